@@ -160,7 +160,7 @@ func within(t *testing.T) context.Context {
 // TestTokens: what a session may do is what its tokens say, in SETUP and in requests.
 func TestTokens(t *testing.T) {
 	x, stranger := newIssuer(t, "EdDSA"), newIssuer(t, "EdDSA")
-	p := start(t, "--keys", x.file)
+	p := start(t, "--auth-keys", x.file)
 	tr := origin.NewTrack(points, nil, origin.Limits{})
 	write(t, tr, 1, []byte("a frame"))
 	publishing(t, p, x.publisher(), tr)
@@ -463,7 +463,7 @@ func TestKeyRotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	young := &issuer{t, key, old.file}
-	p := start(t, "--keys", old.file)
+	p := start(t, "--auth-keys", old.file)
 	hup := func(says string) {
 		t.Helper()
 		n := strings.Count(p.output(), says)
@@ -659,10 +659,10 @@ func TestClientCertificate(t *testing.T) {
 func TestOpenToOthers(t *testing.T) {
 	x := newIssuer(t, "EdDSA")
 	p := start(t, "--listen", ":0", "--http", ":0", "--insecure")
-	if !strings.Contains(p.output(), "insecure: whoever reaches this relay") {
+	if !strings.Contains(p.output(), "authentication is disabled") {
 		t.Error("no warning")
 	}
-	start(t, "--listen", ":0", "--http", ":0", "--keys", x.file)
+	start(t, "--listen", ":0", "--http", ":0", "--auth-keys", x.file)
 	for _, addr := range []string{":0", "0.0.0.0:0", "[::]:0", "192.0.2.1:0", "relay.example:0"} {
 		out, err := exec.Command(binary, "--listen", addr, "--http", "").CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "relay key relay.key") {
@@ -704,7 +704,7 @@ func TestMetricsAreTheOperators(t *testing.T) {
 // TestPagesOfOthers: a page of another host neither reads what the relay serves on this
 // machine nor opens a session, and a host name that was made to lead here is refused.
 func TestPagesOfOthers(t *testing.T) {
-	p := start(t, "--origin", "https://viewer.example")
+	p := start(t, "--origins", "https://viewer.example")
 	for _, c := range []struct {
 		host, origin string
 		status       int
@@ -746,7 +746,7 @@ func TestPagesOfOthers(t *testing.T) {
 
 // TestPagesOfOthersOpenNoSession: the same for WebTransport, which says where a page is from.
 func TestPagesOfOthersOpenNoSession(t *testing.T) {
-	p := start(t, "--origin", "https://viewer.example")
+	p := start(t, "--origins", "https://viewer.example")
 	for origin, allowed := range map[string]bool{
 		"": true, "https://viewer.example": true, "http://localhost:8080": true, "https://127.0.0.1": true,
 		"https://evil.example": false, "https://viewer.example:444": false, "null": false, "https://viewer.example.evil.example": false,
@@ -807,8 +807,8 @@ func TestTokenCommand(t *testing.T) {
 				t.Errorf("%s: the public part has the private key", algorithm)
 			}
 		}
-		p := start(t, "--keys", verifying)
-		token := strings.TrimSpace(run("token", "--keys", name, "--publish", "studio", "--for", "1h"))
+		p := start(t, "--auth-keys", verifying)
+		token := strings.TrimSpace(run("token", "--auth-keys", name, "--publish", "studio", "--for", "1h"))
 		file := filepath.Join(dir, "token")
 		if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
 			t.Fatal(err)

@@ -16,7 +16,7 @@ func TestCheck(t *testing.T) {
 	servicetest.Check(t, binary, map[string]string{
 		" is valid":                   string(example),
 		`:2: unknown setting "listn"`: "\nlistn: \":4443\"\n",
-		`:1: listen: at :4443 everybody could publish`:                      "listen: \":4443\"\n",
+		`:1: listen: any peer could publish and subscribe at :4443`:         "listen: \":4443\"\n",
 		`:1: listen: "foo" is not an address to listen on; want HOST:PORT`:  "listen: foo\n",
 		`:2: http: ":99999" is not an address to listen on; want HOST:PORT`: "listen: \"127.0.0.1:4443\"\nhttp: \":99999\"\n",
 		`:3: drain: "5" has no unit; write 5s`:                              "listen: \"127.0.0.1:4443\"\n\ndrain: 5\n",
@@ -29,4 +29,9 @@ func TestCheck(t *testing.T) {
 		`:2: log.level "loud" is not debug`:                  "log:\n  level: loud\n",
 		`:2: auth.anonymous.subscribe: "demo" is not a list`: "auth:\n  anonymous: {subscribe: demo}\n",
 	})
+}
+
+func TestExample(t *testing.T) {
+	cfg := defaultConfig()
+	servicetest.Example(t, "relay.example.yaml", exampleHeader, &cfg)
 }

@@ -59,7 +59,7 @@ func TestWallClockStep(t *testing.T) {
 		tolerance = 10 * time.Second // of what takes long on an emulated processor
 	)
 	x := newIssuer(t, "EdDSA")
-	p := start(t, "--keys", x.file)
+	p := start(t, "--auth-keys", x.file)
 	token := func(life time.Duration) string {
 		return x.mint(auth.Claims{
 			Claims:  jwt.Claims{Expiry: jwt.NewNumericDate(time.Now().Add(life))},

@@ -75,7 +75,7 @@ func TestLimits(t *testing.T) {
 			if strings.HasPrefix(c.limit, "properties") {
 				bound = "3000"
 			}
-			p := start(t, "--limit", c.limit+"="+bound)
+			p := start(t, "--limits", c.limit+"="+bound)
 			tr := origin.NewTrack(points, nil, origin.Limits{})
 			p.publish(tr)
 			write(t, tr, 0, make([]byte, 8<<20))
@@ -92,7 +92,7 @@ func TestLimits(t *testing.T) {
 				t.Errorf("the session ended: %v", s.Err())
 			}
 			kind, scope, _ := strings.Cut(c.limit, ".")
-			series := fmt.Sprintf("holocast_relay_limited_total{kind=%q,scope=%q}", kind, scope)
+			series := fmt.Sprintf("holocast_relay_limit_reached_total{kind=%q,scope=%q}", kind, scope)
 			if n := p.metric(series); n < 1 {
 				t.Errorf("%s is %v", series, n)
 			}
@@ -112,7 +112,7 @@ func TestLimits(t *testing.T) {
 
 // TestWaitingRequests: of those that wait for a publisher, three at a time may.
 func TestWaitingRequests(t *testing.T) {
-	p := start(t, "--limit", "waiting.session=3")
+	p := start(t, "--limits", "waiting.session=3")
 	s := p.dial(moqt.Handler{})
 	answers := make(chan error, 4)
 	for i := range cap(answers) {
@@ -137,7 +137,7 @@ func TestWaitingRequests(t *testing.T) {
 func TestConnectionLimit(t *testing.T) {
 	for name, protocol := range map[string]string{"sessions": wire.ALPN, "HTTP/3 without a session": http3.NextProtoH3} {
 		t.Run(name, func(t *testing.T) {
-			p := start(t, "--limit", "connections.address=2")
+			p := start(t, "--limits", "connections.address=2")
 			conf := pinned(t, p.hash)
 			conf.NextProtos, conf.ServerName = []string{protocol}, "localhost"
 			connect := func() (*quic.Conn, error) {
@@ -175,7 +175,7 @@ func TestConnectionLimit(t *testing.T) {
 
 // TestHandshakeLimit: who connects again and again is refused; once that is over, it may.
 func TestHandshakeLimit(t *testing.T) {
-	p := start(t, "--limit", "handshakes.address=5")
+	p := start(t, "--limits", "handshakes.address=5")
 	connect := func() error {
 		s, err := moqt.Dial(t.Context(), "moqt://"+p.udp, pinned(t, p.hash), moqt.Handler{}, quiet)
 		if err == nil {
@@ -196,7 +196,7 @@ func TestHandshakeLimit(t *testing.T) {
 // TestInitialsLimit: an address that sends first packets of connections as fast as it can keeps nobody else
 // from connecting, and may itself again once it has stopped.
 func TestInitialsLimit(t *testing.T) {
-	p := start(t, "--limit", "initials.address=100")
+	p := start(t, "--limits", "initials.address=100")
 	to, err := net.ResolveUDPAddr("udp", p.udp)
 	if err != nil {
 		t.Fatal(err)
@@ -206,7 +206,7 @@ func TestInitialsLimit(t *testing.T) {
 		t.Skip(err) // other systems have one loopback address
 	}
 	defer func() { _ = c.Close() }()
-	dropped := `holocast_relay_limited_total{kind="initials",scope="address"}`
+	dropped := `holocast_relay_limit_reached_total{kind="initials",scope="address"}`
 	packet := append([]byte{0xc0, 0, 0, 0, 1, 8}, make([]byte, 1200)...)
 	eventually(t, "first packets are dropped", func() bool {
 		for range 1000 {
@@ -215,7 +215,7 @@ func TestInitialsLimit(t *testing.T) {
 		}
 		return p.metric(dropped) > 0
 	})
-	if n := p.metric(`holocast_relay_limited_total{kind="initials",scope="all"}`); n > 0 {
+	if n := p.metric(`holocast_relay_limit_reached_total{kind="initials",scope="all"}`); n > 0 {
 		t.Errorf("%v first packets of others were dropped", n)
 	}
 	s, err := moqt.Dial(within(t), "moqt://"+p.udp, pinned(t, p.hash), moqt.Handler{}, quiet)
@@ -229,12 +229,12 @@ func TestInitialsLimit(t *testing.T) {
 
 // TestStreamLimit: streams beyond the limit are refused; the session goes on.
 func TestStreamLimit(t *testing.T) {
-	p := start(t, "--limit", "streams.session=8")
+	p := start(t, "--limits", "streams.session=8")
 	r := p.raw(p.udp)
 	for range 30 {
 		r.uni([]byte{0x10}) // half a header
 	}
-	series := `holocast_relay_limited_total{kind="streams",scope="session"}`
+	series := `holocast_relay_limit_reached_total{kind="streams",scope="session"}`
 	eventually(t, "streams are refused", func() bool { return p.metric(series) > 0 })
 	if n := p.metric(`holocast_relay_limit_used{kind="streams",scope="session"}`); n > 8 {
 		t.Errorf("%v streams are open", n)
@@ -304,10 +304,10 @@ func TestRates(t *testing.T) {
 	} {
 		for _, scope := range []string{"session", "address", "all"} {
 			t.Run(name+" of "+scope, func(t *testing.T) {
-				p := start(t, "--limit", c.kind+"."+scope+"="+c.bound)
+				p := start(t, "--limits", c.kind+"."+scope+"="+c.bound)
 				greedy := p.dial(moqt.Handler{})
 				once := c.greed(t, greedy)
-				series := fmt.Sprintf("holocast_relay_limited_total{kind=%q,scope=%q}", c.kind, scope)
+				series := fmt.Sprintf("holocast_relay_limit_reached_total{kind=%q,scope=%q}", c.kind, scope)
 				n := uint64(0)
 				eventually(t, "it is delayed", func() bool {
 					for range 20 {
@@ -334,7 +334,7 @@ func TestRates(t *testing.T) {
 // TestGreedyPublisherIsSlowedDown: one that sends all it can gets through what it may, and the
 // one beside it loses no frame.
 func TestGreedyPublisherIsSlowedDown(t *testing.T) {
-	p := start(t, "--limit", "bytes.all=2000000", "--limit", "cached.session=1000000")
+	p := start(t, "--limits", "bytes.all=2000000", "--limits", "cached.session=1000000")
 	honest := origin.NewTrack(points, nil, origin.Limits{})
 	p.publish(honest)
 	sub := subscribe(t, p.dial(moqt.Handler{}), points)
@@ -363,7 +363,7 @@ func TestGreedyPublisherIsSlowedDown(t *testing.T) {
 		}
 	}()
 	eventually(t, "the greedy one is slowed down", func() bool {
-		return p.metric(`holocast_relay_limited_total{kind="bytes",scope="all"}`) > 0
+		return p.metric(`holocast_relay_limit_reached_total{kind="bytes",scope="all"}`) > 0
 	})
 	for group := range uint64(50) {
 		payload := []byte(fmt.Sprint("frame ", group, strings.Repeat(".", 10_000)))

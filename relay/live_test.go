@@ -77,10 +77,10 @@ func TestLivePageIsForTheOperator(t *testing.T) {
 	}
 }
 
-// --qlog writes a file for each connection.
+// --qlog-dir writes a file for each connection.
 func TestQlog(t *testing.T) {
 	dir := t.TempDir()
-	p := start(t, "--qlog", dir)
+	p := start(t, "--qlog-dir", dir)
 	p.dial(moqt.Handler{})
 	eventually(t, "a file of events", func() bool {
 		list, err := filepath.Glob(filepath.Join(dir, "*_server.sqlog"))

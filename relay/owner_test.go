@@ -69,7 +69,7 @@ func TestSecondPublisher(t *testing.T) {
 // though its token allows to publish there.
 func TestSharedSubject(t *testing.T) {
 	x := newIssuer(t, "EdDSA")
-	p := start(t, "--keys", x.file)
+	p := start(t, "--auth-keys", x.file)
 	token := func(subject string) string {
 		return x.mint(auth.Claims{Claims: jwt.Claims{Subject: subject}, Publish: auth.Prefixes{points.Namespace}})
 	}
@@ -91,7 +91,7 @@ func TestSharedSubject(t *testing.T) {
 // again when another one comes, and have its frames.
 func TestAnotherPublisherTakesOver(t *testing.T) {
 	x := newIssuer(t, "EdDSA")
-	p := start(t, "--keys", x.file)
+	p := start(t, "--auth-keys", x.file)
 	first := publishing(t, p, x.publisher(), origin.NewTrack(points, nil, origin.Limits{}))
 	viewer := p.with(moqt.Handler{}, x.viewer())
 	sub := subscribe(t, viewer, points)

@@ -19,8 +19,10 @@ func TestProcessors(t *testing.T) {
 		"no more than there are": {4, 1, []float64{1, 9}, []int{4, 4}},
 		"fewer once it is calm":  {4, 4, slices.Repeat([]float64{0.1}, looks), append(slices.Repeat([]int{4}, looks-1), 1)},
 		"a bit more for long":    {4, 1, slices.Repeat([]float64{0.2}, looks), append(slices.Repeat([]int{1}, looks-1), 2)},
-		"a burst among little": {4, 1, append([]float64{0.6}, slices.Repeat([]float64{0.05}, looks-1)...),
-			append(slices.Repeat([]int{3}, looks-1), 1)},
+		"a burst among little": {
+			4, 1, append([]float64{0.6}, slices.Repeat([]float64{0.05}, looks-1)...),
+			append(slices.Repeat([]int{3}, looks-1), 1),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := processors{most: c.most, now: c.now}

@@ -514,7 +514,7 @@ func TestLateViewerInOneRoundTrip(t *testing.T) {
 // other viewers' frames come as fast as before.
 func TestViewerThatReadsNothing(t *testing.T) {
 	const cache, frames = 8 << 20, 160
-	p := start(t, "--cache-bytes", strconv.Itoa(cache))
+	p := start(t, "--cache-max-bytes", strconv.Itoa(cache))
 	tr := origin.NewTrack(points, nil, origin.Limits{})
 	p.publish(tr)
 	good := subscribe(t, p.dial(moqt.Handler{}), points)
@@ -549,7 +549,7 @@ func TestViewerThatReadsNothing(t *testing.T) {
 	if n := p.metric(`holocast_relay_cached_bytes{track="holocast-test--points"}`); n == 0 || n > cache {
 		t.Errorf("%.0f bytes cached, at most %d allowed", n, cache)
 	}
-	if p.metric("holocast_relay_behind_subgroups_total") == 0 {
+	if p.metric(`holocast_relay_dropped_subgroups_total{reason="behind"}`) == 0 {
 		t.Error("nothing was given up for the viewer that reads nothing")
 	}
 	// What it was sent before its window closed is not the relay's any more.
@@ -731,7 +731,7 @@ func TestCertificateReload(t *testing.T) {
 	dir := t.TempDir()
 	soon := time.Now().Add(24 * time.Hour)
 	cert, key, _ := pair(t, dir, soon)
-	p := start(t, "--certificate", cert, "--key", key)
+	p := start(t, "--tls-certificate", cert, "--tls-key", key)
 	p.dial(moqt.Handler{})
 	_, _, hash := pair(t, dir, soon.Add(time.Hour))
 	want := fmt.Sprintf("%x\n", hash)
@@ -753,7 +753,7 @@ func TestCertificateRotation(t *testing.T) {
 	dir := t.TempDir()
 	soon := time.Now().Add(24 * time.Hour)
 	cert, key, _ := pair(t, dir, soon)
-	p := start(t, "--certificate", cert, "--key", key)
+	p := start(t, "--tls-certificate", cert, "--tls-key", key)
 	tr := origin.NewTrack(points, nil, origin.Limits{})
 	var set origin.Set
 	set.Add(tr)
@@ -786,12 +786,12 @@ func TestCertificateRotation(t *testing.T) {
 // relay is back, by a stateless reset, not after the idle timeout.
 func TestRestartIsNoticed(t *testing.T) {
 	cert, key, _ := pair(t, t.TempDir(), time.Now().Add(24*time.Hour))
-	p := start(t, "--certificate", cert, "--key", key)
+	p := start(t, "--tls-certificate", cert, "--tls-key", key)
 	var err error
 	for range 5 { // a busy machine may take longer for the restart than the idle timeout
 		s := p.dial(moqt.Handler{})
 		p.Kill()
-		p = start(t, "--certificate", cert, "--key", key, "--listen", p.udp)
+		p = start(t, "--tls-certificate", cert, "--tls-key", key, "--listen", p.udp)
 		select {
 		case <-s.Context().Done():
 		case <-time.After(time.Minute):
@@ -828,10 +828,10 @@ func TestStartErrors(t *testing.T) {
 		args []string
 		want string
 	}{
-		"expired certificate": {[]string{"--certificate", cert, "--key", key}, `^relay: tls.certificate .*cert.pem expired on \d{4}-\d\d-\d\d\n$`},
-		"missing key file":    {[]string{"--certificate", cert, "--key", dir + "/none.pem"}, `^relay: tls.certificate .*, tls.key .*none.pem: open .*: no such file or directory\n$`},
-		"key without":         {[]string{"--key", key}, `^relay: tls.certificate and tls.key must be given together\n$`},
-		"key of another":      {[]string{"--certificate", cert, "--key", cert}, `^relay: tls.certificate .*, tls.key .*: tls: .*\n$`},
+		"expired certificate": {[]string{"--tls-certificate", cert, "--tls-key", key}, `^relay: tls.certificate .*cert.pem expired on \d{4}-\d\d-\d\d\n$`},
+		"missing key file":    {[]string{"--tls-certificate", cert, "--tls-key", dir + "/none.pem"}, `^relay: tls.certificate .*, tls.key .*none.pem: open .*: no such file or directory\n$`},
+		"key without":         {[]string{"--tls-key", key}, `^relay: tls.certificate and tls.key must be given together\n$`},
+		"key of another":      {[]string{"--tls-certificate", cert, "--tls-key", cert}, `^relay: tls.certificate .*, tls.key .*: tls: .*\n$`},
 		"UDP port in use":     {[]string{"--listen", udp.LocalAddr().String()}, `^relay: listen: UDP port \d+ is in use by another program\n$`},
 		"another's address":   {[]string{"--listen", "192.0.2.1:4443", "--insecure"}, `relay: listen: "192.0.2.1:4443" is not an address of this machine; want HOST:PORT with an address of this machine, or :PORT for all of them\n$`},
 		"TCP port in use":     {[]string{"--http", tcp.Addr().String()}, `^relay: http: TCP address 127.0.0.1:\d+ is in use by another program\n$`},
@@ -905,17 +905,17 @@ func TestMetrics(t *testing.T) {
 	}
 	object := float64(size + 3) // ID, length in two bytes, payload
 	for series, want := range map[string]float64{
-		`holocast_relay_sessions{transport="quic"}`:             4,
-		`holocast_relay_sessions{transport="webtransport"}`:     0,
-		`holocast_relay_tracks`:                                 1,
-		`holocast_relay_viewers{track="holocast-test--points"}`: 3,
-		`holocast_relay_received_objects_total`:                 n,
-		`holocast_relay_received_bytes_total`:                   n * object,
-		`holocast_relay_sent_bytes_total`:                       3 * n * object,
-		`holocast_relay_sent_subgroups_total`:                   3 * n,
-		`holocast_relay_duplicate_subgroups_total`:              0,
-		`holocast_relay_late_subgroups_total`:                   0,
-		`holocast_relay_behind_subgroups_total`:                 0,
+		`holocast_relay_sessions{transport="quic"}`:               4,
+		`holocast_relay_sessions{transport="webtransport"}`:       0,
+		`holocast_relay_tracks`:                                   1,
+		`holocast_relay_viewers{track="holocast-test--points"}`:   3,
+		`holocast_relay_received_objects_total`:                   n,
+		`holocast_relay_received_bytes_total`:                     n * object,
+		`holocast_relay_sent_bytes_total`:                         3 * n * object,
+		`holocast_relay_sent_subgroups_total`:                     3 * n,
+		`holocast_relay_duplicate_subgroups_total`:                0,
+		`holocast_relay_dropped_subgroups_total{reason="late"}`:   0,
+		`holocast_relay_dropped_subgroups_total{reason="behind"}`: 0,
 	} {
 		if got := p.metric(series); got != want {
 			t.Errorf("%s is %v, want %v", series, got, want)
@@ -949,7 +949,7 @@ func TestManySessionsOfOneAddress(t *testing.T) {
 
 // TestSessionLimit: one session too many is refused, those that are there stay.
 func TestSessionLimit(t *testing.T) {
-	p := start(t, "--sessions", "2")
+	p := start(t, "--max-sessions", "2")
 	a, b := p.dial(moqt.Handler{}), p.dial(moqt.Handler{})
 	eventually(t, "two sessions", func() bool { return p.metric(`holocast_relay_sessions{transport="quic"}`) == 2 })
 	c, err := moqt.Dial(t.Context(), "moqt://"+p.udp, pinned(t, p.hash), moqt.Handler{}, quiet)

@@ -18,8 +18,6 @@ import (
 	"holocast/relay/auth"
 )
 
-const keysUsage = "file with keys that sign tokens (JSON Web Keys, PEM or a shared secret), or URL of a key set; repeatable"
-
 // tokenCommand mints tokens with the relay's own key.
 func tokenCommand(cfg *Config) *cobra.Command {
 	var publish, subscribe []string
@@ -30,7 +28,7 @@ func tokenCommand(cfg *Config) *cobra.Command {
 		Short: "Mint a token for those who publish or watch",
 		Long: `Mint a token for those who publish or watch.
 
-It is signed with the first private key, or shared secret, of --keys or of auth.keys in the
+It is signed with the first private key, or shared secret, of --auth-keys or of auth.keys in the
 configuration, and goes to the standard output; its ID, by which auth.revoked takes it back,
 to the standard error. Give it to capture-server and holocast in HOLOCAST_TOKEN, or with
 --token; in a browser after the page's address: #token=...
@@ -38,9 +36,9 @@ to the standard error. Give it to capture-server and holocast in HOLOCAST_TOKEN,
 A session's name stands for its namespace. A leading slash makes it a namespace prefix as it
 is, with slashes between the fields: / is everything. Whoever publishes in a namespace may
 watch it, and whoever watches may send receipts.`,
-		Example: `  relay token --keys relay.key --publish studio --for 2h
+		Example: `  relay token --auth-keys relay.key --publish studio --for 2h
   relay token --config relay.yaml --subscribe studio --subscribe lobby --subject alice
-  relay token --keys relay.key --subscribe /`,
+  relay token --auth-keys relay.key --subscribe /`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			claims := auth.Claims{Claims: jwt.Claims{Subject: subject, Issuer: cfg.Auth.Issuer}}
@@ -77,7 +75,7 @@ watch it, and whoever watches may send receipts.`,
 	}
 	f := c.Flags()
 	f.String(config.Flag, "", "the relay's YAML configuration file")
-	f.StringSliceVar(&cfg.Auth.Keys, "keys", cfg.Auth.Keys, keysUsage)
+	settings.AddFlags(f, cfg, "auth.keys")
 	f.StringArrayVar(&publish, "publish", nil, "session, or /namespace/prefix, to publish in; repeatable")
 	f.StringArrayVar(&subscribe, "subscribe", nil, "session, or /namespace/prefix, to watch; repeatable")
 	f.DurationVar(&lasts, "for", 24*time.Hour, "how long the token is valid")
@@ -101,7 +99,7 @@ func prefixes(flag string, names []string) (list auth.Prefixes, err error) {
 
 func signingKey(ctx context.Context, sources []string) (auth.Key, error) {
 	if len(sources) == 0 {
-		return auth.Key{}, errors.New("no key to sign with: give --keys, or --config with auth.keys; relay key makes one")
+		return auth.Key{}, errors.New("no key to sign with: give --auth-keys, or --config with auth.keys; relay key makes one")
 	}
 	for _, source := range sources {
 		keys, err := auth.ReadKeys(ctx, source)

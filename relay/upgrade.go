@@ -161,9 +161,9 @@ func (b *bridgeServer) close() {
 	b.wg.Wait()
 }
 
-// joinBefore bridges the router to the process before, if there is one, and returns once that is
+// bridgePredecessor bridges the router to the process before, if there is one, and returns once that is
 // done; ended is closed when the bridge has ended.
-func joinBefore(ctx context.Context, r *router.Router, before *upgrade.Predecessor, st state, log *slog.Logger) (ended <-chan struct{}, err error) {
+func bridgePredecessor(ctx context.Context, r *router.Router, before *upgrade.Predecessor, st state, log *slog.Logger) (ended <-chan struct{}, err error) {
 	joined, over := make(chan struct{}), make(chan struct{})
 	if before == nil {
 		close(over)
@@ -214,8 +214,8 @@ func listenHTTP(before *upgrade.Predecessor, setting, addrBefore, addr string, l
 	return service.ListenHTTP(setting, addr, log)
 }
 
-// inheritance are the listeners for a new process.
-func inheritance(web, admin *service.HTTP, control *upgrade.Control) (files []upgrade.File, err error) {
+// listenerFiles returns the listeners for a new process.
+func listenerFiles(web, admin *service.HTTP, control *upgrade.Control) (files []upgrade.File, err error) {
 	for _, l := range []struct {
 		name string
 		file func() (*os.File, error)
@@ -393,6 +393,6 @@ or CAP_BPF).`,
 	}
 	f := c.Flags()
 	f.String(config.Flag, "", "the relay's YAML configuration file")
-	f.StringVar(&cfg.Listen, "listen", cfg.Listen, "the relay's UDP address")
+	settings.AddFlags(f, cfg, "listen")
 	return c
 }

@@ -335,7 +335,7 @@ func TestUpgradeFails(t *testing.T) {
 	// And one that is killed once it serves: its sessions are lost, the old process takes new
 	// ones again.
 	_ = second.Kill()
-	eventually(t, "the old process to take over", func() bool { return strings.Contains(p.output(), "takes new sessions again") })
+	eventually(t, "the old process to take over", func() bool { return strings.Contains(p.output(), "accepts new sessions again") })
 	watch(t, p, points)
 	if status, _ := p.get("/healthz"); status != 200 {
 		t.Errorf("health: %d", status)

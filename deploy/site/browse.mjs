@@ -20,7 +20,7 @@ const searches = {
   "extrinsics": "architecture.html",
   "libk4a": "publish-from-a-kinect.html",
   "certbot": "run-a-relay-on-the-internet.html",
-  "holocast_relay_late_subgroups_total": "metrics.html",
+  "holocast_relay_dropped_subgroups_total": "metrics.html",
 };
 
 const types = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".json": "application/json", ".svg": "image/svg+xml", ".png": "image/png", ".jpg": "image/jpeg" };

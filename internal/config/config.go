@@ -51,6 +51,7 @@ func Read(path string, into any) error {
 // Decode reads the YAML of a file over into, a pointer to a struct. What the YAML does
 // not name keeps its value; a name that into does not have is an error.
 func Decode(file string, b []byte, into any) error {
+	b = renameOldKeys(file, b, into)
 	decoder := yaml.NewDecoder(bytes.NewReader(b))
 	decoder.KnownFields(true)
 	err := decoder.Decode(into)
@@ -195,10 +196,11 @@ func Locate(file string, err error) error {
 
 // entry is a setting that a file has.
 type entry struct {
-	path  string // as errors name it: tls.certificate, paths[0].index
-	line  int
-	value string     // of a scalar
-	node  *yaml.Node // of a scalar
+	path   string // as errors name it: tls.certificate, paths[0].index
+	line   int
+	column int        // of a key, in runes, from 1; 0 for values
+	value  string     // of a scalar
+	node   *yaml.Node // of a scalar
 }
 
 // entries lists the settings of a file in their order.
@@ -225,17 +227,17 @@ func nodes(root *yaml.Node) (all []entry) {
 			for i := 0; i+1 < len(n.Content); i += 2 {
 				key, value := n.Content[i], n.Content[i+1]
 				below := strings.TrimPrefix(path+"."+key.Value, ".")
-				all = append(all, entry{below, key.Line, "", nil})
+				all = append(all, entry{path: below, line: key.Line, column: key.Column})
 				walk(below, value, depth+1)
 			}
 		case yaml.SequenceNode:
 			for i, value := range n.Content {
 				below := fmt.Sprintf("%s[%d]", path, i)
-				all = append(all, entry{below, value.Line, "", nil})
+				all = append(all, entry{path: below, line: value.Line})
 				walk(below, value, depth+1)
 			}
 		case yaml.ScalarNode:
-			all = append(all, entry{path, n.Line, n.Value, n})
+			all = append(all, entry{path: path, line: n.Line, value: n.Value, node: n})
 		}
 	}
 	walk("", root.Content[0], 0)

@@ -27,7 +27,7 @@ paths: [{name: p, between: [ea, eb], rate: 16Mbit, delay: 20ms}]
 // beginnings of all of them.
 func TestBottleneck(t *testing.T) {
 	if err := netlab.Supported(); err != nil {
-		t.Skip("netlab needs root and network namespaces: ", err)
+		t.Skip("network lab unavailable: ", err)
 	}
 	parsed, err := topology.Parse([]byte(bottleneckTopology))
 	if err != nil {

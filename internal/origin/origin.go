@@ -27,16 +27,22 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
+// Defaults of Limits.
+const (
+	DefaultMaxBytes = 64 << 20
+	DefaultMaxAge   = 3 * time.Second
+)
+
 // Limits bound a track's cache. Zero fields take the defaults.
 type Limits struct {
-	MaxBytes int64         // memory of cached groups; 64 MiB
-	MaxAge   time.Duration // of cached groups, the newest excepted; 3 s
+	MaxBytes int64         // memory of cached groups
+	MaxAge   time.Duration // of cached groups, the newest excepted
 	Memory   *Memory       // shared with other tracks; nil = no shared limit
 }
 
 func (l Limits) withDefaults() Limits {
-	l.MaxBytes = cmp.Or(l.MaxBytes, 64<<20)
-	l.MaxAge = cmp.Or(l.MaxAge, 3*time.Second)
+	l.MaxBytes = cmp.Or(l.MaxBytes, DefaultMaxBytes)
+	l.MaxAge = cmp.Or(l.MaxAge, DefaultMaxAge)
 	return l
 }
 

@@ -179,7 +179,7 @@ func (c *controller) told() (edges map[string]api.Edge, reports map[string]api.R
 
 func (c *controller) until(what string, ok func() bool) {
 	c.s.t.Helper()
-	for limit := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+	for limit := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		c.mu.Lock()
 		done := ok()
 		c.mu.Unlock()
@@ -262,7 +262,7 @@ func TestController(t *testing.T) {
 
 	// Duplication starts and ends while packets pass, and none is lost or doubled.
 	f := s.traffic(2000)
-	time.Sleep(50 * time.Millisecond)
+	f.pass(100)
 	c.applied(c.set(pathset.Of(1, 2, 3), api.Duplicating, 1))
 	st := near.status()
 	if p := st.Sender.Policies; len(p) != 1 || p[0].Paths != pathset.Of(1, 2, 3) || !p[0].Signalled || st.Sender.Signals.Applied != 1 {
@@ -280,9 +280,9 @@ func TestController(t *testing.T) {
 		t.Errorf("elimination %+v", el)
 	}
 	c.applied(c.set(el.Remaining, api.Single, 1))
-	time.Sleep(50 * time.Millisecond)
+	f.pass(100)
 	c.applied(c.set(0, api.Armed, 1))
-	time.Sleep(50 * time.Millisecond)
+	f.pass(100)
 	f.exact()
 	st = far.status()
 	for _, p := range st.Paths {
@@ -436,12 +436,8 @@ func TestSignalsRefused(t *testing.T) {
 	if p := st.Sender.Policies; len(p) != 1 || p[0].Paths != pathset.Of(1, 2) || st.Sender.Signals.Applied != 1 {
 		t.Errorf("policies %+v, signals %+v", p, st.Sender.Signals)
 	}
-	says := "signalling message of version 1, where this program speaks version 2: upgrade the controller and all edges together"
-	for limit := time.Now().Add(30 * time.Second); !strings.Contains(near.process.Stderr.String(), says); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(limit) {
-			t.Fatalf("it does not say %q:\n%s", says, near.process.Stderr.String())
-		}
-	}
+	says := "signalling message of version 1, want version 2: upgrade the controller and all edges together"
+	eventually(t, says, func() bool { return strings.Contains(near.process.Stderr.String(), says) })
 }
 
 // TestLatentError: a path that delivers nothing, while the others do, raises the alarm.
@@ -466,10 +462,11 @@ func TestLatentError(t *testing.T) {
 		t.Fatal(err)
 	}
 	near.start()
-	st := far.until("alarm", func(st *Status) bool { return st.Receiver.Flows[0].Elimination.Alarms > 0 })
-	if a := st.Receiver.Flows[0].Elimination; a.Latent != pathset.Of(3) {
-		t.Errorf("latent %v, want path 3", a.Latent)
-	}
+	// A machine that stalls may lose packets of a good path too, for a while.
+	far.until("alarm on path 3 alone", func(st *Status) bool {
+		a := st.Receiver.Flows[0].Elimination
+		return a.Alarms > 0 && a.Latent == pathset.Of(3)
+	})
 	c.until("alarm reported", func() bool { return c.reports["far"].Counters["latent_alarms"] > 0 })
 	f.exact()
 }

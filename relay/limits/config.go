@@ -57,9 +57,9 @@ func (s Scope) String() string { return scopeNames[s] }
 
 // Bounds are the limits of one kind; 0 means none.
 type Bounds struct {
-	Session int64 `yaml:"session"`
-	Address int64 `yaml:"address"`
-	All     int64 `yaml:"all"`
+	Session int64 `yaml:"session,omitempty"`
+	Address int64 `yaml:"address,omitempty"`
+	All     int64 `yaml:"all,omitempty"`
 }
 
 func (b *Bounds) at(s Scope) *int64 { return [...]*int64{&b.Session, &b.Address, &b.All}[s] }

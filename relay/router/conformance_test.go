@@ -410,7 +410,7 @@ func TestNewGroupWithFirstSubscribe(t *testing.T) {
 	select {
 	case g := <-updates:
 		t.Errorf("asked for %d, too", g)
-	case <-time.After(2 * groupRequestsApart):
+	case <-time.After(2 * groupRequestInterval):
 	}
 }
 

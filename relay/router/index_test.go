@@ -19,7 +19,7 @@ func TestIndex(t *testing.T) {
 		}
 		return ns
 	}
-	under, at := newIndex[int](), newExact[int]()
+	under, at := newPrefixIndex[int](), newExactIndex[int]()
 	values := map[int]moqt.Namespace{}
 	for i := range 2000 {
 		if old, there := values[i-50]; there {
@@ -47,7 +47,7 @@ func TestIndex(t *testing.T) {
 		for what, lists := range map[string][2][]int{
 			"under": {below, slices.Collect(under.under(asked))},
 			"above": {above, slices.Collect(at.above(asked))},
-			"at":    {same, slices.Collect(at.at(asked))},
+			"at":    {same, slices.Collect(at.get(asked))},
 		} {
 			slices.Sort(lists[0])
 			slices.Sort(lists[1])

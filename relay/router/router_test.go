@@ -76,7 +76,7 @@ func startWith(t *testing.T, cfg Config, cert tls.Certificate) *relay {
 		r.eventually("all tracks are forgotten", func() bool {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			return len(r.tracks)+len(r.leaving)+len(r.sessions)+len(r.offers)+len(r.offersAt.all)+len(r.offersUnder.all)+len(r.tracksUnder.all)+len(r.discoveries.all) == 0
+			return len(r.tracks)+len(r.closing)+len(r.clients)+len(r.offers)+len(r.offersAt.all)+len(r.offersUnder.all)+len(r.tracksUnder.all)+len(r.discoveries.all) == 0
 		})
 	})
 	return r
@@ -410,7 +410,7 @@ func TestSubscriptionNotAdopted(t *testing.T) {
 				r.mu.Unlock()
 			}
 			released := 0
-			if got := other.adopt(peer{s}, sub, false, func() { released++ }, c.refused); got != nil {
+			if got := other.adopt(peer{&client{r: r.Router, s: s}}, sub, false, func() { released++ }, c.refused); got != nil {
 				t.Error("the track has the subscription")
 			}
 			if sub.Err() == nil {
@@ -466,7 +466,7 @@ func TestNewGroupRequest(t *testing.T) {
 	select {
 	case g := <-asked:
 		t.Errorf("asked for %d, too", g)
-	case <-time.After(3 * groupRequestsApart):
+	case <-time.After(3 * groupRequestInterval):
 	}
 }
 
@@ -686,13 +686,13 @@ func TestChurn(t *testing.T) {
 	}
 }
 
-// only is the session that offers a namespace.
-func (r *relay) only(ns moqt.Namespace) *moqt.Session {
+// publisherOf returns the client that offers a namespace.
+func (r *relay) publisherOf(ns moqt.Namespace) *client {
 	r.t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for o := range r.offersAt.at(ns) {
-		return o.up.(peer).s
+	for o := range r.offersAt.get(ns) {
+		return o.up.(peer).c
 	}
 	r.t.Fatal("nobody offers the namespace")
 	return nil
@@ -723,12 +723,12 @@ func TestUnreadFetches(t *testing.T) {
 			}()
 		}
 	}
-	from := r.slots(r.only(session)).pipesFrom
+	from := r.publisherOf(session).slots.oldFrom
 	newest := func(other *origin.Track) time.Duration {
 		for range 4 {
 			ask()
 		}
-		r.eventually("fetches wait for their viewers", func() bool { return len(from) == maxPipes })
+		r.eventually("fetches wait for their viewers", func() bool { return len(from) == maxOldFetches })
 		viewer := r.dial(moqt.Handler{})
 		r.write(other, 7, "the newest")
 		began := time.Now()
@@ -783,7 +783,7 @@ func TestClockIsSteady(t *testing.T) {
 	for _, step := range []time.Duration{time.Hour, -time.Hour} {
 		began := clocktest.Step(time.Now(), -step) // as read before the wall clock was set by step
 		before := time.Now()
-		told := steady(began).Round(0).Sub(began.Round(0))
+		told := monotonicNow(began).Round(0).Sub(began.Round(0))
 		if least, most := before.Sub(began), time.Since(began); told < least || told > most {
 			t.Errorf("set by %v: %v have passed, told %v", step, most, told)
 		}

@@ -11,8 +11,8 @@ import (
 	"holocast/internal/trace"
 )
 
-// traceReceived returns what reports the span of a subgroup that begins to arrive now, nil
-// where its group is not traced.
+// traceReceived starts the span of an arriving subgroup and returns the function that ends it; nil
+// if the group is not traced.
 func (r *Router) traceReceived(track moqt.TrackName, from Upstream, h wire.SubgroupHeader) func(bytes int, failed string) {
 	if !r.cfg().Tracer.Traces(track, h.Group) {
 		return nil
@@ -25,7 +25,7 @@ func (r *Router) traceReceived(track moqt.TrackName, from Upstream, h wire.Subgr
 	}
 }
 
-// traceSent reports the span of a subgroup that was sent to a session.
+// traceSent reports the span of a subgroup delivery.
 func (r *Router) traceSent(to *moqt.Session, s origin.Delivery) {
 	if !r.cfg().Tracer.Traces(s.Track.Name(), s.Group) {
 		return

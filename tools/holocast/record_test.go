@@ -97,7 +97,7 @@ func recordSession(t *testing.T, port int, path string) {
 func TestRecordLeavesStrangersOut(t *testing.T) {
 	t.Parallel()
 	port := freePort(t)
-	startRelay(t, port, "--backups") // which lets strangers in
+	startRelay(t, port, "--publisher-backups") // which lets strangers in
 	url := sessionURL(port, "demo")
 	pub := publish(t, url, 1, 1)
 	target := connect.Target{URL: url}

@@ -25,7 +25,7 @@ mkdir -p bin
 go build -o bin/ ./relay ./capture-server ./tools/holocast
 go build -o "$work/rough" ./tools/interop/rough
 (cd client-unity/native && cargo build --quiet --locked --example watch -p capi)
-start relay bin/relay --listen "127.0.0.1:$port" --http "127.0.0.1:$port" --fastpath chacha20 --qlog "$work/qlog"
+start relay bin/relay --listen "127.0.0.1:$port" --http "127.0.0.1:$port" --fastpath chacha20 --qlog-dir "$work/qlog"
 await relay "relay is listening"
 start rough "$work/rough" --move 2s "127.0.0.1:$((port + 1))" "127.0.0.1:$port"
 await rough listening

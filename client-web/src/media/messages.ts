@@ -1,15 +1,15 @@
-/** All that the page and the network worker say to each other. */
+/** All messages between the page and the network worker. */
 import type { FromPoints, ToPoints } from "./points/messages.ts";
-import type { FromSession, ToSession, Watched } from "./session/messages.ts";
+import type { FromSession, ToSession, WatchOptions } from "./session/messages.ts";
 import type { FromTiles, ToTiles } from "./tiles/messages.ts";
 
-export interface Start extends Watched {
+export interface Start extends WatchOptions {
   readonly type: "start";
-  /** One a worker that decodes points. */
+  /** Ports to the point-cloud decode workers. */
   readonly decoders: readonly MessagePort[];
 }
 
-/** A sphere of video is to be decoded: the page makes the worker, and gives it this port. */
+/** Asks the page to start a video decode worker and pass it this port. */
 export interface OpenVideo {
   readonly type: "openVideo";
   readonly port: MessagePort;

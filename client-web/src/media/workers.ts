@@ -1,9 +1,9 @@
 import type { FromNetwork, Start, ToNetwork } from "./messages.ts";
 import type { FromDecoder, PageToDecoder } from "./points/messages.ts";
-import type { Watched } from "./session/messages.ts";
+import type { WatchOptions } from "./session/messages.ts";
 import type { FromVideo, PageToVideo } from "./tiles/messages.ts";
 
-/** The workers of a page, which start before it does: their messages are kept until it takes them. */
+/** The page's workers. They start before the page; their messages are queued until it listens. */
 export class Workers {
   readonly #network = new Worker(new URL("./network.worker.ts", import.meta.url), { type: "module" });
   #kept: (() => void)[] | undefined = [];
@@ -11,7 +11,7 @@ export class Workers {
   #fromDecoder: (m: FromDecoder) => void = () => {};
   #fromVideo: (m: FromVideo) => void = () => {};
 
-  constructor(watched: Watched) {
+  constructor(watched: WatchOptions) {
     const ports: MessagePort[] = [];
     const count = Math.max(1, Math.min(4, navigator.hardwareConcurrency - 1));
     for (let i = 0; i < count; i++) {
@@ -29,7 +29,7 @@ export class Workers {
     this.#network.postMessage(start, ports);
   }
 
-  /** Sessions without video need no such worker. */
+  /** Started on demand: sessions without video do not need it. */
   #openVideo(port: MessagePort): void {
     const video = new Worker(new URL("./tiles/decode.worker.ts", import.meta.url), { type: "module" });
     video.onmessage = (e: MessageEvent<FromVideo>) => this.#deliver(() => this.#fromVideo(e.data));
@@ -41,7 +41,7 @@ export class Workers {
     else message();
   }
 
-  /** Delivers all messages, the kept ones first. */
+  /** Delivers all messages, queued ones first. */
   listen(fromNetwork: (m: FromNetwork) => void, fromDecoder: (m: FromDecoder) => void, fromVideo: (m: FromVideo) => void): void {
     this.#fromNetwork = fromNetwork;
     this.#fromDecoder = fromDecoder;

@@ -3,7 +3,7 @@ import { violation } from "./codes.ts";
 const text = new TextEncoder();
 const lenient = new TextDecoder();
 
-/** The buffer ended inside a field. On a stream: wait for more bytes. */
+/** Thrown when the buffer ends inside a field; on a stream, wait for more bytes. */
 export class ShortError extends Error {
   constructor() {
     super("ends inside a field");
@@ -11,12 +11,12 @@ export class ShortError extends Error {
   }
 }
 
-/** Length in bytes of the variable-length integer that starts with `first` (§1.4.1). */
+/** Length in bytes of the variable-length integer that starts with byte `first` (§1.4.1). */
 export function varintSize(first: number): number {
   return Math.clz32(~(first << 24)) + 1;
 }
 
-/** Reads fields from a buffer; throws ShortError where it ends inside one. */
+/** Reads fields from a buffer. Throws ShortError if the buffer ends inside one. */
 export class Reader {
   pos = 0;
 
@@ -33,7 +33,7 @@ export class Reader {
     return b;
   }
 
-  /** A variable-length integer of up to 64 bits (§1.4.1). */
+  /** Reads a variable-length integer of up to 64 bits (§1.4.1). */
   varint(): bigint {
     const first = this.buf[this.pos];
     if (first === undefined) throw new ShortError();
@@ -49,32 +49,32 @@ export class Reader {
     return hi === 0 ? BigInt(lo) : (BigInt(hi) << 32n) | BigInt(lo);
   }
 
-  /** A variable-length integer of at most `limit`, which is a safe integer. */
+  /** Reads a variable-length integer of at most `limit`, which must be a safe integer. */
   int(limit: number, what: string): number {
     const v = this.varint();
     if (v > BigInt(limit)) throw violation(`${what} ${v} exceeds ${limit}`);
     return Number(v);
   }
 
-  /** The next n bytes, not copied. */
+  /** Returns a view of the next n bytes. */
   take(n: number): Uint8Array {
     if (n > this.left) throw new ShortError();
     this.pos += n;
     return this.buf.subarray(this.pos - n, this.pos);
   }
 
-  /** A length of at most `limit` and that many bytes, not copied. */
+  /** Reads a length of at most `limit` and returns a view of that many bytes. */
   bytes(limit: number, what: string): Uint8Array {
     return this.take(this.int(limit, `length of the ${what}`));
   }
 
-  /** A length and that many bytes of UTF-8; bytes that are none become U+FFFD. */
+  /** Reads a length and that many bytes of UTF-8; invalid sequences become U+FFFD. */
   string(limit: number, what: string): string {
     return lenient.decode(this.bytes(limit, what));
   }
 }
 
-/** Writes fields to a buffer that grows. */
+/** Writes fields to a growing buffer. */
 export class Writer {
   #buf = new Uint8Array(64);
   #len = 0;
@@ -126,7 +126,7 @@ export class Writer {
     this.bytes(text.encode(s));
   }
 
-  /** What was written, copied. */
+  /** Returns a copy of the bytes written so far. */
   finish(): Uint8Array<ArrayBuffer> {
     return this.#buf.slice(0, this.#len);
   }

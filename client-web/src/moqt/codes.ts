@@ -72,13 +72,13 @@ export const StreamCode = {
   MALFORMED_TRACK: 0x12,
 } as const;
 
-/** The registry's name of a code; registries leave room for codes of later drafts (§14). */
+/** Looks up a code's name. Unknown codes are valid: later drafts may add some (§14). */
 export function codeName(registry: Readonly<Record<string, number>>, code: number): string {
   for (const name in registry) if (registry[name] === code) return name;
   return `code 0x${code.toString(16)}`;
 }
 
-/** The session ended: closed by this side, by the peer, or with its connection. */
+/** The session ended: closed by either side, or its connection failed. */
 export class SessionError extends Error {
   constructor(
     readonly code: number,
@@ -90,7 +90,7 @@ export class SessionError extends Error {
   }
 }
 
-/** A violation of the wire format: the session closes with its code (§3.5). */
+/** The peer violated the wire format; the session closes with `code` (§3.5). */
 export class WireError extends Error {
   constructor(
     readonly code: number,
@@ -105,7 +105,9 @@ export function violation(message: string): WireError {
   return new WireError(SessionCode.PROTOCOL_VIOLATION, message);
 }
 
-/** A track broke its publisher's rules (§2.4.2): its subscription ends, the session goes on. */
+/**
+ * The publisher broke the rules for a track (§2.4.2): the subscription ends, the session continues.
+ */
 export class MalformedTrackError extends Error {
   constructor(message: string) {
     super(`malformed track: ${message}`);
@@ -118,7 +120,7 @@ export class RequestError extends Error {
   constructor(
     readonly code: number,
     readonly reason: string,
-    /** Milliseconds to wait before asking again; undefined = do not. */
+    /** Milliseconds to wait before retrying; undefined = do not retry. */
     readonly retryAfter: number | undefined,
   ) {
     super(`${codeName(RequestCode, code)}${reason ? `: ${reason}` : ""}`);

@@ -1,11 +1,11 @@
-/** Connecting to a relay: certificates, failures, retries. */
+/** Connects to a relay: certificates, connection errors, retries. */
 import { Session, type ConnectOptions } from "./session.ts";
 
 export type ConnectFailure =
-  | "no-webtransport" // this browser has none
-  | "unreachable" // nothing answers
-  | "certificate" // the relay answers, but not with a certificate that is trusted here
-  | "refused"; // the relay answers, but not to a session
+  | "no-webtransport" // the browser lacks WebTransport
+  | "unreachable" // no answer over UDP or HTTP
+  | "certificate" // the relay answers, but its certificate is not trusted
+  | "refused"; // the relay answers over HTTP, but the session fails
 
 export class ConnectError extends Error {
   constructor(
@@ -23,12 +23,12 @@ function parseHash(hex: string): Uint8Array<ArrayBuffer> | undefined {
   return Uint8Array.from(clean.match(/../g)!, (b) => parseInt(b, 16));
 }
 
-/** Asks the relay's HTTP server, on the same port, for the hash of its certificate. */
+/** Fetches the certificate hash from the relay's HTTP server, which uses the same port number. */
 async function askHash(relay: URL): Promise<{ answered: boolean; hash: Uint8Array<ArrayBuffer> | undefined }> {
   const http = new URL("/certificate.sha256", relay);
   http.protocol = "http:";
   const loopback = ["localhost", "127.0.0.1", "[::1]"].includes(relay.hostname);
-  // A page from https may not ask over http, except on this machine.
+  // Mixed content: an https page may fetch over http from loopback only.
   if (globalThis.location?.protocol === "https:" && !loopback) return { answered: false, hash: undefined };
   try {
     const r = await fetch(http, { cache: "no-store", signal: AbortSignal.timeout(3000) });
@@ -41,9 +41,10 @@ async function askHash(relay: URL): Promise<{ answered: boolean; hash: Uint8Arra
 }
 
 /**
- * Opens a session. `pinned` is a certificate hash from the link, in hex; no other certificate is trusted then.
- * Otherwise a page served over plain HTTP trusts the hash that the relay reports (a development certificate), and
- * every page trusts the browser's authorities.
+ * Opens a session. `pinned` is a certificate hash from the link, in hex; no other certificate is
+ * trusted then. Otherwise a page served over plain HTTP trusts the hash that the relay reports (a
+ * development certificate), and all pages trust certificates issued by an authority the browser
+ * knows.
  */
 export async function connect(url: string, pinned: string | undefined, o: ConnectOptions = {}): Promise<Session> {
   if (typeof WebTransport === "undefined") {
@@ -64,11 +65,11 @@ export async function connect(url: string, pinned: string | undefined, o: Connec
     return await Session.connect(relay.href, trusted ? { ...o, certificateHashes: [trusted] } : o);
   } catch (e) {
     if (hash && !pin) {
-      // A certificate of a browser's authority, which cannot be combined with a hash.
+      // Try an authority-issued certificate: WebTransport does not combine these with hashes.
       try {
         return await Session.connect(relay.href, o);
       } catch {
-        // The first error is more specific.
+        // Report the first error, which is more specific.
       }
     }
     const detail = e instanceof Error && e.message ? ` (${e.message.replace(/\.$/, "")})` : "";
@@ -86,22 +87,27 @@ export async function connect(url: string, pinned: string | undefined, o: Connec
 
 const FIRST_RETRY = 200;
 const LAST_RETRY = 5000;
-/** How long a session lasts beside the one that takes its place, ms: until that has begun to receive. */
+/**
+ * How long the old session stays open after a migration, ms, while the new one starts to receive.
+ */
 const OVERLAP = 1000;
 
 export interface KeepOptions extends ConnectOptions {
   readonly url: string;
   readonly pinned?: string;
   /**
-   * A session is open, in the place of the one before. That has ended, or lasts a little longer, so that nothing is
-   * missed, where its relay asked to move.
+   * Called when a session opens and replaces the previous one. After a GOAWAY the previous session
+   * stays open for OVERLAP, to receive without a gap.
    */
   readonly use: (session: Session) => void;
-  /** A session ended or could not be opened; the next attempt comes in `retryIn` milliseconds. */
+  /**
+   * Called when a session ends or cannot be opened; the next attempt follows in `retryIn`
+   * milliseconds.
+   */
   readonly failed: (why: Error, retryIn: number) => void;
 }
 
-/** Keeps a session open until the signal aborts, with back-off between attempts. */
+/** Keeps a session open until the signal aborts. Backs off between attempts. */
 export async function keep(o: KeepOptions, signal: AbortSignal): Promise<void> {
   let wait = FIRST_RETRY;
   let url = o.url;
@@ -121,7 +127,7 @@ export async function keep(o: KeepOptions, signal: AbortSignal): Promise<void> {
       if (next === "abort") return s.close();
       if (performance.now() - began > LAST_RETRY) wait = FIRST_RETRY;
       if (typeof next === "string") {
-        // The relay asks to move (§3.6).
+        // The relay sent GOAWAY (§3.6).
         url = next.startsWith("https://") ? next : o.url;
         continue;
       }
@@ -133,6 +139,6 @@ export async function keep(o: KeepOptions, signal: AbortSignal): Promise<void> {
     o.failed(why, wait);
     if (why instanceof ConnectError && why.failure === "no-webtransport") return;
     await Promise.race([left, new Promise((resolve) => setTimeout(resolve, wait))]);
-    wait = Math.min(2 * wait, LAST_RETRY) * (1 + Math.random() / 4); // so that many viewers do not return together
+    wait = Math.min(2 * wait, LAST_RETRY) * (1 + Math.random() / 4); // jitter keeps viewers from reconnecting in step
   }
 }

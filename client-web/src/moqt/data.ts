@@ -1,6 +1,6 @@
 /**
- * Data streams and datagrams (§11). The parsers take a stream's bytes in pieces of any size,
- * as they arrive, and keep no more of them than an unfinished header.
+ * Data streams and datagrams (§11). Parsers accept a stream in pieces of any size and buffer at
+ * most one incomplete header.
  */
 import { Reader, ShortError, Writer } from "./bytes.ts";
 import { MalformedTrackError, violation } from "./codes.ts";
@@ -11,7 +11,7 @@ const STREAM_FETCH = 0x05;
 const STREAM_SETUP = 0x2f00;
 const STREAM_PADDING = 0x132b3e28;
 const DATAGRAM_PADDING = 0x132b3e29n;
-/** Largest properties of one object, bytes: ours, the draft leaves it open. */
+/** Maximum size of an object's properties, bytes. The draft sets no limit. */
 const MAX_PROPERTIES = 65535;
 
 export type StreamHeader =
@@ -20,13 +20,13 @@ export type StreamHeader =
   | { readonly type: "padding" }
   | { readonly type: "setup" };
 
-/** Begins a subgroup stream (§11.4.2). */
+/** Header of a subgroup stream (§11.4.2). */
 export interface SubgroupHeader {
   readonly alias: bigint;
   readonly group: bigint;
-  /** undefined: the first object's ID. */
+  /** undefined: equal to the first object's ID. */
   readonly subgroup: bigint | undefined;
-  /** undefined: the track's default. */
+  /** undefined: the track's default priority. */
   readonly priority: number | undefined;
   readonly hasProperties: boolean;
   readonly endOfGroup: boolean;
@@ -34,7 +34,7 @@ export interface SubgroupHeader {
 
 export type ObjectStatus = "normal" | "endOfGroup" | "endOfTrack";
 
-/** An object's header; `length` bytes of payload follow. */
+/** Header of an object; `length` bytes of payload follow. */
 export interface ObjectHeader {
   readonly group: bigint;
   readonly subgroup: bigint;
@@ -43,18 +43,18 @@ export interface ObjectHeader {
   readonly status: ObjectStatus;
   readonly length: bigint;
   readonly properties: Properties;
-  /** Fetched, and published as a datagram. */
+  /** True for a fetched object that was published as a datagram. */
   readonly datagram?: boolean;
 }
 
-/** Receives what a parser finds. */
+/** Receives parsed objects. */
 export interface ObjectSink {
   object(header: ObjectHeader): void;
-  /** Part of the payload of the object that began last. The bytes are the caller's. */
+  /** Part of the current object's payload. Valid only during the call. */
   payload(bytes: Uint8Array): void;
 }
 
-/** Reads the beginning of a unidirectional stream (§3.4), or throws ShortError. */
+/** Reads the first bytes of a unidirectional stream (§3.4). Throws ShortError if incomplete. */
 export function readStreamHeader(r: Reader): StreamHeader {
   const type = Number(r.varint());
   if (type === STREAM_FETCH) return { type: "fetch", request: r.varint() };
@@ -92,14 +92,17 @@ function objectStatus(v: bigint): ObjectStatus {
   throw violation(`unknown object status 0x${v.toString(16)}`);
 }
 
-/** Feeds the bytes of a stream to a header parser and payloads to a sink. */
+/** Feeds stream bytes to a header parser and payloads to a sink. */
 abstract class ObjectParser {
   #rest: Uint8Array = new Uint8Array(0);
   #payload = 0n;
 
   constructor(protected readonly sink: ObjectSink) {}
 
-  /** Reads one header, or throws ShortError having changed nothing. Returns the payload's length. */
+  /**
+   * Reads one header and returns its payload length. Throws ShortError without side effects if
+   * incomplete.
+   */
   protected abstract header(r: Reader): bigint;
 
   push(chunk: Uint8Array): void {
@@ -131,13 +134,13 @@ abstract class ObjectParser {
     this.#rest = at < buf.length ? buf.slice(at) : buf.subarray(0, 0);
   }
 
-  /** Whether the bytes so far end where an object does. */
+  /** True if the bytes so far end at an object boundary. */
   get boundary(): boolean {
     return this.#payload === 0n && this.#rest.length === 0;
   }
 }
 
-/** Parses the objects of a subgroup stream, after its header. */
+/** Parses the objects after the header of a subgroup stream. */
 export class SubgroupParser extends ObjectParser {
   #prev: bigint | undefined;
   #subgroup: bigint | undefined;
@@ -170,7 +173,7 @@ export class SubgroupParser extends ObjectParser {
   }
 }
 
-/** Parses the objects of a fetch stream (§11.4.4) in ascending order, after its header. */
+/** Parses the objects after the header of a fetch stream (§11.4.4), in ascending order. */
 export class FetchParser extends ObjectParser {
   #prior: { group: bigint; id: bigint } | undefined;
   #subgroup: bigint | undefined;
@@ -224,19 +227,19 @@ export class FetchParser extends ObjectParser {
   }
 }
 
-/** One object sent as a datagram (§11.3.1). */
+/** An object received as a datagram (§11.3.1). */
 export interface Datagram {
   readonly alias: bigint;
   readonly group: bigint;
   readonly object: bigint;
-  /** No object after this one exists in the group. */
+  /** Last object of its group. */
   readonly endOfGroup: boolean;
   readonly status: ObjectStatus;
   readonly properties: Properties;
   readonly payload: Uint8Array;
 }
 
-/** Parses a datagram; null for padding (§11.5.2). The payload is not copied. */
+/** Parses a datagram; returns null for padding (§11.5.2). The payload is a view. */
 export function parseDatagram(b: Uint8Array): Datagram | null {
   const r = new Reader(b);
   try {
@@ -267,7 +270,7 @@ export function parseDatagram(b: Uint8Array): Datagram | null {
   }
 }
 
-/** Encodes an object of a track as a datagram. */
+/** Encodes an object as a datagram. */
 export function encodeDatagram(alias: bigint, group: bigint, priority: number, payload: Uint8Array): Uint8Array<ArrayBuffer> {
   const w = new Writer();
   w.varint(0x04); // object ID 0

@@ -1,4 +1,7 @@
-/** Media over QUIC Transport, draft-ietf-moq-transport-18, over WebTransport. Knows no media. */
+/**
+ * Media over QUIC Transport (draft-ietf-moq-transport-18 and -19) over WebTransport. Independent of
+ * any media format.
+ */
 export * from "./codes.ts";
 export { connect, ConnectError, keep, type ConnectFailure } from "./connect.ts";
 export { Session, Subscription, DatagramTrack, PROTOCOLS } from "./session.ts";

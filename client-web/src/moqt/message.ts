@@ -1,22 +1,22 @@
 /**
- * Control messages of draft-ietf-moq-transport-18 and -19 §10: those a viewer sends, encoded;
- * those it may be sent, parsed.
+ * Control messages of draft-ietf-moq-transport-18 and -19 §10. Encodes the ones a viewer sends and
+ * parses the ones it may receive.
  */
 import { Reader, ShortError, Writer } from "./bytes.ts";
 import { violation, WireError, SessionCode } from "./codes.ts";
 
-/** A draft of the protocol. What differs between them is decided by it, here and in the session. */
+/** Protocol draft. Selects between the drafts' differences, here and in the session. */
 export type Version = 18 | 19;
 
-/** Those that are spoken, the preferred one first. */
+/** Supported drafts, preferred first. */
 export const versions: readonly Version[] = [18, 19];
 
-/** The protocol identifier of a draft (§3.1). */
+/** ALPN identifier of a draft (§3.1). */
 export function protocolOf(v: Version): string {
   return `moqt-${v}`;
 }
 
-/** The draft of a protocol identifier, undefined where it is not spoken. */
+/** Draft of an ALPN identifier; undefined if unsupported. */
 export function versionOf(protocol: string): Version | undefined {
   return versions.find((v) => protocolOf(v) === protocol);
 }
@@ -34,7 +34,7 @@ export function trackKey(t: TrackName): string {
   return JSON.stringify([t.namespace, t.name]);
 }
 
-/** An object's place in its track (§1.4.2). */
+/** Position of an object in its track (§1.4.2). */
 export interface Location {
   readonly group: bigint;
   readonly object: bigint;
@@ -53,12 +53,12 @@ export const MessageType = {
   FETCH: 0x16,
   FETCH_OK: 0x18,
   PUBLISH: 0x1d,
-  PUBLISH_OK: 0x1e, // in the draft's table only; read as REQUEST_OK
+  PUBLISH_OK: 0x1e, // listed in the draft but never sent; read as REQUEST_OK
   SUBSCRIBE_NAMESPACE: 0x50,
   SETUP: 0x2f00,
 } as const;
 
-/** Requests of the peer, which this library refuses with NOT_SUPPORTED. */
+/** Request types a peer may open, which this library refuses with NOT_SUPPORTED. */
 const peerRequests = new Set<number>([0x3, 0x6, 0xd, 0x16, 0x1d, 0x50, 0x51]);
 
 const MAX_NAMESPACE_FIELDS = 32;
@@ -84,23 +84,26 @@ const param = {
   namespacePrefix: 0x34,
 } as const;
 
-/** Where a subscription starts (§5.1.2): all objects from now on, after the largest, or with the next group. */
+/**
+ * Subscription filters (§5.1.2): "none" delivers all objects from now on, the others start after
+ * the largest object or at the next group.
+ */
 export type Filter = "none" | "nextGroup" | "largestObject";
 
 export interface SubscribeOptions {
   readonly filter?: Filter;
-  /** In place of a filter: from the beginning of this group on (AbsoluteStart). */
+  /** First group to deliver (AbsoluteStart); replaces the filter. */
   readonly start?: bigint;
-  /** 0 is the most important, 255 the least; 128 unless named (§7). */
+  /** 0 is the most important, 255 the least; default 128 (§7). */
   readonly priority?: number;
-  /** Milliseconds after which a publisher may drop what is not delivered yet. */
+  /** Milliseconds after which the publisher may drop an undelivered subgroup. */
   readonly subgroupDeliveryTimeout?: number;
-  /** Milliseconds a relay may wait for a publisher to appear. */
+  /** How long the relay may wait for a publisher to appear, ms. */
   readonly rendezvousTimeout?: number;
   readonly groupOrder?: "ascending" | "descending";
 }
 
-/** Parameters this library reads; what it does not know is a violation (§10.2). */
+/** Parameters this library understands. Unknown ones are a protocol violation (§10.2). */
 export interface Parameters {
   expires?: number;
   largest?: Location;
@@ -123,11 +126,11 @@ export type Message =
 export interface Properties {
   /** Default publisher priority of a track (§12.4). */
   priority?: number;
-  /** Properties that this protocol does not define, by type: numbers of even types, bytes of odd ones. */
+  /** Properties not defined by MOQT, by type: numbers for even types, bytes for odd ones. */
   other?: Map<number, bigint | Uint8Array>;
 }
 
-/** Largest payload of a control message, bytes (§10). */
+/** Maximum payload of a control message, bytes (§10). */
 export const MAX_MESSAGE = 65535;
 
 function message(type: number, write: (w: Writer) => void): Uint8Array<ArrayBuffer> {
@@ -165,7 +168,7 @@ class ParameterWriter {
     write(this.#w);
   }
 
-  /** Milliseconds, rounded up. */
+  /** Writes milliseconds, rounded up. */
   duration(type: number, v: number | undefined): void {
     if (v !== undefined) this.add(type, (w) => w.varint(Math.ceil(v)));
   }
@@ -176,7 +179,9 @@ class ParameterWriter {
   }
 }
 
-/** `token` authorizes the session, by value and of a type agreed out of band (§10.2.2). */
+/**
+ * `token` authorizes the session. It is sent by value; its type is agreed out of band (§10.2.2).
+ */
 export function encodeSetup(implementation: string, token?: string): Uint8Array<ArrayBuffer> {
   return message(MessageType.SETUP, (w) => {
     if (token !== undefined) {
@@ -206,7 +211,9 @@ export function encodeSubscribe(id: bigint, track: TrackName, o: SubscribeOption
   });
 }
 
-/** From the beginning of group `start` on, to the end of group `end` where there is one (§5.1.2). */
+/**
+ * A filter from the first object of group `start`, up to the last of group `end` if given (§5.1.2).
+ */
 function groupFilter(start: bigint, end?: bigint): Uint8Array {
   const filter = new Writer();
   filter.varint(end === undefined ? 3 : 4); // AbsoluteStart, AbsoluteRange
@@ -216,9 +223,9 @@ function groupFilter(start: bigint, end?: bigint): Uint8Array {
   return filter.finish();
 }
 
-/** What a REQUEST_UPDATE changes of a subscription (§10.9); what is not named stays. */
+/** Changes to a subscription for REQUEST_UPDATE (§10.9). Absent fields keep their value. */
 export interface SubscriptionUpdate {
-  /** First group, and the last one to be sent. */
+  /** First and last group to deliver. */
   readonly start?: bigint;
   readonly end?: bigint;
   readonly priority?: number;
@@ -234,7 +241,10 @@ export function encodeUpdate(id: bigint, u: SubscriptionUpdate): Uint8Array<Arra
   });
 }
 
-/** A FETCH that joins subscription `joining`, from `groups` groups before its largest object (§10.12.2). */
+/**
+ * A FETCH that joins subscription `joining`, starting `groups` groups before its largest object
+ * (§10.12.2).
+ */
 export function encodeJoiningFetch(id: bigint, joining: bigint, groups: number, priority?: number): Uint8Array<ArrayBuffer> {
   return message(MessageType.FETCH, (w) => {
     w.varint(id);
@@ -247,13 +257,15 @@ export function encodeJoiningFetch(id: bigint, joining: bigint, groups: number, 
   });
 }
 
-/** The objects of a group from first to last. */
+/** A range of objects in one group, inclusive. */
 export interface ObjectRange {
   readonly first: number;
   readonly last: number;
 }
 
-/** A FETCH of a track's groups from `first` to `last`, whole (§10.12.1), or of some objects of one. */
+/**
+ * A FETCH of groups `first` to `last` of a track (§10.12.1), or of a range of objects in one group.
+ */
 export function encodeFetch(
   id: bigint, track: TrackName, first: bigint, last: bigint, priority?: number, objects?: ObjectRange,
 ): Uint8Array<ArrayBuffer> {
@@ -264,7 +276,7 @@ export function encodeFetch(
     w.varint(first);
     w.varint(objects?.first ?? 0);
     w.varint(last);
-    w.varint(objects ? objects.last + 1 : 0); // exclusive; 0 = the whole group
+    w.varint(objects ? objects.last + 1 : 0); // exclusive; 0 = the entire group
     const p = new ParameterWriter();
     if (priority !== undefined) p.add(param.subscriberPriority, (v) => v.u8(priority));
     p.finish(w);
@@ -385,12 +397,15 @@ const IMMUTABLE = 0x0b;
 const PUBLISHER_PRIORITY = 0x0e;
 const GROUP_ORDER = 0x22;
 const DYNAMIC_GROUPS = 0x30;
-/** Properties of greater types are not kept. */
+/** Properties of higher types are ignored. */
 const MAX_TYPE = BigInt(Number.MAX_SAFE_INTEGER);
-/** A mandatory track property that is not known here (§2.5.1): the subscription cannot be used. */
+/** An unknown mandatory track property (§2.5.1) makes the subscription unusable. */
 export class UnknownMandatoryError extends Error {}
 
-/** Reads all key-value pairs of r (§1.4.3), those inside Immutable Properties (§12.7) included. */
+/**
+ * Reads key-value pairs (§1.4.3) to the end of r, including those nested in Immutable Properties
+ * (§12.7).
+ */
 export function readProperties(r: Reader, ofTrack: boolean, into: Properties = {}, nested = false): Properties {
   let type = 0n;
   try {
@@ -458,7 +473,7 @@ function readSetup(r: Reader): Message {
 function readGoaway(r: Reader, version: Version): Message {
   const uri = r.string(MAX_URI, "new session URI");
   const timeout = Number(r.varint());
-  if (r.left > 0 && version < 19) r.varint(); // the first request ID that was not processed
+  if (r.left > 0 && version < 19) r.varint(); // the first request ID not processed
   return { type: "goaway", uri, timeout };
 }
 
@@ -474,7 +489,7 @@ function readError(r: Reader): Message {
   return { type: "error", code, reason, retryAfter: retry === 0 ? undefined : retry - 1 };
 }
 
-/** Parses the payload of a control message, which must end exactly where its last field does. */
+/** Parses a control message, whose last field must end with the payload. */
 export function parseMessage(type: number, payload: Uint8Array, version: Version = 18): Message {
   const r = new Reader(payload);
   let m: Message;
@@ -538,7 +553,7 @@ export function parseMessage(type: number, payload: Uint8Array, version: Version
   return m;
 }
 
-/** Reads one whole message from r, or throws ShortError. */
+/** Reads one message from r. Throws ShortError if incomplete. */
 export function readMessage(r: Reader, version: Version = 18): Message {
   const type = Number(r.varint());
   const known = Object.values(MessageType) as number[];

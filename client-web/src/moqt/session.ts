@@ -1,6 +1,6 @@
 /**
- * A MOQT session over WebTransport, subscriber's side: draft-ietf-moq-transport-18 and -19.
- * Knows no media. All input is bounded before memory is allocated for it.
+ * The subscriber side of a MOQT session over WebTransport (draft-ietf-moq-transport-18 and -19).
+ * Independent of any media format. Every length is checked before memory is allocated.
  */
 import { Reader, ShortError } from "./bytes.ts";
 import {
@@ -17,19 +17,19 @@ import {
   type Location, type Message, type Namespace, type ObjectRange, type Properties, type SubscribeOptions, type SubscriptionUpdate, type TrackName, type Version,
 } from "./message.ts";
 
-/** The protocol identifiers of the drafts that are spoken (§3.1), the preferred one first. */
+/** ALPN identifiers of the supported drafts (§3.1), preferred first. */
 export const PROTOCOLS: readonly string[] = versions.map(protocolOf);
 
 const SETUP_TIMEOUT = 10_000;
 const REQUEST_TIMEOUT = 10_000;
-/** How long an early subgroup waits for the SUBSCRIBE_OK that names its track. */
+/** How long a subgroup waits for the SUBSCRIBE_OK that defines its track alias, ms. */
 const ALIAS_TIMEOUT = 2_000;
 const MAX_EARLY = 256;
 const MAX_NAMESPACES = 4096;
-/** Datagrams received that may wait here: a frame may be hundreds at once, and browsers keep one by default. */
+/** Receive queue for datagrams: a frame may be hundreds at once; browsers default to one. */
 const DATAGRAM_QUEUE = 2048;
 
-/** An object, whole. */
+/** A complete object. */
 export interface ReceivedObject {
   readonly group: bigint;
   readonly subgroup: bigint;
@@ -37,27 +37,36 @@ export interface ReceivedObject {
   readonly status: ObjectStatus;
   readonly properties: Properties;
   readonly payload: Uint8Array<ArrayBuffer>;
-  /** Fetched, and published as a datagram. */
+  /** True for a fetched object that was published as a datagram. */
   readonly datagram?: boolean | undefined;
 }
 
-/** Takes what arrives of a track. */
+/** Receives the objects of a track. */
 export interface TrackSink {
-  /** Largest payload taken, bytes; a longer object ends its stream. */
+  /** Maximum payload, bytes; a longer object ends its stream. */
   readonly maxObject: number;
-  /** Asked once an object's header is known, before room is made for it; false refuses its stream. */
+  /**
+   * Called with an object's header before its payload is allocated; return false to cancel the
+   * stream.
+   */
   accept?(header: ObjectHeader): boolean;
   object(object: ReceivedObject): void;
   datagram?(datagram: Datagram): void;
-  /** A stream ended before its object did; `code` is the publisher's, undefined when unknown. */
+  /**
+   * Called when a stream ends inside an object; `code` is the publisher's reset code, undefined if
+   * unknown.
+   */
   cut?(group: bigint, subgroup: bigint | undefined, code: number | undefined): void;
-  /** Part of a payload arrived. */
+  /** Called for each piece of payload. */
   received?(bytes: number): void;
 }
 
-/** Assembles an object's payload; memory grows with the bytes received, not with the announced length. */
+/**
+ * Assembles an object's payload. Memory grows with the bytes received, not with the announced
+ * length.
+ */
 class Collector implements ObjectSink {
-  /** Set when the sink refused an object: the stream is to be cancelled with this code. */
+  /** Set when the sink refuses an object: the code to cancel the stream with. */
   refused: number | undefined;
   #header: ObjectHeader | undefined;
   #buf = new Uint8Array(0);
@@ -114,7 +123,10 @@ class Collector implements ObjectSink {
   }
 }
 
-/** The error to cancel or reset a stream with. Browsers differ in the constructor's signature. */
+/**
+ * The error that cancels or resets a stream with a code. Browsers disagree on the constructor's
+ * signature.
+ */
 function streamError(code: number): Error {
   const init = { source: "stream", streamErrorCode: code } as WebTransportErrorOptions;
   try {
@@ -125,7 +137,7 @@ function streamError(code: number): Error {
   }
 }
 
-/** The code of a stream that the peer reset. */
+/** The code with which the peer reset a stream. */
 function resetCode(e: unknown): number | undefined {
   const code = (e as { streamErrorCode?: unknown } | undefined)?.streamErrorCode;
   return typeof code === "number" ? code : undefined;
@@ -160,7 +172,7 @@ class RequestStream {
     await this.#writer.write(message);
   }
 
-  /** The next message, null when the peer has ended its direction. */
+  /** The next message; null once the peer closed its direction. */
   async next(): Promise<Message | null> {
     for (;;) {
       const r = new Reader(this.#buf);
@@ -194,7 +206,7 @@ class RequestStream {
     this.#reader.cancel(streamError(StreamCode.CANCELLED)).catch(() => {});
   }
 
-  /** Ends both directions at once (§3.3.2). */
+  /** Resets both directions (§3.3.2). */
   abort(code: number): void {
     if (this.#ended) return;
     this.#ended = true;
@@ -203,14 +215,14 @@ class RequestStream {
   }
 }
 
-/** The receiving end of a subscription. */
+/** A subscription, seen from the subscriber. */
 export class Subscription {
   alias: bigint | undefined;
   largest: Location | undefined;
   properties: Properties = {};
-  /** Changes that the publisher has not answered yet. */
+  /** Updates the publisher has not answered yet. */
   #unanswered = 0;
-  /** Settles when the subscription has ended, with why. */
+  /** Resolves with the reason once the subscription ends. */
   readonly done: Promise<Error>;
   readonly #end: (e: Error) => void;
   ended = false;
@@ -228,27 +240,28 @@ export class Subscription {
   }
 
   /**
-   * Moves the subscription's start: no group before `group` is sent that is not under way, those from it
-   * on are, even ones before the start so far (§10.9). Does nothing once the peer has refused a change.
+   * Moves the start of the subscription to `group` (§10.9), which may be before or after the
+   * current start. Groups before it are no longer sent unless in transit. No effect once the peer
+   * has refused an update.
    */
   startAt(group: bigint): void {
     this.update({ start: group });
   }
 
-  /** Changes the subscription (§10.9). Does nothing once the peer has refused a change. */
+  /** Sends REQUEST_UPDATE (§10.9). No effect once the peer has refused an update. */
   update(u: SubscriptionUpdate): void {
     if (this.ended || this.session.refusesChanges) return;
     this.#unanswered++;
-    this.request.send(encodeUpdate(this.session.takeId(), u)).catch(() => {}); // its stream's end says why
+    this.request.send(encodeUpdate(this.session.takeId(), u)).catch(() => {}); // the stream's end is handled where it is read
   }
 
-  /** @internal The publisher answered a change (§10.9). */
+  /** @internal The publisher answered an update (§10.9). */
   changed(done: boolean): void {
     this.#unanswered--;
     this.session.refusesChanges ||= !done;
   }
 
-  /** Cancels the subscription: nothing more of it arrives. */
+  /** Cancels the subscription; no more objects reach the sink. */
   cancel(): void {
     this.finish(new DoneError(DoneCode.SUBSCRIPTION_ENDED, "cancelled here"));
   }
@@ -268,10 +281,10 @@ export class Subscription {
   }
 }
 
-/** A track this side publishes as datagrams. */
+/** A track published as datagrams. */
 export class DatagramTrack {
   #group = 0n;
-  /** Whether the peer wants its objects now (§5.1.1). */
+  /** False while the peer does not want objects (§5.1.1). */
   forward = true;
   ended = false;
 
@@ -281,7 +294,10 @@ export class DatagramTrack {
     private readonly request: RequestStream,
   ) {}
 
-  /** Sends one object, a group of its own; dropped when the transport is congested or the peer does not forward. */
+  /**
+   * Sends an object in a new group. Drops it if the transport is congested or the peer does not
+   * forward.
+   */
   send(payload: Uint8Array, priority = 128): boolean {
     if (!this.forward || this.ended) return false;
     return this.session.sendDatagram(encodeDatagram(this.alias, this.#group++, priority, payload));
@@ -294,7 +310,7 @@ export class DatagramTrack {
   }
 }
 
-/** Counts what a session refused or lost. */
+/** What a session refused or lost. */
 export interface SessionCounters {
   subgroupsUnknown: number;
   datagramsUnknown: number;
@@ -305,13 +321,13 @@ export interface SessionCounters {
 }
 
 export interface ConnectOptions {
-  /** SHA-256 hashes of certificates to trust beside those of the browser's authorities. */
+  /** SHA-256 hashes of certificates to trust in addition to those of known authorities. */
   readonly certificateHashes?: readonly Uint8Array<ArrayBuffer>[];
-  /** What SETUP says of this end. */
+  /** Implementation name sent in SETUP. */
   readonly implementation?: string;
-  /** Authorizes the session. */
+  /** Token that authorizes the session. */
   readonly token?: string;
-  /** Of PROTOCOLS, those to offer; all of them unless named. */
+  /** Subset of PROTOCOLS to offer; default all. */
   readonly protocols?: readonly string[];
 }
 
@@ -319,15 +335,17 @@ export class Session {
   readonly counters: SessionCounters = {
     subgroupsUnknown: 0, datagramsUnknown: 0, datagramsUnsent: 0, streamsRefused: 0, streamsCut: 0, malformed: 0,
   };
-  /** Settles when the session has ended, with why. */
+  /** Resolves with the reason once the session ends. */
   readonly closed: Promise<SessionError>;
-  /** Settles when the peer asks to move the session, with where to: "" = connect again (§3.6). */
+  /**
+   * Resolves with the new URI when the peer sends GOAWAY; "" = reconnect to the same URI (§3.6).
+   */
   readonly goaway: Promise<string>;
-  /** What the peer says it is. */
+  /** Implementation name the peer sent in SETUP. */
   implementation = "";
-  /** Milliseconds from the first SUBSCRIBE to its answer: at least a round trip. */
+  /** Time from the first SUBSCRIBE to its answer, ms: an upper bound of the round-trip time. */
   requestTime = Infinity;
-  /** Whether the peer refused to change a subscription, with an error or by ending it (§10.9). */
+  /** True once the peer refused to change a subscription, by an error or by ending it (§10.9). */
   refusesChanges = false;
 
   readonly #subscriptions = new Map<bigint, Subscription>();
@@ -349,7 +367,7 @@ export class Session {
 
   private constructor(
     readonly transport: WebTransport,
-    /** The draft that the session speaks. */
+    /** The negotiated draft. */
     readonly version: Version,
   ) {
     this.closed = new Promise((resolve) => (this.#end = resolve));
@@ -406,7 +424,7 @@ export class Session {
     return this.#over !== undefined;
   }
 
-  /** Ends the session from this side. */
+  /** Closes the session. */
   close(code: number = SessionCode.NO_ERROR, reason = ""): void {
     this.#shutdown(new SessionError(code, reason, false));
   }
@@ -417,14 +435,14 @@ export class Session {
     try {
       this.transport.close({ closeCode: why.code, reason: why.reason.slice(0, 256) });
     } catch {
-      // It was closed already.
+      // Already closed.
     }
     for (const sub of [...this.#subscriptions.values(), ...this.#tracks.values()]) sub.finish(why);
     for (const reject of this.#waiting) reject(why);
     this.#end(why);
   }
 
-  /** Ends the session when the peer broke the wire format. */
+  /** Closes the session after a violation of the wire format. */
   #fail(e: unknown): void {
     if (e instanceof WireError) this.#shutdown(new SessionError(e.code, e.message, false));
   }
@@ -447,7 +465,7 @@ export class Session {
         void this.#handleUni(value);
       }
     } catch {
-      // The transport's own error is reported.
+      // The transport reports its own error through `closed`.
     }
   }
 
@@ -459,7 +477,7 @@ export class Session {
     try {
       for (;;) {
         const { value, done } = await reader.read();
-        if (done) return; // an empty stream, or one cut off before it said what it is
+        if (done) return; // an empty stream, or one reset before its type arrived
         const joined = new Uint8Array(rest.length + value.length);
         joined.set(rest);
         joined.set(value, rest.length);
@@ -480,7 +498,7 @@ export class Session {
     }
     switch (head.type) {
       case "setup":
-        // The type is a message's: its length and payload follow.
+        // The type is a control message's; its length and payload follow.
         return this.#readControl(reader, rest);
       case "fetch":
         return this.#readFetch(reader, rest, head.request);
@@ -501,7 +519,10 @@ export class Session {
     }
   }
 
-  /** Feeds a data stream to its parser until either ends; returns whether the stream ended properly. */
+  /**
+   * Feeds a data stream to its parser until either ends. Returns true if the stream ended at an
+   * object boundary.
+   */
   async #pump(
     reader: ReadableStreamDefaultReader<Uint8Array>, first: Uint8Array, parser: SubgroupParser | FetchParser, collector: Collector,
     group: bigint | undefined, malformed: (e: Error) => void,
@@ -538,9 +559,9 @@ export class Session {
   }
 
   async #readControl(reader: ReadableStreamDefaultReader<Uint8Array>, first: Uint8Array): Promise<void> {
-    // The stream header consumed the type of the first message: put it back.
+    // The stream header consumed the first message's type: restore it.
     let buf = new Uint8Array(first.length + 2);
-    buf.set([0xaf, 0x00]); // the varint of SETUP's type, 0x2f00
+    buf.set([0xaf, 0x00]); // SETUP's type 0x2f00 as a varint
     buf.set(first, 2);
     let set = false;
     try {
@@ -577,7 +598,8 @@ export class Session {
         buf = joined;
       }
     } catch (e) {
-      // A relay that shuts down may end its streams before the session, whose error is more specific.
+      // A relay that shuts down may end its streams before the session, whose error is more
+      // specific: wait for that.
       if (e instanceof WireError) setTimeout(() => this.#fail(e), 100);
     }
   }
@@ -591,7 +613,7 @@ export class Session {
         void this.#refuseRequest(new RequestStream(value, this.version));
       }
     } catch {
-      // The transport's own error is reported.
+      // The transport reports its own error through `closed`.
     }
   }
 
@@ -652,7 +674,7 @@ export class Session {
     return true;
   }
 
-  /** The subscription of an alias, waiting for the SUBSCRIBE_OK that may be on its way. */
+  /** Looks up a subscription by alias; waits if its SUBSCRIBE_OK may still be in transit. */
   #byAlias(alias: bigint): Promise<Subscription | undefined> | Subscription | undefined {
     const sub = this.#subscriptions.get(alias);
     if (sub || this.#tracks.size === 0) return sub;
@@ -695,7 +717,10 @@ export class Session {
     return new RequestStream(await withTimeout(opened, REQUEST_TIMEOUT, "opening a request"), this.version);
   }
 
-  /** Settles as p does, or with the session's end. Of a session of many requests nothing stays at `closed`. */
+  /**
+   * Settles with p, or rejects when the session ends. Leaves no handler on `closed`, so that many
+   * requests do not pile up there.
+   */
   #orClosed<T>(p: Promise<T>): Promise<T> {
     if (this.#over) return Promise.reject(this.#over);
     return new Promise((resolve, reject) => {
@@ -705,7 +730,7 @@ export class Session {
     });
   }
 
-  /** Waits for the answer to a request; a refusal or an error ends its stream. */
+  /** Waits for the answer to a request. Ends the request's stream on a refusal or an error. */
   async #answer<T extends Message["type"]>(r: RequestStream, type: T, what: string, extra = 0): Promise<Extract<Message, { type: T }>> {
     try {
       const m = await withTimeout(this.#orClosed(r.next()), REQUEST_TIMEOUT + extra, what);
@@ -723,8 +748,8 @@ export class Session {
   }
 
   /**
-   * Asks for a track. With `join`, the newest group is fetched as well (§10.12.2), asked for in the
-   * same flight, so that a late joiner has its first object within one round trip.
+   * Subscribes to a track. With `join`, also fetches the newest group (§10.12.2) in the same
+   * flight: a late joiner receives its first object within one round trip.
    */
   async subscribe(track: TrackName, sink: TrackSink, o: SubscribeOptions & { readonly join?: boolean } = {}): Promise<Subscription> {
     const key = trackKey(track);
@@ -737,7 +762,7 @@ export class Session {
     let joined: Promise<boolean> | undefined;
     try {
       await r.send(encodeSubscribe(id, track, o));
-      // It fails where nothing was published yet or the subscription is refused.
+      // The joining fetch fails if nothing is published yet or the subscription is refused.
       joined = o.join ? this.#join(sub, o.priority, o.rendezvousTimeout).then(() => true, () => false) : undefined;
       const ok = await this.#answer(r, "subscribeOk", "SUBSCRIBE", o.rendezvousTimeout ?? 0);
       if (!o.rendezvousTimeout) this.requestTime = Math.min(this.requestTime, performance.now() - began);
@@ -758,12 +783,12 @@ export class Session {
     this.#early.delete(sub.alias);
     for (const settle of waiting ?? []) settle(sub);
     void this.#follow(sub);
-    // A relay may refuse to join what it has not answered yet.
+    // The relay may refuse to join a subscription it has not answered yet: try again.
     if (sub.largest !== undefined) void joined?.then((done) => (done || sub.ended ? undefined : this.#join(sub, o.priority))).catch(() => {});
     return sub;
   }
 
-  /** Reads a publisher's messages on a subscription until it ends. */
+  /** Reads the publisher's messages on a subscription until it ends. */
   async #follow(sub: Subscription): Promise<void> {
     try {
       for (;;) {
@@ -775,7 +800,7 @@ export class Session {
           case "goaway":
             return sub.finish(new DoneError(DoneCode.GOING_AWAY, m.uri));
           case "update":
-            // A publisher that was SUBSCRIBEd to may not change the request (draft-19 §10.9).
+            // The publisher may not update a subscription (draft-19 §10.9).
             if (this.version >= 19) throw violation("the publisher changes a subscription");
             await sub.request.send(encodeRequestOk());
             break;
@@ -794,14 +819,14 @@ export class Session {
   }
 
   /** Fetches the newest group of a subscription into the same sink. */
-  async #join(sub: Subscription, priority: number | undefined, patience = 0): Promise<void> {
+  async #join(sub: Subscription, priority: number | undefined, extraWait = 0): Promise<void> {
     const r = await this.#request();
     const id = this.takeId();
     const over = new Promise<void>((resolve) => this.#fetchDone.set(id, { done: resolve, cut: () => resolve() }));
     this.#fetches.set(id, sub.sink);
     try {
       await r.send(encodeJoiningFetch(id, sub.id, 0, priority));
-      await this.#answer(r, "fetchOk", "FETCH", patience);
+      await this.#answer(r, "fetchOk", "FETCH", extraWait);
       await withTimeout(over, REQUEST_TIMEOUT, "FETCH");
       r.end();
     } finally {
@@ -811,8 +836,9 @@ export class Session {
   }
 
   /**
-   * Fetches the groups of a track from `first` to `last`, or some objects of one, as far as they were published, into a sink.
-   * Settles when all is there, or with why it is not; nothing more arrives once `signal` has aborted.
+   * Fetches groups `first` to `last` of a track, or a range of objects in one, as far as published,
+   * into a sink. Resolves when all have arrived, rejects otherwise. No object reaches the sink once
+   * `signal` aborts.
    */
   async fetch(
     track: TrackName, first: bigint, last: bigint, sink: TrackSink, o: { readonly priority?: number; readonly signal?: AbortSignal; readonly objects?: ObjectRange } = {},
@@ -824,7 +850,7 @@ export class Session {
       this.#fetchDone.set(id, { done: resolve, cut: reject });
       signal?.addEventListener("abort", () => reject(signal.reason), { once: true });
     });
-    over.catch(() => {}); // the answer may fail first
+    over.catch(() => {}); // the request may fail before anyone awaits this
     this.#fetches.set(id, { ...sink, accept: (h) => !signal?.aborted && sink.accept?.(h) !== false });
     try {
       signal?.throwIfAborted();
@@ -848,13 +874,15 @@ export class Session {
       return;
     }
     const collector = new Collector(sink);
-    const whole = await this.#pump(reader, rest, new FetchParser(collector), collector, undefined, () => {});
+    const complete = await this.#pump(reader, rest, new FetchParser(collector), collector, undefined, () => {});
     const over = this.#fetchDone.get(id);
-    if (whole) over?.done();
+    if (complete) over?.done();
     else over?.cut(new RequestError(RequestCode.INTERNAL_ERROR, "a fetch was cut off", undefined));
   }
 
-  /** Follows the namespaces under a prefix until the returned function is called or the session ends. */
+  /**
+   * Tracks the namespaces under a prefix until the returned function is called or the session ends.
+   */
   async subscribeNamespace(prefix: Namespace, changed: (namespaces: Namespace[]) => void): Promise<() => void> {
     const r = await this.#request();
     await r.send(encodeSubscribeNamespace(this.takeId(), prefix));
@@ -877,7 +905,7 @@ export class Session {
     return () => r.abort(StreamCode.CANCELLED);
   }
 
-  /** Offers a track of datagrams to the peer (§10.10). */
+  /** Offers the peer a track of datagrams (§10.10). */
   async publishDatagrams(track: TrackName): Promise<DatagramTrack> {
     const r = await this.#request();
     const alias = this.#nextAlias++;
@@ -904,7 +932,7 @@ export class Session {
   }
 }
 
-/** Browsers differ in the datagram interface. */
+/** Browsers differ in the datagram API. */
 function datagramWriter(transport: WebTransport): WritableStreamDefaultWriter<Uint8Array> {
   const datagrams = transport.datagrams as WebTransportDatagramDuplexStream & {
     writable?: WritableStream<Uint8Array>;

@@ -1,15 +1,18 @@
-/** How long a picture may take before fewer points are drawn, and how short one must be for more again, ms. */
+/** Drawing times above which fewer points are drawn, and below which more are, ms. */
 const SLOW = 250;
 const QUICK = 100;
-/** Pictures that are judged together, by their median: a single stall is not the GPU's doing. */
+/** Number of drawing times whose median is judged: a single stall need not be the GPU's fault. */
 const TOGETHER = 3;
-/** How many times fewer points are tried at once, and what share of the time that must save: a picture is more than its points. */
+/**
+ * Factor by which to thin out the points at once, and the share of the time this must save: some
+ * cost is fixed.
+ */
 const THINNER = 4;
 const WORTH = 0.25;
-/** Rounds before a change that was for the worse, or for nothing, is tried again; doubled each time. */
-const PATIENCE = 4;
-const MOST_PATIENCE = 64;
-/** Greatest stride. */
+/** Rounds before a change that brought nothing is retried; doubles every time. */
+const RETRY_AFTER = 4;
+const MAX_RETRY_AFTER = 64;
+/** Maximum stride. */
 const COARSEST = 64;
 interface Picture {
   readonly fence: WebGLSync;
@@ -17,27 +20,27 @@ interface Picture {
 }
 
 /**
- * Pictures submitted to the GPU and not finished. Without this check pictures queue in a slow driver, and a frame is
- * seen only after all before it. Times are local milliseconds.
+ * Tracks pictures submitted to the GPU. Otherwise pictures queue up in a slow driver, and each
+ * frame is seen only after all earlier ones. Times are local milliseconds.
  */
 export class GpuQueue {
-  /** Every stride-th point is to be drawn, so that pictures finish in time. */
+  /** Draw every stride-th point, to keep the drawing time bounded. */
   stride = 1;
-  /** Time that the last picture took, from its commands to its end. */
+  /** Duration of the last picture, from submission to completion. */
   took = 0;
   readonly #pictures: Picture[] = []; // oldest first
   #finished = 0;
   readonly #times: number[] = [];
-  /** The stride before the last change, and the median time then. */
+  /** The stride before the last change, and its median duration. */
   #change: { readonly stride: number; readonly median: number } | undefined;
   #wait = 0;
-  #patience = PATIENCE;
+  #retryAfter = RETRY_AFTER;
 
   constructor(private readonly gl: WebGL2RenderingContext) {}
 
   /**
-   * Whether a picture submitted now would queue. Polls the fences. With one picture ahead the GPU never waits; with a
-   * slow one a picture ahead would only get old.
+   * True if another picture would queue up. Polls the fences. One picture in flight keeps the GPU
+   * busy; on a slow GPU even that one only adds delay.
    */
   busy(now: number): boolean {
     for (let p = this.#pictures[0]; p && this.#done(p); p = this.#pictures[0]) {
@@ -54,10 +57,10 @@ export class GpuQueue {
     return this.gl.isContextLost() || this.gl.getSyncParameter(p.fence, this.gl.SYNC_STATUS) === this.gl.SIGNALED;
   }
 
-  /** Call after the commands of a picture were issued. */
+  /** Call after submitting a picture's commands. */
   submitted(now: number): void {
     const fence = this.gl.fenceSync(this.gl.SYNC_GPU_COMMANDS_COMPLETE, 0);
-    if (!fence) return; // the context is lost
+    if (!fence) return; // context lost
     this.gl.flush();
     this.#pictures.push({ fence, submitted: now });
   }
@@ -71,8 +74,8 @@ export class GpuQueue {
     this.#change = undefined;
     if (change && (change.stride < this.stride ? median > (1 - WORTH) * change.median : median > SLOW)) {
       this.stride = change.stride;
-      this.#wait = this.#patience;
-      this.#patience = Math.min(2 * this.#patience, MOST_PATIENCE);
+      this.#wait = this.#retryAfter;
+      this.#retryAfter = Math.min(2 * this.#retryAfter, MAX_RETRY_AFTER);
     } else if (this.#wait > 0) {
       this.#wait--;
     } else if (median > SLOW && this.stride < COARSEST) {

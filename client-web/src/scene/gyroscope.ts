@@ -1,14 +1,17 @@
 import { Euler, Quaternion, Vector3 } from "three";
 import type { Walk } from "./walk.ts";
 
-/** A phone's camera looks out of its back: the frame of deviceorientation, whose z is up, to the scene's. */
+/**
+ * Converts from the frame of deviceorientation, whose z axis points up, to the scene's. The phone
+ * looks through its back.
+ */
 const OUT_OF_THE_BACK = new Quaternion(-Math.SQRT1_2, 0, 0, Math.SQRT1_2);
 const FORWARD = new Vector3(0, 0, -1);
 const SCREEN = new Vector3(0, 0, 1);
 const UP = new Vector3(0, 1, 0);
 const DEGREE = Math.PI / 180;
 
-/** Turns the view with the phone, starting from the current view. */
+/** Turns the view with the phone, relative to the view at the start. */
 export class Gyroscope {
   readonly #stop = new AbortController();
   readonly #turn = new Quaternion();
@@ -25,12 +28,15 @@ export class Gyroscope {
     addEventListener("deviceorientation", (e) => this.#take(e), { signal: this.#stop.signal });
   }
 
-  /** Whether this device may have one. */
+  /** True if this device may have a gyroscope. */
   static get likely(): boolean {
     return navigator.maxTouchPoints > 0 && "DeviceOrientationEvent" in globalThis;
   }
 
-  /** Asks where that is needed; must come from a click. heading: the view's, radians to the right. */
+  /**
+   * Requests permission where required; must be called from a click. heading: the current view's,
+   * radians to the right.
+   */
   static async start(walk: Walk, heading: () => number): Promise<Gyroscope> {
     const asks = DeviceOrientationEvent as unknown as { requestPermission?: () => Promise<string> };
     if ((await asks.requestPermission?.()) === "denied") throw new Error("The browser does not allow motion sensors for this page.");

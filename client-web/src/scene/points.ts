@@ -7,14 +7,14 @@ import fragmentShader from "./points.frag?raw";
 import vertexShader from "./points.vert?raw";
 import { allocate, fill } from "./textures.ts";
 
-/** Points a row of the texture holds. */
+/** Points per texture row. */
 const ROW = 4096;
 
-/** The index buffer of all cameras: two triangles of each four vertices. */
+/** The index buffer shared by all cameras: two triangles for every four vertices. */
 export class Quads {
   #attribute = new BufferAttribute(new Uint32Array(0), 1);
 
-  /** An index buffer for at least so many points. */
+  /** Returns an index buffer for at least this many points. */
   index(points: number): BufferAttribute {
     if (this.#attribute.count < 6 * points) {
       const n = points + (points >> 2);
@@ -33,20 +33,20 @@ export class Quads {
   }
 }
 
-/** What all cameras' shaders share. */
+/** Uniforms shared by all cameras. */
 export interface SharedUniforms {
   readonly [uniform: string]: { value: unknown };
-  /** Height of the picture, pixels. */
+  /** Height of the canvas, pixels. */
   readonly height: { value: number };
-  /** Edge of a point, in distances between neighbouring points. */
+  /** Edge of a point, in units of the distance between neighbouring points. */
   readonly spread: { value: number };
-  /** Every stride-th point is drawn; a power of two. */
+  /** Draw every stride-th point; a power of two. */
   readonly stride: { value: number };
 }
 
 /**
- * One camera's points: quads that the vertex shader makes of gl_VertexID, from the words of the newest
- * frame and the camera's ray table. Allocates nothing while frames do not grow.
+ * One camera's points. The vertex shader builds quads from gl_VertexID, the words of the newest
+ * frame and the camera's ray table. Allocates only when frames grow.
  */
 export class CameraPoints {
   readonly object: Mesh<BufferGeometry, RawShaderMaterial>;
@@ -86,7 +86,7 @@ export class CameraPoints {
     this.setPose(track.pose);
   }
 
-  /** camera → studio, millimetres. */
+  /** Camera to studio, millimetres. */
   setPose(pose: Transform): void {
     const { r, t } = (this.#pose = pose);
     this.object.matrix.set(
@@ -112,7 +112,7 @@ export class CameraPoints {
     this.#show();
   }
 
-  /** Shows a frame of so many points, in the form of the track's layout. */
+  /** Uploads a frame in the form of the track's layout. */
   upload(words: Uint32Array, points: number): void {
     const gl = this.#gl;
     const size = wordsPerPoint[formOf(this.track.layout)];
@@ -138,7 +138,7 @@ export class CameraPoints {
     this.#show();
   }
 
-  /** Draws as many points as the shared stride says. */
+  /** Applies the shared stride to the number of points drawn. */
   thin(): void {
     this.object.geometry.setDrawRange(0, 6 * Math.floor(this.points / this.shared.stride.value));
   }

@@ -3,16 +3,16 @@ precision highp int;
 precision highp sampler2D;
 precision highp usampler2D;
 
-// Words of the frame (media/points/kernel/planes.ts), 4096 points a row.
+// The frame's words (media/points/kernel/planes.ts), 4096 points per row.
 uniform usampler2D words;
-// X and Y of each pixel's ray at z = 1.
+// X and Y of every pixel's ray at z = 1.
 uniform sampler2D rays;
 uniform bool hasRays;
-// Pixels a unit of X/Z has: neighbouring points are z / focal apart.
+// Focal length in pixels: neighbouring points are z / focal apart.
 uniform float focal;
 uniform float spread;
 uniform float height;
-// Every stride-th point is drawn, enlarged, where the GPU is too slow for all.
+// Draw every stride-th point, enlarged, on a GPU too slow for all.
 uniform uint stride;
 uniform mat4 modelViewMatrix;
 uniform mat4 projectionMatrix;
@@ -20,9 +20,9 @@ uniform mat4 projectionMatrix;
 out vec3 color;
 
 void main() {
-  // Four vertices a point; the index buffer makes two triangles of them.
+  // Four vertices per point; the index buffer makes two triangles from them.
   uint point = uint(gl_VertexID >> 2);
-  // One point of each `stride`, pseudo-randomly: a fixed one would show as columns.
+  // Pick one of `stride` points pseudo-randomly: a fixed choice would show as columns.
   int k = int(point * stride + (((point * 2654435769u) >> 16) & (stride - 1u)));
   uvec4 w = texelFetch(words, ivec2(k & 4095, k >> 12), 0);
   vec3 p;
@@ -37,7 +37,7 @@ void main() {
     p = vec3(c);
     rgb = uvec3((w.y >> 16) & 255u, w.y >> 24, w.z & 255u);
   }
-  // A pixel without a ray has no place.
+  // NaN: the pixel has no ray. Clip it.
   if (!(p.x == p.x)) {
     gl_Position = vec4(2.0, 2.0, 2.0, 1.0);
     return;
@@ -47,8 +47,8 @@ void main() {
   vec2 side = vec2(float(gl_VertexID & 1), float((gl_VertexID >> 1) & 1)) * 2.0 - 1.0;
   float scale = length(modelViewMatrix[0].xyz);
   float edge = spread * sqrt(float(stride)) * abs(p.z) / focal * scale;
-  // At least a pixel wide, or far points would flicker.
-  float least = 2.0 * -view.z / (projectionMatrix[1][1] * height);
-  view.xy += side * 0.5 * max(edge, least);
+  // At least one pixel wide, or distant points would flicker.
+  float minEdge = 2.0 * -view.z / (projectionMatrix[1][1] * height);
+  view.xy += side * 0.5 * max(edge, minEdge);
   gl_Position = projectionMatrix * view;
 }

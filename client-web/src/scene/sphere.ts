@@ -1,4 +1,7 @@
-/** A sphere of video around the viewer: the whole at low resolution, and over it the tiles whose pictures there are. */
+/**
+ * 360° video around the viewer: a low-resolution base sphere, overlaid with the tiles decoded so
+ * far.
+ */
 import { BoxGeometry, Euler, ExternalTexture, GLSL3, Group, Matrix3, Matrix4, Mesh, RawShaderMaterial, BackSide, type WebGLRenderer } from "three";
 import { Grid } from "../media/tiles/sphere.ts";
 import type { Sphere } from "../media/tiles/track.ts";
@@ -6,24 +9,24 @@ import fragmentShader from "./sphere.frag?raw";
 import vertexShader from "./sphere.vert?raw";
 import { allocate, fill } from "./textures.ts";
 
-/** Layers of three.js's WebXR cameras: 1 is the left eye's alone, 2 the right one's. */
+/** three.js layers of the WebXR cameras: 1 for the left eye only, 2 for the right. */
 const LEFT = 1;
 const RIGHT = 2;
 
-/** What both eyes' shaders share. */
+/** Uniforms shared by both eyes. */
 interface Uniforms {
   readonly [uniform: string]: { value: unknown };
 }
 
 export class VideoSphere {
   readonly object = new Group();
-  /** Whether tiles can be shown: a GPU may not have textures so large. */
+  /** False if the tile atlas exceeds MAX_TEXTURE_SIZE. */
   readonly tiled: boolean;
-  /** From the scene's directions to the picture's. */
-  readonly turned = new Matrix3();
+  /** Rotation from scene to picture coordinates. */
+  readonly sceneToPicture = new Matrix3();
   readonly #gl: WebGL2RenderingContext;
-  readonly #textures = { whole: new ExternalTexture(), atlas: new ExternalTexture(), there: new ExternalTexture() };
-  readonly #there: Uint8Array;
+  readonly #textures = { base: new ExternalTexture(), atlas: new ExternalTexture(), decoded: new ExternalTexture() };
+  readonly #decoded: Uint8Array;
   readonly #grid: Grid;
   readonly #eyes: number;
   readonly #geometry = new BoxGeometry(2, 2, 2);
@@ -36,19 +39,19 @@ export class VideoSphere {
   ) {
     const gl = (this.#gl = renderer.getContext() as WebGL2RenderingContext);
     this.#eyes = sphere.stereo ? 2 : 1;
-    const most = gl.getParameter(gl.MAX_TEXTURE_SIZE) as number;
-    this.tiled = sphere.columns > 0 && sphere.width <= most && sphere.height * this.#eyes <= most;
+    const maxSize = gl.getParameter(gl.MAX_TEXTURE_SIZE) as number;
+    this.tiled = sphere.columns > 0 && sphere.width <= maxSize && sphere.height * this.#eyes <= maxSize;
     this.#grid = new Grid(Math.max(1, sphere.columns), Math.max(1, sphere.rows), sphere.width, sphere.height);
-    this.#there = new Uint8Array(this.#grid.tiles);
+    this.#decoded = new Uint8Array(this.#grid.tiles);
     const { video } = sphere;
-    this.#textures.whole.sourceTexture = allocate(renderer, gl.RGBA8, video.width, video.height, gl.LINEAR, true);
+    this.#textures.base.sourceTexture = allocate(renderer, gl.RGBA8, video.width, video.height, gl.LINEAR, true);
     if (this.tiled) this.#makeAtlas();
     const degree = Math.PI / 180;
     const turn = new Matrix4().makeRotationFromEuler(new Euler(sphere.pitch * degree, -sphere.yaw * degree, sphere.roll * degree, "YXZ"));
-    this.turned.setFromMatrix4(turn).transpose();
+    this.sceneToPicture.setFromMatrix4(turn).transpose();
     const shared: Uniforms = {
-      whole: { value: this.#textures.whole }, atlas: { value: this.#textures.atlas }, there: { value: this.#textures.there }, grid: { value: this.tiled ? [sphere.columns, sphere.rows] : [0, 0] },
-      size: { value: [sphere.width, sphere.height] }, eyes: { value: this.#eyes }, turned: { value: this.turned },
+      base: { value: this.#textures.base }, atlas: { value: this.#textures.atlas }, decoded: { value: this.#textures.decoded }, grid: { value: this.tiled ? [sphere.columns, sphere.rows] : [0, 0] },
+      size: { value: [sphere.width, sphere.height] }, eyes: { value: this.#eyes }, sceneToPicture: { value: this.sceneToPicture },
     };
     for (let eye = 0; eye < this.#eyes; eye++) {
       const material = new RawShaderMaterial({
@@ -68,21 +71,21 @@ export class VideoSphere {
     const gl = this.#gl;
     const g = this.#grid;
     this.#textures.atlas.sourceTexture = allocate(this.renderer, gl.RGBA8, g.width, g.height * this.#eyes, gl.LINEAR);
-    this.#textures.there.sourceTexture = allocate(this.renderer, gl.R8UI, g.columns, g.rows, gl.NEAREST);
+    this.#textures.decoded.sourceTexture = allocate(this.renderer, gl.R8UI, g.columns, g.rows, gl.NEAREST);
     this.#changed = true;
   }
 
-  /** Shows a picture of the whole sphere. */
-  whole(frame: VideoFrame): void {
+  /** Uploads a picture of the base sphere. */
+  uploadBase(frame: VideoFrame): void {
     const { width, height } = this.sphere.video;
-    if (frame.displayWidth !== width || frame.displayHeight !== height) return; // not what the catalog says
-    const gl = fill(this.renderer, this.#textures.whole.sourceTexture as WebGLTexture);
+    if (frame.displayWidth !== width || frame.displayHeight !== height) return; // size differs from the catalog
+    const gl = fill(this.renderer, this.#textures.base.sourceTexture as WebGLTexture);
     gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, 0, gl.RGBA, gl.UNSIGNED_BYTE, frame);
     this.object.visible = true;
   }
 
-  /** Puts a tile's picture into the atlas. */
-  tile(tile: number, frame: VideoFrame): void {
+  /** Uploads a tile's picture to the atlas. */
+  uploadTile(tile: number, frame: VideoFrame): void {
     if (!this.tiled) return;
     const { x, y, width, height } = this.#grid.rect(tile);
     if (frame.displayWidth !== width || frame.displayHeight !== height * this.#eyes) return;
@@ -90,20 +93,22 @@ export class VideoSphere {
     gl.texSubImage2D(gl.TEXTURE_2D, 0, x, y * this.#eyes, gl.RGBA, gl.UNSIGNED_BYTE, frame);
   }
 
-  /** Whether a tile's picture in the atlas is that of now; otherwise the whole sphere is seen in its place. */
-  show(tile: number, there: boolean): void {
-    if (this.#there[tile] === Number(there)) return;
-    this.#there[tile] = Number(there);
+  /**
+   * Shows a tile if its picture in the atlas is current, otherwise the base sphere in its place.
+   */
+  show(tile: number, decoded: boolean): void {
+    if (this.#decoded[tile] === Number(decoded)) return;
+    this.#decoded[tile] = Number(decoded);
     this.#changed = true;
   }
 
-  /** To be called before drawing. */
+  /** Call before drawing. */
   update(): void {
     if (!this.tiled || !this.#changed) return;
     this.#changed = false;
-    const gl = fill(this.renderer, this.#textures.there.sourceTexture as WebGLTexture);
+    const gl = fill(this.renderer, this.#textures.decoded.sourceTexture as WebGLTexture);
     gl.pixelStorei(gl.UNPACK_ALIGNMENT, 1);
-    gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, 0, this.#grid.columns, this.#grid.rows, gl.RED_INTEGER, gl.UNSIGNED_BYTE, this.#there);
+    gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, 0, this.#grid.columns, this.#grid.rows, gl.RED_INTEGER, gl.UNSIGNED_BYTE, this.#decoded);
     gl.pixelStorei(gl.UNPACK_ALIGNMENT, 4);
   }
 

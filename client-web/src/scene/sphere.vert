@@ -7,7 +7,7 @@ out vec3 direction;
 
 void main() {
   direction = position;
-  // Infinitely far away: only how the head is turned counts.
+  // At infinity: rotate only.
   vec4 p = projectionMatrix * vec4(mat3(viewMatrix) * position, 1.0);
   gl_Position = p.xyww;
 }

@@ -9,35 +9,35 @@ import { Walk } from "./walk.ts";
 
 export type Theme = "dark" | "light";
 
-/** How fast the view follows the subject: half the distance in so many ms. */
+/** Time in which the view covers half the distance to the subject, ms. */
 const FOLLOW_HALF = 400;
 
-/** The session's cameras in one scene, metres, y up. */
+/** The session's cameras in one scene; metres, y up. */
 export class Studio {
   readonly renderer: WebGLRenderer;
   readonly scene = new Scene();
   readonly camera = new PerspectiveCamera(66, 1, 0.05, 200);
   readonly controls: Walk;
-  /** Everything that was captured; in WebXR it is moved in front of the user. */
+  /** All captured content; in WebXR it is moved in front of the user. */
   readonly stage = new Group();
   readonly #points = new Map<number, CameraPoints>();
-  /** Previous tracks of cameras, shown until the first frame of their new ones. */
+  /** Cameras' previous tracks, shown until the first frame of the new ones. */
   readonly #leaving = new Map<number, CameraPoints>();
-  /** Middles of what cameras look at, in their own coordinates, mm. */
+  /** Centres of the cameras' subjects in camera coordinates, mm. */
   readonly #subjects = new Map<number, Vector3>();
   readonly #shared: SharedUniforms = { height: { value: 1 }, spread: { value: 1.4 }, stride: { value: 1 } };
   readonly #gpu: GpuQueue;
   readonly #quads = new Quads();
   readonly #studio = new Group(); // millimetres to metres, y up
-  /** A sphere of video around everything, where the session has one. */
+  /** 360° video around the scene, if the session has any. */
   sphere: VideoSphere | undefined;
   #grid: GridHelper;
   #gridShown = true;
   #theme: Theme = "dark";
   #framed = false;
-  /** Whether the grid lies on the floor that the cameras see. */
+  /** True once the grid lies on the floor seen by the cameras. */
   #levelled = false;
-  /** The view as it was framed last and has followed the subject since; NaN before. */
+  /** Eye position last set by framing or following; NaN before. */
   readonly #framedEye = new Vector3(NaN);
   readonly #framedTarget = new Vector3();
   #follow = false;
@@ -45,9 +45,9 @@ export class Studio {
   readonly #middle = new Vector3();
   readonly #step = new Vector3();
   readonly #place = new Vector3();
-  /** From the subject's centre to the point looked at, kept while following. */
+  /** Offset from the subject's centre to the orbit target while following. */
   readonly #ahead = new Vector3();
-  /** Something has changed since the last picture. */
+  /** True if the scene changed since the last picture. */
   dirty = true;
 
   constructor(readonly canvas: HTMLCanvasElement) {
@@ -63,10 +63,13 @@ export class Studio {
     this.camera.position.set(0, 1.2, 2.5);
     this.controls.target.set(0, 1, 0);
     this.setTheme("dark");
-    this.camera.layers.enable(1); // what is for the left eye alone; in WebXR each eye has a camera of its own
+    this.camera.layers.enable(1); // content of the left eye; WebXR has a camera per eye
   }
 
-  /** Surrounds the scene with a sphere of video, or removes it. Without cameras the view only turns inside it. */
+  /**
+   * Surrounds the scene with 360° video, or removes it. Without cameras the view only turns inside
+   * it.
+   */
   setSphere(sphere: Sphere | undefined): void {
     this.sphere?.dispose();
     this.sphere = sphere && new VideoSphere(this.renderer, sphere);
@@ -82,21 +85,21 @@ export class Studio {
     this.controls.inside = inside;
   }
 
-  /** What is seen at once: angles between opposite edges, radians. */
+  /** Field of view: angles between opposite edges, radians. */
   get fieldOfView(): readonly [width: number, height: number] {
     if (this.renderer.xr.isPresenting) {
-      const { elements } = this.renderer.xr.getCamera().projectionMatrix; // of both eyes together
+      const { elements } = this.renderer.xr.getCamera().projectionMatrix; // covers both eyes
       return [2 * Math.atan(1 / elements[0]!), 2 * Math.atan(1 / elements[5]!)];
     }
     const height = (this.camera.fov * Math.PI) / 180;
     return [2 * Math.atan(Math.tan(height / 2) * this.camera.aspect), height];
   }
 
-  /** Where the view looks, in the coordinates of the sphere's picture: x right, y up, z its centre. */
+  /** View direction in sphere coordinates: x right, y up, z towards the picture's centre. */
   get gaze(): readonly [number, number, number] {
     const xr = this.renderer.xr.isPresenting;
     const d = (xr ? this.renderer.xr.getCamera() : this.camera).getWorldDirection(this.#step);
-    if (this.sphere) d.applyMatrix3(this.sphere.turned);
+    if (this.sphere) d.applyMatrix3(this.sphere.sceneToPicture);
     return [d.x, d.y, -d.z];
   }
 
@@ -133,19 +136,19 @@ export class Studio {
     this.dirty = true;
   }
 
-  /** Whether the view follows the subject. */
+  /** True if the view follows the subject. */
   get follow(): boolean {
     return this.#follow;
   }
 
   set follow(on: boolean) {
     this.#follow = on;
-    // The view keeps its offset from the subject.
+    // Keep the current offset from the subject.
     if (on && this.#subjectsMiddle()) this.#ahead.copy(this.controls.target).sub(this.#middle);
     this.dirty = true;
   }
 
-  /** Replaces the scene's cameras by those of a catalog. */
+  /** Replaces the scene's cameras with the catalog's. */
   setCameras(tracks: readonly CameraTrack[]): void {
     const wanted = new Map(tracks.map((t) => [t.camera, t]));
     for (const t of tracks) this.setPose(t.camera, t.pose);
@@ -177,7 +180,9 @@ export class Studio {
     this.#leaving.delete(camera);
   }
 
-  /** Places a camera. A view that nobody has moved is framed again as soon as the subject is found there. */
+  /**
+   * Moves a camera. A view the user has not changed is framed again once the subject is located.
+   */
   setPose(camera: number, pose: Transform): void {
     const p = this.#points.get(camera);
     if (!p || samePose(pose, p.pose)) return;
@@ -188,7 +193,7 @@ export class Studio {
     if (this.renderer.xr.isPresenting || !this.#moved) this.#framed = false;
   }
 
-  /** Whether the view is another than that which was framed. */
+  /** True if the user changed the framed view. */
   get #moved(): boolean {
     const same = (a: Vector3, b: Vector3) => a.distanceToSquared(b) < 1e-6;
     return !same(this.camera.position, this.#framedEye) || !same(this.controls.target, this.#framedTarget);
@@ -210,7 +215,7 @@ export class Studio {
     let s = this.#subjects.get(camera);
     if (!s) this.#subjects.set(camera, (s = new Vector3()));
     s.set(...subject.middle);
-    // A frame that was decoded before the camera's pose was corrected does not know the floor.
+    // Decoded before the camera's pose was corrected: its floor is wrong.
     if ((this.#framed && this.#levelled) || !samePose(subject.pose, p.pose)) return;
     this.#grid.position.y = subject.floor * this.#studio.scale.y * (this.#up ? 1 : -1);
     this.#levelled = true;
@@ -219,14 +224,17 @@ export class Studio {
     if (this.renderer.xr.isPresenting) this.#placeStage();
   }
 
-  /** Points shown now, of all cameras. */
+  /** Points currently shown, over all cameras. */
   get points(): number {
     let n = 0;
     for (const p of this.#points.values()) n += p.points;
     return n;
   }
 
-  /** The studio's y axis points up if the cameras' y axes, which point down in an image, point down in the studio. */
+  /**
+   * Camera y axes point down in the image. If they also point down in the studio, the studio's y
+   * axis points up.
+   */
   #placeStudio(): void {
     let y = 0;
     for (const p of this.#points.values()) y += p.pose.r[4]!;
@@ -239,12 +247,12 @@ export class Studio {
   }
   #up = true;
 
-  /** Looks at the subject from where the first camera stands. */
+  /** Looks at the subject from the first camera's position. */
   frame(): void {
     const first = this.#points.values().next().value;
     if (!first || !this.#subjectsMiddle()) return;
     this.#framed = true;
-    // The camera was aimed at the subject, and nothing occludes it from there.
+    // The camera points at the subject and has an unobstructed view of it.
     const e = first.object.matrixWorld.elements;
     const target = this.#place.setFromMatrixPosition(first.object.matrixWorld);
     const axis = this.#step.set(e[8]!, e[9]!, e[10]!).normalize();
@@ -275,7 +283,7 @@ export class Studio {
     this.dirty = true;
   }
 
-  /** Moves the stage in front of the user of a WebXR session, or back. */
+  /** Moves the stage in front of the user of a WebXR session, or back when it ends. */
   enterXR(mode: "ar" | "vr" | undefined): void {
     if (mode) this.#placeStage();
     else this.stage.position.set(0, 0, 0);
@@ -290,12 +298,12 @@ export class Studio {
     if (this.#subjectsMiddle()) this.stage.position.set(-this.#middle.x, -this.#grid.position.y, -this.#middle.z - 1.8);
   }
 
-  /** Whether the GPU is busy with previous pictures, so that another would only queue. In WebXR every frame is drawn. */
+  /** True if the GPU is still busy and another picture would queue up. WebXR draws every frame. */
   busy(now: number): boolean {
     return this.#gpu.busy(now) && !this.renderer.xr.isPresenting;
   }
 
-  /** Time the GPU took for its last picture, ms, and the share of the points that it draws. */
+  /** Duration of the GPU's last picture, ms, and the share of points drawn. */
   get drawing(): { readonly took: number; readonly share: number } {
     return { took: this.#gpu.took, share: 1 / this.#gpu.stride };
   }
@@ -306,7 +314,7 @@ export class Studio {
     for (const p of [...this.#points.values(), ...this.#leaving.values()]) p.thin();
   }
 
-  /** Draws the scene if anything changed; returns whether it did. now in ms. */
+  /** Draws the scene if it changed; returns true if so. now in ms. */
   draw(now: number): boolean {
     const dt = Math.min(100, now - this.#last);
     this.#last = now;
@@ -337,17 +345,20 @@ export class Studio {
     this.dirty = true;
   }
 
-  /** The current picture as a PNG. */
+  /** Renders the current view as a PNG. */
   picture(): Promise<Blob> {
     this.#thin(1);
     this.sphere?.update();
-    this.renderer.render(this.scene, this.camera); // the drawing buffer is not kept
+    this.renderer.render(this.scene, this.camera); // the drawing buffer is not preserved
     return new Promise((resolve, reject) => {
       this.canvas.toBlob((b) => (b ? resolve(b) : reject(new Error("the browser makes no picture"))), "image/png");
     });
   }
 
-  /** From a camera's coordinates, mm, to clip space, column-major: for comparisons with other renderers. */
+  /**
+   * Matrix from camera coordinates, mm, to clip space, column-major. Used to compare with other
+   * renderers.
+   */
   projection(camera: number): number[] | undefined {
     const p = this.#points.get(camera);
     if (!p) return undefined;
@@ -359,7 +370,7 @@ export class Studio {
       .toArray();
   }
 
-  /** Where the view looks from and at, metres. */
+  /** Eye position and orbit target, metres. */
   get view(): { eye: number[]; target: number[] } {
     return { eye: this.camera.position.toArray(), target: this.controls.target.toArray() };
   }

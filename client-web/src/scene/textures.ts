@@ -1,14 +1,14 @@
-/** Textures that are filled by WebGL itself, beside three.js. */
+/** Textures uploaded with WebGL directly, bypassing three.js. */
 import type { WebGLRenderer } from "three";
 
-/** Renderer state that three.js keeps to spare calls; textures of ours go through it. */
+/** Renderer state that three.js caches; changing textures must go through it. */
 interface State {
   activeTexture(slot: number): void;
   bindTexture(target: number, texture: WebGLTexture | null): void;
   pixelStorei(name: number, value: number | boolean): void;
 }
 
-/** Binds a texture to be filled with pixels as they are. */
+/** Binds a texture for an upload of unmodified pixels. */
 export function fill(renderer: WebGLRenderer, texture: WebGLTexture): WebGL2RenderingContext {
   const gl = renderer.getContext() as WebGL2RenderingContext;
   const state = renderer.state as unknown as State;
@@ -23,7 +23,10 @@ export function fill(renderer: WebGLRenderer, texture: WebGLTexture): WebGL2Rend
   return gl;
 }
 
-/** Makes a texture, and leaves it bound. filter: for minification and magnification; it repeats nowhere but, where asked for, in x. */
+/**
+ * Creates a texture and leaves it bound. filter: for minification and magnification. Clamps to the
+ * edge, optionally repeating in x.
+ */
 export function allocate(renderer: WebGLRenderer, internal: number, width: number, height: number, filter: number, repeat = false): WebGLTexture {
   const gl = renderer.getContext() as WebGL2RenderingContext;
   const texture = gl.createTexture();

@@ -3,10 +3,10 @@ import { OrbitControls } from "three/addons/controls/OrbitControls.js";
 
 export type Mode = "orbit" | "walk";
 
-/** Metres a second, and radians a second of a viewer who only turns. */
+/** Walking speed, metres per second, and turning speed, radians per second. */
 const SPEED = 1.5;
 const TURN = 1.2;
-/** How near to the poles a viewer looks, radians. */
+/** Minimum angle to the poles, radians. */
 const POLE = 0.02;
 
 const keys: Readonly<Record<string, readonly [number, number, number]>> = {
@@ -19,11 +19,11 @@ const keys: Readonly<Record<string, readonly [number, number, number]>> = {
 };
 
 /**
- * Navigation: around the target (orbit), or in the first person (walk), where
- * dragging turns the head. Keys walk in both; touch is OrbitControls': one finger turns, two move and zoom.
+ * Navigation: orbit around a target, or walk in first person, where dragging turns the head. Keys
+ * walk in both modes. Touch gestures are OrbitControls': one finger turns, two move and zoom.
  */
 export class Walk {
-  /** Whether letter keys walk regardless of focus, or only with the focus on the canvas. */
+  /** True if letter keys walk regardless of focus, false if only with the focus on the canvas. */
   letters = true;
   readonly #orbit: OrbitControls;
   readonly #held = new Set<string>();
@@ -48,7 +48,7 @@ export class Walk {
     const signal = this.#events.signal;
     addEventListener("keydown", (e) => {
       if (!(e.code in keys) || e.ctrlKey || e.metaKey || e.altKey) return;
-      // With the focus elsewhere, arrows belong to sliders and lists, and all keys to menus.
+      // If another element has the focus, sliders and lists use the arrow keys, menus all keys.
       if (e.code.startsWith("Key")) {
         if (e.target !== canvas && (!this.letters || e.target instanceof HTMLSelectElement)) return;
       } else if (e.target !== canvas && e.target !== document.body) return;
@@ -59,12 +59,12 @@ export class Walk {
     addEventListener("blur", () => this.#held.clear(), { signal });
   }
 
-  /** What the view turns around. */
+  /** The point around which the view turns. */
   get target(): Vector3 {
     return this.#orbit.target;
   }
 
-  /** Whether the viewer stands at the centre of a sphere of video: keys turn the view instead of walking. */
+  /** True at the centre of 360° video: keys turn the view instead of walking. */
   get inside(): boolean {
     return this.#inside;
   }
@@ -83,7 +83,7 @@ export class Walk {
     this.changed();
   }
 
-  /** Turns the head to a direction. */
+  /** Turns the head towards a direction. */
   lookAlong(direction: Vector3): void {
     this.target.copy(this.camera.position).addScaledVector(direction, 0.01);
     this.update();
@@ -105,7 +105,7 @@ export class Walk {
   set mode(mode: Mode) {
     if (mode === this.#mode || this.#inside) return;
     this.#mode = mode;
-    // In the first person the view turns about a point just in front of the eye.
+    // In first person the view turns around a point just in front of the eye.
     this.#forward.copy(this.target).sub(this.camera.position);
     const away = this.#forward.length();
     this.#forward.normalize();
@@ -116,7 +116,7 @@ export class Walk {
     this.update();
   }
 
-  /** Moves by the keys held, for dt ms. */
+  /** Applies the pressed keys for dt ms. */
   move(dt: number): void {
     if (this.#held.size === 0) return;
     this.#move.set(0, 0, 0);

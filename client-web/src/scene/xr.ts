@@ -2,7 +2,7 @@ import type { Studio } from "./studio.ts";
 
 export type XRMode = "ar" | "vr";
 
-/** Which kinds of WebXR session this device has. */
+/** The WebXR session modes this device supports. */
 export async function supportedXR(): Promise<XRMode[]> {
   const found: XRMode[] = [];
   for (const mode of ["ar", "vr"] as const) {

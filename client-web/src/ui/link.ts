@@ -1,10 +1,10 @@
-import type { Watched } from "../media/session/messages.ts";
+import type { WatchOptions } from "../media/session/messages.ts";
 
 /**
- * What a link names: ?relay=https://HOST:4443&session=demo#token=TOKEN. Without a relay, port 4443 of the host that serves
- * the page. A token is in the fragment, which browsers send to nobody.
+ * Parses a link: ?relay=https://HOST:4443&session=demo#token=TOKEN. The relay defaults to port 4443
+ * of the host that serves the page. The token is in the fragment, which browsers do not send.
  */
-export type Link = Watched;
+export type Link = WatchOptions;
 
 const DEFAULT_PORT = 4443;
 
@@ -20,7 +20,7 @@ export function parseLink(location: { readonly href: string; readonly hostname: 
       if (u.protocol === "moqt:") u.href = u.href.replace(/^moqt:/, "https:");
       if (u.protocol === "https:") relay = u.href;
     } catch {
-      // Not a URL: the default, whose message names it.
+      // Not a URL: use the default; the message shows its name.
     }
   }
   return {

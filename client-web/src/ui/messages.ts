@@ -1,10 +1,13 @@
 import type { Link } from "./link.ts";
 import type { Phase } from "../media/session/messages.ts";
 
-/** Isolates a name, so that one in a right-to-left script does not reorder the words around it. */
+/**
+ * Wraps a name in Unicode isolates: a right-to-left name would otherwise reorder the words around
+ * it.
+ */
 export const name = (text: string): string => `\u2068${text}\u2069`;
 
-/** The message of each phase; undefined while there is a picture. */
+/** The message for a phase; undefined while there is a picture. */
 export function messageFor(phase: Phase, detail: string, link: Link, hasPicture: boolean): { title: string; advice: string } | undefined {
   const host = name(new URL(link.relay).host);
   const session = name(link.session ?? "");

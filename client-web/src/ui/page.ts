@@ -1,4 +1,4 @@
-/** The page: draws what the workers deliver and reports statistics. */
+/** The page: draws the workers' output and reports statistics. */
 import type { FromNetwork } from "../media/messages.ts";
 import { localTime } from "../media/session/clock.ts";
 import type { ClockState, Phase, PlaybackState, Traffic } from "../media/session/messages.ts";
@@ -14,10 +14,10 @@ import type { Stats } from "./stats.ts";
 import { bindToolbar, fitToolbar, QualityMenu } from "./toolbar.ts";
 import { VideoView } from "./video.ts";
 
-/** How often the statistics are refreshed, ms: normally, and while the page is busy. */
+/** Refresh interval of the statistics, ms: normally, and while the page is busy. */
 const REFRESH = 250;
 const REFRESH_BUSY = 2000;
-/** Timers that fire this late, ms, mean that the page is busy. */
+/** A timer this late, ms, means that the page is busy. */
 const LATE = 100;
 
 export class Page {
@@ -40,7 +40,7 @@ export class Page {
   #firstFrame: number | undefined;
   #seen = true;
 
-  /** workers: undefined where the browser has no WebTransport. */
+  /** workers: undefined in a browser without WebTransport. */
   constructor(
     readonly link: Link,
     private readonly workers: Workers | undefined,
@@ -51,7 +51,7 @@ export class Page {
     const fit = () => this.#studio.resize(innerWidth, innerHeight, Math.min(devicePixelRatio, 2));
     addEventListener("resize", fit);
     fit();
-    // A phone may take the GPU away, with everything on it.
+    // A phone may destroy the GPU context with all of its resources: reload.
     this.#studio.canvas.addEventListener("webglcontextrestored", () => location.reload());
     this.#studio.renderer.setAnimationLoop(() => this.#frame());
     this.#refresh(REFRESH);
@@ -61,9 +61,9 @@ export class Page {
     this.#tell();
     workers?.listen((m) => this.#fromNetwork(m), (m) => this.#points.fromDecoder(m), (m) => this.#video.fromVideo(m));
     const { xr } = this.#studio.renderer;
-    for (const change of ["sessionstart", "sessionend"] as const) xr.addEventListener(change, () => this.#look());
-    document.addEventListener("visibilitychange", () => this.#look());
-    this.#look();
+    for (const change of ["sessionstart", "sessionend"] as const) xr.addEventListener(change, () => this.#reportVisibility());
+    document.addEventListener("visibilitychange", () => this.#reportVisibility());
+    this.#reportVisibility();
   }
 
   #refresh(wait: number): void {
@@ -75,8 +75,8 @@ export class Page {
     }, wait);
   }
 
-  /** Reports whether the page is visible, on the screen or in a headset. */
-  #look(): void {
+  /** Tells the workers whether the page is visible, on screen or in a headset. */
+  #reportVisibility(): void {
     const seen = !document.hidden || this.#studio.renderer.xr.isPresenting;
     if (seen === this.#seen) return;
     this.#seen = seen;
@@ -120,7 +120,7 @@ export class Page {
         fitToolbar(this.#studio, this.#video.sphere?.sound !== undefined);
         break;
       case "openVideo":
-        break; // for the workers alone
+        break; // only for the workers
       default:
         this.#points.fromNetwork(m);
         if (m.type === "cameras") fitToolbar(this.#studio, this.#video.sphere?.sound !== undefined);

@@ -1,10 +1,10 @@
 import type { PlaybackAction, PlaybackState } from "../media/session/messages.ts";
 
-/** How far an arrow key moves, ms, and how often a drag does. */
+/** Step of an arrow key, and minimum interval between seeks while dragging; ms. */
 const STEP = 5000;
 const DRAG = 150;
 
-/** 75 s as 1:15. */
+/** Formats 75 s as 1:15. */
 export function clockTime(ms: number): string {
   const s = Math.floor(ms / 1000);
   const minutes = Math.floor(s / 60) % 60;
@@ -12,10 +12,10 @@ export function clockTime(ms: number): string {
   return s < 3600 ? `${minutes}:${seconds}` : `${Math.floor(s / 3600)}:${String(minutes).padStart(2, "0")}:${seconds}`;
 }
 
-/** Play, pause and seek in a recording that is replayed; hidden where the session is no seekable recording. */
+/** Play, pause and seek controls for a replayed recording; hidden without a seekable recording. */
 export class PlayBar {
   readonly #play: HTMLButtonElement;
-  readonly #place: HTMLInputElement;
+  readonly #position: HTMLInputElement;
   readonly #time: HTMLElement;
   readonly #live: HTMLButtonElement;
   #state: PlaybackState | undefined;
@@ -27,34 +27,34 @@ export class PlayBar {
     private readonly act: (action: PlaybackAction) => void,
   ) {
     this.#play = root.querySelector<HTMLButtonElement>("#play")!;
-    this.#place = root.querySelector<HTMLInputElement>("#place")!;
+    this.#position = root.querySelector<HTMLInputElement>("#position")!;
     this.#time = root.querySelector<HTMLElement>("#time")!;
     this.#live = root.querySelector<HTMLButtonElement>("#golive")!;
     this.#play.addEventListener("click", () => this.toggle());
     this.#live.addEventListener("click", () => this.act("live"));
-    this.#place.addEventListener("input", () => {
+    this.#position.addEventListener("input", () => {
       this.#held = true;
-      this.#label(Number(this.#place.value));
+      this.#label(Number(this.#position.value));
       if (performance.now() - this.#sent >= DRAG) this.#seek();
     });
-    this.#place.addEventListener("change", () => {
+    this.#position.addEventListener("change", () => {
       this.#seek();
       this.#held = false;
     });
-    this.#place.addEventListener("keydown", (e) => {
+    this.#position.addEventListener("keydown", (e) => {
       const way = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 }[e.key];
       if (way === undefined || !this.#state) return;
       e.preventDefault();
       const step = Math.min(STEP, this.#state.duration / 20);
-      this.#place.value = String(Number(this.#place.value) + way * step);
+      this.#position.value = String(Number(this.#position.value) + way * step);
       this.#seek();
     });
   }
 
   #seek(): void {
     this.#sent = performance.now();
-    this.#label(Number(this.#place.value));
-    this.act({ seek: Number(this.#place.value) });
+    this.#label(Number(this.#position.value));
+    this.act({ seek: Number(this.#position.value) });
   }
 
   toggle(): void {
@@ -68,8 +68,8 @@ export class PlayBar {
     this.#live.setAttribute("aria-pressed", String(s.live));
     this.root.classList.toggle("waits", s.waiting);
     if (this.#held) return;
-    this.#place.max = String(s.duration);
-    this.#place.value = String(s.position);
+    this.#position.max = String(s.duration);
+    this.#position.value = String(s.position);
     this.#label(s.position);
   }
 
@@ -78,6 +78,6 @@ export class PlayBar {
     const text = `${clockTime(position)} / ${clockTime(duration)}`;
     if (this.#time.textContent === text) return;
     this.#time.textContent = text;
-    this.#place.setAttribute("aria-valuetext", `${clockTime(position)} of ${clockTime(duration)}`);
+    this.#position.setAttribute("aria-valuetext", `${clockTime(position)} of ${clockTime(duration)}`);
   }
 }

@@ -1,26 +1,29 @@
-/** Point clouds on their way from the decode workers to the picture. */
+/** Passes point clouds from the decode workers to the scene. */
 import { localTime } from "../media/session/clock.ts";
-import type { DecodedFrame, FrameCounts, FromDecoder, FromPoints, Qualities, Spent, ToPoints } from "../media/points/messages.ts";
+import type { DecodedFrame, FrameCounts, FromDecoder, FromPoints, Qualities, Released, ToPoints } from "../media/points/messages.ts";
 import type { CameraTrack } from "../media/points/track.ts";
 import type { Studio } from "../scene/studio.ts";
 import type { Meter } from "./hud/meter.ts";
 
-/** Lead time of decoding before the next picture, ms, on top of twice the decoding time. */
+/** Lead time of decoding before the next repaint, ms, in addition to twice the decoding time. */
 const AHEAD = 40;
-const MOST_RAYS = 64;
+const MAX_RAYS = 64;
 
 export class PointsView {
   cameras: readonly CameraTrack[] = [];
   counts: FrameCounts | undefined;
   qualities: Qualities | undefined;
-  /** The newest frame of each camera that is not drawn yet. */
+  /** The newest undrawn frame of each camera. */
   readonly #pending = new Map<number, DecodedFrame>();
   readonly #onScreen: DecodedFrame[] = [];
-  /** Ray tables of tracks that the page does not know yet. */
+  /** Ray tables of tracks the page has not been told of yet. */
   readonly #rays = new Map<string, Extract<FromDecoder, { type: "rays" }>>();
   #badMessage = "";
-  /** Time of the last animation frame, whether it drew, and the mean time from a picture to the next animation frame, ms. */
-  #chance = 0;
+  /**
+   * Time of the last animation frame, whether it drew, and the mean time from drawing to the next
+   * animation frame, ms.
+   */
+  #lastTick = 0;
   #drew = false;
   #gap = 0;
 
@@ -40,7 +43,7 @@ export class PointsView {
         for (const f of this.#pending.values()) {
           if (this.#shows(f.camera, f.track)) continue;
           this.#pending.delete(f.camera);
-          this.#spend(f, localTime());
+          this.#release(f, localTime());
         }
         break;
       case "pose":
@@ -60,14 +63,14 @@ export class PointsView {
       case "frame": {
         // Left over from the camera's previous track, or early for its next.
         if (this.cameras.some((c) => c.camera === m.camera && c.track !== m.track)) {
-          this.#spend(m, localTime());
+          this.#release(m, localTime());
           return;
         }
         this.meter.decoded(m.camera, m.decode, localTime());
         const before = this.#pending.get(m.camera);
         if (before) {
           this.meter.overtaken++;
-          this.#spend(before, undefined);
+          this.#release(before, undefined);
         }
         this.#pending.set(m.camera, m);
         break;
@@ -81,14 +84,14 @@ export class PointsView {
     }
   }
 
-  /** The catalog comes from another worker: a track's rays may arrive before the track is known. */
+  /** Ray tables may arrive before their track: the catalog comes from another worker. */
   #takeRays(m: Extract<FromDecoder, { type: "rays" }>): void {
     if (this.#shows(m.camera, m.track)) {
       this.studio.setRays(m.camera, m.table);
       this.#rays.delete(m.track);
     } else {
       this.#rays.set(m.track, m);
-      if (this.#rays.size > MOST_RAYS) this.#rays.delete(this.#rays.keys().next().value!);
+      if (this.#rays.size > MAX_RAYS) this.#rays.delete(this.#rays.keys().next().value!);
     }
   }
 
@@ -97,39 +100,40 @@ export class PointsView {
   }
 
   /** Releases a frame. next: local time from which the page can use another. */
-  #spend({ camera, track, words, sequence }: DecodedFrame, next: number | undefined, delay?: number): void {
-    const m: Spent = { type: "spent", camera, track, words, next, shown: delay === undefined ? undefined : { sequence, delay } };
+  #release({ camera, track, words, sequence }: DecodedFrame, next: number | undefined, delay?: number): void {
+    const m: Released = { type: "released", camera, track, words, next, shown: delay === undefined ? undefined : { sequence, delay } };
     this.send(m, [words]);
   }
 
-  /** Drops frames that were not drawn. */
+  /** Drops undrawn frames. */
   drop(): void {
-    for (const f of this.#pending.values()) this.#spend(f, localTime());
+    for (const f of this.#pending.values()) this.#release(f, localTime());
     this.#pending.clear();
   }
 
-  /** Hands the newest frames to the GPU. Called on each animation frame, at the local time `now`. */
+  /** Uploads the newest frames to the GPU. Called on each animation frame, at local time `now`. */
   upload(now: number): void {
-    if (this.#drew) this.#gap += 0.2 * (now - this.#chance - this.#gap);
-    this.#chance = now;
+    if (this.#drew) this.#gap += 0.2 * (now - this.#lastTick - this.#gap);
+    this.#lastTick = now;
     this.#drew = false;
     for (const f of this.#pending.values()) {
-      if (!this.#shows(f.camera, f.track)) continue; // the catalog is still on its way
+      if (!this.#shows(f.camera, f.track)) continue; // the catalog has not arrived yet
       this.studio.upload(f.camera, new Uint32Array(f.words), f.points, f.subject);
       this.#onScreen.push(f);
       this.#pending.delete(f.camera);
     }
   }
 
-  /** A picture was drawn. delay: a frame's delay on the session's clock, ms. */
+  /** Call after drawing. delay: computes a frame's delay on the session's clock, ms. */
   drawn(now: number, delay: (frame: DecodedFrame, shown: number) => number): void {
     this.#drew = true;
     const shown = localTime();
     for (const f of this.#onScreen) {
       const d = delay(f, shown);
       this.meter.shown(f.camera, f.sequence, f.points, d, shown);
-      // A renderer slower than the frame rate draws the newest frame before its next picture.
-      this.#spend(f, Math.max(now, now + this.#gap - AHEAD - 2 * f.decode), d);
+      // With a renderer slower than the frame rate, request the frame that is newest just before
+      // the next repaint.
+      this.#release(f, Math.max(now, now + this.#gap - AHEAD - 2 * f.decode), d);
     }
     this.#onScreen.length = 0;
   }

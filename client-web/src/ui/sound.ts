@@ -1,32 +1,34 @@
-/** The session's sound, in time with its pictures. Silent until the user turns it on. */
+/** Plays the session's sound in sync with the video. Off until the user turns it on. */
 import { localTime } from "../media/session/clock.ts";
 import { mediaTime, type Due, type Samples } from "../media/tiles/messages.ts";
 
-/** How long before it is due sound is handed to the browser, ms: the page may be busy meanwhile. */
+/** Lead time for scheduling sound, ms: the page may be busy in between. */
 const AHEAD = 400;
 const TICK = 50;
-/** A piece this far off its time, s, is not appended to what plays but placed at its time. */
+/** A piece off by more than this, s, is scheduled at its own time instead of appended. */
 const APART = 0.03;
-/** Most pieces kept. */
-const MOST_WAITING = 600;
+/** Maximum number of waiting pieces. */
+const MAX_WAITING = 600;
 
 interface Piece {
-  /** Timestamp, ms, of its beginning. */
+  /** Timestamp of its start, ms. */
   readonly at: number;
   readonly buffer: AudioBuffer;
   source: AudioBufferSourceNode | undefined;
-  /** Time of its end on the context's clock, s, once it is handed on. */
+  /** Scheduled end on the context's clock, s. */
   end: number;
 }
 
 export interface SoundStats {
   readonly on: boolean;
-  /** Pieces handed to the browser, and those that came too late for it. */
+  /** Pieces scheduled, and pieces that arrived too late. */
   readonly played: number;
   readonly late: number;
-  /** How far the newest is off its time, by what the browser reports of its output, ms; positive: it is heard too late. */
+  /**
+   * Offset of the newest piece from its due time according to the browser, ms; positive = late.
+   */
   readonly offset_ms: number | null;
-  /** Loudness of what is heard now, 0 to 1. */
+  /** Current loudness, 0 to 1. */
   readonly level: number;
 }
 
@@ -36,14 +38,14 @@ export class Sound {
   #meter: AnalyserNode | undefined;
   #due: Due | undefined;
   #pieces: Piece[] = [];
-  /** When what was handed on ends, on the context's clock, s. */
+  /** End of the last scheduled piece on the context's clock, s. */
   #end = 0;
   #played = 0;
   #late = 0;
   #offset: number | null = null;
   #ticking: ReturnType<typeof setInterval> | undefined;
 
-  /** Must be called from a click, for browsers to allow sound. */
+  /** Must be called from a click: browsers require that to start sound. */
   turn(on: boolean): void {
     this.on = on;
     clearInterval(this.#ticking);
@@ -59,20 +61,20 @@ export class Sound {
     }
   }
 
-  /** Sets when sound is due. */
+  /** Sets the playout clock. */
   set due(due: Due) {
     const stands = due.still !== undefined;
     if (stands && this.#due?.still === undefined) this.#hush();
     this.#due = due;
   }
 
-  /** Discards what has not been heard. */
+  /** Discards all sound not yet heard. */
   drop(): void {
     this.#hush();
     this.#pieces = [];
   }
 
-  /** Cancels what was handed on and has not been heard. */
+  /** Cancels scheduled pieces. */
   #hush(): void {
     for (const p of this.#pieces) {
       p.source?.stop();
@@ -87,11 +89,11 @@ export class Sound {
     const buffer = new AudioBuffer({ numberOfChannels: m.channels.length, length: first.length, sampleRate: m.sampleRate });
     m.channels.forEach((c, i) => buffer.copyToChannel(c, i));
     this.#pieces.push({ at: m.timestamp / 1000, buffer, source: undefined, end: 0 });
-    if (this.#pieces.length > MOST_WAITING) this.#pieces.shift();
+    if (this.#pieces.length > MAX_WAITING) this.#pieces.shift();
     this.#tick();
   }
 
-  /** Hands on what is due soon. */
+  /** Schedules the pieces due soon. */
   #tick(): void {
     const context = this.#context;
     const due = this.#due;
@@ -105,7 +107,7 @@ export class Sound {
       if (p.at - now > AHEAD) break;
       const wanted = currentTime + (p.at - now) / 1000 - latency;
       const start = Math.abs(wanted - this.#end) < APART ? this.#end : wanted;
-      if (start < currentTime - p.buffer.duration) continue; // dropped above, once it is over
+      if (start < currentTime - p.buffer.duration) continue; // removed above once it has ended
       p.source = new AudioBufferSourceNode(context, { buffer: p.buffer });
       p.source.connect(this.#meter!);
       p.source.start(Math.max(start, currentTime), Math.max(0, currentTime - start));

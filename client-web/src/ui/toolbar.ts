@@ -2,9 +2,9 @@ import { Gyroscope } from "../scene/gyroscope.ts";
 import type { Studio } from "../scene/studio.ts";
 import { enterXR, supportedXR, type XRMode } from "../scene/xr.ts";
 
-/** How long a notice stays, ms. */
-const SAID = 5000;
-/** Key in local storage: letters are no shortcuts. */
+/** Display time of a notice, ms. */
+const NOTICE_TIME = 5000;
+/** Local storage key: "off" disables single-letter shortcuts. */
 const LETTERS = "holocast.letters";
 
 function toggle(id: string, get: () => boolean, set: (on: boolean) => void): () => void {
@@ -19,20 +19,20 @@ function toggle(id: string, get: () => boolean, set: (on: boolean) => void): () 
   return flip;
 }
 
-/** Connects the buttons and their keys to the scene and the statistics. */
+/** Connects buttons and keys to the scene and the statistics. */
 export function bindToolbar(studio: Studio, stats: HTMLElement, json: () => string, playback: { toggle(): void }, video: { readonly sound: { readonly on: boolean }; turnSound(on: boolean): void }): void {
-  const said = document.querySelector<HTMLElement>("#said")!;
+  const notice = document.querySelector<HTMLElement>("#notice")!;
   let clearing: ReturnType<typeof setTimeout> | undefined;
-  const say = (text: string): void => {
-    said.textContent = text;
+  const notify = (text: string): void => {
+    notice.textContent = text;
     clearTimeout(clearing);
-    clearing = setTimeout(() => (said.textContent = ""), SAID);
+    clearing = setTimeout(() => (notice.textContent = ""), NOTICE_TIME);
   };
   const applyTheme = () => (document.documentElement.dataset["theme"] = studio.theme);
   if (matchMedia("(prefers-color-scheme: light)").matches) studio.setTheme("light");
   applyTheme();
 
-  // On a phone the statistics would cover the subject's face.
+  // On a phone the panel would cover the subject.
   stats.hidden = matchMedia("(max-width: 560px), (max-height: 480px)").matches;
 
   const actions: Record<string, () => void> = {
@@ -57,8 +57,8 @@ export function bindToolbar(studio: Studio, stats: HTMLElement, json: () => stri
     remember(LETTERS, on ? "on" : "off");
   });
   click("home", "KeyR", () => studio.frame());
-  click("picture", "KeyP", () => void savePicture(studio).then(() => say("Picture saved."), report));
-  click("copy", "KeyC", () => void copy(json()).then(() => say("Statistics copied."), report));
+  click("picture", "KeyP", () => void savePicture(studio).then(() => notify("Picture saved."), report));
+  click("copy", "KeyC", () => void copy(json()).then(() => notify("Statistics copied."), report));
   if (document.fullscreenEnabled) {
     const full = document.querySelector<HTMLButtonElement>("button#full")!;
     full.hidden = false;
@@ -67,7 +67,7 @@ export function bindToolbar(studio: Studio, stats: HTMLElement, json: () => stri
   }
   actions["KeyK"] = () => playback.toggle();
   function report(e: unknown): void {
-    say(e instanceof Error ? e.message : String(e));
+    notify(e instanceof Error ? e.message : String(e));
   }
   addEventListener("keydown", (e) => {
     const act = actions[e.code];
@@ -79,7 +79,7 @@ export function bindToolbar(studio: Studio, stats: HTMLElement, json: () => stri
   void offerXR(studio, report);
 }
 
-/** Hides the buttons that do nothing in this session: inside a sphere of video there is nowhere to walk. */
+/** Hides buttons without effect in this session: inside 360° video there is nowhere to walk. */
 export function fitToolbar(studio: Studio, audible: boolean): void {
   const { inside } = studio.controls;
   for (const id of ["home", "follow", "walk", "grid"]) document.querySelector<HTMLElement>(`button#${id}`)!.hidden = inside;
@@ -87,7 +87,7 @@ export function fitToolbar(studio: Studio, audible: boolean): void {
   document.querySelector<HTMLElement>("button#motion")!.hidden = !inside || !Gyroscope.likely;
 }
 
-/** Turns the view as a phone is turned. */
+/** Offers to turn the view with the phone. */
 function offerMotion(studio: Studio, report: (e: unknown) => void): void {
   const b = document.querySelector<HTMLButtonElement>("button#motion")!;
   let gyroscope: Gyroscope | undefined;
@@ -109,7 +109,7 @@ function offerMotion(studio: Studio, report: (e: unknown) => void): void {
   });
 }
 
-// A browser may refuse storage; the choice then lasts as long as the page.
+// Storage may be disabled; the choice then lasts until the page is closed.
 function remembered(key: string): string | null {
   try {
     return localStorage.getItem(key);
@@ -126,7 +126,7 @@ function remember(key: string, value: string): void {
   }
 }
 
-/** The menu of qualities, where there is more than one. */
+/** The quality menu, shown if there is a choice. */
 export class QualityMenu {
   readonly #root = document.querySelector<HTMLElement>("#quality")!;
   readonly #select = this.#root.querySelector("select")!;
@@ -135,7 +135,7 @@ export class QualityMenu {
     this.#select.addEventListener("change", () => chosen(this.#select.value));
   }
 
-  /** names: the best first; received: what there is now, by camera. */
+  /** names: best first; received: current quality of each camera. */
   show(names: readonly string[], chosen: string, received: readonly string[]): void {
     this.#root.hidden = names.length < 2;
     const now = [...new Set(received)].join(", ");

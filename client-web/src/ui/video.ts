@@ -1,35 +1,37 @@
-/** A sphere of video on its way from the decoder to the picture, and how well the viewer sees it. */
+/** Passes 360° video from the decoder to the scene, and measures the quality seen. */
 import { localTime } from "../media/session/clock.ts";
-import { mediaTime, WHOLE, type Due, type FromTiles, type FromVideo, type TileState, type ToTiles } from "../media/tiles/messages.ts";
+import { mediaTime, BASE, type Due, type FromTiles, type FromVideo, type TileState, type ToTiles } from "../media/tiles/messages.ts";
 import { Grid, View, type Vec } from "../media/tiles/sphere.ts";
 import type { Sphere } from "../media/tiles/track.ts";
 import type { Studio } from "../scene/studio.ts";
 import { Sound, type SoundStats } from "./sound.ts";
 
-/** How often the gaze is sent to the network worker, ms. */
+/** Interval between gaze reports to the network worker, ms. */
 const SEND = 50;
-/** Pictures of a tile that wait for their time. */
-const MOST_WAITING = 30;
-/** A tile whose picture lags what is due by more frames is not shown. */
+/** Maximum number of pictures waiting per tile. */
+const MAX_WAITING = 30;
+/** A tile whose picture is this many frames behind is hidden. */
 const STALE = 4;
-/** The low-resolution sphere has stalled when its picture lags by so much, ms. */
+/** The base sphere has stalled when its picture is this late, ms. */
 const STALL = 400;
-/** The viewport is sharp if tiles at least one below the best quality cover this share of it. */
+/**
+ * The view counts as sharp when tiles of at least the second-best quality cover this share of it.
+ */
 const SHARP = 0.9;
-/** Tiles in a view this much wider than the viewport are uploaded; greatest width, radians. */
+/** Tiles are uploaded in a view wider than the viewport by this factor; maximum width, radians. */
 const AROUND = 1.3;
 const WIDEST = 2.6;
-/** Points of the viewport that are looked at, along an edge. */
+/** Sampling points along each edge of the viewport. */
 const SAMPLES = 10;
 
 interface Waiting {
   /** Oldest first. */
   readonly frames: { readonly frame: VideoFrame; readonly quality: number }[];
-  /** Timestamp of the last picture that was due, µs, and its quality; and of the one on the GPU. */
+  /** Timestamp (µs) and quality of the last picture due, and of the one on the GPU. */
   due: number;
   quality: number;
   shown: number;
-  /** The last that was due, of a tile out of view: it is shown if the view turns there. */
+  /** The last picture due of a tile out of view; uploaded if the view turns there. */
   aside: VideoFrame | undefined;
 }
 
@@ -37,27 +39,27 @@ export interface VideoStats {
   readonly columns: number;
   readonly rows: number;
   readonly qualities: number;
-  /** Quality shown of each tile, 0 the worst; −1: the whole sphere is seen there. */
+  /** Displayed quality per tile, 0 the worst; −1 = base sphere. */
   readonly tiles: readonly number[];
-  /** Mean quality in the viewport, 0 = the whole sphere alone, 1 = the best everywhere. */
+  /** Mean quality in the viewport: 0 = base sphere only, 1 = the best tiles everywhere. */
   readonly viewport_quality: number;
-  /** Share of the viewport, over time, where there was a tile. */
+  /** Share of the viewport, over time, covered by tiles. */
   readonly tile_hits: number;
-  /** Times that the whole sphere stalled. */
+  /** Number of stalls of the base sphere. */
   readonly stalls: number;
-  /** From the last turn of the head to a sharp viewport, ms; null before one. */
+  /** From the last turn of the head to a sharp viewport, ms; null before the first. */
   readonly motion_to_quality_ms: number | null;
-  /** Requests of tiles: SUBSCRIBE, REQUEST_UPDATE and cancellations. */
+  /** Tile requests: SUBSCRIBE, REQUEST_UPDATE and cancellations. */
   readonly tile_messages: number;
   readonly pictures: number;
   readonly bad: number;
-  /** Capture to picture of what is seen, ms. */
+  /** Capture to display, ms. */
   readonly delay_ms: number;
-  /** Timestamp of the picture of the whole sphere that is shown, UNIX ms. */
+  /** Timestamp of the displayed base sphere, UNIX ms. */
   readonly shown_ms: number;
-  /** Timestamp that is due now. */
+  /** Timestamp currently due. */
   readonly due_ms: number;
-  /** null: the session has none. */
+  /** null without a sound track. */
   readonly sound: SoundStats | null;
 }
 
@@ -67,11 +69,11 @@ export class VideoView {
   readonly #waiting = new Map<number, Waiting>();
   readonly sound = new Sound();
   #due: Due | undefined;
-  /** Pictures of earlier runs are from before a seek. */
+  /** Counts seeks; pictures of earlier runs are dropped. */
   #run = 0;
   #view: View | undefined;
   #share = new Float64Array(0);
-  /** What is in view and around it: only these tiles' pictures are put on the GPU. */
+  /** The view and its surroundings: only these tiles are uploaded. */
   #wide: View | undefined;
   #near = new Float64Array(0);
   #sent = 0;
@@ -82,8 +84,8 @@ export class VideoView {
   #hits = 0;
   #looked = 0;
   #quality = 0;
-  /** Since when the viewport has not been sharp after it was; and how long it took the last time. */
-  #turned: number | undefined;
+  /** Time at which the viewport stopped being sharp, and the last time this took to recover. */
+  #blurredSince: number | undefined;
   #motion: number | null = null;
   #wasSharp = false;
   #delay = 0;
@@ -128,7 +130,7 @@ export class VideoView {
     let w = this.#waiting.get(m.tile);
     if (!w) this.#waiting.set(m.tile, (w = { frames: [], due: -Infinity, quality: -1, shown: -Infinity, aside: undefined }));
     w.frames.push(m);
-    if (w.frames.length > MOST_WAITING) w.frames.shift()!.frame.close();
+    if (w.frames.length > MAX_WAITING) w.frames.shift()!.frame.close();
   }
 
   #seek(run: number): void {
@@ -137,13 +139,13 @@ export class VideoView {
     this.drop();
   }
 
-  /** Turns the sound on or off; on must follow a click. */
+  /** Turns sound on or off; turning it on must follow a click. */
   turnSound(on: boolean): void {
     this.sound.turn(on);
     this.send({ type: "sound", on });
   }
 
-  /** Drops all pictures and sound. */
+  /** Drops all waiting pictures and sound. */
   drop(): void {
     this.sound.drop();
     for (const w of this.#waiting.values()) {
@@ -153,7 +155,10 @@ export class VideoView {
     this.#waiting.clear();
   }
 
-  /** Hands the pictures that are due to the GPU. Called on each animation frame, at the local time `now`. Returns whether there were any. */
+  /**
+   * Uploads the pictures that are due. Called on each animation frame, at local time `now`. Returns
+   * true if there were any.
+   */
   upload(now: number): boolean {
     const { sphere } = this.studio;
     if (!this.sphere || !sphere || !this.#due) return false;
@@ -171,14 +176,14 @@ export class VideoView {
         w.aside?.close();
         w.aside = last.frame;
       }
-      if (w.aside && (tile === WHOLE || (this.#near[tile] ?? 1) > 0)) {
-        if (tile === WHOLE) sphere.whole(w.aside);
-        else sphere.tile(tile, w.aside);
+      if (w.aside && (tile === BASE || (this.#near[tile] ?? 1) > 0)) {
+        if (tile === BASE) sphere.uploadBase(w.aside);
+        else sphere.uploadTile(tile, w.aside);
         w.aside.close();
         w.aside = undefined;
         w.shown = w.due;
         changed = true;
-        if (tile === WHOLE) {
+        if (tile === BASE) {
           this.#pictures++;
           this.#delay = (due - w.shown) / 1000 + this.sphere.latency;
         }
@@ -189,17 +194,17 @@ export class VideoView {
       const w = this.#waiting.get(t);
       sphere.show(t, w !== undefined && w.shown >= stale);
     }
-    const whole = this.#waiting.get(WHOLE);
-    const stalled = whole !== undefined && whole.shown < due - 1000 * STALL;
+    const base = this.#waiting.get(BASE);
+    const stalled = base !== undefined && base.shown < due - 1000 * STALL;
     if (stalled && !this.#stalled) this.#stalls++;
     this.#stalled = stalled;
-    this.#look(now, stale);
+    this.#measure(now, stale);
     if (changed) this.studio.dirty = true;
     return changed;
   }
 
   /** Measures the viewport's quality, and reports the gaze to the network worker. */
-  #look(now: number, stale: number): void {
+  #measure(now: number, stale: number): void {
     if (now - this.#sent < SEND) return;
     this.#sent = now;
     const s = this.sphere!;
@@ -230,11 +235,11 @@ export class VideoView {
     this.#hits += hit;
     this.#looked++;
     const isSharp = sharp >= SHARP;
-    if (isSharp && this.#turned !== undefined) {
-      this.#motion = now - this.#turned;
-      this.#turned = undefined;
+    if (isSharp && this.#blurredSince !== undefined) {
+      this.#motion = now - this.#blurredSince;
+      this.#blurredSince = undefined;
     } else if (!isSharp && this.#wasSharp) {
-      this.#turned = now;
+      this.#blurredSince = now;
     }
     this.#wasSharp = isSharp;
   }
@@ -257,7 +262,7 @@ export class VideoView {
       tile_hits: this.#looked === 0 ? 0 : Math.round((1000 * this.#hits) / this.#looked) / 1000,
       stalls: this.#stalls, motion_to_quality_ms: this.#motion === null ? null : Math.round(this.#motion),
       tile_messages: this.state?.messages ?? 0, pictures: this.#pictures, bad: this.#bad, delay_ms: Math.round(this.#delay),
-      shown_ms: Math.round((this.#waiting.get(WHOLE)?.shown ?? 0) / 1000),
+      shown_ms: Math.round((this.#waiting.get(BASE)?.shown ?? 0) / 1000),
       due_ms: this.#due ? Math.round(mediaTime(this.#due, localTime())) : 0, sound: s.sound ? this.sound.stats() : null,
     };
   }

@@ -1,11 +1,11 @@
-const LOOK = 2000;
+const UPDATE_INTERVAL = 2000;
 
-/** Keeps the screen on while something is watched, where the browser supports it. */
+/** Keeps the screen on while something is watched, if the browser supports it. */
 export function keepAwake(watching: () => boolean): void {
   if (!("wakeLock" in navigator)) return;
   let lock: WakeLockSentinel | undefined;
   let asking = false;
-  const look = async (): Promise<void> => {
+  const update = async (): Promise<void> => {
     const wanted = document.visibilityState === "visible" && watching();
     if (asking || wanted === (lock?.released === false)) return;
     asking = true;
@@ -13,10 +13,10 @@ export function keepAwake(watching: () => boolean): void {
       if (wanted) lock = await navigator.wakeLock.request();
       else await lock?.release();
     } catch {
-      // A phone that saves its battery refuses, and may not the next time.
+      // Refused, for example to save battery; may succeed later.
     }
     asking = false;
   };
-  setInterval(() => void look(), LOOK);
-  document.addEventListener("visibilitychange", () => void look()); // a hidden page loses its lock
+  setInterval(() => void update(), UPDATE_INTERVAL);
+  document.addEventListener("visibilitychange", () => void update()); // a hidden page loses its lock
 }

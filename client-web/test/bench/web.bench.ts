@@ -115,7 +115,7 @@ it("draws as fast as the renderer alone, nearly", async () => {
     const object = lab.publisherOutput(...size, "--object");
     const { words, points } = decoder.decode([object], { maxPoints: parseHeader(object).points });
     await page.goto(lab.link(port, `live-${width}`));
-    await shows(page, 10, 60_000);
+    await shows(page, 10);
     await page.evaluate(drawsAgain, [Buffer.from(words.slice().buffer).toString("base64"), points] as const);
     const pairs: Pair[] = [];
     for (let n = 0; n < PAIRS + SPARE && pairs.filter(quiet).length < PAIRS; n++) {

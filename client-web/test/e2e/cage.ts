@@ -1,28 +1,28 @@
-/** A browser that gets as much of the processor as a test says: cgroups, version 1 or 2. Needs root. */
+/** Limits the CPU time of a browser with cgroups, version 1 or 2. Needs root. */
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 
 const V1 = "/sys/fs/cgroup/cpu";
 const V2 = "/sys/fs/cgroup";
-const PERIOD = 100_000; // µs, as containers have it
+const PERIOD = 100_000; // µs, the default of container runtimes
 
-/** A control group, empty at first. */
+/** A control group. */
 class Group {
   readonly #v2 = !existsSync(join(V1, "cpu.cfs_quota_us"));
   readonly dir: string;
 
   constructor(name: string, parent?: Group) {
     this.dir = join(parent?.dir ?? (this.#v2 ? V2 : V1), name);
-    if (this.#v2 && !readFileSync(join(V2, "cgroup.controllers"), "utf8").includes("cpu")) throw new Error("this kernel has no cpu controller");
+    if (this.#v2 && !readFileSync(join(V2, "cgroup.controllers"), "utf8").includes("cpu")) throw new Error("cgroup v2: no cpu controller");
     if (this.#v2) writeFileSync(join(V2, "cgroup.subtree_control"), "+cpu");
     mkdirSync(this.dir);
-    // What else the machine does counts little: the limit is to decide, and a group weighs no more than one thread.
+    // A high weight makes the quota decide, not the load of the machine.
     if (this.#v2) writeFileSync(join(this.dir, "cpu.weight"), "10000");
     else writeFileSync(join(this.dir, "cpu.shares"), "100000");
   }
 
-  /** cores: how many the group may use together. */
+  /** cores: total for all processes in the group. */
   limit(cores: number): void {
     const quota = cores === Infinity ? undefined : Math.max(1000, Math.round(cores * PERIOD));
     if (this.#v2) {
@@ -50,7 +50,7 @@ export class Cage {
   readonly #group: Group;
   readonly #inner: Group;
   readonly #folder = mkdtempSync(join(tmpdir(), "holocast-cage-"));
-  /** The browser's executable: starts it in the cage. */
+  /** Wrapper script that starts the browser in the control group. */
   readonly executable = join(this.#folder, "chromium");
 
   constructor(browser: string) {
@@ -59,12 +59,12 @@ export class Cage {
     writeFileSync(this.executable, `#!/bin/sh\necho $$ > ${this.#group.procs}\nexec ${browser} "$@"\n`, { mode: 0o755 });
   }
 
-  /** How many cores the browser may use together. */
+  /** Limits all processes of the browser, in cores. */
   limit(cores: number): void {
     this.#group.limit(cores);
   }
 
-  /** Limits the GPU process, and nothing else. */
+  /** Limits only the GPU process, in cores. */
   limitGPU(cores: number): void {
     for (const pid of this.#gpu()) writeFileSync(this.#inner.procs, `${pid}`);
     this.#inner.limit(cores);
@@ -78,9 +78,9 @@ export class Cage {
     return [...this.#group.pids, ...this.#inner.pids];
   }
 
-  /** Cores that the GPU process, or the whole browser, uses; over some seconds. */
+  /** Measures how many cores the GPU process, or the entire browser, uses. */
   async uses(gpu: boolean, seconds: number): Promise<number> {
-    const sum = () => (gpu ? this.#gpu() : this.#pids()).reduce((n, pid) => n + ran(pid), 0);
+    const sum = () => (gpu ? this.#gpu() : this.#pids()).reduce((n, pid) => n + cpuTime(pid), 0);
     const before = sum();
     const began = performance.now();
     await new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
@@ -102,8 +102,8 @@ function commandLine(pid: number): string {
   }
 }
 
-/** The time that a process has run, s; 0 where it has ended. */
-function ran(pid: number): number {
+/** CPU time of a process, s; 0 if it has exited. */
+function cpuTime(pid: number): number {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
     const rest = stat.slice(stat.lastIndexOf(")") + 2).split(" ");

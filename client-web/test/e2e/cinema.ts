@@ -1,4 +1,4 @@
-/** 360° video in tiles for tests: films of our own, cut and encoded by the capture server, and pages that show them. */
+/** Tiled 360° video for tests: generated films, published by the capture server, and pages that show them. */
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -10,10 +10,12 @@ import { Fixture } from "./fixture.ts";
 import { stats, until, type Program } from "./lab.ts";
 import type { Picture } from "./picture.ts";
 
+/** Small, as the GPU is emulated and the sphere fills the picture. */
+const VIDEO_VIEWPORT = { width: 384, height: 256 };
 const WIDTH = 1280;
 const HEIGHT = 640;
 
-/** A still: colours that change slowly over the sphere, and fine checks everywhere, which only tiles can show. */
+/** A still image: a smooth colour gradient with a fine checkerboard that only tiles can resolve. */
 const still = "128+70*sin(2*PI*X/W)";
 const checks = "24*(2*mod(floor(X/5)+floor(Y/5),2)-1)";
 const scene = `geq=r='${still}+${checks}':g='128+70*cos(4*PI*X/W)+${checks}':b='40+170*Y/H+${checks}'`;
@@ -23,16 +25,16 @@ export interface Coding {
   readonly full?: boolean;
 }
 
-/** A film in a file, and the pixels of its still, R G B. */
-export interface Film {
+/** A film of one still image, and the pixels of that. */
+export interface VideoPlayback {
   readonly file: string;
   readonly picture: Picture;
 }
 
-/** A fixture with films. */
+/** Fixture with films. */
 export class Cinema extends Fixture {
   readonly folder = mkdtempSync(join(tmpdir(), "holocast-film-"));
-  mono!: Film;
+  mono!: VideoPlayback;
 
   constructor() {
     super();
@@ -42,8 +44,8 @@ export class Cinema extends Fixture {
     afterAll(() => rmSync(this.folder, { recursive: true, force: true }));
   }
 
-  /** Encodes seconds of a still that filters make. */
-  film(name: string, width: number, height: number, filter: string, { matrix, full }: Coding = { matrix: "bt709" }): Film {
+  /** Encodes a still image, made by ffmpeg filters, as a film. */
+  film(name: string, width: number, height: number, filter: string, { matrix, full }: Coding = { matrix: "bt709" }): VideoPlayback {
     const file = join(this.folder, `${name}.mp4`);
     const input = ["-v", "error", "-f", "lavfi", "-i", `color=gray:size=${width}x${height}:rate=10`, "-vf", `format=rgb24,${filter}`];
     const rgba = execFileSync("ffmpeg", [...input, "-frames:v", "1", "-f", "rawvideo", "-pix_fmt", "rgba", "-"], { maxBuffer: 64 << 20 });
@@ -62,19 +64,20 @@ export class Cinema extends Fixture {
 
   async watch(session: string, extra = "", init?: string): Promise<Page> {
     const page = await this.view(this.lab.link(this.port, session, extra), init);
-    await until("the sphere", async () => ((await video(page))?.pictures ?? 0) > 3);
+    await page.setViewportSize(VIDEO_VIEWPORT);
+    await until("video", async () => ((await video(page))?.pictures ?? 0) > 3);
     return page;
   }
 }
 
 export const video = async (page: Page): Promise<VideoStats | null> => (await stats(page)).video;
 export const sharp = (page: Page): Promise<VideoStats> =>
-  until("a sharp view", async () => {
+  until("sharp video", async () => {
     const v = (await video(page))!;
     return v.viewport_quality > 0.45 ? v : undefined;
   });
 
-/** Turns the head: degrees to the right and up. */
+/** Sets the view direction: degrees to the right and up. */
 export const turn = (page: Page, yaw: number, pitch: number): Promise<void> =>
   page.evaluate(([y, p]) => {
     const { studio } = window.holocast!;

@@ -1,15 +1,16 @@
-/** The relay's kernel fast path, which sends a browser packets that its QUIC connection did not make itself. */
+/** The relay's kernel fast path, whose packets the browser's QUIC connection did not create. */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { freePort, Lab, metric, shows, stats, until } from "./lab.ts";
 
 const lab = new Lab();
-const seconds = Number(process.env["FASTPATH_SECONDS"] ?? 20);
+/** Minimum duration, to run longer by hand. */
+const seconds = Number(process.env["FASTPATH_SECONDS"] ?? 0);
 
 beforeAll(() => lab.open());
 afterAll(() => lab.close());
 
 describe.skipIf(process.getuid!() !== 0)("the kernel fast path", () => {
-  it("keeps a session over a path that loses, doubles, reorders and moves", async () => {
+  it("keeps a session over a path that drops, duplicates and reorders packets and changes addresses", async () => {
     const [port, path] = [await freePort(), await freePort()];
     const relay = await lab.relay(port, "--http", `127.0.0.1:${path}`, "--fastpath", "chacha20");
     await lab.rough(path, port);
@@ -23,17 +24,17 @@ describe.skipIf(process.getuid!() !== 0)("the kernel fast path", () => {
     };
     const { frames } = await shows(page);
     const end = Date.now() + 1000 * seconds;
-    const all = await until("packets by the kernel, and moves, for as long as asked", async () => {
+    const all = await until("packets forwarded and lost by the kernel, and address changes", async () => {
       const c = await counts();
-      return Date.now() > end && c.forwarded > 100 && c.lost > 0 && c.moves > 1 ? c : undefined;
-    }, 1000 * seconds + 60_000);
+      return Date.now() >= end && c.forwarded > 100 && c.lost > 0 && c.moves > 1 ? c : undefined;
+    });
     const s = await stats(page);
     console.log(JSON.stringify({ ...all, frames: s.frames, parts: s.parts, reconnects: s.reconnects }));
-    await shows(page, Math.max(s.frames, frames) + 3); // it goes on
+    await shows(page, Math.max(s.frames, frames) + 3);
     expect(s.reconnects).toBe(0);
     expect(relay.output.match(/msg="session closed".*/g)).toBeNull();
     await page.close();
-    const closed = await until("the end of the session", async () => /msg="session closed".*/.exec(relay.output)?.[0]);
+    const closed = await until("end of the session", async () => /msg="session closed".*/.exec(relay.output)?.[0]);
     expect(closed).not.toMatch(/PROTOCOL|CRYPTO|INTERNAL|FRAME_ENCODING/);
-  }, 1000 * seconds + 150_000);
+  });
 });

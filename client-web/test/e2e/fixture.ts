@@ -1,9 +1,9 @@
-/** What the tests of a file share. */
+/** Fixture shared by the tests of a file. */
 import type { Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll } from "vitest";
 import { freePort, Lab, until, type Program } from "./lab.ts";
 
-/** A relay, and what tests publish and open: each test's programs and pages end with it. */
+/** A relay, plus the programs and pages of the current test, which end with it. */
 export class Fixture {
   readonly lab = new Lab();
   readonly open: (Page | Program)[] = [];
@@ -17,18 +17,24 @@ export class Fixture {
       this.relay = await this.lab.relay(this.port);
     });
     afterEach(async ({ task }) => {
-      if (task.result?.state === "fail") await this.#tell(task.name);
+      if (task.result?.state === "fail") await this.#report(task.name);
       for (const x of this.open.splice(0)) await ("close" in x ? x.close() : x.stop());
     });
     afterAll(() => this.lab.close());
   }
 
-  /** What there is to know where a test failed. */
-  async #tell(test: string): Promise<void> {
-    console.log(`${test} failed; the relay said:\n${this.relay.output}`);
+  /** Logs the state of all programs and pages after a failure. */
+  async #report(test: string): Promise<void> {
+    console.log(`${test} failed; relay output:\n${this.relay.output}`);
     for (const x of this.open) {
-      if (!("close" in x)) console.log(`${x.name} said:\n${x.output}`);
-      else console.log(`${x.url()}:`, await x.evaluate(() => JSON.stringify({ stats: window.holocast?.stats(), message: document.querySelector("#message")?.textContent })).catch(String));
+      if (!("close" in x)) {
+        console.log(`${x.name} output:\n${x.output}`);
+        continue;
+      }
+      const state = x.evaluate(() =>
+        JSON.stringify({ stats: window.holocast?.stats(), message: document.querySelector("#message")?.textContent }),
+      );
+      console.log(`${x.url()}:`, await state.catch(String));
     }
     if (this.lab.errors.length) console.log(this.lab.errors.join("\n"));
   }
@@ -48,11 +54,13 @@ export class Fixture {
   }
 }
 
-/** A small ball before a wall, few frames a second: the machine has other things to do. */
+/** A small frame at a low rate, to save CPU time. */
 export const small = ["--width", "296", "--height", "266", "--fps", "5"];
+/** Disables the delivery timeout, whose losses depend on the machine's load. */
+export const reliable = ["--timeout", "600s"];
 
-export const message = (page: Page, pattern: RegExp, ms?: number): Promise<string> =>
-  until(`a message like ${pattern}`, async () => {
+export const message = (page: Page, pattern: RegExp): Promise<string> =>
+  until(`a message that matches ${pattern}`, async () => {
     const text = await page.locator("#message").innerText();
     return (await page.locator("#message").isVisible()) && pattern.test(text) ? text : undefined;
-  }, ms);
+  });

@@ -1,30 +1,32 @@
-/** Real programs and a real browser for tests: relay, publishers, the built page, Chromium. */
+/** Test environment with real programs: relay, publishers, the built page, Chromium. */
 import { execFileSync, spawn, type ChildProcess } from "node:child_process";
 import { createSocket } from "node:dgram";
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { createServer, type Server } from "node:http";
+import { createServer, type Server, type ServerResponse } from "node:http";
 import { createServer as createTcp, type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { extname, join, normalize } from "node:path";
 import { fileURLToPath } from "node:url";
-import { chromium, type BrowserContext, type Page } from "playwright-core";
+import { chromium, type Browser, type BrowserContext, type Page } from "playwright-core";
 import { inject } from "vitest";
 import type { Stats } from "../../src/ui/stats.ts";
+import { HANG, launchOptions } from "./launch.ts";
 
 export const repo = fileURLToPath(new URL("../../../", import.meta.url));
 const dist = process.env["DIST"] ?? fileURLToPath(new URL("../../dist/", import.meta.url));
-export const chromiumPath = process.env["CHROMIUM"] ?? "/usr/bin/chromium";
-/** What tests serve beside the page, under its folder's name. */
+/** Served in addition to the page: output of other test builds. */
 const extra = fileURLToPath(new URL("../out/", import.meta.url));
+/** Small, as the GPU is emulated; larger than a phone, whose page hides the statistics. */
+const VIEWPORT = { width: 576, height: 512 };
 
 const types: Record<string, string> = {
   ".html": "text/html; charset=utf-8", ".js": "text/javascript", ".css": "text/css", ".wasm": "application/wasm",
 };
 
-/** Workers have the policy of their own response, not the page's; a relay sends one like this. */
+/** Content-Security-Policy like the relay's. Workers use the one of their own response, not the page's. */
 const policy = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; connect-src *";
 
-/** A port that is free for UDP and TCP. */
+/** Returns a port that is free for both UDP and TCP. */
 export async function freePort(): Promise<number> {
   for (;;) {
     const tcp = createTcp();
@@ -41,18 +43,18 @@ export async function freePort(): Promise<number> {
   }
 }
 
-/** Waits for something, so long that a machine which has other things to do gets there, too. */
-export async function until<T>(what: string, check: () => Promise<T | undefined | false>, ms = 90_000): Promise<T> {
-  const end = Date.now() + ms;
+/** Polls a condition until it returns a value, and returns that. */
+export async function until<T>(what: string, check: () => Promise<T | undefined | false>): Promise<T> {
+  const end = Date.now() + HANG;
   for (;;) {
     const v = await check();
     if (v !== undefined && v !== false) return v as T;
-    if (Date.now() > end) throw new Error(`not within ${ms} ms: ${what}`);
+    if (Date.now() > end) throw new Error(`timeout: ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
 }
 
-/** A program that a test started. */
+/** A running program. */
 export class Program {
   readonly #child: ChildProcess;
   output = "";
@@ -68,11 +70,11 @@ export class Program {
     return this.#child.exitCode === null && this.#child.signalCode === null;
   }
 
-  async says(pattern: RegExp, ms = 180_000): Promise<void> {
-    await until(`${this.#child.spawnfile} to say ${pattern}`, async () => {
+  async says(pattern: RegExp): Promise<void> {
+    await until(`${this.#child.spawnfile} to print ${pattern}`, async () => {
       if (!this.running) throw new Error(`${this.#child.spawnfile} ended:\n${this.output}`);
       return pattern.test(this.output);
-    }, ms);
+    });
   }
 
   signal(signal: NodeJS.Signals): void {
@@ -92,18 +94,23 @@ export class Program {
 export class Lab {
   readonly #programs: Program[] = [];
   readonly #folder = mkdtempSync(join(tmpdir(), "holocast-web-"));
-  readonly #profile = join(this.#folder, "profile");
   #web: Server | undefined;
+  #browser: Browser | undefined;
   #context: BrowserContext | undefined;
   webPort = 0;
-  /** Requests of the pages that went elsewhere than to this machine. */
+  /** Requests of the pages to other hosts. */
   readonly foreign: string[] = [];
   readonly errors: string[] = [];
+  readonly #blocked: ServerResponse[] = [];
 
   /** Serves the page. */
   async open(): Promise<void> {
     if (!existsSync(join(dist, "index.html"))) throw new Error("dist is missing: run npm run build");
     this.#web = createServer((req, res) => {
+      if (req.url === "/block") {
+        this.#blocked.push(res);
+        return;
+      }
       const path = normalize(new URL(req.url ?? "/", "http://x").pathname).replace(/\/$/, "/index.html");
       const file = [dist, extra].map((root) => join(root, path)).find((f) => existsSync(f));
       if (!file || path.includes("..")) {
@@ -122,100 +129,107 @@ export class Lab {
     return p;
   }
 
-  /** Runs a program to its end. */
+  /** Runs a program and waits until it exits. */
   run(name: string, ...args: string[]): void {
     execFileSync(join(inject("programs"), name), args, { stdio: "ignore" });
   }
 
-  /** A relay; RELAY_ARGS in the environment has further arguments, such as --fastpath=chacha20. */
+  /** Waits until n threads have called `block`. */
+  async blocked(n: number): Promise<void> {
+    await until(`${n} blocked threads`, async () => this.#blocked.length >= n);
+  }
+
+  /** Resumes the blocked threads. */
+  unblock(): void {
+    for (const res of this.#blocked.splice(0)) res.writeHead(204).end();
+  }
+
+  /** Starts a relay. The environment's RELAY_ARGS may hold further arguments, such as --fastpath=chacha20. */
   async relay(port: number, ...args: string[]): Promise<Program> {
     const more = (process.env["RELAY_ARGS"] ?? "").split(" ").filter(Boolean);
-    const p = this.program("relay", "--listen", `127.0.0.1:${port}`, "--http", `127.0.0.1:${port}`, "--grace", "3s", "--drain", "1s", ...more, ...args);
+    const p = this.program("relay", "--listen", `127.0.0.1:${port}`, "--http", `127.0.0.1:${port}`, "--publisher-grace", "3s", "--drain", "1s", ...more, ...args);
     await p.says(/relay is listening/);
     return p;
   }
 
-  /** A synthetic performer, as a user would publish one. */
+  /** Publishes a synthetic performer like a user would. */
   async performer(port: number, session: string, ...args: string[]): Promise<Program> {
     const p = this.program("capture-server", "--source", "synthetic", ...args, `moqt://127.0.0.1:${port}/${session}`);
     await p.says(/publishing/);
     return p;
   }
 
-  /** Records a session for some seconds and returns the file. */
+  /** Records a session and returns the file. */
   async record(port: number, session: string, seconds: number): Promise<string> {
     const file = join(this.#folder, `${session}.mcap`);
     const p = this.program("holocast", "record", `moqt://127.0.0.1:${port}/${session}`, file, "--duration", `${seconds}s`);
-    await until("the recording", async () => !p.running, 1000 * seconds + 30_000);
-    if (!existsSync(file)) throw new Error(`not recorded:\n${p.output}`);
+    await until("end of the recording", async () => !p.running);
+    if (!existsSync(file)) throw new Error(`no recording:\n${p.output}`);
     return file;
   }
 
-  /** A path to a relay that loses, doubles and reorders packets, and moves its clients to other addresses. */
+  /** Starts a proxy that drops, duplicates and reorders packets, and changes its clients' addresses. */
   async rough(port: number, relay: number): Promise<Program> {
     const p = this.program("rough", "--move", "2s", `127.0.0.1:${port}`, `127.0.0.1:${relay}`);
     await p.says(/listening/);
     return p;
   }
 
-  /** Replays a recording, again and again. */
+  /** Replays a recording in a loop. */
   replay(port: number, session: string, file: string): Program {
     return this.program("holocast", "replay", file, `moqt://127.0.0.1:${port}/${session}`, "--loop");
   }
 
-  /** A publisher that misbehaves or publishes exactly what it is told (test/publisher). */
+  /** Starts the test publisher (test/publisher). */
   async publisher(port: number, session: string, ...args: string[]): Promise<Program> {
     const p = this.program("publisher", ...args, `moqt://127.0.0.1:${port}/${session}`);
     await p.says(/publishing/);
     return p;
   }
 
-  /** Prints what receipts a session's viewers send. */
+  /** Starts a program that prints the receipts of a session's viewers. */
   async receipts(port: number, session: string): Promise<Program> {
     const p = this.program("publisher", "--receipts", `moqt://127.0.0.1:${port}/${session}`);
     await p.says(/listening for receipts/);
     return p;
   }
 
-  /** A relay that sends everybody to another, where a session is; after some time in which it passes that on. */
-  async leaving(port: number, to: number, session: string, ...after: string[]): Promise<Program> {
-    const p = this.program("publisher", "--leave-for", `https://127.0.0.1:${to}/${session}`, ...after, `127.0.0.1:${port}`);
+  /** Starts a relay that sends GOAWAY with the URI of a session at another relay. */
+  async leaving(port: number, to: number, session: string, ...args: string[]): Promise<Program> {
+    const p = this.program("publisher", "--leave-for", `https://127.0.0.1:${to}/${session}`, ...args, `127.0.0.1:${port}`);
     await p.says(/sending away/);
     return p;
   }
 
-  /** A relay before another that cannot change a subscription. */
+  /** Starts a proxy of a relay that refuses to update subscriptions. */
   async refusing(port: number, behind: number, ...args: string[]): Promise<Program> {
     const p = this.program("publisher", "--refuse-updates", `https://127.0.0.1:${behind}/`, ...args, `127.0.0.1:${port}`);
     await p.says(/refusing updates/);
     return p;
   }
 
-  /** A subscriber of a session's frames that looks at none. */
+  /** Starts a subscriber that discards a session's frames. */
   async watcher(port: number, session: string): Promise<Program> {
     const p = this.program("publisher", "--watch", `moqt://127.0.0.1:${port}/${session}`);
     await p.says(/watching/);
     return p;
   }
 
-  /** Runs the test publisher to its end and returns what it writes. */
+  /** Runs the test publisher until it exits and returns its output. */
   publisherOutput(...args: string[]): Buffer {
     return execFileSync(join(inject("programs"), "publisher"), args, { maxBuffer: 64 << 20 });
   }
 
-  /** executable: the browser's, where it is not that of CHROMIUM. */
+  /** executable: starts a browser of its own instead of using the one shared by all files. */
   constructor(private readonly executable?: string) {}
 
   async browser(): Promise<BrowserContext> {
-    this.#context ??= await chromium.launchPersistentContext(this.#profile, {
-      executablePath: this.executable ?? chromiumPath,
-      headless: true,
-      viewport: { width: 960, height: 640 },
-      args: [
-        "--no-sandbox", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-        "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--ignore-gpu-blocklist",
-      ],
-    });
+    if (this.#context) return this.#context;
+    this.#browser = this.executable
+      ? await chromium.launch(launchOptions(this.executable))
+      : await chromium.connect(inject("browser"), { timeout: HANG });
+    this.#context = await this.#browser.newContext({ viewport: VIEWPORT });
+    this.#context.setDefaultTimeout(HANG);
     return this.#context;
   }
 
@@ -241,13 +255,21 @@ export class Lab {
 
   async close(): Promise<void> {
     await this.#context?.close();
+    await this.#browser?.close(); // only disconnects from the shared browser
     for (const p of this.#programs.reverse()) await p.stop();
     await new Promise((resolve) => (this.#web ? this.#web.close(resolve) : resolve(undefined)));
     rmSync(this.#folder, { recursive: true, force: true });
   }
 }
 
-/** Script of a page that `hide` hides: headless, a browser shows the tabs that are behind others, too. */
+/** For `evaluate`: blocks the thread until Lab.unblock. */
+export const block = (): void => {
+  const request = new XMLHttpRequest();
+  request.open("GET", `${location.origin}/block`, false);
+  request.send();
+};
+
+/** Init script that enables `hide`: a headless browser treats all tabs as visible. */
 export const hideable = `{
   let hidden = false;
   Object.defineProperty(document, "hidden", { get: () => hidden });
@@ -261,13 +283,13 @@ export const hide = (page: Page, on: boolean): Promise<void> => page.evaluate((o
 
 export const stats = (page: Page): Promise<Stats> => page.evaluate(() => window.holocast!.stats());
 
-export const shows = (page: Page, frames = 1, ms = 90_000): Promise<Stats> =>
+export const shows = (page: Page, frames = 1): Promise<Stats> =>
   until(`${frames} frames shown`, async () => {
-    const s = await page.evaluate(() => window.holocast?.stats()); // a page that is loading has none
+    const s = await page.evaluate(() => window.holocast?.stats()); // undefined while the page loads
     return s && s.frames >= frames ? s : undefined;
-  }, ms);
+  });
 
-/** A counter or gauge of the relay, summed over its labels. */
+/** Value of one of the relay's metrics, summed over its labels. */
 export async function metric(port: number, name: string): Promise<number> {
   const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
   let sum = 0;

@@ -1,4 +1,4 @@
-/** Pictures as pixels, and how far they are apart, region by region. */
+/** Pictures as pixels, and their comparison by region. */
 import type { Page } from "playwright-core";
 
 export interface Picture {
@@ -8,7 +8,7 @@ export interface Picture {
   readonly rgba: Uint8Array;
 }
 
-/** What the page's canvas shows, without the panels over it. */
+/** The page's canvas, without the panels over it. */
 export async function canvasPicture(page: Page): Promise<Picture> {
   const { width, height, data } = await page.evaluate(async () => {
     const bitmap = await createImageBitmap(await window.holocast!.studio.picture());
@@ -24,16 +24,16 @@ export async function canvasPicture(page: Page): Promise<Picture> {
 }
 
 export interface Difference {
-  /** Regions that the reference covers whole, and those it leaves empty. */
+  /** Number of regions that the reference covers fully, and of empty ones. */
   readonly covered: number;
   readonly empty: number;
-  /** Greatest difference of a covered region's mean colour, 0…255. */
+  /** Maximum difference of a covered region's mean colour, 0…255. */
   readonly worst: number;
-  /** Share of the pixels of the reference's empty regions that show something, the worst region. */
+  /** Maximum share of non-background pixels in a region where the reference is empty. */
   readonly stray: number;
 }
 
-/** Compares a picture with a reference that is transparent where nothing is. */
+/** Compares a picture with a reference whose background is transparent. */
 export function compare(got: Picture, want: Picture, background: readonly [number, number, number], region = 16): Difference {
   if (got.width !== want.width || got.height !== want.height) throw new Error(`${got.width}×${got.height} against ${want.width}×${want.height}`);
   let covered = 0;

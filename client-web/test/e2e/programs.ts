@@ -1,20 +1,29 @@
-/** Builds the programs that tests start, once for all files. */
+/** Builds the programs and starts the browser, once for all test files. */
 import { execFileSync } from "node:child_process";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { chromium } from "playwright-core";
 import type { TestProject } from "vitest/node";
+import { launchOptions } from "./launch.ts";
 
 declare module "vitest" {
   interface ProvidedContext {
-    /** The folder of the programs. */
+    /** Directory of the programs. */
     programs: string;
+    /** WebSocket endpoint of the browser. */
+    browser: string;
   }
 }
 
-export default function setup(project: TestProject): void {
+const packages = ["./relay", "./capture-server", "./tools/holocast", "./client-web/test/publisher", "./tools/interop/rough"];
+
+export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const root = fileURLToPath(new URL("../../../", import.meta.url));
-  const from = process.env["HOLOCAST_GO_DIR"] ?? root;
-  const folder = join(root, "build/programs/web"); // what has not changed is not linked again
-  execFileSync("go", ["build", "-o", `${folder}/`, "./relay", "./capture-server", "./tools/holocast", "./client-web/test/publisher", "./tools/interop/rough"], { cwd: from, stdio: "inherit" });
+  const cwd = process.env["HOLOCAST_GO_DIR"] ?? root;
+  const folder = join(root, "build/programs/web"); // kept between runs: unchanged programs are not linked again
+  execFileSync("go", ["build", "-o", `${folder}/`, ...packages], { cwd, stdio: "inherit" });
   project.provide("programs", folder);
+  const browser = await chromium.launchServer(launchOptions());
+  project.provide("browser", browser.wsEndpoint());
+  return () => browser.close();
 }

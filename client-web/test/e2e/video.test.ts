@@ -1,4 +1,4 @@
-/** 360° video live and recorded, beside a hologram, and who watches it. */
+/** 360° video, live and recorded, with and without point clouds. */
 import { execFileSync } from "node:child_process";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -12,8 +12,8 @@ const cinema = new Cinema();
 const { folder, lab, open } = cinema;
 const images = process.env["PICTURES"] ?? `${repo}client-web/test/out`;
 
-/** Seconds of grey, each brighter than the one before, and a tone in every other one. */
-const GREYS = 8;
+/** A film that becomes brighter every second, with a tone in every other second. */
+const GREYS = 6;
 const grey = (second: number): number => 30 + 25 * second;
 function steps(): string {
   const file = join(folder, "steps.mp4");
@@ -24,8 +24,54 @@ function steps(): string {
   return file;
 }
 
+declare global {
+  interface Window {
+    /** Times (performance.now) at which changes of the base sphere's brightness and of the tone are due. */
+    changes?: { readonly brightness: number[]; readonly tone: number[] };
+  }
+}
+
+/**
+ * Init script that fills window.changes from decoded pictures and scheduled sound. Neither depends on when a slow
+ * machine draws or plays them.
+ */
+const recordsChanges = `{
+  const changes = (window.changes = { brightness: [], tone: [] });
+  const pen = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  let before;
+  const picture = ({ frame, tile }) => {
+    if (!frame || tile !== -1) return;
+    pen.drawImage(frame, 0, 0, 1, 1);
+    const now = pen.getImageData(0, 0, 1, 1).data[0];
+    const due = performance.now() - holocast.stats().video.due_ms + frame.timestamp / 1000;
+    if (before !== undefined && Math.abs(now - before) > 12) changes.brightness.push(due);
+    before = now;
+  };
+  window.Worker = class extends Worker {
+    constructor(...args) {
+      super(...args);
+      this.addEventListener("message", (e) => picture(e.data));
+    }
+  };
+  const { start } = AudioBufferSourceNode.prototype;
+  const WINDOW = 240;
+  let loud;
+  AudioBufferSourceNode.prototype.start = function (when, offset) {
+    const { context, buffer } = this;
+    const latency = context.outputLatency || context.baseLatency || 0;
+    const begin = performance.now() + 1000 * (when - offset - context.currentTime + latency);
+    const samples = buffer.getChannelData(0);
+    for (let i = 0; i + WINDOW <= samples.length; i += WINDOW) {
+      const now = samples.subarray(i, i + WINDOW).some((v) => Math.abs(v) > 0.1);
+      if (loud !== undefined && now !== loud) changes.tone.push(begin + (1000 * i) / buffer.sampleRate);
+      loud = now;
+    }
+    return start.call(this, when, offset);
+  };
+}`;
+
 describe("360° video", () => {
-  it("goes on when the relay comes back", async () => {
+  it("continues when the relay restarts", async () => {
     await cinema.publish("again", cinema.mono.file);
     const page = await cinema.watch("again");
     await cinema.relay.stop();
@@ -36,30 +82,35 @@ describe("360° video", () => {
     expect((await stats(page)).reconnects).toBeGreaterThan(0);
   });
 
-  it("goes on after the tab stalled, and after it was hidden", async () => {
+  it("continues after the tab stalled or was hidden", async () => {
     await cinema.publish("stall", cinema.mono.file);
     const page = await cinema.watch("stall", "", hideable);
     await sharp(page);
     const before = (await video(page))!;
     await page.evaluate(() => {
-      for (const end = performance.now() + 4000; performance.now() < end; ); // the page is busy, its workers are not
+      for (const end = performance.now() + 3000; performance.now() < end; ); // blocks the page, not its workers
     });
     await until("more pictures", async () => (await video(page))!.pictures > before.pictures + 5);
     const after = await sharp(page);
-    await until("pictures in time", async () => (await video(page))!.delay_ms < 2500);
+    await until("live pictures", async () => (await video(page))!.delay_ms < 2500);
     expect(after.bad).toBe(before.bad);
 
     await hide(page, true);
-    const hidden = await stats(page);
-    await new Promise((resolve) => setTimeout(resolve, 3000));
-    const still = await stats(page);
+    let last = -1;
+    await until("the end of media", async () => {
+      const earlier = last;
+      last = (await stats(page)).bytes;
+      if (earlier === last) return true;
+      await new Promise((resolve) => setTimeout(resolve, 2000)); // two GoPs
+      return false;
+    });
+    const { pictures } = (await video(page))!;
     await hide(page, false);
-    expect(still.video!.pictures - hidden.video!.pictures).toBeLessThan(10);
-    await until("pictures again", async () => (await video(page))!.pictures > still.video!.pictures + 5);
+    await until("pictures again", async () => (await video(page))!.pictures > pictures + 5);
     await sharp(page);
   });
 
-  it("refuses a catalog whose grid makes no sense", async () => {
+  it("refuses a catalog with too many tiles", async () => {
     const file = join(folder, "catalog.json");
     const hcsphere = { projection: "equirectangular", stereo: "mono", width: 16384, height: 8192, columns: 128, rows: 128, qualities: 8 };
     const track = {
@@ -71,7 +122,7 @@ describe("360° video", () => {
     const page = await lab.page();
     open.push(page);
     await page.goto(lab.link(cinema.port, "grid"));
-    const text = await until("the reason", async () => {
+    const text = await until("the error message", async () => {
       const message = page.locator("#message");
       return (await message.isVisible()) && /128×128 tiles/.test(await message.innerText()) ? message.innerText() : undefined;
     });
@@ -84,18 +135,18 @@ describe("360° video", () => {
     beforeAll(async () => {
       prepared = join(folder, "steps");
       const p = lab.program("holocast", "prepare", steps(), prepared, "--grid", "4x2", "--qualities", "2", "--preset", "veryfast");
-      await until("the film to be prepared", async () => !p.running, 120_000);
-    }, 150_000);
+      await until("the prepared film", async () => !p.running);
+    });
 
-    /** The grey in the middle of the view, as a second that has it. */
+    /** The second of the film whose grey is in the middle of the view. */
     const second = async (page: Page): Promise<number> => {
       const { width, height, rgba } = await canvasPicture(page);
       const shown = rgba[4 * ((height >> 1) * width + (width >> 1))]!;
       return (shown * (219 / 255) + 16 - grey(0)) / 25;
     };
-    /** Goes to a place, and waits until its second stands there. */
-    const at = async (page: Page, ms: number): Promise<void> => {
-      await page.locator("#place").fill(`${ms}`);
+    /** Seeks while paused, and waits until the position is shown. */
+    const seek = async (page: Page, ms: number): Promise<void> => {
+      await page.locator("#position").fill(`${ms}`);
       let since = 0;
       await until(`the picture at ${ms} ms`, async () => {
         const { playback } = await stats(page);
@@ -105,7 +156,7 @@ describe("360° video", () => {
       });
     };
 
-    it("is paused and moved about in, tiles and all", async () => {
+    it("can be paused and sought, with tiles", async () => {
       const p = lab.program("holocast", "replay", prepared, `moqt://127.0.0.1:${cinema.port}/past`, "--loop");
       open.push(p);
       const page = await cinema.watch("past");
@@ -115,21 +166,21 @@ describe("360° video", () => {
       expect(Math.abs(s.playback!.duration_ms - 1000 * GREYS)).toBeLessThan(200);
       await page.locator("button#play").click();
       await until("a pause", async () => !(await stats(page)).playback!.playing);
-      for (const ms of [500, 6300, 2950, 0, 4050]) await at(page, ms);
+      for (const ms of [500, 4300, 2950, 0, 3050]) await seek(page, ms);
       await sharp(page);
 
-      // To look around while it stands brings the tiles there.
+      // A turn while paused fetches the tiles in the new view.
       await turn(page, 180, 0);
       await sharp(page);
 
       await page.locator("button#play").click();
       const before = (await video(page))!.pictures;
-      await until("its end", async () => {
+      await until("the end", async () => {
         const { playing, position_ms, duration_ms } = (await stats(page)).playback!;
         return !playing && position_ms === duration_ms;
       });
-      await until("its last second to be seen", async () => Math.round(await second(page)) === GREYS - 1);
-      expect((await video(page))!.pictures).toBeGreaterThan(before); // how many of them a busy machine shows is its own affair
+      await until("its last second", async () => Math.round(await second(page)) === GREYS - 1);
+      expect((await video(page))!.pictures).toBeGreaterThan(before);
       expect((await video(page))!.bad).toBe(0);
       await page.locator("button#golive").click();
       const shared = (await video(page))!.pictures;
@@ -137,86 +188,52 @@ describe("360° video", () => {
       await until("tiles of it", async () => (await video(page))!.viewport_quality > 0.45);
     });
 
-    it("goes on when the shared replay begins again", async () => {
+    it("continues when the shared replay loops", async () => {
       open.push(lab.program("holocast", "replay", prepared, `moqt://127.0.0.1:${cinema.port}/loop`, "--loop"));
       const page = await cinema.watch("loop");
       let last = 0;
-      await until("it to begin again", async () => {
+      await until("the replay to loop", async () => {
         const { shown_ms } = (await video(page))!;
-        const again = shown_ms < last - 3000;
+        const looped = shown_ms < last - 3000;
         last = shown_ms;
-        return again;
+        return looped;
       });
       const before = (await video(page))!.pictures;
       await until("more pictures", async () => (await video(page))!.pictures > before + 15);
       await sharp(page);
     });
 
-    it.each([["live", false], ["at the viewer's own pace", true]] as const)("is heard in time, %s", async (_, own) => {
+    it.each([["live", false], ["at the viewer's own pace", true]] as const)("plays sound in sync, %s", async (_, own) => {
       const session = own ? "heard" : "heard-live";
       if (own) open.push(lab.program("holocast", "replay", prepared, `moqt://127.0.0.1:${cinema.port}/${session}`, "--loop"));
       else await cinema.publish(session, join(folder, "steps.mp4"));
-      const page = await cinema.watch(session);
+      const page = await cinema.watch(session, "", recordsChanges);
       const button = page.locator("button#sound");
       await until("the button", () => button.isVisible());
       expect((await video(page))!.sound).toMatchObject({ on: false, played: 0 });
-      if (own) {
-        await until("the playback bar", () => page.locator("#playback").isVisible());
-        await button.click();
-        await page.locator("#place").fill("0");
-      } else {
-        await button.click();
-      }
-      await until("sound", async () => (await video(page))!.sound!.played > 20);
-      // Brightness and tone change at the same moments. That pictures are drawn late on a busy machine, or left out, is
-      // not the sound's: what counts is when the first picture of each second was due.
-      const apart = await page.evaluate(
-        () =>
-          new Promise<number[]>((resolve) => {
-            const { studio, stats } = window.holocast!;
-            const pen = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true })!;
-            const seen: { due: number; timestamp: number }[] = [];
-            const heard: number[] = [];
-            let brightness = -1;
-            let loud: boolean | undefined;
-            const sphere = studio.sphere!;
-            const whole = sphere.whole.bind(sphere);
-            sphere.whole = (frame) => {
-              pen.drawImage(frame, 0, 0, 1, 1);
-              const now = pen.getImageData(0, 0, 1, 1).data[0]!;
-              const timestamp = frame.timestamp / 1000;
-              if (brightness >= 0 && Math.abs(now - brightness) > 12) seen.push({ due: performance.now() - stats().video!.due_ms + timestamp, timestamp });
-              brightness = now;
-              whole(frame);
-            };
-            const listening = setInterval(() => {
-              const now = stats().video!.sound!.level > 0.1;
-              if (loud !== undefined && now !== loud) heard.push(performance.now());
-              loud = now;
-            }, 5);
-            setTimeout(() => {
-              clearInterval(listening);
-              const behind = (a: number, b: number) => ((((a - b + 50) % 1000) + 1000) % 1000) - 50; // a live frame's time varies
-              const first = seen.find((s) => seen.every((o) => behind(o.timestamp, s.timestamp) < 500)) ?? seen[0]!;
-              resolve(seen.flatMap(({ due, timestamp }) => {
-                const t = due - behind(timestamp, first.timestamp);
-                const nearest = heard.toSorted((a, b) => Math.abs(a - t) - Math.abs(b - t))[0];
-                return nearest === undefined ? [] : [Math.round(nearest - t)];
-              }));
-            }, 5500);
-          }),
-      );
-      const sound = (await video(page))!.sound!;
-      console.log(JSON.stringify({ apart, sound }));
-      expect(apart.length).toBeGreaterThanOrEqual(3);
-      const middle = apart.toSorted((a, b) => a - b)[apart.length >> 1]!;
-      expect(Math.abs(middle)).toBeLessThan(100);
+      if (own) await until("the playback bar", () => page.locator("#playback").isVisible());
+      await button.click();
+      if (own) await page.locator("#position").fill("0");
+      await until("sound", async () => (await video(page))!.sound!.level > 0.1);
+      // Brightness and tone change at the same moments of the film: compare when they are due.
+      const apart = await until("changes of brightness and tone", async () => {
+        if (own && !(await stats(page)).playback!.playing) await page.locator("button#play").click();
+        const { brightness, tone } = await page.evaluate(() => window.changes!);
+        const pairs = brightness.flatMap((t) => {
+          const nearest = tone.toSorted((a, b) => Math.abs(a - t) - Math.abs(b - t))[0];
+          return nearest !== undefined && Math.abs(nearest - t) < 500 ? [Math.round(nearest - t)] : [];
+        });
+        return pairs.length >= 5 ? pairs : undefined;
+      });
+      console.log(JSON.stringify({ apart, sound: (await video(page))!.sound }));
+      const median = apart.toSorted((a, b) => a - b)[apart.length >> 1]!;
+      expect(Math.abs(median)).toBeLessThan(100);
       await button.click();
       await until("silence", async () => (await video(page))!.sound!.level < 0.01 || !(await video(page))!.sound!.on);
     });
   });
 
-  /** A film as a source, encoded as it is published, or before. */
+  /** Sources of a film that is encoded while it is published, or before. */
   const sources: Record<string, () => string> = {
     live: () => `equirect:${cinema.mono.file}`,
     prepared: () => {
@@ -225,17 +242,17 @@ describe("360° video", () => {
       return `tiles:${tour}`;
     },
   };
-  it.each(Object.keys(sources))("surrounds a hologram, %s", async (kind) => {
+  it.each(Object.keys(sources))("surrounds a point cloud, %s", async (kind) => {
     const p = lab.program("capture-server", "--source", sources[kind]!(), "--grid", "4x2", "--qualities", "2", "--source", "synthetic", "--fps", "5", `moqt://127.0.0.1:${cinema.port}/both-${kind}`);
     open.push(p);
     await p.says(/publishing/);
     const page = await cinema.watch(`both-${kind}`);
-    expect((await stats(page)).playback).toBeNull(); // nobody can pause a camera
+    expect((await stats(page)).playback).toBeNull(); // a camera cannot be paused
     const s = await shows(page, 3);
     expect(s.cameras).toBe(1);
     expect(s.points).toBeGreaterThan(1000);
     const before = s.video!.pictures;
-    await until("both to go on", async () => {
+    await until("more of both", async () => {
       const now = await stats(page);
       return now.frames > s.frames + 2 && now.video!.pictures > before + 5;
     });
@@ -243,32 +260,33 @@ describe("360° video", () => {
     await page.screenshot({ path: `${images}/web-hologram-in-360.png` });
   });
 
-  it("turns as a phone is turned", async () => {
+  it("turns with a phone", async () => {
     await cinema.publish("phone", cinema.mono.file);
     const page = await cinema.watch("phone", "", "Object.defineProperty(navigator, 'maxTouchPoints', { value: 5 })");
     await page.locator("button#motion").click();
-    await page.locator("button#motion[aria-pressed=true]").waitFor(); // it listens from then on
-    // Upright, facing some way; then a quarter turn to the right; then up to the sky.
+    await page.locator("button#motion[aria-pressed=true]").waitFor(); // it listens from now on
+    // Upright in any direction; a quarter turn to the right; then up to the sky.
     const held = (alpha: number, beta: number) =>
       page.evaluate(([alpha, beta]) => {
         dispatchEvent(new DeviceOrientationEvent("deviceorientation", { alpha: alpha!, beta: beta!, gamma: 0 }));
         return [...window.holocast!.studio.gaze];
       }, [alpha, beta]);
     const near = (...v: number[]) => v.map((x) => expect.closeTo(x, 1));
-    expect(await held(200, 90)).toEqual(near(0, 0, 1)); // wherever the phone points, the view stays as it was
+    expect(await held(200, 90)).toEqual(near(0, 0, 1)); // the first event does not turn the view
     expect(await held(110, 90)).toEqual(near(1, 0, 0));
     expect((await held(110, 150))[1]).toBeGreaterThan(0.8);
   });
 
-  it("turns by keys", async () => {
+  it("turns with keys", async () => {
     await cinema.publish("keys", cinema.mono.file);
     const page = await cinema.watch("keys");
+    await page.setViewportSize({ width: 576, height: 512 });
     const gaze = () => page.evaluate(() => [...window.holocast!.studio.gaze]);
     const before = await gaze();
     await page.keyboard.down("ArrowRight");
     await until("a turn to the right", async () => (await gaze())[0]! > before[0]! + 0.3);
     await page.keyboard.up("ArrowRight");
-    expect((await page.evaluate(() => window.holocast!.studio.view.eye)).every((x) => Math.abs(x) < 0.1)).toBe(true); // there is nowhere to go
+    expect((await page.evaluate(() => window.holocast!.studio.view.eye)).every((x) => Math.abs(x) < 0.1)).toBe(true); // keys do not walk
     const text = await page.locator("#stats").innerText();
     expect(text).toContain("Motion to quality");
     expect(text).not.toContain("Points");

@@ -1,10 +1,10 @@
 import { defineConfig } from "vitest/config";
+import { HANG } from "./launch.ts";
 
-// Real browsers on a machine that may stall: what fails is tried twice more. The files wait more than they compute: three
-// side by side, each with programs and a browser of its own.
+// The timeouts only guard against hangs: tests wait for events. Files run in parallel, as they wait more than they compute.
 export default defineConfig({
   test: {
-    include: ["test/e2e/*.test.ts"], globalSetup: "test/e2e/programs.ts", retry: 2, testTimeout: 300_000, hookTimeout: 300_000, maxWorkers: 3,
-    sequence: { concurrent: false },
+    include: ["test/e2e/*.test.ts"], globalSetup: "test/e2e/programs.ts", testTimeout: 3 * HANG, hookTimeout: 2 * HANG,
+    teardownTimeout: HANG, maxWorkers: 3, sequence: { concurrent: false },
   },
 });

@@ -8,6 +8,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"holocast/internal/connect"
@@ -19,8 +22,8 @@ import (
 	"holocast/relay/router"
 )
 
-// printReceipts writes the receipts that a session's viewers send, one a line:
-// track, camera, sequence and frame delay in µs.
+// printReceipts writes the receipts of a session's viewers, one per line: track, camera,
+// sequence and frame delay in µs.
 func printReceipts(ctx context.Context, w io.Writer, url string) error {
 	target := connect.Target{URL: url}
 	ns, err := target.Namespace()
@@ -39,7 +42,7 @@ func printReceipts(ctx context.Context, w io.Writer, url string) error {
 			}
 			x, err := qoe.ParseReceipt(d.Payload)
 			if err != nil {
-				fmt.Fprintln(w, "no receipt:", err)
+				fmt.Fprintln(w, "invalid receipt:", err)
 				continue
 			}
 			fmt.Fprintln(w, "receipt", r.Track.Name, x.Camera, x.Sequence, x.Delay.Microseconds())
@@ -58,14 +61,15 @@ func printReceipts(ctx context.Context, w io.Writer, url string) error {
 		}
 	})
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // it was stopped
+		return nil //nolint:nilerr // stopped by a signal
 	}
 	return err
 }
 
-// sendAway is a relay at addr, UDP and TCP, that asks whoever connects to move to
-// uri, a session. It has nothing to offer or, where it asks only after a while, that session.
-func sendAway(ctx context.Context, addr, uri string, after time.Duration) error {
+// sendAway runs a relay at addr (UDP and TCP) that sends its peers GOAWAY with uri, a session.
+// It does so as soon as they connect and rejects all requests; or, with onSignal, it forwards
+// the session and sends GOAWAY on SIGUSR1.
+func sendAway(ctx context.Context, addr, uri string, onSignal bool) error {
 	cert, err := serveCertificate(ctx, addr)
 	if err != nil {
 		return err
@@ -81,7 +85,10 @@ func sendAway(ctx context.Context, addr, uri string, after time.Duration) error 
 			Publish:   func(r *moqt.PublishRequest) { _ = r.Reject(wire.RequestGoingAway, "elsewhere") },
 		})
 	}
-	if after > 0 {
+	var signals chan os.Signal
+	if onSignal {
+		signals = make(chan os.Signal, 1)
+		signal.Notify(signals, syscall.SIGUSR1)
 		elsewhere := &connect.Lazy{Target: connect.Target{URL: uri}}
 		defer elsewhere.Close()
 		ns, err := elsewhere.Target.Namespace()
@@ -96,15 +103,24 @@ func sendAway(ctx context.Context, addr, uri string, after time.Duration) error 
 	for {
 		s, err := ln.Accept(ctx)
 		if err != nil {
-			return nil // it was stopped
+			return nil // stopped by a signal
 		}
 		serve(s)
-		time.AfterFunc(after, func() { _ = s.Goaway(ctx, uri, 5*time.Second) })
+		go func() {
+			if onSignal {
+				select {
+				case <-signals:
+				case <-s.Context().Done():
+					return
+				}
+			}
+			_ = s.Goaway(ctx, uri, 5*time.Second)
+		}()
 	}
 }
 
-// serveCertificate makes a relay's certificate and lets browsers know its hash at
-// addr, TCP, until ctx ends.
+// serveCertificate generates a relay's certificate and serves its hash to browsers at addr
+// (TCP) until ctx ends.
 func serveCertificate(ctx context.Context, addr string) (tls.Certificate, error) {
 	cert, err := devcert.Generate(time.Now(), "127.0.0.1")
 	if err != nil {

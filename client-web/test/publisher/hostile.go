@@ -10,7 +10,7 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// attack publishes an object that is no frame of the track, or no object at all.
+// attack publishes an invalid frame, or resets a stream inside an object.
 func (p *publisher) attack(n int, good []byte) error {
 	r := rand.New(rand.NewPCG(uint64(n), 1))
 	noise := make([]byte, 1+r.IntN(100000))
@@ -29,27 +29,27 @@ func (p *publisher) attack(n int, good []byte) error {
 		le.PutUint16(bad[34:], 4096)
 		le.PutUint32(bad[36:], 4096*4096)
 		le.PutUint32(bad[40:], 40<<20)
-	case 3: // planes that unfold to 200 MB
+	case 3: // planes that decompress to 200 MB
 		bad = append(bad[:44], bomb()...)
-	case 4: // cut off
+	case 4: // truncated
 		bad = bad[:len(bad)*2/3]
 	case 5: // flipped bits
 		for range 20 {
 			bad[r.IntN(len(bad))] ^= 1 << r.IntN(8)
 		}
-	case 6: // another camera's
+	case 6: // another camera's number
 		le.PutUint16(bad[28:], 7)
-	case 7: // another grid's
+	case 7: // another grid size
 		le.PutUint16(bad[32:], uint16(p.width/2))
-	case 8: // nothing
+	case 8: // one byte
 		bad = []byte{'H'}
-	case 9: // a description that there is not
+	case 9: // description index out of range
 		return p.write(p.points, p.group, 9, good)
 	case 10: // a capture time far ahead
 		le.PutUint64(bad[20:], 1<<63)
 	case 11: // a sequence number far ahead
 		le.PutUint32(bad[8:], 1<<31+uint32(n))
-	case 12: // the same group again, as another subgroup
+	case 12: // the same frame in another subgroup too
 		if err := p.write(p.points, p.group, 1, good); err != nil {
 			return err
 		}
@@ -59,7 +59,7 @@ func (p *publisher) attack(n int, good []byte) error {
 	return p.write(p.points, p.group, 0, bad)
 }
 
-// announce begins an object of so many bytes, sends some of it and gives up.
+// announce starts an object of the given length, sends a little of it and resets the stream.
 func (p *publisher) announce(length uint64) error {
 	f, err := p.points.OpenSubgroup(wire.SubgroupHeader{Group: p.group, Mode: wire.SubgroupIDExplicit, Priority: 128})
 	if err != nil {
@@ -78,12 +78,12 @@ func (p *publisher) announce(length uint64) error {
 func bomb() []byte {
 	w, err := zstd.NewWriter(nil)
 	if err != nil {
-		panic(err) // no option can be wrong
+		panic(err) // no options, no errors
 	}
 	return w.EncodeAll(make([]byte, 200<<20), nil)
 }
 
-// hostileCatalogs are catalogs that a viewer must survive, made of a good one.
+// hostileCatalogs returns invalid catalogs, partly derived from a valid one.
 func hostileCatalogs(good []byte) [][]byte {
 	return [][]byte{
 		[]byte("{"),

@@ -1,15 +1,14 @@
-// Command publisher is a publisher for the web viewer's tests: it publishes frames
-// whose contents the tests know, among them objects that no decent publisher sends,
-// and draws what a viewer of them has to show.
+// Command publisher is the peer of the web viewer's tests. It publishes known frames and
+// malformed objects, renders reference pictures, and acts as a relay that misbehaves.
 //
-//	publisher [flags] moqt://127.0.0.1:4443/SESSION   publish until it is stopped
-//	publisher --reference MATRIX [flags]              a picture of the frame, raw RGBA on stdout
-//	publisher --object [flags]                        the frame as an object on stdout
-//	publisher --dump DIR                              frames of several sizes and layouts, as files
+//	publisher [flags] moqt://127.0.0.1:4443/SESSION     publish until stopped
+//	publisher --reference MATRIX [flags]                write a picture of the frame to stdout, raw RGBA
+//	publisher --object [flags]                          write the frame as an object to stdout
+//	publisher --dump DIR                                write frames of several sizes and layouts to files
 //	publisher --receipts moqt://127.0.0.1:4443/SESSION  print the receipts of the session's viewers
-//	publisher --leave-for URI [--after 3s] ADDRESS    a relay that sends everybody to another
-//	publisher --refuse-updates URI [--cut] ADDRESS    a relay before another that cannot change a subscription
-//	publisher --watch moqt://127.0.0.1:4443/SESSION   receive the session's frames and look at none
+//	publisher --leave-for URI [--on-signal] ADDRESS     relay that sends GOAWAY to its peers
+//	publisher --refuse-updates URI [--cut] ADDRESS      proxy relay that refuses REQUEST_UPDATE
+//	publisher --watch moqt://127.0.0.1:4443/SESSION     receive the session's frames and discard them
 package main
 
 import (
@@ -19,6 +18,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -55,37 +55,43 @@ type options struct {
 	noCameras     bool
 	maxPoints     int
 	correct       bool
-	datagrams     int // every so manieth is lost; 0 = streams
+	hold          bool
+	even          bool
+	timeout       time.Duration
+	datagrams     int // period of the lost datagrams; 0 = streams
 	document      string
 }
 
 func main() {
 	var o options
-	flag.IntVar(&o.width, "width", 640, "pixels of the frame's grid")
-	flag.IntVar(&o.height, "height", 576, "pixels of the frame's grid")
+	flag.IntVar(&o.width, "width", 640, "width of the frame's grid, pixels")
+	flag.IntVar(&o.height, "height", 576, "height of the frame's grid, pixels")
 	flag.StringVar(&o.layout, "layout", "a", "a, b or c")
 	flag.IntVar(&o.descriptions, "descriptions", 1, "1 or 4")
 	flag.Float64Var(&o.fps, "fps", 30, "frames per second")
-	flag.BoolVar(&o.hostile, "hostile", false, "put hostile objects between the frames")
-	flag.StringVar(&o.matrix, "reference", "", "draw the frame with this matrix, camera to clip space, 16 numbers, column-major")
+	flag.BoolVar(&o.hostile, "hostile", false, "insert malformed objects between the frames")
+	flag.StringVar(&o.matrix, "reference", "", "render the frame with this matrix from camera to clip space: 16 numbers, column-major")
 	flag.StringVar(&o.viewport, "viewport", "960x640", "size of the reference picture")
-	flag.BoolVar(&o.object, "object", false, "write the frame as one object to stdout")
-	flag.IntVar(&o.frames, "frames", 0, "publish so many and fall silent; 0 = go on")
-	flag.BoolVar(&o.delta, "delta", false, "add the track by a delta update to a catalog without tracks")
-	flag.BoolVar(&o.compress, "compress", false, "with --delta: send the catalog's objects in gzip")
+	flag.BoolVar(&o.object, "object", false, "write the frame as an object to stdout")
+	flag.IntVar(&o.frames, "frames", 0, "number of frames to publish before falling silent; 0 = unlimited")
+	flag.BoolVar(&o.delta, "delta", false, "publish an empty catalog and add the track by a delta update")
+	flag.BoolVar(&o.compress, "compress", false, "with --delta: compress the catalog's objects with gzip")
 	flag.BoolVar(&o.noCameras, "no-cameras", false, "publish a catalog without tracks")
-	flag.IntVar(&o.maxPoints, "max-points", 0, "points of a frame that the catalog announces; 0 = as many as there can be")
+	flag.IntVar(&o.maxPoints, "max-points", 0, "maximum number of points announced in the catalog; 0 = width times height")
 	flag.BoolVar(&o.correct, "correct", false, "publish the camera at the origin, and correct its pose on SIGUSR1")
-	flag.IntVar(&o.datagrams, "datagrams", 0, "send frames in datagrams and lose every Nth; 0 = on streams")
-	flag.StringVar(&o.document, "catalog", "", "publish this file as the catalog, and nothing else")
-	dump := flag.String("dump", "", "write frames to this directory")
-	data := flag.String("data", os.Getenv("HOLOCAST_DATA"), "folder with recordings of real sensors, for --dump; default HOLOCAST_DATA")
+	flag.BoolVar(&o.hold, "hold", false, "publish one frame, and the others after SIGUSR1")
+	flag.BoolVar(&o.even, "even", false, "space capture times by exactly one frame interval, however late frames are published")
+	flag.DurationVar(&o.timeout, "timeout", 500*time.Millisecond, "delivery timeout of the frames")
+	flag.IntVar(&o.datagrams, "datagrams", 0, "send frames in datagrams and drop every Nth; 0 = use streams")
+	flag.StringVar(&o.document, "catalog", "", "publish only this file, as the catalog")
+	dump := flag.String("dump", "", "write frames of several sizes and layouts to this directory")
+	data := flag.String("data", os.Getenv("HOLOCAST_DATA"), "with --dump: directory with recordings of real sensors; default $HOLOCAST_DATA")
 	watching := flag.Bool("watch", false, "subscribe instead of publish")
 	receipts := flag.Bool("receipts", false, "print receipts instead of publishing")
-	leaveFor := flag.String("leave-for", "", "be a relay that sends everybody there, to a session")
-	after := flag.Duration("after", 0, "with --leave-for: only so long after they came, and let them have the session until then")
-	refuse := flag.String("refuse-updates", "", "be a relay before this one that refuses REQUEST_UPDATE")
-	cut := flag.Bool("cut", false, "with --refuse-updates: cut the subscription off")
+	leaveFor := flag.String("leave-for", "", "act as a relay that sends GOAWAY with the URI of a session")
+	onSignal := flag.Bool("on-signal", false, "with --leave-for: forward the session, and send GOAWAY on SIGUSR1")
+	refuse := flag.String("refuse-updates", "", "act as a proxy for this relay that refuses REQUEST_UPDATE")
+	cut := flag.Bool("cut", false, "with --refuse-updates: reset the subscription instead of answering")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -100,7 +106,7 @@ func main() {
 	case *receipts && flag.NArg() == 1:
 		err = printReceipts(ctx, os.Stdout, flag.Arg(0))
 	case *leaveFor != "" && flag.NArg() == 1:
-		err = sendAway(ctx, flag.Arg(0), *leaveFor, *after)
+		err = sendAway(ctx, flag.Arg(0), *leaveFor, *onSignal)
 	case *refuse != "" && flag.NArg() == 1:
 		err = refuseUpdates(ctx, flag.Arg(0), *refuse, *cut)
 	case *watching && flag.NArg() == 1:
@@ -108,7 +114,7 @@ func main() {
 	case flag.NArg() == 1:
 		err = publish(ctx, o, flag.Arg(0))
 	default:
-		err = fmt.Errorf("want the URL of a session")
+		err = errors.New("missing argument: URL of a session, or address to listen on")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "publisher:", err)
@@ -116,16 +122,16 @@ func main() {
 	}
 }
 
-// scene is the frame that is published: a ball before a wall.
+// scene returns the published frame: a ball in front of a wall.
 func (o *options) scene() frametest.Cloud { return frametest.SyntheticCloud(o.width, o.height, 1) }
 
-// lens is the camera that scene was made for.
+// lens returns the intrinsics of scene.
 func (o *options) lens() camera.Intrinsics {
 	f := 0.8 * float64(o.width)
 	return camera.Intrinsics{Width: o.width, Height: o.height, Fx: f, Fy: f, Cx: float64(o.width) / 2, Cy: float64(o.height) / 2}
 }
 
-// pose stands the camera 1.2 m above the studio's floor, looking along −z, y up.
+// pose places the camera 1.2 m above the studio's floor, looking along −z, y up.
 var pose = camera.Transform{R: [9]float64{1, 0, 0, 0, -1, 0, 0, 0, -1}, T: [3]float64{0, 1200, 2000}}
 
 func (o *options) delivery() string {
@@ -137,17 +143,17 @@ func (o *options) delivery() string {
 
 type publisher struct {
 	options
-	url         string
-	ns          moqt.Namespace
-	set         origin.Set
-	catalog     *origin.Track
-	points      *origin.Track
-	poses       *origin.Track  // nil unless the pose is to be corrected
-	corrections chan os.Signal // says when
-	clock       clock.Estimator
+	url     string
+	ns      moqt.Namespace
+	set     origin.Set
+	catalog *origin.Track
+	points  *origin.Track
+	poses   *origin.Track  // nil without --correct
+	signals chan os.Signal // SIGUSR1 for --correct and --hold
+	clock   clock.Estimator
 
 	group uint64
-	sent  int // datagrams
+	sent  int // datagrams so far
 }
 
 func publish(ctx context.Context, o options, url string) error {
@@ -162,11 +168,13 @@ func publish(ctx context.Context, o options, url string) error {
 		return p.publishDocument(ctx, target)
 	}
 	p.points = p.newTrack(catalog.PointsTrack(0, "full"))
+	if o.correct || o.hold {
+		p.signals = make(chan os.Signal, 1)
+		signal.Notify(p.signals, syscall.SIGUSR1)
+	}
 	at := pose
 	if o.correct {
 		p.poses, at = p.newTrack(catalog.PoseTrack), camera.Identity
-		p.corrections = make(chan os.Signal, 1)
-		signal.Notify(p.corrections, syscall.SIGUSR1)
 	}
 	if err := p.describe(at); err != nil {
 		return err
@@ -179,7 +187,7 @@ func publish(ctx context.Context, o options, url string) error {
 	}()
 	err = target.Keep(ctx, p.set.Handler(), moqt.Config{}, p.serve)
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // it was stopped
+		return nil //nolint:nilerr // stopped by a signal
 	}
 	return err
 }
@@ -195,19 +203,19 @@ func (p *publisher) publishDocument(ctx context.Context, target connect.Target) 
 	}
 	err = target.Keep(ctx, p.set.Handler(), moqt.Config{}, p.serve)
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // it was stopped
+		return nil //nolint:nilerr // stopped by a signal
 	}
 	return err
 }
 
 func (p *publisher) newTrack(name string) *origin.Track {
-	t := origin.NewTrack(moqt.TrackName{Namespace: p.ns, Name: name}, nil, origin.Limits{MaxAge: time.Second})
+	t := origin.NewTrack(moqt.TrackName{Namespace: p.ns, Name: name}, nil, origin.Limits{MaxAge: max(time.Second, p.timeout)})
 	p.set.Add(t)
 	return t
 }
 
 func (p *publisher) serve(ctx context.Context, s *moqt.Session) error {
-	go func() { _ = connect.FollowClock(s.Context(), s, &p.clock, nil) }() // without: this machine's clock, which is the relay's
+	go func() { _ = connect.FollowClock(s.Context(), s, &p.clock, nil) }() // optional: relay and publisher share a clock
 	time.Sleep(3 * clock.Interval)
 	ns, err := s.PublishNamespace(ctx, p.ns)
 	if err != nil {
@@ -224,7 +232,7 @@ func (p *publisher) serve(ctx context.Context, s *moqt.Session) error {
 	}
 }
 
-// correctPose publishes where the camera really is, on the pose track and in a new catalog.
+// correctPose publishes the camera's true pose on the pose track and in a new catalog.
 func (p *publisher) correctPose() error {
 	b, err := catalog.MarshalPoses([]catalog.PoseEvent{{T: p.clock.Now().UnixMilli(), Data: catalog.Pose{Pose: pose}}})
 	if err != nil {
@@ -247,7 +255,7 @@ func (p *publisher) describe(at camera.Transform) error {
 	t := catalog.Track{
 		Name: p.points.Name().Name, Packaging: catalog.PackagingPoints, IsLive: true, Role: catalog.RolePoints,
 		InitRef: ref, Framerate: p.fps,
-		Points: &catalog.Points{CameraName: "test", Quality: "full", Layout: layout, Descriptions: p.descriptions, MaxPoints: cmp.Or(p.maxPoints, p.width*p.height), DeliveryTimeout: 500, Delivery: p.delivery()},
+		Points: &catalog.Points{CameraName: "test", Quality: "full", Layout: layout, Descriptions: p.descriptions, MaxPoints: cmp.Or(p.maxPoints, p.width*p.height), DeliveryTimeout: int(p.timeout.Milliseconds()), Delivery: p.delivery()},
 	}
 	if layout == "A" {
 		t.Width, t.Height = p.width, p.height
@@ -275,7 +283,7 @@ func (p *publisher) describe(at camera.Transform) error {
 	return p.write(p.catalog, p.group+100, 0, b)
 }
 
-// describeByDelta publishes the catalog without its track, which is added by a delta
+// describeByDelta publishes the catalog without its track, and adds that by a delta
 // update (MSF §5.1.6).
 func (p *publisher) describeByDelta(c catalog.Catalog) error {
 	track := c.Tracks[0]
@@ -322,8 +330,8 @@ func (p *publisher) write(t *origin.Track, group uint64, subgroup int, payload [
 	return t.WriteObject(h, moqt.Object{ID: uint64(subgroup)}, payload)
 }
 
-// produce publishes the scene again and again. Its objects are encoded once: what
-// changes from frame to frame is in their headers.
+// produce publishes the scene repeatedly. Its objects are encoded once; only their headers
+// change between frames.
 func (p *publisher) produce(ctx context.Context) error {
 	scene := p.scene()
 	enc, err := pointcloud.NewEncoder(pointcloud.EncoderOptions{})
@@ -337,17 +345,26 @@ func (p *publisher) produce(ctx context.Context) error {
 			return err
 		}
 	}
-	tick := time.NewTicker(time.Duration(float64(time.Second) / p.fps))
+	interval := time.Duration(float64(time.Second) / p.fps)
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
+	var first time.Time
 	for sequence := uint32(0); ; sequence++ {
 		if p.frames > 0 && sequence == uint32(p.frames) {
 			<-ctx.Done()
 			return nil
 		}
+		ticks := tick.C
+		if p.hold && sequence == 1 {
+			ticks = nil
+		}
 		if sequence > 0 {
 			select {
-			case <-tick.C:
-			case <-p.corrections:
+			case <-ticks:
+			case <-p.signals:
+				if p.poses == nil {
+					break
+				}
 				if err := p.correctPose(); err != nil {
 					return err
 				}
@@ -355,7 +372,13 @@ func (p *publisher) produce(ctx context.Context) error {
 				return nil
 			}
 		}
-		captured := uint64(p.clock.Now().UnixMicro())
+		now := p.clock.Now()
+		if sequence == 0 {
+			first = now
+		} else if p.even {
+			now = first.Add(time.Duration(sequence) * interval)
+		}
+		captured := uint64(now.UnixMicro())
 		stamp := func(object []byte) []byte {
 			b := bytes.Clone(object)
 			binary.LittleEndian.PutUint32(b[8:], sequence)
@@ -380,8 +403,8 @@ func (p *publisher) produce(ctx context.Context) error {
 	}
 }
 
-// writeParts sends a description in datagrams, as objects from next on. Those that are lost
-// can be fetched.
+// writeParts sends a description in datagrams, as objects from next on, and returns the
+// following object ID. Dropped datagrams can be fetched.
 func (p *publisher) writeParts(next uint64, last bool, description []byte) uint64 {
 	for d := range parts.Cut(moqt.Datagram{Group: p.group, Object: next, Priority: 96, EndOfGroup: last}, description) {
 		if p.sent++; p.sent%p.datagrams == 0 {
@@ -397,7 +420,7 @@ func (p *publisher) writeParts(next uint64, last bool, description []byte) uint6
 func (o *options) encode(enc *pointcloud.Encoder, scene *frametest.Cloud, description int) ([]byte, error) {
 	layout, ok := pointcloud.ParseLayout(o.layout)
 	if !ok {
-		return nil, fmt.Errorf("layout is %q, want a, b or c", o.layout)
+		return nil, fmt.Errorf("unknown layout %q: use a, b or c", o.layout)
 	}
 	return enc.Encode(nil, pointcloud.Header{Descriptions: uint8(o.descriptions)}, scene.Frame(layout), description)
 }

@@ -13,13 +13,13 @@ import (
 	"holocast/internal/pointcloud/frametest"
 )
 
-// drawReference draws the scene's points as squares with a depth buffer, through a
-// matrix that takes the camera's millimetres to clip space.
+// drawReference renders the scene's points as squares with a depth buffer. The matrix maps
+// camera coordinates in millimetres to clip space.
 func drawReference(w io.Writer, o options) error {
 	var m [16]float64
 	fields := strings.Split(o.matrix, ",")
 	if len(fields) != len(m) {
-		return fmt.Errorf("the matrix has %d numbers, wants %d", len(fields), len(m))
+		return fmt.Errorf("--reference: %d numbers, want %d", len(fields), len(m))
 	}
 	for i, f := range fields {
 		var err error
@@ -31,7 +31,7 @@ func drawReference(w io.Writer, o options) error {
 	if _, err := fmt.Sscanf(o.viewport, "%dx%d", &width, &height); err != nil {
 		return fmt.Errorf("viewport %q: %w", o.viewport, err)
 	}
-	picture := make([]byte, 4*width*height) // alpha 0 where nothing is
+	picture := make([]byte, 4*width*height) // alpha 0 = background
 	depth := make([]float64, width*height)
 	for i := range depth {
 		depth[i] = math.Inf(1)
@@ -51,7 +51,7 @@ func drawReference(w io.Writer, o options) error {
 			continue
 		}
 		px, py := (clip[0]/clip[3]+1)/2*float64(width), (1-clip[1]/clip[3])/2*float64(height)
-		// The distance to the neighbouring point, in pixels of the picture.
+		// Distance to the neighbouring point, pixels.
 		edge := math.Hypot(m[0], math.Hypot(m[1], m[2])) * z / lens.Fx / clip[3] * float64(width) / 2
 		half := max(1, 1.4*edge) / 2
 		for v := max(0, int(math.Round(py-half))); v < min(height, int(math.Round(py+half))); v++ {
@@ -68,8 +68,8 @@ func drawReference(w io.Writer, o options) error {
 	return err
 }
 
-// dumpFrames writes frames for benchmarks to dir: layout and size are in the names.
-// Of an Azure Kinect's there is one where data has their recording.
+// dumpFrames writes frames for benchmarks to dir, named by size and layout. It includes an
+// Azure Kinect frame if data has a recording.
 func dumpFrames(dir, data string) error {
 	enc, err := pointcloud.NewEncoder(pointcloud.EncoderOptions{})
 	if err != nil {
@@ -84,7 +84,7 @@ func dumpFrames(dir, data string) error {
 		clouds[s.name] = frametest.SyntheticCloud(s.width, s.height, 1)
 	}
 	if real, err := frametest.Load(data, 1); err != nil {
-		fmt.Fprintf(os.Stderr, "HOLOCAST_DATA not found: %v; synthetic frames alone\n", err)
+		fmt.Fprintf(os.Stderr, "no recording in HOLOCAST_DATA: %v; writing synthetic frames only\n", err)
 	} else {
 		clouds["kinect-nfov"] = real[0].NFOV
 	}

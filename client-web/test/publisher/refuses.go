@@ -19,10 +19,9 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// refuseUpdates is a relay at addr, UDP and TCP, that cannot change a subscription.
-// All else it passes on between its browsers and the relay behind it. It answers
-// REQUEST_UPDATE with REQUEST_ERROR and ends the subscription with UPDATE_FAILED
-// (§10.9); cut: it drops the request's stream without a word.
+// refuseUpdates runs a proxy at addr (UDP and TCP) between browsers and the relay `behind`. It
+// answers REQUEST_UPDATE with REQUEST_ERROR and ends the subscription with UPDATE_FAILED
+// (§10.9); with cut it resets the request's stream instead. It forwards everything else.
 func refuseUpdates(ctx context.Context, addr, behind string, cut bool) error {
 	cert, err := serveCertificate(ctx, addr)
 	if err != nil {
@@ -42,7 +41,7 @@ func refuseUpdates(ctx context.Context, addr, behind string, cut bool) error {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		up, err := dialBehind(ctx, behind)
 		if err != nil {
-			slog.Error("the relay behind", "err", err)
+			slog.Error("cannot connect to the relay", "err", err)
 			w.WriteHeader(http.StatusBadGateway)
 			return
 		}
@@ -71,7 +70,7 @@ func frontConfig() *quic.Config {
 
 func dialBehind(ctx context.Context, url string) (*webtransport.Session, error) {
 	tr := &webtransport.Transport{
-		TLSClientConfig:      &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // the test's own relay, on this machine
+		TLSClientConfig:      &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // the test's own relay, on loopback
 		QUICConfig:           frontConfig(),
 		ApplicationProtocols: []string{wire.ALPN},
 	}
@@ -84,7 +83,7 @@ func dialBehind(ctx context.Context, url string) (*webtransport.Session, error) 
 	return s, nil
 }
 
-// front is one browser's session and the one behind it, of the same streams.
+// front forwards streams between a browser's session and one at the relay.
 type front struct {
 	browser, relay *webtransport.Session
 	cut            bool
@@ -100,9 +99,9 @@ func (f *front) run() {
 	wg.Go(func() { datagrams(f.relay, f.browser) })
 	select {
 	case <-f.browser.Context().Done():
-		slog.Info("the browser's session ended", "why", context.Cause(f.browser.Context()))
+		slog.Info("the browser's session ended", "reason", context.Cause(f.browser.Context()))
 	case <-f.relay.Context().Done():
-		slog.Info("the relay's session ended", "why", context.Cause(f.relay.Context()))
+		slog.Info("the relay's session ended", "reason", context.Cause(f.relay.Context()))
 	}
 	_ = f.relay.CloseWithError(0, "")
 	_ = f.browser.CloseWithError(0, "")
@@ -119,8 +118,8 @@ func datagrams(from, to *webtransport.Session) {
 	}
 }
 
-// streams passes on the unidirectional streams that one side opens: its control
-// stream, subgroups and fetched objects.
+// streams forwards one side's unidirectional streams: its control stream, subgroups and
+// fetched objects.
 func (f *front) streams(from, to *webtransport.Session) {
 	for {
 		r, err := from.AcceptUniStream(from.Context())
@@ -143,7 +142,7 @@ func (f *front) streams(from, to *webtransport.Session) {
 	}
 }
 
-// requests passes on the requests that one side makes, and their answers.
+// requests forwards one side's requests, and the answers.
 func (f *front) requests(from, to *webtransport.Session) {
 	for {
 		a, err := from.AcceptStream(from.Context())
@@ -177,10 +176,9 @@ func (f *front) requests(from, to *webtransport.Session) {
 	}
 }
 
-var errRefused = errors.New("the update was refused")
+var errRefused = errors.New("update refused")
 
-// pass passes on messages to the end of a stream, or until check objects to one;
-// nil passes all.
+// pass forwards messages until the stream ends or check, if not nil, returns an error.
 func pass(from, to *webtransport.Stream, check func(wire.Message) error) error {
 	in := bufio.NewReader(from)
 	for {
@@ -200,7 +198,7 @@ func pass(from, to *webtransport.Stream, check func(wire.Message) error) error {
 	}
 }
 
-// end ends one direction of a request as it ended on the other side.
+// end closes or resets one direction of a request like the other side did.
 func end(from, to *webtransport.Stream, err error) {
 	if err == nil {
 		_ = to.Close()
@@ -219,19 +217,19 @@ func send(to *webtransport.Stream, m wire.Message) error {
 	return err
 }
 
-// refuse ends a subscription whose subscriber wants it changed.
+// refuse ends a subscription after an update.
 func (f *front) refuse(subscriber *webtransport.Stream) {
 	slog.Info("refused an update")
 	if f.cut {
 		subscriber.CancelWrite(webtransport.StreamErrorCode(wire.StreamInternalError))
 		return
 	}
-	_ = send(subscriber, &wire.RequestError{Code: wire.RequestNotSupported, Reason: "subscriptions are not changed here"})
+	_ = send(subscriber, &wire.RequestError{Code: wire.RequestNotSupported, Reason: "this relay does not update subscriptions"})
 	_ = send(subscriber, &wire.PublishDone{Code: wire.DoneUpdateFailed, StreamCount: wire.StreamCountUnknown})
 	_ = subscriber.Close()
 }
 
-// code is what the other side ended a stream with.
+// code returns the error code with which the peer reset a stream.
 func code(err error) webtransport.StreamErrorCode {
 	if e := (*webtransport.StreamError)(nil); errors.As(err, &e) {
 		return e.ErrorCode

@@ -10,8 +10,8 @@ import (
 	"holocast/internal/moqt"
 )
 
-// watch receives the session's frames until ctx ends: a viewer that costs the relay
-// what one costs, and little else.
+// watch subscribes to the session's frames and discards them until ctx ends. It loads the
+// relay like a viewer but uses little CPU time itself.
 func watch(ctx context.Context, url string) error {
 	target := connect.Target{URL: url}
 	ns, err := target.Namespace()
@@ -33,7 +33,7 @@ func watch(ctx context.Context, url string) error {
 		}
 	})
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // it was stopped
+		return nil //nolint:nilerr // stopped by a signal
 	}
 	return err
 }

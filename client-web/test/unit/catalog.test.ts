@@ -1,11 +1,11 @@
-/** Catalogs as internal/catalog reads them: both sides prove themselves by the same vectors. */
+/** Catalogs: the test vectors of internal/catalog. */
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { parsePoses, readCameras } from "../../src/media/points/track.ts";
 import { readSphere } from "../../src/media/tiles/track.ts";
 import { CatalogError, CatalogReader, decompress, parseCatalog, type Catalog } from "../../src/media/session/catalog.ts";
 
-/** A document, text that is none, or a gzip stream in base64. */
+/** A document, text that is not JSON, or a gzip stream in base64. */
 type Payload = { readonly text: string } | { readonly gzip: string } | { readonly deltaUpdate?: unknown };
 interface Vectors {
   readonly valid: readonly { readonly name: string; readonly objects: readonly Payload[]; readonly want: object }[];
@@ -15,7 +15,7 @@ interface Vectors {
 const vectors = JSON.parse(readFileSync(new URL("../../../internal/catalog/testdata/vectors.json", import.meta.url), "utf8")) as Vectors;
 const encoder = new TextEncoder();
 
-/** Takes a catalog track's objects; whole catalogs begin groups. */
+/** Reads the objects of a catalog track; independent catalogs start groups. */
 async function read(objects: readonly Payload[]): Promise<Catalog> {
   const reader = new CatalogReader();
   let group = 0n;
@@ -74,7 +74,7 @@ describe("catalog", () => {
   it.each(["[".repeat(100000), " ".repeat((1 << 20) + 1)])("refuses what is no catalog: %.10s", (text) => {
     expect(() => parseCatalog(encoder.encode(text))).toThrow(CatalogError);
   });
-  it("refuses a compression that it does not know", async () => {
+  it("refuses an unknown compression", async () => {
     await expect(decompress(encoder.encode("{}"), 2)).rejects.toThrow(/MSF_COMPRESSION 2/);
   });
 });

@@ -2,7 +2,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { keep } from "../../src/moqt/connect.ts";
 import { Session } from "../../src/moqt/session.ts";
 
-/** What `keep` sees of a session. */
+/** A session as `keep` sees it. */
 class Opened {
   isClosed = false;
   leave!: (uri: string) => void;
@@ -17,7 +17,7 @@ class Opened {
   }
 }
 
-describe("a session that is kept", () => {
+describe("keep", () => {
   const opened: Opened[] = [];
   let stop: AbortController;
 
@@ -51,7 +51,7 @@ describe("a session that is kept", () => {
     return { used, failed, over };
   };
 
-  it("lasts for a while beside the one it moves to", async () => {
+  it("keeps the old session for a while after a move", async () => {
     const { used, failed } = start();
     await vi.advanceTimersByTimeAsync(0);
     opened[0]!.leave("https://two.example/");
@@ -63,7 +63,7 @@ describe("a session that is kept", () => {
     expect(failed).toEqual([]);
   });
 
-  it("is opened again at the relay it moved to when it ends there", async () => {
+  it("reconnects to the relay it moved to", async () => {
     const { used, failed } = start();
     await vi.advanceTimersByTimeAsync(0);
     opened[0]!.leave("https://two.example/");
@@ -75,7 +75,7 @@ describe("a session that is kept", () => {
     expect(used.map((s) => s.url)).toEqual(["https://one.example/", "https://two.example/", "https://two.example/"]);
   });
 
-  it("ends when nobody wants it any more", async () => {
+  it("closes the session when aborted", async () => {
     const { over } = start();
     await vi.advanceTimersByTimeAsync(0);
     stop.abort();

@@ -29,7 +29,7 @@ beforeAll(async () => {
   decoder = await FrameDecoder.create(wasm("planes.wasm"), await Zstd.create(wasm("zstd.wasm")));
 });
 
-/** A frame in the vectors' form: depth plane and colours, or coordinates and colours. */
+/** Converts a frame to the vectors' form: depth plane and colours, or coordinates and colours. */
 function expand(f: Frame): Uint8Array {
   const n = f.points;
   const w = f.words;
@@ -55,7 +55,7 @@ function expand(f: Frame): Uint8Array {
 
 describe("point-cloud frame vectors", () => {
   it.each(manifest.valid)("$name decodes to its frame", ({ objects, expected, header }) => {
-    // Layouts B and C: the frame is the clouds of the objects together.
+    // Layouts B and C: a frame is the union of its objects' points.
     const f = decoder.decode(objects.map(read), limits);
     expect(Buffer.compare(expand(f), read(expected))).toBe(0);
     const { deviceTime, captureTime, points, ...rest } = header;
@@ -63,7 +63,7 @@ describe("point-cloud frame vectors", () => {
     expect(f.points).toBe(points);
   });
 
-  it.each(manifest.invalid)("$objects is refused: $error", ({ objects, error }) => {
+  it.each(manifest.invalid)("refuses $objects: $error", ({ objects, error }) => {
     let part = "";
     try {
       decoder.decode(objects.map(read), limits);
@@ -74,7 +74,7 @@ describe("point-cloud frame vectors", () => {
     expect(part).toBe(error);
   });
 
-  it("refuses what is beyond the track's limits", () => {
+  it("enforces the track's limits", () => {
     const object = read("full-a1.hcpf");
     expect(() => decoder.decode([object], { maxPoints: 0 })).toThrow(/points: 1, the track has at most 0/);
     expect(() => decoder.decode([object], { maxPoints: 10, width: 640, height: 576 })).toThrow(/1×1, the track has 640×576/);
@@ -93,12 +93,12 @@ describe("point-cloud frame vectors", () => {
         if (!(e instanceof FrameError)) throw e;
       }
     }
-    expect(decoded).toBeGreaterThan(0); // times and sequence may be anything
+    expect(decoded).toBeGreaterThan(0); // times and sequence number may have any value
   });
 });
 
 describe("ray table", () => {
-  it("has the same bits as the capture server's", () => {
+  it("equals the capture server's bit by bit", () => {
     const vector = JSON.parse(readFileSync(new URL("../../../internal/camera/testdata/raytable.json", import.meta.url), "utf8")) as {
       intrinsics: Intrinsics;
       withoutRays: number;

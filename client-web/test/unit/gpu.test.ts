@@ -1,7 +1,10 @@
 import { describe, expect, it } from "vitest";
 import { GpuQueue } from "../../src/scene/gpu.ts";
 
-/** A GPU that takes some time for a picture, and so much for each share of its points. */
+/**
+ * A simulated GPU whose drawing time has a fixed part and a part proportional to the share of
+ * points.
+ */
 class Gpu {
   now = 0;
   free = 0;
@@ -22,7 +25,10 @@ class Gpu {
     this.queue = new GpuQueue(gl as unknown as WebGL2RenderingContext);
   }
 
-  /** Draws at every chance of a display for some ms; the ages of pictures when they are finished. */
+  /**
+   * Draws on every refresh of a display for some ms; returns the ages of the pictures at
+   * completion.
+   */
   run(ms: number): number[] {
     const ages: number[] = [];
     for (const end = this.now + ms; this.now < end; this.now += 16) {
@@ -35,20 +41,20 @@ class Gpu {
   }
 }
 
-describe("pictures given to the GPU", () => {
-  it("are no more than two of a fast one's", () => {
+describe("GpuQueue", () => {
+  it("allows two pictures on a fast GPU", () => {
     const gpu = new Gpu(5, 15);
     expect(gpu.run(1000).length).toBeGreaterThan(45);
     expect(gpu.queue.stride).toBe(1);
   });
-  it("wait for each other where it is slow", () => {
+  it("allows one picture on a slow GPU", () => {
     const gpu = new Gpu(50, 150);
     const ages = gpu.run(10_000);
-    expect(Math.max(...ages)).toBeLessThanOrEqual(400); // its own time and the one before
-    expect(ages.length).toBeGreaterThan(10_000 / 202); // and the GPU never waits
+    expect(Math.max(...ages)).toBeLessThanOrEqual(400); // its own time and the previous one's
+    expect(ages.length).toBeGreaterThan(10_000 / 202); // and the GPU stays busy
     expect(gpu.queue.stride).toBe(1);
   });
-  it("have fewer points where it is too slow, and all again when it is not", () => {
+  it("draws fewer points on an overloaded GPU, and all of them afterwards", () => {
     const gpu = new Gpu(50, 1000);
     gpu.run(20_000);
     expect(gpu.queue.stride).toBeGreaterThan(1);
@@ -58,7 +64,7 @@ describe("pictures given to the GPU", () => {
     recovered.run(20_000);
     expect(recovered.queue.stride).toBe(1);
   });
-  it("keep their points where these are not what takes long", () => {
+  it("keeps all points if fewer do not save time", () => {
     const gpu = new Gpu(600, 20);
     gpu.run(120_000);
     let coarse = 0;

@@ -1,4 +1,4 @@
-/** The viewer's layers: no folder imports from one above it. */
+/** The viewer's layers: no folder imports from a higher one. */
 import { readdirSync, readFileSync } from "node:fs";
 import { dirname, relative, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -6,7 +6,7 @@ import { expect, it } from "vitest";
 
 const root = fileURLToPath(new URL("../../src/", import.meta.url));
 
-/** Each layer may import those before it; the folders of one layer know nothing of each other. */
+/** A layer may import from earlier ones. Folders of the same layer do not import each other. */
 const layers: readonly (readonly string[])[] = [["moqt"], ["media/session"], ["media/points", "media/tiles"], ["media"], ["scene"], ["ui"], ["."]];
 
 interface Import {
@@ -14,7 +14,7 @@ interface Import {
   readonly to: string;
 }
 
-/** Of static and dynamic imports and of workers, types included. */
+/** Static and dynamic imports and workers, including types. */
 const statement = /(?:\bfrom|\bimport|\bimport\(|new URL\()\s*"(\.[^"]*)"/g;
 
 const folder = (file: string): string => dirname(file);
@@ -25,22 +25,22 @@ const imports: Import[] = files.flatMap((from) =>
   })),
 );
 
-/** The layer of a folder, that of ui/hud being ui's. */
+/** The layer of a folder; ui/hud belongs to ui. */
 function layer(dir: string): { readonly rank: number; readonly name: string } {
   for (let d = dir; ; d = dirname(d)) {
     const rank = layers.findIndex((names) => names.includes(d));
     if (rank >= 0) return { rank, name: d };
-    if (d === ".") throw new Error(`${dir} is in no layer`);
+    if (d === ".") throw new Error(`${dir} belongs to no layer`);
   }
 }
 
-it("finds the imports it is to judge", () => {
+it("finds imports", () => {
   expect(imports.length).toBeGreaterThan(100);
-  expect(imports).toContainEqual({ from: "main.ts", to: "ui/page.ts" }); // a dynamic one
+  expect(imports).toContainEqual({ from: "main.ts", to: "ui/page.ts" }); // a dynamic import
   expect(imports).toContainEqual({ from: "media/workers.ts", to: "media/network.worker.ts" });
 });
 
-it("has no import upward, nor between the folders of a layer", () => {
+it("has no imports from higher layers or between folders of a layer", () => {
   const wrong = imports.filter(({ from, to }) => {
     const [a, b] = [layer(folder(from)), layer(folder(to))];
     return b.rank > a.rank || (b.rank === a.rank && b.name !== a.name);

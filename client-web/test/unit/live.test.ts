@@ -23,20 +23,20 @@ describe("assembler", () => {
     }
     return out;
   };
-  it("hands a frame of one description on at once", () => expect(run(1, [[1n, 0], [2n, 0]])).toEqual(["1:0", "2:0"]));
+  it("delivers a frame of one description at once", () => expect(run(1, [[1n, 0], [2n, 0]])).toEqual(["1:0", "2:0"]));
   it("waits for all four descriptions", () => expect(run(4, [[1n, 0], [1n, 2], [1n, 1], [1n, 3]])).toEqual(["1:0213"]));
-  it("does not wait for one that was cut", () => expect(run(4, [[1n, 0], [1n, 1], ["lost", 1n, 3], [1n, 2]])).toEqual(["1:012"]));
-  it("hands on what it has when a later frame is complete", () => {
+  it("does not wait for a lost description", () => expect(run(4, [[1n, 0], [1n, 1], ["lost", 1n, 3], [1n, 2]])).toEqual(["1:012"]));
+  it("delivers an incomplete frame when a later one completes", () => {
     expect(run(4, [[1n, 0], [2n, 0], [2n, 1], [2n, 2], [2n, 3], [1n, 1]])).toEqual(["1:0", "2:0123"]);
   });
-  it("takes a frame that was fetched and subscribed once", () => expect(run(1, [[1n, 0], [1n, 0]])).toEqual(["1:0"]));
-  it("drops what is late", () => expect(run(1, [[2n, 0], [1n, 0]])).toEqual(["2:0"]));
-  it("follows a publisher that begins again", () => expect(run(1, [[90000n, 0], [5n, 0], [6n, 0]])).toEqual(["90000:0", "5:0", "6:0"]));
-  it("refuses descriptions that there are not", () => expect(run(1, [[1n, 9], [1n, 0]])).toEqual(["1:0"]));
-  it("keeps no more than four frames waiting", () => {
+  it("ignores duplicates", () => expect(run(1, [[1n, 0], [1n, 0]])).toEqual(["1:0"]));
+  it("drops late frames", () => expect(run(1, [[2n, 0], [1n, 0]])).toEqual(["2:0"]));
+  it("follows a restarted publisher", () => expect(run(1, [[90000n, 0], [5n, 0], [6n, 0]])).toEqual(["90000:0", "5:0", "6:0"]));
+  it("ignores unknown descriptions", () => expect(run(1, [[1n, 9], [1n, 0]])).toEqual(["1:0"]));
+  it("holds at most four incomplete frames", () => {
     expect(run(4, [[1n, 0], [2n, 0], [3n, 0], [4n, 0], [5n, 0]])).toEqual(["1:0"]);
   });
-  it("hands nothing on of a frame that was lost whole", () => expect(run(1, [["lost", 1n, 0], [2n, 0]])).toEqual(["2:0"]));
+  it("delivers nothing for a frame without objects", () => expect(run(1, [["lost", 1n, 0], [2n, 0]])).toEqual(["2:0"]));
 });
 
 describe("sequence numbers", () => {
@@ -45,9 +45,9 @@ describe("sequence numbers", () => {
     ["joined late", [5000, 5001], 0, 0],
     ["a gap", [1, 2, 5], 2, 0],
     ["a late frame", [1, 3, 2, 4], 0, 1],
-    ["around the end of the numbers", [0xfffffffe, 0xffffffff, 0, 1], 0, 0],
-    ["a publisher that begins again", [90000, 0, 1], 0, 0],
-    ["one that begins far ahead", [1, 90000, 90001], 0, 0],
+    ["wrapping numbers", [0xfffffffe, 0xffffffff, 0, 1], 0, 0],
+    ["a restarted publisher", [90000, 0, 1], 0, 0],
+    ["a jump far ahead", [1, 90000, 90001], 0, 0],
   ])("%s", (_, numbers, lost, late) => {
     const s = new Sequence();
     numbers.forEach((n) => s.add(n));
@@ -68,31 +68,31 @@ describe("clock", () => {
     expect(parseStamp(new Uint8Array(15))).toBeUndefined();
     expect(parseStamp(new Uint8Array(16))).toBeUndefined();
   });
-  /** Stamps of a clock that is `offset` ahead, over a path of `way` ms and what `queue` adds. */
+  /** Feeds stamps of a clock `offset` ahead, with a path delay of `way` ms plus `queue`. */
   const feed = (c: ClockEstimator, from: number, count: number, offset: number, way: number, queue: (i: number) => number): number => {
     for (let i = 0; i < count; i++) c.observe(from + i * 100 + offset, from + i * 100 + way + queue(i));
     return from + count * 100;
   };
-  it("finds the offset behind queues", () => {
+  it("finds the offset despite queueing", () => {
     const c = new ClockEstimator();
     c.minRtt = 10;
     feed(c, 1e12, 50, 250, 5, (i) => (i % 7 === 3 ? 0 : 15));
     expect(c.offset).toBeCloseTo(250, 0);
     expect(c.error(1e12 + 5000)).toBeLessThan(6);
   });
-  it("follows a clock that was set forward within half a second", () => {
+  it("follows a clock set forward within half a second", () => {
     const c = new ClockEstimator();
     const at = feed(c, 1e12, 30, 0, 0, () => 0);
     feed(c, at, 5, 4000, 0, () => 0);
     expect(c.offset).toBeCloseTo(4000, 0);
   });
-  it("does not take a busy machine for a clock that was set back", () => {
+  it("does not mistake a busy machine for a clock set back", () => {
     const c = new ClockEstimator();
     const at = feed(c, 1e12, 30, 0, 0, () => 0);
     feed(c, at, 40, 0, 0, () => 60);
     expect(c.offset).toBeCloseTo(0, 0);
   });
-  it("does follow one that was set back", () => {
+  it("follows a clock set back", () => {
     const c = new ClockEstimator();
     const at = feed(c, 1e12, 30, 0, 0, () => 0);
     feed(c, at, 60, -4000, 0, () => 0);
@@ -110,7 +110,7 @@ describe("receipt", () => {
 });
 
 describe("meter", () => {
-  it("counts frames per camera and tells percentiles of the last five seconds", () => {
+  it("counts frames per camera and computes percentiles of the last five seconds", () => {
     const m = new Meter();
     for (let i = 0; i < 200; i++) {
       const now = 1e6 + i * 50;
@@ -118,7 +118,7 @@ describe("meter", () => {
       m.shown(i % 2, i >> 1, 1000, i === 199 ? 500 : i % 10, now);
       m.drawn(now);
       m.traffic((i + 1) * 10000, now);
-      m.arrived([[i % 2, 2 * (1 + (i >> 1))]], now); // every other one is not drawn
+      m.arrived([[i % 2, 2 * (1 + (i >> 1))]], now); // every second frame is not drawn
     }
     const s = m.snapshot(1e6 + 199 * 50 + 1);
     expect(s).toMatchObject({ fps: 10, received_fps: 20, rendered_fps: 20, frames: 200, pictures: 200, points: 2000, mbit_per_s: 1.6 });
@@ -137,16 +137,16 @@ describe("link", () => {
     ["?relay=javascript:alert(1)", "https://host.example:4443/", undefined],
     ["?relay=http://[", "https://host.example:4443/", undefined],
   ])("%s", (query, relay, session) => expect(link(query)).toMatchObject({ relay, session }));
-  it("takes a token from the fragment alone", () => {
+  it("takes the token from the fragment only", () => {
     expect(link("?session=x#token=a.b.c").token).toBe("a.b.c");
     expect(link("?session=x&token=a.b.c").token).toBeUndefined();
     expect(link("#other=1").token).toBeUndefined();
   });
-  it("chooses a quality where it names one", () => {
+  it("takes the quality from the link", () => {
     expect(link("").quality).toBe("auto");
     expect(link("?quality=low").quality).toBe("low");
   });
-  it("has words for every phase", () => {
+  it("has a message for every phase", () => {
     const phases: Phase[] = ["connecting", "no-webtransport", "unreachable", "certificate", "refused", "lost", "waiting", "silent", "ended", "live"];
     const titles = phases.map((p) => messageFor(p, "", link("?session=x"), false)?.title);
     expect(titles.every((t) => t !== undefined && t.length > 5)).toBe(true);
@@ -181,7 +181,7 @@ describe("contrast", () => {
   });
 });
 
-/** What a relay sends of 30 frames a second to a page that draws more slowly, over a path of a round-trip time. */
+/** A simulated relay that sends 30 frames per second to a page that draws more slowly. */
 class Relay {
   now = 0;
   start = 0n;
@@ -201,7 +201,7 @@ class Relay {
     this.#asked.push({ at: this.now + this.rtt / 2, start });
   }
 
-  /** Publishes a group at a time, on the relay's side of the path; it arrives half a round trip later. */
+  /** Publishes one group at a time of the relay; it arrives half a round trip later. */
   publish(group: bigint, at: number): boolean {
     while (this.#asked.length > 0 && this.#asked[0]!.at <= at) this.start = this.#asked.shift()!.start;
     if (group < this.start) return false;
@@ -214,11 +214,17 @@ class Relay {
 
 describe("pace", () => {
   const INTERVAL = 1000 / 30;
-  /** Between two frames of a display, and what the page does before its picture: a frame has to be with it so long before. */
+  /**
+   * Refresh interval of the display, and the lead time with which a page needs a frame before
+   * drawing.
+   */
   const DISPLAY = 1000 / 60;
   const AHEAD = 40;
   const DECODE = 5;
-  /** Has a page draw for some seconds, a picture each `cycle` ms, more or less by the share `jitter`; when it got which frame. */
+  /**
+   * Simulates a page that draws every `cycle` ms, varying by the share `jitter`; returns the frames
+   * it was given, with times.
+   */
   const watch = (cycle: number, rtt: number, jitter = 0, seconds = 20, sequence = new Sequence()) => {
     const pace = new Pace();
     const given: { at: number; group: bigint }[] = [];
@@ -230,7 +236,7 @@ describe("pace", () => {
     let seed = 7;
     const random = () => (seed = (seed * 48271) % 0x7fffffff) / 0x7fffffff;
     let want = 0;
-    let ready: number | undefined; // when a frame that the page has is decoded
+    let ready: number | undefined; // end of decoding of the current frame
     let chance = 0;
     let mean = cycle;
     let group = 5000n;
@@ -266,7 +272,7 @@ describe("pace", () => {
     return { relay, given, sequence, published: Number(group - 5000n) };
   };
 
-  it("declines nothing for a page that draws every frame", () => {
+  it("declines nothing if the page draws every frame", () => {
     const { relay, published } = watch(16, 20);
     expect(relay.moves).toBe(0);
     expect(relay.sent.length).toBe(published);
@@ -280,26 +286,26 @@ describe("pace", () => {
     [110, 2, 0.4, 1.2],
     [220, 2, 0.4, 1.2],
     [220, 60, 0.4, 2.5],
-  ])("has few frames sent that a page does not draw: a picture each %d ms, round trip %d ms, jitter %d", (cycle, rtt, jitter, most) => {
+  ])("declines most frames that are not drawn: a picture every %d ms, round trip %d ms, jitter %d", (cycle, rtt, jitter, most) => {
     const { relay, given, sequence, published } = watch(cycle, rtt, jitter);
     expect(given.length).toBeGreaterThan((0.85 * 20_000) / (cycle + DISPLAY));
     expect(relay.sent.length / given.length).toBeLessThan(most);
     expect(relay.sent.length).toBeLessThan(published);
     expect(relay.moves).toBeLessThan(2 * given.length);
-    // Nothing was lost, and what was not sent was declined.
+    // No frame is lost: the ones not sent count as declined.
     expect(sequence.lost).toBe(0);
     expect(sequence.received + sequence.declined).toBeGreaterThan(published - 20);
-    // What the page is given is hardly older than what it would have had of all frames.
+    // The frames given to the page are hardly older than if all had been sent.
     const late = given.slice(5).map((g) => g.at - (Number(g.group - 5000n) * INTERVAL + rtt / 2));
     expect(late.reduce((a, b) => a + b) / late.length).toBeLessThan(INTERVAL);
   });
-  it("counts as lost what was not declined", () => {
+  it("counts missing frames as lost unless declined", () => {
     const s = new Sequence();
     s.add(1);
     s.add(6, false, 3);
     expect([s.received, s.declined, s.lost]).toEqual([2, 3, 1]);
   });
-  it("has a fresh frame each second where nothing is drawn", () => {
+  it("receives one frame per second while nothing is drawn", () => {
     const pace = new Pace();
     const relay = new Relay(pace, 10, () => {});
     for (let i = 0; i < 10; i++) {
@@ -311,10 +317,10 @@ describe("pace", () => {
     for (let i = 10; i < 310; i++) if (relay.publish(BigInt(i), i * INTERVAL)) relay.move(pace.idle(relay.now, 10));
     expect(relay.sent.length - before).toBeGreaterThanOrEqual(9);
     expect(relay.sent.length - before).toBeLessThan(40);
-    // When it draws again the next frame is asked for.
+    // Once it draws again, it requests the next frame.
     expect(pace.wanted(relay.now + 5, relay.now + 5, 10)).toBe(relay.sent.at(-1)! + 1n);
   });
-  it("asks for all again when what was not declined stays away", () => {
+  it("requests all frames again if a requested one stays away", () => {
     const pace = new Pace();
     let start: bigint | undefined;
     for (let i = 0; i < 30; i++) {
@@ -327,7 +333,7 @@ describe("pace", () => {
     expect(start).toBeGreaterThan(9030n);
     expect(pace.overdue(29 * INTERVAL + 300, 5)).toBeUndefined();
     expect(pace.overdue(29 * INTERVAL + 1000, 5)).toBe(0n);
-    // A publisher that begins again at a lower number is followed at once.
+    // A restarted publisher with lower group IDs is followed at once.
     expect(pace.arrived(3n, 3000)).toBe(0);
     expect(pace.overdue(9000, 5)).toBeUndefined();
   });
@@ -347,7 +353,7 @@ describe("feed", () => {
     const decoded = () => posted.filter((m) => m.type === "frame").map((m) => new DataView(m.objects![0]!.buffer).getUint32(8, true));
     return { f, posted, decoded };
   };
-  it("decodes the first frame at once, and then none before the page has use for it", () => {
+  it("passes on the first frame at once, and the next when the page can use it", () => {
     const { f, decoded } = open();
     for (let i = 0; i < 4; i++) f.show(frame(i), BigInt(i));
     expect(decoded()).toEqual([0]);
@@ -357,7 +363,7 @@ describe("feed", () => {
     expect(f.sequence).toMatchObject({ received: 4, lost: 0, declined: 0 });
     f.close();
   });
-  it("waits until the page's time and gives its buffer on", async () => {
+  it("waits until the requested time and returns the buffer", async () => {
     const { f, posted, decoded } = open();
     f.show(frame(0), 0n);
     const words = new ArrayBuffer(8);
@@ -373,7 +379,7 @@ describe("feed", () => {
   it.each<[string, (f: Feed) => void]>([
     ["begins anew", (f) => f.restart()],
     ["is closed", (f) => f.close()],
-  ])("takes nothing of what was under way when it %s", (_, change) => {
+  ])("drops the frame in progress when it %s", (_, change) => {
     const { f, decoded } = open();
     const { assembler } = f;
     change(f);
@@ -382,7 +388,7 @@ describe("feed", () => {
     expect(f.sequence.received).toBe(0);
     f.close();
   });
-  it("leaves out late frames, and has none sent that would be behind them", () => {
+  it("skips late frames, and declines the ones queued behind them", () => {
     const { f, decoded } = open();
     const starts: bigint[] = [];
     f.follow({ startAt: (group: bigint) => void starts.push(group), session: {}, cancel: () => {} } as unknown as Subscription);
@@ -405,7 +411,7 @@ describe("feed", () => {
       expect(starts.at(-1)).toBeGreaterThan(50n);
       expect(f.wants(31n)).toBe(false);
       expect(f.wants(starts.at(-1)!)).toBe(true);
-      // A viewer to which all frames come late has some all the same.
+      // If all frames are late, some are shown nevertheless.
       for (let i = 31; i < 60; i++) {
         vi.advanceTimersByTime(200);
         at(i, 900);
@@ -416,7 +422,7 @@ describe("feed", () => {
       f.close();
     }
   });
-  it("hands a frame on at once that comes after the page's time", async () => {
+  it("passes on a frame at once if it arrives after the requested time", async () => {
     const { f, decoded } = open();
     f.show(frame(0), 0n);
     f.wanted(localTime() - 5);

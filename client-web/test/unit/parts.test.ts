@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, it, vi } from "vitest";
-import { addParts, noParts, partOf, PartsAssembler, PartsReceiver, type Part, type PartsCounts, type PartsRequest, type Whole } from "../../src/media/points/parts.ts";
+import { addParts, noParts, partOf, PartsAssembler, PartsReceiver, type Part, type PartsCounts, type PartsRequest, type Payload } from "../../src/media/points/parts.ts";
 
 interface Vector {
   readonly name: string;
@@ -31,8 +31,8 @@ describe("frames in datagrams", () => {
       const now = 1e12 + s.at_ms;
       if (s.expect) a.expect(BigInt(s.expect.group), BigInt(s.expect.last), now);
       const p = s.part;
-      const whole = p ? a.add(part(p.group, p.object, Buffer.from(p.bytes, "hex"), p.length, p.end), p.fetched ?? false, now) : [];
-      expect(whole.map((w) => ({ group: Number(w.group), object: w.object, bytes: hex(w.payload) }))).toEqual(s.whole ?? []);
+      const payloads = p ? a.add(part(p.group, p.object, Buffer.from(p.bytes, "hex"), p.length, p.end), p.fetched ?? false, now) : [];
+      expect(payloads.map((w) => ({ group: Number(w.group), object: w.object, bytes: hex(w.payload) }))).toEqual(s.whole ?? []);
       expect(a.due(now, c.rtt_ms, c.limit).map((r) => ({ group: Number(r.group), first: r.first, last: r.last }))).toEqual(s.ask ?? []);
     }
     a.close();
@@ -40,7 +40,7 @@ describe("frames in datagrams", () => {
     expect(a.bytes).toBe(0);
   });
 
-  it("reads what datagrams and fetched objects say", () => {
+  it("reads properties of datagrams and fetched objects", () => {
     const properties = { other: new Map<number, bigint | Uint8Array>([[0x6863706c, 9n]]) };
     const payload = Uint8Array.of(1);
     expect(partOf({ alias: 1n, group: 2n, object: 3n, endOfGroup: true, status: "normal", properties, payload })).toEqual(
@@ -49,13 +49,13 @@ describe("frames in datagrams", () => {
       { group: 2n, object: 4n, endOfGroup: false, length: undefined, payload });
   });
 
-  it("fetches what is missing, a few at a time, and takes what comes of it", async () => {
+  it("fetches missing parts, a few at a time, and uses the answers", async () => {
     vi.useFakeTimers();
     try {
-      const whole: Whole[] = [];
+      const payloads: Payload[] = [];
       const asked: PartsRequest[] = [];
       const answers: (() => void)[] = [];
-      const r: PartsReceiver = new PartsReceiver(4096, 500, () => 20, (w) => whole.push(w), (q) => {
+      const r: PartsReceiver = new PartsReceiver(4096, 500, () => 20, (w) => payloads.push(w), (q) => {
         asked.push(q);
         return new Promise((resolve) => answers.push(resolve));
       }, () => performance.now());
@@ -67,16 +67,16 @@ describe("frames in datagrams", () => {
       await vi.advanceTimersByTimeAsync(0);
       expect(asked.slice(8).map((q) => [q.first, q.last])).toEqual([[33, 33]]);
       for (const p of parts) if (p.object % 4n === 1n && p.object !== 1n) r.add(p, true);
-      expect(whole.map((w) => [...w.payload])).toEqual([Array.from({ length: 40 }, (_, i) => i)]);
+      expect(payloads.map((w) => [...w.payload])).toEqual([Array.from({ length: 40 }, (_, i) => i)]);
       for (const answer of answers) answer();
       await vi.advanceTimersByTimeAsync(0);
-      // The end of the next is lost: the timer has it asked for.
+      // The end of the next payload is lost: the timer requests it.
       r.add(part(2, 0, Uint8Array.of(1), 2), false);
       await vi.advanceTimersByTimeAsync(20);
       expect(asked.at(-1)).toEqual({ group: 2n, first: 1, last: 1 });
       r.close();
       r.add(part(2, 1, Uint8Array.of(2)), true);
-      expect(whole.length).toBe(1);
+      expect(payloads.length).toBe(1);
       const sum = noParts();
       addParts(sum, r.assembler.counts);
       expect(sum).toMatchObject({ frames: 1, repaired: 1, abandoned: 1, parts_lost: 1, requests: 10 });

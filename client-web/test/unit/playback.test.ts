@@ -7,7 +7,7 @@ import { clockTime } from "../../src/ui/playbar.ts";
 
 const line: Timeline = { media: 0, mediaStep: 1, group: 0, groupStep: 1, wallclock: 1e12 };
 
-/** A recording of a frame every 40 ms, whose fetches are answered when the test says. */
+/** A simulated recording with a frame every 40 ms, whose fetches the test answers. */
 class Lab {
   time = 5000;
   skipped = 0;
@@ -41,7 +41,7 @@ class Lab {
     await new Promise((resolve) => setTimeout(resolve));
   }
 
-  /** Lets time go by in steps of 10 ms, answering what is asked. */
+  /** Advances time in steps of 10 ms, optionally answering fetches. */
   async run(ms: number, answered = true): Promise<void> {
     for (const end = this.time + ms; this.time < end; this.time += 10) {
       this.playback.tick();
@@ -51,14 +51,14 @@ class Lab {
 }
 
 describe("playback", () => {
-  it("shows the frame before the place, and no other while it is paused", async () => {
+  it("shows the frame before the position, and only that while paused", async () => {
     const lab = new Lab();
     lab.playback.seek(1010);
     await lab.run(500);
     expect(lab.shown).toEqual(["0:1000"]);
     expect(lab.playback.position).toBe(1010);
   });
-  it("plays in time, all frames", async () => {
+  it("plays all frames in time", async () => {
     const lab = new Lab();
     lab.playback.play();
     await lab.run(2000);
@@ -67,7 +67,7 @@ describe("playback", () => {
     expect(lab.skipped).toBe(0);
     expect(lab.shown.slice(0, 3)).toEqual(["0:0", "0:40", "0:80"]);
   });
-  it("fetches ahead, little at first, and no more than it has use for", async () => {
+  it("fetches ahead: little at first, and never more than needed", async () => {
     const lab = new Lab();
     lab.playback.seek(5000);
     lab.playback.tick();
@@ -78,10 +78,10 @@ describe("playback", () => {
     await lab.run(1000);
     expect(lab.asked.length).toBe(0);
   });
-  it("waits for what is not here, and goes on from there", async () => {
+  it("waits for missing data and continues", async () => {
     const lab = new Lab();
     lab.playback.play();
-    await lab.run(100); // until 1250 is here
+    await lab.run(100); // up to 1250
     await lab.run(3000, false);
     expect(lab.playback.waiting).toBe(true);
     const held = lab.playback.position;
@@ -90,7 +90,7 @@ describe("playback", () => {
     expect(lab.playback.position).toBeLessThan(held + 220);
     expect(lab.skipped).toBe(0);
   });
-  it("keeps cameras together", async () => {
+  it("keeps cameras in sync", async () => {
     const lab = new Lab(10_000, 2);
     lab.playback.play();
     lab.playback.tick();
@@ -100,17 +100,17 @@ describe("playback", () => {
     expect(lab.playback.position).toBe(0);
     expect(lab.playback.waiting).toBe(true);
   });
-  it("stops asking for what a seek made useless", async () => {
+  it("aborts fetches after a seek", async () => {
     const lab = new Lab();
     lab.playback.seek(2000);
     lab.playback.tick();
     lab.playback.seek(7000);
     expect(lab.asked[0]!.aborted()).toBe(true);
-    await lab.answer(); // it comes all the same
+    await lab.answer(); // it arrives nevertheless
     await lab.run(100);
     expect(lab.shown).toEqual(["0:7000"]);
   });
-  it("ends, and plays from the beginning then", async () => {
+  it("stops at the end, and plays from the beginning after that", async () => {
     const lab = new Lab(1000);
     lab.playback.seek(800);
     lab.playback.play();
@@ -122,7 +122,7 @@ describe("playback", () => {
     await lab.run(100);
     expect(lab.playback.position).toBeLessThan(120);
   });
-  it("asks again for what failed, but not behind the end", async () => {
+  it("retries failed fetches, but not past the end", async () => {
     const lab = new Lab();
     lab.playback.play();
     lab.playback.tick();
@@ -139,13 +139,13 @@ describe("playback", () => {
     await lab.run(1000, false);
     expect(lab.asked.length).toBe(0);
   });
-  it("knows groups by media time and back", () => {
+  it("converts between groups and media time", () => {
     const t: Timeline = { media: 500, mediaStep: 100, group: 7, groupStep: 3, wallclock: 0 };
     expect(groupAt(t, 700)).toBe(13n);
     expect(groupAt(t, 0)).toBe(0n);
     expect(mediaAt(t, 13n)).toBe(700);
   });
-  it.each([[0, "0:00"], [75_900, "1:15"], [3_725_000, "1:02:05"]])("writes %i ms as %s", (ms, text) => expect(clockTime(ms)).toBe(text));
+  it.each([[0, "0:00"], [75_900, "1:15"], [3_725_000, "1:02:05"]])("formats %i ms as %s", (ms, text) => expect(clockTime(ms)).toBe(text));
 });
 
 describe("a catalog's objects", () => {
@@ -156,7 +156,7 @@ describe("a catalog's objects", () => {
 
   const hasPoses = (c: Catalog | undefined) => c && readCameras(c).hasPoses;
 
-  it("are applied one after the other", () => {
+  it("are applied in order", () => {
     const r = new CatalogReader();
     expect(hasPoses(r.add(5n, 0n, whole))).toBe(false);
     expect(hasPoses(r.add(5n, 1n, delta("add", track("pose"))))).toBe(true);
@@ -165,13 +165,13 @@ describe("a catalog's objects", () => {
     expect(hasPoses(r.add(5n, 4n, delta("clone", { parentName: "other", name: "pose" })))).toBe(true);
     expect(hasPoses(r.add(5n, 5n, delta("update", { name: "pose", packaging: "loc", eventType: "" })))).toBe(false);
   });
-  it("wait for those before them", () => {
+  it("wait for earlier ones", () => {
     const r = new CatalogReader();
     expect(r.add(5n, 1n, delta("add", track("pose")))).toBeUndefined();
     expect(hasPoses(r.add(5n, 0n, whole))).toBe(true);
     expect(r.add(5n, 0n, whole)).toBeUndefined();
   });
-  it("of older groups change nothing, unless the publisher begins anew", () => {
+  it("of older groups are ignored unless the publisher restarted", () => {
     const r = new CatalogReader();
     r.add(5000n, 0n, whole);
     expect(r.add(4999n, 0n, whole)).toBeUndefined();
@@ -190,7 +190,7 @@ describe("a catalog's objects", () => {
 });
 
 describe("automatic quality", () => {
-  /** Seconds of frames, of which shares are skipped and lost; the level after each. */
+  /** Simulates seconds of frames, with shares skipped and lost; returns the levels. */
   const run = (c: QualityChooser, from: { at: number; frames: number; undrawn: number; lost: number }, seconds: number, skipped: number, lost = 0) => {
     const levels: number[] = [];
     for (let i = 0; i < seconds; i++) {
@@ -203,11 +203,11 @@ describe("automatic quality", () => {
     return levels;
   };
   const start = () => ({ at: 0, frames: 0, undrawn: 0, lost: 0 });
-  it("stays where all goes well", () => expect(run(new QualityChooser(), start(), 60, 0.02).at(-1)).toBe(0));
-  it("stays where some frames are skipped", () => expect(run(new QualityChooser(), start(), 60, 0.5).at(-1)).toBe(0));
-  it("goes down where most are", () => expect(run(new QualityChooser(), start(), 12, 0.8).at(-1)).toBe(1));
-  it("goes down where many are lost", () => expect(run(new QualityChooser(), start(), 12, 0, 0.3).at(-1)).toBe(1));
-  it("tries the better one after a while, and less often where that fails", () => {
+  it("keeps the level if all goes well", () => expect(run(new QualityChooser(), start(), 60, 0.02).at(-1)).toBe(0));
+  it("keeps the level if some frames are skipped", () => expect(run(new QualityChooser(), start(), 60, 0.5).at(-1)).toBe(0));
+  it("lowers it if most frames are skipped", () => expect(run(new QualityChooser(), start(), 12, 0.8).at(-1)).toBe(1));
+  it("lowers it if many frames are lost", () => expect(run(new QualityChooser(), start(), 12, 0, 0.3).at(-1)).toBe(1));
+  it("retries the better level later, and less often after a failure", () => {
     const c = new QualityChooser();
     const at = start();
     run(c, at, 12, 0.8);

@@ -1,4 +1,7 @@
-/** Cameras whose poses are corrected while they are watched: what is received goes on, the view and the subject follow. */
+/**
+ * Corrections of camera poses during a session: reception continues, the view and the subject
+ * follow.
+ */
 import { readFileSync } from "node:fs";
 import { GridHelper, type WebGLRenderer } from "three";
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
@@ -11,9 +14,9 @@ import type { Host } from "../../src/media/session/medium.ts";
 import type { Studio } from "../../src/scene/studio.ts";
 
 const origin: Transform = { r: [1, 0, 0, 0, 1, 0, 0, 0, 1], t: [0, 0, 0] };
-/** 1.2 m above the floor, 2 m before its middle, y up. */
+/** 1.2 m above the floor, 2 m in front of its centre, y up. */
 const front: Transform = { r: [1, 0, 0, 0, -1, 0, 0, 0, -1], t: [0, 1200, 2000] };
-/** The same from the right. */
+/** The same, from the right. */
 const right: Transform = { r: [0, 0, -1, 0, -1, 0, -1, 0, 0], t: [2000, 1200, 0] };
 const grid = { width: 4, height: 2, fx: 500, fy: 500, cx: 2, cy: 1, k: [0, 0, 0, 0, 0, 0], p: [0, 0] };
 const track: CameraTrack = {
@@ -25,10 +28,10 @@ describe("tracks", () => {
   it.each<[string, Partial<CameraTrack>, boolean]>([
     ["the same", {}, true],
     ["from elsewhere", { pose: front }, true],
-    ["of another name", { track: "points/0/low" }, false],
+    ["with another name", { track: "points/0/low" }, false],
     ["with another lens", { grid: { ...grid, fx: 501 } }, false],
   ])("%s", (_, change, same) => expect(sameTrack(track, { ...track, ...change })).toBe(same));
-  it("have poses that are compared by value", () => {
+  it("compare poses by value", () => {
     expect(samePose(origin, { t: [...origin.t], r: [...origin.r] })).toBe(true);
     expect(samePose(origin, front)).toBe(false);
   });
@@ -36,7 +39,7 @@ describe("tracks", () => {
 
 describe("a session's point clouds", () => {
   const encoder = new TextEncoder();
-  /** A catalog of cameras that stand where `poses` say. */
+  /** A catalog with cameras at the given poses. */
   const catalog = (poses: readonly Transform[], maxPoints = 8, qualities = ["full"]) =>
     parseCatalog(encoder.encode(JSON.stringify({
       version: "1",
@@ -73,7 +76,7 @@ describe("a session's point clouds", () => {
     };
     const event = (camera: number, pose: Transform) =>
       poses!.object!({ status: "normal", payload: encoder.encode(JSON.stringify([{ T: 1, data: { camera, pose } }])) } as never);
-    /** Where the page and the decoder have a camera. */
+    /** A camera's pose at the page and at the decoder. */
     const places = (camera: number) => {
       let page: Transform | undefined;
       for (const m of toPage) {
@@ -90,7 +93,7 @@ describe("a session's point clouds", () => {
     return { points, toDecoder, subscribed, cancelled: () => cancelled, take, event, places };
   };
 
-  it("go on when a catalog corrects the poses", async () => {
+  it("continue when a catalog corrects poses", async () => {
     const s = open();
     await s.take(catalog([origin, origin]));
     await s.take(catalog([front, right]));
@@ -99,7 +102,7 @@ describe("a session's point clouds", () => {
     expect(s.toDecoder.map((m) => m.type).sort()).toEqual(["pose", "pose", "setup", "setup"]);
     expect([s.places(0), s.places(1)]).toEqual([[front, front], [right, right]]);
   });
-  it("are received anew when a catalog changes more than that", async () => {
+  it("are subscribed to again when a catalog changes more than poses", async () => {
     const s = open();
     await s.take(catalog([origin]));
     await s.take(catalog([front], 16));
@@ -107,19 +110,19 @@ describe("a session's point clouds", () => {
     expect(s.cancelled()).toBe(1);
     expect(s.places(0)).toEqual([front, front]);
   });
-  it("are where an event puts them, until a catalog says otherwise", async () => {
+  it("use the pose of an event until a catalog changes it", async () => {
     const s = open();
     await s.take(catalog([origin]));
     s.event(0, front);
     expect(s.places(0)).toEqual([front, front]);
-    await s.take(catalog([origin])); // as before: no news
+    await s.take(catalog([origin])); // unchanged
     expect(s.places(0)).toEqual([front, front]);
     await s.take(catalog([right]));
     expect(s.places(0)).toEqual([right, right]);
-    s.event(7, front); // of a camera that there is not
+    s.event(7, front); // an unknown camera
     expect(s.places(7)).toEqual([undefined, undefined]);
   });
-  it("keep their place in another quality", async () => {
+  it("keep their pose in another quality", async () => {
     const s = open();
     await s.take(catalog([origin], 8, ["full", "low"]));
     s.event(0, front);
@@ -137,7 +140,7 @@ describe("the decode worker", () => {
   const vector = valid.find((v) => v.header.layout === "B" && v.objects.length === 1 && v.header.points > 0)!;
   const { camera } = vector.header;
 
-  it("finds the subject from where the camera is", async () => {
+  it("locates the subject with the current pose", async () => {
     let listen: ((e: { data: PageToDecoder }) => void) | undefined;
     let got: ((f: DecodedFrame) => void) | undefined;
     vi.stubGlobal("location", { href: "http://page.example/" });
@@ -161,9 +164,9 @@ describe("the decode worker", () => {
       tell({ type: "setup", camera: { ...track, camera, maxPoints: points, grid: { ...grid, width, height } } });
       const before = (await decode()).subject!;
       expect(before.pose).toEqual(origin);
-      expect((await decode()).subject).toBeUndefined(); // it is not looked for in every frame
+      expect((await decode()).subject).toBeUndefined(); // not located in every frame
       tell({ type: "pose", camera, pose: { r: origin.r, t: [0, 500, 0] } });
-      const after = (await decode()).subject!; // at once
+      const after = (await decode()).subject!; // located at once
       expect(after.middle).toEqual(before.middle);
       expect(after.floor - before.floor).toBeCloseTo(500, 2);
       tell({ type: "pose", camera, pose: after.pose });
@@ -180,7 +183,7 @@ describe("the view", () => {
   let presenting = false;
 
   beforeAll(async () => {
-    /** A WebGL context that takes everything and gives nothing. */
+    /** A WebGL context that accepts all calls. */
     const gl = new Proxy({}, { get: () => () => ({}) });
     vi.doMock("three", async (original) => ({
       ...(await original<typeof import("three")>()),
@@ -201,7 +204,7 @@ describe("the view", () => {
     vi.unstubAllGlobals();
   });
 
-  /** A studio into which a camera looks whose subject is 2 m before it. */
+  /** A studio with a camera whose subject is 2 m in front of it. */
   const studio = () => {
     const s = make();
     s.setCameras([track]);
@@ -224,40 +227,40 @@ describe("the view", () => {
     upload(origin);
     sees(...atOrigin);
     correct(s, front);
-    upload(origin, 999); // decoded before
+    upload(origin, 999); // decoded before the correction
     sees(...atOrigin);
     upload(front);
     sees(...fromFront);
     correct(s, right);
     upload(right);
     sees(...fromRight);
-    correct(s, right); // says the same
+    correct(s, right); // the same pose
     s.lookAt([1, 1, 1], [0, 0, 0]);
     upload(right);
     sees([1, 1, 1], [0, 0, 0]);
   });
-  it("keeps a track that a catalog places anew", () => {
+  it("keeps a track that a catalog moves", () => {
     const { s, upload } = studio();
     upload(origin);
     expect(s.points).toBe(1);
     s.setCameras([{ ...track, pose: front }]);
-    expect(s.points).toBe(1); // that of a new track would have none yet
+    expect(s.points).toBe(1); // a new track would have none yet
   });
-  it("stays where a person has moved it, until they have it framed", () => {
+  it("keeps the user's view until the user resets it", () => {
     const { s, upload, sees } = studio();
     upload(origin);
-    s.camera.position.set(1, 1, 1); // as the controls do
+    s.camera.position.set(1, 1, 1); // like the controls
     s.setPose(0, front);
     upload(front, 100);
     sees([1, 1, 1], atOrigin[1]);
-    expect(s.stage.children.find((o) => o instanceof GridHelper)!.position.y).toBeCloseTo(0.1, 6); // the floor is found all the same
+    expect(s.stage.children.find((o) => o instanceof GridHelper)!.position.y).toBeCloseTo(0.1, 6); // the floor is found nevertheless
     s.frame();
     sees(...fromFront);
     s.setPose(0, right);
     upload(right);
     sees(...fromRight);
   });
-  it("is of all cameras where they are now", () => {
+  it("includes all cameras at their current poses", () => {
     const { s, upload, sees } = studio();
     s.setCameras([track, { ...track, track: "points/1/full", camera: 1 }]);
     upload(origin);
@@ -265,11 +268,11 @@ describe("the view", () => {
     s.setPose(0, front);
     s.setPose(1, right);
     upload(front);
-    sees(...fromFront); // both look at the same place
+    sees(...fromFront); // both see the same subject
   });
-  it("stands the subject before the visitor of a WebXR session again", () => {
+  it("moves the subject in front of the user of a WebXR session again", () => {
     const { s, upload } = studio();
-    upload(front); // of a pose that the page does not know yet
+    upload(front); // the page does not know this pose yet
     s.setPose(0, front);
     presenting = true;
     s.enterXR("vr");

@@ -1,4 +1,4 @@
-/** Geometry, prediction and choice of tiles: internal/tile360's vectors. */
+/** Geometry, prediction and tile selection: the test vectors of internal/tile360. */
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { Capacity, Train } from "../../src/media/tiles/capacity.ts";
@@ -27,7 +27,7 @@ const gridOf = (g: GridOf) => new Grid(g.columns, g.rows, g.width, g.height);
 const viewOf = (g: GridOf, v: ViewOf) => new View(gridOf(g), (v.fieldOfView[0] * Math.PI) / 180, (v.fieldOfView[1] * Math.PI) / 180, v.samples);
 const gazeOf = (c: CrowdOf | undefined) => new Gaze(c && new Crowd(c.rate, c.viewers));
 
-/** Numbers to 10⁻⁹ of their size. */
+/** Compares numbers with a relative tolerance of 10⁻⁹. */
 function near(got: unknown, want: unknown, at = "$"): void {
   if (typeof want === "number") {
     expect(Math.abs((got as number) - want), `${at}: ${String(got)}, want ${want}`).toBeLessThanOrEqual(1e-9 * Math.max(1, Math.abs(want)));
@@ -75,7 +75,7 @@ describe("prediction vectors", () => {
     for (const a of c.ahead) {
       near([gaze.linear(a.seconds), gaze.predict(a.seconds)], [a.linear, a.predict], `${a.seconds} s`);
       const share = new Float64Array(a.share.length);
-      view.expect(gaze.looks(a.seconds, 1), share);
+      view.expect(gaze.gazes(a.seconds, 1), share);
       near(share, a.share, `share after ${a.seconds} s`);
     }
   });
@@ -132,14 +132,14 @@ describe("planner vectors", () => {
 });
 
 describe("capacity", () => {
-  it("forgets a guess once a rate is measured", () => {
+  it("discards a guess once a rate is measured", () => {
     const c = new Capacity();
     expect([c.guess(100), c.guess(200), c.mean]).toEqual([true, true, 200]);
     expect(c.percentile(10)).toBeGreaterThan(0);
     c.add(900);
     expect([c.mean, c.guess(100), c.mean]).toEqual([900, false, 900]);
   });
-  it("is the rate at which a GoP's first frames came", () => {
+  it("measures the rate at which a GoP's first frames arrive", () => {
     const t = new Train();
     expect(t.rate(0n)).toBe(0);
     for (let i = 0; i <= 10; i++) {
@@ -150,6 +150,6 @@ describe("capacity", () => {
     t.add(1300, 1000, 4n, true); // late
     expect([t.rate(5n), t.rate(4n), t.rate(6n)]).toEqual([100_000, 0, 0]);
     t.add(2000, 2000, 6n, true);
-    expect(t.rate(6n)).toBe(0); // a single frame
+    expect(t.rate(6n)).toBe(0); // only one frame
   });
 });

@@ -10,7 +10,7 @@ import {
   encodeUpdate, encodeSubscribeNamespace, MessageType, parseMessage, protocolOf, readMessage, UnknownMandatoryError, versionOf, versions,
 } from "../../src/moqt/message.ts";
 
-// Written by internal/moqt/wire: go test ./client-web/test/wirevectors -update
+// Generated from internal/moqt/wire: go test ./client-web/test/wirevectors -update
 const vectors = JSON.parse(readFileSync(new URL("wire.json", import.meta.url), "utf8")) as {
   varints: { value: string; hex: string }[];
   sent: Record<string, string>;
@@ -49,7 +49,7 @@ describe("messages of a viewer", () => {
     ["requestOk", encodeRequestOk()],
     ["publishDone", encodePublishDone(2, "")],
     ["datagram", encodeDatagram(3n, 70000n, 128, new TextEncoder().encode("receipt"))],
-  ])("%s is what the relay's library writes", (name, encoded) => {
+  ])("%s equals the relay's encoding", (name, encoded) => {
     expect(hex(encoded)).toBe(vectors.sent[name]);
   });
 });
@@ -77,14 +77,14 @@ describe("messages to a viewer", () => {
     expect(readMessage(r)).toMatchObject(want[name]!);
     expect(r.left).toBe(0);
   });
-  it.each(Object.keys(want))("%s, cut anywhere, waits for more", (name) => {
+  it.each(Object.keys(want))("%s, truncated anywhere, waits for more", (name) => {
     const b = bytes(vectors.received[name]!);
     for (let n = 0; n < b.length; n++) expect(() => readMessage(new Reader(b.subarray(0, n)))).toThrow(ShortError);
   });
-  it("refuses a mandatory track property that it does not know", () => {
+  it("refuses an unknown mandatory track property", () => {
     expect(() => readMessage(new Reader(bytes(vectors.received["mandatory"]!)))).toThrow(UnknownMandatoryError);
   });
-  it("throws nothing but its own errors, whatever it is sent", () => {
+  it("throws only its own errors for arbitrary input", () => {
     for (const h of Object.values(vectors.received)) {
       const b = bytes(h);
       for (let bit = 0; bit < 8 * b.length; bit++) {
@@ -108,7 +108,7 @@ describe("messages to a viewer", () => {
   });
 });
 
-/** Notes what a parser tells. */
+/** Records a parser's output. */
 class Notes implements ObjectSink {
   readonly objects: { header: ObjectHeader; payload: number[] }[] = [];
   object(header: ObjectHeader): void {
@@ -167,7 +167,7 @@ describe("data streams", () => {
   it("knows padding", () => {
     expect(readStreamHeader(new Reader(bytes(vectors.streams["padding"]!)))).toEqual({ type: "padding" });
   });
-  it("tells the payload as it arrives, before its end", () => {
+  it("reports payload as it arrives", () => {
     const b = bytes(vectors.streams["zero"]!);
     const r = new Reader(b);
     const head = readStreamHeader(r);
@@ -186,7 +186,7 @@ describe("data streams", () => {
     if (head.type !== "subgroup") throw new Error(head.type);
     expect(() => new SubgroupParser(head.header, new Notes()).push(b.subarray(r.pos))).toThrow(MalformedTrackError);
   });
-  it("throws nothing but its own errors, whatever it is sent", () => {
+  it("throws only its own errors for arbitrary input", () => {
     for (const name of ["explicit", "firstObject", "zero", "fetch"]) {
       const h = vectors.streams[name]!;
       for (let bit = 0; bit < 4 * Math.min(h.length, 160); bit++) {
@@ -215,7 +215,7 @@ describe("datagrams", () => {
   it("padding", () => {
     expect(parseDatagram(bytes(vectors.datagrams["padding"]!))).toBeNull();
   });
-  it("refuses one that is cut off", () => {
+  it("refuses a truncated datagram", () => {
     const b = bytes(vectors.datagrams["status"]!);
     for (let n = 0; n < b.length; n++) expect(() => parseDatagram(b.subarray(0, n))).toThrow(WireError);
   });
@@ -243,7 +243,7 @@ describe("draft-19", () => {
     expect(() => parseMessage(MessageType.PUBLISH_OK, Uint8Array.of(0), 19)).toThrow(/unknown message type/);
   });
 
-  it("is known by its identifier", () => {
+  it("is negotiated by its ALPN identifier", () => {
     expect(versions.map(protocolOf)).toEqual(["moqt-18", "moqt-19"]);
     expect(versionOf("moqt-19")).toBe(19);
     expect(versionOf("moqt-17")).toBeUndefined();

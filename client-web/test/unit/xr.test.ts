@@ -1,4 +1,4 @@
-/** What becomes of a WebXR session that the scene cannot be drawn in. */
+/** A WebXR session that the renderer refuses. */
 import { afterEach, expect, it, vi } from "vitest";
 import { enterXR } from "../../src/scene/xr.ts";
 import type { Studio } from "../../src/scene/studio.ts";
@@ -14,7 +14,7 @@ class Session extends EventTarget {
   }
 }
 
-/** A studio whose renderer takes sessions, or not; and the modes that it was in. */
+/** A studio whose renderer calls setSession, and the modes it was in. */
 function studio(setSession: () => Promise<void>): { studio: Studio; modes: (string | undefined)[] } {
   const modes: (string | undefined)[] = [];
   return { studio: { enterXR: (mode?: string) => modes.push(mode), renderer: { xr: { setSession } } } as unknown as Studio, modes };
@@ -35,7 +35,7 @@ it("shows the scene until the session ends", async () => {
   expect(ended).toHaveBeenCalledOnce();
 });
 
-it("ends a session that the renderer refuses, and says why", async () => {
+it("ends a session that the renderer refuses, and reports the reason", async () => {
   const session = offer(), { studio: s, modes } = studio(() => Promise.reject(new Error("no such reference space")));
   await expect(enterXR(s, "ar", () => undefined)).rejects.toThrow("no such reference space");
   expect(session.ended).toBe(true);

@@ -53,7 +53,7 @@ func (w *wire) address(e namespace.End, prefix string) {
 // until waits for a state that ok accepts.
 func (w *wire) until(what string, ok func(State) bool) State {
 	w.t.Helper()
-	limit := time.After(30 * time.Second)
+	limit := time.After(2 * time.Minute)
 	var last State
 	for {
 		select {

@@ -34,7 +34,7 @@ func TestPortInUse(t *testing.T) {
 	defer stop()
 	said := func() int { return strings.Count(log.String(), "probe.port") }
 	wait := func(what string, is func() bool) {
-		for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(2 * time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("not in time: %s\n%s", what, log.String())
 			}

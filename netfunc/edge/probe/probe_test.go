@@ -82,7 +82,7 @@ func (p *pair) run(end namespace.End, peer string, key []byte) (prober *Prober, 
 
 func until(t *testing.T, what string, p *Prober, ok func(Stats) bool) {
 	t.Helper()
-	for limit := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for limit := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		s := p.Stats()
 		if ok(s) {
 			return

@@ -131,7 +131,7 @@ func (c *controller) told(w http.ResponseWriter, r *http.Request, call string, v
 
 func (c *controller) until(what string, ok func() bool) {
 	c.t.Helper()
-	for limit := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+	for limit := time.Now().Add(2 * time.Minute); ; time.Sleep(2 * time.Millisecond) {
 		c.mu.Lock()
 		done := ok()
 		c.mu.Unlock()
@@ -151,7 +151,7 @@ func start(t *testing.T, c *controller) (r *Reporter, updates chan api.Update) {
 
 // startWith does something with the reporter before it runs.
 func startWith(t *testing.T, c *controller, do func(*Reporter)) (r *Reporter, updates chan api.Update) {
-	client, err := api.NewClient(api.Options{URL: "http://" + c.address})
+	client, err := api.NewClient(api.Options{URL: "http://" + c.address, Timeout: 2 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func TestControllerRestarts(t *testing.T) {
 	<-updates
 	c.until("reports", func() bool { return c.reports > 0 })
 	c.stop()
-	for limit := time.Now().Add(30 * time.Second); r.Status().Connected; time.Sleep(time.Millisecond) {
+	for limit := time.Now().Add(2 * time.Minute); r.Status().Connected; time.Sleep(time.Millisecond) {
 		if time.Now().After(limit) {
 			t.Fatal("the loss was not noticed")
 		}
@@ -324,7 +324,7 @@ func TestToken(t *testing.T) {
 	c := newController(t)
 	c.refuse["edges"] = &api.Problem{Title: "Unauthorized", Status: 401, Detail: "the token is wrong"}
 	r, updates := start(t, c)
-	for limit := time.Now().Add(30 * time.Second); r.Status().Error == ""; time.Sleep(time.Millisecond) {
+	for limit := time.Now().Add(2 * time.Minute); r.Status().Error == ""; time.Sleep(time.Millisecond) {
 		if time.Now().After(limit) {
 			t.Fatal("no error")
 		}

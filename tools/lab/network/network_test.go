@@ -76,12 +76,12 @@ func TestErrors(t *testing.T) {
 		want string
 		args []string
 	}{
-		{"no topology \"path9\"; there are lan,", []string{"show", "path9"}},
+		{"unknown topology \"path9\": want one of lan,", []string{"show", "path9"}},
 		{"none.yaml", []string{"show", "./none.yaml"}},
 		{"bad.yaml: paths[0]: rate: \"fast\"", []string{"show", bad}},
 		{"nothing to wait for", []string{"run", "lan"}},
 		{"\"a\" is not HOST='COMMAND'", []string{"run", "lan", "--exec", "a"}},
-		{"command \"true\": \"z\" is neither host nor edge", []string{"run", "lan", "--exec", "z=true"}},
+		{"command \"true\": unknown node \"z\": name a host or an edge", []string{"run", "lan", "--exec", "z=true"}},
 	} {
 		if _, err := lab(t, c.args...); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v, not %s", c.args, err, c.want)
@@ -91,7 +91,7 @@ func TestErrors(t *testing.T) {
 
 func TestRunAndPlot(t *testing.T) {
 	if err := netlab.Supported(); err != nil {
-		t.Skip("no network namespaces: ", err)
+		t.Skip("network lab unavailable: ", err)
 	}
 	plot := filepath.Join(t.TempDir(), "run.svg")
 	out, err := lab(t, "run", "lan", "--exec", `a=echo "{\"b\":\"$ADDR_B\"}"`, "--background", "b=sleep 60", "--json", "--plot", plot)
@@ -116,7 +116,7 @@ func TestRunAndPlot(t *testing.T) {
 
 func TestShell(t *testing.T) {
 	if err := netlab.Supported(); err != nil {
-		t.Skip("no network namespaces: ", err)
+		t.Skip("network lab unavailable: ", err)
 	}
 	out, err := lab(t, "shell", "path1", "ea", "test", "-e", "/proc/self/ns/net")
 	if err != nil || !strings.Contains(out, "nsenter --net=/run/netns/netlab-") {
@@ -133,7 +133,7 @@ func TestShell(t *testing.T) {
 // SIGTERM ends a shell that ignores it, together with its lab.
 func TestShellEnds(t *testing.T) {
 	if err := netlab.Supported(); err != nil {
-		t.Skip("no network namespaces: ", err)
+		t.Skip("network lab unavailable: ", err)
 	}
 	for name, shell := range map[string]string{
 		"exits":           "echo ready; exec sleep 1000",
@@ -170,7 +170,7 @@ func TestShellEnds(t *testing.T) {
 
 func TestClean(t *testing.T) {
 	if err := netlab.Supported(); err != nil {
-		t.Skip("no network namespaces: ", err)
+		t.Skip("network lab unavailable: ", err)
 	}
 	if _, err := lab(t, "clean"); err != nil {
 		t.Error(err)

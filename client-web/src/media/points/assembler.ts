@@ -1,50 +1,50 @@
-/** Puts the descriptions of a frame together: one group of a points track is one frame. */
+/** Assembles frames from their descriptions. Each group of a points track is one frame. */
 
-/** A frame that is complete, or will get no more descriptions. */
+/** A complete frame, or one whose remaining descriptions are lost. */
 export interface Assembled {
   readonly group: bigint;
-  /** Objects of descriptions, in the order they came. */
+  /** The descriptions' objects in order of arrival. */
   readonly objects: Uint8Array<ArrayBuffer>[];
 }
 
 interface Open {
   readonly group: bigint;
   readonly objects: Uint8Array<ArrayBuffer>[];
-  /** Bit i: description i is there, or will not come. */
+  /** Bit i is set once description i has arrived or is lost. */
   settled: number;
 }
 
-/** Frames being assembled at most; the oldest is given up for a further one. */
+/** Maximum number of incomplete frames; the oldest is completed early to make room. */
 const MAX_OPEN = 4;
 
 /**
- * A frame is handed on when all its descriptions are here or known not to come, and with what it has
- * when a later frame is complete. Nothing is handed on twice, nor after a later frame.
+ * Delivers a frame once all of its descriptions have arrived or are lost, or with the descriptions
+ * it has when a later frame completes. Delivers every frame at most once and in order.
  */
 export class Assembler {
-  #open: Open[] = []; // oldest first
-  #last = -1n; // group handed on last
+  #open: Open[] = []; // ascending groups
+  #last = -1n; // group delivered last
 
   constructor(
     private readonly descriptions: number,
     private readonly ready: (frame: Assembled) => void,
   ) {}
 
-  /** Whether an object of this group could still be used. */
+  /** False if an object of this group is of no more use. */
   wants(group: bigint): boolean {
-    // A publisher that starts anew may count from a lower group: far below is not late.
+    // A restarted publisher may use lower group IDs: far below is not late.
     return group > this.#last || group + 1000n < this.#last;
   }
 
   add(group: bigint, description: number, object: Uint8Array<ArrayBuffer>): void {
     if (!this.wants(group) || description < 0 || description >= this.descriptions) return;
     const f = this.#frame(group);
-    if (f.settled & (1 << description)) return; // fetched and subscribed both
+    if (f.settled & (1 << description)) return; // both fetched and subscribed to
     f.objects.push(object);
     this.#settle(f, description);
   }
 
-  /** A description will not come: its stream was cut. */
+  /** Marks a description as lost: its stream was reset. */
   lost(group: bigint, description: number): void {
     if (!this.wants(group) || description < 0 || description >= this.descriptions) return;
     this.#settle(this.#frame(group), description);
@@ -68,7 +68,7 @@ export class Assembler {
   }
 
   #hand(f: Open): void {
-    // Earlier frames go first, with what they have.
+    // Deliver earlier frames first, complete or not.
     for (const earlier of this.#open) {
       if (earlier.group > f.group) break;
       if (earlier.objects.length > 0) this.ready(earlier);

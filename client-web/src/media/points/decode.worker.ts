@@ -1,6 +1,6 @@
 /**
- * Decodes frames off the page's thread. The network worker sends only those that the page can use. Buffers are
- * recycled with the frames.
+ * Decodes frames off the page's thread. The network worker sends only frames that the page can
+ * draw. Buffers travel with the frames and are reused.
  */
 import { localTime } from "../session/clock.ts";
 import { FrameDecoder } from "./frame.ts";
@@ -13,16 +13,16 @@ import { samePose, type CameraTrack, type Transform } from "./track.ts";
 import { Zstd } from "./zstd.ts";
 import zstdUrl from "./zstd.wasm?url";
 
-/** How often a camera's subject is located, ms. */
-const LOOK = 250;
+/** Interval at which a camera's subject is located, ms. */
+const LOCATE_INTERVAL = 250;
 
 interface Camera {
   readonly track: CameraTrack;
   readonly rays: Float32Array | undefined;
-  /** The newest pose; the track has the catalog's. */
+  /** The current pose; `track.pose` is the catalog's. */
   pose: Transform;
-  /** Local time at which its subject was last located. */
-  looked: number;
+  /** Local time at which the subject was last located. */
+  located: number;
 }
 
 const cameras = new Map<number, Camera>();
@@ -34,14 +34,14 @@ function setup(track: CameraTrack): void {
     rays = rayTable(track.grid);
     send({ type: "rays", camera: track.camera, track: track.track, table: rays });
   }
-  cameras.set(track.camera, { track, rays, pose: track.pose, looked: 0 });
+  cameras.set(track.camera, { track, rays, pose: track.pose, located: 0 });
 }
 
 function move(camera: number, pose: Transform): void {
   const c = cameras.get(camera);
   if (!c || samePose(c.pose, pose)) return;
   c.pose = pose;
-  c.looked = 0; // the page waits for it to frame its view
+  c.located = 0; // locate it at once: the page needs it to frame the view
 }
 
 function decode(decoder: FrameDecoder, m: Extract<ToDecoder, { type: "frame" }>): void {
@@ -59,13 +59,13 @@ function decode(decoder: FrameDecoder, m: Extract<ToDecoder, { type: "frame" }>)
   let bytes = 0;
   for (const o of m.objects) bytes += o.length;
   const decoded = localTime();
-  const look = decoded - c.looked >= LOOK;
-  if (look) c.looked = decoded;
+  const locate = decoded - c.located >= LOCATE_INTERVAL;
+  if (locate) c.located = decoded;
   send(
     {
       type: "frame", camera: m.camera, track: c.track.track, sequence: f.header.sequence, captured: Number(f.header.captureTime) / 1000, points: f.points,
       form: f.form, words, bytes, decode: performance.now() - began, arrived: m.arrived, decoded,
-      subject: look ? subject(f, c.rays, c.pose) : undefined,
+      subject: locate ? subject(f, c.rays, c.pose) : undefined,
     },
     [words],
   );

@@ -1,4 +1,4 @@
-/** One camera's frames on their way to its decoder. */
+/** Receives one camera's frames and passes them to its decoder. */
 import type { Subscription } from "../../moqt/index.ts";
 import { localTime } from "../session/clock.ts";
 import { Assembler } from "./assembler.ts";
@@ -16,87 +16,95 @@ interface Waiting {
   readonly arrived: number;
 }
 
-/** A frame whose transit exceeds the least by this much, ms, is late: there is a queue on the path. */
+/**
+ * Excess over the minimum transit time, ms, above which a frame is late: a queue has built up on
+ * the path.
+ */
 const LATE = 400;
-/** The least transit is taken over the last two windows of so many ms, as clocks drift. */
+/**
+ * Window of the minimum transit time, ms. The minimum covers two windows, to follow clock drift.
+ */
 const SPAN = 10_000;
-/** A capture time this far back, ms, is not a late frame but a restart. */
-const BACK = 1000;
-/** Pause in the subscription after a late frame, ms; doubled after each further one. */
-const DRAIN = 500;
-const MOST_DRAIN = 4000;
-/** Late frames are shown if nothing else was for so long, ms. */
+/** A capture time that goes back this far, ms, means a restart. */
+const RESTART = 1000;
+/** Pause in the subscription after a late frame, ms; doubles with every further one. */
+const PAUSE = 500;
+const MAX_PAUSE = 4000;
+/** Show late frames if nothing else was shown for this long, ms. */
 const STARVED = 5000;
-/** Buffers kept for frames to be decoded to: the page may hold two. */
+/** Spare output buffers to keep: the page may hold two. */
 const BUFFERS = 2;
 
-/** What a feed needs to know of its session. */
-export interface Surroundings {
-  /** Frames whose numbers go back begin anew, as those of a replay do. */
+/** The session's state as a feed needs it. */
+export interface SessionState {
+  /** True for a looping replay: lower sequence numbers then start a new round. */
   readonly loops: boolean;
   /** Round-trip time, ms. */
   readonly rtt: number;
 }
 
 /**
- * The page requests a frame from some moment on; the newest at that moment is decoded. Frames in between are
- * declined (the relay does not send them) or, if they arrive anyway, skipped.
+ * Passes on the newest frame at the time the page asks for. Frames in between are declined (the
+ * relay does not send them) or, if they arrive anyway, skipped.
  */
 export class Feed {
   assembler!: Assembler;
   readonly sequence = new Sequence();
   subscription: Subscription | undefined;
-  /** Counts the times that the feed's subscription was begun anew. */
+  /** Number of subscriptions so far. */
   run = 0;
   skipped = 0;
-  /** Of frames in datagrams: what earlier subscriptions brought, and the receivers of this one and of the next. */
+  /**
+   * Datagram parts: counts of earlier subscriptions, and receivers of the current and the next
+   * subscription.
+   */
   readonly #parts = noParts();
   #receiver: PartsReceiver | undefined;
   #nextReceiver: PartsReceiver | undefined;
-  /** First group that the subscription brings. */
+  /** First group of the subscription. */
   #from = 0n;
-  /** Local time when the newest frame arrived, and its capture time; ms. */
+  /** Arrival of the newest frame in local time, and its capture time; ms. */
   arrived = localTime();
   captured = 0;
   #pace = new Pace();
-  /** From when the page has use for a frame; Infinity while it has one. */
+  /** Local time from which the page can use a frame; Infinity while it has one. */
   #wanted = 0;
   #next: Waiting | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
-  /** Least transit (local arrival minus capture time) of the current and the previous window. */
-  #quickest = Infinity;
-  #quickestBefore = Infinity;
-  #spanned = 0;
+  /** Minimum transit (local arrival minus capture time) in the current and the previous window. */
+  #minTransit = Infinity;
+  #minTransitBefore = Infinity;
+  #windowStart = 0;
   #capturedBefore = 0;
-  #drain = DRAIN;
-  /** Local time when a frame was last given to be decoded. */
+  #pause = PAUSE;
+  /** Local time at which the last frame was passed to the decoder. */
   #given = 0;
   readonly #free: ArrayBuffer[] = [];
 
   constructor(
     readonly camera: CameraTrack,
     readonly port: Pick<MessagePort, "postMessage">,
-    private readonly viewer: Surroundings,
+    private readonly viewer: SessionState,
   ) {
     this.restart();
     this.#post({ type: "setup", camera });
   }
 
-  /** Forgets everything received so far. */
+  /** Discards all state of received frames. */
   restart(): void {
     const assembler = new Assembler(this.camera.descriptions, (f) => {
-      if (assembler === this.assembler) this.show(f.objects, f.group); // assemblers of earlier runs are ignored
+      if (assembler === this.assembler) this.show(f.objects, f.group); // ignore assemblers of earlier subscriptions
     });
     this.assembler = assembler;
     this.sequence.restart();
     this.#pace = new Pace();
-    this.#quickest = this.#quickestBefore = Infinity;
+    this.#minTransit = this.#minTransitBefore = Infinity;
     if (this.#next) this.skipped++;
     this.#next = undefined;
     this.arrived = localTime();
   }
 
-  /** Goes on with another subscription. */
+  /** Switches to a new subscription. */
   follow(subscription: Subscription): void {
     this.subscription = subscription;
     if (this.#nextReceiver) {
@@ -110,7 +118,10 @@ export class Feed {
     if (this.camera.datagrams && largest) this.#receiver?.assembler.expect(largest.group, largest.object, localTime());
   }
 
-  /** Takes frames in datagrams of the subscription that is to follow. fetch asks for missing parts and hands what comes to the receiver. */
+  /**
+   * Prepares to receive datagrams from the next subscription. `fetch` requests missing parts and
+   * adds them to the receiver.
+   */
   receiveParts(maxPayload: number, fetch: (r: PartsRequest, into: PartsReceiver) => Promise<void>): PartsReceiver {
     this.#nextReceiver?.close();
     const { assembler } = this;
@@ -119,7 +130,7 @@ export class Feed {
       ({ group, payload }) => {
         if (payload.length >= HEADER_LENGTH) assembler.add(group, payload[DESCRIPTION]!, payload);
       },
-      // What the relay was asked not to send is not missing.
+      // Declined groups are not missing.
       (r) => (r.group < this.#from ? Promise.resolve() : fetch(r, receiver)), localTime,
     );
     this.#nextReceiver = receiver;
@@ -132,14 +143,14 @@ export class Feed {
     this.#receiver = undefined;
   }
 
-  /** Counters of frames in datagrams. */
+  /** Counters of frames sent in datagrams. */
   get parts(): PartsCounts {
     const sum = { ...this.#parts };
     if (this.#receiver) addParts(sum, this.#receiver.assembler.counts);
     return sum;
   }
 
-  /** Whether frames can be declined: some relays end a subscription when asked to change it. */
+  /** False for a relay that ends subscriptions when asked to update them. */
   get #declines(): boolean {
     return !this.subscription?.session.refusesChanges;
   }
@@ -152,28 +163,28 @@ export class Feed {
     this.sequence.add(header.getUint32(8, true), this.viewer.loops, declined);
   }
 
-  /** Counts a frame that is too late to show. */
+  /** Counts a frame that arrived too late to show. */
   skip(objects: Objects): void {
     this.#count(objects, 0);
     this.skipped++;
   }
 
-  /** Takes a frame to show now. group: of a subscription's frame. */
+  /** Accepts a frame to show now. group: set for a subscription's frame. */
   show(objects: Objects, group?: bigint): void {
     const now = (this.arrived = localTime());
     this.#count(objects, group === undefined || !this.#declines ? 0 : this.#pace.arrived(group, now));
     if (group !== undefined) {
       const late = this.#lateness(now);
       if (late > LATE) {
-        // Everything queued is as old. Let the queue drain: decline what would queue behind it.
-        this.#start(this.#pace.behind(late + this.#drain));
-        this.#drain = Math.min(2 * this.#drain, MOST_DRAIN);
+        // All queued frames are equally old. Drain the queue: decline the groups behind it.
+        this.#start(this.#pace.drain(late + this.#pause));
+        this.#pause = Math.min(2 * this.#pause, MAX_PAUSE);
         if (now - this.#given < STARVED) {
           this.skipped++;
           return;
         }
       } else {
-        this.#drain = Math.max(DRAIN, this.#drain / 2);
+        this.#pause = Math.max(PAUSE, this.#pause / 2);
       }
     }
     if (this.#next) this.skipped++;
@@ -182,27 +193,27 @@ export class Feed {
     else this.#deliver();
   }
 
-  /** How much longer than the quickest the newest frame took from capture to here, ms. */
+  /** The newest frame's excess over the minimum transit time, ms. */
   #lateness(now: number): number {
     const took = now - this.captured;
-    // A looping recording, or a clock that was set: earlier transits do not apply.
-    if (this.captured < this.#capturedBefore - BACK) this.#quickest = this.#quickestBefore = Infinity;
+    // The recording looped, or a clock was set: discard earlier transit times.
+    if (this.captured < this.#capturedBefore - RESTART) this.#minTransit = this.#minTransitBefore = Infinity;
     this.#capturedBefore = this.captured;
-    if (now - this.#spanned > SPAN) {
-      this.#spanned = now;
-      this.#quickestBefore = this.#quickest;
-      this.#quickest = took;
+    if (now - this.#windowStart > SPAN) {
+      this.#windowStart = now;
+      this.#minTransitBefore = this.#minTransit;
+      this.#minTransit = took;
     }
-    this.#quickest = Math.min(this.#quickest, took);
-    return took - Math.min(this.#quickest, this.#quickestBefore);
+    this.#minTransit = Math.min(this.#minTransit, took);
+    return took - Math.min(this.#minTransit, this.#minTransitBefore);
   }
 
-  /** Whether a group is worth reading; groups queued behind late frames are not. */
+  /** False for groups that would queue behind late frames. */
   wants(group: bigint): boolean {
     return this.assembler.wants(group) && this.#pace.wants(group);
   }
 
-  /** The page requests a frame from a local time on, and returns a buffer. */
+  /** The page asks for a frame from local time `at`, and returns a buffer. */
   wanted(at: number, words?: ArrayBuffer): void {
     if (words) this.give(words);
     this.#wanted = at;
@@ -210,13 +221,13 @@ export class Feed {
     this.#deliver();
   }
 
-  /** Takes a buffer back. */
+  /** Takes back a buffer. */
   give(words: ArrayBuffer): void {
     if (this.#free.length < BUFFERS) this.#free.push(words);
   }
 
-  /** Checks for frames that are overdue. */
-  look(): void {
+  /** Checks for overdue frames. */
+  checkOverdue(): void {
     this.#start(this.#pace.overdue(localTime(), this.viewer.rtt));
   }
 
@@ -252,12 +263,12 @@ export class Feed {
     this.port.postMessage(m, transfer);
   }
 
-  /** The camera has moved from where its track says. */
+  /** Passes on a pose that differs from the catalog's. */
   setPose(pose: Transform): void {
     this.#post({ type: "pose", camera: this.camera.camera, pose });
   }
 
-  /** Stops receiving until `follow`. */
+  /** Stops receiving until `follow` is called. */
   leave(): void {
     this.run++;
     clearTimeout(this.#timer);

@@ -1,46 +1,48 @@
-/** Decodes point-cloud frames to words for the GPU. Knows no network and no scene. */
+/** Decodes point-cloud frames into 32-bit words for the GPU. Independent of network and scene. */
 import { FrameError, parseHeader, sameFrame, share, type Header } from "./header.ts";
 import { formOf, layouts, wordsPerPoint, type Form, type Kernel } from "./layout.ts";
-import type { Zstd } from "./zstd.ts";
+import { HeapBuffer, type Zstd } from "./zstd.ts";
 
-/** What a decoder takes: its own limits, below the format's. */
+/** Limits of one track, tighter than the format's. */
 export interface Limits {
-  /** Most points of a frame, of all its descriptions. */
+  /** Maximum number of points in a frame, over all descriptions. */
   readonly maxPoints: number;
-  /** Pixels of the grid that a frame on one must have; undefined = any. */
+  /** Grid size that frames in pixel form must have; undefined = any. */
   readonly width?: number;
   readonly height?: number;
 }
 
-/** A decoded frame, whatever its layout was. */
+/** A decoded frame of any layout. */
 export interface Frame {
-  /** The first object's; `points` counts all objects. */
+  /** Header of the first object; `points` counts all objects. */
   readonly header: Header;
   readonly points: number;
   readonly form: Form;
-  /** View of the decoder's memory, valid until the next call. */
+  /** View of the decoder's memory, valid until the next call: copy it to transfer it. */
   readonly words: Uint32Array;
 }
 
-const align = (n: number): number => (n + 15) & ~15;
-
 export class FrameDecoder {
   readonly #kernel: Kernel;
+  readonly #words: HeapBuffer;
+  readonly #row: HeapBuffer;
 
   private constructor(
     kernel: WebAssembly.Exports,
     private readonly zstd: Zstd,
   ) {
     this.#kernel = kernel as unknown as Kernel;
+    this.#words = new HeapBuffer(zstd.heap);
+    this.#row = new HeapBuffer(zstd.heap);
   }
 
-  /** wasm: the compiled kernel, planes.wasm. */
+  /** wasm: planes.wasm, the compiled kernel. */
   static async create(wasm: BufferSource, zstd: Zstd): Promise<FrameDecoder> {
-    const { instance } = await WebAssembly.instantiate(wasm, { env: { abort: () => {} } });
+    const { instance } = await WebAssembly.instantiate(wasm, { env: { memory: zstd.heap.memory, abort: () => {} } });
     return new FrameDecoder(instance.exports, zstd);
   }
 
-  /** Decodes any of the descriptions of one frame, in any order. Throws a FrameError. */
+  /** Decodes some or all descriptions of one frame, in any order. Throws a FrameError. */
   decode(objects: readonly Uint8Array[], limits: Limits): Frame {
     const headers = objects.map(parseHeader);
     const first = headers[0];
@@ -59,17 +61,16 @@ export class FrameDecoder {
     }
     const form = formOf(first.layout);
     const size = wordsPerPoint[form];
-    const out = align(this.#kernel.base());
-    const row = align(out + 4 * size * points);
-    const raw = align(row + 20 * first.width);
-    let at = out;
+    const words = this.#words.reserve(4 * size * points);
+    const row = this.#row.reserve(20 * first.width);
+    let out = words;
     headers.forEach((h, i) => {
       const planes = this.zstd.decode(objects[i]!.subarray(44), h.rawLength);
-      if (!this.#kernel.reserve(raw + planes.length + 16)) throw new FrameError("points", `no memory for ${points}`);
-      new Uint8Array(this.#kernel.memory.buffer, raw, planes.length).set(planes);
-      if (!layouts[h.layout].undo(this.#kernel, h, share(h), { raw, length: planes.length, row, out: at })) throw new FrameError("planes", `not those of ${h.points} points`);
-      at += 4 * size * h.points;
+      if (!layouts[h.layout].decode(this.#kernel, h, share(h), { raw: planes.byteOffset, length: planes.length, row, out })) {
+        throw new FrameError("planes", `inconsistent with ${h.points} points`);
+      }
+      out += 4 * size * h.points;
     });
-    return { header: first, points, form, words: new Uint32Array(this.#kernel.memory.buffer, out, size * points) };
+    return { header: first, points, form, words: new Uint32Array(this.zstd.heap.memory.buffer, words, size * points) };
   }
 }

@@ -2,7 +2,9 @@
 
 import { formOf, layoutOf, layouts, type Layout } from "./layout.ts";
 
-/** An object that breaks the format; `part` is the specification's name of what is wrong. */
+/**
+ * An object that violates the format; `part` is the specification's name for the offending field.
+ */
 export class FrameError extends Error {
   constructor(
     readonly part: string,
@@ -15,29 +17,32 @@ export class FrameError extends Error {
 
 export interface Header {
   readonly layout: Layout;
-  /** Frame number, the same in all descriptions of a frame. */
+  /** Frame number, equal in all descriptions of a frame. */
   readonly sequence: number;
-  /** µs on the sensor's own clock. */
+  /** The sensor's own clock, µs. */
   readonly deviceTime: bigint;
-  /** UNIX time in µs on the relay's clock, middle of the exposure. */
+  /** Middle of the exposure, UNIX time in µs on the relay's clock. */
   readonly captureTime: bigint;
   readonly camera: number;
   readonly description: number;
   readonly descriptions: number;
-  /** Pixels of the whole grid; 0 where points are not its pixels. */
+  /** Size of the complete grid, pixels; 0 if points are not grid pixels. */
   readonly width: number;
   readonly height: number;
   readonly points: number;
-  /** Bytes of the planes. */
+  /** Uncompressed size of the planes, bytes. */
   readonly rawLength: number;
 }
 
 export const HEADER_LENGTH = 44;
-/** Offset of the description's index. */
+/** Offset of the description index. */
 export const DESCRIPTION = 30;
 const MAX_SIDE = 4096;
 
-/** A description's share of the grid: pixel (i, j) is pixel (step·i + dx, step·j + dy) of the frame. */
+/**
+ * The part of the grid in one description: pixel (i, j) is pixel (step·i + dx, step·j + dy) of the
+ * frame.
+ */
 export interface Share {
   readonly step: number;
   readonly dx: number;
@@ -80,18 +85,18 @@ export function parseHeader(b: Uint8Array): Header {
   if (h.descriptions !== 1 && h.descriptions !== 4) bad("descriptions", `${h.descriptions} is neither 1 nor 4`);
   if (h.description >= h.descriptions) bad("description", `${h.description} of ${h.descriptions}`);
   const onGrid = formOf(layout) === "pixels";
-  const [least, most] = onGrid ? [1, MAX_SIDE] : [0, 0];
-  if (h.width < least || h.width > most) bad("width", `${h.width} in layout ${layout}`);
-  if (h.height < least || h.height > most) bad("height", `${h.height} in layout ${layout}`);
+  const [min, max] = onGrid ? [1, MAX_SIDE] : [0, 0];
+  if (h.width < min || h.width > max) bad("width", `${h.width} in layout ${layout}`);
+  if (h.height < min || h.height > max) bad("height", `${h.height} in layout ${layout}`);
   const s = share(h);
   const pixels = onGrid ? s.width * s.height : MAX_SIDE * MAX_SIDE;
-  if (h.points > pixels) bad("points", `${h.points} of at most ${pixels}`);
+  if (h.points > pixels) bad("points", `${h.points} of at max ${pixels}`);
   const [low, high] = layouts[layout].rawBounds(h.points, pixels);
   if (h.rawLength < low || h.rawLength > high) bad("raw length", `${h.rawLength} is outside ${low}…${high}`);
   return h;
 }
 
-/** Whether h and o are headers of descriptions of the same frame. */
+/** True if h and o belong to descriptions of the same frame. */
 export function sameFrame(h: Header, o: Header): boolean {
   return (
     h.layout === o.layout && h.sequence === o.sequence && h.deviceTime === o.deviceTime && h.captureTime === o.captureTime &&

@@ -1,14 +1,11 @@
 /**
- * The layouts of a point-cloud frame (docs/spec/point-cloud-frame.md). All that differs between them is here and
- * in kernel/planes.ts; everything else sees a frame's points in one of two forms.
+ * The layouts of a point-cloud frame (docs/spec/point-cloud-frame.md). Only this file and
+ * kernel/planes.ts distinguish them; the rest of the viewer sees points in one of two forms.
  */
 import type { Header, Share } from "./header.ts";
 
 /** The compiled kernel/planes.ts. */
 export interface Kernel {
-  readonly memory: WebAssembly.Memory;
-  base(): number;
-  reserve(end: number): number;
   grid(
     raw: number, length: number, points: number, w: number, h: number, step: number, dx: number, dy: number, row: number,
     out: number,
@@ -18,16 +15,16 @@ export interface Kernel {
 }
 
 /**
- * How the words of a decoded frame place its points: as pixels of the camera's grid with a depth, whose rays are
- * a table, or by coordinates of their own.
+ * How the words of a decoded frame encode positions: "pixels" of the camera's grid plus depth, to
+ * be multiplied with a ray table, or "coordinates" in millimetres.
  */
 export type Form = "pixels" | "coordinates";
 
-/** Words of 32 bits a point has in each form (kernel/planes.ts). */
+/** 32-bit words per point in each form (kernel/planes.ts). */
 export const wordsPerPoint: Readonly<Record<Form, number>> = { pixels: 2, coordinates: 3 };
 
-/** Where the kernel finds an object's planes, and scratch and room for its words. */
-export interface Room {
+/** Addresses in the kernel's memory: an object's planes, scratch space and the output. */
+export interface Addresses {
   readonly raw: number;
   readonly length: number;
   readonly row: number;
@@ -35,13 +32,15 @@ export interface Room {
 }
 
 interface LayoutOf {
-  /** In the header. */
+  /** Value in the frame header. */
   readonly code: number;
   readonly form: Form;
-  /** Least and most bytes of the planes of n points on so many pixels. */
+  /** Minimum and maximum size of the planes for n points on this many pixels, bytes. */
   rawBounds(n: number, pixels: number): readonly [number, number];
-  /** Makes words of an object's planes; false where they are not those of its points. */
-  undo(kernel: Kernel, h: Header, s: Share, room: Room): boolean;
+  /**
+   * Decodes an object's planes to words; false if they are inconsistent with its number of points.
+   */
+  decode(kernel: Kernel, h: Header, s: Share, at: Addresses): boolean;
 }
 
 const packed = (n: number): number => (n + 1) >>> 1;
@@ -54,19 +53,19 @@ export const layouts = {
       const gaps = Math.floor(pixels / 255);
       return [gaps + 2 * packed(n) + n, pixels + gaps + 1 + 2 * packed(n) + 10 * n];
     },
-    undo: (k, h, s, { raw, length, row, out }) => !!k.grid(raw, length, h.points, s.width, s.height, s.step, s.dx, s.dy, row, out),
+    decode: (k, h, s, { raw, length, row, out }) => !!k.grid(raw, length, h.points, s.width, s.height, s.step, s.dx, s.dy, row, out),
   },
   B: {
     code: 2,
     form: "coordinates",
     rawBounds: (n) => [4 * packed(n) + n, 4 * packed(n) + 16 * n],
-    undo: (k, h, _, { raw, length, out }) => !!k.cloud(raw, length, h.points, out),
+    decode: (k, h, _, { raw, length, out }) => !!k.cloud(raw, length, h.points, out),
   },
   C: {
     code: 3,
     form: "coordinates",
     rawBounds: (n) => [9 * n, 9 * n],
-    undo: (k, h, _, { raw, out }) => (k.records(raw, h.points, out), true),
+    decode: (k, h, _, { raw, out }) => (k.records(raw, h.points, out), true),
   },
 } as const satisfies Readonly<Record<string, LayoutOf>>;
 

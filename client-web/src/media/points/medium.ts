@@ -1,26 +1,28 @@
-/** A session's point clouds: which tracks are received, in what quality, and where their frames go. */
+/** A session's point clouds: chooses tracks and qualities, and subscribes to them. */
 import type { Session, TrackSink } from "../../moqt/index.ts";
 import { MAX_CATALOG, type Catalog } from "../session/catalog.ts";
 import { localTime } from "../session/clock.ts";
-import type { Host, Medium, Reel } from "../session/medium.ts";
+import type { Host, Medium, RecordedTrack } from "../session/medium.ts";
 import { DOCUMENT_PRIORITY } from "../session/subscribe.ts";
 import { Feed } from "./feed.ts";
-import type { FromPoints, Spent, ToPoints, Undecoded } from "./messages.ts";
+import type { FromPoints, Released, ToPoints, Undecoded } from "./messages.ts";
 import { addParts, noParts, partOf, type PartsCounts } from "./parts.ts";
 import { QualityChooser } from "./quality.ts";
 import { parsePoses, POSE_TRACK, readCameras, samePose, sameTrack, type CameraTrack, type Cameras, type Transform } from "./track.ts";
 
-/** How long a relay may wait for a publisher, ms. */
+/** How long the relay may wait for a publisher, ms. */
 const RENDEZVOUS = 10_000;
 const RETRY = 500;
-/** After so many ms without a frame, or the time of so many frames, a publisher is called silent. */
+/**
+ * Time without a frame, as ms and as frame intervals, after which a publisher counts as silent.
+ */
 const SILENCE = 3000;
 const SILENT_FRAMES = 5;
 /** Subscriber priority (§7). */
 const PRIORITY = 128;
-/** Of what was lost of a frame, which is older than what is sent meanwhile. */
+/** Priority of repair fetches: ahead of newer frames. */
 const REPAIR_PRIORITY = 64;
-/** Greatest part of a frame that is fetched, bytes: no QUIC DATAGRAM holds more. */
+/** Maximum size of a fetched part, bytes; a QUIC DATAGRAM cannot be larger. */
 const MAX_PART = 65536;
 
 export class Points implements Medium {
@@ -28,12 +30,12 @@ export class Points implements Medium {
   readonly #chooser = new QualityChooser();
   #cameras: Cameras | undefined;
   #poses: Session | undefined;
-  /** Poses of the pose track, by camera: newer than the catalog's. */
+  /** Poses from the pose track, by camera; they override the catalog's. */
   readonly #moved = new Map<number, Transform>();
-  readonly #countedParts: PartsCounts = noParts(); // likewise
-  readonly #counted = { received: 0, lost: 0, late: 0, declined: 0, skipped: 0 }; // of feeds that are gone
+  readonly #countedParts: PartsCounts = noParts(); // of removed feeds
+  readonly #counted = { received: 0, lost: 0, late: 0, declined: 0, skipped: 0 }; // of removed feeds
 
-  /** decoders: ports of the workers that decode. quality: a quality by name, or "auto". */
+  /** decoders: ports to the decode workers. quality: a quality name, or "auto". */
   constructor(
     private readonly host: Host,
     private readonly decoders: readonly MessagePort[],
@@ -47,8 +49,8 @@ export class Points implements Medium {
 
   take(m: ToPoints): void {
     switch (m.type) {
-      case "spent":
-        this.#spent(m);
+      case "released":
+        this.#released(m);
         break;
       case "quality":
         this.quality = m.quality;
@@ -58,11 +60,11 @@ export class Points implements Medium {
     }
   }
 
-  /** The page is done with a frame. */
-  #spent({ camera, track, words, shown, next }: Spent): void {
+  /** The page released a frame. */
+  #released({ camera, track, words, shown, next }: Released): void {
     if (shown) this.host.shown(camera, shown.sequence, shown.delay);
     const feed = this.#feeds.get(camera);
-    if (feed?.camera.track !== track) return; // it was of a quality that the camera had before
+    if (feed?.camera.track !== track) return; // from the camera's previous quality
     if (next === undefined) feed.give(words);
     else feed.wanted(next, words);
   }
@@ -81,7 +83,7 @@ export class Points implements Medium {
       const before = new Map(this.#cameras?.qualities.flat().map((t) => [t.track, t.pose]));
       for (const t of cameras.qualities.flat()) {
         const pose = before.get(t.track);
-        // A catalog that says the same as before leaves the pose track's word standing.
+        // If the catalog repeats its pose, keep the newer one of the pose track.
         if (!pose || !samePose(pose, t.pose)) this.#moved.delete(t.camera);
       }
       this.#cameras = cameras;
@@ -89,7 +91,10 @@ export class Points implements Medium {
     };
   }
 
-  /** The track of a camera that is to be received: that of the quality asked for, or what has been found to go well. */
+  /**
+   * The track to receive from a camera: the requested quality if it has that, else the automatic
+   * choice.
+   */
   #best(qualities: readonly CameraTrack[]): CameraTrack {
     const named = qualities.find((t) => t.quality === this.quality);
     return named ?? qualities[Math.min(this.#automatic ? this.#chooser.level : 0, qualities.length - 1)]!;
@@ -99,12 +104,12 @@ export class Points implements Medium {
     return [...new Set(this.#cameras?.qualities.flatMap((list) => list.map((t) => t.quality)))];
   }
 
-  /** Whether the quality is chosen here: no quality requested, or an unknown one. */
+  /** True if the viewer chooses the quality: none was requested, or an unknown one. */
   get #automatic(): boolean {
     return !this.#names.includes(this.quality);
   }
 
-  /** Makes the feeds those of the catalog. */
+  /** Adds and removes feeds to match the catalog and the chosen qualities. */
   #choose(): void {
     if (!this.#cameras) return;
     const cameras = this.#cameras.qualities.map((list) => {
@@ -179,7 +184,7 @@ export class Points implements Medium {
         if (d.status === "normal" && feed.wants(d.group)) parts.add(partOf(d), false);
       },
       cut: (group, subgroup) => {
-        if (feed.run === run) assembler.lost(group, subgroup === undefined ? 0 : Number(subgroup)); // else it comes by the next
+        if (feed.run === run) assembler.lost(group, subgroup === undefined ? 0 : Number(subgroup)); // otherwise the next subscription delivers it
       },
       received: (bytes) => this.host.received(bytes),
     };
@@ -199,7 +204,7 @@ export class Points implements Medium {
         feed.follow(sub);
         await sub.done;
       } catch {
-        // The catalog's subscription says what there is to say.
+        // The catalog's subscription reports the error.
       }
       await new Promise((resolve) => setTimeout(resolve, RETRY));
     }
@@ -214,7 +219,7 @@ export class Points implements Medium {
         try {
           for (const e of parsePoses(o.payload)) this.#move(e.camera, e.pose);
         } catch {
-          // A pose that cannot be read leaves the camera where it is.
+          // Ignore an unreadable pose.
         }
       },
     };
@@ -222,7 +227,7 @@ export class Points implements Medium {
       const sub = await s.subscribe(this.host.track(POSE_TRACK), sink, { join: true, priority: DOCUMENT_PRIORITY, filter: "largestObject" });
       await sub.done;
     } catch {
-      // The catalog's poses stand.
+      // Without a pose track, the catalog's poses apply.
     }
     if (this.#poses === s) this.#poses = undefined;
   }
@@ -235,22 +240,22 @@ export class Points implements Medium {
     this.send({ type: "pose", camera, pose });
   }
 
-  reels(recording: Catalog): ReadonlyMap<string, Reel> {
+  recordedTracks(recording: Catalog): ReadonlyMap<string, RecordedTrack> {
     const past = readCameras(recording).qualities.flat();
-    const reels = new Map<string, Reel>();
+    const recordedTracks = new Map<string, RecordedTrack>();
     for (const feed of this.#feeds.values()) {
       const { track, camera } = feed.camera;
       const timeline = past.find((t) => t.track === track && t.camera === camera)?.timeline;
       if (!timeline) continue;
-      reels.set(track, { timeline, maxObject: maxFrame(feed.camera), show: (o) => feed.show(o), skip: (o) => feed.skip(o) });
+      recordedTracks.set(track, { timeline, maxObject: maxFrame(feed.camera), show: (o) => feed.show(o), skip: (o) => feed.skip(o) });
     }
-    return reels;
+    return recordedTracks;
   }
 
   silent(now: number): boolean {
     for (const f of this.#feeds.values()) {
-      const patience = Math.max(SILENCE, f.camera.framerate > 0 ? (SILENT_FRAMES * 1000) / f.camera.framerate : 0);
-      if (now - f.arrived < patience) return false;
+      const limit = Math.max(SILENCE, f.camera.framerate > 0 ? (SILENT_FRAMES * 1000) / f.camera.framerate : 0);
+      if (now - f.arrived < limit) return false;
     }
     return true;
   }
@@ -268,7 +273,7 @@ export class Points implements Medium {
     }
     this.send({ type: "frames", arrived: [...this.#feeds.values()].map((f) => [f.camera.camera, f.sequence.received] as const), ...n, parts });
     if (!this.host.live) return;
-    for (const f of this.#feeds.values()) f.look();
+    for (const f of this.#feeds.values()) f.checkOverdue();
     if (!this.#cameras || !this.#automatic) return;
     const before = this.#chooser.level;
     const worst = Math.max(...this.#cameras.qualities.map((list) => list.length)) - 1;
@@ -279,7 +284,7 @@ export class Points implements Medium {
   }
 }
 
-/** What the format allows a frame of a track, compressed badly, bytes. */
+/** Maximum size of a frame in the track's format, poorly compressed, bytes. */
 function maxFrame(t: CameraTrack): number {
   return 4096 + t.grid.width * t.grid.height + 20 * t.maxPoints;
 }

@@ -4,48 +4,53 @@ import type { PartsCounts } from "./parts.ts";
 import type { Subject } from "./subject.ts";
 import type { CameraTrack, Transform } from "./track.ts";
 
-/** The page is done with a frame, whose buffer comes back. */
-export interface Spent {
-  readonly type: "spent";
+/** The page releases a frame and returns its buffer. */
+export interface Released {
+  readonly type: "released";
   readonly camera: number;
   readonly track: string;
   readonly words: ArrayBuffer;
-  /** Local time from which the camera's next frame is of use, ms; undefined where one was asked for already. */
+  /**
+   * Local time from which the page can use the camera's next frame, ms; undefined if already
+   * requested.
+   */
   readonly next: number | undefined;
-  /** Of a frame that was drawn: its number, and the frame delay in ms. */
+  /** Set if the frame was drawn: its sequence number and delay in ms. */
   readonly shown: { readonly sequence: number; readonly delay: number } | undefined;
 }
 
 /** From the page to the network worker. */
 export type ToPoints =
-  | Spent
-  /** A quality by name, or "auto". */
+  | Released
+  /** A quality name, or "auto". */
   | { readonly type: "quality"; readonly quality: string };
 
 export interface Qualities {
   readonly type: "qualities";
-  /** Names, the best first. */
+  /** Quality names, best first. */
   readonly names: readonly string[];
-  /** What is asked for: a name, or "auto". */
+  /** The requested quality, or "auto". */
   readonly chosen: string;
-  /** What is received, by camera. */
+  /** Quality received from each camera. */
   readonly received: readonly string[];
 }
 
 /** Sent every 250 ms. */
 export interface FrameCounts {
   readonly type: "frames";
-  /** Each camera's frames since its track was chosen. */
+  /** Frames per camera since its track was chosen. */
   readonly arrived: readonly (readonly [camera: number, frames: number])[];
-  /** Frames that arrived, gaps in their sequence numbers, and those that came after a later one. */
+  /**
+   * Frames that arrived, gaps in their sequence numbers, and frames that arrived after a later one.
+   */
   readonly received: number;
   readonly lost: number;
   readonly late: number;
-  /** Frames that the relay was asked not to send, as the page would not draw them. */
+  /** Frames the relay was asked not to send because the page could not draw them. */
   readonly declined: number;
-  /** Frames that arrived, but before the page had use for one, and were never decoded. */
+  /** Frames that arrived before the page could use one, and were never decoded. */
   readonly skipped: number;
-  /** Of frames in datagrams. */
+  /** Counters of frames sent in datagrams. */
   readonly parts: PartsCounts;
 }
 
@@ -66,7 +71,7 @@ export type ToDecoder =
       readonly camera: number;
       readonly objects: Uint8Array<ArrayBuffer>[];
       readonly arrived: number;
-      /** Room for the words, where it is large enough. */
+      /** Output buffer to reuse if large enough. */
       readonly words: ArrayBuffer | undefined;
     };
 
@@ -76,7 +81,7 @@ export interface Undecoded {
   readonly words: ArrayBuffer | undefined;
 }
 
-/** From the page to a decode worker: where its frames come from. */
+/** From the page to a decode worker: the port its frames arrive on. */
 export interface PageToDecoder {
   readonly network: MessagePort;
 }
@@ -86,18 +91,18 @@ export interface DecodedFrame {
   readonly camera: number;
   readonly track: string;
   readonly sequence: number;
-  /** UNIX time of the exposure on the relay's clock, ms. */
+  /** Exposure time, UNIX ms on the relay's clock. */
   readonly captured: number;
   readonly points: number;
   readonly form: Form;
   readonly words: ArrayBuffer;
   readonly bytes: number;
-  /** Time taken to decode, ms. */
+  /** Decoding time, ms. */
   readonly decode: number;
-  /** Local times: last byte here, decoded. */
+  /** Local times of the last byte's arrival and of the end of decoding. */
   readonly arrived: number;
   readonly decoded: number;
-  /** Not of every frame; undefined without points. */
+  /** Located every few frames; undefined otherwise, or without points. */
   readonly subject: Subject | undefined;
 }
 

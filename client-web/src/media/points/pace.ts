@@ -1,26 +1,29 @@
 /**
- * Predicts which of a camera's frames the page can draw, so that the others need not be sent. Frames arrive at an
- * even rate, one a group; a page that draws at a lower rate uses only the newest at each of its pictures. Times are
- * local milliseconds.
+ * Predicts which of a camera's frames the page can draw, so that the relay need not send the
+ * others. Frames arrive at an even rate, one per group; a page that draws more slowly uses only the
+ * newest frame at each repaint. Times are local milliseconds.
  */
 
-/** Least and greatest span of arrivals that the frame interval is measured over. */
+/** Minimum and maximum span of arrivals over which the frame interval is measured. */
 const SPAN = 300;
-const MOST_SPAN = 2000;
-/** Shares of a frame interval: how late a frame may be for the page's time, and how long one that is due is waited for. */
+const MAX_SPAN = 2000;
+/**
+ * In frame intervals: how much later than requested a frame may arrive, and how long to wait for
+ * one that is due.
+ */
 const LATE = 0.15;
 const HOLD = 0.5;
-/** Weight of the newest sample in the mean of the page's interval. */
+/** Weight of the newest sample in the moving average of the page's interval. */
 const NEWEST = 0.25;
-/** A page that draws nothing for so many of its intervals, and so many ms, is taken to be idle. */
-const PATIENCE = 3;
-const LEAST_PATIENCE = 500;
-/** Longest time declined at once: an idle page receives a fresh frame this often. */
-const MOST = 1000;
+/** A page that draws nothing for this many of its intervals, and this many ms, counts as idle. */
+const IDLE_CYCLES = 3;
+const MIN_IDLE = 500;
+/** Maximum time to decline at once: an idle page receives a new frame this often. */
+const MAX_DECLINE = 1000;
 /** A frame this late may never arrive: group IDs may have changed. */
 const OVERDUE = 500;
-/** A group this far from the newest belongs to a restarted publisher. */
-const ANEW = 1000n;
+/** A group this far from the newest comes from a restarted publisher. */
+const RESTART_GAP = 1000n;
 
 interface Arrival {
   readonly group: bigint;
@@ -29,51 +32,52 @@ interface Arrival {
 
 export class Pace {
   #newest: Arrival | undefined;
-  /** Arrivals that the frame interval is measured from; the older is in use. */
+  /** Arrivals from which the frame interval is measured; #from is in use, #after replaces it. */
   #from: Arrival | undefined;
   #after: Arrival | undefined;
-  /** Time from one group to the next, 0 = unknown. */
+  /** Time between groups; 0 = unknown. */
   #interval = 0;
-  /** When the page last requested a frame for, and the mean interval of these moments. */
+  /** Time for which the page last requested a frame, and the mean interval between such times. */
   #wanted: number | undefined;
   #cycle = 0;
-  /** When a frame was last handed to the page. */
+  /** When the page was last given a frame. */
   #given = 0;
-  /** First group to be sent, and its greatest value so far. */
+  /** First group to be sent, and the maximum of that so far. */
   #start = 0n;
-  #reach = 0n;
-  /** First group after a queue was left to drain. */
-  #drained = 0n;
+  #maxStart = 0n;
+  /** First group after a queue was drained. */
+  #drainedUntil = 0n;
 
-  /** A frame arrived. Returns how many groups between it and the one before were declined. */
+  /** Adds an arrival. Returns the number of declined groups between it and the previous one. */
   arrived(group: bigint, at: number): number {
     const last = this.#newest;
     const now = { group, at };
-    if (last && group <= last.group && group + ANEW > last.group) return 0; // late
+    if (last && group <= last.group && group + RESTART_GAP > last.group) return 0; // late
     this.#newest = now;
-    if (!last || group < last.group || group - last.group > ANEW || at - last.at > 2 * MOST) {
+    if (!last || group < last.group || group - last.group > RESTART_GAP || at - last.at > 2 * MAX_DECLINE) {
       this.#from = this.#after = now;
       this.#interval = 0;
-      if (last && group < last.group) this.#start = this.#reach = this.#drained = 0n;
+      if (last && group < last.group) this.#start = this.#maxStart = this.#drainedUntil = 0n;
       return 0;
     }
-    if (at - this.#after!.at > MOST_SPAN / 2) {
+    if (at - this.#after!.at > MAX_SPAN / 2) {
       this.#from = this.#after;
       this.#after = now;
     }
     const span = at - this.#from!.at;
     if (span >= SPAN) this.#interval = span / Number(group - this.#from!.group);
-    const declined = (this.#reach < group ? this.#reach : group) - last.group - 1n;
+    const declined = (this.#maxStart < group ? this.#maxStart : group) - last.group - 1n;
     return declined > 0n ? Number(declined) : 0;
   }
 
   /**
-   * The page requests a frame from `at` on, which may be earlier or later than predicted. Returns the
-   * subscription's new start where a declined group is needed after all, or more can be declined.
+   * The page requests a frame from `at` on, which may be earlier or later than predicted. Returns a
+   * new start for the subscription if a declined group is needed after all, or if more groups can
+   * be declined.
    */
   wanted(at: number, now: number, rtt: number): bigint | undefined {
     if (this.#wanted !== undefined) {
-      const cycle = Math.min(MOST, Math.max(0, at - this.#wanted));
+      const cycle = Math.min(MAX_DECLINE, Math.max(0, at - this.#wanted));
       this.#cycle += (this.#cycle === 0 ? 1 : NEWEST) * (cycle - this.#cycle);
     }
     this.#wanted = at;
@@ -82,63 +86,72 @@ export class Pace {
     return this.#waiting ? this.#move(start) : undefined;
   }
 
-  /** The page is given the newest frame. Returns the subscription's new start where frames until the next can be declined. */
+  /**
+   * The page is given the newest frame. Returns a new start if groups before its next repaint can
+   * be declined.
+   */
   given(now: number, rtt: number): bigint | undefined {
     this.#given = now;
     return this.#declineCycle(now, rtt);
   }
 
-  /** The newest frame waits for its time. Returns the same as `given` where no other is to come before that. */
+  /**
+   * The newest frame is held until its time. Returns a new start, as `given` does, if no newer
+   * frame can arrive before.
+   */
   waits(now: number, rtt: number): bigint | undefined {
     const next = this.#newest && this.#interval > 0 ? this.#newest.at + (1 - LATE) * this.#interval : now;
     return this.#wanted !== undefined && next > this.#wanted ? this.#declineCycle(now, rtt) : undefined;
   }
 
-  /** Until when the newest frame is better held back, as one that is fresher by far is due. */
+  /** Time until which to hold the newest frame because a much newer one is due. */
   hold(): number {
     if (this.#wanted === undefined) return -Infinity;
     const due = this.#due;
     return this.#waiting && due > this.#wanted && due - this.#wanted < HOLD * this.#interval ? due + HOLD * this.#interval : this.#wanted;
   }
 
-  /** A frame arrived that the page has no use for so far. Returns a new start where it draws nothing for long, as in a tab that is not seen. */
+  /**
+   * A frame arrived that the page cannot use yet. Returns a new start if the page has stopped
+   * drawing, as in a hidden tab.
+   */
   idle(now: number, rtt: number): bigint | undefined {
     const since = now - this.#given;
-    return since > Math.max(LEAST_PATIENCE, PATIENCE * this.#cycle) ? this.#decline(now + Math.min(MOST, since), now, rtt) : undefined;
+    return since > Math.max(MIN_IDLE, IDLE_CYCLES * this.#cycle) ? this.#decline(now + Math.min(MAX_DECLINE, since), now, rtt) : undefined;
   }
 
   /**
-   * The newest frame arrived `late` ms late, behind others in a queue. Returns the subscription's new start where
-   * frames can be declined: what is published when so much time has passed again.
+   * The newest frame arrived `late` ms late, behind others in a queue. Returns a new start that
+   * declines the frames until twice that time has passed.
    */
-  behind(late: number): bigint | undefined {
+  drain(late: number): bigint | undefined {
     if (!this.#newest || this.#interval === 0) return undefined;
     const start = this.#newest.group + BigInt(Math.ceil((2 * late) / this.#interval));
     if (start <= this.#start) return undefined;
-    this.#drained = start;
+    this.#drainedUntil = start;
     return this.#move(start);
   }
 
-  /** Whether a group is not one that would be behind late ones. */
+  /** False for groups that would queue behind late ones. */
   wants(group: bigint): boolean {
-    return group >= this.#drained || group + ANEW < this.#drained;
+    return group >= this.#drainedUntil || group + RESTART_GAP < this.#drainedUntil;
   }
 
-  /** Returns the subscription's new start where a frame that was not declined should have come long ago. */
+  /** Returns a new start if a requested frame is long overdue. */
   overdue(now: number, rtt: number): bigint | undefined {
     if (!this.#waiting) return undefined;
     if (now < this.#due + rtt + OVERDUE) return undefined;
     this.#interval = 0;
-    this.#drained = 0n;
+    this.#drainedUntil = 0n;
     return this.#move(0n);
   }
 
-  /** Whether groups that were declined are still to come. */
+  /** True while declined groups are still ahead of the newest arrival. */
   get #waiting(): boolean {
     return this.#newest !== undefined && this.#start > this.#newest.group + 1n;
   }
 
-  /** When the first group that was not declined is due. */
+  /** Time at which the first requested group is due. */
   get #due(): number {
     return this.#newest ? this.#newest.at + Number(this.#start - this.#newest.group) * this.#interval : 0;
   }
@@ -155,16 +168,19 @@ export class Pace {
 
   #move(start: bigint): bigint {
     this.#start = start;
-    if (start > this.#reach) this.#reach = start;
+    if (start > this.#maxStart) this.#maxStart = start;
     return start;
   }
 
-  /** The group that is the newest at `due`; the one after the newest so far where none between can be declined any more. */
+  /**
+   * The group that will be the newest at `due`; the one after the newest so far if it is too late
+   * to decline any.
+   */
   #startFor(due: number, now: number, rtt: number): bigint {
     if (!this.#newest) return 0n;
     const { group, at } = this.#newest;
     if (this.#interval === 0) return group + 1n;
-    const ahead = Math.floor(Math.min(due - at, MOST) / this.#interval + LATE);
+    const ahead = Math.floor(Math.min(due - at, MAX_DECLINE) / this.#interval + LATE);
     const underWay = Math.max(0, Math.floor((now + rtt - at) / this.#interval));
     return ahead - underWay >= 2 ? group + BigInt(ahead) : group + 1n;
   }

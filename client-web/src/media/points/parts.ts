@@ -1,56 +1,61 @@
 /**
- * Puts payloads that come in datagrams together, as internal/parts does (docs/spec/frames-in-datagrams.md). All input is
- * bounded before memory is allocated for it. Times are local milliseconds.
+ * Reassembles payloads that were split into datagrams, like internal/parts
+ * (docs/spec/frames-in-datagrams.md). Every size is checked before memory is allocated. Times are
+ * local milliseconds.
  */
 
 import type { Datagram, ReceivedObject } from "../../moqt/index.ts";
 
-/** Property of a payload's first part: the payload's length in bytes. */
+/** Property of a payload's first part: the length of the payload in bytes. */
 export const LENGTH_PROPERTY = 0x6863706c;
 
-/** Object IDs are below this. */
+/** Upper bound of object IDs, exclusive. */
 const MAX_OBJECTS = 1 << 16;
-/** Bounds of what is held: groups, gaps in the IDs of one, payloads of one, groups remembered afterwards. */
+/** Limits: open groups, gaps per group, payloads per group, remembered past groups. */
 const MAX_FRAMES = 16;
 const MAX_HOLES = 256;
 const MAX_STARTS = 255;
 const HISTORY = 64;
-/** Bytes of memory besides a part's payload, and in all, unless two payloads need more. */
+/**
+ * Memory charged per part in addition to its payload, and the total limit unless two payloads need
+ * more; bytes.
+ */
 const PART_COST = 128;
 const ROOM = 32 << 20;
-/** So many later parts of a group tell that one was lost (RFC 9002 §6.1.1). */
+/** A part counts as lost once this many later ones of its group have arrived (RFC 9002 §6.1.1). */
 const REORDERING = 3;
 /**
- * How long nothing of a group has come before its missing end is asked for; a quarter of the round-trip time if that is longer.
- * An end of more than NEARBY parts waits until another group has begun, or for LONGER times as long.
+ * Silence in a group before its missing end is requested, ms; a quarter of the round-trip time if
+ * that is longer. A missing end of more than NEARBY parts is requested when the next group begins,
+ * or after LONGER times that silence.
  */
 const QUIET = 8;
 const LONGER = 10;
-/** Requests for parts nearer to each other than this are one. */
+/** Missing parts closer together than this share a request. */
 const NEARBY = 8;
-/** Further requests of a group ask for everything from the first missing part to the last. */
+/** Above this many requests for a group, the next one covers all of its missing parts. */
 const MAX_REQUESTS = 16;
-/** Of tracks without a delivery timeout, ms. */
+/** Timeout for tracks without a delivery timeout, ms. */
 const DEFAULT_TIMEOUT = 2000;
 
-/** An object that came in a datagram, or was fetched. */
+/** An object received as a datagram or fetched. */
 export interface Part {
   readonly group: bigint;
   readonly object: bigint;
   readonly endOfGroup: boolean;
-  /** Of a payload's first part. */
+  /** Set on a payload's first part. */
   readonly length: bigint | undefined;
   readonly payload: Uint8Array;
 }
 
-export interface Whole {
+export interface Payload {
   readonly group: bigint;
   /** ID of the first part. */
   readonly object: number;
   readonly payload: Uint8Array<ArrayBuffer>;
 }
 
-/** Asks for the objects of a group from first to last. */
+/** Requests objects first to last of a group. */
 export interface PartsRequest {
   readonly group: bigint;
   readonly first: number;
@@ -58,16 +63,19 @@ export interface PartsRequest {
 }
 
 export interface PartsCounts {
-  /** Groups that came whole; those of them that parts asked for made whole; groups given up. */
+  /** Complete groups; the ones among them that needed requested parts; abandoned groups. */
   frames: number;
   repaired: number;
   abandoned: number;
-  /** Parts that had not come when their group was given up. */
+  /** Parts missing when their group was abandoned. */
   parts_lost: number;
-  /** Requests for missing parts, and the parts asked for. */
+  /** Requests sent, and parts requested. */
   requests: number;
   requested: number;
-  /** Parts of groups that were whole or given up, that were there already, and that contradict others or exceed a bound. */
+  /**
+   * Parts of complete or abandoned groups, duplicate parts, and parts that contradict others or
+   * exceed a limit.
+   */
   late: number;
   duplicate: number;
   refused: number;
@@ -77,12 +85,12 @@ export function noParts(): PartsCounts {
   return { frames: 0, repaired: 0, abandoned: 0, parts_lost: 0, requests: 0, requested: 0, late: 0, duplicate: 0, refused: 0 };
 }
 
-/** Adds the counters of b to a. */
+/** Adds b to a. */
 export function addParts(a: PartsCounts, b: PartsCounts): void {
   for (const key of Object.keys(a) as (keyof PartsCounts)[]) a[key] += b[key];
 }
 
-/** An object's part; fetched objects do not say that they end their group. */
+/** Converts an object to a part. Fetched objects do not carry the end-of-group flag. */
 export function partOf(o: ReceivedObject | Datagram): Part {
   const length = o.properties.other?.get(LENGTH_PROPERTY);
   return {
@@ -101,28 +109,28 @@ interface Start {
   readonly first: number;
   readonly last: number;
   readonly length: number;
-  /** Of each part but the last. */
+  /** Size of every part but the last. */
   readonly size: number;
   done: boolean;
 }
 
-/** A group being put together. */
+/** A group being reassembled. */
 interface Frame {
   readonly group: bigint;
   readonly began: number;
-  /** When the last part came that was not fetched. */
+  /** Arrival of the last part that was not fetched. */
   newest: number;
   readonly parts: Map<number, Uint8Array>;
-  /** One above the greatest ID that came or is known to be, and that came unfetched. */
+  /** One above the highest known ID, and one above the highest ID that arrived unfetched. */
   next: number;
   reached: number;
-  /** Below next, ascending. */
+  /** Missing IDs below `next`, ascending. */
   holes: Hole[];
   starts: Start[];
   /** One above the last object's ID; 0 = unknown. */
   end: number;
   requests: number;
-  /** A part came; a fetched part was of use. */
+  /** True once a part arrived, and once a fetched part was used. */
   seen: boolean;
   fetched: boolean;
   bytes: number;
@@ -131,13 +139,16 @@ interface Frame {
 export class PartsAssembler {
   readonly counts = noParts();
   #frames: Frame[] = []; // oldest first
-  #past: bigint[] = []; // groups that are no longer taken, oldest first
-  #begun = -Infinity; // when the newest group began
+  #past: bigint[] = []; // complete or abandoned groups, oldest first
+  #begun = -Infinity; // start of the newest group
   bytes = 0;
   readonly #timeout: number;
   readonly #room: number;
 
-  /** maxPayload: the greatest payload taken, bytes. timeout: how long after its first part a group is given up; 0 = default. */
+  /**
+   * maxPayload: maximum payload size, bytes. timeout: lifetime of an incomplete group, ms; 0 =
+   * default.
+   */
   constructor(
     readonly maxPayload: number,
     timeout: number,
@@ -146,8 +157,8 @@ export class PartsAssembler {
     this.#room = Math.max(2 * maxPayload, Math.min(MAX_FRAMES * maxPayload, ROOM));
   }
 
-  /** Takes a part and returns the payloads that it made whole. fetched: it is the answer to a request. */
-  add(p: Part, fetched: boolean, now: number): Whole[] {
+  /** Adds a part and returns the payloads it completes. fetched: the part answers a request. */
+  add(p: Part, fetched: boolean, now: number): Payload[] {
     if (this.#past.includes(p.group)) {
       this.counts.late++;
       return [];
@@ -172,11 +183,11 @@ export class PartsAssembler {
     this.#charge(f, p.payload.length + PART_COST);
     f.fetched ||= fetched;
     if (p.endOfGroup) {
-      if (f.end > 0 || f.next > id + 1) this.counts.refused++; // the group has gone on behind this end
+      if (f.end > 0 || f.next > id + 1) this.counts.refused++; // the group has objects after this end
       else f.end = id + 1;
     }
     if (p.length !== undefined && !this.#begin(f, id, p.payload.length, p.length)) this.counts.refused++;
-    const whole = this.#collect(f, id);
+    const payloads = this.#collect(f, id);
     if (f.end > 0 && f.next >= f.end && f.holes.length === 0 && ready(f)) {
       this.#count(f);
       this.#forget(f);
@@ -184,10 +195,10 @@ export class PartsAssembler {
       this.#abandon(f);
     }
     while (this.bytes > this.#room && this.#frames.length > 0) this.#abandon(this.#frames[0]!);
-    return whole;
+    return payloads;
   }
 
-  /** The objects of a group up to last are on their way, fetched: they are not asked for. */
+  /** Objects up to `last` of a group are being fetched already: do not request them. */
   expect(group: bigint, last: bigint, now: number): void {
     if (last >= BigInt(MAX_OBJECTS) || this.#frame(group) || this.#past.includes(group)) return;
     const f = this.#open(group, now);
@@ -196,19 +207,19 @@ export class PartsAssembler {
   }
 
   /**
-   * Gives up the groups whose time is over and returns what is to be asked for now, at most limit requests. Each part
-   * is asked for once, and only if an answer can come in time.
+   * Abandons groups past their timeout and returns up to `limit` requests to send now. Each part is
+   * requested at most once, and only if an answer can arrive in time.
    */
   due(now: number, rtt: number, limit: number): PartsRequest[] {
     const list: PartsRequest[] = [];
     while (this.#frames.length > 0 && now - this.#frames[0]!.began >= this.#timeout) this.#abandon(this.#frames[0]!);
     for (const f of [...this.#frames]) {
       if (now + rtt - f.began >= this.#timeout) continue;
-      const still = now - f.newest >= patience(rtt);
+      const still = now - f.newest >= quietTime(rtt);
       const overtaken = this.#begun > f.newest;
       if (still && (overtaken || now >= endDue(f, rtt))) expectUpTo(f, expected(f));
       if (still && overtaken && f.holes.length === 0 && ready(f)) {
-        this.#abandon(f); // whole, but for the word that nothing follows
+        this.#abandon(f); // complete, but its end was not signalled
         continue;
       }
       if (list.length < limit) this.#ask(f, still || overtaken, limit, list);
@@ -216,20 +227,22 @@ export class PartsAssembler {
     return list;
   }
 
-  /** When to call due, if no part comes before; undefined while there is nothing to wait for. */
+  /**
+   * Time of the next call to `due` unless a part arrives before; undefined if nothing is pending.
+   */
   next(rtt: number): number | undefined {
     let at: number | undefined;
     for (const f of this.#frames) {
       const deadline = f.began + this.#timeout;
       at ??= deadline;
-      const due = f.holes.length === 0 ? endDue(f, rtt) : f.newest + patience(rtt);
+      const due = f.holes.length === 0 ? endDue(f, rtt) : f.newest + quietTime(rtt);
       const incomplete = expected(f) > f.next || f.holes.some((h) => !h.asked);
       if (incomplete && due < at && due + rtt < deadline) at = due;
     }
     return at;
   }
 
-  /** Gives up what is held. */
+  /** Abandons all groups. */
   close(): void {
     while (this.#frames.length > 0) this.#abandon(this.#frames[0]!);
   }
@@ -253,7 +266,7 @@ export class PartsAssembler {
     this.bytes += bytes;
   }
 
-  /** Notes that a part begins a payload; false if that cannot be. */
+  /** Registers a part as the first of a payload; false if that contradicts other parts. */
   #begin(f: Frame, id: number, size: number, announced: bigint): boolean {
     if (announced > BigInt(this.maxPayload)) return false;
     const length = Number(announced);
@@ -262,15 +275,15 @@ export class PartsAssembler {
     if (last >= MAX_OBJECTS || (f.end > 0 && last >= f.end)) return false;
     let i = f.starts.findIndex((s) => s.first >= id);
     if (i < 0) i = f.starts.length;
-    // Inside another payload, or around one.
+    // The range overlaps another payload's.
     if ((i > 0 && f.starts[i - 1]!.last >= id) || (i < f.starts.length && f.starts[i]!.first <= last)) return false;
     f.starts.splice(i, 0, { first: id, last, length, size, done: false });
     return true;
   }
 
-  /** Takes the payload that the part id made whole, if it did. */
-  #collect(f: Frame, id: number): Whole[] {
-    const whole: Whole[] = [];
+  /** Returns the payload that part `id` completes, if any. */
+  #collect(f: Frame, id: number): Payload[] {
+    const payloads: Payload[] = [];
     for (const s of f.starts) {
       if (s.done || id < s.first || id > s.last || missing(f, s.first, s.last)) continue;
       s.done = true;
@@ -287,10 +300,10 @@ export class PartsAssembler {
         f.parts.delete(i);
         this.#charge(f, -(p.length + PART_COST));
       }
-      if (ok && at === s.length) whole.push({ group: f.group, object: s.first, payload });
+      if (ok && at === s.length) payloads.push({ group: f.group, object: s.first, payload });
       else this.counts.refused += s.last - s.first + 1;
     }
-    return whole;
+    return payloads;
   }
 
   #count(f: Frame): void {
@@ -299,7 +312,7 @@ export class PartsAssembler {
   }
 
   #abandon(f: Frame): void {
-    if (!f.seen) return this.#forget(f); // it was expected, and did not come
+    if (!f.seen) return this.#forget(f); // expected, but nothing arrived
     const n = lost(f);
     if (n === 0 && ready(f)) {
       this.#count(f);
@@ -318,8 +331,9 @@ export class PartsAssembler {
   }
 
   /**
-   * Appends the requests for what a group lacks. over: what has not come will not. The last request that limit allows takes all
-   * of it: what is left would wait for an answer, and at a relay that bounds requests for longer than the group has.
+   * Appends requests for a group's missing parts. over: whatever has not arrived by now is lost.
+   * The last request within the limit covers all remaining gaps: otherwise they would wait for an
+   * answer, possibly longer than the group lives.
    */
   #ask(f: Frame, over: boolean, limit: number, list: PartsRequest[]): void {
     let open: PartsRequest | undefined;
@@ -342,15 +356,15 @@ export class PartsAssembler {
   }
 }
 
-/** How long nothing of a group has come before what it lacks is asked for. */
-const patience = (rtt: number): number => Math.max(QUIET, rtt / 4);
+/** Silence in a group after which its missing parts are requested. */
+const quietTime = (rtt: number): number => Math.max(QUIET, rtt / 4);
 
-/** When a group's missing end is asked for though no other group has begun. */
+/** Time at which a group's missing end is requested even if no later group has begun. */
 function endDue(f: Frame, rtt: number): number {
-  return f.newest + (expected(f) > f.next + NEARBY ? LONGER : 1) * patience(rtt);
+  return f.newest + (expected(f) > f.next + NEARBY ? LONGER : 1) * quietTime(rtt);
 }
 
-/** Notes that an object came; false if it was there. */
+/** Removes an ID from the gaps; false for a duplicate. */
 function fill(f: Frame, id: number): boolean {
   if (id >= f.next) {
     expectUpTo(f, id);
@@ -367,35 +381,35 @@ function fill(f: Frame, id: number): boolean {
   return true;
 }
 
-/** Makes a hole of the IDs from next to one below end. */
+/** Adds a gap from `next` up to `end`, exclusive. */
 function expectUpTo(f: Frame, end: number): void {
   if (end <= f.next) return;
   f.holes.push({ first: f.next, last: end - 1, asked: false });
   f.next = end;
 }
 
-/** Whether any of the IDs from first to last has not come. */
+/** True if any ID from first to last is missing. */
 function missing(f: Frame, first: number, last: number): boolean {
   return last >= f.next || f.holes.some((h) => h.first <= last && h.last >= first);
 }
 
-/** Whether each payload whose beginning is known is whole, and there is one. */
+/** True if at least one payload is known and all known ones are complete. */
 const ready = (f: Frame): boolean => f.starts.length > 0 && f.starts.every((s) => s.done);
 
-/** One above the last ID that is known to exist. */
+/** One above the highest ID that must exist. */
 const expected = (f: Frame): number => Math.max(f.end, (f.starts.at(-1)?.last ?? -1) + 1);
 
-/** The parts that have not come, as far as is known. */
+/** Number of parts known to be missing. */
 function lost(f: Frame): number {
   return f.holes.reduce((n, h) => n + h.last - h.first + 1, 0) + Math.max(0, expected(f) - f.next);
 }
 
-/** Fetches under way at a time. */
+/** Maximum number of concurrent fetches. */
 const MAX_FETCHES = 8;
-/** How late the timer may be before the worker is taken to have been busy, and what it then waits, ms. */
+/** Minimum timer delay, ms. A timer late by five times this means that the worker was busy. */
 const MOMENT = 2;
 
-/** Puts the payloads of one track together and has what is missing fetched. */
+/** Reassembles a track's payloads and fetches missing parts. */
 export class PartsReceiver {
   readonly assembler: PartsAssembler;
   #fetching = 0;
@@ -403,12 +417,12 @@ export class PartsReceiver {
   #due = 0;
   #closed = false;
 
-  /** fetch settles when the answer to a request is over; what it brings goes to add. */
+  /** fetch: resolves when the request is finished; the fetched parts are passed to `add`. */
   constructor(
     maxPayload: number,
     timeout: number,
     private readonly rtt: () => number,
-    private readonly take: (whole: Whole) => void,
+    private readonly take: (payload: Payload) => void,
     private readonly fetch: (r: PartsRequest) => Promise<void>,
     private readonly now: () => number,
   ) {
@@ -417,7 +431,7 @@ export class PartsReceiver {
 
   add(p: Part, fetched: boolean): void {
     if (this.#closed) return;
-    for (const whole of this.assembler.add(p, fetched, this.now())) this.take(whole);
+    for (const payload of this.assembler.add(p, fetched, this.now())) this.take(payload);
     this.#ask();
   }
 
@@ -431,7 +445,7 @@ export class PartsReceiver {
         this.#fetching--;
         this.#ask();
       };
-      this.fetch(r).then(over, over); // what the relay does not have is lost
+      this.fetch(r).then(over, over); // parts the relay does not have are lost
     }
     const at = this.assembler.next(rtt);
     clearTimeout(this.#timer);
@@ -441,7 +455,7 @@ export class PartsReceiver {
   #wake(now: number, wait: number): void {
     this.#due = now + wait;
     this.#timer = setTimeout(() => {
-      // Where the timer is late, what seems not to have come may be waiting here: it gets a moment more.
+      // After a busy period the missing parts may be waiting in the event queue: read that first.
       const late = this.now();
       if (!this.#closed && late - this.#due > 5 * MOMENT) this.#wake(late, MOMENT);
       else this.#ask();

@@ -1,17 +1,19 @@
-/** Chooses among a camera's qualities by the share of frames that are not drawn. Times are milliseconds. */
+/**
+ * Chooses a camera's quality by the share of frames that are not drawn. Times are milliseconds.
+ */
 
-/** Observation time before a change, and the least number of frames in it. */
+/** Minimum observation before a change: time and frames. */
 const WATCH = 4000;
 const ENOUGH = 20;
-/** Shares of frames: not drawn because decoding or drawing was busy, and lost on the way. */
+/** Shares of frames: not drawn because decoding or drawing was busy, and lost in transit. */
 const MANY_UNDRAWN = 0.6;
 const MANY_LOST = 0.2;
 const FEW = 0.05;
-/** Time without trouble before the next better quality is tried; doubled after each failed try. */
-const PATIENCE = 15_000;
-const MOST_PATIENCE = 240_000;
+/** Time without trouble before trying the next better quality; doubles with every failed try. */
+const RETRY_AFTER = 15_000;
+const MAX_RETRY_AFTER = 240_000;
 
-/** Frames since the start. */
+/** Frame counts since the start. */
 export interface Counts {
   /** Received or declined. */
   readonly frames: number;
@@ -24,17 +26,17 @@ export class QualityChooser {
   /** 0 is the best quality. */
   level = 0;
   #since: { readonly at: number; readonly counts: Counts } | undefined;
-  #well: number | undefined; // since when
+  #goodSince: number | undefined; // start of the current period without trouble
   #raised = -Infinity;
-  #patience = PATIENCE;
+  #retryAfter = RETRY_AFTER;
 
-  /** Forgets the counts so far. */
+  /** Discards the counts so far. */
   restart(): void {
     this.#since = undefined;
-    this.#well = undefined;
+    this.#goodSince = undefined;
   }
 
-  /** Takes the counts at a time and returns the level to use, at most `worst`. */
+  /** Adds the counts at a time and returns the level to use, at most `worst`. */
   update(now: number, counts: Counts, worst: number): number {
     this.level = Math.min(this.level, worst);
     const since = (this.#since ??= { at: now, counts: { ...counts } });
@@ -45,19 +47,19 @@ export class QualityChooser {
     const missing = lost / (frames + lost);
     this.#since = { at: now, counts: { ...counts } };
     if (undrawn > MANY_UNDRAWN || missing > MANY_LOST) {
-      this.#well = undefined;
+      this.#goodSince = undefined;
       if (this.level < worst) {
-        if (now - this.#raised < 2 * PATIENCE) this.#patience = Math.min(2 * this.#patience, MOST_PATIENCE);
+        if (now - this.#raised < 2 * RETRY_AFTER) this.#retryAfter = Math.min(2 * this.#retryAfter, MAX_RETRY_AFTER);
         this.level++;
       }
     } else if (undrawn > FEW || missing > FEW) {
-      this.#well = undefined;
+      this.#goodSince = undefined;
     } else {
-      this.#well ??= since.at;
-      if (this.level > 0 && now - this.#well >= this.#patience) {
+      this.#goodSince ??= since.at;
+      if (this.level > 0 && now - this.#goodSince >= this.#retryAfter) {
         this.level--;
         this.#raised = now;
-        this.#well = undefined;
+        this.#goodSince = undefined;
       }
     }
     return this.level;

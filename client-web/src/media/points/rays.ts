@@ -1,7 +1,7 @@
 /**
- * The ray of every pixel of a lens, as internal/camera computes it: Intrinsics.Unproject, whose steps
- * this follows in IEEE 754 binary64, so that the bits are the same. JavaScript never fuses a product
- * with a sum.
+ * Computes the ray of every pixel of a lens, bit by bit like Intrinsics.Unproject in
+ * internal/camera: the same operations in IEEE 754 binary64. JavaScript never fuses multiply and
+ * add.
  */
 
 /** A lens at one image size: Brown–Conrady with six radial and two tangential coefficients. */
@@ -14,7 +14,7 @@ export interface Intrinsics {
   readonly cy: number;
   readonly k: readonly number[];
   readonly p: readonly number[];
-  /** Largest normalised radius at which the model holds; 0 or absent = no limit. */
+  /** Maximum normalised radius at which the model is valid; 0 or absent = unlimited. */
   readonly maxRadius?: number;
 }
 
@@ -22,7 +22,9 @@ const PASSES = 20;
 const STOP = 1e-22;
 const ACCEPTED = 1e-6;
 
-/** X and Y of each pixel's ray at z = 1, interleaved, row-major; NaN and 0 where a pixel has none. */
+/**
+ * X and Y of every pixel's ray at z = 1, interleaved, row-major; NaN and 0 for pixels without one.
+ */
 export function rayTable(lens: Intrinsics): Float32Array<ArrayBuffer> {
   const { width, height, fx, fy, cx, cy } = lens;
   const [k1, k2, k3, k4, k5, k6] = lens.k as [number, number, number, number, number, number];

@@ -1,23 +1,23 @@
-/** A greater jump of the sequence number means that the publisher restarted. */
+/** A larger jump of the sequence number means that the publisher restarted. */
 const JUMP = 1024;
 
-/** Counts lost and late frames by one camera's sequence numbers. */
+/** Counts one camera's lost and late frames by sequence number. */
 export class Sequence {
   #highest: number | undefined;
   received = 0;
   lost = 0;
   late = 0;
-  /** Missing frames that the relay was asked not to send. */
+  /** Gaps caused by frames that the relay was asked not to send. */
   declined = 0;
 
-  /** The next frame may have any number. */
+  /** Accepts any number for the next frame. */
   restart(): void {
     this.#highest = undefined;
   }
 
   /**
-   * Takes a frame's number, a u32 that wraps. loops: one that goes back begins anew, and is not late. declined: how
-   * many before it need not have been sent.
+   * Adds a frame's number, a u32 that wraps. loops: a lower number starts a new round and is not
+   * late. declined: number of preceding frames that the relay may have left out.
    */
   add(n: number, loops = false, declined = 0): void {
     this.received++;
@@ -32,7 +32,7 @@ export class Sequence {
       this.lost += d - 1 - unsent;
     } else if (d <= 0 && d > -JUMP / 8) {
       this.late++;
-      if (d < 0 && this.lost > 0) this.lost--; // it was counted when a later frame overtook it
+      if (d < 0 && this.lost > 0) this.lost--; // counted as lost when a later frame arrived first
       return;
     }
     this.#highest = n;

@@ -10,17 +10,17 @@ const sorted = new Float32Array(SAMPLES);
 
 export interface Subject {
   /**
-   * The mean of the nearer half of a frame's points, in the camera's coordinates, mm: a camera looks
-   * at its subject, and behind it is the room.
+   * The mean of the nearer half of a frame's points in camera coordinates, mm: cameras point at the
+   * subject, and the room lies behind it.
    */
   readonly middle: readonly [number, number, number];
-  /** The studio's y, mm, below which nearly nothing is. */
+  /** Studio height (y) of the floor, mm: only a few outliers lie below. */
   readonly floor: number;
-  /** Where the camera stood in the studio for that floor. */
+  /** The camera's pose for which `floor` was computed. */
   readonly pose: Transform;
 }
 
-/** Where a frame's subject is; undefined without points. */
+/** Locates a frame's subject; undefined without points. */
 export function subject(f: Frame, rays: Float32Array | undefined, pose: Transform): Subject | undefined {
   const { points, words, form } = f;
   const size = wordsPerPoint[form];
@@ -59,7 +59,8 @@ export function subject(f: Frame, rays: Float32Array | undefined, pose: Transfor
   const r = pose.r;
   for (let k = 0; k < n; k++) order[k] = r[3]! * xs[k]! + r[4]! * ys[k]! + r[5]! * zs[k]! + pose.t[1]!;
   order.sort();
-  // A camera's own y axis points down, so where it points down in the studio too, down is up.
+  // Camera y points down. If it also points down in the studio, the floor is at the low end,
+  // otherwise at the high end.
   const floor = r[4]! < 0 ? order[Math.floor(0.03 * n)]! : order[Math.floor(0.97 * n)]!;
   return { middle: [x / m, y / m, z / m], floor, pose };
 }

@@ -1,10 +1,10 @@
-/** What a catalog says of point clouds: tracks of our packaging "hcpf", and the track of the cameras' poses. */
+/** The catalog's point-cloud tracks (packaging "hcpf") and the pose track. */
 import { initData, type Catalog, type Timeline, type Track } from "../session/catalog.ts";
 import { array, CatalogError, integer, number, numbers, object, parse } from "../session/json.ts";
 import { formOf, isLayout, layouts, type Layout } from "./layout.ts";
 import type { Intrinsics } from "./rays.ts";
 
-/** A rigid motion p' = R·p + T: r row-major, t in millimetres. */
+/** A rigid transform p' = R·p + T: r is row-major, t in millimetres. */
 export interface Transform {
   readonly r: readonly number[];
   readonly t: readonly number[];
@@ -13,7 +13,7 @@ export interface Transform {
 /** One camera's point-cloud track. */
 export interface CameraTrack {
   readonly track: string;
-  /** Number in the session, the frame header's camera. */
+  /** Camera number in the session, as in the frame header. */
   readonly camera: number;
   readonly name: string;
   readonly quality: string;
@@ -22,24 +22,24 @@ export interface CameraTrack {
   readonly maxPoints: number;
   /** Milliseconds; 0 = none. */
   readonly deliveryTimeout: number;
-  /** Whether frames come in datagrams, and not on streams. */
+  /** True if frames are sent in datagrams, false if on streams. */
   readonly datagrams: boolean;
   readonly framerate: number;
-  /** The lens of the frame's pixel grid. */
+  /** Intrinsics of the frame's pixel grid. */
   readonly grid: Intrinsics;
   /** From the grid's camera coordinates to the studio's. */
   readonly pose: Transform;
-  /** Bits a second at most, 0 = unknown. */
+  /** Maximum, bits per second; 0 = unknown. */
   readonly bitrate: number;
-  /** Length of a track that is not live, ms; 0 = live, or unknown. */
+  /** Duration of a recorded track, ms; 0 = live or unknown. */
   readonly duration: number;
-  /** Media time of the track's groups, where that is a straight line. */
+  /** Media time of the track's groups, if linear. */
   readonly timeline: Timeline | undefined;
 }
 
-/** A catalog's point clouds. */
+/** The point clouds in a catalog. */
 export interface Cameras {
-  /** Each camera's tracks, the best first, by the camera's number. */
+  /** Each camera's tracks, best first, ordered by camera number. */
   readonly qualities: readonly (readonly CameraTrack[])[];
   readonly hasPoses: boolean;
 }
@@ -48,21 +48,21 @@ const PACKAGING = "hcpf";
 const MAX_POINTS = 4096 * 3072;
 const MAX_SIDE = 65535;
 const MAX_GRID = 4096;
-/** Of clouds that no one lens took: the lens tells how large a point is drawn. */
+/** For clouds without a single lens: determines the size of drawn points. */
 const NOMINAL: Intrinsics = { width: 1, height: 1, fx: 500, fy: 500, cx: 0, cy: 0, k: [0, 0, 0, 0, 0, 0], p: [0, 0] };
 const IDENTITY: Transform = { r: [1, 0, 0, 0, 1, 0, 0, 0, 1], t: [0, 0, 0] };
-/** Most cameras a viewer shows. */
+/** Maximum number of cameras. */
 const MAX_CAMERAS = 64;
 export const POSE_TRACK = "pose";
 const POSE_EVENT = "dev.holocast.pose/v1";
 
-/** Reads what a catalog has of point clouds. Throws a CatalogError. */
+/** Reads a catalog's point-cloud tracks. Throws a CatalogError. */
 export function readCameras(catalog: Catalog): Cameras {
   const byCamera = new Map<number, CameraTrack[]>();
   let hasPoses = false;
   for (const t of catalog.tracks) {
     if ((t.packaging === PACKAGING) !== (t.fields["hcpf"] != null)) throw new CatalogError(`${t.path}.hcpf`, `missing or not allowed, packaging is “${t.packaging}”`);
-    // Only the session's own tracks: a catalog that points elsewhere is not followed.
+    // Ignore tracks of other namespaces.
     if (t.namespace !== "") continue;
     if (t.eventType === POSE_EVENT && t.name === POSE_TRACK) hasPoses = true;
     if (t.packaging !== PACKAGING) continue;
@@ -141,7 +141,7 @@ function transform(v: unknown, path: string): Transform {
   return { r, t };
 }
 
-/** Whether two tracks are the same but for where the camera stands. */
+/** True if two tracks differ in their pose at most. */
 export function sameTrack(a: CameraTrack, b: CameraTrack): boolean {
   return JSON.stringify({ ...a, pose: undefined }) === JSON.stringify({ ...b, pose: undefined });
 }
@@ -150,7 +150,7 @@ export function samePose(a: Transform, b: Transform): boolean {
   return JSON.stringify([a.r, a.t]) === JSON.stringify([b.r, b.t]);
 }
 
-/** A record of the pose track: a camera has moved. */
+/** A record of the pose track: a camera was moved. */
 export interface PoseEvent {
   readonly camera: number;
   readonly pose: Transform;

@@ -1,11 +1,14 @@
-/** Zstandard (RFC 8878) in wasm, that of zstddec (kernel/zstd.mjs), held to exactly one frame. */
+/**
+ * Zstandard decoder (RFC 8878): the wasm binary of zstddec (kernel/zstd.mjs). Accepts exactly one
+ * frame.
+ */
 import { FrameError } from "./header.ts";
 
 const bad = (detail: string): never => {
   throw new FrameError("zstd", detail);
 };
 
-/** Length in bytes of the zstd frame that b begins with (§3.1.1), found without decoding it. */
+/** Length of the zstd frame at the start of b, bytes (§3.1.1), from its block headers. */
 export function frameLength(b: Uint8Array): number {
   if (b.length < 6 || b[0] !== 0x28 || b[1] !== 0xb5 || b[2] !== 0x2f || b[3] !== 0xfd) bad("no zstd frame");
   const descriptor = b[4]!;
@@ -28,30 +31,36 @@ export function frameLength(b: Uint8Array): number {
   return at;
 }
 
-interface Exports {
+/** The allocator of the decoder's memory. */
+export interface Heap {
   readonly memory: WebAssembly.Memory;
   malloc(size: number): number;
   free(at: number): void;
-  /** Bytes written, or the negative of an error code. */
+}
+
+interface Exports extends Heap {
+  /** Returns the bytes written, or a negative error code. */
   ZSTD_decompress(dst: number, capacity: number, src: number, length: number): number;
 }
 
 /** ZSTD_error_dstSize_tooSmall. */
 const TOO_SMALL = -70;
+/** Readable bytes after the content, for vector loads. */
+const SLACK = 16;
 
-/** A piece of the decoder's memory that is kept from frame to frame. */
-class Room {
+/** A buffer in the decoder's memory, reused between frames. */
+export class HeapBuffer {
   at = 0;
   #size = 0;
 
-  constructor(private readonly wasm: Exports) {}
+  constructor(private readonly heap: Heap) {}
 
-  /** Makes room for n bytes, whatever was there before. */
+  /** Returns the address of at least n bytes, not preserving their contents. */
   reserve(n: number): number {
     if (n <= this.#size) return this.at;
-    if (this.at) this.wasm.free(this.at);
+    if (this.at) this.heap.free(this.at);
     this.#size = 0;
-    this.at = this.wasm.malloc(n);
+    this.at = this.heap.malloc(n);
     if (this.at === 0) throw new FrameError("raw length", `no memory for ${n} bytes`);
     this.#size = n;
     return this.at;
@@ -60,13 +69,17 @@ class Room {
 
 export class Zstd {
   readonly #wasm: Exports;
-  readonly #body: Room;
-  readonly #planes: Room;
+  readonly #body: HeapBuffer;
+  readonly #planes: HeapBuffer;
 
   private constructor(wasm: Exports) {
     this.#wasm = wasm;
-    this.#body = new Room(wasm);
-    this.#planes = new Room(wasm);
+    this.#body = new HeapBuffer(wasm);
+    this.#planes = new HeapBuffer(wasm);
+  }
+
+  get heap(): Heap {
+    return this.#wasm;
   }
 
   /** wasm: zstd.wasm. */
@@ -75,12 +88,15 @@ export class Zstd {
     return new Zstd(instance.exports as unknown as Exports);
   }
 
-  /** Decodes a body that is one zstd frame of exactly `length` bytes of content; valid until the next call. */
+  /**
+   * Decompresses `body`, a single zstd frame with exactly `length` bytes of content. The result is
+   * valid until the next call.
+   */
   decode(body: Uint8Array, length: number): Uint8Array {
     const n = frameLength(body);
     if (n !== body.length) bad(`${body.length - n} bytes after the frame`);
     const src = this.#body.reserve(body.length);
-    const dst = this.#planes.reserve(length + 1);
+    const dst = this.#planes.reserve(length + SLACK);
     new Uint8Array(this.#wasm.memory.buffer, src, body.length).set(body);
     const got = this.#wasm.ZSTD_decompress(dst, length, src, body.length) | 0;
     if (got < 0 && got !== TOO_SMALL) bad(`damaged (error ${-got})`);

@@ -1,6 +1,7 @@
 /**
- * A session's catalog: the MSF document (draft-ietf-moq-msf) that lists its tracks, as internal/catalog writes
- * it. Unknown fields are ignored (MSF §5), known ones checked. internal/catalog/testdata/vectors.json tests both.
+ * A session's catalog: the MSF document (draft-ietf-moq-msf) that lists its tracks, as written by
+ * internal/catalog. Unknown fields are ignored (MSF §5), known ones checked. Both implementations
+ * share internal/catalog/testdata/vectors.json.
  */
 import { array, CatalogError, flag, integer, number, object, parse, parseObject, text, type Json } from "./json.ts";
 
@@ -8,10 +9,10 @@ export { CatalogError } from "./json.ts";
 
 /** One track (MSF §5.2). */
 export interface Track {
-  /** Where in the document it is. */
+  /** JSON path in the document, for errors. */
   readonly path: string;
   readonly name: string;
-  /** "" inherits the catalog's. */
+  /** "" = the catalog's namespace. */
   readonly namespace: string;
   readonly packaging: string;
   readonly eventType: string;
@@ -19,22 +20,25 @@ export interface Track {
   readonly isLive: boolean;
   readonly initRef: string;
   readonly codec: string;
-  /** Pixels; 0 = unknown, as everywhere below. */
+  /** Pixels; 0 = unknown, here and in the fields below. */
   readonly width: number;
   readonly height: number;
   readonly framerate: number;
-  /** Bits a second at most. */
+  /** Maximum, bits per second. */
   readonly bitrate: number;
   readonly samplerate: number;
   readonly channelConfig: string;
-  /** Length of a track that is not live, ms; 0 = live, or unknown. */
+  /** Duration of a recorded track, ms; 0 = live or unknown. */
   readonly duration: number;
   readonly timeline: Timeline | undefined;
-  /** All its fields, those of a packaging's own included. */
+  /** All fields, including those specific to the packaging. */
   readonly fields: Json;
 }
 
-/** Media time of a track's groups (MSF §7.4.1), ms: group `group` is at `media`, each `groupStep` groups `mediaStep` later. */
+/**
+ * Maps groups to media time (MSF §7.4.1), ms: `group` is at `media`; every `groupStep` groups add
+ * `mediaStep`.
+ */
 export interface Timeline {
   readonly media: number;
   readonly mediaStep: number;
@@ -45,32 +49,32 @@ export interface Timeline {
 }
 
 export interface InitData {
-  /** Where in the document it is. */
+  /** JSON path in the document, for errors. */
   readonly path: string;
-  /** In base64; undefined where it is not inline. */
+  /** Base64; undefined unless inline. */
   readonly data: string | undefined;
 }
 
 export interface Catalog {
   readonly tracks: readonly Track[];
-  /** Initialization data (MSF §5.1.7) by id. */
+  /** Initialization data (MSF §5.1.7), by ID. */
   readonly inits: ReadonlyMap<string, InitData>;
-  /** The broadcast has ended. */
+  /** True once the broadcast has ended. */
   readonly complete: boolean;
 }
 
-/** Type of the property that says how a catalog's objects are compressed (MSF §12.1). */
+/** Property type for the compression of a catalog object (MSF §12.1). */
 export const COMPRESSION_PROPERTY = 0x78;
-/** Bytes of one catalog object at most, after decompression. */
+/** Maximum size of a catalog object after decompression, bytes. */
 export const MAX_CATALOG = 1 << 20;
 const MAX_TRACKS = 4096;
 const MAX_INITS = 1024;
 const MAX_OPERATIONS = 4096;
-/** Bytes of a full track name at most (MOQT §2.4.1). */
+/** Maximum length of a full track name, bytes (MOQT §2.4.1). */
 const MAX_NAME = 4096;
 const EVENTS = "eventtimeline";
 
-/** Undoes the compression that an MSF_COMPRESSION property announces: 0 none, 1 gzip. */
+/** Decompresses a payload according to its MSF_COMPRESSION property: 0 = none, 1 = gzip. */
 export async function decompress(payload: Uint8Array<ArrayBuffer>, compression: number): Promise<Uint8Array> {
   if (compression === 0) return payload;
   if (compression !== 1) throw new CatalogError("$", `MSF_COMPRESSION ${compression} is not supported`);
@@ -92,12 +96,14 @@ export async function decompress(payload: Uint8Array<ArrayBuffer>, compression: 
   return new Uint8Array(await new Blob(parts).arrayBuffer());
 }
 
-/** Reads an independent catalog (MSF §5.1). */
+/** Parses an independent catalog (MSF §5.1). */
 export function parseCatalog(payload: Uint8Array): Catalog {
   return readCatalog(parseObject(payload, MAX_CATALOG));
 }
 
-/** Applies a delta update (MSF §5.1.6, §5.3) to a document, which stays as it was, and returns the result. */
+/**
+ * Applies a delta update (MSF §5.1.6, §5.3) and returns the new document. Does not modify `doc`.
+ */
 function applyDelta(doc: Json, delta: Json): Json {
   const operations = array(delta["deltaUpdate"] ?? [], "$.deltaUpdate", MAX_OPERATIONS);
   if (operations.length === 0) throw new CatalogError("$.deltaUpdate", "missing or empty");
@@ -118,7 +124,7 @@ function applyDelta(doc: Json, delta: Json): Json {
   return { ...doc, ...ended, generatedAt: delta["generatedAt"], tracks };
 }
 
-/** MSF's text wants an update's target in parentName, its example puts it in name: either is accepted. */
+/** MSF's text puts an update's target in parentName, its example in name. Accept both. */
 function applyTo(tracks: unknown[], op: unknown, track: Json, path: string): unknown[] {
   const { parentName, parentNamespace, ...rest } = track;
   if (op === "add") return [...tracks, track];
@@ -146,21 +152,27 @@ function applyTo(tracks: unknown[], op: unknown, track: Json, path: string): unk
   }
 }
 
-/** How far below the newest a group is that begins anew, and not merely late. */
-const ANEW = 1000n;
-/** Delta updates kept that wait for those before them. */
+/**
+ * A group this far below the newest comes from a restarted publisher; a smaller gap means it is
+ * late.
+ */
+const RESTART_GAP = 1000n;
+/** Maximum number of delta updates held back until earlier ones arrive. */
 const MAX_WAITING = 64;
 
-/** Puts a catalog track's objects together: object 0 of a group is a catalog, those after it change it. */
+/**
+ * Assembles a catalog from its track: object 0 of a group is independent, the following ones are
+ * delta updates.
+ */
 export class CatalogReader {
   #group = -1n;
   #next = 0n;
   #doc: Json | undefined;
   readonly #waiting = new Map<bigint, Uint8Array>();
 
-  /** Takes an object, in whatever order they come; what the catalog is now, undefined where that did not change. */
+  /** Adds an object, in any order. Returns the new catalog; undefined if unchanged. */
   add(group: bigint, id: bigint, payload: Uint8Array): Catalog | undefined {
-    if (group < this.#group && group + ANEW > this.#group) return undefined;
+    if (group < this.#group && group + RESTART_GAP > this.#group) return undefined;
     if (group !== this.#group) {
       this.#group = group;
       this.#next = 0n;
@@ -217,13 +229,13 @@ function readTracks(list: unknown, path: string, inits: ReadonlyMap<string, Init
 type Check = (v: unknown, path: string) => unknown;
 const size: Check = (v, path) => number(v, path, 0, Number.MAX_VALUE);
 const count: Check = (v, path) => integer(v, path, 0, Number.MAX_SAFE_INTEGER);
-const whole: Check = (v, path) => integer(v, path, -Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER);
+const wholeNumber: Check = (v, path) => integer(v, path, -Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER);
 const texts: Check = (v, path) => array(v, path, MAX_TRACKS).forEach((t, i) => text(t, `${path}[${i}]`));
 
-/** What each field of a track that MSF defines and a player of ours may use has to be. */
+/** Type checks for the MSF fields of a track that a player may use. */
 const checks: Readonly<Record<string, Check>> = {
   namespace: text, name: text, packaging: text, eventType: text, isLive: flag, targetLatency: size, buffers: object, role: text,
-  label: text, renderGroup: whole, altGroup: whole, initRef: text, depends: texts, codec: text, mimeType: text, framerate: size,
+  label: text, renderGroup: wholeNumber, altGroup: wholeNumber, initRef: text, depends: texts, codec: text, mimeType: text, framerate: size,
   timescale: size, bitrate: count, avgBitrate: count, maxGopDuration: size, width: count, height: count, samplerate: count,
   channelConfig: text, lang: text, trackDuration: count, template: timeline, connectionUri: text, token: text,
 };
@@ -258,7 +270,7 @@ function readTrack(o: Json, path: string): Track {
   return t;
 }
 
-/** Reads a template of six values; undefined where it does not tell media time by group. */
+/** Parses a template of six values; undefined unless it maps groups to media time. */
 function timeline(v: unknown, path: string): Timeline | undefined {
   const list = array(v, path, 6);
   if (list.length !== 6) throw new CatalogError(path, `${list.length} values, wants 6`);
@@ -273,7 +285,7 @@ function timeline(v: unknown, path: string): Timeline | undefined {
   return t.mediaStep > 0 && t.groupStep > 0 ? t : undefined;
 }
 
-/** JSON that a track's initialization data carries, and where it is. */
+/** Decodes a track's initialization data as JSON; `path` is its place in the document. */
 export function initData(catalog: Catalog, t: Track): { readonly path: string; readonly value: Json } {
   const { path, data } = catalog.inits.get(t.initRef)!;
   if (data === undefined) throw new CatalogError(path, "not inline");

@@ -1,6 +1,7 @@
 /**
- * The relay's clock, which is the session's: a one-way minimum filter over the stamps that the relay
- * sends ten times a second on .relay/clock, as internal/clock does it. Times are milliseconds.
+ * Estimates the relay's clock, which is the session's. Applies a one-way minimum filter to the time
+ * stamps that the relay sends ten times a second on .relay/clock, like internal/clock. Times are in
+ * milliseconds.
  */
 
 export const CLOCK_TRACK = { namespace: [".relay"], name: "clock" } as const;
@@ -8,25 +9,25 @@ export const CLOCK_TRACK = { namespace: [".relay"], name: "clock" } as const;
 const STAMP_SIZE = 16;
 const WINDOW = 10_000;
 const MAX_SAMPLES = 1024;
-/** Greatest drift between two clocks: 50 ppm is a poor quartz. */
+/** Maximum drift between two clocks: a poor quartz drifts by 50 ppm. */
 const MAX_DRIFT = 50e-6;
-/** A stamp further off than this, beyond known queueing, may come from a clock that was set. */
+/** A stamp further off than this plus the known queueing delay suggests that a clock was set. */
 const STEP_MARGIN = 20;
 /**
- * Stamps in a row needed to accept a step. The path cannot make a stamp early; a busy machine can make many late,
- * by more than any network would.
+ * Consecutive stamps needed to accept a step. The network cannot make a stamp early, but a busy
+ * machine may delay many of them by more than any network would.
  */
 const STEP_EARLY = 5;
 const STEP_LATE = 50;
-/** 2200-01-01, µs: later is no clock but damage. */
+/** 2200-01-01, µs. Later stamps are corrupt. */
 const MAX_TIME = 7258118400n * 1000000n;
 
-/** UNIX time in milliseconds on a local clock that is monotonic for the page's lifetime. */
+/** UNIX time in milliseconds, monotonic for the lifetime of the page. */
 export function localTime(): number {
   return performance.timeOrigin + performance.now();
 }
 
-/** The time in a stamp, UNIX ms; undefined where it is none. */
+/** Parses a stamp, UNIX ms; undefined if invalid. */
 export function parseStamp(b: Uint8Array): number | undefined {
   if (b.length < STAMP_SIZE || b[0] !== 1) return undefined;
   const us = new DataView(b.buffer, b.byteOffset, b.length).getBigUint64(8, true);
@@ -35,18 +36,18 @@ export function parseStamp(b: Uint8Array): number | undefined {
 
 interface Sample {
   readonly at: number; // local
-  readonly offset: number; // the stamp's time less `at`: clock offset minus one-way delay
+  readonly offset: number; // the stamp minus `at`: clock offset minus one-way delay
 }
 
 export class ClockEstimator {
   #samples: Sample[] = [];
   #suspects: Sample[] = [];
   #best: Sample | undefined;
-  /** Least round-trip time of the path, as far as is known. */
+  /** Minimum round-trip time of the path observed so far. */
   minRtt = 0;
   smoothedRtt = 0;
 
-  /** Takes a stamp that arrived at the local time `at`. */
+  /** Adds a stamp that arrived at local time `at`. */
   observe(stamp: number, at: number): void {
     const n: Sample = { at, offset: stamp - at };
     if (this.#best && this.#suspect(n, this.#best)) {
@@ -77,12 +78,14 @@ export class ClockEstimator {
     return this.#best !== undefined;
   }
 
-  /** The relay's clock minus the local one. 0 before the first stamp. */
+  /** The relay's clock minus the local one; 0 before the first stamp. */
   get offset(): number {
     return this.#best ? this.#best.offset + this.minRtt / 2 : 0;
   }
 
-  /** Bounds the offset's error at a local time: half the least round trip, and the drift since. */
+  /**
+   * Bound of the offset's error at a local time: half the minimum round trip, plus the drift since.
+   */
   error(at: number): number {
     return this.#best ? this.minRtt / 2 + MAX_DRIFT * Math.abs(at - this.#best.at) : Infinity;
   }

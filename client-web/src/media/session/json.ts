@@ -1,4 +1,4 @@
-/** Readers of JSON documents from outside, whose errors name the path of what is wrong. */
+/** Readers for untrusted JSON documents. Errors name the path of the offending value. */
 
 export class CatalogError extends Error {
   constructor(
@@ -33,13 +33,13 @@ export function flag(v: unknown, path: string): boolean {
   return v;
 }
 
-export function number(v: unknown, path: string, least: number, most: number): number {
-  if (typeof v !== "number" || !(v >= least && v <= most)) throw new CatalogError(path, `not a number in ${least}…${most}`);
+export function number(v: unknown, path: string, min: number, max: number): number {
+  if (typeof v !== "number" || !(v >= min && v <= max)) throw new CatalogError(path, `not a number in ${min}…${max}`);
   return v;
 }
 
-export function integer(v: unknown, path: string, least: number, most: number): number {
-  const n = number(v, path, least, most);
+export function integer(v: unknown, path: string, min: number, max: number): number {
+  const n = number(v, path, min, max);
   if (!Number.isInteger(n)) throw new CatalogError(path, "not a whole number");
   return n;
 }
@@ -50,7 +50,7 @@ export function numbers(v: unknown, path: string, count: number): number[] {
   return list.map((x, i) => number(x, `${path}[${i}]`, -Number.MAX_VALUE, Number.MAX_VALUE));
 }
 
-/** Parses a document of at most `limit` bytes that is an object. */
+/** Parses a document of at most `limit` bytes whose root is an object. */
 export function parseObject(payload: Uint8Array, limit: number): Json {
   if (payload.length > limit) throw new CatalogError("$", `${payload.length} bytes, more than ${limit}`);
   return object(parse(payload, "$"), "$");

@@ -1,32 +1,32 @@
-/** The seam between a session and the media it carries. */
+/** The interface between a session and the media it carries. */
 import type { Session, TrackName, TrackSink } from "../../moqt/index.ts";
 import type { Catalog, Timeline } from "./catalog.ts";
 import type { Part } from "./playback.ts";
 
-/** What a medium sees of its session. */
+/** The session as a medium sees it. */
 export interface Host {
-  /** The session at the relay; undefined while there is none. */
+  /** The open session; undefined while disconnected. */
   readonly session: Session | undefined;
-  /** Whether live tracks are to be received: the page is visible and does not play the recording. */
+  /** True if live tracks should be received: the page is visible and not playing the recording. */
   readonly live: boolean;
-  /** Whether the session is a replay, which may loop. */
+  /** True for a replay, which may loop. */
   readonly loops: boolean;
   /** Smoothed round-trip time, ms. */
   readonly rtt: number;
-  /** The relay's clock minus the local one, ms; 0 as long as that is unknown. */
+  /** The relay's clock minus the local one, ms; 0 if unknown. */
   readonly offset: number;
-  /** Full name of a track of the session. */
+  /** Full name of one of the session's tracks. */
   track(name: string): TrackName;
-  /** Payload has arrived. */
+  /** Reports received payload. */
   received(bytes: number): void;
-  /** A frame was shown; delay in ms. */
+  /** Reports a displayed frame; delay in ms. */
   shown(camera: number, sequence: number, delay: number): void;
-  /** The set of tracks received has changed. */
+  /** Reports that the set of received tracks changed. */
   changed(): void;
 }
 
-/** A recorded track that a medium plays. */
-export interface Reel {
+/** A recorded track that the session plays for a medium. */
+export interface RecordedTrack {
   readonly timeline: Timeline;
   readonly maxObject: number;
   show(objects: Uint8Array<ArrayBuffer>[]): void;
@@ -34,35 +34,44 @@ export interface Reel {
   skip(objects: Uint8Array<ArrayBuffer>[]): void;
 }
 
-/** A recording, to a medium that fetches of it what it chooses. */
-export interface Shelf {
+/** A recording from which a medium fetches selected groups itself. */
+export interface RecordingSource {
   /** ms. */
   readonly duration: number;
-  /** Fetches a track's groups from first to last; rejects with `invalidRange` where the recording ends before. */
+  /**
+   * Fetches groups first to last of a track; rejects with `invalidRange` if the recording ends
+   * before `first`.
+   */
   fetch(track: string, first: bigint, last: bigint, sink: TrackSink, priority: number, signal: AbortSignal): Promise<void>;
 }
 
-/** One kind of media, as the network worker has it. */
+/** One kind of media in the network worker. */
 export interface Medium {
-  /** Whether the catalog has anything of it. */
+  /** True if the catalog lists tracks of this medium. */
   readonly present: boolean;
-  /** UNIX time on the relay's clock at which what is shown was captured, ms; 0 = unknown. */
+  /** Capture time of the current frame, UNIX ms on the relay's clock; 0 = unknown. */
   readonly captured: number;
-  /** Parses its part of a catalog and returns a function that applies it. Throws a CatalogError. */
+  /**
+   * Parses this medium's part of a catalog and returns a function that applies it. Throws a
+   * CatalogError.
+   */
   prepare(catalog: Catalog): () => void;
-  /** Subscribes to what the catalog lists, if the host is live; existing subscriptions stay. */
+  /** Subscribes to the catalog's tracks if the host is live; keeps existing subscriptions. */
   follow(): void;
-  /** Cancels all subscriptions until `follow`. */
+  /** Cancels all subscriptions until `follow` is called. */
   leave(): void;
-  /** The session or its catalog has ended: forgets the catalog. */
+  /** The session or its catalog ended: discards the catalog. */
   clear(): void;
-  /** After a seek: what arrives now does not follow what came before. */
+  /** After a seek: the following frames are not contiguous with the previous ones. */
   jump(): void;
-  /** The recorded counterparts of the tracks received, by track name. */
-  reels(recording: Catalog): ReadonlyMap<string, Reel>;
-  /** What of a recording is not played track by track; undefined where it has none of this medium. */
-  part?(recording: Catalog, shelf: Shelf): Part | undefined;
-  /** Whether nothing has arrived for long enough to say so; local time, ms. */
+  /** The recorded counterparts of the received tracks, by track name. */
+  recordedTracks(recording: Catalog): ReadonlyMap<string, RecordedTrack>;
+  /** The part of a recording that this medium fetches itself; undefined if it has none. */
+  part?(recording: Catalog, source: RecordingSource): Part | undefined;
+  /**
+   * True if nothing has arrived for long enough to call the publisher silent; `now` is local time,
+   * ms.
+   */
   silent(now: number): boolean;
   /** Called every 250 ms. */
   tick(now: number): void;

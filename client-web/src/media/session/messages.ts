@@ -1,42 +1,42 @@
-/** What the page and the network worker say to each other about a session, whatever media it carries. */
+/** Messages about a session between the page and the network worker, independent of the media. */
 
-/** State of the session, as the page reports it. */
+/** State of the session as the page displays it. */
 export type Phase =
   | "connecting"
   | "no-webtransport"
   | "unreachable"
   | "certificate"
   | "refused"
-  | "lost" // the connection broke; it is being tried again
-  | "listing" // no session was named: the list is shown
+  | "lost" // the connection broke; reconnecting
+  | "listing" // no session in the link: the list is shown
   | "waiting" // connected, but nothing is published yet
   | "live"
-  | "silent" // published, but nothing comes
+  | "silent" // published, but no media arrive
   | "ended";
 
-/** What is watched, and how. */
-export interface Watched {
+/** The session to watch, and options from the link. */
+export interface WatchOptions {
   /** The relay's URL. */
   readonly relay: string;
-  /** undefined: list the sessions there are. */
+  /** undefined: list the relay's sessions. */
   readonly session: string | undefined;
-  /** SHA-256 of the relay's certificate in hex, the only one to be trusted then. */
+  /** SHA-256 of the relay's certificate in hex; no other certificate is trusted then. */
   readonly certificate: string | undefined;
-  /** What authorizes the viewer at the relay. */
+  /** Token that authorizes the viewer. */
   readonly token: string | undefined;
   readonly receipts: boolean;
-  /** A quality by name, or "auto". */
+  /** Quality name, or "auto". */
   readonly quality: string;
-  /** Bits a second that tiles of video may take; Infinity: what the network carries. */
+  /** Maximum rate of video tiles, bits per second; Infinity = limited by the network only. */
   readonly rate: number;
 }
 
-/** What the user does with a recording; seek is a position in ms. */
+/** User action on a recording; `seek` is a position in ms. */
 export type PlaybackAction = "play" | "pause" | "live" | { readonly seek: number };
 
 export type ToSession =
   | { readonly type: "playback"; readonly action: PlaybackAction }
-  /** Whether the page is visible. */
+  /** Page visibility. */
   | { readonly type: "seen"; readonly seen: boolean }
   | { readonly type: "stop" };
 
@@ -45,11 +45,11 @@ export interface Traffic {
   readonly type: "traffic";
   /** Bytes of media received since the start. */
   readonly bytes: number;
-  /** Streams that ended before their object, objects refused, datagrams of no track. */
+  /** Streams that ended inside an object, refused objects, datagrams of unknown tracks. */
   readonly cut: number;
   readonly refused: number;
   readonly malformed: number;
-  /** Smoothed round-trip time, ms; as the browser or a request tells. */
+  /** Smoothed round-trip time, ms, from the browser or from request times. */
   readonly rtt: number;
   readonly reconnects: number;
 }
@@ -62,14 +62,16 @@ export interface ClockState {
   readonly error: number;
 }
 
-/** A seekable recording that is being replayed. */
+/** A seekable recording being replayed. */
 export interface PlaybackState {
   readonly type: "playback";
-  /** Length of the recording and position in it, ms; 0 where there is no seekable recording. */
+  /** Duration and current position, ms; 0 without a seekable recording. */
   readonly duration: number;
   readonly position: number;
   readonly playing: boolean;
-  /** Whether the shared replay is shown, not the recording at the viewer's own pace. */
+  /**
+   * True while the shared replay is shown, false while this viewer plays the recording on its own.
+   */
   readonly live: boolean;
   /** Playback waits for data. */
   readonly waiting: boolean;
@@ -79,7 +81,7 @@ export type FromSession =
   | { readonly type: "phase"; readonly phase: Phase; readonly detail: string }
   | { readonly type: "sessions"; readonly sessions: readonly string[] }
   | { readonly type: "relay"; readonly implementation: string }
-  /** Whether the session is a replayed recording, whose capture times are of the past. */
+  /** True for a replayed recording, whose capture times lie in the past. */
   | { readonly type: "replayed"; readonly replayed: boolean }
   | PlaybackState
   | Traffic

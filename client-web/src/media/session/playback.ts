@@ -1,33 +1,36 @@
 /**
- * Plays a recording at the viewer's own pace: frames ahead are fetched a second at a time and shown when they are
- * due (docs/spec/replay.md). Media times are milliseconds.
+ * Plays a recording at the viewer's own pace: fetches one second at a time ahead of the position
+ * and shows frames when due (docs/spec/replay.md). Media times are in milliseconds.
  */
 import type { Timeline } from "./catalog.ts";
 
-/** How much is fetched at a time, at first after a seek and then, and how much is kept ahead. */
+/**
+ * Length of the first fetch after a seek, of later fetches, and how far ahead of the position to
+ * fetch.
+ */
 const FIRST = 250;
 const WINDOW = 1000;
 const AHEAD = 1500;
-/** A seek shows the frame before its place, which may have begun so long ago. */
+/** A seek shows the frame at or before its position, which may start this much earlier. */
 const BEFORE = 100;
 const RETRY = 500;
 
 export type Objects = Uint8Array<ArrayBuffer>[];
 
-/** Where a recording's frames come from, and where they go. */
+/** Source and destination of a recording's frames. */
 export interface PlaybackPorts {
-  /** Fetches a track's groups from first to last; settles when all is there. */
+  /** Fetches groups first to last of a track; resolves when all have arrived. */
   fetch(
     track: string, first: bigint, last: bigint, object: (group: bigint, payload: Uint8Array<ArrayBuffer>) => void, signal: AbortSignal,
   ): Promise<void>;
   show(track: string, frame: Objects): void;
-  /** A frame arrived when a later one was due. */
+  /** A frame arrived after a later one was due. */
   skip(track: string, frame: Objects): void;
   /** Local time, ms. */
   now(): number;
 }
 
-/** The first group at or behind a media time. */
+/** The first group at or after a media time. */
 export function groupAt(t: Timeline, media: number): bigint {
   return BigInt(Math.max(0, Math.ceil(t.group + ((media - t.media) / t.mediaStep) * t.groupStep)));
 }
@@ -36,28 +39,28 @@ export function mediaAt(t: Timeline, group: bigint): number {
   return t.media + ((Number(group) - t.group) / t.groupStep) * t.mediaStep;
 }
 
-/** What is played of a recording: a track, or several that belong together. */
+/** Part of a recording that is played as a unit: one track, or several dependent ones. */
 export interface Part {
-  /** Something was shown since the last seek. */
+  /** True once something was shown after the last seek. */
   readonly primed: boolean;
-  /** Nothing is to come. */
+  /** True at the end of the recording. */
   readonly ended: boolean;
-  /** Everything before this media time is here. */
+  /** Media time up to which everything has arrived. */
   readonly until: number;
   seek(media: number): void;
   stop(): void;
-  /** Fetches what follows a position, where that is not here. */
+  /** Fetches the data after a position unless already fetched. */
   refill(position: number): void;
-  /** Shows what is due; moving: the position goes on. */
+  /** Shows the frames that are due. moving: playback continues from the position. */
   show(position: number, moving: boolean): void;
 }
 
-/** One track's frames ahead. */
-class Reel implements Part {
+/** Frames of one track fetched ahead. */
+class TrackBuffer implements Part {
   readonly frames: { readonly at: number; readonly objects: Objects }[] = [];
-  /** Everything before this media time is here. */
+  /** Media time up to which everything has arrived. */
   until = 0;
-  /** A frame was shown since the last seek. */
+  /** True once a frame was shown after the last seek. */
   primed = false;
   window = FIRST;
   #request: AbortController | undefined;
@@ -120,7 +123,7 @@ class Reel implements Part {
       (e: unknown) => {
         if (this.#request !== request) return;
         this.#request = undefined;
-        // Keep what arrived and request the rest again, except beyond the end.
+        // Keep what arrived; request the rest again unless the recording ends before it.
         finish();
         if (group >= 0n) this.until = mediaAt(this.timeline, group + 1n);
         if ((e as { invalidRange?: boolean } | undefined)?.invalidRange) this.until = this.duration + 1;
@@ -129,7 +132,7 @@ class Reel implements Part {
     );
   }
 
-  /** Shows what is due; after a seek, the frame that is nearest. */
+  /** Shows the frame that is due; after a seek, the nearest one. */
   show(position: number): void {
     let due = 0;
     while (due < this.frames.length && this.frames[due]!.at <= position) due++;
@@ -148,12 +151,12 @@ class Reel implements Part {
 }
 
 export class Playback {
-  readonly #reels: Reel[] = [];
+  readonly #buffers: TrackBuffer[] = [];
   #parts: readonly Part[] = [];
   #position = 0;
-  #at = 0; // local time of the position
+  #at = 0; // local time at which #position was current
   #playing = false;
-  /** What is due has not arrived. */
+  /** True while the frames that are due have not arrived. */
   waiting = false;
 
   constructor(
@@ -161,28 +164,28 @@ export class Playback {
     private readonly ports: PlaybackPorts,
   ) {}
 
-  /** Makes the tracks those with a place in the recording. */
+  /** Sets the recorded tracks to play. */
   setTracks(timelines: ReadonlyMap<string, Timeline>): void {
-    for (const reel of this.#reels.splice(0)) {
-      if (timelines.has(reel.track)) this.#reels.push(reel);
-      else reel.stop();
+    for (const buffer of this.#buffers.splice(0)) {
+      if (timelines.has(buffer.track)) this.#buffers.push(buffer);
+      else buffer.stop();
     }
     for (const [track, timeline] of timelines) {
-      if (this.#reels.some((r) => r.track === track)) continue;
-      const reel = new Reel(track, timeline, this.duration, this.ports);
-      reel.seek(this.#position);
-      this.#reels.push(reel);
+      if (this.#buffers.some((b) => b.track === track)) continue;
+      const buffer = new TrackBuffer(track, timeline, this.duration, this.ports);
+      buffer.seek(this.#position);
+      this.#buffers.push(buffer);
     }
   }
 
-  /** Plays these beside the tracks. */
+  /** Sets the parts to play in addition to the tracks. */
   setParts(parts: readonly Part[]): void {
     this.#parts = parts;
     for (const p of parts) p.seek(this.#position);
   }
 
   get #all(): readonly Part[] {
-    return [...this.#reels, ...this.#parts];
+    return [...this.#buffers, ...this.#parts];
   }
 
   get position(): number {
@@ -214,7 +217,7 @@ export class Playback {
     for (const p of this.#all) p.stop();
   }
 
-  /** Call often: advances, fetches ahead, shows what is due. */
+  /** Advances the position, fetches ahead and shows the frames that are due. Call often. */
   tick(): void {
     const now = this.ports.now();
     const all = this.#all;

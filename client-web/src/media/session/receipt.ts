@@ -1,9 +1,14 @@
-/** A viewer's receipt for a frame shown; the layout is internal/qoe's. */
+/**
+ * Receipts, which report displayed frames to the publisher. The layout is defined in internal/qoe.
+ */
 
-/** Bytes; with the datagram's header 200–240, so that its size tells it from an acknowledgement. */
+/**
+ * Bytes. With the datagram header 200–240, so that a packet's size distinguishes it from an
+ * acknowledgement.
+ */
 export const RECEIPT_SIZE = 200;
 
-/** delay: the frame delay in ms. */
+/** delay: frame delay in ms. */
 export function encodeReceipt(camera: number, sequence: number, delay: number): Uint8Array<ArrayBuffer> {
   const b = new Uint8Array(RECEIPT_SIZE);
   const v = new DataView(b.buffer);

@@ -1,27 +1,30 @@
-/** A replay's recording, which a viewer can pause and seek on its own (docs/spec/replay.md). */
+/**
+ * The recording behind a replay, which each viewer can pause and seek on its own
+ * (docs/spec/replay.md).
+ */
 import { RequestCode, RequestError, type Subscription, type TrackName, type TrackSink } from "../../moqt/index.ts";
 import type { Catalog } from "./catalog.ts";
-import type { Host, Medium, Reel, Shelf } from "./medium.ts";
+import type { Host, Medium, RecordedTrack, RecordingSource } from "./medium.ts";
 import type { PlaybackAction, PlaybackState } from "./messages.ts";
 import { Playback, type PlaybackPorts } from "./playback.ts";
 import { subscribeCatalog } from "./subscribe.ts";
 
-/** Last field of the namespace in which a replay offers its recording. */
+/** Last field of the recording's namespace. */
 const RECORDING = "recording";
-/** How often playback moves on, ms. */
+/** Interval between playback updates, ms. */
 const TICK = 10;
 const FETCH_TIMEOUT = 20_000;
 const RETRY = 1000;
-/** Subscriber priority of what is fetched. */
+/** Subscriber priority of fetches. */
 const PRIORITY = 128;
 
 export class Recording {
   #catalog: Catalog | undefined;
-  /** While the recording is being played. */
+  /** Set while the recording is played. */
   #playback: Playback | undefined;
-  #reels: ReadonlyMap<string, Reel> = new Map();
+  #recordedTracks: ReadonlyMap<string, RecordedTrack> = new Map();
   #ticking: ReturnType<typeof setInterval> | undefined;
-  /** Whether it was playing when the page was seen last. */
+  /** True if playback was running when the page became hidden. */
   #played = false;
 
   constructor(
@@ -30,7 +33,7 @@ export class Recording {
     private readonly tell: (state: PlaybackState) => void,
   ) {}
 
-  /** Whether the recording is being played, instead of the shared replay. */
+  /** True while the recording is played instead of the shared replay. */
   get watched(): boolean {
     return this.#playback !== undefined;
   }
@@ -44,12 +47,12 @@ export class Recording {
     return { namespace: [...namespace, RECORDING], name };
   }
 
-  /** Follows the recording's catalog for as long as the session's is subscribed to. */
+  /** Follows the recording's catalog while the session's catalog is subscribed to. */
   async follow(session: Subscription): Promise<void> {
     while (!session.ended) {
       try {
         const sub = await subscribeCatalog(session.session, this.#track("catalog"), {}, (c) => {
-          // Without a readable catalog the recording is not seekable.
+          // Without a readable catalog the recording cannot be sought.
           if (!(c instanceof Error) && !session.ended) this.offer(c);
         });
         await Promise.race([sub.done, session.done]);
@@ -61,7 +64,7 @@ export class Recording {
     }
   }
 
-  /** The recording's catalog, or undefined once it is gone. */
+  /** Sets the recording's catalog; undefined once it is gone. */
   offer(catalog: Catalog | undefined): void {
     this.#catalog = catalog;
     if (!catalog) this.#watchLive();
@@ -69,24 +72,24 @@ export class Recording {
     this.report();
   }
 
-  /** Length, ms; 0 without a recording, or with one of which no medium can play anything. */
+  /** Duration, ms; 0 without a recording that any medium can play. */
   get #duration(): number {
     const catalog = this.#catalog;
-    if (!catalog || this.media.every((m) => m.reels(catalog).size === 0 && !m.part?.(catalog, this.#shelf(0)))) return 0;
+    if (!catalog || this.media.every((m) => m.recordedTracks(catalog).size === 0 && !m.part?.(catalog, this.#source(0)))) return 0;
     return Math.max(0, ...catalog.tracks.map((t) => (t.timeline ? t.duration : 0)));
   }
 
-  /** The media switched tracks: what was fetched ahead is of no use. */
+  /** The media switched tracks: discards what was fetched ahead. */
   tracksChanged(): void {
     if (!this.#playback || !this.#catalog) return;
-    const before = new Set(this.#reels.keys());
+    const before = new Set(this.#recordedTracks.keys());
     this.#rewind();
-    if ([...this.#reels.keys()].some((name) => !before.has(name))) this.#playback.seek(this.#playback.position);
+    if ([...this.#recordedTracks.keys()].some((name) => !before.has(name))) this.#playback.seek(this.#playback.position);
   }
 
   #rewind(): void {
-    this.#reels = new Map(this.media.flatMap((m) => [...m.reels(this.#catalog!)]));
-    this.#playback!.setTracks(new Map([...this.#reels].map(([name, reel]) => [name, reel.timeline])));
+    this.#recordedTracks = new Map(this.media.flatMap((m) => [...m.recordedTracks(this.#catalog!)]));
+    this.#playback!.setTracks(new Map([...this.#recordedTracks].map(([name, track]) => [name, track.timeline])));
   }
 
   control(action: PlaybackAction): void {
@@ -94,17 +97,17 @@ export class Recording {
     if (action === "live") {
       this.#watchLive();
     } else {
-      const place = typeof action === "object" ? action.seek : this.#place();
+      const position = typeof action === "object" ? action.seek : this.#position();
       if (!this.#playback) {
-        // Playing continues: a seek plays on, only pause stops.
-        this.#watch(place);
+        // A seek continues playback; only pause stops it.
+        this.#watch(position);
         if (action !== "pause") this.#playback!.play();
       } else if (action === "play") {
         this.#playback.play();
       } else if (action === "pause") {
         this.#playback.pause();
       } else {
-        this.#playback.seek(place);
+        this.#playback.seek(position);
         for (const m of this.media) m.jump();
       }
     }
@@ -125,7 +128,7 @@ export class Recording {
   }
 
   /** Position in the recording, ms. */
-  #place(): number {
+  #position(): number {
     if (this.#playback) return this.#playback.position;
     const origin = this.#catalog?.tracks.find((t) => t.timeline)?.timeline;
     const captured = Math.max(0, ...this.media.map((m) => m.captured));
@@ -134,33 +137,33 @@ export class Recording {
   }
 
   /** Switches from the shared replay to the recording. */
-  #watch(place: number): void {
+  #watch(position: number): void {
     const ports: PlaybackPorts = {
       now: () => performance.now(),
-      skip: (name, objects) => this.#reels.get(name)?.skip(objects),
-      show: (name, objects) => this.#reels.get(name)?.show(objects),
+      skip: (name, objects) => this.#recordedTracks.get(name)?.skip(objects),
+      show: (name, objects) => this.#recordedTracks.get(name)?.show(objects),
       fetch: (name, first, last, object, signal) => this.#fetch(name, first, last, object, signal),
     };
     for (const m of this.media) m.leave();
     this.#playback = new Playback(this.#duration, ports);
-    this.#playback.seek(place);
+    this.#playback.seek(position);
     this.#rewind();
-    const shelf = this.#shelf(this.#duration);
-    this.#playback.setParts(this.media.flatMap((m) => m.part?.(this.#catalog!, shelf) ?? []));
+    const source = this.#source(this.#duration);
+    this.#playback.setParts(this.media.flatMap((m) => m.part?.(this.#catalog!, source) ?? []));
     this.#ticking = setInterval(() => this.#playback?.tick(), TICK);
   }
 
-  #shelf(duration: number): Shelf {
+  #source(duration: number): RecordingSource {
     return { duration, fetch: (name, first, last, sink, priority, signal) => this.#request(name, first, last, sink, priority, signal) };
   }
 
   async #fetch(
     name: string, first: bigint, last: bigint, object: (group: bigint, payload: Uint8Array<ArrayBuffer>) => void, signal: AbortSignal,
   ): Promise<void> {
-    const reel = this.#reels.get(name);
-    if (!reel) throw new Error("not played");
+    const track = this.#recordedTracks.get(name);
+    if (!track) throw new Error("not played");
     const sink: TrackSink = {
-      maxObject: reel.maxObject,
+      maxObject: track.maxObject,
       object: (o) => {
         if (o.status === "normal" && o.payload.length > 0) object(o.group, o.payload);
       },
@@ -193,7 +196,7 @@ export class Recording {
   report(): void {
     const p = this.#playback;
     this.tell({
-      type: "playback", duration: this.#duration, position: this.#place(), playing: p?.playing ?? true, live: !p, waiting: p?.waiting ?? false,
+      type: "playback", duration: this.#duration, position: this.#position(), playing: p?.playing ?? true, live: !p, waiting: p?.waiting ?? false,
     });
   }
 }

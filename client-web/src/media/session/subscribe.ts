@@ -1,10 +1,10 @@
 import type { ReceivedObject, Session, Subscription, TrackName } from "../../moqt/index.ts";
 import { CatalogReader, COMPRESSION_PROPERTY, decompress, MAX_CATALOG, type Catalog } from "./catalog.ts";
 
-/** Subscriber priority (§7) of what describes media, which goes before it. */
+/** Subscriber priority (§7) of catalogs and other metadata, ahead of the media. */
 export const DOCUMENT_PRIORITY = 16;
 
-/** Follows a catalog: hands on each state of it, and why one could not be read. */
+/** Follows a catalog: reports each new version, and errors in unreadable ones. */
 export async function subscribeCatalog(
   session: Session, track: TrackName, o: { readonly rendezvousTimeout?: number }, use: (catalog: Catalog | Error) => void,
 ): Promise<Subscription> {

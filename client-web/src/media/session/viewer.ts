@@ -1,4 +1,7 @@
-/** A viewer's side of a session: connection, clock, catalog and recording. Receiving media is left to the media. */
+/**
+ * A viewer's side of a session: connection, clock, catalog and recording. Each medium receives its
+ * own tracks.
+ */
 import {
   ConnectError, DoneCode, DoneError, keep, RequestCode, RequestError, SessionCode, SessionError,
   type DatagramTrack, type Session, type Subscription, type TrackName, type TrackSink,
@@ -6,20 +9,20 @@ import {
 import type { Catalog } from "./catalog.ts";
 import { ClockEstimator, CLOCK_TRACK, localTime, parseStamp } from "./clock.ts";
 import type { Host, Medium } from "./medium.ts";
-import type { FromSession, Phase, PlaybackAction, Watched } from "./messages.ts";
+import type { FromSession, Phase, PlaybackAction, WatchOptions } from "./messages.ts";
 import { encodeReceipt } from "./receipt.ts";
 import { Recording } from "./recording.ts";
 import { subscribeCatalog } from "./subscribe.ts";
 
 const ROOT = "holocast";
-/** Type of the property of a replay's tracks (docs/spec/replay.md). */
+/** Property type that marks the tracks of a replay (docs/spec/replay.md). */
 const REPLAYED_PROPERTY = 0x68637270;
-/** How long a relay may wait for a publisher, ms. */
+/** How long the relay may wait for a publisher, ms. */
 export const RENDEZVOUS = 10_000;
 const REPORT_INTERVAL = 250;
-/** After so many ms without a catalog the page says that nothing is published. */
-const PATIENCE = 1500;
-/** Subscriber priority (§7): time goes before everything else. */
+/** Time without a catalog, ms, after which the page reports that nothing is published. */
+const CATALOG_WAIT = 1500;
+/** Subscriber priority (§7): clock stamps come first. */
 const CLOCK_PRIORITY = 0;
 
 export class Viewer implements Host {
@@ -40,7 +43,7 @@ export class Viewer implements Host {
   readonly #lost = { cut: 0, refused: 0, malformed: 0 };
 
   constructor(
-    private readonly watched: Watched,
+    private readonly watched: WatchOptions,
     media: (host: Host) => readonly Medium[],
     private readonly send: (m: FromSession) => void,
   ) {
@@ -75,7 +78,7 @@ export class Viewer implements Host {
     this.#recording.control(action);
   }
 
-  /** A hidden page receives nothing; one that is shown again starts with the newest. */
+  /** A hidden page receives nothing; when shown again it starts with the newest frame. */
   setSeen(seen: boolean): void {
     if (seen === this.#seen) return;
     this.#seen = seen;
@@ -115,7 +118,9 @@ export class Viewer implements Host {
     this.send({ type: "phase", phase, detail });
   }
 
-  /** A new session is open and replaces the previous one, whose media still come until it is closed. */
+  /**
+   * A new session opened and replaces the previous one, whose media are received until it closes.
+   */
   #use(s: Session): void {
     const before = this.session;
     if (before) {
@@ -136,7 +141,7 @@ export class Viewer implements Host {
     void this.#followCatalog(s);
   }
 
-  /** Whether a session is open and no other has taken its place. */
+  /** False once another session has replaced s. */
   #current(s: Session): boolean {
     return this.session === s && !s.over;
   }
@@ -166,7 +171,7 @@ export class Viewer implements Host {
     try {
       await s.subscribe(CLOCK_TRACK, sink, { priority: CLOCK_PRIORITY });
     } catch {
-      // Without the relay's clock frame delays are on the local clock, and its error is unknown.
+      // Without the relay's clock, frame delays use the local clock and their error is unknown.
     }
   }
 
@@ -175,26 +180,26 @@ export class Viewer implements Host {
       const receipts = await s.publishDatagrams(this.track(`receipts/web-${crypto.randomUUID().slice(0, 8)}`));
       if (this.#current(s)) this.#receipts = receipts;
     } catch {
-      // The relay refuses receipts; a viewer works without.
+      // Receipts are optional: the relay may refuse them.
     }
   }
 
-  /** Follows the catalog as long as the session lasts; a publisher may come, go and come again. */
+  /** Follows the catalog while the session lasts. Publishers may come and go. */
   async #followCatalog(s: Session): Promise<void> {
     while (this.#current(s)) {
       let sub: Subscription | undefined;
-      const patience = setTimeout(() => {
+      const timer = setTimeout(() => {
         if (this.#current(s) && !this.#hadCatalog) this.#enter("waiting", "");
-      }, PATIENCE);
+      }, CATALOG_WAIT);
       try {
         sub = await subscribeCatalog(s, this.track("catalog"), { rendezvousTimeout: RENDEZVOUS }, (c) => this.#takeCatalog(s, c));
       } catch (e) {
-        clearTimeout(patience);
+        clearTimeout(timer);
         if (!this.#current(s)) return;
         const absent = e instanceof RequestError && (e.code === RequestCode.DOES_NOT_EXIST || e.code === RequestCode.TIMEOUT);
         if (absent) this.#enter(this.#hadCatalog ? "ended" : "waiting", "");
         else this.#enter("refused", reason(e));
-        if (e instanceof RequestError && e.code === RequestCode.UNAUTHORIZED) return; // the session ends if that changes
+        if (e instanceof RequestError && e.code === RequestCode.UNAUTHORIZED) return; // final: the session would end if this changed
         await new Promise((resolve) => setTimeout(resolve, 1000));
         continue;
       }
@@ -205,7 +210,7 @@ export class Viewer implements Host {
       if (this.loops) void this.#recording.follow(sub);
       else this.#recording.offer(undefined);
       const why = await sub.done;
-      clearTimeout(patience);
+      clearTimeout(timer);
       if (!this.#current(s)) return;
       this.#forget();
       const ended = why instanceof DoneError && (why.code === DoneCode.TRACK_ENDED || why.code === DoneCode.SUBSCRIPTION_ENDED);
@@ -271,10 +276,10 @@ export class Viewer implements Host {
   }
 }
 
-/** Session codes that say that the relay does not let us. */
+/** Session codes that mean missing authorization. */
 const UNAUTHORIZED: ReadonlySet<number> = new Set([SessionCode.UNAUTHORIZED, SessionCode.MALFORMED_AUTH_TOKEN, SessionCode.EXPIRED_AUTH_TOKEN]);
 
-/** What failed, in words for the page. */
+/** Error text for the page. */
 function reason(e: unknown): string {
   const unauthorized = e instanceof SessionError ? UNAUTHORIZED.has(e.code) : e instanceof RequestError && e.code === RequestCode.UNAUTHORIZED;
   if (unauthorized) return `${(e as Error).message}. Ask for a link with a token that is valid for this session.`;

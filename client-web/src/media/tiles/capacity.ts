@@ -1,9 +1,12 @@
-/** What the network will carry, as internal/tile360/capacity.go predicts it: bytes a second. */
+/** Predicts the network's capacity in bytes per second, like internal/tile360/capacity.go. */
 
 const MEAN_OF = 3;
 const RATIOS = 40;
-const MOST_RATIO = 10;
-/** The middles of the deciles of second by second ratios in 5G networks, until there are measured ones. */
+const MAX_RATIO = 10;
+/**
+ * Deciles of the ratio between successive one-second rates in 5G networks, used until ratios have
+ * been measured.
+ */
 const prior = [0.2, 0.54, 0.84, 0.93, 0.99, 1.04, 1.11, 1.2, 1.51, 4.07] as const;
 
 export class Capacity {
@@ -12,7 +15,7 @@ export class Capacity {
   #sorted: number[] = [];
   #guess = false;
 
-  /** Stands in for a rate until one is measured. */
+  /** Sets the rate to assume until one is measured. */
   guess(rate: number): boolean {
     if (this.#recent.length > 0 && !this.#guess) return false;
     this.#recent.splice(0, 1, Math.max(rate, 1));
@@ -21,7 +24,7 @@ export class Capacity {
     return true;
   }
 
-  /** Notes a rate that was carried while there was something to carry. */
+  /** Adds a rate measured while there was enough data to send. */
   add(rate: number): void {
     if (!(rate >= 1)) rate = 1;
     if (this.#ratios.length === 0) this.#ratios.push(...prior);
@@ -32,14 +35,14 @@ export class Capacity {
     const { mean } = this;
     if (mean > 0) {
       if (this.#ratios.length === RATIOS) this.#ratios.shift();
-      this.#ratios.push(Math.min(rate / mean, MOST_RATIO));
+      this.#ratios.push(Math.min(rate / mean, MAX_RATIO));
     }
     if (this.#recent.length === MEAN_OF) this.#recent.shift();
     this.#recent.push(rate);
     this.#sorted = this.#ratios.toSorted((a, b) => a - b);
   }
 
-  /** Harmonic mean of the last rates; 0 without any. */
+  /** Harmonic mean of the recent rates; 0 without any. */
   get mean(): number {
     let sum = 0;
     for (const r of this.#recent) sum += 1 / r;
@@ -57,20 +60,21 @@ export class Capacity {
     return this.mean * r;
   }
 
-  /** What may be carried in so many seconds, bytes: equally probable values in ascending order. */
+  /** Bytes the network may carry in this many seconds: equally probable values, ascending. */
   distribution(seconds: number): number[] {
     const { mean } = this;
     return this.#sorted.map((r) => mean * r * seconds);
   }
 }
 
-/** A train shorter than this, bytes and ms, is too short to measure. */
-const LEAST_TRAIN = 3000;
-const LEAST_TRAIN_TIME = 5;
+/** Shorter trains, in bytes and ms, are not measured. */
+const MIN_TRAIN = 3000;
+const MIN_TRAIN_TIME = 5;
 
 /**
- * What the network carries, by the frames that begin a GoP: those of all tiles are sent at once, so what arrives from
- * the first to the last came at the network's rate, however little is asked for.
+ * Measures the network's capacity by packet trains. The first frames of a GoP are sent back to back
+ * for all tiles, so their arrivals are spread out by the bottleneck however low the average rate
+ * is.
  */
 export class Train {
   #group = -1n;
@@ -80,7 +84,10 @@ export class Train {
   #from = 0;
   #to = 0;
 
-  /** Notes an object of any track that arrived at a time, ms; begins: it is the first of a tile's GoP. */
+  /**
+   * Adds an object of any track that arrived at a time, ms. begins: it is the first of a tile's
+   * GoP.
+   */
   add(at: number, bytes: number, group: bigint, begins: boolean): void {
     this.#bytes += bytes;
     if (!begins || group < this.#group) return;
@@ -93,9 +100,9 @@ export class Train {
     this.#to = this.#bytes;
   }
 
-  /** Bytes a second while the GoP's first frames arrived; 0 where too few came. */
+  /** Rate at which the GoP's first frames arrived, bytes per second; 0 if too few did. */
   rate(group: bigint): number {
     const bytes = this.#to - this.#from;
-    return group !== this.#group || bytes < LEAST_TRAIN ? 0 : (1000 * bytes) / Math.max(this.#last - this.#first, LEAST_TRAIN_TIME);
+    return group !== this.#group || bytes < MIN_TRAIN ? 0 : (1000 * bytes) / Math.max(this.#last - this.#first, MIN_TRAIN_TIME);
   }
 }

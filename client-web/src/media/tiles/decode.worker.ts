@@ -1,15 +1,18 @@
-/** Decodes the sphere, its tiles and the sound off the page's thread, one decoder a tile, each picture shortly before it is due. */
+/**
+ * Decodes video and sound off the page's thread. Each tile has its own decoder and is decoded
+ * shortly before it is due.
+ */
 import { localTime } from "../session/clock.ts";
-import { mediaTime, SOUND, WHOLE, type Due, type FromVideo, type PageToVideo, type ToVideo } from "./messages.ts";
+import { mediaTime, SOUND, BASE, type Due, type FromVideo, type PageToVideo, type ToVideo } from "./messages.ts";
 import type { Sphere, SoundTrack } from "./track.ts";
 
-/** How long before it is due a picture is decoded, ms, and how often that is checked. */
+/** Lead time of decoding, and interval between checks, ms. */
 const AHEAD = 200;
 const TICK = 15;
-/** Most chunks queued in a decoder. */
-const MOST_QUEUED = 8;
-/** Most chunks kept of a tile: some GoPs. */
-const MOST_WAITING = 600;
+/** Maximum number of chunks queued in a decoder. */
+const MAX_QUEUED = 8;
+/** Maximum number of chunks waiting per tile: several GoPs. */
+const MAX_WAITING = 600;
 
 type Chunk = Extract<ToVideo, { type: "chunk" }>;
 
@@ -17,16 +20,16 @@ const send = (m: FromVideo, transfer: Transferable[] = []): void => postMessage(
 
 let sphere: Sphere | undefined;
 let due: Due = { type: "due", shift: 0, still: undefined };
-/** Decoders of what came before the last seek are gone. */
+/** Counts seeks; results of earlier runs are dropped. */
 let run = 0;
 const tiles = new Map<number, Tile>();
 
-/** One tile's decoder and what waits for it. */
+/** A tile's decoder and waiting chunks. */
 class Tile {
   readonly #waiting: Chunk[] = [];
   #decoder: VideoDecoder | undefined;
   #configured = "";
-  /** The group and quality being decoded, and the next chunk of it. */
+  /** Group and quality being decoded, and the expected ID of the next chunk. */
   #group = -1n;
   #quality = -1;
   #next = 0;
@@ -36,18 +39,18 @@ class Tile {
   add(c: Chunk): void {
     if (c.group < this.#group) return;
     this.#waiting.push(c);
-    if (this.#waiting.length > MOST_WAITING) this.#waiting.shift();
+    if (this.#waiting.length > MAX_WAITING) this.#waiting.shift();
   }
 
-  /** Decodes what is due soon; now: the timestamp that is due, ms. */
+  /** Decodes the chunks due soon; now: the timestamp currently due, ms. */
   feed(now: number): void {
     this.#skip(now);
-    while (this.#waiting.length > 0 && (this.#decoder?.decodeQueueSize ?? 0) < MOST_QUEUED) {
+    while (this.#waiting.length > 0 && (this.#decoder?.decodeQueueSize ?? 0) < MAX_QUEUED) {
       const c = this.#waiting[0]!;
       if (c.timestamp / 1000 - now > AHEAD) return;
       this.#waiting.shift();
       const begins = c.id === 0;
-      if (!begins && (c.group !== this.#group || c.quality !== this.#quality || c.id !== this.#next)) continue; // its beginning is missing
+      if (!begins && (c.group !== this.#group || c.quality !== this.#quality || c.id !== this.#next)) continue; // its predecessor is missing
       try {
         if (begins) this.#begin(c);
         this.#next = c.id + 1;
@@ -58,7 +61,7 @@ class Tile {
     }
   }
 
-  /** Drops what has been overtaken by the beginning of a later group, or of a better quality. */
+  /** Drops chunks made obsolete by the start of a later group or of a better quality. */
   #skip(now: number): void {
     let from = 0;
     this.#waiting.forEach((c, i) => {
@@ -68,7 +71,7 @@ class Tile {
   }
 
   #begin(c: Chunk): void {
-    const coding = this.tile === WHOLE ? sphere?.video : sphere?.tiles[this.tile]?.find((t) => t.quality === c.quality);
+    const coding = this.tile === BASE ? sphere?.video : sphere?.tiles[this.tile]?.find((t) => t.quality === c.quality);
     if (!coding) throw new Error("no such track");
     const description = c.config ?? coding.config;
     const key = `${coding.codec} ${description ? Array.from(description).join() : ""}`;
@@ -92,7 +95,7 @@ class Tile {
 
   #fail(e: unknown): void {
     send({ type: "bad", tile: this.tile, message: e instanceof Error ? e.message : String(e) });
-    this.#next = -1; // until a group begins
+    this.#next = -1; // until the next group starts
     if (this.#decoder && this.#decoder.state !== "closed") this.#decoder.close();
     this.#decoder = undefined;
   }
@@ -140,7 +143,7 @@ class Sound {
 
 let sound: Sound | undefined;
 
-/** Discards what waits and what is being decoded. */
+/** Discards waiting chunks and resets the decoders. */
 function drop(): void {
   for (const t of tiles.values()) t.close();
   tiles.clear();

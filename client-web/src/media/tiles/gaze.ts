@@ -1,19 +1,22 @@
-/** Where a viewer will look, as internal/tile360 predicts it: gaze.go, crowd.go, and the tables of model_data.go. */
-import { dot, FORWARD, moved, offset, unit, type Look, type Vec } from "./sphere.ts";
+/** Predicts where a viewer will look, like internal/tile360 (gaze.go, crowd.go, model_data.go). */
+import { dot, FORWARD, moved, offset, unit, type PossibleGaze, type Vec } from "./sphere.ts";
 
-/** Where a viewer looked at a moment, seconds on the medium's timeline. */
+/** A gaze direction at a time in seconds of media time. */
 export interface Sample {
   readonly t: number;
   readonly gaze: Vec;
 }
 
-const HISTORY = 0.5; // seconds of gaze that the regression looks at
-const MOST_SAMPLES = 64;
+const HISTORY = 0.5; // seconds of gaze in the regression
+const MAX_SAMPLES = 64;
 const RING_LOOKS = 8;
 
 const horizons = [0, 0.25, 0.5, 1, 1.5, 2, 3] as const;
 const speeds = [0.1, 0.4] as const;
-/** How much of the regression's offset and of the crowd's to go by, right and up: with a crowd, the crowd's, and alone. */
+/**
+ * Weights of the regression's offset and the crowd's, horizontal and vertical: with a crowd, and
+ * without.
+ */
 const blends = [
   [0, 0, 0, 0, 0, 0],
   [0.668, 0.451, 0.036, 0.016, 0.663, 0.447],
@@ -23,7 +26,10 @@ const blends = [
   [0.301, 0.061, 0.22, 0.057, 0.29, 0.057],
   [0.168, 0, 0.217, 0.085, 0.157, -0.003],
 ] as const;
-/** How far predictions are wrong, without a crowd and with one, by class of speed and horizon: right, up, the crowd's share. */
+/**
+ * Prediction errors without and with a crowd, by speed class and horizon: horizontal, vertical, the
+ * crowd's share.
+ */
 const spreads = [
   [
     [[0, 0, 0], [0.036, 0.013, 0], [0.093, 0.028, 0], [0.218, 0.06, 0], [0.336, 0.092, 0], [0.436, 0.122, 0], [0.584, 0.183, 0]],
@@ -36,10 +42,10 @@ const spreads = [
     [[0, 0, 0], [0.122, 0.038, 0], [0.241, 0.071, 0], [0.46, 0.128, 0.1], [0.649, 0.186, 0.2], [0.794, 0.242, 0.3], [0.978, 0.343, 0.4]],
   ],
 ] as const;
-/** Radii, in spreads, within and outside of which errors are equally frequent. */
+/** Radii, in standard deviations, that divide the errors into equally frequent rings. */
 const rings = [0.195, 0.489, 0.836, 1.306, 2.051, 3.871] as const;
 
-/** A row of a table over the horizons, between two where need be. */
+/** Interpolates a table's row for a horizon. */
 function at(table: readonly (readonly number[])[], ahead: number): number[] {
   const k = horizons.findIndex((h, i) => i > 0 && ahead < h);
   if (k < 0) return [...table.at(-1)!];
@@ -47,19 +53,22 @@ function at(table: readonly (readonly number[])[], ahead: number): number[] {
   return table[k - 1]!.map((a, i) => a + f * (table[k]![i]! - a));
 }
 
-function limited(x: number, y: number, most: number): [number, number] {
+function limited(x: number, y: number, max: number): [number, number] {
   const n = Math.sqrt(x * x + y * y);
-  return n > most ? [(x * most) / n, (y * most) / n] : [x, y];
+  return n > max ? [(x * max) / n, (y * max) / n] : [x, y];
 }
 
-/** What several viewers of a medium looked at, so many samples a second from its start on. */
+/** Recorded gazes of several viewers of a medium, sampled at a fixed rate from its start. */
 export class Crowd {
   constructor(
     readonly rate: number,
     readonly viewers: readonly (readonly Vec[])[],
   ) {}
 
-  /** The directions of the viewers at a time, each weighted by how near it was to one who looked at `now`. */
+  /**
+   * The viewers' directions at a time, each weighted by how near it was to the viewer's own gaze at
+   * `now`.
+   */
   #weighted(now: Sample, t: number): { readonly v: Vec; readonly w: number }[] {
     const found = [];
     for (const trace of this.viewers) {
@@ -76,7 +85,7 @@ export class Crowd {
     return dot(sum, sum) < 1e-18 ? undefined : unit(sum);
   }
 
-  looks(now: Sample, t: number, p: number): Look[] {
+  gazes(now: Sample, t: number, p: number): PossibleGaze[] {
     const list = this.#weighted(now, t);
     const sum = list.reduce((n, { w }) => n + w, 0);
     return list.map(({ v, w }) => ({ gaze: v, p: w * (p / sum) }));
@@ -88,14 +97,14 @@ export class Gaze {
 
   constructor(readonly crowd?: Crowd) {}
 
-  /** Notes where the viewer looks. A time that does not ascend starts the history again, as after a seek. */
+  /** Adds a gaze sample. A time that goes back, as after a seek, restarts the history. */
   add(t: number, gaze: Vec): void {
     const s = { t, gaze: unit(gaze) };
     const last = this.#samples.at(-1);
     if (last && !(t > last.t)) this.#samples = [];
     let from = 0;
     const n = this.#samples.length;
-    while (from < n && (this.#samples[from]!.t < t - HISTORY - 1e-9 || n - from >= MOST_SAMPLES)) from++;
+    while (from < n && (this.#samples[from]!.t < t - HISTORY - 1e-9 || n - from >= MAX_SAMPLES)) from++;
     this.#samples.splice(0, from);
     this.#samples.push(s);
   }
@@ -104,7 +113,7 @@ export class Gaze {
     return this.#samples.at(-1) ?? { t: 0, gaze: FORWARD };
   }
 
-  /** Radians a second to the right and up, by regression over the history. */
+  /** Angular velocity by regression over the history, radians per second: right, up. */
   velocity(): [right: number, up: number] {
     const { last } = this;
     const n = this.#samples.length;
@@ -129,12 +138,14 @@ export class Gaze {
     return limited(right * ahead, up * ahead, Math.PI / 2);
   }
 
-  /** By regression alone, so many seconds after the last sample. */
+  /** Extrapolates the regression this many seconds past the last sample. */
   linear(ahead: number): Vec {
     return moved(this.last.gaze, ...this.#offset(ahead));
   }
 
-  /** By the regression and the crowd, each with the weight that served best in recorded head movements. */
+  /**
+   * Blends regression and crowd with the weights that minimised errors in recorded head movements.
+   */
   predict(ahead: number): Vec {
     const [right, up] = this.#offset(ahead);
     const { last } = this;
@@ -145,26 +156,26 @@ export class Gaze {
     return moved(last.gaze, ownX * right + crowdX * x, ownY * up + crowdY * y);
   }
 
-  /** Where the viewer may look so many seconds after the last sample, with probabilities that sum to p. */
-  looks(ahead: number, p: number): Look[] {
+  /** Possible gazes this many seconds after the last sample; their probabilities sum to p. */
+  gazes(ahead: number, p: number): PossibleGaze[] {
     const centre = this.predict(ahead);
     const [right, up] = this.velocity();
     const speed = Math.sqrt(right * right + up * up);
     const found = speeds.findIndex((s) => speed <= s);
     const [ex, ey, share] = at(spreads[this.crowd ? 1 : 0]![found < 0 ? speeds.length : found]!, ahead) as [number, number, number];
-    const looks: Look[] = [];
+    const gazes: PossibleGaze[] = [];
     if (this.crowd) {
-      looks.push(...this.crowd.looks(this.last, this.last.t + ahead, p * share));
-      if (looks.length > 0) p -= p * share;
+      gazes.push(...this.crowd.gazes(this.last, this.last.t + ahead, p * share));
+      if (gazes.length > 0) p -= p * share;
     }
     const per = p / (rings.length * RING_LOOKS);
     rings.forEach((radius, i) => {
       for (let k = 0; k < RING_LOOKS; k++) {
         const a = (2 * Math.PI * (k + 0.5 * (i % 2))) / RING_LOOKS;
         const [x, y] = limited(radius * ex * Math.cos(a), radius * ey * Math.sin(a), Math.PI);
-        looks.push({ gaze: moved(centre, x, y), p: per });
+        gazes.push({ gaze: moved(centre, x, y), p: per });
       }
     });
-    return looks;
+    return gazes;
   }
 }

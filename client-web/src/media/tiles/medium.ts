@@ -1,77 +1,77 @@
-/** A session's sphere of video: which tiles are received at which quality, and where their pictures go. */
+/** A session's 360° video: chooses tiles and qualities, and subscribes to them. */
 import type { ObjectHeader, ReceivedObject, Session, Subscription, TrackSink } from "../../moqt/index.ts";
 import { MAX_CATALOG, type Catalog } from "../session/catalog.ts";
 import { localTime } from "../session/clock.ts";
-import type { Host, Medium, Reel, Shelf } from "../session/medium.ts";
+import type { Host, Medium, RecordedTrack, RecordingSource } from "../session/medium.ts";
 import type { Part } from "../session/playback.ts";
 import { DOCUMENT_PRIORITY } from "../session/subscribe.ts";
 import { Train } from "./capacity.ts";
-import { Film, MAX_FRAME, type Choice } from "./film.ts";
-import { mediaTime, SOUND, WHOLE, type Due, type FromTiles, type ToTiles, type ToVideo } from "./messages.ts";
+import { VideoPlayback, MAX_FRAME, type Choice } from "./playback.ts";
+import { mediaTime, SOUND, BASE, type Due, type FromTiles, type ToTiles, type ToVideo } from "./messages.ts";
 import { BUDGET_PERCENTILE, Planner, type Gop } from "./planner.ts";
 import { Grid, View, type Vec } from "./sphere.ts";
 import { parseRates, readSphere, type Rates, type Sphere, type TileTrack } from "./track.ts";
 
-/** Properties of a frame (draft-ietf-moq-loc-03): UNIX time of its capture, µs, and avcC. */
+/** Frame properties (draft-ietf-moq-loc-03): capture time in UNIX µs, and avcC. */
 const TIMESTAMP = 0x0a;
 const VIDEO_CONFIG = 0x0d;
-/** How long a relay may wait for a publisher, ms. */
+/** How long the relay may wait for a publisher, ms. */
 const RENDEZVOUS = 10_000;
 const RETRY = 500;
 const SILENCE = 3000;
-/** Subscriber priorities (§7): sound and the whole sphere before tiles, and those in their order. */
+/** Subscriber priorities (§7): sound and base sphere first, then the tiles by rank. */
 const SOUND_PRIORITY = 48;
 const VIDEO_PRIORITY = 64;
 const TILE_PRIORITY = 130;
 const LAST_PRIORITY = 250;
-/** Smaller changes of priority are not worth a message. */
+/** Smallest priority change worth a REQUEST_UPDATE. */
 const NEAR = 24;
-/** How long before a GoP begins its tiles are chosen, beside a round trip, ms. */
+/** Tiles are chosen this long, plus a round trip, before their GoP starts; ms. */
 const AHEAD = 80;
-/** Points of the viewport that are looked at, along an edge. */
+/** Sampling points along each edge of the viewport. */
 const SAMPLES = 12;
-/** A tile that fills this share of the view is requested at once. */
+/** A missing tile that fills this share of the view is requested immediately. */
 const IN_VIEW = 0.03;
-/** What the network is expected to carry before anything is known of it, bytes a second. */
+/** Assumed capacity before any measurement, bytes per second. */
 const FIRST_RATE = 250_000;
 /** A GoP whose last object is this late, ms, saturated the path. */
 const LATE = 150;
-/** How a rate grows that was not measured while everything comes in time. */
+/** Growth of an unmeasured rate while all data arrive in time. */
 const GROWTH = 1.5;
-/** A replay whose timestamps go back by so much, ms, has begun again. */
-const ANEW = 500;
-/** Smaller changes of when media is due, ms, are not worth a message. */
+/** A replay has looped if its timestamps go back by this much, ms. */
+const LOOP_GAP = 500;
+/** Smallest change of the playout time worth a message, ms. */
 const STEADY = 5;
-/** What came so fast, bytes, says nothing of the network. */
-const LEAST_MEASURED = 3000;
+/** Transfers below this size, bytes, are too short to measure the network. */
+const MIN_MEASURED = 3000;
 
-/** What is received of a tile. */
+/** Subscription state of a tile. */
 interface Following {
   readonly track: TileTrack;
-  /** The first group that is asked for. */
+  /** First requested group. */
   readonly from: bigint;
   priority: number;
   subscription: Subscription | undefined;
   ended: boolean;
 }
 
-/** The viewport that is assumed until the page reports one. */
+/** Viewport to assume until the page reports one. */
 const VIEW = { gaze: [0, 0, 1] as Vec, width: Math.PI / 2, height: Math.PI / 2 };
 
 export class Tiles implements Medium {
   #sphere: Sphere | undefined;
-  /** What the page knows of the sphere. */
+  /** Parameters of the sphere known to the page, as JSON. */
   #shape: string | undefined;
   #session: Session | undefined;
   #port: MessagePort | undefined;
   #run = 0;
   #video: Subscription | undefined;
   #sound: Subscription | undefined;
-  /** Whether the user wants to hear the session. */
+  /** True if the user turned sound on. */
   #audible = false;
-  /** While a recording is played. */
-  #film: Film | undefined;
-  /** Seeks so far: what the decoder and the page have of earlier ones is not shown. */
+  /** Set while a recording is played. */
+  #playback: VideoPlayback | undefined;
+  /** Counts seeks; frames of earlier runs are not shown. */
   #seeks = 0;
   #rates: Rates | undefined;
   #planner: Planner | undefined;
@@ -79,25 +79,28 @@ export class Tiles implements Medium {
   readonly #following = new Map<number, Following>();
   /** Subscriptions that end with the current group. */
   #leaving: Following[] = [];
-  /** The newest group of the whole sphere: its ID, and its first timestamp, ms. */
+  /** Newest group of the base sphere: its ID and first timestamp, ms. */
   #newest: { readonly group: bigint; readonly start: number } | undefined;
   #deciding: ReturnType<typeof setTimeout> | undefined;
-  /** Local time minus timestamp of the quickest frame, ms: a replay's clock. */
+  /** Minimum of local time minus timestamp, ms; the clock of a replay. */
   #quickest = Infinity;
   #due: Due | undefined;
   #stamp = 0;
   #arrived = 0;
-  /** Bytes of tiles that came of the GoP under way, and how late its last object was, ms. */
+  /** Tile bytes received of the current GoP, and the delay of its last object, ms. */
   #came = 0;
   #late = 0;
   #train = new Train();
-  readonly #counts = { messages: 0, whole: 0, cut: 0 };
+  readonly #counts = { messages: 0, complete: 0, cut: 0 };
 
-  /** open: makes the worker that decodes, and returns the port to it. most: bytes a second that tiles may take. */
+  /**
+   * open: starts the decode worker and returns a port to it. most: maximum rate of tiles, bytes per
+   * second.
+   */
   constructor(
     private readonly host: Host,
     private readonly open: () => MessagePort,
-    private readonly most: number,
+    private readonly maxRate: number,
     private readonly send: (m: FromTiles) => void,
   ) {}
 
@@ -105,7 +108,7 @@ export class Tiles implements Medium {
     return this.#sphere !== undefined;
   }
 
-  /** The timestamp due now, which the page shows or is about to. */
+  /** The timestamp currently due. */
   get captured(): number {
     return this.#due ? mediaTime(this.#due, localTime()) : 0;
   }
@@ -120,7 +123,7 @@ export class Tiles implements Medium {
     this.#view = m;
     if (this.#planner && this.#due) {
       this.#planner.gaze.add(this.captured / 1000, m.gaze);
-      if (this.#film) this.#film.turn();
+      if (this.#playback) this.#playback.turn();
       else this.#urgent();
     }
   }
@@ -128,7 +131,8 @@ export class Tiles implements Medium {
   prepare(catalog: Catalog): () => void {
     const sphere = readSphere(catalog);
     return () => {
-      // The catalog lists what is encoded now: a quality may come and go while the sphere stays.
+      // The catalog lists the currently encoded tracks: qualities may come and go on the same
+      // sphere.
       const shape = sphere && JSON.stringify({ ...sphere, tiles: sphere.tiles.length });
       const same = shape === this.#shape;
       this.#shape = shape;
@@ -145,9 +149,9 @@ export class Tiles implements Medium {
     };
   }
 
-  /** A rate, bytes a second, as far as the viewer may use it. */
+  /** Applies the user's limit to a rate in bytes per second. */
   #limited(rate: number): number {
-    return Math.min(rate, this.most);
+    return Math.min(rate, this.maxRate);
   }
 
   #post(m: ToVideo, transfer: Transferable[] = []): void {
@@ -157,7 +161,7 @@ export class Tiles implements Medium {
   follow(): void {
     const { session } = this.host;
     if (!session || !this.host.live || !this.#sphere) return;
-    if (this.#session === session) return; // it resubscribes by itself where necessary
+    if (this.#session === session) return; // an existing loop resubscribes by itself
     this.leave();
     this.#session = session;
     void this.#followVideo(session, this.#sphere);
@@ -170,11 +174,11 @@ export class Tiles implements Medium {
     clearTimeout(this.#deciding);
     this.#video?.cancel();
     this.#sound?.cancel();
-    if (this.#film) {
-      this.#film.stop();
+    if (this.#playback) {
+      this.#playback.stop();
       this.#drop();
     }
-    this.#video = this.#sound = this.#film = undefined;
+    this.#video = this.#sound = this.#playback = undefined;
     for (const f of [...this.#following.values(), ...this.#leaving]) f.subscription?.cancel();
     this.#following.clear();
     this.#leaving = [];
@@ -183,7 +187,7 @@ export class Tiles implements Medium {
     this.jump();
   }
 
-  /** The page goes on showing what it has: a publisher that was away may return. */
+  /** The page keeps showing the last picture: the publisher may return. */
   clear(): void {
     this.leave();
     this.#sphere = this.#planner = this.#rates = undefined;
@@ -195,61 +199,61 @@ export class Tiles implements Medium {
     this.#stamp = 0;
   }
 
-  /** None: which tracks are played changes from GoP to GoP. */
-  reels(): ReadonlyMap<string, Reel> {
+  /** None: the set of tracks changes with every GoP. */
+  recordedTracks(): ReadonlyMap<string, RecordedTrack> {
     return new Map();
   }
 
-  part(recording: Catalog, shelf: Shelf): Part | undefined {
+  part(recording: Catalog, source: RecordingSource): Part | undefined {
     const sphere = readSphere(recording);
     if (!sphere?.timeline || !this.#sphere || sphere.columns !== this.#sphere.columns || sphere.rows !== this.#sphere.rows) return undefined;
-    const film = new Film(sphere, sphere.timeline, shelf, {
+    const playback = new VideoPlayback(sphere, sphere.timeline, source, {
       choose: (start, rates) => {
-        this.#film = film;
+        this.#playback = playback;
         return this.#choose(sphere, start, rates);
       },
-      turn: (start, rates, there) => this.#turn(sphere, start, rates, there),
+      turn: (start, rates, fetched) => this.#turn(sphere, start, rates, fetched),
       take: (tile, quality, o) => this.#hand(tile, quality, o),
       drop: () => this.#drop(),
       due: (timestamp, moving) => this.#set(localTime() - timestamp, moving ? undefined : timestamp),
       carried: (bytes, ms) => {
-        if (bytes > LEAST_MEASURED) this.#planner?.capacity.add(this.#limited((1000 * bytes) / Math.max(1, ms)));
+        if (bytes > MIN_MEASURED) this.#planner?.capacity.add(this.#limited((1000 * bytes) / Math.max(1, ms)));
       },
       received: (bytes) => this.host.received(bytes),
       audible: () => this.#audible,
       now: localTime,
     });
-    return film;
+    return playback;
   }
 
-  /** What is shown and decoded belongs to another position. */
+  /** Discards frames that belong to another position. */
   #drop(): void {
     const m = { type: "drop", run: ++this.#seeks } as const;
     this.#post(m);
     this.send(m);
   }
 
-  /** The tiles of a recorded GoP. */
+  /** Chooses the tiles of a recorded GoP. */
   #choose(sphere: Sphere, start: number, rates: Rates | undefined): readonly Choice[] {
     const planner = this.#planner;
     if (!planner) return [];
-    this.#look(planner);
+    this.#updateView(planner);
     return planner.plan([gopOf(sphere, rates, start)], sphere.gop / 1000, 0);
   }
 
-  /** The missing tiles that are in view. */
-  #turn(sphere: Sphere, start: number, rates: Rates | undefined, there: ReadonlySet<number>): readonly Choice[] {
+  /** Chooses tiles in view that are missing. */
+  #turn(sphere: Sphere, start: number, rates: Rates | undefined, fetched: ReadonlySet<number>): readonly Choice[] {
     const planner = this.#planner;
     if (!planner) return [];
-    const missing = this.#missing(planner, sphere, (t) => there.has(t));
+    const missing = this.#missing(planner, sphere, (t) => fetched.has(t));
     if (missing.length === 0) return [];
     const plan = planner.plan([gopOf(sphere, rates, start)], sphere.gop / 1000, 0);
     return missing.map((tile) => ({ tile, quality: plan.find((r) => r.tile === tile)?.quality ?? sphere.tiles[tile]![0]!.quality }));
   }
 
-  /** Tiles in view that a viewer does not have. */
+  /** Tiles in view for which `has` returns false. */
   #missing(planner: Planner, sphere: Sphere, has: (tile: number) => boolean): number[] {
-    this.#look(planner);
+    this.#updateView(planner);
     const share = new Float64Array(sphere.tiles.length);
     planner.view.expect([{ gaze: planner.gaze.last.gaze, p: 1 }], share);
     return [...share.keys()].filter((t) => share[t]! > IN_VIEW && !has(t) && sphere.tiles[t]!.length > 0);
@@ -268,7 +272,7 @@ export class Tiles implements Medium {
   async #followVideo(s: Session, sphere: Sphere): Promise<void> {
     const run = this.#run;
     this.#arrived = localTime();
-    const sink = this.#sink(WHOLE, 0, undefined, (o, timestamp) => {
+    const sink = this.#sink(BASE, 0, undefined, (o, timestamp) => {
       if (o.id === 0n) this.#begins(o.group, timestamp / 1000);
     });
     while (!s.over && this.#run === run) {
@@ -286,7 +290,7 @@ export class Tiles implements Medium {
     }
   }
 
-  /** Follows the sound for as long as the user wants to hear it. */
+  /** Follows the sound while it is on. */
   async #followSound(s: Session, sphere: Sphere): Promise<void> {
     const run = this.#run;
     const sink: TrackSink = {
@@ -320,7 +324,7 @@ export class Tiles implements Medium {
         try {
           this.#rates = parseRates(o.payload, sphere);
         } catch {
-          // Without a record, by the tracks' bit rates.
+          // Without rates, planning uses the tracks' bit rates.
         }
       },
     };
@@ -331,7 +335,10 @@ export class Tiles implements Medium {
     }
   }
 
-  /** Takes a track's frames. A tile that is both fetched and subscribed to has each once. joined: the group that was under way. */
+  /**
+   * Receives a track's frames. Drops duplicates of a tile that is both fetched and subscribed to.
+   * joined: the group in progress.
+   */
   #sink(tile: number, quality: number, joined = -1n, taken?: (o: ReceivedObject, timestamp: number) => void): TrackSink {
     let newest = -1n;
     let next = 0n;
@@ -342,12 +349,12 @@ export class Tiles implements Medium {
         const now = (this.#arrived = localTime());
         if (o.status !== "normal" || o.payload.length === 0) return;
         if (o.group < newest || (o.group === newest && o.id < next)) return;
-        if (o.group > newest) this.#counts.whole++;
+        if (o.group > newest) this.#counts.complete++;
         [newest, next] = [o.group, o.id + 1n];
         const timestamp = stampOf(o);
         this.#timed(tile, timestamp / 1000, now);
-        this.#train.add(now, o.payload.length, o.group, tile !== WHOLE && o.id === 0n && o.group > joined);
-        if (tile !== WHOLE) {
+        this.#train.add(now, o.payload.length, o.group, tile !== BASE && o.id === 0n && o.group > joined);
+        if (tile !== BASE) {
           this.#came += o.payload.length;
           this.#late = now - timestamp / 1000 - this.#quickest;
         }
@@ -359,7 +366,7 @@ export class Tiles implements Medium {
     };
   }
 
-  /** Hands an object on to be decoded. */
+  /** Passes an object to the decode worker. */
   #hand(tile: number, quality: number, o: ReceivedObject): void {
     const timestamp = stampOf(o);
     const run = this.#seeks;
@@ -374,18 +381,18 @@ export class Tiles implements Medium {
     );
   }
 
-  /** Learns from a frame of a timestamp, ms, that arrived when media is due. */
+  /** Updates the playout time from a frame with a timestamp, ms. */
   #timed(tile: number, timestamp: number, now: number): void {
-    if (tile === WHOLE && this.host.loops) {
-      if (timestamp < this.#stamp - ANEW) {
+    if (tile === BASE && this.host.loops) {
+      if (timestamp < this.#stamp - LOOP_GAP) {
         this.jump();
         this.#drop();
       }
       this.#stamp = timestamp;
     }
-    // Tiles may be of the time before a replay began again.
-    if (tile === WHOLE || !this.host.loops) this.#quickest = Math.min(this.#quickest, now - timestamp);
-    // Of a replay, whose frames are of the past, the quickest arrival is the clock.
+    // In a looping replay, late tiles may still belong to the previous round.
+    if (tile === BASE || !this.host.loops) this.#quickest = Math.min(this.#quickest, now - timestamp);
+    // Frames of a replay were captured in the past: the fastest arrival defines its clock.
     this.#set((this.host.loops ? this.#quickest : -this.host.offset) + this.#sphere!.latency, undefined);
   }
 
@@ -398,7 +405,10 @@ export class Tiles implements Medium {
     this.send(this.#due);
   }
 
-  /** A group of the whole sphere begins: it is time to measure the one before, and soon to choose for the next. */
+  /**
+   * A group of the base sphere starts: measures the previous GoP and schedules the choice for the
+   * next.
+   */
   #begins(group: bigint, start: number): void {
     if (this.#newest && group <= this.#newest.group && group + 1000n > this.#newest.group) return;
     const before = this.#newest?.group ?? -1n;
@@ -407,14 +417,14 @@ export class Tiles implements Medium {
     const planner = this.#planner;
     if (!planner) return;
     this.#measure(planner, before, sphere.gop);
-    for (const f of this.#leaving) f.subscription?.cancel(); // their last group is over
+    for (const f of this.#leaving) f.subscription?.cancel(); // their last group is complete
     this.#leaving = [];
     clearTimeout(this.#deciding);
     const at = start + sphere.gop + (this.host.loops ? this.#quickest : -this.host.offset);
     this.#deciding = setTimeout(() => this.#decide(group + 1n), Math.max(0, at - AHEAD - 1.5 * this.host.rtt - localTime()));
   }
 
-  /** Measures the network by a GoP. */
+  /** Measures the network with a GoP. */
   #measure(planner: Planner, group: bigint, gop: number): void {
     const came = (1000 * this.#came) / gop;
     const carried = this.#train.rate(group);
@@ -429,12 +439,12 @@ export class Tiles implements Medium {
     }
   }
 
-  /** Chooses the tiles of a group that begins soon. */
+  /** Chooses the tiles of the next group. */
   #decide(group: bigint): void {
     const planner = this.#planner;
     const sphere = this.#sphere;
     if (!planner || !sphere || !this.#newest || !this.host.live) return;
-    this.#look(planner);
+    this.#updateView(planner);
     const plan = planner.plan([gopOf(sphere, this.#rates, this.#newest.start + sphere.gop)], sphere.gop / 1000, 0);
     const wanted = new Map(plan.map((r, rank) => [r.tile, { quality: r.quality, priority: Math.min(LAST_PRIORITY, TILE_PRIORITY + 3 * rank) }]));
     for (const [tile, f] of [...this.#following]) {
@@ -453,7 +463,7 @@ export class Tiles implements Medium {
     for (const [tile, w] of wanted) this.#begin(tile, w.quality, w.priority, group);
   }
 
-  /** Requests tiles at once that the view has turned to. */
+  /** Requests tiles immediately after a turn of the view. */
   #urgent(): void {
     const planner = this.#planner;
     const sphere = this.#sphere;
@@ -468,8 +478,8 @@ export class Tiles implements Medium {
     }
   }
 
-  /** The planner's viewport becomes the page's. */
-  #look(planner: Planner): void {
+  /** Updates the planner's viewport from the page's. */
+  #updateView(planner: Planner): void {
     const { width, height } = this.#view;
     if (Math.abs(planner.view.width - width) + Math.abs(planner.view.height - height) > 0.02) {
       planner.view = new View(planner.view.grid, width, height, SAMPLES);
@@ -477,7 +487,9 @@ export class Tiles implements Medium {
     planner.latency = this.host.rtt / 1000 + 0.1;
   }
 
-  /** Subscribes to a tile from a group on; atOnce: including what was published of it already. */
+  /**
+   * Subscribes to a tile from a group on. atOnce: also fetch the objects already published of it.
+   */
   #begin(tile: number, quality: number, priority: number, from: bigint, atOnce = false): void {
     const session = this.#session;
     const sphere = this.#sphere!;
@@ -505,7 +517,7 @@ export class Tiles implements Medium {
     if (this.#following.get(tile) === f) this.#following.delete(tile);
   }
 
-  /** Ends a tile's subscription after a group. */
+  /** Ends a tile's subscription with group `last`. */
   #end(tile: number, f: Following, last: bigint): void {
     this.#following.delete(tile);
     this.#counts.messages++;
@@ -519,19 +531,19 @@ export class Tiles implements Medium {
   }
 }
 
-/** A frame's or packet's timestamp, UNIX µs. */
+/** Timestamp of a frame or audio packet, UNIX µs. */
 const stampOf = (o: ReceivedObject): number => Number(o.properties.other?.get(TIMESTAMP) ?? 0n);
 
-/** What is known of a GoP that begins at a timestamp, ms. */
+/** Planner input for the GoP that starts at a timestamp, ms. */
 function gopOf(s: Sphere, rates: Rates | undefined, start: number, have?: readonly number[]): Gop {
   const r = rates ?? nominal(s);
   const listed = (tile: number, quality: number) => s.tiles[tile]!.some((t) => t.quality === quality);
-  // What is not encoded now is not offered, whatever the record says.
+  // Offer only tiles that the catalog lists, even if the rates include others.
   const bytes = r.bytes.map((b, i) => (listed(Math.floor(i / s.qualities), i % s.qualities) ? b : 0));
   return { start: start / 1000, duration: s.gop / 1000, miss: r.missing, bytes, distortion: r.distortion, ...(have && { have }) };
 }
 
-/** Rates by the tracks' bit rates, and distortions as encoders have them, until there is a record. */
+/** Substitute until rates arrive: the tracks' bit rates, and typical distortions. */
 function nominal(s: Sphere): Rates {
   const bytes: number[] = [];
   const distortion: number[] = [];

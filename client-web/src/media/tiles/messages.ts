@@ -1,31 +1,31 @@
-/** Messages about a sphere of video between the page, the network worker and the worker that decodes. */
+/** Messages about 360° video between the page, the network worker and the video decode worker. */
 import type { Sphere } from "./track.ts";
 import type { Vec } from "./sphere.ts";
 
-/** The low-resolution sphere, and sound, among the numbers of tiles. */
-export const WHOLE = -1;
+/** Pseudo tile numbers of the base sphere and of sound. */
+export const BASE = -1;
 export const SOUND = -2;
 
 /** From the page to the network worker. */
 export type ToTiles =
-  /** Where the viewer looks, in the sphere's own coordinates, and what is seen: angles between opposite edges, radians. */
+  /** Gaze in sphere coordinates, and field of view: angles between opposite edges, radians. */
   | { readonly type: "gaze"; readonly gaze: Vec; readonly width: number; readonly height: number }
-  /** Whether the user wants to hear the session. */
+  /** Turns sound on or off. */
   | { readonly type: "sound"; readonly on: boolean };
 
-/** When media is due. */
+/** The playout clock. */
 export interface Due {
   readonly type: "due";
-  /** Local time at which a frame is due, minus its timestamp, ms. */
+  /** Local playout time of a frame minus its timestamp, ms. */
   readonly shift: number;
-  /** Timestamp at which a recording stands, ms; undefined while time goes on. */
+  /** Timestamp at which a recording is paused, ms; undefined while playing. */
   readonly still: number | undefined;
 }
 
-/** The timestamp, ms, that is due at a local time. */
+/** The timestamp due at a local time, ms. */
 export const mediaTime = ({ shift, still }: Due, now: number): number => still ?? now - shift;
 
-/** After a seek: what comes of earlier runs is not to be shown. */
+/** A seek: frames of earlier runs must not be shown. */
 export interface Drop {
   readonly type: "drop";
   readonly run: number;
@@ -33,14 +33,14 @@ export interface Drop {
 
 export interface TileState {
   readonly type: "tiles";
-  /** The quality asked for of each tile, −1 where none is. */
+  /** Requested quality per tile; −1 = not requested. */
   readonly asked: readonly number[];
-  /** Subscribed to, changed and cancelled since the start. */
+  /** Requests that subscribed to, changed or cancelled tiles since the start. */
   readonly messages: number;
-  /** GoPs of tiles that came whole, and those that were cut off. */
-  readonly whole: number;
+  /** Tile GoPs received in full, and ones cut off. */
+  readonly complete: number;
   readonly cut: number;
-  /** Predicted capacity, bytes a second: what is planned with. */
+  /** Predicted capacity used for planning, bytes per second. */
   readonly capacity: number;
 }
 
@@ -51,13 +51,13 @@ export type FromTiles =
   | Drop
   | TileState;
 
-/** From the network worker to the one that decodes. */
+/** From the network worker to the video decode worker. */
 export type ToVideo =
-  /** same: only which tracks there are has changed. */
+  /** same: only the list of tracks changed. */
   | { readonly type: "sphere"; readonly sphere: Sphere | undefined; readonly same: boolean }
   | Due
   | Drop
-  /** A packet of sound; timestamp: UNIX time, µs. */
+  /** An audio packet; timestamp in UNIX µs. */
   | { readonly type: "packet"; readonly run: number; readonly timestamp: number; readonly data: Uint8Array<ArrayBuffer> }
   | {
       readonly type: "chunk";
@@ -65,7 +65,7 @@ export type ToVideo =
       readonly tile: number;
       readonly quality: number;
       readonly group: bigint;
-      /** Number in its group; 0 can be decoded without any other. */
+      /** Index in its group; 0 is a key frame. */
       readonly id: number;
       /** UNIX time, µs. */
       readonly timestamp: number;
@@ -73,7 +73,7 @@ export type ToVideo =
       readonly data: Uint8Array<ArrayBuffer>;
     };
 
-/** From the worker that decodes to the page. */
+/** From the video decode worker to the page. */
 export type FromVideo =
   | { readonly type: "picture"; readonly run: number; readonly tile: number; readonly quality: number; readonly timestamp: number; readonly frame: VideoFrame }
   | Samples
@@ -83,14 +83,14 @@ export type FromVideo =
 export interface Samples {
   readonly type: "samples";
   readonly run: number;
-  /** UNIX time of the first, µs. */
+  /** UNIX time of the first sample, µs. */
   readonly timestamp: number;
   readonly sampleRate: number;
-  /** One array a channel. */
+  /** One array per channel. */
   readonly channels: readonly Float32Array<ArrayBuffer>[];
 }
 
-/** From the page to the worker that decodes: where its chunks come from. */
+/** From the page to the video decode worker: the port its chunks arrive on. */
 export interface PageToVideo {
   readonly network: MessagePort;
 }

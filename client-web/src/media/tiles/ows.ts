@@ -1,41 +1,47 @@
 /**
- * Observation-weighted sorting, as internal/tile360 does it (ows.go, refine.go): which tiles to send, at which
- * quality, in which order, such that the viewport's expected distortion is least within a budget.
+ * Observation-weighted sorting (OWS), like internal/tile360 (ows.go, refine.go): chooses tiles,
+ * qualities and their order to minimise the viewport's expected distortion within a budget.
  */
 
-/** The choice for one GoP, or several in a row. */
+/** The choice for one GoP or several consecutive ones. */
 export interface Problem {
   readonly qualities: number;
-  /** Of each tile, the expected share of the viewport. */
+  /** Expected share of the viewport, per tile. */
   readonly seen: ArrayLike<number>;
-  /** Of each tile, the distortion of what is shown where it does not arrive. */
+  /** Distortion where a tile does not arrive, per tile. */
   readonly miss: ArrayLike<number>;
-  /** Of quality q of tile t at [t·qualities + q]; no positive number of bytes: not offered. */
+  /** Size of quality q of tile t at [t·qualities + q], bytes; 0 or less = not available. */
   readonly bytes: ArrayLike<number>;
   readonly distortion: ArrayLike<number>;
   readonly budget: number;
-  /** What the network may carry until the deadline, bytes: equally probable values in ascending order; none: everything arrives. */
+  /**
+   * Bytes the network may carry until the deadline: equally probable values, ascending; empty =
+   * unlimited.
+   */
   readonly capacity: readonly number[];
 }
 
 export interface Plan {
-  /** Of each tile; −1 = not sent. */
+  /** Per tile; −1 = not sent. */
   readonly quality: number[];
-  /** Tiles that are sent, the first to be sent first. */
+  /** Tiles to send, in order. */
   readonly order: number[];
   readonly bytes: number;
   readonly loss: number;
-  /** What no choice within the budget can get below. */
+  /** Lower bound of the loss of any choice within the budget. */
   readonly bound: number;
   readonly expected: number;
 }
 
-/** Among so many tiles at most the optimum is searched for. */
+/** Maximum number of tiles for which to search for the optimum. */
 const REFINE_TILES = 128;
-/** States that the search may keep: enough to find and prove the optimum of most choices among 32 tiles. */
+/** Default number of search states: enough to prove the optimum of most choices among 32 tiles. */
 export const DEFAULT_REFINE = 8192;
 
-/** A corner of the lower convex hull of a tile's losses over bytes; the first of each tile is not to send it. */
+/**
+ * A vertex of the lower convex hull of a tile's loss over bytes. The first one means that the tile
+ * is not sent.
+ */
 interface Corner {
   readonly bytes: number;
   readonly loss: number;
@@ -43,7 +49,7 @@ interface Corner {
   readonly tile: number;
 }
 
-/** A choice for the tiles so far. */
+/** A partial choice: the tiles decided so far. */
 interface State {
   readonly bytes: number;
   readonly excess: number;
@@ -60,7 +66,7 @@ interface Choice {
 
 const offered = (p: Problem, i: number): boolean => p.bytes[i]! > 0 && p.bytes[i]! <= Number.MAX_VALUE && Math.abs(p.distortion[i]!) <= Number.MAX_VALUE;
 
-/** refine: states that the search for the optimum may keep; 0 = none. */
+/** Computes a plan. refine: maximum number of search states; 0 = greedy only. */
 export function ows(p: Problem, refine = DEFAULT_REFINE): Plan {
   const tiles = p.seen.length;
   const hulls = Array.from({ length: tiles }, (_, t) => hull(p, t));
@@ -86,11 +92,11 @@ export function ows(p: Problem, refine = DEFAULT_REFINE): Plan {
     loss += p.seen[t]! * p.distortion[i]!;
     expected += p.seen[t]! * ((1 - e) * p.distortion[i]! + e * p.miss[t]!);
   }
-  const bound = choice.loss <= choice.bound ? loss : Math.min(choice.bound, loss); // equal up to the rounding of the two sums
+  const bound = choice.loss <= choice.bound ? loss : Math.min(choice.bound, loss); // equal up to rounding
   return { quality: choice.quality, order, bytes, loss, bound, expected };
 }
 
-/** The probability that what ends so many bytes into the GoP misses the deadline. */
+/** Probability that data ending after this many bytes of the GoP miss the deadline. */
 function late(p: Problem, bytes: number): number {
   const n = p.capacity.length;
   if (n === 0) return 0;
@@ -119,12 +125,12 @@ function hull(p: Problem, t: number): Corner[] {
   return corners;
 }
 
-/** Indexes by descending value, rounded to single precision, then ascending. */
+/** Indexes sorted by value, descending, in single precision; ties by index. */
 function descending(keys: { readonly value: number; readonly index: number }[]): number[] {
   return keys.map(({ value, index }) => ({ value: Math.fround(value), index })).sort((a, b) => b.value - a.value || a.index - b.index).map(({ index }) => index);
 }
 
-/** Takes the hulls' steps by descending slope while they fit. */
+/** Applies the hulls' steps in order of descending slope as long as they fit. */
 function greedy(p: Problem, hulls: readonly Corner[][]): { choice: Choice; slope: number } {
   const steps: { a: Corner; b: Corner; level: number }[] = [];
   let bytes = 0, loss = 0;
@@ -137,7 +143,7 @@ function greedy(p: Problem, hulls: readonly Corner[][]): { choice: Choice; slope
   let slope: number | undefined;
   for (const i of descending(steps.map((s, index) => ({ value: steep(s), index })))) {
     const { a, b, level: n } = steps[i]!;
-    if (level[b.tile] !== n - 1) continue; // the step before did not fit
+    if (level[b.tile] !== n - 1) continue; // the previous step did not fit
     if (bytes + (b.bytes - a.bytes) > p.budget) {
       slope ??= steep(steps[i]!);
       continue;
@@ -148,7 +154,7 @@ function greedy(p: Problem, hulls: readonly Corner[][]): { choice: Choice; slope
   }
   const quality = level.map((n, t) => hulls[t]![n]!.quality);
   if (slope === undefined) return { choice: { quality, loss, bound: loss }, slope: 0 };
-  // The Lagrangian dual at this price per byte: the optimum where tiles may be split between qualities.
+  // Lagrangian dual at this price per byte: the optimum if tiles could be split between qualities.
   let bound = -slope * p.budget;
   for (const corners of hulls) {
     let least = Infinity;
@@ -158,7 +164,7 @@ function greedy(p: Problem, hulls: readonly Corner[][]): { choice: Choice; slope
   return { choice: { quality, loss, bound: Math.min(loss, bound) }, slope };
 }
 
-/** Looks for a better choice among those that can still beat the greedy one, and raises the bound where it proves more. */
+/** Branch and bound: improves on the greedy choice if possible, and raises the lower bound. */
 function search(p: Problem, choice: Choice, slope: number, refine: number): void {
   const slack = choice.loss - choice.bound;
   const before = [...choice.quality];
@@ -198,7 +204,7 @@ function search(p: Problem, choice: Choice, slope: number, refine: number): void
         if (bytes + least <= p.budget && excess < slack) next.push({ bytes, excess, loss: excess - slope * bytes, previous: i, quality: o.quality });
       }
     }
-    // Those that no other beats in both bytes and loss.
+    // Keep the Pareto front in bytes and loss.
     next.sort((a, b) => a.bytes - b.bytes || a.loss - b.loss || a.previous - b.previous || a.quality - b.quality);
     let best = Infinity;
     next = next.filter((s) => s.loss < best && ((best = s.loss), true));

@@ -1,44 +1,44 @@
-/** What a viewer asks for, GoP by GoP: gaze, capacity and sorting together, as internal/tile360/planner.go. */
+/** Plans tile requests per GoP from gaze, capacity and OWS, like internal/tile360/planner.go. */
 import { Capacity } from "./capacity.ts";
 import { Gaze } from "./gaze.ts";
 import { DEFAULT_REFINE, ows, type Plan } from "./ows.ts";
-import type { Look, View } from "./sphere.ts";
+import type { PossibleGaze, View } from "./sphere.ts";
 
-/** What is known of one GoP of all tiles. */
+/** Planner input for one GoP. */
 export interface Gop {
-  /** Seconds on the medium's timeline. */
+  /** Seconds of media time. */
   readonly start: number;
   readonly duration: number;
-  /** Distortion of the low-resolution sphere in each tile. */
+  /** Distortion of the base sphere, per tile. */
   readonly miss: readonly number[];
-  /** At [tile·qualities + quality]. */
+  /** Indexed by tile·qualities + quality. */
   readonly bytes: readonly number[];
   readonly distortion: readonly number[];
-  /** The quality of each tile that is there or under way, −1 where none is. */
+  /** Quality of each tile received or in transit; −1 = none. */
   readonly have?: readonly number[];
 }
 
 export interface Request {
-  /** Index in the GoPs planned for. */
+  /** Index into the planned GoPs. */
   readonly gop: number;
   readonly tile: number;
   readonly quality: number;
 }
 
-/** The gaze is expected at so many moments of a GoP. */
+/** Number of moments per GoP at which the gaze is predicted. */
 const MOMENTS = 3;
-/** Share of a GoP below which it is not worth asking for its tiles. */
-const LEAST_REST = 0.25;
-/** Percentiles of the predicted capacity that are planned with, and up to which further tiles are asked for. */
+/** Share of a GoP that must remain for its tiles to be worth requesting. */
+const MIN_REST = 0.25;
+/** Percentiles of the predicted capacity: for the budget, and for additional tiles beyond it. */
 export const BUDGET_PERCENTILE = 10;
 const SPARE_PERCENTILE = 50;
 
 export class Planner {
   readonly capacity = new Capacity();
-  /** What was chosen last within the budget. */
+  /** The last plan within the budget. */
   chosen: Plan | undefined;
 
-  /** latency: how long after a request its tile can be shown at the earliest, seconds. */
+  /** latency: minimum time from a request until its tile can be shown, seconds. */
   constructor(
     public view: View,
     readonly qualities: number,
@@ -48,8 +48,8 @@ export class Planner {
   ) {}
 
   /**
-   * Decides which tiles to ask for, in the order in which to have them sent. gops: those whose time is not over, the
-   * one being shown first. seconds: until the last of them must be there. pending: bytes asked for that are to come.
+   * Chooses the tiles to request, in order. gops: the GoPs not yet over, the current one first.
+   * seconds: time until all must have arrived. pending: bytes requested but not received.
    */
   plan(gops: readonly Gop[], seconds: number, pending: number): Request[] {
     const { tiles } = this.view.grid;
@@ -75,24 +75,27 @@ export class Planner {
     const plan = ows({ ...problem, budget: this.capacity.percentile(BUDGET_PERCENTILE) * seconds - pending }, this.refine);
     this.chosen = plan;
     ask(plan);
-    // What it left out follows: if the network does not carry that, it is late, and nothing before it is.
+    // Additional tiles follow. If the network cannot carry them, only they are late.
     for (const i of plan.order) bytes.fill(0, i * this.qualities, (i + 1) * this.qualities);
     ask(ows({ ...problem, budget: this.capacity.percentile(SPARE_PERCENTILE) * seconds - pending - plan.bytes }, this.refine));
     return requests;
   }
 
-  /** Sets the share of the viewport that each tile is expected to fill while what is asked for now can be shown. */
+  /**
+   * Computes each tile's expected share of the viewport from the earliest time at which it can be
+   * shown.
+   */
   #expect(g: Gop, seen: Float64Array): void {
     const now = this.gaze.last.t;
     const end = g.start + g.duration;
     const from = Math.max(g.start, now + this.latency);
     const rest = (end - from) / g.duration;
-    if (!(rest >= LEAST_REST)) return;
-    const looks: Look[] = [];
+    if (!(rest >= MIN_REST)) return;
+    const gazes: PossibleGaze[] = [];
     for (let i = 0; i < MOMENTS; i++) {
       const at = from + ((end - from) * (i + 0.5)) / MOMENTS;
-      looks.push(...this.gaze.looks(Math.max(0, at - now), rest / MOMENTS));
+      gazes.push(...this.gaze.gazes(Math.max(0, at - now), rest / MOMENTS));
     }
-    this.view.expect(looks, seen);
+    this.view.expect(gazes, seen);
   }
 }

@@ -1,7 +1,7 @@
 /**
- * Directions, the grid of tiles and the viewport, as internal/tile360 computes them; its vectors
- * test both. Directions are unit vectors [x to the right, y up, z forward], yaw is positive to the right, pitch
- * upwards, angles are radians.
+ * Directions, tile grid and viewport, like internal/tile360; both pass the same test vectors.
+ * Directions are unit vectors [x right, y up, z forward]. Yaw is positive to the right, pitch
+ * upwards. Angles are in radians.
  */
 
 export type Vec = readonly [x: number, y: number, z: number];
@@ -21,7 +21,7 @@ export function angles([x, y, z]: Vec): [yaw: number, pitch: number] {
 
 export const dot = (v: Vec, w: Vec): number => v[0] * w[0] + v[1] * w[1] + v[2] * w[2];
 
-/** The angle between two directions, exact for small angles too. */
+/** Angle between two directions, accurate for small angles too. */
 export function angle(v: Vec, w: Vec): number {
   const x = v[1] * w[2] - v[2] * w[1];
   const y = v[2] * w[0] - v[0] * w[2];
@@ -29,20 +29,20 @@ export function angle(v: Vec, w: Vec): number {
   return Math.atan2(Math.sqrt(x * x + y * y + z * z), dot(v, w));
 }
 
-/** v at length 1; forward where it has no direction. */
+/** Normalises v; returns forward for a null vector. */
 export function unit(v: Vec): Vec {
   const n = Math.sqrt(dot(v, v));
   return n > 1e-12 && n < Infinity ? [v[0] / n, v[1] / n, v[2] / n] : FORWARD;
 }
 
-/** What is to the right of and above a viewer who looks along v with a level head. */
+/** Right and up vectors of a viewer who looks along v with a level head. */
 function frame(v: Vec): [right: Vec, up: Vec] {
   const [yaw] = angles(v);
   const r: Vec = [Math.cos(yaw), 0, -Math.sin(yaw)];
   return [r, [v[1] * r[2] - v[2] * r[1], v[2] * r[0] - v[0] * r[2], v[0] * r[1] - v[1] * r[0]]];
 }
 
-/** Where w lies as seen from v: radians to the right and up along the great circle from v to w. */
+/** Position of w relative to v: radians to the right and up along the great circle. */
 export function offset(v: Vec, w: Vec): [right: number, up: number] {
   const [r, u] = frame(v);
   const x = dot(w, r);
@@ -65,7 +65,10 @@ export function moved(v: Vec, right: number, up: number): Vec {
   return unit([c * v[0] + x * r[0] + y * u[0], c * v[1] + x * r[1] + y * u[1], c * v[2] + x * r[2] + y * u[2]]);
 }
 
-/** Where a direction lies in one eye's picture: shares of its width from the left, in [0, 1), and of its height from the top. */
+/**
+ * Position of a direction in one eye's picture: fractions of the width from the left, in [0, 1),
+ * and of the height from the top.
+ */
 export function equirect(v: Vec): [x: number, y: number] {
   const [yaw, pitch] = angles(v);
   const x = yaw / (2 * Math.PI) + 0.5;
@@ -79,7 +82,10 @@ export interface Rect {
   readonly height: number;
 }
 
-/** Cuts the picture of one eye into tiles, numbered row by row from the top left. Edges are even. */
+/**
+ * Divides one eye's picture into tiles, numbered row by row from the top left. Edges are even
+ * pixels.
+ */
 export class Grid {
   constructor(
     readonly columns: number,
@@ -100,12 +106,12 @@ export class Grid {
     return { x, y, width: edge(c + 1, this.columns, this.width) - x, height: edge(r + 1, this.rows, this.height) - y };
   }
 
-  /** The tile at a point of one eye's picture, given in shares of its width and height. */
+  /** The tile at a point of one eye's picture, given as fractions of its width and height. */
   at(x: number, y: number): number {
     return place(y, this.rows, this.height) * this.columns + place(x, this.columns, this.width);
   }
 
-  /** What a tile covers of the sphere, steradians. */
+  /** Solid angle of a tile, steradians. */
   solidAngle(tile: number): number {
     const r = this.rect(tile);
     const top = (Math.PI * r.y) / this.height;
@@ -114,7 +120,7 @@ export class Grid {
   }
 }
 
-/** Where tile i of n begins along `size` pixels: the even number nearest to i·size/n. */
+/** Start of tile i of n along `size` pixels: i·size/n rounded to the nearest even number. */
 function edge(i: number, n: number, size: number): number {
   return 2 * Math.floor((i * size + n) / (2 * n));
 }
@@ -127,18 +133,18 @@ function place(at: number, n: number, size: number): number {
   return i;
 }
 
-/** A direction that a viewer may look along, and how probable that is. */
-export interface Look {
+/** A possible gaze direction and its probability. */
+export interface PossibleGaze {
   readonly gaze: Vec;
   readonly p: number;
 }
 
-/** Knows which tiles of a grid a viewport shows: samples×samples of its points. */
+/** Determines the tiles visible in a viewport from samples×samples points of it. */
 export class View {
   readonly #rays: { readonly x: number; readonly y: number; readonly weight: number }[] = [];
   readonly #one: Float64Array;
 
-  /** width, height: angles between opposite edges of the viewport, below π. */
+  /** width, height: angles between opposite edges of the viewport, less than π. */
   constructor(
     readonly grid: Grid,
     readonly width: number,
@@ -163,13 +169,14 @@ export class View {
   }
 
   /**
-   * What a viewer sees who looks along one of several directions, whose probabilities sum to 1. Sets share, one for
-   * each tile, to the share of the viewport expected of it, and seen to the probability that any of it is in view.
+   * Computes the view of a viewer whose gaze has a given distribution, with probabilities that sum
+   * to 1. Sets `share` to the expected share of the viewport per tile, and `seen` to the
+   * probability that the tile is in view.
    */
-  expect(looks: readonly Look[], share: Float64Array, seen?: Float64Array): void {
+  expect(gazes: readonly PossibleGaze[], share: Float64Array, seen?: Float64Array): void {
     share.fill(0);
     seen?.fill(0);
-    for (const l of looks) {
+    for (const l of gazes) {
       this.#one.fill(0);
       const [r, u] = frame(l.gaze);
       const [gx, gy, gz] = l.gaze;

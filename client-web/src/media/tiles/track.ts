@@ -1,20 +1,20 @@
-/** What a catalog says of a sphere of video and its tiles (docs/spec/tiles.md). */
+/** The catalog's 360° video, tile and sound tracks (docs/spec/tiles.md). */
 import type { Catalog, Timeline, Track } from "../session/catalog.ts";
 import { array, CatalogError, flag, integer, number, object, parse, text } from "../session/json.ts";
 import { Grid, type Rect } from "./sphere.ts";
 
-/** How a track's decoder is configured. */
+/** Decoder configuration of a track. */
 export interface Coding {
   readonly track: string;
   readonly codec: string;
-  /** avcC; undefined where each group brings it. */
+  /** avcC; undefined if every group carries it. */
   readonly config: Uint8Array<ArrayBuffer> | undefined;
-  /** Pixels of its pictures. */
+  /** Picture size, pixels. */
   readonly width: number;
   readonly height: number;
 }
 
-/** What decoded samples mean, as WebCodecs has it. */
+/** Color space of the decoded samples, as in WebCodecs. */
 export type Color = Partial<Pick<VideoColorSpaceInit, "primaries" | "transfer" | "matrix" | "fullRange">>;
 
 export interface TileTrack extends Coding {
@@ -24,7 +24,7 @@ export interface TileTrack extends Coding {
   readonly bitrate: number;
 }
 
-/** A session's sound. */
+/** A session's sound track. */
 export interface SoundTrack {
   readonly track: string;
   readonly codec: string;
@@ -37,29 +37,29 @@ export interface SoundTrack {
 export interface Sphere {
   readonly video: Coding;
   readonly sound: SoundTrack | undefined;
-  /** Media time of groups, in a recording. */
+  /** Media time of groups, for a recording. */
   readonly timeline: Timeline | undefined;
   readonly stereo: boolean;
-  /** One eye's picture that the tiles make up, pixels. */
+  /** Size of one eye's picture, assembled from all tiles; pixels. */
   readonly width: number;
   readonly height: number;
-  /** 0 where there are no tiles. */
+  /** 0 without tiles. */
   readonly columns: number;
   readonly rows: number;
   readonly qualities: number;
-  /** How the sphere is turned, degrees. */
+  /** Rotation of the sphere, degrees. */
   readonly yaw: number;
   readonly pitch: number;
   readonly roll: number;
-  /** undefined: as the streams say. */
+  /** undefined: as signalled in the streams. */
   readonly color: Color | undefined;
   readonly framerate: number;
-  /** Time from one group to the next, and from capture to picture, ms. */
+  /** Group interval, and latency from capture to display; ms. */
   readonly gop: number;
   readonly latency: number;
-  /** Name of the track of rates and distortions. */
+  /** Name of the track with rates and distortions. */
   readonly rates: string | undefined;
-  /** Each tile's tracks, the worst first. */
+  /** Tracks of each tile, worst quality first. */
   readonly tiles: readonly (readonly TileTrack[])[];
 }
 
@@ -70,11 +70,11 @@ const MIN_TILE = 16;
 const MAX_PICTURE = 65535;
 const MAX_CHANNELS = 8;
 const RATES_EVENT = "dev.holocast.tiles.rd/v1";
-/** For catalogs that do not say. */
+/** Default group interval, ms. */
 const GOP = 1000;
 const LATENCY = 1000;
 
-/** Reads what a catalog has of a sphere; undefined without one. Throws a CatalogError. */
+/** Reads a catalog's 360° video; undefined if it has none. Throws a CatalogError. */
 export function readSphere(catalog: Catalog): Sphere | undefined {
   let video: Track | undefined;
   for (const t of catalog.tracks) {
@@ -89,14 +89,14 @@ export function readSphere(catalog: Catalog): Sphere | undefined {
   if (!video) return undefined;
   const path = `${video.path}.hcsphere`;
   const s = object(video.fields["hcsphere"], path);
-  const whole = (field: string, least: number, most: number) => integer(s[field] ?? 0, `${path}.${field}`, least, most);
+  const int = (field: string, min: number, max: number) => integer(s[field] ?? 0, `${path}.${field}`, min, max);
   const degrees = (field: string) => number(s[field] ?? 0, `${path}.${field}`, -360, 360);
   if (text(s["projection"] ?? "", `${path}.projection`) !== "equirectangular") throw new CatalogError(`${path}.projection`, "not equirectangular");
   if (s["stereo"] !== "mono" && s["stereo"] !== "top-bottom") throw new CatalogError(`${path}.stereo`, "none of mono, top-bottom");
-  const [width, height] = [whole("width", 2, MAX_SIZE), whole("height", 2, MAX_SIZE)];
+  const [width, height] = [int("width", 2, MAX_SIZE), int("height", 2, MAX_SIZE)];
   if (width % 2 !== 0) throw new CatalogError(`${path}.width`, "not even");
   if (height % 2 !== 0) throw new CatalogError(`${path}.height`, "not even");
-  const [columns, rows, qualities] = [whole("columns", 0, MAX_TILES), whole("rows", 0, MAX_TILES), whole("qualities", 0, MAX_QUALITIES)];
+  const [columns, rows, qualities] = [int("columns", 0, MAX_TILES), int("rows", 0, MAX_TILES), int("qualities", 0, MAX_QUALITIES)];
   if (columns !== 0 || rows !== 0 || qualities !== 0) {
     if (columns < 1 || rows < 1 || columns * rows > MAX_TILES) throw new CatalogError(`${path}.columns`, `a grid of ${columns}×${rows} tiles`);
     if (Math.floor(width / columns) < MIN_TILE || Math.floor(height / rows) < MIN_TILE) throw new CatalogError(`${path}.columns`, "tiles are too small");
@@ -121,13 +121,13 @@ export function readSphere(catalog: Catalog): Sphere | undefined {
 function readTile(catalog: Catalog, t: Track, grid: Grid, qualities: number, stereo: boolean, tiles: TileTrack[][]): void {
   const path = `${t.path}.hctile`;
   const o = object(t.fields["hctile"], path);
-  const whole = (field: string, least: number, most: number) => integer(o[field] ?? 0, `${path}.${field}`, least, most);
-  const tile = whole("tile", 0, MAX_TILES - 1);
-  const quality = whole("quality", 0, MAX_QUALITIES - 1);
+  const int = (field: string, min: number, max: number) => integer(o[field] ?? 0, `${path}.${field}`, min, max);
+  const tile = int("tile", 0, MAX_TILES - 1);
+  const quality = int("quality", 0, MAX_QUALITIES - 1);
   if (tile >= tiles.length) throw new CatalogError(`${path}.tile`, `${tile} of ${tiles.length}`);
   if (quality >= qualities) throw new CatalogError(`${path}.quality`, `${quality} of ${qualities}`);
   const want = grid.rect(tile);
-  const got: Rect = { x: whole("x", 0, MAX_SIZE), y: whole("y", 0, MAX_SIZE), width: whole("width", 1, MAX_SIZE), height: whole("height", 1, MAX_SIZE) };
+  const got: Rect = { x: int("x", 0, MAX_SIZE), y: int("y", 0, MAX_SIZE), width: int("width", 1, MAX_SIZE), height: int("height", 1, MAX_SIZE) };
   if (got.x !== want.x || got.y !== want.y || got.width !== want.width || got.height !== want.height) {
     throw new CatalogError(`${path}.x`, `not the rectangle of tile ${tile}`);
   }
@@ -164,7 +164,7 @@ function coding(catalog: Catalog, t: Track): Coding {
   return { track: t.name, codec: t.codec, config: configuration(catalog, t), width: t.width, height: t.height };
 }
 
-/** A track's inline initialization data. */
+/** Inline initialization data of a track. */
 function configuration(catalog: Catalog, t: Track): Uint8Array<ArrayBuffer> | undefined {
   const init = t.initRef === "" ? undefined : catalog.inits.get(t.initRef);
   if (init?.data === undefined) return undefined;
@@ -175,14 +175,16 @@ function configuration(catalog: Catalog, t: Track): Uint8Array<ArrayBuffer> | un
   }
 }
 
-/** Bytes and distortion of a GoP's tiles: at [tile·qualities + quality], 0 bytes where that was not encoded. */
+/**
+ * Size and distortion of a GoP's tiles, indexed by tile·qualities + quality; 0 bytes = not encoded.
+ */
 export interface Rates {
   readonly bytes: number[];
   readonly distortion: number[];
   readonly missing: number[];
 }
 
-/** Reads a record of rates and distortions. Throws a CatalogError. */
+/** Parses a record of rates and distortions. Throws a CatalogError. */
 export function parseRates(payload: Uint8Array, s: Sphere): Rates {
   const list = array(parse(payload, "rates"), "rates", 1);
   const data = object(object(list[0], "rates[0]")["data"], "rates[0].data");

@@ -1,4 +1,4 @@
-/** A small history of two figures, drawn as lines, newest at the right. */
+/** Draws the recent history of two values as lines, newest on the right. */
 export class Graph {
   readonly #fps = new Float32Array(120);
   readonly #delay = new Float32Array(120);

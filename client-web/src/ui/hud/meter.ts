@@ -1,7 +1,7 @@
 /**
- * What a viewer measures, as internal/qoe and the duplication paper define it: frame delay is the
- * moment a frame is drawn minus its capture time on the session's clock; FPS counts the distinct
- * frames shown in the last second. Allocates nothing per frame. Times are local milliseconds.
+ * The viewer's measurements, as defined by internal/qoe and the duplication paper: frame delay is
+ * the time from capture to display on the session's clock; FPS counts the distinct frames shown in
+ * the last second. Allocates nothing per frame. Times are local milliseconds.
  */
 
 const RING = 4096;
@@ -25,7 +25,7 @@ class Ring {
     this.key[i] = key;
   }
 
-  /** Entries younger than `window`, of one key where that is given. */
+  /** Counts entries younger than `window`, optionally of one key. */
   count(now: number, window: number, key?: number): number {
     let n = 0;
     for (let i = 0; i < RING; i++) if (now - this.at[i]! < window && (key === undefined || this.key[i] === key)) n++;
@@ -38,7 +38,7 @@ class Ring {
     return s;
   }
 
-  /** Percentiles of the entries younger than `window`, by nearest rank; 0 without any. */
+  /** Percentiles (nearest rank) of the entries younger than `window`; 0 without any. */
   percentiles(now: number, window: number, ps: readonly number[]): number[] {
     const n = this.count(now, window);
     if (n === 0) return ps.map(() => 0);
@@ -51,7 +51,7 @@ class Ring {
 
 interface CameraCount {
   readonly camera: number;
-  /** Frames that arrived of its track. */
+  /** Frames received of its current track. */
   received: number;
   frames: number;
   points: number;
@@ -81,7 +81,7 @@ export class Meter {
     this.#total = total;
   }
 
-  /** Each camera's frames since its track was chosen. */
+  /** Frames per camera since its track was chosen. */
   arrived(received: readonly (readonly [camera: number, frames: number])[], now: number): void {
     for (const [camera, frames] of received) {
       const c = this.#camera(camera);
@@ -118,7 +118,7 @@ export class Meter {
     this.#drawn.push(now, 0, 0);
   }
 
-  /** Forgets cameras that are gone. */
+  /** Forgets removed cameras. */
   keep(cameras: ReadonlySet<number>): void {
     for (const n of this.#cameras.keys()) if (!cameras.has(n)) this.#cameras.delete(n);
   }
@@ -151,15 +151,15 @@ export class Meter {
 }
 
 export interface MeterSnapshot {
-  /** Distinct frames shown in the last second, mean of the cameras. */
+  /** Distinct frames shown in the last second, averaged over the cameras. */
   readonly fps: number;
-  /** Frames that arrived in the last second, mean of the cameras. */
+  /** Frames that arrived in the last second, averaged over the cameras. */
   readonly received_fps: number;
   /** Pictures drawn in the last second. */
   readonly rendered_fps: number;
   readonly frame_delay_ms: { readonly p50: number; readonly p95: number; readonly p99: number };
   readonly decode_ms: { readonly p50: number; readonly p95: number };
-  /** Points shown now, of all cameras. */
+  /** Points currently shown, over all cameras. */
   readonly points: number;
   readonly mbit_per_s: number;
   readonly bytes: number;

@@ -5,34 +5,34 @@ import { TileMap } from "./tilemap.ts";
 
 type Row = readonly [label: string, title: string, value: (s: Stats) => string, shown?: (s: Stats) => boolean];
 
-/** Of point clouds, of a sphere of video, and of both. */
+/** Rows for point clouds, for 360° video, and for both. */
 const points: readonly Row[] = [
-  ["FPS", "Distinct frames shown in the last second, mean of the cameras", (s) => s.fps.toFixed(1)],
-  ["Received", "Frames that arrived in the last second, mean of the cameras", (s) => s.received_fps.toFixed(1)],
-  ["Frame delay", "Capture to picture, in a replay arrival to picture; median and 95th percentile of five seconds", (s) => `${ms(s.frame_delay_ms.p50)} / ${ms(s.frame_delay_ms.p95)}`],
-  ["Points", "Points shown, of all cameras", (s) => s.points.toLocaleString("en")],
+  ["FPS", "Distinct frames shown in the last second, averaged over the cameras", (s) => s.fps.toFixed(1)],
+  ["Received", "Frames that arrived in the last second, averaged over the cameras", (s) => s.received_fps.toFixed(1)],
+  ["Frame delay", "Capture to display (replay: arrival to display), median and 95th percentile of five seconds", (s) => `${ms(s.frame_delay_ms.p50)} / ${ms(s.frame_delay_ms.p95)}`],
+  ["Points", "Points shown, over all cameras", (s) => s.points.toLocaleString("en")],
   ["Lost / late", "Frames that never arrived, and frames that arrived after a later one", (s) => `${s.frames_lost} / ${s.frames_late}`],
   ["Skipped / declined", "Frames received but superseded before they could be shown, and frames not sent because this page draws more slowly than the frame rate", (s) => `${s.frames_skipped} / ${s.frames_declined}`],
-  ["Repaired / lost parts", "Frames in datagrams that fetched parts made whole, and parts that came too late or not at all", (s) => `${s.parts!.repaired} / ${s.parts!.parts_lost}`, (s) => s.parts !== null],
+  ["Repaired / lost parts", "Frames completed by fetching missing datagrams, and parts that arrived too late or never", (s) => `${s.parts!.repaired} / ${s.parts!.parts_lost}`, (s) => s.parts !== null],
   ["Decode", "Time to decode a frame, median", (s) => ms(s.decode_ms.p50)],
 ];
 const video: readonly Row[] = [
-  ["Viewport", "Quality of what is in view: 0 % is the low-resolution sphere, 100 % the best tiles everywhere", (s) => percent(s.video!.viewport_quality)],
-  ["Tile hits", "Share of what was in view, over time, that a tile showed", (s) => percent(s.video!.tile_hits)],
+  ["Viewport", "Quality in the viewport: 0 % is the low-resolution sphere, 100 % the best tiles everywhere", (s) => percent(s.video!.viewport_quality)],
+  ["Tile hits", "Share of the viewport, over time, covered by tiles", (s) => percent(s.video!.tile_hits)],
   ["Motion to quality", "From the last turn of the head to a sharp view", (s) => (s.video!.motion_to_quality_ms === null ? "–" : ms(s.video!.motion_to_quality_ms))],
-  ["Stalls", "Times that the video stalled", (s) => String(s.video!.stalls)],
-  ["Video delay", "Capture to picture", (s) => ms(s.video!.delay_ms)],
+  ["Stalls", "Number of video stalls", (s) => String(s.video!.stalls)],
+  ["Video delay", "Capture to display", (s) => ms(s.video!.delay_ms)],
 ];
 const both: readonly Row[] = [
-  ["Pictures", "Pictures drawn in the last second, of new frames or of another view", (s) => s.rendered_fps.toFixed(1)],
-  ["Bit rate", "Payload of the last second", (s) => `${s.mbit_per_s.toFixed(1)} Mbit/s`],
+  ["Pictures", "Pictures drawn in the last second, for new frames or a changed view", (s) => s.rendered_fps.toFixed(1)],
+  ["Bit rate", "Payload received in the last second", (s) => `${s.mbit_per_s.toFixed(1)} Mbit/s`],
   ["Clock", "Error bound of the estimate of the relay's clock", (s) => (s.clock.error_ms === null ? "unknown" : `± ${ms(s.clock.error_ms)}`)],
 ];
 
 const percent = (v: number): string => `${Math.round(100 * v)} %`;
 const ms = (v: number): string => `${v.toFixed(1)} ms`;
 
-/** The statistics beside the picture. */
+/** The statistics panel. */
 export class Panel {
   readonly #rows: { readonly row: HTMLElement; readonly value: HTMLElement; readonly text: (s: Stats) => string; readonly shown: (s: Stats) => boolean; readonly of: "points" | "video" | "both" }[] = [];
   readonly #map: TileMap;
@@ -47,8 +47,8 @@ export class Panel {
       for (const [i, [label, title, text, shown = () => true]] of group.entries()) {
         const row = document.createElement("div");
         row.title = title;
-        row.hidden = of === "video"; // until there is one
-        row.classList.toggle("minor", of === "both" || i >= 5); // a phone has no room for it
+        row.hidden = of === "video"; // until the first video statistics
+        row.classList.toggle("minor", of === "both" || i >= 5); // hidden on phones
         const dt = document.createElement("dt");
         dt.textContent = label;
         const value = document.createElement("dd");

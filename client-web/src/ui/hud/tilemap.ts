@@ -1,9 +1,9 @@
 import type { VideoStats } from "../video.ts";
 
-/** CSS pixels: nearly as wide as the panel. */
+/** CSS pixels: almost the width of the panel. */
 const WIDTH = 256;
 
-/** A small map of the sphere's tiles, coloured by the quality that is seen of each. */
+/** A map of the sphere's tiles, coloured by displayed quality. */
 export class TileMap {
   #drawn = "";
 
@@ -30,7 +30,7 @@ export class TileMap {
   }
 }
 
-/** Grey where the whole sphere is seen, and from blue to green the better a tile is. */
+/** Grey for the base sphere, blue to green with rising tile quality. */
 function colour(quality: number, best: number): string {
   if (quality < 0) return "rgb(128 128 128 / 35%)";
   const share = best === 0 ? 1 : quality / best;

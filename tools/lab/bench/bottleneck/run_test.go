@@ -28,7 +28,7 @@ func TestFigures(t *testing.T) {
 // TestRun checks that a quick run's figures are possible, not that they are good.
 func TestRun(t *testing.T) {
 	if err := netlab.Supported(); err != nil {
-		t.Skip("no network namespaces: ", err)
+		t.Skip("network lab unavailable: ", err)
 	}
 	if !quiccc.Patched() {
 		t.Skip("built with the published quic-go")

@@ -107,7 +107,7 @@ func newFaults(t *testing.T, mode api.Mode) *faults {
 	t.Helper()
 	t.Parallel()
 	if err := netlab.Supported(); err != nil {
-		t.Skip("no lab here: ", err)
+		t.Skip("network lab unavailable: ", err)
 	}
 	ctx := t.Context()
 	p, err := findPrograms(ctx, "relay", "holocast", "edge", "controller")

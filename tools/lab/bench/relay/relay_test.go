@@ -99,7 +99,7 @@ func TestPeerCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer remove()
-	command, name, err := findPeer(binary + " --listen {addr} --http {addr} --certificate {cert} --key {key}")
+	command, name, err := findPeer(binary + " --listen {addr} --http {addr} --tls-certificate {cert} --tls-key {key}")
 	if err != nil || name != "relay" {
 		t.Fatalf("peer %q: %v", name, err)
 	}

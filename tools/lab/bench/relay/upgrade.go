@@ -106,7 +106,7 @@ func upgradeUnderLoad(ctx context.Context, o Options) (out *Upgrade, err error) 
 	}
 	defer remove()
 	// Frames that a busy machine delays must not expire from the cache.
-	relay, err := load.StartAt(binary, "127.0.0.1", (*exec.Cmd).Start, append(load.Unlimited(), "--cache-age", "1m")...)
+	relay, err := load.StartAt(binary, "127.0.0.1", (*exec.Cmd).Start, append(load.Unlimited(), "--cache-max-age", "1m")...)
 	if err != nil {
 		return nil, err
 	}

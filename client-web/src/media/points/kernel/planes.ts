@@ -1,33 +1,23 @@
 /**
- * Undoes the planes of a point-cloud frame (docs/spec/point-cloud-frame.md) into words for the GPU.
- * AssemblyScript: compiled to planes.wasm by `npm run wasm`. All memory is the caller's; see ../frame.ts.
+ * Decodes the planes of a point-cloud frame (docs/spec/point-cloud-frame.md) into words for the GPU. AssemblyScript,
+ * compiled to planes.wasm by `npm run wasm`. Works in the zstd decoder's memory, where the planes already are: it has
+ * no data of its own, and the caller passes all addresses; see ../frame.ts.
  */
 
-// The escapes that are left, and whether one was missing or out of range.
+// The remaining escapes, and a flag set when one is missing or out of range.
 let escapes: usize = 0;
 let escapesEnd: usize = 0;
 let broken: bool = false;
 
-/** First byte of memory that the caller may use. */
-export function base(): usize {
-  return __heap_base;
-}
-
-/** Makes memory reach to `end`; false when the browser has no more. */
-export function reserve(end: usize): bool {
-  const pages = <i32>((end + 0xffff) >>> 16) - memory.size();
-  return pages <= 0 || memory.grow(pages) >= 0;
-}
-
-/** The zigzag of an escaped residual: 15 and a varint of at most three bytes. */
-function escaped(most: i32): i32 {
+/** Reads the zigzag value of an escaped residual: 15 plus a varint of at most three bytes. */
+function escaped(max: i32): i32 {
   let rest = 0;
   for (let shift = 0; shift < 21; shift += 7) {
     if (escapes >= escapesEnd) break;
     const b = <i32>load<u8>(escapes++);
     rest |= (b & 0x7f) << shift;
     if (b < 0x80) {
-      if (rest > most - 15) break;
+      if (rest > max - 15) break;
       return rest + 15;
     }
   }
@@ -41,7 +31,9 @@ function nibble(plane: usize, k: i32): i32 {
   return (<i32>load<u8>(plane + (k >>> 1)) >>> ((~k & 1) << 2)) & 15;
 }
 
-/** The end of the mask that begins at `at`, 0 where it does not end or passes `pixels`. */
+/**
+ * Returns the end of the mask that starts at `at`; 0 if it is unterminated or exceeds `pixels`.
+ */
 function maskEnd(at: usize, end: usize, pixels: i32): usize {
   let pos = 0;
   while (at < end) {
@@ -56,9 +48,10 @@ function maskEnd(at: usize, end: usize, pixels: i32): usize {
 }
 
 /**
- * Layout A. raw: the planes, `length` bytes; `w` by `h` the share of the grid, whose pixel (i, j) is pixel
- * (step·i + dx, step·j + dy) of the frame; row: 20·w bytes of scratch; out: 8 bytes a point:
- * X | Y << 12 | R << 24 of the pixel, depth | G << 16 | B << 24. False where raw is not the planes of so many points.
+ * Layout A. raw: `length` bytes of planes. `w`×`h`: this description's grid, whose pixel (i, j) is
+ * pixel (step·i + dx, step·j + dy) of the frame. row: 20·w bytes of scratch. out: 8 bytes per
+ * point: X | Y << 12 | R << 24 of the pixel, depth | G << 16 | B << 24. False if raw is
+ * inconsistent with the number of points.
  */
 export function grid(
   raw: usize, length: usize, points: i32, w: i32, h: i32, step: i32, dx: i32, dy: i32, row: usize, out: usize,
@@ -76,7 +69,7 @@ export function grid(
   const valids = row + 16 * w;
   memory.fill(row, 0, 17 * w);
   let mask = raw;
-  let wrong = 0; // index of the next pixel whose validity was mispredicted
+  let wrong = 0; // index of the next pixel with a mispredicted validity
   for (;;) {
     const b = <i32>load<u8>(mask++);
     wrong += b;
@@ -86,7 +79,7 @@ export function grid(
   let i = 0;
   for (let y = 0; y < h; y++) {
     const line = ((y * step + dy) << 12) + dx;
-    // Left of the first column stands the pixel above it.
+    // The first column uses the pixel above as its left neighbour.
     let west = v128.load(row);
     let northwest = west;
     let westValid = load<u8>(valids);
@@ -148,8 +141,8 @@ export function grid(
 }
 
 /**
- * Layout B. out: 12 bytes a point: X | Y << 16, Z | R << 16 | G << 24, B.
- * False where raw is not the planes of so many points.
+ * Layout B. out: 12 bytes per point: X | Y << 16, Z | R << 16 | G << 24, B. False if raw is
+ * inconsistent with the number of points.
  */
 export function cloud(raw: usize, length: usize, points: i32, out: usize): bool {
   const packed: usize = (points + 1) >>> 1;
@@ -179,12 +172,12 @@ export function cloud(raw: usize, length: usize, points: i32, out: usize): bool 
 
 // @ts-ignore: decorator
 @inline
-function unzigzag(n: i32, most: i32): i32 {
-  const z = n == 15 ? escaped(most) : n;
+function unzigzag(n: i32, max: i32): i32 {
+  const z = n == 15 ? escaped(max) : n;
   return (z >>> 1) ^ -(z & 1);
 }
 
-/** Layout C: LiveScan3D's records, 9 bytes each, to the words of layout B. */
+/** Layout C: converts LiveScan3D's records of 9 bytes to the words of layout B. */
 export function records(raw: usize, points: i32, out: usize): void {
   for (let k = 0; k < points; k++) {
     point(

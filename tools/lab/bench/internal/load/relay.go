@@ -82,7 +82,7 @@ func Start(ctx context.Context, path string, more ...string) (*Relay, error) {
 // address.
 func Unlimited() (args []string) {
 	for _, limit := range []string{"connections.address", "handshakes.address", "handshakes.all", "initials.address", "initials.all", "bytes.session", "bytes.address", "bytes.all"} {
-		args = append(args, "--limit", limit+"=0")
+		args = append(args, "--limits", limit+"=0")
 	}
 	return args
 }

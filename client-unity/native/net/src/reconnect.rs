@@ -1,4 +1,4 @@
-//! Keeps a session open: back-off between attempts, and another connection when the relay asks to move.
+//! Keeps a session open: reconnects with back-off, and migrates when the relay sends GOAWAY.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -18,56 +18,56 @@ use crate::rtt::Rtt;
 use crate::target::Target;
 use crate::trust::Hash;
 
-/// Who uses the sessions. All calls come from the thread that drives them.
+/// The application. All calls are made on the thread of [`run`].
 pub trait App {
-    /// The local time.
+    /// Local time.
     fn now(&self) -> Nanos;
-    /// A session is open: from now on it is the one to use.
+    /// A session is open and becomes the current one.
     fn connected(&mut self, now: Nanos, link: u64, s: &mut Session);
-    /// Something happened in a session.
+    /// An event of a session.
     fn event(&mut self, now: Nanos, link: u64, s: &mut Session, e: Event);
-    /// Round-trip times of the session in use.
+    /// Round-trip times of the current session.
     fn path(&mut self, link: u64, rtt: Rtt);
-    /// A session is over.
-    fn gone(&mut self, link: u64);
-    /// There is no connection, or the one in use broke; the next attempt follows.
-    fn trouble(&mut self, why: &NetError);
-    /// Somebody called [`Handle::wake`].
-    fn woken(&mut self, now: Nanos, s: Option<&mut Session>);
+    /// A session ended.
+    fn disconnected(&mut self, link: u64);
+    /// Connecting failed, or the current connection was lost; a retry follows.
+    fn connection_error(&mut self, why: &NetError);
+    /// [`Handle::wake`] was called.
+    fn wake(&mut self, now: Nanos, s: Option<&mut Session>);
     /// Time passed.
     fn tick(&mut self, now: Nanos, s: Option<&mut Session>);
-    /// When `tick` is to be called at the latest.
+    /// Latest time for the next `tick`.
     fn deadline(&self) -> Nanos;
-    /// A session that is not used any more and is to be closed.
+    /// A session that is no longer used, to be closed.
     fn superseded(&mut self) -> Option<u64>;
 }
 
-/// Where to and how.
+/// Connection settings.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The relay.
+    /// Relay address.
     pub target: Target,
-    /// The only certificate that is trusted; nothing: those of public authorities.
+    /// The only trusted certificate; None: the public CAs.
     pub pinned: Option<Hash>,
-    /// Ask the relay itself for its certificate's hash. Relays on this machine are asked anyway.
+    /// Fetch the certificate hash from the relay. Always done for loopback relays.
     pub insecure: bool,
-    /// What SETUP says of this end.
+    /// Implementation name sent in SETUP.
     pub implementation: String,
-    /// Buffers of objects.
+    /// Buffers for objects.
     pub pool: Arc<BufferPool>,
 }
 
 /// Wakes and stops [`run`] from other threads.
 #[derive(Debug, Default)]
 pub struct Handle {
-    woken: Notify,
+    wake: Notify,
     over: AtomicBool,
 }
 
 impl Handle {
-    /// There is something for [`App::woken`].
+    /// Causes a call of [`App::wake`].
     pub fn wake(&self) {
-        self.woken.notify_one();
+        self.wake.notify_one();
     }
 
     /// Ends [`run`], which closes its sessions.
@@ -81,33 +81,33 @@ impl Handle {
     }
 }
 
-// Back-off between attempts.
+// Back-off between connection attempts.
 const FIRST_RETRY: Duration = Duration::from_millis(200);
 const LAST_RETRY: Duration = Duration::from_secs(5);
-/// A relay that asks to move is left at the latest then, whatever it says.
-const LEAVE: Duration = Duration::from_secs(30);
+/// Maximum time to stay with a relay after its GOAWAY.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(30);
 
-enum News {
+enum ConnEvent {
     Dialled(Target, Result<Dialled, NetError>),
-    /// The peer's SETUP is here.
+    /// The peer's SETUP arrived.
     Ready,
     Goaway(u64, String),
     Over(u64, NetError),
 }
 
-/// What connections share.
+/// State shared by the connections.
 pub(crate) struct Driver<A> {
     app: RefCell<A>,
     options: Options,
-    news: mpsc::UnboundedSender<News>,
+    events: mpsc::UnboundedSender<ConnEvent>,
     current: Cell<Option<u64>>,
-    /// When `keep` wakes by itself, and how it is told that this is too late.
+    /// When the reconnect loop wakes next, and a channel to wake it earlier.
     wakes: Cell<Nanos>,
     sooner: Notify,
 }
 
 impl<A: App + 'static> Driver<A> {
-    /// Sees to it that `App::tick` comes in time, which what happened may have made earlier.
+    /// Wakes the reconnect loop earlier if the application's deadline moved up.
     pub fn wake_in_time(&self) {
         if self.app.borrow().deadline() < self.wakes.get() {
             self.wakes.set(Nanos::MIN);
@@ -125,7 +125,7 @@ impl<A: App + 'static> Driver<A> {
 
     pub fn event(&self, c: &Rc<Conn<A>>, e: Event) {
         let tell = |n| {
-            let _ = self.news.send(n); // the receiver lives as long as `run`
+            let _ = self.events.send(n); // the receiver lives as long as `run`
         };
         match e {
             Event::Ready { .. } => {
@@ -134,13 +134,17 @@ impl<A: App + 'static> Driver<A> {
                 let now = app.now();
                 app.path(c.link, c.rtt());
                 app.connected(now, c.link, &mut c.session.borrow_mut());
-                tell(News::Ready);
+                tell(ConnEvent::Ready);
             }
-            Event::Goaway { uri, .. } => tell(News::Goaway(c.link, uri)),
+            Event::Goaway { uri, .. } => tell(ConnEvent::Goaway(c.link, uri)),
             Event::Closed { reason, code, remote } => {
                 let name = moqt::code::session_name(code);
-                let text = if remote { reason } else { format!("the session with {} was closed: {name}: {reason}", self.authority()) };
-                tell(News::Over(c.link, NetError { failure: Failure::Lost, text }));
+                let text = if remote {
+                    reason
+                } else {
+                    format!("the session with {} was closed: {name}: {reason}", self.authority())
+                };
+                tell(ConnEvent::Over(c.link, NetError { failure: Failure::Lost, text }));
             }
             e => {
                 let mut app = self.app.borrow_mut();
@@ -156,34 +160,34 @@ impl<A: App + 'static> Driver<A> {
 
 /// Keeps a session open until `handle` says stop.
 pub async fn run<A: App + 'static>(options: Options, app: A, handle: Arc<Handle>) {
-    LocalSet::new().run_until(keep(options, app, handle)).await;
+    LocalSet::new().run_until(reconnect_loop(options, app, handle)).await;
 }
 
-struct Keeper<A> {
+struct Reconnector<A> {
     driver: Rc<Driver<A>>,
     conns: BTreeMap<u64, Rc<Conn<A>>>,
     next_link: u64,
     dialling: bool,
-    /// When the next attempt is due.
+    /// Time of the next attempt.
     retry: Option<Instant>,
     wait: Duration,
-    /// Where the relay asked to move to.
+    /// Target of a GOAWAY.
     moved: Option<Target>,
-    /// Sessions that asked to be left, and until when they are waited for.
+    /// Sessions being left after GOAWAY, with their closing deadlines.
     leaving: Vec<(u64, Instant)>,
 }
 
-async fn keep<A: App + 'static>(options: Options, app: A, handle: Arc<Handle>) {
-    let (news, mut receive) = mpsc::unbounded_channel();
+async fn reconnect_loop<A: App + 'static>(options: Options, app: A, handle: Arc<Handle>) {
+    let (events, mut receive) = mpsc::unbounded_channel();
     let driver = Rc::new(Driver {
         app: RefCell::new(app),
         options,
-        news,
+        events,
         current: Cell::new(None),
         wakes: Cell::new(Nanos::MIN),
         sooner: Notify::new(),
     });
-    let mut k = Keeper {
+    let mut k = Reconnector {
         driver,
         conns: BTreeMap::new(),
         next_link: 0,
@@ -200,10 +204,10 @@ async fn keep<A: App + 'static>(options: Options, app: A, handle: Arc<Handle>) {
             biased;
             n = receive.recv() => {
                 if let Some(n) = n {
-                    k.news(n);
+                    k.events(n);
                 }
             }
-            () = handle.woken.notified() => k.woken(),
+            () = handle.wake.notified() => k.wake(),
             () = k.driver.sooner.notified() => {}
             () = tokio::time::sleep_until(wake) => {}
         }
@@ -213,7 +217,7 @@ async fn keep<A: App + 'static>(options: Options, app: A, handle: Arc<Handle>) {
     }
 }
 
-impl<A: App + 'static> Keeper<A> {
+impl<A: App + 'static> Reconnector<A> {
     fn current(&self) -> Option<&Rc<Conn<A>>> {
         self.conns.get(&self.driver.current.get()?)
     }
@@ -227,7 +231,7 @@ impl<A: App + 'static> Keeper<A> {
         let target = self.moved.take().unwrap_or_else(|| d.options.target.clone());
         spawn_local(async move {
             let dialled = dial(&target, d.options.pinned, d.options.insecure).await;
-            let _ = d.news.send(News::Dialled(target, dialled));
+            let _ = d.events.send(ConnEvent::Dialled(target, dialled));
         });
     }
 
@@ -237,12 +241,12 @@ impl<A: App + 'static> Keeper<A> {
         }
         self.retry = Some(Instant::now() + self.wait);
         let doubled = (2 * self.wait).min(LAST_RETRY);
-        self.wait = doubled + doubled.mul_f64(random_quarter()); // so that many viewers do not return together
+        self.wait = doubled + doubled.mul_f64(random_quarter()); // jitter, to spread reconnecting viewers
     }
 
-    fn news(&mut self, n: News) {
+    fn events(&mut self, n: ConnEvent) {
         match n {
-            News::Dialled(target, Ok(d)) => {
+            ConnEvent::Dialled(target, Ok(d)) => {
                 let now = self.driver.now();
                 let o = &self.driver.options;
                 let config = Config {
@@ -258,23 +262,23 @@ impl<A: App + 'static> Keeper<A> {
                 self.conns.insert(link, c.clone());
                 c.start();
             }
-            News::Dialled(_, Err(e)) => {
+            ConnEvent::Dialled(_, Err(e)) => {
                 self.dialling = false;
-                self.driver.app.borrow_mut().trouble(&e);
+                self.driver.app.borrow_mut().connection_error(&e);
                 self.try_again();
             }
-            News::Ready => self.dialling = false,
-            News::Goaway(link, uri) => {
+            ConnEvent::Ready => self.dialling = false,
+            ConnEvent::Goaway(link, uri) => {
                 if self.driver.current.get() != Some(link) {
                     return;
                 }
                 self.moved = Target::parse(&uri).ok();
-                self.leaving.push((link, Instant::now() + LEAVE));
+                self.leaving.push((link, Instant::now() + LEAVE_TIMEOUT));
                 if !self.dialling {
                     self.retry = Some(Instant::now());
                 }
             }
-            News::Over(link, why) => self.over(link, &why),
+            ConnEvent::Over(link, why) => self.over(link, &why),
         }
     }
 
@@ -285,14 +289,14 @@ impl<A: App + 'static> Keeper<A> {
             self.wait = FIRST_RETRY;
         }
         let was_current = self.driver.current.get() == Some(link);
-        // One that ended before it was ready was the attempt under way.
+        // A connection that ended before it was ready was the current attempt.
         let attempt = !was_current && self.dialling && self.driver.current.get().is_none_or(|l| l < link);
         self.dialling &= !attempt;
         {
             let mut app = self.driver.app.borrow_mut();
-            app.gone(link);
+            app.disconnected(link);
             if was_current || attempt {
-                app.trouble(why);
+                app.connection_error(why);
             }
         }
         if was_current {
@@ -303,7 +307,7 @@ impl<A: App + 'static> Keeper<A> {
         }
     }
 
-    /// Closes what is not used any more.
+    /// Closes superseded sessions.
     fn close_superseded(&mut self) {
         let now = Instant::now();
         let mut done: Vec<u64> = self.leaving.iter().filter(|(_, t)| now >= *t).map(|(l, _)| *l).collect();
@@ -317,20 +321,20 @@ impl<A: App + 'static> Keeper<A> {
         }
     }
 
-    fn woken(&mut self) {
+    fn wake(&mut self) {
         let c = self.current().cloned();
         {
             let mut app = self.driver.app.borrow_mut();
             let now = app.now();
             let mut session = c.as_ref().map(|c| c.session.borrow_mut());
-            app.woken(now, session.as_deref_mut());
+            app.wake(now, session.as_deref_mut());
         }
         if let Some(c) = c {
             c.pump();
         }
     }
 
-    /// Lets time pass; returns when to do so again.
+    /// Runs timers; returns when to run them again.
     fn tick(&mut self) -> Instant {
         let now = self.driver.now();
         for c in self.conns.values().cloned().collect::<Vec<_>>() {
@@ -360,7 +364,7 @@ impl<A: App + 'static> Keeper<A> {
     }
 }
 
-/// A number from 0 to a quarter, of the hasher's seed: no cryptography hangs on it.
+/// A random number from 0 to 0.25 from the hasher's seed. Not cryptographic.
 fn random_quarter() -> f64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0) as f64 / u64::MAX as f64 / 4.0

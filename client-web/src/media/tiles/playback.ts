@@ -1,22 +1,27 @@
-/** A recording's sphere at the viewer's own pace: fetched GoP by GoP, a little ahead of what is shown (docs/spec/tiles.md). */
+/**
+ * Plays the video of a recording at the viewer's own pace: fetches GoP by GoP, slightly ahead of
+ * the position (docs/spec/tiles.md).
+ */
 import type { ReceivedObject, TrackSink } from "../../moqt/index.ts";
 import { MAX_CATALOG, type Timeline } from "../session/catalog.ts";
-import type { Shelf } from "../session/medium.ts";
+import type { RecordingSource } from "../session/medium.ts";
 import { groupAt, type Part } from "../session/playback.ts";
-import { SOUND, WHOLE } from "./messages.ts";
+import { SOUND, BASE } from "./messages.ts";
 import { parseRates, type Rates, type Sphere } from "./track.ts";
 
-/** How much is kept ahead, and how near its end the whole sphere goes before tiles; ms. */
+/**
+ * How far ahead to fetch, and the lead below which the base sphere takes precedence over tiles; ms.
+ */
 const AHEAD = 1500;
 const SHORT = 400;
 const RETRY = 500;
-/** Subscriber priorities (§7), tiles in their order. */
+/** Subscriber priorities (§7); tiles are ranked from TILE_PRIORITY on. */
 const RATES_PRIORITY = 16;
 const SOUND_PRIORITY = 48;
-const WHOLE_PRIORITY = 64;
+const BASE_PRIORITY = 64;
 const TILE_PRIORITY = 130;
 const LAST_PRIORITY = 250;
-/** Bytes of one frame at most. */
+/** Maximum size of a frame, bytes. */
 export const MAX_FRAME = 8 << 20;
 
 export interface Choice {
@@ -24,21 +29,21 @@ export interface Choice {
   readonly quality: number;
 }
 
-/** What chooses tiles, and where frames go. */
-export interface FilmPorts {
-  /** Chooses the tiles of a GoP that begins at a timestamp, ms: the most important first. */
+/** Chooses tiles and receives frames. */
+export interface VideoPlaybackPorts {
+  /** Chooses the tiles of the GoP that starts at a timestamp, ms; most important first. */
   choose(start: number, rates: Rates | undefined): readonly Choice[];
-  /** Chooses missing tiles that are in view now. */
-  turn(start: number, rates: Rates | undefined, there: ReadonlySet<number>): readonly Choice[];
+  /** Chooses tiles in the current view that were not fetched. */
+  turn(start: number, rates: Rates | undefined, fetched: ReadonlySet<number>): readonly Choice[];
   take(tile: number, quality: number, object: ReceivedObject): void;
-  /** Discards everything taken before. */
+  /** Discards all frames received so far. */
   drop(): void;
-  /** Sets the timestamp that is due, ms; moving: playback continues from it. */
+  /** Sets the timestamp currently due, ms. moving: playback continues from it. */
   due(timestamp: number, moving: boolean): void;
-  /** Reports bytes that arrived within a time, ms. */
+  /** Reports a transfer: bytes and its duration in ms. */
   carried(bytes: number, ms: number): void;
   received(bytes: number): void;
-  /** Whether sound is wanted. */
+  /** True if sound is on. */
   audible(): boolean;
   /** Local time, ms. */
   now(): number;
@@ -49,16 +54,16 @@ interface Gop {
   /** Media time, ms. */
   readonly at: number;
   readonly rates: Rates | undefined;
-  readonly there: Set<number>;
+  readonly fetched: Set<number>;
 }
 
-export class Film implements Part {
+export class VideoPlayback implements Part {
   primed = false;
   until = 0;
-  #place = 0;
+  #position = 0;
   #gops: Gop[] = [];
-  /** What is being fetched: everything, and the tiles and sound alone. */
-  #all: AbortController | undefined;
+  /** Aborts all current fetches, or those of tiles and sound only. */
+  #fetches: AbortController | undefined;
   #tiles: AbortController | undefined;
   #retry = 0;
   #moving = false;
@@ -69,18 +74,18 @@ export class Film implements Part {
   constructor(
     private readonly sphere: Sphere,
     private readonly timeline: Timeline,
-    private readonly shelf: Shelf,
-    private readonly ports: FilmPorts,
+    private readonly source: RecordingSource,
+    private readonly ports: VideoPlaybackPorts,
   ) {}
 
   get ended(): boolean {
-    return this.until > this.shelf.duration;
+    return this.until > this.source.duration;
   }
 
   seek(media: number): void {
     this.stop();
-    this.#place = media;
-    // The GoP that holds it began earlier.
+    this.#position = media;
+    // Start with the GoP that contains the position.
     this.until = Math.max(0, Math.floor(media) - this.sphere.gop + 1);
     this.primed = false;
     this.#gops = [];
@@ -89,27 +94,27 @@ export class Film implements Part {
   }
 
   stop(): void {
-    this.#all?.abort();
-    this.#all = this.#tiles = undefined;
+    this.#fetches?.abort();
+    this.#fetches = this.#tiles = undefined;
     this.#run.abort();
     this.#run = new AbortController();
   }
 
   refill(position: number): void {
-    this.#place = position;
-    if (this.#all) {
-      // The whole sphere goes on, with tiles or without.
+    this.#position = position;
+    if (this.#fetches) {
+      // The base sphere must not run dry: stop fetching tiles.
       if (this.primed && this.#moving && !this.ended && this.until - position < SHORT) this.#tiles?.abort();
       return;
     }
     if (this.ended || this.until - position > AHEAD || this.ports.now() < this.#retry) return;
     const all = new AbortController();
-    this.#all = all;
+    this.#fetches = all;
     const over = (): void => {
-      if (this.#all === all) this.#all = this.#tiles = undefined;
+      if (this.#fetches === all) this.#fetches = this.#tiles = undefined;
     };
     this.#load(all.signal).then(over, () => {
-      if (this.#all === all) this.#retry = this.ports.now() + RETRY; // else it was a seek
+      if (this.#fetches === all) this.#retry = this.ports.now() + RETRY; // otherwise aborted by a seek
       over();
     });
   }
@@ -119,12 +124,12 @@ export class Film implements Part {
     this.ports.due(this.timeline.wallclock + position - this.timeline.media, moving);
   }
 
-  /** The viewer looks elsewhere: fetches what is missing of the GoP being shown. */
+  /** The view moved: fetches missing tiles of the current GoP. */
   turn(): void {
-    const gop = this.#gops.findLast((g) => g.at <= this.#place);
+    const gop = this.#gops.findLast((g) => g.at <= this.#position);
     if (!gop) return;
-    for (const c of this.ports.turn(this.#stamp(gop), gop.rates, gop.there)) {
-      void this.#tile(gop, c, TILE_PRIORITY, this.#run.signal);
+    for (const c of this.ports.turn(this.#stamp(gop), gop.rates, gop.fetched)) {
+      void this.#fetchTile(gop, c, TILE_PRIORITY, this.#run.signal);
     }
   }
 
@@ -132,28 +137,28 @@ export class Film implements Part {
     return this.timeline.wallclock + g.at - this.timeline.media;
   }
 
-  /** Fetches the GoP that follows what is here. */
+  /** Fetches the next GoP. */
   async #load(signal: AbortSignal): Promise<void> {
     const { sphere } = this;
     const end = this.until + sphere.gop;
     const range = [groupAt(this.timeline, this.until), groupAt(this.timeline, end) - 1n] as const;
     const began = this.ports.now();
     this.#bytes = 0;
-    const records = this.#records(range, signal);
+    const records = this.#fetchRates(range, signal);
     const tiles = new AbortController();
     this.#tiles = tiles;
     const ahead = AbortSignal.any([signal, tiles.signal]);
-    const sound = this.#sound(range, ahead);
-    const groups = await this.#whole(range, signal);
+    const sound = this.#fetchSound(range, ahead);
+    const groups = await this.#fetchBase(range, signal);
     const rates = await records;
     signal.throwIfAborted();
-    this.until = groups === undefined ? this.shelf.duration + 1 : end;
-    this.primed ||= this.until > this.#place;
+    this.until = groups === undefined ? this.source.duration + 1 : end;
+    this.primed ||= this.until > this.#position;
     for (const group of groups ?? []) {
-      const gop: Gop = { group, at: Number(group), rates: rates.get(group), there: new Set() };
+      const gop: Gop = { group, at: Number(group), rates: rates.get(group), fetched: new Set() };
       this.#gops = [...this.#gops.slice(-3), gop];
       const chosen = this.ports.choose(this.#stamp(gop), gop.rates);
-      await Promise.all(chosen.map((c, rank) => this.#tile(gop, c, Math.min(LAST_PRIORITY, TILE_PRIORITY + 3 * rank), ahead)));
+      await Promise.all(chosen.map((c, rank) => this.#fetchTile(gop, c, Math.min(LAST_PRIORITY, TILE_PRIORITY + 3 * rank), ahead)));
     }
     await sound;
     if (!signal.aborted) this.ports.carried(this.#bytes, this.ports.now() - began);
@@ -172,15 +177,18 @@ export class Film implements Part {
     };
   }
 
-  /** The groups of the whole sphere that came; undefined where the recording ends before. */
-  async #whole([first, last]: readonly [bigint, bigint], signal: AbortSignal): Promise<bigint[] | undefined> {
+  /**
+   * Fetches groups of the base sphere and returns the ones received; undefined if the recording
+   * ends before.
+   */
+  async #fetchBase([first, last]: readonly [bigint, bigint], signal: AbortSignal): Promise<bigint[] | undefined> {
     const groups: bigint[] = [];
     const sink = this.#sink((o) => {
       if (groups.at(-1) !== o.group) groups.push(o.group);
-      this.ports.take(WHOLE, 0, o);
+      this.ports.take(BASE, 0, o);
     }, signal);
     try {
-      await this.shelf.fetch(this.sphere.video.track, first, last, sink, WHOLE_PRIORITY, signal);
+      await this.source.fetch(this.sphere.video.track, first, last, sink, BASE_PRIORITY, signal);
     } catch (e) {
       if ((e as { invalidRange?: boolean }).invalidRange) return undefined;
       throw e;
@@ -188,31 +196,31 @@ export class Film implements Part {
     return groups;
   }
 
-  async #records([first, last]: readonly [bigint, bigint], signal: AbortSignal): Promise<Map<bigint, Rates>> {
+  async #fetchRates([first, last]: readonly [bigint, bigint], signal: AbortSignal): Promise<Map<bigint, Rates>> {
     const found = new Map<bigint, Rates>();
     if (this.sphere.rates === undefined) return found;
     const sink = this.#sink((o) => {
       try {
         found.set(o.group, parseRates(o.payload, this.sphere));
       } catch {
-        // Without a record, by the tracks' bit rates.
+        // Without rates, planning uses the tracks' bit rates.
       }
     }, signal, MAX_CATALOG);
-    await this.shelf.fetch(this.sphere.rates, first, last, sink, RATES_PRIORITY, signal).catch(() => {});
+    await this.source.fetch(this.sphere.rates, first, last, sink, RATES_PRIORITY, signal).catch(() => {});
     return found;
   }
 
-  async #sound([first, last]: readonly [bigint, bigint], signal: AbortSignal): Promise<void> {
+  async #fetchSound([first, last]: readonly [bigint, bigint], signal: AbortSignal): Promise<void> {
     if (!this.ports.audible() || !this.sphere.sound) return;
-    await this.shelf.fetch(this.sphere.sound.track, first, last, this.#sink((o) => this.ports.take(SOUND, 0, o), signal), SOUND_PRIORITY, signal).catch(() => {});
+    await this.source.fetch(this.sphere.sound.track, first, last, this.#sink((o) => this.ports.take(SOUND, 0, o), signal), SOUND_PRIORITY, signal).catch(() => {});
   }
 
-  /** Fetches a tile; one that did not come may be asked for again. */
-  async #tile({ group, there }: Gop, { tile, quality }: Choice, priority: number, signal: AbortSignal): Promise<void> {
+  /** Fetches a tile. After a failure it may be requested again. */
+  async #fetchTile({ group, fetched }: Gop, { tile, quality }: Choice, priority: number, signal: AbortSignal): Promise<void> {
     const track = this.sphere.tiles[tile]!.find((t) => t.quality === quality);
     if (!track) return;
-    there.add(tile);
+    fetched.add(tile);
     const sink = this.#sink((o) => this.ports.take(tile, quality, o), signal);
-    await this.shelf.fetch(track.track, group, group, sink, priority, signal).catch(() => there.delete(tile));
+    await this.source.fetch(track.track, group, group, sink, priority, signal).catch(() => fetched.delete(tile));
   }
 }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { Film, type Choice, type FilmPorts } from "../../src/media/tiles/film.ts";
+import { VideoPlayback, type Choice, type VideoPlaybackPorts } from "../../src/media/tiles/playback.ts";
 import type { Sphere } from "../../src/media/tiles/track.ts";
 import type { ReceivedObject, TrackSink } from "../../src/moqt/index.ts";
 
@@ -15,7 +15,7 @@ const settle = () => new Promise((resolve) => setTimeout(resolve));
 const object = (group: number): ReceivedObject =>
   ({ group: BigInt(group), subgroup: 0n, id: 0n, status: "normal", properties: {}, payload: Uint8Array.of(1) }) as unknown as ReceivedObject;
 
-/** A film of three and a half seconds whose fetches are answered when the test says. */
+/** A simulated film of 3.5 seconds, whose fetches the test answers. */
 class Lab {
   now = 5000;
   drops = 0;
@@ -23,16 +23,16 @@ class Lab {
   choice: readonly Choice[] = [{ tile: 1, quality: 1 }, { tile: 0, quality: 0 }];
   readonly taken: string[] = [];
   readonly asked: { what: string; priority: number; sink: TrackSink; done(): void; fail(e: object): void; signal: AbortSignal }[] = [];
-  readonly film: Film;
+  readonly film: VideoPlayback;
 
   constructor() {
-    const ports: FilmPorts = {
+    const ports: VideoPlaybackPorts = {
       choose: () => this.choice,
       turn: (_start, _rates, there) => [{ tile: 0, quality: 0 }, { tile: 1, quality: 0 }].filter((c) => !there.has(c.tile)),
       take: (t, quality, o) => void this.taken.push(`${t}/${quality}@${o.group}`),
       drop: () => void this.drops++, due: () => {}, carried: () => {}, received: () => {}, audible: () => this.heard, now: () => this.now,
     };
-    this.film = new Film(sphere, line, {
+    this.film = new VideoPlayback(sphere, line, {
       duration: 3500,
       fetch: (track, first, last, sink, priority, signal) =>
         new Promise((done, fail) => {
@@ -46,7 +46,7 @@ class Lab {
     return this.asked.map((a) => a.what);
   }
 
-  /** Answers what is asked of a track with a group. */
+  /** Answers a track's fetch with groups. */
   async answer(track: string, ...groups: number[]): Promise<void> {
     const at = this.asked.findIndex((a) => a.what.startsWith(`${track} `));
     const [a] = this.asked.splice(at, 1);
@@ -57,7 +57,7 @@ class Lab {
 }
 
 describe("a recorded sphere", () => {
-  it("is fetched GoP by GoP: what holds the place first, the sphere before its tiles", async () => {
+  it("fetches GoP by GoP: the one at the position first, base sphere before tiles", async () => {
     const lab = new Lab();
     lab.film.seek(1700);
     lab.film.refill(1700);
@@ -70,7 +70,7 @@ describe("a recorded sphere", () => {
     expect(lab.asked[0]!.priority).toBeLessThan(lab.asked[1]!.priority);
     await lab.answer("tiles/0/0", 1001);
     lab.film.refill(1700);
-    expect(lab.open).toEqual(["tiles/1/1 1001-1001"]); // one GoP after the other
+    expect(lab.open).toEqual(["tiles/1/1 1001-1001"]); // one GoP after another
     await lab.answer("tiles/1/1", 1001);
     lab.film.refill(1700);
     await settle();
@@ -78,13 +78,13 @@ describe("a recorded sphere", () => {
     expect(lab.taken).toEqual(["-1/0@1001", "0/0@1001", "1/1@1001"]);
   });
 
-  it("goes on without tiles that do not come, and asks again for those that are looked at", async () => {
+  it("continues without missing tiles, and requests the ones in view again", async () => {
     const lab = new Lab();
     lab.film.seek(0);
     lab.film.refill(0);
     await lab.answer("video", 0);
     lab.film.show(0, true);
-    lab.film.refill(700); // near the end of what is here
+    lab.film.refill(700); // close to running dry
     await settle();
     expect(lab.asked.every((a) => a.signal.aborted)).toBe(true);
     lab.asked.length = 0;
@@ -95,7 +95,7 @@ describe("a recorded sphere", () => {
     expect(lab.open).toContain("video 1000-1999");
   });
 
-  it("waits for tiles while it stands still", async () => {
+  it("waits for tiles while paused", async () => {
     const lab = new Lab();
     lab.film.seek(0);
     lab.film.refill(0);
@@ -106,7 +106,7 @@ describe("a recorded sphere", () => {
     expect(lab.asked.some((a) => a.signal.aborted)).toBe(false);
   });
 
-  it("forgets what was asked for before a seek", async () => {
+  it("aborts requests from before a seek", async () => {
     const lab = new Lab();
     lab.film.seek(0);
     lab.film.refill(0);
@@ -122,7 +122,7 @@ describe("a recorded sphere", () => {
     expect(lab.open).toEqual(["video 1501-2500"]);
   });
 
-  it("ends where the recording does, and fetches sound where it is wanted", async () => {
+  it("stops at the end of the recording, and fetches sound on demand", async () => {
     const lab = new Lab();
     lab.heard = true;
     lab.film.seek(3400);
