@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"holocast/capture-server/source"
-	"holocast/capture-server/source/livescan"
+	"holocast/capture-server/source/livescanfiles"
 	"holocast/internal/pointcloud"
 )
 
@@ -25,7 +25,7 @@ func realCamera(b *testing.B) source.Source {
 	if _, err := os.Stat(dir); err != nil {
 		b.Skipf("HOLOCAST_DATA not found: %v", err)
 	}
-	sources, err := livescan.Open(dir, livescan.Options{})
+	sources, err := livescanfiles.Open(dir, livescanfiles.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

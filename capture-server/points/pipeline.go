@@ -10,7 +10,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
-	"holocast/capture-server/cloud"
+	"holocast/capture-server/depthmap"
 	"holocast/capture-server/source"
 	"holocast/internal/camera"
 	"holocast/internal/pointcloud"
@@ -27,7 +27,7 @@ type pipeline struct {
 	number  int
 	src     source.Source
 	period  time.Duration // between captures
-	mapper  *cloud.Mapper
+	mapper  *depthmap.Mapper
 	encoder *pointcloud.Encoder
 	tracks  []*pointsTrack
 	toDepth camera.Transform // from the space of the tracks' pixels
@@ -57,7 +57,7 @@ type capture struct {
 func newPipeline(of *Medium, number int, c Camera) (*pipeline, error) {
 	cfg := of.cfg.Cloud
 	cfg.Pose = c.Pose
-	m, err := cloud.New(c.Source.Calibration(), cfg)
+	m, err := depthmap.New(c.Source.Calibration(), cfg)
 	if err != nil {
 		return nil, err
 	}

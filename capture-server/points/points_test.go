@@ -18,7 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 
-	"holocast/capture-server/cloud"
+	"holocast/capture-server/depthmap"
 	"holocast/capture-server/publish"
 	"holocast/capture-server/publish/publishtest"
 	"holocast/capture-server/source"
@@ -194,7 +194,7 @@ func TestFramesReleased(t *testing.T) {
 			for _, track := range m.pipelines[0].tracks {
 				objects := publishtest.Objects(t, m.session, track.Track.Name().Name)
 				var want pointcloud.Grid
-				mapper, err := cloud.New(s.cal, cloud.Config{})
+				mapper, err := depthmap.New(s.cal, depthmap.Config{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -290,7 +290,7 @@ func TestUnwatchedTrackHasNoGaps(t *testing.T) {
 func TestQualities(t *testing.T) {
 	s := newStill(t)
 	var want pointcloud.Grid
-	mapper, err := cloud.New(s.cal, cloud.Config{})
+	mapper, err := depthmap.New(s.cal, depthmap.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -412,9 +412,11 @@ func TestUnusableCaptures(t *testing.T) {
 		want   string
 	}{
 		{"no colour", func(f *source.Frame) { f.Color = nil }, "frame has no colour image"},
-		{"cut colour", func(f *source.Frame) { f.Color = f.Color[:100] }, "cloud: "},
-		{"raw colour of another size", func(f *source.Frame) { f.Format = camera.BGRA; f.Color = f.Color[:4] },
-			"BGRA colour image has 4 bytes, calibration's 1280×720 pixels have 3686400"},
+		{"cut colour", func(f *source.Frame) { f.Color = f.Color[:100] }, "depthmap: "},
+		{
+			"raw colour of another size", func(f *source.Frame) { f.Format = camera.BGRA; f.Color = f.Color[:4] },
+			"BGRA colour image has 4 bytes, calibration's 1280×720 pixels have 3686400",
+		},
 		{"depth of another size", func(f *source.Frame) { f.Depth = f.Depth[:100] }, "depth image has 100 pixels, calibration has 320×288 (92160)"},
 	}
 	for _, tt := range tests {
@@ -510,11 +512,11 @@ holocast_capture_source_dropped_total{camera="still"} 7
 
 // TestPlace: a corrected pose reaches the pose track, the catalog and the crop box.
 func TestPlace(t *testing.T) {
-	crop := &cloud.Box{Min: [3]float64{-1e5, -1e5, 50_000}, Max: [3]float64{1e5, 1e5, 1e5}}
-	for _, geometry := range []cloud.Geometry{cloud.DepthGeometry, cloud.ColorGeometry} {
+	crop := &depthmap.Box{Min: [3]float64{-1e5, -1e5, 50_000}, Max: [3]float64{1e5, 1e5, 1e5}}
+	for _, geometry := range []depthmap.Geometry{depthmap.DepthGeometry, depthmap.ColorGeometry} {
 		t.Run(string(geometry), func(t *testing.T) {
 			s := newStill(t)
-			m := newMedium(t, Config{Cloud: cloud.Config{Crop: crop, Geometry: geometry}, AlwaysEncode: true}, s, newStill(t))
+			m := newMedium(t, Config{Cloud: depthmap.Config{Crop: crop, Geometry: geometry}, AlwaysEncode: true}, s, newStill(t))
 			far := camera.Transform{R: camera.Identity.R, T: [3]float64{0, 0, 60_000}}
 			c := &capture{Frame: s.frame}
 			m.pipelines[0].publish(c)
@@ -534,7 +536,7 @@ func TestPlace(t *testing.T) {
 				t.Errorf("frames of %d points, want none before and some after the camera is where the box is", points)
 			}
 			origin := camera.Identity
-			if geometry == cloud.ColorGeometry {
+			if geometry == depthmap.ColorGeometry {
 				origin = s.cal.DepthToColor.Inverse()
 			}
 			want := []camera.Transform{far.Compose(origin), origin}

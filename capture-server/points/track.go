@@ -32,10 +32,10 @@ type pointsTrack struct {
 	newest atomic.Pointer[time.Time] // when a frame was published; nil = none was
 	due    atomic.Bool               // a capture was taken for it that is not published yet
 
-	group   uint64
-	rays    camera.RayTable // of layouts that are not on a grid
-	half    pointcloud.Grid // quality low
-	frame   pointcloud.Frame
+	group uint64
+	rays  camera.RayTable // of layouts that are not on a grid
+	half  pointcloud.Grid // quality low
+	frame pointcloud.Frame
 }
 
 func newPointsTrack(l *pipeline, quality string, lens camera.Intrinsics) *pointsTrack {

@@ -77,7 +77,7 @@ type running struct {
 func New(cfg Config) *Publisher {
 	p := &Publisher{namespace: cfg.Namespace, log: cfg.Log, registry: cfg.Metrics, tracer: cfg.Tracer}
 	if p.tracer != nil {
-		p.set.OnDone = p.traceSent
+		p.set.OnDone = p.traceDelivery
 	}
 	if p.log == nil {
 		p.log = slog.Default()
@@ -118,8 +118,8 @@ func (p *Publisher) Log() *slog.Logger { return p.log }
 // Tracer is where media report traced frames; nil traces none.
 func (p *Publisher) Tracer() *trace.Tracer { return p.tracer }
 
-// traceSent reports the span of a subgroup that was sent to the relay.
-func (p *Publisher) traceSent(s origin.Delivery) {
+// traceDelivery reports the span of a subgroup that was sent to the relay.
+func (p *Publisher) traceDelivery(s origin.Delivery) {
 	if !p.tracer.Traces(s.Track.Name(), s.Group) {
 		return
 	}

@@ -202,9 +202,11 @@ func (h *Header) sameFrame(o *Header) bool {
 
 // The errors of a body, the same from both engines.
 func zstdError(detail string) error { return formatError("zstd", HeaderLen, "%s", detail) }
+
 func rawLengthError(h *Header) error {
 	return formatError("raw length", 40, "%d is not what the zstd frame holds", h.RawLength)
 }
+
 func planesError(h *Header) error {
 	return formatError("planes", HeaderLen, "the planes are not those of %d points in layout %s", h.Points, h.Layout)
 }

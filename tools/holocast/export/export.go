@@ -22,7 +22,6 @@ import (
 	"holocast/internal/plyfile"
 	"holocast/internal/pointcloud"
 	"holocast/internal/recording"
-	"holocast/internal/studio"
 )
 
 // Config selects the exported data.
@@ -275,9 +274,9 @@ func (s *stream) cloud(f *frame) (pointcloud.Points, error) {
 		return pointcloud.Points{}, err
 	}
 	if s.frame.Layout.OnGrid() {
-		return studio.Grid(&s.frame.Grid, &s.rays, s.pose(f.header.CaptureTime)), nil
+		return s.frame.Grid.Transform(&s.rays, s.pose(f.header.CaptureTime)), nil
 	}
-	return studio.Points(&s.frame.Points, s.pose(f.header.CaptureTime)), nil
+	return s.frame.Points.Transform(s.pose(f.header.CaptureTime)), nil
 }
 
 // mergeDepth is the number of frames kept per camera, to find the one closest in time to another
