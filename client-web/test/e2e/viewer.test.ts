@@ -278,7 +278,7 @@ describe("a live session", () => {
     await Promise.all([shows(page), shows(moved)]);
     const first = await of(page);
     expect(Math.hypot(...first.eye)).toBeCloseTo(0, 6); // default position of a camera
-    await moved.locator("canvas#view").hover();
+    await moved.locator("canvas#view").hover({ position: { x: 500, y: 100 } }); // beside the statistics
     await moved.mouse.wheel(0, 200);
     await until("a step back", async () => Math.hypot(...(await of(moved)).eye) > 0.01);
     const before = await of(moved);
