@@ -113,8 +113,7 @@ test-openflow: setup-test build
 test-web: setup-test build ## Test the web viewer, in Chromium too
 	cd client-web && npm run --silent test && npm run --silent test:e2e
 
-test-alone: setup-test build ## Test what goes by the clock, and the web viewer short of processor time (root)
-	cd client-web && npm run --silent test:alone
+test-alone: setup-test build ## Test what goes by the clock
 	tools/again.sh test-openflow-alone netfunc/openflow/test.sh -m alone
 
 test-unity: setup-test build ## Test the Unity client, without Unity (needs cargo)
