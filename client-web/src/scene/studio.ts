@@ -270,7 +270,8 @@ export class Studio {
     if (this.#subjects.size === 0) return false;
     this.stage.updateMatrixWorld(true);
     this.#middle.set(0, 0, 0);
-    for (const [n, s] of this.#subjects) this.#middle.add(this.#place.copy(s).applyMatrix4(this.#points.get(n)!.object.matrixWorld));
+    for (const [n, s] of this.#subjects)
+      this.#middle.add(this.#place.copy(s).applyMatrix4(this.#points.get(n)!.object.matrixWorld));
     this.#middle.multiplyScalar(1 / this.#subjects.size);
     return true;
   }

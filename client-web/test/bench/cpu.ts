@@ -31,7 +31,11 @@ function stat(path: string): Stat {
   const text = readFileSync(path, "utf8");
   const end = text.lastIndexOf(")");
   const fields = text.slice(end + 2).split(" ");
-  return { name: text.slice(text.indexOf("(") + 1, end), parent: Number(fields[1]), time: (Number(fields[11]) + Number(fields[12])) * TICK };
+  return {
+    name: text.slice(text.indexOf("(") + 1, end),
+    parent: Number(fields[1]),
+    time: (Number(fields[11]) + Number(fields[12])) * TICK,
+  };
 }
 
 function processes(): Map<number, Stat> {
@@ -73,21 +77,30 @@ export function cpuTime(): CpuTime | undefined {
     if (pid === process.pid || !ours(pid)) continue;
     try {
       const line = readFileSync(`/proc/${pid}/cmdline`, "utf8");
-      const parts = /chrom/.test(line.split("\0")[0]!) ? chromium(pid, line, time) : { [name === "relay" ? "relay" : "others"]: time };
+      const parts = /chrom/.test(line.split("\0")[0]!)
+        ? chromium(pid, line, time)
+        : { [name === "relay" ? "relay" : "others"]: time };
       for (const [use, t] of Object.entries(parts)) total[use as Use] += t;
     } catch {
       // The process has exited.
     }
   }
   // user, nice, system, idle, iowait, irq, softirq, steal
-  const [user, nice, system, , , irq, softirq, steal] = readFileSync("/proc/stat", "utf8").split("\n")[0]!.trim().split(/\s+/).slice(1).map(Number);
+  const [user, nice, system, , , irq, softirq, steal] = readFileSync("/proc/stat", "utf8")
+    .split("\n")[0]!
+    .trim()
+    .split(/\s+/)
+    .slice(1)
+    .map(Number);
   return { ...total, machine: (user! + nice! + system! + irq! + softirq! + steal!) * TICK };
 }
 
 /** CPU time between two readings, ms per second. */
 export function used(before: CpuTime | undefined, after: CpuTime | undefined, seconds: number): CpuTime | undefined {
   if (!before || !after) return undefined;
-  return Object.fromEntries(Object.entries(after).map(([use, t]) => [use, (t - before[use as Use]) / seconds])) as unknown as CpuTime;
+  return Object.fromEntries(
+    Object.entries(after).map(([use, t]) => [use, (t - before[use as Use]) / seconds]),
+  ) as unknown as CpuTime;
 }
 
 /** CPU time of other programs, ms per second. */

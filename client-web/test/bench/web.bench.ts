@@ -127,8 +127,16 @@ it("measures decoding in a worker", async () => {
   for (const file of readdirSync(frames).sort()) {
     const [, frame, layout] = /^(.*)-([abc])\.hcpf$/.exec(file)!;
     const object = readFileSync(join(frames, file));
-    const r = await page.evaluate(([o, n]) => window.bench(o, n), [object.toString("base64"), object.length > 4e6 ? 15 : 41] as const);
-    results.decode.push({ ...r, frame: frame!, layout: layout!.toUpperCase(), mb_per_s: round(r.raw / r.decode / 1000) });
+    const r = await page.evaluate(([o, n]) => window.bench(o, n), [
+      object.toString("base64"),
+      object.length > 4e6 ? 15 : 41,
+    ] as const);
+    results.decode.push({
+      ...r,
+      frame: frame!,
+      layout: layout!.toUpperCase(),
+      mb_per_s: round(r.raw / r.decode / 1000),
+    });
   }
   results.decode.sort((a, b) => a.points - b.points);
   await page.close();
@@ -145,7 +153,10 @@ it("compares a live session with the renderer alone", async () => {
   for (const [width, height] of [[276, 248], [391, 352], [605, 544]] as const) {
     const size = ["--width", `${width}`, "--height", `${height}`];
     // Publishing, relaying and a second subscriber are the same in both measurements.
-    const programs = [await lab.publisher(port, `live-${width}`, ...size, "--fps", "30"), await lab.watcher(port, `live-${width}`)];
+    const programs = [
+      await lab.publisher(port, `live-${width}`, ...size, "--fps", "30"),
+      await lab.watcher(port, `live-${width}`),
+    ];
     const object = lab.publisherOutput(...size, "--object");
     const { words, points } = decoder.decode([object], { maxPoints: parseHeader(object).points });
     await page.goto(lab.link(port, `live-${width}`));
@@ -209,15 +220,20 @@ async function overload(from: Lab, cage: Cage, port: number, receipts: Program, 
   await sleep(ADAPT);
   receipts.output = "";
   await sleep(WATCH);
-  const delays = [...receipts.output.matchAll(/^receipt \S+ 0 \d+ (-?\d+)$/gm)].map((m) => Number(m[1]) / 1000).sort((a, b) => a - b);
+  const delays = [...receipts.output.matchAll(/^receipt \S+ 0 \d+ (-?\d+)$/gm)]
+    .map((m) => Number(m[1]) / 1000)
+    .sort((a, b) => a - b);
   const percentile = (q: number) => round(delays[Math.max(0, Math.ceil(q * delays.length) - 1)] ?? NaN, 0);
   const s = await stats(page);
   cage.limit(Infinity);
   if (gpu) cage.limitGPU(Infinity);
   await page.close();
   return {
-    limited: gpu ? "GPU process" : "browser", shown: delays.length, frame_delay_ms: { p50: percentile(0.5), p95: percentile(0.95) },
-    draw_ms: s.draw_ms, drawn_share: s.drawn_share,
+    limited: gpu ? "GPU process" : "browser",
+    shown: delays.length,
+    frame_delay_ms: { p50: percentile(0.5), p95: percentile(0.95) },
+    draw_ms: s.draw_ms,
+    drawn_share: s.drawn_share,
   };
 }
 
@@ -226,7 +242,8 @@ type Measured = Awaited<ReturnType<typeof slice>>;
 type Pair = Readonly<Record<Mode, Measured>>;
 
 /** Maximum share of other programs in a pair. */
-const busy = (p: Pair): number => Math.max(...[p.alone, p.live].map((m) => (m.cpu ? elsewhere(m.cpu) / (1000 * cpus().length) : 0)));
+const busy = (p: Pair): number =>
+  Math.max(...[p.alone, p.live].map((m) => (m.cpu ? elsewhere(m.cpu) / (1000 * cpus().length) : 0)));
 const quiet = (p: Pair): boolean => busy(p) < OTHERS;
 
 async function slice(page: Page, mode: Mode) {
@@ -242,25 +259,53 @@ async function slice(page: Page, mode: Mode) {
   const last = await stats(page);
   const rate = (count: (s: typeof last) => number) => (count(last) - count(first)) / took;
   return {
-    rendered, cpu, fps: rate((s) => s.frames), received: rate((s) => s.frames_received), declined: rate((s) => s.frames_declined),
-    p50: last.frame_delay_ms.p50, p95: last.frame_delay_ms.p95, decode: last.decode_ms.p50,
+    rendered,
+    cpu,
+    fps: rate((s) => s.frames),
+    received: rate((s) => s.frames_received),
+    declined: rate((s) => s.frames_declined),
+    p50: last.frame_delay_ms.p50,
+    p95: last.frame_delay_ms.p95,
+    decode: last.decode_ms.p50,
   };
 }
 
 function compare(points: number, pairs: readonly Pair[]): Pipeline {
-  const mean = (mode: Mode, f: (m: Measured) => number, of = pairs) => of.reduce((n, p) => n + f(p[mode]), 0) / of.length;
-  const overhead = (of: readonly Pair[]) => 100 * (1 - mean("live", (m) => m.rendered, of) / mean("alone", (m) => Math.min(m.rendered, 30), of));
-  const means = (mode: Mode) => Object.fromEntries((Object.keys(uses) as Use[]).map((use) => [use, round(mean(mode, (m) => m.cpu![use]), 0)])) as Cpu;
+  const mean = (mode: Mode, f: (m: Measured) => number, of = pairs) =>
+    of.reduce((n, p) => n + f(p[mode]), 0) / of.length;
+  const overhead = (of: readonly Pair[]) =>
+    100 * (1 - mean("live", (m) => m.rendered, of) / mean("alone", (m) => Math.min(m.rendered, 30), of));
+  const means = (mode: Mode) =>
+    Object.fromEntries(
+      (Object.keys(uses) as Use[]).map((use) => [
+        use,
+        round(
+          mean(mode, (m) => m.cpu![use]),
+          0,
+        ),
+      ]),
+    ) as Cpu;
   const cpu = pairs.every((p) => p.alone.cpu && p.live.cpu) ? { renderer: means("alone"), live: means("live") } : null;
-  const more = (...list: Use[]) => (cpu ? round((100 * list.reduce((n, use) => n + cpu.live[use] - cpu.renderer[use], 0)) / cpu.renderer.drawing) : null);
+  const more = (...list: Use[]) =>
+    cpu
+      ? round((100 * list.reduce((n, use) => n + cpu.live[use] - cpu.renderer[use], 0)) / cpu.renderer.drawing)
+      : null;
   const middle = (f: (m: Measured) => number) => median(pairs.map((p) => f(p.live)));
   return {
-    points, renderer_fps: round(mean("alone", (m) => m.rendered)), rendered_fps: round(mean("live", (m) => m.rendered)),
-    fps: round(mean("live", (m) => m.fps)), received_fps: round(mean("live", (m) => m.received)), declined_fps: round(mean("live", (m) => m.declined)),
-    overhead_percent: round(overhead(pairs)), overhead_error_percent: round(2 * jackknife(pairs, overhead)),
-    own_percent: more("page", "workers", "network"), relay_percent: more("relay"),
-    frame_delay_ms: { p50: middle((m) => m.p50), p95: middle((m) => m.p95) }, decode_ms: round(middle((m) => m.decode)),
-    renderer_rounds: pairs.map((p) => round(p.alone.rendered)), rendered_rounds: pairs.map((p) => round(p.live.rendered)),
+    points,
+    renderer_fps: round(mean("alone", (m) => m.rendered)),
+    rendered_fps: round(mean("live", (m) => m.rendered)),
+    fps: round(mean("live", (m) => m.fps)),
+    received_fps: round(mean("live", (m) => m.received)),
+    declined_fps: round(mean("live", (m) => m.declined)),
+    overhead_percent: round(overhead(pairs)),
+    overhead_error_percent: round(2 * jackknife(pairs, overhead)),
+    own_percent: more("page", "workers", "network"),
+    relay_percent: more("relay"),
+    frame_delay_ms: { p50: middle((m) => m.p50), p95: middle((m) => m.p95) },
+    decode_ms: round(middle((m) => m.decode)),
+    renderer_rounds: pairs.map((p) => round(p.alone.rendered)),
+    rendered_rounds: pairs.map((p) => round(p.live.rendered)),
     cpu,
   };
 }
@@ -311,17 +356,46 @@ function write(): void {
   mkdirSync(out, { recursive: true });
   writeFileSync(join(out, "web.json"), `${JSON.stringify(results, undefined, 2)}\n`);
   const { first_frame_ms, overload } = results;
-  const rows = results.decode.map(
-    (d) => `| ${d.frame} | ${d.points.toLocaleString("en")} | ${d.layout} | ${round(d.bytes / d.points, 2)} | ${round(d.decode, 2)} | ${round(d.zstd, 2)} | ${d.mb_per_s} |`,
+  const row = (...cells: readonly (string | number)[]): string => `| ${cells.join(" | ")} |`;
+  const count = (n: number): string => n.toLocaleString("en");
+  const rows = results.decode.map((d) =>
+    row(
+      d.frame,
+      count(d.points),
+      d.layout,
+      round(d.bytes / d.points, 2),
+      round(d.decode, 2),
+      round(d.zstd, 2),
+      d.mb_per_s,
+    ),
   );
   const real = results.decode.find((d) => d.frame === "kinect-nfov" && d.layout === "A");
-  const lines = results.pipeline.map(
-    (p) =>
-      `| ${p.points.toLocaleString("en")} | ${p.renderer_fps} | ${p.rendered_fps} | ${percent(p.overhead_percent)} ± ${p.overhead_error_percent} | ${percent(p.own_percent)} | ${percent(p.relay_percent)} | ${p.received_fps} | ${p.declined_fps} | ${round(p.frame_delay_ms.p50, 0)} / ${round(p.frame_delay_ms.p95, 0)} | ${p.decode_ms} |`,
+  const verdict = real
+    ? `Target: ${TARGET_DECODE} ms for the real frame of ${count(real.points)} points in layout A. ` +
+      `Measured: **${round(real.decode, 1)} ms**.`
+    : "The real frame is missing: `HOLOCAST_DATA` was not found.";
+  const delay = ({ p50, p95 }: { readonly p50: number; readonly p95: number }) => `${round(p50, 0)} / ${round(p95, 0)}`;
+  const lines = results.pipeline.map((p) =>
+    row(
+      count(p.points), p.renderer_fps, p.rendered_fps, `${percent(p.overhead_percent)} ± ${p.overhead_error_percent}`,
+      percent(p.own_percent), percent(p.relay_percent), p.received_fps, p.declined_fps, delay(p.frame_delay_ms),
+      p.decode_ms,
+    ),
   );
   const names = Object.keys(uses) as Use[];
   const cpu = results.pipeline.flatMap(({ points, cpu }) =>
-    cpu ? (["renderer", "live"] as const).map((k) => `| ${points.toLocaleString("en")} | ${k === "live" ? "live" : "renderer only"} | ${names.map((use) => cpu[k][use]).join(" | ")} |`) : [],
+    cpu
+      ? (["renderer", "live"] as const).map((k) =>
+          row(count(points), k === "live" ? "live" : "renderer only", ...names.map((use) => cpu[k][use])),
+        )
+      : [],
+  );
+  const columns = [
+    "points", "renderer only, fps", "drawn live, fps", "overhead", "CPU: the viewer", "the relay", "received, fps",
+    "declined, fps", "frame delay ms", "decode ms",
+  ];
+  const overloaded = overload.map((o) =>
+    row(o.limited, o.shown, delay(o.frame_delay_ms), o.draw_ms, percent(100 * o.drawn_share)),
   );
   writeFileSync(
     join(out, "web.md"),
@@ -331,37 +405,44 @@ ${results.date}, ${results.machine}. \`make bench-web\` measures again.
 
 ## Decoding
 
-Time to decode a frame in a worker, from the object's bytes to words for the GPU; medians. MB/s counts uncompressed planes.
-\`kinect-nfov\` is a frame of an Azure Kinect, if \`HOLOCAST_DATA\` has one. The other frames show a ball in front of a wall with
-sensor noise, which compresses worse.
+Time to decode a frame in a worker, from the object's bytes to words for the GPU; medians. MB/s counts
+uncompressed planes. \`kinect-nfov\` is a frame of an Azure Kinect, if \`HOLOCAST_DATA\` has one. The other
+frames show a ball in front of a wall with sensor noise, which compresses worse.
 
 | frame | points | layout | bytes/point | decode ms | of which zstd ms | MB/s |
 | --- | ---: | --- | ---: | ---: | ---: | ---: |
 ${rows.join("\n")}
 
-${real ? `Target: ${TARGET_DECODE} ms for the real frame of ${real.points.toLocaleString("en")} points in layout A. Measured: **${round(real.decode, 1)} ms**.` : `The real frame is missing: \`HOLOCAST_DATA\` was not found.`}
+${verdict}
 
 ## Pipeline
 
-One camera, 30 frames per second. Publisher, relay, a second subscriber and the browser share the machine named above, which also
-renders in software. *Renderer only* uploads and draws the same points from memory on every animation frame and receives nothing,
-while the other programs continue. The *overhead* is the share of its pictures that a live session lacks. Target: ${TARGET_OVERHEAD} %.
+One camera, 30 frames per second. Publisher, relay, a second subscriber and the browser share the machine named
+above, which also renders in software. *Renderer only* uploads and draws the same points from memory on every
+animation frame and receives nothing, while the other programs continue. The *overhead* is the share of its
+pictures that a live session lacks. Target: ${TARGET_OVERHEAD} %.
 
-One page alternates between both, in ${PAIRS} pairs of ${SLICE} s each: the speed of a shared machine changes within seconds, but is similar in
-adjacent slices. Figures are means; the overhead has twice its standard error (jackknife over the pairs). Pairs in which other programs
-used more than ${100 * OTHERS} % of the machine are repeated, up to ${SPARE} times.
+One page alternates between both, in ${PAIRS} pairs of ${SLICE} s each: the speed of a shared machine changes
+within seconds, but is similar in adjacent slices. Figures are means; the overhead has twice its standard error
+(jackknife over the pairs). Pairs in which other programs used more than ${100 * OTHERS} % of the machine are
+repeated, up to ${SPARE} times.
 
-The table also lists the CPU time taken from drawing: by *the viewer* to receive, decode and hand over frames, and by *the relay*, which serves
-one more receiver on the same cores; both as a share of the renderer's drawing time. The overhead includes the relay's share.
+The table also lists the CPU time taken from drawing: by *the viewer* to receive, decode and hand over frames,
+and by *the relay*, which serves one more receiver on the same cores; both as a share of the renderer's drawing
+time. The overhead includes the relay's share.
 
-If a page draws more slowly than frames arrive, the viewer asks the relay to leave out frames (*declined*). Frames received but not
-drawn are skipped undecoded. Frame delay is capture to submission of the picture: median / 95th percentile of the last five seconds.
+If a page draws more slowly than frames arrive, the viewer asks the relay to leave out frames (*declined*).
+Frames received but not drawn are skipped undecoded. Frame delay is capture to submission of the picture: median
+/ 95th percentile of the last five seconds.
 
-| points | renderer only, fps | drawn live, fps | overhead | CPU: the viewer | the relay | received, fps | declined, fps | frame delay ms | decode ms |
-| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+${row(...columns)}
+${row(...columns.map(() => "---:"))}
 ${lines.join("\n")}
 
-${cpu.length > 0 ? `CPU time, ms per second, of ${1000 * cpus().length}: ${names.map((use) => `*${use}* is ${uses[use]}`).join("; ")}.
+${
+  cpu.length > 0
+    ? `CPU time, ms per second, of ${1000 * cpus().length}:
+${names.map((use) => `*${use}* is ${uses[use]}`).join(";\n")}.
 
 | points | | ${names.join(" | ")} |
 | ---: | --- | ${names.map(() => "---:").join(" | ")} |
@@ -369,15 +450,17 @@ ${cpu.join("\n")}
 ` : ""}
 ${first_frame_ms === null ? "" : `## First picture
 
-From opening the page to the first picture of a session with ${(391 * 352).toLocaleString("en")} pixels per frame: ${first_frame_ms} ms (median of 11).
+From opening the page to the first picture of a session with ${count(391 * 352)} pixels per frame:
+${first_frame_ms} ms (median of 11).
 `}
 ${overload.length === 0 ? "" : `## Too little CPU time
 
-A cgroup limits the browser, or its GPU process, to a fifth of the CPU time it would use for 30 frames per second. After ${ADAPT} s, for ${WATCH} s:
+A cgroup limits the browser, or its GPU process, to a fifth of the CPU time it would use for 30 frames per second.
+After ${ADAPT} s, for ${WATCH} s:
 
 | limited | frames shown | frame delay ms, median / 95th percentile | last picture drawn in, ms | points drawn |
 | --- | ---: | ---: | ---: | ---: |
-${overload.map((o) => `| ${o.limited} | ${o.shown} | ${o.frame_delay_ms.p50} / ${o.frame_delay_ms.p95} | ${o.draw_ms} | ${percent(100 * o.drawn_share)} |`).join("\n")}
+${overloaded.join("\n")}
 `}`,
   );
 }

@@ -20,7 +20,11 @@ describe.skipIf(process.getuid!() !== 0)("the kernel fast path", () => {
     await page.goto(lab.link(path, "rough"));
     const counts = async () => {
       const of = (name: string) => metric(path, `holocast_relay_fastpath_${name}_total`);
-      return { forwarded: await of("forwarded_packets"), lost: await of("lost_packets"), moves: await of("suspended_viewers") };
+      return {
+        forwarded: await of("forwarded_packets"),
+        lost: await of("lost_packets"),
+        moves: await of("suspended_viewers"),
+      };
     };
     const { frames } = await shows(page);
     const end = Date.now() + 1000 * seconds;

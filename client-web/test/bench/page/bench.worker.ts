@@ -35,6 +35,12 @@ onmessage = async (e: MessageEvent<{ bytes: Uint8Array; runs: number }>) => {
     zstd.decode(bytes.subarray(44), h.rawLength);
     inner.push(performance.now() - began);
   }
-  const result: Result = { points: h.points, bytes: bytes.length, raw: h.rawLength, decode: median(total), zstd: median(inner) };
+  const result: Result = {
+    points: h.points,
+    bytes: bytes.length,
+    raw: h.rawLength,
+    decode: median(total),
+    zstd: median(inner),
+  };
   postMessage(result);
 };
