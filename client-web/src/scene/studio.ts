@@ -9,7 +9,7 @@ import { Walk } from "./walk.ts";
 
 export type Theme = "dark" | "light";
 
-/** Time in which the view covers half the distance to the subject, ms. */
+/** Half-life of the distance between view and subject while following, ms. */
 const FOLLOW_HALF = 400;
 
 /** The session's cameras in one scene; metres, y up. */

@@ -24,7 +24,7 @@ export class PointsView {
   /** The newest undrawn frame of each camera. */
   readonly #pending = new Map<number, DecodedFrame>();
   readonly #onScreen: DecodedFrame[] = [];
-  /** Ray tables of tracks the page has not been told of yet. */
+  /** Ray tables of tracks the page does not know yet. */
   readonly #rays = new Map<string, Extract<FromDecoder, { type: "rays" }>>();
   #badMessage = "";
   /**

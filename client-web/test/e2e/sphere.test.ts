@@ -240,7 +240,7 @@ describe("rendering of 360° video", () => {
     const before = (await video(page))!.pictures;
     await until("more pictures", async () => (await video(page))!.pictures > before + 5);
     await until("a sharp view of both eyes", async () => (await video(page))!.viewport_quality > 0.45);
-    // The emulator renders both eyes side by side.
+    // The emulator renders the eyes next to each other.
     const eyes = await page.evaluate(
       () =>
         new Promise<number[][]>((resolve) => {

@@ -306,7 +306,7 @@ function readTrack(o: Json, path: string): Track {
   if (t.packaging === "") bad("packaging", "missing");
   if ((t.packaging === EVENTS) !== (t.eventType !== ""))
     bad("eventType", `missing or not allowed, packaging is “${t.packaging}”`);
-  if (figure("targetLatency") !== 0 && o["buffers"] != null) bad("buffers", "not allowed beside targetLatency");
+  if (figure("targetLatency") !== 0 && o["buffers"] != null) bad("buffers", "not allowed together with targetLatency");
   if (t.isLive && figure("trackDuration") !== 0) bad("trackDuration", "not allowed on a live track");
   if (t.name.startsWith("tiles/") && t.role === "video") bad("role", "players would take a tile for a rendition");
   return t;
