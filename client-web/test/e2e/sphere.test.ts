@@ -152,11 +152,12 @@ describe("rendering of 360° video", () => {
           await sharp(page);
           await until("tiles in view", () => page.evaluate(() => window.shownTiles! > 0));
         }
-        const rgb = await middle(page);
-        console.log(name, seen, rgb.join(), "for", bars[i]!.join());
-        rgb.forEach((v, c) =>
-          expect(Math.abs(v - bars[i]![c]!), `${seen}: ${rgb.join()} for ${bars[i]!.join()}`).toBeLessThan(9),
-        );
+        // Coding errors differ from frame to frame; the wrong matrix or range is off by more.
+        let rgb: number[] = [];
+        await until(`${bars[i]!.join()} on ${seen}`, async () => {
+          rgb = await middle(page);
+          return rgb.every((v, c) => Math.abs(v - bars[i]![c]!) < 9);
+        }).finally(() => console.log(name, seen, rgb.join(), "for", bars[i]!.join()));
       }
     }
   });

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import type { Page } from "playwright-core";
 import { beforeAll, describe, expect, it } from "vitest";
 import { Cinema, sharp, turn, video } from "./cinema.ts";
+import { message } from "./fixture.ts";
 import { hide, hideable, repo, shows, stats, until } from "./lab.ts";
 import { canvasPicture } from "./picture.ts";
 
@@ -169,12 +170,7 @@ describe("360° video", () => {
     const page = await lab.page();
     open.push(page);
     await page.goto(lab.link(cinema.port, "grid"));
-    const text = await until("the error message", async () => {
-      const message = page.locator("#message");
-      return (await message.isVisible()) && /128×128 tiles/.test(await message.innerText())
-        ? message.innerText()
-        : undefined;
-    });
+    const text = await message(page, /128×128 tiles/);
     expect(text).toContain("hcsphere");
     expect((await stats(page)).video).toBeNull();
   });

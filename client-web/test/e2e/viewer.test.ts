@@ -5,7 +5,7 @@ import { join } from "node:path";
 import type { Page } from "playwright-core";
 import { describe, expect, it } from "vitest";
 import { Fixture, message, reliable, small } from "./fixture.ts";
-import { freePort, hide, hideable, metric, shows, stats, until } from "./lab.ts";
+import { freePort, hide, hideable, metric, shows, stats, until, type Program } from "./lab.ts";
 import { canvasPicture, compare, type Picture } from "./picture.ts";
 
 const fixture = new Fixture();
@@ -76,8 +76,16 @@ describe("a live session", () => {
     expect(d.stray).toBeLessThan(0.02);
   });
 
+  /** Lets a publisher with --hold publish its other frames, and waits until none is in transit. */
+  async function publishAll(p: Program, page: Page, frames: number): Promise<void> {
+    p.signal("SIGUSR1");
+    await until("one of the last frames", async () => (await stats(page)).per_camera[0]!.sequence > frames - 40);
+    await message(page, /The publisher is silent/);
+  }
+
   it("counts the same frames and bytes as the relay", async () => {
-    await fixture.publisher("count", ...small.slice(0, 4), "--fps", "10", "--frames", "40", ...reliable);
+    const args = [...small.slice(0, 4), "--fps", "10", "--frames", "60", "--hold", ...reliable];
+    const p = await fixture.publisher("count", ...args);
     const sent = async () =>
       [
         await metric(fixture.port, "holocast_relay_sent_subgroups_total"),
@@ -85,10 +93,11 @@ describe("a live session", () => {
       ] as const;
     const before = await sent();
     const page = await fixture.view(lab.link(fixture.port, "count"));
-    await message(page, /The publisher is silent/); // nothing is in transit
+    await shows(page, 1);
+    await publishAll(p, page, 60);
     const after = await sent();
     const s = await stats(page);
-    expect(s.frames_received).toBeGreaterThan(0);
+    expect(s.frames_received).toBeGreaterThan(10);
     // Tolerance: the relay also sends the catalog, and the first frame is fetched.
     expect(Math.abs(after[0] - before[0] - s.frames_received - s.frames_lost - s.streams_refused)).toBeLessThanOrEqual(
       3,
@@ -119,22 +128,20 @@ describe("a live session", () => {
     const page = await fixture.view(lab.link(fixture.port, "slow"));
     await shows(page, 1);
     await drawSlowly(page);
-    p.signal("SIGUSR1"); // publish the other frames
-    const sequence = async () => (await stats(page)).per_camera[0]!.sequence;
-    await until("one of the last frames", async () => (await sequence()) > frames - 40);
-    await message(page, /The publisher is silent/); // nothing is in transit
+    await publishAll(p, page, frames);
     const s = await stats(page);
     console.log(JSON.stringify({ ...s, per_camera: s.per_camera[0] }));
     expect(s.frames).toBeGreaterThan(5);
     expect(s.frames_declined).toBeGreaterThan(frames / 4);
-    expect(s.frames_lost).toBe(0);
-    // Every frame up to the last one received counts as received or declined, none as both.
-    const accounted = s.frames_received + s.frames_declined;
+    expect(s.frames_lost).toBeLessThan(frames / 10);
+    // Every frame up to the last one received counts once: as received, declined or lost.
+    const accounted = s.frames_received + s.frames_declined + s.frames_lost;
     expect(accounted).toBeGreaterThan(s.per_camera[0]!.sequence);
     expect(accounted).toBeLessThanOrEqual(frames);
     // The relay has sent no other frames. Tolerance: the catalog, and frames that were fetched.
     const more = (await sent()) - before - s.frames_received - s.streams_refused;
-    expect(Math.abs(more), JSON.stringify(s)).toBeLessThanOrEqual(3);
+    expect(more, JSON.stringify(s)).toBeGreaterThanOrEqual(-3);
+    expect(more, JSON.stringify(s)).toBeLessThanOrEqual(3 + s.frames_lost);
     await p.stop();
     await message(page, /Session ended/);
   });

@@ -189,7 +189,8 @@ export class Viewer implements Host {
     while (this.#current(s)) {
       let sub: Subscription | undefined;
       const timer = setTimeout(() => {
-        if (this.#current(s) && !this.#hadCatalog) this.#enter("waiting", "");
+        // A catalog that was refused keeps its error message.
+        if (this.#current(s) && !this.#hadCatalog && this.#phase !== "refused") this.#enter("waiting", "");
       }, CATALOG_WAIT);
       try {
         sub = await subscribeCatalog(s, this.track("catalog"), { rendezvousTimeout: RENDEZVOUS }, (c) =>
