@@ -1,5 +1,5 @@
-// Package wirevectors keeps the bytes that the web viewer's MOQT library is tested
-// with: internal/moqt/wire writes them, ../unit/wire.test.ts reads them.
+// Package wirevectors generates the test vectors of the web viewer's MOQT library from
+// internal/moqt/wire. ../unit/wire.test.ts reads them.
 package wirevectors
 
 import (
@@ -13,12 +13,12 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-var update = flag.Bool("update", false, "write ../unit/wire.json anew")
+var update = flag.Bool("update", false, "rewrite ../unit/wire.json")
 
 const file = "../unit/wire.json"
 
-// TestVectors fails when the vectors are not what the wire package writes now; go
-// test -update mends that.
+// TestVectors compares the vectors with the output of the wire package; run go test -update
+// after changes of that.
 func TestVectors(t *testing.T) {
 	got, err := json.MarshalIndent(vectors(t), "", "  ")
 	if err != nil {
@@ -63,7 +63,7 @@ func vectors(t *testing.T) map[string]any {
 	}
 	return map[string]any{
 		"varints": varints,
-		// What a viewer sends.
+		// Sent by a viewer.
 		"sent": map[string]string{
 			"setup":              message(&wire.Setup{Implementation: "holocast-web"}),
 			"setupWithToken":     message(&wire.Setup{Implementation: "holocast-web", AuthorizationTokens: []wire.Token{{AliasType: wire.TokenUseValue, Value: []byte("a.b.c")}}}),
@@ -78,7 +78,7 @@ func vectors(t *testing.T) map[string]any {
 			"publishDone":        message(&wire.PublishDone{Code: wire.DoneTrackEnded, Reason: ""}),
 			"datagram":           datagram(t, &wire.Datagram{TrackAlias: 3, Group: 70000, Priority: 128, Payload: []byte("receipt")}),
 		},
-		// What a viewer is sent.
+		// Received by a viewer.
 		"received": map[string]string{
 			"setup":         message(&wire.Setup{Implementation: "holocast"}),
 			"goaway":        message(&wire.Goaway{NewSessionURI: "https://other.example:4443/", Timeout: 5000, RequestID: ptr(uint64(12))}),
