@@ -38,7 +38,7 @@ type Target struct {
 	Congestion string
 	// Token authorizes the session: a token, or @FILE to read the token from a file at each
 	// attempt. "" uses the environment variable HOLOCAST_TOKEN. A token in the URL (#token=…) takes
-	// precedence. It cannot name a file, because the link may come from somebody else.
+	// precedence. It cannot name a file, because links come from third parties.
 	Token string
 	// Client is a client certificate that authorizes the session instead.
 	Client ClientCertificate
@@ -264,7 +264,7 @@ func askHash(ctx context.Context, u *url.URL) (hash [32]byte, err error) {
 	return devcert.ParseHash(string(b))
 }
 
-// refused reports whether the relay denied access for good. It is false if the token comes from a
+// refused reports whether the relay denied access permanently. It is false if the token comes from a
 // file, or from Renew, because that may change.
 func (t Target) refused(err error) bool {
 	if t.Renew != nil {

@@ -48,7 +48,7 @@ func TestDatagramQueue(t *testing.T) {
 				{name: "a3.0", at: 66 * ms, size: 30000},
 				{name: "a4.0", at: 140 * ms, size: 30000},
 			}), "a1.0 a1.1 a4.0", 3, 0},
-		{"what comes later of a frame that was dropped", slices.Concat(
+		{"later datagrams of a dropped frame", slices.Concat(
 			frame("a1", 0, 0, 3, 30000), []push{
 				{name: "a2.0", at: 33 * ms, size: 30000, pop: 1, late: true},
 				{name: "a3.0", at: 140 * ms, size: 30000},

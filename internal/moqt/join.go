@@ -86,7 +86,7 @@ func (j *joiningFetch) await(ctx context.Context) (*FetchReader, error) {
 // errJoinCancelled means that the subscription ended before its joining FETCH was read.
 var errJoinCancelled = errors.New("moqt: joining fetch cancelled: the subscription ended")
 
-// Joined returns the past objects of the group in which the subscription began, up to Largest,
+// Joined returns the past objects of the subscription's first group, up to Largest,
 // which must not be nil. Call it at most once.
 func (sub *Subscription) Joined(ctx context.Context) (*FetchReader, error) {
 	if sub.join != nil {
