@@ -21,6 +21,7 @@ type path struct {
 	rand     *rand.Rand
 	captured [][]byte // short-header packets of the server
 	dropped  []bool
+	seenAt   []time.Time // by the proxy
 }
 
 // newPath creates a path to a server. addr is the client's end.
@@ -118,5 +119,6 @@ func (p *path) fate(b []byte) int {
 	}
 	p.captured = append(p.captured, b)
 	p.dropped = append(p.dropped, fate == 2)
+	p.seenAt = append(p.seenAt, time.Now())
 	return fate
 }
