@@ -55,7 +55,12 @@ type ClientCertificate struct {
 
 // AddFlags adds the certificate's flags.
 func (c *ClientCertificate) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&c.Certificate, "client-certificate", c.Certificate, "PEM certificate that authorizes the session, if the relay requires one")
+	f.StringVar(
+		&c.Certificate,
+		"client-certificate",
+		c.Certificate,
+		"PEM certificate that authorizes the session, if the relay requires one",
+	)
 	f.StringVar(&c.Key, "client-key", c.Key, "PEM key of the client certificate")
 }
 
@@ -73,8 +78,18 @@ const maxTokenFile = 64 << 10
 
 // AddFlags adds the flags for trust and congestion control.
 func (t *Target) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&t.CertificateHash, "certificate-hash", "", "SHA-256 of the relay's certificate in hex (the relay logs it at startup)")
-	f.BoolVar(&t.Insecure, "insecure", false, "trust the development certificate that the relay announces over plain HTTP")
+	f.StringVar(
+		&t.CertificateHash,
+		"certificate-hash",
+		"",
+		"SHA-256 of the relay's certificate in hex (the relay logs it at startup)",
+	)
+	f.BoolVar(
+		&t.Insecure,
+		"insecure",
+		false,
+		"trust the development certificate that the relay announces over plain HTTP",
+	)
 	f.StringVar(&t.Congestion, "congestion", "", CongestionUsage)
 	f.StringVar(&t.Token, "token", "", TokenUsage)
 	t.Client.AddFlags(f)

@@ -26,7 +26,12 @@ type joiningFetch struct {
 func (s *Session) join(request uint64, rendezvous time.Duration) *joiningFetch {
 	j := &joiningFetch{done: make(chan struct{}), cancelled: make(chan struct{})}
 	go func() {
-		f, err := s.fetch(s.ctx, wire.Fetch{FetchType: wire.FetchRelativeJoining, JoiningRequestID: request}, FetchOptions{}, rendezvous)
+		f, err := s.fetch(
+			s.ctx,
+			wire.Fetch{FetchType: wire.FetchRelativeJoining, JoiningRequestID: request},
+			FetchOptions{},
+			rendezvous,
+		)
 		j.mu.Lock()
 		j.f, j.err = f, err
 		unwanted := j.ended && f != nil

@@ -40,7 +40,13 @@ func newPath(t *testing.T, server net.Addr, delay time.Duration, loss, reorder f
 	}
 	var clientAddr *net.UDPAddr
 	known := make(chan struct{})
-	toServer, toClient, late := p.line(func(b []byte) { _, _ = p.server.Write(b) }), p.line(p.toClient(&clientAddr)), p.line(p.toClient(&clientAddr))
+	toServer, toClient, late := p.line(
+		func(b []byte) { _, _ = p.server.Write(b) },
+	), p.line(
+		p.toClient(&clientAddr),
+	), p.line(
+		p.toClient(&clientAddr),
+	)
 	p.done.Go(func() {
 		defer close(toServer)
 		for first := true; ; first = false {

@@ -223,14 +223,23 @@ func checkOutcome(t *testing.T, p *path, k *kernel) {
 			highest = append(highest, numberAt{number, p.seenAt[i]})
 		}
 		// The first packet with a higher number, if any.
-		higher, _ := slices.BinarySearchFunc(highest, number+1, func(h numberAt, n int64) int { return cmp.Compare(h.number, n) })
+		higher, _ := slices.BinarySearchFunc(
+			highest,
+			number+1,
+			func(h numberAt, n int64) int { return cmp.Compare(h.number, n) },
+		)
 		switch {
 		case !k.used[number]:
 			own++
 		case p.dropped[i]:
 			lost++
 			if !k.lost[number] {
-				t.Errorf("packet %d was dropped; reported acknowledged: %v, lost: %v", number, k.acked[number], k.lost[number])
+				t.Errorf(
+					"packet %d was dropped; reported acknowledged: %v, lost: %v",
+					number,
+					k.acked[number],
+					k.lost[number],
+				)
 			}
 		case k.lost[number] && higher < len(highest) && p.seenAt[i].Sub(highest[higher].at) > 2*p.delay:
 			overtaken++ // the client may drop it as a duplicate
@@ -251,7 +260,13 @@ func checkOutcome(t *testing.T, p *path, k *kernel) {
 	if late > len(k.used)/50 {
 		t.Errorf("%d of %d packets arrived and were not acknowledged", late, len(k.used))
 	}
-	t.Logf("%d packets of the connection, external packets: %d dropped, %d overtaken, %d not acknowledged", own, lost, overtaken, late)
+	t.Logf(
+		"%d packets of the connection, external packets: %d dropped, %d overtaken, %d not acknowledged",
+		own,
+		lost,
+		overtaken,
+		late,
+	)
 }
 
 // numberAt is a packet number and when the path saw it.
@@ -326,7 +341,8 @@ func testMigration(t *testing.T, controller string) {
 		}
 		return h.State().Remote != before.Remote
 	})
-	if s := h.State(); s.Generation <= before.Generation || s.Remote.Port() != uint16(transports[1].Conn.LocalAddr().(*net.UDPAddr).Port) {
+	if s := h.State(); s.Generation <= before.Generation ||
+		s.Remote.Port() != uint16(transports[1].Conn.LocalAddr().(*net.UDPAddr).Port) {
 		t.Errorf("state before %+v, after migration %+v", before, s)
 	}
 	arrives("after")
@@ -373,7 +389,8 @@ func testViolation(t *testing.T, then func(k *kernel)) {
 		return server.Context().Err() != nil
 	})
 	var e *quic.TransportError
-	if err := context.Cause(server.Context()); !errors.As(err, &e) || e.ErrorCode != quic.ProtocolViolation || e.Remote {
+	if err := context.Cause(server.Context()); !errors.As(err, &e) || e.ErrorCode != quic.ProtocolViolation ||
+		e.Remote {
 		t.Errorf("the connection ended with %v", err)
 	}
 }

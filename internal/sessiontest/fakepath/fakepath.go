@@ -95,7 +95,13 @@ func (p *Path) Connect(t *testing.T, client, server moqt.Handler) (c, s *moqt.Se
 		accepted <- s
 	}()
 	cfg.Packets = p.B
-	c, err = moqt.Dial(t.Context(), "moqt://"+p.A.addr.String()+"/test", devcert.Pinned(devcert.Hash(cert)), client, cfg)
+	c, err = moqt.Dial(
+		t.Context(),
+		"moqt://"+p.A.addr.String()+"/test",
+		devcert.Pinned(devcert.Hash(cert)),
+		client,
+		cfg,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
