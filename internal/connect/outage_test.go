@@ -39,7 +39,10 @@ type hosts struct {
 func newHosts(t *testing.T, n byte) *hosts {
 	t.Helper()
 	g := namespacetest.NewGroup(t)
-	h := &hosts{net: &net.IPNet{IP: net.IPv4(10, 77, n, 0).To4(), Mask: net.CIDRMask(24, 32)}, relayIP: fmt.Sprintf("10.77.%d.1", n)}
+	h := &hosts{
+		net:     &net.IPNet{IP: net.IPv4(10, 77, n, 0).To4(), Mask: net.CIDRMask(24, 32)},
+		relayIP: fmt.Sprintf("10.77.%d.1", n),
+	}
 	for _, end := range []struct {
 		name string
 		into *namespace.End
@@ -235,7 +238,10 @@ func TestOutage(t *testing.T) {
 			var reasons []string
 			if c.beyond {
 				wantSessions++
-				reasons = []string{"timeout: no recent network activity", "connect to " + url + ": network is unreachable"}
+				reasons = []string{
+					"timeout: no recent network activity",
+					"connect to " + url + ": network is unreachable",
+				}
 				await(t, "warnings", func() bool { return len(warned.of(url)) >= len(reasons) })
 				time.Sleep(time.Second) // further attempts, which must not be logged again
 			}

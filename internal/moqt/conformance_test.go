@@ -168,7 +168,10 @@ func TestPrefixesOfTracks(t *testing.T) {
 		t.Fatal(err)
 	}
 	subscribe := func(prefix ...string) (*requestStream, error) {
-		return p.client.openAccepted(p.ctx, func(id uint64) wire.Message { return &wire.SubscribeTracks{RequestID: id, Prefix: prefix} })
+		return p.client.openAccepted(
+			p.ctx,
+			func(id uint64) wire.Message { return &wire.SubscribeTracks{RequestID: id, Prefix: prefix} },
+		)
 	}
 	refused := func(what string, err error) {
 		t.Helper()

@@ -48,7 +48,7 @@ func TestDatagramQueue(t *testing.T) {
 				{name: "a3.0", at: 66 * ms, size: 30000},
 				{name: "a4.0", at: 140 * ms, size: 30000},
 			}), "a1.0 a1.1 a4.0", 3, 0},
-		{"what comes later of a frame that was dropped", slices.Concat(
+		{"later datagrams of a dropped frame", slices.Concat(
 			frame("a1", 0, 0, 3, 30000), []push{
 				{name: "a2.0", at: 33 * ms, size: 30000, pop: 1, late: true},
 				{name: "a3.0", at: 140 * ms, size: 30000},
@@ -240,10 +240,24 @@ func TestFrameInDatagrams(t *testing.T) {
 			for i := range uint64(parts) {
 				d, err := sub.AcceptDatagram(p.ctx)
 				if err != nil {
-					t.Fatalf("frame %d, part %d: %v; sent %+v, received %+v", group, i, err, p.server.Stats(), p.client.Stats())
+					t.Fatalf(
+						"frame %d, part %d: %v; sent %+v, received %+v",
+						group,
+						i,
+						err,
+						p.server.Stats(),
+						p.client.Stats(),
+					)
 				}
 				if d.Object != i || len(d.Payload) != len(payload) {
-					t.Fatalf("frame %d: part %d of %d bytes, want %d of %d", group, d.Object, len(d.Payload), i, len(payload))
+					t.Fatalf(
+						"frame %d: part %d of %d bytes, want %d of %d",
+						group,
+						d.Object,
+						len(d.Payload),
+						i,
+						len(payload),
+					)
 				}
 			}
 		}
@@ -256,7 +270,12 @@ func TestFrameInDatagrams(t *testing.T) {
 
 // TestFetchOfDroppedGroup checks that a group dropped on a congested path cannot be fetched.
 func TestFetchOfDroppedGroup(t *testing.T) {
-	p := connect(t, "moqt", Handler{}, Handler{Fetch: func(r *FetchRequest) { _ = r.Reject(wire.RequestDoesNotExist, "asked") }})
+	p := connect(
+		t,
+		"moqt",
+		Handler{},
+		Handler{Fetch: func(r *FetchRequest) { _ = r.Reject(wire.RequestDoesNotExist, "asked") }},
+	)
 	q, pub, now := p.server.sendq, &Publication{track: testTrack}, time.Now()
 	for _, group := range []uint64{1, 1, 2, 2, 2} {
 		q.push(pub, group, 0, outgoingDatagram{b: make([]byte, 30000)}, now)
@@ -265,7 +284,13 @@ func TestFetchOfDroppedGroup(t *testing.T) {
 	q.late(g, now)
 	for group, want := range map[uint64]wire.RequestCode{1: wire.RequestExcessiveLoad, 2: wire.RequestDoesNotExist} {
 		var e *RequestError
-		_, err := p.client.Fetch(p.ctx, testTrack, Location{Group: group, Object: 1}, Location{Group: group, Object: 2}, FetchOptions{})
+		_, err := p.client.Fetch(
+			p.ctx,
+			testTrack,
+			Location{Group: group, Object: 1},
+			Location{Group: group, Object: 2},
+			FetchOptions{},
+		)
 		if !errors.As(err, &e) || e.Code != want {
 			t.Errorf("FETCH of group %d: %v, want %v", group, err, want)
 		}

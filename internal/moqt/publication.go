@@ -252,7 +252,13 @@ func (p *Publication) Ended(group uint64) bool {
 func (p *Publication) DeliveryTimeouts() (object, subgroup time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return shorter(p.trackTimeouts.object, p.subscriberTimeouts.object), shorter(p.trackTimeouts.subgroup, p.subscriberTimeouts.subgroup)
+	return shorter(
+			p.trackTimeouts.object,
+			p.subscriberTimeouts.object,
+		), shorter(
+			p.trackTimeouts.subgroup,
+			p.subscriberTimeouts.subgroup,
+		)
 }
 
 // SubgroupTimeouts returns the delivery timeouts of a subgroup. From draft-19 on, the properties of

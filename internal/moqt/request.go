@@ -412,7 +412,11 @@ func (r *TrackStatusRequest) Accept(info TrackInfo) error {
 }
 
 // TrackStatus asks for a track's state without subscribing (§10.14).
-func (s *Session) TrackStatus(ctx context.Context, track TrackName, tokens ...wire.Token) (largest *Location, props Properties, err error) {
+func (s *Session) TrackStatus(
+	ctx context.Context,
+	track TrackName,
+	tokens ...wire.Token,
+) (largest *Location, props Properties, err error) {
 	r, err := s.openRequest(ctx, func(id uint64) wire.Message {
 		return &wire.TrackStatus{RequestID: id, Track: track, Parameters: Parameters{AuthorizationTokens: tokens}}
 	})

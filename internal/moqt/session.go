@@ -207,7 +207,14 @@ type role struct {
 }
 
 // newSession exchanges SETUP over c. Incoming requests wait until Serve is called.
-func newSession(ctx context.Context, c conn, v wire.Version, client bool, local *wire.Setup, cfg Config) (*Session, error) {
+func newSession(
+	ctx context.Context,
+	c conn,
+	v wire.Version,
+	client bool,
+	local *wire.Setup,
+	cfg Config,
+) (*Session, error) {
 	s := &Session{
 		conn: c, version: v, client: client, local: local, log: cmp.Or(cfg.Log, slog.Default()), wait: cfg.wait(),
 		setupDone: make(chan struct{}), serving: make(chan struct{}), changed: make(chan struct{}),

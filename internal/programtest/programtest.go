@@ -31,7 +31,12 @@ func Build(args ...string) (dir string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("go env GOMOD: %w", err)
 	}
-	kept := filepath.Join(filepath.Dir(strings.TrimSpace(string(mod))), "build", "programs", "go"+strings.Join(flags, ""))
+	kept := filepath.Join(
+		filepath.Dir(strings.TrimSpace(string(mod))),
+		"build",
+		"programs",
+		"go"+strings.Join(flags, ""),
+	)
 	unlock, err := lock(kept)
 	if err != nil {
 		return "", err
