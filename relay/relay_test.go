@@ -957,7 +957,7 @@ func TestSessionLimit(t *testing.T) {
 		<-c.Context().Done()
 		err = c.Err()
 	}
-	if err == nil || !strings.Contains(err.Error(), "limit of sessions") {
+	if err == nil || !strings.Contains(err.Error(), "session limit") {
 		t.Errorf("the third session: %v", err)
 	}
 	if a.Err() != nil || b.Err() != nil {

@@ -104,7 +104,7 @@ func TestReloadOfLimits(t *testing.T) {
 		<-c.Context().Done()
 		err = c.Err()
 	}
-	if err == nil || !strings.Contains(err.Error(), "limit of sessions") {
+	if err == nil || !strings.Contains(err.Error(), "session limit") {
 		t.Errorf("a third session: %v", err)
 	}
 	if !pageMay() {

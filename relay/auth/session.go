@@ -202,9 +202,9 @@ func (x *Session) Allow(action Action, track moqt.TrackName, tokens []wire.Token
 	case len(grants) == 0:
 		return nil, &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: "a token is needed"}
 	case action == Publish:
-		return nil, &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: "the token does not allow to publish there"}
+		return nil, &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: "the token does not allow publishing there"}
 	}
-	return nil, &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: "the token does not allow to subscribe there"}
+	return nil, &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: "the token does not allow subscribing there"}
 }
 
 func (r rights) allow(action Action, track moqt.TrackName) bool {

@@ -109,18 +109,27 @@ func TestFetchOfWhatIsElsewhere(t *testing.T) {
 		want    []string
 		fetches int32
 	}{
-		"from both":                 {want: all, fetches: 1},
-		"from both, descending":     {order: wire.Descending, want: reversed(all), fetches: 1},
-		"in time":                   {fill: ms(60_000), want: all, fetches: 1},
-		"only what is here":         {fill: ms(0), want: rest},
-		"refused by the publisher":  {answer: refuse, want: rest, fetches: 1},
-		"not answered in time":      {answer: hang, fill: ms(1000), want: rest, fetches: 1},
-		"not in time, descending":   {answer: hang, fill: ms(1000), order: wire.Descending, want: append(reversed(all[3:]), "?1/end"), fetches: 1},
-		"only here, descending":     {fill: ms(0), order: wire.Descending, want: append(reversed(all[3:]), "?1/end")},
-		"cut off by the publisher":  {cut: true, want: append([]string{"1/0 old 1", "?3/end"}, all[3:]...), fetches: 1},
-		"answered in part by it":    {answer: inPart, want: append([]string{"1/0 old 1", "?3/end"}, all[3:]...), fetches: 1},
-		"answered with other ones":  {answer: others, want: rest, fetches: 1},
-		"stuck inside the response": {answer: stuck, fill: ms(5000), want: append([]string{"1/0 old 1", "?3/end"}, all[3:]...), fetches: 1},
+		"from both":                {want: all, fetches: 1},
+		"from both, descending":    {order: wire.Descending, want: reversed(all), fetches: 1},
+		"in time":                  {fill: ms(60_000), want: all, fetches: 1},
+		"only what is here":        {fill: ms(0), want: rest},
+		"refused by the publisher": {answer: refuse, want: rest, fetches: 1},
+		"not answered in time":     {answer: hang, fill: ms(1000), want: rest, fetches: 1},
+		"not in time, descending": {
+			answer: hang, fill: ms(1000), order: wire.Descending,
+			want: append(reversed(all[3:]), "?1/end"), fetches: 1,
+		},
+		"only here, descending":    {fill: ms(0), order: wire.Descending, want: append(reversed(all[3:]), "?1/end")},
+		"cut off by the publisher": {cut: true, want: append([]string{"1/0 old 1", "?3/end"}, all[3:]...), fetches: 1},
+		"answered in part by it": {
+			answer: inPart, want: append([]string{"1/0 old 1", "?3/end"}, all[3:]...),
+			fetches: 1,
+		},
+		"answered with other ones": {answer: others, want: rest, fetches: 1},
+		"stuck inside the response": {
+			answer: stuck, fill: ms(5000),
+			want: append([]string{"1/0 old 1", "?3/end"}, all[3:]...), fetches: 1,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -148,7 +157,8 @@ func TestFetchOfWhatIsElsewhere(t *testing.T) {
 			shared := r.tracks[points.String()]
 			r.mu.Unlock()
 			shared.awaitFill(r.ctx) // group 4, which was there before the relay subscribed
-			f, err := viewer.Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 6}, moqt.FetchOptions{FillTimeout: tt.fill, GroupOrder: tt.order})
+			f, err := viewer.Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 6},
+				moqt.FetchOptions{FillTimeout: tt.fill, GroupOrder: tt.order})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -197,8 +207,9 @@ func TestFetchWithoutWaiting(t *testing.T) {
 			t.Errorf("in 100 ms: %q, want %q", got, want)
 		}
 		p.Close(wire.NoError, "")
-		r.eventually("the publisher is gone", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.offers) == 0 })
-		_, err := r.dial(moqt.Handler{}).Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 3}, moqt.FetchOptions{FillTimeout: new(time.Duration)})
+		r.eventually("the publisher is gone", func() bool { return len(r.Namespaces()) == 0 })
+		_, err := r.dial(moqt.Handler{}).Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 3},
+			moqt.FetchOptions{FillTimeout: new(time.Duration)})
 		if e := (*moqt.RequestError)(nil); !errors.As(err, &e) || e.Code != wire.RequestDoesNotExist {
 			t.Errorf("a track that nobody publishes: %v", err)
 		}
@@ -211,7 +222,11 @@ func TestFetchWithoutWaiting(t *testing.T) {
 				var ended atomic.Bool
 				p := r.dial(moqt.Handler{
 					Subscribe: func(req *moqt.SubscribeRequest) {
-						_, _ = req.Accept(moqt.TrackInfo{Largest: func() (moqt.Location, bool) { return moqt.Location{Group: 3}, true }})
+						_, _ = req.Accept(moqt.TrackInfo{Largest: func() (moqt.Location,
+							bool,
+						) {
+							return moqt.Location{Group: 3}, true
+						}})
 					},
 					Fetch: func(req *moqt.FetchRequest) {
 						<-req.Context().Done()
@@ -340,7 +355,8 @@ func TestFetchOverResetSubgroup(t *testing.T) {
 			}
 			r.write(cut, 2, "next")
 			r.expect(sub, 2, "next")
-			fetch, err := viewer.Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 2}, moqt.FetchOptions{})
+			fetch, err := viewer.Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 2},
+				moqt.FetchOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -371,7 +387,8 @@ func TestMaxCacheDuration(t *testing.T) {
 	r.expect(sub, 1, "cached")
 	time.Sleep(2 * keep)
 	fetch := func(fill *time.Duration) []string {
-		f, err := viewer.Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 1}, moqt.FetchOptions{FillTimeout: fill})
+		f, err := viewer.Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 1},
+			moqt.FetchOptions{FillTimeout: fill})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -398,7 +415,8 @@ func TestNewGroupWithFirstSubscribe(t *testing.T) {
 	if _, err := p.PublishNamespace(r.ctx, session); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.dial(moqt.Handler{}).Subscribe(r.ctx, points, moqt.SubscribeOptions{NewGroupRequest: new(uint64(7))}); err != nil {
+	if _, err := r.dial(moqt.Handler{}).Subscribe(r.ctx, points,
+		moqt.SubscribeOptions{NewGroupRequest: new(uint64(7))}); err != nil {
 		t.Fatal(err)
 	}
 	if g := <-first; g == nil || *g != 7 {
@@ -471,12 +489,22 @@ func TestDifferentDuplicates(t *testing.T) {
 			malformed: true,
 		},
 		"a datagram instead of a subgroup": {
-			send:      func(tr *origin.Track, g uint64) { write(tr, explicit(g), "x") },
-			again:     func(tr *origin.Track, g uint64) { tr.SendDatagram(moqt.Datagram{Group: g, Payload: []byte("x")}) },
+			send: func(tr *origin.Track, g uint64) { write(tr, explicit(g), "x") },
+			again: func(tr *origin.Track, g uint64) {
+				tr.SendDatagram(moqt.Datagram{
+					Group:   g,
+					Payload: []byte("x"),
+				})
+			},
 			malformed: true,
 		},
 		"a subgroup instead of a datagram": {
-			send:      func(tr *origin.Track, g uint64) { tr.SendDatagram(moqt.Datagram{Group: g, Payload: []byte("x")}) },
+			send: func(tr *origin.Track, g uint64) {
+				tr.SendDatagram(moqt.Datagram{
+					Group:   g,
+					Payload: []byte("x"),
+				})
+			},
 			again:     func(tr *origin.Track, g uint64) { write(tr, explicit(g), "x") },
 			malformed: true,
 		},
@@ -485,8 +513,18 @@ func TestDifferentDuplicates(t *testing.T) {
 			again: func(tr *origin.Track, g uint64) { tr.SendDatagram(moqt.Datagram{Group: g, Payload: []byte("x")}) },
 		},
 		"another datagram": {
-			send:      func(tr *origin.Track, g uint64) { tr.SendDatagram(moqt.Datagram{Group: g, Payload: []byte("x")}) },
-			again:     func(tr *origin.Track, g uint64) { tr.SendDatagram(moqt.Datagram{Group: g, Payload: []byte("y")}) },
+			send: func(tr *origin.Track, g uint64) {
+				tr.SendDatagram(moqt.Datagram{
+					Group:   g,
+					Payload: []byte("x"),
+				})
+			},
+			again: func(tr *origin.Track, g uint64) {
+				tr.SendDatagram(moqt.Datagram{
+					Group:   g,
+					Payload: []byte("y"),
+				})
+			},
 			malformed: true,
 		},
 	} {
@@ -555,7 +593,10 @@ func TestEndOfTrack(t *testing.T) {
 	sub := r.subscribe(viewer)
 	pub := <-pubs
 	send := func(group uint64, o moqt.Object, payload string) {
-		w, err := pub.OpenSubgroup(wire.SubgroupHeader{Group: group, FirstObject: true, Mode: wire.SubgroupIDFirstObject})
+		w, err := pub.OpenSubgroup(wire.SubgroupHeader{
+			Group: group, FirstObject: true,
+			Mode: wire.SubgroupIDFirstObject,
+		})
 		if err == nil {
 			err = w.WriteObject(o, []byte(payload))
 		}
@@ -576,7 +617,8 @@ func TestEndOfTrack(t *testing.T) {
 	if o, err := sg.NextObject(); err != nil || o.Status != wire.StatusEndOfTrack {
 		t.Errorf("got %+v, %v, want the end of the track", o, err)
 	}
-	f, err := viewer.Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 9}, moqt.FetchOptions{FillTimeout: new(time.Duration)})
+	f, err := viewer.Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 9},
+		moqt.FetchOptions{FillTimeout: new(time.Duration)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -644,10 +686,12 @@ func TestPriorGroupIDGap(t *testing.T) {
 				tr := newPoints()
 				r.publish(tr)
 				sub := r.subscribe(r.dial(moqt.Handler{}))
-				props := moqt.Properties(wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyPriorGroupIDGap, Int: gap}))
+				props := moqt.Properties(wire.AppendKeyValues(nil,
+					wire.KeyValue{Type: wire.PropertyPriorGroupIDGap, Int: gap}))
 				if datagram {
 					tr.SendDatagram(moqt.Datagram{Group: 3, Properties: props, Payload: []byte("x")})
-				} else if err := tr.WriteObject(wire.SubgroupHeader{Group: 3, FirstObject: true, HasProperties: true}, moqt.Object{Properties: props}, []byte("x")); err != nil {
+				} else if err := tr.WriteObject(wire.SubgroupHeader{Group: 3, FirstObject: true, HasProperties: true},
+					moqt.Object{Properties: props}, []byte("x")); err != nil {
 					t.Fatal(err)
 				}
 				if malformed {
@@ -758,7 +802,8 @@ func TestPublishBlocked(t *testing.T) {
 	for _, who := range []string{"one", "other"} {
 		p := r.dial(moqt.Handler{Subscribe: func(req *moqt.SubscribeRequest) { _, _ = req.Accept(moqt.TrackInfo{}) }})
 		for i := range each {
-			if _, err := p.Publish(r.ctx, moqt.TrackName{Namespace: moqt.Namespace{"many", who}, Name: fmt.Sprint(i)}, moqt.TrackInfo{}); err != nil {
+			if _, err := p.Publish(r.ctx, moqt.TrackName{Namespace: moqt.Namespace{"many", who}, Name: fmt.Sprint(i)},
+				moqt.TrackInfo{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -776,11 +821,15 @@ func TestPublishBlocked(t *testing.T) {
 	}
 	who, track, _ := strings.Cut(name, "--")
 	answer.Unlock()
-	if _, err := viewer.Subscribe(r.ctx, moqt.TrackName{Namespace: moqt.Namespace{"many", who}, Name: track}, moqt.SubscribeOptions{}); err != nil {
+	if _, err := viewer.Subscribe(r.ctx, moqt.TrackName{Namespace: moqt.Namespace{"many", who}, Name: track},
+		moqt.SubscribeOptions{}); err != nil {
 		t.Error(err)
 	}
 	// All others have come, or are said not to.
-	r.eventually("all tracks are told of", func() bool { return len(seen)+len(told)+1 >= 2*each || len(told) == cap(told) })
+	r.eventually("all tracks are told of", func() bool {
+		return len(seen)+len(told)+1 >= 2*each ||
+			len(told) == cap(told)
+	})
 	for len(seen) > 0 {
 		if got := <-seen; got == who+" "+track {
 			t.Errorf("%s was published after PUBLISH_BLOCKED", got)
@@ -800,7 +849,8 @@ func TestTracksOfInterestEnd(t *testing.T) {
 	tr := r.publishTrack()
 	sub := <-subs
 	withdraw()
-	r.eventually("nobody is interested any more", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.discoveries.all) == 0 })
+	r.eventually("nobody is interested any more",
+		func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.discoveries.all) == 0 })
 	later := moqt.TrackName{Namespace: session, Name: "later"}
 	if _, err := r.dial(moqt.Handler{}).Publish(r.ctx, later, moqt.TrackInfo{}); err != nil {
 		t.Fatal(err)

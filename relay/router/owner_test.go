@@ -34,7 +34,8 @@ func TestClosedSessionUnauthorized(t *testing.T) {
 			<-c.s.Context().Done()
 			for _, action := range []auth.Action{auth.Publish, auth.Subscribe} {
 				refused := (*moqt.RequestError)(nil)
-				if _, err := c.allow(action, points, nil); !errors.As(err, &refused) || refused.Code != wire.RequestUnauthorized {
+				if _, err := c.allow(action, points, nil); !errors.As(err, &refused) ||
+					refused.Code != wire.RequestUnauthorized {
 					t.Errorf("action %d of a closed session: %v, want it unauthorized", action, err)
 				}
 			}

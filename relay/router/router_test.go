@@ -58,14 +58,20 @@ func newCertificate(t *testing.T) tls.Certificate {
 
 func startWith(t *testing.T, cfg Config, cert tls.Certificate) *relay {
 	t.Helper()
-	ln, err := moqt.Listen("127.0.0.1:0", moqt.ListenConfig{Config: quiet, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+	ln, err := moqt.Listen("127.0.0.1:0", moqt.ListenConfig{
+		Config: quiet,
+		TLS:    &tls.Config{Certificates: []tls.Certificate{cert}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg.Log = quiet.Log
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	hash := devcert.Hash(cert)
-	r := &relay{Router: New(cfg), t: t, ctx: ctx, url: "moqt://" + ln.Addr().String(), tls: devcert.Pinned(hash), hash: hash}
+	r := &relay{
+		Router: New(cfg), t: t, ctx: ctx, url: "moqt://" + ln.Addr().String(), tls: devcert.Pinned(hash),
+		hash: hash,
+	}
 	var wg sync.WaitGroup
 	wg.Go(func() { r.ServeAll(ctx, ln) })
 	t.Cleanup(func() {
@@ -76,7 +82,8 @@ func startWith(t *testing.T, cfg Config, cert tls.Certificate) *relay {
 		r.eventually("all tracks are forgotten", func() bool {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			return len(r.tracks)+len(r.closing)+len(r.clients)+len(r.offers)+len(r.offersAt.all)+len(r.offersUnder.all)+len(r.tracksUnder.all)+len(r.discoveries.all) == 0
+			indexed := len(r.offersAt.all) + len(r.offersUnder.all) + len(r.tracksUnder.all) + len(r.discoveries.all)
+			return len(r.tracks)+len(r.closing)+len(r.clients)+len(r.offers)+indexed == 0
 		})
 	})
 	return r
@@ -264,7 +271,8 @@ func TestPublisherIsReplacedForThoseWhoStay(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := start(t, backups())
 			dynamic := func() *origin.Track {
-				return origin.NewTrack(points, wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyDynamicGroups, Int: 1}), origin.Limits{})
+				return origin.NewTrack(points,
+					wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyDynamicGroups, Int: 1}), origin.Limits{})
 			}
 			before := dynamic()
 			first := r.publish(before)
@@ -307,7 +315,8 @@ func TestNamespaceWithdrawn(t *testing.T) {
 	r.expect(sub, 1, "goes on")
 	other := moqt.TrackName{Namespace: session, Name: "other"}
 	var e *moqt.RequestError
-	if _, err := s.Subscribe(r.ctx, other, moqt.SubscribeOptions{}); !errors.As(err, &e) || e.Code != wire.RequestDoesNotExist {
+	if _, err := s.Subscribe(r.ctx, other, moqt.SubscribeOptions{}); !errors.As(err, &e) ||
+		e.Code != wire.RequestDoesNotExist {
 		t.Errorf("subscribe after the withdrawal: %v", err)
 	}
 }
@@ -315,7 +324,10 @@ func TestNamespaceWithdrawn(t *testing.T) {
 // TestGrace: viewers of a publisher that went away are told when it does not come
 // back; one who asked meanwhile does not prolong that.
 func TestGrace(t *testing.T) {
-	r := start(t, Config{Linger: 20 * time.Millisecond, Grace: 300 * time.Millisecond, Limits: origin.Limits{MaxAge: 50 * time.Millisecond}})
+	r := start(t, Config{
+		Linger: 20 * time.Millisecond, Grace: 300 * time.Millisecond,
+		Limits: origin.Limits{MaxAge: 50 * time.Millisecond},
+	})
 	p := r.publish(newPoints())
 	s := r.dial(moqt.Handler{})
 	sub := r.subscribe(s)
@@ -353,7 +365,8 @@ func TestRendezvous(t *testing.T) {
 	r := start(t, short())
 	s := r.dial(moqt.Handler{})
 	var e *moqt.RequestError
-	if _, err := s.Subscribe(r.ctx, points, moqt.SubscribeOptions{RendezvousTimeout: 30 * time.Millisecond}); !errors.As(err, &e) || e.Code != wire.RequestTimeout {
+	_, err := s.Subscribe(r.ctx, points, moqt.SubscribeOptions{RendezvousTimeout: 30 * time.Millisecond})
+	if !errors.As(err, &e) || e.Code != wire.RequestTimeout {
 		t.Errorf("without a publisher: %v", err)
 	}
 	got := make(chan *moqt.Subscription, 1)
@@ -432,7 +445,8 @@ func TestOldFetchGoesUpstream(t *testing.T) {
 		r.write(tr, i, fmt.Sprint("old ", i))
 	}
 	r.publish(tr)
-	f, err := r.dial(moqt.Handler{}).Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 3}, moqt.FetchOptions{})
+	f, err := r.dial(moqt.Handler{}).Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 3},
+		moqt.FetchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -490,7 +504,7 @@ func (r *relay) publishTrack() *origin.Track {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	go origin.NewQueue(0).Serve(tr, origin.Publication{Publication: pub}, since) //nolint:errcheck // ends with the session
+	go func() { _ = origin.NewQueue(0).Serve(tr, origin.Publication{Publication: pub}, since) }()
 	return tr
 }
 
@@ -532,7 +546,10 @@ type dialled struct {
 }
 
 func dials(r *relay) *dialled {
-	return &dialled{Lazy: connect.Lazy{Target: connect.Target{URL: r.url, CertificateHash: hex.EncodeToString(r.hash[:])}}}
+	return &dialled{Lazy: connect.Lazy{Target: connect.Target{
+		URL:             r.url,
+		CertificateHash: hex.EncodeToString(r.hash[:]),
+	}}}
 }
 
 func (d *dialled) Session(ctx context.Context) (*moqt.Session, error) {
@@ -601,7 +618,10 @@ func TestOfferWithoutSession(t *testing.T) {
 func TestChurn(t *testing.T) {
 	for name, backups := range map[string]bool{"backups": true, "one owner": false} {
 		t.Run(name, func(t *testing.T) {
-			r := start(t, Config{Linger: time.Millisecond, Grace: 5 * time.Millisecond, Limits: origin.Limits{MaxAge: 5 * time.Millisecond}, Backups: backups})
+			r := start(t, Config{
+				Linger: time.Millisecond, Grace: 5 * time.Millisecond,
+				Limits: origin.Limits{MaxAge: 5 * time.Millisecond}, Backups: backups,
+			})
 			var wg sync.WaitGroup
 			for range 3 {
 				wg.Go(func() {
@@ -612,7 +632,8 @@ func TestChurn(t *testing.T) {
 						p := r.dial(set.Handler())
 						_, err := p.PublishNamespace(r.ctx, session)
 						var refused *moqt.RequestError
-						if err != nil && (backups || !errors.As(err, &refused) || refused.Code != wire.RequestUninterested) {
+						if err != nil && (backups || !errors.As(err, &refused) ||
+							refused.Code != wire.RequestUninterested) {
 							t.Error(err)
 						}
 						for i := range uint64(5) {
@@ -624,7 +645,8 @@ func TestChurn(t *testing.T) {
 				wg.Go(func() {
 					s := r.dial(moqt.Handler{})
 					for range 60 {
-						sub, err := s.Subscribe(r.ctx, points, moqt.SubscribeOptions{RendezvousTimeout: 50 * time.Millisecond})
+						sub, err := s.Subscribe(r.ctx, points,
+							moqt.SubscribeOptions{RendezvousTimeout: 50 * time.Millisecond})
 						if err != nil {
 							continue
 						}
@@ -659,14 +681,16 @@ func TestUnreadFetches(t *testing.T) {
 	r := start(t, short())
 	old := origin.NewTrack(points, nil, origin.Limits{MaxAge: time.Hour, MaxBytes: 1 << 30})
 	for i := range uint64(3) {
-		if err := old.WriteObject(wire.SubgroupHeader{Group: i, FirstObject: true}, moqt.Object{}, make([]byte, 12<<20)); err != nil {
+		if err := old.WriteObject(wire.SubgroupHeader{Group: i, FirstObject: true}, moqt.Object{},
+			make([]byte, 12<<20)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	const attempts = 3 // a machine that stands still makes anything take longer
 	tracks := []*origin.Track{old}
 	for i := range attempts {
-		tracks = append(tracks, origin.NewTrack(moqt.TrackName{Namespace: session, Name: fmt.Sprint("other ", i)}, nil, origin.Limits{}))
+		tracks = append(tracks, origin.NewTrack(moqt.TrackName{Namespace: session, Name: fmt.Sprint("other ", i)}, nil,
+			origin.Limits{}))
 	}
 	r.publish(tracks...)
 	ask := func() {

@@ -267,7 +267,7 @@ describe("a live session", () => {
       const page = await fixture.view(`${lab.link(locked, "locked")}#token=${await mint("--subscribe", "locked")}`);
       await shows(page, 5);
       const other = await fixture.view(`${lab.link(locked, "locked")}#token=${await mint("--subscribe", "lobby")}`);
-      await message(other, /does not serve this[\s\S]*does not allow to subscribe there[\s\S]*Ask for a link with a token/);
+      await message(other, /does not serve this[\s\S]*does not allow subscribing there[\s\S]*Ask for a link with a token/);
       const none = await fixture.view(lab.link(locked, "locked"));
       await message(none, /a token is needed/);
     } finally {
