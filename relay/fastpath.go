@@ -10,8 +10,8 @@ import (
 	"holocast/relay/fastpath"
 )
 
-// startFastPath starts the kernel fast path as configured, and says in the log why it is
-// off where it could be on. A nil Manager is off.
+// startFastPath starts the kernel fast path as configured, or logs why it is unavailable. A nil
+// Manager means off.
 func startFastPath(cfg Config, log *slog.Logger) (*fastpath.Manager, error) {
 	if cfg.FastPath == fastpath.Off {
 		return nil, nil
@@ -32,7 +32,7 @@ func startFastPath(cfg Config, log *slog.Logger) (*fastpath.Manager, error) {
 	return nil, fmt.Errorf("fastpath: %w", err)
 }
 
-// listenPort is the UDP port of a listen address, which the kernel must know beforehand.
+// listenPort returns the UDP port of a listen address, which the kernel programs need in advance.
 func listenPort(listen string) (uint16, error) {
 	_, port, err := net.SplitHostPort(listen)
 	if err != nil {
@@ -45,7 +45,7 @@ func listenPort(listen string) (uint16, error) {
 	return uint16(n), nil
 }
 
-// newFastPathMetrics are the kernel fast path's figures; none while it is off.
+// newFastPathMetrics returns the fast path's metrics; only fastpath_on while it is off.
 func newFastPathMetrics(fast *fastpath.Manager) *service.Metrics {
 	m := service.NewMetrics("holocast_relay_fastpath_")
 	var (
