@@ -79,7 +79,7 @@ namespace, and subscribing includes sending receipts.`,
 	f.StringArrayVar(&publish, "publish", nil, "session or /namespace/prefix to publish in; repeatable")
 	f.StringArrayVar(&subscribe, "subscribe", nil, "session or /namespace/prefix to subscribe to; repeatable")
 	f.DurationVar(&lasts, "for", 24*time.Hour, "how long the token is valid")
-	f.StringVar(&subject, "subject", "", "identity of the holder, whose sessions share namespaces (default: the token itself)")
+	f.StringVar(&subject, "subject", "", "identity of the holder, whose sessions share namespaces (default the token)")
 	return c
 }
 
