@@ -262,7 +262,8 @@ func (t Table) Example(header string, cfg any) ([]byte, error) {
 		return nil, err
 	}
 	if seen != len(t) {
-		return nil, fmt.Errorf("%d settings of the table are missing from the configuration or listed twice", len(t)-seen)
+		return nil, fmt.Errorf("%d settings of the table are missing from the configuration or listed twice",
+			len(t)-seen)
 	}
 	return b.Bytes(), nil
 }
@@ -354,7 +355,8 @@ func renameOldKeys(file string, b []byte, into any) []byte {
 			if s.OldKey == "" || e.path != s.OldKey || e.column == 0 {
 				continue
 			}
-			oldName, newName := s.OldKey[strings.LastIndexByte(s.OldKey, '.')+1:], s.Key[strings.LastIndexByte(s.Key, '.')+1:]
+			oldName, newName := s.OldKey[strings.LastIndexByte(s.OldKey, '.')+1:],
+				s.Key[strings.LastIndexByte(s.Key, '.')+1:]
 			line := []rune(string(lines[e.line-1]))
 			before, after := string(line[:e.column-1]), string(line[e.column-1:])
 			lines[e.line-1] = []byte(before + strings.Replace(after, oldName, newName, 1))

@@ -55,7 +55,8 @@ func TestFlags(t *testing.T) {
 	fs.SetOutput(&warnings)
 	table.AddFlags(fs, p)
 	err := fs.Parse([]string{
-		"--listen", ":1", "--mode=b", "--peers=x,y", "--cache-max-bytes", "5", "--cache-age", "2s", "--peer", "10.0.0.1", "--log-level", "warn",
+		"--listen", ":1", "--mode=b", "--peers=x,y", "--cache-max-bytes", "5", "--cache-age", "2s", "--peer",
+		"10.0.0.1", "--log-level", "warn",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -176,7 +177,8 @@ log:
 	if err := Decode("x", got, defaults()); err != nil {
 		t.Error(err)
 	}
-	if _, err := table[1:].Example("", defaults()); err == nil || !strings.Contains(err.Error(), "setting listen is not in the table") {
+	if _, err := table[1:].Example("", defaults()); err == nil ||
+		!strings.Contains(err.Error(), "setting listen is not in the table") {
 		t.Errorf("for an incomplete table: %v", err)
 	}
 	if _, err := append(table, table[0]).Example("", defaults()); err == nil {
