@@ -152,15 +152,15 @@ func TestBadCatalogs(t *testing.T) {
 	tests := []struct{ name, doc, wantErr string }{
 		{"empty", ``, "$: byte 0"},
 		{"null", `null`, "$: null"},
-		{"not an object", `[]`, "$: a JSON array where an object belongs"},
+		{"not an object", `[]`, "$: a JSON array, want an object"},
 		{"no version", `{"tracks":[]}`, "$.version: missing"},
 		{"future version", `{"version":"draft-99","tracks":[]}`, `$.version: "draft-99" is not supported`},
 		{"no tracks", `{"version":"1"}`, "$.tracks: missing"},
-		{"tracks not a list", `{"version":"1","tracks":{}}`, "$.tracks: a JSON object where an array belongs"},
+		{"tracks not a list", `{"version":"1","tracks":{}}`, "$.tracks: a JSON object, want an array"},
 		{"null track", `{"version":"1","tracks":[null]}`, "$.tracks[0]: null"},
 		{"no name", `{"version":"1","tracks":[{"packaging":"loc"}]}`, "$.tracks[0].name: missing"},
 		{"no packaging", `{"version":"1","tracks":[{"name":"a"}]}`, "$.tracks[0].packaging: missing"},
-		{"wrong type", `{"version":"1","tracks":[{"name":"a","packaging":"loc","bitrate":"fast"}]}`, "$.tracks[0].bitrate: a JSON string where a whole number in range belongs"},
+		{"wrong type", `{"version":"1","tracks":[{"name":"a","packaging":"loc","bitrate":"fast"}]}`, "$.tracks[0].bitrate: a JSON string, want a whole number in range"},
 		{"wrong type inside", `{"version":"1","tracks":[{"name":"a","packaging":"hcpf","hcpf":{"camera":[]}}]}`, "$.tracks[0].hcpf.camera: a JSON array"},
 		{"negative size", `{"version":"1","tracks":[{"name":"a","packaging":"loc","width":-1}]}`, "$.tracks[0].width: -1 is not a size"},
 		{"same name twice", `{"version":"1","tracks":[{"name":"a","packaging":"loc"},{"name":"a","packaging":"loc"}]}`, "$.tracks[1].name"},
@@ -293,8 +293,8 @@ func TestDecompress(t *testing.T) {
 	}
 }
 
-// FuzzParse checks that whatever Parse takes, it takes again after Marshal, and
-// that no delta update makes a catalog that cannot be marshalled.
+// FuzzParse checks that Parse accepts the Marshal output of every accepted catalog, and that delta
+// updates yield catalogs that can be marshalled.
 func FuzzParse(f *testing.F) {
 	b, err := studio(f).Marshal()
 	if err != nil {

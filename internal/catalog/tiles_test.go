@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// room is the catalog of a sphere of 8×4 tiles.
+// room returns the catalog of a sphere of 8×4 tiles.
 func room(t testing.TB) *Catalog {
 	t.Helper()
 	s := &Sphere{Projection: ProjectionEquirectangular, Stereo: StereoTopBottom, Width: 1920, Height: 540, Columns: 8, Rows: 4, Qualities: 2}
@@ -85,7 +85,7 @@ func TestBadSpheres(t *testing.T) {
 		{"primaries", func(c *Catalog) { c.Tracks[0].Sphere.Color.Primaries = "bt2020" }, `hcsphere.color.primaries: "bt2020"`},
 		{"transfer", func(c *Catalog) { c.Tracks[0].Sphere.Color.Transfer = "pq" }, `hcsphere.color.transfer: "pq"`},
 		{"matrix", func(c *Catalog) { c.Tracks[0].Sphere.Color.Matrix = "rgb" }, `hcsphere.color.matrix: "rgb"`},
-		{"two spheres", func(c *Catalog) { c.Tracks[1].Sphere = c.Tracks[0].Sphere }, "$.tracks[1].hcsphere: an earlier track has one"},
+		{"two spheres", func(c *Catalog) { c.Tracks[1].Sphere = c.Tracks[0].Sphere }, "$.tracks[1].hcsphere: an earlier track already has one"},
 		{"no sphere", func(c *Catalog) { c.Tracks[0].Sphere = nil }, "no track has hcsphere"},
 		{"tile beyond the grid", func(c *Catalog) { c.Tracks[2].Tile.Tile = 32 }, "$.tracks[2].hctile.tile: 32 of a grid of 8×4"},
 		{"quality beyond", func(c *Catalog) { c.Tracks[2].Tile.Quality = 2 }, "hctile.quality: 2 of 2"},

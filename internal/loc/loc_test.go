@@ -71,7 +71,7 @@ func TestAnnexB(t *testing.T) {
 	}
 }
 
-// sound has FFmpeg encode a second.
+// sound encodes a second of audio with FFmpeg.
 func sound(t testing.TB, args ...string) []byte {
 	t.Helper()
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
@@ -129,7 +129,7 @@ func TestSound(t *testing.T) {
 		t.Errorf("cut off: %v", err)
 	}
 	if _, _, err := NewAACReader(bytes.NewReader(opus)); err == nil {
-		t.Error("Ogg is taken for ADTS")
+		t.Error("Ogg was accepted as ADTS")
 	}
 }
 

@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// fill writes objects until the recording fails, and checks the error and what
-// is left.
+// fill writes objects until the recording fails, and checks the error and the remaining file.
 func fill(t *testing.T, w *Writer, path string, objects []Object) {
 	t.Helper()
 	var failure error
@@ -43,7 +42,7 @@ func fill(t *testing.T, w *Writer, path string, objects []Object) {
 	checkObjects(t, got, objects[:len(got)])
 }
 
-// The file's descriptor is made to point at /dev/full half-way.
+// The file descriptor is redirected to /dev/full halfway.
 func TestDiskFull(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "full.mcap")
 	w, err := Create(path, nil)

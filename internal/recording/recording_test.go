@@ -21,8 +21,7 @@ import (
 
 var epoch = time.Unix(1790000000, 123456789)
 
-// session returns n frames of two cameras with all an object can carry, in
-// order of arrival.
+// session returns n frames of two cameras, with every field of an object in use, by arrival.
 func session(n int) []Object {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var objects []Object
@@ -176,8 +175,8 @@ func TestTrackInfoIsKept(t *testing.T) {
 	}
 }
 
-// Concurrent writers may hand over objects a little out of order; the reader
-// puts them right even across chunks.
+// Concurrent writers may deliver objects slightly out of order; the reader sorts them, even across
+// chunks.
 func TestOrderOfArrival(t *testing.T) {
 	want := session(120)
 	shuffled := append([]Object(nil), want...)
@@ -222,8 +221,7 @@ func TestReadableByMCAPLibrary(t *testing.T) {
 	}
 }
 
-// Whatever prefix of the file a crash leaves, what can be replayed is a prefix
-// of the session and misses at most the chunk that was being written.
+// Any prefix of the file replays as a prefix of the session and lacks at most the last chunk.
 func TestCutOff(t *testing.T) {
 	want := session(90) // three seconds
 	whole, err := os.ReadFile(record(t, want))
@@ -288,12 +286,12 @@ func TestSyncKeepsWhatWasWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 2 { // the second has nothing to do
+	for range 2 { // the second call does nothing
 		if err := w.Sync(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r, err := Open(path) // while it is still being written
+	r, err := Open(path) // while it is being written
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -365,7 +363,7 @@ func TestDamage(t *testing.T) {
 		name    string
 		damage  func(b []byte)
 		wantErr string
-		after   bool // objects behind the damage are still read
+		after   bool // objects after the damage are still readable
 	}{
 		{"record beyond the file", func(b []byte) { put(b[second+1:], 1<<25) }, "a chunk record of 33554432 bytes, only", false},
 		{"record beyond reason", func(b []byte) { put(b[second+1:], 1<<63) }, "a chunk record of 9223372036854775808 bytes, more than", false},
@@ -416,8 +414,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// FuzzReader feeds the reader whole files and, through inner, hostile chunk
-// contents behind a correct frame and checksum.
+// FuzzReader feeds the reader whole files and, through inner, hostile chunk contents in a valid
+// frame with a valid checksum.
 func FuzzReader(f *testing.F) {
 	whole, err := os.ReadFile(record(f, session(2)))
 	if err != nil {

@@ -17,8 +17,7 @@ import (
 	"holocast/internal/sessiontest"
 )
 
-// onDemandSession replays a recording of six objects, 4 ms apart from the second on,
-// to a session.
+// onDemandSession replays a recording of six objects, 4 ms apart from the second on, to a session.
 func onDemandSession(t *testing.T, cfg Config) *moqt.Session {
 	t.Helper()
 	data := wire.TrackName{Namespace: session, Name: "data"}
@@ -51,7 +50,7 @@ func onDemandSession(t *testing.T, cfg Config) *moqt.Session {
 
 var pastData = moqt.TrackName{Namespace: moqt.Namespace{"a", "b", OnDemandField}, Name: "data"}
 
-// fetchAll lists what a FETCH brings as "group/subgroup/object payload".
+// fetchAll lists the objects of a FETCH as "group/subgroup/object payload".
 func fetchAll(t *testing.T, f *moqt.FetchReader) []wire.FetchObject {
 	t.Helper()
 	defer f.Cancel()
@@ -119,8 +118,8 @@ func TestOnDemandRanges(t *testing.T) {
 	}
 }
 
-// A subscription, such as a relay needs before it fetches, tells where the recording
-// ends, and what is largest can be joined.
+// A subscription, which a relay needs before it fetches, reports the end of the recording, and the
+// largest object can be joined.
 func TestOnDemandSubscription(t *testing.T) {
 	c := onDemandSession(t, Config{Loop: true})
 	sub, err := c.Subscribe(t.Context(), pastData, moqt.SubscribeOptions{})

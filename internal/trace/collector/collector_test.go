@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// request is a request with spans.
+// request encodes spans as a request.
 func request(t testing.TB, spans ...*otlp.Span) []byte {
 	t.Helper()
 	b, err := proto.Marshal(&wire.ExportTraceServiceRequest{ResourceSpans: []*otlp.ResourceSpans{{ScopeSpans: []*otlp.ScopeSpans{{Spans: spans}}}}})
@@ -61,8 +61,7 @@ func TestServeHTTP(t *testing.T) {
 	}
 }
 
-// A frame is told once nothing came for a while, with its spans in order; one without a root is
-// forgotten then.
+// A frame settles once no spans arrive for a while; frames without a root are dropped then.
 func TestSettled(t *testing.T) {
 	c := New()
 	now := time.Unix(1795378254, 0)
@@ -109,7 +108,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// Whoever reaches the collector may send it anything.
+// Any peer may send the collector anything.
 func FuzzTake(f *testing.F) {
 	f.Add(request(f, &otlp.Span{TraceId: []byte{1}, SpanId: []byte{2}, Name: "frame", StartTimeUnixNano: 1, EndTimeUnixNano: 2}))
 	f.Add([]byte{0x0a, 0xff})
