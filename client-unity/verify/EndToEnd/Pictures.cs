@@ -417,8 +417,8 @@ namespace Holocast.Verify
                 }
             }
             double share = equal / (double)Math.Max(1, covered);
-            string result = what + ": " + (100 * share).ToString("F2", CultureInfo.InvariantCulture) + " % of " + covered
-                + " pixels equal, worst region off by "
+            string result = what + ": " + (100 * share).ToString("F2", CultureInfo.InvariantCulture) + " % of "
+                + covered + " pixels equal, worst region off by "
                 + worst.ToString("F2", CultureInfo.InvariantCulture) + ", " + stray + " stray pixels of " + empty;
             Check.That(covered > 50000 && share > 0.9 && worst < 8 && stray <= empty / 10000, result);
             Console.WriteLine("ok    " + result);
