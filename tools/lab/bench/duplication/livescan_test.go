@@ -22,9 +22,9 @@ func TestReadSent(t *testing.T) {
 	const list = head +
 		"10.0.0.2:4000,0,0,0,0,0,4\n" + // before the first frame
 		"10.0.0.2:4000,7,1790000000000000,0,0,10,94\n" +
-		"10.0.0.2:4000,7,1790000000000000,0,0,10,94\n" + // again
+		"10.0.0.2:4000,7,1790000000000000,0,0,10,94\n" + // repeated
 		"10.0.0.2:4000,9,1790000000066000,0,0,12,112\n" +
-		"10.0.0.2:4000,10,1790000000100000,0,0,12,112\n" // on its way at the end
+		"10.0.0.2:4000,10,1790000000100000,0,0,12,112\n" // in flight at the end
 	arrivals := []arrival{{at(-10), 0}, {at(40), 10}, {at(60), 10}, {at(110), 12}}
 	frames, err := readSent(strings.NewReader(list), arrivals, begun)
 	if err != nil {
@@ -40,7 +40,7 @@ func TestReadSent(t *testing.T) {
 	for _, c := range []struct{ name, list, want string }{
 		{"empty", "", "is empty"},
 		{"garbage", head + "x\n", `list of frames sent: "x"`},
-		{"other points", head + "10.0.0.2:4000,7,1,0,0,11,94\n", "the viewer got 0 points, the bridge sent 11"},
+		{"other points", head + "10.0.0.2:4000,7,1,0,0,11,94\n", "viewer received 0 points, bridge sent 11"},
 	} {
 		if _, err := readSent(strings.NewReader(c.list), arrivals, begun); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want one with %q", c.name, err, c.want)

@@ -23,17 +23,17 @@ import (
 	"holocast/tools/lab/bench/internal/direct"
 )
 
-// sessions has a viewer watch over an emulated path, by every scheme in turn.
+// sessions makes a viewer watch over an emulated path, with each scheme in turn.
 func sessions(ctx context.Context, log io.Writer, set setup, c *clip, traces []trace, nets []network) (*Sessions, error) {
 	if os.Geteuid() != 0 {
-		fmt.Fprintln(log, "real sessions are left out: network namespaces need root")
+		fmt.Fprintln(log, "skip real sessions: network namespaces need root")
 		return nil, nil
 	}
 	if err := netlab.Supported(); err != nil {
 		return nil, err
 	}
 	if !quiccc.Patched() {
-		return nil, errors.New("this program has quic-go's own congestion control, and streams without priority: build it with the tree of tools/quicpatch (make build)")
+		return nil, errors.New("this program lacks our quic-go patches (congestion control, stream priorities): build it with make")
 	}
 	return viewings(ctx, log, set, c, traces, nets, func(t trace, net network, scheme string, percentile float64) (sphere.Report, int, error) {
 		return session(ctx, c, t, net, scheme, percentile, set.sessionGOPs)
@@ -85,7 +85,7 @@ paths:
 	defer func() { err = errors.Join(err, server.Close()) }()
 	failed := make(chan error, 2)
 	running.Go(func() { failed <- publisher.Run(ctx) })
-	select { // the rates of GoPs come when they have ended
+	select { // GoP rates are known after the GoPs end
 	case <-time.After(2200 * time.Millisecond):
 	case <-ctx.Done():
 		return report, 0, ctx.Err()
@@ -115,9 +115,9 @@ paths:
 	for limit := time.After(time.Duration(gops+20) * time.Second); v.Report().GOPs < gops; {
 		select {
 		case err := <-failed:
-			return report, 0, fmt.Errorf("the session ended: %w", err)
+			return report, 0, fmt.Errorf("session ended: %w", err)
 		case <-limit:
-			return v.Report(), 0, nil // what stalled so long that it did not come
+			return v.Report(), 0, nil // stalled too long to finish
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

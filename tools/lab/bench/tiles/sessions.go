@@ -12,16 +12,16 @@ import (
 	"holocast/tools/holocast/player/sphere/spheretest"
 )
 
-// The path of a viewing: its one-way delay, its queue, and what it carries in seconds in which the
-// trace carried nothing: enough to keep a connection.
+// The path of a viewing: one-way delay, queue, and the capacity where the trace has none, which
+// keeps the connection alive.
 const (
 	sessionDelay = 20 * time.Millisecond
 	sessionQueue = 150 * time.Millisecond
 	leastMbit    = 0.05
 )
 
-// viewings has a viewer watch by every scheme in turn, and compares. Watch is one viewing; it
-// returns 1 if the emulator was late.
+// viewings makes a viewer watch with each scheme in turn, and compares them. watch is one viewing;
+// it returns 1 if the emulator was late.
 func viewings(ctx context.Context, log io.Writer, set setup, c *clip, traces []trace, nets []network,
 	watch func(t trace, net network, scheme string, percentile float64) (sphere.Report, int, error),
 ) (*Sessions, error) {
@@ -81,7 +81,7 @@ func readCatalog(ctx context.Context, s *moqt.Session, ns moqt.Namespace) (*cata
 	return catalog.Parse(doc)
 }
 
-// film is the clip as a session publishes it.
+// film returns the clip in the form that a session publishes.
 func (c *clip) film() spheretest.Film {
 	of := func(tile, quality int) *stream {
 		if tile == spheretest.Video {
@@ -113,7 +113,7 @@ func (c *clip) film() spheretest.Film {
 	}
 }
 
-// add adds a viewing to the means over so many.
+// add adds a viewing's share to the mean over of viewings.
 func (f *SessionFigures) add(r sphere.Report, of float64) {
 	f.PSNRMean += r.PSNRMean / of
 	f.PSNRP5 += r.PSNRP5 / of
