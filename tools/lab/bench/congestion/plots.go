@@ -99,7 +99,8 @@ func (r Result) plots() []plot {
 func (r *Result) first(path, load, transport string) (found *Measurement) {
 	for i := range r.Runs {
 		m := &r.Runs[i]
-		if m.Part != "path1" || m.Path != path || m.Load != load || len(m.Flows) != 1 || m.Flows[0].Transport != transport {
+		if m.Part != "path1" || m.Path != path || m.Load != load || len(m.Flows) != 1 ||
+			m.Flows[0].Transport != transport {
 			continue
 		}
 		if len(m.Failures) == 0 {

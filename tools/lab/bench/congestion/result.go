@@ -124,10 +124,11 @@ type Flow struct {
 // Markdown returns the report.
 func (r Result) Markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Congestion controllers in this build: %s. `stock` is quic-go's own NewReno, `tcp-` the kernel's TCP. Mbit/s count "+
-		"application data that arrived during the measurement, each byte once, in any order: data behind a gap counts on arrival, not when "+
-		"the gap closes, which could exceed the path's rate over a short time. Of 400 Mbit/s of Ethernet frames that is at most 381 over QUIC "+
-		"and 383 over TCP, briefly more while the path's delay falls.\n", strings.Join(r.Controllers, ", "))
+	fmt.Fprintf(&b, "Congestion controllers in this build: %s. `stock` is quic-go's own NewReno, `tcp-` the "+
+		"kernel's TCP. Mbit/s count application data that arrived during the measurement, each byte once, in any "+
+		"order: data behind a gap counts on arrival, not when the gap closes, which could exceed the path's "+
+		"rate over a short time. Of 400 Mbit/s of Ethernet frames that is at most 381 over QUIC and 383 over "+
+		"TCP, briefly more while the path's delay falls.\n", strings.Join(r.Controllers, ", "))
 	repeated := 0
 	b.WriteString("\nMeasured")
 	for i, p := range r.Measured {
@@ -137,11 +138,12 @@ func (r Result) Markdown() string {
 		}
 		fmt.Fprintf(&b, " %s at %s UTC in %.0f s", p.Name, p.Began.UTC().Format("2006-01-02 15:04"), p.Seconds)
 	}
-	fmt.Fprintf(&b, ".\n\nDelays cover all packets after the warm-up, drops and losses the whole measurement. %d measurements were repeated "+
-		"because the emulator was late; rows marked * were late in every attempt.\n", repeated)
+	fmt.Fprintf(&b, ".\n\nDelays cover all packets after the warm-up, drops and losses the whole measurement. %d "+
+		"measurements were repeated because the emulator was late; rows marked * were late in every attempt.\n",
+		repeated)
 	if c := r.CPU; c != nil {
-		fmt.Fprintf(&b, "\nCPU time of both ends over loopback: %.3f s per gigabit with BBR, %.3f with quic-go's own NewReno, %+.1f %% (medians "+
-			"of %d turns).\n", c.BBR, c.Stock, 100*(c.BBR/c.Stock-1), c.Turns)
+		fmt.Fprintf(&b, "\nCPU time of both ends over loopback: %.3f s per gigabit with BBR, %.3f with quic-go's "+
+			"own NewReno, %+.1f %% (medians of %d turns).\n", c.BBR, c.Stock, 100*(c.BBR/c.Stock-1), c.Turns)
 	}
 	for _, p := range r.Measured {
 		for _, name := range p.Plots {
@@ -150,16 +152,20 @@ func (r Result) Markdown() string {
 	}
 	r.medians(&b)
 	r.table(&b, "Bulk data", func(m *Measurement) bool { return m.Load == "bulk" && len(m.Flows) == 1 },
-		"| path | transport | Mbit/s | queue p50 / p99 ms | one-way delay p50 / p99 ms | queue drops | path losses |\n| --- | --- | ---: | ---: | ---: | ---: | ---: |\n",
+		"| path | transport | Mbit/s | queue p50 / p99 ms | one-way delay p50 / p99 ms | queue drops | path losses "+
+			"|\n| --- | --- | ---: | ---: | ---: | ---: | ---: |\n",
 		func(m *Measurement) string {
-			return fmt.Sprintf("| %s%s | %s | %.1f | %.1f / %.1f | %.1f / %.1f | %d | %d |\n", m.Path, m.mark(), m.Flows[0].Transport,
+			return fmt.Sprintf("| %s%s | %s | %.1f | %.1f / %.1f | %.1f / %.1f | %d | %d |\n", m.Path, m.mark(),
+				m.Flows[0].Transport,
 				m.Mbps, m.QueueP50Ms, m.QueueP99Ms, m.DelayP50Ms, m.DelayP99Ms, m.QueueDrops, m.Lost)
 		})
 	r.table(&b, "One camera, 375 kB 30 times a second", func(m *Measurement) bool { return m.Load == "frames" },
-		"| path | transport | frames/s within 1 s | frame delay p50 / p99 ms | Mbit/s |\n| --- | --- | ---: | ---: | ---: |\n",
+		"| path | transport | frames/s within 1 s | frame delay p50 / p99 ms | Mbit/s |\n| --- | --- | ---: | ---: "+
+			"| ---: |\n",
 		func(m *Measurement) string {
 			f := m.Flows[0]
-			return fmt.Sprintf("| %s%s | %s | %.1f | %.0f / %.0f | %.0f |\n", m.Path, m.mark(), f.Transport, f.FPS, f.FrameP50Ms, f.FrameP99Ms, f.Mbps)
+			return fmt.Sprintf("| %s%s | %s | %.1f | %.0f / %.0f | %.0f |\n", m.Path, m.mark(), f.Transport, f.FPS,
+				f.FrameP50Ms, f.FrameP99Ms, f.Mbps)
 		})
 	r.table(&b, "Flows sharing a path", func(m *Measurement) bool { return m.Load == "bulk" && len(m.Flows) > 1 },
 		"| path | flows, Mbit/s | Jain's index | queue p50 / p99 ms |\n| --- | --- | ---: | ---: |\n",
@@ -168,7 +174,8 @@ func (r Result) Markdown() string {
 			for _, f := range m.Flows {
 				flows = append(flows, fmt.Sprintf("%s %.1f", f.Transport, f.Mbps))
 			}
-			return fmt.Sprintf("| %s%s | %s | %.3f | %.1f / %.1f |\n", m.Path, m.mark(), strings.Join(flows, ", "), m.Jain, m.QueueP50Ms, m.QueueP99Ms)
+			return fmt.Sprintf("| %s%s | %s | %.3f | %.1f / %.1f |\n", m.Path, m.mark(), strings.Join(flows, ", "),
+				m.Jain, m.QueueP50Ms, m.QueueP99Ms)
 		})
 	return b.String()
 }
@@ -178,7 +185,8 @@ func (r Result) medians(b *strings.Builder) {
 	if r.Path1.BBRMbps == 0 {
 		return
 	}
-	b.WriteString("\n### Path 1, medians\n\n| path | BBR | quic-go's NewReno | TCP BBR | TCP CUBIC | BBR's queue p50 / p99 ms |\n| --- | ---: | ---: | ---: | ---: | ---: |\n")
+	b.WriteString("\n### Path 1, medians\n\n| path | BBR | quic-go's NewReno | TCP BBR | TCP CUBIC | BBR's queue " +
+		"p50 / p99 ms |\n| --- | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, row := range []struct {
 		name string
 		c    Comparison
@@ -187,18 +195,23 @@ func (r Result) medians(b *strings.Builder) {
 		if row.c.TCPCubicMbps > 0 {
 			cubic = fmt.Sprintf("%.1f", row.c.TCPCubicMbps)
 		}
-		fmt.Fprintf(b, "| %s | %.1f | %.1f | %.1f | %s | %.1f / %.1f |\n", row.name, row.c.BBRMbps, row.c.NewRenoMbps, row.c.TCPBBRMbps, cubic, row.c.QueueDelayP50Ms, row.c.QueueDelayP99Ms)
+		fmt.Fprintf(b, "| %s | %.1f | %.1f | %.1f | %s | %.1f / %.1f |\n", row.name, row.c.BBRMbps, row.c.NewRenoMbps,
+			row.c.TCPBBRMbps, cubic, row.c.QueueDelayP50Ms, row.c.QueueDelayP99Ms)
 	}
-	b.WriteString("\n| one camera | BBR frames/s | NewReno frames/s | BBR delay p50 / p99 ms | NewReno delay p50 ms |\n| --- | ---: | ---: | ---: | ---: |\n")
+	b.WriteString("\n| one camera | BBR frames/s | NewReno frames/s | BBR delay p50 / p99 ms | NewReno delay p50 ms " +
+		"|\n| --- | ---: | ---: | ---: | ---: |\n")
 	for _, row := range []struct {
 		name string
 		l    Live
 	}{{"path1", r.LiveNFOV}, {"path1-varying", r.LiveVarying}} {
-		fmt.Fprintf(b, "| %s | %.1f | %.1f | %.0f / %.0f | %.0f |\n", row.name, row.l.BBRFPS, row.l.NewRenoFPS, row.l.BBRDelayP50Ms, row.l.BBRDelayP99Ms, row.l.NewRenoDelayP50)
+		fmt.Fprintf(b, "| %s | %.1f | %.1f | %.0f / %.0f | %.0f |\n", row.name, row.l.BBRFPS, row.l.NewRenoFPS,
+			row.l.BBRDelayP50Ms, row.l.BBRDelayP99Ms, row.l.NewRenoDelayP50)
 	}
 }
 
-func (r Result) table(b *strings.Builder, title string, of func(*Measurement) bool, head string, row func(*Measurement) string) {
+func (r Result) table(b *strings.Builder, title string, of func(*Measurement) bool, head string,
+	row func(*Measurement) string,
+) {
 	if !slices.ContainsFunc(r.Runs, func(m Measurement) bool { return of(&m) }) {
 		return
 	}
@@ -274,7 +287,8 @@ func (r *Result) summarize() {
 func (r *Result) median(path, load, transport string, of func(*Measurement) float64) float64 {
 	var v []float64
 	for i := range r.Runs {
-		if m := &r.Runs[i]; m.Part == "path1" && m.Path == path && m.Load == load && len(m.Flows) == 1 && m.Flows[0].Transport == transport {
+		if m := &r.Runs[i]; m.Part == "path1" && m.Path == path && m.Load == load && len(m.Flows) == 1 &&
+			m.Flows[0].Transport == transport {
 			v = append(v, of(m))
 		}
 	}

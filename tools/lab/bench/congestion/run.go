@@ -67,7 +67,8 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		return Result{}, err
 	}
 	if !quiccc.Patched() {
-		return Result{}, errors.New("this program lacks our quic-go patches, so it has only one congestion control: build it with make")
+		return Result{}, errors.New("this program lacks our quic-go patches, so it has only one congestion control: " +
+			"build it with make")
 	}
 	plans, err := plansFor(o)
 	if err != nil {
@@ -106,7 +107,8 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		part := &r.Measured[len(r.Measured)-1]
 		part.Repeated += again
 		part.Seconds = time.Since(part.Began).Seconds()
-		fmt.Fprintf(log, "%d/%d %s%s %s %v: %.1f Mbit/s, queue %.1f ms\n", i+1, len(plans), m.Path, m.mark(), m.Load, p.transports, m.Mbps, m.QueueP50Ms)
+		fmt.Fprintf(log, "%d/%d %s%s %s %v: %.1f Mbit/s, queue %.1f ms\n", i+1, len(plans), m.Path, m.mark(), m.Load,
+			p.transports, m.Mbps, m.QueueP50Ms)
 		r.Runs = append(r.Runs, *m)
 	}
 	r.summarize()
@@ -161,7 +163,8 @@ func plansFor(o Options) ([]plan, error) {
 		frames := load{warmup: time.Second, duration: 8 * time.Second, frame: frameSize, interval: frameInterval}
 		repeat, transports := 3, compared
 		if o.Quick {
-			bulk.duration, frames.duration, repeat, transports = 2500*time.Millisecond, 2500*time.Millisecond, 1, transports[:3]
+			bulk.duration, frames.duration, repeat, transports = 2500*time.Millisecond, 2500*time.Millisecond, 1,
+				transports[:3]
 		}
 		//
 		// Transports alternate, so a busy machine slows all alike.
@@ -182,8 +185,12 @@ func plansFor(o Options) ([]plan, error) {
 	if o.has("matrix") {
 		bulk := load{warmup: 2 * time.Second, duration: 2500 * time.Millisecond}
 		for _, name := range names {
-			for _, transport := range []string{"bbr", "cubic", "newreno", "vegas", "yeah", stock, "tcp-bbr", "tcp-cubic"} {
-				if o.has("path1") && (name == "path1" || name == "path1-varying") && slices.Contains(compared, transport) {
+			for _, transport := range []string{
+				"bbr", "cubic", "newreno", "vegas", "yeah", stock, "tcp-bbr",
+				"tcp-cubic",
+			} {
+				if o.has("path1") && (name == "path1" || name == "path1-varying") && slices.Contains(compared,
+					transport) {
 					continue // measured above, with more repetitions
 				}
 				plans = append(plans, plan{"matrix", all[name], []string{transport}, bulk})
@@ -193,7 +200,8 @@ func plansFor(o Options) ([]plan, error) {
 	if o.has("frames") {
 		frames := load{warmup: time.Second, duration: 4 * time.Second, frame: frameSize, interval: frameInterval}
 		for _, name := range names {
-			if name == "path4" || name == "path5" || name == "path4-varying" || name == "path5-varying" || name == "wireless" {
+			if name == "path4" || name == "path5" || name == "path4-varying" || name == "path5-varying" ||
+				name == "wireless" {
 				continue // slower than a camera
 			}
 			if o.has("path1") && (name == "path1" || name == "path1-varying") {
@@ -218,7 +226,8 @@ func plansFor(o Options) ([]plan, error) {
 		}
 		if c.name == "shared" {
 			sets = append(sets, []string{"bbr", "bbr", "bbr", "bbr"}, []string{"bbr", "bbr", "cubic", "cubic"},
-				[]string{"bbr", "bbr", "tcp-cubic", "tcp-cubic"}, []string{"cubic", "cubic"}, []string{"cubic", "tcp-cubic"})
+				[]string{"bbr", "bbr", "tcp-cubic", "tcp-cubic"}, []string{"cubic", "cubic"},
+				[]string{"cubic", "tcp-cubic"})
 		}
 		for _, transports := range sets {
 			plans = append(plans, plan{"fairness", t, transports, together})

@@ -38,7 +38,8 @@ func TestPlans(t *testing.T) {
 		}
 		t.Logf("%s: %d measurements, %v", tt.name, len(plans), total)
 	}
-	if _, err := Run(t.Context(), Options{Parts: []string{"path7"}}); err == nil || !strings.Contains(err.Error(), "path7") {
+	if _, err := Run(t.Context(), Options{Parts: []string{"path7"}}); err == nil || !strings.Contains(err.Error(),
+		"path7") {
 		t.Errorf("part path7: %v", err)
 	}
 }
@@ -151,7 +152,8 @@ func TestWith(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := with.(Result)
-	if r.Path1.BBRMbps != 300 || len(r.Runs) != 2 || len(r.Measured) != 2 || r.Measured[0].Seconds != 7 || r.CPU == nil || len(r.Fairness["shared bbr+bbr"].Mbps) != 2 {
+	if r.Path1.BBRMbps != 300 || len(r.Runs) != 2 || len(r.Measured) != 2 || r.Measured[0].Seconds != 7 ||
+		r.CPU == nil || len(r.Fairness["shared bbr+bbr"].Mbps) != 2 {
 		t.Errorf("%+v", r)
 	}
 	if md := r.Markdown(); !strings.Contains(md, "fairness at") || !strings.Contains(md, fairnessPlot) {

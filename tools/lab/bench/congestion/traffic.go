@@ -221,7 +221,8 @@ func (f *flow) openQUIC(ctx context.Context, a, b place, addr netip.AddrPort) (e
 			f.close()
 		}
 	}()
-	ln, err := serverTransport.Listen(&tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{alpn}}, quicConfig())
+	ln, err := serverTransport.Listen(&tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{alpn}},
+		quicConfig())
 	if err != nil {
 		return err
 	}
@@ -230,7 +231,10 @@ func (f *flow) openQUIC(ctx context.Context, a, b place, addr netip.AddrPort) (e
 			return err
 		}
 	}
-	client, err := clientTransport.Dial(ctx, serverUDP.LocalAddr(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{alpn}}, quicConfig())
+	client, err := clientTransport.Dial(ctx, serverUDP.LocalAddr(), &tls.Config{
+		InsecureSkipVerify: true,
+		NextProtos:         []string{alpn},
+	}, quicConfig())
 	if err != nil {
 		return err
 	}

@@ -141,7 +141,11 @@ func syntheticResult(t *testing.T) *Result {
 			x.Attempts = 1
 			x.Processors = map[string]float64{"relay": 0.25, "network": 0.5}
 			if m == Duplicate {
-				x.Decisions = []Decision{{2.5, "start", []int{1, 2, 3, 4, 5}, "late"}, {5, "trim", []int{1, 2}, "no rewards"}, {9, "single", []int{1}, "enough"}}
+				x.Decisions = []Decision{
+					{2.5, "start", []int{1, 2, 3, 4, 5}, "late"},
+					{5, "trim", []int{1, 2}, "no rewards"},
+					{9, "single", []int{1}, "enough"},
+				}
 				x.Rewards = []Rewards{{3, 100, map[int]int{1: 90, 2: 80}}, {4, 100, map[int]int{1: 100}}}
 				x.Delays.T = []float64{1, 2}
 				x.Delays.Ms[0] = []float64{20, 70}
@@ -173,12 +177,17 @@ func TestResult(t *testing.T) {
 		if err := json.Unmarshal(whole[l.name], &x); err != nil {
 			t.Fatal(err)
 		}
-		if len(x.FPS) != 4 || len(x.DelayP95) != 4 || len(x.Throughput) != 4 || x.FPS["duplicate"] != 27 || x.Cost != 1.5 {
+		if len(x.FPS) != 4 || len(x.DelayP95) != 4 || len(x.Throughput) != 4 || x.FPS["duplicate"] != 27 ||
+			x.Cost != 1.5 {
 			t.Errorf("%s: %+v", l.name, x)
 		}
 	}
 	text := r.Markdown()
-	for _, want := range []string{"| FPS with duplication | almost full at all levels | NFOV 27.0, HD 27.0, FHD 27.0 |", "NFOV 1+2", "| run | network | relay |", "| HD redirect | 0.50 | 0.25 |", "| 5.00 | trim | 1+2 | no rewards |"} {
+	for _, want := range []string{
+		"| FPS with duplication | almost full at all levels | NFOV 27.0, HD 27.0, FHD 27.0 |",
+		"NFOV 1+2", "| run | network | relay |", "| HD redirect | 0.50 | 0.25 |",
+		"| 5.00 | trim | 1+2 | no rewards |",
+	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
@@ -205,22 +214,27 @@ func TestWith(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := newResult(Options{}, schedule{length: 10 * time.Second})
-	now.add(levels[2], &Measurement{Level: "fhd", Mode: Single, FPS: 3, Mbps: 1, Began: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)})
+	now.add(levels[2], &Measurement{Level: "fhd", Mode: Single, FPS: 3, Mbps: 1, Began: time.Date(2026, 1, 2, 3, 4, 5,
+		0, time.UTC)})
 	x, err := now.With(earlier)
 	if err != nil {
 		t.Fatal(err)
 	}
 	all, ok := x.(*Result)
-	if !ok || len(all.Runs) != len(before.Runs) || all.FHD.FPS[Single] != 3 || all.FHD.Gain[Duplicate] != 8 || all.NFOV.Cost != before.NFOV.Cost {
+	if !ok || len(all.Runs) != len(before.Runs) || all.FHD.FPS[Single] != 3 || all.FHD.Gain[Duplicate] != 8 ||
+		all.NFOV.Cost != before.NFOV.Cost {
 		t.Errorf("%d runs, %+v", len(all.Runs), all.FHD)
 	}
-	if !strings.Contains(all.Markdown(), "Start of the runs, UTC: FHD single 2026-01-02 03:04.") || len(all.run("nfov", Duplicate).Decisions) != 3 {
+	if !strings.Contains(all.Markdown(), "Start of the runs, UTC: FHD single 2026-01-02 03:04.") ||
+		len(all.run("nfov", Duplicate).Decisions) != 3 {
 		t.Error("merging lost earlier or new runs")
 	}
-	if _, err := newResult(Options{App: LiveScan}, schedule{length: 10 * time.Second}).With(earlier); err == nil || !strings.Contains(err.Error(), "is of push, not of livescan") {
+	if _, err := newResult(Options{App: LiveScan}, schedule{length: 10 * time.Second}).With(earlier); err == nil ||
+		!strings.Contains(err.Error(), "is of push, not of livescan") {
 		t.Errorf("error %v", err)
 	}
-	if _, err := newResult(Options{}, full).With(earlier); err == nil || !strings.Contains(err.Error(), "runs of 10 s") {
+	if _, err := newResult(Options{}, full).With(earlier); err == nil || !strings.Contains(err.Error(),
+		"runs of 10 s") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -285,11 +299,15 @@ func TestLiveScanResult(t *testing.T) {
 	if err := json.Unmarshal(out, &got); err != nil {
 		t.Fatal(err)
 	}
-	if got.App != "livescan" || got.Congestion != "cubic" || got.NFOV.FPS["single"] != 10 || got.BBR.FHD.FPS["duplicate"] != 20 {
+	if got.App != "livescan" || got.Congestion != "cubic" || got.NFOV.FPS["single"] != 10 ||
+		got.BBR.FHD.FPS["duplicate"] != 20 {
 		t.Errorf("%+v", got)
 	}
 	text := r.Markdown()
-	for _, want := range []string{"## The kernel's TCP with CUBIC", "## The kernel's TCP with BBR", "(duplication-livescan-cubic-nfov.png)", "(duplication-livescan-bbr-gain.png)"} {
+	for _, want := range []string{
+		"## The kernel's TCP with CUBIC", "## The kernel's TCP with BBR",
+		"(duplication-livescan-cubic-nfov.png)", "(duplication-livescan-bbr-gain.png)",
+	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

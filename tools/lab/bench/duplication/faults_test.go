@@ -59,7 +59,10 @@ func cloudMedia(t *testing.T) *media {
 	for i := range cloud.XYZ {
 		cloud.XYZ[i], cloud.RGB[i] = int16(rand.IntN(4000)), byte(rand.IntN(256))
 	}
-	frame, err := encoder.Encode(nil, pointcloud.Header{}, &pointcloud.Frame{Layout: pointcloud.LayoutPoints, Points: cloud}, 0)
+	frame, err := encoder.Encode(nil, pointcloud.Header{}, &pointcloud.Frame{
+		Layout: pointcloud.LayoutPoints,
+		Points: cloud,
+	}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +186,8 @@ func (f *faults) during(name string, do, undo func() error) {
 	f.until("frames while "+name, func() (bool, string) {
 		now, err := counters(f.lab)
 		delivered := now.delivered - before.delivered
-		return err == nil && delivered >= faultBytes, fmt.Sprintf("%d bytes delivered, want %d; %v", delivered, faultBytes, err)
+		return err == nil && delivered >= faultBytes, fmt.Sprintf("%d bytes delivered, want %d; %v", delivered,
+			faultBytes, err)
 	})
 	s.to = time.Since(f.begun)
 	f.steps = append(f.steps, s)
@@ -208,9 +212,11 @@ func (f *faults) check() {
 					longest, last = max(longest, x.shown-last), x.shown
 				}
 			}
-			t.Logf("%d frames in %v, the longest gap %v", shown, (s.to - s.from).Round(time.Millisecond), longest.Round(time.Millisecond))
+			t.Logf("%d frames in %v, the longest gap %v", shown, (s.to - s.from).Round(time.Millisecond),
+				longest.Round(time.Millisecond))
 			if shown < faultFrames/4 {
-				t.Errorf("%d frames captured and shown during the fault, want %d of about %d", shown, faultFrames/4, faultFrames)
+				t.Errorf("%d frames captured and shown during the fault, want %d of about %d", shown, faultFrames/4,
+					faultFrames)
 			}
 		})
 	}

@@ -28,7 +28,8 @@ func readFrames(r io.Reader, begun time.Time) ([]frame, error) {
 	for lines.Scan() {
 		var camera, captured, arrived, shown int64
 		var f frame
-		_, err := fmt.Sscanf(lines.Text(), "%d,%d,%d,%d,%d,%d,%d", &camera, &f.sequence, &captured, &arrived, &shown, &f.points, &f.bytes)
+		_, err := fmt.Sscanf(lines.Text(), "%d,%d,%d,%d,%d,%d,%d", &camera, &f.sequence, &captured, &arrived, &shown,
+			&f.points, &f.bytes)
 		if err != nil {
 			return nil, fmt.Errorf("frame list: %q: %w", lines.Text(), err)
 		}

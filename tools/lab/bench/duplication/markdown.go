@@ -39,16 +39,16 @@ func (r *Result) Markdown() string {
 	var b strings.Builder
 	names, _ := r.named()
 	fmt.Fprintf(&b, `Capture server, relay and player stream %d frames a second over the five paths of Table I of Qian et al., "Enabling
-eBPF-based packet duplication for robust volumetric video streaming", emulated; %.0f s per run, all on one machine with
-%d processors. Delays vary from %.0f s to %.0f s; figures cover that time, as in the paper. Source: %s.
+eBPF-based packet duplication for robust volumetric video streaming", emulated; %.0f s per run, all on one machine
+with %d processors. Delays vary from %.0f s to %.0f s; figures cover that time, as in the paper. Source: %s.
 
 * *reference*: path 1 only, without variation
 * *single*: path 1 only
 * *redirect*: the controller moves the flow to the path with the lowest round-trip time
 * *duplicate*: all paths, reduced by elimination
 
-The session's programs are unaware of the pair. NFOV is captured and encoded live; HD and FHD are encoded beforehand, so
-their frame delay starts when the encoded frame enters the network.
+The session's programs are unaware of the pair. NFOV is captured and encoded live; HD and FHD are encoded
+beforehand, so their frame delay starts when the encoded frame enters the network.
 
 `, fps, r.Seconds, r.Processors, r.From, r.To, r.Source)
 	for _, l := range levels {
@@ -66,8 +66,8 @@ their frame delay starts when the encoded frame enters the network.
 }
 
 func (r *Result) table(b *strings.Builder) {
-	b.WriteString("| level | points per frame | mode | FPS | frame delay p50 / p95 / p99 ms | p95 ÷ reference | throughput Mbit/s " +
-		"| bytes sent ÷ one path |\n" +
+	b.WriteString("| level | points per frame | mode | FPS | frame delay p50 / p95 / p99 ms | p95 ÷ reference | " +
+		"throughput Mbit/s | bytes sent ÷ one path |\n" +
 		"| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |\n")
 	names, ls := r.named()
 	for i, l := range ls {
@@ -81,13 +81,14 @@ func (r *Result) table(b *strings.Builder) {
 			if reference := l.DelayP95[Reference]; reference > 0 {
 				against = fmt.Sprintf("%.2f", l.DelayP95[mode]/reference)
 			}
-			fmt.Fprintf(b, "| %s | %s%s | %.1f | %.0f / %.0f / %.0f | %s | %.0f | %.2f |\n", first, mode, m.mark(), m.FPS,
+			fmt.Fprintf(b, "| %s | %s%s | %.1f | %.0f / %.0f / %.0f | %s | %.0f | %.2f |\n", first, mode, m.mark(),
+				m.FPS,
 				m.Delay.P50, m.Delay.P95, m.Delay.P99, against, m.Mbps, m.Cost)
 			first = " | "
 		}
 	}
-	b.WriteString("\nBytes are counted at the edges' interfaces in both directions over the whole run: sent on all paths, divided by " +
-		"received from source and viewer.\n\n")
+	b.WriteString("\nBytes are counted at the edges' interfaces in both directions over the whole run: sent on all " +
+		"paths, divided by received from source and viewer.\n\n")
 	r.times(b)
 	for _, f := range []struct{ file, about string }{
 		{"nfov", "NFOV over time (Fig. 5)"},
@@ -107,7 +108,8 @@ func (r *Result) times(b *strings.Builder) {
 	var began []string
 	for _, m := range r.Runs {
 		if !m.Began.IsZero() {
-			began = append(began, fmt.Sprintf("%s %s %s", strings.ToUpper(m.Level), m.Mode, m.Began.Format("2006-01-02 15:04")))
+			began = append(began, fmt.Sprintf("%s %s %s", strings.ToUpper(m.Level), m.Mode,
+				m.Began.Format("2006-01-02 15:04")))
 		}
 	}
 	if began != nil {
@@ -121,28 +123,29 @@ func (r *Result) compare(b *strings.Builder) {
 	b.WriteString(`
 Differences from the paper, and their reasons:
 
-* The single path keeps more of its frame rate. The paper's viewer requests each frame over TCP, so a longer round trip means
-  fewer frames; ours receives every captured frame on its own QUIC stream, and BBR tolerates an application-limited sender.
-  Varying delays show in the frame delay instead. Throughput, which the camera determines, gains little for the same reason.
-* The trigger observes receipts, one per frame shown; the paper's observes requests. Late frames still produce receipts, so the
-  paper's trigger, 150 ms three times in a row, does not fire; the thresholds used are below.
+* The single path keeps more of its frame rate. The paper's viewer requests each frame over TCP, so a longer round
+  trip means fewer frames; ours receives every captured frame on its own QUIC stream, and BBR tolerates an
+  application-limited sender. Varying delays show in the frame delay instead. Throughput, which the camera
+  determines, gains little for the same reason.
+* The trigger observes receipts, one per frame shown; the paper's observes requests. Late frames still produce
+  receipts, so the paper's trigger, 150 ms three times in a row, does not fire; the thresholds used are below.
 * Packets to the viewer are duplicated, as in the paper; those from the viewer, a hundredth of the bytes, use path 1.
-* The elimination window is a duration, not 100 packets. Table I is emulated with delays that hold for 50 to 200 ms and packets
-  in order; 100 packets pass in 13 ms at NFOV and see only one delay. See netfunc/elimination.
-* The second-to-last path is removed only after twice that time, and returns as soon as the trigger fires again: a single
-  path of Table I, which loses one packet in 2000, delays every third of the largest frames.
-* Redirection follows round-trip time. When path 1 varies, path 5 has the lowest, but an eighth of the rate. The flow fills
-  its queue until the next trigger moves it to path 2, where it stays.
-* FHD is at the limit of two processors. In 20 s runs on a machine where other programs took 0.6 to 0.9 processors, a run
-  used 1.6 with path 1 only and 1.8 with duplication, 0.5 of it by the player. While all five paths carry the stream, two
-  seconds after each trigger, its bytes are fivefold and its frames later. Paths 3 to 5 cannot carry it: once the receiver
-  notices, they stay excluded for 16 re-arm times.
+* The elimination window is a duration, not 100 packets. Table I is emulated with delays that hold for 50 to 200 ms
+  and packets in order; 100 packets pass in 13 ms at NFOV and see only one delay. See netfunc/elimination.
+* The second-to-last path is removed only after twice that time, and returns as soon as the trigger fires again: a
+  single path of Table I, which loses one packet in 2000, delays every third of the largest frames.
+* Redirection follows round-trip time. When path 1 varies, path 5 has the lowest, but an eighth of the rate. The
+  flow fills its queue until the next trigger moves it to path 2, where it stays.
+* FHD is at the limit of two processors. In 20 s runs on a machine where other programs took 0.6 to 0.9 processors,
+  a run used 1.6 with path 1 only and 1.8 with duplication, 0.5 of it by the player. While all five paths carry the
+  stream, two seconds after each trigger, its bytes are fivefold and its frames later. Paths 3 to 5 cannot carry it:
+  once the receiver notices, they stay excluded for 16 re-arm times.
 `)
 	if r.Trigger != "" {
 		fmt.Fprintf(b, "\n%s\n", r.Trigger)
 	}
-	b.WriteString("\nSee also: [the paper's kind of application](duplication-livescan.md), over TCP; [the uplink](duplication-uplink.md), " +
-		"from a publisher.\n")
+	b.WriteString("\nSee also: [the paper's kind of application](duplication-livescan.md), over TCP; [the " +
+		"uplink](duplication-uplink.md), from a publisher.\n")
 }
 
 // comparison writes the paper's figures and ours.
@@ -171,8 +174,14 @@ func (r *Result) comparison(b *strings.Builder) {
 		{"FPS of the single path", "falls with the level; FHD as low as 3", each("%.1f", of(rate, Single))},
 		{"throughput of duplication ÷ single path", "about 7 at FHD, less at NFOV", each("%.2f", of(gain, Duplicate))},
 		{"throughput of redirection ÷ single path", "less than duplication", each("%.2f", of(gain, Redirect))},
-		{"bandwidth cost of duplication, whole run", "NFOV 1.8, FHD 2.4", each("%.2f", func(l *Level) (any, bool) { return l.Cost, l.Cost > 0 })},
-		{"bandwidth cost while delays vary", "–", each("%.2f", func(l *Level) (any, bool) { return l.CostVarying, l.CostVarying > 0 })},
+		{
+			"bandwidth cost of duplication, whole run", "NFOV 1.8, FHD 2.4",
+			each("%.2f", func(l *Level) (any, bool) { return l.Cost, l.Cost > 0 }),
+		},
+		{
+			"bandwidth cost while delays vary", "–",
+			each("%.2f", func(l *Level) (any, bool) { return l.CostVarying, l.CostVarying > 0 }),
+		},
 		{"paths kept while delays vary", "1 and 2", each("%s", func(l *Level) (any, bool) {
 			for _, m := range r.Runs {
 				if m.Mode == Duplicate && r.levelOf(m) == l {
@@ -221,7 +230,8 @@ func (r *Result) decisions(b *strings.Builder) {
 		if len(m.Decisions) == 0 {
 			continue
 		}
-		fmt.Fprintf(b, "\n### Decisions, %s %s\n\n| s | | paths | reason |\n| ---: | --- | --- | --- |\n", strings.ToUpper(m.Level), m.Mode)
+		fmt.Fprintf(b, "\n### Decisions, %s %s\n\n| s | | paths | reason |\n| ---: | --- | --- | --- |\n",
+			strings.ToUpper(m.Level), m.Mode)
 		for _, d := range m.Decisions {
 			fmt.Fprintf(b, "| %.2f | %s | %s | %s |\n", d.T, d.Kind, join(d.Paths), d.Reason)
 		}
@@ -242,8 +252,8 @@ func (r *Result) processors(b *strings.Builder) {
 	parts := slices.SortedFunc(maps.Keys(sums), func(a, b string) int {
 		return cmp.Or(cmp.Compare(sums[b], sums[a]), strings.Compare(a, b))
 	})
-	fmt.Fprintf(b, "\n### Processors used\n\nOf %d. *network* is the emulation, *interrupts* the kernel's packet processing, which includes "+
-		"the pair's programs.\n\n| run | %s |\n| --- |%s\n",
+	fmt.Fprintf(b, "\n### Processors used\n\nOf %d. *network* is the emulation, *interrupts* the kernel's packet "+
+		"processing, which includes the pair's programs.\n\n| run | %s |\n| --- |%s\n",
 		r.Processors, strings.Join(parts, " | "), strings.Repeat(" ---: |", len(parts)))
 	for _, m := range r.Runs {
 		fmt.Fprintf(b, "| %s %s |", strings.ToUpper(m.Level), m.Mode)
@@ -261,8 +271,9 @@ func (r *Result) exactness(b *strings.Builder) {
 		late, busy = max(late, m.LateUs), max(busy, m.Processors["others"])
 		again += m.Attempts - 1
 	}
-	fmt.Fprintf(b, "\nDeparture error of the emulation, 99th percentile, worst path of all runs: %.0f µs. Other programs used at most %.2f "+
-		"processors; %d runs were repeated because the machine was busy.\n", late, busy, again)
+	fmt.Fprintf(b, "\nDeparture error of the emulation, 99th percentile, worst path of all runs: %.0f µs. Other "+
+		"programs used at most %.2f processors; %d runs were repeated because the machine was busy.\n", late, busy,
+		again)
 	for _, m := range r.Runs {
 		for _, f := range m.Failures {
 			fmt.Fprintf(b, "\\* %s, %s: %s.\n", strings.ToUpper(m.Level), m.Mode, f)
@@ -282,8 +293,8 @@ func (r *Result) livescanMarkdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `The paper's kind of application (Qian et al., "Enabling eBPF-based packet duplication for robust volumetric video
 streaming"): the viewer requests each frame over TCP, as LiveScan3D's viewers do. `+"`holocast bridge`"+` serves a session of %d frames a second
-over the five paths of Table I, emulated; %.0f s per run, all on one machine with %d processors. Delays vary from %.0f s to
-%.0f s; figures cover that time, as in the paper. Source: %s.
+over the five paths of Table I, emulated; %.0f s per run, all on one machine with %d processors. Delays vary from
+%.0f s to %.0f s; figures cover that time, as in the paper. Source: %s.
 
 * *reference*: path 1 only, without variation
 * *single*: path 1 only
@@ -291,10 +302,10 @@ over the five paths of Table I, emulated; %.0f s per run, all on one machine wit
 * *duplicate*: all paths, reduced by elimination
 
 The protocol does not compress: a point takes 9 bytes. The levels' numbers of points yield the bit rates of our
-session: NFOV 33,000, HD 53,000, FHD 100,000. The viewer requests 8 frames in advance: LiveScan3D's viewers request one at a time,
-which allows one frame per round trip, at most 25 a second on path 1 even without variation. The frame delay is from the encoded
-frame's arrival at the relay to its last byte at the viewer. The viewer never receives a frame twice and never requests a missed
-one.
+session: NFOV 33,000, HD 53,000, FHD 100,000. The viewer requests 8 frames in advance: LiveScan3D's viewers request
+one at a time, which allows one frame per round trip, at most 25 a second on path 1 even without variation. The
+frame delay is from the encoded frame's arrival at the relay to its last byte at the viewer. The viewer never
+receives a frame twice and never requests a missed one.
 
 `, fps, r.Seconds, r.Processors, r.From, r.To, r.Source)
 	for _, x := range []*Result{r, r.BBR} {
@@ -312,11 +323,12 @@ one.
 	}
 	b.WriteString(`## Why
 
-* The paper states that its TCP uses BBR (Section IV-A). Its figures resemble a loss-based congestion control on these paths: at one
-  loss in 2,000 packets, CUBIC's window stays at about fifty packets, which is 15 Mbit/s at a round trip of 40 ms and half that at 90.
-  BBR ignores such losses.
-* Duplication hides losses, since a packet is lost only if all its replicas are, and keeps the round trip near that of path 2. CUBIC's
-  window then grows, but with the cube of time: reaching a window that carries NFOV at a round trip of 60 ms takes 10 s.
+* The paper states that its TCP uses BBR (Section IV-A). Its figures resemble a loss-based congestion control on
+  these paths: at one loss in 2,000 packets, CUBIC's window stays at about fifty packets, which is 15 Mbit/s at a
+  round trip of 40 ms and half that at 90. BBR ignores such losses.
+* Duplication hides losses, since a packet is lost only if all its replicas are, and keeps the round trip near that
+  of path 2. CUBIC's window then grows, but with the cube of time: reaching a window that carries NFOV at a round
+  trip of 60 ms takes 10 s.
 * A loss delays all following frames: TCP delivers in order, while our session uses a stream per frame.
 
 `)
@@ -328,14 +340,15 @@ one.
 func (r *Result) uplinkMarkdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `The other direction: a capture server publishes %d frames a second to a relay on the far side of the five paths of Table I of Qian
-et al., emulated; %.0f s per run, all on one machine with %d processors. The viewer is on the relay's side. Delays vary from %.0f s to
-%.0f s; figures cover that time. Source: %s.
+et al., emulated; %.0f s per run, all on one machine with %d processors. The viewer is on the relay's side. Delays
+vary from %.0f s to %.0f s; figures cover that time. Source: %s.
 
 * *reference*: path 1 only, without variation
 * *single*: path 1 only
 * *duplicate*: paths 1 and 2, set by an operator
 
-The capture server synchronizes its clock with the relay's over the varying paths, so frame delays include an error from their asymmetry.
+The capture server synchronizes its clock with the relay's over the varying paths, so frame delays include an error
+from their asymmetry.
 
 `, fps, r.Seconds, r.Processors, r.From, r.To, r.Source)
 	r.table(&b)

@@ -36,7 +36,8 @@ func (m *media) capture(rate int) []string {
 	}
 	return []string{
 		"--source", from, "--cameras", "1", "--calibration", "none", "--low=false", "--layout", "a",
-		"--depth-mode", "NFOV_UNBINNED", "--color-mode", m.level.color, "--geometry", m.level.geometry, "--fps", fmt.Sprint(rate),
+		"--depth-mode", "NFOV_UNBINNED", "--color-mode", m.level.color, "--geometry", m.level.geometry, "--fps",
+		fmt.Sprint(rate),
 	}
 }
 
@@ -96,7 +97,8 @@ func (m *media) record(ctx context.Context, p *programs, dir, path string) (err 
 		return err
 	}
 	g.add(x)
-	rec, err := p.start(node, dir, "holocast", "record", url, path, "--certificate-hash", hash, "--wait", "--duration", "2500ms")
+	rec, err := p.start(node, dir, "holocast", "record", url, path, "--certificate-hash", hash, "--wait", "--duration",
+		"2500ms")
 	if err != nil {
 		return err
 	}

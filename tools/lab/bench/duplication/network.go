@@ -47,7 +47,8 @@ func network(s schedule, varies bool) (*topology.Topology, error) {
 		}
 	}
 	t.Hosts = append(t.Hosts, management)
-	t.Links = append(t.Links, topology.Link{Between: [2]string{management, near}}, topology.Link{Between: [2]string{management, far}})
+	t.Links = append(t.Links, topology.Link{Between: [2]string{management, near}},
+		topology.Link{Between: [2]string{management, far}})
 	t.Duration = s.length
 	return t, nil
 }

@@ -26,7 +26,8 @@ func TestNetwork(t *testing.T) {
 				if p.Name != pathName(i+1) || p.Between != [2]string{near, far} {
 					t.Errorf("path %d is %s between %v", i+1, p.Name, p.Between)
 				}
-				if c.varies && (p.Forward[1].At != c.s.from || p.Backward[2].At != c.s.to || p.Forward[2].Variation != nil) {
+				if c.varies && (p.Forward[1].At != c.s.from || p.Backward[2].At != c.s.to ||
+					p.Forward[2].Variation != nil) {
 					t.Errorf("%s: %+v", p.Name, p.Forward)
 				}
 			}

@@ -100,7 +100,8 @@ func (p *pair) back(ctx context.Context, over pathset.Set) error { return p.set(
 // set duplicates traffic to a destination over the given paths, as an operator does.
 func (p *pair) set(ctx context.Context, destination netip.Addr, over pathset.Set) error {
 	var f api.Flow
-	return p.ask(ctx, http.MethodPut, "/v1/flows/"+destination.String(), api.Setting{Mode: api.Duplicate, Paths: over}, &f)
+	return p.ask(ctx, http.MethodPut, "/v1/flows/"+destination.String(), api.Setting{Mode: api.Duplicate, Paths: over},
+		&f)
 }
 
 func random(n int) []byte {
@@ -138,7 +139,8 @@ func sweep() error {
 
 // startController starts the controller, which resumes from its state file if there is one.
 func (p *pair) startController() (err error) {
-	config := fmt.Sprintf(controllerConfig, controllerPort, p.file("token"), p.file("key"), p.file("state.json"), p.mode, p.watched.interval, p.watched.count)
+	config := fmt.Sprintf(controllerConfig, controllerPort, p.file("token"), p.file("key"), p.file("state.json"),
+		p.mode, p.watched.interval, p.watched.count)
 	if err := os.WriteFile(p.file("controller.yaml"), []byte(config), 0o644); err != nil {
 		return err
 	}
@@ -148,11 +150,13 @@ func (p *pair) startController() (err error) {
 
 // startEdge starts an edge, which takes over pinned objects.
 func (p *pair) startEdge(edge string) error {
-	config := fmt.Sprintf(edgeConfig, p.name+"-"+edge, p.pin(edge), p.file(edge+".sock"), p.address, p.file("token"), p.file("key"))
+	config := fmt.Sprintf(edgeConfig, p.name+"-"+edge, p.pin(edge), p.file(edge+".sock"), p.address, p.file("token"),
+		p.file("key"))
 	if edge == near {
 		config += fmt.Sprintf(bothWays, source, p.destination, p.source)
 	} else {
-		config += fmt.Sprintf(bothWays, viewer, p.source, p.destination) + fmt.Sprintf(monitor, viewer, p.watched.least, p.watched.most)
+		config += fmt.Sprintf(bothWays, viewer, p.source, p.destination) + fmt.Sprintf(monitor, viewer, p.watched.least,
+			p.watched.most)
 	}
 	config += "paths:\n"
 	other := map[string]string{near: far, far: near}[edge]
@@ -342,7 +346,8 @@ func (p *pair) history(ctx context.Context, begun time.Time) ([]Decision, []Rewa
 			continue
 		}
 		out = append(out, Decision{
-			T: round(d.Time.Sub(begun).Seconds(), 3), Kind: d.Kind, Paths: d.To.Indices(), Reason: strings.TrimSuffix(d.Reason, "."),
+			T: round(d.Time.Sub(begun).Seconds(), 3), Kind: d.Kind, Paths: d.To.Indices(),
+			Reason: strings.TrimSuffix(d.Reason, "."),
 		})
 	}
 	return out, p.rewards, nil

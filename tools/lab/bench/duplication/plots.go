@@ -72,7 +72,10 @@ func (r *Result) overPaths() []chart.Panel {
 	packets := chart.Panel{Title: "Delay of the packets on each path, ms (duplication)"}
 	m := r.run("nfov", Duplicate)
 	for i, y := range m.Delays.Ms {
-		packets.Series = append(packets.Series, chart.Series{Name: fmt.Sprintf("path %d", i+1), T: m.Delays.T, Y: gaps(y)})
+		packets.Series = append(packets.Series, chart.Series{
+			Name: fmt.Sprintf("path %d", i+1), T: m.Delays.T,
+			Y: gaps(y),
+		})
 	}
 	first := chart.Panel{Title: "Delay of the first copy, ms"}
 	if s := r.run("nfov", Single); s != nil {

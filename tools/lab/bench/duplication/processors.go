@@ -77,7 +77,8 @@ func ofProcess(stat []byte) time.Duration {
 // interrupts. Kernel threads count as 0, since they process the run's packets.
 func ofOther(stat []byte) time.Duration {
 	behind := stat[bytes.LastIndexByte(stat, ')')+1:]
-	if f := bytes.Fields(behind); len(f) < 2 || string(f[1]) == kthreadd || bytes.HasPrefix(stat, []byte(kthreadd+" ")) {
+	if f := bytes.Fields(behind); len(f) < 2 || string(f[1]) == kthreadd || bytes.HasPrefix(stat,
+		[]byte(kthreadd+" ")) {
 		return 0
 	}
 	return fields(behind, 11, 4)

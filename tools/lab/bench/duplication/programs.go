@@ -55,8 +55,10 @@ func findPrograms(ctx context.Context, names ...string) (*programs, error) {
 			}
 		}
 		p.path[name] = filepath.Join(p.temp, name)
-		if out, err := exec.CommandContext(ctx, "go", "build", "-o", p.path[name], packages[name]).CombinedOutput(); err != nil {
-			return nil, errors.Join(fmt.Errorf("no %s next to this program, and building it failed: %w\n%s", name, err, out), p.remove())
+		if out, err := exec.CommandContext(ctx, "go", "build", "-o", p.path[name],
+			packages[name]).CombinedOutput(); err != nil {
+			return nil, errors.Join(fmt.Errorf("no %s next to this program, and building it failed: %w\n%s", name, err,
+				out), p.remove())
 		}
 	}
 	return p, nil
@@ -86,7 +88,10 @@ const niceness = -15
 // start starts a program in a node. Its stderr is appended to dir/name-node.log.
 func (p *programs) start(node *netlab.Node, dir, name string, args ...string) (*process, error) {
 	cmd := node.Command(context.Background(), p.path[name], args...)
-	x := &process{name: name, title: name, cmd: cmd, log: filepath.Join(dir, name+"-"+node.Name+".log"), done: make(chan struct{})}
+	x := &process{
+		name: name, title: name, cmd: cmd, log: filepath.Join(dir, name+"-"+node.Name+".log"),
+		done: make(chan struct{}),
+	}
 	log, err := os.OpenFile(x.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
@@ -214,8 +219,11 @@ func (g *group) check() error {
 }
 
 // startRelay starts a relay in a node and returns its session URL and certificate hash.
-func (p *programs) startRelay(ctx context.Context, g *group, node *netlab.Node, dir string) (url, hash string, err error) {
-	x, err := p.start(node, dir, "relay", "--listen", ":4443", "--insecure", "--http", "", "--host", node.Addr.String(), "--log-format", "json")
+func (p *programs) startRelay(ctx context.Context, g *group, node *netlab.Node, dir string) (url, hash string,
+	err error,
+) {
+	x, err := p.start(node, dir, "relay", "--listen", ":4443", "--insecure", "--http", "", "--host", node.Addr.String(),
+		"--log-format", "json")
 	if err != nil {
 		return "", "", err
 	}

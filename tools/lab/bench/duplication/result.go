@@ -104,7 +104,10 @@ type Rewards struct {
 }
 
 func newResult(o Options, s schedule) *Result {
-	r := &Result{Seconds: s.length.Seconds(), From: s.from.Seconds(), To: s.to.Seconds(), Processors: runtime.NumCPU(), Source: "LiveScan3D test data, camera 0"}
+	r := &Result{
+		Seconds: s.length.Seconds(), From: s.from.Seconds(), To: s.to.Seconds(), Processors: runtime.NumCPU(),
+		Source: "LiveScan3D test data, camera 0",
+	}
 	if o.Data == "" {
 		r.Source = "synthetic performer"
 	}
@@ -120,8 +123,10 @@ func newResult(o Options, s schedule) *Result {
 	for _, l := range levels {
 		r.Trigger += fmt.Sprintf("%s %v, ", strings.ToUpper(l.name), l.trigger)
 	}
-	r.Trigger = fmt.Sprintf("Trigger: one interval between receipts above %s, or none for 450 ms; re-armed after 5 s. Elimination: α 5 ms, W the "+
-		"packets of 2 s, or of 4 s for the second-to-last path, of which a path may miss 1 %%.", strings.TrimSuffix(r.Trigger, ", "))
+	r.Trigger = fmt.Sprintf("Trigger: one interval between receipts above %s, or none for 450 ms; re-armed after 5 "+
+		"s. Elimination: α 5 ms, W the packets of 2 s, or of 4 s for the second-to-last path, of which a path may "+
+		"miss 1 %%.",
+		strings.TrimSuffix(r.Trigger, ", "))
 	return r
 }
 
@@ -150,7 +155,8 @@ func newMeasurement(level string, mode Mode, s schedule, frames []frame, counted
 	shown := sum(frames, s.from, s.to)
 	whole, varying := difference(counted, 0, s.length), difference(counted, s.from, s.to)
 	return &Measurement{
-		Level: level, Mode: mode, FPS: round(shown.fps, 2), Delay: shown.delay, Frames: shown.frames, Lost: shown.skipped,
+		Level: level, Mode: mode, FPS: round(shown.fps, 2), Delay: shown.delay, Frames: shown.frames,
+		Lost: shown.skipped,
 		Mbps: round(varying.mbps(), 2), Points: round(shown.points, 0), Bytes: round(shown.bytes, 0),
 		Cost: round(whole.cost(), 3), Varying: round(varying.cost(), 3), Sent: whole.paths[:],
 		Series: series(frames, counted, s.length),
@@ -159,7 +165,8 @@ func newMeasurement(level string, mode Mode, s schedule, frames []frame, counted
 
 // String returns a one-line summary.
 func (m *Measurement) String() string {
-	return fmt.Sprintf("%.1f fps, frame delay %.1f / %.1f / %.1f ms (p50/p95/p99), %.1f Mbit/s, cost %.2f, %d frames lost, %.0f points, departure error %.0f µs, processors: %v",
+	return fmt.Sprintf("%.1f fps, frame delay %.1f / %.1f / %.1f ms (p50/p95/p99), %.1f Mbit/s, cost %.2f, %d "+
+		"frames lost, %.0f points, departure error %.0f µs, processors: %v",
 		m.FPS, m.Delay.P50, m.Delay.P95, m.Delay.P99, m.Mbps, m.Cost, m.Lost, m.Points, m.LateUs, m.Processors)
 }
 
@@ -169,7 +176,8 @@ func (r *Result) add(l level, m *Measurement) {
 	at := map[string]**Level{"nfov": &r.NFOV, "hd": &r.HD, "fhd": &r.FHD}[l.name]
 	if *at == nil {
 		*at = &Level{
-			FPS: map[Mode]float64{}, DelayP50: map[Mode]float64{}, DelayP95: map[Mode]float64{}, DelayP99: map[Mode]float64{},
+			FPS: map[Mode]float64{}, DelayP50: map[Mode]float64{}, DelayP95: map[Mode]float64{},
+			DelayP99:   map[Mode]float64{},
 			Throughput: map[Mode]float64{}, Gain: map[Mode]float64{},
 		}
 	}
@@ -217,7 +225,8 @@ func (r *Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 		return nil, fmt.Errorf("earlier result: %w", err)
 	}
 	if old.Seconds != r.Seconds || old.Source != r.Source {
-		return nil, fmt.Errorf("the earlier result has runs of %.0f s of %s, not of %.0f s of %s: measure all parts, or choose another folder", old.Seconds, old.Source, r.Seconds, r.Source)
+		return nil, fmt.Errorf("the earlier result has runs of %.0f s of %s, not of %.0f s of %s: measure all "+
+			"parts, or choose another folder", old.Seconds, old.Source, r.Seconds, r.Source)
 	}
 	if old.App = cmp.Or(old.App, Push); old.App != r.App {
 		return nil, fmt.Errorf("the earlier result is of %s, not of %s: choose another folder", old.App, r.App)
@@ -271,5 +280,6 @@ func (r *Result) with(old *Result) *Result {
 }
 
 // livescanTrigger describes the pair's settings for LiveScan.
-const livescanTrigger = "Trigger: 150 ms between requests three times in a row, as in the paper, or none for 450 ms; re-armed after 5 s. " +
-	"Elimination: α 5 ms, W the packets of 2 s, or of 4 s for the second-to-last path, of which a path may miss 1 %."
+const livescanTrigger = "Trigger: 150 ms between requests three times in a row, as in the paper, or none for 450 " +
+	"ms; re-armed after 5 s. Elimination: α 5 ms, W the packets of 2 s, or of 4 s for the second-to-last path, of " +
+	"which a path may miss 1 %."

@@ -96,7 +96,8 @@ func (b *bench) measure(ctx context.Context, m *media, mode Mode, congestion Con
 		for _, f := range run.Failures {
 			fmt.Fprintf(b.log, "  not exact: %s\n", f)
 		}
-		if best == nil || len(run.Failures) < len(best.Failures) || len(run.Failures) == len(best.Failures) && run.Processors[others] < best.Processors[others] {
+		if best == nil || len(run.Failures) < len(best.Failures) || len(run.Failures) == len(best.Failures) &&
+			run.Processors[others] < best.Processors[others] {
 			best = run
 		}
 		best.Attempts = i
@@ -108,7 +109,9 @@ func (b *bench) measure(ctx context.Context, m *media, mode Mode, congestion Con
 }
 
 // run performs one run.
-func (b *bench) run(ctx context.Context, m *media, mode Mode, congestion Congestion, dir string) (r *Measurement, err error) {
+func (b *bench) run(ctx context.Context, m *media, mode Mode, congestion Congestion, dir string) (r *Measurement,
+	err error,
+) {
 	t, err := network(b.schedule, mode != Reference)
 	if err != nil {
 		return nil, err
@@ -231,7 +234,8 @@ func (s *session) startMedia(ctx context.Context, m *media, congestion Congestio
 	if m.app == LiveScan {
 		return s.startLiveScan(ctx, m, congestion, url, hash)
 	}
-	s.player, err = s.programs.start(v, s.dir, "holocast", "play", url, "--certificate-hash", hash, "--wait", "--frames", s.frames())
+	s.player, err = s.programs.start(v, s.dir, "holocast", "play", url, "--certificate-hash", hash, "--wait",
+		"--frames", s.frames())
 	if err != nil {
 		return err
 	}

@@ -41,8 +41,10 @@ const forged = "forged addresses"
 // attacks lists the attacks.
 func attacks() []attack {
 	return []attack{
-		{"namespace", "publishes the camera's namespace, its parent, the empty one, and the camera's track with other properties and a later largest group", stealNamespace},
-		{"bad publisher", "a track with groups far ahead, a delivery timeout of 1 ms, a hundred open subgroups and junk, and its viewers", badPublisher},
+		{"namespace", "publishes the camera's namespace, its parent, the empty one, and the camera's track with " +
+			"other properties and a later largest group", stealNamespace},
+		{"bad publisher", "a track with groups far ahead, a delivery timeout of 1 ms, a hundred open subgroups and " +
+			"junk, and its viewers", badPublisher},
 		{"reset requests", "SUBSCRIBEs in the camera's namespace whose streams are reset at once", resetRequests},
 		{"missing tracks", "SUBSCRIBEs of missing tracks of the camera, as fast as they are refused", missingTracks},
 		{"waiting requests", "SUBSCRIBEs that wait for a publisher, as many as admitted", waitingRequests},
@@ -58,7 +60,10 @@ func attacks() []attack {
 		{"new groups", "4 viewers of the camera that request new groups continuously", newGroups},
 		{"churn", "SUBSCRIBE to the camera and cancel, repeatedly, in 8 sessions", churn},
 		{"half-open streams", "8 sessions with 2,000 streams each that carry one byte", halfOpen},
-		{"unread windows", "16 sessions that send megabytes after a request, which the relay does not read", unreadWindows},
+		{
+			"unread windows", "16 sessions that send megabytes after a request, which the relay does not read",
+			unreadWindows,
+		},
 		{"long names", "paths, names and namespaces of kilobytes, which reach the logs", longNames},
 		{"idle sessions", "1,000 sessions that do nothing", idleSessions},
 		{"scrapes", "200 sessions, and 20 concurrent requests for metrics", scrapes},
@@ -105,7 +110,8 @@ func (t *Target) raw(ctx context.Context, setup *wire.Setup) (*raw, error) {
 	conf := t.TLS.Clone()
 	conf.NextProtos, conf.ServerName = []string{wire.ALPN}, "localhost"
 	c, err := quic.DialAddr(ctx, t.Addr, conf, &quic.Config{
-		EnableDatagrams: true, EnableStreamResetPartialDelivery: true, KeepAlivePeriod: time.Second, MaxIncomingUniStreams: 1 << 20,
+		EnableDatagrams: true, EnableStreamResetPartialDelivery: true, KeepAlivePeriod: time.Second,
+		MaxIncomingUniStreams: 1 << 20,
 	})
 	if err != nil {
 		return nil, err
@@ -197,7 +203,9 @@ func own(name string) moqt.TrackName {
 }
 
 // publishing runs f with a publication of the attacker's.
-func (t *Target) publishing(ctx context.Context, track moqt.TrackName, info moqt.TrackInfo, f func(*moqt.Publication) error) error {
+func (t *Target) publishing(ctx context.Context, track moqt.TrackName, info moqt.TrackInfo,
+	f func(*moqt.Publication) error,
+) error {
 	return t.inSession(ctx, func(s *moqt.Session) error {
 		p, err := s.Publish(ctx, track, info)
 		if err != nil {
@@ -256,12 +264,16 @@ func badPublisher(ctx context.Context, t *Target) error {
 				return err
 			}
 			for i := range uint64(100) {
-				if w, err := p.OpenSubgroup(wire.SubgroupHeader{Group: 1 << 50, Subgroup: i, Mode: wire.SubgroupIDExplicit}); err == nil {
+				if w, err := p.OpenSubgroup(wire.SubgroupHeader{
+					Group: 1 << 50, Subgroup: i,
+					Mode: wire.SubgroupIDExplicit,
+				}); err == nil {
 					_ = w.WriteObject(moqt.Object{ID: i}, []byte("{\"version\":"))
 				}
 			}
 			for group := uint64(1<<50 + 1); ctx.Err() == nil; group++ {
-				if err := object(p, group, moqt.Object{}, []byte("junk")); err != nil && !errors.Is(err, moqt.ErrStreamsBlocked) {
+				if err := object(p, group, moqt.Object{}, []byte("junk")); err != nil && !errors.Is(err,
+					moqt.ErrStreamsBlocked) {
 					return err
 				}
 				pause(ctx, time.Millisecond)
@@ -311,7 +323,10 @@ func waitingRequests(ctx context.Context, t *Target) error {
 		return t.inRaw(ctx, func(r *raw) error {
 			for i := 0; ; i++ {
 				s, err := r.request(ctx, func(id uint64) wire.Message {
-					return &wire.Subscribe{RequestID: id, Track: own("never"), Parameters: moqt.Parameters{RendezvousTimeout: new(uint64(1 << 30))}}
+					return &wire.Subscribe{
+						RequestID: id, Track: own("never"),
+						Parameters: moqt.Parameters{RendezvousTimeout: new(uint64(1 << 30))},
+					}
 				})
 				if err != nil {
 					return err
@@ -339,7 +354,10 @@ func manyNamespaces(ctx context.Context, t *Target) error {
 		return t.inRaw(ctx, func(r *raw) error {
 			for n := 0; n < 1000; n++ {
 				s, err := r.request(ctx, func(id uint64) wire.Message {
-					return &wire.PublishNamespace{RequestID: id, Namespace: moqt.Namespace{"attack", fmt.Sprint(i), fmt.Sprint(n)}}
+					return &wire.PublishNamespace{RequestID: id, Namespace: moqt.Namespace{
+						"attack", fmt.Sprint(i),
+						fmt.Sprint(n),
+					}}
 				})
 				if err != nil {
 					return err
@@ -381,7 +399,11 @@ func flood(ctx context.Context, t *Target, sessions int, send func(p *moqt.Publi
 
 func cacheFlood(ctx context.Context, t *Target) error {
 	payload := make([]byte, 1<<20)
-	return flood(ctx, t, 16, func(p *moqt.Publication, group uint64) error { return object(p, group, moqt.Object{}, payload) })
+	return flood(ctx, t, 16, func(p *moqt.Publication,
+		group uint64,
+	) error {
+		return object(p, group, moqt.Object{}, payload)
+	})
 }
 
 // twelveKB returns properties of an unknown type.
@@ -395,7 +417,8 @@ func propertyFlood(ctx context.Context, t *Target) error {
 		_ = each(ctx, 4, func(int) error {
 			return t.inSession(ctx, func(s *moqt.Session) error {
 				for range 1000 {
-					if _, err := s.Publish(ctx, own("properties"), moqt.TrackInfo{Properties: props}); err != nil && s.Err() != nil {
+					if _, err := s.Publish(ctx, own("properties"), moqt.TrackInfo{Properties: props}); err != nil &&
+						s.Err() != nil {
 						return err
 					}
 				}
@@ -459,7 +482,11 @@ func emptyObjects(ctx context.Context, t *Target) error {
 }
 
 func emptyGroups(ctx context.Context, t *Target) error {
-	return flood(ctx, t, 4, func(p *moqt.Publication, group uint64) error { return object(p, group, moqt.Object{}, nil) })
+	return flood(ctx, t, 4, func(p *moqt.Publication,
+		group uint64,
+	) error {
+		return object(p, group, moqt.Object{}, nil)
+	})
 }
 
 func smallDatagrams(ctx context.Context, t *Target) error {
@@ -478,7 +505,10 @@ func longTimers(ctx context.Context, t *Target) error {
 	go func() {
 		_ = each(ctx, 20, func(int) error {
 			return t.inSession(ctx, func(s *moqt.Session) error {
-				sub, err := s.Subscribe(ctx, track, moqt.SubscribeOptions{SubgroupDeliveryTimeout: 24 * time.Hour, ObjectDeliveryTimeout: 24 * time.Hour})
+				sub, err := s.Subscribe(ctx, track, moqt.SubscribeOptions{
+					SubgroupDeliveryTimeout: 24 * time.Hour,
+					ObjectDeliveryTimeout:   24 * time.Hour,
+				})
 				if err != nil {
 					return err
 				}
@@ -495,7 +525,8 @@ func longTimers(ctx context.Context, t *Target) error {
 	return each(ctx, 1, func(int) error {
 		return t.publishing(ctx, track, moqt.TrackInfo{}, func(p *moqt.Publication) error {
 			for group := uint64(0); ctx.Err() == nil; group++ {
-				if err := object(p, group, moqt.Object{}, []byte("small")); err != nil && !errors.Is(err, moqt.ErrStreamsBlocked) {
+				if err := object(p, group, moqt.Object{}, []byte("small")); err != nil && !errors.Is(err,
+					moqt.ErrStreamsBlocked) {
 					return err
 				}
 				pause(ctx, time.Millisecond)
@@ -533,7 +564,10 @@ func newGroups(ctx context.Context, t *Target) error {
 			}
 			go func() { _, _ = io.Copy(io.Discard, s) }()
 			for group := uint64(1); ; group++ {
-				b, err := wire.AppendMessage(nil, &wire.RequestUpdate{RequestID: r.next, Parameters: moqt.Parameters{NewGroupRequest: &group, Forward: new(false)}})
+				b, err := wire.AppendMessage(nil, &wire.RequestUpdate{
+					RequestID:  r.next,
+					Parameters: moqt.Parameters{NewGroupRequest: &group, Forward: new(false)},
+				})
 				if err != nil {
 					return err
 				}
@@ -645,7 +679,10 @@ func idleSessions(ctx context.Context, t *Target) error {
 		return err
 	}
 	for n := 0; n < 1000 && ctx.Err() == nil; {
-		c, err := tr.Dial(ctx, addr, conf, &quic.Config{EnableDatagrams: true, EnableStreamResetPartialDelivery: true, KeepAlivePeriod: 2 * time.Second})
+		c, err := tr.Dial(ctx, addr, conf, &quic.Config{
+			EnableDatagrams: true, EnableStreamResetPartialDelivery: true,
+			KeepAlivePeriod: 2 * time.Second,
+		})
 		if err != nil {
 			pause(ctx, 50*time.Millisecond)
 			continue

@@ -32,7 +32,8 @@ type frame struct {
 // watch publishes the camera to a relay and views it until ctx ends.
 func watch(ctx context.Context, relay *load.Relay) *viewer {
 	v := &viewer{sent: map[uint64]time.Time{}, arrived: make(chan struct{}, 1)}
-	t := origin.NewTrack(camera, wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyDynamicGroups, Int: 1}), origin.Limits{})
+	t := origin.NewTrack(camera, wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyDynamicGroups, Int: 1}),
+		origin.Limits{})
 	t.NewGroup = func(uint64) {} // each frame is a group
 	v.wg.Go(func() { v.film(ctx, t) })
 	v.wg.Go(func() { repeat(ctx, func() error { return offer(ctx, relay, t) }) })
@@ -56,7 +57,8 @@ func (v *viewer) film(ctx context.Context, t *origin.Track) {
 		v.mu.Lock()
 		v.sent[group] = time.Now()
 		v.mu.Unlock()
-		_ = t.WriteObject(wire.SubgroupHeader{Group: group, FirstObject: true, EndOfGroup: true}, moqt.Object{}, payload)
+		_ = t.WriteObject(wire.SubgroupHeader{Group: group, FirstObject: true, EndOfGroup: true}, moqt.Object{},
+			payload)
 	}
 }
 

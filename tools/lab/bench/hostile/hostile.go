@@ -146,13 +146,15 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 }
 
 func (f Figures) String() string {
-	return fmt.Sprintf("%.1f FPS, p95 %.0f ms, gap %.0f ms, new viewer %.0f ms, relay %.0f MB, %d goroutines, %.2f processors", f.FPS, f.P95Ms, f.GapMs, f.NewViewerMs, f.PeakMB, f.Goroutines, f.CPU)
+	return fmt.Sprintf("%.1f FPS, p95 %.0f ms, gap %.0f ms, new viewer %.0f ms, relay %.0f MB, %d goroutines, %.2f "+
+		"processors", f.FPS, f.P95Ms, f.GapMs, f.NewViewerMs, f.PeakMB, f.Goroutines, f.CPU)
 }
 
 // one measures an attack, or the baseline without a name, on a new relay.
 func (o Options) one(ctx context.Context, binary string, a attack) (u Under, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	relay, err := load.StartAt(binary, "127.0.0.1", (*exec.Cmd).Start, "--http", "127.0.0.1:0", "--cache-total-bytes", fmt.Sprint(cacheBytes))
+	relay, err := load.StartAt(binary, "127.0.0.1", (*exec.Cmd).Start, "--http", "127.0.0.1:0", "--cache-total-bytes",
+		fmt.Sprint(cacheBytes))
 	if err != nil {
 		cancel()
 		return u, err
@@ -248,16 +250,19 @@ const started = "attack started\n"
 // Markdown returns the table.
 func (r Result) Markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "A camera of %d frames of %d kB a second and its viewer, through a relay that is attacked for %.0f s by each attack; then for 1 s "+
-		"without the attacker. ", FramesPerS, FrameBytes/1000, r.Seconds)
-	b.WriteString("Camera, viewer and attackers share the machine and the address 127.0.0.1, so limits per address do not separate them. The " +
-		"attackers are one process with the lowest priority, on one processor. ")
-	fmt.Fprintf(&b, "The relay has its default limits and a cache of %d MiB; its memory limit is %.0f MB. Kept means at least %d FPS, at most %d times "+
-		"the baseline's delay, and that memory limit.\n\n", cacheBytes>>20, r.LimitMB, leastFPS, mostDelays)
-	fmt.Fprintf(&b, "| attack | FPS | delay p95 ms | longest gap ms | new viewer's first frame ms | relay MB | goroutines | processors | FPS after | kept |\n")
+	fmt.Fprintf(&b, "A camera of %d frames of %d kB a second and its viewer, through a relay that is attacked for "+
+		"%.0f s by each attack; then for 1 s without the attacker. ", FramesPerS, FrameBytes/1000, r.Seconds)
+	b.WriteString("Camera, viewer and attackers share the machine and the address 127.0.0.1, so limits per address " +
+		"do not separate them. The attackers are one process with the lowest priority, on one processor. ")
+	fmt.Fprintf(&b, "The relay has its default limits and a cache of %d MiB; its memory limit is %.0f MB. Kept "+
+		"means at least %d FPS, at most %d times the baseline's delay, and that memory limit.\n\n", cacheBytes>>20,
+		r.LimitMB, leastFPS, mostDelays)
+	fmt.Fprintf(&b, "| attack | FPS | delay p95 ms | longest gap ms | new viewer's first frame ms | relay MB | "+
+		"goroutines | processors | FPS after | kept |\n")
 	fmt.Fprintf(&b, "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	row := func(name string, f Figures, after, kept string) {
-		fmt.Fprintf(&b, "| %s | %.1f | %.0f | %.0f | %.0f | %.0f | %d | %.2f | %s | %s |\n", name, f.FPS, f.P95Ms, f.GapMs, f.NewViewerMs, f.PeakMB, f.Goroutines, f.CPU, after, kept)
+		fmt.Fprintf(&b, "| %s | %.1f | %.0f | %.0f | %.0f | %.0f | %d | %.2f | %s | %s |\n", name, f.FPS, f.P95Ms,
+			f.GapMs, f.NewViewerMs, f.PeakMB, f.Goroutines, f.CPU, after, kept)
 	}
 	row("none", r.Baseline, "", "")
 	for _, u := range r.Attacks {

@@ -25,7 +25,8 @@ func TestMain(m *testing.M) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	if err := Attack(ctx, args[0], &Target{Addr: args[1], HTTP: args[2], TLS: devcert.Pinned(hash)}, os.Stdout); err != nil {
+	if err := Attack(ctx, args[0], &Target{Addr: args[1], HTTP: args[2], TLS: devcert.Pinned(hash)},
+		os.Stdout); err != nil {
 		panic(err)
 	}
 }
@@ -37,7 +38,10 @@ func TestAttacks(t *testing.T) {
 	var all sync.WaitGroup
 	for names := range slices.Chunk(Names(), (len(Names())+2)/3) { // three relays at a time
 		all.Go(func() {
-			r, err := Run(t.Context(), Options{Time: time.Second, newViewer: noFrameLimit, Parts: names, Log: t.Output(), Attacker: []string{os.Args[0]}})
+			r, err := Run(t.Context(), Options{
+				Time: time.Second, newViewer: noFrameLimit, Parts: names,
+				Log: t.Output(), Attacker: []string{os.Args[0]},
+			})
 			if err != nil {
 				t.Error(err)
 				return

@@ -116,12 +116,16 @@ func measure(ctx context.Context, s source, crfs []int, videoCRF, seconds int) (
 		}
 	}
 	original := func() []string {
-		return append([]string{"-i", s.file, "-vf", s.crop + "format=yuv420p", "-t", fmt.Sprint(seconds), "-r", fmt.Sprint(fps)}, raw...)
+		return append([]string{
+			"-i", s.file, "-vf", s.crop + "format=yuv420p", "-t", fmt.Sprint(seconds), "-r",
+			fmt.Sprint(fps),
+		}, raw...)
 	}
 
 	// The low-resolution sphere: a quarter of the width and height.
 	low := filepath.Join(dir, "video.h264")
-	args := append(append([]string{}, input...), "-vf", fmt.Sprintf("%sscale=%d:%d:flags=area,format=yuv420p", s.crop, s.width/4, s.height/8*2))
+	args := append(append([]string{}, input...), "-vf", fmt.Sprintf("%sscale=%d:%d:flags=area,format=yuv420p", s.crop,
+		s.width/4, s.height/8*2))
 	if err := ffmpeg(ctx, append(append(args, x264(videoCRF)...), low)...); err != nil {
 		return nil, err
 	}
@@ -138,17 +142,23 @@ func measure(ctx context.Context, s source, crfs []int, videoCRF, seconds int) (
 		c.gops = append(c.gops, tile360.GoP{
 			Duration: 1,
 			Miss:     make([]float64, c.grid.Tiles()),
-			Bytes:    make([]float64, c.grid.Tiles()*c.qualities), Distortion: make([]float64, c.grid.Tiles()*c.qualities),
+			Bytes:    make([]float64, c.grid.Tiles()*c.qualities), Distortion: make([]float64,
+				c.grid.Tiles()*c.qualities),
 		})
 	}
-	scaled := append([]string{"-i", low, "-vf", fmt.Sprintf("scale=%d:%d:flags=bilinear,format=yuv420p", s.width, s.height)}, raw...)
+	scaled := append([]string{"-i", low, "-vf", fmt.Sprintf("scale=%d:%d:flags=bilinear,format=yuv420p", s.width,
+		s.height)}, raw...)
 	shown, err := c.compare(ctx, original(), scaled, func(gop, tile int, mse float64) { c.gops[gop].Miss[tile] = mse })
 	if err != nil {
 		return nil, err
 	}
 	c.black = make([][]float64, n)
-	dark := append([]string{"-f", "lavfi", "-i", fmt.Sprintf("color=black:size=%dx%d:rate=%d", s.width, s.height, fps), "-vf", "format=yuv420p"}, raw...)
-	blank, err := c.compare(ctx, original(), dark, func(gop, tile int, mse float64) { c.black[gop] = append(c.black[gop], mse) })
+	dark := append([]string{
+		"-f", "lavfi", "-i", fmt.Sprintf("color=black:size=%dx%d:rate=%d", s.width, s.height, fps),
+		"-vf", "format=yuv420p",
+	}, raw...)
+	blank, err := c.compare(ctx, original(), dark,
+		func(gop, tile int, mse float64) { c.black[gop] = append(c.black[gop], mse) })
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +205,8 @@ func measure(ctx context.Context, s source, crfs []int, videoCRF, seconds int) (
 				c.gops[g].Bytes[t*c.qualities+q] = b
 			}
 		}
-		join = append(join, "-filter_complex", fmt.Sprintf("xstack=inputs=%d:layout=%s,format=yuv420p", c.grid.Tiles(), strings.Join(layout, "|")))
+		join = append(join, "-filter_complex", fmt.Sprintf("xstack=inputs=%d:layout=%s,format=yuv420p", c.grid.Tiles(),
+			strings.Join(layout, "|")))
 		errs, err := c.compare(ctx, original(), append(join, raw...), func(gop, tile int, mse float64) {
 			c.gops[gop].Distortion[tile*c.qualities+q] = mse
 		})
@@ -211,7 +222,8 @@ func measure(ctx context.Context, s source, crfs []int, videoCRF, seconds int) (
 var raw = []string{"-an", "-f", "rawvideo", "-"}
 
 func ffmpegCommand(ctx context.Context, args ...string) *exec.Cmd {
-	return exec.CommandContext(ctx, "ffmpeg", append([]string{"-hide_banner", "-nostdin", "-loglevel", "error", "-y"}, args...)...)
+	return exec.CommandContext(ctx, "ffmpeg", append([]string{"-hide_banner", "-nostdin", "-loglevel", "error", "-y"},
+		args...)...)
 }
 
 func ffmpeg(ctx context.Context, args ...string) error {
@@ -293,7 +305,9 @@ func readStream(file string) (s stream, err error) {
 // compare runs two FFmpeg commands that write the original and the viewer's picture. It returns the
 // mean squared error by slot and cell, and passes each tile's distortion per GoP, weighted by solid
 // angle, to distortion.
-func (c *clip) compare(ctx context.Context, original, seen []string, distortion func(gop, tile int, mse float64)) (slots [][]float32, err error) {
+func (c *clip) compare(ctx context.Context, original, seen []string, distortion func(gop, tile int,
+	mse float64),
+) (slots [][]float32, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var streams [2]*bufio.Reader

@@ -22,17 +22,23 @@ import (
 	"holocast/tools/lab/bench/internal/direct"
 )
 
-var recordings = flag.String("recordings", "", "page to write on viewings of the recordings in HOLOCAST_DATA, in fake time")
+var recordings = flag.String("recordings", "",
+	"page to write on viewings of the recordings in HOLOCAST_DATA, in fake time")
 
 // inFakeTime runs a session without delays by the machine: viewer, publisher and QUIC run
 // unmodified in a synctest bubble over a simulated path.
 //
 // The network's first second starts after the viewer does, by the given time.
-func inFakeTime(t *testing.T, after time.Duration, film spheretest.Film, tr trace, net network, scheme string, percentile float64, gops int) (report sphere.Report) {
+func inFakeTime(t *testing.T, after time.Duration, film spheretest.Film, tr trace, net network, scheme string,
+	percentile float64, gops int,
+) (report sphere.Report) {
 	t.Helper()
 	fakepath.Test(t, func(t *testing.T) {
 		path := fakepath.New(
-			fakepath.Direction{Rate: func(s int) float64 { return max(leastMbit*1e6/8, net.at(float64(s))) }, Delay: sessionDelay, Queue: sessionQueue},
+			fakepath.Direction{
+				Rate:  func(s int) float64 { return max(leastMbit*1e6/8, net.at(float64(s))) },
+				Delay: sessionDelay, Queue: sessionQueue,
+			},
 			fakepath.Direction{Rate: func(int) float64 { return 20e6 / 8 }, Delay: sessionDelay, Queue: sessionQueue})
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
@@ -51,12 +57,20 @@ func inFakeTime(t *testing.T, after time.Duration, film spheretest.Film, tr trac
 		if err != nil {
 			t.Fatal(err)
 		}
-		v, err := sphere.New(sphere.Config{Head: tr.head.At, Crowd: tr.crowd, Viewport: fieldOfView, Scheme: scheme, Percentile: percentile, Log: direct.Quiet.Log})
+		v, err := sphere.New(sphere.Config{
+			Head: tr.head.At, Crowd: tr.crowd, Viewport: fieldOfView, Scheme: scheme,
+			Percentile: percentile, Log: direct.Quiet.Log,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer v.Close()
-		v.Configure(cat, func(track catalog.Track) moqt.TrackName { return moqt.TrackName{Namespace: ns, Name: track.Name} })
+		v.Configure(cat, func(track catalog.Track) moqt.TrackName {
+			return moqt.TrackName{
+				Namespace: ns,
+				Name:      track.Name,
+			}
+		})
 		time.AfterFunc(after, path.Begin)
 		running.Go(func() { failed <- v.Play(ctx, s) })
 		for limit := time.Now().Add(time.Duration(gops+20) * time.Second); v.Report().GOPs < gops; time.Sleep(50 * time.Millisecond) {
@@ -158,7 +172,8 @@ const (
 
 // network is a path whose rate, in bytes per second, falls.
 func (f fall) network(rate float64) network {
-	return network{f.name, append(append(seconds(fallBegins, rate), seconds(f.seconds, max(rate*f.part, leastMbit*1e6/8))...), seconds(20, rate)...)}
+	return network{f.name, append(append(seconds(fallBegins, rate), seconds(f.seconds, max(rate*f.part,
+		leastMbit*1e6/8))...), seconds(20, rate)...)}
 }
 
 // A viewer requests tiles within a rate that then falls. The low-resolution sphere still arrives in
@@ -220,10 +235,13 @@ func TestRecordingsInFakeTime(t *testing.T) {
 	}
 	film := c.film()
 	var b strings.Builder
-	fmt.Fprintf(&b, "# tiles in fake time\n\nThe real sessions of [tiles](tiles.md) without delays by the machine: publisher, viewer and QUIC run "+
-		"unmodified in the time of Go's `testing/synctest` over a simulated path, so a busy machine changes nothing. The order of simultaneous "+
-		"events still differs from run to run. Where a trace carries nothing, the path carries 0.05 Mbit/s, enough for the low-resolution sphere "+
-		"and its packets' headers.\n\nMeasured by `go test ./tools/lab/bench/tiles -run TestRecordingsInFakeTime -recordings FILE` on %s.\n",
+	fmt.Fprintf(&b, "# tiles in fake time\n\nThe real sessions of [tiles](tiles.md) without delays by the machine: "+
+		"publisher, viewer and QUIC run unmodified in the time of Go's `testing/synctest` over a simulated path, so "+
+		"a busy machine changes "+
+		"nothing. The order of simultaneous events still differs from run to run. Where a trace carries nothing, "+
+		"the path carries 0.05 Mbit/s, enough for the low-resolution sphere and its packets' headers.\n\n"+
+		"Measured by `go test ./tools/lab/bench/tiles -run TestRecordingsInFakeTime "+
+		"-recordings FILE` on %s.\n",
 		time.Now().UTC().Format("2006-01-02"))
 	for _, s := range []int{set.sessionGOPs, set.watched} {
 		set.sessionGOPs = s
@@ -234,7 +252,8 @@ func TestRecordingsInFakeTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(&b, "\n## %d s\n\n%d head movements × %d networks. In the traces' first %d s the path carries", s, r.Heads, r.Networks, s)
+		fmt.Fprintf(&b, "\n## %d s\n\n%d head movements × %d networks. In the traces' first %d s the path carries", s,
+			r.Heads, r.Networks, s)
 		for n, net := range nets[:r.Networks] {
 			scaled := net.scaled(2*c.bytes(c.qualities/2), s)
 			fmt.Fprintf(&b, "%s %.2f to %.2f Mbit/s (%s)", map[bool]string{true: "", false: ","}[n == 0],
@@ -252,16 +271,19 @@ func TestRecordingsInFakeTime(t *testing.T) {
 // writeFalls writes what viewers see over paths whose rate, in bytes per second, falls.
 func writeFalls(t *testing.T, b *strings.Builder, film spheretest.Film, traces []trace, rate float64) {
 	t.Helper()
-	fmt.Fprintf(b, "\n## Falls of the rate\n\n%d head movements × 14 s. The path carries %.2f Mbit/s, falls after %d s, each viewing's at another moment of a GoP, and rises again.\n\n",
+	fmt.Fprintf(b, "\n## Falls of the rate\n\n%d head movements × 14 s. The path carries %.2f Mbit/s, falls after "+
+		"%d s, each viewing's at another moment of a GoP, and rises again.\n\n",
 		len(traces), 8e-6*rate, fallBegins)
-	b.WriteString("| fall | ours: stalls | whole sphere: stalls | ours: viewport PSNR mean | whole sphere: mean | gain, median |\n| --- | ---: | ---: | ---: | ---: | ---: |\n")
+	b.WriteString("| fall | ours: stalls | whole sphere: stalls | ours: viewport PSNR mean | whole sphere: mean | " +
+		"gain, median |\n| --- | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, f := range falls {
 		var stall, psnr [2]float64
 		var gain []float64
 		for h, tr := range traces {
 			var each [2]float64
 			for i, scheme := range []string{Ours, Whole} {
-				r := inFakeTime(t, time.Duration(h)*time.Second/time.Duration(len(traces)), film, tr, f.network(rate), scheme, 0, fallGOPs)
+				r := inFakeTime(t, time.Duration(h)*time.Second/time.Duration(len(traces)), film, tr, f.network(rate),
+					scheme, 0, fallGOPs)
 				t.Logf("%s, %s: %v", f.name, scheme, r)
 				stall[i] += r.StallRatio / float64(len(traces))
 				psnr[i] += r.PSNRMean / float64(len(traces))
@@ -270,7 +292,8 @@ func writeFalls(t *testing.T, b *strings.Builder, film spheretest.Film, traces [
 			gain = append(gain, each[0]-each[1])
 		}
 		slices.Sort(gain)
-		fmt.Fprintf(b, "| %s | %.2f %% | %.2f %% | %.2f dB | %.2f dB | %+.2f dB |\n", f.name, 100*stall[0], 100*stall[1], psnr[0], psnr[1],
+		fmt.Fprintf(b, "| %s | %.2f %% | %.2f %% | %.2f dB | %.2f dB | %+.2f dB |\n", f.name, 100*stall[0],
+			100*stall[1], psnr[0], psnr[1],
 			(gain[(len(gain)-1)/2]+gain[len(gain)/2])/2)
 	}
 }

@@ -53,13 +53,36 @@ func paperSetting(c *clip, walking network, traces []trace, seconds int) []Paper
 		predictFBDT bool // basis of the capacity prediction
 		predicted   bool
 	}{
-		{"FIX on MPTCP, budget for FBDT (the paper's baseline)", scheme{percentile: mean, seen: observed, gaze: crowdMap, choose: fixed}, false, true, false},
-		{"OWS as printed on FBDT (the paper's result)", scheme{percentile: mean, seen: observed, gaze: crowdMap, choose: printed}, true, true, false},
-		{"FIX on MPTCP, budget for MPTCP", scheme{percentile: tile360.BudgetPercentile, seen: observed, gaze: crowdMap, choose: fixed}, false, false, false},
-		{"printed rates, our order on MPTCP", scheme{percentile: tile360.BudgetPercentile, seen: observed, gaze: crowdMap, choose: printedRates}, false, false, false},
-		{"our rates and order on MPTCP", scheme{percentile: tile360.BudgetPercentile, gaze: crowdMap, choose: ows, leftover: true}, false, false, false},
-		{"gaze predicted, on MPTCP", scheme{percentile: tile360.BudgetPercentile, gaze: spread, choose: ows, leftover: true}, false, false, false},
-		{"on FBDT", scheme{percentile: tile360.BudgetPercentile, gaze: spread, choose: ows, leftover: true}, true, true, false},
+		{"FIX on MPTCP, budget for FBDT (the paper's baseline)", scheme{
+			percentile: mean, seen: observed,
+			gaze: crowdMap, choose: fixed,
+		}, false, true, false},
+		{"OWS as printed on FBDT (the paper's result)", scheme{
+			percentile: mean, seen: observed, gaze: crowdMap,
+			choose: printed,
+		}, true, true, false},
+		{"FIX on MPTCP, budget for MPTCP", scheme{
+			percentile: tile360.BudgetPercentile, seen: observed, gaze: crowdMap,
+			choose: fixed,
+		}, false, false, false},
+		{"printed rates, our order on MPTCP", scheme{
+			percentile: tile360.BudgetPercentile, seen: observed,
+			gaze: crowdMap, choose: printedRates,
+		}, false, false, false},
+		{"our rates and order on MPTCP", scheme{
+			percentile: tile360.BudgetPercentile, gaze: crowdMap, choose: ows,
+			leftover: true,
+		}, false, false, false},
+		{"gaze predicted, on MPTCP", scheme{
+			percentile: tile360.BudgetPercentile, gaze: spread, choose: ows,
+			leftover: true,
+		}, false, false, false},
+		{
+			"on FBDT",
+			scheme{percentile: tile360.BudgetPercentile, gaze: spread, choose: ows, leftover: true},
+			true, true,
+			false,
+		},
 	}
 	var out []PaperStep
 	for _, a := range all {

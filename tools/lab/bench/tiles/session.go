@@ -24,7 +24,9 @@ import (
 )
 
 // sessions makes a viewer watch over an emulated path, with each scheme in turn.
-func sessions(ctx context.Context, log io.Writer, set setup, c *clip, traces []trace, nets []network) (*Sessions, error) {
+func sessions(ctx context.Context, log io.Writer, set setup, c *clip, traces []trace, nets []network) (*Sessions,
+	error,
+) {
 	if os.Geteuid() != 0 {
 		fmt.Fprintln(log, "skip real sessions: network namespaces need root")
 		return nil, nil
@@ -33,15 +35,20 @@ func sessions(ctx context.Context, log io.Writer, set setup, c *clip, traces []t
 		return nil, err
 	}
 	if !quiccc.Patched() {
-		return nil, errors.New("this program lacks our quic-go patches (congestion control, stream priorities): build it with make")
+		return nil, errors.New("this program lacks our quic-go patches (congestion control, stream priorities): " +
+			"build it with make")
 	}
-	return viewings(ctx, log, set, c, traces, nets, func(t trace, net network, scheme string, percentile float64) (sphere.Report, int, error) {
+	return viewings(ctx, log, set, c, traces, nets, func(t trace, net network, scheme string,
+		percentile float64,
+	) (sphere.Report, int, error) {
 		return session(ctx, c, t, net, scheme, percentile, set.sessionGOPs)
 	})
 }
 
 // session is one viewing.
-func session(ctx context.Context, c *clip, t trace, net network, scheme string, percentile float64, gops int) (report sphere.Report, late int, err error) {
+func session(ctx context.Context, c *clip, t trace, net network, scheme string, percentile float64,
+	gops int,
+) (report sphere.Report, late int, err error) {
 	var schedule strings.Builder
 	mbit := func(second int) float64 { return max(leastMbit, 8e-6*net.at(float64(second))) }
 	for i := 1; i < gops+20; i++ {
@@ -102,12 +109,20 @@ paths:
 	if err != nil {
 		return report, 0, err
 	}
-	v, err := sphere.New(sphere.Config{Head: t.head.At, Crowd: t.crowd, Viewport: fieldOfView, Scheme: scheme, Percentile: percentile, Log: direct.Quiet.Log})
+	v, err := sphere.New(sphere.Config{
+		Head: t.head.At, Crowd: t.crowd, Viewport: fieldOfView, Scheme: scheme,
+		Percentile: percentile, Log: direct.Quiet.Log,
+	})
 	if err != nil {
 		return report, 0, err
 	}
 	defer v.Close()
-	v.Configure(cat, func(track catalog.Track) moqt.TrackName { return moqt.TrackName{Namespace: ns, Name: track.Name} })
+	v.Configure(cat, func(track catalog.Track) moqt.TrackName {
+		return moqt.TrackName{
+			Namespace: ns,
+			Name:      track.Name,
+		}
+	})
 	if err := lab.Begin(); err != nil {
 		return report, 0, err
 	}

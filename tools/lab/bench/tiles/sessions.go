@@ -26,8 +26,9 @@ func viewings(ctx context.Context, log io.Writer, set setup, c *clip, traces []t
 	watch func(t trace, net network, scheme string, percentile float64) (sphere.Report, int, error),
 ) (*Sessions, error) {
 	r := &Sessions{
-		Heads: set.sessionHeads, Networks: set.sessionNetworks, Seconds: set.sessionGOPs, Schemes: map[string]SessionFigures{},
-		Gains: map[string]Gain{}, Began: time.Now(),
+		Heads: set.sessionHeads, Networks: set.sessionNetworks, Seconds: set.sessionGOPs,
+		Schemes: map[string]SessionFigures{},
+		Gains:   map[string]Gain{}, Began: time.Now(),
 	}
 	all := map[string]*gains{}
 	for n := range set.sessionNetworks {
@@ -55,7 +56,8 @@ func viewings(ctx context.Context, log io.Writer, set setup, c *clip, traces []t
 				if all[s.key] == nil {
 					all[s.key] = newGains(set.sessionHeads)
 				}
-				all[s.key].add(h, ours.PSNRMean-report.PSNRMean, ours.PSNRP5-report.PSNRP5, ours.StallRatio-report.StallRatio)
+				all[s.key].add(h, ours.PSNRMean-report.PSNRMean, ours.PSNRP5-report.PSNRP5,
+					ours.StallRatio-report.StallRatio)
 			}
 		}
 	}
@@ -66,7 +68,8 @@ func viewings(ctx context.Context, log io.Writer, set setup, c *clip, traces []t
 }
 
 func readCatalog(ctx context.Context, s *moqt.Session, ns moqt.Namespace) (*catalog.Catalog, error) {
-	f, err := s.Fetch(ctx, moqt.TrackName{Namespace: ns, Name: catalog.TrackName}, moqt.Location{Group: 1}, moqt.Location{Group: 1}, moqt.FetchOptions{})
+	f, err := s.Fetch(ctx, moqt.TrackName{Namespace: ns, Name: catalog.TrackName}, moqt.Location{Group: 1},
+		moqt.Location{Group: 1}, moqt.FetchOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +94,8 @@ func (c *clip) film() spheretest.Film {
 	}
 	return spheretest.Film{
 		Sphere: catalog.Sphere{
-			Projection: catalog.ProjectionEquirectangular, Stereo: catalog.StereoMono, Width: c.grid.Width, Height: c.grid.Height,
+			Projection: catalog.ProjectionEquirectangular, Stereo: catalog.StereoMono, Width: c.grid.Width,
+			Height:  c.grid.Height,
 			Columns: c.grid.Columns, Rows: c.grid.Rows, Qualities: c.qualities,
 		},
 		VideoWidth: c.lowWidth, VideoHeight: c.lowHeight, FPS: fps, GOPs: len(c.gops), Latency: time.Second,

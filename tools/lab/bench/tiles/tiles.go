@@ -208,7 +208,8 @@ const trainedViewers = 15
 // Run measures.
 func Run(ctx context.Context, o Options) (r Result, err error) {
 	if o.Data == "" {
-		return r, errors.New("needs recorded video, head movements and networks: set HOLOCAST_DATA to a folder with video360, head_traces and network_traces")
+		return r, errors.New("needs recorded video, head movements and networks: set HOLOCAST_DATA to a folder with " +
+			"video360, head_traces and network_traces")
 	}
 	if o.Log == nil {
 		o.Log = io.Discard
@@ -222,7 +223,10 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 	if !o.has(simulated) {
 		set.clips = 1
 	}
-	r = Result{Began: time.Now(), Heads: set.heads, Watched: set.watched, Gains: map[string]Gain{}, sample: map[string][]float64{}}
+	r = Result{
+		Began: time.Now(), Heads: set.heads, Watched: set.watched, Gains: map[string]Gain{},
+		sample: map[string][]float64{},
+	}
 	r.OWSMs, r.OWSGap = owsTime()
 	heads, err := gazetrace.Open(filepath.Join(o.Data, "head_traces", "all_10hz.csv.gz"))
 	if err != nil {
@@ -289,7 +293,9 @@ func watchers(heads []gazetrace.Trace, c *clip, set setup) (traces []trace) {
 }
 
 // compare runs all schemes.
-func (r *Result) compare(ctx context.Context, o Options, set setup, clips []*clip, heads []gazetrace.Trace, nets []network) error {
+func (r *Result) compare(ctx context.Context, o Options, set setup, clips []*clip, heads []gazetrace.Trace,
+	nets []network,
+) error {
 	traces := make([][]trace, len(clips))
 	for i, c := range clips {
 		traces[i] = watchers(heads, c, set)
@@ -341,7 +347,8 @@ func (r *Result) compare(ctx context.Context, o Options, set setup, clips []*cli
 				rates[k][i] = map[string]outcome{}
 				n := nets[run.net].scaled(middle*share, set.watched)
 				for _, name := range Schemes() {
-					rates[k][i][name] = simulate(c, n, t, compared(name, tile360.SparePercentile), set.watched, nil, false)
+					rates[k][i][name] = simulate(c, n, t, compared(name, tile360.SparePercentile), set.watched, nil,
+						false)
 				}
 			}
 			return nil
@@ -447,7 +454,8 @@ func newGains(heads int) *gains {
 }
 
 func (g *gains) add(head int, mean, p5, stall float64) {
-	g.means[head], g.p5s[head], g.stalls[head] = append(g.means[head], mean), append(g.p5s[head], p5), append(g.stalls[head], stall)
+	g.means[head], g.p5s[head], g.stalls[head] = append(g.means[head], mean), append(g.p5s[head], p5),
+		append(g.stalls[head], stall)
 	g.least = min(g.least, mean)
 }
 
@@ -478,29 +486,37 @@ var sessionSchemes = []struct {
 
 // markdown writes the section on real sessions.
 func (s *Sessions) markdown(b *strings.Builder) {
-	fmt.Fprintf(b, "\n## Real sessions\n\nThe first clip is published live, as encoded, over an emulated path of %v one way to the viewer of `holocast "+
-		"play`. The path's rate follows the trace per second, scaled to twice the whole sphere at the middle quality, which leaves room for headers "+
-		"and capacity probing. %d head movements × %d networks × %d s per scheme. All schemes plan with the tenth percentile of the viewer's capacity "+
-		"estimate; the whole sphere also with the median, its best in the simulation. Quality is computed from the publisher's distortions of "+
-		"complete tiles. %d viewings had a late emulator. Unlike in the simulation, a GoP is sent as it is encoded, not a second before it is shown, "+
-		"and tiles beyond the budget are not requested. A stall is a moment at which the low-resolution sphere is late and tiles do not cover the "+
-		"viewport. [The same in fake time](tiles-fake-time.md), without delays by the machine.\n\n",
+	fmt.Fprintf(b, "\n## Real sessions\n\nThe first clip is published live, as encoded, over an emulated path of %v "+
+		"one way to the viewer of `holocast "+
+		"play`. The path's rate follows the trace per second, scaled to twice the whole sphere at the middle "+
+		"quality, which leaves room for headers and capacity probing. %d head movements × %d networks × %d s per "+
+		"scheme. All schemes plan with the tenth percentile of the viewer's capacity estimate; the whole sphere "+
+		"also with the median, its best in the simulation. Quality is computed from the publisher's distortions "+
+		"of complete tiles. %d viewings had a late emulator. Unlike in the simulation, a GoP is sent as it is "+
+		"encoded, not a second before it is shown, and tiles beyond the budget are not requested. A stall is a "+
+		"moment at which the low-resolution sphere is late and tiles do not cover the viewport. [The same in "+
+		"fake time](tiles-fake-time.md), without delays by the machine.\n\n",
 		sessionDelayText, s.Heads, s.Networks, s.Seconds, s.Late)
-	fmt.Fprintf(b, "Measured by `holocast-lab bench tiles --parts %s` at %s UTC.\n\n", inSessions, s.Began.UTC().Format("2006-01-02 15:04"))
+	fmt.Fprintf(b, "Measured by `holocast-lab bench tiles --parts %s` at %s UTC.\n\n", inSessions,
+		s.Began.UTC().Format("2006-01-02 15:04"))
 	s.tables(b)
 }
 
 // tables writes the schemes' results and the gains of ours.
 func (s *Sessions) tables(b *strings.Builder) {
-	b.WriteString("| scheme | viewport PSNR mean | p5 | stalls | wasted | tile hits | Mbit/s | motion to quality | messages per GoP |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
+	b.WriteString("| scheme | viewport PSNR mean | p5 | stalls | wasted | tile hits | Mbit/s | motion to quality | " +
+		"messages per GoP |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, scheme := range sessionSchemes {
 		f := s.Schemes[scheme.key]
-		fmt.Fprintf(b, "| %s | %.2f dB | %.2f dB | %.2f %% | %.0f %% | %.0f %% | %.2f | %.0f ms | %.1f |\n", scheme.title, f.PSNRMean, f.PSNRP5, 100*f.Stall, 100*f.Wasted, 100*f.Hits, f.Mbps, f.QualityMs, f.Messages)
+		fmt.Fprintf(b, "| %s | %.2f dB | %.2f dB | %.2f %% | %.0f %% | %.0f %% | %.2f | %.0f ms | %.1f |\n",
+			scheme.title, f.PSNRMean, f.PSNRP5, 100*f.Stall, 100*f.Wasted, 100*f.Hits, f.Mbps, f.QualityMs, f.Messages)
 	}
-	b.WriteString("\nOurs against each, differences of the same viewing:\n\n| baseline | median over head movements: mean | p5 | stalls | least of all viewings: mean |\n| --- | ---: | ---: | ---: | ---: |\n")
+	b.WriteString("\nOurs against each, differences of the same viewing:\n\n| baseline | median over head " +
+		"movements: mean | p5 | stalls | least of all viewings: mean |\n| --- | ---: | ---: | ---: | ---: |\n")
 	for _, scheme := range sessionSchemes[1:] {
 		g := s.Gains[scheme.key]
-		fmt.Fprintf(b, "| %s | %+.2f dB | %+.2f dB | %+.2f %% | %+.2f dB |\n", scheme.title, g.MeanMedian, g.P5Median, 100*g.Stalls, g.MeanLeast)
+		fmt.Fprintf(b, "| %s | %+.2f dB | %+.2f dB | %+.2f %% | %+.2f dB |\n", scheme.title, g.MeanMedian, g.P5Median,
+			100*g.Stalls, g.MeanLeast)
 	}
 }
 
@@ -550,36 +566,51 @@ func predictions(heads []gazetrace.Trace) []Prediction {
 // Markdown returns the report.
 func (r Result) Markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Simulated: %d head movements of %d s × %d networks (%s) × %d clips, cut into %d×%d tiles in GoPs of 1 s. Sizes and errors are those of "+
-		"the clips' tiles encoded by x264. The networks' mean is scaled to the whole sphere at the middle quality; their shape is the trace's. The "+
-		"viewport has 90°×90°; its squared error is weighted by solid angle and evaluated ten times a second. All schemes fetch the low-resolution "+
-		"sphere first, use the same prediction of gaze and capacity, and have a second to fetch a GoP before it is shown; the low-resolution sphere "+
-		"replaces late tiles.\n\n",
+	fmt.Fprintf(&b, "Simulated: %d head movements of %d s × %d networks (%s) × %d clips, cut into %d×%d tiles in "+
+		"GoPs of 1 s. Sizes and errors are those of the clips' tiles encoded by x264. The networks' mean is scaled "+
+		"to the whole sphere at the middle quality; their shape is the trace's. The viewport has 90°×90°; its "+
+		"squared error is weighted by solid angle and evaluated ten times a second. All schemes fetch the "+
+		"low-resolution sphere first, use the same prediction of gaze and capacity, and have a second to fetch a "+
+		"GoP before it is shown; the low-resolution sphere replaces late tiles.\n\n",
 		r.Heads, r.Watched, len(r.Networks), strings.Join(r.Networks, "; "), len(r.Clips), columns, rows)
-	b.WriteString("| scheme | viewport PSNR mean | p5 | stalls | wasted | tile hits | Mbit/s | motion to quality mean / p95 | budget |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n")
+	b.WriteString("| scheme | viewport PSNR mean | p5 | stalls | wasted | tile hits | Mbit/s | motion to quality " +
+		"mean / p95 | budget |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n")
 	for _, s := range []struct {
 		name string
 		f    Figures
-	}{{"ours", r.Ours}, {"whole sphere at one quality", r.Whole}, {"predicted viewport only", r.Viewport}, {"tiles in fixed order", r.Fixed}, {"OWS as printed", r.Paper}} {
-		fmt.Fprintf(&b, "| %s | %.2f dB | %.2f dB | %.2f %% | %.0f %% | %.0f %% | %.2f | %.0f / %.0f ms | p%.0f |\n", s.name,
-			s.f.PSNRMean, s.f.PSNRP5, 100*s.f.Stall, 100*s.f.Wasted, 100*s.f.Hits, s.f.Mbps, s.f.QualityMs, s.f.QualityP95, s.f.Percentile)
+	}{
+		{"ours", r.Ours},
+		{"whole sphere at one quality", r.Whole},
+		{"predicted viewport only", r.Viewport},
+		{"tiles in fixed order", r.Fixed},
+		{"OWS as printed", r.Paper},
+	} {
+		fmt.Fprintf(&b, "| %s | %.2f dB | %.2f dB | %.2f %% | %.0f %% | %.0f %% | %.2f | %.0f / %.0f ms | p%.0f |\n",
+			s.name,
+			s.f.PSNRMean, s.f.PSNRP5, 100*s.f.Stall, 100*s.f.Wasted, 100*s.f.Hits, s.f.Mbps, s.f.QualityMs,
+			s.f.QualityP95, s.f.Percentile)
 	}
-	b.WriteString("\nThe budget is a percentile of the predicted capacity. Baselines use their best percentile. Ours plans with the tenth and requests tiles " +
-		"beyond it last. Wasted bytes are of tiles never in the viewport or incomplete in time. Motion to quality is the time from the viewport's " +
-		"center reaching another tile until that tile is sharper than the low-resolution sphere.\n\n")
+	b.WriteString("\nThe budget is a percentile of the predicted capacity. Baselines use their best percentile. " +
+		"Ours plans with the tenth and requests tiles beyond it last. Wasted bytes are of tiles never in the " +
+		"viewport or incomplete in time. Motion to quality is the time from the viewport's center reaching another " +
+		"tile until that tile is sharper than the low-resolution sphere.\n\n")
 	fmt.Fprintf(&b, "![%s](%s)\n\n", plotTitle, plotFile)
 	if len(r.Rates) > 0 {
 		fmt.Fprintf(&b, "![%s](%s)\n\n", ratesTitle, ratesFile)
 	}
-	b.WriteString("Ours against each, differences of the same viewing:\n\n| baseline | median over head movements: mean | p5 | stalls | least of all viewings: mean |\n| --- | ---: | ---: | ---: | ---: |\n")
+	b.WriteString("Ours against each, differences of the same viewing:\n\n| baseline | median over head movements: " +
+		"mean | p5 | stalls | least of all viewings: mean |\n| --- | ---: | ---: | ---: | ---: |\n")
 	for _, name := range Schemes()[1:] {
 		g := r.Gains[name]
-		fmt.Fprintf(&b, "| %s | %+.2f dB | %+.2f dB | %+.2f %% | %+.2f dB |\n", name, g.MeanMedian, g.P5Median, 100*g.Stalls, g.MeanLeast)
+		fmt.Fprintf(&b, "| %s | %+.2f dB | %+.2f dB | %+.2f %% | %+.2f dB |\n", name, g.MeanMedian, g.P5Median,
+			100*g.Stalls, g.MeanLeast)
 	}
-	fmt.Fprintf(&b, "\nOWS for 1024 tiles at 8 qualities takes %.2f ms; its loss is within %.4f %% of the optimum's bound.\n", r.OWSMs, 100*r.OWSGap)
+	fmt.Fprintf(&b, "\nOWS for 1024 tiles at 8 qualities takes %.2f ms; its loss is within %.4f %% of the optimum's "+
+		"bound.\n", r.OWSMs, 100*r.OWSGap)
 
-	b.WriteString("\n## What makes the difference\n\nFrom the paper's FIX to ours, changing one thing at a time; all but the last two stay within the tenth " +
-		"percentile of the predicted capacity.\n\n| | mean | step | p5 | Mbit/s |\n| --- | ---: | ---: | ---: | ---: |\n")
+	b.WriteString("\n## What makes the difference\n\nFrom the paper's FIX to ours, changing one thing at a time; " +
+		"all but the last two stay within the tenth percentile of the predicted capacity.\n\n| | mean | step | p5 | " +
+		"Mbit/s |\n| --- | ---: | ---: | ---: | ---: |\n")
 	for i, s := range r.Steps {
 		step := ""
 		if i > 0 {
@@ -592,10 +623,11 @@ func (r Result) Markdown() string {
 		r.Sessions.markdown(&b)
 	}
 
-	fmt.Fprintf(&b, "\n## The paper's own setting\n\nSection 6.3 reports a gain of 10 dB (LoS) to 13 dB (nLoS, mobility) for OWS on FBDT over FIX on MPTCP. Here: no "+
-		"low-resolution sphere, so missing tiles are black; only the crowd's gaze; both with rates chosen for FBDT's mean throughput, of which MPTCP "+
-		"carries what the paper measured (%s). The paper gives no series, so the walking trace's variation replaces it, reduced for LoS and nLoS. "+
-		"FBDT's LoS throughput is scaled to the whole sphere at the best quality.\n\n| |", paperRates())
+	fmt.Fprintf(&b, "\n## The paper's own setting\n\nSection 6.3 reports a gain of 10 dB (LoS) to 13 dB (nLoS, "+
+		"mobility) for OWS on FBDT over FIX on MPTCP. Here: no low-resolution sphere, so missing tiles are black; "+
+		"only the crowd's gaze; both with rates chosen for FBDT's mean throughput, of which MPTCP carries what the "+
+		"paper measured (%s). The paper gives no series, so the walking trace's variation replaces it, reduced for "+
+		"LoS and nLoS. FBDT's LoS throughput is scaled to the whole sphere at the best quality.\n\n| |", paperRates())
 	for _, name := range ConditionNames() {
 		fmt.Fprintf(&b, " %s |", name)
 	}
@@ -611,7 +643,15 @@ func (r Result) Markdown() string {
 		for _, d := range []struct {
 			name     string
 			from, to int
-		}{{"*the paper's gain: its result − its baseline*", 0, 1}, {"*rates: a budget that fits*", 0, 2}, {"*ordering*", 2, 3}, {"*our rates*", 3, 4}, {"*prediction*", 4, 5}, {"*transport*", 5, 6}, {"*ours − the paper's result*", 1, 6}} {
+		}{
+			{"*the paper's gain: its result − its baseline*", 0, 1},
+			{"*rates: a budget that fits*", 0, 2},
+			{"*ordering*", 2, 3},
+			{"*our rates*", 3, 4},
+			{"*prediction*", 4, 5},
+			{"*transport*", 5, 6},
+			{"*ours − the paper's result*", 1, 6},
+		} {
 			fmt.Fprintf(&b, "| %s |", d.name)
 			for k := range r.Paper63[0].PSNR {
 				fmt.Fprintf(&b, " %+.2f dB |", r.Paper63[d.to].PSNR[k]-r.Paper63[d.from].PSNR[k])
@@ -620,15 +660,17 @@ func (r Result) Markdown() string {
 		}
 	}
 
-	b.WriteString("\nWith black missing tiles, our rates lose to the printed ones: those send every tile, while ours omit tiles that the crowd's few viewers did not look " +
-		"at. With a low-resolution sphere, omitting them pays off.\n\n## Gaze prediction\n\nOur rates and order, decided once within the budget, by knowledge of " +
+	b.WriteString("\nWith black missing tiles, our rates lose to the printed ones: those send every tile, while " +
+		"ours omit tiles that the crowd's few viewers did not look at. With a low-resolution sphere, omitting them " +
+		"pays off.\n\n## Gaze prediction\n\nOur rates and order, decided once within the budget, by knowledge of " +
 		"the gaze:\n\n| gaze | mean | p5 |\n| --- | ---: | ---: |\n")
 	for _, s := range r.Gazes {
 		fmt.Fprintf(&b, "| %s | %.2f dB | %.2f dB |\n", s.Name, s.PSNRMean, s.PSNRP5)
 	}
 	b.WriteString("\n")
 	if len(r.Prediction) > 0 {
-		fmt.Fprintf(&b, "Angular error on viewers outside the model (%d predictions each), mean / p90:\n\n| | 0.5 s ahead | 1 s | 2 s |\n| --- | ---: | ---: | ---: |\n", r.Prediction[0].Count)
+		fmt.Fprintf(&b, "Angular error on viewers outside the model (%d predictions each), mean / p90:\n\n| | 0.5 s "+
+			"ahead | 1 s | 2 s |\n| --- | ---: | ---: | ---: |\n", r.Prediction[0].Count)
 	}
 	for _, p := range r.Prediction {
 		fmt.Fprintf(&b, "| %s |", p.Kind)
@@ -639,7 +681,9 @@ func (r Result) Markdown() string {
 	}
 	b.WriteString("\n## Clips\n\n")
 	for _, c := range r.Clips {
-		fmt.Fprintf(&b, "* %s, %d s: CRF %v gives %s Mbit/s and %s dB for the whole sphere; the low-resolution sphere has %.2f Mbit/s and %.1f dB.\n", c.Name, c.Seconds, c.CRF, numbers(c.Mbps, "%.2f"), numbers(c.PSNR, "%.1f"), c.LowMbps, c.LowPSNR)
+		fmt.Fprintf(&b, "* %s, %d s: CRF %v gives %s Mbit/s and %s dB for the whole sphere; the low-resolution "+
+			"sphere has %.2f Mbit/s and %.1f dB.\n", c.Name, c.Seconds, c.CRF, numbers(c.Mbps, "%.2f"),
+			numbers(c.PSNR, "%.1f"), c.LowMbps, c.LowPSNR)
 	}
 	fmt.Fprintf(&b, "\nMeasured at %s UTC in %.0f s.\n", r.Began.UTC().Format("2006-01-02 15:04"), r.Took)
 	return b.String()

@@ -13,7 +13,10 @@ import (
 
 // synthetic returns a clip whose tiles are all alike.
 func synthetic() *clip {
-	c := &clip{name: "synthetic", grid: tile360.Grid{Columns: columns, Rows: rows, Width: 1920, Height: 960}, qualities: 3}
+	c := &clip{
+		name: "synthetic", grid: tile360.Grid{Columns: columns, Rows: rows, Width: 1920, Height: 960},
+		qualities: 3,
+	}
 	mse := []float64{60, 25, 8, 250, 14000} // by quality, then the low-resolution sphere, then black
 	for range 4 {
 		g := tile360.GoP{Duration: 1}
@@ -63,7 +66,8 @@ func TestSimulatedSchemes(t *testing.T) {
 	for _, name := range Schemes() {
 		o := simulate(c, net, tr, compared(name, 10), 20, nil, false)
 		f := figures([]outcome{o})
-		if len(o.psnr) != 20*slotsPerS || f.Stall != 0 || f.Wasted < 0 || f.Wasted > 1 || f.Hits < 0 || f.Hits > 1+1e-6 {
+		if len(o.psnr) != 20*slotsPerS || f.Stall != 0 || f.Wasted < 0 || f.Wasted > 1 || f.Hits < 0 ||
+			f.Hits > 1+1e-6 {
 			t.Errorf("%s: %d slots, %+v", name, len(o.psnr), f)
 		}
 		if name != Ours && f.PSNRMean >= ours.PSNRMean {
@@ -127,7 +131,10 @@ func TestReadColumn(t *testing.T) {
 	if v, err := readColumn(file, "mbps"); err != nil || len(v) != 2 || v[1] != 2e6 {
 		t.Errorf("%v, %v", v, err)
 	}
-	for text, want := range map[string]string{"a,mbps\n": "no measurements", "a,b\n1,2\n": "no column mbps", "a,mbps\n1,fast\n": `"fast" is not a throughput`} {
+	for text, want := range map[string]string{
+		"a,mbps\n": "no measurements", "a,b\n1,2\n": "no column mbps",
+		"a,mbps\n1,fast\n": `"fast" is not a throughput`,
+	} {
 		write(text)
 		if _, err := readColumn(file, "mbps"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
@@ -150,7 +157,8 @@ func TestReadStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := readStream(file)
-	if err != nil || len(s.frames) != 3 || !bytes.Equal(s.frames[1], []byte{0, 0, 0, 2, 0x41, 3}) || len(s.config) == 0 {
+	if err != nil || len(s.frames) != 3 || !bytes.Equal(s.frames[1], []byte{0, 0, 0, 2, 0x41, 3}) ||
+		len(s.config) == 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
 	if sizes, err := gopBytes(file); err != nil || len(sizes) != 2 {
