@@ -87,7 +87,7 @@ func TestMessages(t *testing.T) {
 		{"missing directory", []string{"--source", "livescan:" + dir + "/none"}, "livescan: open " + dir + "/none: no such file or directory\n"},
 		{
 			"directory without the mode", append([]string{"--color-mode", "1080p"}, livescan...),
-			"color_1080p: no such file or directory (depthMode is NFOV_UNBINNED and colorMode 1080P: does the directory have other modes?)",
+			"color_1080p: no such file or directory (depthMode is NFOV_UNBINNED and colorMode 1080P; the directory may have other modes)",
 		},
 		{"fewer cameras", append([]string{"--cameras", "2"}, livescan...), "cameras is 2, but " + good + " has 1"},
 		{"colour of another size", []string{"--source", "livescan:" + studio(t, 640, 480)}, "Color_1.jpg: colour image is 640×480, the colour mode has 1280×720"},
@@ -129,7 +129,7 @@ func TestMessages(t *testing.T) {
 		},
 		{
 			"calibration with too few numbers", append([]string{"--calibration", file("b.yaml", poseYAML("kinect", "1,0,0", "0,0,0"))}, livescan...),
-			"b.yaml: camera kinect has 3 numbers of rotation and 3 of translation, want 9 and 3",
+			"b.yaml: camera kinect has 3 rotation and 3 translation numbers, want 9 and 3",
 		},
 		{
 			"calibration that is no rotation", append([]string{"--calibration", file("c.yaml", poseYAML("kinect", "2,0,0, 0,1,0, 0,0,1", "0,0,0"))}, livescan...),

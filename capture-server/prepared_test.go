@@ -149,8 +149,8 @@ func TestPreparedVideoErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct{ name, dir, want string }{
-		{"nothing", filepath.Join(t.TempDir(), "none"), "is no folder; holocast prepare makes one of a film"},
-		{"a film", file, "is no folder; holocast prepare makes one of a film"},
+		{"nothing", filepath.Join(t.TempDir(), "none"), "is not a folder; create one from a video with holocast prepare"},
+		{"a film", file, "is not a folder; create one from a video with holocast prepare"},
 		{"another folder", t.TempDir(), "it has no catalog.json: holocast prepare did not write it"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
