@@ -116,8 +116,8 @@ func TestMessages(t *testing.T) {
 		{"descriptions", []string{"--source", "synthetic", "--descriptions", "2"}, "descriptions is 2, want 1 or 4"},
 		{"delivery timeout", []string{"--source", "synthetic", "--delivery-timeout", "-1s"}, "deliveryTimeout is -1s, want 0 (none) to 1m0s"},
 		{"crop of four", []string{"--source", "synthetic", "--crop", "1,2,3,4"}, "points.crop has 4 numbers, want 6"},
-		{"empty crop", append([]string{"--crop", "0,0,0,1,-1,1"}, livescan...), "camera kinect: cloud: crop box is empty: y from 0 to -1 mm"},
-		{"geometry", append([]string{"--geometry", "mesh"}, livescan...), `camera kinect: cloud: geometry is "mesh", want "depth" or "color"`},
+		{"empty crop", append([]string{"--crop", "0,0,0,1,-1,1"}, livescan...), "camera kinect: depthmap: crop box is empty: y from 0 to -1 mm"},
+		{"geometry", append([]string{"--geometry", "mesh"}, livescan...), `camera kinect: depthmap: geometry is "mesh", want "depth" or "color"`},
 		{"depth range", append([]string{"--depth-min", "900", "--depth-max", "800"}, livescan...), "minimum depth 900 mm exceeds maximum depth 800 mm"},
 		{"erosion", append([]string{"--erode", "9"}, livescan...), "erode radius is 9 pixels, want 0 to 8"},
 
