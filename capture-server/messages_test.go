@@ -33,8 +33,7 @@ func writeFile(t *testing.T, path string, content []byte) string {
 	return path
 }
 
-// studio writes a livescan directory of one camera, whose colour image has the given
-// size.
+// studio writes a livescan directory of one camera with a colour image of the given size.
 func studio(t *testing.T, width, height int) string {
 	t.Helper()
 	cal, err := synthetic.Calibration(0, camera.NFOVUnbinned, camera.Color720P)
