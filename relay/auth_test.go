@@ -416,7 +416,7 @@ func TestTokenEnds(t *testing.T) {
 			publishing(t, p, x.publisher(), tr)
 			lasting := subscribe(t, p.with(moqt.Handler{}, x.viewer()), points)
 			if c.expires { // late enough to open four more sessions on a slow machine
-				c.claims.Expiry = jwt.NewNumericDate(time.Now().Add(4*time.Second + 5*time.Since(began)))
+				c.claims.Expiry = jwt.NewNumericDate(time.Now().Add(10*time.Second + 20*time.Since(began)))
 			}
 			ending := p.with(moqt.Handler{}, x.mint(auth.Claims{
 				Claims:    c.claims,
