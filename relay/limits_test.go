@@ -159,7 +159,7 @@ func TestConnectionLimit(t *testing.T) {
 			}
 			if c, err := connect(); err == nil {
 				_ = c.CloseWithError(0, "")
-				t.Error("a third connection was let in")
+				t.Error("a third connection was admitted")
 			}
 			for _, c := range there {
 				if err := c.Context().Err(); err != nil {

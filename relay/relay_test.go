@@ -243,7 +243,7 @@ func expect(t testing.TB, sub *moqt.Subscription, group uint64, payload []byte) 
 		}
 		if f.group == group {
 			if !bytes.Equal(f.payload, payload) {
-				t.Fatalf("group %d: %d bytes that are not those sent", group, len(f.payload))
+				t.Fatalf("group %d: %d bytes differ from those sent", group, len(f.payload))
 			}
 			return
 		}
@@ -850,7 +850,7 @@ func TestRestartIsNoticed(t *testing.T) {
 		select {
 		case <-s.Context().Done():
 		case <-time.After(time.Minute):
-			t.Fatal("the session goes on")
+			t.Fatal("the session stays open")
 		}
 		err = s.Err()
 		if e := (*quic.StatelessResetError)(nil); errors.As(err, &e) {
@@ -1122,7 +1122,7 @@ func TestHostilePublisher(t *testing.T) {
 					}
 				}
 				if err == io.EOF {
-					t.Error("the viewer was told that the subgroup is complete")
+					t.Error("the viewer saw the end of an incomplete subgroup")
 				}
 			}
 			var closed *moqt.SessionError
