@@ -45,7 +45,7 @@ func listenPort(listen string) (uint16, error) {
 	return uint16(n), nil
 }
 
-// newFastPathMetrics returns the fast path's metrics; only fastpath_on while it is off.
+// newFastPathMetrics returns the fast path's metrics. While it is off they only say that.
 func newFastPathMetrics(fast *fastpath.Manager) *service.Metrics {
 	m := service.NewMetrics("holocast_relay_fastpath_")
 	var (
