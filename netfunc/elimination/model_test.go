@@ -30,8 +30,10 @@ type modelPacket struct {
 }
 
 func newModel(c Config, P pathset.Set) *model {
-	m := &model{W: c.W, alpha: c.Alpha, timeout: c.Timeout, memory: c.Memory,
-		P: map[int]bool{}, R: map[int]map[int]int{}, N: map[int]int{}}
+	m := &model{
+		W: c.W, alpha: c.Alpha, timeout: c.Timeout, memory: c.Memory,
+		P: map[int]bool{}, R: map[int]map[int]int{}, N: map[int]int{},
+	}
 	for i := 1; i <= pathset.Max; i++ {
 		if P.Has(i) {
 			m.P[i] = true

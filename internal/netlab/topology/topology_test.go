@@ -37,7 +37,11 @@ func TestTable1(t *testing.T) {
 		calm := wire.Conditions{Rate: w.rate, Delay: w.delay, Loss: w.loss, QueuePackets: 1000}
 		varied := calm
 		varied.Variation = &wire.Variation{Min: w.low, Max: w.high, EveryMin: 50 * ms, EveryMax: 200 * ms}
-		timeline := []wire.Change{{Conditions: calm}, {At: 10 * time.Second, Conditions: varied}, {At: 50 * time.Second, Conditions: calm}}
+		timeline := []wire.Change{
+			{Conditions: calm},
+			{At: 10 * time.Second, Conditions: varied},
+			{At: 50 * time.Second, Conditions: calm},
+		}
 		if !reflect.DeepEqual(p.Forward, timeline) || !reflect.DeepEqual(p.Backward, timeline) {
 			t.Errorf("%s: %+v", p.Name, p.Forward)
 		}
