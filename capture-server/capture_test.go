@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"holocast/capture-server/cloud"
+	"holocast/capture-server/depthmap"
 	"holocast/capture-server/source"
 	"holocast/capture-server/source/synthetic"
 	"holocast/internal/catalog"
@@ -150,7 +150,7 @@ func loopGrids(ctx context.Context, t *testing.T, fps float64, frames int) map[t
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := cloud.New(studio.Cameras[0].Calibration(), cloud.Config{})
+	m, err := depthmap.New(studio.Cameras[0].Calibration(), depthmap.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

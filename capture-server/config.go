@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"holocast/capture-server/cloud"
+	"holocast/capture-server/depthmap"
 	"holocast/internal/camera"
 	"holocast/internal/catalog"
 	"holocast/internal/config"
@@ -78,7 +78,7 @@ func defaultConfig() Config {
 	c.FPS, c.DepthMode, c.ColorMode = 30, string(camera.NFOVUnbinned), string(camera.Color720P)
 	c.Loop = true
 	c.Calibration = calibrationAuto
-	c.Points.Geometry = string(cloud.DepthGeometry)
+	c.Points.Geometry = string(depthmap.DepthGeometry)
 	c.Layout, c.Descriptions, c.Low, c.Thin = "a", 1, true, true
 	c.Delivery = catalog.DeliveryStream
 	c.DeliveryTimeout = 500 * time.Millisecond
@@ -184,15 +184,15 @@ func (c *Config) target() connect.Target {
 }
 
 // cloud returns how captures become points.
-func (c *Config) cloud() cloud.Config {
+func (c *Config) cloud() depthmap.Config {
 	p := &c.Points
-	cfg := cloud.Config{
-		Geometry: cloud.Geometry(p.Geometry), DepthMin: p.DepthMin, DepthMax: p.DepthMax,
-		Erode:    cloud.Erode{Radius: p.Erode.Radius, Step: p.Erode.Step},
-		Isolated: cloud.Isolated{Neighbors: p.Isolated.Neighbors, Radius: p.Isolated.Radius, Band: p.Isolated.Band},
+	cfg := depthmap.Config{
+		Geometry: depthmap.Geometry(p.Geometry), DepthMin: p.DepthMin, DepthMax: p.DepthMax,
+		Erode:    depthmap.Erode{Radius: p.Erode.Radius, Step: p.Erode.Step},
+		Isolated: depthmap.Isolated{Neighbors: p.Isolated.Neighbors, Radius: p.Isolated.Radius, Band: p.Isolated.Band},
 	}
 	if box := slices.Clone(p.Crop); len(box) == 6 {
-		cfg.Crop = &cloud.Box{Min: [3]float64(box[:3]), Max: [3]float64(box[3:])}
+		cfg.Crop = &depthmap.Box{Min: [3]float64(box[:3]), Max: [3]float64(box[3:])}
 	}
 	return cfg
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holocast/capture-server/clouds"
+	"holocast/capture-server/imported"
 	"holocast/capture-server/points"
 	"holocast/capture-server/publish"
 	"holocast/capture-server/source"
@@ -262,7 +262,7 @@ func addClouds(p *publish.Publisher, cfg *Config, first int) error {
 	if len(sources) == 0 {
 		return nil
 	}
-	m, err := clouds.New(p, clouds.Config{First: first, DeliveryTimeout: cfg.DeliveryTimeout, Delivery: cfg.Delivery, AlwaysEncode: cfg.AlwaysEncode}, sources)
+	m, err := imported.New(p, imported.Config{First: first, DeliveryTimeout: cfg.DeliveryTimeout, Delivery: cfg.Delivery, AlwaysEncode: cfg.AlwaysEncode}, sources)
 	if err != nil {
 		return fail(err)
 	}

@@ -85,8 +85,10 @@ func TestMessages(t *testing.T) {
 		{"clients at no port", []string{"--source", "livescan-tcp:127.0.0.1:99999"}, `source "livescan-tcp:127.0.0.1:99999": "127.0.0.1:99999" is not an address to listen on; want HOST:PORT`},
 		{"synthetic with a path", []string{"--source", "synthetic:4"}, "synthetic takes no argument; set the number of cameras with --cameras"},
 		{"missing directory", []string{"--source", "livescan:" + dir + "/none"}, "livescan: open " + dir + "/none: no such file or directory\n"},
-		{"directory without the mode", append([]string{"--color-mode", "1080p"}, livescan...),
-			"color_1080p: no such file or directory (depthMode is NFOV_UNBINNED and colorMode 1080P: does the directory have other modes?)"},
+		{
+			"directory without the mode", append([]string{"--color-mode", "1080p"}, livescan...),
+			"color_1080p: no such file or directory (depthMode is NFOV_UNBINNED and colorMode 1080P: does the directory have other modes?)",
+		},
 		{"fewer cameras", append([]string{"--cameras", "2"}, livescan...), "cameras is 2, but " + good + " has 1"},
 		{"colour of another size", []string{"--source", "livescan:" + studio(t, 640, 480)}, "Color_1.jpg: colour image is 640×480, the colour mode has 1280×720"},
 		{"missing recording", []string{"--source", "k4amkv:" + dir + "/none.mkv"}, "open " + dir + "/none.mkv: no such file or directory"},
@@ -121,16 +123,22 @@ func TestMessages(t *testing.T) {
 
 		{"missing calibration", append([]string{"--calibration", dir + "/none.yaml"}, livescan...), "calibration: open " + dir + "/none.yaml: no such file or directory"},
 		{"calibration of something else", append([]string{"--calibration", file("other.yaml", "relay: x\n")}, livescan...), `other.yaml:1: unknown setting "relay"`},
-		{"calibration of other cameras", append([]string{"--calibration", file("a.yaml", poseYAML("left", "1,0,0, 0,1,0, 0,0,1", "0,0,0"))}, livescan...),
-			"a.yaml has no camera kinect, only left"},
-		{"calibration with too few numbers", append([]string{"--calibration", file("b.yaml", poseYAML("kinect", "1,0,0", "0,0,0"))}, livescan...),
-			"b.yaml: camera kinect has 3 numbers of rotation and 3 of translation, want 9 and 3"},
-		{"calibration that is no rotation", append([]string{"--calibration", file("c.yaml", poseYAML("kinect", "2,0,0, 0,1,0, 0,0,1", "0,0,0"))}, livescan...),
-			"c.yaml: camera kinect: "},
+		{
+			"calibration of other cameras", append([]string{"--calibration", file("a.yaml", poseYAML("left", "1,0,0, 0,1,0, 0,0,1", "0,0,0"))}, livescan...),
+			"a.yaml has no camera kinect, only left",
+		},
+		{
+			"calibration with too few numbers", append([]string{"--calibration", file("b.yaml", poseYAML("kinect", "1,0,0", "0,0,0"))}, livescan...),
+			"b.yaml: camera kinect has 3 numbers of rotation and 3 of translation, want 9 and 3",
+		},
+		{
+			"calibration that is no rotation", append([]string{"--calibration", file("c.yaml", poseYAML("kinect", "2,0,0, 0,1,0, 0,0,1", "0,0,0"))}, livescan...),
+			"c.yaml: camera kinect: ",
+		},
 
 		{"HTTP address in use", []string{"--source", "synthetic", "--http", ln.Addr().String()}, "http: TCP address " + ln.Addr().String() + " is in use by another program"},
 		{"unknown setting", []string{"--config", file("d.yaml", "sources: [synthetic]\nspeed: 2\n")}, `d.yaml:2: unknown setting "speed"`},
-		{"log level", []string{"--source", "synthetic", "--log-level", "loud"}, `log.level "loud" is not debug, info, warn or error`},
+		{"log level", []string{"--source", "synthetic", "--log-level", "loud"}, `log.level "loud": want debug, info, warn or error`},
 		{"log format", []string{"--source", "synthetic", "--log-format", "xml"}, `log.format "xml" is not text or json`},
 		{"two URLs", []string{"--source", "synthetic", "moqt://a/b", "moqt://a/c"}, "accepts at most 1 arg"},
 	}

@@ -32,7 +32,7 @@ func TestReload(t *testing.T) {
 		return strings.TrimSpace(string(out))
 	}
 	token := func(key string, allows ...string) string {
-		return output(append([]string{"token", "--keys", path(key), "--for", "1h"}, allows...)...)
+		return output(append([]string{"token", "--auth-keys", path(key), "--for", "1h"}, allows...)...)
 	}
 	set := func(name, text string) {
 		t.Helper()
@@ -51,7 +51,7 @@ func TestReload(t *testing.T) {
 	}
 	config("old.key")
 	place(1000)
-	start(t, filepath.Join(bin, "relay"), "--listen", addr, "--http", addr, "--keys", path("old.key"), "--keys", path("new.key"))
+	start(t, filepath.Join(bin, "relay"), "--listen", addr, "--http", addr, "--auth-keys", path("old.key"), "--auth-keys", path("new.key"))
 	server := start(t, filepath.Join(bin, "capture-server"), "--config", path("capture-server.yaml"))
 	s := view(ctx, t, connect.Target{URL: "moqt://" + addr + "/test", Token: token("new.key", "--subscribe", "test")})
 	ns := moqt.Namespace{connect.Root, "test"}

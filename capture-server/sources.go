@@ -15,8 +15,8 @@ import (
 	"holocast/capture-server/points"
 	"holocast/capture-server/source"
 	"holocast/capture-server/source/k4a"
-	"holocast/capture-server/source/k4amkv"
-	"holocast/capture-server/source/livescan"
+	"holocast/capture-server/source/k4arecording"
+	"holocast/capture-server/source/livescanfiles"
 	"holocast/capture-server/source/livescantcp"
 	"holocast/capture-server/source/synthetic"
 	"holocast/internal/camera"
@@ -231,8 +231,8 @@ func (o *opener) synthetic(ctx context.Context) ([]points.Camera, error) {
 }
 
 func (o *opener) livescan(dir string) ([]points.Camera, error) {
-	sources, err := livescan.Open(dir, livescan.Options{Depth: o.depth, Color: o.color, FPS: o.cfg.FPS})
-	if errors.Is(err, livescan.ErrMode) {
+	sources, err := livescanfiles.Open(dir, livescanfiles.Options{Depth: o.depth, Color: o.color, FPS: o.cfg.FPS})
+	if errors.Is(err, livescanfiles.ErrMode) {
 		return nil, fmt.Errorf("%w (depthMode is %s and colorMode %s: does the directory have other modes?)", err, o.depth, o.color)
 	}
 	if err != nil {
@@ -250,7 +250,7 @@ func (o *opener) livescan(dir string) ([]points.Camera, error) {
 }
 
 func (o *opener) recording(path string) ([]points.Camera, error) {
-	p, err := k4amkv.Open(path, k4amkv.Options{Loop: o.cfg.Loop})
+	p, err := k4arecording.Open(path, k4arecording.Options{Loop: o.cfg.Loop})
 	if err != nil {
 		return nil, err
 	}
@@ -285,7 +285,7 @@ func (o *opener) kinect(spec sourceSpec) ([]points.Camera, error) {
 // openClouds opens a source of points: a recording, or the places of a server's clients.
 func (c *Config) openClouds(spec sourceSpec, log *slog.Logger) ([]source.Clouds, error) {
 	if spec.kind == "livescan" {
-		b, err := livescan.OpenBin(spec.arg)
+		b, err := livescanfiles.OpenBin(spec.arg)
 		if err != nil {
 			return nil, err
 		}

@@ -42,14 +42,30 @@ func TestKinectsInStep(t *testing.T) {
 		starts  string
 		warning bool
 	}{
-		{"each on its own", []string{"k4a:FAKE1", "k4a"}, "",
-			"1: sync 0, subordinate 0 us, depth 0 us, format 1\n0: sync 0, subordinate 0 us, depth 0 us, format 1\n", false},
-		{"master first, which starts last", []string{"k4a:FAKE1,sync=master,depth-delay=-80us", "k4a:0,sync=subordinate,depth-delay=80us"}, "mjpg",
-			"0: sync 2, subordinate 0 us, depth 80 us, format 0\n1: sync 1, subordinate 0 us, depth -80 us, format 0\n", false},
-		{"delayed subordinate", []string{"k4a,sync=subordinate,subordinate-delay=160us", "k4a:1,sync=master"}, "BGRA",
-			"0: sync 2, subordinate 160 us, depth 0 us, format 3\n1: sync 1, subordinate 0 us, depth 0 us, format 3\n", false},
-		{"exposures that coincide", []string{"k4a,sync=subordinate,subordinate-delay=100us", "k4a:1,sync=master"}, "",
-			"0: sync 2, subordinate 100 us, depth 0 us, format 1\n1: sync 1, subordinate 0 us, depth 0 us, format 1\n", true},
+		{
+			"each on its own",
+			[]string{"k4a:FAKE1", "k4a"},
+			"",
+			"1: sync 0, subordinate 0 us, depth 0 us, format 1\n0: sync 0, subordinate 0 us, depth 0 us, format 1\n", false,
+		},
+		{
+			"master first, which starts last",
+			[]string{"k4a:FAKE1,sync=master,depth-delay=-80us", "k4a:0,sync=subordinate,depth-delay=80us"},
+			"mjpg",
+			"0: sync 2, subordinate 0 us, depth 80 us, format 0\n1: sync 1, subordinate 0 us, depth -80 us, format 0\n", false,
+		},
+		{
+			"delayed subordinate",
+			[]string{"k4a,sync=subordinate,subordinate-delay=160us", "k4a:1,sync=master"},
+			"BGRA",
+			"0: sync 2, subordinate 160 us, depth 0 us, format 3\n1: sync 1, subordinate 0 us, depth 0 us, format 3\n", false,
+		},
+		{
+			"exposures that coincide",
+			[]string{"k4a,sync=subordinate,subordinate-delay=100us", "k4a:1,sync=master"},
+			"",
+			"0: sync 2, subordinate 100 us, depth 0 us, format 1\n1: sync 1, subordinate 0 us, depth 0 us, format 1\n", true,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			library, starts := fakeKinects(t)

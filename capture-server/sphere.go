@@ -2,24 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
-	"sync"
-	"sync/atomic"
 	"time"
 
-	"holocast/capture-server/film"
 	"holocast/capture-server/publish"
-	"holocast/capture-server/source/equirect"
-	"holocast/capture-server/tiles"
+	"holocast/capture-server/source/videoinput"
+	"holocast/capture-server/video360"
 	"holocast/internal/catalog"
-	"holocast/internal/connect"
 	video "holocast/internal/equirect"
-	"holocast/internal/moqt"
-	"holocast/internal/prepared"
-	"holocast/internal/replay"
-	"holocast/internal/service"
 	"holocast/internal/spherical"
 )
 
@@ -86,7 +76,7 @@ func addSphere(ctx context.Context, p *publish.Publisher, cfg *Config) error {
 		}
 		var m publish.Medium
 		if spec.kind == "tiles" {
-			m, err = film.New(p, spec.arg, cfg.Loop)
+			m, err = newPreparedMedium(p, spec.arg, cfg.Loop)
 		} else {
 			m, err = openSphere(ctx, p, cfg, spec)
 		}
@@ -103,83 +93,19 @@ func addSphere(ctx context.Context, p *publish.Publisher, cfg *Config) error {
 
 func openSphere(ctx context.Context, p *publish.Publisher, cfg *Config, spec sourceSpec) (publish.Medium, error) {
 	t := &cfg.Tiles
-	opts := equirect.Options{Loop: cfg.Loop, Log: p.Log()}
+	opts := videoinput.Options{Loop: cfg.Loop, Log: p.Log()}
 	opts.Stereo = t.Stereo
 	if t.Size != "" {
 		opts.Width, opts.Height, _ = parsePair(t.Size) // validated
 	}
-	src, err := equirect.Open(ctx, spec.arg, opts)
+	src, err := videoinput.Open(ctx, spec.arg, opts)
 	if err != nil {
 		return nil, err
 	}
 	p.Log().Info("360° video", "input", spec.arg, "shows", src.Name(), "sound", src.Info.Audio)
 	columns, rows, _ := parsePair(t.Grid) // validated
-	return tiles.New(p, tiles.Config{
+	return video360.New(p, video360.Config{
 		Columns: columns, Rows: rows, Qualities: t.Qualities, Quantisers: t.Quantisers, Preset: t.Preset,
 		MaxBitrate: t.MaxBitrate, TargetLatency: t.Latency,
 	}, src)
-}
-
-// prepared is the folder of prepared video that is the only source, "" where it is not: beside
-// others it is live as they are (package film).
-func (c *Config) prepared() string {
-	if len(c.Sources) != 1 {
-		return ""
-	}
-	if spec, err := parseSource(c.Sources[0]); err == nil && spec.kind == "tiles" {
-		return spec.arg
-	}
-	return ""
-}
-
-// replayPrepared publishes prepared video: one pace for all viewers, and the whole of it for
-// those who pause and move about (docs/spec/replay.md).
-func replayPrepared(ctx context.Context, dir string, cfg *Config, target connect.Target, ns moqt.Namespace, web *service.HTTP, log *slog.Logger) error {
-	if !prepared.IsFolder(dir) {
-		return fmt.Errorf("tiles:%s is no folder; holocast prepare makes one of a film", dir)
-	}
-	r, err := replay.Open(dir, replay.Config{Namespace: ns, Loop: cfg.Loop, Log: log})
-	if err != nil {
-		return err
-	}
-	var connected atomic.Bool
-	web.Handle("GET /healthz", service.Health(func() error {
-		if !connected.Load() {
-			return errNotConnected
-		}
-		return nil
-	}))
-	web.Start()
-	log.Info("prepared 360° video", "folder", dir, "length", r.Info.Duration().Round(time.Millisecond))
-	service.Ready(ctx, func() { connected.Load() })
-	link, unlink := context.WithCancel(ctx)
-	defer unlink()
-	first, over := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	ended := make(chan error, 1)
-	go func() {
-		ended <- target.Keep(link, r.Handler(), moqt.Config{Log: log}, func(ctx context.Context, s *moqt.Session) error {
-			connected.Store(true)
-			defer connected.Store(false)
-			once.Do(func() { close(first) })
-			return r.Serve(ctx, s, over)
-		})
-	}()
-	select {
-	case <-first:
-	case err := <-ended:
-		return err
-	}
-	played := make(chan error, 1)
-	go func() {
-		played <- r.Run(link)
-		close(over)
-	}()
-	err = <-ended
-	unlink()
-	perr := <-played
-	if ctx.Err() != nil {
-		return nil
-	}
-	return errors.Join(err, perr)
 }

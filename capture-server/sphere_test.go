@@ -19,7 +19,7 @@ import (
 	"holocast/internal/connect"
 	"holocast/internal/loc"
 	"holocast/internal/moqt"
-	"holocast/internal/tiles"
+	"holocast/internal/tileencoder"
 )
 
 // gop is what came of a track's group.
@@ -160,8 +160,10 @@ func TestSphereReachesViewerOfRelay(t *testing.T) {
 	if video == nil || len(c.Cameras()) != 1 {
 		t.Fatalf("the catalog has a sphere %v and cameras %v", video, c.Cameras())
 	}
-	want := catalog.Sphere{Projection: "equirectangular", Stereo: "mono", Width: width, Height: height, Columns: 4, Rows: 2, Qualities: 2,
-		Color: catalog.Color{Primaries: "smpte170m", Transfer: "smpte170m", Matrix: "smpte170m"}}
+	want := catalog.Sphere{
+		Projection: "equirectangular", Stereo: "mono", Width: width, Height: height, Columns: 4, Rows: 2, Qualities: 2,
+		Color: catalog.Color{Primaries: "smpte170m", Transfer: "smpte170m", Matrix: "smpte170m"},
+	}
 	if *video.Sphere != want {
 		t.Fatalf("sphere %+v, want %+v", *video.Sphere, want)
 	}
@@ -255,7 +257,7 @@ func TestSphereReachesViewerOfRelay(t *testing.T) {
 			t.Errorf("tile %d: distortions %v, %v and %v where it is missing", tile, *rates.Data.MSE[tile][0], *rates.Data.MSE[tile][1], rates.Data.Missing[tile])
 		}
 	}
-	w, h := tiles.VideoSize(sphere)
+	w, h := tileencoder.VideoSize(sphere)
 	stream, err := loc.AppendAnnexBConfig(nil, initData(t, c, video))
 	if err == nil {
 		stream, err = loc.AppendAnnexB(stream, first.payload)

@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
-# Builds the programs for 64-bit ARM into bin/arm64 on a machine of another kind, and has each
-# say its version under emulation. Libraries come from Debian 12's arm64 packages, which are
-# unpacked, not installed. "make arm64" calls it.
+# Cross-compiles the programs for 64-bit ARM into bin/arm64 and runs each with --version under
+# emulation. Libraries come from Debian 12's arm64 packages, unpacked but not installed. "make
+# arm64" calls it.
 #
-#   --test [ARGS]   runs tests under emulation instead; ARGS are go test's
+#   --test [ARGS]   run tests under emulation instead; ARGS go to go test
 #
-# The tests are those of packages that compute: codecs, formats, geometry, decisions, the C kernels.
-# qemu-user has neither bpf() nor the ioctl of network devices (ethtool), and runs a program that
-# a test starts only where the kernel hands it over (binfmt_misc): tests of programs, eBPF and emulated networks
-# need an ARM machine. .github/workflows/ci.yml has one.
+# Emulation covers codecs, formats, geometry, decisions and the C kernels. qemu-user lacks bpf() and
+# the ethtool ioctl, and starts child programs only with binfmt_misc: tests of programs, eBPF and
+# emulated networks need an ARM machine. .github/workflows/ci.yml has one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -22,7 +21,7 @@ export GOOS=linux GOARCH=arm64 CC="aarch64-linux-gnu-gcc --sysroot=$root"
 export PKG_CONFIG_LIBDIR=$root/usr/lib/aarch64-linux-gnu/pkgconfig:$root/usr/share/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root
 
 if [ "${1:-}" = --test ]; then
-	# TestDiskFull starts its own binary.
+	# TestDiskFull starts its own binary, which needs binfmt_misc.
 	CGO_ENABLED=1 go test -p 2 -skip '^TestDiskFull$' -exec "qemu-aarch64 -L $root" "${@:2}" \
 		./internal/{camera,catalog,clock,cmaf,config,congestion,gazetrace,k4amkv,livescan,loc,mjpeg,parts,plyfile,pointcloud} \
 		./internal/{prepared,qoe,recording,render,spherical,tile360,tiles,x264} ./internal/moqt/wire \

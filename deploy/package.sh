@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds the Debian and RPM packages of what is in bin/ and client-web/dist into
-# build/packages. "make packages" calls it.
+# Builds Debian and RPM packages of bin/ and client-web/dist into build/packages. "make packages"
+# calls it.
 #
-#   VERSION   of the packages; by default that of the last commit
+#   VERSION   package version; default: the last commit's
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,15 +17,15 @@ mkdir -p "$out"/{bin,doc,etc} build/packages
 programs=(holocast relay capture-server edge controller)
 declare -A dir=([holocast]=tools/holocast [relay]=relay [capture-server]=capture-server [edge]=netfunc/edge [controller]=netfunc/controller)
 for p in "${programs[@]}"; do
-	strip -o "$out/bin/$p" "bin/$p" # the symbols that Go's stack traces need stay
+	strip -o "$out/bin/$p" "bin/$p" # keeps the symbols for Go's stack traces
 	go run -tags manual "./${dir[$p]}" manual "$out/doc/$p"
 	gzip -9n "$out/doc/$p"/man/*.1
 done
 [ -f client-web/dist/index.html ] || { echo "package.sh: client-web/dist is missing: make web" >&2; exit 1; }
 cp -r client-web/dist "$out/web"
 
-# The configurations are the commented samples, with what a package knows filled in.
-set_value() { # file, line, its replacement
+# Configurations are the example files with package-specific values.
+set_value() { # file, line, replacement
 	grep -qxF "$2" "$1" || { echo "package.sh: $1 has no line '$2'" >&2; exit 1; }
 	local line; line=$(grep -nxF "$2" "$1" | head -1 | cut -d: -f1)
 	sed -i "${line}c\\$3" "$1"
@@ -49,7 +49,7 @@ License: Apache-2.0
  On Debian systems the text of the Apache License, Version 2.0, is in
  /usr/share/common-licenses/Apache-2.0.
 EOF
-changelog() { # of a package
+changelog() { # package
 	cat <<EOF
 $1 ($version) unstable; urgency=medium
 
@@ -59,8 +59,8 @@ $1 ($version) unstable; urgency=medium
 EOF
 }
 
-# What the scripts of a package are about: units that start by themselves, all units, users,
-# and what is made after installing and goes with a purge.
+# Fills in the maintainer scripts: units to start, all units, users, a command after installation
+# and one for purge.
 scripts() {
 	local name=$1 start=$2 units=$3 users=$4 setup=$5 clean=$6 s
 	for s in postinst prerm postrm; do
@@ -82,7 +82,7 @@ for f in deploy/nfpm/*.yaml; do
 	changelog "$name" | gzip -9n >"$out/changelog.gz"
 	sed "s#@NAME@#$name#g" deploy/scripts/lintian-overrides.in >"$out/$name.lintian"
 	"$nfpm" package --config "$out/$name.yaml" --packager rpm --target build/packages/ >/dev/null
-	sed -i '/^license:/d' "$out/$name.yaml" # no field of Debian's; the copyright file says it
+	sed -i '/^license:/d' "$out/$name.yaml" # not a Debian field; the copyright file has the license
 	"$nfpm" package --config "$out/$name.yaml" --packager deb --target build/packages/ >/dev/null
 done
 ls build/packages

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Tests the packages in build/packages: Debian's lintian on each, then Debian systems of their
-# own, booted with systemd in containers without a network. In the first, with nothing but
-# Debian, test/first.sh runs the commands of docs/install.md; what they say must be what that page
-# shows, but for versions and figures. In the second test/inside.sh installs, uses, upgrades and
-# removes the packages. Needs root. "make test-packages" calls it.
+# Tests the packages in build/packages: runs lintian, then boots Debian systems with systemd in
+# containers without a network. In the first, a plain Debian, test/first.sh runs the commands of
+# docs/install.md, whose output must match the page except for versions and figures. In the second,
+# test/inside.sh installs, uses, upgrades and removes the packages. Needs root. "make test-packages"
+# calls it.
 #
-#   --update   writes what the commands say, and the picture, into docs/
+#   --update   write the commands' output, and the picture, into docs/
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ "$EUID" = 0 ] || { echo "test.sh: root is needed for the container" >&2; exit 1; }
@@ -24,7 +24,7 @@ work=$(mktemp -d)
 trap 'umount "$work/bpf" 2>/dev/null; rm -rf "$work"' EXIT
 export LC_ALL=C.UTF-8
 
-# make_base NAME PACKAGES [HOOKS…] makes build/deploy/NAME-HASH.tar once, a Debian with packages,
+# make_base NAME PACKAGES [HOOKS…] builds build/deploy/NAME-HASH.tar once, a Debian with packages,
 # and prints its name.
 make_base() {
 	local name=$1 include=$2 base; shift 2
@@ -37,11 +37,11 @@ make_base() {
 	echo "$base"
 }
 
-# unpack BASE ROOT SCRIPT unpacks a base in which SCRIPT of /test runs at the first boot.
+# unpack BASE ROOT SCRIPT unpacks a base and runs /test/SCRIPT at its first boot.
 unpack() {
 	mkdir "$2"
 	tar -xf "$1" -C "$2"
-	printf '127.0.0.1 localhost\n::1 localhost\n' >"$2/etc/hosts" # which an installer writes
+	printf '127.0.0.1 localhost\n::1 localhost\n' >"$2/etc/hosts" # as an installer would
 	mkdir -p "$2/test" "$2/etc/systemd/system/default.target.wants"
 	cp build/packages/*.deb "deploy/test/$3" "$2/test/"
 	cat >"$2/etc/systemd/system/test.service" <<UNIT
@@ -54,12 +54,12 @@ ExecStart=/bin/sh -c '/bin/bash /test/$3 >/test/log 2>&1; echo \$? >/test/status
 WantedBy=default.target
 UNIT
 	ln -sf /etc/systemd/system/test.service "$2/etc/systemd/system/default.target.wants/"
-	# Timers of Debian's own would change the inventory.
+	# Debian's timers would change the inventory.
 	ln -sf /dev/null "$2/etc/systemd/system/apt-daily.timer"
 	ln -sf /dev/null "$2/etc/systemd/system/apt-daily-upgrade.timer"
 }
 
-# boot ROOT [OPTIONS…] boots it and fails unless its script succeeded.
+# boot ROOT [OPTIONS…] boots it and fails if its script fails.
 boot() {
 	local root=$1 status; shift
 	timeout 600 systemd-nspawn --quiet --register=no --keep-unit --directory="$root" --private-network "$@" \
@@ -69,13 +69,13 @@ boot() {
 	[ "$status" = 0 ] || { tail -20 "$root/test/console"; echo "test.sh: the test in the container failed ($status)" >&2; exit 1; }
 }
 
-# block FILE MARK prints the shell block of a page that follows the line <!-- MARK -->.
+# block FILE MARK prints the shell block that follows the line <!-- MARK -->.
 block() { awk -v mark="<!-- $2 -->" '$0 == mark { found = 1; next } found && /^```/ { if (inside) exit; inside = 1; next } inside' "$1"; }
-# general replaces what differs from run to run: versions, figures, durations.
+# general replaces versions, figures and durations.
 general() { sed -E 's/^(Setting up [^ ]+) .*/\1/; s/[0-9]+(\.[0-9]+)?/N/g; s/ +/ /g'; }
 
-# Nothing but Debian: what the packages depend on is downloaded, as apt would, but not installed.
-echo "== docs/install.md, on a Debian with nothing else"
+# A plain Debian: dependencies are downloaded, as apt would, but not installed.
+echo "== docs/install.md on a plain Debian"
 depends=$(for p in build/packages/holocast{,-relay,-capture}_*.deb; do dpkg-deb -f "$p" Depends Recommends; done | tr ',' '\n' |
 	sed -E 's/^(Depends|Recommends): *//; s/ *\(.*//; s/ *\|.*//; s/^ *//' | sort -u | grep -v '^systemd$' | paste -sd' ')
 plain=$(make_base plain systemd,systemd-sysv,dbus --skip=cleanup/apt --customize-hook="chroot \"\$1\" apt-get install --yes --quiet --option APT::Install-Recommends=true --download-only $depends >&2")
@@ -91,7 +91,7 @@ if [ "${1:-}" = --update ]; then
 	cp "$first/test/performer.png" docs/images/performer.png
 fi
 diff <(block docs/install.md transcript | general) <(general <"$first/test/transcript") ||
-	{ echo "test.sh: docs/install.md shows something else: deploy/test.sh --update" >&2; exit 1; }
+	{ echo "test.sh: the output differs from docs/install.md: deploy/test.sh --update" >&2; exit 1; }
 rm -rf "$first"
 
 echo "== install, use, upgrade, remove"
@@ -99,14 +99,14 @@ base=$(make_base debian systemd,systemd-sysv,dbus,udev,iproute2,procps,curl,ca-c
 root=$work/root
 unpack "$base" "$root" inside.sh
 mkdir "$root/test/next"
-for package in build/packages/*.deb; do # the same, as a later version
+for package in build/packages/*.deb; do # the same, with a later version
 	unpacked=$(mktemp -d)
 	dpkg-deb -R "$package" "$unpacked"
 	sed -i 's/^Version: .*/&+next/' "$unpacked/DEBIAN/control"
 	dpkg-deb --root-owner-group -Znone -b "$unpacked" "$root/test/next/" >/dev/null
 	rm -rf "$unpacked"
 done
-# A bpf file system of the container's own; where the kernel has none, the edge is not run.
+# Mount a separate bpf file system; without kernel support, skip the edge.
 bpf=()
 mkdir "$work/bpf"
 if mount -t bpf -o mode=700 bpf "$work/bpf" 2>/dev/null; then

@@ -20,7 +20,7 @@ import (
 	"holocast/relay/router"
 )
 
-// Config is the relay's configuration; relay.example.yaml is its reference.
+// Config is the relay's configuration; relay.example.yaml documents it.
 type Config struct {
 	Listen   string   `yaml:"listen"`
 	Insecure bool     `yaml:"insecure"`
@@ -33,9 +33,9 @@ type Config struct {
 		MaxFiles int    `yaml:"maxFiles"`
 		MaxBytes int64  `yaml:"maxBytes"`
 	} `yaml:"qlog"`
-	// Congestion names the controller of every session (quiccc.Controllers).
+	// Congestion names the congestion controller of all sessions (quiccc.Controllers).
 	Congestion string `yaml:"congestion"`
-	// FastPath says whether datagrams are forwarded in the kernel.
+	// FastPath configures forwarding of datagrams in the kernel.
 	FastPath fastpath.Mode `yaml:"fastpath"`
 	TLS      struct {
 		Certificate string   `yaml:"certificate"`
@@ -54,7 +54,7 @@ type Config struct {
 	Publisher struct {
 		Grace  time.Duration `yaml:"grace"`
 		Linger time.Duration `yaml:"linger"`
-		// Backups lets several publishers have a namespace.
+		// Backups allows several publishers per namespace.
 		Backups bool `yaml:"backups"`
 	} `yaml:"publisher"`
 	Auth        auth.Config   `yaml:"auth"`
@@ -62,7 +62,7 @@ type Config struct {
 	MaxSessions int           `yaml:"maxSessions"`
 	MaxConnects int           `yaml:"maxConnects"`
 	Drain       time.Duration `yaml:"drain"`
-	// DrainTimeout is how long sessions may stay with a process that was replaced.
+	// DrainTimeout is how long sessions may stay with a replaced process.
 	DrainTimeout time.Duration `yaml:"drainTimeout"`
 	Trace        trace.Config  `yaml:"trace"`
 	Log          config.Log    `yaml:"log"`
@@ -73,13 +73,13 @@ func defaultConfig() Config {
 	c.Listen, c.HTTP = "127.0.0.1:4443", "127.0.0.1:4443"
 	c.FastPath = fastpath.Off
 	c.TLS.Hosts = []string{"localhost", "127.0.0.1", "::1"}
-	c.Cache.MaxBytes, c.Cache.TotalBytes, c.Cache.MaxAge = 64<<20, 1<<30, 3*time.Second
-	c.MaxSessions, c.MaxConnects = 4096, 100
+	c.Cache.MaxBytes, c.Cache.TotalBytes, c.Cache.MaxAge = origin.DefaultMaxBytes, 1<<30, origin.DefaultMaxAge
+	c.MaxSessions, c.MaxConnects = router.DefaultMaxSessions, 100
 	c.Qlog.MaxFiles, c.Qlog.MaxBytes = 100, 16<<20
 	c.Auth.Refresh = 5 * time.Minute
-	c.Viewer.MaxOpenSubgroups, c.Viewer.MaxRendezvous = origin.DefaultMaxOpen, 30*time.Second
+	c.Viewer.MaxOpenSubgroups, c.Viewer.MaxRendezvous = origin.DefaultMaxOpen, router.DefaultMaxRendezvous
 	c.Limits = limits.Default()
-	c.Publisher.Grace, c.Publisher.Linger = 15*time.Second, 5*time.Second
+	c.Publisher.Grace, c.Publisher.Linger = router.DefaultGrace, router.DefaultLinger
 	c.Drain, c.DrainTimeout = 5*time.Second, time.Hour
 	c.Trace.Every = trace.DefaultEvery
 	c.Log.Level, c.Log.Format = "info", "text"
@@ -88,9 +88,13 @@ func defaultConfig() Config {
 
 // Validate implements service.Settings.
 func (c *Config) Validate() error {
+	if err := settings.Check(c); err != nil {
+		return err
+	}
 	if c.Web != "" {
 		if _, err := os.Stat(filepath.Join(c.Web, "index.html")); err != nil {
-			return fmt.Errorf("web: %s is not a built web viewer (no index.html); make web builds one in client-web/dist", c.Web)
+			return fmt.Errorf("web: %s is not a built web viewer (no index.html); "+
+				"build one in client-web/dist with make web", c.Web)
 		}
 	}
 	if err := quiccc.Check(c.Congestion); err != nil {
@@ -120,31 +124,15 @@ func (c *Config) Validate() error {
 	}
 	switch {
 	case !c.Insecure && !c.Auth.Enabled() && !loopback(c.Listen):
-		return fmt.Errorf("listen: at %s everybody could publish and watch everything: make a key (relay key relay.key) and name it in auth.keys (--keys), listen on 127.0.0.1, or allow it with insecure (--insecure)", c.Listen)
+		return fmt.Errorf("listen: any peer could publish and subscribe at %s: "+
+			"generate a key (relay key relay.key) and set auth.keys (--auth-keys), "+
+			"listen on 127.0.0.1, or set insecure", c.Listen)
 	case c.Admin != "" && c.Admin == c.HTTP:
-		return errors.New("admin: is the address of http; leave one of them out")
-	case c.Qlog.MaxFiles <= 0 || c.Qlog.MaxBytes <= 0:
-		return errors.New("qlog.maxFiles and qlog.maxBytes must be above 0")
-	case c.MaxConnects <= 0:
-		return errors.New("maxConnects must be above 0")
+		return errors.New("admin: same address as http; remove one of them")
 	case (c.TLS.Certificate == "") != (c.TLS.Key == ""):
 		return errors.New("tls.certificate and tls.key must be given together")
-	case c.Cache.MaxBytes <= 0:
-		return errors.New("cache.maxBytes must be above 0")
 	case c.Cache.TotalBytes < c.Cache.MaxBytes:
 		return errors.New("cache.totalBytes must be at least cache.maxBytes")
-	case c.MaxSessions <= 0:
-		return errors.New("maxSessions must be above 0")
-	case c.Drain < 0 || c.DrainTimeout < 0:
-		return errors.New("drain and drainTimeout must not be negative")
-	case c.Cache.MaxAge <= 0:
-		return errors.New("cache.maxAge must be above 0")
-	case c.Viewer.MaxOpenSubgroups <= 0:
-		return errors.New("viewer.maxOpenSubgroups must be above 0")
-	case c.Viewer.MaxRendezvous <= 0:
-		return errors.New("viewer.maxRendezvous must be above 0")
-	case c.Publisher.Grace <= 0 || c.Publisher.Linger <= 0:
-		return errors.New("publisher.grace and publisher.linger must be above 0")
 	}
 	if err := c.Trace.Validate(); err != nil {
 		return err
@@ -152,7 +140,7 @@ func (c *Config) Validate() error {
 	return c.Log.Validate()
 }
 
-// loopback reports whether only this machine reaches an address to listen on.
+// loopback reports whether a listen address is reachable from this machine only.
 func loopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -166,7 +154,7 @@ func (c *Config) certificate() service.CertificateFiles {
 	return service.CertificateFiles{Certificate: c.TLS.Certificate, Key: c.TLS.Key, Hosts: c.TLS.Hosts, Section: "tls"}
 }
 
-// routing are those of the router; SIGHUP puts others in force.
+// routing returns the router's settings, all of which SIGHUP can change.
 func (c *Config) routing() router.Config {
 	return router.Config{
 		Limits: origin.Limits{MaxBytes: c.Cache.MaxBytes, MaxAge: c.Cache.MaxAge},
@@ -175,6 +163,3 @@ func (c *Config) routing() router.Config {
 		MaxRendezvous: c.Viewer.MaxRendezvous,
 	}
 }
-
-// limitSettings are the settings that limits, guard.origins and the end of a relay come from.
-var limitSettings = []string{"cache", "viewer", "publisher.grace", "publisher.linger", "maxSessions", "origins", "drain"}

@@ -10,8 +10,8 @@ import (
 	"holocast/relay/fastpath"
 )
 
-// startFastPath starts the kernel fast path as configured, and says in the log why it is
-// off where it could be on. A nil Manager is off.
+// startFastPath starts the kernel fast path as configured, and logs why it is off if the mode
+// allows it. A nil Manager is off.
 func startFastPath(cfg Config, log *slog.Logger) (*fastpath.Manager, error) {
 	if cfg.FastPath == fastpath.Off {
 		return nil, nil
@@ -32,7 +32,8 @@ func startFastPath(cfg Config, log *slog.Logger) (*fastpath.Manager, error) {
 	return nil, fmt.Errorf("fastpath: %w", err)
 }
 
-// listenPort is the UDP port of a listen address, which the kernel must know beforehand.
+// listenPort returns the UDP port of a listen address, which the programs need before the socket
+// opens.
 func listenPort(listen string) (uint16, error) {
 	_, port, err := net.SplitHostPort(listen)
 	if err != nil {
@@ -45,33 +46,44 @@ func listenPort(listen string) (uint16, error) {
 	return uint16(n), nil
 }
 
-// newFastPathMetrics are the kernel fast path's figures; none while it is off.
+// newFastPathMetrics returns the metrics of the kernel fast path; only enabled is set while it is off.
 func newFastPathMetrics(fast *fastpath.Manager) *service.Metrics {
 	m := service.NewMetrics("holocast_relay_fastpath_")
 	var (
-		on         = m.Gauge("on", "1 while the kernel fast path is on.")
-		interfaces = m.Gauge("interfaces", "Interfaces that the programs are attached to.")
-		sources    = m.Gauge("publishers", "Publishers' connections in the kernel.")
-		viewers    = m.Gauge("viewers", "Viewers' connections in the kernel.")
-		refused    = m.Gauge("refused_connections", "Connections that go through user space, by reason.", "reason")
-		opened     = m.Counter("received_packets_total", "Publishers' packets found authentic in the kernel.")
-		slow       = m.Counter("slow_packets_total", "Publishers' packets handled by user space alone, by reason.", "reason")
-		forwarded  = m.Counter("forwarded_packets_total", "Packets sent to viewers by the kernel.")
-		bytes      = m.Counter("forwarded_bytes_total", "UDP payload of packets sent to viewers by the kernel.")
-		ahead      = m.Counter("ahead_packets_total", "Of the packets sent to viewers by the kernel, those whose key stream the process made before.")
-		left       = m.Counter("left_packets_total", "Copies left to user space, by reason.", "reason")
-		failed     = m.Counter("failed_packets_total", "Packets counted as sent that the kernel could not send.")
-		moved      = m.Counter("suspended_viewers_total", "Viewers suspended because they came from another address.")
-		registered = m.Counter("registered_packets_total", "Packets registered with their connections.")
-		lag        = m.Counter("registration_lag_seconds_total", "Time from sending to registering, of all packets registered.")
-		lost       = m.Counter("lost_packets_total", "Packets sent by the kernel that were lost on the way.")
-		handovers  = m.Counter("handovers_total", "Viewers handed to user space for a while because it did not catch up with what the kernel left.")
-		handed     = m.Gauge("handed_over_viewers", "Viewers handed to user space now.")
-		unknown    = m.Gauge("unregistered_bytes", "Bytes that the kernel sent and that are not registered yet.")
-		budget     = m.Gauge("budget_bytes", "Bytes that the kernel may send now, of all viewers.")
+		enabled    = m.Gauge("enabled", "1 if the kernel fast path is in use.")
+		interfaces = m.Gauge("interfaces", "Interfaces with the eBPF programs attached.")
+		sources    = m.Gauge("publishers", "Publisher connections in the kernel.")
+		viewers    = m.Gauge("viewers", "Viewer connections in the kernel.")
+		refused    = m.Gauge("refused_connections", "Connections handled in user space, by reason.", "reason")
+		opened     = m.Counter("received_packets_total", "Publisher packets authenticated in the kernel.")
+		userSpace  = m.Counter(
+			"user_space_packets_total",
+			"Publisher packets the kernel did not forward at all, by reason.",
+			"reason",
+		)
+		forwarded   = m.Counter("forwarded_packets_total", "Packets sent to viewers by the kernel.")
+		bytes       = m.Counter("forwarded_bytes_total", "UDP payload bytes sent to viewers by the kernel.")
+		precomputed = m.Counter("precomputed_packets_total", "Packets forwarded with a precomputed key stream.")
+		fallback    = m.Counter(
+			"fallback_packets_total",
+			"Packets left to user space for one viewer, by reason.",
+			"reason",
+		)
+		failed     = m.Counter("failed_packets_total", "Packets registered as sent that the kernel failed to send.")
+		migrated   = m.Counter("migrated_viewers_total", "Viewers moved to user space after an address change.")
+		registered = m.Counter("registered_packets_total", "Kernel-sent packets registered with their connections.")
+		lag        = m.Counter(
+			"registration_lag_seconds_total",
+			"Time between sending and registration, summed over packets.",
+		)
+		lost      = m.Counter("lost_packets_total", "Packets sent by the kernel and declared lost.")
+		handovers = m.Counter("handovers_total", "Times a viewer was handed to user space to catch up.")
+		handed    = m.Gauge("handed_over_viewers", "Viewers currently handed to user space.")
+		unknown   = m.Gauge("unregistered_bytes", "Bytes sent by the kernel and not registered yet.")
+		budget    = m.Gauge("budget_bytes", "Bytes the kernel may currently send, summed over viewers.")
 	)
 	m.Read(func(put service.Put) {
-		if put(on, service.Bool(fast != nil)); fast == nil {
+		if put(enabled, service.Bool(fast != nil)); fast == nil {
 			return
 		}
 		s := fast.Stats()
@@ -81,9 +93,9 @@ func newFastPathMetrics(fast *fastpath.Manager) *service.Metrics {
 		put(opened, float64(s.Opened))
 		put(forwarded, float64(s.Forwarded))
 		put(bytes, float64(s.Bytes))
-		put(ahead, float64(s.Ahead))
+		put(precomputed, float64(s.Precomputed))
 		put(failed, float64(s.Failed))
-		put(moved, float64(s.Moved))
+		put(migrated, float64(s.Migrated))
 		put(registered, float64(s.Registered))
 		put(lag, s.Lag.Seconds())
 		put(lost, float64(s.Lost))
@@ -94,11 +106,11 @@ func newFastPathMetrics(fast *fastpath.Manager) *service.Metrics {
 		for reason, n := range s.Refused {
 			put(refused, float64(n), reason)
 		}
-		for reason, n := range s.Slow {
-			put(slow, float64(n), reason)
+		for reason, n := range s.UserSpace {
+			put(userSpace, float64(n), reason)
 		}
-		for reason, n := range s.Left {
-			put(left, float64(n), reason)
+		for reason, n := range s.Fallback {
+			put(fallback, float64(n), reason)
 		}
 	})
 	return m

@@ -20,7 +20,7 @@ import (
 	"holocast/internal/origin"
 )
 
-// excess is the limit that a request was refused by, "" where it was not.
+// excess returns the limit that refused a request, "" if none.
 func excess(err error) string {
 	var refused *moqt.RequestError
 	if !errors.As(err, &refused) || refused.Code != wire.RequestExcessiveLoad || refused.RetryInterval == 0 {
@@ -30,8 +30,8 @@ func excess(err error) string {
 	return name
 }
 
-// TestLimits: each limit refuses what is beyond it and says so, in the answer and in the
-// metrics; sessions beside it notice nothing, and there is room again afterwards.
+// TestLimits: each limit refuses the excess and reports it in the response and the metrics. Other
+// sessions are not affected, and released capacity is available again.
 func TestLimits(t *testing.T) {
 	long := wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x3fff1, Bytes: make([]byte, 900)})
 	numbered := func(i int) moqt.TrackName {
@@ -39,7 +39,7 @@ func TestLimits(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		limit string
-		ask   func(s *moqt.Session, i int) error // the i-th
+		ask   func(s *moqt.Session, i int) error // the i-th request
 	}{
 		"subscriptions of a session": {"subscriptions.session", func(s *moqt.Session, i int) error {
 			if i == 0 {
@@ -53,7 +53,7 @@ func TestLimits(t *testing.T) {
 			_, err := s.SubscribeNamespace(within(t), moqt.Namespace{fmt.Sprint(i)})
 			return err
 		}},
-		"fetches": {"fetches.session", func(s *moqt.Session, i int) error { // and reads nothing
+		"fetches": {"fetches.session", func(s *moqt.Session, i int) error { // whose response is not read
 			_, err := s.Fetch(within(t), points, moqt.Location{}, moqt.Location{}, moqt.FetchOptions{})
 			return err
 		}},
@@ -75,7 +75,7 @@ func TestLimits(t *testing.T) {
 			if strings.HasPrefix(c.limit, "properties") {
 				bound = "3000"
 			}
-			p := start(t, "--limit", c.limit+"="+bound)
+			p := start(t, "--limits", c.limit+"="+bound)
 			tr := origin.NewTrack(points, nil, origin.Limits{})
 			p.publish(tr)
 			write(t, tr, 0, make([]byte, 8<<20))
@@ -92,7 +92,7 @@ func TestLimits(t *testing.T) {
 				t.Errorf("the session ended: %v", s.Err())
 			}
 			kind, scope, _ := strings.Cut(c.limit, ".")
-			series := fmt.Sprintf("holocast_relay_limited_total{kind=%q,scope=%q}", kind, scope)
+			series := fmt.Sprintf("holocast_relay_limit_reached_total{kind=%q,scope=%q}", kind, scope)
 			if n := p.metric(series); n < 1 {
 				t.Errorf("%s is %v", series, n)
 			}
@@ -110,9 +110,9 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestWaitingRequests: of those that wait for a publisher, three at a time may.
+// TestWaitingRequests: of the requests that wait for a publisher, three are admitted at a time.
 func TestWaitingRequests(t *testing.T) {
-	p := start(t, "--limit", "waiting.session=3")
+	p := start(t, "--limits", "waiting.session=3")
 	s := p.dial(moqt.Handler{})
 	answers := make(chan error, 4)
 	for i := range cap(answers) {
@@ -132,16 +132,20 @@ func TestWaitingRequests(t *testing.T) {
 	}
 }
 
-// TestConnectionLimit: an address gets no more connections than it may have, and gets another
-// one when one has ended.
+// TestConnectionLimit: connections beyond an address's limit are refused; closing one admits
+// another.
 func TestConnectionLimit(t *testing.T) {
-	for name, protocol := range map[string]string{"sessions": wire.ALPN, "HTTP/3 without a session": http3.NextProtoH3} {
+	for name, protocol := range map[string]string{
+		"sessions":                 wire.ALPN,
+		"HTTP/3 without a session": http3.NextProtoH3,
+	} {
 		t.Run(name, func(t *testing.T) {
-			p := start(t, "--limit", "connections.address=2")
+			p := start(t, "--limits", "connections.address=2")
 			conf := pinned(t, p.hash)
 			conf.NextProtos, conf.ServerName = []string{protocol}, "localhost"
 			connect := func() (*quic.Conn, error) {
-				return quic.DialAddr(t.Context(), p.udp, conf, &quic.Config{EnableDatagrams: true, EnableStreamResetPartialDelivery: true})
+				return quic.DialAddr(t.Context(), p.udp, conf,
+					&quic.Config{EnableDatagrams: true, EnableStreamResetPartialDelivery: true})
 			}
 			var there []*quic.Conn
 			for range 2 {
@@ -173,9 +177,9 @@ func TestConnectionLimit(t *testing.T) {
 	}
 }
 
-// TestHandshakeLimit: who connects again and again is refused; once that is over, it may.
+// TestHandshakeLimit: an address that reconnects too often is refused until it slows down.
 func TestHandshakeLimit(t *testing.T) {
-	p := start(t, "--limit", "handshakes.address=5")
+	p := start(t, "--limits", "handshakes.address=5")
 	connect := func() error {
 		s, err := moqt.Dial(t.Context(), "moqt://"+p.udp, pinned(t, p.hash), moqt.Handler{}, quiet)
 		if err == nil {
@@ -193,10 +197,10 @@ func TestHandshakeLimit(t *testing.T) {
 	eventually(t, "it may connect again", func() bool { return connect() == nil })
 }
 
-// TestInitialsLimit: an address that sends first packets of connections as fast as it can keeps nobody else
-// from connecting, and may itself again once it has stopped.
+// TestInitialsLimit: a flood of Initial packets from one address does not prevent others from
+// connecting, nor that address once it has stopped.
 func TestInitialsLimit(t *testing.T) {
-	p := start(t, "--limit", "initials.address=100")
+	p := start(t, "--limits", "initials.address=100")
 	to, err := net.ResolveUDPAddr("udp", p.udp)
 	if err != nil {
 		t.Fatal(err)
@@ -206,7 +210,7 @@ func TestInitialsLimit(t *testing.T) {
 		t.Skip(err) // other systems have one loopback address
 	}
 	defer func() { _ = c.Close() }()
-	dropped := `holocast_relay_limited_total{kind="initials",scope="address"}`
+	dropped := `holocast_relay_limit_reached_total{kind="initials",scope="address"}`
 	packet := append([]byte{0xc0, 0, 0, 0, 1, 8}, make([]byte, 1200)...)
 	eventually(t, "first packets are dropped", func() bool {
 		for range 1000 {
@@ -215,7 +219,7 @@ func TestInitialsLimit(t *testing.T) {
 		}
 		return p.metric(dropped) > 0
 	})
-	if n := p.metric(`holocast_relay_limited_total{kind="initials",scope="all"}`); n > 0 {
+	if n := p.metric(`holocast_relay_limit_reached_total{kind="initials",scope="all"}`); n > 0 {
 		t.Errorf("%v first packets of others were dropped", n)
 	}
 	s, err := moqt.Dial(within(t), "moqt://"+p.udp, pinned(t, p.hash), moqt.Handler{}, quiet)
@@ -227,14 +231,14 @@ func TestInitialsLimit(t *testing.T) {
 	eventually(t, "nothing is dropped any more", func() bool { return p.metric(used) == 0 })
 }
 
-// TestStreamLimit: streams beyond the limit are refused; the session goes on.
+// TestStreamLimit: streams beyond the limit are refused; the session stays open.
 func TestStreamLimit(t *testing.T) {
-	p := start(t, "--limit", "streams.session=8")
+	p := start(t, "--limits", "streams.session=8")
 	r := p.raw(p.udp)
 	for range 30 {
 		r.uni([]byte{0x10}) // half a header
 	}
-	series := `holocast_relay_limited_total{kind="streams",scope="session"}`
+	series := `holocast_relay_limit_reached_total{kind="streams",scope="session"}`
 	eventually(t, "streams are refused", func() bool { return p.metric(series) > 0 })
 	if n := p.metric(`holocast_relay_limit_used{kind="streams",scope="session"}`); n > 8 {
 		t.Errorf("%v streams are open", n)
@@ -244,17 +248,20 @@ func TestStreamLimit(t *testing.T) {
 	}
 }
 
-// TestRates: whoever exceeds a rate is delayed, which the metrics count; its session goes on, and
-// one beside it loses no frame.
+// TestRates: a session that exceeds a rate is delayed and counted in the metrics. It stays open,
+// and another session loses no frame.
 func TestRates(t *testing.T) {
-	publishing := func(send func(p *moqt.Publication, group uint64) error) func(*testing.T, *moqt.Session) func(uint64) error {
+	publishing := func(send func(p *moqt.Publication, group uint64) error) func(*testing.T,
+		*moqt.Session) func(uint64) error {
 		return func(t *testing.T, s *moqt.Session) func(uint64) error {
-			p, err := s.Publish(within(t), moqt.TrackName{Namespace: moqt.Namespace{"greedy"}, Name: "x"}, moqt.TrackInfo{})
+			p, err := s.Publish(within(t), moqt.TrackName{Namespace: moqt.Namespace{"greedy"}, Name: "x"},
+				moqt.TrackInfo{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			return func(group uint64) error {
-				if err := send(p, group); !errors.Is(err, moqt.ErrStreamsBlocked) && !errors.Is(err, moqt.ErrQueueFull) {
+				if err := send(p, group); !errors.Is(err, moqt.ErrStreamsBlocked) &&
+					!errors.Is(err, moqt.ErrQueueFull) {
 					return err
 				}
 				return nil
@@ -281,7 +288,8 @@ func TestRates(t *testing.T) {
 	}{
 		"requests": {"requests", "20", func(t *testing.T, s *moqt.Session) func(uint64) error {
 			return func(n uint64) error {
-				_, _, err := s.TrackStatus(within(t), moqt.TrackName{Namespace: moqt.Namespace{"nobody"}, Name: fmt.Sprint(n)})
+				_, _, err := s.TrackStatus(within(t),
+					moqt.TrackName{Namespace: moqt.Namespace{"nobody"}, Name: fmt.Sprint(n)})
 				var refused *moqt.RequestError
 				if errors.As(err, &refused) {
 					return nil
@@ -289,10 +297,14 @@ func TestRates(t *testing.T) {
 				return err
 			}
 		}},
-		"groups":    {"groups", "40", publishing(objects(1, 1))},
-		"objects":   {"objects", "100", publishing(objects(100, 1))},
-		"datagrams": {"objects", "100", publishing(func(p *moqt.Publication, group uint64) error { return p.SendDatagram(moqt.Datagram{Group: group}) })},
-		"bytes":     {"bytes", "100000", publishing(objects(1, 20_000))},
+		"groups":  {"groups", "40", publishing(objects(1, 1))},
+		"objects": {"objects", "100", publishing(objects(100, 1))},
+		"datagrams": {"objects", "100", publishing(func(p *moqt.Publication,
+			group uint64,
+		) error {
+			return p.SendDatagram(moqt.Datagram{Group: group})
+		})},
+		"bytes": {"bytes", "100000", publishing(objects(1, 20_000))},
 		"properties": {"bytes", "100000", publishing(func(p *moqt.Publication, group uint64) error {
 			w, err := p.OpenSubgroup(wire.SubgroupHeader{Group: group, FirstObject: true, HasProperties: true})
 			if err != nil {
@@ -304,10 +316,10 @@ func TestRates(t *testing.T) {
 	} {
 		for _, scope := range []string{"session", "address", "all"} {
 			t.Run(name+" of "+scope, func(t *testing.T) {
-				p := start(t, "--limit", c.kind+"."+scope+"="+c.bound)
+				p := start(t, "--limits", c.kind+"."+scope+"="+c.bound)
 				greedy := p.dial(moqt.Handler{})
 				once := c.greed(t, greedy)
-				series := fmt.Sprintf("holocast_relay_limited_total{kind=%q,scope=%q}", c.kind, scope)
+				series := fmt.Sprintf("holocast_relay_limit_reached_total{kind=%q,scope=%q}", c.kind, scope)
 				n := uint64(0)
 				eventually(t, "it is delayed", func() bool {
 					for range 20 {
@@ -331,15 +343,16 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// TestGreedyPublisherIsSlowedDown: one that sends all it can gets through what it may, and the
-// one beside it loses no frame.
+// TestGreedyPublisherIsSlowedDown: a publisher that sends all it can is limited to its rate, and
+// another one loses no frame.
 func TestGreedyPublisherIsSlowedDown(t *testing.T) {
-	p := start(t, "--limit", "bytes.all=2000000", "--limit", "cached.session=1000000")
+	p := start(t, "--limits", "bytes.all=2000000", "--limits", "cached.session=1000000")
 	honest := origin.NewTrack(points, nil, origin.Limits{})
 	p.publish(honest)
 	sub := subscribe(t, p.dial(moqt.Handler{}), points)
 	greedy := p.dial(moqt.Handler{})
-	pub, err := greedy.Publish(within(t), moqt.TrackName{Namespace: moqt.Namespace{"greedy"}, Name: "x"}, moqt.TrackInfo{})
+	pub, err := greedy.Publish(within(t), moqt.TrackName{Namespace: moqt.Namespace{"greedy"}, Name: "x"},
+		moqt.TrackInfo{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -363,7 +376,7 @@ func TestGreedyPublisherIsSlowedDown(t *testing.T) {
 		}
 	}()
 	eventually(t, "the greedy one is slowed down", func() bool {
-		return p.metric(`holocast_relay_limited_total{kind="bytes",scope="all"}`) > 0
+		return p.metric(`holocast_relay_limit_reached_total{kind="bytes",scope="all"}`) > 0
 	})
 	for group := range uint64(50) {
 		payload := []byte(fmt.Sprint("frame ", group, strings.Repeat(".", 10_000)))
@@ -377,7 +390,7 @@ func TestGreedyPublisherIsSlowedDown(t *testing.T) {
 	<-flooding
 }
 
-// TestLimitsReload: SIGHUP applies limits to living sessions; wrong ones change nothing.
+// TestLimitsReload: SIGHUP applies limits to open sessions; invalid ones change nothing.
 func TestLimitsReload(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "relay.yaml")
 	write := func(yaml string) {

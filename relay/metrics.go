@@ -8,35 +8,43 @@ import (
 	"holocast/relay/router"
 )
 
-// newMetrics are the router's figures.
+// newMetrics returns the router's metrics.
 func newMetrics(r *router.Router) *service.Metrics {
 	m := service.NewMetrics("holocast_relay_")
 	var (
-		sessions    = m.Gauge("sessions", "Open sessions.", "transport")
-		tracks      = m.Gauge("tracks", "Tracks being forwarded.")
-		viewers     = m.Gauge("viewers", "Subscriptions being served.", "track")
-		cached      = m.Gauge("cached_bytes", "Bytes cached for late joiners.", "track")
-		received    = m.Counter("received_bytes_total", "Bytes of objects received from publishers.")
-		objects     = m.Counter("received_objects_total", "Objects received from publishers.")
-		duplicates  = m.Counter("duplicate_subgroups_total", "Subgroups refused as duplicates of another publisher's.")
-		evicted     = m.Counter("evicted_subgroups_total", "Subgroups refused because they were older than the cache.")
-		sent        = m.Counter("sent_bytes_total", "Bytes of objects sent to viewers.")
-		subgroups   = m.Counter("sent_subgroups_total", "Subgroups whose transmission to a viewer began.")
-		late        = m.Counter("late_subgroups_total", "Subgroups reset because they missed their delivery timeout.")
-		behind      = m.Counter("behind_subgroups_total", "Subgroups dropped because a viewer was too far behind.")
-		datagrams   = m.Counter("dropped_datagrams_total", "Datagrams dropped because a viewer's session could not take them.")
-		repaired    = m.Counter("repaired_datagrams_total", "Datagrams fetched from publishers because they were lost or came before the first viewer did.")
-		rtt         = m.Gauge("session_rtt_seconds", "Smoothed round-trip time of a session.", "session", "peer")
-		unsent      = m.Counter("session_refused_subgroups_total", "Subgroups from a session that were not accepted in time.", "session", "peer")
-		undelivered = m.Counter("session_unsent_datagrams_total", "Datagrams to a peer dropped because they missed their delivery timeout, or did not fit the queue or a packet.", "session", "peer")
-		unread      = m.Counter("session_refused_datagrams_total", "Datagrams from a session dropped because they came faster than they could be handled.", "session", "peer")
-		lost        = m.Counter("session_lost_packets_total", "Packets lost towards a peer.", "session", "peer")
-		minRTT      = m.Gauge("session_min_rtt_seconds", "Minimum round-trip time of a session.", "session", "peer")
-		bandwidth   = m.Gauge("session_bandwidth_bytes_per_second", "Estimated bandwidth of the path to a peer.", "session", "peer", "controller")
-		inFlight    = m.Gauge("session_in_flight_bytes", "Bytes sent to a peer and not yet acknowledged.", "session", "peer", "controller")
-		window      = m.Gauge("session_congestion_window_bytes", "Congestion window towards a peer.", "session", "peer")
-		refused     = m.Counter("refused_requests_total", "Requests refused, by the code of REQUEST_ERROR.", "reason")
-		appLimited  = m.Gauge("session_app_limited", "1 while a peer is sent less than its path is estimated to carry.", "session", "peer", "controller")
+		sessions   = m.Gauge("sessions", "Open sessions.", "transport")
+		tracks     = m.Gauge("tracks", "Tracks being forwarded.")
+		viewers    = m.Gauge("viewers", "Subscriptions being served.", "track")
+		cached     = m.Gauge("cached_bytes", "Bytes in the cache.", "track")
+		received   = m.Counter("received_bytes_total", "Object bytes received from publishers.")
+		objects    = m.Counter("received_objects_total", "Objects received from publishers.")
+		duplicates = m.Counter("duplicate_subgroups_total", "Subgroups refused because another publisher sent them.")
+		evicted    = m.Counter("evicted_subgroups_total", "Subgroups refused because they were older than the cache.")
+		sent       = m.Counter("sent_bytes_total", "Object bytes sent to viewers.")
+		subgroups  = m.Counter("sent_subgroups_total", "Deliveries of subgroups to viewers that began.")
+		dropped    = m.Counter("dropped_subgroups_total", "Deliveries of subgroups dropped, by reason.", "reason")
+		datagrams  = m.Counter("dropped_datagrams_total",
+			"Datagrams dropped because a viewer's session could not take them.")
+		repaired = m.Counter("repaired_datagrams_total",
+			"Datagrams fetched again from publishers: lost, or sent before the first viewer joined.")
+		rtt    = m.Gauge("session_rtt_seconds", "Smoothed round-trip time of a session.", "session", "peer")
+		unsent = m.Counter("session_refused_subgroups_total", "Subgroups of a peer not accepted in time.",
+			"session", "peer")
+		undelivered = m.Counter("session_unsent_datagrams_total",
+			"Datagrams to a peer dropped: past their delivery timeout, queue full, or larger than a packet.", "session",
+			"peer")
+		unread = m.Counter("session_refused_datagrams_total", "Datagrams of a peer dropped on overload.", "session",
+			"peer")
+		lost      = m.Counter("session_lost_packets_total", "Packets to a peer that were lost.", "session", "peer")
+		minRTT    = m.Gauge("session_min_rtt_seconds", "Minimum round-trip time of a session.", "session", "peer")
+		bandwidth = m.Gauge("session_bandwidth_bytes_per_second", "Estimated bandwidth to a peer.", "session", "peer",
+			"controller")
+		inFlight = m.Gauge("session_in_flight_bytes", "Unacknowledged bytes sent to a peer.", "session", "peer",
+			"controller")
+		window     = m.Gauge("session_congestion_window_bytes", "Congestion window towards a peer.", "session", "peer")
+		refused    = m.Counter("refused_requests_total", "Requests refused, by REQUEST_ERROR code.", "reason")
+		appLimited = m.Gauge("session_app_limited",
+			"1 while the relay sends a peer less than the path's estimated bandwidth.", "session", "peer", "controller")
 	)
 	m.Read(func(put service.Put) {
 		var quic, wt float64
@@ -79,27 +87,29 @@ func newMetrics(r *router.Router) *service.Metrics {
 		put(evicted, float64(sum.Evicted))
 		put(sent, float64(sum.SentBytes))
 		put(subgroups, float64(sum.SentSubgroups))
-		put(late, float64(sum.Late))
-		put(behind, float64(sum.Behind))
+		put(dropped, float64(sum.Late), "late")
+		put(dropped, float64(sum.Behind), "behind")
 		put(datagrams, float64(sum.UnsentDatagrams))
 		put(repaired, float64(sum.RepairedDatagrams))
 	})
 	return m
 }
 
-// newLimitMetrics are the limits, how much of them is used, and how often they were reached.
+// newLimitMetrics returns the metrics of limits: their values, use and how often each was reached.
 func newLimitMetrics(l *limits.Limits) *service.Metrics {
 	m := service.NewMetrics("holocast_relay_")
 	var (
-		limit   = m.Gauge("limit", "Limit of a session, an address or all; 0 = none. Rates are a second's.", "kind", "scope")
-		used    = m.Gauge("limit_used", "Use of a limit by the session or the address that uses most, or by all.", "kind", "scope")
-		limited = m.Counter("limited_total", "Times that a limit refused or delayed something.", "kind", "scope")
+		limit = m.Gauge("limit", "Limit per session, per address or in total; 0 means none. Rates are per second.",
+			"kind", "scope")
+		used = m.Gauge("limit_used", "Current use of each limit: highest session, highest address, or total.",
+			"kind", "scope")
+		reached = m.Counter("limit_reached_total", "Times a limit refused or delayed something.", "kind", "scope")
 	)
 	m.Read(func(put service.Put) {
 		for _, u := range l.Usage() {
 			put(limit, float64(u.Limit), u.Kind.String(), u.Scope.String())
 			put(used, float64(u.Used), u.Kind.String(), u.Scope.String())
-			put(limited, float64(u.Limited), u.Kind.String(), u.Scope.String())
+			put(reached, float64(u.Limited), u.Kind.String(), u.Scope.String())
 		}
 	})
 	return m

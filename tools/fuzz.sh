@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Fuzzes every target of the repository, as many at a time as there are processors.
-#   tools/fuzz.sh [TIME]           for TIME each (default 3s), from the committed corpora
-#   tools/fuzz.sh --keep [TIME]    and adds the smallest of what it finds to the corpora
-#                                  in testdata/fuzz, so that every `go test` replays it
+# Fuzzes every target of the repository, one per processor at a time.
+#   tools/fuzz.sh [TIME]           TIME per target (default 3s), from the committed corpora
+#   tools/fuzz.sh --keep [TIME]    also add the smallest new inputs to testdata/fuzz,
+#                                  for every `go test` to replay
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,8 +12,8 @@ if [[ "${1:-}" == --keep ]]; then
 	shift
 fi
 export time=${1:-3s}
-export kept=32      # files of a target
-export largest=4096 # bytes of a file
+export kept=32      # files per target
+export largest=4096 # bytes per file
 export cache=$(go env GOCACHE)/fuzz
 export module=$(go list -m)
 export bin=$(mktemp -d)
@@ -27,14 +27,14 @@ compile() { # package
 
 run() { # package target
 	local package=$1 target=$2 log=$bin/${1//\//-}.$2
-	# The fuzzer may take the end of its time for a failure: such a one has no input.
-	# Minimizing is for finds that people look at; without a bound it eats the time.
+	# The fuzzer may report its own deadline as a failure, without an input. Minimization only helps
+	# people who read the input, and takes all the time if unbounded.
 	if ! (cd "$package" && "$bin/${package//\//-}" -test.run '^$' -test.fuzz "^$target\$" -test.fuzztime "$time" \
 		-test.fuzzminimizetime 10x -test.parallel 1 -test.fuzzcachedir "$cache/$module/$package") </dev/null >"$log" 2>&1 &&
 		! { grep -q '^    context deadline exceeded' "$log" && ! grep -q 'Failing input' "$log"; }; then
 		echo "fuzz: ./$package $target failed" >&2
 		cat "$log" >&2
-		exit 255 # ends xargs
+		exit 255 # stops xargs
 	fi
 	printf '%-32s %-22s %s\n' "./$package" "$target" "$(grep -o 'execs: [0-9]*' "$log" | tail -n 1)"
 	[[ -n "$keep" ]] || return 0

@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# Installs what Holocast's build and tests need on Debian or Ubuntu and is missing.
-# May be run any number of times. With --test also what the tests need, with --bpf what
-# compiling the eBPF programs needs (building does not: their objects are in the
-# repository), with --deploy what testing the packages needs, with --images what building
-# the images needs, with --site what building the documentation's site needs, with --arm64
-# what building for 64-bit ARM needs, with --kernels what testing on other kernels needs.
+# Installs missing build dependencies of Holocast on Debian or Ubuntu. Can run any number of times.
+#
+#   --test      also for the tests
+#   --bpf       also to compile the eBPF programs (their objects are committed)
+#   --deploy    also to test the packages
+#   --images    also to build the images
+#   --site      also to build the documentation site
+#   --arm64     also to build for 64-bit ARM
+#   --kernels   also to test on other kernels
 set -euo pipefail
 
 min_go=1.26
@@ -22,15 +25,15 @@ want ffmpeg
 want iproute2
 if [[ "${1:-}" == --test ]]; then
 	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || want chromium
-	# The Azure Kinect SDK comes from PyPI, and the OpenFlow controller is Python.
+	# The Azure Kinect SDK comes from PyPI; the OpenFlow controller is Python.
 	python3 -m pip --version >/dev/null 2>&1 || want python3-pip
 	python3 -c 'import ensurepip' 2>/dev/null || want python3-venv
 	command -v ovs-vswitchd >/dev/null || want openvswitch-switch
 	command -v ethtool >/dev/null || want ethtool
-	# The dashboards' queries are asked of a real Prometheus, and units are verified.
+	# A real Prometheus evaluates the dashboards' queries; systemd-analyze verifies the units.
 	command -v prometheus >/dev/null || want prometheus
 	command -v systemd-analyze >/dev/null || want systemd
-	# The Unity client: a decoder in C++, Microsoft's shader compiler, and shaders drawn without a GPU.
+	# Unity client: a C++ decoder, Microsoft's shader compiler, and a software Vulkan driver.
 	want g++
 	want wine64
 	want glslang-tools

@@ -7,7 +7,7 @@ import (
 	"image"
 
 	"holocast/capture-server/source"
-	"holocast/capture-server/source/livescan"
+	"holocast/capture-server/source/livescanfiles"
 	"holocast/internal/camera"
 	"holocast/internal/mjpeg"
 )
@@ -39,11 +39,11 @@ func firstViews(ctx context.Context, dir string) ([]View, error) {
 	var err error
 	for _, depth := range []camera.DepthMode{camera.NFOVUnbinned, camera.WFOV2x2Binned} {
 		for _, color := range []camera.ColorMode{camera.Color1080P, camera.Color720P} {
-			cameras, err = livescan.Open(dir, livescan.Options{Depth: depth, Color: color, Frames: 1})
+			cameras, err = livescanfiles.Open(dir, livescanfiles.Options{Depth: depth, Color: color, Frames: 1})
 			if err == nil {
 				return toViews(ctx, cameras)
 			}
-			if !errors.Is(err, livescan.ErrMode) {
+			if !errors.Is(err, livescanfiles.ErrMode) {
 				return nil, fmt.Errorf("calibrate: %w", err)
 			}
 		}

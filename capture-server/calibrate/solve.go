@@ -4,6 +4,9 @@
 //
 // Studio space has its origin at the middle of the box, y up along it, x right and z
 // forward from marker 0; millimetres.
+//
+// It uses gonum/mat for four solvers: symmetric eigenvectors, SVD, least squares and Cholesky.
+// Replacing them all takes more code than the 1.3 MB they add to the program is worth.
 package calibrate
 
 import (

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"holocast/capture-server/source"
-	"holocast/capture-server/source/livescan"
+	"holocast/capture-server/source/livescanfiles"
 	"holocast/internal/pointcloud"
 )
 
@@ -25,7 +25,7 @@ func realCamera(b *testing.B) source.Source {
 	if _, err := os.Stat(dir); err != nil {
 		b.Skipf("HOLOCAST_DATA not found: %v", err)
 	}
-	sources, err := livescan.Open(dir, livescan.Options{})
+	sources, err := livescanfiles.Open(dir, livescanfiles.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -60,6 +60,41 @@ func BenchmarkPublish(b *testing.B) {
 			}
 			b.ReportMetric(float64(l.tracks[0].Stats().Bytes)/float64(b.N+1), "bytes/frame")
 		})
+	}
+}
+
+// BenchmarkFrame measures a frame of a real camera from the source to the track.
+func BenchmarkFrame(b *testing.B) {
+	m := newMedium(b, Config{AlwaysEncode: true}, realCamera(b))
+	l := m.pipelines[0]
+	var f source.Frame
+	if err := l.src.Next(b.Context(), &f); err != nil {
+		b.Fatal(err)
+	}
+	frame := func() {
+		l.take(f)
+		l.publish(l.next())
+	}
+	for range 10 {
+		frame()
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		frame()
+	}
+}
+
+// BenchmarkTake measures how long a capture of a real camera keeps its source waiting.
+func BenchmarkTake(b *testing.B) {
+	m := newMedium(b, Config{AlwaysEncode: true}, realCamera(b))
+	l := m.pipelines[0]
+	var f source.Frame
+	if err := l.src.Next(b.Context(), &f); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		l.take(f)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
-	"holocast/capture-server/cloud"
+	"holocast/capture-server/depthmap"
 	"holocast/capture-server/source"
 	"holocast/internal/camera"
 	"holocast/internal/pointcloud"
@@ -27,7 +27,7 @@ type pipeline struct {
 	number  int
 	src     source.Source
 	period  time.Duration // between captures
-	mapper  *cloud.Mapper
+	mapper  *depthmap.Mapper
 	encoder *pointcloud.Encoder
 	tracks  []*pointsTrack
 	toDepth camera.Transform // from the space of the tracks' pixels
@@ -38,8 +38,7 @@ type pipeline struct {
 	sequence uint32
 
 	mu      sync.Mutex
-	pending *capture
-	spare   []*capture
+	pending *capture // nil: none waits to be encoded
 	wake    chan struct{}
 
 	// Of the encoding goroutine.
@@ -48,7 +47,7 @@ type pipeline struct {
 	lastErr string
 }
 
-// capture is a copy of a source's frame.
+// capture is a frame of the source, released once encoded or dropped.
 type capture struct {
 	source.Frame
 	sequence uint32
@@ -58,7 +57,7 @@ type capture struct {
 func newPipeline(of *Medium, number int, c Camera) (*pipeline, error) {
 	cfg := of.cfg.Cloud
 	cfg.Pose = c.Pose
-	m, err := cloud.New(c.Source.Calibration(), cfg)
+	m, err := depthmap.New(c.Source.Calibration(), cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +68,7 @@ func newPipeline(of *Medium, number int, c Camera) (*pipeline, error) {
 	}
 	l := &pipeline{
 		m: of, number: number, src: c.Source, mapper: m, encoder: e,
-		spare: []*capture{{}, {}}, wake: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1),
 	}
 	rate := c.Source.FPS()
 	if rate == 0 {
@@ -101,15 +100,20 @@ func (l *pipeline) gridPose() camera.Transform { return l.pose.Load().Compose(l.
 func (l *pipeline) run(ctx context.Context) error {
 	var encoding sync.WaitGroup
 	encoding.Go(func() { l.encode(ctx) })
-	defer encoding.Wait()
-	defer close(l.wake)
-	var f source.Frame
+	defer func() {
+		close(l.wake)
+		encoding.Wait()
+		if c := l.next(); c != nil {
+			c.Release()
+		}
+	}()
 	for {
+		var f source.Frame
 		err := l.src.Next(ctx, &f)
 		var damage *source.DamageError
 		switch {
 		case err == nil:
-			l.take(&f)
+			l.take(f)
 		case errors.Is(err, io.EOF):
 			return nil
 		case errors.As(err, &damage):
@@ -120,11 +124,13 @@ func (l *pipeline) run(ctx context.Context) error {
 	}
 }
 
-// take keeps a copy of a capture if a track wants it. It replaces one that still waits.
-func (l *pipeline) take(f *source.Frame) {
+// take queues a capture if a track wants it, in place of one that still waits, and releases
+// the other.
+func (l *pipeline) take(f source.Frame) {
 	now, m := time.Now(), l.m.metrics
 	if !l.want(now) {
 		m.frames.WithLabelValues(l.label(), "idle").Inc()
+		f.Release()
 		return
 	}
 	// Sequence numbers count wanted captures, so that viewers see as lost what could
@@ -132,19 +138,12 @@ func (l *pipeline) take(f *source.Frame) {
 	l.sequence++
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c := l.pending
-	if c != nil {
+	if l.pending != nil {
 		m.frames.WithLabelValues(l.label(), "dropped").Inc()
 		l.strain(lostShare*l.period, now)
-	} else {
-		n := len(l.spare) - 1
-		c, l.spare = l.spare[n], l.spare[:n]
+		l.pending.Release()
 	}
-	depth, color := c.Depth, c.Color
-	c.Frame, c.sequence, c.taken = *f, l.sequence-1, now
-	c.Depth = append(depth[:0], f.Depth...)
-	c.Color = append(color[:0], f.Color...)
-	l.pending = c
+	l.pending = &capture{Frame: f, sequence: l.sequence - 1, taken: now}
 	select {
 	case l.wake <- struct{}{}:
 	default:
@@ -180,18 +179,21 @@ func (l *pipeline) encode(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		l.mu.Lock()
-		c := l.pending
-		l.pending = nil
-		l.mu.Unlock()
-		if c != nil {
+		if c := l.next(); c != nil {
 			l.publish(c)
-			l.mu.Lock()
-			l.spare = append(l.spare, c)
-			l.mu.Unlock()
+			c.Release()
 		}
 		<-l.m.slots
 	}
+}
+
+// next takes the waiting capture, nil if there is none.
+func (l *pipeline) next() *capture {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.pending
+	l.pending = nil
+	return c
 }
 
 // publish turns a capture into a frame of every track that wants one.

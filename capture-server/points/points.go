@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"holocast/capture-server/cloud"
+	"holocast/capture-server/depthmap"
 	"holocast/capture-server/publish"
 	"holocast/capture-server/source"
 	"holocast/internal/camera"
@@ -29,7 +29,7 @@ import (
 // Config says how cameras are published. Zero fields take the defaults.
 type Config struct {
 	// Cloud is how captures become points; its Pose is each camera's own.
-	Cloud        cloud.Config
+	Cloud        depthmap.Config
 	Layout       pointcloud.Layout // 0 is LayoutGrid
 	Descriptions int               // 1 or 4; 0 is 1
 	// Low adds a track of every second pixel in x and y to each camera.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 
-	"holocast/capture-server/cloud"
+	"holocast/capture-server/depthmap"
 	"holocast/capture-server/publish"
 	"holocast/capture-server/publish/publishtest"
 	"holocast/capture-server/source"
@@ -123,7 +124,7 @@ func TestNewestCaptureWins(t *testing.T) {
 	for i := range 5 {
 		f := s.frame
 		f.DeviceTime = time.Duration(i) * time.Millisecond
-		l.take(&f)
+		l.take(f)
 	}
 	if dropped := counted(t, m, "dropped"); dropped != 4 {
 		t.Errorf("%v captures dropped, want 4", dropped)
@@ -140,6 +141,70 @@ func TestNewestCaptureWins(t *testing.T) {
 	}
 	if h.Sequence != 4 || h.DeviceTime != 4000 {
 		t.Errorf("frame has sequence %d and device time %d µs, want 4 and 4000", h.Sequence, h.DeviceTime)
+	}
+}
+
+// lender is a camera that overwrites each frame's memory once it is released.
+type lender struct {
+	still
+	lent     atomic.Int64
+	released atomic.Int64
+}
+
+func (s *lender) Next(ctx context.Context, f *source.Frame) error {
+	if err := s.still.Next(ctx, f); err != nil {
+		return err
+	}
+	f.Depth, f.Color = slices.Clone(f.Depth), bytes.Clone(f.Color)
+	depth, color := f.Depth, f.Color
+	s.lent.Add(1)
+	f.Free = func() {
+		clear(depth)
+		clear(color)
+		s.released.Add(1)
+	}
+	return nil
+}
+
+// TestFramesReleased checks that a frame's memory returns to its source exactly once, after
+// the frame has been encoded.
+func TestFramesReleased(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		cfg    Config
+		period time.Duration
+	}{
+		{"every frame encoded", Config{AlwaysEncode: true, Low: true, Descriptions: 4}, 30 * time.Millisecond},
+		{"overtaken frames dropped", Config{AlwaysEncode: true}, time.Microsecond},
+		{"no viewers", Config{}, time.Millisecond},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := &lender{still: *newStill(t)}
+			s.period, s.frames, s.end = tt.period, 40, io.EOF
+			m := newMedium(t, tt.cfg, s)
+			if err := m.pipelines[0].run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if lent, released := s.lent.Load(), s.released.Load(); lent != 40 || released != lent {
+				t.Errorf("%d of %d frames released, want all 40", released, lent)
+			}
+			if failed := counted(t, m, "failed"); failed != 0 {
+				t.Errorf("%v captures could not be encoded", failed)
+			}
+			for _, track := range m.pipelines[0].tracks {
+				objects := publishtest.Objects(t, m.session, track.Track.Name().Name)
+				var want pointcloud.Grid
+				mapper, err := depthmap.New(s.cal, depthmap.Config{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer mapper.Close()
+				if err := mapper.Map(&s.frame, &want); err != nil {
+					t.Fatal(err)
+				}
+				checkPoints(t, track, objects[len(objects)-max(1, tt.cfg.Descriptions):], &want)
+			}
+		})
 	}
 }
 
@@ -171,14 +236,10 @@ func TestUnwatchedTrackHasNoGaps(t *testing.T) {
 	full, low := l.tracks[0], l.tracks[1]
 	take := func() *capture { // what waits to be encoded
 		f := s.frame
-		l.take(&f)
+		l.take(f)
 		return l.pending
 	}
-	encode := func(c *capture) {
-		l.pending = nil
-		l.publish(c)
-		l.spare = append(l.spare, c)
-	}
+	encode := func() { l.publish(l.next()) }
 	sequences := func(of *pointsTrack) (list []uint32) {
 		for _, o := range publishtest.Objects(t, m.session, of.Track.Name().Name) {
 			h, err := pointcloud.ParseHeader(o)
@@ -190,21 +251,20 @@ func TestUnwatchedTrackHasNoGaps(t *testing.T) {
 		return list
 	}
 
-	c := take()
-	for range 3 {
+	for range 4 {
 		take() // the first is being encoded
 	}
-	encode(c)
+	encode()
 	if take() != nil {
 		t.Error("a capture is taken though the newest frame is fresh")
 	}
 	long := time.Now().Add(-idleInterval)
 	full.newest.Store(&long)
-	c = take()
+	take()
 	full.always = true // watched, and no longer when the capture is encoded
 	take()
 	full.always = false
-	encode(c)
+	encode()
 	if got := sequences(full); !slices.Equal(got, []uint32{0, 2}) { // 1 was overtaken while it was watched
 		t.Errorf("the frames of %s are %v, want 0 and 2", full.quality, got)
 	}
@@ -217,11 +277,8 @@ func TestUnwatchedTrackHasNoGaps(t *testing.T) {
 
 	// One that cannot be used is replaced at once.
 	full.newest.Store(&long)
-	c = take()
-	color := c.Color
-	c.Color = nil
-	encode(c)
-	c.Color = color
+	take().Color = nil
+	encode()
 	if failed := counted(t, m, "failed"); failed != 1 {
 		t.Errorf("%v captures failed, want 1", failed)
 	}
@@ -233,7 +290,7 @@ func TestUnwatchedTrackHasNoGaps(t *testing.T) {
 func TestQualities(t *testing.T) {
 	s := newStill(t)
 	var want pointcloud.Grid
-	mapper, err := cloud.New(s.cal, cloud.Config{})
+	mapper, err := depthmap.New(s.cal, depthmap.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -355,9 +412,11 @@ func TestUnusableCaptures(t *testing.T) {
 		want   string
 	}{
 		{"no colour", func(f *source.Frame) { f.Color = nil }, "frame has no colour image"},
-		{"cut colour", func(f *source.Frame) { f.Color = f.Color[:100] }, "cloud: "},
-		{"raw colour of another size", func(f *source.Frame) { f.Format = camera.BGRA; f.Color = f.Color[:4] },
-			"BGRA colour image has 4 bytes, calibration's 1280×720 pixels have 3686400"},
+		{"cut colour", func(f *source.Frame) { f.Color = f.Color[:100] }, "depthmap: "},
+		{
+			"raw colour of another size", func(f *source.Frame) { f.Format = camera.BGRA; f.Color = f.Color[:4] },
+			"BGRA colour image has 4 bytes, calibration's 1280×720 pixels have 3686400",
+		},
 		{"depth of another size", func(f *source.Frame) { f.Depth = f.Depth[:100] }, "depth image has 100 pixels, calibration has 320×288 (92160)"},
 	}
 	for _, tt := range tests {
@@ -453,11 +512,11 @@ holocast_capture_source_dropped_total{camera="still"} 7
 
 // TestPlace: a corrected pose reaches the pose track, the catalog and the crop box.
 func TestPlace(t *testing.T) {
-	crop := &cloud.Box{Min: [3]float64{-1e5, -1e5, 50_000}, Max: [3]float64{1e5, 1e5, 1e5}}
-	for _, geometry := range []cloud.Geometry{cloud.DepthGeometry, cloud.ColorGeometry} {
+	crop := &depthmap.Box{Min: [3]float64{-1e5, -1e5, 50_000}, Max: [3]float64{1e5, 1e5, 1e5}}
+	for _, geometry := range []depthmap.Geometry{depthmap.DepthGeometry, depthmap.ColorGeometry} {
 		t.Run(string(geometry), func(t *testing.T) {
 			s := newStill(t)
-			m := newMedium(t, Config{Cloud: cloud.Config{Crop: crop, Geometry: geometry}, AlwaysEncode: true}, s, newStill(t))
+			m := newMedium(t, Config{Cloud: depthmap.Config{Crop: crop, Geometry: geometry}, AlwaysEncode: true}, s, newStill(t))
 			far := camera.Transform{R: camera.Identity.R, T: [3]float64{0, 0, 60_000}}
 			c := &capture{Frame: s.frame}
 			m.pipelines[0].publish(c)
@@ -477,7 +536,7 @@ func TestPlace(t *testing.T) {
 				t.Errorf("frames of %d points, want none before and some after the camera is where the box is", points)
 			}
 			origin := camera.Identity
-			if geometry == cloud.ColorGeometry {
+			if geometry == depthmap.ColorGeometry {
 				origin = s.cal.DepthToColor.Inverse()
 			}
 			want := []camera.Transform{far.Compose(origin), origin}

@@ -1,7 +1,6 @@
 package points
 
 import (
-	"bytes"
 	"math"
 	"sync/atomic"
 	"time"
@@ -33,11 +32,10 @@ type pointsTrack struct {
 	newest atomic.Pointer[time.Time] // when a frame was published; nil = none was
 	due    atomic.Bool               // a capture was taken for it that is not published yet
 
-	group   uint64
-	rays    camera.RayTable // of layouts that are not on a grid
-	half    pointcloud.Grid // quality low
-	frame   pointcloud.Frame
-	scratch []byte
+	group uint64
+	rays  camera.RayTable // of layouts that are not on a grid
+	half  pointcloud.Grid // quality low
+	frame pointcloud.Frame
 }
 
 func newPointsTrack(l *pipeline, quality string, lens camera.Intrinsics) *pointsTrack {
@@ -84,7 +82,8 @@ func (t *pointsTrack) publish(e *pointcloud.Encoder, h pointcloud.Header, g *poi
 	t.frame.SetGrid(t.layout, g, &t.rays)
 	next := uint64(0) // object, in datagrams
 	for i := range int(h.Descriptions) {
-		if t.scratch, err = e.Encode(t.scratch[:0], h, &t.frame, i); err != nil {
+		payload, err := e.Encode(nil, h, &t.frame, i) // the track keeps it
+		if err != nil {
 			return size, err
 		}
 		header := wire.SubgroupHeader{
@@ -92,7 +91,6 @@ func (t *pointsTrack) publish(e *pointcloud.Encoder, h pointcloud.Header, g *poi
 			Priority:   uint8(min(priorityDescription+priorityStep*i, math.MaxUint8)),
 			EndOfGroup: i == int(h.Descriptions)-1, FirstObject: true,
 		}
-		payload := bytes.Clone(t.scratch) // the track keeps it
 		if t.delivery == catalog.DeliveryDatagram {
 			next = publish.SendParts(t.Track, header, next, payload)
 		} else if err := t.WriteObject(header, moqt.Object{ID: uint64(i)}, payload); err != nil {

@@ -77,7 +77,7 @@ type running struct {
 func New(cfg Config) *Publisher {
 	p := &Publisher{namespace: cfg.Namespace, log: cfg.Log, registry: cfg.Metrics, tracer: cfg.Tracer}
 	if p.tracer != nil {
-		p.set.Sent = p.traceSent
+		p.set.OnDone = p.traceDelivery
 	}
 	if p.log == nil {
 		p.log = slog.Default()
@@ -118,13 +118,13 @@ func (p *Publisher) Log() *slog.Logger { return p.log }
 // Tracer is where media report traced frames; nil traces none.
 func (p *Publisher) Tracer() *trace.Tracer { return p.tracer }
 
-// traceSent reports the span of a subgroup that was sent to the relay.
-func (p *Publisher) traceSent(s origin.Sent) {
+// traceDelivery reports the span of a subgroup that was sent to the relay.
+func (p *Publisher) traceDelivery(s origin.Delivery) {
 	if !p.tracer.Traces(s.Track.Name(), s.Group) {
 		return
 	}
 	p.tracer.Report(s.Track.Name(), s.Group, trace.Span{
-		Name: "send", Begin: p.relayTime.At(s.Arrived), End: p.relayTime.At(s.Ended), Failed: s.Failed,
+		Name: "send", Begin: p.relayTime.At(s.Arrived), End: p.relayTime.At(s.Ended), Failed: s.Dropped,
 		Attributes: []attribute.KeyValue{attribute.Int64("holocast.subgroup", int64(s.Subgroup)), attribute.Int64("holocast.bytes", s.Bytes)},
 	})
 }

@@ -11,8 +11,8 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// Frame is one synchronised capture of one camera. Its slices belong to the
-// source and are valid until the next call of Next.
+// Frame is one synchronized capture of one camera. Its slices are read-only and may alias
+// the source's memory; they are valid until Release.
 type Frame struct {
 	Depth  []uint16 // Calibration().Depth.Width×Height, millimetres, 0 = no reading
 	Color  []byte   // encoded or raw as Format says; nil where the camera dropped it
@@ -20,6 +20,19 @@ type Frame struct {
 
 	DeviceTime  time.Duration // the device's own clock; its origin is arbitrary
 	CaptureTime time.Time     // this machine's clock at the middle of the exposure
+
+	// Free, if set, returns the slices' memory to the source. It may be called on any
+	// goroutine, once, before the source is closed.
+	Free func()
+}
+
+// Release frees the slices. Every frame must be released before its source is closed.
+func (f *Frame) Release() {
+	if free := f.Free; free != nil {
+		f.Free = nil
+		free()
+	}
+	f.Depth, f.Color = nil, nil
 }
 
 // Source is one camera. Next blocks until the next frame is due (a file source

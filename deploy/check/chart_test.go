@@ -31,10 +31,10 @@ import (
 
 const chartDir = "../helm/holocast-relay"
 
-// rendered are the objects of a release, by kind. A service of the same kind comes by name.
+// rendered holds the objects of a release by kind; a second object of a kind has the key kind/name.
 type rendered map[string]runtime.Object
 
-// values reads a set of values.
+// values reads a values file.
 func values(t *testing.T, file string) map[string]any {
 	t.Helper()
 	v := map[string]any{}
@@ -48,8 +48,8 @@ func values(t *testing.T, file string) map[string]any {
 	return v
 }
 
-// template renders the chart as "helm template live" does and decodes every object strictly: a
-// field that Kubernetes does not know is an error.
+// template renders the chart as "helm template live" does and decodes every object strictly: fields
+// unknown to Kubernetes are errors.
 func template(t *testing.T, v map[string]any) (rendered, error) {
 	t.Helper()
 	chart, err := loader.LoadDir(chartDir)
@@ -134,14 +134,14 @@ func TestChart(t *testing.T) {
 			fitTogether(t, all)
 			config := all["ConfigMap"].(*core.ConfigMap).Data["relay.yaml"]
 			if both := "origins:\n- https://partner.example.org\n- https://watch.example.com\n"; set == "internet.yaml" && !strings.Contains(config, both) {
-				t.Errorf("the web viewer's page and another are to connect:\n%s", config)
+				t.Errorf("origins lack the web viewer's page or the configured one:\n%s", config)
 			}
 			relayChecks(t, config)
 		})
 	}
 }
 
-// fitTogether checks that what names something else names something that is there.
+// fitTogether checks that references between objects resolve.
 func fitTogether(t *testing.T, all rendered) {
 	t.Helper()
 	pod := all["Deployment"].(*apps.Deployment).Spec.Template
@@ -186,7 +186,7 @@ func fitTogether(t *testing.T, all rendered) {
 	}
 	if h, ok := all["HorizontalPodAutoscaler"].(*autoscaling.HorizontalPodAutoscaler); ok {
 		if got := all["Deployment"].(*apps.Deployment); h.Spec.ScaleTargetRef.Name != got.Name || got.Spec.Replicas != nil {
-			t.Errorf("it scales %s; the deployment %s wants %v replicas", h.Spec.ScaleTargetRef.Name, got.Name, got.Spec.Replicas)
+			t.Errorf("autoscaler targets %s; deployment %s wants %v replicas", h.Spec.ScaleTargetRef.Name, got.Name, got.Spec.Replicas)
 		}
 	}
 	if m, ok := all["ServiceMonitor"].(*monitoring.ServiceMonitor); ok {
@@ -197,7 +197,7 @@ func fitTogether(t *testing.T, all rendered) {
 			}
 		}
 		if !slices.ContainsFunc(s.Spec.Ports, func(p core.ServicePort) bool { return p.Name == m.Spec.Endpoints[0].Port }) {
-			t.Errorf("ServiceMonitor reads port %s, which the service has not", m.Spec.Endpoints[0].Port)
+			t.Errorf("ServiceMonitor reads port %s, which the service lacks", m.Spec.Endpoints[0].Port)
 		}
 	}
 	if c, ok := all["Certificate"].(*certmanager.Certificate); ok {
@@ -207,15 +207,15 @@ func fitTogether(t *testing.T, all rendered) {
 	}
 	for _, m := range relay.VolumeMounts {
 		if !slices.ContainsFunc(pod.Spec.Volumes, func(v core.Volume) bool { return v.Name == m.Name }) {
-			t.Errorf("there is no volume %s", m.Name)
+			t.Errorf("volume %s is missing", m.Name)
 		}
 	}
 	if s := pod.Spec.SecurityContext; !*s.RunAsNonRoot || !*relay.SecurityContext.ReadOnlyRootFilesystem || *relay.SecurityContext.AllowPrivilegeEscalation {
-		t.Error("the relay has more rights than it needs")
+		t.Error("the relay has excess privileges")
 	}
 }
 
-// relayChecks has the relay itself check its configuration.
+// relayChecks runs relay check on the chart's configuration.
 func relayChecks(t *testing.T, config string) {
 	t.Helper()
 	web := t.TempDir()
@@ -230,7 +230,7 @@ func relayChecks(t *testing.T, config string) {
 	checks(t, "relay", file)
 }
 
-// What cannot work is refused, in words.
+// TestChartRefuses checks that invalid values fail with a message that names the setting.
 func TestChartRefuses(t *testing.T) {
 	for name, c := range map[string]struct{ values, want string }{
 		"unknown value":             {`replica: 2`, "replica"},

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# What of deploy/ is tested within a minute: units, scripts, alerts, chart, compose file and
-# Containerfile. "make test-deploy" calls it.
+# Runs the fast tests of deploy/: units, scripts, alerts, chart, compose file and Containerfile.
+# "make test-deploy" calls it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 for unit in systemd/*.service; do
-	# The programs need not be installed.
+	# systemd-analyze verify requires existing programs.
 	sed 's#^ExecStart=/usr/bin/[a-z-]*#ExecStart=/bin/true#' "$unit" >"$work/$(basename "$unit")"
 	systemd-analyze security --offline=true --threshold=29 --no-pager "$unit" | tail -1
 done
 systemd-analyze verify --man=no "$work"/*.service
-# The relay asks for eBPF before main runs (ebpf/rlimit), which its unit does not allow: that has to
-# be an error, and not the end of the service.
+# ebpf/rlimit tries bpf() before main runs. The unit must answer with an error instead of killing
+# the service.
 grep -qx SystemCallErrorNumber=EPERM systemd/holocast-relay.service
 for script in package.sh test.sh scripts/*.in scripts/make-signal-key */test.sh test/*.sh; do
 	bash -n "$script"

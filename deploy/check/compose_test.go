@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// checks has a program check a configuration file.
+// checks runs a program's check command on a configuration file.
 func checks(t *testing.T, program, file string) {
 	t.Helper()
 	if out, err := exec.Command(filepath.Join(programs, program), "check", file).CombinedOutput(); err != nil {
@@ -44,7 +44,7 @@ func checks(t *testing.T, program, file string) {
 	}
 }
 
-// stages are the names of the Containerfile's stages.
+// stages returns the names of the Containerfile's stages.
 func stages(t *testing.T) (names []string) {
 	t.Helper()
 	text, err := os.ReadFile("../images/Containerfile")
@@ -136,7 +136,8 @@ func TestCompose(t *testing.T) {
 	relayChecks(t, string(config))
 }
 
-// Prometheus reads every program of the compose file that has metrics, and its configuration.
+// TestPrometheus checks that Prometheus scrapes every program of the compose file that serves
+// metrics, and that its configuration is valid.
 func TestPrometheus(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {

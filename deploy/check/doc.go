@@ -1,4 +1,3 @@
-// Package check tests what Holocast is deployed with: the Helm chart, the compose file and the
-// Containerfile. It is a module of its own, so that the programs do not depend on Helm's and
-// Kubernetes' modules.
+// Package check tests the deployment files: Helm chart, compose file and Containerfile. It is a
+// separate module to keep Helm's and Kubernetes' dependencies out of the programs.
 package check

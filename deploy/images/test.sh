@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds the images with Debian's buildah and runs what is in them. There need be no registry and
-# no container daemon: the base images are made here, Debian by mmdebstrap, and Go and Node.js
-# by adding this machine's. Needs root. "make test-images" calls it.
+# Builds the images with Debian's buildah and runs their programs, without a registry or container
+# daemon: mmdebstrap makes the Debian base, and Go and Node.js are copied from this machine. Needs
+# root. "make test-images" calls it.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ "$EUID" = 0 ] || { echo "test.sh: root is needed to build images" >&2; exit 1; }
 
-mkdir -p build/.images # a dot: Go's ./... leaves it out
+mkdir -p build/.images # the dot hides it from Go's ./...
 state=$PWD/build/.images
 run=$(mktemp -d)
 work=$(mktemp -d)
@@ -20,13 +20,13 @@ cleanup() {
 }
 trap cleanup EXIT
 
-# has tells whether there is an image.
+# has reports whether an image exists.
 has() { b inspect --type image "$1" >/dev/null 2>&1; }
 has localhost/debian || {
 	mmdebstrap --quiet --variant=minbase --format=tar --include=ca-certificates bookworm "$work/debian.tar"
 	c=$(b from scratch)
 	b add -q "$c" "$work/debian.tar" /
-	# The registries may be behind certificates of this machine's own.
+	# The registries may use this machine's own certificates.
 	b copy -q "$c" /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 	b config --env PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$c"
 	b commit -q --rm "$c" localhost/debian
@@ -56,7 +56,7 @@ done
 b images --format '{{.Name}} {{.Size}}' --filter reference='holocast/*' | sed 's/^/image /'
 
 
-# Run runs an image's entry point with arguments in its root file system, as its user.
+# run_image runs an image's entry point with arguments, in its root file system and as its user.
 run_image() {
 	local image=$1 c; shift
 	c=$(b from --pull-never "localhost/holocast/$image")
@@ -79,9 +79,9 @@ if run_image relay --config /etc/holocast/relay.yaml >"$work/keyless.log" 2>&1; 
 fi
 grep -q 'relay.key' "$work/keyless.log"
 run_image capture-server check /etc/holocast/capture-server.yaml
-run_image holocast doctor || true # what it lacks there is a matter of this machine
+run_image holocast doctor || true # a fault here depends on this machine
 
-# A session through the programs of three images, and the image with all of them.
+# A session through three images, then the image with all programs.
 run_image relay --web /usr/share/holocast/web --listen 127.0.0.1:4443 --http 127.0.0.1:4443 >"$work/relay.log" 2>&1 &
 pids+=($!)
 run_image capture-server --source synthetic --fps 5 moqt://127.0.0.1:4443/demo >"$work/capture.log" 2>&1 &

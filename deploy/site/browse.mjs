@@ -1,6 +1,6 @@
-// Opens the built site in Chromium, on a desktop and on a phone: every page of the menu shows all of its
-// pictures and is not wider than the screen, and the search finds what it should. Pictures of three pages
-// are left in build/site-pictures. "make test-site" calls it; CHROMIUM names another browser.
+// Opens the built site in Chromium, at desktop and phone size. Every page of the menu must load its
+// pictures and fit the screen, and the search must find the expected pages. Writes screenshots of
+// three pages to build/site-pictures. "make test-site" calls it; CHROMIUM selects another browser.
 import { createServer } from "node:http";
 import { mkdir, readFile } from "node:fs/promises";
 import { extname, join, normalize } from "node:path";
@@ -14,13 +14,13 @@ const screens = {
   phone: { viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true, colorScheme: "dark" },
 };
 const shown = ["index.html", "install.html", "troubleshoot.html"];
-// What a reader types, and the page that is among the first five answers.
+// Search terms, each with a page that must be among the first five results.
 const searches = {
   "duplicate packets": "duplication.html",
   "extrinsics": "architecture.html",
   "libk4a": "publish-from-a-kinect.html",
   "certbot": "run-a-relay-on-the-internet.html",
-  "holocast_relay_late_subgroups_total": "metrics.html",
+  "holocast_relay_dropped_subgroups_total": "metrics.html",
 };
 
 const types = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".json": "application/json", ".svg": "image/svg+xml", ".png": "image/png", ".jpg": "image/jpeg" };
@@ -66,10 +66,10 @@ try {
   page.setDefaultTimeout(120_000);
   for (const [words, wanted] of Object.entries(searches)) {
     await page.goto(site);
-    await page.click(".md-search__input"); // which loads the index
+    await page.click(".md-search__input"); // loads the index
     await page.waitForFunction(() => !/^\s*$|Initializing/.test(document.querySelector(".md-search-result__meta").textContent));
     await page.keyboard.type(words);
-    // The answers follow each key: those of the whole word come last.
+    // Results update per key; those for the complete word come last.
     const answers = () => page.$$eval(".md-search-result__item > .md-search-result__link", (links) => links.slice(0, 5).map((a) => new URL(a.href).pathname.slice(1)));
     let found = [];
     for (const end = Date.now() + 30_000; !found.includes(wanted) && Date.now() < end; found = await answers()) {

@@ -41,7 +41,7 @@ def section(nav, title):
 
 
 def on_config(config):
-    """Pages that the navigation does not name come where their like are."""
+    """Adds pages missing from the navigation to their sections."""
     named = set(navigated(config.nav))
     for path in sorted(Path(config.docs_dir).rglob("*.md")):
         page = path.relative_to(config.docs_dir).as_posix()

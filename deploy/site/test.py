@@ -22,11 +22,11 @@ from urllib.parse import unquote, urlsplit
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "build" / "site"
 RUN = re.compile(r"^<!-- run(?:: (.*?))? -->\n```\w*\n(.*?)^```$", re.M | re.S)
-LIMIT = 180  # seconds that the blocks of a page may take
+LIMIT = 180  # time limit for a page's blocks, seconds
 
 
 class Page(html.parser.HTMLParser):
-    """What a page links to, loads, and can be linked to."""
+    """Collects a page's links, loaded files and anchors."""
 
     def __init__(self, text: str):
         super().__init__()
@@ -59,7 +59,7 @@ def dead_links() -> list[str]:
                 if link in page.loads:
                     bad.append(f"{path.relative_to(SITE)} loads {link}")
                 continue
-            # 404.html is served at any address, so its links begin at the root.
+            # 404.html is served at any address, so its links start at the root.
             base = SITE if url.path.startswith("/") else path.parent
             to = (base / unquote(url.path).lstrip("/")).resolve() if url.path else path
             if to.is_dir():
@@ -89,7 +89,7 @@ def run_blocks(page: Path) -> list[str]:
         except subprocess.TimeoutExpired:
             status = f"no end after {LIMIT} s"
         try:
-            os.killpg(p.pid, signal.SIGKILL)  # what the blocks left in the background
+            os.killpg(p.pid, signal.SIGKILL)  # the blocks' background processes
         except ProcessLookupError:
             pass
         p.wait()

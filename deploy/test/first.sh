@@ -1,8 +1,6 @@
 #!/bin/bash
-# Runs in a booted Debian that test.sh made, with nothing of Holocast or its dependencies
-# installed: the commands of docs/install.md, which are in /test/commands, as a new user types
-# them. What they say on stdout goes to /test/transcript, apt's lines as far as they are about
-# Holocast.
+# Runs the commands of docs/install.md (/test/commands) in the plain Debian booted by test.sh, as a
+# new user would. Writes their stdout to /test/transcript, for apt only the lines about Holocast.
 set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
 cd /test

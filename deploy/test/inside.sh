@@ -1,7 +1,6 @@
 #!/bin/bash
-# Runs in the booted system that test.sh made: installs the packages, uses what they
-# install, upgrades, removes. The packages lie in /test: *.deb, and the same as a later version
-# in /test/next.
+# Runs in the Debian booted by test.sh: installs, uses, upgrades and removes the packages in
+# /test/*.deb. /test/next has the same packages with a later version.
 set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
 cd /test
@@ -9,29 +8,29 @@ cd /test
 step() { printf '\n== %s\n' "$*"; }
 fail() { echo "FAIL: $*" >&2; exit 1; }
 install() { apt-get install -y -q --no-install-recommends "$@" >/test/apt.log 2>&1 || { cat /test/apt.log; fail "install $*"; }; }
-# What is on the machine, but for what changes by itself or is dpkg's own record.
+# The machine's files, except volatile ones and dpkg's records.
 inventory() {
 	find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /test -o -path '/var/log' \
 		-o -path /var/cache -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/lib/systemd -o -path '/var/tmp' \) -prune -o -print | sort
 	sed 's/^/passwd /' /etc/passwd | sort
 	sed 's/^/group /' /etc/group | sort
 }
-# Plays for three seconds; fails unless frames were shown.
+# Plays for three seconds; fails without frames.
 play() {
 	timeout 120 holocast play moqt://localhost:4443/demo --wait --duration 3s --json | tail -1 >/test/play.json || fail "nothing plays"
 	frames=$(sed -n 's/.*"frames":\([0-9]*\).*/\1/p' /test/play.json)
 	[ "${frames:-0}" -gt 0 ] || { cat /test/play.json; fail "no frame was shown"; }
 	echo "frames shown in 3 s: $frames"
 }
-# Whether what is at a URL has a line of a pattern.
+# has PATTERN URL succeeds if a line of the page matches.
 has() { curl -fsS "$2" >/test/page && grep -q "$1" /test/page; }
-# How many captures the publisher could not encode in time.
+# Captures that the publisher dropped.
 dropped() { curl -fsS http://localhost:9190/metrics >/test/page && awk '/^holocast_capture_frames_total.*"dropped"/ { n += $2 } END { print n + 0 }' /test/page; }
-# An integer of a file's last line, which is JSON.
+# An integer in the last line of a JSON file.
 figure() { tail -1 "$2" | grep -o "\"$1\":[0-9]*" | sed 's/.*://; q'; }
 logs() { journalctl --no-pager -u "$1" >/test/journal && grep -q "$2" /test/journal; }
 state() { [ "$(systemctl is-active "$1")" = "$2" ] || { systemctl status --no-pager "$1" || true; journalctl --no-pager -n 15 -u "$1" || true; fail "$1 is not $2"; }; }
-# Exposure of a running unit, as systemd sees it: at most 2.9, "OK".
+# Checks that the exposure of a running unit is at most 2.9 ("OK").
 exposure() {
 	local line; line=$(systemd-analyze security --no-pager "$1" | tail -1)
 	echo "$line"
@@ -40,9 +39,9 @@ exposure() {
 
 inventory >/test/before
 
-step "A relay as a service, and a performer on the screen"
+step "A relay service and a performer"
 install ./holocast-relay_*.deb ./holocast-capture_*.deb ./holocast_*.deb
-sed -i "s/^fps: 30/fps: 5/" /etc/holocast/capture-server.yaml # less to render at the start
+sed -i "s/^fps: 30/fps: 5/" /etc/holocast/capture-server.yaml # renders faster
 systemctl start holocast-capture
 state holocast-relay active
 state holocast-capture active
@@ -60,7 +59,7 @@ for page in relay relay-check capture-server capture-server-list holocast holoca
 done
 bash -n /usr/share/bash-completion/completions/relay
 
-step "Another configuration, without a restart"
+step "Reload a changed configuration"
 relay check /etc/holocast/relay.yaml
 sed -i 's/^  level: info.*/  level: debug/; s/^maxSessions: 4096/maxSessions: 4000/; s/^maxConnects: 100/maxConnects: 90/' /etc/holocast/relay.yaml
 pid=$(systemctl show -P MainPID holocast-relay)
@@ -69,24 +68,24 @@ for _ in $(seq 50); do logs holocast-relay 'take effect after a restart.*setting
 logs holocast-relay 'take effect after a restart.*settings=maxConnects$' || fail "SIGHUP did not reload"
 [ "$pid" = "$(systemctl show -P MainPID holocast-relay)" ] || fail "a reload restarted the relay"
 sed -i 's/^drain: 5s/drain: 5/' /etc/holocast/relay.yaml
-if relay check /etc/holocast/relay.yaml 2>/test/check; then fail "a wrong file is taken for valid"; fi
+if relay check /etc/holocast/relay.yaml 2>/test/check; then fail "relay check accepted an invalid file"; fi
 cat /test/check
-grep -q 'relay.yaml:[0-9]*: drain: "5" has no unit; write 5s' /test/check || fail "check does not say what is wrong"
+grep -q 'relay.yaml:[0-9]*: drain: "5" has no unit; write 5s' /test/check || fail "check does not name the fault"
 sed -i 's/^drain: 5$/drain: 5s/' /etc/holocast/relay.yaml
 
-step "Another process for new sessions, without ending one"
+step "Upgrade the process without ending a session"
 if [ -e /test/bpf ]; then
 	mkdir -p /etc/systemd/system/holocast-relay.service.d
 	printf '[Service]\nAmbientCapabilities=CAP_BPF\nCapabilityBoundingSet=CAP_BPF\nSystemCallFilter=bpf\n' \
-		>/etc/systemd/system/holocast-relay.service.d/upgrade.conf # as docs/run-a-relay.md says
+		>/etc/systemd/system/holocast-relay.service.d/upgrade.conf # as in docs/run-a-relay.md
 	systemctl daemon-reload
-	# A machine that is late is not what is tested: nothing is given up for being late, and what the
-	# camera or the player had no time for is counted apart.
+	# Tolerate a slow machine: no delivery timeout, and frames skipped by camera or player are
+	# counted separately.
 	sed -i 's/^deliveryTimeout: .*/deliveryTimeout: 0s/; s/^http: .*/http: "127.0.0.1:9190"/' /etc/holocast/capture-server.yaml
 	systemctl restart holocast-relay holocast-capture
 	state holocast-relay active
 	state holocast-capture active
-	play # the publisher has returned, and its frames flow
+	play # the publisher has reconnected
 	old=$(systemctl show -P MainPID holocast-relay)
 	before=$(dropped)
 	timeout 120 holocast play moqt://localhost:4443/demo --wait --duration 15s --json >/test/upgraded.json 2>/dev/null &
@@ -97,10 +96,10 @@ if [ -e /test/bpf ]; then
 	for _ in $(seq 100); do new=$(systemctl show -P MainPID holocast-relay); [ "$new" != "$old" ] && break; sleep 0.1; done
 	[ "$new" != "$old" ] || fail "systemd did not follow the upgrade"
 	kill -0 "$old" || fail "the old process ended with a session open"
-	play # by the new process, from the publisher of the old one
+	play # through the new process, from the old one's publisher
 	wait "$player" || fail "the session did not outlive the upgrade"
 	lost=$(figure frames_lost /test/upgraded.json) skipped=$(figure frames_skipped /test/upgraded.json) dropped=$(($(dropped) - before))
-	echo "$(figure frames /test/upgraded.json) frames, $lost lost, of which $skipped were not decoded and up to $dropped not encoded in time"
+	echo "$(figure frames /test/upgraded.json) frames, $lost lost ($skipped not decoded, up to $dropped not encoded in time)"
 	[ $((lost - skipped)) -le "$dropped" ] || fail "the upgrade lost frames"
 	systemctl restart holocast-relay # ends both
 	state holocast-relay active
@@ -113,7 +112,7 @@ else
 	echo "not run: this machine does not let a container load eBPF programs"
 fi
 
-step "Upgrade: what runs is restarted, what was changed stays"
+step "Package upgrade restarts services and keeps changed settings"
 install ./next/holocast-relay_*.deb ./next/holocast-capture_*.deb ./next/holocast_*.deb
 state holocast-relay active
 state holocast-capture active
@@ -164,7 +163,7 @@ else
 	echo "not run: this machine does not let a container load eBPF programs"
 fi
 
-step "Removal: what was changed stays; purge: nothing does"
+step "Removal keeps changed files; purge removes all"
 apt-get remove -y -q holocast-relay >/test/apt.log 2>&1 || { cat /test/apt.log; fail remove; }
 [ -e /etc/holocast/relay.yaml ] || fail "removing took the configuration"
 [ ! -e /usr/bin/relay ] || fail "removing left the program"

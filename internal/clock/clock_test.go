@@ -10,18 +10,17 @@ import (
 	"holocast/internal/clock/clocktest"
 )
 
-// world is a relay and an endpoint whose clocks differ, joined by a path whose
-// queue varies. Times without a monotonic reading stand for the endpoint's
-// steady clock.
+// world is a relay and an endpoint with different clocks, joined by a path with a varying queue.
+// Times without a monotonic reading represent the endpoint's monotonic clock.
 type world struct {
 	est      Estimator
 	rng      *rand.Rand
 	local    time.Time     // the endpoint's clock
-	relay    time.Time     // the relay's clock, the truth
-	drift    float64       // how much faster the endpoint's clock runs
-	oneWay   time.Duration // propagation delay, each way
+	relay    time.Time     // the relay's clock, the reference
+	drift    float64       // rate difference of the endpoint's clock
+	oneWay   time.Duration // propagation delay each way
 	queue    func(*rand.Rand) time.Duration
-	smoothed time.Duration // SmoothedRTT − MinRTT that QUIC reports
+	smoothed time.Duration // SmoothedRTT − MinRTT
 	sequence uint32
 }
 
@@ -33,7 +32,7 @@ func newWorld(offset time.Duration) *world {
 	}
 }
 
-// run lets n stamps arrive, then returns how far the estimate is from the truth.
+// run delivers n stamps, then returns the error of the estimate.
 func (w *world) run(n int) time.Duration {
 	for range n {
 		w.relay = w.relay.Add(Interval)
@@ -60,7 +59,12 @@ func TestOffset(t *testing.T) {
 		stamps int
 		within time.Duration
 	}{
-		{"first stamp, empty queue", func(w *world) { w.queue = func(*rand.Rand) time.Duration { return 0 } }, 1, time.Microsecond},
+		{
+			"first stamp, empty queue",
+			func(w *world) { w.queue = func(*rand.Rand) time.Duration { return 0 } },
+			1,
+			time.Microsecond,
+		},
 		{"queueing jitter", func(*world) {}, 100, 200 * time.Microsecond},
 		{"heavy queueing", func(w *world) {
 			w.smoothed = 80 * time.Millisecond
@@ -124,13 +128,13 @@ func TestRelayClockIsSet(t *testing.T) {
 	}
 }
 
-// The endpoint's own wall clock may be set: the estimate goes by its monotonic one.
+// Setting the endpoint's wall clock must not matter: the estimate uses its monotonic clock.
 func TestLocalClockIsSet(t *testing.T) {
 	for _, step := range []time.Duration{time.Hour, -time.Hour} {
 		began := time.Now()
 		relay := began.Round(0).Add(time.Minute)
 		var est Estimator
-		at := func(i int) time.Time { // the endpoint's clock, set after a second
+		at := func(i int) time.Time { // the endpoint's clock, set after one second
 			local := began
 			if i > 10 {
 				local = clocktest.Step(began, step)
@@ -150,7 +154,7 @@ func TestLocalClockIsSet(t *testing.T) {
 	}
 }
 
-// A queue that stands for five seconds must not pass for a clock that was set.
+// A queue that stands for five seconds must not count as a clock step.
 func TestStandingQueue(t *testing.T) {
 	w := newWorld(0)
 	w.run(100)
@@ -162,7 +166,7 @@ func TestStandingQueue(t *testing.T) {
 	}
 }
 
-// Stamps queued at the start must not hold the estimate down.
+// Stamps delayed by an initial queue must not keep biasing the estimate.
 func TestQueueDrains(t *testing.T) {
 	w := newWorld(0)
 	w.queue = func(*rand.Rand) time.Duration { return 300 * time.Millisecond }
@@ -171,7 +175,7 @@ func TestQueueDrains(t *testing.T) {
 	checkWithin(t, w.run(stepStamps), time.Millisecond)
 }
 
-// A better minimum round trip mends what earlier stamps said.
+// A better minimum RTT corrects earlier stamps.
 func TestMinimumRTTImproves(t *testing.T) {
 	var e Estimator
 	local := time.Unix(1790000000, 0)
@@ -193,8 +197,8 @@ func TestNoStampYet(t *testing.T) {
 	}
 }
 
-// The local clock being set changes neither the estimate nor the relay's time,
-// because differences are taken between monotonic readings.
+// Setting the local clock changes neither the estimate nor the relay's time, because differences
+// use monotonic readings.
 func TestMonotonic(t *testing.T) {
 	var e Estimator
 	now := time.Now()

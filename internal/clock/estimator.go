@@ -7,35 +7,34 @@ import (
 )
 
 const (
-	// window is how long a stamp counts: long enough to meet an empty queue
-	// now and then, short enough for drift to stay small.
+	// window is how long a stamp is used: long enough to include one that met an empty queue, short
+	// enough to keep drift small.
 	window = 10 * time.Second
-	// maxDrift is how fast two clocks may part: 50 ppm is a poor quartz.
+	// maxDrift bounds the drift between two clocks: 50 ppm is a poor quartz.
 	maxDrift = 50e-6
-	// stepMargin is how far beyond known queueing a stamp has to be off to be
-	// suspected of coming from a clock that was set.
+	// stepMargin is the deviation beyond known queueing above which a stamp is suspected to follow
+	// a clock step.
 	stepMargin = 20 * time.Millisecond
-	// stepStamps is how many suspects in a row it takes to believe it.
+	// stepStamps is the number of consecutive suspects that confirm a step.
 	stepStamps = 5
-	// maxSamples bounds the memory should stamps come faster than Interval.
+	// maxSamples bounds the memory if stamps arrive faster than Interval.
 	maxSamples = 1024
 )
 
-// RTT is what QUIC knows of the path (RFC 9002 §5), as in quic-go's connection
-// statistics.
+// RTT holds QUIC's estimates of the path (RFC 9002 §5), as in quic-go's connection statistics.
 type RTT struct {
 	Min      time.Duration
 	Smoothed time.Duration
 }
 
-// Estimator estimates the relay's clock from its stamps. Local times must come
-// from time.Now (or be all without a monotonic reading, as in tests): the
-// estimator uses their monotonic reading, so setting the local clock does not
-// disturb it. The zero value is ready for use, by any number of goroutines.
+// Estimator estimates the relay's clock from its stamps. Local times must come from time.Now,
+// because the estimator uses their monotonic reading, so that setting the local clock does not
+// disturb it. (In tests, all local times may lack the monotonic reading.) The zero value is ready
+// for concurrent use.
 type Estimator struct {
 	mu       sync.Mutex
-	origin   time.Time // the local time that samples count from
-	samples  []sample  // of the window, oldest first
+	origin   time.Time // local time that samples refer to
+	samples  []sample  // in the window, oldest first
 	suspects []sample
 	best     sample
 	rttMin   time.Duration
@@ -43,15 +42,15 @@ type Estimator struct {
 	steps    int
 }
 
-// sample is one stamp: it arrived at local time at, since origin, and relay is
-// the time in it less at, in ns since 1970. Propagation delay is not in it: what is
-// known of the minimum round trip gets better while samples wait in the window.
+// sample is one stamp: at is its local arrival time since origin, relay its time minus at, in ns
+// since 1970. It excludes propagation delay, because the minimum RTT may improve while the sample
+// is in the window.
 type sample struct {
 	at    time.Duration
 	relay int64
 }
 
-// Observe takes one stamp that arrived at the given local time.
+// Observe adds a stamp that arrived at the given local time.
 func (e *Estimator) Observe(s Stamp, arrived time.Time, rtt RTT) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -68,8 +67,8 @@ func (e *Estimator) Observe(s Stamp, arrived time.Time, rtt RTT) {
 		if len(e.suspects) < stepStamps {
 			return
 		}
-		// Not queueing, not one stray packet: one of the clocks was set, or the
-		// path is another one. Begin again with what it says now.
+		// Neither queueing nor a stray packet: a clock was set or the path changed. Restart from
+		// the suspects.
 		e.samples = append(e.samples[:0], e.suspects...)
 		e.suspects = e.suspects[:0]
 		e.steps++
@@ -80,8 +79,7 @@ func (e *Estimator) Observe(s Stamp, arrived time.Time, rtt RTT) {
 	e.choose()
 }
 
-// suspect says whether queueing and drift cannot explain how far n is from the
-// estimate.
+// suspect reports whether n deviates from the estimate by more than queueing and drift explain.
 func (e *Estimator) suspect(n sample, rtt RTT) bool {
 	off := time.Duration(n.relay - e.best.relay)
 	drift := time.Duration(maxDrift * float64((n.at - e.best.at).Abs()))
@@ -89,8 +87,8 @@ func (e *Estimator) suspect(n sample, rtt RTT) bool {
 	return off.Abs() > stepMargin+drift+queue
 }
 
-// choose drops samples that have left the window and takes the best of the
-// rest: least delay, plus what the clocks may have drifted since.
+// choose drops samples outside the window and selects the one with the least delay plus possible
+// drift since.
 func (e *Estimator) choose() {
 	drop := 0
 	for drop < len(e.samples)-1 && (e.latest-e.samples[drop].at > window || len(e.samples)-drop > maxSamples) {
@@ -99,7 +97,7 @@ func (e *Estimator) choose() {
 	e.samples = append(e.samples[:0], e.samples[drop:]...)
 	best := math.Inf(-1)
 	for _, s := range e.samples {
-		// Relative to the first, so that ns since 1970 fit a float64.
+		// Subtract the first, because ns since 1970 do not fit a float64.
 		score := float64(s.relay-e.samples[0].relay) - maxDrift*float64(e.latest-s.at)
 		if score >= best {
 			best, e.best = score, s
@@ -107,8 +105,7 @@ func (e *Estimator) choose() {
 	}
 }
 
-// At returns the relay's time at a local time. Before the first stamp it is the
-// local time itself.
+// At converts a local time to the relay's time. Before the first stamp it returns the local time.
 func (e *Estimator) At(local time.Time) time.Time {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -118,18 +115,17 @@ func (e *Estimator) At(local time.Time) time.Time {
 	return time.Unix(0, e.best.relay+int64(e.rttMin/2+local.Sub(e.origin)))
 }
 
-// Now returns the relay's time.
+// Now returns the relay's current time.
 func (e *Estimator) Now() time.Time { return e.At(time.Now()) }
 
-// Estimate is what an Estimator knows at one moment.
+// Estimate is an estimator's state at one moment.
 type Estimate struct {
-	Offset time.Duration // relay's clock − local clock
-	// Error bounds the offset's error, on the assumption that some stamp of the
-	// window met no queue: half the minimum round trip, all of which may be in
-	// one direction, and the drift since that stamp.
+	Offset time.Duration // relay clock − local clock
+	// Error bounds the error of Offset if some stamp of the window met no queue: half the minimum
+	// RTT, because all of it may be in one direction, plus the drift since that stamp.
 	Error   time.Duration
-	Samples int // stamps in the window; 0 means Offset is not known
-	Steps   int // times one of the clocks was found to have been set
+	Samples int // stamps in the window; 0 means that Offset is unknown
+	Steps   int // number of detected clock steps
 }
 
 // Estimate returns the estimate at a local time.

@@ -1,11 +1,10 @@
-// Package clock owns the session's time. The relay's clock is the session's: the
-// relay sends its time ten times a second as datagram objects of the track
-// .relay/clock, and every other endpoint keeps an [Estimator] of how far its own
-// clock is from it. Capture times and frame delays are on the relay's clock.
+// Package clock synchronizes the clocks of a session. The relay's clock is the reference: the relay
+// sends its time ten times per second as datagram objects of the track .relay/clock, and every
+// other endpoint estimates the offset of its own clock with an [Estimator]. Capture times and frame
+// delays use the relay's clock.
 //
-// The estimator is a one-way minimum filter in the manner of NTP's clock filter
-// (RFC 5905 §10): a stamp that met no queue arrives half a minimum round trip
-// after it was made, and later arrival means queueing, never speed.
+// The estimator is a one-way minimum filter like NTP's clock filter (RFC 5905 §10): a stamp that
+// met no queue arrives half a minimum RTT after it was sent, and queueing can only delay it.
 package clock
 
 import (
@@ -27,7 +26,7 @@ func TrackName() wire.TrackName {
 	return wire.TrackName{Namespace: wire.Namespace{Namespace}, Name: Track}
 }
 
-// Interval is how often the relay sends a Stamp.
+// Interval is the interval between stamps.
 const Interval = 100 * time.Millisecond
 
 // StampSize is the length of a Stamp on the wire, in bytes.
@@ -35,25 +34,25 @@ const StampSize = 16
 
 const stampVersion = 1
 
-// Stamp is the payload of a clock object: what the relay's clock showed when the
-// object was sent. On the wire, little-endian: version u8 = 1, three bytes 0,
-// sequence u32, time u64 (µs since 1970). Later versions may append fields.
+// Stamp is the payload of a clock object: the relay's clock when the object was sent. On the wire,
+// little-endian: version u8 = 1, three bytes 0, sequence u32, time u64 (µs since 1970). Later
+// versions may append fields.
 type Stamp struct {
-	Sequence uint32    // increases by one with each stamp of a relay's life
-	Time     time.Time // to the microsecond
+	Sequence uint32    // increases by one per stamp while the relay runs
+	Time     time.Time // microsecond precision
 }
 
-// Append appends the wire form of s to b.
+// Append appends the encoding of s to b.
 func (s Stamp) Append(b []byte) []byte {
 	b = append(b, stampVersion, 0, 0, 0)
 	b = binary.LittleEndian.AppendUint32(b, s.Sequence)
 	return binary.LittleEndian.AppendUint64(b, uint64(s.Time.UnixMicro()))
 }
 
-// maxTime is 2200-01-01, µs since 1970: later is no clock but damage.
+// maxTime is 2200-01-01 in µs since 1970; later times are invalid.
 const maxTime = 7258118400 * 1e6
 
-// ParseStamp reads a stamp's wire form.
+// ParseStamp parses an encoded stamp.
 func ParseStamp(b []byte) (Stamp, error) {
 	if len(b) < StampSize {
 		return Stamp{}, fmt.Errorf("clock stamp: %d bytes, needs %d", len(b), StampSize)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 
 	"holocast/internal/loc"
+	"holocast/internal/mp4box"
 	"holocast/internal/spherical"
 )
 
@@ -30,7 +31,7 @@ type Sample struct {
 	Sync     bool   // decodes alone
 }
 
-func box(kind string, parts ...[]byte) []byte { return spherical.AppendBox(nil, kind, parts...) }
+func box(kind string, parts ...[]byte) []byte { return mp4box.Append(nil, kind, parts...) }
 
 // full is a box with a version and flags.
 func full(kind string, version byte, flags uint32, parts ...[]byte) []byte {
@@ -168,24 +169,12 @@ const MaxFragments = 1<<16 - 1
 // ErrDamaged says that a file is not what this package writes.
 var ErrDamaged = errors.New("cmaf: not an MP4 file of one track in fragments, or damaged")
 
-// next splits a box off.
-func next(b []byte) (kind string, body, rest []byte, err error) {
-	if len(b) < 8 {
-		return "", nil, nil, ErrDamaged
-	}
-	n := uint64(binary.BigEndian.Uint32(b))
-	if n < 8 || n > uint64(len(b)) {
-		return "", nil, nil, fmt.Errorf("%w: box %q of %d bytes", ErrDamaged, b[4:8], n)
-	}
-	return string(b[4:8]), b[8:n], b[n:], nil
-}
-
 // find returns the body of the first box at a path.
 func find(b []byte, path ...string) ([]byte, error) {
 	for len(b) > 0 {
-		kind, body, rest, err := next(b)
+		kind, body, rest, err := mp4box.Next(b)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 		}
 		if kind == path[0] {
 			if len(path) == 1 {
@@ -276,9 +265,9 @@ func ParseHeader(b []byte) ([]Sample, error) {
 // parseMoof returns the samples that a fragment's moof box lists, their sizes and where
 // the box ends.
 func parseMoof(b []byte) (samples []Sample, sizes []uint32, end int, err error) {
-	kind, moof, rest, err := next(b)
+	kind, moof, rest, err := mp4box.Next(b)
 	if err != nil {
-		return nil, nil, 0, err
+		return nil, nil, 0, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	if kind != "moof" {
 		return nil, nil, 0, fmt.Errorf("%w: a fragment begins with box %q", ErrDamaged, kind)

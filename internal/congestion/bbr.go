@@ -28,11 +28,11 @@ const (
 	bbrProbeRTTDuration  = 200 * time.Millisecond
 	bbrMaxCoexistRounds  = 63
 	bbrDrainRounds       = 3
-	bbrSimilarRTT        = 0.125 // above min_rtt, and still a sign of an empty queue
-	bbrQueueRounds       = 6     // after which a queue stands
+	bbrSimilarRTT        = 0.125 // above min_rtt, still a sign of an empty queue
+	bbrQueueRounds       = 6     // after which a queue counts as standing
 )
 
-// never is a time stamp before all others, unlimited a volume above all others.
+// never is earlier than all time stamps; unlimited is larger than all volumes.
 const (
 	never     = time.Duration(math.MinInt64 / 4)
 	unlimited = int64(math.MaxInt64 / 4)
@@ -48,7 +48,7 @@ const (
 	bbrProbeRefill
 	bbrProbeUp
 	bbrProbeRTT
-	bbrNone // no state saved to return to
+	bbrNone // no saved state to return to
 )
 
 var bbrPhases = [...]string{
@@ -66,71 +66,69 @@ const (
 	acksProbeStopping
 )
 
-// BBR is BBRv3 as draft-ietf-ccwg-bbr describes it; functions carry the draft's
-// names and sections. It paces at the rate the path was measured to deliver and
-// keeps about a bandwidth-delay product in flight, so that it neither fills
-// queues nor takes every loss for congestion.
+// BBR is BBRv3 as described by draft-ietf-ccwg-bbr; functions are named after the draft's and cite
+// its sections. It paces at the measured delivery rate and keeps about one bandwidth-delay product
+// in flight, so it neither fills queues nor treats every loss as congestion.
 //
-// It differs from the draft where a live stream of frames needs it to:
+// It deviates from the draft for live streams of frames:
 //
 //   - Noise floor: a round whose losses stay below LossThresh (2 %) does not lower
 //     the short-term model (§5.5.10.3). On a path of 400 Mbit/s and 40 ms with one
-//     packet in 2000 lost, most rounds have a loss, and each lowers the rate to
-//     PacingMarginPercent below what it was: 380 Mbit/s in simulation, 396 with the
-//     floor. For a stream of frames the lowered rate would be what the application
-//     sent, not what the path carries, and a frame paced at the average rate of its
-//     stream is a frame late.
-//   - Delay that varies for other reasons than the flow's own queue makes the volume
-//     in flight and the rates of single rounds vary with it. extra_acked is added to
+//     packet in 2000 lost, most rounds have a loss, and each would lower the rate to
+//     PacingMarginPercent below its previous value: 380 Mbit/s in simulation, 396 with
+//     the floor. For a stream of frames the lowered rate would be the application's,
+//     not the path's, and a frame paced at the stream's average rate arrives an
+//     interval late.
+//   - Delay variation that is not caused by the flow's own queue makes the volume in
+//     flight and the rates of single rounds vary. extra_acked is therefore added to
 //     the bounds inflight_longterm and inflight_shortterm (§5.6.4.7), as it is to
-//     max_inflight, for what waits elsewhere was not in flight when they were learnt;
-//     the short-term model falls to the best of the latest two rounds, not one
-//     (§5.5.10.3); ProbeBW_DOWN ends after three rounds if the volume in flight does
-//     not fall before, as Drain does (§5.3.2); the first probe follows Startup at
-//     once, for rounds that a longer delay stretched look like a full pipe; and an
-//     RTT within an eighth of min_rtt postpones ProbeRTT, as one below it does
-//     (§5.3.4.3): the queue is empty. A ProbeRTT that found no lower RTT than there
-//     was before is repeated after MinRTTFilterLen, not ProbeRTTInterval. With delays of
-//     20 to 70 ms each way this carries 391 of 400 Mbit/s in simulation, 384 with
-//     extra_acked beside inflight_longterm alone. A steady delay gains from the last
-//     of them, 392 to 397: ProbeRTT is for queues.
-//   - A flow that the application limits, and not its window, does not enter
-//     ProbeRTT: it leaves the queue empty between its frames, so its samples refresh
+//     max_inflight, because aggregated data was not in flight when they were measured.
+//     The short-term model falls to the better of the latest two rounds, not of one
+//     (§5.5.10.3). ProbeBW_DOWN ends after three rounds if the volume in flight does
+//     not fall earlier, as Drain does (§5.3.2). The first probe immediately follows
+//     Startup, because rounds stretched by delay look like a full pipe. An RTT within
+//     an eighth of min_rtt postpones ProbeRTT, as a lower one does (§5.3.4.3), because
+//     the queue is empty. A ProbeRTT that found no lower RTT is repeated after
+//     MinRTTFilterLen, not ProbeRTTInterval. With delays of 20 to 70 ms each way this
+//     carries 391 of 400 Mbit/s in simulation, 384 if extra_acked is added only to
+//     inflight_longterm. With constant delay the last change raises 392 to 397.
+//   - A flow limited by the application rather than by its window does not enter
+//     ProbeRTT. It leaves the queue empty between its frames, so its samples refresh
 //     min_rtt as an idle period does (§5.3.4.2).
-//   - Two rounds in a row that lose more than they deliver end Startup (§5.3.1.3). A stream of
-//     frames below the path's rate stays there, paced faster than the path carries. Once that
-//     falls below the stream's rate, the end of each burst is lost, which is one range of packets
-//     and not six, and then the same of what is sent again: where a path of 2 Mbit/s with a queue
-//     of 150 ms fell to 0.4, frames before all others in priority were late by more than a second.
-//     The first such round does where the application limits the flow: Startup is not looking for
-//     more bandwidth then, and each round in it is lost again.
-//   - ECN: the draft asks for CE marks to be treated as congestion (§3.7) without
-//     saying how. The first mark of a round trip counts as a loss above LossThresh.
-//   - A queue that stands is congestion, whether or not it loses packets. BBR flows that
-//     probe in turns estimate more, together, than the path carries; with a window of
+//   - Startup ends after two consecutive rounds that lose more than they deliver
+//     (§5.3.1.3). A stream of frames below the path's rate stays in Startup, paced
+//     faster than the path's rate. Once that rate falls below the stream's, the end of
+//     each burst is lost, which is one range of packets and not six, and its
+//     retransmission is lost the same way. When a path of 2 Mbit/s with a queue of
+//     150 ms fell to 0.4 Mbit/s, frames of the highest priority were more than a
+//     second late. If the application limits the flow, the first such round ends
+//     Startup, which is not looking for more bandwidth then.
+//   - ECN: the draft requires that CE marks are treated as congestion (§3.7) but not
+//     how. The first mark of a round trip counts as a loss above LossThresh.
+//   - A standing queue counts as congestion even without loss. The estimates of BBR
+//     flows that probe in turns add up to more than the path's rate; with a window of
 //     twice that in ProbeBW_CRUISE they hold a queue and leave CUBIC flows little more
-//     than Headroom. Once the lowest RTT of each of six rounds stands above min_rtt by
-//     more than an eighth, the range of those rounds and twice extra_acked, CRUISE keeps
-//     (1 - Headroom) times the estimated bandwidth-delay product in flight, and one of it
-//     after the queue is gone, until ProbeBW_REFILL; while it stands, the next probe
-//     waits for the bound in round trips (§5.3.3.8), not for the clock. Delay that varies
-//     as above does not pass for a queue.
+//     than Headroom. A queue stands if the lowest RTT of each of six rounds exceeds
+//     min_rtt by more than an eighth, the range of those rounds and twice extra_acked.
+//     CRUISE then keeps (1 - Headroom) times the estimated bandwidth-delay product in
+//     flight, and one product after the queue is gone, until ProbeBW_REFILL. While the
+//     queue stands, the next probe waits for the bound in round trips (§5.3.3.8), not
+//     for the clock. Delay variation as above does not count as a queue.
 //
-// Of 100 Mbit/s and 30 ms in simulation, with a queue of 0.5, 1, 2 and 4 bandwidth-delay
-// products, a CUBIC flow beside one of BBR has 40, 32, 47 and 57 Mbit/s (28, 27, 33 and 49
-// without the last of these), and each of two beside two of BBR at least 17, 14 and 17 with
-// 0.5, 1 and 4 (10, 11 and 17). Two of BBR hold 0.2, 0.2 and 0.5 of the product in the queue
-// with 0.5, 1 and 4 (0.4, 0.9 and 1.3), with Jain's index 0.99 (0.94 to 1). Where a busy
-// host's ACKs leave in slots of 2 ms, extra_acked raises the windows, and each of two CUBIC
-// flows has 14 Mbit/s with a queue of one product (2: it starved). Of 30 Mbit/s and 100 ms,
-// where the two or three seconds between probes are 25 rounds, CUBIC has 3 Mbit/s of its
-// 15 either way: that is what the draft leaves.
+// Fairness in simulation at 100 Mbit/s and 30 ms: with a queue of 0.5, 1, 2 and 4 bandwidth-delay
+// products, a CUBIC flow sharing the path with one BBR flow gets 40, 32, 47 and 57 Mbit/s (28, 27,
+// 33 and 49 without the standing-queue rule). Each of two CUBIC flows sharing with two BBR flows
+// gets at least 17, 14 and 17 Mbit/s at 0.5, 1 and 4 products (10, 11 and 17 without). Two BBR
+// flows keep 0.2, 0.2 and 0.5 products in the queue at 0.5, 1 and 4 (0.4, 0.9 and 1.3 without),
+// with Jain's index 0.99 (0.94 to 1 without). If a busy host sends ACKs every 2 ms, extra_acked
+// raises the windows, and each of two CUBIC flows gets 14 Mbit/s with a queue of one product (2
+// Mbit/s without). At 30 Mbit/s and 100 ms, where the two or three seconds between probes are 25
+// rounds, CUBIC gets 3 Mbit/s of its fair 15 either way, a limitation of the draft.
 //
-// A stream of frames that never fills the path stays in Startup or ProbeBW_UP
-// (appendix A.7), paced at 2.77 or 1.25 times the highest rate measured, so each
-// frame leaves within its interval and the estimate only grows: max_bw takes
-// application-limited samples only when they are higher, and its window does not
-// advance on them.
+// A stream of frames that never fills the path stays in Startup or ProbeBW_UP (appendix A.7), paced
+// at 2.77 or 1.25 times the highest measured rate. Each frame then leaves within its interval, and
+// the estimate only grows: max_bw accepts application-limited samples only if they are higher, and
+// its window does not advance on them.
 type BBR struct {
 	c    *State
 	rand *rand.Rand
@@ -155,7 +153,7 @@ type BBR struct {
 
 	// The path's model (§2.9).
 	maxBw             float64
-	maxBwFilter       [2]float64 // of the previous and the current ProbeBW cycle
+	maxBwFilter       [2]float64 // previous and current ProbeBW cycle
 	bw                float64
 	bwShortterm       float64
 	minRTT            time.Duration // 0 = none
@@ -170,9 +168,9 @@ type BBR struct {
 	// Congestion signals (§2.10).
 	bwLatest           float64
 	inflightLatest     int64
-	rttLatest          time.Duration                 // least of the round; 0 = none
-	rttRounds          [bbrQueueRounds]time.Duration // the same of the latest rounds
-	bwBefore           float64                       // bwLatest of the round before
+	rttLatest          time.Duration                 // lowest of the round; 0 = none
+	rttRounds          [bbrQueueRounds]time.Duration // rttLatest of the latest rounds
+	bwBefore           float64                       // bwLatest of the previous round
 	inflightBefore     int64
 	lossRoundDelivered int64
 	lossRoundStart     bool
@@ -180,7 +178,7 @@ type BBR struct {
 	ceInRound          bool
 	lostInRound        int64
 	lossRanges         int
-	lossyRounds        int // in a row, of Startup, that lost more than they delivered
+	lossyRounds        int // consecutive Startup rounds that lost more than they delivered
 	lastLost           int64
 	recoveryRound      int64 // round in which recovery began
 
@@ -219,15 +217,15 @@ type BBR struct {
 	probeRTTMinDelay  time.Duration // 0 = none
 	probeRTTMinStamp  time.Duration
 	probeRTTExpired   bool
-	probeRTTDoneStamp time.Duration // never = not yet at the lower window
+	probeRTTDoneStamp time.Duration // never = window not reached yet
 	probeRTTRoundDone bool
 	probeRTTInterval  time.Duration
-	lowestRTT         time.Duration // since ProbeRTT was last entered or left; 0 = none
-	rttBeforeProbe    time.Duration // lowestRTT when it was entered
+	lowestRTT         time.Duration // lowest RTT since ProbeRTT was last entered or left; 0 = none
+	rttBeforeProbe    time.Duration // lowestRTT when ProbeRTT was entered
 }
 
-// NewBBR starts BBR: OnInit of draft-ietf-ccwg-bbr §5.2.1. rnd spreads the probes
-// of flows that share a path.
+// NewBBR starts BBR (OnInit, draft-ietf-ccwg-bbr §5.2.1). rnd randomizes the probe times of flows
+// that share a path.
 func NewBBR(c *State, rnd *rand.Rand) *BBR {
 	b := &BBR{
 		c: c, rand: rnd,
@@ -250,19 +248,19 @@ func NewBBR(c *State, rnd *rand.Rand) *BBR {
 	return b
 }
 
-// Window is C.cwnd.
+// Window returns C.cwnd.
 func (b *BBR) Window() int64 { return b.cwnd }
 
-// PacingRate is C.pacing_rate.
+// PacingRate returns C.pacing_rate.
 func (b *BBR) PacingRate() float64 { return b.pacingRate }
 
-// Bandwidth is BBR.bw, or BBR.max_bw in Startup.
+// Bandwidth returns BBR.bw, or BBR.max_bw in Startup.
 func (b *BBR) Bandwidth() float64 { return b.bw }
 
-// Phase is BBR.state.
+// Phase returns BBR.state.
 func (b *BBR) Phase() string { return bbrPhases[b.state] }
 
-// OnSend is HandleRestartFromIdle of §5.4.1.
+// OnSend implements HandleRestartFromIdle (§5.4.1).
 func (b *BBR) OnSend(now time.Duration) {
 	if b.c.InFlight > 0 || !b.c.AppLimited() {
 		return
@@ -277,7 +275,7 @@ func (b *BBR) OnSend(now time.Duration) {
 	}
 }
 
-// OnLoss is HandleLostPacket of §5.5.10.2.
+// OnLoss implements HandleLostPacket (§5.5.10.2).
 func (b *BBR) OnLoss(now time.Duration, l *Loss) {
 	b.now = now
 	if l.Episode {
@@ -313,7 +311,7 @@ func (b *BBR) OnECN(now time.Duration, s *Sample, episode bool) {
 	}
 }
 
-// OnSpuriousLoss is HandleSpuriousLossDetection of §5.5.11.2.
+// OnSpuriousLoss implements HandleSpuriousLossDetection (§5.5.11.2).
 func (b *BBR) OnSpuriousLoss(now time.Duration) {
 	b.now = now
 	b.restoreCwnd()
@@ -334,8 +332,8 @@ func (b *BBR) OnSpuriousLoss(now time.Duration) {
 	b.undoState = bbrNone
 }
 
-// OnPersistentCongestion is OnEnterRTO of §5.6.4.4: one packet more than is in
-// flight, but no less than the pipelining minimum.
+// OnPersistentCongestion implements OnEnterRTO (§5.6.4.4): one packet more than is in flight, but
+// at least the pipelining minimum.
 func (b *BBR) OnPersistentCongestion(now time.Duration) {
 	b.now = now
 	b.saveCwnd()
@@ -343,7 +341,7 @@ func (b *BBR) OnPersistentCongestion(now time.Duration) {
 	b.cwnd = max(b.c.InFlight+b.c.MaxDatagramSize, b.minPipeCwnd())
 }
 
-// OnAck is UpdateOnACK of §5.2.3.
+// OnAck implements UpdateOnACK (§5.2.3).
 func (b *BBR) OnAck(now time.Duration, s *Sample) {
 	b.now, b.rs = now, s
 	if !b.hasSeenRTT && b.c.SmoothedRTT > 0 {
@@ -372,7 +370,7 @@ func (b *BBR) OnAck(now time.Duration, s *Sample) {
 	b.setCwnd()
 }
 
-// initPacingRate is InitPacingRate of §5.6.2.
+// initPacingRate implements InitPacingRate (§5.6.2).
 func (b *BBR) initPacingRate() {
 	rtt := b.c.SmoothedRTT
 	if rtt <= 0 {
@@ -390,7 +388,7 @@ func (b *BBR) setPacingRateWithGain(gain float64) {
 
 func (b *BBR) setPacingRate() { b.setPacingRateWithGain(b.pacingGain) }
 
-// setSendQuantum is SetSendQuantum of §5.6.3.
+// setSendQuantum implements SetSendQuantum (§5.6.3).
 func (b *BBR) setSendQuantum() {
 	q := min(b.pacingRate*quantumTime.Seconds(), maxQuantum)
 	b.quantum = max(int64(q), 2*b.c.MaxDatagramSize)
@@ -398,7 +396,7 @@ func (b *BBR) setSendQuantum() {
 
 func (b *BBR) minPipeCwnd() int64 { return bbrMinPipePackets * b.c.MaxDatagramSize }
 
-// bdpMultiple, quantizationBudget, inflight and updateMaxInflight are §5.6.4.2.
+// bdpMultiple, quantizationBudget, inflight and updateMaxInflight implement §5.6.4.2.
 func (b *BBR) bdpMultiple(bw, gain float64) int64 {
 	if b.minRTT == 0 {
 		return b.c.initialWindow()
@@ -422,7 +420,7 @@ func (b *BBR) updateMaxInflight() {
 	b.maxInflight = b.quantizationBudget(b.bdpMultiple(b.bw, b.cwndGain) + b.extraAcked)
 }
 
-// setCwnd is SetCwnd of §5.6.4.6.
+// setCwnd implements SetCwnd (§5.6.4.6).
 func (b *BBR) setCwnd() {
 	b.updateMaxInflight()
 	switch {
@@ -438,7 +436,7 @@ func (b *BBR) setCwnd() {
 	b.boundCwndForModel()
 }
 
-// boundCwndForModel is BoundCwndForModel of §5.6.4.7.
+// boundCwndForModel implements BoundCwndForModel (§5.6.4.7).
 func (b *BBR) boundCwndForModel() {
 	limit := unlimited
 	switch {
@@ -449,12 +447,12 @@ func (b *BBR) boundCwndForModel() {
 	}
 	limit = min(limit, b.inflightShortterm, b.inflightQueue)
 	if limit < unlimited {
-		limit += b.extraAcked // see BBR's documentation
+		limit += b.extraAcked // a deviation, see BBR
 	}
 	b.cwnd = min(b.cwnd, max(limit, b.minPipeCwnd()))
 }
 
-// saveCwnd and restoreCwnd are §5.6.4.4.
+// saveCwnd and restoreCwnd implement §5.6.4.4.
 func (b *BBR) saveCwnd() {
 	if !b.wasInRecovery && b.state != bbrProbeRTT {
 		b.priorCwnd = b.cwnd
@@ -465,7 +463,7 @@ func (b *BBR) saveCwnd() {
 
 func (b *BBR) restoreCwnd() { b.cwnd = max(b.cwnd, b.priorCwnd) }
 
-// clampVolume makes a volume of a product that may be out of range.
+// clampVolume converts a product that may be out of range to a volume.
 func clampVolume(v float64) int64 {
 	if !(v < float64(unlimited)) {
 		return unlimited

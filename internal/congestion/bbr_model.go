@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// updateRound and startRound are §5.5.1.
+// updateRound and startRound implement §5.5.1.
 func (b *BBR) updateRound() {
 	b.roundStart = b.rs.PriorDelivered >= b.nextRound
 	if b.roundStart {
@@ -18,8 +18,8 @@ func (b *BBR) updateRound() {
 
 func (b *BBR) startRound() { b.nextRound = b.c.Delivered }
 
-// updateMaxBw is UpdateMaxBw of §5.5.5: an application-limited sample counts only
-// if it is higher than what is known.
+// updateMaxBw implements UpdateMaxBw (§5.5.5): application-limited samples count only if they are
+// higher than the estimate.
 func (b *BBR) updateMaxBw() {
 	b.updateRound()
 	if b.rs.Rate > 0 && (b.rs.Rate >= b.maxBw || !b.rs.AppLimited) {
@@ -28,8 +28,8 @@ func (b *BBR) updateMaxBw() {
 	}
 }
 
-// advanceMaxBwFilter is AdvanceMaxBwFilter of §5.5.6. A cycle without a sample of
-// its own keeps the one before.
+// advanceMaxBwFilter implements AdvanceMaxBwFilter (§5.5.6). A cycle without a sample keeps the
+// previous one's.
 func (b *BBR) advanceMaxBwFilter() {
 	if b.maxBwFilter[1] == 0 {
 		return
@@ -37,7 +37,7 @@ func (b *BBR) advanceMaxBwFilter() {
 	b.maxBwFilter[0], b.maxBwFilter[1] = b.maxBwFilter[1], 0
 }
 
-// updateACKAggregation is UpdateACKAggregation of §5.5.9.
+// updateACKAggregation implements UpdateACKAggregation (§5.5.9).
 func (b *BBR) updateACKAggregation() {
 	expected := b.bw * (b.now - b.extraAckedStart).Seconds()
 	if float64(b.extraAckedDelivered) <= expected {
@@ -54,7 +54,7 @@ func (b *BBR) updateACKAggregation() {
 	b.extraAcked = int64(b.extraAckedFilter.update(extra, b.roundCount, rounds))
 }
 
-// resetFullBW and checkFullBWReached are §5.3.1.2.
+// resetFullBW and checkFullBWReached implement §5.3.1.2.
 func (b *BBR) resetFullBW() {
 	b.fullBw, b.fullBwCount, b.fullBwNow = 0, 0, false
 }
@@ -73,8 +73,8 @@ func (b *BBR) checkFullBWReached() {
 	b.fullBwReached = b.fullBwReached || b.fullBwNow
 }
 
-// updateMinRTT is UpdateMinRTT of §5.3.4.3. A sample near min_rtt is as good a sign
-// of an empty queue as one below it.
+// updateMinRTT implements UpdateMinRTT (§5.3.4.3). A sample near min_rtt indicates an empty queue
+// as well as a lower one does.
 func (b *BBR) updateMinRTT() {
 	rtt := b.rs.RTT
 	b.probeRTTExpired = b.now > b.probeRTTMinStamp+b.probeRTTInterval && b.probeRTTMinDelay > 0
@@ -93,7 +93,7 @@ func (b *BBR) updateMinRTT() {
 	}
 }
 
-// noteLoss is NoteLoss of §5.5.10.2.
+// noteLoss implements NoteLoss (§5.5.10.2).
 func (b *BBR) noteLoss() {
 	if !b.lossInRound {
 		b.lossRoundDelivered = b.c.Delivered
@@ -102,7 +102,7 @@ func (b *BBR) noteLoss() {
 	b.lossInRound = true
 }
 
-// saveStateUponLoss is SaveStateUponLoss of §5.5.11.1.
+// saveStateUponLoss implements SaveStateUponLoss (§5.5.11.1).
 func (b *BBR) saveStateUponLoss() {
 	b.saveCwnd()
 	b.undoState = bbrNone
@@ -111,7 +111,7 @@ func (b *BBR) saveStateUponLoss() {
 	b.undoInflightLongterm = b.inflightLongterm
 }
 
-// inflightAtLoss is InflightAtLoss of §5.5.10.2: at what volume in flight losses
+// inflightAtLoss implements InflightAtLoss (§5.5.10.2): the volume in flight at which losses
 // crossed LossThresh.
 func (b *BBR) inflightAtLoss(l *Loss) int64 {
 	inflightPrev := float64(l.TxInFlight - l.Size)
@@ -120,7 +120,7 @@ func (b *BBR) inflightAtLoss(l *Loss) int64 {
 	return clampVolume(inflightPrev + lostPrefix)
 }
 
-// handleInflightTooHigh is HandleInflightTooHigh of §5.5.10.2.
+// handleInflightTooHigh implements HandleInflightTooHigh (§5.5.10.2).
 func (b *BBR) handleInflightTooHigh(txInFlight int64, appLimited bool) {
 	b.prevProbeTooHigh = true
 	b.isBwProbeSample = false
@@ -187,8 +187,8 @@ func (b *BBR) adaptLowerBoundsFromCongestion() {
 	b.inflightShortterm = max(b.inflightLatest, b.inflightBefore, int64(bbrBeta*float64(b.inflightShortterm)))
 }
 
-// adaptToQueue bounds the volume in flight in ProbeBW_CRUISE once a queue stands: to
-// what leaves Headroom while it does, and to a bandwidth-delay product when it is gone.
+// adaptToQueue bounds the volume in flight in ProbeBW_CRUISE once a queue stands: to (1 - Headroom)
+// bandwidth-delay products while it stands, then to one.
 func (b *BBR) adaptToQueue() {
 	copy(b.rttRounds[1:], b.rttRounds[:])
 	b.rttRounds[0] = b.rttLatest
@@ -203,8 +203,8 @@ func (b *BBR) adaptToQueue() {
 	}
 }
 
-// queueStands tells whether packets waited in each of the latest rounds for longer than
-// can be for other reasons: the range of those rounds' RTTs and twice extra_acked.
+// queueStands reports whether packets queued in each of the latest rounds for longer than delay
+// variation explains: the range of those rounds' RTTs plus twice extra_acked.
 func (b *BBR) queueStands() bool {
 	low, high := slices.Min(b.rttRounds[:]), slices.Max(b.rttRounds[:])
 	if low == 0 || b.rs.AppLimited || b.maxBw == 0 {
@@ -214,13 +214,13 @@ func (b *BBR) queueStands() bool {
 	return (low - b.similarRTT()).Seconds() > (high-low).Seconds()+aggregation
 }
 
-// similarRTT is the highest RTT that is still a sign of an empty queue.
+// similarRTT returns the highest RTT that still indicates an empty queue.
 func (b *BBR) similarRTT() time.Duration {
 	return b.minRTT + time.Duration(bbrSimilarRTT*float64(b.minRTT))
 }
 
-// lossAboveNoise tells whether the round that ends had CE marks or lost more than
-// LossThresh of what it carried.
+// lossAboveNoise reports whether the ending round had CE marks or lost more than LossThresh of its
+// data.
 func (b *BBR) lossAboveNoise() bool {
 	carried := float64(b.rs.Delivered + b.lostInRound)
 	return b.ceInRound || float64(b.lostInRound) > bbrLossThresh*carried
@@ -258,13 +258,13 @@ func (b *BBR) checkProbeRTT() {
 	}
 }
 
-// leavesQueueEmpty tells whether the application sends too little to hold a queue.
+// leavesQueueEmpty reports whether the application sends too little to build a queue.
 func (b *BBR) leavesQueueEmpty() bool {
 	return b.rs.AppLimited && !b.c.CwndLimited
 }
 
 func (b *BBR) handleProbeRTT() {
-	b.c.MarkAppLimited() // low rate samples are ours
+	b.c.MarkAppLimited() // ProbeRTT itself causes low rate samples
 	switch {
 	case b.probeRTTDoneStamp == never && b.c.InFlight <= b.probeRTTCwnd():
 		b.probeRTTDoneStamp = b.now + bbrProbeRTTDuration

@@ -19,8 +19,8 @@ func (b *BBR) checkStartupDone() {
 	}
 }
 
-// checkStartupHighLoss is §5.3.1.3, and two rounds in a row that lost more than they delivered end
-// Startup, too; the first does where the application limits the flow.
+// checkStartupHighLoss implements §5.3.1.3. Startup also ends after two consecutive rounds that
+// lost more than they delivered, or after the first if the application limits the flow.
 func (b *BBR) checkStartupHighLoss() {
 	if b.lossRoundStart && !b.fullBwReached {
 		if b.lostInRound > b.inflightLatest {
@@ -129,8 +129,8 @@ func (b *BBR) updateProbeBWCyclePhase() {
 	}
 }
 
-// probeIfDue is IsTimeToProbeBW of §5.3.3.8. The clock is there to find bandwidth that
-// nobody uses, and there is none while a queue stands.
+// probeIfDue implements IsTimeToProbeBW (§5.3.3.8). The clock serves to find unused bandwidth,
+// which does not exist while a queue stands.
 func (b *BBR) probeIfDue() bool {
 	due := !b.queueStanding && b.now > b.cycleStamp+b.bwProbeWait ||
 		b.roundsSinceProbeUp >= min(b.targetInflight()/b.c.MaxDatagramSize, bbrMaxCoexistRounds)
@@ -199,8 +199,7 @@ func (b *BBR) probeInflightLongtermUpward() {
 	}
 }
 
-// adaptLongTermModel is AdaptLongTermModel; it returns true when it decided a
-// state transition.
+// adaptLongTermModel implements AdaptLongTermModel. It returns true after a state transition.
 func (b *BBR) adaptLongTermModel() bool {
 	if b.ackPhase == acksProbeStarting && b.roundStart {
 		b.ackPhase = acksProbeFeedback

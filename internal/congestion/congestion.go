@@ -1,13 +1,13 @@
-// Package congestion holds congestion controllers for QUIC and what they need to
-// know of a connection: delivery-rate samples, packet-timed rounds, pacing. It
-// knows no QUIC implementation; [Flow] is what one calls.
+// Package congestion implements congestion controllers for QUIC, and the delivery-rate samples,
+// packet-timed rounds and pacing that they need. It does not depend on a QUIC implementation; a
+// QUIC implementation calls [Flow].
 //
-// Controllers are BBRv3 (draft-ietf-ccwg-bbr, the default for media), CUBIC (RFC
-// 9438) with HyStart++ (RFC 9406), NewReno (RFC 9002 §7), Vegas (Brakmo and
-// Peterson, 1995) and YeAH (Baiocchi, Castellani and Vacirca, 2007).
+// Controllers are BBRv3 (draft-ietf-ccwg-bbr, the default for media), CUBIC (RFC 9438) with
+// HyStart++ (RFC 9406), NewReno (RFC 9002 §7), Vegas (Brakmo and Peterson, 1995) and YeAH
+// (Baiocchi, Castellani and Vacirca, 2007).
 //
-// Times are durations since any fixed instant of a monotonic clock. Volumes are
-// bytes of UDP payload, rates bytes per second.
+// Times are durations since a fixed instant of a monotonic clock. Volumes are bytes of UDP payload,
+// rates bytes per second.
 package congestion
 
 import (
@@ -18,39 +18,36 @@ import (
 	"time"
 )
 
-// Controller decides how much of a connection's data may be in flight and how
-// fast it is sent. Its calls come from one goroutine. [State] is up to date, for
-// the whole of an ACK or of a loss timer, before any of them.
+// Controller decides how much data of a connection may be in flight and how fast it is sent. It is
+// called from one goroutine. Before the calls for an ACK or a loss timer, [State] is updated for
+// the whole event.
 type Controller interface {
-	// OnSend precedes the sending of an ack-eliciting packet.
+	// OnSend is called before an ack-eliciting packet is sent.
 	OnSend(now time.Duration)
-	// OnLoss follows the declaration of one packet as lost, before the OnAck of
-	// the same ACK.
+	// OnLoss is called after a packet was declared lost, before the OnAck of the same ACK.
 	OnLoss(now time.Duration, l *Loss)
-	// OnAck follows an ACK that newly acknowledges ack-eliciting packets.
+	// OnAck is called after an ACK that newly acknowledges ack-eliciting packets.
 	OnAck(now time.Duration, s *Sample)
-	// OnECN follows an ACK that reports more CE marks (RFC 9002 §7.1), before its
-	// OnAck; episode is true once for what was sent before the first response.
+	// OnECN is called after an ACK with new CE marks (RFC 9002 §7.1), before its OnAck. episode is
+	// true once per round trip, until packets sent after the response are acknowledged.
 	OnECN(now time.Duration, s *Sample, episode bool)
-	// OnSpuriousLoss says that all packets of the latest loss episode arrived.
+	// OnSpuriousLoss is called once all packets of the latest loss episode have arrived.
 	OnSpuriousLoss(now time.Duration)
-	// OnPersistentCongestion says that nothing arrived for a long time (RFC 9002
-	// §7.6).
+	// OnPersistentCongestion is called if all packets over a long period were lost (RFC 9002 §7.6).
 	OnPersistentCongestion(now time.Duration)
 
-	// Window is the congestion window in bytes.
+	// Window returns the congestion window in bytes.
 	Window() int64
-	// PacingRate is the rate to send at in bytes per second.
+	// PacingRate returns the sending rate in bytes per second.
 	PacingRate() float64
-	// Bandwidth is the estimate of the path's rate in bytes per second, 0 before
-	// there is one.
+	// Bandwidth returns the estimated rate of the path in bytes per second; 0 = unknown.
 	Bandwidth() float64
-	// Phase names what the controller is doing: "startup", "recovery", ….
+	// Phase returns the controller's state: "startup", "recovery", ….
 	Phase() string
 }
 
-// State is what a controller may know of its connection: C in draft-ietf-ccwg-bbr
-// §2.2 and §4.1.2.1.1.
+// State is the connection state visible to a controller: C in draft-ietf-ccwg-bbr §2.2 and
+// §4.1.2.1.1.
 type State struct {
 	MaxDatagramSize int64 // C.SMSS
 	Delivered       int64 // acknowledged since the connection began
@@ -60,29 +57,27 @@ type State struct {
 	SmoothedRTT time.Duration // RFC 9002 §5.3; 0 before a sample
 	RTTVar      time.Duration
 	LatestRTT   time.Duration
-	MinRTT      time.Duration // of the connection's whole life
+	MinRTT      time.Duration // over the life of the connection
 
-	// CwndLimited: the window was used up at some point of the last round.
+	// CwndLimited means that the window was full at some point of the last round.
 	CwndLimited bool
-	// InRecovery: no packet sent after the latest loss was acknowledged yet.
+	// InRecovery means that no packet sent after the latest loss has been acknowledged.
 	InRecovery bool
 
-	appLimited int64 // C.app_limited: Delivered at which the bubble is gone, 0 none
+	appLimited int64 // C.app_limited: value of Delivered at which the limited phase ends; 0 = none
 }
 
-// MarkAppLimited marks what is in flight as limited by the application
-// (draft-ietf-ccwg-bbr §4.1.2.4).
+// MarkAppLimited marks the data in flight as limited by the application (draft-ietf-ccwg-bbr
+// §4.1.2.4).
 func (c *State) MarkAppLimited() { c.appLimited = max(c.Delivered+c.InFlight, 1) }
 
-// AppLimited tells whether the connection's samples are limited by the
-// application.
+// AppLimited reports whether new samples are limited by the application.
 func (c *State) AppLimited() bool { return c.appLimited != 0 }
 
-// initialWindow is RFC 9002 §7.2's ten packets, of which BBR's pacing sends no
-// burst; larger, as most deployments have it (quic-go: 32).
+// initialWindow is larger than RFC 9002 §7.2's ten packets, as in most deployments (quic-go: 32).
 func (c *State) initialWindow() int64 { return 32 * c.MaxDatagramSize }
 
-// Sample is what one ACK tells: RS in draft-ietf-ccwg-bbr §4.1.2.1.3.
+// Sample is the rate sample of one ACK: RS in draft-ietf-ccwg-bbr §4.1.2.1.3.
 type Sample struct {
 	Rate           float64       // bytes/s; 0 = no reliable sample
 	Interval       time.Duration // of Rate
@@ -92,26 +87,26 @@ type Sample struct {
 	NewlyAcked     int64
 	NewlyLost      int64
 	PriorInFlight  int64 // before this ACK
-	TxInFlight     int64 // when the newest packet acknowledged had just been sent
+	TxInFlight     int64 // just after the newest acknowledged packet was sent
 	Lost           int64 // declared lost since then
-	AppLimited     bool  // the newest packet acknowledged was sent in an application-limited phase
+	AppLimited     bool  // the newest acknowledged packet was sent in an application-limited phase
 	CE             int64 // newly reported ECN-CE marks
-	NewestSent     int64 // its packet number
+	NewestSent     int64 // number of the newest acknowledged packet
 }
 
 // Loss is one packet declared lost.
 type Loss struct {
 	Number     int64
 	Size       int64
-	TxInFlight int64 // when it had just been sent
-	Lost       int64 // declared lost since then, with this packet
+	TxInFlight int64 // just after it was sent
+	Lost       int64 // declared lost since then, including this packet
 	AppLimited bool
-	// Episode is true for the first loss of a packet that was sent after the
-	// response to the previous one (RFC 9002 §7.3.2).
+	// Episode is true for the first loss of a packet sent after the previous response to loss (RFC
+	// 9002 §7.3.2).
 	Episode bool
 }
 
-// constructors by the name a configuration uses.
+// constructors by configuration name.
 var constructors = map[string]func(*State, *rand.Rand) Controller{
 	"bbr":     func(c *State, r *rand.Rand) Controller { return NewBBR(c, r) },
 	"cubic":   func(c *State, _ *rand.Rand) Controller { return NewCubic(c) },
@@ -130,7 +125,7 @@ func Names() []string {
 	return names
 }
 
-// CheckName tells what is wrong with a configured controller name.
+// CheckName returns an error for an unknown controller name.
 func CheckName(name string) error {
 	if _, ok := constructors[name]; !ok {
 		return fmt.Errorf("congestion controller %q is unknown; there are %s", name, strings.Join(Names(), ", "))

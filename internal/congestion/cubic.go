@@ -14,7 +14,7 @@ const (
 // cubicAlpha makes W_est as aggressive as Reno with cubicBeta (RFC 9438 §4.3).
 const cubicAlpha = 3 * (1 - cubicBeta) / (1 + cubicBeta)
 
-// Cubic is CUBIC (RFC 9438) with HyStart++ (RFC 9406).
+// Cubic implements CUBIC (RFC 9438) with HyStart++ (RFC 9406).
 type Cubic struct {
 	window
 	hystart hystart
@@ -34,8 +34,7 @@ type Cubic struct {
 // NewCubic starts CUBIC in slow start.
 func NewCubic(c *State) *Cubic { return &Cubic{window: newWindow(c), hystart: newHystart()} }
 
-// OnLoss is the multiplicative decrease of RFC 9438 §4.6, with fast convergence
-// (§4.7).
+// OnLoss implements the multiplicative decrease (RFC 9438 §4.6) with fast convergence (§4.7).
 func (u *Cubic) OnLoss(_ time.Duration, l *Loss) {
 	if l.Episode {
 		u.saveUndo()
@@ -44,7 +43,7 @@ func (u *Cubic) OnLoss(_ time.Duration, l *Loss) {
 	}
 }
 
-// OnECN responds as to loss (RFC 9438 §4.6).
+// OnECN responds as to a loss (RFC 9438 §4.6).
 func (u *Cubic) OnECN(_ time.Duration, _ *Sample, episode bool) {
 	if episode {
 		u.reduce()
@@ -65,11 +64,11 @@ func (u *Cubic) reduce() {
 
 func (u *Cubic) packets() float64 { return float64(u.cwnd) / float64(u.c.MaxDatagramSize) }
 
-// OnAck is slow start or the cubic increase of RFC 9438 §4.2 to §4.5.
+// OnAck implements slow start and the cubic increase of RFC 9438 §4.2 to §4.5.
 func (u *Cubic) OnAck(now time.Duration, s *Sample) {
 	if !u.grows() {
 		if u.inEpoch && !u.c.CwndLimited && u.limitedAt != 0 {
-			u.epochStart += now - u.limitedAt // §4.2: idle time is no growth time
+			u.epochStart += now - u.limitedAt // §4.2: idle time does not count as growth time
 		}
 		u.limitedAt = now
 		return
@@ -118,7 +117,7 @@ func (u *Cubic) OnAck(now time.Duration, s *Sample) {
 	u.cwnd = min(u.cwnd+int64(whole)*u.c.MaxDatagramSize, maxWindow)
 }
 
-// OnSpuriousLoss is RFC 9438 §4.9.
+// OnSpuriousLoss implements RFC 9438 §4.9.
 func (u *Cubic) OnSpuriousLoss(time.Duration) {
 	if u.undoCwnd > u.cwnd {
 		u.wMax = u.undoWMax
@@ -127,7 +126,7 @@ func (u *Cubic) OnSpuriousLoss(time.Duration) {
 	u.undo()
 }
 
-// OnPersistentCongestion is RFC 9438 §4.8.
+// OnPersistentCongestion implements RFC 9438 §4.8.
 func (u *Cubic) OnPersistentCongestion(time.Duration) {
 	u.wMax = u.packets()
 	u.cwndPrior = u.wMax

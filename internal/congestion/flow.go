@@ -7,13 +7,11 @@ import (
 	"time"
 )
 
-// Flow is one connection's congestion control: a [Controller], the delivery-rate
-// sampler that feeds it and the pacer that follows it. Its methods are for the
-// connection's goroutine, except Estimates.
+// Flow is the congestion control of one connection: a [Controller], its delivery-rate sampler and
+// its pacer. All methods except Estimates must be called on the connection's goroutine.
 //
-// All parameters are of predeclared types and time.Duration, so that a QUIC
-// implementation can declare the interface it calls without importing this
-// package.
+// All parameters have predeclared types or time.Duration, so a QUIC implementation can declare an
+// interface for Flow without importing this package.
 type Flow struct {
 	name  string
 	rand  *rand.Rand
@@ -22,17 +20,17 @@ type Flow struct {
 	ctl   Controller
 	pacer pacer
 
-	acked, lost []int64 // of the ACK or timer being processed
+	acked, lost []int64 // by the current ACK or timer
 	ce          int64
 	spurious    []int64
 
 	largestSent    int64
 	largestAcked   int64
-	recoveryUntil  int64 // largest packet sent at the latest response to loss
-	prevRecovery   int64 // the same before it
-	episodeLosses  int   // packets of the latest episode not known to be spurious
-	episodeUndo    bool  // false once CE marks were part of it
-	roundEnd       int64 // Delivered that ends the round of CwndLimited
+	recoveryUntil  int64 // largest packet sent before the latest response to loss
+	prevRecovery   int64 // previous recoveryUntil
+	episodeLosses  int   // packets of the latest episode not known to be spuriously lost
+	episodeUndo    bool  // false if the episode includes CE marks
+	roundEnd       int64 // value of Delivered that ends the round of CwndLimited
 	limitedInRound bool
 	idle           bool // the application has nothing to send
 	idleSince      time.Duration
@@ -43,25 +41,24 @@ type Flow struct {
 	est Estimates
 }
 
-// Estimates is what a flow knows of its path.
+// Estimates are a flow's estimates of its path.
 type Estimates struct {
-	Controller  string        // its name in a configuration
-	Phase       string        // what it is doing: "startup", "probe_bw_cruise", "recovery", …
-	Bandwidth   float64       // bytes/s the path is believed to carry for this flow; 0 = not known yet
+	Controller  string        // configuration name
+	Phase       string        // "startup", "probe_bw_cruise", "recovery", …
+	Bandwidth   float64       // estimated rate of the path for this flow, bytes/s; 0 = unknown
 	PacingRate  float64       // bytes/s
-	MinRTT      time.Duration // 0 = not known yet
+	MinRTT      time.Duration // 0 = unknown
 	SmoothedRTT time.Duration
 	Window      int64 // bytes
 	InFlight    int64 // bytes
 	Delivered   int64 // bytes acknowledged
 	Lost        int64 // bytes declared lost
-	// AppLimited: the application sends less than the path is believed to carry, so
-	// Bandwidth may be an under-estimate.
+	// AppLimited means that the application sends less than the estimated rate, so Bandwidth may be
+	// too low.
 	AppLimited bool
 }
 
-// NewFlow starts congestion control with the named controller (see [Names]).
-// maxDatagramSize is in bytes.
+// NewFlow creates a flow with the named controller (see [Names]). maxDatagramSize is in bytes.
 func NewFlow(name string, maxDatagramSize int64) (*Flow, error) {
 	return newFlow(name, maxDatagramSize, rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
 }
@@ -89,12 +86,11 @@ func (f *Flow) reset(maxDatagramSize int64) {
 	f.publish()
 }
 
-// Migrated forgets what was learnt of the path (RFC 9000 §9.4): the
-// connection has another one now.
+// Migrated resets the estimates after a change of path (RFC 9000 §9.4).
 func (f *Flow) Migrated(maxDatagramSize int64) { f.reset(maxDatagramSize) }
 
-// Sent notes a packet that counts towards the bytes in flight; inFlight includes
-// it. Packet numbers ascend.
+// Sent records a packet that counts towards the bytes in flight; inFlight includes it. Packet
+// numbers must ascend.
 func (f *Flow) Sent(now time.Duration, number, size, inFlight int64) {
 	f.c.InFlight = inFlight - size
 	f.checkAppLimited(now)
@@ -107,25 +103,24 @@ func (f *Flow) Sent(now time.Duration, number, size, inFlight int64) {
 	f.largestSent = number
 }
 
-// Acked notes a packet acknowledged. What Acked, Lost, SpuriousLoss and
-// CongestionExperienced note of one ACK or loss timer takes effect in Done.
+// Acked records an acknowledged packet. Acked, Lost, SpuriousLoss and CongestionExperienced collect
+// the events of one ACK or loss timer, which take effect in Done.
 func (f *Flow) Acked(number int64) { f.acked = append(f.acked, number) }
 
-// Lost notes a packet declared lost, other than an MTU probe.
+// Lost records a packet declared lost. MTU probes are excluded.
 func (f *Flow) Lost(number int64) { f.lost = append(f.lost, number) }
 
-// SpuriousLoss notes that a packet declared lost arrived after all.
+// SpuriousLoss records that a packet declared lost has arrived.
 func (f *Flow) SpuriousLoss(number int64) { f.spurious = append(f.spurious, number) }
 
-// CongestionExperienced notes marks newly reported ECN-CE marks.
+// CongestionExperienced records newly reported ECN-CE marks.
 func (f *Flow) CongestionExperienced(marks int64) { f.ce += marks }
 
-// Done ends the processing of an ACK or of a loss timer. inFlight is what is in
-// flight now, oldest the lowest packet number still outstanding (any number above
-// all sent if none is).
+// Done ends the processing of an ACK or a loss timer. inFlight is the volume now in flight. oldest
+// is the lowest outstanding packet number, or any number above all sent if there is none.
 func (f *Flow) Done(now time.Duration, inFlight, oldest int64) {
 	f.checkAppLimited(now)
-	slices.Sort(f.acked) // they are, unless packets are sent by two senders at once
+	slices.Sort(f.acked) // unsorted only if two senders send packets
 	slices.Sort(f.lost)
 	f.s.begin()
 	for _, n := range f.acked {
@@ -145,7 +140,7 @@ func (f *Flow) Done(now time.Duration, inFlight, oldest int64) {
 	}
 	f.c.CwndLimited = f.c.CwndLimited || f.limitedInRound
 	if f.ce > 0 && f.s.hasData {
-		// One response per round trip, as for loss (RFC 9002 §7.1).
+		// Respond once per round trip, as to loss (RFC 9002 §7.1).
 		episode := f.s.rs.NewestSent > f.recoveryUntil
 		if episode {
 			f.startRecovery()
@@ -218,8 +213,8 @@ func (f *Flow) processSpurious(now time.Duration) {
 	}
 }
 
-// updateRTT is RFC 9002 §5.3 without the acknowledgement delay, which a sender of
-// a steady stream sees little of.
+// updateRTT implements RFC 9002 §5.3 without the acknowledgement delay, which is small for steady
+// streams.
 func (f *Flow) updateRTT(now, rtt time.Duration) {
 	if rtt <= 0 {
 		return
@@ -243,7 +238,7 @@ type lossRun struct {
 	firstSent, lastSent time.Duration
 }
 
-// add extends the run by a packet that h holds, or begins a new one.
+// add extends the run by a packet in h, or starts a new run.
 func (r *lossRun) add(h *history, number int64) {
 	sent := h.get(number).sent
 	if !r.notEmpty || number < r.last || h.deliveredBetween(r.last, number) {
@@ -252,8 +247,8 @@ func (r *lossRun) add(h *history, number int64) {
 	r.last, r.lastSent = number, sent
 }
 
-// isPersistent is RFC 9002 §7.6.1 and §7.6.2: all ack-eliciting packets sent over
-// more than three probe timeouts were lost.
+// isPersistent implements RFC 9002 §7.6.1 and §7.6.2: all ack-eliciting packets sent over more than
+// three probe timeouts were lost.
 func (f *Flow) isPersistent() bool {
 	r := &f.lossRun
 	if !r.notEmpty || f.c.SmoothedRTT == 0 || r.firstSent < f.firstRTTAt {
@@ -267,10 +262,9 @@ func (f *Flow) isPersistent() bool {
 	return r.lastSent-r.firstSent >= 3*pto
 }
 
-// AppLimited notes that the application has no more data to send although the
-// window and the pacer allow it. It takes effect once that has lasted for
-// appLimitedAfter: an application that waits for each write to be taken writes
-// again before that, and the pacer makes up for it.
+// AppLimited records that the application has no data to send although the window and the pacer
+// would allow it. It takes effect after appLimitedAfter, because an application that waits for each
+// write writes again earlier, and the pacer compensates for the gap.
 func (f *Flow) AppLimited(now time.Duration) {
 	if !f.idle {
 		f.idle, f.idleSince = true, now
@@ -280,15 +274,15 @@ func (f *Flow) AppLimited(now time.Duration) {
 
 const appLimitedAfter = quantumTime
 
-// checkAppLimited marks what is in flight while the application leaves the path
-// idle: CheckIfApplicationLimited of draft-ietf-ccwg-bbr §4.1.2.4.
+// checkAppLimited marks the data in flight while the application leaves the path idle:
+// CheckIfApplicationLimited of draft-ietf-ccwg-bbr §4.1.2.4.
 func (f *Flow) checkAppLimited(now time.Duration) {
 	if f.idle && now-f.idleSince > appLimitedAfter {
 		f.c.MarkAppLimited()
 	}
 }
 
-// CanSend tells whether the window allows another packet.
+// CanSend reports whether the window allows another packet.
 func (f *Flow) CanSend(inFlight int64) bool {
 	if inFlight < f.ctl.Window() {
 		return true
@@ -297,33 +291,31 @@ func (f *Flow) CanSend(inFlight int64) bool {
 	return false
 }
 
-// HasBudget tells whether the pacer allows another packet now.
+// HasBudget reports whether the pacer allows another packet now.
 func (f *Flow) HasBudget(now time.Duration) bool { return f.pacer.hasBudget(now) }
 
-// NextSend is when the pacer allows another packet.
+// NextSend returns the time at which the pacer allows another packet.
 func (f *Flow) NextSend() time.Duration { return f.pacer.nextSend() }
 
-// PacingRate is what the pacer spreads packets at, in bytes/s.
+// PacingRate returns the pacing rate in bytes/s.
 func (f *Flow) PacingRate() float64 { return f.pacer.rate }
 
-// Window is the congestion window in bytes.
+// Window returns the congestion window in bytes.
 func (f *Flow) Window() int64 { return f.ctl.Window() }
 
-// Phase names what the controller is doing.
+// Phase returns the controller's state.
 func (f *Flow) Phase() string { return f.ctl.Phase() }
 
-// InRecovery tells whether no packet sent after the latest loss was acknowledged
-// yet.
+// InRecovery reports whether no packet sent after the latest loss has been acknowledged.
 func (f *Flow) InRecovery() bool { return f.c.InRecovery }
 
-// SetMaxDatagramSize follows path MTU discovery.
+// SetMaxDatagramSize sets the size found by path MTU discovery.
 func (f *Flow) SetMaxDatagramSize(size int64) {
 	f.c.MaxDatagramSize = max(size, 1)
 	f.pacer.smss = f.c.MaxDatagramSize
 }
 
-// Estimates is what the flow knows of its path. It may be called from any
-// goroutine.
+// Estimates returns the estimates of the path. It may be called from any goroutine.
 func (f *Flow) Estimates() Estimates {
 	f.mu.Lock()
 	defer f.mu.Unlock()

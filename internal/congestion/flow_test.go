@@ -23,7 +23,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestSampler follows the rate samples of a hand-made exchange.
+// TestSampler checks the rate samples of a scripted exchange.
 func TestSampler(t *testing.T) {
 	c := &State{MaxDatagramSize: 1000}
 	s := sampler{c: c}
@@ -43,15 +43,17 @@ func TestSampler(t *testing.T) {
 	}
 	// Packets 0 and 1 arrive: 2000 bytes in the 21 ms since the flow was idle.
 	rs := ack(21*ms, 0, 1)
-	if rs.NewlyAcked != 2000 || rs.Delivered != 2000 || rs.Interval != 21*ms || rs.RTT != 20*ms || rs.TxInFlight != 2000 {
+	if rs.NewlyAcked != 2000 || rs.Delivered != 2000 || rs.Interval != 21*ms || rs.RTT != 20*ms ||
+		rs.TxInFlight != 2000 {
 		t.Errorf("first sample: %+v", rs)
 	}
-	// One a millisecond after it: sent before the first ACK, so over the whole time.
+	// Packet 2 arrives a millisecond later. It was sent before the first ACK, so it is measured
+	// over the whole time.
 	rs = ack(22*ms, 2)
 	if rs.PriorDelivered != 0 || rs.Delivered != 3000 || rs.Interval != 22*ms {
 		t.Errorf("second sample: %+v", rs)
 	}
-	// A packet sent after an ACK measures from that ACK.
+	// A packet sent after an ACK is measured from that ACK.
 	send(22*ms, 10)
 	for n := int64(3); n < 10; n++ {
 		ack(time.Duration(n+20)*ms, n)
@@ -63,7 +65,7 @@ func TestSampler(t *testing.T) {
 	if again := ack(43*ms, 10); again.NewlyAcked != 0 {
 		t.Errorf("a packet acknowledged twice: %+v", again)
 	}
-	// In an application-limited phase, until what was in flight then is delivered.
+	// Application-limited until the data in flight at this point is delivered.
 	c.InFlight = 0
 	c.MarkAppLimited()
 	send(50*ms, 11)
@@ -72,8 +74,8 @@ func TestSampler(t *testing.T) {
 	}
 }
 
-// TestHistory holds packets in flight over several times the ring's first size,
-// with skipped numbers.
+// TestHistory keeps packets in flight over several times the initial ring size, with skipped
+// numbers.
 func TestHistory(t *testing.T) {
 	var h history
 	for n := int64(5); n < 5000; n += 3 {
@@ -128,7 +130,7 @@ func TestPacer(t *testing.T) {
 	if bursts < 950 || bursts > 1100 {
 		t.Errorf("%d bursts in a second, want one a millisecond", bursts)
 	}
-	// Woken a millisecond late each time, it still keeps the rate.
+	// It keeps the rate even if woken a millisecond late each time.
 	sent, now = 0, time.Second
 	for now < 2*time.Second {
 		for p.hasBudget(now) {
@@ -140,7 +142,7 @@ func TestPacer(t *testing.T) {
 	if got := float64(sent); got < 0.98*rate {
 		t.Errorf("woken late: %.0f bytes in a second, want %.0f", got, rate)
 	}
-	// Woken 20 ms late each time, it does where half a round trip is longer.
+	// It keeps the rate when woken 20 ms late if half a round trip is longer.
 	p.catchUp = 25 * time.Millisecond
 	sent, now = 0, 2*time.Second
 	for now < 3*time.Second {
@@ -153,7 +155,7 @@ func TestPacer(t *testing.T) {
 	if got := float64(sent); got < 0.97*rate || got > 1.03*rate {
 		t.Errorf("woken 20 ms late: %.0f bytes in a second, want %.0f", got, rate)
 	}
-	// An idle pacer saves no more than a quantum.
+	// An idle pacer accumulates at most a quantum.
 	now += time.Hour
 	sent = 0
 	for p.waiting = false; p.hasBudget(now); sent += 1400 {
@@ -164,7 +166,7 @@ func TestPacer(t *testing.T) {
 	}
 }
 
-// exchange drives a flow through rounds of 100 packets; lost tells which are lost.
+// exchange drives a flow through rounds of 100 packets; lost selects the lost ones.
 type exchange struct {
 	f    *Flow
 	now  time.Duration
@@ -177,7 +179,7 @@ func (x *exchange) round(lost func(i int) bool) {
 	inFlight := int64(0)
 	for range n {
 		inFlight += 1200
-		x.f.CanSend(math.MaxInt64) // the window is what limits
+		x.f.CanSend(math.MaxInt64) // make the flow limited by its window
 		x.f.Sent(x.now, x.next, 1200, inFlight)
 		x.next++
 		x.now += 100 * time.Microsecond
@@ -205,12 +207,11 @@ func newExchange(t *testing.T, name string) *exchange {
 	return &exchange{f: f, now: time.Second}
 }
 
-// TestLossResponse checks what one loss episode costs, and that its undoing gives
-// it back.
+// TestLossResponse checks the reduction after one loss episode, and that undo reverts it.
 func TestLossResponse(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		factor float64 // of the window, at least
+		factor float64 // minimum fraction of the window
 		most   float64
 	}{{"newreno", 0.49, 0.51}, {"cubic", 0.69, 0.71}, {"vegas", 0.49, 0.51}, {"yeah", 0.45, 0.9}} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -245,7 +246,7 @@ func TestPersistentCongestion(t *testing.T) {
 			x.round(nil)
 		}
 		before := x.f.Window()
-		// A second in which nothing arrives, a packet every 50 ms.
+		// For one second nothing arrives: a packet every 50 ms is lost.
 		first := x.next
 		for range 20 {
 			x.f.Sent(x.now, x.next, 1200, 1200)
@@ -262,10 +263,10 @@ func TestPersistentCongestion(t *testing.T) {
 	}
 }
 
-// TestSparseLosses loses a packet now and then over more than three probe timeouts:
-// what arrives between them tells that congestion does not persist.
+// TestSparseLosses loses single packets over more than three probe timeouts. The packets that
+// arrive in between show that congestion does not persist.
 func TestSparseLosses(t *testing.T) {
-	for _, name := range []string{"cubic", "newreno", "vegas", "yeah"} { // BBR's follows what was in flight
+	for _, name := range []string{"cubic", "newreno", "vegas", "yeah"} { // BBR's window follows the data in flight
 		x := newExchange(t, name)
 		for range 4 {
 			x.round(nil)
@@ -300,7 +301,7 @@ func TestMigration(t *testing.T) {
 		if e.Window != 32*1300 || e.MinRTT != 0 || e.Bandwidth != 0 {
 			t.Errorf("%s on a new path: %+v", name, e)
 		}
-		x.f.Lost(3) // of the old path
+		x.f.Lost(3) // sent on the old path
 		x.f.Acked(399)
 		x.f.Done(x.now, 0, math.MaxInt64)
 		if w := x.f.Window(); w != 32*1300 {
@@ -309,8 +310,8 @@ func TestMigration(t *testing.T) {
 	}
 }
 
-// FuzzFlow feeds controllers arbitrary sequences of packets, ACKs, losses, CE marks
-// and times: windows and rates must stay finite, bounded and above the minimum.
+// FuzzFlow feeds controllers arbitrary sequences of packets, ACKs, losses, CE marks and times:
+// windows and rates must stay finite, bounded and above the minimum.
 func FuzzFlow(f *testing.F) {
 	f.Add([]byte{0, 10, 20, 30, 1, 2, 3, 4, 5, 6, 7, 8, 9})
 	f.Add([]byte("\x00\x00\x01\x01\x02\x02\x03\x03\x04\x04\x05\x05\x06\x06\x07\x07"))
@@ -326,7 +327,7 @@ func FuzzFlow(f *testing.F) {
 	})
 }
 
-// boundedModel tells whether what BBR knows of the path is possible.
+// boundedModel reports whether BBR's model of the path is possible.
 func boundedModel(b *BBR) bool {
 	return b.bw <= b.maxBw && b.bwShortterm >= 0 && !math.IsNaN(b.bwShortterm) &&
 		b.minRTT >= 0 && b.minRTTStamp <= b.now && b.probeRTTMinStamp <= b.now &&
@@ -417,8 +418,8 @@ func fuzzOne(t *testing.T, name string, data []byte) {
 	}
 }
 
-// TestAnyOrderWithinAnAck: an ACK's packets, and those that it shows to be lost, may be told
-// in any order. The losses here last for long enough to be persistent congestion.
+// TestAnyOrderWithinAnAck checks that the acknowledged and lost packets of an ACK may be reported
+// in any order. The losses here last long enough to be persistent congestion.
 func TestAnyOrderWithinAnAck(t *testing.T) {
 	for _, name := range Names() {
 		t.Run(name, func(t *testing.T) {

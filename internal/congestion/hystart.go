@@ -13,14 +13,14 @@ const (
 	hystartNoRTT         = time.Duration(1<<63 - 1)
 )
 
-// hystart is HyStart++ (RFC 9406 §4.2): slow start ends when the RTT of a round
-// rises, after a few rounds of slower growth to be sure of it.
+// hystart implements HyStart++ (RFC 9406 §4.2): slow start ends when the RTT of a round rises,
+// after a few rounds of slower growth that confirm the rise.
 type hystart struct {
-	roundEnd    int64 // State.Delivered that ends the round
+	roundEnd    int64 // value of State.Delivered that ends the round
 	lastMinRTT  time.Duration
 	roundMinRTT time.Duration
 	samples     int
-	cssBaseline time.Duration // RTT that would make the rise spurious; 0 = not in CSS
+	cssBaseline time.Duration // RTT below which the rise was spurious; 0 = not in CSS
 	cssRounds   int
 }
 
@@ -28,8 +28,8 @@ func newHystart() hystart {
 	return hystart{lastMinRTT: hystartNoRTT, roundMinRTT: hystartNoRTT}
 }
 
-// update takes an ACK of slow start. It returns what to add to the window and
-// whether slow start is over.
+// update processes an ACK in slow start. It returns the increase of the window and whether slow
+// start is over.
 func (h *hystart) update(c *State, s *Sample) (increase int64, done bool) {
 	increase = s.NewlyAcked
 	if h.cssBaseline > 0 {

@@ -1,8 +1,8 @@
 package congestion
 
-// maxFilter is the maximum of the samples of a window of virtual time, kept in
-// three candidates as Kathleen Nichols' algorithm does: the best, the best after
-// it and the best after that, each of a later part of the window.
+// maxFilter is a windowed maximum over virtual time after Kathleen Nichols. It keeps three
+// candidates: the best sample, the best after it, and the best after that, from successive parts of
+// the window.
 type maxFilter struct {
 	best [3]struct {
 		value float64
@@ -26,8 +26,8 @@ func (f *maxFilter) update(value float64, at, window int64) float64 {
 	case value >= b[2].value:
 		b[2].value, b[2].at = value, at
 	}
-	// Move up when the best leaves the window, and when a part of the window has
-	// passed with no candidate of its own.
+	// Move up when the best leaves the window, or when a part of the window has passed without a
+	// candidate.
 	switch age := at - b[0].at; {
 	case age > window:
 		b[0], b[1] = b[1], b[2]

@@ -13,7 +13,7 @@ func path1() simPath {
 	return simPath{rate: 400 * mbit, delay: 20 * time.Millisecond, loss: 0.0005, queue: 1000 * simPacket}
 }
 
-// TestThroughput sends bulk data: a flow must use the path and not fill its queue.
+// TestThroughput sends bulk data: a flow must use the path's rate without filling its queue.
 func TestThroughput(t *testing.T) {
 	with := func(change func(*simPath)) simPath {
 		p := path1()
@@ -24,8 +24,8 @@ func TestThroughput(t *testing.T) {
 		name       string
 		controller string
 		path       simPath
-		mbps       float64       // at least
-		queue      time.Duration // median, at most; 0 = any
+		mbps       float64       // minimum
+		queue      time.Duration // maximum of the median; 0 = unchecked
 	}{
 		{"path 1", "bbr", path1(), 385, 2 * time.Millisecond},
 		{"path 1", "newreno", path1(), 10, 0},
@@ -38,12 +38,48 @@ func TestThroughput(t *testing.T) {
 		{"no loss", "yeah", with(func(p *simPath) { p.loss = 0 }), 330, 20 * time.Millisecond},
 		{"1 % loss", "bbr", with(func(p *simPath) { p.loss = 0.01 }), 320, 2 * time.Millisecond},
 		{"burst loss", "bbr", with(func(p *simPath) { p.loss = 0; p.burstLoss = 0.005 }), 250, 2 * time.Millisecond},
-		{"shallow queue", "bbr", with(func(p *simPath) { p.loss = 0; p.queue = 70 * simPacket }), 320, time.Millisecond},
-		{"CE marks", "bbr", with(func(p *simPath) { p.loss = 0; p.markAbove = 2 * time.Millisecond }), 330, 2 * time.Millisecond},
-		{"CE marks", "cubic", with(func(p *simPath) { p.loss = 0; p.markAbove = 2 * time.Millisecond }), 280, 3 * time.Millisecond},
-		{"aggregated ACKs", "bbr", with(func(p *simPath) { p.loss = 0; p.rate = 100 * mbit; p.aggregate = 10 * time.Millisecond }), 95, 0},
-		{"one building", "bbr", simPath{rate: 300 * mbit, delay: 100 * time.Microsecond, queue: 512 << 10}, 280, time.Millisecond},
-		{"slow and long", "bbr", simPath{rate: mbit, delay: 250 * time.Millisecond, queue: 64 << 10}, 0.8, 350 * time.Millisecond},
+		{
+			"shallow queue",
+			"bbr",
+			with(func(p *simPath) { p.loss = 0; p.queue = 70 * simPacket }),
+			320,
+			time.Millisecond,
+		},
+		{
+			"CE marks",
+			"bbr",
+			with(func(p *simPath) { p.loss = 0; p.markAbove = 2 * time.Millisecond }),
+			330,
+			2 * time.Millisecond,
+		},
+		{
+			"CE marks",
+			"cubic",
+			with(func(p *simPath) { p.loss = 0; p.markAbove = 2 * time.Millisecond }),
+			280,
+			3 * time.Millisecond,
+		},
+		{
+			"aggregated ACKs",
+			"bbr",
+			with(func(p *simPath) { p.loss = 0; p.rate = 100 * mbit; p.aggregate = 10 * time.Millisecond }),
+			95,
+			0,
+		},
+		{
+			"one building",
+			"bbr",
+			simPath{rate: 300 * mbit, delay: 100 * time.Microsecond, queue: 512 << 10},
+			280,
+			time.Millisecond,
+		},
+		{
+			"slow and long",
+			"bbr",
+			simPath{rate: mbit, delay: 250 * time.Millisecond, queue: 64 << 10},
+			0.8,
+			350 * time.Millisecond,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name+"/"+tt.controller, func(t *testing.T) {
@@ -68,9 +104,9 @@ func TestThroughput(t *testing.T) {
 	}
 }
 
-// TestFrames sends a camera: a frame of 375 kB every 33 ms, 90 Mbit/s. Each must
-// leave within its interval, the estimate must not fall to what the camera sends,
-// and a frame must not be a burst at the speed of memory.
+// TestFrames sends a camera stream: a frame of 375 kB every 33 ms, 90 Mbit/s. Each frame must be
+// sent within its interval, the estimate must not fall to the camera's rate, and a frame must not
+// be sent as one burst.
 func TestFrames(t *testing.T) {
 	const interval, size = 33333 * time.Microsecond, 375_000
 	with := func(change func(*simPath)) simPath {
@@ -81,8 +117,8 @@ func TestFrames(t *testing.T) {
 	tests := []struct {
 		name      string
 		path      simPath
-		delay     time.Duration // p99 of frames, at most
-		bandwidth float64       // Mbit/s the estimate must not fall below
+		delay     time.Duration // maximum of the 99th percentile of frames
+		bandwidth float64       // minimum of the estimate, Mbit/s
 	}{
 		{"path 1", path1(), 80 * time.Millisecond, 150},
 		{"no loss", with(func(p *simPath) { p.loss = 0 }), 40 * time.Millisecond, 150},
@@ -104,8 +140,14 @@ func TestFrames(t *testing.T) {
 				lowest = min(lowest, f.flow.Estimates().Bandwidth)
 			}
 			d := f.frameDelays(4*time.Second, 29*time.Second)
-			t.Logf("frame delay %v p50, %v p95, %v p99; lowest estimate %.0f Mbit/s; %s", percentile(d, 0.5), percentile(d, 0.95),
-				percentile(d, 0.99), lowest/mbit, f.flow.Estimates().Phase)
+			t.Logf(
+				"frame delay %v p50, %v p95, %v p99; lowest estimate %.0f Mbit/s; %s",
+				percentile(d, 0.5),
+				percentile(d, 0.95),
+				percentile(d, 0.99),
+				lowest/mbit,
+				f.flow.Estimates().Phase,
+			)
 			if p := percentile(d, 0.99); p > tt.delay {
 				t.Errorf("99th percentile of frame delay %v, want at most %v", p, tt.delay)
 			}
@@ -116,8 +158,7 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// TestFairness lets flows share a bottleneck; each starts two seconds after the one
-// before it.
+// TestFairness lets flows share a bottleneck; each starts two seconds after the previous one.
 func TestFairness(t *testing.T) {
 	flows := func(names ...string) []string { return names }
 	const bbr, cubic = "bbr", "cubic"
@@ -127,10 +168,10 @@ func TestFairness(t *testing.T) {
 		mbps  float64
 		rtt   time.Duration
 		queue float64       // bandwidth-delay products
-		jain  float64       // at least
-		least float64       // of a fair share, of the flow that has least
-		wait  float64       // median in the queue, bandwidth-delay products at most; 0 = any
-		slot  time.Duration // of ACKs, as on a busy host
+		jain  float64       // minimum
+		least float64       // minimum of the smallest rate, relative to a fair share
+		wait  float64       // maximum of the median queue, bandwidth-delay products; 0 = unchecked
+		slot  time.Duration // interval between ACKs, as on a busy host
 	}{
 		{"two BBR, shallow", flows(bbr, bbr), 100, 30 * time.Millisecond, 0.5, 0.95, 0.7, 0.35, 0},
 		{"two BBR", flows(bbr, bbr), 100, 30 * time.Millisecond, 1, 0.95, 0.7, 0.5, 0},
@@ -145,12 +186,52 @@ func TestFairness(t *testing.T) {
 		{"CUBIC and BBR", flows(cubic, bbr), 100, 30 * time.Millisecond, 1, 0.75, 0.35, 0, 0},
 		{"CUBIC and BBR, deep", flows(cubic, bbr), 100, 30 * time.Millisecond, 4, 0.7, 0.3, 0, 0},
 		{"BBR and CUBIC, 10 Mbit/s", flows(bbr, cubic), 10, 30 * time.Millisecond, 1, 0.7, 0.3, 0, 0},
-		{"BBR and CUBIC, 100 ms", flows(bbr, cubic), 30, 100 * time.Millisecond, 1, 0.55, 0.12, 0, 0}, // a probe every 25 rounds
-		{"two BBR and two CUBIC, shallow", flows(bbr, bbr, cubic, cubic), 100, 30 * time.Millisecond, 0.5, 0.75, 0.35, 0, 0},
+		{
+			"BBR and CUBIC, 100 ms",
+			flows(bbr, cubic),
+			30,
+			100 * time.Millisecond,
+			1,
+			0.55,
+			0.12,
+			0,
+			0,
+		}, // a probe every 25 rounds
+		{
+			"two BBR and two CUBIC, shallow",
+			flows(bbr, bbr, cubic, cubic),
+			100,
+			30 * time.Millisecond,
+			0.5,
+			0.75,
+			0.35,
+			0,
+			0,
+		},
 		{"two BBR and two CUBIC", flows(bbr, bbr, cubic, cubic), 100, 30 * time.Millisecond, 1, 0.7, 0.3, 0, 0},
 		{"two BBR and two CUBIC, deep", flows(bbr, bbr, cubic, cubic), 100, 30 * time.Millisecond, 4, 0.75, 0.35, 0, 0},
-		{"two BBR and two CUBIC, ACKs in slots", flows(bbr, bbr, cubic, cubic), 100, 30 * time.Millisecond, 1, 0.65, 0.2, 0, 2 * time.Millisecond},
-		{"BBR and CUBIC, ACKs in slots", flows(bbr, cubic), 100, 30 * time.Millisecond, 1, 0.65, 0.3, 0, 2 * time.Millisecond},
+		{
+			"two BBR and two CUBIC, ACKs in slots",
+			flows(bbr, bbr, cubic, cubic),
+			100,
+			30 * time.Millisecond,
+			1,
+			0.65,
+			0.2,
+			0,
+			2 * time.Millisecond,
+		},
+		{
+			"BBR and CUBIC, ACKs in slots",
+			flows(bbr, cubic),
+			100,
+			30 * time.Millisecond,
+			1,
+			0.65,
+			0.3,
+			0,
+			2 * time.Millisecond,
+		},
 		{"three BBR and a CUBIC", flows(bbr, bbr, bbr, cubic), 100, 30 * time.Millisecond, 1, 0.8, 0.3, 0, 0},
 		{"BBR and NewReno", flows(bbr, "newreno"), 100, 30 * time.Millisecond, 2, 0.7, 0.25, 0, 0},
 		{"two CUBIC", flows(cubic, cubic), 100, 30 * time.Millisecond, 1, 0.75, 0.4, 0, 0},
@@ -181,7 +262,13 @@ func TestFairness(t *testing.T) {
 			for i, f := range all {
 				rates[i] = f.mbps(over)
 				if rates[i] < tt.least*share {
-					t.Errorf("flow %d (%s) had %.1f Mbit/s, want at least %.1f", i, tt.flows[i], rates[i], tt.least*share)
+					t.Errorf(
+						"flow %d (%s) got %.1f Mbit/s, want at least %.1f",
+						i,
+						tt.flows[i],
+						rates[i],
+						tt.least*share,
+					)
 				}
 			}
 			wait := percentile(s.queueDelays, 0.5).Seconds() / tt.rtt.Seconds()
@@ -196,8 +283,7 @@ func TestFairness(t *testing.T) {
 	}
 }
 
-// TestRateChanges follows a path whose rate changes tenfold (draft-ietf-ccwg-bbr
-// appendices A.17 and A.18).
+// TestRateChanges changes the path's rate tenfold (draft-ietf-ccwg-bbr appendices A.17 and A.18).
 func TestRateChanges(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
@@ -227,7 +313,7 @@ func TestRateChanges(t *testing.T) {
 	}
 }
 
-// TestBlackout lets a path carry nothing for two seconds.
+// TestBlackout drops all packets for two seconds.
 func TestBlackout(t *testing.T) {
 	for _, name := range Names() {
 		t.Run(name, func(t *testing.T) {
@@ -246,7 +332,7 @@ func TestBlackout(t *testing.T) {
 	}
 }
 
-// phases records what a flow did, every millisecond until the time given.
+// phases records a flow's phases every millisecond until the given time.
 func (s *simSender) phases(until time.Duration) (seen map[string]bool, order []string) {
 	seen = map[string]bool{}
 	for s.now < until {
@@ -259,7 +345,7 @@ func (s *simSender) phases(until time.Duration) (seen map[string]bool, order []s
 	return seen, order
 }
 
-// TestBBRPhases follows BBR's states (draft-ietf-ccwg-bbr §5.1 and appendix A).
+// TestBBRPhases checks BBR's states (draft-ietf-ccwg-bbr §5.1 and appendix A).
 func TestBBRPhases(t *testing.T) {
 	path := simPath{rate: 50 * mbit, delay: 20 * time.Millisecond, queue: 512 << 10}
 	start := func(change func(*simPath)) *simSender {
@@ -274,7 +360,15 @@ func TestBBRPhases(t *testing.T) {
 		f := start(nil)
 		f.startBulk(0)
 		_, order := f.phases(20 * time.Second)
-		want := []string{"startup", "drain", "probe_bw_down", "probe_bw_cruise", "probe_bw_refill", "probe_bw_up", "probe_bw_down"}
+		want := []string{
+			"startup",
+			"drain",
+			"probe_bw_down",
+			"probe_bw_cruise",
+			"probe_bw_refill",
+			"probe_bw_up",
+			"probe_bw_down",
+		}
 		for i, p := range want { // down may last less than a millisecond after drain
 			if i < len(order) && order[i] == p {
 				continue
@@ -289,14 +383,14 @@ func TestBBRPhases(t *testing.T) {
 			t.Error("ProbeRTT though the queue was empty")
 		}
 	})
-	t.Run("the first probe follows Startup at once", func(t *testing.T) {
+	t.Run("the first probe immediately follows Startup", func(t *testing.T) {
 		f := start(func(p *simPath) { p.queue = 4 << 20 }) // Startup ends without a loss
 		f.startBulk(0)
-		if seen, order := f.phases(1500 * time.Millisecond); !seen["probe_bw_up"] { // others wait for 2 s
+		if seen, order := f.phases(1500 * time.Millisecond); !seen["probe_bw_up"] { // other probes wait for 2 s
 			t.Errorf("phases %v", order)
 		}
 	})
-	t.Run("a stream that the path carries no more", func(t *testing.T) {
+	t.Run("a stream above the path's new rate", func(t *testing.T) {
 		f := start(func(p *simPath) {
 			p.queue = 30 << 10
 			p.rateAt = func(at time.Duration) float64 {
@@ -310,12 +404,12 @@ func TestBBRPhases(t *testing.T) {
 		if _, order := f.phases(5 * time.Second); !slices.Equal(order, []string{"startup"}) {
 			t.Fatalf("phases %v of a stream below the path's rate", order)
 		}
-		f.startFrames(5*time.Second, time.Second, 28000) // which begins a group of pictures
+		f.startFrames(5*time.Second, time.Second, 28000) // the first of a group of pictures
 		if seen, order := f.phases(8 * time.Second); !seen["drain"] {
 			t.Errorf("phases %v", order)
 		}
 	})
-	t.Run("a delay that varies", func(t *testing.T) {
+	t.Run("varying delay", func(t *testing.T) {
 		f := start(func(p *simPath) { p.vary = 50 * time.Millisecond })
 		f.startBulk(0)
 		rtts, down, longest, last := 0, time.Duration(0), time.Duration(0), ""
@@ -333,7 +427,7 @@ func TestBBRPhases(t *testing.T) {
 			}
 			last = phase
 		}
-		// Round trips are of 40 to 140 ms and what waits.
+		// Round trips take 40 to 140 ms plus queueing.
 		if longest > 1200*time.Millisecond {
 			t.Errorf("ProbeBW_DOWN lasted %v", longest)
 		}
@@ -341,7 +435,7 @@ func TestBBRPhases(t *testing.T) {
 			t.Errorf("%d times in ProbeRTT within 60 s", rtts)
 		}
 	})
-	t.Run("a queue asks for ProbeRTT", func(t *testing.T) {
+	t.Run("a queue triggers ProbeRTT", func(t *testing.T) {
 		f := start(nil)
 		f.startBulk(0)
 		f.sim.newSender(t, "cubic").startBulk(0)
@@ -370,7 +464,7 @@ func TestBBRPhases(t *testing.T) {
 			t.Errorf("phases %v with 20 %% loss", order)
 		}
 	})
-	t.Run("low rate", func(t *testing.T) { // less than a packet in flight would do
+	t.Run("low rate", func(t *testing.T) { // the product is less than a packet
 		f := start(func(p *simPath) { p.rate = 0.05 * mbit; p.queue = 16 << 10; p.delay = time.Millisecond })
 		f.startBulk(0)
 		f.run(30 * time.Second)

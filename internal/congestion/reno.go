@@ -2,7 +2,7 @@ package congestion
 
 import "time"
 
-// Reno is NewReno as RFC 9002 §7 describes it.
+// Reno implements NewReno (RFC 9002 §7).
 type Reno struct{ window }
 
 // NewReno starts NewReno in slow start.
@@ -19,14 +19,14 @@ func (r *Reno) OnLoss(_ time.Duration, l *Loss) {
 	}
 }
 
-// OnECN responds as to loss (RFC 9002 §7.1).
+// OnECN responds as to a loss (RFC 9002 §7.1).
 func (r *Reno) OnECN(_ time.Duration, _ *Sample, episode bool) {
 	if episode {
 		r.reduceTo(int64(renoBeta * float64(r.cwnd)))
 	}
 }
 
-// OnAck is slow start (RFC 9002 §7.3.1) or congestion avoidance (§7.3.3).
+// OnAck implements slow start (RFC 9002 §7.3.1) and congestion avoidance (§7.3.3).
 func (r *Reno) OnAck(_ time.Duration, s *Sample) {
 	switch {
 	case !r.grows():
@@ -40,5 +40,5 @@ func (r *Reno) OnAck(_ time.Duration, s *Sample) {
 // OnSpuriousLoss restores the window.
 func (r *Reno) OnSpuriousLoss(time.Duration) { r.undo() }
 
-// OnPersistentCongestion starts again from the minimum window.
+// OnPersistentCongestion restarts from the minimum window.
 func (r *Reno) OnPersistentCongestion(time.Duration) { r.collapse() }

@@ -2,11 +2,11 @@ package congestion
 
 import "time"
 
-// packetState is where a packet number is in its life.
+// packetState is the state of a sent packet.
 type packetState uint8
 
 const (
-	packetUntracked packetState = iota // never sent, a pure ACK, or done with
+	packetUntracked packetState = iota // not sent, ACK only, or no longer tracked
 	packetOutstanding
 	packetLost
 )
@@ -24,18 +24,18 @@ type packet struct {
 	appLimited  bool
 }
 
-// history is a ring of the packets that may still be acknowledged or found lost,
-// by packet number.
+// history is a ring, by packet number, of the packets that may still be acknowledged or declared
+// lost.
 type history struct {
-	ring []packet // length a power of two
-	base int64    // lowest number held
-	next int64    // one above the highest
+	ring []packet // length is a power of two
+	base int64    // lowest number in the ring
+	next int64    // highest number + 1
 }
 
-// minHistory is what an idle connection needs; the ring grows with what is in flight.
+// minHistory suffices for an idle connection; the ring grows with the packets in flight.
 const minHistory = 16
 
-// add makes room for number, which is above all before it.
+// add adds an entry for number, which must exceed all earlier ones.
 func (h *history) add(number int64) *packet {
 	if h.ring == nil {
 		h.ring, h.base, h.next = make([]packet, minHistory), number, number
@@ -59,7 +59,7 @@ func (h *history) add(number int64) *packet {
 	return p
 }
 
-// get is the packet with that number, nil if it is not held.
+// get returns the packet with that number, nil if it is not in the ring.
 func (h *history) get(number int64) *packet {
 	if number < h.base || number >= h.next {
 		return nil
@@ -71,8 +71,8 @@ func (h *history) get(number int64) *packet {
 	return p
 }
 
-// deliveredBetween tells whether a packet with a number above first and below last
-// was acknowledged. What is done with counts as acknowledged: a lost packet among it
+// deliveredBetween reports whether a packet numbered between first and last, both excluded, was
+// acknowledged. Packets no longer tracked count as acknowledged, because a lost one among them
 // would be first.
 func (h *history) deliveredBetween(first, last int64) bool {
 	if first+1 < last && first+1 < h.base {
@@ -86,7 +86,7 @@ func (h *history) deliveredBetween(first, last int64) bool {
 	return false
 }
 
-// dropBelow forgets the numbers below oldest and what is done with after them.
+// dropBelow drops the numbers below oldest, and the untracked ones that follow.
 func (h *history) dropBelow(oldest int64) {
 	h.base = max(h.base, min(oldest, h.next))
 	for h.base < h.next && h.ring[h.base&int64(len(h.ring)-1)].state != packetOutstanding {
@@ -94,8 +94,8 @@ func (h *history) dropBelow(oldest int64) {
 	}
 }
 
-// sampler turns the sending and acknowledging of packets into delivery-rate
-// samples (draft-ietf-ccwg-bbr §4.1.2).
+// sampler computes delivery-rate samples from sent and acknowledged packets (draft-ietf-ccwg-bbr
+// §4.1.2).
 type sampler struct {
 	c           *State
 	hist        history
@@ -109,26 +109,27 @@ type sampler struct {
 	newestSent  time.Duration
 }
 
-// sent notes an ack-eliciting packet; c.InFlight includes it (§4.1.2.2).
+// sent records an ack-eliciting packet; c.InFlight includes it (§4.1.2.2).
 func (s *sampler) sent(now time.Duration, number, size int64) {
 	if s.c.InFlight <= size {
 		s.firstSent, s.deliveredAt = now, now
 	}
 	p := s.hist.add(number)
-	// Field by field: a literal is put together on the stack first, and its copy waits for that.
+	// Assign the fields one by one: a literal is built on the stack and then copied, which is
+	// slower.
 	p.sent, p.firstSent, p.deliveredAt = now, s.firstSent, s.deliveredAt
 	p.delivered, p.lost, p.inFlight = s.c.Delivered, s.c.Lost, s.c.InFlight
 	p.size, p.state, p.appLimited = int32(size), packetOutstanding, s.c.AppLimited()
 }
 
-// begin starts the sample of an ACK: InitRateSample of §4.1.2.3.
+// begin starts the sample of an ACK: InitRateSample (§4.1.2.3).
 func (s *sampler) begin() {
 	s.rs = Sample{RTT: -1, PriorInFlight: s.c.InFlight}
 	s.hasData = false
 }
 
-// acked is UpdateRateSample of §4.1.2.3. QUIC's packet numbers are in the order of
-// sending, so the newest packet is the one with the highest number.
+// acked implements UpdateRateSample (§4.1.2.3). QUIC packet numbers follow the sending order, so
+// the newest packet has the highest number.
 func (s *sampler) acked(now time.Duration, number int64) {
 	p := s.hist.get(number)
 	if p == nil || p.state != packetOutstanding {

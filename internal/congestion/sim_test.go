@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A simulated path in virtual time: senders of any controller share one
-// bottleneck with a drop-tail queue, random or burst loss, CE marking, and a delay
-// that varies. Packets stay in order. Everything follows from the seed.
+// A simulated path in virtual time: senders with any controller share one bottleneck with a
+// drop-tail queue, random or burst loss, CE marking, and varying delay. Packets stay in order. The
+// simulation is deterministic for a seed.
 
 const simPacket = 1400 // bytes
 
@@ -58,13 +58,13 @@ type simPath struct {
 	rate       float64                          // bytes/s
 	rateAt     func(time.Duration) float64      // instead of rate
 	delay      time.Duration                    // each way
-	vary       time.Duration                    // added to delay each way: uniform up to this, resampled
+	vary       time.Duration                    // additional random delay each way: uniform up to this, resampled
 	queue      int                              // bytes
-	loss       float64                          // of packets
-	burstLoss  float64                          // of packets, in bursts of 20
-	markAbove  time.Duration                    // CE-mark packets that wait longer; 0 = never
-	aggregate  time.Duration                    // ACKs leave the path in slots of this; 0 = at once
-	lossWindow func(at time.Duration) (on bool) // all packets lost while on
+	loss       float64                          // fraction of packets
+	burstLoss  float64                          // fraction of packets, in bursts of 20
+	markAbove  time.Duration                    // CE-mark packets that queue longer; 0 = never
+	aggregate  time.Duration                    // ACKs are sent at multiples of this; 0 = at once
+	lossWindow func(at time.Duration) (on bool) // reports whether all packets are lost
 }
 
 func newSim(path simPath, seed uint64) *sim {
@@ -87,7 +87,7 @@ func (s *sim) run(until time.Duration) {
 	s.now = until
 }
 
-// transmit carries a packet of size over the bottleneck.
+// transmit sends a packet of size through the bottleneck.
 func (s *sim) transmit(size int, deliver func(ce bool)) {
 	rate := s.path.rate
 	if s.path.rateAt != nil {
@@ -116,7 +116,7 @@ func (s *sim) transmit(size int, deliver func(ce bool)) {
 		s.extraDelay = time.Duration(s.rand.Float64() * float64(s.path.vary))
 		s.extraUntil = s.now + 50*time.Millisecond + time.Duration(s.rand.Float64()*150)*time.Millisecond
 	}
-	// Packets behind a longer delay catch up at half as much again as the rate.
+	// Packets behind a longer delay catch up at 1.5 times the rate.
 	apart := time.Duration(float64(size) / rate / 1.5 * 1e9)
 	s.lastArrival = max(s.busyUntil+s.path.delay+s.extraDelay, s.lastArrival+apart)
 	ce := s.path.markAbove > 0 && wait > s.path.markAbove
@@ -131,7 +131,7 @@ type simSent struct {
 
 type simFrame struct {
 	captured time.Duration
-	left     int // packets that did not arrive
+	left     int // packets not yet received
 	done     time.Duration
 }
 
@@ -146,10 +146,10 @@ type simSender struct {
 	pacing   bool
 	ptoSeq   int
 	lossSeq  int
-	slack    time.Duration // a pacing timer is up to this late
+	slack    time.Duration // maximum lateness of a pacing timer
 
 	bulk   bool
-	queue  []int // frame of each packet to send
+	queue  []int // frame number of each packet to send
 	frames []simFrame
 
 	// the receiver
@@ -170,12 +170,12 @@ func (s *sim) newSender(t testing.TB, name string) *simSender {
 	return &simSender{sim: s, flow: f, largest: -1, highest: -1, slack: time.Millisecond}
 }
 
-// startBulk sends without end from at on.
+// startBulk sends without end, starting at at.
 func (s *simSender) startBulk(at time.Duration) {
 	s.at(at, func() { s.bulk = true; s.send() })
 }
 
-// startFrames captures a frame of size every interval from at on.
+// startFrames captures a frame of size every interval, starting at at.
 func (s *simSender) startFrames(at, interval time.Duration, size int) {
 	var capture func()
 	capture = func() {
@@ -362,8 +362,8 @@ func percentile(d []time.Duration, p float64) time.Duration {
 	return d[min(int(p*float64(len(d))), len(d)-1)]
 }
 
-// frameDelays are the delays of the frames captured from from to to; those not
-// complete count with the time until now.
+// frameDelays returns the delays of the frames captured between from and to; incomplete frames
+// count with the time until now.
 func (s *simSender) frameDelays(from, to time.Duration) []time.Duration {
 	var d []time.Duration
 	for _, f := range s.frames {
@@ -379,7 +379,7 @@ func (s *simSender) frameDelays(from, to time.Duration) []time.Duration {
 	return d
 }
 
-// jain is Jain's fairness index: 1 = equal shares, 1/n = one flow has all.
+// jain returns Jain's fairness index: 1 = equal shares, 1/n = one flow gets everything.
 func jain(rates ...float64) float64 {
 	var sum, squares float64
 	for _, r := range rates {

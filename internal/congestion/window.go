@@ -8,16 +8,16 @@ import (
 // minWindowPackets is kMinimumWindow of RFC 9002 §7.2.
 const minWindowPackets = 2
 
-// maxWindow keeps a window that is never limited by loss from overflowing.
+// maxWindow bounds a window without losses to prevent overflow.
 const maxWindow = int64(1) << 40
 
-// window is what the window-based controllers have in common: slow start,
-// the response to persistent congestion, pacing and undo.
+// window is the common part of the window-based controllers: slow start, the response to persistent
+// congestion, pacing and undo.
 type window struct {
 	c        *State
 	cwnd     int64
 	ssthresh int64
-	acked    int64 // towards the next additive increase
+	acked    int64 // bytes towards the next additive increase
 
 	undoCwnd, undoSsthresh int64
 }
@@ -26,15 +26,15 @@ func newWindow(c *State) window {
 	return window{c: c, cwnd: c.initialWindow(), ssthresh: math.MaxInt64}
 }
 
-// Window is the congestion window in bytes.
+// Window returns the congestion window in bytes.
 func (w *window) Window() int64 { return w.cwnd }
 
 func (w *window) inSlowStart() bool { return w.cwnd < w.ssthresh }
 
 func (w *window) minWindow() int64 { return minWindowPackets * w.c.MaxDatagramSize }
 
-// PacingRate is the window over the smoothed RTT, times 2 in slow start and 1.25
-// after it (RFC 9002 §7.7), so that pacing is not what limits the flow.
+// PacingRate returns the window over the smoothed RTT, times 2 in slow start and 1.25 afterwards
+// (RFC 9002 §7.7), so that pacing does not limit the flow.
 func (w *window) PacingRate() float64 {
 	gain := 1.25
 	if w.inSlowStart() {
@@ -43,7 +43,7 @@ func (w *window) PacingRate() float64 {
 	return gain * float64(w.cwnd) / max(w.c.SmoothedRTT, time.Millisecond).Seconds()
 }
 
-// Bandwidth is the window over the smoothed RTT, 0 before there is one.
+// Bandwidth returns the window over the smoothed RTT; 0 = unknown.
 func (w *window) Bandwidth() float64 {
 	if w.c.SmoothedRTT <= 0 {
 		return 0
@@ -51,7 +51,7 @@ func (w *window) Bandwidth() float64 {
 	return float64(w.cwnd) / w.c.SmoothedRTT.Seconds()
 }
 
-// Phase is slow_start, recovery or congestion_avoidance.
+// Phase returns slow_start, recovery or congestion_avoidance.
 func (w *window) Phase() string {
 	switch {
 	case w.c.InRecovery:
@@ -62,17 +62,16 @@ func (w *window) Phase() string {
 	return "congestion_avoidance"
 }
 
-// OnSend does nothing.
+// OnSend implements Controller; it does nothing.
 func (w *window) OnSend(time.Duration) {}
 
-// grows tells whether an ACK may raise the window: not in recovery (RFC 9002
-// §7.3.2) and only if the window was what limited the flow (§7.8).
+// grows reports whether an ACK may raise the window: not in recovery (RFC 9002 §7.3.2), and only if
+// the window limited the flow (§7.8).
 func (w *window) grows() bool {
 	return !w.c.InRecovery && w.c.CwndLimited && w.cwnd < maxWindow
 }
 
-// additive raises the window by one packet per window acknowledged (RFC 9002
-// §7.3.3).
+// additive raises the window by one packet per window acknowledged (RFC 9002 §7.3.3).
 func (w *window) additive(newlyAcked int64) {
 	w.acked += newlyAcked
 	if w.acked >= w.cwnd {
@@ -82,10 +81,10 @@ func (w *window) additive(newlyAcked int64) {
 	w.acked = min(w.acked, w.cwnd)
 }
 
-// saveUndo remembers the window for undo.
+// saveUndo saves the window for undo.
 func (w *window) saveUndo() { w.undoCwnd, w.undoSsthresh = w.cwnd, w.ssthresh }
 
-// undo restores what saveUndo remembered, unless the window is larger by now.
+// undo restores the saved window, unless the window is larger now.
 func (w *window) undo() {
 	if w.undoCwnd > w.cwnd {
 		w.cwnd, w.ssthresh = w.undoCwnd, w.undoSsthresh
@@ -100,7 +99,7 @@ func (w *window) reduceTo(cwnd int64) {
 	w.acked = 0
 }
 
-// collapse is the response to persistent congestion (RFC 9002 §7.6.2).
+// collapse responds to persistent congestion (RFC 9002 §7.6.2).
 func (w *window) collapse() {
 	w.ssthresh = max(w.cwnd/2, w.minWindow())
 	w.cwnd = w.minWindow()

@@ -5,27 +5,27 @@ import "time"
 // Constants of the YeAH paper, §III.
 const (
 	yeahMaxQueue  = 80 // Q_max, packets
-	yeahPhi       = 8  // the round's queueing delay is too high above base RTT / yeahPhi
-	yeahEpsilon   = 2  // at most cwnd / yeahEpsilon is given up to drain the queue
-	yeahDelta     = 8  // at least cwnd / yeahDelta is given up on loss
-	yeahRho       = 16 // rounds in Slow mode after which another flow must be greedy
-	yeahZeta      = 50 // rounds in Fast mode that forget the competing flow
+	yeahPhi       = 8  // limit of the round's queueing delay: base RTT / yeahPhi
+	yeahEpsilon   = 2  // at most cwnd / yeahEpsilon is drained from the queue
+	yeahDelta     = 8  // a loss reduces cwnd by at least cwnd / yeahDelta
+	yeahRho       = 16 // rounds in Slow mode after which the other flow counts as greedy
+	yeahZeta      = 50 // rounds in Fast mode after which the other flow is forgotten
 	yeahFastAcked = 100
 )
 
-// YeAH is YeAH-TCP: A. Baiocchi, A. P. Castellani and F. Vacirca, "YeAH-TCP: Yet
-// Another Highspeed TCP", PFLDnet 2007, §III. While the queue it estimates is
-// short it grows as Scalable TCP does (Fast mode); otherwise as Reno (Slow mode),
-// giving up the queue it holds itself (precautionary decongestion).
+// YeAH implements YeAH-TCP: A. Baiocchi, A. P. Castellani and F. Vacirca, "YeAH-TCP: Yet Another
+// Highspeed TCP", PFLDnet 2007, §III. While its estimated queue is short it grows like Scalable TCP
+// (Fast mode), otherwise like Reno (Slow mode), and drains its own queue (precautionary
+// decongestion).
 type YeAH struct {
 	window
 	round delayRound
 
-	renoCwnd   int64 // what a Reno flow would have
+	renoCwnd   int64 // window of an equivalent Reno flow
 	slow       bool
-	slowRounds int // rounds in Slow mode in a row
+	slowRounds int // consecutive rounds in Slow mode
 	fastRounds int
-	queued     float64 // packets, of the latest round
+	queued     float64 // estimated queue of the latest round, packets
 	credit     int64
 }
 
@@ -34,8 +34,8 @@ func NewYeAH(c *State) *YeAH {
 	return &YeAH{window: newWindow(c), renoCwnd: minWindowPackets * c.MaxDatagramSize}
 }
 
-// OnLoss gives up the queue it held, or half the window where another flow is
-// greedy (§III-C of the paper).
+// OnLoss reduces the window by the estimated queue, or by half if the other flow is greedy (§III-C
+// of the paper).
 func (y *YeAH) OnLoss(_ time.Duration, l *Loss) {
 	if l.Episode {
 		y.saveUndo()
@@ -43,7 +43,7 @@ func (y *YeAH) OnLoss(_ time.Duration, l *Loss) {
 	}
 }
 
-// OnECN responds as to loss.
+// OnECN responds as to a loss.
 func (y *YeAH) OnECN(_ time.Duration, _ *Sample, episode bool) {
 	if episode {
 		y.reduce()
@@ -73,7 +73,7 @@ func (y *YeAH) OnAck(_ time.Duration, s *Sample) {
 		y.cwnd += s.NewlyAcked
 	case y.slow:
 		y.additive(s.NewlyAcked)
-	default: // Scalable TCP: 1 % of what is acknowledged
+	default: // Scalable TCP: 1 % of the acknowledged data
 		y.credit += s.NewlyAcked
 		y.cwnd += y.credit / yeahFastAcked
 		y.credit %= yeahFastAcked
@@ -109,7 +109,7 @@ func (y *YeAH) endRound(queued float64, rtt time.Duration) {
 // OnSpuriousLoss restores the window.
 func (y *YeAH) OnSpuriousLoss(time.Duration) { y.undo() }
 
-// OnPersistentCongestion starts again from the minimum window.
+// OnPersistentCongestion restarts from the minimum window.
 func (y *YeAH) OnPersistentCongestion(time.Duration) {
 	y.collapse()
 	y.renoCwnd = y.minWindow()

@@ -1,5 +1,5 @@
-// Package connect is how Holocast's programs reach a relay: what a session's URL
-// means, whose certificate is trusted, and trying again when the relay is away.
+// Package connect connects Holocast's programs to a relay: it interprets session URLs, selects the
+// trusted certificate and retries while the relay is unreachable.
 package connect
 
 import (
@@ -24,31 +24,30 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// Target is a session at a relay.
+// Target identifies a session at a relay and how to connect to it.
 type Target struct {
-	// URL is moqt://host:port/session over raw QUIC, or https://… over
-	// WebTransport. The port defaults to 443.
+	// URL is moqt://host:port/session for raw QUIC, or https://… for WebTransport. The port
+	// defaults to 443.
 	URL string
 	// CertificateHash pins the relay's certificate: SHA-256, hex.
 	CertificateHash string
-	// Insecure takes the certificate's hash from the relay itself, over plain HTTP.
-	// For relays on this machine that is done without asking.
+	// Insecure fetches the certificate's hash from the relay over plain HTTP. For relays on this
+	// host that is the default.
 	Insecure bool
-	// Congestion names the controller of what is sent to the relay; "" is the default.
+	// Congestion names the congestion controller for sending to the relay; "" is the default.
 	Congestion string
-	// Token authorizes the session: a token, or @FILE for one that is read from a file at
-	// each attempt to connect. "" is that of the environment variable HOLOCAST_TOKEN. A
-	// token in the URL (#token=…) comes before both; it names no file, as somebody else
-	// may have written the link.
+	// Token authorizes the session: a token, or @FILE to read the token from a file at each
+	// attempt. "" uses the environment variable HOLOCAST_TOKEN. A token in the URL (#token=…) takes
+	// precedence. It cannot name a file, because links come from third parties.
 	Token string
-	// Client is a certificate that authorizes the session instead.
+	// Client is a client certificate that authorizes the session instead.
 	Client ClientCertificate
-	// Renew, if set, returns what Keep is to authorize itself with from its next attempt on,
-	// and whom to trust: Token, Client, CertificateHash and Insecure.
+	// Renew, if set, returns the Token, Client, CertificateHash and Insecure for the next attempt
+	// of Keep.
 	Renew func() Target
 }
 
-// ClientCertificate names the PEM files of a client's certificate.
+// ClientCertificate names the PEM files of a client certificate.
 type ClientCertificate struct {
 	Certificate string `yaml:"certificate"`
 	Key         string `yaml:"key"`
@@ -56,32 +55,47 @@ type ClientCertificate struct {
 
 // AddFlags adds the certificate's flags.
 func (c *ClientCertificate) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&c.Certificate, "client-certificate", c.Certificate, "PEM certificate that authorizes the session, where the relay asks for one")
-	f.StringVar(&c.Key, "client-key", c.Key, "PEM key of the client's certificate")
+	f.StringVar(
+		&c.Certificate,
+		"client-certificate",
+		c.Certificate,
+		"PEM certificate that authorizes the session, if the relay requires one",
+	)
+	f.StringVar(&c.Key, "client-key", c.Key, "PEM key of the client certificate")
 }
 
 // TokenVariable is the environment variable with the token of a session.
 const TokenVariable = "HOLOCAST_TOKEN"
 
-// TokenUsage explains the setting that holds a token.
-const TokenUsage = "token that authorizes the session, or @FILE with one (default $" + TokenVariable + ")"
+// TokenUsage is the help text of token flags.
+const TokenUsage = "token that authorizes the session, or @FILE to read it from a file (default $" + TokenVariable + ")"
 
-// tokenParameter is what a URL's fragment or query calls a token.
+// tokenParameter is the name of the token in a URL's fragment or query.
 const tokenParameter = "token"
 
-// maxTokenFile bounds a file with a token, bytes.
+// maxTokenFile bounds the size of a token file in bytes.
 const maxTokenFile = 64 << 10
 
-// AddFlags adds the flags that say whom to trust and how to send.
+// AddFlags adds the flags for trust and congestion control.
 func (t *Target) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&t.CertificateHash, "certificate-hash", "", "SHA-256 of the relay's certificate, hex (the relay logs it at its start)")
-	f.BoolVar(&t.Insecure, "insecure", false, "trust the development certificate that the relay names over plain HTTP")
+	f.StringVar(
+		&t.CertificateHash,
+		"certificate-hash",
+		"",
+		"SHA-256 of the relay's certificate in hex (the relay logs it at startup)",
+	)
+	f.BoolVar(
+		&t.Insecure,
+		"insecure",
+		false,
+		"trust the development certificate that the relay announces over plain HTTP",
+	)
 	f.StringVar(&t.Congestion, "congestion", "", CongestionUsage)
 	f.StringVar(&t.Token, "token", "", TokenUsage)
 	t.Client.AddFlags(f)
 }
 
-// Address is the URL without a token: fit for logs.
+// Address returns the URL without the token, for logs.
 func (t Target) Address() string {
 	address, _ := t.split()
 	return address
@@ -105,8 +119,7 @@ func (t Target) split() (address, token string) {
 	return u.String(), token
 }
 
-// tokenSource is the token to connect with, "" for none, or the name of the file that
-// holds it.
+// tokenSource returns the token, "" for none, or the name of the file that holds it.
 func (t Target) tokenSource() (text string, file bool) {
 	if _, text = t.split(); text != "" {
 		return text, false
@@ -114,7 +127,7 @@ func (t Target) tokenSource() (text string, file bool) {
 	return strings.CutPrefix(cmp.Or(t.Token, os.Getenv(TokenVariable)), "@")
 }
 
-// token is the token to connect with, "" for none.
+// token returns the token to connect with, "" for none.
 func (t Target) token() (string, error) {
 	text, file := t.tokenSource()
 	if !file {
@@ -136,10 +149,10 @@ func (t Target) token() (string, error) {
 	return token, nil
 }
 
-// CongestionUsage explains the setting that names a congestion controller.
+// CongestionUsage is the help text of congestion-controller flags.
 const CongestionUsage = "congestion controller: bbr (the default), cubic, newreno, vegas or yeah"
 
-// URLError is err, of parsing the URL of a session, with the form that is expected.
+// URLError adds the expected form to an error of parsing a session URL.
 func URLError(text string, err error) error {
 	if e := (*url.Error)(nil); errors.As(err, &e) {
 		err = e.Err
@@ -147,7 +160,7 @@ func URLError(text string, err error) error {
 	return fmt.Errorf("%q: %w; want moqt://HOST:PORT/SESSION", text, err)
 }
 
-// Session is the session the URL names: its path.
+// Session returns the path of the URL, which names the session.
 func (t Target) Session() (string, error) {
 	u, err := url.Parse(t.URL)
 	if err != nil {
@@ -163,7 +176,7 @@ func (t Target) Session() (string, error) {
 	return s, nil
 }
 
-// Namespace is the namespace of the session the URL names.
+// Namespace returns the namespace of the URL's session.
 func (t Target) Namespace() (moqt.Namespace, error) {
 	s, err := t.Session()
 	if err != nil {
@@ -206,7 +219,7 @@ func (t Target) tls(ctx context.Context) (*tls.Config, error) {
 	return conf, nil
 }
 
-// trust says which relay is the right one.
+// trust returns the TLS configuration that verifies the relay.
 func (t Target) trust(ctx context.Context) (*tls.Config, error) {
 	if t.CertificateHash != "" {
 		hash, err := devcert.ParseHash(t.CertificateHash)
@@ -238,8 +251,8 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// askHash reads /certificate.sha256 of the relay's HTTP server, which has the
-// number of its UDP port.
+// askHash reads /certificate.sha256 from the relay's HTTP server, whose TCP port has the same
+// number as the UDP port.
 func askHash(ctx context.Context, u *url.URL) (hash [32]byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
@@ -266,9 +279,8 @@ func askHash(ctx context.Context, u *url.URL) (hash [32]byte, err error) {
 	return devcert.ParseHash(string(b))
 }
 
-// refused reports whether an error says that the relay does not let us, which no further
-// attempt would change: a token from a file may be another one by then, and so may what Renew
-// returns.
+// refused reports whether the relay denied access permanently. It is false if the token comes from a
+// file, or from Renew, because that may change.
 func (t Target) refused(err error) bool {
 	if t.Renew != nil {
 		if next := t.Renew(); next.Token != t.Token || next.Client != t.Client {
@@ -295,7 +307,7 @@ func (t Target) refused(err error) bool {
 	return false
 }
 
-// explain says what helps where the relay does not let us.
+// explain adds advice to an authorization error.
 func (t Target) explain(err error) error {
 	if !t.refused(err) || errors.As(err, new(unauthorizedError)) {
 		return err
@@ -303,7 +315,7 @@ func (t Target) explain(err error) error {
 	return unauthorizedError{err}
 }
 
-// unauthorizedError says what helps.
+// unauthorizedError adds advice to an authorization error.
 type unauthorizedError struct{ error }
 
 func (e unauthorizedError) Unwrap() error { return e.error }
@@ -315,7 +327,7 @@ type finalError struct{ error }
 
 func (e finalError) Unwrap() error { return e.error }
 
-// Final marks an error that connecting again would not mend.
+// Final marks an error that a new attempt would not fix.
 func Final(err error) error { return finalError{err} }
 
 // IsFinal reports whether err was marked by Final.

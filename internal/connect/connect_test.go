@@ -38,13 +38,13 @@ func TestSession(t *testing.T) {
 
 var quiet = moqt.Config{Log: slog.New(slog.DiscardHandler)}
 
-// relay listens for sessions and, where wanted, names its certificate over HTTP.
+// relay listens for sessions and, if requested, announces its certificate over HTTP.
 func relay(t *testing.T, tellHash bool) (addr, hash string) {
 	t.Helper()
 	return serving(t, tellHash, func(*moqt.Session) {})
 }
 
-// serving is relay with a function that is told of each session.
+// serving is relay with a function to call for each session.
 func serving(t *testing.T, tellHash bool, accepted func(*moqt.Session)) (addr, hash string) {
 	t.Helper()
 	cert, err := devcert.Generate(time.Now(), "127.0.0.1")
@@ -58,17 +58,23 @@ func serving(t *testing.T, tellHash bool, accepted func(*moqt.Session)) (addr, h
 		t.Fatal(err)
 	}
 	addr = web.Addr().String()
-	ln, err := moqt.Listen(addr, moqt.ListenConfig{Config: quiet, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+	ln, err := moqt.Listen(
+		addr,
+		moqt.ListenConfig{Config: quiet, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !tellHash || r.URL.Path != "/certificate.sha256" {
-			http.NotFound(w, r)
-			return
-		}
-		fmt.Fprintln(w, hash)
-	})}
+	srv := &http.Server{
+		ReadHeaderTimeout: time.Second,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !tellHash || r.URL.Path != "/certificate.sha256" {
+				http.NotFound(w, r)
+				return
+			}
+			fmt.Fprintln(w, hash)
+		}),
+	}
 	go func() { _ = srv.Serve(web) }()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() { cancel(); _ = ln.Close(); _ = srv.Close() })
@@ -92,13 +98,13 @@ func TestTrust(t *testing.T) {
 		target Target
 		err    string
 	}{
-		"local relay names its certificate": {Target{URL: "moqt://" + telling + "/x"}, ""},
-		"the same over WebTransport":        {Target{URL: "https://" + telling + "/x"}, ""},
-		"pinned":                            {Target{URL: "moqt://" + telling + "/x", CertificateHash: hash}, ""},
-		"pinned to another":                 {Target{URL: "moqt://" + telling + "/x", CertificateHash: strings.Repeat("00", 32)}, "certificate"},
-		"pinned to nonsense":                {Target{URL: "moqt://" + telling + "/x", CertificateHash: "abc"}, "64 hex digits"},
-		"names nothing, unknown authority":  {Target{URL: "moqt://" + silent + "/x"}, "not trusted"},
-		"names nothing, insecure":           {Target{URL: "moqt://" + silent + "/x", Insecure: true}, "404"},
+		"local relay announces its certificate": {Target{URL: "moqt://" + telling + "/x"}, ""},
+		"the same over WebTransport":            {Target{URL: "https://" + telling + "/x"}, ""},
+		"pinned":                                {Target{URL: "moqt://" + telling + "/x", CertificateHash: hash}, ""},
+		"pinned to another certificate":         {Target{URL: "moqt://" + telling + "/x", CertificateHash: strings.Repeat("00", 32)}, "certificate"},
+		"malformed hash":                        {Target{URL: "moqt://" + telling + "/x", CertificateHash: "abc"}, "64 hex digits"},
+		"no announcement, unknown authority":    {Target{URL: "moqt://" + silent + "/x"}, "not trusted"},
+		"no announcement, insecure":             {Target{URL: "moqt://" + silent + "/x", Insecure: true}, "404"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := c.target.Dial(t.Context(), moqt.Handler{}, quiet)
@@ -112,11 +118,11 @@ func TestTrust(t *testing.T) {
 	}
 }
 
-// TestKeep: it connects again after a loss, and not after a final error.
+// TestKeep checks that Keep reconnects after a loss, and not after a final error.
 func TestKeep(t *testing.T) {
 	addr, hash := relay(t, false)
 	target := Target{URL: "moqt://" + addr + "/x", CertificateHash: hash}
-	final := errors.New("nothing mends this")
+	final := errors.New("permanent failure")
 	calls := 0
 	err := target.Keep(t.Context(), moqt.Handler{}, quiet, func(context.Context, *moqt.Session) error {
 		calls++
@@ -130,8 +136,8 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// TestMoveTakesNewestToken: a session that a relay asks to move is authorized by what Renew
-// returns then, or else by its URL's token; an empty URI means the relay that asked.
+// TestMoveTakesNewestToken checks that after a GOAWAY the new session uses the URL's token, or else
+// the one that Renew returns at that time, and that an empty URI means the same relay.
 func TestMoveTakesNewestToken(t *testing.T) {
 	t.Setenv(TokenVariable, "")
 	for name, c := range map[string]struct {
@@ -139,10 +145,10 @@ func TestMoveTakesNewestToken(t *testing.T) {
 		token  string // in the URL
 		want   []string
 	}{
-		"one session after the other":     {want: []string{"1", "2", "3"}},
-		"both at a time":                  {moving: true, want: []string{"1", "2", "3"}},
-		"the URL's token comes before":    {token: "#token=a%2Bb", want: []string{"a+b", "a+b", "a+b"}},
-		"the URL's token, both at a time": {moving: true, token: "#token=a%2Bb", want: []string{"a+b", "a+b", "a+b"}},
+		"sequential sessions":           {want: []string{"1", "2", "3"}},
+		"overlapping sessions":          {moving: true, want: []string{"1", "2", "3"}},
+		"token in the URL":              {token: "#token=a%2Bb", want: []string{"a+b", "a+b", "a+b"}},
+		"token in the URL, overlapping": {moving: true, token: "#token=a%2Bb", want: []string{"a+b", "a+b", "a+b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			type arrival struct {
@@ -155,7 +161,10 @@ func TestMoveTakesNewestToken(t *testing.T) {
 				addrs[i], _ = serving(t, true, func(s *moqt.Session) { arrivals <- arrival{i, s} })
 			}
 			var newest atomic.Int32
-			target := Target{URL: "moqt://" + addrs[0] + "/x" + c.token, Renew: func() Target { return Target{Token: fmt.Sprint(newest.Load())} }}
+			target := Target{
+				URL:   "moqt://" + addrs[0] + "/x" + c.token,
+				Renew: func() Target { return Target{Token: fmt.Sprint(newest.Load())} },
+			}
 			newest.Store(1)
 			ctx, stop := context.WithCancel(t.Context())
 			over := make(chan error, 1)
@@ -172,7 +181,7 @@ func TestMoveTakesNewestToken(t *testing.T) {
 					t.Errorf("session %d is with relay %d, want %d", i, s.relay, relay)
 				}
 				if got := s.SetupTokens(); len(got) != 1 || string(got[0].Value) != c.want[i] {
-					t.Errorf("session %d came with %+v, want %q", i, got, c.want[i])
+					t.Errorf("session %d arrived with %+v, want %q", i, got, c.want[i])
 				}
 				newest.Add(1)
 				if i < 2 {

@@ -19,42 +19,54 @@ const (
 	lastRetry  = 5 * time.Second
 )
 
-// moveLimit is how long a session that was moved to may take to settle before the one before
-// it is left all the same.
+// moveLimit bounds the wait for Settled on a new session, after which the old session is closed
+// anyway.
 const moveLimit = 15 * time.Second
 
-// moveOverlap is how long a session is still used beside the settled one that takes its place:
-// what was sent to it before that is under way.
+// moveOverlap is how long the old session stays open after the new one has settled, to receive data
+// in flight.
 const moveOverlap = time.Second
 
-// ErrMoved is the cause of the end of a session's context when another session has taken its
-// place: the relay asked for that (GOAWAY), or is about to close.
+// ErrMoved is the cause in a session's context when another session replaces it, because the relay
+// sent GOAWAY or is about to close.
 var ErrMoved = errors.New("the relay asked to move the session")
 
-// Keep connects, calls use with the session, and connects again when the session
-// is lost, until ctx ends, use returns nil or an error made by Final, or the relay
-// takes no token of ours. use
-// returns when it is done with the session, at the latest when that ends, and soon after its
-// context has ended. The log
-// warns of each reason once, until another comes or a session lasts.
+// Keep connects and calls use with the session. It reconnects when the session is lost, until ctx
+// ends, use returns nil or an error marked by Final, or the relay denies access. use must return
+// when the session ends, and soon after its context ends. Each failure reason is logged once at
+// warn level, until another occurs or a session lasts.
 //
-// Where the relay asks to move elsewhere (GOAWAY, §3.6), the session is left and one where it
-// said is used.
-func (t Target) Keep(ctx context.Context, h moqt.Handler, cfg moqt.Config, use func(context.Context, *moqt.Session) error) error {
+// After a GOAWAY (§3.6), Keep closes the session and connects to the address that it names.
+func (t Target) Keep(
+	ctx context.Context,
+	h moqt.Handler,
+	cfg moqt.Config,
+	use func(context.Context, *moqt.Session) error,
+) error {
 	return t.keep(ctx, h, cfg, use, false)
 }
 
-// KeepMoving is Keep for a use that may run twice at a time: when the relay asks to move, the
-// new session is used before the old one is left, so that nothing is lost in between. use
-// calls Settled once the new session does what the old one did; the old one's context ends
-// soon afterwards with the cause ErrMoved.
-func (t Target) KeepMoving(ctx context.Context, h moqt.Handler, cfg moqt.Config, use func(context.Context, *moqt.Session) error) error {
+// KeepMoving is Keep for a use that may run twice at a time. After a GOAWAY it uses the new session
+// before it closes the old one, so that no data is lost. use must call Settled once the new session
+// has taken over; soon afterwards the context of the old one ends with the cause ErrMoved.
+func (t Target) KeepMoving(
+	ctx context.Context,
+	h moqt.Handler,
+	cfg moqt.Config,
+	use func(context.Context, *moqt.Session) error,
+) error {
 	return t.keep(ctx, h, cfg, use, true)
 }
 
-// Use is one turn of Keep, or with moving of KeepMoving: it connects once, moves where the relay
-// asks for that, and returns what use returned for the last session.
-func (t Target) Use(ctx context.Context, h moqt.Handler, cfg moqt.Config, moving bool, use func(context.Context, *moqt.Session) error) error {
+// Use is one iteration of Keep, or of KeepMoving if moving is set: it connects once, follows
+// GOAWAYs, and returns the result of use for the last session.
+func (t Target) Use(
+	ctx context.Context,
+	h moqt.Handler,
+	cfg moqt.Config,
+	moving bool,
+	use func(context.Context, *moqt.Session) error,
+) error {
 	l, err := t.link(ctx, h, cfg, use)
 	if err != nil {
 		return err
@@ -62,7 +74,13 @@ func (t Target) Use(ctx context.Context, h moqt.Handler, cfg moqt.Config, moving
 	return t.follow(ctx, l, h, cfg, use, moving)
 }
 
-func (t Target) keep(ctx context.Context, h moqt.Handler, cfg moqt.Config, use func(context.Context, *moqt.Session) error, moving bool) error {
+func (t Target) keep(
+	ctx context.Context,
+	h moqt.Handler,
+	cfg moqt.Config,
+	use func(context.Context, *moqt.Session) error,
+	moving bool,
+) error {
 	wait := firstRetry
 	var reported string
 	for {
@@ -89,14 +107,24 @@ func (t Target) keep(ctx context.Context, h moqt.Handler, cfg moqt.Config, use f
 			level = slog.LevelDebug
 		}
 		reported = err.Error()
-		slog.Log(ctx, level, "trying again until the relay answers", "relay", t.Address(), "in", wait.Round(time.Millisecond), "reason", err)
+		slog.Log(
+			ctx,
+			level,
+			"trying again until the relay answers",
+			"relay",
+			t.Address(),
+			"in",
+			wait.Round(time.Millisecond),
+			"reason",
+			err,
+		)
 		if !backOff(ctx, nil, &wait) {
 			return err
 		}
 	}
 }
 
-// renew takes what may have changed since the last attempt.
+// renew updates the credentials from Renew.
 func (t *Target) renew() {
 	if t.Renew != nil {
 		next := t.Renew()
@@ -104,12 +132,12 @@ func (t *Target) renew() {
 	}
 }
 
-// backOff waits, longer at each time; false when ctx or over ended.
+// backOff waits with exponential back-off. It returns false if ctx or over ended.
 func backOff(ctx context.Context, over <-chan struct{}, wait *time.Duration) bool {
 	timer := time.NewTimer(*wait)
 	defer timer.Stop()
 	*wait = min(2**wait, lastRetry)
-	*wait += rand.N(*wait / 4) // so that many clients do not return together
+	*wait += rand.N(*wait / 4) // jitter, so that many clients do not return at once
 	select {
 	case <-timer.C:
 		return true
@@ -123,29 +151,34 @@ func backOff(ctx context.Context, over <-chan struct{}, wait *time.Duration) boo
 type link struct {
 	cancel  context.CancelCauseFunc
 	settled chan struct{} // closed by Settled
-	goaway  chan string   // where the relay wants us
-	done    chan struct{} // closed when use has returned err
+	goaway  chan string   // URI in a GOAWAY
+	done    chan struct{} // closed after use has returned err
 	err     error
 }
 
 type settledKey struct{}
 
-// Settled says that the session whose use has ctx does what the one before it did; see
-// KeepMoving. It may be called more than once.
+// Settled reports that the session whose use has ctx has taken over from the previous one; see
+// KeepMoving. It may be called repeatedly.
 func Settled(ctx context.Context) {
 	if settle, ok := ctx.Value(settledKey{}).(func()); ok {
 		settle()
 	}
 }
 
-// link connects and begins to use the session.
-func (t Target) link(ctx context.Context, h moqt.Handler, cfg moqt.Config, use func(context.Context, *moqt.Session) error) (*link, error) {
+// link connects and starts use with the session.
+func (t Target) link(
+	ctx context.Context,
+	h moqt.Handler,
+	cfg moqt.Config,
+	use func(context.Context, *moqt.Session) error,
+) (*link, error) {
 	l := &link{settled: make(chan struct{}), goaway: make(chan string, 1), done: make(chan struct{})}
-	told := h.Goaway
+	next := h.Goaway
 	h.Goaway = func(uri string, timeout time.Duration) {
-		l.goaway <- uri // once a session
-		if told != nil {
-			told(uri, timeout)
+		l.goaway <- uri // at most once per session
+		if next != nil {
+			next(uri, timeout)
 		}
 	}
 	s, err := t.Dial(ctx, h, cfg)
@@ -166,8 +199,15 @@ func (t Target) link(ctx context.Context, h moqt.Handler, cfg moqt.Config, use f
 	return l, nil
 }
 
-// follow waits for the end of l, or of the session that the relay moved it to last.
-func (t Target) follow(ctx context.Context, l *link, h moqt.Handler, cfg moqt.Config, use func(context.Context, *moqt.Session) error, moving bool) error {
+// follow waits for the end of l or, after GOAWAYs, of its last successor.
+func (t Target) follow(
+	ctx context.Context,
+	l *link,
+	h moqt.Handler,
+	cfg moqt.Config,
+	use func(context.Context, *moqt.Session) error,
+	moving bool,
+) error {
 	var left sync.WaitGroup
 	defer left.Wait()
 	for {
@@ -178,8 +218,8 @@ func (t Target) follow(ctx context.Context, l *link, h moqt.Handler, cfg moqt.Co
 		case uri = <-l.goaway:
 		}
 		from := t.Address()
-		t = t.at(uri)
-		slog.Info("the relay asks to move", "relay", from, "to", t.Address())
+		t = t.moveTo(uri)
+		slog.Info("relay sent GOAWAY", "relay", from, "to", t.Address())
 		old := l
 		if !moving {
 			old.cancel(ErrMoved)
@@ -192,7 +232,7 @@ func (t Target) follow(ctx context.Context, l *link, h moqt.Handler, cfg moqt.Co
 			l = next
 			continue
 		}
-		next := t.beside(ctx, old, h, cfg, use)
+		next := t.connectBeside(ctx, old, h, cfg, use)
 		if next == nil {
 			<-old.done
 			return old.err
@@ -210,9 +250,15 @@ func (t Target) follow(ctx context.Context, l *link, h moqt.Handler, cfg moqt.Co
 	}
 }
 
-// beside opens a session while old is in use, and returns it when it has settled, or old has
-// ended; nil when it cannot be had.
-func (t Target) beside(ctx context.Context, old *link, h moqt.Handler, cfg moqt.Config, use func(context.Context, *moqt.Session) error) *link {
+// connectBeside opens a session while old is in use. It returns the session once it has settled or
+// old has ended; nil if it fails.
+func (t Target) connectBeside(
+	ctx context.Context,
+	old *link,
+	h moqt.Handler,
+	cfg moqt.Config,
+	use func(context.Context, *moqt.Session) error,
+) *link {
 	wait := firstRetry
 	for {
 		t.renew()
@@ -232,20 +278,19 @@ func (t Target) beside(ctx context.Context, old *link, h moqt.Handler, cfg moqt.
 			}
 		}
 		if IsFinal(err) && !errors.As(err, new(*NoSessionError)) || t.refused(err) {
-			slog.Warn("the relay that the session is to move to does not take it", "relay", t.Address(), "reason", err)
+			slog.Warn("relay named in GOAWAY refuses the session", "relay", t.Address(), "reason", err)
 			return nil
 		}
-		slog.Debug("not moved yet", "relay", t.Address(), "reason", err)
+		slog.Debug("retrying move after GOAWAY", "relay", t.Address(), "reason", err)
 		if !backOff(ctx, old.done, &wait) {
 			return nil
 		}
 	}
 }
 
-// at is the session where a GOAWAY says: what uri leaves out is as before, and so is whom we
-// trust and what authorizes us. A token of the URL moves with it, as it comes before what Renew
-// returns.
-func (t Target) at(uri string) Target {
+// moveTo returns the target that a GOAWAY names. Parts missing in uri are kept, as are trust and
+// credentials. A token in the URL is kept too, because it takes precedence over Renew.
+func (t Target) moveTo(uri string) Target {
 	u, err := url.Parse(uri)
 	if uri == "" || err != nil || u.Host == "" || u.Scheme != "moqt" && u.Scheme != "https" {
 		return t

@@ -8,8 +8,8 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// Lazy is a session with a relay that is dialled when it is first asked for, and again when it
-// has ended: what a relay has from another one (router.Upstream).
+// Lazy is a session that is dialed on first use, and again after it has ended. A relay uses it for
+// its upstream (router.Upstream).
 type Lazy struct {
 	Target Target
 
@@ -17,10 +17,10 @@ type Lazy struct {
 	s  *moqt.Session
 }
 
-// String is the relay's address.
+// String returns the relay's address.
 func (l *Lazy) String() string { return l.Target.Address() }
 
-// Session returns the session, a new one where there is none.
+// Session returns the session and dials it if there is none.
 func (l *Lazy) Session(ctx context.Context) (*moqt.Session, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

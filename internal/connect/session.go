@@ -16,17 +16,16 @@ import (
 // Root is the first field of the namespace of all Holocast sessions.
 const Root = "holocast"
 
-// ReceiptsPrefix begins the names of the tracks on which viewers send receipts; the
-// viewer's name follows.
+// ReceiptsPrefix is the prefix of receipt tracks; the viewer's name follows.
 const ReceiptsPrefix = "receipts/"
 
-// ReplayProperty is the track property that marks a replayed recording; its value
-// is 1. The type is even, so it holds a number, and outside the mandatory range, so
-// peers that do not know it ignore it and relays pass it on.
+// ReplayProperty is the track property that marks a replayed recording, with value 1. Its type is
+// even, so it holds a number, and outside the mandatory range, so peers may ignore it and relays
+// forward it.
 const ReplayProperty = 0x6863_7270
 
-// TrackName is the full name of a catalog's track; ns is the namespace of the
-// catalog's own track.
+// TrackName returns the full name of a track in a catalog; ns is the namespace of the catalog's own
+// track.
 func TrackName(ns moqt.Namespace, t catalog.Track) moqt.TrackName {
 	if t.Namespace != "" {
 		ns = strings.Split(t.Namespace, "/")
@@ -34,7 +33,7 @@ func TrackName(ns moqt.Namespace, t catalog.Track) moqt.TrackName {
 	return moqt.TrackName{Namespace: ns, Name: t.Name}
 }
 
-// NoSessionError says that nobody publishes the session at the relay.
+// NoSessionError means that the session has no publisher at the relay.
 type NoSessionError struct {
 	Namespace moqt.Namespace
 	Err       error
@@ -42,21 +41,35 @@ type NoSessionError struct {
 
 func (e *NoSessionError) Error() string {
 	if (Target{}).refused(e.Err) {
-		return fmt.Sprintf("the relay does not let us watch session %q: %v", strings.Join(e.Namespace[1:], "/"), unauthorizedError{e.Err})
+		return fmt.Sprintf(
+			"the relay does not let us watch session %q: %v",
+			strings.Join(e.Namespace[1:], "/"),
+			unauthorizedError{e.Err},
+		)
 	}
 	return fmt.Sprintf("the relay has no session %q: %v", strings.Join(e.Namespace[1:], "/"), e.Err)
 }
 
 func (e *NoSessionError) Unwrap() error { return e.Err }
 
-// rendezvous is how long the relay is asked to wait for a publisher at a time.
+// rendezvous is the rendezvous timeout of one SUBSCRIBE.
 const rendezvous = 20 * time.Second
 
-// Subscribe subscribes to a track from its largest object on and fetches the current
-// group; see moqt.Subscription.Joined. timeout is the object delivery timeout,
-// 0 for the publisher's. With wait it asks again until a publisher appears.
-func Subscribe(ctx context.Context, s *moqt.Session, name moqt.TrackName, timeout time.Duration, wait bool) (*moqt.Subscription, error) {
-	o := moqt.SubscribeOptions{Filter: &moqt.Filter{Type: wire.FilterLargestObject}, ObjectDeliveryTimeout: timeout, Join: true}
+// Subscribe subscribes to a track from its largest object on and fetches the current group; see
+// moqt.Subscription.Joined. timeout is the object delivery timeout, 0 to use the publisher's. If
+// wait is set it retries until a publisher appears.
+func Subscribe(
+	ctx context.Context,
+	s *moqt.Session,
+	name moqt.TrackName,
+	timeout time.Duration,
+	wait bool,
+) (*moqt.Subscription, error) {
+	o := moqt.SubscribeOptions{
+		Filter:                &moqt.Filter{Type: wire.FilterLargestObject},
+		ObjectDeliveryTimeout: timeout,
+		Join:                  true,
+	}
 	if wait {
 		o.RendezvousTimeout = rendezvous
 	}
@@ -76,13 +89,13 @@ func Subscribe(ctx context.Context, s *moqt.Session, name moqt.TrackName, timeou
 	}
 }
 
-// Ended reports whether err says that the publisher ended the track.
+// Ended reports whether err means that the publisher ended the track.
 func Ended(err error) bool {
 	var done *moqt.DoneError
 	return errors.As(err, &done) && (done.Code == wire.DoneTrackEnded || done.Code == wire.DoneSubscriptionEnded)
 }
 
-// Away reports whether err says that the track's publisher left and may return.
+// Away reports whether err means that the publisher left and may return.
 func Away(err error) bool {
 	var done *moqt.DoneError
 	return errors.As(err, &done) && !Ended(err)

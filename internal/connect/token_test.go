@@ -10,8 +10,8 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// TestTargetToken: where a token comes from, and that it is not in the address that logs
-// show.
+// TestTargetToken checks where the token comes from, and that the address in logs does not contain
+// it.
 func TestTargetToken(t *testing.T) {
 	dir := t.TempDir()
 	file, empty := filepath.Join(dir, "token"), filepath.Join(dir, "empty")
@@ -26,20 +26,20 @@ func TestTargetToken(t *testing.T) {
 		url, token, variable string
 		want, err            string
 	}{
-		"none":                            {url: address},
-		"flag":                            {url: address, token: "a.b.c", want: "a.b.c"},
-		"variable":                        {url: address, variable: "v.v.v", want: "v.v.v"},
-		"flag before variable":            {url: address, token: "a.b.c", variable: "v.v.v", want: "a.b.c"},
-		"fragment before both":            {url: address + "#token=f.f.f", token: "a.b.c", variable: "v.v.v", want: "f.f.f"},
-		"query":                           {url: address + "?token=q.q.q", want: "q.q.q"},
-		"query and fragment":              {url: address + "?token=q.q.q#token=f.f.f", want: "f.f.f"},
-		"another fragment":                {url: address + "#here"},
-		"no file by a link":               {url: address + "#token=@" + file, want: "@" + file},
-		"file":                            {url: address, token: "@" + file, want: "of.a.file"},
-		"file in the variable":            {url: address, variable: "@" + file, want: "of.a.file"},
-		"absent file":                     {url: address, token: "@" + filepath.Join(dir, "absent"), err: "token: open"},
-		"empty file":                      {url: address, token: "@" + empty, err: "is empty"},
-		"spaces of a shell's redirection": {url: address, token: "a.b.c\n", want: "a.b.c"},
+		"none":                             {url: address},
+		"flag":                             {url: address, token: "a.b.c", want: "a.b.c"},
+		"variable":                         {url: address, variable: "v.v.v", want: "v.v.v"},
+		"flag before variable":             {url: address, token: "a.b.c", variable: "v.v.v", want: "a.b.c"},
+		"fragment before both":             {url: address + "#token=f.f.f", token: "a.b.c", variable: "v.v.v", want: "f.f.f"},
+		"query":                            {url: address + "?token=q.q.q", want: "q.q.q"},
+		"query and fragment":               {url: address + "?token=q.q.q#token=f.f.f", want: "f.f.f"},
+		"another fragment":                 {url: address + "#here"},
+		"link cannot name a file":          {url: address + "#token=@" + file, want: "@" + file},
+		"file":                             {url: address, token: "@" + file, want: "of.a.file"},
+		"file in the variable":             {url: address, variable: "@" + file, want: "of.a.file"},
+		"absent file":                      {url: address, token: "@" + filepath.Join(dir, "absent"), err: "token: open"},
+		"empty file":                       {url: address, token: "@" + empty, err: "is empty"},
+		"newline of a shell's redirection": {url: address, token: "a.b.c\n", want: "a.b.c"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(TokenVariable, c.variable)
@@ -61,8 +61,8 @@ func TestTargetToken(t *testing.T) {
 	}
 }
 
-// TestRefusedForGood: a relay that does not let us is not asked again, unless the token is
-// from a file, where another may be by then.
+// TestRefusedForGood checks that a denied access is final, unless the token comes from a file,
+// which may change.
 func TestRefusedForGood(t *testing.T) {
 	t.Setenv(TokenVariable, "")
 	for name, c := range map[string]struct {
@@ -79,20 +79,20 @@ func TestRefusedForGood(t *testing.T) {
 		"no session":            {"", os.ErrDeadlineExceeded, false},
 	} {
 		if got := (Target{Token: c.token}).refused(c.err); got != c.want {
-			t.Errorf("%s: refused for good: %v", name, got)
+			t.Errorf("%s: final: %v", name, got)
 		}
 	}
 }
 
-// TestRenewed: a relay that took no token of ours is asked again with the one that is ours by
-// then, and with no other.
+// TestRenewed checks that after a denied access the next attempt uses only the token that Renew
+// returns then.
 func TestRenewed(t *testing.T) {
 	t.Setenv(TokenVariable, "")
 	expired := &moqt.SessionError{Code: wire.ExpiredAuthToken, Remote: true}
 	for token, want := range map[string]bool{"a.b.c": true, "d.e.f": false} {
 		target := Target{Token: "a.b.c", Renew: func() Target { return Target{Token: token} }}
 		if got := target.refused(expired); got != want {
-			t.Errorf("with %s next: refused for good %v, want %v", token, got, want)
+			t.Errorf("with %s next: final %v, want %v", token, got, want)
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"holocast/internal/ffmpeg"
 	"holocast/internal/loc"
 	"holocast/internal/spherical"
-	"holocast/internal/tiles"
+	"holocast/internal/tileencoder"
 	"holocast/internal/x264"
 )
 
@@ -358,7 +358,7 @@ func (v *Video) Start(ctx context.Context, loop bool) (*Reader, error) {
 
 // Frame is a decoded picture.
 type Frame struct {
-	tiles.Frame
+	tileencoder.Frame
 	b []byte
 }
 

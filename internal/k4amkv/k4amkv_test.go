@@ -86,7 +86,6 @@ func readAll(r *Reader) ([]Capture, error) {
 		} else if err != nil {
 			return all, err
 		}
-		c.Color, c.Depth, c.IR = bytes.Clone(c.Color), append([]uint16(nil), c.Depth...), append([]uint16(nil), c.IR...)
 		all = append(all, c)
 	}
 }

@@ -57,9 +57,6 @@ type Reader struct {
 	damage  error // met while reading ahead; returned once the queues are empty
 	scanned bool
 	scratch []byte
-	color   []byte
-	depth   []uint16
-	ir      []uint16
 }
 
 // Open opens the recording at path.
@@ -238,8 +235,7 @@ func (r *Reader) clusterEnd(c element) (int64, error) {
 	}
 }
 
-// Next reads the next capture into c, whose slices are valid until the next call. It
-// joins the images of the tracks as libk4arecord does: those that are within half a
+// Next reads the next capture into c, reusing its image buffers. It joins the images of the tracks as libk4arecord does: those that are within half a
 // frame period of the earliest. It returns io.EOF at the end and a *DamageError where
 // the recording is damaged, once all captures before the damage are read; the next call
 // skips the damaged part.
@@ -262,6 +258,7 @@ func (r *Reader) Next(c *Capture) error {
 		return err
 	}
 
+	old := *c
 	*c = Capture{IMU: r.imu}
 	r.imu = nil
 	for i := range r.queue {
@@ -274,15 +271,14 @@ func (r *Reader) Next(c *Capture) error {
 		var err error
 		switch i {
 		case trackColor:
-			r.color = slices.Grow(r.color[:0], int(b.size))[:b.size]
-			err = r.file.readAt(r.color, b.at)
-			c.Color, c.ColorTime = r.color, t
+			c.Color, c.ColorTime = slices.Grow(old.Color[:0], int(b.size))[:b.size], t
+			err = r.file.readAt(c.Color, b.at)
 		case trackDepth:
-			r.depth, err = r.grey(r.depth, b)
-			c.Depth, c.DepthTime = r.depth, t
+			c.DepthTime = t
+			c.Depth, err = r.grey(old.Depth, b)
 		case trackIR:
-			r.ir, err = r.grey(r.ir, b)
-			c.IR, c.IRTime = r.ir, t
+			c.IRTime = t
+			c.IR, err = r.grey(old.IR, b)
 		}
 		if err != nil {
 			return err

@@ -1,4 +1,4 @@
-// Package leaktest fails tests that leave goroutines behind.
+// Package leaktest fails tests that leak goroutines.
 package leaktest
 
 import (
@@ -9,20 +9,21 @@ import (
 	"go.uber.org/goleak"
 )
 
-// patience is how often goleak looks, for about a second each time: a QUIC connection ends a
-// few round trips after it was closed, which a busy machine makes long.
-const patience = 30
+// maxAttempts is the number of goleak checks, about one second each. A QUIC connection ends a few
+// round trips after it was closed, which takes longer on a busy machine.
+const maxAttempts = 30
 
-// Main is a TestMain.
+// Main implements TestMain.
 func Main(m *testing.M) { os.Exit(Code(m.Run())) }
 
-// Code is the exit code of tests that ended with code: 1 where they passed but goroutines go on.
+// Code returns the exit code for tests that ended with code: 1 if they passed but leaked
+// goroutines.
 func Code(code int) int {
 	if code != 0 {
 		return code
 	}
 	var err error
-	for range patience {
+	for range maxAttempts {
 		if err = goleak.Find(); err == nil {
 			return 0
 		}

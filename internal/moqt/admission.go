@@ -11,32 +11,34 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// Admission is what a server lets one connection have. Its methods may be called at any time
+// Admission limits the resources of one accepted connection. Its methods may be called at any time
 // and must not block.
 type Admission interface {
-	// OpenStream takes one more stream of the peer's, until CloseStream; one that it does not
-	// take is refused with EXCESSIVE_LOAD.
+	// OpenStream charges a stream opened by the peer until CloseStream. If it returns false, the
+	// stream is refused with EXCESSIVE_LOAD.
 	OpenStream() bool
 	CloseStream()
-	// Opened counts a stream of objects, or with request a request or an update of one. The
-	// next one has to wait for so long.
+	// Opened counts an object stream or, if request is set, a request or REQUEST_UPDATE. The
+	// session waits that long before it accepts the next one.
 	Opened(request bool) (wait time.Duration)
-	// GrowWindow lets the peer send so many more bytes before they are read.
+	// GrowWindow reports whether the receive window may grow by this many bytes.
 	GrowWindow(bytes uint64) bool
-	// Close is called when the connection has ended, whether or not it became a session.
+	// Close is called when the connection ends, even if it never became a session.
 	Close()
 }
 
 type admissionKey struct{}
 
-// admission is that of a connection; nil without one.
+// admission returns a connection's Admission, nil if it has none.
 func admission(qc *quic.Conn) Admission {
 	a, _ := qc.Context().Value(admissionKey{}).(Admission)
 	return a
 }
 
-// admit has every connection decided on before its handshake.
-func (c ListenConfig) admit(next func(context.Context, *quic.ClientInfo) (context.Context, error)) func(context.Context, *quic.ClientInfo) (context.Context, error) {
+// admit calls c.Admit for each connection before its handshake.
+func (c ListenConfig) admit(
+	next func(context.Context, *quic.ClientInfo) (context.Context, error),
+) func(context.Context, *quic.ClientInfo) (context.Context, error) {
 	if c.Admit == nil {
 		return next
 	}
@@ -50,21 +52,21 @@ func (c ListenConfig) admit(next func(context.Context, *quic.ClientInfo) (contex
 	}
 }
 
-// doubtful reports whether a client has to prove its address first.
-func (c ListenConfig) doubtful() func(net.Addr) bool {
-	attempts := &connects{limit: c.MaxConnects}
+// verifySourceAddress reports whether a client must validate its address with a Retry.
+func (c ListenConfig) verifySourceAddress() func(net.Addr) bool {
+	attempts := &connectRate{limit: c.MaxConnects}
 	return func(addr net.Addr) bool {
 		many := attempts.verify(addr)
 		return many || c.Suspect != nil && c.Suspect(addr)
 	}
 }
 
-// admittedQUIC is the configuration of a server's connections.
-func (c ListenConfig) admittedQUIC() *quic.Config {
+// serverQUIC returns the QUIC configuration of accepted connections.
+func (c ListenConfig) serverQUIC() *quic.Config {
 	q := c.quic()
 	if c.Admit != nil {
-		// What a peer sends and nobody reads stays in memory: the window grows with what is
-		// read, as far as it may.
+		// Received data that is not read stays in memory, so windows start small and grow as data
+		// is read, within the admission's limit.
 		q.InitialStreamReceiveWindow, q.InitialConnectionReceiveWindow = firstStreamWindow, firstWindow
 		q.AllowConnectionWindowIncrease = func(qc *quic.Conn, bytes uint64) bool {
 			a := admission(qc)
@@ -74,30 +76,29 @@ func (c ListenConfig) admittedQUIC() *quic.Config {
 	if c.Greedy == nil {
 		return q
 	}
-	few := q.Clone()
-	few.InitialStreamReceiveWindow, few.InitialConnectionReceiveWindow = greedyWindow, greedyWindow
+	small := q.Clone()
+	small.InitialStreamReceiveWindow, small.InitialConnectionReceiveWindow = greedyWindow, greedyWindow
 	q.GetConfigForClient = func(info *quic.ClientInfo) (*quic.Config, error) {
 		if c.Greedy(info.RemoteAddr) {
-			return few, nil
+			return small, nil
 		}
 		return q, nil
 	}
 	return q
 }
 
-// What a peer may send before any of it has been read, bytes: on a stream a frame, and on all
-// of them some more, so that a few streams that wait for a reader do not hold up the others.
+// Initial receive windows in bytes: one frame per stream, and a few streams per connection, so that
+// streams waiting for a reader do not block the others.
 const (
 	firstStreamWindow = 512 << 10
 	firstWindow       = 2 << 20
 	greedyWindow      = 32 << 10
 )
 
-// Admission is what the server lets the session's connection have; nil where nothing was
-// decided.
+// Admission returns the limits of the session's connection; nil without ListenConfig.Admit.
 func (s *Session) Admission() Admission { return admission(s.conn.quic()) }
 
-// takeStream takes a stream of the peer's; done gives it back, as often as it likes.
+// takeStream charges a stream opened by the peer. done returns it and may be called repeatedly.
 func (s *Session) takeStream() (done func(), ok bool) {
 	a := s.Admission()
 	if a == nil {
@@ -109,7 +110,7 @@ func (s *Session) takeStream() (done func(), ok bool) {
 	return sync.OnceFunc(a.CloseStream), true
 }
 
-// paceStreams counts a stream or request and waits until there may be another one.
+// paceStreams counts a stream or request and waits until the next is allowed.
 func (s *Session) paceStreams(request bool) {
 	a := s.Admission()
 	if a == nil {
@@ -127,7 +128,7 @@ func (s *Session) paceStreams(request bool) {
 	}
 }
 
-// countedStream gives a stream back when it has been read, or refused.
+// countedStream returns a charged stream once it is read to its end or refused.
 type countedStream struct {
 	receiveStream
 	done func()

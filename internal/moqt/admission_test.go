@@ -11,7 +11,7 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// everything admits all.
+// everything is an Admission without limits.
 type everything struct{}
 
 func (everything) OpenStream() bool          { return true }
@@ -20,7 +20,7 @@ func (everything) Opened(bool) time.Duration { return 0 }
 func (everything) GrowWindow(uint64) bool    { return true }
 func (everything) Close()                    {}
 
-// TestGreedyWindow: a peer of a greedy address sends little before any of it has been read.
+// TestGreedyWindow checks the initial window of a greedy address.
 func TestGreedyWindow(t *testing.T) {
 	for name, c := range map[string]struct {
 		greedy bool

@@ -2,22 +2,22 @@ package moqt
 
 import "testing"
 
-// TestAliases: the alias that is wished for is given where it is free, and none twice.
+// TestAliases checks that a preferred alias is used if it is free, and that no alias is used twice.
 func TestAliases(t *testing.T) {
 	track := func(name string) TrackName { return TrackName{Namespace: Namespace{"a"}, Name: name} }
 	for _, c := range []struct {
 		name  string
 		first uint64
 		asks  []struct {
-			track string
-			wish  int // -1 = none
-			want  uint64
+			track     string
+			preferred int // -1 = none
+			want      uint64
 		}
 	}{
 		{"a server's", serverAliases, []struct {
-			track string
-			wish  int
-			want  uint64
+			track     string
+			preferred int
+			want      uint64
 		}{
 			{"clock", -1, serverAliases},
 			{"a", 0, 0},
@@ -30,27 +30,27 @@ func TestAliases(t *testing.T) {
 			{"f", serverAliases + 3, serverAliases + 5},
 		}},
 		{"a client's", 0, []struct {
-			track string
-			wish  int
-			want  uint64
+			track     string
+			preferred int
+			want      uint64
 		}{{"a", -1, 0}, {"b", 0, 1}, {"c", 7, 7}, {"d", 3, 3}, {"e", -1, 2}, {"f", -1, 4}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := &Session{firstAlias: c.first, nextAlias: c.first, wished: map[uint64]string{}}
+			s := &Session{firstAlias: c.first, nextAlias: c.first, preferredAliases: map[uint64]string{}}
 			for _, a := range c.asks {
-				var wish *uint64
-				if a.wish >= 0 {
-					wish = new(uint64(a.wish))
+				var preferred *uint64
+				if a.preferred >= 0 {
+					preferred = new(uint64(a.preferred))
 				}
-				if got := s.takeAlias(track(a.track), wish); got != a.want {
-					t.Errorf("track %s, which wishes for %d, has %d, want %d", a.track, a.wish, got, a.want)
+				if got := s.takeAlias(track(a.track), preferred); got != a.want {
+					t.Errorf("track %s, with preferred alias %d, has %d, want %d", a.track, a.preferred, got, a.want)
 				}
 			}
-			for i := range uint64(2 * maxWishedAliases) {
+			for i := range uint64(2 * maxPreferredAliases) {
 				s.takeAlias(track("x"), new(1<<20+7*i))
 			}
-			if len(s.wished) > maxWishedAliases {
-				t.Errorf("%d aliases are remembered", len(s.wished))
+			if len(s.preferredAliases) > maxPreferredAliases {
+				t.Errorf("%d aliases are remembered", len(s.preferredAliases))
 			}
 		})
 	}

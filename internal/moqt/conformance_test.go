@@ -7,9 +7,8 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// TestPublishDuringSubscribe: a PUBLISH of a track that we have asked for, and not been
-// answered about, takes the place of our SUBSCRIBE, which ends before PUBLISH_OK is sent
-// (§5.1).
+// TestPublishDuringSubscribe checks that a PUBLISH of a track replaces our unanswered SUBSCRIBE,
+// which ends before PUBLISH_OK is sent (§5.1).
 func TestPublishDuringSubscribe(t *testing.T) {
 	track := TrackName{Namespace: Namespace{"holocast"}, Name: "points"}
 	asked, withdrawn := make(chan struct{}), make(chan struct{})
@@ -31,8 +30,8 @@ func TestPublishDuringSubscribe(t *testing.T) {
 		refused <- err
 	}()
 	<-asked
-	// The publisher has our SUBSCRIBE in its hands, so its own role is taken: it PUBLISHes
-	// all the same, as one whose PUBLISH was under way does.
+	// The publisher has received our SUBSCRIBE, so its role is taken. Free the role, as if its
+	// PUBLISH had crossed the SUBSCRIBE.
 	p.server.mu.Lock()
 	clear(p.server.sending)
 	p.server.mu.Unlock()
@@ -57,8 +56,8 @@ func TestPublishDuringSubscribe(t *testing.T) {
 	}
 }
 
-// TestPublishPaused: a track that is PUBLISHed with forward state 0 is not sent until the
-// subscriber wants it (§5.1); a PUBLISH_OK that says nothing wants it (§10.2.12).
+// TestPublishPaused checks that a track published with forward state 0 is not sent until the
+// subscriber requests it (§5.1), which a PUBLISH_OK without FORWARD does (§10.2.12).
 func TestPublishPaused(t *testing.T) {
 	track := TrackName{Namespace: Namespace{"holocast"}, Name: "points"}
 	requests := make(chan *bool, 1)
@@ -76,21 +75,21 @@ func TestPublishPaused(t *testing.T) {
 		t.Errorf("PUBLISH said forward %v", f)
 	}
 	if pub.Forwarding() {
-		t.Error("sent to a subscriber that accepted it paused")
+		t.Error("object sent to a subscriber that accepted the track paused")
 	}
 	if _, err := (<-taken).Update(p.ctx, Parameters{Forward: new(true)}); err != nil {
 		t.Fatal(err)
 	}
 	if !pub.Forwarding() {
-		t.Error("not sent after the subscriber wants it")
+		t.Error("object not sent after the subscriber resumed")
 	}
 	if p := accepted(Parameters{}); p.Forward == nil || !*p.Forward {
-		t.Error("a PUBLISH_OK that says nothing does not forward")
+		t.Error("PUBLISH_OK without FORWARD does not resume")
 	}
 }
 
-// TestPrefixMoves: a SUBSCRIBE_NAMESPACE may change its prefix to one that no other request
-// of the session is in the way of (§10.9.2).
+// TestPrefixMoves checks that a SUBSCRIBE_NAMESPACE may change its prefix to one that does not
+// overlap another request of the session (§10.9.2).
 func TestPrefixMoves(t *testing.T) {
 	announcers := make(chan *Announcer, 2)
 	moved := make(chan Namespace, 1)
@@ -130,7 +129,7 @@ func TestPrefixMoves(t *testing.T) {
 	if to := <-moved; !to.Equal(Namespace{"a", "b", "c"}) {
 		t.Errorf("moved to %v", to)
 	}
-	if err := errors.Join(a.Added(Namespace{"a", "b", "c", "two"}), a.Added(Namespace{"a", "x"})); err != nil { // known; not under it
+	if err := errors.Join(a.Added(Namespace{"a", "b", "c", "two"}), a.Added(Namespace{"a", "x"})); err != nil { // already announced; not under the prefix
 		t.Fatal(err)
 	}
 	go func() { _ = a.Added(Namespace{"a", "b", "c", "three"}) }()
@@ -146,18 +145,18 @@ func TestPrefixMoves(t *testing.T) {
 		return e.Code
 	}
 	if c := code(other.Move(p.ctx, Namespace{"a"})); c != wire.RequestPrefixOverlap {
-		t.Errorf("a prefix that overlaps: %v", c)
+		t.Errorf("overlapping prefix: %v", c)
 	}
 	if _, more := <-other.Events; more {
-		t.Error("a refused update does not end the request")
+		t.Error("the refused update did not end the request")
 	}
 	if c := code(n.Move(p.ctx, Namespace{"secret"})); c != wire.RequestUnauthorized {
-		t.Errorf("a prefix that is not allowed: %v", c)
+		t.Errorf("forbidden prefix: %v", c)
 	}
 }
 
-// TestPrefixesOfTracks: the prefixes of SUBSCRIBE_TRACKS overlap no other one of them, whatever
-// those of SUBSCRIBE_NAMESPACE are (§10.19), and may be changed as well (§10.9.2).
+// TestPrefixesOfTracks checks that the prefixes of SUBSCRIBE_TRACKS must not overlap each other,
+// regardless of those of SUBSCRIBE_NAMESPACE (§10.19), and may change too (§10.9.2).
 func TestPrefixesOfTracks(t *testing.T) {
 	moved := make(chan Namespace, 1)
 	discover := func(r *DiscoveryRequest) {
@@ -169,7 +168,10 @@ func TestPrefixesOfTracks(t *testing.T) {
 		t.Fatal(err)
 	}
 	subscribe := func(prefix ...string) (*requestStream, error) {
-		return p.client.openAccepted(p.ctx, func(id uint64) wire.Message { return &wire.SubscribeTracks{RequestID: id, Prefix: prefix} })
+		return p.client.openAccepted(
+			p.ctx,
+			func(id uint64) wire.Message { return &wire.SubscribeTracks{RequestID: id, Prefix: prefix} },
+		)
 	}
 	refused := func(what string, err error) {
 		t.Helper()
@@ -197,7 +199,7 @@ func TestPrefixesOfTracks(t *testing.T) {
 	if to := <-moved; !to.Equal(Namespace{"c"}) {
 		t.Errorf("moved to %v", to)
 	}
-	if _, err := subscribe("a"); err != nil { // nobody's any more
+	if _, err := subscribe("a"); err != nil { // no longer in use
 		t.Fatal(err)
 	}
 	refused("an update to a prefix below another one's", update("a", "b"))

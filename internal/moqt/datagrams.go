@@ -7,92 +7,97 @@ import (
 	"time"
 )
 
-// Bounds of the datagrams of a session that wait for the transport. A frame may be
-// hundreds of datagrams at once.
+// Limits of a session's datagram queue. One frame may be hundreds of datagrams.
 const (
-	maxDatagramBytes  = 4 << 20 // of all of them
-	maxDatagramGroups = 1024    // that they are of
-	datagramCost      = 64      // of each, besides its bytes
-	// The path is a bottleneck for so long after a datagram missed its deadline, or was
-	// dropped so as not to. A publication of which more waits then is not worth sending
-	// in full once groups have waited for long: groups after them would wait as long.
-	bottleneckFor    = 3 * time.Second
-	fewDatagramBytes = 64 << 10
-	datagramPatience = 100 * time.Millisecond
-	maxRemembered    = 16 // groups of a publication that are remembered as begun, and as dropped
+	maxDatagramBytes  = 4 << 20 // in total
+	maxDatagramGroups = 1024    // in total
+	datagramCost      = 64      // overhead per datagram
+	// The path counts as congested for congestedFor after a datagram is late or dropped as stale.
+	// Meanwhile, a publication with more than minDropBytes queued drops groups once one has waited
+	// maxDatagramWait, because the groups behind it would wait as long.
+	congestedFor    = 3 * time.Second
+	minDropBytes    = 64 << 10
+	maxDatagramWait = 100 * time.Millisecond
+	maxGroupHistory = 16 // started and dropped groups remembered per publication
 )
 
-// datagramQueue holds the datagrams of a session that the transport has not taken yet.
-// They leave by priority, then group after group as these began. At a bottleneck it drops
-// groups whole: of a frame that misses a part the others are of no use.
+// datagramQueue holds a session's datagrams until the transport takes them. It sends by priority,
+// then by group in arrival order. On a congested path it drops whole groups, because a frame that
+// lacks a datagram is useless.
 type datagramQueue struct {
-	mu    sync.Mutex
-	order groupHeap
-	lines map[datagramLineKey]*datagramLine
-	bytes int
-	begun uint64
-	until time.Time     // the path is a bottleneck
-	ready chan struct{} // signalled when there is something to send
+	mu             sync.Mutex
+	order          groupHeap
+	tracks         map[trackQueueKey]*trackQueue
+	bytes          int
+	nextSeq        uint64
+	congestedUntil time.Time     // until then the path is congested
+	ready          chan struct{} // signalled when a datagram is queued
 }
 
-// datagramLine is what waits of one publication at one priority: the first descriptions of
-// its frames, say, or their second ones.
-type datagramLine struct {
-	groups []*datagramGroup // as they began
+// trackQueue holds the queued datagrams of one publication at one priority, for example of one
+// description of its frames.
+type trackQueue struct {
+	groups []*datagramGroup // in arrival order
 	bytes  int
 }
 
-type datagramLineKey struct {
+type trackQueueKey struct {
 	p        *Publication
-	priority uint16 // the subscriber's, then the publisher's; lower first
+	priority uint16 // subscriber priority << 8 | publisher priority; lower goes first
 }
 
-// lineGroup is a group of a publication's line, whether or not something of it waits.
-type lineGroup struct {
+// groupPriority identifies a group of a publication at one priority.
+type groupPriority struct {
 	group    uint64
 	priority uint16
 }
 
-// remember adds a group to those that a publication remembers.
-func remember(list *[]lineGroup, g *datagramGroup) {
-	if len(*list) == maxRemembered {
+// remember appends a group to a publication's bounded history.
+func remember(list *[]groupPriority, g *datagramGroup) {
+	if len(*list) == maxGroupHistory {
 		*list = slices.Delete(*list, 0, 1)
 	}
-	*list = append(*list, lineGroup{g.group, g.priority})
+	*list = append(*list, groupPriority{g.group, g.priority})
 }
 
-// datagramGroup is what waits of one group in a line.
+// datagramGroup holds the queued datagrams of one group at one priority.
 type datagramGroup struct {
-	datagramLineKey
+	trackQueueKey
 	group   uint64
-	number  uint64 // of groups, as they began
-	at      int    // in the heap
+	seq     uint64 // arrival order
+	index   int    // in the heap
 	began   time.Time
-	started bool // some of it was sent
+	started bool // a datagram of it was sent
 	list    []outgoingDatagram
 	bytes   int
 }
 
 type outgoingDatagram struct {
 	b        []byte
-	deadline time.Time // zero = none
+	deadline time.Time // zero means none
 }
 
 func newDatagramQueue() *datagramQueue {
-	return &datagramQueue{lines: map[datagramLineKey]*datagramLine{}, ready: make(chan struct{}, 1)}
+	return &datagramQueue{tracks: map[trackQueueKey]*trackQueue{}, ready: make(chan struct{}, 1)}
 }
 
-// push queues a datagram of a group. It returns how many were dropped for it, and
-// whether it was queued.
-func (q *datagramQueue) push(p *Publication, group uint64, priority uint16, d outgoingDatagram, now time.Time) (dropped int, queued bool) {
+// push queues a datagram of a group. It returns how many datagrams were dropped to make room, and
+// whether this one was queued.
+func (q *datagramQueue) push(
+	p *Publication,
+	group uint64,
+	priority uint16,
+	d outgoingDatagram,
+	now time.Time,
+) (dropped int, queued bool) {
 	cost := len(d.b) + datagramCost
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if slices.Contains(p.skipped, lineGroup{group, priority}) {
+	if slices.Contains(p.droppedGroups, groupPriority{group, priority}) {
 		return 0, false
 	}
-	key := datagramLineKey{p, priority}
-	l := q.lines[key]
+	key := trackQueueKey{p, priority}
+	l := q.tracks[key]
 	var g *datagramGroup
 	if l != nil {
 		if i := slices.IndexFunc(l.groups, func(g *datagramGroup) bool { return g.group == group }); i >= 0 {
@@ -104,15 +109,21 @@ func (q *datagramQueue) push(p *Publication, group uint64, priority uint16, d ou
 		if victim == nil || victim == g || victim.priority < priority {
 			return dropped, false
 		}
-		dropped += q.skip(victim)
+		dropped += q.dropGroup(victim)
 	}
-	if l = q.lines[key]; l == nil {
-		l = &datagramLine{}
-		q.lines[key] = l
+	if l = q.tracks[key]; l == nil {
+		l = &trackQueue{}
+		q.tracks[key] = l
 	}
 	if g == nil {
-		q.begun++
-		g = &datagramGroup{datagramLineKey: key, group: group, number: q.begun, began: now, started: slices.Contains(p.begun, lineGroup{group, priority})}
+		q.nextSeq++
+		g = &datagramGroup{
+			trackQueueKey: key,
+			group:         group,
+			seq:           q.nextSeq,
+			began:         now,
+			started:       slices.Contains(p.startedGroups, groupPriority{group, priority}),
+		}
 		l.groups = append(l.groups, g)
 		heap.Push(&q.order, g)
 	}
@@ -120,89 +131,92 @@ func (q *datagramQueue) push(p *Publication, group uint64, priority uint16, d ou
 	g.bytes += cost
 	l.bytes += cost
 	q.bytes += cost
-	dropped += q.keepUp(l, now)
+	dropped += q.dropStale(l, now)
 	signal(q.ready)
 	return dropped, true
 }
 
-// late says that a datagram of a group has missed its deadline. Where more waits than a bottleneck
-// carries in time, the group is dropped, for it misses a part. It returns how many datagrams that is.
+// late reports that a datagram of a group missed its deadline. If more is queued than a congested
+// path delivers in time, it drops the rest of the group, which is now incomplete. It returns the
+// number of dropped datagrams.
 func (q *datagramQueue) late(g *datagramGroup, now time.Time) (dropped int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.until = now.Add(bottleneckFor)
-	if l := q.lines[g.datagramLineKey]; l != nil && l.bytes > fewDatagramBytes && slices.Contains(l.groups, g) {
-		dropped = q.skip(g)
+	q.congestedUntil = now.Add(congestedFor)
+	if l := q.tracks[g.trackQueueKey]; l != nil && l.bytes > minDropBytes && slices.Contains(l.groups, g) {
+		dropped = q.dropGroup(g)
 	}
 	return dropped
 }
 
-// gaveUp tells whether a group of a track was dropped and others of it wait: a FETCH of what the
-// group misses would take their place.
-func (q *datagramQueue) gaveUp(track TrackName, group uint64) bool {
+// dropped reports whether a group of a track was dropped and other groups of the track are queued.
+// A FETCH of the missing objects would then compete with them.
+func (q *datagramQueue) dropped(track TrackName, group uint64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for key, l := range q.lines {
-		if l.bytes > fewDatagramBytes && key.p.track.Equal(track) &&
-			slices.ContainsFunc(key.p.skipped, func(s lineGroup) bool { return s.group == group }) {
+	for key, l := range q.tracks {
+		if l.bytes > minDropBytes && key.p.track.Equal(track) &&
+			slices.ContainsFunc(key.p.droppedGroups, func(s groupPriority) bool { return s.group == group }) {
 			return true
 		}
 	}
 	return false
 }
 
-// keepUp drops what of a line waits at a bottleneck behind the group being sent, but for
-// the newest, once it has waited for long. q.mu is held.
-func (q *datagramQueue) keepUp(l *datagramLine, now time.Time) (dropped int) {
-	if l.bytes <= fewDatagramBytes || !now.Before(q.until) {
+// dropStale drops the groups of l that wait on a congested path, except the one being sent and the
+// newest, once one has waited maxDatagramWait. q.mu is held.
+func (q *datagramQueue) dropStale(l *trackQueue, now time.Time) (dropped int) {
+	if l.bytes <= minDropBytes || !now.Before(q.congestedUntil) {
 		return 0
 	}
 	newest := l.groups[len(l.groups)-1]
 	waits := func(g *datagramGroup) bool { return g != newest && !g.started }
-	if !slices.ContainsFunc(l.groups, func(g *datagramGroup) bool { return waits(g) && now.Sub(g.began) >= datagramPatience }) {
+	if !slices.ContainsFunc(
+		l.groups,
+		func(g *datagramGroup) bool { return waits(g) && now.Sub(g.began) >= maxDatagramWait },
+	) {
 		return 0
 	}
 	for _, g := range slices.Clone(l.groups) {
 		if waits(g) {
-			dropped += q.skip(g)
+			dropped += q.dropGroup(g)
 		}
 	}
-	q.until = now.Add(bottleneckFor)
+	q.congestedUntil = now.Add(congestedFor)
 	return dropped
 }
 
-// leastImportant is the group that is dropped first: of the last priority, the one that
-// began first. q.mu is held.
+// leastImportant returns the group to drop first: the oldest of the lowest priority. q.mu is held.
 func (q *datagramQueue) leastImportant() (least *datagramGroup) {
 	for _, g := range q.order {
-		if least == nil || g.priority > least.priority || g.priority == least.priority && g.number < least.number {
+		if least == nil || g.priority > least.priority || g.priority == least.priority && g.seq < least.seq {
 			least = g
 		}
 	}
 	return least
 }
 
-// skip drops a group, and what else will come of it. It returns how many datagrams that
-// is now. q.mu is held.
-func (q *datagramQueue) skip(g *datagramGroup) int {
-	remember(&g.p.skipped, g)
-	return q.drop(g)
+// dropGroup drops a group, including its later datagrams. It returns the number dropped now. q.mu
+// is held.
+func (q *datagramQueue) dropGroup(g *datagramGroup) int {
+	remember(&g.p.droppedGroups, g)
+	return q.remove(g)
 }
 
-// drop removes a group and returns how many datagrams that is. q.mu is held.
-func (q *datagramQueue) drop(g *datagramGroup) int {
-	l := q.lines[g.datagramLineKey]
+// remove removes a group and returns its number of datagrams. q.mu is held.
+func (q *datagramQueue) remove(g *datagramGroup) int {
+	l := q.tracks[g.trackQueueKey]
 	l.groups = slices.DeleteFunc(l.groups, func(o *datagramGroup) bool { return o == g })
 	l.bytes -= g.bytes
 	if len(l.groups) == 0 {
-		delete(q.lines, g.datagramLineKey)
+		delete(q.tracks, g.trackQueueKey)
 	}
 	q.bytes -= g.bytes
-	heap.Remove(&q.order, g.at)
+	heap.Remove(&q.order, g.index)
 	return len(g.list)
 }
 
-// pop returns the datagram to send next and its group, nil when none waits.
+// pop returns the next datagram to send and its group; nil if the queue is empty.
 func (q *datagramQueue) pop() (d outgoingDatagram, g *datagramGroup) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -213,42 +227,42 @@ func (q *datagramQueue) pop() (d outgoingDatagram, g *datagramGroup) {
 	d = g.list[0]
 	if !g.started {
 		g.started = true
-		remember(&g.p.begun, g)
+		remember(&g.p.startedGroups, g)
 	}
 	if len(g.list) == 1 {
-		q.drop(g)
+		q.remove(g)
 		return d, g
 	}
 	g.list[0] = outgoingDatagram{}
 	g.list = g.list[1:]
 	cost := len(d.b) + datagramCost
 	g.bytes -= cost
-	q.lines[g.datagramLineKey].bytes -= cost
+	q.tracks[g.trackQueueKey].bytes -= cost
 	q.bytes -= cost
 	return d, g
 }
 
-// waits tells whether there is something to send.
-func (q *datagramQueue) waits() bool {
+// pending reports whether datagrams are queued.
+func (q *datagramQueue) pending() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.order) > 0
 }
 
-// forget drops what waits of a publication that has ended.
+// forget drops the queued datagrams of an ended publication.
 func (q *datagramQueue) forget(p *Publication) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for key, l := range q.lines {
+	for key, l := range q.tracks {
 		if key.p == p {
 			for _, g := range slices.Clone(l.groups) {
-				q.drop(g)
+				q.remove(g)
 			}
 		}
 	}
 }
 
-// groupHeap orders groups by priority and then as they began.
+// groupHeap orders groups by priority, then by arrival.
 type groupHeap []*datagramGroup
 
 func (h groupHeap) Len() int { return len(h) }
@@ -257,18 +271,18 @@ func (h groupHeap) Less(i, j int) bool {
 	if h[i].priority != h[j].priority {
 		return h[i].priority < h[j].priority
 	}
-	return h[i].number < h[j].number
+	return h[i].seq < h[j].seq
 }
 
 func (h groupHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].at, h[j].at = i, j
+	h[i].index, h[j].index = i, j
 }
 
 // Push implements heap.Interface.
 func (h *groupHeap) Push(x any) {
 	g := x.(*datagramGroup)
-	g.at = len(*h)
+	g.index = len(*h)
 	*h = append(*h, g)
 }
 

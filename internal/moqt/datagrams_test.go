@@ -12,16 +12,16 @@ import (
 	"holocast/internal/quiccc"
 )
 
-// TestDatagramQueue pushes datagrams named publication, group and number, and looks at
-// what leaves, and in which order.
+// TestDatagramQueue pushes datagrams named publication, group and number, and checks which are
+// sent, and in which order.
 func TestDatagramQueue(t *testing.T) {
 	type push struct {
 		name string // "a1.0": of publication a and group 1
 		prio uint16
 		size int
 		at   time.Duration
-		pop  int  // so many are sent before
-		late bool // something has just missed its deadline
+		pop  int  // datagrams to pop before this push
+		late bool // a datagram has just missed its deadline
 	}
 	frame := func(name string, prio uint16, at time.Duration, parts, size int) (list []push) {
 		for i := range parts {
@@ -39,29 +39,53 @@ func TestDatagramQueue(t *testing.T) {
 		{"as they came", []push{{name: "a1.0"}, {name: "a1.1"}, {name: "b1.0"}, {name: "a2.0"}}, "a1.0 a1.1 b1.0 a2.0", 0, 0},
 		{"by priority", []push{{name: "a1.0", prio: 9}, {name: "b1.0", prio: 3}, {name: "b2.0", prio: 3}, {name: "c1.0", prio: 1}}, "c1.0 b1.0 b2.0 a1.0", 0, 0},
 		{"group after group", []push{{name: "a1.0"}, {name: "a2.0"}, {name: "a1.1"}}, "a1.0 a1.1 a2.0", 0, 0},
-		{"the second descriptions after all first ones", []push{{name: "a1.0", prio: 1}, {name: "a1.1", prio: 2}, {name: "a2.0", prio: 1}, {name: "a2.1", prio: 2}}, "a1.0 a2.0 a1.1 a2.1", 0, 0},
+		{"second descriptions after all first ones", []push{{name: "a1.0", prio: 1}, {name: "a1.1", prio: 2}, {name: "a2.0", prio: 1}, {name: "a2.1", prio: 2}}, "a1.0 a2.0 a1.1 a2.1", 0, 0},
 		{"small ones wait", []push{{name: "a1.0"}, {name: "a2.0", at: 150 * ms}, {name: "a3.0", at: 300 * ms}}, "a1.0 a2.0 a3.0", 0, 0},
 		{"frames at a bottleneck: the one being sent and the newest", slices.Concat(
-			frame("a1", 0, 0, 2, 30000), []push{{name: "a2.0", at: 33 * ms, size: 30000, pop: 1, late: true}, {name: "a2.1", at: 33 * ms, size: 30000},
-				{name: "a3.0", at: 66 * ms, size: 30000}, {name: "a4.0", at: 140 * ms, size: 30000}}), "a1.0 a1.1 a4.0", 3, 0},
-		{"what comes later of a frame that was dropped", slices.Concat(
-			frame("a1", 0, 0, 3, 30000), []push{{name: "a2.0", at: 33 * ms, size: 30000, pop: 1, late: true},
-				{name: "a3.0", at: 140 * ms, size: 30000}, {name: "a2.1", at: 141 * ms, size: 30000}, {name: "a3.1", at: 141 * ms, size: 30000}}), "a1.0 a1.1 a1.2 a3.0 a3.1", 1, 1},
-		{"a frame that was sent as far as it had come", slices.Concat(
-			frame("a1", 0, 0, 2, 30000), []push{{name: "a2.0", at: 33 * ms, size: 30000, late: true}, {name: "a2.1", at: 34 * ms, size: 30000, pop: 3},
-				{name: "a3.0", at: 140 * ms, size: 30000}, {name: "a2.2", at: 141 * ms, size: 30000, pop: 1}, {name: "a4.0", at: 250 * ms, size: 30000}}),
-			"a1.0 a1.1 a2.0 a2.1 a2.2 a4.0", 1, 0},
+			frame("a1", 0, 0, 2, 30000), []push{
+				{name: "a2.0", at: 33 * ms, size: 30000, pop: 1, late: true},
+				{name: "a2.1", at: 33 * ms, size: 30000},
+				{name: "a3.0", at: 66 * ms, size: 30000},
+				{name: "a4.0", at: 140 * ms, size: 30000},
+			}), "a1.0 a1.1 a4.0", 3, 0},
+		{"later datagrams of a dropped frame", slices.Concat(
+			frame("a1", 0, 0, 3, 30000), []push{
+				{name: "a2.0", at: 33 * ms, size: 30000, pop: 1, late: true},
+				{name: "a3.0", at: 140 * ms, size: 30000},
+				{name: "a2.1", at: 141 * ms, size: 30000},
+				{name: "a3.1", at: 141 * ms, size: 30000},
+			}), "a1.0 a1.1 a1.2 a3.0 a3.1", 1, 1},
+		{
+			"a frame that was sent as far as it had come", slices.Concat(
+				frame("a1", 0, 0, 2, 30000), []push{
+					{name: "a2.0", at: 33 * ms, size: 30000, late: true},
+					{name: "a2.1", at: 34 * ms, size: 30000, pop: 3},
+					{name: "a3.0", at: 140 * ms, size: 30000},
+					{name: "a2.2", at: 141 * ms, size: 30000, pop: 1},
+					{name: "a4.0", at: 250 * ms, size: 30000},
+				}),
+			"a1.0 a1.1 a2.0 a2.1 a2.2 a4.0", 1, 0,
+		},
 		{"frames where none was late", slices.Concat(
-			frame("a1", 0, 0, 2, 30000), []push{{name: "a2.0", at: 33 * ms, size: 30000, pop: 1}, {name: "a3.0", at: 66 * ms, size: 30000},
-				{name: "a4.0", at: 400 * ms, size: 30000}}), "a1.0 a1.1 a2.0 a3.0 a4.0", 0, 0},
-		{"frames long after one was late", slices.Concat(
-			[]push{{name: "a0.0", late: true}}, frame("a1", 0, 3*time.Second, 2, 30000), frame("a2", 0, 3100*ms, 2, 30000), frame("a3", 0, 3200*ms, 2, 30000)),
-			"a0.0 a1.0 a1.1 a2.0 a2.1 a3.0 a3.1", 0, 0},
-		{"frames after a hitch", slices.Concat(frame("a1", 0, 0, 2, 30000), frame("a2", 0, 33*ms, 2, 30000), frame("a3", 0, 66*ms, 2, 30000)),
-			"a1.0 a1.1 a2.0 a2.1 a3.0 a3.1", 0, 0},
-		{"a full queue: the oldest group of the last priority goes", slices.Concat(
-			frame("a1", 9, 0, 2, 1<<20), frame("b1", 3, 0, 1, 1<<20), []push{{name: "b2.0", prio: 3, size: 1<<20 - 1000}, {name: "b3.0", prio: 3, size: 1000}}),
-			"b1.0 b2.0 b3.0", 2, 0},
+			frame("a1", 0, 0, 2, 30000), []push{
+				{name: "a2.0", at: 33 * ms, size: 30000, pop: 1},
+				{name: "a3.0", at: 66 * ms, size: 30000},
+				{name: "a4.0", at: 400 * ms, size: 30000},
+			}), "a1.0 a1.1 a2.0 a3.0 a4.0", 0, 0},
+		{
+			"frames long after one was late", slices.Concat(
+				[]push{{name: "a0.0", late: true}}, frame("a1", 0, 3*time.Second, 2, 30000), frame("a2", 0, 3100*ms, 2, 30000), frame("a3", 0, 3200*ms, 2, 30000)),
+			"a0.0 a1.0 a1.1 a2.0 a2.1 a3.0 a3.1", 0, 0,
+		},
+		{
+			"frames after a hitch", slices.Concat(frame("a1", 0, 0, 2, 30000), frame("a2", 0, 33*ms, 2, 30000), frame("a3", 0, 66*ms, 2, 30000)),
+			"a1.0 a1.1 a2.0 a2.1 a3.0 a3.1", 0, 0,
+		},
+		{
+			"a full queue: the oldest group of the last priority goes", slices.Concat(
+				frame("a1", 9, 0, 2, 1<<20), frame("b1", 3, 0, 1, 1<<20), []push{{name: "b2.0", prio: 3, size: 1<<20 - 1000}, {name: "b3.0", prio: 3, size: 1000}}),
+			"b1.0 b2.0 b3.0", 2, 0,
+		},
 		{"a full queue refuses what matters less", slices.Concat(frame("b1", 3, 0, 3, 1<<20), []push{{name: "a1.0", prio: 9, size: 1 << 20}}), "b1.0 b1.1 b1.2", 0, 1},
 		{"a group larger than the queue", frame("a1", 0, 0, 5, 1<<20), "a1.0 a1.1 a1.2", 0, 2},
 		{"more groups than there is room for", func() (list []push) {
@@ -77,10 +101,10 @@ func TestDatagramQueue(t *testing.T) {
 			var got []string
 			send := func(n int) {
 				for range n {
-					waits := q.waits()
+					waits := q.pending()
 					d, g := q.pop()
 					if (g != nil) != waits {
-						t.Errorf("something waits: %v; there was something: %v", waits, g != nil)
+						t.Errorf("queue pending: %v; popped a datagram: %v", waits, g != nil)
 					}
 					if g == nil {
 						return
@@ -92,10 +116,10 @@ func TestDatagramQueue(t *testing.T) {
 			for _, p := range c.pushes {
 				send(p.pop)
 				if p.late {
-					q.late(&datagramGroup{}, began.Add(p.at)) // of a publication that has nothing else waiting
+					q.late(&datagramGroup{}, began.Add(p.at)) // of a publication with nothing else queued
 				}
 				var group uint64
-				var pub, i = p.name[:1], 0
+				pub, i := p.name[:1], 0
 				if _, err := fmt.Sscanf(p.name[1:], "%d.%d", &group, &i); err != nil {
 					t.Fatal(err)
 				}
@@ -113,15 +137,15 @@ func TestDatagramQueue(t *testing.T) {
 			if dropped != c.dropped || refused != c.refuse {
 				t.Errorf("%d dropped and %d refused, want %d and %d", dropped, refused, c.dropped, c.refuse)
 			}
-			if q.bytes != 0 || len(q.lines) != 0 || len(q.order) != 0 {
-				t.Errorf("%d bytes of %d publications are left", q.bytes, len(q.lines))
+			if q.bytes != 0 || len(q.tracks) != 0 || len(q.order) != 0 {
+				t.Errorf("%d bytes of %d publications are left", q.bytes, len(q.tracks))
 			}
 		})
 	}
 }
 
-// TestLateDatagram: what misses its deadline takes its group with it where as much waits as at a
-// bottleneck, and the group is not fetched while that lasts.
+// TestLateDatagram checks that a late datagram drops its group if as much is queued as on a
+// congested path, and that the group cannot be fetched meanwhile.
 func TestLateDatagram(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -143,26 +167,26 @@ func TestLateDatagram(t *testing.T) {
 			}
 			gone := c.dropped > 0
 			if push(1) == gone {
-				t.Error("whether what comes later is queued")
+				t.Error("whether later datagrams are queued")
 			}
 			for group, want := range map[uint64]bool{1: gone, 2: false} {
-				if got := q.gaveUp(testTrack, group); got != want {
-					t.Errorf("group %d given up: %v, want %v", group, got, want)
+				if got := q.dropped(testTrack, group); got != want {
+					t.Errorf("group %d dropped: %v, want %v", group, got, want)
 				}
 			}
-			if q.gaveUp(TrackName{Name: "another"}, 1) {
-				t.Error("the group of another track is given up")
+			if q.dropped(TrackName{Name: "another"}, 1) {
+				t.Error("a group of another track counts as dropped")
 			}
 			for _, g := q.pop(); g != nil; _, g = q.pop() {
 			}
-			if q.gaveUp(testTrack, 1) {
-				t.Error("given up though nothing waits")
+			if q.dropped(testTrack, 1) {
+				t.Error("a group counts as dropped though the queue is empty")
 			}
 		})
 	}
 }
 
-// TestDatagramQueueForgets: what waits of a publication goes with it.
+// TestDatagramQueueForgets checks that the queue drops the datagrams of an ended publication.
 func TestDatagramQueueForgets(t *testing.T) {
 	q, a, b := newDatagramQueue(), &Publication{}, &Publication{}
 	for group := range uint64(5) {
@@ -181,11 +205,11 @@ func TestDatagramQueueForgets(t *testing.T) {
 	}
 }
 
-// TestFrameInDatagrams: a frame of hundreds of datagrams that is sent at once arrives,
-// over both transports, and nothing is dropped on the way unsaid.
+// TestFrameInDatagrams sends frames of hundreds of datagrams at once over both transports, and
+// checks that all arrive.
 func TestFrameInDatagrams(t *testing.T) {
 	if !quiccc.Patched() {
-		t.Skip("the published quic-go drops what it receives beyond 128 datagrams")
+		t.Skip("the published quic-go drops received datagrams beyond 128")
 	}
 	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
 		const parts, frames = 270, 10
@@ -204,7 +228,7 @@ func TestFrameInDatagrams(t *testing.T) {
 		payload := make([]byte, 1150)
 		for group := range uint64(frames) {
 			for i := range uint64(parts) {
-				// IDs as large as they come, for the longest header.
+				// Large IDs give the longest header.
 				d := Datagram{Group: 1<<41 + group, Object: i, Priority: 96, EndOfGroup: i == parts-1, Payload: payload}
 				if i == 0 {
 					d.Properties = properties
@@ -216,10 +240,24 @@ func TestFrameInDatagrams(t *testing.T) {
 			for i := range uint64(parts) {
 				d, err := sub.AcceptDatagram(p.ctx)
 				if err != nil {
-					t.Fatalf("frame %d, part %d: %v; sent %+v, received %+v", group, i, err, p.server.Stats(), p.client.Stats())
+					t.Fatalf(
+						"frame %d, part %d: %v; sent %+v, received %+v",
+						group,
+						i,
+						err,
+						p.server.Stats(),
+						p.client.Stats(),
+					)
 				}
 				if d.Object != i || len(d.Payload) != len(payload) {
-					t.Fatalf("frame %d: part %d of %d bytes, want %d of %d", group, d.Object, len(d.Payload), i, len(payload))
+					t.Fatalf(
+						"frame %d: part %d of %d bytes, want %d of %d",
+						group,
+						d.Object,
+						len(d.Payload),
+						i,
+						len(payload),
+					)
 				}
 			}
 		}
@@ -230,9 +268,14 @@ func TestFrameInDatagrams(t *testing.T) {
 	})
 }
 
-// TestFetchOfDroppedGroup: what a bottleneck made the sender drop is not sent by other means.
+// TestFetchOfDroppedGroup checks that a group dropped on a congested path cannot be fetched.
 func TestFetchOfDroppedGroup(t *testing.T) {
-	p := connect(t, "moqt", Handler{}, Handler{Fetch: func(r *FetchRequest) { _ = r.Reject(wire.RequestDoesNotExist, "asked") }})
+	p := connect(
+		t,
+		"moqt",
+		Handler{},
+		Handler{Fetch: func(r *FetchRequest) { _ = r.Reject(wire.RequestDoesNotExist, "asked") }},
+	)
 	q, pub, now := p.server.sendq, &Publication{track: testTrack}, time.Now()
 	for _, group := range []uint64{1, 1, 2, 2, 2} {
 		q.push(pub, group, 0, outgoingDatagram{b: make([]byte, 30000)}, now)
@@ -241,7 +284,13 @@ func TestFetchOfDroppedGroup(t *testing.T) {
 	q.late(g, now)
 	for group, want := range map[uint64]wire.RequestCode{1: wire.RequestExcessiveLoad, 2: wire.RequestDoesNotExist} {
 		var e *RequestError
-		_, err := p.client.Fetch(p.ctx, testTrack, Location{Group: group, Object: 1}, Location{Group: group, Object: 2}, FetchOptions{})
+		_, err := p.client.Fetch(
+			p.ctx,
+			testTrack,
+			Location{Group: group, Object: 1},
+			Location{Group: group, Object: 2},
+			FetchOptions{},
+		)
 		if !errors.As(err, &e) || e.Code != want {
 			t.Errorf("FETCH of group %d: %v, want %v", group, err, want)
 		}

@@ -20,15 +20,14 @@ import (
 	"holocast/internal/udpio"
 )
 
-// implementation is what SETUP says of us (§10.3.1.5).
+// implementation is sent in SETUP (§10.3.1.5).
 const implementation = "holocast"
 
-// quicConfig is what both ends use. A stream's receive window holds several
-// point-cloud frames of a camera, so that flow control is not what delays them;
-// the connection's holds a full queue of such frames that nobody accepts, so that
-// one subscription does not hold up the others (quic-go renews the window when a
-// quarter of it was read). Joining a session again takes a round trip or two, so
-// a peer is given up sooner than file transfers would.
+// quicConfig returns the settings common to clients and servers. A stream's receive window holds
+// several point-cloud frames of a camera, so flow control does not delay them. The connection's
+// window holds a full queue of such frames, so one subscription that is not read does not block the
+// others (quic-go extends the window when a quarter of it is read). Reconnecting takes a round trip
+// or two, so the idle timeout is shorter than for file transfers.
 func quicConfig() *quic.Config {
 	return &quic.Config{
 		EnableDatagrams:                  true,
@@ -44,7 +43,7 @@ func quicConfig() *quic.Config {
 	}
 }
 
-// quic is quicConfig with what c chooses.
+// quic returns quicConfig with the settings of c.
 func (c Config) quic() *quic.Config {
 	q := quicConfig()
 	q.Tracer = c.Trace
@@ -54,10 +53,10 @@ func (c Config) quic() *quic.Config {
 	return q
 }
 
-// Dial opens a session to rawURL: moqt://host:port/path over raw QUIC,
-// https://host:port/path over WebTransport. The draft lets a moqt URL offer both
-// (§3.1), but a server that then picks HTTP/3 may still lack what WebTransport
-// needs; whoever wants it says so. tlsConfig may be nil; its protocols are set here.
+// Dial opens a session to rawURL: moqt://host:port/path for raw QUIC, https://host:port/path for
+// WebTransport. The draft lets one moqt URL offer both (§3.1), but a server that selects HTTP/3 may
+// lack features that WebTransport needs, so the caller chooses. tlsConfig may be nil; Dial sets its
+// ALPN protocols.
 func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, cfg Config) (*Session, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
@@ -126,9 +125,13 @@ func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, 
 	return s, nil
 }
 
-// dialWebTransport opens a session of one of the versions, the first where the server names
-// none.
-func dialWebTransport(ctx context.Context, qc *quic.Conn, u *url.URL, versions []wire.Version) (conn, wire.Version, error) {
+// dialWebTransport opens a session with one of the versions, the first if the server names none.
+func dialWebTransport(
+	ctx context.Context,
+	qc *quic.Conn,
+	u *url.URL,
+	versions []wire.Version,
+) (conn, wire.Version, error) {
 	tr := &webtransport.Transport{ApplicationProtocols: wire.ALPNs(versions)}
 	cc, err := tr.NewClientConn(qc)
 	if err != nil {
@@ -151,14 +154,18 @@ func dialWebTransport(ctx context.Context, qc *quic.Conn, u *url.URL, versions [
 		if version, known = wire.VersionOf(p); !known || !slices.Contains(versions, version) {
 			_ = sess.CloseWithError(webtransport.WTALPNErrorCode, "")
 			_ = tr.Close()
-			return nil, 0, fmt.Errorf("the server speaks %q; this client speaks %s", p, strings.Join(wire.ALPNs(versions), ", "))
+			return nil, 0, fmt.Errorf(
+				"the server speaks %q; this client speaks %s",
+				p,
+				strings.Join(wire.ALPNs(versions), ", "),
+			)
 		}
 	}
 	context.AfterFunc(qc.Context(), func() { _ = tr.Close() })
 	return wtConn{sess, qc}, version, nil
 }
 
-// dialError says in the user's words what commonly goes wrong.
+// dialError explains common connection failures.
 func dialError(rawURL string, err error) error {
 	var te *quic.TransportError
 	var cert *tls.CertificateVerificationError
@@ -169,26 +176,38 @@ func dialError(rawURL string, err error) error {
 		if strings.HasPrefix(rawURL, "https:") {
 			return fmt.Errorf("connect to %s: the server does not speak WebTransport (%s)", rawURL, http3.NextProtoH3)
 		}
-		return fmt.Errorf("connect to %s: the server does not speak %s", rawURL, strings.Join(wire.ALPNs(wire.Versions()), " or "))
+		return fmt.Errorf(
+			"connect to %s: the server does not speak %s",
+			rawURL,
+			strings.Join(wire.ALPNs(wire.Versions()), " or "),
+		)
 	case errors.As(err, &te) && te.ErrorCode.IsCryptoError() && !te.Remote:
-		for _, cause := range te.Unwrap() { // what our own verification found
+		for _, cause := range te.Unwrap() { // an error of our certificate verification
 			if cause != nil && cause != net.ErrClosed {
 				return fmt.Errorf("connect to %s: %w", rawURL, cause)
 			}
 		}
 	case errors.As(err, &te) && te.ErrorCode == quic.InternalError && !te.Remote && te.ErrorMessage != "":
-		// The host cannot send. Before the cause are the socket's addresses, whose port
-		// differs at each attempt.
+		// The host cannot send. The cause follows the socket's addresses, whose port differs at
+		// each attempt.
 		cause := te.ErrorMessage[strings.LastIndexByte(te.ErrorMessage, ':')+1:]
 		return fmt.Errorf("connect to %s: %s", rawURL, strings.TrimSpace(cause))
-	case errors.As(err, new(*quic.IdleTimeoutError)), errors.As(err, new(*quic.HandshakeTimeoutError)), errors.Is(err, context.DeadlineExceeded):
+	case errors.As(err, new(*quic.IdleTimeoutError)),
+		errors.As(err, new(*quic.HandshakeTimeoutError)),
+		errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("connect to %s: no answer (is the relay running, and does UDP reach it?)", rawURL)
 	}
 	return fmt.Errorf("connect to %s: %w", rawURL, err)
 }
 
-// dialQUIC is quic.DialAddr over packets, or else over a socket that reads and writes in batches.
-func dialQUIC(ctx context.Context, addr string, tlsConfig *tls.Config, config *quic.Config, packets net.PacketConn) (*quic.Conn, error) {
+// dialQUIC dials over packets if set, otherwise over a UDP socket with batched I/O.
+func dialQUIC(
+	ctx context.Context,
+	addr string,
+	tlsConfig *tls.Config,
+	config *quic.Config,
+	packets net.PacketConn,
+) (*quic.Conn, error) {
 	ua, err := net.ResolveUDPAddr("udp", addr)
 	if err != nil {
 		return nil, err

@@ -11,8 +11,7 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// SessionError is why a session ended. Its code is the draft's (§3.5); 0 is a
-// regular close.
+// SessionError reports the end of a session, with the draft's code (§3.5); 0 is a regular close.
 type SessionError struct {
 	Code   wire.SessionCode
 	Reason string
@@ -30,11 +29,11 @@ func (e *SessionError) Error() string {
 	return fmt.Sprintf("moqt: session %s: %s: %s", by, e.Code, e.Reason)
 }
 
-// RequestError is a refused request (§10.6), either way.
+// RequestError refuses a request, in either direction (§10.6).
 type RequestError struct {
 	Code          wire.RequestCode
 	Reason        string
-	RetryInterval uint64 // milliseconds plus one; 0 = do not retry
+	RetryInterval uint64 // see wire.RetryAfter; 0 = do not retry
 	Redirect      *wire.Redirect
 }
 
@@ -45,7 +44,7 @@ func (e *RequestError) Error() string {
 	return fmt.Sprintf("moqt: request refused: %s: %s", e.Code, e.Reason)
 }
 
-// DoneError is the publisher's end of a subscription (§10.11).
+// DoneError reports the end of a subscription by its publisher (§10.11).
 type DoneError struct {
 	Code        wire.DoneCode
 	StreamCount uint64
@@ -56,7 +55,7 @@ func (e *DoneError) Error() string {
 	return fmt.Sprintf("moqt: subscription ended: %s: %s", e.Code, e.Reason)
 }
 
-// StreamError is a reset or refused stream (§3.3.3).
+// StreamError reports a stream that was reset or refused (§3.3.3).
 type StreamError struct {
 	Code   wire.StreamCode
 	Remote bool // reset or refused by the peer
@@ -72,21 +71,21 @@ func (e *StreamError) Error() string {
 
 // Errors that callers branch on.
 var (
-	// ErrStreamsBlocked says that the peer allows no further stream now.
+	// ErrStreamsBlocked is returned while the peer allows no further stream.
 	ErrStreamsBlocked = errors.New("moqt: the peer's limit of open streams is reached")
-	// ErrRequestsBlocked says that the peer allowed no further request in time.
+	// ErrRequestsBlocked is returned if the peer allows no further request in time.
 	ErrRequestsBlocked = errors.New("moqt: the peer's limit of open requests is reached")
-	// ErrNotForwarding says that the subscription's forward state is 0.
+	// ErrNotForwarding is returned while the subscription's forward state is 0.
 	ErrNotForwarding = errors.New("moqt: the subscriber asked not to be sent objects")
-	// ErrDeliveryTimeout says that an object could no longer arrive in time (§8).
+	// ErrDeliveryTimeout is returned for an object that missed its deadline (§8).
 	ErrDeliveryTimeout = errors.New("moqt: delivery timeout")
-	// ErrDatagramTooLarge says that an object does not fit a datagram of the path.
+	// ErrDatagramTooLarge is returned for an object that exceeds the path's datagram size.
 	ErrDatagramTooLarge = errors.New("moqt: datagram exceeds the path's maximum size")
-	// ErrQueueFull says that a bounded queue of the session is full.
+	// ErrQueueFull is returned when a bounded queue of the session is full.
 	ErrQueueFull = errors.New("moqt: queue is full")
 )
 
-// sessionError translates what the transports return when a connection ends.
+// sessionError converts a transport's error at the end of a connection.
 func sessionError(err error) error {
 	var app *quic.ApplicationError
 	var wt *webtransport.SessionError
@@ -99,7 +98,7 @@ func sessionError(err error) error {
 	return err
 }
 
-// streamError translates what the transports return when a stream is reset.
+// streamError converts a transport's error of a stream.
 func streamError(err error) error {
 	var q *quic.StreamError
 	var wt *webtransport.StreamError
@@ -114,7 +113,7 @@ func streamError(err error) error {
 	return sessionError(err)
 }
 
-// closeCode picks the code that a session is closed with because of err.
+// closeCode returns the code and reason with which err closes a session.
 func closeCode(err error) (wire.SessionCode, string) {
 	var w *wire.Error
 	switch {

@@ -10,15 +10,14 @@ import (
 	"github.com/quic-go/webtransport-go"
 )
 
-// What a sender outside this process needs to know of a session, to make datagrams like
-// those of SendDatagram.
+// Access for senders outside this process that build datagrams like those of SendDatagram.
 
-// Conn is the QUIC connection that carries the session.
+// Conn returns the QUIC connection that carries the session.
 func (s *Session) Conn() *quic.Conn { return s.conn.quic() }
 
-// DatagramPrefix is what precedes an object in a DATAGRAM frame of the session: nothing
-// over raw QUIC, the quarter stream ID over WebTransport (RFC 9297 section 2.1). It is
-// false where that is not known.
+// DatagramPrefix returns the bytes before an object in a DATAGRAM frame of the session: none over
+// raw QUIC, the quarter stream ID over WebTransport (RFC 9297 section 2.1). It returns false if the
+// stream ID is unknown.
 func (s *Session) DatagramPrefix() ([]byte, bool) {
 	w, ok := s.conn.(wtConn)
 	if !ok {
@@ -28,8 +27,8 @@ func (s *Session) DatagramPrefix() ([]byte, bool) {
 	return quicvarint.Append(nil, id/4), ok
 }
 
-// sessionID is the ID of a WebTransport session, which webtransport-go v0.13 does not
-// hand out; see belowWebTransport.
+// sessionID returns the ID of a WebTransport session, which webtransport-go v0.13 does not export;
+// see belowWebTransport.
 func sessionID(s *webtransport.Session) (uint64, bool) {
 	f, ok := reflect.TypeFor[webtransport.Session]().FieldByName("sessionID")
 	if !ok || f.Type.Kind() != reflect.Uint64 {
@@ -38,11 +37,11 @@ func sessionID(s *webtransport.Session) (uint64, bool) {
 	return *(*uint64)(unsafe.Add(unsafe.Pointer(s), f.Offset)), true
 }
 
-// Alias is the track alias that objects of the publication are sent with.
+// Alias returns the track alias in the publication's objects.
 func (p *Publication) Alias() uint64 { return p.alias }
 
-// Range is the locations that pass the subscription's filter: from start to the end of
-// the group last.
+// Range returns the locations that pass the subscription's filter: from start to the end of group
+// last.
 func (p *Publication) Range() (start Location, last uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,5 +51,5 @@ func (p *Publication) Range() (start Location, last uint64) {
 	return p.start, *p.last
 }
 
-// Alias is the track alias that objects of the subscription come with.
+// Alias returns the track alias in the subscription's objects.
 func (sub *Subscription) Alias() uint64 { return sub.alias }

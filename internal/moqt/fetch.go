@@ -13,14 +13,14 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// ErrObjectTooLarge says that an object is longer than its reader takes.
+// ErrObjectTooLarge is returned for an object larger than its reader's limit.
 var ErrObjectTooLarge = errors.New("moqt: object exceeds the size this receiver accepts")
 
 // FetchOptions are the parameters of a FETCH (§10.12).
 type FetchOptions struct {
 	Priority    *uint8 // nil = 128
 	GroupOrder  GroupOrder
-	FillTimeout *time.Duration // what a relay may wait for objects it lacks; nil = its choice
+	FillTimeout *time.Duration // how long a relay waits for objects it lacks; nil = the relay's default
 	Tokens      []wire.Token
 }
 
@@ -34,31 +34,51 @@ type FetchReader struct {
 	left uint64
 	over sync.Once
 
-	// End is where the response ends, exclusive in its object; an object of 0
-	// means the whole of End.Group. EndOfTrack says that nothing follows it.
+	// End is the end of the response, exclusive in its object; object 0 means all of End.Group.
+	// EndOfTrack means that the track ends there.
 	End        Location
 	EndOfTrack bool
 	Properties Properties
 }
 
-// Fetch asks for the objects of a track from start to end, exclusive; an
-// end.Object of 0 means the whole of end.Group.
-func (s *Session) Fetch(ctx context.Context, track TrackName, start, end Location, o FetchOptions) (*FetchReader, error) {
+// Fetch requests the objects of a track from start to end, exclusive; an end.Object of 0 means all
+// of end.Group.
+func (s *Session) Fetch(
+	ctx context.Context,
+	track TrackName,
+	start, end Location,
+	o FetchOptions,
+) (*FetchReader, error) {
 	if err := track.Validate(); err != nil {
 		return nil, err
 	}
 	return s.fetch(ctx, wire.Fetch{FetchType: wire.FetchStandalone, Track: track, Start: start, End: end}, o, 0)
 }
 
-// FetchJoining asks for the groups objects before the largest that sub began
-// with, so that response and subscription meet without gap or overlap
-// (§10.12.2). groups counts the groups before that object's own.
-func (s *Session) FetchJoining(ctx context.Context, sub *Subscription, groups uint64, o FetchOptions) (*FetchReader, error) {
-	return s.fetch(ctx, wire.Fetch{FetchType: wire.FetchRelativeJoining, JoiningRequestID: sub.RequestID(), JoiningStart: groups}, o, 0)
+// FetchJoining requests the objects up to the largest location at which sub began, starting the
+// given number of groups earlier. Response and subscription then meet without gap or overlap
+// (§10.12.2).
+func (s *Session) FetchJoining(
+	ctx context.Context,
+	sub *Subscription,
+	groups uint64,
+	o FetchOptions,
+) (*FetchReader, error) {
+	return s.fetch(
+		ctx,
+		wire.Fetch{FetchType: wire.FetchRelativeJoining, JoiningRequestID: sub.RequestID(), JoiningStart: groups},
+		o,
+		0,
+	)
 }
 
-// fetch gives the peer patience more to answer than other requests.
-func (s *Session) fetch(ctx context.Context, m wire.Fetch, o FetchOptions, patience time.Duration) (*FetchReader, error) {
+// fetch allows extraWait in addition to the usual response timeout.
+func (s *Session) fetch(
+	ctx context.Context,
+	m wire.Fetch,
+	o FetchOptions,
+	extraWait time.Duration,
+) (*FetchReader, error) {
 	m.Parameters = Parameters{SubscriberPriority: o.Priority, AuthorizationTokens: o.Tokens}
 	order := wire.Ascending
 	if o.GroupOrder != 0 {
@@ -95,9 +115,9 @@ func (s *Session) fetch(ctx context.Context, m wire.Fetch, o FetchOptions, patie
 		return nil, err
 	}
 	if o.FillTimeout != nil {
-		patience = *o.FillTimeout
+		extraWait = *o.FillTimeout
 	}
-	f, err := s.awaitFetch(ctx, r, order, data, m, patience)
+	f, err := s.awaitFetch(ctx, r, order, data, m, extraWait)
 	if err != nil {
 		drop()
 		s.closeRequest()
@@ -106,9 +126,16 @@ func (s *Session) fetch(ctx context.Context, m wire.Fetch, o FetchOptions, patie
 	return f, nil
 }
 
-// awaitFetch waits for the answer to a FETCH and the stream that comes with it.
-func (s *Session) awaitFetch(ctx context.Context, r *requestStream, order GroupOrder, data <-chan *FetchReader, m wire.Fetch, patience time.Duration) (*FetchReader, error) {
-	answer, err := r.awaitResponse(ctx, patience)
+// awaitFetch waits for the response to a FETCH and for its data stream.
+func (s *Session) awaitFetch(
+	ctx context.Context,
+	r *requestStream,
+	order GroupOrder,
+	data <-chan *FetchReader,
+	m wire.Fetch,
+	extraWait time.Duration,
+) (*FetchReader, error) {
+	answer, err := r.awaitResponse(ctx, extraWait)
 	if err != nil {
 		return nil, err
 	}
@@ -140,20 +167,19 @@ func (s *Session) awaitFetch(ctx context.Context, r *requestStream, order GroupO
 	return nil, err
 }
 
-// rangeEndsEarly reports whether a range from start ends before it: end is
-// exclusive in its object, and object 0 means the whole group.
+// rangeEndsEarly reports whether a range ends before its start. end is exclusive in its object, and
+// object 0 means the whole group.
 func rangeEndsEarly(start, end Location) bool {
 	return end.Less(start) && (end.Object != 0 || end.Group < start.Group)
 }
 
-// deliverFetch hands a stream to the fetch it answers, which was made known
-// before it was sent.
+// deliverFetch passes a data stream to its fetch, which is registered before the FETCH is sent.
 func (s *Session) deliverFetch(h wire.FetchHeader, str receiveStream, br *bufio.Reader) {
 	s.mu.Lock()
 	ch := s.fetches[h.RequestID]
 	delete(s.fetches, h.RequestID)
 	if ch != nil {
-		ch <- &FetchReader{s: s, str: str, br: br} // has room
+		ch <- &FetchReader{s: s, str: str, br: br} // buffered
 	}
 	s.mu.Unlock()
 	if ch == nil {
@@ -161,8 +187,8 @@ func (s *Session) deliverFetch(h wire.FetchHeader, str receiveStream, br *bufio.
 	}
 }
 
-// Next reads the header of the next entry, an object or the end of a range, and
-// skips what is left of the current one. It returns io.EOF at the end.
+// Next reads the header of the next entry, an object or the end of a range, and skips the rest of
+// the current one. It returns io.EOF at the end.
 func (f *FetchReader) Next() (wire.FetchObject, error) {
 	if err := discard(f.br, &f.left); err != nil {
 		return wire.FetchObject{}, f.bad(err)
@@ -175,8 +201,8 @@ func (f *FetchReader) Next() (wire.FetchObject, error) {
 	return o, nil
 }
 
-// ReadPayload reads the payload of the current object into buf, which grows as
-// needed. A payload above limit is ErrObjectTooLarge before anything is read.
+// ReadPayload reads the payload of the current object into buf, which grows as needed. It returns
+// ErrObjectTooLarge before reading a payload above limit.
 func (f *FetchReader) ReadPayload(buf []byte, limit int) ([]byte, error) {
 	if f.left > uint64(limit) {
 		return buf, ErrObjectTooLarge
@@ -192,9 +218,9 @@ func (f *FetchReader) ReadPayload(buf []byte, limit int) ([]byte, error) {
 	return buf, nil
 }
 
-// Each hands every object of the response to use, with its payload, and closes the fetch at its
-// end, an error, or when ctx ends. A payload above limit is ErrObjectTooLarge; use keeps the
-// payload.
+// Each passes every object of the response and its payload to use, and closes the fetch at its end,
+// on an error, or when ctx ends. It returns ErrObjectTooLarge for a payload above limit. use may
+// keep the payload.
 func (f *FetchReader) Each(ctx context.Context, limit int, use func(wire.FetchObject, []byte) error) error {
 	stop := context.AfterFunc(ctx, f.Cancel)
 	defer func() {
@@ -244,15 +270,13 @@ func (f *FetchReader) Cancel() {
 	})
 }
 
-// FetchRequest is an incoming FETCH, a joining one already resolved to its track
-// and range.
+// FetchRequest is an incoming FETCH. Joining fetches are already resolved to a track and range.
 type FetchRequest struct {
 	*Request
 	Track      TrackName
 	Start, End Location // End is exclusive in its object; object 0 = whole group
 	Order      GroupOrder
-	// Joining is the largest location of the subscription joined, nil for a
-	// standalone fetch.
+	// Joining is the largest location of the joined subscription; nil for a standalone fetch.
 	Joining *Location
 }
 
@@ -271,14 +295,14 @@ func (s *Session) handleFetch(req *Request, m *wire.Fetch) {
 		_ = req.Reject(wire.RequestInvalidRange, "the range ends before it starts")
 		return
 	}
-	if m.FetchType == wire.FetchStandalone && s.sendq.gaveUp(r.Track, r.Start.Group) {
+	if m.FetchType == wire.FetchStandalone && s.sendq.dropped(r.Track, r.Start.Group) {
 		_ = req.Reject(wire.RequestExcessiveLoad, "the group was dropped at a bottleneck")
 		return
 	}
 	serve(req, s.handler.Fetch, r)
 }
 
-// run answers the fetch's updates until the response is over.
+// run answers REQUEST_UPDATEs until the response ends.
 func (w *FetchWriter) run() {
 	for {
 		m, err := w.r.read()
@@ -310,8 +334,8 @@ func (w *FetchWriter) run() {
 
 // resolveJoining computes the range of a joining fetch (§10.12.2.1).
 func (s *Session) resolveJoining(r *FetchRequest, m *wire.Fetch) error {
-	// A SUBSCRIBE may still come; one that was answered and is gone, or a PUBLISH of ours that
-	// was never sent, will not.
+	// A SUBSCRIBE may still arrive. An ID that was already seen and is not joinable, or a PUBLISH
+	// of ours that was never sent, will not.
 	var p *Publication
 	known := false
 	find := func() bool {
@@ -319,7 +343,7 @@ func (s *Session) resolveJoining(r *FetchRequest, m *wire.Fetch) error {
 		ours := m.JoiningRequestID&1 != s.requests.parity
 		return known || ours || s.requests.seen(m.JoiningRequestID)
 	}
-	// One that is here may wait long for a publisher.
+	// A pending SUBSCRIBE may wait long for a publisher.
 	if s.waitFor(r.Context(), s.wait.join, find) && known {
 		s.waitFor(r.Context(), math.MaxInt64, func() bool { return find() && (p != nil || !known) })
 	}
@@ -345,9 +369,9 @@ func (s *Session) resolveJoining(r *FetchRequest, m *wire.Fetch) error {
 	return nil
 }
 
-// Accept answers FETCH_OK and opens the response's stream.
+// Accept sends FETCH_OK and opens the data stream.
 func (r *FetchRequest) Accept(end Location, endOfTrack bool, props Properties) (*FetchWriter, error) {
-	if err := r.claim(); err != nil {
+	if err := r.startResponse(); err != nil {
 		return nil, err
 	}
 	if err := r.stream.send(&wire.FetchOK{EndOfTrack: endOfTrack, End: end, Properties: props}); err != nil {
@@ -367,7 +391,7 @@ func (r *FetchRequest) Accept(end Location, endOfTrack bool, props Properties) (
 	slot := r.stream.s.takeSlot()
 	str.setPriority(objectPriority(prio, wire.DefaultPriority, slot))
 	w := &FetchWriter{
-		r: r.stream, str: str, slot: slot, patience: r.stream.s.wait.fetch,
+		r: r.stream, str: str, slot: slot, writeTimeout: r.stream.s.wait.fetch,
 		enc: wire.NewFetchEncoder(r.Order), buf: wire.FetchHeader{RequestID: r.stream.id}.Append(nil),
 	}
 	w.stop = context.AfterFunc(r.Context(), func() { str.reset(wire.StreamCancelled) })
@@ -383,21 +407,19 @@ func (r *FetchRequest) Accept(end Location, endOfTrack bool, props Properties) (
 type FetchWriter struct {
 	r    *requestStream
 	str  sendStream
-	slot uint64 // of the stream's priority
+	slot uint64 // in the stream's priority
 	enc  *wire.FetchEncoder
 	buf  []byte
 	stop func() bool
 
-	patience time.Duration // of a write
+	writeTimeout time.Duration // of one write
 }
 
-// SetPatience sets how long a write waits for the peer to take what it is sent; half a
-// minute by default.
-func (w *FetchWriter) SetPatience(d time.Duration) { w.patience = d }
+// SetWriteTimeout sets how long a write may wait for flow control; the default is 30 s.
+func (w *FetchWriter) SetWriteTimeout(d time.Duration) { w.writeTimeout = d }
 
-// WriteObject writes one entry; the end of a range has no payload. It waits while
-// the peer's flow control makes it, at most its patience: then the response is reset
-// and the error is ErrDeliveryTimeout.
+// WriteObject writes one entry; an end of range has no payload. It waits for flow control. After
+// the write timeout it resets the response and returns ErrDeliveryTimeout.
 func (w *FetchWriter) WriteObject(o wire.FetchObject, payload []byte) error {
 	o.PayloadLength = uint64(len(payload))
 	if err := w.BeginObject(o); err != nil {
@@ -429,7 +451,7 @@ func (w *FetchWriter) Write(payload []byte) (int, error) {
 }
 
 func (w *FetchWriter) write(b []byte) error {
-	_ = w.str.SetWriteDeadline(time.Now().Add(w.patience))
+	_ = w.str.SetWriteDeadline(time.Now().Add(w.writeTimeout))
 	_, err := w.str.Write(b)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		w.r.s.count.deliveryTimeouts.Add(1)
@@ -439,7 +461,7 @@ func (w *FetchWriter) write(b []byte) error {
 	return streamError(err)
 }
 
-// Close ends the response; what was not sent in its range does not exist.
+// Close ends the response. Objects of the range that were not sent do not exist.
 func (w *FetchWriter) Close() error {
 	defer w.r.end()
 	defer w.stop()

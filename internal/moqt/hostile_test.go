@@ -16,8 +16,7 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// rawPeer is the other end of a session at the level of QUIC: it writes whatever a
-// test wants on the wire.
+// rawPeer is a peer at the QUIC level that can write arbitrary bytes.
 type rawPeer struct {
 	*quic.Conn
 	t       *testing.T
@@ -25,8 +24,8 @@ type rawPeer struct {
 	control *quic.SendStream
 }
 
-// hasty is a configuration whose end waits a moment for what change names, so that a test can
-// wait for it, and long for all else.
+// hasty returns a configuration with a short timeout, selected by change, for a test to wait for.
+// All other timeouts are long.
 func hasty(change func(w *waits, soon time.Duration)) Config {
 	w := patient()
 	change(w, 200*time.Millisecond)
@@ -42,8 +41,8 @@ func testTLS(t *testing.T) (server, client *tls.Config) {
 	return &tls.Config{Certificates: []tls.Certificate{cert}}, devcert.Pinned(devcert.Hash(cert))
 }
 
-// rawClient connects to a server with the given handler and configuration. It has
-// sent no SETUP yet; the server's session comes on the channel once it has.
+// rawClient connects to a server with the given handler and configuration, without sending SETUP.
+// The server's session arrives on the channel after SETUP.
 func rawClient(t *testing.T, h Handler, cfg Config) (*rawPeer, <-chan *Session) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -78,7 +77,7 @@ func (p *rawPeer) setup(m *wire.Setup) {
 	p.control = p.uni(message(p.t, m))
 }
 
-// uni opens a stream with b at its beginning.
+// uni opens a stream that starts with b.
 func (p *rawPeer) uni(b []byte) *quic.SendStream {
 	p.t.Helper()
 	str, err := p.OpenUniStream()
@@ -91,7 +90,7 @@ func (p *rawPeer) uni(b []byte) *quic.SendStream {
 	return str
 }
 
-// bidi opens a request stream with b at its beginning.
+// bidi opens a request stream that starts with b.
 func (p *rawPeer) bidi(b []byte) *quic.Stream {
 	p.t.Helper()
 	str, err := p.OpenStream()
@@ -138,7 +137,7 @@ func message(t *testing.T, m wire.Message) []byte {
 
 func track(name string) TrackName { return TrackName{Namespace: Namespace{"raw"}, Name: name} }
 
-// acceptAll is a server that publishes nothing and takes everything.
+// acceptAll is a server that publishes nothing and accepts everything.
 func acceptAll(subs chan<- *Subscription) Handler {
 	return Handler{
 		Subscribe: func(r *SubscribeRequest) { _, _ = r.Accept(TrackInfo{}) },
@@ -168,23 +167,68 @@ func TestHostilePeerClosesSession(t *testing.T) {
 		want  wire.SessionCode
 	}{
 		{"second control stream", nil, func(p *rawPeer) { p.setup(&wire.Setup{}) }, wire.ProtocolViolation},
-		{"SETUP twice on the control stream", nil, func(p *rawPeer) { _, _ = p.control.Write(message(p.t, &wire.Setup{})) }, wire.ProtocolViolation},
+		{
+			"SETUP twice on the control stream",
+			nil,
+			func(p *rawPeer) { _, _ = p.control.Write(message(p.t, &wire.Setup{})) },
+			wire.ProtocolViolation,
+		},
 		{"control stream closed", nil, func(p *rawPeer) { _ = p.control.Close() }, wire.ProtocolViolation},
 		{"control stream reset", nil, func(p *rawPeer) { p.control.CancelWrite(1) }, wire.ProtocolViolation},
-		{"control stream cut inside a message", nil, func(p *rawPeer) { _, _ = p.control.Write([]byte{0x10, 0, 9}); _ = p.control.Close() }, wire.ProtocolViolation},
-		{"unknown message on the control stream", nil, func(p *rawPeer) { _, _ = p.control.Write([]byte{0x3f, 0, 0}) }, wire.ProtocolViolation},
-		{"request on the control stream", nil, func(p *rawPeer) { _, _ = p.control.Write(message(p.t, subscribe(0))) }, wire.ProtocolViolation},
+		{
+			"control stream cut inside a message",
+			nil,
+			func(p *rawPeer) { _, _ = p.control.Write([]byte{0x10, 0, 9}); _ = p.control.Close() },
+			wire.ProtocolViolation,
+		},
+		{
+			"unknown message on the control stream",
+			nil,
+			func(p *rawPeer) { _, _ = p.control.Write([]byte{0x3f, 0, 0}) },
+			wire.ProtocolViolation,
+		},
+		{
+			"request on the control stream",
+			nil,
+			func(p *rawPeer) { _, _ = p.control.Write(message(p.t, subscribe(0))) },
+			wire.ProtocolViolation,
+		},
 		{"malformed path", &wire.Setup{Path: "relative", HasPath: true}, nil, wire.MalformedPath},
 		{"path with a space", &wire.Setup{Path: "/a b\x7f", HasPath: true}, nil, wire.MalformedPath},
 		{"malformed authority", &wire.Setup{Authority: "a/b", HasAuthority: true}, nil, wire.MalformedAuthority},
 		{"unknown stream type", nil, func(p *rawPeer) { p.uni([]byte{0x3f, 1, 2, 3}) }, wire.ProtocolViolation},
 		{"reserved subgroup mode", nil, func(p *rawPeer) { p.uni([]byte{0x16, 0, 0, 0}) }, wire.ProtocolViolation},
 		{"unknown request", nil, func(p *rawPeer) { p.bidi([]byte{0x3f, 0, 0}) }, wire.ProtocolViolation},
-		{"response as a request", nil, func(p *rawPeer) { p.bidi(message(p.t, &wire.SubscribeOK{})) }, wire.ProtocolViolation},
-		{"GOAWAY as a request", nil, func(p *rawPeer) { p.bidi(message(p.t, &wire.Goaway{RequestID: new(uint64(1))})) }, wire.ProtocolViolation},
-		{"length beyond the payload", nil, func(p *rawPeer) { p.bidi([]byte{0x3, 0, 5, 0, 1, 1, 'x', 1, 'y', 0}) }, wire.ProtocolViolation},
-		{"request cut by FIN", nil, func(p *rawPeer) { _ = p.bidi([]byte{0x3, 0, 9, 0}).Close() }, wire.ProtocolViolation},
-		{"request ID of the wrong parity", nil, func(p *rawPeer) { p.bidi(message(p.t, subscribe(1))) }, wire.InvalidRequestID},
+		{
+			"response as a request",
+			nil,
+			func(p *rawPeer) { p.bidi(message(p.t, &wire.SubscribeOK{})) },
+			wire.ProtocolViolation,
+		},
+		{
+			"GOAWAY as a request",
+			nil,
+			func(p *rawPeer) { p.bidi(message(p.t, &wire.Goaway{RequestID: new(uint64(1))})) },
+			wire.ProtocolViolation,
+		},
+		{
+			"length beyond the payload",
+			nil,
+			func(p *rawPeer) { p.bidi([]byte{0x3, 0, 5, 0, 1, 1, 'x', 1, 'y', 0}) },
+			wire.ProtocolViolation,
+		},
+		{
+			"request cut by FIN",
+			nil,
+			func(p *rawPeer) { _ = p.bidi([]byte{0x3, 0, 9, 0}).Close() },
+			wire.ProtocolViolation,
+		},
+		{
+			"request ID of the wrong parity",
+			nil,
+			func(p *rawPeer) { p.bidi(message(p.t, subscribe(1))) },
+			wire.InvalidRequestID,
+		},
 		{"request ID twice", nil, func(p *rawPeer) {
 			p.bidi(message(p.t, subscribe(0)))
 			p.bidi(message(p.t, &wire.Subscribe{RequestID: 0, Track: track("other")}))
@@ -193,15 +237,25 @@ func TestHostilePeerClosesSession(t *testing.T) {
 			str := p.bidi(message(p.t, subscribe(0)))
 			_, _ = str.Write(message(p.t, &wire.RequestUpdate{RequestID: 0}))
 		}, wire.InvalidRequestID},
-		{"SUBSCRIBE where an update belongs", nil, func(p *rawPeer) {
+		{"SUBSCRIBE in place of an update", nil, func(p *rawPeer) {
 			str := p.bidi(message(p.t, subscribe(0)))
 			_, _ = str.Write(message(p.t, subscribe(2)))
 		}, wire.ProtocolViolation},
 		{"GOAWAY with a URI from a client", nil, func(p *rawPeer) {
 			_, _ = p.control.Write(message(p.t, &wire.Goaway{NewSessionURI: "moqt://x", RequestID: new(uint64(1))}))
 		}, wire.ProtocolViolation},
-		{"GOAWAY without a request ID", nil, func(p *rawPeer) { _, _ = p.control.Write(message(p.t, &wire.Goaway{})) }, wire.ProtocolViolation},
-		{"GOAWAY of the wrong parity", nil, func(p *rawPeer) { _, _ = p.control.Write(message(p.t, &wire.Goaway{RequestID: new(uint64(2))})) }, wire.InvalidRequestID},
+		{
+			"GOAWAY without a request ID",
+			nil,
+			func(p *rawPeer) { _, _ = p.control.Write(message(p.t, &wire.Goaway{})) },
+			wire.ProtocolViolation,
+		},
+		{
+			"GOAWAY of the wrong parity",
+			nil,
+			func(p *rawPeer) { _, _ = p.control.Write(message(p.t, &wire.Goaway{RequestID: new(uint64(2))})) },
+			wire.InvalidRequestID,
+		},
 		{"GOAWAY twice", nil, func(p *rawPeer) {
 			b := message(p.t, &wire.Goaway{RequestID: new(uint64(1))})
 			_, _ = p.control.Write(append(b, b...))
@@ -228,13 +282,23 @@ func TestHostilePeerClosesSession(t *testing.T) {
 			p.bidi(message(p.t, subscribe(0, reg, reg)))
 		}, wire.DuplicateAuthTokenAlias},
 		{"token cache overflow", nil, func(p *rawPeer) {
-			p.bidi(message(p.t, subscribe(0, wire.Token{AliasType: wire.TokenRegister, Alias: 7, Value: make([]byte, 100)})))
+			p.bidi(
+				message(
+					p.t,
+					subscribe(0, wire.Token{AliasType: wire.TokenRegister, Alias: 7, Value: make([]byte, 100)}),
+				),
+			)
 		}, wire.AuthTokenCacheOverflow},
 		{"track alias of another track", nil, func(p *rawPeer) {
 			p.read(p.bidi(message(p.t, &wire.Publish{RequestID: 0, Track: track("a"), TrackAlias: 5})))
 			p.bidi(message(p.t, &wire.Publish{RequestID: 2, Track: track("b"), TrackAlias: 5}))
 		}, wire.DuplicateTrackAlias},
-		{"unknown datagram type", nil, func(p *rawPeer) { _ = p.SendDatagram([]byte{0x3f, 0, 0, 0}) }, wire.ProtocolViolation},
+		{
+			"unknown datagram type",
+			nil,
+			func(p *rawPeer) { _ = p.SendDatagram([]byte{0x3f, 0, 0, 0}) },
+			wire.ProtocolViolation,
+		},
 		{"datagram cut off", nil, func(p *rawPeer) { _ = p.SendDatagram([]byte{0x00, 5}) }, wire.ProtocolViolation},
 	}
 	for _, tt := range tests {
@@ -270,7 +334,7 @@ func TestPeerWithoutSetupTimesOut(t *testing.T) {
 	})
 }
 
-// Streams before SETUP wait for it (§3.3).
+// Streams before SETUP must wait (§3.3).
 func TestRequestBeforeSetup(t *testing.T) {
 	p, _ := rawClient(t, acceptAll(nil), Config{})
 	str := p.bidi(message(t, &wire.Subscribe{Track: track("t")}))
@@ -280,7 +344,7 @@ func TestRequestBeforeSetup(t *testing.T) {
 	}
 }
 
-func TestStreamsThatSayNothingAreRefused(t *testing.T) {
+func TestStreamsWithoutHeaderAreRefused(t *testing.T) {
 	p, sessions := rawClient(t, acceptAll(nil), hasty(func(w *waits, soon time.Duration) { w.header = soon }))
 	p.setup(&wire.Setup{})
 	s := <-sessions
@@ -332,7 +396,7 @@ func TestUnknownAliasIsHeldThenRefused(t *testing.T) {
 	}
 }
 
-// Objects may overtake the message that names their alias (§11.1).
+// Objects may arrive before the message with their alias (§11.1).
 func TestObjectsBeforePublish(t *testing.T) {
 	subs := make(chan *Subscription, 1)
 	p, _ := rawClient(t, acceptAll(subs), Config{})
@@ -343,7 +407,7 @@ func TestObjectsBeforePublish(t *testing.T) {
 	d := Datagram{TrackAlias: 5, Group: 3, Object: 9, Payload: []byte("ho")}
 	b, _ := d.Append(nil)
 	_ = p.SendDatagram(b)
-	time.Sleep(20 * time.Millisecond) // lets both arrive first; the outcome is the same if they do not
+	time.Sleep(20 * time.Millisecond) // usually lets both arrive first; the result does not depend on it
 	req := p.bidi(message(t, &wire.Publish{Track: track("t"), TrackAlias: 5}))
 	p.read(req)
 	sub := <-subs
@@ -362,7 +426,7 @@ func TestObjectsBeforePublish(t *testing.T) {
 	}
 }
 
-// PUBLISH_DONE overtakes the streams it counts (§10.11).
+// PUBLISH_DONE may arrive before the streams that it counts (§10.11).
 func TestPublishDoneBeforeStreams(t *testing.T) {
 	subs := make(chan *Subscription, 1)
 	p, _ := rawClient(t, acceptAll(subs), Config{})
@@ -387,7 +451,7 @@ func TestPublishDoneBeforeStreams(t *testing.T) {
 	}
 }
 
-// A stream count that is never reached ends the wait all the same.
+// A stream count that is too high ends the wait after a timeout.
 func TestPublishDoneWithWrongCount(t *testing.T) {
 	subs := make(chan *Subscription, 1)
 	p, _ := rawClient(t, acceptAll(subs), hasty(func(w *waits, soon time.Duration) { w.done = soon }))
@@ -441,13 +505,13 @@ func TestMalformedTrackEndsSubscriptionOnly(t *testing.T) {
 				t.Errorf("session ended: %v", s.Err())
 			}
 			if _, err := wire.ReadMessage(bufio.NewReader(req)); err == nil {
-				t.Error("the publisher was not told")
+				t.Error("the publisher was not notified")
 			}
 		})
 	}
 }
 
-// A FIN inside an object is a violation (§11.4), also while it is skipped.
+// A FIN inside an object is a violation (§11.4), even if the object is skipped.
 func TestObjectCutByFIN(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -479,7 +543,7 @@ func TestObjectCutByFIN(t *testing.T) {
 	}
 }
 
-// A joining FETCH may overtake its SUBSCRIBE (§10.12.2).
+// A joining FETCH may arrive before its SUBSCRIBE (§10.12.2).
 func TestJoiningFetchOvertakesSubscribe(t *testing.T) {
 	largest := Location{Group: 9, Object: 4}
 	fetched := make(chan *FetchRequest, 1)
@@ -490,12 +554,18 @@ func TestJoiningFetchOvertakesSubscribe(t *testing.T) {
 		Fetch: func(r *FetchRequest) { fetched <- r },
 	}, Config{})
 	p.setup(&wire.Setup{})
-	p.bidi(message(t, &wire.Fetch{RequestID: 2, FetchType: wire.FetchRelativeJoining, JoiningRequestID: 0, JoiningStart: 3}))
+	p.bidi(
+		message(
+			t,
+			&wire.Fetch{RequestID: 2, FetchType: wire.FetchRelativeJoining, JoiningRequestID: 0, JoiningStart: 3},
+		),
+	)
 	time.Sleep(20 * time.Millisecond)
 	p.read(p.bidi(message(t, &wire.Subscribe{RequestID: 0, Track: track("t")})))
 	select {
 	case r := <-fetched:
-		if r.Start != (Location{Group: 6}) || r.End != (Location{Group: 9, Object: 5}) || !r.Track.Equal(track("t")) || *r.Joining != largest {
+		if r.Start != (Location{Group: 6}) || r.End != (Location{Group: 9, Object: 5}) || !r.Track.Equal(track("t")) ||
+			*r.Joining != largest {
 			t.Errorf("range %v to %v of %s, joining %v", r.Start, r.End, r.Track, r.Joining)
 		}
 	case <-p.ctx.Done():
@@ -503,8 +573,8 @@ func TestJoiningFetchOvertakesSubscribe(t *testing.T) {
 	}
 }
 
-// A joining FETCH waits as long as the SUBSCRIBE that left before it waits for a publisher.
-func TestJoiningFetchOfPatientSubscribe(t *testing.T) {
+// A joining FETCH waits as long as its SUBSCRIBE waits for a publisher.
+func TestJoiningFetchWaitsForRendezvous(t *testing.T) {
 	info := TrackInfo{Largest: func() (Location, bool) { return Location{Group: 9}, true }}
 	for _, tt := range []struct {
 		name   string
@@ -528,7 +598,7 @@ func TestJoiningFetchOfPatientSubscribe(t *testing.T) {
 			subscribe := p.bidi(message(t, &wire.Subscribe{RequestID: 0, Track: track("t")}))
 			<-pending
 			fetch := p.bidi(message(t, &wire.Fetch{RequestID: 2, FetchType: wire.FetchRelativeJoining}))
-			time.Sleep(500 * time.Millisecond) // longer than for a SUBSCRIBE that was overtaken
+			time.Sleep(500 * time.Millisecond) // longer than the wait for a late SUBSCRIBE
 			close(came)
 			p.read(subscribe)
 			if got := p.read(fetch); reflect.TypeOf(got) != reflect.TypeOf(tt.want) {
@@ -546,11 +616,41 @@ func TestJoiningFetchRefused(t *testing.T) {
 		info      TrackInfo
 		want      wire.RequestCode
 	}{
-		{"no such subscription", nil, wire.Fetch{FetchType: wire.FetchRelativeJoining, JoiningRequestID: 0}, TrackInfo{}, wire.RequestInvalidJoiningRequestID},
-		{"a request of ours that never was", nil, wire.Fetch{FetchType: wire.FetchRelativeJoining, JoiningRequestID: 1}, TrackInfo{}, wire.RequestInvalidJoiningRequestID},
-		{"nothing published", &wire.Subscribe{}, wire.Fetch{FetchType: wire.FetchRelativeJoining}, TrackInfo{}, wire.RequestInvalidRange},
-		{"paused", &wire.Subscribe{Parameters: Parameters{Forward: new(false)}}, wire.Fetch{FetchType: wire.FetchRelativeJoining}, TrackInfo{Largest: func() (Location, bool) { return Location{Group: 1, Object: 1}, true }}, wire.RequestInvalidRange},
-		{"absolute start after the largest", &wire.Subscribe{}, wire.Fetch{FetchType: wire.FetchAbsoluteJoining, JoiningStart: 2}, TrackInfo{Largest: func() (Location, bool) { return Location{Group: 1, Object: 1}, true }}, wire.RequestInvalidRange},
+		{
+			"no such subscription",
+			nil,
+			wire.Fetch{FetchType: wire.FetchRelativeJoining, JoiningRequestID: 0},
+			TrackInfo{},
+			wire.RequestInvalidJoiningRequestID,
+		},
+		{
+			"a request that we never sent",
+			nil,
+			wire.Fetch{FetchType: wire.FetchRelativeJoining, JoiningRequestID: 1},
+			TrackInfo{},
+			wire.RequestInvalidJoiningRequestID,
+		},
+		{
+			"nothing published",
+			&wire.Subscribe{},
+			wire.Fetch{FetchType: wire.FetchRelativeJoining},
+			TrackInfo{},
+			wire.RequestInvalidRange,
+		},
+		{
+			"paused",
+			&wire.Subscribe{Parameters: Parameters{Forward: new(false)}},
+			wire.Fetch{FetchType: wire.FetchRelativeJoining},
+			TrackInfo{Largest: func() (Location, bool) { return Location{Group: 1, Object: 1}, true }},
+			wire.RequestInvalidRange,
+		},
+		{
+			"absolute start after the largest",
+			&wire.Subscribe{},
+			wire.Fetch{FetchType: wire.FetchAbsoluteJoining, JoiningStart: 2},
+			TrackInfo{Largest: func() (Location, bool) { return Location{Group: 1, Object: 1}, true }},
+			wire.RequestInvalidRange,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -575,11 +675,18 @@ func TestTokenAliases(t *testing.T) {
 	got := make(chan []wire.Token, 1)
 	p, _ := rawClient(t, Handler{Subscribe: func(r *SubscribeRequest) {
 		got <- r.Tokens
-		_ = r.Reject(wire.RequestUnauthorized, "no") // registers all the same (§10.2.2)
+		_ = r.Reject(wire.RequestUnauthorized, "no") // the token is registered anyway (§10.2.2)
 	}}, Config{MaxAuthTokenCacheSize: 2 * (tokenOverhead + 3)})
 	reg := wire.Token{AliasType: wire.TokenRegister, Alias: 1, Type: 4, Value: []byte("abc")}
 	use := wire.Token{AliasType: wire.TokenUseAlias, Alias: 1}
-	p.setup(&wire.Setup{AuthorizationTokens: []wire.Token{{AliasType: wire.TokenRegister, Alias: 2, Value: []byte("set")}, {AliasType: wire.TokenRegister, Alias: 3, Value: make([]byte, 100)}}})
+	p.setup(
+		&wire.Setup{
+			AuthorizationTokens: []wire.Token{
+				{AliasType: wire.TokenRegister, Alias: 2, Value: []byte("set")},
+				{AliasType: wire.TokenRegister, Alias: 3, Value: make([]byte, 100)},
+			},
+		},
+	)
 	tests := []struct {
 		name   string
 		tokens []wire.Token
@@ -588,12 +695,27 @@ func TestTokenAliases(t *testing.T) {
 		{"register", []wire.Token{reg}, []string{"abc"}},
 		{"use", []wire.Token{use}, []string{"abc"}},
 		{"of SETUP", []wire.Token{{AliasType: wire.TokenUseAlias, Alias: 2}}, []string{"set"}},
-		{"delete, then register again", []wire.Token{{AliasType: wire.TokenDelete, Alias: 1}, reg, use}, []string{"abc", "abc"}},
+		{
+			"delete, then register again",
+			[]wire.Token{{AliasType: wire.TokenDelete, Alias: 1}, reg, use},
+			[]string{"abc", "abc"},
+		},
 		{"by value", []wire.Token{{AliasType: wire.TokenUseValue, Value: []byte("v")}}, []string{"v"}},
 	}
 	for i, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p.read(p.bidi(message(t, &wire.Subscribe{RequestID: uint64(2 * i), Track: track("t"), Parameters: Parameters{AuthorizationTokens: tt.tokens}})))
+			p.read(
+				p.bidi(
+					message(
+						t,
+						&wire.Subscribe{
+							RequestID:  uint64(2 * i),
+							Track:      track("t"),
+							Parameters: Parameters{AuthorizationTokens: tt.tokens},
+						},
+					),
+				),
+			)
 			tokens := <-got
 			if len(tokens) != len(tt.want) {
 				t.Fatalf("tokens %v", tokens)

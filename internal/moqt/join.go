@@ -9,24 +9,29 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// joining is a joining FETCH that leaves right behind the SUBSCRIBE it refers to.
-type joining struct {
-	done chan struct{} // closed when the answer is here
-	over chan struct{} // closed by end
-	f    *FetchReader
-	err  error
+// joiningFetch is a joining FETCH sent together with the SUBSCRIBE it refers to.
+type joiningFetch struct {
+	done      chan struct{} // closed when the response has arrived
+	cancelled chan struct{} // closed by end
+	f         *FetchReader
+	err       error
 
-	mu    sync.Mutex
-	taken bool // by Joined
-	ended bool
+	mu       sync.Mutex
+	returned bool // Joined returned f
+	ended    bool
 }
 
-// join sends the joining FETCH of the subscription that request asks for, which may wait for a
-// publisher for as long as patience.
-func (s *Session) join(request uint64, patience time.Duration) *joining {
-	j := &joining{done: make(chan struct{}), over: make(chan struct{})}
+// join sends the joining FETCH of a SUBSCRIBE with this request ID, which may wait for a publisher
+// for the rendezvous timeout.
+func (s *Session) join(request uint64, rendezvous time.Duration) *joiningFetch {
+	j := &joiningFetch{done: make(chan struct{}), cancelled: make(chan struct{})}
 	go func() {
-		f, err := s.fetch(s.ctx, wire.Fetch{FetchType: wire.FetchRelativeJoining, JoiningRequestID: request}, FetchOptions{}, patience)
+		f, err := s.fetch(
+			s.ctx,
+			wire.Fetch{FetchType: wire.FetchRelativeJoining, JoiningRequestID: request},
+			FetchOptions{},
+			rendezvous,
+		)
 		j.mu.Lock()
 		j.f, j.err = f, err
 		unwanted := j.ended && f != nil
@@ -39,20 +44,20 @@ func (s *Session) join(request uint64, patience time.Duration) *joining {
 	return j
 }
 
-// end gives the FETCH up, unless somebody reads it. One that was not answered yet is
-// given up when it is: its stream, reset before the peer read the request, would leave
-// a gap in the request IDs for good. j may be nil.
-func (j *joining) end() {
+// end cancels the FETCH unless Joined returned it. A FETCH without a response is cancelled when the
+// response arrives: resetting its stream before the peer reads the request would leave a permanent
+// gap in the request IDs. j may be nil.
+func (j *joiningFetch) end() {
 	if j == nil {
 		return
 	}
 	j.mu.Lock()
 	if !j.ended {
 		j.ended = true
-		close(j.over)
+		close(j.cancelled)
 	}
 	f := j.f
-	if j.taken {
+	if j.returned {
 		f = nil
 	}
 	j.mu.Unlock()
@@ -61,38 +66,38 @@ func (j *joining) end() {
 	}
 }
 
-// take waits for the answer.
-func (j *joining) take(ctx context.Context) (*FetchReader, error) {
+// await waits for the response.
+func (j *joiningFetch) await(ctx context.Context) (*FetchReader, error) {
 	select {
 	case <-j.done:
-	case <-j.over:
+	case <-j.cancelled:
 		select {
 		case <-j.done:
 		default:
-			return nil, errGivenUp
+			return nil, errJoinCancelled
 		}
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.ended && !j.taken {
-		return nil, errGivenUp
+	if j.ended && !j.returned {
+		return nil, errJoinCancelled
 	}
-	j.taken = true
+	j.returned = true
 	return j.f, j.err
 }
 
-// errGivenUp: the subscription ended before the FETCH that left with it was read.
-var errGivenUp = errors.New("moqt: the joining fetch was given up")
+// errJoinCancelled means that the subscription ended before its joining FETCH was read.
+var errJoinCancelled = errors.New("moqt: joining fetch cancelled: the subscription ended")
 
-// Joined returns the group that the subscription began in, as far as it is the past:
-// its objects up to Largest, which is not nil. It is called once.
+// Joined returns the past objects of the subscription's first group, up to Largest,
+// which must not be nil. Call it at most once.
 func (sub *Subscription) Joined(ctx context.Context) (*FetchReader, error) {
 	if sub.join != nil {
-		f, err := sub.join.take(ctx)
+		f, err := sub.join.await(ctx)
 		// A peer that reads the FETCH before the SUBSCRIBE may refuse it.
-		if e := (*RequestError)(nil); !errors.As(err, &e) && !errors.Is(err, errGivenUp) {
+		if e := (*RequestError)(nil); !errors.As(err, &e) && !errors.Is(err, errJoinCancelled) {
 			return f, err
 		}
 	}

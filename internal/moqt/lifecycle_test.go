@@ -19,7 +19,7 @@ import (
 	"holocast/internal/quiccc"
 )
 
-// source publishes to whoever subscribes and hands the publication over.
+// source accepts all subscriptions and sends their publications to pubs.
 func source(pubs chan<- *Publication, info TrackInfo) Handler {
 	return Handler{Subscribe: func(r *SubscribeRequest) {
 		if p, err := r.Accept(info); err == nil && pubs != nil {
@@ -28,7 +28,7 @@ func source(pubs chan<- *Publication, info TrackInfo) Handler {
 	}}
 }
 
-// subscribed returns a subscription of testTrack and the publication that serves it.
+// subscribed returns a subscription of testTrack and its publication.
 func subscribed(
 	t *testing.T, connect func(client, server Handler) *pair, info TrackInfo, o SubscribeOptions,
 ) (*pair, *Subscription, *Publication) {
@@ -56,10 +56,13 @@ func until(t *testing.T, ctx context.Context, what string, ok func() bool) {
 func (s *Session) idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.openRequests == 0 && len(s.subscriptions) == 0 && len(s.receiving) == 0 && len(s.sending) == 0 && len(s.joinable) == 0 && len(s.fetches) == 0 && len(s.discoveries) == 0
+	return s.openRequests == 0 && len(s.subscriptions) == 0 && len(s.receiving) == 0 && len(s.sending) == 0 &&
+		len(s.joinable) == 0 &&
+		len(s.fetches) == 0 &&
+		len(s.discoveries) == 0
 }
 
-func TestCloseTellsThePeerWhy(t *testing.T) {
+func TestCloseSendsReason(t *testing.T) {
 	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
 		for _, by := range []string{"client", "server"} {
 			t.Run(by, func(t *testing.T) {
@@ -71,7 +74,8 @@ func TestCloseTellsThePeerWhy(t *testing.T) {
 				from.Close(wire.Unauthorized, "go away")
 				<-to.Context().Done()
 				var e *SessionError
-				if err := to.Err(); !errors.As(err, &e) || e.Code != wire.Unauthorized || e.Reason != "go away" || !e.Remote {
+				if err := to.Err(); !errors.As(err, &e) || e.Code != wire.Unauthorized || e.Reason != "go away" ||
+					!e.Remote {
 					t.Errorf("peer's error: %v", err)
 				}
 				if err := from.Err(); !errors.As(err, &e) || e.Code != wire.Unauthorized || e.Remote {
@@ -82,7 +86,8 @@ func TestCloseTellsThePeerWhy(t *testing.T) {
 	})
 }
 
-// TestIdleSessionGoroutines: few goroutines wait for an idle session, as their stacks take memory.
+// TestIdleSessionGoroutines checks that few goroutines wait for an idle session, because their
+// stacks take memory.
 func TestIdleSessionGoroutines(t *testing.T) {
 	if !quiccc.Patched() {
 		t.Skip("the published quic-go and webtransport-go have goroutines that wait")
@@ -92,12 +97,15 @@ func TestIdleSessionGoroutines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// At the server one, the connection's, and over WebTransport two that accept streams. At the client
-	// also two of its socket, and over WebTransport three more.
+	// At the server one, the connection's, and over WebTransport two more that accept streams. At
+	// the client another two for its socket, and over WebTransport three more.
 	for scheme, most := range map[string]int{"moqt": 1 + 3, "https": 3 + 8} {
 		t.Run(scheme, func(t *testing.T) {
 			cfg := Config{waits: patient(), Log: slog.New(slog.DiscardHandler)}
-			ln, err := Listen("127.0.0.1:0", ListenConfig{Config: cfg, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+			ln, err := Listen(
+				"127.0.0.1:0",
+				ListenConfig{Config: cfg, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}},
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -117,8 +125,13 @@ func TestIdleSessionGoroutines(t *testing.T) {
 				}
 				s.Serve(Handler{})
 			}
-			// Half a goroutine a session is for those of the listener that had not begun.
-			until(t, ctx, "few goroutines", func() bool { return runtime.NumGoroutine()-before <= sessions*most+sessions/2 })
+			// Half a goroutine per session allows for goroutines of the listener not yet started.
+			until(
+				t,
+				ctx,
+				"few goroutines",
+				func() bool { return runtime.NumGoroutine()-before <= sessions*most+sessions/2 },
+			)
 		})
 	}
 }
@@ -184,29 +197,33 @@ func TestDuplicateSubscription(t *testing.T) {
 			t.Fatal(err)
 		}
 		var e *RequestError
-		if _, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{}); !errors.As(err, &e) || e.Code != wire.RequestDuplicateSubscription {
+		if _, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{}); !errors.As(err, &e) ||
+			e.Code != wire.RequestDuplicateSubscription {
 			t.Errorf("second SUBSCRIBE: %v", err)
 		}
-		if _, err := p.server.Publish(p.ctx, testTrack, TrackInfo{}); !errors.As(err, &e) || e.Code != wire.RequestDuplicateSubscription {
+		if _, err := p.server.Publish(p.ctx, testTrack, TrackInfo{}); !errors.As(err, &e) ||
+			e.Code != wire.RequestDuplicateSubscription {
 			t.Errorf("PUBLISH by the publisher of a SUBSCRIBE: %v", err)
 		}
-		// The other way round is another role.
-		if _, err := p.client.Publish(p.ctx, testTrack, TrackInfo{}); !errors.As(err, &e) || e.Code != wire.RequestNotSupported {
+		// Publishing in the other direction is a different role.
+		if _, err := p.client.Publish(p.ctx, testTrack, TrackInfo{}); !errors.As(err, &e) ||
+			e.Code != wire.RequestNotSupported {
 			t.Errorf("PUBLISH by the subscriber: %v", err)
 		}
-		// What the peer refuses, not what we know.
+		// Let the peer refuse it, not our own check.
 		p.client.mu.Lock()
 		clear(p.client.receiving)
 		p.client.mu.Unlock()
-		if _, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{}); !errors.As(err, &e) || e.Code != wire.RequestDuplicateSubscription {
+		if _, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{}); !errors.As(err, &e) ||
+			e.Code != wire.RequestDuplicateSubscription {
 			t.Errorf("second SUBSCRIBE at the peer: %v", err)
 		}
 	})
 }
 
-// A stream whose end nobody reads stays open and counts against the peer's limit.
+// A stream whose end is never read stays open and counts against the peer's limit.
 func TestRequestsLeakNoStreams(t *testing.T) {
-	// Few streams are soon used up; a cancellation that the next request overtook may take its time.
+	// With few streams a leak shows soon. A cancellation may arrive after the next request.
 	const streams = 64
 	w := patient()
 	w.cancel = time.Minute
@@ -227,7 +244,8 @@ func TestRequestsLeakNoStreams(t *testing.T) {
 		"TRACK_STATUS": func(p *pair) error { _, _, err := p.client.TrackStatus(p.ctx, testTrack); return err },
 		"refused PUBLISH": func(p *pair) error {
 			var e *RequestError
-			if _, err := p.client.Publish(p.ctx, testTrack, TrackInfo{}); !errors.As(err, &e) || e.Code != wire.RequestUninterested {
+			if _, err := p.client.Publish(p.ctx, testTrack, TrackInfo{}); !errors.As(err, &e) ||
+				e.Code != wire.RequestUninterested {
 				return fmt.Errorf("not refused: %w", err)
 			}
 			return nil
@@ -309,7 +327,8 @@ func TestGoaway(t *testing.T) {
 					t.Errorf("told %q, want %q", got, want)
 				}
 				var e *RequestError
-				if _, err := to.Subscribe(p.ctx, track("late"), SubscribeOptions{}); !errors.As(err, &e) || e.Code != wire.RequestGoingAway {
+				if _, err := to.Subscribe(p.ctx, track("late"), SubscribeOptions{}); !errors.As(err, &e) ||
+					e.Code != wire.RequestGoingAway {
 					t.Errorf("request after GOAWAY: %v", err)
 				}
 				if err := sub.Err(); err != nil {
@@ -350,7 +369,12 @@ func TestGoawayOfOneRequest(t *testing.T) {
 
 func TestUpdatesArePipelined(t *testing.T) {
 	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
-		p, sub, pub := subscribed(t, connect, TrackInfo{}, SubscribeOptions{ObjectDeliveryTimeout: 100 * time.Millisecond})
+		p, sub, pub := subscribed(
+			t,
+			connect,
+			TrackInfo{},
+			SubscribeOptions{ObjectDeliveryTimeout: 100 * time.Millisecond},
+		)
 		if object, _ := pub.DeliveryTimeouts(); object != 100*time.Millisecond {
 			t.Errorf("object delivery timeout %v", object)
 		}
@@ -373,16 +397,20 @@ func TestUpdatesArePipelined(t *testing.T) {
 	})
 }
 
-func TestUpdateThatCannotBeMet(t *testing.T) {
+func TestRefusedUpdateEndsSubscription(t *testing.T) {
 	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
-		p := connect(Handler{}, source(nil, TrackInfo{Largest: func() (Location, bool) { return Location{Group: 9}, true }}))
+		p := connect(
+			Handler{},
+			source(nil, TrackInfo{Largest: func() (Location, bool) { return Location{Group: 9}, true }}),
+		)
 		sub, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var e *RequestError
 		past := Filter{Type: wire.FilterAbsoluteRange, EndGroup: 8}
-		if _, err := sub.Update(p.ctx, Parameters{Filter: &past}); !errors.As(err, &e) || e.Code != wire.RequestInvalidRange {
+		if _, err := sub.Update(p.ctx, Parameters{Filter: &past}); !errors.As(err, &e) ||
+			e.Code != wire.RequestInvalidRange {
 			t.Errorf("update: %v", err)
 		}
 		<-sub.Done()
@@ -390,7 +418,8 @@ func TestUpdateThatCannotBeMet(t *testing.T) {
 		if !errors.As(sub.Err(), &done) || done.Code != wire.DoneUpdateFailed {
 			t.Errorf("subscription ended with %v", sub.Err())
 		}
-		if _, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{Filter: &past}); !errors.As(err, &e) || e.Code != wire.RequestInvalidRange {
+		if _, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{Filter: &past}); !errors.As(err, &e) ||
+			e.Code != wire.RequestInvalidRange {
 			t.Errorf("subscribe: %v", err)
 		}
 	})
@@ -399,7 +428,12 @@ func TestUpdateThatCannotBeMet(t *testing.T) {
 func TestForwardState(t *testing.T) {
 	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
 		largest := Location{Group: 3, Object: 2}
-		p, sub, pub := subscribed(t, connect, TrackInfo{Largest: func() (Location, bool) { return largest, true }}, SubscribeOptions{Paused: true})
+		p, sub, pub := subscribed(
+			t,
+			connect,
+			TrackInfo{Largest: func() (Location, bool) { return largest, true }},
+			SubscribeOptions{Paused: true},
+		)
 		header := wire.SubgroupHeader{Group: 4}
 		if _, err := pub.OpenSubgroup(header); !errors.Is(err, ErrNotForwarding) {
 			t.Errorf("subgroup of a paused subscription: %v", err)
@@ -451,12 +485,30 @@ func TestFilters(t *testing.T) {
 		in, out []Location
 	}{
 		{"none", nil, &largest, []Location{at(0, 0), at(9, 9)}, nil},
-		{"largest object", &Filter{Type: wire.FilterLargestObject}, &largest, []Location{at(5, 4), at(6, 0)}, []Location{at(5, 3), at(4, 9)}},
+		{
+			"largest object",
+			&Filter{Type: wire.FilterLargestObject},
+			&largest,
+			[]Location{at(5, 4), at(6, 0)},
+			[]Location{at(5, 3), at(4, 9)},
+		},
 		{"largest object of nothing", &Filter{Type: wire.FilterLargestObject}, nil, []Location{at(0, 0)}, nil},
 		{"next group", &Filter{Type: wire.FilterNextGroup}, &largest, []Location{at(6, 0)}, []Location{at(5, 4)}},
 		{"next group of nothing", &Filter{Type: wire.FilterNextGroup}, nil, []Location{at(0, 0)}, nil},
-		{"absolute start", &Filter{Type: wire.FilterAbsoluteStart, Start: at(2, 2)}, &largest, []Location{at(2, 2), at(9, 0)}, []Location{at(2, 1)}},
-		{"absolute range", &Filter{Type: wire.FilterAbsoluteRange, Start: at(2, 2), EndGroup: 7}, &largest, []Location{at(7, 99)}, []Location{at(8, 0), at(2, 0)}},
+		{
+			"absolute start",
+			&Filter{Type: wire.FilterAbsoluteStart, Start: at(2, 2)},
+			&largest,
+			[]Location{at(2, 2), at(9, 0)},
+			[]Location{at(2, 1)},
+		},
+		{
+			"absolute range",
+			&Filter{Type: wire.FilterAbsoluteRange, Start: at(2, 2), EndGroup: 7},
+			&largest,
+			[]Location{at(7, 99)},
+			[]Location{at(8, 0), at(2, 0)},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -478,8 +530,8 @@ func TestFilters(t *testing.T) {
 	}
 }
 
-// The peer takes as much as its window holds, the transport keeps the rest: the
-// stream has ended here but not arrived there (§8).
+// The peer accepts as much as its window, and the transport keeps the rest: the stream has ended
+// here but not arrived there (§8).
 func TestSubgroupDeliveryTimeoutAfterFIN(t *testing.T) {
 	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
 		p, sub, pub := subscribed(t, connect, TrackInfo{}, SubscribeOptions{SubgroupDeliveryTimeout: time.Second})
@@ -499,9 +551,14 @@ func TestSubgroupDeliveryTimeoutAfterFIN(t *testing.T) {
 		arrives := write(0, 1000)
 		write(1, int(quicConfig().InitialStreamReceiveWindow)+500)
 		until(t, p.ctx, "the timeout", func() bool { return p.server.Stats().DeliveryTimeouts == 1 })
-		until(t, p.ctx, "the timers", func() bool { p.server.mu.Lock(); defer p.server.mu.Unlock(); return len(p.server.lingering) == 0 })
+		until(
+			t,
+			p.ctx,
+			"the timers",
+			func() bool { p.server.mu.Lock(); defer p.server.mu.Unlock(); return len(p.server.unacked) == 0 },
+		)
 		if !arrives.str.delivered() {
-			t.Error("quic-go no longer keeps what delivered looks for where it looks")
+			t.Error("quic-go moved the fields that delivered reads")
 		}
 		for range 2 {
 			r, err := sub.AcceptSubgroup(p.ctx)
@@ -514,13 +571,13 @@ func TestSubgroupDeliveryTimeoutAfterFIN(t *testing.T) {
 			}
 			var e *StreamError
 			if r.Group == 0 && err != nil {
-				t.Errorf("what arrived in time: %v", err)
+				t.Errorf("subgroup in time: %v", err)
 			}
 			if r.Group == 1 && (!errors.As(err, &e) || e.Code != wire.StreamDeliveryTimeout || !e.Remote) {
-				t.Errorf("what did not: %v", err)
+				t.Errorf("late subgroup: %v", err)
 			}
 		}
-		// None is left when the session ends before the timeout does.
+		// None may be left if the session ends before the timeout.
 		if _, err := sub.Update(p.ctx, Parameters{SubgroupDeliveryTimeout: new(uint64(3_600_000))}); err != nil {
 			t.Fatal(err)
 		}
@@ -528,14 +585,14 @@ func TestSubgroupDeliveryTimeoutAfterFIN(t *testing.T) {
 		p.server.Close(wire.NoError, "")
 		p.server.mu.Lock()
 		defer p.server.mu.Unlock()
-		if n := len(p.server.lingering); n != 0 {
+		if n := len(p.server.unacked); n != 0 {
 			t.Errorf("%d timers left", n)
 		}
 	})
 }
 
-// TestDeliveredSubgroupsAreForgotten: what has arrived is not kept until a timeout that
-// the subscriber chose.
+// TestDeliveredSubgroupsAreForgotten checks that acknowledged subgroups are forgotten before their
+// delivery timeout.
 func TestDeliveredSubgroupsAreForgotten(t *testing.T) {
 	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
 		p, sub, pub := subscribed(t, connect, TrackInfo{}, SubscribeOptions{SubgroupDeliveryTimeout: 20 * time.Hour})
@@ -551,15 +608,20 @@ func TestDeliveredSubgroupsAreForgotten(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		until(t, p.ctx, "all subgroups are forgotten", func() bool { p.server.mu.Lock(); defer p.server.mu.Unlock(); return len(p.server.lingering) == 0 })
+		until(
+			t,
+			p.ctx,
+			"all subgroups are forgotten",
+			func() bool { p.server.mu.Lock(); defer p.server.mu.Unlock(); return len(p.server.unacked) == 0 },
+		)
 		if n := p.server.Stats().DeliveryTimeouts; n != 0 {
 			t.Errorf("%d subgroups were late", n)
 		}
 	})
 }
 
-// TestPublishBlocked: a subscriber whose streams are all taken is told which of the
-// tracks under its prefix it does not get.
+// TestPublishBlocked checks that a subscriber at its stream limit is informed of the tracks under
+// its prefix that cannot be published.
 func TestPublishBlocked(t *testing.T) {
 	prefix := Namespace{"holocast"}
 	announcer := make(chan *Announcer, 1)
@@ -591,11 +653,11 @@ func TestPublishBlocked(t *testing.T) {
 			t.Errorf("logged %q", line)
 		}
 	case <-p.ctx.Done():
-		t.Fatal("the subscriber was not told")
+		t.Fatal("the subscriber was not notified")
 	}
 }
 
-// lineWriter passes on what a log writes.
+// lineWriter sends log lines to a channel.
 type lineWriter chan string
 
 func (w lineWriter) Write(b []byte) (int, error) {
@@ -614,7 +676,10 @@ func TestObjectDeadline(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.SetDeadline(time.Now().Add(50 * time.Millisecond))
-		if err := w.WriteObject(Object{}, make([]byte, 3*quicConfig().InitialStreamReceiveWindow)); !errors.Is(err, ErrDeliveryTimeout) {
+		if err := w.WriteObject(Object{}, make([]byte, 3*quicConfig().InitialStreamReceiveWindow)); !errors.Is(
+			err,
+			ErrDeliveryTimeout,
+		) {
 			t.Fatalf("write beyond the deadline: %v", err)
 		}
 		if n := p.server.Stats().DeliveryTimeouts; n != 1 {
@@ -634,7 +699,7 @@ func TestObjectDeadline(t *testing.T) {
 	})
 }
 
-// A subgroup that is reset before it had anything still says which it was.
+// A subgroup reset before its first object must still be identified.
 func TestHeaderSurvivesReset(t *testing.T) {
 	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
 		ends := map[string]func(pub *Publication, w *SubgroupWriter){
@@ -655,15 +720,15 @@ func TestHeaderSurvivesReset(t *testing.T) {
 					t.Fatalf("subgroup %+v, %v", r, err)
 				}
 				if _, err := r.NextObject(); err == nil {
-					t.Error("an object of a reset subgroup")
+					t.Error("received an object of a reset subgroup")
 				}
 			})
 		}
 	})
 }
 
-// A subscriber that reads nothing has used up flow control. What is given up then costs it
-// neither the session nor the word of which subgroup it was.
+// A subscriber that does not read exhausts flow control. Dropped subgroups must neither end its
+// session nor lose their headers.
 func TestResetWithoutCredit(t *testing.T) {
 	if !quiccc.Patched() {
 		t.Skip("the published quic-go ends such a session (docs/adr/0002-patched-quic-go.md)")
@@ -708,13 +773,13 @@ func TestResetWithoutCredit(t *testing.T) {
 			}
 		}
 		if reset != 10 {
-			t.Errorf("%d subgroups were given up, want 10", reset)
+			t.Errorf("%d subgroups were reset, want 10", reset)
 		}
 	})
 }
 
-// One subscription that nobody reads must not hold up another, nor grow.
-func TestUnreadSubscriptionBlocksNobody(t *testing.T) {
+// An unread subscription must not block another or grow without bound.
+func TestUnreadSubscriptionDoesNotBlock(t *testing.T) {
 	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
 		pubs := make(chan *Publication, 1)
 		p := connect(Handler{}, source(pubs, TrackInfo{}))
@@ -736,7 +801,7 @@ func TestUnreadSubscriptionBlocksNobody(t *testing.T) {
 			if err == nil {
 				err = w.Close()
 			}
-			// The peer refuses what is too far behind.
+			// The peer refuses subgroups that are too far behind.
 			if e := (*StreamError)(nil); err != nil && (!errors.As(err, &e) || e.Code != wire.StreamTooFarBehind) {
 				t.Errorf("group %d of %s: %v", group, pub.Track(), err)
 			}
@@ -762,7 +827,12 @@ func TestUnreadSubscriptionBlocksNobody(t *testing.T) {
 			}
 		}
 		wg.Wait()
-		until(t, p.ctx, "overflow counted", func() bool { return p.client.Stats().SubgroupsRefused >= groups-maxSubgroupQueue })
+		until(
+			t,
+			p.ctx,
+			"overflow counted",
+			func() bool { return p.client.Stats().SubgroupsRefused >= groups-maxSubgroupQueue },
+		)
 		unread.mu.Lock()
 		n := len(unread.queue)
 		unread.mu.Unlock()
@@ -773,13 +843,13 @@ func TestUnreadSubscriptionBlocksNobody(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Group < 40-8 { // streams may overtake one another a little
+		if r.Group < 40-8 { // streams may be slightly reordered
 			t.Errorf("group %d is kept before newer ones", r.Group)
 		}
 	})
 }
 
-func TestSubgroupNobodyAcceptsIsRefused(t *testing.T) {
+func TestUnacceptedSubgroupIsRefused(t *testing.T) {
 	subs := make(chan *Subscription, 1)
 	p, sessions := rawClient(t, acceptAll(subs), hasty(func(w *waits, soon time.Duration) { w.accept = soon }))
 	p.setup(&wire.Setup{})
@@ -800,12 +870,12 @@ func TestSubgroupNobodyAcceptsIsRefused(t *testing.T) {
 	}
 }
 
-// A publisher that says no more has not been told that its namespace is unwanted.
+// A publisher that closes its direction has not revoked the namespace.
 func TestPublishedNamespaceOutlivesFIN(t *testing.T) {
 	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
 		requests := make(chan *NamespaceRequest, 1)
 		p := connect(Handler{}, Handler{PublishNamespace: func(r *NamespaceRequest) {
-			if r.claim() == nil {
+			if r.startResponse() == nil {
 				defer r.running.Done()
 				_ = r.stream.send(&wire.RequestOK{})
 				r.stream.finish()
@@ -846,12 +916,13 @@ func TestNamespaceDiscovery(t *testing.T) {
 		a := <-announcers
 		var e *RequestError
 		for _, overlapping := range []Namespace{nil, prefix, {"holocast", "room"}} {
-			if _, err := p.client.SubscribeNamespace(ctx, overlapping); !errors.As(err, &e) || e.Code != wire.RequestPrefixOverlap {
+			if _, err := p.client.SubscribeNamespace(ctx, overlapping); !errors.As(err, &e) ||
+				e.Code != wire.RequestPrefixOverlap {
 				t.Errorf("prefix %v: %v", overlapping, err)
 			}
 		}
 		if err := p.client.SubscribeTracks(ctx, prefix); err != nil {
-			t.Errorf("SUBSCRIBE_TRACKS has prefixes of its own: %v", err)
+			t.Errorf("overlap with a SUBSCRIBE_NAMESPACE prefix: %v", err)
 		}
 		ns := Namespace{"holocast", "room"}
 		_ = a.Added(ns)
@@ -872,7 +943,7 @@ func TestNamespaceDiscovery(t *testing.T) {
 	})
 }
 
-// Whatever waits on a session returns when it ends.
+// Blocked calls return when the session ends.
 func TestCloseUnblocksEverything(t *testing.T) {
 	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
 		pubs := make(chan *Publication, 1)
@@ -947,7 +1018,10 @@ func TestCloseUnblocksEverything(t *testing.T) {
 			_, err := p.client.Subscribe(context.Background(), track("pending"), SubscribeOptions{})
 			return err
 		})
-		blocks("Publish", func() error { _, err := p.client.Publish(context.Background(), track("pub"), TrackInfo{}); return err })
+		blocks(
+			"Publish",
+			func() error { _, err := p.client.Publish(context.Background(), track("pub"), TrackInfo{}); return err },
+		)
 		blocks("Fetch", func() error {
 			f, err := p.client.Fetch(context.Background(), testTrack, Location{}, Location{Group: 1}, FetchOptions{})
 			for err == nil {
@@ -962,13 +1036,13 @@ func TestCloseUnblocksEverything(t *testing.T) {
 		blocks("PublishedNamespace", func() error { <-ns.Done(); return ns.Err() })
 		blocks("Subscription", func() error { <-sub.Done(); return sub.Err() })
 		blocks("Publication", func() error { <-pub.Context().Done(); return context.Cause(pub.Context()) })
-		time.Sleep(50 * time.Millisecond) // lets them block; the outcome is the same if they do not
+		time.Sleep(50 * time.Millisecond) // usually lets them block; the result does not depend on it
 		p.server.Close(wire.InternalError, "unplugged")
 		wg.Wait()
 	})
 }
 
-// A publication that is about to end says so to those who open subgroups meanwhile.
+// While a publication ends, OpenSubgroup must return an error or a subgroup that is reset.
 func TestOpenSubgroupWhileDone(t *testing.T) {
 	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
 		pubs := make(chan *Publication, 1)
@@ -1006,8 +1080,7 @@ func TestOpenSubgroupWhileDone(t *testing.T) {
 	})
 }
 
-// Random interleavings of what both sides of subscriptions may do leave nothing
-// behind.
+// Random interleavings of the operations of both sides must leave no state behind.
 func TestRandomInterleavings(t *testing.T) {
 	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
 		p := connect(Handler{}, Handler{Subscribe: func(r *SubscribeRequest) {
@@ -1029,7 +1102,7 @@ func TestRandomInterleavings(t *testing.T) {
 				switch rng.IntN(4) {
 				case 0:
 					w.Reset(wire.StreamTooFarBehind)
-				case 1: // left to the end of the subscription
+				case 1: // ends with the subscription
 				default:
 					_ = w.Close()
 				}
@@ -1045,7 +1118,11 @@ func TestRandomInterleavings(t *testing.T) {
 				rng := rand.New(rand.NewPCG(uint64(worker), 2))
 				for range 40 {
 					ctx, cancel := context.WithTimeout(p.ctx, time.Duration(1+rng.IntN(20))*time.Millisecond)
-					sub, err := p.client.Subscribe(ctx, track(fmt.Sprint("t", worker)), SubscribeOptions{Paused: rng.IntN(4) == 0})
+					sub, err := p.client.Subscribe(
+						ctx,
+						track(fmt.Sprint("t", worker)),
+						SubscribeOptions{Paused: rng.IntN(4) == 0},
+					)
 					if err == nil {
 						for range rng.IntN(5) {
 							switch rng.IntN(3) {

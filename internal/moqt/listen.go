@@ -24,56 +24,53 @@ import (
 	"holocast/internal/udpio"
 )
 
-// ListenConfig is how a server listens.
+// ListenConfig configures a Listener.
 type ListenConfig struct {
 	Config
-	TLS *tls.Config // with a certificate; its protocols are set here
-	// ResetKey lets peers of this server's former life know at once that their
-	// sessions are gone (RFC 9000 §10.3); it must be the same after a restart. nil =
-	// they find out when the connection has been idle for too long.
+	TLS *tls.Config // needs a certificate; Listen sets its ALPN protocols
+	// ResetKey is the key of stateless resets (RFC 9000 §10.3). Peers of an earlier process with
+	// the same key learn at once that their sessions ended. With nil they wait for the idle
+	// timeout.
 	ResetKey *[32]byte
 	// HTTP answers HTTP/3 requests that are not WebTransport; nil = 404.
 	HTTP http.Handler
 	// CheckOrigin decides which web pages may connect; nil = all of them.
 	CheckOrigin func(*http.Request) bool
-	// MaxConnects is how many connections a second may be attempted before clients have to
-	// prove that they receive at the address they send from (Retry, RFC 9000 §8.1.2),
-	// which costs them a round trip; 0 = any number.
+	// MaxConnects is the number of connection attempts per second above which clients must validate
+	// their address (Retry, RFC 9000 §8.1.2), which costs a round trip; 0 = unlimited.
 	MaxConnects int
-	// Suspect, if set, says of which addresses clients have to prove that, however few
-	// connect.
+	// Suspect, if set, reports addresses that must always be validated with a Retry.
 	Suspect func(net.Addr) bool
-	// Admit, if set, decides on a connection before its handshake: an error refuses it.
+	// Admit, if set, is called before a connection's handshake. An error refuses the connection.
 	Admit func(net.Addr) (Admission, error)
-	// Greedy, if set, says of which addresses connections begin with a small window, which grows
-	// as what they send is read.
+	// Greedy, if set, reports addresses whose connections start with a small receive window, which
+	// grows as data is read.
 	Greedy func(net.Addr) bool
-	// NoGRO has the kernel not join datagrams that it receives, for eBPF programs that look
-	// at each.
+	// NoGRO disables UDP GRO, for eBPF programs that inspect each datagram.
 	NoGRO bool
-	// Sockets are the sockets to listen on, of one address, in the place of one of the
-	// listener's own. Close closes them.
+	// Sockets, if set, are used in place of a new socket. They share one address. Close closes
+	// them.
 	Sockets []Socket
-	// TokenKey is the key of Retry and address validation tokens (RFC 9000 §8.1), which
-	// servers of one address share; nil = one of the listener's own.
+	// TokenKey is the key of Retry and address validation tokens (RFC 9000 §8.1), shared by servers
+	// of one address; nil = a random key.
 	TokenKey *[32]byte
 }
 
 // Socket is a socket that shares its address with others.
 type Socket struct {
 	Conn *net.UDPConn
-	// IDs makes connection IDs whose first byte has the kernel select this socket.
+	// IDs generates connection IDs whose first byte steers packets to this socket.
 	IDs quic.ConnectionIDGenerator
-	// Tap, if set, sees what is received: a message of one or more datagrams of a peer.
+	// Tap, if set, receives each read from the socket: one or more datagrams of a peer.
 	Tap func(from *net.UDPAddr, message []byte, datagrams int)
 }
 
 // Listener accepts sessions over raw QUIC and WebTransport on one UDP port.
 type Listener struct {
-	cfg ListenConfig
-	log *slog.Logger
-	on  []endpoint
-	wt  *webtransport.Server
+	cfg       ListenConfig
+	log       *slog.Logger
+	endpoints []endpoint
+	wt        *webtransport.Server
 
 	sessions chan *Session
 	mu       sync.Mutex
@@ -83,9 +80,9 @@ type Listener struct {
 	wg       sync.WaitGroup
 }
 
-// endpoint is QUIC on one socket.
+// endpoint is the QUIC transport on one socket.
 type endpoint struct {
-	udp *net.UDPConn // nil: packets are another's
+	udp *net.UDPConn // nil if the caller owns the socket
 	tr  *quic.Transport
 	ln  *quic.Listener
 }
@@ -133,12 +130,14 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 		cfg.TokenKey = new([32]byte)
 		_, _ = rand.Read(cfg.TokenKey[:]) // never fails
 	}
-	admit, doubtful := cfg.admit(connContext), cfg.doubtful()
+	admit, verify := cfg.admit(connContext), cfg.verifySourceAddress()
 	for i, socket := range sockets {
 		e := endpoint{udp: socket.Conn, tr: &quic.Transport{
 			Conn: cfg.Packets, ConnContext: admit, ConnectionIDGenerator: socket.IDs,
-			StatelessResetKey: (*quic.StatelessResetKey)(cfg.ResetKey), TokenGeneratorKey: (*quic.TokenGeneratorKey)(cfg.TokenKey),
-			VerifySourceAddress: doubtful,
+			StatelessResetKey: (*quic.StatelessResetKey)(
+				cfg.ResetKey,
+			), TokenGeneratorKey: (*quic.TokenGeneratorKey)(cfg.TokenKey),
+			VerifySourceAddress: verify,
 		}}
 		if socket.Conn != nil {
 			e.tr.Conn = udpio.Wrap(socket.Conn)
@@ -149,17 +148,17 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 				udpio.DropStrays(e.tr.Conn)
 			}
 		}
-		if e.ln, err = e.tr.Listen(tlsConfig, cfg.admittedQUIC()); err != nil {
+		if e.ln, err = e.tr.Listen(tlsConfig, cfg.serverQUIC()); err != nil {
 			l.cancel()
-			for _, e := range l.on {
+			for _, e := range l.endpoints {
 				_ = e.close()
 			}
 			for _, s := range sockets[i:] {
-				_ = s.Conn.Close() // nil is closed
+				_ = s.Conn.Close() // nil-safe
 			}
 			return nil, fmt.Errorf("listen on UDP %s: %w", addr, err)
 		}
-		l.on = append(l.on, e)
+		l.endpoints = append(l.endpoints, e)
 	}
 	checkOrigin := cfg.CheckOrigin
 	if checkOrigin == nil {
@@ -178,23 +177,21 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 		CheckOrigin:          checkOrigin,
 	}
 	webtransport.ConfigureHTTP3Server(l.wt.H3)
-	for _, e := range l.on {
+	for _, e := range l.endpoints {
 		l.wg.Go(func() { l.run(e.ln) })
 	}
 	return l, nil
 }
 
-// httpIdleTimeout is how long an HTTP/3 connection may do without a request; a
-// WebTransport session is one.
+// httpIdleTimeout closes HTTP/3 connections without a request; a WebTransport session is a request.
 const httpIdleTimeout = 10 * time.Second
 
 type quicConnKey struct{}
 
 // Addr is the UDP address listened on.
-func (l *Listener) Addr() net.Addr { return l.on[0].tr.Conn.LocalAddr() }
+func (l *Listener) Addr() net.Addr { return l.endpoints[0].tr.Conn.LocalAddr() }
 
-// Accept returns the next session, its SETUP exchanged. The caller calls its
-// Serve.
+// Accept returns the next session after its SETUP exchange. The caller must call Serve.
 func (l *Listener) Accept(ctx context.Context) (*Session, error) {
 	select {
 	case s := <-l.sessions:
@@ -206,9 +203,9 @@ func (l *Listener) Accept(ctx context.Context) (*Session, error) {
 	}
 }
 
-// StopAccepting refuses new connections; sessions go on.
+// StopAccepting refuses new connections. Sessions continue.
 func (l *Listener) StopAccepting() {
-	for _, e := range l.on {
+	for _, e := range l.endpoints {
 		_ = e.ln.Close()
 	}
 }
@@ -221,12 +218,12 @@ func (l *Listener) Close() error {
 	conns := l.conns
 	l.conns = nil
 	l.mu.Unlock()
-	for qc := range conns { // the transport would drop them without a word
+	for qc := range conns { // the transport would close them silently
 		_ = qc.CloseWithError(0, "the server is closing")
 	}
 	_ = l.wt.Close()
 	var errs []error
-	for _, e := range l.on {
+	for _, e := range l.endpoints {
 		errs = append(errs, e.close())
 	}
 	l.wg.Wait()
@@ -255,8 +252,8 @@ func (l *Listener) run(ln *quic.Listener) {
 	}
 }
 
-// serveHTTP3 serves a connection. With the patched webtransport-go it returns at once, and no
-// goroutine waits for the connection's end.
+// serveHTTP3 serves a connection. With the patched webtransport-go it returns at once, so idle
+// connections need no goroutine.
 func (l *Listener) serveHTTP3(qc *quic.Conn) error {
 	if wt, ok := any(l.wt).(interface{ StartQUICConn(*quic.Conn) error }); ok {
 		return wt.StartQUICConn(qc)
@@ -264,7 +261,7 @@ func (l *Listener) serveHTTP3(qc *quic.Conn) error {
 	return l.wt.ServeQUICConn(qc)
 }
 
-// track notes qc while it lasts; false once the listener is closed.
+// track registers qc until it ends; false once the listener is closed.
 func (l *Listener) track(qc *quic.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -280,7 +277,7 @@ func (l *Listener) track(qc *quic.Conn) bool {
 	return true
 }
 
-// start exchanges SETUP and offers the session to Accept.
+// start exchanges SETUP and passes the session to Accept.
 func (l *Listener) start(c conn, v wire.Version, path string) {
 	ctx, cancel := context.WithTimeout(l.ctx, l.cfg.wait().setup)
 	defer cancel()
@@ -292,7 +289,7 @@ func (l *Listener) start(c conn, v wire.Version, path string) {
 	s.path = path
 	select {
 	case l.sessions <- s:
-	case <-s.ctx.Done(): // the client did not wait
+	case <-s.ctx.Done(): // the client gave up
 	case <-l.ctx.Done():
 		s.Close(wire.NoError, "the server is closing")
 	}
@@ -324,16 +321,19 @@ func (l *Listener) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.conns != nil { // else Close may wait already, and the session has ended
+	if l.conns != nil { // after Close, the session has ended and wg must not grow
 		l.wg.Go(func() { l.start(wtConn{sess, qc}, v, r.URL.RequestURI()) })
 	}
 }
 
-// offersProtocol reports whether a client that names the protocols it speaks
-// (draft-ietf-webtrans-http3, §3.3) names one of ours. One that names none is taken to.
+// offersProtocol reports whether the client offers a protocol of ours (draft-ietf-webtrans-http3,
+// §3.3). A client that lists no protocols counts as offering one.
 func (l *Listener) offersProtocol(h http.Header) bool {
 	offered := h.Values("WT-Available-Protocols")
 	return len(offered) == 0 || slices.ContainsFunc(offered, func(list string) bool {
-		return slices.ContainsFunc(l.cfg.versions(), func(v wire.Version) bool { return strings.Contains(list, `"`+v.ALPN()+`"`) })
+		return slices.ContainsFunc(
+			l.cfg.versions(),
+			func(v wire.Version) bool { return strings.Contains(list, `"`+v.ALPN()+`"`) },
+		)
 	})
 }

@@ -16,10 +16,9 @@ type NamespaceRequest struct {
 	Namespace Namespace
 }
 
-// Accept takes the namespace and returns when the publisher withdraws it or the
-// session ends.
+// Accept accepts the namespace and returns when the publisher withdraws it or the session ends.
 func (r *NamespaceRequest) Accept(accepted func()) error {
-	if err := r.claim(); err != nil {
+	if err := r.startResponse(); err != nil {
 		return err
 	}
 	defer r.running.Done()
@@ -32,9 +31,9 @@ func (r *NamespaceRequest) Accept(accepted func()) error {
 	return r.untilWithdrawn(nil)
 }
 
-// untilWithdrawn answers updates until the peer withdraws an accepted request,
-// by ending its direction of the stream (in draft-18) or refusing ours. apply, where set, applies and
-// answers an update; an error of it ends the request (§10.9).
+// untilWithdrawn answers updates of an accepted request until the peer withdraws it: by ending its
+// direction of the stream (draft-18 only) or by stopping ours. apply, if set, applies and answers
+// an update; its error ends the request (§10.9).
 func (r *Request) untilWithdrawn(apply func(Parameters) error) error {
 	defer r.stream.end()
 	stop := context.AfterFunc(r.Context(), func() { r.stream.str.stop(wire.StreamCancelled) })
@@ -42,7 +41,7 @@ func (r *Request) untilWithdrawn(apply func(Parameters) error) error {
 	for {
 		m, err := r.stream.read()
 		switch {
-		case err == io.EOF && r.stream.s.version >= wire.Draft19: // is no cancellation (§3.3.2)
+		case err == io.EOF && r.stream.s.version >= wire.Draft19: // not a cancellation (§3.3.2)
 			<-r.Context().Done()
 			return streamError(context.Cause(r.Context()))
 		case err == io.EOF:
@@ -70,7 +69,7 @@ func (r *Request) untilWithdrawn(apply func(Parameters) error) error {
 	}
 }
 
-// PublishedNamespace is a namespace the peer accepted from us.
+// PublishedNamespace is a namespace that the peer accepted from us.
 type PublishedNamespace struct {
 	r    *requestStream
 	done chan struct{}
@@ -78,9 +77,13 @@ type PublishedNamespace struct {
 	err  error
 }
 
-// PublishNamespace tells the peer that we have tracks under ns (§10.15). The peer
-// then sends its requests for them to the session's Handler.
-func (s *Session) PublishNamespace(ctx context.Context, ns Namespace, tokens ...wire.Token) (*PublishedNamespace, error) {
+// PublishNamespace announces that we have tracks under ns (§10.15). The peer then sends requests
+// for them to the session's Handler.
+func (s *Session) PublishNamespace(
+	ctx context.Context,
+	ns Namespace,
+	tokens ...wire.Token,
+) (*PublishedNamespace, error) {
 	if err := (TrackName{Namespace: ns}).Validate(); err != nil {
 		return nil, err
 	}
@@ -97,8 +100,8 @@ func (s *Session) PublishNamespace(ctx context.Context, ns Namespace, tokens ...
 		case nil:
 			err = r.unexpectedMessage(m)
 		case io.EOF:
-			// A peer that has nothing more to say has not revoked anything: that
-			// takes a reset or STOP_SENDING (§3.3.2).
+			// A FIN from the peer does not revoke the request; a reset or STOP_SENDING does
+			// (§3.3.2).
 			<-r.str.Context().Done()
 			err = streamError(context.Cause(r.str.Context()))
 		}
@@ -110,8 +113,8 @@ func (s *Session) PublishNamespace(ctx context.Context, ns Namespace, tokens ...
 	return p, nil
 }
 
-// openAccepted opens a request that REQUEST_OK accepts. Its user calls
-// closeRequest when it is over.
+// openAccepted sends a request and waits for REQUEST_OK. The caller must call closeRequest when the
+// request ends.
 func (s *Session) openAccepted(ctx context.Context, build func(id uint64) wire.Message) (*requestStream, error) {
 	r, err := s.openRequest(ctx, build)
 	if err != nil {
@@ -139,11 +142,11 @@ func (p *PublishedNamespace) end(err error) {
 	})
 }
 
-// Done is closed when the peer revoked its acceptance, the namespace was
-// withdrawn or the session ended; Err then says which.
+// Done is closed when the peer revokes its acceptance, the namespace is withdrawn or the session
+// ends; Err then tells which.
 func (p *PublishedNamespace) Done() <-chan struct{} { return p.done }
 
-// Err is nil while the namespace is published, then why it no longer is.
+// Err is nil while the namespace is published, then the reason it ended.
 func (p *PublishedNamespace) Err() error {
 	select {
 	case <-p.done:
@@ -153,21 +156,21 @@ func (p *PublishedNamespace) Err() error {
 	}
 }
 
-// Withdraw stops offering the namespace; subscriptions go on.
+// Withdraw withdraws the namespace. Subscriptions continue.
 func (p *PublishedNamespace) Withdraw() { p.end(&StreamError{Code: wire.StreamCancelled}) }
 
 // DiscoveryRequest is an incoming SUBSCRIBE_NAMESPACE, or with Tracks a
 // SUBSCRIBE_TRACKS (§10.18, §10.19).
 type DiscoveryRequest struct {
 	*Request
-	Prefix Namespace // that it began with
+	Prefix Namespace // as first requested
 	Tracks bool
-	// Move, if set before the request is accepted, decides about another prefix that the
-	// subscriber wants instead (§10.9.2): an error, as for RejectWith, refuses it and ends the
-	// request; moved is called once the subscriber knows.
+	// Move, if set before the request is accepted, decides on a change of prefix (§10.9.2). An
+	// error, as for RejectWith, refuses it and ends the request. moved is called after the
+	// subscriber has been informed.
 	Move func(prefix Namespace) (moved func(), err error)
 
-	prefix Namespace // now; under the session's mu
+	prefix Namespace // current; under the session's mu
 }
 
 // handleDiscovery refuses a prefix that overlaps another of the same kind.
@@ -190,14 +193,17 @@ func (s *Session) handleDiscovery(r *DiscoveryRequest, h func(*DiscoveryRequest)
 	s.notify()
 }
 
-var errPrefixOverlap = &RequestError{Code: wire.RequestPrefixOverlap, Reason: "the prefix overlaps that of another request"}
+var errPrefixOverlap = &RequestError{
+	Code:   wire.RequestPrefixOverlap,
+	Reason: "the prefix overlaps that of another request",
+}
 
-// overlaps reports whether another request is in the way of r. s.mu is held.
+// overlaps reports whether the prefixes of r and d overlap. s.mu is held.
 func (r *DiscoveryRequest) overlaps(d *DiscoveryRequest) bool {
 	return r != d && r.Tracks == d.Tracks && (r.prefix.HasPrefix(d.prefix) || d.prefix.HasPrefix(r.prefix))
 }
 
-// move gives the request another prefix unless that of another request is in the way.
+// move changes the request's prefix unless it overlaps another request.
 func (r *DiscoveryRequest) move(to Namespace) error {
 	s := r.stream.s
 	s.mu.Lock()
@@ -212,10 +218,10 @@ func (r *DiscoveryRequest) move(to Namespace) error {
 	return nil
 }
 
-// Accept answers REQUEST_OK, calls begin, which may announce from then on, and
-// returns when the subscriber is no longer interested.
+// Accept sends REQUEST_OK, calls begin, which may start to announce, and returns when the
+// subscriber withdraws.
 func (r *DiscoveryRequest) Accept(begin func(*Announcer)) error {
-	if err := r.claim(); err != nil {
+	if err := r.startResponse(); err != nil {
 		return err
 	}
 	defer r.running.Done()
@@ -228,7 +234,9 @@ func (r *DiscoveryRequest) Accept(begin func(*Announcer)) error {
 		if p.NamespacePrefix == nil || p.NamespacePrefix.Equal(a.prefix) {
 			return r.stream.send(&wire.RequestOK{})
 		}
-		moved, err := func() {}, error(&RequestError{Code: wire.RequestNotSupported, Reason: "the prefix cannot be changed; subscribe again"})
+		moved, err := func() {}, error(
+			&RequestError{Code: wire.RequestNotSupported, Reason: "the prefix cannot be changed; subscribe again"},
+		)
 		if r.Move != nil {
 			moved, err = r.Move(*p.NamespacePrefix)
 		}
@@ -246,17 +254,16 @@ func (r *DiscoveryRequest) Accept(begin func(*Announcer)) error {
 	})
 }
 
-// Announcer tells a namespace subscriber what comes and goes. Its methods are safe for
-// concurrent use.
+// Announcer announces namespaces to a subscriber. Its methods are safe for concurrent use.
 type Announcer struct {
 	r *requestStream
 
 	mu     sync.Mutex
 	prefix Namespace
-	active map[string]Namespace // announced, and not taken back
+	active map[string]Namespace // announced, not withdrawn
 }
 
-// Added announces a namespace, unless that was done or it is not under the prefix.
+// Added announces a namespace under the prefix, unless it is already announced.
 func (a *Announcer) Added(ns Namespace) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -268,7 +275,7 @@ func (a *Announcer) Added(ns Namespace) error {
 	return a.r.send(&wire.NamespaceAdded{Suffix: ns[len(a.prefix):]})
 }
 
-// Done takes back a namespace, if it was announced.
+// Done withdraws an announced namespace.
 func (a *Announcer) Done(ns Namespace) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -280,8 +287,8 @@ func (a *Announcer) Done(ns Namespace) error {
 	return a.r.send(&wire.NamespaceDone{Suffix: ns[len(a.prefix):]})
 }
 
-// move changes the prefix: what is not under the new one is taken back before the subscriber
-// is told of it, while suffixes are those of the old one.
+// move changes the prefix. It withdraws namespaces outside the new prefix before it answers,
+// because suffixes refer to the old prefix until then.
 func (a *Announcer) move(to Namespace) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -298,8 +305,8 @@ func (a *Announcer) move(to Namespace) error {
 	return a.r.send(&wire.RequestOK{})
 }
 
-// Blocked says that a track could not be published for want of streams: Publish
-// failed with ErrRequestsBlocked.
+// Blocked reports that a track could not be published because Publish failed with
+// ErrRequestsBlocked.
 func (a *Announcer) Blocked(track TrackName) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -315,13 +322,16 @@ type NamespaceEvent struct {
 	Added     bool
 }
 
-// maxNamespaces bounds what one SubscribeNamespace remembers of its peer.
+// maxNamespaces bounds the namespaces stored per SubscribeNamespace.
 const maxNamespaces = 1 << 14
 
-// SubscribeNamespace follows the namespaces under prefix until ctx ends (§10.18).
-// The channel is closed when the subscription is over; none of the namespaces is
-// then known to be published any more.
-func (s *Session) SubscribeNamespace(ctx context.Context, prefix Namespace, tokens ...wire.Token) (<-chan NamespaceEvent, error) {
+// SubscribeNamespace reports the namespaces under prefix until ctx ends (§10.18). The channel is
+// closed at the end of the subscription; all its namespaces then count as withdrawn.
+func (s *Session) SubscribeNamespace(
+	ctx context.Context,
+	prefix Namespace,
+	tokens ...wire.Token,
+) (<-chan NamespaceEvent, error) {
 	n, err := s.FollowNamespaces(ctx, prefix, tokens...)
 	if err != nil {
 		return nil, err
@@ -329,9 +339,9 @@ func (s *Session) SubscribeNamespace(ctx context.Context, prefix Namespace, toke
 	return n.Events, nil
 }
 
-// Namespaces is a SUBSCRIBE_NAMESPACE whose prefix may change.
+// Namespaces is a SUBSCRIBE_NAMESPACE with a changeable prefix.
 type Namespaces struct {
-	// Events are the namespaces that appear and go away. It is closed at the end.
+	// Events reports namespaces that appear and disappear. It is closed at the end.
 	Events <-chan NamespaceEvent
 
 	s      *Session
@@ -341,7 +351,7 @@ type Namespaces struct {
 
 	mu     sync.Mutex
 	prefix Namespace
-	moves  []prefixMove // not yet answered
+	moves  []prefixMove // unanswered
 	over   bool
 }
 
@@ -350,10 +360,14 @@ type prefixMove struct {
 	done chan error
 }
 
-// FollowNamespaces is SubscribeNamespace for a subscriber that may want another prefix later.
+// FollowNamespaces is SubscribeNamespace with a changeable prefix.
 func (s *Session) FollowNamespaces(ctx context.Context, prefix Namespace, tokens ...wire.Token) (*Namespaces, error) {
 	r, err := s.openAccepted(ctx, func(id uint64) wire.Message {
-		return &wire.SubscribeNamespace{RequestID: id, Prefix: prefix, Parameters: Parameters{AuthorizationTokens: tokens}}
+		return &wire.SubscribeNamespace{
+			RequestID:  id,
+			Prefix:     prefix,
+			Parameters: Parameters{AuthorizationTokens: tokens},
+		}
 	})
 	if err != nil {
 		return nil, err
@@ -368,8 +382,8 @@ func (s *Session) FollowNamespaces(ctx context.Context, prefix Namespace, tokens
 	return n, nil
 }
 
-// Move changes the prefix (§10.9.2). What is not under the new one is reported as gone. A
-// refusal ends the subscription.
+// Move changes the prefix (§10.9.2). Namespaces outside the new one are reported as gone. A refusal
+// ends the subscription.
 func (n *Namespaces) Move(ctx context.Context, prefix Namespace) error {
 	m := prefixMove{prefix, make(chan error, 1)}
 	n.mu.Lock()
@@ -378,7 +392,9 @@ func (n *Namespaces) Move(ctx context.Context, prefix Namespace) error {
 		return errors.Join(ErrQueueFull, n.s.Err())
 	}
 	n.moves = append(n.moves, m)
-	err := n.r.send(&wire.RequestUpdate{RequestID: n.s.takeRequestID(), Parameters: Parameters{NamespacePrefix: &prefix}})
+	err := n.r.send(
+		&wire.RequestUpdate{RequestID: n.s.takeRequestID(), Parameters: Parameters{NamespacePrefix: &prefix}},
+	)
 	n.mu.Unlock()
 	if err != nil {
 		return err
@@ -391,7 +407,7 @@ func (n *Namespaces) Move(ctx context.Context, prefix Namespace) error {
 	}
 }
 
-// end answers those who wait.
+// end fails the pending moves.
 func (n *Namespaces) end() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -402,7 +418,7 @@ func (n *Namespaces) end() {
 	n.moves = nil
 }
 
-// handle takes one message of the publisher; false ends the subscription.
+// handle processes one message of the publisher; false ends the subscription.
 func (n *Namespaces) handle(ctx context.Context, m wire.Message) bool {
 	switch m := m.(type) {
 	case *wire.RequestOK:
@@ -424,13 +440,19 @@ func (n *Namespaces) handle(ctx context.Context, m wire.Message) bool {
 		return false
 	}
 	if len(n.active) > maxNamespaces {
-		n.s.log.Warn("moqt namespace subscription cancelled: too many namespaces", "prefix", truncate(n.prefix.String()), "peer", n.s.RemoteAddr())
+		n.s.log.Warn(
+			"moqt namespace subscription cancelled: too many namespaces",
+			"prefix",
+			truncate(n.prefix.String()),
+			"peer",
+			n.s.RemoteAddr(),
+		)
 		return false
 	}
 	return n.emit(ctx, e)
 }
 
-// moved is the publisher's acceptance of another prefix.
+// moved applies a move that the publisher accepted.
 func (n *Namespaces) moved(ctx context.Context) bool {
 	n.mu.Lock()
 	if len(n.moves) == 0 {
@@ -464,8 +486,8 @@ func (n *Namespaces) emit(ctx context.Context, e NamespaceEvent) bool {
 	return false
 }
 
-// follow hands the messages of an accepted request to f until the request ends,
-// ctx does or f returns false.
+// follow passes the messages of an accepted request to f until the request or ctx ends or f returns
+// false.
 func (s *Session) follow(ctx context.Context, r *requestStream, f func(wire.Message) bool) {
 	stop := context.AfterFunc(ctx, func() { r.abort(wire.StreamCancelled) })
 	defer func() {
@@ -481,8 +503,7 @@ func (s *Session) follow(ctx context.Context, r *requestStream, f func(wire.Mess
 	}
 }
 
-// namespaceEvent is what a message says of a namespace; active holds those that
-// are there.
+// namespaceEvent converts a message to an event and updates active, the announced namespaces.
 func namespaceEvent(prefix Namespace, m wire.Message, active map[string]Namespace) (NamespaceEvent, error) {
 	var e NamespaceEvent
 	switch m := m.(type) {
@@ -507,14 +528,14 @@ func namespaceEvent(prefix Namespace, m wire.Message, active map[string]Namespac
 	return e, nil
 }
 
-// SubscribeTracks asks for a PUBLISH of every track under prefix, until ctx ends
-// (§10.19). They come to the session's Handler.
+// SubscribeTracks requests a PUBLISH of every track under prefix until ctx ends (§10.19). The
+// session's Handler receives them.
 func (s *Session) SubscribeTracks(ctx context.Context, prefix Namespace, tokens ...wire.Token) error {
 	return s.subscribeTracks(ctx, prefix, Parameters{AuthorizationTokens: tokens})
 }
 
-// SubscribeTracksPaused is SubscribeTracks with a forward state of 0: nothing of a track is
-// sent before its PUBLISH is accepted, unless that is accepted as paused.
+// SubscribeTracksPaused is SubscribeTracks with forward state 0: no objects are sent before a
+// PUBLISH is accepted, nor afterwards if it is accepted as paused.
 func (s *Session) SubscribeTracksPaused(ctx context.Context, prefix Namespace, tokens ...wire.Token) error {
 	return s.subscribeTracks(ctx, prefix, Parameters{AuthorizationTokens: tokens, Forward: new(false)})
 }
@@ -533,7 +554,13 @@ func (s *Session) subscribeTracks(ctx context.Context, prefix Namespace, p Param
 			return false
 		}
 		name := TrackName{Namespace: slices.Concat(prefix, b.NamespaceSuffix), Name: b.Name}
-		s.log.Warn("moqt track not published to us: too many requests are open", "track", truncate(name.String()), "peer", s.RemoteAddr())
+		s.log.Warn(
+			"moqt track not published to us: too many requests are open",
+			"track",
+			truncate(name.String()),
+			"peer",
+			s.RemoteAddr(),
+		)
 		return true
 	})
 	return nil

@@ -1,31 +1,29 @@
 package moqt
 
-// priority is a stream's place in its session: streams of a lower urgency are sent
-// first, and within one urgency those of a lower order (§7).
+// priority orders the streams of a session: lower urgency first, then lower order (§7).
 type priority struct {
-	urgency int8 // of RFC 9218
+	urgency int8 // RFC 9218
 	order   uint64
 }
 
-// Urgencies of RFC 9218 that a session's streams are sent with.
+// Urgencies of a session's streams (RFC 9218).
 const (
 	urgencyControl = 0
 	urgencyFirst   = 1 // subscriber priority above the default
 	urgencyLast    = 7 // subscriber priority below the default
 )
 
-// controlPriority is that of control and request streams.
+// controlPriority is the priority of control and request streams.
 var controlPriority = priority{urgency: urgencyControl}
 
-// maxSlot bounds the slots that streams of equal priorities take in turn.
+// maxSlot bounds the order among streams of equal priorities.
 const maxSlot = 1<<48 - 1
 
-// objectPriority is that of a stream of objects: by subscriber priority, then by
-// publisher priority, lower first, then by slot. The patched quic-go sends in exactly
-// that order. The published one knows the urgency alone, eight levels: control 0;
-// subscriptions requested more urgently than by default 1; those at the default 2 to 6
-// by publisher priority; the rest 7. It sends streams of one level in the order they
-// were opened.
+// objectPriority returns the priority of an object stream: by subscriber priority, then publisher
+// priority (lower first), then slot. The patched quic-go sends in exactly that order. The published
+// quic-go supports only eight urgencies: control streams get 0, subscriber priorities below the
+// default value 128 get 1, the default gets 2 to 6 by publisher priority, and higher values get 7.
+// Streams of one urgency are sent in the order they were opened.
 func objectPriority(subscriber, publisher uint8, slot uint64) priority {
 	return priority{urgency(subscriber, publisher), uint64(subscriber)<<56 | uint64(publisher)<<48 | min(slot, maxSlot)}
 }

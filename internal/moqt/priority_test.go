@@ -8,21 +8,21 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// orderedStream notes the priority of a stream that is never written to.
+// orderedStream records its priority; it is not written to.
 type orderedStream struct {
 	uniStream
 	priority
 }
 
 func (s *orderedStream) setPriority(p priority) { s.priority = p }
-func (s *orderedStream) sourced() sourced       { return nil }
+func (s *orderedStream) sourced() sourceStream  { return nil }
 
 type orderedConn struct{ conn }
 
 func (orderedConn) openUni() (uniStream, error) { return &orderedStream{}, nil }
 
-// TestObjectOrder: the streams of a session are sent by subscriber priority, publisher
-// priority and, within a track, group order; tracks of equal priorities take turns.
+// TestObjectOrder checks that streams are sent by subscriber priority, publisher priority and,
+// within a track, group order, and that tracks of equal priorities take turns.
 func TestObjectOrder(t *testing.T) {
 	s := &Session{conn: orderedConn{}}
 	var all []*SubgroupWriter
@@ -30,7 +30,9 @@ func TestObjectOrder(t *testing.T) {
 	track := func(name string, params Parameters) func(group uint64, priority uint8) {
 		p := s.newPublicationForTest(t, name, params)
 		return func(group uint64, priority uint8) {
-			w, err := p.OpenSubgroup(wire.SubgroupHeader{Group: group, Mode: wire.SubgroupIDExplicit, Priority: priority})
+			w, err := p.OpenSubgroup(
+				wire.SubgroupHeader{Group: group, Mode: wire.SubgroupIDExplicit, Priority: priority},
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -41,17 +43,23 @@ func TestObjectOrder(t *testing.T) {
 	low, high, descending := uint8(200), uint8(10), wire.Descending
 	plain, other := track("p", Parameters{}), track("o", Parameters{})
 	newest := track("n", Parameters{GroupOrder: &descending})
-	background, urgent := track("b", Parameters{SubscriberPriority: &low}), track("u", Parameters{SubscriberPriority: &high})
+	background, urgent := track(
+		"b",
+		Parameters{SubscriberPriority: &low},
+	), track(
+		"u",
+		Parameters{SubscriberPriority: &high},
+	)
 
 	background(1, 0)
 	plain(2, 128)
 	other(7, 128)
 	newest(1, 128)
 	plain(3, 128)
-	newest(2, 128) // takes the place of its first group
+	newest(2, 128) // takes the slot of its first group
 	other(8, 128)
 	newest(3, 128)
-	plain(1, 128) // was late, and goes before the others of its track
+	plain(1, 128) // late, but precedes the other groups of its track
 	plain(4, 127)
 	urgent(1, 255)
 	slices.SortFunc(all, func(a, b *SubgroupWriter) int {
@@ -78,11 +86,11 @@ func (s *Session) newPublicationForTest(t *testing.T, name string, params Parame
 	return p
 }
 
-// TestGroupOrder: the groups of a track are sent in the order that the subscriber wants, else in
-// the publisher's, else ascending (§10.2.8, §12.5).
+// TestGroupOrder checks that groups are sent in the subscriber's order, else in the publisher's,
+// else ascending (§10.2.8, §12.5).
 func TestGroupOrder(t *testing.T) {
 	for name, c := range map[string]struct {
-		publisher, subscriber GroupOrder // 0 says nothing
+		publisher, subscriber GroupOrder // 0 = unset
 		want                  []uint64
 	}{
 		"nobody says":                   {0, 0, []uint64{1, 2, 3}},
@@ -94,7 +102,10 @@ func TestGroupOrder(t *testing.T) {
 			s := &Session{conn: orderedConn{}, ctx: t.Context()}
 			var info TrackInfo
 			if c.publisher != 0 {
-				info.Properties = wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyPublisherGroupOrder, Int: uint64(c.publisher)})
+				info.Properties = wire.AppendKeyValues(
+					nil,
+					wire.KeyValue{Type: wire.PropertyPublisherGroupOrder, Int: uint64(c.publisher)},
+				)
 			}
 			var params Parameters
 			if c.subscriber != 0 {

@@ -13,20 +13,20 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// requestStream is the bidirectional stream of one request, ours or the peer's.
+// requestStream is the bidirectional stream of one request, from either side.
 type requestStream struct {
 	s   *Session
 	id  uint64
-	typ wire.MessageType // of our request
+	typ wire.MessageType // of a request sent by us
 	str stream
 	br  *bufio.Reader
 	wmu sync.Mutex
 
-	renew atomic.Pointer[func([]wire.Token) error] // asked about tokens of updates; nil = they mean nothing
+	checkTokens atomic.Pointer[func([]wire.Token) error] // checks the tokens of updates; nil accepts them
 }
 
-// send writes one message. A peer that does not read loses the
-// request: nothing can follow a message that was sent in part.
+// send writes one message. If the peer does not read it in time, the request is aborted, because no
+// message can follow a partial one.
 func (r *requestStream) send(m wire.Message) error {
 	b, err := r.s.version.AppendMessage(nil, m)
 	if err != nil {
@@ -41,28 +41,28 @@ func (r *requestStream) send(m wire.Message) error {
 	return streamError(err)
 }
 
-// finish ends our direction.
+// finish closes our direction.
 func (r *requestStream) finish() {
 	r.wmu.Lock()
 	defer r.wmu.Unlock()
 	_ = r.str.Close()
 }
 
-// end finishes our direction and takes nothing more of the peer's. Without the
-// latter a FIN that nobody read would keep the stream open for good.
+// end closes our direction and stops the peer's. Otherwise a FIN that is never read would keep the
+// stream open.
 func (r *requestStream) end() {
 	r.finish()
 	r.str.stop(wire.StreamCancelled)
 }
 
-// abort ends both directions (§3.3.2).
+// abort resets both directions (§3.3.2).
 func (r *requestStream) abort(code wire.StreamCode) {
 	r.str.reset(code)
 	r.str.stop(code)
 }
 
-// read returns the peer's next message on the stream. A GOAWAY, which may come
-// in the place of any message, is returned as the *RequestError it amounts to.
+// read returns the peer's next message on the stream. A GOAWAY, which may replace any message, is
+// returned as a *RequestError.
 func (r *requestStream) read() (wire.Message, error) {
 	m, err := r.s.version.ReadMessage(r.br)
 	if g, ok := m.(*wire.Goaway); ok && err == nil {
@@ -82,7 +82,7 @@ func (r *requestStream) read() (wire.Message, error) {
 	return nil, streamError(err)
 }
 
-// goaway is the peer's wish to move this one request elsewhere (§10.4).
+// goaway converts a GOAWAY for this request (§10.4) to an error.
 func (r *requestStream) goaway(g *wire.Goaway) error {
 	var err error
 	switch {
@@ -100,11 +100,10 @@ func (r *requestStream) goaway(g *wire.Goaway) error {
 	return err
 }
 
-// openRequest opens a stream and sends the message that build makes of the
-// request's ID.
+// openRequest opens a stream and sends the message that build returns for the request ID.
 func (s *Session) openRequest(ctx context.Context, build func(id uint64) wire.Message) (*requestStream, error) {
 	s.mu.Lock()
-	leaving := s.goawayTold
+	leaving := s.goawayReceived
 	s.mu.Unlock()
 	if leaving {
 		return nil, &RequestError{Code: wire.RequestGoingAway, Reason: "the peer sent GOAWAY"}
@@ -135,7 +134,7 @@ func (s *Session) openRequest(ctx context.Context, build func(id uint64) wire.Me
 	return r, nil
 }
 
-// withDefaultTimeout gives a context without a deadline one.
+// withDefaultTimeout adds a timeout to a context without a deadline.
 func withDefaultTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
@@ -151,17 +150,15 @@ func (s *Session) takeRequestID() uint64 {
 	return id
 }
 
-// closeRequest counts a request of ours or the peer's as over.
+// closeRequest decrements the number of open requests.
 func (s *Session) closeRequest() {
 	s.mu.Lock()
 	s.openRequests--
 	s.mu.Unlock()
 }
 
-// awaitResponse reads the first response to one of our requests. Whatever is not
-// an acceptance ends the request's stream: a refusal, an error, and the end of
-// ctx, which cancels the request. Without a deadline of ctx's own it waits for
-// extra beyond the usual time.
+// awaitResponse reads the response to one of our requests. It aborts the request on a refusal, on
+// an error, and when ctx ends. If ctx has no deadline it waits for the default timeout plus extra.
 func (r *requestStream) awaitResponse(ctx context.Context, extra time.Duration) (wire.Message, error) {
 	ctx, cancel := withDefaultTimeout(ctx, r.s.wait.request+extra)
 	defer cancel()
@@ -196,8 +193,7 @@ func requestError(e *wire.RequestError) *RequestError {
 	return &RequestError{e.Code, e.Reason, e.RetryInterval, e.Redirect}
 }
 
-// unexpectedMessage ends the session because of a message that does not belong
-// where it came.
+// unexpectedMessage ends the session because of a message that is not allowed here.
 func (r *requestStream) unexpectedMessage(m wire.Message) error {
 	err := protocolViolation("unexpected %s on a request stream", m.Type())
 	r.s.fail(err)
@@ -206,35 +202,34 @@ func (r *requestStream) unexpectedMessage(m wire.Message) error {
 
 // Incoming requests.
 
-// Request is what all incoming requests have in common.
+// Request is the common part of incoming requests.
 type Request struct {
 	stream     *requestStream
 	Parameters Parameters
-	Tokens     []wire.Token // of the message, aliases resolved
+	Tokens     []wire.Token // with aliases resolved
 
 	mu       sync.Mutex
 	answered bool
-	running  sync.WaitGroup // whoever answers, until the request is over
+	running  sync.WaitGroup // until the accepted request ends
 }
 
-// Session is the session the request came on.
+// Session returns the session that received the request.
 func (r *Request) Session() *Session { return r.stream.s }
 
-// Context ends when the peer withdraws the request or the session ends. It
-// outlives the request's acceptance.
+// Context ends when the peer withdraws the request or the session ends, also after the request was
+// accepted.
 func (r *Request) Context() context.Context { return r.stream.str.Context() }
 
-// Renewed has f decide about the tokens that the peer sends in updates of the request
-// (§10.9): an error, as for RejectWith, refuses the update, which ends the request. It is
-// called before the request is accepted.
-func (r *Request) Renewed(f func(tokens []wire.Token) error) { r.stream.renew.Store(&f) }
+// Renewed sets a check of the tokens in REQUEST_UPDATEs (§10.9). An error, as for RejectWith,
+// refuses the update and ends the request. Call it before accepting the request.
+func (r *Request) Renewed(f func(tokens []wire.Token) error) { r.stream.checkTokens.Store(&f) }
 
 // Revoke ends an accepted request from our side, as if the peer had withdrawn it.
 func (r *Request) Revoke(code wire.StreamCode) { r.stream.abort(code) }
 
-// claim makes the caller the one who answers. It calls running.Done when what
-// the answer began is over.
-func (r *Request) claim() error {
+// startResponse marks the request as answered; it fails if it already was. The caller must call
+// running.Done when the accepted request has ended.
+func (r *Request) startResponse() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.answered {
@@ -250,10 +245,10 @@ func (r *Request) Reject(code wire.RequestCode, reason string) error {
 	return r.RejectWith(&RequestError{Code: code, Reason: reason})
 }
 
-// RejectWith refuses the request with all an error says. An err that is no
-// *RequestError becomes an internal error.
+// RejectWith refuses the request with the fields of a *RequestError. Other errors are sent as
+// internal errors.
 func (r *Request) RejectWith(err error) error {
-	if err := r.claim(); err != nil {
+	if err := r.startResponse(); err != nil {
 		return err
 	}
 	defer r.running.Done()
@@ -265,7 +260,7 @@ func (s *Session) acceptStreams() {
 	for {
 		str, err := s.conn.acceptStream(s.ctx)
 		if err != nil {
-			return // the end of the transport's context says why
+			return // the cause is in the transport's context
 		}
 		done, ok := s.takeStream()
 		if ok {
@@ -284,7 +279,7 @@ func (s *Session) acceptStreams() {
 
 func (s *Session) handleRequest(str stream) {
 	select {
-	case <-s.set:
+	case <-s.setupDone:
 	case <-s.ctx.Done():
 		return
 	}
@@ -303,32 +298,43 @@ func (s *Session) handleRequest(str stream) {
 	_ = str.SetReadDeadline(time.Time{})
 
 	req := &Request{stream: r}
-	var track *TrackName
 	var ns Namespace
+	var handle func()
 	switch m := m.(type) {
 	case *wire.Subscribe:
-		r.id, req.Parameters, track = m.RequestID, m.Parameters, &m.Track
+		r.id, req.Parameters, ns = m.RequestID, m.Parameters, m.Track.Namespace
+		handle = func() { s.handleSubscribe(req, m) }
 	case *wire.TrackStatus:
-		r.id, req.Parameters, track = m.RequestID, m.Parameters, &m.Track
+		r.id, req.Parameters, ns = m.RequestID, m.Parameters, m.Track.Namespace
+		handle = func() { serve(req, s.handler.TrackStatus, &TrackStatusRequest{Request: req, Track: m.Track}) }
 	case *wire.Publish:
-		r.id, req.Parameters, track = m.RequestID, m.Parameters, &m.Track
+		r.id, req.Parameters, ns = m.RequestID, m.Parameters, m.Track.Namespace
+		handle = func() { s.handlePublish(req, m) }
 	case *wire.Fetch:
 		r.id, req.Parameters = m.RequestID, m.Parameters
 		if m.FetchType == wire.FetchStandalone {
-			track = &m.Track
+			ns = m.Track.Namespace
 		}
+		handle = func() { s.handleFetch(req, m) }
 	case *wire.PublishNamespace:
 		r.id, req.Parameters, ns = m.RequestID, m.Parameters, m.Namespace
+		handle = func() {
+			serve(req, s.handler.PublishNamespace, &NamespaceRequest{Request: req, Namespace: m.Namespace})
+		}
 	case *wire.SubscribeNamespace:
 		r.id, req.Parameters, ns = m.RequestID, m.Parameters, m.Prefix
+		handle = func() {
+			s.handleDiscovery(&DiscoveryRequest{Request: req, Prefix: m.Prefix, prefix: m.Prefix}, s.handler.SubscribeNamespace)
+		}
 	case *wire.SubscribeTracks:
 		r.id, req.Parameters, ns = m.RequestID, m.Parameters, m.Prefix
+		handle = func() {
+			d := &DiscoveryRequest{Request: req, Prefix: m.Prefix, prefix: m.Prefix, Tracks: true}
+			s.handleDiscovery(d, s.handler.SubscribeTracks)
+		}
 	default:
 		_ = r.unexpectedMessage(m)
 		return
-	}
-	if track != nil {
-		ns = track.Namespace
 	}
 
 	s.mu.Lock()
@@ -365,45 +371,27 @@ func (s *Session) handleRequest(str stream) {
 		_ = req.Reject(wire.RequestGoingAway, "this endpoint is going away")
 		return
 	}
-	// §3.2.1, §3.2.2: the application has no say in these.
+	// Reserved namespaces are refused without asking the application (§3.2.1, §3.2.2).
 	if len(ns) > 0 && (ns[0] == "." || ns[0] == ".session") {
 		_ = req.Reject(wire.RequestDoesNotExist, "reserved namespace")
 		return
 	}
-
 	if req.Parameters.RangeFilters {
 		_ = req.Reject(wire.RequestInvalidFilter, "range filters were not offered")
 		return
 	}
-
-	switch m := m.(type) {
-	case *wire.Subscribe:
-		s.handleSubscribe(req, m)
-	case *wire.TrackStatus:
-		serve(req, s.handler.TrackStatus, &TrackStatusRequest{Request: req, Track: m.Track})
-	case *wire.Publish:
-		s.handlePublish(req, m)
-	case *wire.Fetch:
-		s.handleFetch(req, m)
-	case *wire.PublishNamespace:
-		n := &NamespaceRequest{Request: req, Namespace: m.Namespace}
-		serve(req, s.handler.PublishNamespace, n)
-	case *wire.SubscribeNamespace:
-		s.handleDiscovery(&DiscoveryRequest{Request: req, Prefix: m.Prefix, prefix: m.Prefix}, s.handler.SubscribeNamespace)
-	case *wire.SubscribeTracks:
-		s.handleDiscovery(&DiscoveryRequest{Request: req, Prefix: m.Prefix, prefix: m.Prefix, Tracks: true}, s.handler.SubscribeTracks)
-	}
+	handle()
 }
 
-// serve calls h for a request, sees to it that there is an answer and waits for
-// what an acceptance began.
+// serve calls h for a request, rejects the request if h does not answer it, and waits until an
+// accepted request ends.
 func serve[R any](req *Request, h func(R), r R) {
 	if h == nil {
 		_ = req.Reject(wire.RequestNotSupported, "not supported here")
 		return
 	}
 	h(r)
-	_ = req.Reject(wire.RequestInternalError, "the request was not answered") // fails if it was
+	_ = req.Reject(wire.RequestInternalError, "the request was not answered") // fails if it was answered
 	req.running.Wait()
 }
 
@@ -413,9 +401,9 @@ type TrackStatusRequest struct {
 	Track TrackName
 }
 
-// Accept answers as to a SUBSCRIBE.
+// Accept responds with the same information as SUBSCRIBE_OK.
 func (r *TrackStatusRequest) Accept(info TrackInfo) error {
-	if err := r.claim(); err != nil {
+	if err := r.startResponse(); err != nil {
 		return err
 	}
 	defer r.running.Done()
@@ -423,8 +411,12 @@ func (r *TrackStatusRequest) Accept(info TrackInfo) error {
 	return r.stream.send(&wire.RequestOK{Parameters: info.parameters(), Properties: info.Properties})
 }
 
-// TrackStatus asks what a SUBSCRIBE to a track would be answered (§10.14).
-func (s *Session) TrackStatus(ctx context.Context, track TrackName, tokens ...wire.Token) (largest *Location, props Properties, err error) {
+// TrackStatus asks for a track's state without subscribing (§10.14).
+func (s *Session) TrackStatus(
+	ctx context.Context,
+	track TrackName,
+	tokens ...wire.Token,
+) (largest *Location, props Properties, err error) {
 	r, err := s.openRequest(ctx, func(id uint64) wire.Message {
 		return &wire.TrackStatus{RequestID: id, Track: track, Parameters: Parameters{AuthorizationTokens: tokens}}
 	})

@@ -6,18 +6,18 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// requestIDs checks the peer's request IDs (§10.1): of its parity and never twice.
-// Streams overtake one another, so IDs arrive out of order, and one whose stream was
-// reset before it was delivered never arrives. The gaps that this leaves are
-// remembered up to a bound; beyond it the lowest is taken as it may come.
+// requestIDs checks the peer's request IDs (§10.1) for parity and reuse. IDs arrive out of order,
+// because streams do, and IDs of streams reset before delivery never arrive. The number of
+// remembered gaps is bounded: beyond it the lowest gap is forgotten and its IDs are no longer
+// checked.
 type requestIDs struct {
 	parity uint64
-	next   uint64 // one step above the largest ID seen
-	floor  uint64 // IDs below may have been seen or not
-	gaps   []gap  // IDs from floor on that were not seen, ascending
+	next   uint64 // largest ID seen + 2
+	floor  uint64 // IDs below are not checked
+	gaps   []gap  // unseen IDs from floor on, ascending
 }
 
-// gap is the IDs from first up to next that were not seen.
+// gap is a range of unseen IDs, from first up to but excluding next.
 type gap struct{ first, next uint64 }
 
 func (r *requestIDs) check(id uint64) error {
@@ -54,7 +54,7 @@ func (r *requestIDs) check(id uint64) error {
 	return nil
 }
 
-// find returns the index of the gap that id is in, -1 when it was seen.
+// find returns the index of the gap that contains id, -1 if id was seen.
 func (r *requestIDs) find(id uint64) int {
 	i, found := slices.BinarySearchFunc(r.gaps, id, func(g gap, id uint64) int {
 		switch {
@@ -71,10 +71,10 @@ func (r *requestIDs) find(id uint64) int {
 	return i
 }
 
-// seen reports whether an ID of the peer's parity was seen, or may have been.
+// seen reports whether an ID of the peer's parity was seen or is below floor.
 func (r *requestIDs) seen(id uint64) bool { return id < r.next && r.find(id) < 0 }
 
-// firstUnseen is the lowest ID that is known not to have been seen.
+// firstUnseen returns the lowest ID known to be unseen.
 func (r *requestIDs) firstUnseen() uint64 {
 	if len(r.gaps) > 0 {
 		return r.gaps[0].first

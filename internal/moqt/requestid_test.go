@@ -8,8 +8,8 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// TestRequestIDGap: a request whose stream was reset before it was delivered leaves a
-// gap for good; the session goes on.
+// TestRequestIDGap checks that a request whose stream was reset before delivery leaves a permanent
+// gap and does not end the session.
 func TestRequestIDGap(t *testing.T) {
 	r := requestIDs{parity: 1, next: 1}
 	for id := uint64(3); id < 8*maxRequestGaps; id += 2 {
@@ -34,7 +34,7 @@ func TestRequestIDGap(t *testing.T) {
 	}
 }
 
-// TestRequestIDsAtRandom compares with a set of all that were seen.
+// TestRequestIDsAtRandom compares requestIDs with a set of all seen IDs.
 func TestRequestIDsAtRandom(t *testing.T) {
 	r, seen := requestIDs{}, map[uint64]bool{}
 	for range 20_000 {
@@ -50,8 +50,8 @@ func TestRequestIDsAtRandom(t *testing.T) {
 	}
 }
 
-// TestRequestIDsBounded: every second ID missing does not fill memory, and what is
-// forgotten is let pass.
+// TestRequestIDsBounded checks that memory is bounded if every second ID is missing, and that
+// forgotten IDs are accepted.
 func TestRequestIDsBounded(t *testing.T) {
 	var r requestIDs
 	for id := uint64(2); id < 16*maxRequestGaps; id += 4 {

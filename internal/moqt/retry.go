@@ -6,26 +6,26 @@ import (
 	"time"
 )
 
-// connects tells whether more connections are attempted than usual: a bucket that each
-// attempt fills and that drains at limit a second.
-type connects struct {
-	limit int // 0 = none
+// connectRate measures the rate of connection attempts with a bucket that each attempt fills and
+// that drains at limit per second.
+type connectRate struct {
+	limit int // per second; 0 = unlimited
 
-	mu    sync.Mutex
-	level float64
-	at    time.Time
+	mu      sync.Mutex
+	level   float64
+	updated time.Time
 }
 
-// verify reports whether the next client has to prove its address first.
-func (c *connects) verify(net.Addr) bool { return c.limit > 0 && c.add(time.Now()) }
+// verify reports whether the next client must validate its address.
+func (c *connectRate) verify(net.Addr) bool { return c.limit > 0 && c.add(time.Now()) }
 
-// add counts an attempt; true when the bucket holds more than those of a second.
-func (c *connects) add(now time.Time) bool {
+// add counts an attempt and reports whether the bucket exceeds one second's attempts.
+func (c *connectRate) add(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	limit := float64(c.limit)
-	drained := max(0, now.Sub(c.at).Seconds()) * limit
+	drained := max(0, now.Sub(c.updated).Seconds()) * limit
 	c.level = min(max(0, c.level-drained)+1, 2*limit)
-	c.at = now
+	c.updated = now
 	return c.level > limit
 }

@@ -10,10 +10,10 @@ import (
 	"holocast/internal/devcert"
 )
 
-// TestConnects: clients prove their addresses once more than the limit come in a second,
-// and no longer when it is quiet again.
-func TestConnects(t *testing.T) {
-	c := connects{limit: 10}
+// TestConnectRate checks that clients must validate their addresses while attempts exceed the
+// limit.
+func TestConnectRate(t *testing.T) {
+	c := connectRate{limit: 10}
 	now := time.Now()
 	verified := func(n int, apart time.Duration) (count int) {
 		for range n {
@@ -36,13 +36,16 @@ func TestConnects(t *testing.T) {
 	}
 }
 
-// TestRetry: under load a client is sent a Retry packet first, and connects all the same.
+// TestRetry checks that a client under load receives a Retry and connects.
 func TestRetry(t *testing.T) {
 	cert, err := devcert.Generate(time.Now(), "127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ln, err := Listen("127.0.0.1:0", ListenConfig{TLS: &tls.Config{Certificates: []tls.Certificate{cert}}, MaxConnects: 1})
+	ln, err := Listen(
+		"127.0.0.1:0",
+		ListenConfig{TLS: &tls.Config{Certificates: []tls.Certificate{cert}}, MaxConnects: 1},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +83,13 @@ func TestRetry(t *testing.T) {
 		}
 	}()
 	for i := range 3 {
-		s, err := Dial(t.Context(), "moqt://"+between.LocalAddr().String(), devcert.Pinned(devcert.Hash(cert)), Handler{}, Config{})
+		s, err := Dial(
+			t.Context(),
+			"moqt://"+between.LocalAddr().String(),
+			devcert.Pinned(devcert.Hash(cert)),
+			Handler{},
+			Config{},
+		)
 		if err != nil {
 			t.Fatalf("connection %d: %v", i, err)
 		}

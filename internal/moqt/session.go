@@ -20,35 +20,35 @@ import (
 	"github.com/quic-go/quic-go/qlogwriter"
 
 	"holocast/internal/congestion"
-	"holocast/internal/crew"
+	"holocast/internal/gopool"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/quiccc"
 )
 
-// Bounds of what a session holds for its peer.
+// Limits of the state that a session keeps for its peer.
 const (
-	maxSubgroupQueue   = 64   // subgroups of one subscription not yet accepted
-	maxDatagramQueue   = 1024 // datagrams of one subscription not yet read
-	maxOrphanStreams   = 256  // subgroups whose alias is not known yet
-	maxOrphanDatagrams = 256  // datagrams whose alias is not known yet
-	maxRetiredAliases  = 1024 // aliases remembered after a subscription ended
-	maxUpdates         = 64   // REQUEST_UPDATEs of one subscription not yet answered
-	maxRequestGaps     = 4096 // of request IDs that were not seen
-	maxText            = 256  // bytes of a reason to close (a packet has to hold it), or of a peer's text in the log
+	maxSubgroupQueue   = 64   // unaccepted subgroups per subscription
+	maxDatagramQueue   = 1024 // unread datagrams per subscription
+	maxOrphanStreams   = 256  // subgroups with an unknown alias
+	maxOrphanDatagrams = 256  // datagrams with an unknown alias
+	maxRetiredAliases  = 1024 // remembered aliases of ended subscriptions
+	maxUpdates         = 64   // unanswered REQUEST_UPDATEs per request
+	maxRequestGaps     = 4096 // ranges of unseen request IDs
+	maxText            = 256  // bytes of a close reason, which must fit a packet, or of a peer's text in the log
 )
 
-// waits bound how long a session waits for its peer or its user.
+// waits are the timeouts for the peer or the user of a session.
 type waits struct {
 	setup   time.Duration // for the peer's SETUP
-	header  time.Duration // for the beginning of a stream, once it was opened
-	request time.Duration // for the answer to a request
+	header  time.Duration // for a stream's header after the stream was opened
+	request time.Duration // for the response to a request
 	send    time.Duration // for the peer to take a message
 	orphan  time.Duration // for the alias of an early object
-	done    time.Duration // for streams that PUBLISH_DONE overtook
-	cancel  time.Duration // for the cancellation that a request overtook
-	join    time.Duration // for the SUBSCRIBE that a joining FETCH overtook
+	done    time.Duration // for streams still in flight at PUBLISH_DONE
+	cancel  time.Duration // for the cancellation of an earlier request that a new one replaces
+	join    time.Duration // for the SUBSCRIBE of an early joining FETCH
 	accept  time.Duration // for a subgroup to be accepted
-	fetch   time.Duration // for a subscriber to take an object it fetched
+	fetch   time.Duration // for the peer to receive a fetched object
 }
 
 func defaultWaits() waits {
@@ -59,32 +59,30 @@ func defaultWaits() waits {
 	}
 }
 
-// Config is what both ends of a session may set.
+// Config holds the settings common to clients and servers.
 type Config struct {
 	// Tokens are sent in SETUP to authorize the session (§10.3.1.4).
 	Tokens []wire.Token
-	// MaxAuthTokenCacheSize lets the peer register token aliases of this many
-	// bytes in all; 0 forbids aliases (§10.3.1.3).
+	// MaxAuthTokenCacheSize is the total size of the token aliases that the peer may register, in
+	// bytes; 0 forbids aliases (§10.3.1.3).
 	MaxAuthTokenCacheSize uint64
-	// Congestion names the connection's congestion controller (quiccc.Controllers);
-	// "" is the default.
+	// Congestion names the congestion controller (quiccc.Controllers); "" is the default.
 	Congestion string
-	// Trace, if set, returns what records the events of a new connection (qlog).
+	// Trace, if set, returns the qlog trace of a new connection.
 	Trace func(ctx context.Context, client bool, id quic.ConnectionID) qlogwriter.Trace
-	// Log receives what the session does at debug level, what goes wrong at warn;
-	// nil means slog.Default.
+	// Log receives session events at debug level and failures at warn level; nil means
+	// slog.Default.
 	Log *slog.Logger
-	// Packets, if set, carries the packets in the place of a UDP socket, as an emulated network
-	// does. It stays open; one end at a time may use it.
+	// Packets, if set, replaces the UDP socket, for example by an emulated network. The session
+	// does not close it. Only one client or server may use it at a time.
 	Packets net.PacketConn
 
-	// Versions are the drafts to speak, the preferred one first; nil means wire.Versions.
-	// Where both ends speak several, the server's preference decides, over WebTransport the
-	// client's.
+	// Versions are the supported drafts in order of preference; nil means wire.Versions. The
+	// server's preference decides over raw QUIC, the client's over WebTransport.
 	Versions []wire.Version
 
-	waits   *waits // other than the default, in tests
-	streams int64  // of each kind that the peer may open; 0 is the default
+	waits   *waits // timeouts in tests
+	streams int64  // limit of peer-initiated streams per kind; 0 is the default
 }
 
 func (c Config) versions() []wire.Version {
@@ -101,9 +99,9 @@ func (c Config) wait() waits {
 	return defaultWaits()
 }
 
-// Handler answers what the peer asks. A nil function refuses its request with
-// NOT_SUPPORTED. Each call has a goroutine of its own and must accept or reject
-// its request; one that returns without doing so rejects it.
+// Handler answers incoming requests. Requests of a nil function are rejected with NOT_SUPPORTED.
+// Each call runs on its own goroutine and must accept or reject its request. If it returns without
+// doing so, the request is rejected.
 type Handler struct {
 	Subscribe          func(*SubscribeRequest)
 	TrackStatus        func(*TrackStatusRequest)
@@ -112,26 +110,26 @@ type Handler struct {
 	PublishNamespace   func(*NamespaceRequest)
 	SubscribeNamespace func(*DiscoveryRequest)
 	SubscribeTracks    func(*DiscoveryRequest)
-	// Goaway is called when the peer wants to end the session (§3.6).
+	// Goaway is called when the peer sends GOAWAY (§3.6).
 	Goaway func(newSessionURI string, timeout time.Duration)
 }
 
-// Stats are a session's counters. Whatever it drops or resets is in one of them.
+// Stats are a session's counters. They include everything that the session drops or resets.
 type Stats struct {
-	SubgroupsUnknown uint64 // subgroups for an alias that never came
-	SubgroupsRefused uint64 // subgroups refused because nobody accepted them in time
-	DatagramsUnknown uint64 // datagrams for an alias that never came
-	DatagramsRefused uint64 // datagrams dropped because nobody read them in time
-	DatagramsUnsent  uint64 // datagrams dropped because the transport was behind
-	DeliveryTimeouts uint64 // subgroups reset because they were late
-	StreamsBlocked   uint64 // subgroups not sent at the peer's limit of streams
+	SubgroupsUnknown uint64 // subgroups dropped because their alias stayed unknown
+	SubgroupsRefused uint64 // subgroups refused because they were not accepted in time
+	DatagramsUnknown uint64 // datagrams dropped because their alias stayed unknown
+	DatagramsRefused uint64 // datagrams dropped because they were not read in time
+	DatagramsUnsent  uint64 // datagrams dropped in the send queue
+	DeliveryTimeouts uint64 // subgroups and fetches reset because they missed their deadline
+	StreamsBlocked   uint64 // subgroups not sent at the peer's stream limit
 	RTT, MinRTT      time.Duration
-	BytesSent        uint64 // on the connection, UDP payload
+	BytesSent        uint64 // UDP payload of the connection
 	BytesReceived    uint64
 	PacketsLost      uint64
 	CongestionWindow uint64 // bytes
-	// Path is what congestion control knows of the path to the peer; its Controller is
-	// "" with the published quic-go, which does not expose it.
+	// Path holds the congestion controller's estimates. With the published quic-go, which does not
+	// expose them, its Controller is "".
 	Path congestion.Estimates
 }
 
@@ -154,44 +152,44 @@ type Session struct {
 	cancel    context.CancelCauseFunc
 	closeOnce sync.Once
 
-	path    string      // of a WebTransport session's URL
-	peer    *wire.Setup // the peer's SETUP, valid once set is closed
-	set     chan struct{}
-	serving chan struct{} // closed by Serve
-	handler Handler
+	path      string      // from a WebTransport session's URL
+	peer      *wire.Setup // the peer's SETUP, valid once setupDone is closed
+	setupDone chan struct{}
+	serving   chan struct{} // closed by Serve
+	handler   Handler
 
 	sendq    *datagramQueue
-	sendOnce sync.Once     // starts what empties it
-	nextSlot atomic.Uint64 // of a stream of objects
+	sendOnce sync.Once     // starts sendDatagrams
+	nextSlot atomic.Uint64 // in the order of object streams
 
 	controlMu  sync.Mutex
 	control    sendStream
 	goawaySent bool
 
-	mu            sync.Mutex
-	changed       chan struct{}     // closed and replaced when an alias or request appears
-	nextRequest   uint64            // ours
-	requests      requestIDs        // the peer's
-	firstAlias    uint64            // of ours that nobody wished for
-	nextAlias     uint64            // after the last of these
-	wished        map[uint64]string // tracks of the others of ours
-	goawayTold    bool
-	tokens        tokenCache
-	subscriptions map[uint64]*Subscription // receiving, by alias
-	retired       map[uint64]struct{}      // aliases of ended subscriptions
-	retiredOrder  []uint64
-	orphans       []orphanDatagram
-	orphanStreams int
-	receiving     map[string]*role        // tracks we are the subscriber of
-	sending       map[string]*role        // tracks we are the publisher of
-	further       uint64                  // that made up names for those of one track
-	joinable      map[uint64]*Publication // by the peer's request ID; nil while pending
-	fetches       map[uint64]chan *FetchReader
-	openRequests  int
-	discoveries   []*DiscoveryRequest           // the peer's, with prefixes that must not overlap
-	lingering     map[*SubgroupWriter]time.Time // finished, with their delivery deadlines
-	sweeper       *time.Timer                   // of lingering; nil while there are none
-	sweepAt       time.Time                     // when it fires
+	mu               sync.Mutex
+	changed          chan struct{}     // closed and replaced when an alias or request appears
+	nextRequest      uint64            // our next request ID
+	requests         requestIDs        // the peer's request IDs
+	firstAlias       uint64            // first alias that takeAlias chooses
+	nextAlias        uint64            // next alias that takeAlias chooses
+	preferredAliases map[uint64]string // tracks of preferred aliases in use
+	goawayReceived   bool
+	tokens           tokenCache
+	subscriptions    map[uint64]*Subscription // by alias
+	retired          map[uint64]struct{}      // aliases of ended subscriptions
+	retiredOrder     []uint64
+	orphans          []orphanDatagram
+	orphanStreams    int
+	receiving        map[string]*role        // tracks that we subscribe to
+	sending          map[string]*role        // tracks that we publish
+	additionalRoles  uint64                  // numbers additional roles of one track
+	joinable         map[uint64]*Publication // by the peer's request ID; nil while pending
+	fetches          map[uint64]chan *FetchReader
+	openRequests     int
+	discoveries      []*DiscoveryRequest           // of the peer, with prefixes that must not overlap
+	unacked          map[*SubgroupWriter]time.Time // finished but not acknowledged, with their deadlines
+	sweeper          *time.Timer                   // for unacked; nil while it is empty
+	sweepAt          time.Time                     // when sweeper fires
 }
 
 type orphanDatagram struct {
@@ -199,24 +197,31 @@ type orphanDatagram struct {
 	seen time.Time
 }
 
-// role is this endpoint's part, publisher or subscriber, in the subscription of a
-// track. There is one of each at a time (§5.1).
+// role is our part in a subscription, as publisher or as subscriber of a track. There is one of
+// each per track (§5.1).
 type role struct {
 	track string
-	// give ends our SUBSCRIBE that the peer has not answered yet, so that its own PUBLISH takes
-	// the place (§5.1); nil = there is none. Under the session's mu.
-	give func()
+	// yield cancels our unanswered SUBSCRIBE in favour of the peer's PUBLISH (§5.1); nil once it
+	// was answered. Guarded by the session's mu.
+	yield func()
 }
 
-// newSession exchanges SETUP over c. Incoming requests wait for Serve.
-func newSession(ctx context.Context, c conn, v wire.Version, client bool, local *wire.Setup, cfg Config) (*Session, error) {
+// newSession exchanges SETUP over c. Incoming requests wait until Serve is called.
+func newSession(
+	ctx context.Context,
+	c conn,
+	v wire.Version,
+	client bool,
+	local *wire.Setup,
+	cfg Config,
+) (*Session, error) {
 	s := &Session{
 		conn: c, version: v, client: client, local: local, log: cmp.Or(cfg.Log, slog.Default()), wait: cfg.wait(),
-		set: make(chan struct{}), serving: make(chan struct{}), changed: make(chan struct{}),
+		setupDone: make(chan struct{}), serving: make(chan struct{}), changed: make(chan struct{}),
 		sendq:         newDatagramQueue(),
 		subscriptions: map[uint64]*Subscription{}, retired: map[uint64]struct{}{},
-		receiving: map[string]*role{}, sending: map[string]*role{}, wished: map[uint64]string{},
-		joinable: map[uint64]*Publication{}, lingering: map[*SubgroupWriter]time.Time{}, fetches: map[uint64]chan *FetchReader{},
+		receiving: map[string]*role{}, sending: map[string]*role{}, preferredAliases: map[uint64]string{},
+		joinable: map[uint64]*Publication{}, unacked: map[*SubgroupWriter]time.Time{}, fetches: map[uint64]chan *FetchReader{},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	local.AuthorizationTokens = cfg.Tokens
@@ -230,18 +235,18 @@ func newSession(ctx context.Context, c conn, v wire.Version, client bool, local 
 	s.requests.next = s.requests.parity
 
 	context.AfterFunc(c.context(), func() { s.fail(c.ended()) })
-	// Goroutines, whose stacks take memory, begin when there is something for them to do.
-	when := s.conn.when()
-	when.WhenUniStream(s.acceptFirstUniStream)
-	when.WhenStream(s.acceptStreams)
-	when.WhenDatagram(s.receiveDatagrams)
+	// Start goroutines only when needed, to save their stacks.
+	on := s.conn.notifier()
+	on.WhenUniStream(s.acceptFirstUniStream)
+	on.WhenStream(s.acceptStreams)
+	on.WhenDatagram(s.receiveDatagrams)
 
 	if err := s.openControl(ctx); err != nil {
 		s.fail(err)
 		return nil, err
 	}
 	select {
-	case <-s.set:
+	case <-s.setupDone:
 		return s, nil
 	case <-s.ctx.Done():
 		return nil, context.Cause(s.ctx)
@@ -272,54 +277,54 @@ func (s *Session) openControl(ctx context.Context) error {
 	return sessionError(err)
 }
 
-// Serve begins to answer the peer's requests. It is called once; a session that
-// Dial returned serves already.
+// Serve starts answering the peer's requests. Call it once, and not on a session returned by Dial,
+// which serves already.
 func (s *Session) Serve(h Handler) {
 	s.handler = h
 	close(s.serving)
 }
 
-// Context ends when the session does; its cause is the session's error.
+// Context ends with the session; its cause is the session's error.
 func (s *Session) Context() context.Context { return s.ctx }
 
-// Err waits for nothing: it is nil while the session lasts, then why it ended.
+// Err returns the reason the session ended, nil while it is open.
 func (s *Session) Err() error { return context.Cause(s.ctx) }
 
-// Version is the draft that the session speaks.
+// Version returns the negotiated draft.
 func (s *Session) Version() wire.Version { return s.version }
 
-// Path is the path and query the client asked for, "" when it named none.
+// Path returns the path and query that the client requested, or "".
 func (s *Session) Path() string { return cmp.Or(s.path, s.peer.Path) }
 
-// Implementation is what the peer says it is.
+// Implementation returns the peer's name for its implementation.
 func (s *Session) Implementation() string { return s.peer.Implementation }
 
-// SetupTokens are the tokens of the peer's SETUP.
+// SetupTokens returns the tokens in the peer's SETUP.
 func (s *Session) SetupTokens() []wire.Token { return s.peer.AuthorizationTokens }
 
-// PeerCertificates are those of a client that showed one, its own first, as it sent
-// them: ListenConfig.TLS says whether they are verified.
+// PeerCertificates returns the client's certificate chain as sent, leaf first; empty if it sent
+// none. ListenConfig.TLS decides whether the chain is verified.
 func (s *Session) PeerCertificates() []*x509.Certificate {
 	return s.conn.quic().ConnectionState().TLS.PeerCertificates
 }
 
-// RemoteAddr is the peer's network address.
+// RemoteAddr returns the peer's network address.
 func (s *Session) RemoteAddr() net.Addr { return s.conn.quic().RemoteAddr() }
 
 // WebTransport reports whether the session runs over WebTransport.
 func (s *Session) WebTransport() bool { return s.conn.webTransport() }
 
-// RTT is the smoothed round-trip time of the connection.
+// RTT returns the smoothed round-trip time of the connection.
 func (s *Session) RTT() time.Duration { return s.conn.quic().ConnectionStats().SmoothedRTT }
 
-// Publishing is how many tracks the peer is subscribed to.
+// Publishing returns the number of tracks that the peer is subscribed to.
 func (s *Session) Publishing() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.sending)
 }
 
-// Stats returns the session's counters now.
+// Stats returns the session's current counters.
 func (s *Session) Stats() Stats {
 	q := s.conn.quic().ConnectionStats()
 	path, _ := quiccc.Estimates(s.conn.quic())
@@ -338,12 +343,12 @@ func (s *Session) Stats() Stats {
 	}
 }
 
-// Close ends the session. Everything waiting on it returns its error.
+// Close ends the session. Blocked calls return its error.
 func (s *Session) Close(code wire.SessionCode, reason string) {
 	s.shutdown(&SessionError{Code: code, Reason: reason}, code, reason)
 }
 
-// fail ends the session because of err, with the code that err names.
+// fail ends the session because of err, with the code of err.
 func (s *Session) fail(err error) {
 	if s.ctx.Err() != nil {
 		return
@@ -369,7 +374,7 @@ func (s *Session) shutdown(err error, code wire.SessionCode, reason string) {
 		if s.sweeper != nil {
 			s.sweeper.Stop()
 		}
-		clear(s.lingering)
+		clear(s.unacked)
 		s.mu.Unlock()
 		s.conn.close(code, truncate(reason))
 	})
@@ -387,9 +392,9 @@ func truncate(s string) string {
 	return s[:n]
 }
 
-// Goaway asks the peer to move to uri (empty: to reconnect) and closes the
-// session after timeout, or when ctx ends, unless the peer was quicker. It
-// returns when the session is closed. Only a server may name a URI.
+// Goaway asks the peer to move to uri (empty: to reconnect) and closes the session after timeout or
+// when ctx ends, unless the peer closes it first. It returns when the session is closed. Only a
+// server may pass a URI.
 func (s *Session) Goaway(ctx context.Context, uri string, timeout time.Duration) error {
 	s.mu.Lock()
 	next := s.requests.firstUnseen()
@@ -431,15 +436,14 @@ func (s *Session) Goaway(ctx context.Context, uri string, timeout time.Duration)
 	return nil
 }
 
-// notify wakes everyone who waits for an alias or a request to appear. s.mu is
-// held.
+// notify wakes all waitFor calls. s.mu is held.
 func (s *Session) notify() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// waitFor calls find under s.mu, again after every change, until it reports true,
-// the time is over, or ctx or the session ends.
+// waitFor calls find under s.mu after every change until it returns true, the timeout expires, or
+// ctx or the session ends.
 func (s *Session) waitFor(ctx context.Context, timeout time.Duration, find func() bool) bool {
 	t := time.NewTimer(timeout)
 	defer t.Stop()
@@ -462,28 +466,29 @@ func (s *Session) waitFor(ctx context.Context, timeout time.Duration, find func(
 	}
 }
 
-// Streams from the peer.
+// Incoming streams.
 
-// acceptFirstUniStream accepts a stream, which mostly is the control stream, and has the others
-// accepted once there are some. What reads it has a large stack and is not kept.
+// acceptFirstUniStream accepts the first stream, usually the control stream, and the others once
+// one arrives. Its reader needs a large stack, so its goroutine is not reused.
 func (s *Session) acceptFirstUniStream() {
 	if s.acceptUniStream(func(f func()) { go f() }) {
-		s.conn.when().WhenUniStream(s.acceptUniStreams)
+		s.conn.notifier().WhenUniStream(s.acceptUniStreams)
 	}
 }
 
 func (s *Session) acceptUniStreams() {
-	readers := crew.New()
+	readers := gopool.New()
 	defer readers.Close()
 	for s.acceptUniStream(readers.Go) {
 	}
 }
 
-// acceptUniStream accepts a stream and has it read by run; false once the session has ended.
+// acceptUniStream accepts a stream and reads it in run. It returns false once the session has
+// ended.
 func (s *Session) acceptUniStream(run func(f func())) bool {
 	str, err := s.conn.acceptUni(s.ctx)
 	if err != nil {
-		return false // the end of the transport's context says why
+		return false // the cause is in the transport's context
 	}
 	done, ok := s.takeStream()
 	if ok {
@@ -510,7 +515,7 @@ func (s *Session) handleUni(str receiveStream) {
 		return
 	}
 	select {
-	case <-s.set:
+	case <-s.setupDone:
 	case <-s.ctx.Done():
 		return
 	}
@@ -524,8 +529,8 @@ func (s *Session) handleUni(str receiveStream) {
 	}
 }
 
-// badStream closes the session when a stream broke the wire format; a stream that
-// was merely reset or cut off ends alone.
+// badStream closes the session if a stream violates the wire format. A stream that was reset or cut
+// off ends alone.
 func (s *Session) badStream(err error) {
 	var w *wire.Error
 	if errors.As(err, &w) {
@@ -538,15 +543,15 @@ func (s *Session) handleControl(setup *wire.Setup, str receiveStream, br *bufio.
 		s.fail(err)
 		return
 	}
-	close(s.set)
+	close(s.setupDone)
 	read := func() { s.readControl(bufio.NewReaderSize(str, 512)) }
 	if br.Buffered() > 0 || !str.whenReadable(read) {
 		s.readControl(br)
 	}
 }
 
-// readControl reads the control stream. Most peers send nothing there after SETUP, and no goroutine
-// waits for it.
+// readControl reads the control stream. Most peers send nothing after SETUP, so it runs only once
+// data arrives, if the transport supports that.
 func (s *Session) readControl(br *bufio.Reader) {
 	for {
 		m, err := s.version.ReadMessage(br)
@@ -574,9 +579,8 @@ func (s *Session) readControl(br *bufio.Reader) {
 	}
 }
 
-// awaitClose gives a peer that ended its control stream the time to close the
-// connection too: many end their streams one by one when they leave, and closing
-// on them at once would lose what they sent before.
+// awaitClose gives a peer that ended its control stream time to close the connection. Many peers
+// end their streams one by one when they leave; closing at once would lose their last data.
 func (s *Session) awaitClose() {
 	t := time.NewTimer(closeWait)
 	defer t.Stop()
@@ -586,7 +590,7 @@ func (s *Session) awaitClose() {
 	}
 }
 
-// streamErrorAsViolation: ending the control stream is a violation (§3.3).
+// streamErrorAsViolation converts the end of the control stream to a violation (§3.3).
 func streamErrorAsViolation(err error) error {
 	err = streamError(err)
 	if e := (*StreamError)(nil); errors.As(err, &e) || err == io.EOF || err == io.ErrUnexpectedEOF {
@@ -624,16 +628,16 @@ func (s *Session) checkSetup(m *wire.Setup) error {
 
 func (s *Session) handleGoaway(g *wire.Goaway) error {
 	s.mu.Lock()
-	told := s.goawayTold
-	s.goawayTold = true
+	again := s.goawayReceived
+	s.goawayReceived = true
 	own := s.nextRequest & 1
 	s.mu.Unlock()
 	switch {
-	case told:
+	case again:
 		return protocolViolation("a second GOAWAY")
 	case !s.client && g.NewSessionURI != "":
 		return protocolViolation("GOAWAY from a client names a URI")
-	case s.version >= wire.Draft19: // names no request
+	case s.version >= wire.Draft19: // has no request ID
 	case g.RequestID == nil:
 		return protocolViolation("GOAWAY on the control stream without a request ID")
 	case *g.RequestID&1 != own:
@@ -703,11 +707,11 @@ func (s *Session) deliverDatagram(d *wire.Datagram) {
 	}
 }
 
-// DatagramsWait tells whether datagrams wait for the transport to take them.
-func (s *Session) DatagramsWait() bool { return s.sendq.waits() }
+// DatagramsPending reports whether datagrams wait for the transport.
+func (s *Session) DatagramsPending() bool { return s.sendq.pending() }
 
-// sendDatagrams hands datagrams to the transport, which takes them at the pace of its
-// congestion control. One that has missed its deadline by then is dropped.
+// sendDatagrams passes queued datagrams to the transport at the rate of its congestion control, and
+// drops datagrams past their deadline.
 func (s *Session) sendDatagrams() {
 	for {
 		d, group := s.sendq.pop()
@@ -734,14 +738,14 @@ func (s *Session) sendDatagrams() {
 
 // Roles.
 
-// claimTrack takes a role on a track, nil when it is taken.
-func (s *Session) claimTrack(in map[string]*role, track TrackName) *role {
+// acquireRole takes a role on a track, nil if it is taken.
+func (s *Session) acquireRole(in map[string]*role, track TrackName) *role {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.claimLocked(in, track)
+	return s.acquireRoleLocked(in, track)
 }
 
-func (s *Session) claimLocked(in map[string]*role, track TrackName) *role {
+func (s *Session) acquireRoleLocked(in map[string]*role, track TrackName) *role {
 	r := &role{track: track.String()}
 	if in[r.track] != nil {
 		return nil
@@ -750,43 +754,41 @@ func (s *Session) claimLocked(in map[string]*role, track TrackName) *role {
 	return r
 }
 
-// claimPublishing is claimSoon for a track that the peer asks for, or is offered. From draft-19
-// on there may be several subscriptions of it at a time (§5.1); alone says that this is the
-// only one.
-func (s *Session) claimPublishing(track TrackName) (r *role, alone bool) {
+// acquirePublisherRole takes the publisher role for an incoming SUBSCRIBE. From draft-19 on, the
+// peer may have several subscriptions to a track (§5.1); sole reports that this is the only one.
+func (s *Session) acquirePublisherRole(track TrackName) (r *role, sole bool) {
 	if s.version < wire.Draft19 {
-		return s.claimSoon(s.sending, track), true
+		return s.waitForRole(s.sending, track), true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r = s.claimLocked(s.sending, track); r != nil {
+	if r = s.acquireRoleLocked(s.sending, track); r != nil {
 		return r, true
 	}
-	s.further++
-	r = &role{track: fmt.Sprintf("%s %d", track.String(), s.further)}
+	s.additionalRoles++
+	r = &role{track: fmt.Sprintf("%s %d", track.String(), s.additionalRoles)}
 	s.sending[r.track] = r
 	return r, false
 }
 
-// claimSoon is claimTrack for the peer's requests. A request may overtake the
-// cancellation of the one it replaces, which is on another stream, so a role that
-// is taken has a moment to become free.
-func (s *Session) claimSoon(in map[string]*role, track TrackName) (r *role) {
+// waitForRole waits shortly for a role. A request may arrive before the cancellation of the request
+// it replaces, because they use different streams.
+func (s *Session) waitForRole(in map[string]*role, track TrackName) (r *role) {
 	s.waitFor(s.ctx, s.wait.cancel, func() bool {
-		r = s.claimLocked(in, track)
+		r = s.acquireRoleLocked(in, track)
 		return r != nil
 	})
 	return r
 }
 
-// claimOffered is claimSoon for a track that the peer PUBLISHes. Where our own SUBSCRIBE has
-// not been answered yet, it returns that one's role as pending instead.
-func (s *Session) claimOffered(track TrackName) (r, pending *role) {
+// acquireSubscriberRole takes the subscriber role for an incoming PUBLISH. If our own SUBSCRIBE is
+// unanswered, it returns the role of that as pending.
+func (s *Session) acquireSubscriberRole(track TrackName) (r, pending *role) {
 	s.waitFor(s.ctx, s.wait.cancel, func() bool {
-		if r = s.claimLocked(s.receiving, track); r != nil {
+		if r = s.acquireRoleLocked(s.receiving, track); r != nil {
 			return true
 		}
-		if taken := s.receiving[track.String()]; taken.give != nil {
+		if taken := s.receiving[track.String()]; taken.yield != nil {
 			pending = taken
 		}
 		return pending != nil
@@ -794,36 +796,36 @@ func (s *Session) claimOffered(track TrackName) (r, pending *role) {
 	return r, pending
 }
 
-// takeOver gives up our SUBSCRIBE, which has the role pending, for the PUBLISH of the same
-// track; nil when it was answered meanwhile.
+// takeOver cancels our unanswered SUBSCRIBE, which holds pending, and returns the role for the
+// PUBLISH; nil if the SUBSCRIBE was answered meanwhile.
 func (s *Session) takeOver(pending *role) *role {
 	s.mu.Lock()
 	taken := s.receiving[pending.track]
-	if taken != nil && (taken != pending || pending.give == nil) {
+	if taken != nil && (taken != pending || pending.yield == nil) {
 		s.mu.Unlock()
 		return nil
 	}
 	r := &role{track: pending.track}
 	s.receiving[r.track] = r
-	give := pending.give
-	pending.give = nil
+	yield := pending.yield
+	pending.yield = nil
 	s.mu.Unlock()
-	if give != nil {
-		give()
+	if yield != nil {
+		yield()
 	}
 	return r
 }
 
-// keepRole ends the time in which a role may be taken over; false when it was.
+// keepRole makes a role final. It returns false if a PUBLISH took it over.
 func (s *Session) keepRole(r *role) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r.give = nil
+	r.yield = nil
 	return s.receiving[r.track] == r
 }
 
-// release gives a role back, as often as it likes.
-func (s *Session) release(in map[string]*role, r *role) {
+// releaseRole releases a role. It may be called repeatedly.
+func (s *Session) releaseRole(in map[string]*role, r *role) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if in[r.track] == r {
@@ -832,9 +834,9 @@ func (s *Session) release(in map[string]*role, r *role) {
 	}
 }
 
-// Aliases of tracks we receive.
+// Aliases of received tracks.
 
-// register makes sub known by its alias and hands it what arrived before.
+// register adds sub under its alias and delivers the datagrams that arrived before.
 func (s *Session) register(sub *Subscription) error {
 	s.mu.Lock()
 	if old, ok := s.subscriptions[sub.alias]; ok && !old.track.Equal(sub.track) {
@@ -862,7 +864,7 @@ func (s *Session) register(sub *Subscription) error {
 	return nil
 }
 
-// unregister forgets sub; objects still in flight to it are discarded.
+// unregister removes sub. Objects in flight to it are discarded.
 func (s *Session) unregister(sub *Subscription) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// pair is a listener and a connected client for each transport.
+// pair is a listener and a connected client.
 type pair struct {
 	ctx            context.Context
 	client, server *Session
@@ -35,7 +35,7 @@ func forTransports(t *testing.T, f func(t *testing.T, connect func(client, serve
 	}
 }
 
-// patient are waits that do not run out because the machine is busy.
+// patient returns timeouts that do not expire on a busy machine.
 func patient() *waits {
 	w := defaultWaits()
 	w.setup, w.header, w.request, w.send = time.Minute, time.Minute, time.Minute, time.Minute
@@ -52,13 +52,20 @@ func connect(t testing.TB, scheme string, client, server Handler) *pair {
 	return p
 }
 
-// connectVersions connects ends that speak these versions, preferred first; nil = all.
+// connectVersions connects ends with these versions in order of preference; nil = all.
 func connectVersions(t testing.TB, scheme string, client, server Handler, cv, sv []wire.Version) (*pair, error) {
 	t.Helper()
-	return connectConfigs(t, scheme, client, server, Config{waits: patient(), Versions: cv}, Config{waits: patient(), Versions: sv})
+	return connectConfigs(
+		t,
+		scheme,
+		client,
+		server,
+		Config{waits: patient(), Versions: cv},
+		Config{waits: patient(), Versions: sv},
+	)
 }
 
-// connectConfigs connects ends of these configurations.
+// connectConfigs connects ends with these configurations.
 func connectConfigs(t testing.TB, scheme string, client, server Handler, cc, sc Config) (*pair, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
@@ -164,13 +171,22 @@ func TestUnansweredAndUnsupportedRequests(t *testing.T) {
 	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
 		p := connect(Handler{}, Handler{Subscribe: func(*SubscribeRequest) {}})
 		var e *RequestError
-		if _, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{}); !errors.As(err, &e) || e.Code != wire.RequestInternalError {
+		if _, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{}); !errors.As(err, &e) ||
+			e.Code != wire.RequestInternalError {
 			t.Errorf("unanswered: %v", err)
 		}
-		if _, err := p.client.Fetch(p.ctx, testTrack, Location{}, Location{Group: 1}, FetchOptions{}); !errors.As(err, &e) || e.Code != wire.RequestNotSupported {
+		if _, err := p.client.Fetch(p.ctx, testTrack, Location{}, Location{Group: 1}, FetchOptions{}); !errors.As(
+			err,
+			&e,
+		) ||
+			e.Code != wire.RequestNotSupported {
 			t.Errorf("unsupported: %v", err)
 		}
-		if _, err := p.client.Subscribe(p.ctx, TrackName{Namespace: Namespace{".session"}, Name: "x"}, SubscribeOptions{}); !errors.As(err, &e) || e.Code != wire.RequestDoesNotExist {
+		if _, err := p.client.Subscribe(p.ctx, TrackName{Namespace: Namespace{".session"}, Name: "x"}, SubscribeOptions{}); !errors.As(
+			err,
+			&e,
+		) ||
+			e.Code != wire.RequestDoesNotExist {
 			t.Errorf("reserved: %v", err)
 		}
 	})
@@ -201,7 +217,11 @@ func TestPublishAndJoiningFetch(t *testing.T) {
 			}
 			subs <- sub
 		}})
-		pub, err := p.client.Publish(p.ctx, testTrack, TrackInfo{Largest: func() (Location, bool) { return Location{Group: 9}, true }})
+		pub, err := p.client.Publish(
+			p.ctx,
+			testTrack,
+			TrackInfo{Largest: func() (Location, bool) { return Location{Group: 9}, true }},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -247,7 +267,7 @@ func TestWebTransportStreamsTakePriorities(t *testing.T) {
 	}
 	s := str.(wtSend).SendStream
 	if belowWebTransport(s) == nil {
-		t.Error("webtransport-go no longer keeps its QUIC stream where belowWebTransport looks for it")
+		t.Error("webtransport-go moved the field that belowWebTransport reads")
 	}
 	str.reset(wire.StreamCancelled)
 	request, err := p.client.conn.openStream(p.ctx)
@@ -255,20 +275,19 @@ func TestWebTransportStreamsTakePriorities(t *testing.T) {
 		t.Fatal(err)
 	}
 	if belowWebTransport(sendSide(request.(wtStream).Stream)) == nil {
-		t.Error("webtransport-go no longer keeps the sending half of a stream where sendSide looks for it")
+		t.Error("webtransport-go moved the field that sendSide reads")
 	}
 	request.reset(wire.StreamCancelled)
 }
 
-// TestJoinOfRefused: when the SUBSCRIBE is refused, the FETCH that left with it is
-// answered like any other, not reset.
+// TestJoinOfRefused checks that the joining FETCH of a refused SUBSCRIBE is answered, not reset.
 func TestJoinOfRefused(t *testing.T) {
 	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
 		fetched := make(chan error, 1)
 		p := connect(Handler{}, Handler{
 			Subscribe: func(r *SubscribeRequest) { _ = r.Reject(wire.RequestDoesNotExist, "no such track") },
-			// A joining FETCH of what was refused does not get this far: the session
-			// refuses it. Another request of the kind shows that the session goes on.
+			// The session refuses the joining FETCH of a refused SUBSCRIBE. A standalone FETCH
+			// shows that the session continues.
 			Fetch: func(r *FetchRequest) { fetched <- r.Reject(wire.RequestDoesNotExist, "no such track") },
 		})
 		if _, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{Join: true}); err == nil {
@@ -291,8 +310,8 @@ func TestJoinOfRefused(t *testing.T) {
 	})
 }
 
-// TestJoin: the FETCH that leaves with SUBSCRIBE brings the group under way; where
-// the peer refused that one, another does.
+// TestJoin checks that the FETCH sent with SUBSCRIBE returns the current group, and that another is
+// sent if the peer refused it.
 func TestJoin(t *testing.T) {
 	for name, refusals := range map[string]int32{"at once": 0, "refused once": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -337,8 +356,8 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestJoinNotTaken: what nobody reads is given up with the subscription.
-func TestJoinNotTaken(t *testing.T) {
+// TestUnreadJoinIsCancelled checks that an unread joining FETCH ends with its subscription.
+func TestUnreadJoinIsCancelled(t *testing.T) {
 	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
 		pubs := make(chan *Publication, 1)
 		server := source(pubs, TrackInfo{Largest: func() (Location, bool) { return Location{Group: 3}, true }})
@@ -357,7 +376,7 @@ func TestJoinNotTaken(t *testing.T) {
 			t.Fatal(err)
 		}
 		select {
-		case <-began: // one that was given up before may never be asked for
+		case <-began: // an early cancelled one may never start
 		case <-p.ctx.Done():
 			t.Fatal("no fetch")
 		}
@@ -365,7 +384,7 @@ func TestJoinNotTaken(t *testing.T) {
 		select {
 		case <-over:
 		case <-p.ctx.Done():
-			t.Error("the fetch goes on")
+			t.Error("the fetch continues")
 		}
 	})
 }

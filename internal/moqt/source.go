@@ -7,20 +7,20 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// Source is what SubgroupWriter.Send sends. Its methods are called with locks of the transport
-// held: they return at once, and call nothing of the session. Deadline may be called at any time.
+// Source provides the data that SubgroupWriter.Send sends. Its methods are called with transport
+// locks held, so they must not block or call the session. Deadline may be called at any time.
 type Source interface {
-	// Next returns the bytes that follow, which nobody changes any more; none where more is to
-	// come, of which SubgroupWriter.More tells. With an error nothing follows: io.EOF is the end
-	// of the subgroup.
+	// Next returns the next bytes, which must not be modified afterwards. No bytes means that more
+	// will follow, announced with SubgroupWriter.More. An error is final: io.EOF ends the subgroup.
 	Next() ([]byte, error)
-	// Deadline is by when the bytes that Next returned last are to be sent; zero = any time.
+	// Deadline returns the time by which the bytes last returned by Next must be sent; zero means
+	// none.
 	Deadline() time.Time
 }
 
-// sourced is a stream of the patched quic-go, whose packets take their data from a source
-// (tools/quicpatch/tree/stream_source.go.txt).
-type sourced interface {
+// sourceStream is a stream of the patched quic-go that pulls its data from a source as it builds
+// packets (tools/quicpatch/tree/stream_source.go.txt).
+type sourceStream interface {
 	StartSource(head []byte, source interface {
 		Next() ([]byte, error)
 		Deadline() time.Time
@@ -30,35 +30,36 @@ type sourced interface {
 	WaitSource() error
 }
 
-// asSourced is the stream itself where the patched quic-go made it, otherwise nil.
-func asSourced(s *quic.SendStream) sourced {
-	q, _ := any(s).(sourced)
+// asSourceStream returns s as a sourceStream, nil with the published quic-go.
+func asSourceStream(s *quic.SendStream) sourceStream {
+	q, _ := any(s).(sourceStream)
 	return q
 }
 
-// wtSource is the QUIC stream below a WebTransport stream. Errors are left to the latter: they are
-// the session's.
+// wtSource is the QUIC stream under a WebTransport stream. It returns the errors of the
+// WebTransport stream, which are the session's.
 type wtSource struct {
-	sourced
+	sourceStream
 	s wtSend
 }
 
 func (w wtSource) StartSource(head []byte, source interface {
 	Next() ([]byte, error)
 	Deadline() time.Time
-}) error {
-	if len(head) > 0 { // behind WebTransport's own
+},
+) error {
+	if len(head) > 0 { // follows the WebTransport stream header
 		if _, err := w.s.Write(head); err != nil {
 			return err
 		}
 		w.s.setReliable()
 	}
-	return w.failed(w.sourced.StartSource(nil, source))
+	return w.streamError(w.sourceStream.StartSource(nil, source))
 }
 
-func (w wtSource) WaitSource() error { return w.failed(w.sourced.WaitSource()) }
+func (w wtSource) WaitSource() error { return w.streamError(w.sourceStream.WaitSource()) }
 
-func (w wtSource) failed(err error) error {
+func (w wtSource) streamError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -68,12 +69,12 @@ func (w wtSource) failed(err error) error {
 	return err
 }
 
-// Send sends what src has, and waits until that is sent. Close is to be called when it returns no
-// error, and Reset when it returns src's. When bytes are not sent by their deadline it resets the
-// stream and fails with ErrDeliveryTimeout.
+// Send sends the data of src and waits until it is sent. If it returns nil, call Close; if it
+// returns an error of src, call Reset. If data misses its deadline, Send resets the stream and
+// returns ErrDeliveryTimeout.
 //
-// With the patched quic-go nobody is woken for what follows: the transport asks src for it as it makes
-// packets.
+// With the patched quic-go no goroutine wakes up for further data: the transport pulls it from src
+// as it builds packets.
 func (w *SubgroupWriter) Send(src Source) error {
 	w.mu.Lock()
 	w.src = src
@@ -89,23 +90,23 @@ func (w *SubgroupWriter) Send(src Source) error {
 	if err == nil {
 		err = w.pull.WaitSource()
 	}
-	return w.failed(err)
+	return w.writeError(err)
 }
 
-// More says that the source of Send has more. It may be called at any time, by anybody who holds no
-// lock that the source takes.
+// More announces that the source has more data. It may be called at any time, but not while holding
+// a lock that the source takes.
 func (w *SubgroupWriter) More() {
 	if w.pull != nil {
 		w.pull.More()
 		return
 	}
 	select {
-	case w.grown <- struct{}{}:
+	case w.more <- struct{}{}:
 	default:
 	}
 }
 
-// Retime says that the source of Send has more or another deadline. It may be called as More.
+// Retime announces that the source has more data or a new deadline. The rules of More apply.
 func (w *SubgroupWriter) Retime() {
 	if w.pull != nil {
 		w.pull.Retime()
@@ -120,7 +121,7 @@ func (w *SubgroupWriter) Retime() {
 	w.More()
 }
 
-// copy is Send where the transport takes no source.
+// copy implements Send for transports without sources.
 func (w *SubgroupWriter) copy(src Source) error {
 	for {
 		b, err := src.Next()
@@ -140,9 +141,9 @@ func (w *SubgroupWriter) copy(src Source) error {
 		}
 		w.SetDeadline(time.Time{})
 		select {
-		case <-w.grown:
+		case <-w.more:
 		case <-w.str.Context().Done():
-			return w.flush([]byte{0}, w.str.Write) // fails, and says why
+			return w.flush([]byte{0}, w.str.Write) // fails with the cause
 		}
 	}
 }

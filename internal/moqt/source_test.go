@@ -11,11 +11,11 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// bits is a source whose bytes come one by one.
+// bits is a source that returns its bytes one by one.
 type bits struct {
 	mu   sync.Mutex
 	list [][]byte
-	err  error // after them
+	err  error // returned after the bytes
 	by   time.Time
 }
 
@@ -42,9 +42,12 @@ func (b *bits) change(f func()) {
 	f()
 }
 
-// forSenders runs f with streams that take their bytes from the source, where the build has them, and
-// with those that are written to.
-func forSenders(t *testing.T, f func(t *testing.T, p *pair, sub *Subscription, open func(group uint64) *SubgroupWriter)) {
+// forSenders runs f with streams that pull from a source, if the build supports them, and with
+// streams that are written to.
+func forSenders(
+	t *testing.T,
+	f func(t *testing.T, p *pair, sub *Subscription, open func(group uint64) *SubgroupWriter),
+) {
 	for _, name := range []string{"pulled", "written"} {
 		t.Run(name, func(t *testing.T) {
 			forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
@@ -64,7 +67,7 @@ func forSenders(t *testing.T, f func(t *testing.T, p *pair, sub *Subscription, o
 	}
 }
 
-// TestSend: what a source has arrives, however it comes.
+// TestSend checks that all data of a source arrive.
 func TestSend(t *testing.T) {
 	forSenders(t, func(t *testing.T, p *pair, sub *Subscription, open func(group uint64) *SubgroupWriter) {
 		payload := bytes.Repeat([]byte("0123456789"), 10_000)
@@ -101,12 +104,12 @@ func TestSend(t *testing.T) {
 		if err := <-sent; err != nil {
 			t.Error(err)
 		}
-		w.More() // late, and for nothing
+		w.More() // late, without effect
 	})
 }
 
-// TestSendFails: Send tells why a source is not sent whole, and the subscriber learns which subgroup it
-// was.
+// TestSendFails checks that Send returns the reason for an incomplete source, and that the
+// subscriber can identify the subgroup.
 func TestSendFails(t *testing.T) {
 	gone := errors.New("no longer kept")
 	for name, c := range map[string]struct {

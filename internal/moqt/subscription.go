@@ -14,23 +14,23 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// SubscribeOptions are the parameters of a SUBSCRIBE, or of the acceptance of a
-// PUBLISH (§10.7, §10.10). The zero value asks for every object from now on.
+// SubscribeOptions are the parameters of a SUBSCRIBE, or of the acceptance of a PUBLISH (§10.7,
+// §10.10). The zero value requests all objects from now on.
 type SubscribeOptions struct {
 	Filter                  *Filter // nil = unfiltered
 	Priority                *uint8  // nil = 128
 	GroupOrder              GroupOrder
-	Paused                  bool          // begin with forward state 0
+	Paused                  bool          // start with forward state 0
 	ObjectDeliveryTimeout   time.Duration // 0 = none
 	SubgroupDeliveryTimeout time.Duration // 0 = none
-	// RendezvousTimeout is how long a relay may wait for a publisher to appear.
+	// RendezvousTimeout bounds a relay's wait for a publisher.
 	RendezvousTimeout time.Duration
-	// NewGroupRequest asks the publisher for a new group, one above the largest that is
-	// known here, 0 for none known; nil = not (§10.2.13).
+	// NewGroupRequest asks the publisher for a new group: the largest known group plus one, 0 if
+	// none is known; nil = no request (§10.2.13).
 	NewGroupRequest *uint64
 	Tokens          []wire.Token
-	// Join sends a joining FETCH for the current group right behind the SUBSCRIBE, so that
-	// a late joiner has the group after one round trip; see Subscription.Joined.
+	// Join sends a joining FETCH for the current group together with the SUBSCRIBE, so a late
+	// joiner has the group after one round trip; see Subscription.Joined.
 	Join bool
 }
 
@@ -58,28 +58,28 @@ func (o SubscribeOptions) parameters() Parameters {
 	return p
 }
 
-// Subscription is the receiving end of a subscription: subgroups and datagrams of
-// one track as they come, in no promised order. Its user accepts both until they
-// end, or cancels it. A subgroup that nobody accepts within five seconds, or behind
-// more than maxSubgroupQueue newer ones, is refused. One that was accepted takes
-// up the session's receive window until it is read or cancelled.
+// Subscription is the receiving end of a subscription. Subgroups and datagrams are delivered as
+// they arrive, in any order. The user must accept both until they end, or cancel the subscription.
+// A subgroup that is not accepted within five seconds, or that has maxSubgroupQueue newer ones
+// behind it, is refused. An accepted subgroup occupies receive window until it is read or
+// cancelled.
 type Subscription struct {
-	s      *Session
-	r      *requestStream
-	track  TrackName
-	role   *role
-	alias  uint64
-	hold   time.Duration // for late streams after PUBLISH_DONE
-	expire uint64
+	s          *Session
+	r          *requestStream
+	track      TrackName
+	role       *role
+	alias      uint64
+	streamWait time.Duration // wait for late streams after PUBLISH_DONE
+	expire     uint64
 
-	// Largest is the largest location when the subscription began, nil when
-	// nothing had been published; Properties are the track's.
+	// Largest is the largest location when the subscription began, nil if nothing was published.
+	// Properties are the track's.
 	Largest    *Location
 	Properties Properties
 
 	defaultPriority uint8
-	asked           bool     // by SUBSCRIBE, not offered by PUBLISH
-	join            *joining // the FETCH that left with SUBSCRIBE, if any
+	bySubscribe     bool          // created by SUBSCRIBE, not by PUBLISH
+	join            *joiningFetch // nil without SubscribeOptions.Join
 
 	datagrams chan *Datagram
 	done      chan struct{}
@@ -87,14 +87,14 @@ type Subscription struct {
 	err       error // valid once done is closed
 
 	mu        sync.Mutex
-	queue     []queuedSubgroup // not yet accepted, oldest first
-	available chan struct{}    // signalled when queue has something
-	expiry    *time.Timer      // of the oldest in queue; nil while it is empty
+	queue     []queuedSubgroup // unaccepted, oldest first
+	available chan struct{}    // signalled when queue is not empty
+	expiry    *time.Timer      // of the oldest in queue; nil if it is empty
 	open      map[*SubgroupReader]struct{}
-	cancelled bool               // nothing is wanted any more
-	received  uint64             // streams
-	arrived   chan struct{}      // signalled at each stream
-	updates   []chan updateReply // REQUEST_UPDATEs not yet answered
+	cancelled bool               // new subgroups are refused
+	received  uint64             // number of streams
+	arrived   chan struct{}      // signalled for each stream
+	updates   []chan updateReply // unanswered REQUEST_UPDATEs
 }
 
 type queuedSubgroup struct {
@@ -107,34 +107,40 @@ type updateReply struct {
 	err    error
 }
 
-// Subscribe asks the peer for a track and waits for its answer.
+// Subscribe subscribes to a track and waits for the response.
 func (s *Session) Subscribe(ctx context.Context, track TrackName, o SubscribeOptions) (*Subscription, error) {
 	if err := track.Validate(); err != nil {
 		return nil, err
 	}
 	sub := s.newSubscription(track, o)
-	if sub.role = s.claimTrack(s.receiving, track); sub.role == nil {
-		return nil, &RequestError{Code: wire.RequestDuplicateSubscription, Reason: "already subscribed to " + track.String()}
+	if sub.role = s.acquireRole(s.receiving, track); sub.role == nil {
+		return nil, &RequestError{
+			Code:   wire.RequestDuplicateSubscription,
+			Reason: "already subscribed to " + track.String(),
+		}
 	}
 	r, err := s.openRequest(ctx, func(id uint64) wire.Message {
 		return &wire.Subscribe{RequestID: id, Track: track, Parameters: o.parameters()}
 	})
 	if err != nil {
-		s.release(s.receiving, sub.role)
+		s.releaseRole(s.receiving, sub.role)
 		return nil, err
 	}
-	sub.r, sub.asked = r, true
+	sub.r, sub.bySubscribe = r, true
 	if o.Join {
 		sub.join = s.join(r.id, o.RendezvousTimeout)
 	}
 	s.mu.Lock()
-	sub.role.give = func() { r.abort(wire.StreamCancelled) }
-	s.notify() // a PUBLISH may be here
+	sub.role.yield = func() { r.abort(wire.StreamCancelled) }
+	s.notify() // wakes a PUBLISH that waits for the role
 	s.mu.Unlock()
 	m, err := r.awaitResponse(ctx, o.RendezvousTimeout)
 	if !s.keepRole(sub.role) {
 		r.abort(wire.StreamCancelled)
-		err = &RequestError{Code: wire.RequestDuplicateSubscription, Reason: "the publisher offered " + track.String() + " meanwhile"}
+		err = &RequestError{
+			Code:   wire.RequestDuplicateSubscription,
+			Reason: "the publisher offered " + track.String() + " meanwhile",
+		}
 	}
 	var ok *wire.SubscribeOK
 	if err == nil {
@@ -148,7 +154,7 @@ func (s *Session) Subscribe(ctx context.Context, track TrackName, o SubscribeOpt
 	}
 	if err != nil {
 		sub.join.end()
-		s.release(s.receiving, sub.role)
+		s.releaseRole(s.receiving, sub.role)
 		s.closeRequest()
 		return nil, err
 	}
@@ -171,7 +177,7 @@ func unknownMandatory(property uint64) *RequestError {
 
 func (s *Session) newSubscription(track TrackName, o SubscribeOptions) *Subscription {
 	return &Subscription{
-		s: s, track: track, hold: max(s.wait.done, o.ObjectDeliveryTimeout, o.SubgroupDeliveryTimeout),
+		s: s, track: track, streamWait: max(s.wait.done, o.ObjectDeliveryTimeout, o.SubgroupDeliveryTimeout),
 		datagrams: make(chan *Datagram, maxDatagramQueue),
 		done:      make(chan struct{}),
 		available: make(chan struct{}, 1),
@@ -191,20 +197,20 @@ func (sub *Subscription) establish(alias uint64, p Parameters, props Properties)
 	}
 }
 
-// Track is the subscription's track.
+// Track returns the subscription's track.
 func (sub *Subscription) Track() TrackName { return sub.track }
 
-// RequestID is what a joining FETCH refers to.
+// RequestID returns the ID that joining FETCHes refer to.
 func (sub *Subscription) RequestID() uint64 { return sub.r.id }
 
-// Session is the session the subscription belongs to.
+// Session returns the subscription's session.
 func (sub *Subscription) Session() *Session { return sub.s }
 
-// Done is closed when the subscription has ended; Err then says why.
+// Done is closed when the subscription has ended; Err then returns the reason.
 func (sub *Subscription) Done() <-chan struct{} { return sub.done }
 
-// Err is nil while the subscription lasts, then a *DoneError when the publisher
-// ended it, or what else ended it.
+// Err returns nil while the subscription is open, a *DoneError if the publisher ended it, or
+// another error.
 func (sub *Subscription) Err() error {
 	select {
 	case <-sub.done:
@@ -214,8 +220,8 @@ func (sub *Subscription) Err() error {
 	}
 }
 
-// AcceptSubgroup returns the next subgroup. When the subscription has ended and
-// all its subgroups were accepted, it returns the subscription's error.
+// AcceptSubgroup returns the next subgroup. After the end of the subscription it returns the
+// remaining subgroups, then the subscription's error.
 func (sub *Subscription) AcceptSubgroup(ctx context.Context) (*SubgroupReader, error) {
 	for {
 		if r := sub.nextSubgroup(); r != nil {
@@ -226,7 +232,7 @@ func (sub *Subscription) AcceptSubgroup(ctx context.Context) (*SubgroupReader, e
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-sub.done:
-			if r := sub.nextSubgroup(); r != nil { // what arrived comes before the end
+			if r := sub.nextSubgroup(); r != nil { // deliver the remaining subgroups first
 				return r, nil
 			}
 			return nil, sub.err
@@ -243,12 +249,12 @@ func (sub *Subscription) nextSubgroup() *SubgroupReader {
 	r := sub.queue[0].r
 	sub.queue = sub.queue[1:]
 	if len(sub.queue) > 0 {
-		signal(sub.available) // there may be more than one waiting
+		signal(sub.available) // more are queued
 	}
 	return r
 }
 
-// signal wakes the reader of a channel of one, now or when it next looks.
+// signal sends on a channel of capacity one without blocking.
 func signal(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
@@ -256,9 +262,9 @@ func signal(ch chan struct{}) {
 	}
 }
 
-// AcceptDatagram returns the next object that came as a datagram.
+// AcceptDatagram returns the next object that arrived as a datagram.
 func (sub *Subscription) AcceptDatagram(ctx context.Context) (*Datagram, error) {
-	select { // what arrived comes before the end
+	select { // deliver queued datagrams before an error
 	case d := <-sub.datagrams:
 		return d, nil
 	default:
@@ -278,8 +284,8 @@ func (sub *Subscription) AcceptDatagram(ctx context.Context) (*Datagram, error) 
 	}
 }
 
-// deliverSubgroup queues r for AcceptSubgroup. In a full queue the oldest makes
-// room: it is the one that is late.
+// deliverSubgroup queues r for AcceptSubgroup. If the queue is full, the oldest subgroup is
+// refused.
 func (sub *Subscription) deliverSubgroup(r *SubgroupReader) {
 	var refused *SubgroupReader
 	sub.mu.Lock()
@@ -307,8 +313,7 @@ func (sub *Subscription) deliverSubgroup(r *SubgroupReader) {
 	}
 }
 
-// refuseLate refuses the subgroups that nobody accepted in time, so that what
-// they hold of the session's receive window comes back.
+// refuseLate refuses subgroups that were not accepted in time, to free their receive window.
 func (sub *Subscription) refuseLate() {
 	var late []*SubgroupReader
 	now := time.Now()
@@ -343,22 +348,22 @@ func (sub *Subscription) deliverDatagram(d *Datagram) {
 	}
 }
 
-// Cancel ends the subscription from this side (§3.3.2) and with it every subgroup
-// that was not read to its end. It may be called after the end.
+// Cancel ends the subscription (§3.3.2) and discards subgroups that are not completely read. It may
+// be called after the end.
 func (sub *Subscription) Cancel() {
 	sub.end(&StreamError{Code: wire.StreamCancelled})
 	sub.discard()
 }
 
-// end ends the subscription. After the publisher's regular end, what arrived may
-// still be accepted and read.
+// end ends the subscription. After a PUBLISH_DONE, subgroups that arrived may still be accepted and
+// read.
 func (sub *Subscription) end(err error) {
 	sub.endOnce.Do(func() {
 		sub.err = err
 		sub.join.end()
 		sub.s.unregister(sub)
 		sub.s.closeRequest()
-		// A FIN, not a reset: to some peers a reset request ends the session.
+		// Send a FIN, not a reset: some peers end the session when a request is reset.
 		sub.r.end()
 		if e := (*DoneError)(nil); !errors.As(err, &e) {
 			sub.discard()
@@ -366,7 +371,7 @@ func (sub *Subscription) end(err error) {
 		sub.mu.Lock()
 		updates := sub.updates
 		sub.updates = nil
-		close(sub.done) // last: from here on the track may be subscribed to again
+		close(sub.done) // last, because the track may be subscribed to again afterwards
 		sub.mu.Unlock()
 		for _, u := range updates {
 			u <- updateReply{err: err}
@@ -374,7 +379,7 @@ func (sub *Subscription) end(err error) {
 	})
 }
 
-// discard refuses what was not read yet and what is still to come.
+// discard refuses unread and future subgroups.
 func (sub *Subscription) discard() {
 	sub.mu.Lock()
 	open := sub.open
@@ -388,7 +393,7 @@ func (sub *Subscription) discard() {
 	}
 }
 
-// run reads what the publisher sends on the request stream.
+// run reads the publisher's messages on the request stream.
 func (sub *Subscription) run() {
 	for {
 		m, err := sub.r.read()
@@ -397,7 +402,10 @@ func (sub *Subscription) run() {
 				err = &DoneError{Code: wire.DoneInternalError, Reason: "the publisher left without PUBLISH_DONE"}
 			}
 			if e := (*RequestError)(nil); errors.As(err, &e) { // GOAWAY
-				err = &DoneError{Code: wire.DoneGoingAway, Reason: strings.TrimSpace(e.Reason + " " + e.Redirect.ConnectURI)}
+				err = &DoneError{
+					Code:   wire.DoneGoingAway,
+					Reason: strings.TrimSpace(e.Reason + " " + e.Redirect.ConnectURI),
+				}
 			}
 			if serr := sub.s.Err(); serr != nil {
 				err = serr
@@ -416,8 +424,9 @@ func (sub *Subscription) run() {
 			sub.end(&DoneError{m.Code, m.StreamCount, m.Reason})
 			return
 		case *wire.RequestUpdate:
-			// The publisher of a PUBLISH may update it; nothing of it concerns us.
-			if sub.s.version >= wire.Draft19 && sub.asked { // §10.9
+			// The publisher of a PUBLISH may update it. No parameter of such an update applies
+			// here.
+			if sub.s.version >= wire.Draft19 && sub.bySubscribe { // §10.9
 				sub.end(sub.r.unexpectedMessage(m))
 				return
 			}
@@ -439,9 +448,8 @@ func (sub *Subscription) run() {
 	}
 }
 
-// update accounts for the request ID and the tokens of a REQUEST_UPDATE, and waits where there
-// are too many of them. refused is the answer where the tokens are not taken; an error ends
-// the session.
+// update checks the request ID and the tokens of a REQUEST_UPDATE, after waiting for the rate
+// limit. refused is the response if the update is refused. An error ends the session.
 func (r *requestStream) update(m *wire.RequestUpdate) (refused *wire.RequestError, err error) {
 	s := r.s
 	s.paceStreams(true)
@@ -459,16 +467,15 @@ func (r *requestStream) update(m *wire.RequestUpdate) (refused *wire.RequestErro
 	if m.Parameters.RangeFilters {
 		return &wire.RequestError{Code: wire.RequestInvalidFilter, Reason: "range filters were not offered"}, nil
 	}
-	if renew := r.renew.Load(); renew != nil && len(tokens) > 0 {
-		if err := (*renew)(tokens); err != nil {
+	if check := r.checkTokens.Load(); check != nil && len(tokens) > 0 {
+		if err := (*check)(tokens); err != nil {
 			return refusal(err), nil
 		}
 	}
 	return nil, nil
 }
 
-// refusal is the message that refuses a request because of err, which need be no
-// *RequestError.
+// refusal converts err to a message that refuses a request.
 func refusal(err error) *wire.RequestError {
 	var e *RequestError
 	if !errors.As(err, &e) {
@@ -477,10 +484,9 @@ func refusal(err error) *wire.RequestError {
 	return &wire.RequestError{Code: e.Code, Reason: e.Reason, RetryInterval: e.RetryInterval, Redirect: e.Redirect}
 }
 
-// awaitStreams waits for the streams that PUBLISH_DONE counts and that it may
-// have overtaken (§10.11).
+// awaitStreams waits for streams counted in PUBLISH_DONE that are still in flight (§10.11).
 func (sub *Subscription) awaitStreams(count uint64) {
-	t := time.NewTimer(sub.hold)
+	t := time.NewTimer(sub.streamWait)
 	defer t.Stop()
 	for {
 		sub.mu.Lock()
@@ -506,7 +512,7 @@ func (sub *Subscription) reply(m wire.Message, u updateReply) {
 	if len(sub.updates) == 0 {
 		sub.mu.Unlock()
 		select {
-		case <-sub.done: // an answer that crossed our cancellation
+		case <-sub.done: // the response crossed our cancellation
 		default:
 			sub.end(sub.r.unexpectedMessage(m))
 		}
@@ -524,8 +530,7 @@ func (sub *Subscription) reply(m wire.Message, u updateReply) {
 	ch <- u
 }
 
-// Update changes parameters of the subscription (§10.9); those left nil stay. It
-// returns the publisher's answer.
+// Update changes the parameters that are not nil (§10.9) and returns the publisher's response.
 func (sub *Subscription) Update(ctx context.Context, p Parameters) (Parameters, error) {
 	ch := make(chan updateReply, 1)
 	sub.mu.Lock()
@@ -554,7 +559,7 @@ func (sub *Subscription) Update(ctx context.Context, p Parameters) (Parameters, 
 	}
 }
 
-// maxUpdates is how many REQUEST_UPDATEs of a request may be unanswered.
+// maxUpdates returns the limit of unanswered REQUEST_UPDATEs per request.
 func (s *Session) maxUpdates() int {
 	if n := s.peer.MaxRequestUpdates; n > 0 && s.version >= wire.Draft19 {
 		return int(min(n, maxUpdates))
@@ -562,34 +567,40 @@ func (s *Session) maxUpdates() int {
 	return maxUpdates
 }
 
-// SubgroupReader reads one subgroup stream, either object by object (NextObject
-// and Read) or as the bytes it is made of (ReadRaw), not both. It is to be read until an error,
-// io.EOF or another, or cancelled: until then it is one of the streams that the publisher may have open.
+// SubgroupReader reads one subgroup stream, either object by object (NextObject and Read) or as raw
+// bytes (ReadRaw). Read it until io.EOF or another error, or cancel it: until then it counts
+// against the stream limit.
 type SubgroupReader struct {
-	wire.SubgroupHeader // Priority is set whether or not the header had it
+	wire.SubgroupHeader // Priority is set even if the header has none
 	sub                 *Subscription
 	str                 receiveStream
 	br                  *bufio.Reader
 	dec                 wire.ObjectDecoder
-	left                uint64 // of the current object's payload
+	left                uint64 // bytes left of the current object's payload
 }
 
 func newSubgroupReader(sub *Subscription, h wire.SubgroupHeader, str receiveStream, br *bufio.Reader) *SubgroupReader {
 	if h.DefaultPriority {
 		h.Priority = sub.defaultPriority
 	}
-	return &SubgroupReader{SubgroupHeader: h, sub: sub, str: str, br: br, dec: wire.ObjectDecoder{Group: h.Group, HasProperties: h.HasProperties}}
+	return &SubgroupReader{
+		SubgroupHeader: h,
+		sub:            sub,
+		str:            str,
+		br:             br,
+		dec:            wire.ObjectDecoder{Group: h.Group, HasProperties: h.HasProperties},
+	}
 }
 
-// NextObject reads the header of the next object, skipping what is left of the
-// current one. It returns io.EOF when the publisher finished the subgroup.
+// NextObject reads the header of the next object and skips the rest of the current one. It returns
+// io.EOF at the end of the subgroup.
 func (r *SubgroupReader) NextObject() (Object, error) {
 	if err := discard(r.br, &r.left); err != nil {
-		return Object{}, r.bad(err)
+		return Object{}, r.decodeError(err)
 	}
 	o, err := r.dec.Decode(r.br)
 	if err != nil {
-		return o, r.bad(err)
+		return o, r.decodeError(err)
 	}
 	if r.Mode == wire.SubgroupIDFirstObject {
 		r.Mode, r.Subgroup = wire.SubgroupIDExplicit, o.ID
@@ -613,7 +624,7 @@ func discard(br *bufio.Reader, n *uint64) error {
 	return nil
 }
 
-// Read reads the payload of the current object, io.EOF at its end.
+// Read reads the payload of the current object and returns io.EOF at its end.
 func (r *SubgroupReader) Read(p []byte) (int, error) {
 	if r.left == 0 {
 		return 0, io.EOF
@@ -624,15 +635,15 @@ func (r *SubgroupReader) Read(p []byte) (int, error) {
 	case err == nil:
 		return n, nil
 	case err == io.EOF && r.left == 0:
-		return n, nil // the stream's end, not yet asked about
+		return n, nil // end of stream, reported by the next call
 	case err == io.EOF:
 		err = io.ErrUnexpectedEOF
 	}
-	return n, r.bad(err)
+	return n, r.decodeError(err)
 }
 
-// ReadPayload reads the whole payload of the current object into buf, which
-// grows as needed. A payload above limit is an error before anything is read.
+// ReadPayload reads the payload of the current object into buf, which grows as needed. It returns
+// an error before reading a payload above limit.
 func (r *SubgroupReader) ReadPayload(buf []byte, limit int) ([]byte, error) {
 	if r.left > uint64(limit) {
 		return buf, ErrObjectTooLarge
@@ -644,11 +655,11 @@ func (r *SubgroupReader) ReadPayload(buf []byte, limit int) ([]byte, error) {
 	return buf, nil
 }
 
-// firstRead is how much room a payload has before any of it has arrived.
+// firstRead is the capacity allocated before any payload has arrived.
 const firstRead = 64 << 10
 
-// readPayload reads n bytes into buf, which grows with what arrives, fourfold at a
-// time, not with what was announced. With an error it is returned empty.
+// readPayload reads n bytes into buf. buf grows fourfold as data arrives, so memory follows
+// received rather than announced bytes. On an error it returns an empty buf.
 func readPayload(r io.Reader, buf []byte, n uint64) ([]byte, error) {
 	buf = buf[:0]
 	for size := min(n, uint64(max(cap(buf), firstRead))); ; size = min(n, 4*size) {
@@ -668,8 +679,8 @@ func readPayload(r io.Reader, buf []byte, n uint64) ([]byte, error) {
 	}
 }
 
-// ReadRaw reads the stream's bytes after its header. The caller follows objects
-// with a wire.ObjectScanner and reports what that finds wrong to Malformed.
+// ReadRaw reads the stream's bytes after its header. The caller validates them with a
+// wire.ObjectScanner and reports errors to Malformed.
 func (r *SubgroupReader) ReadRaw(p []byte) (int, error) {
 	n, err := r.br.Read(p)
 	if err != nil {
@@ -678,7 +689,7 @@ func (r *SubgroupReader) ReadRaw(p []byte) (int, error) {
 	return n, streamError(err)
 }
 
-// Cancel tells the publisher that the rest of the subgroup is not wanted.
+// Cancel refuses the rest of the subgroup.
 func (r *SubgroupReader) Cancel(code wire.StreamCode) {
 	r.forget()
 	r.str.stop(code)
@@ -690,15 +701,15 @@ func (r *SubgroupReader) forget() {
 	r.sub.mu.Unlock()
 }
 
-// Malformed ends the subscription because its track breaks its own rules, as err says.
+// Malformed ends the subscription because of a malformed track.
 func (sub *Subscription) Malformed(err error) { sub.end(err) }
 
-// Malformed ends the session or, for a track that breaks its own rules, the
-// subscription, because of what a scanner found in ReadRaw's bytes.
-func (r *SubgroupReader) Malformed(err error) { _ = r.bad(err) }
+// Malformed reports an error found in ReadRaw's bytes. It ends the session, or only the
+// subscription for a malformed track.
+func (r *SubgroupReader) Malformed(err error) { _ = r.decodeError(err) }
 
-// bad classifies a decoding error.
-func (r *SubgroupReader) bad(err error) error {
+// decodeError handles a decoding error and returns it.
+func (r *SubgroupReader) decodeError(err error) error {
 	r.forget()
 	var w *wire.Error
 	switch {

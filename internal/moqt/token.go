@@ -8,11 +8,11 @@ type tokenCache struct {
 	byAlias     map[uint64]wire.Token
 }
 
-// tokenOverhead is what a registered token counts beside its value (§10.3.1.3).
+// tokenOverhead is added to the value length of a registered token (§10.3.1.3).
 const tokenOverhead = 16
 
-// registerSetup registers the tokens of SETUP; one that does not fit counts as
-// given by value (§10.3.1.4).
+// registerSetup registers the tokens of SETUP. A token that does not fit counts as passed by value
+// (§10.3.1.4).
 func (c *tokenCache) registerSetup(m *wire.Setup) error {
 	for i, t := range m.AuthorizationTokens {
 		if t.AliasType != wire.TokenRegister {
@@ -45,8 +45,8 @@ func (c *tokenCache) register(t wire.Token) error {
 	return nil
 }
 
-// resolve applies the tokens of a message and returns those that authorize it,
-// with their values. A *wire.Error ends the session, a *RequestError the request.
+// resolve registers, deletes and looks up tokens as a message asks, and returns the values that
+// authorize it. A *wire.Error ends the session, a *RequestError the request.
 func (c *tokenCache) resolve(tokens []wire.Token) ([]wire.Token, error) {
 	var out []wire.Token
 	for _, t := range tokens {
@@ -61,7 +61,10 @@ func (c *tokenCache) resolve(tokens []wire.Token) ([]wire.Token, error) {
 		case wire.TokenUseAlias, wire.TokenDelete:
 			known, ok := c.byAlias[t.Alias]
 			if !ok {
-				return nil, &wire.Error{Code: wire.UnknownAuthTokenAlias, Msg: "authorization token alias is not registered"}
+				return nil, &wire.Error{
+					Code: wire.UnknownAuthTokenAlias,
+					Msg:  "authorization token alias is not registered",
+				}
 			}
 			if t.AliasType == wire.TokenUseAlias {
 				out = append(out, known)

@@ -16,8 +16,7 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// conn is what a session needs of its transport: raw QUIC or a WebTransport
-// session, which differ in their types but not in what they do.
+// conn is a session's transport: raw QUIC or WebTransport.
 type conn interface {
 	openStream(ctx context.Context) (stream, error)
 	acceptStream(ctx context.Context) (stream, error)
@@ -26,10 +25,10 @@ type conn interface {
 	acceptUni(ctx context.Context) (receiveStream, error)
 	sendDatagram(b []byte) error // may block while the transport's queue is full
 	receiveDatagram(ctx context.Context) ([]byte, error)
-	when() waiter
+	notifier() notifier
 	close(code wire.SessionCode, reason string)
 	context() context.Context
-	ended() error // why context ended; called once it has
+	ended() error // the cause, once context has ended
 	quic() *quic.Conn
 	webTransport() bool
 }
@@ -46,22 +45,21 @@ type sendStream interface {
 // uniStream carries a subgroup.
 type uniStream interface {
 	sendStream
-	// setReliable makes what was written so far survive a reset, where the peer
-	// supports RESET_STREAM_AT.
+	// setReliable delivers the bytes written so far even after a reset, if the peer supports
+	// RESET_STREAM_AT.
 	setReliable()
 	// delivered reports whether the peer has acknowledged the whole stream.
 	delivered() bool
-	// sourced is the stream that takes what it sends from a source, nil where the transport
-	// has none.
-	sourced() sourced
+	// sourced returns the stream as a sourceStream, nil if the transport does not support sources.
+	sourced() sourceStream
 }
 
 type receiveStream interface {
 	io.Reader
 	SetReadDeadline(time.Time) error
 	stop(wire.StreamCode)
-	// whenReadable runs f on a goroutine of its own once a Read would not wait, and reports
-	// whether the transport can. Nobody reads until then.
+	// whenReadable runs f on a new goroutine once Read would not block. It returns false if the
+	// transport does not support that. Do not read before f runs.
 	whenReadable(f func()) bool
 }
 
@@ -121,7 +119,7 @@ func (q quicConn) receiveDatagram(ctx context.Context) ([]byte, error) {
 	return b, sessionError(err)
 }
 
-func (q quicConn) when() waiter { return waiterOf(q.c) }
+func (q quicConn) notifier() notifier { return notifierOf(q.c) }
 
 func (q quicConn) close(code wire.SessionCode, reason string) {
 	_ = q.c.CloseWithError(quic.ApplicationErrorCode(code), reason)
@@ -139,7 +137,7 @@ func (s quicSend) setPriority(p priority)     { setPriority(s.SendStream, p) }
 func (s quicSend) setReliable()               { s.SetReliableBoundary() }
 func (s quicSend) delivered() bool            { return delivered(s.SendStream) }
 
-func (s quicSend) sourced() sourced { return asSourced(s.SendStream) }
+func (s quicSend) sourced() sourceStream { return asSourceStream(s.SendStream) }
 
 type quicReceive struct{ *quic.ReceiveStream }
 
@@ -157,7 +155,7 @@ func (s quicStream) whenReadable(f func()) bool { return whenReadable(s.Stream, 
 
 type wtConn struct {
 	s *webtransport.Session
-	c *quic.Conn // the QUIC connection below, for its statistics
+	c *quic.Conn // underlying connection, for statistics
 }
 
 func (w wtConn) openStream(ctx context.Context) (stream, error) {
@@ -207,20 +205,20 @@ func (w wtConn) receiveDatagram(ctx context.Context) ([]byte, error) {
 	return b, sessionError(err)
 }
 
-func (w wtConn) when() waiter { return waiterOf(w.s) }
+func (w wtConn) notifier() notifier { return notifierOf(w.s) }
 
-// closeWait is what the peer gets to read why a WebTransport session was closed
-// before the connection below is closed as well.
+// closeWait gives the peer time to read the close code of a WebTransport session before the
+// underlying connection closes.
 const closeWait = 100 * time.Millisecond
 
-// close ends the session and the connection below it, which carries no other:
-// without flow control, which we do not offer, WebTransport allows one.
+// close ends the session and its connection. The connection carries no other session, because we do
+// not offer WebTransport flow control.
 func (w wtConn) close(code wire.SessionCode, reason string) {
 	_ = w.s.CloseWithError(webtransport.SessionErrorCode(code), reason)
 	if e := (*webtransport.SessionError)(nil); errors.As(w.closeError(), &e) && !e.Remote {
 		t := time.NewTimer(closeWait)
 		defer t.Stop()
-		select { // the peer closes the connection in answer
+		select { // the peer responds by closing the connection
 		case <-w.c.Context().Done():
 		case <-t.C:
 		}
@@ -228,8 +226,8 @@ func (w wtConn) close(code wire.SessionCode, reason string) {
 	_ = w.c.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeNoError), "")
 }
 
-// closeError is why the session ended. A context that is over makes Accept return
-// it, or nothing.
+// closeError returns the cause of the session's end. Accept returns it even with a cancelled
+// context.
 func (w wtConn) closeError() error {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -237,8 +235,8 @@ func (w wtConn) closeError() error {
 	return err
 }
 
-// ended prefers the session's own error. When the connection below went away,
-// that one is only the text of the connection's.
+// ended prefers the session's own error. If the connection failed, that error is only text, so it
+// returns the connection's.
 func (w wtConn) ended() error {
 	err := w.closeError()
 	if e := (*webtransport.SessionError)(nil); errors.As(err, &e) {
@@ -250,10 +248,10 @@ func (w wtConn) ended() error {
 	case <-w.c.Context().Done():
 		err = context.Cause(w.c.Context())
 	case <-t.C:
-		return err // the CONNECT stream alone was ended
+		return err // only the CONNECT stream ended
 	}
 	if app := (*quic.ApplicationError)(nil); errors.As(err, &app) {
-		code := wire.InternalError // of HTTP/3, whose codes are not ours
+		code := wire.InternalError // HTTP/3 codes are not MOQT codes
 		if app.ErrorCode == 0 || app.ErrorCode == quic.ApplicationErrorCode(http3.ErrCodeNoError) {
 			code = wire.NoError
 		}
@@ -268,9 +266,8 @@ func (w wtConn) webTransport() bool       { return true }
 
 type wtSend struct{ *webtransport.SendStream }
 
-// When a peer ends its session, webtransport-go v0.13 makes what is blocked on a
-// stream wait for the session's own end, of which it does not tell streams that
-// were cancelled meanwhile. A deadline does.
+// When a peer ends its session, webtransport-go v0.13 blocks calls on cancelled streams until the
+// session ends, and does not always notify them. A past deadline unblocks them.
 
 func (s wtSend) reset(code wire.StreamCode) {
 	s.CancelWrite(webtransport.StreamErrorCode(code))
@@ -294,8 +291,8 @@ func (s wtSend) delivered() bool {
 	return ok && delivered(q)
 }
 
-func (s wtSend) sourced() sourced {
-	q, ok := belowWebTransport(s.SendStream).(sourced)
+func (s wtSend) sourced() sourceStream {
+	q, ok := belowWebTransport(s.SendStream).(sourceStream)
 	if !ok {
 		return nil
 	}
@@ -331,31 +328,31 @@ func (s wtStream) setPriority(p priority) {
 
 func (s wtStream) whenReadable(f func()) bool { return whenReadable(s.Stream, f) }
 
-// The patched quic-go and webtransport-go run a function when there is something for it to do. Of
-// the published ones a goroutine has to wait for that.
+// The patched quic-go and webtransport-go call a function when an event occurs. With the published
+// ones a goroutine waits.
 
-// waiter runs f on a goroutine of its own, once: as soon as an acceptStream, an acceptUni or a
-// receiveDatagram would not wait, or before where the transport cannot tell.
-type waiter interface {
+// notifier runs f once on a new goroutine, as soon as acceptStream, acceptUni or receiveDatagram
+// would not block, or at once if the transport cannot tell.
+type notifier interface {
 	WhenStream(f func())
 	WhenUniStream(f func())
 	WhenDatagram(f func())
 }
 
-// waiterOf is that of a connection.
-func waiterOf(c any) waiter {
-	if w, ok := c.(waiter); ok {
+// notifierOf returns the notifier of a connection.
+func notifierOf(c any) notifier {
+	if w, ok := c.(notifier); ok {
 		return w
 	}
-	return atOnce{}
+	return immediate{}
 }
 
-// atOnce is a waiter that cannot tell.
-type atOnce struct{}
+// immediate is the notifier of the published libraries.
+type immediate struct{}
 
-func (atOnce) WhenStream(f func())    { go f() }
-func (atOnce) WhenUniStream(f func()) { go f() }
-func (atOnce) WhenDatagram(f func())  { go f() }
+func (immediate) WhenStream(f func())    { go f() }
+func (immediate) WhenUniStream(f func()) { go f() }
+func (immediate) WhenDatagram(f func())  { go f() }
 
 func whenReadable(s io.Reader, f func()) bool {
 	r, ok := s.(interface{ WhenReadable(func()) })
@@ -372,16 +369,15 @@ type prioritized interface {
 
 func setPriority(s prioritized, p priority) {
 	s.SetPriority(p.urgency, false)
-	if o, ok := s.(interface{ SetOrder(order uint64) }); ok { // the patched quic-go's
+	if o, ok := s.(interface{ SetOrder(order uint64) }); ok { // patched quic-go
 		o.SetOrder(p.order)
 	}
 }
 
-// belowWebTransport is the QUIC stream that carries a WebTransport stream, nil
-// when it is not found. webtransport-go v0.13 does not hand it out, and without
-// its priority a browser behind a congested hop would lose frames where it should
-// lose density; so this reaches into the struct. A test fails when a new version
-// moves the field; such streams would then keep their default priority.
+// belowWebTransport returns the QUIC stream under a WebTransport stream, nil if it is not found.
+// webtransport-go v0.13 does not export it, so this reads the struct field. Priorities need it:
+// without them a browser behind a bottleneck would lose frames instead of point density. A test
+// fails if a new version moves the field; such streams then keep the default priority.
 func belowWebTransport(s *webtransport.SendStream) prioritized {
 	if s == nil {
 		return nil
@@ -394,8 +390,8 @@ func belowWebTransport(s *webtransport.SendStream) prioritized {
 	return q
 }
 
-// sendSide is the sending half of a bidirectional stream, nil when it is not found;
-// see belowWebTransport.
+// sendSide returns the sending half of a bidirectional stream, nil if it is not found; see
+// belowWebTransport.
 func sendSide(s *webtransport.Stream) *webtransport.SendStream {
 	f, ok := reflect.TypeFor[webtransport.Stream]().FieldByName("sendStr")
 	if !ok || f.Type != reflect.TypeFor[*webtransport.SendStream]() {
@@ -404,10 +400,9 @@ func sendSide(s *webtransport.Stream) *webtransport.SendStream {
 	return *(**webtransport.SendStream)(unsafe.Add(unsafe.Pointer(s), f.Offset))
 }
 
-// delivered reports whether the peer has acknowledged all of a finished stream.
-// quic-go v0.64 knows but does not tell, and a reset sent all the same would take
-// from a receiver what it has but did not read yet. A test fails when a new
-// version moves the fields; the answer would then always be no.
+// delivered reports whether the peer has acknowledged all of a finished stream. quic-go v0.64 does
+// not export that. Resetting an acknowledged stream would discard data that the receiver has not
+// read yet. A test fails if a new version moves the fields; delivered then returns false.
 func delivered(s *quic.SendStream) bool {
 	t := reflect.TypeFor[quic.SendStream]()
 	mutex, ok := t.FieldByName("mutex")

@@ -11,8 +11,8 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// TestVersions: both ends speak the draft that the server prefers of those that both speak, over
-// WebTransport the one that the client prefers; a client that has none in common is told so.
+// TestVersions checks that both ends use the draft preferred by the server, or by the client over
+// WebTransport, and that a client without a common draft gets an error.
 func TestVersions(t *testing.T) {
 	d18, d19 := wire.Draft18, wire.Draft19
 	for _, tt := range []struct {
@@ -52,7 +52,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// connect19 connects ends that speak draft-19 only.
+// connect19 connects ends that support only draft-19.
 func connect19(t *testing.T, client, server Handler) *pair {
 	t.Helper()
 	p, err := connectVersions(t, "moqt", client, server, []wire.Version{wire.Draft19}, []wire.Version{wire.Draft19})
@@ -64,7 +64,7 @@ func connect19(t *testing.T, client, server Handler) *pair {
 
 var track19 = TrackName{Namespace: Namespace{"holocast"}, Name: "points"}
 
-// TestGoaway19: a GOAWAY of draft-19 names no request.
+// TestGoaway19 checks that a draft-19 GOAWAY has no request ID.
 func TestGoaway19(t *testing.T) {
 	told := make(chan string, 1)
 	p := connect19(t, Handler{Goaway: func(uri string, _ time.Duration) { told <- uri }}, Handler{})
@@ -79,8 +79,8 @@ func TestGoaway19(t *testing.T) {
 	}
 }
 
-// TestSubscriptionsOfOneTrack19: in draft-19 a track may have several subscriptions in a
-// session, each with an alias of its own here; in draft-18 the second is refused.
+// TestSubscriptionsOfOneTrack19 checks that draft-19 allows several subscriptions to a track in a
+// session, each with its own alias, and that draft-18 refuses the second.
 func TestSubscriptionsOfOneTrack19(t *testing.T) {
 	pubs := make(chan *Publication, 2)
 	p := connect19(t, Handler{}, Handler{Subscribe: func(r *SubscribeRequest) {
@@ -97,7 +97,7 @@ func TestSubscriptionsOfOneTrack19(t *testing.T) {
 			t.Fatal(err)
 		}
 		aliases[sub.Alias()] = true
-		// Our own end asks for a track once: forget that it did.
+		// Our own client subscribes to a track only once, so make it forget its role.
 		p.client.mu.Lock()
 		clear(p.client.receiving)
 		p.client.mu.Unlock()
@@ -107,7 +107,7 @@ func TestSubscriptionsOfOneTrack19(t *testing.T) {
 	}
 }
 
-// TestFinIsNoCancellation19: a request stream that the peer finished goes on in draft-19
+// TestFinIsNoCancellation19 checks that a FIN of the peer does not cancel a request in draft-19
 // (§3.3.2).
 func TestFinIsNoCancellation19(t *testing.T) {
 	gone := make(chan error, 1)
@@ -128,8 +128,7 @@ func TestFinIsNoCancellation19(t *testing.T) {
 	}
 }
 
-// TestUpdateByThePublisher19: in draft-19 a publisher that was SUBSCRIBEd to may not update the
-// request (§10.9).
+// TestUpdateByThePublisher19 checks that a draft-19 publisher may not update a SUBSCRIBE (§10.9).
 func TestUpdateByThePublisher19(t *testing.T) {
 	p := connect19(t, Handler{}, Handler{Subscribe: func(r *SubscribeRequest) {
 		if _, err := r.Accept(TrackInfo{}); err == nil {
@@ -145,13 +144,19 @@ func TestUpdateByThePublisher19(t *testing.T) {
 	}
 }
 
-// TestSubgroupTimeouts19: the first object's properties take the place of the track's timeouts,
-// and the subscriber's still bound them (§8).
+// TestSubgroupTimeouts19 checks that the properties of the first object override the track's
+// timeouts, within the subscriber's (§8).
 func TestSubgroupTimeouts19(t *testing.T) {
-	track := Properties(wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: 100}, wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: 200}))
+	track := Properties(
+		wire.AppendKeyValues(
+			nil,
+			wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: 100},
+			wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: 200},
+		),
+	)
 	first := Properties(wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: 900}))
 	for v, want := range map[wire.Version]time.Duration{wire.Draft18: 100 * time.Millisecond, wire.Draft19: 500 * time.Millisecond} {
-		s := &Session{version: v, conn: orderedConn{}, ctx: t.Context(), wished: map[uint64]string{}}
+		s := &Session{version: v, conn: orderedConn{}, ctx: t.Context(), preferredAliases: map[uint64]string{}}
 		p := s.newPublication(track19, nil, TrackInfo{Properties: track})
 		if err := p.begin(Parameters{ObjectDeliveryTimeout: new(uint64(500))}, nil); err != nil {
 			t.Fatal(err)
@@ -163,8 +168,8 @@ func TestSubgroupTimeouts19(t *testing.T) {
 	}
 }
 
-// TestParametersOfTracks19: what SUBSCRIBE_TRACKS says of the subscriptions that it brings is
-// what they begin with, and their PUBLISH names the group order (§10.19.1).
+// TestParametersOfTracks19 checks that subscriptions start with the parameters of their
+// SUBSCRIBE_TRACKS, and that PUBLISH includes the group order (§10.19.1).
 func TestParametersOfTracks19(t *testing.T) {
 	orders := make(chan *GroupOrder, 1)
 	p := connect19(t, Handler{Publish: func(r *PublishRequest) {
@@ -172,7 +177,9 @@ func TestParametersOfTracks19(t *testing.T) {
 		_, _ = r.Accept(SubscribeOptions{})
 	}}, Handler{})
 	pub, err := p.server.Publish(p.ctx, track19, TrackInfo{Defaults: Parameters{
-		GroupOrder: new(wire.Descending), SubscriberPriority: new(uint8(9)), Filter: &Filter{Type: wire.FilterAbsoluteStart, Start: Location{Group: 7}},
+		GroupOrder: new(
+			wire.Descending,
+		), SubscriberPriority: new(uint8(9)), Filter: &Filter{Type: wire.FilterAbsoluteStart, Start: Location{Group: 7}},
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -185,7 +192,7 @@ func TestParametersOfTracks19(t *testing.T) {
 	}
 }
 
-// TestRangeFilters19: a request with range filters, which were not offered, is refused.
+// TestRangeFilters19 checks that range filters, which we do not offer, are refused.
 func TestRangeFilters19(t *testing.T) {
 	p := connect19(t, Handler{}, Handler{Subscribe: func(r *SubscribeRequest) { _, _ = r.Accept(TrackInfo{}) }})
 	str, err := p.client.conn.openStream(p.ctx)

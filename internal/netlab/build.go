@@ -16,7 +16,8 @@ import (
 	"holocast/internal/netlab/wire"
 )
 
-// wireNode is the namespace of the emulated paths' middle. No node can have its name.
+// wireNode is the namespace that holds the middle of every emulated path. No node can have its
+// name.
 const wireNode = "_wire"
 
 // hasIPv6 reports whether this kernel has IPv6 turned on.
@@ -25,18 +26,19 @@ func hasIPv6() bool {
 	return err == nil
 }
 
-// A setting of /proc/sys.
+// A setting is a file under /proc/sys and its value.
 type setting struct{ name, value string }
 
 func (l *Lab) addNodes() error {
 	common := []setting{
-		{"net/ipv4/conf/all/rp_filter", "0"}, // replicas arrive on paths that do not lead back
+		{"net/ipv4/conf/all/rp_filter", "0"}, // replicas arrive on paths without a return route
 		{"net/ipv4/conf/default/rp_filter", "0"},
 		{"net/ipv4/conf/all/send_redirects", "0"},
 		{"net/ipv4/conf/default/send_redirects", "0"},
 	}
 	host := []setting{
-		// Room for the largest bandwidth-delay product, and every connection from scratch.
+		// Buffers for the largest bandwidth-delay product; every connection starts with fresh
+		// metrics.
 		{"net/ipv4/tcp_rmem", "4096 131072 67108864"},
 		{"net/ipv4/tcp_wmem", "4096 131072 67108864"},
 		{"net/ipv4/tcp_no_metrics_save", "1"},
@@ -76,11 +78,11 @@ func (l *Lab) addNodes() error {
 	return add(wireNode, middle)
 }
 
-// A cable joins two nodes: a link, or a path, whose middle is the forwarder.
+// A cable joins two nodes: a link, or a path with the forwarder in its middle.
 type cable struct {
 	between [2]string
 	devices [2]string
-	index   int // from 1
+	index   int // counted from 1
 }
 
 func (c cable) addr(end int) netip.Prefix {
@@ -146,7 +148,7 @@ func (l *Lab) connect() error {
 	return nil
 }
 
-// connectPath makes both halves of a path and opens the sockets of its middle.
+// connectPath creates both halves of a path and opens the sockets in its middle.
 func (l *Lab) connectPath(c cable, ends [2]namespace.End) error {
 	middle := l.nodes[wireNode].Namespace
 	for k, end := range ends {
@@ -172,8 +174,8 @@ func (l *Lab) connectPath(c cable, ends [2]namespace.End) error {
 	return nil
 }
 
-// address gives both ends of a cable their addresses, and each one the other's, so that
-// nothing need be asked over it.
+// address assigns the addresses of both ends of a cable and a permanent neighbour entry for each,
+// so that the cable carries no neighbour discovery.
 func (l *Lab) address(c cable, ends [2]namespace.End) error {
 	var devices [2]netlink.Link
 	for k, end := range ends {
@@ -217,8 +219,8 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// A hop says over which cable, and to which end of it, a node sends what is for another
-// cable's network.
+// A hop is the next cable from a node towards another cable's network, and which end of it is the
+// next node.
 type hop struct {
 	to    cable
 	cable cable

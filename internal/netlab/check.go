@@ -17,40 +17,40 @@ import (
 	"holocast/internal/netlab/wire"
 )
 
-// frameOverhead is what a UDP payload has around it in an Ethernet frame.
+// frameOverhead is the Ethernet, IPv4 and UDP header bytes around a UDP payload.
 const frameOverhead = 14 + 20 + 8
 
-// A Load is what Check sends.
+// A Load describes the traffic that Check sends.
 type Load struct {
 	Duration time.Duration // of each of the two phases
 	Size     int           // bytes of UDP payload
-	Fill     float64       // of the paths' rates, in the second phase
+	Fill     float64       // fraction of each path's rate, in the second phase
 }
 
-// A Check is how a lab kept to its topology.
+// A Check reports how closely a lab matches its topology.
 type Check struct {
 	Report
 	Flows []CheckedFlow `json:"flows"`
 }
 
-// A CheckedFlow is a path in its forward direction, asked for and measured by UDP packets.
+// A CheckedFlow compares a path's forward direction with a measurement by UDP packets.
 type CheckedFlow struct {
 	Path        string       `json:"path"`
-	AskedMbps   float64      `json:"asked_mbps"`   // of frames; 0: not limited
+	AskedMbps   float64      `json:"asked_mbps"`   // of frames; 0 = unlimited
 	Mbps        float64      `json:"mbps"`         // under load
-	AskedDelay  float64      `json:"asked_ms"`     // with the time to send a packet
-	DelayError  float64      `json:"error_p50_us"` // measured − asked, one packet at a time
+	AskedDelay  float64      `json:"asked_ms"`     // including serialization
+	DelayError  float64      `json:"error_p50_us"` // measured − asked, for a single packet in flight
 	DelayErr99  float64      `json:"error_p99_us"`
 	AskedLoss   float64      `json:"asked_loss"`
-	Loss        float64      `json:"loss"` // made by the loss model, of all packets
+	Loss        float64      `json:"loss"` // lost to the loss model, as a fraction of all packets
 	Quiet       probe.Result `json:"quiet"`
 	Loaded      probe.Result `json:"loaded"`
 	packetBits  float64
 	Unexplained int64 `json:"unexplained"` // packets sent that neither arrived nor were dropped on purpose
 }
 
-// CheckTopology builds a network with the conditions of the beginning of a run and measures
-// it: first with a few packets on every path, then with all paths full.
+// CheckTopology builds a network with the topology's initial conditions and measures it: first with
+// a few packets on every path, then with all paths full.
 func CheckTopology(ctx context.Context, t *topology.Topology, load Load, options Options) (*Check, error) {
 	l, err := Start(t, options)
 	if err != nil {
@@ -69,7 +69,7 @@ func CheckTopology(ctx context.Context, t *topology.Topology, load Load, options
 	return check, nil
 }
 
-// unlimited is the rate that a path without one is filled to, bit/s.
+// unlimited is the load in bit/s for a path without a rate limit.
 const unlimited = 1e9
 
 func (l *Lab) probe(ctx context.Context, load Load) ([]CheckedFlow, error) {
@@ -131,7 +131,7 @@ func (l *Lab) probe(ctx context.Context, load Load) ([]CheckedFlow, error) {
 	return flows, ctx.Err()
 }
 
-// longest is a bound of a packet's time on a path.
+// longest bounds a packet's time on a path.
 func longest(c wire.Conditions) time.Duration {
 	d := c.Delay
 	if c.Variation != nil {
@@ -144,11 +144,11 @@ func longest(c wire.Conditions) time.Duration {
 	return d
 }
 
-// compare fills in what was made of what was asked, and adds to the failures.
+// compare fills in the measured values and appends failures.
 func (c *Check) compare() {
 	for i := range c.Flows {
 		f := &c.Flows[i]
-		p := c.Paths[2*i] // forward
+		p := c.Paths[2*i] // forward direction
 		f.DelayError = (f.Quiet.DelayP50 - f.AskedDelay) * 1e3
 		f.DelayErr99 = (f.Quiet.DelayP99 - f.AskedDelay) * 1e3
 		if p.Arrived > 0 {
@@ -157,7 +157,7 @@ func (c *Check) compare() {
 		sent, received := f.Quiet.Sent+f.Loaded.Sent-f.Quiet.Refused-f.Loaded.Refused, f.Quiet.Received+f.Loaded.Received
 		f.Unexplained = int64(sent) - int64(received) - int64(p.Lost+p.Burst+p.Full+p.Faults.Any())
 		if spread := 6*math.Sqrt(p.Asked) + 6; p.Burst == 0 && math.Abs(float64(p.Lost)-p.Asked) > spread {
-			c.Failures = append(c.Failures, fmt.Sprintf("%s lost %d packets where %.0f ± %.0f were asked for", p.Name, p.Lost, p.Asked, spread))
+			c.Failures = append(c.Failures, fmt.Sprintf("%s lost %d packets, want %.0f ± %.0f", p.Name, p.Lost, p.Asked, spread))
 		}
 	}
 }

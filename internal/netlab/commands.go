@@ -20,27 +20,27 @@ import (
 )
 
 const (
-	maxOutput = 16 << 20        // bytes kept of what a command writes
-	grace     = 2 * time.Second // from being asked to end to being killed
+	maxOutput = 16 << 20        // bytes of output kept per command
+	grace     = 2 * time.Second // from SIGTERM to SIGKILL
 )
 
-// A Result is what became of a command.
+// A Result is the outcome of one command.
 type Result struct {
 	Host      string          `json:"host"`
 	Command   string          `json:"command"`
 	Seconds   float64         `json:"seconds"`
-	ExitCode  int             `json:"exit_code"`       // -1: ended by a signal
-	Ended     bool            `json:"ended,omitempty"` // by the end of the run
+	ExitCode  int             `json:"exit_code"`       // -1 if a signal ended it
+	Ended     bool            `json:"ended,omitempty"` // stopped because the run ended
 	Error     string          `json:"error,omitempty"`
-	JSON      json.RawMessage `json:"json,omitempty"`   // the output, or its last line, where that is JSON
-	Output    string          `json:"output,omitempty"` // where it is not
+	JSON      json.RawMessage `json:"json,omitempty"`   // the output or its last line, if that is JSON
+	Output    string          `json:"output,omitempty"` // otherwise
 	Stderr    string          `json:"stderr,omitempty"`
-	Truncated bool            `json:"truncated,omitempty"` // more was written than is kept
+	Truncated bool            `json:"truncated,omitempty"` // output exceeded the limit
 }
 
-// Command prepares a command in the node's namespace, to be started by Start. The addresses
-// of all nodes are in its environment: ADDR_B and ADDR6_B for node b, and NODE is the node's
-// name. When ctx ends, its process group is asked to end, and killed if it does not.
+// Command prepares a command for Start to run in the node's namespace. Its environment holds the
+// addresses of all nodes (ADDR_B and ADDR6_B for node b) and the node's own name in NODE. When ctx
+// ends, its process group receives SIGTERM, then SIGKILL.
 func (n *Node) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), "NODE="+n.Name)
@@ -59,12 +59,12 @@ func (n *Node) Command(ctx context.Context, name string, args ...string) *exec.C
 	return cmd
 }
 
-// Start starts a command of Command, or any other, in the node's namespace.
+// Start starts any command in the node's namespace.
 func (n *Node) Start(cmd *exec.Cmd) error { return n.Namespace.Do(cmd.Start) }
 
-// runCommands runs the topology's commands until those that are waited for have ended, the
-// duration is over or ctx ends. Those in the background, which serve the others, begin before
-// others of the same time.
+// runCommands runs the topology's commands until all foreground commands have ended, the duration
+// is over or ctx ends. Background commands act as servers: they start before foreground commands
+// with the same start time.
 func (l *Lab) runCommands(ctx context.Context) {
 	duration := l.topology.Duration
 	if duration > 0 {
@@ -111,8 +111,8 @@ func (l *Lab) runCommands(ctx context.Context) {
 	l.mu.Unlock()
 }
 
-// run runs a command of the topology, once those that it begins after have begun, and
-// closes begun when it has, or never will.
+// run runs one command of the topology after the commands in after have started. It closes begun
+// when the command has started or never will.
 func (n *Node) run(ctx context.Context, c topology.Command, after []chan struct{}, begun chan<- struct{}) Result {
 	begin := sync.OnceFunc(func() { close(begun) })
 	defer begin()
@@ -132,14 +132,14 @@ func (n *Node) run(ctx context.Context, c topology.Command, after []chan struct{
 	begin()
 	switch {
 	case err != nil && ctx.Err() != nil:
-		result.Ended, result.Error = true, "the run ended before it began"
+		result.Ended, result.Error = true, "the run ended before the command started"
 		return result
 	case err != nil:
 		result.ExitCode, result.Error = -1, err.Error()
 		return result
 	}
 	err = cmd.Wait()
-	_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // what the shell left; mostly nothing
+	_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // children of the shell, if any
 	result.Seconds = time.Since(started).Seconds()
 	result.ExitCode = cmd.ProcessState.ExitCode()
 	result.Ended = ctx.Err() != nil
@@ -154,7 +154,7 @@ func (n *Node) run(ctx context.Context, c topology.Command, after []chan struct{
 	return result
 }
 
-// failure says what went wrong with a command, "" if nothing did.
+// failure describes why a command failed, "" if it did not.
 func (r *Result) failure() string {
 	switch {
 	case r.Error != "":
@@ -170,7 +170,7 @@ func lastLine(s string) string {
 	return s[strings.LastIndexByte(s, '\n')+1:]
 }
 
-// jsonIn returns the JSON object or array that out or its last line is, nil if neither is.
+// jsonIn returns out or its last line if that is a JSON object or array, otherwise nil.
 func jsonIn(out []byte) json.RawMessage {
 	out = bytes.TrimSpace(out)
 	for _, part := range [][]byte{out, out[bytes.LastIndexByte(out, '\n')+1:]} {

@@ -1,12 +1,12 @@
 //go:build linux
 
-// Package netlab runs programs in an emulated network: hosts and routers are network
-// namespaces, joined by cables and by paths with rate, delay, loss and queue.
+// Package netlab runs programs in an emulated network. Hosts and routers are network namespaces;
+// cables and emulated paths (rate, delay, loss, queue) join them.
 //
-// Every cable k of a topology, links first, then paths, is the network 10.77.k.0/24 and
-// fd77:0:0:k::/64; the node named first has the address that ends in 1, the other one 2.
-// Nodes route over the fewest cables, among equals over the one named first, so that the
-// first of several parallel paths is the default one. Edges are ordinary Linux routers.
+// Cable k of a topology (links first, then paths) uses 10.77.k.0/24 and fd77:0:0:k::/64. The node
+// named first has the address ending in 1, the other the one ending in 2. Routes take the fewest
+// cables; among equals, the cable named first wins, so the first of parallel paths is the default.
+// Edges are ordinary Linux routers.
 package netlab
 
 import (
@@ -27,31 +27,30 @@ import (
 	"holocast/internal/netlab/wire"
 )
 
-// Supported returns what a lab needs and does not have here, nil if nothing is missing.
+// Supported returns an error that names the missing privileges or kernel features, or nil.
 func Supported() error { return namespace.Supported() }
 
-// Clean removes what labs left whose process is dead, and returns the names of the
-// namespaces.
+// Clean removes the namespaces of labs whose process is dead, and returns their names.
 func Clean() ([]string, error) { return namespace.Clean() }
 
-// Options of a lab. The zero value is good.
+// Options configure a lab. The zero value is valid.
 type Options struct {
-	Emulator Emulator // zero: Forwarder
+	Emulator Emulator // default: Forwarder
 	Wire     wire.Options
-	Log      *slog.Logger // warnings; nil: slog.Default
+	Log      *slog.Logger // receives warnings; nil = slog.Default
 }
 
-// An Emulator is what carries the packets of paths.
+// An Emulator selects the implementation of paths.
 type Emulator int
 
-// The emulators. The forwarder is the default on kernels with netem too: runs are then alike
-// everywhere, and netem cannot say how late its packets left.
+// The emulators. The forwarder is the default even where netem exists: results are then comparable
+// across machines, and netem cannot report departure errors.
 const (
 	Forwarder Emulator = iota
 	Netem
 )
 
-// String is the emulator's name in reports.
+// String returns the emulator's name in reports.
 func (e Emulator) String() string {
 	if e == Netem {
 		return "netem"
@@ -59,8 +58,8 @@ func (e Emulator) String() string {
 	return "forwarder"
 }
 
-// An emulation is a running emulator: wire.Forwarder or netem.Emulation. Ports are directions
-// of paths, times are since its start.
+// An emulation is a running emulator: wire.Forwarder or netem.Emulation. Ports are directions of
+// paths; times count from its start.
 type emulation interface {
 	Now() time.Duration
 	Change(port int, timeline []wire.Change) error
@@ -103,13 +102,12 @@ func (p port) name() string { return p.path + " " + p.from + "→" + p.to }
 type Node struct {
 	Name      string
 	Addr      netip.Addr // on its first cable
-	Addr6     netip.Addr // invalid where the kernel has no IPv6
+	Addr6     netip.Addr // invalid if the kernel has no IPv6
 	Namespace *namespace.Namespace
 	lab       *Lab
 }
 
-// Start builds a network. The conditions of its paths are those of the beginning of a run,
-// until Begin.
+// Start builds a network. Until Begin, its paths have the topology's initial conditions.
 func Start(t *topology.Topology, options Options) (*Lab, error) {
 	l := &Lab{topology: t, log: options.Log, emulator: options.Emulator, nodes: map[string]*Node{}, started: time.Now(), stop: make(chan struct{})}
 	if l.log == nil {
@@ -149,7 +147,7 @@ func (l *Lab) startForwarder(options wire.Options) error {
 	ports := make([]wire.Port, len(l.ports))
 	for i, p := range l.ports {
 		from := l.sockets[i]
-		to := l.sockets[i^1] // the same path's other end
+		to := l.sockets[i^1] // the other end of the same path
 		ports[i] = wire.Port{Name: p.name(), From: from, To: to, Timeline: p.timeline[:1], Seed: l.seed(i)}
 	}
 	options.Late = l.topology.Late
@@ -162,16 +160,15 @@ func (l *Lab) startForwarder(options wire.Options) error {
 	}
 	l.emulation = f
 	if err := f.SchedulingError(); err != nil {
-		l.warn("packets leave without real-time priority and may be late: " + err.Error())
+		l.warn("forwarder has no real-time priority, packets may leave late: " + err.Error())
 	}
 	return nil
 }
 
-// divide gives the last processor to the forwarder, which it returns, and has the hosts
-// receive on the others. Else the forwarder's thread would carry every packet up the
-// receiver's stack, and send what that sends in answer, before it comes to the next one:
-// kernel TCP recovering from a loss held it up for 50 ms. Edges do little and stay with it.
-// divide returns 0 where there is one processor.
+// divide returns the last CPU for the forwarder and steers the hosts' receive processing to the
+// others, or returns 0 on a single CPU. Without steering, the forwarder's thread would run the
+// receiver's network stack for each packet, including the replies: kernel TCP recovering from a
+// loss delayed it by 50 ms. Edges need little CPU time and share the forwarder's CPU.
 func (l *Lab) divide() int {
 	var allowed unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &allowed); err != nil || allowed.Count() < 2 {
@@ -191,7 +188,7 @@ func (l *Lab) divide() int {
 			}
 			end := namespace.End{Namespace: l.nodes[name].Namespace, Device: c.devices[k]}
 			if err := end.Steer(cpus[:last]); err != nil {
-				l.warn("packets may leave late under load: " + err.Error())
+				l.warn("receive steering unavailable, packets may leave late under load: " + err.Error())
 				return cpus[last]
 			}
 		}
@@ -199,8 +196,8 @@ func (l *Lab) divide() int {
 	return cpus[last]
 }
 
-// dropped counts the packets that the kernel dropped on their way into hosts and edges, for
-// want of room in its own queues.
+// dropped counts the packets that the kernel dropped on the way into hosts and edges because its
+// own queues were full.
 func (l *Lab) dropped() (sum uint64, err error) {
 	for _, name := range l.topology.Nodes() {
 		links, err := l.nodes[name].Namespace.Handle.LinkList()
@@ -231,7 +228,7 @@ func (l *Lab) startNetem(interval time.Duration) error {
 		return err
 	}
 	l.emulation = e
-	l.warn("netem does not tell how late packets leave, nor losses from full queues")
+	l.warn("netem reports neither departure errors nor losses from full queues")
 	return nil
 }
 
@@ -242,7 +239,7 @@ func (l *Lab) warn(message string) {
 	l.log.Warn(message, "lab", l.topology.Name)
 }
 
-// collect takes samples until stop.
+// collect gathers samples until stop is closed.
 func (l *Lab) collect() {
 	for tick := time.NewTicker(500 * time.Millisecond); ; {
 		select {
@@ -258,11 +255,10 @@ func (l *Lab) collect() {
 	}
 }
 
-// Node returns a host or an edge by its name, nil if there is none.
+// Node returns a host or an edge by name, nil if unknown.
 func (l *Lab) Node(name string) *Node { return l.nodes[name] }
 
-// Begin lets the run begin: the times of the topology's schedules and variations count from
-// now.
+// Begin starts the run: the topology's schedules and variations count from now.
 func (l *Lab) Begin() error {
 	now := l.emulation.Now()
 	l.mu.Lock()
@@ -281,12 +277,12 @@ func (l *Lab) Begin() error {
 	return nil
 }
 
-// Mark lets the report's distributions of delay, wait and queue count from now on, without
-// what came before. How late packets left, and losses, count for the whole run.
+// Mark restarts the report's distributions of delay, wait and queue. Departure errors and losses
+// still cover the whole run.
 func (l *Lab) Mark() { l.emulation.Mark() }
 
-// Set gives a path new conditions from now on, in both directions, instead of those that its
-// schedule has for later.
+// Set changes a path's conditions in both directions from now on and discards the rest of its
+// schedule.
 func (l *Lab) Set(path string, conditions wire.Conditions) error {
 	found := false
 	for i, p := range l.ports {
@@ -304,7 +300,7 @@ func (l *Lab) Set(path string, conditions wire.Conditions) error {
 	return nil
 }
 
-// halt stops the emulation and returns how it went.
+// halt stops the emulation and returns its report.
 func (l *Lab) halt() (wire.Report, []wire.Sample, error) {
 	close(l.stop)
 	l.collecting.Wait()
@@ -313,7 +309,7 @@ func (l *Lab) halt() (wire.Report, []wire.Sample, error) {
 	return report, append(l.series, last...), err
 }
 
-// Close ends all that runs in the lab and removes it.
+// Close stops everything in the lab and removes it.
 func (l *Lab) Close() error {
 	var errs []error
 	if l.emulation != nil {
@@ -327,8 +323,8 @@ func (l *Lab) Close() error {
 	return errors.Join(append(errs, l.group.Close())...)
 }
 
-// Run builds a network, runs the topology's commands in it and removes it. The error is for
-// what kept the run from taking place; Report.Failures are for what went wrong in it.
+// Run builds a network, runs the topology's commands in it and removes it. It returns an error if
+// the run could not take place; Report.Failures lists failures during the run.
 func Run(ctx context.Context, t *topology.Topology, options Options) (*Report, error) {
 	l, err := Start(t, options)
 	if err != nil {

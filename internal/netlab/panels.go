@@ -9,8 +9,8 @@ import (
 	"holocast/internal/netlab/wire"
 )
 
-// Panels returns the time series of a run, to be drawn: throughput, delay, queue and drops of
-// every direction that carried something.
+// Panels returns the time series of a run for drawing: throughput, delay, queue and drops of every
+// direction that carried packets.
 func (r *Report) Panels() []chart.Panel {
 	panels := []chart.Panel{
 		{Title: "Throughput, Mbit/s of frames"},

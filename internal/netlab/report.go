@@ -9,47 +9,47 @@ import (
 	"holocast/internal/netlab/wire"
 )
 
-// A Report is what a run of a lab measured, and how far it can be trusted.
+// A Report holds the measurements of a lab run and its failures.
 type Report struct {
 	Topology string    `json:"topology"`
 	Started  time.Time `json:"started"`
 	Seconds  float64   `json:"seconds"` // since Begin
 	Emulator Emulation `json:"emulator"`
-	Paths    []Path    `json:"paths"` // every direction is one
+	Paths    []Path    `json:"paths"` // one per direction
 	Commands []Result  `json:"commands,omitempty"`
 	Series   []Sample  `json:"series,omitempty"`
 	Warnings []string  `json:"warnings,omitempty"`
-	Failures []string  `json:"failures,omitempty"` // what makes the run worthless; none: it is good
+	Failures []string  `json:"failures,omitempty"` // why the run is invalid; empty if it is valid
 }
 
-// Emulation is what carried the packets.
+// Emulation describes the emulator of a run.
 type Emulation struct {
 	Kind         string  `json:"kind"`
 	RealTime     bool    `json:"real_time"`
 	CPUSeconds   float64 `json:"cpu_s"`
-	CPUPerPacket float64 `json:"cpu_us_per_packet"` // with what the kernel does to deliver it
+	CPUPerPacket float64 `json:"cpu_us_per_packet"` // including the kernel's delivery
 	Wakes        uint64  `json:"wakes"`
 	Dropped      uint64  `json:"kernel_drops"` // on the way into hosts and edges
 }
 
-// A Path is what one direction of a path did.
+// A Path reports one direction of a path.
 type Path struct {
 	Path string `json:"path"`
 	From string `json:"from"`
 	To   string `json:"to"`
 	wire.LinkReport
-	Mbps    float64 `json:"mbps"` // of frames that left, over the run
+	Mbps    float64 `json:"mbps"` // of frames that left, averaged over the run
 	Packets uint64  `json:"departed"`
 }
 
-// A Sample is one interval of every direction, in the order of Report.Paths.
+// A Sample holds one interval of every direction, in the order of Report.Paths.
 type Sample struct {
 	Seconds  float64       `json:"t"` // end of the interval, since Begin
 	Interval float64       `json:"interval_s"`
 	Paths    []wire.Counts `json:"paths"`
 }
 
-// Finish stops the emulation and returns how the run went.
+// Finish stops the emulation and returns the report.
 func (l *Lab) Finish() (*Report, error) {
 	end := l.emulation.Now()
 	emulation, samples, err := l.halt()
@@ -84,7 +84,7 @@ func (l *Lab) Finish() (*Report, error) {
 	return r, nil
 }
 
-// addSeries adds the samples since begun, and their sums to the paths.
+// addSeries adds the samples since begun, and their totals per path.
 func (r *Report) addSeries(samples []wire.Sample, begun time.Duration) {
 	last := time.Duration(0)
 	for _, s := range samples {
@@ -101,25 +101,25 @@ func (r *Report) addSeries(samples []wire.Sample, begun time.Duration) {
 	}
 }
 
-// What makes a run late: more of a direction's packets than lateShare left more than the
-// topology's limit from when they should, and at least lateFew of them, for one packet is
-// no share of a hundred. From lateNoted on the report warns.
+// Limits for late departures. A run fails if the share of a direction's packets that departed later
+// than the topology's limit exceeds lateShare, and they are at least lateFew (1 % of few packets
+// means nothing). Above lateNoted the report warns.
 const (
 	lateShare = 0.01
 	lateFew   = 5
 	lateNoted = 0.001
 )
 
-// lateness says how late the packets of a direction were, and whether that is too late.
+// lateness describes a direction's departure errors and rates them.
 func (p *Path) lateness(limit time.Duration) (text string, noted, failed bool) {
 	share := float64(p.LatePackets) / float64(max(p.Late.Count, 1))
-	text = fmt.Sprintf("%.3g %% of the packets of %s, %d of %d, departed more than %v from when they should: by %.0f µs in the 99th percentile, %.0f at most",
+	text = fmt.Sprintf("%.3g %% of the packets of %s, %d of %d, departed more than %v off schedule: error %.0f µs in the 99th percentile, %.0f at most",
 		100*share, p.Name, p.LatePackets, p.Late.Count, limit, p.Late.P99, p.Late.Max)
 	noted = share > lateNoted
 	return text, noted, share > lateShare && p.LatePackets >= lateFew
 }
 
-// judge says what makes the run worthless.
+// judge appends the failures and warnings of a run.
 func (r *Report) judge(late time.Duration, emulation wire.Report) {
 	for _, p := range r.Paths {
 		switch text, noted, failed := p.lateness(late); {
@@ -129,12 +129,12 @@ func (r *Report) judge(late time.Duration, emulation wire.Report) {
 			r.Warnings = append(r.Warnings, text)
 		}
 		if f := p.Faults; f.Any() > 0 {
-			r.Failures = append(r.Failures, fmt.Sprintf("the emulation lost %d packets of %s that it should not have: %d in the ring, %d for want of memory, %d too long, %d refused",
+			r.Failures = append(r.Failures, fmt.Sprintf("the emulation dropped %d packets of %s by mistake: %d in the ring, %d out of memory, %d too long, %d refused",
 				f.Any(), p.Name, f.Ring, f.Memory, f.Oversize, f.Send))
 		}
 	}
 	if n := r.Emulator.Dropped; n > 0 {
-		r.Failures = append(r.Failures, fmt.Sprintf("the kernel dropped %d packets on their way into hosts and edges: its own queues were full (net.core.netdev_max_backlog)", n))
+		r.Failures = append(r.Failures, fmt.Sprintf("the kernel dropped %d packets on the way into hosts and edges: its queues were full (raise net.core.netdev_max_backlog)", n))
 	}
 	if emulation.SamplesLost > 0 {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%d samples of the time series were lost", emulation.SamplesLost))

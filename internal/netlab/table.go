@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 )
 
-// WriteTable writes what the paths did, for people.
+// WriteTable writes the report as a text table.
 func (r *Report) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "path\tarrived\tdeparted\tMbit/s\tlost\tasked\tqueue full\tqueue wait ms p50\tp99\tdeparture error µs p50\tp99\tmax\t")
@@ -26,12 +26,12 @@ func (r *Report) WriteTable(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "%s: %.1f s, %s, real-time %v, %.2f µs of CPU a packet\n",
+	_, err := fmt.Fprintf(w, "%s: %.1f s, %s, real-time %v, %.2f µs of CPU per packet\n",
 		r.Topology, r.Seconds, r.Emulator.Kind, r.Emulator.RealTime, r.Emulator.CPUPerPacket)
 	return err
 }
 
-// WriteTable writes what was asked for and what was measured, for people.
+// WriteTable writes requested and measured values as a text table.
 func (c *Check) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "path\tMbit/s asked\tmeasured\tpackets/s\tdelay ms asked\terror µs p50\tp99\tloss % asked\tmade\tunexplained\t")

@@ -13,11 +13,12 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// Source asks where a track comes from for objects of it, from start to end as in a FETCH.
-// patience is how long that may take; ctx bounds the wait for the answer.
-type Source func(ctx context.Context, start, end moqt.Location, order moqt.GroupOrder, patience time.Duration) (*Response, error)
+// Source fetches objects of a track from upstream, from start to end as in a FETCH. timeout is the
+// time allowed; ctx bounds only the wait for the answer.
+type Source func(ctx context.Context, start, end moqt.Location, order moqt.GroupOrder,
+	timeout time.Duration) (*Response, error)
 
-// Response is the answer of a Source: what a [moqt.FetchReader] reads.
+// Response is a Source's answer, read as by a [moqt.FetchReader].
 type Response struct {
 	Objects    ResponseReader
 	End        moqt.Location // as in FETCH_OK
@@ -27,30 +28,29 @@ type Response struct {
 
 // ResponseReader reads the entries of a response in order.
 type ResponseReader interface {
-	// Next reads the header of the next entry, io.EOF at the end.
+	// Next reads the next entry's header. It returns io.EOF at the end.
 	Next() (wire.FetchObject, error)
 	// ReadPayload reads the current object's payload into buf, at most limit bytes.
 	ReadPayload(buf []byte, limit int) ([]byte, error)
-	// Cancel gives the response up, from any goroutine; reading then fails. It is called at
-	// the end, too.
+	// Cancel aborts the response; pending and later reads fail. It may be called from any goroutine
+	// and is always called at the end.
 	Cancel()
 }
 
-// Bounds of what one FETCH has fetched from the track's source.
+// Limits on upstream fetches for one FETCH.
 const (
-	maxPieces        = 4                // ranges; what is between more of them is fetched with them
+	maxPieces        = 4                // upstream requests; more are merged, including the cached groups between them
 	maxFetchedObject = 16 << 20         // bytes of an object
-	fillTimeout      = 10 * time.Second // for each wait, where the request has no FILL_TIMEOUT
+	fillTimeout      = 10 * time.Second // for each wait, unless the request has a FILL_TIMEOUT
 )
 
-// SourceStall is how long what comes from a Source waits for the reader, who holds up what
-// others fetch.
+// SourceStall bounds how long a slow reader may block a response from a Source, which other readers
+// may share.
 const SourceStall = 3 * time.Second
 
-// ServeFetch answers a FETCH from what is cached. Objects still arriving are sent as they
-// come. What the cache does not know comes from source, in the time that the request allows
-// for that (FILL_TIMEOUT, §10.2.5); it is reported as unknown, not as missing (§11.4.4.2),
-// where source is nil, fails or takes too long.
+// ServeFetch answers a FETCH from the cache and sends objects that are still arriving as they come.
+// It requests the rest from source, within the request's FILL_TIMEOUT (§10.2.5). If source is nil,
+// fails or is too slow, the rest is reported as unknown rather than missing (§11.4.4.2).
 func (t *Track) ServeFetch(r *moqt.FetchRequest, source Source) error {
 	fill := newBudget(r.Parameters.FillTimeout)
 	if fill.left == 0 {
@@ -61,8 +61,8 @@ func (t *Track) ServeFetch(r *moqt.FetchRequest, source Source) error {
 		return errors.Join(err, r.RejectWith(err))
 	}
 	a := &answer{t: t, plan: p, source: source, fill: fill}
-	if source != nil && p.allElsewhere() {
-		// Nothing of it is here: what the source says of the request is the answer.
+	if source != nil && p.nothingCached() {
+		// Nothing is cached: the upstream answer is the answer.
 		a.first, err = a.open(r.Context(), p.pieces[0])
 		if late := errors.Is(err, errTooSlow) && (p.known || fill.total); err != nil && !late {
 			return errors.Join(err, r.RejectWith(err))
@@ -88,8 +88,8 @@ func (t *Track) ServeFetch(r *moqt.FetchRequest, source Source) error {
 	return a.w.Close()
 }
 
-// ServeUnknown answers a FETCH of a track of which nothing is known, not even how far it goes:
-// all of it is unknown.
+// ServeUnknown answers a FETCH of a track without any state, not even its largest location: it
+// reports the whole range as unknown.
 func ServeUnknown(r *moqt.FetchRequest) error {
 	w, err := r.Accept(r.End, false, nil)
 	if err != nil {
@@ -109,7 +109,7 @@ func ServeUnknown(r *moqt.FetchRequest) error {
 	return w.Close()
 }
 
-// lastOf is the last object of a FETCH that ends at a location, as it is on the wire.
+// lastOf returns the last object of a FETCH whose End Location is end.
 func lastOf(end moqt.Location) moqt.Location {
 	if end.Object == 0 {
 		return moqt.Location{Group: end.Group, Object: math.MaxUint64}
@@ -117,10 +117,10 @@ func lastOf(end moqt.Location) moqt.Location {
 	return moqt.Location{Group: end.Group, Object: end.Object - 1}
 }
 
-// budget is how long an answer may wait for its source.
+// budget is the time an answer may still wait for its source.
 type budget struct {
 	left  time.Duration
-	total bool // of all waits together, not of each
+	total bool // left covers all waits together, instead of each one
 }
 
 func newBudget(milliseconds *uint64) budget {
@@ -130,49 +130,53 @@ func newBudget(milliseconds *uint64) budget {
 	return budget{min(time.Duration(min(*milliseconds, math.MaxInt32))*time.Millisecond, fillTimeout), true}
 }
 
-// errTooSlow says that the source did not answer in the time it had.
-var errTooSlow = &moqt.RequestError{Code: wire.RequestTimeout, Reason: "the publisher did not answer the fetch in time", RetryInterval: 1}
+// errTooSlow: the source exceeded the budget.
+var errTooSlow = &moqt.RequestError{
+	Code:          wire.RequestTimeout,
+	Reason:        "the publisher did not answer the fetch in time",
+	RetryInterval: wire.RetryAfter(0),
+}
 
-// wait calls f, and cancel where that takes too long.
+// wait runs f within the budget and calls cancel when that is exhausted.
 func (b *budget) wait(cancel func(), f func() error) error {
 	if b.left <= 0 {
 		return errTooSlow
 	}
-	began := time.Now()
+	started := time.Now()
 	late := time.AfterFunc(b.left, cancel)
 	err := f()
 	if !late.Stop() && err != nil {
 		err = errTooSlow
 	}
 	if b.total {
-		b.left -= time.Since(began)
+		b.left -= time.Since(started)
 	}
 	return err
 }
 
-// plan is what answers a FETCH.
+// plan divides a FETCH into pieces.
 type plan struct {
-	known       bool          // how far the track goes
+	known       bool          // the track's largest location is known
 	start, last moqt.Location // inclusive
-	end         moqt.Location // as FETCH_OK says it
+	end         moqt.Location // as sent in FETCH_OK
 	endOfTrack  bool
 	order       moqt.GroupOrder
-	pieces      []piece // in the response's order
+	pieces      []piece // in response order
 }
 
-// piece is groups of an answer, from first to last: one that is whole in the cache, or some
-// that the source may know more of.
+// piece is the range of groups from first to last: either one group that is complete in the cache,
+// or groups to request from the source.
 type piece struct {
 	first, last uint64
-	groups      []*group // in the cache, ascending
-	elsewhere   bool
+	groups      []*group // cached, ascending
+	incomplete  bool
 }
 
-func (p *plan) allElsewhere() bool {
-	return len(p.pieces) == 1 && p.pieces[0].elsewhere && len(p.pieces[0].groups) == 0
+func (p *plan) nothingCached() bool {
+	return len(p.pieces) == 1 && p.pieces[0].incomplete && len(p.pieces[0].groups) == 0
 }
 
-// limits are the first and the last object asked for of a group.
+// limits returns the first and last object requested of a group.
 func (p *plan) limits(group uint64) (first, last uint64) {
 	last = math.MaxUint64
 	if group == p.start.Group {
@@ -188,7 +192,10 @@ func (t *Track) plan(r *moqt.FetchRequest, sourced bool) (p plan, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.hasLargest && !sourced || t.hasLargest && t.largest.Less(r.Start) {
-		return p, &moqt.RequestError{Code: wire.RequestInvalidRange, Reason: "nothing was published in the range yet"}
+		return p, &moqt.RequestError{
+			Code:   wire.RequestInvalidRange,
+			Reason: "no object of the range has been published yet",
+		}
 	}
 	p = plan{known: t.hasLargest, start: r.Start, last: lastOf(r.End), end: r.End, order: r.Order}
 	if t.hasLargest && t.largest.Less(p.last) {
@@ -204,48 +211,47 @@ func (t *Track) plan(r *moqt.FetchRequest, sourced bool) (p plan, err error) {
 	return p, nil
 }
 
-// pieces divides the groups of a range into those that are whole here and the others.
-// t.mu is held.
+// pieces divides a range of groups into complete and incomplete ones. t.mu is held.
 func (t *Track) pieces(p *plan, now time.Time) []piece {
 	var list []piece
 	add := func(x piece) {
-		if n := len(list); n > 0 && x.elsewhere && list[n-1].elsewhere {
+		if n := len(list); n > 0 && x.incomplete && list[n-1].incomplete {
 			list[n-1].last = x.last
 			list[n-1].groups = append(list[n-1].groups, x.groups...)
 			return
 		}
 		list = append(list, x)
 	}
-	next, more := p.start.Group, true // not looked at yet
+	next, more := p.start.Group, true // first group not considered yet
 	missing := func(last uint64) {
 		if more && next <= last {
-			add(piece{first: next, last: last, elsewhere: true})
+			add(piece{first: next, last: last, incomplete: true})
 		}
 	}
 	for i, g := range t.groups {
 		if g.id < p.start.Group || g.id > p.last.Group {
 			continue
 		}
-		// What is older may have been evicted. A gap between groups is one of the track,
-		// unless it was relayed and lost on the way.
+		// Groups older than the cache may have been evicted. A gap between cached groups is a gap
+		// in the track, unless a relayed group was lost.
 		if g.id > next && (i == 0 || t.Relayed) && !t.isAbsent(next, g.id-1) {
 			missing(g.id - 1)
 		}
 		first, last := p.limits(g.id)
-		add(piece{first: g.id, last: g.id, groups: []*group{g}, elsewhere: !g.whole(t, first, last, now)})
+		add(piece{first: g.id, last: g.id, groups: []*group{g}, incomplete: !g.complete(t, first, last, now)})
 		next, more = g.id+1, g.id != math.MaxUint64
 	}
 	if len(list) == 0 || t.Relayed && !t.isAbsent(next, p.last.Group) {
 		missing(p.last.Group)
 	}
-	return merged(list)
+	return limitPieces(list)
 }
 
-// merged makes at most maxPieces of a list come from elsewhere.
-func merged(list []piece) []piece {
+// limitPieces merges incomplete pieces if there are more than maxPieces.
+func limitPieces(list []piece) []piece {
 	n, first, last := 0, -1, -1
 	for i, x := range list {
-		if x.elsewhere {
+		if x.incomplete {
 			if n++; first < 0 {
 				first = i
 			}
@@ -255,7 +261,7 @@ func merged(list []piece) []piece {
 	if n <= maxPieces {
 		return list
 	}
-	one := piece{first: list[first].first, last: list[last].last, elsewhere: true}
+	one := piece{first: list[first].first, last: list[last].last, incomplete: true}
 	for _, x := range list[first : last+1] {
 		one.groups = append(one.groups, x.groups...)
 	}
@@ -268,7 +274,7 @@ type answer struct {
 	t      *Track
 	source Source
 	fill   budget
-	first  *Response // to the first piece, where it was asked for already
+	first  *Response // to the first piece, if requested in advance
 	w      *moqt.FetchWriter
 	buf    []byte
 }
@@ -281,7 +287,7 @@ func (a *answer) write(ctx context.Context) error {
 			at.group = x.last
 			at.object, _ = a.limits(x.last)
 		}
-		if x.elsewhere && a.source != nil {
+		if x.incomplete && a.source != nil {
 			done, err := a.pipe(ctx, x, &at)
 			if err != nil {
 				return err
@@ -297,7 +303,7 @@ func (a *answer) write(ctx context.Context) error {
 	return nil
 }
 
-// cursor is where an answer goes on: at an object of a group, or after the group.
+// cursor is the position of an answer: at an object of a group, or after the group.
 type cursor struct {
 	group, object uint64
 	after         bool
@@ -307,8 +313,8 @@ func (c *cursor) pass(group, object uint64) {
 	c.group, c.object, c.after = group, object+1, object == math.MaxUint64
 }
 
-// ahead reports whether a group is wholly ahead of the cursor, and here whether it is the
-// cursor's.
+// ahead reports whether a group lies entirely ahead of the cursor, and here whether the cursor is
+// inside it.
 func (c *cursor) ahead(group uint64, order moqt.GroupOrder) (ahead, here bool) {
 	if order == wire.Descending {
 		return group < c.group, group == c.group && !c.after
@@ -316,7 +322,7 @@ func (c *cursor) ahead(group uint64, order moqt.GroupOrder) (ahead, here bool) {
 	return group > c.group, group == c.group && !c.after
 }
 
-// cached writes what is here of a piece from at on, and marks the rest of it as unknown.
+// cached writes the cached objects of a piece, from at on, and marks the rest as unknown.
 func (a *answer) cached(ctx context.Context, x piece, at cursor) error {
 	groups := x.groups
 	end := x.last
@@ -347,13 +353,14 @@ func (a *answer) cached(ctx context.Context, x piece, at cursor) error {
 		at.group, at.after = g.id, true
 	}
 	_, last := a.limits(end)
-	if !x.elsewhere || at.group == end && (at.after || at.object > last) {
+	if !x.incomplete || at.group == end && (at.after || at.object > last) {
 		return nil
 	}
 	return a.unknown(end, last)
 }
 
-// before is the group next to g on the way from the cursor, false when there is none.
+// before returns the last group before g in response order. some is false if the cursor has reached
+// g.
 func (a *answer) before(g uint64, at cursor) (group uint64, some bool) {
 	step := uint64(1)
 	if a.order == wire.Descending {
@@ -369,10 +376,13 @@ func (a *answer) before(g uint64, at cursor) (group uint64, some bool) {
 
 // unknown marks everything up to a location as unknown.
 func (a *answer) unknown(group, object uint64) error {
-	return a.w.WriteObject(wire.FetchObject{Range: wire.RangeUnknown, Group: group, Object: min(object, math.MaxInt64)}, nil)
+	return a.w.WriteObject(
+		wire.FetchObject{Range: wire.RangeUnknown, Group: group, Object: min(object, math.MaxInt64)},
+		nil,
+	)
 }
 
-// group writes the objects of a group from first to last that are here.
+// group writes the cached objects of a group from first to last.
 func (a *answer) group(ctx context.Context, g *group, first, last uint64) error {
 	list, known, gone := a.t.list(g, first, last)
 	if gone {
@@ -396,7 +406,7 @@ func (a *answer) group(ctx context.Context, g *group, first, last uint64) error 
 	return nil
 }
 
-// open asks the source for a piece.
+// open requests a piece from the source.
 func (a *answer) open(ctx context.Context, x piece) (resp *Response, err error) {
 	start, end := moqt.Location{Group: x.first}, moqt.Location{Group: x.last}
 	start.Object, _ = a.limits(x.first)
@@ -412,18 +422,18 @@ func (a *answer) open(ctx context.Context, x piece) (resp *Response, err error) 
 	return resp, err
 }
 
-// pipe writes a piece as the source has it. Unless done, the rest of the piece from at on
-// did not come; an error means that the response cannot go on.
+// pipe copies a piece from the source and advances at. done is false if the source ended early; an
+// error means that the response must be reset.
 func (a *answer) pipe(ctx context.Context, x piece, at *cursor) (done bool, err error) {
 	resp := a.first
 	a.first = nil
 	if resp == nil {
 		if resp, err = a.open(ctx, x); err != nil {
-			return false, nil // what did not come is unknown
+			return false, nil // the rest is reported as unknown
 		}
 	}
 	defer resp.Objects.Cancel()
-	a.w.SetPatience(SourceStall)
+	a.w.SetWriteTimeout(SourceStall)
 	seen := []uint64{} // groups
 	for {
 		var o wire.FetchObject
@@ -435,13 +445,13 @@ func (a *answer) pipe(ctx context.Context, x piece, at *cursor) (done bool, err 
 		})
 		if err == io.EOF {
 			if a.order != wire.Descending {
-				return a.pipedTo(x, resp, seen, at)
+				return a.finishPipe(x, resp, seen, at)
 			}
 			a.t.noteAbsent(x.first, x.last, seen)
 			return true, nil
 		}
 		if err != nil || !a.in(x, o) {
-			return false, nil // what did not come is unknown
+			return false, nil // the rest is reported as unknown
 		}
 		payload := a.buf[:0]
 		if o.Range == wire.RangeNone {
@@ -457,9 +467,9 @@ func (a *answer) pipe(ctx context.Context, x piece, at *cursor) (done bool, err 
 	}
 }
 
-// pipedTo is the regular end of a source's response, which may be before that of the piece:
-// what comes after is unknown.
-func (a *answer) pipedTo(x piece, resp *Response, seen []uint64, at *cursor) (done bool, err error) {
+// finishPipe handles the regular end of a source's response. done is false if it ended before the
+// piece did.
+func (a *answer) finishPipe(x piece, resp *Response, seen []uint64, at *cursor) (done bool, err error) {
 	_, last := a.limits(x.last)
 	end := moqt.Location{Group: resp.End.Group, Object: resp.End.Object - 1}
 	if resp.End.Object == 0 {
@@ -481,76 +491,77 @@ func (a *answer) in(x piece, o wire.FetchObject) bool {
 		return false
 	}
 	first, last := a.limits(o.Group)
-	if o.Range != wire.RangeNone { // may end after what was asked for
+	if o.Range != wire.RangeNone { // a range may extend beyond the request
 		return o.Object >= first
 	}
 	return o.Object >= first && o.Object <= last
 }
 
-// fetched is one object of the answer.
+// fetched is one object of an answer.
 type fetched struct {
 	id       uint64
 	sg       *subgroup // nil for a datagram
-	i        int       // of the object in sg
+	i        int       // index of the object in sg
 	datagram *moqt.Datagram
 }
 
-// knowledge is what is known of the objects of a group that are not here.
-type knowledge struct {
-	head  uint64 // those below may exist
-	torn  uint64 // those from here on may exist; 2^64-1 = none
-	holes bool   // any may
+// coverage describes the objects of a group that are not cached.
+type coverage struct {
+	knownFrom   uint64 // lower IDs may exist
+	knownTo     uint64 // IDs from here on may exist; 2^64-1 = none
+	unconfirmed bool   // any ID may exist
 }
 
 // absent reports whether the objects from first to last are known not to exist.
-func (k knowledge) absent(first, last uint64) bool {
-	return !k.holes && first >= k.head && (last < k.torn || k.torn == math.MaxUint64)
+func (k coverage) absent(first, last uint64) bool {
+	return !k.unconfirmed && first >= k.knownFrom && (last < k.knownTo || k.knownTo == math.MaxUint64)
 }
 
-// know says what is known of a group. t.mu is held.
-func (g *group) know(t *Track, now time.Time) knowledge {
-	k := knowledge{head: g.shed, torn: math.MaxUint64}
-	if g.torn > 0 {
-		k.torn = g.torn - 1
+// coverage returns the coverage of a group. t.mu is held.
+func (g *group) coverage(t *Track, now time.Time) coverage {
+	k := coverage{knownFrom: g.evictedBelow, knownTo: math.MaxUint64}
+	if g.missingFrom > 0 {
+		k.knownTo = g.missingFrom - 1
 	}
 	if t.missed != nil && t.missed.Group == g.id {
-		k.head = max(k.head, t.missed.Object+1)
+		k.knownFrom = max(k.knownFrom, t.missed.Object+1)
 	}
 	expired := t.expiry(now)
 	for _, sg := range g.subgroups {
-		head, torn := sg.know(expired)
-		k.head = max(k.head, head)
-		if g.index[subgroupKey{sg.id, sg.header.FirstObject, sg.past}] == sg { // else there is a newer one
-			k.torn = min(k.torn, torn)
+		knownFrom, knownTo := sg.coverage(expired)
+		k.knownFrom = max(k.knownFrom, knownFrom)
+		// otherwise a newer stream replaces this one
+		if g.index[subgroupKey{sg.id, sg.header.FirstObject, sg.backfilled}] == sg {
+			k.knownTo = min(k.knownTo, knownTo)
 		}
 	}
 	for i := range g.datagrams {
 		if d := &g.datagrams[i]; d.arrived.Before(expired) {
-			k.head = max(k.head, d.Object+1)
+			k.knownFrom = max(k.knownFrom, d.Object+1)
 		}
 	}
 	return k
 }
 
-// know says below and from which object on the subgroup may have more than is here.
-func (s *subgroup) know(expired time.Time) (head, torn uint64) {
+// coverage returns the object IDs below knownFrom and from knownTo on that the subgroup may lack.
+func (s *subgroup) coverage(expired time.Time) (knownFrom, knownTo uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	torn = math.MaxUint64
+	knownTo = math.MaxUint64
 	if s.state == reset {
-		torn = s.afterLocked()
+		knownTo = s.missingFromLocked()
 	}
 	for i := range s.objects {
 		if !s.objects[i].arrived.Before(expired) {
 			break
 		}
-		head = s.objects[i].ID + 1
+		knownFrom = s.objects[i].ID + 1
 	}
-	return head, torn
+	return knownFrom, knownTo
 }
 
-// expiry is the time before which nothing of the cache may be sent that arrived then
-// (MAX_CACHE_DURATION, §12.3). t.mu is held.
+// expiry returns the arrival time before which objects must not be served (MAX_CACHE_DURATION,
+// §12.3). t.mu is held.
 func (t *Track) expiry(now time.Time) time.Time {
 	if age := t.maxCacheAge(); age >= 0 {
 		return now.Add(-age)
@@ -558,24 +569,23 @@ func (t *Track) expiry(now time.Time) time.Time {
 	return time.Time{}
 }
 
-// whole reports whether all objects of a group from first to last are here that exist, or
-// will be. Gaps between datagrams are no matter of it. t.mu is held.
-func (g *group) whole(t *Track, first, last uint64, now time.Time) bool {
-	return g.know(t, now).absent(first, last)
+// complete reports whether every existing object of a group from first to last is cached or
+// arriving. It ignores gaps between datagrams. t.mu is held.
+func (g *group) complete(t *Track, first, last uint64, now time.Time) bool {
+	return g.coverage(t, now).absent(first, last)
 }
 
-// list lists the objects of a group from first to last, those of normal status, in
-// ascending order.
-func (t *Track) list(g *group, first, last uint64) (list []fetched, k knowledge, gone bool) {
+// list lists the cached objects of normal status from first to last of a group, in ascending order.
+func (t *Track) list(g *group, first, last uint64) (list []fetched, k coverage, gone bool) {
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if g.gone {
 		return nil, k, true
 	}
-	k, expired := g.know(t, now), t.expiry(now)
-	k.holes = t.Relayed && len(g.datagrams) > 0 && !g.confirmed(first, last)
-	in := func(id uint64) bool { return id >= max(first, g.shed) && id <= last }
+	k, expired := g.coverage(t, now), t.expiry(now)
+	k.unconfirmed = t.Relayed && len(g.datagrams) > 0 && !g.confirmed(first, last)
+	in := func(id uint64) bool { return id >= max(first, g.evictedBelow) && id <= last }
 	for _, sg := range g.subgroups {
 		list = sg.appendFetched(list, in, expired)
 	}
@@ -598,14 +608,14 @@ func (s *subgroup) appendFetched(list []fetched, in func(uint64) bool, expired t
 			continue
 		}
 		if s.state == reset && o.end() > s.size {
-			continue // the rest of it will never come
+			continue // will never be complete
 		}
 		list = append(list, fetched{id: o.ID, sg: s, i: s.trimmed + i})
 	}
 	return list
 }
 
-// send writes one object, waiting for what of it is still to arrive.
+// send writes one object and waits for the part that is still arriving.
 func (f *fetched) send(ctx context.Context, group uint64, w *moqt.FetchWriter) error {
 	if f.sg == nil {
 		d := f.datagram
@@ -647,40 +657,37 @@ func (f *fetched) send(ctx context.Context, group uint64, w *moqt.FetchWriter) e
 	return nil
 }
 
-var errEvictedObject = errors.New("origin: an object was evicted while it was fetched")
+var errEvictedObject = errors.New("origin: object evicted during a fetch")
 
-// What is known not to exist.
-
-// Confirm notes that the source was asked for the objects first to last of a group, so that
-// those of them that are not here do not exist.
+// Confirm records that upstream was asked for the objects from first to last of a group: the ones
+// still missing do not exist.
 func (t *Track) Confirm(id, first, last uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if i, ok := t.find(id); ok {
-		if g := t.groups[i]; len(g.asked) < maxConfirmed {
-			g.asked = append(g.asked, Span{first, last})
+		if g := t.groups[i]; len(g.requested) < maxConfirmed {
+			g.requested = append(g.requested, Span{first, last})
 		}
 	}
 }
 
 const (
-	maxConfirmed = 16 // spans of a group
-	maxAbsent    = 32 // spans of groups of a track
+	maxConfirmed = 16 // spans per group
+	maxAbsent    = 32 // spans per track
 )
 
-// confirmed reports whether each gap between the datagrams first to last was asked for.
+// confirmed reports whether upstream was asked about each gap between the datagrams first to last.
 // t.mu is held.
 func (g *group) confirmed(first, last uint64) bool {
 	for _, gap := range g.gaps(first, last) {
-		if !slices.ContainsFunc(g.asked, func(s Span) bool { return s.First <= gap.First && gap.Last <= s.Last }) {
+		if !slices.ContainsFunc(g.requested, func(s Span) bool { return s.First <= gap.First && gap.Last <= s.Last }) {
 			return false
 		}
 	}
 	return true
 }
 
-// noteAbsent notes that of the groups first to last only those in seen exist, which are in
-// the response's order.
+// noteAbsent records that of the groups first to last only the ones in seen exist.
 func (t *Track) noteAbsent(first, last uint64, seen []uint64) {
 	slices.Sort(seen)
 	t.mu.Lock()
@@ -700,7 +707,7 @@ func (t *Track) noteAbsent(first, last uint64, seen []uint64) {
 			return
 		}
 	}
-	if next <= last && (!t.hasLargest || last < t.largest.Group) { // else there may be more by now
+	if next <= last && (!t.hasLargest || last < t.largest.Group) { // otherwise newer groups may exist by now
 		add(Span{next, last})
 	}
 }

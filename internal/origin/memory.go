@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// Memory bounds what several tracks keep in all. It may have parts, with bounds of their
-// own, such as what comes from one publisher. Where tracks exceed a bound, the largest part
-// below it gives up its largest track's oldest groups, and at last the newest, too: who keeps
-// much makes room for those who keep little. A nil Memory has no bound.
+// Memory bounds the memory of several tracks together. It may have parts with their own limits,
+// such as one per publisher. Above a limit, the largest part evicts the oldest groups of its
+// largest track, and finally the newest ones too: heavy users make room for light ones. A nil
+// Memory has no limit.
 type Memory struct {
-	limit  atomic.Int64 // 0 = none
+	limit  atomic.Int64 // bytes; 0 = none
 	used   atomic.Int64
 	parent *Memory
-	tree   *sync.Mutex // guards what follows, of all parts of a whole
+	tree   *sync.Mutex // shared by all parts; guards the fields below
 
-	tracks map[*Track]struct{} // of no part
+	tracks map[*Track]struct{} // tracks directly in this Memory, not in a part
 	parts  map[*Memory]struct{}
 	closed bool
 }
 
-// NewMemory returns a bound of limit bytes.
+// NewMemory returns a Memory of limit bytes.
 func NewMemory(limit int64) *Memory {
 	m := newMemory(limit)
 	m.tree = &sync.Mutex{}
@@ -34,7 +34,7 @@ func newMemory(limit int64) *Memory {
 	return m
 }
 
-// Part returns a part of m with a bound of limit bytes; 0 is none but m's.
+// Part returns a part of m with its own limit in bytes; 0 means that only m's limit applies.
 func (m *Memory) Part(limit int64) *Memory {
 	if m == nil {
 		return nil
@@ -47,7 +47,7 @@ func (m *Memory) Part(limit int64) *Memory {
 	return part
 }
 
-// Close lets go of a part as soon as none of its tracks is left.
+// Close removes a part once its last track is gone.
 func (m *Memory) Close() {
 	if m == nil {
 		return
@@ -58,17 +58,17 @@ func (m *Memory) Close() {
 	m.prune()
 }
 
-// prune removes closed parts that are empty, from m upwards. m.tree is held.
+// prune removes closed, empty parts from m upwards. m.tree is held.
 func (m *Memory) prune() {
 	for ; m.closed && m.parent != nil && len(m.tracks)+len(m.parts) == 0; m = m.parent {
 		delete(m.parent.parts, m)
 	}
 }
 
-// SetLimit changes the bound; it applies from the next object on.
+// SetLimit changes the limit from the next object on.
 func (m *Memory) SetLimit(limit int64) { m.limit.Store(limit) }
 
-// Used is the number of bytes that the tracks keep.
+// Used returns the bytes used by all tracks.
 func (m *Memory) Used() int64 { return m.used.Load() }
 
 func (m *Memory) use(n int64) {
@@ -77,7 +77,7 @@ func (m *Memory) use(n int64) {
 	}
 }
 
-// add counts a new track towards m.
+// add counts a new track in m.
 func (m *Memory) add(t *Track) {
 	if m != nil {
 		m.tree.Lock()
@@ -92,43 +92,43 @@ func (m *Memory) exceeded() bool {
 	return limit > 0 && m.used.Load() > limit
 }
 
-// relieve makes room where a bound is exceeded. No lock of a track is held.
-func (m *Memory) relieve() {
+// reclaim evicts groups where a limit is exceeded. The caller holds no track's lock.
+func (m *Memory) reclaim() {
 	for ; m != nil; m = m.parent {
-		if m.exceeded() && m.tree.TryLock() { // else somebody is at it
+		if m.exceeded() && m.tree.TryLock() { // otherwise another goroutine is evicting
 			m.makeRoom()
 			m.tree.Unlock()
 		}
 	}
 }
 
-// makeRoom evicts until the bound is kept, as far as that is possible. m.tree is held.
+// makeRoom evicts until m is within its limit, if possible. m.tree is held.
 func (m *Memory) makeRoom() {
 	v := victims{}
 	for m.exceeded() {
 		t, all := v.next(m)
 		if t == nil {
-			return // each has only its newest
+			return // every track is down to its newest group
 		}
 		limit := m.limit.Load()
-		if !t.give(m.used.Load()-limit+limit/16, all) {
+		if !t.free(m.used.Load()-limit+limit/16, all) {
 			v[t] = true
 		}
 	}
 }
 
-// victims choose who gives up something; they hold the tracks that have only their newest
-// group left, and the parts that have nothing.
+// victims chooses what to evict next. It holds the exhausted candidates: tracks down to their
+// newest group, and parts with nothing to evict.
 type victims map[any]bool
 
-// next is the largest track of the largest part, and so on; nil when there is none. It gives
-// up all where its part has only newest groups left, so that smaller parts keep what they
-// have. m.tree is held.
+// next returns the largest track of the largest part, recursively, or nil if nothing is left to
+// evict. all is set when the largest part is down to newest groups: its largest track then gives up
+// everything, which spares the smaller parts. m.tree is held.
 func (v victims) next(m *Memory) (t *Track, all bool) {
 	for {
 		var largest *Memory
 		var most int64
-		others := false // keep something
+		others := false // other tracks or parts use memory
 		for p := range m.parts {
 			if n := p.used.Load(); n > 0 && !v[p] {
 				others = others || largest != nil
@@ -158,7 +158,7 @@ func (v victims) next(m *Memory) (t *Track, all bool) {
 	}
 }
 
-// largest is the largest track of m and its parts that keeps anything. m.tree is held.
+// largest returns the largest non-empty track of m and its parts. m.tree is held.
 func (m *Memory) largest() (t *Track) {
 	var most int64
 	consider := func(track *Track) {
@@ -177,15 +177,15 @@ func (m *Memory) largest() (t *Track) {
 	return t
 }
 
-// give frees about n bytes, at most half of what the track keeps unless all of it may go. It
-// reports whether there was anything to free.
-func (t *Track) give(n int64, all bool) bool {
+// free evicts about n bytes: at most half of the track unless all is set. It reports whether it
+// freed anything.
+func (t *Track) free(n int64, all bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before := t.bytes.Load()
 	if all {
 		for len(t.groups) > 0 {
-			t.drop()
+			t.evictOldest()
 		}
 	} else {
 		t.reduce(before-min(n, before/2), time.Now())
@@ -193,8 +193,8 @@ func (t *Track) give(n int64, all bool) bool {
 	return t.bytes.Load() < before
 }
 
-// SetMemory has what the track keeps count towards m, which is of the same whole as
-// Limits.Memory: another part, say.
+// SetMemory moves the track's usage to m, which must belong to the same root Memory as
+// Limits.Memory.
 func (t *Track) SetMemory(m *Memory) {
 	if m == nil || t.memory.Load() == m {
 		return
@@ -214,7 +214,7 @@ func (t *Track) SetMemory(m *Memory) {
 	m.use(kept)
 }
 
-// remove lets go of a track. m.tree is held.
+// remove removes a track from m. m.tree is held.
 func (m *Memory) remove(t *Track) {
 	delete(m.tracks, t)
 	m.prune()
@@ -233,7 +233,7 @@ func (t *Track) Discard() {
 	}
 	t.discarded = true
 	for len(t.groups) > 0 {
-		t.drop()
+		t.evictOldest()
 	}
 	if m := t.memory.Load(); m != nil {
 		m.use(-int64(cap(t.props)))

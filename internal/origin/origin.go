@@ -1,16 +1,14 @@
-// Package origin holds the tracks that this process serves: the newest groups of
-// each in memory, bounded by bytes and age, forwarded to any number of viewers
-// while they still arrive and fetched by late joiners. A relay feeds it from
-// upstream, the capture server from its encoder, a replay from its file.
+// Package origin serves tracks. It caches the newest groups of each track, bounded in bytes and
+// age, forwards objects to viewers while they arrive and answers fetches of late joiners. A relay
+// feeds it from upstream, the capture server from its encoder, a replay from its file.
 //
-// A subgroup is kept as the bytes of its stream, with an index of its objects.
-// Viewers have no buffers: each reads the shared bytes at its own pace and on its own
-// stream, and is reset when they are evicted first. A viewer that reads nothing
-// therefore costs the others nothing, and the bounds of the cache bound what slow
-// viewers hold (draft-ietf-moq-transport-18 §8, §9). A Queue holds what is in flight
-// to one session, of all its tracks.
+// A subgroup is stored as the bytes of its stream, with an index of its objects. Viewers share
+// these bytes: each reads at its own pace and has its stream reset if the cache evicts the bytes
+// first. A stalled viewer thus costs the others nothing, and the cache limits bound the memory that
+// slow viewers hold (draft-ietf-moq-transport-18 §8, §9). A Queue holds the subgroups in flight to
+// one session, across tracks.
 //
-// Locks are taken in the order Memory, Track, viewer; Queue, subgroup, flight.
+// Lock order: Memory, Track, viewer; Queue, subgroup, delivery.
 package origin
 
 import (
@@ -29,46 +27,52 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// Limits bound what a track keeps. Zero fields take the defaults.
+// Defaults of Limits.
+const (
+	DefaultMaxBytes = 64 << 20
+	DefaultMaxAge   = 3 * time.Second
+)
+
+// Limits bound a track's cache. Zero fields take the defaults.
 type Limits struct {
-	MaxBytes int64         // of memory for cached groups; 64 MiB
-	MaxAge   time.Duration // of cached groups but the newest; 3 s
-	Memory   *Memory       // shared with other tracks; nil = none
+	MaxBytes int64         // memory of cached groups
+	MaxAge   time.Duration // of cached groups, the newest excepted
+	Memory   *Memory       // shared with other tracks; nil = no shared limit
 }
 
 func (l Limits) withDefaults() Limits {
-	l.MaxBytes = cmp.Or(l.MaxBytes, 64<<20)
-	l.MaxAge = cmp.Or(l.MaxAge, 3*time.Second)
+	l.MaxBytes = cmp.Or(l.MaxBytes, DefaultMaxBytes)
+	l.MaxAge = cmp.Or(l.MaxAge, DefaultMaxAge)
 	return l
 }
 
-// Overhead of the parts of a track, bytes: many small ones are bounded like few large
-// ones.
+// Bookkeeping memory per group, subgroup, object and datagram, in bytes. Counting it bounds many
+// small objects as tightly as a few large ones.
 const (
 	groupCost    = 256
 	subgroupCost = 512
 	objectCost   = 192
-	datagramCost = 320 // with its ID in the group's map
+	datagramCost = 320 // includes the entry in group.hashes
 )
 
-// Stats are a track's counters.
+// Stats holds a track's counters.
 type Stats struct {
 	Viewers           int
-	CachedBytes       int64 // memory, index included
+	CachedBytes       int64 // memory, including the index
 	CachedGroups      int
 	Objects           uint64 // received
-	Bytes             uint64 // received, headers included
-	DuplicateSubgroup uint64 // refused: the same subgroup from another publisher
-	Evicted           uint64 // subgroups evicted while they arrived
+	Bytes             uint64 // received, including headers
+	DuplicateSubgroup uint64 // rejected: another publisher already sent the subgroup
+	Evicted           uint64 // subgroups evicted while arriving
 	SentBytes         uint64 // to all viewers
 	SentSubgroups     uint64
-	Late              uint64 // subgroups reset because they missed their deadline
-	Behind            uint64 // subgroups dropped because a viewer was too far behind
+	Late              uint64 // subgroups reset at their deadline
+	Behind            uint64 // subgroups dropped for viewers that fell behind
 	UnsentDatagrams   uint64
-	RepairedDatagrams uint64 // kept though no subscription brought them
+	RepairedDatagrams uint64 // backfilled after no subscription delivered them
 }
 
-// Add adds the counters of o; the gauges stay.
+// Add adds o's counters, but not its gauges.
 func (s *Stats) Add(o Stats) {
 	s.Objects += o.Objects
 	s.Bytes += o.Bytes
@@ -82,68 +86,67 @@ func (s *Stats) Add(o Stats) {
 	s.RepairedDatagrams += o.RepairedDatagrams
 }
 
-// Track is one track. Its methods are safe for concurrent use.
+// Track is a cached track. It is safe for concurrent use.
 type Track struct {
-	// NewGroup, if set, is called when a subscriber requests a new group
-	// (NEW_GROUP_REQUEST, §10.2.14); the track's property DYNAMIC_GROUPS says that
-	// one may. It is not changed once the track is subscribed to.
+	// NewGroup, if set, is called when a subscriber requests a new group (NEW_GROUP_REQUEST,
+	// §10.2.14). The track property DYNAMIC_GROUPS must permit this. Set it before the first
+	// subscription.
 	NewGroup func(group uint64)
-	// Relayed says that the track comes from elsewhere: what is not here may exist all the
-	// same, and is kept no longer than the publisher allows (MAX_CACHE_DURATION, §12.3). It
-	// is not changed once the track is in use.
+	// Relayed marks a track received from upstream. Objects missing here may exist upstream, and
+	// MAX_CACHE_DURATION limits the cache (§12.3). Set it before using the track.
 	Relayed bool
 
 	name   moqt.TrackName
 	limits Limits
 
-	mu         sync.Mutex
-	props      moqt.Properties
-	groups     []*group // ascending
-	largest    moqt.Location
-	hasLargest bool
-	before     *moqt.Location // the largest before a restart, until it shows where the track goes on
-	final      *moqt.Location // no object is at it or after it, as the publisher said
-	missed     *moqt.Location // the group up to here was published before it was subscribed to, and is not here
-	absent     []Span         // groups that are known not to exist
-	viewers    map[*viewer]struct{}
-	ended      *moqt.DoneError
-	discarded  bool
+	mu            sync.Mutex
+	props         moqt.Properties
+	groups        []*group // ascending
+	largest       moqt.Location
+	hasLargest    bool
+	beforeRestart *moqt.Location // largest location before a restart; nil once the new numbering is known
+	final         *moqt.Location // end of the track as published; no later objects exist
+	missed        *moqt.Location // the group was published up to here before the subscription and is not cached
+	absent        []Span         // groups known not to exist
+	viewers       map[*viewer]struct{}
+	ended         *moqt.DoneError
+	discarded     bool
 
-	memory atomic.Pointer[Memory] // where bytes count; written under mu
-	bytes  atomic.Int64           // of memory; written under mu
+	memory atomic.Pointer[Memory] // accounts for bytes; written under mu
+	bytes  atomic.Int64           // memory used; written under mu
 
-	objects, received, duplicates, evicted, sentBytes, sentSubgroups, late, behind, unsent, repaired atomic.Uint64
+	objects, received, duplicates, evicted, sentBytes, sentSubgroups, late, dropped, unsent, repaired atomic.Uint64
 }
 
 type group struct {
-	id        uint64
-	began     time.Time
-	subgroups []*subgroup
-	index     map[subgroupKey]*subgroup
-	datagrams []datagram
-	sent      map[uint64]uint64 // object IDs of datagrams that are kept, with hashes to know other ones by
-	bytes     int64
-	gone      bool   // evicted
-	shed      uint64 // objects below this ID may be missing
-	end       uint64 // one above the last object, as a datagram said; 0 = unknown
-	torn      uint64 // one above the first object ID from which on objects may be missing; 0 = none
-	asked     []Span // of the gaps between datagrams, those that the source was asked for
+	id           uint64
+	started      time.Time
+	subgroups    []*subgroup
+	index        map[subgroupKey]*subgroup
+	datagrams    []datagram
+	hashes       map[uint64]uint64 // of cached datagrams by object ID, to detect different content
+	bytes        int64
+	gone         bool   // evicted
+	evictedBelow uint64 // objects below this ID may have been evicted
+	end          uint64 // one above the last object, from its end-of-group flag; 0 = unknown
+	missingFrom  uint64 // objects from this ID minus one on may be missing; 0 = none
+	requested    []Span // object ranges that upstream was asked to fill
 }
 
-// subgroupKey distinguishes the streams of a subgroup: with and without its
-// beginning, live and fetched.
+// subgroupKey tells apart streams of one subgroup: with and without its beginning, live and
+// fetched.
 type subgroupKey struct {
-	id          uint64
-	first, past bool
+	id                uint64
+	first, backfilled bool
 }
 
 type datagram struct {
 	moqt.Datagram
-	arrived time.Time
-	past    bool // fetched, not for subscriptions
+	arrived    time.Time
+	backfilled bool // not for subscriptions
 }
 
-// NewTrack returns an empty track; props are what its subscribers are sent.
+// NewTrack returns an empty track. Subscribers receive props.
 func NewTrack(name moqt.TrackName, props moqt.Properties, limits Limits) *Track {
 	t := &Track{name: name, props: props, limits: limits.withDefaults(), viewers: map[*viewer]struct{}{}}
 	t.memory.Store(limits.Memory)
@@ -151,7 +154,7 @@ func NewTrack(name moqt.TrackName, props moqt.Properties, limits Limits) *Track 
 	return t
 }
 
-// SetLimits replaces what bounds the track, but for the memory that it shares.
+// SetLimits replaces the track's limits, except for the shared Memory.
 func (t *Track) SetLimits(l Limits) {
 	l = l.withDefaults()
 	t.mu.Lock()
@@ -160,8 +163,7 @@ func (t *Track) SetLimits(l Limits) {
 	t.reduce(l.MaxBytes, time.Now())
 }
 
-// Served returns the queues of the sessions that the track is sent to, one for each
-// subscription.
+// Served returns the queue of each subscription's session.
 func (t *Track) Served() []*Queue {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -172,17 +174,17 @@ func (t *Track) Served() []*Queue {
 	return list
 }
 
-// Name is the track's full name.
+// Name returns the full track name.
 func (t *Track) Name() moqt.TrackName { return t.name }
 
-// Properties are the track's.
+// Properties returns the track properties.
 func (t *Track) Properties() moqt.Properties {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.props
 }
 
-// SetProperties replaces the track's properties for future subscribers.
+// SetProperties replaces the track properties for future subscribers.
 func (t *Track) SetProperties(p moqt.Properties) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -192,14 +194,14 @@ func (t *Track) SetProperties(p moqt.Properties) {
 	t.props = p
 }
 
-// Largest is the largest location that began to arrive.
+// Largest returns the largest location that has started to arrive.
 func (t *Track) Largest() (moqt.Location, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.largest, t.hasLargest
 }
 
-// RaiseLargest notes a largest location learned from upstream (§10.2.10).
+// RaiseLargest records a largest location learned from upstream (§10.2.10).
 func (t *Track) RaiseLargest(l moqt.Location) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -212,57 +214,55 @@ func (t *Track) raise(l moqt.Location) {
 	}
 }
 
-// Info describes the track to a subscriber.
+// Info describes the track for SUBSCRIBE_OK and TRACK_STATUS.
 func (t *Track) Info() moqt.TrackInfo {
 	return moqt.TrackInfo{Largest: t.Largest, Properties: t.Properties(), NewGroup: t.NewGroup}
 }
 
-// Viewers is the number of subscriptions being served.
+// Viewers returns the number of subscriptions being served.
 func (t *Track) Viewers() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.viewers)
 }
 
-// Stats returns the counters now.
+// Stats returns the current counters.
 func (t *Track) Stats() Stats {
 	t.mu.Lock()
 	s := Stats{Viewers: len(t.viewers), CachedBytes: t.bytes.Load(), CachedGroups: len(t.groups)}
 	t.mu.Unlock()
 	s.Objects, s.Bytes, s.DuplicateSubgroup = t.objects.Load(), t.received.Load(), t.duplicates.Load()
 	s.SentBytes, s.SentSubgroups = t.sentBytes.Load(), t.sentSubgroups.Load()
-	s.Late, s.Behind, s.UnsentDatagrams = t.late.Load(), t.behind.Load(), t.unsent.Load()
+	s.Late, s.Behind, s.UnsentDatagrams = t.late.Load(), t.dropped.Load(), t.unsent.Load()
 	s.Evicted, s.RepairedDatagrams = t.evicted.Load(), t.repaired.Load()
 	return s
 }
 
-// Errors of a feed.
+// Errors returned by Track and Feed.
 var (
-	// ErrDuplicate says that a subgroup is being received, or was, already.
-	ErrDuplicate = errors.New("origin: the subgroup is already here")
-	// ErrEvicted says that a subgroup is older than what the track's limits have
-	// room for.
-	ErrEvicted = errors.New("origin: the subgroup is older than what is kept")
+	// ErrDuplicate: the subgroup was already received, or is being received.
+	ErrDuplicate = errors.New("origin: duplicate subgroup")
+	// ErrEvicted: the subgroup is older than the track's limits allow.
+	ErrEvicted = errors.New("origin: subgroup older than the cache")
 )
 
-// OpenSubgroup begins a subgroup. Its bytes, those after the stream header, go to
-// the returned Feed. A subgroup that was reset may be opened again.
+// OpenSubgroup starts a subgroup. The Feed takes the stream's bytes after its header. A subgroup
+// that was reset may be opened again.
 func (t *Track) OpenSubgroup(h wire.SubgroupHeader) (*Feed, error) { return t.open(h, false) }
 
-// Backfill begins a subgroup of the past: kept for fetches, not sent to
-// subscriptions.
+// Backfill starts a past subgroup, which serves fetches but not subscriptions.
 func (t *Track) Backfill(h wire.SubgroupHeader) (*Feed, error) { return t.open(h, true) }
 
-func (t *Track) open(h wire.SubgroupHeader, past bool) (*Feed, error) {
-	defer t.memory.Load().relieve()
+func (t *Track) open(h wire.SubgroupHeader, backfilled bool) (*Feed, error) {
+	defer t.memory.Load().reclaim()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	if !past {
+	if !backfilled {
 		t.resume(h.Group)
 	}
 	g := t.group(h.Group, now)
-	sg := &subgroup{t: t, g: g, header: h, past: past, changed: make(chan struct{})}
+	sg := &subgroup{t: t, g: g, header: h, backfilled: backfilled, changed: make(chan struct{})}
 	if h.Mode != wire.SubgroupIDFirstObject {
 		if err := g.enter(sg, h.Subgroup); err != nil {
 			t.duplicates.Add(1)
@@ -275,20 +275,29 @@ func (t *Track) open(h wire.SubgroupHeader, past bool) (*Feed, error) {
 		t.evicted.Add(1)
 		return nil, ErrEvicted
 	}
-	if !past {
+	if !backfilled {
 		for v := range t.viewers {
 			v.offer(sg)
 		}
 	}
-	return &Feed{sg: sg, scanner: wire.ObjectScanner{Decoder: wire.ObjectDecoder{Group: h.Group, HasProperties: h.HasProperties}}}, nil
+	return &Feed{
+		sg:      sg,
+		scanner: wire.ObjectScanner{Decoder: wire.ObjectDecoder{Group: h.Group, HasProperties: h.HasProperties}},
+	}, nil
 }
 
-// enter puts sg into the group's index under its ID. t.mu is held.
+// enter indexes sg under id in its group. t.mu is held.
 func (g *group) enter(sg *subgroup, id uint64) error {
-	k := subgroupKey{id, sg.header.FirstObject, sg.past}
+	k := subgroupKey{id, sg.header.FirstObject, sg.backfilled}
 	if old := g.index[k]; old != nil && !old.wasReset() {
 		if old.header.Priority != sg.header.Priority {
-			return malformed("subgroup %d of group %d of priority %d and of %d", id, g.id, old.header.Priority, sg.header.Priority)
+			return malformed(
+				"subgroup %d of group %d with priorities %d and %d",
+				id,
+				g.id,
+				old.header.Priority,
+				sg.header.Priority,
+			)
 		}
 		return ErrDuplicate
 	}
@@ -299,21 +308,21 @@ func (g *group) enter(sg *subgroup, id uint64) error {
 	return nil
 }
 
-// group finds or makes a group. t.mu is held.
+// group returns a group, creating it if needed. t.mu is held.
 func (t *Track) group(id uint64, now time.Time) *group {
 	i, ok := t.find(id)
 	if ok {
 		return t.groups[i]
 	}
-	g := &group{id: id, began: now}
+	g := &group{id: id, started: now}
 	t.groups = slices.Insert(t.groups, i, g)
 	t.charge(g, groupCost, now)
 	t.evictOld(now)
 	return g
 }
 
-// charge accounts for n bytes of memory of a group, and makes room where that
-// exceeds the track's bounds. t.mu is held.
+// charge adds n bytes to a group's memory and evicts if that exceeds the track's limits. t.mu is
+// held.
 func (t *Track) charge(g *group, n int64, now time.Time) {
 	if g.gone || t.discarded {
 		return
@@ -325,20 +334,20 @@ func (t *Track) charge(g *group, n int64, now time.Time) {
 	}
 }
 
-// evictOld drops groups older than MaxAge or the publisher's MAX_CACHE_DURATION, but
-// never the newest. t.mu is held.
+// evictOld evicts groups older than MaxAge or MAX_CACHE_DURATION, but never the newest. t.mu is
+// held.
 func (t *Track) evictOld(now time.Time) {
 	maxAge := t.limits.MaxAge
 	if age, ok := t.maxCacheDuration(); ok {
 		maxAge = min(maxAge, age)
 	}
-	for len(t.groups) > 1 && now.Sub(t.groups[0].began) > maxAge {
-		t.drop()
+	for len(t.groups) > 1 && now.Sub(t.groups[0].started) > maxAge {
+		t.evictOldest()
 	}
 }
 
-// maxCacheAge is the publisher's MAX_CACHE_DURATION for what was relayed, negative for none.
-// t.mu is held.
+// maxCacheAge returns the MAX_CACHE_DURATION of a relayed track, or a negative value if it has
+// none. t.mu is held.
 func (t *Track) maxCacheAge() time.Duration {
 	if age, ok := t.maxCacheDuration(); ok && t.Relayed {
 		return age
@@ -346,26 +355,26 @@ func (t *Track) maxCacheAge() time.Duration {
 	return -1
 }
 
-// maxCacheDuration is the publisher's MAX_CACHE_DURATION, false for none. t.mu is held.
+// maxCacheDuration returns the MAX_CACHE_DURATION property, if set. t.mu is held.
 func (t *Track) maxCacheDuration() (time.Duration, bool) {
 	ms, ok := t.props.Int(wire.PropertyMaxCacheDuration)
 	return time.Duration(min(ms, math.MaxInt32)) * time.Millisecond, ok
 }
 
-// cacheAge is how long what was relayed may be sent after it arrived, negative for any time.
+// cacheAge returns how long after its arrival a relayed object may be sent; negative means no
+// limit.
 func (t *Track) cacheAge() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.maxCacheAge()
 }
 
-// reduce drops old groups, then the oldest of the newest one, until at most limit
-// bytes are used, and somewhat less, so that it does not run for each object.
-// t.mu is held.
+// reduce evicts old groups, and then the oldest part of the newest group, until at most limit bytes
+// are used. In the newest group it frees an extra eighth, to run less often. t.mu is held.
 func (t *Track) reduce(limit int64, now time.Time) {
 	t.evictOld(now)
 	for len(t.groups) > 1 && t.bytes.Load() > limit {
-		t.drop()
+		t.evictOldest()
 	}
 	if len(t.groups) == 1 && t.bytes.Load() > limit {
 		g := t.groups[0]
@@ -376,8 +385,8 @@ func (t *Track) reduce(limit int64, now time.Time) {
 	}
 }
 
-// drop evicts the oldest group. t.mu is held.
-func (t *Track) drop() {
+// evictOldest evicts the oldest group. t.mu is held.
+func (t *Track) evictOldest() {
 	g := t.groups[0]
 	t.groups[0] = nil
 	t.groups = t.groups[1:]
@@ -387,17 +396,17 @@ func (t *Track) drop() {
 	for _, sg := range g.subgroups {
 		sg.evict()
 	}
-	g.subgroups, g.index, g.datagrams, g.sent = nil, nil, nil, nil
+	g.subgroups, g.index, g.datagrams, g.hashes = nil, nil, nil, nil
 }
 
-// reduce drops the oldest parts of a group until it uses at most limit bytes:
-// datagrams, then whole subgroups, then the beginning of one still open. t.mu is held.
+// reduce frees a group's oldest parts until it uses at most limit bytes: first datagrams, then
+// complete subgroups, then the start of an open one. t.mu is held.
 func (g *group) reduce(limit int64) {
 	if n := len(g.datagrams); n > 1 && g.bytes > limit {
 		for _, d := range g.datagrams[:n/2] {
 			g.bytes -= d.cost()
-			g.shed = max(g.shed, d.Object+1)
-			delete(g.sent, d.Object)
+			g.evictedBelow = max(g.evictedBelow, d.Object+1)
+			delete(g.hashes, d.Object)
 		}
 		g.datagrams = slices.Clone(g.datagrams[n/2:])
 	}
@@ -412,13 +421,13 @@ func (g *group) reduce(limit int64) {
 			break
 		}
 		g.bytes -= freed
-		g.shed = max(g.shed, next)
+		g.evictedBelow = max(g.evictedBelow, next)
 	}
 	g.evict(limit, func(*subgroup) bool { return true })
 }
 
-// evict evicts the oldest subgroups that may allows, but never the last one, until
-// the group uses at most limit bytes. t.mu is held.
+// evict evicts the oldest subgroups for which may returns true, except the last, until the group
+// uses at most limit bytes. t.mu is held.
 func (g *group) evict(limit int64, may func(*subgroup) bool) {
 	kept := g.subgroups[:0]
 	for i, sg := range g.subgroups {
@@ -427,12 +436,12 @@ func (g *group) evict(limit int64, may func(*subgroup) bool) {
 			continue
 		}
 		if sg.isOpen() || sg.wasReset() {
-			g.tear(sg.after())
+			g.markMissing(sg.missingFrom())
 		}
 		id, next, cost := sg.evict()
 		g.bytes -= cost
-		g.shed = max(g.shed, next)
-		if k := (subgroupKey{id, sg.header.FirstObject, sg.past}); g.index[k] == sg {
+		g.evictedBelow = max(g.evictedBelow, next)
+		if k := (subgroupKey{id, sg.header.FirstObject, sg.backfilled}); g.index[k] == sg {
 			delete(g.index, k)
 		}
 	}
@@ -440,25 +449,25 @@ func (g *group) evict(limit int64, may func(*subgroup) bool) {
 	g.subgroups = kept
 }
 
-// tear notes that objects from an ID on may be missing. t.mu is held.
-func (g *group) tear(from uint64) {
-	if g.torn == 0 || from < g.torn-1 {
-		g.torn = min(from, math.MaxUint64-1) + 1
+// markMissing records that objects with IDs of at least from may be missing. t.mu is held.
+func (g *group) markMissing(from uint64) {
+	if g.missingFrom == 0 || from < g.missingFrom-1 {
+		g.missingFrom = min(from, math.MaxUint64-1) + 1
 	}
 }
 
-// Interrupted notes that the source went away: more may have been published than came of the
-// group that is under way.
+// Interrupted records that the publisher went away: the rest of the current group may have been
+// published and not received.
 func (t *Track) Interrupted() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if i, ok := t.find(t.largest.Group); ok && t.hasLargest {
-		t.groups[i].tear(t.largest.Object + 1)
+		t.groups[i].markMissing(t.largest.Object + 1)
 	}
 }
 
-// Missed notes that a group was published up to a location before it was subscribed to, or
-// with nil that this has been fetched since.
+// Missed records that the current group was published up to upTo before the subscription started.
+// nil records that those objects have since been fetched.
 func (t *Track) Missed(upTo *moqt.Location) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -467,28 +476,28 @@ func (t *Track) Missed(upTo *moqt.Location) {
 
 func (d *datagram) cost() int64 { return int64(len(d.Payload)+len(d.Properties)) + datagramCost }
 
-// SendDatagram publishes an object as a datagram. A duplicate, from another
-// publisher, is dropped, and so is what ReceiveDatagram refuses.
+// SendDatagram publishes an object as a datagram. It silently drops duplicates and the objects that
+// ReceiveDatagram rejects.
 func (t *Track) SendDatagram(dg moqt.Datagram) { _ = t.ReceiveDatagram(dg) }
 
-// ReceiveDatagram is SendDatagram for what comes from elsewhere. It returns an error that
-// wraps wire.ErrMalformedTrack for an object that is another one than came before under its
-// ID, or that comes after the end of the track.
+// ReceiveDatagram is SendDatagram for a datagram from another publisher. Its error wraps
+// wire.ErrMalformedTrack if the object differs from an earlier one of the same ID or lies beyond
+// the end of the track.
 func (t *Track) ReceiveDatagram(dg moqt.Datagram) error {
-	defer t.memory.Load().relieve()
+	defer t.memory.Load().reclaim()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := moqt.Location{Group: dg.Group, Object: dg.Object}
-	if err := t.follows(l, dg.Status); err != nil {
+	if err := t.checkEnd(l, dg.Status); err != nil {
 		return err
 	}
 	if i, ok := t.find(dg.Group); ok && t.groups[i].holder(dg.Object, nil) != nil {
-		return malformed("object {%d, %d} came in a subgroup and as a datagram", dg.Group, dg.Object)
+		return malformed("object {%d, %d} arrived in a subgroup and as a datagram", dg.Group, dg.Object)
 	}
 	t.resume(dg.Group)
-	if !t.keep(dg, false) {
+	if !t.store(dg, false) {
 		t.duplicates.Add(1)
-		return t.same(dg)
+		return t.checkSame(dg)
 	}
 	t.objects.Add(1)
 	t.received.Add(uint64(len(dg.Payload)))
@@ -500,15 +509,21 @@ func (t *Track) ReceiveDatagram(dg moqt.Datagram) error {
 	return nil
 }
 
-// follows checks an object against the end of the track, and notes that end (§2.4.2).
-// t.mu is held.
-func (t *Track) follows(l moqt.Location, status wire.ObjectStatus) error {
+// checkEnd checks an object against the end of the track, and records the end if the object's
+// status states it (§2.4.2). t.mu is held.
+func (t *Track) checkEnd(l moqt.Location, status wire.ObjectStatus) error {
 	end := status == wire.StatusEndOfTrack
 	switch {
 	case t.final != nil && !l.Less(*t.final) && (!end || l != *t.final):
 		return malformed("object {%d, %d} after the end of the track", l.Group, l.Object)
 	case end && t.hasLargest && l.Less(t.largest):
-		return malformed("the track ends at {%d, %d}, before {%d, %d}", l.Group, l.Object, t.largest.Group, t.largest.Object)
+		return malformed(
+			"the track ends at {%d, %d}, before {%d, %d}",
+			l.Group,
+			l.Object,
+			t.largest.Group,
+			t.largest.Object,
+		)
 	case end:
 		t.final = &l
 	}
@@ -521,50 +536,49 @@ func malformed(format string, args ...any) error {
 
 var hashSeed = maphash.MakeSeed()
 
-// hash tells a datagram from another one of the same ID.
+// hash identifies a datagram's content.
 func hash(dg *moqt.Datagram) uint64 {
 	return maphash.Bytes(hashSeed, dg.Payload) ^ uint64(dg.Priority)<<8 ^ uint64(dg.Status)
 }
 
-// same checks a datagram whose ID came before (§9.1). t.mu is held.
-func (t *Track) same(dg moqt.Datagram) error {
+// checkSame checks a duplicate datagram's content against the first one (§9.1). t.mu is held.
+func (t *Track) checkSame(dg moqt.Datagram) error {
 	i, ok := t.find(dg.Group)
 	if !ok {
 		return nil
 	}
-	if was, kept := t.groups[i].sent[dg.Object]; kept && was != hash(&dg) {
-		return malformed("object {%d, %d} came twice with different content", dg.Group, dg.Object)
+	if was, kept := t.groups[i].hashes[dg.Object]; kept && was != hash(&dg) {
+		return malformed("object {%d, %d} arrived twice with different content", dg.Group, dg.Object)
 	}
 	return nil
 }
 
-// BackfillDatagram keeps an object of the past for fetches; it is not sent to
-// subscriptions.
+// BackfillDatagram stores a past object, which serves fetches but not subscriptions.
 func (t *Track) BackfillDatagram(dg moqt.Datagram) {
-	defer t.memory.Load().relieve()
+	defer t.memory.Load().reclaim()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.keep(dg, true) {
+	if t.store(dg, true) {
 		t.repaired.Add(1)
 	}
 }
 
-// keep puts a datagram into its group; false if it is there already. t.mu is held.
-func (t *Track) keep(dg moqt.Datagram, past bool) bool {
+// store adds a datagram to its group. It returns false for a duplicate. t.mu is held.
+func (t *Track) store(dg moqt.Datagram, backfilled bool) bool {
 	now := time.Now()
 	g := t.group(dg.Group, now)
-	if _, again := g.sent[dg.Object]; again || dg.Object < g.shed {
+	if _, again := g.hashes[dg.Object]; again || dg.Object < g.evictedBelow {
 		return false
 	}
 	t.raise(moqt.Location{Group: dg.Group, Object: dg.Object})
 	if g.gone {
 		return true
 	}
-	d := datagram{dg, now, past}
-	if g.sent == nil {
-		g.sent = map[uint64]uint64{}
+	d := datagram{dg, now, backfilled}
+	if g.hashes == nil {
+		g.hashes = map[uint64]uint64{}
 	}
-	g.sent[dg.Object] = hash(&dg)
+	g.hashes[dg.Object] = hash(&dg)
 	g.datagrams = append(g.datagrams, d)
 	if dg.EndOfGroup {
 		g.end = dg.Object + 1
@@ -573,12 +587,12 @@ func (t *Track) keep(dg moqt.Datagram, past bool) bool {
 	return true
 }
 
-// Span is the object IDs from First to Last.
+// Span is a range of object IDs, both ends included.
 type Span struct{ First, Last uint64 }
 
-// Missing lists what of the objects first to last of a group is not here though it may
-// exist: gaps between objects that came as datagrams, which may be lost, and what comes
-// after them unless the group has ended. It is nil for groups of which none did.
+// Missing lists the objects from first to last of a group that may exist but are not cached: gaps
+// between datagrams, which may be losses, and everything after the last one unless the group has
+// ended. It returns nil for a group without datagrams.
 func (t *Track) Missing(id, first, last uint64) (list []Span) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -589,17 +603,20 @@ func (t *Track) Missing(id, first, last uint64) (list []Span) {
 	return t.groups[i].gaps(first, last)
 }
 
-// find returns the index of a group, or where it belongs. t.mu is held.
+// find returns the index of a group, or its insertion point. t.mu is held.
 func (t *Track) find(id uint64) (i int, ok bool) {
 	return slices.BinarySearchFunc(t.groups, id, func(g *group, id uint64) int { return cmp.Compare(g.id, id) })
 }
 
-// gaps lists what of the objects first to last did not come as datagrams. t.mu is held.
+// gaps lists the objects from first to last without a datagram. t.mu is held.
 func (g *group) gaps(first, last uint64) (list []Span) {
-	if first = max(first, g.shed); g.end > 0 {
+	if first = max(first, g.evictedBelow); g.end > 0 {
 		last = min(last, g.end-1)
 	}
-	here := slices.DeleteFunc(slices.Collect(maps.Keys(g.sent)), func(id uint64) bool { return id < first || id > last })
+	here := slices.DeleteFunc(
+		slices.Collect(maps.Keys(g.hashes)),
+		func(id uint64) bool { return id < first || id > last },
+	)
 	slices.Sort(here)
 	for _, id := range here {
 		if id > first {
@@ -615,8 +632,7 @@ func (g *group) gaps(first, last uint64) (list []Span) {
 	return list
 }
 
-// WriteObject publishes a group's only object, or one of several in subgroups of
-// their own, as point-cloud frames are sent.
+// WriteObject publishes an object in a subgroup of its own, as point-cloud frames are sent.
 func (t *Track) WriteObject(h wire.SubgroupHeader, o moqt.Object, payload []byte) error {
 	f, err := t.OpenSubgroup(h)
 	if err != nil {
@@ -629,8 +645,7 @@ func (t *Track) WriteObject(h wire.SubgroupHeader, o moqt.Object, payload []byte
 	return f.Close()
 }
 
-// End ends the track for all viewers, present and future. What is
-// in flight still arrives, within MaxAge.
+// End ends the track for current and future viewers. Deliveries in flight complete within MaxAge.
 func (t *Track) End(code wire.DoneCode, reason string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -643,22 +658,21 @@ func (t *Track) End(code wire.DoneCode, reason string) {
 	}
 }
 
-// farAhead is more groups than anybody publishes: four years of 30 a second.
-const farAhead = 1 << 32
+// maxGroupGap exceeds any real number of groups: at 30 per second it takes four years.
+const maxGroupGap = 1 << 32
 
-// Restart forgets what was published: the publisher is back, or another one is there, and
-// may number its groups anew. next is where it goes on, nil where that shows with its first
-// object. Subscriptions go on, but for those whose filter does not let that pass: they wait
-// for groups that were announced and may never come, so they end. All end where the groups
-// before were so far ahead that none of them can be what anybody waits for.
+// Restart clears the cache when the publisher is back or replaced and may restart its group
+// numbering. next is the new start; nil if only the first object will show it. Subscriptions
+// continue unless their filter excludes the new groups: those would wait for groups that may never
+// come, and end. If the old numbers were more than maxGroupGap ahead, all subscriptions end.
 func (t *Track) Restart(next *moqt.Location) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for len(t.groups) > 0 {
-		t.drop()
+		t.evictOldest()
 	}
 	if t.hasLargest {
-		t.before = &moqt.Location{Group: t.largest.Group}
+		t.beforeRestart = &moqt.Location{Group: t.largest.Group}
 	}
 	t.largest, t.hasLargest = moqt.Location{}, false
 	t.final, t.missed, t.absent = nil, nil, nil
@@ -667,22 +681,22 @@ func (t *Track) Restart(next *moqt.Location) {
 	}
 }
 
-// resume ends those who wait for what will not come now that the track goes on with a group
-// after a restart. t.mu is held.
+// resume, at the first group after a restart, ends the subscriptions whose awaited groups will not
+// come. t.mu is held.
 func (t *Track) resume(group uint64) {
-	if t.before == nil {
+	if t.beforeRestart == nil {
 		return
 	}
-	far := t.before.Group > group && t.before.Group-group > farAhead
-	t.before = nil
+	far := t.beforeRestart.Group > group && t.beforeRestart.Group-group > maxGroupGap
+	t.beforeRestart = nil
 	for v := range t.viewers {
 		if far || v.sink.Forwarding() && !v.sink.Passes(moqt.Location{Group: group, Object: math.MaxUint64}) {
-			v.strand()
+			v.endOnRestart()
 		}
 	}
 }
 
-// OldestGroup is the oldest group in the cache, false when there is none.
+// OldestGroup returns the oldest cached group, if any.
 func (t *Track) OldestGroup() (uint64, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

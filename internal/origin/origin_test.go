@@ -27,10 +27,16 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 var testName = moqt.TrackName{Namespace: moqt.Namespace{"holocast", "test"}, Name: "points/0/full"}
 
 func header(group, subgroup uint64) wire.SubgroupHeader {
-	return wire.SubgroupHeader{Group: group, Subgroup: subgroup, Mode: wire.SubgroupIDExplicit, FirstObject: true, Priority: 128}
+	return wire.SubgroupHeader{
+		Group:       group,
+		Subgroup:    subgroup,
+		Mode:        wire.SubgroupIDExplicit,
+		FirstObject: true,
+		Priority:    128,
+	}
 }
 
-// checkAccount compares what a track says it uses with what it holds.
+// checkAccount compares a track's memory counters with the memory it holds.
 func checkAccount(t *testing.T, tr *Track) {
 	t.Helper()
 	tr.mu.Lock()
@@ -50,26 +56,25 @@ func checkAccount(t *testing.T, tr *Track) {
 		for i := range g.datagrams {
 			held += g.datagrams[i].cost()
 		}
-		if len(g.sent) != len(g.datagrams) {
-			t.Errorf("group %d keeps %d datagrams and the IDs of %d", g.id, len(g.datagrams), len(g.sent))
+		if len(g.hashes) != len(g.datagrams) {
+			t.Errorf("group %d holds %d datagrams and %d hashes", g.id, len(g.datagrams), len(g.hashes))
 		}
 		if held != g.bytes {
-			t.Errorf("group %d holds %d bytes and accounts for %d", g.id, held, g.bytes)
+			t.Errorf("group %d holds %d bytes but counts %d", g.id, held, g.bytes)
 		}
 		sum += g.bytes
 	}
 	if got := tr.bytes.Load(); got != sum {
-		t.Errorf("track accounts for %d bytes, its groups for %d", got, sum)
+		t.Errorf("track counts %d bytes, its groups %d", got, sum)
 	}
 }
 
-// TestHostilePublishers feeds a track what a publisher could send to make it keep
-// more than it may.
+// TestHostilePublishers: no publisher input makes a track exceed its memory limit.
 func TestHostilePublishers(t *testing.T) {
 	const maxBytes = 1 << 20
 	payload := make([]byte, 40_000)
 	properties := wire.AppendKeyValues(nil, wire.KeyValue{Type: 1001, Bytes: make([]byte, 2000)})
-	// chunked puts an object through Space and Commit, as a relay does.
+	// chunked appends an object with Space and Commit, as a relay does.
 	chunked := func(f *Feed, o moqt.Object, payload []byte) error {
 		enc := wire.ObjectEncoder{}
 		o.PayloadLength = uint64(len(payload))
@@ -88,21 +93,37 @@ func TestHostilePublishers(t *testing.T) {
 		return nil
 	}
 	for name, send := range map[string]func(tr *Track, i uint64) error{
-		"empty groups":             func(tr *Track, i uint64) error { _, err := tr.OpenSubgroup(header(i, 0)); return err },
-		"empty groups, descending": func(tr *Track, i uint64) error { _, err := tr.OpenSubgroup(header(1<<40-i, 0)); return err },
-		"empty subgroups":          func(tr *Track, i uint64) error { return tr.WriteObject(header(1, i), moqt.Object{ID: i}, nil) },
-		"groups behind a huge one": func(tr *Track, i uint64) error {
+		"empty groups": func(tr *Track, i uint64) error {
+			_, err := tr.OpenSubgroup(header(i, 0))
+			return err
+		},
+		"empty groups, descending": func(tr *Track, i uint64) error {
+			_, err := tr.OpenSubgroup(header(1<<40-i, 0))
+			return err
+		},
+		"empty subgroups": func(tr *Track, i uint64) error {
+			return tr.WriteObject(header(1, i), moqt.Object{ID: i}, nil)
+		},
+		"groups after a huge one": func(tr *Track, i uint64) error {
 			return tr.WriteObject(header(i%2*math.MaxUint64+i/2*(1-i%2), i), moqt.Object{ID: i}, payload)
 		},
-		"small datagrams, a group": func(tr *Track, i uint64) error { tr.SendDatagram(moqt.Datagram{Group: 1, Object: i}); return nil },
-		"small datagrams, groups":  func(tr *Track, i uint64) error { tr.SendDatagram(moqt.Datagram{Group: i}); return nil },
+		"small datagrams, one group": func(tr *Track, i uint64) error {
+			tr.SendDatagram(moqt.Datagram{Group: 1, Object: i})
+			return nil
+		},
+		"small datagrams, many groups": func(tr *Track, i uint64) error {
+			tr.SendDatagram(moqt.Datagram{Group: i})
+			return nil
+		},
 		"objects with properties": func(tr *Track, i uint64) error {
 			h := header(1, i)
 			h.HasProperties = true
 			return tr.WriteObject(h, moqt.Object{ID: i, Properties: slices.Clone(properties)}, nil)
 		},
-		"subgroups of a group": func(tr *Track, i uint64) error { return tr.WriteObject(header(1, i), moqt.Object{ID: i}, payload) },
-		"unfinished, of old groups": func(tr *Track, i uint64) error {
+		"subgroups of one group": func(tr *Track, i uint64) error {
+			return tr.WriteObject(header(1, i), moqt.Object{ID: i}, payload)
+		},
+		"unfinished subgroups": func(tr *Track, i uint64) error {
 			f, err := tr.OpenSubgroup(header(i%100, i))
 			if err != nil {
 				return err
@@ -118,12 +139,12 @@ func TestHostilePublishers(t *testing.T) {
 					t.Fatal(err)
 				}
 				if got := tr.Stats().CachedBytes; got > maxBytes {
-					t.Fatalf("%d bytes kept after %d, at most %d allowed", got, i, maxBytes)
+					t.Fatalf("%d bytes cached after %d objects, limit %d", got, i, maxBytes)
 				}
 			}
 			checkAccount(t, tr)
 			if used, kept := m.Used(), tr.Stats().CachedBytes; used != kept {
-				t.Errorf("memory counts %d bytes, the track %d", used, kept)
+				t.Errorf("Memory counts %d bytes, the track %d", used, kept)
 			}
 			tr.Discard()
 			if used := m.Used(); used != 0 {
@@ -151,7 +172,7 @@ func TestHostilePublishers(t *testing.T) {
 				}
 			}
 			if got := tr.Stats().CachedBytes; got > maxBytes {
-				t.Fatalf("%d bytes kept, at most %d allowed", got, maxBytes)
+				t.Fatalf("%d bytes cached, limit %d", got, maxBytes)
 			}
 		}
 		checkAccount(t, tr)
@@ -175,21 +196,23 @@ func TestHostilePublishers(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := tr.Stats().CachedBytes; got > maxBytes {
-				t.Fatalf("%d bytes kept, at most %d allowed", got, maxBytes)
+				t.Fatalf("%d bytes cached, limit %d", got, maxBytes)
 			}
 		}
 		checkAccount(t, tr)
 		if err := f.Close(); err == nil {
-			t.Error("closed inside an object without an error")
+			t.Error("no error from Close inside an object")
 		}
 		checkAccount(t, tr)
 	})
 }
 
-// TestObjectTooLong: an object longer than an int64 counts is refused, not given an end
-// before its beginning.
+// TestObjectTooLong: an object whose end overflows int64 is rejected.
 func TestObjectTooLong(t *testing.T) {
-	for length, ok := range map[uint64]bool{1 << 62: true, math.MaxInt64 - 1: false, 1 << 63: false, math.MaxUint64: false} {
+	for length, ok := range map[uint64]bool{
+		1 << 62: true, math.MaxInt64 - 1: false, 1 << 63: false,
+		math.MaxUint64: false,
+	} {
 		tr := NewTrack(testName, nil, Limits{})
 		f, err := tr.OpenSubgroup(header(1, 0))
 		if err != nil {
@@ -216,7 +239,14 @@ func TestTotalMemory(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	tracks := make([]*Track, 0, 50)
 	for i := range cap(tracks) {
-		tracks = append(tracks, NewTrack(moqt.TrackName{Namespace: testName.Namespace, Name: fmt.Sprint(i)}, nil, Limits{MaxAge: time.Hour, Memory: m}))
+		tracks = append(
+			tracks,
+			NewTrack(
+				moqt.TrackName{Namespace: testName.Namespace, Name: fmt.Sprint(i)},
+				nil,
+				Limits{MaxAge: time.Hour, Memory: m},
+			),
+		)
 	}
 	small := tracks[0]
 	if err := small.WriteObject(header(1, 0), moqt.Object{}, []byte("catalog")); err != nil {
@@ -224,15 +254,16 @@ func TestTotalMemory(t *testing.T) {
 	}
 	for i := range uint64(5000) {
 		tr := tracks[1+random.IntN(len(tracks)-1)]
-		if err := tr.WriteObject(header(i, 0), moqt.Object{}, make([]byte, random.IntN(10_000))); err != nil && !errors.Is(err, ErrEvicted) {
+		if err := tr.WriteObject(header(i, 0), moqt.Object{}, make([]byte, random.IntN(10_000))); err != nil &&
+			!errors.Is(err, ErrEvicted) {
 			t.Fatal(err)
 		}
 		if used := m.Used(); used > total {
-			t.Fatalf("%d bytes used of %d", used, total)
+			t.Fatalf("%d bytes used, limit %d", used, total)
 		}
 	}
 	if got := small.Stats().CachedGroups; got != 1 {
-		t.Errorf("the small track keeps %d groups, not its one: a large one should have paid", got)
+		t.Errorf("the small track has %d groups, want 1: a large track should have been evicted", got)
 	}
 	for _, tr := range tracks {
 		checkAccount(t, tr)
@@ -251,7 +282,7 @@ func TestAgeEvicts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	time.Sleep(30 * time.Millisecond) // the publisher's MAX_CACHE_DURATION
+	time.Sleep(30 * time.Millisecond) // exceed MAX_CACHE_DURATION
 	if err := tr.WriteObject(header(3, 0), moqt.Object{}, []byte("x")); err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +304,7 @@ func TestDuplicates(t *testing.T) {
 	if _, err := tr.OpenSubgroup(header(1, 0)); err != nil {
 		t.Errorf("after a reset: %v", err)
 	}
-	// The ID of these is that of their first object.
+	// These take the ID of their first object.
 	byFirst := wire.SubgroupHeader{Group: 2, Mode: wire.SubgroupIDFirstObject, FirstObject: true}
 	for i, want := range []error{nil, ErrDuplicate} {
 		if err := tr.WriteObject(byFirst, moqt.Object{ID: 5}, []byte("x")); !errors.Is(err, want) {
@@ -287,7 +318,7 @@ func TestDuplicates(t *testing.T) {
 	}
 }
 
-// TestMissing: what is missing of a group in datagrams, and only of those.
+// TestMissing: Missing lists gaps of groups sent as datagrams, and nothing of other groups.
 func TestMissing(t *testing.T) {
 	tr := NewTrack(testName, nil, Limits{})
 	send := func(group, object uint64, end bool) {
@@ -308,38 +339,39 @@ func TestMissing(t *testing.T) {
 		group, first, last uint64
 		want               []Span
 	}{
-		{"gaps, and what may follow", 1, 0, 9, []Span{{1, 1}, {4, 6}, {8, 9}}},
+		{"gaps and open end", 1, 0, 9, []Span{{1, 1}, {4, 6}, {8, 9}}},
 		{"part of a gap", 1, 5, 5, []Span{{5, 5}}},
-		{"what is here", 1, 2, 3, nil},
-		{"an open end", 1, 7, math.MaxUint64, []Span{{8, math.MaxUint64}}},
-		{"a group that has ended", 2, 0, math.MaxUint64, []Span{{0, 0}, {2, 3}}},
-		{"behind its end", 2, 5, 9, nil},
-		{"the greatest ID", 3, math.MaxUint64 - 1, math.MaxUint64, []Span{{math.MaxUint64 - 1, math.MaxUint64 - 1}}},
-		{"a group in subgroups", 4, 0, 9, nil},
-		{"a group that is not here", 9, 0, 9, nil},
+		{"present objects", 1, 2, 3, nil},
+		{"open end", 1, 7, math.MaxUint64, []Span{{8, math.MaxUint64}}},
+		{"ended group", 2, 0, math.MaxUint64, []Span{{0, 0}, {2, 3}}},
+		{"after the end", 2, 5, 9, nil},
+		{"largest ID", 3, math.MaxUint64 - 1, math.MaxUint64, []Span{{math.MaxUint64 - 1, math.MaxUint64 - 1}}},
+		{"group in subgroups", 4, 0, 9, nil},
+		{"unknown group", 9, 0, 9, nil},
 	} {
 		if got := tr.Missing(c.group, c.first, c.last); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
-	// What is fetched fills the gap and is accounted for, once.
+	// A backfilled object closes its gap and is counted once.
 	before := tr.Stats()
 	for range 2 {
 		tr.BackfillDatagram(moqt.Datagram{Group: 1, Object: 1, Payload: make([]byte, 1150)})
 	}
 	send(1, 1, false)
 	if got := tr.Missing(1, 0, 3); got != nil {
-		t.Errorf("after it was fetched: %v is missing", got)
+		t.Errorf("after backfill: %v is missing", got)
 	}
 	after := tr.Stats()
-	if grown := after.CachedBytes - before.CachedBytes; grown != 1150+datagramCost || after.Objects != before.Objects || after.DuplicateSubgroup != before.DuplicateSubgroup+1 {
-		t.Errorf("grown by %d bytes, counted %+v after %+v", grown, after, before)
+	if grown := after.CachedBytes - before.CachedBytes; grown != 1150+datagramCost || after.Objects != before.Objects ||
+		after.DuplicateSubgroup != before.DuplicateSubgroup+1 {
+		t.Errorf("cache grew by %d bytes, counters changed from %+v to %+v", grown, before, after)
 	}
 	checkAccount(t, tr)
 }
 
-// room is a track served over real sessions.
-type room struct {
+// testServer serves tracks over real sessions.
+type testServer struct {
 	t   *testing.T
 	ctx context.Context
 	url string
@@ -347,16 +379,16 @@ type room struct {
 	set Set
 }
 
-func newRoom(t *testing.T, tracks ...*Track) *room {
+func newTestServer(t *testing.T, tracks ...*Track) *testServer {
 	t.Helper()
-	return newRoomAt(t, netip.MustParseAddr("127.0.0.1"), here, tracks...)
+	return newTestServerAt(t, netip.MustParseAddr("127.0.0.1"), currentNamespace, tracks...)
 }
 
-// here does what is to be done in the test's own network namespace.
-func here(f func() error) error { return f() }
+// currentNamespace runs f in the test's own network namespace.
+func currentNamespace(f func() error) error { return f() }
 
-// newRoomAt opens a room whose socket do makes.
-func newRoomAt(t *testing.T, addr netip.Addr, do func(func() error) error, tracks ...*Track) *room {
+// newTestServerAt starts a server; do runs the call that opens its socket.
+func newTestServerAt(t *testing.T, addr netip.Addr, do func(func() error) error, tracks ...*Track) *testServer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	cert, err := devcert.Generate(time.Now(), addr.String())
@@ -366,13 +398,14 @@ func newRoomAt(t *testing.T, addr netip.Addr, do func(func() error) error, track
 	quiet := moqt.Config{Log: slog.New(slog.DiscardHandler)}
 	var ln *moqt.Listener
 	if err := do(func() (err error) {
-		ln, err = moqt.Listen(netip.AddrPortFrom(addr, 0).String(), moqt.ListenConfig{Config: quiet, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+		ln, err = moqt.Listen(netip.AddrPortFrom(addr, 0).String(),
+			moqt.ListenConfig{Config: quiet, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { cancel(); _ = ln.Close() })
-	r := &room{t: t, ctx: ctx, url: "moqt://" + ln.Addr().String(), tls: devcert.Pinned(devcert.Hash(cert))}
+	r := &testServer{t: t, ctx: ctx, url: "moqt://" + ln.Addr().String(), tls: devcert.Pinned(devcert.Hash(cert))}
 	for _, tr := range tracks {
 		r.set.Add(tr)
 	}
@@ -388,13 +421,13 @@ func newRoomAt(t *testing.T, addr netip.Addr, do func(func() error) error, track
 	return r
 }
 
-func (r *room) dial() *moqt.Session {
+func (r *testServer) dial() *moqt.Session {
 	r.t.Helper()
-	return r.dialFrom(here)
+	return r.dialFrom(currentNamespace)
 }
 
-// dialFrom dials from a socket that do makes.
-func (r *room) dialFrom(do func(func() error) error) *moqt.Session {
+// dialFrom opens a session; do runs the call that opens its socket.
+func (r *testServer) dialFrom(do func(func() error) error) *moqt.Session {
 	r.t.Helper()
 	var s *moqt.Session
 	if err := do(func() (err error) {
@@ -407,7 +440,7 @@ func (r *room) dialFrom(do func(func() error) error) *moqt.Session {
 	return s
 }
 
-func (r *room) subscribe(s *moqt.Session, o moqt.SubscribeOptions) *moqt.Subscription {
+func (r *testServer) subscribe(s *moqt.Session, o moqt.SubscribeOptions) *moqt.Subscription {
 	r.t.Helper()
 	sub, err := s.Subscribe(r.ctx, testName, o)
 	if err != nil {
@@ -417,7 +450,7 @@ func (r *room) subscribe(s *moqt.Session, o moqt.SubscribeOptions) *moqt.Subscri
 }
 
 // read reads one subgroup to its end.
-func (r *room) read(sub *moqt.Subscription) (group uint64, objects [][]byte, err error) {
+func (r *testServer) read(sub *moqt.Subscription) (group uint64, objects [][]byte, err error) {
 	r.t.Helper()
 	sg, err := sub.AcceptSubgroup(r.ctx)
 	if err != nil {
@@ -442,11 +475,10 @@ func (r *room) read(sub *moqt.Subscription) (group uint64, objects [][]byte, err
 	}
 }
 
-// TestCutThrough: an object's first bytes reach the viewer before its last are
-// there.
+// TestCutThrough: an object's first bytes reach the viewer before its last have arrived.
 func TestCutThrough(t *testing.T) {
 	tr := NewTrack(testName, nil, Limits{})
-	r := newRoom(t, tr)
+	r := newTestServer(t, tr)
 	sub := r.subscribe(r.dial(), moqt.SubscribeOptions{})
 	f, err := tr.OpenSubgroup(header(1, 0))
 	if err != nil {
@@ -483,12 +515,12 @@ func TestCutThrough(t *testing.T) {
 	}
 }
 
-// TestLateJoiner: what is in flight when the viewer comes is in its joining fetch,
-// what begins later in its subscription.
+// TestLateJoiner: the joining fetch delivers the part of the open subgroup that arrived before the
+// subscription, and the subscription the rest.
 func TestLateJoiner(t *testing.T) {
 	for _, mode := range []wire.SubgroupIDMode{wire.SubgroupIDExplicit, wire.SubgroupIDFirstObject} {
 		tr := NewTrack(testName, nil, Limits{})
-		r := newRoom(t, tr)
+		r := newTestServer(t, tr)
 		h := header(4, 0)
 		h.Mode = mode
 		f, err := tr.OpenSubgroup(h)
@@ -544,10 +576,10 @@ func TestLateJoiner(t *testing.T) {
 	}
 }
 
-// TestFetchAfterTrim: what was freed of a group is reported as unknown.
+// TestFetchAfterTrim: a fetch reports the evicted part of a group as unknown.
 func TestFetchAfterTrim(t *testing.T) {
 	tr := NewTrack(testName, nil, Limits{MaxBytes: 100_000})
-	r := newRoom(t, tr)
+	r := newTestServer(t, tr)
 	f, err := tr.OpenSubgroup(header(0, 0))
 	if err != nil {
 		t.Fatal(err)
@@ -591,17 +623,17 @@ func TestFetchAfterTrim(t *testing.T) {
 	}
 }
 
-// TestViewerThatReadsNothing: the track keeps no more than it may, another viewer
-// gets everything, and the one that comes back to read gets what is new.
+// TestViewerThatReadsNothing: a stalled viewer does not make the track exceed its limit, and other
+// viewers get everything.
 func TestViewerThatReadsNothing(t *testing.T) {
 	const size, frames = 400_000, 180 // 72 MB: more than a session's receive window
 	const maxOpen = 8
 	limits := Limits{MaxBytes: 8 << 20, MaxAge: time.Hour}
 	tr := NewTrack(testName, nil, limits)
-	r := newRoom(t, tr)
+	r := newTestServer(t, tr)
 	r.set.MaxOpen = maxOpen
 	stuck := r.subscribe(r.dial(), moqt.SubscribeOptions{})
-	// It accepts subgroups, so that its session cannot refuse them, and reads none.
+	// Accept the subgroups, so that the session cannot refuse them, but read none.
 	go func() {
 		for {
 			if _, err := stuck.AcceptSubgroup(r.ctx); err != nil {
@@ -624,22 +656,21 @@ func TestViewerThatReadsNothing(t *testing.T) {
 		}
 	}
 	if s := tr.Stats(); s.Behind == 0 {
-		t.Error("nothing was given up for the viewer that reads nothing")
+		t.Error("nothing was dropped for the stalled viewer")
 	}
 	tr.mu.Lock()
 	for v := range tr.viewers {
-		if n := len(v.q.inFlight(v)); n > maxOpen {
-			t.Errorf("%d subgroups in flight to a viewer, at most %d allowed", n, maxOpen)
+		if n := len(v.q.deliveriesTo(v)); n > maxOpen {
+			t.Errorf("%d subgroups in flight to a viewer, limit %d", n, maxOpen)
 		}
 	}
 	tr.mu.Unlock()
 }
 
-// TestEndWithUnreadViewer: the end of a track does not wait for good for a viewer
-// that reads nothing.
+// TestEndWithUnreadViewer: a viewer that reads nothing does not block the end of a track.
 func TestEndWithUnreadViewer(t *testing.T) {
 	tr := NewTrack(testName, nil, Limits{MaxAge: 50 * time.Millisecond})
-	r := newRoom(t, tr)
+	r := newTestServer(t, tr)
 	sub := r.subscribe(r.dial(), moqt.SubscribeOptions{})
 	if err := tr.WriteObject(header(0, 0), moqt.Object{}, make([]byte, 60<<20)); err != nil {
 		t.Fatal(err)
@@ -659,11 +690,10 @@ func TestEndWithUnreadViewer(t *testing.T) {
 	}
 }
 
-// TestForwardToggle: a paused viewer is sent nothing, and new subgroups when it
-// resumes.
+// TestForwardToggle: a paused viewer receives nothing, and new subgroups once it resumes.
 func TestForwardToggle(t *testing.T) {
 	tr := NewTrack(testName, nil, Limits{})
-	r := newRoom(t, tr)
+	r := newTestServer(t, tr)
 	sub := r.subscribe(r.dial(), moqt.SubscribeOptions{Paused: true})
 	write := func(group uint64) {
 		t.Helper()
@@ -680,7 +710,7 @@ func TestForwardToggle(t *testing.T) {
 	}
 	forward(true)
 	write(2)
-	// What was published just before it resumed may be looked at just after.
+	// A subgroup published just before the resumption may be considered just after it.
 	upTo := func(want uint64, not ...uint64) {
 		t.Helper()
 		for group := uint64(0); group != want; {
@@ -695,14 +725,18 @@ func TestForwardToggle(t *testing.T) {
 	write(3)
 	forward(true)
 	write(4)
-	upTo(4, 2) // 1 may still come, by a stream of its own
+	upTo(4, 2) // 1 may still come: streams are independent
 }
 
-// TestMaxCacheDurationOfSubscriptions: a subscriber that is served late is sent nothing of a relay's
-// track that is older than its publisher lets a cache serve, in subgroups or datagrams (§12.3).
+// TestMaxCacheDurationOfSubscriptions: a relay sends a late subscriber no subgroup or datagram
+// older than MAX_CACHE_DURATION (§12.3).
 func TestMaxCacheDurationOfSubscriptions(t *testing.T) {
 	const keep = 200 * time.Millisecond
-	tr := NewTrack(testName, wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyMaxCacheDuration, Int: uint64(keep.Milliseconds())}), Limits{MaxAge: time.Hour})
+	tr := NewTrack(
+		testName,
+		wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyMaxCacheDuration, Int: uint64(keep.Milliseconds())}),
+		Limits{MaxAge: time.Hour},
+	)
 	tr.Relayed = true
 	since := time.Now()
 	write := func(group uint64) {
@@ -749,7 +783,7 @@ func TestMaxCacheDurationOfSubscriptions(t *testing.T) {
 			}
 		}
 	}()
-	// A machine that stalls makes new ones too old, too: they are written until one of each came.
+	// On a stalling machine new objects expire too, so write until one of each kind arrives.
 	streams, datagrams := false, false
 	for group := uint64(2); !streams || !datagrams; group++ {
 		write(group)
@@ -757,20 +791,20 @@ func TestMaxCacheDurationOfSubscriptions(t *testing.T) {
 			select {
 			case g := <-got:
 				if g == 1 || g == 1001 {
-					t.Fatalf("group %d was sent after twice the time that it may be kept", g)
+					t.Fatalf("group %d was sent after twice MAX_CACHE_DURATION", g)
 				}
 				streams, datagrams = streams || g < 1000, datagrams || g > 1000
 			case <-wait:
 				wait = nil
 			case <-ctx.Done():
-				t.Fatal("nothing new came")
+				t.Fatal("no new object arrived")
 			}
 		}
 	}
 }
 
-// BenchmarkFanOut is the cost of the path from Commit to the viewers' streams, in
-// commits of one packet, as a relay receives them.
+// BenchmarkFanOut measures the path from Commit to the viewers' streams, with one packet per Commit
+// as in a relay.
 func BenchmarkFanOut(b *testing.B) {
 	for _, viewers := range []int{1, 50} {
 		b.Run(fmt.Sprint(viewers), func(b *testing.B) {
@@ -783,7 +817,7 @@ func BenchmarkFanOut(b *testing.B) {
 			if err := f.Commit(copy(f.Space(), head)); err != nil {
 				b.Fatal(err)
 			}
-			var done = make(chan int64)
+			done := make(chan int64)
 			const packet = 1200
 			total := int64(len(head)) + int64(b.N)*packet
 			for range viewers {

@@ -8,170 +8,169 @@ import (
 	"time"
 )
 
-// DefaultMaxOpen is how many subgroups are in flight to one session at a time,
-// unless its queue is given another limit.
+// DefaultMaxOpen limits the subgroups in flight per session.
 const DefaultMaxOpen = 256
 
-// bottleneckFor is how long a path is taken for a bottleneck after a subgroup was
-// late, or was skipped so as not to be. What exceeds the path's rate by a thirtieth
-// adds up to patience meanwhile.
-const bottleneckFor = 3 * time.Second
+// congestedFor is how long a path counts as congested after a subgroup is late or dropped as stale.
+// Traffic at 31/30 of the path's rate takes that long to build a queue of maxWait.
+const congestedFor = 3 * time.Second
 
-// patience is how long subgroups may wait at a bottleneck: a hitch is made up for.
-const patience = 100 * time.Millisecond
+// maxWait bounds the queueing delay on a congested path. Shorter stalls are absorbed.
+const maxWait = 100 * time.Millisecond
 
-// Queue is what is in flight to one session, of all its tracks. The transport sends
-// by priority and group order (moqt.Publication); the queue decides what is no longer
-// worth sending when the path is a bottleneck or the peer does not read.
+// Queue holds the subgroups in flight to one session, across tracks. The transport orders them by
+// priority and group (moqt.Publication); Queue drops the ones not worth sending when the path is
+// congested or the peer stops reading.
 type Queue struct {
-	// Sent, if set, is called when a subgroup has been sent to a subscription or given up,
-	// from the goroutine that sent it. It is not changed once the queue serves.
-	Sent func(Sent)
+	// OnDone, if set, is called once per delivery, sent or dropped, on the sending goroutine. Set
+	// it before Serve.
+	OnDone func(Delivery)
 
 	maxOpen int
 
-	mu      sync.Mutex
-	flights map[*flight]struct{}
-	late    map[class]time.Time // until when the path is a bottleneck for a class and those after it
+	mu             sync.Mutex
+	deliveries     map[*delivery]struct{}
+	congestedUntil map[class]time.Time // end of the congestion of a class and all lower ones
 }
 
-// NewQueue returns the queue of a session with at most maxOpen subgroups in flight;
-// 0 means DefaultMaxOpen.
+// NewQueue returns a session's queue that allows maxOpen subgroups in flight, or DefaultMaxOpen if
+// maxOpen is 0.
 func NewQueue(maxOpen int) *Queue {
-	return &Queue{maxOpen: cmp.Or(maxOpen, DefaultMaxOpen), flights: map[*flight]struct{}{}, late: map[class]time.Time{}}
+	return &Queue{
+		maxOpen:        cmp.Or(maxOpen, DefaultMaxOpen),
+		deliveries:     map[*delivery]struct{}{},
+		congestedUntil: map[class]time.Time{},
+	}
 }
 
-// Sent is a subgroup that was sent to one subscription, or why it was not.
-type Sent struct {
+// Delivery reports one subgroup sent to, or dropped for, one subscription.
+type Delivery struct {
 	Track           *Track
 	Group, Subgroup uint64
-	Arrived         time.Time // the first byte of the first object that was to be sent
-	Ended           time.Time // when the transport had taken the last byte, or it was given up
-	Bytes           int64     // that were sent, headers of objects included
-	Failed          string    // why it was not sent whole: late, behind, blocked, reset or ended; "" = it was
+	Arrived         time.Time // first byte of the first object due
+	Ended           time.Time // when the transport took the last byte, or the drop
+	Bytes           int64     // sent, object headers included
+	Dropped         string    // late, behind, blocked, reset or ended; "" if sent in full
 }
 
-// class orders subgroups by the subscriber's priority and then the publisher's, lower
-// first. While one class has something to send, those after it wait.
+// class is a scheduling class: subscriber priority, then publisher priority. Lower values go first
+// and starve higher ones.
 type class uint16
 
-func (f *flight) class() class {
-	return class(f.v.sink.Priority())<<8 | class(f.sg.header.Priority)
+func (d *delivery) class() class {
+	return class(d.v.sink.Priority())<<8 | class(d.sg.header.Priority)
 }
 
-// launch sends a subgroup to a viewer. When too many are in flight to its session, the
-// one that matters least is given up: of the last class, the one that began first.
-func (q *Queue) launch(v *viewer, sg *subgroup) {
-	f := &flight{v: v, sg: sg, began: time.Now(), behind: make(chan struct{})}
+// start sends a subgroup to a viewer. At the limit it drops the least important delivery: the
+// oldest in the lowest class.
+func (q *Queue) start(v *viewer, sg *subgroup) {
+	d := &delivery{v: v, sg: sg, started: time.Now(), dropped: make(chan struct{})}
 	q.mu.Lock()
-	victim := f
-	if len(q.flights) >= q.maxOpen {
-		for o := range q.flights {
+	victim := d
+	if len(q.deliveries) >= q.maxOpen {
+		for o := range q.deliveries {
 			if o.lessImportant(victim) {
 				victim = o
 			}
 		}
-		victim.v.t.behind.Add(1)
-		delete(q.flights, victim)
+		victim.v.t.dropped.Add(1)
+		delete(q.deliveries, victim)
 	}
-	if victim != f || len(q.flights) < q.maxOpen {
-		q.flights[f] = struct{}{}
+	if victim != d || len(q.deliveries) < q.maxOpen {
+		q.deliveries[d] = struct{}{}
 		v.crew.Go(func() {
-			v.fly(f)
-			q.remove(f)
+			v.send(d)
+			q.remove(d)
 		})
 	}
 	q.mu.Unlock()
-	if victim != f {
-		victim.giveUp()
+	if victim != d {
+		victim.drop()
 	}
-	q.keepUp(nil)
+	q.dropStale(nil)
 }
 
-func (q *Queue) remove(f *flight) {
+func (q *Queue) remove(d *delivery) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	delete(q.flights, f)
+	delete(q.deliveries, d)
 }
 
-func (f *flight) lessImportant(o *flight) bool {
-	if a, b := f.class(), o.class(); a != b {
+func (d *delivery) lessImportant(o *delivery) bool {
+	if a, b := d.class(), o.class(); a != b {
 		return a > b
 	}
-	return f.began.Before(o.began)
+	return d.started.Before(o.started)
 }
 
-// inFlight lists what is in flight to one viewer of the session.
-func (q *Queue) inFlight(v *viewer) []*flight {
+// deliveriesTo returns the deliveries in flight to one viewer of the session.
+func (q *Queue) deliveriesTo(v *viewer) []*delivery {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var list []*flight
-	for f := range q.flights {
-		if f.v == v {
-			list = append(list, f)
+	var list []*delivery
+	for d := range q.deliveries {
+		if d.v == v {
+			list = append(list, d)
 		}
 	}
 	return list
 }
 
-// line is what one subscription has in flight of one class: its groups follow one
-// another.
+// line identifies one subscription's deliveries of one class, which are sent in group order.
 type line struct {
 	v *viewer
 	class
 }
 
-// keepUp gives up what waits for its turn at a bottleneck while newer groups of its
-// track do. late, if not nil, has just missed its deadline and is no longer in flight.
+// dropStale drops deliveries that a newer group of the same track makes pointless on a congested
+// path. late, if not nil, just missed its deadline.
 //
-// Groups of a track go one after the other. At a bottleneck they would all be late
-// once one is: the time of each is nearly over when its turn comes, and what was sent
-// of it was sent in vain. Therefore only the newest group of a track is left behind a
-// late one. Behind one that is being sent, only the newest is left once others have
-// waited for long, in the class that was late and in those that get what it leaves.
-// A group with objects still to come waits only while some that arrived are unsent.
-func (q *Queue) keepUp(late *flight) {
+// Groups of a track are sent in order, so once one is late the following ones will be too, and
+// bytes spent on them are wasted. Behind a late group only the newest survives. Behind a group
+// still being sent, the others survive until one has waited maxWait. This applies to the class that
+// was late and to all lower ones. A delivery waits only while objects that have arrived are unsent.
+func (q *Queue) dropStale(late *delivery) {
 	now := time.Now()
-	var behind []*flight
+	var dropped []*delivery
 	q.mu.Lock()
 	if late != nil {
-		delete(q.flights, late)
-		q.late[late.class()] = now.Add(bottleneckFor)
+		delete(q.deliveries, late)
+		q.congestedUntil[late.class()] = now.Add(congestedFor)
 	}
-	if first, ok := q.bottleneck(now); ok {
-		lines := map[line][]*flight{}
-		for f := range q.flights {
-			if c := f.class(); c >= first {
-				l := line{f.v, c}
-				lines[l] = append(lines[l], f)
+	if first, ok := q.congested(now); ok {
+		lines := map[line][]*delivery{}
+		for d := range q.deliveries {
+			if c := d.class(); c >= first {
+				l := line{d.v, c}
+				lines[l] = append(lines[l], d)
 			}
 		}
-		for l, flights := range lines {
+		for l, deliveries := range lines {
 			missed := late != nil && late.v == l.v && late.class() == l.class
-			skipped := skippable(flights, missed, now)
+			skipped := stale(deliveries, missed, now)
 			if len(skipped) > 0 {
-				q.late[l.class] = now.Add(bottleneckFor)
+				q.congestedUntil[l.class] = now.Add(congestedFor)
 			}
-			behind = append(behind, skipped...)
+			dropped = append(dropped, skipped...)
 		}
-		for _, f := range behind {
-			delete(q.flights, f)
+		for _, d := range dropped {
+			delete(q.deliveries, d)
 		}
 	}
 	q.mu.Unlock()
-	for _, f := range behind {
-		if f.giveUp() {
-			f.v.t.behind.Add(1)
+	for _, d := range dropped {
+		if d.drop() {
+			d.v.t.dropped.Add(1)
 		}
 	}
 }
 
-// bottleneck returns the first class for which the path is one. q.mu is held.
-func (q *Queue) bottleneck(now time.Time) (first class, ok bool) {
+// congested returns the highest congested class, if any. q.mu is held.
+func (q *Queue) congested(now time.Time) (first class, ok bool) {
 	first = math.MaxUint16
-	for c, until := range q.late {
+	for c, until := range q.congestedUntil {
 		if now.After(until) {
-			delete(q.late, c)
+			delete(q.congestedUntil, c)
 			continue
 		}
 		first, ok = min(first, c), true
@@ -179,17 +178,16 @@ func (q *Queue) bottleneck(now time.Time) (first class, ok bool) {
 	return first, ok
 }
 
-// skippable lists what of a line is to be given up; missed says that a group of it was
-// late just now.
-func skippable(flights []*flight, missed bool, now time.Time) []*flight {
+// stale returns the deliveries of a line to drop. missed reports that one was just late.
+func stale(deliveries []*delivery, missed bool, now time.Time) []*delivery {
 	oldest, newest := uint64(math.MaxUint64), uint64(0)
-	for _, f := range flights {
-		oldest, newest = min(oldest, f.sg.header.Group), max(newest, f.sg.header.Group)
+	for _, d := range deliveries {
+		oldest, newest = min(oldest, d.sg.header.Group), max(newest, d.sg.header.Group)
 	}
-	waiting := slices.DeleteFunc(flights, func(f *flight) bool {
-		return f.sg.header.Group == newest || f.sg.header.Group == oldest && !missed
+	waiting := slices.DeleteFunc(deliveries, func(d *delivery) bool {
+		return d.sg.header.Group == newest || d.sg.header.Group == oldest && !missed
 	})
-	if !missed && !slices.ContainsFunc(waiting, func(f *flight) bool { return f.waits(now) >= patience }) {
+	if !missed && !slices.ContainsFunc(waiting, func(d *delivery) bool { return d.waited(now) >= maxWait }) {
 		return nil
 	}
 	return waiting

@@ -9,27 +9,27 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// Set is the tracks of a publisher. Its Handler answers subscriptions to them.
+// Set holds a publisher's tracks. Its Handler answers requests for them.
 type Set struct {
-	// MaxOpen bounds the subgroups in flight to one session at a time; 0 means
-	// DefaultMaxOpen. It is not changed once a handler is in use.
+	// MaxOpen limits the subgroups in flight per session; 0 means DefaultMaxOpen. Set it before
+	// using a handler.
 	MaxOpen int
-	// Sent is that of every session's queue. It is not changed once a handler is in use.
-	Sent func(Sent)
+	// OnDone becomes the OnDone of each session's Queue. Set it before using a handler.
+	OnDone func(Delivery)
 
 	mu     sync.Mutex
 	tracks map[string]*Track
 	queues map[*moqt.Session]*Queue
 }
 
-// queue is the session's, as long as that lasts.
+// queue returns the session's queue, which is removed when the session ends.
 func (s *Set) queue(session *moqt.Session) *Queue {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q := s.queues[session]
 	if q == nil {
 		q = NewQueue(s.MaxOpen)
-		q.Sent = s.Sent
+		q.OnDone = s.OnDone
 		if s.queues == nil {
 			s.queues = map[*moqt.Session]*Queue{}
 		}
@@ -43,7 +43,7 @@ func (s *Set) queue(session *moqt.Session) *Queue {
 	return q
 }
 
-// Add makes a track known. A track of the same name is replaced.
+// Add adds a track and replaces one of the same name.
 func (s *Set) Add(t *Track) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,7 +53,7 @@ func (s *Set) Add(t *Track) {
 	s.tracks[t.Name().String()] = t
 }
 
-// Track finds a track by name, nil when there is none.
+// Track returns the track of that name, or nil.
 func (s *Set) Track(name moqt.TrackName) *Track {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +80,9 @@ func (s *Set) Handler() moqt.Handler {
 			}
 			since := time.Now()
 			if pub, err := r.Accept(t.Info()); err == nil {
-				go s.queue(r.Session()).Serve(t, Publication{pub}, since) //nolint:errcheck // why a viewer left concerns nobody here
+				go s.queue(r.Session()).
+					Serve(t, Publication{pub}, since)
+				//nolint:errcheck // the session handles its own errors
 			}
 		},
 		Fetch: func(r *moqt.FetchRequest) {

@@ -8,65 +8,66 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// Sink takes what a track sends to one subscription. A Publication is the sink of a
-// subscription over its session; another one may wrap it and send by other means what
-// it can, such as what the kernel forwarded already.
+// Sink receives a track's objects for one subscription. Publication sends them over the
+// subscription's session. A wrapper may take some of them another way, for example datagrams that
+// the kernel already forwarded.
 type Sink interface {
-	// Context ends when the subscription does; its cause says why.
+	// Context ends with the subscription; its cause is the reason.
 	Context() context.Context
-	// Changed is closed at the subscriber's next update of what the methods below say.
+	// Changed is closed when the subscriber next updates any of the following settings.
 	Changed() <-chan struct{}
-	// Passes reports whether an object is to be sent now.
+	// Passes reports whether the filter and forward state currently let an object through.
 	Passes(moqt.Location) bool
-	// Ended reports whether no object from a group on will be.
+	// Ended reports whether the filter ends before group.
 	Ended(group uint64) bool
-	// Forwarding is false while the subscriber wants nothing sent.
+	// Forwarding is false while the subscriber has paused the subscription.
 	Forwarding() bool
-	// Priority is the subscriber's priority, lower first.
+	// Priority is the subscriber's priority; lower values go first.
 	Priority() uint8
-	// DeliveryTimeouts are an object's, from its first byte, and a subgroup's, from
-	// its end; 0 = none. first are the properties of the subgroup's first object, which from
-	// draft-19 on may have their own.
+	// DeliveryTimeouts returns the timeout of an object, from its first byte, and of a subgroup,
+	// from its end; 0 means none. first holds the properties of the subgroup's first object, which
+	// may set their own timeouts from draft-19 on.
 	DeliveryTimeouts(first moqt.Properties) (object, subgroup time.Duration)
 
-	// SendDatagram sends an object without waiting, or fails.
+	// SendDatagram sends an object as a datagram, without blocking.
 	SendDatagram(moqt.Datagram) error
-	// OpenSubgroup begins a subgroup without waiting, or fails. first is as above.
+	// OpenSubgroup opens a subgroup without blocking. first is as in DeliveryTimeouts.
 	OpenSubgroup(h wire.SubgroupHeader, first moqt.Properties) (SubgroupSink, error)
 	// Done ends the subscription.
 	Done(code wire.DoneCode, reason string) error
 }
 
-// SubgroupSink takes the bytes of one subgroup. More, Retime and Abort may be called while another
-// method runs.
+// SubgroupSink receives the bytes of one subgroup. More, Retime and Abort may be called
+// concurrently with the other methods.
 type SubgroupSink interface {
-	// WriteRaw writes bytes that follow the subgroup's header.
+	// WriteRaw writes bytes after the subgroup header.
 	WriteRaw(b []byte) error
-	// Send sends what src has and waits until that is sent. It fails with moqt.ErrDeliveryTimeout, and
-	// resets the subgroup, when that is not done by src's deadline.
+	// Send sends src to its end and returns when the transport has taken everything. If src's
+	// deadline passes first, Send resets the subgroup and returns moqt.ErrDeliveryTimeout.
 	Send(src moqt.Source) error
-	// More says that Send's source has more; Retime that it has, or that its deadline is another.
+	// More signals that Send's source has more bytes; Retime that it may have more and that its
+	// deadline changed.
 	More()
 	Retime()
-	// Close ends the subgroup, Reset and Abort give it up.
+	// Close ends the subgroup; Reset and Abort reset its stream.
 	Close() error
 	Reset(wire.StreamCode)
 	Abort(wire.StreamCode)
 }
 
-// Publication is the sink of a subscription over its session.
+// Publication is the Sink of a subscription over its session.
 type Publication struct{ *moqt.Publication }
 
-// DeliveryTimeouts are those of a subgroup.
+// DeliveryTimeouts implements Sink.
 func (p Publication) DeliveryTimeouts(first moqt.Properties) (object, subgroup time.Duration) {
 	return p.SubgroupTimeouts(first)
 }
 
-// OpenSubgroup opens a stream.
+// OpenSubgroup implements Sink.
 func (p Publication) OpenSubgroup(h wire.SubgroupHeader, first moqt.Properties) (SubgroupSink, error) {
 	w, err := p.Publication.OpenSubgroup(h)
 	if err != nil {
-		return nil, err // not w, which would be no nil SubgroupSink
+		return nil, err // a nil w would become a non-nil SubgroupSink
 	}
 	w.SetFirst(first)
 	return w, nil

@@ -12,7 +12,7 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// countingSink counts the pieces of the one subgroup that it is sent.
+// countingSink counts the pieces of a single subgroup.
 type countingSink struct {
 	Sink
 	ctx    context.Context
@@ -30,6 +30,7 @@ func (s *countingSink) Priority() uint8           { return 128 }
 func (s *countingSink) DeliveryTimeouts(moqt.Properties) (object, subgroup time.Duration) {
 	return time.Minute, time.Minute
 }
+
 func (s *countingSink) OpenSubgroup(wire.SubgroupHeader, moqt.Properties) (SubgroupSink, error) {
 	return s, nil
 }
@@ -54,8 +55,8 @@ func (s *countingSink) Close() error          { close(s.closed); return nil }
 func (s *countingSink) Reset(wire.StreamCode) {}
 func (s *countingSink) Abort(wire.StreamCode) {}
 
-// TestSmallObjectsShareWrites: objects that arrive together, each with a deadline, are sent
-// together.
+// TestSmallObjectsShareWrites: objects that arrive together are sent in few pieces even if each has
+// a deadline.
 func TestSmallObjectsShareWrites(t *testing.T) {
 	const objects = 5000
 	tr := NewTrack(testName, nil, Limits{})
@@ -66,7 +67,7 @@ func TestSmallObjectsShareWrites(t *testing.T) {
 	}
 	var enc wire.ObjectEncoder
 	var b []byte
-	for i := range uint64(objects) { // of zero bytes
+	for i := range uint64(objects) { // each empty
 		if b, err = enc.Append(b, wire.Object{ID: i}); err != nil {
 			t.Fatal(err)
 		}

@@ -16,30 +16,29 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// Chunk sizes of a subgroup's bytes: the first is small, for small objects, and each after the
-// second twice the one before, for few writes of large ones.
+// Chunk sizes of a subgroup's bytes. The first chunk is small, for small objects. From the second
+// on, sizes double, for few writes of large objects.
 const (
 	firstChunk  = 4 << 10
 	secondChunk = 32 << 10
 	maxChunk    = 128 << 10
 )
 
-// object is one object's place in its subgroup's bytes.
+// object locates an object in its subgroup's bytes.
 type object struct {
 	wire.Object
-	arrived time.Time // first byte
-	offset  int64     // of its header
-	payload int64     // of its payload
+	arrived time.Time // of the first byte
+	offset  int64     // of the header
+	payload int64     // of the payload
 }
 
 func (o *object) end() int64 { return o.payload + int64(o.PayloadLength) }
 
-// cost is the memory of the object beside its bytes: its place in the index, with a copy of
-// its properties.
+// cost returns the object's memory beyond its bytes: the index entry and a copy of its properties.
 func (o *object) cost() int64 { return objectCost + int64(cap(o.Properties)) }
 
-// expired reports whether the object may no longer be sent from a cache that keeps objects
-// for age; negative = for good.
+// expired reports whether the object is older than age and must not be sent from the cache; a
+// negative age means no limit.
 func (o *object) expired(age time.Duration) bool { return age >= 0 && time.Since(o.arrived) > age }
 
 type subgroupState uint8
@@ -48,36 +47,36 @@ const (
 	open subgroupState = iota
 	finished
 	reset
-	evicted // no longer kept
+	evicted // no longer cached
 )
 
-// subgroup is the bytes of one subgroup stream after its header, as far as they
-// arrived and were found well-formed.
+// subgroup holds the bytes of one subgroup stream after its header, up to the last well-formed byte
+// received.
 type subgroup struct {
-	t      *Track
-	g      *group
-	header wire.SubgroupHeader
-	past   bool         // fetched, not for subscriptions
-	cost   atomic.Int64 // bytes of memory; written under t.mu
-	gone   bool         // evicted; under t.mu
+	t          *Track
+	g          *group
+	header     wire.SubgroupHeader
+	backfilled bool         // not for subscriptions
+	cost       atomic.Int64 // memory in bytes; written under t.mu
+	gone       bool         // evicted; guarded by t.mu
 
-	mu      sync.Mutex
-	id      uint64   // the subgroup's, known from its first object at the latest
-	chunks  [][]byte // each full but the last
-	starts  []int64  // offset of each chunk
-	size    int64
-	objects []object
-	trimmed int    // objects that are no longer kept, before objects[0]
-	next    uint64 // one above the last object's ID
-	state   subgroupState
-	code    wire.StreamCode // with reset
-	ended   time.Time       // when the state left open
-	changed chan struct{}   // closed and replaced when any of the above changes
-	waiting bool            // changed was handed out
-	flights []*flight
+	mu         sync.Mutex
+	id         uint64   // subgroup ID, known from the first object at the latest
+	chunks     [][]byte // all full except the last
+	starts     []int64  // offset of each chunk
+	size       int64
+	objects    []object
+	trimmed    int    // number of objects evicted before objects[0]
+	next       uint64 // one above the last object's ID
+	state      subgroupState
+	code       wire.StreamCode // if reset
+	ended      time.Time       // when state changed from open
+	changed    chan struct{}   // closed and replaced at each change of the above
+	waiting    bool            // a caller holds changed
+	deliveries []*delivery
 }
 
-// ID is the subgroup's, once its first object is here.
+// ID returns the subgroup ID, valid once the first object has arrived.
 func (s *subgroup) ID() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,24 +95,23 @@ func (s *subgroup) isOpen() bool {
 	return s.state == open
 }
 
-// reaches reports whether the subgroup has, or may get, objects from since on.
-func (s *subgroup) reaches(since time.Time) bool {
+// hasSince reports whether the subgroup has, or may still get, objects that arrive after since.
+func (s *subgroup) hasSince(since time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := len(s.objects)
 	return s.state == open || n > 0 && !s.objects[n-1].arrived.Before(since)
 }
 
-// after is the ID from which on objects of the subgroup are still to come, or were when it
-// was reset.
-func (s *subgroup) after() uint64 {
+// missingFrom returns the first object ID that is incomplete or has not arrived.
+func (s *subgroup) missingFrom() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.afterLocked()
+	return s.missingFromLocked()
 }
 
-// afterLocked is after. s.mu is held.
-func (s *subgroup) afterLocked() uint64 {
+// missingFromLocked is missingFrom with s.mu held.
+func (s *subgroup) missingFromLocked() uint64 {
 	if n := len(s.objects); n > 0 && s.objects[n-1].end() > s.size {
 		return s.objects[n-1].ID
 	}
@@ -129,13 +127,13 @@ func (s *subgroup) wake() {
 	}
 }
 
-// wait returns the channel of the next change. s.mu is held.
+// wait returns a channel that closes at the next change. s.mu is held.
 func (s *subgroup) wait() <-chan struct{} {
 	s.waiting = true
 	return s.changed
 }
 
-// first is the properties of the subgroup's first object, nil where it is not here.
+// first returns the properties of the subgroup's first object, nil if it is not cached.
 func (s *subgroup) first() moqt.Properties {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,9 +143,8 @@ func (s *subgroup) first() moqt.Properties {
 	return s.objects[0].Properties
 }
 
-// object returns the i-th object, or the channel to wait on when it is not here
-// yet; over says that it will never be. Where objects from i on are no longer
-// kept, it returns the first that is, and its index.
+// object returns object i, or a channel to wait on if it has not arrived. over is set if it never
+// will. If objects from i on were evicted, it returns the first one left and its index.
 func (s *subgroup) object(i int) (o object, at int, changed <-chan struct{}, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,10 +160,12 @@ func (s *subgroup) object(i int) (o object, at int, changed <-chan struct{}, ove
 	return o, i, s.wait(), false
 }
 
-// piece returns what a flight sends from offset at on: at most maxPiece contiguous bytes, none where
-// more is to come. An error says that nothing does, io.EOF that the subgroup is finished. With
-// timed it returns no more than the rest of one object, o, and those that arrived within
-// deadlineSlack of it; *i is that object's index, and before one that is at most that.
+// piece returns the bytes a delivery sends next: at most maxPiece contiguous bytes from offset at,
+// or none if more have yet to arrive. The error is io.EOF at the end of the subgroup.
+//
+// With timed set, the bytes end with the current object o or the last object that arrived within
+// deadlineSlack of it. *i, an object index at or before the current one, is updated to the current
+// one.
 func (s *subgroup) piece(at int64, i *int, timed bool) (b []byte, o *object, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,11 +198,10 @@ func (s *subgroup) piece(at int64, i *int, timed bool) (b []byte, o *object, err
 	return s.from(at, limit), o, nil
 }
 
-// errReset is the end of a subgroup that its publisher reset.
-var errReset = errors.New("origin: the subgroup was reset")
+// errReset: the publisher reset the subgroup.
+var errReset = errors.New("origin: subgroup reset by the publisher")
 
-// from returns at most limit contiguous bytes of those from offset at on, which are here. s.mu is
-// held.
+// from returns at most limit contiguous bytes from offset at, which must be cached. s.mu is held.
 func (s *subgroup) from(at, limit int64) []byte {
 	// Most readers are near the end.
 	i := len(s.starts) - 1
@@ -217,8 +215,8 @@ func (s *subgroup) from(at, limit int64) []byte {
 	return b[:min(int64(len(b)), limit)]
 }
 
-// bytes returns at most limit contiguous bytes from offset at, or the channel to wait
-// on. With neither, the subgroup has ended as state says.
+// bytes returns at most limit contiguous bytes from offset at, or a channel to wait on. If both are
+// nil, the subgroup has ended and state says how.
 func (s *subgroup) bytes(at, limit int64) (b []byte, changed <-chan struct{}, state subgroupState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -234,31 +232,35 @@ func (s *subgroup) bytes(at, limit int64) (b []byte, changed <-chan struct{}, st
 	return s.from(at, limit), nil, s.state
 }
 
-// unsent returns when the first object beyond offset at began to arrive, false when
-// nothing beyond it has.
+// unsent returns the arrival time of the object at offset at, false if nothing from there on has
+// arrived.
 func (s *subgroup) unsent(at int64) (arrived time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if at >= s.size || len(s.objects) == 0 {
 		return arrived, false
 	}
-	i, found := slices.BinarySearchFunc(s.objects, at, func(o object, at int64) int { return cmp.Compare(o.offset, at) })
+	i, found := slices.BinarySearchFunc(
+		s.objects,
+		at,
+		func(o object, at int64) int { return cmp.Compare(o.offset, at) },
+	)
 	if !found && i > 0 {
-		i-- // at lies inside this one
+		i-- // at lies inside the previous object
 	}
 	return s.objects[i].arrived, true
 }
 
-// board registers f for the subgroup's end and its eviction; false when it was
-// evicted already.
-func (s *subgroup) board(f *flight) bool {
+// add registers d for the subgroup's end and eviction. It returns false if the subgroup is already
+// evicted.
+func (s *subgroup) add(f *delivery) bool {
 	s.mu.Lock()
 	if s.state == evicted {
 		s.mu.Unlock()
 		return false
 	}
-	f.seat = len(s.flights)
-	s.flights = append(s.flights, f)
+	f.index = len(s.deliveries)
+	s.deliveries = append(s.deliveries, f)
 	ended := s.ended
 	s.mu.Unlock()
 	if !ended.IsZero() {
@@ -267,42 +269,40 @@ func (s *subgroup) board(f *flight) bool {
 	return true
 }
 
-func (s *subgroup) leave(f *flight) {
+func (s *subgroup) remove(f *delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f.seat >= len(s.flights) || s.flights[f.seat] != f {
+	if f.index >= len(s.deliveries) || s.deliveries[f.index] != f {
 		return // evicted
 	}
-	last := len(s.flights) - 1
-	s.flights[f.seat] = s.flights[last]
-	s.flights[f.seat].seat = f.seat
-	s.flights[last] = nil
-	s.flights = s.flights[:last]
+	last := len(s.deliveries) - 1
+	s.deliveries[f.index] = s.deliveries[last]
+	s.deliveries[f.index].index = f.index
+	s.deliveries[last] = nil
+	s.deliveries = s.deliveries[:last]
 }
 
-// evict frees the subgroup and drops the flights that are not finished.
-// It returns its ID, one above that of its last object, and what it cost. s.t.mu is
-// held.
+// evict frees the subgroup and drops its unfinished deliveries. It returns the subgroup's ID, one
+// above its last object ID, and the bytes freed. s.t.mu is held.
 func (s *subgroup) evict() (id, next uint64, cost int64) {
 	s.gone = true
 	s.mu.Lock()
 	id, next = s.id, s.next
-	flights := s.flights
-	s.flights, s.chunks, s.starts, s.objects = nil, nil, nil, nil
+	deliveries := s.deliveries
+	s.deliveries, s.chunks, s.starts, s.objects = nil, nil, nil, nil
 	s.state = evicted
 	s.wake()
 	s.mu.Unlock()
-	for _, f := range flights {
-		if f.giveUp() {
-			s.t.behind.Add(1)
+	for _, f := range deliveries {
+		if f.drop() {
+			s.t.dropped.Add(1)
 		}
 	}
 	return id, next, s.cost.Swap(0)
 }
 
-// trim frees the older half of the subgroup's bytes. It returns how many bytes
-// that were and one above the ID of the last object that went with them. s.t.mu is
-// held.
+// trim frees the older half of the subgroup's chunks. It returns the bytes freed and one above the
+// last object ID removed. s.t.mu is held.
 func (s *subgroup) trim() (freed int64, next uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -327,73 +327,73 @@ func (s *subgroup) trim() (freed int64, next uint64) {
 	return freed, next
 }
 
-// Feed takes the bytes of one subgroup. It is for one goroutine.
+// Feed appends to one subgroup. It is not safe for concurrent use.
 type Feed struct {
 	sg      *subgroup
 	scanner wire.ObjectScanner
 	enc     *wire.ObjectEncoder
-	tail    []byte    // the last chunk, beyond what is published
-	used    int       // bytes of tail received
-	checked int       // bytes of tail published
-	objects int       // published
-	aboard  []*flight // room for publish
+	tail    []byte      // last chunk, from the first unpublished byte on
+	used    int         // bytes of tail received
+	checked int         // bytes of tail published
+	objects int         // published
+	notify  []*delivery // buffer reused by publish
 
-	identified bool // the subgroup's ID is settled
+	identified bool // the subgroup ID is known
 }
 
-// Space returns room for the next bytes of the stream. Commit publishes them.
+// Space returns a buffer for the next bytes of the stream. Commit publishes them.
 func (f *Feed) Space() []byte {
 	if f.used == cap(f.tail) {
 		size := firstChunk
 		if f.tail != nil {
-			// No more than the object under way still needs, unless that is little.
+			// Allocate no more than the current object still needs, with secondChunk as the
+			// minimum.
 			size = int(min(uint64(max(secondChunk, min(2*cap(f.tail), maxChunk))), max(secondChunk, f.scanner.Left())))
 		}
-		// The unpublished rest, part of an object's header, moves along.
+		// Move the unpublished rest, part of an object header, to the new chunk.
 		rest := f.tail[f.checked:f.used]
 		next := make([]byte, max(size, 2*len(rest)))
 		f.used, f.checked = copy(next, rest), 0
 		f.tail = next
 		f.sg.append(next)
-		_ = f.charge(int64(len(next)), nil, time.Now()) // nothing to refuse
+		_ = f.charge(int64(len(next)), nil, time.Now()) // cannot fail without objects
 	}
 	return f.tail[f.used:cap(f.tail)]
 }
 
-// append adds a chunk, whose bytes are published later.
+// append adds a chunk whose bytes are published later.
 func (s *subgroup) append(chunk []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.state == evicted {
 		return
 	}
-	if n := len(s.chunks); n > 0 { // trim to what was published
+	if n := len(s.chunks); n > 0 { // cut to the published bytes
 		s.chunks[n-1] = s.chunks[n-1][:s.size-s.starts[n-1]]
 	}
 	s.chunks = append(s.chunks, chunk)
 	s.starts = append(s.starts, s.size)
 }
 
-// charge accounts for n bytes of memory and the index of objects that are about to
-// be published.
+// charge accounts for n bytes and the index entries of objects about to be published.
 func (f *Feed) charge(n int64, added []object, now time.Time) error {
 	sg := f.sg
 	for i := range added {
 		n += added[i].cost()
 	}
-	defer sg.t.memory.Load().relieve()
+	defer sg.t.memory.Load().reclaim()
 	sg.t.mu.Lock()
 	defer sg.t.mu.Unlock()
 	for i := range added {
 		l := moqt.Location{Group: sg.header.Group, Object: added[i].ID}
-		if err := sg.t.follows(l, added[i].Status); err != nil {
+		if err := sg.t.checkEnd(l, added[i].Status); err != nil {
 			return err
 		}
-		if _, came := sg.g.sent[l.Object]; came {
-			return malformed("object {%d, %d} came as a datagram and in a subgroup", l.Group, l.Object)
+		if _, exists := sg.g.hashes[l.Object]; exists {
+			return malformed("object {%d, %d} arrived as a datagram and in a subgroup", l.Group, l.Object)
 		}
 		if o := sg.g.holder(l.Object, sg); o != nil {
-			return malformed("object {%d, %d} came in subgroups %d and %d", l.Group, l.Object, o.ID(), sg.id)
+			return malformed("object {%d, %d} arrived in subgroups %d and %d", l.Group, l.Object, o.ID(), sg.id)
 		}
 		sg.t.raise(l)
 	}
@@ -401,13 +401,13 @@ func (f *Feed) charge(n int64, added []object, now time.Time) error {
 	return nil
 }
 
-// lookedAt bounds the subgroups of a group in which an object is looked for that came otherwise.
-const lookedAt = 16
+// maxScan bounds the subgroups of a group that are searched for a duplicate object.
+const maxScan = 16
 
-// holder returns a subgroup of the group in which an object came, none of the ID of but, which may
-// be nil; nil = there is none. t.mu is held.
+// holder returns a subgroup that holds an object, or nil. It skips subgroups with the ID of but, if
+// but is not nil. t.mu is held.
 func (g *group) holder(object uint64, but *subgroup) *subgroup {
-	for _, sg := range g.subgroups[:min(len(g.subgroups), lookedAt)] {
+	for _, sg := range g.subgroups[:min(len(g.subgroups), maxScan)] {
 		if sg != but && sg.holds(object) && (but == nil || sg.ID() != but.id) {
 			return sg
 		}
@@ -431,9 +431,8 @@ func (s *subgroup) charge(n int64, now time.Time) {
 	}
 }
 
-// Commit takes n more bytes that were put into Space. It publishes the well-formed
-// part and fails at the first byte that is not, or with ErrEvicted or ErrDuplicate;
-// the caller then resets the feed.
+// Commit publishes the first n bytes of Space, up to the first malformed byte. On an error, which
+// may be ErrEvicted or ErrDuplicate, the caller must reset the feed.
 func (f *Feed) Commit(n int) error {
 	now := time.Now()
 	f.used += n
@@ -489,19 +488,19 @@ func (f *Feed) publish(n int64, added []object, now time.Time) error {
 		}
 	}
 	sg.t.received.Add(uint64(n))
-	if !sg.grow(n, added, &f.aboard) {
+	if !sg.grow(n, added, &f.notify) {
 		return ErrEvicted
 	}
-	for i, flight := range f.aboard {
-		flight.more()
-		f.aboard[i] = nil
+	for i, d := range f.notify {
+		d.more()
+		f.notify[i] = nil
 	}
 	return nil
 }
 
-// grow publishes n bytes, in which the objects added begin. It lists the flights, which are to be
-// told, and reports false when the subgroup was evicted.
-func (s *subgroup) grow(n int64, added []object, aboard *[]*flight) bool {
+// grow publishes n bytes, in which the objects in added start. It stores the deliveries to notify
+// in list and returns false if the subgroup was evicted.
+func (s *subgroup) grow(n int64, added []object, list *[]*delivery) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.size += n
@@ -513,13 +512,13 @@ func (s *subgroup) grow(n int64, added []object, aboard *[]*flight) bool {
 	}
 	s.objects = append(s.objects, added...)
 	s.wake()
-	*aboard = append((*aboard)[:0], s.flights...)
+	*list = append((*list)[:0], s.deliveries...)
 	return true
 }
 
-// CheckDuplicate compares an object with the one of the same ID that a subgroup has here: a
-// publisher may send it again, but not another one (§9.1). payload is the first bytes of it;
-// only so much is compared. An error wraps wire.ErrMalformedTrack.
+// CheckDuplicate compares an object with the one of the same ID in a cached subgroup: a publisher
+// may repeat an object, but not change it (§9.1). payload is a prefix of the payload; only that
+// much is compared. An error wraps wire.ErrMalformedTrack.
 func (t *Track) CheckDuplicate(group, id uint64, o wire.Object, payload []byte) error {
 	t.mu.Lock()
 	i, ok := t.find(group)
@@ -535,13 +534,13 @@ func (t *Track) CheckDuplicate(group, id uint64, o wire.Object, payload []byte) 
 	payload = payload[:min(uint64(len(payload)), o.PayloadLength)]
 	for _, sg := range list {
 		if sg.differs(o, payload) {
-			return malformed("object {%d, %d} came twice with different content", group, o.ID)
+			return malformed("object {%d, %d} arrived twice with different content", group, o.ID)
 		}
 	}
 	return nil
 }
 
-// differs reports whether the subgroup has another object of o's ID.
+// differs reports whether the subgroup has an object of the same ID with different content.
 func (s *subgroup) differs(o wire.Object, payload []byte) bool {
 	s.mu.Lock()
 	i, ok := slices.BinarySearchFunc(s.objects, o.ID, func(x object, id uint64) int { return cmp.Compare(x.ID, id) })
@@ -557,7 +556,7 @@ func (s *subgroup) differs(o wire.Object, payload []byte) bool {
 	for at := was.payload; len(payload) > 0; {
 		b, _, _ := s.bytes(at, int64(len(payload)))
 		if len(b) == 0 {
-			return false // is still to come, or no longer kept
+			return false // not arrived yet, or evicted
 		}
 		if !bytes.Equal(b, payload[:len(b)]) {
 			return true
@@ -567,7 +566,7 @@ func (s *subgroup) differs(o wire.Object, payload []byte) bool {
 	return false
 }
 
-// identify settles the subgroup's ID when its first object is known.
+// identify sets the subgroup ID, which the first object may determine.
 func (f *Feed) identify(first uint64) error {
 	sg := f.sg
 	id := sg.header.Subgroup
@@ -587,8 +586,7 @@ func (f *Feed) identify(first uint64) error {
 	return nil
 }
 
-// WriteObject appends one object. The payload is not copied and must not change
-// afterwards.
+// WriteObject appends one object. It keeps payload, which must not change afterwards.
 func (f *Feed) WriteObject(o moqt.Object, payload []byte) error {
 	if f.enc == nil {
 		f.enc = &wire.ObjectEncoder{HasProperties: f.sg.header.HasProperties}
@@ -610,15 +608,15 @@ func (f *Feed) WriteObject(o moqt.Object, payload []byte) error {
 		}
 	}
 	sg.mu.Unlock()
-	_ = f.charge(int64(cap(header)+cap(payload)), nil, now) // nothing to refuse
+	_ = f.charge(int64(cap(header)+cap(payload)), nil, now) // cannot fail without objects
 	added := []object{{Object: o, arrived: now, offset: at, payload: at + int64(len(header))}}
 	return f.publish(int64(len(header)+len(payload)), added, now)
 }
 
-// Objects is how many objects began to arrive.
+// Objects returns the number of objects that have started to arrive.
 func (f *Feed) Objects() int { return f.objects }
 
-// Close ends the subgroup. Ending it inside an object is an error and resets it.
+// Close ends the subgroup. Inside an object it resets it instead and returns an error.
 func (f *Feed) Close() error {
 	if !f.scanner.Boundary() || f.checked != f.used {
 		f.Reset(wire.StreamInternalError)
@@ -628,13 +626,13 @@ func (f *Feed) Close() error {
 	return nil
 }
 
-// Reset ends the subgroup early; viewers' streams are reset with the same code.
+// Reset ends the subgroup early. Viewers' streams are reset with the same code.
 func (f *Feed) Reset(code wire.StreamCode) { f.finish(reset, code) }
 
 func (f *Feed) finish(state subgroupState, code wire.StreamCode) {
 	sg, now := f.sg, time.Now()
-	freed, flights := sg.end(state, code, now)
-	for _, f := range flights {
+	freed, deliveries := sg.end(state, code, now)
+	for _, f := range deliveries {
 		f.subgroupEnded(now)
 	}
 	sg.t.mu.Lock()
@@ -642,9 +640,9 @@ func (f *Feed) finish(state subgroupState, code wire.StreamCode) {
 	sg.charge(-freed, now)
 }
 
-// end is the end of the subgroup's feed. It gives back what a mostly empty last
-// chunk holds, and returns how many bytes that is and the flights of the subgroup.
-func (s *subgroup) end(state subgroupState, code wire.StreamCode, now time.Time) (freed int64, flights []*flight) {
+// end records the end of the feed and shrinks a mostly empty last chunk. It returns the bytes freed
+// and the subgroup's deliveries.
+func (s *subgroup) end(state subgroupState, code wire.StreamCode, now time.Time) (freed int64, deliveries []*delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.state != open {
@@ -660,5 +658,5 @@ func (s *subgroup) end(state subgroupState, code wire.StreamCode, now time.Time)
 		s.chunks[n-1] = last
 	}
 	s.wake()
-	return freed, slices.Clone(s.flights)
+	return freed, slices.Clone(s.deliveries)
 }

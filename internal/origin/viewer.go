@@ -8,126 +8,124 @@ import (
 	"sync/atomic"
 	"time"
 
-	"holocast/internal/crew"
+	"holocast/internal/gopool"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 )
 
-// maxOffered bounds the new subgroups waiting for a viewer's goroutine.
+// maxOffered bounds the new subgroups queued for a viewer's goroutine.
 const maxOffered = 1024
 
-// maxPiece bounds what a stream takes of a subgroup at a time: deadlines are looked at between.
+// maxPiece bounds the bytes a stream takes at a time. Deadlines are checked between pieces.
 const maxPiece = 128 << 10
 
-// deadlineSlack is within which objects have one deadline, so that many small ones are few
-// pieces.
+// deadlineSlack is the interval within which objects share a deadline, so that many small objects
+// need few pieces.
 const deadlineSlack = time.Millisecond
 
-// viewer is one subscription being served.
+// viewer serves one subscription.
 type viewer struct {
 	t     *Track
-	q     *Queue // of its session
+	q     *Queue // the session's
 	sink  Sink
 	since time.Time // earlier objects belong to the joining fetch
 
-	mu       sync.Mutex
-	offered  []*subgroup
-	stranded bool // by Restart
-	wake     chan struct{}
-	crew     *crew.Crew // sees to flights
+	mu        sync.Mutex
+	offered   []*subgroup
+	restarted bool // Restart made the awaited groups unreachable
+	wake      chan struct{}
+	crew      *gopool.Pool // runs the deliveries
 }
 
-// flight is one subgroup in flight to one viewer.
-type flight struct {
-	v      *viewer
-	sg     *subgroup
-	began  time.Time
-	behind chan struct{} // closed when it is dropped: the viewer is too far behind
-	seat   int           // in the subgroup's flights; under its mu
-	sent   atomic.Int64  // offset in the subgroup up to which it was sent
+// delivery is the transmission of one subgroup to one viewer.
+type delivery struct {
+	v       *viewer
+	sg      *subgroup
+	started time.Time
+	dropped chan struct{} // closed when the delivery is dropped
+	index   int           // in subgroup.deliveries; guarded by its mu
+	sent    atomic.Int64  // offset in the subgroup, all before it is sent
 
-	timeout atomic.Int64              // an object's, from its first byte; 0 = none
-	whole   atomic.Pointer[time.Time] // deadline of the subgroup, known once that has ended
+	timeout          atomic.Int64              // an object's delivery timeout, from its first byte; 0 = none
+	subgroupDeadline atomic.Pointer[time.Time] // set when the subgroup ends
 
-	mu      sync.Mutex
-	w       SubgroupSink // nil until it is open
-	dropped bool
+	mu        sync.Mutex
+	w         SubgroupSink // nil until the stream is open
+	isDropped bool
 }
 
-// waits is how long the oldest unsent object has waited since it arrived.
-func (f *flight) waits(now time.Time) time.Duration {
-	arrived, ok := f.sg.unsent(f.sent.Load())
+// waited returns how long ago the oldest unsent object arrived; 0 if there is none.
+func (d *delivery) waited(now time.Time) time.Duration {
+	arrived, ok := d.sg.unsent(d.sent.Load())
 	if !ok {
 		return 0
 	}
 	return now.Sub(arrived)
 }
 
-// stream is the flight's, nil until it is open.
-func (f *flight) stream() SubgroupSink {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.w
+// stream returns the delivery's stream, nil until it is open.
+func (d *delivery) stream() SubgroupSink {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.w
 }
 
-// more tells the stream that there is more to send.
-func (f *flight) more() {
-	if w := f.stream(); w != nil {
+// more tells the stream that more bytes have arrived.
+func (d *delivery) more() {
+	if w := d.stream(); w != nil {
 		w.More()
 	}
 }
 
-// retime takes over the timeouts that the subscriber asks for now.
-func (f *flight) retime() {
-	f.mu.Lock()
-	object, _ := f.v.sink.DeliveryTimeouts(f.sg.first())
-	f.timeout.Store(int64(object))
-	f.mu.Unlock()
-	if w := f.stream(); w != nil {
+// retime applies the subscriber's current timeouts.
+func (d *delivery) retime() {
+	d.mu.Lock()
+	object, _ := d.v.sink.DeliveryTimeouts(d.sg.first())
+	d.timeout.Store(int64(object))
+	d.mu.Unlock()
+	if w := d.stream(); w != nil {
 		w.Retime()
 	}
 }
 
-// subgroupEnded sets the deadline of the whole subgroup, which ended at a time.
-func (f *flight) subgroupEnded(at time.Time) {
-	if _, timeout := f.v.sink.DeliveryTimeouts(f.sg.first()); timeout != 0 {
-		f.whole.Store(new(at.Add(timeout)))
+// subgroupEnded sets the subgroup's deadline once it has ended.
+func (d *delivery) subgroupEnded(at time.Time) {
+	if _, timeout := d.v.sink.DeliveryTimeouts(d.sg.first()); timeout != 0 {
+		d.subgroupDeadline.Store(new(at.Add(timeout)))
 	}
-	if w := f.stream(); w != nil {
+	if w := d.stream(); w != nil {
 		w.Retime()
 	}
 }
 
-// giveUp drops the flight, from any goroutine. It reports whether the viewer lost
-// something.
-func (f *flight) giveUp() bool {
-	f.mu.Lock()
-	w, again := f.w, f.dropped
-	f.dropped = true
-	f.mu.Unlock()
+// drop cancels the delivery, from any goroutine. It reports whether that reset a stream.
+func (d *delivery) drop() bool {
+	d.mu.Lock()
+	w, again := d.w, d.isDropped
+	d.isDropped = true
+	d.mu.Unlock()
 	if again {
 		return false
 	}
-	close(f.behind)
+	close(d.dropped)
 	if w != nil {
 		w.Abort(wire.StreamTooFarBehind)
 	}
 	return w != nil
 }
 
-func (f *flight) givenUp() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.dropped
+func (d *delivery) wasDropped() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.isDropped
 }
 
-// Serve sends what a track receives from since on to an accepted subscription of the
-// queue's session, until either ends. It returns why: the subscription's cause, or the
-// *moqt.DoneError that ended the track. since is a moment before the subscription
-// was accepted, so that nothing is lost between the two. No goroutine of it is left
-// when it returns.
+// Serve sends a track, from since on, to an accepted subscription of the queue's session until
+// either ends. since must be a time before the subscription was accepted. Serve returns the
+// subscription's cause, or the *moqt.DoneError that ended the track, after all its goroutines have
+// ended.
 func (q *Queue) Serve(t *Track, sink Sink, since time.Time) error {
-	v := &viewer{t: t, q: q, sink: sink, since: since, wake: make(chan struct{}, 1), crew: crew.New()}
+	v := &viewer{t: t, q: q, sink: sink, since: since, wake: make(chan struct{}, 1), crew: gopool.New()}
 	t.attach(v)
 	defer func() {
 		t.mu.Lock()
@@ -139,15 +137,17 @@ func (q *Queue) Serve(t *Track, sink Sink, since time.Time) error {
 	for {
 		for _, sg := range v.take() {
 			if sink.Ended(sg.header.Group) {
-				return v.finish(&moqt.DoneError{Code: wire.DoneSubscriptionEnded, Reason: "the last group of the filter was sent"})
+				return v.finish(
+					&moqt.DoneError{Code: wire.DoneSubscriptionEnded, Reason: "the last group of the filter was sent"},
+				)
 			}
-			q.launch(v, sg)
+			q.start(v, sg)
 		}
 		t.mu.Lock()
 		ended := t.ended
 		t.mu.Unlock()
 		if ended == nil {
-			ended = v.leftBehind()
+			ended = v.restartError()
 		}
 		if ended != nil && v.idle() {
 			return v.finish(ended)
@@ -156,8 +156,8 @@ func (q *Queue) Serve(t *Track, sink Sink, since time.Time) error {
 		case <-v.wake:
 		case <-updates:
 			updates = sink.Changed()
-			for _, f := range q.inFlight(v) {
-				f.retime()
+			for _, d := range q.deliveriesTo(v) {
+				d.retime()
 			}
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -165,16 +165,15 @@ func (q *Queue) Serve(t *Track, sink Sink, since time.Time) error {
 	}
 }
 
-// finish ends the subscription when what is in flight has arrived, or MaxAge has
-// passed.
+// finish ends the subscription when its deliveries are done, at the latest after MaxAge.
 func (v *viewer) finish(end *moqt.DoneError) error {
 	v.t.mu.Lock()
-	patience := v.t.limits.MaxAge
+	maxAge := v.t.limits.MaxAge
 	v.t.mu.Unlock()
-	late := time.AfterFunc(patience, func() {
-		for _, f := range v.q.inFlight(v) {
-			v.t.behind.Add(1)
-			f.giveUp()
+	late := time.AfterFunc(maxAge, func() {
+		for _, d := range v.q.deliveriesTo(v) {
+			v.t.dropped.Add(1)
+			d.drop()
 		}
 	})
 	v.crew.Wait()
@@ -185,19 +184,20 @@ func (v *viewer) finish(end *moqt.DoneError) error {
 	return end
 }
 
-// attach adds v to the viewers and offers it what arrived since it subscribed.
+// attach adds v to the viewers and offers it the objects that arrived since it subscribed.
 func (t *Track) attach(v *viewer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	expired := t.expiry(time.Now())
 	for _, g := range t.groups {
 		for _, sg := range g.subgroups {
-			if !sg.past && sg.reaches(v.since) {
+			if !sg.backfilled && sg.hasSince(v.since) {
 				v.offer(sg)
 			}
 		}
 		for _, d := range g.datagrams {
-			if !d.past && !d.arrived.Before(v.since) && !d.arrived.Before(expired) && v.sink.Passes(moqt.Location{Group: d.Group, Object: d.Object}) {
+			if !d.backfilled && !d.arrived.Before(v.since) && !d.arrived.Before(expired) &&
+				v.sink.Passes(moqt.Location{Group: d.Group, Object: d.Object}) {
 				v.sendDatagram(d.Datagram)
 			}
 		}
@@ -213,8 +213,7 @@ func (v *viewer) sendDatagram(d moqt.Datagram) {
 	}
 }
 
-// wants reports whether an object is to be sent: it arrived after the viewer
-// subscribed and passes its filter.
+// wants reports whether the viewer is due an object: it arrived after since and passes the filter.
 func (v *viewer) wants(group uint64, o *object) bool {
 	return !o.arrived.Before(v.since) && v.sink.Passes(moqt.Location{Group: group, Object: o.ID})
 }
@@ -225,27 +224,27 @@ func (v *viewer) offer(sg *subgroup) {
 	if len(v.offered) < maxOffered {
 		v.offered = append(v.offered, sg)
 	} else {
-		v.t.behind.Add(1)
+		v.t.dropped.Add(1)
 	}
 	v.mu.Unlock()
 	v.signal()
 }
 
-// strand ends the viewer: the groups it waits for will not come.
-func (v *viewer) strand() {
+// endOnRestart ends the subscription: the groups it waits for will not be published.
+func (v *viewer) endOnRestart() {
 	v.mu.Lock()
-	v.stranded = true
+	v.restarted = true
 	v.mu.Unlock()
 	v.signal()
 }
 
-func (v *viewer) leftBehind() *moqt.DoneError {
+func (v *viewer) restartError() *moqt.DoneError {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if !v.stranded {
+	if !v.restarted {
 		return nil
 	}
-	return &moqt.DoneError{Code: wire.DoneInternalError, Reason: "the publisher numbers its groups anew"}
+	return &moqt.DoneError{Code: wire.DoneInternalError, Reason: "the publisher restarted its group numbering"}
 }
 
 func (v *viewer) signal() {
@@ -269,13 +268,13 @@ func (v *viewer) idle() bool {
 	return len(v.offered) == 0
 }
 
-// fly sends one subgroup.
-func (v *viewer) fly(f *flight) {
-	sg := f.sg
-	if !sg.board(f) {
-		return // evicted already
+// send sends one subgroup.
+func (v *viewer) send(d *delivery) {
+	sg := d.sg
+	if !sg.add(d) {
+		return // already evicted
 	}
-	defer sg.leave(f)
+	defer sg.remove(d)
 	// Wait for the first object to send.
 	first := 0
 	var o object
@@ -290,7 +289,7 @@ func (v *viewer) fly(f *flight) {
 			select {
 			case <-changed:
 				continue
-			case <-f.behind:
+			case <-d.dropped:
 				return
 			case <-v.sink.Context().Done():
 				return
@@ -304,8 +303,8 @@ func (v *viewer) fly(f *flight) {
 	h, at := sg.header, int64(0)
 	var restart []byte
 	if first > 0 {
-		// The stream begins inside the subgroup: its first object's ID is written
-		// in full; the others are deltas and stay as they are.
+		// The stream starts mid-subgroup: rewrite the first object's ID in full. The following IDs
+		// are deltas and stay valid.
 		h.FirstObject = false
 		if h.Mode == wire.SubgroupIDFirstObject {
 			h.Mode, h.Subgroup = wire.SubgroupIDExplicit, sg.id
@@ -319,62 +318,62 @@ func (v *viewer) fly(f *flight) {
 	}
 	w, err := v.sink.OpenSubgroup(h, sg.first())
 	if err != nil {
-		failed := "ended"
+		reason := "ended"
 		if errors.Is(err, moqt.ErrStreamsBlocked) {
-			v.t.behind.Add(1)
-			failed = "blocked"
+			v.t.dropped.Add(1)
+			reason = "blocked"
 		}
-		f.report(&o, failed)
+		d.report(&o, reason)
 		return
 	}
-	f.mu.Lock()
-	f.w = w
-	dropped := f.dropped
-	f.mu.Unlock()
+	d.mu.Lock()
+	d.w = w
+	dropped := d.isDropped
+	d.mu.Unlock()
 	if dropped {
 		w.Reset(wire.StreamTooFarBehind)
-		f.report(&o, "behind")
+		d.report(&o, "behind")
 		return
 	}
 	v.t.sentSubgroups.Add(1)
-	failed := ""
-	switch err := v.pump(f, restart, at, first); {
-	case f.givenUp(): // whatever the error
-		failed = "behind"
+	reason := ""
+	switch err := v.pump(d, restart, at, first); {
+	case d.wasDropped(): // takes precedence over the error
+		reason = "behind"
 	case errors.Is(err, moqt.ErrDeliveryTimeout):
 		v.t.late.Add(1)
-		v.q.keepUp(f)
-		failed = "late"
+		v.q.dropStale(d)
+		reason = "late"
 	case errors.Is(err, ErrEvicted):
-		v.t.behind.Add(1)
+		v.t.dropped.Add(1)
 		w.Reset(wire.StreamTooFarBehind)
-		failed = "behind"
+		reason = "behind"
 	case err != nil:
-		failed = "ended"
+		reason = "ended"
 	case sg.wasReset():
-		failed = "reset"
+		reason = "reset"
 	}
-	f.report(&o, failed)
+	d.report(&o, reason)
 }
 
-// report tells Queue.Sent of the flight's end; o is the first object that was to be sent.
-func (f *flight) report(o *object, failed string) {
-	if f.v.q.Sent == nil {
+// report calls Queue.OnDone at the end of a delivery; o is the first object due.
+func (d *delivery) report(o *object, reason string) {
+	if d.v.q.OnDone == nil {
 		return
 	}
-	f.v.q.Sent(Sent{
-		Track: f.v.t, Group: f.sg.header.Group, Subgroup: f.sg.ID(), Arrived: o.arrived, Ended: time.Now(),
-		Bytes: f.sent.Load(), Failed: failed,
+	d.v.q.OnDone(Delivery{
+		Track: d.v.t, Group: d.sg.header.Group, Subgroup: d.sg.ID(), Arrived: o.arrived, Ended: time.Now(),
+		Bytes: d.sent.Load(), Dropped: reason,
 	})
 }
 
-// pump sends the subgroup's bytes from at, where object i begins or whose header is in
-// restart. It returns ErrEvicted when they were evicted.
-func (v *viewer) pump(f *flight, restart []byte, at int64, i int) error {
-	sg, w := f.sg, f.w
-	f.sent.Store(at)
-	f.retime()
-	s := &source{f: f, at: at, i: i, cached: v.t.cacheAge()}
+// pump sends the subgroup's bytes from offset at, where object i starts (or its payload, if restart
+// holds its header). It returns ErrEvicted if the bytes are gone.
+func (v *viewer) pump(d *delivery, restart []byte, at int64, i int) error {
+	sg, w := d.sg, d.w
+	d.sent.Store(at)
+	d.retime()
+	s := &source{d: d, at: at, i: i, cached: v.t.cacheAge()}
 	if o, n, changed, over := sg.object(i); changed == nil && !over && n == i && o.expired(s.cached) {
 		w.Reset(wire.StreamDeliveryTimeout)
 		return moqt.ErrDeliveryTimeout
@@ -401,30 +400,30 @@ func (v *viewer) pump(f *flight, restart []byte, at int64, i int) error {
 	return s.err
 }
 
-// source is a flight's bytes, which its stream takes as packets are made. But for Deadline it is for
-// one goroutine at a time.
+// source implements moqt.Source for a delivery: its stream pulls bytes as it builds packets. Except
+// for Deadline, it is not safe for concurrent use.
 type source struct {
-	f       *flight
-	at      int64         // the end of what was taken
-	i       int           // the object there, or one before it
-	cached  time.Duration // objects older than this are not sent; negative = all are
-	arrived atomic.Int64  // of the object that was taken last, nanoseconds after epoch; 0 = it has no deadline
-	err     error         // why there is no more, but for the end
+	d       *delivery
+	at      int64         // end of the bytes taken so far
+	i       int           // index of the object at that offset, or a smaller one
+	cached  time.Duration // objects older than this are not sent; negative = no limit
+	arrived atomic.Int64  // of the last object taken, nanoseconds after epoch; 0 = no deadline
+	err     error         // why the source ended early
 }
 
-// epoch is when times in source began.
+// epoch is the base of source's times.
 var epoch = time.Now().Add(-time.Nanosecond)
 
-// Next returns the bytes that follow, of one object or those that arrived together, where
-// each has its deadline.
+// Next returns the next bytes: of one object or, where objects have deadlines, of those that
+// arrived together.
 func (s *source) Next() ([]byte, error) {
-	f := s.f
-	if n := s.at - f.sent.Load(); n > 0 {
-		f.sent.Store(s.at)
-		f.v.t.sentBytes.Add(uint64(n))
+	d := s.d
+	if n := s.at - d.sent.Load(); n > 0 {
+		d.sent.Store(s.at)
+		d.v.t.sentBytes.Add(uint64(n))
 	}
-	timed := f.timeout.Load() > 0 || s.cached >= 0
-	b, o, err := f.sg.piece(s.at, &s.i, timed)
+	timed := d.timeout.Load() > 0 || s.cached >= 0
+	b, o, err := d.sg.piece(s.at, &s.i, timed)
 	switch {
 	case len(b) == 0:
 	case o == nil:
@@ -441,12 +440,12 @@ func (s *source) Next() ([]byte, error) {
 	return b, err
 }
 
-// Deadline is the earlier of the object's and the subgroup's.
+// Deadline returns the earlier of the object's and the subgroup's deadline.
 func (s *source) Deadline() (by time.Time) {
-	if whole := s.f.whole.Load(); whole != nil {
+	if whole := s.d.subgroupDeadline.Load(); whole != nil {
 		by = *whole
 	}
-	timeout, arrived := s.f.timeout.Load(), s.arrived.Load()
+	timeout, arrived := s.d.timeout.Load(), s.arrived.Load()
 	if timeout > 0 && arrived > 0 {
 		if object := epoch.Add(time.Duration(arrived + timeout)); by.IsZero() || object.Before(by) {
 			by = object

@@ -51,7 +51,7 @@ func (e *Encoder) Encode(dst []byte, h Header, f *Frame, description int) ([]byt
 		return dst, err
 	}
 	start := len(dst)
-	b, err := e.engine.encode(append(dst, make([]byte, HeaderLen)...), f, ph)
+	b, err := e.engine.encode(dst, f, ph)
 	if err != nil {
 		return dst, err
 	}
@@ -93,9 +93,9 @@ func (h *Header) describe(description int) (phase, error) {
 	return phaseOf(h.Description, h.Descriptions), nil
 }
 
-// body is the compressed planes as an engine appended them.
+// body is an encoded description.
 type body struct {
-	object            []byte
+	object            []byte // dst, room for the header, and the compressed planes
 	points, rawLength int
 }
 
@@ -202,9 +202,11 @@ func (h *Header) sameFrame(o *Header) bool {
 
 // The errors of a body, the same from both engines.
 func zstdError(detail string) error { return formatError("zstd", HeaderLen, "%s", detail) }
+
 func rawLengthError(h *Header) error {
 	return formatError("raw length", 40, "%d is not what the zstd frame holds", h.RawLength)
 }
+
 func planesError(h *Header) error {
 	return formatError("planes", HeaderLen, "the planes are not those of %d points in layout %s", h.Points, h.Layout)
 }

@@ -25,17 +25,23 @@ func patterns() []pattern {
 		{"full", func(*rand.Rand, int, int) uint16 { return 1500 }, smooth},
 		{"slope", func(_ *rand.Rand, x, y int) uint16 { return uint16(500 + 3*x + 2*y) }, smooth},
 		{"holes", func(r *rand.Rand, x, y int) uint16 { return uint16(min(1, r.IntN(5)) * (900 + x + r.IntN(5))) }, smooth},
-		{"extremes", func(r *rand.Rand, _, _ int) uint16 { return uint16(-r.IntN(2)) },
-			func(r *rand.Rand, _, _ int) [3]byte { return [3]byte{extreme(r), extreme(r), extreme(r)} }},
-		{"checkerboard", func(_ *rand.Rand, x, y int) uint16 { return uint16((x + y) % 2 * 65535) },
+		{
+			"extremes", func(r *rand.Rand, _, _ int) uint16 { return uint16(-r.IntN(2)) },
+			func(r *rand.Rand, _, _ int) [3]byte { return [3]byte{extreme(r), extreme(r), extreme(r)} },
+		},
+		{
+			"checkerboard", func(_ *rand.Rand, x, y int) uint16 { return uint16((x + y) % 2 * 65535) },
 			func(_ *rand.Rand, x, y int) [3]byte {
 				b := byte(-(x & 1))
 				return [3]byte{b, ^b, b}
-			}},
-		{"noise", func(r *rand.Rand, _, _ int) uint16 { return uint16(r.Uint32()) },
+			},
+		},
+		{
+			"noise", func(r *rand.Rand, _, _ int) uint16 { return uint16(r.Uint32()) },
 			func(r *rand.Rand, _, _ int) [3]byte {
 				return [3]byte{byte(r.Uint32()), byte(r.Uint32()), byte(r.Uint32())}
-			}},
+			},
+		},
 	}
 }
 

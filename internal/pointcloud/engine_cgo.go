@@ -11,6 +11,7 @@ import "C"
 
 import (
 	"errors"
+	"slices"
 	"unsafe"
 )
 
@@ -50,6 +51,9 @@ func encoded(dst []byte, r C.struct_hcpf_result) (body, error) {
 	switch {
 	case r.error == C.HCPF_OK:
 		compressed := unsafe.Slice((*byte)(r.data), int(r.length))
+		start := len(dst)
+		dst = slices.Grow(dst, HeaderLen+len(compressed))[:start+HeaderLen]
+		clear(dst[start:])
 		return body{append(dst, compressed...), int(r.points), int(r.raw_length)}, nil
 	case r.zstd != nil:
 		return body{}, errors.New("point-cloud frame: zstd: " + C.GoString(r.zstd))

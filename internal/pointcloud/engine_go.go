@@ -26,7 +26,7 @@ func (e *encoderEngine) close() { _ = e.zstd.Close() } // it has no writer that 
 func (e *encoderEngine) encode(dst []byte, f *Frame, ph phase) (body, error) {
 	raw, points := layouts[f.Layout].planes(e.raw[:0], f, ph)
 	e.raw = raw
-	return body{e.zstd.EncodeAll(raw, dst), points, len(raw)}, nil
+	return body{e.zstd.EncodeAll(raw, append(dst, make([]byte, HeaderLen)...)), points, len(raw)}, nil
 }
 
 type decoderEngine struct {

@@ -140,8 +140,10 @@ type rows struct {
 }
 
 func newRows(width int) *rows {
-	return &rows{above: make([]pixel, width), here: make([]pixel, width),
-		aboveV: make([]bool, width), hereV: make([]bool, width)}
+	return &rows{
+		above: make([]pixel, width), here: make([]pixel, width),
+		aboveV: make([]bool, width), hereV: make([]bool, width),
+	}
 }
 
 func (r *rows) predict() (pixel, bool) {
@@ -261,8 +263,10 @@ func pointPlanes(dst []byte, c *Points, ph phase) (raw []byte, points int) {
 	var last [6]int
 	for i := ph.index; i < len(c.XYZ)/3; i += ph.count {
 		g := int(c.RGB[3*i+1])
-		here := [6]int{int(c.XYZ[3*i]), int(c.XYZ[3*i+1]), int(c.XYZ[3*i+2]),
-			int(c.RGB[3*i]) - g, g, int(c.RGB[3*i+2]) - g}
+		here := [6]int{
+			int(c.XYZ[3*i]), int(c.XYZ[3*i+1]), int(c.XYZ[3*i+2]),
+			int(c.RGB[3*i]) - g, g, int(c.RGB[3*i+2]) - g,
+		}
 		for axis := range 3 {
 			p.putCoord(axis, here[axis]-last[axis])
 		}

@@ -13,7 +13,7 @@ import (
 	"holocast/internal/cmaf"
 	"holocast/internal/loc"
 	"holocast/internal/spherical"
-	"holocast/internal/tiles"
+	"holocast/internal/tileencoder"
 )
 
 // output is a track's file as it is written.
@@ -101,12 +101,12 @@ func (p *preparation) outputs(headers []partHeader) []*output {
 		o.index = cmaf.Index(t.Timescale, o.entries)
 		return o
 	}
-	w, h := tiles.VideoSize(s)
+	w, h := tileencoder.VideoSize(s)
 	layout := spherical.Mono
 	if s.Eyes() == 2 {
 		layout = spherical.TopBottom
 	}
-	list := []*output{add(catalog.VideoTrack, cmaf.Track{Width: w, Height: h * s.Eyes(), AVCConfig: p.enc.Config(tiles.Video, 0), Spherical: layout},
+	list := []*output{add(catalog.VideoTrack, cmaf.Track{Width: w, Height: h * s.Eyes(), AVCConfig: p.enc.Config(tileencoder.Video, 0), Spherical: layout},
 		func(h *partHeader) int64 { return h.VideoBytes })}
 	for i := range s.Tiles() {
 		r := s.Rect(i)
@@ -217,7 +217,7 @@ func (p *preparation) writeSound(sound []loc.Packet, f *loc.AudioFormat, gops in
 // catalog returns the catalog of the recorded sphere (docs/spec/tiles.md).
 func (p *preparation) catalog(f *loc.AudioFormat, length time.Duration) (*catalog.Catalog, error) {
 	c := &catalog.Catalog{Version: catalog.Version, GeneratedAt: time.Now().UnixMilli()}
-	if err := p.enc.Describe(c, tiles.Description{Label: p.video.Name(), Audio: f}); err != nil {
+	if err := p.enc.Describe(c, tileencoder.Description{Label: p.video.Name(), Audio: f}); err != nil {
 		return nil, err
 	}
 	for i := range c.Tracks {
@@ -281,8 +281,10 @@ func (p *preparation) manifest(outputs []*output, audio *output, c *catalog.Cata
 	}
 	represent := func(o *output) mpdRep {
 		t := tracks[o.name]
-		r := mpdRep{ID: o.name, Codecs: t.Codec, Bandwidth: max(1, int64(float64(8*o.bytes)/length.Seconds())), Width: t.Width, Height: t.Height,
-			Rate: t.Samplerate, BaseURL: filepath.ToSlash(fileOf(o.name))}
+		r := mpdRep{
+			ID: o.name, Codecs: t.Codec, Bandwidth: max(1, int64(float64(8*o.bytes)/length.Seconds())), Width: t.Width, Height: t.Height,
+			Rate: t.Samplerate, BaseURL: filepath.ToSlash(fileOf(o.name)),
+		}
 		if t.Framerate > 0 {
 			r.FrameRate = fmt.Sprintf("%d/%d", p.id.FPSNum, p.id.FPSDen)
 		}

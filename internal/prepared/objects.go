@@ -12,7 +12,7 @@ import (
 	"holocast/internal/loc"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/recording"
-	"holocast/internal/tiles"
+	"holocast/internal/tileencoder"
 )
 
 // Root is the session's namespace in what Reader reads.
@@ -52,7 +52,7 @@ func NewReader(dir string) (*Reader, error) {
 		}
 	}
 	r.Info.Tracks = append(r.Info.Tracks, recording.TrackInfo{Track: track(catalog.TrackName), Properties: nil},
-		recording.TrackInfo{Track: track(catalog.RatesTrack), Properties: properties(catalog.RatesTrack, tiles.PriorityRates)})
+		recording.TrackInfo{Track: track(catalog.RatesTrack), Properties: properties(catalog.RatesTrack, tileencoder.PriorityRates)})
 	r.Info.Start = s.Start
 	r.Info.End = s.Start.Add(seconds(end - 1/s.Video.Framerate))
 	return r, nil
@@ -61,7 +61,7 @@ func NewReader(dir string) (*Reader, error) {
 func track(name string) wire.TrackName { return wire.TrackName{Namespace: root, Name: name} }
 
 func properties(name string, priority uint8) []byte {
-	ms := uint64(tiles.DefaultLatency.Milliseconds())
+	ms := uint64(tileencoder.DefaultLatency.Milliseconds())
 	if name == catalog.VideoTrack { // docs/spec/tiles.md: a GoP longer, which is a second
 		ms += 1000
 	}
@@ -127,15 +127,17 @@ func (s *Sphere) gop(g int, payload bool) ([]recording.Object, error) {
 	at := s.Start.Add(seconds(begin))
 	var out []recording.Object
 	single := func(name string, group uint64, priority uint8, payload []byte) {
-		out = append(out, recording.Object{Track: track(name), Group: group, Priority: priority, Payload: payload, EndOfGroup: true,
-			FirstObject: true, End: recording.EndFIN, Arrival: at})
+		out = append(out, recording.Object{
+			Track: track(name), Group: group, Priority: priority, Payload: payload, EndOfGroup: true,
+			FirstObject: true, End: recording.EndFIN, Arrival: at,
+		})
 	}
 	if g == 0 {
 		b, err := s.live().Marshal()
 		if err != nil {
 			return nil, err
 		}
-		single(catalog.TrackName, group, tiles.PriorityRates, b)
+		single(catalog.TrackName, group, tileencoder.PriorityRates, b)
 	}
 	for n := g; n <= g+1 && n < len(s.Rates); n++ {
 		if n == g && g > 0 {
@@ -145,7 +147,7 @@ func (s *Sphere) gop(g int, payload bool) ([]recording.Object, error) {
 		if err != nil {
 			return nil, err
 		}
-		single(catalog.RatesTrack, s.firstGroup()+uint64(n), tiles.PriorityRates, b)
+		single(catalog.RatesTrack, s.firstGroup()+uint64(n), tileencoder.PriorityRates, b)
 	}
 	media := len(out)
 	for _, f := range s.tracks {
@@ -204,8 +206,10 @@ func (s *Sphere) objects(out []recording.Object, f *file, group uint64, begin fl
 		if i == 0 {
 			p.VideoConfig = f.config
 		}
-		o := recording.Object{Track: track(f.Name), Group: group, ObjectID: uint64(i), Priority: f.priority, Properties: p.Append(nil),
-			EndOfGroup: true, FirstObject: i == 0, Payload: x.Data, Arrival: at}
+		o := recording.Object{
+			Track: track(f.Name), Group: group, ObjectID: uint64(i), Priority: f.priority, Properties: p.Append(nil),
+			EndOfGroup: true, FirstObject: i == 0, Payload: x.Data, Arrival: at,
+		}
 		if i == len(samples)-1 {
 			o.End = recording.EndFIN
 		}
@@ -223,7 +227,7 @@ func (s *Sphere) live() *catalog.Catalog {
 		t := &c.Tracks[i]
 		t.IsLive, t.TrackDuration, t.Template = true, 0, catalog.Template{}
 		if !strings.HasPrefix(t.Packaging, "event") {
-			t.TargetLatency = float64(tiles.DefaultLatency.Milliseconds())
+			t.TargetLatency = float64(tileencoder.DefaultLatency.Milliseconds())
 		}
 	}
 	return &c

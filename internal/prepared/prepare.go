@@ -19,7 +19,7 @@ import (
 	"holocast/internal/cmaf"
 	"holocast/internal/equirect"
 	"holocast/internal/loc"
-	"holocast/internal/tiles"
+	"holocast/internal/tileencoder"
 )
 
 // Options say how to prepare a film. Zero fields take the defaults.
@@ -59,7 +59,7 @@ type preparation struct {
 	work  string
 	video *equirect.Video
 	id    identity
-	enc   *tiles.Encoder
+	enc   *tileencoder.Encoder
 	gop   int64 // frames
 }
 
@@ -79,7 +79,7 @@ func Prepare(ctx context.Context, input, dir string, opts Options) error {
 		opts.Log = slog.Default()
 	}
 	if len(opts.Quantisers) == 0 {
-		opts.Quantisers = tiles.Quantisers(max(1, min(opts.Qualities, catalog.MaxQualities)))
+		opts.Quantisers = tileencoder.Quantisers(max(1, min(opts.Qualities, catalog.MaxQualities)))
 	}
 	p := &preparation{opts: opts, dir: dir, work: filepath.Join(dir, workFolder)}
 	if err := p.run(ctx, input); err != nil {
@@ -104,9 +104,11 @@ func (p *preparation) run(ctx context.Context, input string) error {
 	}
 	sphere := p.video.Sphere
 	sphere.Columns, sphere.Rows, sphere.Qualities = p.opts.Columns, p.opts.Rows, p.opts.Qualities
-	p.gop = int64(tiles.GOP(p.video.FPSNum, p.video.FPSDen))
-	if p.enc, err = tiles.New(tiles.Config{Sphere: sphere, FPSNum: p.video.FPSNum, FPSDen: p.video.FPSDen,
-		Quantisers: p.opts.Quantisers, Preset: p.opts.Preset, RatesEvery: 5}); err != nil {
+	p.gop = int64(tileencoder.GOP(p.video.FPSNum, p.video.FPSDen))
+	if p.enc, err = tileencoder.New(tileencoder.Config{
+		Sphere: sphere, FPSNum: p.video.FPSNum, FPSDen: p.video.FPSDen,
+		Quantisers: p.opts.Quantisers, Preset: p.opts.Preset, RatesEvery: 5,
+	}); err != nil {
 		return err
 	}
 	defer p.enc.Close()
@@ -125,8 +127,10 @@ func (p *preparation) run(ctx context.Context, input string) error {
 
 // identify creates the folders, or checks that those there belong to this preparation.
 func (p *preparation) identify(input string, sphere catalog.Sphere) error {
-	p.id = identity{Version: 1, Input: input, Sphere: sphere, FPSNum: p.video.FPSNum, FPSDen: p.video.FPSDen,
-		Quantisers: p.opts.Quantisers, Preset: p.opts.Preset, Start: time.Now().UnixMilli()}
+	p.id = identity{
+		Version: 1, Input: input, Sphere: sphere, FPSNum: p.video.FPSNum, FPSDen: p.video.FPSDen,
+		Quantisers: p.opts.Quantisers, Preset: p.opts.Preset, Start: time.Now().UnixMilli(),
+	}
 	if file := p.video.Input.File(); file != "" {
 		info, err := os.Stat(file)
 		if err != nil {
@@ -341,7 +345,7 @@ func (g *gopBuffer) reset() {
 
 func (g *gopBuffer) add(tile, quality int, payload []byte) error {
 	i := 0
-	if tile != tiles.Video {
+	if tile != tileencoder.Video {
 		i = 1 + tile*g.each + quality
 	}
 	b := bytes.Clone(payload)

@@ -21,7 +21,7 @@ import (
 
 	"holocast/internal/catalog"
 	"holocast/internal/cmaf"
-	"holocast/internal/tiles"
+	"holocast/internal/tileencoder"
 )
 
 // Names of the files.
@@ -112,7 +112,7 @@ func (s *Sphere) open() error {
 		if !filepath.IsLocal(fileOf(t.Name)) {
 			return fmt.Errorf("%s: track %.80q", catalogFile, t.Name)
 		}
-		f := &file{Track: t, priority: tiles.PriorityTile}
+		f := &file{Track: t, priority: tileencoder.PriorityTile}
 		s.tracks = append(s.tracks, f)
 		if err := f.open(s); err != nil {
 			return fmt.Errorf("%s: %w", fileOf(t.Name), err)
@@ -158,9 +158,9 @@ func (f *file) open(s *Sphere) (err error) {
 	}
 	switch f.Role {
 	case catalog.RoleAudio:
-		f.priority, f.timescale = tiles.PriorityAudio, float64(f.Samplerate)
+		f.priority, f.timescale = tileencoder.PriorityAudio, float64(f.Samplerate)
 	case catalog.RoleVideo:
-		f.priority = tiles.PriorityVideo
+		f.priority = tileencoder.PriorityVideo
 	}
 	if f.Role != catalog.RoleAudio {
 		if f.config, err = s.Catalog.Inline(f.Track); err != nil {

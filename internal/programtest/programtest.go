@@ -16,13 +16,12 @@ import (
 	"holocast/internal/testlog"
 )
 
-// patience is how long a program may take to start or to leave where others want the
-// processor, too.
-const patience = time.Minute
+// timeout bounds the start and the exit of a program on a busy machine.
+const timeout = time.Minute
 
-// Build compiles Go packages into a new folder, which any user may enter; args are go
-// build's flags and the packages. The programs are kept linked in build/programs, so that
-// the tests of several packages, and of several runs, link a program once.
+// Build compiles Go packages into a new folder that any user may enter. args are go build's flags
+// and the packages. Programs are cached in build/programs, so tests of several packages and runs
+// link them once.
 func Build(args ...string) (dir string, err error) {
 	flags, packages := args, []string(nil)
 	if i := slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") }); i >= 0 {
@@ -32,7 +31,12 @@ func Build(args ...string) (dir string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("go env GOMOD: %w", err)
 	}
-	kept := filepath.Join(filepath.Dir(strings.TrimSpace(string(mod))), "build", "programs", "go"+strings.Join(flags, ""))
+	kept := filepath.Join(
+		filepath.Dir(strings.TrimSpace(string(mod))),
+		"build",
+		"programs",
+		"go"+strings.Join(flags, ""),
+	)
 	unlock, err := lock(kept)
 	if err != nil {
 		return "", err
@@ -56,8 +60,9 @@ func Build(args ...string) (dir string, err error) {
 		}
 		programs = append(programs, filepath.Join(kept, filepath.Base(p)))
 	}
-	// Go takes a file of the module that a test opens itself for an input of the test, and
-	// go build sets the time of a program that is up to date: no result would be remembered.
+	// Files of the module that a test opens become inputs of its cached result, and go build
+	// changes the times of up-to-date programs. Copy them in another process, so the result stays
+	// cached.
 	out, err := exec.Command("cp", append(programs, dir)...).CombinedOutput()
 	if err == nil {
 		err = os.Chmod(dir, 0o755)
@@ -69,8 +74,8 @@ func Build(args ...string) (dir string, err error) {
 	return dir, nil
 }
 
-// lock makes a folder and locks it against the tests of other packages. It uses system calls,
-// as Go takes what a test opens for its input.
+// lock creates a folder and locks it against tests of other packages. It uses system calls because
+// Go records files opened through package os as test inputs.
 func lock(dir string) (unlock func(), err error) {
 	if out, err := exec.Command("mkdir", "-p", dir).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("mkdir: %w: %s", err, out)
@@ -89,12 +94,12 @@ func lock(dir string) (unlock func(), err error) {
 	}
 }
 
-// EnvPrograms is the environment variable that names a folder of programs, built before, for a
-// machine without Go.
+// EnvPrograms is the environment variable with the folder of prebuilt programs, for machines
+// without Go.
 const EnvPrograms = "HOLOCAST_TEST_PROGRAMS"
 
-// Main is a TestMain: it builds programs as Build does, unless EnvPrograms is set, says where
-// they are, runs the tests, and fails where they leave goroutines behind.
+// Main implements TestMain. It builds programs as Build does unless EnvPrograms is set, passes
+// their folder to built, runs the tests, and fails if they leak goroutines.
 func Main(m *testing.M, built func(dir string), args ...string) {
 	dir, remove := os.Getenv(EnvPrograms), func() {}
 	if dir == "" {
@@ -111,8 +116,8 @@ func Main(m *testing.M, built func(dir string), args ...string) {
 	os.Exit(leaktest.Code(code))
 }
 
-// Process is a program that runs. It is killed when its test ends before it, and what it
-// wrote is logged where the test failed.
+// Process is a running program. It is killed at the end of its test, and its output is logged if
+// the test failed.
 type Process struct {
 	Cmd            *exec.Cmd
 	Stdout, Stderr testlog.Buffer
@@ -122,8 +127,8 @@ type Process struct {
 	err  error
 }
 
-// Start starts a program. Streams that c has none for go to the process's buffers. The
-// program does not outlive the tests.
+// Start starts a program. Output streams not set in c go to the process's buffers. The program does
+// not outlive the tests.
 func Start(t testing.TB, c *exec.Cmd) *Process {
 	t.Helper()
 	if c.SysProcAttr == nil {
@@ -133,7 +138,7 @@ func Start(t testing.TB, c *exec.Cmd) *Process {
 	return StartBy(t, c, (*exec.Cmd).Start)
 }
 
-// StartBy is Start with a function that starts the command, in a network namespace for one.
+// StartBy is Start with a custom function to start the command, for example in a network namespace.
 func StartBy(t testing.TB, c *exec.Cmd, begin func(*exec.Cmd) error) *Process {
 	t.Helper()
 	p := &Process{Cmd: c, t: t, done: make(chan struct{})}
@@ -166,22 +171,22 @@ func tail(s string) string {
 	return s
 }
 
-// Done is closed when the program has ended and all it wrote is in the buffers.
+// Done is closed after the program has ended and its output is complete.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Err waits for the program's end and returns how it ended, as exec.Cmd's Wait does.
+// Err waits for the end of the program and returns the result of exec.Cmd's Wait.
 func (p *Process) Err() error {
 	p.t.Helper()
-	return p.Wait(patience)
+	return p.Wait(timeout)
 }
 
-// Wait is Err with patience of the caller's.
-func (p *Process) Wait(patience time.Duration) error {
+// Wait is Err with a timeout.
+func (p *Process) Wait(timeout time.Duration) error {
 	p.t.Helper()
 	select {
 	case <-p.done:
 		return p.err
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		p.t.Fatalf("%s did not end", p.Cmd)
 		return nil
 	}
@@ -195,13 +200,13 @@ func (p *Process) Signal(s os.Signal) {
 	}
 }
 
-// Kill ends the program at once, if it has not ended.
+// Kill kills the program if it is running.
 func (p *Process) Kill() {
 	_ = p.Cmd.Process.Kill()
 	<-p.done
 }
 
-// Stop ends the program as an operator does; it has to exit with 0.
+// Stop stops the program with SIGTERM and checks that it exits with 0.
 func (p *Process) Stop() {
 	p.t.Helper()
 	p.Signal(syscall.SIGTERM)
@@ -210,7 +215,7 @@ func (p *Process) Stop() {
 	}
 }
 
-// Line waits for a line with a text on the program's standard error, and returns it.
+// Line waits for a line that contains text on the program's standard error, and returns the line.
 func (p *Process) Line(text string) string {
 	p.t.Helper()
 	find := func() (string, bool) {
@@ -221,7 +226,7 @@ func (p *Process) Line(text string) string {
 		}
 		return "", false
 	}
-	for end := time.Now().Add(patience); ; {
+	for end := time.Now().Add(timeout); ; {
 		if line, ok := find(); ok {
 			return line
 		}
@@ -234,7 +239,7 @@ func (p *Process) Line(text string) string {
 		case <-time.After(5 * time.Millisecond):
 		}
 		if time.Now().After(end) {
-			p.t.Fatalf("%s did not say %q", p.Cmd, text)
+			p.t.Fatalf("%s did not print %q", p.Cmd, text)
 		}
 	}
 }

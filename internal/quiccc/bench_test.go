@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// BenchmarkLoopback carries 64 MiB an operation over the loopback interface and
-// reports the processor time of both ends for a gigabit. "stock" is quic-go's own
-// congestion control.
+// BenchmarkLoopback transfers 64 MiB per operation over the loopback interface and reports the
+// processor time of both ends per gigabit. "stock" is quic-go's own congestion control.
 func BenchmarkLoopback(b *testing.B) {
 	for _, name := range []string{"stock", "bbr", "cubic", "newreno"} {
 		b.Run(name, func(b *testing.B) {

@@ -1,8 +1,7 @@
-// Package quiccc chooses a QUIC connection's congestion control. quic-go has
-// NewReno and no way to choose; tools/quicpatch makes a copy of it that asks the
-// connection's context for a [congestion.Flow]. Where quic-go is the published one
-// the context's value has no effect, and NewReno it is: the same code builds with
-// both.
+// Package quiccc selects the congestion controller of QUIC connections. The published quic-go
+// supports only NewReno. The copy patched by tools/quicpatch takes a [congestion.Flow] from the
+// connection's context. The same code builds with the published quic-go, which ignores the
+// context's value.
 package quiccc
 
 import (
@@ -16,14 +15,14 @@ import (
 	"holocast/internal/congestion"
 )
 
-// Default is the controller for media.
+// Default is the default controller, suited to media.
 const Default = "bbr"
 
-// key is under which the patched quic-go looks for a maker of flows. Its type is
-// spelled out there too, so that neither side imports the other.
+// key is the context key of the patched quic-go. Its type is repeated there, so neither side
+// imports the other.
 type key = struct{ CongestionControl struct{} }
 
-// maker makes flows of the controller it names.
+// maker creates flows with the controller it names.
 type maker string
 
 // NewFlow is called by quic-go for each connection and path.
@@ -35,8 +34,8 @@ func (m maker) NewFlow(maxDatagramSize int64) any {
 	return f
 }
 
-// WithController returns a context that makes a connection dialed with it use the
-// named controller; "" is [Default].
+// WithController returns a context that makes connections dialed with it use the named controller;
+// "" is [Default].
 func WithController(ctx context.Context, name string) (context.Context, error) {
 	if name == "" {
 		name = Default
@@ -47,8 +46,8 @@ func WithController(ctx context.Context, name string) (context.Context, error) {
 	return context.WithValue(ctx, key{}, maker(name)), nil
 }
 
-// ConnContext is a [quic.Transport]'s ConnContext that makes all connections it
-// accepts use the named controller; "" is [Default].
+// ConnContext returns a [quic.Transport]'s ConnContext that makes accepted connections use the
+// named controller; "" is [Default].
 func ConnContext(name string) (func(context.Context, *quic.ClientInfo) (context.Context, error), error) {
 	if _, err := WithController(context.Background(), name); err != nil {
 		return nil, err
@@ -58,17 +57,17 @@ func ConnContext(name string) (func(context.Context, *quic.ClientInfo) (context.
 	}, nil
 }
 
-// controlled is what the patched quic-go's connections have.
+// controlled is implemented by connections of the patched quic-go.
 type controlled interface{ CongestionController() any }
 
-// Patched tells whether this program was built with the patched quic-go.
+// Patched reports whether the program was built with the patched quic-go.
 func Patched() bool {
 	_, ok := any((*quic.Conn)(nil)).(controlled)
 	return ok
 }
 
-// Controllers lists the controllers that are in this program; the published
-// quic-go has its own NewReno alone, whatever is asked for.
+// Controllers lists the available controllers. With the published quic-go this is only its own
+// NewReno.
 func Controllers() []string {
 	if Patched() {
 		return congestion.Names()
@@ -76,11 +75,11 @@ func Controllers() []string {
 	return []string{"newreno"}
 }
 
-// Build says for --version what congestion control this program has.
+// Build describes the available congestion control for --version.
 func Build() string { return "congestion control: " + strings.Join(Controllers(), ", ") }
 
-// Check tells what is wrong with a configured controller name in this program; "" is
-// the best there is: [Default], or NewReno with the published quic-go.
+// Check returns an error if a configured controller is not available in this program. "" selects
+// [Default], or NewReno with the published quic-go.
 func Check(name string) error {
 	if name == "" {
 		return nil
@@ -89,13 +88,17 @@ func Check(name string) error {
 		return err
 	}
 	if in := Controllers(); !slices.Contains(in, name) {
-		return fmt.Errorf("congestion controller %q is not in this build, which has %s (make build has all)", name, strings.Join(in, ", "))
+		return fmt.Errorf(
+			"congestion controller %q is not in this build, which has %s (make build has all)",
+			name,
+			strings.Join(in, ", "),
+		)
 	}
 	return nil
 }
 
-// Estimates is what the connection's congestion control knows of its path; ok is
-// false for a connection without one of ours. It may be called from any goroutine.
+// Estimates returns the congestion controller's estimates of the path; ok is false without one of
+// our controllers. It may be called from any goroutine.
 func Estimates(conn *quic.Conn) (e congestion.Estimates, ok bool) {
 	c, ok := any(conn).(controlled)
 	if !ok {

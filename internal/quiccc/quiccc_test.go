@@ -57,8 +57,8 @@ func TestUnknownController(t *testing.T) {
 	}
 }
 
-// pair connects a client and a server over the loopback interface; "stock" asks for
-// no controller.
+// pair connects a client and a server over the loopback interface; "stock" uses quic-go's own
+// congestion control.
 func pair(t testing.TB, name string) (client, server *quic.Conn) {
 	t.Helper()
 	ctx := t.Context()

@@ -10,21 +10,21 @@ import (
 	"time"
 )
 
-// kernel is a Sender in plain Go: it seals packets and sends them from the socket of the
-// server's connections, as a program in the kernel would, and registers them later.
+// kernel is a Sender in Go. Like a program in the kernel, it seals packets, sends them from the
+// server's socket and registers them later.
 type kernel struct {
 	t    *testing.T
 	conn *net.UDPConn
 
 	mu         sync.Mutex
 	state      State
-	states     []State // one of each key phase
+	states     []State // one per key phase
 	held       bool
-	mute       bool // takes no block
+	mute       bool // does not reserve a block
 	generation uint64
 	next, end  int64 // of the block
 	ring       []Packet
-	unsent     int64 // bytes not registered yet
+	unsent     int64 // bytes not yet registered
 	budget     Budget
 
 	used        map[int64]bool
@@ -90,19 +90,25 @@ func (k *kernel) Report(r Report) {
 			k.t.Errorf("packet %d acknowledged; acknowledged before: %v, sent: %v", n, k.acked[n], k.used[n])
 		}
 		k.acked[n] = true
-		delete(k.lost, n) // it was late
+		delete(k.lost, n) // late, not lost
 	}
 	for _, n := range r.Lost {
 		if k.acked[n] || k.lost[n] || !k.used[n] {
-			k.t.Errorf("packet %d lost; acknowledged before: %v, lost: %v, sent: %v", n, k.acked[n], k.lost[n], k.used[n])
+			k.t.Errorf(
+				"packet %d lost; acknowledged before: %v, lost: %v, sent: %v",
+				n,
+				k.acked[n],
+				k.lost[n],
+				k.used[n],
+			)
 		}
 		k.lost[n] = true
 	}
 	k.budget = r.Budget
 }
 
-// send sends a datagram, unless there is no number or no budget for it, and registers it
-// after lag: a negative one registers it before it is sent.
+// send sends a datagram if it has a packet number and budget, and registers it after lag; if lag is
+// negative, it registers the packet before sending it.
 func (k *kernel) send(payload []byte, lag time.Duration) bool {
 	k.mu.Lock()
 	size := int64(len(payload)) + 22 + int64(len(k.state.DestConnID))
@@ -134,8 +140,7 @@ func (k *kernel) send(payload []byte, lag time.Duration) bool {
 	return true
 }
 
-// finish gives up the block, and waits until all packets were reported and nothing is in
-// flight.
+// finish releases the block and waits until all packets were reported and nothing is in flight.
 func (k *kernel) finish(t *testing.T, h Handle) {
 	t.Helper()
 	k.mu.Lock()
@@ -155,7 +160,7 @@ func (k *kernel) unregistered() int64 {
 	return k.unsent
 }
 
-// seal makes a short-header packet with one DATAGRAM frame (RFC 9001, Section 5).
+// seal creates a short-header packet with one DATAGRAM frame (RFC 9001, Section 5).
 func seal(s *State, number int64, payload []byte) []byte {
 	header := append([]byte{0x43 | byte(s.KeyPhase&1)<<2}, s.DestConnID...)
 	pnAt := len(header)
@@ -166,8 +171,8 @@ func seal(s *State, number int64, payload []byte) []byte {
 	return p
 }
 
-// open opens a short-header packet that one with a number up to largest came before.
-// phase is the key phase that it says it has.
+// open decrypts a short-header packet received after packet number largest. phase is the key phase
+// in its header.
 func open(keys Keys, packet []byte, pnAt int, largest int64) (number int64, phase byte, payload []byte, err error) {
 	p := append([]byte(nil), packet...)
 	block, err := aes.NewCipher(keys.HP)

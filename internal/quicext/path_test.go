@@ -8,22 +8,23 @@ import (
 	"time"
 )
 
-// path is a UDP proxy between one client and a server that delays packets, and loses and
-// reorders what the server sends.
+// path is a UDP proxy between one client and a server. It delays packets and drops and reorders the
+// server's.
 type path struct {
 	delay         time.Duration
-	loss, reorder float64 // of what the server sends, as shares
+	loss, reorder float64 // fractions of the server's packets
 
-	client, server *net.UDPConn // the sockets that the client and the server see
+	client, server *net.UDPConn // sockets facing the client and the server
 	done           sync.WaitGroup
 
 	mu       sync.Mutex
 	rand     *rand.Rand
 	captured [][]byte // short-header packets of the server
 	dropped  []bool
+	seenAt   []time.Time // by the proxy
 }
 
-// newPath makes a path to a server. The client's end is addr.
+// newPath creates a path to a server. addr is the client's end.
 func newPath(t *testing.T, server net.Addr, delay time.Duration, loss, reorder float64) (p *path, addr net.Addr) {
 	t.Helper()
 	p = &path{delay: delay, loss: loss, reorder: reorder, rand: rand.New(rand.NewPCG(1, 2))}
@@ -39,7 +40,13 @@ func newPath(t *testing.T, server net.Addr, delay time.Duration, loss, reorder f
 	}
 	var clientAddr *net.UDPAddr
 	known := make(chan struct{})
-	toServer, toClient, late := p.line(func(b []byte) { _, _ = p.server.Write(b) }), p.line(p.toClient(&clientAddr)), p.line(p.toClient(&clientAddr))
+	toServer, toClient, late := p.line(
+		func(b []byte) { _, _ = p.server.Write(b) },
+	), p.line(
+		p.toClient(&clientAddr),
+	), p.line(
+		p.toClient(&clientAddr),
+	)
 	p.done.Go(func() {
 		defer close(toServer)
 		for first := true; ; first = false {
@@ -86,7 +93,7 @@ type parcel struct {
 	b  []byte
 }
 
-// line delivers in order, when it is time.
+// line delivers packets in order, at their times.
 func (p *path) line(deliver func([]byte)) chan<- parcel {
 	c := make(chan parcel, 1<<14)
 	p.done.Go(func() {
@@ -102,7 +109,7 @@ func (p *path) toClient(addr **net.UDPAddr) func([]byte) {
 	return func(b []byte) { _, _ = p.client.WriteToUDP(b, *addr) }
 }
 
-// fate is 0 for in time, 1 for late and 2 for lost. Handshakes are spared.
+// fate returns 0 for in time, 1 for late and 2 for lost. Handshake packets are never late or lost.
 func (p *path) fate(b []byte) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,5 +125,6 @@ func (p *path) fate(b []byte) int {
 	}
 	p.captured = append(p.captured, b)
 	p.dropped = append(p.dropped, fate == 2)
+	p.seenAt = append(p.seenAt, time.Now())
 	return fate
 }

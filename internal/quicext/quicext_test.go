@@ -1,11 +1,13 @@
 package quicext
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,7 +19,7 @@ import (
 	"holocast/internal/quiccc/quiccctest"
 )
 
-// How often both ends update keys, in packets sent or received with one key.
+// The interval between key updates of both ends, in packets sent or received with one key.
 
 //go:linkname keyUpdateInterval github.com/quic-go/quic-go/internal/handshake.keyUpdateInterval
 var keyUpdateInterval atomic.Uint64
@@ -29,7 +31,7 @@ func needsHooks(t *testing.T) {
 	}
 }
 
-// useAES has connections agree on the cipher suite that this test's kernel has.
+// useAES makes connections select the cipher suite supported by kernel.
 func useAES(t *testing.T) {
 	t.Helper()
 	restoreOrder(t)
@@ -52,7 +54,7 @@ func connect(t *testing.T, ln *quic.Listener, addr net.Addr) (client, server *qu
 	return client, server
 }
 
-// eventually waits for a condition for as long as a crowded machine may take.
+// eventually waits for a condition, long enough for a busy machine.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	for range 2000 {
@@ -64,8 +66,8 @@ func eventually(t *testing.T, what string, f func() bool) {
 	t.Fatalf("not within 20 s: %s", what)
 }
 
-// TestSendOutside has a connection and a sender outside send at once, over a path that
-// loses and reorders packets, while both ends update keys.
+// TestSendOutside lets a connection and an external sender send at the same time over a path that
+// drops and reorders packets, while both ends update keys.
 func TestSendOutside(t *testing.T) {
 	needsHooks(t)
 	for _, controller := range []string{"", "newreno", "cubic", "bbr"} {
@@ -146,7 +148,7 @@ func testSendOutside(t *testing.T, controller string) {
 		binary.BigEndian.PutUint64(b, uint64(i))
 		lag := -time.Nanosecond
 		if i%100 == 50 {
-			lag = 3 * delay // its ACK comes before
+			lag = 3 * delay // the ACK arrives before the registration
 		}
 		if k.send(b, lag) {
 			i++
@@ -182,8 +184,12 @@ func testSendOutside(t *testing.T, controller string) {
 		len(k.used), k.blocks, received.Load(), len(k.lost), len(k.states), h.Budget())
 }
 
-// checkOutcome opens everything that the server sent. No number may occur twice, and
-// what the sender was told has to be what happened.
+// checkOutcome decrypts all packets of the server and checks that no number occurs twice and that
+// the reports to the sender were correct.
+//
+// A receiver may drop a packet that follows a higher number by more than a round trip (RFC 9000,
+// Section 13.2.3). On a busy machine the kernel sends such packets, because it is not scheduled
+// between taking a number and sending.
 func checkOutcome(t *testing.T, p *path, k *kernel) {
 	t.Helper()
 	k.mu.Lock()
@@ -195,7 +201,8 @@ func checkOutcome(t *testing.T, p *path, k *kernel) {
 	}
 	seen := map[int64]bool{}
 	largest := int64(-1)
-	var lost, late, own int
+	var lost, overtaken, late, own int
+	highest := []numberAt{{-1, time.Time{}}} // each packet numbered above all before it
 	for i, b := range p.captured {
 		number, ok := int64(0), false
 		for _, s := range k.states {
@@ -211,17 +218,33 @@ func checkOutcome(t *testing.T, p *path, k *kernel) {
 			t.Errorf("number %d twice", number)
 		}
 		seen[number] = true
-		largest = max(largest, number)
+		if number > largest {
+			largest = number
+			highest = append(highest, numberAt{number, p.seenAt[i]})
+		}
+		// The first packet with a higher number, if any.
+		higher, _ := slices.BinarySearchFunc(
+			highest,
+			number+1,
+			func(h numberAt, n int64) int { return cmp.Compare(h.number, n) },
+		)
 		switch {
 		case !k.used[number]:
 			own++
 		case p.dropped[i]:
 			lost++
 			if !k.lost[number] {
-				t.Errorf("packet %d was dropped; reported acknowledged: %v, lost: %v", number, k.acked[number], k.lost[number])
+				t.Errorf(
+					"packet %d was dropped; reported acknowledged: %v, lost: %v",
+					number,
+					k.acked[number],
+					k.lost[number],
+				)
 			}
+		case k.lost[number] && higher < len(highest) && p.seenAt[i].Sub(highest[higher].at) > 2*p.delay:
+			overtaken++ // the client may drop it as a duplicate
 		case k.lost[number]:
-			late++ // the client took it for a duplicate
+			late++
 		case !k.acked[number]:
 			t.Errorf("packet %d arrived, and nothing was reported", number)
 		}
@@ -237,10 +260,22 @@ func checkOutcome(t *testing.T, p *path, k *kernel) {
 	if late > len(k.used)/50 {
 		t.Errorf("%d of %d packets arrived and were not acknowledged", late, len(k.used))
 	}
-	t.Logf("%d packets of the connection's own, %d outside dropped, %d not acknowledged", own, lost, late)
+	t.Logf(
+		"%d packets of the connection, external packets: %d dropped, %d overtaken, %d not acknowledged",
+		own,
+		lost,
+		overtaken,
+		late,
+	)
 }
 
-// TestMigration has the client change its address while packets are sent outside.
+// numberAt is a packet number and when the path saw it.
+type numberAt struct {
+	number int64
+	at     time.Time
+}
+
+// TestMigration changes the client's address while external packets are sent.
 func TestMigration(t *testing.T) {
 	needsHooks(t)
 	for _, controller := range []string{"", "bbr"} {
@@ -257,7 +292,7 @@ func testMigration(t *testing.T, controller string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// A client that migrates needs connection IDs to change.
+		// A client needs spare connection IDs to migrate.
 		transports[i] = &quic.Transport{Conn: c, ConnectionIDLength: 4}
 		t.Cleanup(func() { _ = transports[i].Close(); _ = c.Close() })
 	}
@@ -306,7 +341,8 @@ func testMigration(t *testing.T, controller string) {
 		}
 		return h.State().Remote != before.Remote
 	})
-	if s := h.State(); s.Generation <= before.Generation || s.Remote.Port() != uint16(transports[1].Conn.LocalAddr().(*net.UDPAddr).Port) {
+	if s := h.State(); s.Generation <= before.Generation ||
+		s.Remote.Port() != uint16(transports[1].Conn.LocalAddr().(*net.UDPAddr).Port) {
 		t.Errorf("state before %+v, after migration %+v", before, s)
 	}
 	arrives("after")
@@ -318,8 +354,7 @@ func testMigration(t *testing.T, controller string) {
 	}
 }
 
-// TestUnregistered and TestReleased: an ACK of a number that nobody said was used ends
-// the connection.
+// TestUnregistered and TestReleased check that an ACK of an unused number closes the connection.
 func TestUnregistered(t *testing.T) { testViolation(t, func(*kernel) {}) }
 
 func TestReleased(t *testing.T) {
@@ -354,7 +389,8 @@ func testViolation(t *testing.T, then func(k *kernel)) {
 		return server.Context().Err() != nil
 	})
 	var e *quic.TransportError
-	if err := context.Cause(server.Context()); !errors.As(err, &e) || e.ErrorCode != quic.ProtocolViolation || e.Remote {
+	if err := context.Cause(server.Context()); !errors.As(err, &e) || e.ErrorCode != quic.ProtocolViolation ||
+		e.Remote {
 		t.Errorf("the connection ended with %v", err)
 	}
 }

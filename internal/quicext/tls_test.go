@@ -21,7 +21,7 @@ const (
 	grease = 0x1a1a // RFC 8701
 )
 
-// restoreOrder undoes PreferChaCha20 when the test ends.
+// restoreOrder reverts PreferChaCha20 at the end of the test.
 func restoreOrder(t *testing.T) {
 	if fips140.Enabled() {
 		t.Skip("ChaCha20-Poly1305 is not allowed in FIPS 140-3 mode")
@@ -52,8 +52,8 @@ func TestPreferChaCha20(t *testing.T) {
 	}
 }
 
-// negotiate has a client that offers the cipher suites meet a server that prefers
-// ChaCha20, and returns what they agree on.
+// negotiate connects a client that offers the given cipher suites to a server that prefers
+// ChaCha20, and returns the negotiated suite.
 func negotiate(t *testing.T, offered []uint16) uint16 {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -76,7 +76,7 @@ func negotiate(t *testing.T, offered []uint16) uint16 {
 	for _, c := range []*tls.QUICConn{client, server} {
 		c.SetTransportParameters(nil)
 	}
-	// Both take their order from this process: the client's goes into its first message.
+	// Both ends use this process's order; the client's is fixed in its first message.
 	defaultCipherSuitesTLS13, defaultCipherSuitesTLS13NoAES = offered, offered
 	if err := client.Start(t.Context()); err != nil {
 		t.Fatal(err)

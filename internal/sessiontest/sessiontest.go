@@ -1,5 +1,4 @@
-// Package sessiontest connects a server and a client in one process, for tests of
-// either end of a session.
+// Package sessiontest connects a client and a server in one process for tests.
 package sessiontest
 
 import (
@@ -13,7 +12,7 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// Connect returns the two ends of a session, which end with the test.
+// Connect returns both ends of a session, which ends with the test.
 func Connect(t *testing.T, client, server moqt.Handler) (c, s *moqt.Session) {
 	t.Helper()
 	cert, err := devcert.Generate(time.Now(), "localhost", "127.0.0.1")
@@ -21,7 +20,10 @@ func Connect(t *testing.T, client, server moqt.Handler) (c, s *moqt.Session) {
 		t.Fatal(err)
 	}
 	cfg := moqt.Config{Log: slog.New(slog.DiscardHandler)}
-	ln, err := moqt.Listen("127.0.0.1:0", moqt.ListenConfig{Config: cfg, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+	ln, err := moqt.Listen(
+		"127.0.0.1:0",
+		moqt.ListenConfig{Config: cfg, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +36,13 @@ func Connect(t *testing.T, client, server moqt.Handler) (c, s *moqt.Session) {
 		}
 		accepted <- s
 	}()
-	c, err = moqt.Dial(t.Context(), "moqt://"+ln.Addr().String()+"/test", devcert.Pinned(devcert.Hash(cert)), client, cfg)
+	c, err = moqt.Dial(
+		t.Context(),
+		"moqt://"+ln.Addr().String()+"/test",
+		devcert.Pinned(devcert.Hash(cert)),
+		client,
+		cfg,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +53,7 @@ func Connect(t *testing.T, client, server moqt.Handler) (c, s *moqt.Session) {
 	return c, s
 }
 
-// Until waits until f is true.
+// Until polls until f returns true.
 func Until(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {

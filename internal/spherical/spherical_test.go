@@ -8,29 +8,31 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"holocast/internal/mp4box"
 )
 
 // movie makes an MP4 file without media: a sound track, then a video track with the
 // given boxes in its sample entry and beside its media.
 func movie(entry, beside []byte) []byte {
 	track := func(handler string, entry, beside []byte) []byte {
-		stsd := AppendBox(nil, "stsd", []byte{0, 0, 0, 0, 0, 0, 0, 1}, AppendBox(nil, "avc1", make([]byte, visualHeader), entry))
-		minf := AppendBox(nil, "minf", AppendBox(nil, "stbl", stsd))
-		hdlr := AppendBox(nil, "hdlr", make([]byte, 8), []byte(handler), make([]byte, 13))
-		return AppendBox(nil, "trak", AppendBox(nil, "mdia", hdlr, minf), beside)
+		stsd := mp4box.Append(nil, "stsd", []byte{0, 0, 0, 0, 0, 0, 0, 1}, mp4box.Append(nil, "avc1", make([]byte, visualHeader), entry))
+		minf := mp4box.Append(nil, "minf", mp4box.Append(nil, "stbl", stsd))
+		hdlr := mp4box.Append(nil, "hdlr", make([]byte, 8), []byte(handler), make([]byte, 13))
+		return mp4box.Append(nil, "trak", mp4box.Append(nil, "mdia", hdlr, minf), beside)
 	}
-	b := AppendBox(nil, "ftyp", []byte("isom\x00\x00\x00\x00"))
-	return AppendBox(b, "moov", AppendBox(nil, "mvhd", make([]byte, 100)), track("soun", nil, nil), track("vide", entry, beside))
+	b := mp4box.Append(nil, "ftyp", []byte("isom\x00\x00\x00\x00"))
+	return mp4box.Append(b, "moov", mp4box.Append(nil, "mvhd", make([]byte, 100)), track("soun", nil, nil), track("vide", entry, beside))
 }
 
 func parse(b []byte) (Metadata, error) { return Parse(bytes.NewReader(b), int64(len(b))) }
 
-func v1(xml string) []byte { return AppendBox(nil, "uuid", v1ID[:], []byte(xml)) }
+func v1(xml string) []byte { return mp4box.Append(nil, "uuid", v1ID[:], []byte(xml)) }
 
 func TestParse(t *testing.T) {
-	turned := AppendBox(nil, "sv3d", AppendBox(nil, "proj",
-		AppendBox(nil, "prhd", []byte{0, 0, 0, 0, 0, 90, 0x80, 0, 0xff, 0xf6, 0, 0, 0, 0, 0, 0}), AppendBox(nil, "equi", make([]byte, 20))))
-	half := AppendBox(nil, "sv3d", AppendBox(nil, "proj", AppendBox(nil, "equi", make([]byte, 12), []byte{0x40, 0, 0, 0, 0x40, 0, 0, 0})))
+	turned := mp4box.Append(nil, "sv3d", mp4box.Append(nil, "proj",
+		mp4box.Append(nil, "prhd", []byte{0, 0, 0, 0, 0, 90, 0x80, 0, 0xff, 0xf6, 0, 0, 0, 0, 0, 0}), mp4box.Append(nil, "equi", make([]byte, 20))))
+	half := mp4box.Append(nil, "sv3d", mp4box.Append(nil, "proj", mp4box.Append(nil, "equi", make([]byte, 12), []byte{0x40, 0, 0, 0, 0x40, 0, 0, 0})))
 	for _, tt := range []struct {
 		name string
 		file []byte
@@ -42,7 +44,7 @@ func TestParse(t *testing.T) {
 		{"V2 side-by-side", movie(SampleEntryBoxes(SideBySide), nil), Metadata{Projection: Equirectangular, Stereo: SideBySide}},
 		{"V2 turned", movie(turned, nil), Metadata{Projection: Equirectangular, Yaw: 90.5, Pitch: -10}},
 		{"V2 part", movie(half, nil), Metadata{Projection: Equirectangular, Part: true}},
-		{"V2 cube", movie(AppendBox(nil, "sv3d", AppendBox(nil, "proj", AppendBox(nil, "cbmp", make([]byte, 8)))), nil), Metadata{Projection: Cubemap}},
+		{"V2 cube", movie(mp4box.Append(nil, "sv3d", mp4box.Append(nil, "proj", mp4box.Append(nil, "cbmp", make([]byte, 8)))), nil), Metadata{Projection: Cubemap}},
 		{"V1", movie(nil, TrackBox(TopBottom)), Metadata{Projection: Equirectangular, Stereo: TopBottom}},
 		{"V1 side-by-side, V2 mono", movie(SampleEntryBoxes(Mono), TrackBox(SideBySide)), Metadata{Projection: Equirectangular, Stereo: Mono}},
 		{"V1 of other tools", movie(nil, v1(`<rdf:SphericalVideo><GSpherical:Spherical>true</GSpherical:Spherical>`+
@@ -65,7 +67,7 @@ func TestParse(t *testing.T) {
 func TestHostileBoxes(t *testing.T) {
 	deep := []byte("x")
 	for range 30 {
-		deep = AppendBox(nil, "mdia", deep)
+		deep = mp4box.Append(nil, "mdia", deep)
 	}
 	for _, tt := range []struct {
 		name string
@@ -76,10 +78,10 @@ func TestHostileBoxes(t *testing.T) {
 		{"text", []byte("hello, this is no film"), "not an MP4 file"},
 		{"size below a header", []byte("\x00\x00\x00\x04ftypisom"), `box "ftyp" at 0 says it has 4 bytes`},
 		{"huge size", []byte("\x00\x00\x00\x01ftyp\xff\xff\xff\xff\xff\xff\xff\xff"), "says it has 18446744073709551615 bytes"},
-		{"child longer than its parent", append(AppendBox(nil, "ftyp", nil), AppendBox(nil, "moov", []byte("\x00\x00\x10\x00trak"))...), "longer than the box around it"},
-		{"nested", AppendBox(nil, "moov", AppendBox(nil, "trak", deep)), "nested deeper than 12"},
-		{"many", AppendBox(nil, "moov", bytes.Repeat(AppendBox(nil, "free", nil), maxBoxes)), "more than 16384 boxes"},
-		{"a leaf too long", AppendBox(nil, "moov", AppendBox(nil, "trak", AppendBox(nil, "mdia", AppendBox(nil, "hdlr", make([]byte, maxLeaf+1))))), "more than 1048576"},
+		{"child longer than its parent", append(mp4box.Append(nil, "ftyp", nil), mp4box.Append(nil, "moov", []byte("\x00\x00\x10\x00trak"))...), "longer than the box around it"},
+		{"nested", mp4box.Append(nil, "moov", mp4box.Append(nil, "trak", deep)), "nested deeper than 12"},
+		{"many", mp4box.Append(nil, "moov", bytes.Repeat(mp4box.Append(nil, "free", nil), maxBoxes)), "more than 16384 boxes"},
+		{"a leaf too long", mp4box.Append(nil, "moov", mp4box.Append(nil, "trak", mp4box.Append(nil, "mdia", mp4box.Append(nil, "hdlr", make([]byte, maxLeaf+1))))), "more than 1048576"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if m, err := parse(tt.file); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -90,7 +92,7 @@ func TestHostileBoxes(t *testing.T) {
 }
 
 func TestTruncated(t *testing.T) {
-	media := AppendBox(nil, "mdat", make([]byte, 100))
+	media := mp4box.Append(nil, "mdat", make([]byte, 100))
 	index := movie(SampleEntryBoxes(TopBottom), nil)
 	var cut *TruncatedError
 	m, err := parse(append(index, media[:50]...))
@@ -98,8 +100,8 @@ func TestTruncated(t *testing.T) {
 		t.Errorf("index before media: %+v, %v", m, err)
 	}
 	for name, b := range map[string][]byte{
-		"media":          append(AppendBox(nil, "ftyp", nil), media[:50]...),
-		"behind media":   append(AppendBox(nil, "ftyp", nil), media...),
+		"media":          append(mp4box.Append(nil, "ftyp", nil), media[:50]...),
+		"behind media":   append(mp4box.Append(nil, "ftyp", nil), media...),
 		"in the index":   index[:len(index)-10],
 		"only the start": index[:16],
 	} {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"holocast/internal/mp4box"
 )
 
 // writer is named in what is written.
@@ -24,33 +26,20 @@ func v1XML(stereo string) string {
 		`</GSpherical:StereoMode></rdf:SphericalVideo>`
 }
 
-// AppendBox appends a box.
-func AppendBox(dst []byte, kind string, parts ...[]byte) []byte {
-	n := 8
-	for _, p := range parts {
-		n += len(p)
-	}
-	dst = append(binary.BigEndian.AppendUint32(dst, uint32(n)), kind...)
-	for _, p := range parts {
-		dst = append(dst, p...)
-	}
-	return dst
-}
-
 // SampleEntryBoxes are V2's boxes of an equirectangular picture, for the end of its
 // sample entry.
 func SampleEntryBoxes(stereo string) []byte {
 	mode := map[string]byte{TopBottom: 1, SideBySide: 2}[stereo]
-	proj := AppendBox(nil, "prhd", make([]byte, 16))
-	proj = AppendBox(proj, "equi", make([]byte, 20))
-	sv3d := AppendBox(nil, "svhd", make([]byte, 4), append([]byte(writer), 0))
-	sv3d = AppendBox(sv3d, "proj", proj)
-	return AppendBox(AppendBox(nil, "st3d", []byte{0, 0, 0, 0, mode}), "sv3d", sv3d)
+	proj := mp4box.Append(nil, "prhd", make([]byte, 16))
+	proj = mp4box.Append(proj, "equi", make([]byte, 20))
+	sv3d := mp4box.Append(nil, "svhd", make([]byte, 4), append([]byte(writer), 0))
+	sv3d = mp4box.Append(sv3d, "proj", proj)
+	return mp4box.Append(mp4box.Append(nil, "st3d", []byte{0, 0, 0, 0, mode}), "sv3d", sv3d)
 }
 
 // TrackBox is V1's box of such a picture, for the end of its track.
 func TrackBox(stereo string) []byte {
-	return AppendBox(nil, "uuid", v1ID[:], []byte(v1XML(stereo)))
+	return mp4box.Append(nil, "uuid", v1ID[:], []byte(v1XML(stereo)))
 }
 
 // Tag adds the metadata of an equirectangular picture, V1 and V2, to the first video
@@ -88,7 +77,7 @@ func Tag(path, stereo string) error {
 	if !tagged {
 		return fmt.Errorf("%s: it has no video track", path)
 	}
-	_, err = f.WriteAt(AppendBox(nil, "moov", body), moov.start-8)
+	_, err = f.WriteAt(mp4box.Append(nil, "moov", body), moov.start-8)
 	return errors.Join(err, f.Close())
 }
 
@@ -96,16 +85,11 @@ func Tag(path, stereo string) error {
 func rewrite(b []byte, path []string, tagged *bool, stereo string) ([]byte, error) {
 	var out []byte
 	for len(b) > 0 {
-		if len(b) < 8 {
-			return nil, io.ErrUnexpectedEOF
+		kind, body, rest, err := mp4box.Next(b)
+		if err != nil {
+			return nil, err
 		}
-		n := uint64(binary.BigEndian.Uint32(b))
-		if n < 8 || n > uint64(len(b)) {
-			return nil, fmt.Errorf("box %q of %d bytes", b[4:8], n)
-		}
-		kind, body := string(b[4:8]), b[8:n]
-		b = b[n:]
-		var err error
+		b = rest
 		switch {
 		case kind == "trak" && len(path) == 0 && !*tagged && isVideo(body):
 			if body, err = rewrite(body, append(path, kind), tagged, stereo); err == nil {
@@ -120,13 +104,13 @@ func rewrite(b []byte, path []string, tagged *bool, stereo string) ([]byte, erro
 				return nil, fmt.Errorf("sample entry of %d bytes", n)
 			}
 			*tagged = true
-			first := AppendBox(nil, string(entry[4:8]), entry[8:n], SampleEntryBoxes(stereo))
+			first := mp4box.Append(nil, string(entry[4:8]), entry[8:n], SampleEntryBoxes(stereo))
 			body = append(append(append([]byte(nil), body[:stsdHeader]...), first...), entry[n:]...)
 		}
 		if err != nil {
 			return nil, err
 		}
-		out = AppendBox(out, kind, body)
+		out = mp4box.Append(out, kind, body)
 	}
 	return out, nil
 }

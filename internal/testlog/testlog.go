@@ -1,5 +1,4 @@
-// Package testlog holds what a test reads while others still write it: logs, and the output of
-// processes.
+// Package testlog buffers logs and process output that a test reads while they are written.
 package testlog
 
 import (
@@ -8,7 +7,7 @@ import (
 	"sync"
 )
 
-// Buffer is a bytes.Buffer for several goroutines. The zero value is empty.
+// Buffer is a bytes.Buffer for concurrent use. The zero value is empty.
 type Buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -21,7 +20,7 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return b.b.Write(p)
 }
 
-// String is all that was written.
+// String returns everything written so far.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

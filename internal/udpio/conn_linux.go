@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Conn is a UDP socket. ReadBatch may be called by one goroutine at a time, all else by any.
+// Conn is a UDP socket. Only one goroutine at a time may call ReadBatch or ReadPiece; other methods
+// may be called from any.
 //
-// Its system calls do not block, so the Go scheduler is not told of them: it would wake
-// another thread for each that takes longer than 20 µs, as sending a batch over loopback
-// does.
+// Its system calls do not block, so it does not announce them to the Go scheduler. The scheduler
+// would wake another thread for each call longer than 20 µs, such as sending a batch over loopback.
 type Conn struct {
 	*net.UDPConn
 	raw    syscall.RawConn
@@ -25,7 +25,7 @@ type Conn struct {
 	read   read
 }
 
-// Wrap makes a Conn of c, or returns c where the system does not tell about the socket.
+// Wrap returns a Conn for c, or c itself if the system does not provide what Conn needs.
 func Wrap(c *net.UDPConn) net.PacketConn {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -41,7 +41,7 @@ func Wrap(c *net.UDPConn) net.PacketConn {
 		default:
 			return
 		}
-		// Before Linux 5.0 each datagram comes alone.
+		// Fails before Linux 5.0, where each datagram arrives separately.
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO, 1)
 	}); err != nil || u.family == 0 {
 		return c
@@ -55,33 +55,33 @@ func Wrap(c *net.UDPConn) net.PacketConn {
 	return u
 }
 
-// DisableGRO has a socket receive each datagram alone, as it came in by the network. Without
-// it the kernel may join datagrams before eBPF programs see them.
+// DisableGRO makes a socket receive each datagram separately. Otherwise the kernel may merge
+// datagrams before eBPF programs see them.
 func DisableGRO(c *net.UDPConn) {
 	if raw, err := c.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO, 0) })
 	}
 }
 
-// DropStrays is for a socket that the kernel selects by the first byte of connection IDs, in
-// packets with short headers (RFC 9000 §17.3). Of datagrams that it received together the
-// kernel looks at the first; one with another byte is another socket's and is dropped, for
-// here it would be taken for one of a connection that is gone.
+// DropStrays is for a socket that the kernel selects by the first byte of the connection ID in
+// short-header packets (RFC 9000 §17.3). The kernel checks only the first of several merged
+// datagrams. DropStrays drops those that belong to another socket; quic-go would answer them with
+// stateless resets.
 func DropStrays(c net.PacketConn) {
 	if c, ok := c.(*Conn); ok {
 		c.read.strays = true
 	}
 }
 
-// Tap has f see what is received, before all else: a message of one or more datagrams of a peer. Nil is
-// for none.
+// Tap calls f with each received message, one or more datagrams of a peer, before it is processed.
+// Nil removes the tap.
 func Tap(c net.PacketConn, f func(from *net.UDPAddr, message []byte, datagrams int)) {
 	if c, ok := c.(*Conn); ok {
 		c.read.tap = f
 	}
 }
 
-// write is one call of sendmsg.
+// write holds the arguments of one sendmsg call.
 type write struct {
 	message unix.Msghdr
 	data    unix.Iovec
@@ -93,14 +93,19 @@ type write struct {
 
 func (w *write) sendmsg(fd uintptr) bool {
 	for {
-		w.n, _, w.errno = syscall.RawSyscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&w.message)), unix.MSG_DONTWAIT)
+		w.n, _, w.errno = syscall.RawSyscall(
+			unix.SYS_SENDMSG,
+			fd,
+			uintptr(unsafe.Pointer(&w.message)),
+			unix.MSG_DONTWAIT,
+		)
 		if w.errno != unix.EINTR {
 			return w.errno != unix.EAGAIN
 		}
 	}
 }
 
-// WriteMsgUDP writes b to addr with control messages, as net.UDPConn does.
+// WriteMsgUDP writes b to addr with control messages, like net.UDPConn.
 func (c *Conn) WriteMsgUDP(b, oob []byte, addr *net.UDPAddr) (n, oobn int, err error) {
 	w := c.writes.Get().(*write)
 	size, err := setName(&w.name, c.family, addr)
@@ -126,7 +131,7 @@ func (c *Conn) WriteMsgUDP(b, oob []byte, addr *net.UDPAddr) (n, oobn int, err e
 	return n, len(oob), nil
 }
 
-// setName writes addr as a socket of a family wants it, and returns its size.
+// setName encodes addr for a socket of a family and returns the encoded size.
 func setName(name *unix.RawSockaddrInet6, family uint16, addr *net.UDPAddr) (size uint32, err error) {
 	port := uint16(addr.Port)
 	*name = unix.RawSockaddrInet6{Family: family}
@@ -160,11 +165,11 @@ func zoneIndex(zone string) uint32 {
 }
 
 const (
-	batchSize = 8 // messages of a call of recvmmsg
+	batchSize = 8 // messages per recvmmsg call
 	oobSize   = 256
 )
 
-// PieceSize is the most bytes of datagrams that came together.
+// PieceSize is the maximum size of merged datagrams.
 const PieceSize = 1 << 16
 
 // received is struct mmsghdr.
@@ -174,24 +179,24 @@ type received struct {
 	_      [unsafe.Sizeof(uintptr(0)) - 4]byte
 }
 
-// read is what recvmmsg returned and ReadBatch has not yet.
+// read holds the messages of one recvmmsg call that ReadBatch has not returned yet.
 type read struct {
 	messages [batchSize]received
 	data     [batchSize]unix.Iovec
 	names    [batchSize]unix.RawSockaddrInet6
 	oob      [batchSize][oobSize]byte
-	buffers  [batchSize][]byte // of PieceSize bytes
+	buffers  [batchSize][]byte // PieceSize bytes each
 	n        uintptr
 	errno    syscall.Errno
 	call     func(fd uintptr) (done bool)
 
 	tap    func(from *net.UDPAddr, message []byte, datagrams int)
-	strays bool   // those of other sockets are dropped
-	first  []byte // datagram of the message before next
+	strays bool   // drop datagrams of other sockets
+	first  []byte // first datagram of the message before next
 
-	next    int    // message
-	rest    []byte // of the message before next
-	segment int    // bytes of a datagram of it, but the last
+	next    int    // next message
+	rest    []byte // rest of the message before next
+	segment int    // size of its datagrams, except the last
 	addr    *net.UDPAddr
 	control []byte
 }
@@ -203,7 +208,7 @@ func (r *read) init() {
 	r.call = r.recvmmsg
 }
 
-// use has the i-th message received into buffer.
+// use makes buffer the receive buffer of the i-th message.
 func (r *read) use(i int, buffer []byte) {
 	r.buffers[i] = buffer
 	r.data[i].Base = &buffer[0]
@@ -213,21 +218,34 @@ func (r *read) use(i int, buffer []byte) {
 func (r *read) recvmmsg(fd uintptr) bool {
 	for i := range r.messages {
 		h := &r.messages[i].header
-		*h = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&r.names[i])), Namelen: unix.SizeofSockaddrInet6, Iov: &r.data[i], Control: &r.oob[i][0]}
+		*h = unix.Msghdr{
+			Name:    (*byte)(unsafe.Pointer(&r.names[i])),
+			Namelen: unix.SizeofSockaddrInet6,
+			Iov:     &r.data[i],
+			Control: &r.oob[i][0],
+		}
 		h.SetIovlen(1)
 		h.SetControllen(oobSize)
 	}
 	for {
-		r.n, _, r.errno = syscall.RawSyscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&r.messages)), batchSize, unix.MSG_DONTWAIT, 0, 0)
+		r.n, _, r.errno = syscall.RawSyscall6(
+			unix.SYS_RECVMMSG,
+			fd,
+			uintptr(unsafe.Pointer(&r.messages)),
+			batchSize,
+			unix.MSG_DONTWAIT,
+			0,
+			0,
+		)
 		if r.errno != unix.EINTR {
 			return r.errno != unix.EAGAIN
 		}
 	}
 }
 
-// ReadBatch reads at least one datagram: into ms[i].Buffers[0] N bytes, into OOB NN bytes
-// of control messages. It returns how many. What does not fit is cut off; empty datagrams,
-// which are no QUIC, are left out.
+// ReadBatch reads at least one datagram: N bytes into ms[i].Buffers[0] and NN bytes of control
+// messages into OOB. It returns the number of datagrams. Longer datagrams are truncated; empty
+// ones, which are not QUIC, are skipped.
 func (c *Conn) ReadBatch(ms []ipv4.Message, _ int) (n int, err error) {
 	r := &c.read
 	for n < len(ms) {
@@ -270,8 +288,8 @@ func (c *Conn) receive() error {
 	return nil
 }
 
-// ReadPiece reads datagrams of one peer that came together: each has segment bytes but the last,
-// which may have fewer. What it returns is valid until the next call of it or of ReadBatch.
+// ReadPiece reads merged datagrams of one peer. Each has segment bytes, except that the last may be
+// shorter. The results are valid until the next call of ReadPiece or ReadBatch.
 func (c *Conn) ReadPiece() (piece []byte, segment int, addr *net.UDPAddr, control []byte, err error) {
 	r := &c.read
 	for len(r.rest) == 0 {
@@ -290,11 +308,11 @@ func (c *Conn) ReadPiece() (piece []byte, segment int, addr *net.UDPAddr, contro
 	return piece, r.segment, r.addr, r.control, nil
 }
 
-// KeepPiece leaves what ReadPiece returned to the caller, for good and with all of its capacity,
-// and receives into next, of PieceSize bytes, instead.
+// KeepPiece transfers the buffer returned by ReadPiece, with its full capacity, to the caller, and
+// replaces it with next, a buffer of PieceSize bytes.
 func (c *Conn) KeepPiece(next []byte) { c.read.use(c.read.next-1, next) }
 
-// dropStrays takes the strays out of a message that was taken just now.
+// dropStrays removes datagrams of other sockets from the current message.
 func (r *read) dropStrays() {
 	kept := 0
 	for at := 0; at < len(r.rest); at += r.segment {
@@ -306,13 +324,13 @@ func (r *read) dropStrays() {
 	r.rest = r.rest[:kept]
 }
 
-// stray reports whether a packet has a connection ID of another socket than the one before it.
+// stray reports whether packet belongs to another socket than the first packet of its message.
 func stray(first, packet []byte) bool {
 	const long = 0x80
 	return len(first) > 1 && len(packet) > 1 && (first[0]|packet[0])&long == 0 && first[1] != packet[1]
 }
 
-// take goes on to the next message.
+// take advances to the next message.
 func (r *read) take() {
 	i := r.next
 	m := &r.messages[i]
@@ -333,7 +351,7 @@ func (r *read) take() {
 					r.segment = int(size)
 				}
 			}
-		} else { // moved down over what was left out
+		} else { // close the gap left by dropped datagrams
 			r.control = append(r.control, oob[:len(oob)-len(rest)]...)
 		}
 		oob = rest

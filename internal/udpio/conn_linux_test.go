@@ -44,7 +44,7 @@ func messages(n, size int) []ipv4.Message {
 	return ms
 }
 
-// segments is the control message that has the kernel cut a write into datagrams.
+// segments returns the control message that makes the kernel split a write into datagrams.
 func segments(size int) []byte {
 	b := make([]byte, unix.CmsgSpace(2))
 	h := (*unix.Cmsghdr)(unsafe.Pointer(&b[0]))
@@ -86,7 +86,8 @@ func TestDatagrams(t *testing.T) {
 				}
 				for _, m := range ms[:n] {
 					got = append(got, bytes.Clone(m.Buffers[0][:m.N]))
-					if from := m.Addr.(*net.UDPAddr); from.Port != b.LocalAddr().(*net.UDPAddr).Port || !from.IP.Equal(to.IP) {
+					if from := m.Addr.(*net.UDPAddr); from.Port != b.LocalAddr().(*net.UDPAddr).Port ||
+						!from.IP.Equal(to.IP) {
 						t.Fatalf("from %v, not %v", from, b.LocalAddr())
 					}
 				}
@@ -97,15 +98,15 @@ func TestDatagrams(t *testing.T) {
 					want = data[i*size : min((i+1)*size, len(data))]
 				}
 				if !bytes.Equal(g, want) {
-					t.Fatalf("datagram %d has %d bytes, not the %d that were sent", i, len(g), len(want))
+					t.Fatalf("datagram %d has %d bytes, want the %d that were sent", i, len(g), len(want))
 				}
 			}
 		})
 	}
 }
 
-// TestControl passes on what a datagram's header said, to each that came together, and not
-// how they came.
+// TestControl checks that each merged datagram gets the control messages of its header, but not
+// those about merging.
 func TestControl(t *testing.T) {
 	a, b := listen(t, "udp4", "127.0.0.1:0"), listen(t, "udp4", "127.0.0.1:0")
 	for _, c := range []*Conn{a, b} {
@@ -129,14 +130,15 @@ func TestControl(t *testing.T) {
 		count += n
 		for _, m := range ms[:n] {
 			controls, err := unix.ParseSocketControlMessage(m.OOB[:m.NN])
-			if err != nil || len(controls) != 1 || controls[0].Header.Type != unix.IP_TOS || controls[0].Data[0]&3 != 2 {
-				t.Fatalf("control messages %+v, %v: not the ECN mark alone", controls, err)
+			if err != nil || len(controls) != 1 || controls[0].Header.Type != unix.IP_TOS ||
+				controls[0].Data[0]&3 != 2 {
+				t.Fatalf("control messages %+v, %v, want only the ECN mark", controls, err)
 			}
 		}
 	}
 }
 
-// TestStrays: of datagrams that came together, those of other sockets' connections are dropped.
+// TestStrays checks that merged datagrams for connections of other sockets are dropped.
 func TestStrays(t *testing.T) {
 	a, b := listen(t, "udp4", "127.0.0.1:0"), listen(t, "udp4", "127.0.0.1:0")
 	DropStrays(a)
@@ -151,7 +153,7 @@ func TestStrays(t *testing.T) {
 	if _, _, err := b.WriteMsgUDP(together, segments(size), to); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := b.WriteMsgUDP([]byte{0x40, 6}, nil, to); err != nil { // alone: it is the kernel's choice
+	if _, _, err := b.WriteMsgUDP([]byte{0x40, 6}, nil, to); err != nil { // not merged: the kernel selected this socket
 		t.Fatal(err)
 	}
 	var got [][2]byte
@@ -171,7 +173,8 @@ func TestStrays(t *testing.T) {
 	}
 }
 
-// TestPieces: datagrams that came together are read together, and what is kept of them stays.
+// TestPieces checks that merged datagrams are read together, and that a kept piece is not
+// overwritten.
 func TestPieces(t *testing.T) {
 	a, b := listen(t, "udp4", "127.0.0.1:0"), listen(t, "udp4", "127.0.0.1:0")
 	to := a.LocalAddr().(*net.UDPAddr)
@@ -184,7 +187,7 @@ func TestPieces(t *testing.T) {
 			t.Fatal(err)
 		}
 		want = append(want, together)
-		if i%batchSize != batchSize-1 { // so that some are received at once
+		if i%batchSize != batchSize-1 { // so that some are received together
 			continue
 		}
 		for len(kept) <= i {
@@ -203,7 +206,7 @@ func TestPieces(t *testing.T) {
 		}
 	}
 	if !slices.EqualFunc(kept, want, bytes.Equal) {
-		t.Error("what was kept is not what was sent")
+		t.Error("the kept piece was overwritten")
 	}
 	if err := a.SetReadDeadline(time.Unix(1, 0)); err != nil {
 		t.Fatal(err)
@@ -213,7 +216,7 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// TestPieceStrays: those of other sockets are taken out of a piece.
+// TestPieceStrays checks that datagrams for other sockets are removed from a piece.
 func TestPieceStrays(t *testing.T) {
 	a, b := listen(t, "udp4", "127.0.0.1:0"), listen(t, "udp4", "127.0.0.1:0")
 	DropStrays(a)
@@ -241,11 +244,12 @@ func TestErrors(t *testing.T) {
 	a, b := listen(t, "udp4", "127.0.0.1:0"), listen(t, "udp4", "127.0.0.1:0")
 	to := a.LocalAddr().(*net.UDPAddr)
 	var system *os.SyscallError
-	if _, _, err := b.WriteMsgUDP(make([]byte, 70_000), nil, to); !errors.Is(err, syscall.EMSGSIZE) || !errors.As(err, &system) {
-		t.Errorf("a datagram that is too large: %v", err)
+	if _, _, err := b.WriteMsgUDP(make([]byte, 70_000), nil, to); !errors.Is(err, syscall.EMSGSIZE) ||
+		!errors.As(err, &system) {
+		t.Errorf("oversized datagram: %v", err)
 	}
 	if _, _, err := b.WriteMsgUDP([]byte("x"), nil, &net.UDPAddr{IP: net.IPv6loopback, Port: 9}); err == nil {
-		t.Error("an IPv6 address was taken by an IPv4 socket")
+		t.Error("an IPv4 socket accepted an IPv6 address")
 	}
 	_ = a.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 	if _, err := a.ReadBatch(messages(1, 100), 0); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -259,14 +263,14 @@ func TestErrors(t *testing.T) {
 	}()
 	_ = a.Close()
 	if err := <-done; !errors.Is(err, net.ErrClosed) {
-		t.Errorf("reading when closed: %v", err)
+		t.Errorf("read after close: %v", err)
 	}
 	if _, _, err := a.WriteMsgUDP([]byte("x"), nil, to); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("writing when closed: %v", err)
+		t.Errorf("write after close: %v", err)
 	}
 }
 
-// A writer waits for room instead of failing.
+// A writer waits for space in a full buffer.
 func TestFullBuffer(t *testing.T) {
 	a, b := listen(t, "udp4", "127.0.0.1:0"), listen(t, "udp4", "127.0.0.1:0")
 	_ = b.SetWriteBuffer(1)
@@ -277,8 +281,7 @@ func TestFullBuffer(t *testing.T) {
 	}
 }
 
-// BenchmarkReceive is of datagrams that a peer sent together; the baseline is what quic-go
-// does with a plain socket.
+// BenchmarkReceive receives merged datagrams; the baseline is quic-go with a plain socket.
 func BenchmarkReceive(b *testing.B) {
 	const size, burst = 1280, 40
 	for _, tt := range []string{"here", "x/net"} {
@@ -295,7 +298,15 @@ func BenchmarkReceive(b *testing.B) {
 			if tt == "here" {
 				reader = Wrap(udp).(*Conn)
 			}
-			to, data, oob, ms := udp.LocalAddr().(*net.UDPAddr), make([]byte, burst*size), segments(size), messages(8, 1452)
+			to, data, oob, ms := udp.LocalAddr().(*net.UDPAddr), make(
+				[]byte,
+				burst*size,
+			), segments(
+				size,
+			), messages(
+				8,
+				1452,
+			)
 			b.SetBytes(burst * size)
 			b.ReportAllocs()
 			for b.Loop() {

@@ -4,14 +4,14 @@ package udpio
 
 import "net"
 
-// Wrap returns c: what this package does is known for Linux only.
+// Wrap returns c: this package supports only Linux.
 func Wrap(c *net.UDPConn) net.PacketConn { return c }
 
-// DisableGRO does nothing: there is none.
+// DisableGRO does nothing, because the system has no GRO.
 func DisableGRO(*net.UDPConn) {}
 
-// DropStrays does nothing: there are none.
+// DropStrays does nothing, because sockets are not selected by connection ID.
 func DropStrays(net.PacketConn) {}
 
-// Tap does nothing: what is received is not read here.
+// Tap does nothing, because this package does not read the socket.
 func Tap(net.PacketConn, func(*net.UDPAddr, []byte, int)) {}

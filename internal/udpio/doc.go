@@ -1,4 +1,4 @@
-// Package udpio reads and writes UDP sockets in large batches, for quic-go: fewer system
-// calls, none of which costs the Go scheduler its processor, and datagrams of one peer
-// received together where the kernel can do that (UDP_GRO).
+// Package udpio reads and writes UDP sockets in large batches for quic-go. It saves system calls,
+// hides them from the Go scheduler, and receives merged datagrams of one peer if the kernel
+// supports that (UDP_GRO).
 package udpio

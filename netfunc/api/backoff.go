@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Backoff spaces attempts: each wait is twice the last, from Min to Max, and a
-// random part of up to a half is taken off so that edges do not come together.
+// Backoff spaces retries: each wait is twice the last, from Min to Max, minus a random part of up
+// to half, which spreads out the edges.
 type Backoff struct {
-	Min, Max time.Duration // 0 stands for 50 ms and 2 s
+	Min, Max time.Duration // defaults: 50 ms and 2 s
 	next     time.Duration
 }
 
-// Wait waits before another attempt; the error is that of ctx.
+// Wait waits before the next attempt. It fails only with ctx's error.
 func (b *Backoff) Wait(ctx context.Context) error {
 	lo, hi := b.Min, b.Max
 	if lo <= 0 {
@@ -34,5 +34,5 @@ func (b *Backoff) Wait(ctx context.Context) error {
 	}
 }
 
-// Reset starts over after a success.
+// Reset starts again at Min, after a success.
 func (b *Backoff) Reset() { b.next = 0 }

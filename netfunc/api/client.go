@@ -20,27 +20,28 @@ import (
 	"time"
 )
 
-// Options say where the controller is and who the caller is.
+// Options identify the controller and the caller.
 type Options struct {
-	URL   string // "http://…" or "https://…" of the controller
+	URL   string // http:// or https:// URL of the controller
 	Token string // sent as a bearer token; "" = none
 	// CA is a PEM file with the certificates to trust instead of the system's.
 	CA string
 	// Certificate and Key are PEM files of a client certificate (mTLS); both or none.
 	Certificate, Key string
-	// Timeout of a call but Watch; 0 stands for 5 s.
+	// Timeout of every call except Watch; 0 = 5 s.
 	Timeout time.Duration
 }
 
-// limits of what is read from a controller.
+// Limits on data received from a controller.
 const (
 	maxAnswer   = 16 << 20
 	maxLine     = 4 << 20
-	idleTimeout = 15 * time.Second // three of the controller's keep-alives
+	idleTimeout = 15 * time.Second // three keep-alive intervals of the controller
 )
 
-// Client calls a controller. It talks to the URL's host alone: it takes no proxy from the environment,
-// whose operator would get the token, and follows no redirection. It may be used from several goroutines.
+// Client calls a controller. It contacts only the URL's host: it ignores proxies in the
+// environment, whose operator would see the token, and follows no redirects. It is safe for
+// concurrent use.
 type Client struct {
 	base    *url.URL
 	token   string
@@ -48,8 +49,8 @@ type Client struct {
 	http    *http.Client
 }
 
-// NewClient returns a client; it does not connect yet. The error begins with the option
-// that is wrong, in lower case, so that callers can put before it where they have it from.
+// NewClient returns a client without connecting. Errors begin with the name of the wrong option in
+// lower case; callers can prefix their own section name.
 func NewClient(o Options) (*Client, error) {
 	u, err := url.Parse(o.URL)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
@@ -107,11 +108,10 @@ func (o Options) tls() (*tls.Config, error) {
 	return conf, nil
 }
 
-// Close closes connections that are idle.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Hello registers an edge, or registers it again. An edge says hello when it starts
-// and whenever a call returns ErrUnknownEdge.
+// Hello registers an edge. Call it at startup and after any ErrUnknownEdge.
 func (c *Client) Hello(ctx context.Context, e Edge) (Welcome, error) {
 	var w Welcome
 	err := c.call(ctx, http.MethodPost, "/v1/edges", e, &w)
@@ -123,25 +123,24 @@ func (c *Client) Report(ctx context.Context, edge string, r Report) error {
 	return c.call(ctx, http.MethodPost, edgePath(edge)+"/report", r, nil)
 }
 
-// Uplink reports what the uplink monitor saw. Send it at once: the trigger
-// waits for it.
+// Uplink reports packets seen by the uplink monitor. Send it at once: the trigger depends on it.
 func (c *Client) Uplink(ctx context.Context, edge string, seen []Observation) error {
 	return c.call(ctx, http.MethodPost, edgePath(edge)+"/uplink", Uplink{seen}, nil)
 }
 
-// Eliminate reports results of Algorithm 1, at most MaxEliminations, and returns what became of
+// Eliminate reports results of Algorithm 1, at most MaxEliminations, and returns an outcome for
 // each.
 func (c *Client) Eliminate(ctx context.Context, edge string, e ...Elimination) ([]Outcome, error) {
 	var l OutcomeList
 	err := c.call(ctx, http.MethodPost, edgePath(edge)+"/eliminations", Eliminations{e}, &l)
 	if err == nil && len(l.Outcomes) != len(e) {
-		return nil, fmt.Errorf("%d outcomes of %d eliminations", len(l.Outcomes), len(e))
+		return nil, fmt.Errorf("controller returned %d outcomes for %d eliminations", len(l.Outcomes), len(e))
 	}
 	return l.Outcomes, err
 }
 
-// Leave takes an edge out; its flows go on without duplication. It returns when the senders of what
-// the edge received have stopped; the error is ErrUnconfirmed when one of them has not said so.
+// Leave removes an edge; its flows continue without duplication. It returns once the senders
+// feeding the edge have stopped, or with ErrUnconfirmed if one has not confirmed that.
 func (c *Client) Leave(ctx context.Context, edge string) error {
 	return c.call(ctx, http.MethodDelete, edgePath(edge), nil, nil)
 }
@@ -167,29 +166,28 @@ func (c *Client) Flows(ctx context.Context) ([]Flow, error) {
 	return l.Flows, err
 }
 
-// Decisions returns those after the one with the sequence number since, oldest first.
+// Decisions returns the decisions after sequence number since, oldest first.
 func (c *Client) Decisions(ctx context.Context, since uint64) ([]Decision, error) {
 	var l DecisionList
 	err := c.call(ctx, http.MethodGet, "/v1/decisions?since="+strconv.FormatUint(since, 10), nil, &l)
 	return l.Decisions, err
 }
 
-// SetFlow sets how the paths of a destination are chosen.
+// SetFlow sets a destination's mode and allowed paths.
 func (c *Client) SetFlow(ctx context.Context, destination netip.Addr, s Setting) (Flow, error) {
 	var f Flow
 	err := c.call(ctx, http.MethodPut, "/v1/flows/"+url.PathEscape(destination.String()), s, &f)
 	return f, err
 }
 
-// UnsetFlow gives a destination back to the configured mode.
+// UnsetFlow returns a destination to the configured mode.
 func (c *Client) UnsetFlow(ctx context.Context, destination netip.Addr) error {
 	return c.call(ctx, http.MethodDelete, "/v1/flows/"+url.PathEscape(destination.String()), nil, nil)
 }
 
-// Watch calls do for each update of the flows that an edge has a part in, until ctx
-// ends or do returns an error, which Watch returns. It connects again with back-off
-// whenever the stream breaks, and each connection begins with a snapshot; lost, where
-// it is not nil, is called with the reason. ErrUnknownEdge ends it too: say hello and watch again.
+// Watch calls do for each update of the edge's flows until ctx ends or do returns an error, which
+// Watch returns. A broken stream is reopened after a back-off and begins with a snapshot; lost, if
+// not nil, receives the reason. ErrUnknownEdge also ends it: call Hello, then Watch again.
 func (c *Client) Watch(ctx context.Context, edge string, do func(Update) error, lost func(error)) error {
 	var b Backoff
 	for {
@@ -218,15 +216,15 @@ func (c *Client) Watch(ctx context.Context, edge string, do func(Update) error, 
 	}
 }
 
-// errStop is an error of the caller's function.
+// errStop wraps an error from the caller's function.
 type errStop struct{ error }
 
 // watch reads one stream to its end.
 func (c *Client) watch(ctx context.Context, edge string, do func(Update) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// A controller that vanished is noticed by its missing keep-alives.
-	idle := time.AfterFunc(idleTimeout, func() { cancel(errors.New("the controller fell silent")) })
+	// Missing keep-alives reveal a controller that vanished.
+	idle := time.AfterFunc(idleTimeout, func() { cancel(errors.New("no keep-alive from the controller")) })
 	defer idle.Stop()
 	resp, err := c.do(ctx, http.MethodGet, edgePath(edge)+"/watch", nil)
 	if err != nil {
@@ -251,7 +249,7 @@ func (c *Client) watch(ctx context.Context, edge string, do func(Update) error) 
 	return errors.New("the watch stream ended")
 }
 
-// cause replaces err by why ctx was cancelled.
+// cause returns the reason for ctx's cancellation if there is one, otherwise err.
 func cause(ctx context.Context, err error) error {
 	if why := context.Cause(ctx); why != nil {
 		return why
@@ -261,8 +259,7 @@ func cause(ctx context.Context, err error) error {
 
 func edgePath(name string) string { return "/v1/edges/" + url.PathEscape(name) }
 
-// call sends in as JSON, where it is not nil, and reads the answer into out, where
-// that is not nil.
+// call sends in as JSON, if not nil, and decodes the response into out, if not nil.
 func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -291,7 +288,7 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 	return nil
 }
 
-// do returns the answer if it is a success, else a *Problem.
+// do returns a successful response, or a *Problem.
 func (c *Client) do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	var r io.Reader
 	if body != nil {

@@ -21,12 +21,12 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// serve runs a controller that answers with h, and returns a client of it.
+// serve runs a controller with handler h and returns a client of it.
 func serve(t *testing.T, h http.HandlerFunc) *Client {
 	t.Helper()
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
-	c, err := NewClient(Options{URL: srv.URL + "/", Token: "secret", Timeout: time.Second})
+	c, err := NewClient(Options{URL: srv.URL + "/", Token: "secret", Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,29 +41,33 @@ func TestCalls(t *testing.T) {
 		want string // method, path and body
 		back string
 	}{
-		"hello": {func(ctx context.Context, c *Client) error {
-			w, err := c.Hello(ctx, Edge{Name: "a", Role: Sender, Signal: netip.MustParseAddrPort("192.0.2.1:4790"), Paths: []Path{{Index: 1, Interface: "eth1", Up: true}}, Towards: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
-			if w.ReportInterval != 1000 || len(w.Flows) != 1 || w.Flows[0].Paths != pathset.Of(1, 3) {
-				err = fmt.Errorf("%+v, %w", w, err)
-			}
-			return err
-		}, `POST /v1/edges {"name":"a","role":"sender","signal":"192.0.2.1:4790","paths":[{"index":1,"interface":"eth1","up":true}],"towards":["10.0.0.0/8"]}`,
-			`{"report_interval_ms":1000,"flows":[{"destination":"10.9.0.7","paths":[1,3]}],"of a later version":{}}`},
+		"hello": {
+			func(ctx context.Context, c *Client) error {
+				w, err := c.Hello(ctx, Edge{Name: "a", Role: Sender, Signal: netip.MustParseAddrPort("192.0.2.1:4790"), Paths: []Path{{Index: 1, Interface: "eth1", Up: true}}, Towards: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+				if w.ReportInterval != 1000 || len(w.Flows) != 1 || w.Flows[0].Paths != pathset.Of(1, 3) {
+					err = fmt.Errorf("%+v, %w", w, err)
+				}
+				return err
+			}, `POST /v1/edges {"name":"a","role":"sender","signal":"192.0.2.1:4790","paths":[{"index":1,"interface":"eth1","up":true}],"towards":["10.0.0.0/8"]}`,
+			`{"report_interval_ms":1000,"flows":[{"destination":"10.9.0.7","paths":[1,3]}],"of a later version":{}}`,
+		},
 		"report": {func(ctx context.Context, c *Client) error {
 			return c.Report(ctx, "a", Report{Paths: []Path{}, Nonce: 1<<63 + 1, Policies: []Policy{{Destination: dst, Paths: pathset.Of(2), Nonce: 5}}})
 		}, `POST /v1/edges/a/report {"paths":[],"nonce":"9223372036854775809","policies":[{"destination":"2001:db8::7","paths":[2],"nonce":"5"}]}`, ""},
 		"uplink": {func(ctx context.Context, c *Client) error {
 			return c.Uplink(ctx, "a", []Observation{{Time: 5, Source: netip.AddrPortFrom(dst, 9), Destination: netip.AddrPortFrom(dst, 10), Length: 240}})
 		}, `POST /v1/edges/a/uplink {"observations":[{"time_ns":5,"source":"[2001:db8::7]:9","destination":"[2001:db8::7]:10","length":240}]}`, ""},
-		"eliminate": {func(ctx context.Context, c *Client) error {
-			e := Elimination{Destination: dst, Generation: 7, Removed: pathset.Of(1), Remaining: pathset.Of(2, 3)}
-			out, err := c.Eliminate(ctx, "a", e, e)
-			if err != nil || out[0].Flow.State != Trimmed || out[0].Err() != nil || !errors.Is(out[1].Err(), ErrStale) {
-				err = fmt.Errorf("%+v, %w", out, err)
-			}
-			return err
-		}, `POST /v1/edges/a/eliminations {"eliminations":[{"destination":"2001:db8::7","generation":7,"removed":[1],"remaining":[2,3]},{"destination":"2001:db8::7","generation":7,"removed":[1],"remaining":[2,3]}]}`,
-			`{"outcomes":[{"destination":"2001:db8::7","flow":{"destination":"2001:db8::7","state":"trimmed"}},{"destination":"2001:db8::7","problem":{"type":"urn:holocast:stale-generation","title":"x","status":409}}]}`},
+		"eliminate": {
+			func(ctx context.Context, c *Client) error {
+				e := Elimination{Destination: dst, Generation: 7, Removed: pathset.Of(1), Remaining: pathset.Of(2, 3)}
+				out, err := c.Eliminate(ctx, "a", e, e)
+				if err != nil || out[0].Flow.State != Trimmed || out[0].Err() != nil || !errors.Is(out[1].Err(), ErrStale) {
+					err = fmt.Errorf("%+v, %w", out, err)
+				}
+				return err
+			}, `POST /v1/edges/a/eliminations {"eliminations":[{"destination":"2001:db8::7","generation":7,"removed":[1],"remaining":[2,3]},{"destination":"2001:db8::7","generation":7,"removed":[1],"remaining":[2,3]}]}`,
+			`{"outcomes":[{"destination":"2001:db8::7","flow":{"destination":"2001:db8::7","state":"trimmed"}},{"destination":"2001:db8::7","problem":{"type":"urn:holocast:stale-generation","title":"x","status":409}}]}`,
+		},
 		"leave": {func(ctx context.Context, c *Client) error { return c.Leave(ctx, "a") }, "DELETE /v1/edges/a ", ""},
 		"set": {func(ctx context.Context, c *Client) error {
 			_, err := c.SetFlow(ctx, dst, Setting{Mode: Redirect, Paths: pathset.Of(4)})
@@ -157,7 +161,7 @@ func TestProblems(t *testing.T) {
 	})
 }
 
-// The stream is taken up again, with a snapshot, whatever breaks it.
+// The stream is reopened with a snapshot, whatever breaks it.
 func TestWatchReconnects(t *testing.T) {
 	visits := 0
 	client := serve(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -275,7 +279,7 @@ func FuzzUpdate(f *testing.F) {
 		}
 		out, err := json.Marshal(u)
 		if err != nil {
-			return // a time that JSON cannot hold
+			return // JSON cannot represent this time
 		}
 		if err := json.Unmarshal(out, &again); err != nil {
 			t.Errorf("%s: %v", out, err)
@@ -283,7 +287,7 @@ func FuzzUpdate(f *testing.F) {
 	})
 }
 
-// The token goes to the controller that the options name, and to nobody else.
+// The token is sent only to the configured controller.
 func TestNobodyElse(t *testing.T) {
 	asked := make(chan string, 10)
 	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.Method + " " + r.URL.String() }))
@@ -293,7 +297,7 @@ func TestNobodyElse(t *testing.T) {
 	redirecting := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
 	})
-	absent, err := NewClient(Options{URL: "http://controller.invalid:4793", Token: "secret", Timeout: time.Second})
+	absent, err := NewClient(Options{URL: "http://controller.invalid:4793", Token: "secret", Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,3 @@
-// Package api is what the controller of the duplication pair and its edges say to
-// each other over HTTP: the JSON types and a client. The OpenAPI document that the
-// controller serves under /v1/openapi.json describes the same.
+// Package api defines the HTTP interface between the controller and its edges: JSON types and a
+// client. The controller serves the same as an OpenAPI document under /v1/openapi.json.
 package api

@@ -9,15 +9,15 @@ import (
 // ProblemType is the media type of errors (RFC 9457).
 const ProblemType = "application/problem+json"
 
-// Problem is an error as the controller answers it: problem details of RFC 9457.
+// Problem is an error response of the controller: problem details of RFC 9457.
 type Problem struct {
-	Type   string `json:"type"`  // "about:blank", or one of the Type constants
-	Title  string `json:"title"` // of the status or the type
+	Type   string `json:"type"`  // "about:blank" or one of the Type constants
+	Title  string `json:"title"` // names the status or the type
 	Status int    `json:"status"`
 	Detail string `json:"detail,omitempty"` // one sentence
 }
 
-// Types of problems that a caller branches on.
+// Problem types that callers distinguish.
 const (
 	TypeStale       = "urn:holocast:stale-generation"
 	TypeUnknownEdge = "urn:holocast:unknown-edge"
@@ -25,16 +25,16 @@ const (
 	TypeUnconfirmed = "urn:holocast:unconfirmed"
 )
 
-// Errors that errors.Is finds in what the client returns.
+// Errors returned by the client, for errors.Is.
 var (
-	// ErrStale: the elimination is about a path set that is no longer in force.
+	// ErrStale: the elimination refers to a path set that is no longer in force.
 	ErrStale = errors.New("the generation is no longer in force")
-	// ErrUnknownEdge: the controller does not know the edge, which must say hello.
-	ErrUnknownEdge = errors.New("the controller does not know this edge")
+	// ErrUnknownEdge: the edge is not registered and must call Hello.
+	ErrUnknownEdge = errors.New("edge is not registered with the controller")
 	// ErrUnknownFlow: the controller has no such flow.
-	ErrUnknownFlow = errors.New("the controller does not know this flow")
-	// ErrUnconfirmed: a sender has not reported that it stopped to duplicate.
-	ErrUnconfirmed = errors.New("a sender has not reported that it stopped to duplicate")
+	ErrUnknownFlow = errors.New("unknown flow")
+	// ErrUnconfirmed: a sender has not confirmed that it stopped duplicating.
+	ErrUnconfirmed = errors.New("a sender has not confirmed that it stopped duplicating")
 	// ErrUnauthorized: the token or the client certificate is missing or wrong.
 	ErrUnauthorized = errors.New("the token or client certificate is missing or wrong")
 )

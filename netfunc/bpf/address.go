@@ -5,13 +5,13 @@ import (
 	"net/netip"
 )
 
-// addressKey is an address as the maps hold it: IPv4 mapped into IPv6.
+// addressKey returns an address as a map key, with IPv4 mapped to IPv6.
 func addressKey(a netip.Addr) [16]byte { return a.As16() }
 
-// addressOf is the address of a key.
+// addressOf returns the address of a map key.
 func addressOf(key [16]byte) netip.Addr { return netip.AddrFrom16(key).Unmap() }
 
-// The fields of records are in network byte order where they are in the packet.
+// Record fields copied from packets are in network byte order.
 
 func recordAddress(a senderAddress) netip.Addr {
 	var b [16]byte

@@ -12,23 +12,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// target is a place that a program sits at.
+// target is an attachment point of a program.
 type target struct {
 	Direction Direction
 	Interface int
-	name      string // of the interface
+	name      string // interface name
 }
 
-// String names the pin of a link: interface names may have dots, which a bpf file
+// String returns the name of the link's pin. Interface names may contain dots, which a bpf file
 // system does not allow.
 func (t target) String() string { return fmt.Sprintf("link-%s-%d", t.Direction, t.Interface) }
 
-// errGone means that a pinned link belongs to a deleted interface.
-var errGone = errors.New("pinned link is of an interface that is gone")
+// errGone: the interface of a pinned link was deleted.
+var errGone = errors.New("the interface of the pinned link was deleted")
 
-// takeOver replaces the program of a pinned link: between one packet and the next,
-// so that none is missed. The error is errGone, the pin removed, when the link has
-// lost its interface; os.ErrNotExist when there is none.
+// takeOver atomically replaces the program of a pinned link. If the link's interface was deleted,
+// it removes the pin and returns errGone; without a pin it returns os.ErrNotExist.
 func takeOver(pin string, program *ebpf.Program, ifindex int) error {
 	l, err := link.LoadPinnedLink(pin, nil)
 	if err != nil {
@@ -50,8 +49,7 @@ func takeOver(pin string, program *ebpf.Program, ifindex int) error {
 	return errGone
 }
 
-// interfaceOf is the index of the interface that a link is attached to; 0 if that
-// interface is gone.
+// interfaceOf returns the index of a link's interface, or 0 if that was deleted.
 func interfaceOf(l link.Link) (int, error) {
 	info, err := l.Info()
 	if err != nil {
@@ -66,13 +64,13 @@ func interfaceOf(l link.Link) (int, error) {
 	return 0, fmt.Errorf("pinned link is neither XDP nor TCX but %v", info.Type)
 }
 
-// pinLink pins a link and closes it; unpinned it is taken off.
+// pinLink pins a link and closes it, or detaches it on failure.
 func pinLink(l link.Link, pin string) error {
 	defer func() { _ = l.Close() }()
 	return l.Pin(pin)
 }
 
-// detachExcept takes off what is pinned in dir and not to be kept.
+// detachExcept detaches the links pinned in dir, except those in keep.
 func detachExcept(dir string, keep map[string]bool) error {
 	pins, err := filepath.Glob(filepath.Join(dir, "link-*"))
 	if err != nil {
@@ -86,7 +84,7 @@ func detachExcept(dir string, keep map[string]bool) error {
 		if err != nil {
 			return err
 		}
-		// Other processes may hold the link open: taking it off does not wait for them.
+		// Detach explicitly: other processes may hold the link open.
 		err = l.Detach()
 		_ = l.Close()
 		if err != nil && !errors.Is(err, unix.ENOLINK) {

@@ -11,11 +11,11 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
-	shared "holocast/internal/bpf"
+	"holocast/internal/bpfload"
 )
 
-// attachTCX attaches a program by TCX, or replaces the one that is there. The error
-// wraps ebpf.ErrNotSupported before Linux 6.6.
+// attachTCX attaches a program with TCX, or replaces the one attached. Before Linux 6.6 the error
+// wraps ebpf.ErrNotSupported.
 func attachTCX(dir string, t target, program *ebpf.Program) error {
 	pin := filepath.Join(dir, t.String())
 	err := takeOver(pin, program, t.Interface)
@@ -35,10 +35,15 @@ const (
 	duplicatePriority = 0x4843
 )
 
-// at is a target's place in traffic control. The monitor goes first: what duplicate sends
-// away would not reach it.
-func at(dir string, t target) shared.TC {
-	tc := shared.TC{Interface: t.Interface, Egress: t.Direction == Egress, Priority: duplicatePriority, Name: filterName(dir, t.Direction)}
+// at returns a target's attachment point. The monitor goes first, since it would not see the
+// packets that duplicate redirects.
+func at(dir string, t target) bpfload.TC {
+	tc := bpfload.TC{
+		Interface: t.Interface,
+		Egress:    t.Direction == Egress,
+		Priority:  duplicatePriority,
+		Name:      filterName(dir, t.Direction),
+	}
 	if t.Direction == Monitor {
 		tc.First, tc.Priority = true, monitorPriority
 	}
@@ -47,14 +52,13 @@ func at(dir string, t target) shared.TC {
 
 func filterName(dir string, d Direction) string { return fmt.Sprintf("holocast %s/%s", dir, d) }
 
-// attachClsact attaches a program by a clsact filter, or replaces the one that is
-// there.
+// attachClsact attaches a program with a clsact filter, or replaces the one attached.
 func attachClsact(dir string, t target, program *ebpf.Program) error {
-	added, err := shared.AddClsact(t.Interface)
+	added, err := bpfload.AddClsact(t.Interface)
 	if err != nil {
 		return err
 	}
-	if added { // Detach removes what we made; a directory is all that a bpf file system can note it by
+	if added { // records that we created it, for Detach; a bpf file system can hold only directories
 		if err := os.Mkdir(clsactMark(dir, t.Interface), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
@@ -66,8 +70,8 @@ func clsactMark(dir string, ifindex int) string {
 	return filepath.Join(dir, fmt.Sprintf("clsact-%d", ifindex))
 }
 
-// detachClsact removes our filters but those at the targets to be kept, and the
-// qdiscs that we made where no filter is left.
+// detachClsact removes our filters except at the targets in keep, and the qdiscs we created that
+// have no filter left.
 func detachClsact(dir string, keep []target) error {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -94,11 +98,12 @@ func detachClsact(dir string, keep []target) error {
 			}
 		}
 		mark := clsactMark(dir, index)
-		if _, err := os.Stat(mark); err != nil || slices.ContainsFunc(keep, func(k target) bool { return k.Interface == index }) {
+		if _, err := os.Stat(mark); err != nil ||
+			slices.ContainsFunc(keep, func(k target) bool { return k.Interface == index }) {
 			continue
 		}
 		if !filtered(l) {
-			if err := netlink.QdiscDel(shared.Clsact(index)); err != nil {
+			if err := netlink.QdiscDel(bpfload.Clsact(index)); err != nil {
 				return fmt.Errorf("remove clsact of %s: %w", l.Attrs().Name, err)
 			}
 		}
@@ -109,7 +114,7 @@ func detachClsact(dir string, keep []target) error {
 	return nil
 }
 
-// filtered reports whether an interface's clsact has filters.
+// filtered reports whether an interface's clsact qdisc has filters.
 func filtered(l netlink.Link) bool {
 	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
 		if filters, err := netlink.FilterList(l, parent); err == nil && len(filters) > 0 {

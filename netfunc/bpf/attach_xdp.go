@@ -12,8 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attachXDP attaches a program to an interface's driver, or replaces the one that is
-// there.
+// attachXDP attaches a program to an interface's driver, or replaces the one attached.
 func attachXDP(dir string, t target, program *ebpf.Program) error {
 	pin := filepath.Join(dir, t.String())
 	err := takeOver(pin, program, t.Interface)
@@ -27,15 +26,19 @@ func attachXDP(dir string, t target, program *ebpf.Program) error {
 	case errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST):
 		return fmt.Errorf("interface %s has another XDP program: %w", t.name, err)
 	case errors.Is(err, unix.ERANGE) || errors.Is(err, unix.EINVAL):
-		return fmt.Errorf("interface %s: its driver, %s, refuses XDP, as many do when the MTU is more than a page or the queues do not suffice: %w",
-			t.name, driverOf(t.name), err)
+		return fmt.Errorf(
+			"interface %s: driver %s rejects XDP; check that the MTU fits into a page and that there are enough queues: %w",
+			t.name,
+			driverOf(t.name),
+			err,
+		)
 	case err != nil:
 		return err
 	}
 	return pinLink(l, pin)
 }
 
-// driverOf names the driver of an interface.
+// driverOf returns the name of an interface's driver.
 func driverOf(name string) string {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {

@@ -28,7 +28,7 @@ import (
 	"holocast/netfunc/signal"
 )
 
-// repeatProgram measures a program on one packet, by test runs in the kernel.
+// repeatProgram measures a program on one packet in kernel test runs.
 func repeatProgram(b *testing.B, h *host, program *ebpf.Program, frame []byte) {
 	b.Helper()
 	in := apart
@@ -38,7 +38,7 @@ func repeatProgram(b *testing.B, h *host, program *ebpf.Program, frame []byte) {
 	err := in(func() error {
 		var costs []float64
 		for b.Loop() {
-			// Many packets a test run: the system call is not what is measured.
+			// Many packets per test run, to exclude the cost of the system call.
 			run := ebpf.RunOptions{Data: frame, Repeat: repeats}
 			start := threadTime()
 			if _, err := program.Run(&run); err != nil {
@@ -55,8 +55,8 @@ func repeatProgram(b *testing.B, h *host, program *ebpf.Program, frame []byte) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// threadTime is the processor time of the calling thread: what else runs on the
-// machine has no part in it, but by the caches.
+// threadTime returns the CPU time of the calling thread, which excludes other load except for cache
+// effects.
 func threadTime() time.Duration {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) // cannot fail for this clock
@@ -65,10 +65,11 @@ func threadTime() time.Duration {
 
 const repeats = 20_000
 
-// BenchmarkEliminate is the receiver's cost of a packet, arrivals told of and read.
+// BenchmarkEliminate measures the receiver's cost per packet, including arrival reports and their
+// reader.
 func BenchmarkEliminate(b *testing.B) {
-	const always = 1<<32 - 64 // stale at once: each packet is a first one
-	full := media6(1)         // all of whose payload is looked at
+	const always = 1<<32 - 64 // immediately stale: every packet is a first replica
+	full := media6(1)         // with all of its payload hashed
 	full.body = udp(4443, 50000, make([]byte, 1200))
 	for _, v := range []struct {
 		name   string
@@ -89,8 +90,8 @@ func BenchmarkEliminate(b *testing.B) {
 			}
 			c := unpinned(b, spec, err)
 			r := &Receiver{maps: c.Maps, done: make(chan struct{})}
-			// The program restores the DSCP of path 1, so that the packet, which a
-			// test run uses again, stays a replica.
+			// The program restores the DSCP. Restoring that of path 1 keeps the packet, which the
+			// test run reuses, a replica.
 			for _, dst := range []netip.Addr{viewer4, viewer6} {
 				if err := r.SetFlow(dst, Flow{DSCP: Codepoint(1), Paths: 7}); err != nil {
 					b.Fatal(err)
@@ -110,9 +111,12 @@ func BenchmarkEliminate(b *testing.B) {
 		g := newGate(b, ReceiverOptions{})
 		repeatProgram(b, nil, g.program, media4(1).frame())
 	})
-	b.Run("empty program", func(b *testing.B) { // what a test run itself costs
+	b.Run("empty program", func(b *testing.B) { // cost of the test run itself
 		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-			Type: ebpf.XDP, License: "MIT", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, int32(xdpPass)), asm.Return()},
+			Type: ebpf.XDP, License: "MIT", Instructions: asm.Instructions{
+				asm.Mov.Imm(asm.R0, int32(xdpPass)),
+				asm.Return(),
+			},
 		})
 		if err != nil {
 			b.Fatal(err)
@@ -122,8 +126,8 @@ func BenchmarkEliminate(b *testing.B) {
 	})
 }
 
-// drain empties a ring as fast as its producer fills it, by moving the consumer's
-// position: a reader that costs the producer's processor nothing.
+// drain empties a ring as fast as its producer fills it by moving the consumer position. This
+// reader costs the producer's CPU nothing.
 func drain(b *testing.B, m *ebpf.Map) (stop func()) {
 	b.Helper()
 	page := unix.Getpagesize()
@@ -156,12 +160,12 @@ func drain(b *testing.B, m *ebpf.Map) (stop func()) {
 	}
 }
 
-// BenchmarkSignal is the cost of a signalling packet with a good HMAC.
+// BenchmarkSignal measures the cost of a signalling packet with a valid HMAC.
 func BenchmarkSignal(b *testing.B) {
 	bench := newSignalBench(b, SenderOptions{})
 	payload := message(b, testKey, signal.Message{Destination: viewer4, Paths: 7, Nonce: 200})
 	frame := bench.signalFrame(payload).frame()
-	b.Run("verified", func(b *testing.B) { // and, from the second on, refused as replayed
+	b.Run("verified", func(b *testing.B) { // and rejected as replayed from the second packet on
 		repeatProgram(b, bench.host, bench.programs[senderProgMonitor], frame)
 	})
 	frame[len(frame)-65] ^= 1
@@ -174,8 +178,8 @@ func BenchmarkSignal(b *testing.B) {
 	})
 }
 
-// injector is an XDP program that writes the first bytes of a frame anew and hands it
-// to the stack: a test run uses a frame again that the stack has changed.
+// injector is an XDP program that rewrites the first bytes of a frame and passes it to the stack,
+// so that a test run can reuse a frame the stack has changed.
 func injector(b *testing.B, frame []byte) *ebpf.Program {
 	b.Helper()
 	const n = 34 // Ethernet and IPv4
@@ -203,16 +207,16 @@ func injector(b *testing.B, frame []byte) *ebpf.Program {
 	return p
 }
 
-// sink drops all that comes in by an interface, before the stack sees it.
+// sink drops everything an interface receives before the stack sees it.
 func (h *host) sink(b *testing.B, name string) {
 	b.Helper()
 	h.drop(b, name, asm.Instructions{asm.Mov.Imm(asm.R0, int32(xdpDrop)), asm.Return()})
 }
 
-// sinkOf drops what comes in by an interface for the IPv4 addresses of a /16.
+// sinkOf drops packets that an interface receives for the IPv4 addresses of a /16.
 func (h *host) sinkOf(b *testing.B, name string, prefix [2]byte) {
 	b.Helper()
-	const destination = 30 // offset, behind Ethernet
+	const destination = 30 // offset after the Ethernet header
 	h.drop(b, name, asm.Instructions{
 		asm.LoadMem(asm.R2, asm.R1, 0, asm.Word), // data
 		asm.LoadMem(asm.R3, asm.R1, 4, asm.Word), // data_end
@@ -227,7 +231,7 @@ func (h *host) sinkOf(b *testing.B, name string, prefix [2]byte) {
 	})
 }
 
-// drop attaches an XDP program that drops packets.
+// drop attaches an XDP program that drops all packets.
 func (h *host) drop(b *testing.B, name string, code asm.Instructions) {
 	b.Helper()
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "MIT", Instructions: code})
@@ -245,10 +249,9 @@ func (h *host) drop(b *testing.B, name string, code asm.Instructions) {
 	})
 }
 
-// BenchmarkReplica is the processor time that a packet costs the sender, from its coming in
-// to its having left on all paths, which are cables to where it is dropped at once:
-// plain forwarding, one path, two, and so on. ns/replica is what each path after the
-// first adds.
+// BenchmarkReplica measures the sender's CPU time per packet, from its arrival until it has left on
+// all paths (cables whose far ends drop it): plain forwarding, then one path, two, and so on.
+// ns/replica is the increment per path after the first.
 func BenchmarkReplica(b *testing.B) {
 	const paths = 4
 	pin := pins(b)
@@ -279,7 +282,15 @@ func BenchmarkReplica(b *testing.B) {
 	defer func() { edge.must(b, func() error { return sender.Detach() }) }()
 	for i := 1; i <= paths; i++ {
 		name := fmt.Sprint("path", i)
-		err := sender.SetPath(Path{Index: i, Interface: edge.index(b, name), Source: edge.mac(b, name), NextHop: far.mac(b, name), Up: true})
+		err := sender.SetPath(
+			Path{
+				Index:     i,
+				Interface: edge.index(b, name),
+				Source:    edge.mac(b, name),
+				NextHop:   far.mac(b, name),
+				Up:        true,
+			},
+		)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -295,7 +306,7 @@ func BenchmarkReplica(b *testing.B) {
 	cost := func(packets uint32) time.Duration {
 		var spent time.Duration
 		edge.must(b, func() error {
-			// struct xdp_md; the frame comes in by the interface.
+			// struct xdp_md; the frame arrives on the interface.
 			run := ebpf.RunOptions{Data: frame, Repeat: packets, Flags: live, Context: struct {
 				Data, DataEnd, DataMeta, Ingress, Queue, Egress uint32
 			}{DataEnd: uint32(len(frame)), Ingress: uint32(lan)}}
@@ -309,7 +320,7 @@ func BenchmarkReplica(b *testing.B) {
 	const packets = 50_000
 	perPacket := make([][]float64, paths+1)
 	for b.Loop() {
-		for n := range paths + 1 { // 0 is plain forwarding; all in turn, so that what else runs disturbs all alike
+		for n := range paths + 1 { // 0 is plain forwarding; interleaved, so that other load affects all cases alike
 			if err := sender.SetPolicy(dst, uint8(1<<n-1)); err != nil {
 				b.Fatal(err)
 			}
@@ -334,8 +345,8 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// BenchmarkLatency is the time from a datagram's being sent to its arrival at the
-// viewer's socket, plain and over three paths in turn.
+// BenchmarkLatency measures the time from sending a datagram to its arrival at the viewer's socket,
+// alternating between plain and three paths.
 func BenchmarkLatency(b *testing.B) {
 	p := newPair(b)
 	p.open(b)
@@ -371,8 +382,11 @@ func BenchmarkLatency(b *testing.B) {
 				if err != nil || len(control) != 1 {
 					b.Fatal(control, err)
 				}
-				at := time.Unix(int64(binary.NativeEndian.Uint64(control[0].Data)), int64(binary.NativeEndian.Uint64(control[0].Data[8:])))
-				if i >= 5 { // the first of a block find caches cold
+				at := time.Unix(
+					int64(binary.NativeEndian.Uint64(control[0].Data)),
+					int64(binary.NativeEndian.Uint64(control[0].Data[8:])),
+				)
+				if i >= 5 { // the first of a block run with cold caches
 					times[mode] = append(times[mode], float64(at.UnixNano()-start.UnixNano()))
 				}
 			}
@@ -384,10 +398,10 @@ func BenchmarkLatency(b *testing.B) {
 	b.ReportMetric(median(times[1])-median(times[0]), "ns/added-p50")
 }
 
-// BenchmarkFlows sends as much as two processors carry to 1000 viewers through two edges, over
-// eight paths, forwarded plainly and duplicated over two, four and all in turn: packets/s that come
-// to the viewers' side, processor time of the whole machine per packet, what is lost for want of
-// it, and the delay of a packet to one more viewer meanwhile.
+// BenchmarkFlows sends as much as two CPUs can carry to 1000 viewers through two edges and eight
+// paths: forwarded plainly, and duplicated over two, four and all paths. It reports packets/s
+// delivered, CPU time of the whole machine per packet, losses from overload, and the delay of
+// packets to one more viewer.
 func BenchmarkFlows(b *testing.B) {
 	const viewers = 1000
 	p := newPair(b)
@@ -425,7 +439,7 @@ func BenchmarkFlows(b *testing.B) {
 	}
 	warm := p.stream(b, traffic{dst: pairViewer[0], size: 100}, 100, 50*time.Millisecond)
 	if warm.received == 0 {
-		b.Fatal("nothing comes through")
+		b.Fatal("no packet arrives")
 	}
 	in := p.viewer.socket(b, netip.AddrPortFrom(pairViewer[0], 0))
 	control(b, in, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1) })
@@ -463,7 +477,7 @@ func BenchmarkFlows(b *testing.B) {
 			close(stop)
 			wg.Wait()
 			took, spent := time.Since(start), busyTime(b)-busy
-			time.Sleep(20 * time.Millisecond) // the last ones are on their way
+			time.Sleep(20 * time.Millisecond) // let the last ones arrive
 			if got := firsts(mustReceived(b, p.receiver)) - first; got > uint64(sent.Load())+probes {
 				b.Errorf("%d paths: %d first replicas of %d packets", paths, got, uint64(sent.Load())+probes)
 			}
@@ -491,7 +505,7 @@ func BenchmarkFlows(b *testing.B) {
 	}
 }
 
-// firsts is how many first replicas came, of all paths.
+// firsts returns the number of first replicas on all paths.
 func firsts(s ReceiverStats) (n uint64) {
 	for _, p := range s.Paths {
 		n += p.First
@@ -499,13 +513,13 @@ func firsts(s ReceiverStats) (n uint64) {
 	return n
 }
 
-// came is how many packets the far edge has sent to the viewers' side.
+// came returns the number of packets the far edge has sent towards the viewers.
 func (p *pair) came(b *testing.B) uint64 {
 	b.Helper()
 	return p.b.link(b, "lan").Attrs().Statistics.TxPackets
 }
 
-// flood sends datagrams to destinations, one after the other, and returns how many.
+// flood sends datagrams to the destinations in turn and returns their number.
 func flood(b *testing.B, c *net.UDPConn, destinations []netip.Addr, stop <-chan struct{}) (n int64) {
 	pc := ipv4.NewPacketConn(c)
 	messages := make([]ipv4.Message, 64)
@@ -532,8 +546,8 @@ func flood(b *testing.B, c *net.UDPConn, destinations []netip.Addr, stop <-chan 
 	}
 }
 
-// delayOf sends a datagram and returns the nanoseconds until it was at the viewer's socket; false
-// if it was lost, as happens where more is sent than the machine carries.
+// delayOf sends a datagram and returns the nanoseconds until it reached the viewer's socket, or
+// false if it was lost to overload.
 func delayOf(b *testing.B, in, out *net.UDPConn) (float64, bool) {
 	b.Helper()
 	payload, buf, oob := make([]byte, 1200), make([]byte, 2000), make([]byte, 200)
@@ -549,18 +563,21 @@ func delayOf(b *testing.B, in, out *net.UDPConn) (float64, bool) {
 			return 0, false
 		}
 		if !bytes.Equal(buf[:n], payload) {
-			continue // one that was given up
+			continue // a late one that was counted as lost
 		}
 		control, err := unix.ParseSocketControlMessage(oob[:k])
 		if err != nil || len(control) != 1 {
 			b.Fatal(control, err)
 		}
-		at := time.Unix(int64(binary.NativeEndian.Uint64(control[0].Data)), int64(binary.NativeEndian.Uint64(control[0].Data[8:])))
+		at := time.Unix(
+			int64(binary.NativeEndian.Uint64(control[0].Data)),
+			int64(binary.NativeEndian.Uint64(control[0].Data[8:])),
+		)
 		return float64(at.UnixNano() - start.UnixNano()), true
 	}
 }
 
-// busyTime is the time that all processors have worked.
+// busyTime returns the accumulated busy time of all CPUs.
 func busyTime(b *testing.B) time.Duration {
 	b.Helper()
 	stat, err := os.ReadFile("/proc/stat")
@@ -568,22 +585,21 @@ func busyTime(b *testing.B) time.Duration {
 		b.Fatal(err)
 	}
 	line, _, _ := strings.Cut(string(stat), "\n")
-	var ticks int64 // of 10 ms
+	var ticks int64 // units of 10 ms
 	for i, field := range strings.Fields(line)[1:9] {
 		n, err := strconv.ParseInt(field, 10, 64)
 		if err != nil {
 			b.Fatal(err)
 		}
-		if i != 3 && i != 4 { // neither idle nor waiting for a disk
+		if i != 3 && i != 4 { // neither idle nor iowait
 			ticks += n
 		}
 	}
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
-// BenchmarkLive is the time in the programs while packets flow from a source over three
-// paths to a viewer: on caches as they are then, with the two readings of the clock
-// that the kernel's statistics take themselves.
+// BenchmarkLive measures the time in the programs while packets flow over three paths to a viewer,
+// with realistic caches. It includes two clock readings per run made by the kernel's statistics.
 func BenchmarkLive(b *testing.B) {
 	p := newPair(b)
 	p.open(b)
@@ -602,13 +618,13 @@ func BenchmarkLive(b *testing.B) {
 	b.ReportMetric(receiver(), "ns/eliminate")
 }
 
-// runtimeOf is the mean time of a run of the program that is pinned in dir, from now
-// to when it is asked for.
+// runtimeOf returns a function that returns the mean run time of the program pinned in dir since
+// the call to runtimeOf.
 func runtimeOf(b *testing.B, dir string) (mean func() float64) {
 	b.Helper()
 	pinned, err := filepath.Glob(filepath.Join(dir, "link-*"))
 	if err != nil || len(pinned) == 0 {
-		b.Skip("no TCX, whose links tell the program")
+		b.Skip("TCX is missing: only its links identify the program")
 	}
 	l, err := link.LoadPinnedLink(pinned[0], nil)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// privileged skips a test that may not use eBPF.
+// privileged skips a test that lacks the privileges for eBPF.
 func privileged(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -23,7 +23,7 @@ func privileged(t testing.TB) {
 	}
 }
 
-// pins is a directory on a bpf file system of the test's own.
+// pins returns a directory on a bpf file system private to the test.
 func pins(t testing.TB) string {
 	t.Helper()
 	privileged(t)
@@ -39,7 +39,7 @@ func pins(t testing.TB) string {
 	return filepath.Join(root, "pair")
 }
 
-// host is a network namespace of the test's own. It goes when its last user does.
+// host is a network namespace private to the test. It disappears with its last user.
 type host struct {
 	ns netns.NsHandle
 	nl *netlink.Handle
@@ -53,7 +53,7 @@ func newHost(t testing.TB) *host {
 		if h.ns, err = netns.New(); err != nil {
 			return err
 		}
-		// Addresses that are there when they are needed; packets that come by any way.
+		// Assign addresses without duplicate detection, and accept packets by any route.
 		for name, value := range map[string]string{
 			"ipv6/conf/all/accept_dad": "0", "ipv6/conf/default/accept_dad": "0",
 			"ipv6/conf/default/router_solicitations": "0",
@@ -79,11 +79,11 @@ func newHost(t testing.TB) *host {
 	return h
 }
 
-// apart runs f on a thread that is thrown away: it may change its namespace.
+// apart runs f on a thread that is discarded afterwards, so f may change its namespace.
 func apart(f func() error) error {
 	result := make(chan error)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // stays locked: the thread ends with the goroutine
 		result <- f()
 	}()
 	return <-result
@@ -152,7 +152,7 @@ func (h *host) address(t testing.TB, name, prefix string) {
 	}
 }
 
-// route sends what is for a prefix by a gateway.
+// route adds a route for a prefix through a gateway.
 func (h *host) route(t testing.TB, prefix, via string) {
 	t.Helper()
 	_, dst, err := net.ParseCIDR(prefix)
@@ -164,7 +164,7 @@ func (h *host) route(t testing.TB, prefix, via string) {
 	}
 }
 
-// cable joins two hosts by a veth pair and sets it up.
+// cable connects two hosts with a veth pair.
 func cable(t testing.TB, a *host, aName string, b *host, bName string) {
 	t.Helper()
 	attrs := netlink.NewLinkAttrs()
@@ -177,7 +177,7 @@ func cable(t testing.TB, a *host, aName string, b *host, bName string) {
 	b.up(t, bName)
 }
 
-// tap reads the frames that come in by an interface.
+// tap captures the frames that an interface receives.
 type tap struct{ fd int }
 
 func (h *host) tap(t testing.TB, name string) *tap {
@@ -197,8 +197,8 @@ func (h *host) tap(t testing.TB, name string) *tap {
 	return tp
 }
 
-// frames are those that came in since the last call, which the kernel delivers
-// before the sender goes on.
+// frames returns the frames received since the last call. The kernel delivers them before the
+// sender continues.
 func (tp *tap) frames() (frames [][]byte) {
 	for {
 		b := make([]byte, 1<<17)
@@ -213,7 +213,7 @@ func (tp *tap) frames() (frames [][]byte) {
 	}
 }
 
-// send puts frames on an interface.
+// send sends frames on an interface.
 func (h *host) send(t testing.TB, name string, frames ...[]byte) {
 	t.Helper()
 	index := h.index(t, name)

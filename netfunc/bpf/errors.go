@@ -9,44 +9,51 @@ import (
 	"github.com/cilium/ebpf/features"
 	"golang.org/x/sys/unix"
 
-	shared "holocast/internal/bpf"
+	"holocast/internal/bpfload"
 )
 
-// Errors that callers tell apart with errors.Is. What is returned wraps them in one
-// sentence that names the interface, the feature or the setting.
+// Errors for errors.Is. The errors returned wrap them and name the interface, feature or setting.
 var (
-	// ErrPrivilege: the process may not use eBPF.
-	ErrPrivilege = shared.ErrPrivilege
-	// ErrKernel: the kernel lacks a feature; the sentence names it and the version
-	// that has it.
-	ErrKernel = shared.ErrKernel
-	// ErrPin: the pin directory cannot be one.
+	// ErrPrivilege: the process lacks the privileges for eBPF.
+	ErrPrivilege = bpfload.ErrPrivilege
+	// ErrKernel: the kernel lacks a feature. The message names it and the first Linux version with
+	// it.
+	ErrKernel = bpfload.ErrKernel
+	// ErrPin: the pin directory is not usable.
 	ErrPin = errors.New("pin")
 	// ErrNoNativeXDP: an interface's driver has no native XDP.
 	ErrNoNativeXDP = errors.New("no native XDP")
-	// ErrMapFull: there is no room for another policy or flow.
+	// ErrMapFull: no room for another policy or flow.
 	ErrMapFull = errors.New("map full")
 )
 
-// requirements are those of both programs, the oldest first. TCX is not among them:
-// without it there is clsact.
-func requirements() []shared.Requirement {
-	return []shared.Requirement{
-		{Name: "the helper bpf_clone_redirect in TC", Since: "4.2", Have: shared.Helper(ebpf.SchedCLS, asm.FnCloneRedirect)},
+// requirements lists the kernel features of both programs, oldest first. TCX is optional, since
+// clsact can replace it.
+func requirements() []bpfload.Requirement {
+	return []bpfload.Requirement{
+		{
+			Name:  "the helper bpf_clone_redirect in TC",
+			Since: "4.2",
+			Have:  bpfload.Helper(ebpf.SchedCLS, asm.FnCloneRedirect),
+		},
 		{Name: "eBPF programs for XDP", Since: "4.8", Have: func() error { return features.HaveProgramType(ebpf.XDP) }},
-		{Name: "the helper bpf_fib_lookup in TC", Since: "4.18", Have: shared.Helper(ebpf.SchedCLS, asm.FnFibLookup)},
+		{Name: "the helper bpf_fib_lookup in TC", Since: "4.18", Have: bpfload.Helper(ebpf.SchedCLS, asm.FnFibLookup)},
 		{Name: "bounded loops in eBPF", Since: "5.3", Have: features.HaveBoundedLoops},
 		{Name: "eBPF ring buffers", Since: "5.8", Have: func() error { return features.HaveMapType(ebpf.RingBuf) }},
-		{Name: "the helper bpf_check_mtu in TC, and atomic compare-and-exchange in eBPF", Since: "5.12", Have: shared.Helper(ebpf.SchedCLS, asm.FnCheckMtu)},
+		{
+			Name:  "the helper bpf_check_mtu in TC, and atomic compare-and-exchange in eBPF",
+			Since: "5.12",
+			Have:  bpfload.Helper(ebpf.SchedCLS, asm.FnCheckMtu),
+		},
 	}
 }
 
-// explain makes one sentence of why something of the kernel failed.
-func explain(what string, err error, needs []shared.Requirement) error {
-	return shared.Explain(what, err, needs)
+// explain wraps an error of the kernel with its likely cause.
+func explain(what string, err error, needs []bpfload.Requirement) error {
+	return bpfload.Explain(what, err, needs)
 }
 
-// full turns the error of an update of a full map into ErrMapFull.
+// full converts the error of an update of a full map to ErrMapFull.
 func full(what string, m *ebpf.Map, err error) error {
 	switch {
 	case err == nil:

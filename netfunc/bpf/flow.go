@@ -8,18 +8,18 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// MaxFlows is the number of destinations of a receiver.
+// MaxFlows is the maximum number of destinations of a receiver.
 const MaxFlows = 1024
 
 // Flow is the traffic to one destination.
 type Flow struct {
-	DSCP  uint8 // what packets get back in place of the path's codepoint, 0 to 63
-	Paths uint8 // bit i = path i+1: the paths that replicas are expected on
+	DSCP  uint8 // DSCP restored in packets, 0 to 63
+	Paths uint8 // bit i = path i+1: replicas are expected there
 }
 
-// SetFlow makes the receiver eliminate replicas to dst, or changes how. Replicas on
-// paths outside f.Paths are eliminated all the same, and counted as rogue. The error
-// is ErrMapFull when there are MaxFlows of them.
+// SetFlow enables or updates the elimination of replicas to dst. Replicas on paths outside f.Paths
+// are also eliminated, but counted as rogue. The error is ErrMapFull if there are already MaxFlows
+// flows.
 func (r *Receiver) SetFlow(dst netip.Addr, f Flow) error {
 	if !dst.IsValid() || dst.IsUnspecified() || dst.Zone() != "" {
 		return fmt.Errorf("flow to %q: not an address without zone", dst)
@@ -50,14 +50,15 @@ func (r *Receiver) SetFlow(dst netip.Addr, f Flow) error {
 		}
 	}
 	value.Dscp, value.Paths = f.DSCP, f.Paths
-	if err := full("flow to "+dst.String(), r.maps[receiverMapFlows], r.maps[receiverMapFlows].Put(addressKey(dst), value)); err != nil {
+	if err := full("flow to "+dst.String(), r.maps[receiverMapFlows],
+		r.maps[receiverMapFlows].Put(addressKey(dst), value)); err != nil {
 		return err
 	}
 	r.names.Store(value.Id, dst.Unmap())
 	return nil
 }
 
-// RemoveFlow lets packets to dst pass untouched again; dst may be unknown.
+// RemoveFlow stops elimination for dst, which may be unknown.
 func (r *Receiver) RemoveFlow(dst netip.Addr) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,7 +86,7 @@ func (r *Receiver) RemoveFlow(dst netip.Addr) error {
 	return r.setLedger(ledger)
 }
 
-// Flows are the flows that were set.
+// Flows returns the flows set.
 func (r *Receiver) Flows() (map[netip.Addr]Flow, error) {
 	values, err := r.flows()
 	if err != nil {
@@ -114,7 +115,7 @@ func (r *Receiver) flows() (map[netip.Addr]receiverFlow, error) {
 	return flows, nil
 }
 
-// nameFlows learns the names of the flows that an earlier run set.
+// nameFlows restores the destination names of flows set by an earlier run.
 func (r *Receiver) nameFlows() error {
 	flows, err := r.flows()
 	for dst, v := range flows {
@@ -123,8 +124,8 @@ func (r *Receiver) nameFlows() error {
 	return err
 }
 
-// newFlow is an id for a new flow: a free index, with a number above it that no flow
-// had before, and its counters at zero.
+// newFlow returns an ID for a new flow: a free index, plus an upper part never used before. It
+// clears the index's counters.
 func (r *Receiver) newFlow() (uint32, error) {
 	flows, err := r.flows()
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"holocast/netfunc/signal"
 )
 
-// attached counts what of ours is attached in a host.
+// attached counts our attachments in a host.
 type attached struct{ tcx, clsact, xdp, qdiscs int }
 
 func (h *host) attached(t testing.TB, pin string) (a attached) {
@@ -74,10 +74,10 @@ func (h *host) expect(t testing.TB, pin string, want attached) {
 	}
 }
 
-// router is a host with a LAN and two more interfaces, and the far ends of them.
+// router is a host with a LAN, two more interfaces, and their far ends.
 func newRouter(t testing.TB) (h, far *host) {
 	h, far = newHost(t), newHost(t)
-	for _, name := range []string{"lan", "wan.1", "wan.2"} { // a bpf file system takes no dots
+	for _, name := range []string{"lan", "wan.1", "wan.2"} { // bpf file systems do not allow dots in names
 		cable(t, h, name, far, name)
 	}
 	return h, far
@@ -93,7 +93,7 @@ func (h *host) openSender(t testing.TB, o SenderOptions) *Sender {
 	return s
 }
 
-// haveTCX reports whether the kernel attaches by TCX.
+// haveTCX reports whether the kernel supports TCX.
 func haveTCX(t testing.TB, h *host) bool {
 	t.Helper()
 	pin := pins(t)
@@ -105,7 +105,7 @@ func haveTCX(t testing.TB, h *host) bool {
 func TestSenderLifecycle(t *testing.T) {
 	h, _ := newRouter(t)
 	if !haveTCX(t, h) {
-		t.Skip("no TCX, which came with Linux 6.6: everything is attached by clsact")
+		t.Skip("TCX needs Linux 6.6: everything is attached with clsact")
 	}
 	pin := pins(t)
 	three := []Attach{{"lan", Ingress}, {"wan.1", Monitor}, {"wan.1", Egress}}
@@ -114,7 +114,10 @@ func TestSenderLifecycle(t *testing.T) {
 	}
 	s := open(false, three...)
 	h.expect(t, pin, attached{tcx: 3})
-	if err := errors.Join(s.SetPolicy(viewer4, 5), s.SetPath(Path{Index: 2, Interface: 1, Source: make([]byte, 6), NextHop: make([]byte, 6), Up: true}), s.raiseNonce(1<<62)); err != nil {
+	if err := errors.Join(s.SetPolicy(viewer4, 5), s.SetPath(Path{
+		Index: 2, Interface: 1, Source: make([]byte, 6),
+		NextHop: make([]byte, 6), Up: true,
+	}), s.raiseNonce(1<<62)); err != nil {
 		t.Fatal(err)
 	}
 	steps := []struct {
@@ -131,7 +134,12 @@ func TestSenderLifecycle(t *testing.T) {
 		{"fewer", false, three[:1], attached{tcx: 1}},
 		{"elsewhere", false, []Attach{{"wan.2", Ingress}, {"wan.2", Monitor}}, attached{tcx: 2}},
 		{"none", false, nil, attached{}},
-		{"both on one, by clsact", true, []Attach{{"wan.2", Ingress}, {"wan.2", Monitor}}, attached{clsact: 2, qdiscs: 1}},
+		{
+			"both on one, by clsact",
+			true,
+			[]Attach{{"wan.2", Ingress}, {"wan.2", Monitor}},
+			attached{clsact: 2, qdiscs: 1},
+		},
 	}
 	for _, step := range steps {
 		if err := s.Close(); err != nil {
@@ -156,14 +164,14 @@ func TestSenderLifecycle(t *testing.T) {
 	h.must(t, func() error { return s.Detach() })
 	h.expect(t, pin, attached{})
 	if _, err := os.Stat(pin); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("pins are left: %v", err)
+		t.Errorf("pins left: %v", err)
 	}
 	if _, err := PinnedSender(pin); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("pinned sender: %v", err)
 	}
 }
 
-// A replayed signal is refused also by a sender that has just been loaded.
+// A newly loaded sender also rejects a replayed signal.
 func TestSenderFirstNonce(t *testing.T) {
 	h, _ := newRouter(t)
 	before := uint64(time.Now().Add(-clockAllowance).UnixNano())
@@ -176,12 +184,12 @@ func TestSenderFirstNonce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, _ := s.Nonce(); again != n {
-		t.Errorf("the nonce fell to %d", again)
+		t.Errorf("the nonce decreased to %d", again)
 	}
 	h.must(t, func() error { return s.Detach() })
 }
 
-// Another key begins with nonces of its own; the same one goes on.
+// A new key starts with its own nonces; the same key continues.
 func TestSenderKeyChange(t *testing.T) {
 	h, _ := newRouter(t)
 	o := SenderOptions{Pin: pins(t), SignalKey: testKey}
@@ -214,26 +222,41 @@ func TestSenderKeyChange(t *testing.T) {
 	h.must(t, func() error { return s.Detach() })
 }
 
-// What others attached stays.
+// Attachments of other programs stay.
 func TestDetachLeavesOthers(t *testing.T) {
 	h, _ := newRouter(t)
 	pin := pins(t)
 	lan := h.link(t, "lan")
-	attrs := netlink.QdiscAttrs{LinkIndex: lan.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}
+	attrs := netlink.QdiscAttrs{
+		LinkIndex: lan.Attrs().Index,
+		Handle:    netlink.MakeHandle(0xffff, 0),
+		Parent:    netlink.HANDLE_CLSACT,
+	}
 	if err := h.nl.QdiscAdd(&netlink.Clsact{QdiscAttrs: attrs}); err != nil {
 		t.Fatal(err)
 	}
 	s := h.openSender(t, SenderOptions{Pin: pin, Attach: []Attach{{"lan", Ingress}, {"wan.1", Ingress}}, Clsact: true})
 	h.expect(t, pin, attached{clsact: 2, qdiscs: 2})
-	other, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "MIT", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}})
+	other, err := ebpf.NewProgram(
+		&ebpf.ProgramSpec{
+			Type:         ebpf.SchedCLS,
+			License:      "MIT",
+			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = other.Close() }()
 	for _, name := range []string{"lan", "wan.1"} {
 		f := &netlink.BpfFilter{
-			FilterAttrs: netlink.FilterAttrs{LinkIndex: h.index(t, name), Parent: netlink.HANDLE_MIN_INGRESS, Priority: 9, Protocol: unix.ETH_P_ALL},
-			Fd:          other.FD(), Name: "another", DirectAction: true,
+			FilterAttrs: netlink.FilterAttrs{
+				LinkIndex: h.index(t, name),
+				Parent:    netlink.HANDLE_MIN_INGRESS,
+				Priority:  9,
+				Protocol:  unix.ETH_P_ALL,
+			},
+			Fd: other.FD(), Name: "another", DirectAction: true,
 		}
 		if err := h.nl.FilterAdd(f); err != nil {
 			t.Fatal(err)
@@ -273,7 +296,7 @@ func TestReceiverLifecycle(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	// Another size and fewer interfaces: table, seed and flows stay.
+	// With another size and fewer interfaces: table, seed and flows stay.
 	r = open(ReceiverOptions{Interfaces: []string{"wan.2"}, TableSize: 1 << 20})
 	h.expect(t, pin, attached{xdp: 1})
 	again, err := r.ledger()
@@ -293,7 +316,7 @@ func TestReceiverLifecycle(t *testing.T) {
 		t.Errorf("flow 0 is to %v", name)
 	}
 
-	// An interface that goes and comes back under its name.
+	// The interface is deleted and created again under its name.
 	if err := h.nl.LinkDel(h.link(t, "wan.2")); err != nil {
 		t.Fatal(err)
 	}
@@ -311,8 +334,8 @@ func TestReceiverLifecycle(t *testing.T) {
 	}
 }
 
-// Sender and receiver may have one directory; each detaches itself alone. Detaching
-// works without what attached, as after a crash.
+// Sender and receiver may share a directory, and each detaches only itself. Detaching works without
+// the instance that attached, as after a crash.
 func TestBothHalves(t *testing.T) {
 	h, _ := newRouter(t)
 	pin := pins(t)
@@ -349,13 +372,19 @@ func TestBothHalves(t *testing.T) {
 	h.expect(t, pin, attached{})
 }
 
-// Each failure is one sentence that names what is wrong, and leaves nothing behind.
+// Each failure returns one sentence that names the cause, and leaves nothing attached or pinned.
 func TestOpenErrors(t *testing.T) {
 	h, _ := newRouter(t)
 	if err := h.nl.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}); err != nil {
 		t.Fatal(err)
 	}
-	other, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "MIT", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}})
+	other, err := ebpf.NewProgram(
+		&ebpf.ProgramSpec{
+			Type:         ebpf.XDP,
+			License:      "MIT",
+			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()},
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -382,10 +411,25 @@ func TestOpenErrors(t *testing.T) {
 		{"no native XDP, no driver", receive("lo"), ErrNoNativeXDP, []string{"lo", "device"}},
 		{"another XDP program", receive("wan.2"), unix.EBUSY, []string{"wan.2"}},
 		{"no such interface", receive("wan.3"), nil, []string{"wan.3"}},
-		{"not a bpf file system", func(string) error { return send(t.TempDir()) }, nil, []string{"not on a bpf file system"}},
+		{
+			"not a bpf file system",
+			func(string) error { return send(t.TempDir()) },
+			nil,
+			[]string{"not on a bpf file system"},
+		},
 		{"no directory", func(string) error { return send("") }, nil, []string{"directory"}},
-		{"no privilege, sender", func(pin string) error { return unprivileged(func() error { return send(pin) }) }, ErrPrivilege, []string{"CAP_BPF"}},
-		{"no privilege, receiver", func(pin string) error { return unprivileged(func() error { return receive("wan.1")(pin) }) }, ErrPrivilege, []string{"CAP_BPF"}},
+		{
+			"no privilege, sender",
+			func(pin string) error { return unprivileged(func() error { return send(pin) }) },
+			ErrPrivilege,
+			[]string{"CAP_BPF"},
+		},
+		{
+			"no privilege, receiver",
+			func(pin string) error { return unprivileged(func() error { return receive("wan.1")(pin) }) },
+			ErrPrivilege,
+			[]string{"CAP_BPF"},
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -400,11 +444,11 @@ func TestOpenErrors(t *testing.T) {
 				}
 			}
 			if strings.Contains(err.Error(), "\n") {
-				t.Errorf("more than a sentence: %q", err)
+				t.Errorf("more than one sentence: %q", err)
 			}
-			h.expect(t, pin, attached{xdp: 1}) // the other one
+			h.expect(t, pin, attached{xdp: 1}) // the valid half
 			if _, err := os.Stat(pin); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("pins are left: %v", err)
+				t.Errorf("pins left: %v", err)
 			}
 			t.Log(err)
 		})
@@ -430,8 +474,7 @@ func TestOpenErrors(t *testing.T) {
 	})
 }
 
-// unprivileged runs f without capabilities: the thread, which apart throws away,
-// loses them.
+// unprivileged runs f without capabilities, on a thread that apart discards.
 func unprivileged(f func() error) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -441,7 +484,7 @@ func unprivileged(f func() error) error {
 	return f()
 }
 
-// This kernel has what the programs need, or the other tests fail.
+// This kernel must meet the requirements, or the other tests fail.
 func TestRequirements(t *testing.T) {
 	privileged(t)
 	for _, r := range requirements() {
@@ -451,7 +494,7 @@ func TestRequirements(t *testing.T) {
 	}
 }
 
-// Readers end with their context, or with Close, and not before.
+// Readers end with their context or with Close, and not before.
 func TestReadersEnd(t *testing.T) {
 	h, _ := newRouter(t)
 	pin := pins(t)
@@ -492,8 +535,8 @@ func TestReadersEnd(t *testing.T) {
 	h.must(t, func() error { return errors.Join(s.Detach(), r.Detach()) })
 }
 
-// The controller's own sender starts duplication, over the wire, with no daemon
-// running, and the edge's routes do not see the packet.
+// The controller's sender starts duplication over the wire, without a daemon, and the edge's own
+// routing does not see the packet.
 func TestSignalOverTheWire(t *testing.T) {
 	wireKey := signal.GenerateKey()
 	p := newPair(t)
@@ -513,7 +556,8 @@ func TestSignalOverTheWire(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := p.sender.ReadSignal(t.Context())
-	if err != nil || got.Nonce != nonce || got.Bits != 7 || got.Destination != pairViewer[0] || got.Source != addr("10.1.0.2") {
+	if err != nil || got.Nonce != nonce || got.Bits != 7 || got.Destination != pairViewer[0] ||
+		got.Source != addr("10.1.0.2") {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	before := mustStats(t, p.sender)

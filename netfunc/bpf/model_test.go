@@ -14,17 +14,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ruling is what a receiver is to do with a frame.
+// ruling is the expected treatment of a frame.
 type ruling int
 
 const (
-	untouched ruling = iota // pass as it is
-	replica                 // pass the first of its key, restored; drop the others
+	untouched ruling = iota // pass unchanged
+	replica                 // pass the first of its key, with DSCP restored; drop the others
 )
 
-// rule is the receiver in Go, written from what it is to do and not from the C: what
-// becomes of a frame, and the key that its replicas have in common. Packets that are not
-// numbered may have the same key and be none.
+// rule models the receiver in Go, written from its specification rather than from the C code: the
+// treatment of a frame and the key shared by its replicas. Packets without an ID may share a key
+// without being replicas.
 func rule(frame []byte) (what ruling, key string, numbered bool) {
 	at := 12
 	next16 := func() (v uint16, ok bool) {
@@ -100,8 +100,8 @@ func rule(frame []byte) (what ruling, key string, numbered bool) {
 		return untouched, "", false
 	}
 	payload := ip[headers:length]
-	// Behind the checksum is what all replicas have in common; what is before it and
-	// tells packets apart is looked at separately.
+	// Bytes after the checksum are equal in all replicas. Distinguishing bytes before it are added
+	// separately.
 	covered, ports, front := 0, true, 0
 	switch {
 	case later:
@@ -136,7 +136,7 @@ func rule(frame []byte) (what ruling, key string, numbered bool) {
 	return replica, fmt.Sprintf("%v %d %d %d %x", proto, length, headers, next, parts), numbered
 }
 
-// restoredFrame is a frame with the DSCP that the gate's flows have.
+// restoredFrame returns a frame with the DSCP of the gate's flows.
 func restoredFrame(frame []byte) []byte {
 	f := bytes.Clone(frame)
 	v, _ := see(f)
@@ -149,7 +149,7 @@ func restoredFrame(frame []byte) []byte {
 	}
 	old := binary.BigEndian.Uint16(ip)
 	ip[1] = 46<<2 | ip[1]&3
-	// RFC 1624, equation 3: also of a checksum that is wrong, which stays wrong.
+	// RFC 1624, equation 3. A wrong checksum stays wrong.
 	sum := uint32(^binary.BigEndian.Uint16(ip[10:])) + uint32(^old) + uint32(binary.BigEndian.Uint16(ip))
 	sum = sum&0xffff + sum>>16
 	sum = sum&0xffff + sum>>16
@@ -157,36 +157,36 @@ func restoredFrame(frame []byte) []byte {
 	return f
 }
 
-// known is what the model knows of a key.
+// known is the model's state of a key.
 type known struct {
-	first time.Time     // before its first packet; zero = the table may have forgotten some of them, or not
+	first time.Time     // before its first packet; zero = some packets may have been forgotten
 	last  time.Time     // after its last packet
-	on    [MaxPaths]int // packets of each path
+	on    [MaxPaths]int // packets per path
 }
 
-// The model's gate forgets after modelStale, and as much more or less as its clock is coarse.
+// The model's gate forgets after modelStale, give or take its clock resolution.
 const modelStale, modelCoarse = 30 * time.Second, 20 * time.Millisecond
 
-// judge compares the program with the model on one frame, whose key may have been seen. It does
-// not judge what a key's packets become while some of them may be forgotten: because of their
-// age, also where the machine stalls, or because a bucket of the table was full.
+// judge compares the program with the model on one frame, whose key may have been seen before. It
+// skips keys of which some packets may have been forgotten, because of their age (including after a
+// stall of the machine) or a full bucket.
 func (g *gate) judge(t testing.TB, frame []byte, seen map[string]*known) {
 	t.Helper()
 	if len(frame) < 14 || len(frame) > 3000 {
-		return // no frame, or more than a test run takes
+		return // no frame, or larger than a test run accepts
 	}
 	want, key, numbered := rule(frame)
 	k, start := seen[key], time.Now()
 	if k != nil && start.Sub(k.last) > modelStale+modelCoarse {
-		k = nil // all are forgotten
+		k = nil // all forgotten
 	}
 	if k != nil && start.Sub(k.first) > modelStale-time.Second {
-		return // until they are
+		return // uncertain until then
 	}
 	verdict, left := g.run(t, frame)
 	if want == untouched {
 		if verdict != xdpPass || !bytes.Equal(left, frame) {
-			t.Fatalf("frame that is not the receiver's: verdict %d\n% x became\n% x", verdict, frame, left)
+			t.Fatalf("frame without a flow: verdict %d\n% x became\n% x", verdict, frame, left)
 		}
 		return
 	}
@@ -211,32 +211,44 @@ func (g *gate) judge(t testing.TB, frame []byte, seen map[string]*known) {
 	case unsure || g.forgot(t):
 		k.first = time.Time{}
 	default:
-		t.Fatalf("verdict %d, want %d, of the packet % x; those of each path before: %v", verdict, expected, frame, k.on)
+		t.Fatalf("verdict %d, want %d, for packet % x; earlier packets per path: %v", verdict, expected, frame, k.on)
 	}
 	if k.on[path-1] < 8 {
 		k.on[path-1]++
 	}
 }
 
-// forgot reports whether the table had to let packets go that were not stale.
+// forgot reports whether the table evicted packets that were not stale.
 func (g *gate) forgot(t testing.TB) bool {
 	t.Helper()
 	s := mustReceived(t, g.Receiver)
 	return s.Evicted+s.Races > 0
 }
 
-// newModelGate is a gate that forgets nothing for modelStale.
+// newModelGate returns a gate that forgets nothing for modelStale.
 func newModelGate(t testing.TB) *gate { return newGate(t, ReceiverOptions{Stale: modelStale}) }
 
-// randomFrame is a frame of few kinds and values, so that replicas and near replicas
-// are frequent.
+// randomFrame returns a frame with few distinct kinds and values, so that replicas and
+// near-replicas are frequent.
 func randomFrame(r *rand.Rand) []byte {
 	pick := func(v ...int) int { return v[r.IntN(len(v))] }
 	p := packet{
-		src: relay4, dst: viewer4, tos: uint8(pick(0, 3, 7, 11, 31, 35, 63))<<2 | uint8(r.IntN(4)), ttl: uint8(1 + r.IntN(255)),
+		src: relay4, dst: viewer4, tos: uint8(pick(0, 3, 7, 11, 31, 35,
+			63))<<2 | uint8(r.IntN(4)), ttl: uint8(1 + r.IntN(255)),
 		id: uint16(r.IntN(4)), fragment: uint16(pick(0, 0x4000, 0x4000, 0x2000, 100)),
-		proto: uint8(pick(unix.IPPROTO_UDP, unix.IPPROTO_UDP, unix.IPPROTO_TCP, unix.IPPROTO_ICMP, unix.IPPROTO_SCTP, unix.IPPROTO_ICMPV6, 59, 253)),
-		body:  make([]byte, pick(0, 3, 4, 7, 8, 9, 11, 12, 15, 16, 19, 20, 24, 27, 28, 40, 100)),
+		proto: uint8(
+			pick(
+				unix.IPPROTO_UDP,
+				unix.IPPROTO_UDP,
+				unix.IPPROTO_TCP,
+				unix.IPPROTO_ICMP,
+				unix.IPPROTO_SCTP,
+				unix.IPPROTO_ICMPV6,
+				59,
+				253,
+			),
+		),
+		body: make([]byte, pick(0, 3, 4, 7, 8, 9, 11, 12, 15, 16, 19, 20, 24, 27, 28, 40, 100)),
 	}
 	for i := range p.body {
 		p.body[i] = uint8(r.IntN(20) / 19)
@@ -244,7 +256,18 @@ func randomFrame(r *rand.Rand) []byte {
 	if r.IntN(2) == 0 {
 		p.src, p.dst, p.label = relay6, viewer6, uint32(r.IntN(2))
 		for n := r.IntN(6); n > 3; n-- {
-			p.extensions = append([]byte{uint8(pick(unix.IPPROTO_FRAGMENT, unix.IPPROTO_DSTOPTS, unix.IPPROTO_UDP)), uint8(pick(0, 0, 0, 1)), 0, uint8(pick(0, 0, 8)), 0, 0, 0, uint8(r.IntN(2))}, p.extensions...)
+			p.extensions = append(
+				[]byte{
+					uint8(pick(unix.IPPROTO_FRAGMENT, unix.IPPROTO_DSTOPTS, unix.IPPROTO_UDP)),
+					uint8(pick(0, 0, 0, 1)),
+					0,
+					uint8(pick(0, 0, 8)),
+					0,
+					0,
+					0,
+					uint8(r.IntN(2)),
+				},
+				p.extensions...)
 			p.ext = uint8(pick(unix.IPPROTO_FRAGMENT, unix.IPPROTO_HOPOPTS, unix.IPPROTO_ROUTING))
 		}
 	} else if r.IntN(5) == 0 {
@@ -272,7 +295,7 @@ func randomFrame(r *rand.Rand) []byte {
 	return f
 }
 
-// The program does what the model does, on frames at random.
+// The program matches the model on random frames.
 func TestEliminateModel(t *testing.T) {
 	g := newModelGate(t)
 	seen := make(map[string]*known)
@@ -286,7 +309,14 @@ func TestEliminateModel(t *testing.T) {
 	for _, p := range s.Paths {
 		first, late = first+p.First, late+p.Late
 	}
-	t.Logf("%d frames: %d first, %d later, %d of other destinations, %d malformed", frames, first, late, s.Unknown, s.Short)
+	t.Logf(
+		"%d frames: %d first, %d later, %d of other destinations, %d malformed",
+		frames,
+		first,
+		late,
+		s.Unknown,
+		s.Short,
+	)
 	if first < frames/20 || late < frames/20 || s.Short < frames/100 || s.Races+s.Evicted != 0 {
 		t.Errorf("%+v", s)
 	}
@@ -302,7 +332,7 @@ func FuzzEliminate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, frame []byte) { g.judge(t, frame, seen) })
 }
 
-// Whatever comes in, the sender lets pass untouched what it has no policy for.
+// The sender passes every frame without a policy unchanged.
 func FuzzDuplicate(f *testing.F) {
 	b := newSignalBench(f, SenderOptions{})
 	b.policy(f, pathBits(1, 2, 3))
@@ -316,7 +346,7 @@ func FuzzDuplicate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, frame []byte) { b.host.must(t, func() error { return b.checkAny(frame) }) })
 }
 
-// The same as FuzzDuplicate, on frames at random.
+// Same as FuzzDuplicate, with random frames.
 func TestDuplicateAny(t *testing.T) {
 	b := newSignalBench(t, SenderOptions{})
 	b.policy(t, pathBits(1, 2, 3))
@@ -336,19 +366,24 @@ func TestDuplicateAny(t *testing.T) {
 	}
 }
 
-// checkAny checks what must hold of any frame. It is called in the bench's namespace.
+// checkAny checks the invariants of any frame. Call it in the bench's namespace.
 func (b *bench) checkAny(frame []byte) error {
 	if len(frame) < 15 || len(frame) > 3000 {
 		return nil
 	}
 	v, ok := see(frame)
-	ours := ok && (v.v6 && bytes.Equal(v.ip[24:40], viewer6.AsSlice()) || !v.v6 && bytes.Equal(v.ip[16:20], viewer4.AsSlice()))
+	ours := ok &&
+		(v.v6 && bytes.Equal(v.ip[24:40], viewer6.AsSlice()) || !v.v6 && bytes.Equal(v.ip[16:20], viewer4.AsSlice()))
 	signal := ok && !v.v6 && v.ip[1] == 0xfc && v.ip[9] == unix.IPPROTO_UDP
 	for _, program := range []string{senderProgDuplicate, senderProgDuplicateOut, senderProgMonitor} {
-		run := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Context: &skb{Ifindex: uint32(b.lan)}}
+		run := ebpf.RunOptions{
+			Data:    frame,
+			DataOut: make([]byte, len(frame)+256),
+			Context: &skb{Ifindex: uint32(b.lan)},
+		}
 		verdict, err := b.programs[program].Run(&run)
 		if errors.Is(err, unix.EINVAL) {
-			return nil // the kernel takes no such frame for a test run
+			return nil // the kernel rejects such frames in test runs
 		}
 		if err != nil {
 			return err

@@ -7,20 +7,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// packet is a packet to be written as bytes.
+// packet describes a packet to encode.
 type packet struct {
 	nextHop, source [6]byte
 	tags            []vlan
-	src, dst        netip.Addr // decide IPv4 or IPv6
+	src, dst        netip.Addr // determine IPv4 or IPv6
 	tos, ttl        uint8
 	label           uint32 // IPv6
 	id, fragment    uint16 // IPv4
 	options         []byte // IPv4, a multiple of four
 	proto           uint8
-	extensions      []byte // IPv6, behind the header; ext is the number of the first
+	extensions      []byte // IPv6 extension headers; ext is the type of the first
 	ext             uint8
 	body            []byte // transport header and payload
-	padding         int    // of the frame, behind the packet
+	padding         int    // frame padding after the packet
 }
 
 type vlan struct{ proto, id uint16 }
@@ -63,7 +63,7 @@ func (p packet) frame() []byte {
 	return append(b, make([]byte, p.padding)...)
 }
 
-// sum16 is the one's complement sum of b (RFC 1071).
+// sum16 returns the one's complement sum of b (RFC 1071).
 func sum16(b []byte) uint16 {
 	var sum uint32
 	for i := 0; i+1 < len(b); i += 2 {
@@ -78,7 +78,7 @@ func sum16(b []byte) uint16 {
 	return uint16(sum)
 }
 
-// udp is a datagram, without checksum.
+// udp returns a datagram without a checksum.
 func udp(from, to uint16, payload []byte) []byte {
 	b := binary.BigEndian.AppendUint16(nil, from)
 	b = binary.BigEndian.AppendUint16(b, to)
@@ -86,7 +86,7 @@ func udp(from, to uint16, payload []byte) []byte {
 	return append(append(b, 0, 0), payload...)
 }
 
-// tcp is a segment without options and checksum.
+// tcp returns a segment without options and checksum.
 func tcp(from, to uint16, seq, ack uint32, payload []byte) []byte {
 	b := binary.BigEndian.AppendUint16(nil, from)
 	b = binary.BigEndian.AppendUint16(b, to)
@@ -96,28 +96,28 @@ func tcp(from, to uint16, seq, ack uint32, payload []byte) []byte {
 	return append(b, payload...)
 }
 
-// tcpOptions is a segment's header with options, a multiple of four bytes.
+// tcpOptions returns a segment's header with options, whose length must be a multiple of four.
 func tcpOptions(segment, options []byte) []byte {
 	b := append([]byte(nil), segment[:20]...)
 	b[12] = uint8(5+len(options)/4) << 4
 	return append(b, options...)
 }
 
-// fragmentHeader is that of IPv6 (RFC 8200 §4.5), before UDP.
+// fragmentHeader returns an IPv6 fragment header (RFC 8200 §4.5) followed by UDP.
 func fragmentHeader(offset uint16, id uint32) []byte {
 	b := []byte{unix.IPPROTO_UDP, 0}
 	b = binary.BigEndian.AppendUint16(b, offset)
 	return binary.BigEndian.AppendUint32(b, id)
 }
 
-// view is what a test looks at in a frame.
+// view holds the fields of a frame that tests inspect.
 type view struct {
-	ethernet [12]byte // both addresses
-	ip       []byte   // the packet
+	ethernet [12]byte // both Ethernet addresses
+	ip       []byte   // the IP packet
 	v6       bool
 }
 
-// see finds the packet behind up to two tags.
+// see finds the packet after up to two tags.
 func see(frame []byte) (v view, ok bool) {
 	if len(frame) < 14 {
 		return v, false
@@ -125,7 +125,8 @@ func see(frame []byte) (v view, ok bool) {
 	copy(v.ethernet[:], frame)
 	at := 12
 	for range 2 {
-		if t := binary.BigEndian.Uint16(frame[at:]); (t == unix.ETH_P_8021Q || t == unix.ETH_P_8021AD) && len(frame) >= at+6 {
+		if t := binary.BigEndian.Uint16(frame[at:]); (t == unix.ETH_P_8021Q || t == unix.ETH_P_8021AD) &&
+			len(frame) >= at+6 {
 			at += 4
 		}
 	}
@@ -158,13 +159,12 @@ func (v view) id() uint16 { return binary.BigEndian.Uint16(v.ip[4:]) }
 
 func (v view) label() uint32 { return binary.BigEndian.Uint32(v.ip) & 0xfffff }
 
-// checksumGood reports whether the IPv4 header's checksum is right.
+// checksumGood reports whether the IPv4 header checksum is correct.
 func (v view) checksumGood() bool {
 	return v.v6 || sum16(v.ip[:int(v.ip[0]&15)*4]) == 0xffff
 }
 
-// pathOf is the index of the path that a DSCP marks; ok is false for a codepoint
-// that marks none.
+// pathOf returns the index of the path of a DSCP, or false if the DSCP is no path's.
 func pathOf(dscp uint8) (index int, ok bool) {
 	if dscp&3 != 3 || dscp > Codepoint(MaxPaths) {
 		return 0, false

@@ -29,7 +29,7 @@ var (
 	rate = flag.Int("rate", 0, "packets per second of the tests of a pair, at most; 0 = 20 000, or 100 000 with -long")
 )
 
-// load of a test of a pair.
+// load is the traffic of a pair test.
 func pairLoad() (perSecond int, duration time.Duration) {
 	perSecond, duration = 20_000, 500*time.Millisecond
 	if *long {
@@ -41,13 +41,13 @@ func pairLoad() (perSecond int, duration time.Duration) {
 	return perSecond, duration
 }
 
-// pair is a source, two edges joined by three paths, and a viewer, each a host:
+// pair is a source, two edges connected by three paths, and a viewer. Each is a host:
 //
 //	source ─lan─ a ═path1..3═ b ─lan─ viewer
 type pair struct {
 	source, a, b, viewer *host
 	pin                  string
-	key                  []byte // of signalling; nil = testKey
+	key                  []byte // signalling key; nil = testKey
 	clsact, egress       bool   // how the sender attaches
 	sender               *Sender
 	receiver             *Receiver
@@ -96,7 +96,7 @@ func newPair(t testing.TB) *pair {
 	return p
 }
 
-// openSender starts the sender, or takes over what a former one left.
+// openSender starts the sender, or takes over from an earlier one.
 func (p *pair) openSender(t testing.TB) {
 	t.Helper()
 	o := SenderOptions{Pin: p.pin, Attach: []Attach{{"lan", Ingress}}, SignalKey: testKey, Clsact: p.clsact}
@@ -132,12 +132,13 @@ func (p *pair) open(t testing.TB) {
 		p.setPath(t, i, true)
 	}
 	for _, dst := range pairViewer {
-		if err := errors.Join(p.receiver.SetFlow(dst, Flow{DSCP: flowDSCP, Paths: 7}), p.sender.SetPolicy(dst, 7)); err != nil {
+		if err := errors.Join(p.receiver.SetFlow(dst, Flow{DSCP: flowDSCP, Paths: 7}),
+			p.sender.SetPolicy(dst, 7)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	t.Cleanup(func() {
-		// In the namespaces where they were attached.
+		// In the namespaces where they attached.
 		p.a.must(t, func() error { return p.sender.Detach() })
 		p.b.must(t, func() error { return p.receiver.Detach() })
 	})
@@ -146,13 +147,15 @@ func (p *pair) open(t testing.TB) {
 func (p *pair) setPath(t testing.TB, i int, up bool) {
 	t.Helper()
 	name := fmt.Sprint("path", i)
-	err := p.sender.SetPath(Path{Index: i, Interface: p.a.index(t, name), Source: p.a.mac(t, name), NextHop: p.b.mac(t, name), Up: up})
+	err := p.sender.SetPath(
+		Path{Index: i, Interface: p.a.index(t, name), Source: p.a.mac(t, name), NextHop: p.b.mac(t, name), Up: up},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// from is the host whose packets are duplicated, and its address like dst.
+// from returns the host whose packets are duplicated, and its address of dst's family.
 func (p *pair) from(dst netip.Addr) (*host, netip.Addr) {
 	switch {
 	case p.egress && dst.Is4():
@@ -170,12 +173,12 @@ func (p *pair) from(dst netip.Addr) (*host, netip.Addr) {
 type traffic struct {
 	name string
 	dst  netip.Addr
-	size int // payload
-	gso  int // datagrams handed to the kernel as one; 0 = one by one
+	size int // payload length
+	gso  int // datagrams per GSO buffer; 0 = no GSO
 	frag bool
 }
 
-// count is what came of a stream of datagrams that are numbered from 0.
+// count is the result of a stream of datagrams numbered from 0.
 type count struct {
 	sent, received, twice, strange int
 	missing                        []int
@@ -204,22 +207,25 @@ func control(t testing.TB, conn syscall.Conn, f func(fd int) error) {
 	}
 }
 
-// roomy makes a socket's buffer as large as a test needs: what is lost for want of room
-// there was not lost on the way.
+// roomy enlarges a socket's buffer, so that losses there do not count as path losses.
 func roomy(t testing.TB, conn *net.UDPConn) {
 	t.Helper()
-	control(t, conn, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 256<<20) })
+	control(
+		t,
+		conn,
+		func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 256<<20) },
+	)
 }
 
-// fill writes datagram n: its number in front, and what is as good as random at the
-// end, where a QUIC packet has its authentication tag.
+// fill writes datagram n: its number first, and pseudo-random bytes at the end, where a QUIC packet
+// has its authentication tag.
 func fill(b []byte, n uint64) {
 	binary.BigEndian.PutUint64(b, n)
 	binary.BigEndian.PutUint64(b[len(b)-8:], (n+1)*0x9e3779b97f4a7c15)
 }
 
-// stream sends datagrams at a rate for a time, while other things go on, and counts
-// them at the viewer.
+// stream sends datagrams at a rate for a time, runs other actions meanwhile, and counts arrivals at
+// the viewer.
 func (p *pair) stream(t testing.TB, kind traffic, perSecond int, duration time.Duration) count {
 	t.Helper()
 	if *rate != 0 {
@@ -236,7 +242,7 @@ func (p *pair) stream(t testing.TB, kind traffic, perSecond int, duration time.D
 				return err
 			}
 		}
-		discover := unix.IP_PMTUDISC_DO // as quic-go: DF
+		discover := unix.IP_PMTUDISC_DO // DF, as in quic-go
 		if kind.frag {
 			discover = unix.IP_PMTUDISC_DONT
 		}
@@ -258,9 +264,9 @@ func (p *pair) stream(t testing.TB, kind traffic, perSecond int, duration time.D
 	return c
 }
 
-// send sends numbered datagrams, a batch each millisecond, and returns their number.
+// send sends numbered datagrams, one batch per millisecond, and returns their number.
 func send(t testing.TB, out *net.UDPConn, to netip.AddrPort, kind traffic, perSecond int, duration time.Duration) int {
-	pc := ipv4.NewPacketConn(out) // its WriteBatch works for either version
+	pc := ipv4.NewPacketConn(out) // its WriteBatch works for IPv4 and IPv6
 	each := max(kind.gso, 1)
 	const batch = 64
 	messages := make([]ipv4.Message, batch)
@@ -300,12 +306,12 @@ func send(t testing.TB, out *net.UDPConn, to netip.AddrPort, kind traffic, perSe
 	return n
 }
 
-// patience is how long the last datagrams may take: an emulated processor of a busy machine
-// may not run what delivers them for seconds.
+// patience bounds the wait for the last datagrams: on a busy machine, delivery can stall for
+// seconds.
 const patience = 15 * time.Second
 
-// receive counts datagrams until all that were sent have come and nothing after
-// them, or none has come for as long as patience lasts.
+// receive counts datagrams until all have arrived and nothing follows, or until none arrives for
+// patience.
 func receive(in *net.UDPConn, sent *atomic.Int64) count {
 	var c count
 	seen := make([]uint8, 1<<16)
@@ -354,15 +360,22 @@ func receive(in *net.UDPConn, sent *atomic.Int64) count {
 	}
 }
 
-// check fails the test unless each packet came once.
+// check fails the test unless each packet arrived exactly once.
 func (c count) check(t testing.TB) {
 	t.Helper()
 	if c.sent == 0 || c.received != c.sent || c.twice != 0 || c.strange != 0 {
-		t.Errorf("sent %d, received %d, %d of them twice, %d strange; missing %v", c.sent, c.received, c.twice, c.strange, c.missing[:min(len(c.missing), 20)])
+		t.Errorf(
+			"sent %d, received %d, %d of them twice, %d strange; missing %v",
+			c.sent,
+			c.received,
+			c.twice,
+			c.strange,
+			c.missing[:min(len(c.missing), 20)],
+		)
 	}
 }
 
-// warm resolves the neighbours on the way.
+// warm resolves the neighbours along the way.
 func (p *pair) warm(t testing.TB) {
 	t.Helper()
 	for _, dst := range pairViewer {
@@ -370,7 +383,7 @@ func (p *pair) warm(t testing.TB) {
 	}
 }
 
-// Each packet comes exactly once, over three paths, and both ends count the same.
+// Each packet arrives exactly once over three paths, and both ends count the same.
 func TestPairExactlyOnce(t *testing.T) {
 	perSecond, duration := pairLoad()
 	kinds := []traffic{
@@ -391,7 +404,8 @@ func TestPairExactlyOnce(t *testing.T) {
 			p.open(t)
 			p.warm(t)
 			for i, kind := range kinds {
-				// The same programs: all kinds, and long, is enough once.
+				// Other attachments run the same programs, so all kinds and the long run are needed
+				// only once.
 				if (how.clsact || how.egress) && i%3 != 0 && !*long {
 					continue
 				}
@@ -403,10 +417,10 @@ func TestPairExactlyOnce(t *testing.T) {
 					fragments := 1
 					if kind.frag {
 						fragments = 3
-						perSecond /= 10 // the kernel's memory for reassembly is bounded
+						perSecond /= 10 // the kernel bounds the memory for reassembly
 					}
 					sent, received := mustStats(t, p.sender), mustReceived(t, p.receiver)
-					setIDs(t, p.sender, 65536-2000) // it wraps under way
+					setIDs(t, p.sender, 65536-2000) // wraps during the test
 					c := p.stream(t, kind, perSecond, duration)
 					c.check(t)
 					want := uint64(c.sent * fragments)
@@ -427,20 +441,33 @@ func TestPairExactlyOnce(t *testing.T) {
 						}
 					}
 					if first != want || late != (pairPaths-1)*want {
-						t.Errorf("receiver counts %d first, %d late, want %d, %d", first, late, want, (pairPaths-1)*want)
+						t.Errorf(
+							"receiver counts %d first, %d late, want %d, %d",
+							first,
+							late,
+							want,
+							(pairPaths-1)*want,
+						)
 					}
-					// A bucket may be full once in a while, of packets a second old.
+					// A bucket full of packets up to a second old may occur occasionally.
 					if received2.Races+received2.Short+received2.Unknown != 0 || received2.Evicted > want/100_000 {
 						t.Errorf("receiver: %+v", received2)
 					}
-					t.Logf("%d sent, %d received, %d twice; %d first, %d late", c.sent, c.received, c.twice, first, late)
+					t.Logf(
+						"%d sent, %d received, %d twice; %d first, %d late",
+						c.sent,
+						c.received,
+						c.twice,
+						first,
+						late,
+					)
 				})
 			}
 		})
 	}
 }
 
-// setIDs sets the counters that packets are numbered by.
+// setIDs sets the packet ID counters.
 func setIDs(t testing.TB, s *Sender, next uint32) {
 	t.Helper()
 	for i := range uint32(1024) {
@@ -450,7 +477,7 @@ func setIDs(t testing.TB, s *Sender, next uint32) {
 	}
 }
 
-// Restarts and changes while packets flow lose none and double none.
+// Restarts and changes under load neither lose nor double packets.
 func TestPairChanges(t *testing.T) {
 	perSecond, duration := pairLoad()
 	for _, how := range []struct {
@@ -463,7 +490,10 @@ func TestPairChanges(t *testing.T) {
 		p.warm(t)
 		during := func(name string, change func(t *testing.T, round int)) {
 			t.Run(how.name+", "+name, func(t *testing.T) {
-				for _, kind := range []traffic{{dst: pairViewer[0], size: 1200}, {dst: pairViewer[1], size: 1200, gso: 8}} {
+				for _, kind := range []traffic{
+					{dst: pairViewer[0], size: 1200},
+					{dst: pairViewer[1], size: 1200, gso: 8},
+				} {
 					ctx, cancel := context.WithCancel(t.Context())
 					var wg sync.WaitGroup
 					rounds := 0
@@ -496,7 +526,8 @@ func TestPairChanges(t *testing.T) {
 		during("policy changes", func(t *testing.T, round int) {
 			bits := []uint8{7, 3, 2, 6, 1, 5, 4}[round%7]
 			for _, dst := range pairViewer {
-				if err := errors.Join(p.sender.SetPolicy(dst, bits), p.receiver.SetFlow(dst, Flow{DSCP: flowDSCP, Paths: bits})); err != nil {
+				if err := errors.Join(p.sender.SetPolicy(dst, bits),
+					p.receiver.SetFlow(dst, Flow{DSCP: flowDSCP, Paths: bits})); err != nil {
 					t.Error(err)
 				}
 			}
@@ -521,7 +552,7 @@ func (p *pair) policy(t testing.TB, bits uint8) {
 	}
 }
 
-// The kernel goes on when nobody runs; a path's link going down costs nothing either.
+// The programs continue without the process, and a path failure loses nothing.
 func TestPairWithoutDaemons(t *testing.T) {
 	p := newPair(t)
 	p.open(t)
@@ -545,7 +576,7 @@ func TestPairWithoutDaemons(t *testing.T) {
 		t.Errorf("%+v", s.Paths)
 	}
 	if _, err := looker.ReadArrivals(t.Context(), make([]Arrival, 1)); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("arrivals of a looker: %v", err)
+		t.Errorf("arrivals of PinnedReceiver: %v", err)
 	}
 	sender, err := PinnedSender(p.pin)
 	if err != nil {
@@ -553,27 +584,24 @@ func TestPairWithoutDaemons(t *testing.T) {
 	}
 	defer func() { _ = sender.Close() }()
 	if _, err := sender.ReadUplink(t.Context()); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("uplink of a looker: %v", err)
+		t.Errorf("uplink of PinnedSender: %v", err)
 	}
 	if s := mustStats(t, sender); s.Paths[0].Packets == 0 {
 		t.Errorf("%+v", s.Paths)
 	}
-	p.openSender(t) // for the clean-up
+	p.openSender(t) // for the cleanup
 	p.openReceiver(t)
 }
 
-// Every packet is told of, once for each replica.
+// Every replica is reported once.
 func TestPairArrivals(t *testing.T) {
 	p := newPair(t)
 	p.open(t)
 	p.warm(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	drain, done := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	for drain.Err() == nil {
-		_, _ = p.receiver.ReadArrivals(drain, make([]Arrival, 1000))
-	}
-	done()
+	const length = 528 // IP packet; other lengths are from warm
 	byKey := make(map[uint64][]Arrival)
+	var read atomic.Int64
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		buf := make([]Arrival, 256)
@@ -586,23 +614,28 @@ func TestPairArrivals(t *testing.T) {
 				return
 			}
 			for _, a := range buf[:n] {
-				byKey[a.Key] = append(byKey[a.Key], a)
+				if a.Length == length {
+					byKey[a.Key] = append(byKey[a.Key], a)
+					read.Add(1)
+				}
 			}
 		}
 	})
 	c := p.stream(t, traffic{dst: pairViewer[0], size: 500, gso: 4}, 20_000, 300*time.Millisecond)
 	c.check(t)
-	time.Sleep(50 * time.Millisecond) // the last are told of
+	for end := time.Now().Add(time.Minute); read.Load() < int64(pairPaths*c.sent) && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
 	cancel()
 	wg.Wait()
 	if len(byKey) != c.sent {
-		t.Errorf("%d keys of %d packets", len(byKey), c.sent)
+		t.Errorf("%d keys for %d packets", len(byKey), c.sent)
 	}
 	for key, arrivals := range byKey {
 		slices.SortFunc(arrivals, func(a, b Arrival) int { return a.Path - b.Path })
 		passed := 0
 		for i, a := range arrivals {
-			if a.Path != i+1 || a.Flow != pairViewer[0] || a.Length != 528 || a.ID != arrivals[0].ID {
+			if a.Path != i+1 || a.Flow != pairViewer[0] || a.ID != arrivals[0].ID {
 				t.Fatalf("key %x: %+v", key, arrivals)
 			}
 			if a.Passed {
@@ -615,7 +648,7 @@ func TestPairArrivals(t *testing.T) {
 	}
 }
 
-// The receiver gives packets the DSCP of their flow, with the ECN bits that they had.
+// The receiver restores the flow's DSCP and keeps the ECN bits.
 func TestPairRestoresToS(t *testing.T) {
 	p := newPair(t)
 	p.open(t)
@@ -631,7 +664,8 @@ func TestPairRestoresToS(t *testing.T) {
 		control(t, in, func(fd int) error { return unix.SetsockoptInt(fd, level, get, 1) })
 		for ecn := range 4 {
 			control(t, out, func(fd int) error { return unix.SetsockoptInt(fd, level, set, 10<<2|ecn) })
-			if _, err := out.WriteToUDPAddrPort(fmt.Appendf(nil, "ECN %d, and random %x", ecn, rand.Uint64()), in.LocalAddr().(*net.UDPAddr).AddrPort()); err != nil {
+			if _, err := out.WriteToUDPAddrPort(fmt.Appendf(nil, "ECN %d, and random %x", ecn, rand.Uint64()),
+				in.LocalAddr().(*net.UDPAddr).AddrPort()); err != nil {
 				t.Fatal(err)
 			}
 			b, oob := make([]byte, 100), make([]byte, 100)
@@ -651,7 +685,7 @@ func TestPairRestoresToS(t *testing.T) {
 	}
 }
 
-// TCP goes through unharmed, with the big packets that it sends.
+// TCP works, including GSO packets.
 func TestPairTCP(t *testing.T) {
 	p := newPair(t)
 	p.open(t)
@@ -686,7 +720,7 @@ func TestPairTCP(t *testing.T) {
 			defer func() { _ = conn.Close() }()
 			data := make([]byte, 8<<20)
 			for i := range data {
-				data[i] = byte(i >> 16) // long runs of equal bytes: tails tell little
+				data[i] = byte(i >> 16) // long runs of equal bytes, whose tails distinguish little
 			}
 			before := mustReceived(t, p.receiver)
 			if _, err := conn.Write(data); err != nil {
@@ -697,14 +731,22 @@ func TestPairTCP(t *testing.T) {
 			}
 			want := sha256.Sum256(data)
 			if got := <-sum; !bytes.Equal(got, want[:]) {
-				t.Error("data came through changed")
+				t.Error("received data differs")
 			}
 			raw, _ := conn.(*net.TCPConn).SyscallConn()
 			var info *unix.TCPInfo
-			_ = raw.Control(func(fd uintptr) { info, _ = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+			_ = raw.Control(
+				func(fd uintptr) { info, _ = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) },
+			)
 			after := mustReceived(t, p.receiver)
-			first := after.Paths[0].First + after.Paths[1].First + after.Paths[2].First - before.Paths[0].First - before.Paths[1].First - before.Paths[2].First
-			t.Logf("%d packets eliminated to, %d retransmissions, %d segments out of order", first, info.Total_retrans, info.Reord_seen)
+			first := after.Paths[0].First + after.Paths[1].First + after.Paths[2].First -
+				before.Paths[0].First - before.Paths[1].First - before.Paths[2].First
+			t.Logf(
+				"%d packets passed, %d retransmissions, %d segments out of order",
+				first,
+				info.Total_retrans,
+				info.Reord_seen,
+			)
 			if first < uint64(len(data)/1500) {
 				t.Errorf("only %d packets were duplicated", first)
 			}
@@ -712,13 +754,13 @@ func TestPairTCP(t *testing.T) {
 	}
 }
 
-// Connections end at once, also over IPv6: the FIN follows an ACK that differs from it in
-// nothing but a flag.
+// Connections close without delay, also over IPv6, where a FIN differs from the preceding ACK only
+// in a flag.
 func TestPairTCPClose(t *testing.T) {
 	const connections = 200
 	p := newPair(t)
 	for _, h := range []*host{p.source, p.viewer} {
-		h.disable(t, "ipv4/tcp_timestamps") // they would tell the two apart, most of the time
+		h.disable(t, "ipv4/tcp_timestamps") // timestamps would usually distinguish the two
 	}
 	p.open(t)
 	p.warm(t)
@@ -735,7 +777,7 @@ func TestPairTCPClose(t *testing.T) {
 					if err != nil {
 						return
 					}
-					go func() { // answers, and closes when the other end has
+					go func() { // answers, and closes when the other end has closed
 						defer func() { _ = conn.Close() }()
 						_, _ = io.Copy(conn, conn)
 					}()
@@ -776,15 +818,21 @@ func TestPairTCPClose(t *testing.T) {
 				_ = conn.Close()
 			}
 			slices.Sort(took)
-			t.Logf("%d of %d connections retransmitted; closing took p50 %v, p95 %v", retransmitted, connections, took[connections/2], took[connections*95/100])
-			if retransmitted > connections/10 { // a busy machine may be late with an ACK
+			t.Logf(
+				"%d of %d connections retransmitted; closing took p50 %v, p95 %v",
+				retransmitted,
+				connections,
+				took[connections/2],
+				took[connections*95/100],
+			)
+			if retransmitted > connections/10 { // a busy machine may delay an ACK
 				t.Errorf("%d of %d connections retransmitted", retransmitted, connections)
 			}
 		})
 	}
 }
 
-// A packet that comes in with VLAN tags goes on without, once, also where it fills the paths' MTU.
+// A packet with VLAN tags leaves once and untagged, even if it fills the paths' MTU.
 func TestPairVLAN(t *testing.T) {
 	const mtu, tag = 1500, 4
 	for _, clsact := range []bool{false, true} {
@@ -832,7 +880,7 @@ func TestPairVLAN(t *testing.T) {
 	}
 }
 
-// udpSummed is a datagram with its checksum.
+// udpSummed returns a datagram with its checksum.
 func udpSummed(src, dst netip.Addr, from, to uint16, payload []byte) []byte {
 	b := udp(from, to, payload)
 	pseudo := append(src.AsSlice(), dst.AsSlice()...)
@@ -845,8 +893,8 @@ func udpSummed(src, dst netip.Addr, from, to uint16, payload []byte) []byte {
 	return b
 }
 
-// Without GSO at the device the source's kernel segments before the sender sees a
-// packet; the same is sent either way.
+// Without device GSO, the source's kernel segments packets before the sender sees them. The result
+// is the same.
 func TestPairGSOOff(t *testing.T) {
 	p := newPair(t)
 	p.open(t)

@@ -8,23 +8,22 @@ import (
 // MaxPaths is the number of paths between a pair of edges: a policy is one byte.
 const MaxPaths = 8
 
-// Path is one path from the sender to the receiver.
+// Path is a path from the sender to the receiver.
 type Path struct {
 	Index     int              // 1 to MaxPaths
-	Interface int              // index of the interface that it leaves by
-	Source    net.HardwareAddr // of that interface
+	Interface int              // index of the outgoing interface
+	Source    net.HardwareAddr // of the outgoing interface
 	NextHop   net.HardwareAddr // of the next router, or of the receiver
-	// Up is false when the path cannot carry packets: no carrier, taken down, no
-	// neighbour. Nothing is sent on it then, whatever a policy says.
+	// Up is false if the path cannot carry packets: no carrier, set down, or no neighbour. It then
+	// carries no replicas, whatever the policy.
 	Up bool
 }
 
-// Codepoint is the DSCP that marks a replica as sent on path index (1 to MaxPaths):
-// 3, 7, … 31, of pool 2 of the codepoints, xxxx11, which is for experimental and
-// local use (RFC 2474 §6).
+// Codepoint returns the DSCP of path index (1 to MaxPaths): 3, 7, … 31, from codepoint pool 2
+// (xxxx11, experimental and local use; RFC 2474 §6).
 func Codepoint(index int) uint8 { return uint8(4*(index-1) + 3) }
 
-// check returns what is wrong with a path.
+// check validates a path.
 func (p Path) check() error {
 	switch {
 	case p.Index < 1 || p.Index > MaxPaths:

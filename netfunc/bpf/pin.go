@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bpffs is where a bpf file system belongs; it is mounted there if it is not yet.
+// bpffs is the standard mount point of the bpf file system, which is mounted if necessary.
 const bpffs = "/sys/fs/bpf"
 
-// preparePins makes the directory that maps and links are pinned in.
+// preparePins creates the directory for pinned maps and links.
 func preparePins(dir string) error {
 	if !filepath.IsAbs(dir) {
 		return fmt.Errorf("%w: directory %s is not an absolute path", ErrPin, dir)
@@ -47,11 +47,10 @@ func onBPFFS(dir string) bool {
 	return unix.Statfs(dir, &s) == nil && uint32(s.Type) == unix.BPF_FS_MAGIC
 }
 
-// load loads programs and makes their maps, or takes those that are pinned in dir.
-// Those that resizable names keep the size that they are pinned with. The programs
-// are not attached.
+// load loads the programs and creates their maps, or reuses those pinned in dir. Maps named in
+// resizable keep their pinned size. It attaches nothing.
 func load(spec *ebpf.CollectionSpec, dir string, resizable ...string) (*ebpf.Collection, error) {
-	if err := rlimit.RemoveMemlock(); err != nil { // for Linux before 5.11
+	if err := rlimit.RemoveMemlock(); err != nil { // needed before Linux 5.11
 		return nil, explain("memory limit", err, nil)
 	}
 	for _, m := range spec.Maps {
@@ -103,11 +102,11 @@ func closeMaps(maps map[string]*ebpf.Map) {
 	}
 }
 
-// removePins removes what is pinned in dir, and its parent if that is empty then.
+// removePins removes everything pinned in dir, and dir's parent if it is then empty.
 func removePins(dir string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return explain("remove pins", err, nil)
 	}
-	_ = os.Remove(filepath.Dir(dir)) // fails when the other half of a pair is in it
+	_ = os.Remove(filepath.Dir(dir)) // fails while the other half of a pair is pinned there
 	return nil
 }

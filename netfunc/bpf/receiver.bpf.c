@@ -10,7 +10,7 @@
 #include "replica_key.h"
 #include "replica_table.h"
 
-/* Restores the DSCP of a packet's flow. */
+/* Restores the flow's DSCP. */
 static __always_inline void restore(const struct packet *p, __u8 dscp)
 {
 	if (p->v6) {
@@ -18,14 +18,16 @@ static __always_inline void restore(const struct packet *p, __u8 dscp)
 		ip->word = (ip->word & ~bpf_htonl(IPV6_DSCP_MASK)) | bpf_htonl((__u32)dscp << IPV6_DSCP_SHIFT);
 		return;
 	}
-	struct ipv4 *ip = p->ip;
-	__u16 *words = (__u16 *)ip, before = words[0]; /* version, length, ToS */
+	struct iphdr *ip = p->ip;
+	__u16 *words = (__u16 *)ip, before = words[0]; /* version, IHL, ToS */
 	ip->tos = dscp << 2 | (ip->tos & 3);
-	ip->checksum = checksum_after(ip->checksum, before, words[0]);
+	ip->check = checksum_after(ip->check, before, words[0]);
 }
 
-/* Whether a frame is addressed to this host. The stack would drop another one, from a
- * sender with a wrong next hop, and so it must not count as the first replica. */
+/*
+ * True if a frame is addressed to this host. The stack drops other frames, from a sender with a
+ * wrong next hop, so they must not count as the first replica.
+ */
 static __always_inline bool is_ours(struct xdp_md *ctx, const struct ethernet *ethernet)
 {
 	__u32 index = ctx->ingress_ifindex;
@@ -40,8 +42,10 @@ static __always_inline bool is_ours(struct xdp_md *ctx, const struct ethernet *e
 	return !difference;
 }
 
-/* Reports an arrival to user space, which polls: waking it for each packet would cost
- * more than everything else. */
+/*
+ * Reports an arrival to user space, which polls the ring: a wakeup per packet would cost more than
+ * the rest of the program.
+ */
 static __always_inline void report(struct receiver_counters *counts, const struct arrival_record *arrival)
 {
 	struct arrival_record *record = bpf_ringbuf_reserve(&arrivals, sizeof(*record), 0);
@@ -55,11 +59,12 @@ static __always_inline void report(struct receiver_counters *counts, const struc
 }
 
 /*
- * eliminate: lets the first replica of each packet pass, drops the later ones.
- * Hook:     native XDP of the interfaces that replicas come in by.
- * Input:    Ethernet, up to two VLAN tags, IPv4 or IPv6 with a path's DSCP, fragments included.
- * Maps:     reads flows, interfaces; writes replicas, flow_counts, received, arrivals.
- * Verdicts: PASS the first replica, its DSCP restored; DROP later ones; PASS all else, untouched.
+ * eliminate passes the first replica of each packet and drops the others.
+ * Hook:     native XDP, on interfaces that receive replicas.
+ * Input:    Ethernet, up to two VLAN tags, IPv4 or IPv6 with a path's DSCP, including fragments.
+ * Reads:    flows, interfaces.
+ * Writes:   replicas, flow_counts, received, arrivals.
+ * Verdicts: PASS the first replica, with its DSCP restored; DROP later ones; PASS other packets unchanged.
  */
 SEC("xdp")
 int eliminate(struct xdp_md *ctx)
@@ -91,7 +96,7 @@ int eliminate(struct xdp_md *ctx)
 		counts->misaddressed++;
 		return XDP_PASS;
 	}
-	__u32 id = p.v6 ? 0 : p.number; /* before extension headers have another one */
+	__u32 id = p.v6 ? 0 : p.number; /* before an extension header sets another one */
 	if (!p.valid || !find_transport(&c, &p) || !replica_key(ctx, &key, seed, &p, c.end)) {
 		counts->truncated++;
 		return XDP_PASS;
@@ -104,7 +109,7 @@ int eliminate(struct xdp_md *ctx)
 	if (!flow_counters)
 		return XDP_PASS;
 	OPAQUE(path);
-	path &= MAX_PATHS - 1; /* here: Linux 5.15 forgets the bounds of what was on the stack as 32 bits */
+	path &= MAX_PATHS - 1; /* at this point: Linux 5.15 loses the bounds of 32-bit stack values */
 	struct path_arrived *arrived = &flow_counters->path[path];
 	struct arrival_record arrival = {
 		.time = time,

@@ -21,40 +21,39 @@ import (
 
 // ReceiverOptions configure a receiver.
 type ReceiverOptions struct {
-	// Pin is as in SenderOptions; both may use the same directory.
+	// Pin is as in SenderOptions. Both may use the same directory.
 	Pin string
-	// Interfaces are those that replicas come in by. Their driver must have native
-	// XDP: the kernel skips generic XDP for redirected packets, and replicas would
-	// leak. An interface on VLAN tags has none; name the one below it.
+	// Interfaces lists the interfaces that receive replicas. Their drivers must have native XDP:
+	// the kernel skips generic XDP for redirected packets, so replicas would leak. VLAN interfaces
+	// have none; name the parent interface.
 	Interfaces []string
-	// Stale is the age from which an equal packet is a new one; 0 = 1 s. At least
-	// 10 ms, at most 30 s, in steps of 4.2 ms.
+	// Stale is the age from which an equal packet counts as a new one, 10 ms to 30 s in steps of
+	// 4.2 ms; 0 = 1 s.
 	Stale time.Duration
-	// TableSize is the number of packets that the replica table remembers, rounded
-	// up to a power of two; 0 = 1<<21 (16 MiB), good for 100 000 packets/s and 1 s.
-	// What is pinned keeps its size. At most 1<<25.
+	// TableSize is the number of packets in the replica table, rounded up to a power of two, at
+	// most 1<<25; 0 = 1<<21 (16 MiB), enough for 100 000 packets/s and 1 s. A pinned table keeps
+	// its size.
 	TableSize uint32
-	// ArrivalRing is the size of the ring of arrivals, bytes, rounded up to a power
-	// of two; 0 = 4 MiB, 0.3 s of 300 000 arrivals/s. What is pinned keeps its size.
+	// ArrivalRing is the size of the arrival ring in bytes, rounded up to a power of two; 0 = 4
+	// MiB, 0.3 s at 300 000 arrivals/s. A pinned ring keeps its size.
 	ArrivalRing uint32
 }
 
-// Receiver is the attached receiver. Its methods may be called from several
-// goroutines.
+// Receiver is an attached receiver. It is safe for concurrent use.
 type Receiver struct {
 	dir  string
 	maps map[string]*ebpf.Map
 	done chan struct{} // closed by Close
 	once sync.Once
 
-	mu    sync.Mutex // of flows and ledger
-	names sync.Map   // destination, netip.Addr, by the id of its flow, uint32
+	mu    sync.Mutex // guards flows and the ledger
+	names sync.Map   // netip.Addr of the destination by flow ID, uint32
 
 	reading  sync.Mutex
 	arrivals *ringbuf.Reader
 	record   ringbuf.Record
-	next     time.Time // when arrivals are read again
-	last     time.Time // when there were some
+	next     time.Time // next time to read arrivals
+	last     time.Time // last time there were arrivals
 }
 
 // Defaults and limits of ReceiverOptions.
@@ -66,17 +65,17 @@ const (
 	maxTableSize       = 1 << 25
 	defaultArrivalRing = 1 << 22
 
-	slotWays = 8                     // of a bucket of the replica table
+	slotWays = 8                     // per bucket of the replica table
 	slotUnit = 1 << 22               // nanoseconds
-	pollBusy = 5 * time.Millisecond  // between looks for arrivals
-	pollIdle = 20 * time.Millisecond // when none came for a second
+	pollBusy = 5 * time.Millisecond  // interval between reads of the ring
+	pollIdle = 20 * time.Millisecond // the same after a second without arrivals
 )
 
 func receiverDir(pin string) string { return filepath.Join(pin, "receiver") }
 
-// OpenReceiver loads the program and attaches it, or takes over what is pinned in
-// o.Pin without a packet being lost or doubled. The error is one sentence; errors.Is
-// matches ErrPrivilege, ErrKernel, ErrNoNativeXDP.
+// OpenReceiver loads and attaches the program, or takes over the state pinned in o.Pin without
+// losing or doubling a packet. The error is one sentence; errors.Is matches ErrPrivilege, ErrKernel
+// and ErrNoNativeXDP.
 func OpenReceiver(o ReceiverOptions) (*Receiver, error) {
 	targets, addresses, err := receiverTargets(o.Interfaces)
 	if err != nil {
@@ -112,15 +111,14 @@ func OpenReceiver(o ReceiverOptions) (*Receiver, error) {
 	}
 	r.maps = c.Maps
 	c.Maps = nil
-	defer c.Close() // the program lives on in its attachments
+	defer c.Close() // its attachments keep the program
 	if err := r.open(c.Programs[receiverProgEliminate], targets, addresses, seed); err != nil {
 		return fail(err)
 	}
 	return r, nil
 }
 
-// receiverTargets finds the interfaces, and by their indices the addresses that frames
-// to them have.
+// receiverTargets resolves the interfaces and returns their Ethernet addresses by index.
 func receiverTargets(interfaces []string) ([]target, map[uint32]receiverInterface, error) {
 	var targets []target
 	addresses := make(map[uint32]receiverInterface)
@@ -130,7 +128,7 @@ func receiverTargets(interfaces []string) ([]target, map[uint32]receiverInterfac
 			return nil, nil, fmt.Errorf("interface %s: %w", name, err)
 		}
 		t := target{Interface: i.Index, name: i.Name}
-		if !slices.Contains(targets, t) { // several paths may come in by one
+		if !slices.Contains(targets, t) { // several paths may share an interface
 			targets = append(targets, t)
 		}
 		if len(i.HardwareAddr) == 6 {
@@ -140,7 +138,7 @@ func receiverTargets(interfaces []string) ([]target, map[uint32]receiverInterfac
 	return targets, addresses, nil
 }
 
-// setAddresses replaces the addresses that frames to this host have.
+// setAddresses replaces the Ethernet addresses that count as this host's.
 func (r *Receiver) setAddresses(addresses map[uint32]receiverInterface) error {
 	m := r.maps[receiverMapInterfaces]
 	var gone []uint32
@@ -164,7 +162,7 @@ func (r *Receiver) setAddresses(addresses map[uint32]receiverInterface) error {
 	return nil
 }
 
-// receiverSpec is the specification of the program with its settings but the seed.
+// receiverSpec returns the program's specification with all settings except the seed.
 func receiverSpec(o ReceiverOptions) (*ebpf.CollectionSpec, error) {
 	spec, err := loadReceiver()
 	if err != nil {
@@ -174,7 +172,7 @@ func receiverSpec(o ReceiverOptions) (*ebpf.CollectionSpec, error) {
 		o.Stale = defaultStale
 	}
 	if o.Stale < minStale || o.Stale > maxStale {
-		return nil, fmt.Errorf("replicas stale after %v: want %v to %v", o.Stale, minStale, maxStale)
+		return nil, fmt.Errorf("stale time of %v: want %v to %v", o.Stale, minStale, maxStale)
 	}
 	if o.TableSize == 0 {
 		o.TableSize = defaultTableSize
@@ -190,12 +188,11 @@ func receiverSpec(o ReceiverOptions) (*ebpf.CollectionSpec, error) {
 	return spec, set(spec, map[string]any{receiverVarStale: uint32((o.Stale + slotUnit - 1) / slotUnit)})
 }
 
-// powerOfTwo is the least power of two that is not less than n.
+// powerOfTwo returns the smallest power of two that is at least n.
 func powerOfTwo(n uint32) uint32 { return 1 << bits.Len32(n-1) }
 
-// pinnedSeed is the seed that the hashes in the pinned replica table have, or a new
-// one. The table's size is a constant of the program too, and is set here to that of
-// the pinned one.
+// pinnedSeed returns the hash seed of the pinned replica table, or a new one. It also sets the
+// program's table size to that of the pinned table.
 func pinnedSeed(spec *ebpf.CollectionSpec, dir string) (uint64, error) {
 	buckets := spec.Maps[receiverMapReplicas].MaxEntries
 	if m, err := ebpf.LoadPinnedMap(filepath.Join(dir, receiverMapReplicas), nil); err == nil {
@@ -221,7 +218,12 @@ func pinnedSeed(spec *ebpf.CollectionSpec, dir string) (uint64, error) {
 }
 
 // open attaches the program and opens the ring.
-func (r *Receiver) open(program *ebpf.Program, targets []target, addresses map[uint32]receiverInterface, seed uint64) error {
+func (r *Receiver) open(
+	program *ebpf.Program,
+	targets []target,
+	addresses map[uint32]receiverInterface,
+	seed uint64,
+) error {
 	ledger, err := r.ledger()
 	if err != nil {
 		return err
@@ -238,7 +240,7 @@ func (r *Receiver) open(program *ebpf.Program, targets []target, addresses map[u
 	if r.arrivals, err = ringbuf.NewReader(r.maps[receiverMapArrivals]); err != nil {
 		return fmt.Errorf("arrival ring: %w", err)
 	}
-	r.arrivals.SetDeadline(time.Now()) // never wait: nobody wakes the reader
+	r.arrivals.SetDeadline(time.Now()) // never block: the program does not wake the reader
 	if err := r.setAddresses(addresses); err != nil {
 		return err
 	}
@@ -252,9 +254,9 @@ func (r *Receiver) open(program *ebpf.Program, targets []target, addresses map[u
 	return detachExcept(r.dir, keep)
 }
 
-// PinnedReceiver opens what a receiver left pinned in pin, to look at or to detach:
-// it loads and attaches nothing, and ReadArrivals says os.ErrClosed. The error is
-// fs.ErrNotExist if nothing is pinned.
+// PinnedReceiver opens the state pinned in pin by a receiver, to inspect or detach it. It loads and
+// attaches nothing; ReadArrivals returns os.ErrClosed. The error is fs.ErrNotExist if nothing is
+// pinned.
 func PinnedReceiver(pin string) (*Receiver, error) {
 	spec, err := loadReceiver()
 	if err != nil {
@@ -267,39 +269,39 @@ func PinnedReceiver(pin string) (*Receiver, error) {
 	return &Receiver{dir: receiverDir(pin), maps: maps, done: make(chan struct{})}, nil
 }
 
-// Verdict is what became of a replica.
+// Verdict is the treatment of a replica.
 type Verdict uint8
 
 const (
-	// First says that it passed.
+	// First: it passed.
 	First Verdict = iota
-	// Late says that it was dropped: another replica of the packet was there before.
+	// Late: it was dropped because another replica of the packet had arrived.
 	Late
-	// Rogue says that its path is not in the flow's set, or delivered the packet before.
-	// It passed if it was the first all the same, see Arrival.Passed.
+	// Rogue: its path is not in the flow's set, or already delivered the packet. If it was the
+	// first replica, it passed nevertheless; see Arrival.Passed.
 	Rogue
 )
 
-// Arrival is the arrival of one replica.
+// Arrival reports one replica.
 type Arrival struct {
-	Key     uint64        // the same for all replicas of a packet
+	Key     uint64        // shared by all replicas of a packet
 	Time    time.Duration // CLOCK_MONOTONIC
-	Flow    netip.Addr    // its destination; the zero Addr if it was removed meanwhile
+	Flow    netip.Addr    // destination; the zero Addr if the flow was removed meanwhile
 	Path    int           // 1 to MaxPaths
 	ID      uint16        // IPv4 identification; 0 for IPv6
-	Length  int           // of the IP packet, bytes
+	Length  int           // IP packet length, bytes
 	Verdict Verdict
-	Passed  bool // First, and Rogue where it was the first
+	Passed  bool // set for First, and for Rogue replicas that came first
 }
 
-// ReadArrivals waits for arrivals, fills buf with them in order of arrival and
-// returns their number, at least 1. They are looked for every 5 ms, or 20 ms when
-// none came for a second. The error is ctx's, or os.ErrClosed after Close.
+// ReadArrivals waits for arrivals, fills buf in order of arrival and returns their number, at least
+// 1. It polls every 5 ms, or every 20 ms after a second without arrivals. The error is ctx's, or
+// os.ErrClosed after Close.
 func (r *Receiver) ReadArrivals(ctx context.Context, buf []Arrival) (int, error) {
 	r.reading.Lock()
 	defer r.reading.Unlock()
 	if len(buf) == 0 {
-		return 0, errors.New("no room for arrivals")
+		return 0, errors.New("buffer for arrivals is empty")
 	}
 	for {
 		if err := r.pause(ctx); err != nil {
@@ -311,7 +313,7 @@ func (r *Receiver) ReadArrivals(ctx context.Context, buf []Arrival) (int, error)
 		}
 		now := time.Now()
 		switch {
-		case n == len(buf): // there may be more already
+		case n == len(buf): // more may be waiting
 			r.next = now
 		case n > 0 || now.Sub(r.last) < time.Second:
 			r.next = now.Add(pollBusy)
@@ -325,7 +327,7 @@ func (r *Receiver) ReadArrivals(ctx context.Context, buf []Arrival) (int, error)
 	}
 }
 
-// pause waits until arrivals are to be looked for.
+// pause waits until the next read is due.
 func (r *Receiver) pause(ctx context.Context) error {
 	wait := time.NewTimer(time.Until(r.next))
 	defer wait.Stop()
@@ -342,7 +344,7 @@ func (r *Receiver) pause(ctx context.Context) error {
 	}
 }
 
-// readArrivals reads what is there.
+// readArrivals reads the arrivals in the ring without waiting.
 func (r *Receiver) readArrivals(buf []Arrival) (n int, err error) {
 	for n < len(buf) {
 		err := r.arrivals.ReadInto(&r.record)
@@ -358,14 +360,14 @@ func (r *Receiver) readArrivals(buf []Arrival) (n int, err error) {
 	return n, nil
 }
 
-// Flags of an arrival record: enum arrival_flags of structs.h.
+// Flags of an arrival record: enum arrival_flags in structs.h.
 const (
 	arrivalPassed  = 1
 	arrivalOutside = 2
 	arrivalTwice   = 4
 )
 
-// arrival is what a record says.
+// arrival converts a record.
 func (r *Receiver) arrival(record receiverArrivalRecord) Arrival {
 	a := Arrival{
 		Key:    record.Key,
@@ -387,7 +389,7 @@ func (r *Receiver) arrival(record receiverArrivalRecord) Arrival {
 	return a
 }
 
-// Close ends the reader and leaves program and maps running, pinned.
+// Close ends the reader. Program and maps stay pinned and active.
 func (r *Receiver) Close() error {
 	r.once.Do(func() { close(r.done) })
 	r.reading.Lock()
@@ -400,8 +402,7 @@ func (r *Receiver) Close() error {
 	return err
 }
 
-// Detach closes, takes the program off all interfaces and removes all that is
-// pinned.
+// Detach closes the receiver, detaches the program and removes everything pinned.
 func (r *Receiver) Detach() error {
 	return errors.Join(r.Close(), r.detach())
 }

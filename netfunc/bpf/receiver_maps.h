@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR MIT)
-/* Maps and settings of the receiver. Maps are pinned and outlive the program; settings
- * are those of one load. */
+/*
+ * Maps and settings of the receiver. Maps are pinned and outlive the program. Settings are fixed at
+ * load time.
+ */
 #ifndef HOLOCAST_RECEIVER_MAPS_H
 #define HOLOCAST_RECEIVER_MAPS_H
 
@@ -20,14 +22,14 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_INTERFACES);
-	__type(key, __u32); /* its index */
+	__type(key, __u32); /* interface index */
 	__type(value, struct interface);
 } interfaces SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1 << 17); /* user space sets it, to a power of two */
-	__uint(map_flags, BPF_F_MMAPABLE); /* page-aligned: a bucket is one cache line */
+	__uint(max_entries, 1 << 17); /* default; user space sets a power of two */
+	__uint(map_flags, BPF_F_MMAPABLE); /* page-aligned, so that a bucket is one cache line */
 	__type(key, __u32);
 	__type(value, struct bucket);
 } replicas SEC(".maps");
@@ -35,7 +37,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, MAX_FLOWS);
-	__type(key, __u32); /* index of the flow */
+	__type(key, __u32); /* index from flow.id */
 	__type(value, struct flow_counters);
 } flow_counts SEC(".maps");
 
@@ -51,7 +53,7 @@ struct {
 	__uint(max_entries, ARRIVAL_RING);
 } arrivals SEC(".maps");
 
-/* User space's alone, kept with the rest. */
+/* Not used by the program: user space state stored with the maps. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -59,11 +61,11 @@ struct {
 	__type(value, struct ledger);
 } ledgers SEC(".maps");
 
-/* Keeps the type of the ring's records in the object, from where bpf2go takes it. */
+/* Keeps the record type in the object for bpf2go. */
 const struct arrival_record *const arrival_record_type = NULL;
 
-volatile const __u64 seed; /* of the hash; lasts as long as the replica table */
+volatile const __u64 seed; /* hash seed, constant while the replica table lives */
 volatile const __u32 bucket_mask = (1 << 17) - 1;
-volatile const __u32 stale = 238; /* units of time, see SLOT_UNIT_SHIFT */
+volatile const __u32 stale = 238; /* in time units, see SLOT_UNIT_SHIFT */
 
 #endif

@@ -9,27 +9,27 @@ import (
 type ReceiverPath struct {
 	First uint64 // passed
 	Late  uint64 // dropped
-	Rogue uint64 // of both: on a path outside the flow's set, or a second time on the path
-	Bytes uint64 // of the IP packets, both
-	// Missing are packets that came on another path but did not come on this one
-	// since it is in its flow's set; those under way are among them. It is about
-	// the sets as they are now, and falls when a path leaves one.
+	Rogue uint64 // of these, on a path outside the flow's set or repeated on the same path
+	Bytes uint64 // IP bytes, passed and dropped
+	// Missing counts packets that arrived on another path but not on this one since this path
+	// joined its flow's set, including packets still in flight. It covers the current sets, and
+	// decreases when a path leaves one.
 	Missing uint64
 }
 
-// ReceiverStats are counters since the maps were made.
+// ReceiverStats holds counters since the maps were created.
 type ReceiverStats struct {
 	Paths [MaxPaths]ReceiverPath // of path i+1, all flows
-	// Flows are the same by destination, since the flow was set.
+	// Flows holds the same counters by destination, since the flow was set.
 	Flows map[netip.Addr][MaxPaths]ReceiverPath
 
-	Unknown uint64 // passed: a path's codepoint but no flow
-	// Misaddressed passed to the stack, which drops them: frames to another host, of
-	// a sender that has a next hop wrong.
+	Unknown uint64 // passed: a path's codepoint, but no flow
+	// Misaddressed counts frames to another host, from a sender with a wrong next hop. They pass to
+	// the stack, which drops them.
 	Misaddressed uint64
 	Short        uint64 // passed: truncated or malformed header
-	Races        uint64 // passed: the place in the replica table was lost to another processor four times
-	Evicted      uint64 // packets forgotten before they were stale: the table is too small
+	Races        uint64 // passed: lost four races for a slot of the replica table
+	Evicted      uint64 // packets forgotten before they were stale: TableSize is too small
 	RingFull     uint64 // arrivals lost because the reader was too slow
 }
 
@@ -81,17 +81,17 @@ func (p *ReceiverPath) add(q ReceiverPath) {
 	p.Missing += q.Missing
 }
 
-// flowCounts are the counts of one flow, of all processors.
+// flowCounts holds the counters of one flow, summed over CPUs.
 type flowCounts receiverFlowCounters
 
-// flowCounts reads the counts of the flow with an id.
+// flowCounts reads the counters of the flow with an ID.
 func (r *Receiver) flowCounts(id uint32) (flowCounts, error) {
 	var (
 		sum  flowCounts
 		cpus []receiverFlowCounters
 	)
 	if err := r.maps[receiverMapFlowCounts].Lookup(id%MaxFlows, &cpus); err != nil {
-		return sum, fmt.Errorf("counts of flow %d: %w", id%MaxFlows, err)
+		return sum, fmt.Errorf("counters of flow %d: %w", id%MaxFlows, err)
 	}
 	for _, c := range cpus {
 		sum.add(flowCounts(c))
@@ -110,7 +110,7 @@ func (c *flowCounts) add(d flowCounts) {
 	}
 }
 
-// passed is the number of packets of the flow.
+// passed returns the number of packets of the flow.
 func (c *flowCounts) passed() (n uint64) {
 	for i := range c.Path {
 		n += c.Path[i].Passed
@@ -118,18 +118,18 @@ func (c *flowCounts) passed() (n uint64) {
 	return n
 }
 
-// delivered is the number of them that path i+1 delivered.
+// delivered returns the number of packets delivered by path i+1.
 func (c *flowCounts) delivered(i int) uint64 {
 	return c.Path[i].Passed + c.Path[i].Dropped - c.Path[i].Twice
 }
 
-// paths are the counts as callers see them.
+// paths returns the counters in their public form.
 func (c flowCounts) paths(flow receiverFlow) (paths [MaxPaths]ReceiverPath) {
 	all := c.passed()
 	for i, p := range c.Path {
 		paths[i] = ReceiverPath{First: p.Passed, Late: p.Dropped, Rogue: p.Outside + p.Twice, Bytes: p.Bytes}
-		// Counts of several processors are not of one moment: the difference may
-		// be below what it was.
+		// The counters of several CPUs are not read at the same instant: the difference may be
+		// smaller than before.
 		if behind := flow.Behind[i] + c.delivered(i); flow.Paths>>i&1 != 0 && all > behind {
 			paths[i].Missing = all - behind
 		}

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR MIT)
-/* The key that the replicas of a packet, and they alone, have in common: a hash of the
- * flow, the packet ID, the length, TCP's header, and bytes of the payload, among them the
- * last eight, where QUIC has its authentication tag. The ID alone, as in the paper, repeats
- * after 65536 packets. IPv6 packets have none, so that all their payload counts; for those that
- * are equal even so see claim_packet in replica_table.h. Left
- * out is what differs between replicas: DSCP, TTL, and checksums, which one path's device
- * may compute and another's leave for later. */
+/*
+ * The replica key is shared by all replicas of a packet and by no other packet. It hashes the flow,
+ * the packet ID, the length, TCP's header and parts of the payload, including its last eight bytes,
+ * where QUIC has its authentication tag. The packet ID alone, as used in the paper, repeats after
+ * 65536 packets. IPv6 has no packet ID, so all of its payload is hashed; claim_packet in
+ * replica_table.h handles equal packets. The hash excludes fields that differ between replicas:
+ * DSCP, TTL, and checksums, which some devices compute and others leave to offload.
+ */
 #ifndef HOLOCAST_REPLICA_KEY_H
 #define HOLOCAST_REPLICA_KEY_H
 
@@ -16,21 +17,21 @@ struct tcp {
 	__be16 destination;
 	__be32 sequence;
 	__be32 acknowledged;
-	__u8 words; /* high four bits: of the header, in units of 4 bytes */
+	__u8 words; /* high four bits: header length in units of 4 bytes */
 	__u8 flags;
 	__be16 window;
 	__sum16 checksum;
 	__be16 urgent;
 };
 
-/* One step of the hash, by the golden ratio. */
+/* One hash step: multiplication by the golden ratio. */
 static __always_inline __u64 mix(__u64 hash, __u64 value)
 {
 	hash = (hash ^ value) * 0x9e3779b97f4a7c15;
 	return hash ^ hash >> 32;
 }
 
-/* One load, aligned or not: x86-64 and arm64 allow both. */
+/* Loads of any alignment, which x86-64 and arm64 allow. */
 static __always_inline __u64 load64(const void *at)
 {
 	return *(const __u64 *)at;
@@ -41,9 +42,10 @@ static __always_inline __u32 load32(const void *at)
 	return *(const __u32 *)at;
 }
 
-/* Mixes in what tells two TCP segments with the same numbers apart: flags, window and
- * options, such as time stamps. A FIN follows an ACK, and a retransmission what it repeats,
- * with no other difference in the header. */
+/*
+ * Mixes in fields that distinguish TCP segments of the same sequence numbers: flags, window and
+ * options such as timestamps. A FIN after an ACK, or a retransmission, may differ in nothing else.
+ */
 static __always_inline void mix_tcp(__u64 *hash, const struct packet *p, void *end)
 {
 	const __u8 *header = p->transport;
@@ -63,12 +65,12 @@ static __always_inline void mix_tcp(__u64 *hash, const struct packet *p, void *e
 	}
 }
 
-/* Mixes in the ports and what follows the headers. False: the packet is cut off. */
+/* Mixes in the ports and parts of the payload. Returns false if the packet is truncated. */
 static __always_inline bool mix_payload(__u64 *hash, const struct packet *p, void *end)
 {
 	__u32 payload = p->length - p->headers;
-	__u32 covered = 0; /* bytes at the front that hold a checksum, or that were mixed in */
-	__u32 front = 0; /* offset of eight distinctive bytes: TCP's numbers, ICMP's, QUIC's */
+	__u32 covered = 0; /* leading bytes to skip: checksums, and fields mixed in already */
+	__u32 front = 0; /* offset of eight distinctive bytes, such as TCP sequence numbers */
 
 	if (!p->later) {
 		if (p->protocol == IPPROTO_UDP) {
@@ -93,10 +95,11 @@ static __always_inline bool mix_payload(__u64 *hash, const struct packet *p, voi
 	if (covered && p->protocol == IPPROTO_TCP && payload >= sizeof(struct tcp))
 		mix_tcp(hash, p, end);
 
-	/* The last eight bytes, or as many of them as are payload. The load stays within
-	 * the packet: its headers are longer than that. It is eight bytes back from a pointer
-	 * that was compared with the end, so that the verifier need not follow a difference,
-	 * which before Linux 6.18 it does not. */
+	/*
+	 * The last eight bytes, masked to the payload's length. The load stays within the packet
+	 * because the headers are longer. It goes back from a pointer that was compared with the end:
+	 * before Linux 6.18 the verifier does not track differences of pointers.
+	 */
 	__u32 length = p->length;
 	OPAQUE(length);
 	if (length > MAX_IP_LENGTH)
@@ -112,17 +115,19 @@ static __always_inline bool mix_payload(__u64 *hash, const struct packet *p, voi
 	return true;
 }
 
-/* Returns hash with all the payload of a packet without a number mixed in, which is length bytes of the frame from
- * offset on: two of one flow may have the same head and tail. TCP's header and ESP's tail tell packets apart without
- * it. Left out are checksums, and the last length % 8 bytes, which mix_payload has. In four lanes,
- * whose multiplications overlap. They begin far apart, so that no words but by chance make two of them equal, which
- * would cancel each other out. A global function, so that the verifier looks at it once. */
+/*
+ * Mixes the payload of an IPv6 packet into hash: length bytes of the frame from offset on. Packets
+ * of one flow may have equal heads and tails. TCP and ESP are skipped, since TCP's header and ESP's
+ * tail distinguish their packets. Checksums are excluded, and the last length % 8 bytes, which
+ * mix_payload covers. Four lanes let multiplications overlap; different start values keep equal
+ * words in two lanes from cancelling out. A global function is verified only once.
+ */
 __noinline __u64 mix_unnumbered(struct xdp_md *ctx, __u64 hash, __u32 offset, __u32 length, __u32 protocol)
 {
 	void *end = (void *)(long)ctx->data_end;
 	void *at = (void *)(long)ctx->data;
 	__u64 a = hash, b = mix(hash, 1), c = mix(hash, 2), d = mix(hash, 3);
-	__u32 covered = 0; /* bytes at the front that hold a checksum */
+	__u32 covered = 0; /* leading bytes with a checksum */
 
 	if (protocol == IPPROTO_TCP || protocol == IPPROTO_ESP)
 		return hash;
@@ -157,7 +162,10 @@ __noinline __u64 mix_unnumbered(struct xdp_md *ctx, __u64 hash, __u32 offset, __
 	return mix(mix(a, b), mix(c, d));
 }
 
-/* The key of a packet whose transport header was found. False: the packet is cut off. */
+/*
+ * Computes the key of a packet whose transport header was found. Returns false if the packet is
+ * truncated.
+ */
 static __always_inline bool replica_key(struct xdp_md *ctx, __u64 *key, __u64 seed, const struct packet *p, void *end)
 {
 	__u64 hash = seed;
@@ -169,14 +177,17 @@ static __always_inline bool replica_key(struct xdp_md *ctx, __u64 *key, __u64 se
 		hash = mix(hash, load64(&ip->destination.word[0]));
 		hash = mix(hash, load64(&ip->destination.word[2]));
 	} else {
-		struct ipv4 *ip = p->ip;
-		hash = mix(hash, (__u64)ip->source << 32 | ip->destination);
+		struct iphdr *ip = p->ip;
+		hash = mix(hash, (__u64)ip->saddr << 32 | ip->daddr);
 	}
 	hash = mix(hash, (__u64)p->number << 32 | p->fragment << 16 | p->length);
 	hash = mix(hash, p->headers << 8 | p->protocol);
 	if (!mix_payload(&hash, p, end))
 		return false;
-	/* A number tells packets apart, as TCP's header does. No branch here: the verifier would follow it to the end. */
+	/*
+	 * Packets with a packet ID skip the payload, like TCP. No branch: the verifier would follow
+	 * both ways to the end.
+	 */
 	__u32 protocol = !p->v6 || p->fragment ? IPPROTO_TCP : p->protocol;
 	hash = mix_unnumbered(ctx, hash, p->transport - (void *)(long)ctx->data, p->length - p->headers, protocol);
 	*key = mix(hash, hash >> 29);

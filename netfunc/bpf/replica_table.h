@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR MIT)
-/* The table of packets seen: buckets of eight words, one cache line. */
+/* The table of packets seen. A bucket has eight slots and fills one cache line. */
 #ifndef HOLOCAST_REPLICA_TABLE_H
 #define HOLOCAST_REPLICA_TABLE_H
 
@@ -8,17 +8,18 @@
 
 enum claim {
 	CLAIM_FIRST,
-	CLAIM_EVICTED, /* first, and a packet that was not stale had to go */
+	CLAIM_EVICTED, /* first, and replaced an entry that was not stale */
 	CLAIM_LATE,
-	CLAIM_TWICE, /* late, on a path that delivered the packet before */
-	CLAIM_LOST, /* all tries lost to other processors */
+	CLAIM_TWICE, /* late, on a path that already delivered the packet */
+	CLAIM_LOST, /* lost every race to other processors */
 };
 
-/* Claims a packet for the replica on a path; now is in units of time, whole. A slot has
- * the low bits of its time, and the high ones, the turn of the clock, in its tag: a
- * packet of an earlier turn has another one and is not taken for a replica. Returns an
- * enum claim. A global function, so that the verifier looks at it once and not for every
- * state that parsing ends in. */
+/*
+ * Claims a packet for the replica on a path; now is in time units, not wrapped. A slot stores the
+ * low bits of the time. The high bits are XORed into its tag, so that a slot from before a wrap
+ * does not match. Returns an enum claim. A global function is verified once, rather than for every
+ * state that parsing can end in.
+ */
 __noinline int claim(__u64 hash, __u32 path, __u64 now)
 {
 	__u32 index = hash & bucket_mask;
@@ -28,7 +29,7 @@ __noinline int claim(__u64 hash, __u32 path, __u64 now)
 		return CLAIM_LOST;
 	__u64 tag = hash >> (64 - SLOT_TAG_BITS);
 	__u64 mark = 1ULL << (SLOT_TAG_BITS + path);
-	__u64 ahead = now + SLOT_AHEAD; /* ages are counted from the furthest future that a time may be in */
+	__u64 ahead = now + SLOT_AHEAD; /* ages count from the latest time possible */
 	__u64 claimed = now << SLOT_TIME_SHIFT | mark | ((tag ^ now >> SLOT_TIME_BITS) & SLOT_TAG_MASK);
 
 	for (int try = 0; try < SLOT_TRIES; try++) {
@@ -66,10 +67,12 @@ __noinline int claim(__u64 hash, __u32 path, __u64 now)
 	return CLAIM_LOST;
 }
 
-/* Claims a packet, as claim does. IPv6 packets have no number, unless they are fragments. What
- * a path delivers again is then not the same packet but one that equals it: the nth of
- * them on one path is the nth on each, and gets a key of its own. As many pass as the best path
- * delivers, up to MAX_EQUAL. */
+/*
+ * Claims a packet like claim. IPv6 packets other than fragments have no packet ID, so a repetition
+ * on one path is an equal packet, not the same one. The nth of them on one path matches the nth on
+ * every other path and gets its own key. The packets passed are as many as the best path delivers,
+ * up to MAX_EQUAL.
+ */
 static __always_inline int claim_packet(__u64 *key, bool numbered, __u32 path, __u64 now)
 {
 	__u64 first = *key;

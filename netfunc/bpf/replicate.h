@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR MIT)
-/* Making replicas of a packet: its number, the mark of the path, the addresses of the
- * next hop. The IP header begins behind an Ethernet header without tags. */
+/*
+ * Replication: packet ID, DSCP of the path, and next-hop addresses. The IP header follows an
+ * untagged Ethernet header.
+ */
 #ifndef HOLOCAST_REPLICATE_H
 #define HOLOCAST_REPLICATE_H
 
@@ -11,19 +13,19 @@
 #include "sender_maps.h"
 #include "verdict.h"
 
-/* What is to be done with a packet. */
+/* How to replicate a packet. */
 struct job {
-	__u32 bits; /* paths left */
+	__u32 bits; /* paths still to serve */
 	__u32 turn; /* of struct path_state */
 	__u32 segments;
-	__u32 id; /* of the first */
-	__u64 bytes; /* of the IP packets that the segments become */
+	__u32 id; /* ID of the first segment */
+	__u64 bytes; /* IP bytes of all segments */
 	bool v6;
-	bool routed; /* the TTL is decremented here */
-	bool steered; /* by a policy of one path: no replicas, and nothing for the receiver to restore */
+	bool routed; /* decrement the TTL */
+	bool steered; /* policy with one path: rerouted, neither duplicated nor marked */
 };
 
-/* The index of the highest bit of a byte that is not 0. */
+/* Index of the highest bit set; byte must not be 0. */
 static __always_inline __u32 highest_bit(__u32 byte)
 {
 	__u32 index = (byte > 0xf) << 2;
@@ -40,17 +42,17 @@ static __always_inline struct path *path_entry(__u32 i, __u32 turn)
 	return bpf_map_lookup_elem(&paths, &entry);
 }
 
-/* The number of packets that leave for this one, by GSO. */
+/* Packets that GSO will make of this one. */
 static __always_inline __u32 segments_of(struct __sk_buff *skb)
 {
 	__u32 segments = skb->gso_segs, size = skb->gso_size;
 
 	if (segments)
 		return segments;
-	return size ? skb->len / size + 1 : 1; /* the device did not say: not fewer */
+	return size ? skb->len / size + 1 : 1; /* unknown to the device: an upper bound */
 }
 
-/* Numbers of segments packets to a destination: the first. */
+/* Reserves packet IDs for segments packets to a destination and returns the first. */
 static __always_inline __u32 next_ids(const struct address *destination, __u32 segments)
 {
 	const __be32 *word = destination->word;
@@ -62,7 +64,7 @@ static __always_inline __u32 next_ids(const struct address *destination, __u32 s
 	return next ? __sync_fetch_and_add(next, segments) : 0;
 }
 
-/* Numbers and ages a packet: what its replicas have in common. */
+/* Sets the packet ID and decrements the TTL, identically for all replicas. */
 static __always_inline bool stamp(struct __sk_buff *skb, const struct job *job)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -83,7 +85,7 @@ static __always_inline bool stamp(struct __sk_buff *skb, const struct job *job)
 		return true;
 	}
 
-	struct ipv4 *ip = data + sizeof(struct ethernet);
+	struct iphdr *ip = data + sizeof(struct ethernet);
 	if ((void *)(ip + 1) > end)
 		return false;
 	__u16 *words = (__u16 *)ip;
@@ -91,24 +93,24 @@ static __always_inline bool stamp(struct __sk_buff *skb, const struct job *job)
 	if (job->routed) {
 		__u16 before = words[4]; /* TTL, protocol */
 		ip->ttl--;
-		ip->checksum = checksum_after(ip->checksum, before, words[4]);
+		ip->check = checksum_after(ip->check, before, words[4]);
 	}
-	if (!job->steered && !(ip->fragment & bpf_htons(IPV4_MF | IPV4_OFFSET))) { /* the fragments of a packet share its ID */
+	if (!job->steered && !(ip->frag_off & bpf_htons(IPV4_MF | IPV4_OFFSET))) { /* fragments of a packet share its ID */
 		__be16 before = ip->id;
 		ip->id = bpf_htons(job->id);
-		ip->checksum = checksum_after(ip->checksum, before, ip->id);
+		ip->check = checksum_after(ip->check, before, ip->id);
 	}
 	return true;
 }
 
 enum how {
 	HOW_V6 = 1,
-	HOW_LAST = 2, /* the packet itself leaves, not a clone */
-	HOW_HERE = 4, /* by the interface that it is leaving by anyway */
-	HOW_STEERED = 8, /* unmarked, see struct job */
+	HOW_LAST = 2, /* send the packet itself, not a clone */
+	HOW_HERE = 4, /* on the interface it already leaves by */
+	HOW_STEERED = 8, /* leave the DSCP unchanged, see struct job */
 };
 
-/* Marks a packet as the replica on path i, and addresses it to the next hop. */
+/* Sets path i's DSCP and next-hop addresses. */
 static __always_inline bool address_replica(struct __sk_buff *skb, const struct path *path, __u32 i, __u32 how)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -132,21 +134,25 @@ static __always_inline bool address_replica(struct __sk_buff *skb, const struct 
 		return true;
 	}
 
-	struct ipv4 *ip = (void *)(ethernet + 1);
+	struct iphdr *ip = (void *)(ethernet + 1);
 	if ((void *)(ip + 1) > end)
 		return false;
-	__u16 *words = (__u16 *)ip, before = words[0]; /* version, length, ToS */
+	__u16 *words = (__u16 *)ip, before = words[0]; /* version, IHL, ToS */
 	ip->tos = dscp << 2 | (ip->tos & 3);
-	ip->checksum = checksum_after(ip->checksum, before, words[0]);
+	ip->check = checksum_after(ip->check, before, words[0]);
 	__builtin_memcpy(ethernet, path->next_hop, 12);
 	return true;
 }
 
-/* The functions below are global, so that the verifier looks at each once and not on
- * every course of a loop over the paths. */
+/*
+ * The following functions are global, so that the verifier checks each once instead of in every
+ * iteration of the loops over paths.
+ */
 
-/* Which of the paths a packet fits on, without its first excess bytes, and whose interface is
- * there; in the second byte the one that leaves by the interface that the packet is on. */
+/*
+ * Returns the paths on whose interfaces the packet fits, not counting its first excess bytes. The
+ * second byte has the path whose interface the packet is already on.
+ */
 __noinline __u32 fitting_paths(struct __sk_buff *skb, __u32 bits, __u32 turn, __u32 excess)
 {
 	struct sender_counters *counts = counters();
@@ -166,7 +172,7 @@ __noinline __u32 fitting_paths(struct __sk_buff *skb, __u32 bits, __u32 turn, __
 		int error = bpf_check_mtu(skb, path->ifindex, &mtu, -(__s32)excess, BPF_MTU_CHK_SEGS);
 		if (error > 0) {
 			counts->path[i].too_big++;
-		} else if (error && error != -EINVAL) { /* EINVAL: nobody found the headers of a GSO packet */
+		} else if (error && error != -EINVAL) { /* EINVAL: headers of a GSO packet not located */
 			counts->path[i].errors++;
 		} else {
 			fitting |= 1 << i;
@@ -177,7 +183,7 @@ __noinline __u32 fitting_paths(struct __sk_buff *skb, __u32 bits, __u32 turn, __
 	return fitting | here << MAX_PATHS;
 }
 
-/* Sends a packet on path i. Returns the verdict if it was the last. */
+/* Sends a packet on path i. Returns the verdict, which applies to the last replica. */
 __noinline int send_replica(struct __sk_buff *skb, __u32 i, __u32 turn, __u32 how, __u64 bytes)
 {
 	struct sender_counters *counts = counters();
@@ -191,7 +197,7 @@ __noinline int send_replica(struct __sk_buff *skb, __u32 i, __u32 turn, __u32 ho
 		return PASS;
 	}
 	OPAQUE(i);
-	i &= MAX_PATHS - 1; /* here: Linux 5.15 forgets the bounds of what was on the stack as 32 bits */
+	i &= MAX_PATHS - 1; /* at this point: Linux 5.15 loses the bounds of 32-bit stack values */
 	struct path_sent *sent = &counts->path[i];
 	if (!(how & HOW_LAST)) {
 		if (bpf_clone_redirect(skb, path->ifindex, 0)) {
@@ -206,8 +212,10 @@ __noinline int send_replica(struct __sk_buff *skb, __u32 i, __u32 turn, __u32 ho
 	return verdict;
 }
 
-/* Sends a packet on each path of the job; last is the one that the packet itself goes
- * on, the others get clones. Returns the verdict for the packet. */
+/*
+ * Sends a packet on each path of the job: the packet itself on path last, clones on the others.
+ * Returns the packet's verdict.
+ */
 static __always_inline int replicate(struct __sk_buff *skb, const struct job *job, __u32 last, bool here)
 {
 	__u32 how = (job->v6 ? HOW_V6 : 0) | (job->steered ? HOW_STEERED : 0);

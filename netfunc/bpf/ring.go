@@ -10,7 +10,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 )
 
-// ring reads a ring buffer whose producer wakes its reader.
+// ring reads a ring buffer whose producer wakes the reader.
 type ring struct{ reader *ringbuf.Reader }
 
 func openRing(m *ebpf.Map) (*ring, error) {
@@ -33,7 +33,7 @@ func (r *ring) next(ctx context.Context) ([]byte, error) {
 		if !errors.Is(err, ringbuf.ErrFlushed) {
 			return record.RawSample, err
 		}
-		// Flushed for this context or for that of an earlier call.
+		// Flushed for this context, or for that of an earlier call.
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -47,7 +47,7 @@ func (r *ring) close() error {
 	return r.reader.Close()
 }
 
-// recordOf returns the struct, generated from the C one, that a record holds.
+// recordOf converts a record to its struct, generated from the C one.
 func recordOf[T any](b []byte) (record T) {
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&record)), unsafe.Sizeof(record)), b)
 	return record

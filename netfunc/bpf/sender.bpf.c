@@ -10,8 +10,10 @@
 #include "signalling.h"
 #include "verdict.h"
 
-/* The packet as a cursor. The Ethernet header is always linear; an IP header that is not
- * is made so. */
+/*
+ * Returns a cursor over the packet, and makes the IP header linear if necessary. The Ethernet
+ * header always is.
+ */
 static __always_inline struct cursor open_packet(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -20,7 +22,7 @@ static __always_inline struct cursor open_packet(struct __sk_buff *skb)
 
 	if ((void *)(ethernet + 1) <= end) {
 		if (ethernet->type == bpf_htons(ETH_P_IP))
-			want = sizeof(struct ethernet) + sizeof(struct ipv4);
+			want = sizeof(struct ethernet) + sizeof(struct iphdr);
 		else if (ethernet->type == bpf_htons(ETH_P_IPV6))
 			want = sizeof(struct ethernet) + sizeof(struct ipv6);
 	}
@@ -29,7 +31,7 @@ static __always_inline struct cursor open_packet(struct __sk_buff *skb)
 	return (struct cursor){ (void *)(long)skb->data, (void *)(long)skb->data_end };
 }
 
-/* Bytes of the headers that each segment of a GSO packet repeats. */
+/* Length of the headers that each segment of a GSO packet repeats. */
 static __always_inline __u32 repeated(struct __sk_buff *skb, const struct packet *p)
 {
 	__u8 words;
@@ -97,7 +99,7 @@ static __always_inline int duplicate_packet(struct __sk_buff *skb, bool routed)
 	struct path_state state;
 	__builtin_memcpy(&state, &word, sizeof(state));
 	job.turn = state.turn;
-	/* Tags in the frame will be removed, see below. */
+	/* The tags in the frame are removed below. */
 	__u32 fitting = fitting_paths(skb, job.bits & state.up, job.turn, routed ? p.tags * sizeof(struct vlan_tag) : 0);
 	__u32 here = routed ? 0 : fitting >> MAX_PATHS;
 	job.bits = fitting & ((1 << MAX_PATHS) - 1);
@@ -113,7 +115,7 @@ static __always_inline int duplicate_packet(struct __sk_buff *skb, bool routed)
 	if (job.segments > 1)
 		job.bytes = skb->len - p.offset + (__u64)(job.segments - 1) * repeated(skb, &p);
 
-	if (routed) { /* a router removes the tags of the link */
+	if (routed) { /* a router removes VLAN tags */
 		__u32 tags = p.tags + !!skb->vlan_present;
 		for (__u32 i = 0; i <= MAX_VLAN_TAGS; i++) {
 			if (i >= tags)
@@ -137,11 +139,12 @@ truncated:
 }
 
 /*
- * duplicate: sends packets to chosen destinations over several paths, and takes signalling packets.
- * Hook:     TC ingress of the LAN side of a router, by TCX or clsact.
- * Input:    Ethernet, up to two VLAN tags besides an accelerated one, IPv4 or IPv6, GSO included.
- * Maps:     reads policies, paths, path_states; writes ids, sent, policies, nonces, signals.
- * Verdicts: REDIRECT the last replica; SHOT a signalling packet for this host; UNSPEC all else, untouched.
+ * duplicate sends packets to selected destinations over several paths and consumes signalling packets.
+ * Hook:     TC ingress (TCX or clsact), on the LAN interfaces of a router.
+ * Input:    Ethernet, up to two VLAN tags plus an offloaded one, IPv4 or IPv6, including GSO.
+ * Reads:    policies, paths, path_states.
+ * Writes:   ids, sent, policies, nonces, signals.
+ * Verdicts: REDIRECT the last replica; SHOT signalling packets for this host; UNSPEC other packets, unchanged.
  */
 SEC("tc")
 int duplicate(struct __sk_buff *skb)
@@ -150,11 +153,12 @@ int duplicate(struct __sk_buff *skb)
 }
 
 /*
- * duplicate_out: the same where the packets begin, on the host that sends them.
- * Hook:     TC egress of the interfaces of the paths, by TCX or clsact.
- * Input:    as duplicate, without tags; packets marked MARK_REPLICA are replicas and pass.
- * Maps:     reads policies, paths, path_states; writes ids, sent.
- * Verdicts: UNSPEC the replica whose path leaves here; else REDIRECT the last; UNSPEC all else, untouched.
+ * duplicate_out duplicates the packets of the host it runs on.
+ * Hook:     TC egress (TCX or clsact), on the interfaces of the paths.
+ * Input:    as for duplicate, without VLAN tags. Packets with MARK_REPLICA are replicas and pass.
+ * Reads:    policies, paths, path_states.
+ * Writes:   ids, sent.
+ * Verdicts: UNSPEC the replica that leaves on this interface, otherwise REDIRECT the last one; UNSPEC other packets.
  */
 SEC("tc")
 int duplicate_out(struct __sk_buff *skb)
@@ -163,11 +167,12 @@ int duplicate_out(struct __sk_buff *skb)
 }
 
 /*
- * monitor: reports packets whose length is in the uplink window, and takes signalling packets.
- * Hook:     TC ingress of what the viewers' packets, or signalling packets, come in by.
- * Input:    Ethernet, up to two VLAN tags besides an accelerated one, IPv4 or IPv6, GRO included.
- * Maps:     writes sent, uplinks, policies, nonces, signals.
- * Verdicts: SHOT a signalling packet for this host; UNSPEC all else, untouched.
+ * monitor reports packets whose length is in the uplink window and consumes signalling packets.
+ * Hook:     TC ingress (TCX or clsact), on interfaces that receive viewers' or signalling packets.
+ * Input:    Ethernet, up to two VLAN tags plus an offloaded one, IPv4 or IPv6, including GRO.
+ * Reads:    no maps.
+ * Writes:   sent, uplinks, policies, nonces, signals.
+ * Verdicts: SHOT signalling packets for this host; UNSPEC other packets, unchanged.
  */
 SEC("tc")
 int monitor(struct __sk_buff *skb)

@@ -18,23 +18,23 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Direction is where a sender's program sits on an interface and what it does there.
-// Signalling packets for this host are removed from the traffic.
+// Direction is the attachment of a sender's program to an interface. All directions consume
+// signalling packets for this host.
 type Direction uint8
 
 const (
-	// Ingress duplicates what comes in by the interface: the LAN side of an edge
-	// that is a router. Packets leave with their TTL or hop limit decremented.
+	// Ingress duplicates packets the interface receives: the LAN side of an edge that is a router.
+	// It decrements the TTL or hop limit.
 	Ingress Direction = iota
-	// Egress duplicates what leaves by the interface: the interfaces of the paths,
-	// when the edge runs on the host whose packets it duplicates.
+	// Egress duplicates packets that leave by the interface: the interfaces of the paths, if the
+	// edge runs on the host whose packets it duplicates.
 	Egress
-	// Monitor only watches what comes in: the interfaces that packets of the viewers
-	// come in by. It is the uplink monitor; it duplicates nothing.
+	// Monitor only watches packets the interface receives from viewers. It is the uplink monitor
+	// and duplicates nothing.
 	Monitor
 )
 
-// String is the name that pins and errors have it by.
+// String returns the name used in pins and errors.
 func (d Direction) String() string {
 	switch d {
 	case Ingress:
@@ -48,7 +48,7 @@ func (d Direction) String() string {
 	}
 }
 
-// Attach is one interface of a sender.
+// Attach is one attachment of a sender.
 type Attach struct {
 	Interface string
 	Direction Direction
@@ -56,45 +56,42 @@ type Attach struct {
 
 // SenderOptions configure a sender.
 type SenderOptions struct {
-	// Pin is the directory for maps and links; it is made, below a bpf file system,
-	// which is mounted if Pin is below /sys/fs/bpf and nothing is mounted there.
+	// Pin is the directory for maps and links, on a bpf file system. It is created, and /sys/fs/bpf
+	// is mounted if Pin is below it.
 	Pin string
-	// Attach lists where the programs are attached. Interfaces that an earlier run attached to
-	// and that are not listed are detached.
+	// Attach lists the attachments. Attachments of an earlier run that are not listed are removed.
 	Attach []Attach
-	// SignalKey is the HMAC key of signalling packets; without one they are all
-	// refused as spoofed.
+	// SignalKey is the HMAC key of signalling packets. Without one, all are rejected as spoofed.
 	SignalKey []byte
 	// SignalPort is the UDP port of signalling packets; 0 = 4790.
 	SignalPort uint16
-	// SignalNonce is a nonce that signalling packets must exceed, of an earlier
-	// run. Never less than what is pinned. 0 = five seconds before now, UNIX time
-	// in nanoseconds, where nothing is pinned: a packet recorded before that cannot
-	// be replayed after a reboot.
+	// SignalNonce is a nonce of an earlier run that signalling packets must exceed. A higher pinned
+	// nonce takes precedence. 0 means, if nothing is pinned, five seconds before now in UNIX
+	// nanoseconds, so that packets recorded earlier cannot be replayed after a reboot.
 	SignalNonce uint64
-	// UplinkMin and UplinkMax are the window of the uplink monitor: the length of
-	// the IP packet, bytes, both included; 0, 0 = 200 to 300.
+	// UplinkMin and UplinkMax are the window of the uplink monitor: IP packet lengths in bytes,
+	// both included; 0, 0 = 200 to 300.
 	UplinkMin, UplinkMax uint16
-	// MaxPolicies is the number of destinations that fit into the policy map;
-	// 0 = 4096. What is pinned keeps its size.
+	// MaxPolicies is the size of the policy map in destinations; 0 = 4096. A pinned map keeps its
+	// size.
 	MaxPolicies uint32
-	// FlowLabel makes the sender number IPv6 packets in their flow label. IPv6 has no
-	// packet ID: without it, packets of one flow whose bytes are all equal are counted per path, up to
-	// 8 within the time of staleness, see README.md. Do not set it where
-	// a path spreads packets over several links by flow label.
+	// FlowLabel makes the sender number IPv6 packets in the flow label, since IPv6 has no packet
+	// ID. Without it, the receiver distinguishes up to 8 equal packets of a flow within the stale
+	// time, by counting per path; see README.md. Do not set it where a path balances over several
+	// links by flow label.
 	FlowLabel bool
-	// Clsact attaches by a clsact filter also where the kernel has TCX (Linux 6.6).
+	// Clsact attaches with clsact filters even if the kernel has TCX (Linux 6.6).
 	Clsact bool
 }
 
-// Sender is the attached sender. Its methods may be called from several goroutines.
+// Sender is an attached sender. It is safe for concurrent use.
 type Sender struct {
 	dir     string
 	maps    map[string]*ebpf.Map
 	uplinks *ring
 	signals *ring
 
-	mu sync.Mutex // of path_states and of policies that are read, then written
+	mu sync.Mutex // serializes read-modify-write of path_states and policies
 }
 
 // Defaults of SenderOptions.
@@ -103,14 +100,14 @@ const (
 	defaultUplinkMin   = 200
 	defaultUplinkMax   = 300
 	defaultMaxPolicies = 4096
-	clockAllowance     = 5 * time.Second // of SignalNonce
+	clockAllowance     = 5 * time.Second // for SignalNonce
 )
 
 func senderDir(pin string) string { return filepath.Join(pin, "sender") }
 
-// OpenSender loads the programs and attaches them, or takes over what is pinned in
-// o.Pin without a packet being lost or passing unduplicated. The error is one
-// sentence; errors.Is matches ErrPrivilege, ErrKernel.
+// OpenSender loads and attaches the programs, or takes over the state pinned in o.Pin without
+// losing a packet or leaving one unduplicated. The error is one sentence; errors.Is matches
+// ErrPrivilege and ErrKernel.
 func OpenSender(o SenderOptions) (*Sender, error) {
 	targets, err := senderTargets(o.Attach)
 	if err != nil {
@@ -134,7 +131,7 @@ func OpenSender(o SenderOptions) (*Sender, error) {
 	}
 	s := &Sender{dir: dir, maps: c.Maps}
 	c.Maps = nil
-	defer c.Close() // the programs live on in their attachments
+	defer c.Close() // their attachments keep the programs
 	if err = s.open(c.Programs, targets, o); err != nil {
 		_ = s.Close()
 		if fresh {
@@ -171,7 +168,7 @@ func senderTargets(attach []Attach) ([]target, error) {
 	return targets, nil
 }
 
-// senderSpec is the specification of the programs with their settings.
+// senderSpec returns the specification of the programs with their settings.
 func senderSpec(o SenderOptions) (*ebpf.CollectionSpec, error) {
 	spec, err := loadSender()
 	if err != nil {
@@ -257,8 +254,8 @@ func (s *Sender) open(programs map[string]*ebpf.Program, targets []target, o Sen
 	return errors.Join(detachExcept(s.dir, keep), detachClsact(s.dir, clsact))
 }
 
-// rekey forgets the nonces of another key than that of the run before: what its holder sent must
-// not stop the new one. A packet of the new key from before now cannot be replayed.
+// rekey forgets the nonces of the key of an earlier run, which must not block those of a new key.
+// Packets of the new key from before now cannot be replayed.
 func (s *Sender) rekey(key []byte) error {
 	sum := sha256.Sum256(append([]byte("nonces "), key...))
 	is, was := binary.BigEndian.Uint64(sum[:]), uint64(0)
@@ -274,12 +271,16 @@ func (s *Sender) rekey(key []byte) error {
 			return err
 		}
 		for _, p := range policies {
-			value := senderPolicy{Bits: p.Bits, Nonce: min(p.Nonce, 1)} // still signalled, and lower than any other
+			value := senderPolicy{
+				Bits:  p.Bits,
+				Nonce: min(p.Nonce, 1),
+			} // set by signalling, with a nonce below any other
 			if err := s.maps[senderMapPolicies].Update(addressKey(p.Destination), value, ebpf.UpdateLock); err != nil {
 				return fmt.Errorf("policy of %s: %w", p.Destination, err)
 			}
 		}
-		if err := s.maps[senderMapNonces].Put(uint32(0), uint64(time.Now().Add(-clockAllowance).UnixNano())); err != nil {
+		if err := s.maps[senderMapNonces].Put(uint32(0),
+			uint64(time.Now().Add(-clockAllowance).UnixNano())); err != nil {
 			return fmt.Errorf("nonce: %w", err)
 		}
 	}
@@ -289,7 +290,7 @@ func (s *Sender) rekey(key []byte) error {
 	return nil
 }
 
-// raiseNonce raises the highest nonce that was accepted to floor.
+// raiseNonce raises the highest accepted nonce to floor.
 func (s *Sender) raiseNonce(floor uint64) error {
 	last, err := s.Nonce()
 	if err != nil {
@@ -307,9 +308,9 @@ func (s *Sender) raiseNonce(floor uint64) error {
 	return nil
 }
 
-// PinnedSender opens what a sender left pinned in pin, to look at or to detach: it
-// loads and attaches nothing, and ReadUplink and ReadSignal say os.ErrClosed. The
-// error is fs.ErrNotExist if nothing is pinned.
+// PinnedSender opens the state pinned in pin by a sender, to inspect or detach it. It loads and
+// attaches nothing; ReadUplink and ReadSignal return os.ErrClosed. The error is fs.ErrNotExist if
+// nothing is pinned.
 func PinnedSender(pin string) (*Sender, error) {
 	spec, err := loadSender()
 	if err != nil {
@@ -322,8 +323,8 @@ func PinnedSender(pin string) (*Sender, error) {
 	return &Sender{dir: senderDir(pin), maps: maps}, nil
 }
 
-// SetPath sets a path's interface, addresses and state. Replicas under way see the
-// path as it was or as it is, never a mixture.
+// SetPath sets a path's interface, addresses and state. The update is atomic for replicas being
+// sent.
 func (s *Sender) SetPath(p Path) error {
 	if err := p.check(); err != nil {
 		return err
@@ -359,7 +360,7 @@ func (s *Sender) SetPath(p Path) error {
 	return s.setPathState(state)
 }
 
-// pathEntry is the index in the path map that is in use for path i+1.
+// pathEntry returns the active index in the path map of path i+1.
 func pathEntry(i int, turn uint8) uint32 { return uint32(2*i) + uint32(turn>>i&1) }
 
 func (s *Sender) pathState() (senderPathState, error) {
@@ -377,7 +378,7 @@ func (s *Sender) setPathState(state senderPathState) error {
 	return nil
 }
 
-// Paths are the paths that were set up at some time, by index.
+// Paths returns the paths ever set, by index.
 func (s *Sender) Paths() ([]Path, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -402,18 +403,17 @@ func (s *Sender) Paths() ([]Path, error) {
 	return paths, nil
 }
 
-// Policy is the path set of a destination.
+// Policy is the set of paths of a destination.
 type Policy struct {
 	Destination netip.Addr
 	Bits        uint8 // bit i = path i+1; 0 = off
-	// Nonce of the signalling packet that set it; 0 = SetPolicy did.
+	// Nonce of the signalling packet that set it; 0 = set by SetPolicy.
 	Nonce uint64
 }
 
-// SetPolicy sets the path set of destination dst: bit i = path i+1; 0 = off, packets
-// take the route they would take anyway. One bit sends packets over that path alone, with their own
-// DSCP and unnumbered: there are no replicas to eliminate.
-// The error is ErrMapFull when the policy map is full.
+// SetPolicy sets the paths of destination dst: bit i = path i+1. 0 turns duplication off and leaves
+// packets to their route. A single bit reroutes packets to that path with their own DSCP and packet
+// ID; there are no replicas to eliminate. The error is ErrMapFull if the policy map is full.
 func (s *Sender) SetPolicy(dst netip.Addr, bits uint8) error {
 	if !dst.IsValid() || dst.IsUnspecified() || dst.Zone() != "" {
 		return fmt.Errorf("policy of %q: not an address without zone", dst)
@@ -424,7 +424,7 @@ func (s *Sender) SetPolicy(dst netip.Addr, bits uint8) error {
 	return full("policy of "+dst.String(), s.maps[senderMapPolicies], err)
 }
 
-// RemovePolicy forgets destination dst, which may be unknown.
+// RemovePolicy removes the policy of dst, which may be unknown.
 func (s *Sender) RemovePolicy(dst netip.Addr) error {
 	err := s.maps[senderMapPolicies].Delete(addressKey(dst))
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -433,9 +433,9 @@ func (s *Sender) RemovePolicy(dst netip.Addr) error {
 	return nil
 }
 
-// RemoveOff forgets the destinations that are off, but for those that keep reports, so that they take no
-// room from others. One that a signalling packet turns on meanwhile may be forgotten, too: whoever signals
-// must look at what is in force.
+// RemoveOff removes the policies that are off, except those for which keep returns true, to make
+// room for others. It may also remove a policy that a signalling packet turns on at that moment, so
+// signallers must check the policies in force.
 func (s *Sender) RemoveOff(keep func(netip.Addr) bool) error {
 	policies, err := s.Policies()
 	if err != nil {
@@ -452,7 +452,7 @@ func (s *Sender) RemoveOff(keep func(netip.Addr) bool) error {
 	return nil
 }
 
-// Policies lists the policy map, off included, ordered by destination.
+// Policies returns the policy map, including policies that are off, ordered by destination.
 func (s *Sender) Policies() ([]Policy, error) {
 	var (
 		policies []Policy
@@ -478,7 +478,7 @@ func (s *Sender) Policies() ([]Policy, error) {
 	return policies, nil
 }
 
-// Nonce is the highest nonce of a signalling packet that was accepted.
+// Nonce returns the highest nonce of an accepted signalling packet.
 func (s *Sender) Nonce() (uint64, error) {
 	var last uint64
 	if err := s.maps[senderMapNonces].Lookup(uint32(0), &last); err != nil {
@@ -487,17 +487,17 @@ func (s *Sender) Nonce() (uint64, error) {
 	return last, nil
 }
 
-// Uplink is a packet from the viewers' side whose length is in the window.
+// Uplink is a packet from the viewers' side with a length in the window.
 type Uplink struct {
-	Time                time.Duration // CLOCK_MONOTONIC, when the packet came in
+	Time                time.Duration // CLOCK_MONOTONIC at arrival
 	Source, Destination netip.AddrPort
-	Length              int // of the IP packet, bytes
-	// Segments is how many packets of that length came in as one, by GRO; mostly 1.
+	Length              int // IP packet length, bytes
+	// Segments is the number of packets of that length merged by GRO; usually 1.
 	Segments int
 }
 
-// ReadUplink waits for the next packet that the uplink monitor saw. The error is
-// ctx's, or os.ErrClosed after Close.
+// ReadUplink waits for the next packet in the uplink window. The error is ctx's, or os.ErrClosed
+// after Close.
 func (s *Sender) ReadUplink(ctx context.Context) (Uplink, error) {
 	b, err := s.uplinks.next(ctx)
 	if err != nil {
@@ -513,21 +513,21 @@ func (s *Sender) ReadUplink(ctx context.Context) (Uplink, error) {
 	}, nil
 }
 
-// Signal is a signalling packet with a good HMAC and a new nonce. It has no effect where Version is not
-// signal.Version.
+// Signal is a signalling packet with a valid HMAC and a new nonce. It has no effect if Version is
+// not signal.Version.
 type Signal struct {
-	Time        time.Duration // CLOCK_MONOTONIC, when it was applied
+	Time        time.Duration // CLOCK_MONOTONIC when applied
 	Destination netip.Addr
 	Bits        uint8 // bit i = path i+1; 0 = off
 	Nonce       uint64
-	Source      netip.Addr // who sent it
-	// Full says that it had no effect: the policy map is full.
+	Source      netip.Addr // source address
+	// Full reports that it had no effect because the policy map is full.
 	Full    bool
 	Version uint8
 }
 
-// ReadSignal waits for the next signalling packet that was accepted. The error is
-// ctx's, or os.ErrClosed after Close.
+// ReadSignal waits for the next accepted signalling packet. The error is ctx's, or os.ErrClosed
+// after Close.
 func (s *Sender) ReadSignal(ctx context.Context) (Signal, error) {
 	b, err := s.signals.next(ctx)
 	if err != nil {
@@ -545,34 +545,34 @@ func (s *Sender) ReadSignal(ctx context.Context) (Signal, error) {
 	}, nil
 }
 
-// SenderPath counts what was sent on a path.
+// SenderPath counts the packets sent on a path.
 type SenderPath struct {
-	Packets uint64 // segments, when the stack handed over several in one
-	Bytes   uint64 // of the IP packets
-	Errors  uint64 // replicas that the kernel refused to send
-	TooBig  uint64 // packets longer than the interface's MTU; the path was left out
+	Packets uint64 // counts each segment of a GSO packet
+	Bytes   uint64 // IP bytes
+	Errors  uint64 // replicas that the kernel failed to send
+	TooBig  uint64 // packets above the interface's MTU, not sent on the path
 }
 
-// SenderStats are counters since the maps were made.
+// SenderStats holds counters since the maps were created.
 type SenderStats struct {
 	Paths      [MaxPaths]SenderPath // of path i+1
-	Duplicated uint64               // packets that left by at least one path of their policy
-	Unusable   uint64               // passed: no path of the policy is up and wide enough
-	Expiring   uint64               // passed: TTL or hop limit of 1 or 0, the stack answers
-	Tagged     uint64               // passed: VLAN tag that could not be taken off
+	Duplicated uint64               // packets that left on at least one path of their policy
+	Unusable   uint64               // passed: no path of the policy is up with a sufficient MTU
+	Expiring   uint64               // passed: TTL or hop limit of 1 or 0, answered by the stack
+	Tagged     uint64               // passed: VLAN tag that could not be removed
 	Short      uint64               // passed: truncated header
-	Failed     uint64               // passed: the kernel refused to change the packet
-	Foreign    uint64               // passed: signalling packets that are for another host
+	Failed     uint64               // passed: the kernel failed to modify the packet
+	Foreign    uint64               // passed: signalling packets for another host
 
 	Applied      uint64 // signalling packets accepted
-	Malformed    uint64 // refused: length, magic, reserved bits, destination
-	Spoofed      uint64 // refused: HMAC
-	OtherVersion uint64 // refused: of another version, with a good HMAC
-	Replayed     uint64 // refused: nonce
+	Malformed    uint64 // rejected: length, magic, reserved bits, destination
+	Spoofed      uint64 // rejected: HMAC
+	OtherVersion uint64 // rejected: another version, with a valid HMAC
+	Replayed     uint64 // rejected: nonce
 	PolicyFull   uint64 // accepted, but the policy map was full
 
-	Uplink   uint64 // packets that the uplink monitor saw in its window
-	RingFull uint64 // of those, and of the signals, how many were lost because the reader was too slow
+	Uplink   uint64 // packets in the uplink window
+	RingFull uint64 // uplink packets and signals lost because the reader was too slow
 }
 
 // Stats reads the counters.
@@ -611,15 +611,15 @@ func (s *Sender) Stats() (SenderStats, error) {
 	return stats, nil
 }
 
-// Close ends the readers and leaves programs and maps running, pinned.
+// Close ends the readers. Programs and maps stay pinned and active.
 func (s *Sender) Close() error {
 	err := errors.Join(s.uplinks.close(), s.signals.close())
 	closeMaps(s.maps)
 	return err
 }
 
-// Detach closes, takes the programs off all interfaces and removes all that is
-// pinned. Packets are routed plainly again.
+// Detach closes the sender, detaches the programs and removes everything pinned. Packets then
+// follow their plain route.
 func (s *Sender) Detach() error {
 	return errors.Join(s.Close(), s.detach())
 }

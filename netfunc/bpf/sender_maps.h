@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR MIT)
-/* Maps and settings of the sender. Maps are pinned and outlive the programs; settings
- * are those of one load. */
+/*
+ * Maps and settings of the sender. Maps are pinned and outlive the programs. Settings are fixed at
+ * load time.
+ */
 #ifndef HOLOCAST_SENDER_MAPS_H
 #define HOLOCAST_SENDER_MAPS_H
 
@@ -13,7 +15,7 @@
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096); /* user space sets it */
+	__uint(max_entries, 4096); /* default; user space sets it */
 	__type(key, struct address); /* destination */
 	__type(value, struct policy);
 } policies SEC(".maps");
@@ -35,7 +37,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, ID_COUNTERS);
-	__type(key, __u32); /* hash of the destination */
+	__type(key, __u32); /* destination hash */
 	__type(value, __u32); /* the next packet ID */
 } ids SEC(".maps");
 
@@ -43,7 +45,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 2);
 	__type(key, __u32);
-	__type(value, __u64); /* 0: highest nonce accepted; 1: user space's, which key it is of */
+	__type(value, __u64); /* 0: highest nonce accepted; 1: identifies its key, for user space */
 } nonces SEC(".maps");
 
 struct {
@@ -63,13 +65,13 @@ struct {
 	__uint(max_entries, SIGNAL_RING);
 } signals SEC(".maps");
 
-/* Keep the types of the rings' records in the object, from where bpf2go takes them. */
+/* Keep the record types in the object for bpf2go. */
 const struct uplink_record *const uplink_record_type = NULL;
 const struct signal_record *const signal_record_type = NULL;
 
 volatile const bool signal_keyed;
 volatile const __u32 signal_inner[8]; /* SHA-256 state after the key xor ipad */
-volatile const __u32 signal_outer[8]; /* and after the key xor opad */
+volatile const __u32 signal_outer[8]; /* SHA-256 state after the key xor opad */
 volatile const __u16 signal_port = 4790;
 volatile const __u16 uplink_min = 200;
 volatile const __u16 uplink_max = 300;

@@ -21,16 +21,16 @@ const (
 	tcRedirect = uint32(7)
 )
 
-// bench is a sender on a test bench: its programs are run on packets of the test's,
-// and its paths are cables whose far ends are tapped.
+// bench is a sender on a test bench: the test runs its programs on packets. The far ends of its
+// paths are tapped.
 type bench struct {
 	*Sender
 	programs map[string]*ebpf.Program
 	host     *host
-	far      *host // where the cables end
-	lan      int   // interface that packets come in by
+	far      *host // far end of the paths
+	lan      int   // ingress interface of packets
 	lanMAC   [6]byte
-	taps     [MaxPaths]*tap // of the paths that there are
+	taps     [MaxPaths]*tap // configured paths
 	macs     [MaxPaths][2]net.HardwareAddr
 }
 
@@ -50,12 +50,12 @@ func newBench(t testing.TB, o SenderOptions) *bench {
 	return b
 }
 
-// addPath makes a path, taps its far end and sets it up.
+// addPath creates a path, taps its far end and sets it up.
 func (b *bench) addPath(t testing.TB, path int) {
 	t.Helper()
 	name := fmt.Sprint("path", path)
 	cable(t, b.host, name, b.far, name)
-	b.far.enable(t, "ipv6/conf/"+name+"/disable_ipv6") // no packets of their own
+	b.far.enable(t, "ipv6/conf/"+name+"/disable_ipv6") // suppresses traffic of the interface itself
 	b.host.enable(t, "ipv6/conf/"+name+"/disable_ipv6")
 	b.macs[path-1] = [2]net.HardwareAddr{b.far.mac(t, name), b.host.mac(t, name)}
 	b.setUp(t, path, true)
@@ -73,15 +73,15 @@ func (b *bench) setUp(t testing.TB, path int, up bool) {
 	}
 }
 
-// outcome is what became of one packet.
+// outcome is the treatment of one packet.
 type outcome struct {
 	verdict uint32
-	left    []byte // what is left of the packet: the last replica, or the packet itself
+	left    []byte // the packet afterwards: the last replica, or the packet itself
 	mark    uint32
 	clones  map[int][]byte // by path
 }
 
-// run runs a program on a frame as if it came in by, or left by, interface s.Ifindex.
+// run runs a program on a frame received by, or leaving on, interface s.Ifindex.
 func (b *bench) run(t testing.TB, program string, frame []byte, s skb) outcome {
 	t.Helper()
 	if s.Ifindex == 0 {
@@ -102,7 +102,7 @@ func (b *bench) run(t testing.TB, program string, frame []byte, s skb) outcome {
 		}
 		frames := tp.frames()
 		if len(frames) > 1 {
-			t.Fatalf("path %d: %d frames of one", i+1, len(frames))
+			t.Fatalf("path %d: %d frames, want one", i+1, len(frames))
 		}
 		if len(frames) == 1 {
 			o.clones[i+1] = frames[0]
@@ -118,10 +118,13 @@ var (
 	relay6  = addr("2001:db8::1")
 )
 
-// plain4 and plain6 are packets that come in to be duplicated.
+// plain4 and plain6 return packets to duplicate.
 func (b *bench) plain4(payload string) packet {
 	return packet{
-		nextHop: b.lanMAC, source: [6]byte{2, 0, 0, 0, 0, 9}, src: relay4, dst: viewer4, tos: 0x02, id: 0, fragment: 0x4000,
+		nextHop: b.lanMAC, source: [6]byte{
+			2, 0, 0, 0, 0,
+			9,
+		}, src: relay4, dst: viewer4, tos: 0x02, id: 0, fragment: 0x4000,
 		proto: unix.IPPROTO_UDP, body: udp(4443, 50000, []byte(payload)),
 	}
 }
@@ -132,13 +135,13 @@ func (b *bench) plain6(payload string) packet {
 	return p
 }
 
-// tagged is a packet with a VLAN tag: the kernel takes truncated ones for a test run.
+// tagged adds a VLAN tag: test runs then accept truncated packets.
 func tagged(p packet) packet {
 	p.tags = []vlan{{unix.ETH_P_8021Q, 5}}
 	return p
 }
 
-// setIDs sets the counters that the next packet to viewer4, or viewer6, is numbered by.
+// setIDs sets the ID counters for packets to viewer4 and viewer6.
 func (b *bench) setIDs(t testing.TB, next uint32) {
 	t.Helper()
 	for i := range uint32(1024) {
@@ -155,13 +158,13 @@ func (b *bench) policy(t testing.TB, bits uint8) {
 	}
 }
 
-// checkReplica compares a replica with the packet that it is of.
+// checkReplica compares a replica with its original packet.
 func (b *bench) checkReplica(t *testing.T, frame []byte, of packet, path int, id uint16, routed bool) {
 	t.Helper()
 	b.checkSent(t, frame, of, path, Codepoint(path)<<2|of.tos&3, id, routed)
 }
 
-// checkSteered compares a packet that a policy of one path sent with what it was.
+// checkSteered compares a packet rerouted by a one-path policy with its original.
 func (b *bench) checkSteered(t *testing.T, frame []byte, of packet, path int, routed bool) {
 	t.Helper()
 	b.checkSent(t, frame, of, path, of.tos, of.id, routed)
@@ -199,7 +202,7 @@ func (b *bench) checkSent(t *testing.T, frame []byte, of packet, path int, tos u
 	if !v.v6 && v.id() != id {
 		t.Errorf("path %d: ID %d, want %d", path, v.id(), id)
 	}
-	// All else is as it was.
+	// Everything else is unchanged.
 	of.tags, of.padding = nil, 0
 	of.tos, of.ttl, of.id = v.tos(), v.ttl(), v.id()
 	if v.v6 {
@@ -210,7 +213,7 @@ func (b *bench) checkSent(t *testing.T, frame []byte, of packet, path int, tos u
 	}
 }
 
-// Each packet that is duplicated, and what is on each path then.
+// Packets that are duplicated, and the replicas on each path.
 func TestDuplicate(t *testing.T) {
 	b := newBench(t, SenderOptions{})
 	big := string(make([]byte, 1400))
@@ -220,39 +223,223 @@ func TestDuplicate(t *testing.T) {
 		bits   uint8
 		down   int // path
 		ids    uint32
-		id     uint16 // of the replicas
+		id     uint16 // ID of the replicas
 		segs   uint32
 		size   uint32
-		after  uint32 // the counter
-		want   []int  // paths; the last gets the packet itself
-		bytes  uint64 // IP, on each path
+		after  uint32 // ID counter
+		want   []int  // paths; the last one gets the packet itself
+		bytes  uint64 // IP bytes per path
 	}{
-		{name: "IPv4, two paths", packet: b.plain4("hello, viewer"), bits: pathBits(1, 2), ids: 7, id: 7, after: 8, want: []int{1, 2}, bytes: 41},
-		{name: "IPv4, three paths", packet: b.plain4(big), bits: pathBits(1, 3, 4), ids: 1, id: 1, after: 2, want: []int{1, 3, 4}, bytes: 1428},
-		{name: "IPv6", packet: b.plain6("hello, viewer"), bits: pathBits(1, 2, 3), after: 1, want: []int{1, 2, 3}, bytes: 61},
-		{name: "a path is down", packet: b.plain4("x"), bits: pathBits(1, 2, 3), down: 3, ids: 5, id: 5, after: 6, want: []int{1, 2}, bytes: 29},
-		{name: "a path was never set", packet: b.plain4("x"), bits: pathBits(2, 7, 8), ids: 5, id: 5, after: 6, want: []int{2}, bytes: 29},
-		{name: "last ID", packet: b.plain4("x"), bits: pathBits(1, 2), ids: 65535, id: 65535, after: 65536, want: []int{1, 2}, bytes: 29},
-		{name: "ID wraps", packet: b.plain4("x"), bits: pathBits(1, 2), ids: 65536, id: 0, after: 65537, want: []int{1, 2}, bytes: 29},
-		{name: "counter wraps", packet: b.plain4("x"), bits: pathBits(1, 2), ids: 1<<32 - 1, id: 65535, after: 0, want: []int{1, 2}, bytes: 29},
-		{name: "GSO", packet: b.plain4(string(make([]byte, 1200))), bits: pathBits(1, 2), ids: 100, id: 100, segs: 4, size: 300, after: 104, want: []int{1, 2}, bytes: 4 * 328},
-		{name: "GSO over the wrap of the ID", packet: b.plain4(string(make([]byte, 1200))), bits: pathBits(1, 2), ids: 65534, id: 65534, segs: 4, size: 300, after: 65538, want: []int{1, 2}, bytes: 4 * 328},
-		{name: "GSO without count", packet: b.plain4(string(make([]byte, 1200))), bits: pathBits(1, 2), ids: 100, id: 100, size: 300, after: 105, want: []int{1, 2}, bytes: 1200 + 5*28},
-		{name: "GSO, IPv6", packet: b.plain6(string(make([]byte, 1200))), bits: pathBits(1, 2), segs: 3, size: 400, after: 3, want: []int{1, 2}, bytes: 3 * 448},
+		{
+			name:   "IPv4, two paths",
+			packet: b.plain4("hello, viewer"),
+			bits:   pathBits(1, 2),
+			ids:    7,
+			id:     7,
+			after:  8,
+			want:   []int{1, 2},
+			bytes:  41,
+		},
+		{
+			name:   "IPv4, three paths",
+			packet: b.plain4(big),
+			bits:   pathBits(1, 3, 4),
+			ids:    1,
+			id:     1,
+			after:  2,
+			want:   []int{1, 3, 4},
+			bytes:  1428,
+		},
+		{
+			name:   "IPv6",
+			packet: b.plain6("hello, viewer"),
+			bits:   pathBits(1, 2, 3),
+			after:  1,
+			want:   []int{1, 2, 3},
+			bytes:  61,
+		},
+		{
+			name:   "a path is down",
+			packet: b.plain4("x"),
+			bits:   pathBits(1, 2, 3),
+			down:   3,
+			ids:    5,
+			id:     5,
+			after:  6,
+			want:   []int{1, 2},
+			bytes:  29,
+		},
+		{
+			name:   "a path was never set",
+			packet: b.plain4("x"),
+			bits:   pathBits(2, 7, 8),
+			ids:    5,
+			id:     5,
+			after:  6,
+			want:   []int{2},
+			bytes:  29,
+		},
+		{
+			name:   "last ID",
+			packet: b.plain4("x"),
+			bits:   pathBits(1, 2),
+			ids:    65535,
+			id:     65535,
+			after:  65536,
+			want:   []int{1, 2},
+			bytes:  29,
+		},
+		{
+			name:   "ID wraps",
+			packet: b.plain4("x"),
+			bits:   pathBits(1, 2),
+			ids:    65536,
+			id:     0,
+			after:  65537,
+			want:   []int{1, 2},
+			bytes:  29,
+		},
+		{
+			name:   "counter wraps",
+			packet: b.plain4("x"),
+			bits:   pathBits(1, 2),
+			ids:    1<<32 - 1,
+			id:     65535,
+			after:  0,
+			want:   []int{1, 2},
+			bytes:  29,
+		},
+		{
+			name:   "GSO",
+			packet: b.plain4(string(make([]byte, 1200))),
+			bits:   pathBits(1, 2),
+			ids:    100,
+			id:     100,
+			segs:   4,
+			size:   300,
+			after:  104,
+			want:   []int{1, 2},
+			bytes:  4 * 328,
+		},
+		{
+			name:   "GSO over the wrap of the ID",
+			packet: b.plain4(string(make([]byte, 1200))),
+			bits:   pathBits(1, 2),
+			ids:    65534,
+			id:     65534,
+			segs:   4,
+			size:   300,
+			after:  65538,
+			want:   []int{1, 2},
+			bytes:  4 * 328,
+		},
+		{
+			name:   "GSO without count",
+			packet: b.plain4(string(make([]byte, 1200))),
+			bits:   pathBits(1, 2),
+			ids:    100,
+			id:     100,
+			size:   300,
+			after:  105,
+			want:   []int{1, 2},
+			bytes:  1200 + 5*28,
+		},
+		{
+			name:   "GSO, IPv6",
+			packet: b.plain6(string(make([]byte, 1200))),
+			bits:   pathBits(1, 2),
+			segs:   3,
+			size:   400,
+			after:  3,
+			want:   []int{1, 2},
+			bytes:  3 * 448,
+		},
 		{name: "GSO, TCP", packet: func() packet {
 			p := b.plain4("")
 			p.proto, p.body = unix.IPPROTO_TCP, tcp(443, 50000, 1, 2, make([]byte, 1200))
 			return p
 		}(), bits: pathBits(1, 2), segs: 3, size: 400, after: 3, want: []int{1, 2}, bytes: 3 * 440},
-		{name: "options", packet: func() packet { p := b.plain4("x"); p.options = []byte{7, 7, 4, 0, 0, 0, 0, 0}; return p }(), bits: pathBits(1, 2), ids: 9, id: 9, after: 10, want: []int{1, 2}, bytes: 37},
-		{name: "first fragment keeps its ID", packet: func() packet { p := b.plain4("fragment"); p.id, p.fragment = 777, 0x2000; return p }(), bits: pathBits(1, 2), ids: 9, id: 777, after: 10, want: []int{1, 2}, bytes: 36},
-		{name: "last fragment keeps its ID", packet: func() packet { p := b.plain4("fragment"); p.id, p.fragment = 777, 185; return p }(), bits: pathBits(1, 2), ids: 9, id: 777, after: 10, want: []int{1, 2}, bytes: 36},
-		{name: "all ECN bits kept", packet: func() packet { p := b.plain4("x"); p.tos = 0xbb; return p }(), bits: pathBits(1, 2), id: 0, after: 1, want: []int{1, 2}, bytes: 29},
-		{name: "TTL 2", packet: func() packet { p := b.plain4("x"); p.ttl = 2; return p }(), bits: pathBits(1, 2), after: 1, want: []int{1, 2}, bytes: 29},
-		{name: "VLAN", packet: func() packet { p := b.plain4("x"); p.tags = []vlan{{0x8100, 5}}; return p }(), bits: pathBits(1, 2), ids: 3, id: 3, after: 4, want: []int{1, 2}, bytes: 29},
-		{name: "QinQ, IPv6", packet: func() packet { p := b.plain6("x"); p.tags = []vlan{{0x88a8, 5}, {0x8100, 6}}; return p }(), bits: pathBits(1, 2), after: 1, want: []int{1, 2}, bytes: 49},
-		{name: "padded frame", packet: func() packet { p := b.plain4("x"); p.padding = 17; return p }(), bits: pathBits(1, 2), after: 1, want: []int{1, 2}, bytes: 29},
-		{name: "no payload", packet: func() packet { p := b.plain4(""); p.proto, p.body = 59, nil; return p }(), bits: pathBits(1, 2), after: 1, want: []int{1, 2}, bytes: 20},
+		{
+			name:   "options",
+			packet: func() packet { p := b.plain4("x"); p.options = []byte{7, 7, 4, 0, 0, 0, 0, 0}; return p }(),
+			bits:   pathBits(1, 2),
+			ids:    9,
+			id:     9,
+			after:  10,
+			want:   []int{1, 2},
+			bytes:  37,
+		},
+		{
+			name:   "first fragment keeps its ID",
+			packet: func() packet { p := b.plain4("fragment"); p.id, p.fragment = 777, 0x2000; return p }(),
+			bits:   pathBits(1, 2),
+			ids:    9,
+			id:     777,
+			after:  10,
+			want:   []int{1, 2},
+			bytes:  36,
+		},
+		{
+			name:   "last fragment keeps its ID",
+			packet: func() packet { p := b.plain4("fragment"); p.id, p.fragment = 777, 185; return p }(),
+			bits:   pathBits(1, 2),
+			ids:    9,
+			id:     777,
+			after:  10,
+			want:   []int{1, 2},
+			bytes:  36,
+		},
+		{
+			name:   "all ECN bits kept",
+			packet: func() packet { p := b.plain4("x"); p.tos = 0xbb; return p }(),
+			bits:   pathBits(1, 2),
+			id:     0,
+			after:  1,
+			want:   []int{1, 2},
+			bytes:  29,
+		},
+		{
+			name:   "TTL 2",
+			packet: func() packet { p := b.plain4("x"); p.ttl = 2; return p }(),
+			bits:   pathBits(1, 2),
+			after:  1,
+			want:   []int{1, 2},
+			bytes:  29,
+		},
+		{
+			name:   "VLAN",
+			packet: func() packet { p := b.plain4("x"); p.tags = []vlan{{0x8100, 5}}; return p }(),
+			bits:   pathBits(1, 2),
+			ids:    3,
+			id:     3,
+			after:  4,
+			want:   []int{1, 2},
+			bytes:  29,
+		},
+		{
+			name:   "QinQ, IPv6",
+			packet: func() packet { p := b.plain6("x"); p.tags = []vlan{{0x88a8, 5}, {0x8100, 6}}; return p }(),
+			bits:   pathBits(1, 2),
+			after:  1,
+			want:   []int{1, 2},
+			bytes:  49,
+		},
+		{
+			name:   "padded frame",
+			packet: func() packet { p := b.plain4("x"); p.padding = 17; return p }(),
+			bits:   pathBits(1, 2),
+			after:  1,
+			want:   []int{1, 2},
+			bytes:  29,
+		},
+		{
+			name:   "no payload",
+			packet: func() packet { p := b.plain4(""); p.proto, p.body = 59, nil; return p }(),
+			bits:   pathBits(1, 2),
+			after:  1,
+			want:   []int{1, 2},
+			bytes:  20,
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -271,7 +458,7 @@ func TestDuplicate(t *testing.T) {
 				t.Fatalf("verdict %d, want redirect", int32(o.verdict))
 			}
 			last := test.want[len(test.want)-1]
-			if test.size != 0 { // a test run's GSO packet is no whole one: no device takes its clones
+			if test.size != 0 { // GSO packets of test runs are incomplete: devices drop their clones
 				test.want = test.want[len(test.want)-1:]
 			}
 			if len(o.clones) != len(test.want)-1 {
@@ -294,7 +481,7 @@ func TestDuplicate(t *testing.T) {
 			}(), func(v uint32) bool { return v != test.ids })
 			var next uint32
 			if index < 0 {
-				t.Fatal("no counter moved")
+				t.Fatal("no counter changed")
 			}
 			if err := b.maps[senderMapIds].Lookup(uint32(index), &next); err != nil || next != test.after {
 				t.Errorf("counter %d, want %d (%v)", next, test.after, err)
@@ -304,13 +491,21 @@ func TestDuplicate(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := range MaxPaths {
-				packets, bytes := after.Paths[i].Packets-before.Paths[i].Packets, after.Paths[i].Bytes-before.Paths[i].Bytes
+				packets := after.Paths[i].Packets - before.Paths[i].Packets
+				bytes := after.Paths[i].Bytes - before.Paths[i].Bytes
 				var wantPackets, wantBytes uint64
 				if slices.Contains(test.want, i+1) {
 					wantPackets, wantBytes = max(uint64(test.after-test.ids), 1), test.bytes
 				}
 				if packets != wantPackets || bytes != wantBytes {
-					t.Errorf("path %d: counted %d packets, %d bytes; want %d, %d", i+1, packets, bytes, wantPackets, wantBytes)
+					t.Errorf(
+						"path %d: counted %d packets, %d bytes; want %d, %d",
+						i+1,
+						packets,
+						bytes,
+						wantPackets,
+						wantBytes,
+					)
 				}
 			}
 			if after.Duplicated != before.Duplicated+1 {
@@ -320,7 +515,7 @@ func TestDuplicate(t *testing.T) {
 	}
 }
 
-// Each packet that passes untouched, and how it is counted.
+// Packets that pass unchanged, and their counters.
 func TestDuplicatePasses(t *testing.T) {
 	b := newBench(t, SenderOptions{})
 	none := func(SenderStats) uint64 { return 0 }
@@ -331,22 +526,106 @@ func TestDuplicatePasses(t *testing.T) {
 		skb   skb
 		count func(SenderStats) uint64
 	}{
-		{"no policy", func() []byte { p := b.plain4("x"); p.dst = addr("198.51.100.8"); return p.frame() }(), 7, skb{}, none},
-		{"no policy, IPv6", func() []byte { p := b.plain6("x"); p.dst = addr("2001:db8:1::8"); return p.frame() }(), 7, skb{}, none},
+		{
+			"no policy",
+			func() []byte { p := b.plain4("x"); p.dst = addr("198.51.100.8"); return p.frame() }(),
+			7,
+			skb{},
+			none,
+		},
+		{
+			"no policy, IPv6",
+			func() []byte { p := b.plain6("x"); p.dst = addr("2001:db8:1::8"); return p.frame() }(),
+			7,
+			skb{},
+			none,
+		},
 		{"off", b.plain4("x").frame(), 0, skb{}, none},
-		{"another host's frame", func() []byte { p := b.plain4("x"); p.nextHop = [6]byte{2, 1, 1, 1, 1, 1}; return p.frame() }(), 7, skb{}, none},
-		{"paths that are not there", b.plain4("x").frame(), pathBits(6, 7, 8), skb{}, func(s SenderStats) uint64 { return s.Unusable }},
-		{"TTL 1", func() []byte { p := b.plain4("x"); p.ttl = 1; return p.frame() }(), 7, skb{}, func(s SenderStats) uint64 { return s.Expiring }},
-		{"hop limit 1", func() []byte { p := b.plain6("x"); p.ttl = 1; return p.frame() }(), 7, skb{}, func(s SenderStats) uint64 { return s.Expiring }},
-		{"longer than all MTUs", b.plain4(string(make([]byte, 1600))).frame(), 7, skb{}, func(s SenderStats) uint64 { return s.Unusable }},
+		{
+			"another host's frame",
+			func() []byte { p := b.plain4("x"); p.nextHop = [6]byte{2, 1, 1, 1, 1, 1}; return p.frame() }(),
+			7,
+			skb{},
+			none,
+		},
+		{
+			"nonexistent paths",
+			b.plain4("x").frame(),
+			pathBits(6, 7, 8),
+			skb{},
+			func(s SenderStats) uint64 { return s.Unusable },
+		},
+		{
+			"TTL 1",
+			func() []byte { p := b.plain4("x"); p.ttl = 1; return p.frame() }(),
+			7,
+			skb{},
+			func(s SenderStats) uint64 { return s.Expiring },
+		},
+		{
+			"hop limit 1",
+			func() []byte { p := b.plain6("x"); p.ttl = 1; return p.frame() }(),
+			7,
+			skb{},
+			func(s SenderStats) uint64 { return s.Expiring },
+		},
+		{
+			"longer than all MTUs",
+			b.plain4(string(make([]byte, 1600))).frame(),
+			7,
+			skb{},
+			func(s SenderStats) uint64 { return s.Unusable },
+		},
 		{"ARP", append(append(b.lanMAC[:], 2, 0, 0, 0, 0, 9, 8, 6), make([]byte, 28)...), 7, skb{}, none},
-		{"cut off in the IPv4 header", tagged(b.plain4("x")).frame()[:18+19], 7, skb{}, func(s SenderStats) uint64 { return s.Short }},
-		{"cut off in the IPv6 header", tagged(b.plain6("x")).frame()[:18+39], 7, skb{}, func(s SenderStats) uint64 { return s.Short }},
-		{"cut off in a tag", append(append(b.lanMAC[:], 2, 0, 0, 0, 0, 9, 0x81, 0), 0), 7, skb{}, func(s SenderStats) uint64 { return s.Short }},
-		{"cut off in the payload", b.plain4("some payload").frame()[:14+34], 7, skb{}, func(s SenderStats) uint64 { return s.Short }},
-		{"header length 16", func() []byte { f := b.plain4("x").frame(); f[14] = 0x44; return f }(), 7, skb{}, func(s SenderStats) uint64 { return s.Short }},
-		{"version 5", func() []byte { f := b.plain4("x").frame(); f[14] = 0x55; return f }(), 7, skb{}, func(s SenderStats) uint64 { return s.Short }},
-		{"version 4 as IPv6", func() []byte { f := b.plain6("x").frame(); f[14] = 0x45; return f }(), 7, skb{}, func(s SenderStats) uint64 { return s.Short }},
+		{
+			"truncated in the IPv4 header",
+			tagged(b.plain4("x")).frame()[:18+19],
+			7,
+			skb{},
+			func(s SenderStats) uint64 { return s.Short },
+		},
+		{
+			"truncated in the IPv6 header",
+			tagged(b.plain6("x")).frame()[:18+39],
+			7,
+			skb{},
+			func(s SenderStats) uint64 { return s.Short },
+		},
+		{
+			"truncated in a tag",
+			append(append(b.lanMAC[:], 2, 0, 0, 0, 0, 9, 0x81, 0), 0),
+			7,
+			skb{},
+			func(s SenderStats) uint64 { return s.Short },
+		},
+		{
+			"truncated in the payload",
+			b.plain4("some payload").frame()[:14+34],
+			7,
+			skb{},
+			func(s SenderStats) uint64 { return s.Short },
+		},
+		{
+			"header length 16",
+			func() []byte { f := b.plain4("x").frame(); f[14] = 0x44; return f }(),
+			7,
+			skb{},
+			func(s SenderStats) uint64 { return s.Short },
+		},
+		{
+			"version 5",
+			func() []byte { f := b.plain4("x").frame(); f[14] = 0x55; return f }(),
+			7,
+			skb{},
+			func(s SenderStats) uint64 { return s.Short },
+		},
+		{
+			"version 4 as IPv6",
+			func() []byte { f := b.plain6("x").frame(); f[14] = 0x45; return f }(),
+			7,
+			skb{},
+			func(s SenderStats) uint64 { return s.Short },
+		},
 		{"three tags", func() []byte {
 			p := b.plain4("x")
 			p.tags = []vlan{{0x88a8, 1}, {0x8100, 2}, {0x8100, 3}}
@@ -360,9 +639,17 @@ func TestDuplicatePasses(t *testing.T) {
 			o := b.run(t, senderProgDuplicate, test.frame, test.skb)
 			after, _ := b.Stats()
 			if o.verdict != tcPass || !bytes.Equal(o.left, test.frame) || len(o.clones) != 0 || o.mark != 0 {
-				t.Errorf("verdict %d, mark %#x, %d clones\n% x, want\n% x", int32(o.verdict), o.mark, len(o.clones), o.left, test.frame)
+				t.Errorf(
+					"verdict %d, mark %#x, %d clones\n% x, want\n% x",
+					int32(o.verdict),
+					o.mark,
+					len(o.clones),
+					o.left,
+					test.frame,
+				)
 			}
-			if reflectNone := test.count(SenderStats{Unusable: 1, Expiring: 1, Short: 1}) == 0; !reflectNone && test.count(after) != test.count(before)+1 {
+			if reflectNone := test.count(SenderStats{Unusable: 1, Expiring: 1, Short: 1}) == 0; !reflectNone &&
+				test.count(after) != test.count(before)+1 {
 				t.Errorf("not counted: %+v", after)
 			}
 			if after.Duplicated != before.Duplicated {
@@ -372,7 +659,7 @@ func TestDuplicatePasses(t *testing.T) {
 	}
 }
 
-// A path that is too narrow is left out, the others carry the packet.
+// A path whose MTU is too small is skipped; the others carry the packet.
 func TestDuplicateMTU(t *testing.T) {
 	b := newBench(t, SenderOptions{})
 	b.policy(t, pathBits(1, 2, 3))
@@ -380,7 +667,8 @@ func TestDuplicateMTU(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := b.plain4(string(make([]byte, 1200)))
-	if o := b.run(t, senderProgDuplicate, p.frame(), skb{}); o.verdict != tcRedirect || len(o.clones) != 1 || o.clones[1] == nil {
+	if o := b.run(t, senderProgDuplicate, p.frame(), skb{}); o.verdict != tcRedirect || len(o.clones) != 1 ||
+		o.clones[1] == nil {
 		t.Errorf("verdict %d, clones %v", o.verdict, len(o.clones))
 	}
 	// The segments of a GSO packet fit.
@@ -389,21 +677,22 @@ func TestDuplicateMTU(t *testing.T) {
 		t.Errorf("GSO: verdict %d", o.verdict)
 	}
 	b.policy(t, pathBits(1, 2, 3))
-	// The interface of a path is gone.
+	// The interface of a path is deleted.
 	if err := b.host.nl.LinkDel(b.host.link(t, "path1")); err != nil {
 		t.Fatal(err)
 	}
 	b.taps[0] = nil
 	if o := b.run(t, senderProgDuplicate, p.frame(), skb{}); o.verdict != tcRedirect || len(o.clones) != 0 {
-		t.Errorf("interface gone: verdict %d, %d clones", o.verdict, len(o.clones))
+		t.Errorf("interface deleted: verdict %d, %d clones", o.verdict, len(o.clones))
 	}
 	s, err := b.Stats()
-	if err != nil || s.Paths[1].TooBig != 2 || s.Paths[1].Packets != 2 || s.Paths[0].Errors != 1 || s.Paths[2].Packets != 2 {
+	if err != nil || s.Paths[1].TooBig != 2 || s.Paths[1].Packets != 2 || s.Paths[0].Errors != 1 ||
+		s.Paths[2].Packets != 2 {
 		t.Errorf("%+v, %v", s.Paths, err)
 	}
 }
 
-// Any of the eight paths can be the last, and each carries its own mark.
+// Any of the eight paths can be the last, and each has its own DSCP.
 func TestDuplicateEightPaths(t *testing.T) {
 	b := newBench(t, SenderOptions{})
 	for path := benchPaths + 1; path <= MaxPaths; path++ {
@@ -448,7 +737,7 @@ func TestDuplicateFlowLabel(t *testing.T) {
 	}
 }
 
-// At egress the replica of the path that leaves there is the packet itself.
+// At egress, the replica of the path that leaves there is the packet itself.
 func TestDuplicateOut(t *testing.T) {
 	b := newBench(t, SenderOptions{})
 	path2 := uint32(b.host.index(t, "path2"))
@@ -459,7 +748,7 @@ func TestDuplicateOut(t *testing.T) {
 		tags    []vlan
 		verdict uint32
 		clones  []int
-		last    int // the path of what is left; 0 = untouched
+		last    int // path of the remaining packet; 0 = unchanged
 		mark    uint32
 	}{
 		{"among others", pathBits(1, 2, 3), skb{Ifindex: path2}, nil, tcPass, []int{1, 3}, 2, 0},
@@ -476,10 +765,18 @@ func TestDuplicateOut(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, %s", test.name, p.dst), func(t *testing.T) {
 				b.policy(t, test.bits)
 				b.setIDs(t, 11)
-				p.tags, p.ttl = test.tags, 1 // routing is not ours here
+				p.tags, p.ttl = test.tags, 1 // the host routes the packet
 				o := b.run(t, senderProgDuplicateOut, p.frame(), test.skb)
 				if o.verdict != test.verdict || o.mark != test.mark || len(o.clones) != len(test.clones) {
-					t.Fatalf("verdict %d, mark %#x, %d clones; want %d, %#x, %d", int32(o.verdict), o.mark, len(o.clones), int32(test.verdict), test.mark, len(test.clones))
+					t.Fatalf(
+						"verdict %d, mark %#x, %d clones; want %d, %#x, %d",
+						int32(o.verdict),
+						o.mark,
+						len(o.clones),
+						int32(test.verdict),
+						test.mark,
+						len(test.clones),
+					)
 				}
 				for _, path := range test.clones {
 					b.checkReplica(t, o.clones[path], p, path, 11, false)
@@ -496,21 +793,23 @@ func TestDuplicateOut(t *testing.T) {
 	}
 }
 
-// Paths and policies read back as they were set.
+// Paths and policies read back as set.
 func TestSenderState(t *testing.T) {
 	b := newBench(t, SenderOptions{MaxPolicies: 3})
 	paths, err := b.Paths()
-	if err != nil || len(paths) != benchPaths || !paths[2].Up || paths[2].Index != 3 || !bytes.Equal(paths[2].NextHop, b.macs[2][0]) {
+	if err != nil || len(paths) != benchPaths || !paths[2].Up || paths[2].Index != 3 ||
+		!bytes.Equal(paths[2].NextHop, b.macs[2][0]) {
 		t.Fatalf("%+v, %v", paths, err)
 	}
 	moved := paths[2]
 	moved.Interface, moved.NextHop = 99, net.HardwareAddr{2, 2, 2, 2, 2, 2}
-	for range 3 { // the two entries of a path change turns
+	for range 3 { // a path alternates between its two entries
 		if err := b.SetPath(moved); err != nil {
 			t.Fatal(err)
 		}
 		got, err := b.Paths()
-		if err != nil || got[2].Interface != moved.Interface || !bytes.Equal(got[2].NextHop, moved.NextHop) || got[1].Interface != paths[1].Interface {
+		if err != nil || got[2].Interface != moved.Interface || !bytes.Equal(got[2].NextHop, moved.NextHop) ||
+			got[1].Interface != paths[1].Interface {
 			t.Fatalf("%+v, %v", got, err)
 		}
 		moved.Interface++
@@ -521,7 +820,7 @@ func TestSenderState(t *testing.T) {
 	}
 	for _, bad := range []Path{{Index: 0}, {Index: 9}, {Index: 1, Up: true}, {Index: 1, Interface: 1, Up: true}} {
 		if b.SetPath(bad) == nil {
-			t.Errorf("path %+v was taken", bad)
+			t.Errorf("path %+v was accepted", bad)
 		}
 	}
 
@@ -530,36 +829,38 @@ func TestSenderState(t *testing.T) {
 		t.Fatal(err)
 	}
 	policies, err := b.Policies()
-	if want := []Policy{{addr("10.0.0.1"), 9, 0}, {viewer4, 5, 0}, {viewer6, 5, 0}}; err != nil || !slices.Equal(policies, want) {
+	if want := []Policy{{addr("10.0.0.1"), 9, 0}, {viewer4, 5, 0}, {viewer6, 5, 0}}; err != nil ||
+		!slices.Equal(policies, want) {
 		t.Errorf("%+v, %v", policies, err)
 	}
 	if err := b.SetPolicy(addr("10.0.0.2"), 1); !errors.Is(err, ErrMapFull) {
 		t.Errorf("a fourth policy: %v", err)
 	}
-	if err := errors.Join(b.RemovePolicy(viewer4), b.RemovePolicy(viewer4), b.SetPolicy(addr("10.0.0.2"), 1)); err != nil {
+	if err := errors.Join(b.RemovePolicy(viewer4), b.RemovePolicy(viewer4),
+		b.SetPolicy(addr("10.0.0.2"), 1)); err != nil {
 		t.Error(err)
 	}
 	if b.SetPolicy(addr("::"), 1) == nil || b.SetPolicy(addr("fe80::1%eth0"), 1) == nil {
-		t.Error("a policy of no address, or of one with a zone, was taken")
+		t.Error("a policy was accepted without an address, or with a zone")
 	}
 }
 
 func TestSenderOptions(t *testing.T) {
 	if _, err := senderSpec(SenderOptions{UplinkMin: 300, UplinkMax: 200}); err == nil {
-		t.Error("an empty window was taken")
+		t.Error("an empty window was accepted")
 	}
 	if _, err := OpenSender(SenderOptions{Pin: "/tmp/nowhere", Attach: []Attach{{"hb-none", Ingress}}}); err == nil {
-		t.Error("an interface that is not there was taken")
+		t.Error("a nonexistent interface was accepted")
 	}
 	if _, err := senderTargets([]Attach{{"lo", Ingress}, {"lo", Ingress}}); err == nil {
-		t.Error("an interface was taken twice")
+		t.Error("a duplicate interface was accepted")
 	}
 	if _, err := senderTargets([]Attach{{"lo", 7}}); err == nil {
-		t.Error("direction 7 was taken")
+		t.Error("direction 7 was accepted")
 	}
 }
 
-// The uplink monitor sees what is in its window, whatever it is, and lets it pass.
+// The uplink monitor reports every packet in its window and passes it.
 func TestMonitor(t *testing.T) {
 	b := newBench(t, SenderOptions{UplinkMin: 200, UplinkMax: 240})
 	ring, err := openRing(b.maps[senderMapUplinks])
@@ -569,13 +870,19 @@ func TestMonitor(t *testing.T) {
 	b.uplinks = ring
 	defer func() { _ = b.Close() }()
 	up4 := func(length int) packet {
-		return packet{nextHop: b.lanMAC, src: viewer4, dst: relay4, proto: unix.IPPROTO_UDP, body: udp(50000, 4443, make([]byte, length-28))}
+		return packet{
+			nextHop: b.lanMAC,
+			src:     viewer4,
+			dst:     relay4,
+			proto:   unix.IPPROTO_UDP,
+			body:    udp(50000, 4443, make([]byte, length-28)),
+		}
 	}
 	tests := []struct {
 		name   string
 		packet packet
 		skb    skb
-		seen   int // length; 0 = not
+		seen   int // reported length; 0 = none
 		ports  [2]uint16
 		segs   int
 	}{
@@ -583,14 +890,56 @@ func TestMonitor(t *testing.T) {
 		{"lowest", up4(200), skb{}, 200, [2]uint16{50000, 4443}, 1},
 		{"highest", up4(240), skb{}, 240, [2]uint16{50000, 4443}, 1},
 		{"above", up4(241), skb{}, 0, [2]uint16{}, 0},
-		{"IPv6", packet{src: viewer6, dst: relay6, proto: unix.IPPROTO_UDP, body: udp(50000, 4443, make([]byte, 172))}, skb{}, 220, [2]uint16{50000, 4443}, 1},
-		{"TCP", packet{src: viewer4, dst: relay4, proto: unix.IPPROTO_TCP, body: tcp(50001, 443, 1, 1, make([]byte, 180))}, skb{}, 220, [2]uint16{50001, 443}, 1},
-		{"ICMP", packet{src: viewer4, dst: relay4, proto: unix.IPPROTO_ICMP, body: make([]byte, 190)}, skb{}, 210, [2]uint16{}, 1},
+		{
+			"IPv6",
+			packet{src: viewer6, dst: relay6, proto: unix.IPPROTO_UDP, body: udp(50000, 4443, make([]byte, 172))},
+			skb{},
+			220,
+			[2]uint16{50000, 4443},
+			1,
+		},
+		{
+			"TCP",
+			packet{src: viewer4, dst: relay4, proto: unix.IPPROTO_TCP, body: tcp(50001, 443, 1, 1, make([]byte, 180))},
+			skb{},
+			220,
+			[2]uint16{50001, 443},
+			1,
+		},
+		{
+			"ICMP",
+			packet{src: viewer4, dst: relay4, proto: unix.IPPROTO_ICMP, body: make([]byte, 190)},
+			skb{},
+			210,
+			[2]uint16{},
+			1,
+		},
 		{"later fragment", func() packet { p := up4(210); p.fragment = 100; return p }(), skb{}, 210, [2]uint16{}, 1},
-		{"VLAN", func() packet { p := up4(210); p.tags = []vlan{{0x8100, 3}}; return p }(), skb{}, 210, [2]uint16{50000, 4443}, 1},
-		{"options", func() packet { p := up4(210); p.options = []byte{1, 1, 1, 0}; return p }(), skb{}, 214, [2]uint16{50000, 4443}, 1},
+		{
+			"VLAN",
+			func() packet { p := up4(210); p.tags = []vlan{{0x8100, 3}}; return p }(),
+			skb{},
+			210,
+			[2]uint16{50000, 4443},
+			1,
+		},
+		{
+			"options",
+			func() packet { p := up4(210); p.options = []byte{1, 1, 1, 0}; return p }(),
+			skb{},
+			214,
+			[2]uint16{50000, 4443},
+			1,
+		},
 		{"GRO", up4(28 + 3*190), skb{GSOSegs: 3, GSOSize: 190}, 218, [2]uint16{50000, 4443}, 3},
-		{"ethernet padding does not count", func() packet { p := up4(190); p.padding = 20; return p }(), skb{}, 0, [2]uint16{}, 0},
+		{
+			"ethernet padding does not count",
+			func() packet { p := up4(190); p.padding = 20; return p }(),
+			skb{},
+			0,
+			[2]uint16{},
+			0,
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -612,8 +961,10 @@ func TestMonitor(t *testing.T) {
 			if u.Time < before || u.Time > Now() {
 				t.Errorf("time %v is not between %v and now", u.Time, before)
 			}
-			if u.Length != test.seen || u.Segments != test.segs || u.Source.Addr() != test.packet.src || u.Destination.Addr() != test.packet.dst ||
-				u.Source.Port() != test.ports[0] || u.Destination.Port() != test.ports[1] {
+			if u.Length != test.seen || u.Segments != test.segs || u.Source.Addr() != test.packet.src ||
+				u.Destination.Addr() != test.packet.dst ||
+				u.Source.Port() != test.ports[0] ||
+				u.Destination.Port() != test.ports[1] {
 				t.Errorf("%+v", u)
 			}
 		})
@@ -622,7 +973,9 @@ func TestMonitor(t *testing.T) {
 	t.Run("ring full", func(t *testing.T) {
 		frame := up4(210).frame()
 		b.host.must(t, func() error {
-			_, err := b.programs[senderProgMonitor].Run(&ebpf.RunOptions{Data: frame, Repeat: 1 << 18 / 48, Context: &skb{Ifindex: uint32(b.lan)}})
+			_, err := b.programs[senderProgMonitor].Run(
+				&ebpf.RunOptions{Data: frame, Repeat: 1 << 18 / 48, Context: &skb{Ifindex: uint32(b.lan)}},
+			)
 			return err
 		})
 		if s := mustStats(t, b.Sender); s.RingFull == 0 {
@@ -643,7 +996,7 @@ func mustStats(t testing.TB, s *Sender) SenderStats {
 	return stats
 }
 
-// A record of a ring is read as the struct that the kernel's side wrote.
+// Ring records convert to the struct that the kernel wrote.
 func TestRecordLayout(t *testing.T) {
 	var b [48]byte
 	binary.NativeEndian.PutUint64(b[:], 5)

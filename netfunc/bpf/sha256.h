@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR MIT)
-/* SHA-256 (FIPS 180-4) of single blocks, and HMAC (RFC 2104) of a message that fills
- * half a block, with the two states that the key makes computed beforehand. */
+/*
+ * SHA-256 (FIPS 180-4) of single blocks, and HMAC (RFC 2104) of a 32-byte message with precomputed
+ * key states.
+ */
 #ifndef HOLOCAST_SHA256_H
 #define HOLOCAST_SHA256_H
 
@@ -21,7 +23,7 @@ static const __u32 sha256_k[SHA256_ROUNDS] = {
 	0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
 };
 
-/* 16 words are hashed as one block; then they hold the schedule's last. */
+/* The block, which becomes the message schedule during hashing. */
 struct sha256_work {
 	__u32 state[8];
 	__u32 block[16];
@@ -32,8 +34,10 @@ static __always_inline __u32 ror(__u32 x, int n)
 	return x >> n | x << (32 - n);
 }
 
-/* One block into the state. A function of its own, not unrolled: else the compiler
- * computes the schedule ahead, for which the stack is too small. */
+/*
+ * Hashes one block into the state. Neither inlined nor unrolled: otherwise the compiler precomputes
+ * the schedule, which overflows the stack.
+ */
 static __noinline int sha256_block(struct sha256_work *work)
 {
 	if (!work)
@@ -71,7 +75,7 @@ static __noinline int sha256_block(struct sha256_work *work)
 	return 0;
 }
 
-/* Pads what fills half of the second block of a hash. */
+/* Pads a half-full second block. */
 static __always_inline void sha256_pad_half(struct sha256_work *work)
 {
 	work->block[8] = 0x80000000;
@@ -81,7 +85,7 @@ static __always_inline void sha256_pad_half(struct sha256_work *work)
 	work->block[15] = (64 + 32) * 8; /* bits */
 }
 
-/* The HMAC of 32 bytes. inner and outer are the states after the key's two blocks. */
+/* HMAC of 32 bytes. inner and outer are the states after the two key blocks. */
 static __always_inline void hmac_sha256(struct sha256_work *work, const volatile __u32 *inner,
 					const volatile __u32 *outer, const __be32 *message)
 {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR MIT)
-/* Signalling packets: Qian et al., section III-A step 2, with an HMAC and a nonce.
- * The message is described in netfunc/signal. */
+/*
+ * Signalling packets: Qian et al., section III-A step 2, with an HMAC and a nonce added.
+ * netfunc/signal describes the message.
+ */
 #ifndef HOLOCAST_SIGNALLING_H
 #define HOLOCAST_SIGNALLING_H
 
@@ -9,14 +11,14 @@
 #include "sha256.h"
 #include "verdict.h"
 
-/* Whether the stack would forward a packet, so that it is not for this host. */
-static __always_inline bool is_in_transit(struct __sk_buff *skb, const struct ipv4 *ip)
+/* True if the stack would forward the packet rather than deliver it. */
+static __always_inline bool is_in_transit(struct __sk_buff *skb, const struct iphdr *ip)
 {
 	struct bpf_fib_lookup route = {
 		.family = AF_INET,
 		.ifindex = skb->ifindex,
-		.ipv4_src = ip->source,
-		.ipv4_dst = ip->destination,
+		.ipv4_src = ip->saddr,
+		.ipv4_dst = ip->daddr,
 	};
 	long result = bpf_fib_lookup(skb, &route, sizeof(route), 0);
 
@@ -38,7 +40,7 @@ static __always_inline bool is_authentic(const struct signal_message *message)
 		return false;
 	hmac_sha256(&work, signal_inner, signal_outer, (const __be32 *)message);
 #pragma unroll
-	for (int i = 0; i < 8; i++) /* all words, always: constant time */
+	for (int i = 0; i < 8; i++) /* no early exit: constant time */
 		difference |= work.state[i] ^ bpf_ntohl(message->hmac[i]);
 	return !difference;
 }
@@ -51,7 +53,7 @@ static __always_inline bool is_above_highest(__u64 nonce)
 	return highest && nonce > *(volatile __u64 *)highest;
 }
 
-/* Raises the highest nonce to this one; false if it is not higher. */
+/* Raises the highest nonce. Returns false if nonce is not higher. */
 static __always_inline bool raise_nonce(__u64 nonce)
 {
 	__u32 zero = 0;
@@ -68,11 +70,12 @@ static __always_inline bool raise_nonce(__u64 nonce)
 		if (__sync_val_compare_and_swap(highest, old, nonce) == old)
 			return true;
 	}
-	return false; /* overtaken four times */
+	return false; /* lost four races */
 }
 
-/* Stores a policy; false if the map is full. Of two that arrive at once, the one with
- * the higher nonce stays. */
+/*
+ * Stores a policy. Returns false if the map is full. Of concurrent updates, the highest nonce wins.
+ */
 static __always_inline bool set_policy(const struct address *destination, __u8 bits, __u64 nonce)
 {
 	struct policy *policy = bpf_map_lookup_elem(&policies, destination);
@@ -115,10 +118,10 @@ static __always_inline void report_signal(struct sender_counters *counts, const 
 	bpf_ringbuf_submit(record, 0);
 }
 
-/* Takes out a signalling packet that is for this host; PASS if it is none. */
+/* Consumes a signalling packet for this host. Returns PASS for any other packet. */
 static __always_inline int take_signal(struct __sk_buff *skb, struct sender_counters *counts, const struct packet *p)
 {
-	const struct ipv4 *ip = p->ip;
+	const struct iphdr *ip = p->ip;
 	__u32 offset = p->offset + p->headers;
 	struct signal_message message;
 	struct udp udp;
@@ -147,8 +150,8 @@ static __always_inline int take_signal(struct __sk_buff *skb, struct sender_coun
 
 	if (message.version != SIGNAL_VERSION) {
 		counts->other_version++;
-		if (is_above_highest(nonce)) /* so that replays of an earlier version's messages do not fill the ring */
-			report_signal(counts, &message, ip->source, false);
+		if (is_above_highest(nonce)) /* replays must not fill the ring */
+			report_signal(counts, &message, ip->saddr, false);
 		return DROP;
 	}
 	if (!raise_nonce(nonce)) {
@@ -159,7 +162,7 @@ static __always_inline int take_signal(struct __sk_buff *skb, struct sender_coun
 	bool full = !set_policy(&message.destination, message.bits, nonce);
 	if (full)
 		counts->policy_full++;
-	report_signal(counts, &message, ip->source, full);
+	report_signal(counts, &message, ip->saddr, full);
 	return DROP;
 }
 

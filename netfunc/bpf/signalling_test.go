@@ -25,7 +25,7 @@ var testKey = []byte("0123456789abcdef0123456789abcdef")
 
 var signalMessage = signal.Message{Destination: viewer4, Paths: 3, Nonce: 1 << 60}
 
-// signalFrame is a frame with a signalling packet's payload.
+// signalFrame returns a frame with a signalling packet's payload.
 func (b *bench) signalFrame(payload []byte) packet {
 	return packet{
 		nextHop: b.lanMAC, src: addr("192.0.2.100"), dst: edge4, tos: signal.ToS,
@@ -42,7 +42,7 @@ func message(t testing.TB, key []byte, m signal.Message) []byte {
 	return b
 }
 
-// newSignalBench is a bench that takes signals with testKey, above nonce 100.
+// newSignalBench returns a bench that accepts signals with testKey above nonce 100.
 func newSignalBench(t testing.TB, o SenderOptions) *bench {
 	o.SignalKey = testKey
 	b := newBench(t, o)
@@ -105,7 +105,10 @@ func TestSignalApplied(t *testing.T) {
 				t.Errorf("time %v", s.Time)
 			}
 			s.Time = 0
-			if want := (Signal{Destination: test.message.Destination, Bits: test.bits, Nonce: test.message.Nonce, Source: addr("192.0.2.100"), Version: signal.Version}); s != want {
+			if want := (Signal{
+				Destination: test.message.Destination, Bits: test.bits, Nonce: test.message.Nonce,
+				Source: addr("192.0.2.100"), Version: signal.Version,
+			}); s != want {
 				t.Errorf("%+v, want %+v", s, want)
 			}
 			if n, err := b.Nonce(); err != nil || n != test.message.Nonce {
@@ -118,7 +121,7 @@ func TestSignalApplied(t *testing.T) {
 	}
 }
 
-// Packets of which none has an effect, and how each is counted.
+// Packets without effect, and their counters.
 func TestSignalRefused(t *testing.T) {
 	b := newSignalBench(t, SenderOptions{})
 	if err := b.SetPolicy(viewer4, 3); err != nil {
@@ -152,16 +155,54 @@ func TestSignalRefused(t *testing.T) {
 		{"too long", b.signalFrame(append(bytes.Clone(good), 0)), func(s SenderStats) uint64 { return s.Malformed }},
 		{"empty", b.signalFrame(nil), func(s SenderStats) uint64 { return s.Malformed }},
 		{"fragment", fragment, func(s SenderStats) uint64 { return s.Malformed }},
-		{"no destination", b.signalFrame(message(t, testKey, signal.Message{Destination: netip.IPv6Unspecified(), Paths: 1, Nonce: 300})), func(s SenderStats) uint64 { return s.Malformed }},
-		{"IPv4 0.0.0.0", b.signalFrame(message(t, testKey, signal.Message{Destination: netip.IPv4Unspecified(), Paths: 1, Nonce: 300})), func(s SenderStats) uint64 { return s.Malformed }},
+		{
+			"no destination",
+			b.signalFrame(
+				message(t, testKey, signal.Message{Destination: netip.IPv6Unspecified(), Paths: 1, Nonce: 300}),
+			),
+			func(s SenderStats) uint64 { return s.Malformed },
+		},
+		{
+			"IPv4 0.0.0.0",
+			b.signalFrame(
+				message(t, testKey, signal.Message{Destination: netip.IPv4Unspecified(), Paths: 1, Nonce: 300}),
+			),
+			func(s SenderStats) uint64 { return s.Malformed },
+		},
 		{"other policy", b.signalFrame(change(5, 1)), func(s SenderStats) uint64 { return s.Spoofed }},
 		{"other nonce", b.signalFrame(change(8, 1)), func(s SenderStats) uint64 { return s.Spoofed }},
 		{"other destination", b.signalFrame(change(31, 9)), func(s SenderStats) uint64 { return s.Spoofed }},
-		{"first bit of the HMAC", b.signalFrame(change(32, good[32]^0x80)), func(s SenderStats) uint64 { return s.Spoofed }},
-		{"last bit of the HMAC", b.signalFrame(change(63, good[63]^1)), func(s SenderStats) uint64 { return s.Spoofed }},
-		{"other key", b.signalFrame(message(t, []byte("another key of some bytes"), signal.Message{Destination: viewer4, Paths: 1, Nonce: 300})), func(s SenderStats) uint64 { return s.Spoofed }},
-		{"the last nonce again", b.signalFrame(message(t, testKey, signal.Message{Destination: viewer4, Paths: 1, Nonce: 100})), func(s SenderStats) uint64 { return s.Replayed }},
-		{"an old nonce, another destination", b.signalFrame(message(t, testKey, signal.Message{Destination: viewer6, Paths: 1, Nonce: 99})), func(s SenderStats) uint64 { return s.Replayed }},
+		{
+			"first bit of the HMAC",
+			b.signalFrame(change(32, good[32]^0x80)),
+			func(s SenderStats) uint64 { return s.Spoofed },
+		},
+		{
+			"last bit of the HMAC",
+			b.signalFrame(change(63, good[63]^1)),
+			func(s SenderStats) uint64 { return s.Spoofed },
+		},
+		{
+			"other key",
+			b.signalFrame(
+				message(
+					t,
+					[]byte("another key of some bytes"),
+					signal.Message{Destination: viewer4, Paths: 1, Nonce: 300},
+				),
+			),
+			func(s SenderStats) uint64 { return s.Spoofed },
+		},
+		{
+			"the last nonce again",
+			b.signalFrame(message(t, testKey, signal.Message{Destination: viewer4, Paths: 1, Nonce: 100})),
+			func(s SenderStats) uint64 { return s.Replayed },
+		},
+		{
+			"an old nonce, another destination",
+			b.signalFrame(message(t, testKey, signal.Message{Destination: viewer6, Paths: 1, Nonce: 99})),
+			func(s SenderStats) uint64 { return s.Replayed },
+		},
 	}
 	for _, test := range tests {
 		for _, program := range []string{senderProgDuplicate, senderProgMonitor} {
@@ -177,19 +218,19 @@ func TestSignalRefused(t *testing.T) {
 					t.Errorf("counted %+v", after)
 				}
 				if p, _ := b.policyOf(t, viewer4); p.Bits != 3 || p.Nonce != 0 {
-					t.Errorf("policy is %+v now", p)
+					t.Errorf("policy changed to %+v", p)
 				}
 				if _, ok := b.policyOf(t, viewer6); ok {
-					t.Error("a policy was made")
+					t.Error("a policy was created")
 				}
 				if n, _ := b.Nonce(); n != 100 {
-					t.Errorf("nonce is %d now", n)
+					t.Errorf("nonce changed to %d", n)
 				}
 			})
 		}
 	}
 
-	t.Run("replay of what was accepted", func(t *testing.T) {
+	t.Run("replay of an accepted packet", func(t *testing.T) {
 		frame := b.signalFrame(good).frame()
 		b.run(t, senderProgDuplicate, frame, skb{})
 		before := mustStats(t, b.Sender)
@@ -202,8 +243,8 @@ func TestSignalRefused(t *testing.T) {
 
 func refused(s SenderStats) uint64 { return s.Malformed + s.Spoofed + s.OtherVersion + s.Replayed }
 
-// A message of another version is reported, so that somebody is told; one that an attacker kept from before
-// an upgrade and repeats is counted alone, so that it takes no room from messages that count.
+// A message of another version is reported. A recorded one that an attacker repeats is only
+// counted, so that it does not displace valid messages.
 func TestSignalOfAnotherVersionReported(t *testing.T) {
 	b := newSignalBench(t, SenderOptions{})
 	of := func(version byte, nonce uint64) packet {
@@ -227,7 +268,7 @@ func TestSignalOfAnotherVersionReported(t *testing.T) {
 	}
 }
 
-// The programs take and refuse what package signal does.
+// The programs accept and reject the same messages as package signal.
 func TestSignalVectors(t *testing.T) {
 	v := signaltest.Load(t)
 	b := newBench(t, SenderOptions{SignalKey: v.EdgeKey})
@@ -260,7 +301,7 @@ func TestSignalVectors(t *testing.T) {
 	}
 }
 
-// What looks a little like signalling but is none passes.
+// Packets that merely resemble signalling pass.
 func TestSignalLookalikes(t *testing.T) {
 	b := newSignalBench(t, SenderOptions{})
 	good := message(t, testKey, signal.Message{Destination: viewer4, Paths: 0x1f, Nonce: 200})
@@ -288,7 +329,7 @@ func TestSignalLookalikes(t *testing.T) {
 	}
 }
 
-// Signalling for another edge goes on to it.
+// Signalling packets for another edge are forwarded.
 func TestSignalInTransit(t *testing.T) {
 	b := newSignalBench(t, SenderOptions{})
 	b.host.address(t, "lan", "192.0.2.254/24")
@@ -316,7 +357,12 @@ func TestSignalPolicyMapFull(t *testing.T) {
 	if err := b.SetPolicy(viewer4, 1); err != nil {
 		t.Fatal(err)
 	}
-	b.run(t, senderProgDuplicate, b.signalFrame(message(t, testKey, signal.Message{Destination: viewer6, Paths: 3, Nonce: 200})).frame(), skb{})
+	b.run(
+		t,
+		senderProgDuplicate,
+		b.signalFrame(message(t, testKey, signal.Message{Destination: viewer6, Paths: 3, Nonce: 200})).frame(),
+		skb{},
+	)
 	s, err := b.ReadSignal(t.Context())
 	if err != nil || !s.Full {
 		t.Errorf("%+v, %v", s, err)
@@ -329,20 +375,29 @@ func TestSignalPolicyMapFull(t *testing.T) {
 	}
 }
 
-// What is off makes room for others, unless it is to be kept.
+// Policies that are off make room for others, unless they are kept.
 func TestRemoveOff(t *testing.T) {
 	b := newSignalBench(t, SenderOptions{MaxPolicies: 2})
 	nonce := uint64(200)
 	told := func(dst netip.Addr, bits uint8) {
 		nonce++
-		b.run(t, senderProgDuplicate, b.signalFrame(message(t, testKey, signal.Message{Destination: dst, Paths: pathset.Set(bits), Nonce: nonce})).frame(), skb{})
+		b.run(
+			t,
+			senderProgDuplicate,
+			b.signalFrame(message(t, testKey, signal.Message{
+				Destination: dst, Paths: pathset.Set(bits),
+				Nonce: nonce,
+			})).
+				frame(),
+			skb{},
+		)
 	}
 	kept, other := addr("198.51.100.1"), addr("198.51.100.2")
 	told(kept, 0)
 	told(other, 0)
 	told(viewer4, 3)
 	if _, ok := b.policyOf(t, viewer4); ok {
-		t.Fatal("there was room")
+		t.Fatal("the map is not full")
 	}
 	if err := b.RemoveOff(func(a netip.Addr) bool { return a == kept }); err != nil {
 		t.Fatal(err)
@@ -359,18 +414,23 @@ func TestRemoveOff(t *testing.T) {
 	}
 }
 
-// Without a key no signal is good, not even one with an HMAC of the empty key.
+// Without a key no signal is valid, not even one with the HMAC of an empty key.
 func TestSignalWithoutKey(t *testing.T) {
 	b := newBench(t, SenderOptions{})
 	for _, key := range [][]byte{nil, testKey} {
-		b.run(t, senderProgDuplicate, b.signalFrame(message(t, key, signal.Message{Destination: viewer4, Paths: 1, Nonce: 1 << 62})).frame(), skb{})
+		b.run(
+			t,
+			senderProgDuplicate,
+			b.signalFrame(message(t, key, signal.Message{Destination: viewer4, Paths: 1, Nonce: 1 << 62})).frame(),
+			skb{},
+		)
 	}
 	if s := mustStats(t, b.Sender); s.Spoofed != 2 || s.Applied != 0 {
 		t.Errorf("%+v", s)
 	}
 }
 
-// The program's HMAC is that of crypto/hmac, for keys and messages of all kinds.
+// The program's HMAC equals that of crypto/hmac for various keys and messages.
 func TestSignalHMAC(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, length := range []int{1, 20, 32, 64, 65, 131} {
@@ -384,7 +444,13 @@ func TestSignalHMAC(t *testing.T) {
 			s := &Sender{maps: c.Maps}
 			h := newHost(t)
 			run := func(payload []byte) error {
-				p := packet{src: relay4, dst: edge4, tos: signal.ToS, proto: unix.IPPROTO_UDP, body: udp(1, signal.Port, payload)}
+				p := packet{
+					src:   relay4,
+					dst:   edge4,
+					tos:   signal.ToS,
+					proto: unix.IPPROTO_UDP,
+					body:  udp(1, signal.Port, payload),
+				}
 				_, err := c.Programs[senderProgMonitor].Run(&ebpf.RunOptions{Data: p.frame()})
 				return err
 			}
@@ -393,13 +459,17 @@ func TestSignalHMAC(t *testing.T) {
 					var dst [16]byte
 					binary.NativeEndian.PutUint64(dst[:], random.Uint64())
 					binary.NativeEndian.PutUint64(dst[8:], random.Uint64())
-					m := signal.Message{Destination: netip.AddrFrom16(dst), Paths: pathset.Set(random.Uint32()), Nonce: uint64(i+1)<<40 | random.Uint64N(1<<40)}
+					m := signal.Message{
+						Destination: netip.AddrFrom16(dst),
+						Paths:       pathset.Set(random.Uint32()),
+						Nonce:       uint64(i+1)<<40 | random.Uint64N(1<<40),
+					}
 					b, err := m.Append(nil, key)
 					if err := errors.Join(err, run(b)); err != nil {
 						return err
 					}
 					if s, err := s.Stats(); err != nil || s.Applied != uint64(i+1) {
-						return fmt.Errorf("message %x was refused: %+v, %w", b, s, err)
+						return fmt.Errorf("message %x was rejected: %+v, %w", b, s, err)
 					}
 					bit := 256 + random.IntN(256) // of the HMAC
 					b[bit/8] ^= 1 << (bit % 8)

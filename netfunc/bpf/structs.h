@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR MIT)
-/* What programs and user space share: keys and values of maps, records of rings. */
+/* Types shared by programs and user space: map keys and values, ring records. */
 #ifndef HOLOCAST_STRUCTS_H
 #define HOLOCAST_STRUCTS_H
 
@@ -8,26 +8,28 @@
 #include "consts.h"
 #include "headers.h"
 
-/* A path: where its replicas leave, and the first 12 bytes of their frames. */
+/* A path: its interface, and the first 12 bytes of its frames. */
 struct path {
 	__u32 ifindex;
 	__u8 next_hop[6];
 	__u8 source[6];
 };
 
-/* Which paths are usable, in one word that changes atomically. Each path has two entries
- * in the path map; user space writes the one that is not in use, then turns over. */
+/*
+ * Usable paths, in one word that changes atomically. Each path has two entries in the path map:
+ * user space writes the unused one and then flips the bit in turn.
+ */
 struct path_state {
 	__u8 up;
-	__u8 turn; /* bit i: entry 2i+1 is in use, not 2i */
+	__u8 turn; /* bit i: entry 2i+1 is in use instead of 2i */
 	__u8 reserved[6];
 };
 
 struct policy {
-	struct bpf_spin_lock lock; /* of writers */
+	struct bpf_spin_lock lock; /* serializes writers */
 	__u8 bits; /* bit i = path i+1; 0 = off */
 	__u8 reserved[3];
-	__u64 nonce; /* of the signalling packet that set it; 0 = user space did */
+	__u64 nonce; /* of the signalling packet that set it; 0 = set by user space */
 };
 
 struct path_sent {
@@ -61,7 +63,7 @@ struct uplink_record {
 	struct address source;
 	struct address destination;
 	__be16 ports[2]; /* source, destination */
-	__u16 length; /* of the IP packet, bytes */
+	__u16 length; /* IP packet length, bytes */
 	__u16 segments;
 };
 
@@ -70,13 +72,16 @@ struct signal_record {
 	__u64 nonce;
 	struct address destination;
 	__be32 source;
-	__u8 version; /* of the message; one that is not ours had no effect */
+	__u8 version; /* message version; other versions have no effect */
 	__u8 bits;
 	__u8 full;
 	__u8 reserved;
 };
 
-/* The signalling message, network byte order. Magic, version, nonce and HMAC have these places in every version. */
+/*
+ * A signalling message, in network byte order. Magic, version, nonce and HMAC are in the same place
+ * in every version.
+ */
 struct signal_message {
 	__be32 magic;
 	__u8 version;
@@ -88,18 +93,18 @@ struct signal_message {
 };
 
 struct flow {
-	__u32 id; /* low 10 bits: index of its counters; the rest distinguishes flows of one index */
+	__u32 id; /* low 10 bits: counter index; the rest distinguishes flows of one index */
 	__u8 dscp;
-	__u8 paths; /* bit i = path i+1: where replicas are expected */
+	__u8 paths; /* bit i = path i+1: replicas are expected there */
 	__u8 reserved[2];
-	__u64 behind[MAX_PATHS]; /* user space's: packets not seen on the path when it joined */
+	__u64 behind[MAX_PATHS]; /* for user space: packets the path had not delivered when it joined */
 };
 
 struct path_arrived {
 	__u64 passed;
 	__u64 dropped;
-	__u64 outside; /* of both: the path is not in the flow's set */
-	__u64 twice; /* of the dropped: the path delivered the packet before */
+	__u64 outside; /* passed or dropped, on a path outside the flow's set */
+	__u64 twice; /* dropped because the path already delivered the packet */
 	__u64 bytes;
 };
 
@@ -107,7 +112,7 @@ struct flow_counters {
 	struct path_arrived path[MAX_PATHS];
 };
 
-/* An interface of the receiver. */
+/* A receiver's interface. */
 struct interface {
 	__u8 address[6]; /* Ethernet */
 	__u8 reserved[2];
@@ -131,23 +136,24 @@ enum arrival_flags {
 struct arrival_record {
 	__u64 key;
 	__u64 time; /* CLOCK_MONOTONIC, ns */
-	__u32 flow; /* its id */
+	__u32 flow; /* flow.id */
 	__u16 id; /* IPv4 identification */
-	__u16 length; /* of the IP packet, bytes */
+	__u16 length; /* IP packet length, bytes */
 	__u8 path; /* 0 = path 1 */
 	__u8 flags; /* enum arrival_flags */
 	__u8 reserved[6];
 };
 
-/* What user space keeps with the maps: the hash's seed, the number of flows there
- * were, and the counts of those that were removed. */
+/*
+ * User space state: the hash seed, the number of flows created, and the counters of removed flows.
+ */
 struct ledger {
 	__u64 seed;
 	__u64 flows;
 	struct flow_counters removed;
 };
 
-/* A cache line of the replica table. */
+/* One cache line of the replica table. */
 struct bucket {
 	__u64 slot[SLOT_WAYS];
 };

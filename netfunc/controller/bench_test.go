@@ -20,8 +20,8 @@ import (
 	"holocast/netfunc/signal"
 )
 
-// BenchmarkReaction is the time from an edge's POST of the observation that fires the
-// trigger to the signalling packet at the sender, over loopback.
+// BenchmarkReaction measures the time from an edge's POST of the observation that fires the trigger
+// to the signalling packet's arrival at the sender, over loopback.
 func BenchmarkReaction(b *testing.B) {
 	log := slog.New(slog.DiscardHandler)
 	conf := policy.DefaultConfig()
@@ -62,7 +62,7 @@ func BenchmarkReaction(b *testing.B) {
 	buf := make([]byte, 100)
 	policies := map[netip.Addr]api.Policy{}
 	for i := 0; b.Loop(); i++ {
-		// Each round has a flow of its own, so that the trigger is armed.
+		// Each round uses a new flow, whose trigger is armed.
 		viewer := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 40000)
 		seen := func(n int) api.Observation {
 			return api.Observation{Time: int64(n) * int64(200*time.Millisecond), Source: viewer, Destination: viewer, Length: 240}

@@ -8,7 +8,7 @@ import (
 	"holocast/internal/service/servicetest"
 )
 
-// "controller check" names the line and the setting that is wrong.
+// "controller check" names the line and the wrong setting.
 func TestCheck(t *testing.T) {
 	const key = "signal:\n  key: signal.key\n"
 	servicetest.Check(t, binary, map[string]string{
@@ -20,7 +20,7 @@ func TestCheck(t *testing.T) {
 		`:5: trigger.merge must be at least 0`:     key + "trigger:\n  interval: 100ms\n  merge: 1s\n",
 		`:3: end must be above trigger.interval`:   key + "end: 1ms\n",
 		`:1: signal.key is missing`:                "signal: {resend: 20ms}\n",
-		`:4: auth.edges.london: the file with the`: key + "auth: {token: t,\n  edges: {london: \"\"}}\n",
+		`:4: auth.edges.london: the token file is`: key + "auth: {token: t,\n  edges: {london: \"\"}}\n",
 		`:3: maxFlows 5000 is more than 1024`:      key + "maxFlows: 5000\n",
 		`:2: signal.from: "here"`:                  "signal:\n  from: here\n",
 	})

@@ -18,7 +18,7 @@ import (
 	"holocast/netfunc/controller/rest"
 )
 
-// Config is the controller's configuration; controller.example.yaml is its reference.
+// Config is the controller's configuration; controller.example.yaml documents it.
 type Config struct {
 	HTTP struct {
 		Listen         string  `yaml:"listen"`
@@ -71,7 +71,7 @@ type Config struct {
 	Log            config.Log    `yaml:"log"`
 }
 
-// Grant is what an edge may claim.
+// Grant limits an edge's claims.
 type Grant struct {
 	Prefixes []netip.Prefix `yaml:"prefixes"`
 	Signal   []netip.Addr   `yaml:"signal"`
@@ -98,7 +98,7 @@ func defaultConfig() Config {
 	return c
 }
 
-// policy is the part of the configuration that decides.
+// policy returns the policy engine's part of the configuration.
 func (c *Config) policy() policy.Config {
 	var grants map[string]policy.Grant
 	for name, g := range c.Grants {
@@ -113,8 +113,10 @@ func (c *Config) policy() policy.Config {
 	}
 	return policy.Config{
 		Mode: c.Mode, Grants: grants,
-		Trigger: policy.Trigger{Interval: c.Trigger.Interval, Count: c.Trigger.Count, Silence: c.Trigger.Silence,
-			Merge: c.Trigger.Merge, Live: c.Trigger.Live},
+		Trigger: policy.Trigger{
+			Interval: c.Trigger.Interval, Count: c.Trigger.Count, Silence: c.Trigger.Silence,
+			Merge: c.Trigger.Merge, Live: c.Trigger.Live,
+		},
 		Redirect:       policy.Redirect{Margin: c.Redirect.Margin, Gain: c.Redirect.Gain, Hold: c.Redirect.Hold, Follow: c.Redirect.Follow},
 		Signal:         policy.Resend{First: c.Signal.Resend, Slow: c.Signal.Slow},
 		ReportInterval: c.ReportInterval, Rearm: c.Rearm, End: c.End, Forget: c.Forget,
@@ -128,17 +130,17 @@ func (c *Config) Validate() error {
 	operators, _, operatorsErr := net.SplitHostPort(c.HTTP.Operators)
 	switch {
 	case err != nil:
-		return fmt.Errorf("http.listen %q is not host:port", c.HTTP.Listen)
+		return fmt.Errorf("http.listen %q: want host:port", c.HTTP.Listen)
 	case c.HTTP.Operators != "" && operatorsErr != nil:
-		return fmt.Errorf("http.operators %q is not host:port", c.HTTP.Operators)
+		return fmt.Errorf("http.operators %q: want host:port", c.HTTP.Operators)
 	case (c.HTTP.Certificate == "") != (c.HTTP.Key == ""):
 		return errors.New("http.certificate and http.key must be given together")
 	case c.HTTP.ClientCA != "" && c.HTTP.Certificate == "":
 		return errors.New("http.clientCA needs http.certificate and http.key")
 	case len(c.Auth.Operators) > 0 && c.HTTP.ClientCA == "":
-		return errors.New("auth.operators are names of certificates, which need http.clientCA")
+		return errors.New("auth.operators lists client certificates, which need http.clientCA")
 	case c.Auth.Token == "" && len(c.Auth.Operators) == 0 && (c.Auth.EdgeToken != "" || len(c.Auth.Edges) > 0 || c.HTTP.ClientCA != ""):
-		return errors.New("auth.token or auth.operators is missing: edges could report, but nobody could operate the controller")
+		return errors.New("auth.token or auth.operators is missing: edges could report, but no operator could call")
 	case c.Auth.Token == "" && c.HTTP.ClientCA == "" && !loopback(host):
 		return fmt.Errorf("http.listen %s is open to others: set auth.token or http.clientCA, or listen on 127.0.0.1", c.HTTP.Listen)
 	case c.HTTP.Operators != "" && c.Auth.Token == "" && c.HTTP.ClientCA == "" && !loopback(operators):
@@ -148,26 +150,26 @@ func (c *Config) Validate() error {
 	case c.HTTP.Rate > 0 && c.HTTP.Burst < 1:
 		return errors.New("http.burst must be at least 1")
 	case c.MaxFlows > api.MaxFlows:
-		return fmt.Errorf("maxFlows %d is more than %d, which the kernel of a receiver holds", c.MaxFlows, api.MaxFlows)
+		return fmt.Errorf("maxFlows %d is more than %d, the capacity of a receiver's kernel program", c.MaxFlows, api.MaxFlows)
 	case c.HTTP.MaxBody < bodyAtLeast+bodyPerFlow*int64(c.MaxFlows):
 		return fmt.Errorf("http.maxBody must be at least %d, for the reports of %d flows (maxFlows)", bodyAtLeast+bodyPerFlow*int64(c.MaxFlows), c.MaxFlows)
 	case c.HTTP.MaxConnections < 2:
 		return errors.New("http.maxConnections must be at least 2")
 	case c.HTTP.PerAddress < 1 || c.HTTP.PerAddress >= c.HTTP.MaxConnections:
-		return errors.New("http.perAddress must be at least 1, and below http.maxConnections: else one address could take all")
+		return errors.New("http.perAddress must be at least 1 and below http.maxConnections: otherwise one address could take all")
 	case c.HTTP.PerEdge < edgeConnections:
-		return fmt.Errorf("http.perEdge must be at least %d: an edge has so many at a time", edgeConnections)
+		return fmt.Errorf("http.perEdge must be at least %d, the number of connections that an edge opens", edgeConnections)
 	case c.Signal.Key == "":
-		return errors.New(`signal.key is missing: a file with the key of signalling; "controller key" makes one`)
+		return errors.New(`signal.key is missing: create a key file with "controller key"`)
 	case c.Signal.From.IsValid() && !c.Signal.From.Is4():
-		return fmt.Errorf("signal.from %s is not an IPv4 address", c.Signal.From)
+		return fmt.Errorf("signal.from %s: want an IPv4 address", c.Signal.From)
 	}
 	for name, file := range c.Auth.Edges {
 		switch {
 		case !policy.EdgeName(name):
-			return fmt.Errorf("auth.edges: %.80q is not the name of an edge: 1 to 64 letters, digits, '.', '_' or '-'", name)
+			return fmt.Errorf("auth.edges: %.80q is not an edge name: want 1 to 64 letters, digits, '.', '_' or '-'", name)
 		case file == "":
-			return fmt.Errorf("auth.edges.%s: the file with the token is missing", name)
+			return fmt.Errorf("auth.edges.%s: the token file is missing", name)
 		}
 	}
 	if err := c.Log.Validate(); err != nil {
@@ -180,14 +182,15 @@ func (c *Config) certificate() service.CertificateFiles {
 	return service.CertificateFiles{Certificate: c.HTTP.Certificate, Key: c.HTTP.Key, Section: "http"}
 }
 
-// bodyPerFlow is what a report says of one flow at most, bytes: its policy, its route, and that it is ready;
-// bodyAtLeast is the rest.
+// bodyPerFlow bounds one flow's part of a report in bytes: policy, route and readiness; bodyAtLeast
+// covers the rest.
 const (
 	bodyPerFlow = 256
 	bodyAtLeast = 64 << 10
 )
 
-// edgeConnections is how many an edge has at a time: report, uplink, eliminations and watch stream.
+// edgeConnections is the number of connections an edge opens: report, uplink, eliminations and
+// watch stream.
 const edgeConnections = 4
 
 func loopback(host string) bool {

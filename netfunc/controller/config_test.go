@@ -13,7 +13,7 @@ import (
 	"holocast/internal/config"
 )
 
-// The example is the reference: it has every setting, with its default.
+// The example file lists every setting with its default.
 func TestExample(t *testing.T) {
 	cfg := Config{}
 	if _, err := config.Load([]string{"--config", "controller.example.yaml"}, &cfg); err != nil {
@@ -56,7 +56,7 @@ func TestValidate(t *testing.T) {
 		"http.certificate":     func(c *Config) { c.HTTP.Key = "x" },
 		"http.clientCA":        func(c *Config) { c.HTTP.ClientCA = "x" },
 		"is open to others":    func(c *Config) { c.HTTP.Listen = ":4793" },
-		"nobody could operate": func(c *Config) { c.Auth.EdgeToken = "x" },
+		"no operator could":    func(c *Config) { c.Auth.EdgeToken = "x" },
 		"auth.token":           func(c *Config) { c.Auth.Edges = map[string]string{"london": "x"} },
 		"auth.token or":        func(c *Config) { c.HTTP.Certificate, c.HTTP.Key, c.HTTP.ClientCA = "x", "x", "x" },
 		"auth.edges":           func(c *Config) { c.Auth.Token, c.Auth.Edges = "x", map[string]string{"lon/don": "x"} },

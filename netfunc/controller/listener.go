@@ -13,13 +13,12 @@ import (
 	"holocast/netfunc/controller/rest"
 )
 
-// connections shares out those of a listener, so that nobody takes everybody's. Strangers, edges and
-// operators have room of their own: a connection counts as a stranger's until a request on it has shown a
-// credential. Where there is no room left, overall, for one address or for one edge, the connection that has been
-// idle for longest goes.
+// connections divides a listener's connections fairly. Strangers, edges and operators have separate
+// quotas; a connection counts as a stranger's until a request on it presents a valid credential. At
+// a limit (overall, per address or per edge) the connection that has been idle longest is closed.
 type connections struct {
-	most, perAddress int // of each class
-	perEdge          int // of an edge with a credential of its own
+	most, perAddress int // per class
+	perEdge          int // per edge with its own credential
 
 	mu   sync.Mutex
 	open map[*sharedConn]struct{}
@@ -29,18 +28,18 @@ func newConnections(most, perAddress, perEdge int) *connections {
 	return &connections{most: most, perAddress: perAddress, perEdge: perEdge, open: map[*sharedConn]struct{}{}}
 }
 
-// sharedConn is one of a listener. Its fields below mu are guarded by those of all.
+// sharedConn is one of a listener's connections. The fields below mu are guarded by connections.mu.
 type sharedConn struct {
 	net.Conn
 	all  *connections
 	from netip.Prefix
 
 	caller rest.Caller
-	busy   int       // admitted requests under way
+	busy   int       // admitted requests in progress
 	idle   time.Time // since when, if busy is 0
 }
 
-// listener accepts connections that all shares out.
+// listener accepts connections subject to all's limits.
 type listener struct {
 	net.Listener
 	all *connections
@@ -61,7 +60,7 @@ func (l listener) Accept() (net.Conn, error) {
 	}
 }
 
-// enter gives c room as one of a caller's, and reports whether there is any.
+// enter admits c as one of a caller's connections, and reports whether there was room.
 func (all *connections) enter(c *sharedConn, caller rest.Caller, busy int) bool {
 	displaced, ok := all.place(c, caller, busy)
 	if displaced != nil {
@@ -70,10 +69,10 @@ func (all *connections) enter(c *sharedConn, caller rest.Caller, busy int) bool 
 	return ok
 }
 
-// share counts connections that have room together.
+// share counts connections under one limit.
 type share struct {
 	count int
-	idle  *sharedConn // for longest
+	idle  *sharedConn // idle longest
 }
 
 func (s *share) add(c *sharedConn) {
@@ -132,7 +131,8 @@ func (c *sharedConn) Close() error {
 
 type connectionKey struct{}
 
-// withConnection is for http.Server.ConnContext: admitted finds the connection of a request.
+// withConnection is the http.Server.ConnContext hook by which admitted finds a request's
+// connection.
 func withConnection(ctx context.Context, c net.Conn) context.Context {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
@@ -140,8 +140,8 @@ func withConnection(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, c)
 }
 
-// admitted has the connection of a request count as one of a caller's from now on, and as busy until done is
-// called. It reports false where there is no room for it and none of those that have it is idle.
+// admitted counts a request's connection as the caller's from now on, and as busy until done is
+// called. It returns false if the limit is reached and no other connection is idle.
 func admitted(ctx context.Context, caller rest.Caller) (done func(), ok bool) {
 	c, ok := ctx.Value(connectionKey{}).(*sharedConn)
 	if !ok || !c.all.enter(c, caller, 1) {
@@ -155,7 +155,7 @@ func admitted(ctx context.Context, caller rest.Caller) (done func(), ok bool) {
 	}, true
 }
 
-// origin is an IPv4 address, or the /64 of an IPv6 address, which one host has to itself.
+// origin returns an IPv4 address as a /32, or the /64 of an IPv6 address, which one host may own.
 func origin(a net.Addr) netip.Prefix {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {

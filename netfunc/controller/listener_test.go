@@ -19,13 +19,13 @@ import (
 	"holocast/netfunc/api"
 )
 
-// flood opens idle connections to a controller after a request each, and returns what ended each.
+// flood opens connections that send one request and then idle, and returns how each ended.
 func flood(t *testing.T, p *process, from net.IP, n int, header string) <-chan error {
 	t.Helper()
 	addr := strings.TrimPrefix(p.url, "http://")
 	ended := make(chan error, n)
 	for range n {
-		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: from}, Timeout: 30 * time.Second}
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: from}, Timeout: patience}
 		c, err := d.Dial("tcp", addr)
 		if err != nil {
 			t.Fatal(err)
@@ -36,7 +36,7 @@ func flood(t *testing.T, p *process, from net.IP, n int, header string) <-chan e
 			t.Fatal(err)
 		}
 		go func() {
-			_ = c.SetReadDeadline(time.Now().Add(60 * time.Second))
+			_ = c.SetReadDeadline(time.Now().Add(patience))
 			_, err := io.Copy(io.Discard, c)
 			ended <- err
 		}()
@@ -44,7 +44,7 @@ func flood(t *testing.T, p *process, from net.IP, n int, header string) <-chan e
 	return ended
 }
 
-// Idle connections lock nobody out, not even those who come from the same address, and they do not stay.
+// Idle connections lock nobody out, even from the same address, and are closed in the end.
 func TestIdleConnections(t *testing.T) {
 	t.Parallel()
 	for name, from := range map[string]func(int) net.IP{
@@ -74,11 +74,11 @@ func TestIdleConnections(t *testing.T) {
 	}
 }
 
-// watchEdge opens a watch stream, which is never idle, as an edge or as an operator, from an address, and returns the
-// status of the answer.
+// watchEdge opens a watch stream, which is never idle, with the given token and source address, and
+// returns the response's status.
 func watchEdge(t *testing.T, p *process, edge, token string, from byte) (status string) {
 	t.Helper()
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, from)}, Timeout: 30 * time.Second}
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, from)}, Timeout: patience}
 	c, err := d.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
 	if err != nil {
 		t.Fatal(err)
@@ -87,16 +87,16 @@ func watchEdge(t *testing.T, p *process, edge, token string, from byte) (status 
 	if _, err := fmt.Fprintf(c, "GET /v1/edges/%s/watch HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", edge, token); err != nil {
 		t.Fatal(err)
 	}
-	_ = c.SetReadDeadline(time.Now().Add(60 * time.Second))
-	line, err := bufio.NewReader(c).ReadString('\n') // the stream has no end
+	_ = c.SetReadDeadline(time.Now().Add(patience))
+	line, err := bufio.NewReader(c).ReadString('\n') // the stream is endless
 	if err != nil {
 		t.Fatal(err)
 	}
 	return strings.TrimSpace(strings.TrimPrefix(line, "HTTP/1.1 "))
 }
 
-// An edge that opens connections without end, from as many addresses as it likes, has those of one edge. Another
-// one, at one of these addresses as well, is served; and its own oldest idle ones make room.
+// An edge that opens connections from many addresses is held to one edge's quota. Other edges are
+// served, even from the same address, and its own oldest idle connections are closed first.
 func TestConnectionsOfOneEdge(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -128,7 +128,7 @@ func TestConnectionsOfOneEdge(t *testing.T) {
 	}
 }
 
-// An edge that opens all the connections it can does not lock operators out, nor the other way round.
+// Edges that use up their connections do not lock operators out, and vice versa.
 func TestConnectionsOfRoles(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -147,7 +147,7 @@ func TestConnectionsOfRoles(t *testing.T) {
 	if got := watch(edgeToken, 13); !strings.HasPrefix(got, "503 ") {
 		t.Errorf("the ninth stream of edges: %s", got)
 	}
-	for i := range 6 { // and the idle connection of the hello
+	for i := range 6 { // besides the idle connection of the hello
 		if got := watch(token, 1); got != "200 OK" {
 			t.Fatalf("operators' stream %d: %s", i, got)
 		}
@@ -163,7 +163,7 @@ func TestConnectionsOfRoles(t *testing.T) {
 	}
 }
 
-// With an address of their own, operators are not served at that of edges.
+// With a separate operators' address, operators are not served at the edges' address.
 func TestOperatorsAddress(t *testing.T) {
 	t.Parallel()
 	p := start(t, workDir(t), "", "--operators", "127.0.0.1:0")
@@ -173,7 +173,7 @@ func TestOperatorsAddress(t *testing.T) {
 			operators = word
 		}
 	}
-	c, err := api.NewClient(api.Options{URL: operators, Token: token})
+	c, err := api.NewClient(api.Options{URL: operators, Token: token, Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,9 +1,8 @@
 //go:build linux
 
-// Command controller decides which paths the packets of each flow take between edges
-// that duplicate: Qian et al., "Enabling eBPF-based packet duplication for robust
-// volumetric video streaming". Edges report what they see over HTTP; senders receive
-// signed signalling packets.
+// Command controller selects the paths for each flow between duplicating edges: Qian et al.,
+// "Enabling eBPF-based packet duplication for robust volumetric video streaming". Edges report to
+// it over HTTP; senders receive signed signalling packets.
 package main
 
 import (
@@ -19,11 +18,11 @@ import (
 
 func main() { service.Main("controller", defaultConfig, command) }
 
-// command returns the controller's command line, with the values in cfg as its defaults.
+// command returns the controller's command line; cfg holds the defaults and receives the values.
 func command(cfg *Config) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "controller",
-		Short: "Decide which paths the packets of each flow take between edges",
+		Short: "Select the paths for each flow between duplicating edges",
 		Example: `  controller key > signal.key                 # once, for the controller and its edges
   controller run --config controller.yaml
   controller status                           # edges, paths, flows, the last decisions
@@ -47,8 +46,8 @@ func runCommand(cfg *Config) *cobra.Command {
 		Short: "Run the controller until SIGTERM",
 		Long: `Run the controller until SIGTERM.
 
-It may be killed and started again at any time: edges go on with what they have, and
-it goes on from its state file and their reports.`,
+It may be killed and restarted at any time: edges keep their path sets, and the
+controller resumes from its state file and their reports.`,
 		Example: `  controller run --config controller.yaml
   controller run --signal-key signal.key --state controller.json
   controller run --config controller.yaml --listen :4793 --token operator.token --log-level debug`,
@@ -57,16 +56,16 @@ it goes on from its state file and their reports.`,
 	f := c.Flags()
 	f.SortFlags = false
 	f.StringVar(&cfg.HTTP.Listen, "listen", cfg.HTTP.Listen, "TCP address for edges, operators and the status page")
-	f.StringVar(&cfg.HTTP.Operators, "operators", cfg.HTTP.Operators, "TCP address for operators and the status page, which --listen then does not serve")
-	f.StringVar(&cfg.HTTP.Certificate, "certificate", cfg.HTTP.Certificate, "PEM certificate; without it there is no TLS")
+	f.StringVar(&cfg.HTTP.Operators, "operators", cfg.HTTP.Operators, "separate TCP address for operators and the status page")
+	f.StringVar(&cfg.HTTP.Certificate, "certificate", cfg.HTTP.Certificate, "PEM certificate; enables TLS")
 	f.StringVar(&cfg.HTTP.Key, "key", cfg.HTTP.Key, "PEM key of the certificate")
-	f.StringVar(&cfg.HTTP.ClientCA, "client-ca", cfg.HTTP.ClientCA, "PEM certificates of the authorities of clients (mTLS)")
-	f.StringVar(&cfg.Auth.Token, "token", cfg.Auth.Token, "file with the token of operators")
-	f.StringToStringVar(&cfg.Auth.Edges, "edge", cfg.Auth.Edges, "name=file with the token of an edge, good for its own calls alone; repeated for each")
-	f.StringVar(&cfg.Auth.EdgeToken, "edge-token", cfg.Auth.EdgeToken, "file with one token for all edges that --edge does not name")
-	f.StringVar(&cfg.Signal.Key, "signal-key", cfg.Signal.Key, "file with the key of signalling")
+	f.StringVar(&cfg.HTTP.ClientCA, "client-ca", cfg.HTTP.ClientCA, "PEM certificate authorities of clients (mTLS)")
+	f.StringVar(&cfg.Auth.Token, "token", cfg.Auth.Token, "file with the operators' token")
+	f.StringToStringVar(&cfg.Auth.Edges, "edge", cfg.Auth.Edges, "name=file with the token of one edge; repeatable")
+	f.StringVar(&cfg.Auth.EdgeToken, "edge-token", cfg.Auth.EdgeToken, "file with one token for all edges without --edge")
+	f.StringVar(&cfg.Signal.Key, "signal-key", cfg.Signal.Key, "file with the signalling key")
 	f.StringVar(&cfg.State, "state", cfg.State, "file for what survives a restart; \"\" keeps nothing")
-	f.StringVar((*string)(&cfg.Mode), "mode", string(cfg.Mode), "auto, duplicate, redirect or off: mode of flows that no operator set")
+	f.StringVar((*string)(&cfg.Mode), "mode", string(cfg.Mode), "default mode of flows: auto, duplicate, redirect or off")
 	f.StringVar(&cfg.Log.Level, "log-level", cfg.Log.Level, "debug, info, warn or error")
 	f.StringVar(&cfg.Log.Format, "log-format", cfg.Log.Format, "text or json")
 	c.PreRunE = func(*cobra.Command, []string) error { return cfg.Validate() }
@@ -77,11 +76,11 @@ it goes on from its state file and their reports.`,
 func keyCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "key",
-		Short: "Write a new signalling key to the standard output",
-		Long: `Write a new signalling key to the standard output.
+		Short: "Print a new signalling key",
+		Long: `Print a new signalling key.
 
-The controller signs signalling packets with it, and the edges verify them: whoever has
-it can turn duplication on and off.`,
+The controller signs signalling packets with it, and the edges verify them. Its holder
+can turn duplication on and off.`,
 		Example: `  (umask 077; controller key > signal.key)`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -13,7 +13,7 @@ import (
 	"holocast/netfunc/controller/control"
 )
 
-// metrics are counted as things happen.
+// metrics are updated as events happen.
 type metrics struct {
 	reaction prometheus.Histogram
 	requests *prometheus.CounterVec
@@ -22,7 +22,7 @@ type metrics struct {
 func newMetrics() *metrics {
 	return &metrics{
 		reaction: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "holocast_controller_reaction_seconds", Help: "From an event to the last signalling packet that it led to.",
+			Name: "holocast_controller_reaction_seconds", Help: "Time from an event to the last signalling packet it caused.",
 			Buckets: prometheus.ExponentialBuckets(10e-6, 2, 14),
 		}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -37,26 +37,26 @@ func (m *metrics) answered(route string, status int) {
 	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
 }
 
-// newPlaneMetrics are the figures of the control plane.
+// newPlaneMetrics exports the control plane's metrics.
 func newPlaneMetrics(plane *control.Plane) *service.Metrics {
 	m := service.NewMetrics("holocast_controller_")
 	var (
-		edges         = m.Gauge("edge_up", "1 while an edge reports, 0 while it is lost.", "edge", "role")
-		reported      = m.Gauge("edge_reported_timestamp_seconds", "Time of an edge's last report.", "edge")
-		up            = m.Gauge("path_up", "1 while an edge reports that it can use a path.", "edge", "path", "interface")
-		rtt           = m.Gauge("path_rtt_seconds", "Round-trip time of the probes on a path.", "edge", "path", "interface")
-		loss          = m.Gauge("path_loss_ratio", "Part of the probes on a path that was not answered.", "edge", "path", "interface")
-		flows         = m.Gauge("flows", "Flows in a state.", "state")
-		paths         = m.Gauge("flow_paths", "Paths that a flow is sent on; 0 = plain routing.", "destination")
+		edges         = m.Gauge("edge_up", "1 while the edge reports, 0 once it is lost.", "edge", "role")
+		reported      = m.Gauge("edge_reported_timestamp_seconds", "Time of the edge's last report.", "edge")
+		up            = m.Gauge("path_up", "1 while the edge reports the path up.", "edge", "path", "interface")
+		rtt           = m.Gauge("path_rtt_seconds", "Round-trip time of probes on the path.", "edge", "path", "interface")
+		loss          = m.Gauge("path_loss_ratio", "Fraction of unanswered probes on the path.", "edge", "path", "interface")
+		flows         = m.Gauge("flows", "Flows by state.", "state")
+		paths         = m.Gauge("flow_paths", "Paths in use for the flow; 0 = plain routing.", "destination")
 		applied       = m.Gauge("flow_applied", "1 while the sender reports the flow's paths in force.", "destination")
-		live          = m.Gauge("flow_live", "1 while the flow's viewer is seen.", "destination")
+		live          = m.Gauge("flow_live", "1 while the viewer sends uplink packets.", "destination")
 		signals       = m.Counter("signals_total", "Signalling packets sent.")
 		signalsFailed = m.Counter("signals_failed_total", "Signalling packets that could not be sent.")
 		decisions     = m.Counter("decisions_total", "Decisions.", "kind")
-		observations  = m.Counter("uplink_observations_total", "Packets that the edges' uplink monitors reported.", "edge")
-		ignored       = m.Counter("uplink_ignored_total", "Of them, those that belonged to no flow.")
-		saves         = m.Counter("state_saves_total", "Times that the state was written.")
-		savesFailed   = m.Counter("state_saves_failed_total", "Times that the state could not be written.")
+		observations  = m.Counter("uplink_observations_total", "Uplink observations reported by edges.", "edge")
+		ignored       = m.Counter("uplink_ignored_total", "Uplink observations that matched no flow.")
+		saves         = m.Counter("state_saves_total", "Writes of the state file.")
+		savesFailed   = m.Counter("state_saves_failed_total", "Failed writes of the state file.")
 	)
 	m.Read(func(put service.Put) {
 		for _, e := range plane.Edges() {

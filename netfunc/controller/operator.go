@@ -23,21 +23,21 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// connection is how an operator reaches a running controller.
+// connection holds the flags that locate a running controller.
 type connection struct {
 	url, token, ca, certificate, key string
 }
 
 func (c *connection) flags(f *pflag.FlagSet) {
 	f.SortFlags = false
-	f.StringVar(&c.url, "url", "", "the controller's URL (default that of the configuration)")
-	f.StringVar(&c.token, "token", "", "file with the token (default that of the configuration)")
+	f.StringVar(&c.url, "url", "", "the controller's URL (default from the configuration)")
+	f.StringVar(&c.token, "token", "", "file with the token (default from the configuration)")
 	f.StringVar(&c.ca, "ca", "", "PEM certificates to trust instead of the system's")
 	f.StringVar(&c.certificate, "certificate", "", "PEM client certificate (mTLS)")
 	f.StringVar(&c.key, "key", "", "PEM key of the client certificate")
 }
 
-// client fills in what the flags leave out from the configuration.
+// client connects with the flags, completed from the configuration.
 func (c *connection) client(cfg *Config) (*api.Client, error) {
 	o := api.Options{URL: c.url, CA: c.ca, Certificate: c.certificate, Key: c.key}
 	if o.URL == "" {
@@ -47,7 +47,7 @@ func (c *connection) client(cfg *Config) (*api.Client, error) {
 		}
 		host, port, err := net.SplitHostPort(addr)
 		if err != nil {
-			return nil, fmt.Errorf("%s %q is not host:port", setting, addr)
+			return nil, fmt.Errorf("%s %q: want host:port", setting, addr)
 		}
 		if a, err := netip.ParseAddr(host); host == "" || (err == nil && a.IsUnspecified()) {
 			host = "localhost"
@@ -73,10 +73,10 @@ func (c *connection) client(cfg *Config) (*api.Client, error) {
 	return client, nil
 }
 
-// explain says what to do where no controller answers.
+// explain adds advice to a connection error.
 func explain(err error) error {
 	if e := (*net.OpError)(nil); errors.As(err, &e) && e.Op == "dial" {
-		return fmt.Errorf("no controller answers (is it running? --config or --url says where): %w", err)
+		return fmt.Errorf("no controller answers: check that it runs, and --config or --url: %w", err)
 	}
 	return err
 }
@@ -94,8 +94,8 @@ func statusCommand(cfg *Config) *cobra.Command {
 		Args: cobra.NoArgs,
 	}
 	conn.flags(c.Flags())
-	c.Flags().BoolVar(&asJSON, "json", false, "as one JSON value")
-	c.Flags().IntVar(&decisions, "decisions", 10, "how many of the last decisions")
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON value")
+	c.Flags().IntVar(&decisions, "decisions", 10, "number of decisions to show")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		client, err := conn.client(cfg)
 		if err != nil {
@@ -116,7 +116,7 @@ func statusCommand(cfg *Config) *cobra.Command {
 	return c
 }
 
-// picture is the whole state of a controller.
+// picture is a controller's complete state.
 type picture struct {
 	Status    api.Status       `json:"status"`
 	Edges     []api.EdgeStatus `json:"edges"`
@@ -152,7 +152,7 @@ func (p picture) print(out io.Writer) error {
 		fmt.Fprintf(w, "THE STATE IS NOT SAVED: %s\n", s.StateErr)
 	}
 	if len(p.Edges) == 0 {
-		fmt.Fprintln(w, "\nno edge has said hello")
+		fmt.Fprintln(w, "\nno edges registered")
 	} else {
 		fmt.Fprintln(w, "\nEDGE\tROLE\tSTATE\tREPORTED\tPATH\tINTERFACE\tUP\tRTT\tMIN\tLOSS")
 	}
@@ -175,7 +175,7 @@ func (p picture) print(out io.Writer) error {
 		}
 	}
 	if len(p.Flows) == 0 {
-		fmt.Fprintln(w, "\nno flow yet")
+		fmt.Fprintln(w, "\nno flows")
 	} else {
 		fmt.Fprintln(w, "\nDESTINATION\tMODE\tSTATE\tPATHS\tIN FORCE\tFROM\tTO\tLIVE\tINTERVAL\tFOR")
 	}
@@ -237,14 +237,14 @@ func setCommand(cfg *Config) *cobra.Command {
 	var back bool
 	c := &cobra.Command{
 		Use:   "set DESTINATION",
-		Short: "Set how the paths of a flow are chosen",
-		Long: `Set how the paths of a flow are chosen, until it is given back.
+		Short: "Set the mode and paths of a flow",
+		Long: `Set the mode and paths of a flow, until reset by --default.
 
   auto       duplicate when the trigger fires, trim, stop with one path left
   redirect   move the flow to the path with the least RTT when the trigger fires;
              with one path given, move it there now
-  duplicate  duplicate at all times
-  off        leave the flow to plain routing`,
+  duplicate  always duplicate
+  off        use plain routing`,
 		Example: `  controller set 10.9.0.7 --mode duplicate --paths 1,2
   controller set 2001:db8:9::7 --mode redirect --paths 3
   controller set 10.9.0.7 --default`,
@@ -253,8 +253,8 @@ func setCommand(cfg *Config) *cobra.Command {
 	f := c.Flags()
 	conn.flags(f)
 	f.StringVar(&mode, "mode", "", "auto, redirect, duplicate or off")
-	f.IntSliceVar(&paths, "paths", nil, "paths that may be used (default all)")
-	f.BoolVar(&back, "default", false, "give the flow back to the configured mode")
+	f.IntSliceVar(&paths, "paths", nil, "allowed paths (default all)")
+	f.BoolVar(&back, "default", false, "return the flow to the configured mode")
 	c.MarkFlagsOneRequired("mode", "default")
 	c.MarkFlagsMutuallyExclusive("mode", "default")
 	c.MarkFlagsMutuallyExclusive("paths", "default")
@@ -265,7 +265,7 @@ func setCommand(cfg *Config) *cobra.Command {
 		}
 		for _, p := range paths {
 			if p < 1 || p > pathset.Max {
-				return fmt.Errorf("--paths: path %d is not between 1 and %d", p, pathset.Max)
+				return fmt.Errorf("--paths: path %d: want 1 to %d", p, pathset.Max)
 			}
 		}
 		client, err := conn.client(cfg)

@@ -22,11 +22,12 @@ import (
 )
 
 const (
-	// keepAlive of watch streams.
+	// keepAlive is the interval of keep-alives on watch streams.
 	keepAlive = 5 * time.Second
-	// idleTimeout of connections: longer than the report interval of most edges, which keep theirs.
+	// idleTimeout closes idle connections. It exceeds the usual report interval, so edges keep
+	// theirs.
 	idleTimeout = 5 * time.Second
-	// stopLimit is how long requests under way may take when the controller stops.
+	// stopLimit bounds requests in progress at shutdown.
 	stopLimit = 5 * time.Second
 )
 
@@ -47,7 +48,7 @@ func run(ctx context.Context, cfg Config) (err error) {
 	secrets := append(slices.Sorted(maps.Values(cfg.Auth.Edges)), cfg.Signal.Key, cfg.Auth.Token, cfg.Auth.EdgeToken, cfg.HTTP.Key)
 	for _, path := range secrets {
 		if info, err := os.Stat(path); path != "" && err == nil && info.Mode().Perm()&0o004 != 0 {
-			log.Warn("a secret can be read by everybody on this machine", "file", path)
+			log.Warn("secret file is readable by all users; run chmod 600", "file", path)
 		}
 	}
 	cert, err := certificate(cfg, log)
@@ -93,10 +94,10 @@ func run(ctx context.Context, cfg Config) (err error) {
 		go func() { served <- srv.Serve(ln) }()
 	}
 	go func() { saved <- plane.Run(running) }()
-	log.Info("controller is listening", listeners.urls("url", cert != nil, "authentication", auth.String(), "state", cfg.State)...)
-
-	live := []string{"log.level", "http.certificate", "http.key", "http.rate", "http.burst", "auth", "grants",
-		"signal.key", "signal.resend", "signal.slow", "mode", "trigger", "redirect", "rearm", "end", "forget"}
+	live := []string{
+		"log.level", "http.certificate", "http.key", "http.rate", "http.burst", "auth", "grants",
+		"signal.key", "signal.resend", "signal.slow", "mode", "trigger", "redirect", "rearm", "end", "forget",
+	}
 	unhook := service.OnReload(ctx, log, cfg, live, func(next Config) error {
 		key, err := signal.ReadKey(next.Signal.Key)
 		if err != nil {
@@ -106,7 +107,7 @@ func run(ctx context.Context, cfg Config) (err error) {
 		if err != nil {
 			return err
 		}
-		auth.ClientCertificates = cfg.HTTP.ClientCA != "" // the listener's
+		auth.ClientCertificates = cfg.HTTP.ClientCA != "" // verified by the listener
 		if cert != nil && next.HTTP.Certificate != "" {
 			if err := cert.Replace(next.certificate()); err != nil {
 				return err
@@ -122,10 +123,11 @@ func run(ctx context.Context, cfg Config) (err error) {
 		return nil
 	})
 	defer unhook()
+	log.Info("controller is listening", listeners.urls("url", cert != nil, "authentication", auth.String(), "state", cfg.State)...)
 	service.Ready(ctx, func() { plane.Counts() })
 	select {
 	case <-ctx.Done():
-	case err = <-served: // the listener broke
+	case err = <-served: // a listener failed
 		err = fmt.Errorf("http: %w", err)
 	}
 	stopServing()
@@ -140,11 +142,11 @@ func run(ctx context.Context, cfg Config) (err error) {
 	if e := <-saved; err == nil {
 		err = e
 	}
-	log.Info("controller stopped; edges go on with what they have")
+	log.Info("controller stopped; edges keep their path sets")
 	return err
 }
 
-// certificate loads the listener's certificate; nil where there is none.
+// certificate loads the listener's certificate; nil if none is configured.
 func certificate(cfg Config, log *slog.Logger) (*service.Certificate, error) {
 	if cfg.HTTP.Certificate == "" {
 		return nil, nil
@@ -155,7 +157,7 @@ func certificate(cfg Config, log *slog.Logger) (*service.Certificate, error) {
 // endpoint is an HTTP listener.
 type endpoint struct {
 	net.Listener
-	edges bool // serves the calls of edges alone
+	edges bool // serves only edges' calls
 }
 
 type endpoints []endpoint
@@ -166,8 +168,8 @@ func (l endpoints) close() {
 	}
 }
 
-// urls returns attributes of a log line: the URL of the first endpoint under the name, that of the one for
-// operators, and more.
+// urls returns log attributes: the first endpoint's URL under name, the operators' endpoint, and
+// more.
 func (l endpoints) urls(name string, tls bool, more ...any) []any {
 	scheme := "http://"
 	if tls {
@@ -180,8 +182,8 @@ func (l endpoints) urls(name string, tls bool, more ...any) []any {
 	return append(out, more...)
 }
 
-// listen opens the HTTP listeners, with TLS where there is a certificate: that of all, or those of edges
-// and of operators.
+// listen opens the HTTP listeners, with TLS if there is a certificate: one for all, or one for
+// edges and one for operators.
 func listen(cfg Config, cert *service.Certificate, log *slog.Logger) (out endpoints, err error) {
 	defer func() {
 		if err != nil {
@@ -197,7 +199,7 @@ func listen(cfg Config, cert *service.Certificate, log *slog.Logger) (out endpoi
 		out = append(out, endpoint{ln, edges})
 		if cert == nil {
 			if host, _, _ := net.SplitHostPort(addr); !loopback(host) {
-				log.Warn("without http.certificate, tokens cross the network in the clear", "setting", setting)
+				log.Warn("no http.certificate: tokens cross the network in the clear", "setting", setting)
 			}
 			return nil
 		}
@@ -226,7 +228,7 @@ func tlsConfig(cfg Config, cert *service.Certificate) (*tls.Config, error) {
 		if !conf.ClientCAs.AppendCertsFromPEM(pem) {
 			return nil, fmt.Errorf("http.clientCA: %s holds no PEM certificate", cfg.HTTP.ClientCA)
 		}
-		// The page's files and the health check need none; each call asks for it.
+		// The page's files and the health check need no certificate; each call checks for one.
 		conf.ClientAuth = tls.VerifyClientCertIfGiven
 	}
 	return conf, nil

@@ -32,8 +32,10 @@ func newAuthority(t *testing.T, dir, name string) *authority {
 	t.Helper()
 	a := &authority{file: filepath.Join(dir, name+".ca.pem")}
 	a.key, _ = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	tmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &a.key.PublicKey, a.key)
 	if err != nil {
 		t.Fatal(err)
@@ -43,13 +45,15 @@ func newAuthority(t *testing.T, dir, name string) *authority {
 	return a
 }
 
-// issue writes a certificate for name and its key, and returns the files.
+// issue writes a certificate for name and its key, and returns the file names.
 func (a *authority) issue(t *testing.T, dir, name string, serial int64) (cert, key string) {
 	t.Helper()
 	k, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	tmpl := &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
+	tmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
 		NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, a.cert, &k.PublicKey, a.key)
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +88,7 @@ func TestTLS(t *testing.T) {
 	for name, c := range map[string]struct {
 		args []string
 		o    api.Options
-		want string // in the error
+		want string // expected in the error
 	}{
 		"token":                       {args, api.Options{CA: ours.file, Token: token}, ""},
 		"certificate":                 {args, api.Options{CA: ours.file, Certificate: operator, Key: operatorKey}, ""},
@@ -106,6 +110,7 @@ func TestTLS(t *testing.T) {
 			} else {
 				c.o.URL = strings.Replace(p.url, "https", "http", 1)
 			}
+			c.o.Timeout = patience
 			client, err := api.NewClient(c.o)
 			if err != nil {
 				t.Fatal(err)
@@ -120,11 +125,11 @@ func TestTLS(t *testing.T) {
 			}
 		})
 	}
-	t.Run("what a certificate may do", func(t *testing.T) {
+	t.Run("authorization by certificate", func(t *testing.T) {
 		t.Parallel()
 		p := start(t, workDir(t), operators, append(args, "--token", "")...)
 		client := func(cert, key string) *api.Client {
-			c, err := api.NewClient(api.Options{URL: p.url, CA: ours.file, Certificate: cert, Key: key})
+			c, err := api.NewClient(api.Options{URL: p.url, CA: ours.file, Certificate: cert, Key: key, Timeout: patience})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -156,7 +161,7 @@ func TestTLS(t *testing.T) {
 		own := workDir(t)
 		cert, key := ours.issue(t, own, "controller", 5)
 		p := start(t, own, "", "--certificate", cert, "--key", key)
-		first, err := api.NewClient(api.Options{URL: p.url, CA: theirs.file, Token: token})
+		first, err := api.NewClient(api.Options{URL: p.url, CA: theirs.file, Token: token, Timeout: patience})
 		if err != nil {
 			t.Fatal(err)
 		}

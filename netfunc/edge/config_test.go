@@ -38,7 +38,7 @@ const (
 func TestValidate(t *testing.T) {
 	for name, c := range map[string]struct {
 		text string
-		want string // in the error; "" when there is none
+		want string // expected in the error; "" if valid
 	}{
 		"sender":   {sends, ""},
 		"receiver": {gets, ""},
@@ -49,29 +49,29 @@ func TestValidate(t *testing.T) {
 		"printed":          {gets + "elimination: {span: 0s, completeSpan: 0s, slack: 0}", ""},
 		"empty":            {"name: a", `role "" is not sender, receiver or both`},
 		"role":             {onePath + "role: relay", `role "relay" is not sender, receiver or both`},
-		"name":             {"name: a/b", `name "a/b" is not 1 to 64 letters`},
-		"no paths":         {"name: a\nrole: receiver", "paths: at least one is needed"},
+		"name":             {"name: a/b", `name "a/b": want 1 to 64 letters`},
+		"no paths":         {"name: a\nrole: receiver", "paths: want at least one"},
 		"index 0":          {"name: a\nrole: receiver\npaths: [{interface: wan1, peer: 10.1.0.2}]", "paths[0].index 0 is not 1 to 8"},
 		"index 9":          {"name: a\nrole: receiver\npaths: [{index: 9, interface: wan1, peer: 10.1.0.2}]", "paths[0].index 9 is not 1 to 8"},
 		"index twice":      {"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1, peer: 10.1.0.2}, {index: 1, interface: wan2, peer: 10.1.0.2}]", "paths[1].index 1 appears twice"},
-		"interface twice":  {"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1, peer: 10.1.0.2}, {index: 2, interface: wan1, peer: 10.1.0.2}]", "paths[1].interface wan1 is that of path 1 already"},
+		"interface twice":  {"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1, peer: 10.1.0.2}, {index: 2, interface: wan1, peer: 10.1.0.2}]", "paths[1].interface wan1 is already used by path 1"},
 		"no interface":     {"name: a\nrole: receiver\npaths: [{index: 1, peer: 10.1.0.2}]", "paths[0].interface is missing"},
-		"no peer":          {"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1}]", "paths[0].peer, the other edge's address on this path, is missing"},
-		"families":         {"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1, peer: 10.1.0.2, gateway: \"fd00::1\"}]", "paths[0].gateway fd00::1 and peer 10.1.0.2 are not of one address family"},
+		"no peer":          {"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1}]", "paths[0].peer is missing: want the other edge's address on this path"},
+		"families":         {"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1, peer: 10.1.0.2, gateway: \"fd00::1\"}]", "paths[0].gateway fd00::1 and peer 10.1.0.2 differ in address family"},
 		"not an address":   {"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1, peer: wan}]", `edge.yml:3: paths[0].peer: "wan" is not an IP address`},
-		"nothing attached": {onePath + "role: sender", "sender.attach: at least one interface is needed"},
+		"nothing attached": {onePath + "role: sender", "sender.attach: want at least one interface"},
 		"direction":        {onePath + "role: sender\nsender: {attach: [{interface: lan0, direction: in}]}", `sender.attach[0].direction "in" is not ingress or egress`},
 		"receiver attach":  {gets + "sender: {attach: [{interface: lan0}]}", "sender.attach is set, but the role is receiver"},
-		"no policies":      {onePath + "role: sender\nsender: {attach: [{interface: lan0}], maxPolicies: 0}", "sender.maxPolicies 0 is not 1 to 6144"},
-		"many policies":    {onePath + "role: sender\nsender: {attach: [{interface: lan0}], maxPolicies: 6145}", "sender.maxPolicies 6145 is not 1 to 6144"},
+		"no policies":      {onePath + "role: sender\nsender: {attach: [{interface: lan0}], maxPolicies: 0}", "sender.maxPolicies 0: want 1 to 6144"},
+		"many policies":    {onePath + "role: sender\nsender: {attach: [{interface: lan0}], maxPolicies: 6145}", "sender.maxPolicies 6145: want 1 to 6144"},
 		"dscp":             {gets + "receiver: {dscp: 64}", "receiver.dscp 64 is not 0 to 63"},
 		"stale":            {gets + "receiver: {stale: 1ms}", "receiver.stale 1ms is not 10ms to 30s"},
 		"table":            {gets + "receiver: {tableSize: 0}", "receiver.tableSize 0 is not 1 to"},
-		"no such path":     {sends + "flows: [{destination: 10.9.0.2, paths: [2]}]", "flows[0].paths: there is no path 2"},
+		"no such path":     {sends + "flows: [{destination: 10.9.0.2, paths: [2]}]", "flows[0].paths: unknown path 2"},
 		"flow twice":       {sends + "flows: [{destination: 10.9.0.2}, {destination: \"::ffff:10.9.0.2\"}]", "flows[1].destination ::ffff:10.9.0.2 appears twice"},
 		"no destination":   {sends + "flows: [{paths: [1]}]", "flows[0].destination is not an address"},
 		"flow of no side":  {onePath + "role: both\nsender: {attach: [{interface: lan0}]}\nflows: [{destination: 10.9.0.2}]", "flows[0].destination 10.9.0.2 is neither in sender.towards nor in receiver.behind"},
-		"uplink":           {gets + "uplink: {interfaces: [lan0], min: 300, max: 200}", "uplink.min 300 and uplink.max 200 are no window"},
+		"uplink":           {gets + "uplink: {interfaces: [lan0], min: 300, max: 200}", "uplink.min 300 and uplink.max 200: want"},
 		"algorithm":        {gets + "elimination: {window: 0}", "W = 0"},
 		"probe port":       {gets + "probe: {port: 0}", "probe.port must be above 0"},
 		"probe rate":       {gets + "probe: {every: 1ms}", "probe.every 1ms is below 5ms"},
@@ -81,10 +81,10 @@ func TestValidate(t *testing.T) {
 		"drain":            {gets + "drain: -1s", "drain must not be negative"},
 		"token, no URL":    {gets + "controller: {token: f}", "controller.url is missing"},
 		"no key":           {sends + "controller: {url: \"" + rules + "\"}", "signal.key is missing"},
-		"no towards":       {sends + "signal: {key: f}\ncontroller: {url: \"" + rules + "\"}", "sender.towards: the controller needs to know"},
-		"no behind":        {gets + "controller: {url: \"" + rules + "\"}", "receiver.behind: the controller needs to know"},
+		"no towards":       {sends + "signal: {key: f}\ncontroller: {url: \"" + rules + "\"}", "sender.towards is missing"},
+		"no behind":        {gets + "controller: {url: \"" + rules + "\"}", "receiver.behind is missing"},
 		"signal address":   {sends + "signal: {address: \"fd00::1\"}", "signal.address fd00::1 is not an IPv4 address"},
-		"level":            {gets + "log: {level: loud}", `log.level "loud" is not debug, info, warn or error`},
+		"level":            {gets + "log: {level: loud}", `log.level "loud": want debug, info, warn or error`},
 		"unknown setting":  {gets + "pathes: []", `unknown setting "pathes"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestExample: the example is valid, and but for what it must set it shows the defaults.
+// TestExample: the example is valid, and shows the defaults of all optional settings.
 func TestExample(t *testing.T) {
 	text, err := os.ReadFile("edge.example.yaml")
 	if err != nil {
@@ -125,7 +125,7 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// TestExampleIsComplete: each setting is in the example.
+// TestExampleIsComplete: the example lists every setting.
 func TestExampleIsComplete(t *testing.T) {
 	text, err := os.ReadFile("edge.example.yaml")
 	if err != nil {
@@ -167,14 +167,14 @@ func TestSecrets(t *testing.T) {
 		"good":            {write("good", key+"\n", 0o600), ""},
 		"group reads":     {write("group", key, 0o640), ""},
 		"missing":         {filepath.Join(dir, "none"), "signal.key: stat " + filepath.Join(dir, "none") + ": no such file"},
-		"all read":        {write("all", key, 0o644), "has mode 0644, which lets others at the secret; chmod 600"},
+		"all read":        {write("all", key, 0o644), "has mode 0644, which lets others read or write the secret; chmod 600"},
 		"group may write": {write("written", key, 0o660), "has mode"},
 		"short":           {write("short", "0f0f", 0o600), "want 32 to 128 hexadecimal digits"},
 		"not hex":         {write("words", "a key of the usual kind, in words", 0o600), "want 32 to 128 hexadecimal digits"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.path != "" && name == "group may write" {
-				if err := os.Chmod(c.path, 0o660); err != nil { // whatever the umask
+				if err := os.Chmod(c.path, 0o660); err != nil { // regardless of the umask
 					t.Fatal(err)
 				}
 			}
@@ -190,11 +190,11 @@ func TestSecrets(t *testing.T) {
 	}
 	cfg := Config{Control: Controller{URL: rules, Token: write("blank", " \n", 0o600)}}
 	if _, err := cfg.client(); err == nil || !strings.Contains(err.Error(), "controller.token") {
-		t.Errorf("%v, want that the token is empty", err)
+		t.Errorf("%v, want an empty token error", err)
 	}
 	cfg.Control.URL, cfg.Control.Token = "controller:80", ""
 	if _, err := cfg.client(); err == nil || !strings.Contains(err.Error(), "controller") {
-		t.Errorf("%v, want that the URL is wrong", err)
+		t.Errorf("%v, want a URL error", err)
 	}
 }
 
@@ -214,7 +214,7 @@ func TestSides(t *testing.T) {
 	}
 	c, err = load(t, sends+"sender: {attach: [{interface: lan0}], towards: [10.9.0.0/24]}\nflows: [{destination: 10.9.0.1}, {destination: \"fd00::9\"}]")
 	if err == nil {
-		t.Error("a key twice was taken")
+		t.Error("a duplicate key was accepted")
 	}
 	c, err = load(t, onePath+"role: sender\nsender: {attach: [{interface: lan0}], towards: [10.9.0.0/24]}\nflows: [{destination: 10.9.0.1}, {destination: \"fd00::9\"}]")
 	if err != nil {

@@ -37,12 +37,12 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	// The tests mostly wait, each in namespaces of its own.
+	// The tests mostly wait, in separate namespaces.
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
 		_ = f.Value.Set("6")
 	}
-	// An edge that asked a proxy, to report, to leave or to detach, would not reach its controller.
+	// A proxy in the environment must not be used: calls through this one fail.
 	for _, name := range []string{"HTTP_PROXY", "http_proxy", "ALL_PROXY"} {
 		if err := os.Setenv(name, "http://127.0.0.1:1"); err != nil {
 			panic(err)
@@ -64,13 +64,16 @@ func needRoot(t *testing.T) {
 	}
 }
 
+// patience only guards against a hang.
+const patience = 2 * time.Minute
+
 const (
 	relayAddress  = "10.8.0.2"
 	viewerAddress = "10.9.0.2"
 	paths         = 3
 )
 
-// pins numbers the directories for pins.
+// pins numbers the pin directories.
 var pins atomic.Int32
 
 // site is two hosts behind two edges that three paths join:
@@ -120,7 +123,7 @@ func (s *site) path(i int) {
 	s.cable(s.near, name, fmt.Sprintf("10.1.%d.1", i), s.far, name, fmt.Sprintf("10.1.%d.2", i))
 }
 
-// defaultPath is the one of plain routing: path 1.
+// defaultPath makes path 1 the plain route.
 func (s *site) defaultPath() {
 	s.route(s.near, "10.9.0.0/24", "10.1.1.2")
 	s.route(s.far, "10.8.0.0/24", "10.1.1.1")
@@ -177,7 +180,7 @@ type edge struct {
 	process *programtest.Process
 }
 
-// edge writes a configuration; text is what it has besides the paths and places.
+// edge writes a configuration: the paths and places, and text.
 func (s *site) edge(n *namespace.Namespace, name, text string) *edge {
 	s.t.Helper()
 	dir := s.t.TempDir()
@@ -212,7 +215,7 @@ func (s *site) edge(n *namespace.Namespace, name, text string) *edge {
 func (e *edge) command(args ...string) (string, error) {
 	var out bytes.Buffer
 	err := e.ns.Do(func() error {
-		ctx, stop := context.WithTimeout(context.Background(), 30*time.Second) // cleanups run it too
+		ctx, stop := context.WithTimeout(context.Background(), patience) // cleanups run it too
 		defer stop()
 		c := exec.CommandContext(ctx, edgeBinary, append(args, "--config", e.config)...)
 		c.Stdout, c.Stderr = &out, &out
@@ -221,7 +224,7 @@ func (e *edge) command(args ...string) (string, error) {
 	return out.String(), err
 }
 
-// start runs the edge and waits until it says that it runs.
+// start starts the edge and waits until it is running.
 func (e *edge) start(args ...string) {
 	e.t.Helper()
 	e.process = startIn(e.t, e.ns, exec.Command(edgeBinary, append([]string{"run", "--config", e.config}, args...)...))
@@ -248,13 +251,13 @@ func (e *edge) status() *Status {
 	return s
 }
 
-// until waits for a status that ok accepts. It asks the running edge itself, again and again: to
-// start the command each time would keep the processors from the edges.
+// until waits for a status that ok accepts. It asks the running edge directly: starting the command
+// each time would take CPU time from the edges.
 func (e *edge) until(what string, ok func(*Status) bool) *Status {
 	e.t.Helper()
-	for limit := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for limit := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		s, err := (&Config{Socket: e.socket}).ask(e.t.Context())
-		if err != nil { // it does not run
+		if err != nil { // it is not running
 			s = e.status()
 		}
 		if ok(s) {
@@ -268,7 +271,17 @@ func (e *edge) until(what string, ok func(*Status) bool) *Status {
 	}
 }
 
-// allUp accepts a status with all paths up and the peer's answers on each.
+// eventually waits until is returns true.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for limit := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatal("not reached: " + what)
+		}
+	}
+}
+
+// allUp accepts a status with all paths up and probed.
 func allUp(s *Status) bool {
 	for _, p := range s.Paths {
 		if !p.Up || !p.Probed {
@@ -283,21 +296,21 @@ type traffic struct {
 	s        *site
 	stopping chan struct{}
 	sending  sync.WaitGroup
-	sent     uint32
+	sent     atomic.Uint32
 	in       *net.UDPConn
 	receiver sync.WaitGroup
-	seen     []uint8 // how often each number came
+	seen     []uint8 // arrivals per number
 	came     atomic.Int64
 	strange  int
 }
 
-// traffic starts to send packets from the relay to the viewer, rate a second.
+// traffic starts sending packets from the relay to the viewer, rate per second.
 func (s *site) traffic(rate int) *traffic {
 	s.t.Helper()
 	return s.stream(rate, s.relay, s.viewer, viewerAddress)
 }
 
-// stream starts to send packets to a host of an address, rate a second.
+// stream starts sending packets to a host's address, rate per second.
 func (s *site) stream(rate int, from, to *namespace.Namespace, address string) *traffic {
 	s.t.Helper()
 	f := &traffic{s: s, stopping: make(chan struct{}), seen: make([]uint8, 1<<20)}
@@ -351,9 +364,10 @@ func (s *site) stream(rate int, from, to *namespace.Namespace, address string) *
 				return
 			case <-tick.C:
 			}
-			for due := uint32(time.Since(began).Seconds() * float64(rate)); f.sent < due && int(f.sent) < len(f.seen); f.sent++ {
-				binary.BigEndian.PutUint32(b, f.sent)
-				binary.BigEndian.PutUint64(b[len(b)-8:], uint64(f.sent)*0x9e3779b97f4a7c15)
+			due := min(uint32(time.Since(began).Seconds()*float64(rate)), uint32(len(f.seen)))
+			for n := f.sent.Load(); n < due; n = f.sent.Add(1) {
+				binary.BigEndian.PutUint32(b, n)
+				binary.BigEndian.PutUint64(b[len(b)-8:], uint64(n)*0x9e3779b97f4a7c15)
 				for {
 					if _, err := out.Write(b); !errors.Is(err, unix.ENOBUFS) {
 						break
@@ -366,7 +380,17 @@ func (s *site) stream(rate int, from, to *namespace.Namespace, address string) *
 	return f
 }
 
-// end stops sending, and receiving when what is under way has come.
+// pass waits until n more packets have been sent.
+func (f *traffic) pass(n uint32) {
+	f.s.t.Helper()
+	for until, limit := f.sent.Load()+n, time.Now().Add(patience); f.sent.Load() < until; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(limit) {
+			f.s.t.Fatalf("only %d packets sent", f.sent.Load())
+		}
+	}
+}
+
+// end stops sending, then receives the packets in flight.
 func (f *traffic) end() {
 	select {
 	case <-f.stopping:
@@ -375,9 +399,9 @@ func (f *traffic) end() {
 	}
 	close(f.stopping)
 	f.sending.Wait()
-	// Until nothing comes any more, for longer where packets are missing. It is counted in
-	// looks: one that takes long, as others want the processor, is one.
-	for looks, before := 0, int64(0); looks < 20 || before < int64(f.sent) && looks < 100; looks++ {
+	// Wait until no more packets arrive, longer if some are missing. Counting iterations rather
+	// than time makes a stalled machine wait longer.
+	for looks, before := 0, int64(0); looks < 20 || before < int64(f.sent.Load()) && looks < 100; looks++ {
 		time.Sleep(5 * time.Millisecond)
 		if came := f.came.Load(); came != before {
 			looks, before = 0, came
@@ -387,11 +411,11 @@ func (f *traffic) end() {
 	f.receiver.Wait()
 }
 
-// counts ends the traffic and returns how many packets were sent, did not come, and came more
-// than once.
+// counts ends the traffic and returns the numbers of packets sent, lost, and received more than
+// once.
 func (f *traffic) counts() (sent, lost, doubled int) {
 	f.end()
-	for _, n := range f.seen[:f.sent] {
+	for _, n := range f.seen[:f.sent.Load()] {
 		switch {
 		case n == 0:
 			lost++
@@ -399,22 +423,22 @@ func (f *traffic) counts() (sent, lost, doubled int) {
 			doubled++
 		}
 	}
-	return int(f.sent), lost, doubled
+	return int(f.sent.Load()), lost, doubled
 }
 
-// exact ends the traffic; each packet must have come once.
+// exact ends the traffic and checks that each packet arrived exactly once.
 func (f *traffic) exact() (sent int) {
 	f.s.t.Helper()
 	sent, lost, doubled := f.counts()
 	if sent == 0 || lost > 0 || doubled > 0 || f.strange > 0 {
-		f.s.t.Errorf("of %d packets %d were lost and %d came more than once; %d strange ones", sent, lost, doubled, f.strange)
+		f.s.t.Errorf("of %d packets %d were lost and %d arrived more than once; %d foreign ones", sent, lost, doubled, f.strange)
 	}
 	return sent
 }
 
 var viewerAddr = netip.MustParseAddr(viewerAddress)
 
-// stranger is a neighbour entry of the near edge for an address that nobody has.
+// stranger returns a neighbour entry of the near edge for an address without a host.
 func stranger(s *site, device, address string) *netlink.Neigh {
 	return &netlink.Neigh{
 		LinkIndex: s.link(s.near, device).Attrs().Index, IP: net.ParseIP(address).To4(),

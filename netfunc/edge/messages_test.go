@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// ended runs the edge, which must end by itself, and returns what it says.
+// ended runs an edge that must end by itself, and returns its output.
 func (e *edge) ended(args ...string) string {
 	e.t.Helper()
 	out, err := e.command(append([]string{"run"}, args...)...)
@@ -23,7 +23,7 @@ func (e *edge) ended(args ...string) string {
 		e.t.Errorf("%v succeeded", args)
 	}
 	if n := strings.Count(out, "\nedge: ") + strings.Count(out, "edge: "); n > 2 {
-		e.t.Errorf("more than a sentence:\n%s", out)
+		e.t.Errorf("more than one sentence:\n%s", out)
 	}
 	return out
 }
@@ -36,7 +36,7 @@ func TestMessages(t *testing.T) {
 		want     string
 	}{
 		"interface missing":   {old: "lan0", new: "lan7", want: "edge.yml:9: sender.attach[0].interface: interface lan7 does not exist\n"},
-		"no path's interface": {old: "interface: wan", new: "interface: nowan", receiver: true, want: "edge.yml:12: paths[0].interface: none of the interfaces that replicas come in by exists: nowan1, nowan2, nowan3\n"},
+		"no path's interface": {old: "interface: wan", new: "interface: nowan", receiver: true, want: "edge.yml:12: paths[0].interface: no interface for replicas exists: nowan1, nowan2, nowan3\n"},
 		"no native XDP":       {old: "role: receiver", new: "role: receiver\nreceiver: {interfaces: [lo]}", receiver: true, want: "edge.yml:9: receiver: "},
 		"map full":            {old: "sender: {", new: "sender: {maxPolicies: 1, ", want: "map full"},
 		"key missing":         {old: "role: sender", new: "role: sender\nsignal: {key: /none}", want: "edge.yml:9: signal.key: stat /none: no such file or directory\n"},
@@ -77,7 +77,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestUnprivileged: without root each command says what it needs.
+// TestUnprivileged: without root each command names the missing capabilities.
 func TestUnprivileged(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Log("not root: run as it is")
@@ -88,7 +88,7 @@ func TestUnprivileged(t *testing.T) {
 	}
 	for dir := cfg; dir != "/tmp" && dir != "/" && dir != "."; dir = dir[:strings.LastIndex(dir, "/")] {
 		if err := os.Chmod(dir, 0o755); err != nil {
-			break // not ours
+			break // not owned by the tests
 		}
 	}
 	for _, args := range [][]string{{"run"}, {"detach"}} {
@@ -104,23 +104,23 @@ func TestUnprivileged(t *testing.T) {
 	}
 }
 
-// TestStatusWithoutRoot: who may not see the edges is not told that there are none.
+// TestStatusWithoutRoot: a user who cannot see the edges is told so.
 func TestStatusWithoutRoot(t *testing.T) {
 	c := exec.Command(edgeBinary, "status")
 	if os.Getuid() == 0 {
 		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	}
-	if out, err := c.CombinedOutput(); err == nil || !strings.Contains(string(out), "can be seen without root") {
+	if out, err := c.CombinedOutput(); err == nil || !strings.Contains(string(out), "cannot see this machine's edges") {
 		t.Errorf("%v: %s", err, out)
 	}
 }
 
-// TestTwice: an edge that runs is not run again, nor detached under its feet.
+// TestTwice: a running edge can be neither started again nor detached.
 func TestTwice(t *testing.T) {
 	s := newSite(t)
 	e := s.edge(s.near, "near", staticSender)
 	e.start()
-	if out := e.ended(); !strings.Contains(out, "edge: edge near runs already, as process ") {
+	if out := e.ended(); !strings.Contains(out, "edge: edge near is already running as process ") {
 		t.Errorf("said\n%s", out)
 	}
 	if out, err := e.command("detach"); err == nil || !strings.Contains(out, "stop it with SIGTERM") {
@@ -148,23 +148,19 @@ func TestHTTP(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		b, err := io.ReadAll(resp.Body)
-		if err != nil || resp.StatusCode != http.StatusOK {
+		if err != nil {
 			t.Fatalf("%s: %s, %v\n%s", path, resp.Status, err, b)
 		}
 		return string(b)
 	}
-	metrics := get("/metrics")
 	for _, want := range []string{
 		`holocast_edge_path_up{path="1"} 1`, `holocast_edge_path_first_packets_total{path="3"} 0`,
 		`holocast_edge_flow_paths{destination="10.9.0.2",side="receiver"} 3`, "holocast_edge_status_failed 0", "go_goroutines",
 	} {
-		if !strings.Contains(metrics, want) {
-			t.Errorf("no %s in\n%s", want, metrics)
-		}
+		// A next hop that answers late takes its path down for a moment.
+		eventually(t, want, func() bool { return strings.Contains(get("/metrics"), want) })
 	}
-	if got := get("/healthz"); got != "ok\n" {
-		t.Errorf("health %q", got)
-	}
+	eventually(t, "healthy", func() bool { return get("/healthz") == "ok\n" })
 	if got := get("/status"); !strings.Contains(got, `"role":"receiver"`) {
 		t.Errorf("status %s", got)
 	}

@@ -14,7 +14,7 @@ import (
 	"holocast/netfunc/edge/probe"
 )
 
-// newTestWays returns ways whose devices and next hops are all there.
+// newTestWays returns a monitor whose devices and next hops are all up.
 func newTestWays(t *testing.T) (w *pathMonitor, sets map[int]bool) {
 	t.Helper()
 	cfg := defaultConfig()
@@ -38,7 +38,7 @@ func TestListen(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	answered := map[int]uint64{1: 10, 2: 10, 3: 10}
 	silent := map[int]time.Duration{}
-	// after lets time pass, in which the peer answers on some paths.
+	// after advances time while the peer answers on the given paths.
 	after := func(d time.Duration, answering ...int) {
 		const step = 100 * time.Millisecond
 		for ; d > 0; d -= step {

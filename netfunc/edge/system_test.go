@@ -47,7 +47,7 @@ func (s *site) view() *viewing {
 				return
 			case <-time.After(wait):
 			}
-			for range 2 { // the first may only hear that nobody listened to the one before
+			for range 2 { // the first may fail with the ICMP error of the previous one
 				if _, err := conn.Write(make([]byte, 220)); err == nil {
 					break
 				}
@@ -58,16 +58,15 @@ func (s *site) view() *viewing {
 	return v
 }
 
-// at sets how long a frame takes.
+// at sets the frame interval.
 func (v *viewing) at(every time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.every = every
 }
 
-// TestSystem: controller and edges as they are run. A viewer that gets its frames late starts
-// duplication, elimination ends it; whatever is killed meanwhile, no packet is lost or comes
-// twice.
+// TestSystem runs the real controller and edges. Late frames start duplication, elimination ends
+// it, and no packet is lost or doubled whichever process is killed.
 func TestSystem(t *testing.T) {
 	s := newSite(t)
 	dir := t.TempDir()
@@ -119,7 +118,7 @@ func TestSystem(t *testing.T) {
 		v.at(20 * time.Millisecond)
 	}
 	trouble()
-	// Everything is killed, one after the other.
+	// Kill every process, one after another.
 	controller.Kill()
 	near.process.Kill()
 	near.start()
@@ -128,9 +127,9 @@ func TestSystem(t *testing.T) {
 	far.start()
 	near.until("connected again", func(st *Status) bool { return allUp(st) && st.Controller.Connected })
 	far.until("connected again", func(st *Status) bool { return allUp(st) && st.Controller.Connected })
-	// A controller that lost an edge for a while may have ended duplication: it starts again.
+	// A controller that lost an edge for a while may have ended duplication, so start it again.
 	trouble()
-	// All paths are good: one of them is found to suffice, and carries the flow.
+	// All paths are good, so finally one carries the flow.
 	near.until("single path", func(st *Status) bool { return policy(st).Len() == 1 })
 	far.until("armed", func(st *Status) bool { return st.Receiver.Flows[0].Elimination.State == api.Armed })
 	trouble()

@@ -12,7 +12,7 @@ import (
 	"holocast/netfunc/api"
 )
 
-// print writes a status for people.
+// print writes the status as text.
 func (s *Status) print(w io.Writer) {
 	fmt.Fprintf(w, "edge %s", s.Name)
 	if s.Role != "" {
@@ -21,7 +21,7 @@ func (s *Status) print(w io.Writer) {
 	if s.Running {
 		fmt.Fprintf(w, ", running since %s as process %d\n", s.Started.Format(time.DateTime), s.PID)
 	} else {
-		fmt.Fprintf(w, ", not running; the programs in the kernel are\n")
+		fmt.Fprintf(w, ", not running; its kernel programs are\n")
 	}
 	for _, a := range s.Attached {
 		fmt.Fprintf(w, "  %s on %s: %s\n", a.Program, a.Interface, a.Mode)
@@ -43,7 +43,7 @@ func (s *Status) print(w io.Writer) {
 	}
 }
 
-// table writes rows of cells in columns.
+// table writes aligned columns.
 func table(w io.Writer, rows ...[]string) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, r := range rows {
@@ -52,7 +52,7 @@ func table(w io.Writer, rows ...[]string) {
 	_ = t.Flush()
 }
 
-// roundTrip is a round-trip time in milliseconds; 0 = no probe was answered.
+// roundTrip formats a round-trip time in milliseconds; 0 = no probe was answered.
 func roundTrip(rtt float64) string {
 	if rtt == 0 {
 		return "-"
@@ -82,10 +82,10 @@ func (s *Status) printPaths(w io.Writer) {
 			problems = append(problems, fmt.Sprintf("path %d is down: %s", p.Index, p.Problem))
 		}
 		if p.Refused > 0 && !p.Probed {
-			problems = append(problems, fmt.Sprintf("path %d: %d probes were refused: is signal.key the same at both edges, and peer the other's address?", p.Index, p.Refused))
+			problems = append(problems, fmt.Sprintf("path %d: %d probes refused: check that signal.key is the same at both edges, and that peer is the other edge's address", p.Index, p.Refused))
 		}
 		if n := p.Errors + p.TooBig; n > 0 {
-			problems = append(problems, fmt.Sprintf("path %d: %d replicas not sent, of which %d were longer than the MTU", p.Index, n, p.TooBig))
+			problems = append(problems, fmt.Sprintf("path %d: %d replicas not sent, %d of them longer than the MTU", p.Index, n, p.TooBig))
 		}
 	}
 	fmt.Fprintln(w)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What is not known of a path is a dash, not a zero: no probe was answered lately, or none was ever sent.
+// Unknown values of a path print as a dash, not as zero.
 func TestPrintPaths(t *testing.T) {
 	for name, test := range map[string]struct {
 		path PathStatus

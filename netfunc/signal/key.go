@@ -8,8 +8,8 @@ import (
 	"os"
 )
 
-// KeySize is the length of a key that GenerateKey makes; ReadKey takes MinKey to
-// MaxKey bytes. HMAC-SHA256 would hash a longer one down first (RFC 2104 §2).
+// KeySize is the length of GenerateKey's keys in bytes; ReadKey accepts MinKey to MaxKey bytes.
+// HMAC-SHA256 would hash a longer key first (RFC 2104 §2).
 const (
 	KeySize = 32
 	MinKey  = 16
@@ -23,12 +23,11 @@ func GenerateKey() []byte {
 	return k
 }
 
-// EdgeKey is the key of the messages for one edge, derived from the one that all have in common:
-// HMAC-SHA256 with that key over "edge" and the edge's name. A message for one edge is
-// spoofed to any other.
+// EdgeKey derives the key of one edge's messages from the common key: HMAC-SHA256 over "edge " and
+// the edge's name. A message for one edge fails verification at any other.
 func EdgeKey(key []byte, edge string) []byte { return appendMAC(nil, []byte("edge "+edge), key) }
 
-// ReadKey reads a key file: hexadecimal digits, white space around them ignored.
+// ReadKey reads a key file: hexadecimal digits, surrounding white space ignored.
 func ReadKey(path string) ([]byte, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -13,23 +13,23 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// Sender sends signalling messages. It may be used from several goroutines.
+// Sender sends signalling messages. It is safe for concurrent use.
 type Sender struct {
 	conn *net.UDPConn
 
 	mu   sync.Mutex
 	key  []byte
-	last map[string]uint64 // nonces, by the name of the edge
+	last map[string]uint64 // nonces by edge name
 }
 
-// NewSender opens a socket for signalling packets that are signed with key. It sends
-// from the IPv4 address local; the zero Addr lets the system choose.
+// NewSender opens a socket for signalling packets signed with key. It sends from the IPv4 address
+// local; the zero Addr lets the system choose.
 func NewSender(key []byte, local netip.Addr) (*Sender, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
 	}
 	if local.IsValid() && !local.Is4() {
-		return nil, fmt.Errorf("signalling is sent over IPv4, not from %s", local)
+		return nil, fmt.Errorf("signalling needs an IPv4 source address, not %s", local)
 	}
 	var from *net.UDPAddr
 	if local.IsValid() {
@@ -53,7 +53,7 @@ func checkKey(key []byte) error {
 	return nil
 }
 
-// SetKey makes the messages that follow be signed with key. Another key begins with new nonces.
+// SetKey changes the signing key of later messages. A different key starts with new nonces.
 func (s *Sender) SetKey(key []byte) error {
 	if err := checkKey(key); err != nil {
 		return err
@@ -70,14 +70,14 @@ func (s *Sender) SetKey(key []byte) error {
 // Close closes the socket.
 func (s *Sender) Close() error { return s.conn.Close() }
 
-// Send sets the paths of destination at an edge, whose signalling address is to, and returns the
-// nonce that it used.
+// Send sets the paths of destination at an edge with signalling address to. It returns the nonce
+// used.
 func (s *Sender) Send(edge string, to netip.AddrPort, destination netip.Addr, paths pathset.Set) (nonce uint64, err error) {
 	if !to.Addr().Unmap().Is4() {
-		return 0, fmt.Errorf("signalling is sent over IPv4, not to %s", to)
+		return 0, fmt.Errorf("signalling needs an IPv4 destination, not %s", to)
 	}
-	// Numbering and writing go together, so that packets leave in the order of their
-	// nonces and none is refused for having been overtaken here.
+	// The lock spans numbering and writing, so packets leave in nonce order and none is rejected as
+	// replayed.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	nonce = max(s.last[edge]+1, uint64(time.Now().UnixNano()))
@@ -92,15 +92,15 @@ func (s *Sender) Send(edge string, to netip.AddrPort, destination netip.Addr, pa
 	return nonce, nil
 }
 
-// MaxAhead is how far the nonces of an edge may be ahead of this clock.
+// MaxAhead bounds how far an edge's nonces may be ahead of this clock.
 const MaxAhead = 24 * time.Hour
 
-// Exceed makes the nonces for an edge that follow greater than nonce: what the edge accepted from an
-// earlier run whose clock was ahead. One that is further ahead than MaxAhead is an error: no controller of
-// this key has sent it.
+// Exceed makes later nonces for an edge greater than nonce, which the edge accepted from an earlier
+// run with a faster clock. It fails if nonce is more than MaxAhead ahead: no controller with this
+// key sent it.
 func (s *Sender) Exceed(edge string, nonce uint64) error {
 	if nonce > uint64(time.Now().Add(MaxAhead).UnixNano()) {
-		return fmt.Errorf("nonce %d of edge %s is more than %s ahead: the signalling key must be changed", nonce, edge, MaxAhead)
+		return fmt.Errorf("nonce %d of edge %s is more than %s ahead: replace the signalling key", nonce, edge, MaxAhead)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +108,7 @@ func (s *Sender) Exceed(edge string, nonce uint64) error {
 	return nil
 }
 
-// Forget drops what is known of the nonces of an edge that is gone.
+// Forget drops the nonces of an edge that has left.
 func (s *Sender) Forget(edge string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

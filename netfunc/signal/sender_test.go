@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// edge is a UDP socket that tells each packet's ToS.
+// edge is a UDP socket that reports each packet's ToS.
 func edge(t *testing.T) (*net.UDPConn, netip.AddrPort) {
 	t.Helper()
 	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -31,7 +31,7 @@ func edge(t *testing.T) (*net.UDPConn, netip.AddrPort) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+	_ = conn.SetReadDeadline(time.Now().Add(2 * time.Minute))
 	return conn, conn.LocalAddr().(*net.UDPAddr).AddrPort()
 }
 
@@ -75,7 +75,7 @@ func TestSender(t *testing.T) {
 	}
 }
 
-// Whoever sends, packets leave in the order of their nonces.
+// Packets of concurrent senders leave in nonce order.
 func TestSenderKeepsOrder(t *testing.T) {
 	const senders, each = 4, 50
 	conn, to := edge(t)
@@ -128,7 +128,7 @@ func TestSenderExceed(t *testing.T) {
 	}
 }
 
-// What one edge says of nonces is nothing to the others, and another key begins anew.
+// Nonces are independent per edge, and a new key starts new nonces.
 func TestSenderNoncesArePerEdge(t *testing.T) {
 	conn, to := edge(t)
 	s, err := NewSender(testKey(), netip.Addr{})
@@ -154,19 +154,19 @@ func TestSenderNoncesArePerEdge(t *testing.T) {
 		return nonce
 	}
 	if send("a") != ahead+1 || send("b") >= ahead {
-		t.Error("the nonces of b follow those of a")
+		t.Error("the nonces of b depend on those of a")
 	}
 	if err := s.SetKey(GenerateKey()); err != nil {
 		t.Fatal(err)
 	}
 	if send("a") >= ahead {
-		t.Error("another key goes on with the nonces of the one before")
+		t.Error("a new key continues the nonces of the old one")
 	}
 }
 
 func TestSenderErrors(t *testing.T) {
 	if _, err := NewSender(testKey()[:MinKey-1], netip.Addr{}); err == nil {
-		t.Error("a short key was taken")
+		t.Error("a short key was accepted")
 	}
 	if _, err := NewSender(testKey(), netip.MustParseAddr("::1")); err == nil || !strings.Contains(err.Error(), "IPv4") {
 		t.Error(err)
@@ -187,7 +187,7 @@ func TestReadKey(t *testing.T) {
 	digits := hex.EncodeToString(GenerateKey())
 	for name, c := range map[string]struct {
 		file string
-		size int // 0 = refused
+		size int // 0 = rejected
 	}{
 		"generated":   {digits + "\n", KeySize},
 		"smallest":    {digits[:2*MinKey], MinKey},
@@ -214,6 +214,6 @@ func TestReadKey(t *testing.T) {
 		})
 	}
 	if _, err := ReadKey(filepath.Join(t.TempDir(), "none")); err == nil {
-		t.Error("read a file that is not there")
+		t.Error("read a missing file")
 	}
 }

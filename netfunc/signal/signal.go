@@ -1,11 +1,10 @@
-// Package signal is the signalling packet with which the controller tells a sender
-// edge which paths to duplicate a destination's packets over: the IPv4 packet with
-// a ToS indicator of Qian et al., "Enabling eBPF-based packet duplication for robust
-// volumetric video streaming", section III, with a nonce and an HMAC in it. Its bytes are in
-// docs/spec/signalling.md.
+// Package signal implements the signalling packet with which the controller sets the paths over
+// which a sender edge duplicates packets to a destination. It is the IPv4 packet with ToS indicator
+// of Qian et al., "Enabling eBPF-based packet duplication for robust volumetric video streaming",
+// section III, plus a nonce and an HMAC. docs/spec/signalling.md describes its bytes.
 //
-// The sender's kernel program verifies it; this package makes and sends it, and
-// verifies it the same way for tests and for edges without that program.
+// The sender's kernel program verifies it. This package creates and sends it, and verifies it the
+// same way for tests and for edges without that program.
 package signal
 
 import (
@@ -19,49 +18,49 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// The message is the whole payload of a UDP datagram, network byte order. Magic, version, nonce
-// and HMAC have these places in every version:
+// The message is the whole payload of a UDP datagram, in network byte order. The positions of
+// magic, version, nonce and HMAC are the same in every version:
 //
 //	 0  magic "HCSG"
 //	 4  version u8 = 2
 //	 5  paths u8: bit i = path i+1; 0x00 = off, 0xff = all eight
 //	 6  reserved u16 = 0
 //	 8  nonce u64: UNIX time in nanoseconds, strictly increasing
-//	16  destination, 16 bytes: IPv6, or IPv4 mapped into it (RFC 4291 §2.5.5.2)
-//	32  HMAC-SHA256 over bytes 0 to 31, with the EdgeKey of the edge that it is for
+//	16  destination, 16 bytes: IPv6, or IPv4-mapped IPv6 (RFC 4291 §2.5.5.2)
+//	32  HMAC-SHA256 over bytes 0 to 31, with the EdgeKey of the addressed edge
 //
-// In version 1 the paths 0xff meant off, as in the paper, so that eight paths could not be said.
+// In version 1, paths 0xff meant off, as in the paper, so it could not express all eight paths.
 const (
 	Size    = 64
 	Version = 2
 	Magic   = "HCSG"
 
-	signed = 32 // bytes under the HMAC
+	signed = 32 // bytes covered by the HMAC
 )
 
 const (
-	// Port is the UDP port of a sender edge for signalling, unless it says otherwise.
+	// Port is the default UDP port for signalling at a sender edge.
 	Port = 4790
-	// ToS marks an IPv4 packet as signalling: DSCP 63, of the pool for local use
-	// (RFC 2474 §6), and no ECN.
+	// ToS marks an IPv4 packet as signalling: DSCP 63, from the pool for local use (RFC 2474 §6),
+	// and no ECN.
 	ToS = 0xfc
 )
 
-// Reasons why a message is not accepted. A message of another version is a VersionError.
+// Reasons for rejecting a message. An unsupported version is a VersionError.
 var (
 	// ErrMalformed: wrong length, magic, reserved bits or destination.
 	ErrMalformed = errors.New("malformed signalling message")
-	// ErrSpoofed: the HMAC is not that of the key.
+	// ErrSpoofed: the HMAC does not match the key.
 	ErrSpoofed = errors.New("signalling message with a wrong HMAC")
 	// ErrReplayed: the nonce is not above the last one accepted.
 	ErrReplayed = errors.New("replayed signalling message")
 )
 
-// VersionError is the version of a message that has the right HMAC, and is not Version.
+// VersionError is the unsupported version of a message with a valid HMAC.
 type VersionError uint8
 
 func (v VersionError) Error() string {
-	return fmt.Sprintf("signalling message of version %d, where this program speaks version %d: upgrade the controller and all edges together", uint8(v), Version)
+	return fmt.Sprintf("signalling message of version %d, want version %d: upgrade the controller and all edges together", uint8(v), Version)
 }
 
 // Message sets the paths of a destination.
@@ -92,8 +91,8 @@ func appendMAC(b, text, key []byte) []byte {
 	return mac.Sum(b)
 }
 
-// Parse reads a message and verifies its HMAC. The error is ErrMalformed, ErrSpoofed or a
-// VersionError. It does not look at the nonce: that is the Guard's part.
+// Parse decodes a message and verifies its HMAC, but not its nonce, which is the Guard's task. It
+// returns ErrMalformed, ErrSpoofed or a VersionError.
 func Parse(b []byte, key []byte) (Message, error) {
 	if len(b) != Size || string(b[:4]) != Magic {
 		return Message{}, ErrMalformed
@@ -111,15 +110,14 @@ func Parse(b []byte, key []byte) (Message, error) {
 	return Message{Destination: dst, Paths: pathset.Set(b[5]), Nonce: binary.BigEndian.Uint64(b[8:])}, nil
 }
 
-// Guard accepts messages whose nonces strictly increase, over all destinations of
-// an edge, as the kernel program does. The zero Guard has accepted none.
+// Guard accepts messages with strictly increasing nonces across all destinations of an edge, as the
+// kernel program does. The zero Guard has accepted none.
 type Guard struct{ last uint64 }
 
-// Last is the highest nonce accepted.
+// Last returns the highest nonce accepted.
 func (g *Guard) Last() uint64 { return g.last }
 
-// Accept parses a message and admits its nonce. A message that is refused, for any
-// reason, leaves the guard as it was.
+// Accept parses a message and checks its nonce. A rejected message leaves the guard unchanged.
 func (g *Guard) Accept(b []byte, key []byte) (Message, error) {
 	m, err := Parse(b, key)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"holocast/netfunc/signal/signaltest"
 )
 
-// testKey is 00 01 … 1f, as in the fixtures of the kernel program.
+// testKey is 00 01 … 1f, as in the kernel program's fixtures.
 func testKey() []byte {
 	k := make([]byte, KeySize)
 	for i := range k {
@@ -21,18 +21,24 @@ func testKey() []byte {
 	return k
 }
 
-// The bytes were computed apart from this package, with Python's hmac.
+// The bytes were computed independently, with Python's hmac.
 func TestAppend(t *testing.T) {
 	for name, c := range map[string]struct {
 		m    Message
 		want string
 	}{
-		"IPv4, three paths": {Message{netip.MustParseAddr("192.0.2.7"), 0x7, 1795287600000000001},
-			"484353470207000018ea248f73a9e00100000000000000000000ffffc0000207e8d14251ae6eeadeac8f610ed6a2d1e2c04b7229f0ca1e1a231136e50fb449e5"},
-		"IPv6, off": {Message{netip.MustParseAddr("2001:db8::7"), 0, 2},
-			"4843534702000000000000000000000220010db8000000000000000000000007283a6da5a1a2fedb5ecdb756ff4ff25abda6c3fac8508a37c72b707dad0a782b"},
-		"IPv6, eight paths": {Message{netip.MustParseAddr("2001:db8::7"), 0xff, 3},
-			"4843534702ff0000000000000000000320010db8000000000000000000000007d80723483a4790500d3cd8d1bea2674322caceb358626876e6ca7737c2f21d3f"},
+		"IPv4, three paths": {
+			Message{netip.MustParseAddr("192.0.2.7"), 0x7, 1795287600000000001},
+			"484353470207000018ea248f73a9e00100000000000000000000ffffc0000207e8d14251ae6eeadeac8f610ed6a2d1e2c04b7229f0ca1e1a231136e50fb449e5",
+		},
+		"IPv6, off": {
+			Message{netip.MustParseAddr("2001:db8::7"), 0, 2},
+			"4843534702000000000000000000000220010db8000000000000000000000007283a6da5a1a2fedb5ecdb756ff4ff25abda6c3fac8508a37c72b707dad0a782b",
+		},
+		"IPv6, eight paths": {
+			Message{netip.MustParseAddr("2001:db8::7"), 0xff, 3},
+			"4843534702ff0000000000000000000320010db8000000000000000000000007d80723483a4790500d3cd8d1bea2674322caceb358626876e6ca7737c2f21d3f",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := c.m.Append([]byte("before"), testKey())
@@ -95,9 +101,9 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// Whoever reads the error learns both versions, and what to do.
+// The error names both versions and the remedy.
 func TestVersionError(t *testing.T) {
-	want := "signalling message of version 1, where this program speaks version 2: upgrade the controller and all edges together"
+	want := "signalling message of version 1, want version 2: upgrade the controller and all edges together"
 	if got := VersionError(1).Error(); got != want {
 		t.Errorf("%q", got)
 	}
@@ -117,7 +123,7 @@ func TestParseRefuses(t *testing.T) {
 	change := func(at int, to byte) []byte { b := slices.Clone(good); b[at] = to; return b }
 	otherKey := testKey()
 	otherKey[0] ^= 1
-	resigned := func(at int, to byte) []byte { // by one who has the key
+	resigned := func(at int, to byte) []byte { // with the right key
 		b := change(at, to)
 		return sign(b[:signed])
 	}
@@ -158,14 +164,14 @@ func sign(b []byte) []byte {
 	return appendMAC(b, b, testKey())
 }
 
-// Nonces must strictly increase; what is refused leaves no trace.
+// Nonces must strictly increase; a rejected message has no effect.
 func TestGuard(t *testing.T) {
 	spoofed := message(t, math.MaxUint64)
 	spoofed[40] ^= 1
 	for name, c := range map[string]struct {
 		b    []byte
 		want error
-		last uint64 // after it, starting from 100
+		last uint64 // afterwards, starting from 100
 	}{
 		"next":            {message(t, 101), nil, 101},
 		"with a gap":      {message(t, 1<<60), nil, 1 << 60},
@@ -209,7 +215,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzSigned lets the fuzzer choose what a holder of the key would sign.
+// FuzzSigned lets the fuzzer choose the content of a correctly signed message.
 func FuzzSigned(f *testing.F) {
 	f.Add(message(f, 1)[:signed])
 	f.Fuzz(func(t *testing.T, b []byte) {

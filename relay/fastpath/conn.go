@@ -10,77 +10,77 @@ import (
 	"time"
 
 	"holocast/internal/quicext"
-	"holocast/relay/fastpath/bpf"
+	"holocast/relay/fastpath/kernel"
 )
 
 // Packet numbers for the kernel.
 const (
 	blockSize = 256
-	blockLow  = 64                     // a block with fewer left is replaced
-	linger    = time.Second            // after the last datagram, before a viewer's block is taken back
-	overdue   = 100 * time.Millisecond // after which a number without a record was not used
+	blockLow  = 64                     // replace a block with fewer numbers left
+	linger    = time.Second            // from the last datagram to taking back a viewer's block
+	overdue   = 100 * time.Millisecond // after this, a number without a record counts as unused
 )
 
-// routeKey is where packets to a peer go.
+// routeKey identifies a route: the peer's address.
 type routeKey = netip.AddrPort
 
-// conn is a connection in the fast path: a publisher's, a viewer's, or both. It is the
-// connection's sender outside of quic-go.
+// conn is a connection in the fast path: a publisher's, a viewer's, or both. It implements
+// quicext.Sender.
 type conn struct {
 	m      *Manager
-	prefix []byte      // of DATAGRAM frames
-	waits  func() bool // datagrams of user space wait for quic-go
+	prefix []byte      // of DATAGRAM frame contents
+	waits  func() bool // reports datagrams of user space queued in the session
 	handle quicext.Handle
 
-	lastDatagram atomic.Int64 // of a publisher's, by CLOCK_MONOTONIC
+	lastDatagram atomic.Int64 // from the publisher, by CLOCK_MONOTONIC
 
 	mu             sync.Mutex
-	source, viewer int           // slots; -1 = not in that role. Written under m.mu, too
-	state          quicext.State // Generation 0 before the first
-	on             bool          // in the kernel
-	unfit          bool          // it has another cipher
-	gone           bool          // it ended, or the manager did
+	source, viewer int           // slots; -1 = not in that role; written under mu and m.mu
+	state          quicext.State // Generation is 0 until the first Changed
+	on             bool          // in the kernel's maps
+	unsupported    bool          // wrong cipher
+	gone           bool          // the connection or the manager ended
 	ids            map[string]bool
-	route          routeKey    // that was added; the zero one = none
-	receiving      bool        // datagrams, from a publisher
-	unneeded       bool        // user space sends them to all viewers
-	sourceKeys     uint64      // the key phase of the source's keys in the kernel, + 1; 0 = none
-	viewerKeys     uint64      // of the viewer's
-	cipher         *bpf.Cipher // of these
-	ahead          int64       // key streams are made of packet numbers below
-	length         int         // of the texts that they are for: as of the last packets
+	route          routeKey       // route added; zero = none
+	receiving      bool           // the publisher is sending datagrams
+	unneeded       bool           // every viewer is served by user space
+	sourceKeys     uint64         // key phase of the source's keys in the kernel, + 1; 0 = none
+	viewerKeys     uint64         // the same for the viewer's keys
+	cipher         *kernel.Cipher // of the viewer's keys
+	precomputed    int64          // key streams exist for packet numbers below
+	length         int            // text length for key streams: that of recent packets
 
-	pending    []quicext.Packet // sent, not registered yet
-	sentAt     []time.Duration  // of these
-	took       map[place]time.Duration
-	registered int64 // bytes
-	budget     int64
-	block      *block
-	old        []*block // taken back, with numbers that have no record yet
-	wanted     time.Duration
-	suspended  time.Duration // since when the kernel has the viewer off by itself
-	held       bool          // key updates
+	pending     []quicext.Packet // sent by the kernel, not yet registered
+	sentAt      []time.Duration  // times of pending
+	forwardedAt map[location]time.Duration
+	registered  int64 // bytes registered so far
+	budget      int64
+	block       *block
+	old         []*block // taken back, but some numbers have no record yet
+	wanted      time.Duration
+	suspended   time.Duration // when the kernel suspended the viewer; 0 = it did not
+	held        bool          // key updates are on hold
 
 	handover
 }
 
-// place is an object of a track.
-type place struct {
+// location is an object of a track.
+type location struct {
 	track         uint32
 	group, object uint64
 }
 
-// block is packet numbers that the kernel has or had.
+// block is a block of packet numbers given to the kernel.
 type block struct {
 	first, end int64
 	generation uint64
-	seen       [blockSize / 64]uint64 // numbers that there are records of
-	recorded   int64                  // how many
-	unused     int64                  // the first number that was not used; known once it was
-	taken      time.Duration          // back
+	seen       [blockSize / 64]uint64 // numbers with a record
+	recorded   int64                  // numbers with a record
+	unused     int64                  // first unused number; set by takeBack
+	taken      time.Duration          // time of takeBack
 }
 
-// see notes the record of a number; false if it is of another block.
+// see marks a number as recorded. It returns false if the number is of another block.
 func (b *block) see(number int64) bool {
 	if number < b.first || number >= b.end {
 		return false
@@ -91,7 +91,7 @@ func (b *block) see(number int64) bool {
 	return true
 }
 
-// becomeSource and becomeViewer give a connection a slot. m.mu is held.
+// becomeSource and becomeViewer assign a slot to the connection. m.mu is held.
 func (c *conn) becomeSource() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,7 +99,7 @@ func (c *conn) becomeSource() bool {
 		if c.source = c.m.sources.take(); c.source < 0 {
 			return false
 		}
-		c.m.kernel.Source(c.source).Clear()
+		c.m.forwarder.Source(c.source).Clear()
 		c.enter()
 	}
 	return true
@@ -112,8 +112,8 @@ func (c *conn) becomeViewer() bool {
 		if c.viewer = c.m.viewers.take(); c.viewer < 0 {
 			return false
 		}
-		c.m.kernel.Viewer(c.viewer).Clear()
-		if k := c.m.kernel.KeyStreams(c.viewer); k != nil {
+		c.m.forwarder.Viewer(c.viewer).Clear()
+		if k := c.m.forwarder.KeyStreams(c.viewer); k != nil {
 			k.Clear()
 		}
 		c.m.byViewer[c.viewer].Store(c)
@@ -122,33 +122,33 @@ func (c *conn) becomeViewer() bool {
 	return true
 }
 
-// enter brings the kernel in line with the connection's state. c.mu is held.
+// enter updates the kernel's maps to the connection's state. c.mu is held.
 func (c *conn) enter() {
 	s := &c.state
 	if s.Generation == 0 || c.gone {
 		return
 	}
-	c.unfit = s.Suite != tls.TLS_CHACHA20_POLY1305_SHA256
-	if c.unfit {
+	c.unsupported = s.Suite != tls.TLS_CHACHA20_POLY1305_SHA256
+	if c.unsupported {
 		return
 	}
 	now := make(map[string]bool, len(s.ConnIDs))
 	for _, id := range s.ConnIDs {
 		now[string(id)] = true
-		_ = c.m.kernel.SetConnection(id, bpf.Role{Source: c.source, Viewer: c.viewer})
+		_ = c.m.forwarder.SetConnection(id, kernel.Role{Source: c.source, Viewer: c.viewer})
 	}
 	for id := range c.ids {
 		if !now[id] {
-			_ = c.m.kernel.RemoveConnection([]byte(id))
+			_ = c.m.forwarder.RemoveConnection([]byte(id))
 		}
 	}
 	c.ids = now
 	if c.source >= 0 {
-		k := c.m.kernel.Source(c.source)
+		k := c.m.forwarder.Source(c.source)
 		if c.sourceKeys != s.KeyPhase+1 {
 			c.sourceKeys = s.KeyPhase + 1
-			k.SetKeys(s.KeyPhase, bpf.Keys{Key: s.Rx.Key, IV: s.Rx.IV})
-			k.SetKeys(s.KeyPhase+1, bpf.Keys{Key: s.RxNext.Key, IV: s.RxNext.IV})
+			k.SetKeys(s.KeyPhase, kernel.Keys{Key: s.Rx.Key, IV: s.Rx.IV})
+			k.SetKeys(s.KeyPhase+1, kernel.Keys{Key: s.RxNext.Key, IV: s.RxNext.IV})
 		}
 		k.Stop()
 		if c.receiving {
@@ -163,17 +163,17 @@ func (c *conn) enter() {
 		}
 		if c.viewerKeys != s.KeyPhase+1 {
 			c.viewerKeys = s.KeyPhase + 1
-			keys := bpf.Keys{Key: s.Tx.Key, IV: s.Tx.IV}
-			c.m.kernel.Viewer(c.viewer).SetKeys(s.KeyPhase, keys)
-			c.cipher, _ = bpf.NewCipher(keys) // nil: the kernel makes the key streams itself
+			keys := kernel.Keys{Key: s.Tx.Key, IV: s.Tx.IV}
+			c.m.forwarder.Viewer(c.viewer).SetKeys(s.KeyPhase, keys)
+			c.cipher, _ = kernel.NewCipher(keys) // on failure (nil) the kernel computes the key streams
 		}
 		c.startViewer()
 	}
 	c.on = true
 }
 
-// open has the kernel open the packets of a publisher, or leave them to user space: while
-// datagrams come that it may send to a viewer. c.mu is held.
+// open makes the kernel open the publisher's packets, or stops it when no viewer needs it. c.mu is
+// held.
 func (c *conn) open(needed bool) {
 	if c.unneeded == !needed {
 		return
@@ -184,7 +184,7 @@ func (c *conn) open(needed bool) {
 	if needed {
 		c.startSource()
 	} else {
-		c.m.kernel.Source(c.source).Stop()
+		c.m.forwarder.Source(c.source).Stop()
 	}
 }
 
@@ -192,11 +192,12 @@ func (c *conn) startSource() {
 	if c.unneeded {
 		return
 	}
-	c.m.kernel.Source(c.source).Start(bpf.SourceOptions{Remote: c.state.Remote, HeaderKey: c.state.Rx.HP, Prefix: c.prefix})
+	c.m.forwarder.Source(c.source).
+		Start(kernel.SourceOptions{Remote: c.state.Remote, HeaderKey: c.state.Rx.HP, Prefix: c.prefix})
 }
 
-// received notes that a publisher sent a datagram that viewers want: from then on, and for
-// a while, the kernel opens the connection's packets.
+// received records a datagram that viewers want. The kernel opens the publisher's packets from then
+// on, until linger has passed without another.
 func (c *conn) received() {
 	if now := c.m.now(); now-time.Duration(c.lastDatagram.Swap(int64(now))) < linger {
 		return
@@ -213,7 +214,7 @@ func (c *conn) received() {
 	c.m.want()
 }
 
-// inKernel tells whether the kernel may send to the viewer now.
+// inKernel reports whether the kernel may send to the viewer.
 func (c *conn) inKernel() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -223,18 +224,18 @@ func (c *conn) inKernel() bool {
 func (c *conn) startViewer() {
 	s := &c.state
 	c.suspended = 0
-	c.m.kernel.Viewer(c.viewer).Start(bpf.ViewerOptions{
+	c.m.forwarder.Viewer(c.viewer).Start(kernel.ViewerOptions{
 		Remote: s.Remote, ConnID: s.DestConnID, HeaderKey: s.Tx.HP, Prefix: c.prefix,
 		MaxSize: s.MaxPacketSize, MaxFrame: s.MaxDatagramFrame, ECN: s.ECN,
 	})
 }
 
-// enterRoute and leaveRoute count the connections to an address.
+// enterRoute and leaveRoute count the connections per address.
 func (m *Manager) enterRoute(r routeKey) {
 	m.routesMu.Lock()
 	defer m.routesMu.Unlock()
 	if m.routes[r]++; m.routes[r] == 1 {
-		_ = m.kernel.AddRoute(r)
+		_ = m.forwarder.AddRoute(r)
 	}
 }
 
@@ -246,7 +247,7 @@ func (m *Manager) leaveRoute(r routeKey) {
 	defer m.routesMu.Unlock()
 	if m.routes[r]--; m.routes[r] == 0 {
 		delete(m.routes, r)
-		_ = m.kernel.RemoveRoute(r)
+		_ = m.forwarder.RemoveRoute(r)
 	}
 }
 
@@ -258,7 +259,7 @@ func (c *conn) Changed(s quicext.State) {
 		return
 	}
 	if s.Generation != c.state.Generation && c.viewer >= 0 {
-		c.m.kernel.Viewer(c.viewer).Stop()
+		c.m.forwarder.Viewer(c.viewer).Stop()
 		c.takeBack()
 	}
 	c.state = s
@@ -274,21 +275,21 @@ func (c *conn) Report(r quicext.Report) {
 	c.allow()
 }
 
-// allow tells the kernel what it may send: what is registered, and the budget that is
-// left then. c.mu is held.
+// allow updates the kernel's allowance to the registered bytes plus the remaining budget. c.mu is
+// held.
 func (c *conn) allow() {
 	if c.viewer >= 0 && !c.gone {
-		c.m.kernel.Viewer(c.viewer).Allow(c.registered + c.budget)
+		c.m.forwarder.Viewer(c.viewer).Allow(c.registered + c.budget)
 	}
 }
 
-// record notes a packet that the kernel sent.
-func (c *conn) record(r bpf.Record) {
+// record records a packet that the kernel sent.
+func (c *conn) record(r kernel.Record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pending = append(c.pending, quicext.Packet{Number: r.Number, Size: r.Size, Sent: c.m.time(r.Time), ECN: r.ECN})
 	c.sentAt = append(c.sentAt, r.Time)
-	c.took[place{r.Track, r.Group, r.Object}] = r.Time
+	c.forwardedAt[location{r.Track, r.Group, r.Object}] = r.Time
 	c.wanted = r.Time
 	c.length = max(r.Size, c.length-1)
 	if c.block != nil && c.block.see(r.Number) {
@@ -301,13 +302,13 @@ func (c *conn) record(r bpf.Record) {
 	}
 }
 
-// forwarded tells whether the kernel sent an object. It is asked when user space has the
-// object, to which the kernel was done with it.
-func (c *conn) forwarded(p place) bool {
+// forwarded reports whether the kernel sent an object. User space gets a packet only after the
+// programs are done with it.
+func (c *conn) forwarded(p location) bool {
 	c.m.drain()
 	c.mu.Lock()
-	if _, ok := c.took[p]; ok {
-		delete(c.took, p)
+	if _, ok := c.forwardedAt[p]; ok {
+		delete(c.forwardedAt, p)
 		c.mu.Unlock()
 		return true
 	}
@@ -316,21 +317,21 @@ func (c *conn) forwarded(p place) bool {
 	c.wanted = now
 	c.mu.Unlock()
 	if waiting {
-		c.handle.Wake() // for a block
+		c.handle.Wake() // to get a block
 		c.m.want()
 	}
 	return false
 }
 
-// passedOn notes that user space passed on an object that the kernel did not send. Once it is the
-// last one that the kernel left, and has been sent, others overtake nothing any more.
-func (c *conn) passedOn(p place) {
+// passedOn records that user space sent an object that the kernel did not send. Once that was the
+// last fallback, later objects cannot overtake it.
+func (c *conn) passedOn(p location) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.viewer < 0 || c.gone {
 		return
 	}
-	if n, track, group, object := c.m.kernel.Viewer(c.viewer).Left(); p == (place{track, group, object}) {
+	if n, track, group, object := c.m.forwarder.Viewer(c.viewer).Fallbacks(); p == (location{track, group, object}) {
 		c.passed = n
 	}
 }
@@ -342,7 +343,7 @@ func (c *conn) Drain(p quicext.Port) {
 	defer c.mu.Unlock()
 	now := c.m.now()
 	if len(c.pending) > 0 {
-		_ = p.Sent(c.pending) // fails for numbers of a block that was overdue
+		_ = p.Sent(c.pending) // fails for numbers already released as unused
 		for i, packet := range c.pending {
 			c.registered += int64(packet.Size)
 			c.budget -= int64(packet.Size)
@@ -360,57 +361,58 @@ func (c *conn) Drain(p quicext.Port) {
 	}
 	c.changeBlock(p, now)
 	c.allow()
-	c.makeAhead()
+	c.precompute()
 }
 
-// makeAhead makes the key streams of the packets that the kernel sends next. c.mu is held.
-func (c *conn) makeAhead() {
+// precompute precomputes the key streams of the kernel's next packets. c.mu is held.
+func (c *conn) precompute() {
 	b := c.block
 	if b == nil || c.cipher == nil {
 		return
 	}
-	k := c.m.kernel.KeyStreams(c.viewer)
+	k := c.m.forwarder.KeyStreams(c.viewer)
 	if k == nil {
 		return
 	}
-	next := c.m.kernel.Viewer(c.viewer).Next()
-	for c.ahead = max(c.ahead, next); c.ahead < min(next+bpf.Ahead, b.end); c.ahead++ {
-		k.Make(c.cipher, c.ahead, c.length)
+	next := c.m.forwarder.Viewer(c.viewer).Next()
+	for c.precomputed = max(c.precomputed, next); c.precomputed < min(next+kernel.PrecomputedPackets,
+		b.end); c.precomputed++ {
+		k.Make(c.cipher, c.precomputed, c.length)
 	}
 }
 
-// changeBlock takes the kernel's packet numbers back where they are of no use any more, and
-// hands out others where there is something to send and user space has caught up: while it
-// sends, each of its packets would overtake a block, and the kernel would overtake what waits.
-// c.mu is held.
+// changeBlock takes back packet numbers that are of no use, and gives the kernel new ones when
+// there is something to send and user space has caught up. Until then, user space's packets would
+// overtake the block, and the kernel would overtake what user space has queued. c.mu is held.
 func (c *conn) changeBlock(p quicext.Port, now time.Duration) {
-	v := c.m.kernel.Viewer(c.viewer)
+	v := c.m.forwarder.Viewer(c.viewer)
 	want := now-c.wanted < linger && !c.state.KeyUpdateDue
-	if b := c.block; b != nil && (!want || b.generation != c.state.Generation || p.Overtaken() || b.end-v.Next() < blockLow) {
+	if b := c.block; b != nil &&
+		(!want || b.generation != c.state.Generation || p.Overtaken() || b.end-v.Next() < blockLow) {
 		c.takeBack()
 	}
-	c.settle(p, now)
+	c.releaseOld(p, now)
 	if hold := want; hold != c.held {
 		c.held = hold
 		p.HoldKeyUpdates(hold)
 	}
-	if !want || !c.mayGoOn(p, v, now) || c.block != nil {
+	if !want || !c.kernelMaySend(p, v, now) || c.block != nil {
 		return
 	}
 	first, generation, err := p.Reserve(blockSize)
 	if err != nil || generation != c.state.Generation {
-		return // numbers that are overdue come back
+		return // wait until overdue numbers are released
 	}
 	c.block = &block{first: first, end: first + blockSize, generation: generation}
 	v.Give(first, first+blockSize, c.state.KeyPhase)
 }
 
-// mayGoOn tells whether the kernel may send: the viewer is not handed to user space, which has sent
-// all that it has for it. c.mu is held.
-func (c *conn) mayGoOn(p quicext.Port, v *bpf.Viewer, now time.Duration) bool {
-	left, _, _, object := v.Left()
+// kernelMaySend reports whether the kernel may send: the viewer is not handed over, and user space has
+// sent everything queued for it. c.mu is held.
+func (c *conn) kernelMaySend(p quicext.Port, v *kernel.Viewer, now time.Duration) bool {
+	left, _, _, object := v.Fallbacks()
 	handed := c.handed
-	goOn := c.look(now, left, object > 0, c.waits() || p.DatagramsWait())
+	maySend := c.check(now, left, object > 0, c.waits() || p.DatagramsWait())
 	if handed != c.handed {
 		c.m.sourcesChanged.Store(true)
 		if c.handed {
@@ -418,13 +420,13 @@ func (c *conn) mayGoOn(p quicext.Port, v *bpf.Viewer, now time.Duration) bool {
 			c.takeBack()
 		}
 	}
-	if goOn {
+	if maySend {
 		v.CatchUp(left)
 	}
-	return goOn
+	return maySend
 }
 
-// takeBack takes the kernel's block back. c.mu is held.
+// takeBack takes back the kernel's block. c.mu is held.
 func (c *conn) takeBack() {
 	b := c.block
 	if b == nil {
@@ -432,12 +434,12 @@ func (c *conn) takeBack() {
 	}
 	c.block = nil
 	b.taken = c.m.now()
-	b.unused = max(b.first, c.m.kernel.Viewer(c.viewer).TakeBack())
+	b.unused = max(b.first, c.m.forwarder.Viewer(c.viewer).TakeBack())
 	c.old = append(c.old, b)
 }
 
-// settle releases what is left of blocks that were taken back. c.mu is held.
-func (c *conn) settle(p quicext.Port, now time.Duration) {
+// releaseOld releases unused numbers of blocks taken back. c.mu is held.
+func (c *conn) releaseOld(p quicext.Port, now time.Duration) {
 	kept := c.old[:0]
 	for _, b := range c.old {
 		if b.unused < b.end {
@@ -460,26 +462,26 @@ func (c *conn) settle(p quicext.Port, now time.Duration) {
 	c.old = kept
 }
 
-// tick wakes the connection if it has something to do that nothing else wakes it for. It
-// reports whether there is something to forward. m.mu is held.
+// tick wakes the connection if it has work that no event triggers. It reports whether the kernel is
+// forwarding to it. m.mu is held.
 func (c *conn) tick() (active bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.m.now()
 	if c.receiving && !c.gone && now-time.Duration(c.lastDatagram.Load()) > linger {
 		c.receiving = false
-		c.m.kernel.Source(c.source).Stop()
+		c.m.forwarder.Source(c.source).Stop()
 	}
 	if c.viewer < 0 || !c.on || c.gone {
 		return false
 	}
-	for p, at := range c.took {
-		if now-at > forgetful {
-			delete(c.took, p)
+	for p, at := range c.forwardedAt {
+		if now-at > forgetAfter {
+			delete(c.forwardedAt, p)
 		}
 	}
-	v := c.m.kernel.Viewer(c.viewer)
-	if !v.On() { // it came from another address: either it moved, which Changed tells, or somebody made it up
+	v := c.m.forwarder.Viewer(c.viewer)
+	if !v.On() { // the viewer's address changed: Changed follows if it is genuine
 		if c.suspended == 0 {
 			c.suspended = now
 		} else if now-c.suspended > overdue {
@@ -488,7 +490,8 @@ func (c *conn) tick() (active bool) {
 	}
 	active = now-c.wanted < linger
 	wants := active && (!c.handed || now >= c.until)
-	if len(c.pending) > 0 || len(c.old) > 0 || wants != (c.block != nil) || c.block != nil && c.block.end-v.Next() < blockLow {
+	if len(c.pending) > 0 || len(c.old) > 0 || wants != (c.block != nil) ||
+		c.block != nil && c.block.end-v.Next() < blockLow {
 		c.handle.Wake()
 	}
 	return active
@@ -500,24 +503,24 @@ func (c *conn) suspend() {
 	defer c.mu.Unlock()
 	c.gone, c.on = true, false
 	if c.source >= 0 {
-		c.m.kernel.Source(c.source).Stop()
+		c.m.forwarder.Source(c.source).Stop()
 	}
 	if c.viewer >= 0 {
-		c.m.kernel.Viewer(c.viewer).Stop()
+		c.m.forwarder.Viewer(c.viewer).Stop()
 		c.takeBack()
 	}
 }
 
-// forget takes a suspended connection out of the kernel's maps. m.mu is held.
+// forget removes a suspended connection from the kernel's maps. m.mu is held.
 func (c *conn) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id := range c.ids {
-		_ = c.m.kernel.RemoveConnection([]byte(id))
+		_ = c.m.forwarder.RemoveConnection([]byte(id))
 	}
 	c.m.leaveRoute(c.route)
 	c.ids, c.route = nil, routeKey{}
 }
 
-// abandon has a suspended connection detach from quic-go. m.mu is held.
+// abandon makes a suspended connection detach from quic-go. m.mu is held.
 func (c *conn) abandon() { c.handle.Wake() }

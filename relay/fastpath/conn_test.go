@@ -6,14 +6,15 @@ import (
 	"os"
 	"reflect"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unsafe"
 
 	"holocast/internal/quicext"
-	"holocast/relay/fastpath/bpf"
+	"holocast/relay/fastpath/kernel"
 )
 
-// port is a connection that counts what it is asked for.
+// port is a quicext.Port that counts reservations.
 type port struct {
 	next      int64
 	reserved  int
@@ -35,30 +36,45 @@ func (p *port) DatagramsWait() bool         { return p.wait }
 func (p *port) HoldKeyUpdates(bool)         {}
 func (p *port) Detach()                     {}
 
-// TestNumbersWhileUserSpaceSends: a viewer of frames that user space sends to takes no packet numbers for
-// the kernel, however many packets it is sent. Once nothing waits, the kernel has some again.
+// TestNumbersWhileUserSpaceSends: while user space sends to a viewer, the kernel reserves no packet
+// numbers, however many packets are sent. Once the queues are empty it does.
 func TestNumbersWhileUserSpaceSends(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: the kernel fast path needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")
 	}
-	kernel, err := bpf.Open(bpf.Options{Port: 1, ConnIDLen: connIDLen})
+	k, err := kernel.Open(kernel.Options{Port: 1, ConnIDLen: connIDLen})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = kernel.Close() })
-	m := &Manager{kernel: kernel, start: time.Now(), startK: bpf.Now()}
+	t.Cleanup(func() { _ = k.Close() })
+	// With fake time, a stall of the machine does not hand the viewer over.
+	synctest.Test(t, func(t *testing.T) { testNumbersWhileUserSpaceSends(t, k) })
+}
+
+func testNumbersWhileUserSpaceSends(t *testing.T, k *kernel.Forwarder) {
+	m := &Manager{forwarder: k, start: time.Now(), startK: kernel.Now()}
 	queued := false
-	c := &conn{m: m, waits: func() bool { return queued }, source: -1, on: true, handover: newHandover(), state: quicext.State{Generation: 1}}
-	kernel.Viewer(0).Clear()
-	// The kernel left the second object of a group, which user space passed on.
-	shared := reflect.ValueOf(kernel.Viewer(0)).Elem().FieldByName("shared")
-	for _, field := range []reflect.Value{shared.FieldByName("Left"), shared.FieldByName("LastLeft").FieldByName("Object")} {
+	c := &conn{
+		m:        m,
+		waits:    func() bool { return queued },
+		source:   -1,
+		on:       true,
+		handover: newHandover(),
+		state:    quicext.State{Generation: 1},
+	}
+	k.Viewer(0).Clear()
+	// User space passed on the second object of a group as a fallback.
+	shared := reflect.ValueOf(k.Viewer(0)).Elem().FieldByName("shared")
+	for _, field := range []reflect.Value{
+		shared.FieldByName("Fallbacks"),
+		shared.FieldByName("LastFallback").FieldByName("Object"),
+	} {
 		*(*uint64)(unsafe.Pointer(field.UnsafeAddr())) = 1
 	}
 	c.passed = 1
 	p := &port{next: 100}
 	drain := func() {
-		c.wanted = m.now() + time.Hour // objects come, however slow the machine is
+		c.wanted = m.now() + time.Hour // objects keep arriving, however slow the machine is
 		c.Drain(p)
 	}
 	for name, wait := range map[string]*bool{"in the session": &queued, "in the connection": &p.wait} {
@@ -66,16 +82,16 @@ func TestNumbersWhileUserSpaceSends(t *testing.T) {
 		before := p.reserved
 		*wait = true
 		for range 100 {
-			p.overtaken = true // by a packet of user space
+			p.overtaken = true // by a packet from user space
 			drain()
 		}
 		if p.reserved != before || c.block != nil {
-			t.Errorf("datagrams wait %s: numbers were reserved %d times", name, p.reserved-before)
+			t.Errorf("datagrams queued %s: numbers were reserved %d times", name, p.reserved-before)
 		}
 		*wait = false
 		drain()
-		if p.reserved != before+1 || c.block == nil || kernel.Viewer(0).Next() != c.block.first {
-			t.Errorf("nothing waits %s: numbers were reserved %d times", name, p.reserved-before)
+		if p.reserved != before+1 || c.block == nil || k.Viewer(0).Next() != c.block.first {
+			t.Errorf("queues empty %s: numbers were reserved %d times", name, p.reserved-before)
 		}
 	}
 }

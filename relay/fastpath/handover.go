@@ -8,36 +8,38 @@ import (
 )
 
 const (
-	// patience is how long user space may take to catch up with what the kernel left to it.
-	// Beyond that the machine or the path is too busy for two ways of sending.
-	patience = 30 * time.Millisecond
-	minAway  = time.Second // how long the viewer is handed over then, to begin with
-	maxAway  = 8 * time.Second
+	// maxCatchUp is the time user space has to catch up with the fallbacks. Beyond it, the machine
+	// or path is too busy for two ways of sending.
+	maxCatchUp  = 30 * time.Millisecond
+	minHandover = time.Second // initial duration of a handover
+	maxHandover = 8 * time.Second
 
 	never = math.MaxUint64
 )
 
-// handover is how far user space is with what the kernel left to it of one viewer, and whether
-// the viewer is handed to user space for a while.
+// handover tracks how far user space is with one viewer's fallbacks, and hands the viewer over to
+// user space for a while if that takes too long.
 //
-// The kernel goes on once user space has sent all that it has; groups of one object wait for nothing. Where that takes too long, user
-// space sends everything for a second, twice as long where the kernel falls behind soon after that:
-// on a machine without processor time to spare two ways cost more than one.
+// The kernel continues once user space has sent everything queued; groups of one object never wait.
+// If user space takes longer than maxCatchUp, it sends everything for a second, and twice as long
+// whenever the kernel falls behind again soon: on a machine without spare CPU time, two ways of
+// sending cost more than one.
 type handover struct {
-	passed     uint64        // objects that the kernel left and user space passed on
-	behind     time.Duration // since when user space has something to send; 0 = it has not
-	handed     bool
-	until      time.Duration // when that ends
-	away       time.Duration // how long it was the last time
-	returned   uint64        // objects that the kernel had left when it ended; never = it has left others since
-	returnedAt time.Duration
+	passed      uint64        // fallbacks passed on by user space
+	behindSince time.Duration // when user space started to have something to send; 0 = nothing queued
+	handed      bool
+	until       time.Duration // end of the handover
+	duration    time.Duration // duration of the last handover
+	returned    uint64        // number of fallbacks when the handover ended; never = there were new ones since
+	returnedAt  time.Duration
 }
 
 func newHandover() handover { return handover{returned: never} }
 
-// look tells whether the kernel may send. left is how many objects it has left so far, several
-// that the last of them is not its group's first; unsent says that datagrams of user space wait.
-func (h *handover) look(now time.Duration, left uint64, several, unsent bool) bool {
+// check reports whether the kernel may send. left is the number of fallbacks so far, several is set
+// if the last one is not the first object of its group, and unsent if user space has datagrams
+// queued.
+func (h *handover) check(now time.Duration, left uint64, several, unsent bool) bool {
 	if h.handed {
 		if now < h.until {
 			return false
@@ -45,26 +47,26 @@ func (h *handover) look(now time.Duration, left uint64, several, unsent bool) bo
 		h.handed, h.returned, h.returnedAt = false, left, now
 	}
 	switch {
-	case several && (unsent || h.passed != left): // groups of one object wait for nothing
-		if h.behind == 0 {
-			h.behind = now
+	case several && (unsent || h.passed != left): // groups of one object never wait
+		if h.behindSince == 0 {
+			h.behindSince = now
 		}
-		if now-h.behind > patience {
+		if now-h.behindSince > maxCatchUp {
 			h.handOver(now)
 		}
 		return false
 	case h.returned == left:
-		return false // the socket may hold what came while the kernel did not look
+		return false // the socket may hold packets the kernel has not seen
 	}
-	h.behind, h.returned = 0, never
+	h.behindSince, h.returned = 0, never
 	return true
 }
 
 func (h *handover) handOver(now time.Duration) {
-	if h.away > 0 && now-h.returnedAt < h.away {
-		h.away = min(2*h.away, maxAway)
+	if h.duration > 0 && now-h.returnedAt < h.duration {
+		h.duration = min(2*h.duration, maxHandover)
 	} else {
-		h.away = minAway
+		h.duration = minHandover
 	}
-	h.handed, h.until, h.behind = true, now+h.away, 0
+	h.handed, h.until, h.behindSince = true, now+h.duration, 0
 }

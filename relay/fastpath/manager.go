@@ -19,44 +19,44 @@ import (
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
 	"holocast/internal/quicext"
-	"holocast/relay/fastpath/bpf"
+	"holocast/relay/fastpath/kernel"
 	"holocast/relay/steer"
 )
 
-// Config is how a Manager works.
+// Config configures a Manager.
 type Config struct {
 	Port uint16 // the relay's UDP port
-	// Clsact attaches by clsact filters also where the kernel has TCX (Linux 6.6).
+	// Clsact attaches with clsact filters even if the kernel has TCX (Linux 6.6).
 	Clsact bool
 	Log    *slog.Logger
 }
 
-// connIDLen is the length of the connection IDs that the relay chooses.
+// connIDLen is the length of the relay's connection IDs.
 const connIDLen = steer.IDLength
 
-// Times of the manager's goroutine.
+// Intervals of the manager's goroutine.
 const (
-	lease     = time.Second            // after which the kernel stops by itself
-	idle      = 200 * time.Millisecond // between looks while nothing is forwarded
-	busy      = 5 * time.Millisecond   // and while something is: how long a packet may stay unregistered
-	rescan    = 2 * time.Second        // for interfaces that come and go
-	retire    = time.Second            // before a slot is used again, for programs that are still at it
-	forgetful = 5 * time.Second        // for an object that was forwarded and never came to user space
+	lease       = time.Second            // after which the programs stop by themselves
+	idle        = 200 * time.Millisecond // between ticks while nothing is forwarded
+	busy        = 5 * time.Millisecond   // between ticks otherwise: bounds how long packets stay unregistered
+	rescan      = 2 * time.Second        // to find new and deleted interfaces
+	retire      = time.Second            // before a slot is reused, for programs still running
+	forgetAfter = 5 * time.Second        // for a forwarded object that never reaches user space
 )
 
-// Manager is the fast path of one relay. A nil Manager is one that is off.
+// Manager is a relay's fast path. A nil Manager is off.
 type Manager struct {
-	cfg    Config
-	log    *slog.Logger
-	kernel *bpf.Kernel
-	start  time.Time     // a moment of both clocks,
-	startK time.Duration // by CLOCK_MONOTONIC
-	stop   context.CancelFunc
-	done   chan struct{}
-	wanted chan struct{} // signalled when there is something to forward
+	cfg       Config
+	log       *slog.Logger
+	forwarder *kernel.Forwarder
+	start     time.Time     // the same instant as startK
+	startK    time.Duration // by CLOCK_MONOTONIC
+	stop      context.CancelFunc
+	done      chan struct{}
+	wanted    chan struct{} // wakes run when there is something to forward
 
-	ringMu sync.RWMutex // of the ring; after mu, before conn.mu. Held for reading to look whether it is empty
-	closed bool         // written under both
+	ringMu sync.RWMutex // guards the ring; locked after mu and before conn.mu, shared to check whether it is empty
+	closed bool         // written with mu and ringMu held
 
 	mu       sync.Mutex
 	conns    map[*quic.Conn]*conn
@@ -65,27 +65,27 @@ type Manager struct {
 	sources  slots
 	viewers  slots
 	refused  map[string]uint64
-	attached map[int]*bpf.Attachment
+	attached map[int]*kernel.Attachment
 
-	byViewer [bpf.MaxViewers]atomic.Pointer[conn]
+	byViewer [kernel.MaxViewers]atomic.Pointer[conn]
 
-	routesMu sync.Mutex // after conn.mu
+	routesMu sync.Mutex // locked after conn.mu
 	routes   map[routeKey]int
 
 	registered, lag, lost, handovers atomic.Uint64
-	sourcesChanged                   atomic.Bool // other publishers' packets may have to be opened
+	sourcesChanged                   atomic.Bool // chooseSources must run
 }
 
-// track is a track that is received or sent.
+// track is a track received or sent by the relay.
 type track struct {
 	id        uint32
 	sources   map[*source]struct{}
 	viewers   map[*subscriber]struct{}
-	installed *source              // whose packets the kernel forwards
-	source    atomic.Pointer[conn] // of installed
+	installed *source              // the publisher forwarded by the kernel
+	source    atomic.Pointer[conn] // the source in installed
 }
 
-// source is a subscription of the relay's at a publisher.
+// source is the relay's subscription at a publisher.
 type source struct {
 	c     *conn
 	alias uint64
@@ -97,71 +97,71 @@ type subscriber struct {
 	pub *moqt.Publication
 }
 
-// Possible tells why the fast path cannot be on here, nil if it can.
+// Possible returns why the fast path cannot run here, or nil.
 func Possible() error {
 	if !quicext.Supported() {
 		return quicext.ErrUnsupported
 	}
-	return bpf.Check()
+	return kernel.Check()
 }
 
-// Try is Possible, and loads the programs without attaching them.
+// Try is like Possible, and also loads the programs without attaching them.
 func Try() error {
 	if err := Possible(); err != nil {
 		return err
 	}
-	k, err := bpf.Open(bpf.Options{Port: 1, ConnIDLen: connIDLen})
+	k, err := kernel.Open(kernel.Options{Port: 1, ConnIDLen: connIDLen})
 	if err != nil {
 		return err
 	}
 	return k.Close()
 }
 
-// Start loads the programs and attaches them to all Ethernet interfaces, those that come
-// later included. It is called before the first TLS handshake of the process.
+// Start loads the programs and attaches them to all Ethernet and loopback interfaces, including
+// later ones. Call it before the process's first TLS handshake.
 func Start(cfg Config) (*Manager, error) {
 	if err := Possible(); err != nil {
 		return nil, err
 	}
 	if !quicext.PreferChaCha20() {
-		return nil, errors.New("TLS is in FIPS 140-3 mode, which has no ChaCha20-Poly1305")
+		return nil, errors.New("TLS is in FIPS 140-3 mode, which excludes ChaCha20-Poly1305")
 	}
-	kernel, err := bpf.Open(bpf.Options{Port: cfg.Port, ConnIDLen: connIDLen})
+	k, err := kernel.Open(kernel.Options{Port: cfg.Port, ConnIDLen: connIDLen})
 	if err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	m := &Manager{
-		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), kernel: kernel, start: time.Now(), startK: bpf.Now(),
+		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), forwarder: k, start: time.Now(), startK: kernel.Now(),
 		stop: stop, done: make(chan struct{}), wanted: make(chan struct{}, 1),
 		conns: map[*quic.Conn]*conn{}, tracks: map[*origin.Track]*track{}, refused: map[string]uint64{},
-		attached: map[int]*bpf.Attachment{}, routes: map[routeKey]int{},
-		sources: newSlots(bpf.MaxSources), viewers: newSlots(bpf.MaxViewers),
+		attached: map[int]*kernel.Attachment{}, routes: map[routeKey]int{},
+		sources: newSlots(kernel.MaxSources), viewers: newSlots(kernel.MaxViewers),
 	}
 	if err := m.attach(); err != nil {
 		stop()
-		return nil, errors.Join(err, m.detach(), kernel.Close())
+		return nil, errors.Join(err, m.detach(), k.Close())
 	}
-	kernel.Renew(m.now() + lease)
+	k.Renew(m.now() + lease)
 	go m.run(ctx)
 	return m, nil
 }
 
-// Close takes the programs off. Sessions go on without them.
+// Close detaches the programs. Sessions continue in user space.
 func (m *Manager) Close() error {
 	if m == nil {
 		return nil
 	}
 	m.stop()
 	<-m.done
-	m.kernel.Renew(0)
+	m.forwarder.Renew(0)
 	err := m.detach()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range m.conns {
 		c.suspend()
 	}
-	time.Sleep(10 * time.Millisecond) // for programs that are still at it
+	time.Sleep(10 * time.Millisecond) // for programs still running
 	m.drain()
 	for _, c := range m.conns {
 		c.abandon()
@@ -169,11 +169,11 @@ func (m *Manager) Close() error {
 	m.ringMu.Lock()
 	defer m.ringMu.Unlock()
 	m.closed = true
-	return errors.Join(err, m.kernel.Close())
+	return errors.Join(err, m.forwarder.Close())
 }
 
-// run keeps the kernel's lease, registers what no ACK or object has made anyone register,
-// and follows interfaces.
+// run renews the programs' lease, registers packets when no other event does, and tracks
+// interfaces.
 func (m *Manager) run(ctx context.Context) {
 	defer close(m.done)
 	timer := time.NewTimer(0)
@@ -186,7 +186,7 @@ func (m *Manager) run(ctx context.Context) {
 		case <-m.wanted:
 		case <-timer.C:
 		}
-		m.kernel.Renew(m.now() + lease)
+		m.forwarder.Renew(m.now() + lease)
 		m.drain()
 		wait := idle
 		if m.tick() {
@@ -195,15 +195,15 @@ func (m *Manager) run(ctx context.Context) {
 		if now := time.Now(); now.Sub(scanned) > rescan {
 			scanned = now
 			if err := m.attach(); err != nil {
-				m.log.Warn("the kernel fast path is not on an interface", "err", err)
+				m.log.Warn("kernel fast path: cannot attach to an interface", "err", err)
 			}
 		}
 		timer.Reset(wait)
 	}
 }
 
-// tick wakes the connections that have something to register; it reports whether there
-// is anything to forward.
+// tick wakes the connections that have packets to register. It reports whether the kernel is
+// forwarding.
 func (m *Manager) tick() (active bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -218,8 +218,8 @@ func (m *Manager) tick() (active bool) {
 	return active
 }
 
-// chooseSources has the kernel open the packets of those publishers of whom a viewer is sent
-// something by the kernel. m.mu is held.
+// chooseSources makes the kernel open the packets of exactly those publishers with a viewer served
+// by the kernel. m.mu is held.
 func (m *Manager) chooseSources() {
 	needed := map[*conn]bool{}
 	for _, k := range m.tracks {
@@ -240,7 +240,7 @@ func (m *Manager) chooseSources() {
 	}
 }
 
-// want makes run look soon.
+// want makes run tick soon.
 func (m *Manager) want() {
 	select {
 	case m.wanted <- struct{}{}:
@@ -248,11 +248,11 @@ func (m *Manager) want() {
 	}
 }
 
-// drain hands the records of the ring to their connections. While there are none, connections do
-// not wait for each other.
+// drain passes the records in the ring to their connections. While the ring is empty, connections
+// do not block each other.
 func (m *Manager) drain() {
 	m.ringMu.RLock()
-	empty := m.closed || m.kernel.Drained()
+	empty := m.closed || m.forwarder.Drained()
 	m.ringMu.RUnlock()
 	if empty {
 		return
@@ -262,21 +262,21 @@ func (m *Manager) drain() {
 	if m.closed {
 		return
 	}
-	m.kernel.Drain(func(r bpf.Record) {
+	m.forwarder.Drain(func(r kernel.Record) {
 		if c := m.byViewer[r.Viewer].Load(); c != nil {
 			c.record(r)
 		}
 	})
 }
 
-// now is the time of CLOCK_MONOTONIC, without a system call.
+// now returns the time of CLOCK_MONOTONIC, without a system call.
 func (m *Manager) now() time.Duration { return m.startK + time.Since(m.start) }
 
-// time converts a time of the kernel's clock.
+// time converts a time of CLOCK_MONOTONIC.
 func (m *Manager) time(at time.Duration) time.Time { return m.start.Add(at - m.startK) }
 
-// attach attaches the programs to interfaces, again where somebody took them off, and forgets
-// interfaces that are gone.
+// attach attaches the programs to new interfaces, reattaches them where they were detached, and
+// forgets deleted interfaces.
 func (m *Manager) attach() error {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -292,7 +292,7 @@ func (m *Manager) attach() error {
 			if old.Intact() {
 				continue
 			}
-			m.log.Warn("the kernel fast path was taken off an interface, and is attached again", "interface", a.Name)
+			m.log.Warn("kernel fast path: reattached to an interface it was detached from", "interface", a.Name)
 			if e := old.Detach(); e != nil {
 				err = errors.Join(err, e)
 			}
@@ -301,7 +301,7 @@ func (m *Manager) attach() error {
 		if a.EncapType != "ether" && a.EncapType != "loopback" {
 			continue
 		}
-		attachment, e := m.kernel.Attach(a.Index, m.cfg.Clsact)
+		attachment, e := m.forwarder.Attach(a.Index, m.cfg.Clsact)
 		if e != nil {
 			err = errors.Join(err, fmt.Errorf("interface %s: %w", a.Name, e))
 			continue
@@ -327,7 +327,7 @@ func (m *Manager) detach() (err error) {
 	return err
 }
 
-// Publisher makes the kernel forward what a publisher sends of a track, while sub lasts.
+// Publisher makes the kernel forward a publisher's track until sub ends.
 func (m *Manager) Publisher(t *origin.Track, sub *moqt.Subscription) {
 	if m == nil {
 		return
@@ -344,8 +344,8 @@ func (m *Manager) Publisher(t *origin.Track, sub *moqt.Subscription) {
 	}()
 }
 
-// Viewer makes the kernel forward a track to a viewer, while pub lasts, and returns the
-// sink that leaves out what was forwarded.
+// Viewer makes the kernel forward a track to a viewer until pub ends. It returns a sink that skips
+// the objects forwarded.
 func (m *Manager) Viewer(t *origin.Track, pub *moqt.Publication) origin.Sink {
 	inner := origin.Publication{Publication: pub}
 	if m == nil {
@@ -373,7 +373,7 @@ func (m *Manager) Viewer(t *origin.Track, pub *moqt.Publication) origin.Sink {
 	return &sink{inner, c, k}
 }
 
-// connection finds or makes the connection of a session, in a role that take prepares.
+// connection returns the conn of a session, creating it if needed; take assigns its role.
 func (m *Manager) connection(s *moqt.Session, take func(*conn) bool) *conn {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -388,10 +388,18 @@ func (m *Manager) connection(s *moqt.Session, take func(*conn) bool) *conn {
 			m.refused["webtransport"]++
 			return nil
 		}
-		c = &conn{m: m, prefix: prefix, waits: s.DatagramsWait, source: -1, viewer: -1, handover: newHandover(), took: map[place]time.Duration{}}
+		c = &conn{
+			m:           m,
+			prefix:      prefix,
+			waits:       s.DatagramsPending,
+			source:      -1,
+			viewer:      -1,
+			handover:    newHandover(),
+			forwardedAt: map[location]time.Duration{},
+		}
 		h, err := quicext.Attach(qc, c)
 		if err != nil {
-			m.log.Warn("a connection is not in the kernel fast path", "peer", s.RemoteAddr().String(), "err", err)
+			m.log.Warn("kernel fast path: a connection uses user space", "peer", s.RemoteAddr().String(), "err", err)
 			m.refused["attach"]++
 			return nil
 		}
@@ -407,7 +415,7 @@ func (m *Manager) connection(s *moqt.Session, take func(*conn) bool) *conn {
 	return c
 }
 
-// remove forgets a connection that ended.
+// remove removes a connection that ended.
 func (m *Manager) remove(qc *quic.Conn) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -427,7 +435,7 @@ func (m *Manager) remove(qc *quic.Conn) {
 	c.forget()
 }
 
-// change changes a track and brings the kernel in line.
+// change changes a track and updates the kernel.
 func (m *Manager) change(t *origin.Track, do func(*track)) *track {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -442,13 +450,13 @@ func (m *Manager) change(t *origin.Track, do func(*track)) *track {
 		delete(m.tracks, t)
 	}
 	if err := m.install(k); err != nil {
-		m.log.Warn("a track is not in the kernel fast path", "track", t.Name().String(), "err", err)
+		m.log.Warn("kernel fast path: a track uses user space", "track", t.Name().String(), "err", err)
 	}
 	return k
 }
 
-// install brings the kernel in line with a track. One that several publishers send is
-// for user space, which knows what is a duplicate. m.mu is held.
+// install updates the kernel to a track. User space serves a track with several publishers, since
+// it detects duplicates. m.mu is held.
 func (m *Manager) install(k *track) error {
 	if m.closed {
 		return nil
@@ -461,20 +469,20 @@ func (m *Manager) install(k *track) error {
 	if old := k.installed; old != nil && old != only {
 		k.installed = nil
 		k.source.Store(nil)
-		if err := m.kernel.RemoveTrack(old.c.source, old.alias); err != nil {
+		if err := m.forwarder.RemoveTrack(old.c.source, old.alias); err != nil {
 			return err
 		}
 	}
 	if only == nil {
 		return nil
 	}
-	var subs []bpf.Subscription
+	var subs []kernel.Subscription
 	for s := range k.viewers {
 		if !s.pub.Forwarding() {
 			continue
 		}
 		start, last := s.pub.Range()
-		subs = append(subs, bpf.Subscription{
+		subs = append(subs, kernel.Subscription{
 			Viewer: s.c.viewer, Alias: wire.AppendVarint(nil, s.pub.Alias()),
 			StartGroup: start.Group, StartObject: start.Object, LastGroup: last,
 		})
@@ -483,10 +491,10 @@ func (m *Manager) install(k *track) error {
 	k.source.Store(only.c)
 	m.sourcesChanged.Store(true)
 	m.want()
-	return m.kernel.SetTrack(only.c.source, only.alias, k.id, subs)
+	return m.forwarder.SetTrack(only.c.source, only.alias, k.id, subs)
 }
 
-// Stats returns the counters now.
+// Stats returns the current counters.
 func (m *Manager) Stats() Stats {
 	var s Stats
 	if m == nil {
@@ -497,9 +505,14 @@ func (m *Manager) Stats() Stats {
 	if m.closed {
 		return s
 	}
-	s.Counts, _ = m.kernel.Counts()
+	s.Counts, _ = m.forwarder.Counts()
 	s.Interfaces = len(m.attached)
-	s.Refused = map[string]uint64{"webtransport": m.refused["webtransport"], "attach": m.refused["attach"], "full": m.refused["full"], "cipher": m.refused["cipher"]}
+	s.Refused = map[string]uint64{
+		"webtransport": m.refused["webtransport"],
+		"attach":       m.refused["attach"],
+		"full":         m.refused["full"],
+		"cipher":       m.refused["cipher"],
+	}
 	for _, c := range m.conns {
 		c.mu.Lock()
 		if c.on && c.source >= 0 {
@@ -510,12 +523,12 @@ func (m *Manager) Stats() Stats {
 			if c.handed {
 				s.HandedOver++
 			}
-			v := m.kernel.Viewer(c.viewer)
+			v := m.forwarder.Viewer(c.viewer)
 			sent := v.Sent()
 			s.Budget += max(0, v.Allowed()-sent)
 			s.Unregistered += sent - c.registered
 		}
-		if c.unfit {
+		if c.unsupported {
 			s.Refused["cipher"]++
 		}
 		c.mu.Unlock()
@@ -525,8 +538,8 @@ func (m *Manager) Stats() Stats {
 	return s
 }
 
-// slots are the indices of a table in shared memory. One that was given back is not used
-// again for a while, for programs that are still at it.
+// slots allocates indices of a table in shared memory. A freed index is reused only after a while,
+// for programs still running.
 type slots struct {
 	n       int
 	fresh   int

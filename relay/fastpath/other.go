@@ -10,20 +10,20 @@ import (
 	"holocast/internal/origin"
 )
 
-// Config is how a Manager works.
+// Config configures a Manager.
 type Config struct {
 	Port   uint16
 	Clsact bool
 	Log    *slog.Logger
 }
 
-// Manager is the fast path of one relay, which is always off here.
+// Manager is the fast path, which is always off on this platform.
 type Manager struct{}
 
-// Possible tells why the fast path cannot be on here.
-func Possible() error { return errors.New("it is for Linux on x86-64 and arm64") }
+// Possible returns why the fast path cannot run here.
+func Possible() error { return errors.New("it needs Linux on x86-64 or arm64") }
 
-// Try tells the same.
+// Try returns the same error.
 func Try() error { return Possible() }
 
 // Start fails.

@@ -7,19 +7,19 @@ import (
 	"holocast/internal/origin"
 )
 
-// sink leaves out what the kernel forwarded.
+// sink skips the objects that the kernel forwarded.
 type sink struct {
 	origin.Publication
 	c *conn
 	k *track
 }
 
-// SendDatagram sends an object, unless the kernel did.
+// SendDatagram sends an object, unless the kernel has.
 func (s *sink) SendDatagram(d moqt.Datagram) error {
 	if source := s.k.source.Load(); source != nil {
 		source.received()
 	}
-	p := place{s.k.id, d.Group, d.Object}
+	p := location{s.k.id, d.Group, d.Object}
 	if s.c.forwarded(p) {
 		return nil
 	}

@@ -7,17 +7,16 @@ import (
 	"time"
 )
 
-// TestSlots: a slot that was given back is not used again at once, for programs that are
-// still at it.
+// TestSlots: a freed slot is not reused immediately.
 func TestSlots(t *testing.T) {
 	s := newSlots(2)
 	a, b := s.take(), s.take()
 	if a == b || s.take() != -1 {
-		t.Fatalf("slots %d and %d of two, and one more", a, b)
+		t.Fatalf("slots %d and %d of two, and a third one", a, b)
 	}
 	s.free(a)
 	if got := s.take(); got != -1 {
-		t.Errorf("slot %d was used again at once", got)
+		t.Errorf("slot %d was reused immediately", got)
 	}
 	s.retired[0].at = time.Now().Add(-2 * retire)
 	if got := s.take(); got != a {
@@ -25,10 +24,13 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// TestBlock counts the records of a block's numbers, and of no other.
+// TestBlock: a block counts the records of its own numbers only.
 func TestBlock(t *testing.T) {
 	b := &block{first: 1000, end: 1000 + blockSize}
-	for number, ours := range map[int64]bool{999: false, 1000: true, 1063: true, 1064: true, 1000 + blockSize - 1: true, 1000 + blockSize: false} {
+	for number, ours := range map[int64]bool{
+		999: false, 1000: true, 1063: true, 1064: true,
+		1000 + blockSize - 1: true, 1000 + blockSize: false,
+	} {
 		if b.see(number) != ours {
 			t.Errorf("number %d: %v", number, !ours)
 		}
@@ -46,7 +48,7 @@ func TestMode(t *testing.T) {
 	}
 }
 
-// TestNil has a fast path that is off.
+// TestNil: a nil Manager is off.
 func TestNil(t *testing.T) {
 	var m *Manager
 	m.Publisher(nil, nil)

@@ -16,7 +16,7 @@ import (
 	"holocast/internal/origin"
 )
 
-// kernel passes first packets as it was told to.
+// kernel drops Initial packets according to its shares.
 type kernel struct {
 	*Limits
 	random *rand.Rand
@@ -41,11 +41,11 @@ func (k *kernel) send(from netip.Addr, n int) {
 	}
 }
 
-// during has each of a hundred milliseconds' windows of so long send something.
+// during calls send for each 100 ms window of d.
 func (k *kernel) during(d time.Duration, send func(window int)) {
-	for window := range int(d / lookEvery) {
+	for window := range int(d / measureEvery) {
 		send(window)
-		time.Sleep(lookEvery)
+		time.Sleep(measureEvery)
 	}
 }
 
@@ -62,7 +62,7 @@ func inBubble(t *testing.T, bounds Bounds, f func(k *kernel)) {
 			close(ended)
 		}()
 		k.CountInitials(addr(1<<20), 1)
-		time.Sleep(lookEvery / 2) // all that follows is between two looks
+		time.Sleep(measureEvery / 2) // between two measurements
 		f(k)
 		cancel()
 		<-ended
@@ -73,11 +73,11 @@ func addr(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
 }
 
-// TestInitials: of a flood as much is let through as the limits say, those who send little beside one
-// address's flood lose nothing, and all pass again when it is over.
+// TestInitials: a flood is reduced to the limits, other addresses lose nothing to one address's
+// flood, and all packets pass again afterwards.
 func TestInitials(t *testing.T) {
 	const clients = 50
-	calm := func(k *kernel) { // 500 packets a second of many clients
+	calm := func(k *kernel) { // 500 packets a second from many clients
 		for i := range clients {
 			k.send(addr(1<<16+i), 1)
 		}
@@ -85,8 +85,8 @@ func TestInitials(t *testing.T) {
 	for name, tt := range map[string]struct {
 		bounds      Bounds
 		attackers   int
-		each        int // packets of each in a window
-		most, least int // of theirs that come in a second, once that is settled
+		each        int // packets of each address per window
+		most, least int // passed per second once settled
 		spared      bool
 	}{
 		"one address":                {Bounds{0, 1000, 10_000}, 1, 10_000, 1300, 700, true},
@@ -153,7 +153,7 @@ func TestInitials(t *testing.T) {
 	}
 }
 
-// TestInitialsBurst: what a second allows may come at once.
+// TestInitialsBurst: one second's limit may arrive at once.
 func TestInitialsBurst(t *testing.T) {
 	inBubble(t, Bounds{0, 1000, 10_000}, func(k *kernel) {
 		for range 5 {
@@ -166,14 +166,14 @@ func TestInitialsBurst(t *testing.T) {
 	})
 }
 
-// TestInitialsOfManyAddresses bounds what is remembered.
+// TestInitialsOfManyAddresses: memory is bounded.
 func TestInitialsOfManyAddresses(t *testing.T) {
 	inBubble(t, Bounds{0, 1000, 10_000}, func(k *kernel) {
 		k.during(2*time.Second, func(window int) {
 			for i := range 20_000 {
 				k.send(addr(window*20_000+i), 1)
 			}
-			if n := len(k.initials.came); n > maxSources+1 {
+			if n := len(k.initials.passed); n > maxSources+1 {
 				t.Errorf("%d addresses are remembered", n)
 			}
 		})
@@ -183,7 +183,7 @@ func TestInitialsOfManyAddresses(t *testing.T) {
 	})
 }
 
-// TestInitialsReplaced: limits that are taken away let all pass again.
+// TestInitialsReplaced: removing the limits lets all packets pass again.
 func TestInitialsReplaced(t *testing.T) {
 	inBubble(t, Bounds{0, 1000, 10_000}, func(k *kernel) {
 		k.during(time.Second, func(int) { k.send(addr(1), 10_000) })
@@ -198,13 +198,17 @@ func TestInitialsReplaced(t *testing.T) {
 	})
 }
 
-// TestInitialsFail: where the kernel does not take the shares, nothing goes on without end.
+// TestInitialsFail: FitInitials returns if the kernel refuses the shares.
 func TestInitialsFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Config{Initials: Bounds{0, 10, 10}}, origin.NewMemory(1<<20))
 		said := &logLines{}
 		l.CountInitials(addr(1), 1000)
-		l.FitInitials(t.Context(), func(map[netip.Prefix]float64, float64) error { return errors.New("no such filter") }, slog.New(slog.NewTextHandler(said, nil)))
+		l.FitInitials(t.Context(), func(map[netip.Prefix]float64,
+			float64,
+		) error {
+			return errors.New("no such filter")
+		}, slog.New(slog.NewTextHandler(said, nil)))
 		if len(*said) != 1 {
 			t.Errorf("it says %q", *said)
 		}
@@ -224,8 +228,8 @@ func BenchmarkCountInitials(b *testing.B) {
 			l := New(Config{}, origin.NewMemory(1<<20))
 			for i := 0; b.Loop(); i++ {
 				l.CountInitials(addr(i%sources), 1)
-				if i%1000 == 0 { // as after a tenth of a second
-					l.lookAtInitials()
+				if i%1000 == 0 { // every tenth of a second
+					l.fitOnce()
 				}
 			}
 		})

@@ -5,39 +5,44 @@ import (
 
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
-	"holocast/internal/origin"
 )
 
-// Bridge joins this router and that of another process of the same relay, while one takes
-// over from the other: each has what is published to the other, so that publishers and viewers
-// need not be at the same. open opens the session with a handler: it dials, or serves one that
-// was accepted. The other process is trusted; each asks its own clients for what they may do.
-// joined is called once all of some namespaces that the other is known to have are offered here.
-// Bridge returns when the session has ended.
+// Bridge connects this router with that of another process of the same relay while one takes over
+// from the other. Each router offers the other's namespaces and tracks, so publishers and viewers
+// may be connected to different processes. open dials or accepts the session and serves it with the
+// given handler. The other process is trusted: each process authorizes only its own clients. joined
+// is called once this router offers all of the namespaces in has, which the other process is known
+// to publish. Bridge returns when the session ends.
 //
-// Bridges may form a chain, but no ring: what comes from one goes to all others.
-func (r *Router) Bridge(ctx context.Context, open func(moqt.Handler) (*moqt.Session, error), has []moqt.Namespace, joined func()) error {
-	known := make(chan struct{}) // closed once requests of the session are known as a bridge's
+// Bridges may form a chain but not a ring: a namespace learned from one bridge is forwarded to all
+// others.
+func (r *Router) Bridge(
+	ctx context.Context, open func(moqt.Handler) (*moqt.Session, error), has []moqt.Namespace, joined func(),
+) error {
+	known := make(chan struct{}) // closed once the client's session is set
+	c := r.newClient()
+	c.bridge = true
 	s, err := open(moqt.Handler{
-		Subscribe:          after(known, r.subscribe),
-		TrackStatus:        after(known, r.trackStatus),
-		Fetch:              after(known, r.fetch),
-		Publish:            after(known, r.publish),
-		SubscribeNamespace: after(known, r.discover),
-		SubscribeTracks:    after(known, r.discover),
+		Subscribe:          after(known, c.subscribe),
+		TrackStatus:        after(known, c.trackStatus),
+		Fetch:              after(known, c.fetch),
+		Publish:            after(known, c.publish),
+		SubscribeNamespace: after(known, c.discover),
+		SubscribeTracks:    after(known, c.discover),
 	})
 	if err != nil {
 		return err
 	}
 	defer s.Close(wire.NoError, "")
+	c.s = s
 	r.mu.Lock()
-	r.sessions[s] = &client{queue: origin.NewQueue(r.cfg().MaxOpen), slots: newSlots(), bridge: true}
+	r.clients[c] = struct{}{}
 	r.mu.Unlock()
 	close(known)
 	defer func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		delete(r.sessions, s)
+		delete(r.clients, c)
 	}()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -65,7 +70,7 @@ func (r *Router) Bridge(ctx context.Context, open func(moqt.Handler) (*moqt.Sess
 		key := e.Namespace.String()
 		switch withdraw := offers[key]; {
 		case e.Added && withdraw == nil:
-			offers[key] = r.Offer(e.Namespace, peer{s})
+			offers[key] = r.Offer(e.Namespace, peer{c})
 		case !e.Added && withdraw != nil:
 			withdraw()
 			delete(offers, key)
@@ -82,16 +87,10 @@ func (r *Router) Bridge(ctx context.Context, open func(moqt.Handler) (*moqt.Sess
 	return ctx.Err()
 }
 
-// after has requests wait for known.
+// after delays requests until known is closed.
 func after[R any](known <-chan struct{}, handle func(R)) func(R) {
 	return func(request R) {
 		<-known
 		handle(request)
 	}
-}
-
-// bridged reports whether a session is a bridge. r.mu is held.
-func (r *Router) bridged(s *moqt.Session) bool {
-	c := r.sessions[s]
-	return c != nil && c.bridge
 }

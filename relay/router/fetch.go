@@ -12,14 +12,14 @@ import (
 	"holocast/internal/origin"
 )
 
-// fill marks the cache as filled as far as it will be for late joiners.
+// fill marks the cache as filled for late joiners.
 func (t *track) fill(filled chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closeFilled(filled)
 }
 
-// closeFilled closes a channel unless that is done. t.mu is held.
+// closeFilled closes a channel unless it is closed. t.mu is held.
 func (t *track) closeFilled(filled chan struct{}) {
 	select {
 	case <-filled:
@@ -28,7 +28,8 @@ func (t *track) closeFilled(filled chan struct{}) {
 	}
 }
 
-// filling is closed when what a late joiner needs now is in the cache, or will not be.
+// filling returns a channel that is closed once the cache holds the current group for late joiners,
+// or once fetching it has failed.
 func (t *track) filling() chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -42,8 +43,9 @@ func (t *track) awaitFill(ctx context.Context) {
 	}
 }
 
-// acquireForFetch is acquire for a FETCH. Where that may not wait (FILL_TIMEOUT 0, §10.2.5), the
-// track is what is here of it, and the error of ctx when nothing is and somebody publishes it.
+// acquireForFetch acquires a track for a FETCH. If the FETCH must not wait (FILL_TIMEOUT 0,
+// §10.2.5) it uses only the cache: context.DeadlineExceeded means that the track has a publisher
+// but no cached objects.
 func (r *Router) acquireForFetch(ctx context.Context, req *moqt.FetchRequest) (*track, error) {
 	if ms := req.Parameters.FillTimeout; ms == nil || *ms > 0 {
 		return r.acquire(ctx, req.Track, 0)
@@ -55,21 +57,21 @@ func (r *Router) acquireForFetch(ctx context.Context, req *moqt.FetchRequest) (*
 		subscribed := len(t.upstreams) > 0
 		t.mu.Unlock()
 		if _, some := t.Largest(); some || subscribed {
-			return r.find(req.Track), nil
+			return r.holdLocked(req.Track), nil
 		}
 	}
 	if len(r.publishers(req.Track)) > 0 {
 		return nil, context.DeadlineExceeded
 	}
-	return nil, &moqt.RequestError{Code: wire.RequestDoesNotExist, Reason: "nobody publishes " + req.Track.String()}
+	return nil, notPublished(req.Track)
 }
 
 // fetchNewest fills the cache with the current group of sub.
-func (t *track) fetchNewest(sub *moqt.Subscription) error {
+func (t *track) fetchNewest(up Upstream, sub *moqt.Subscription) error {
 	ctx, cancel := context.WithTimeout(sub.Session().Context(), 5*time.Second)
 	defer cancel()
-	fills := t.r.slots(sub.Session()).fills
-	if err := claim(ctx, fills); err != nil {
+	fills := t.r.slotsOf(up).fills
+	if err := acquireSlot(ctx, fills); err != nil {
 		return err
 	}
 	defer func() { <-fills }()
@@ -105,7 +107,7 @@ func (t *track) fetchNewest(sub *moqt.Subscription) error {
 			return err
 		}
 		if o.Datagram {
-			t.BackfillDatagram(moqt.Datagram{Group: o.Group, Object: o.Object, Priority: o.Priority, Properties: o.Properties, Payload: payload})
+			t.BackfillDatagram(fetchedDatagram(o, payload))
 			continue
 		}
 		feed := feeds[o.Subgroup]
@@ -128,38 +130,39 @@ func (t *track) fetchNewest(sub *moqt.Subscription) error {
 	}
 }
 
-// Bounds of what is held of objects that are fetched upstream: bytes of one, and how many
-// at a time. What a viewer does not take of a pipe waits in the publisher's connection,
-// whose window has room for few streams that do: live groups must still come through.
+// Limits on objects fetched upstream. A viewer that reads a response slowly blocks a stream of the
+// publisher's connection and part of its flow-control window, which live groups need too, so few
+// such responses run at a time.
 const (
 	maxFetchedObject = 16 << 20
-	maxFills         = 4  // from one publisher, to fill the cache
-	maxLost          = 16 // from one publisher, of datagrams that were lost
-	maxPipes         = 2  // of what is older than the cache, from one publisher and to one viewer
+	maxFills         = 4  // per publisher, to fill the cache
+	maxLost          = 16 // per publisher, to fetch lost datagrams
+	maxOldFetches    = 2  // per publisher and per viewer, for groups older than the cache
 )
 
-// pipeWait is how long a viewer waits for its turn to have old groups fetched.
-const pipeWait = 2 * time.Second
+// oldFetchWait bounds a viewer's wait for a slot to fetch old groups.
+const oldFetchWait = 2 * time.Second
 
-// slots bound what goes on at a time between the relay and one session.
-type slots struct{ fills, lost, pipesFrom, pipesTo chan struct{} }
+// slots are semaphores of one session.
+type slots struct{ fills, lost, oldFrom, oldTo chan struct{} }
 
 func newSlots() slots {
-	return slots{make(chan struct{}, maxFills), make(chan struct{}, maxLost), make(chan struct{}, maxPipes), make(chan struct{}, maxPipes)}
+	return slots{
+		fills: make(chan struct{}, maxFills), lost: make(chan struct{}, maxLost),
+		oldFrom: make(chan struct{}, maxOldFetches), oldTo: make(chan struct{}, maxOldFetches),
+	}
 }
 
-// slots are a session's; those of upstreams that the relay dialled are one.
-func (r *Router) slots(s *moqt.Session) slots {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if c := r.sessions[s]; c != nil {
-		return c.slots
+// slotsOf returns the slots of an upstream. All upstreams that the relay dialled share one set.
+func (r *Router) slotsOf(up Upstream) slots {
+	if p, ok := up.(peer); ok {
+		return p.c.slots
 	}
 	return r.dialled
 }
 
-// claim waits for a slot.
-func claim(ctx context.Context, free chan struct{}) error {
+// acquireSlot waits for a free slot.
+func acquireSlot(ctx context.Context, free chan struct{}) error {
 	select {
 	case free <- struct{}{}:
 		return nil
@@ -168,41 +171,46 @@ func claim(ctx context.Context, free chan struct{}) error {
 	}
 }
 
-// source fetches from an upstream what a viewer's FETCH asks for and the cache has not. Each
-// response takes a slot of the upstream's and one of the viewer's until it is cancelled.
-func (r *Router) source(up *moqt.Session, req *moqt.FetchRequest) origin.Source {
-	to, from := r.slots(req.Session()).pipesTo, r.slots(up).pipesFrom
-	return func(ctx context.Context, start, end moqt.Location, order moqt.GroupOrder, patience time.Duration) (*origin.Response, error) {
-		if err := claim(ctx, to); err != nil {
+// source fetches the part of a viewer's FETCH that the cache lacks. Until it is cancelled, each
+// response holds a slot of the upstream and one of the viewer.
+func (c *client) source(up Upstream, s *moqt.Session, req *moqt.FetchRequest) origin.Source {
+	to, from := c.slots.oldTo, c.r.slotsOf(up).oldFrom
+	return func(
+		ctx context.Context, start, end moqt.Location, order moqt.GroupOrder, timeout time.Duration,
+	) (*origin.Response, error) {
+		if err := acquireSlot(ctx, to); err != nil {
 			return nil, err
 		}
-		turn, cancel := context.WithTimeout(ctx, pipeWait)
-		err := claim(turn, from)
+		turn, cancel := context.WithTimeout(ctx, oldFetchWait)
+		err := acquireSlot(turn, from)
 		cancel()
 		if err != nil {
 			<-to
-			return nil, &moqt.RequestError{Code: wire.RequestExcessiveLoad, Reason: "too many fetches of old groups at a time", RetryInterval: 1 + 1000}
+			return nil, &moqt.RequestError{
+				Code: wire.RequestExcessiveLoad, Reason: "too many concurrent fetches of old groups",
+				RetryInterval: wire.RetryAfter(time.Second),
+			}
 		}
-		f, err := up.Fetch(ctx, req.Track, start, end, moqt.FetchOptions{GroupOrder: order, FillTimeout: &patience})
+		f, err := s.Fetch(ctx, req.Track, start, end, moqt.FetchOptions{GroupOrder: order, FillTimeout: &timeout})
 		if err != nil {
 			<-from
 			<-to
 			return nil, err
 		}
-		p := &piped{FetchReader: f, release: func() { <-from; <-to }}
+		p := &slotResponse{FetchReader: f, release: func() { <-from; <-to }}
 		return &origin.Response{Objects: p, End: f.End, EndOfTrack: f.EndOfTrack, Properties: f.Properties}, nil
 	}
 }
 
-// piped is an upstream's response that holds slots.
-type piped struct {
+// slotResponse is an upstream's response that holds slots.
+type slotResponse struct {
 	*moqt.FetchReader
 	release func()
 	once    sync.Once
 }
 
 // Cancel implements origin.ResponseReader.
-func (p *piped) Cancel() {
+func (p *slotResponse) Cancel() {
 	p.FetchReader.Cancel()
 	p.once.Do(p.release)
 }

@@ -8,19 +8,19 @@ import (
 	"holocast/internal/moqt"
 )
 
-// index finds values by prefixes of their namespaces. A namespace has few fields, so a
-// value is found under each of its prefixes; what else is in the index costs nothing.
-type index[V comparable] struct {
+// prefixIndex finds values by prefixes of their namespaces. It stores a value under each prefix of
+// its namespace, so a lookup does not depend on the size of the index.
+type prefixIndex[V comparable] struct {
 	seed maphash.Seed
-	all  map[uint64]map[V]moqt.Namespace // by the hash of a prefix
+	all  map[uint64]map[V]moqt.Namespace // by hash of the prefix
 }
 
-func newIndex[V comparable]() index[V] {
-	return index[V]{maphash.MakeSeed(), map[uint64]map[V]moqt.Namespace{}}
+func newPrefixIndex[V comparable]() prefixIndex[V] {
+	return prefixIndex[V]{maphash.MakeSeed(), map[uint64]map[V]moqt.Namespace{}}
 }
 
-// prefixes are the hashes of the prefixes of ns, from the empty one to ns itself.
-func (x *index[V]) prefixes(ns moqt.Namespace) iter.Seq[uint64] {
+// prefixes yields the hashes of all prefixes of ns, from the empty one to ns itself.
+func (x *prefixIndex[V]) prefixes(ns moqt.Namespace) iter.Seq[uint64] {
 	return func(yield func(uint64) bool) {
 		var h maphash.Hash
 		h.SetSeed(x.seed)
@@ -39,14 +39,14 @@ func (x *index[V]) prefixes(ns moqt.Namespace) iter.Seq[uint64] {
 	}
 }
 
-// hash is that of the whole namespace.
-func (x *index[V]) hash(ns moqt.Namespace) (hash uint64) {
+// hash returns the hash of the whole namespace.
+func (x *prefixIndex[V]) hash(ns moqt.Namespace) (hash uint64) {
 	for hash = range x.prefixes(ns) {
 	}
 	return hash
 }
 
-func (x *index[V]) add(ns moqt.Namespace, v V) {
+func (x *prefixIndex[V]) add(ns moqt.Namespace, v V) {
 	for h := range x.prefixes(ns) {
 		if x.all[h] == nil {
 			x.all[h] = map[V]moqt.Namespace{}
@@ -55,7 +55,7 @@ func (x *index[V]) add(ns moqt.Namespace, v V) {
 	}
 }
 
-func (x *index[V]) remove(ns moqt.Namespace, v V) {
+func (x *prefixIndex[V]) remove(ns moqt.Namespace, v V) {
 	for h := range x.prefixes(ns) {
 		if delete(x.all[h], v); len(x.all[h]) == 0 {
 			delete(x.all, h)
@@ -63,25 +63,25 @@ func (x *index[V]) remove(ns moqt.Namespace, v V) {
 	}
 }
 
-// under are the values whose namespaces begin with prefix.
-func (x *index[V]) under(prefix moqt.Namespace) iter.Seq[V] {
+// under yields the values whose namespaces start with prefix.
+func (x *prefixIndex[V]) under(prefix moqt.Namespace) iter.Seq[V] {
 	return func(yield func(V) bool) {
 		for v, ns := range x.all[x.hash(prefix)] {
-			if ns.HasPrefix(prefix) && !yield(v) { // else two hashes are the same
+			if ns.HasPrefix(prefix) && !yield(v) { // false for a hash collision
 				return
 			}
 		}
 	}
 }
 
-// exact finds values by their whole namespaces.
-type exact[V comparable] struct {
-	index[V]
+// exactIndex finds values by their whole namespaces.
+type exactIndex[V comparable] struct {
+	prefixIndex[V]
 }
 
-func newExact[V comparable]() exact[V] { return exact[V]{newIndex[V]()} }
+func newExactIndex[V comparable]() exactIndex[V] { return exactIndex[V]{newPrefixIndex[V]()} }
 
-func (x *exact[V]) add(ns moqt.Namespace, v V) {
+func (x *exactIndex[V]) add(ns moqt.Namespace, v V) {
 	h := x.hash(ns)
 	if x.all[h] == nil {
 		x.all[h] = map[V]moqt.Namespace{}
@@ -89,15 +89,15 @@ func (x *exact[V]) add(ns moqt.Namespace, v V) {
 	x.all[h][v] = ns
 }
 
-func (x *exact[V]) remove(ns moqt.Namespace, v V) {
+func (x *exactIndex[V]) remove(ns moqt.Namespace, v V) {
 	h := x.hash(ns)
 	if delete(x.all[h], v); len(x.all[h]) == 0 {
 		delete(x.all, h)
 	}
 }
 
-// at are the values of a namespace.
-func (x *exact[V]) at(ns moqt.Namespace) iter.Seq[V] {
+// get yields the values of a namespace.
+func (x *exactIndex[V]) get(ns moqt.Namespace) iter.Seq[V] {
 	return func(yield func(V) bool) {
 		for v, own := range x.all[x.hash(ns)] {
 			if own.Equal(ns) && !yield(v) {
@@ -107,8 +107,8 @@ func (x *exact[V]) at(ns moqt.Namespace) iter.Seq[V] {
 	}
 }
 
-// above are the values whose namespaces ns begins with.
-func (x *exact[V]) above(ns moqt.Namespace) iter.Seq[V] {
+// above yields the values whose namespaces are prefixes of ns.
+func (x *exactIndex[V]) above(ns moqt.Namespace) iter.Seq[V] {
 	return func(yield func(V) bool) {
 		depth := 0
 		for hash := range x.prefixes(ns) {

@@ -10,21 +10,19 @@ import (
 	"holocast/relay/limits"
 )
 
-// What a session may take of the relay.
-
-// allowance is a session's; nil, which bounds nothing, for those that the relay dialled.
-func allowance(s *moqt.Session) *limits.Peer {
+// peerLimits returns the limits of a session; nil, meaning unlimited, for sessions that the relay
+// dialled.
+func peerLimits(s *moqt.Session) *limits.Peer {
 	p, _ := s.Admission().(*limits.Peer)
 	return p
 }
 
 // request is any request of a peer.
 type request interface {
-	Session() *moqt.Session
 	RejectWith(err error) error
 }
 
-// reject refuses a request and counts why.
+// reject refuses a request and counts the reason.
 func (r *Router) reject(req request, err error) {
 	code := wire.RequestInternalError
 	if e := (*moqt.RequestError)(nil); errors.As(err, &e) {
@@ -36,10 +34,10 @@ func (r *Router) reject(req request, err error) {
 	_ = req.RejectWith(err)
 }
 
-// admit takes what a request needs until release, or refuses the request. A request waits
-// until answered is called, or release.
-func (r *Router) admit(req request, needs ...limits.Kind) (answered, release func(), ok bool) {
-	p := allowance(req.Session())
+// admit charges a request to the session's limits until release is called, or refuses it. The
+// request counts as unanswered until answered or release is called.
+func (c *client) admit(req request, needs ...limits.Kind) (answered, release func(), ok bool) {
+	p := peerLimits(c.s)
 	var held func()
 	answered, err := p.Hold(limits.Waiting)
 	if err == nil {
@@ -48,17 +46,16 @@ func (r *Router) admit(req request, needs ...limits.Kind) (answered, release fun
 		}
 	}
 	if err != nil {
-		r.log.Debug("request refused", "peer", req.Session().RemoteAddr().String(), "reason", err.Error())
-		r.reject(req, err)
+		c.r.log.Debug("request refused", "peer", c.s.RemoteAddr().String(), "reason", err.Error())
+		c.r.reject(req, err)
 		return nil, nil, false
 	}
 	return answered, func() { answered(); held() }, true
 }
 
-// receipt takes what a track takes of its publisher until release: the track's place, and its
-// properties.
-func receipt(s *moqt.Session, props moqt.Properties) (release func(), err error) {
-	p, bytes := allowance(s), int64(len(props))
+// chargeTrack charges a track and its properties to its publisher until release is called.
+func chargeTrack(s *moqt.Session, props moqt.Properties) (release func(), err error) {
+	p, bytes := peerLimits(s), int64(len(props))
 	held, err := p.Hold(limits.Tracks)
 	if err != nil {
 		return nil, err
@@ -70,14 +67,14 @@ func receipt(s *moqt.Session, props moqt.Properties) (release func(), err error)
 	return func() { held(); p.Release(limits.Properties, bytes) }, nil
 }
 
-// ingress paces what comes from a publisher: what it has not sent yet waits there.
+// ingress rate-limits a publisher. Objects over the rate wait in the publisher.
 type ingress struct {
 	p   *limits.Peer
 	sub *moqt.Subscription
 }
 
-// spend counts objects and their bytes and waits until more may come.
-func (i ingress) spend(objects, bytes int) {
+// charge counts objects and bytes and waits until the rate allows more.
+func (i ingress) charge(objects, bytes int) {
 	wait := max(i.p.Spend(limits.Objects, int64(objects)), i.p.Spend(limits.Bytes, int64(bytes)))
 	if wait <= 0 {
 		return
@@ -91,12 +88,12 @@ func (i ingress) spend(objects, bytes int) {
 	}
 }
 
-// take counts a datagram; false when it is too many.
-func (i ingress) take(bytes int) bool {
+// tryCharge counts a datagram; false if it exceeds the rate.
+func (i ingress) tryCharge(bytes int) bool {
 	return i.p.Take(limits.Objects, 1) == nil && i.p.Take(limits.Bytes, int64(bytes)) == nil
 }
 
-// RefusedRequests returns how many requests were refused, by code.
+// RefusedRequests returns the number of refused requests by code.
 func (r *Router) RefusedRequests() map[wire.RequestCode]uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,82 +14,79 @@ import (
 	"holocast/relay/auth"
 )
 
-// Who may do what, and whose a namespace is.
+// tokenTimeout bounds how long a session without any rights may take to present a token.
+const tokenTimeout = 10 * time.Second
 
-// unprovenFor is how long a session that may do nothing yet has to show a token.
-const unprovenFor = 10 * time.Second
+// aliveTimeout bounds a publisher's response to a liveness check, which is made when another
+// publisher asks for its namespace. It exceeds the peers' keep-alive period.
+const aliveTimeout = 2 * time.Second
 
-// silence is how long a publisher has to show a sign of life when another one asks for its
-// namespace. It is longer than the peers' keep-alive period.
-const silence = 2 * time.Second
-
-// maxGroup bounds the group that an upstream says is its largest, so that there is room
-// for more: a subscription from there on would wait for good.
+// maxGroup bounds an upstream's largest group. A subscription from the largest possible group on
+// would never receive anything.
 const maxGroup = 1<<62 - 1<<32
 
-// maxProperties bounds a track's properties, bytes: they are kept as long as the track.
+// maxProperties bounds a track's properties in bytes; the relay keeps them as long as the track.
 const maxProperties = 16 << 10
 
-// sane refuses what a publisher says of a track where nobody could make use of it.
-func sane(largest *moqt.Location, props moqt.Properties) error {
+// checkTrack rejects a publisher's track parameters that no subscriber could use.
+func checkTrack(largest *moqt.Location, props moqt.Properties) error {
 	switch {
 	case largest != nil && largest.Group > maxGroup:
-		return &moqt.RequestError{Code: wire.RequestMalformedTrack, Reason: "the track's largest group leaves no room for another"}
+		return &moqt.RequestError{Code: wire.RequestMalformedTrack, Reason: "the track's largest group is too large"}
 	case len(props) > maxProperties:
-		return &moqt.RequestError{Code: wire.RequestExcessiveLoad, Reason: "the track has too many properties"}
+		return &moqt.RequestError{Code: wire.RequestExcessiveLoad, Reason: "the track's properties are too large"}
 	}
 	return nil
 }
 
-// allow checks that a request may be made and returns by which grant; nil where anything
-// is allowed.
-func (r *Router) allow(req *moqt.Request, action auth.Action, name moqt.TrackName) (*auth.Grant, error) {
-	return r.allowBy(req, action, name, req.Tokens)
-}
+// errClosed refuses requests of a session that has ended.
+var errClosed = &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: "the session is closed"}
 
-// allowBy is allow by tokens that came otherwise than with the request.
-func (r *Router) allowBy(req *moqt.Request, action auth.Action, name moqt.TrackName, tokens []wire.Token) (*auth.Grant, error) {
-	r.mu.Lock()
-	c := r.sessions[req.Session()]
-	r.mu.Unlock()
-	if c == nil || c.access == nil {
+// allow checks the session's own grants and the given tokens, and returns the grant that allows the
+// action; nil without authentication. A closed session is allowed nothing.
+func (c *client) allow(action auth.Action, name moqt.TrackName, tokens []wire.Token) (*auth.Grant, error) {
+	if c.s.Err() != nil {
+		return nil, errClosed
+	}
+	if c.access == nil {
 		return nil, nil
 	}
 	g, err := c.access.Allow(action, name, tokens)
 	if err != nil {
-		r.log.Debug("request not allowed", "name", abridged(name.String()), "peer", req.Session().RemoteAddr().String(), "err", abridged(err.Error()))
+		c.r.log.Debug("request not allowed",
+			"name", truncated(name.String()), "peer", c.s.RemoteAddr().String(), "err", truncated(err.Error()))
 		return nil, err
 	}
 	if action == auth.Publish {
-		r.mu.Lock()
-		if c.subject == "" { // it proves itself by its requests
+		c.r.mu.Lock()
+		if c.subject == "" { // the session authenticates through its requests
 			c.subject = g.Subject
 		}
-		r.mu.Unlock()
+		c.r.mu.Unlock()
 	}
 	return g, nil
 }
 
-// permit is by what a request may go on: a grant, until a token in an update of the request
-// brings another one (§10.2.2).
-type permit struct {
+// authorization is the grant of a live request. A token in an update of the request replaces it
+// (§10.2.2).
+type authorization struct {
 	mu      sync.Mutex
-	grant   *auth.Grant // nil = none is needed
-	stop    func() bool // of watching it
+	grant   *auth.Grant // nil without authentication
+	stop    func() bool // stops watching the grant
 	revokes map[uint64]func(why error)
 	next    uint64
 }
 
-// permit is allow for a request that goes on: tokens in its updates renew what allow returns.
-func (r *Router) permit(req *moqt.Request, action auth.Action, name moqt.TrackName) (*permit, error) {
-	g, err := r.allow(req, action, name)
+// authorize checks a long-lived request. Tokens in its updates renew the authorization.
+func (c *client) authorize(req *moqt.Request, action auth.Action, name moqt.TrackName) (*authorization, error) {
+	g, err := c.allow(action, name, req.Tokens)
 	if err != nil {
 		return nil, err
 	}
-	p := &permit{grant: g, revokes: map[uint64]func(error){}}
+	p := &authorization{grant: g, revokes: map[uint64]func(error){}}
 	if g != nil {
 		req.Renewed(func(tokens []wire.Token) error {
-			next, err := r.allowBy(req, action, name, tokens)
+			next, err := c.allow(action, name, tokens)
 			if err == nil {
 				p.renew(next)
 			}
@@ -99,8 +96,8 @@ func (r *Router) permit(req *moqt.Request, action auth.Action, name moqt.TrackNa
 	return p, nil
 }
 
-// during calls revoke once the permit has ended, unless stop is called before.
-func (p *permit) during(revoke func(why error)) (stop func()) {
+// onRevoke calls revoke when the grant ends, unless stop is called first.
+func (p *authorization) onRevoke(revoke func(why error)) (stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.next++
@@ -115,8 +112,8 @@ func (p *permit) during(revoke func(why error)) (stop func()) {
 	}
 }
 
-// watch waits for the grant to end while somebody wants to know. p.mu is held.
-func (p *permit) watch() {
+// watch watches the grant while there are callbacks. p.mu is held.
+func (p *authorization) watch() {
 	if p.stop != nil {
 		p.stop()
 		p.stop = nil
@@ -140,35 +137,38 @@ func (p *permit) watch() {
 	})
 }
 
-// renew lets the request go on by another grant.
-func (p *permit) renew(g *auth.Grant) {
+// renew replaces the grant.
+func (p *authorization) renew(g *auth.Grant) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.grant = g
 	p.watch()
 }
 
-// reserved refuses namespaces that nobody but the relay has.
-func reserved(ns moqt.Namespace) error {
+// checkReserved rejects namespaces reserved for the relay.
+func checkReserved(ns moqt.Namespace) error {
 	switch {
 	case len(ns) == 0:
-		return &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: "the empty namespace is everybody's"}
+		return &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: "the empty namespace cannot be published"}
 	case ns[0] == clock.Namespace:
-		return &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: clock.Namespace + " is the relay's namespace"}
+		reason := clock.Namespace + " is reserved for the relay"
+		return &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: reason}
 	}
 	return nil
 }
 
-// errTaken refuses a namespace that has an owner. The publisher may ask again: the owner may
-// leave.
-var errTaken = &moqt.RequestError{Code: wire.RequestUninterested, Reason: "another publisher has the namespace", RetryInterval: 1 + 2000}
+// errTaken refuses a namespace that has an owner. It invites the publisher to retry, since the
+// owner may leave.
+var errTaken = &moqt.RequestError{
+	Code: wire.RequestUninterested, Reason: "another publisher has the namespace", RetryInterval: wire.RetryAfter(2 * time.Second),
+}
 
-// contributed reports whether a track comes from viewers, in the namespace of a publisher.
-func contributed(name moqt.TrackName) bool {
+// fromViewers reports whether viewers publish this track in the publisher's namespace.
+func fromViewers(name moqt.TrackName) bool {
 	return strings.HasPrefix(name.Name, connect.ReceiptsPrefix)
 }
 
-// same reports whether two upstreams are one identity's. r.mu is held.
+// same reports whether two upstreams have the same identity. r.mu is held.
 func (r *Router) same(a, b Upstream) bool {
 	if a == b {
 		return true
@@ -177,17 +177,21 @@ func (r *Router) same(a, b Upstream) bool {
 	return x != "" && x == y
 }
 
-// subject is the identity that an upstream has proved, "" for none. r.mu is held.
+// subject returns the authenticated identity of an upstream, "" if it has none. r.mu is held.
 func (r *Router) subject(up Upstream) string {
-	if p, ok := up.(peer); ok && r.sessions[p.s] != nil {
-		return r.sessions[p.s].subject
+	p, ok := up.(peer)
+	if !ok {
+		return ""
 	}
-	return ""
+	if _, open := r.clients[p.c]; !open {
+		return ""
+	}
+	return p.c.subject
 }
 
-// owner is an upstream of another identity than up that has the namespace, a part of it or
-// one that it is a part of; nil when there is none. r.mu is held.
-func (r *Router) owner(ns moqt.Namespace, up Upstream) Upstream {
+// otherOwner returns an upstream with another identity than up that owns the namespace, a prefix of
+// it or a namespace below it; nil if there is none. r.mu is held.
+func (r *Router) otherOwner(ns moqt.Namespace, up Upstream) Upstream {
 	if r.cfg().Backups {
 		return nil
 	}
@@ -199,8 +203,8 @@ func (r *Router) owner(ns moqt.Namespace, up Upstream) Upstream {
 		}
 	}
 	for t := range r.tracksUnder.under(ns) {
-		if !contributed(t.Name()) {
-			if other := t.publisherBut(up); other != nil {
+		if !fromViewers(t.Name()) {
+			if other := t.otherPublisher(up); other != nil {
 				return other
 			}
 		}
@@ -208,13 +212,13 @@ func (r *Router) owner(ns moqt.Namespace, up Upstream) Upstream {
 	return nil
 }
 
-// trackOwner is an upstream of another identity than up to which a track belongs. r.mu is
-// held.
-func (r *Router) trackOwner(name moqt.TrackName, up Upstream) Upstream {
+// otherTrackOwner returns an upstream with another identity than up that owns the track; nil if
+// there is none. r.mu is held.
+func (r *Router) otherTrackOwner(name moqt.TrackName, up Upstream) Upstream {
 	if r.cfg().Backups {
 		return nil
 	}
-	if !contributed(name) {
+	if !fromViewers(name) {
 		for o := range r.offersAt.above(name.Namespace) {
 			if !r.same(o.up, up) {
 				return o.up
@@ -222,13 +226,13 @@ func (r *Router) trackOwner(name moqt.TrackName, up Upstream) Upstream {
 		}
 	}
 	if t := r.tracks[name.String()]; t != nil {
-		return t.publisherBut(up)
+		return t.otherPublisher(up)
 	}
 	return nil
 }
 
-// publisherBut is a publisher of the track with another identity than up. r.mu is held.
-func (t *track) publisherBut(up Upstream) Upstream {
+// otherPublisher returns a publisher of the track with another identity than up. r.mu is held.
+func (t *track) otherPublisher(up Upstream) Upstream {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for other := range t.pubs {
@@ -239,9 +243,9 @@ func (t *track) publisherBut(up Upstream) Upstream {
 	return nil
 }
 
-// claim calls take once nobody else owns what find looks for. An owner that shows no sign
-// of life is taken for dead: its connection is closed, and what it had is free.
-func (r *Router) claim(ctx context.Context, find func() Upstream, take func()) error {
+// takeOwnership calls take once find returns no other owner. It closes the connection of an owner
+// that does not respond and releases what it owned.
+func (r *Router) takeOwnership(ctx context.Context, find func() Upstream, take func()) error {
 	for {
 		r.mu.Lock()
 		other := find()
@@ -252,19 +256,19 @@ func (r *Router) claim(ctx context.Context, find func() Upstream, take func()) e
 		}
 		r.mu.Unlock()
 		p, ok := other.(peer)
-		if !ok || p.s.Alive(ctx, silence) {
+		if !ok || p.c.s.Alive(ctx, aliveTimeout) {
 			return errTaken
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		r.log.Info("a publisher is silent and another one takes its place", "peer", other.String())
-		p.s.Close(wire.NoError, "silent while another publisher came")
+		r.log.Info("unresponsive publisher replaced", "peer", other.String())
+		p.c.s.Close(wire.NoError, "unresponsive and replaced by another publisher")
 		r.disown(p)
 	}
 }
 
-// disown takes back all that a session that has ended published.
+// disown removes everything a closed session published.
 func (r *Router) disown(p peer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -280,8 +284,7 @@ func (r *Router) disown(p peer) {
 	}
 }
 
-// revoke takes back what an upstream publishes under a namespace that it may no longer
-// publish in.
+// revoke cancels an upstream's subscriptions under a namespace that it may no longer publish in.
 func (r *Router) revoke(ns moqt.Namespace, up Upstream, why error) {
 	r.mu.Lock()
 	var subs []*moqt.Subscription
@@ -293,13 +296,14 @@ func (r *Router) revoke(ns moqt.Namespace, up Upstream, why error) {
 		t.mu.Unlock()
 	}
 	r.mu.Unlock()
-	r.log.Info("publisher's permission ended", "namespace", abridged(ns.String()), "peer", up.String(), "reason", reason(why))
+	r.log.Info("publisher's authorization ended",
+		"namespace", truncated(ns.String()), "peer", up.String(), "reason", reason(why))
 	for _, sub := range subs {
 		sub.Cancel()
 	}
 }
 
-// streamCode is the code to end a request with whose grant has ended.
+// streamCode returns the code for ending a request whose grant ended.
 func streamCode(why error) wire.StreamCode {
 	if auth.DoneCode(why) == wire.DoneExpired {
 		return wire.StreamExpiredAuthToken
@@ -307,21 +311,21 @@ func streamCode(why error) wire.StreamCode {
 	return wire.StreamCancelled
 }
 
-// maxLogged bounds what a log line has of text that a peer chose, bytes.
+// maxLogged bounds peer-controlled text in a log line, in bytes.
 const maxLogged = 256
 
-// abridged is text that a peer chose, for a log line.
-func abridged(s string) string {
+// truncated shortens peer-controlled text for a log line.
+func truncated(s string) string {
 	if len(s) <= maxLogged {
 		return s
 	}
 	return strings.ToValidUTF8(s[:maxLogged], "") + "…"
 }
 
-// reason is why something ended, for a log line; a regular end has none.
+// reason returns an error's text for a log line, "" for nil.
 func reason(err error) string {
 	if err == nil {
 		return ""
 	}
-	return abridged(err.Error())
+	return truncated(err.Error())
 }

@@ -11,23 +11,23 @@ import (
 	"holocast/internal/origin"
 )
 
-// What was lost of a group in datagrams on the way to this relay is fetched upstream when
-// a viewer fetches it: once, whoever asks.
+// When a viewer fetches datagrams that were lost on the way to this relay, the relay fetches them
+// upstream, once for all viewers.
 const (
-	maxRepairs    = 256 // remembered of a track
+	maxRepairs    = 256 // per track
 	repairTimeout = 2 * time.Second
 )
 
-// repair is a fetch upstream of the objects first to last of a group.
+// repair is an upstream fetch of the objects first to last of a group.
 type repair struct {
 	group, first, last uint64
-	done               chan struct{} // closed when what there is is in the cache
+	done               chan struct{} // closed when the fetched objects are in the cache
 }
 
-// fillGaps fetches upstream what of the objects that req asks for was lost, and waits
-// for it until ctx ends.
+// fillGaps fetches the lost objects among those that req asks for, and waits for them until ctx
+// ends.
 func (t *track) fillGaps(ctx context.Context, req *moqt.FetchRequest) {
-	if req.Start.Group != req.End.Group || ctx.Err() != nil { // repairs are of one group
+	if req.Start.Group != req.End.Group || ctx.Err() != nil { // a repair covers one group
 		return
 	}
 	group, last := req.Start.Group, req.End.Object-1 // of 0, the whole group
@@ -36,8 +36,9 @@ func (t *track) fillGaps(ctx context.Context, req *moqt.FetchRequest) {
 		return
 	}
 	if largest, ok := t.Largest(); req.End.Object == 0 && ok && group == largest.Group {
-		// What comes after the largest may not have been published.
-		if missing = slices.DeleteFunc(missing, func(s origin.Span) bool { return s.First > largest.Object }); len(missing) == 0 {
+		// Objects after the largest may not have been published yet.
+		missing = slices.DeleteFunc(missing, func(s origin.Span) bool { return s.First > largest.Object })
+		if len(missing) == 0 {
 			return
 		}
 	}
@@ -65,8 +66,8 @@ func (t *track) fillGaps(ctx context.Context, req *moqt.FetchRequest) {
 	}
 }
 
-// uncovered is what of spans of a group no repair was made for, and what to wait for of those that
-// were. t.mu is held.
+// uncovered returns the parts of spans that no repair covers, and the done channels of the repairs
+// that cover the rest. t.mu is held.
 func (t *track) uncovered(group uint64, spans []origin.Span) (rest []origin.Span, wait []chan struct{}) {
 	rest = slices.Clone(spans)
 	for _, r := range t.repairs {
@@ -94,33 +95,36 @@ func (t *track) uncovered(group uint64, spans []origin.Span) (rest []origin.Span
 	return rest, wait
 }
 
-// repairTimeout is how long viewers may have use for what is fetched now.
+// repairTimeout returns how long fetched objects remain useful to viewers.
 func (t *track) repairTimeout() time.Duration {
-	if ms, ok := t.Properties().Int(wire.PropertyObjectDeliveryTimeout); ok && ms > 0 && ms < uint64(repairTimeout.Milliseconds()) {
+	ms, ok := t.Properties().Int(wire.PropertyObjectDeliveryTimeout)
+	if ok && ms > 0 && ms < uint64(repairTimeout.Milliseconds()) {
 		return time.Duration(ms) * time.Millisecond
 	}
 	return repairTimeout
 }
 
-// fetchLost puts what an upstream has of lost objects into the cache.
+// fetchLost fetches lost objects from an upstream into the cache.
 func (t *track) fetchLost(r *repair) {
 	defer close(r.done)
-	up := t.anyUpstream()
-	if up == nil {
+	up, s := t.anyUpstream()
+	if s == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(up.Context(), t.repairTimeout())
+	ctx, cancel := context.WithTimeout(s.Context(), t.repairTimeout())
 	defer cancel()
-	slots := t.r.slots(up).lost
-	if err := claim(ctx, slots); err != nil {
+	slots := t.r.slotsOf(up).lost
+	if err := acquireSlot(ctx, slots); err != nil {
 		return
 	}
 	defer func() { <-slots }()
 	n, err := 0, error(nil)
 	defer func() {
-		t.r.log.Debug("fetched what was lost", "track", t.Name().String(), "group", r.group, "first", r.first, "last", r.last, "objects", n, "err", err)
+		t.r.log.Debug("lost objects fetched", "track", t.Name().String(),
+			"group", r.group, "first", r.first, "last", r.last, "objects", n, "err", err)
 	}()
-	f, err := up.Fetch(ctx, t.Name(), moqt.Location{Group: r.group, Object: r.first}, moqt.Location{Group: r.group, Object: r.last + 1}, moqt.FetchOptions{})
+	start, end := moqt.Location{Group: r.group, Object: r.first}, moqt.Location{Group: r.group, Object: r.last + 1}
+	f, err := s.Fetch(ctx, t.Name(), start, end, moqt.FetchOptions{})
 	if err != nil {
 		return
 	}
@@ -141,10 +145,17 @@ func (t *track) fetchLost(r *repair) {
 		if payload, err = f.ReadPayload(nil, maxFetchedDatagram); err != nil {
 			return
 		}
-		t.BackfillDatagram(moqt.Datagram{Group: o.Group, Object: o.Object, Priority: o.Priority, Properties: o.Properties, Payload: payload})
+		t.BackfillDatagram(fetchedDatagram(o, payload))
 		n++
 	}
 }
 
-// maxFetchedDatagram is more than a QUIC DATAGRAM holds.
+// fetchedDatagram converts a fetched object to a datagram.
+func fetchedDatagram(o wire.FetchObject, payload []byte) moqt.Datagram {
+	return moqt.Datagram{
+		Group: o.Group, Object: o.Object, Priority: o.Priority, Properties: o.Properties, Payload: payload,
+	}
+}
+
+// maxFetchedDatagram exceeds the largest QUIC DATAGRAM.
 const maxFetchedDatagram = 64 << 10

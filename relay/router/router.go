@@ -1,7 +1,7 @@
-// Package router connects a relay's publishers and subscribers: which upstream has
-// which namespace, one upstream subscription per track and publisher for any number
-// of viewers, namespace discovery, and what happens when either side goes away (draft-ietf-moq-transport-18 §9). The tracks themselves, with their cache
-// and fan-out, are package origin's.
+// Package router connects a relay's publishers and subscribers (draft-ietf-moq-transport-18 §9). It
+// tracks the namespaces of each upstream, makes one upstream subscription per track and publisher
+// for any number of viewers, serves namespace discovery, and handles peers that leave. Package
+// origin implements the tracks themselves, their caches and fan-out.
 package router
 
 import (
@@ -25,96 +25,103 @@ import (
 	"holocast/relay/limits"
 )
 
-// Config sets a router's limits; zero fields take the defaults.
+// Defaults of Config.
+const (
+	DefaultGrace         = 15 * time.Second
+	DefaultLinger        = 5 * time.Second
+	DefaultMaxRendezvous = 30 * time.Second
+	DefaultMaxSessions   = 4096
+)
+
+// Config configures a router. Zero limits and times take the defaults.
 type Config struct {
 	Limits origin.Limits
-	// Grace is how long viewers of a track keep their subscriptions while its
-	// publisher is gone, waiting for it to come back. 15 s.
+	// Grace is how long subscriptions survive their publisher.
 	Grace time.Duration
-	// Linger is how long a track without viewers stays subscribed upstream. 5 s.
+	// Linger is how long a track without viewers stays subscribed upstream.
 	Linger time.Duration
-	// MaxRendezvous bounds how long a SUBSCRIBE may wait for a publisher. 30 s.
+	// MaxRendezvous bounds a SUBSCRIBE's wait for a publisher.
 	MaxRendezvous time.Duration
-	// MaxSessions bounds concurrent sessions. 4096. What each may have is its connection's
-	// admission (limits.Peer).
+	// MaxSessions bounds concurrent sessions. limits.Peer bounds each of them.
 	MaxSessions int
-	// MaxOpen bounds the subgroups in flight to one session at a time.
-	// origin.DefaultMaxOpen.
+	// MaxOpen bounds the subgroups in flight per session. Default origin.DefaultMaxOpen.
 	MaxOpen int
-	// Auth says who may do what; nil allows everything to everybody.
+	// Auth authorizes requests; nil allows all.
 	Auth *auth.Authority
-	// Backups lets several publishers have a namespace at a time: the same tracks from
-	// all of them reach viewers once. Otherwise a second one is refused.
+	// Backups allows several publishers per namespace; viewers receive each track once. Otherwise
+	// only the first publisher is accepted.
 	Backups bool
-	// FastPath forwards datagrams in the kernel; nil = off.
+	// FastPath forwards datagrams in the kernel; nil disables it.
 	FastPath *fastpath.Manager
-	// Tracer reports traced frames; nil = none.
+	// Tracer reports traced frames; nil disables tracing.
 	Tracer *trace.Tracer
 	Log    *slog.Logger
 }
 
-// Router routes. Make one with New.
+// Router forwards tracks between sessions. Create one with New.
 type Router struct {
 	config atomic.Pointer[Config]
 	log    *slog.Logger
 
-	mu          sync.Mutex
-	sessions    map[*moqt.Session]*client
-	offers      map[*offer]struct{}
-	offersAt    exact[*offer]
-	offersUnder index[*offer]
-	tracks      map[string]*track
-	tracksUnder index[*track]
-	discoveries exact[*discovery]
-	leaving     map[*track]struct{} // removed, some of it still in flight
-	local       origin.Set          // the relay's own tracks
-	gone        origin.Stats        // counters of removed tracks
-	served      uint64              // sessions so far
-	refused     map[wire.RequestCode]uint64
+	mu           sync.Mutex
+	clients      map[*client]struct{} // open sessions
+	offers       map[*offer]struct{}
+	offersAt     exactIndex[*offer]
+	offersUnder  prefixIndex[*offer]
+	tracks       map[string]*track
+	tracksUnder  prefixIndex[*track]
+	discoveries  exactIndex[*discovery]
+	closing      map[*track]struct{} // removed tracks that still have objects in flight
+	local        origin.Set          // the relay's own tracks
+	removedStats origin.Stats        // counters of removed tracks
+	sessionCount uint64              // sessions served so far
+	refused      map[wire.RequestCode]uint64
 
-	dialled slots // of sessions that are not served
+	dialled slots // shared by upstreams that the relay dialled
 }
 
-// client is a session being served.
+// client is the peer of a session. Its methods handle the peer's requests.
 type client struct {
+	r       *Router
+	s       *moqt.Session
 	number  uint64
-	access  *auth.Session             // nil = it may do anything
-	subject string                    // who it has proved to be, "" for nobody
-	ended   <-chan *moqt.SessionError // what it proved itself; nil = nothing
-	bridge  bool                      // another process of the relay
-	queue   *origin.Queue             // what is in flight to it
+	access  *auth.Session             // nil without authentication
+	subject string                    // authenticated identity, "" if none
+	ended   <-chan *moqt.SessionError // receives when the session's own grants end; nil if it has none
+	bridge  bool                      // the peer is another process of this relay
+	queue   *origin.Queue             // deliveries in flight to the peer
 	slots   slots
 }
 
-// offer is a namespace that an upstream has.
+// offer is a namespace of an upstream.
 type offer struct {
 	ns moqt.Namespace
 	up Upstream
 }
 
-// discovery is a SUBSCRIBE_NAMESPACE or SUBSCRIBE_TRACKS.
+// discovery is a SUBSCRIBE_NAMESPACE or SUBSCRIBE_TRACKS request.
 type discovery struct {
-	s      *moqt.Session
+	c      *client
 	prefix moqt.Namespace
 	tracks bool
-	permit *permit
+	authz  *authorization
 	a      *moqt.Announcer // once accepted
-	params moqt.Parameters // what the tracks' subscriptions begin with
-	paused bool            // PUBLISHes begin with forward state 0
+	params moqt.Parameters // initial parameters of its subscriptions
+	paused bool            // PUBLISHes start with forward state 0
 
-	blocked map[string]bool           // tracks that it is not offered any more (§6.1)
-	changed map[string]moqt.Namespace // under the prefix, since announce looked
-	wake    chan struct{}             // signalled when there are some
+	blocked map[string]bool           // tracks no longer offered to it (§6.1)
+	changed map[string]moqt.Namespace // namespaces under the prefix that changed since announce last ran
+	wake    chan struct{}             // signalled when changed is not empty
 }
 
 // New returns an empty router.
 func New(cfg Config) *Router {
 	cfg = cfg.withDefaults()
 	r := &Router{
-		log:      cmp.Or(cfg.Log, slog.Default()),
-		sessions: map[*moqt.Session]*client{}, leaving: map[*track]struct{}{},
-		offers: map[*offer]struct{}{}, offersAt: newExact[*offer](), offersUnder: newIndex[*offer](),
-		tracks: map[string]*track{}, tracksUnder: newIndex[*track](), discoveries: newExact[*discovery](),
+		log:     cmp.Or(cfg.Log, slog.Default()),
+		clients: map[*client]struct{}{}, closing: map[*track]struct{}{},
+		offers: map[*offer]struct{}{}, offersAt: newExactIndex[*offer](), offersUnder: newPrefixIndex[*offer](),
+		tracks: map[string]*track{}, tracksUnder: newPrefixIndex[*track](), discoveries: newExactIndex[*discovery](),
 		dialled: newSlots(), refused: map[wire.RequestCode]uint64{},
 	}
 	r.config.Store(&cfg)
@@ -122,20 +129,20 @@ func New(cfg Config) *Router {
 }
 
 func (c Config) withDefaults() Config {
-	c.Grace = cmp.Or(c.Grace, 15*time.Second)
-	c.Linger = cmp.Or(c.Linger, 5*time.Second)
-	c.MaxRendezvous = cmp.Or(c.MaxRendezvous, 30*time.Second)
-	c.MaxSessions = cmp.Or(c.MaxSessions, 4096)
-	c.Limits.MaxAge = cmp.Or(c.Limits.MaxAge, 3*time.Second)
+	c.Grace = cmp.Or(c.Grace, DefaultGrace)
+	c.Linger = cmp.Or(c.Linger, DefaultLinger)
+	c.MaxRendezvous = cmp.Or(c.MaxRendezvous, DefaultMaxRendezvous)
+	c.MaxSessions = cmp.Or(c.MaxSessions, DefaultMaxSessions)
+	c.Limits.MaxAge = cmp.Or(c.Limits.MaxAge, origin.DefaultMaxAge)
 	return c
 }
 
-// cfg is the configuration in force.
+// cfg returns the current configuration.
 func (r *Router) cfg() *Config { return r.config.Load() }
 
-// SetLimits puts the limits of a configuration in force, for what exists as for what comes,
-// but for MaxOpen, which is for sessions to come. More sessions than may be are not ended. The
-// memory that tracks share stays the router's, and Backups, Auth and so on stay as they were.
+// SetLimits applies the limits of a configuration to existing and new sessions and tracks, except
+// MaxOpen, which applies to new sessions only. It does not close sessions beyond MaxSessions.
+// Shared memory, Backups, Auth and the other fields stay unchanged.
 func (r *Router) SetLimits(c Config) {
 	next := *r.cfg()
 	c = c.withDefaults()
@@ -153,11 +160,11 @@ func (r *Router) SetLimits(c Config) {
 	}
 }
 
-// AddLocal serves a track of the relay's own.
+// AddLocal serves one of the relay's own tracks.
 func (r *Router) AddLocal(t *origin.Track) { r.local.Add(t) }
 
-// ServeAll serves the sessions that a listener accepts, until that is closed or ctx ends, and
-// returns when the last of them has ended.
+// ServeAll serves the sessions of a listener until the listener is closed or ctx ends, and returns
+// when the last session has ended.
 func (r *Router) ServeAll(ctx context.Context, ln *moqt.Listener) {
 	var sessions sync.WaitGroup
 	defer sessions.Wait()
@@ -171,47 +178,54 @@ func (r *Router) ServeAll(ctx context.Context, ln *moqt.Listener) {
 	}
 }
 
-// Serve has the router answer a session. It calls done when the session has ended.
+// Serve serves a session. It calls done when the session has ended.
 func (r *Router) Serve(s *moqt.Session, done func()) {
-	c := &client{queue: origin.NewQueue(r.cfg().MaxOpen), slots: newSlots()}
-	if !r.open(s, c) {
+	c := r.newClient()
+	c.s = s
+	if !c.open() {
 		done()
 		return
 	}
 	s.Serve(moqt.Handler{
-		Subscribe:          r.subscribe,
-		TrackStatus:        r.trackStatus,
-		Fetch:              r.fetch,
-		Publish:            r.publish,
-		PublishNamespace:   r.publishNamespace,
-		SubscribeNamespace: r.discover,
-		SubscribeTracks:    r.discover,
+		Subscribe:          c.subscribe,
+		TrackStatus:        c.trackStatus,
+		Fetch:              c.fetch,
+		Publish:            c.publish,
+		PublishNamespace:   c.publishNamespace,
+		SubscribeNamespace: c.discover,
+		SubscribeTracks:    c.discover,
 	})
 	end := func() {
 		r.mu.Lock()
-		delete(r.sessions, s)
+		delete(r.clients, c)
 		r.mu.Unlock()
 		if c.access != nil {
 			c.access.Close()
 		}
-		r.logOf(s).Info("session closed", "reason", abridged(s.Err().Error()))
+		r.logOf(s).Info("session closed", "reason", truncated(s.Err().Error()))
 		done()
 	}
 	if c.access == nil || c.ended == nil && c.access.MayStay() {
-		context.AfterFunc(s.Context(), end) // no goroutine, whose stack most idle sessions can do without
+		context.AfterFunc(s.Context(), end) // saves a goroutine per idle session
 		return
 	}
 	go func() {
-		c.stay(s)
+		c.enforceAuth()
 		end()
 	}()
 }
 
-// open admits a session, or closes it.
-func (r *Router) open(s *moqt.Session, c *client) bool {
+// newClient returns a client without a session.
+func (r *Router) newClient() *client {
+	return &client{r: r, queue: origin.NewQueue(r.cfg().MaxOpen), slots: newSlots()}
+}
+
+// open admits the session or closes it.
+func (c *client) open() bool {
+	r, s := c.r, c.s
 	log := r.logOf(s)
 	if r.cfg().Tracer != nil {
-		c.queue.Sent = func(sent origin.Sent) { r.traceSent(s, sent) }
+		c.queue.OnDone = func(sent origin.Delivery) { r.traceSent(s, sent) }
 	}
 	if r.cfg().Auth != nil {
 		access, err := r.cfg().Auth.Open(s)
@@ -223,22 +237,23 @@ func (r *Router) open(s *moqt.Session, c *client) bool {
 		c.access, c.subject, c.ended = access, access.Subject(), access.Ended()
 	}
 	r.mu.Lock()
-	full := len(r.sessions) >= r.cfg().MaxSessions
+	full := len(r.clients) >= r.cfg().MaxSessions
 	if !full {
-		r.served++
-		c.number = r.served
-		r.sessions[s] = c
+		r.sessionCount++
+		c.number = r.sessionCount
+		r.clients[c] = struct{}{}
 	}
 	r.mu.Unlock()
 	if full {
 		log.Warn("session refused: maxSessions reached", "sessions", r.cfg().MaxSessions)
-		s.Close(wire.InternalError, "the relay is at its limit of sessions")
+		s.Close(wire.InternalError, "the relay has reached its session limit")
 		if c.access != nil {
 			c.access.Close()
 		}
 		return false
 	}
-	log.Info("session open", "implementation", abridged(s.Implementation()), "webtransport", s.WebTransport(), "path", abridged(withoutQuery(s.Path())), "subject", abridged(c.subject))
+	log.Info("session open", "implementation", truncated(s.Implementation()), "webtransport", s.WebTransport(),
+		"path", truncated(withoutQuery(s.Path())), "subject", truncated(c.subject))
 	return true
 }
 
@@ -246,27 +261,28 @@ func (r *Router) logOf(s *moqt.Session) *slog.Logger {
 	return r.log.With("peer", s.RemoteAddr().String())
 }
 
-// stay returns when the session has ended. It ends a session that may do nothing any more,
-// or shows in time nothing by which it may. One that has renewed what its requests go on by
-// stays as long as that is valid.
-func (c *client) stay(s *moqt.Session) {
+// enforceAuth closes the session when its own grants end, or if it presents no token in time. A
+// session that presented a newer token with a request stays open while that token is valid.
+// enforceAuth returns when the session has ended.
+func (c *client) enforceAuth() {
+	s := c.s
 	ended := c.ended
-	var unproven <-chan time.Time
+	var noToken <-chan time.Time
 	if !c.access.MayStay() {
-		t := time.NewTimer(unprovenFor)
+		t := time.NewTimer(tokenTimeout)
 		defer t.Stop()
-		unproven = t.C
+		noToken = t.C
 	}
-	var expired *moqt.SessionError // what the session itself proved
-	var again <-chan time.Time
+	var expired *moqt.SessionError // end of the session's own grants
+	var recheck <-chan time.Time
 	for {
 		select {
 		case <-s.Context().Done():
 			return
 		case expired = <-ended:
 			ended = nil
-		case <-again:
-		case <-unproven:
+		case <-recheck:
+		case <-noToken:
 			if !c.access.MayStay() {
 				s.Close(wire.Unauthorized, "a token is needed")
 			}
@@ -274,17 +290,17 @@ func (c *client) stay(s *moqt.Session) {
 		switch {
 		case expired == nil:
 		case c.access.Renewed():
-			again = time.After(renewedEvery)
+			recheck = time.After(renewalCheck)
 		default:
 			s.Close(expired.Code, expired.Reason)
 		}
 	}
 }
 
-// renewedEvery is how often a session is looked at that stays by tokens of its requests.
-const renewedEvery = time.Second
+// renewalCheck is the interval for checking sessions that depend on tokens of their requests.
+const renewalCheck = time.Second
 
-// withoutQuery is a session's path without what may hold a token.
+// withoutQuery removes the query of a session's path, which may hold a token.
 func withoutQuery(path string) string {
 	path, _, _ = strings.Cut(path, "?")
 	return path
@@ -294,27 +310,16 @@ func withoutQuery(path string) string {
 func (r *Router) Sessions() map[uint64]*moqt.Session {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m := make(map[uint64]*moqt.Session, len(r.sessions))
-	for s, c := range r.sessions {
+	m := make(map[uint64]*moqt.Session, len(r.clients))
+	for c := range r.clients {
 		if !c.bridge {
-			m[c.number] = s
+			m[c.number] = c.s
 		}
 	}
 	return m
 }
 
-// queue is what is in flight to a session.
-func (r *Router) queue(s *moqt.Session) *origin.Queue {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if c := r.sessions[s]; c != nil {
-		return c.queue
-	}
-	return origin.NewQueue(r.cfg().MaxOpen) // the session has just ended
-}
-
-// publishers lists where a track's namespace, or a prefix of it, is offered. r.mu is
-// held.
+// publishers lists the upstreams that offer a track's namespace or a prefix of it. r.mu is held.
 func (r *Router) publishers(name moqt.TrackName) []Upstream {
 	var list []Upstream
 	for o := range r.offersAt.above(name.Namespace) {
@@ -325,8 +330,8 @@ func (r *Router) publishers(name moqt.TrackName) []Upstream {
 	return list
 }
 
-// notify wakes those who wait for a publisher in a namespace, or follow the namespaces
-// that come and go there. r.mu is held.
+// notify wakes requests that wait for a publisher in a namespace and the discoveries that cover it.
+// r.mu is held.
 func (r *Router) notify(ns moqt.Namespace) {
 	for t := range r.tracksUnder.under(ns) {
 		close(t.appeared)
@@ -334,13 +339,13 @@ func (r *Router) notify(ns moqt.Namespace) {
 	}
 	for d := range r.discoveries.above(ns) {
 		if !d.tracks {
-			d.note(ns)
+			d.markChanged(ns)
 		}
 	}
 }
 
-// note has a namespace looked at again. r.mu is held.
-func (d *discovery) note(ns moqt.Namespace) {
+// markChanged makes announce report a namespace. r.mu is held.
+func (d *discovery) markChanged(ns moqt.Namespace) {
 	d.changed[ns.String()] = ns
 	select {
 	case d.wake <- struct{}{}:
@@ -348,29 +353,29 @@ func (d *discovery) note(ns moqt.Namespace) {
 	}
 }
 
-func (r *Router) publishNamespace(req *moqt.NamespaceRequest) {
-	up := peer{req.Session()}
-	answered, release, ok := r.admit(req, limits.Namespaces)
+func (c *client) publishNamespace(req *moqt.NamespaceRequest) {
+	r, up := c.r, peer{c}
+	answered, release, ok := c.admit(req, limits.Namespaces)
 	if !ok {
 		return
 	}
 	defer release()
-	log := r.log.With("namespace", abridged(req.Namespace.String()), "peer", up.String())
-	permit, err := r.permit(req.Request, auth.Publish, moqt.TrackName{Namespace: req.Namespace})
+	log := r.log.With("namespace", truncated(req.Namespace.String()), "peer", up.String())
+	authz, err := c.authorize(req.Request, auth.Publish, moqt.TrackName{Namespace: req.Namespace})
 	if err == nil {
-		err = reserved(req.Namespace)
+		err = checkReserved(req.Namespace)
 	}
 	o := &offer{req.Namespace, up}
 	if err == nil {
-		find := func() Upstream { return r.owner(o.ns, up) }
-		err = r.claim(req.Context(), find, func() { r.add(o) })
+		find := func() Upstream { return r.otherOwner(o.ns, up) }
+		err = r.takeOwnership(req.Context(), find, func() { r.add(o) })
 	}
 	if err != nil {
 		log.Info("namespace refused", "reason", reason(err))
 		r.reject(req, err)
 		return
 	}
-	stop := permit.during(func(why error) {
+	stop := authz.onRevoke(func(why error) {
 		req.Revoke(streamCode(why))
 		r.remove(o)
 		r.revoke(o.ns, up, why)
@@ -385,8 +390,8 @@ func (r *Router) publishNamespace(req *moqt.NamespaceRequest) {
 	log.Info("namespace withdrawn", "reason", reason(err))
 }
 
-// Offer publishes a namespace whose tracks come from up, until withdraw is called.
-// Tracks under it that viewers hold are subscribed to at once.
+// Offer publishes a namespace whose tracks come from up, until withdraw is called. It subscribes at
+// once to the tracks that viewers already use.
 func (r *Router) Offer(ns moqt.Namespace, up Upstream) (withdraw func()) {
 	o := &offer{ns, up}
 	r.mu.Lock()
@@ -404,7 +409,7 @@ func (r *Router) add(o *offer) {
 	r.notify(o.ns)
 }
 
-// joinAll subscribes to those tracks of an offer that are in use.
+// joinAll subscribes to the tracks of an offer that are in use.
 func (r *Router) joinAll(o *offer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -419,7 +424,7 @@ func (r *Router) remove(o *offer) {
 	r.withdraw(o)
 }
 
-// withdraw removes an offer, unless that is done. r.mu is held.
+// withdraw removes an offer if it exists. r.mu is held.
 func (r *Router) withdraw(o *offer) {
 	if _, there := r.offers[o]; !there {
 		return
@@ -441,32 +446,33 @@ func (r *Router) Namespaces() []moqt.Namespace {
 	return list
 }
 
-func (r *Router) discover(req *moqt.DiscoveryRequest) {
-	answered, release, ok := r.admit(req, limits.Subscriptions)
+func (c *client) discover(req *moqt.DiscoveryRequest) {
+	r := c.r
+	answered, release, ok := c.admit(req, limits.Subscriptions)
 	if !ok {
 		return
 	}
 	defer release()
-	permit, err := r.permit(req.Request, auth.Subscribe, moqt.TrackName{Namespace: req.Prefix})
+	authz, err := c.authorize(req.Request, auth.Subscribe, moqt.TrackName{Namespace: req.Prefix})
 	if err != nil {
 		r.reject(req, err)
 		return
 	}
-	defer permit.during(func(why error) { req.Revoke(streamCode(why)) })()
+	defer authz.onRevoke(func(why error) { req.Revoke(streamCode(why)) })()
 	d := &discovery{
-		s: req.Session(), prefix: req.Prefix, tracks: req.Tracks, permit: permit, params: req.Parameters,
+		c: c, prefix: req.Prefix, tracks: req.Tracks, authz: authz, params: req.Parameters,
 		changed: map[string]moqt.Namespace{}, blocked: map[string]bool{}, wake: make(chan struct{}, 1),
 	}
 	if f := req.Parameters.Forward; f != nil {
 		d.paused = !*f
 	}
 	req.Move = func(prefix moqt.Namespace) (func(), error) {
-		g, err := r.allow(req.Request, auth.Subscribe, moqt.TrackName{Namespace: prefix})
+		g, err := c.allow(auth.Subscribe, moqt.TrackName{Namespace: prefix}, req.Tokens)
 		if err != nil {
 			return nil, err
 		}
 		return func() {
-			permit.renew(g)
+			authz.renew(g)
 			r.mu.Lock()
 			r.discoveries.remove(d.prefix, d)
 			d.prefix = prefix
@@ -481,7 +487,7 @@ func (r *Router) discover(req *moqt.DiscoveryRequest) {
 		d.a = a
 		r.follow(d)
 		if !d.tracks {
-			// In a goroutine: a subscriber that does not read blocks no other.
+			// In a goroutine: a subscriber that does not read must not block others.
 			wg.Go(func() { r.announce(ctx, d, a) })
 		}
 	})
@@ -490,16 +496,16 @@ func (r *Router) discover(req *moqt.DiscoveryRequest) {
 	r.mu.Unlock()
 	cancel()
 	wg.Wait()
-	r.log.Debug("discovery ended", "prefix", abridged(d.prefix.String()), "reason", reason(err))
+	r.log.Debug("discovery ended", "prefix", truncated(d.prefix.String()), "reason", reason(err))
 }
 
-// follow has d told of what there is under its prefix, and will be.
+// follow reports existing and future namespaces or tracks under d's prefix to d.
 func (r *Router) follow(d *discovery) {
 	r.mu.Lock()
 	r.discoveries.add(d.prefix, d)
 	if !d.tracks {
 		for o := range r.offersUnder.under(d.prefix) {
-			d.note(o.ns)
+			d.markChanged(o.ns)
 		}
 	}
 	r.mu.Unlock()
@@ -510,8 +516,7 @@ func (r *Router) follow(d *discovery) {
 	}
 }
 
-// announce sends a subscriber the namespaces that appear and disappear under its
-// prefix.
+// announce sends a subscriber the namespaces added and removed under its prefix.
 func (r *Router) announce(ctx context.Context, d *discovery, a *moqt.Announcer) {
 	for {
 		r.mu.Lock()
@@ -519,8 +524,8 @@ func (r *Router) announce(ctx context.Context, d *discovery, a *moqt.Announcer) 
 		d.changed = map[string]moqt.Namespace{}
 		there := map[string]bool{}
 		for key, ns := range changed {
-			for o := range r.offersAt.at(ns) {
-				if o.up != (peer{d.s}) || !r.bridged(d.s) { // a bridge has what came from it
+			for o := range r.offersAt.get(ns) {
+				if o.up != (peer{d.c}) || !d.c.bridge { // bridges are not told of their own namespaces
 					there[key] = true
 					break
 				}
@@ -550,15 +555,16 @@ func (r *Router) published(d *discovery) []*track {
 	defer r.mu.Unlock()
 	var list []*track
 	for t := range r.tracksUnder.under(d.prefix) {
-		if t.publishedByOther(d.s) {
+		if t.publishedByOther(d.c) {
 			list = append(list, t)
 		}
 	}
 	return list
 }
 
-func (r *Router) subscribe(req *moqt.SubscribeRequest) {
-	answered, release, ok := r.admit(req, limits.Subscriptions)
+func (c *client) subscribe(req *moqt.SubscribeRequest) {
+	r := c.r
+	answered, release, ok := c.admit(req, limits.Subscriptions)
 	if !ok {
 		return
 	}
@@ -574,12 +580,12 @@ func (r *Router) subscribe(req *moqt.SubscribeRequest) {
 			serving = true
 			go func() {
 				defer release()
-				_ = r.queue(req.Session()).Serve(t, origin.Publication{Publication: pub}, since)
+				_ = c.queue.Serve(t, origin.Publication{Publication: pub}, since)
 			}()
 		}
 		return
 	}
-	permit, err := r.permit(req.Request, auth.Subscribe, req.Track)
+	authz, err := c.authorize(req.Request, auth.Subscribe, req.Track)
 	if err != nil {
 		r.reject(req, err)
 		return
@@ -588,7 +594,7 @@ func (r *Router) subscribe(req *moqt.SubscribeRequest) {
 	if ms := req.Parameters.RendezvousTimeout; ms != nil {
 		wait = min(time.Duration(min(*ms, 1<<31))*time.Millisecond, r.cfg().MaxRendezvous)
 	}
-	since := time.Now() // a subscriber that waited gets all that arrived since
+	since := time.Now() // a subscriber that waited receives everything since its request
 	t, err := r.acquireFor(req.Context(), req.Track, wait, req.Parameters.NewGroupRequest)
 	if err != nil {
 		r.reject(req, err)
@@ -599,19 +605,20 @@ func (r *Router) subscribe(req *moqt.SubscribeRequest) {
 		t.release()
 		return
 	}
-	r.log.Debug("subscribed", "track", abridged(req.Track.String()), "peer", req.Session().RemoteAddr().String())
+	r.log.Debug("subscribed", "track", truncated(req.Track.String()), "peer", c.s.RemoteAddr().String())
 	serving = true
 	go func() {
 		defer release()
-		defer permit.during(func(why error) { _ = pub.Done(auth.DoneCode(why), why.Error()) })()
-		err := r.queue(req.Session()).Serve(t.Track, r.cfg().FastPath.Viewer(t.Track, pub), since)
+		defer authz.onRevoke(func(why error) { _ = pub.Done(auth.DoneCode(why), why.Error()) })()
+		err := c.queue.Serve(t.Track, r.cfg().FastPath.Viewer(t.Track, pub), since)
 		t.release()
-		r.log.Debug("subscription ended", "track", abridged(req.Track.String()), "reason", reason(err))
+		r.log.Debug("subscription ended", "track", truncated(req.Track.String()), "reason", reason(err))
 	}()
 }
 
-func (r *Router) trackStatus(req *moqt.TrackStatusRequest) {
-	_, release, ok := r.admit(req)
+func (c *client) trackStatus(req *moqt.TrackStatusRequest) {
+	r := c.r
+	_, release, ok := c.admit(req)
 	if !ok {
 		return
 	}
@@ -620,7 +627,7 @@ func (r *Router) trackStatus(req *moqt.TrackStatusRequest) {
 		_ = req.Accept(t.Info())
 		return
 	}
-	if _, err := r.allow(req.Request, auth.Subscribe, req.Track); err != nil {
+	if _, err := c.allow(auth.Subscribe, req.Track, req.Tokens); err != nil {
 		r.reject(req, err)
 		return
 	}
@@ -633,8 +640,9 @@ func (r *Router) trackStatus(req *moqt.TrackStatusRequest) {
 	t.release()
 }
 
-func (r *Router) fetch(req *moqt.FetchRequest) {
-	answered, release, ok := r.admit(req, limits.Fetches)
+func (c *client) fetch(req *moqt.FetchRequest) {
+	r := c.r
+	answered, release, ok := c.admit(req, limits.Fetches)
 	if !ok {
 		return
 	}
@@ -643,14 +651,14 @@ func (r *Router) fetch(req *moqt.FetchRequest) {
 		_ = t.ServeFetch(req, nil)
 		return
 	}
-	permit, err := r.permit(req.Request, auth.Subscribe, req.Track)
+	authz, err := c.authorize(req.Request, auth.Subscribe, req.Track)
 	if err != nil {
 		r.reject(req, err)
 		return
 	}
-	defer permit.during(func(why error) { req.Revoke(streamCode(why)) })()
+	defer authz.onRevoke(func(why error) { req.Revoke(streamCode(why)) })()
 	ctx := req.Context()
-	if ms := req.Parameters.FillTimeout; ms != nil { // for all that follows, not for each wait
+	if ms := req.Parameters.FillTimeout; ms != nil { // covers all the following waits together
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(min(*ms, 1<<31))*time.Millisecond)
 		defer cancel()
@@ -670,18 +678,16 @@ func (r *Router) fetch(req *moqt.FetchRequest) {
 	answered()
 	t.fillGaps(ctx, req)
 	var source origin.Source
-	if up := t.anyUpstream(); up != nil {
-		source = r.source(up, req)
+	if up, s := t.anyUpstream(); s != nil {
+		source = c.source(up, s, req)
 	}
 	if end, ok := ctx.Deadline(); ok {
 		req.Parameters.FillTimeout = new(uint64(max(0, time.Until(end).Milliseconds())))
 	}
 	if err := t.ServeFetch(req, source); err != nil {
-		r.log.Debug("fetch not answered in full", "track", abridged(req.Track.String()), "err", abridged(err.Error()))
+		r.log.Debug("fetch not answered in full", "track", truncated(req.Track.String()), "err", truncated(err.Error()))
 	}
 }
-
-// Track statistics, for the metrics.
 
 // TrackStats are the counters of one track.
 type TrackStats struct {
@@ -689,23 +695,23 @@ type TrackStats struct {
 	origin.Stats
 }
 
-// Stats returns the counters of all tracks, and the sum of those of removed tracks.
+// Stats returns the counters of all tracks and the sum of the removed tracks' counters.
 func (r *Router) Stats() (tracks []TrackStats, gone origin.Stats) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, t := range r.tracks {
 		tracks = append(tracks, TrackStats{t.Name(), t.Stats()})
 	}
-	gone = r.gone
-	for t := range r.leaving {
+	gone = r.removedStats
+	for t := range r.closing {
 		gone.Add(t.Stats())
 	}
 	return tracks, gone
 }
 
-// steady is the time now by a clock that was right at a moment and goes on evenly: a step of
-// the wall clock, which frames in flight would seem to be late by, does not show.
-func steady(began time.Time) time.Time { return began.Add(time.Since(began)) }
+// monotonicNow returns the time since a past moment's wall clock, unaffected by later steps of the
+// wall clock. A step would make frames in flight appear late.
+func monotonicNow(began time.Time) time.Time { return began.Add(time.Since(began)) }
 
 // RunClock publishes the relay's clock track until ctx ends.
 func (r *Router) RunClock(ctx context.Context) {
@@ -724,7 +730,7 @@ func (r *Router) RunClock(ctx context.Context) {
 		case <-tick.C:
 			group++
 			stamp.Sequence++
-			stamp.Time = steady(began)
+			stamp.Time = monotonicNow(began)
 			t.SendDatagram(moqt.Datagram{Group: group, Payload: stamp.Append(nil)})
 		}
 	}

@@ -12,50 +12,52 @@ import (
 	"holocast/internal/origin"
 )
 
-// track is a track the relay forwards. It is removed once it has been unused for
-// Linger, and ends for its viewers once its publisher has been gone for Grace.
+// track is a track that the relay forwards. It is removed after Linger without use, and ends for
+// its viewers after Grace without a publisher.
 type track struct {
 	*origin.Track
 	r *Router
 
-	appeared chan struct{} // closed and replaced when publishers of its namespace come or go; under r.mu
+	appeared chan struct{} // closed and replaced when publishers of its namespace change; under r.mu
 
 	mu        sync.Mutex
 	upstreams map[Upstream]*moqt.Subscription
-	held      map[Upstream]func() // gives back what an upstream's subscription takes of its session
+	refunds   map[Upstream]func() // refund what each upstream's subscription is charged
 	joining   map[Upstream]bool   // SUBSCRIBE sent, not answered
-	pubs      map[Upstream]bool   // upstreams that came by PUBLISH
-	refs      int                 // viewers and requests that hold the track
-	subject   string              // the identity of the last upstream
+	pubs      map[Upstream]bool   // upstreams that sent PUBLISH
+	refs      int                 // viewers and requests
+	subject   string              // identity of the last upstream
 	lostAt    time.Time           // when the last upstream was lost; zero while there is one
 	removed   bool
-	timer     *time.Timer   // of Linger or Grace
+	timer     *time.Timer   // for Linger or Grace
 	changed   chan struct{} // closed and replaced when upstreams or removed change, or a join fails
-	lastErr   error         // of the last join that failed
-	first     *uint64       // group to request with the first SUBSCRIBE upstream, nil = none
-	asked     newGroup      // outstanding request upstream
-	wanted    *uint64       // group to request upstream next, nil = none
-	relaying  bool          // somebody does
+	lastErr   error         // of the last failed join
+	first     *uint64       // group to request with the first SUBSCRIBE; nil for none
+	asked     newGroup      // outstanding NEW_GROUP_REQUEST
+	wanted    *uint64       // group to request next; nil for none
+	relaying  bool          // relayGroupRequests is running
 	repairs   []*repair     // newest last
-	filled    chan struct{} // closed once the newest group of the first upstream is cached; replaced after there was none
+	// closed once the first upstream's newest group is cached; replaced when the last upstream is lost
+	filled chan struct{}
 }
 
-// hold finds or makes a track and takes a reference to it.
+// hold finds or creates a track and takes a reference to it.
 func (r *Router) hold(name moqt.TrackName) *track {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.find(name)
+	return r.holdLocked(name)
 }
 
-// find is hold. r.mu is held.
-func (r *Router) find(name moqt.TrackName) *track {
+// holdLocked is hold with r.mu held.
+func (r *Router) holdLocked(name moqt.TrackName) *track {
 	key := name.String()
 	t := r.tracks[key]
 	if t == nil {
 		t = &track{
 			Track: origin.NewTrack(name, nil, r.cfg().Limits), r: r,
-			upstreams: map[Upstream]*moqt.Subscription{}, held: map[Upstream]func(){}, joining: map[Upstream]bool{},
-			pubs: map[Upstream]bool{}, filled: make(chan struct{}), changed: make(chan struct{}), appeared: make(chan struct{}),
+			upstreams: map[Upstream]*moqt.Subscription{}, refunds: map[Upstream]func(){}, joining: map[Upstream]bool{},
+			pubs: map[Upstream]bool{}, filled: make(chan struct{}), changed: make(chan struct{}),
+			appeared: make(chan struct{}),
 		}
 		t.Relayed = true
 		r.tracks[key] = t
@@ -76,21 +78,23 @@ func (t *track) release() {
 	t.mu.Unlock()
 }
 
-// acquire returns a track that has an upstream subscription. It makes one if needed and
-// waits for a publisher for at most wait. The caller releases the track.
+// acquire returns a track with an upstream subscription, creating it if needed. It waits at most
+// wait for a publisher. The caller releases the track.
 func (r *Router) acquire(ctx context.Context, name moqt.TrackName, wait time.Duration) (*track, error) {
 	return r.acquireFor(ctx, name, wait, nil)
 }
 
-// acquireFor is acquire for a subscriber that requests a new group, unless group is nil.
-func (r *Router) acquireFor(ctx context.Context, name moqt.TrackName, wait time.Duration, group *uint64) (*track, error) {
+// acquireFor is acquire for a subscriber that requests a new group, or nil.
+func (r *Router) acquireFor(
+	ctx context.Context, name moqt.TrackName, wait time.Duration, group *uint64,
+) (*track, error) {
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
 	for {
 		t := r.hold(name)
 		t.requestFirst(group)
-		again, err := t.await(ctx, wait > 0, deadline.C)
-		if err == nil && !again {
+		retry, err := t.await(ctx, wait > 0, deadline.C)
+		if err == nil && !retry {
 			return t, nil
 		}
 		t.release()
@@ -100,10 +104,9 @@ func (r *Router) acquireFor(ctx context.Context, name moqt.TrackName, wait time.
 	}
 }
 
-// await waits until the track has an upstream subscription. With patient it waits
-// for a publisher to appear until deadline. again says that the track was removed and
-// must be looked up again.
-func (t *track) await(ctx context.Context, patient bool, deadline <-chan time.Time) (again bool, err error) {
+// await waits until the track has an upstream subscription. If mayWait is set it waits until
+// deadline for a publisher to appear. retry means that the track was removed; look it up again.
+func (t *track) await(ctx context.Context, mayWait bool, deadline <-chan time.Time) (retry bool, err error) {
 	asked, waited := false, false
 	var meeting <-chan time.Time
 	for {
@@ -114,14 +117,14 @@ func (t *track) await(ctx context.Context, patient bool, deadline <-chan time.Ti
 
 		t.mu.Lock()
 		ready, removed, changed, refused := len(t.upstreams) > 0, t.removed, t.changed, t.lastErr
-		asking := len(t.joining) > 0 || len(t.pubs) > 0 // a PUBLISH is about to be accepted
+		asking := len(t.joining) > 0 || len(t.pubs) > 0 // or a PUBLISH is being accepted
 		t.mu.Unlock()
 		switch {
 		case removed:
 			return true, nil
 		case ready:
 			return false, nil
-		case asking: // wait for an answer
+		case asking: // wait for the answer
 		case len(publishers) > 0 && !asked:
 			asked = true
 			for _, up := range publishers {
@@ -132,12 +135,12 @@ func (t *track) await(ctx context.Context, patient bool, deadline <-chan time.Ti
 			if meeting == nil {
 				meeting = time.After(publishWait)
 			}
-		case len(publishers) > 0 && duplicate(refused): // of ours, not of the subscriber's
-			return false, away(t.Name())
+		case len(publishers) > 0 && duplicate(refused): // the error concerns our SUBSCRIBE, not the subscriber's
+			return false, unreachable(t.Name())
 		case len(publishers) > 0:
-			return false, cmp.Or(refused, away(t.Name()))
-		case !patient:
-			return false, &moqt.RequestError{Code: wire.RequestDoesNotExist, Reason: "nobody publishes " + t.Name().String()}
+			return false, cmp.Or(refused, unreachable(t.Name()))
+		case !mayWait:
+			return false, notPublished(t.Name())
 		}
 		select {
 		case <-appeared:
@@ -146,27 +149,35 @@ func (t *track) await(ctx context.Context, patient bool, deadline <-chan time.Ti
 		case <-meeting:
 			waited = true
 		case <-deadline:
-			if patient {
-				return false, &moqt.RequestError{Code: wire.RequestTimeout, Reason: "no publisher of " + t.Name().String() + " appeared in time", RetryInterval: 1}
+			if mayWait {
+				return false, &moqt.RequestError{
+					Code: wire.RequestTimeout, Reason: "no publisher of " + t.Name().String() + " appeared in time",
+					RetryInterval: wire.RetryAfter(0),
+				}
 			}
-			deadline = nil // there was none to wait for
+			deadline = nil // not waiting for a publisher
 		case <-ctx.Done():
 			return false, context.Cause(ctx)
 		}
 	}
 }
 
-// publishWait is how long a publisher's PUBLISH may take to come once it has refused our SUBSCRIBE
+// notPublished refuses a request for a track without a publisher.
+func notPublished(name moqt.TrackName) error {
+	return &moqt.RequestError{Code: wire.RequestDoesNotExist, Reason: "nobody publishes " + name.String()}
+}
+
+// publishWait bounds the wait for a publisher's PUBLISH after the publisher refused our SUBSCRIBE
 // because of it (§5.1).
 const publishWait = time.Second
 
-// duplicate reports whether a SUBSCRIBE met a PUBLISH of the same track.
+// duplicate reports whether a SUBSCRIBE collided with a PUBLISH of the same track.
 func duplicate(err error) bool {
 	var e *moqt.RequestError
 	return errors.As(err, &e) && e.Code == wire.RequestDuplicateSubscription
 }
 
-// notify wakes those waiting for the track to change. t.mu is held.
+// notify wakes goroutines that wait for the track to change. t.mu is held.
 func (t *track) notify() {
 	close(t.changed)
 	t.changed = make(chan struct{})
@@ -182,7 +193,7 @@ func (t *track) arm() {
 	switch {
 	case t.removed:
 		return
-	case t.refs == 0 && len(t.upstreams)+len(t.joining) == 0: // nothing to keep
+	case t.refs == 0 && len(t.upstreams)+len(t.joining) == 0: // expire at once
 	case t.refs == 0 && len(t.pubs) == 0:
 		wait = t.r.cfg().Linger
 	case t.orphaned():
@@ -193,10 +204,10 @@ func (t *track) arm() {
 	t.timer = time.AfterFunc(wait, t.expire)
 }
 
-// orphaned reports whether the track lost its publishers. t.mu is held.
+// orphaned reports whether the track has lost its publishers. t.mu is held.
 func (t *track) orphaned() bool { return len(t.upstreams) == 0 && !t.lostAt.IsZero() }
 
-// expire is the end of Linger or Grace.
+// expire handles the end of Linger or Grace.
 func (t *track) expire() {
 	t.r.mu.Lock()
 	defer t.r.mu.Unlock()
@@ -217,11 +228,11 @@ func (t *track) expire() {
 // end ends the track for its viewers. r.mu and t.mu are held.
 func (t *track) end(code wire.DoneCode, reason string) {
 	t.End(code, reason)
-	t.remove(2 * t.r.cfg().Limits.MaxAge) // leaves time for what is in flight
+	t.remove(2 * t.r.cfg().Limits.MaxAge) // time for deliveries in flight
 }
 
-// remove takes the track out of the router, its cache after a while. r.mu and t.mu
-// are held.
+// remove removes the track from the router and discards its cache after a delay. r.mu and t.mu are
+// held.
 func (t *track) remove(after time.Duration) {
 	t.removed = true
 	t.arm()
@@ -230,13 +241,13 @@ func (t *track) remove(after time.Duration) {
 		delete(t.r.tracks, key)
 		t.r.tracksUnder.remove(t.Name().Namespace, t)
 	}
-	t.r.leaving[t] = struct{}{}
+	t.r.closing[t] = struct{}{}
 	time.AfterFunc(after, func() {
 		t.Discard()
 		t.r.mu.Lock()
 		defer t.r.mu.Unlock()
-		delete(t.r.leaving, t)
-		t.r.gone.Add(t.Stats())
+		delete(t.r.closing, t)
+		t.r.removedStats.Add(t.Stats())
 	})
 }
 
@@ -247,7 +258,7 @@ func (t *track) info() moqt.TrackInfo {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, sub := range t.upstreams {
-		i.Alias = new(sub.Alias()) // datagrams then leave as they came
+		i.Alias = new(sub.Alias()) // lets datagrams be forwarded unchanged
 	}
 	return i
 }

@@ -10,43 +10,42 @@ import (
 	"slices"
 	"time"
 
-	"holocast/internal/crew"
+	"holocast/internal/gopool"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
 	"holocast/relay/auth"
 )
 
-// Upstream is where the tracks of an offered namespace come from. Equal values are the
-// same upstream.
+// Upstream is the source of an offered namespace's tracks. Equal values are the same upstream.
 type Upstream interface {
 	// Session returns the session to subscribe on, dialling it if needed.
 	Session(ctx context.Context) (*moqt.Session, error)
-	// String names it in logs.
+	// String names the upstream in logs.
 	String() string
 }
 
 // peer is the upstream of a session that the publisher opened.
-type peer struct{ s *moqt.Session }
+type peer struct{ c *client }
 
-func (p peer) Session(context.Context) (*moqt.Session, error) { return p.s, p.s.Err() }
-func (p peer) String() string                                 { return p.s.RemoteAddr().String() }
+func (p peer) Session(context.Context) (*moqt.Session, error) { return p.c.s, p.c.s.Err() }
+func (p peer) String() string                                 { return p.c.s.RemoteAddr().String() }
 
 // dialTimeout bounds Upstream.Session.
 const dialTimeout = 10 * time.Second
 
-// rejoinAfter is the delay before subscribing again at a publisher that ended or
-// refused a subscription.
+// rejoinAfter is the delay before subscribing again after a publisher ended or refused a
+// subscription.
 const rejoinAfter = time.Second
 
-// newGroup is a NEW_GROUP_REQUEST sent upstream, outstanding until the largest group
-// changes (§10.2.14).
+// newGroup is a NEW_GROUP_REQUEST sent upstream. It is outstanding until the largest group changes
+// (§10.2.14).
 type newGroup struct {
 	asked          bool
 	group, largest uint64
 }
 
-// join subscribes to the track at up unless it is subscribed or about to be.
+// join subscribes to the track at up unless it has, or is about to have, a subscription there.
 func (t *track) join(up Upstream) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -58,7 +57,7 @@ func (t *track) join(up Upstream) {
 	go t.subscribe(up)
 }
 
-// rejoin joins up after a while, if it still publishes the track by then.
+// rejoin joins up after a delay if up still publishes the track then.
 func (t *track) rejoin(up Upstream) {
 	time.AfterFunc(rejoinAfter, func() {
 		t.r.mu.Lock()
@@ -73,7 +72,8 @@ func (t *track) rejoin(up Upstream) {
 func (t *track) subscribe(up Upstream) {
 	sub, err := t.ask(up)
 	if err != nil {
-		t.r.log.Debug("upstream refused", "track", abridged(t.Name().String()), "upstream", up.String(), "err", abridged(err.Error()))
+		t.r.log.Debug("upstream refused",
+			"track", truncated(t.Name().String()), "upstream", up.String(), "err", truncated(err.Error()))
 		t.mu.Lock()
 		delete(t.joining, up)
 		t.lastErr = err
@@ -81,12 +81,12 @@ func (t *track) subscribe(up Upstream) {
 		t.arm()
 		t.notify()
 		t.mu.Unlock()
-		if waiting { // a publisher that came back may not have its tracks yet
+		if waiting { // a returning publisher may not have its tracks yet
 			t.rejoin(up)
 		}
 		return
 	}
-	release, err := receipt(sub.Session(), sub.Properties)
+	release, err := chargeTrack(sub.Session(), sub.Properties)
 	if t = t.adopt(up, sub, false, release, err); t == nil {
 		return
 	}
@@ -100,19 +100,19 @@ func (t *track) subscribe(up Upstream) {
 	if sub.Largest == nil {
 		return
 	}
-	if err := t.fetchNewest(sub); err != nil {
-		t.r.log.Debug("newest group not fetched", "track", abridged(t.Name().String()), "err", abridged(err.Error()))
+	if err := t.fetchNewest(up, sub); err != nil {
+		t.r.log.Debug("newest group not fetched", "track", truncated(t.Name().String()), "err", truncated(err.Error()))
 	}
 }
 
-// ask subscribes at up and sends the joining FETCH for the current group with it.
+// ask subscribes at up, with a joining FETCH for the current group.
 func (t *track) ask(up Upstream) (*moqt.Subscription, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
 	defer cancel()
 	s, err := up.Session(ctx)
 	if err != nil {
-		t.r.log.Debug("upstream has no session", "upstream", up.String(), "err", abridged(err.Error()))
-		return nil, away(t.Name())
+		t.r.log.Debug("upstream has no session", "upstream", up.String(), "err", truncated(err.Error()))
+		return nil, unreachable(t.Name())
 	}
 	t.mu.Lock()
 	group := t.first
@@ -120,31 +120,32 @@ func (t *track) ask(up Upstream) (*moqt.Subscription, error) {
 	return s.Subscribe(s.Context(), t.Name(), moqt.SubscribeOptions{Join: true, NewGroupRequest: group})
 }
 
-// away refuses a request for a track whose publisher cannot be reached now.
-func away(name moqt.TrackName) error {
-	return &moqt.RequestError{Code: wire.RequestDoesNotExist, Reason: "the publisher of " + name.String() + " went away", RetryInterval: 1 + 1000}
+// unreachable refuses a request for a track whose publisher is temporarily unreachable.
+func unreachable(name moqt.TrackName) error {
+	return &moqt.RequestError{
+		Code: wire.RequestDoesNotExist, Reason: "the publisher of " + name.String() + " is unreachable",
+		RetryInterval: wire.RetryAfter(time.Second),
+	}
 }
 
-// adopt makes sub the track's subscription at up and starts receiving, unless refused says why
-// not; release gives back what that takes. What a publisher
-// said of the track goes with it: viewers of another identity's, or of one with other
-// properties, are told to subscribe again. adopt returns the track that has sub then; nil,
-// having cancelled sub, when there is none.
+// adopt makes sub the track's subscription at up and starts receiving. refused is a reason not to;
+// release refunds the charge for the subscription. If up has another identity or other track
+// properties than the previous publisher, the track ends for its viewers and a new one takes its
+// place. adopt returns the track that now has sub; nil, after cancelling sub, if none has.
 func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool, release func(), refused error) *track {
 	t.r.mu.Lock()
 	t.mu.Lock()
 	delete(t.joining, up)
 	if refused == nil {
-		refused = sane(sub.Largest, sub.Properties)
+		refused = checkTrack(sub.Largest, sub.Properties)
 	}
-	switch {
-	case refused != nil:
+	if refused != nil {
 		t.lastErr = refused
 		delete(t.pubs, up)
 		t.arm()
 		t.notify()
-		fallthrough
-	case t.removed:
+	}
+	if refused != nil || t.removed {
 		t.mu.Unlock()
 		t.r.mu.Unlock()
 		sub.Cancel()
@@ -153,24 +154,24 @@ func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool, relea
 		}
 		return nil
 	}
-	for other, old := range t.upstreams { // whose end is about to be noticed
+	for other, old := range t.upstreams { // sessions that ended, but whose receive loop has not noticed
 		if old.Session().Err() != nil {
-			t.leave(other)
+			t.removeUpstream(other)
 		}
 	}
 	subject, first := t.r.subject(up), len(t.upstreams) == 0
 	if first && !t.lostAt.IsZero() && (t.subject != subject || !bytes.Equal(t.Properties(), sub.Properties)) {
-		t.end(wire.DoneInternalError, "another publisher has the track now")
+		t.end(wire.DoneInternalError, "another publisher took over the track")
 		t.mu.Unlock()
-		again := t.r.find(t.Name())
+		successor := t.r.holdLocked(t.Name())
 		t.r.mu.Unlock()
-		defer again.release()
-		return again.adopt(up, sub, published, release, nil)
+		defer successor.release()
+		return successor.adopt(up, sub, published, release, nil)
 	}
 	known, ok := t.Largest()
 	missed := ok && t.refs > 0 && sub.Largest != nil && known.Less(*sub.Largest)
 	if ok && first && (sub.Largest == nil || sub.Largest.Less(known)) {
-		t.Restart(sub.Largest) // else new groups would pass for duplicates of cached ones
+		t.Restart(sub.Largest) // otherwise new groups would count as duplicates of cached ones
 		missed = t.refs > 0 && sub.Largest != nil
 	}
 	if first || len(sub.Properties) > 0 {
@@ -185,18 +186,18 @@ func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool, relea
 	switch {
 	case published:
 		t.pubs[up] = true
-		t.closeFilled(t.filled) // nobody can fetch from a publisher that may not answer
-	case first && !t.lostAt.IsZero(): // the cache is from a publisher that left
+		t.closeFilled(t.filled) // the publisher may not answer FETCH
+	case first && !t.lostAt.IsZero(): // the cache is a previous publisher's
 		t.closeFilled(t.filled)
 		t.filled = make(chan struct{})
 	}
 	if first {
-		t.SetMemory(allowance(sub.Session()).Memory())
+		t.SetMemory(peerLimits(sub.Session()).Memory())
 	}
-	if before := t.held[up]; before != nil { // of a subscription that this one replaces
+	if before := t.refunds[up]; before != nil { // from the subscription that this one replaces
 		before()
 	}
-	t.upstreams[up], t.held[up] = sub, release
+	t.upstreams[up], t.refunds[up] = sub, release
 	t.subject = subject
 	t.lostAt, t.lastErr, t.asked = time.Time{}, nil, newGroup{}
 	if t.first != nil && !published {
@@ -208,7 +209,7 @@ func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool, relea
 	t.notify()
 	t.mu.Unlock()
 	t.r.mu.Unlock()
-	if missed { // viewers missed groups published before this subscription
+	if missed { // groups were published before this subscription
 		t.requestGroup(sub.Largest.Group + 1)
 	}
 	t.r.cfg().FastPath.Publisher(t.Track, sub)
@@ -217,12 +218,12 @@ func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool, relea
 	return t
 }
 
-// leave removes an upstream. t.mu is held.
-func (t *track) leave(up Upstream) {
-	if release := t.held[up]; release != nil {
+// removeUpstream removes an upstream. t.mu is held.
+func (t *track) removeUpstream(up Upstream) {
+	if release := t.refunds[up]; release != nil {
 		release()
 	}
-	delete(t.held, up)
+	delete(t.refunds, up)
 	delete(t.upstreams, up)
 	delete(t.pubs, up)
 	if len(t.upstreams) == 0 {
@@ -230,8 +231,8 @@ func (t *track) leave(up Upstream) {
 	}
 }
 
-// requestFirst has a new group requested with the SUBSCRIBE that the track is about to be
-// subscribed to with; the requests of several subscribers are one (§10.2.13). nil = none.
+// requestFirst includes a new-group request in the track's next upstream SUBSCRIBE. Requests of
+// several subscribers are merged (§10.2.13). nil means none.
 func (t *track) requestFirst(group *uint64) {
 	if group == nil {
 		return
@@ -243,10 +244,9 @@ func (t *track) requestFirst(group *uint64) {
 	}
 }
 
-// requestGroup passes a viewer's NEW_GROUP_REQUEST upstream where the track has
-// dynamic groups and nothing as good was asked for already (§10.2.14). However many
-// viewers ask, and however often, the publisher is asked once in a while, and never for
-// more than the group after the largest.
+// requestGroup forwards a viewer's NEW_GROUP_REQUEST upstream if the track has dynamic groups and
+// no equivalent request is outstanding (§10.2.14). Requests of all viewers are merged and
+// rate-limited, and never ask for more than the group after the largest.
 func (t *track) requestGroup(group uint64) {
 	if dynamic, _ := t.Properties().Int(wire.PropertyDynamicGroups); dynamic != 1 {
 		return
@@ -271,20 +271,20 @@ func (t *track) requestGroup(group uint64) {
 	go t.relayGroupRequests()
 }
 
-// groupRequestsApart is how long a NEW_GROUP_REQUEST waits for the one before it.
-const groupRequestsApart = 200 * time.Millisecond
+// groupRequestInterval separates consecutive NEW_GROUP_REQUESTs.
+const groupRequestInterval = 200 * time.Millisecond
 
-// relayGroupRequests sends what is wanted upstream until nothing is.
+// relayGroupRequests sends requested groups upstream until none is left.
 func (t *track) relayGroupRequests() {
 	for {
 		t.mu.Lock()
 		group := t.wanted
 		t.wanted = nil
 		t.relaying = group != nil && !t.removed
-		again := t.relaying
+		more := t.relaying
 		subs := slices.Collect(maps.Values(t.upstreams))
 		t.mu.Unlock()
-		if !again {
+		if !more {
 			return
 		}
 		for _, sub := range subs {
@@ -292,32 +292,33 @@ func (t *track) relayGroupRequests() {
 				ctx, cancel := context.WithTimeout(sub.Session().Context(), 5*time.Second)
 				defer cancel()
 				if _, err := sub.Update(ctx, moqt.Parameters{NewGroupRequest: group}); err != nil {
-					t.r.log.Debug("new group not requested", "track", abridged(t.Name().String()), "err", abridged(err.Error()))
+					t.r.log.Debug("new group not requested",
+						"track", truncated(t.Name().String()), "err", truncated(err.Error()))
 				}
 			}()
 		}
-		time.Sleep(groupRequestsApart)
+		time.Sleep(groupRequestInterval)
 	}
 }
 
 func (t *track) receive(up Upstream, sub *moqt.Subscription) {
-	in := ingress{allowance(sub.Session()), sub}
-	receivers := crew.New()
+	in := ingress{peerLimits(sub.Session()), sub}
+	receivers := gopool.New()
 	defer receivers.Close()
 	for {
-		// The subscription ends with its session at the latest; its error is the
-		// more precise one.
+		// The subscription ends with its session at the latest, and its error is more precise than
+		// the session's.
 		r, err := sub.AcceptSubgroup(context.Background())
 		if err != nil {
-			t.lost(up, sub, err)
+			t.upstreamEnded(up, sub, err)
 			return
 		}
 		if r.Group > maxGroup {
-			r.Malformed(fmt.Errorf("%w: group %d leaves no room for another", wire.ErrMalformedTrack, r.Group))
+			r.Malformed(fmt.Errorf("%w: group %d is too large", wire.ErrMalformedTrack, r.Group))
 			continue
 		}
-		// Opened before the next one is accepted, so that viewers are offered the
-		// last subgroup before the track ends for them.
+		// Open the subgroup before accepting the next one, so that viewers get the last subgroup
+		// before the track ends.
 		feed, err := t.OpenSubgroup(r.SubgroupHeader)
 		switch {
 		case errors.Is(err, wire.ErrMalformedTrack):
@@ -335,9 +336,11 @@ func (t *track) receive(up Upstream, sub *moqt.Subscription) {
 	}
 }
 
-// receiveSubgroup passes a subgroup on as it arrives. traced, if not nil, is told of its end:
-// how many bytes came, and why not all.
-func (t *track) receiveSubgroup(r *moqt.SubgroupReader, feed *origin.Feed, traced func(bytes int, failed string), in ingress) {
+// receiveSubgroup forwards a subgroup as it arrives. traced, if not nil, receives the byte count
+// and the reason for an incomplete subgroup.
+func (t *track) receiveSubgroup(
+	r *moqt.SubgroupReader, feed *origin.Feed, traced func(bytes int, failed string), in ingress,
+) {
 	bytes, objects, failed := 0, 0, ""
 	if traced != nil {
 		defer func() { traced(bytes, failed) }()
@@ -347,7 +350,7 @@ func (t *track) receiveSubgroup(r *moqt.SubgroupReader, feed *origin.Feed, trace
 		bytes += n
 		if n > 0 {
 			cerr := feed.Commit(n)
-			in.spend(feed.Objects()-objects, n)
+			in.charge(feed.Objects()-objects, n)
 			objects = feed.Objects()
 			switch {
 			case cerr == nil:
@@ -382,12 +385,11 @@ func (t *track) receiveSubgroup(r *moqt.SubgroupReader, feed *origin.Feed, trace
 	}
 }
 
-// comparedBytes is how much of a duplicate's first object is compared with what came before:
-// what its first packets bring.
+// comparedBytes bounds the part of a duplicate's first object that is compared, about its first
+// packets.
 const comparedBytes = 4 << 10
 
-// compare looks at the beginning of a subgroup that is being received already, and refuses
-// it.
+// compare compares the start of a duplicate subgroup with the original, then refuses it.
 func (t *track) compare(r *moqt.SubgroupReader) {
 	o, err := r.NextObject()
 	if err == nil {
@@ -402,7 +404,7 @@ func (t *track) compare(r *moqt.SubgroupReader) {
 	r.Cancel(wire.StreamCancelled)
 }
 
-// refusal is the code for a subgroup that the cache refuses.
+// refusal returns the code for a subgroup that the cache refuses.
 func refusal(err error) wire.StreamCode {
 	if errors.Is(err, origin.ErrEvicted) {
 		return wire.StreamTooFarBehind
@@ -411,13 +413,13 @@ func refusal(err error) wire.StreamCode {
 }
 
 func (t *track) receiveDatagrams(sub *moqt.Subscription) {
-	in := ingress{allowance(sub.Session()), sub}
+	in := ingress{peerLimits(sub.Session()), sub}
 	for {
 		d, err := sub.AcceptDatagram(context.Background())
 		if err != nil {
 			return
 		}
-		if d.Group > maxGroup || !in.take(len(d.Payload)) {
+		if d.Group > maxGroup || !in.tryCharge(len(d.Payload)) {
 			continue
 		}
 		if err := t.ReceiveDatagram(*d); err != nil {
@@ -427,16 +429,15 @@ func (t *track) receiveDatagrams(sub *moqt.Subscription) {
 	}
 }
 
-// lost handles the end of an upstream subscription. A track that its publisher ended
-// ends for the viewers, too; one whose publisher disconnected waits for it, or
-// another.
-func (t *track) lost(up Upstream, sub *moqt.Subscription, err error) {
+// upstreamEnded handles the end of an upstream subscription. If the publisher ended the track, it
+// ends for the viewers too; if the publisher disconnected, the track waits for it or another one.
+func (t *track) upstreamEnded(up Upstream, sub *moqt.Subscription, err error) {
 	t.r.mu.Lock()
 	defer t.r.mu.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.upstreams[up] == sub {
-		t.leave(up)
+		t.removeUpstream(up)
 	}
 	t.arm()
 	t.notify()
@@ -449,11 +450,12 @@ func (t *track) lost(up Upstream, sub *moqt.Subscription, err error) {
 	case errors.Is(err, wire.ErrMalformedTrack):
 		t.end(wire.DoneMalformedTrack, "the publisher's track is malformed")
 		return
-	case errors.As(err, &done) && over(done.Code):
+	case errors.As(err, &done) && endsTrack(done.Code):
 		t.end(done.Code, done.Reason)
 		return
 	}
-	t.r.log.Info("publisher lost", "track", abridged(t.Name().String()), "reason", reason(err), "grace", t.r.cfg().Grace)
+	t.r.log.Info("publisher lost", "track", truncated(t.Name().String()), "reason", reason(err), "grace",
+		t.r.cfg().Grace)
 	for _, other := range t.r.publishers(t.Name()) {
 		if other == up {
 			t.rejoin(other)
@@ -463,8 +465,8 @@ func (t *track) lost(up Upstream, sub *moqt.Subscription, err error) {
 	}
 }
 
-// over reports whether a PUBLISH_DONE ends the track and not only this subscription.
-func over(code wire.DoneCode) bool {
+// endsTrack reports whether a PUBLISH_DONE code ends the track rather than only this subscription.
+func endsTrack(code wire.DoneCode) bool {
 	switch code {
 	case wire.DoneTrackEnded, wire.DoneSubscriptionEnded, wire.DoneUnauthorized, wire.DoneMalformedTrack:
 		return true
@@ -472,22 +474,22 @@ func over(code wire.DoneCode) bool {
 	return false
 }
 
-// anyUpstream is a session that the track comes from, nil when there is none.
-func (t *track) anyUpstream() *moqt.Session {
+// anyUpstream returns an upstream of the track and its session, nil if there is none.
+func (t *track) anyUpstream() (Upstream, *moqt.Session) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, sub := range t.upstreams {
-		return sub.Session()
+	for up, sub := range t.upstreams {
+		return up, sub.Session()
 	}
-	return nil
+	return nil, nil
 }
 
-// publishedByOther reports whether a session other than s PUBLISHed the track.
-func (t *track) publishedByOther(s *moqt.Session) bool {
+// publishedByOther reports whether a client other than c PUBLISHed the track.
+func (t *track) publishedByOther(c *client) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for p := range t.pubs {
-		if p != (peer{s}) {
+		if p != (peer{c}) {
 			return true
 		}
 	}
@@ -495,30 +497,30 @@ func (t *track) publishedByOther(s *moqt.Session) bool {
 }
 
 // publish accepts a track that its publisher PUBLISHes.
-func (r *Router) publish(req *moqt.PublishRequest) {
-	up := peer{req.Session()}
-	answered, _, ok := r.admit(req)
+func (c *client) publish(req *moqt.PublishRequest) {
+	r, up := c.r, peer{c}
+	answered, _, ok := c.admit(req)
 	if !ok {
 		return
 	}
 	defer answered()
-	log := r.log.With("track", abridged(req.Track.String()), "peer", up.String())
-	permit, err := r.permit(req.Request, auth.Publish, req.Track)
+	log := r.log.With("track", truncated(req.Track.String()), "peer", up.String())
+	authz, err := c.authorize(req.Request, auth.Publish, req.Track)
 	if err == nil {
-		err = reserved(req.Track.Namespace)
+		err = checkReserved(req.Track.Namespace)
 	}
 	if err == nil {
-		err = sane(req.Largest, req.Properties)
+		err = checkTrack(req.Largest, req.Properties)
 	}
 	var release func()
 	if err == nil {
-		release, err = receipt(req.Session(), req.Properties)
+		release, err = chargeTrack(req.Session(), req.Properties)
 	}
 	t := r.hold(req.Track)
 	defer func(held *track) { held.release() }(t)
 	if err == nil {
-		find := func() Upstream { return r.trackOwner(req.Track, up) }
-		err = r.claim(req.Context(), find, func() { // its own from here on
+		find := func() Upstream { return r.otherTrackOwner(req.Track, up) }
+		err = r.takeOwnership(req.Context(), find, func() { // from here on the track belongs to up
 			t.mu.Lock()
 			t.pubs[up] = true
 			t.mu.Unlock()
@@ -544,13 +546,13 @@ func (r *Router) publish(req *moqt.PublishRequest) {
 	if t = t.adopt(up, sub, true, release, nil); t == nil {
 		return
 	}
-	stop := permit.during(func(error) { sub.Cancel() })
+	stop := authz.onRevoke(func(error) { sub.Cancel() })
 	context.AfterFunc(sub.Session().Context(), func() { stop() })
 	log.Info("track published")
 	r.mu.Lock()
 	var interested []*discovery
 	for d := range r.discoveries.above(req.Track.Namespace) {
-		if d.tracks && d.s != up.s {
+		if d.tracks && d.c != c {
 			interested = append(interested, d)
 		}
 	}
@@ -560,19 +562,18 @@ func (r *Router) publish(req *moqt.PublishRequest) {
 	}
 }
 
-// maxBlocked bounds the tracks that a subscriber is remembered not to get. One that has so
-// many is offered no further ones.
+// maxBlocked bounds the blocked tracks remembered per subscriber. A subscriber that reaches it is
+// offered no further tracks.
 const maxBlocked = 1024
 
-// mayOffer reports whether a PUBLISH of a track may be sent: none may after PUBLISH_BLOCKED
-// (§6.1).
+// mayOffer reports whether a PUBLISH of the track may be sent; not after PUBLISH_BLOCKED (§6.1).
 func (d *discovery) mayOffer(t *track) bool {
 	t.r.mu.Lock()
 	defer t.r.mu.Unlock()
 	return !d.blocked[t.Name().String()] && len(d.blocked) < maxBlocked
 }
 
-// block notes that a track is not offered any more; false when that was known.
+// block records that a track is not offered any more; false if it already was.
 func (d *discovery) block(t *track) bool {
 	t.r.mu.Lock()
 	defer t.r.mu.Unlock()
@@ -584,7 +585,7 @@ func (d *discovery) block(t *track) bool {
 	return true
 }
 
-// offerTo publishes the track to a session that asked for all tracks of a prefix.
+// offerTo publishes the track to a session that subscribed to all tracks under a prefix.
 func (t *track) offerTo(d *discovery) {
 	t.mu.Lock()
 	if t.removed {
@@ -600,14 +601,16 @@ func (t *track) offerTo(d *discovery) {
 	}
 	info := t.info()
 	info.Paused, info.Defaults = d.paused, d.params
-	pub, err := d.s.Publish(d.s.Context(), t.Name(), info)
+	s := d.c.s
+	pub, err := s.Publish(s.Context(), t.Name(), info)
 	if errors.Is(err, moqt.ErrRequestsBlocked) && d.block(t) {
 		_ = d.a.Blocked(t.Name())
 	}
 	if err != nil {
-		t.r.log.Debug("PUBLISH refused", "track", abridged(t.Name().String()), "peer", d.s.RemoteAddr().String(), "err", abridged(err.Error()))
+		t.r.log.Debug("PUBLISH refused",
+			"track", truncated(t.Name().String()), "peer", s.RemoteAddr().String(), "err", truncated(err.Error()))
 		return
 	}
-	defer d.permit.during(func(why error) { _ = pub.Done(auth.DoneCode(why), why.Error()) })()
-	_ = t.r.queue(d.s).Serve(t.Track, t.r.cfg().FastPath.Viewer(t.Track, pub), since)
+	defer d.authz.onRevoke(func(why error) { _ = pub.Done(auth.DoneCode(why), why.Error()) })()
+	_ = d.c.queue.Serve(t.Track, t.r.cfg().FastPath.Viewer(t.Track, pub), since)
 }

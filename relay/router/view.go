@@ -8,7 +8,7 @@ import (
 	"holocast/internal/origin"
 )
 
-// View is who sends what to whom at a moment.
+// View is a snapshot of sessions and tracks.
 type View struct {
 	Sessions []SessionView
 	Tracks   []TrackView
@@ -18,16 +18,16 @@ type View struct {
 type SessionView struct {
 	Number  uint64
 	Session *moqt.Session
-	Subject string           // who it has proved to be, "" for nobody
-	Offers  []moqt.Namespace // that it publishes
+	Subject string           // authenticated identity, "" if none
+	Offers  []moqt.Namespace // namespaces it publishes
 }
 
 // TrackView is a track being forwarded.
 type TrackView struct {
 	Name  moqt.TrackName
-	From  []uint64 // numbers of the sessions that it comes from
-	Other []string // upstreams that are none of the open sessions, such as other relays
-	To    []uint64 // numbers of the sessions it is sent to
+	From  []uint64 // numbers of the publishing sessions
+	Other []string // other upstreams, such as other relays
+	To    []uint64 // numbers of the subscribed sessions
 	Stats origin.Stats
 }
 
@@ -36,22 +36,25 @@ func (r *Router) View() View {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var v View
-	offers := map[*moqt.Session][]moqt.Namespace{}
+	offers := map[*client][]moqt.Namespace{}
 	for o := range r.offers {
 		if p, ok := o.up.(peer); ok {
-			offers[p.s] = append(offers[p.s], o.ns)
+			offers[p.c] = append(offers[p.c], o.ns)
 		}
 	}
 	for _, list := range offers {
 		slices.SortFunc(list, func(a, b moqt.Namespace) int { return slices.Compare(a, b) })
 	}
 	queues := map[*origin.Queue]uint64{}
-	for s, c := range r.sessions {
+	for c := range r.clients {
 		if c.bridge {
 			continue
 		}
 		queues[c.queue] = c.number
-		v.Sessions = append(v.Sessions, SessionView{Number: c.number, Session: s, Subject: c.subject, Offers: offers[s]})
+		v.Sessions = append(v.Sessions, SessionView{
+			Number: c.number, Session: c.s, Subject: c.subject,
+			Offers: offers[c],
+		})
 	}
 	slices.SortFunc(v.Sessions, func(a, b SessionView) int { return cmp.Compare(a.Number, b.Number) })
 	for _, t := range r.tracks {
@@ -64,9 +67,11 @@ func (r *Router) View() View {
 		t.mu.Lock()
 		for up := range t.upstreams {
 			p, ok := up.(peer)
-			if c := r.sessions[p.s]; ok && c != nil && !c.bridge {
-				one.From = append(one.From, c.number)
-			} else if !ok || c != nil {
+			_, open := r.clients[p.c]
+			switch {
+			case open && !p.c.bridge:
+				one.From = append(one.From, p.c.number)
+			case open || !ok:
 				one.Other = append(one.Other, up.String())
 			}
 		}

@@ -1,21 +1,21 @@
-// Package steer has the packets of one UDP address received by several sockets, each packet
-// by the one that owns its connection: one socket a processor, and those of two processes
-// while a relay is upgraded.
+// Package steer lets several sockets share one UDP address and steers each packet to the socket
+// that owns its connection: one socket per CPU, and the sockets of two processes during an upgrade.
 //
-// The first byte of a connection ID that the relay chooses is the slot of a socket. A program
-// in the kernel (SO_ATTACH_REUSEPORT_EBPF) reads it and selects that socket; packets of no
-// connection go to the sockets that take new ones, spread by the client's address. That a slot
-// is readable tells an observer no more than which connections share a processor.
+// The first byte of the relay's connection IDs is a slot, which identifies a socket. An eBPF
+// program (SO_ATTACH_REUSEPORT_EBPF) selects the socket by that byte. Packets without a known
+// connection go to the sockets that accept new ones, spread by client address. An observer learns
+// from the slot only which connections share a socket.
 //
-// The last byte of a connection ID is a tag of the others, by a key. Each socket has a filter
-// (classic BPF, which takes no privilege): a datagram that has neither an ID with its tag nor the
-// form of a first packet is dropped before it is queued, so that junk wakes nobody. What the
-// kernel has joined is judged by its first packet. Stateless resets (RFC 9000 §10.3) of clients are
-// dropped as well, as they are made to look like junk: sessions of those end by their timeout.
+// The last byte of a connection ID is a keyed tag of the other bytes. Each socket has a classic BPF
+// filter, which needs no privileges. It drops datagrams before they are queued unless they have a
+// correctly tagged ID or the form of a connection's first packet, so junk wakes nobody. Datagrams
+// merged by GRO are judged by the first. Stateless resets from clients (RFC 9000 §10.3) resemble
+// junk and are dropped too; those sessions end by timeout.
 //
-// Of first packets the filter lets a share pass (Group.Pass), where more come than can be answered: all of
-// a connection's or none, as the client's ID and a number say that changes from call to call.
+// When more first packets arrive than can be answered, the filter passes a share of them
+// (Group.Pass): all of a connection's or none, selected by the client's connection ID and a salt
+// that changes with each call.
 //
-// A client that changes its address stays with its socket, which the kernel's own choice among
-// sockets of an address (SO_REUSEPORT), by addresses and ports, would not do.
+// A client that changes its address stays with its socket. The kernel's default selection
+// (SO_REUSEPORT), by addresses and ports, would not preserve that.
 package steer

@@ -13,12 +13,12 @@ import (
 	"golang.org/x/net/bpf"
 )
 
-// tagger makes the last byte of connection IDs, by which the kernel tells packets for connections
-// that the relay has or had from junk. It is quick rather than hard to find out: whoever has many
-// IDs may learn to make some, and whoever has one may send junk with it.
+// tagger computes the last byte of connection IDs, which lets the kernel tell packets of the
+// relay's present and past connections from junk. It is fast rather than secure: many IDs may
+// reveal how to forge more, and a single ID suffices to send junk with it.
 type tagger struct{ x, times, y, plus uint32 }
 
-// newTagger makes a tagger of a key, or with nil one of its own.
+// newTagger returns the tagger of a key, or of a random key if key is nil.
 func newTagger(key *[32]byte) tagger {
 	if key == nil {
 		key = new([32]byte)
@@ -29,7 +29,7 @@ func newTagger(key *[32]byte) tagger {
 	return tagger{at(0), at(1) | 1, at(2), at(3) | 1}
 }
 
-// tag is the last byte of a connection ID that begins so.
+// tag returns the last byte of a connection ID with these first bytes.
 func (t tagger) tag(id [IDLength - 1]byte) byte {
 	a := (binary.BigEndian.Uint32(id[:]) ^ t.x) * t.times
 	a += (uint32(binary.BigEndian.Uint16(id[4:])) ^ t.y) * t.plus
@@ -39,27 +39,28 @@ func (t tagger) tag(id [IDLength - 1]byte) byte {
 
 const (
 	udpHeader  = 8
-	firstBytes = 1200 // of the first datagrams of a connection (RFC 9000 §14.1)
-	shortest   = 21   // bytes of a packet with a short header (§10.3)
+	firstBytes = 1200 // minimum size of a connection's first datagrams (RFC 9000 §14.1)
+	shortest   = 21   // minimum size of a short-header packet (§10.3)
 	version1   = 1
 	version2   = 0x6b3343cf // RFC 9369
 )
 
-const drop, pass = 0, 1 << 18 // what a filter returns: how many bytes are kept
+const drop, pass = 0, 1 << 18 // return values of a filter: the number of bytes to keep
 
-// shares are those of the first packets of connections that pass: of addresses that have one of their
-// own, and of all others. 1 is all. Which ones follows from the connection's ID and salt: a client
-// whose greeting takes two packets has both let through or none, and another try with another salt.
+// shares are the fractions of connections whose first packets pass: own for addresses with their
+// own share, rest for all others; 1 passes all. The connection ID and the salt select the
+// connections. So all packets of a multi-packet ClientHello pass or none, and a retry after a
+// change of salt may pass.
 type shares struct {
 	own  map[netip.Prefix]float64
 	rest float64
 	salt uint32
 }
 
-// filter lets the shares of packets with long headers pass. It always returns.
+// filter returns instructions that apply the shares to long-header packets. They always return.
 func (s shares) filter() (list []bpf.Instruction) {
-	const network = 0xfff00000 // SKF_NET_OFF: where the IP header begins
-	const hash = 0             // scratch memory
+	const network = 0xfff00000 // SKF_NET_OFF: start of the IP header
+	const hash = 0             // scratch memory slot
 	some := func(share float64) []bpf.Instruction {
 		if share >= 1 {
 			return []bpf.Instruction{bpf.RetConstant{Val: pass}}
@@ -71,14 +72,14 @@ func (s shares) filter() (list []bpf.Instruction) {
 			bpf.RetConstant{Val: pass},
 		}
 	}
-	// word compares four bytes of the IP header with an address's, and goes on if they are the same.
+	// word compares four bytes of the IP header with an address and runs then if they match.
 	word := func(off uint32, address []byte, then []bpf.Instruction) []bpf.Instruction {
 		return append([]bpf.Instruction{
 			bpf.LoadAbsolute{Off: network + off, Size: 4},
 			bpf.JumpIf{Cond: bpf.JumpEqual, Val: binary.BigEndian.Uint32(address), SkipFalse: uint8(len(then))},
 		}, then...)
 	}
-	var of [2][]bpf.Instruction // addresses of IPv4 and of IPv6
+	var of [2][]bpf.Instruction // instructions for IPv4 and IPv6 addresses
 	for _, p := range slices.SortedFunc(maps.Keys(s.own), func(a, b netip.Prefix) int {
 		return cmp.Or(a.Addr().Compare(b.Addr()), a.Bits()-b.Bits())
 	}) {
@@ -91,9 +92,9 @@ func (s shares) filter() (list []bpf.Instruction) {
 		of[1] = append(of[1], word(8, half[:4], word(12, half[4:], then))...)
 	}
 	if len(s.own) > 0 || s.rest < 1 {
-		const odd = 0x9e3779b1 // that of Fibonacci hashing
+		const odd = 0x9e3779b1 // multiplier of Fibonacci hashing
 		list = append(list,
-			bpf.LoadAbsolute{Off: udpHeader + 6, Size: 4}, // of the destination's ID
+			bpf.LoadAbsolute{Off: udpHeader + 6, Size: 4}, // destination connection ID
 			bpf.ALUOpConstant{Op: bpf.ALUOpXor, Val: s.salt},
 			bpf.ALUOpConstant{Op: bpf.ALUOpMul, Val: odd},
 			bpf.TAX{},
@@ -116,11 +117,11 @@ func (s shares) filter() (list []bpf.Instruction) {
 	return append(list, some(s.rest)...)
 }
 
-// filter is a classic BPF program for a UDP socket: of the datagrams that come, it lets those pass
-// whose first packet may be for a connection that the relay has or had, and of those that begin a new one
-// some. Stateless resets by clients look like junk and go with it.
+// filter returns a classic BPF program for a UDP socket. It passes datagrams whose first packet may
+// belong to a present or past connection of the relay, and the share first of those that start a
+// connection. Stateless resets from clients look like junk and are dropped.
 func (t tagger) filter(first shares) []bpf.Instruction {
-	const kind = 0 // scratch memory; A is the accumulator
+	const kind = 0 // scratch memory slot; A is the accumulator
 	require := func(cond bpf.JumpTest, val uint32) []bpf.Instruction {
 		return []bpf.Instruction{bpf.JumpIf{Cond: cond, Val: val, SkipTrue: 1}, bpf.RetConstant{Val: drop}}
 	}
@@ -130,7 +131,7 @@ func (t tagger) filter(first shares) []bpf.Instruction {
 		}
 		return list
 	}
-	either := func(cond bpf.JumpTest, val uint32, then []bpf.Instruction) []bpf.Instruction { // which returns
+	either := func(cond bpf.JumpTest, val uint32, then []bpf.Instruction) []bpf.Instruction { // then must return
 		return program([]bpf.Instruction{bpf.JumpIf{Cond: cond, Val: val, SkipFalse: uint8(len(then))}}, then)
 	}
 	tagged := func(id uint32) []bpf.Instruction {
@@ -161,17 +162,17 @@ func (t tagger) filter(first shares) []bpf.Instruction {
 	}
 	length := []bpf.Instruction{bpf.LoadExtension{Num: bpf.ExtLen}}
 	versions := program(
-		[]bpf.Instruction{ // version 2, made to look like 1
+		[]bpf.Instruction{ // map the packet types of version 2 to those of version 1
 			bpf.LoadScratch{Dst: bpf.RegA, N: kind},
 			bpf.ALUOpConstant{Op: bpf.ALUOpSub, Val: 0x10},
 			bpf.StoreScratch{Src: bpf.RegA, N: kind},
 		},
-		load(5, 1), // length of the destination's ID
+		load(5, 1), // destination connection ID length
 		either(bpf.JumpEqual, IDLength, tagged(udpHeader+6)),
-		// A client's choice, in an Initial packet.
+		// An ID chosen by the client: only in Initial packets.
 		require(bpf.JumpGreaterThan, IDLength),
 		require(bpf.JumpLessOrEqual, 20),
-		[]bpf.Instruction{bpf.TAX{}, bpf.LoadIndirect{Off: udpHeader + 6, Size: 1}}, // length of the source's
+		[]bpf.Instruction{bpf.TAX{}, bpf.LoadIndirect{Off: udpHeader + 6, Size: 1}}, // source connection ID length
 		require(bpf.JumpLessOrEqual, 20),
 		[]bpf.Instruction{bpf.LoadScratch{Dst: bpf.RegA, N: kind}},
 		require(bpf.JumpEqual, 0))
@@ -187,7 +188,7 @@ func (t tagger) filter(first shares) []bpf.Instruction {
 		[]bpf.Instruction{
 			bpf.JumpIf{Cond: bpf.JumpEqual, Val: version1, SkipTrue: 2 + 3},
 			bpf.JumpIf{Cond: bpf.JumpEqual, Val: version2, SkipTrue: 1},
-			bpf.Jump{Skip: uint32(len(versions))}, // another one, which is answered with those there are
+			bpf.Jump{Skip: uint32(len(versions))}, // unknown version: passes, to be answered by Version Negotiation
 		},
 		versions,
 		length, require(bpf.JumpGreaterOrEqual, udpHeader+firstBytes),

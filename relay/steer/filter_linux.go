@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attach has the kernel drop what a filter does not let pass before it is queued and anybody is
-// woken.
+// attach sets a socket's filter: the kernel drops rejected datagrams before queueing them.
 func attach(c *net.UDPConn, filter []bpf.Instruction) error {
 	list, err := bpf.Assemble(filter)
 	if err != nil {
@@ -24,7 +23,12 @@ func attach(c *net.UDPConn, filter []bpf.Instruction) error {
 		return err
 	}
 	e := raw.Control(func(fd uintptr) {
-		err = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
+		err = unix.SetsockoptSockFprog(
+			int(fd),
+			unix.SOL_SOCKET,
+			unix.SO_ATTACH_FILTER,
+			&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]},
+		)
 	})
 	return errors.Join(e, err)
 }

@@ -8,5 +8,5 @@ import (
 	"golang.org/x/net/bpf"
 )
 
-// attach does nothing: junk is dropped once it has been received.
+// attach does nothing: user space drops junk after receiving it.
 func attach(*net.UDPConn, []bpf.Instruction) error { return nil }

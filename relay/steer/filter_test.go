@@ -10,7 +10,7 @@ import (
 	"golang.org/x/net/bpf"
 )
 
-// passes is what a filter does, in other words.
+// passes is a reference implementation of the filter.
 func passes(t tagger, packet []byte) bool {
 	own := func(at int) bool {
 		if len(packet) < at+IDLength {
@@ -47,7 +47,8 @@ func passes(t tagger, packet []byte) bool {
 	return n > IDLength && n <= 20 && len(packet) >= firstBytes && packet[6+n] <= 20 && packet[0]&0x30 == initial
 }
 
-// machine runs a filter as the kernel does, which sees the UDP header first. It knows no addresses.
+// machine runs a filter as the kernel does, starting at the UDP header. It has no IP header, so no
+// addresses.
 func machine(t testing.TB, tags tagger, first shares) func(packet []byte) bool {
 	t.Helper()
 	vm, err := bpf.NewVM(tags.filter(first))
@@ -63,13 +64,13 @@ func machine(t testing.TB, tags tagger, first shares) func(packet []byte) bool {
 	}
 }
 
-// short is a packet with a short header.
+// short returns a short-header packet.
 func short(id []byte) []byte { return append(append([]byte{0x40}, id...), make([]byte, 30)...) }
 
-// key is a key of tests.
+// key returns a test key.
 var key = [32]byte{1, 2, 3}
 
-// packets of each kind, by what a filter does with them.
+// packets returns packets of each kind, grouped by the filter's verdict.
 func packets(t testing.TB, tags tagger) (wanted, junk map[string][]byte) {
 	t.Helper()
 	id, err := ids{3, tags}.GenerateConnectionID()
@@ -107,7 +108,7 @@ func packets(t testing.TB, tags tagger) (wanted, junk map[string][]byte) {
 		"small, of an unknown version":   build(0x80, 0x1a2a3a4a, chosen, 0, firstBytes-1),
 		"version negotiation":            build(0xc0, 0, chosen, 0, firstBytes),
 		"ID shorter than clients choose": build(0xc0, version1, chosen[:4], 0, firstBytes),
-		"ID longer than there are":       build(0xc0, version1, make([]byte, 21), 0, firstBytes),
+		"ID longer than allowed":         build(0xc0, version1, make([]byte, 21), 0, firstBytes),
 		"source's ID longer":             build(0xc0, version1, chosen, 21, firstBytes),
 		"0-RTT":                          build(0xd0, version1, chosen, 0, firstBytes),
 		"0-RTT of version 2":             build(0xe0, version2, chosen, 0, firstBytes),
@@ -132,7 +133,8 @@ func TestFilter(t *testing.T) {
 			t.Errorf("%s passes", name)
 		}
 	}
-	// IDs are told from random ones, those of an earlier life known, those of others not.
+	// The tag distinguishes the relay's own IDs, also from before a restart, from random ones and
+	// those of other relays.
 	known, foreign, random := 0, 0, 0
 	for i := range 2000 {
 		id, err := ids{byte(i), newTagger(&key)}.GenerateConnectionID()
@@ -152,19 +154,31 @@ func TestFilter(t *testing.T) {
 		count(&random, noise)
 	}
 	if known != 2000 || foreign > 60 || random != 0 {
-		t.Errorf("of 2000 IDs of each kind pass %d of its own, %d of others and %d with another tag", known, foreign, random)
+		t.Errorf("of 2000 IDs of each kind %d own, %d foreign and %d wrongly tagged ones pass", known, foreign, random)
 	}
 }
 
-// TestShares: of the first packets of connections a share passes, all of a connection's or none, and with
-// another salt other ones. All other packets pass as before.
+// TestShares: a share of the connections' first packets passes, all of a connection's or none, and
+// others with another salt. All other packets are unaffected.
 func TestShares(t *testing.T) {
 	tags := newTagger(&key)
 	wanted, junk := packets(t, tags)
-	none, half, again := machine(t, tags, shares{}), machine(t, tags, shares{rest: 0.5, salt: 1}), machine(t, tags, shares{rest: 0.5, salt: 2})
+	none, half, again := machine(
+		t,
+		tags,
+		shares{},
+	), machine(
+		t,
+		tags,
+		shares{rest: 0.5, salt: 1},
+	), machine(
+		t,
+		tags,
+		shares{rest: 0.5, salt: 2},
+	)
 	for name, p := range wanted {
 		if first := strings.HasPrefix(name, "first packet"); none(p) == first {
-			t.Errorf("%s passes: %t where no first packets do", name, first)
+			t.Errorf("%s passes: %t with a share of 0", name, first)
 		}
 	}
 	for name, p := range junk {
@@ -183,7 +197,7 @@ func TestShares(t *testing.T) {
 			binary.BigEndian.PutUint64(p[6:], id(i))
 			first, second := half(p), half(append(p, 1))
 			if first != second {
-				t.Fatalf("%s: one of two packets of a connection passes", what)
+				t.Fatalf("%s: only one of two packets of a connection passes", what)
 			}
 			if first {
 				passed++
@@ -194,7 +208,7 @@ func TestShares(t *testing.T) {
 		}
 		for _, count := range []int{passed, other} {
 			if count < n*4/10 || count > n*6/10 {
-				t.Errorf("%s: %d of %d pass, %d otherwise with another salt: not half", what, passed, n, other)
+				t.Errorf("%s: %d of %d pass, %d change with another salt; want half", what, passed, n, other)
 			}
 		}
 	}

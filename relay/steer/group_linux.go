@@ -14,34 +14,37 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 
-	"holocast/internal/bpf"
+	"holocast/internal/bpfload"
 	"holocast/internal/moqt"
 	"holocast/internal/udpio"
 )
 
-// Group is the sockets of one process for one address.
+// Group is one process's sockets for one address.
 type Group struct {
 	sockets []moqt.Socket
 	off     error
-	first   int // slot of sockets[0]; the others follow
+	first   int // slot of sockets[0]; the others have the following slots
 	tags    tagger
 
 	all       *ebpf.Map // sockets of all processes, by slot
 	acceptors *ebpf.Map
 }
 
-// requirements are what steering cannot do without.
-func requirements() []bpf.Requirement {
-	return []bpf.Requirement{
+// requirements lists the kernel features needed for steering.
+func requirements() []bpfload.Requirement {
+	return []bpfload.Requirement{
 		{Name: "steering of UDP sockets by eBPF (SK_REUSEPORT)", Since: "4.19", Have: func() error {
-			return errors.Join(features.HaveProgramType(ebpf.SkReuseport), features.HaveMapType(ebpf.ReusePortSockArray))
+			return errors.Join(
+				features.HaveProgramType(ebpf.SkReuseport),
+				features.HaveMapType(ebpf.ReusePortSockArray),
+			)
 		}},
 	}
 }
 
-// Listen opens n sockets, at least two, at addr ("host:port"), which no other program has.
-// Where the kernel does not let packets be steered there is one, and Off tells why. With the same
-// key as before a restart, packets for connections of that time are received; nil is a new one.
+// Listen opens n sockets, at least two, at addr ("host:port"), which no other program may use. If the
+// kernel cannot steer packets it opens one, and Off returns why. With the key of an earlier run, packets
+// of that run's connections pass the filter; nil generates a key.
 func Listen(addr string, n int, key *[32]byte) (*Group, error) {
 	program, all, acceptors, err := load()
 	if err != nil {
@@ -56,9 +59,9 @@ func Listen(addr string, n int, key *[32]byte) (*Group, error) {
 	return g, nil
 }
 
-// begin opens the sockets of an address that nobody has.
+// begin opens the sockets of an unused address.
 func (g *Group) begin(addr string, n int, program *ebpf.Program) error {
-	// Alone at first, so that it fails where another program has the address.
+	// First without SO_REUSEPORT, to fail if another program uses the address.
 	c, err := udpio.Listen(addr, nil)
 	if err != nil {
 		return err
@@ -76,11 +79,11 @@ func (g *Group) begin(addr string, n int, program *ebpf.Program) error {
 	return g.Accept()
 }
 
-// Join opens n sockets at an address that another process has, of which files are what its
-// group's Files returned. They receive nothing until Accept. The key is as for Listen.
+// Join opens n sockets at an address of another process, whose group's Files returned files. They
+// receive nothing until Accept. key is as for Listen.
 func Join(addr string, n int, key *[32]byte, files []*os.File) (_ *Group, err error) {
 	if len(files) != groupFiles {
-		return nil, fmt.Errorf("%d files of the process before, not %d", len(files), groupFiles)
+		return nil, fmt.Errorf("%d files from the previous process, want %d", len(files), groupFiles)
 	}
 	g := &Group{tags: newTagger(key)}
 	defer func() {
@@ -94,7 +97,7 @@ func Join(addr string, n int, key *[32]byte, files []*os.File) (_ *Group, err er
 			*m, err = ebpf.NewMapFromFD(fd)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("maps of the process before: %w", err)
+			return nil, fmt.Errorf("maps of the previous process: %w", err)
 		}
 	}
 	conns, err := share(nil, addr, n)
@@ -118,7 +121,7 @@ func share(conns []*net.UDPConn, addr string, n int) ([]*net.UDPConn, error) {
 	return conns, nil
 }
 
-// take gives sockets slots, unless opening them failed.
+// take assigns slots to sockets. If err is not nil it closes them and returns err.
 func (g *Group) take(conns []*net.UDPConn, err error) error {
 	if err == nil {
 		g.first, err = g.free(len(conns))
@@ -143,7 +146,7 @@ func (g *Group) take(conns []*net.UDPConn, err error) error {
 	return nil
 }
 
-// free finds n slots in a row without sockets.
+// free returns the first of n consecutive free slots.
 func (g *Group) free(n int) (first int, err error) {
 	for slot := range slots {
 		var cookie uint64
@@ -156,24 +159,27 @@ func (g *Group) free(n int) (first int, err error) {
 			return first, nil
 		}
 	}
-	return 0, errors.New("the processes before have all slots: too many have not ended yet")
+	return 0, errors.New("no free slots: too many previous processes are still running")
 }
 
-// Accept makes new connections come to the group's sockets, and no longer to others'.
+// Accept directs new connections to this group's sockets only.
 func (g *Group) Accept() error {
 	if g.off != nil {
-		return nil //nolint:nilerr // the one socket has all packets
+		return nil //nolint:nilerr // the only socket gets every packet
 	}
-	if err := g.acceptors.Put(uint32(0), steerAccepting{First: uint32(g.first), Count: uint32(len(g.sockets))}); err != nil {
-		return fmt.Errorf("take new connections: %w", err)
+	if err := g.acceptors.Put(uint32(0), steerAccepting{
+		First: uint32(g.first),
+		Count: uint32(len(g.sockets)),
+	}); err != nil {
+		return fmt.Errorf("accept new connections: %w", err)
 	}
 	return nil
 }
 
-// groupFiles is how many files a group has.
+// groupFiles is the number of files of a group.
 const groupFiles = 2
 
-// Files are what another process needs to Join. The caller closes them.
+// Files returns the files another process needs to Join. The caller closes them.
 func (g *Group) Files() ([]*os.File, error) {
 	if g.off != nil {
 		return nil, g.off
@@ -192,7 +198,7 @@ func (g *Group) Files() ([]*os.File, error) {
 	return files, nil
 }
 
-// Close closes the sockets. What the kernel steers by is there as long as there are others.
+// Close closes the sockets. The kernel keeps the steering state while other processes use it.
 func (g *Group) Close() {
 	for _, s := range g.sockets {
 		_ = s.Conn.Close()
@@ -208,20 +214,21 @@ func load() (program *ebpf.Program, all, acceptors *ebpf.Map, err error) {
 	if err := features.HaveProgramType(ebpf.SkReuseport); errors.Is(err, unix.EPERM) {
 		return nil, nil, nil, errPrivilege
 	}
-	if err := bpf.Missing(requirements()); err != nil {
+	if err := bpfload.Missing(requirements()); err != nil {
 		return nil, nil, nil, err
 	}
-	if err := rlimit.RemoveMemlock(); err != nil { // for Linux before 5.11
+	if err := rlimit.RemoveMemlock(); err != nil { // needed before Linux 5.11
 		return nil, nil, nil, fmt.Errorf("memory limit: %w", err)
 	}
 	var o steerObjects
 	if err := loadSteerObjects(&o, nil); err != nil {
-		return nil, nil, nil, bpf.Explain("load eBPF programs", err, requirements())
+		return nil, nil, nil, bpfload.Explain("load eBPF programs", err, requirements())
 	}
 	return o.Steer, o.Sockets, o.Acceptors, nil
 }
 
-// errPrivilege says less than bpf.ErrPrivilege, as sockets need less than interfaces.
+// errPrivilege differs from bpfload.ErrPrivilege because sockets need fewer privileges than
+// interfaces.
 var errPrivilege = fmt.Errorf("it needs root or CAP_BPF: %w", unix.EPERM)
 
 // set sets an integer option of a socket.

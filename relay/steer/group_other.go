@@ -10,14 +10,14 @@ import (
 	"holocast/internal/moqt"
 )
 
-// Group is the socket of one process for one address.
+// Group is one process's socket for one address.
 type Group struct {
 	sockets []moqt.Socket
 	off     error
 	tags    tagger
 }
 
-var errSystem = fmt.Errorf("%w: it is for Linux on x86-64 and arm64", ErrOff)
+var errSystem = fmt.Errorf("%w: it needs Linux on x86-64 or arm64", ErrOff)
 
 // Listen opens a socket at addr ("host:port").
 func Listen(addr string, _ int, key *[32]byte) (*Group, error) {
@@ -27,7 +27,7 @@ func Listen(addr string, _ int, key *[32]byte) (*Group, error) {
 // Join fails.
 func Join(string, int, *[32]byte, []*os.File) (*Group, error) { return nil, errors.ErrUnsupported }
 
-// Accept does nothing: packets come to the one socket.
+// Accept does nothing: the only socket gets every packet.
 func (g *Group) Accept() error { return nil }
 
 // Files fails.

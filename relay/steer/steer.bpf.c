@@ -7,9 +7,9 @@
 #include <bpf/bpf_helpers.h>
 
 #define SLOTS 256
-#define ID_LENGTH 7 /* of the connection IDs that the relay chooses; the first byte is the slot */
+#define ID_LENGTH 7 /* of the relay's connection IDs; the first byte is the slot */
 
-/* Sockets by slot. The kernel takes out those that are closed. */
+/* Sockets by slot. The kernel removes closed sockets. */
 struct {
 	__uint(type, BPF_MAP_TYPE_REUSEPORT_SOCKARRAY);
 	__uint(max_entries, SLOTS);
@@ -17,8 +17,8 @@ struct {
 	__type(value, __u64);
 } sockets SEC(".maps");
 
-/* The slots that take new connections. A program reads it while user space writes it, which
- * the kernel does eight bytes at a time. */
+/* The slots that accept new connections. User space may write it while a program reads it: the
+ * kernel copies all eight bytes at once. */
 struct accepting {
 	__u32 first;
 	__u32 count;
@@ -31,8 +31,8 @@ struct {
 	__type(value, struct accepting);
 } acceptors SEC(".maps");
 
-/* The slot in a packet's connection ID. False: the ID is none of the relay's. Those that
- * clients choose for it have eight bytes at least (RFC 9000 section 7.2). */
+/* Reads the slot from a packet's connection ID. Returns false if the ID is not the relay's: IDs
+ * chosen by clients have at least eight bytes (RFC 9000 section 7.2). */
 static __always_inline bool slot_of(const struct sk_reuseport_md *md, __u32 *slot)
 {
 	__u8 header[7]; /* RFC 8999: flags, and in long headers version and the ID's length */
@@ -48,11 +48,13 @@ static __always_inline bool slot_of(const struct sk_reuseport_md *md, __u32 *slo
 }
 
 /*
- * Hook: a packet for an address that several UDP sockets share.
- * Input: the packet, from its UDP header on.
- * Maps read: sockets, acceptors. Maps written: none.
- * Verdicts: SK_PASS to the socket that owns the packet's connection ID; where there is none, to
- * one that takes new connections, the same for all packets of an address; SK_DROP without any.
+ * steer selects the socket for a packet.
+ * Hook:     socket selection for a UDP address shared by several sockets (SO_REUSEPORT).
+ * Input:    the packet from its UDP header on.
+ * Reads:    sockets, acceptors.
+ * Writes:   no maps.
+ * Verdicts: SK_PASS to the owner of the packet's connection ID, otherwise to a socket that accepts new
+ *           connections, the same one for each client address; SK_DROP if there is none.
  */
 SEC("sk_reuseport")
 int steer(struct sk_reuseport_md *md)

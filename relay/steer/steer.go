@@ -14,21 +14,21 @@ import (
 	"holocast/internal/udpio"
 )
 
-// IDLength is the length of the connection IDs, bytes. Those that clients choose for their
-// first packets are longer (RFC 9000 §7.2), so a packet tells which of both it has.
+// IDLength is the length of the relay's connection IDs in bytes. IDs chosen by clients for their
+// first packets are longer (RFC 9000 §7.2), which distinguishes the two.
 const IDLength = 7
 
-// slots is how many sockets there may be, of all processes.
+// slots is the maximum number of sockets of all processes.
 const slots = 256
 
-// MaxSockets is how many sockets one process may have, so that there are slots for it and
-// those that it replaces.
+// MaxSockets is the maximum number of sockets per process. It leaves slots for the processes being
+// replaced.
 const MaxSockets = 32
 
-// ErrOff is wrapped by the errors of what needs steering where it is off.
-var ErrOff = errors.New("packets are not steered")
+// ErrOff is wrapped by errors of functions that need steering when it is off.
+var ErrOff = errors.New("packet steering is off")
 
-// ids makes the connection IDs of a slot.
+// ids generates the connection IDs of a slot.
 type ids struct {
 	slot byte
 	tagger
@@ -45,7 +45,7 @@ func (g ids) GenerateConnectionID() (quic.ConnectionID, error) {
 
 func (ids) ConnectionIDLen() int { return IDLength }
 
-// alone is a group of one socket, whose packets nobody steers.
+// alone returns a group with one socket and no steering.
 func alone(addr string, tags tagger, why error) (*Group, error) {
 	c, err := udpio.Listen(addr, nil)
 	if err != nil {
@@ -58,11 +58,11 @@ func alone(addr string, tags tagger, why error) (*Group, error) {
 	return &Group{sockets: []moqt.Socket{{Conn: c, IDs: ids{tagger: tags}}}, off: why, tags: tags}, nil
 }
 
-// Sockets are the group's own.
+// Sockets returns the group's sockets.
 func (g *Group) Sockets() []moqt.Socket { return g.sockets }
 
-// OnInitials has count called with how many first packets of connections came from an address, by the
-// goroutines that read the sockets. It is for before that.
+// OnInitials sets a callback for first packets of connections: an address and their number, called
+// by the goroutines that read the sockets. Call it before they start.
 func (g *Group) OnInitials(count func(from netip.Addr, n int)) {
 	for i := range g.sockets {
 		g.sockets[i].Tap = func(from *net.UDPAddr, message []byte, datagrams int) {
@@ -73,9 +73,9 @@ func (g *Group) OnInitials(count func(from netip.Addr, n int)) {
 	}
 }
 
-// Pass has the kernel pass a share of the first packets of connections: of addresses that have one of
-// their own (IPv4, and /64s of IPv6), and of all others. 1 is all of them. Those of a connection pass
-// together or not at all, until the next call. It takes no privilege.
+// Pass makes the kernel pass a share of the connections' first packets: own for addresses with
+// their own share (IPv4 addresses and IPv6 /64s), rest for all others; 1 passes all. Packets of one
+// connection pass together or not at all, until the next call. It needs no privileges.
 func (g *Group) Pass(own map[netip.Prefix]float64, rest float64) error {
 	var salt [4]byte
 	_, _ = rand.Read(salt[:]) // never fails
@@ -88,5 +88,5 @@ func (g *Group) Pass(own map[netip.Prefix]float64, rest float64) error {
 	return nil
 }
 
-// Off tells why there is one socket whose packets are not steered; nil where they are.
+// Off returns why packets are not steered; nil if they are.
 func (g *Group) Off() error { return g.off }

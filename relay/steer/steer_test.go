@@ -30,7 +30,7 @@ func listen(t *testing.T, addr string, n int) *Group {
 	return g
 }
 
-// join is a group of another process at the same address.
+// join returns a group of another process at the same address.
 func join(t *testing.T, g *Group, n int) *Group {
 	t.Helper()
 	files, err := g.Files()
@@ -78,10 +78,10 @@ func long(id []byte) []byte {
 	return append(append([]byte{0xc0, 0, 0, 0, 1, byte(len(id))}, id...), make([]byte, firstBytes)...)
 }
 
-// receiver is which socket the next packet of all comes to: group.socket.
+// receiver returns the socket that receives the next packet, as group.socket.
 func receiver(t *testing.T, groups ...*Group) string {
 	t.Helper()
-	for range 500 {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		for i, g := range groups {
 			for k, s := range g.Sockets() {
 				if took(s.Conn) {
@@ -91,11 +91,11 @@ func receiver(t *testing.T, groups ...*Group) string {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatal("a packet came to no socket")
+	t.Fatal("no socket received the packet")
 	return ""
 }
 
-// loopback is what an address of this machine reaches.
+// loopback returns a local address for a socket's address.
 func loopback(from string) net.IP {
 	if net.ParseIP(from).To4() == nil {
 		return net.IPv6loopback
@@ -103,7 +103,7 @@ func loopback(from string) net.IP {
 	return net.IPv4(127, 0, 0, 1)
 }
 
-// took takes a packet that a socket has received, if there is one.
+// took reads a packet that a socket has received, if any.
 func took(c *net.UDPConn) (got bool) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -126,8 +126,8 @@ func (g *Group) id(t *testing.T, socket int) []byte {
 	return id.Bytes()
 }
 
-// TestSteering sends packets of every kind, from changing addresses, while a process takes
-// over from another and that one ends.
+// TestSteering sends every kind of packet from changing addresses, while one process takes over
+// from another.
 func TestSteering(t *testing.T) {
 	for _, addr := range []string{"127.0.0.1:0", ":0"} {
 		t.Run(addr, func(t *testing.T) {
@@ -136,18 +136,21 @@ func TestSteering(t *testing.T) {
 				t.Helper()
 				for i, owner := range groups {
 					for k := range owner.Sockets() {
-						for name, packet := range map[string][]byte{"short": short(owner.id(t, k)), "long": long(owner.id(t, k))} {
-							c := dial(t, groups[0]) // of another address each time
+						for name, packet := range map[string][]byte{
+							"short": short(owner.id(t, k)),
+							"long":  long(owner.id(t, k)),
+						} {
+							c := dial(t, groups[0]) // each from another address
 							c.send(packet)
 							if got, want := receiver(t, groups...), fmt.Sprint(i, ".", k); got != want {
-								t.Errorf("a %s packet of socket %s came to %s", name, want, got)
+								t.Errorf("a %s packet for socket %s arrived at %s", name, want, got)
 							}
 						}
 					}
 				}
 			}
-			// taken sends first packets of connections; all sockets of a group get some, each
-			// client's the same one.
+			// taken sends first packets of connections. Every socket of the group receives some,
+			// and each client's packets reach the same socket.
 			taken := func(by int, groups ...*Group) {
 				t.Helper()
 				seen := map[string]bool{}
@@ -155,14 +158,14 @@ func TestSteering(t *testing.T) {
 					c, first := dial(t, groups[len(groups)-1]), ""
 					for n := 8; n <= 20; n += 6 {
 						id := make([]byte, n)
-						id[0] = byte(groups[0].first) // looks like a slot
+						id[0] = byte(groups[0].first) // resembles a slot
 						c.send(long(id))
 						got := receiver(t, groups...)
 						if first == "" {
 							first = got
 						}
 						if got != first {
-							t.Fatalf("packets of one client came to %s and %s", first, got)
+							t.Fatalf("packets of one client arrived at %s and %s", first, got)
 						}
 					}
 					if seen[first] = true; len(seen) == len(groups[by].Sockets()) {
@@ -171,11 +174,11 @@ func TestSteering(t *testing.T) {
 				}
 				for k := range groups[by].Sockets() {
 					if !seen[fmt.Sprint(by, ".", k)] {
-						t.Errorf("new connections came to %v, not to %d.%d", seen, by, k)
+						t.Errorf("new connections arrived at %v, not at %d.%d", seen, by, k)
 					}
 				}
 				if len(seen) != len(groups[by].Sockets()) {
-					t.Errorf("new connections came to %v", seen)
+					t.Errorf("new connections arrived at %v", seen)
 				}
 			}
 			owned(g)
@@ -183,7 +186,7 @@ func TestSteering(t *testing.T) {
 
 			next := join(t, g, 2)
 			owned(g, next)
-			taken(0, g, next) // until it says so
+			taken(0, g, next) // until Accept
 			if err := next.Accept(); err != nil {
 				t.Fatal(err)
 			}
@@ -202,15 +205,15 @@ func TestSteering(t *testing.T) {
 			c := dial(t, third)
 			c.send(short(gone))
 			if got := receiver(t, third, next); got[0] != '0' {
-				t.Errorf("a packet of a connection that is gone came to %s: who takes new ones tells its peer", got)
+				t.Errorf("a packet of an ended connection arrived at %s, want a socket that accepts connections", got)
 			}
-			if err := next.Accept(); err != nil { // the third is about to go
+			if err := next.Accept(); err != nil { // the third one is about to end
 				t.Fatal(err)
 			}
 			third.Close()
 			taken(0, next)
 
-			again := join(t, next, 3) // in the slots that are free now
+			again := join(t, next, 3) // in the slots free by now
 			if err := again.Accept(); err != nil {
 				t.Fatal(err)
 			}
@@ -220,7 +223,7 @@ func TestSteering(t *testing.T) {
 	}
 }
 
-// TestJunkIsDropped: what can neither be for a connection nor begin one wakes nobody.
+// TestJunkIsDropped: packets that neither belong to a connection nor start one wake nobody.
 func TestJunkIsDropped(t *testing.T) {
 	g := listen(t, "127.0.0.1:0", 2)
 	c := dial(t, g)
@@ -237,7 +240,7 @@ func TestJunkIsDropped(t *testing.T) {
 		}
 		for i, s := range g.Sockets() {
 			if took(s.Conn) {
-				t.Errorf("%s: socket %d has another packet", name, i)
+				t.Errorf("%s: socket %d received another packet", name, i)
 			}
 		}
 	}
@@ -247,8 +250,8 @@ func TestJunkIsDropped(t *testing.T) {
 	}
 }
 
-// TestPass: the kernel drops first packets of addresses by the share of each, and nothing else; a
-// socket that is not steered, too.
+// TestPass: the kernel drops first packets according to the share of their address, and nothing
+// else, also on a socket without steering.
 func TestPass(t *testing.T) {
 	shared := listen(t, "127.0.0.1:0", 2)
 	lone := func(addr string) *Group {
@@ -267,15 +270,23 @@ func TestPass(t *testing.T) {
 			v6, v4 := to.IP.To4() == nil, !to.IP.IsLoopback() || to.IP.To4() != nil
 			froms := map[string]netip.Prefix{}
 			if v4 {
-				froms["127.0.0.2"], froms["127.0.0.3"] = netip.MustParsePrefix("127.0.0.2/32"), netip.MustParsePrefix("127.0.0.3/32")
+				froms["127.0.0.2"], froms["127.0.0.3"] = netip.MustParsePrefix(
+					"127.0.0.2/32",
+				), netip.MustParsePrefix(
+					"127.0.0.3/32",
+				)
 			}
 			if v6 {
 				froms["::1"] = netip.MustParsePrefix("::/64")
 			}
 			id := g.id(t, 0)
-			count := func(from string, least int) (first int) { // which pass of 50
+			count := func(from string, least int) (first int) { // passing first packets of 50
 				t.Helper()
-				c, err := net.DialUDP("udp", &net.UDPAddr{IP: net.ParseIP(from)}, &net.UDPAddr{IP: loopback(from), Port: to.Port})
+				c, err := net.DialUDP(
+					"udp",
+					&net.UDPAddr{IP: net.ParseIP(from)},
+					&net.UDPAddr{IP: loopback(from), Port: to.Port},
+				)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -283,8 +294,8 @@ func TestPass(t *testing.T) {
 				for i := range 50 {
 					client{t, c}.send(long([]byte{byte(i), 7, byte(i), 5, 1, 2, 3, 4}))
 				}
-				client{t, c}.send(short(id)) // which always passes
-				for range 500 {
+				client{t, c}.send(short(id)) // always passes
+				for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 					for _, s := range g.Sockets() {
 						for took(s.Conn) {
 							first++
@@ -310,17 +321,29 @@ func TestPass(t *testing.T) {
 					{map[netip.Prefix]float64{prefix: 1}, 0, 50, 50},
 					{map[netip.Prefix]float64{prefix: 0.5}, 0, 5, 45},
 					{map[netip.Prefix]float64{other: 0, netip.MustParsePrefix("127.0.0.9/32"): 0}, 1, 50, 50},
-					{map[netip.Prefix]float64{other: 0, netip.MustParsePrefix("1.2.3.4/32"): 0, netip.MustParsePrefix("::/64"): 1, netip.MustParsePrefix("127.0.0.2/32"): 1, netip.MustParsePrefix("127.0.0.3/32"): 1}, 0, 50, 50},
+					{map[netip.Prefix]float64{
+						other: 0, netip.MustParsePrefix("1.2.3.4/32"): 0,
+						netip.MustParsePrefix("::/64"): 1, netip.MustParsePrefix("127.0.0.2/32"): 1,
+						netip.MustParsePrefix("127.0.0.3/32"): 1,
+					}, 0, 50, 50},
 				} {
 					if err := g.Pass(tt.own, tt.rest); err != nil {
 						t.Fatal(err)
 					}
 					if n := count(from, tt.least); n < tt.least || n > tt.most {
-						t.Errorf("%s: with %v and %v of others %d of 50 pass, not %d to %d", from, tt.own, tt.rest, n, tt.least, tt.most)
+						t.Errorf(
+							"%s: with %v and %v of others %d of 50 pass, not %d to %d",
+							from,
+							tt.own,
+							tt.rest,
+							n,
+							tt.least,
+							tt.most,
+						)
 					}
 				}
 			}
-			// As many as have shares of their own, of both kinds.
+			// The maximum number of shares, of both address families.
 			many := map[netip.Prefix]float64{}
 			for i := range 16 {
 				many[netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 32)] = 0.1
@@ -333,7 +356,7 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// An address is one program's, unless it was handed over.
+// Two programs cannot use one address, unless the first hands it over.
 func TestAddressInUse(t *testing.T) {
 	g := listen(t, "127.0.0.1:0", 2)
 	addr := g.Sockets()[0].Conn.LocalAddr().String()
@@ -346,14 +369,14 @@ func TestAddressInUse(t *testing.T) {
 		}
 	}
 	if _, err := Join(addr, 2, nil, []*os.File{os.Stdin, os.Stdin}); err == nil {
-		t.Error("a group was joined by files that are none of it")
+		t.Error("Join accepted files of no group")
 	}
 	if _, err := Join(addr, 2, nil, nil); err == nil {
-		t.Error("a group was joined without its files")
+		t.Error("Join succeeded without files")
 	}
 }
 
-// There is always room for one more process, but not for any number.
+// There is room for one more process, but not for any number.
 func TestSlotsRunOut(t *testing.T) {
 	g := listen(t, "127.0.0.1:0", MaxSockets+1)
 	if n := len(g.Sockets()); n != MaxSockets {

@@ -11,7 +11,7 @@ var relay = dashboard{
 			stat("Subscriptions", "none", `sum(holocast_relay_viewers{instance=~"$instance"})`),
 			stat("Received", "bps", `8 * sum(rate(holocast_relay_received_bytes_total{instance=~"$instance"}[$__rate_interval]))`),
 			stat("Sent", "bps", `8 * sum(rate(holocast_relay_sent_bytes_total{instance=~"$instance"}[$__rate_interval]))`),
-			stat("Late", "percentunit", `sum(rate(holocast_relay_late_subgroups_total{instance=~"$instance"}[$__rate_interval])) / sum(rate(holocast_relay_sent_subgroups_total{instance=~"$instance"}[$__rate_interval]))`),
+			stat("Late", "percentunit", `sum(rate(holocast_relay_dropped_subgroups_total{reason="late",instance=~"$instance"}[$__rate_interval])) / sum(rate(holocast_relay_sent_subgroups_total{instance=~"$instance"}[$__rate_interval]))`),
 		}},
 		{"Traffic", []panel{
 			{title: "Bytes of objects", unit: "bps", from: []query{
@@ -34,8 +34,8 @@ var relay = dashboard{
 		}},
 		{"Losses, and why", []panel{
 			{title: "Subgroups given up", unit: "cps", help: "Late: missed the delivery timeout, the viewer's path is a bottleneck. Behind: the viewer reads too slowly.", from: []query{
-				{`sum by (instance) (rate(holocast_relay_late_subgroups_total{instance=~"$instance"}[$__rate_interval]))`, "{{instance}} late"},
-				{`sum by (instance) (rate(holocast_relay_behind_subgroups_total{instance=~"$instance"}[$__rate_interval]))`, "{{instance}} behind"},
+				{`sum by (instance) (rate(holocast_relay_dropped_subgroups_total{reason="late",instance=~"$instance"}[$__rate_interval]))`, "{{instance}} late"},
+				{`sum by (instance) (rate(holocast_relay_dropped_subgroups_total{reason="behind",instance=~"$instance"}[$__rate_interval]))`, "{{instance}} behind"},
 			}},
 			{title: "Subgroups refused", unit: "cps", help: "Duplicate: of another publisher's. Evicted: older than the cache.", from: []query{
 				{`sum by (instance) (rate(holocast_relay_duplicate_subgroups_total{instance=~"$instance"}[$__rate_interval]))`, "{{instance}} duplicate"},

@@ -14,6 +14,7 @@ import (
 	"holocast/internal/livescan"
 	"holocast/internal/livescan/livescantest"
 	"holocast/internal/pointcloud"
+	"holocast/internal/sampledata"
 )
 
 // startBridge starts a bridge and returns the address for viewers.
@@ -176,7 +177,7 @@ func TestBridgeDuration(t *testing.T) {
 // Real cameras go out to a viewer of LiveScan3D, and what it gets comes in again as a
 // camera's client of LiveScan3D sends it.
 func TestLiveScanBothWays(t *testing.T) {
-	data, err := findData()
+	data, err := sampledata.Find()
 	if err != nil {
 		t.Skip(err)
 	}

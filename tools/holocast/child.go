@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,7 +11,7 @@ import (
 	"time"
 )
 
-// child is a program that runs for as long as we do.
+// child is a program that runs until this one ends.
 type child struct {
 	name string
 	log  string // path of its output
@@ -21,7 +20,7 @@ type child struct {
 	err  error // valid once done is closed
 }
 
-// findProgram finds another of Holocast's programs, beside this one or in PATH.
+// findProgram finds another Holocast program in this one's folder or in PATH.
 func findProgram(name string) (string, error) {
 	if self, err := os.Executable(); err == nil {
 		beside := filepath.Join(filepath.Dir(self), name)
@@ -52,7 +51,7 @@ func startChild(dir, name string, args ...string) (*child, error) {
 	cmd.SysProcAttr = childAttributes()
 	started := make(chan error)
 	go func() {
-		// The kernel takes the death of the thread that started a child for ours.
+		// Pdeathsig follows the thread that started the child, so that thread must live.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -72,10 +71,10 @@ func startChild(dir, name string, args ...string) (*child, error) {
 	return c, nil
 }
 
-// childPatience is how long a child may take to leave before it is killed.
+// childPatience is how long a child may take to exit before it is killed.
 const childPatience = 3 * time.Second
 
-// stop asks the child and its own children to end, and makes them.
+// stop terminates the child and its children, and kills them if needed.
 func (c *child) stop() {
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		_ = syscall.Kill(-c.pid, sig)
@@ -87,7 +86,7 @@ func (c *child) stop() {
 	}
 }
 
-// failure describes the end of a child that should not have ended.
+// failure describes a child's unexpected exit.
 func (c *child) failure() error {
 	why := "ended"
 	if c.err != nil {
@@ -96,7 +95,7 @@ func (c *child) failure() error {
 	return fmt.Errorf("%s %s\n%s", c.name, why, c.tail())
 }
 
-// tail is the end of the child's output.
+// tail returns the end of the child's output.
 func (c *child) tail() string {
 	b, err := os.ReadFile(c.log)
 	if err != nil {
@@ -105,27 +104,4 @@ func (c *child) tail() string {
 	lines := strings.Split(strings.TrimRight(string(b), "\n"), "\n")
 	lines = lines[max(0, len(lines)-15):]
 	return fmt.Sprintf("the last lines of %s:\n  %s", c.log, strings.Join(lines, "\n  "))
-}
-
-// errNoData says that there is no real data on this machine.
-var errNoData = errors.New("no data: HOLOCAST_DATA is not set and ../shared/data does not exist")
-
-// findData finds the folder with recordings of real sensors.
-func findData() (string, error) {
-	if dir := os.Getenv("HOLOCAST_DATA"); dir != "" {
-		if _, err := os.Stat(dir); err != nil {
-			return "", fmt.Errorf("HOLOCAST_DATA: %w", err)
-		}
-		return dir, nil
-	}
-	candidates := []string{filepath.Join("..", "shared", "data")}
-	if self, err := os.Executable(); err == nil {
-		candidates = append(candidates, filepath.Join(filepath.Dir(self), "..", "..", "shared", "data"))
-	}
-	for _, dir := range candidates {
-		if info, err := os.Stat(dir); err == nil && info.IsDir() {
-			return dir, nil
-		}
-	}
-	return "", errNoData
 }

@@ -93,7 +93,7 @@ func TestDemoChildFails(t *testing.T) {
 	if !p.gone() {
 		t.Error("the relay is still there")
 	}
-	p = start(t, "holocast", "demo", "--out", out, "--relay-arg=--cache-bytes=-1")
+	p = start(t, "holocast", "demo", "--out", out, "--relay-arg=--cache-max-bytes=-1")
 	if said := p.mustFail(); !strings.Contains(said, "relay failed") || !strings.Contains(said, "cache.maxBytes must be above 0") {
 		t.Errorf("said %q", said)
 	}

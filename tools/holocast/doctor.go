@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"holocast/internal/quicext"
+	"holocast/internal/sampledata"
 	"holocast/relay/fastpath"
 	"holocast/tools/holocast/doctor"
 )
@@ -19,7 +20,7 @@ func doctorCommand() *cobra.Command {
 	var port int
 	c := &cobra.Command{
 		Use:   "doctor",
-		Short: "Find out what this machine can and cannot do",
+		Short: "Check this machine's capabilities",
 		Long: `Tries what sessions, cameras, the duplication pair and the network lab need, and names
 one command for each thing that is missing. It changes nothing, and fails only where
 sessions cannot work at all.`,
@@ -41,7 +42,7 @@ func diagnose(ctx context.Context, port int, asJSON bool, stdout io.Writer) erro
 		doctor.Check{Name: "relay fast path", Run: checkFastPath},
 		doctor.Check{Name: "programs", Run: findPrograms},
 		doctor.Check{Name: "data", Run: func(context.Context) doctor.Finding {
-			dir, err := findData()
+			dir, err := sampledata.Find()
 			if err != nil {
 				return doctor.Finding{Status: doctor.Warn, Detail: err.Error() + ": the demo shows the synthetic performer, tests of real frames are skipped", Mend: "export HOLOCAST_DATA=/path/to/data"}
 			}
@@ -73,7 +74,7 @@ func diagnose(ctx context.Context, port int, asJSON bool, stdout io.Writer) erro
 	return nil
 }
 
-// checkFastPath loads the programs of the relay's kernel fast path, and attaches none.
+// checkFastPath loads the relay's fast-path programs without attaching them.
 func checkFastPath(context.Context) doctor.Finding {
 	err := fastpath.Try()
 	switch {
@@ -85,7 +86,7 @@ func checkFastPath(context.Context) doctor.Finding {
 	return doctor.Finding{Status: doctor.Warn, Detail: "datagrams go through user space: the kernel fast path " + err.Error()}
 }
 
-// findPrograms looks for the others that a demo needs.
+// findPrograms looks for the programs that the demo needs.
 func findPrograms(context.Context) doctor.Finding {
 	_, relay := findProgram("relay")
 	_, capture := findProgram("capture-server")

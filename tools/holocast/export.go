@@ -50,11 +50,11 @@ the best quality that was recorded, with sound and spherical metadata.`,
 	f.StringVar(&o.ply, "ply", "", "folder for PLY files")
 	f.StringVar(&o.k4a, "k4a", "", "folder for Azure Kinect recordings")
 	f.StringVar(&o.mp4, "mp4", "", "file for a film of the whole sphere")
-	f.BoolVar(&o.perCamera, "per-camera", false, "PLY files of each camera on its own")
-	f.StringVar(&o.color, "color", "mjpg", "colour of Azure Kinect recordings: mjpg, or bgra, exact and large")
+	f.BoolVar(&o.perCamera, "per-camera", false, "write separate PLY files per camera")
+	f.StringVar(&o.color, "color", "mjpg", "color format of Azure Kinect recordings: mjpg, or bgra (exact, large)")
 	f.IntSliceVar(&o.cameras, "camera", nil, "cameras to export, by number (default all)")
 	f.StringVar(&o.quality, "quality", "", "quality of the tracks (default the best)")
-	f.BoolVar(&o.json, "json", false, "print what was exported as one JSON object, the last line of stdout")
+	f.BoolVar(&o.json, "json", false, "print a summary as one JSON object, the last line of stdout")
 	c.MarkFlagsOneRequired("ply", "k4a", "mp4")
 	return c
 }
@@ -66,7 +66,7 @@ func exportRecording(ctx context.Context, o exportOptions, path string, stdout i
 	case "bgra":
 		format = camera.BGRA
 	default:
-		return fmt.Errorf("--color %q is not mjpg or bgra", o.color)
+		return fmt.Errorf("--color %q: want mjpg or bgra", o.color)
 	}
 	sum := map[string]any{"file": path}
 	if o.mp4 != "" {
@@ -107,7 +107,7 @@ func exportRecording(ctx context.Context, o exportOptions, path string, stdout i
 		if !o.json {
 			fmt.Fprintf(stdout, "%s: %d frames in %d files", dir, result.Frames, len(result.Files))
 			if n := result.Damaged + result.Late; n > 0 {
-				fmt.Fprintf(stdout, ", %d left out (damaged or late)", n)
+				fmt.Fprintf(stdout, ", %d skipped (damaged or late)", n)
 			}
 			fmt.Fprintln(stdout)
 		}
@@ -141,7 +141,7 @@ func exportFilm(ctx context.Context, o exportOptions, path string, sum map[strin
 	if !o.json {
 		fmt.Fprintf(stdout, "%s: %d frames", o.mp4, film.Frames)
 		if film.Missing > 0 {
-			fmt.Fprintf(stdout, ", %d times a tile of a GoP at low resolution, as it was not recorded whole", film.Missing)
+			fmt.Fprintf(stdout, ", %d incomplete tile GoPs shown at low resolution", film.Missing)
 		}
 		fmt.Fprintln(stdout)
 	}

@@ -1,5 +1,5 @@
 // Holocast is the user's command: it plays, records, replays and exports sessions,
-// checks the machine, measures, and shows it all in a demo.
+// checks the machine, and runs a demo. Benchmarks and emulated networks are in holocast-lab.
 package main
 
 import (
@@ -13,7 +13,6 @@ import (
 	"holocast/internal/moqt/wire"
 	"holocast/internal/quiccc"
 	"holocast/internal/service"
-	"holocast/tools/holocast/lab"
 )
 
 func main() {
@@ -43,13 +42,25 @@ func command() *cobra.Command {
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			var l slog.Level
 			if err := l.UnmarshalText([]byte(level)); err != nil {
-				return fmt.Errorf("--log-level %q is not debug, info, warn or error", level)
+				return fmt.Errorf("--log-level %q: want debug, info, warn or error", level)
 			}
 			slog.SetDefault(slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: l})))
 			return nil
 		},
 	}
 	c.PersistentFlags().StringVar(&level, "log-level", "warn", "debug, info, warn or error")
-	c.AddCommand(playCommand(), bridgeCommand(), monitorCommand(), recordCommand(), replayCommand(), prepareCommand(), exportCommand(), demoCommand(), benchCommand(), attackCommand(), doctorCommand(), traceCommand(), lab.Command())
+	c.AddCommand(playCommand(), bridgeCommand(), monitorCommand(), recordCommand(), replayCommand(), prepareCommand(), exportCommand(), demoCommand(), doctorCommand(), traceCommand(), movedCommand("bench"), movedCommand("lab"))
 	return c
+}
+
+// movedCommand reports that a subcommand moved to holocast-lab.
+func movedCommand(name string) *cobra.Command {
+	return &cobra.Command{
+		Use:                name,
+		Hidden:             true,
+		DisableFlagParsing: true,
+		RunE: func(*cobra.Command, []string) error {
+			return fmt.Errorf("%s moved to another program: run holocast-lab %[1]s", name)
+		},
+	}
 }

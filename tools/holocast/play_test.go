@@ -167,7 +167,7 @@ func TestPlayRefused(t *testing.T) {
 		{"no quality", []string{sessionURL(port, "demo"), "--quality", "best"}, `camera 0 has no quality "best", only ["full"]`},
 		{"no name in the URL", []string{"moqt://127.0.0.1"}, "names no session"},
 		{"no scheme in the URL", []string{"localhost:4443/demo"}, `URL "localhost:4443/demo" must begin with moqt://`},
-		{"no folder of the picture", []string{sessionURL(port, "demo"), "--png", "/nowhere/cloud.png"}, "--png: there is no folder /nowhere"},
+		{"no folder of the picture", []string{sessionURL(port, "demo"), "--png", "/nowhere/cloud.png"}, "--png: folder /nowhere does not exist"},
 		{"no URL", nil, "URL is missing: holocast play URL"},
 		{"not a URL", []string{"moqt://%"}, `URL "moqt://%"`},
 		{"other certificate", []string{sessionURL(port, "demo"), "--certificate-hash", strings.Repeat("ab", 32)}, "certificate"},

@@ -45,18 +45,18 @@ after a crash or on a full disk the file replays up to its last second.`,
 	f := c.Flags()
 	o.target.AddFlags(f)
 	f.DurationVar(&o.duration, "duration", 0, "stop after this long (default at the session's end or Ctrl-C)")
-	f.BoolVar(&o.wait, "wait", false, "wait for a relay or a session that is not there yet")
-	f.BoolVar(&o.all, "all", false, "record every track published in the session's namespace, not only the catalog's and receipts")
-	f.BoolVar(&o.json, "json", false, "print what was recorded as one JSON object, the last line of stdout")
+	f.BoolVar(&o.wait, "wait", false, "wait for the relay and the session to appear")
+	f.BoolVar(&o.all, "all", false, "record every track in the session's namespace, not only the catalog's and receipts")
+	f.BoolVar(&o.json, "json", false, "print a summary as one JSON object, the last line of stdout")
 	return c
 }
 
-// recorded is what record says at its end.
+// recorded is the final summary.
 type recorded struct {
 	File    string  `json:"file"`
 	Objects uint64  `json:"objects"`
-	Records uint64  `json:"records"` // messages in the file: one an object, one more for each subgroup whose end came late
-	Bytes   uint64  `json:"bytes"`   // of payloads
+	Records uint64  `json:"records"` // messages in the file: one per object, and one per subgroup end that arrived separately
+	Bytes   uint64  `json:"bytes"`   // payload bytes
 	Seconds float64 `json:"seconds"`
 }
 
@@ -97,7 +97,7 @@ func record(ctx context.Context, o recordOptions, path string, stdout io.Writer)
 		case err = <-ended:
 			going = false
 		case <-sync.C:
-			_ = w.Sync() // what is wrong with the file, Write says too
+			_ = w.Sync() // Write reports errors too
 		case now := <-tick.C:
 			select {
 			case <-r.Joined():
@@ -117,7 +117,7 @@ func record(ctx context.Context, o recordOptions, path string, stdout io.Writer)
 	bar.end()
 	switch {
 	case r.Err() != nil:
-		return r.Err() // the file's error; the connection ended because of it
+		return r.Err() // the file's error, which ended the connection
 	case err != nil && running.Err() == nil:
 		return err
 	}

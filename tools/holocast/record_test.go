@@ -97,7 +97,7 @@ func recordSession(t *testing.T, port int, path string) {
 func TestRecordLeavesStrangersOut(t *testing.T) {
 	t.Parallel()
 	port := freePort(t)
-	startRelay(t, port, "--backups") // which lets strangers in
+	startRelay(t, port, "--publisher-backups") // which lets strangers in
 	url := sessionURL(port, "demo")
 	pub := publish(t, url, 1, 1)
 	target := connect.Target{URL: url}
@@ -396,7 +396,7 @@ func TestRecordRefused(t *testing.T) {
 		{"speed", []string{"replay", exists, sessionURL(port, "x"), "--speed", "-1"}, "--speed -1 is not above 0"},
 		{"export of nothing", []string{"export", none, "--ply", dir}, "no such file or directory"},
 		{"export to nothing", []string{"export", none}, "at least one of the flags"},
-		{"colour", []string{"export", none, "--k4a", dir, "--color", "cmyk"}, `--color "cmyk" is not mjpg or bgra`},
+		{"colour", []string{"export", none, "--k4a", dir, "--color", "cmyk"}, `--color "cmyk": want mjpg or bgra`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if said := start(t, "holocast", tt.args...).mustFail(); !strings.Contains(said, tt.want) {

@@ -57,19 +57,19 @@ that were encoded before load a network like a camera, at a fraction of the work
 	}
 	f := c.Flags()
 	o.target.AddFlags(f)
-	f.Float64Var(&o.speed, "speed", 1, "how much faster than recorded")
-	f.BoolVar(&o.loop, "loop", false, "begin again at the end, until Ctrl-C")
-	f.BoolVar(&o.waitViewer, "wait-viewer", false, "begin when somebody subscribes to a track beside the catalog")
-	f.BoolVar(&o.live, "live", false, "let frames look captured now, not replayed")
-	f.BoolVar(&o.json, "json", false, "print what was replayed as one JSON object, the last line of stdout")
+	f.Float64Var(&o.speed, "speed", 1, "playback speed relative to the recording")
+	f.BoolVar(&o.loop, "loop", false, "loop until Ctrl-C")
+	f.BoolVar(&o.waitViewer, "wait-viewer", false, "start when a viewer subscribes to a media track")
+	f.BoolVar(&o.live, "live", false, "give frames new capture times, as if live")
+	f.BoolVar(&o.json, "json", false, "print a summary as one JSON object, the last line of stdout")
 	return c
 }
 
-// replayed is what replay says at its end.
+// replayed is the final summary.
 type replayed struct {
 	File      string  `json:"file"`
 	Objects   uint64  `json:"objects"`
-	Unsent    uint64  `json:"unsent"` // subgroups and datagrams the relay could not be sent in time
+	Unsent    uint64  `json:"unsent"` // subgroups and datagrams not sent in time
 	Seconds   float64 `json:"seconds"`
 	Truncated bool    `json:"truncated"`
 }

@@ -135,8 +135,8 @@ func TestPlayCannotMoveAbout(t *testing.T) {
 		{"a live session", []string{"--from", "1s"}, "the session is live: only a replay can be paused and moved about in"},
 		{"before the beginning", []string{"--from", "-1s"}, "--from -1s is below 0"},
 		{"nowhere to go", []string{"--seek", "10s"}, "want AT:TO"},
-		{"no position", []string{"--seek", "10s:soon"}, `"soon" is no position`},
-		{"no time", []string{"--pause-at", "later"}, `"later" is no position`},
+		{"no position", []string{"--seek", "10s:soon"}, `"soon" is not a position`},
+		{"no time", []string{"--pause-at", "later"}, `"later" is not a position`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if said := start(t, "holocast", append([]string{"play", url}, tt.args...)...).mustFail(); !strings.Contains(said, tt.want) {

@@ -20,7 +20,7 @@ func traceCommand() *cobra.Command {
 	var frames int
 	c := &cobra.Command{
 		Use:   "trace",
-		Short: "Show where single frames spend their time, from capture to display",
+		Short: "Show where frames spend their time, from capture to display",
 		Long: `Receives the traces that capture-server, relay and holocast play send with
 --trace http://localhost:4318, and draws each traced frame: what every program did
 with it, and when, on the relay's clock. It is a small OpenTelemetry collector (OTLP over
@@ -31,13 +31,13 @@ HTTP), for a look; others keep traces.`,
 			return showTraces(cmd.Context(), cmd.OutOrStdout(), listen, frames, svg)
 		},
 	}
-	c.Flags().StringVar(&listen, "listen", "127.0.0.1:4318", "TCP address that programs send their spans to")
+	c.Flags().StringVar(&listen, "listen", "127.0.0.1:4318", "TCP address for spans from the programs")
 	c.Flags().IntVar(&frames, "frames", 0, "end after this many frames (default at Ctrl-C)")
 	c.Flags().StringVar(&svg, "svg", "", "also draw the last frame into this file")
 	return c
 }
 
-// showTraces prints traced frames until there were so many, or ctx ends.
+// showTraces prints traced frames until it has printed the given number, or ctx ends.
 func showTraces(ctx context.Context, stdout io.Writer, listen string, frames int, svg string) error {
 	web, err := service.ListenHTTP("--listen", listen, slog.Default())
 	if err != nil {
@@ -71,14 +71,14 @@ func showTraces(ctx context.Context, stdout io.Writer, listen string, frames int
 	return nil
 }
 
-// frameTitle says which frame it is and how long it took.
+// frameTitle identifies the frame and gives its delay.
 func frameTitle(f collector.Frame) string {
 	root, _ := f.Root()
 	return fmt.Sprintf("%s, group %s: camera %s, frame %s, %s bytes", root.Attributes["holocast.track"], root.Attributes["holocast.group"],
 		root.Attributes["holocast.camera"], root.Attributes["holocast.sequence"], root.Attributes["holocast.bytes"])
 }
 
-// spanLabel names a span with whom it was for.
+// spanLabel names a span and its recipient.
 func spanLabel(s collector.Span) string {
 	label := s.Name
 	if peer := s.Attributes["network.peer.address"]; peer != "" {
@@ -93,7 +93,7 @@ func spanLabel(s collector.Span) string {
 	return label
 }
 
-// frameTime is when a frame's spans begin and end.
+// frameTime returns the start and end of a frame's spans.
 func frameTime(f collector.Frame) (begin, end time.Time) {
 	begin, end = f.Spans[0].Begin, f.Spans[0].End
 	for _, s := range f.Spans {
@@ -122,7 +122,7 @@ func frameText(f collector.Frame) string {
 	return b.String()
 }
 
-// frameSVG draws the frame as a picture that needs nothing else.
+// frameSVG draws the frame as a self-contained picture.
 func frameSVG(f collector.Frame) string {
 	const (
 		width, left, right = 960, 380, 80
@@ -162,7 +162,7 @@ func frameSVG(f collector.Frame) string {
 	return b.String()
 }
 
-// tickStep is a round step that divides a time into 4 to 10.
+// tickStep returns a round step that divides a duration into 4 to 10 parts.
 func tickStep(total time.Duration) time.Duration {
 	step := time.Microsecond
 	for _, next := 0, []int{2, 5, 10}; ; {

@@ -36,7 +36,7 @@ func TestTraceOfAFrame(t *testing.T) {
 	defer server.Close()
 	const descriptions = 4
 	port := freePort(t)
-	startRelay(t, port, "--trace", server.URL, "--trace-every", "10")
+	startRelay(t, port, "--trace-endpoint", server.URL, "--trace-every", "10")
 	start(t, "capture-server", "--source", "synthetic", "--fps", "15", "--descriptions", strconv.Itoa(descriptions),
 		"--trace", server.URL, "--trace-every", "10", sessionURL(port, "demo"))
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)

@@ -15,9 +15,9 @@ import (
 	"holocast/relay/router"
 )
 
-// behind is a relay of ours that has a namespace from another one.
+// behind is our relay with a namespace from an upstream relay.
 type behind struct {
-	target connect.Target // of the session
+	target connect.Target // the session's
 	stop   func()
 }
 

@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
-# Has viewers with QUIC stacks of different makes watch through the relay's kernel fast path,
-# over a path that loses, doubles and reorders packets and moves the viewers to other addresses:
-# quinn, by the Unity client's library, and quic-go. Fails unless each stays in one session, shows
-# frames, and gets packets that the kernel made under more than one key. Prints TAP. Chromium has
-# the same in client-web/test/e2e/fastpath.test.ts. Needs root and cargo.
+# Runs viewers with different QUIC stacks through the relay's kernel fast path, over a path that
+# loses, duplicates and reorders packets and changes the viewers' addresses: quinn (the Unity
+# client's library) and quic-go. Each must keep one session, show frames, and receive kernel-made
+# packets under more than one key. Prints TAP. Chromium's test is
+# client-web/test/e2e/fastpath.test.ts. Needs root and cargo.
 #
-#   fastpath.sh [SECONDS]   of each viewer; 20
+#   fastpath.sh [SECONDS]   per viewer; default 20
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 seconds=${1:-${FASTPATH_SECONDS:-20}}
-port=${INTEROP_PORT:-$((20000 + RANDOM % 10000))} # and the one after it
+port=${INTEROP_PORT:-$((20000 + RANDOM % 10000))} # and the next one
 [ "$EUID" = 0 ] || {
 	echo "1..0 # SKIP the kernel fast path needs root"
 	exit 0
 }
 
 . tools/interop/tap.sh
-metric() { # NAME: the sum over its labels
+metric() { # NAME: sum over its labels
 	curl -fs "http://127.0.0.1:$port/metrics" | awk -v name="holocast_relay_fastpath_$1" '$1 == name || index($1, name "{") == 1 { sum += $2 } END { printf "%d", sum }'
 }
 
@@ -25,7 +25,7 @@ mkdir -p bin
 go build -o bin/ ./relay ./capture-server ./tools/holocast
 go build -o "$work/rough" ./tools/interop/rough
 (cd client-unity/native && cargo build --quiet --locked --example watch -p capi)
-start relay bin/relay --listen "127.0.0.1:$port" --http "127.0.0.1:$port" --fastpath chacha20 --qlog "$work/qlog"
+start relay bin/relay --listen "127.0.0.1:$port" --http "127.0.0.1:$port" --fastpath chacha20 --qlog-dir "$work/qlog"
 await relay "relay is listening"
 start rough "$work/rough" --move 2s "127.0.0.1:$((port + 1))" "127.0.0.1:$port"
 await rough listening
@@ -34,15 +34,15 @@ await capture-server publishing
 url=moqt://127.0.0.1:$((port + 1))/fastpath
 hash=$(curl -fs "http://127.0.0.1:$port/certificate.sha256")
 
-# view NAME COMMAND... runs a viewer, whose last line is JSON.
+# view NAME COMMAND... runs a viewer whose last line is JSON.
 view() {
 	local name=$1 forwarded lost moved lines keys problem=""
 	shift
-	forwarded=$(metric forwarded_packets_total) lost=$(metric lost_packets_total) moved=$(metric suspended_viewers_total)
+	forwarded=$(metric forwarded_packets_total) lost=$(metric lost_packets_total) moved=$(metric migrated_viewers_total)
 	lines=$(wc -l <"$work/relay.log")
 	rm -f "$work"/qlog/*
 	timeout $((seconds + 90)) "$@" >"$work/viewer.log" 2>&1 || problem="it failed"
-	forwarded=$(($(metric forwarded_packets_total) - forwarded)) lost=$(($(metric lost_packets_total) - lost)) moved=$(($(metric suspended_viewers_total) - moved))
+	forwarded=$(($(metric forwarded_packets_total) - forwarded)) lost=$(($(metric lost_packets_total) - lost)) moved=$(($(metric migrated_viewers_total) - moved))
 	tail -n +"$((lines + 1))" "$work/relay.log" >"$work/since.log"
 	keys=$(cat "$work"/qlog/* 2>/dev/null | grep -c key_updated || true)
 	tail -n 1 "$work/viewer.log" | grep -Eq '"frames": ?[1-9]' || problem="no frame was shown"

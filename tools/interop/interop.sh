@@ -1,17 +1,16 @@
 #!/usr/bin/env bash
-# Holds Holocast against other implementations of MOQT draft-18, built from
-# crates.io: moq-test-client and moqtap-client against our relay, our publisher and player
-# through moq-relay-ietf, and either relay behind the other. Prints TAP; exits 1 when anything
-# is not ok.
+# Tests interoperability with other implementations of MOQT draft-18, built from crates.io:
+# moq-test-client and moqtap-client with our relay, our publisher and player through moq-relay-ietf,
+# and each relay upstream of the other. Prints TAP; exits 1 on a failure.
 #
-#   INTEROP_RELAY_ARGS   further arguments of our relay, such as --fastpath=chacha20
+#   INTEROP_RELAY_ARGS   extra arguments of our relay, such as --fastpath=chacha20
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 client=moq-test-client@0.2.0
 relay=moq-relay-ietf@0.8.0
-scenarios=18 # of moq-test-client 0.2.0
-port=${INTEROP_PORT:-$((20000 + RANDOM % 10000))} # and the two after it
+scenarios=18 # in moq-test-client 0.2.0
+port=${INTEROP_PORT:-$((20000 + RANDOM % 10000))} # and the next two
 peers=build/peers
 
 . tools/interop/tap.sh
@@ -25,22 +24,22 @@ for crate in "$client" "$relay"; do
 	echo "# building $crate"
 	cargo install --locked --quiet --root "$peers" "$crate" >&2
 done
-# Publisher and viewer made with moqtap-client, which is a library.
+# Publisher and viewer built on the moqtap-client library.
 moqtap=build/moqtap/debug/holocast-moqtap
 cargo build --locked --quiet --manifest-path tools/interop/moqtap/Cargo.toml --target-dir build/moqtap >&2
 mkdir -p bin
 go build -o bin/relay ./relay
 go build -o "$work/roundtrip" ./tools/interop
 
-# 1. Their client against our relay.
+# 1. Their client with our relay.
 read -ra more <<<"${INTEROP_RELAY_ARGS:-}"
 start relay bin/relay --listen "127.0.0.1:$port" --http "127.0.0.1:$port" --log-level warn "${more[@]}"
 for _ in $(seq 100); do
 	curl -fs "http://127.0.0.1:$port/healthz" >/dev/null && break
 	sleep 0.1
 done
-# Two runs on one relay refuse each other: the scenarios share a namespace, which has one
-# owner. The second publisher is answered UNINTERESTED ("closed, code=32") at once.
+# Two runs on one relay conflict: the scenarios share a namespace, which has one owner. The second
+# publisher is refused with UNINTERESTED ("closed, code=32").
 kill -0 "${pids[0]}" 2>/dev/null || {
 	echo "Bail out! our relay did not start; is port $port taken?"
 	diagnose "$work/relay.log"
@@ -65,7 +64,7 @@ for scheme in moqt https; do
 	}
 done
 
-# What the publisher has sent the relay has as well: it passes on one FETCH of two.
+# The relay has the publisher's sent objects cached, so it forwards one FETCH of two.
 if timeout 60 "$moqtap" "127.0.0.1:$port" >"$work/moqtap.log" 2>&1 && grep -q ' 1 of 2 ' "$work/moqtap.log"; then
 	report ok "moqt: moqtap-client against our relay: $(tail -n 1 "$work/moqtap.log")"
 else
@@ -74,7 +73,7 @@ else
 	diagnose "$work/relay.log"
 fi
 
-# 2. Our publisher and player through their relay, and the same through ours.
+# 2. Our publisher and player through their relay, and through ours.
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 10 -subj /CN=localhost \
 	-addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout "$work/key.pem" -out "$work/cert.pem" 2>/dev/null
 theirs=$((port + 1))
@@ -95,11 +94,11 @@ roundtrip() {
 }
 roundtrip relay "moqt://127.0.0.1:$port/interop" "$ours"
 roundtrip relay "https://127.0.0.1:$port/interop" "$ours"
-# Not over WebTransport: the client of webtransport-go wants RESET_STREAM_AT, which
-# quinn, below moq-relay-ietf, does not have.
+# No WebTransport: webtransport-go's client needs RESET_STREAM_AT, which quinn, under
+# moq-relay-ietf, lacks.
 roundtrip moq-relay-ietf "moqt://127.0.0.1:$theirs/interop" "$hash"
 
-# 3. The programs that users run, through their relay.
+# 3. The released programs through their relay.
 go build -o bin/ ./capture-server ./tools/holocast
 url=moqt://127.0.0.1:$theirs/programs
 start capture-server bin/capture-server "$url" --certificate-hash "$hash" --source synthetic --fps 10
@@ -112,9 +111,9 @@ else
 	diagnose "$work/capture-server.log"
 fi
 
-# 4. Our relay behind theirs: it dials theirs. Theirs dials ours and announces there, too
-# (--announce, or for a coordinator's namespace_subscribers), but answers no SUBSCRIBE on a
-# session that it dialled (moq-relay-ietf 0.8.0, src/consumer.rs:358 and 415).
+# 4. Our relay downstream of theirs: it dials theirs. Theirs also dials ours and announces there
+# (--announce, or for a coordinator's namespace_subscribers), but answers no SUBSCRIBE on sessions
+# it dialed (moq-relay-ietf 0.8.0, src/consumer.rs:358 and 415).
 if timeout 60 "$work/roundtrip" --behind --certificate-hash "$hash" "moqt://127.0.0.1:$theirs/upstream" >"$work/roundtrip.log" 2>&1; then
 	report ok "moqt: our publisher at moq-relay-ietf, our player at our relay behind it: $(tail -n 1 "$work/roundtrip.log")"
 else
@@ -123,8 +122,7 @@ else
 	diagnose "$work/moq-relay-ietf.log"
 fi
 
-# 5. Their relay behind ours: it has the sessions of the scope /behind from ours, as its
-# coordinator says.
+# 5. Their relay downstream of ours: its coordinator maps scope /behind to our relay.
 hex() { printf %s "$1" | od -An -v -tx1 | tr -d ' \n'; }
 behind=$((port + 2))
 cat >"$work/behind.json" <<JSON

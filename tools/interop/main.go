@@ -1,7 +1,6 @@
-// Command interop publishes a session through a relay of any make, or one and another behind it,
-// and plays it back, and fails unless every byte that was published arrives: frames of two
-// descriptions as point clouds are sent, a catalog that was there before the
-// player came, and datagrams.
+// Command interop publishes a session through any MOQT relay, or two in a chain, plays it back, and
+// fails unless every published byte arrives. The session has point-cloud-sized frames in two
+// descriptions, a catalog published before the player subscribes, and datagrams.
 package main
 
 import (
@@ -25,16 +24,16 @@ import (
 	"holocast/internal/origin"
 )
 
-// descriptions of each frame.
+// descriptions per frame
 const descriptions = 2
 
-// options are what the command line sets.
+// options holds the command line.
 type options struct {
 	target connect.Target
-	player connect.Target // where to play; target unless it has a URL
-	behind bool           // play at a relay of ours that has the session from target
+	player connect.Target // relay to play from; defaults to target
+	behind bool           // play from our own relay, with target as upstream
 	frames int
-	size   int // bytes of a description
+	size   int // bytes per description
 	fps    float64
 }
 
@@ -45,9 +44,9 @@ func main() {
 	f.IntVar(&o.frames, "frames", 60, "frames to send")
 	f.IntVar(&o.size, "bytes", 188_000, "bytes of each of a frame's two descriptions")
 	f.Float64Var(&o.fps, "fps", 30, "frames a second")
-	f.StringVar(&o.player.URL, "play", "", "URL to play at instead, of a relay that has the session from the other")
-	f.StringVar(&o.player.CertificateHash, "play-certificate-hash", "", "SHA-256 of that relay's certificate, hex")
-	f.BoolVar(&o.behind, "behind", false, "play at a relay of ours in this process, which has the session from URL's")
+	f.StringVar(&o.player.URL, "play", "", "URL to play from, of a relay downstream of the first")
+	f.StringVar(&o.player.CertificateHash, "play-certificate-hash", "", "SHA-256 of the second relay's certificate, hex")
+	f.BoolVar(&o.behind, "behind", false, "play from our own relay in this process, with URL as upstream")
 	_ = f.Parse(os.Args[1:])
 	if f.NArg() != 1 {
 		fmt.Fprintln(os.Stderr, "usage: interop [flags] URL")
@@ -146,10 +145,10 @@ func run(ctx context.Context, o options) (string, error) {
 	return check(ctx, sent, got, count)
 }
 
-// readCatalog fetches the object that was published before the subscription.
+// readCatalog fetches the object published before the subscription.
 func readCatalog(ctx context.Context, s *moqt.Session, name moqt.TrackName, want []byte) error {
 	sub, err := s.Subscribe(ctx, name, moqt.SubscribeOptions{})
-	for errors.As(err, new(*moqt.RequestError)) && ctx.Err() == nil { // a relay may not have heard of the session yet
+	for errors.As(err, new(*moqt.RequestError)) && ctx.Err() == nil { // the relay may not know the session yet
 		time.Sleep(100 * time.Millisecond)
 		sub, err = s.Subscribe(ctx, name, moqt.SubscribeOptions{})
 	}
@@ -161,8 +160,8 @@ func readCatalog(ctx context.Context, s *moqt.Session, name moqt.TrackName, want
 	if sub.Largest != nil {
 		f, err = s.FetchJoining(ctx, sub, 0, moqt.FetchOptions{})
 	} else {
-		// moq-relay-ietf answers a track's first SUBSCRIBE before its publisher did,
-		// and does not know then what there is to join.
+		// moq-relay-ietf answers a track's first SUBSCRIBE before its publisher does, without a
+		// joining point.
 		f, err = s.Fetch(ctx, name, moqt.Location{}, moqt.Location{Group: 1 << 60}, moqt.FetchOptions{})
 	}
 	if err != nil {
@@ -188,7 +187,7 @@ func readCatalog(ctx context.Context, s *moqt.Session, name moqt.TrackName, want
 	}
 }
 
-// key names one description of one frame.
+// key identifies one description of a frame.
 type key struct{ group, object uint64 }
 
 type arrival struct {
@@ -225,10 +224,10 @@ func receive(ctx context.Context, sub *moqt.Subscription, got chan<- arrival) er
 	}
 }
 
-// publish sends the frames at their rate and says what they were.
+// publish sends the frames at their rate and returns their hashes.
 func publish(ctx context.Context, o options, points, receipts *origin.Track) (map[key][sha256.Size]byte, error) {
 	sent := map[key][sha256.Size]byte{}
-	first := uint64(time.Now().UnixMilli()) // a group's ID is never used again (§2.4.1)
+	first := uint64(time.Now().UnixMilli()) // group IDs are never reused (§2.4.1)
 	random := rand.NewChaCha8([32]byte{1})
 	tick := time.NewTicker(time.Duration(float64(time.Second) / o.fps))
 	defer tick.Stop()
@@ -253,7 +252,7 @@ func publish(ctx context.Context, o options, points, receipts *origin.Track) (ma
 	return sent, nil
 }
 
-// check waits for everything that was sent. Datagrams may be lost, not all.
+// check waits for all objects and at least one datagram.
 func check(ctx context.Context, sent map[key][sha256.Size]byte, got <-chan arrival, datagrams <-chan struct{}) (string, error) {
 	total := len(sent)
 	for len(sent) > 0 {

@@ -1,5 +1,4 @@
-# Sourced by the scripts beside it: servers, and a report in TAP. Everything that was started ends
-# with the script.
+# Sourced by the scripts in this folder: servers, and a report in TAP. Servers stop with the script.
 
 work=$(mktemp -d)
 pids=()
@@ -19,14 +18,14 @@ report() { # ok|"not ok" description
 }
 diagnose() { sed 's/^/# /' "$1" | tail -n "${2:-20}"; }
 
-# start NAME COMMAND... runs a server, its output in $work/NAME.log.
+# start NAME COMMAND... runs a server and logs to $work/NAME.log.
 start() {
 	local name=$1
 	shift
 	"$@" >"$work/$name.log" 2>&1 &
 	pids+=($!)
 }
-# await NAME PATTERN waits for a line of a server's log, a minute at most.
+# await NAME PATTERN waits up to a minute for a line in a server's log.
 await() {
 	for _ in $(seq 600); do
 		grep -q "$2" "$work/$1.log" && return

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Checks our depth geometry and our recordings against Microsoft's Azure Kinect SDK.
+# Compares our depth geometry and recordings with Microsoft's Azure Kinect SDK.
 #
-#   tools/k4acheck/check.sh           install the SDK's libraries if need be, run the checks
+#   tools/k4acheck/check.sh           install the SDK's libraries if missing, run the checks
 #   tools/k4acheck/check.sh install   only install them
 #
-# libk4a, libk4arecord and the closed depth engine come from the wheel pyk4a-bundle on PyPI.
-# They go to build/k4a (ignored by git, removed by make clean); never pass them on.
+# libk4a, libk4arecord and the closed depth engine come from the wheel pyk4a-bundle on PyPI. They go
+# to build/k4a (ignored by git, removed by make clean) and must not be redistributed.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -30,7 +30,7 @@ install_sdk() {
 		--dest "$tmp" "pyk4a-bundle==$version"
 	python3 -m zipfile -e "$tmp"/pyk4a_bundle-*.whl "$tmp/files"
 	mkdir -p "$dir"
-	# The directory appears whole or, where another run was faster, not at all.
+	# Move the directory atomically; a concurrent run may have been faster.
 	mv -T "$tmp/files/pyk4a_bundle.libs" "$dir/pyk4a_bundle.libs" 2>/dev/null || [[ -e $dir/pyk4a_bundle.libs ]]
 }
 

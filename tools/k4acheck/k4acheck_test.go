@@ -24,8 +24,8 @@ import (
 	"holocast/internal/k4amkv"
 )
 
-// sdk runs sdk.py with the SDK's libraries, which it installs where they are missing.
-// Microsoft made them for Linux on x86-64 alone: elsewhere the test is skipped.
+// sdk runs sdk.py with the SDK's libraries, installing them if missing. They exist for Linux on
+// x86-64 only; elsewhere the test is skipped.
 func sdk(t *testing.T, args ...string) []byte {
 	t.Helper()
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
@@ -44,7 +44,7 @@ func sdk(t *testing.T, args ...string) []byte {
 	return out
 }
 
-// data finds the capture data, or skips the test.
+// data returns the capture data, or skips the test.
 func data(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("HOLOCAST_DATA")
@@ -57,7 +57,7 @@ func data(t *testing.T) string {
 	return dir
 }
 
-// openRecording opens the k4arecorder file among the capture data.
+// openRecording opens the k4arecorder file of the capture data.
 func openRecording(t *testing.T) *k4amkv.Reader {
 	t.Helper()
 	r, err := k4amkv.Open(filepath.Join(data(t), "k4a_recording", "pyk4a_recording.mkv"))
@@ -72,7 +72,7 @@ func openRecording(t *testing.T) *k4amkv.Reader {
 	return r
 }
 
-// depthFrame is a real depth image and the calibration of the camera that took it.
+// depthFrame is a real depth image with its camera's calibration.
 type depthFrame struct {
 	name        string
 	calibration []byte
@@ -139,7 +139,7 @@ func TestPointCloud(t *testing.T) {
 			compareCloud(t, cal, f)
 		})
 	}
-	// Every pixel of the modes that no real frame is of, at depths over the whole range.
+	// Every pixel of the modes without a real frame, over the whole depth range.
 	doc := openRecording(t).Config.Calibration
 	for _, mode := range []camera.DepthMode{camera.NFOV2x2Binned, camera.WFOVUnbinned} {
 		t.Run("ramp/"+string(mode), func(t *testing.T) {
@@ -209,7 +209,7 @@ func compareCloud(t *testing.T, cal camera.Calibration, f depthFrame) {
 	}
 }
 
-// TestColorPixels compares where depth pixels lie in the colour image.
+// TestColorPixels compares depth pixels' positions in the color image.
 func TestColorPixels(t *testing.T) {
 	doc := openRecording(t).Config.Calibration
 	for _, mode := range []camera.ColorMode{camera.Color720P, camera.Color1080P, camera.Color1440P, camera.Color1536P, camera.Color2160P, camera.Color3072P} {
@@ -242,10 +242,10 @@ func TestColorPixels(t *testing.T) {
 						cu, cv, ok = cal.Color.Project(cal.DepthToColor.Apply([3]float64{x * depth, y * depth, depth}))
 					}
 					if ok != valid {
-						t.Errorf("depth pixel (%d, %d): valid %v, the SDK says %v", u, v, ok, valid)
+						t.Errorf("depth pixel (%d, %d): valid %v, SDK: %v", u, v, ok, valid)
 						continue
 					}
-					// Outside the image the lens model bends back and nothing depends on it.
+					// Outside the image the lens model folds back; those pixels are unused.
 					if ok && cu >= 0 && cv >= 0 && cu < float64(cal.Color.Width) && cv < float64(cal.Color.Height) {
 						compared++
 						worst = max(worst, math.Hypot(cu-sdk[0], cv-sdk[1]))
@@ -306,14 +306,14 @@ func compareCapture(t *testing.T, i int, got struct{ Color, Depth, IR *sdkImage 
 	} {
 		switch {
 		case (image.got != nil) != image.present:
-			t.Errorf("capture %d: libk4arecord has %s: %v, we have it: %v", i, image.name, image.got != nil, image.present)
+			t.Errorf("capture %d: libk4arecord has %s: %v, our reader: %v", i, image.name, image.got != nil, image.present)
 		case image.present && (image.got.CRC32 != image.crc || image.got.Us != uint64(image.time/time.Microsecond)):
 			t.Errorf("capture %d: %s of %d µs differs from ours of %v", i, image.name, image.got.Us, image.time)
 		}
 	}
 }
 
-// TestReadersAgree reads the real recording with libk4arecord and with our Reader.
+// TestReadersAgree compares libk4arecord and our Reader on a real recording.
 func TestReadersAgree(t *testing.T) {
 	got := sdkCaptures(t, filepath.Join(data(t), "k4a_recording", "pyk4a_recording.mkv"))
 	r := openRecording(t)
@@ -375,7 +375,7 @@ func TestRecordingsOpen(t *testing.T) {
 				t.Errorf("libk4arecord reads %d IMU samples, want %d", got.IMU, n)
 			}
 			if got.CalibrationCRC32 != crc32.ChecksumIEEE(calibration) {
-				t.Error("libk4arecord reads another calibration")
+				t.Error("libk4arecord reads a different calibration")
 			}
 			if !got.CapturesAfterSeek {
 				t.Error("libk4arecord reads no capture after seeking")
@@ -387,8 +387,7 @@ func TestRecordingsOpen(t *testing.T) {
 	}
 }
 
-// TestCutOffRecordingOpens reads with libk4arecord what is on the disk when our recorder
-// is killed.
+// TestCutOffRecordingOpens reads with libk4arecord the file left by a killed recorder.
 func TestCutOffRecordingOpens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "recording.mkv")
 	config := k4amkv.Config{
@@ -409,7 +408,7 @@ func TestCutOffRecordingOpens(t *testing.T) {
 		}
 	}
 	got := sdkCaptures(t, path)
-	if lost := n - len(got.Captures); lost > 17 { // half a second and the cluster that was filling
+	if lost := n - len(got.Captures); lost > 17 { // half a second, and the unfinished cluster
 		t.Errorf("libk4arecord reads %d captures of %d", len(got.Captures), n)
 	}
 	for i := range got.Captures {
@@ -420,7 +419,7 @@ func TestCutOffRecordingOpens(t *testing.T) {
 	}
 }
 
-// capture makes capture i of a recording; every image differs from its neighbours.
+// capture returns capture i of a recording; every image differs from its neighbors.
 func capture(config k4amkv.Config, i int) k4amkv.Capture {
 	t := (time.Second + time.Duration(i)*time.Second/time.Duration(config.FPS)).Truncate(time.Microsecond)
 	var c k4amkv.Capture

@@ -68,7 +68,7 @@ SIZES = {"NFOV_2X2BINNED": (320, 288), "NFOV_UNBINNED": (640, 576), "WFOV_2X2BIN
 
 def cloud(sdk, calibration, mode, depth_file, out):
     width, height = SIZES[mode]
-    # Without colour the transformation runs on the CPU.
+    # Without color the transformation runs on the CPU.
     transformation = ctypes.c_void_p(sdk.k4a.k4a_transformation_create(sdk.calibration(calibration, mode, "OFF")))
     if not transformation:
         sys.exit("k4a_transformation_create failed")

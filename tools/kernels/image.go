@@ -14,7 +14,7 @@ import (
 
 // packages are those whose tests the guests run: those with eBPF programs, and the relay, of
 // which they run the test that sets the machine's clock.
-var packages = []string{"netfunc/bpf", "relay/fastpath/bpf", "relay/steer", "relay"}
+var packages = []string{"netfunc/bpf", "relay/fastpath/kernel", "relay/steer", "relay"}
 
 // static has a package's C code linked with the C library, which guests have none of.
 var static = []string{"-tags", "netgo,osusergo", "-ldflags", "-linkmode external -extldflags -static"}

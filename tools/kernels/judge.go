@@ -25,7 +25,7 @@ var proofs = []struct{ program, test string }{
 // row is one program on one kernel.
 type row struct{ kernel, program, attach, result string }
 
-var since = regexp.MustCompile(`came with Linux ([0-9.]+)`)
+var since = regexp.MustCompile(`needs Linux ([0-9.]+)`)
 
 // judge makes rows of what a guest reports, and says what is wrong.
 func judge(k kernel, lines []report.Line) (rows []row, problems []string) {

@@ -106,13 +106,13 @@ func TestJudge(t *testing.T) {
 	}{
 		{"all is well", func(l []report.Line) []report.Line { return l }, "works", ""},
 		{"too old", func(l []report.Line) []report.Line {
-			*program(l) = report.Program{Name: "duplicate", Error: "kernel too old: x came with Linux 5.12", TooOld: true}
+			*program(l) = report.Program{Name: "duplicate", Error: "kernel too old: x needs Linux 5.12", TooOld: true}
 			return l
-		}, "kernel too old: x came with Linux 5.12", ""},
+		}, "kernel too old: x needs Linux 5.12", ""},
 		{"not too old", func(l []report.Line) []report.Line {
-			*program(l) = report.Program{Name: "duplicate", Error: "kernel too old: x came with Linux 5.8", TooOld: true}
+			*program(l) = report.Program{Name: "duplicate", Error: "kernel too old: x needs Linux 5.8", TooOld: true}
 			return l
-		}, "fails: kernel too old: x came with Linux 5.8", "5.8"},
+		}, "fails: kernel too old: x needs Linux 5.8", "5.8"},
 		{"refused", func(l []report.Line) []report.Line {
 			*program(l) = report.Program{Name: "duplicate", Error: "permission denied"}
 			return l

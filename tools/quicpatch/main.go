@@ -1,12 +1,12 @@
-// Command quicpatch makes build/quic-go: the pinned quic-go from the module cache
-// with a seam for congestion control from outside, with hooks for packets that are sent
-// outside, with connections that outlive a moment without network and any number of moves of
-// a client, and with resets within flow control. It makes build/webtransport-go as well, in
-// which fewer goroutines wait, and writes a go.work that uses both. Nothing of their text is in
-// this repository: the places to change are found in its syntax tree, and what is added is
-// ours (tree/).
+// Command quicpatch creates build/quic-go, a patched copy of the pinned quic-go from the module
+// cache, and build/webtransport-go, and writes a go.work that uses both. The patched quic-go
+// supports external congestion controllers and external packets, keeps connections open during
+// network outages and client migrations, keeps resets within flow control, and sends and receives
+// at a lower cost. In the patched webtransport-go fewer goroutines wait. This repository contains
+// no text of either module: the places to change are found in their syntax trees, and the added
+// files (tree/) are ours.
 //
-// docs/adr/0002-patched-quic-go.md and 0005-quic-go-hooks.md say why.
+// See docs/adr/0002-patched-quic-go.md and 0005-quic-go-hooks.md for the reasons.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 
 func main() {
 	root := flag.String("root", ".", "root `directory` of the repository")
-	quiet := flag.Bool("q", false, "say nothing when all is up to date")
+	quiet := flag.Bool("q", false, "print nothing if everything is up to date")
 	work := flag.Bool("work", true, "write go.work too")
 	flag.Parse()
 	changed, err := run(*root, *work)
@@ -27,14 +27,13 @@ func main() {
 		fmt.Fprintln(os.Stderr, "quicpatch:", err)
 		os.Exit(1)
 	case changed:
-		fmt.Printf("quicpatch: quic-go %s with our congestion control in %s\n", quicGo.version, filepath.Join(*root, quicGo.tree))
+		fmt.Printf("quicpatch: wrote patched quic-go %s to %s\n", quicGo.version, filepath.Join(*root, quicGo.tree))
 	case !*quiet:
 		fmt.Printf("quicpatch: %s is up to date\n", filepath.Join(*root, quicGo.tree))
 	}
 }
 
-// run makes the trees and, with work, go.work below root where they are not up to
-// date.
+// run creates outdated trees and, if work is set, go.work below root.
 func run(root string, work bool) (changed bool, err error) {
 	for _, m := range modules {
 		made, err := m.make(root)
@@ -66,7 +65,7 @@ func (m module) make(root string) (changed bool, err error) {
 	if err := m.verify(source); err != nil {
 		return false, err
 	}
-	// Made aside and renamed, so that an interrupted run leaves no half of a tree.
+	// Create and rename, so that an interrupted run leaves no incomplete tree.
 	tmp := tree + ".new"
 	if err := os.RemoveAll(tmp); err != nil {
 		return false, err

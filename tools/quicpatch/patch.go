@@ -21,7 +21,7 @@ import (
 //go:embed patch.go patch_external.go patch_idle.go patch_receiving.go patch_sending.go patch_webtransport.go tree
 var sources embed.FS
 
-// added are the files of quic-go's tree that are ours, and where their text is.
+// added maps our files in quic-go's tree to their text.
 var added = map[string]string{
 	"congestion_controller.go":                     "tree/congestion_controller.go.txt",
 	"external.go":                                  "tree/external.go.txt",
@@ -77,20 +77,26 @@ var added = map[string]string{
 	"sys_conn_piece.go":                            "tree/sys_conn_piece.go.txt",
 }
 
-// changed are quic-go's files that differ in the tree, and how.
+// changed maps quic-go's modified files to their changes.
 var changed = map[string]func(src []byte) ([]byte, error){
 	"buffer_pool.go": patchBufferPool,
 	"connection.go": inTurn(patchConnection, patchConnectionPath, patchConnectionExternal, patchConnectionSending,
 		patchConnectionPieces, patchConnectionStreams, patchConnectionIdle),
-	"crypto_stream.go":                           patchCryptoStream,
-	"conn_id_manager.go":                         patchConnIDManager,
-	"datagram_queue.go":                          inTurn(setConstant("maxDatagramRcvQueueLen", receivedDatagrams), patchDatagramQueue),
-	"frame_sorter.go":                            patchFrameSorter,
-	"framer.go":                                  patchFramer,
-	"http3/conn.go":                              patchRawConn,
-	"http3/frames.go":                            patchFrameParser,
-	"http3/server_conn.go":                       patchServerConn,
-	"http3/state_tracking_stream.go":             inTurn(setConstant("streamDatagramQueueLen", receivedDatagrams), patchTrackedStream),
+	"crypto_stream.go":   patchCryptoStream,
+	"conn_id_manager.go": patchConnIDManager,
+	"datagram_queue.go": inTurn(
+		setConstant("maxDatagramRcvQueueLen", receivedDatagrams),
+		patchDatagramQueue,
+	),
+	"frame_sorter.go":      patchFrameSorter,
+	"framer.go":            patchFramer,
+	"http3/conn.go":        patchRawConn,
+	"http3/frames.go":      patchFrameParser,
+	"http3/server_conn.go": patchServerConn,
+	"http3/state_tracking_stream.go": inTurn(
+		setConstant("streamDatagramQueueLen", receivedDatagrams),
+		patchTrackedStream,
+	),
 	"internal/ackhandler/ecn.go":                 patchECN,
 	"internal/ackhandler/packet.go":              patchPacket,
 	"internal/ackhandler/sent_packet_handler.go": patchSentPacketHandler,
@@ -100,16 +106,16 @@ var changed = map[string]func(src []byte) ([]byte, error){
 	"internal/protocol/params.go":                setConstant("MaxConnUnprocessedPackets", unprocessedPackets),
 	"internal/protocol/protocol.go":              setConstant("MaxLargePacketBufferSize", sendBuffer),
 	"internal/wire/stream_frame.go":              inTurn(patchStreamFrame, patchPacketFrame),
-	"receive_stream.go":                          inTurn(patchReceiveStream, patchReceiveStreamRest),
+	"receive_stream.go":                          inTurn(patchReceiveStream, patchReceiveStreamReady),
 	"send_conn.go":                               patchSendConn,
 	"send_stream.go":                             inTurn(patchSendStream, patchSendStreamSharing),
-	"streams_map_incoming.go":                    inTurn(patchIncomingStreams, patchIncomingStreamsRest),
+	"streams_map_incoming.go":                    inTurn(patchIncomingStreams, patchIncomingStreamsReady),
 	"sys_conn_oob.go":                            patchOOBConn,
 	"server.go":                                  patchServer,
 	"transport.go":                               patchTransport,
 }
 
-// inTurn makes several changes to a file.
+// inTurn combines changes of one file.
 func inTurn(changes ...func([]byte) ([]byte, error)) func([]byte) ([]byte, error) {
 	return func(src []byte) (_ []byte, err error) {
 		for _, change := range changes {
@@ -121,10 +127,19 @@ func inTurn(changes ...func([]byte) ([]byte, error)) func([]byte) ([]byte, error
 	}
 }
 
-// stamp changes with everything that decides what the tree holds.
+// stamp returns a hash of everything that determines the tree.
 func (m module) stamp() string {
 	h := sha256.New()
-	parts := []string{m.path, m.version, text("patch.go"), text("patch_external.go"), text("patch_idle.go"), text("patch_receiving.go"), text("patch_sending.go"), text("patch_webtransport.go")}
+	parts := []string{
+		m.path,
+		m.version,
+		text("patch.go"),
+		text("patch_external.go"),
+		text("patch_idle.go"),
+		text("patch_receiving.go"),
+		text("patch_sending.go"),
+		text("patch_webtransport.go"),
+	}
 	for _, name := range slices.Sorted(maps.Keys(m.added)) {
 		parts = append(parts, name, text(m.added[name]))
 	}
@@ -134,16 +149,16 @@ func (m module) stamp() string {
 	return hex.EncodeToString(h.Sum(nil)) + "\n"
 }
 
-// text is what one of sources says.
+// text returns one of the embedded files.
 func text(name string) string {
 	data, err := sources.ReadFile(name)
 	if err != nil {
-		panic(err) // it is embedded
+		panic(err) // all names are embedded
 	}
 	return string(data)
 }
 
-// patch changes the copy in dir.
+// patch applies the changes to the copy in dir.
 func (m module) patch(dir string) error {
 	for name, from := range m.added {
 		if err := os.WriteFile(filepath.Join(dir, filepath.FromSlash(name)), []byte(text(from)), 0o644); err != nil {
@@ -167,7 +182,7 @@ func (m module) patch(dir string) error {
 	return nil
 }
 
-// source is a file of quic-go, parsed.
+// source is a parsed file of quic-go.
 type source struct {
 	src  []byte
 	fset *token.FileSet
@@ -184,16 +199,16 @@ func (s source) offset(p token.Pos) int { return s.fset.Position(p).Offset }
 
 func (s source) text(n ast.Node) string { return string(s.src[s.offset(n.Pos()):s.offset(n.End())]) }
 
-// insert puts text before p.
+// insert inserts text before p.
 func (s source) insert(p token.Pos, text string) edit { return edit{s.offset(p), s.offset(p), text} }
 
-// replace puts text in the place of n.
+// replace replaces n with text.
 func (s source) replace(n ast.Node, text string) edit {
 	return edit{s.offset(n.Pos()), s.offset(n.End()), text}
 }
 
-// embed gives the struct type called name another embedded field, if t declares it. It
-// returns how many fields that makes.
+// embed adds an embedded field to struct type name if t declares it. It returns the number of
+// matches.
 func (s source) embed(edits *[]edit, t *ast.TypeSpec, name, field string) int {
 	if of, ok := t.Type.(*ast.StructType); ok && t.Name.Name == name {
 		*edits = append(*edits, s.insert(of.Fields.Opening+1, "\n\t"+field+"\n"))
@@ -208,12 +223,12 @@ type edit struct {
 	text     string
 }
 
-// patchConnection gives connections their congestion control:
+// patchConnection adds external congestion control:
 //
-//   - what newConnection and newClientConnection assign from
-//     ackhandler.NewSentPacketHandler goes through ackhandler.WithController, with
-//     the connection's context;
-//   - the run loop sends through triggerSendingControlled.
+//   - the result of ackhandler.NewSentPacketHandler in newConnection and
+//     newClientConnection is passed to ackhandler.WithController with the
+//     connection's context;
+//   - the run loop sends with triggerSendingControlled.
 func patchConnection(src []byte) ([]byte, error) {
 	s, err := parse("connection.go", src)
 	if err != nil {
@@ -251,27 +266,31 @@ func patchConnection(src []byte) ([]byte, error) {
 		return true
 	})
 	if constructed != 2 || loops != 1 {
-		return nil, fmt.Errorf("found %d constructions of the sent packet handler and %d calls of triggerSending in the run loop, not 2 and 1", constructed, loops)
+		return nil, fmt.Errorf(
+			"found %d constructions of the sent packet handler and %d calls of triggerSending in the run loop, not 2 and 1",
+			constructed,
+			loops,
+		)
 	}
 	return apply(src, edits)
 }
 
-// unprocessedPackets is how many received packets may wait for a connection's
-// goroutine. quic-go's 256 are 7 ms of 400 Mbit/s: a process that does not get a
-// processor for that long loses a burst, which the sender takes for congestion.
+// unprocessedPackets is the number of received packets that may wait for a connection's goroutine.
+// quic-go's 256 are 7 ms at 400 Mbit/s: a process that is not scheduled for that long loses a
+// burst, which the sender treats as congestion.
 const unprocessedPackets = "2048"
 
-// receivedDatagrams is how many received DATAGRAM frames may wait for the application.
-// A frame of a camera is hundreds at once; quic-go drops those beyond 128, and beyond 32
-// of a WebTransport session.
+// receivedDatagrams is the number of received DATAGRAM frames that may wait for the application. A
+// camera frame is a burst of hundreds; quic-go drops those beyond 128, and beyond 32 in a
+// WebTransport session.
 const receivedDatagrams = "2048"
 
-// patchFrameSorter makes the gaps that a stream may have depend on the data that lies
-// between them, and finds the gap that a frame falls into without walking all of them:
+// patchFrameSorter bounds the gaps of a stream by the data between them, and finds the gap of a
+// frame without a search from the start:
 //
-//   - push asks maxGaps for the limit;
-//   - push calls findStartGapNear, which starts where it last was;
-//   - a frameSorter has the fields that needs.
+//   - push gets the limit from maxGaps;
+//   - push calls findStartGapNear, which starts at the last gap found;
+//   - a frameSorter gets the fields for both.
 func patchFrameSorter(src []byte) ([]byte, error) {
 	s, err := parse("frame_sorter.go", src)
 	if err != nil {
@@ -297,20 +316,25 @@ func patchFrameSorter(src []byte) ([]byte, error) {
 		return true
 	})
 	if structs != 1 || limits != 1 || searches != 1 {
-		return nil, fmt.Errorf("found %d types frameSorter, %d comparisons with the limit of gaps and %d searches of a gap, not 1 of each", structs, limits, searches)
+		return nil, fmt.Errorf(
+			"found %d types frameSorter, %d comparisons with the limit of gaps and %d searches of a gap, not 1 of each",
+			structs,
+			limits,
+			searches,
+		)
 	}
 	return apply(src, edits)
 }
 
-// patchFramer sends the streams of one urgency in the order that SetOrder gives them, whether
-// their data is new or was lost:
+// patchFramer sends the streams of one urgency in the order set with SetOrder, for new and lost
+// data:
 //
-//   - the non-incremental streams wait in a streamQueue instead of a minheap.Heap, whose
-//     import goes;
-//   - what puts them there is its add, which asks the stream for its order;
+//   - non-incremental streams wait in a streamQueue instead of a minheap.Heap, whose
+//     import is removed;
+//   - they are queued with its add, which reads the stream's order;
 //   - streams with lost data wait in a repairQueue instead of a ring buffer;
-//   - Append retransmits in a function, repair, which leaves what comes after new data: it is called
-//     before each new frame and, with what is left of the packet, after them;
+//   - Append retransmits in a closure, repair, which stops where new data goes first.
+//     It is called before each new frame, and at the end with the remaining space;
 //   - UpdateStreamPriority calls repairAgain.
 func patchFramer(src []byte) ([]byte, error) {
 	s, err := parse("framer.go", src)
@@ -363,7 +387,7 @@ func patchFramer(src []byte) ([]byte, error) {
 				loops++
 				edits = append(edits, s.insert(n.Body.Lbrace+1, "\nrepair(false)"))
 			case "f.incrementalStreams":
-				if n.Key != nil && len(n.Body.List) == 2 { // of Append; HasData's has one statement
+				if n.Key != nil && len(n.Body.List) == 2 { // in Append; the loop in HasData has one statement
 					loops++
 					edits = append(edits, s.insert(n.End(), "\nrepair(true)"))
 				}
@@ -377,13 +401,20 @@ func patchFramer(src []byte) ([]byte, error) {
 		return true
 	})
 	if imports != 1 || queues != 2 || pushes != 4 || repairs != 2 || loops != 2 || updates != 1 {
-		return nil, fmt.Errorf("found %d imports of minheap, %d fields of queues, %d calls that add to them, %d parts of the loop that retransmits, %d loops over new data and %d functions UpdateStreamPriority, not 1, 2, 4, 2, 2 and 1",
-			imports, queues, pushes, repairs, loops, updates)
+		return nil, fmt.Errorf(
+			"found %d imports of minheap, %d fields of queues, %d calls that add to them, %d parts of the loop that retransmits, %d loops over new data and %d functions UpdateStreamPriority, not 1, 2, 4, 2, 2 and 1",
+			imports,
+			queues,
+			pushes,
+			repairs,
+			loops,
+			updates,
+		)
 	}
 	return apply(src, edits)
 }
 
-// setConstant gives a constant another value.
+// setConstant changes the value of a constant.
 func setConstant(name, value string) func(src []byte) ([]byte, error) {
 	return func(src []byte) ([]byte, error) {
 		s, err := parse(name, src)
@@ -405,8 +436,8 @@ func setConstant(name, value string) func(src []byte) ([]byte, error) {
 	}
 }
 
-// patchSendConn puts our Write, which knows which errors pass, before a connection's
-// own: that becomes write, and an sconn has the fields that ours needs.
+// patchSendConn renames a connection's Write to write. Our Write calls it and decides which errors
+// are temporary. An sconn gets the fields for that.
 func patchSendConn(src []byte) ([]byte, error) {
 	s, err := parse("send_conn.go", src)
 	if err != nil {
@@ -432,30 +463,46 @@ func patchSendConn(src []byte) ([]byte, error) {
 	return apply(src, edits)
 }
 
-// patchConnectionPath calls useConnIDOf where the connection switches to another path.
+// patchConnectionPath calls useConnIDOf when the connection switches to another path.
 func patchConnectionPath(src []byte) ([]byte, error) {
-	return patchExternal("connection.go", src,
-		change{"handleShortHeaderPacket", "c.pathManager.SwitchToPath(p.remoteAddr)", "c.useConnIDOf(p.remoteAddr)\n\t$"})
+	return patchExternal(
+		"connection.go",
+		src,
+		change{
+			"handleShortHeaderPacket",
+			"c.pathManager.SwitchToPath(p.remoteAddr)",
+			"c.useConnIDOf(p.remoteAddr)\n\t$",
+		},
+	)
 }
 
-// patchConnIDManager keeps add from retiring a connection ID that is in use, or taking a
-// used one again, when its frame comes again.
+// patchConnIDManager keeps add from retiring a connection ID in use, or reusing an old one, when
+// its frame is retransmitted.
 func patchConnIDManager(src []byte) ([]byte, error) {
-	return patchExternal("conn_id_manager.go", src,
-		change{"add", "f.SequenceNumber < max(h.activeSequenceNumber, h.highestProbingID) || f.SequenceNumber < h.highestRetired",
-			"!h.isInUse(f.SequenceNumber) && ($)"},
-		change{"add", "f.SequenceNumber == h.activeSequenceNumber", "h.isInUse(f.SequenceNumber) || f.SequenceNumber == h.highestProbingID"})
+	return patchExternal(
+		"conn_id_manager.go",
+		src,
+		change{
+			"add", "f.SequenceNumber < max(h.activeSequenceNumber, h.highestProbingID) || f.SequenceNumber < h.highestRetired",
+			"!h.isInUse(f.SequenceNumber) && ($)",
+		},
+		change{
+			"add",
+			"f.SequenceNumber == h.activeSequenceNumber",
+			"h.isInUse(f.SequenceNumber) || f.SequenceNumber == h.highestProbingID",
+		},
+	)
 }
 
-// patchSendStream keeps resets within flow control, and gives streams their order:
+// patchSendStream keeps resets within flow control and gives streams an order:
 //
-//   - a SendStream has the fields that needs;
-//   - CancelWrite calls reserveReset when it has queued the reset and cut off what is not
-//     reliable;
+//   - a SendStream gets the fields for that;
+//   - CancelWrite calls reserveReset after it has queued the reset and truncated the
+//     unreliable data;
 //   - popStreamFrame calls releaseReset;
-//   - a frame that is lost after a reset, of which only the reliable data is sent again, has
-//     no FIN any more;
-//   - the reset of handleStopSendingFrame has the size of finalSize.
+//   - a frame lost after a reset, of which only the reliable data is retransmitted,
+//     loses its FIN;
+//   - the reset of handleStopSendingFrame uses finalSize.
 func patchSendStream(src []byte) ([]byte, error) {
 	s, err := parse("send_stream.go", src)
 	if err != nil {
@@ -463,7 +510,7 @@ func patchSendStream(src []byte) ([]byte, error) {
 	}
 	var edits []edit
 	var structs, reserves, releases, fins, sizes int
-	// before puts text before the last or only statement of the method's own that is `statement`.
+	// before inserts text before the last or only occurrence of statement in the method itself.
 	before := func(f *ast.FuncDecl, statement, text string) int {
 		for _, stmt := range slices.Backward(f.Body.List) {
 			if s.text(stmt) == statement {
@@ -502,12 +549,19 @@ func patchSendStream(src []byte) ([]byte, error) {
 		return true
 	})
 	if structs != 1 || reserves != 1 || releases != 1 || fins != 1 || sizes != 1 {
-		return nil, fmt.Errorf("found %d types SendStream, %d and %d places where CancelWrite and popStreamFrame unlock, %d where OnLost queues a frame, and %d final sizes in handleStopSendingFrame, not 1 of each", structs, reserves, releases, fins, sizes)
+		return nil, fmt.Errorf(
+			"found %d types SendStream, %d and %d places where CancelWrite and popStreamFrame unlock, %d where OnLost queues a frame, and %d final sizes in handleStopSendingFrame, not 1 of each",
+			structs,
+			reserves,
+			releases,
+			fins,
+			sizes,
+		)
 	}
 	return apply(src, edits)
 }
 
-// apply makes the edits, which do not overlap.
+// apply applies non-overlapping edits.
 func apply(src []byte, edits []edit) ([]byte, error) {
 	slices.SortFunc(edits, func(a, b edit) int { return b.from - a.from })
 	for _, e := range edits {

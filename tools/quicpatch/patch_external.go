@@ -6,18 +6,17 @@ import (
 	"strings"
 )
 
-// The hooks for packets that something outside sends (tree/external.go.txt, and
-// docs/adr/0005-quic-go-hooks.md): where quic-go's files call them.
+// The calls of the hooks for external packets in quic-go's files (tree/external.go.txt,
+// docs/adr/0005-quic-go-hooks.md).
 
-// change puts text in the place of a statement or an expression. Its "$" stands for what
-// was there.
+// change replaces a statement or an expression with text, in which "$" stands for the old code.
 type change struct {
-	in   string // function or method; "T" where the change embeds fields in struct type T
+	in   string // function or method; struct type T if the change embeds fields
 	was  string // "" for the fields of a struct, "func" for the function's name
 	text string
 }
 
-// patchExternal makes changes, each in exactly one place.
+// patchExternal applies changes, each of which must match exactly once.
 func patchExternal(name string, src []byte, changes ...change) ([]byte, error) {
 	s, err := parse(name, src)
 	if err != nil {
@@ -60,48 +59,78 @@ func patchExternal(name string, src []byte, changes ...change) ([]byte, error) {
 	return apply(src, edits)
 }
 
-// patchSentPacketHandler tells the hooks of packets sent and acknowledged, and has
-// packets compared by the order in which they were sent where their numbers do not tell:
+// patchSentPacketHandler reports sent and acknowledged packets to the hooks, and compares packets
+// by sending order where their numbers do not give it:
 //
-//   - congestion control knows a packet by its number in that order;
-//   - packets are lost if they were sent before an acknowledged one, by the packet
-//     threshold if it is one of the same sender;
+//   - congestion control is given a packet's number in that order;
+//   - packets are lost if they were sent before an acknowledged one; the packet
+//     threshold applies to packets of the same sender;
 //   - the loss timer is set for the oldest packet;
-//   - ECN counts are also taken from ACKs of numbers below the largest acknowledged.
+//   - ECN counts are also read from ACKs of numbers below the largest acknowledged.
 func patchSentPacketHandler(src []byte) ([]byte, error) {
-	return patchExternal("sent_packet_handler.go", src,
+	return patchExternal(
+		"sent_packet_handler.go",
+		src,
 		change{"sentPacketHandler", "", "external *External"},
 		change{"sentPacketHandler", "", "runHandler"},
 		change{"SentPacket", "getPacket()", "h.newPacket()"},
-		change{"SentPacket", "h.congestion.OnPacketSent(t, h.bytesInFlight, pn, size, isAckEliciting)",
-			"h.congestion.OnPacketSent(t, h.bytesInFlight, h.external.sent(pn, p), size, isAckEliciting)"},
-		change{"ReceivedAck", "var spuriousLosses []protocol.PacketNumber", "h.external.acked(ack, encLevel, ackedPackets, rcvTime)\n\t$"},
+		change{
+			"SentPacket", "h.congestion.OnPacketSent(t, h.bytesInFlight, pn, size, isAckEliciting)",
+			"h.congestion.OnPacketSent(t, h.bytesInFlight, h.external.sent(pn, p), size, isAckEliciting)",
+		},
+		change{
+			"ReceivedAck",
+			"var spuriousLosses []protocol.PacketNumber",
+			"h.external.acked(ack, encLevel, ackedPackets, rcvTime)\n\t$",
+		},
 		change{"ReceivedAck", "largestAcked > pnSpace.largestAcked", "($ || h.external.isNewer(ack))"},
-		change{"ReceivedAck", "h.congestion.OnCongestionEvent(largestAcked, 0, priorInFlight)",
-			"h.congestion.OnCongestionEvent(h.external.newest(largestAcked), 0, priorInFlight)"},
-		change{"ReceivedAck", "h.congestion.OnSpuriousLoss(pn)", "h.congestion.OnSpuriousLoss(h.external.spurious(pn))"},
-		change{"ReceivedAck", "h.congestion.OnPacketAcked(p.PacketNumber, p.Length, priorInFlight, rcvTime)",
-			"h.congestion.OnPacketAcked(p.inOrder(p.PacketNumber), p.Length, priorInFlight, rcvTime)"},
-		change{"detectLostPackets", "pn > pnSpace.largestAcked", "!h.external.sentBeforeAcked(pn, p, pnSpace.largestAcked)"},
+		change{
+			"ReceivedAck", "h.congestion.OnCongestionEvent(largestAcked, 0, priorInFlight)",
+			"h.congestion.OnCongestionEvent(h.external.newest(largestAcked), 0, priorInFlight)",
+		},
+		change{
+			"ReceivedAck",
+			"h.congestion.OnSpuriousLoss(pn)",
+			"h.congestion.OnSpuriousLoss(h.external.spurious(pn))",
+		},
+		change{
+			"ReceivedAck", "h.congestion.OnPacketAcked(p.PacketNumber, p.Length, priorInFlight, rcvTime)",
+			"h.congestion.OnPacketAcked(p.inOrder(p.PacketNumber), p.Length, priorInFlight, rcvTime)",
+		},
+		change{
+			"detectLostPackets",
+			"pn > pnSpace.largestAcked",
+			"!h.external.sentBeforeAcked(pn, p, pnSpace.largestAcked)",
+		},
 		change{"detectLostPackets", "break", "if h.external.isPast(pn) {\n\t\t\t\tbreak\n\t\t\t}\n\t\t\tcontinue"},
-		change{"detectLostPackets", "distance >= packetThreshold", "h.external.distance(p, distance) >= packetThreshold"},
-		change{"detectLostPackets", "pnSpace.lossTime.IsZero()", "$ || p.SendTime.Add(lossDelay).Before(pnSpace.lossTime)"},
+		change{
+			"detectLostPackets",
+			"distance >= packetThreshold",
+			"h.external.distance(p, distance) >= packetThreshold",
+		},
+		change{
+			"detectLostPackets",
+			"pnSpace.lossTime.IsZero()",
+			"$ || p.SendTime.Add(lossDelay).Before(pnSpace.lossTime)",
+		},
 		change{"detectLostPackets", "h.lostPackets.Add(pn, p.SendTime)", "$\n\t\t\t\th.external.lost(pn, p)"},
-		change{"detectLostPackets", "h.congestion.OnCongestionEvent(pn, p.Length, priorInFlight)",
-			"h.congestion.OnCongestionEvent(p.inOrder(pn), p.Length, priorInFlight)"},
+		change{
+			"detectLostPackets", "h.congestion.OnCongestionEvent(pn, p.Length, priorInFlight)",
+			"h.congestion.OnCongestionEvent(p.inOrder(pn), p.Length, priorInFlight)",
+		},
 		change{"detectLostPackets", "h.ecnTracker != nil", "$ && !p.outside"},
 		change{"MigratedPath", "h.lostPackets.Reset()", "$\n\th.external.migrated()"},
 	)
 }
 
-// patchSentPacketHistory keeps probes from taking the place of packets sent outside, of
-// which there is nothing to send again.
+// patchSentPacketHistory excludes external packets from probes, because they cannot be
+// retransmitted.
 func patchSentPacketHistory(src []byte) ([]byte, error) {
 	return patchExternal("sent_packet_history.go", src,
 		change{"FirstOutstanding", "p.Outstanding()", "$ && !p.outside"})
 }
 
-// patchPacket gives packets what the hooks know of them.
+// patchPacket adds the hooks' fields to packets.
 func patchPacket(src []byte) ([]byte, error) {
 	return patchExternal("packet.go", src,
 		change{"packet", "", "externalPacket"},
@@ -110,28 +139,47 @@ func patchPacket(src []byte) ([]byte, error) {
 		change{"getPacket", "p.isPathProbePacket = false", "$\n\tp.externalPacket = externalPacket{}"})
 }
 
-// patchECN asks a packet sent outside for its own mark.
+// patchECN reads the mark of an external packet from the packet.
 func patchECN(src []byte) ([]byte, error) {
 	return patchExternal("ecn.go", src,
 		change{"HandleNewlyAcked", "e.ecnMarking(p.PacketNumber)", "p.ecnMarking(e)"})
 }
 
-// patchUpdatableAEAD keeps the traffic secrets, tells of key updates and holds them.
+// patchUpdatableAEAD keeps the traffic secrets and reports and delays key updates.
 func patchUpdatableAEAD(src []byte) ([]byte, error) {
-	return patchExternal("updatable_aead.go", src,
+	return patchExternal(
+		"updatable_aead.go",
+		src,
 		change{"updatableAEAD", "", "externalKeys"},
-		change{"SetReadKey", "a.nextRcvTrafficSecret = a.getNextTrafficSecret(suite.Hash, trafficSecret)", "a.keepReadSecret(trafficSecret)\n\t$"},
-		change{"SetWriteKey", "a.nextSendTrafficSecret = a.getNextTrafficSecret(suite.Hash, trafficSecret)", "a.keepWriteSecret(trafficSecret)\n\t$"},
-		change{"rollKeys", "a.keyPhase++", "$\n\ta.readSecret, a.writeSecret = a.nextRcvTrafficSecret, a.nextSendTrafficSecret"},
-		change{"rollKeys", "a.nextSendAEAD = createAEAD(a.suite, a.nextSendTrafficSecret, a.version)", "$\n\ta.tellRolled()"},
-		change{"shouldInitiateKeyUpdate", "!a.updateAllowed()", "$ || a.isUpdateHeld()"})
+		change{
+			"SetReadKey",
+			"a.nextRcvTrafficSecret = a.getNextTrafficSecret(suite.Hash, trafficSecret)",
+			"a.keepReadSecret(trafficSecret)\n\t$",
+		},
+		change{
+			"SetWriteKey",
+			"a.nextSendTrafficSecret = a.getNextTrafficSecret(suite.Hash, trafficSecret)",
+			"a.keepWriteSecret(trafficSecret)\n\t$",
+		},
+		change{
+			"rollKeys",
+			"a.keyPhase++",
+			"$\n\ta.readSecret, a.writeSecret = a.nextRcvTrafficSecret, a.nextSendTrafficSecret",
+		},
+		change{
+			"rollKeys",
+			"a.nextSendAEAD = createAEAD(a.suite, a.nextSendTrafficSecret, a.version)",
+			"$\n\ta.tellRolled()",
+		},
+		change{"shouldInitiateKeyUpdate", "!a.updateAllowed()", "$ || a.isUpdateHeld()"},
+	)
 }
 
-// patchConnectionExternal has the run loop and the handling of ACKs wait for what was
-// sent outside to be registered:
+// patchConnectionExternal makes the run loop and the handling of ACKs wait for the registration of
+// external packets:
 //
-//   - handleAckFrame becomes processAckFrame, for which the time of an ACK that had to
-//     wait is when it was received;
+//   - handleAckFrame becomes processAckFrame, with the receive time of the ACK as an
+//     argument, because an ACK may wait;
 //   - the run loop calls drainExternal before the loss timer and before sending.
 func patchConnectionExternal(src []byte) ([]byte, error) {
 	return patchExternal("connection.go", src,

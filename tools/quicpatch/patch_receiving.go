@@ -1,57 +1,84 @@
 package main
 
-// What makes receiving cheaper (docs/adr/0009-send-path.md): where quic-go's files call
-// tree/receive_piece.go.txt, tree/sys_conn_piece.go.txt and tree/receive_direct.go.txt.
+// Changes that make receiving cheaper (docs/adr/0009-send-path.md): the calls of
+// tree/receive_piece.go.txt, tree/sys_conn_piece.go.txt and tree/receive_direct.go.txt in quic-go's
+// files.
 
-// patchConnectionPieces has connections take several datagrams at once.
+// patchConnectionPieces lets connections receive several datagrams at once.
 func patchConnectionPieces(src []byte) ([]byte, error) {
 	const datagrams = "c.receivedPieces.datagrams"
-	return patchExternal("connection.go", src,
+	return patchExternal(
+		"connection.go",
+		src,
 		change{"receivedPacket", "", "pieceOf"},
 		change{"receivedPacket", "", "askedAddress"},
 		change{"Conn", "", "receivedPieces"},
 		change{"handlePacket", "c.receivedPackets.Len()", datagrams},
 		change{"handlePacket", "c.receivedPackets.PushBack(p)", "$\n\t" + datagrams + " += p.count()"},
 		change{"handlePackets", "p := c.receivedPackets.PopFront()", "$\n\t\t" + datagrams + " -= p.count()"},
-		change{"handlePackets", "c.handleOnePacket(p, datagramPayloadChecksum)", "c.handleReceived(p, datagramPayloadChecksum)"},
-		change{"handlePackets", "!hasMorePackets", "$ || c.tookEnough()"})
+		change{
+			"handlePackets",
+			"c.handleOnePacket(p, datagramPayloadChecksum)",
+			"c.handleReceived(p, datagramPayloadChecksum)",
+		},
+		change{"handlePackets", "!hasMorePackets", "$ || c.tookEnough()"},
+	)
 }
 
-// patchOOBConn has a socket read several datagrams at once.
+// patchOOBConn reads several datagrams at once from a socket.
 func patchOOBConn(src []byte) ([]byte, error) {
 	return patchExternal("sys_conn_oob.go", src, change{"ReadPacket", "func", "readDatagram"})
 }
 
-// patchTransport passes several datagrams on at once, and answers first packets of a flood.
+// patchTransport passes on several datagrams at once, and answers first packets of a flood.
 func patchTransport(src []byte) ([]byte, error) {
 	return patchExternal("transport.go", src,
 		change{"listen", "t.handlePacket(p)", "t.handlePiece(p)"},
 		change{"handlePacket", "t.mutex.Lock()", "if t.retryAtOnce(&p) {\n\t\treturn\n\t}\n\t$"})
 }
 
-// patchServer has first packets of a flood answered where they are read.
+// patchServer answers first packets of a flood on the reading goroutine.
 func patchServer(src []byte) ([]byte, error) {
 	return patchExternal("server.go", src,
 		change{"baseServer", "", "lastRetry"},
 		change{"handleInitialImpl", "s.verifySourceAddress(p.remoteAddr)", "s.verify(p)"})
 }
 
-// patchBufferPool has buffers of several datagrams put back.
+// patchBufferPool returns buffers of several datagrams to their pool.
 func patchBufferPool(src []byte) ([]byte, error) {
-	return patchExternal("buffer_pool.go", src,
-		change{"putBack", `panic("putPacketBuffer called with packet of wrong size!")`, "if !b.putBackPiece() {\n\t\t$\n\t}"})
+	return patchExternal(
+		"buffer_pool.go",
+		src,
+		change{
+			"putBack",
+			`panic("putPacketBuffer called with packet of wrong size!")`,
+			"if !b.putBackPiece() {\n\t\t$\n\t}",
+		},
+	)
 }
 
-// patchConnectionStreams passes stream data on in the packet that they came in.
+// patchConnectionStreams passes on stream data without copying them from their packet.
 func patchConnectionStreams(src []byte) ([]byte, error) {
-	return patchExternal("connection.go", src,
+	return patchExternal(
+		"connection.go",
+		src,
 		change{"Conn", "", "receivedStream"},
 		change{"handlePackets", "func", "handleQueuedPackets"},
-		change{"handleFrames", "c.frameParser.ParseStreamFrame(frameType, data, c.version)", "c.parseStreamFrame(frameType, data)"},
-		change{"handleFrames", "c.streamsMap.HandleStreamFrame(streamFrame, rcvTime)", "c.handleStreamFrame(streamFrame, rcvTime)"})
+		change{
+			"handleFrames",
+			"c.frameParser.ParseStreamFrame(frameType, data, c.version)",
+			"c.parseStreamFrame(frameType, data)",
+		},
+		change{
+			"handleFrames",
+			"c.streamsMap.HandleStreamFrame(streamFrame, rcvTime)",
+			"c.handleStreamFrame(streamFrame, rcvTime)",
+		},
+	)
 }
 
-// patchReceiveStream has data read directly, and the reader woken by the connection.
+// patchReceiveStream copies data straight to a waiting Read, and wakes the reader from the
+// connection.
 func patchReceiveStream(src []byte) ([]byte, error) {
 	return patchExternal("receive_stream.go", src,
 		change{"ReceiveStream", "", "direct directRead"},
@@ -64,12 +91,12 @@ func patchReceiveStream(src []byte) ([]byte, error) {
 			}`})
 }
 
-// patchPacketFrame has frames refer to the packet that they came in.
+// patchPacketFrame lets frames refer to their packet.
 func patchPacketFrame(src []byte) ([]byte, error) {
 	return patchExternal("stream_frame.go", src, change{"StreamFrame", "", "packetData"})
 }
 
-// patchIncomingStreams has the peer told of further streams it may open when that is worth a packet
+// patchIncomingStreams raises the peer's stream limit only when that is worth a packet
 // (tree/stream_grant.go.txt).
 func patchIncomingStreams(src []byte) ([]byte, error) {
 	return patchExternal("streams_map_incoming.go", src,

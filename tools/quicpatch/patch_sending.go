@@ -1,15 +1,16 @@
 package main
 
-// What makes sending cheaper (docs/adr/0009-send-path.md): where quic-go's files call
-// tree/send_direct.go.txt, tree/stream_shared.go.txt, tree/stream_run.go.txt and tree/stream_source.go.txt.
+// Changes that make sending cheaper (docs/adr/0009-send-path.md): the calls of
+// tree/send_direct.go.txt, tree/stream_shared.go.txt, tree/stream_run.go.txt and
+// tree/stream_source.go.txt in quic-go's files.
 
-// sendBuffer is what one call of sendmsg may send. quic-go's 20 kB are 14 packets; the kernel
+// sendBuffer is the maximum size of one sendmsg call. quic-go's 20 kB are 14 packets; the kernel
 // segments up to 64 kB.
 const sendBuffer = "62 * 1024"
 
-// patchConnectionSending has connections send on their own goroutine, and packets in runs.
-// quic-go's goroutine for a send queue looks up which one when it runs; only quic-go's own queue
-// keeps the connection from having another one, of a new path, by then.
+// patchConnectionSending sends on the connection's own goroutine, in runs of packets. quic-go
+// starts a goroutine for c.sendQueue, which reads the field only when it runs. With a directSender
+// that field may already hold the queue of a new path, so the queue is passed to the goroutine.
 func patchConnectionSending(src []byte) ([]byte, error) {
 	const (
 		queue  = "newSendQueue(c.conn)"
@@ -25,20 +26,35 @@ func patchConnectionSending(src []byte) ([]byte, error) {
 		change{"sendPacketsWithGSO", "c.appendOneShortHeaderPacket", "c.appendShortHeaderPackets"})
 }
 
-// patchSendStreamSharing has frames refer to what WriteShared was given, and take what a source has.
+// patchSendStreamSharing lets frames refer to the data of WriteShared, and pulls data from a
+// source.
 func patchSendStreamSharing(src []byte) ([]byte, error) {
-	return patchExternal("send_stream.go", src,
+	return patchExternal(
+		"send_stream.go",
+		src,
 		change{"SendStream", "", "sharedWrite"},
 		change{"SendStream", "", "sourcedStream"},
-		change{"popNewStreamFrameForPacket", "limitedWrite := s.writeLimiter != nil && s.nextFrame == nil", "s.gather(maxBytes, v)\n\t$"},
+		change{
+			"popNewStreamFrameForPacket",
+			"limitedWrite := s.writeLimiter != nil && s.nextFrame == nil",
+			"s.gather(maxBytes, v)\n\t$",
+		},
 		change{"popNewStreamFrame", "f := wire.GetStreamFrame()", "f := s.newFrame()"},
-		change{"popNewStreamFrame", "s.getDataForWriting(f, maxDataLen)", "s.fill(f, maxDataLen)"})
+		change{"popNewStreamFrame", "s.getDataForWriting(f, maxDataLen)", "s.fill(f, maxDataLen)"},
+	)
 }
 
-// patchStreamFrame has frames whose data are shared split and put back without touching it.
+// patchStreamFrame splits and puts back frames with shared data without modifying the data.
 func patchStreamFrame(src []byte) ([]byte, error) {
-	return patchExternal("stream_frame.go", src,
+	return patchExternal(
+		"stream_frame.go",
+		src,
 		change{"StreamFrame", "", "sharedData"},
-		change{"MaybeSplitOffFrame", "new := GetStreamFrame()", "if f.shared {\n\t\treturn f.splitShared(n), true\n\t}\n\n\t$"},
-		change{"PutBack", "putStreamFrame(f)", "if !f.putBackShared() {\n\t\t$\n\t}"})
+		change{
+			"MaybeSplitOffFrame",
+			"new := GetStreamFrame()",
+			"if f.shared {\n\t\treturn f.splitShared(n), true\n\t}\n\n\t$",
+		},
+		change{"PutBack", "putStreamFrame(f)", "if !f.putBackShared() {\n\t\t$\n\t}"},
+	)
 }

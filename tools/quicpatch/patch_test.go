@@ -51,7 +51,7 @@ func TestPatchConnection(t *testing.T) {
 		t.Errorf("%d of 1 calls of the run loop changed:\n%s", n, got)
 	}
 	if !strings.Contains(got, "false, // has no effect") {
-		t.Errorf("a comment is gone:\n%s", got)
+		t.Errorf("a comment is missing:\n%s", got)
 	}
 }
 
@@ -85,7 +85,7 @@ func TestPatchRefusesAnotherQuicGo(t *testing.T) {
 	}
 	for name, patch := range map[string]func([]byte) ([]byte, error){"connection.go": patchConnectionPath, "conn_id_manager.go": patchConnIDManager} {
 		if _, err := patch([]byte("package quic\n\ntype Conn struct{}\n")); err == nil {
-			t.Errorf("%s is another one: no error", name)
+			t.Errorf("no error for a different %s", name)
 		}
 	}
 	out, err := setConstant("queueLen", "2048")([]byte("package quic\n\nconst (\n\ta = 1\n\tqueueLen = 128\n)\n"))
@@ -135,7 +135,7 @@ func TestPatchExternal(t *testing.T) {
 		"no such expression":      {"first", "p.lost", "true"},
 		"in another function":     {"last", "p.sent", "true"},
 		"more than once":          {"first", "p", "q"},
-		"result is no Go":         {"first", "return nil", "return }"},
+		"result is not Go":        {"first", "return nil", "return }"},
 		"a part of an expression": {"first", "Outstanding() &&", "true"},
 	} {
 		if out, err := patchExternal("history.go", []byte(history), c); err == nil {
@@ -147,13 +147,13 @@ func TestPatchExternal(t *testing.T) {
 		"sent_packet_handler.go": patchSentPacketHandler, "sent_packet_history.go": patchSentPacketHistory,
 		"connection.go, sending": patchConnectionSending, "send_stream.go": patchSendStreamSharing, "stream_frame.go": patchStreamFrame,
 		"streams_map_incoming.go": patchIncomingStreams, "http3/frames.go": patchFrameParser, "http3/server_conn.go": patchServerConn,
-		"receive_stream.go": patchReceiveStreamRest, "streams_map_incoming.go, resting": patchIncomingStreamsRest, "datagram_queue.go": patchDatagramQueue,
+		"receive_stream.go": patchReceiveStreamReady, "streams_map_incoming.go, onReady": patchIncomingStreamsReady, "datagram_queue.go": patchDatagramQueue,
 		"http3/conn.go": patchRawConn, "http3/state_tracking_stream.go": patchTrackedStream, "webtransport-go's streams_map_incoming.go": patchWebTransportStreams,
 		"webtransport-go's server.go": patchWebTransportServer, "webtransport-go's session.go": patchWebTransportSession,
 		"webtransport-go's capsule.go": patchCapsules,
 	} {
 		if _, err := patch([]byte(history)); err == nil {
-			t.Errorf("%s is another one: no error", name)
+			t.Errorf("no error for a different %s", name)
 		}
 	}
 }
@@ -170,7 +170,7 @@ func TestVerify(t *testing.T) {
 		}
 	}
 	if err := quicGo.verify(dir); err == nil || !strings.Contains(err.Error(), quicGo.version) {
-		t.Errorf("error for another quic-go: %v", err)
+		t.Errorf("error for a different quic-go: %v", err)
 	}
 }
 
@@ -186,12 +186,12 @@ func TestWorkFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := writeWork(root); err == nil {
-		t.Error("a user's own go.work was overwritten without a word")
+		t.Error("a user's go.work was overwritten")
 	}
 }
 
-// TestTree makes the tree from the module cache, which has what this program was
-// built with.
+// TestTree creates the trees from the module cache, which holds the modules this program was built
+// with.
 func TestTree(t *testing.T) {
 	root := t.TempDir()
 	mod, err := os.ReadFile("../../go.mod")
@@ -218,7 +218,7 @@ func TestTree(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		// Another version in go.mod is refused even though the tree of this one is there.
+		// Another version in go.mod is an error even if the tree for this version exists.
 		other := strings.Replace(string(mod), m.path+" "+m.version, m.path+" v0.1.0", 1)
 		if err := os.WriteFile(filepath.Join(root, "go.mod"), []byte(other), 0o644); err != nil {
 			t.Fatal(err)

@@ -1,7 +1,7 @@
 package main
 
-// What makes an idle WebTransport session small (docs/adr/0009-send-path.md): where
-// webtransport-go's files call tree/webtransport_rest.go.txt.
+// Changes that reduce the memory of idle WebTransport sessions (docs/adr/0009-send-path.md): the
+// calls of tree/webtransport_rest.go.txt in webtransport-go's files.
 
 var webTransport = module{
 	path: "github.com/quic-go/webtransport-go", version: "v0.13.0", tree: "build/webtransport-go",
@@ -11,7 +11,10 @@ var webTransport = module{
 		"session.go":              "e27912e99c703f41d118e529f87c0e74c9b6b4e1244e80b66cecd87177b1b3ca",
 		"streams_map_incoming.go": "b3e27736bf7d0a9d7688523d76540f754d15624f14ab03b6dbcb2c8b22056a58",
 	},
-	added: map[string]string{"rest.go": "tree/webtransport_rest.go.txt", "rest_test.go": "tree/webtransport_rest_test.go.txt"},
+	added: map[string]string{
+		"rest.go":      "tree/webtransport_rest.go.txt",
+		"rest_test.go": "tree/webtransport_rest_test.go.txt",
+	},
 	changed: map[string]func(src []byte) ([]byte, error){
 		"capsule.go":              patchCapsules,
 		"server.go":               patchWebTransportServer,
@@ -20,8 +23,8 @@ var webTransport = module{
 	},
 }
 
-// patchWebTransportServer has a server begin to serve a connection without a goroutine that waits
-// for its end. Close ends all connections.
+// patchWebTransportServer lets a server serve a connection without a goroutine that waits for its
+// end. Close ends all connections.
 func patchWebTransportServer(src []byte) ([]byte, error) {
 	return patchExternal("server.go", src,
 		change{"ServeQUICConn", "func", "StartQUICConn"},
@@ -36,30 +39,52 @@ func patchWebTransportServer(src []byte) ([]byte, error) {
 		change{"ServeQUICConn", "wg.Wait()", ""})
 }
 
-// patchWebTransportSession has sessions read and write capsules on goroutines that exist while there
-// are some.
+// patchWebTransportSession reads and writes capsules on goroutines that exist only while there are
+// capsules.
 func patchWebTransportSession(src []byte) ([]byte, error) {
-	return patchExternal("session.go", src,
+	return patchExternal(
+		"session.go",
+		src,
 		change{"Session", "", "capsuleStream"},
-		change{"newSession", "go func() {\n\t\tdefer ctxCancel()\n\t\tc.readFromConnectStream()\n\t}()", "c.cancel = ctxCancel\n\tc.startReading()"},
+		change{
+			"newSession",
+			"go func() {\n\t\tdefer ctxCancel()\n\t\tc.readFromConnectStream()\n\t}()",
+			"c.cancel = ctxCancel\n\tc.startReading()",
+		},
 		change{"newSession", "go func() {\n\t\tdefer ctxCancel()\n\t\tc.writeToConnectStream()\n\t}()", ""},
 		change{"readFromConnectStream", "parser := http3.NewCapsuleParser(s.str)", ""},
-		change{"readFromConnectStream", "c, err := parseNextCapsule(parser)", "if s.rest() {\n\t\t\treturn\n\t\t}\n\t\tc, err := parseCapsule(s.parser)"},
+		change{
+			"readFromConnectStream",
+			"c, err := parseNextCapsule(parser)",
+			"if s.rest() {\n\t\t\treturn\n\t\t}\n\t\tc, err := parseCapsule(s.parser)",
+		},
 		change{"queueCapsule", "s.capsuleQueue = append(s.capsuleQueue, c)", "$\n\ts.startWriting()"},
-		change{"closeWithError", "s.str.SetWriteDeadline(time.Now().Add(closeSessionTimeout))", "$\n\t\ts.startWriting()"})
+		change{
+			"closeWithError",
+			"s.str.SetWriteDeadline(time.Now().Add(closeSessionTimeout))",
+			"$\n\t\ts.startWriting()",
+		},
+	)
 }
 
-// patchCapsules has capsules of unknown types returned as nil.
+// patchCapsules returns nil for capsules of unknown types.
 func patchCapsules(src []byte) ([]byte, error) {
-	return patchExternal("capsule.go", src,
+	return patchExternal(
+		"capsule.go",
+		src,
 		change{"parseNextCapsule", "func", "parseCapsule"},
-		change{"parseNextCapsule", "if err := capsuleReader.Discard(); err != nil {\n\t\t\t\treturn nil, err\n\t\t\t}", "return nil, capsuleReader.Discard()"})
+		change{
+			"parseNextCapsule",
+			"if err := capsuleReader.Discard(); err != nil {\n\t\t\t\treturn nil, err\n\t\t\t}",
+			"return nil, capsuleReader.Discard()",
+		},
+	)
 }
 
-// patchWebTransportStreams wakes what waits for streams of a session.
+// patchWebTransportStreams notifies callbacks for streams of a session.
 func patchWebTransportStreams(src []byte) ([]byte, error) {
 	return patchExternal("streams_map_incoming.go", src,
-		change{"incomingStreamsMap", "", "resting quic.Resting"},
-		change{"AddStream", "s.acceptQueue.add(str)", "$\n\ts.resting.Wake()"},
-		change{"CloseSession", "s.cancel(err)", "$\n\ts.resting.Wake()"})
+		change{"incomingStreamsMap", "", "onReady quic.ReadyCallback"},
+		change{"AddStream", "s.acceptQueue.add(str)", "$\n\ts.onReady.Notify()"},
+		change{"CloseSession", "s.cancel(err)", "$\n\ts.onReady.Notify()"})
 }

@@ -1,7 +1,10 @@
-// Command sbom writes what programs are made of, as a CycloneDX 1.5 document: the modules that
-// the Go compiler noted in them, with their versions and replacements.
+// Command sbom writes a CycloneDX 1.5 document for several programs: the modules that Go recorded
+// in each binary, with version and checksum.
 //
 //	sbom --version v1.2.3 bin/relay bin/edge > sbom.cdx.json
+//
+// cyclonedx-gomod is no replacement: it writes one document per program, and lists the patched
+// quic-go as "./build/quic-go (devel)", which hides it from vulnerability scanners.
 package main
 
 import (
@@ -101,8 +104,7 @@ func run(w io.Writer, version string, programs []string) error {
 	return e.Encode(d)
 }
 
-// module is one that is compiled in. Of a replaced one it is the name, and the version that was
-// replaced.
+// module describes a linked module. A replaced module keeps its original name and version.
 func module(m *debug.Module) component {
 	purl := "pkg:golang/" + m.Path + "@" + m.Version
 	c := component{Type: "library", Ref: purl, Name: m.Path, Version: m.Version, PURL: purl}
@@ -110,13 +112,14 @@ func module(m *debug.Module) component {
 		c.Properties = append(c.Properties, property{"holocast:go.sum", m.Sum})
 	}
 	if m.Replace != nil {
-		// The folder of a patched copy is no address of anybody else's.
+		//
+		// The path of a patched copy is meaningless elsewhere.
 		c.Properties = append(c.Properties, property{"holocast:replaced", "patched at build time"})
 	}
 	return c
 }
 
-// settings are how a program was compiled.
+// settings returns a program's build settings.
 func settings(info *debug.BuildInfo) (list []property) {
 	for _, s := range info.Settings {
 		if slices.Contains([]string{"GOOS", "GOARCH", "CGO_ENABLED", "vcs.revision", "vcs.modified"}, s.Key) {

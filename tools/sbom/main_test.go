@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The test's own program is made of at least Go's library, and names each component once.
+// The test binary contains at least the standard library; each component is listed once.
 func TestDocument(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -33,7 +33,7 @@ func TestDocument(t *testing.T) {
 	std := 0
 	for ref, n := range refs {
 		if n != 1 {
-			t.Errorf("%s is there %d times", ref, n)
+			t.Errorf("%s is listed %d times", ref, n)
 		}
 	}
 	for _, c := range d.Components {
@@ -47,7 +47,7 @@ func TestDocument(t *testing.T) {
 	for _, dep := range d.Dependencies {
 		for _, on := range dep.On {
 			if refs[on] == 0 {
-				t.Errorf("%s depends on %s, which is not there", dep.Ref, on)
+				t.Errorf("%s depends on the missing component %s", dep.Ref, on)
 			}
 		}
 	}

@@ -1,7 +1,9 @@
-// Command trend keeps the figures of benchmarks over time. It adds what "holocast bench --out" wrote to a
-// history, a JSON object a line, and draws the page of it: a line for each figure.
+// Command trend tracks benchmark figures over time. It appends the results of "holocast-lab bench
+// --out" to a history of one JSON object per run and renders it as a page with one row per figure.
 //
 //	go run ./tools/trend --commit abc1234 --history trend.jsonl --page index.html build/bench/*.json
+//
+// benchstat is no replacement: it compares sets of Go benchmark output, and keeps no history.
 package main
 
 import (
@@ -21,20 +23,20 @@ import (
 	"time"
 )
 
-// keep is how many runs a history holds: a year of nights.
+// keep limits the history: a year of nightly runs.
 const keep = 365
 
-// Run is a line of the history.
+// Run is one line of the history.
 type Run struct {
 	Time    time.Time          `json:"time"`
 	Commit  string             `json:"commit"`
-	Figures map[string]float64 `json:"figures"` // codec.nfov.a.encode_ms, for example
+	Figures map[string]float64 `json:"figures"` // for example codec.nfov.a.encode_ms
 }
 
 func main() {
-	commit := flag.String("commit", "", "the commit that was measured")
-	history := flag.String("history", "trend.jsonl", "history to add to; made where it is missing")
-	page := flag.String("page", "", "HTML page to write of the history")
+	commit := flag.String("commit", "", "measured commit")
+	history := flag.String("history", "trend.jsonl", "history to append to; created if missing")
+	page := flag.String("page", "", "HTML page to write")
 	flag.Parse()
 	if err := run(time.Now().UTC(), *commit, *history, *page, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "trend:", err)
@@ -44,7 +46,7 @@ func main() {
 
 func run(now time.Time, commit, history, page string, results []string) error {
 	if commit == "" || len(results) == 0 {
-		return errors.New("--commit and the results of benchmarks are needed: build/bench/*.json")
+		return errors.New("--commit and benchmark results (build/bench/*.json) are required")
 	}
 	runs, err := read(history)
 	if err != nil {
@@ -74,7 +76,7 @@ func run(now time.Time, commit, history, page string, results []string) error {
 	return replace(page, html)
 }
 
-// replace writes a file whole, or leaves what was there.
+// replace writes a file atomically.
 func replace(name string, b []byte) error {
 	if err := os.WriteFile(name+".new", b, 0o644); err != nil {
 		return err
@@ -82,7 +84,7 @@ func replace(name string, b []byte) error {
 	return os.Rename(name+".new", name)
 }
 
-// read returns the runs of a history, oldest first.
+// read returns a history's runs, oldest first.
 func read(name string) (runs []Run, err error) {
 	f, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -103,7 +105,7 @@ func read(name string) (runs []Run, err error) {
 	return runs, lines.Err()
 }
 
-// add takes in the figures of a benchmark's file.
+// add adds the figures of one result file.
 func (r *Run) add(file string) error {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -118,12 +120,13 @@ func (r *Run) add(file string) error {
 	before := len(r.Figures)
 	r.flatten(strings.TrimSuffix(filepath.Base(file), ".json"), result.Result)
 	if len(r.Figures) == before {
-		return fmt.Errorf("%s has no figures: is it a result of holocast bench --out?", file)
+		return fmt.Errorf("%s contains no figures: is it a result of holocast-lab bench --out?", file)
 	}
 	return nil
 }
 
-// flatten names the numbers of a JSON value by their way. Lists are series of a run, and left out.
+// flatten names the numbers of a JSON value by their path. It skips lists, which are time series of
+// one run.
 func (r *Run) flatten(name string, v any) {
 	switch v := v.(type) {
 	case float64:
@@ -139,16 +142,16 @@ func (r *Run) flatten(name string, v any) {
 type Line struct {
 	Name   string
 	Newest float64
-	Before string  // median of the ten runs before; "" without any
-	Change float64 // of the newest against that, percent
-	Moved  bool    // by more than the usual spread
+	Before string  // median of the ten previous runs; "" if there are none
+	Change float64 // of the newest relative to that, in percent
+	Moved  bool    // beyond the usual spread
 	Points string  // of an SVG polyline
-	Ends   string  // where it begins and what it spans, in words
+	Ends   string  // number of runs and range, for the tooltip
 }
 
 const width, height = 240.0, 32.0
 
-// lines makes the figures of the newest run into lines.
+// lines returns a line for each figure of the newest run.
 func lines(runs []Run) (out []Line) {
 	newest := runs[len(runs)-1]
 	for _, name := range slices.Sorted(maps.Keys(newest.Figures)) {
@@ -179,8 +182,9 @@ func lines(runs []Run) (out []Line) {
 			if middle != 0 {
 				l.Change = 100 * (l.Newest - middle) / math.Abs(middle)
 			}
-			// A runner is another machine each night: less than three times the usual distance from the
-			// median says nothing.
+			//
+			// Runners differ from night to night: a change below three times the median deviation
+			// means nothing.
 			distances := make([]float64, len(before))
 			for i, v := range before {
 				distances[i] = math.Abs(v - middle)

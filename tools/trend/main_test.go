@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// A history grows by a run at a time, and its page shows what moved.
+// Each run extends the history, and the page highlights changed figures.
 func TestTrend(t *testing.T) {
 	dir := t.TempDir()
 	history, page, result := filepath.Join(dir, "trend.jsonl"), filepath.Join(dir, "index.html"), filepath.Join(dir, "codec.json")
 	night := time.Date(2026, 11, 1, 2, 0, 0, 0, time.UTC)
 	measure := func(encode float64) {
 		t.Helper()
-		text := fmt.Sprintf(`{"command": "holocast bench codec", "result": {"source": "synthetic", "nfov": {"a": {"encode_ms": %g, "bytes_per_point": 1.5}, "series": [1, 2]}}}`, encode)
+		text := fmt.Sprintf(`{"command": "holocast-lab bench codec", "result": {"source": "synthetic", "nfov": {"a": {"encode_ms": %g, "bytes_per_point": 1.5}, "series": [1, 2]}}}`, encode)
 		if err := os.WriteFile(result, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +67,7 @@ func TestTrendRefuses(t *testing.T) {
 		want            string
 	}{
 		"no commit":  {"", "none", []string{good}, "--commit"},
-		"no results": {"abc", "none", nil, "results of benchmarks"},
+		"no results": {"abc", "none", nil, "benchmark results"},
 		"no file":    {"abc", "none", []string{filepath.Join(dir, "missing.json")}, "no such file"},
 		"no figures": {"abc", "none", []string{file("text.json", `{"result": {"a": "b"}}`)}, "no figures"},
 		"no JSON":    {"abc", "none", []string{file("broken.json", `{`)}, "broken.json: "},
@@ -81,12 +81,12 @@ func TestTrendRefuses(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, "none.jsonl")); err == nil {
-		t.Error("a run that failed is in the history")
+		t.Error("the history contains a failed run")
 	}
 }
 
-// A history holds a year.
-func TestTrendForgets(t *testing.T) {
+// A history is limited to keep runs.
+func TestHistoryLimit(t *testing.T) {
 	dir := t.TempDir()
 	history := filepath.Join(dir, "trend.jsonl")
 	if err := os.WriteFile(history, []byte(strings.Repeat(`{"commit": "old", "figures": {}}`+"\n", keep)), 0o600); err != nil {

@@ -24,8 +24,8 @@ tr.moved td { font-weight: bold }
 polyline { fill: none; stroke: currentColor; stroke-width: 1.5; vector-effect: non-scaling-stroke }
 </style>
 <h1>Benchmarks over time</h1>
-<p>{{len .Runs}} runs, the newest of commit {{.Newest.Commit}} on {{.Newest.Time.Format "2006-01-02 15:04"}} UTC, on whatever machine the
-workflow was given. <b>Bold</b>: further from the median of the ten runs before than is usual for that figure.</p>
+<p>{{len .Runs}} runs, the newest at commit {{.Newest.Commit}} on {{.Newest.Time.Format "2006-01-02 15:04"}} UTC, on the machine that the
+workflow received. <b>Bold</b>: unusually far from the median of the ten previous runs.</p>
 <div><table>
 <tr><th>figure<th>newest<th>median before<th>change<th>over time</tr>
 {{range .Lines}}<tr{{if .Moved}} class="moved"{{end}}><td>{{.Name}}<td>{{figure .Newest}}<td>{{.Before}}<td>{{if .Before}}{{change .Change}}{{end}}<td><svg width="240" height="40" viewBox="0 -4 240 40" role="img"><title>{{.Ends}}</title><polyline points="{{.Points}}"/></svg></tr>
@@ -33,7 +33,7 @@ workflow was given. <b>Bold</b>: further from the median of the ten runs before 
 </html>
 `))
 
-// draw returns the page of a history that is not empty.
+// draw renders a non-empty history.
 func draw(runs []Run) ([]byte, error) {
 	var b bytes.Buffer
 	err := page.Execute(&b, struct {

@@ -117,9 +117,7 @@ type Device struct {
 	options Options
 	cal     camera.Calibration
 	clock   deviceClock
-	dropped atomic.Int64          // came without depth
-	held    C.struct_shim_capture // the capture whose memory the newest frame uses
-	depth   []uint16              // where the camera pads its rows
+	dropped atomic.Int64 // captures without depth
 }
 
 // patience is how long a camera other than a subordinate may take to deliver a capture.
@@ -278,7 +276,6 @@ func (d *Device) Close() error {
 	if d.handle == nil {
 		return nil
 	}
-	C.shim_release(d.library.api, &d.held)
 	if d.started {
 		C.shim_stop(d.library.api, d.handle)
 	}
@@ -299,8 +296,8 @@ func (d *Device) Next(ctx context.Context, f *source.Frame) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		C.shim_release(d.library.api, &d.held)
-		switch C.shim_capture(d.library.api, d.handle, 50, &d.held) {
+		var held C.struct_shim_capture
+		switch C.shim_capture(d.library.api, d.handle, 50, &held) {
 		case failed:
 			return fmt.Errorf("k4a: camera %s: %w", d.serial, ErrUnplugged)
 		case timeout:
@@ -309,17 +306,23 @@ func (d *Device) Next(ctx context.Context, f *source.Frame) error {
 			}
 			continue
 		}
-		if d.held.depth.image == nil {
+		if held.depth.image == nil {
+			C.shim_release(d.library.api, &held)
 			d.dropped.Add(1)
 			continue
 		}
-		return d.frame(f)
+		if err := d.frame(f, &held); err != nil {
+			C.shim_release(d.library.api, &held)
+			return err
+		}
+		f.Free = func() { C.shim_release(d.library.api, &held) }
+		return nil
 	}
 }
 
-// frame describes the capture that d holds.
-func (d *Device) frame(f *source.Frame) error {
-	depth, color := &d.held.depth, &d.held.color
+// frame fills f with the images of a capture, which it aliases unless the camera pads rows.
+func (d *Device) frame(f *source.Frame, held *C.struct_shim_capture) error {
+	depth, color := &held.depth, &held.color
 	width, height := d.cal.Depth.Width, d.cal.Depth.Height
 	stride := int(depth.stride)
 	if int(depth.width) != width || int(depth.height) != height || stride < 2*width || int(depth.size) < stride*(height-1)+2*width {
@@ -330,12 +333,11 @@ func (d *Device) frame(f *source.Frame) error {
 	if stride == 2*width {
 		f.Depth = unsafe.Slice((*uint16)(unsafe.Pointer(depth.data)), width*height)
 	} else {
-		d.depth = d.depth[:0]
+		f.Depth = make([]uint16, 0, width*height)
 		for y := range height {
 			row := unsafe.Add(unsafe.Pointer(depth.data), y*stride)
-			d.depth = append(d.depth, unsafe.Slice((*uint16)(row), width)...)
+			f.Depth = append(f.Depth, unsafe.Slice((*uint16)(row), width)...)
 		}
-		f.Depth = d.depth
 	}
 	if color.image != nil && color.size > 0 {
 		f.Color = unsafe.Slice((*byte)(unsafe.Pointer(color.data)), int(color.size))

@@ -85,6 +85,8 @@ func TestCaptureUntilUnplugged(t *testing.T) {
 			if d.Name() != "FAKE1" || cal.Depth.Width != 640 || cal.Color.Width != 1280 || cal.DepthToColor.T != [3]float64{-30, 0, 0} {
 				t.Errorf("name %q, calibration %+v", d.Name(), cal)
 			}
+			var last source.Frame
+			defer func() { last.Release() }()
 			for n := range 12 {
 				if n%4 == 3 {
 					continue // no depth
@@ -111,6 +113,12 @@ func TestCaptureUntilUnplugged(t *testing.T) {
 				if since := time.Since(f.CaptureTime); since < 0 || since > time.Minute {
 					t.Errorf("capture %d was taken %v ago", n, since)
 				}
+				// A frame outlives the next.
+				if last.Depth != nil && (last.Depth[0] == f.Depth[0] || last.Depth[0] != last.Depth[len(last.Depth)-1]) {
+					t.Errorf("capture %d changed the previous frame: depth %d to %d", n, last.Depth[0], last.Depth[len(last.Depth)-1])
+				}
+				last.Release()
+				last = f
 			}
 			var f source.Frame
 			err := d.Next(t.Context(), &f)
@@ -129,6 +137,7 @@ func TestDepthAlone(t *testing.T) {
 	if err := d.Next(t.Context(), &f); err != nil {
 		t.Fatal(err)
 	}
+	defer f.Release()
 	if len(f.Depth) != 512*512 || f.Color != nil || d.Name() != "FAKE1" {
 		t.Errorf("%d depth values, %d bytes of colour from %s", len(f.Depth), len(f.Color), d.Name())
 	}

@@ -243,7 +243,7 @@ func (l *listener) serve(c *Camera, conn net.Conn) {
 	l.mu.Lock()
 	ending := l.open == 0
 	l.mu.Unlock()
-	switch e := (net.Error)(nil); {
+	switch e := net.Error(nil); {
 	case ending:
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		log.Info("LiveScan3D client gone", "frames", x.frames)

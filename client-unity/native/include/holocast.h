@@ -25,79 +25,79 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// What hc_abi_version returns. It changes with every change to a function or struct.
+// Returned by hc_abi_version. Changes with every change to a function or struct.
 #define HC_ABI_VERSION 5
 
-// Results: 0 and above are no errors. hc_error has a sentence for those below.
+// Results. Negative values are errors; hc_error returns the message.
 #define HC_OK 0
 
-// Nothing is there (yet): no new frame, a ray table that is being computed, no such camera so far.
+// Not available yet: no new frame, ray table still computing, or unknown camera.
 #define HC_EMPTY 1
 
-// A null pointer, a string that is no UTF-8, a value out of its range.
+// Null or misaligned pointer, invalid UTF-8, or value out of range.
 #define HC_E_ARGUMENT -1
 
-// The struct's size or the ABI version is another than the library's.
+// ABI version or struct size mismatch.
 #define HC_E_VERSION -2
 
-// The buffer is too small; what it takes is in `needed`, `count` or the frame's `points`.
+// Buffer too small; the required size is in `needed`, `count` or the frame's `points`.
 #define HC_E_BUFFER -3
 
-// A frame or picture that was released, or never was.
+// Frame or picture already released or never acquired.
 #define HC_E_HANDLE -4
 
-// Two frames of the camera, or two pictures, are acquired already.
+// Two frames of the camera, or two pictures, are already acquired.
 #define HC_E_BUSY -5
 
-// The URL cannot be used.
+// Invalid URL.
 #define HC_E_URL -6
 
-// Not possible now: playback without a recording.
+// Not possible in this state: playback control without a recording.
 #define HC_E_STATE -7
 
-// The objects are no frame.
+// The objects do not decode to a frame.
 #define HC_E_DECODE -8
 
-// The system refused a thread or a socket.
+// The operating system refused a thread or a socket.
 #define HC_E_SYSTEM -9
 
-// A defect of the library; the client should be closed.
+// A bug in the library; close the client.
 #define HC_E_PANIC -99
 
-// Where a client stands (HcState.phase).
+// HcState.phase: connecting for the first time.
 #define HC_PHASE_CONNECTING 0
 
-// The relay does not answer; it is being tried again.
+// The relay does not answer; retrying.
 #define HC_PHASE_UNREACHABLE 1
 
-// The relay's certificate is not trusted; it is being tried again.
+// The relay's certificate is not trusted; retrying.
 #define HC_PHASE_CERTIFICATE 2
 
-// The relay or the session's content refuses; hc_error says what.
+// The relay refused the session, or its content is unsupported; see hc_error.
 #define HC_PHASE_REFUSED 3
 
-// The connection broke; it is being tried again.
+// The connection was lost; retrying.
 #define HC_PHASE_LOST 4
 
-// The URL names no session: hc_sessions has the relay's.
+// The URL names no session; hc_sessions lists the relay's.
 #define HC_PHASE_LISTING 5
 
-// Connected, but nobody publishes the session.
+// Connected, but the session has no publisher.
 #define HC_PHASE_WAITING 6
 
-// The catalog is here and frames come.
+// The catalog arrived and frames arrive.
 #define HC_PHASE_LIVE 7
 
-// Published and subscribed to, but for three seconds no frame came.
+// Subscribed, but no frame for three seconds.
 #define HC_PHASE_SILENT 8
 
-// The publisher ended the session or went away; one that returns is followed again.
+// The publisher ended the session or disconnected. Resumes if it returns.
 #define HC_PHASE_ENDED 9
 
-// HcState.flags: frames come from a replayed recording, and their delays are counted from their arrival.
+// HcState.flags: frames come from a recording; their delays count from arrival.
 #define HC_STATE_REPLAYED 1
 
-// The recording can be moved about in (hc_playback).
+// The recording supports seeking (hc_playback).
 #define HC_STATE_RECORDING 2
 
 // The catalog has no camera.
@@ -106,25 +106,26 @@
 // The session has 360° video: hc_subscribe with HC_SPHERE.
 #define HC_STATE_SPHERE 8
 
-// The relay does not list all of its sessions to this viewer: hc_sessions has those that the token names, and the URL's.
+// The relay refused the full session list: hc_sessions has those named by the token and the URL.
 #define HC_STATE_SOME_SESSIONS 16
 
-// No frame of a camera, or of the 360° video, can be decoded: hc_error says why.
+// A camera or the 360° video has delivered only undecodable frames; see hc_error.
 #define HC_STATE_UNDECODABLE 32
 
 // HcConfig.flags: send no receipts.
 #define HC_NO_RECEIPTS 1
 
-// Take the certificate's hash from the relay itself, over plain HTTP. Loopback relays are asked without it.
+// Fetch the certificate hash from the relay over plain HTTP. Loopback relays do not need this.
 #define HC_INSECURE 2
 
-// List the relay's sessions, also where the URL names one.
+// List the relay's sessions even if the URL names one.
 #define HC_LIST_SESSIONS 4
 
-// HcSubscribe.camera and hc_stats: every camera of the session.
+// HcSubscribe.camera and hc_stats: all cameras of the session.
 #define HC_ALL_CAMERAS 4294967295
 
-// HcSubscribe.camera, hc_unsubscribe and hc_stats: the session's 360° video, which is not among all cameras.
+// HcSubscribe.camera, hc_unsubscribe and hc_stats: the 360° video, which HC_ALL_CAMERAS does not
+// include.
 #define HC_SPHERE 4294967294
 
 // HcPicture.matrix: ITU-R BT.709.
@@ -133,122 +134,124 @@
 // ITU-R BT.601.
 #define HC_MATRIX_BT601 1
 
-// HcPicture.flags: samples go from 0 to 255, and not from 16 to 235 (240).
+// HcPicture.flags: samples range from 0 to 255 instead of 16 to 235 (240 for chroma).
 #define HC_PICTURE_FULL_RANGE 1
 
-// The right eye's picture is below the left one's, each of half the height.
+// The picture is stereoscopic: left eye in the top half, right eye in the bottom half.
 #define HC_PICTURE_STEREO 2
 
-// Of a recording, see HC_STATE_REPLAYED.
+// From a recording, see HC_STATE_REPLAYED.
 #define HC_PICTURE_REPLAYED 4
 
-// HcTrack.flags: subscribed to.
+// HcTrack.flags: subscribed.
 #define HC_TRACK_SUBSCRIBED 1
 
-// The recording of the replay has it.
+// Part of the replayed recording.
 #define HC_TRACK_RECORDED 2
 
-// HcTrack.layout, HcFrame.layout: a sensor's grid.
+// HcTrack.layout and HcFrame.layout: sensor grid.
 #define HC_LAYOUT_A 1
 
-// Unorganised points.
+// Unorganized points.
 #define HC_LAYOUT_B 2
 
-// LiveScan3D's records.
+// LiveScan3D records.
 #define HC_LAYOUT_C 3
 
-// hc_frame_release's shown_us: the frame was not shown.
+// shown_us: the frame was not shown.
 #define HC_NOT_SHOWN 0
 
-// It is shown now.
+// shown_us: the frame is shown now.
 #define HC_SHOWN_NOW -1
 
-// HcFrame.flags: of a recording, see HC_STATE_REPLAYED.
+// HcFrame.flags: from a recording, see HC_STATE_REPLAYED.
 #define HC_FRAME_REPLAYED 1
 
 // `middle` and `floor` are set.
 #define HC_FRAME_SUBJECT 2
 
-// Some descriptions did not arrive.
+// Some descriptions are missing.
 #define HC_FRAME_PARTIAL 4
 
-// HcClock.source: no stamp so far.
+// HcClock.source: no relay timestamp yet.
 #define HC_CLOCK_UNKNOWN 0
 
-// The relay's stamps.
+// Relay timestamps.
 #define HC_CLOCK_RELAY 1
 
-// The local clock, as the relay sends no stamps.
+// The local clock, because the relay sends no timestamps.
 #define HC_CLOCK_LOCAL 2
 
-// hc_playback's action: none.
+// hc_playback action: only query the state.
 #define HC_PLAYBACK_QUERY 0
 
-// Move on.
+// Resume.
 #define HC_PLAYBACK_PLAY 1
 
-// Stand still.
+// Pause.
 #define HC_PLAYBACK_PAUSE 2
 
-// Go to position_ms.
+// Seek to position_ms.
 #define HC_PLAYBACK_SEEK 3
 
-// Return to the replay that all see.
+// Return to the replay shared by all viewers.
 #define HC_PLAYBACK_LIVE 4
 
-// HcPlayback.flags: there is a recording.
+// HcPlayback.flags: the session replays a recording.
 #define HC_PLAYBACK_AVAILABLE 1
 
-// It plays.
+// Playing, not paused.
 #define HC_PLAYBACK_PLAYING 2
 
-// What is watched is the replay that all see.
+// Following the replay shared by all viewers.
 #define HC_PLAYBACK_IS_LIVE 4
 
-// What is due has not arrived.
+// Waiting for data.
 #define HC_PLAYBACK_WAITING 8
 
-// A connection to a relay, kept until hc_close.
+// A connection to a relay. Free it with hc_close.
 typedef struct HcClient HcClient;
 
-// What hc_open takes; strings need not outlive the call.
+// Arguments of hc_open. Strings are copied.
 typedef struct {
   uint32_t size;
-  // HC_ABI_VERSION of the caller.
+  // The caller's HC_ABI_VERSION.
   uint32_t abi_version;
-  // moqt://host[:port]/session, or without a session to list the relay's; the port defaults to 443.
+  // moqt://host[:port]/session, or without a session to list the relay's. The default port is
+  // 443.
   const char *url;
-  // SHA-256 of the relay's certificate, hex; null or "" = the public authorities'.
+  // SHA-256 of the relay's certificate, hex; null or "" uses the public CAs.
   const char *certificate_hash;
-  // Names the receipts track receipts/<viewer>; null or "" = unity-<random>.
+  // Name of the receipts track, receipts/<viewer>; null or "" selects unity-<random>.
   const char *viewer;
   // HC_NO_RECEIPTS, HC_INSECURE, HC_LIST_SESSIONS.
   uint32_t flags;
-  // Age at which an object is not worth sending any more, ms; 0 = the catalog's.
+  // Delivery timeout of objects, ms; 0 uses the catalog's.
   uint32_t delivery_timeout_ms;
-  // Threads that decode, and as many for tiles of 360° video; 0 = as many as there are processors less one, at most four.
+  // Decoder threads, and as many again for 360° tiles; 0 selects the number of processors minus
+  // one, at most four.
   uint32_t decode_threads;
   uint32_t reserved;
 } HcConfig;
 
-// Where a client stands.
+// State of a client.
 typedef struct {
   uint32_t size;
   // HC_PHASE_…
   uint32_t phase;
   // HC_STATE_…
   uint32_t flags;
-  // Changes when hc_catalog has something new, be it a pose.
+  // Changes whenever hc_catalog does, including poses.
   uint32_t catalog_version;
-  // Changes when hc_sessions has something new.
+  // Changes whenever hc_sessions does.
   uint32_t sessions_version;
-  // Changes when hc_error has something new.
+  // Changes whenever hc_error does.
   uint32_t error_version;
-  // In the catalog.
+  // Cameras in the catalog.
   uint32_t cameras;
-  // In hc_sessions.
+  // Sessions in hc_sessions.
   uint32_t sessions;
-  // Connections after the first.
+  // Number of reconnects.
   uint32_t reconnects;
   uint32_t reserved;
 } HcState;
@@ -261,50 +264,50 @@ typedef struct {
   uint32_t layout;
   // 1 or 4.
   uint32_t descriptions;
-  // Pixels of the grid; 0 in layouts B and C.
+  // Grid size in pixels; 0 for layouts B and C.
   uint32_t width;
   uint32_t height;
-  // Most points of a frame.
+  // Maximum points per frame.
   uint32_t max_points;
   // Milliseconds; 0 = none.
   uint32_t delivery_timeout_ms;
   // Frames per second; 0 = unknown.
   double framerate;
-  // At most, bits per second; 0 = unknown.
+  // Maximum bits per second; 0 = unknown.
   uint64_t bitrate;
-  // Lens of the grid, pixels.
+  // Intrinsics of the grid, pixels.
   double fx;
   double fy;
   double cx;
   double cy;
-  // Camera to studio: row-major rotation.
+  // Camera to studio rotation, row-major.
   double rotation[9];
-  // Millimetres.
+  // Camera to studio translation, millimetres.
   double translation[3];
-  // Millimetres.
+  // Depth range, millimetres.
   uint32_t depth_min;
   uint32_t depth_max;
   // HC_TRACK_…
   uint32_t flags;
-  // Another number means another ray table; HcFrame.track_version is the same.
+  // Changes with the ray table; equals HcFrame.track_version.
   uint32_t version;
   char quality[32];
   char camera_name[64];
 } HcTrack;
 
-// What hc_subscribe takes.
+// Arguments of hc_subscribe.
 typedef struct {
   uint32_t size;
-  // Or HC_ALL_CAMERAS, or HC_SPHERE, of which quality and descriptions are not looked at.
+  // Camera number, HC_ALL_CAMERAS or HC_SPHERE. HC_SPHERE ignores quality and descriptions.
   uint32_t camera;
-  // Null, "", or one that the camera has not: that of the highest bit rate.
+  // Quality by name. Null, "" or an unknown name selects the highest bit rate.
   const char *quality;
-  // Most descriptions to receive of a frame; 0 = all.
+  // Maximum descriptions to receive per frame; 0 = all.
   uint32_t descriptions;
   uint32_t reserved;
 } HcSubscribe;
 
-// A decoded frame. Its points are words of 32 bits, words_per_point each:
+// A decoded frame. Points are words_per_point 32-bit words each:
 //   layout A, 2 words: X | Y << 12 | R << 24 of the pixel; depth mm | G << 16 | B << 24
 //   B and C, 3 words:  X | Y << 16; Z | R << 16 | G << 24; B   (X, Y, Z: 16 bits, two's complement, mm)
 typedef struct {
@@ -316,57 +319,58 @@ typedef struct {
   uint32_t layout;
   uint32_t words_per_point;
   uint32_t points;
-  // That arrived.
+  // Descriptions received.
   uint32_t descriptions;
-  // That the frame has.
+  // Descriptions of the complete frame.
   uint32_t descriptions_total;
   uint32_t width;
   uint32_t height;
-  // Of its objects.
+  // Size of the received objects.
   uint32_t bytes;
-  // Time taken to decode.
+  // Decoding time.
   uint32_t decode_us;
-  // Relay's clock: middle of the exposure.
+  // Middle of the exposure, relay clock.
   uint64_t captured_us;
   // Sensor's own clock.
   uint64_t device_us;
-  // Local clock: last byte of the first object.
+  // Last byte of the first object, local clock.
   uint64_t arrived_us;
-  // Local clock.
+  // End of decoding, local clock.
   uint64_t decoded_us;
-  // Decoded less captured, both on the relay's clock; of a recording, less arrived.
+  // Capture to decoded on the relay's clock; for a recording, arrival to decoded.
   int64_t delay_us;
   // HC_FRAME_…
   uint32_t flags;
-  // HcTrack.version of its track.
+  // HcTrack.version of the frame's track.
   uint32_t track_version;
-  // Mean of the nearer half of the points, camera's coordinates, mm.
+  // Mean of the nearer half of the points, camera coordinates, mm.
   float middle[3];
-  // Studio's y, mm, below which nearly nothing is.
+  // Studio y coordinate of the floor, mm.
   float floor;
 } HcFrame;
 
-// A picture of the whole sphere, equirectangular, 4:2:0. Row 0 is the top; the middle of the picture is straight
-// ahead, and to the right of it is to the right.
+// A decoded 360° picture: equirectangular, 4:2:0, top row first. The picture's centre is straight
+// ahead; longitude increases to the right.
 typedef struct {
   uint32_t size;
   // HC_PICTURE_…
   uint32_t flags;
   uint64_t handle;
-  // Pixels of luma, of both eyes; planes of colour have half of either, rounded up.
+  // Luma size in pixels, both eyes included. Chroma planes have half the width and height,
+  // rounded up.
   uint32_t width;
   uint32_t height;
   // HC_MATRIX_…
   uint32_t matrix;
-  // Time taken to decode.
+  // Decoding time.
   uint32_t decode_us;
-  // Relay's clock.
+  // Relay clock.
   uint64_t captured_us;
   // Local clock.
   uint64_t arrived_us;
   // Local clock.
   uint64_t decoded_us;
-  // How the sphere is turned (Spherical Video V2, prhd), degrees.
+  // Rotation of the sphere (Spherical Video V2, prhd), degrees.
   float yaw;
   float pitch;
   float roll;
@@ -379,92 +383,94 @@ typedef struct {
   // HC_CLOCK_…
   uint32_t source;
   uint64_t local_us;
-  // The same moment on the relay's clock; the local time while that is unknown.
+  // The same moment on the relay's clock; equals local_us until the relay's clock is known.
   uint64_t relay_us;
-  // Bound of the estimate's error.
+  // Error bound of the estimate.
   uint64_t error_us;
-  // Round-trip time, smoothed.
+  // Smoothed round-trip time.
   uint64_t rtt_us;
-  // The least.
+  // Minimum round-trip time.
   uint64_t min_rtt_us;
-  // Stamps in use.
+  // Timestamps in use.
   uint32_t samples;
-  // Times that a clock was found to have been set.
+  // Clock steps detected.
   uint32_t steps;
 } HcClock;
 
-// Rates are of the last second, percentiles and means of the last five, counts of the whole run.
+// Statistics. Rates cover the last second, percentiles and means the last five seconds, counts the
+// whole run.
 typedef struct {
   uint32_t size;
-  // Cameras that had a frame.
+  // Cameras that have delivered a frame.
   uint32_t cameras;
-  // Distinct frames released as shown, per second; mean of the cameras.
+  // Distinct frames shown per second, averaged over cameras.
   double shown_fps;
-  // Distinct frames decoded, per second; mean of the cameras.
+  // Distinct frames decoded per second, averaged over cameras.
   double fps;
-  // Frame delay to decoded, ms.
+  // Capture to decoded, ms.
   double delay_p50_ms;
   double delay_p95_ms;
   double delay_p99_ms;
-  // Frame delay to shown, ms.
+  // Capture to shown, ms.
   double shown_p50_ms;
   double shown_p95_ms;
   double shown_p99_ms;
-  // Of the delay to decoded (RFC 3550).
+  // Jitter of the delay to decoded (RFC 3550).
   double jitter_ms;
   double mbit_per_s;
   double points_per_frame;
   double decode_ms;
-  // Part of the frames' descriptions that was there; of the run. Of HC_SPHERE: the share of the view that tiles show, of the last second.
+  // Fraction of descriptions received, over the run. HC_SPHERE: fraction of the viewport covered
+  // by tiles, last second.
   double density;
-  // From hc_open to the first decoded frame; 0 = none so far.
+  // Time from hc_open to the first decoded frame; 0 = none yet.
   double first_frame_ms;
-  // Of the run: distinct frames decoded per second since the first, and their delay.
+  // Over the run: distinct frames decoded per second since the first, and their delay.
   double run_fps;
   double run_p50_ms;
   double run_p95_ms;
   double run_p99_ms;
   // Distinct frames decoded.
   uint64_t frames;
-  // Released as shown.
+  // Frames released as shown.
   uint64_t frames_shown;
   // Gaps in the sequence numbers.
   uint64_t frames_lost;
-  // After a later frame.
+  // Frames after a later one.
   uint64_t frames_late;
-  // A second time.
+  // Frames received twice.
   uint64_t frames_duplicate;
-  // Without all descriptions.
+  // Frames with missing descriptions.
   uint64_t frames_partial;
-  // Not decoded because the decoder was behind.
+  // Frames skipped because decoding fell behind.
   uint64_t frames_skipped;
-  // Not decodable.
+  // Undecodable frames.
   uint64_t frames_damaged;
-  // After their frame.
+  // Descriptions that arrived after their frame was decoded.
   uint64_t descriptions_late;
-  // Given up by the relay or the publisher.
+  // Subgroups reset by the relay or publisher.
   uint64_t subgroups_reset;
   uint64_t publisher_restarts;
-  // Of media.
+  // Media bytes received.
   uint64_t bytes;
   uint64_t receipts;
-  // Held by frames and objects now.
+  // Memory held by frames and objects now.
   uint64_t memory_bytes;
-  // Of frames in datagrams: those that parts asked for made whole.
+  // Datagram delivery: frames completed by fetching missing parts.
   uint64_t frames_repaired;
-  // Those given up, and their parts that had not come.
+  // Frames dropped as incomplete, and their missing parts.
   uint64_t frames_abandoned;
   uint64_t parts_lost;
-  // Requests for missing parts.
+  // Fetch requests for missing parts.
   uint64_t repair_requests;
 } HcStats;
 
-// A recording.
+// State of a replayed recording.
 typedef struct {
   uint32_t size;
   // HC_PLAYBACK_…
   uint32_t flags;
-  // Of the recording, ms; 0 without one.
+  // Length of the recording, ms; 0 if there is none.
   double duration_ms;
   double position_ms;
 } HcPlayback;
@@ -473,55 +479,55 @@ typedef struct {
 extern "C" {
 #endif // __cplusplus
 
-// HC_ABI_VERSION of the library. To be called first.
+// HC_ABI_VERSION of the library. Call this first.
 uint32_t hc_abi_version(void);
 
-// Begins to connect, and returns at once. *client is null unless the result is HC_OK.
+// Starts connecting and returns at once. Sets *client to null unless the result is HC_OK.
 int32_t hc_open(const HcConfig *config, HcClient **client);
 
-// Ends a client and frees it, its frames too. Null is allowed.
+// Disconnects and frees the client with all its frames. Accepts null.
 void hc_close(HcClient *client);
 
-// Where the client stands. To be called once a picture.
+// Reads the client's state. Call this once per rendered picture.
 int32_t hc_poll(HcClient *client, HcState *state);
 
-// The latest error of the client in a sentence, or "". A null client asks for the calling thread's last failed
-// call that had no client: hc_open, hc_decode.
+// Returns the client's latest error message, or "". With a null client: that of the calling
+// thread's last failed hc_open or hc_decode.
 int32_t hc_error(HcClient *client, char *buffer, size_t capacity, size_t *needed);
 
-// The relay's sessions, in order, each followed by NUL (the count is in HcState).
+// Returns the relay's session names, sorted, each NUL-terminated. HcState.sessions has their
+// number.
 int32_t hc_sessions(HcClient *client, char *buffer, size_t capacity, size_t *needed);
 
-// The catalog's point-cloud tracks by camera, a camera's best first. The caller sets tracks[0].size; tracks may be
-// null with a capacity of 0 to ask for the count.
+// Returns the catalog's point-cloud tracks by camera, each camera's best track first. Set
+// tracks[0].size. To query the count, pass null tracks with capacity 0.
 int32_t hc_catalog(HcClient *client, HcTrack *tracks, uint32_t capacity, uint32_t *count);
 
-// X and Y of each pixel's ray at z = 1, interleaved, row-major: 2 × width × height floats; NaN where a pixel has
-// none. version: HcTrack.version. The tables of subscribed tracks are computed in the background; HC_EMPTY until
-// then, and where no track has that version.
+// Returns X and Y of each pixel's ray at z = 1, interleaved, row-major: 2 × width × height floats,
+// NaN for pixels without a ray. version: HcTrack.version. Tables of subscribed tracks are computed
+// in the background; HC_EMPTY until then, or if no track has that version.
 int32_t hc_rays(HcClient *client, uint32_t camera, uint32_t version, float *rays, size_t capacity, size_t *needed);
 
-// Asks for a camera's frames, also one that is not in the catalog so far, and until hc_unsubscribe whatever
-// happens to publisher, relay and connection. Again: with another quality or density.
+// Subscribes to a camera, whether or not it is in the catalog yet. The subscription persists
+// across restarts of publisher, relay and connection until hc_unsubscribe. Call again to change
+// quality or descriptions.
 int32_t hc_subscribe(HcClient *client, const HcSubscribe *subscribe);
 
-// A camera, HC_ALL_CAMERAS or HC_SPHERE.
+// Unsubscribes from a camera, HC_ALL_CAMERAS or HC_SPHERE.
 int32_t hc_unsubscribe(HcClient *client, uint32_t camera);
 
-// Where a viewer of the 360° video looks, for the tiles that make it sharp there: a direction (right, up, forward, as the
-// picture has it, the sphere's turn undone), and how much is seen at once, degrees. To be called at every picture; without it the whole
-// sphere is received at low resolution alone.
-int32_t hc_gaze(HcClient *client,
-                float right,
-                float up,
-                float forward,
-                float width,
-                float height);
+// Reports the viewport in the 360° video, which selects the tiles to fetch in high resolution: the
+// gaze direction (right, up, forward) in picture coordinates, before the sphere's rotation, and
+// the field of view in degrees. Call this once per rendered picture. Without it only the
+// low-resolution base is received.
+int32_t hc_gaze(HcClient *client, float right, float up, float forward, float width, float height);
 
-// The camera's newest frame, if it was not acquired before; else HC_EMPTY.
+// Acquires the camera's newest frame; HC_EMPTY if that was acquired before. Release it with
+// hc_frame_release.
 int32_t hc_frame_acquire(HcClient *client, uint32_t camera, HcFrame *frame);
 
-// Copies every step-th point (1 = all) of an acquired frame. capacity: words; points: those copied.
+// Copies every step-th point (1 = all) of an acquired frame. capacity: words. *points: the number
+// of points.
 int32_t hc_frame_copy(HcClient *client,
                       uint64_t handle,
                       uint32_t step,
@@ -529,32 +535,34 @@ int32_t hc_frame_copy(HcClient *client,
                       size_t capacity,
                       uint32_t *points);
 
-// Gives a frame back. shown_us: local time when it was shown, HC_SHOWN_NOW or HC_NOT_SHOWN; the receipt of a shown
-// frame goes out.
+// Releases a frame. shown_us: local time at which it was shown, HC_SHOWN_NOW or HC_NOT_SHOWN.
+// Sends the receipt of a shown frame.
 int32_t hc_frame_release(HcClient *client, uint64_t handle, int64_t shown_us);
 
-// The picture of the 360° video that is due, if it was not acquired before; else HC_EMPTY. A picture is due the
-// catalog's targetLatency after its capture; of a recording under hc_playback, at its place.
+// Acquires the 360° picture that is due; HC_EMPTY if that was acquired before. A picture is due
+// the catalog's targetLatency after its capture; under hc_playback, at its position in the
+// recording.
 int32_t hc_picture_acquire(HcClient *client, HcPicture *picture);
 
-// Copies a plane of an acquired picture, without padding between rows. plane: 0 = Y, 1 = Cb, 2 = Cr. capacity: bytes.
+// Copies a plane of an acquired picture, without row padding. plane: 0 = Y, 1 = Cb, 2 = Cr.
+// capacity: bytes.
 int32_t hc_picture_copy(HcClient *client, uint64_t handle, uint32_t plane, uint8_t *bytes, size_t capacity);
 
-// Gives a picture back. shown_us: local time when it was shown, HC_SHOWN_NOW or HC_NOT_SHOWN.
+// Releases a picture. shown_us: local time at which it was shown, HC_SHOWN_NOW or HC_NOT_SHOWN.
 int32_t hc_picture_release(HcClient *client, uint64_t handle, int64_t shown_us);
 
-// The session's clock now.
+// Reads the session's clock.
 int32_t hc_clock(HcClient *client, HcClock *clock);
 
-// A camera's, HC_ALL_CAMERAS or HC_SPHERE. HC_EMPTY for what had no frame so far.
+// Statistics of a camera, HC_ALL_CAMERAS or HC_SPHERE. HC_EMPTY until the first frame.
 int32_t hc_stats(HcClient *client, uint32_t camera, HcStats *stats);
 
-// Controls a recording and says how it stands; what was asked for shows a moment later. position_ms is of
-// HC_PLAYBACK_SEEK alone.
+// Controls a recording and returns its state. Actions take effect asynchronously. Only
+// HC_PLAYBACK_SEEK uses position_ms.
 int32_t hc_playback(HcClient *client, uint32_t action, double position_ms, HcPlayback *playback);
 
-// Decodes objects (one frame's descriptions in any order) without a client. words may be null to ask for
-// HcFrame.points and words_per_point. capacity: words.
+// Decodes the objects of one frame (its descriptions in any order) without a client. To query
+// HcFrame.points and words_per_point, pass null words. capacity: words.
 int32_t hc_decode(const uint8_t *const *objects,
                   const size_t *lengths,
                   uint32_t count,

@@ -29,7 +29,7 @@ class Library:
         self.machine = MACHINES.get(machine, hex(machine))
         self.optional = pe + 24
         if struct.unpack_from("<H", self.b, self.optional)[0] != 0x20B:
-            sys.exit(f"{path}: not of 64 bits")
+            sys.exit(f"{path}: not a 64-bit library")
         at = self.optional + optional
         self.sections = [struct.unpack_from("<IIII", self.b, at + 40 * i + 8) for i in range(sections)]
 
@@ -56,7 +56,7 @@ class Library:
         return struct.unpack_from("<II", self.b, self.optional + 112 + 8 * n)
 
     def imports(self):
-        """Pairs of library, in lower case, and function."""
+        """Imports as pairs of library (lower case) and function."""
         rva, _ = self.directory(1)
         found = set()
         while rva:
@@ -91,14 +91,14 @@ def check(kind, path):
     if lib.machine != machine:
         wrong.append(f"is for {lib.machine}, not {machine}")
     if kind == "uwp-arm64" and not lib.appcontainer:
-        wrong.append("lacks the flag APPCONTAINER: a store application does not load it")
+        wrong.append("lacks the flag APPCONTAINER: store apps refuse to load it")
     rules = allowed("uwp" if kind == "uwp-arm64" else "x64")
     imports = sorted(lib.imports())
     for library, function in imports:
-        # Microsoft's linker takes the functions of kernel32 from API sets, which are other names of the same functions.
+        # Microsoft's linker imports kernel32 functions through API sets, which are aliases.
         names = {library, "kernel32.dll"} if library.startswith("api-ms-win-core-") else {library}
         if not any(fnmatch.filter(names, l) and any(fnmatch.fnmatchcase(function, f) for f in fs) for l, *fs in rules):
-            wrong.append(f"imports {function} of {library}, which is not in the list")
+            wrong.append(f"imports {function} from {library}, which is not in the list of allowed functions")
     header = (HERE / "../include/holocast.h").read_text()
     missing = [w for w in set(header.replace("(", " ").split()) if w.startswith("hc_") and w not in lib.exports()]
     declared = [m for m in missing if f" {m}(" in header]

@@ -23,14 +23,14 @@ namespace Holocast.Verify
         }
     }
 
-    // Real programs, and a scene with the package's components, driven as Unity would.
+    // Runs the programs of the repository.
     sealed class Lab : IDisposable
     {
         public static string Root, Binaries, Library, Scratch;
 
         readonly List<Running> programs = new List<Running>();
 
-        // Where the runtime finds the native library: the file that cargo built.
+        // Makes the runtime load the native library that cargo built.
         public static void UseLibrary(string path)
         {
             Library = path;
@@ -45,7 +45,7 @@ namespace Holocast.Verify
             return p;
         }
 
-        // A port that is free for UDP and TCP.
+        // A port that is free for both UDP and TCP.
         public static int FreePort()
         {
             for (; ; )
@@ -62,7 +62,7 @@ namespace Holocast.Verify
                 }
                 catch (SocketException)
                 {
-                    // Another one.
+                    // Try another port.
                 }
                 finally
                 {
@@ -77,7 +77,7 @@ namespace Holocast.Verify
             Running relay = Start("relay", new[] { "--listen", address, "--http", address }.Concat(more).ToArray());
             using (var http = new HttpClient { Timeout = TimeSpan.FromSeconds(10) })
             {
-                Until("the relay's start", 30, () =>
+                Until("the relay's start", () =>
                 {
                     relay.MustRun();
                     try
@@ -93,18 +93,17 @@ namespace Holocast.Verify
             return relay;
         }
 
-        // How long to wait at least: a machine with much else to do stands still for seconds.
-        public const double Patience = 60;
+        // Hang guard for every wait, seconds; generous, since test machines may be busy.
+        public const double HangGuard = 180;
 
-        public static void Until(string what, double seconds, Func<bool> happened)
+        public static void Until(string what, Func<bool> happened)
         {
-            seconds = Math.Max(seconds, Patience);
             var clock = Stopwatch.StartNew();
             while (!happened())
             {
-                if (clock.Elapsed.TotalSeconds > seconds)
+                if (clock.Elapsed.TotalSeconds > HangGuard)
                 {
-                    throw new Failed(what + " did not happen in " + seconds + " s");
+                    throw new Failed("timed out after " + HangGuard + " s waiting for " + what);
                 }
                 Thread.Sleep(5);
             }
@@ -125,7 +124,7 @@ namespace Holocast.Verify
         }
     }
 
-    // A program under test, killed when the test ends before it.
+    // A program under test, killed at the end of the test.
     sealed class Running
     {
         readonly Process process;
@@ -180,11 +179,11 @@ namespace Holocast.Verify
 
         public bool HasEnded => process.HasExited;
 
-        public string MustEnd(int seconds)
+        public string MustEnd()
         {
-            if (!process.WaitForExit(seconds * 1000))
+            if (!process.WaitForExit(2 * (int)Lab.HangGuard * 1000))
             {
-                throw new Failed(name + " does not end");
+                throw new Failed(name + " does not exit: " + Text);
             }
             process.WaitForExit();
             if (process.ExitCode != 0)
@@ -197,7 +196,7 @@ namespace Holocast.Verify
         [DllImport("libc", EntryPoint = "kill")]
         static extern int Signal(int process, int signal);
 
-        // SIGTERM.
+        // Sends SIGTERM.
         public void Terminate()
         {
             Signal(process.Id, 15);
@@ -219,7 +218,7 @@ namespace Holocast.Verify
         }
     }
 
-    // The scene of the samples: a hologram, eyes, a HUD.
+    // A scene as in the samples (hologram, camera, HUD), driven like Unity's player loop.
     sealed class Stage
     {
         public readonly GameObject Hologram;
@@ -252,7 +251,7 @@ namespace Holocast.Verify
             Hud = new GameObject("Hud").AddComponent<HolocastHud>();
         }
 
-        // Sixty pictures a second.
+        // Runs one Unity frame, at 60 frames per second.
         public void Tick()
         {
             double now = clock.Elapsed.TotalSeconds;
@@ -266,28 +265,50 @@ namespace Holocast.Verify
             last = now;
         }
 
+        // Runs frames for a time, at least one per 1/60 s of it: enough to notice events that must not happen.
         public void Run(double seconds)
         {
-            for (double end = clock.Elapsed.TotalSeconds + seconds; clock.Elapsed.TotalSeconds < end;)
+            double end = clock.Elapsed.TotalSeconds + seconds;
+            for (int ticks = 0; clock.Elapsed.TotalSeconds < end || ticks < 60 * seconds; ticks++)
             {
                 Tick();
             }
         }
 
-        public void Until(string what, double seconds, Func<bool> happened)
+        // Runs frames until a value has stayed the same for a second, and returns it.
+        public T Settled<T>(string what, Func<T> value)
         {
-            seconds = Math.Max(seconds, Lab.Patience);
+            double start = clock.Elapsed.TotalSeconds;
+            for (; ; )
+            {
+                T before = value();
+                Run(1);
+                T after = value();
+                if (EqualityComparer<T>.Default.Equals(before, after))
+                {
+                    return after;
+                }
+                Check.That(clock.Elapsed.TotalSeconds < start + Lab.HangGuard, what + " keeps changing, now " + after);
+            }
+        }
+
+        public void Until(string what, Func<bool> happened, double seconds = Lab.HangGuard)
+        {
             for (double end = clock.Elapsed.TotalSeconds + seconds; !happened();)
             {
                 if (clock.Elapsed.TotalSeconds > end)
                 {
                     HolocastStatistics s = Statistics();
-                    string got = s.Frames + " frames, " + s.FramesShown + " shown, " + s.FramesLate + " late, " + s.FramesSkipped + " skipped, " + s.FramesDamaged + " damaged, " + s.MemoryBytes + " bytes held";
+                    string got = s.Frames + " frames, " + s.FramesShown + " shown, " + s.FramesLate + " late, "
+                        + s.FramesSkipped + " skipped, " + s.FramesDamaged + " damaged, " + s.MemoryBytes
+                        + " bytes held";
                     if (Session.TryGetSphereStatistics(out s))
                     {
-                        got += "; of 360° video " + s.Frames + " frames, " + s.FramesDamaged + " damaged, tiles in " + s.TileHits + " of the view";
+                        got += "; 360° video: " + s.Frames + " frames, " + s.FramesDamaged + " damaged, tiles cover "
+                            + s.TileHits + " of the viewport";
                     }
-                    throw new Failed(what + " did not happen in " + seconds + " s; " + Session.State + ": " + Session.Message + "; " + got + "\n" + string.Join("\n", Loop.Log));
+                    throw new Failed("timed out after " + seconds + " s waiting for " + what + "; " + Session.State
+                        + ": " + Session.Message + "; " + got + "\n" + string.Join("\n", Loop.Log));
                 }
                 Tick();
             }
@@ -299,47 +320,10 @@ namespace Holocast.Verify
             return s;
         }
 
-        public void UntilShown(string what, int frames = 1, double seconds = 20)
+        public void UntilShown(string what, int frames = 1)
         {
             long before = Statistics().FramesShown;
-            Until(what, seconds, () => Statistics().FramesShown >= before + frames);
-        }
-    }
-
-    // How long the machine stood still: times in which a thread that only sleeps did not run.
-    sealed class Standstill : IDisposable
-    {
-        readonly Thread thread;
-        volatile bool ended;
-        long ticks;
-
-        public double Milliseconds => Interlocked.Read(ref ticks) / (Stopwatch.Frequency / 1000.0);
-
-        public Standstill()
-        {
-            thread = new Thread(Watch) { IsBackground = true };
-            thread.Start();
-        }
-
-        void Watch()
-        {
-            long usual = 15 * Stopwatch.Frequency / 1000, last = Stopwatch.GetTimestamp();
-            while (!ended)
-            {
-                Thread.Sleep(5);
-                long now = Stopwatch.GetTimestamp();
-                if (now - last > usual)
-                {
-                    Interlocked.Add(ref ticks, now - last);
-                }
-                last = now;
-            }
-        }
-
-        public void Dispose()
-        {
-            ended = true;
-            thread.Join();
+            Until(what, () => Statistics().FramesShown >= before + frames);
         }
     }
 

@@ -11,11 +11,13 @@ using Holocast.Native;
 
 namespace Holocast.Verify
 {
-    // The C compiler's sizes and offsets of holocast.h's structs, and values of its constants,
-    // against those of the package.
+    // Compares struct sizes, field offsets and constants of the package with holocast.h,
+    // as the C compiler lays them out.
     static class LayoutTest
     {
-        static readonly Type[] Structs = { typeof(HcConfig), typeof(HcState), typeof(HcTrack), typeof(HcSubscribe), typeof(HcFrame), typeof(HcPicture), typeof(HcClock), typeof(HcStats), typeof(HcPlayback) };
+        static readonly Type[] Structs =
+            { typeof(HcConfig), typeof(HcState), typeof(HcTrack), typeof(HcSubscribe), typeof(HcFrame),
+            typeof(HcPicture), typeof(HcClock), typeof(HcStats), typeof(HcPlayback) };
 
         public static int Run(string header, string folder)
         {
@@ -27,11 +29,13 @@ namespace Holocast.Verify
                 code.Append("printf(\"" + t.Name + " %zu\\n\", sizeof(" + t.Name + "));\n");
                 wanted[t.Name] = Marshal.SizeOf(t);
                 Match body = Regex.Match(text, @"typedef struct(?: \w+)? \{([^{}]*)\} " + t.Name + ";");
-                string[] fields = Regex.Matches(body.Groups[1].Value, @"(\w+)(?:\[\d+\])?;").Select(m => m.Groups[1].Value).ToArray();
+                string[] fields = Regex.Matches(body.Groups[1].Value, @"(\w+)(?:\[\d+\])?;")
+                    .Select(m => m.Groups[1].Value).ToArray();
                 FieldInfo[] own = t.GetFields(BindingFlags.Instance | BindingFlags.Public);
                 if (!own.Select(f => f.Name).SequenceEqual(fields.Select(Camel)))
                 {
-                    Console.WriteLine("FAIL  fields of " + t.Name + ": " + string.Join(" ", own.Select(f => f.Name)) + "; the header has " + string.Join(" ", fields));
+                    Console.WriteLine("FAIL  fields of " + t.Name + ": " + string.Join(" ", own.Select(f => f.Name))
+                        + "; the header has " + string.Join(" ", fields));
                     return 1;
                 }
                 foreach (string f in fields)
@@ -49,7 +53,8 @@ namespace Holocast.Verify
             string source = Path.Combine(folder, "layout.c"), program = Path.Combine(folder, "layout");
             File.WriteAllText(source, code.ToString());
             Execute("cc", "-Wall -Werror -o " + program + " " + source);
-            var real = Execute(program, "").Split('\n', StringSplitOptions.RemoveEmptyEntries).Select(l => l.Split(' ')).ToDictionary(w => w[0], w => long.Parse(w[1]));
+            var real = Execute(program, "").Split('\n', StringSplitOptions.RemoveEmptyEntries).Select(l => l.Split(' '))
+                .ToDictionary(w => w[0], w => long.Parse(w[1]));
             foreach (var (name, constant) in Constants())
             {
                 wanted[name] = constant;
@@ -59,11 +64,12 @@ namespace Holocast.Verify
             {
                 if (!real.TryGetValue(w.Key, out long r) || r != w.Value)
                 {
-                    Console.WriteLine("FAIL  " + w.Key + " is " + w.Value + " in C#, " + (real.ContainsKey(w.Key) ? r.ToString() : "nothing") + " in C");
+                    Console.WriteLine("FAIL  " + w.Key + " is " + w.Value + " in C#, "
+                        + (real.ContainsKey(w.Key) ? r.ToString() : "nothing") + " in C");
                     failed++;
                 }
             }
-            Console.WriteLine(wanted.Count + " sizes, offsets and constants are those of the C compiler");
+            Console.WriteLine(wanted.Count + " sizes, offsets and constants match the C compiler's");
             return failed;
         }
 
@@ -71,8 +77,10 @@ namespace Holocast.Verify
         {
             foreach (FieldInfo f in typeof(Abi).GetFields(BindingFlags.Static | BindingFlags.Public))
             {
-                string name = Regex.Replace(f.Name, "([a-z])([A-Z])", "$1_$2").ToUpperInvariant().Replace("ERROR_", "E_");
-                yield return (f.Name == "Version" ? "HC_ABI_VERSION" : "HC_" + name, Convert.ToInt64(f.GetRawConstantValue()));
+                string name = Regex.Replace(f.Name, "([a-z])([A-Z])", "$1_$2").ToUpperInvariant()
+                    .Replace("ERROR_", "E_");
+                yield return (f.Name == "Version" ? "HC_ABI_VERSION" : "HC_" + name,
+                    Convert.ToInt64(f.GetRawConstantValue()));
             }
             foreach (HcPhase p in Enum.GetValues(typeof(HcPhase)))
             {
@@ -91,7 +99,8 @@ namespace Holocast.Verify
 
         static string Execute(string program, string arguments)
         {
-            using (Process p = Process.Start(new ProcessStartInfo(program, arguments) { RedirectStandardOutput = true }))
+            using (Process p =
+                Process.Start(new ProcessStartInfo(program, arguments) { RedirectStandardOutput = true }))
             {
                 string text = p.StandardOutput.ReadToEnd();
                 p.WaitForExit();

@@ -11,8 +11,8 @@ using UnityEngine.Stub;
 
 namespace Holocast.Verify
 {
-    // Draws what the package's components ask Unity to draw, with the package's shaders, on
-    // Vulkan, and holds the pictures against those of a renderer in Go of the same frame.
+    // Draws the scene's mesh renderers with the package's shaders on Vulkan, and compares the pictures with
+    // a Go renderer's pictures of the same frame.
     static class Pictures
     {
         const int Width = 960, Height = 640;
@@ -48,7 +48,8 @@ namespace Holocast.Verify
                     }
                     catch (Failed e)
                     {
-                        Console.WriteLine("FAIL  360° video" + (stereo ? " for two eyes" : "") + ": " + e.Message + "\n" + lab.Output());
+                        Console.WriteLine("FAIL  360° video" + (stereo ? " for two eyes" : "") + ": " + e.Message + "\n"
+                            + lab.Output());
                         failed++;
                     }
                 }
@@ -56,21 +57,23 @@ namespace Holocast.Verify
             return failed;
         }
 
-        // 360° video, seen along some gazes, against its planes.
+        // Draws 360° video in several gaze directions and compares it with its planes.
         static void Sphere(Lab lab, string folder, bool stereo)
         {
             int port = Lab.FreePort();
             string url = "moqt://127.0.0.1:" + port + "/film";
             lab.Relay(port);
-            lab.Start("capture-server", "--source", "equirect:" + Tests.Film(10, stereo), "--stereo", stereo ? "top-bottom" : "mono", "--http", "", url);
+            lab.Start("capture-server", "--source", "equirect:" + Tests.Film(10, stereo), "--stereo", stereo
+                ? "top-bottom" : "mono", "--http", "", url);
             var stage = new Stage(url);
             HolocastSphere sphere = stage.Hologram.AddComponent<HolocastSphere>();
-            stage.Until("a picture", 120, () => sphere.Shows);
+            stage.Until("a picture", () => sphere.Shows);
             string scene = Path.Combine(folder, stereo ? "sphere2" : "sphere");
             Dump(sphere, scene);
             foreach (var (name, gaze) in new[]
             {
-                ("ahead", Vector3.forward), ("right", Vector3.right), ("up", new Vector3(0.3f, 1, 0.3f).normalized), ("down behind", new Vector3(-0.5f, -0.6f, -0.7f).normalized),
+                ("ahead", Vector3.forward), ("right", Vector3.right), ("up", new Vector3(0.3f, 1, 0.3f).normalized),
+                    ("down behind", new Vector3(-0.5f, -0.6f, -0.7f).normalized),
             })
             {
                 Matrix4x4 view = View(stage.Eyes.position, stage.Eyes.position + gaze);
@@ -80,7 +83,9 @@ namespace Holocast.Verify
                     for (int i = 0; i < eyes.Length; i++)
                     {
                         double worst = Worst(drawn[i], view, sphere, stereo ? i : 0, out int regions);
-                        string told = "360° video" + (stereo ? " for two eyes" : "") + ", " + name + (eyes.Length == 1 ? "" : i == 0 ? ", left" : ", right") + ": worst of " + regions + " regions off by " + worst.ToString("F2", CultureInfo.InvariantCulture);
+                        string told = "360° video" + (stereo ? " for two eyes" : "") + ", " + name
+                            + (eyes.Length == 1 ? "" : i == 0 ? ", left" : ", right") + ": worst of " + regions
+                            + " regions off by " + worst.ToString("F2", CultureInfo.InvariantCulture);
                         Check.That(regions > 1500 && worst < 4, told);
                         Console.WriteLine("ok    " + told);
                     }
@@ -89,20 +94,21 @@ namespace Holocast.Verify
             Loop.Clear();
         }
 
-        // A plane's sample between its pixels, of one eye; across and down: shares of that eye's picture.
+        // A plane's interpolated sample for one eye. across, down: position as fractions of that eye's picture.
         static double Sample(HolocastSphere sphere, int plane, int eye, double across, double down)
         {
             Texture2D t = sphere.Textures.Plane(plane);
             int rows = sphere.Stereo ? t.height / 2 : t.height;
             double x = across * t.width - 0.5, y = Math.Max(0, Math.Min(rows - 1, down * rows - 0.5));
             int left = (int)Math.Floor(x), top = (int)Math.Floor(y);
-            double Pixel(int u, int v) => t.StubPixels[(eye * rows + Math.Min(v, rows - 1)) * t.width + (u + t.width) % t.width];
+            double Pixel(int u, int v) =>
+                t.StubPixels[(eye * rows + Math.Min(v, rows - 1)) * t.width + (u + t.width) % t.width];
             double above = Pixel(left, top) + (x - left) * (Pixel(left + 1, top) - Pixel(left, top));
             double below = Pixel(left, top + 1) + (x - left) * (Pixel(left + 1, top + 1) - Pixel(left, top + 1));
             return above + (y - top) * (below - above);
         }
 
-        // The greatest difference of a region's mean colour from that of the planes, which another test holds against the film.
+        // Largest difference between a region's mean color and that of the planes (which Tests compares with the film).
         static double Worst(byte[] drawn, Matrix4x4 view, HolocastSphere sphere, int eye, out int regions)
         {
             const int Region = 16;
@@ -118,14 +124,22 @@ namespace Holocast.Verify
                     {
                         for (int u = x; u < x + Region; u += 3)
                         {
-                            // The pixel's ray in the eye's coordinates, then the world's: x right, y up, z ahead.
-                            double ex = (2 * (u + 0.5) / Width - 1) * Width / Height / Scale, ey = (1 - 2 * (v + 0.5) / Height) / Scale, ez = -1;
-                            double dx = view.m00 * ex + view.m10 * ey + view.m20 * ez, dy = view.m01 * ex + view.m11 * ey + view.m21 * ez, dz = view.m02 * ex + view.m12 * ey + view.m22 * ez;
-                            double across = Math.Atan2(dx, dz) / (2 * Math.PI) + 0.5, down = 0.5 - Math.Atan2(dy, Math.Sqrt(dx * dx + dz * dz)) / Math.PI;
-                            // Where the film's brightness jumps, and where the poles squeeze all of it into a region.
+                            // The pixel's ray in eye coordinates, then in world coordinates: x right, y up, z
+                            // forward.
+                            double ex = (2 * (u + 0.5) / Width - 1) * Width / Height / Scale,
+                                ey = (1 - 2 * (v + 0.5) / Height) / Scale, ez = -1;
+                            double dx = view.m00 * ex + view.m10 * ey + view.m20 * ez, dy = view.m01 * ex
+                                + view.m11 * ey + view.m21 * ez, dz = view.m02 * ex + view.m12 * ey + view.m22 * ez;
+                            double across = Math.Atan2(dx, dz) / (2 * Math.PI) + 0.5,
+                                down = 0.5 - Math.Atan2(dy, Math.Sqrt(dx * dx + dz * dz)) / Math.PI;
+                            // Skip the seam, where brightness jumps, and the poles, where the whole width falls
+                            // into one region.
                             edge |= across < 0.02 || across > 0.98 || down < 0.08 || down > 0.92;
-                            double luma = (Sample(sphere, 0, eye, across, down) - 16) / 219, cb = (Sample(sphere, 1, eye, across, down) - 128) / 224, cr = (Sample(sphere, 2, eye, across, down) - 128) / 224;
-                            double[] wanted = { luma + 1.5748 * cr, luma - 0.1873 * cb - 0.4681 * cr, luma + 1.8556 * cb };
+                            double luma = (Sample(sphere, 0, eye, across, down) - 16) / 219,
+                                cb = (Sample(sphere, 1, eye, across, down) - 128) / 224,
+                                cr = (Sample(sphere, 2, eye, across, down) - 128) / 224;
+                            double[] wanted = { luma + 1.5748 * cr, luma - 0.1873 * cb - 0.4681 * cr, luma
+                                + 1.8556 * cb };
                             for (int c = 0; c < 3; c++)
                             {
                                 sums[c] += drawn[3 * (v * Width + u) + c] - 255 * Math.Max(0, Math.Min(1, wanted[c]));
@@ -148,17 +162,23 @@ namespace Holocast.Verify
             Mesh mesh = renderer.transform.GetComponent<MeshFilter>().sharedMesh;
             string name = Path.GetFileName(scene);
             File.WriteAllBytes(scene + ".indices", MemoryMarshal.AsBytes<uint>(mesh.StubIndices).ToArray());
-            var lines = new List<string> { "object HolocastSphere " + name + ".indices " + Text(renderer.transform.localToWorldMatrix) };
-            foreach (string property in new[] { "_HolocastEyes", "_HolocastFullRange", "_HolocastRed", "_HolocastBlue" })
+            var lines = new List<string> { "object HolocastSphere " + name + ".indices "
+                + Text(renderer.transform.localToWorldMatrix) };
+            foreach (string property in new[] { "_HolocastEyes", "_HolocastFullRange", "_HolocastRed",
+                "_HolocastBlue" })
             {
-                lines.Add("float " + property + " " + renderer.sharedMaterial.GetFloat(Shader.PropertyToID(property)).ToString("R", CultureInfo.InvariantCulture));
+                lines.Add("float " + property + " "
+                    + renderer.sharedMaterial.GetFloat(Shader.PropertyToID(property))
+                    .ToString("R", CultureInfo.InvariantCulture));
             }
             foreach (string property in new[] { "_HolocastLuma", "_HolocastCb", "_HolocastCr" })
             {
                 var texture = (Texture2D)renderer.sharedMaterial.GetTexture(Shader.PropertyToID(property));
-                Check.That(texture.wrapModeU == TextureWrapMode.Repeat && texture.wrapModeV == TextureWrapMode.Clamp && texture.filterMode == FilterMode.Bilinear, "a texture's sampler");
+                Check.That(texture.wrapModeU == TextureWrapMode.Repeat && texture.wrapModeV == TextureWrapMode.Clamp
+                    && texture.filterMode == FilterMode.Bilinear, "a texture's sampler");
                 File.WriteAllBytes(scene + "." + property, texture.StubPixels);
-                lines.Add("texture " + property + " 1 " + texture.width + " " + texture.height + " " + name + "." + property);
+                lines.Add("texture " + property + " 1 " + texture.width + " " + texture.height + " " + name + "."
+                    + property);
             }
             File.WriteAllLines(scene + ".scene", lines);
         }
@@ -175,12 +195,13 @@ namespace Holocast.Verify
             stage.Run(0.1);
             string scene = Path.Combine(folder, layout);
             Matrix4x4 model = Dump(stage, scene)[0];
-            Check.That(stage.Points.TryGetSubject(out Vector3 middle, out _), "there is no subject");
+            Check.That(stage.Points.TryGetSubject(out Vector3 middle, out _), "no subject");
 
-            // Beside the eyes, so that the subject is seen from a side.
+            // Offset from the eyes, to see the subject from the side.
             var mono = new[] { View(stage.Eyes.position + new Vector3(0.5f, 0.1f, 0), middle) };
-            // A headset's eyes look the same way.
-            var stereo = new[] { -0.032f, 0.032f }.Select(x => new Vector3(x, 0, 0)).Select(beside => View(stage.Eyes.position + beside, middle + beside)).ToArray();
+            // Both eyes of a headset look in the same direction.
+            var stereo = new[] { -0.032f, 0.032f }.Select(x => new Vector3(x, 0, 0))
+                .Select(beside => View(stage.Eyes.position + beside, middle + beside)).ToArray();
             foreach (var (name, eyes) in new[] { ("mono", mono), ("stereo", stereo) })
             {
                 byte[][] drawn = Draw(scene, name, eyes);
@@ -193,14 +214,15 @@ namespace Holocast.Verify
                 if (eyes.Length == 2)
                 {
                     double parallax = Parallax(drawn[0], drawn[1]);
-                    // At 1.5 m: 64 mm of 2 · 1.5 m · tan 33°, in pixels of the height.
+                    // Expected at 1.5 m: 64 mm of 2 · 1.5 m · tan 33°, in pixels of the height.
                     Check.That(parallax > 10 && parallax < 40, "parallax of " + parallax + " pixels");
-                    Console.WriteLine("ok    layout " + layout + ": the eyes' pictures are " + parallax + " pixels apart");
+                    Console.WriteLine("ok    layout " + layout + ": the eyes' pictures are " + parallax
+                        + " pixels apart");
                 }
             }
         }
 
-        // A picture of a session, as the README has it.
+        // Renders a picture of a session for the README.
         public static int Show(string scratch, string source, string output)
         {
             string folder = Path.Combine(scratch, "pictures");
@@ -217,41 +239,50 @@ namespace Holocast.Verify
                     ShowSphere(stage, Path.Combine(folder, "panorama"), output);
                     return 0;
                 }
-                stage.Until("all cameras", 120, () => stage.Points.Views.Count > 0 && stage.Points.Views.All(v => v.Points > 0 && v.HasSubject));
+                stage.Until("all cameras", () => stage.Points.Views.Count > 0
+                    && stage.Points.Views.All(v => v.Points > 0 && v.HasSubject));
                 stage.Run(1);
                 string scene = Path.Combine(folder, "studio");
                 Dump(stage, scene);
                 stage.Points.TryGetSubject(out Vector3 middle, out Vector3 along);
                 Vector3 from = stage.Points.Views[0].Transform.position;
-                // From where the first camera stands, as the web viewer begins.
-                byte[] picture = Draw(scene, "show", new[] { View(from, from + along * Vector3.Dot(middle - from, along) + Vector3.up * (middle.y - from.y)) })[0];
+                // From the first camera's position, like the web viewer's initial view.
+                byte[] picture = Draw(scene, "show",
+                    new[] { View(from, from + along * Vector3.Dot(middle - from, along)
+                    + Vector3.up * (middle.y - from.y)) })[0];
                 Png(output, picture);
-                Console.WriteLine(output + ": " + stage.Points.Points + " points of " + stage.Points.Views.Count + " cameras");
+                Console.WriteLine(output + ": " + stage.Points.Points + " points of " + stage.Points.Views.Count
+                    + " cameras");
             }
             return 0;
         }
 
-        // 360° video ahead, for the left eye, after it has played for some seconds, and what was measured meanwhile.
+        // Renders the view straight ahead of the left eye after some seconds of 360° video, and prints
+        // statistics.
         static void ShowSphere(Stage stage, string scene, string output)
         {
             HolocastSphere sphere = stage.Hologram.AddComponent<HolocastSphere>();
             var clock = Stopwatch.StartNew();
-            stage.Until("a picture", 120, () => sphere.Shows);
+            stage.Until("a picture", () => sphere.Shows);
             double first = clock.Elapsed.TotalSeconds;
             for (int i = 0; i < 8; i++)
             {
                 stage.Run(2);
                 stage.Session.TryGetSphereStatistics(out HolocastStatistics s);
-                string figures = FormattableString.Invariant($"FPS {s.Fps:F1}, delay p50 {s.FrameDelayP50:F0} ms, p95 {s.FrameDelayP95:F0} ms, {s.MbitPerSecond:F2} Mbit/s, decode {s.DecodeMs:F1} ms, tiles {100 * s.TileHits:F0} % of the view");
-                Console.WriteLine(figures + ", " + s.FramesShown + " shown of " + s.Frames + ", " + s.FramesLost + " lost, " + s.FramesSkipped + " skipped, " + s.FramesDamaged + " damaged");
+                string figures = FormattableString.Invariant($"FPS {s.Fps:F1}, delay p50 {s.FrameDelayP50:F0} ms")
+                    + FormattableString.Invariant($", p95 {s.FrameDelayP95:F0} ms, {s.MbitPerSecond:F2} Mbit/s")
+                    + FormattableString.Invariant($", decode {s.DecodeMs:F1} ms, tiles cover {100 * s.TileHits:F0} %");
+                Console.WriteLine(figures + ", " + s.FramesShown + " shown of " + s.Frames + ", " + s.FramesLost
+                    + " lost, " + s.FramesSkipped + " skipped, " + s.FramesDamaged + " damaged");
             }
             Dump(sphere, scene);
             Matrix4x4 ahead = View(stage.Eyes.position, stage.Eyes.position + Vector3.forward);
             Png(output, Draw(scene, "show", new[] { ahead, ahead })[0]);
-            Console.WriteLine(output + ": " + sphere.Width + "×" + sphere.Height + (sphere.Stereo ? ", two eyes" : "") + ", first picture after " + first.ToString("F2", CultureInfo.InvariantCulture) + " s");
+            Console.WriteLine(output + ": " + sphere.Width + "×" + sphere.Height + (sphere.Stereo ? ", two eyes" : "")
+                + ", first picture after " + first.ToString("F2", CultureInfo.InvariantCulture) + " s");
         }
 
-        // Writes every mesh renderer that Unity would draw; returns their matrices.
+        // Writes every visible mesh renderer to files; returns their matrices.
         static List<Matrix4x4> Dump(Stage stage, string scene)
         {
             var lines = new List<string>();
@@ -270,12 +301,17 @@ namespace Holocast.Verify
                 string name = scene + "." + view.Camera;
                 GraphicsBuffer words = material.StubBuffer(Shader.PropertyToID("_HolocastWords"));
                 File.WriteAllBytes(name + ".words", words.StubBytes.ToArray());
-                File.WriteAllBytes(name + ".indices", MemoryMarshal.AsBytes<uint>(mesh.StubIndices.AsSpan(submesh.indexStart, submesh.indexCount)).ToArray());
+                File.WriteAllBytes(name + ".indices",
+                    MemoryMarshal.AsBytes<uint>(mesh.StubIndices.AsSpan(submesh.indexStart, submesh.indexCount))
+                    .ToArray());
                 string file = Path.GetFileName(name);
                 Matrix4x4 model = view.Transform.localToWorldMatrix;
                 models.Add(model);
-                lines.Add("object HolocastPoints " + file + ".indices " + Text(model) + (cloud ? " HOLOCAST_CLOUD" : ""));
-                lines.Add("float _HolocastEdge " + material.GetFloat(Shader.PropertyToID("_HolocastEdge")).ToString("R", CultureInfo.InvariantCulture));
+                lines.Add("object HolocastPoints " + file + ".indices " + Text(model)
+                    + (cloud ? " HOLOCAST_CLOUD" : ""));
+                lines.Add("float _HolocastEdge "
+                    + material.GetFloat(Shader.PropertyToID("_HolocastEdge"))
+                    .ToString("R", CultureInfo.InvariantCulture));
                 lines.Add("buffer _HolocastWords " + file + ".words");
                 if (!cloud)
                 {
@@ -288,7 +324,7 @@ namespace Holocast.Verify
             return models;
         }
 
-        // World to eye as Unity has it: right-handed, looking along −z.
+        // World to eye in Unity's convention: right-handed, looking along −z.
         static Matrix4x4 View(Vector3 from, Vector3 at)
         {
             Quaternion r = Quaternion.Inverse(Quaternion.LookRotation(at - from, Vector3.up));
@@ -298,13 +334,14 @@ namespace Holocast.Verify
 
         static readonly float Scale = 1 / MathF.Tan(33 * Mathf.Deg2Rad);
 
-        // y up, for the reference.
+        // Projection with y up, for the reference renderer.
         static Matrix4x4 Clip()
         {
             return new Matrix4x4 { m00 = Scale * Height / Width, m11 = Scale, m32 = -1, m22 = -1, m23 = -0.1f };
         }
 
-        // y down as Vulkan has it, and Direct3D where Unity draws into a texture; depth reversed.
+        // Projection with y down and reversed depth, as for Vulkan, and for Direct3D when Unity renders to a
+        // texture.
         static Matrix4x4 Projection()
         {
             return new Matrix4x4 { m00 = Scale * Height / Width, m11 = -Scale, m32 = -1, m23 = 0.05f };
@@ -313,20 +350,24 @@ namespace Holocast.Verify
         static byte[][] Draw(string scene, string name, Matrix4x4[] eyes)
         {
             string camera = scene + "." + name + ".camera", output = scene + "." + name;
-            var lines = new List<string> { "size " + Width + " " + Height, "background " + string.Join(" ", Background.Select(b => (b / 255f).ToString("R", CultureInfo.InvariantCulture))) };
+            var lines = new List<string> { "size " + Width + " " + Height, "background "
+                + string.Join(" ", Background.Select(b => (b / 255f).ToString("R", CultureInfo.InvariantCulture))) };
             lines.AddRange(eyes.Select(e => "eye " + Text(e) + " " + Text(Projection())));
             File.WriteAllLines(camera, lines);
-            Execute(Path.Combine(Lab.Root, "build/unity/draw/release/draw"), Path.Combine(Lab.Root, "build/unity/out/shaders"), scene + ".scene", camera, output);
+            Execute(Path.Combine(Lab.Root, "build/unity/draw/release/draw"),
+                Path.Combine(Lab.Root, "build/unity/out/shaders"), scene + ".scene", camera, output);
             return eyes.Select((_, i) => Ppm(output + "." + i + ".ppm")).ToArray();
         }
 
-        // RGBA, transparent where nothing is.
+        // Reference picture in RGBA, transparent where there are no points.
         static byte[] Reference(string[] frame, Matrix4x4 m)
         {
-            float[] columns = { m.m00, m.m10, m.m20, m.m30, m.m01, m.m11, m.m21, m.m31, m.m02, m.m12, m.m22, m.m32, m.m03, m.m13, m.m23, m.m33 };
+            float[] columns = { m.m00, m.m10, m.m20, m.m30, m.m01, m.m11, m.m21, m.m31, m.m02, m.m12, m.m22, m.m32,
+                m.m03, m.m13, m.m23, m.m33 };
             string matrix = string.Join(",", columns.Select(c => c.ToString("R", CultureInfo.InvariantCulture)));
-            // The reference knows the frame as a grid; clouds have the same points.
-            return Execute(Path.Combine(Lab.Binaries, "publisher"), "--width", frame[1], "--height", frame[3], "--viewport", Width + "x" + Height, "--reference", matrix);
+            // The reference renders the grid; layouts B and C hold the same points.
+            return Execute(Path.Combine(Lab.Binaries, "publisher"), "--width", frame[1], "--height", frame[3],
+                "--viewport", Width + "x" + Height, "--reference", matrix);
         }
 
         static void Same(string what, byte[] drawn, byte[] wanted)
@@ -376,13 +417,14 @@ namespace Holocast.Verify
                 }
             }
             double share = equal / (double)Math.Max(1, covered);
-            string told = what + ": " + (100 * share).ToString("F2", CultureInfo.InvariantCulture) + " % of " + covered + " pixels equal, worst region off by "
+            string told = what + ": " + (100 * share).ToString("F2", CultureInfo.InvariantCulture) + " % of " + covered
+                + " pixels equal, worst region off by "
                 + worst.ToString("F2", CultureInfo.InvariantCulture) + ", " + stray + " stray pixels of " + empty;
             Check.That(covered > 50000 && share > 0.9 && worst < 8 && stray <= empty / 10000, told);
             Console.WriteLine("ok    " + told);
         }
 
-        // How far the second picture is to the left of the first, pixels: what fits best.
+        // The shift to the left, in pixels, at which the second picture matches the first best.
         static int Parallax(byte[] left, byte[] right)
         {
             int best = 0;
@@ -396,7 +438,8 @@ namespace Holocast.Verify
                     for (int x = 100; x < Width - 100; x += 2)
                     {
                         int a = 3 * (y * Width + x), b = 3 * (y * Width + x - shift);
-                        sum += Math.Abs(left[a] - right[b]) + Math.Abs(left[a + 1] - right[b + 1]) + Math.Abs(left[a + 2] - right[b + 2]);
+                        sum += Math.Abs(left[a] - right[b]) + Math.Abs(left[a + 1] - right[b + 1])
+                            + Math.Abs(left[a + 2] - right[b + 2]);
                         n++;
                     }
                 }
@@ -436,7 +479,8 @@ namespace Holocast.Verify
 
         static string Text(Matrix4x4 m)
         {
-            float[] rows = { m.m00, m.m01, m.m02, m.m03, m.m10, m.m11, m.m12, m.m13, m.m20, m.m21, m.m22, m.m23, m.m30, m.m31, m.m32, m.m33 };
+            float[] rows = { m.m00, m.m01, m.m02, m.m03, m.m10, m.m11, m.m12, m.m13, m.m20, m.m21, m.m22, m.m23, m.m30,
+                m.m31, m.m32, m.m33 };
             return string.Join(" ", rows.Select(v => v.ToString("R", CultureInfo.InvariantCulture)));
         }
 
@@ -460,7 +504,7 @@ namespace Holocast.Verify
                         var line = new byte[1 + 3 * Width];
                         for (int y = 0; y < Height; y++)
                         {
-                            // Differences to the pixel on the left compress better.
+                            // The Sub filter improves compression.
                             line[0] = 1;
                             for (int i = 0; i < 3 * Width; i++)
                             {

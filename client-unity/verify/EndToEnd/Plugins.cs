@@ -9,8 +9,8 @@ using UnityEngine.Stub;
 
 namespace Holocast.Verify
 {
-    // What the user is told of a native library that is missing, of another version or none at
-    // all. Each in a process of its own: the runtime loads a library once.
+    // Messages for a missing, outdated or invalid native library. Each case needs its own process,
+    // since the runtime loads a library only once.
     static class Plugins
     {
         public static int Run(string folder)
@@ -23,22 +23,30 @@ namespace Holocast.Verify
             int failed = 0;
             foreach (var (library, sentence) in new[]
             {
-                (Path.Combine(folder, "missing.so"), "The native library Plugins/x86_64/libholocast.so for Linux (x86_64) is missing or cannot be loaded: install it as the package's README says, then restart."),
-                (other, "The native library Plugins/x86_64/libholocast.so has interface version 99, this package needs " + Abi.Version + ": install the library of the package's own release."),
-                (none, "The native library Plugins/x86_64/libholocast.so is not Holocast's, or too old: install that of the package's release, then restart."),
-                (text, "The native library Plugins/x86_64/libholocast.so is not one for Linux (x86_64): install that of the package's release, then restart."),
+                (Path.Combine(folder, "missing.so"),
+                    "The native library Plugins/x86_64/libholocast.so for Linux (x86_64) is missing or failed to "
+                    + "load: install it as described in the package's README, then restart."),
+                (other,
+                    "The native library Plugins/x86_64/libholocast.so has interface version 99, but this package needs "
+                    + Abi.Version + ": install the library from the same release as the package."),
+                (none,
+                    "The native library Plugins/x86_64/libholocast.so is outdated or not Holocast's: install the one "
+                    + "from the package's release, then restart."),
+                (text,
+                    "The native library Plugins/x86_64/libholocast.so was built for another platform than Linux "
+                    + "(x86_64): install the right one from the package's release, then restart."),
             })
             {
                 string told = Ask(library);
-                // A file that is no library at all is one that cannot be loaded to some runtimes.
-                bool well = told == sentence || library == text && told.Contains("is missing or cannot be loaded");
+                // Some runtimes report an invalid file as one that fails to load.
+                bool well = told == sentence || library == text && told.Contains("is missing or failed to load");
                 Console.WriteLine((well ? "ok    " : "FAIL  ") + Path.GetFileName(library) + ": " + told);
                 failed += well ? 0 : 1;
             }
             return failed + Named();
         }
 
-        // The file and the platform that the package names as it is compiled for each.
+        // File and platform names that the package is compiled with for each platform.
         static int Named()
         {
             int failed = 0;
@@ -51,9 +59,11 @@ namespace Holocast.Verify
                 ("linux", "Plugins/x86_64/libholocast.so", "Linux (x86_64)"),
             })
             {
-                Assembly package = new AssemblyLoadContext(platform).LoadFromAssemblyPath(Path.Combine(outputs, platform, "Holocast.Client.dll"));
+                Assembly package = new AssemblyLoadContext(platform)
+                    .LoadFromAssemblyPath(Path.Combine(outputs, platform, "Holocast.Client.dll"));
                 Type plugin = package.GetType("Holocast.Native.Plugin", true);
-                string said = plugin.GetProperty("File").GetValue(null) + " for " + plugin.GetProperty("Platform").GetValue(null);
+                string said = plugin.GetProperty("File").GetValue(null) + " for "
+                    + plugin.GetProperty("Platform").GetValue(null);
                 bool well = said == file + " for " + name;
                 Console.WriteLine((well ? "ok    " : "FAIL  ") + platform + ": " + said);
                 failed += well ? 0 : 1;
@@ -61,7 +71,7 @@ namespace Holocast.Verify
             return failed;
         }
 
-        // What a scene's HUD says with this library.
+        // Prints the HUD's message with this library.
         public static int Tell(string library)
         {
             Lab.UseLibrary(library);
@@ -76,7 +86,8 @@ namespace Holocast.Verify
         static string Ask(string library)
         {
             string self = typeof(Plugins).Assembly.Location;
-            var start = new ProcessStartInfo(Process.GetCurrentProcess().MainModule.FileName) { RedirectStandardOutput = true };
+            var start =
+                new ProcessStartInfo(Process.GetCurrentProcess().MainModule.FileName) { RedirectStandardOutput = true };
             start.ArgumentList.Add(self);
             start.ArgumentList.Add("tell");
             start.ArgumentList.Add(library);

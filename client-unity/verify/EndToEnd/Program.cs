@@ -32,15 +32,16 @@ namespace Holocast.Verify
             switch (command)
             {
                 case "unit": return UnitTests.Run(name);
-                case "layout": return LayoutTest.Run(Path.Combine(root, "client-unity/native/include/holocast.h"), scratch);
+                case "layout": return LayoutTest.Run(Path.Combine(root, "client-unity/native/include/holocast.h"),
+                    scratch);
                 case "end-to-end": return EndToEnd(name);
                 case "pictures": return Pictures.Run(scratch);
                 case "show": return Pictures.Show(scratch, name, args[3]);
-                default: Console.Error.WriteLine("there is no " + command); return 2;
+                default: Console.Error.WriteLine("unknown command " + command); return 2;
             }
         }
 
-        // NAME: the tests to run, or with a minus those not to run.
+        // name: tests to run, or, after a minus, tests to skip.
         static int EndToEnd(string name)
         {
             int failed = 0, passed = 0;
@@ -62,7 +63,8 @@ namespace Holocast.Verify
                     catch (Exception e)
                     {
                         failed++;
-                        Console.WriteLine("FAIL  " + test + ": " + (e is Failed ? e.Message : e.ToString()) + "\n" + lab.Output());
+                        Console.WriteLine("FAIL  " + test + ": " + (e is Failed ? e.Message : e.ToString()) + "\n"
+                            + lab.Output());
                     }
                 }
             }

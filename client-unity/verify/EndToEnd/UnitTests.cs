@@ -10,7 +10,7 @@ using UnityEngine.TestTools;
 
 namespace Holocast.Verify
 {
-    // Runs the package's own tests, which Unity's test runner runs in the editor.
+    // Runs the package's unit tests, which Unity's test runner would run in the editor.
     static class UnitTests
     {
         public static int Run(string filter)
@@ -22,11 +22,14 @@ namespace Holocast.Verify
                 Assembly assembly = Assembly.LoadFrom(Path.Combine(folder, name + ".dll"));
                 foreach (Type type in assembly.GetTypes().OrderBy(t => t.Name, StringComparer.Ordinal))
                 {
-                    foreach (MethodInfo m in type.GetMethods(BindingFlags.Instance | BindingFlags.Public | BindingFlags.DeclaredOnly))
+                    foreach (MethodInfo m in type.GetMethods(BindingFlags.Instance | BindingFlags.Public
+                        | BindingFlags.DeclaredOnly))
                     {
                         foreach (object[] arguments in Cases(m))
                         {
-                            string test = type.Name + "." + m.Name + (arguments.Length > 0 ? "(" + string.Join(", ", arguments.Select(a => a ?? "null")) + ")" : "");
+                            string test = type.Name + "." + m.Name
+                                + (arguments.Length > 0 ? "(" + string.Join(", ", arguments.Select(a => a ?? "null"))
+                                + ")" : "");
                             if (!test.Contains(filter))
                             {
                                 continue;
@@ -67,7 +70,9 @@ namespace Holocast.Verify
                 Call<SetUpAttribute>(fixture);
                 ParameterInfo[] parameters = m.GetParameters();
                 object[] converted = arguments.Select((a, i) =>
-                    a is IConvertible && !parameters[i].ParameterType.IsEnum && parameters[i].ParameterType != typeof(object) ? Convert.ChangeType(a, parameters[i].ParameterType) : a).ToArray();
+                    a is IConvertible && !parameters[i].ParameterType.IsEnum
+                        && parameters[i].ParameterType != typeof(object)
+                        ? Convert.ChangeType(a, parameters[i].ParameterType) : a).ToArray();
                 if (m.Invoke(fixture, converted) is IEnumerator steps)
                 {
                     while (steps.MoveNext())

@@ -10,12 +10,14 @@ using System.Text.RegularExpressions;
 
 namespace Holocast.Verify
 {
-    // Holds every member that the package uses of Unity and other packages against what Unity
-    // really has: its signatures, published as TypeScript (unity-types), and for what these leave
-    // out a list that somebody read (Stub/reviewed.txt). So the stub cannot invent anything.
+    // Checks that every member of Unity and other packages that the package uses exists, to prevent
+    // the stub from inventing any. Uses Unity's signatures as published for TypeScript
+    // (unity-types), and a manually reviewed list (Stub/reviewed.txt) for members missing there.
     sealed class Api
     {
-        static readonly string[] Own = { "Holocast.Client", "Holocast.Client.Mrtk", "Holocast.Client.Editor", "Holocast.Client.Tests", "Holocast.Client.Editor.Tests", "Holocast.Samples.Viewer", "Holocast.Samples.Recorded" };
+        static readonly string[] Own =
+            { "Holocast.Client", "Holocast.Client.Mrtk", "Holocast.Client.Editor", "Holocast.Client.Tests",
+            "Holocast.Client.Editor.Tests", "Holocast.Samples.Viewer", "Holocast.Samples.Recorded" };
 
         readonly Folders folders;
         readonly Dictionary<string, DeclaredType> types = new Dictionary<string, DeclaredType>();
@@ -62,9 +64,10 @@ namespace Holocast.Verify
             }
             if (missing.Count > 0)
             {
-                throw new Failure("neither among Unity's signatures nor reviewed:\n" + string.Join("\n", missing));
+                throw new Failure("neither in unity-types nor in reviewed.txt:\n" + string.Join("\n", missing));
             }
-            Console.WriteLine(found.Count + " members of Unity are used as unity-types has them, " + reviewedUsed.Count + " as reviewed");
+            Console.WriteLine(found.Count + " members of Unity match unity-types, " + reviewedUsed.Count
+                + " are reviewed");
         }
 
         sealed class DeclaredType
@@ -74,7 +77,7 @@ namespace Holocast.Verify
             public readonly Dictionary<string, long> Values = new Dictionary<string, long>();
         }
 
-        // Reads declarations, one a line, within namespaces and types that end with a brace.
+        // Parses declarations, one per line, within namespaces and types that end with a brace.
         void Declarations(string[] lines)
         {
             var scope = new List<string>();
@@ -87,7 +90,8 @@ namespace Holocast.Verify
                 {
                     scope.Add(m.Groups[1].Value == "CS" ? "" : m.Groups[1].Value);
                 }
-                else if ((m = Regex.Match(line, @"^(?:abstract )?(?:class|interface|enum) ([\w$]+)(<[^{]*?>)?(?: extends ([\w.$]+))?.*\{")).Success)
+                else if ((m = Regex.Match(line,
+                    @"^(?:abstract )?(?:class|interface|enum) ([\w$]+)(<[^{]*?>)?(?: extends ([\w.$]+))?.*\{")).Success)
                 {
                     string name = string.Join(".", scope.Where(s => s.Length > 0).Append(m.Groups[1].Value));
                     if (!types.TryGetValue(name, out type))
@@ -116,7 +120,8 @@ namespace Holocast.Verify
                 }
                 else if ((m = Regex.Match(line, @"^type ([\w$]+)(?:<.*?>)? = \((.*)\) => ")).Success)
                 {
-                    types[string.Join(".", scope.Where(s => s.Length > 0).Append(m.Groups[1].Value))] = new DeclaredType();
+                    types[string.Join(".", scope.Where(s => s.Length > 0).Append(m.Groups[1].Value))] =
+                        new DeclaredType();
                 }
             }
         }
@@ -141,7 +146,7 @@ namespace Holocast.Verify
             }
             else if ((m = Regex.Match(line, @"^(\w+)\??: ([^()]+);$")).Success)
             {
-                // A field, or a property that is read and written.
+                // A field, or a property with getter and setter.
                 string t = Script(m.Groups[2].Value);
                 type.Members.Add(m.Groups[1].Value);
                 type.Members.Add("get_" + m.Groups[1].Value + "()");
@@ -156,7 +161,7 @@ namespace Holocast.Verify
                     Match q = Regex.Match(p.Trim(), @"^(\.\.\.)?\$?(\w+)(\??): (.+)$");
                     if (q.Groups[3].Value == "?")
                     {
-                        // C# may leave it out in the source; in the compiled call it is there.
+                        // Optional parameters are present in compiled calls.
                     }
                     parameters.Add(q.Success ? Script(q.Groups[4].Value) : "?");
                 }
@@ -164,14 +169,15 @@ namespace Holocast.Verify
             }
         }
 
-        // At commas outside of brackets.
+        // Splits at commas outside brackets.
         static IEnumerable<string> Split(string list)
         {
             int depth = 0, from = 0;
             for (int i = 0; i < list.Length; i++)
             {
                 char c = list[i];
-                depth += "<({[".IndexOf(c) >= 0 ? 1 : ">)}]".IndexOf(c) >= 0 && (c != '>' || list[i - 1] != '=') ? -1 : 0;
+                depth += "<({[".IndexOf(c) >= 0 ? 1 : ">)}]".IndexOf(c) >= 0 && (c != '>' || list[i - 1] != '=') ? -1
+                    : 0;
                 if (c == ',' && depth == 0)
                 {
                     yield return list.Substring(from, i - from);
@@ -184,14 +190,15 @@ namespace Holocast.Verify
             }
         }
 
-        // A type of TypeScript in the words of Simple below.
+        // Converts a TypeScript type to the notation of Simple below.
         static string Script(string t)
         {
             t = t.Trim();
             Match m = Regex.Match(t, @"^(?:System\.Array\$1|\$Ref|\$Out)<(.+)>$");
             if (m.Success)
             {
-                return t.StartsWith("System.Array") ? Script(m.Groups[1].Value) + "[]" : "&" + Script(m.Groups[1].Value);
+                return t.StartsWith("System.Array") ? Script(m.Groups[1].Value) + "[]" : "&"
+                    + Script(m.Groups[1].Value);
             }
             if (t == "any")
             {
@@ -208,7 +215,7 @@ namespace Holocast.Verify
             return Regex.IsMatch(t, @"^T\d*$") ? "T" : t;
         }
 
-        // What an assembly refers to of the stub.
+        // Collects an assembly's references to the stub.
         void Uses(string path)
         {
             using (var file = new PEReader(File.OpenRead(path)))
@@ -241,7 +248,8 @@ namespace Holocast.Verify
 
         static bool IsForeign(string assembly)
         {
-            return assembly != null && !assembly.StartsWith("System") && !assembly.StartsWith("Holocast") && assembly != "netstandard" && assembly != "mscorlib" && assembly != "nunit.framework";
+            return assembly != null && !assembly.StartsWith("System") && !assembly.StartsWith("Holocast")
+                && assembly != "netstandard" && assembly != "mscorlib" && assembly != "nunit.framework";
         }
 
         void LookType(string type)
@@ -279,8 +287,8 @@ namespace Holocast.Verify
             }
         }
 
-        // Values of enumerations are in the compiled code, not their names: the stub's are all held
-        // against the real ones.
+        // Compiled code contains enum values, not names, so compare all values of the stub's enums
+        // with Unity's.
         void Enums()
         {
             foreach (string stub in Directory.GetFiles(Path.Combine(folders.Output, "stub"), "*.dll"))
@@ -298,7 +306,8 @@ namespace Holocast.Verify
                         }
                         string type = names.Of(h);
                         types.TryGetValue(type, out DeclaredType declared);
-                        foreach (FieldDefinition f in t.GetFields().Select(r.GetFieldDefinition).Where(f => !f.GetDefaultValue().IsNil))
+                        foreach (FieldDefinition f in t.GetFields().Select(r.GetFieldDefinition)
+                            .Where(f => !f.GetDefaultValue().IsNil))
                         {
                             string name = r.GetString(f.Name);
                             Constant c = r.GetConstant(f.GetDefaultValue());
@@ -317,7 +326,7 @@ namespace Holocast.Verify
             }
         }
 
-        // Types in words that both sides have: numbers are one.
+        // Types in a notation common to both sides: all numbers are one type.
         sealed class Names : ISignatureTypeProvider<string, object>
         {
             readonly MetadataReader r;
@@ -351,7 +360,7 @@ namespace Holocast.Verify
                             ? r.GetString(r.GetAssemblyReference((AssemblyReferenceHandle)scope).Name)
                             : Assembly(scope);
                     case HandleKind.TypeSpecification:
-                        // That of the generic type itself.
+                        // Name of the generic type itself.
                         var finder = new Generic(r);
                         r.GetTypeSpecification((TypeSpecificationHandle)h).DecodeSignature(finder, null);
                         return finder.Type.IsNil ? null : Assembly(finder.Type);
@@ -391,7 +400,7 @@ namespace Holocast.Verify
                     case PrimitiveTypeCode.String: return "string";
                     case PrimitiveTypeCode.Object: return "object";
                     case PrimitiveTypeCode.Void: return "void";
-                    default: return "number"; // characters, too
+                    default: return "number"; // including characters
                 }
             }
 
@@ -400,15 +409,17 @@ namespace Holocast.Verify
             public string GetByReferenceType(string of) => "&" + of;
             public string GetPointerType(string of) => of + "*";
             public string GetPinnedType(string of) => of;
-            public string GetGenericInstantiation(string of, ImmutableArray<string> a) => of + "<" + string.Join(", ", a) + ">";
+            public string GetGenericInstantiation(string of, ImmutableArray<string> a) => of + "<"
+                + string.Join(", ", a) + ">";
             public string GetGenericMethodParameter(object _, int i) => "T";
             public string GetGenericTypeParameter(object _, int i) => "T";
             public string GetModifiedType(string modifier, string of, bool required) => of;
             public string GetFunctionPointerType(MethodSignature<string> s) => "function";
-            public string GetTypeFromSpecification(MetadataReader _, object c, TypeSpecificationHandle h, byte raw) => Of(h);
+            public string GetTypeFromSpecification(MetadataReader _, object c, TypeSpecificationHandle h, byte raw) =>
+                Of(h);
         }
 
-        // The generic type of an instantiation.
+        // Resolves the generic type of an instantiation.
         sealed class Generic : ISignatureTypeProvider<EntityHandle, object>
         {
             public EntityHandle Type;
@@ -430,7 +441,8 @@ namespace Holocast.Verify
             public EntityHandle GetGenericTypeParameter(object _, int i) => default;
             public EntityHandle GetModifiedType(EntityHandle modifier, EntityHandle of, bool required) => of;
             public EntityHandle GetFunctionPointerType(MethodSignature<EntityHandle> s) => default;
-            public EntityHandle GetTypeFromSpecification(MetadataReader _, object c, TypeSpecificationHandle h, byte raw) => default;
+            public EntityHandle GetTypeFromSpecification(MetadataReader _, object c, TypeSpecificationHandle h,
+                byte raw) => default;
         }
     }
 }

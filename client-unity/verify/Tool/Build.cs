@@ -7,22 +7,25 @@ using System.Text.Json;
 
 namespace Holocast.Verify
 {
-    // Compiles the package as Unity does: an assembly for each .asmdef, with what that refers to
-    // and nothing else, for each platform. C# 8, warnings are errors.
+    // Compiles the package like Unity: for each platform one assembly per .asmdef, with only the
+    // references it declares. C# 8, warnings as errors.
     sealed class Build
     {
-        // Symbols that Unity defines for a platform.
+        // Symbols that Unity defines per platform.
         static readonly (string Name, string[] Defines)[] Platforms =
         {
             ("linux", new[] { "UNITY_STANDALONE", "UNITY_STANDALONE_LINUX", "ENABLE_LEGACY_INPUT_MANAGER" }),
-            ("editor", new[] { "UNITY_EDITOR", "UNITY_EDITOR_WIN", "UNITY_STANDALONE", "UNITY_STANDALONE_WIN", "ENABLE_LEGACY_INPUT_MANAGER" }),
+            ("editor",
+                new[] { "UNITY_EDITOR", "UNITY_EDITOR_WIN", "UNITY_STANDALONE", "UNITY_STANDALONE_WIN",
+                "ENABLE_LEGACY_INPUT_MANAGER" }),
             ("uwp", new[] { "UNITY_WSA", "ENABLE_IL2CPP", "ENABLE_WINMD_SUPPORT" }),
             ("android", new[] { "UNITY_ANDROID", "ENABLE_IL2CPP", "ENABLE_LEGACY_INPUT_MANAGER" }),
         };
 
-        static readonly string[] Common = { "UNITY_2022_3_OR_NEWER", "UNITY_2022_1_OR_NEWER", "UNITY_5_3_OR_NEWER", "NET_STANDARD_2_1" };
+        static readonly string[] Common =
+            { "UNITY_2022_3_OR_NEWER", "UNITY_2022_1_OR_NEWER", "UNITY_5_3_OR_NEWER", "NET_STANDARD_2_1" };
 
-        // Assemblies of other packages, and the define that says that they are there.
+        // Assemblies of optional packages, with the define that marks them as present.
         static readonly Dictionary<string, string[]> StubReferences = new Dictionary<string, string[]>
         {
             ["UnityEngine"] = new string[0],
@@ -34,7 +37,7 @@ namespace Holocast.Verify
             ["MixedReality.Toolkit.SpatialManipulation"] = new[] { "UnityEngine", "Unity.XR.Interaction.Toolkit" },
         };
 
-        // Where the stub has several assemblies of a package in one.
+        // Assemblies of a package that the stub merges into one.
         static readonly Dictionary<string, string> StubOf = new Dictionary<string, string>
         {
             ["Unity.XR.ARSubsystems"] = "Unity.XR.ARFoundation",
@@ -69,30 +72,39 @@ namespace Holocast.Verify
             Directory.CreateDirectory(stubs);
             foreach (string name in StubReferences.Keys)
             {
-                string[] sources = StubSources[name].SelectMany(s => Sources(Path.Combine(folders.Verify, "Stub", s))).ToArray();
+                string[] sources = StubSources[name].SelectMany(s => Sources(Path.Combine(folders.Verify, "Stub", s)))
+                    .ToArray();
                 Compile(name, stubs, sources, new string[0], StubReferences[name].Select(Stub), true, false);
             }
             List<Asmdef> asmdefs = Asmdef.Find(folders.Package);
             foreach (var (platform, defines) in Platforms)
             {
-                // With MRTK3 and Microsoft's OpenXR plugin in the project, and without, and with one.
-                foreach (string versions in platform == "uwp" ? new[] { "", "HOLOCAST_MRTK3", "HOLOCAST_OPENXR", "HOLOCAST_MRTK3 HOLOCAST_OPENXR" } : new[] { "" })
+                // With and without MRTK3 and Microsoft's OpenXR plugin in the project.
+                foreach (string versions in platform == "uwp"
+                    ? new[] { "", "HOLOCAST_MRTK3", "HOLOCAST_OPENXR", "HOLOCAST_MRTK3 HOLOCAST_OPENXR" }
+                    : new[] { "" })
                 {
-                    string variant = versions.Length == 0 ? platform : platform + "-" + versions.Replace("HOLOCAST_", "").Replace(' ', '-').ToLowerInvariant();
-                    CompileAll(variant, asmdefs.Where(a => a.IsFor(platform)), Common.Concat(defines).Concat(versions.Split(' ', StringSplitOptions.RemoveEmptyEntries)).ToArray(), versions);
+                    string variant = versions.Length == 0 ? platform : platform + "-"
+                        + versions.Replace("HOLOCAST_", "").Replace(' ', '-').ToLowerInvariant();
+                    CompileAll(variant, asmdefs.Where(a => a.IsFor(platform)),
+                        Common.Concat(defines).Concat(versions.Split(' ', StringSplitOptions.RemoveEmptyEntries))
+                        .ToArray(), versions);
                 }
             }
-            // Tests and the checks' own programs run on the build for Linux.
+            // Tests and the verification program run on the Linux build.
             CompileAll("linux", asmdefs.Where(a => a.IsTest), Common.Concat(Platforms[0].Defines).ToArray(), "");
             string linux = Path.Combine(folders.Output, "linux");
-            var libraries = Directory.GetFiles(linux, "Holocast.Client*.dll").Concat(StubReferences.Keys.Select(Stub)).ToArray();
-            Compile("Holocast.Verify", linux, Sources(Path.Combine(folders.Verify, "EndToEnd")), Common, libraries, true, true);
+            var libraries = Directory.GetFiles(linux, "Holocast.Client*.dll").Concat(StubReferences.Keys.Select(Stub))
+                .ToArray();
+            Compile("Holocast.Verify", linux, Sources(Path.Combine(folders.Verify, "EndToEnd")), Common, libraries,
+                true, true);
             foreach (string stub in StubReferences.Keys)
             {
                 File.Copy(Stub(stub), Path.Combine(linux, stub + ".dll"), true);
             }
             File.WriteAllText(Path.Combine(linux, "Holocast.Verify.runtimeconfig.json"),
-                "{\"runtimeOptions\":{\"framework\":{\"name\":\"Microsoft.NETCore.App\",\"version\":\"3.1.0\"},\"configProperties\":{\"System.Globalization.Invariant\":true,\"System.GC.Concurrent\":false}}}");
+                "{\"runtimeOptions\":{\"framework\":{\"name\":\"Microsoft.NETCore.App\",\"version\":\"3.1.0\"},"
+                + "\"configProperties\":{\"System.Globalization.Invariant\":true,\"System.GC.Concurrent\":false}}}");
         }
 
         string Stub(string name)
@@ -108,11 +120,12 @@ namespace Holocast.Verify
             int count = left.Count;
             while (left.Count > 0)
             {
-                // References first.
+                // Compile references first.
                 Asmdef next = left.FirstOrDefault(a => !a.References.Any(r => left.Any(o => o.Name == r)));
                 if (next == null)
                 {
-                    throw new Failure("assemblies refer to each other in a circle: " + string.Join(", ", left.Select(a => a.Name)));
+                    throw new Failure("circular references between assemblies: "
+                        + string.Join(", ", left.Select(a => a.Name)));
                 }
                 left.Remove(next);
                 var references = new List<string> { Stub("UnityEngine") };
@@ -141,7 +154,7 @@ namespace Holocast.Verify
             Console.WriteLine("compiled " + variant + ": " + count + " assemblies");
         }
 
-        // Whether a project with these packages has the assembly.
+        // True if a project with these packages includes the assembly.
         static bool IsPresent(string assembly, string versions)
         {
             if (assembly.StartsWith("MixedReality") || assembly == "Unity.XR.Interaction.Toolkit")
@@ -157,19 +170,25 @@ namespace Holocast.Verify
 
         static string[] Sources(string path)
         {
-            return path.EndsWith(".cs") ? new[] { path } : Directory.GetFiles(path, "*.cs", SearchOption.AllDirectories).OrderBy(s => s, StringComparer.Ordinal).ToArray();
+            return path.EndsWith(".cs") ? new[] { path }
+                : Directory.GetFiles(path, "*.cs", SearchOption.AllDirectories).OrderBy(s => s, StringComparer.Ordinal)
+                .ToArray();
         }
 
-        void Compile(string name, string output, string[] sources, string[] defines, IEnumerable<string> references, bool allowUnsafe, bool program)
+        void Compile(string name, string output, string[] sources, string[] defines, IEnumerable<string> references,
+            bool allowUnsafe, bool program)
         {
             string file = Path.Combine(output, name + ".dll");
-            // Unity compiles against .NET Standard 2.1; the checks' own program needs more.
+            // Unity compiles against .NET Standard 2.1; the verification program needs more.
             bool standard = !program;
-            string framework = Path.Combine(folders.Tools, "dotnet", "packs", standard ? "NETStandard.Library.Ref/2.1.0/ref/netstandard2.1" : "Microsoft.NETCore.App.Ref/3.1.0/ref/netcoreapp3.1");
+            string framework = Path.Combine(folders.Tools, "dotnet", "packs", standard
+                ? "NETStandard.Library.Ref/2.1.0/ref/netstandard2.1"
+                : "Microsoft.NETCore.App.Ref/3.1.0/ref/netcoreapp3.1");
             var lines = new List<string>
             {
-                "-nologo", "-nostdlib", "-langversion:8", "-warn:4", "-warnaserror", "-deterministic", "-debug:portable", "-optimize",
-                // Fields that only Unity writes.
+                "-nologo", "-nostdlib", "-langversion:8", "-warn:4", "-warnaserror", "-deterministic",
+                    "-debug:portable", "-optimize",
+                // Fields that only Unity assigns.
                 "-nowarn:0649",
                 "-target:" + (program ? "exe" : "library"),
                 "-out:\"" + file + "\"",
@@ -197,7 +216,8 @@ namespace Holocast.Verify
             }
             File.WriteAllText(response, text);
             File.Delete(file);
-            Run(Path.Combine(folders.Tools, "dotnet", "dotnet"), Path.Combine(folders.Tools, "dotnet/sdk/3.1.102/Roslyn/bincore/csc.dll"), "-noconfig", "@" + response);
+            Run(Path.Combine(folders.Tools, "dotnet", "dotnet"),
+                Path.Combine(folders.Tools, "dotnet/sdk/3.1.102/Roslyn/bincore/csc.dll"), "-noconfig", "@" + response);
         }
 
         public static string Run(string program, params string[] arguments)
@@ -233,15 +253,16 @@ namespace Holocast.Verify
 
         public bool IsFor(string platform)
         {
-            // The editor's assemblies for Linux too: that is where their tests run.
+            // Include the editor's assemblies on Linux, where their tests run.
             return !IsTest && (platform == "editor" || platform == "linux" || Include.Length == 0);
         }
 
-        // All of a package, those of its samples too.
+        // Finds all assembly definitions of a package, including its samples.
         public static List<Asmdef> Find(string package)
         {
             var all = new List<Asmdef>();
-            foreach (string path in Directory.GetFiles(package, "*.asmdef", SearchOption.AllDirectories).OrderBy(p => p, StringComparer.Ordinal))
+            foreach (string path in Directory.GetFiles(package, "*.asmdef", SearchOption.AllDirectories)
+                .OrderBy(p => p, StringComparer.Ordinal))
             {
                 JsonElement e = Json.Read(path);
                 all.Add(new Asmdef
@@ -255,12 +276,14 @@ namespace Holocast.Verify
                     AllowUnsafe = e.TryGetProperty("allowUnsafeCode", out JsonElement u) && u.GetBoolean(),
                 });
             }
-            // A source belongs to the assembly whose definition is nearest above it.
+            // A source belongs to the nearest assembly definition above it.
             foreach (Asmdef a in all)
             {
                 string folder = System.IO.Path.GetDirectoryName(a.Path) + "/";
                 a.Sources = Directory.GetFiles(folder, "*.cs", SearchOption.AllDirectories)
-                    .Where(s => !all.Any(o => o != a && o.Path.StartsWith(folder) && s.StartsWith(System.IO.Path.GetDirectoryName(o.Path) + "/")))
+                    .Where(s =>
+                    !all.Any(o => o != a && o.Path.StartsWith(folder)
+                    && s.StartsWith(System.IO.Path.GetDirectoryName(o.Path) + "/")))
                     .OrderBy(s => s, StringComparer.Ordinal).ToArray();
             }
             return all;

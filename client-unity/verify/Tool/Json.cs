@@ -29,7 +29,8 @@ namespace Holocast.Verify
 
         public static string Text(this JsonElement e, string name)
         {
-            return e.TryGetProperty(name, out JsonElement v) && v.ValueKind == JsonValueKind.String ? v.GetString() : "";
+            return e.TryGetProperty(name, out JsonElement v) && v.ValueKind == JsonValueKind.String ? v.GetString()
+                : "";
         }
     }
 }

@@ -9,18 +9,19 @@ using System.Text.RegularExpressions;
 
 namespace Holocast.Verify
 {
-    // The package as Unity's package manager and asset database see it.
+    // Checks the package as Unity's package manager and asset database see it.
     sealed class Package
     {
         static readonly Regex Guid = new Regex(@"\bguid: ([0-9a-f]{32})\b");
         static readonly Regex Reference = new Regex(@"\{fileID: (-?\d+)(?:, guid: ([0-9a-f]{32}), type: (\d))?\}");
 
-        // Assets of Unity itself, which have no file: default resources and built-in extra ones.
-        static readonly HashSet<string> Builtin = new HashSet<string> { "0000000000000000e000000000000000", "0000000000000000f000000000000000" };
+        // Unity's built-in assets, which have no file: default resources and extra resources.
+        static readonly HashSet<string> Builtin =
+            new HashSet<string> { "0000000000000000e000000000000000", "0000000000000000f000000000000000" };
 
         readonly Folders folders;
         readonly List<string> problems = new List<string>();
-        readonly Dictionary<string, string> guids = new Dictionary<string, string>(); // to paths
+        readonly Dictionary<string, string> guids = new Dictionary<string, string>(); // GUID to path
 
         public Package(Folders folders)
         {
@@ -38,10 +39,11 @@ namespace Holocast.Verify
             {
                 throw new Failure(string.Join("\n", problems));
             }
-            Console.WriteLine(assets + " assets have a .meta of their own, " + guids.Count + " GUIDs are unique, " + scenes + " scenes and prefabs resolve");
+            Console.WriteLine(assets + " assets have their own .meta, " + guids.Count + " GUIDs are unique, " + scenes
+                + " scenes and prefabs resolve");
         }
 
-        // Gives each asset without a .meta one, with a GUID made of its path.
+        // Creates missing .meta files, with a GUID derived from the path.
         public void Complete()
         {
             foreach (string root in new[] { folders.Package, Path.Combine(folders.Client, "Assets") })
@@ -59,7 +61,9 @@ namespace Holocast.Verify
             string guid;
             using (MD5 md5 = MD5.Create())
             {
-                guid = string.Concat(md5.ComputeHash(Encoding.UTF8.GetBytes("holocast:" + Path.GetRelativePath(folders.Client, asset))).Select(b => b.ToString("x2")));
+                guid =
+                    string.Concat(md5.ComputeHash(Encoding.UTF8.GetBytes("holocast:"
+                    + Path.GetRelativePath(folders.Client, asset))).Select(b => b.ToString("x2")));
             }
             string importer = Directory.Exists(asset) ? "folderAsset: yes\nDefaultImporter:" : "DefaultImporter:";
             string more = "";
@@ -67,20 +71,25 @@ namespace Holocast.Verify
             {
                 case ".cs":
                     importer = "MonoImporter:";
-                    more = "  serializedVersion: 2\n  defaultReferences: []\n  executionOrder: 0\n  icon: {instanceID: 0}\n";
+                    more =
+                        "  serializedVersion: 2\n  defaultReferences: []\n  executionOrder: 0\n  icon: {instanceID: "
+                        + "0}\n";
                     break;
                 case ".asmdef": importer = "AssemblyDefinitionImporter:"; break;
-                case ".shader": importer = "ShaderImporter:"; more = "  defaultTextures: []\n  nonModifiableTextures: []\n"; break;
+                case ".shader": importer = "ShaderImporter:"; more =
+                    "  defaultTextures: []\n  nonModifiableTextures: []\n"; break;
                 case ".hlsl": importer = "ShaderIncludeImporter:"; break;
                 case ".md": case ".xml": importer = "TextScriptImporter:"; break;
-                case ".json": importer = Path.GetFileName(asset) == "package.json" ? "PackageManifestImporter:" : "TextScriptImporter:"; break;
+                case ".json": importer = Path.GetFileName(asset) == "package.json"
+                    ? "PackageManifestImporter:" : "TextScriptImporter:"; break;
             }
-            // MonoImporter and others keep Unity's own order of keys: externalObjects first.
-            return "fileFormatVersion: 2\nguid: " + guid + "\n" + importer + "\n  externalObjects: {}\n" + more + "  userData: \n  assetBundleName: \n  assetBundleVariant: \n";
+            // MonoImporter and others keep Unity's key order: externalObjects first.
+            return "fileFormatVersion: 2\nguid: " + guid + "\n" + importer + "\n  externalObjects: {}\n" + more
+                + "  userData: \n  assetBundleName: \n  assetBundleVariant: \n";
         }
 
-        // Files and folders that Unity imports: not what is hidden or ends in ~, but what is in
-        // samples, which become assets once they are imported.
+        // Files and folders that Unity imports: all except hidden ones and those ending in ~, but
+        // including samples, which become assets when imported.
         static IEnumerable<string> Assets(string root)
         {
             if (!Directory.Exists(root))
@@ -146,7 +155,7 @@ namespace Holocast.Verify
                 }
                 if (text.Contains("folderAsset: yes") != Directory.Exists(asset))
                 {
-                    problems.Add(Name(meta) + " is that of a " + (Directory.Exists(asset) ? "file" : "folder"));
+                    problems.Add(Name(meta) + " belongs to a " + (Directory.Exists(asset) ? "file" : "folder"));
                 }
             }
             if (Directory.Exists(root))
@@ -155,7 +164,7 @@ namespace Holocast.Verify
                 {
                     if (!assets.Contains(meta.Substring(0, meta.Length - 5)))
                     {
-                        problems.Add(Name(meta) + " is of nothing");
+                        problems.Add(Name(meta) + " has no asset");
                     }
                 }
             }
@@ -179,7 +188,7 @@ namespace Holocast.Verify
             }
             if (!Regex.IsMatch(p.Text("version"), @"^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$"))
             {
-                problems.Add("package.json: " + p.Text("version") + " is no semantic version");
+                problems.Add("package.json: " + p.Text("version") + " is not a semantic version");
             }
             if (p.Text("unity") != "2022.3")
             {
@@ -194,10 +203,11 @@ namespace Holocast.Verify
                     problems.Add("package.json: sample " + s.Text("path") + " has no name or description");
                 }
             }
-            var there = Directory.GetDirectories(Path.Combine(folders.Package, "Samples~")).Select(d => "Samples~/" + Path.GetFileName(d));
+            var there = Directory.GetDirectories(Path.Combine(folders.Package, "Samples~"))
+                .Select(d => "Samples~/" + Path.GetFileName(d));
             foreach (string s in listed.Except(there))
             {
-                problems.Add("package.json: sample " + s + " is not there");
+                problems.Add("package.json: sample " + s + " is missing");
             }
             foreach (string s in there.Except(listed))
             {
@@ -212,11 +222,13 @@ namespace Holocast.Verify
             }
         }
 
-        // Assemblies that other packages bring, and what an asmdef may say of their versions.
+        // Assemblies of other packages, and the version symbols an asmdef may define for them.
         static readonly HashSet<string> Foreign = new HashSet<string>
         {
-            "Microsoft.MixedReality.OpenXR", "MixedReality.Toolkit.Core", "MixedReality.Toolkit.SpatialManipulation", "Unity.XR.ARFoundation",
-            "Unity.XR.ARSubsystems", "Unity.XR.CoreUtils", "Unity.XR.Interaction.Toolkit", "UnityEngine.TestRunner", "UnityEditor.TestRunner",
+            "Microsoft.MixedReality.OpenXR", "MixedReality.Toolkit.Core", "MixedReality.Toolkit.SpatialManipulation",
+                "Unity.XR.ARFoundation",
+            "Unity.XR.ARSubsystems", "Unity.XR.CoreUtils", "Unity.XR.Interaction.Toolkit", "UnityEngine.TestRunner",
+                "UnityEditor.TestRunner",
         };
 
         void Assemblies()
@@ -237,11 +249,11 @@ namespace Holocast.Verify
                     Asmdef to = all.FirstOrDefault(o => o.Name == r);
                     if (to == null && !Foreign.Contains(r))
                     {
-                        problems.Add(Name(a.Path) + " refers to " + r + ", which nobody has");
+                        problems.Add(Name(a.Path) + " refers to " + r + ", which does not exist");
                     }
                     if (to != null && to.IsEditor && !a.IsEditor)
                     {
-                        problems.Add(Name(a.Path) + " refers to " + r + ", which is of the editor alone");
+                        problems.Add(Name(a.Path) + " refers to " + r + ", which is editor-only");
                     }
                 }
             }
@@ -251,8 +263,9 @@ namespace Holocast.Verify
                 {
                     problems.Add(Name(source) + " is in no assembly");
                 }
-                // Unity finds a component by its file's name.
-                Match m = Regex.Match(File.ReadAllText(source), @"public (?:sealed |abstract )?class (\w+) : (?:MonoBehaviour|HolocastAnchor)\b");
+                // Unity finds a component by its file name.
+                Match m = Regex.Match(File.ReadAllText(source),
+                    @"public (?:sealed |abstract )?class (\w+) : (?:MonoBehaviour|HolocastAnchor)\b");
                 if (m.Success && m.Groups[1].Value != Path.GetFileNameWithoutExtension(source))
                 {
                     problems.Add(Name(source) + " has the component " + m.Groups[1].Value);
@@ -267,7 +280,9 @@ namespace Holocast.Verify
                 return 0;
             }
             int count = 0;
-            foreach (string path in Directory.GetFiles(root, "*.*", SearchOption.AllDirectories).Where(p => p.EndsWith(".unity") || p.EndsWith(".prefab") || p.EndsWith(".asset") || p.EndsWith(".mat")))
+            foreach (string path in Directory.GetFiles(root, "*.*", SearchOption.AllDirectories)
+                .Where(p => p.EndsWith(".unity") || p.EndsWith(".prefab") || p.EndsWith(".asset")
+                || p.EndsWith(".mat")))
             {
                 count++;
                 Scene(path);
@@ -275,8 +290,8 @@ namespace Holocast.Verify
             return count;
         }
 
-        // Objects of a scene: their references lead to one another or to assets, their scripts to
-        // components, whose fields have the names that the scene says.
+        // Checks that a scene's references lead to its own objects or to assets, and its scripts to
+        // components with the serialized fields.
         void Scene(string path)
         {
             string text = File.ReadAllText(path);
@@ -285,7 +300,7 @@ namespace Holocast.Verify
             {
                 if (!ids.Add(m.Groups[1].Value))
                 {
-                    problems.Add(Name(path) + ": two objects are " + m.Groups[1].Value);
+                    problems.Add(Name(path) + ": duplicate object ID " + m.Groups[1].Value);
                 }
             }
             foreach (Match m in Reference.Matches(text))
@@ -295,18 +310,20 @@ namespace Holocast.Verify
                 {
                     if (m.Groups[1].Value != "0" && !ids.Contains(m.Groups[1].Value))
                     {
-                        problems.Add(Name(path) + " refers to object " + m.Groups[1].Value + ", which it has not");
+                        problems.Add(Name(path) + " refers to object " + m.Groups[1].Value + ", which it lacks");
                     }
                 }
                 else if (!Builtin.Contains(guid) && !guids.ContainsKey(guid))
                 {
-                    problems.Add(Name(path) + " refers to an asset " + guid + ", which is nowhere");
+                    problems.Add(Name(path) + " refers to asset " + guid + ", which does not exist");
                 }
             }
-            foreach (string block in Regex.Split(text, @"^--- ", RegexOptions.Multiline).Where(b => b.StartsWith("!u!114 ")))
+            foreach (string block in Regex.Split(text, @"^--- ", RegexOptions.Multiline)
+                .Where(b => b.StartsWith("!u!114 ")))
             {
                 Match script = Regex.Match(block, @"m_Script: \{fileID: 11500000, guid: ([0-9a-f]{32}), type: 3\}");
-                if (!script.Success || !guids.TryGetValue(script.Groups[1].Value, out string source) || !source.EndsWith(".cs"))
+                if (!script.Success || !guids.TryGetValue(script.Groups[1].Value, out string source)
+                    || !source.EndsWith(".cs"))
                 {
                     problems.Add(Name(path) + ": a component has no script of the package");
                     continue;
@@ -320,7 +337,9 @@ namespace Holocast.Verify
                 foreach (Match field in Regex.Matches(block, @"^  (\w+):", RegexOptions.Multiline))
                 {
                     string name = field.Groups[1].Value;
-                    if (!name.StartsWith("m_") && !Regex.IsMatch(code, @"\[SerializeField[^\]]*\](?:\s*\[[^\]]*\])*\s*[\w<>\[\]]+ " + name + @"\b"))
+                    if (!name.StartsWith("m_")
+                        && !Regex.IsMatch(code, @"\[SerializeField[^\]]*\](?:\s*\[[^\]]*\])*\s*[\w<>\[\]]+ " + name
+                        + @"\b"))
                     {
                         problems.Add(Name(path) + ": " + Path.GetFileName(source) + " has no field " + name);
                     }
@@ -328,7 +347,7 @@ namespace Holocast.Verify
             }
         }
 
-        // The project around the package.
+        // Checks the Unity project around the package.
         void Settings()
         {
             JsonElement manifest = Json.Read(Path.Combine(folders.Client, "Packages/manifest.json"));
@@ -336,15 +355,17 @@ namespace Holocast.Verify
             {
                 if (!d.Name.StartsWith("com.unity."))
                 {
-                    problems.Add("manifest.json: " + d.Name + " is not of Unity's registry");
+                    problems.Add("manifest.json: " + d.Name + " is not in Unity's registry");
                 }
             }
-            if (!File.ReadAllText(Path.Combine(folders.Client, "ProjectSettings/ProjectVersion.txt")).StartsWith("m_EditorVersion: 2022.3."))
+            if (!File.ReadAllText(Path.Combine(folders.Client, "ProjectSettings/ProjectVersion.txt"))
+                .StartsWith("m_EditorVersion: 2022.3."))
             {
                 problems.Add("ProjectVersion.txt: not Unity 2022.3");
             }
             string settings = File.ReadAllText(Path.Combine(folders.Client, "ProjectSettings/ProjectSettings.asset"));
-            foreach (string capability in new[] { "InternetClient", "InternetClientServer", "PrivateNetworkClientServer", "SpatialPerception", "GazeInput", "WebCam" })
+            foreach (string capability in new[] { "InternetClient", "InternetClientServer",
+                "PrivateNetworkClientServer", "SpatialPerception", "GazeInput", "WebCam" })
             {
                 if (!settings.Contains(capability + ": True"))
                 {
@@ -352,7 +373,8 @@ namespace Holocast.Verify
                 }
             }
             string link = File.ReadAllText(Path.Combine(folders.Client, "Assets/link.xml"));
-            foreach (Asmdef a in Asmdef.Find(Path.Combine(folders.Package)).Where(a => a.Include.Length == 0 && !a.IsTest && !a.Path.Contains("Samples~")))
+            foreach (Asmdef a in Asmdef.Find(Path.Combine(folders.Package))
+                .Where(a => a.Include.Length == 0 && !a.IsTest && !a.Path.Contains("Samples~")))
             {
                 if (!link.Contains("\"" + a.Name + "\""))
                 {

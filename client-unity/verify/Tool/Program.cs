@@ -3,7 +3,7 @@ using System.IO;
 
 namespace Holocast.Verify
 {
-    // Something that is wrong with the package.
+    // A problem found in the package.
     sealed class Failure : Exception
     {
         public Failure(string message) : base(message)
@@ -42,7 +42,7 @@ namespace Holocast.Verify
                         case "api": new Api(folders).Check(); break;
                         case "package": new Package(folders).Check(); break;
                         case "metas": new Package(folders).Complete(); break;
-                        default: throw new Failure("there is no step " + args[i]);
+                        default: throw new Failure("unknown step " + args[i]);
                     }
                 }
                 return 0;

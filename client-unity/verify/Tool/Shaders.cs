@@ -8,11 +8,11 @@ using System.Text.RegularExpressions;
 
 namespace Holocast.Verify
 {
-    // Every variant of every shader by Microsoft's compiler, warnings as errors, and the same text
-    // to SPIR-V for the pictures.
+    // Compiles every variant of every shader with Microsoft's compiler, warnings as errors, and to
+    // SPIR-V for the picture tests.
     sealed class Shaders
     {
-        // Of wine's command line.
+        // Limit of wine's command line.
         const int MostArguments = 240;
 
         readonly Folders folders;
@@ -27,7 +27,8 @@ namespace Holocast.Verify
         public void Run()
         {
             Directory.CreateDirectory(output);
-            foreach (string path in Directory.GetFiles(Path.Combine(folders.Package, "Shaders"), "*.shader", SearchOption.AllDirectories).OrderBy(p => p, StringComparer.Ordinal))
+            foreach (string path in Directory.GetFiles(Path.Combine(folders.Package, "Shaders"), "*.shader",
+                SearchOption.AllDirectories).OrderBy(p => p, StringComparer.Ordinal))
             {
                 Shader(path);
             }
@@ -37,12 +38,13 @@ namespace Holocast.Verify
         {
             string name = Path.GetFileNameWithoutExtension(path);
             string text = File.ReadAllText(path);
-            MatchCollection programs = Regex.Matches(text, @"(?:CGPROGRAM|HLSLPROGRAM)\n(.*?)END(?:CG|HLSL)", RegexOptions.Singleline);
+            MatchCollection programs = Regex.Matches(text, @"(?:CGPROGRAM|HLSLPROGRAM)\n(.*?)END(?:CG|HLSL)",
+                RegexOptions.Singleline);
             if (programs.Count != 1)
             {
                 throw new Failure(name + " has " + programs.Count + " programs; this check knows of one");
             }
-            // What would lose an eye on devices.
+            // Features that lose an eye on devices.
             foreach (string bad in new[] { "#pragma geometry", "multi_compile_fog" })
             {
                 if (text.Contains(bad))
@@ -52,7 +54,8 @@ namespace Holocast.Verify
             }
             foreach (string wanted in new[]
             {
-                "UNITY_VERTEX_INPUT_INSTANCE_ID", "UNITY_VERTEX_OUTPUT_STEREO", "UNITY_SETUP_INSTANCE_ID(", "UNITY_INITIALIZE_VERTEX_OUTPUT_STEREO(",
+                "UNITY_VERTEX_INPUT_INSTANCE_ID", "UNITY_VERTEX_OUTPUT_STEREO", "UNITY_SETUP_INSTANCE_ID(",
+                    "UNITY_INITIALIZE_VERTEX_OUTPUT_STEREO(",
                 "UNITY_SETUP_STEREO_EYE_INDEX_POST_VERTEX(", "ZWrite On",
             })
             {
@@ -64,7 +67,8 @@ namespace Holocast.Verify
             string program = programs[0].Groups[1].Value;
             string flat = Path.Combine(output, name + ".hlsl");
             var source = new StringBuilder();
-            var axes = new List<string[]> { new[] { "", "STEREO_INSTANCING_ON" }, new[] { "", "UNITY_COLORSPACE_GAMMA" } };
+            var axes = new List<string[]> { new[] { "", "STEREO_INSTANCING_ON" },
+                new[] { "", "UNITY_COLORSPACE_GAMMA" } };
             string vertex = "", fragment = "";
             foreach (string line in program.Split('\n'))
             {
@@ -86,7 +90,7 @@ namespace Holocast.Verify
                         break;
                     case "multi_compile_instancing": axes.Add(new[] { "", "INSTANCING_ON" }); break;
                     case "multi_compile_local": axes.Add(words.Skip(2).Select(w => w == "_" ? "" : w).ToArray()); break;
-                    default: throw new Failure(name + ": this check does not know " + line.Trim());
+                    default: throw new Failure(name + ": unsupported directive " + line.Trim());
                 }
             }
             File.WriteAllText(flat, source.ToString());
@@ -94,7 +98,9 @@ namespace Holocast.Verify
             var compilations = new List<string[]>();
             foreach (string[] variant in Product(axes))
             {
-                string[] defines = variant.Where(v => v.Length > 0).Concat(new[] { "SHADER_API_D3D11=1", "UNITY_REVERSED_Z=1", "SHADER_TARGET=45" }).Select(d => d.Contains("=") ? d : d + "=1").ToArray();
+                string[] defines = variant.Where(v => v.Length > 0)
+                    .Concat(new[] { "SHADER_API_D3D11=1", "UNITY_REVERSED_Z=1", "SHADER_TARGET=45" })
+                    .Select(d => d.Contains("=") ? d : d + "=1").ToArray();
                 compilations.Add(new[] { flat, vertex, "vs_5_0" }.Concat(defines).ToArray());
                 compilations.Add(new[] { flat, fragment, "ps_5_0" }.Concat(defines).ToArray());
             }
@@ -114,36 +120,41 @@ namespace Holocast.Verify
             }
             if (told.Count != compilations.Count)
             {
-                throw new Failure(name + ": " + told.Count + " of " + compilations.Count + " compilations told of their code");
+                throw new Failure(name + ": " + told.Count + " of " + compilations.Count
+                    + " compilations told of their code");
             }
             int most = told.Select(t => int.Parse(Regex.Match(t, @"(\d+) instructions").Groups[1].Value)).Max();
-            Console.WriteLine(name + ": Microsoft's compiler takes all " + compilations.Count / 2 + " variants, " + most + " instructions at most");
+            Console.WriteLine(name + ": Microsoft's compiler accepts all " + compilations.Count / 2
+                + " variants, at most " + most + " instructions");
 
-            // For Vulkan: what is drawn in the pictures.
+            // SPIR-V of the variants drawn in the picture tests.
             foreach (string stage in new[] { "vert", "frag" })
             {
-                foreach (string[] variant in Product(axes.Skip(2).Where(a => !a.Contains("INSTANCING_ON")).Prepend(axes[0])))
+                foreach (string[] variant in Product(axes.Skip(2).Where(a => !a.Contains("INSTANCING_ON"))
+                    .Prepend(axes[0])))
                 {
                     string[] on = variant.Where(v => v.Length > 0).ToArray();
                     string spirv = Path.Combine(output, string.Join(".", on.Prepend(name)) + "." + stage + ".spv");
                     string entry = stage == "vert" ? vertex : fragment;
                     var arguments = new List<string>
                     {
-                        "-D", "-V", "-S", stage, "-e", entry, "--source-entrypoint", entry, "--auto-map-bindings", "--auto-map-locations",
+                        "-D", "-V", "-S", stage, "-e", entry, "--source-entrypoint", entry, "--auto-map-bindings",
+                            "--auto-map-locations",
                         "-DHOLOCAST_FULL_PRECISION=1", "-DUNITY_COLORSPACE_GAMMA=1", "-o", spirv, flat,
                     };
                     arguments.AddRange(on.Select(d => "-D" + d + "=1"));
                     if (stage == "frag")
                     {
-                        // The stages' bindings are not to meet.
-                        arguments.AddRange(new[] { "UBO", "texture", "sampler" }.SelectMany(k => new[] { "--shift-" + k + "-binding", "16" }));
+                        // Shift the bindings to keep the stages' apart.
+                        arguments.AddRange(new[] { "UBO", "texture",
+                            "sampler" }.SelectMany(k => new[] { "--shift-" + k + "-binding", "16" }));
                     }
                     Build.Run("glslangValidator", arguments.ToArray());
                 }
             }
         }
 
-        // Puts in what is included, as Unity would.
+        // Expands includes like Unity.
         void Flatten(string line, StringBuilder into)
         {
             Match m = Regex.Match(line, @"^\s*#include ""([^""]+)""");
@@ -153,14 +164,16 @@ namespace Holocast.Verify
                 return;
             }
             string path = m.Groups[1].Value;
-            string file = path.StartsWith("Packages/") ? Path.Combine(folders.Client, path) : Path.Combine(folders.Verify, "shaders/include", path);
+            string file = path.StartsWith("Packages/") ? Path.Combine(folders.Client, path)
+                : Path.Combine(folders.Verify, "shaders/include", path);
             if (!File.Exists(file))
             {
-                throw new Failure(path + " is included and is nowhere");
+                throw new Failure("included file " + path + " does not exist");
             }
-            if (path.StartsWith("Packages/") && Regex.IsMatch(File.ReadAllText(file), @"^[^/]*\b(?:UNITY_|unity_)", RegexOptions.Multiline))
+            if (path.StartsWith("Packages/")
+                && Regex.IsMatch(File.ReadAllText(file), @"^[^/]*\b(?:UNITY_|unity_)", RegexOptions.Multiline))
             {
-                throw new Failure(path + " has something of Unity in it");
+                throw new Failure(path + " depends on Unity");
             }
             foreach (string inner in File.ReadAllLines(file))
             {
@@ -177,7 +190,8 @@ namespace Holocast.Verify
         string Fxc(List<string> arguments)
         {
             string folder = Path.Combine(folders.Tools, "fxc");
-            var start = new ProcessStartInfo("/usr/lib/wine/wine64") { RedirectStandardOutput = true, RedirectStandardError = true, WorkingDirectory = folder };
+            var start = new ProcessStartInfo("/usr/lib/wine/wine64") { RedirectStandardOutput = true,
+                RedirectStandardError = true, WorkingDirectory = folder };
             start.Environment["WINEPREFIX"] = Path.Combine(folders.Tools, "wine");
             start.Environment["WINEDEBUG"] = "-all";
             start.Environment["WINEDLLOVERRIDES"] = "d3dcompiler_47=n;mscoree=;mshtml=";
@@ -194,7 +208,8 @@ namespace Holocast.Verify
                 p.WaitForExit();
                 if (p.ExitCode != 0)
                 {
-                    throw new Failure("Microsoft's compiler:\n" + string.Join("\n", errors.Result.Split('\n').Distinct()));
+                    throw new Failure("Microsoft's compiler:\n"
+                        + string.Join("\n", errors.Result.Split('\n').Distinct()));
                 }
                 return text.Replace("\r", "");
             }

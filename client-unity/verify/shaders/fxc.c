@@ -1,9 +1,9 @@
-// Compiles one shader stage with Microsoft's d3dcompiler_47.dll, warnings as errors:
+// Compiles a shader stage with Microsoft's d3dcompiler_47.dll, warnings as errors:
 //
 //   fxc.exe FILE ENTRY PROFILE [NAME=VALUE…]
 //
-// prints the number of instructions, or what the compiler says and exits with 1. Several
-// compilations are separated by "--": starting wine takes longer than compiling.
+// Prints the number of instructions, or the compiler's messages and exits with 1. Accepts several
+// compilations separated by "--", since starting wine takes longer than compiling.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,11 +55,12 @@ static int compile(Compile compile, Disassemble disassemble, int n, char **args)
 	SIZE_T size;
 	char *source = read_file(args[0], &size);
 	if (!source) {
-		fprintf(stderr, "fxc: %s cannot be read\n", args[0]);
+		fprintf(stderr, "fxc: cannot read %s\n", args[0]);
 		return 1;
 	}
 	Blob *code = NULL, *messages = NULL, *text = NULL;
-	HRESULT result = compile(source, size, args[0], macros, NULL, args[1], args[2], STRICT_SYNTAX | WARNINGS_ARE_ERRORS | OPTIMIZE_MOST, 0, &code, &messages);
+	HRESULT result = compile(source, size, args[0], macros, NULL, args[1], args[2],
+		STRICT_SYNTAX | WARNINGS_ARE_ERRORS | OPTIMIZE_MOST, 0, &code, &messages);
 	free(source);
 	if (messages) fprintf(stderr, "%s", (char *)messages->table->data(messages));
 	if (result < 0 || !code) {
@@ -68,7 +69,8 @@ static int compile(Compile compile, Disassemble disassemble, int n, char **args)
 	}
 	if (disassemble(code->table->data(code), code->table->size(code), 0, NULL, &text) >= 0) {
 		const char *count = strstr(text->table->data(text), "// Approximately ");
-		printf("%s %s: %d instructions, %lu bytes\n", args[1], args[2], count ? atoi(count + 17) : -1, (unsigned long)code->table->size(code));
+		printf("%s %s: %d instructions, %lu bytes\n", args[1], args[2], count ? atoi(count + 17) : -1,
+		(unsigned long)code->table->size(code));
 	}
 	return 0;
 }
@@ -76,7 +78,7 @@ static int compile(Compile compile, Disassemble disassemble, int n, char **args)
 int main(int argc, char **argv) {
 	HMODULE library = LoadLibraryA("d3dcompiler_47.dll");
 	if (!library) {
-		fprintf(stderr, "fxc: d3dcompiler_47.dll is not beside fxc.exe\n");
+		fprintf(stderr, "fxc: d3dcompiler_47.dll not found next to fxc.exe\n");
 		return 1;
 	}
 	Compile c = (Compile)(void *)GetProcAddress(library, "D3DCompile");

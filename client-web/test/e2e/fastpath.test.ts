@@ -23,7 +23,7 @@ describe.skipIf(process.getuid!() !== 0)("the kernel fast path", () => {
       return {
         forwarded: await of("forwarded_packets"),
         lost: await of("lost_packets"),
-        moves: await of("suspended_viewers"),
+        moves: await of("migrated_viewers"),
       };
     };
     const { frames } = await shows(page);

@@ -160,7 +160,7 @@ export class Lab {
       `127.0.0.1:${port}`,
       "--http",
       `127.0.0.1:${port}`,
-      "--grace",
+      "--publisher-grace",
       "3s",
       "--drain",
       "1s",

@@ -276,7 +276,7 @@ describe("a live session", () => {
       const made = lab.program("relay", "key", key);
       await until("the key", async () => !made.running);
       const mint = async (...args: string[]): Promise<string> => {
-        const p = lab.program("relay", "token", "--keys", key, ...args);
+        const p = lab.program("relay", "token", "--auth-keys", key, ...args);
         return until("a token", async () => /^ey\S+$/m.exec(p.output)?.[0]);
       };
       const locked = await freePort();
@@ -286,7 +286,7 @@ describe("a live session", () => {
         `127.0.0.1:${locked}`,
         "--http",
         `127.0.0.1:${locked}`,
-        "--keys",
+        "--auth-keys",
         key,
       );
       open.push(relay);
@@ -303,7 +303,7 @@ describe("a live session", () => {
       const other = await fixture.view(`${lab.link(locked, "locked")}#token=${await mint("--subscribe", "lobby")}`);
       await message(
         other,
-        /does not serve this[\s\S]*does not allow to subscribe there[\s\S]*Ask for a link with a token/,
+        /does not serve this[\s\S]*does not allow subscribing there[\s\S]*Ask for a link with a token/,
       );
       const none = await fixture.view(lab.link(locked, "locked"));
       await message(none, /a token is needed/);

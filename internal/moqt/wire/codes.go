@@ -2,7 +2,7 @@ package wire
 
 import "fmt"
 
-// SessionCode says why a session was closed (§3.5).
+// SessionCode is the reason a session was closed (§3.5).
 type SessionCode uint64
 
 // Session termination codes, §15.10.1.
@@ -56,7 +56,7 @@ var sessionCodeNames = map[SessionCode]string{
 	TooManyRequestUpdates:   "TOO_MANY_REQUEST_UPDATES",
 }
 
-// RequestCode says why a request was refused (§10.6).
+// RequestCode is the reason a request was refused (§10.6).
 type RequestCode uint64
 
 // REQUEST_ERROR codes, §15.10.2.
@@ -108,7 +108,7 @@ var requestCodeNames = map[RequestCode]string{
 	RequestInvalidFilter:           "INVALID_FILTER",
 }
 
-// DoneCode says why a publisher ended a subscription (§10.11).
+// DoneCode is the reason a publisher ended a subscription (§10.11).
 type DoneCode uint64
 
 // PUBLISH_DONE codes, §15.10.3.
@@ -140,7 +140,7 @@ var doneCodeNames = map[DoneCode]string{
 	DoneMalformedTrack:    "MALFORMED_TRACK",
 }
 
-// StreamCode says why a stream was reset or refused (§3.3.3).
+// StreamCode is the reason a stream was reset or refused (§3.3.3).
 type StreamCode uint64
 
 // Stream reset codes, §15.10.4.
@@ -172,8 +172,7 @@ var streamCodeNames = map[StreamCode]string{
 	StreamMalformedTrack:      "MALFORMED_TRACK",
 }
 
-// codeName names a code; the registries leave room for grease and for codes
-// added later (§14).
+// codeName names a code. Unknown codes may be grease or later additions (§14).
 func codeName[C ~uint64](code C, names map[C]string) string {
 	if n, ok := names[code]; ok {
 		return n

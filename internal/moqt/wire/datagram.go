@@ -16,7 +16,7 @@ type Datagram struct {
 	DefaultPriority bool
 	EndOfGroup      bool // no object after this one exists in the group
 	Properties      Properties
-	Status          ObjectStatus // with any other status than normal there is no payload
+	Status          ObjectStatus // other values than StatusNormal have no payload
 	Payload         []byte
 }
 
@@ -42,7 +42,10 @@ func (d *Datagram) Append(b []byte) ([]byte, error) {
 		}
 	}
 	if err := d.Status.validate(d.Properties); err != nil {
-		return nil, fmt.Errorf("moqt: cannot send datagram: %v", err) //nolint:errorlint // our mistake: no *Error, which would end the session
+		return nil, fmt.Errorf(
+			"moqt: cannot send datagram: %v",
+			err,
+		) //nolint:errorlint // a local mistake: an *Error would end the session
 	}
 	b = AppendVarint(AppendVarint(AppendVarint(b, t), d.TrackAlias), d.Group)
 	if d.Object != 0 {
@@ -60,9 +63,8 @@ func (d *Datagram) Append(b []byte) ([]byte, error) {
 	return append(b, d.Payload...), nil
 }
 
-// ParseDatagram reads one datagram; its properties and payload alias b. It
-// returns nil for padding (§11.5.2), and along with ErrMalformedTrack the
-// datagram, so that the caller can tell whose track it is.
+// ParseDatagram parses one datagram; its properties and payload alias b. It returns nil for padding
+// (§11.5.2). With ErrMalformedTrack it also returns the datagram, so the caller can find the track.
 func ParseDatagram(b []byte) (*Datagram, error) {
 	c := cursor{b: b}
 	t := c.varint()

@@ -1,6 +1,6 @@
 package wire
 
-// FetchType says what range a FETCH asks for (§10.12).
+// FetchType selects the range of a FETCH (§10.12).
 type FetchType uint64
 
 // Fetch types, §10.12.
@@ -10,18 +10,17 @@ const (
 	FetchAbsoluteJoining FetchType = 0x3
 )
 
-// Fetch asks for objects that were already published (§10.12).
+// Fetch requests objects that were already published (§10.12).
 type Fetch struct {
 	RequestID uint64
 	FetchType FetchType
 
-	// Standalone. End is exclusive in its object; an object of 0 means the whole
-	// of End.Group.
+	// Standalone: End is exclusive in its object; object 0 means all of End.Group.
 	Track      TrackName
 	Start, End Location
 
-	// Joining: the SUBSCRIBE to join, and groups before its joining location
-	// (relative) or the group to start at (absolute).
+	// Joining: the SUBSCRIBE to join, and the number of groups before its joining location
+	// (relative) or the first group (absolute).
 	JoiningRequestID uint64
 	JoiningStart     uint64
 

@@ -2,14 +2,13 @@ package wire
 
 import "errors"
 
-// RangeKind marks an entry of a fetch stream that ends a range of objects
-// rather than being one (§11.4.4.2).
+// RangeKind marks an entry of a fetch stream that ends a range of objects (§11.4.4.2).
 type RangeKind uint64
 
 // Range ends, §11.4.4.2.
 const (
 	RangeNone        RangeKind = 0     // an object
-	RangeNonExistent RangeKind = 0x8c  // none of the objects up to here exists
+	RangeNonExistent RangeKind = 0x8c  // no object up to here exists
 	RangeUnknown     RangeKind = 0x10c // the objects up to here are unknown
 )
 
@@ -23,11 +22,11 @@ const (
 	fetchPriority      = 0x10
 	fetchProperties    = 0x20
 	fetchDatagram      = 0x40
-	fetchFlags         = 0x7f // all of them
+	fetchFlags         = 0x7f // all flags
 )
 
-// FetchObject is the header of one entry of a fetch stream (§11.4.4). A range
-// end has Group and Object only, and no payload.
+// FetchObject is the header of one entry of a fetch stream (§11.4.4). A range end has only Group
+// and Object, and no payload.
 type FetchObject struct {
 	Range RangeKind
 
@@ -39,9 +38,9 @@ type FetchObject struct {
 	PayloadLength uint64
 }
 
-// fetchState is what an entry can refer back to.
+// fetchState holds the values of the prior entry.
 type fetchState struct {
-	Order       GroupOrder // Ascending unless set to Descending
+	Order       GroupOrder // zero means Ascending
 	started     bool
 	group, id   uint64
 	hasSubgroup bool
@@ -50,8 +49,8 @@ type fetchState struct {
 	priority    uint8
 }
 
-// follows reports whether an entry at group and object may come next: groups in
-// the response's order, objects ascending within each (§10.12.3).
+// follows reports whether an entry at group and object may come next: groups in the response's
+// order, object IDs ascending within a group (§10.12.3).
 func (s *fetchState) follows(group, object uint64) bool {
 	switch {
 	case !s.started:
@@ -64,8 +63,8 @@ func (s *fetchState) follows(group, object uint64) bool {
 	return group > s.group
 }
 
-// advance makes o the prior entry. A range end leaves the prior subgroup and
-// priority alone; a datagram has no subgroup to refer to.
+// advance makes o the prior entry. A range end does not change the prior subgroup and priority. A
+// datagram has no subgroup to refer to.
 func (s *fetchState) advance(o *FetchObject) {
 	s.started, s.group, s.id = true, o.Group, o.Object
 	if o.Range != RangeNone {
@@ -75,8 +74,8 @@ func (s *fetchState) advance(o *FetchObject) {
 	s.hasPriority, s.priority = true, o.Priority
 }
 
-// FetchDecoder reads the entries of one fetch stream in order. Its state changes
-// only when a whole header was read.
+// FetchDecoder reads the entries of one fetch stream in order. Its state changes only after a
+// complete header.
 type FetchDecoder struct{ fetchState }
 
 // NewFetchDecoder returns a decoder for a response in the given group order.
@@ -84,7 +83,7 @@ func NewFetchDecoder(order GroupOrder) *FetchDecoder {
 	return &FetchDecoder{fetchState{Order: order}}
 }
 
-// Decode reads one entry's header, io.EOF where the stream ends between entries.
+// Decode reads one entry's header. It returns io.EOF if the stream ends between entries.
 func (d *FetchDecoder) Decode(r ByteReader) (o FetchObject, err error) {
 	flags, err := ReadVarint(r)
 	if err != nil {
@@ -106,9 +105,8 @@ func (d *FetchDecoder) Decode(r ByteReader) (o FetchObject, err error) {
 	return o, nil
 }
 
-// decodeRange reads the end of a range. Its IDs are absolute: the draft leaves
-// it open, but a Group ID Delta could not stay in the prior object's group, and
-// other implementations read it so.
+// decodeRange reads the end of a range, whose IDs are absolute. The draft does not say so, but a
+// Group ID Delta could not express the prior object's group, and other implementations agree.
 func (d *FetchDecoder) decodeRange(o *FetchObject, r ByteReader) (err error) {
 	if o.Group, err = ReadVarint(r); err != nil {
 		return unexpected(err)
@@ -228,8 +226,8 @@ func NewFetchEncoder(order GroupOrder) *FetchEncoder {
 	return &FetchEncoder{fetchState{Order: order}}
 }
 
-// Append appends one entry's header; the payload follows it. Entries must come
-// in the response's group order and, within a group, ascend.
+// Append appends one entry's header, which the payload must follow. Entries must be in the
+// response's group order and ascend within a group.
 func (e *FetchEncoder) Append(b []byte, o FetchObject) ([]byte, error) {
 	if !e.follows(o.Group, o.Object) {
 		return nil, errors.New("moqt: fetched objects out of order")

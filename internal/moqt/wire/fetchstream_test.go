@@ -14,7 +14,7 @@ func TestFetchStreamBytes(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		order   GroupOrder
-		bytes   string // headers; each payload is left out
+		bytes   string // headers without payloads
 		objects []FetchObject
 	}{
 		{
@@ -102,8 +102,8 @@ func TestFetchStreamBytes(t *testing.T) {
 }
 
 func TestFetchDecoderForms(t *testing.T) {
-	// What the encoder does not write but the draft allows, after the object
-	// {5, 3} of subgroup 2 and priority 7.
+	// Encodings that the draft allows but the encoder does not use, after object {5, 3} of subgroup
+	// 2 and priority 7.
 	for _, tt := range []struct {
 		name, bytes string
 		want        FetchObject
@@ -203,8 +203,8 @@ func TestFetchEncoderRefuses(t *testing.T) {
 	}
 }
 
-// randomFetch returns what a fetch may be answered with: objects of any subgroup
-// and datagrams with gaps, and ranges.
+// randomFetch returns a random fetch response: objects of any subgroup and datagrams with gaps, and
+// range ends.
 func randomFetch(rnd *rand.Rand, order GroupOrder) (objects []FetchObject) {
 	at := Location{rnd.Uint64() >> rnd.UintN(64), rnd.Uint64() >> (1 + rnd.UintN(63))}
 	for range rnd.IntN(30) {
@@ -256,7 +256,9 @@ func decodeFetch(order GroupOrder, b []byte) (objects []FetchObject, err error) 
 			return objects, err
 		}
 		objects = append(objects, o)
-		if n, _ := io.Copy(io.Discard, io.LimitReader(r, int64(min(o.PayloadLength, 1<<62)))); uint64(n) < o.PayloadLength {
+		if n, _ := io.Copy(io.Discard, io.LimitReader(r, int64(min(o.PayloadLength, 1<<62)))); uint64(
+			n,
+		) < o.PayloadLength {
 			return objects, io.ErrUnexpectedEOF
 		}
 	}

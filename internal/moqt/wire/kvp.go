@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// KeyValue is one Key-Value-Pair (§1.4.3): an integer where Type is even, bytes
-// where it is odd.
+// KeyValue is one Key-Value-Pair (§1.4.3): an integer if Type is even, bytes if it is odd.
 type KeyValue struct {
 	Type  uint64
 	Int   uint64 // even types
@@ -38,7 +37,7 @@ func AppendKeyValues(b []byte, kvs ...KeyValue) []byte {
 	return b
 }
 
-// ParseKeyValues reads a whole sequence of pairs. The pairs' bytes alias b.
+// ParseKeyValues parses a complete sequence of pairs. The pairs' bytes alias b.
 func ParseKeyValues(b []byte) ([]KeyValue, error) {
 	var kvs []KeyValue
 	p := newPairs(b)
@@ -51,7 +50,7 @@ func ParseKeyValues(b []byte) ([]KeyValue, error) {
 	return kvs, nil
 }
 
-// pairs walks a sequence of pairs without allocating.
+// pairs iterates over a sequence of pairs without allocating.
 type pairs struct {
 	cursor
 	prev uint64
@@ -59,8 +58,7 @@ type pairs struct {
 
 func newPairs(b []byte) pairs { return pairs{cursor: cursor{b: b}} }
 
-// next returns the next pair, false at the end and, err being set, where a pair
-// cannot be read.
+// next returns the next pair. It returns false at the end and on an error, which it stores in err.
 func (p *pairs) next() (kv KeyValue, ok bool) {
 	if len(p.b) == 0 {
 		return kv, false
@@ -83,8 +81,8 @@ func (p *pairs) next() (kv KeyValue, ok bool) {
 	return kv, p.err == nil
 }
 
-// Properties are a track's or an object's properties (§2.5) as they were
-// serialised: a relay must forward what it does not know, unchanged.
+// Properties are the serialised properties (§2.5) of a track or object. They stay serialised
+// because a relay must forward unknown properties unchanged.
 type Properties []byte
 
 // Property types, §15.8.
@@ -100,8 +98,8 @@ const (
 	PropertyPriorObjectIDGap        = 0x3e // object
 )
 
-// All iterates over the properties, those inside Immutable Properties included
-// (§12.7). It stops at the first pair that cannot be parsed.
+// All iterates over the properties, including those in Immutable Properties (§12.7). It stops at
+// the first malformed pair.
 func (p Properties) All() iter.Seq[KeyValue] {
 	return func(yield func(KeyValue) bool) {
 		outer := newPairs(p)
@@ -135,8 +133,7 @@ func (p Properties) Int(t uint64) (v uint64, ok bool) {
 	return 0, false
 }
 
-// validateTrack checks the track properties this draft defines, those inside
-// Immutable Properties included.
+// validateTrack checks the known track properties, including those in Immutable Properties.
 func (p Properties) validateTrack() error {
 	outer := newPairs(p)
 	for kv, ok := outer.next(); ok; kv, ok = outer.next() {
@@ -181,8 +178,8 @@ func validateTrackProperty(kv KeyValue) error {
 // (§2.5.1).
 func mandatory(t uint64) bool { return t >= 0x4000 && t <= 0x7fff }
 
-// UnknownMandatory returns the first Mandatory Track Property (§2.5.1), none of
-// which this implementation knows.
+// UnknownMandatory returns the first Mandatory Track Property (§2.5.1). This implementation knows
+// none.
 func (p Properties) UnknownMandatory() (t uint64, found bool) {
 	for kv := range p.All() {
 		if mandatory(kv.Type) {

@@ -80,7 +80,7 @@ func TestKeyValueErrors(t *testing.T) {
 }
 
 func TestProperties(t *testing.T) {
-	// Priority 7, and inside Immutable Properties an order and another priority.
+	// Priority 7; Immutable Properties contain an order and another priority.
 	inner := AppendKeyValues(nil,
 		KeyValue{Type: PropertyPublisherPriority, Int: 9},
 		KeyValue{Type: PropertyPublisherGroupOrder, Int: 2},
@@ -96,7 +96,7 @@ func TestProperties(t *testing.T) {
 		t.Errorf("All() has types %#x, want %#x", types, want)
 	}
 	for range p.All() {
-		break // must not go on
+		break // must stop the iteration
 	}
 	if v, ok := p.Int(PropertyPublisherGroupOrder); v != 2 || !ok {
 		t.Errorf("Int(group order) = %d, %v, want 2", v, ok)
@@ -151,7 +151,7 @@ func TestObjectProperties(t *testing.T) {
 			}
 		})
 	}
-	// §1.4.3's own limits close the session.
+	// Violations of the limits in §1.4.3 close the session.
 	wantError(t, Properties(unhex(t, "01 c10000")).validateObject(at), ProtocolViolation, "65536 bytes")
 	wantError(t, Properties(unhex(t, "0b 04 01c10000")).validateObject(at), ProtocolViolation, "65536 bytes")
 }
@@ -166,12 +166,12 @@ func FuzzKeyValues(f *testing.F) {
 		for range p.All() {
 			walked++
 		}
-		// Neither may panic, whatever they say.
+		// Neither may panic.
 		_, _ = p.validateTrack(), p.validateObject(Location{1, 1})
 		kvs, err := ParseKeyValues(b)
 		if err != nil {
 			if e := new(Error); !errors.As(err, &e) {
-				t.Fatalf("error %v is no *Error", err)
+				t.Fatalf("error %v is not an *Error", err)
 			}
 			return
 		}

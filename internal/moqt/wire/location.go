@@ -2,7 +2,7 @@ package wire
 
 import "cmp"
 
-// Location is an object's place in its track (§1.4.2).
+// Location is the position of an object in its track (§1.4.2).
 type Location struct{ Group, Object uint64 }
 
 // Compare orders locations by group, then object.

@@ -30,8 +30,8 @@ const (
 	TypeSubscribeTracks    MessageType = 0x51
 	TypeSetup              MessageType = 0x2f00
 
-	// The draft's table still lists PUBLISH_OK, while its text and change log
-	// made it a REQUEST_OK. It is read as one and never sent.
+	// The draft's table still lists PUBLISH_OK, but its text and change log replaced it with
+	// REQUEST_OK. We parse it as REQUEST_OK and never send it.
 	typePublishOK MessageType = 0x1e
 )
 
@@ -65,20 +65,20 @@ type Message interface {
 	append(b []byte) []byte
 }
 
-// AppendMessage is that of Draft18.
+// AppendMessage calls Draft18.AppendMessage.
 func AppendMessage(b []byte, m Message) ([]byte, error) { return Draft18.AppendMessage(b, m) }
 
-// ReadMessage is that of Draft18.
+// ReadMessage calls Draft18.ReadMessage.
 func ReadMessage(r ByteReader) (Message, error) { return Draft18.ReadMessage(r) }
 
-// ParseMessage is that of Draft18.
+// ParseMessage calls Draft18.ParseMessage.
 func ParseMessage(t MessageType, payload []byte) (Message, error) {
 	return Draft18.ParseMessage(t, payload)
 }
 
-// AppendMessage appends m with its type and length. It fails when the payload
-// does not fit the 16-bit length, or holds what the peer would have to close the
-// session for: a name that is too long, a parameter out of its place.
+// AppendMessage appends m with its type and length. It returns an error if the payload exceeds the
+// 16-bit length, or if the peer would close the session because of it: a name that is too long or a
+// misplaced parameter.
 func (v Version) AppendMessage(b []byte, m Message) ([]byte, error) {
 	b = AppendVarint(b, uint64(m.Type()))
 	at := len(b)
@@ -89,20 +89,24 @@ func (v Version) AppendMessage(b []byte, m Message) ([]byte, error) {
 	}
 	b[at], b[at+1] = byte(n>>8), byte(n)
 	if _, err := v.ParseMessage(m.Type(), b[at+2:]); err != nil {
-		return nil, fmt.Errorf("moqt: cannot send %s: %v", m.Type(), err) //nolint:errorlint // our mistake: no *Error, which would end the session
+		return nil, fmt.Errorf(
+			"moqt: cannot send %s: %v",
+			m.Type(),
+			err,
+		) //nolint:errorlint // a local mistake: an *Error would end the session
 	}
 	return b, nil
 }
 
-// ReadMessage reads one control message. It returns io.EOF when the stream ends
-// before one, an *Error for anything the draft forbids.
+// ReadMessage reads one control message. It returns io.EOF if the stream ends before a message, and
+// an *Error for violations of the draft.
 func (v Version) ReadMessage(r ByteReader) (Message, error) {
 	t, err := ReadVarint(r)
 	if err != nil {
 		return nil, err
 	}
 	if !v.knows(MessageType(t)) {
-		return nil, violation("unknown message type %#x", t) // don't wait for its payload
+		return nil, violation("unknown message type %#x", t) // do not wait for its payload
 	}
 	payload, err := readPayload(r)
 	if err != nil {
@@ -128,8 +132,7 @@ func readPayload(r ByteReader) ([]byte, error) {
 	return payload, nil
 }
 
-// ParseMessage reads the payload of a control message of type t, which must end
-// exactly where its last field does.
+// ParseMessage parses the complete payload of a control message of type t.
 func (v Version) ParseMessage(t MessageType, payload []byte) (Message, error) {
 	c := cursor{b: payload, v: v}
 	var m Message
@@ -138,7 +141,7 @@ func (v Version) ParseMessage(t MessageType, payload []byte) (Message, error) {
 		m = c.setup()
 	case TypeGoaway:
 		m = c.goaway()
-	case TypeRequestOK, typePublishOK: // the latter of Draft18 only
+	case TypeRequestOK, typePublishOK: // typePublishOK in Draft18 only
 		m = c.requestOK()
 	case TypeRequestError:
 		m = c.requestError()
@@ -188,7 +191,7 @@ func (v Version) ParseMessage(t MessageType, payload []byte) (Message, error) {
 
 func (c *cursor) reason() string { return string(c.bytes(MaxReasonLength, "reason phrase")) }
 
-// appendReason cuts a reason that is too long to send, between runes.
+// appendReason truncates long reasons between runes.
 func appendReason(b []byte, s string) []byte {
 	if len(s) > MaxReasonLength {
 		n := MaxReasonLength

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// messages are control messages with their bytes, written out by hand.
+// messages are control messages and their encodings, written by hand.
 var messages = []struct {
 	name  string
 	bytes string
@@ -177,8 +177,8 @@ func TestMessageTruncated(t *testing.T) {
 					t.Errorf("ReadMessage of %d bytes: %v, want %v", n, err, want)
 				}
 			}
-			// The same with a length that fits: whatever the payload now lacks is a
-			// violation, unless the cut fell before an optional last field.
+			// With a matching length, the truncated payload is a violation, unless only an optional
+			// last field is missing.
 			typ, typeLen, _ := ParseVarint(b)
 			payload := b[typeLen+2:]
 			for n := range payload {
@@ -195,8 +195,7 @@ func TestMessageTruncated(t *testing.T) {
 	}
 }
 
-// canEndAt reports whether a message that parsed from n bytes of its payload has
-// an optional last field which those bytes lack.
+// canEndAt reports whether a message parsed from n bytes lacks only an optional last field.
 func canEndAt(m Message, n int) bool {
 	switch m := m.(type) {
 	case *Setup, *RequestOK, *SubscribeOK:
@@ -271,7 +270,7 @@ func TestUnknownMessageIsRefusedAtItsType(t *testing.T) {
 }
 
 func TestMessageLimits(t *testing.T) {
-	// The largest of everything is still allowed.
+	// The maximum of every limit is still allowed.
 	fields := make(Namespace, MaxNamespaceFields)
 	for i := range fields {
 		fields[i] = strings.Repeat("f", MaxFullTrackName/MaxNamespaceFields)
@@ -319,7 +318,7 @@ func TestAppendMessageRefuses(t *testing.T) {
 			if b != nil || err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Fatalf("AppendMessage = %x, %v, want an error with %q", b, err, tt.want)
 			}
-			// It is the caller's fault, not the peer's.
+			// The caller's mistake, not the peer's.
 			if e := new(Error); errors.As(err, &e) {
 				t.Errorf("error %v would close the session", err)
 			}
@@ -367,8 +366,8 @@ func TestPublishOKReadAsRequestOK(t *testing.T) {
 }
 
 func TestSetupIgnoresUnknownOptions(t *testing.T) {
-	// Grease (§14) of an odd type twice, an even one, an implementation that is
-	// not UTF-8, and a path that is there but empty.
+	// Grease (§14) with an odd type twice, grease with an even type, an implementation that is not
+	// UTF-8, and an empty path.
 	m, err := ParseMessage(TypeSetup, unhex(t, "0100 0602fffe 809601aa 0000 7f05"))
 	if err != nil {
 		t.Fatal(err)
@@ -449,7 +448,7 @@ func FuzzMessage(f *testing.F) {
 		m, err := ParseMessage(MessageType(typ), payload)
 		if err != nil {
 			if e := new(Error); !errors.As(err, &e) {
-				t.Fatalf("error %v is no *Error", err)
+				t.Fatalf("error %v is not an *Error", err)
 			}
 			return
 		}

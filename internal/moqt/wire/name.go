@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Namespace is a track namespace: an ordered tuple of 0 to 32 non-empty byte
-// strings (§2.4.1). Its fields are held as Go strings of arbitrary bytes.
+// Namespace is a track namespace: an ordered tuple of 0 to 32 non-empty byte strings (§2.4.1). Its
+// fields are Go strings of arbitrary bytes.
 type Namespace []string
 
 // Equal reports whether both tuples have the same fields.
@@ -26,9 +26,9 @@ func (n Namespace) HasPrefix(prefix Namespace) bool {
 	return true
 }
 
-// String renders the tuple in the draft's recommended form (§1.5): fields joined
-// by '-', every byte outside [A-Za-z0-9_] as '.' and two lower-case hex digits.
-// The form is bijective among valid tuples, so it also serves as a map key.
+// String renders the tuple in the draft's recommended form (§1.5): fields joined by '-', every byte
+// outside [A-Za-z0-9_] as '.' and two lower-case hex digits. The form is unique for each valid
+// tuple, so it also serves as a map key.
 func (n Namespace) String() string {
 	var b strings.Builder
 	for i, f := range n {
@@ -55,7 +55,7 @@ func (t TrackName) String() string {
 	return b.String()
 }
 
-// Equal reports whether both names are the same bytes.
+// Equal reports whether both names are identical.
 func (t TrackName) Equal(o TrackName) bool {
 	return t.Name == o.Name && t.Namespace.Equal(o.Namespace)
 }
@@ -76,8 +76,7 @@ func writeEscaped(b *strings.Builder, s string) {
 	}
 }
 
-// ParseNamespace reads what Namespace.String wrote; it refuses every rendering
-// that String would not have made (§1.5.1).
+// ParseNamespace parses the output of Namespace.String and rejects any other form (§1.5.1).
 func ParseNamespace(s string) (Namespace, error) {
 	if s == "" {
 		return nil, nil
@@ -96,7 +95,7 @@ func ParseNamespace(s string) (Namespace, error) {
 	return n, nil
 }
 
-// ParseTrackName reads what TrackName.String wrote.
+// ParseTrackName parses the output of TrackName.String.
 func ParseTrackName(s string) (TrackName, error) {
 	ns, name, ok := strings.Cut(s, "--")
 	if !ok {
@@ -139,8 +138,7 @@ func unescape(s string) (string, error) {
 
 const lowerHex = "0123456789abcdef"
 
-// Validate reports whether the name can be sent: at most 32 non-empty fields and
-// 4096 bytes in all.
+// Validate checks that the name can be sent: at most 32 non-empty fields and 4096 bytes in total.
 func (t TrackName) Validate() error {
 	if len(t.Namespace) > MaxNamespaceFields {
 		return fmt.Errorf("namespace has %d fields; at most %d are allowed", len(t.Namespace), MaxNamespaceFields)

@@ -132,7 +132,7 @@ func TestTrackNameValidate(t *testing.T) {
 			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Validate() = %v, want %q", err, tt.want)
 			}
-			// What Validate refuses, a message refuses to carry.
+			// Messages reject names that Validate rejects.
 			if _, sendErr := AppendMessage(nil, &Subscribe{Track: tt.in}); (sendErr == nil) != (err == nil) {
 				t.Errorf("AppendMessage: %v, Validate: %v", sendErr, err)
 			}

@@ -1,6 +1,6 @@
 package wire
 
-// PublishNamespace says that the sender has tracks in a namespace (§10.15).
+// PublishNamespace announces tracks in a namespace (§10.15).
 type PublishNamespace struct {
 	RequestID  uint64
 	Namespace  Namespace
@@ -14,8 +14,7 @@ func (m *PublishNamespace) append(b []byte) []byte {
 	return m.Parameters.append(m.Namespace.append(AppendVarint(b, m.RequestID)))
 }
 
-// SubscribeNamespace asks for the namespaces under a prefix, now and later
-// (§10.18).
+// SubscribeNamespace requests the current and future namespaces under a prefix (§10.18).
 type SubscribeNamespace struct {
 	RequestID  uint64
 	Prefix     Namespace
@@ -29,7 +28,7 @@ func (m *SubscribeNamespace) append(b []byte) []byte {
 	return m.Parameters.append(m.Prefix.append(AppendVarint(b, m.RequestID)))
 }
 
-// SubscribeTracks asks for a PUBLISH of every track under a prefix (§10.19).
+// SubscribeTracks requests a PUBLISH of every track under a prefix (§10.19).
 type SubscribeTracks struct {
 	RequestID  uint64
 	Prefix     Namespace
@@ -43,8 +42,7 @@ func (m *SubscribeTracks) append(b []byte) []byte {
 	return m.Parameters.append(m.Prefix.append(AppendVarint(b, m.RequestID)))
 }
 
-// NamespaceAdded is the NAMESPACE message: a namespace under the prefix appeared
-// (§10.16).
+// NamespaceAdded is the NAMESPACE message, which announces a namespace under the prefix (§10.16).
 type NamespaceAdded struct{ Suffix Namespace }
 
 // Type is TypeNamespace.
@@ -52,7 +50,7 @@ func (*NamespaceAdded) Type() MessageType { return TypeNamespace }
 
 func (m *NamespaceAdded) append(b []byte) []byte { return m.Suffix.append(b) }
 
-// NamespaceDone says that a namespace under the prefix went away (§10.17).
+// NamespaceDone withdraws a namespace under the prefix (§10.17).
 type NamespaceDone struct{ Suffix Namespace }
 
 // Type is TypeNamespaceDone.

@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// ObjectStatus marks an object that carries no payload (§11.2.1.1).
+// ObjectStatus marks an object without payload (§11.2.1.1).
 type ObjectStatus uint64
 
 // Object statuses, §11.2.1.1.
@@ -30,20 +30,17 @@ func (s ObjectStatus) validate(props Properties) error {
 	return violation("unknown object status %#x", uint64(s))
 }
 
-// ErrMalformedTrack says that a track breaks the rules of its publisher, not of
-// the session (§2.4.2): the subscription ends, the session goes on. Errors that
-// wrap it say how.
+// ErrMalformedTrack means that the track violates the data model (§2.4.2). It ends the
+// subscription, not the session. Errors that wrap it give the reason.
 var ErrMalformedTrack = errors.New("moqt: malformed track")
 
-// validateObject checks what can be known from the properties of the one object
-// at that location.
+// validateObject checks the properties of a single object, without reference to other objects.
 func (p Properties) validateObject(at Location) error {
 	v := objectValidator{at: at}
 	return v.list(p, false)
 }
 
-// objectValidator remembers which properties it met that an object may have
-// only once.
+// objectValidator remembers properties that may occur only once per object.
 type objectValidator struct {
 	at                             Location
 	immutable, groupGap, objectGap bool
@@ -75,8 +72,8 @@ func (v *objectValidator) list(b []byte, inImmutable bool) error {
 			v.objectGap = true
 		}
 	}
-	// A pair that breaks a limit of §1.4.3 ends the session, one that cannot be
-	// read only the track (§12.7).
+	// A pair that violates a limit of §1.4.3 ends the session; a malformed one ends only the track
+	// (§12.7).
 	if e := (*Error)(nil); errors.As(p.err, &e) && e.Code == KeyValueFormattingError {
 		return malformed("%s", e.Msg)
 	}
@@ -87,8 +84,8 @@ func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrMalformedTrack, fmt.Sprintf(format, args...))
 }
 
-// Object is the header of one object on a subgroup stream (§11.4.2); the
-// payload of PayloadLength bytes follows it.
+// Object is the header of one object on a subgroup stream (§11.4.2), followed by PayloadLength
+// bytes of payload.
 type Object struct {
 	ID            uint64
 	Properties    Properties
@@ -96,19 +93,18 @@ type Object struct {
 	PayloadLength uint64
 }
 
-// ObjectDecoder reads the object headers of one subgroup stream in order. Its
-// state changes only when a whole header was read, so a caller that runs out of
-// bytes may try again with more.
+// ObjectDecoder reads the object headers of one subgroup stream in order. Its state changes only
+// after a complete header, so a caller that runs out of bytes can retry with more.
 type ObjectDecoder struct {
-	Group         uint64 // the stream header's
-	HasProperties bool   // the stream header's PROPERTIES bit
+	Group         uint64 // from the stream header
+	HasProperties bool   // PROPERTIES bit of the stream header
 	started       bool
-	ended         bool // by an End of Group or End of Track status
+	ended         bool // an End of Group or End of Track status was read
 	prev          uint64
 }
 
-// Decode reads one object header. It returns io.EOF when the stream ends where
-// an object would begin, io.ErrUnexpectedEOF inside a header.
+// Decode reads one object header. It returns io.EOF if the stream ends before an object,
+// io.ErrUnexpectedEOF inside a header.
 func (d *ObjectDecoder) Decode(r ByteReader) (Object, error) {
 	delta, err := ReadVarint(r)
 	if err != nil {
@@ -162,7 +158,7 @@ func readProperties(r ByteReader) (Properties, error) {
 	if n == 0 {
 		return nil, nil
 	}
-	// A buffer tells what it holds: don't allocate what it cannot fill.
+	// If r is a buffer, do not allocate more than it holds.
 	if buf, ok := r.(interface{ Len() int }); ok && n > uint64(buf.Len()) {
 		return nil, io.ErrUnexpectedEOF
 	}
@@ -181,11 +177,14 @@ type ObjectEncoder struct {
 	prev          uint64
 }
 
-// Append appends o's header. Object IDs must ascend, and nothing may follow an
-// end of group or track.
+// Append appends o's header. Object IDs must ascend, and nothing may follow an end of group or
+// track.
 func (e *ObjectEncoder) Append(b []byte, o Object) ([]byte, error) {
 	if err := o.Status.validate(o.Properties); err != nil {
-		return nil, fmt.Errorf("moqt: cannot send object: %v", err) //nolint:errorlint // our mistake: no *Error, which would end the session
+		return nil, fmt.Errorf(
+			"moqt: cannot send object: %v",
+			err,
+		) //nolint:errorlint // a local mistake: an *Error would end the session
 	}
 	delta := o.ID
 	if e.ended {
@@ -216,18 +215,17 @@ func (e *ObjectEncoder) Append(b []byte, o Object) ([]byte, error) {
 	return b, nil
 }
 
-// ObjectScanner follows the object boundaries of a subgroup stream that arrives
-// in pieces of any size, so that a relay can pass the bytes on as they come and
-// still know which object they belong to.
+// ObjectScanner finds the object boundaries of a subgroup stream that arrives in pieces. A relay
+// uses it to forward bytes as they arrive and still know their objects.
 type ObjectScanner struct {
 	Decoder ObjectDecoder
-	payload uint64 // bytes of the current object still to come
+	payload uint64 // remaining payload of the current object
 	r       bytes.Reader
 }
 
-// Next consumes what it can of b: the rest of the current payload, or one whole
-// object header, in which case header is true. n is 0 when b ends inside a
-// header; call again with b extended. Every byte consumed is well-formed.
+// Next consumes a part of b: the rest of the current payload, or one complete object header, in
+// which case header is true. n is 0 if b ends inside a header; call again with b extended. All
+// consumed bytes are well-formed.
 func (s *ObjectScanner) Next(b []byte) (n int, o Object, header bool, err error) {
 	if s.payload > 0 {
 		take := min(uint64(len(b)), s.payload)
@@ -246,8 +244,8 @@ func (s *ObjectScanner) Next(b []byte) (n int, o Object, header bool, err error)
 	return len(b) - s.r.Len(), o, true, nil
 }
 
-// Left is how many bytes of the current object's payload are still to come.
+// Left returns the number of payload bytes missing from the current object.
 func (s *ObjectScanner) Left() uint64 { return s.payload }
 
-// Boundary reports whether the bytes so far end where an object ends.
+// Boundary reports whether the consumed bytes end at the end of an object.
 func (s *ObjectScanner) Boundary() bool { return s.payload == 0 }

@@ -11,11 +11,13 @@ import (
 )
 
 func TestSubgroupObjects(t *testing.T) {
-	props := Properties(AppendKeyValues(nil, KeyValue{Type: 4, Int: 2186796243}, KeyValue{Type: 77, Bytes: []byte("traceID:123456")}))
+	props := Properties(
+		AppendKeyValues(nil, KeyValue{Type: 4, Int: 2186796243}, KeyValue{Type: 77, Bytes: []byte("traceID:123456")}),
+	)
 	for _, tt := range []struct {
 		name          string
 		hasProperties bool
-		bytes         string // headers; each payload is left out
+		bytes         string // headers without payloads
 		objects       []Object
 	}{
 		{"draft example", false, "00 04  00 04", []Object{{ID: 0, PayloadLength: 4}, {ID: 1, PayloadLength: 4}}},
@@ -121,7 +123,7 @@ func TestSubgroupObjectErrors(t *testing.T) {
 func TestObjectEncoderRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
-		objects []Object // all but the last are fine
+		objects []Object // all but the last are valid
 	}{
 		{"same ID", []Object{{ID: 3}, {ID: 3}}},
 		{"lower ID", []Object{{ID: 3}, {ID: 2}}},
@@ -177,9 +179,13 @@ func randomSubgroup(t *testing.T, rnd *rand.Rand, hasProperties bool) []byte {
 	return b
 }
 
-// scan feeds stream to a scanner in pieces whose sizes next gives, and returns
-// the objects, the bytes it consumed, and whether it stopped at a boundary.
-func scan(hasProperties bool, stream []byte, next func() int) (objects []Object, consumed int, boundary bool, err error) {
+// scan feeds stream to a scanner in pieces of the sizes that next returns. It returns the objects,
+// the number of consumed bytes, and whether it stopped at a boundary.
+func scan(
+	hasProperties bool,
+	stream []byte,
+	next func() int,
+) (objects []Object, consumed int, boundary bool, err error) {
 	s := ObjectScanner{Decoder: ObjectDecoder{HasProperties: hasProperties}}
 	for end := 0; end < len(stream); {
 		end = min(len(stream), end+next())
@@ -205,7 +211,7 @@ func TestScannerPieces(t *testing.T) {
 	for i := range 400 {
 		hasProperties := i%2 == 0
 		b := randomSubgroup(t, rnd, hasProperties)
-		b = b[:len(b)-rnd.IntN(2)*rnd.IntN(len(b)+1)] // half of them cut anywhere
+		b = b[:len(b)-rnd.IntN(2)*rnd.IntN(len(b)+1)] // cut half of them anywhere
 		whole, n, boundary, err := scan(hasProperties, b, func() int { return len(b) })
 		if err != nil {
 			t.Fatal(err)
@@ -247,7 +253,7 @@ func TestScannerErrors(t *testing.T) {
 }
 
 func TestPartialPropertiesAllocateNothing(t *testing.T) {
-	// 65535 bytes of properties, of which ten are there.
+	// 65535 announced bytes of properties, of which ten have arrived.
 	b := unhex(t, "00 c0ffff 01020304050607080910")
 	s := ObjectScanner{Decoder: ObjectDecoder{HasProperties: true}}
 	if n := testing.AllocsPerRun(100, func() {
@@ -259,8 +265,8 @@ func TestPartialPropertiesAllocateNothing(t *testing.T) {
 	}
 }
 
-// decodeSubgroup reads a subgroup stream after its header the way a subscriber
-// does, and returns the objects whose payload is complete.
+// decodeSubgroup reads a subgroup stream after its header like a subscriber, and returns the
+// objects with complete payloads.
 func decodeSubgroup(hasProperties bool, b []byte) (objects []Object, err error) {
 	dec := ObjectDecoder{HasProperties: hasProperties}
 	r := bufio.NewReader(bytes.NewReader(b))
@@ -270,7 +276,9 @@ func decodeSubgroup(hasProperties bool, b []byte) (objects []Object, err error) 
 			return objects, err
 		}
 		objects = append(objects, o)
-		if n, _ := io.Copy(io.Discard, io.LimitReader(r, int64(min(o.PayloadLength, 1<<62)))); uint64(n) < o.PayloadLength {
+		if n, _ := io.Copy(io.Discard, io.LimitReader(r, int64(min(o.PayloadLength, 1<<62)))); uint64(
+			n,
+		) < o.PayloadLength {
 			return objects, io.ErrUnexpectedEOF
 		}
 	}
@@ -316,7 +324,7 @@ func FuzzSubgroupStream(f *testing.F) {
 		case scanErr == nil || err.Error() != scanErr.Error():
 			t.Fatalf("decoder: %v, scanner: %v", err, scanErr)
 		}
-		// What was read can be sent on.
+		// Decoded objects can be encoded again.
 		enc := ObjectEncoder{HasProperties: h.HasProperties}
 		for _, o := range objects {
 			if _, err := enc.Append(nil, o); err != nil {
@@ -363,11 +371,14 @@ func BenchmarkScanner(b *testing.B) {
 	}
 }
 
-// TestPriorGroupIDGap: a gap that covers more groups than there are before the object's is a
-// malformed track (§12.8), on a subgroup stream, too.
+// TestPriorGroupIDGap checks that a gap larger than the number of earlier groups is a malformed
+// track (§12.8), also on a subgroup stream.
 func TestPriorGroupIDGap(t *testing.T) {
 	for gap, ok := range map[uint64]bool{0: true, 3: true, 4: false} {
-		o := Object{Properties: AppendKeyValues(nil, KeyValue{Type: PropertyPriorGroupIDGap, Int: gap}), PayloadLength: 1}
+		o := Object{
+			Properties:    AppendKeyValues(nil, KeyValue{Type: PropertyPriorGroupIDGap, Int: gap}),
+			PayloadLength: 1,
+		}
 		b, err := (&ObjectEncoder{HasProperties: true}).Append(nil, o)
 		if err != nil {
 			t.Fatal(err)

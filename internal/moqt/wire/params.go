@@ -2,7 +2,7 @@ package wire
 
 import "slices"
 
-// GroupOrder is the order in which groups are sent (§7).
+// GroupOrder is the delivery order of groups (§7).
 type GroupOrder uint8
 
 // Group orders, §10.2.8.
@@ -11,12 +11,11 @@ const (
 	Descending GroupOrder = 2
 )
 
-// DefaultPriority is used where neither side names a priority (§7, §12.4).
+// DefaultPriority applies if neither side sets a priority (§7, §12.4).
 const DefaultPriority uint8 = 128
 
-// Parameters are the message parameters of a request or response (§10.2). A nil
-// field was absent, which never means the same as a value: its default depends
-// on the message. Durations are milliseconds.
+// Parameters are the message parameters of a request or response (§10.2). A nil field is absent;
+// its default depends on the message and never equals a value. Durations are milliseconds.
 type Parameters struct {
 	ObjectDeliveryTimeout   *uint64     // 0x02
 	AuthorizationTokens     []Token     // 0x03
@@ -31,8 +30,8 @@ type Parameters struct {
 	GroupOrder              *GroupOrder // 0x22
 	NewGroupRequest         *uint64     // 0x32
 	NamespacePrefix         *Namespace  // 0x34
-	// RangeFilters says that there were some (draft-19 §5.1.3). They are not read, and their
-	// request is refused: a peer may not send any to who does not offer MAX_FILTER_RANGES.
+	// RangeFilters reports that range filters are present (draft-19 §5.1.3). They are not parsed,
+	// and the request is refused: a peer must not send them unless we offer MAX_FILTER_RANGES.
 	RangeFilters bool
 }
 
@@ -53,12 +52,20 @@ const (
 	paramNamespacePrefix         = 0x34
 )
 
-// paramScope lists the messages each parameter may appear in, in draft-18. REQUEST_OK stands
-// for all the responses the draft names after their requests; CheckResponse
-// tells them apart.
+// paramScope lists the messages in which draft-18 allows each parameter. REQUEST_OK stands for the
+// responses to all requests; CheckResponse distinguishes them.
 var paramScope = map[uint64][]MessageType{
-	paramObjectDeliveryTimeout:   {TypeRequestOK, TypeSubscribe, TypeRequestUpdate},
-	paramAuthorizationToken:      {TypePublish, TypeSubscribe, TypeRequestUpdate, TypeSubscribeNamespace, TypeSubscribeTracks, TypePublishNamespace, TypeTrackStatus, TypeFetch},
+	paramObjectDeliveryTimeout: {TypeRequestOK, TypeSubscribe, TypeRequestUpdate},
+	paramAuthorizationToken: {
+		TypePublish,
+		TypeSubscribe,
+		TypeRequestUpdate,
+		TypeSubscribeNamespace,
+		TypeSubscribeTracks,
+		TypePublishNamespace,
+		TypeTrackStatus,
+		TypeFetch,
+	},
 	paramRendezvousTimeout:       {TypeSubscribe},
 	paramSubgroupDeliveryTimeout: {TypeRequestOK, TypeSubscribe, TypeRequestUpdate},
 	paramExpires:                 {TypeSubscribeOK, TypePublish, TypeRequestOK},
@@ -72,8 +79,7 @@ var paramScope = map[uint64][]MessageType{
 	paramNamespacePrefix:         {TypeRequestUpdate},
 }
 
-// append writes the number of parameters and the parameters in ascending order
-// of type.
+// append appends the number of parameters and the parameters in ascending order of type.
 func (p *Parameters) append(b []byte) []byte {
 	var out []byte
 	var count, prev uint64
@@ -129,8 +135,8 @@ func (p *Parameters) append(b []byte) []byte {
 	return append(AppendVarint(b, count), out...)
 }
 
-// params reads the parameters of a message of type m. Unknown, repeated and
-// misplaced ones are violations (§10.2): there is no way to skip them.
+// params parses the parameters of a message of type m. Unknown, repeated and misplaced parameters
+// are violations (§10.2), because they cannot be skipped.
 func (c *cursor) params(m MessageType) (p Parameters) {
 	count := c.varint()
 	var prev uint64
@@ -204,7 +210,11 @@ func (c *cursor) params(m MessageType) (p Parameters) {
 			p.NewGroupRequest = new(c.varint())
 		case paramNamespacePrefix:
 			p.NamespacePrefix = new(c.namespace())
-		case paramSubgroupFilter, paramObjectIDFilter, paramPriorityFilter, paramObjectPropertyFilter, paramTrackPropertyFilter:
+		case paramSubgroupFilter,
+			paramObjectIDFilter,
+			paramPriorityFilter,
+			paramObjectPropertyFilter,
+			paramTrackPropertyFilter:
 			if b := c.bytes(MaxMessageLength, "range filter"); len(b) > 0 {
 				p.RangeFilters = true
 			}
@@ -213,7 +223,7 @@ func (c *cursor) params(m MessageType) (p Parameters) {
 	return p
 }
 
-// TokenAliasType says how an authorization token is carried (§10.2.2).
+// TokenAliasType selects how an authorization token is carried (§10.2.2).
 type TokenAliasType uint64
 
 // Token alias types, §15.5.
@@ -243,7 +253,7 @@ func (t Token) append(b []byte) []byte {
 	return b
 }
 
-// ParseToken reads a whole Token structure; its value is copied.
+// ParseToken parses a complete Token structure and copies its value.
 func ParseToken(b []byte) (Token, error) {
 	c := cursor{b: b}
 	t := Token{AliasType: TokenAliasType(c.varint())}

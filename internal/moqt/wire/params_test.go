@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// parameters are all the parameters of the draft with their values' bytes and
-// the messages that §10.2 allows them in.
+// parameters are all parameters of the draft with their encoded values and the messages in which
+// §10.2 allows them.
 var parameters = []struct {
 	name   string
 	typ    uint64
@@ -18,7 +18,8 @@ var parameters = []struct {
 	scope  []MessageType
 }{
 	{
-		"OBJECT_DELIVERY_TIMEOUT", 0x02, "83e8", Parameters{ObjectDeliveryTimeout: new(uint64(1000))},
+		"OBJECT_DELIVERY_TIMEOUT", 0x02, "83e8",
+		Parameters{ObjectDeliveryTimeout: new(uint64(1000))},
 		[]MessageType{TypeRequestOK, TypeSubscribe, TypeRequestUpdate},
 	},
 	{
@@ -30,7 +31,8 @@ var parameters = []struct {
 		},
 	},
 	{
-		"RENDEZVOUS_TIMEOUT", 0x04, "05", Parameters{RendezvousTimeout: new(uint64(5))},
+		"RENDEZVOUS_TIMEOUT", 0x04, "05",
+		Parameters{RendezvousTimeout: new(uint64(5))},
 		[]MessageType{TypeSubscribe},
 	},
 	{
@@ -39,42 +41,49 @@ var parameters = []struct {
 		[]MessageType{TypeRequestOK, TypeSubscribe, TypeRequestUpdate},
 	},
 	{
-		"EXPIRES", 0x08, "00", Parameters{Expires: new(uint64(0))},
+		"EXPIRES", 0x08, "00",
+		Parameters{Expires: new(uint64(0))},
 		[]MessageType{TypeSubscribeOK, TypePublish, TypeRequestOK},
 	},
 	{
-		"LARGEST_OBJECT", 0x09, "07 8080", Parameters{LargestObject: &Location{7, 128}},
+		"LARGEST_OBJECT", 0x09, "07 8080",
+		Parameters{LargestObject: &Location{7, 128}},
 		[]MessageType{TypeSubscribeOK, TypePublish, TypeRequestOK},
 	},
 	{"FILL_TIMEOUT", 0x0a, "7f", Parameters{FillTimeout: new(uint64(127))}, []MessageType{TypeFetch}},
 	{
-		"FORWARD", 0x10, "01", Parameters{Forward: new(true)},
+		"FORWARD", 0x10, "01",
+		Parameters{Forward: new(true)},
 		[]MessageType{TypeSubscribe, TypeRequestUpdate, TypePublish, TypeRequestOK, TypeSubscribeTracks},
 	},
 	{
-		"SUBSCRIBER_PRIORITY", 0x20, "80", Parameters{SubscriberPriority: new(uint8(128))},
+		"SUBSCRIBER_PRIORITY", 0x20, "80",
+		Parameters{SubscriberPriority: new(uint8(128))},
 		[]MessageType{TypeSubscribe, TypeFetch, TypeRequestUpdate, TypeRequestOK},
 	},
 	{
-		"SUBSCRIPTION_FILTER", 0x21, "03 030102", Parameters{Filter: &Filter{Type: FilterAbsoluteStart, Start: Location{1, 2}}},
+		"SUBSCRIPTION_FILTER", 0x21, "03 030102",
+		Parameters{Filter: &Filter{Type: FilterAbsoluteStart, Start: Location{1, 2}}},
 		[]MessageType{TypeSubscribe, TypeRequestOK, TypeRequestUpdate},
 	},
 	{
-		"GROUP_ORDER", 0x22, "01", Parameters{GroupOrder: new(Ascending)},
+		"GROUP_ORDER", 0x22, "01",
+		Parameters{GroupOrder: new(Ascending)},
 		[]MessageType{TypeSubscribe, TypeRequestOK, TypeFetch},
 	},
 	{
-		"NEW_GROUP_REQUEST", 0x32, "00", Parameters{NewGroupRequest: new(uint64(0))},
+		"NEW_GROUP_REQUEST", 0x32, "00",
+		Parameters{NewGroupRequest: new(uint64(0))},
 		[]MessageType{TypeRequestOK, TypeSubscribe, TypeRequestUpdate},
 	},
 	{
-		"TRACK_NAMESPACE_PREFIX", 0x34, "02 0161 0162", Parameters{NamespacePrefix: &Namespace{"a", "b"}},
+		"TRACK_NAMESPACE_PREFIX", 0x34, "02 0161 0162",
+		Parameters{NamespacePrefix: &Namespace{"a", "b"}},
 		[]MessageType{TypeRequestUpdate},
 	},
 }
 
-// carriers makes one message of each type that has parameters, and the payload
-// that precedes them.
+// carriers creates a message of each type with parameters, and the payload before the parameters.
 var carriers = []struct {
 	before string
 	make   func(Parameters) Message
@@ -126,7 +135,7 @@ func TestParameterScope(t *testing.T) {
 func TestParameterRepeated(t *testing.T) {
 	for _, p := range parameters {
 		t.Run(p.name, func(t *testing.T) {
-			// The first message that may carry it, with the parameter twice.
+			// The first message that allows the parameter, with the parameter twice.
 			for _, c := range carriers {
 				typ := c.make(Parameters{}).Type()
 				if typ != p.scope[0] {
@@ -152,7 +161,7 @@ func TestParameterRepeated(t *testing.T) {
 func TestParameterErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		params string // of a SUBSCRIBE, number first
+		params string // of a SUBSCRIBE, starting with their number
 		code   SessionCode
 		want   string
 	}{
@@ -233,7 +242,7 @@ func FuzzToken(f *testing.F) {
 		tok, err := ParseToken(b)
 		if err != nil {
 			if e := new(Error); !errors.As(err, &e) {
-				t.Fatalf("error %v is no *Error", err)
+				t.Fatalf("error %v is not an *Error", err)
 			}
 			return
 		}

@@ -1,7 +1,6 @@
 package wire
 
-// StreamCountUnknown stands for a number of streams the publisher cannot tell
-// (§10.11).
+// StreamCountUnknown is the stream count of a publisher that did not count (§10.11).
 const StreamCountUnknown = 1<<62 - 1
 
 // Publish offers a track to a subscriber (§10.10).
@@ -21,7 +20,7 @@ func (m *Publish) append(b []byte) []byte {
 	return append(m.Parameters.append(b), m.Properties...)
 }
 
-// PublishDone ends a subscription from the publisher's side (§10.11).
+// PublishDone ends a subscription by the publisher (§10.11).
 type PublishDone struct {
 	Code        DoneCode
 	StreamCount uint64 // data streams opened, or StreamCountUnknown
@@ -35,7 +34,7 @@ func (m *PublishDone) append(b []byte) []byte {
 	return appendReason(AppendVarint(AppendVarint(b, uint64(m.Code)), m.StreamCount), m.Reason)
 }
 
-// PublishBlocked says that a PUBLISH could not be sent for want of streams
+// PublishBlocked reports that a PUBLISH could not be sent because the request limit was reached
 // (§10.20).
 type PublishBlocked struct {
 	NamespaceSuffix Namespace

@@ -1,5 +1,7 @@
 package wire
 
+import "time"
+
 // RequestOK accepts a PUBLISH, REQUEST_UPDATE, TRACK_STATUS, SUBSCRIBE_NAMESPACE,
 // SUBSCRIBE_TRACKS or PUBLISH_NAMESPACE (§10.5).
 type RequestOK struct {
@@ -18,10 +20,10 @@ func (c *cursor) requestOK() *RequestOK {
 	return &RequestOK{c.params(TypeRequestOK), c.trackProperties()}
 }
 
-// CheckResponse reports what is wrong with a response that only the type of its
-// request tells: REQUEST_OK answers six requests, of which one gets properties
-// and most get few parameters (§10.2, §10.5), and a redirected namespace has no
-// track name (§10.6.1). Whether the type of the response fits is not its matter.
+// CheckResponse checks a response against the type of its request. REQUEST_OK answers six requests:
+// only one allows properties, and most allow few parameters (§10.2, §10.5). A redirected namespace
+// has no track name (§10.6.1). CheckResponse does not check whether the type of the response fits
+// the request.
 func (v Version) CheckResponse(request MessageType, response Message) error {
 	switch m := response.(type) {
 	case *RequestOK:
@@ -36,7 +38,7 @@ func (v Version) CheckResponse(request MessageType, response Message) error {
 	return nil
 }
 
-// CheckResponse is that of Draft18.
+// CheckResponse calls Draft18.CheckResponse.
 func CheckResponse(request MessageType, response Message) error {
 	return Draft18.CheckResponse(request, response)
 }
@@ -45,7 +47,7 @@ func (m *RequestOK) check(v Version, request MessageType) error {
 	if len(m.Properties) > 0 && request != TypeTrackStatus {
 		return violation("track properties in the response to %s", request)
 	}
-	misplaced := m.Parameters // but for those allowed
+	misplaced := m.Parameters // cleared of the allowed parameters below
 	switch request {
 	case TypePublish:
 		misplaced.ObjectDeliveryTimeout, misplaced.SubgroupDeliveryTimeout = nil, nil
@@ -58,7 +60,7 @@ func (m *RequestOK) check(v Version, request MessageType) error {
 			misplaced.Expires = nil
 		}
 	}
-	// The number of parameters, and the type of the first: each fits one byte.
+	// The number of parameters and the type of the first each fit one byte.
 	if b := misplaced.append(nil); b[0] > 0 {
 		return violation("parameter %#x is not allowed in the response to %s", b[1], request)
 	}
@@ -68,13 +70,16 @@ func (m *RequestOK) check(v Version, request MessageType) error {
 // RequestError refuses a request (§10.6).
 type RequestError struct {
 	Code          RequestCode
-	RetryInterval uint64 // milliseconds plus one; 0 = do not retry
+	RetryInterval uint64 // encoded by RetryAfter; 0 = do not retry
 	Reason        string
 	Redirect      *Redirect // with RequestRedirect only
 }
 
-// Redirect names where a request may succeed (§10.6.1). Empty fields mean the
-// current session's URI and the request's own names.
+// RetryAfter encodes a Retry Interval (§10.6): the wait in milliseconds plus one.
+func RetryAfter(d time.Duration) uint64 { return 1 + uint64(max(0, d.Milliseconds())) }
+
+// Redirect names where to retry a request (§10.6.1). Empty fields mean the session's URI and the
+// request's names.
 type Redirect struct {
 	ConnectURI string
 	Track      TrackName

@@ -3,6 +3,7 @@ package wire
 import (
 	"slices"
 	"testing"
+	"time"
 )
 
 func TestCheckResponse(t *testing.T) {
@@ -53,5 +54,13 @@ func TestCheckResponse(t *testing.T) {
 	}
 	if err := CheckResponse(TypeSubscribe, &SubscribeOK{}); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	for wait, want := range map[time.Duration]uint64{-time.Second: 1, 0: 1, time.Millisecond: 2, time.Second: 1001} {
+		if got := RetryAfter(wait); got != want {
+			t.Errorf("RetryAfter(%v) = %d, want %d", wait, got, want)
+		}
 	}
 }

@@ -2,8 +2,8 @@ package wire
 
 import "unicode/utf8"
 
-// Setup is the first message on each control stream (§10.3). Empty fields were
-// absent; unknown options are ignored, as the draft demands.
+// Setup is the first message on each control stream (§10.3). Empty fields are absent. Unknown
+// options are ignored, as the draft requires.
 type Setup struct {
 	Path                  string // client over raw QUIC only
 	Authority             string // client over raw QUIC only
@@ -11,8 +11,8 @@ type Setup struct {
 	MaxAuthTokenCacheSize uint64 // bytes
 	AuthorizationTokens   []Token
 	Implementation        string
-	// MaxRequestUpdates bounds the unanswered REQUEST_UPDATEs of one request that the sender
-	// takes; 0 = any number (draft-19 §10.3.1.7).
+	// MaxRequestUpdates bounds the unanswered REQUEST_UPDATEs per request that the sender accepts;
+	// 0 = unlimited (draft-19 §10.3.1.7).
 	MaxRequestUpdates uint64
 }
 
@@ -23,7 +23,7 @@ const (
 	optionMaxAuthTokenCacheSize = 0x04
 	optionAuthority             = 0x05
 	optionImplementation        = 0x07
-	optionMaxRequestUpdates     = 0x08 // draft-19; unknown to draft-18
+	optionMaxRequestUpdates     = 0x08 // draft-19 only
 )
 
 // Type is TypeSetup.
@@ -92,7 +92,7 @@ func (c *cursor) setup() *Setup {
 		case optionAuthority:
 			m.Authority, m.HasAuthority = string(kv.Bytes), true
 		case optionImplementation:
-			// Diagnostic only: one that is not text is as good as absent.
+			// Only diagnostic, so ignore invalid text.
 			if utf8.Valid(kv.Bytes) {
 				m.Implementation = string(kv.Bytes)
 			}
@@ -105,7 +105,7 @@ func (c *cursor) setup() *Setup {
 type Goaway struct {
 	NewSessionURI string
 	Timeout       uint64  // milliseconds; 0 = as quickly as possible
-	RequestID     *uint64 // on the control stream only, and in draft-18 only
+	RequestID     *uint64 // only on the control stream and in draft-18
 }
 
 // Type is TypeGoaway.

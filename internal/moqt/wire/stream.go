@@ -7,7 +7,7 @@ const (
 	streamPadding = 0x132b3e28
 )
 
-// SubgroupIDMode says how a subgroup header carries its Subgroup ID (§11.4.2).
+// SubgroupIDMode selects how a subgroup header encodes its Subgroup ID (§11.4.2).
 type SubgroupIDMode uint8
 
 // Subgroup ID modes, §11.4.2.
@@ -17,7 +17,7 @@ const (
 	SubgroupIDExplicit    SubgroupIDMode = 2
 )
 
-// SubgroupHeader begins a subgroup stream (§11.4.2).
+// SubgroupHeader is the header of a subgroup stream (§11.4.2).
 type SubgroupHeader struct {
 	TrackAlias      uint64
 	Group           uint64
@@ -26,8 +26,8 @@ type SubgroupHeader struct {
 	Priority        uint8 // unset with DefaultPriority
 	DefaultPriority bool  // the track's default publisher priority applies
 	HasProperties   bool  // every object carries a properties field
-	EndOfGroup      bool  // at FIN, the last object here is the group's last
-	FirstObject     bool  // the stream begins with the subgroup's first object
+	EndOfGroup      bool  // at FIN, the last object on the stream ends the group
+	FirstObject     bool  // the stream starts with the subgroup's first object
 }
 
 // Append appends the header with its stream type.
@@ -55,7 +55,7 @@ func (h SubgroupHeader) Append(b []byte) []byte {
 	return b
 }
 
-// FetchHeader begins the stream that answers a FETCH (§11.4.4).
+// FetchHeader is the header of a fetch response stream (§11.4.4).
 type FetchHeader struct{ RequestID uint64 }
 
 // Append appends the header with its stream type.
@@ -63,14 +63,14 @@ func (h FetchHeader) Append(b []byte) []byte {
 	return AppendVarint(AppendVarint(b, streamFetch), h.RequestID)
 }
 
-// Padding begins a stream whose bytes are to be discarded (§11.5.1).
+// Padding is the header of a stream whose bytes are discarded (§11.5.1).
 type Padding struct{}
 
 // Append appends the stream type.
 func (Padding) Append(b []byte) []byte { return AppendVarint(b, streamPadding) }
 
-// ReadStreamHeader reads the beginning of a unidirectional stream. It returns a
-// SubgroupHeader, FetchHeader, Padding, or for the control stream its *Setup.
+// ReadStreamHeader reads the header of a unidirectional stream. It returns a SubgroupHeader, a
+// FetchHeader, Padding, or a *Setup for the control stream.
 func ReadStreamHeader(r ByteReader) (any, error) {
 	t, err := ReadVarint(r)
 	if err != nil {

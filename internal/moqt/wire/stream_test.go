@@ -52,7 +52,7 @@ func TestStreamHeaderBytes(t *testing.T) {
 }
 
 func TestStreamTypes(t *testing.T) {
-	// §3.4 and §11.4.2: which of all the types below 0x200 begin a subgroup.
+	// §3.4 and §11.4.2: the types below 0x200 that start a subgroup stream.
 	for typ := range uint64(0x200) {
 		form := typ < 0x80 && typ&0x10 != 0
 		valid := form && typ&0x06 != 0x06

@@ -1,6 +1,6 @@
 package wire
 
-// Subscribe asks for the objects of a track from now on (§10.7).
+// Subscribe requests the future objects of a track (§10.7).
 type Subscribe struct {
 	RequestID  uint64
 	Track      TrackName
@@ -28,8 +28,7 @@ func (m *SubscribeOK) append(b []byte) []byte {
 	return append(m.Parameters.append(AppendVarint(b, m.TrackAlias)), m.Properties...)
 }
 
-// TrackStatus asks what a SUBSCRIBE would be answered, without subscribing
-// (§10.14).
+// TrackStatus asks for a track's state without subscribing (§10.14).
 type TrackStatus struct {
 	RequestID  uint64
 	Track      TrackName

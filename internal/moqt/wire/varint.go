@@ -5,15 +5,15 @@ import (
 	"math/bits"
 )
 
-// AppendVarint appends v in the draft's variable-length encoding (§1.4.1): the
-// number of leading one bits of the first byte is the number of bytes after it.
+// AppendVarint appends v in the draft's variable-length encoding (§1.4.1): the leading one bits of
+// the first byte count the bytes after it.
 func AppendVarint(b []byte, v uint64) []byte {
 	n := VarintLen(v)
 	if n == 9 {
 		b = append(b, 0xff)
 		n = 8
 	} else {
-		// n-1 leading ones, a zero, and the value in what remains.
+		// n-1 leading ones, a zero, and the value in the remaining bits.
 		v |= uint64(0xff) << (9 - n) & 0xff << (8 * (n - 1))
 	}
 	for i := n - 1; i >= 0; i-- {
@@ -22,7 +22,7 @@ func AppendVarint(b []byte, v uint64) []byte {
 	return b
 }
 
-// VarintLen is the number of bytes AppendVarint uses for v, 1 to 9.
+// VarintLen returns the encoded length of v, 1 to 9 bytes.
 func VarintLen(v uint64) int {
 	if v >= 1<<56 {
 		return 9
@@ -30,11 +30,11 @@ func VarintLen(v uint64) int {
 	return max(1, (bits.Len64(v)+6)/7)
 }
 
-// varintSize is the length of the encoding that starts with first.
+// varintSize returns the length of an encoding from its first byte.
 func varintSize(first byte) int { return bits.LeadingZeros8(^first) + 1 }
 
-// ParseVarint reads one integer from the start of b and returns it with its
-// length in bytes; it fails with io.ErrUnexpectedEOF when b is too short.
+// ParseVarint parses an integer at the start of b and returns it with its length. It returns
+// io.ErrUnexpectedEOF if b is too short.
 func ParseVarint(b []byte) (v uint64, n int, err error) {
 	if len(b) == 0 {
 		return 0, 0, io.ErrUnexpectedEOF
@@ -52,8 +52,7 @@ func ParseVarint(b []byte) (v uint64, n int, err error) {
 	return v, n, nil
 }
 
-// ReadVarint reads one integer. It returns io.EOF only when the stream ends
-// before the integer's first byte.
+// ReadVarint reads one integer. It returns io.EOF only if the stream ends before the first byte.
 func ReadVarint(r io.ByteReader) (uint64, error) {
 	first, err := r.ReadByte()
 	if err != nil {

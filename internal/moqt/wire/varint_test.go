@@ -7,7 +7,7 @@ import (
 )
 
 func TestVarintExamples(t *testing.T) {
-	// §1.4.1, Example Integer Encodings, and the edges of each length.
+	// §1.4.1, Example Integer Encodings, and the limits of each length.
 	for _, tt := range []struct {
 		bytes string
 		value uint64

@@ -2,28 +2,28 @@ package wire
 
 import "slices"
 
-// Version is a draft of the protocol, draft-ietf-moq-transport-18 or a later one. What its
-// messages are, and which parameters belong where, is decided by it; everything else of this
-// package is common to all. The zero value is Draft18.
+// Version is a draft of the protocol, draft-ietf-moq-transport-18 or later. Messages and the scope
+// of parameters depend on it; the rest of the package is common to all versions. The zero value is
+// Draft18.
 type Version uint8
 
-// The drafts that are spoken.
+// Supported drafts.
 const (
 	Draft18 Version = iota
 	Draft19
 )
 
-// Versions returns those that are spoken, the preferred one first.
+// Versions returns the supported versions in order of preference.
 func Versions() []Version { return []Version{Draft18, Draft19} }
 
 var alpns = map[Version]string{Draft18: ALPN, Draft19: "moqt-19"}
 
-// ALPN is the version's protocol identifier (§3.1).
+// ALPN returns the version's protocol identifier (§3.1).
 func (v Version) ALPN() string { return alpns[v] }
 
 func (v Version) String() string { return v.ALPN() }
 
-// VersionOf returns the version with a protocol identifier, false where there is none.
+// VersionOf returns the version with a protocol identifier, false if it is unknown.
 func VersionOf(alpn string) (Version, bool) {
 	for v, a := range alpns {
 		if a == alpn {
@@ -33,7 +33,7 @@ func VersionOf(alpn string) (Version, bool) {
 	return 0, false
 }
 
-// ALPNs are the identifiers of versions, in their order.
+// ALPNs returns the protocol identifiers of versions, in their order.
 func ALPNs(versions []Version) []string {
 	var list []string
 	for _, v := range versions {
@@ -42,9 +42,9 @@ func ALPNs(versions []Version) []string {
 	return list
 }
 
-// scope19 is what draft-19 changes in paramScope: GROUP_ORDER moved from PUBLISH_OK to
-// SUBSCRIBE_TRACKS and the PUBLISHes that it brings; whatever SUBSCRIBE may have,
-// SUBSCRIBE_TRACKS may (§10.19.1); and there are range filters (§5.1.3).
+// scope19 overrides paramScope for draft-19: GROUP_ORDER moved from PUBLISH_OK to SUBSCRIBE_TRACKS
+// and the PUBLISHes it triggers, SUBSCRIBE_TRACKS allows all parameters of SUBSCRIBE (§10.19.1),
+// and range filters are new (§5.1.3).
 var scope19 = map[uint64][]MessageType{
 	paramObjectDeliveryTimeout:   append(paramScope[paramObjectDeliveryTimeout], TypeSubscribeTracks),
 	paramRendezvousTimeout:       append(paramScope[paramRendezvousTimeout], TypeSubscribeTracks),
@@ -71,7 +71,7 @@ const (
 	paramTrackPropertyFilter  = 0x29
 )
 
-// scope lists the messages that a parameter may appear in.
+// scope lists the messages that allow a parameter.
 func (v Version) scope(param uint64) (messages []MessageType, known bool) {
 	if v >= Draft19 {
 		if m, ok := scope19[param]; ok {
@@ -87,12 +87,13 @@ func (v Version) allows(param uint64, m MessageType) (known, allowed bool) {
 	return known, slices.Contains(scope, m)
 }
 
-// repeats reports whether a parameter may come more than once in a message.
+// repeats reports whether a message may repeat a parameter.
 func (v Version) repeats(param uint64) bool {
-	return param == paramAuthorizationToken || v >= Draft19 && param >= paramSubgroupFilter && param <= paramTrackPropertyFilter
+	return param == paramAuthorizationToken ||
+		v >= Draft19 && param >= paramSubgroupFilter && param <= paramTrackPropertyFilter
 }
 
-// knows reports whether a message type exists.
+// knows reports whether the version has a message type.
 func (v Version) knows(t MessageType) bool {
 	_, known := messageTypeNames[t]
 	return known && (v < Draft19 || t != typePublishOK)

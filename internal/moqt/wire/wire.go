@@ -1,9 +1,9 @@
-// Package wire is the byte format of Media over QUIC Transport,
-// draft-ietf-moq-transport-18 and -19 (see Version): integers, names, parameters, control messages,
-// data streams and datagrams. It does no I/O beyond reading from an io.Reader,
-// keeps no state between messages and bounds every length before it allocates.
+// Package wire encodes and decodes Media over QUIC Transport, draft-ietf-moq-transport-18 and -19
+// (see Version): integers, names, parameters, control messages, data streams and datagrams. Its
+// only I/O is reading from an io.Reader. It keeps no state between messages and checks every length
+// before it allocates.
 //
-// Sections are those of draft-18 unless they say otherwise.
+// Section numbers refer to draft-18 unless noted.
 package wire
 
 import (
@@ -16,8 +16,7 @@ import (
 // and in WT-Available-Protocols for WebTransport.
 const ALPN = "moqt-18"
 
-// Limits the draft sets, and those this implementation sets where the draft
-// leaves a length open.
+// Limits from the draft, and our own where the draft has none.
 const (
 	MaxNamespaceFields  = 32        // §2.4.1
 	MaxFullTrackName    = 4096      // bytes, §2.4.1
@@ -25,12 +24,11 @@ const (
 	MaxReasonLength     = 1024      // bytes, §1.4.4
 	MaxSessionURILength = 8192      // bytes, §10.4
 	MaxMessageLength    = 1<<16 - 1 // bytes, §10
-	MaxObjectProperties = 1<<16 - 1 // bytes per object; ours
-	MaxTokens           = 16        // authorization tokens in one message; ours
+	MaxObjectProperties = 1<<16 - 1 // bytes per object; our limit
+	MaxTokens           = 16        // authorization tokens per message; our limit
 )
 
-// Error is a violation of the wire format together with the code that the
-// session is to be closed with (§3.5).
+// Error is a violation of the wire format, with the code for closing the session (§3.5).
 type Error struct {
 	Code SessionCode
 	Msg  string
@@ -42,12 +40,12 @@ func violation(format string, args ...any) error {
 	return &Error{ProtocolViolation, fmt.Sprintf(format, args...)}
 }
 
-// errShort says that a buffer ended inside a field. Inside a message, whose
-// length is known, it becomes a protocol violation.
+// errShort reports a buffer that ends inside a field. In a message, whose length is known, it
+// becomes a protocol violation.
 var errShort = errors.New("moqt: message ends inside a field")
 
-// cursor reads fields from a buffer whose end is known. After the first error
-// every read returns zero and the error sticks.
+// cursor reads fields from a buffer. After the first error every read returns zero and the error is
+// kept.
 type cursor struct {
 	b   []byte
 	v   Version
@@ -92,7 +90,7 @@ func (c *cursor) take(n uint64) []byte {
 	return v
 }
 
-// bytes reads a length of at most limit and that many bytes.
+// bytes reads a length, which must not exceed limit, and that many bytes.
 func (c *cursor) bytes(limit uint64, what string) []byte {
 	n := c.varint()
 	if n > limit {
@@ -113,13 +111,13 @@ func appendBytes[T ~string | ~[]byte](b []byte, v T) []byte {
 	return append(b, v...)
 }
 
-// ByteReader is what stream parsers read from; *bufio.Reader is one.
+// ByteReader is the input of stream parsers; *bufio.Reader implements it.
 type ByteReader interface {
 	io.Reader
 	io.ByteReader
 }
 
-// unexpected turns an end of stream inside a field into io.ErrUnexpectedEOF.
+// unexpected converts an end of stream inside a field to io.ErrUnexpectedEOF.
 func unexpected(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// unhex reads bytes written as hex digits; spaces separate fields.
+// unhex decodes hex digits; spaces separate fields.
 func unhex(t testing.TB, s string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
@@ -19,7 +19,7 @@ func unhex(t testing.TB, s string) []byte {
 	return b
 }
 
-// wantError checks that err closes the session with code and says what.
+// wantError checks that err closes the session with code and contains what.
 func wantError(t *testing.T, err error, code SessionCode, what string) {
 	t.Helper()
 	var e *Error
@@ -34,7 +34,7 @@ func wantError(t *testing.T, err error, code SessionCode, what string) {
 // newRand returns the same random numbers in every run.
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 18)) }
 
-// allocated returns how many bytes one call of f allocates on average.
+// allocated returns the average number of bytes allocated by a call of f.
 func allocated(f func()) uint64 {
 	const runs = 100
 	var before, after runtime.MemStats
@@ -46,7 +46,7 @@ func allocated(f func()) uint64 {
 	return (after.TotalAlloc - before.TotalAlloc) / runs
 }
 
-// varintEdges are the values on both sides of every change of length.
+// varintEdges returns the values on both sides of every change of length.
 func varintEdges() []uint64 {
 	edges := []uint64{0, 1}
 	for bits := 7; bits <= 56; bits += 7 {

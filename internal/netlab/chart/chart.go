@@ -1,4 +1,5 @@
-// Package chart draws time series, or what changes with something else, one panel above the other, to PNG or SVG.
+// Package chart draws line charts to PNG or SVG: panels stacked vertically over a shared horizontal
+// axis, usually time.
 package chart
 
 import (
@@ -28,7 +29,7 @@ const (
 
 // A Panel is one diagram. All panels of a chart share the horizontal axis.
 type Panel struct {
-	Title  string // with the unit
+	Title  string // including the unit
 	X      string // the horizontal axis; "" = seconds
 	Series []Series
 }
@@ -36,14 +37,14 @@ type Panel struct {
 // A Series is one line of a panel.
 type Series struct {
 	Name string
-	T, Y []float64 // seconds or what X says, and the panel's unit; NaN leaves a gap
+	T, Y []float64 // T in seconds or as X says, Y in the panel's unit; NaN leaves a gap
 }
 
-// Save draws the panels into a file whose name ends in .png or .svg.
+// Save draws the panels to a .png or .svg file.
 func Save(path string, panels []Panel) (err error) {
 	kind := strings.ToLower(filepath.Ext(path))
 	if kind != ".png" && kind != ".svg" {
-		return fmt.Errorf("chart %s: the name ends neither in .png nor in .svg", path)
+		return fmt.Errorf("chart %s: unknown file type: use .png or .svg", path)
 	}
 	f, err := os.Create(path)
 	if err != nil {
@@ -69,7 +70,7 @@ func write(w io.Writer, kind string, panels []Panel) error {
 		}
 		rows[i] = []*plot.Plot{p}
 	}
-	// All panels show the same time, whatever gaps their series have.
+	// All panels span the same time range, regardless of gaps in their series.
 	first, last := math.Inf(1), math.Inf(-1)
 	for _, row := range rows {
 		first, last = min(first, row[0].X.Min), max(last, row[0].X.Max)
@@ -88,8 +89,10 @@ func write(w io.Writer, kind string, panels []Panel) error {
 		canvas, to = c, vgimg.PngCanvas{Canvas: c}
 	}
 	if len(panels) > 0 {
-		tiles := draw.Tiles{Rows: len(panels), Cols: 1, PadY: 3 * vg.Millimeter, PadTop: 2 * vg.Millimeter,
-			PadBottom: 2 * vg.Millimeter, PadLeft: 2 * vg.Millimeter, PadRight: 2 * vg.Millimeter}
+		tiles := draw.Tiles{
+			Rows: len(panels), Cols: 1, PadY: 3 * vg.Millimeter, PadTop: 2 * vg.Millimeter,
+			PadBottom: 2 * vg.Millimeter, PadLeft: 2 * vg.Millimeter, PadRight: 2 * vg.Millimeter,
+		}
 		for i, row := range plot.Align(rows, tiles, draw.New(canvas)) {
 			rows[i][0].Draw(row[0])
 		}
@@ -124,7 +127,7 @@ func (panel Panel) plot(last bool) (*plot.Plot, error) {
 	return p, nil
 }
 
-// runs cuts a series at its gaps.
+// runs splits a series at its gaps.
 func (s Series) runs() []plotter.XYs {
 	var runs []plotter.XYs
 	open := false

@@ -16,23 +16,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prefix begins the names of all namespaces of labs: netlab-PID-START-GROUP-NODE, where
-// START is when the process began, in clock ticks since boot, for PIDs come again.
+// prefix begins the names of lab namespaces: netlab-PID-START-GROUP-NODE. START is the process's
+// start time in clock ticks since boot, which tells reused PIDs apart.
 const prefix = "netlab"
 
-// groups counts those of this process.
+// groups numbers the groups of this process.
 var groups atomic.Int64
 
-// A Group is the namespaces of one lab.
+// A Group holds the namespaces of one lab.
 type Group struct {
-	Prefix     string // of the names of its namespaces
+	Prefix     string // of its namespaces' names
 	namespaces []*Namespace
 	reaper     *exec.Cmd
 	alive      io.Closer // the reaper's standard input
 }
 
-// reap waits for the end of its standard input and removes the namespaces whose names begin
-// with $1, and the processes in them.
+// reap waits for the end of its standard input, then kills the processes in the namespaces whose
+// names begin with $1 and removes the namespaces.
 const reap = `cat >/dev/null
 for ns in /run/netns/"$1"*; do
   [ -e "$ns" ] || continue
@@ -43,7 +43,7 @@ for ns in /run/netns/"$1"*; do
   rm -f "$ns"
 done`
 
-// NewGroup starts a group without namespaces.
+// NewGroup returns an empty group.
 func NewGroup() (*Group, error) {
 	if err := Supported(); err != nil {
 		return nil, err
@@ -54,17 +54,17 @@ func NewGroup() (*Group, error) {
 	}
 	g := &Group{Prefix: fmt.Sprintf("%s-%d-%d-%d-", prefix, os.Getpid(), start, groups.Add(1))}
 	g.reaper = exec.Command("sh", "-c", reap, "sh", g.Prefix)
-	g.reaper.SysProcAttr = &unix.SysProcAttr{Setsid: true} // the terminal's signals are not for it
+	g.reaper.SysProcAttr = &unix.SysProcAttr{Setsid: true} // keeps terminal signals from the reaper
 	if g.alive, err = g.reaper.StdinPipe(); err != nil {
 		return nil, err
 	}
 	if err := g.reaper.Start(); err != nil {
-		return nil, fmt.Errorf("the shell that cleans up: %w", err)
+		return nil, fmt.Errorf("start the reaper: %w", err)
 	}
 	return g, nil
 }
 
-// Add makes a namespace.
+// Add creates a namespace.
 func (g *Group) Add(node string) (*Namespace, error) {
 	n, err := newNamespace(g.Prefix + node)
 	if err != nil {
@@ -74,7 +74,7 @@ func (g *Group) Add(node string) (*Namespace, error) {
 	return n, nil
 }
 
-// Close ends the processes in the group's namespaces and removes them.
+// Close kills the processes in the group's namespaces and removes the namespaces.
 func (g *Group) Close() error {
 	errs := make([]error, 0, len(g.namespaces)+1)
 	for _, n := range g.namespaces {
@@ -86,9 +86,15 @@ func (g *Group) Close() error {
 	return errors.Join(errs...)
 }
 
-// Clean removes the namespaces of labs whose process is dead, with the processes in them,
-// and returns their names.
+// Clean kills the processes in the namespaces of dead labs and removes the namespaces, including
+// those hidden under a mount. It returns their names.
 func Clean() ([]string, error) {
+	if _, err := os.Stat(folder); errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err := uncover(); err != nil {
+		return nil, err
+	}
 	paths, err := filepath.Glob(filepath.Join(folder, prefix+"-*"))
 	if err != nil {
 		return nil, err
@@ -108,8 +114,8 @@ func Clean() ([]string, error) {
 	return removed, nil
 }
 
-// alive reports whether the process that made a namespace runs. It is true for names that
-// are not of a lab.
+// alive reports whether the process that created a namespace is running. It returns true for names
+// that do not belong to a lab.
 func alive(name string) bool {
 	parts := strings.SplitN(name, "-", 5)
 	if len(parts) < 5 {
@@ -123,14 +129,14 @@ func alive(name string) bool {
 	return err == nil && strconv.FormatUint(start, 10) == parts[2]
 }
 
-// started returns when a process began, in clock ticks since boot: field 22 of its stat. It
-// fails for processes that are gone and for zombies.
+// started returns a process's start time in clock ticks since boot: field 22 of its stat. It fails
+// for zombies and for processes that have ended.
 func started(pid int) (uint64, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}
-	// The name, field 2, may hold anything; it ends with the last parenthesis.
+	// The command name, field 2, may hold any character; it ends at the last parenthesis.
 	_, rest, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')'):]), " ")
 	fields := strings.Fields(rest)
 	if len(fields) < 20 {

@@ -1,11 +1,11 @@
 //go:build linux
 
-// Package namespace makes the network namespaces of a lab and sees to it that they go away
-// with it, whatever becomes of the program.
+// Package namespace creates the network namespaces of a lab and removes them even if the program
+// crashes.
 //
-// A lab's namespaces are mounted beneath /run/netns, where ip netns finds them, with names
-// that tell which process made them. A shell waits on a pipe for the end of that process
-// and then removes what it left; Clean removes what is left where that shell was killed too.
+// The namespaces are mounted in /run/netns, where ip netns finds them, under names that identify
+// the creating process. A shell, the reaper, waits on a pipe for that process to end and then
+// removes its namespaces; Clean removes those of a lab whose reaper was killed too.
 package namespace
 
 import (
@@ -21,10 +21,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// folder is where ip netns keeps its namespaces.
+// folder is the directory of ip netns.
 const folder = "/run/netns"
 
-// Supported returns what is missing to make namespaces and packet sockets, nil if nothing is.
+// Supported returns an error that names the missing capabilities or kernel features, or nil.
 func Supported() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var have [2]unix.CapUserData
@@ -41,31 +41,31 @@ func Supported() error {
 		}
 	}
 	if missing != nil {
-		return fmt.Errorf("a lab needs root: this process has no %s", strings.Join(missing, ", "))
+		return fmt.Errorf("network lab needs %s: run it as root", strings.Join(missing, ", "))
 	}
 	if _, err := os.Stat("/proc/self/ns/net"); err != nil {
-		return errors.New("a lab needs network namespaces: this kernel has none (CONFIG_NET_NS)")
+		return errors.New("network lab needs network namespaces: this kernel has none (CONFIG_NET_NS)")
 	}
 	return nil
 }
 
-// A Namespace is a network namespace with a thread in it.
+// A Namespace is a network namespace and a thread in it.
 type Namespace struct {
-	Name   string // beneath /run/netns
+	Name   string // file name in /run/netns
 	Handle *netlink.Handle
 	fd     netns.NsHandle
 	calls  chan func()
 	done   chan struct{}
 }
 
-// newNamespace makes a namespace with its loopback device up.
+// newNamespace creates a namespace with its loopback device up.
 func newNamespace(name string) (*Namespace, error) {
 	n := &Namespace{Name: name, fd: netns.None(), calls: make(chan func()), done: make(chan struct{})}
 	ready := make(chan error)
 	go n.serve(ready)
 	if err := <-ready; err != nil {
 		<-n.done
-		_ = remove(name) // made in part, perhaps
+		_ = remove(name) // it may exist in part
 		return nil, fmt.Errorf("namespace %s: %w", name, err)
 	}
 	var err error
@@ -82,7 +82,7 @@ func newNamespace(name string) (*Namespace, error) {
 	return n, nil
 }
 
-// serve is the thread in the namespace.
+// serve runs the thread in the namespace.
 func (n *Namespace) serve(ready chan<- error) {
 	defer close(n.done)
 	runtime.LockOSThread()
@@ -93,38 +93,40 @@ func (n *Namespace) serve(ready chan<- error) {
 		return
 	}
 	defer func() { _ = home.Close() }()
-	n.fd, err = netns.NewNamed(n.Name)
+	if err = share(); err == nil {
+		n.fd, err = netns.NewNamed(n.Name)
+	}
 	ready <- err
 	if err == nil {
 		for call := range n.calls {
 			call()
 		}
 	}
-	// A thread that cannot return stays locked and ends here.
+	// If the thread cannot return to its namespace it stays locked and ends here.
 	if netns.Set(home) == nil {
 		runtime.UnlockOSThread()
 	}
 }
 
-// Do calls f on the thread in the namespace. Sockets that f opens and commands that it
-// starts stay in the namespace. Calls do not overlap, and f must not call Do.
+// Do calls f on the namespace's thread. Sockets and commands that f opens or starts stay in the
+// namespace. Calls do not overlap, and f must not call Do.
 func (n *Namespace) Do(f func() error) error {
 	result := make(chan error, 1)
 	n.calls <- func() { result <- f() }
 	return <-result
 }
 
-// Set writes a setting of /proc/sys in the namespace, such as net/ipv4/ip_forward.
+// Set writes a setting under /proc/sys in the namespace, such as net/ipv4/ip_forward.
 func (n *Namespace) Set(name, value string) error {
 	return n.Do(func() error {
 		return os.WriteFile(filepath.Join("/proc/sys", name), []byte(value), 0)
 	})
 }
 
-// FD is the namespace's file descriptor, for netlink.
+// FD returns the namespace's file descriptor for netlink.
 func (n *Namespace) FD() netlink.NsFd { return netlink.NsFd(n.fd) }
 
-// close ends the processes in the namespace and removes it.
+// close kills the processes in the namespace and removes it.
 func (n *Namespace) close() error {
 	if n.Handle != nil {
 		n.Handle.Close()
@@ -135,9 +137,21 @@ func (n *Namespace) close() error {
 	return errors.Join(n.fd.Close(), remove(n.Name))
 }
 
+// remove unmounts a namespace and deletes its file.
 func remove(name string) error {
+	err := unlink(name)
+	if errors.Is(err, unix.EBUSY) { // something is mounted over folder and hides the mount
+		if err := uncover(); err != nil {
+			return fmt.Errorf("namespace %s: %w", name, err)
+		}
+		err = unlink(name)
+	}
+	return err
+}
+
+func unlink(name string) error {
 	path := filepath.Join(folder, name)
-	// EINVAL: nothing is mounted there yet.
+	// EINVAL: nothing is mounted there.
 	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("namespace %s: unmount: %w", name, err)
 	}
@@ -147,10 +161,14 @@ func remove(name string) error {
 	return nil
 }
 
-// killInside kills every process in a namespace but the calling one.
+// killInside kills every process in a namespace. It spares the caller, and does nothing if the
+// namespace is the caller's own.
 func killInside(name string) {
-	var want, have unix.Stat_t
-	if unix.Stat(filepath.Join(folder, name), &want) != nil {
+	var want, own, have unix.Stat_t
+	if unix.Stat(filepath.Join(folder, name), &want) != nil || unix.Stat("/proc/self/ns/net", &own) != nil {
+		return
+	}
+	if want.Dev == own.Dev && want.Ino == own.Ino {
 		return
 	}
 	processes, _ := filepath.Glob("/proc/[0-9]*")
@@ -160,7 +178,7 @@ func killInside(name string) {
 		}
 		var pid int
 		if _, err := fmt.Sscanf(process, "/proc/%d", &pid); err == nil && pid != os.Getpid() {
-			_ = unix.Kill(pid, unix.SIGKILL) // it may have ended meanwhile
+			_ = unix.Kill(pid, unix.SIGKILL) // it may have ended already
 		}
 	}
 }

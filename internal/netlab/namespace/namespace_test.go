@@ -24,7 +24,7 @@ func TestAlive(t *testing.T) {
 	}{
 		{fmt.Sprintf("netlab-%d-%d-1-a", os.Getpid(), start), true},
 		{fmt.Sprintf("netlab-%d-%d-1-node-b", os.Getpid(), start), true},
-		{fmt.Sprintf("netlab-%d-%d-1-a", os.Getpid(), start+1), false}, // another process had the PID
+		{fmt.Sprintf("netlab-%d-%d-1-a", os.Getpid(), start+1), false}, // PID reused by another process
 		{fmt.Sprintf("netlab-%d-%d-1-a", ended.Process.Pid, start), false},
 		{"netlab-of-somebody-else-s", true},
 		{"netlab-1", true},
@@ -36,7 +36,7 @@ func TestAlive(t *testing.T) {
 }
 
 func TestNamesWithParentheses(t *testing.T) {
-	// The process's name is in its stat: it must not confuse the fields behind.
+	// A process name with parentheses must not shift the fields of stat.
 	shell := exec.Command("sh", "-c", `printf 'a) 1 (b' >/proc/$$/comm; echo; read _`)
 	in, err := shell.StdinPipe()
 	if err != nil {

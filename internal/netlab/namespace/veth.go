@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MTU of every device.
+// MTU of every device, in bytes.
 const MTU = 1500
 
 // An End is one end of a cable.
@@ -24,8 +24,8 @@ type End struct {
 	Device    string
 }
 
-// Connect makes a pair of virtual Ethernet devices, up and without offloads: what is on the
-// cable are packets of at most MTU bytes with valid checksums.
+// Connect creates a pair of virtual Ethernet devices, brought up with offloads disabled: the cable
+// carries packets of at most MTU bytes with valid checksums.
 func Connect(a, b End) error {
 	attributes := netlink.NewLinkAttrs()
 	attributes.Name = a.Device
@@ -53,11 +53,11 @@ func (e End) prepare() error {
 	return e.Namespace.Handle.LinkSetUp(link)
 }
 
-// Link returns the device as netlink has it.
+// Link looks the device up.
 func (e End) Link() (netlink.Link, error) { return e.Namespace.Handle.LinkByName(e.Device) }
 
-// noOffloads turns off what lets a device carry packets longer than its MTU or without
-// checksum, in the namespace of the calling thread.
+// noOffloads disables the offloads that produce packets longer than the MTU or without checksum, in
+// the namespace of the calling thread.
 func noOffloads(device string) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -87,13 +87,13 @@ func noOffloads(device string) error {
 	return nil
 }
 
-// Steer has the packets that the device receives processed on some CPUs, by the kernel's
-// receive packet steering, instead of on the one that sent them.
+// Steer makes the given CPUs process the packets that the device receives (receive packet steering)
+// instead of the CPU that sent them.
 func (e End) Steer(cpus []int) error {
 	result := make(chan error, 1)
 	go func() {
-		// Devices have files only in a sysfs that was mounted in their namespace. The thread
-		// that mounts one is not unlocked and ends here, with its namespaces.
+		// A device's files exist only in a sysfs mounted in its namespace. The thread that mounts
+		// one is never unlocked and ends here, together with its mount namespace.
 		runtime.LockOSThread()
 		result <- func() error {
 			if err := unix.Setns(int(e.Namespace.fd), unix.CLONE_NEWNET); err != nil {
@@ -117,7 +117,7 @@ func (e End) Steer(cpus []int) error {
 	return nil
 }
 
-// mask writes a set of CPUs as sysfs does: groups of 32, the highest first.
+// mask formats a set of CPUs as sysfs does: groups of 32, the highest first.
 func mask(cpus []int) string {
 	groups := make([]uint32, slices.Max(cpus)/32+1)
 	for _, cpu := range cpus {

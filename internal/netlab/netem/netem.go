@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package netem emulates paths with the kernel's netem queueing discipline, on kernels that
-// have it. It costs less than package wire's thread and tells less: not when packets left,
-// nor whether a packet was lost on purpose or found its queue full.
+// Package netem emulates paths with the kernel's netem queueing discipline. It costs less CPU time
+// than package wire's thread and reports less: no departure errors, and no distinction between lost
+// packets and those dropped by a full queue.
 package netem
 
 import (
@@ -19,22 +19,22 @@ import (
 	"holocast/internal/netlab/wire"
 )
 
-// frame is the size of the packets that the limit is reckoned for, bytes.
+// frame is the packet size in bytes from which the limit is computed.
 const frame = 1514
 
-// ErrUnavailable is for kernels without netem.
+// ErrUnavailable means that the kernel has no netem.
 var ErrUnavailable = errors.New("this kernel has no netem (CONFIG_NET_SCH_NETEM)")
 
-// A Port is one direction of a path: a device, whose queueing discipline becomes netem.
+// A Port is one direction of a path: a device whose queueing discipline becomes netem.
 type Port struct {
 	Name     string
 	Handle   *netlink.Handle // of the device's namespace
 	Device   int
-	Timeline []wire.Change // from the start of the emulation
-	Seed     uint64        // of the delay's variation; netem's losses have none
+	Timeline []wire.Change // times from the start of the emulation
+	Seed     uint64        // for the delay variation; netem's losses have no seed
 }
 
-// An Emulation keeps the devices' disciplines to their timelines.
+// An Emulation updates the devices' disciplines according to their timelines.
 type Emulation struct {
 	ports    []*port
 	started  time.Time
@@ -42,7 +42,7 @@ type Emulation struct {
 	stop     chan struct{}
 	done     chan struct{}
 
-	mu      sync.Mutex // guards what follows and the ports
+	mu      sync.Mutex // guards the fields below and the ports
 	samples []wire.Sample
 	err     error
 }
@@ -51,16 +51,16 @@ type port struct {
 	Port
 	now    wire.Conditions
 	random *rand.Rand
-	delay  time.Duration // as last drawn
-	drawAt time.Duration // when to draw again; 0: the delay is constant
+	delay  time.Duration // last drawn
+	drawAt time.Duration // next draw; 0 = constant delay
 	last   totals
 	report wire.LinkReport
 }
 
-// totals are a discipline's counters.
+// totals holds a discipline's counters.
 type totals struct{ packets, bytes, drops uint64 }
 
-// Supports returns why netem cannot do what conditions ask for, nil if it can.
+// Supports returns an error if netem cannot emulate the conditions.
 func Supports(c wire.Conditions) error {
 	switch {
 	case c.Burst != nil:
@@ -75,7 +75,7 @@ func Supports(c wire.Conditions) error {
 	return nil
 }
 
-// Start turns the devices' disciplines into netem. A sample is taken every interval [100 ms].
+// Start replaces the devices' disciplines with netem and samples them every interval [100 ms].
 func Start(ports []Port, interval time.Duration) (*Emulation, error) {
 	if interval <= 0 {
 		interval = 100 * time.Millisecond
@@ -98,10 +98,10 @@ func Start(ports []Port, interval time.Duration) (*Emulation, error) {
 	return e, nil
 }
 
-// Now is the time since the start, as samples and timelines count it.
+// Now returns the time since the start, the base of samples and timelines.
 func (e *Emulation) Now() time.Duration { return time.Since(e.started) }
 
-// Change replaces what is to come of a port's timeline.
+// Change replaces the rest of a port's timeline.
 func (e *Emulation) Change(i int, timeline []wire.Change) error {
 	for _, c := range timeline {
 		if err := Supports(c.Conditions); err != nil {
@@ -114,10 +114,10 @@ func (e *Emulation) Change(i int, timeline []wire.Change) error {
 	return e.ports[i].update(e.Now())
 }
 
-// Mark does nothing: netem tells no distributions.
+// Mark does nothing: netem reports no distributions.
 func (e *Emulation) Mark() {}
 
-// Samples takes the samples since the last call.
+// Samples returns the samples since the last call.
 func (e *Emulation) Samples() []wire.Sample {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -126,7 +126,7 @@ func (e *Emulation) Samples() []wire.Sample {
 	return samples
 }
 
-// Stop ends the emulation. The departure errors of its report are empty.
+// Stop ends the emulation. Its report has no departure errors.
 func (e *Emulation) Stop() (wire.Report, []wire.Sample, error) {
 	close(e.stop)
 	<-e.done
@@ -168,7 +168,7 @@ func (e *Emulation) run() {
 	}
 }
 
-// next is when update is to be called.
+// next returns the time of the next update.
 func (p *port) next() time.Duration {
 	next := time.Duration(math.MaxInt64)
 	if len(p.Timeline) > 0 {
@@ -180,7 +180,7 @@ func (p *port) next() time.Duration {
 	return next
 }
 
-// step brings conditions and delay to time now, and reports whether they changed.
+// step advances conditions and delay to time now, and reports whether they changed.
 func (p *port) step(now time.Duration) (changed bool) {
 	for len(p.Timeline) > 0 && p.Timeline[0].At <= now {
 		p.now, p.Timeline = p.Timeline[0].Conditions, p.Timeline[1:]
@@ -198,7 +198,7 @@ func (p *port) step(now time.Duration) (changed bool) {
 	return changed
 }
 
-// update brings the discipline to what holds at time now.
+// update applies the conditions at time now to the discipline.
 func (p *port) update(now time.Duration) error {
 	if !p.step(now) {
 		return nil
@@ -218,7 +218,7 @@ func (p *port) between(low, high time.Duration) time.Duration {
 	return low + time.Duration(p.random.Int64N(int64(high-low)+1))
 }
 
-// parameters are netem's. Its limit counts the packets under way too.
+// parameters returns netem's parameters. Its limit includes the packets being delayed.
 func parameters(c wire.Conditions, delay time.Duration) netlink.NetemQdiscAttrs {
 	limit := float64(math.MaxInt32)
 	if c.QueueBytes > 0 {
@@ -278,5 +278,5 @@ func (p *port) count() (wire.Counts, error) {
 		p.report.Asked += float64(c.PacketsIn) * p.now.Loss
 		return c, nil
 	}
-	return wire.Counts{}, fmt.Errorf("%s: its device has no netem any more", p.Name)
+	return wire.Counts{}, fmt.Errorf("%s: netem was removed from its device", p.Name)
 }

@@ -42,12 +42,12 @@ func TestParameters(t *testing.T) {
 		want       netlink.NetemQdiscAttrs
 	}{
 		{
-			"packets under way count too",
-			wire.Conditions{Rate: 12.112e6, QueuePackets: 100}, // 1000 packets a second
+			"the limit includes packets being delayed",
+			wire.Conditions{Rate: 12.112e6, QueuePackets: 100}, // 1000 packets/s
 			netlink.NetemQdiscAttrs{Latency: 50_000, Limit: 150, Rate64: 1_514_000},
 		},
 		{
-			"of the longest delay",
+			"the longest delay counts",
 			wire.Conditions{Rate: 12.112e6, QueuePackets: 100, Variation: &wire.Variation{Min: 50 * ms, Max: 100 * ms}},
 			netlink.NetemQdiscAttrs{Latency: 50_000, Limit: 200, Rate64: 1_514_000},
 		},

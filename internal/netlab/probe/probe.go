@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package probe measures a path with UDP packets that carry the time they were sent, on one
-// machine: sender and receiver share a clock, and the kernel stamps what arrives.
+// Package probe measures a path with timestamped UDP packets. Sender and receiver run on one
+// machine and share a clock; the kernel timestamps arrivals.
 package probe
 
 import (
@@ -21,34 +21,34 @@ import (
 )
 
 const (
-	header  = 16 // bytes of a payload: time sent, UNIX ns u64; number u64
-	batch   = 64 // packets of one system call
+	header  = 16 // payload: send time, UNIX ns u64; sequence number u64
+	batch   = 64 // packets per system call
 	maxSize = 1472
-	// pause is how long the sender sleeps between packets that are due.
+	// pause is the sender's sleep between bursts of due packets.
 	pause = 100 * time.Microsecond
 )
 
 // A Flow is a stream of packets at a constant rate.
 type Flow struct {
-	Send, Receive *net.UDPConn // the namespaces' own
+	Send, Receive *net.UDPConn // opened in their namespaces
 	To            netip.AddrPort
 	Size          int     // bytes of UDP payload, 16 to 1472
-	PacketRate    float64 // packets a second
+	PacketRate    float64 // packets per second
 	Duration      time.Duration
-	Linger        time.Duration // how long packets may be under way
+	Linger        time.Duration // how long to wait for packets in flight
 }
 
-// A Result is what became of a flow.
+// A Result reports the outcome of a flow.
 type Result struct {
 	Sent      uint64 `json:"sent"`
 	Received  uint64 `json:"received"`
-	Reordered uint64 `json:"reordered"` // came after one sent later
-	Refused   uint64 `json:"refused"`   // by the sender's kernel
-	// Packets received a second: the median of the tenths of a second between the first and
-	// the last, lest pauses of the sender count.
+	Reordered uint64 `json:"reordered"` // arrived after a packet sent later
+	Refused   uint64 `json:"refused"`   // rejected by the sender's kernel
+	// Packets received per second: the median over intervals of 0.1 s between the first and the
+	// last arrival, so that pauses of the sender do not count.
 	PacketRate float64 `json:"packets_per_s"`
-	// One-way delay in milliseconds, from before the sender's system call to the kernel's
-	// stamp at the receiver.
+	// One-way delay in milliseconds, from the sender's system call to the kernel's receive
+	// timestamp.
 	DelayMin float64 `json:"delay_min_ms"`
 	DelayP50 float64 `json:"delay_p50_ms"`
 	DelayP99 float64 `json:"delay_p99_ms"`
@@ -81,7 +81,8 @@ func Listen(ctx context.Context, address netip.AddrPort) (*net.UDPConn, error) {
 	return conn, nil
 }
 
-// Run sends the flow and returns what arrived. A flow that ctx ended is reported as it is.
+// Run sends the flow and reports the arrivals. If ctx ends early, the report covers the packets so
+// far.
 func (f Flow) Run(ctx context.Context) (Result, error) {
 	if f.Size < header || f.Size > maxSize {
 		return Result{}, fmt.Errorf("probe: payload of %d bytes, not %d to %d", f.Size, header, maxSize)
@@ -162,7 +163,7 @@ func (f Flow) receive() (r Result, err error) {
 		for _, m := range messages[:n] {
 			at, ok := stamp(m.OOB[:m.NN])
 			if m.N != f.Size || !ok {
-				continue // not of this flow
+				continue // another flow's packet
 			}
 			payload := m.Buffers[0]
 			number := binary.LittleEndian.Uint64(payload[8:])
@@ -185,8 +186,8 @@ func (f Flow) receive() (r Result, err error) {
 	return r, nil
 }
 
-// medianRate returns the median, over the whole intervals that arrivals cover, of arrivals a
-// second. Times are ns and nearly in order; 0 if they cover no interval.
+// medianRate returns the median number of arrivals per second over the whole intervals that
+// arrivals span, 0 if they span none. Times are nanoseconds, nearly in order.
 func medianRate(arrivals []int64, interval time.Duration) float64 {
 	first, last := slices.Min(arrivals), slices.Max(arrivals)
 	counts := make([]int, (last-first)/int64(interval))
@@ -202,7 +203,7 @@ func medianRate(arrivals []int64, interval time.Duration) float64 {
 	return float64(counts[len(counts)/2]) / interval.Seconds()
 }
 
-// stamp finds SCM_TIMESTAMPNS, UNIX ns, in a message's control data.
+// stamp returns SCM_TIMESTAMPNS, UNIX ns, from a message's control data.
 func stamp(oob []byte) (int64, bool) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {

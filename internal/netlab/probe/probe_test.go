@@ -61,6 +61,6 @@ func TestFlowOverLoopback(t *testing.T) {
 	}
 	f.Size = 8
 	if _, err := f.Run(ctx); err == nil {
-		t.Error("a payload too short for its header was sent")
+		t.Error("Run accepted a payload shorter than its header")
 	}
 }

@@ -10,10 +10,10 @@ import (
 //go:embed lan.yaml table1.yaml
 var builtin embed.FS
 
-// varying ends the name of a built-in topology whose delays vary as Table I says.
+// varying is the suffix of built-in topologies whose delays vary as in Table I.
 const varying = "-varying"
 
-// Builtins returns the names Builtin knows.
+// Builtins returns the names that Builtin accepts.
 func Builtins() []string {
 	return []string{
 		"lan",
@@ -23,11 +23,11 @@ func Builtins() []string {
 	}
 }
 
-// Builtin returns the topology with a name of Builtins: lan, table1 with the five paths of
-// Table I of the packet-duplication paper, and path1 to path5 with one of them.
+// Builtin returns a built-in topology: lan, table1 with the five paths of Table I of the
+// packet-duplication paper, or path1 to path5 with one of them.
 func Builtin(name string) (*Topology, error) {
 	if !slices.Contains(Builtins(), name) {
-		return nil, fmt.Errorf("no topology %q; there are %s", name, strings.Join(Builtins(), ", "))
+		return nil, fmt.Errorf("unknown topology %q: want one of %s", name, strings.Join(Builtins(), ", "))
 	}
 	base, varies := strings.CutSuffix(name, varying)
 	from := "table1"
@@ -56,8 +56,8 @@ func Builtin(name string) (*Topology, error) {
 	return t, nil
 }
 
-// OnePath returns a topology of hosts a and b, behind edges ea and eb, that one path named
-// path1 joins. conditions are its YAML: "rate: 20Mbit, delay: 5ms".
+// OnePath returns a topology in which one path named path1 joins hosts a and b behind edges ea and
+// eb. conditions is its YAML: "rate: 20Mbit, delay: 5ms".
 func OnePath(name, conditions string) (*Topology, error) {
 	return Parse([]byte(`
 name: ` + name + `

@@ -15,7 +15,7 @@ import (
 	"holocast/internal/netlab/wire"
 )
 
-// Bounds of a file.
+// Limits of a topology file.
 const (
 	maxFile     = 1 << 20 // bytes
 	maxNodes    = 64
@@ -25,7 +25,7 @@ const (
 	maxCommands = 256
 )
 
-// file is a topology as written. A field left out is empty.
+// file is a topology as written. An omitted field is empty.
 type file struct {
 	Name     string        `yaml:"name"`
 	Seed     uint64        `yaml:"seed,omitempty"`
@@ -87,10 +87,10 @@ type fileCommand struct {
 	Background bool   `yaml:"background,omitempty"`
 }
 
-// Parse reads a topology. Its errors name the field.
+// Parse reads a topology. Errors name the field.
 func Parse(data []byte) (*Topology, error) {
 	if len(data) > maxFile {
-		return nil, fmt.Errorf("%d bytes: a topology has at most %d", len(data), maxFile)
+		return nil, fmt.Errorf("topology of %d bytes exceeds %d", len(data), maxFile)
 	}
 	var f file
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
@@ -104,10 +104,10 @@ func Parse(data []byte) (*Topology, error) {
 	return f.topology()
 }
 
-// goType is how the YAML package ends a message on a field that does not fit.
+// goType matches the Go type at the end of a YAML package error about a mismatched field.
 var goType = regexp.MustCompile(` (not found in type|into) \S+`)
 
-// plain makes an error of the YAML package one line that speaks of the file alone.
+// plain reduces a YAML package error to one line without Go types.
 func plain(err error) error {
 	var fields *yaml.TypeError
 	if !errors.As(err, &fields) {
@@ -125,7 +125,7 @@ func plain(err error) error {
 	return errors.New(strings.Join(lines, "; "))
 }
 
-// YAML writes the topology in the format Parse reads.
+// YAML writes the topology in the format that Parse reads.
 func (t *Topology) YAML() ([]byte, error) {
 	var text bytes.Buffer
 	encoder := yaml.NewEncoder(&text)
@@ -136,7 +136,7 @@ func (t *Topology) YAML() ([]byte, error) {
 	return text.Bytes(), encoder.Close()
 }
 
-// WithoutVariation returns the topology with every variation of delay left out.
+// WithoutVariation returns the topology without delay variations.
 func (t *Topology) WithoutVariation() *Topology {
 	f := t.source
 	f.Paths = slices.Clone(f.Paths)
@@ -145,15 +145,15 @@ func (t *Topology) WithoutVariation() *Topology {
 	}
 	calm, err := f.topology()
 	if err != nil {
-		panic(err) // what is left of a valid file is valid
+		panic(err) // a valid file stays valid without variations
 	}
 	return calm
 }
 
-// nodeName is short enough for a device to be named after a node.
+// nodeName limits names so that devices can carry them.
 var nodeName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,11}$`)
 
-// at says where in a file an error is.
+// at prefixes an error with its position in the file.
 func at(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -181,13 +181,13 @@ func (f file) topology() (*Topology, error) {
 	case len(f.Hosts) == 0:
 		return nil, errors.New("hosts: missing")
 	case len(f.Hosts)+len(f.Edges) > maxNodes:
-		return nil, fmt.Errorf("hosts, edges: %d nodes, at most %d", len(f.Hosts)+len(f.Edges), maxNodes)
+		return nil, fmt.Errorf("hosts, edges: %d nodes exceed %d", len(f.Hosts)+len(f.Edges), maxNodes)
 	case len(f.Links) > maxLinks:
-		return nil, fmt.Errorf("links: %d, at most %d", len(f.Links), maxLinks)
+		return nil, fmt.Errorf("links: %d exceed %d", len(f.Links), maxLinks)
 	case len(f.Paths) == 0 || len(f.Paths) > maxPaths:
-		return nil, fmt.Errorf("paths: %d, not between 1 and %d", len(f.Paths), maxPaths)
+		return nil, fmt.Errorf("paths: %d, want 1 to %d", len(f.Paths), maxPaths)
 	case len(f.Run) > maxCommands:
-		return nil, fmt.Errorf("run: %d commands, at most %d", len(f.Run), maxCommands)
+		return nil, fmt.Errorf("run: %d commands exceed %d", len(f.Run), maxCommands)
 	}
 	if err := f.names(); err != nil {
 		return nil, err
@@ -221,20 +221,20 @@ func (f file) names() error {
 	for field, names := range map[string][]string{"hosts": f.Hosts, "edges": f.Edges} {
 		for i, name := range names {
 			if !nodeName.MatchString(name) || name == "lo" {
-				return fmt.Errorf("%s[%d]: %q is not up to 12 of a-z, 0-9 and -, beginning with a letter", field, i, name)
+				return fmt.Errorf("%s[%d]: invalid name %q: want up to 12 of a-z, 0-9 and -, beginning with a letter", field, i, name)
 			}
 			if seen[name] {
-				return fmt.Errorf("%s[%d]: %q is there twice", field, i, name)
+				return fmt.Errorf("%s[%d]: duplicate name %q", field, i, name)
 			}
 			seen[name] = true
 		}
 	}
 	for i, p := range f.Paths {
 		if !nodeName.MatchString(p.Name) || p.Name == "lo" {
-			return fmt.Errorf("paths[%d].name: %q is not up to 12 of a-z, 0-9 and -, beginning with a letter", i, p.Name)
+			return fmt.Errorf("paths[%d].name: invalid name %q: want up to 12 of a-z, 0-9 and -, beginning with a letter", i, p.Name)
 		}
 		if seen[p.Name] {
-			return fmt.Errorf("paths[%d].name: %q is there twice", i, p.Name)
+			return fmt.Errorf("paths[%d].name: duplicate name %q", i, p.Name)
 		}
 		seen[p.Name] = true
 	}
@@ -245,12 +245,12 @@ func (f file) hasNode(name string) error {
 	if slices.Contains(f.Hosts, name) || slices.Contains(f.Edges, name) {
 		return nil
 	}
-	return fmt.Errorf("%q is neither host nor edge", name)
+	return fmt.Errorf("unknown node %q: name a host or an edge", name)
 }
 
 func (f file) ends(between []string) (ends [2]string, err error) {
 	if len(between) != 2 || between[0] == between[1] {
-		return ends, errors.New("two different nodes are needed")
+		return ends, errors.New("want two different nodes")
 	}
 	for i, name := range between {
 		if err := f.hasNode(name); err != nil {
@@ -261,13 +261,13 @@ func (f file) ends(between []string) (ends [2]string, err error) {
 	return ends, nil
 }
 
-// devices refuses two cables between the same nodes: their devices have the nodes' names.
+// devices rejects two cables between the same nodes, since devices carry the nodes' names.
 func (t *Topology) devices() error {
 	seen := map[[2]string]bool{}
 	for i, l := range t.Links {
 		key := [2]string{min(l.Between[0], l.Between[1]), max(l.Between[0], l.Between[1])}
 		if seen[key] {
-			return fmt.Errorf("links[%d].between: %s and %s are linked twice", i, key[0], key[1])
+			return fmt.Errorf("links[%d].between: %s and %s are already linked", i, key[0], key[1])
 		}
 		seen[key] = true
 	}
@@ -302,22 +302,22 @@ func (p filePath) path(f file) (Path, error) {
 	return path, err
 }
 
-// An event changes conditions at a time.
+// An event is a change of conditions at one time.
 type event struct {
 	at    time.Duration
-	field string // for errors
+	field string // for error messages
 	apply func(*conditions) error
 }
 
-// conditions are those of wire while they are put together.
+// conditions are wire.Conditions under construction.
 type conditions struct {
 	wire.Conditions
-	queue string // as written: it may be in time, and the rate may change
+	queue string // as written: a queue in time depends on the rate, which may change
 }
 
 func (p filePath) timeline(direction string) ([]wire.Change, error) {
 	if len(p.Schedule) > maxSteps {
-		return nil, fmt.Errorf("schedule: %d steps, at most %d", len(p.Schedule), maxSteps)
+		return nil, fmt.Errorf("schedule: %d steps exceed %d", len(p.Schedule), maxSteps)
 	}
 	events := []event{{field: "", apply: p.Conditions.apply}}
 	if direction == "backward" && p.Backward != nil {
@@ -340,7 +340,7 @@ func (p filePath) timeline(direction string) ([]wire.Change, error) {
 			events = append(events, event{when, fmt.Sprintf("schedule[%d].", i), step.Conditions.apply})
 		case "forward", "backward":
 		default:
-			return nil, fmt.Errorf("schedule[%d].direction: %q is not forward, backward or both", i, step.Direction)
+			return nil, fmt.Errorf("schedule[%d].direction: %q: want forward, backward or both", i, step.Direction)
 		}
 	}
 	slices.SortStableFunc(events, func(a, b event) int { return int(a.at - b.at) })
@@ -366,7 +366,7 @@ func (p filePath) timeline(direction string) ([]wire.Change, error) {
 	return changes, nil
 }
 
-// defaultQueue is netem's limit.
+// defaultQueue equals netem's default limit.
 const defaultQueue = "1000 packets"
 
 func (f *fileConditions) apply(c *conditions) (err error) {
@@ -377,7 +377,7 @@ func (f *fileConditions) apply(c *conditions) (err error) {
 	}
 	if f.Overhead != nil {
 		if c.Overhead = *f.Overhead; c.Overhead < 0 || c.Overhead > 1000 {
-			return fmt.Errorf("overhead: %d is not between 0 and 1000 bytes", c.Overhead)
+			return fmt.Errorf("overhead: %d: want 0 to 1000 bytes", c.Overhead)
 		}
 	}
 	if f.Delay != "" {
@@ -419,14 +419,14 @@ func (f *fileBurst) model() (*wire.BurstLoss, error) {
 		}
 	}
 	if !(b.Length >= 1 && b.Length <= 1e6) {
-		return nil, fmt.Errorf("length: %v is not between 1 and 1000000 packets", b.Length)
+		return nil, fmt.Errorf("length: %v: want 1 to 1000000 packets", b.Length)
 	}
 	if b.Average == 0 {
-		return nil, nil // the end of a burst model
+		return nil, nil // ends the burst model
 	}
 	share := b.Average / b.InBad
 	if !(share < 1) || share/(1-share) > b.Length {
-		return nil, fmt.Errorf("average: %s cannot be reached with length %v and inBad %v %%", f.Average, b.Length, 100*b.InBad)
+		return nil, fmt.Errorf("average: %s is unreachable with length %v and inBad %v %%", f.Average, b.Length, 100*b.InBad)
 	}
 	return b, nil
 }
@@ -442,7 +442,7 @@ func (f *fileVariation) events() ([]event, error) {
 			return nil, at(err, "every")
 		}
 		if v.EveryMin < 100*time.Microsecond {
-			return nil, fmt.Errorf("every: %q is below 100µs", f.Every)
+			return nil, fmt.Errorf("every: %q: want at least 100µs", f.Every)
 		}
 	}
 	set := func(v *wire.Variation) func(*conditions) error {
@@ -460,7 +460,7 @@ func (f *fileVariation) events() ([]event, error) {
 			return nil, at(err, "to")
 		}
 		if end <= events[0].at {
-			return nil, fmt.Errorf("to: %q is not after from", f.To)
+			return nil, fmt.Errorf("to: %q: want a time after from", f.To)
 		}
 		events = append(events, event{at: end, apply: set(nil)})
 	}

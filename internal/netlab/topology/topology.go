@@ -14,12 +14,12 @@ type Topology struct {
 	Name     string
 	Hosts    []string // end systems
 	Edges    []string // routers
-	Links    []Link   // cables that are not emulated
+	Links    []Link   // cables without emulation
 	Paths    []Path
 	Commands []Command
-	Duration time.Duration // of a run; 0: until its commands have ended
-	Late     time.Duration // a run fails if 1 % of the packets leave further from when they should
-	Seed     uint64        // of everything random
+	Duration time.Duration // of a run; 0 = until its commands have ended
+	Late     time.Duration // a run fails if 1 % of the packets depart later than this
+	Seed     uint64        // seeds all random numbers
 
 	source file
 }
@@ -31,24 +31,24 @@ type Link struct{ Between [2]string }
 type Path struct {
 	Name     string
 	Between  [2]string
-	Forward  []wire.Change // from Between[0] to Between[1], times from the start of a run
+	Forward  []wire.Change // from Between[0] to Between[1]; times from the start of a run
 	Backward []wire.Change
 }
 
-// A Command is run by the shell in a host.
+// A Command runs in a host's shell.
 type Command struct {
 	Host       string
 	Shell      string
 	Start      time.Duration // from the start of the run
-	Background bool          // ended with the run, which does not wait for it
+	Background bool          // stopped at the end of the run, which does not wait for it
 }
 
-// Nodes returns hosts and edges.
+// Nodes returns hosts, then edges.
 func (t *Topology) Nodes() []string {
 	return append(append([]string(nil), t.Hosts...), t.Edges...)
 }
 
-// Varies reports whether conditions change in the course of a run.
+// Varies reports whether conditions change during a run.
 func (t *Topology) Varies() bool {
 	for _, p := range t.Paths {
 		for _, timeline := range [][]wire.Change{p.Forward, p.Backward} {

@@ -67,11 +67,11 @@ func TestBuiltins(t *testing.T) {
 		}
 		again, err := Parse(text)
 		if err != nil {
-			t.Errorf("%s: what YAML wrote: %v\n%s", name, err, text)
+			t.Errorf("%s: parse the output of YAML: %v\n%s", name, err, text)
 			continue
 		}
 		if !reflect.DeepEqual(b, again) {
-			t.Errorf("%s: changed by writing and reading:\n%s", name, text)
+			t.Errorf("%s: changed by YAML and Parse:\n%s", name, text)
 		}
 	}
 	if _, err := Builtin("path6"); err == nil || !strings.Contains(err.Error(), "table1") {
@@ -95,7 +95,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// parsed puts lines into a path of an otherwise good topology.
+// parsed inserts lines into a path of a valid topology.
 func parsed(lines string) (*Topology, error) {
 	path := strings.ReplaceAll(lines, "\n", "\n    ")
 	return Parse([]byte("name: x\nhosts: [a, b]\npaths:\n  - name: p\n    between: [a, b]\n    " + path + "\n"))
@@ -261,10 +261,10 @@ func FuzzParse(f *testing.F) {
 		}
 		again, err := Parse(text)
 		if err != nil {
-			t.Fatalf("what YAML wrote: %v\n%s", err, text)
+			t.Fatalf("parse the output of YAML: %v\n%s", err, text)
 		}
 		if !reflect.DeepEqual(topology.Paths, again.Paths) {
-			t.Fatalf("changed by writing and reading:\n%s", text)
+			t.Fatalf("changed by YAML and Parse:\n%s", text)
 		}
 	})
 }

@@ -2,43 +2,43 @@ package wire
 
 import "time"
 
-// Conditions are what one direction of a path is like. The zero value is a perfect wire.
+// Conditions describe one direction of a path. The zero value is a perfect wire.
 type Conditions struct {
-	Rate      float64       // bit/s; 0: sending takes no time and nothing queues
-	Overhead  int           // bytes a packet takes on the wire beyond its Ethernet frame
-	Delay     time.Duration // from having been sent to departure; not used with Variation
+	Rate      float64       // bit/s; 0 = unlimited: no serialization delay, no queue
+	Overhead  int           // bytes per packet on the wire beyond its Ethernet frame
+	Delay     time.Duration // from the end of serialization to departure; ignored with Variation
 	Variation *Variation
-	Reorder   bool // packets overtake others whose delay was drawn longer
+	Reorder   bool // a packet may overtake one with a longer delay
 	Loss      float64
-	Burst     *BurstLoss // adds to Loss
-	// Drop-tail limits of what waits and is being sent; 0: none.
+	Burst     *BurstLoss // in addition to Loss
+	// Drop-tail limits, including the packet in transmission; 0 = unlimited.
 	QueueBytes   int
 	QueuePackets int
 }
 
-// Variation draws the delay anew from [Min, Max] whenever a time drawn from [EveryMin,
-// EveryMax] has passed, all uniformly.
+// Variation draws a new delay from [Min, Max] after each interval drawn from [EveryMin, EveryMax].
+// Both distributions are uniform.
 type Variation struct {
 	Min, Max           time.Duration
 	EveryMin, EveryMax time.Duration
 }
 
-// BurstLoss is the Gilbert–Elliott model: every packet advances a chain of a good and a bad
-// state, and is lost with a probability of the state's.
+// BurstLoss is the Gilbert–Elliott model: each packet advances a two-state chain and is lost with
+// the probability of the current state.
 type BurstLoss struct {
 	Average float64 // share of all packets lost in the bad state
-	Length  float64 // packets the bad state lasts, in the mean; ≥ 1
+	Length  float64 // mean number of packets in the bad state, ≥ 1
 	InBad   float64 // probability of loss in the bad state
 }
 
-// transitions returns the probabilities of entering and of leaving the bad state.
+// transitions returns the probabilities of entering and leaving the bad state.
 func (b BurstLoss) transitions() (toBad, toGood float64) {
 	toGood = 1 / b.Length
-	share := b.Average / b.InBad // of packets that see the bad state
+	share := b.Average / b.InBad // of packets in the bad state
 	return toGood * share / (1 - share), toGood
 }
 
-// LossRate returns the probability that a packet is lost, in the long run.
+// LossRate returns the long-run loss probability.
 func (c Conditions) LossRate() float64 {
 	if c.Burst == nil {
 		return c.Loss
@@ -47,7 +47,7 @@ func (c Conditions) LossRate() float64 {
 	return (1-bad)*c.Loss + c.Burst.Average
 }
 
-// A Change is the conditions from a moment on.
+// A Change sets the conditions from a given time on.
 type Change struct {
 	At time.Duration
 	Conditions

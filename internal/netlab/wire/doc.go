@@ -1,9 +1,8 @@
-// Package wire emulates network paths: a model of one direction of a path (rate, queue,
-// delay and its variation, loss), which needs no network and no clock, and a real-time
-// thread that carries Ethernet frames between packet sockets as the model says.
+// Package wire emulates network paths. It contains a model of one direction of a path (rate, queue,
+// delay and its variation, loss), which needs neither network nor clock, and a real-time thread
+// that carries Ethernet frames between packet sockets according to the model.
 //
-// Loss comes before the queue, as in Linux's netem: a lost packet takes no capacity. The
-// queue is drop-tail. Packets leave in the order they came, unless Reorder is set: where
-// the delay falls, those behind follow the last one ahead half as fast again as the path's rate,
-// until they have caught up.
+// Loss precedes the queue, as in Linux's netem: a lost packet uses no capacity. The queue is
+// drop-tail. Packets leave in arrival order unless Reorder is set: when the delay falls, later
+// packets follow the last one ahead at 1.5 times the path's rate until they have caught up.
 package wire

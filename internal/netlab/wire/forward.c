@@ -14,7 +14,7 @@
 #include <time.h>
 
 enum {
-	BATCH = 16,         // packets of one sendmmsg
+	BATCH = 16,         // packets per sendmmsg
 	CHUNK_SLOTS = 256,  // slots allocated at a time: touching new memory delays packets
 	FIRST_CHUNKS = 128, // 64 MiB, enough for a second at 500 Mbit/s
 	MAX_CHUNKS = 1 << 14,
@@ -22,19 +22,19 @@ enum {
 
 static const int64_t microsecond = 1000, millisecond = 1000000, second = 1000000000;
 
-// Packets due within early leave at once: sleeping would make them later than that.
+// Packets due within this time leave at once: sleeping would make them later.
 static const int64_t early = 5 * microsecond;
 
-// The thread sleeps no shorter than nap. At high rates that halves what a packet costs, for
-// the receivers are woken less often too; packets leave 15 µs later in the mean.
+// Minimum sleep. At high rates it halves the cost per packet because receivers wake less often too;
+// packets leave 15 µs later on average.
 static const int64_t nap = 40 * microsecond;
 
-// While packets are in flight the thread looks at the rings as often as the shortest delay
-// asks, within these bounds. While none are it sleeps in poll, at most idle.
+// Bounds of the polling interval while packets are in flight, which follows the shortest delay.
+// With none in flight the thread sleeps in poll, for at most idle.
 static const int64_t shortest_glance = 50 * microsecond, longest_glance = millisecond;
 static const int64_t idle = 10 * millisecond;
 
-// Conditions to come for a link.
+// Future conditions of a link.
 struct forward_change {
 	size_t count;
 	struct link_conditions conditions[];
@@ -60,9 +60,9 @@ struct run {
 	size_t chunk_count;
 	uint32_t *free_slots;
 	size_t free_count;
-	struct forward_counts counts[FORWARD_LINKS]; // of the current interval
+	struct forward_counts counts[FORWARD_LINKS]; // current interval
 	int64_t next_row;
-	int64_t mono_minus_real; // between the clocks, as last compared
+	int64_t mono_minus_real; // offset between the clocks, as last measured
 	int64_t compared_at;
 };
 
@@ -73,9 +73,9 @@ static int64_t read_clock(clockid_t clock)
 	return t.tv_sec * second + t.tv_nsec;
 }
 
-// compare_clocks finds what turns the kernel's stamps, CLOCK_REALTIME, into CLOCK_MONOTONIC.
-// A thread held up between two readings would take packets to have arrived earlier than they
-// did: such a comparison does not count, unless there has been no other for long.
+// compare_clocks measures the offset from the kernel's timestamps (CLOCK_REALTIME) to
+// CLOCK_MONOTONIC. If the thread is preempted between the two readings, packets would seem to
+// arrive early: such a measurement is discarded unless the last good one is old.
 static void compare_clocks(struct run *r)
 {
 	int64_t shortest = INT64_MAX, difference = 0, now = 0;
@@ -155,8 +155,8 @@ static bool fail(struct run *r, const char *call)
 	return false;
 }
 
-// open_ring asks for a TPACKET_V2 ring. Version 3 shows a packet only once its block is
-// full or has timed out, a millisecond or more later; version 2 shows it at once.
+// open_ring requests a TPACKET_V2 ring. Version 3 shows a packet only when its block is full or
+// times out, a millisecond or more later; version 2 shows it at once.
 static bool open_ring(struct run *r, struct ring *ring, int fd)
 {
 	int version = TPACKET_V2;
@@ -204,7 +204,7 @@ static uint8_t *slot_at(struct run *r, uint32_t slot)
 	return r->chunks[slot / CHUNK_SLOTS] + (size_t)(slot % CHUNK_SLOTS) * FORWARD_FRAME;
 }
 
-// arrive puts a frame of a ring on link i.
+// arrive puts a frame from a ring on link i.
 static void arrive(struct run *r, int i, const struct tpacket2_hdr *frame)
 {
 	struct forward_counts *counts = &r->counts[i];
@@ -268,7 +268,7 @@ static void send_batch(struct run *r, int i, int n)
 		if (sent < 0 && errno == EINTR)
 			continue;
 		int64_t now = read_clock(CLOCK_MONOTONIC);
-		if (sent < 0) { // the first of them was refused
+		if (sent < 0) { // the first packet was refused
 			r->f->faults[i].send++;
 			counts->failed++;
 			done++;
@@ -294,7 +294,7 @@ static void send_batch(struct run *r, int i, int n)
 		r->free_slots[r->free_count++] = r->batch.packets[k].slot;
 }
 
-// depart sends what is due on link i, a batch at most: no link waits for another to catch up.
+// depart sends the packets due on link i, at most one batch, so that links take turns.
 static void depart(struct run *r, int i)
 {
 	struct batch *b = &r->batch;
@@ -313,7 +313,7 @@ static void take_change(struct run *r, int i)
 		return;
 	if (!link_change(r->f->ports[i].link, change->conditions, change->count)) {
 		errno = ENOMEM;
-		fail(r, "a change of conditions");
+		fail(r, "change of conditions");
 	}
 	free(change);
 }
@@ -342,7 +342,7 @@ static void write_row(struct run *r, int64_t now)
 	memset(r->counts, 0, sizeof r->counts);
 }
 
-// forward does what is to do now and returns when there is something to do again.
+// forward does all work due now and returns the time of the next.
 static int64_t forward(struct run *r)
 {
 	struct forwarder *f = r->f;
@@ -409,7 +409,7 @@ static bool prepare(struct run *r)
 	for (int i = 0; i < FIRST_CHUNKS && (i == 0 || (size_t)i * CHUNK_SLOTS < r->f->slots); i++)
 		if (!add_chunk(r)) {
 			errno = ENOMEM;
-			return fail(r, "allocation of packets");
+			return fail(r, "packet allocation");
 		}
 	for (int i = 0; i < BATCH; i++)
 		r->batch.messages[i].msg_hdr = (struct msghdr){.msg_iov = &r->batch.parts[i], .msg_iovlen = 1};
@@ -445,7 +445,7 @@ void forward_run(struct forwarder *f)
 		cpu_set_t set;
 		CPU_ZERO(&set);
 		CPU_SET(f->processor, &set);
-		sched_setaffinity(0, sizeof set, &set); // it runs on any other if it may not
+		sched_setaffinity(0, sizeof set, &set); // runs on any CPU if this fails
 	}
 	if (prepare(r)) {
 		int64_t now = read_clock(CLOCK_MONOTONIC);

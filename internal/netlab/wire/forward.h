@@ -1,7 +1,7 @@
 // The real-time thread that carries packets over emulated links between packet sockets.
 //
-// It is C because nothing may stand between a packet that is due and its departure: a
-// goroutine is preempted every 10 ms and resumed by a thread without real-time priority.
+// It is C because a due packet must leave at once: a goroutine is preempted every 10 ms and resumed
+// by a thread without real-time priority.
 #ifndef HOLOCAST_NETLAB_FORWARD_H
 #define HOLOCAST_NETLAB_FORWARD_H
 
@@ -12,24 +12,24 @@
 #include "link.h"
 
 enum {
-	FORWARD_LINKS = 64, // most links of one forwarder
-	FORWARD_ROWS = 128, // rows kept for the reader
-	FORWARD_FRAME = 2048, // bytes of a ring's frame and of a packet's slot
+	FORWARD_LINKS = 64, // maximum links per forwarder
+	FORWARD_ROWS = 128, // rows buffered for the reader
+	FORWARD_FRAME = 2048, // bytes per ring frame and per packet slot
 	FORWARD_RING_FRAMES = 4096,
 };
 
-// A link between two packet sockets bound to devices: what in receives, out sends.
+// A link between two packet sockets bound to devices, receiving on in and sending on out.
 struct forward_port {
 	int in, out;
 	struct link *link;
 };
 
-// What a link did in one interval.
+// A link's counters for one interval.
 struct forward_counts {
 	uint64_t packets_in, bytes_in, packets_out, bytes_out;
 	uint64_t lost, lost_burst, queue_full;
-	uint64_t failed; // for a reason of ours: see forward_faults
-	uint64_t delay_sum; // ns from arrival to departure, of packets out
+	uint64_t failed; // by mistake: see forward_faults
+	uint64_t delay_sum; // ns from arrival to departure, summed over packets out
 	uint64_t delay_min, delay_max;
 	uint64_t queue_max; // bytes
 };
@@ -39,12 +39,12 @@ struct forward_row {
 	struct forward_counts links[FORWARD_LINKS];
 };
 
-// Packets that were dropped though no condition asked for it.
+// Packets dropped although no condition asked for it.
 struct forward_faults {
-	uint64_t ring;     // arrived faster than the thread took them
-	uint64_t memory;   // no slot or list for them
+	uint64_t ring;     // arrived faster than the thread read them
+	uint64_t memory;   // no free slot
 	uint64_t oversize; // longer than a slot: segmentation was left to a device
-	uint64_t send;     // the kernel did not take them
+	uint64_t send;     // rejected by the kernel
 };
 
 struct forward_change;
@@ -53,29 +53,29 @@ struct forwarder {
 	// Set before forward_run.
 	struct forward_port ports[FORWARD_LINKS];
 	int count;
-	int64_t interval; // ns of a row
-	int priority;     // of SCHED_FIFO, 0: leave the thread's scheduling as it is
-	int processor;    // to run on, 0: any
-	size_t slots;     // most packets held at a time
+	int64_t interval; // ns per row
+	int priority;     // of SCHED_FIFO; 0 = keep the thread's scheduling
+	int processor;    // CPU to run on; 0 = any
+	size_t slots;     // maximum packets held
 
 	// Read and written while it runs.
-	atomic_int running; // set when packets are taken
+	atomic_int running; // set once packets are forwarded
 	atomic_int stop;
-	atomic_int mark; // set to let the distributions of delays, waits and queues begin anew
-	_Atomic(struct forward_change *) changes[FORWARD_LINKS]; // taken and freed by the thread
+	atomic_int mark; // set to restart the distributions of delays, waits and queues
+	_Atomic(struct forward_change *) changes[FORWARD_LINKS]; // consumed and freed by the thread
 	atomic_uint_fast64_t rows_written, rows_read;
 	struct forward_row rows[FORWARD_ROWS];
 	int64_t started; // CLOCK_MONOTONIC
 
 	// Valid after forward_run.
-	int scheduling_error; // errno of asking for SCHED_FIFO
-	int error;            // errno that ended the run, 0: asked to stop
-	const char *failed;   // the call that set error
-	uint64_t cpu;         // ns of the thread
-	uint64_t wakes;       // times it slept
-	uint64_t rows_lost;   // not read in time
-	struct histogram late[FORWARD_LINKS]; // ns from due to departed
-	struct histogram delay[FORWARD_LINKS]; // ns from arrived to departed
+	int scheduling_error; // errno of requesting SCHED_FIFO
+	int error;            // errno that ended the run; 0 = asked to stop
+	const char *failed;   // call that set error
+	uint64_t cpu;         // CPU time of the thread, ns
+	uint64_t wakes;       // number of sleeps
+	uint64_t rows_lost;   // overwritten before they were read
+	struct histogram late[FORWARD_LINKS]; // |departed − due|, ns
+	struct histogram delay[FORWARD_LINKS]; // departed − arrived, ns
 	struct forward_faults faults[FORWARD_LINKS];
 };
 
@@ -85,16 +85,16 @@ void forward_free(struct forwarder *);
 // forward_run forwards until stop is set. It returns with error 0 or an errno.
 void forward_run(struct forwarder *);
 
-// These may be called from another thread while it runs, each from one at a time.
+// These may be called from another thread while it runs, each from one thread at a time.
 
 bool forward_running(const struct forwarder *);
 void forward_stop(struct forwarder *);
 void forward_mark(struct forwarder *);
 
-// forward_set replaces what is to come of a link's conditions by count ≥ 1 others, copied.
+// forward_set replaces a link's future conditions with count ≥ 1 others. It copies them.
 bool forward_set(struct forwarder *, int link, const struct link_conditions *, size_t count);
 
-// forward_read returns the oldest row not read, until forward_read_done, or NULL.
+// forward_read returns the oldest unread row, valid until forward_read_done, or NULL.
 const struct forward_row *forward_read(const struct forwarder *);
 void forward_read_done(struct forwarder *);
 

@@ -15,16 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxLinks is the most links, directions of paths, one Forwarder carries.
+// MaxLinks limits the links (directions of paths) per Forwarder.
 const MaxLinks = C.FORWARD_LINKS
 
-// A Socket is a packet socket bound to one device. A device serves one link as its
-// entrance and another as its exit.
+// A Socket is a packet socket bound to one device. It is the input of one link and the output of
+// another.
 type Socket struct{ fd int }
 
-// Open binds a packet socket to a device of the network namespace of the calling thread.
-// It takes unicast frames that the device receives, and what finds neighbours: ARP, neighbour
-// solicitations and advertisements. It does not take what is sent on the device.
+// Open binds a packet socket to a device in the calling thread's network namespace. The socket
+// receives the device's incoming unicast frames and neighbour discovery: ARP, neighbour
+// solicitations and advertisements.
 func Open(device int) (*Socket, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -32,11 +32,11 @@ func Open(device int) (*Socket, error) {
 	}
 	const (
 		etherType  = 12
-		nextHeader = 14 + 6  // of IPv6
-		icmpType   = 14 + 40 // of ICMPv6
-		neighbour  = 135     // neighbour solicitation; 136 is an advertisement
+		nextHeader = 14 + 6  // offset in the IPv6 header
+		icmpType   = 14 + 40 // offset of the ICMPv6 type
+		neighbour  = 135     // neighbour solicitation; an advertisement is 136
 	)
-	// The first bit of a frame says whether it is for a group.
+	// The first bit of a frame marks multicast.
 	taken := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: 0},
 		{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: 1, Jf: 8},
@@ -79,25 +79,25 @@ type Port struct {
 	Seed     uint64
 }
 
-// Options of a Forwarder. The zero value of a field means the default in brackets.
+// Options of a Forwarder. Defaults are in brackets.
 type Options struct {
-	Interval  time.Duration // of samples [100 ms]
-	Priority  int           // of SCHED_FIFO, negative: ordinary scheduling [50]
-	CPU       int           // to run on [any but 0]
+	Interval  time.Duration // between samples [100 ms]
+	Priority  int           // of SCHED_FIFO; negative = ordinary scheduling [50]
+	CPU       int           // CPU to run on [any but 0]
 	MaxMemory int           // bytes of packets in flight [1 GiB]
-	Late      time.Duration // departure error from which LinkReport.LatePackets counts [0: every one]
+	Late      time.Duration // departure error above which LinkReport.LatePackets counts [0: every packet]
 }
 
-// Counts are what a link did in one interval.
+// Counts are a link's counters for one interval.
 type Counts struct {
 	PacketsIn  uint64 `json:"packets_in"`
 	BytesIn    uint64 `json:"bytes_in"`
 	PacketsOut uint64 `json:"packets_out"`
 	BytesOut   uint64 `json:"bytes_out"`
-	Lost       uint64 `json:"lost"`       // asked for, by Loss
-	LostBurst  uint64 `json:"lost_burst"` // asked for, by BurstLoss
+	Lost       uint64 `json:"lost"`       // by Loss
+	LostBurst  uint64 `json:"lost_burst"` // by BurstLoss
 	QueueFull  uint64 `json:"queue_full"`
-	Failed     uint64 `json:"failed"` // not asked for: see Faults
+	Failed     uint64 `json:"failed"` // by mistake: see Faults
 	// Time from arrival to departure of the packets that left, in milliseconds.
 	DelayMean float64 `json:"delay_mean_ms"`
 	DelayMin  float64 `json:"delay_min_ms"`
@@ -105,51 +105,51 @@ type Counts struct {
 	QueueMax  uint64  `json:"queue_max_bytes"`
 }
 
-// A Sample is one interval of all links, in the order of the ports.
+// A Sample holds one interval of all links, in the order of the ports.
 type Sample struct {
 	End   time.Duration // since the start of the forwarder
 	Links []Counts
 }
 
-// Faults count the packets that were dropped though no condition asked for it.
+// Faults count packets dropped although no condition asked for it.
 type Faults struct {
-	Ring     uint64 `json:"ring"`     // arrived faster than the thread took them
-	Memory   uint64 `json:"memory"`   // no room: see Options.MaxMemory
-	Oversize uint64 `json:"oversize"` // longer than a frame may be: segmentation was left to a device
-	Send     uint64 `json:"send"`     // refused by the kernel
+	Ring     uint64 `json:"ring"`     // arrived faster than the thread read them
+	Memory   uint64 `json:"memory"`   // no memory left: see Options.MaxMemory
+	Oversize uint64 `json:"oversize"` // longer than a frame: segmentation was left to a device
+	Send     uint64 `json:"send"`     // rejected by the kernel
 }
 
-// Any returns the sum.
+// Any returns the total.
 func (f Faults) Any() uint64 { return f.Ring + f.Memory + f.Oversize + f.Send }
 
-// A LinkReport is what a link did in a whole run, and how well.
+// A LinkReport covers a link over a whole run.
 type LinkReport struct {
 	Name string    `json:"name"`
 	Late Quantiles `json:"departure_error_us"` // |departed − due|
-	// LatePackets had a larger error than Options.Late.
+	// LatePackets counts packets with a departure error above Options.Late.
 	LatePackets uint64 `json:"late_packets"`
-	// Delay, Wait and Queue are those since Mark, or since the start.
+	// Delay, Wait and Queue cover the time since Mark, or since the start.
 	Delay   Quantiles `json:"delay_ms"`      // from arrival to departure
-	Wait    Quantiles `json:"queue_wait_ms"` // from arrival to being sent
-	Queue   Quantiles `json:"queue_bytes"`   // that arriving packets found
+	Wait    Quantiles `json:"queue_wait_ms"` // from arrival to the start of transmission
+	Queue   Quantiles `json:"queue_bytes"`   // queue length seen by arriving packets
 	Arrived uint64    `json:"arrived"`       // packets
-	Asked   float64   `json:"losses_asked"`  // to expect of those that arrived
+	Asked   float64   `json:"losses_asked"`  // expected losses among the packets that arrived
 	Lost    uint64    `json:"lost"`
 	Burst   uint64    `json:"lost_burst"`
 	Full    uint64    `json:"queue_full"`
 	Faults  Faults    `json:"faults"`
 }
 
-// A Report is how a whole run of a Forwarder went.
+// A Report covers a whole run of a Forwarder.
 type Report struct {
 	Links       []LinkReport  `json:"links"`
 	RealTime    bool          `json:"real_time"` // the thread had SCHED_FIFO
-	CPU         time.Duration `json:"cpu_ns"`    // of the thread
-	Wakes       uint64        `json:"wakes"`     // times the thread slept
+	CPU         time.Duration `json:"cpu_ns"`    // CPU time of the thread
+	Wakes       uint64        `json:"wakes"`     // number of sleeps
 	SamplesLost uint64        `json:"samples_lost"`
 }
 
-// A Forwarder is the running thread.
+// A Forwarder runs the thread.
 type Forwarder struct {
 	f       *C.struct_forwarder
 	names   []string
@@ -158,7 +158,7 @@ type Forwarder struct {
 	done    chan struct{}
 }
 
-// Start starts the thread. The sockets stay the caller's, to be closed after Stop.
+// Start starts the thread. The caller closes the sockets after Stop.
 func Start(ports []Port, options Options) (*Forwarder, error) {
 	if len(ports) == 0 || len(ports) > MaxLinks {
 		return nil, fmt.Errorf("%d links: a forwarder carries 1 to %d", len(ports), MaxLinks)
@@ -174,7 +174,7 @@ func Start(ports []Port, options Options) (*Forwarder, error) {
 	}
 	c := C.forward_new()
 	if c == nil {
-		return nil, errors.New("no memory for the forwarder")
+		return nil, errors.New("out of memory for the forwarder")
 	}
 	f := &Forwarder{f: c, started: time.Duration(c.started), late: options.Late, done: make(chan struct{})}
 	c.count = C.int(len(ports))
@@ -197,7 +197,7 @@ func Start(ports []Port, options Options) (*Forwarder, error) {
 		f.names = append(f.names, p.Name)
 	}
 	go func() {
-		// The thread is not unlocked: it ends with its scheduling class.
+		// The thread is never unlocked: it ends here, and its scheduling class with it.
 		runtime.LockOSThread()
 		C.forward_run(c)
 		close(f.done)
@@ -214,29 +214,29 @@ func Start(ports []Port, options Options) (*Forwarder, error) {
 	return f, nil
 }
 
-// Now is the time since the start, as samples and timelines count it.
+// Now returns the time since the start, the base of samples and timelines.
 func (f *Forwarder) Now() time.Duration {
 	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // cannot fail on a clock that exists
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // cannot fail for a valid clock
 	return time.Duration(t.Nano()) - f.started
 }
 
-// Mark lets the distributions of delays, waits and queues begin anew: what comes before a
-// measurement need not be in it.
+// Mark restarts the distributions of delays, waits and queues, to exclude what precedes a
+// measurement.
 func (f *Forwarder) Mark() { C.forward_mark(f.f) }
 
-// Change replaces what is to come of a port's timeline. The first change is in force at once
-// if its time is past. Times are since the start.
+// Change replaces the rest of a port's timeline. Times count from the start; the first change
+// applies at once if its time has passed.
 func (f *Forwarder) Change(port int, timeline []Change) error {
 	conditions := cConditions(timeline, f.started)
 	if !C.forward_set(f.f, C.int(port), &conditions[0], C.size_t(len(conditions))) {
-		return errors.New("no memory for a change of conditions")
+		return errors.New("out of memory for a change of conditions")
 	}
 	return nil
 }
 
-// Samples takes the samples written since the last call. They must be taken at least every
-// hundred intervals. It is not safe for concurrent use.
+// Samples returns the samples since the last call. Call it at least once per hundred intervals. It
+// is not safe for concurrent use.
 func (f *Forwarder) Samples() []Sample {
 	var samples []Sample
 	for {
@@ -267,8 +267,8 @@ func counts(c *C.struct_forward_counts) Counts {
 	return n
 }
 
-// Stop ends the thread, drops the packets in flight and returns how the run went, with the
-// last samples. The Forwarder is not used after it.
+// Stop ends the thread, drops the packets in flight and returns the report and the last samples.
+// The Forwarder must not be used afterwards.
 func (f *Forwarder) Stop() (Report, []Sample, error) {
 	C.forward_stop(f.f)
 	<-f.done
@@ -306,8 +306,8 @@ func (f *Forwarder) Stop() (Report, []Sample, error) {
 	return report, samples, err
 }
 
-// SchedulingError is why the thread runs without real-time priority, nil if it has it or was
-// not to have it.
+// SchedulingError reports why the thread lacks real-time priority. It is nil if the thread has it
+// or did not request it.
 func (f *Forwarder) SchedulingError() error {
 	if f.f.scheduling_error == 0 {
 		return nil

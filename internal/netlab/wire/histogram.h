@@ -1,4 +1,4 @@
-// A histogram of values from 0 with 3 % precision: 32 buckets for every power of two.
+// A histogram of values ≥ 0 with 3 % precision: 32 buckets per power of two.
 #ifndef HOLOCAST_NETLAB_HISTOGRAM_H
 #define HOLOCAST_NETLAB_HISTOGRAM_H
 

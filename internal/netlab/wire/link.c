@@ -6,32 +6,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_PACKETS = 4096 }; // room to begin with, a power of two
+enum { FIRST_PACKETS = 4096 }; // initial capacity, a power of two
 
 static const int64_t second = 1000000000;
 
-// Packets that catch up are at least this far apart: 100 000 a second, about what the
-// forwarder can carry.
+// Minimum spacing of packets that catch up: 100 000 per second, about the forwarder's capacity.
 static const int64_t closest = 10000;
 
 struct link {
-	// packets[head, sent) are in the delay line, packets[sent, tail) in the queue, the
-	// first of them being sent. Indices run on and are masked.
+	// packets[head, sent) are in the delay line, packets[sent, tail) in the queue; the first of the
+	// latter is being sent. Indices only grow and are masked.
 	struct link_packet *packets;
 	uint32_t room, head, sent, tail;
 
 	struct link_conditions now;
-	struct link_conditions *ahead; // to come: ahead[next, count)
+	struct link_conditions *ahead; // future conditions: ahead[next, count)
 	size_t next, count;
 
 	uint64_t queued_bytes;
-	int64_t free_at; // when the server is free, or how far it is with the first packet
-	double bits;     // of the first packet still to be sent, 0: not begun
+	int64_t free_at; // when the server is free, or its progress on the first packet
+	double bits;     // remaining bits of the first packet; 0 = not started
 	int64_t last_due;
 
-	int64_t delay; // as last drawn
+	int64_t delay; // last drawn
 	int64_t draw_at;
-	bool bad; // Gilbert–Elliott's state
+	bool bad; // Gilbert–Elliott state
 
 	uint64_t random[2];
 	struct link_stats stats;
@@ -77,7 +76,7 @@ static int64_t later(int64_t a, int64_t b)
 	return a > b ? a : b;
 }
 
-// begin makes conditions those of now.
+// begin puts conditions in force.
 static void begin(struct link *l, const struct link_conditions *conditions)
 {
 	bool was_varied = l->now.varied;
@@ -85,7 +84,7 @@ static void begin(struct link *l, const struct link_conditions *conditions)
 	if (!l->now.varied)
 		l->delay = l->now.delay;
 	else if (!was_varied || l->delay < l->now.delay_min || l->delay > l->now.delay_max)
-		l->draw_at = conditions->at; // otherwise the draw in force stays good
+		l->draw_at = conditions->at; // otherwise the current draw stays valid
 }
 
 static int64_t change_at(const struct link *l)
@@ -177,8 +176,8 @@ static void leave(struct link *l, int64_t time)
 	l->queued_bytes -= packet.length;
 	uint32_t place = l->sent++;
 	if (!l->now.reorder) {
-		// Behind packets with a longer delay, half as fast again as the rate: so they
-		// catch up. Short ones would come faster than any sender made them.
+		// After packets with a longer delay, packets leave at 1.5 times the rate to catch up. The
+		// minimum spacing keeps short packets from leaving faster than any sender could send them.
 		int64_t apart = 0;
 		if (l->now.rate > 0)
 			apart = (int64_t)(8e9 / 1.5 * (double)(packet.length + l->now.overhead) / l->now.rate);
@@ -193,7 +192,7 @@ static void leave(struct link *l, int64_t time)
 	l->last_due = later(packet.due, l->last_due);
 }
 
-// serve sends what can have been sent by time, at the rates in force meanwhile.
+// serve transmits packets up to time, at the rates in force meanwhile.
 static void serve(struct link *l, int64_t time)
 {
 	while (l->sent != l->tail) {
@@ -209,10 +208,10 @@ static void serve(struct link *l, int64_t time)
 		int64_t done = from, change = change_at(l);
 		if (l->now.rate > 0)
 			done += (int64_t)ceil(l->bits * 1e9 / l->now.rate);
-		if (done > change && change <= time) { // the rest at another rate
+		if (done > change && change <= time) { // the remaining bits go at another rate
 			l->bits -= (double)(change - from) * l->now.rate * 1e-9;
 			if (l->bits < 1e-6)
-				l->bits = 1e-6; // begun, and as good as sent
+				l->bits = 1e-6; // started, nearly finished
 			l->free_at = change;
 			continue;
 		}
@@ -224,7 +223,7 @@ static void serve(struct link *l, int64_t time)
 	}
 }
 
-// lost advances the loss model by a packet.
+// lost advances the loss model by one packet.
 static enum link_verdict lost(struct link *l)
 {
 	const struct link_conditions *c = &l->now;
@@ -290,7 +289,7 @@ int64_t link_next(const struct link *l)
 	}
 	int64_t due = done + link_shortest_delay(l);
 	if (due > change_at(l))
-		due = later(done, change_at(l)); // what comes then may be faster
+		due = later(done, change_at(l)); // the next conditions may be faster
 	return due < next ? due : next;
 }
 

@@ -13,14 +13,13 @@ import (
 	"time"
 )
 
-// A Link is the model of one direction of a path on a clock of the caller's. It is not safe
-// for concurrent use.
+// A Link models one direction of a path, on the caller's clock. It is not safe for concurrent use.
 type Link struct{ link *C.struct_link }
 
-// A Verdict is what became of a packet that arrived.
+// A Verdict is the fate of an arriving packet.
 type Verdict int
 
-// The verdicts on a packet.
+// Verdicts of Push.
 const (
 	Queued    Verdict = C.LINK_QUEUED
 	Lost      Verdict = C.LINK_LOST
@@ -29,25 +28,25 @@ const (
 	NoMemory  Verdict = C.LINK_NO_MEMORY
 )
 
-// A Packet is one that leaves a Link.
+// A Packet leaves a Link.
 type Packet struct {
 	ID           uint32
-	Length       int // bytes of the Ethernet frame, without its check sequence
+	Length       int // bytes of the Ethernet frame, without frame check sequence
 	Arrival, Due time.Duration
 }
 
-// NewLink returns a link with the conditions of timeline, which holds at least one change
-// and is ordered; the first one is in force from the beginning. The same seed, timeline and
-// packets give the same result.
+// NewLink returns a link with the conditions of timeline, which is ordered by time and holds at
+// least one change; the first applies from the beginning. Equal seeds, timelines and packets give
+// equal results.
 func NewLink(timeline []Change, seed uint64) (*Link, error) {
 	if len(timeline) == 0 {
-		return nil, errors.New("a link without conditions")
+		return nil, errors.New("link has no conditions")
 	}
 	conditions := cConditions(timeline, 0)
 	conditions[0].at = math.MinInt64
 	link := C.link_new(&conditions[0], C.size_t(len(conditions)), C.uint64_t(seed))
 	if link == nil {
-		return nil, errors.New("no memory for a link")
+		return nil, errors.New("out of memory for a link")
 	}
 	return &Link{link}, nil
 }
@@ -58,12 +57,12 @@ func (l *Link) Close() {
 	l.link = nil
 }
 
-// Push lets a packet arrive, no earlier than the one before.
+// Push adds a packet that arrives, no earlier than the one before.
 func (l *Link) Push(arrival time.Duration, length int, id uint32) Verdict {
 	return Verdict(C.link_push(l.link, C.int64_t(arrival), C.uint32_t(length), C.uint32_t(id)))
 }
 
-// Pop takes the first packet due by now, if there is one.
+// Pop removes and returns the first packet due by now, if any.
 func (l *Link) Pop(now time.Duration) (Packet, bool) {
 	var p C.struct_link_packet
 	if !C.link_pop(l.link, C.int64_t(now), &p) {
@@ -74,17 +73,17 @@ func (l *Link) Pop(now time.Duration) (Packet, bool) {
 	}, true
 }
 
-// Next is when to call Pop next: no packet is due earlier, as far as is known. It is false
-// when no packet is on the link.
+// Next returns when to call Pop next: no packet is due earlier under the current conditions. It
+// returns false if the link is empty.
 func (l *Link) Next() (time.Duration, bool) {
 	next := time.Duration(C.link_next(l.link))
 	return next, next != C.LINK_NEVER
 }
 
-// QueuedBytes is what waits and is being sent.
+// QueuedBytes includes the packet in transmission.
 func (l *Link) QueuedBytes() int { return int(C.link_queued_bytes(l.link)) }
 
-// cConditions returns timeline for C, its times counted from start.
+// cConditions converts a timeline for C, with times relative to start.
 func cConditions(timeline []Change, start time.Duration) []C.struct_link_conditions {
 	conditions := make([]C.struct_link_conditions, len(timeline))
 	for i, c := range timeline {
@@ -110,7 +109,7 @@ func cConditions(timeline []Change, start time.Duration) []C.struct_link_conditi
 	return conditions
 }
 
-// Quantiles sum up a distribution.
+// Quantiles summarize a distribution.
 type Quantiles struct {
 	Count uint64  `json:"count"`
 	P50   float64 `json:"p50"`
@@ -118,7 +117,7 @@ type Quantiles struct {
 	Max   float64 `json:"max"`
 }
 
-// quantiles sums up h in its unit divided by unit.
+// quantiles summarizes h, dividing its values by unit.
 func quantiles(h *C.struct_histogram, unit float64) Quantiles {
 	q := Quantiles{Count: uint64(h.count), Max: float64(h.max) / unit}
 	at := func(share float64) float64 {
@@ -135,7 +134,7 @@ func quantiles(h *C.struct_histogram, unit float64) Quantiles {
 	return q
 }
 
-// above counts the values of h larger than limit, to the precision of its buckets.
+// above counts the values of h above limit, to the precision of its buckets.
 func above(h *C.struct_histogram, limit time.Duration) (n uint64) {
 	for i, count := range h.buckets {
 		if bucketMiddle(i) > float64(limit) {

@@ -20,7 +20,7 @@ func newLink(t *testing.T, timeline ...Change) *Link {
 	return l
 }
 
-// drain pops everything, asking for the next packet when Next says.
+// drain pops all packets, at the times that Next returns.
 func drain(t *testing.T, l *Link) []Packet {
 	t.Helper()
 	var packets []Packet
@@ -101,7 +101,7 @@ func TestLinkRateAndDelay(t *testing.T) {
 }
 
 func TestLinkChangesOfRate(t *testing.T) {
-	// 1000 bits a second, ten times that in the second second, then a tenth.
+	// 1000 bit/s, 10 kbit/s in the second second, then 100 bit/s.
 	l := newLink(t,
 		Change{Conditions: Conditions{Rate: 1000}},
 		Change{At: time.Second, Conditions: Conditions{Rate: 10000}},
@@ -138,7 +138,7 @@ func TestLinkQueue(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		conditions Conditions
-		want       int // packets of 1000 bytes taken of a burst
+		want       int // packets of 1000 bytes accepted from a burst
 	}{
 		{"bytes", Conditions{Rate: 1e6, QueueBytes: 10500}, 10},
 		{"packets", Conditions{Rate: 1e6, QueuePackets: 7}, 7},
@@ -160,12 +160,12 @@ func TestLinkQueue(t *testing.T) {
 				}
 			}
 			if taken != c.want || full != 20000-c.want {
-				t.Errorf("%d packets taken, %d not, want %d taken", taken, full, c.want)
+				t.Errorf("%d packets accepted, %d dropped, want %d accepted", taken, full, c.want)
 			}
 			if c.conditions.Rate > 0 && l.QueuedBytes() != 1000*c.want {
 				t.Errorf("%d bytes queued", l.QueuedBytes())
 			}
-			// 8 ms later one has been sent: there is room for one more.
+			// 8 ms later one packet has left, so another fits.
 			if c.conditions.Rate > 0 && l.Push(time.Second+8*time.Millisecond, 1000, 0) != Queued {
 				t.Error("no room after a packet left")
 			}
@@ -202,7 +202,7 @@ func TestLinkLoss(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		conditions Conditions
-		burst      float64 // mean length of a run of lost packets, 0: any
+		burst      float64 // mean length of a run of lost packets; 0 = not checked
 	}{
 		{"none", Conditions{}, 0},
 		{"Table I", Conditions{Loss: 0.0005}, 1.0005},
@@ -270,7 +270,7 @@ func TestLinkVariation(t *testing.T) {
 			if calm && delay != 20*ms {
 				t.Fatalf("packet %d had %v in the calm", p.ID, delay)
 			}
-			if delay < 20*ms || delay > 70*ms+550*time.Microsecond { // 50 may follow each other, 10 µs apart
+			if delay < 20*ms || delay > 70*ms+550*time.Microsecond { // up to 50 may follow each other at 10 µs
 				t.Fatalf("packet %d had %v", p.ID, delay)
 			}
 			if p.Due < lastDue {
@@ -299,8 +299,8 @@ func TestLinkVariation(t *testing.T) {
 	}
 }
 
-// TestLinkCatchesUp has the delay of a full path fall from 70 to 20 ms: what was sent in the
-// 50 ms follows half as fast again as the rate and has caught up after 100 ms more.
+// TestLinkCatchesUp lets the delay of a full path fall from 70 to 20 ms: the packets of those 50 ms
+// follow at 1.5 times the rate and have caught up 100 ms later.
 func TestLinkCatchesUp(t *testing.T) {
 	ms := time.Millisecond
 	l := newLink(t,
@@ -349,10 +349,10 @@ func TestLinkIsDeterministic(t *testing.T) {
 	b, dueB := run(7)
 	c, _ := run(8)
 	if !equal(a, b) || len(dueA) != len(dueB) {
-		t.Error("the same seed gave another run")
+		t.Error("equal seeds gave different runs")
 	}
 	if equal(a, c) {
-		t.Error("another seed gave the same run")
+		t.Error("different seeds gave the same run")
 	}
 }
 

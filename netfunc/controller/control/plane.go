@@ -1,6 +1,5 @@
-// Package control joins the policy to the world: it gives the policy the time, sends
-// the signalling packets that it asks for, keeps its state on disk, writes its
-// decisions down and feeds the watch streams.
+// Package control runs the policy engine: it provides the clock, sends signalling packets, saves
+// the state, logs decisions and feeds the watch streams.
 package control
 
 import (
@@ -21,49 +20,48 @@ import (
 // Config are the settings of a Plane.
 type Config struct {
 	Policy    policy.Config
-	Key       []byte     // of signalling
-	From      netip.Addr // IPv4 address that signalling is sent from; the zero Addr = any
-	StateFile string     // "" keeps no state
+	Key       []byte     // signalling key
+	From      netip.Addr // IPv4 source address of signalling; the zero Addr = any
+	StateFile string     // "" = no state
 	Version   string
 	Log       *slog.Logger
-	// Reaction, if not nil, is called with the time from an event to the
-	// last signalling packet that it led to.
+	// Reaction, if not nil, receives the time from an event to the last signalling packet it
+	// caused.
 	Reaction func(time.Duration)
 }
 
-// Plane is the control plane of any number of pairs of edges. Its methods may be
-// called from several goroutines.
+// Plane is the control plane of any number of edge pairs. It is safe for concurrent use.
 type Plane struct {
 	conf    Config
 	signals *signal.Sender
 	file    *statefile.File // nil without state
 	started time.Time
 	save    chan struct{} // the state changed
-	earlier chan struct{} // the next deadline came nearer
+	earlier chan struct{} // the next deadline moved closer
 
 	mu       sync.Mutex
 	engine   *policy.Engine
 	watchers map[*Watcher]struct{}
-	planned  time.Time // when Run will tick
+	planned  time.Time // next tick of Run
 	counts   Counts
 	saveErr  error
 	sendErr  map[string]time.Time // when a failure to reach an edge was last logged
 
-	fullLogged time.Time // when it was last logged that flows find no room
+	fullLogged time.Time // when a full flow table was last logged
 }
 
-// Counts are what a Plane has done since it started.
+// Counts holds a Plane's counters since its start.
 type Counts struct {
 	Signals       uint64 // signalling packets sent
 	SignalsFailed uint64
-	Observations  uint64            // of the uplink monitors
+	Observations  uint64            // from uplink monitors
 	Decisions     map[string]uint64 // by kind
-	Saves         uint64            // of the state
+	Saves         uint64            // writes of the state
 	SavesFailed   uint64
 	Uplinks       map[string]uint64 // observations by edge
 }
 
-// resting times of the goroutine that saves the state.
+// Intervals between writes of the state.
 const (
 	saveSpacing  = 100 * time.Millisecond
 	saveAgain    = 2 * time.Second // after a failure
@@ -71,12 +69,12 @@ const (
 	quietFailure = 10 * time.Second
 )
 
-// confirmation is how long the senders of what an edge receives have to stop before it leaves.
+// confirmation bounds how long an edge's departure waits for the senders that feed it to stop.
 const confirmation = 1500 * time.Millisecond
 
-// New opens the signalling socket and the state file, and takes up an earlier run's
-// state. A damaged state file is set aside with a message, and the controller starts
-// afresh, and learns what is in force from the edges' reports.
+// New opens the signalling socket and the state file, and restores an earlier run's state. A
+// damaged state file is logged and renamed; the controller then starts empty and learns the path
+// sets in force from the edges' reports.
 func New(c Config) (*Plane, error) {
 	if err := c.Policy.Validate(); err != nil {
 		return nil, err
@@ -99,7 +97,7 @@ func New(c Config) (*Plane, error) {
 	return p, nil
 }
 
-// restore takes up the state of an earlier run.
+// restore loads the state of an earlier run.
 func (p *Plane) restore() (err error) {
 	if p.file, err = statefile.Open(p.conf.StateFile); err != nil {
 		return err
@@ -113,17 +111,17 @@ func (p *Plane) restore() (err error) {
 		}
 	}
 	if errors.Is(err, statefile.ErrDamaged) {
-		p.conf.Log.Error("starting without the state of the earlier run; edges will report what is in force", "err", err)
+		p.conf.Log.Error("starting without earlier state; edges will report their path sets", "err", err)
 		return nil
 	}
 	return err
 }
 
-// SetKey makes the signalling packets that follow be signed with key.
+// SetKey changes the signing key of later signalling packets.
 func (p *Plane) SetKey(key []byte) error { return p.signals.SetKey(key) }
 
-// SetPolicy puts other settings in force, as [policy.Engine.Reconfigure] does. An edge that it takes out
-// hears so at its next report.
+// SetPolicy applies other settings, as [policy.Engine.Reconfigure] does. An edge removed by them
+// learns so at its next report.
 func (p *Plane) SetPolicy(c policy.Config) {
 	p.event(func(now time.Time) {
 		for _, edge := range p.engine.Reconfigure(now, c) {
@@ -133,7 +131,7 @@ func (p *Plane) SetPolicy(c policy.Config) {
 	})
 }
 
-// left forgets an edge that is out; the plane is locked.
+// left forgets a removed edge; the plane is locked.
 func (p *Plane) left(edge string) {
 	p.signals.Forget(edge)
 	for w := range p.watchers {
@@ -143,7 +141,7 @@ func (p *Plane) left(edge string) {
 	}
 }
 
-// Close gives up the socket and the state file. Run must have ended.
+// Close closes the socket and the state file. Run must have ended.
 func (p *Plane) Close() {
 	_ = p.signals.Close()
 	if p.file != nil {
@@ -151,8 +149,8 @@ func (p *Plane) Close() {
 	}
 }
 
-// Run does what is due until ctx ends, and saves the state a last time. The error is
-// that of the last save.
+// Run processes deadlines until ctx ends, then saves the state a last time. It returns the error of
+// that save.
 func (p *Plane) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	var err error
@@ -184,7 +182,7 @@ func (p *Plane) ticking(ctx context.Context) {
 	}
 }
 
-// saving writes the state whenever it changed, at most every saveSpacing.
+// saving writes the state after changes, at most once per saveSpacing.
 func (p *Plane) saving(ctx context.Context) error {
 	if p.file == nil {
 		return nil
@@ -223,14 +221,14 @@ func (p *Plane) saveNow() error {
 	p.mu.Unlock()
 	switch {
 	case err != nil && was == nil:
-		p.conf.Log.Error("the state is not saved; a restart would lose it", "err", err)
+		p.conf.Log.Error("cannot save the state; a restart would lose it", "err", err)
 	case err == nil && was != nil:
-		p.conf.Log.Info("the state is saved again")
+		p.conf.Log.Info("state saved again")
 	}
 	return err
 }
 
-// signalled puts a token into c unless there is one.
+// signalled puts a token into c unless it holds one.
 func signalled(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -238,7 +236,7 @@ func signalled(c chan struct{}) {
 	}
 }
 
-// event has do change the policy at the present time, and acts on it.
+// event applies do to the policy at the current time, then carries out the effects.
 func (p *Plane) event(do func(now time.Time)) {
 	p.mu.Lock()
 	now := time.Now()
@@ -266,9 +264,9 @@ func (p *Plane) event(do func(now time.Time)) {
 		signalled(p.save)
 	}
 	if full {
-		p.conf.Log.Warn("viewers are ignored: maxFlows flows are in use", "maxFlows", maxFlows)
+		p.conf.Log.Warn("flow table full, ignoring viewers; raise maxFlows", "maxFlows", maxFlows)
 	}
-	for _, d := range fx.Decisions { // not under the lock: the log may be slow
+	for _, d := range fx.Decisions { // without the lock: the log may be slow
 		p.write(d)
 	}
 }
@@ -293,7 +291,7 @@ func (p *Plane) send(now time.Time, signals []policy.Signal) {
 	}
 }
 
-// write writes a decision to the log.
+// write logs a decision.
 func (p *Plane) write(d api.Decision) {
 	args := []any{"kind", d.Kind, "reason", d.Reason}
 	if d.Destination.IsValid() {
@@ -308,7 +306,7 @@ func (p *Plane) write(d api.Decision) {
 	p.conf.Log.Info("decision", append(args, "sequence", d.Sequence)...)
 }
 
-// Hello takes in an edge.
+// Hello registers an edge.
 func (p *Plane) Hello(h api.Edge) (w api.Welcome, err error) {
 	p.event(func(now time.Time) {
 		if err = p.engine.Hello(now, h); err == nil {
@@ -318,7 +316,7 @@ func (p *Plane) Hello(h api.Edge) (w api.Welcome, err error) {
 	return w, err
 }
 
-// flowsOf are the flows that an edge has a part in.
+// flowsOf returns the flows that involve an edge.
 func (p *Plane) flowsOf(edge string) []api.Flow {
 	out := []api.Flow{}
 	for _, f := range p.engine.Flows() {
@@ -329,8 +327,8 @@ func (p *Plane) flowsOf(edge string) []api.Flow {
 	return out
 }
 
-// Leave takes an edge out. It waits until the senders of what the edge receives report that they
-// stopped; the error is policy.ErrUnconfirmed if one does not.
+// Leave removes an edge. It waits until the senders feeding it report that they stopped, and
+// returns policy.ErrUnconfirmed if one does not.
 func (p *Plane) Leave(ctx context.Context, edge string) (err error) {
 	var changed []netip.Addr
 	p.event(func(now time.Time) { changed, err = p.engine.Retire(now, edge) })
@@ -348,7 +346,7 @@ func (p *Plane) Leave(ctx context.Context, edge string) (err error) {
 	return err
 }
 
-// applied waits until the senders of flows report that their path sets are in force.
+// applied waits until the senders of flows report their path sets in force.
 func (p *Plane) applied(ctx context.Context, flows []netip.Addr) error {
 	ctx, stop := context.WithTimeout(ctx, confirmation)
 	defer stop()
@@ -369,7 +367,7 @@ func (p *Plane) applied(ctx context.Context, flows []netip.Addr) error {
 	}
 }
 
-// Report takes in an edge's heartbeat.
+// Report processes an edge's heartbeat.
 func (p *Plane) Report(edge string, r api.Report) (err error) {
 	p.event(func(now time.Time) {
 		highest := r.Nonce
@@ -377,7 +375,7 @@ func (p *Plane) Report(edge string, r api.Report) (err error) {
 			highest = max(highest, q.Nonce)
 		}
 		if p.engine.Known(edge) {
-			// An earlier run whose clock was ahead may have numbered higher.
+			// An earlier run with a faster clock may have used higher nonces.
 			if e := p.signals.Exceed(edge, highest); e != nil {
 				p.conf.Log.Error("signalling", "edge", edge, "err", e)
 			}
@@ -387,7 +385,7 @@ func (p *Plane) Report(edge string, r api.Report) (err error) {
 	return err
 }
 
-// Uplink takes in what an edge's uplink monitor saw.
+// Uplink processes observations of an edge's uplink monitor.
 func (p *Plane) Uplink(edge string, seen []api.Observation) (err error) {
 	p.event(func(now time.Time) {
 		if err = p.engine.Uplink(now, edge, seen); err == nil {
@@ -398,13 +396,13 @@ func (p *Plane) Uplink(edge string, seen []api.Observation) (err error) {
 	return err
 }
 
-// Eliminated is a flow after an outcome of Algorithm 1, or why that was refused.
+// Eliminated is the flow after an outcome of Algorithm 1, or the reason for refusing it.
 type Eliminated struct {
 	Flow api.Flow
 	Err  error
 }
 
-// Eliminate takes in outcomes of Algorithm 1 and returns what became of each.
+// Eliminate processes outcomes of Algorithm 1 and returns a result for each.
 func (p *Plane) Eliminate(edge string, outcomes []api.Elimination) (out []Eliminated, err error) {
 	p.event(func(now time.Time) {
 		for _, o := range outcomes {
@@ -419,13 +417,13 @@ func (p *Plane) Eliminate(edge string, outcomes []api.Elimination) (out []Elimin
 	return out, err
 }
 
-// Set takes in what an operator wants of a destination.
+// Set applies an operator's setting to a destination.
 func (p *Plane) Set(dst netip.Addr, s api.Setting) (f api.Flow, err error) {
 	p.event(func(now time.Time) { f, err = p.engine.Set(now, dst, s) })
 	return f, err
 }
 
-// Unset takes back what an operator wanted of a destination.
+// Unset removes an operator's setting from a destination.
 func (p *Plane) Unset(dst netip.Addr) (err error) {
 	p.event(func(now time.Time) { err = p.engine.Unset(now, dst) })
 	return err
@@ -474,7 +472,7 @@ func (p *Plane) Status() api.Status {
 	return s
 }
 
-// Counts returns what was done since the start.
+// Counts returns the counters since the start.
 func (p *Plane) Counts() Counts {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -491,7 +489,7 @@ func clone(m map[string]uint64) map[string]uint64 {
 	return out
 }
 
-// Ignored is how many observations belonged to no flow.
+// Ignored returns the number of observations that matched no flow.
 func (p *Plane) Ignored() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -43,7 +43,7 @@ func start(t *testing.T, change func(*Config)) (*Plane, *testlog.Buffer) {
 
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if is() {
 			return
 		}
@@ -57,7 +57,7 @@ var (
 	paths  = []api.Path{{Index: 1, Up: true}, {Index: 2, Up: true}}
 )
 
-// hello has a sender, whose signalling goes to to, and a receiver say hello.
+// hello registers a sender with signalling address to, and a receiver.
 func hello(t *testing.T, p *Plane, to netip.AddrPort) {
 	t.Helper()
 	for _, e := range []api.Edge{
@@ -73,7 +73,7 @@ func hello(t *testing.T, p *Plane, to netip.AddrPort) {
 	}
 }
 
-// While the state cannot be saved the controller works on, and says so.
+// If the state cannot be saved, the controller keeps working and reports it.
 func TestStateNotSaved(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	file := filepath.Join(dir, "controller.json")
@@ -82,7 +82,7 @@ func TestStateNotSaved(t *testing.T) {
 		t.Fatal(err)
 	}
 	hello(t, p, netip.MustParseAddrPort("127.0.0.1:9"))
-	eventually(t, "the failure shows", func() bool { return p.Status().StateErr != "" && l.Has("the state is not saved") })
+	eventually(t, "the failure shows", func() bool { return p.Status().StateErr != "" && l.Has("cannot save the state") })
 	if _, err := p.Set(viewer, api.Setting{Mode: api.Duplicate}); err != nil {
 		t.Error(err)
 	}
@@ -96,7 +96,7 @@ func TestStateNotSaved(t *testing.T) {
 	}
 }
 
-// A watcher that is slow to look gets what is true then, once.
+// A slow watcher receives only the latest state, once.
 func TestWatcherKeepsNoHistory(t *testing.T) {
 	p, _ := start(t, nil)
 	hello(t, p, netip.MustParseAddrPort("127.0.0.1:9"))
@@ -143,7 +143,7 @@ func TestWatcherKeepsNoHistory(t *testing.T) {
 	}
 }
 
-// Silence is noticed by the clock alone, and the sender is told again and again.
+// Silence is detected by the clock alone, and signals are repeated.
 func TestTicks(t *testing.T) {
 	udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -154,6 +154,7 @@ func TestTicks(t *testing.T) {
 	var reactions []time.Duration
 	p, _ := start(t, func(c *Config) {
 		c.Policy.Trigger = policy.Trigger{Interval: 20 * time.Millisecond, Count: 3, Silence: 40 * time.Millisecond, Live: 2}
+		c.Policy.ReportInterval = time.Hour // the edges do not report again
 		c.Policy.Signal = policy.Resend{First: 5 * time.Millisecond, Slow: 50 * time.Millisecond}
 		c.Reaction = func(d time.Duration) { mu.Lock(); reactions = append(reactions, d); mu.Unlock() }
 	})
@@ -166,7 +167,7 @@ func TestTicks(t *testing.T) {
 		}
 	}
 	b := make([]byte, 100)
-	_ = udp.SetReadDeadline(time.Now().Add(30 * time.Second))
+	_ = udp.SetReadDeadline(time.Now().Add(2 * time.Minute))
 	for i := range 5 {
 		n, err := udp.Read(b)
 		if err != nil {
@@ -187,10 +188,10 @@ func TestTicks(t *testing.T) {
 	}
 }
 
-// An edge that cannot be reached by signalling is counted, and does not flood the log.
+// Failures to reach an edge are counted and do not flood the log.
 func TestUnreachable(t *testing.T) {
 	p, l := start(t, func(c *Config) { c.From = netip.MustParseAddr("127.0.0.1") })
-	hello(t, p, netip.MustParseAddrPort("192.0.2.1:4790")) // not from a loopback address
+	hello(t, p, netip.MustParseAddrPort("192.0.2.1:4790")) // unreachable from a loopback address
 	if _, err := p.Set(viewer, api.Setting{Mode: api.Duplicate}); err != nil {
 		t.Fatal(err)
 	}

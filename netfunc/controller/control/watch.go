@@ -7,21 +7,20 @@ import (
 	"holocast/netfunc/controller/policy"
 )
 
-// maxWatchers of all edges together.
+// maxWatchers limits the watchers of all edges together.
 const maxWatchers = 512
 
-// Watcher delivers the changes that concern an edge; overtaken ones are left out.
+// Watcher delivers changes that involve an edge; a newer change of a flow replaces an older one.
 type Watcher struct {
-	C chan struct{} // has something whenever Next is worth a call
+	C chan struct{} // has a token whenever Next is worth a call
 
 	plane *Plane
 	edge  string
 	dirty map[netip.Addr]struct{} // nil until the snapshot
-	known map[netip.Addr]struct{} // flows that the edge was sent
+	known map[netip.Addr]struct{} // flows that the edge has received
 }
 
-// Watch returns a Watcher for an edge; its first Next is a snapshot. It is to be
-// closed.
+// Watch returns a Watcher for an edge; its first Next is a snapshot. Close it after use.
 func (p *Plane) Watch(edge string) (*Watcher, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -38,7 +37,7 @@ func (p *Plane) Watch(edge string) (*Watcher, error) {
 	return w, nil
 }
 
-// countWatchers passes the number of an edge's streams to the policy; the plane is locked.
+// countWatchers reports the number of an edge's streams to the policy; the plane is locked.
 func (p *Plane) countWatchers(edge string) {
 	n := 0
 	for w := range p.watchers {
@@ -49,7 +48,7 @@ func (p *Plane) countWatchers(edge string) {
 	p.engine.Watching(edge, n)
 }
 
-// Close ends the watching.
+// Close ends the watch.
 func (w *Watcher) Close() {
 	w.plane.mu.Lock()
 	defer w.plane.mu.Unlock()
@@ -57,7 +56,7 @@ func (w *Watcher) Close() {
 	w.plane.countWatchers(w.edge)
 }
 
-// mark notes flows that changed; the plane is locked.
+// mark records flows that changed; the plane is locked.
 func (w *Watcher) mark(changed []netip.Addr) {
 	if len(changed) == 0 || w.dirty == nil {
 		return
@@ -68,8 +67,8 @@ func (w *Watcher) mark(changed []netip.Addr) {
 	signalled(w.C)
 }
 
-// Next returns what changed since the last call; it may be nothing. The error says
-// that the edge is no longer known.
+// Next returns the changes since the last call, possibly none. It fails if the edge is no longer
+// registered.
 func (w *Watcher) Next() (api.Update, error) {
 	w.plane.mu.Lock()
 	defer w.plane.mu.Unlock()

@@ -10,9 +10,9 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// usable are the paths that packets of f can take now: up at both ends, answered
-// probes lately, allowed by the operator. Where no probe is answered on any path, it
-// is the probing that fails, and paths that are up are used.
+// usable returns the paths that can carry f now: up at both ends, with recent probe answers, and
+// allowed by the operator. If no path has answers, probing itself has failed, and all paths that
+// are up count.
 func (e *Engine) usable(f *flow) pathset.Set {
 	if f.Allowed != 0 {
 		return e.alive(f, f.Allowed)
@@ -20,7 +20,7 @@ func (e *Engine) usable(f *flow) pathset.Set {
 	return e.alive(f, ^pathset.Set(0))
 }
 
-// alive is usable among some paths, whatever the operator allows.
+// alive is usable restricted to among, ignoring the operator's setting.
 func (e *Engine) alive(f *flow, among pathset.Set) pathset.Set {
 	s := e.edges[f.Sender]
 	if s == nil {
@@ -42,13 +42,13 @@ func (e *Engine) alive(f *flow, among pathset.Set) pathset.Set {
 	return alive
 }
 
-// stranded returns why plain routing loses packets of f, "" where they are not or
-// nobody knows. Such a flow sees no trigger where this program started after its last uplink
-// packet, so it is the paths' state that counts and not their change.
+// stranded explains why plain routing loses f's packets, "" if it does not or this is unknown. It
+// tests the state of paths, not a change: if the controller started after the flow's last uplink
+// packet, no trigger can fire.
 func (e *Engine) stranded(now time.Time, f *flow) string {
 	s := e.edges[f.Sender]
 	if s == nil || s.Lost || e.settling(f) || !now.Before(f.seen.Add(e.conf.End)) {
-		return "" // without a viewer there is nothing to lose
+		return "" // without a viewer nothing is lost
 	}
 	switch r := s.routes[f.Destination]; {
 	case r.Unreachable:
@@ -59,8 +59,7 @@ func (e *Engine) stranded(now time.Time, f *flow) string {
 	return ""
 }
 
-// receiver is the edge that removes duplicates of f, nil when there is none that
-// works.
+// receiver returns the edge that removes f's duplicates, nil if none is working.
 func (e *Engine) receiver(f *flow) *edge {
 	if r := e.edges[f.Receiver]; r != nil && !r.Lost && !r.leaving {
 		return r
@@ -68,17 +67,17 @@ func (e *Engine) receiver(f *flow) *edge {
 	return nil
 }
 
-// prepared reports whether the receiver has confirmed that it eliminates the replicas of f.
+// prepared reports whether the receiver has confirmed that it eliminates f's replicas.
 func (e *Engine) prepared(f *flow) bool {
 	r := e.receiver(f)
 	return r != nil && r.ready[f.Destination]
 }
 
-// held reports that the flow's path set has to wait for its receiver: a sender never duplicates what
-// nobody eliminates.
+// held reports whether the flow's path set must wait for its receiver: a sender never duplicates
+// packets that no receiver eliminates.
 func (e *Engine) held(f *flow) bool { return f.Paths.Len() > 1 && !e.prepared(f) }
 
-// due is when to signal the sender of f again; zero = not at all.
+// due returns the time of the next signal to f's sender; zero = none.
 func (e *Engine) due(f *flow) time.Time {
 	s := e.edges[f.Sender]
 	switch {
@@ -92,23 +91,23 @@ func (e *Engine) due(f *flow) time.Time {
 	return time.Time{} // until the receiver reports
 }
 
-// holdAgain is how much more slowly a sender is told to stop while its flow is held.
+// holdAgain divides the rate of stop signals while a flow is held.
 const holdAgain = 5
 
-// replicates reports whether the flow's sender said last that it sends several replicas.
+// replicates reports whether the flow's sender last reported several paths in force.
 func (e *Engine) replicates(f *flow) bool {
 	s := e.edges[f.Sender]
 	return s != nil && s.policies[f.Destination].Paths.Len() > 1
 }
 
-// settling reports that an edge of f said hello a moment ago: paths that it does not
-// report up yet are not lost.
+// settling reports whether an edge of f has just registered: paths that it does not report up yet
+// do not count as lost.
 func (e *Engine) settling(f *flow) bool {
 	s, r := e.edges[f.Sender], e.receiver(f)
 	return (s != nil && !s.settled) || (r != nil && !r.settled)
 }
 
-// rtt of a path as the flow's sender measures it; infinite while unknown.
+// rtt returns a path's RTT as measured by the flow's sender, infinite if unknown.
 func (e *Engine) rtt(f *flow, index int) float64 {
 	if s := e.edges[f.Sender]; s != nil {
 		if p, ok := s.path(index); ok && p.RTT > 0 {
@@ -118,7 +117,7 @@ func (e *Engine) rtt(f *flow, index int) float64 {
 	return math.Inf(1)
 }
 
-// least is the path of set with the least RTT, 0 for an empty set.
+// least returns the path in set with the least RTT, 0 for an empty set.
 func (e *Engine) least(f *flow, set pathset.Set) int {
 	if set == 0 {
 		return 0
@@ -128,8 +127,8 @@ func (e *Engine) least(f *flow, set pathset.Set) int {
 	})
 }
 
-// better reports whether path to gains enough over path from to move a flow,
-// and says so in words.
+// better reports whether moving a flow from path from to path to gains enough, and describes the
+// gain.
 func (e *Engine) better(f *flow, from, to int) (string, bool) {
 	a, b := e.rtt(f, from), e.rtt(f, to)
 	switch {
@@ -143,8 +142,8 @@ func (e *Engine) better(f *flow, from, to int) (string, bool) {
 		b < a*(1-e.conf.Redirect.Margin) && b <= a-gain
 }
 
-// pair finds the edges of a flow. Those that it has are kept, unless one is gone, or
-// is lost and another could take its place, or another has a longer prefix.
+// pair assigns edges to a flow. It keeps the current ones unless an edge has left, is lost and can
+// be replaced, or another has a longer prefix.
 func (e *Engine) pair(f *flow) (changed bool) {
 	was := [2]string{f.Sender, f.Receiver}
 	f.Sender = e.candidate(f.Sender, func(c *edge) int {
@@ -163,8 +162,8 @@ func (e *Engine) pair(f *flow) (changed bool) {
 	return was != [2]string{f.Sender, f.Receiver}
 }
 
-// candidate returns the edge with the highest rank that is not lost, the one that is
-// there already before others of the same, and a lost one only for want of others.
+// candidate returns the highest-ranked edge. It prefers edges that are not lost, then the current
+// one among equals.
 func (e *Engine) candidate(now string, rank func(*edge) int) string {
 	best, found := "", -1
 	for _, name := range e.names() {

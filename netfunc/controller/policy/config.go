@@ -11,30 +11,30 @@ import (
 	"holocast/netfunc/api"
 )
 
-// Config are the settings of an engine.
+// Config holds the settings of an engine.
 type Config struct {
-	Mode     api.Mode // of flows that no operator set
+	Mode     api.Mode // of flows without an operator's setting
 	Trigger  Trigger
 	Redirect Redirect
 	Signal   Resend
 
-	ReportInterval time.Duration    // an edge that is silent for three is lost
-	Rearm          time.Duration    // from a start or the single path to the next trigger
-	End            time.Duration    // a flow without uplink for so long has ended
-	Forget         time.Duration    // and is forgotten after so long
-	Grants         map[string]Grant // of edges by their names; nil = each may claim anything
+	ReportInterval time.Duration    // an edge that misses three is lost
+	Rearm          time.Duration    // from start or single path to the next trigger
+	End            time.Duration    // a flow without uplink for this long has ended
+	Forget         time.Duration    // and after this long it is forgotten
+	Grants         map[string]Grant // by edge name; nil = unrestricted
 	MaxFlows       int
 	MaxEdges       int
 	KeepDecisions  int
 }
 
-// Grant is what an edge may claim in its hello.
+// Grant limits the claims in an edge's hello.
 type Grant struct {
-	Prefixes []netip.Prefix // that towards and behind lie in
-	Signal   []netip.Prefix // that its signalling address is in
+	Prefixes []netip.Prefix // must contain towards and behind
+	Signal   []netip.Prefix // must contain the signalling address
 }
 
-// allows returns what of a hello is not granted, in one sentence.
+// allows returns an error that names the first claim not granted.
 func (g Grant) allows(h api.Edge) error {
 	for _, p := range slices.Concat(h.Towards, h.Behind) {
 		if p.Addr().Is4In6() {
@@ -50,35 +50,34 @@ func (g Grant) allows(h api.Edge) error {
 	return nil
 }
 
-// Trigger says when a flow is in trouble (Qian et al., section III.A, steps 1 and 2).
+// Trigger defines when a flow is in trouble (Qian et al., section III.A, steps 1 and 2).
 type Trigger struct {
 	Interval time.Duration // between two uplink packets of a viewer; longer ones count
-	Count    int           // this many running
-	// Silence of a live flow that counts as trouble by itself; 0 = never.
+	Count    int           // that many in a row
+	// Silence of a live flow that fires the trigger by itself; 0 = never.
 	Silence time.Duration
-	// Packets that follow another within Merge belong to it: frames that were held
-	// up are answered in a bunch.
+	// Packets that follow another within Merge count as one: delayed frames are acknowledged in
+	// bursts.
 	Merge time.Duration
-	// Packets that make a flow live. Before, silence is not trouble.
+	// Packets that make a flow live. Until then silence does not count.
 	Live int
 }
 
-// Redirect says when a flow is moved to the path with the least RTT.
+// Redirect defines when a flow moves to the path with the least RTT.
 type Redirect struct {
-	Margin float64       // that path must be better by this part of the present one's RTT
-	Gain   time.Duration // and by at least this
+	Margin float64       // minimum gain as a fraction of the current RTT
+	Gain   time.Duration // minimum absolute gain
 	Hold   time.Duration // between two moves, unless the path is lost
-	Follow bool          // move at any report, not only when the trigger fires
+	Follow bool          // move on any report, not only when the trigger fires
 }
 
-// Resend says how a signalling packet is repeated until the sender reports that it
-// is in force: every First until Slow, then ten times as slowly until five times
-// Slow, then every Slow.
+// Resend defines the repetition of a signalling packet until the sender reports it in force: every
+// First until Slow has passed, ten times as slowly until five times Slow, then every Slow.
 type Resend struct {
 	First, Slow time.Duration
 }
 
-// DefaultConfig returns the paper's settings, and ours where it has none.
+// DefaultConfig returns the paper's settings, with our own where it gives none.
 func DefaultConfig() Config {
 	return Config{
 		Mode:           api.Auto,
@@ -95,7 +94,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate returns an error that names the setting that is wrong.
+// Validate returns an error that names the wrong setting.
 func (c Config) Validate() error {
 	switch {
 	case !knownMode(c.Mode):
@@ -140,12 +139,12 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// grantsWrong is what is wrong with the grants; "" = nothing.
+// grantsWrong describes an error in the grants; "" = none.
 func (c Config) grantsWrong() string {
 	for _, name := range slices.Sorted(maps.Keys(c.Grants)) {
 		g := c.Grants[name]
 		if !EdgeName(name) {
-			return fmt.Sprintf("grants: %.80q is not the name of an edge: 1 to 64 letters, digits, '.', '_' or '-'", name)
+			return fmt.Sprintf("grants: %.80q is not an edge name: want 1 to 64 letters, digits, '.', '_' or '-'", name)
 		}
 		for _, p := range slices.Concat(g.Prefixes, g.Signal) {
 			if p != p.Masked() || !p.IsValid() || p.Addr().Is4In6() {

@@ -1,10 +1,10 @@
-// Package policy decides which paths the packets of each flow take, after section
-// III of Qian et al., "Enabling eBPF-based packet duplication for robust volumetric
-// video streaming": the trigger starts duplication over all paths, the receivers'
-// eliminations trim them, the one path left ends it, and the trigger is armed again.
+// Package policy selects the paths of each flow, after section III of Qian et al., "Enabling
+// eBPF-based packet duplication for robust volumetric video streaming": the trigger starts
+// duplication over all paths, receivers' eliminations remove paths, a single remaining path ends
+// it, and the trigger is re-armed.
 //
-// It is a state machine without I/O. The time is a parameter of every event, and
-// what is to be done about an event is taken from the engine afterwards:
+// It is a state machine without I/O. Every event takes the time as a parameter; the caller then
+// takes the effects from the engine:
 //
 //	         trigger             elimination            one path left
 //	armed ───────────► duplicating ─────────► trimmed ─────────► single
@@ -13,11 +13,10 @@
 //	  │                      └── trigger ──────────┘                │
 //	  └────────────────────── after the re-arm time ───────────────┘
 //
-// Where the trigger fires before it is armed again though duplication had helped, one path was
-// too little, and the flow goes back to trimmed.
+// If the trigger fires before re-arming although duplication had helped, a single path was not
+// enough, and the flow returns to trimmed.
 //
-// Two rules hold throughout: a flow that was sent on some path is never left with an
-// empty set because of an elimination or a lost path; and within a generation of a
-// path set paths are only taken away, so that an elimination can be matched to the
-// set that it was about.
+// Two invariants hold: an elimination or a lost path never leaves a flow with an empty set, and
+// within a generation of a path set paths are only removed, so an elimination can be matched to the
+// set it judged.
 package policy

@@ -13,30 +13,29 @@ import (
 	"holocast/netfunc/signal"
 )
 
-// edge is one that said hello.
+// edge is a registered edge.
 type edge struct {
 	api.EdgeStatus
-	policies map[netip.Addr]api.Policy // nil until its first report since the hello
+	policies map[netip.Addr]api.Policy // nil until the first report after the hello
 	routes   map[netip.Addr]api.Route  // of the last report
-	ready    map[netip.Addr]bool       // destinations whose replicas it eliminates, by its last report since the hello
-	leaving  bool                      // it receives nothing more
+	ready    map[netip.Addr]bool       // destinations whose replicas it eliminates, per its last report since the hello
+	leaving  bool                      // receives no further replicas
 	nonce    uint64
 	heard    time.Time // the last hello or report
 	hello    time.Time
-	settled  bool // a report interval after the hello: what it says of paths is complete
-	streams  int  // that it watches
-	watched  bool // since the hello
+	settled  bool // a report interval after the hello, when its path states are complete
+	streams  int  // open watch streams
+	watched  bool // had one since the hello
 }
 
-// reachable reports whether, as far as is known, decisions reach the edge at once: it has a
-// watch stream, or never had one. A receiver whose program died loses its stream long
-// before its reports are missed.
+// reachable reports whether decisions seem to reach the edge at once: it has a watch stream, or
+// never had one. A receiver that crashed loses its stream long before its reports are missed.
 func (e *edge) reachable() bool { return e.streams > 0 || !e.watched }
 
-// lostAfter is how many reports may be missing.
+// lostAfter is the number of missed reports after which an edge is lost.
 const lostAfter = 3
 
-// limits of what an edge may say.
+// Limits of hellos and reports.
 const (
 	maxPrefixes = 1024
 	maxPolicies = 65536
@@ -46,20 +45,20 @@ const (
 
 var edgeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// EdgeName reports whether an edge may have a name.
+// EdgeName reports whether name is a valid edge name.
 func EdgeName(name string) bool { return edgeName.MatchString(name) }
 
-// CheckEdge returns, in one sentence, what is wrong with a hello.
+// CheckEdge validates a hello. The error is one sentence.
 func CheckEdge(h api.Edge) error {
 	switch {
 	case !edgeName.MatchString(h.Name):
-		return fmt.Errorf("name %.80q is not 1 to 64 letters, digits, '.', '_' or '-'", h.Name)
+		return fmt.Errorf("name %.80q: want 1 to 64 letters, digits, '.', '_' or '-'", h.Name)
 	case h.Peer != "" && (!edgeName.MatchString(h.Peer) || h.Peer == h.Name):
 		return fmt.Errorf("peer %.80q is not the name of another edge", h.Peer)
 	case h.Role != api.Sender && h.Role != api.Receiver && h.Role != api.Both:
-		return fmt.Errorf("role %.20q is not sender, receiver or both", h.Role)
+		return fmt.Errorf("role %.20q: want sender, receiver or both", h.Role)
 	case h.Role.Sends() && (!h.Signal.IsValid() || !h.Signal.Addr().Unmap().Is4() || h.Signal.Addr().IsUnspecified() || h.Signal.Port() == 0):
-		return errors.New("signal is not the IPv4 address and port of a sender")
+		return errors.New("signal: a sender needs an IPv4 address and port")
 	case len(h.Towards) > maxPrefixes || len(h.Behind) > maxPrefixes:
 		return fmt.Errorf("more than %d prefixes in towards or behind", maxPrefixes)
 	case len(h.Version) > maxWord:
@@ -73,12 +72,12 @@ func CheckEdge(h api.Edge) error {
 	return checkPaths(h.Paths)
 }
 
-// understands returns, in one sentence, why a sender would take no signalling message of this controller.
+// understands returns an error if a sender does not support this controller's signalling version.
 func understands(h api.Edge) error {
 	if !h.Role.Sends() || h.SignalVersion == signal.Version {
 		return nil
 	}
-	return fmt.Errorf("edge %s takes signalling messages of version %d, this controller sends version %d: upgrade the controller and all edges together",
+	return fmt.Errorf("edge %s supports signalling version %d, this controller sends version %d: upgrade the controller and all edges together",
 		h.Name, max(h.SignalVersion, 1), signal.Version)
 }
 
@@ -87,7 +86,7 @@ func checkPaths(paths []api.Path) error {
 	for _, p := range paths {
 		switch {
 		case p.Index < 1 || p.Index > pathset.Max:
-			return fmt.Errorf("path %d is not between 1 and %d", p.Index, pathset.Max)
+			return fmt.Errorf("path %d: want 1 to %d", p.Index, pathset.Max)
 		case seen.Has(p.Index):
 			return fmt.Errorf("path %d appears twice", p.Index)
 		case len(p.Interface) > maxWord:
@@ -114,7 +113,7 @@ func checkReport(r api.Report) error {
 	}
 	for _, q := range r.Routes {
 		if q.Path < 0 || q.Path > pathset.Max {
-			return fmt.Errorf("route to %s: path %d is not 0 to %d", q.Destination, q.Path, pathset.Max)
+			return fmt.Errorf("route to %s: path %d: want 0 to %d", q.Destination, q.Path, pathset.Max)
 		}
 	}
 	if len(r.Counters) > maxCounters {
@@ -128,7 +127,7 @@ func checkReport(r api.Report) error {
 	return checkPaths(r.Paths)
 }
 
-// path returns what the edge says of path index.
+// path returns the edge's report of path index.
 func (e *edge) path(index int) (api.Path, bool) {
 	i := slices.IndexFunc(e.Paths, func(p api.Path) bool { return p.Index == index })
 	if i < 0 {
@@ -137,7 +136,7 @@ func (e *edge) path(index int) (api.Path, bool) {
 	return e.Paths[i], true
 }
 
-// up are the paths that the edge can use.
+// up returns the paths usable at the edge.
 func (e *edge) up() (s pathset.Set) {
 	for _, p := range e.Paths {
 		if p.Up {
@@ -147,7 +146,7 @@ func (e *edge) up() (s pathset.Set) {
 	return s
 }
 
-// covers is the length of the longest prefix in list that holds dst, -1 for none.
+// covers returns the length of the longest prefix in list that contains dst, -1 for none.
 func covers(list []netip.Prefix, dst netip.Addr) int {
 	best := -1
 	for _, p := range list {
@@ -161,7 +160,7 @@ func covers(list []netip.Prefix, dst netip.Addr) int {
 	return best
 }
 
-// paired reports whether the paths of a sender can end at a receiver.
+// paired reports whether a sender's paths can end at a receiver.
 func paired(s, r *edge) bool {
 	return s != r && (s.Peer == "" || s.Peer == r.Name) && (r.Peer == "" || r.Peer == s.Name)
 }

@@ -12,32 +12,31 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// Engine decides. It is not safe for use by several goroutines at a time, and the
-// times it is given must not go back.
+// Engine makes the decisions. It is not safe for concurrent use, and times must not decrease.
 type Engine struct {
 	conf  Config
 	edges map[string]*edge
 	flows map[netip.Addr]*flow
 
-	decisions []api.Decision // the newest, of KeepDecisions destinations
-	kept      int            // destinations that decisions are about
+	decisions []api.Decision // the newest, covering KeepDecisions destinations
+	kept      int            // destinations covered by decisions
 	sequence  uint64         // of the last decision
-	ignored   uint64         // observations that made no flow
+	ignored   uint64         // observations that matched no flow
 
 	effects Effects
 	next    time.Time // not after the earliest deadline; zero = none
 }
 
-// Effects are what is to be done about the events since they were last taken.
+// Effects are the pending results of events.
 type Effects struct {
 	Signals   []Signal
-	Flows     []netip.Addr // changed, made or forgotten; a destination may repeat
+	Flows     []netip.Addr // changed, created or forgotten; may repeat
 	Decisions []api.Decision
-	Durable   bool // the state to keep over a restart changed
-	Full      bool // a flow found no room
+	Durable   bool // the persistent state changed
+	Full      bool // a flow was refused at maxFlows
 }
 
-// Signal is a signalling packet to send. Sent is to be called for it.
+// Signal is a signalling packet to send. Call Engine.Sent once it is sent.
 type Signal struct {
 	Edge        string
 	To          netip.AddrPort
@@ -45,29 +44,28 @@ type Signal struct {
 	Paths       pathset.Set // empty = turn off
 }
 
-// Errors of events; the text of what wraps them is one sentence.
+// Errors of events. Wrapping errors read as one sentence.
 var (
-	ErrUnknownEdge = errors.New("no edge of this name said hello")
+	ErrUnknownEdge = errors.New("no edge of this name is registered: say hello first")
 	ErrUnknownFlow = errors.New("no flow to this destination")
 	ErrStale       = errors.New("the generation is no longer in force")
 	ErrPinned      = errors.New("the mode of the flow does not eliminate paths")
 	ErrNotReceiver = errors.New("the edge is not the receiver of the flow")
 	ErrNoPathLeft  = errors.New("the elimination would leave no path")
 	ErrInvalid     = errors.New("invalid")
-	ErrFull        = errors.New("no room for another")
+	ErrFull        = errors.New("limit reached for")
 	ErrForbidden   = errors.New("not granted")
-	ErrUnconfirmed = errors.New("a sender has not reported that it stopped to duplicate")
+	ErrUnconfirmed = errors.New("a sender has not confirmed that it stopped duplicating")
 )
 
-// New returns an engine that knows no edge and no flow. The configuration must be
-// valid.
+// New returns an engine without edges and flows. The configuration must be valid.
 func New(conf Config) *Engine {
 	return &Engine{conf: conf, edges: map[string]*edge{}, flows: map[netip.Addr]*flow{}}
 }
 
-// Reconfigure puts another valid configuration in force: flows that no operator set take its mode, and
-// edges leave that it grants less than they claim, whose names are returned. The report interval, which
-// edges learn with their hello, and the limits stay.
+// Reconfigure applies another valid configuration. Flows without an operator's setting take its
+// mode; edges whose claims it no longer grants are removed and returned. The report interval, which
+// edges learn in their hello, and the limits stay.
 func (e *Engine) Reconfigure(now time.Time, conf Config) (gone []string) {
 	conf.ReportInterval = e.conf.ReportInterval
 	conf.MaxFlows, conf.MaxEdges, conf.KeepDecisions = e.conf.MaxFlows, e.conf.MaxEdges, e.conf.KeepDecisions
@@ -75,7 +73,7 @@ func (e *Engine) Reconfigure(now time.Time, conf Config) (gone []string) {
 	for _, name := range e.names() {
 		if err := e.granted(e.edges[name].Edge); err != nil {
 			gone = append(gone, name)
-			e.remove(now, name, fmt.Sprintf("edge %s was taken out: %s", name, err))
+			e.remove(now, name, fmt.Sprintf("edge %s was removed: %s", name, err))
 		}
 	}
 	e.arrangeAll(now)
@@ -86,7 +84,7 @@ func (e *Engine) Reconfigure(now time.Time, conf Config) (gone []string) {
 // Config returns the configuration in force.
 func (e *Engine) Config() Config { return e.conf }
 
-// arrangeAll has flows that no operator set follow the configured mode.
+// arrangeAll applies the configured mode to flows without an operator's setting.
 func (e *Engine) arrangeAll(now time.Time) {
 	for _, f := range e.each() {
 		if !f.set && f.Mode != e.conf.Mode {
@@ -95,24 +93,24 @@ func (e *Engine) arrangeAll(now time.Time) {
 	}
 }
 
-// Take returns what is to be done, and forgets it.
+// Take returns and clears the pending effects.
 func (e *Engine) Take() Effects {
 	out := e.effects
 	e.effects = Effects{}
 	return out
 }
 
-// Next is when Tick is to be called, at the latest; zero = never.
+// Next returns the latest time for the next Tick; zero = none.
 func (e *Engine) Next() time.Time { return e.next }
 
-// at sees to it that Tick is called at t; zero = no need.
+// at schedules a Tick at t; zero = none.
 func (e *Engine) at(t time.Time) {
 	if !t.IsZero() && (e.next.IsZero() || t.Before(e.next)) {
 		e.next = t
 	}
 }
 
-// Hello takes in an edge.
+// Hello registers an edge.
 func (e *Engine) Hello(now time.Time, h api.Edge) error {
 	if err := CheckEdge(h); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -125,19 +123,19 @@ func (e *Engine) Hello(now time.Time, h api.Edge) error {
 	}
 	old := e.edges[h.Name]
 	if old == nil && len(e.edges) >= e.conf.MaxEdges {
-		return fmt.Errorf("%w edge: maxEdges is %d", ErrFull, e.conf.MaxEdges)
+		return fmt.Errorf("%w edges: maxEdges is %d", ErrFull, e.conf.MaxEdges)
 	}
 	c := &edge{EdgeStatus: api.EdgeStatus{Edge: h, Since: now, Reported: now}, heard: now, hello: now}
 	e.edges[h.Name] = c
-	reason := fmt.Sprintf("edge %s said hello as %s with paths %s up", h.Name, h.Role, c.up())
+	reason := fmt.Sprintf("edge %s registered as %s with paths %s up", h.Name, h.Role, c.up())
 	if old != nil {
 		c.streams = old.streams
-		reason = fmt.Sprintf("edge %s said hello again as %s with paths %s up", h.Name, h.Role, c.up())
+		reason = fmt.Sprintf("edge %s registered again as %s with paths %s up", h.Name, h.Role, c.up())
 	}
 	e.decide(now, api.Decision{Kind: "edge", Edge: h.Name, To: c.up(), Reason: reason})
 	for _, f := range e.each() {
 		if f.Sender == h.Name {
-			e.signalUnknown(now, f) // what it has in force is not known until it reports
+			e.signalUnknown(now, f) // its path sets are unknown until it reports
 		}
 	}
 	e.settle(now, reason)
@@ -145,14 +143,14 @@ func (e *Engine) Hello(now time.Time, h api.Edge) error {
 	return nil
 }
 
-// granted returns why an edge may not say what it does.
+// granted returns an error if an edge's claims exceed its grant.
 func (e *Engine) granted(h api.Edge) error {
 	if e.conf.Grants == nil {
 		return nil
 	}
 	g, ok := e.conf.Grants[h.Name]
 	if !ok {
-		return fmt.Errorf("%w: nothing is granted to edge %s", ErrForbidden, h.Name)
+		return fmt.Errorf("%w: no grant for edge %s", ErrForbidden, h.Name)
 	}
 	if err := g.allows(h); err != nil {
 		return fmt.Errorf("%w: %w", ErrForbidden, err)
@@ -167,8 +165,8 @@ func (e *Engine) Watching(name string, streams int) {
 	}
 }
 
-// Retire has no more replicas sent to a receiver that is about to leave, and returns the
-// destinations of the flows that this changes.
+// Retire stops replicas to a receiver that is about to leave, and returns the affected
+// destinations.
 func (e *Engine) Retire(now time.Time, name string) (changed []netip.Addr, err error) {
 	c := e.edges[name]
 	if c == nil {
@@ -191,7 +189,7 @@ func (e *Engine) Applied(flows []netip.Addr) bool {
 	return !slices.ContainsFunc(flows, func(dst netip.Addr) bool { f := e.flows[dst]; return f != nil && !f.Applied })
 }
 
-// Leave takes an edge out.
+// Leave removes an edge.
 func (e *Engine) Leave(now time.Time, name string) error {
 	if e.edges[name] == nil {
 		return ErrUnknownEdge
@@ -207,7 +205,7 @@ func (e *Engine) remove(now time.Time, name, reason string) {
 	e.settle(now, reason)
 }
 
-// Report takes in an edge's heartbeat.
+// Report processes an edge's heartbeat.
 func (e *Engine) Report(now time.Time, name string, r api.Report) error {
 	c := e.edges[name]
 	if c == nil {
@@ -270,7 +268,7 @@ func pathNews(edge string, was, up pathset.Set) string {
 	}
 }
 
-// compare sets what a sender has in force against what it shall have.
+// compare checks a sender's path sets in force against the desired ones.
 func (e *Engine) compare(now time.Time, c *edge) {
 	for _, f := range e.each() {
 		if f.Sender != c.Name {
@@ -279,12 +277,12 @@ func (e *Engine) compare(now time.Time, c *edge) {
 		p, there := c.policies[f.Destination]
 		nonce := p.Nonce
 		if !there {
-			nonce = c.nonce // an empty set need not be in the map
+			nonce = c.nonce // an empty set may be missing from the map
 		}
 		switch {
 		case p.Paths != f.Paths:
 			if f.Applied {
-				e.resignal(now, f) // the edge lost it, or somebody else signalled
+				e.resignal(now, f) // the edge lost it, or another controller signalled
 			}
 		case !f.Applied && !e.held(f) && nonce >= f.nonce:
 			f.Applied, f.reported = true, false
@@ -304,17 +302,17 @@ func (e *Engine) compare(now time.Time, c *edge) {
 	}
 }
 
-// elsewhere reports whether c has nothing to send for f any more.
+// elsewhere reports whether c no longer sends for f.
 func (e *Engine) elsewhere(f *flow, c *edge) bool {
 	s := e.edges[f.Sender]
 	return s != c && (s == nil || !s.Lost)
 }
 
-// adopt makes a flow of a policy that is in force and that this controller does not
-// know: one of an earlier run whose state is lost. What viewers see does not change.
+// adopt creates a flow for an unknown policy in force, left by an earlier run whose state is lost.
+// Viewers notice no change.
 func (e *Engine) adopt(now time.Time, c *edge, p api.Policy) {
 	f, err := e.flow(now, p.Destination)
-	if err != nil || f.Paths != 0 { // the mode has settled it already
+	if err != nil || f.Paths != 0 { // already settled by the mode
 		return
 	}
 	f.Paths, f.Applied = p.Paths, true
@@ -323,12 +321,14 @@ func (e *Engine) adopt(now time.Time, c *edge, p api.Policy) {
 	if p.Paths.Len() > 1 {
 		f.State = api.Trimmed
 	}
-	e.decide(now, api.Decision{Kind: "adopt", Destination: f.Destination, Edge: c.Name, To: f.Paths, Generation: f.Generation,
-		State: f.State, Reason: fmt.Sprintf("edge %s has a path set in force that this controller did not know", c.Name)})
+	e.decide(now, api.Decision{
+		Kind: "adopt", Destination: f.Destination, Edge: c.Name, To: f.Paths, Generation: f.Generation,
+		State: f.State, Reason: fmt.Sprintf("edge %s has a path set in force that this controller did not know", c.Name),
+	})
 	e.follow(now, f, "")
 }
 
-// Uplink takes in what an edge's uplink monitor saw.
+// Uplink processes observations of an edge's uplink monitor.
 func (e *Engine) Uplink(now time.Time, name string, seen []api.Observation) error {
 	c := e.edges[name]
 	if c == nil {
@@ -337,11 +337,11 @@ func (e *Engine) Uplink(now time.Time, name string, seen []api.Observation) erro
 	for _, o := range seen {
 		dst := o.Source.Addr().Unmap()
 		if !dst.IsValid() || dst.Zone() != "" || dst.IsUnspecified() {
-			return fmt.Errorf("%w: source %s of an observation is not an address and port", ErrInvalid, o.Source)
+			return fmt.Errorf("%w: observation with invalid source %s", ErrInvalid, o.Source)
 		}
 		f := e.flows[dst]
 		if covers(c.Towards, dst) < 0 && covers(c.Behind, dst) < 0 && e.conf.Grants != nil {
-			e.ignored++ // not the edge's viewer
+			e.ignored++ // not a viewer behind the edge
 			continue
 		}
 		if f == nil {
@@ -390,7 +390,7 @@ func (e *Engine) observe(now time.Time, f *flow, s source, at int64) {
 	}
 }
 
-// Eliminate takes in an outcome of Algorithm 1 and returns the flow as it is then.
+// Eliminate processes an outcome of Algorithm 1 and returns the resulting flow.
 func (e *Engine) Eliminate(now time.Time, name string, o api.Elimination) (api.Flow, error) {
 	if e.edges[name] == nil {
 		return api.Flow{}, ErrUnknownEdge
@@ -404,9 +404,11 @@ func (e *Engine) Eliminate(now time.Time, name string, o api.Elimination) (api.F
 	case o.Generation != f.Generation || (f.Mode == api.Auto && f.Paths == 0):
 		if f.stale != o.Generation {
 			f.stale = o.Generation
-			e.decide(now, api.Decision{Kind: "stale", Destination: f.Destination, Edge: name, From: f.Paths, To: f.Paths,
+			e.decide(now, api.Decision{
+				Kind: "stale", Destination: f.Destination, Edge: name, From: f.Paths, To: f.Paths,
 				Generation: o.Generation, State: f.State,
-				Reason: fmt.Sprintf("elimination of path %s refused: it is about generation %d, in force is %d", o.Removed, o.Generation, f.Generation)})
+				Reason: fmt.Sprintf("elimination of path %s refused: it refers to generation %d, in force is %d", o.Removed, o.Generation, f.Generation),
+			})
 		}
 		return f.viewing(), fmt.Errorf("%w: it is %d", ErrStale, f.Generation)
 	case f.Mode != api.Auto:
@@ -424,7 +426,7 @@ func (e *Engine) Eliminate(now time.Time, name string, o api.Elimination) (api.F
 	switch left {
 	case 0:
 		return f.viewing(), ErrNoPathLeft
-	case f.Paths: // signalled before
+	case f.Paths: // already signalled
 		return f.viewing(), nil
 	}
 	reason := fmt.Sprintf("path %s never delivered in time within a window", f.Paths&^left)
@@ -447,10 +449,10 @@ func (e *Engine) Eliminate(now time.Time, name string, o api.Elimination) (api.F
 	return f.viewing(), nil
 }
 
-// maxReason is how much of an edge's own words is kept, bytes.
+// maxReason limits an edge's reason, bytes.
 const maxReason = 300
 
-// clean makes an edge's words fit for a log line.
+// clean makes an edge's text safe for a log line.
 func clean(s string) string {
 	out := []rune(nil)
 	for _, r := range s {
@@ -465,7 +467,7 @@ func clean(s string) string {
 	return string(out)
 }
 
-// Set takes in what an operator wants of a destination.
+// Set applies an operator's setting to a destination.
 func (e *Engine) Set(now time.Time, dst netip.Addr, s api.Setting) (api.Flow, error) {
 	dst = dst.Unmap()
 	switch {
@@ -489,8 +491,8 @@ func (e *Engine) Set(now time.Time, dst netip.Addr, s api.Setting) (api.Flow, er
 	return f.viewing(), nil
 }
 
-// settable returns why an operator's setting could never have an effect: no edge sends to the destination,
-// or none that does has the paths. Before the first edge nobody knows.
+// settable returns an error if a setting could never take effect: no edge sends to the destination,
+// or no such edge has the paths. Before the first edge it accepts everything.
 func (e *Engine) settable(dst netip.Addr, paths pathset.Set) error {
 	var there pathset.Set
 	covered := len(e.edges) == 0
@@ -508,19 +510,19 @@ func (e *Engine) settable(dst netip.Addr, paths pathset.Set) error {
 	case !covered && e.flows[dst] == nil:
 		return fmt.Errorf("%w: no edge sends to %s: it is in no edge's sender.towards", ErrInvalid, dst)
 	case there != 0 && missing != 0:
-		return fmt.Errorf("%w: no edge that sends to %s has path %s; they have %s", ErrInvalid, dst, missing, there)
+		return fmt.Errorf("%w: no edge that sends to %s has path %s; available: %s", ErrInvalid, dst, missing, there)
 	}
 	return nil
 }
 
-// Unset takes back what an operator wanted of a destination.
+// Unset removes an operator's setting from a destination.
 func (e *Engine) Unset(now time.Time, dst netip.Addr) error {
 	f := e.flows[dst.Unmap()]
 	if f == nil {
 		return ErrUnknownFlow
 	}
 	f.set, f.seen = false, later(f.seen, now)
-	e.arrange(now, f, api.Setting{Mode: e.conf.Mode}, fmt.Sprintf("an operator gave it back to mode %s", e.conf.Mode))
+	e.arrange(now, f, api.Setting{Mode: e.conf.Mode}, fmt.Sprintf("an operator returned it to mode %s", e.conf.Mode))
 	e.at(now.Add(e.conf.End))
 	return nil
 }
@@ -539,7 +541,7 @@ func allowed(s pathset.Set) string {
 	return s.String()
 }
 
-// Sent records the nonce that a Signal was sent with.
+// Sent records the nonce used for a Signal.
 func (e *Engine) Sent(now time.Time, s Signal, nonce uint64) {
 	f := e.flows[s.Destination]
 	if f == nil || f.Sender != s.Edge || f.Paths != s.Paths {
@@ -550,7 +552,7 @@ func (e *Engine) Sent(now time.Time, s Signal, nonce uint64) {
 	}
 }
 
-// Tick does what is due at now.
+// Tick processes the deadlines up to now.
 func (e *Engine) Tick(now time.Time) {
 	for _, name := range e.names() {
 		c := e.edges[name]
@@ -587,8 +589,10 @@ func (e *Engine) tick(now time.Time, f *flow) {
 	}
 	if f.State == api.Single && !now.Before(f.began.Add(f.rearm(e.conf))) {
 		f.calm()
-		e.move(now, f, api.Armed, f.Paths, api.Decision{Kind: "rearm",
-			Reason: fmt.Sprintf("path %s carries the flow; the trigger is armed again", f.Paths)})
+		e.move(now, f, api.Armed, f.Paths, api.Decision{
+			Kind:   "rearm",
+			Reason: fmt.Sprintf("path %s carries the flow; the trigger is re-armed", f.Paths),
+		})
 	}
 	if due := e.due(f); !due.IsZero() && !now.Before(due) {
 		e.signal(now, f)
@@ -599,7 +603,7 @@ func (e *Engine) tick(now time.Time, f *flow) {
 	}
 }
 
-// end is the flow's: its viewer has not been seen for long.
+// end ends a flow whose viewer has been silent for long.
 func (e *Engine) end(now time.Time, f *flow) {
 	if f.Live {
 		f.Live = false
@@ -608,11 +612,13 @@ func (e *Engine) end(now time.Time, f *flow) {
 	if f.Paths == 0 || f.pinned() {
 		return
 	}
-	e.move(now, f, api.Armed, 0, api.Decision{Kind: "stop",
-		Reason: fmt.Sprintf("the flow ended: no uplink packet for %s", ms(now.Sub(f.seen)))})
+	e.move(now, f, api.Armed, 0, api.Decision{
+		Kind:   "stop",
+		Reason: fmt.Sprintf("the flow ended: no uplink packet for %s", ms(now.Sub(f.seen))),
+	})
 }
 
-// plan finds the next deadline of all.
+// plan finds the earliest deadline.
 func (e *Engine) plan() {
 	e.next = time.Time{}
 	for _, c := range e.edges {
@@ -641,9 +647,9 @@ func (e *Engine) plan() {
 	}
 }
 
-// displace forgets, of the flows that have not proven themselves, the one whose viewer has been silent
-// for longest, and reports whether there was one. So forged sources of single packets displace
-// each other, and not a viewer that goes on sending.
+// displace forgets the unproven flow whose viewer has been silent longest, and reports whether
+// there was one. Forged sources of single packets thus displace each other, not a viewer that keeps
+// sending.
 func (e *Engine) displace() bool {
 	var oldest *flow
 	for _, f := range e.flows {
@@ -660,8 +666,8 @@ func (e *Engine) displace() bool {
 	return true
 }
 
-// proven reports whether a flow is to be kept: an operator set it, it has paths, or one of its viewers sent as many
-// packets as make a flow live.
+// proven reports whether a flow must be kept: an operator set it, it has paths, or a viewer sent
+// enough packets to make it live.
 func (e *Engine) proven(f *flow) bool {
 	if f.set || f.Paths != 0 || !f.Applied {
 		return true
@@ -674,11 +680,11 @@ func (e *Engine) proven(f *flow) bool {
 	return false
 }
 
-// flow makes one to dst.
+// flow creates the flow to dst.
 func (e *Engine) flow(now time.Time, dst netip.Addr) (*flow, error) {
 	if len(e.flows) >= e.conf.MaxFlows && !e.displace() {
 		e.effects.Full = true
-		return nil, fmt.Errorf("%w flow: maxFlows is %d", ErrFull, e.conf.MaxFlows)
+		return nil, fmt.Errorf("%w flows: maxFlows is %d", ErrFull, e.conf.MaxFlows)
 	}
 	f := &flow{
 		Flow:   api.Flow{Destination: dst, Mode: e.conf.Mode, State: api.Armed, Since: now, Applied: true},
@@ -695,8 +701,8 @@ func (e *Engine) flow(now time.Time, dst netip.Addr) (*flow, error) {
 	return f, nil
 }
 
-// covered reports whether some sender may duplicate to dst, or some receiver has it behind
-// itself, whose sender may not have said hello yet.
+// covered reports whether a sender may duplicate to dst, or a receiver, whose sender may register
+// later, has it behind.
 func (e *Engine) covered(dst netip.Addr) bool {
 	for _, c := range e.edges {
 		if (c.Role.Sends() && covers(c.Towards, dst) >= 0) || (c.Role.Receives() && covers(c.Behind, dst) >= 0) {
@@ -706,7 +712,7 @@ func (e *Engine) covered(dst netip.Addr) bool {
 	return false
 }
 
-// unwatch forgets what an edge saw of the uplink: its silence is not a viewer's.
+// unwatch drops an edge's uplink observations: its silence is not a viewer's.
 func (e *Engine) unwatch(name string) {
 	for _, f := range e.flows {
 		maps.DeleteFunc(f.meters, func(s source, _ *meter) bool { return s.edge == name })
@@ -715,8 +721,7 @@ func (e *Engine) unwatch(name string) {
 
 func (e *Engine) names() []string { return slices.Sorted(maps.Keys(e.edges)) }
 
-// each returns the flows by destination, so that the same events have the same
-// effects in the same order.
+// each returns the flows sorted by destination, for reproducible effects.
 func (e *Engine) each() []*flow {
 	return slices.SortedFunc(maps.Values(e.flows), func(a, b *flow) int { return a.Destination.Compare(b.Destination) })
 }
@@ -727,7 +732,7 @@ func (e *Engine) touch(f *flow) {
 	e.effects.Durable = true
 }
 
-// decide writes a decision down. What one event decides for many flows alike is one decision.
+// decide records a decision. Equal decisions of one event for many flows are merged.
 func (e *Engine) decide(now time.Time, d api.Decision) {
 	d.Time = now
 	e.effects.Durable = true
@@ -745,19 +750,19 @@ func (e *Engine) decide(now time.Time, d api.Decision) {
 	e.forgetDecisions()
 }
 
-// alike reports whether two decisions of one event differ in their destinations alone.
+// alike reports whether two decisions of one event differ only in their destinations.
 func alike(a, b api.Decision) bool {
 	return a.Destination.IsValid() && b.Destination.IsValid() && a.Time.Equal(b.Time) && a.Kind == b.Kind && a.Edge == b.Edge &&
 		a.From == b.From && a.To == b.To && a.Generation == b.Generation && a.State == b.State && a.Reason == b.Reason &&
 		a.Rewards == nil && b.Rewards == nil
 }
 
-// forgetDecisions drops the oldest decisions while the others are about KeepDecisions destinations. Those
-// of the event under way stay.
+// forgetDecisions drops the oldest decisions while the rest covers KeepDecisions destinations. It
+// keeps those of the current event.
 func (e *Engine) forgetDecisions() {
 	for len(e.decisions) > len(e.effects.Decisions) && e.kept-1-len(e.decisions[0].Others) >= e.conf.KeepDecisions {
 		e.kept -= 1 + len(e.decisions[0].Others)
-		e.decisions = e.decisions[1:] // appending moves the rest to new memory, in time
+		e.decisions = e.decisions[1:] // append reallocates and frees the head eventually
 	}
 }
 
@@ -788,11 +793,11 @@ func (e *Engine) Edges() []api.EdgeStatus {
 	return out
 }
 
-// Known reports whether an edge said hello.
+// Known reports whether an edge is registered.
 func (e *Engine) Known(name string) bool { return e.edges[name] != nil }
 
-// Decisions returns at most limit decisions after the one numbered since, oldest
-// first; those that are no longer kept are missing.
+// Decisions returns at most limit decisions after sequence number since, oldest first, without
+// those already forgotten.
 func (e *Engine) Decisions(since uint64, limit int) []api.Decision {
 	kept := e.decisions
 	i, _ := slices.BinarySearchFunc(kept, since, func(d api.Decision, s uint64) int {
@@ -805,8 +810,8 @@ func (e *Engine) Decisions(since uint64, limit int) []api.Decision {
 	return slices.Clone(kept[:min(limit, len(kept))])
 }
 
-// Sequence is the number of the last decision.
+// Sequence returns the number of the last decision.
 func (e *Engine) Sequence() uint64 { return e.sequence }
 
-// Ignored is how many observations belonged to no flow.
+// Ignored returns the number of observations that matched no flow.
 func (e *Engine) Ignored() uint64 { return e.ignored }

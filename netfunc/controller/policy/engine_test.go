@@ -15,12 +15,12 @@ import (
 	"holocast/netfunc/signal"
 )
 
-// Each step of the course of a flow; it starts live and armed, unless it is told to
-// be duplicating.
+// Each step in the life of a flow; it starts live and armed, unless before makes it duplicating.
 func TestCourse(t *testing.T) {
 	all := pathset.Of(1, 2, 3, 4, 5)
 	duplicating := func(w *world) { w.trouble(); w.report("a") }
-	// Down to path 2, a while after a start that helped, and more time before the last elimination.
+	// Down to path 2, a while after a start that helped; more is the extra time before the last
+	// elimination.
 	single := func(w *world, more time.Duration) {
 		duplicating(w)
 		_ = w.eliminate(3, 4, 5)
@@ -32,8 +32,8 @@ func TestCourse(t *testing.T) {
 	type want struct {
 		state api.State
 		paths pathset.Set
-		kinds []string // of decisions in the step
-		again bool     // a new generation
+		kinds []string // of the step's decisions
+		again bool     // expects a new generation
 	}
 	for _, c := range []struct {
 		name   string
@@ -42,18 +42,30 @@ func TestCourse(t *testing.T) {
 		step   func(*world)
 		want   want
 	}{
-		{"good intervals", nil, nil, func(w *world) { w.live(2*time.Second, 33*time.Millisecond) },
-			want{api.Armed, 0, nil, false}},
-		{"three long intervals", nil, nil, (*world).trouble,
-			want{api.Duplicating, all, []string{"start"}, true}},
-		{"silence", nil, nil, func(w *world) { w.pass(451 * time.Millisecond) },
-			want{api.Duplicating, all, []string{"start"}, true}},
-		{"a path is down at the start", nil, func(w *world) { w.set("a", 4, func(p *api.Path) { p.Up = false }); w.report("a") }, (*world).trouble,
-			want{api.Duplicating, pathset.Of(1, 2, 3, 5), []string{"start"}, true}},
-		{"a path is down at the receiver", nil, func(w *world) { w.set("b", 1, func(p *api.Path) { p.Up = false }); w.report("b") }, (*world).trouble,
-			want{api.Duplicating, pathset.Of(2, 3, 4, 5), []string{"start"}, true}},
-		{"a path answers no probe", nil, func(w *world) { w.set("a", 2, func(p *api.Path) { p.Loss = 1 }); w.report("a") }, (*world).trouble,
-			want{api.Duplicating, pathset.Of(1, 3, 4, 5), []string{"start"}, true}},
+		{
+			"good intervals", nil, nil, func(w *world) { w.live(2*time.Second, 33*time.Millisecond) },
+			want{api.Armed, 0, nil, false},
+		},
+		{
+			"three long intervals", nil, nil, (*world).trouble,
+			want{api.Duplicating, all, []string{"start"}, true},
+		},
+		{
+			"silence", nil, nil, func(w *world) { w.pass(451 * time.Millisecond) },
+			want{api.Duplicating, all, []string{"start"}, true},
+		},
+		{
+			"a path is down at the start", nil, func(w *world) { w.set("a", 4, func(p *api.Path) { p.Up = false }); w.report("a") }, (*world).trouble,
+			want{api.Duplicating, pathset.Of(1, 2, 3, 5), []string{"start"}, true},
+		},
+		{
+			"a path is down at the receiver", nil, func(w *world) { w.set("b", 1, func(p *api.Path) { p.Up = false }); w.report("b") }, (*world).trouble,
+			want{api.Duplicating, pathset.Of(2, 3, 4, 5), []string{"start"}, true},
+		},
+		{
+			"a path answers no probe", nil, func(w *world) { w.set("a", 2, func(p *api.Path) { p.Loss = 1 }); w.report("a") }, (*world).trouble,
+			want{api.Duplicating, pathset.Of(1, 3, 4, 5), []string{"start"}, true},
+		},
 		{"no path answers a probe", nil, func(w *world) {
 			for i := 1; i <= 5; i++ {
 				w.set("a", i, func(p *api.Path) { p.Loss = 1 })
@@ -72,26 +84,37 @@ func TestCourse(t *testing.T) {
 			}
 			w.report("a")
 		}, (*world).trouble, want{api.Armed, 0, []string{"trigger"}, false}},
-		{"trouble goes on with all paths", nil, duplicating, func(w *world) { w.live(2*time.Second, 160*time.Millisecond) },
-			want{api.Duplicating, all, []string{"trigger"}, false}},
-		{"eliminations", nil, duplicating, func(w *world) { _ = w.eliminate(4); _ = w.eliminate(3); _ = w.eliminate(3) },
-			want{api.Trimmed, pathset.Of(1, 2, 5), []string{"trim", "trim"}, false}},
-		{"down to one", nil, duplicating, func(w *world) { _ = w.eliminate(4, 3, 5); _ = w.eliminate(1) },
-			want{api.Single, pathset.Of(2), []string{"trim", "single"}, false}},
+		{
+			"trouble despite all paths", nil, duplicating, func(w *world) { w.live(2*time.Second, 160*time.Millisecond) },
+			want{api.Duplicating, all, []string{"trigger"}, false},
+		},
+		{
+			"eliminations", nil, duplicating, func(w *world) { _ = w.eliminate(4); _ = w.eliminate(3); _ = w.eliminate(3) },
+			want{api.Trimmed, pathset.Of(1, 2, 5), []string{"trim", "trim"}, false},
+		},
+		{
+			"down to one", nil, duplicating, func(w *world) { _ = w.eliminate(4, 3, 5); _ = w.eliminate(1) },
+			want{api.Single, pathset.Of(2), []string{"trim", "single"}, false},
+		},
 		{"one delivers all", nil, duplicating, func(w *world) {
 			_, _ = w.e.Eliminate(w.now, "b", api.Elimination{Destination: viewer, Generation: w.flow().Generation, Removed: pathset.Of(1, 3, 4, 5), Remaining: pathset.Of(2), Single: true})
 			w.deliver()
 		}, want{api.Single, pathset.Of(2), []string{"single"}, false}},
-		{"armed again", nil, func(w *world) { duplicating(w); _ = w.eliminate(4, 3, 5, 1); w.report("a") },
+		{
+			"armed again", nil, func(w *world) { duplicating(w); _ = w.eliminate(4, 3, 5, 1); w.report("a") },
 			func(w *world) { w.live(1100*time.Millisecond, 33*time.Millisecond) },
-			want{api.Armed, pathset.Of(2), []string{"rearm"}, false}},
+			want{api.Armed, pathset.Of(2), []string{"rearm"}, false},
+		},
 		{"and again in trouble", nil, func(w *world) {
 			duplicating(w)
 			_ = w.eliminate(4, 3, 5, 1)
 			w.live(1100*time.Millisecond, 33*time.Millisecond)
 		}, (*world).trouble, want{api.Duplicating, all, []string{"start"}, true}},
-		{"trouble right after the single path", nil, func(w *world) { duplicating(w); _ = w.eliminate(4, 3, 5, 1); w.report("a") },
-			func(w *world) { w.trouble() }, want{api.Single, pathset.Of(2), nil, false}},
+		{
+			"trouble right after the single path", nil, func(w *world) { duplicating(w); _ = w.eliminate(4, 3, 5, 1); w.report("a") },
+			func(w *world) { w.trouble() },
+			want{api.Single, pathset.Of(2), nil, false},
+		},
 		{"one path turns out to be too little", nil, func(w *world) {
 			single(w, 0)
 			w.report("a")
@@ -123,20 +146,28 @@ func TestCourse(t *testing.T) {
 				w.report("b")
 			}
 		}, want{api.Armed, 0, []string{"stop"}, false}},
-		{"a path of several is lost", nil, duplicating, func(w *world) { w.set("a", 1, func(p *api.Path) { p.Up = false }); w.report("a") },
-			want{api.Trimmed, pathset.Of(2, 3, 4, 5), []string{"path", "trim"}, false}},
-		{"it comes back", nil, func(w *world) {
-			duplicating(w)
-			w.set("a", 1, func(p *api.Path) { p.Up = false })
-			w.report("a")
-		}, func(w *world) { w.set("a", 1, func(p *api.Path) { p.Up = true }); w.report("a") },
-			want{api.Trimmed, pathset.Of(2, 3, 4, 5), []string{"path"}, false}},
-		{"a path of two is lost", nil, func(w *world) { duplicating(w); _ = w.eliminate(3, 4, 5); w.report("a") },
+		{
+			"a path of several is lost", nil, duplicating, func(w *world) { w.set("a", 1, func(p *api.Path) { p.Up = false }); w.report("a") },
+			want{api.Trimmed, pathset.Of(2, 3, 4, 5), []string{"path", "trim"}, false},
+		},
+		{
+			"it comes back", nil, func(w *world) {
+				duplicating(w)
+				w.set("a", 1, func(p *api.Path) { p.Up = false })
+				w.report("a")
+			}, func(w *world) { w.set("a", 1, func(p *api.Path) { p.Up = true }); w.report("a") },
+			want{api.Trimmed, pathset.Of(2, 3, 4, 5), []string{"path"}, false},
+		},
+		{
+			"a path of two is lost", nil, func(w *world) { duplicating(w); _ = w.eliminate(3, 4, 5); w.report("a") },
 			func(w *world) { w.set("a", 1, func(p *api.Path) { p.Loss = 1 }); w.report("a") },
-			want{api.Single, pathset.Of(2), []string{"single"}, false}},
-		{"the single path is lost", nil, func(w *world) { duplicating(w); _ = w.eliminate(1, 3, 4, 5); w.report("a") },
+			want{api.Single, pathset.Of(2), []string{"single"}, false},
+		},
+		{
+			"the single path is lost", nil, func(w *world) { duplicating(w); _ = w.eliminate(1, 3, 4, 5); w.report("a") },
 			func(w *world) { w.set("b", 2, func(p *api.Path) { p.Up = false }); w.report("b") },
-			want{api.Duplicating, pathset.Of(1, 3, 4, 5), []string{"path", "start"}, true}},
+			want{api.Duplicating, pathset.Of(1, 3, 4, 5), []string{"path", "start"}, true},
+		},
 		{"all paths are lost", nil, duplicating, func(w *world) {
 			for i := 1; i <= 5; i++ {
 				w.set("a", i, func(p *api.Path) { p.Up = false })
@@ -150,13 +181,19 @@ func TestCourse(t *testing.T) {
 				w.report("a")
 			}
 		}, want{api.Single, pathset.Of(1), []string{"edge", "single"}, false}},
-		{"the receiver does not listen any more", nil, func(w *world) { w.e.Watching("b", 1); w.e.Watching("b", 0) }, (*world).trouble,
-			want{api.Single, pathset.Of(1), []string{"single"}, true}},
-		{"it stops listening in the middle", nil, func(w *world) { w.e.Watching("b", 1); duplicating(w) }, func(w *world) { w.e.Watching("b", 0); w.live(time.Second, 33*time.Millisecond) },
-			want{api.Duplicating, all, nil, false}},
-		{"it listens again", nil, func(w *world) { w.e.Watching("b", 1); w.e.Watching("b", 0); w.e.Watching("b", 1) }, (*world).trouble,
-			want{api.Duplicating, all, []string{"start"}, true}},
-		{"an edge starts anew, path by path", nil, duplicating, func(w *world) {
+		{
+			"the receiver does not listen any more", nil, func(w *world) { w.e.Watching("b", 1); w.e.Watching("b", 0) }, (*world).trouble,
+			want{api.Single, pathset.Of(1), []string{"single"}, true},
+		},
+		{
+			"it stops listening in the middle", nil, func(w *world) { w.e.Watching("b", 1); duplicating(w) }, func(w *world) { w.e.Watching("b", 0); w.live(time.Second, 33*time.Millisecond) },
+			want{api.Duplicating, all, nil, false},
+		},
+		{
+			"it listens again", nil, func(w *world) { w.e.Watching("b", 1); w.e.Watching("b", 0); w.e.Watching("b", 1) }, (*world).trouble,
+			want{api.Duplicating, all, []string{"start"}, true},
+		},
+		{"an edge restarts, path by path", nil, duplicating, func(w *world) {
 			up := w.paths["b"]
 			for n := range 6 {
 				w.paths["b"] = nil
@@ -170,22 +207,26 @@ func TestCourse(t *testing.T) {
 				w.report("b")
 			}
 		}, want{api.Duplicating, all, []string{"edge", "path", "path", "path", "path", "path"}, false}},
-		{"an edge starts anew without a path", nil, duplicating, func(w *world) {
+		{"an edge restarts without a path", nil, duplicating, func(w *world) {
 			w.set("b", 4, func(p *api.Path) { p.Up = false })
 			w.hello("b")
 			w.report("b")
 			w.live(1100*time.Millisecond, 33*time.Millisecond)
 		}, want{api.Trimmed, pathset.Of(1, 2, 3, 5), []string{"edge", "trim"}, false}},
-		{"the receiver leaves", nil, duplicating, func(w *world) { _ = w.e.Leave(w.now, "b"); w.deliver() },
-			want{api.Single, pathset.Of(1), []string{"edge", "single"}, false}},
+		{
+			"the receiver leaves", nil, duplicating, func(w *world) { _ = w.e.Leave(w.now, "b"); w.deliver() },
+			want{api.Single, pathset.Of(1), []string{"edge", "single"}, false},
+		},
 		{"trouble without a receiver", nil, func(w *world) { _ = w.e.Leave(w.now, "b"); w.deliver() }, func(w *world) {
 			for range 4 {
 				w.pass(160 * time.Millisecond)
 				w.see("a")
 			}
 		}, want{api.Single, pathset.Of(1), []string{"single"}, true}},
-		{"the sender leaves", nil, duplicating, func(w *world) { _ = w.e.Leave(w.now, "a"); w.deliver() },
-			want{api.Armed, 0, []string{"edge", "stop"}, false}},
+		{
+			"the sender leaves", nil, duplicating, func(w *world) { _ = w.e.Leave(w.now, "a"); w.deliver() },
+			want{api.Armed, 0, []string{"edge", "stop"}, false},
+		},
 		{"the sender is lost", nil, duplicating, func(w *world) {
 			for range 8 {
 				w.pass(400 * time.Millisecond)
@@ -198,14 +239,18 @@ func TestCourse(t *testing.T) {
 		{"on again", nil, func(w *world) { w.mode(api.Off) }, func(w *world) { w.mode(api.Auto) }, want{api.Armed, 0, []string{"operator"}, false}},
 		{"duplicate", nil, nil, func(w *world) { w.mode(api.Duplicate) }, want{api.Duplicating, all, []string{"operator", "start"}, true}},
 		{"duplicate over some", nil, nil, func(w *world) { w.mode(api.Duplicate, 2, 5) }, want{api.Duplicating, pathset.Of(2, 5), []string{"operator", "start"}, true}},
-		{"duplicate loses one", nil, func(w *world) { w.mode(api.Duplicate, 2, 5) }, func(w *world) { w.set("a", 5, func(p *api.Path) { p.Up = false }); w.report("a") },
-			want{api.Duplicating, pathset.Of(2), []string{"path", "start"}, false}},
-		{"duplicate gets it back", nil, func(w *world) {
-			w.mode(api.Duplicate, 2, 5)
-			w.set("a", 5, func(p *api.Path) { p.Up = false })
-			w.report("a")
-		}, func(w *world) { w.set("a", 5, func(p *api.Path) { p.Up = true }); w.report("a") },
-			want{api.Duplicating, pathset.Of(2, 5), []string{"path", "start"}, true}},
+		{
+			"duplicate loses one", nil, func(w *world) { w.mode(api.Duplicate, 2, 5) }, func(w *world) { w.set("a", 5, func(p *api.Path) { p.Up = false }); w.report("a") },
+			want{api.Duplicating, pathset.Of(2), []string{"path", "start"}, false},
+		},
+		{
+			"duplicate gets it back", nil, func(w *world) {
+				w.mode(api.Duplicate, 2, 5)
+				w.set("a", 5, func(p *api.Path) { p.Up = false })
+				w.report("a")
+			}, func(w *world) { w.set("a", 5, func(p *api.Path) { p.Up = true }); w.report("a") },
+			want{api.Duplicating, pathset.Of(2, 5), []string{"path", "start"}, true},
+		},
 		{"duplicate stays without a viewer", nil, func(w *world) { w.mode(api.Duplicate); w.report("a") }, func(w *world) {
 			for range 20 {
 				w.pass(time.Second)
@@ -214,8 +259,10 @@ func TestCourse(t *testing.T) {
 			}
 		}, want{api.Duplicating, all, nil, false}},
 		{"auto within some paths", nil, func(w *world) { w.mode(api.Auto, 1, 2) }, (*world).trouble, want{api.Duplicating, pathset.Of(1, 2), []string{"start"}, true}},
-		{"auto out of duplicate", nil, func(w *world) { w.mode(api.Duplicate) }, func(w *world) { w.mode(api.Auto); _ = w.eliminate(3) },
-			want{api.Trimmed, pathset.Of(1, 2, 4, 5), []string{"operator", "trim"}, false}},
+		{
+			"auto out of duplicate", nil, func(w *world) { w.mode(api.Duplicate) }, func(w *world) { w.mode(api.Auto); _ = w.eliminate(3) },
+			want{api.Trimmed, pathset.Of(1, 2, 4, 5), []string{"operator", "trim"}, false},
+		},
 		{"redirect on trouble", redirecting, func(w *world) {
 			w.set("a", 1, func(p *api.Path) { p.RTT = 60 })
 			w.report("a")
@@ -242,8 +289,10 @@ func TestCourse(t *testing.T) {
 			w.set("a", 2, func(p *api.Path) { p.RTT = 15 })
 			w.report("a")
 		}, want{api.Redirected, pathset.Of(1), nil, false}},
-		{"redirect off a lost path", redirecting, (*world).trouble, func(w *world) { w.set("a", 1, func(p *api.Path) { p.Up = false }); w.report("a") },
-			want{api.Redirected, pathset.Of(2), []string{"path", "redirect"}, true}},
+		{
+			"redirect off a lost path", redirecting, (*world).trouble, func(w *world) { w.set("a", 1, func(p *api.Path) { p.Up = false }); w.report("a") },
+			want{api.Redirected, pathset.Of(2), []string{"path", "redirect"}, true},
+		},
 		{"redirect to one path", nil, nil, func(w *world) { w.mode(api.Redirect, 5) }, want{api.Redirected, pathset.Of(5), []string{"operator", "redirect"}, true}},
 		{"eliminations under redirect", redirecting, (*world).trouble, func(w *world) {
 			if err := w.eliminate(2); !errors.Is(err, ErrPinned) {
@@ -286,8 +335,8 @@ func (w *world) reasons() string {
 	return b.String()
 }
 
-// TestAddedInVain: paths that are added to a trimmed set and taken out again rest twice as long
-// each time, until the network changes.
+// TestAddedInVain: if paths added to a trimmed set are removed again, the next addition waits twice
+// as long each time, until the network changes.
 func TestAddedInVain(t *testing.T) {
 	w := pair(t, nil)
 	w.live(time.Second, 33*time.Millisecond)
@@ -327,7 +376,7 @@ func TestAddedInVain(t *testing.T) {
 	if w.flow().State != api.Duplicating {
 		t.Errorf("the single path did not end the rest\n%s", w.reasons())
 	}
-	if err := w.eliminate(4, 5); err != nil { // 3 is of use now
+	if err := w.eliminate(4, 5); err != nil { // path 3 is useful now
 		t.Fatal(err)
 	}
 	w.live(1100*time.Millisecond, 33*time.Millisecond)
@@ -337,8 +386,9 @@ func TestAddedInVain(t *testing.T) {
 	}
 }
 
-// TestLossyPathsRest: paths that did not carry the flow stay out of what starts within sixteen times the
-// re-arm time, be there one path in between or not, unless fewer than two others are up. What was of no use otherwise does not.
+// TestLossyPathsRest: paths that did not carry the flow are excluded from starts for sixteen times
+// the re-arm time, with or without a single path in between, unless fewer than two others are up.
+// Paths removed for other reasons are not excluded.
 func TestLossyPathsRest(t *testing.T) {
 	w := pair(t, nil)
 	again := func(want ...int) {
@@ -361,7 +411,7 @@ func TestLossyPathsRest(t *testing.T) {
 	w.trouble()
 	trim(pathset.Of(3, 4), 3, 4, 5)
 	again(1, 2, 5)
-	trim(pathset.Of(2), 5) // 2 was not removed: what is said of it does not count
+	trim(pathset.Of(2), 5) // path 2 was not removed, so its report is ignored
 	trim(0, 2)
 	again(1, 2, 5) // from one path
 	trim(0, 5)
@@ -377,8 +427,7 @@ func TestLossyPathsRest(t *testing.T) {
 	again(1, 3, 4, 5) // rather than one path alone
 }
 
-// A viewer that is slow by itself does not have its packets duplicated for ever; one
-// that duplication helps is watched as closely as before.
+// Duplication backs off for a viewer that is slow by itself, but not for one that it helps.
 func TestDuplicationDoesNotHelp(t *testing.T) {
 	rest := func(w *world) time.Duration {
 		t.Helper()
@@ -429,7 +478,7 @@ func TestDuplicationDoesNotHelp(t *testing.T) {
 	})
 }
 
-// The sender is told again until it reports the set in force.
+// Signals repeat until the sender reports the set in force.
 func TestSignalling(t *testing.T) {
 	w := pair(t, nil)
 	w.live(time.Second, 33*time.Millisecond)
@@ -443,7 +492,7 @@ func TestSignalling(t *testing.T) {
 	if _, sent := w.look(); len(sent) != 5 {
 		t.Errorf("%d packets in 100 ms, want 5", len(sent))
 	}
-	w.report("a") // of the set before
+	w.report("a") // of the previous set
 	if w.flow().Applied {
 		t.Error("applied, though the edge heard nothing")
 	}
@@ -465,8 +514,7 @@ func TestSignalling(t *testing.T) {
 	}
 }
 
-// A report that crossed a change does not pass for its acknowledgement, even where
-// the sets look the same.
+// A report that crossed a change does not acknowledge it, even if the sets look the same.
 func TestAcknowledgementOfTheRightChange(t *testing.T) {
 	w := pair(t, nil)
 	w.live(time.Second, 33*time.Millisecond)
@@ -481,7 +529,7 @@ func TestAcknowledgementOfTheRightChange(t *testing.T) {
 	}
 	w.report("a")
 	if w.flow().Applied {
-		t.Error("the report of an earlier packet was taken for that of this one")
+		t.Error("a report of an earlier packet acknowledged this one")
 	}
 	w.deaf["a"] = false
 	w.pass(20 * time.Millisecond)
@@ -491,8 +539,7 @@ func TestAcknowledgementOfTheRightChange(t *testing.T) {
 	}
 }
 
-// A sender that lost its policy map, or has one that nobody wants, is put right by
-// its next report.
+// A sender that lost its policy map, or has an unwanted entry, is corrected after its next report.
 func TestReconcile(t *testing.T) {
 	w := pair(t, nil)
 	w.live(time.Second, 33*time.Millisecond)
@@ -523,7 +570,7 @@ func TestReconcile(t *testing.T) {
 	})
 }
 
-// What an earlier controller set stays as it is.
+// Path sets of an earlier controller stay.
 func TestAdopt(t *testing.T) {
 	for paths, state := range map[uint8]api.State{0x13: api.Trimmed, 0x02: api.Armed} {
 		w := newWorld(t, DefaultConfig())
@@ -585,7 +632,7 @@ func TestEliminateRefuses(t *testing.T) {
 	}
 }
 
-// The edge's words in a reason cannot forge lines of the log or fill it.
+// An edge's reason cannot forge log lines or flood the log.
 func TestReasonOfAnEdge(t *testing.T) {
 	w := pair(t, nil)
 	w.live(time.Second, 33*time.Millisecond)
@@ -601,12 +648,14 @@ func TestReasonOfAnEdge(t *testing.T) {
 	}
 }
 
-// The edge with the longest prefix, paired with the right one, not a lost one.
+// Pairing takes the edge with the longest prefix, the named peer, and no lost edge.
 func TestPairing(t *testing.T) {
 	prefix := netip.MustParsePrefix
 	sender := func(name, peer, towards string) api.Edge {
-		return api.Edge{Name: name, Role: api.Both, Peer: peer, Signal: netip.MustParseAddrPort("10.1.0.1:4790"), SignalVersion: signal.Version,
-			Towards: []netip.Prefix{prefix(towards)}, Paths: []api.Path{{Index: 1, Up: true}, {Index: 2, Up: true}}}
+		return api.Edge{
+			Name: name, Role: api.Both, Peer: peer, Signal: netip.MustParseAddrPort("10.1.0.1:4790"), SignalVersion: signal.Version,
+			Towards: []netip.Prefix{prefix(towards)}, Paths: []api.Path{{Index: 1, Up: true}, {Index: 2, Up: true}},
+		}
 	}
 	receiver := func(name, peer, behind string) api.Edge {
 		return api.Edge{Name: name, Role: api.Receiver, Peer: peer, Behind: []netip.Prefix{prefix(behind)}, Paths: []api.Path{{Index: 1, Up: true}, {Index: 2, Up: true}}}
@@ -644,7 +693,7 @@ func TestPairing(t *testing.T) {
 			}
 			f, err := w.e.Set(w.now, viewer, api.Setting{Mode: api.Auto})
 			if c.sender == "" && errors.Is(err, ErrInvalid) {
-				return // nobody sends to it
+				return // no edge sends to it
 			}
 			if err != nil || f.Sender != c.sender || f.Receiver != c.receiver {
 				t.Errorf("%q → %q, %v; want %q → %q", f.Sender, f.Receiver, err, c.sender, c.receiver)
@@ -653,8 +702,8 @@ func TestPairing(t *testing.T) {
 	}
 }
 
-// A flow moves to another sender when its own is lost, and the lost one is told to
-// stop when it is back.
+// A flow moves to another sender when its own is lost; the lost one is told to stop when it
+// returns.
 func TestSenderTakesOver(t *testing.T) {
 	w := pair(t, nil)
 	w.hello("a2")
@@ -680,7 +729,7 @@ func TestSenderTakesOver(t *testing.T) {
 	}
 }
 
-// A flow takes all eight paths, is trimmed, and takes them again.
+// A flow uses all eight paths, is trimmed, and uses them again.
 func TestEightPaths(t *testing.T) {
 	conf := DefaultConfig()
 	w := newWorld(t, conf)
@@ -704,19 +753,18 @@ func TestEightPaths(t *testing.T) {
 	w.set("a", 1, func(p *api.Path) { p.RTT = 500 })
 	w.report("a")
 	if f := w.flow(); f.Paths != 0xff || f.Generation != generation {
-		t.Errorf("paths %s of generation %d, want those of %d: an RTT changed", f.Paths, f.Generation, generation)
+		t.Errorf("paths %s of generation %d, want generation %d: only an RTT changed", f.Paths, f.Generation, generation)
 	}
 }
 
-// A sender that takes signalling messages of another version is refused, also one that an earlier
-// controller knew.
+// A sender with another signalling version is refused, even if an earlier controller accepted it.
 func TestSignalVersions(t *testing.T) {
 	w := pair(t, nil)
 	old := w.e.edges["a"].Edge
 	for version, want := range map[int]string{
-		0:                  "edge a takes signalling messages of version 1, this controller sends version 2: upgrade the controller and all edges together",
-		1:                  "edge a takes signalling messages of version 1, this controller sends version 2: ",
-		3:                  "edge a takes signalling messages of version 3, this controller sends version 2: ",
+		0:                  "edge a supports signalling version 1, this controller sends version 2: upgrade the controller and all edges together",
+		1:                  "edge a supports signalling version 1, this controller sends version 2: ",
+		3:                  "edge a supports signalling version 3, this controller sends version 2: ",
 		signal.Version:     "",
 		signal.Version - 3: "version 1, ",
 	} {
@@ -744,7 +792,7 @@ func TestSignalVersions(t *testing.T) {
 	}
 }
 
-// Silence of a lost edge is not that of a viewer.
+// A lost edge's silence does not count as a viewer's.
 func TestLostEdgeIsNotSilence(t *testing.T) {
 	w := pair(t, nil)
 	for range 30 {
@@ -799,7 +847,7 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// A viewer that goes on sending is served, however many sources of single packets there are.
+// A viewer that keeps sending is served despite any number of forged sources.
 func TestSpoofedViewers(t *testing.T) {
 	w := pair(t, func(c *Config) { c.MaxFlows = 100 })
 	for n := range 5000 {
@@ -837,7 +885,7 @@ func TestLimits(t *testing.T) {
 	if f := w.e.Flows(); len(f) != 2 || f[1].Destination != netip.AddrFrom4([4]byte{10, 9, 0, 4}) {
 		t.Errorf("%+v", f)
 	}
-	for _, f := range w.e.Flows() { // they prove themselves, and are displaced no more
+	for _, f := range w.e.Flows() { // they become proven and are no longer displaced
 		for i := range w.e.conf.Trigger.Live {
 			o := api.Observation{Time: int64(i) * int64(33*time.Millisecond), Source: netip.AddrPortFrom(f.Destination, 1)}
 			if err := w.e.Uplink(w.now, "b", []api.Observation{o}); err != nil {
@@ -881,12 +929,14 @@ func TestDecisions(t *testing.T) {
 
 func TestCheckEdge(t *testing.T) {
 	good := func() api.Edge {
-		return api.Edge{Name: "edge-a.1", Role: api.Sender, Signal: netip.MustParseAddrPort("10.0.0.1:4790"), SignalVersion: signal.Version,
-			Paths: []api.Path{{Index: 1, Interface: "eth1"}}, Towards: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+		return api.Edge{
+			Name: "edge-a.1", Role: api.Sender, Signal: netip.MustParseAddrPort("10.0.0.1:4790"), SignalVersion: signal.Version,
+			Paths: []api.Path{{Index: 1, Interface: "eth1"}}, Towards: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+		}
 	}
 	for name, c := range map[string]struct {
 		change func(*api.Edge)
-		want   string // in the error
+		want   string // expected in the error
 	}{
 		"good":            {func(*api.Edge) {}, ""},
 		"no name":         {func(e *api.Edge) { e.Name = "" }, "name"},

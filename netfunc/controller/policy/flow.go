@@ -8,48 +8,48 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// source distinguishes the viewers behind one address, and the edges that see them.
+// source distinguishes viewers behind one address, and the edges that see them.
 type source struct {
 	edge   string
 	viewer netip.AddrPort
 }
 
-// maxSources is how many viewers of one address are watched.
+// maxSources limits the viewers watched per address.
 const maxSources = 64
 
 // flow is the traffic to one destination.
 type flow struct {
 	api.Flow
-	set    bool // by an operator, so never forgotten
+	set    bool // by an operator: never forgotten
 	meters map[source]*meter
-	seen   time.Time // the last uplink packet, or when the flow was made
-	began  time.Time // State, on our clock
+	seen   time.Time // the last uplink packet, or the creation
+	began  time.Time // start of State
 	moved  time.Time // the last start or move
-	// The path set before the elimination that left one, until that is undone or outlives
-	// the re-arm time.
+	// The path set before the elimination that left one path, kept until that is undone or the
+	// re-arm time has passed.
 	before pathset.Set
-	// The trimmed set that the last start added paths to, until the elimination has judged
-	// them, and how often running it took them all out again, up to maxIdle.
+	// The trimmed set to which the last start added paths, until elimination has judged them, and
+	// how many times in a row it removed them all again, up to maxIdle.
 	tried pathset.Set
 	vain  int
-	// When each path was last removed as one that does not carry the flow.
+	// When each path was last removed for not carrying the flow.
 	lossy [pathset.Max]time.Time
-	// Whether the last start helped: Trigger.Live good intervals running were seen, or
-	// the trigger fired though all paths were in use.
+	// Whether the last start helped: Trigger.Live good intervals in a row were seen, or the trigger
+	// fired although all paths were in use.
 	helped, useless bool
-	idle            int // starts running that did not help, up to maxIdle
+	idle            int // consecutive starts that did not help, up to maxIdle
 
-	noop  uint64 // generation for which a trigger without effect was logged
-	stale uint64 // generation for which a refused elimination was logged
+	noop  uint64 // last generation with a logged trigger without effect
+	stale uint64 // last generation with a logged refused elimination
 
-	// What was signalled to the sender.
+	// The state of signalling to the sender.
 	signalled time.Time // the first signalling packet with Paths
 	resent    time.Time // the last one
-	nonce     uint64    // of the first one; 0 = any that is reported will do
-	reported  bool      // that the sender does not answer
+	nonce     uint64    // of the first one; 0 = any reported nonce acknowledges
+	reported  bool      // logged that the sender does not answer
 }
 
-// viewing is what the rest of the world sees of the flow.
+// viewing returns the public view of the flow.
 func (f *flow) viewing() api.Flow {
 	out := f.Flow
 	var latest time.Time
@@ -61,21 +61,21 @@ func (f *flow) viewing() api.Flow {
 	return out
 }
 
-// maxIdle bounds how often the re-arm time is doubled.
+// maxIdle bounds how many times the re-arm time is doubled.
 const maxIdle = 6
 
-// rearm is how long a flow stays in the state Single. Where duplication did not help,
-// time after time, it is not the paths that are to blame.
+// rearm is the duration of state Single. It grows while duplication does not help, since the cause
+// then lies elsewhere.
 func (f *flow) rearm(c Config) time.Duration { return c.Rearm << f.idle }
 
-// rest is how long a trimmed set is kept before paths are added again. Where they were removed
-// again, time after time, they cost bytes and processors, and bring nothing.
+// rest is how long a trimmed set is kept before paths are added again. It grows while added paths
+// are removed again, since they cost bandwidth and CPU time for nothing.
 func (f *flow) rest(c Config) time.Duration { return c.Rearm << f.vain }
 
-// restLossy is how often longer paths rest that do not carry the flow.
+// restLossy multiplies the rest of paths that do not carry the flow.
 const restLossy = 16
 
-// unfit are the paths that were found not to carry the flow a while ago.
+// unfit returns the paths found recently not to carry the flow.
 func (f *flow) unfit(c Config, now time.Time) (set pathset.Set) {
 	for i, at := range f.lossy {
 		if !at.IsZero() && now.Sub(at) < restLossy*c.Rearm {
@@ -92,8 +92,8 @@ func (f *flow) calm() {
 	}
 }
 
-// signalDue is when to signal the sender again; zero = not at all. A lost sender is
-// signalled slowly: its kernel program may still run.
+// signalDue returns the time of the next signal to the sender; zero = none. A lost sender is
+// signalled slowly: its kernel program may still be running.
 func (f *flow) signalDue(r Resend, sender *edge) time.Time {
 	switch {
 	case f.Applied || sender == nil:

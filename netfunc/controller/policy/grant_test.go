@@ -11,7 +11,7 @@ import (
 	"holocast/netfunc/signal"
 )
 
-// An edge claims what is granted to it, or is refused with what is not.
+// An edge may claim what its grant allows; otherwise the error names the excess.
 func TestGrants(t *testing.T) {
 	prefixes := func(s ...string) (out []netip.Prefix) {
 		for _, p := range s {
@@ -30,7 +30,7 @@ func TestGrants(t *testing.T) {
 	address := netip.MustParseAddrPort("10.1.0.1:4790")
 	for name, c := range map[string]struct {
 		hello api.Edge
-		want  string // "" = taken
+		want  string // "" = accepted
 	}{
 		"as granted":       {api.Edge{Name: "a", Role: api.Sender, Signal: address, SignalVersion: signal.Version, Towards: prefixes("10.9.0.0/16", "2001:db8:9::/48")}, ""},
 		"a part":           {api.Edge{Name: "a", Role: api.Sender, Signal: address, SignalVersion: signal.Version, Towards: prefixes("10.9.7.0/24")}, ""},
@@ -42,7 +42,7 @@ func TestGrants(t *testing.T) {
 		"IPv6":             {api.Edge{Name: "b", Role: api.Receiver, Behind: prefixes("::/0")}, "prefix ::/0"},
 		"another address":  {api.Edge{Name: "a", Role: api.Sender, Signal: netip.MustParseAddrPort("10.1.0.2:4790"), SignalVersion: signal.Version, Towards: prefixes("10.9.0.0/16")}, "address 10.1.0.2"},
 		"a sender as well": {api.Edge{Name: "b", Role: api.Both, Signal: address, SignalVersion: signal.Version, Behind: prefixes("10.9.0.0/24")}, "address 10.1.0.1"},
-		"no grant":         {api.Edge{Name: "c", Role: api.Receiver}, "nothing is granted"},
+		"no grant":         {api.Edge{Name: "c", Role: api.Receiver}, "no grant"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := New(conf).Hello(time.Unix(1, 0), c.hello)
@@ -51,7 +51,7 @@ func TestGrants(t *testing.T) {
 			}
 		})
 	}
-	// It reports no viewers but its own either.
+	// Nor may it report viewers outside its grant.
 	e := New(conf)
 	if err := e.Hello(time.Unix(1, 0), api.Edge{Name: "a", Role: api.Sender, Signal: address, SignalVersion: signal.Version, Towards: prefixes("10.9.0.0/16")}); err != nil {
 		t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// What an event changes for many flows is one decision, that knows them all, and the log of many events
-// is bounded by the flows that it is about.
+// An event that changes many flows alike yields one decision listing them all, and the decision log
+// is bounded by the number of flows it covers.
 func TestEventOfManyFlows(t *testing.T) {
 	const flows = 100
 	w := pair(t, func(c *Config) { c.Mode, c.KeepDecisions = api.Duplicate, 3*flows })

@@ -5,28 +5,28 @@ import (
 	"time"
 )
 
-// meter watches the uplink packets of one viewer as one edge sees them.
+// meter tracks the uplink packets of one viewer as seen by one edge.
 type meter struct {
-	last     int64     // the last packet counted, on the edge's clock, ns
-	seen     time.Time // the last packet, on ours
-	packets  int       // counted, up to Trigger.Live
-	run      int       // intervals too long, running
-	good     int       // intervals short enough, running, up to Trigger.Live
+	last     int64     // last packet counted, on the edge's clock, ns
+	seen     time.Time // last packet, on our clock
+	packets  int       // packets counted, up to Trigger.Live
+	run      int       // consecutive long intervals
+	good     int       // consecutive short intervals, up to Trigger.Live
 	interval time.Duration
-	silent   bool // the silence under way has fired
+	silent   bool // the current silence has fired
 }
 
-// observe adds a packet and returns why the trigger fires, "" when it does not.
-// A gap of end or more starts over: the viewer was away.
+// observe adds a packet and returns why the trigger fires, "" if it does not. A gap of at least end
+// starts over: the viewer was away.
 func (m *meter) observe(t Trigger, end time.Duration, at int64, now time.Time) string {
 	m.seen, m.silent = now, false
 	gap := time.Duration(at - m.last)
 	switch {
 	case m.packets == 0 || gap >= end || gap <= -end:
-		// First of all, first in a long time, or of an edge that started over.
+		// The first packet, the first in a long time, or one of an edge that restarted.
 		m.last, m.packets, m.run, m.good, m.interval = at, 1, 0, 0, 0
 		return ""
-	case gap < t.Merge: // negative ones too: two processors' records may swap places
+	case gap < t.Merge: // may be negative: records of two CPUs may be swapped
 		return ""
 	}
 	m.last, m.interval = at, gap
@@ -40,10 +40,10 @@ func (m *meter) observe(t Trigger, end time.Duration, at int64, now time.Time) s
 		return ""
 	}
 	m.run = 0
-	return fmt.Sprintf("%s between uplink packets, above %s for the %s time running", ms(gap), ms(t.Interval), ordinal(t.Count))
+	return fmt.Sprintf("%s between uplink packets, above %s for the %s time in a row", ms(gap), ms(t.Interval), ordinal(t.Count))
 }
 
-// silence returns why the trigger fires at now because no packets arrive, "" when it does not.
+// silence returns why the trigger fires at now for lack of packets, "" if it does not.
 func (m *meter) silence(t Trigger, now time.Time) string {
 	if d := m.silentAt(t); d.IsZero() || now.Before(d) {
 		return ""
@@ -52,7 +52,7 @@ func (m *meter) silence(t Trigger, now time.Time) string {
 	return fmt.Sprintf("no uplink packet of a live flow for %s", ms(now.Sub(m.seen)))
 }
 
-// silentAt is when silence will have lasted long enough; zero = never.
+// silentAt returns when silence fires the trigger; zero = never.
 func (m *meter) silentAt(t Trigger) time.Time {
 	if t.Silence == 0 || m.silent || m.packets < t.Live {
 		return time.Time{}
@@ -60,7 +60,7 @@ func (m *meter) silentAt(t Trigger) time.Time {
 	return m.seen.Add(t.Silence)
 }
 
-// ms writes a duration in milliseconds, as reasons give it.
+// ms formats a duration in milliseconds for reasons.
 func ms(d time.Duration) string {
 	return fmt.Sprintf("%.0f ms", float64(d)/float64(time.Millisecond))
 }

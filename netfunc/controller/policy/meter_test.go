@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// at returns the times of packets that follow each other by gaps in milliseconds.
+// at returns the times of packets separated by gaps in milliseconds.
 func at(gaps ...int) []int64 {
 	t := int64(time.Hour)
 	out := []int64{t}
@@ -19,7 +19,7 @@ func at(gaps ...int) []int64 {
 func TestMeter(t *testing.T) {
 	for name, c := range map[string]struct {
 		packets []int64
-		fires   []int // at these packets, counted from 0
+		fires   []int // indices of the packets that fire
 	}{
 		"steady":             {at(33, 33, 33, 34, 33, 33), nil},
 		"just below":         {at(150, 150, 150, 150, 150), nil},

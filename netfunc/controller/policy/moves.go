@@ -9,11 +9,11 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// move brings a flow to a state and a path set, and writes down why.
+// move sets a flow's state and path set, and records the decision.
 func (e *Engine) move(now time.Time, f *flow, state api.State, paths pathset.Set, d api.Decision) {
 	d.Destination, d.From, d.To, d.State = f.Destination, f.Paths, paths, state
 	if paths&^f.Paths != 0 {
-		// The time, so that generations grow also over a restart without state.
+		// Based on the time, generations also grow across a restart without state.
 		f.Generation = max(f.Generation+1, uint64(max(now.UnixMilli(), 1)))
 	}
 	switch {
@@ -24,7 +24,7 @@ func (e *Engine) move(now time.Time, f *flow, state api.State, paths pathset.Set
 		}
 	case state == api.Single && f.useless && !f.helped:
 		f.idle, f.useless = min(f.idle+1, maxIdle), false
-		d.Reason += fmt.Sprintf("; duplication did not help, the trigger rests for %s", f.rearm(e.conf))
+		d.Reason += fmt.Sprintf("; duplication did not help, trigger rests for %s", f.rearm(e.conf))
 	}
 	if state != f.State {
 		f.Since = now
@@ -34,10 +34,10 @@ func (e *Engine) move(now time.Time, f *flow, state api.State, paths pathset.Set
 	}
 	switch {
 	case state != api.Duplicating && state != api.Trimmed:
-		f.tried, f.vain = 0, 0 // the network is another
+		f.tried, f.vain = 0, 0 // the network has changed
 	case state == api.Trimmed && f.tried != 0 && paths&^f.tried == 0:
 		f.tried, f.vain = 0, min(f.vain+1, maxIdle)
-		d.Reason += fmt.Sprintf("; adding paths was in vain, and is not tried again for %s", f.rest(e.conf))
+		d.Reason += fmt.Sprintf("; the added paths did not help, next attempt in %s", f.rest(e.conf))
 	}
 	f.State, f.began = state, now
 	if paths != f.Paths {
@@ -53,8 +53,7 @@ func (e *Engine) move(now time.Time, f *flow, state api.State, paths pathset.Set
 	}
 }
 
-// resignal signals the flow's path set to the sender, from now on until it reports
-// that it is in force.
+// resignal signals the flow's path set to the sender until it reports it in force.
 func (e *Engine) resignal(now time.Time, f *flow) {
 	f.Applied, f.reported = false, false
 	f.signalled, f.resent, f.nonce = time.Time{}, time.Time{}, 0
@@ -64,16 +63,16 @@ func (e *Engine) resignal(now time.Time, f *flow) {
 	}
 }
 
-// signalUnknown signals a sender whose state is unknown. An empty set is left to
-// its first report: it is what a sender begins with.
+// signalUnknown signals a sender in unknown state. An empty set waits for its first report: senders
+// start with empty sets.
 func (e *Engine) signalUnknown(now time.Time, f *flow) {
 	if f.Paths != 0 || !f.Applied {
 		e.resignal(now, f)
 	}
 }
 
-// signal sends the flow's path set to the sender once. Where the receiver has to confirm first, a
-// sender that duplicates is sent one of the paths.
+// signal sends the flow's path set to the sender once. A duplicating sender receives only one of
+// the paths while the receiver has yet to confirm.
 func (e *Engine) signal(now time.Time, f *flow) {
 	s := e.edges[f.Sender]
 	if s == nil {
@@ -94,15 +93,17 @@ func (e *Engine) signal(now time.Time, f *flow) {
 	e.effects.Signals = append(e.effects.Signals, Signal{Edge: s.Name, To: s.Signal, Destination: f.Destination, Paths: f.Paths})
 	if !f.reported && !s.Lost && now.Sub(f.signalled) >= e.conf.Signal.Slow {
 		f.reported = true
-		e.decide(now, api.Decision{Kind: "signal", Destination: f.Destination, Edge: s.Name, From: f.Paths, To: f.Paths,
+		e.decide(now, api.Decision{
+			Kind: "signal", Destination: f.Destination, Edge: s.Name, From: f.Paths, To: f.Paths,
 			Generation: f.Generation, State: f.State,
-			Reason: fmt.Sprintf("edge %s has not reported paths %s in force for %s; still signalling", s.Name, f.Paths, ms(now.Sub(f.signalled)))})
+			Reason: fmt.Sprintf("edge %s has not reported paths %s in force for %s; still signalling", s.Name, f.Paths, ms(now.Sub(f.signalled))),
+		})
 	}
 	e.at(e.due(f))
 }
 
-// confirmed follows a receiver's report: senders whose flows it is ready for now are signalled, and
-// those that duplicate what it no longer eliminates stop.
+// confirmed processes a receiver's readiness: it signals the senders of flows that are now ready,
+// and stops those whose replicas are no longer eliminated.
 func (e *Engine) confirmed(now time.Time, c *edge) {
 	for _, f := range e.each() {
 		if f.Receiver != c.Name || f.Sender == "" || f.Paths.Len() < 2 {
@@ -117,7 +118,7 @@ func (e *Engine) confirmed(now time.Time, c *edge) {
 	}
 }
 
-// fire is the trigger.
+// fire handles the trigger.
 func (e *Engine) fire(now time.Time, f *flow, why string) {
 	switch f.Mode {
 	case api.Auto:
@@ -127,9 +128,9 @@ func (e *Engine) fire(now time.Time, f *flow, why string) {
 	}
 }
 
-// start begins duplication over all paths that can be used (step 3 of the paper's
-// section III.A), also out of a trimmed set that turned out too small. Paths that did not carry the flow lately
-// stay out where there are two others.
+// start begins duplication over all usable paths (step 3 of the paper's section III.A), also from a
+// trimmed set that proved too small. Paths that recently did not carry the flow are left out if two
+// others are usable.
 func (e *Engine) start(now time.Time, f *flow, why string) {
 	all := e.usable(f)
 	running := f.State == api.Duplicating || f.State == api.Trimmed
@@ -147,13 +148,13 @@ func (e *Engine) start(now time.Time, f *flow, why string) {
 		return
 	case running && now.Sub(f.moved) < f.rest(e.conf) && f.Paths&all != 0,
 		f.State == api.Single && now.Sub(f.moved) < f.rearm(e.conf) && f.Paths&all != 0:
-		return // give the new set its time
+		return // give the new set time
 	case receiver == nil:
-		// Nobody would remove the duplicates, nor eliminate paths.
+		// No receiver would remove duplicates or eliminate paths.
 		e.steer(now, f, why+", and no receiver removes duplicates")
 		return
 	case !running && !receiver.reachable():
-		e.steer(now, f, why+", and receiver "+receiver.Name+" does not listen")
+		e.steer(now, f, why+", and receiver "+receiver.Name+" has no watch stream")
 		return
 	case running && all&^f.Paths == 0:
 		f.useless = true
@@ -179,9 +180,9 @@ func (e *Engine) start(now time.Time, f *flow, why string) {
 	}
 }
 
-// regret undoes the elimination that left one path a moment ago, and reports whether it did. The
-// trigger that fires so soon says that it was a mistake, unless duplication had not helped before
-// either, or the packets that it waited for were sent before.
+// regret undoes the elimination that recently left one path, and reports whether it did. A trigger
+// so soon after shows that it was a mistake, unless duplication had not helped before or the
+// delayed packets were sent before it.
 func (e *Engine) regret(now time.Time, f *flow, usable pathset.Set, why string) bool {
 	back := (f.before | f.Paths) & usable
 	late := e.conf.Trigger.Interval * time.Duration(e.conf.Trigger.Count)
@@ -191,22 +192,26 @@ func (e *Engine) regret(now time.Time, f *flow, usable pathset.Set, why string) 
 	if r := e.receiver(f); r == nil || !r.reachable() {
 		return false
 	}
-	e.move(now, f, api.Trimmed, back, api.Decision{Kind: "start",
-		Reason: fmt.Sprintf("%s; path %s alone is too little", why, f.Paths)})
+	e.move(now, f, api.Trimmed, back, api.Decision{
+		Kind:   "start",
+		Reason: fmt.Sprintf("%s; path %s alone is not enough", why, f.Paths),
+	})
 	return true
 }
 
-// futile writes down, once for each generation, that the trigger could do nothing.
+// futile records, once per generation, a trigger without effect.
 func (e *Engine) futile(now time.Time, f *flow, why string) {
 	if f.noop == f.Generation+1 {
 		return
 	}
 	f.noop = f.Generation + 1
-	e.decide(now, api.Decision{Kind: "trigger", Destination: f.Destination, From: f.Paths, To: f.Paths,
-		Generation: f.Generation, State: f.State, Reason: why})
+	e.decide(now, api.Decision{
+		Kind: "trigger", Destination: f.Destination, From: f.Paths, To: f.Paths,
+		Generation: f.Generation, State: f.State, Reason: why,
+	})
 }
 
-// steer sends a flow over the one best path, for want of a receiver.
+// steer sends a flow over the best single path for lack of a receiver.
 func (e *Engine) steer(now time.Time, f *flow, why string) {
 	among := f.Paths & e.usable(f)
 	if among == 0 || f.Paths.Len() == 1 { // no replicas to choose from: try another path
@@ -220,8 +225,8 @@ func (e *Engine) steer(now time.Time, f *flow, why string) {
 	e.move(now, f, api.Single, pathset.Of(to), api.Decision{Kind: "single", Reason: fmt.Sprintf("%s: path %d has the least RTT", why, to)})
 }
 
-// redirect moves a flow to the path with the least RTT (the paper's section IV.D).
-// A quiet one leaves no trace when there is nothing to gain.
+// redirect moves a flow to the path with the least RTT (the paper's section IV.D). If quiet, an
+// attempt without gain is not recorded.
 func (e *Engine) redirect(now time.Time, f *flow, why string, quiet bool) {
 	usable := e.usable(f)
 	to := e.least(f, usable)
@@ -244,7 +249,7 @@ func (e *Engine) redirect(now time.Time, f *flow, why string, quiet bool) {
 		gain, ok := e.better(f, from[0], to)
 		if !ok {
 			if !quiet {
-				e.futile(now, f, why+fmt.Sprintf(", but no path is enough of a gain over path %d", from[0]))
+				e.futile(now, f, why+fmt.Sprintf(", but no path gains enough over path %d", from[0]))
 			}
 			return
 		}
@@ -253,8 +258,8 @@ func (e *Engine) redirect(now time.Time, f *flow, why string, quiet bool) {
 	e.move(now, f, api.Redirected, pathset.Of(to), api.Decision{Kind: "redirect", Reason: why + ": " + reason})
 }
 
-// settle brings every flow in line with edges and paths that changed; why says what
-// did, "" when nothing but measurements.
+// settle adapts every flow to changed edges and paths. why describes the change; "" = only
+// measurements changed.
 func (e *Engine) settle(now time.Time, why string) {
 	for _, f := range e.each() {
 		if e.pair(f) {
@@ -265,11 +270,11 @@ func (e *Engine) settle(now time.Time, why string) {
 	}
 }
 
-// follow brings a flow in line with its edges and paths.
+// follow adapts a flow to its edges and paths.
 func (e *Engine) follow(now time.Time, f *flow, why string) {
 	if f.Sender == "" {
 		if f.Paths != 0 {
-			e.move(now, f, resting(f.Mode), 0, api.Decision{Kind: "stop", Reason: cmp.Or(why, "no edge sends to it") + ": no edge is left that sends to it"})
+			e.move(now, f, resting(f.Mode), 0, api.Decision{Kind: "stop", Reason: cmp.Or(why, "its edge has left") + ": no edge sends to it"})
 		}
 		f.Applied = true
 		return
@@ -320,7 +325,7 @@ func (e *Engine) followAuto(now time.Time, f *flow, usable pathset.Set, why stri
 	left := f.Paths & usable
 	switch {
 	case usable == 0:
-		// Nothing to choose from: the sender's kernel program passes packets on untouched.
+		// No path to choose from: the sender's kernel program passes packets unchanged.
 	case f.Paths == 0:
 		if dead := e.stranded(now, f); dead != "" {
 			e.start(now, f, dead)
@@ -337,7 +342,7 @@ func (e *Engine) followAuto(now time.Time, f *flow, usable pathset.Set, why stri
 	}
 }
 
-// fixed is the one path that an operator redirects the flow to, else 0.
+// fixed returns the single path to which an operator redirects the flow, else 0.
 func (f *flow) fixed() pathset.Set {
 	if f.Mode == api.Redirect && f.Allowed.Len() == 1 {
 		return f.Allowed
@@ -345,10 +350,11 @@ func (f *flow) fixed() pathset.Set {
 	return 0
 }
 
-// pinned reports whether the flow keeps its paths without a viewer: an operator said so.
+// pinned reports whether the flow keeps its paths without a viewer because of an operator's
+// setting.
 func (f *flow) pinned() bool { return f.set && (f.Mode == api.Duplicate || f.fixed() != 0) }
 
-// resting is the state of a flow that is left to plain routing.
+// resting returns the state of a flow under plain routing.
 func resting(m api.Mode) api.State {
 	if m == api.Off {
 		return api.Disabled
@@ -356,7 +362,7 @@ func resting(m api.Mode) api.State {
 	return api.Armed
 }
 
-// arrange puts a setting in force.
+// arrange applies a setting.
 func (e *Engine) arrange(now time.Time, f *flow, s api.Setting, why string) {
 	f.Mode, f.Allowed = s.Mode, s.Paths
 	paths := f.Paths

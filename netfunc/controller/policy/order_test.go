@@ -12,7 +12,7 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// The sender is signalled to duplicate when the receiver has confirmed, and not before.
+// The sender is signalled to duplicate only after the receiver has confirmed.
 func TestReceiverConfirmsFirst(t *testing.T) {
 	for name, start := range map[string]func(*world){
 		"an operator": func(w *world) { w.mode(api.Duplicate, 1, 2) },
@@ -32,7 +32,7 @@ func TestReceiverConfirmsFirst(t *testing.T) {
 			w.slow["b"] = false
 			w.report("b")
 			if _, sent := w.look(); !slices.Equal(sent, []pathset.Set{w.flow().Paths}) {
-				t.Errorf("signalled %v when the receiver had confirmed", sent)
+				t.Errorf("signalled %v once the receiver had confirmed", sent)
 			}
 			w.report("a")
 			if !w.flow().Applied {
@@ -42,7 +42,7 @@ func TestReceiverConfirmsFirst(t *testing.T) {
 	}
 }
 
-// A receiver that takes its confirmation back is sent no more replicas.
+// A receiver that withdraws its confirmation gets no more replicas.
 func TestReceiverNoLongerReady(t *testing.T) {
 	w := pair(t, nil)
 	w.mode(api.Duplicate, 1, 2)
@@ -60,7 +60,7 @@ func TestReceiverNoLongerReady(t *testing.T) {
 	w.look()
 	w.pass(time.Second)
 	if _, sent := w.look(); len(sent) > 0 {
-		t.Errorf("signalled %v on and on", sent)
+		t.Errorf("signalled %v repeatedly", sent)
 	}
 	w.slow["b"] = false
 	w.report("b")
@@ -70,7 +70,7 @@ func TestReceiverNoLongerReady(t *testing.T) {
 	}
 }
 
-// An operator's duplication waits for a receiver, and ends with it.
+// An operator's duplication waits for a receiver, and stops without it.
 func TestDuplicateWithoutReceiver(t *testing.T) {
 	for name, away := range map[string]func(*world){
 		"left":    func(w *world) { _ = w.e.Leave(w.now, "b"); w.deliver() },
@@ -99,7 +99,7 @@ func TestDuplicateWithoutReceiver(t *testing.T) {
 				}
 				w.report("a")
 				if p := pathset.Set(w.told["a"][viewer]); p.Len() > 1 || w.flow().Paths.Len() > 1 {
-					t.Fatalf("duplicated over %s to nobody\n%s", p, w.reasons())
+					t.Fatalf("duplicated over %s without a receiver\n%s", p, w.reasons())
 				}
 				w.hello("b")
 				w.pass(1100 * time.Millisecond)
@@ -113,17 +113,17 @@ func TestDuplicateWithoutReceiver(t *testing.T) {
 	}
 }
 
-// A setting that can have no effect is refused, and says why.
+// A setting that cannot take effect is refused with a reason.
 func TestSetRefuses(t *testing.T) {
 	w := pair(t, nil)
 	for _, c := range []struct {
 		dst   string
 		paths pathset.Set
-		want  string // "" = taken
+		want  string // "" = accepted
 	}{
 		{"10.9.0.8", pathset.Of(1, 5), ""},
 		{"10.9.0.8", 0, ""},
-		{"10.9.0.8", pathset.Of(1, 7), "has path 7; they have 1+2+3+4+5"},
+		{"10.9.0.8", pathset.Of(1, 7), "has path 7; available: 1+2+3+4+5"},
 		{"10.10.0.8", 0, "no edge sends to 10.10.0.8"},
 	} {
 		_, err := w.e.Set(w.now, netip.MustParseAddr(c.dst), api.Setting{Mode: api.Duplicate, Paths: c.paths})
@@ -136,7 +136,7 @@ func TestSetRefuses(t *testing.T) {
 	}
 }
 
-// A receiver may go when the senders say that they have stopped.
+// A receiver may leave once the senders confirm that they have stopped.
 func TestRetire(t *testing.T) {
 	w := pair(t, nil)
 	w.mode(api.Duplicate)

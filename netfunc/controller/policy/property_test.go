@@ -13,8 +13,7 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// play drives a world through events that bytes choose, and checks after each what
-// must hold whatever happens.
+// play drives a world with events chosen by bytes, and checks the invariants after each.
 type play struct {
 	*world
 	script []byte
@@ -56,7 +55,7 @@ func (p *play) step() {
 		after, _ := p.e.Flow(dst)
 		switch {
 		case ok && o.Generation != f.Generation && err == nil:
-			t.Fatalf("elimination of generation %d was taken in %d", o.Generation, f.Generation)
+			t.Fatalf("elimination of generation %d was accepted in %d", o.Generation, f.Generation)
 		case err != nil && after.Paths != f.Paths:
 			t.Fatalf("refused (%v), but paths went from %s to %s", err, f.Paths, after.Paths)
 		case err == nil && g.Paths != after.Paths:
@@ -138,7 +137,7 @@ func (p *play) check() {
 		}
 		was, there := p.begun[f.Destination]
 		switch {
-		case !there || f.Generation == 0: // new, or forgotten and made anew
+		case !there || f.Generation == 0: // new, or forgotten and created again
 		case f.Generation < was.Generation:
 			p.t.Fatalf("generation %d after %d", f.Generation, was.Generation)
 		case f.Generation == was.Generation && f.Paths&^was.Paths != 0:
@@ -171,7 +170,7 @@ func run(t *testing.T, script []byte) {
 	for len(p.script) > 0 {
 		p.step()
 	}
-	// Whatever happened: once all is well, the senders have what is wanted.
+	// Once all is well, the senders have the desired sets.
 	clear(p.deaf)
 	for _, name := range []string{"a", "b"} {
 		p.hello(name)
@@ -197,8 +196,8 @@ func run(t *testing.T, script []byte) {
 	}
 }
 
-// Random courses of events never leave a flow that duplicates without paths, never
-// act on another generation, and end with the senders signalled.
+// Random sequences of events never leave a duplicating flow without paths, never act on another
+// generation, and end with the senders signalled.
 func TestProperties(t *testing.T) {
 	for seed := range 400 {
 		r := rand.New(rand.NewPCG(uint64(seed), 1))
@@ -222,7 +221,7 @@ func FuzzEngine(f *testing.F) {
 	})
 }
 
-// FuzzRestore: no bytes in the place of a state upset the engine.
+// FuzzRestore: arbitrary bytes as state never break the engine.
 func FuzzRestore(f *testing.F) {
 	w := pair(f, nil)
 	w.live(time.Second, 33*time.Millisecond)
@@ -265,7 +264,7 @@ func TestRestore(t *testing.T) {
 	want := w.flow()
 	w.restart()
 	got := w.flow()
-	want.Live, want.Interval, want.Since, got.Since = false, 0, time.Time{}, time.Time{} // begin anew
+	want.Live, want.Interval, want.Since, got.Since = false, 0, time.Time{}, time.Time{} // start over
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}

@@ -9,7 +9,7 @@ import (
 	"holocast/netfunc/api"
 )
 
-// A changed configuration is in force at once, but for the report interval and the limits.
+// A changed configuration applies at once, except for the report interval and the limits.
 func TestReconfigure(t *testing.T) {
 	w := pair(t, nil)
 	w.live(time.Second, 30*time.Millisecond)
@@ -25,7 +25,7 @@ func TestReconfigure(t *testing.T) {
 		return gone
 	}
 
-	// Another trigger: a single late packet starts duplication.
+	// With another trigger, a single late packet starts duplication.
 	change(func(c *Config) {
 		c.Trigger.Count = 1
 		c.ReportInterval, c.MaxFlows, c.MaxEdges, c.KeepDecisions = time.Hour, 1, 1, 1
@@ -39,7 +39,7 @@ func TestReconfigure(t *testing.T) {
 		t.Fatalf("after one late packet %+v", f)
 	}
 
-	// Another mode takes the flow along, unless an operator set it.
+	// Another mode applies to flows without an operator's setting.
 	change(func(c *Config) { c.Mode = api.Off })
 	if f := w.flow(); f.Mode != api.Off || f.Paths != 0 || w.told["a"][viewer] != 0 {
 		t.Errorf("switched off: %+v, the sender has %#x", f, w.told["a"][viewer])
@@ -53,7 +53,7 @@ func TestReconfigure(t *testing.T) {
 		t.Errorf("an operator's flow: %+v", f)
 	}
 
-	// A receiver whose claim is granted no longer is out, and nothing is duplicated to it.
+	// A receiver whose claim is no longer granted is removed, and duplication to it stops.
 	prefixes := []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16"), netip.MustParsePrefix("2001:db8:9::/48")}
 	grants := map[string]Grant{
 		"a": {Prefixes: prefixes, Signal: []netip.Prefix{netip.MustParsePrefix("10.1.0.1/32")}},

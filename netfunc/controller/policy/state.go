@@ -9,7 +9,7 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// State is what an engine keeps over a restart.
+// State is the engine's persistent state.
 type State struct {
 	Sequence  uint64           `json:"sequence"`
 	Edges     []api.EdgeStatus `json:"edges"`
@@ -23,7 +23,7 @@ type KeptFlow struct {
 	Set bool `json:"set,omitempty"` // by an operator
 }
 
-// State returns what is to be kept, with the newest keep decisions.
+// State returns the persistent state, with the newest keep decisions.
 func (e *Engine) State(keep int) State {
 	s := State{Sequence: e.sequence, Edges: e.Edges(), Decisions: slices.Clone(e.decisions[max(0, len(e.decisions)-keep):])}
 	for _, f := range e.each() {
@@ -32,16 +32,15 @@ func (e *Engine) State(keep int) State {
 	return s
 }
 
-// Restore brings a new engine to a State: path sets stay in force, edges have the
-// usual time to report, viewers to be seen. The error says what in the state is
-// impossible; the engine is then of no use.
+// Restore loads a State into a new engine: path sets stay in force, and edges and viewers get the
+// usual time to appear. On error, which names the invalid part, the engine must not be used.
 func (e *Engine) Restore(now time.Time, s State) error {
 	for _, k := range s.Edges {
 		if err := CheckEdge(k.Edge); err != nil {
 			return fmt.Errorf("edge %.80q: %w", k.Name, err)
 		}
 		if e.granted(k.Edge) != nil || understands(k.Edge) != nil {
-			continue // no longer: it says hello again, and is refused
+			continue // no longer supported: its next hello is refused
 		}
 		k.Policies = nil
 		e.edges[k.Name] = &edge{EdgeStatus: k, heard: now, hello: now}
@@ -72,8 +71,10 @@ func (e *Engine) Restore(now time.Time, s State) error {
 		e.kept += 1 + len(d.Others)
 	}
 	if len(e.edges)+len(e.flows) > 0 {
-		e.decide(now, api.Decision{Kind: "restart",
-			Reason: fmt.Sprintf("the controller started with %d edges and %d flows of an earlier run", len(e.edges), len(e.flows))})
+		e.decide(now, api.Decision{
+			Kind:   "restart",
+			Reason: fmt.Sprintf("the controller started with %d edges and %d flows of an earlier run", len(e.edges), len(e.flows)),
+		})
 	}
 	e.arrangeAll(now) // the configuration may have changed
 	for _, f := range e.each() {
@@ -86,7 +87,7 @@ func (e *Engine) Restore(now time.Time, s State) error {
 	return nil
 }
 
-// possible reports whether a flow can be in a state with a path set.
+// possible reports whether a flow can have this state and path set.
 func possible(s api.State, p pathset.Set) bool {
 	switch s {
 	case api.Armed:
@@ -98,7 +99,7 @@ func possible(s api.State, p pathset.Set) bool {
 	case api.Trimmed:
 		return p.Len() > 1
 	case api.Duplicating:
-		return p.Len() >= 1 // one, where an operator wants it and no more are up
+		return p.Len() >= 1 // one suffices if an operator wants it and no more are up
 	}
 	return false
 }

@@ -9,8 +9,8 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// TestStranded: a path dies just before the controller starts again, so that it sees no uplink
-// packet of the flow that plain routing takes over it.
+// TestStranded: a path on which plain routing carries a flow dies just before the controller
+// restarts, so it sees no uplink packet of the flow.
 func TestStranded(t *testing.T) {
 	byPath1 := func(w *world) { w.plain["a"] = api.Route{Path: 1} }
 	down := func(w *world) { w.set("a", 1, func(p *api.Path) { p.Up = false }) }
@@ -22,7 +22,7 @@ func TestStranded(t *testing.T) {
 		dies  func(*world)
 		state api.State
 		paths pathset.Set
-		last  string // decision
+		last  string // last decision
 	}{
 		{"down at the sender", nil, byPath1, down, api.Duplicating, others, "start"},
 		{"down at the receiver", nil, byPath1, func(w *world) { w.set("b", 1, func(p *api.Path) { p.Up = false }) }, api.Duplicating, others, "start"},
@@ -84,8 +84,7 @@ func TestStranded(t *testing.T) {
 	}
 }
 
-// TestStrandedBeforeItEnds: a flow that a dead path holds up is not moved again and again once
-// it ended.
+// TestStrandedBeforeItEnds: a flow stuck on a dead path is not moved repeatedly after it ended.
 func TestStrandedBeforeItEnds(t *testing.T) {
 	w := pair(t, nil)
 	w.live(time.Second, 33*time.Millisecond)
@@ -102,8 +101,8 @@ func TestStrandedBeforeItEnds(t *testing.T) {
 	}
 }
 
-// TestHelloBeforeTheSender: a controller without a memory hears of a viewer before it knows the
-// sender.
+// TestHelloBeforeTheSender: a controller without state learns of a viewer before its sender
+// registers.
 func TestHelloBeforeTheSender(t *testing.T) {
 	w := newWorld(t, DefaultConfig())
 	w.hello("b")

@@ -17,22 +17,21 @@ var (
 	server  = netip.MustParseAddrPort("10.1.0.2:4443")
 )
 
-// world is an engine with a clock turned by hand, and edges that report what the
-// signalling packets set.
+// world is an engine with a manual clock, and edges that report the path sets signalled to them.
 type world struct {
 	t      testing.TB
 	e      *Engine
 	now    time.Time
-	paths  map[string][]api.Path            // as each edge will report them
+	paths  map[string][]api.Path            // for the edges' next reports
 	told   map[string]map[netip.Addr]uint8  // policy maps of the senders
 	nonce  uint64                           // of the last signalling packet
 	deaf   map[string]bool                  // edges that signalling does not reach
 	slow   map[string]bool                  // receivers that do not confirm
-	plain  map[string]api.Route             // where plain routing takes the viewer's flow
+	plain  map[string]api.Route             // plain route of the viewer's flow, by edge
 	sent   []Signal                         // since the last look
 	log    []api.Decision                   // since the last look
-	clock  map[string]time.Duration         // edges' clocks ahead of ours
-	nonces map[string]map[netip.Addr]uint64 // of what is in the policy maps
+	clock  map[string]time.Duration         // lead of the edges' clocks
+	nonces map[string]map[netip.Addr]uint64 // of the entries in the policy maps
 }
 
 func newWorld(t testing.TB, conf Config) *world {
@@ -47,8 +46,8 @@ func newWorld(t testing.TB, conf Config) *world {
 	}
 }
 
-// pair is a world with a sender a and a receiver b over five paths as in Table I of
-// the paper, and no flow yet.
+// pair returns a world with sender a and receiver b over five paths as in Table I of the paper, and
+// no flow.
 func pair(t testing.TB, change func(*Config)) *world {
 	t.Helper()
 	conf := DefaultConfig()
@@ -90,7 +89,7 @@ func (w *world) hello(name string) {
 	w.deliver()
 }
 
-// set changes a path as an edge will report it.
+// set changes a path in an edge's next reports.
 func (w *world) set(name string, index int, change func(*api.Path)) {
 	paths := append([]api.Path(nil), w.paths[name]...)
 	change(&paths[index-1])
@@ -114,7 +113,7 @@ func (w *world) report(name string) {
 	w.deliver()
 }
 
-// ready are the flows that a receiver eliminates replicas of.
+// ready returns the flows whose replicas a receiver eliminates.
 func (w *world) ready(name string) (out []netip.Addr) {
 	for _, f := range w.e.Flows() {
 		if f.Receiver == name && !w.slow[name] {
@@ -124,10 +123,10 @@ func (w *world) ready(name string) (out []netip.Addr) {
 	return out
 }
 
-// deliver carries signalling packets to the edges.
+// deliver delivers signalling packets to the edges.
 func (w *world) deliver() {
 	for _, name := range w.e.names() {
-		if c := w.e.edges[name]; c.Role.Receives() && !c.Lost { // it hears of a flow at once, and confirms it
+		if c := w.e.edges[name]; c.Role.Receives() && !c.Lost { // receivers learn of the flow and confirm at once
 			c.ready = map[netip.Addr]bool{}
 			for _, dst := range w.ready(name) {
 				c.ready[dst] = true
@@ -151,7 +150,7 @@ func (w *world) deliver() {
 	}
 }
 
-// pass lets time go by, with ticks when the engine asks for them.
+// pass advances the clock, ticking when the engine asks.
 func (w *world) pass(d time.Duration) {
 	w.t.Helper()
 	end := w.now.Add(d)
@@ -166,14 +165,14 @@ func (w *world) pass(d time.Duration) {
 		w.e.Tick(w.now)
 		w.deliver()
 		if n > 3 {
-			w.t.Fatalf("the engine asks for a tick at %s again and again", next)
+			w.t.Fatalf("the engine repeatedly asks for a tick at %s", next)
 		}
 	}
 	w.now = end
 }
 
-// live passes time with both edges reporting, and the viewer's packets seen by edge b
-// at the given interval.
+// live advances the clock while both edges report and edge b sees viewer packets at the given
+// interval.
 func (w *world) live(d, interval time.Duration) {
 	w.t.Helper()
 	reports := w.now.Add(500 * time.Millisecond)
@@ -188,7 +187,7 @@ func (w *world) live(d, interval time.Duration) {
 	}
 }
 
-// restart carries the state over to a new engine, by way of JSON.
+// restart moves the state to a new engine via JSON.
 func (w *world) restart() {
 	b, err := json.Marshal(w.e.State(100))
 	if err != nil {
@@ -211,7 +210,7 @@ func (w *world) restart() {
 	}
 }
 
-// see has an edge's uplink monitor see a packet.
+// see makes an edge's uplink monitor see a packet.
 func (w *world) see(name string) {
 	w.t.Helper()
 	o := api.Observation{Time: w.now.Add(w.clock[name]).UnixNano(), Source: request, Destination: server, Length: 240}
@@ -221,7 +220,7 @@ func (w *world) see(name string) {
 	w.deliver()
 }
 
-// trouble makes the trigger fire, after edge b has seen a packet.
+// trouble fires the trigger, after edge b has seen a packet.
 func (w *world) trouble() {
 	w.t.Helper()
 	for range 3 {
@@ -235,10 +234,10 @@ func (w *world) flow() api.Flow {
 	return f
 }
 
-// eliminate has edge b find paths of the present generation useless.
+// eliminate makes edge b remove paths of the current generation.
 func (w *world) eliminate(removed ...int) error { return w.eliminateLossy(0, removed...) }
 
-// eliminateLossy is the same of paths of which some did not deliver the flow.
+// eliminateLossy is eliminate where the lossy paths did not deliver the flow.
 func (w *world) eliminateLossy(lossy pathset.Set, removed ...int) error {
 	f := w.flow()
 	r := pathset.Of(removed...)
@@ -247,7 +246,7 @@ func (w *world) eliminateLossy(lossy pathset.Set, removed ...int) error {
 	return err
 }
 
-// look returns the kinds of decisions and the path sets signalled since the last one.
+// look returns the kinds of decisions and the path sets signalled since the last call.
 func (w *world) look() (kinds []string, signalled []pathset.Set) {
 	for _, d := range w.log {
 		kinds = append(kinds, d.Kind)

@@ -17,22 +17,22 @@ import (
 	"holocast/netfunc/api"
 )
 
-// Auth says who may call. Where nothing is set anybody may, from this machine.
+// Auth defines who may call. The zero value admits everybody on this machine.
 type Auth struct {
-	Token string // of operators, who may make all calls as any edge
-	// Edges are the tokens of edges by their names: each may report, as that edge alone.
+	Token string // of operators, who may make all calls and act as any edge
+	// Edges are edge tokens by name: each allows reports as that edge.
 	Edges map[string]string
-	// EdgeToken is good for every edge that Edges does not name; "" = there is none.
+	// EdgeToken is valid for every edge not in Edges; "" = none.
 	EdgeToken string
-	// ClientCertificates reports that the TLS listener verifies certificates of
-	// clients; a verified one stands for a token.
+	// ClientCertificates is set if the TLS listener verifies client certificates; a verified one
+	// replaces a token.
 	ClientCertificates bool
-	// Operators are the common names of the certificates that may make all calls;
-	// others are edges, each of which may report as the edge of its name alone.
+	// Operators are the common names of certificates that allow all calls. Any other certificate
+	// allows reports as the edge of its common name.
 	Operators []string
 }
 
-// minToken is the length of the shortest token taken, bytes.
+// minToken is the minimum length of a token, bytes.
 const minToken = 16
 
 // ReadToken reads a token file: one word of at least 16 bytes.
@@ -48,7 +48,7 @@ func ReadToken(path string) (string, error) {
 	return token, nil
 }
 
-// Validate returns an error where one token stands for several callers.
+// Validate returns an error if one token identifies several callers.
 func (a Auth) Validate() error {
 	whose := map[string]string{}
 	if a.Token != "" {
@@ -68,20 +68,20 @@ func (a Auth) Validate() error {
 	return nil
 }
 
-// Open reports that no credentials are set up.
+// Open reports whether no credentials are configured.
 func (a Auth) Open() bool {
 	return a.Token == "" && a.EdgeToken == "" && len(a.Edges) == 0 && !a.ClientCertificates
 }
 
-// admit returns nil if the request may use a route that needs who.
+// admit returns nil if the request may use a route with access who.
 func (s *Server) admit(who access, r *http.Request) *api.Problem {
 	a := *s.auth.Load()
 	if who == open {
 		return nil
 	}
 	if a.Open() {
-		// Only this machine can reach the listener, but a page of another site in a
-		// browser of this machine could, by a name that it lets point here.
+		// Only this machine can reach the listener, but a foreign web page in a local browser could
+		// too, through a name that resolves to this address.
 		if !local(r.Host) {
 			return &api.Problem{Status: http.StatusForbidden, Detail: "without a token the controller answers only as localhost"}
 		}
@@ -108,7 +108,7 @@ func (s *Server) admit(who access, r *http.Request) *api.Problem {
 	return &api.Problem{Status: http.StatusUnauthorized, Detail: detail}
 }
 
-// bearer is the token of a request, "" without one.
+// bearer returns the request's token, "" if it has none.
 func bearer(r *http.Request) string {
 	word, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(word, "Bearer") {
@@ -117,7 +117,7 @@ func bearer(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// certified is the common name of the client's certificate, if it has been verified.
+// certified returns the common name of the client's certificate, if verified.
 func certified(r *http.Request) (string, bool) {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
 		return "", false
@@ -125,15 +125,15 @@ func certified(r *http.Request) (string, bool) {
 	return r.TLS.PeerCertificates[0].Subject.CommonName, true
 }
 
-// credential is one that a request carries: a token or a certificate.
+// credential is a token or a certificate of a request.
 type credential struct {
-	what     string // in words
-	operator bool   // good for all calls
-	shared   bool   // the token of the edges that have none of their own
-	edge     string // whose it is, else
+	what     string // for error messages
+	operator bool   // valid for all calls
+	shared   bool   // the common token of edges without their own
+	edge     string // otherwise the edge's name
 }
 
-// callers returns the credentials of a request that are good for something.
+// callers returns the valid credentials of a request.
 func (a Auth) callers(r *http.Request) (out []credential) {
 	if name, ok := certified(r); ok && a.ClientCertificates {
 		out = append(out, credential{what: fmt.Sprintf("certificate %q", name), operator: slices.Contains(a.Operators, name), edge: name})
@@ -141,7 +141,7 @@ func (a Auth) callers(r *http.Request) (out []credential) {
 	return append(out, a.tokens(bearer(r))...)
 }
 
-// caller returns on whose behalf a request comes that needs who.
+// caller returns the caller of a request to a route with access who.
 func (a Auth) caller(who access, r *http.Request) (out Caller) {
 	switch {
 	case who == open:
@@ -162,8 +162,8 @@ func (a Auth) caller(who access, r *http.Request) (out Caller) {
 	return out
 }
 
-// tokens returns what a token is good for. It compares with all that there are, so that the
-// time does not reveal which one it is.
+// tokens returns the credentials that a token stands for. It compares with every token, so the time
+// does not reveal which one matched.
 func (a Auth) tokens(token string) (out []credential) {
 	if a.Token != "" && equal(token, a.Token) {
 		out = append(out, credential{what: "the operators' token", operator: true})
@@ -179,29 +179,29 @@ func (a Auth) tokens(token string) (out []credential) {
 	return out
 }
 
-// knows reports whether a token is good for something.
+// knows reports whether a token is valid.
 func (a Auth) knows(token string) bool { return len(a.tokens(token)) > 0 }
 
-// refused returns nil if the credential is good for a route that needs who, under the name of
-// edge, "" where the route has none.
+// refused returns nil if the credential is valid for a route with access who and the named edge (""
+// if the route has none).
 func (c credential) refused(a Auth, who access, edge string) *api.Problem {
 	switch {
 	case c.operator:
 		return nil
 	case who != edges:
-		return &api.Problem{Status: http.StatusForbidden, Detail: c.what + " does not allow this call, only an operator's does"}
+		return &api.Problem{Status: http.StatusForbidden, Detail: c.what + " does not allow this call: operators only"}
 	case edge == "", c.edge != "" && c.edge == edge:
 		return nil
 	case !c.shared:
-		return &api.Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("%s does not speak for edge %.80q", c.what, edge)}
+		return &api.Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("%s is not valid for edge %.80q", c.what, edge)}
 	}
 	if _, own := a.Edges[edge]; own {
-		return &api.Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("edge %.80q has a token of its own", edge)}
+		return &api.Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("edge %.80q must use its own token", edge)}
 	}
 	return nil
 }
 
-// refused returns nil if one of the credentials is good for a route, or if there is none.
+// refused returns nil if one of the credentials is valid for a route, or if there are none.
 func (a Auth) refused(callers []credential, who access, edge string) (refused *api.Problem) {
 	for _, c := range callers {
 		if refused = c.refused(a, who, edge); refused == nil {
@@ -211,12 +211,12 @@ func (a Auth) refused(callers []credential, who access, edge string) (refused *a
 	return refused
 }
 
-// mayBe reports whether the caller of a route that admitted it may say hello as edge.
+// mayBe returns nil if the caller of an admitted request may register as edge.
 func (a Auth) mayBe(edge string, r *http.Request) *api.Problem {
 	return a.refused(a.callers(r), edges, edge)
 }
 
-// equal compares in a time that reveals neither the token nor its length.
+// equal compares in constant time, hiding token and length.
 func equal(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
@@ -234,7 +234,7 @@ func local(host string) bool {
 	return err == nil && a.Unmap().IsLoopback()
 }
 
-// address is where a request comes from; of IPv6 the /64, which one host has to itself.
+// address returns a request's source address, for IPv6 its /64, which one host may own.
 func address(r *http.Request) netip.Addr {
 	ap, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -248,7 +248,7 @@ func address(r *http.Request) netip.Addr {
 	return p.Addr()
 }
 
-// String says what is asked of callers.
+// String describes the credentials required.
 func (a Auth) String() string {
 	switch {
 	case a.Open():

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// Rate is how often an address may call.
+// Rate limits the calls of one address.
 type Rate struct {
-	PerSecond float64 // in the long run; 0 = without limit
-	Burst     int     // at once
+	PerSecond float64 // sustained; 0 = unlimited
+	Burst     int     // maximum burst
 }
 
-// failures is how often an address may present a wrong token.
+// failures limits an address's calls with a wrong token.
 var failures = Rate{PerSecond: 2, Burst: 20}
 
-// bucketKey says whose a token bucket is.
+// bucketKey identifies the owner of a token bucket.
 type bucketKey struct {
-	from netip.Addr // the zero address for an edge that is known by its credential
+	from netip.Addr // the zero address for an edge with its own credential
 	Caller
 }
 
@@ -29,7 +29,7 @@ func keyOf(c Caller, r *http.Request) bucketKey {
 	return bucketKey{address(r), c}
 }
 
-// limiter holds a token bucket for each caller.
+// limiter holds a token bucket per caller.
 type limiter struct {
 	rate Rate
 
@@ -42,13 +42,13 @@ type bucket struct {
 	at   time.Time
 }
 
-// maxBuckets bounds the memory; beyond it full buckets are dropped, which changes
-// nothing for theirs, and if there is none, all.
+// maxBuckets bounds memory. Beyond it full buckets are dropped, which has no effect on their
+// owners, or all buckets if none is full.
 const maxBuckets = 8192
 
 func newLimiter(r Rate) *limiter { return &limiter{rate: r, buckets: map[bucketKey]*bucket{}} }
 
-// allow takes a token from the bucket of a, and reports whether there was one.
+// allow takes a token from bucket a, and reports whether it held one.
 func (l *limiter) allow(a bucketKey, now time.Time) bool {
 	if l.rate.PerSecond <= 0 {
 		return true

@@ -13,7 +13,7 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// document is what the tests look at of the OpenAPI document.
+// document is the part of the OpenAPI document that the tests inspect.
 type document struct {
 	Paths      map[string]map[string]json.RawMessage `json:"paths"`
 	Components struct {
@@ -79,7 +79,7 @@ func TestOpenAPIHasTheRoutes(t *testing.T) {
 			}
 			ids[op.OperationID] = key
 			if free := op.Security != nil && len(*op.Security) == 0; free != (r.who == open) {
-				t.Errorf("%s: served without credentials: %v; says the document: %v", key, r.who == open, free)
+				t.Errorf("%s: served without credentials: %v; documented: %v", key, r.who == open, free)
 			}
 			if _, ok := op.Responses["default"]; !ok {
 				t.Errorf("%s: no default response", key)
@@ -94,9 +94,32 @@ func TestOpenAPIHasTheRoutes(t *testing.T) {
 func TestOpenAPIHasTheTypes(t *testing.T) {
 	d := parsed(t)
 	types := map[string]reflect.Type{}
-	for _, v := range []any{api.Edge{}, api.Path{}, api.Welcome{}, api.Report{}, api.Policy{}, api.Route{}, api.Uplink{}, api.Observation{}, api.Elimination{}, api.Eliminations{}, api.Outcome{}, api.OutcomeList{},
-		api.Reward{}, api.Setting{}, api.Flow{}, api.Update{}, api.EdgeStatus{}, api.Decision{}, api.Status{}, api.Trigger{},
-		api.EdgeList{}, api.FlowList{}, api.DecisionList{}, api.Problem{}} {
+	for _, v := range []any{
+		api.Edge{},
+		api.Path{},
+		api.Welcome{},
+		api.Report{},
+		api.Policy{},
+		api.Route{},
+		api.Uplink{},
+		api.Observation{},
+		api.Elimination{},
+		api.Eliminations{},
+		api.Outcome{},
+		api.OutcomeList{},
+		api.Reward{},
+		api.Setting{},
+		api.Flow{},
+		api.Update{},
+		api.EdgeStatus{},
+		api.Decision{},
+		api.Status{},
+		api.Trigger{},
+		api.EdgeList{},
+		api.FlowList{},
+		api.DecisionList{},
+		api.Problem{},
+	} {
 		types[reflect.TypeOf(v).Name()] = reflect.TypeOf(v)
 	}
 	types["PathSet"] = reflect.TypeFor[pathset.Set]()
@@ -117,7 +140,7 @@ func TestOpenAPIHasTheTypes(t *testing.T) {
 	}
 }
 
-// same holds a schema of an object against a struct.
+// same compares an object's schema with a struct.
 func same(t *testing.T, name string, s schema, typ reflect.Type) {
 	t.Helper()
 	members := fields(typ)
@@ -158,7 +181,7 @@ func same(t *testing.T, name string, s schema, typ reflect.Type) {
 	}
 }
 
-// fields are the JSON members of a struct, those of embedded structs included.
+// fields returns the JSON members of a struct, including embedded structs.
 func fields(typ reflect.Type) map[string]reflect.StructField {
 	out := map[string]reflect.StructField{}
 	for i := range typ.NumField() {
@@ -173,7 +196,7 @@ func fields(typ reflect.Type) map[string]reflect.StructField {
 	return out
 }
 
-// jsonType is the JSON type of a Go type, and the schema that it would refer to.
+// jsonType returns the JSON type of a Go type, and the schema to which it would refer.
 func jsonType(typ reflect.Type, quoted bool) (kind, ref string) {
 	if typ.Kind() == reflect.Pointer {
 		typ = typ.Elem()
@@ -200,7 +223,7 @@ func jsonType(typ reflect.Type, quoted bool) (kind, ref string) {
 	return "integer", ref
 }
 
-// The words that the document allows are those of the program.
+// The enumerations of the document match the program's.
 func TestOpenAPIHasTheWords(t *testing.T) {
 	d := parsed(t)
 	words := func(schema, property string) []string {

@@ -9,17 +9,16 @@ import (
 //go:embed page
 var files embed.FS
 
-// pageFiles serves the status page. It loads nothing from elsewhere, may not be
-// framed, and says so to the browser.
+// pageFiles serves the status page. Its headers forbid foreign resources and framing.
 func pageFiles() http.Handler {
 	dir, err := fs.Sub(files, "page")
 	if err != nil {
-		panic(err) // of a constant
+		panic(err) // constant path
 	}
 	serve := http.FileServerFS(dir)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			http.Error(w, "the status page is only read", http.StatusMethodNotAllowed)
+			http.Error(w, "the status page is read-only", http.StatusMethodNotAllowed)
 			return
 		}
 		h := w.Header()

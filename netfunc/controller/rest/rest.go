@@ -1,6 +1,6 @@
-// Package rest is the controller's HTTP interface: the calls of edges and operators,
-// the OpenAPI document that describes them, and the status page. Every call carries a
-// token or a client certificate; only the page's files and the health check do not.
+// Package rest is the controller's HTTP interface: the calls of edges and operators, the OpenAPI
+// document and the status page. Every call requires a token or a client certificate; the page's
+// files and the health check do not.
 package rest
 
 import (
@@ -23,37 +23,37 @@ import (
 	"holocast/netfunc/controller/policy"
 )
 
-// Config are the settings of a Server.
+// Config holds the settings of a Server.
 type Config struct {
 	Auth    Auth
 	Rate    Rate
-	MaxBody int64 // bytes of a request
-	// KeepAlive is how often a watch stream says that it is there.
+	MaxBody int64 // bytes per request
+	// KeepAlive is the interval of keep-alives on watch streams.
 	KeepAlive time.Duration
 	Metrics   http.Handler // serves GET /metrics
-	// Answered, if not nil, is called for every request: its route ("" where
-	// there is none) and the status of the answer.
+	// Answered, if not nil, is called for every request with its route ("" if unknown) and the
+	// response status.
 	Answered func(route string, status int)
-	// Admitted, if not nil, is called for every request that showed a credential, and its result when
-	// the request has been answered. Where it reports false there is no room for the request's connection.
+	// Admitted, if not nil, is called for every request with valid credentials; done is called
+	// after the response. It returns false if the request's connection exceeds a limit.
 	Admitted func(context.Context, Caller) (done func(), ok bool)
 	Log      *slog.Logger
 }
 
-// Class says on whose behalf a request comes. Each class has limits of its own.
+// Class is the class of a request's caller. Each class has its own limits.
 type Class int
 
 // Classes of requests.
 const (
-	Stranger Class = iota // without a credential, or without need of one
+	Stranger Class = iota // no credential presented or required
 	Edge
 	Operator
 )
 
-// Caller says who is behind a request, as far as its credential does.
+// Caller describes who sent a request, as far as its credential tells.
 type Caller struct {
 	Class Class
-	Edge  string // whose own credential it is; "" = that of several, or of none
+	Edge  string // set if the credential is this edge's own
 }
 
 // Server answers requests for a control plane.
@@ -62,29 +62,29 @@ type Server struct {
 	auth    atomic.Pointer[Auth]
 	plane   *control.Plane
 	limiter atomic.Pointer[limiter]
-	failing *limiter // of those who fail to authenticate
+	failing *limiter // for failed authentication
 	routes  []route
 	handler http.Handler
-	edges   http.Handler // without what is an operator's
+	edges   http.Handler // without operators' routes
 }
 
-// route is a method and a path, and who may use it.
+// route is a method, a path and the access required.
 type route struct {
 	method, path string
 	who          access
 	serve        func(*Server, http.ResponseWriter, *http.Request) error
 }
 
-// access is what a call needs.
+// access is the credential a route requires.
 type access int
 
 const (
-	open     access = iota // nothing
-	edges                  // an edge's token, or what operators have
-	operator               // an operator's token or a client certificate
+	open     access = iota // none
+	edges                  // an edge's or an operator's
+	operator               // an operator's token or client certificate
 )
 
-// routes is all there is, as openapi.yaml has it too.
+// routes lists all routes; openapi.yaml describes the same.
 func routes() []route {
 	return []route{
 		{"POST", "/v1/edges", edges, (*Server).hello},
@@ -105,10 +105,10 @@ func routes() []route {
 	}
 }
 
-// SetAuth replaces who may call, for the requests that follow.
+// SetAuth replaces the credentials for later requests.
 func (s *Server) SetAuth(a Auth) { s.auth.Store(&a) }
 
-// SetRate replaces how often an address may call.
+// SetRate replaces the rate limit per address.
 func (s *Server) SetRate(r Rate) { s.limiter.Store(newLimiter(r)) }
 
 // New returns a Server.
@@ -121,7 +121,7 @@ func New(c Config, p *control.Plane) *Server {
 	return s
 }
 
-// handle serves the routes that it is to serve, and rest below "/".
+// handle serves the routes selected by serves, and rest below "/".
 func (s *Server) handle(serves func(route) bool, rest http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	methods := map[string]string{}
@@ -131,15 +131,15 @@ func (s *Server) handle(serves func(route) bool, rest http.Handler) http.Handler
 			methods[r.path] += ", " + r.method
 		}
 	}
-	for path, allowed := range methods { // else the mux would answer in plain text
+	for path, allowed := range methods { // otherwise the mux would answer in plain text
 		mux.Handle(path, s.throttled(open, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Allow", allowed[2:])
-			s.fail(w, "", &api.Problem{Status: http.StatusMethodNotAllowed, Detail: "this path answers to " + allowed[2:]})
+			s.fail(w, "", &api.Problem{Status: http.StatusMethodNotAllowed, Detail: "method not allowed: this path accepts " + allowed[2:]})
 		})))
 	}
 	mux.Handle("/v1/", s.throttled(open, http.HandlerFunc(s.notFound)))
 	mux.Handle("/", s.throttled(open, rest))
-	// A browser that holds a client certificate must not lend it to other sites.
+	// A browser with a client certificate must not lend it to other sites.
 	csrf := http.NewCrossOriginProtection()
 	csrf.SetDenyHandler(s.throttled(open, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		s.fail(w, "", &api.Problem{Status: http.StatusForbidden, Detail: "the request comes from another site"})
@@ -148,10 +148,10 @@ func (s *Server) handle(serves func(route) bool, rest http.Handler) http.Handler
 }
 
 func (s *Server) notFound(w http.ResponseWriter, r *http.Request) {
-	detail := "there is no such call; /v1/openapi.json lists them"
+	detail := "unknown path: see /v1/openapi.json"
 	for _, o := range s.routes {
-		if o.who == operator && o.path == r.URL.Path { // of the listener for edges
-			detail = "calls of operators are served at http.operators alone"
+		if o.who == operator && o.path == r.URL.Path { // on the edges' listener
+			detail = "operators' calls are served only at http.operators"
 		}
 	}
 	s.fail(w, "", &api.Problem{Status: http.StatusNotFound, Detail: detail})
@@ -160,11 +160,11 @@ func (s *Server) notFound(w http.ResponseWriter, r *http.Request) {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// Edges serves the calls of edges and the health check, not those of operators, nor the page.
+// Edges serves only the edges' calls and the health check.
 func (s *Server) Edges() http.Handler { return s.edges }
 
-// throttled refuses callers who ask too often. An edge with a credential of its own is counted by its name, all
-// others by their address: strangers, edges and operators of one apart.
+// throttled rejects callers above their rate. An edge with its own credential is counted by name,
+// all others by address, with strangers, edges and operators counted separately.
 func (s *Server) throttled(who access, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.limiter.Load().allow(keyOf(s.auth.Load().caller(who, r), r), time.Now()) {
@@ -176,7 +176,7 @@ func (s *Server) throttled(who access, next http.Handler) http.Handler {
 	})
 }
 
-// guarded serves a route to those who may use it.
+// guarded serves a route to authorized callers.
 func (s *Server) guarded(r route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if p := s.admit(r.who, req); p != nil {
@@ -202,13 +202,13 @@ func (s *Server) guarded(r route) http.Handler {
 				s.fail(w, r.path, problem(err))
 				return
 			}
-			s.conf.Log.Debug("answer broken off", "route", r.path, "err", err)
+			s.conf.Log.Debug("response interrupted", "route", r.path, "err", err)
 		}
 		s.answered(r.path, cmp.Or(rec.status, http.StatusOK))
 	})
 }
 
-// recorder remembers the status of an answer.
+// recorder records a response's status.
 type recorder struct {
 	http.ResponseWriter
 	status int
@@ -235,7 +235,7 @@ func (s *Server) answered(route string, status int) {
 	}
 }
 
-// problem makes problem details of an error.
+// problem converts an error to problem details.
 func problem(err error) *api.Problem {
 	var p *api.Problem
 	var tooLarge *http.MaxBytesError
@@ -264,7 +264,7 @@ func problem(err error) *api.Problem {
 	return &api.Problem{Status: http.StatusInternalServerError, Detail: err.Error()}
 }
 
-// complete fills in what RFC 9457 gives every problem.
+// complete fills in the members that RFC 9457 requires.
 func complete(p api.Problem) api.Problem {
 	p.Type = cmp.Or(p.Type, "about:blank")
 	p.Title = cmp.Or(p.Title, http.StatusText(p.Status))
@@ -283,8 +283,8 @@ func (s *Server) fail(w http.ResponseWriter, route string, p *api.Problem) {
 	s.answered(route, out.Status)
 }
 
-// read decodes a request's JSON. Unknown members are an error where strict, so that
-// an operator learns of a slip; edges may be newer than their controller.
+// read decodes a request's JSON. If strict, unknown members are an error, to catch operators'
+// typos; edges may be newer than their controller.
 func read(r *http.Request, out any, strict bool) error {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
@@ -297,7 +297,7 @@ func read(r *http.Request, out any, strict bool) error {
 	err = d.Decode(out)
 	if err == nil {
 		if _, more := d.Token(); more != io.EOF {
-			err = errors.New("there is more than one JSON value")
+			err = errors.New("more than one JSON value")
 			var tooLarge *http.MaxBytesError
 			if errors.As(more, &tooLarge) {
 				err = more
@@ -311,7 +311,7 @@ func read(r *http.Request, out any, strict bool) error {
 	case errors.As(err, &tooLarge):
 		return err
 	case errors.Is(err, io.EOF):
-		err = errors.New("there is none")
+		err = errors.New("empty body")
 	}
 	return &api.Problem{Status: http.StatusBadRequest, Detail: "the request's JSON: " + err.Error()}
 }
@@ -386,7 +386,7 @@ func (s *Server) eliminate(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if n := len(in.Eliminations); n == 0 || n > api.MaxEliminations {
-		return fmt.Errorf("%w: %d eliminations, not from 1 to %d", policy.ErrInvalid, n, api.MaxEliminations)
+		return fmt.Errorf("%w: %d eliminations, want 1 to %d", policy.ErrInvalid, n, api.MaxEliminations)
 	}
 	eliminated, err := s.plane.Eliminate(r.PathValue("name"), in.Eliminations)
 	if err != nil {
@@ -406,11 +406,10 @@ func (s *Server) eliminate(w http.ResponseWriter, r *http.Request) error {
 	return write(w, out)
 }
 
-// writeTimeout of a line of a watch stream.
+// writeTimeout applies to each line of a watch stream.
 const writeTimeout = 5 * time.Second
 
-// watch streams updates until the caller goes away, the edge leaves, or the server
-// shuts down.
+// watch streams updates until the caller disconnects, the edge leaves or the server shuts down.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request) error {
 	watcher, err := s.plane.Watch(r.PathValue("name"))
 	if err != nil {
@@ -418,12 +417,12 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer watcher.Close()
 	rc := http.NewResponseController(w)
-	if err := rc.SetReadDeadline(time.Time{}); err != nil { // else it would end the stream
+	if err := rc.SetReadDeadline(time.Time{}); err != nil { // it would end the stream
 		return err
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("X-Accel-Buffering", "no") // a proxy must not hold lines back
+	w.Header().Set("X-Accel-Buffering", "no") // keeps proxies from buffering lines
 	lines := json.NewEncoder(w)
 	line := func(u api.Update) error {
 		if err := rc.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
@@ -496,7 +495,7 @@ func (s *Server) unsetFlow(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// maxDecisions in one answer.
+// maxDecisions limits the decisions per response.
 const maxDecisions = 1000
 
 func (s *Server) listDecisions(w http.ResponseWriter, r *http.Request) error {
@@ -507,7 +506,7 @@ func (s *Server) listDecisions(w http.ResponseWriter, r *http.Request) error {
 		}
 		n, err := strconv.ParseUint(q.Get(name), 10, 64)
 		if err != nil || n > most {
-			return 0, &api.Problem{Status: http.StatusUnprocessableEntity, Detail: fmt.Sprintf("%s=%.30q is not a number from 0 to %d", name, q.Get(name), most)}
+			return 0, &api.Problem{Status: http.StatusUnprocessableEntity, Detail: fmt.Sprintf("%s=%.30q: want a number from 0 to %d", name, q.Get(name), most)}
 		}
 		return n, nil
 	}

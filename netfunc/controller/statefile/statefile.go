@@ -1,5 +1,5 @@
-// Package statefile keeps a program's state in a file: written as a whole or not at
-// all, with a checksum, and by one process at a time.
+// Package statefile stores a program's state in a file: written atomically, with a checksum, by one
+// process at a time.
 package statefile
 
 import (
@@ -16,17 +16,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// format is the version of the file's outer shape.
+// format is the version of the envelope.
 const format = 1
 
-// document is the file.
+// document is the file's content.
 type document struct {
 	Format int             `json:"format"`
-	SHA256 string          `json:"sha256"` // of State as it is written, hexadecimal
+	SHA256 string          `json:"sha256"` // of State as written, hexadecimal
 	State  json.RawMessage `json:"state"`
 }
 
-// File is a state file that this process has locked.
+// File is a state file locked by this process.
 type File struct {
 	path string
 	lock *os.File
@@ -34,14 +34,14 @@ type File struct {
 
 // Errors of Load.
 var (
-	// ErrDamaged: the file is cut short or was changed. It was set aside.
+	// ErrDamaged: the file is truncated or was changed. It was renamed.
 	ErrDamaged = errors.New("state file is damaged")
 	// ErrNewer: a later version of the program wrote the file.
 	ErrNewer = errors.New("state file is of a later version of this program")
 )
 
-// Open locks the state file at path, which need not be there. The error names the
-// file, also when another process has it.
+// Open locks the state file at path, which need not exist. Errors name the file, including when
+// another process holds the lock.
 func Open(path string) (*File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return nil, fmt.Errorf("state file: %w", err)
@@ -60,11 +60,11 @@ func Open(path string) (*File, error) {
 	return &File{path: path, lock: lock}, nil
 }
 
-// Close gives the lock up.
+// Close releases the lock.
 func (f *File) Close() error { return f.lock.Close() }
 
-// Load reads the state into out and reports whether there was one. ErrDamaged says
-// that there was, but that it was moved to the file that the error names.
+// Load reads the state into out and reports whether there was one. On ErrDamaged the file was
+// renamed to the name in the error.
 func (f *File) Load(out any) (bool, error) {
 	b, err := os.ReadFile(f.path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -83,8 +83,7 @@ func (f *File) Load(out any) (bool, error) {
 	return false, f.SetAside(why)
 }
 
-// SetAside moves the file out of the way, for why, and returns an ErrDamaged that
-// says where to.
+// SetAside renames the file, and returns an ErrDamaged with the reason and the new name.
 func (f *File) SetAside(why error) error {
 	to := f.path + ".damaged-" + time.Now().UTC().Format("20060102T150405.000")
 	if err := os.Rename(f.path, to); err != nil {
@@ -112,8 +111,8 @@ func checksum(b []byte) string {
 	return hex.EncodeToString(h[:])
 }
 
-// Save writes the state: to a file beside it that is synced, renamed over it, and
-// the directory synced. After a crash at any point there is the old state or the new.
+// Save writes the state to a temporary file, syncs and renames it, and syncs the directory. A crash
+// leaves the old or the new state.
 func (f *File) Save(state any) (err error) {
 	s, err := json.Marshal(state)
 	if err != nil {

@@ -47,8 +47,8 @@ func TestSaveAndLoad(t *testing.T) {
 	}
 }
 
-// Wherever a file is cut, whichever byte of it is changed: it is found out, set
-// aside, and the next state can be written.
+// A file truncated anywhere, or with any byte changed, is detected and renamed, and the next state
+// can be written.
 func TestDamaged(t *testing.T) {
 	f := open(t)
 	if err := f.Save(state{"edge-a", []int{1, 2, 5}}); err != nil {
@@ -76,7 +76,7 @@ func TestDamaged(t *testing.T) {
 		there, err := f.Load(&got)
 		switch {
 		case there && err == nil && reflect.DeepEqual(got, state{"edge-a", []int{1, 2, 5}}) && strings.EqualFold(string(b), string(good)):
-			continue // a key in other case is the same to JSON
+			continue // JSON ignores the case of keys
 		case there || (!errors.Is(err, ErrDamaged) && !errors.Is(err, ErrNewer)):
 			t.Fatalf("%d: %+v, %v, %v of %s", i, got, there, err, b)
 		}
@@ -106,7 +106,7 @@ func TestLock(t *testing.T) {
 	_ = again.Close()
 }
 
-// A full disk leaves the old state as it was.
+// A full disk preserves the old state.
 func TestDiskFull(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("mounting a small file system needs root")

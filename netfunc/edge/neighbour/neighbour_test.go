@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// wire is two namespaces and a cable between them.
+// wire is a cable between two namespaces.
 type wire struct {
 	t               *testing.T
 	near, far       *namespace.Namespace
@@ -53,7 +53,7 @@ func (w *wire) address(e namespace.End, prefix string) {
 // until waits for a state that ok accepts.
 func (w *wire) until(what string, ok func(State) bool) State {
 	w.t.Helper()
-	limit := time.After(30 * time.Second)
+	limit := time.After(2 * time.Minute)
 	var last State
 	for {
 		select {
@@ -164,7 +164,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestGateway: a peer behind a router is reached by the router's address.
+// TestGateway: a peer behind a router is reached through the router.
 func TestGateway(t *testing.T) {
 	w := start(t, Hop{Path: 1, Interface: "wan1", Peer: netip.MustParseAddr("10.9.0.2")}, func(w *wire) {
 		if err := namespace.Connect(w.nearEnd, w.farEnd); err != nil {
@@ -173,7 +173,7 @@ func TestGateway(t *testing.T) {
 		w.address(w.nearEnd, "10.1.0.1/24")
 		w.address(w.farEnd, "10.1.0.254/24")
 	})
-	// Without a route the kernel takes the peer to be on the link.
+	// Without a route the kernel assumes the peer on the link.
 	w.until("no route", problem("10.9.0.2 is not resolved yet on interface wan1"))
 	route := &netlink.Route{LinkIndex: w.link(w.nearEnd).Attrs().Index, Gw: net.IPv4(10, 1, 0, 254), Dst: &net.IPNet{IP: net.IPv4(10, 9, 0, 0).To4(), Mask: net.CIDRMask(24, 32)}}
 	if err := w.near.Handle.RouteAdd(route); err != nil {
@@ -185,7 +185,7 @@ func TestGateway(t *testing.T) {
 	}
 }
 
-// TestSilent: a next hop that nobody has is a problem that says so.
+// TestSilent: a next hop that does not answer is reported.
 func TestSilent(t *testing.T) {
 	w := start(t, Hop{Path: 1, Interface: "wan1", Address: netip.MustParseAddr("10.1.0.77")}, func(w *wire) {
 		if err := namespace.Connect(w.nearEnd, w.farEnd); err != nil {
@@ -193,10 +193,10 @@ func TestSilent(t *testing.T) {
 		}
 		w.address(w.nearEnd, "10.1.0.1/24")
 	})
-	w.until("unanswered", problem("nobody answers for 10.1.0.77 on interface wan1"))
+	w.until("unanswered", problem("no answer for 10.1.0.77 on interface wan1"))
 }
 
-// TestForgotten: an entry that the kernel drops is resolved again, and until then used.
+// TestForgotten: an entry dropped by the kernel stays in use while it is resolved again.
 func TestForgotten(t *testing.T) {
 	w := start(t, Hop{Path: 1, Interface: "wan1", Address: netip.MustParseAddr("10.1.0.2")}, func(w *wire) {
 		if err := namespace.Connect(w.nearEnd, w.farEnd); err != nil {
@@ -219,6 +219,6 @@ func TestForgotten(t *testing.T) {
 	}
 	list, err := w.near.Handle.NeighList(index, netlink.FAMILY_V4)
 	if err != nil || len(list) != 1 || list[0].State&valid == 0 {
-		t.Fatalf("the kernel's neighbours are %v (%v), want one that is resolved", list, err)
+		t.Fatalf("the kernel's neighbours are %v (%v), want one resolved", list, err)
 	}
 }

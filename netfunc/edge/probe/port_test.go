@@ -15,7 +15,7 @@ import (
 	"holocast/internal/testlog"
 )
 
-// A port that another program has is said once, and probing begins when it is free.
+// A port in use is logged once, and probing begins when it is free.
 func TestPortInUse(t *testing.T) {
 	taken, err := net.ListenUDP("udp4", &net.UDPAddr{})
 	if err != nil {
@@ -34,13 +34,13 @@ func TestPortInUse(t *testing.T) {
 	defer stop()
 	said := func() int { return strings.Count(log.String(), "probe.port") }
 	wait := func(what string, is func() bool) {
-		for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(2 * time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("not in time: %s\n%s", what, log.String())
 			}
 		}
 	}
-	wait("it is said", func() bool { return said() > 0 })
+	wait("the warning", func() bool { return said() > 0 })
 	time.Sleep(2 * reopenAfter)
 	_ = taken.Close()
 	wait("probes are sent", func() bool { return p.Stats().Sent > 0 })

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// pair is two namespaces with one path between them.
+// pair is a path between two namespaces.
 type pair struct {
 	t         *testing.T
 	near, far namespace.End
@@ -59,7 +59,7 @@ func newPair(t *testing.T) *pair {
 	return p
 }
 
-// run starts a prober whose sockets are in the namespace of end, until stop is called.
+// run starts a prober with its sockets in the namespace of end; stop ends it.
 func (p *pair) run(end namespace.End, peer string, key []byte) (prober *Prober, stop func()) {
 	prober = &Prober{
 		Path: 1, Interface: "wan1", Peer: netip.MustParseAddrPort(peer), Every: 10 * time.Millisecond, Timeout: 100 * time.Millisecond,
@@ -82,7 +82,7 @@ func (p *pair) run(end namespace.End, peer string, key []byte) (prober *Prober, 
 
 func until(t *testing.T, what string, p *Prober, ok func(Stats) bool) {
 	t.Helper()
-	for limit := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for limit := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		s := p.Stats()
 		if ok(s) {
 			return
@@ -117,7 +117,7 @@ func TestProber(t *testing.T) {
 	}
 	stop()
 
-	// The device goes and comes back.
+	// The device goes down and up.
 	link, err := p.near.Link()
 	if err != nil {
 		t.Fatal(err)

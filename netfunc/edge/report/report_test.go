@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// controller answers as the real one does, and remembers what it was told.
+// controller is a fake controller that records the calls.
 type controller struct {
 	t       *testing.T
 	address string
@@ -36,7 +36,7 @@ type controller struct {
 	calls        int // about eliminations
 	left         bool
 	refuse       map[string]*api.Problem     // by the last element of the path
-	refuseOne    map[netip.Addr]*api.Problem // eliminations of destinations
+	refuseOne    map[netip.Addr]*api.Problem // eliminations by destination
 	updates      chan api.Update
 }
 
@@ -47,7 +47,7 @@ func newController(t *testing.T) *controller {
 	return c
 }
 
-// start listens, again on the same port after stop; what edges said is forgotten.
+// start listens, on the same port after stop, and forgets the edges.
 func (c *controller) start() {
 	c.t.Helper()
 	ln, err := net.Listen("tcp", c.address)
@@ -107,7 +107,7 @@ func (c *controller) stop() {
 	c.mu.Unlock()
 }
 
-// told reads what a request says into v and takes it, unless it is to be refused.
+// told decodes a request into v and calls take, unless the call is to be refused.
 func (c *controller) told(w http.ResponseWriter, r *http.Request, call string, v any, take func(any)) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,7 +131,7 @@ func (c *controller) told(w http.ResponseWriter, r *http.Request, call string, v
 
 func (c *controller) until(what string, ok func() bool) {
 	c.t.Helper()
-	for limit := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+	for limit := time.Now().Add(2 * time.Minute); ; time.Sleep(2 * time.Millisecond) {
 		c.mu.Lock()
 		done := ok()
 		c.mu.Unlock()
@@ -144,14 +144,14 @@ func (c *controller) until(what string, ok func() bool) {
 	}
 }
 
-// start runs a reporter; updates are what it was told.
+// start runs a reporter; updates receives its updates.
 func start(t *testing.T, c *controller) (r *Reporter, updates chan api.Update) {
 	return startWith(t, c, func(*Reporter) {})
 }
 
-// startWith does something with the reporter before it runs.
+// startWith calls do with the reporter before it runs.
 func startWith(t *testing.T, c *controller, do func(*Reporter)) (r *Reporter, updates chan api.Update) {
-	client, err := api.NewClient(api.Options{URL: "http://" + c.address})
+	client, err := api.NewClient(api.Options{URL: "http://" + c.address, Timeout: 2 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func TestConversation(t *testing.T) {
 	}
 	c.until("uplink", func() bool { return len(c.uplink) == 1000 })
 	if !slices.IsSortedFunc(c.uplink, func(a, b api.Observation) int { return int(a.Time - b.Time) }) {
-		t.Error("observations came out of order")
+		t.Error("observations arrived out of order")
 	}
 
 	r.Eliminate(api.Elimination{Destination: viewer, Generation: 3, Removed: pathset.Of(2), Remaining: pathset.Of(1, 3)})
@@ -208,7 +208,7 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-// TestSoon: a report that is due does not wait for the interval.
+// TestSoon: an immediate report does not wait for the interval.
 func TestSoon(t *testing.T) {
 	c := newController(t)
 	c.every = 3_600_000
@@ -219,14 +219,14 @@ func TestSoon(t *testing.T) {
 	}
 }
 
-// TestControllerRestarts: an edge says hello again, and what it could not tell is told then.
+// TestControllerRestarts: the edge registers again and delivers its pending messages.
 func TestControllerRestarts(t *testing.T) {
 	c := newController(t)
 	r, updates := start(t, c)
 	<-updates
 	c.until("reports", func() bool { return c.reports > 0 })
 	c.stop()
-	for limit := time.Now().Add(30 * time.Second); r.Status().Connected; time.Sleep(time.Millisecond) {
+	for limit := time.Now().Add(2 * time.Minute); r.Status().Connected; time.Sleep(time.Millisecond) {
 		if time.Now().After(limit) {
 			t.Fatal("the loss was not noticed")
 		}
@@ -247,7 +247,7 @@ func TestControllerRestarts(t *testing.T) {
 	if e := c.eliminations[0]; e.Removed != pathset.Of(2, 3) || e.Remaining != pathset.Of(1) || !e.Single {
 		t.Errorf("%+v, want both eliminations in one", e)
 	}
-	// The controller is to know the viewer, even if nothing is seen of it any more.
+	// The controller learns of the viewer even if it has fallen silent.
 	c.until("the newest observations", func() bool { return len(c.uplink) == recalled })
 	if c.uplink[0].Time != 20-recalled || c.uplink[recalled-1].Time != 19 {
 		t.Errorf("observations %+v", c.uplink)
@@ -258,7 +258,7 @@ func TestControllerRestarts(t *testing.T) {
 	c.until("a second hello", func() bool { return c.hellos == 2 })
 }
 
-// TestForgotten: an edge that the controller does not know says hello again.
+// TestForgotten: an edge unknown to the controller registers again.
 func TestForgotten(t *testing.T) {
 	c := newController(t)
 	_, updates := start(t, c)
@@ -291,13 +291,12 @@ func TestRefused(t *testing.T) {
 				return len(r.eliminations) == 0
 			})
 			c.until("status", func() bool { return p.status(r.Status()) })
-			c.until("reports go on", func() bool { return c.reports > 3 && c.hellos == 1 })
+			c.until("further reports", func() bool { return c.reports > 3 && c.hellos == 1 })
 		})
 	}
 }
 
-// TestTogether: outcomes that wait go in one call, and one that is refused does not hold up
-// the others.
+// TestTogether: pending outcomes go in one call, and a refused one does not delay the others.
 func TestTogether(t *testing.T) {
 	c := newController(t)
 	gone := netip.MustParseAddr("10.9.1.7")
@@ -307,7 +306,7 @@ func TestTogether(t *testing.T) {
 			r.Eliminate(api.Elimination{Destination: netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}), Generation: 1, Removed: pathset.Of(2)})
 		}
 	})
-	c.until("all were told", func() bool { return len(c.eliminations) == 300 })
+	c.until("all delivered", func() bool { return len(c.eliminations) == 300 })
 	c.until("status", func() bool { s := r.Status(); return s.Eliminations == 299 && s.Connected })
 	if c.calls != 2 {
 		t.Errorf("%d calls", c.calls)
@@ -319,12 +318,12 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// TestToken: a wrong token is said, and not the end.
+// TestToken: a wrong token is reported and retried.
 func TestToken(t *testing.T) {
 	c := newController(t)
 	c.refuse["edges"] = &api.Problem{Title: "Unauthorized", Status: 401, Detail: "the token is wrong"}
 	r, updates := start(t, c)
-	for limit := time.Now().Add(30 * time.Second); r.Status().Error == ""; time.Sleep(time.Millisecond) {
+	for limit := time.Now().Add(2 * time.Minute); r.Status().Error == ""; time.Sleep(time.Millisecond) {
 		if time.Now().After(limit) {
 			t.Fatal("no error")
 		}

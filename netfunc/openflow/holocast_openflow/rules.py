@@ -19,7 +19,7 @@ from .messages import Address
 from .paths import Paths, codepoint
 
 COOKIE = 0x486F6C6F63617374  # "Holocast"
-CAPTURE = 128  # bytes of an uplink packet that the controller gets
+CAPTURE = 128  # bytes of an uplink packet sent to the controller
 
 DEFAULT, PATH, FLOW = 10, 20, 30  # priorities
 
@@ -27,11 +27,11 @@ _ETHERNET = 14
 _CHECK_PKT_LARGER = 49
 _NXM_NX_REG0 = 0x00010004
 
-Message = Any  # os-ken has no types
+Message = Any  # os-ken is untyped
 
 
 def sender(dp: Any, conf: Config, default: int) -> Iterator[Message]:
-    """Forward by the default path, and watch the uplink."""
+    """Forward on the default path, and monitor the uplink."""
     switch = conf.sender
     yield from _forward(dp, switch, default)
     for port in switch.paths.values():
@@ -44,7 +44,7 @@ def sender(dp: Any, conf: Config, default: int) -> Iterator[Message]:
 
 
 def receiver(dp: Any, switch: Switch, default: int) -> Iterator[Message]:
-    """Forward, and take the mark of the path off again."""
+    """Forward, and remove the path's mark."""
     yield from _forward(dp, switch, default)
     for path, port in switch.paths.items():
         unmark = [parser.OFPActionSetField(ip_dscp=0), *_outputs(switch.access)]
@@ -64,7 +64,7 @@ def _forward(dp: Any, switch: Switch, default: int) -> Iterator[Message]:
 def group(dp: Any, switch: Switch, default: int, number: int, paths: Paths) -> list[Message]:
     """Send a flow's packets on its paths; on the default path, unmarked, if there are none.
 
-    Two messages, as OpenFlow does not know "add or modify": one of them is refused.
+    Two messages, since OpenFlow has no "add or modify": the switch refuses one of them.
     """
     buckets = [_bucket(switch, path, mark=bool(paths)) for path in sorted(paths or {default})]
     return [parser.OFPGroupMod(dp, command, of.OFPGT_ALL, number, buckets) for command in (of.OFPGC_ADD, of.OFPGC_MODIFY)]
@@ -77,7 +77,7 @@ def steer(dp: Any, switch: Switch, number: int, destination: Address) -> Iterato
 
 
 def remove(dp: Any, number: int) -> list[Message]:
-    """Remove a group, and with it the rules that lead to it."""
+    """Remove a group with the rules that use it."""
     return [parser.OFPGroupMod(dp, of.OFPGC_DELETE, of.OFPGT_ALL, number)]
 
 
@@ -89,7 +89,7 @@ def _towards(switch: Switch, destination: Address) -> Iterator[Message]:
 
 def _bucket(switch: Switch, path: int, *, mark: bool) -> Message:
     port = switch.paths[path]
-    actions = [parser.OFPActionSetField(ip_dscp=codepoint(path))] if mark else []  # leaves ECN alone
+    actions = [parser.OFPActionSetField(ip_dscp=codepoint(path))] if mark else []  # keeps ECN
     if port.mac:
         actions.append(parser.OFPActionSetField(eth_dst=port.mac))
     return parser.OFPBucket(actions=[*actions, parser.OFPActionOutput(port.number)])

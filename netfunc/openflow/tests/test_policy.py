@@ -14,7 +14,7 @@ ALL = frozenset({1, 2, 3})
 
 
 class World:
-    """An engine, its clock, and what it wants to be done."""
+    """An engine, its clock and its effects."""
 
     def __init__(self, **settings: Any) -> None:
         base = {"sender": {"dpid": 1, "access": [1], "paths": {1: 2, 2: 3, 3: 4}}, "towards": ["10.0.0.0/24"], "token": "x"}
@@ -127,7 +127,7 @@ def test_receiver_lost() -> None:
     w.trigger()
     w.uplink(*[0.033] * 120)
     assert w.engine.edges["dead"].lost
-    assert w.flow.paths == ALL, "it may come back"
+    assert w.flow.paths == ALL, "it may return"
     w.uplink(*[0.033] * 310)
     assert w.flow.paths == frozenset()
 
@@ -196,7 +196,7 @@ def test_restart() -> None:
     assert again.flow.paths == {1, 2}
     states: list[dict[str, Any]] = [{}, {"flows": [{}]}, {"flows": [{"destination": "x"}]}, {"flows": 1}]
     for broken in states:
-        with pytest.raises(ValueError, match="not one that was written"):
+        with pytest.raises(ValueError, match="not a state of this program"):
             World().engine.restore(0, broken)
 
 
@@ -214,7 +214,7 @@ def test_strangers_make_no_flows() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_happens(seed: int) -> None:
-    """Within a generation paths are only taken away, and never all of them by an elimination."""
+    """Within a generation paths are only removed, and an elimination never removes all."""
     r = random.Random(seed)
     w = World()
     w.hello()

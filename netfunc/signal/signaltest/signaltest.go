@@ -1,5 +1,5 @@
-// Package signaltest has signalling messages that were made apart from package signal, for whatever
-// takes them: that package and the programs in the kernel.
+// Package signaltest holds signalling messages created independently of package signal, as test
+// vectors for that package and the kernel programs.
 package signaltest
 
 import (
@@ -23,7 +23,8 @@ type Vectors struct {
 	Messages []Message
 }
 
-// Message is one of them, taken after those before it. Paths, Destination and Nonce are set where it is applied.
+// Message is processed after the messages before it. Paths, Destination and Nonce are set if it is
+// applied.
 type Message struct {
 	Name        string
 	Verdict     string // "applied", "malformed", "spoofed", "version N" or "replayed"
@@ -33,7 +34,7 @@ type Message struct {
 	Nonce       uint64 `json:",string"`
 }
 
-// Hex is bytes, hexadecimal digits in JSON.
+// Hex is a byte string, written as hexadecimal digits in JSON.
 type Hex []byte
 
 // UnmarshalText implements encoding.TextUnmarshaler.

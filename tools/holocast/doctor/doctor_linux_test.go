@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fake is a machine that lacks nothing, for a test to take something from.
+// fake is a machine with every capability; tests remove some.
 type fake struct {
 	*machine
 	t *testing.T
@@ -71,7 +71,7 @@ func (f fake) remove(path string) {
 	}
 }
 
-// link adds a network interface; one without a driver is virtual.
+// link adds a network interface, virtual if it has no driver.
 func (f fake) link(name, driver string) {
 	f.t.Helper()
 	dir := "/sys/class/net/" + name
@@ -119,8 +119,8 @@ func TestFindings(t *testing.T) {
 		change func(fake)
 		check  string
 		status Status
-		detail string // a part of it
-		mend   string // a part of it
+		detail string // substring
+		mend   string // substring
 	}{
 		{"everything there", nil, "processor", OK, "8 cores, AVX2", ""},
 		{"two cores", func(f fake) { f.cores = 2 }, "processor", Warn, "2 cores", "fewer cameras"},
@@ -172,12 +172,12 @@ func TestFindings(t *testing.T) {
 		}, "native XDP", Warn, "eth0.7 (vlan)", "veth"},
 		{"no /sys", func(f fake) { f.remove("/sys/class/net") }, "native XDP", Warn, "cannot be listed", ""},
 
-		{"netem", nil, "netem", OK, "the kernel has it", ""},
-		{"no netem", func(f fake) { f.tryNetem = func() error { return unix.ENOENT } }, "netem", Warn, "refuses", "modprobe"},
+		{"netem", nil, "netem", OK, "available in the kernel", ""},
+		{"no netem", func(f fake) { f.tryNetem = func() error { return unix.ENOENT } }, "netem", Warn, "refused", "modprobe"},
 		{"netem as a module, not root", func(f fake) {
 			f.tryNetem = func() error { return errNotTried }
 			f.write("/lib/modules/6.18.0-1-amd64/modules.dep", "kernel/net/sched/sch_netem.ko:\n")
-		}, "netem", OK, "as root", ""},
+		}, "netem", OK, "to root", ""},
 		{"no netem, not root", func(f fake) { f.tryNetem = func() error { return errNotTried } }, "netem", Warn, "not found", "modprobe"},
 
 		{"UDP buffers", nil, "UDP buffers", OK, "7 MB", ""},
@@ -197,9 +197,9 @@ func TestFindings(t *testing.T) {
 		}, "open files", Warn, "at most 1024", "ulimit"},
 
 		{"clock", nil, "clock", OK, "1.5 ms", ""},
-		{"clock not synchronised", func(f fake) {
+		{"clock not synchronized", func(f fake) {
 			f.clock = func() (int, unix.Timex, error) { return unix.TIME_ERROR, unix.Timex{}, nil }
-		}, "clock", Warn, "not synchronised", "set-ntp"},
+		}, "clock", Warn, "not synchronized", "set-ntp"},
 
 		{"codec libraries", nil, "codec libraries", OK, "libzstd 1.5.4, libturbojpeg 0.2.0", ""},
 		{"no libturbojpeg", func(f fake) {
@@ -213,7 +213,7 @@ func TestFindings(t *testing.T) {
 			f.write("/opt/k4a/libk4a.so", "")
 			f.env("HOLOCAST_LIBK4A", "/opt/k4a/libk4a.so")
 		}, "libk4a", OK, "/opt/k4a/libk4a.so", ""},
-		{"libk4a set and not there", func(f fake) { f.env("HOLOCAST_LIBK4A", "/opt/none.so") }, "libk4a", Warn, "HOLOCAST_LIBK4A", "export"},
+		{"libk4a set and missing", func(f fake) { f.env("HOLOCAST_LIBK4A", "/opt/none.so") }, "libk4a", Warn, "HOLOCAST_LIBK4A", "export"},
 
 		{"camera", nil, "depth camera", OK, "Orbbec Femto Bolt", ""},
 		{"no camera", func(f fake) { f.remove("/sys/bus/usb") }, "depth camera", Warn, "none connected", "USB 3"},
@@ -240,7 +240,7 @@ func TestFindings(t *testing.T) {
 				case found.Status != tt.status || !strings.Contains(found.Detail, tt.detail) || !strings.Contains(found.Mend, tt.mend):
 					t.Errorf("%+v, want status %s, %q, mend %q", found, tt.status, tt.detail, tt.mend)
 				case found.Status == OK && found.Mend != "":
-					t.Errorf("nothing is wrong, but there is something to do: %q", found.Mend)
+					t.Errorf("a fix without a fault: %q", found.Mend)
 				}
 			}
 		})
@@ -252,7 +252,7 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// A machine that lacks nothing has no finding but ok.
+// A fully capable machine has only ok findings.
 func TestNothingMissing(t *testing.T) {
 	for _, f := range Run(t.Context(), newFake(t).checks(4443)) {
 		if f.Status != OK {
@@ -261,7 +261,7 @@ func TestNothingMissing(t *testing.T) {
 	}
 }
 
-// What the checks try on this very machine works or fails with an error of its own.
+// Checks that run on the real machine succeed or fail with their own error.
 func TestTry(t *testing.T) {
 	for name, try := range map[string]func() error{
 		"empty TC program":  func() error { return loadEmpty(unix.BPF_PROG_TYPE_SCHED_CLS) },

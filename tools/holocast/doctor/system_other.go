@@ -7,7 +7,7 @@ import (
 	"runtime"
 )
 
-// system is what the checks of this operating system examine: nothing.
+// system is empty: this operating system has no checks.
 type system struct{}
 
 func thisSystem() system { return system{} }

@@ -22,13 +22,13 @@ import (
 	"holocast/internal/recording"
 )
 
-// lens is that of an Azure Kinect's depth camera, half as large.
+// lens is an Azure Kinect depth camera's, at half size.
 var lens = camera.Intrinsics{Width: 320, Height: 288, Fx: 252, Fy: 252, Cx: 160.5, Cy: 167.5,
 	K: [6]float64{5.3, 3.6, 0.19, 5.6, 5.4, 1}, P: [2]float64{4e-5, -6e-5}, MaxRadius: 1.74}
 
 const frames = 5
 
-// grid is frame n of a camera.
+// grid returns frame n of a camera.
 func grid(n, camera int) pointcloud.Grid {
 	g := pointcloud.Grid{Width: lens.Width, Height: lens.Height, Depth: make([]uint16, lens.Width*lens.Height), Color: make([]byte, 3*lens.Width*lens.Height)}
 	for i := range g.Depth {
@@ -40,8 +40,8 @@ func grid(n, camera int) pointcloud.Grid {
 	return g
 }
 
-// record makes a recording of cameras in a layout; the frame drop of each camera has
-// lost a description. moves are objects of the pose track, at the end.
+// record makes a recording of cameras in a layout; each camera's frame drop lacks a description.
+// moves are objects of the pose track, at the end.
 func record(t *testing.T, cameras, descriptions int, layout string, drop int, moves ...[]catalog.PoseEvent) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "a.mcap")
@@ -190,8 +190,7 @@ func TestK4A(t *testing.T) {
 	}
 }
 
-// checkCapture checks a capture's depth and that every point finds its colour through
-// the calibration.
+// checkCapture checks a capture's depth, and that the calibration maps every point to its color.
 func checkCapture(t *testing.T, c *k4amkv.Capture, want pointcloud.Grid, cal camera.Calibration, format camera.ColorFormat) {
 	t.Helper()
 	rays := cal.Depth.RayTable()
@@ -206,12 +205,12 @@ func checkCapture(t *testing.T, c *k4amkv.Capture, want pointcloud.Grid, cal cam
 		z := float64(d)
 		u, v, ok := cal.Color.Project(cal.DepthToColor.Apply([3]float64{x * z, float64(rays.Y[i]) * z, z}))
 		if !ok {
-			t.Fatalf("pixel %d is not seen by the colour camera", i)
+			t.Fatalf("pixel %d is outside the color image", i)
 		}
 		at := 4 * (int(math.Round(v))*cal.Color.Width + int(math.Round(u)))
 		got := []byte{c.Color[at+2], c.Color[at+1], c.Color[at]}
 		if !bytes.Equal(got, want.Color[3*i:3*i+3]) {
-			t.Fatalf("colour %v of pixel %d, want %v", got, i, want.Color[3*i:3*i+3])
+			t.Fatalf("color %v of pixel %d, want %v", got, i, want.Color[3*i:3*i+3])
 		}
 	}
 }
@@ -237,8 +236,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestPosesThatAreCorrectedLater: cameras are published before it is known where they
-// stand, so a pose event is about frames recorded before it, too.
+// TestPosesThatAreCorrectedLater checks that a pose event applies to earlier frames too: cameras
+// publish before their poses are known.
 func TestPosesThatAreCorrectedLater(t *testing.T) {
 	at := func(ms int64, camera int, x float64) catalog.PoseEvent {
 		return catalog.PoseEvent{T: 1_790_000_000_000 + ms, Data: catalog.Pose{Camera: camera, Pose: translated(x)}}

@@ -15,7 +15,6 @@ import (
 	"holocast/internal/moqt/wire"
 	"holocast/internal/parts"
 	"holocast/internal/pointcloud"
-	"holocast/internal/studio"
 )
 
 // backlog is how many whole frames of a camera may wait for its decoder. What
@@ -501,7 +500,7 @@ func (f *feed) cloud() pointcloud.Points {
 		return pointcloud.Points{}
 	}
 	if f.frame.Layout.OnGrid() {
-		return studio.Grid(&f.frame.Grid, &rays, pose)
+		return f.frame.Grid.Transform(&rays, pose)
 	}
-	return studio.Points(&f.frame.Points, pose)
+	return f.frame.Points.Transform(pose)
 }

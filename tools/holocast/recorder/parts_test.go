@@ -17,8 +17,8 @@ import (
 	"holocast/internal/sessiontest"
 )
 
-// TestFramesInDatagrams: frames in datagrams are recorded like those on streams, also what
-// was lost of them and what was published before the recorder came.
+// TestFramesInDatagrams checks that frames in datagrams are recorded like those on streams,
+// including lost parts and frames published before the recorder joined.
 func TestFramesInDatagrams(t *testing.T) {
 	const width, height, descriptions, frames = 160, 120, 4, 5
 	enc, err := pointcloud.NewEncoder(pointcloud.EncoderOptions{})

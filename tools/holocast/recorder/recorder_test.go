@@ -10,8 +10,8 @@ import (
 	"holocast/internal/recording"
 )
 
-// TestHeld: an object and the end of its subgroup are one record if the end comes soon,
-// two if it comes late.
+// TestHeld checks that an object and the end of its subgroup share a record if the end follows
+// soon.
 func TestHeld(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.mcap")
 	w, err := recording.Create(path, nil)
@@ -27,7 +27,7 @@ func TestHeld(t *testing.T) {
 		h.next(object(uint64(group), 0))
 		h.next(object(uint64(group), 1))
 		if flushed {
-			h.flush() // as its timer does
+			h.flush() // like its timer
 		}
 		end := object(uint64(group), 1)
 		end.End = recording.EndFIN

@@ -46,13 +46,13 @@ func read(t *testing.T, path string) (objects []recording.Object, info recording
 	}
 }
 
-// describe is what of an object a replay keeps.
+// describe formats the fields that a replay preserves.
 func describe(o recording.Object) string {
 	return fmt.Sprintf("%s %d/%d/%d priority %d status %d forwarding %d properties %x payload %.20q last %v", o.Track.Name, o.Group, o.Subgroup, o.ObjectID,
 		o.Priority, o.Status, o.Forwarding, o.Properties, o.Payload, o.EndOfGroup)
 }
 
-// Every kind of object goes through a replay and a second recording unchanged.
+// Every kind of object survives a replay and a second recording unchanged.
 func TestEveryKindOfObject(t *testing.T) {
 	props := wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x1000, Int: 9}, wire.KeyValue{Type: 0x1001, Bytes: []byte("why")})
 	data := wire.TrackName{Namespace: session, Name: "data"}
@@ -123,7 +123,7 @@ func TestEveryKindOfObject(t *testing.T) {
 	for _, o := range got {
 		reset = reset || o.End == recording.EndReset && o.Group == 13 && o.Subgroup == 1
 		if !slices.Equal(o.Track.Namespace, ns) {
-			t.Errorf("%v is of another session", o.Track)
+			t.Errorf("%v belongs to another session", o.Track)
 		}
 		if !o.EndOnly && o.Track.Name == "data" {
 			have = append(have, describe(o))
@@ -135,11 +135,11 @@ func TestEveryKindOfObject(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(have, "\n"), strings.Join(want, "\n"))
 	}
 	if !reset {
-		t.Error("the subgroup that was reset was not reset again")
+		t.Error("the reset subgroup was not reset in the replay")
 	}
-	// The catalog is the same, and tracks keep their properties.
+	// The catalog is unchanged, and tracks keep their properties.
 	if i := slices.IndexFunc(got, func(o recording.Object) bool { return o.Track.Name == catalog.TrackName }); i < 0 || string(got[i].Payload) != string(cat.Payload) || got[i].Group != cat.Group {
-		t.Error("no catalog, or another one")
+		t.Error("missing or different catalog")
 	}
 	i := slices.IndexFunc(info.Tracks, func(t recording.TrackInfo) bool { return t.Track.Name == "data" })
 	if i < 0 {
@@ -150,6 +150,6 @@ func TestEveryKindOfObject(t *testing.T) {
 		t.Errorf("properties %x", p)
 	}
 	if v, _ := p.Int(connect.ReplayProperty); v != 1 {
-		t.Errorf("properties %x do not say that it is a replay", p)
+		t.Errorf("properties %x do not mark a replay", p)
 	}
 }

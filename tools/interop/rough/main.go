@@ -1,6 +1,6 @@
-// Command rough passes UDP packets on to a server and back, as a bad path does: some are lost,
-// some come twice, some overtake others, and from time to time the server sees the clients at
-// other addresses, as behind a NAT that has forgotten them.
+// Command rough relays UDP packets to a server and back like a bad path: it drops, duplicates and
+// reorders packets, and from time to time changes the source addresses that the server sees, like a
+// NAT that lost its bindings.
 package main
 
 import (
@@ -19,24 +19,24 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// conditions are those of a path, in both directions.
+// conditions apply in both directions.
 type conditions struct {
-	loss, duplication, reordering float64       // shares of the packets
-	move                          time.Duration // between changes of the clients' addresses; 0 = never
+	loss, duplication, reordering float64       // ratios of packets
+	move                          time.Duration // interval between address changes; 0 = never
 }
 
-// How a path is rough.
+// Constants of the path.
 const (
-	overtaken = 5 * time.Millisecond // at most, by which a packet that is overtaken is late
-	forgotten = time.Second          // after which nothing comes to an old address any more
+	overtaken = 5 * time.Millisecond // maximum delay of a reordered packet
+	forgotten = time.Second          // lifetime of an old address
 )
 
 func main() {
 	var c conditions
 	f := pflag.NewFlagSet("rough", pflag.ExitOnError)
-	f.Float64Var(&c.loss, "loss", 0.01, "share of packets that are lost")
-	f.Float64Var(&c.duplication, "duplicate", 0.01, "share of packets that come twice")
-	f.Float64Var(&c.reordering, "reorder", 0.01, "share of packets that others overtake")
+	f.Float64Var(&c.loss, "loss", 0.01, "ratio of lost packets")
+	f.Float64Var(&c.duplication, "duplicate", 0.01, "ratio of duplicated packets")
+	f.Float64Var(&c.reordering, "reorder", 0.01, "ratio of reordered packets")
 	f.DurationVar(&c.move, "move", 5*time.Second, "time between changes of the clients' addresses; 0 = never")
 	_ = f.Parse(os.Args[1:])
 	if f.NArg() != 2 {
@@ -56,7 +56,7 @@ func main() {
 	fmt.Println(p)
 }
 
-// path is a rough path to one server.
+// path is a bad path to one server.
 type path struct {
 	conditions
 	front  *net.UDPConn
@@ -65,16 +65,16 @@ type path struct {
 	stop   context.CancelFunc
 
 	mu    sync.Mutex
-	flows map[string]*flow // by the client's address
+	flows map[string]*flow // by client address
 
 	packets, lost, duplicated, reordered, moves atomic.Int64
 }
 
-// flow is the packets of a client.
+// flow holds one client's sockets.
 type flow struct {
 	client *net.UDPAddr
 	mu     sync.Mutex
-	back   *net.UDPConn // where the server sees it
+	back   *net.UDPConn // the address that the server sees
 }
 
 func listen(addr, server string, c conditions) (*path, error) {
@@ -97,7 +97,7 @@ func listen(addr, server string, c conditions) (*path, error) {
 	return p, nil
 }
 
-// String tells what the path did.
+// String returns the path's statistics.
 func (p *path) String() string {
 	return fmt.Sprintf("packets %d lost %d duplicated %d reordered %d moves %d",
 		p.packets.Load(), p.lost.Load(), p.duplicated.Load(), p.reordered.Load(), p.moves.Load())
@@ -116,7 +116,7 @@ func (p *path) close() {
 	p.wg.Wait()
 }
 
-// forth passes packets on to the server.
+// forth forwards packets to the server.
 func (p *path) forth() {
 	for b := make([]byte, 1<<16); ; {
 		n, from, err := p.front.ReadFromUDP(b)
@@ -124,7 +124,7 @@ func (p *path) forth() {
 			return
 		}
 		if err != nil {
-			continue // of a packet to a client that is gone
+			continue // the client is gone
 		}
 		if f := p.flow(from); f != nil {
 			p.pass(b[:n], func(b []byte) {
@@ -136,7 +136,7 @@ func (p *path) forth() {
 	}
 }
 
-// flow finds or makes that of a client; nil if there is no socket for it.
+// flow returns the client's flow, creating it if needed; nil without a socket.
 func (p *path) flow(client *net.UDPAddr) *flow {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -151,7 +151,7 @@ func (p *path) flow(client *net.UDPAddr) *flow {
 	return f
 }
 
-// place gives a flow a new socket, and the address of one towards the server.
+// place gives a flow a new socket towards the server.
 func (p *path) place(f *flow) error {
 	c, err := net.DialUDP("udp", nil, p.server)
 	if err != nil {
@@ -172,7 +172,7 @@ func (p *path) place(f *flow) error {
 				return
 			}
 			if err != nil {
-				continue // of a packet to a server that does not listen
+				continue // the server does not listen
 			}
 			p.pass(b[:n], func(b []byte) { _, _ = p.front.WriteToUDP(b, f.client) })
 		}
@@ -199,7 +199,7 @@ func (p *path) moveAll(ctx context.Context) {
 	}
 }
 
-// pass sends a packet, or not, or twice, or later.
+// pass sends a packet once, twice, later or not at all.
 func (p *path) pass(b []byte, send func([]byte)) {
 	p.packets.Add(1)
 	if rand.Float64() < p.loss {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestPath sends numbered packets to a server that answers each with its sender's address, until
-// all that a path does has been seen.
+// TestPath sends numbered packets to a server that echoes the sender's address, until every kind of
+// impairment has occurred.
 func TestPath(t *testing.T) {
 	server, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {

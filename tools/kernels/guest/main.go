@@ -20,10 +20,10 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	shared "holocast/internal/bpf"
+	"holocast/internal/bpfload"
 	"holocast/internal/programtest"
 	pair "holocast/netfunc/bpf"
-	fastpath "holocast/relay/fastpath/bpf"
+	fastpath "holocast/relay/fastpath/kernel"
 	"holocast/relay/steer"
 	"holocast/tools/kernels/report"
 )
@@ -112,7 +112,7 @@ func (g *guest) run() error {
 			missing[p.pkg] = true
 		}
 	}
-	for _, pkg := range []string{"netfunc/bpf", "relay/fastpath/bpf", "relay/steer"} {
+	for _, pkg := range []string{"netfunc/bpf", "relay/fastpath/kernel", "relay/steer"} {
 		if !missing[pkg] {
 			g.test(pkg)
 		}
@@ -173,7 +173,7 @@ var programs = []program{
 	{"duplicate_out", "netfunc/bpf", sender(pair.Egress)},
 	{"monitor", "netfunc/bpf", sender(pair.Monitor)},
 	{"eliminate", "netfunc/bpf", eliminate},
-	{"publisher_ingress, viewer_ingress, viewer_egress", "relay/fastpath/bpf", relay},
+	{"publisher_ingress, viewer_ingress, viewer_egress", "relay/fastpath/kernel", relay},
 	{"steer", "relay/steer", steering},
 }
 
@@ -249,7 +249,7 @@ func (g *guest) attach(p program) bool {
 	hook, detach, err := p.attach()
 	switch {
 	case err != nil:
-		r.Error, r.TooOld = err.Error(), errors.Is(err, shared.ErrKernel)
+		r.Error, r.TooOld = err.Error(), errors.Is(err, bpfload.ErrKernel)
 		var verifier *ebpf.VerifierError
 		if errors.As(err, &verifier) {
 			fmt.Printf("%+v\n", verifier) // all that it says

@@ -14,6 +14,7 @@
 // every fourth has no depth, every third no colour. A device that is closed while a capture or
 // an image of its is held aborts.
 #define _GNU_SOURCE
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -51,7 +52,7 @@ struct device {
 
 static void (*handler)(void *, int, const char *, int, const char *);
 static void *handler_context;
-static int outstanding;
+static atomic_int outstanding;
 
 static int env(const char *name, int otherwise)
 {

@@ -8,14 +8,20 @@ using UnityEngine.Rendering;
 
 namespace Holocast.Editor
 {
+    /// <summary>Outcome of a check.</summary>
     public enum Verdict
     {
+        /// <summary>No problem found.</summary>
         Good,
+
+        /// <summary>May be a problem.</summary>
         Unsure,
+
+        /// <summary>A problem that must be fixed.</summary>
         Bad,
     }
 
-    // One thing that was looked at: what it is, whether it is well, and what to do.
+    // Result of one check, with the fix if it failed.
     readonly struct Finding
     {
         public readonly Verdict Verdict;
@@ -30,7 +36,8 @@ namespace Holocast.Editor
         }
     }
 
-    // What keeps a hologram from being seen, looked for in the order in which it is needed.
+    // Checks the library, graphics, project settings and scene for reasons why no hologram appears,
+    // in the order they depend on each other.
     static class Doctor
     {
         const string Package = "Packages/dev.holocast.client";
@@ -60,40 +67,46 @@ namespace Holocast.Editor
                 findings.Add(OfBackend(PlayerSettings.GetScriptingBackend(NamedBuildTarget.WindowsStoreApps)));
             }
             findings.AddRange(OfScene(
-                Object.FindObjectsByType<HolocastSession>(FindObjectsSortMode.None), Object.FindObjectsByType<HolocastPoints>(FindObjectsSortMode.None), Camera.main));
+                Object.FindObjectsByType<HolocastSession>(FindObjectsSortMode.None),
+                    Object.FindObjectsByType<HolocastPoints>(FindObjectsSortMode.None), Camera.main));
             return findings;
         }
 
         public static Finding OfLibrary(string problem)
         {
             return problem == null
-                ? new Finding(Verdict.Good, "Native library", Plugin.File + " is there and has the right interface.")
+                ? new Finding(Verdict.Good, "Native library", Plugin.File
+                    + " is installed and its interface version matches.")
                 : new Finding(Verdict.Bad, "Native library", problem);
         }
 
         public static Finding OfDeviceLibrary(bool exists)
         {
             return exists
-                ? new Finding(Verdict.Good, "HoloLens library", Libraries[2] + " is there.")
-                : new Finding(Verdict.Bad, "HoloLens library", Libraries[2] + " is missing from the package: the app would build and say so on the device.");
+                ? new Finding(Verdict.Good, "HoloLens library", Libraries[2] + " is installed.")
+                : new Finding(Verdict.Bad, "HoloLens library", Libraries[2]
+                    + " is missing from the package: the app would build, then fail on the device.");
         }
 
         public static Finding OfGraphics(GraphicsDeviceType device, bool compute)
         {
             if (!compute)
             {
-                return new Finding(Verdict.Bad, "Graphics", device + " on this machine has no structured buffers, in which points are drawn.");
+                return new Finding(Verdict.Bad, "Graphics", device
+                    + " on this machine lacks structured buffers, which point rendering needs.");
             }
             return device == GraphicsDeviceType.Direct3D11
                 ? new Finding(Verdict.Good, "Graphics", "Direct3D 11.")
-                : new Finding(Verdict.Unsure, "Graphics", device + ": the shaders are checked for Direct3D 11 and Vulkan.");
+                : new Finding(Verdict.Unsure, "Graphics", device
+                    + ": the shaders are tested on Direct3D 11 and Vulkan only.");
         }
 
         public static Finding OfPipeline(RenderPipelineAsset pipeline)
         {
             return pipeline == null
                 ? new Finding(Verdict.Good, "Render pipeline", "Built-in.")
-                : new Finding(Verdict.Unsure, "Render pipeline", "The shaders are made for the built-in pipeline; with " + pipeline.name + " nobody has tried them.");
+                : new Finding(Verdict.Unsure, "Render pipeline",
+                    "The shaders target the built-in pipeline and are untested with " + pipeline.name + ".");
         }
 
         static Finding OfCapabilities()
@@ -107,15 +120,17 @@ namespace Holocast.Editor
                 }
             }
             return missing.Count == 0
-                ? new Finding(Verdict.Good, "Capabilities", "All are set.")
-                : new Finding(Verdict.Bad, "Capabilities", string.Join(", ", missing) + " not set: choose Holocast › HoloLens 2 › Set Up Project.");
+                ? new Finding(Verdict.Good, "Capabilities", "All required capabilities are enabled.")
+                : new Finding(Verdict.Bad, "Capabilities", string.Join(", ", missing)
+                    + " not enabled: choose Holocast › HoloLens 2 › Set Up Project.");
         }
 
         public static Finding OfBackend(ScriptingImplementation backend)
         {
             return backend == ScriptingImplementation.IL2CPP
                 ? new Finding(Verdict.Good, "Scripting backend", "IL2CPP.")
-                : new Finding(Verdict.Bad, "Scripting backend", backend + " does not run on UWP: choose Holocast › HoloLens 2 › Set Up Project.");
+                : new Finding(Verdict.Bad, "Scripting backend", backend
+                    + " does not run on UWP: choose Holocast › HoloLens 2 › Set Up Project.");
         }
 
         public static List<Finding> OfScene(HolocastSession[] sessions, HolocastPoints[] points, Camera camera)
@@ -123,34 +138,41 @@ namespace Holocast.Editor
             var findings = new List<Finding>();
             if (sessions.Length == 0)
             {
-                findings.Add(new Finding(Verdict.Bad, "Scene", "There is no HolocastSession: choose GameObject › Holocast › Hologram."));
+                findings.Add(new Finding(Verdict.Bad, "Scene",
+                    "No HolocastSession: choose GameObject › Holocast › Hologram."));
             }
             foreach (HolocastSession session in sessions)
             {
                 if (!HolocastAddress.TryParse(session.Url, out _))
                 {
-                    findings.Add(new Finding(Verdict.Bad, session.name, "“" + session.Url + "” is not an address of a session."));
+                    findings.Add(new Finding(Verdict.Bad, session.name, "“" + session.Url
+                        + "” is not a session address."));
                 }
                 else if (session.Message.Length > 0)
                 {
-                    findings.Add(new Finding(session.State == HolocastState.Failed ? Verdict.Bad : Verdict.Unsure, session.name, session.Message));
+                    findings.Add(new Finding(session.State == HolocastState.Failed ? Verdict.Bad : Verdict.Unsure,
+                        session.name, session.Message));
                 }
                 else
                 {
-                    findings.Add(new Finding(Verdict.Good, session.name, session.Url + (Application.isPlaying ? ", " + session.State : "")));
+                    findings.Add(new Finding(Verdict.Good, session.name, session.Url
+                        + (Application.isPlaying ? ", " + session.State : "")));
                 }
                 if (session.GetComponentInChildren<HolocastPoints>() == null && points.Length == 0)
                 {
-                    findings.Add(new Finding(Verdict.Bad, session.name, "Nothing shows its frames: add a HolocastPoints to it."));
+                    findings.Add(new Finding(Verdict.Bad, session.name,
+                        "Nothing displays its frames: add a HolocastPoints to it."));
                 }
             }
             if (camera == null)
             {
-                findings.Add(new Finding(Verdict.Bad, "Scene", "There is no camera tagged MainCamera: the hologram does not know where the user is."));
+                findings.Add(new Finding(Verdict.Bad, "Scene",
+                    "No camera is tagged MainCamera: the hologram cannot be placed relative to the user."));
             }
             else if (camera.farClipPlane < 5)
             {
-                findings.Add(new Finding(Verdict.Unsure, camera.name, "It sees no farther than " + camera.farClipPlane + " m."));
+                findings.Add(new Finding(Verdict.Unsure, camera.name, "Its far clip plane is at " + camera.farClipPlane
+                    + " m, which may hide the hologram."));
             }
             return findings;
         }

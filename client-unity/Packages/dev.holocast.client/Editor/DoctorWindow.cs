@@ -4,13 +4,13 @@ using UnityEngine;
 
 namespace Holocast.Editor
 {
-    // Holocast › Why Does It Not Work?
+    // Window of Holocast › Troubleshoot.
     sealed class DoctorWindow : EditorWindow
     {
         List<Finding> findings = new List<Finding>();
         Vector2 scroll;
 
-        [MenuItem("Holocast/Why Does It Not Work?", priority = 0)]
+        [MenuItem("Holocast/Troubleshoot", priority = 0)]
         public static void Open()
         {
             var window = GetWindow<DoctorWindow>();
@@ -24,7 +24,7 @@ namespace Holocast.Editor
             findings = Doctor.Examine();
         }
 
-        // Ten times a second, for what changes while the scene plays.
+        // Unity calls this ten times a second: repaint values that change in play mode.
         void OnInspectorUpdate()
         {
             if (Application.isPlaying)
@@ -39,7 +39,8 @@ namespace Holocast.Editor
             scroll = EditorGUILayout.BeginScrollView(scroll);
             foreach (Finding f in findings)
             {
-                MessageType type = f.Verdict == Verdict.Bad ? MessageType.Error : f.Verdict == Verdict.Unsure ? MessageType.Warning : MessageType.None;
+                MessageType type = f.Verdict == Verdict.Bad ? MessageType.Error : f.Verdict == Verdict.Unsure
+                    ? MessageType.Warning : MessageType.None;
                 EditorGUILayout.HelpBox(f.Subject + ": " + f.Sentence, type);
             }
             EditorGUILayout.EndScrollView();

@@ -7,13 +7,14 @@ using UnityEngine.Rendering;
 
 namespace Holocast.Editor
 {
-    // Holocast › HoloLens 2: what a project needs for the device, and a build for Visual Studio.
+    // Menu Holocast › HoloLens 2: sets up a project for the device and builds a Visual Studio
+    // solution.
     static class HololensBuild
     {
         const string Folder = "Builds/HoloLens2";
 
-        // Network in both directions, for relays of the same network too; eyes, hands and rooms;
-        // the camera that reads QR codes.
+        // Network access as client and server, also in private networks; eye and hand tracking,
+        // spatial perception; the webcam for QR codes.
         public static readonly PlayerSettings.WSACapability[] Capabilities =
         {
             PlayerSettings.WSACapability.InternetClient,
@@ -38,7 +39,9 @@ namespace Holocast.Editor
             {
                 PlayerSettings.WSA.SetCapability(c, true);
             }
-            Debug.Log("Holocast: the project is set for HoloLens 2. Now tick OpenXR, and below it the Microsoft HoloLens feature group, in Project Settings › XR Plug-in Management.");
+            Debug.Log(
+                "Holocast: project set up for HoloLens 2. Now enable OpenXR and its Microsoft HoloLens feature group "
+                + "in Project Settings › XR Plug-in Management.");
             SettingsService.OpenProjectSettings("Project/XR Plug-in Management");
         }
 
@@ -68,11 +71,11 @@ namespace Holocast.Editor
             }
             else
             {
-                Debug.LogError("Holocast: the build failed with " + report.summary.totalErrors + " errors; they are above.");
+                Debug.LogError("Holocast: build failed with " + report.summary.totalErrors + " errors, logged above.");
             }
         }
 
-        // Those of the build settings; without any, the open one.
+        // Scenes of the build settings, or the open scene if there are none.
         static string[] Scenes()
         {
             var scenes = new System.Collections.Generic.List<string>();

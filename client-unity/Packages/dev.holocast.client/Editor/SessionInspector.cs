@@ -17,15 +17,17 @@ namespace Holocast.Editor
             var session = (HolocastSession)target;
             if (!HolocastAddress.TryParse(session.Url, out HolocastAddress address))
             {
-                EditorGUILayout.HelpBox("Not an address of a session: it is like moqt://host:4443/demo.", MessageType.Error);
+                EditorGUILayout.HelpBox("Invalid session address: use the form moqt://host:4443/demo.",
+                    MessageType.Error);
             }
             else if (address.Session.Length == 0)
             {
-                EditorGUILayout.HelpBox("The address names no session: the relay's sessions are listed.", MessageType.Info);
+                EditorGUILayout.HelpBox("The address names no session: HolocastBrowser lists the relay's sessions.",
+                    MessageType.Info);
             }
             if (!Application.isPlaying)
             {
-                if (GUILayout.Button("Why does it not work?"))
+                if (GUILayout.Button("Troubleshoot"))
                 {
                     DoctorWindow.Open();
                 }
@@ -35,23 +37,29 @@ namespace Holocast.Editor
             EditorGUILayout.LabelField("State", session.State.ToString());
             if (session.Message.Length > 0)
             {
-                EditorGUILayout.HelpBox(session.Message, session.State == HolocastState.Failed ? MessageType.Error : MessageType.Info);
+                EditorGUILayout.HelpBox(session.Message, session.State == HolocastState.Failed ? MessageType.Error
+                    : MessageType.Info);
             }
             foreach (HolocastCamera camera in session.Catalog.Cameras)
             {
                 foreach (HolocastTrack track in camera.Tracks)
                 {
-                    EditorGUILayout.LabelField("Camera " + camera.Number + " " + camera.Name, track.Quality + ", " + track.Width + " × " + track.Height);
+                    EditorGUILayout.LabelField("Camera " + camera.Number + " " + camera.Name, track.Quality + ", "
+                        + track.Width + " × " + track.Height);
                 }
             }
             if (session.TryGetStatistics(out HolocastStatistics s))
             {
-                EditorGUILayout.LabelField("FPS shown, received", s.Fps.ToString("F1") + ", " + s.ReceivedFps.ToString("F1"));
-                EditorGUILayout.LabelField("Frame delay p50, p95", s.FrameDelayP50.ToString("F1") + ", " + s.FrameDelayP95.ToString("F1") + " ms");
+                EditorGUILayout.LabelField("FPS shown, received", s.Fps.ToString("F1") + ", "
+                    + s.ReceivedFps.ToString("F1"));
+                EditorGUILayout.LabelField("Frame delay p50, p95", s.FrameDelayP50.ToString("F1") + ", "
+                    + s.FrameDelayP95.ToString("F1") + " ms");
                 EditorGUILayout.LabelField("Bit rate", s.MbitPerSecond.ToString("F1") + " Mbit/s");
-                EditorGUILayout.LabelField("Lost, late, skipped", s.FramesLost + ", " + s.FramesLate + ", " + s.FramesSkipped);
+                EditorGUILayout.LabelField("Lost, late, skipped", s.FramesLost + ", " + s.FramesLate + ", "
+                    + s.FramesSkipped);
             }
-            if (GUILayout.Button(session.State == HolocastState.Disconnected || session.State == HolocastState.Failed ? "Connect" : "Disconnect"))
+            if (GUILayout.Button(session.State == HolocastState.Disconnected || session.State == HolocastState.Failed
+                ? "Connect" : "Disconnect"))
             {
                 if (session.State == HolocastState.Disconnected || session.State == HolocastState.Failed)
                 {
@@ -79,12 +87,14 @@ namespace Holocast.Editor
             var points = (HolocastPoints)target;
             if (points.Session == null && points.GetComponentInParent<HolocastSession>() == null)
             {
-                EditorGUILayout.HelpBox("There is no HolocastSession on this object or above it: choose one.", MessageType.Warning);
+                EditorGUILayout.HelpBox("No HolocastSession on this object or its parents: assign one.",
+                    MessageType.Warning);
             }
             if (Application.isPlaying)
             {
                 EditorGUILayout.LabelField("Points drawn", points.Points.ToString("N0"));
-                EditorGUILayout.LabelField("Display", points.DisplayFps.ToString("F0") + " pictures a second, budget level " + points.BudgetLevel);
+                EditorGUILayout.LabelField("Display", points.DisplayFps.ToString("F0") + " FPS, budget level "
+                    + points.BudgetLevel);
             }
         }
     }

@@ -7,18 +7,17 @@ using UnityEngine.XR.Interaction.Toolkit;
 
 namespace Holocast
 {
-    /// <summary>
-    /// Has MRTK3 move, turn and scale a hologram, near and far, with one hand or both, in place of
-    /// HolocastPlacement's own hands. Without MRTK3 in the project it does nothing.
+    /// <summary> Lets MRTK3 move, turn and scale a hologram, near and far, with one or two hands.
+    /// Replaces the hand input of HolocastPlacement. Does nothing if the project lacks MRTK3.
     /// </summary>
     [AddComponentMenu("Holocast/Holocast Manipulation (MRTK3)")]
     [RequireComponent(typeof(HolocastPlacement))]
     public sealed class HolocastManipulation : MonoBehaviour
     {
-        [SerializeField, Tooltip("Of what can be taken hold of, about the middle of the subject, metres")]
+        [SerializeField, Tooltip("Size of the grabbable box around the subject, metres")]
         Vector3 size = new Vector3(1, 1.8f, 1);
 
-        /// <summary>Of what can be taken hold of, about the middle of the subject, metres.</summary>
+        /// <summary>Size of the grabbable box around the subject, metres.</summary>
         public Vector3 Size
         {
             get => size;
@@ -49,7 +48,7 @@ namespace Holocast
             }
         }
 
-        // What can be held is where the subject is, which the first frame tells.
+        // The box is centred on the subject, whose position is known from the first frame on.
         void Update()
         {
             if (manipulator != null || points == null || !points.TryGetSubject(out Vector3 middle, out _))

@@ -5,11 +5,9 @@ using Microsoft.MixedReality.OpenXR;
 
 namespace Holocast
 {
-    /// <summary>
-    /// Joins the session whose address a QR code shows that the user looks at: moqt://…, or a link
-    /// of the web viewer. The scene needs an ARMarkerManager on its XR origin, the app the WebCam
-    /// capability. Without Microsoft's OpenXR plugin in the project it does nothing.
-    /// </summary>
+    /// <summary> Joins the session whose address (moqt://… or a web viewer link) is in a QR code
+    /// that comes into view. Requires an ARMarkerManager on the XR origin and the WebCam
+    /// capability. Does nothing if the project lacks Microsoft's OpenXR plugin. </summary>
     [AddComponentMenu("Holocast/Holocast Pairing (QR code, OpenXR)")]
     [RequireComponent(typeof(HolocastBrowser))]
     public sealed class HolocastPairing : MonoBehaviour
@@ -36,8 +34,8 @@ namespace Holocast
             }
         }
 
-        // Only codes that come into view: one that hangs on the wall does not call the user back
-        // from a session that was chosen since.
+        // Only newly seen codes count: a code that stays in view must not override a session chosen
+        // later.
         void OnMarkersChanged(ARMarkersChangedEventArgs changed)
         {
             foreach (ARMarker marker in changed.added)

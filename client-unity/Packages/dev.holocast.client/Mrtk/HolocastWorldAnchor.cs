@@ -8,11 +8,9 @@ using UnityEngine.XR.ARSubsystems;
 
 namespace Holocast
 {
-    /// <summary>
-    /// Ties a hologram to the room: HoloLens finds the place again in the next run, wherever that
-    /// begins. The scene needs an ARAnchorManager on its XR origin. Without Microsoft's OpenXR
-    /// plugin in the project it is a HolocastAnchor.
-    /// </summary>
+    /// <summary> Anchors a hologram to the room, so that HoloLens restores its place in later runs
+    /// wherever they start. Requires an ARAnchorManager on the XR origin. Without Microsoft's
+    /// OpenXR plugin it behaves like HolocastAnchor. </summary>
     [AddComponentMenu("Holocast/Holocast World Anchor (OpenXR)")]
     public sealed class HolocastWorldAnchor : HolocastAnchor
     {
@@ -26,7 +24,7 @@ namespace Holocast
 
         public override void Save(Transform placed)
         {
-            base.Save(placed); // the scale, and the place for where there is no store
+            base.Save(placed); // the scale, and the pose as a fallback if there is no anchor store
             Drop();
             hologram = placed;
             restoring = false;
@@ -53,7 +51,7 @@ namespace Holocast
         void OnDisable()
         {
             Drop();
-            // Anchors belong to a session of OpenXR, which may be another one next time.
+            // Anchors belong to one OpenXR session; the next load may open another.
             store = null;
         }
 
@@ -99,7 +97,7 @@ namespace Holocast
             }
         }
 
-        // An anchor can be kept once the headset tracks it.
+        // An anchor can be persisted only while it is tracked.
         void TrySave()
         {
             if (anchor == null)
@@ -127,7 +125,7 @@ namespace Holocast
                 wanted = store.LoadAnchor(Key);
                 if (wanted == TrackableId.invalidId)
                 {
-                    restoring = false; // never kept
+                    restoring = false; // no stored anchor
                     return;
                 }
             }

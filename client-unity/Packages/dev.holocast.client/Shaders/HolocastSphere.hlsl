@@ -1,5 +1,5 @@
-// Where a direction lies in an equirectangular picture, and what colour its samples are. Nothing of an engine is in
-// here: HolocastSphere.shader includes it for Unity, and the checks run the same text on Vulkan.
+// Maps directions to an equirectangular picture, and its samples to colors. Independent of any
+// engine: HolocastSphere.shader includes it for Unity, and client-unity/verify runs it on Vulkan.
 #ifndef HOLOCAST_SPHERE_INCLUDED
 #define HOLOCAST_SPHERE_INCLUDED
 
@@ -9,9 +9,9 @@ float3 HolocastBoxCorner(uint corner)
     return float3(uint3(corner, corner >> 1, corner >> 2) & 1u) * 2.0 - 1.0;
 }
 
-// Clip coordinates of a direction, infinitely far away.
-//   view       world to eye, of which the rotation alone counts
-//   farDepth   depth of what is farthest, 0 or 1
+// Clip coordinates of a direction at infinity.
+//   view       world to eye; only the rotation is used
+//   farDepth   depth value of the far plane, 0 or 1
 float4 HolocastFarAway(float3 direction, float4x4 view, float4x4 projection, float farDepth)
 {
     float4 p = mul(projection, float4(mul((float3x3)view, direction), 1.0));
@@ -19,7 +19,8 @@ float4 HolocastFarAway(float3 direction, float4x4 view, float4x4 projection, flo
     return p;
 }
 
-// Longitude and latitude as shares of one eye's picture: its left edge is behind, its top the zenith.
+// Longitude and latitude as fractions of one eye's picture. Its left edge is behind the viewer, its
+// top the zenith.
 float2 HolocastEquirect(float3 direction)
 {
     const float Pi = 3.14159265359;
@@ -27,15 +28,16 @@ float2 HolocastEquirect(float3 direction)
     return float2(atan2(d.x, d.z) / (2.0 * Pi) + 0.5, 0.5 - asin(clamp(d.y, -1.0, 1.0)) / Pi);
 }
 
-// The same in a plane that holds both eyes' pictures, the left one above: nothing of the other eye's is blended in.
+// The same in a plane that holds both eyes' pictures, left above right. Clamped so that filtering
+// never blends the eyes.
 float2 HolocastOfEye(float2 at, float eye, float eyes, float rows)
 {
     float texel = 0.5 / rows;
     return float2(at.x, clamp((at.y + eye) / eyes, eye / eyes + texel, (eye + 1.0) / eyes - texel));
 }
 
-// Samples of Y, Cb and Cr, 0 to 1, to sRGB (ITU-T H.273, matrix coefficients).
-//   red, blue   their part in luma
+// Converts Y, Cb and Cr samples, 0 to 1, to sRGB (ITU-T H.273, matrix coefficients).
+//   red, blue   their weights in luma (KR, KB)
 float3 HolocastColor(float3 samples, float fullRange, float red, float blue)
 {
     float3 zero = float3(lerp(16.0, 0.0, fullRange), 128.0, 128.0) / 255.0;

@@ -1,5 +1,5 @@
-//! Watches a session through the C interface as a viewer at 60 pictures a second does, and says what was measured:
-//! `watch URL [SECONDS [CERTIFICATE-HASH]]`. The last line is JSON.
+//! Watches a session through the C interface, polling 60 times a second like a viewer, and prints
+//! statistics: `watch URL [SECONDS [CERTIFICATE-HASH]]`. The last line is JSON.
 
 use std::ffi::CString;
 use std::mem::size_of;
@@ -15,7 +15,7 @@ fn size<T>() -> u32 {
 fn text(client: *mut HcClient) -> String {
     let mut b = [0 as std::ffi::c_char; 512];
     let mut needed = 0;
-    // SAFETY: the buffer is of that size.
+    // SAFETY: the buffer holds the given number of bytes.
     unsafe { hc_error(client, b.as_mut_ptr(), b.len(), &mut needed) };
     b.iter().take_while(|c| **c != 0).map(|c| *c as u8 as char).collect()
 }
@@ -40,14 +40,20 @@ fn main() {
         reserved: 0,
     };
     let mut client = null_mut();
-    // SAFETY: config and client live here; each later call gets a live client and live structs of the right size.
+    // SAFETY: config and client outlive the calls; each call gets a live client and live structs of
+    // the right size.
     unsafe {
         if hc_open(&config, &mut client) != HC_OK {
             println!("{}", text(null_mut()));
             std::process::exit(1);
         }
-        let all =
-            HcSubscribe { size: size::<HcSubscribe>(), camera: HC_ALL_CAMERAS, quality: std::ptr::null(), descriptions: 0, reserved: 0 };
+        let all = HcSubscribe {
+            size: size::<HcSubscribe>(),
+            camera: HC_ALL_CAMERAS,
+            quality: std::ptr::null(),
+            descriptions: 0,
+            reserved: 0,
+        };
         hc_subscribe(client, &all);
         let mut state = HcState { size: size::<HcState>(), ..HcState::default() };
         let mut shown = (u32::MAX, u32::MAX);
@@ -89,12 +95,28 @@ fn main() {
         hc_stats(client, HC_ALL_CAMERAS, &mut stats);
         hc_close(client);
         println!(
-            "{{\"fps\":{:.2},\"shown_fps\":{:.2},\"frame_delay_ms\":{{\"p50\":{:.2},\"p95\":{:.2},\"p99\":{:.2}}},\"shown_ms_p50\":{:.2},\"frames\":{},\
-             \"frames_shown\":{},\"frames_lost\":{},\"points_per_frame\":{:.0},\"decode_ms\":{:.2},\"mbit_per_s\":{:.1},\"first_frame_ms\":{:.1},\
+            "{{\"fps\":{:.2},\"shown_fps\":{:.2},\"frame_delay_ms\":{{\"p50\":{:.2},\"p95\":{:.2},\"p99\":{:.2}}},\
+             \"shown_ms_p50\":{:.2},\"frames\":{},\
+             \"frames_shown\":{},\"frames_lost\":{},\"points_per_frame\":{:.0},\
+             \"decode_ms\":{:.2},\"mbit_per_s\":{:.1},\"first_frame_ms\":{:.1},\
              \"receipts\":{},\"memory_mib\":{:.1},\"skipped\":{},\"damaged\":{}}}",
-            stats.run_fps, stats.shown_fps, stats.run_p50_ms, stats.run_p95_ms, stats.run_p99_ms, stats.shown_p50_ms, stats.frames, stats.frames_shown,
-            stats.frames_lost, stats.points_per_frame, stats.decode_ms, stats.mbit_per_s, stats.first_frame_ms, stats.receipts,
-            stats.memory_bytes as f64 / 1048576.0, stats.frames_skipped, stats.frames_damaged
+            stats.run_fps,
+            stats.shown_fps,
+            stats.run_p50_ms,
+            stats.run_p95_ms,
+            stats.run_p99_ms,
+            stats.shown_p50_ms,
+            stats.frames,
+            stats.frames_shown,
+            stats.frames_lost,
+            stats.points_per_frame,
+            stats.decode_ms,
+            stats.mbit_per_s,
+            stats.first_frame_ms,
+            stats.receipts,
+            stats.memory_bytes as f64 / 1048576.0,
+            stats.frames_skipped,
+            stats.frames_damaged
         );
     }
 }

@@ -3,7 +3,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use media::{
-    ClockSource, Command, Config, Link, Matrix, Phase, PlaybackAction, PlaybackInfo, Player, Shared, Stats, TooMany, TrackInfo, Wish,
+    ClockSource, Command, Config, Link, Matrix, Phase, PlaybackAction, PlaybackInfo, Player, Selection, Shared, Stats,
+    TooMany, TrackInfo,
 };
 use moqt::{Event, Nanos, Session};
 use net::{App, Failure, Handle, NetError, Options, Rtt, Target};
@@ -11,29 +12,29 @@ use net::{App, Failure, Handle, NetError, Options, Rtt, Target};
 use crate::strings::{field, optional};
 use crate::*;
 
-/// Stack of the network's thread: it recurses nowhere.
+/// Stack of the network thread, which does not recurse.
 const STACK: usize = 1 << 20;
-/// Most characters of a viewer's name.
+/// Maximum length of a viewer's name, bytes.
 const MAX_VIEWER: usize = 256;
-/// How often it is looked where a viewer looks.
+/// Minimum interval between gaze updates.
 const GAZE_EVERY: Nanos = 40_000_000;
 
-/// A connection to a relay, kept until hc_close.
+/// A connection to a relay. Free it with hc_close.
 pub struct HcClient {
     shared: Arc<Shared>,
     handle: Arc<Handle>,
     thread: Option<JoinHandle<()>>,
-    /// When it was looked where the viewer looks.
-    looked: AtomicI64,
+    /// Time of the last gaze update.
+    last_gaze: AtomicI64,
 }
 
-/// The player, as the network drives it.
-struct Driven {
+/// Connects the player to the network loop.
+struct PlayerApp {
     player: Player,
     shared: Arc<Shared>,
 }
 
-impl App for Driven {
+impl App for PlayerApp {
     fn now(&self) -> Nanos {
         self.shared.now()
     }
@@ -48,19 +49,19 @@ impl App for Driven {
         let rtt = media::clock::Rtt { min: nanos(rtt.min), smoothed: nanos(rtt.smoothed) };
         self.player.path(Link(link), rtt);
     }
-    fn gone(&mut self, link: u64) {
-        self.player.gone(Link(link));
+    fn disconnected(&mut self, link: u64) {
+        self.player.disconnected(Link(link));
     }
-    fn trouble(&mut self, why: &NetError) {
+    fn connection_error(&mut self, why: &NetError) {
         let phase = match why.failure {
             Failure::Unreachable => Phase::Unreachable,
             Failure::Certificate => Phase::Certificate,
             Failure::Refused | Failure::System => Phase::Refused,
             Failure::Lost => Phase::Lost,
         };
-        self.player.trouble(phase, &why.text);
+        self.player.connection_error(phase, &why.text);
     }
-    fn woken(&mut self, now: Nanos, s: Option<&mut Session>) {
+    fn wake(&mut self, now: Nanos, s: Option<&mut Session>) {
         self.player.commands(now, s);
     }
     fn tick(&mut self, now: Nanos, s: Option<&mut Session>) {
@@ -74,19 +75,19 @@ impl App for Driven {
     }
 }
 
-/// A camera's number, or all.
+/// Converts a camera argument; None is HC_ALL_CAMERAS.
 fn camera(n: u32) -> Result<Option<u16>, Fault> {
     if n == HC_ALL_CAMERAS {
         return Ok(None);
     }
-    u16::try_from(n).map(Some).map_err(|_| Fault::argument("a camera's number is at most 65535"))
+    u16::try_from(n).map(Some).map_err(|_| Fault::argument("the camera number exceeds 65535"))
 }
 
 fn micros(t: Nanos) -> u64 {
     u64::try_from(t / 1000).unwrap_or(0)
 }
 
-/// Eight hex digits that differ from viewer to viewer.
+/// A random viewer name with eight hex digits.
 fn random_name() -> String {
     use std::hash::{BuildHasher, RandomState};
     format!("unity-{:08x}", RandomState::new().hash_one(std::process::id()) as u32)
@@ -97,21 +98,28 @@ impl HcClient {
     /// The config's strings are null or NUL-terminated.
     pub(crate) unsafe fn open(c: &HcConfig) -> Result<HcClient, Fault> {
         if c.abi_version != HC_ABI_VERSION {
-            let text =
-                format!("ABI version {} where the library has {HC_ABI_VERSION}: the plugin and the package do not match", c.abi_version);
+            let text = format!(
+                "ABI version {}, but the library has {HC_ABI_VERSION}: install plugin and package from one release",
+                c.abi_version
+            );
             return Err(Fault::new(HC_E_VERSION, text));
         }
-        // SAFETY: as this function's.
+        // SAFETY: guaranteed by the caller.
         let (url, hash, viewer) = unsafe {
-            (optional(c.url, "the URL")?, optional(c.certificate_hash, "the certificate's hash")?, optional(c.viewer, "the viewer's name")?)
+            (
+                optional(c.url, "the URL")?,
+                optional(c.certificate_hash, "the certificate hash")?,
+                optional(c.viewer, "the viewer's name")?,
+            )
         };
-        let url = url.ok_or_else(|| Fault::new(HC_E_URL, "there is no URL: it is of the form moqt://host:port/session"))?;
+        let url =
+            url.ok_or_else(|| Fault::new(HC_E_URL, "the URL is missing: use the form moqt://host:port/session"))?;
         let target = Target::parse(url).map_err(|e| Fault::new(HC_E_URL, e.text))?;
         let pinned = match hash {
             None => None,
             Some(h) => Some(
                 net::parse_hash(h)
-                    .ok_or_else(|| Fault::argument("the certificate's hash is not 64 hex digits (SHA-256 of the certificate)"))?,
+                    .ok_or_else(|| Fault::argument("the certificate hash is not 64 hex digits (SHA-256)"))?,
             ),
         };
         if viewer.is_some_and(|v| v.len() > MAX_VIEWER) {
@@ -138,21 +146,23 @@ impl HcClient {
         let handle = Arc::new(Handle::default());
         let waker = handle.clone();
         shared.on_command(move || waker.wake());
-        let mut client = HcClient { shared: shared.clone(), handle: handle.clone(), thread: None, looked: AtomicI64::new(0) };
-        let system = |e: std::io::Error| Fault::new(HC_E_SYSTEM, format!("the system gives no thread: {e}"));
+        let mut client =
+            HcClient { shared: shared.clone(), handle: handle.clone(), thread: None, last_gaze: AtomicI64::new(0) };
+        let system = |e: std::io::Error| Fault::new(HC_E_SYSTEM, format!("cannot create a thread or event loop: {e}"));
         let threads = match c.decode_threads {
             0 => std::thread::available_parallelism().map_or(1, |n| n.get() - 1).clamp(1, 4),
             n => n.clamp(1, 16) as usize,
         };
         shared.decoders(threads).map_err(system)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(system)?;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(system)?;
         let spawned = std::thread::Builder::new().name("holocast-net".into()).stack_size(STACK).spawn(move || {
             let shown = shared.clone();
-            let app = Driven { player: Player::new(config, shared.clone()), shared };
-            // A defect ends the session, not the program.
+            let app = PlayerApp { player: Player::new(config, shared.clone()), shared };
+            // A panic ends the session, not the process.
             let run = AssertUnwindSafe(|| runtime.block_on(net::run(options, app, handle)));
             if catch_unwind(run).is_err() {
-                shown.note_error("libholocast is defective: its network thread ended");
+                shown.note_error("bug in libholocast: its network thread panicked");
             }
             runtime.shutdown_background();
         });
@@ -165,11 +175,11 @@ impl HcClient {
     }
 
     pub(crate) fn error(&self) -> String {
-        self.shared.look(|s| s.error.clone())
+        self.shared.with_status(|s| s.error.clone())
     }
 
     pub(crate) fn poll(&self, state: &mut HcState) -> i32 {
-        self.shared.look(|s| {
+        self.shared.with_status(|s| {
             let flag = |on: bool, f: u32| if on { f } else { 0 };
             *state = HcState {
                 size: state.size,
@@ -204,7 +214,7 @@ impl HcClient {
     }
 
     pub(crate) fn sessions(&self) -> String {
-        self.shared.look(|s| s.sessions.iter().flat_map(|n| [n.as_str(), "\0"]).collect())
+        self.shared.with_status(|s| s.sessions.iter().flat_map(|n| [n.as_str(), "\0"]).collect())
     }
 
     pub(crate) fn catalog(&self) -> Vec<HcTrack> {
@@ -229,13 +239,14 @@ impl HcClient {
                 translation: t.pose.t,
                 depth_min: t.depth[0].into(),
                 depth_max: t.depth[1].into(),
-                flags: if i.subscribed { HC_TRACK_SUBSCRIBED } else { 0 } | if i.recorded { HC_TRACK_RECORDED } else { 0 },
+                flags: if i.subscribed { HC_TRACK_SUBSCRIBED } else { 0 }
+                    | if i.recorded { HC_TRACK_RECORDED } else { 0 },
                 version: i.version,
                 quality: field(&t.quality),
                 camera_name: field(&t.camera_name),
             }
         };
-        self.shared.look(|s| s.tracks.iter().map(track).collect())
+        self.shared.with_status(|s| s.tracks.iter().map(track).collect())
     }
 
     pub(crate) fn rays<T>(&self, n: u32, version: u32, f: impl FnOnce(&[f32]) -> T) -> Option<T> {
@@ -247,8 +258,8 @@ impl HcClient {
             self.shared.command(Command::Sphere(true));
             return Ok(HC_OK);
         }
-        let wish = Wish { quality: quality.map(str::to_owned), descriptions: descriptions.min(4) as u8 };
-        self.shared.command(Command::Subscribe(camera(n)?, wish));
+        let selection = Selection { quality: quality.map(str::to_owned), descriptions: descriptions.min(4) as u8 };
+        self.shared.command(Command::Subscribe(camera(n)?, selection));
         Ok(HC_OK)
     }
 
@@ -258,11 +269,18 @@ impl HcClient {
     }
 
     pub(crate) fn acquire(&self, n: u32, frame: &mut HcFrame) -> Call {
-        let Some(n) = camera(n)? else { return Err(Fault::argument("a frame is of one camera")) };
+        let Some(n) = camera(n)? else {
+            return Err(Fault::argument("frames are acquired from one camera, not HC_ALL_CAMERAS"));
+        };
         let a = match self.shared.acquire(n) {
             Ok(Some(a)) => a,
             Ok(None) => return Ok(HC_EMPTY),
-            Err(TooMany) => return Err(Fault::new(HC_E_BUSY, format!("two frames of camera {n} are acquired already"))),
+            Err(TooMany) => {
+                return Err(Fault::new(
+                    HC_E_BUSY,
+                    format!("two frames of camera {n} are already acquired: release one first"),
+                ))
+            }
         };
         let (i, h) = (&a.info, &a.info.header);
         let partial = i.descriptions < u32::from(h.descriptions);
@@ -297,7 +315,9 @@ impl HcClient {
 
     /// # Safety
     /// `words` is null or has room for `capacity` words.
-    pub(crate) unsafe fn copy(&self, handle: u64, step: u32, words: *mut u32, capacity: usize, points: &mut u32) -> Call {
+    pub(crate) unsafe fn copy(
+        &self, handle: u64, step: u32, words: *mut u32, capacity: usize, points: &mut u32,
+    ) -> Call {
         if step == 0 {
             return Err(Fault::argument("step is 0"));
         }
@@ -309,44 +329,49 @@ impl HcClient {
                 return HC_E_BUFFER;
             }
             if step == 1 {
-                // SAFETY: there is room for n points, which is what the frame has.
+                // SAFETY: n points fit, as checked against the capacity, and `from` holds at least
+                // the copied words.
                 unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), words, (n * per).min(from.len())) };
             } else {
                 for (i, p) in from.chunks_exact(per).step_by(step).enumerate() {
-                    // SAFETY: there is room for n points, and i is less.
+                    // SAFETY: n points fit, as checked, and i < n.
                     unsafe { std::ptr::copy_nonoverlapping(p.as_ptr(), words.add(i * per), per) };
                 }
             }
             HC_OK
         });
-        copied.ok_or_else(|| Fault::new(HC_E_HANDLE, "the frame was released, or never was"))
+        copied.ok_or_else(|| {
+            Fault::new(HC_E_HANDLE, "unknown frame handle: the frame was already released or never acquired")
+        })
     }
 
     pub(crate) fn release(&self, handle: u64, shown_us: i64) -> Call {
         match self.shared.release(handle, self.shown(shown_us)?) {
             true => Ok(HC_OK),
-            false => Err(Fault::new(HC_E_HANDLE, "the frame was released, or never was")),
+            false => {
+                Err(Fault::new(HC_E_HANDLE, "unknown frame handle: the frame was already released or never acquired"))
+            }
         }
     }
 
-    /// The local time that a caller means.
+    /// Converts a shown_us argument to local time; None means not shown.
     fn shown(&self, us: i64) -> Result<Option<Nanos>, Fault> {
         match us {
             HC_NOT_SHOWN => Ok(None),
             HC_SHOWN_NOW => Ok(Some(self.shared.now())),
             us if us > 0 => Ok(Some(us.saturating_mul(1000))),
-            _ => Err(Fault::argument("the time when a frame was shown is before 1970")),
+            _ => Err(Fault::argument("shown_us is before 1970")),
         }
     }
 
     pub(crate) fn gaze(&self, direction: [f32; 3], view: [f32; 2]) -> Call {
         if direction.iter().chain(&view).any(|v| !v.is_finite()) || view.iter().any(|v| *v <= 0.0 || *v >= 180.0) {
-            return Err(Fault::argument("a gaze is a direction and two angles between 0 and 180 degrees"));
+            return Err(Fault::argument("a gaze needs a finite direction and view angles between 0 and 180 degrees"));
         }
         let now = self.shared.now();
-        let before = self.looked.load(Relaxed);
+        let before = self.last_gaze.load(Relaxed);
         if now - before >= GAZE_EVERY || now < before {
-            self.looked.store(now, Relaxed);
+            self.last_gaze.store(now, Relaxed);
             let (direction, view) = (direction.map(f64::from), view.map(|v| f64::from(v).to_radians()));
             self.shared.command(Command::Gaze { direction, view });
         }
@@ -357,14 +382,16 @@ impl HcClient {
         let a = match self.shared.acquire_picture() {
             Ok(Some(a)) => a,
             Ok(None) => return Ok(HC_EMPTY),
-            Err(TooMany) => return Err(Fault::new(HC_E_BUSY, "two pictures are acquired already")),
+            Err(TooMany) => return Err(Fault::new(HC_E_BUSY, "two pictures are already acquired: release one first")),
         };
         let i = &a.info;
         let flag = |on: bool, f: u32| if on { f } else { 0 };
         let [yaw, pitch, roll] = i.turned.map(|v| v as f32);
         *picture = HcPicture {
             size: picture.size,
-            flags: flag(i.full_range, HC_PICTURE_FULL_RANGE) | flag(i.stereo, HC_PICTURE_STEREO) | flag(i.replayed, HC_PICTURE_REPLAYED),
+            flags: flag(i.full_range, HC_PICTURE_FULL_RANGE)
+                | flag(i.stereo, HC_PICTURE_STEREO)
+                | flag(i.replayed, HC_PICTURE_REPLAYED),
             handle: a.handle,
             width: i.width,
             height: i.height,
@@ -385,21 +412,28 @@ impl HcClient {
     /// `bytes` is null or has room for `capacity` bytes.
     pub(crate) unsafe fn copy_plane(&self, handle: u64, plane: u32, bytes: *mut u8, capacity: usize) -> Call {
         let copied = self.shared.planes(handle, |planes| {
-            let Some(from) = planes.get(plane as usize) else { return Err(Fault::argument("a picture has the planes 0, 1 and 2")) };
+            let Some(from) = planes.get(plane as usize) else {
+                return Err(Fault::argument("a picture has planes 0, 1 and 2"));
+            };
             if bytes.is_null() || from.len() > capacity {
                 return Ok(HC_E_BUFFER);
             }
-            // SAFETY: there is room for the plane.
+            // SAFETY: the plane fits, as checked.
             unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), bytes, from.len()) };
             Ok(HC_OK)
         });
-        copied.unwrap_or_else(|| Err(Fault::new(HC_E_HANDLE, "the picture was released, or never was")))
+        copied.unwrap_or_else(|| {
+            Err(Fault::new(HC_E_HANDLE, "unknown picture handle: the picture was already released or never acquired"))
+        })
     }
 
     pub(crate) fn release_picture(&self, handle: u64, shown_us: i64) -> Call {
         match self.shared.release_picture(handle, self.shown(shown_us)?) {
             true => Ok(HC_OK),
-            false => Err(Fault::new(HC_E_HANDLE, "the picture was released, or never was")),
+            false => Err(Fault::new(
+                HC_E_HANDLE,
+                "unknown picture handle: the picture was already released or never acquired",
+            )),
         }
     }
 
@@ -477,9 +511,9 @@ impl HcClient {
             HC_PLAYBACK_PAUSE => Some(PlaybackAction::Pause),
             HC_PLAYBACK_SEEK if position_ms.is_finite() => Some(PlaybackAction::Seek(position_ms)),
             HC_PLAYBACK_LIVE => Some(PlaybackAction::Live),
-            _ => return Err(Fault::argument("no such action, or a position that is no number")),
+            _ => return Err(Fault::argument("unknown playback action, or position_ms is not finite")),
         };
-        let p: PlaybackInfo = self.shared.look(|s| s.playback);
+        let p: PlaybackInfo = self.shared.with_status(|s| s.playback);
         let flag = |on: bool, f: u32| if on { f } else { 0 };
         *playback = HcPlayback {
             size: playback.size,
@@ -492,7 +526,7 @@ impl HcClient {
         };
         match action {
             None => Ok(HC_OK),
-            Some(_) if p.duration == 0.0 => Err(Fault::new(HC_E_STATE, "the session has no recording to move about in")),
+            Some(_) if p.duration == 0.0 => Err(Fault::new(HC_E_STATE, "the session has no seekable recording")),
             Some(a) => {
                 self.shared.command(Command::Playback(a));
                 Ok(HC_OK)

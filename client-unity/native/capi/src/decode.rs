@@ -4,8 +4,8 @@ use cloud::{Decoder, Frame, Limits};
 
 use crate::{Call, Fault, HcFrame, HC_E_BUFFER, HC_E_DECODE, HC_FRAME_PARTIAL, HC_OK};
 
-/// Most objects that a frame has.
-const MOST: u32 = 4;
+/// Maximum objects per frame.
+const MAX_OBJECTS: u32 = 4;
 
 struct Scratch {
     decoder: Decoder,
@@ -38,21 +38,22 @@ fn fill(frame: &mut HcFrame, f: &Frame, objects: &[&[u8]]) {
 }
 
 /// # Safety
-/// As hc_decode.
+/// See hc_decode.
 pub(crate) unsafe fn decode(
-    objects: *const *const u8, lengths: *const usize, count: u32, max_points: u32, words: *mut u32, capacity: usize, frame: &mut HcFrame,
+    objects: *const *const u8, lengths: *const usize, count: u32, max_points: u32, words: *mut u32, capacity: usize,
+    frame: &mut HcFrame,
 ) -> Call {
-    if objects.is_null() || lengths.is_null() || count == 0 || count > MOST {
+    if objects.is_null() || lengths.is_null() || count == 0 || count > MAX_OBJECTS {
         return Err(Fault::argument("a frame has one to four objects"));
     }
     let mut list: Vec<&[u8]> = Vec::with_capacity(count as usize);
     for i in 0..count as usize {
-        // SAFETY: as this function's.
+        // SAFETY: guaranteed by the caller.
         let (p, n) = unsafe { (*objects.add(i), *lengths.add(i)) };
         if p.is_null() || n > isize::MAX as usize {
             return Err(Fault::argument("an object is null"));
         }
-        // SAFETY: as this function's.
+        // SAFETY: guaranteed by the caller.
         list.push(unsafe { std::slice::from_raw_parts(p, n) });
     }
     let limits = match max_points {
@@ -71,7 +72,7 @@ pub(crate) unsafe fn decode(
         let began = std::time::Instant::now();
         s.decoder.decode(&list, &limits, &mut s.words).map_err(bad)?;
         frame.decode_us = began.elapsed().as_micros() as u32;
-        // SAFETY: `words` has room for `need` words, which the decoder made.
+        // SAFETY: `words` has room for `need` words, and the decoder wrote that many.
         unsafe { std::ptr::copy_nonoverlapping(s.words.as_ptr(), words, need) };
         Ok(HC_OK)
     })

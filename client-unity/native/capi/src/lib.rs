@@ -1,7 +1,7 @@
-//! libholocast: a Holocast viewer without a picture, behind a C interface. `include/holocast.h` is generated from
-//! this file; what is said there binds it.
+//! libholocast: a Holocast viewer without rendering, behind a C interface. `include/holocast.h` is
+//! generated from this file; its introductory comment (cbindgen.toml) states the rules for callers.
 
-#![allow(missing_docs)] // what the names say, and the header
+#![allow(missing_docs)] // fields are named as in the header, which documents the ambiguous ones
 
 mod client;
 mod decode;
@@ -12,78 +12,79 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 
 pub use client::HcClient;
 
-/// What hc_abi_version returns. It changes with every change to a function or struct.
+/// Returned by hc_abi_version. Changes with every change to a function or struct.
 pub const HC_ABI_VERSION: u32 = 5;
 
-/// Results: 0 and above are no errors. hc_error has a sentence for those below.
+/// Results. Negative values are errors; hc_error returns the message.
 pub const HC_OK: i32 = 0;
-/// Nothing is there (yet): no new frame, a ray table that is being computed, no such camera so far.
+/// Not available yet: no new frame, ray table still computing, or unknown camera.
 pub const HC_EMPTY: i32 = 1;
-/// A null pointer, a string that is no UTF-8, a value out of its range.
+/// Null or misaligned pointer, invalid UTF-8, or value out of range.
 pub const HC_E_ARGUMENT: i32 = -1;
-/// The struct's size or the ABI version is another than the library's.
+/// ABI version or struct size mismatch.
 pub const HC_E_VERSION: i32 = -2;
-/// The buffer is too small; what it takes is in `needed`, `count` or the frame's `points`.
+/// Buffer too small; the required size is in `needed`, `count` or the frame's `points`.
 pub const HC_E_BUFFER: i32 = -3;
-/// A frame or picture that was released, or never was.
+/// Frame or picture already released or never acquired.
 pub const HC_E_HANDLE: i32 = -4;
-/// Two frames of the camera, or two pictures, are acquired already.
+/// Two frames of the camera, or two pictures, are already acquired.
 pub const HC_E_BUSY: i32 = -5;
-/// The URL cannot be used.
+/// Invalid URL.
 pub const HC_E_URL: i32 = -6;
-/// Not possible now: playback without a recording.
+/// Not possible in this state: playback control without a recording.
 pub const HC_E_STATE: i32 = -7;
-/// The objects are no frame.
+/// The objects do not decode to a frame.
 pub const HC_E_DECODE: i32 = -8;
-/// The system refused a thread or a socket.
+/// The operating system refused a thread or a socket.
 pub const HC_E_SYSTEM: i32 = -9;
-/// A defect of the library; the client should be closed.
+/// A bug in the library; close the client.
 pub const HC_E_PANIC: i32 = -99;
 
-/// Where a client stands (HcState.phase).
+/// HcState.phase: connecting for the first time.
 pub const HC_PHASE_CONNECTING: u32 = 0;
-/// The relay does not answer; it is being tried again.
+/// The relay does not answer; retrying.
 pub const HC_PHASE_UNREACHABLE: u32 = 1;
-/// The relay's certificate is not trusted; it is being tried again.
+/// The relay's certificate is not trusted; retrying.
 pub const HC_PHASE_CERTIFICATE: u32 = 2;
-/// The relay or the session's content refuses; hc_error says what.
+/// The relay refused the session, or its content is unsupported; see hc_error.
 pub const HC_PHASE_REFUSED: u32 = 3;
-/// The connection broke; it is being tried again.
+/// The connection was lost; retrying.
 pub const HC_PHASE_LOST: u32 = 4;
-/// The URL names no session: hc_sessions has the relay's.
+/// The URL names no session; hc_sessions lists the relay's.
 pub const HC_PHASE_LISTING: u32 = 5;
-/// Connected, but nobody publishes the session.
+/// Connected, but the session has no publisher.
 pub const HC_PHASE_WAITING: u32 = 6;
-/// The catalog is here and frames come.
+/// The catalog arrived and frames arrive.
 pub const HC_PHASE_LIVE: u32 = 7;
-/// Published and subscribed to, but for three seconds no frame came.
+/// Subscribed, but no frame for three seconds.
 pub const HC_PHASE_SILENT: u32 = 8;
-/// The publisher ended the session or went away; one that returns is followed again.
+/// The publisher ended the session or disconnected. Resumes if it returns.
 pub const HC_PHASE_ENDED: u32 = 9;
 
-/// HcState.flags: frames come from a replayed recording, and their delays are counted from their arrival.
+/// HcState.flags: frames come from a recording; their delays count from arrival.
 pub const HC_STATE_REPLAYED: u32 = 1;
-/// The recording can be moved about in (hc_playback).
+/// The recording supports seeking (hc_playback).
 pub const HC_STATE_RECORDING: u32 = 2;
 /// The catalog has no camera.
 pub const HC_STATE_NO_CAMERA: u32 = 4;
 /// The session has 360° video: hc_subscribe with HC_SPHERE.
 pub const HC_STATE_SPHERE: u32 = 8;
-/// The relay does not list all of its sessions to this viewer: hc_sessions has those that the token names, and the URL's.
+/// The relay refused the full session list: hc_sessions has those named by the token and the URL.
 pub const HC_STATE_SOME_SESSIONS: u32 = 16;
-/// No frame of a camera, or of the 360° video, can be decoded: hc_error says why.
+/// A camera or the 360° video has delivered only undecodable frames; see hc_error.
 pub const HC_STATE_UNDECODABLE: u32 = 32;
 
 /// HcConfig.flags: send no receipts.
 pub const HC_NO_RECEIPTS: u32 = 1;
-/// Take the certificate's hash from the relay itself, over plain HTTP. Loopback relays are asked without it.
+/// Fetch the certificate hash from the relay over plain HTTP. Loopback relays do not need this.
 pub const HC_INSECURE: u32 = 2;
-/// List the relay's sessions, also where the URL names one.
+/// List the relay's sessions even if the URL names one.
 pub const HC_LIST_SESSIONS: u32 = 4;
 
-/// HcSubscribe.camera and hc_stats: every camera of the session.
+/// HcSubscribe.camera and hc_stats: all cameras of the session.
 pub const HC_ALL_CAMERAS: u32 = 0xffff_ffff;
-/// HcSubscribe.camera, hc_unsubscribe and hc_stats: the session's 360° video, which is not among all cameras.
+/// HcSubscribe.camera, hc_unsubscribe and hc_stats: the 360° video, which HC_ALL_CAMERAS does not
+/// include.
 pub const HC_SPHERE: u32 = 0xffff_fffe;
 
 /// HcPicture.matrix: ITU-R BT.709.
@@ -91,87 +92,89 @@ pub const HC_MATRIX_BT709: u32 = 0;
 /// ITU-R BT.601.
 pub const HC_MATRIX_BT601: u32 = 1;
 
-/// HcPicture.flags: samples go from 0 to 255, and not from 16 to 235 (240).
+/// HcPicture.flags: samples range from 0 to 255 instead of 16 to 235 (240 for chroma).
 pub const HC_PICTURE_FULL_RANGE: u32 = 1;
-/// The right eye's picture is below the left one's, each of half the height.
+/// The picture is stereoscopic: left eye in the top half, right eye in the bottom half.
 pub const HC_PICTURE_STEREO: u32 = 2;
-/// Of a recording, see HC_STATE_REPLAYED.
+/// From a recording, see HC_STATE_REPLAYED.
 pub const HC_PICTURE_REPLAYED: u32 = 4;
 
-/// HcTrack.flags: subscribed to.
+/// HcTrack.flags: subscribed.
 pub const HC_TRACK_SUBSCRIBED: u32 = 1;
-/// The recording of the replay has it.
+/// Part of the replayed recording.
 pub const HC_TRACK_RECORDED: u32 = 2;
 
-/// HcTrack.layout, HcFrame.layout: a sensor's grid.
+/// HcTrack.layout and HcFrame.layout: sensor grid.
 pub const HC_LAYOUT_A: u32 = 1;
-/// Unorganised points.
+/// Unorganized points.
 pub const HC_LAYOUT_B: u32 = 2;
-/// LiveScan3D's records.
+/// LiveScan3D records.
 pub const HC_LAYOUT_C: u32 = 3;
 
-/// hc_frame_release's shown_us: the frame was not shown.
+/// shown_us: the frame was not shown.
 pub const HC_NOT_SHOWN: i64 = 0;
-/// It is shown now.
+/// shown_us: the frame is shown now.
 pub const HC_SHOWN_NOW: i64 = -1;
 
-/// HcFrame.flags: of a recording, see HC_STATE_REPLAYED.
+/// HcFrame.flags: from a recording, see HC_STATE_REPLAYED.
 pub const HC_FRAME_REPLAYED: u32 = 1;
 /// `middle` and `floor` are set.
 pub const HC_FRAME_SUBJECT: u32 = 2;
-/// Some descriptions did not arrive.
+/// Some descriptions are missing.
 pub const HC_FRAME_PARTIAL: u32 = 4;
 
-/// HcClock.source: no stamp so far.
+/// HcClock.source: no relay timestamp yet.
 pub const HC_CLOCK_UNKNOWN: u32 = 0;
-/// The relay's stamps.
+/// Relay timestamps.
 pub const HC_CLOCK_RELAY: u32 = 1;
-/// The local clock, as the relay sends no stamps.
+/// The local clock, because the relay sends no timestamps.
 pub const HC_CLOCK_LOCAL: u32 = 2;
 
-/// hc_playback's action: none.
+/// hc_playback action: only query the state.
 pub const HC_PLAYBACK_QUERY: u32 = 0;
-/// Move on.
+/// Resume.
 pub const HC_PLAYBACK_PLAY: u32 = 1;
-/// Stand still.
+/// Pause.
 pub const HC_PLAYBACK_PAUSE: u32 = 2;
-/// Go to position_ms.
+/// Seek to position_ms.
 pub const HC_PLAYBACK_SEEK: u32 = 3;
-/// Return to the replay that all see.
+/// Return to the replay shared by all viewers.
 pub const HC_PLAYBACK_LIVE: u32 = 4;
 
-/// HcPlayback.flags: there is a recording.
+/// HcPlayback.flags: the session replays a recording.
 pub const HC_PLAYBACK_AVAILABLE: u32 = 1;
-/// It plays.
+/// Playing, not paused.
 pub const HC_PLAYBACK_PLAYING: u32 = 2;
-/// What is watched is the replay that all see.
+/// Following the replay shared by all viewers.
 pub const HC_PLAYBACK_IS_LIVE: u32 = 4;
-/// What is due has not arrived.
+/// Waiting for data.
 pub const HC_PLAYBACK_WAITING: u32 = 8;
 
-/// What hc_open takes; strings need not outlive the call.
+/// Arguments of hc_open. Strings are copied.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct HcConfig {
     pub size: u32,
-    /// HC_ABI_VERSION of the caller.
+    /// The caller's HC_ABI_VERSION.
     pub abi_version: u32,
-    /// moqt://host[:port]/session, or without a session to list the relay's; the port defaults to 443.
+    /// moqt://host[:port]/session, or without a session to list the relay's. The default port is
+    /// 443.
     pub url: *const c_char,
-    /// SHA-256 of the relay's certificate, hex; null or "" = the public authorities'.
+    /// SHA-256 of the relay's certificate, hex; null or "" uses the public CAs.
     pub certificate_hash: *const c_char,
-    /// Names the receipts track receipts/<viewer>; null or "" = unity-<random>.
+    /// Name of the receipts track, receipts/<viewer>; null or "" selects unity-<random>.
     pub viewer: *const c_char,
     /// HC_NO_RECEIPTS, HC_INSECURE, HC_LIST_SESSIONS.
     pub flags: u32,
-    /// Age at which an object is not worth sending any more, ms; 0 = the catalog's.
+    /// Delivery timeout of objects, ms; 0 uses the catalog's.
     pub delivery_timeout_ms: u32,
-    /// Threads that decode, and as many for tiles of 360° video; 0 = as many as there are processors less one, at most four.
+    /// Decoder threads, and as many again for 360° tiles; 0 selects the number of processors minus
+    /// one, at most four.
     pub decode_threads: u32,
     pub reserved: u32,
 }
 
-/// Where a client stands.
+/// State of a client.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HcState {
@@ -180,17 +183,17 @@ pub struct HcState {
     pub phase: u32,
     /// HC_STATE_…
     pub flags: u32,
-    /// Changes when hc_catalog has something new, be it a pose.
+    /// Changes whenever hc_catalog does, including poses.
     pub catalog_version: u32,
-    /// Changes when hc_sessions has something new.
+    /// Changes whenever hc_sessions does.
     pub sessions_version: u32,
-    /// Changes when hc_error has something new.
+    /// Changes whenever hc_error does.
     pub error_version: u32,
-    /// In the catalog.
+    /// Cameras in the catalog.
     pub cameras: u32,
-    /// In hc_sessions.
+    /// Sessions in hc_sessions.
     pub sessions: u32,
-    /// Connections after the first.
+    /// Number of reconnects.
     pub reconnects: u32,
     pub reserved: u32,
 }
@@ -205,52 +208,52 @@ pub struct HcTrack {
     pub layout: u32,
     /// 1 or 4.
     pub descriptions: u32,
-    /// Pixels of the grid; 0 in layouts B and C.
+    /// Grid size in pixels; 0 for layouts B and C.
     pub width: u32,
     pub height: u32,
-    /// Most points of a frame.
+    /// Maximum points per frame.
     pub max_points: u32,
     /// Milliseconds; 0 = none.
     pub delivery_timeout_ms: u32,
     /// Frames per second; 0 = unknown.
     pub framerate: f64,
-    /// At most, bits per second; 0 = unknown.
+    /// Maximum bits per second; 0 = unknown.
     pub bitrate: u64,
-    /// Lens of the grid, pixels.
+    /// Intrinsics of the grid, pixels.
     pub fx: f64,
     pub fy: f64,
     pub cx: f64,
     pub cy: f64,
-    /// Camera to studio: row-major rotation.
+    /// Camera to studio rotation, row-major.
     pub rotation: [f64; 9],
-    /// Millimetres.
+    /// Camera to studio translation, millimetres.
     pub translation: [f64; 3],
-    /// Millimetres.
+    /// Depth range, millimetres.
     pub depth_min: u32,
     pub depth_max: u32,
     /// HC_TRACK_…
     pub flags: u32,
-    /// Another number means another ray table; HcFrame.track_version is the same.
+    /// Changes with the ray table; equals HcFrame.track_version.
     pub version: u32,
     pub quality: [c_char; 32],
     pub camera_name: [c_char; 64],
 }
 
-/// What hc_subscribe takes.
+/// Arguments of hc_subscribe.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct HcSubscribe {
     pub size: u32,
-    /// Or HC_ALL_CAMERAS, or HC_SPHERE, of which quality and descriptions are not looked at.
+    /// Camera number, HC_ALL_CAMERAS or HC_SPHERE. HC_SPHERE ignores quality and descriptions.
     pub camera: u32,
-    /// Null, "", or one that the camera has not: that of the highest bit rate.
+    /// Quality by name. Null, "" or an unknown name selects the highest bit rate.
     pub quality: *const c_char,
-    /// Most descriptions to receive of a frame; 0 = all.
+    /// Maximum descriptions to receive per frame; 0 = all.
     pub descriptions: u32,
     pub reserved: u32,
 }
 
-/// A decoded frame. Its points are words of 32 bits, words_per_point each:
+/// A decoded frame. Points are words_per_point 32-bit words each:
 ///   layout A, 2 words: X | Y << 12 | R << 24 of the pixel; depth mm | G << 16 | B << 24
 ///   B and C, 3 words:  X | Y << 16; Z | R << 16 | G << 24; B   (X, Y, Z: 16 bits, two's complement, mm)
 #[repr(C)]
@@ -264,38 +267,38 @@ pub struct HcFrame {
     pub layout: u32,
     pub words_per_point: u32,
     pub points: u32,
-    /// That arrived.
+    /// Descriptions received.
     pub descriptions: u32,
-    /// That the frame has.
+    /// Descriptions of the complete frame.
     pub descriptions_total: u32,
     pub width: u32,
     pub height: u32,
-    /// Of its objects.
+    /// Size of the received objects.
     pub bytes: u32,
-    /// Time taken to decode.
+    /// Decoding time.
     pub decode_us: u32,
-    /// Relay's clock: middle of the exposure.
+    /// Middle of the exposure, relay clock.
     pub captured_us: u64,
     /// Sensor's own clock.
     pub device_us: u64,
-    /// Local clock: last byte of the first object.
+    /// Last byte of the first object, local clock.
     pub arrived_us: u64,
-    /// Local clock.
+    /// End of decoding, local clock.
     pub decoded_us: u64,
-    /// Decoded less captured, both on the relay's clock; of a recording, less arrived.
+    /// Capture to decoded on the relay's clock; for a recording, arrival to decoded.
     pub delay_us: i64,
     /// HC_FRAME_…
     pub flags: u32,
-    /// HcTrack.version of its track.
+    /// HcTrack.version of the frame's track.
     pub track_version: u32,
-    /// Mean of the nearer half of the points, camera's coordinates, mm.
+    /// Mean of the nearer half of the points, camera coordinates, mm.
     pub middle: [f32; 3],
-    /// Studio's y, mm, below which nearly nothing is.
+    /// Studio y coordinate of the floor, mm.
     pub floor: f32,
 }
 
-/// A picture of the whole sphere, equirectangular, 4:2:0. Row 0 is the top; the middle of the picture is straight
-/// ahead, and to the right of it is to the right.
+/// A decoded 360° picture: equirectangular, 4:2:0, top row first. The picture's centre is straight
+/// ahead; longitude increases to the right.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HcPicture {
@@ -303,20 +306,21 @@ pub struct HcPicture {
     /// HC_PICTURE_…
     pub flags: u32,
     pub handle: u64,
-    /// Pixels of luma, of both eyes; planes of colour have half of either, rounded up.
+    /// Luma size in pixels, both eyes included. Chroma planes have half the width and height,
+    /// rounded up.
     pub width: u32,
     pub height: u32,
     /// HC_MATRIX_…
     pub matrix: u32,
-    /// Time taken to decode.
+    /// Decoding time.
     pub decode_us: u32,
-    /// Relay's clock.
+    /// Relay clock.
     pub captured_us: u64,
     /// Local clock.
     pub arrived_us: u64,
     /// Local clock.
     pub decoded_us: u64,
-    /// How the sphere is turned (Spherical Video V2, prhd), degrees.
+    /// Rotation of the sphere (Spherical Video V2, prhd), degrees.
     pub yaw: f32,
     pub pitch: f32,
     pub roll: f32,
@@ -331,101 +335,103 @@ pub struct HcClock {
     /// HC_CLOCK_…
     pub source: u32,
     pub local_us: u64,
-    /// The same moment on the relay's clock; the local time while that is unknown.
+    /// The same moment on the relay's clock; equals local_us until the relay's clock is known.
     pub relay_us: u64,
-    /// Bound of the estimate's error.
+    /// Error bound of the estimate.
     pub error_us: u64,
-    /// Round-trip time, smoothed.
+    /// Smoothed round-trip time.
     pub rtt_us: u64,
-    /// The least.
+    /// Minimum round-trip time.
     pub min_rtt_us: u64,
-    /// Stamps in use.
+    /// Timestamps in use.
     pub samples: u32,
-    /// Times that a clock was found to have been set.
+    /// Clock steps detected.
     pub steps: u32,
 }
 
-/// Rates are of the last second, percentiles and means of the last five, counts of the whole run.
+/// Statistics. Rates cover the last second, percentiles and means the last five seconds, counts the
+/// whole run.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HcStats {
     pub size: u32,
-    /// Cameras that had a frame.
+    /// Cameras that have delivered a frame.
     pub cameras: u32,
-    /// Distinct frames released as shown, per second; mean of the cameras.
+    /// Distinct frames shown per second, averaged over cameras.
     pub shown_fps: f64,
-    /// Distinct frames decoded, per second; mean of the cameras.
+    /// Distinct frames decoded per second, averaged over cameras.
     pub fps: f64,
-    /// Frame delay to decoded, ms.
+    /// Capture to decoded, ms.
     pub delay_p50_ms: f64,
     pub delay_p95_ms: f64,
     pub delay_p99_ms: f64,
-    /// Frame delay to shown, ms.
+    /// Capture to shown, ms.
     pub shown_p50_ms: f64,
     pub shown_p95_ms: f64,
     pub shown_p99_ms: f64,
-    /// Of the delay to decoded (RFC 3550).
+    /// Jitter of the delay to decoded (RFC 3550).
     pub jitter_ms: f64,
     pub mbit_per_s: f64,
     pub points_per_frame: f64,
     pub decode_ms: f64,
-    /// Part of the frames' descriptions that was there; of the run. Of HC_SPHERE: the share of the view that tiles show, of the last second.
+    /// Fraction of descriptions received, over the run. HC_SPHERE: fraction of the viewport covered
+    /// by tiles, last second.
     pub density: f64,
-    /// From hc_open to the first decoded frame; 0 = none so far.
+    /// Time from hc_open to the first decoded frame; 0 = none yet.
     pub first_frame_ms: f64,
-    /// Of the run: distinct frames decoded per second since the first, and their delay.
+    /// Over the run: distinct frames decoded per second since the first, and their delay.
     pub run_fps: f64,
     pub run_p50_ms: f64,
     pub run_p95_ms: f64,
     pub run_p99_ms: f64,
     /// Distinct frames decoded.
     pub frames: u64,
-    /// Released as shown.
+    /// Frames released as shown.
     pub frames_shown: u64,
     /// Gaps in the sequence numbers.
     pub frames_lost: u64,
-    /// After a later frame.
+    /// Frames after a later one.
     pub frames_late: u64,
-    /// A second time.
+    /// Frames received twice.
     pub frames_duplicate: u64,
-    /// Without all descriptions.
+    /// Frames with missing descriptions.
     pub frames_partial: u64,
-    /// Not decoded because the decoder was behind.
+    /// Frames skipped because decoding fell behind.
     pub frames_skipped: u64,
-    /// Not decodable.
+    /// Undecodable frames.
     pub frames_damaged: u64,
-    /// After their frame.
+    /// Descriptions that arrived after their frame was decoded.
     pub descriptions_late: u64,
-    /// Given up by the relay or the publisher.
+    /// Subgroups reset by the relay or publisher.
     pub subgroups_reset: u64,
     pub publisher_restarts: u64,
-    /// Of media.
+    /// Media bytes received.
     pub bytes: u64,
     pub receipts: u64,
-    /// Held by frames and objects now.
+    /// Memory held by frames and objects now.
     pub memory_bytes: u64,
-    /// Of frames in datagrams: those that parts asked for made whole.
+    /// Datagram delivery: frames completed by fetching missing parts.
     pub frames_repaired: u64,
-    /// Those given up, and their parts that had not come.
+    /// Frames dropped as incomplete, and their missing parts.
     pub frames_abandoned: u64,
     pub parts_lost: u64,
-    /// Requests for missing parts.
+    /// Fetch requests for missing parts.
     pub repair_requests: u64,
 }
 
-/// A recording.
+/// State of a replayed recording.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HcPlayback {
     pub size: u32,
     /// HC_PLAYBACK_…
     pub flags: u32,
-    /// Of the recording, ms; 0 without one.
+    /// Length of the recording, ms; 0 if there is none.
     pub duration_ms: f64,
     pub position_ms: f64,
 }
 
-/// What a call fails with; the sentence is for hc_error.
+/// An error result with its message for hc_error.
 struct Fault(i32, String);
 
 impl Fault {
@@ -440,12 +446,12 @@ impl Fault {
 
 type Call = Result<i32, Fault>;
 
-/// Runs a call: no panic leaves the library, and a fault is kept for hc_error.
+/// Runs a call. Catches panics, and stores the message of an error for hc_error.
 fn guard(client: Option<&HcClient>, f: impl FnOnce() -> Call) -> i32 {
-    // What a panic left half done is a count or a buffer, never memory that is not there.
+    // A panic may leave counts or buffers inconsistent, but cannot cause invalid memory access.
     let result = catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|p| {
         let text = p.downcast_ref::<&str>().copied().or_else(|| p.downcast_ref::<String>().map(String::as_str));
-        Err(Fault::new(HC_E_PANIC, format!("libholocast is defective: {}", text.unwrap_or("panic"))))
+        Err(Fault::new(HC_E_PANIC, format!("bug in libholocast: {}", text.unwrap_or("panic"))))
     });
     match result {
         Ok(code) => code,
@@ -456,86 +462,90 @@ fn guard(client: Option<&HcClient>, f: impl FnOnce() -> Call) -> i32 {
     }
 }
 
-/// The struct that a caller gave, whose size must be the library's.
+/// Checks the size of a caller's struct.
 ///
 /// # Safety
-/// `p` is null or points to a struct that begins with its size, of that many bytes, for the call.
+/// `p` is null or points to a struct that begins with its own size in bytes and is valid for the
+/// call.
 unsafe fn sized<'a, T>(p: *mut T) -> Result<&'a mut T, Fault> {
     if p.is_null() || !p.is_aligned() {
-        return Err(Fault::argument("a pointer is null or not aligned"));
+        return Err(Fault::argument("a pointer is null or misaligned"));
     }
     // SAFETY: every struct of the interface begins with a u32.
     let size = unsafe { p.cast::<u32>().read() };
     let want = size_of::<T>();
     if size as usize != want {
-        let text = format!("a struct of {size} bytes where the library has {want}: the plugin and the package do not match");
+        let text = format!(
+            "a struct has {size} bytes, but the library expects {want}: install plugin and package from one release"
+        );
         return Err(Fault::new(HC_E_VERSION, text));
     }
-    // SAFETY: the caller's, of the size that was checked.
+    // SAFETY: guaranteed by the caller; the size was checked.
     Ok(unsafe { &mut *p })
 }
 
-/// As `sized`, of a struct that is only read.
+/// Like `sized`, for a struct that is only read.
 ///
 /// # Safety
-/// As `sized`.
+/// See `sized`.
 unsafe fn sized_input<'a, T>(p: *const T) -> Result<&'a T, Fault> {
-    // SAFETY: the same contract; nothing is written through the result.
+    // SAFETY: same contract as `sized`; nothing is written through the result.
     unsafe { sized(p.cast_mut()) }.map(|r| &*r)
 }
 
-/// Where a caller wants a value.
+/// Checks a pointer to an output value.
 ///
 /// # Safety
 /// `p` is null or may be written for the call.
 unsafe fn out<'a, T>(p: *mut T) -> Result<&'a mut T, Fault> {
     if p.is_null() || !p.is_aligned() {
-        return Err(Fault::argument("a pointer is null or not aligned"));
+        return Err(Fault::argument("a pointer is null or misaligned"));
     }
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     Ok(unsafe { &mut *p })
 }
 
-/// HC_ABI_VERSION of the library. To be called first.
+/// HC_ABI_VERSION of the library. Call this first.
 #[no_mangle]
 pub extern "C" fn hc_abi_version() -> u32 {
     HC_ABI_VERSION
 }
 
-/// Begins to connect, and returns at once. *client is null unless the result is HC_OK.
+/// Starts connecting and returns at once. Sets *client to null unless the result is HC_OK.
 ///
 /// # Safety
-/// Pointers are null or valid as the struct says.
+/// Pointers are null or valid as documented in the struct.
 #[no_mangle]
 pub unsafe extern "C" fn hc_open(config: *const HcConfig, client: *mut *mut HcClient) -> i32 {
     guard(None, || {
-        // SAFETY: as this function's.
+        // SAFETY: guaranteed by the caller.
         let place = unsafe { out(client) }?;
         *place = std::ptr::null_mut();
-        // SAFETY: as this function's.
+        // SAFETY: guaranteed by the caller.
         let config = unsafe { sized_input(config) }?;
-        // SAFETY: as this function's.
+        // SAFETY: guaranteed by the caller.
         let opened = unsafe { HcClient::open(config) }?;
         *place = Box::into_raw(Box::new(opened));
         Ok(HC_OK)
     })
 }
 
-/// The client of a handle.
+/// Converts a caller's handle.
 ///
 /// # Safety
-/// `client` is null or came from hc_open and was not closed.
+/// `client` is null or came from hc_open and is not closed.
 unsafe fn client<'a>(client: *mut HcClient) -> Option<&'a HcClient> {
-    // SAFETY: as this function's; clients are shared by threads, never changed through the pointer.
+    // SAFETY: guaranteed by the caller; threads share the client and never mutate it through the
+    // pointer.
     unsafe { client.as_ref() }
 }
 
 /// Runs a call of a client.
 ///
 /// # Safety
-/// As `client`.
+/// See `client`.
 unsafe fn with(c: *mut HcClient, f: impl FnOnce(&HcClient) -> Call) -> i32 {
-    // SAFETY: as this function's.
+    // SAFETY: guaranteed by the caller.
     let c = unsafe { client(c) };
     guard(c, || match c {
         Some(c) => f(c),
@@ -543,14 +553,14 @@ unsafe fn with(c: *mut HcClient, f: impl FnOnce(&HcClient) -> Call) -> i32 {
     })
 }
 
-/// Ends a client and frees it, its frames too. Null is allowed.
+/// Disconnects and frees the client with all its frames. Accepts null.
 ///
 /// # Safety
-/// `client` is null or came from hc_open and was not closed; no other call runs.
+/// `client` is null or came from hc_open and is not closed; no other call is running.
 #[no_mangle]
 pub unsafe extern "C" fn hc_close(client: *mut HcClient) {
     if !client.is_null() {
-        // SAFETY: as this function's.
+        // SAFETY: guaranteed by the caller.
         let client = unsafe { Box::from_raw(client) };
         guard(None, || {
             drop(client);
@@ -559,50 +569,57 @@ pub unsafe extern "C" fn hc_close(client: *mut HcClient) {
     }
 }
 
-/// Where the client stands. To be called once a picture.
+/// Reads the client's state. Call this once per rendered picture.
 ///
 /// # Safety
 /// Pointers are null or valid.
 #[no_mangle]
 pub unsafe extern "C" fn hc_poll(client: *mut HcClient, state: *mut HcState) -> i32 {
-    // SAFETY: as this function's.
+    // SAFETY: guaranteed by the caller.
     unsafe { with(client, |c| Ok(c.poll(sized(state)?))) }
 }
 
-/// The latest error of the client in a sentence, or "". A null client asks for the calling thread's last failed
-/// call that had no client: hc_open, hc_decode.
+/// Returns the client's latest error message, or "". With a null client: that of the calling
+/// thread's last failed hc_open or hc_decode.
 ///
 /// # Safety
 /// Pointers are null or valid; `buffer` has room for `capacity` bytes.
 #[no_mangle]
-pub unsafe extern "C" fn hc_error(client: *mut HcClient, buffer: *mut c_char, capacity: usize, needed: *mut usize) -> i32 {
-    // SAFETY: as this function's.
+pub unsafe extern "C" fn hc_error(
+    client: *mut HcClient, buffer: *mut c_char, capacity: usize, needed: *mut usize,
+) -> i32 {
+    // SAFETY: guaranteed by the caller.
     let c = unsafe { crate::client(client) };
     guard(c, || {
         let text = strings::latest(c);
-        // SAFETY: as this function's.
+        // SAFETY: guaranteed by the caller.
         unsafe { strings::copy(text.as_bytes(), buffer, capacity, needed) }
     })
 }
 
-/// The relay's sessions, in order, each followed by NUL (the count is in HcState).
+/// Returns the relay's session names, sorted, each NUL-terminated. HcState.sessions has their
+/// number.
 ///
 /// # Safety
 /// Pointers are null or valid; `buffer` has room for `capacity` bytes.
 #[no_mangle]
-pub unsafe extern "C" fn hc_sessions(client: *mut HcClient, buffer: *mut c_char, capacity: usize, needed: *mut usize) -> i32 {
-    // SAFETY: as this function's.
+pub unsafe extern "C" fn hc_sessions(
+    client: *mut HcClient, buffer: *mut c_char, capacity: usize, needed: *mut usize,
+) -> i32 {
+    // SAFETY: guaranteed by the caller.
     unsafe { with(client, |c| strings::copy(c.sessions().as_bytes(), buffer, capacity, needed)) }
 }
 
-/// The catalog's point-cloud tracks by camera, a camera's best first. The caller sets tracks[0].size; tracks may be
-/// null with a capacity of 0 to ask for the count.
+/// Returns the catalog's point-cloud tracks by camera, each camera's best track first. Set
+/// tracks[0].size. To query the count, pass null tracks with capacity 0.
 ///
 /// # Safety
 /// Pointers are null or valid; `tracks` has room for `capacity` of them.
 #[no_mangle]
-pub unsafe extern "C" fn hc_catalog(client: *mut HcClient, tracks: *mut HcTrack, capacity: u32, count: *mut u32) -> i32 {
-    // SAFETY: as this function's.
+pub unsafe extern "C" fn hc_catalog(
+    client: *mut HcClient, tracks: *mut HcTrack, capacity: u32, count: *mut u32,
+) -> i32 {
+    // SAFETY: guaranteed by the caller.
     unsafe {
         with(client, |c| {
             let list = c.catalog();
@@ -622,9 +639,9 @@ pub unsafe extern "C" fn hc_catalog(client: *mut HcClient, tracks: *mut HcTrack,
     }
 }
 
-/// X and Y of each pixel's ray at z = 1, interleaved, row-major: 2 × width × height floats; NaN where a pixel has
-/// none. version: HcTrack.version. The tables of subscribed tracks are computed in the background; HC_EMPTY until
-/// then, and where no track has that version.
+/// Returns X and Y of each pixel's ray at z = 1, interleaved, row-major: 2 × width × height floats,
+/// NaN for pixels without a ray. version: HcTrack.version. Tables of subscribed tracks are computed
+/// in the background; HC_EMPTY until then, or if no track has that version.
 ///
 /// # Safety
 /// Pointers are null or valid; `rays` has room for `capacity` floats.
@@ -632,7 +649,7 @@ pub unsafe extern "C" fn hc_catalog(client: *mut HcClient, tracks: *mut HcTrack,
 pub unsafe extern "C" fn hc_rays(
     client: *mut HcClient, camera: u32, version: u32, rays: *mut f32, capacity: usize, needed: *mut usize,
 ) -> i32 {
-    // SAFETY: as this function's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         with(client, |c| {
             let needed = out(needed)?;
@@ -650,14 +667,15 @@ pub unsafe extern "C" fn hc_rays(
     }
 }
 
-/// Asks for a camera's frames, also one that is not in the catalog so far, and until hc_unsubscribe whatever
-/// happens to publisher, relay and connection. Again: with another quality or density.
+/// Subscribes to a camera, whether or not it is in the catalog yet. The subscription persists
+/// across restarts of publisher, relay and connection until hc_unsubscribe. Call again to change
+/// quality or descriptions.
 ///
 /// # Safety
 /// Pointers are null or valid.
 #[no_mangle]
 pub unsafe extern "C" fn hc_subscribe(client: *mut HcClient, subscribe: *const HcSubscribe) -> i32 {
-    // SAFETY: as this function's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         with(client, |c| {
             let s = sized_input(subscribe)?;
@@ -666,39 +684,44 @@ pub unsafe extern "C" fn hc_subscribe(client: *mut HcClient, subscribe: *const H
     }
 }
 
-/// A camera, HC_ALL_CAMERAS or HC_SPHERE.
+/// Unsubscribes from a camera, HC_ALL_CAMERAS or HC_SPHERE.
 ///
 /// # Safety
 /// `client` is null or valid.
 #[no_mangle]
 pub unsafe extern "C" fn hc_unsubscribe(client: *mut HcClient, camera: u32) -> i32 {
-    // SAFETY: as this function's.
+    // SAFETY: guaranteed by the caller.
     unsafe { with(client, |c| c.unsubscribe(camera)) }
 }
 
-/// Where a viewer of the 360° video looks, for the tiles that make it sharp there: a direction (right, up, forward, as the
-/// picture has it, the sphere's turn undone), and how much is seen at once, degrees. To be called at every picture; without it the whole
-/// sphere is received at low resolution alone.
+/// Reports the viewport in the 360° video, which selects the tiles to fetch in high resolution: the
+/// gaze direction (right, up, forward) in picture coordinates, before the sphere's rotation, and
+/// the field of view in degrees. Call this once per rendered picture. Without it only the
+/// low-resolution base is received.
 ///
 /// # Safety
 /// `client` is null or valid.
 #[no_mangle]
-pub unsafe extern "C" fn hc_gaze(client: *mut HcClient, right: f32, up: f32, forward: f32, width: f32, height: f32) -> i32 {
-    // SAFETY: as this function's.
+pub unsafe extern "C" fn hc_gaze(
+    client: *mut HcClient, right: f32, up: f32, forward: f32, width: f32, height: f32,
+) -> i32 {
+    // SAFETY: guaranteed by the caller.
     unsafe { with(client, |c| c.gaze([right, up, forward], [width, height])) }
 }
 
-/// The camera's newest frame, if it was not acquired before; else HC_EMPTY.
+/// Acquires the camera's newest frame; HC_EMPTY if that was acquired before. Release it with
+/// hc_frame_release.
 ///
 /// # Safety
 /// Pointers are null or valid.
 #[no_mangle]
 pub unsafe extern "C" fn hc_frame_acquire(client: *mut HcClient, camera: u32, frame: *mut HcFrame) -> i32 {
-    // SAFETY: as this function's.
+    // SAFETY: guaranteed by the caller.
     unsafe { with(client, |c| c.acquire(camera, sized(frame)?)) }
 }
 
-/// Copies every step-th point (1 = all) of an acquired frame. capacity: words; points: those copied.
+/// Copies every step-th point (1 = all) of an acquired frame. capacity: words. *points: the number
+/// of points.
 ///
 /// # Safety
 /// Pointers are null or valid; `words` has room for `capacity` words.
@@ -706,95 +729,102 @@ pub unsafe extern "C" fn hc_frame_acquire(client: *mut HcClient, camera: u32, fr
 pub unsafe extern "C" fn hc_frame_copy(
     client: *mut HcClient, handle: u64, step: u32, words: *mut u32, capacity: usize, points: *mut u32,
 ) -> i32 {
-    // SAFETY: as this function's.
+    // SAFETY: guaranteed by the caller.
     unsafe { with(client, |c| c.copy(handle, step, words, capacity, out(points)?)) }
 }
 
-/// Gives a frame back. shown_us: local time when it was shown, HC_SHOWN_NOW or HC_NOT_SHOWN; the receipt of a shown
-/// frame goes out.
+/// Releases a frame. shown_us: local time at which it was shown, HC_SHOWN_NOW or HC_NOT_SHOWN.
+/// Sends the receipt of a shown frame.
 ///
 /// # Safety
 /// `client` is null or valid.
 #[no_mangle]
 pub unsafe extern "C" fn hc_frame_release(client: *mut HcClient, handle: u64, shown_us: i64) -> i32 {
-    // SAFETY: as this function's.
+    // SAFETY: guaranteed by the caller.
     unsafe { with(client, |c| c.release(handle, shown_us)) }
 }
 
-/// The picture of the 360° video that is due, if it was not acquired before; else HC_EMPTY. A picture is due the
-/// catalog's targetLatency after its capture; of a recording under hc_playback, at its place.
+/// Acquires the 360° picture that is due; HC_EMPTY if that was acquired before. A picture is due
+/// the catalog's targetLatency after its capture; under hc_playback, at its position in the
+/// recording.
 ///
 /// # Safety
 /// Pointers are null or valid.
 #[no_mangle]
 pub unsafe extern "C" fn hc_picture_acquire(client: *mut HcClient, picture: *mut HcPicture) -> i32 {
-    // SAFETY: as this function's.
+    // SAFETY: guaranteed by the caller.
     unsafe { with(client, |c| c.acquire_picture(sized(picture)?)) }
 }
 
-/// Copies a plane of an acquired picture, without padding between rows. plane: 0 = Y, 1 = Cb, 2 = Cr. capacity: bytes.
+/// Copies a plane of an acquired picture, without row padding. plane: 0 = Y, 1 = Cb, 2 = Cr.
+/// capacity: bytes.
 ///
 /// # Safety
 /// Pointers are null or valid; `bytes` has room for `capacity` bytes.
 #[no_mangle]
-pub unsafe extern "C" fn hc_picture_copy(client: *mut HcClient, handle: u64, plane: u32, bytes: *mut u8, capacity: usize) -> i32 {
-    // SAFETY: as this function's.
+pub unsafe extern "C" fn hc_picture_copy(
+    client: *mut HcClient, handle: u64, plane: u32, bytes: *mut u8, capacity: usize,
+) -> i32 {
+    // SAFETY: guaranteed by the caller.
     unsafe { with(client, |c| c.copy_plane(handle, plane, bytes, capacity)) }
 }
 
-/// Gives a picture back. shown_us: local time when it was shown, HC_SHOWN_NOW or HC_NOT_SHOWN.
+/// Releases a picture. shown_us: local time at which it was shown, HC_SHOWN_NOW or HC_NOT_SHOWN.
 ///
 /// # Safety
 /// `client` is null or valid.
 #[no_mangle]
 pub unsafe extern "C" fn hc_picture_release(client: *mut HcClient, handle: u64, shown_us: i64) -> i32 {
-    // SAFETY: as this function's.
+    // SAFETY: guaranteed by the caller.
     unsafe { with(client, |c| c.release_picture(handle, shown_us)) }
 }
 
-/// The session's clock now.
+/// Reads the session's clock.
 ///
 /// # Safety
 /// Pointers are null or valid.
 #[no_mangle]
 pub unsafe extern "C" fn hc_clock(client: *mut HcClient, clock: *mut HcClock) -> i32 {
-    // SAFETY: as this function's.
+    // SAFETY: guaranteed by the caller.
     unsafe { with(client, |c| Ok(c.clock(sized(clock)?))) }
 }
 
-/// A camera's, HC_ALL_CAMERAS or HC_SPHERE. HC_EMPTY for what had no frame so far.
+/// Statistics of a camera, HC_ALL_CAMERAS or HC_SPHERE. HC_EMPTY until the first frame.
 ///
 /// # Safety
 /// Pointers are null or valid.
 #[no_mangle]
 pub unsafe extern "C" fn hc_stats(client: *mut HcClient, camera: u32, stats: *mut HcStats) -> i32 {
-    // SAFETY: as this function's.
+    // SAFETY: guaranteed by the caller.
     unsafe { with(client, |c| c.stats(camera, sized(stats)?)) }
 }
 
-/// Controls a recording and says how it stands; what was asked for shows a moment later. position_ms is of
-/// HC_PLAYBACK_SEEK alone.
+/// Controls a recording and returns its state. Actions take effect asynchronously. Only
+/// HC_PLAYBACK_SEEK uses position_ms.
 ///
 /// # Safety
 /// Pointers are null or valid.
 #[no_mangle]
-pub unsafe extern "C" fn hc_playback(client: *mut HcClient, action: u32, position_ms: f64, playback: *mut HcPlayback) -> i32 {
-    // SAFETY: as this function's.
+pub unsafe extern "C" fn hc_playback(
+    client: *mut HcClient, action: u32, position_ms: f64, playback: *mut HcPlayback,
+) -> i32 {
+    // SAFETY: guaranteed by the caller.
     unsafe { with(client, |c| c.playback(action, position_ms, sized(playback)?)) }
 }
 
-/// Decodes objects (one frame's descriptions in any order) without a client. words may be null to ask for
-/// HcFrame.points and words_per_point. capacity: words.
+/// Decodes the objects of one frame (its descriptions in any order) without a client. To query
+/// HcFrame.points and words_per_point, pass null words. capacity: words.
 ///
 /// # Safety
-/// Pointers are null or valid; `objects` and `lengths` have `count` entries, each object that of bytes, and `words`
-/// has room for `capacity` words.
+/// Pointers are null or valid; `objects` and `lengths` have `count` entries, each object has the
+/// given number of bytes, and `words` has room for `capacity` words.
 #[no_mangle]
 pub unsafe extern "C" fn hc_decode(
-    objects: *const *const u8, lengths: *const usize, count: u32, max_points: u32, words: *mut u32, capacity: usize, frame: *mut HcFrame,
+    objects: *const *const u8, lengths: *const usize, count: u32, max_points: u32, words: *mut u32, capacity: usize,
+    frame: *mut HcFrame,
 ) -> i32 {
     guard(None, || {
-        // SAFETY: as this function's.
+        // SAFETY: guaranteed by the caller.
         unsafe { decode::decode(objects, lengths, count, max_points, words, capacity, sized(frame)?) }
     })
 }

@@ -1,4 +1,4 @@
-//! Strings in and out, and the sentences of errors.
+//! Conversion of strings at the C interface, and storage of error messages.
 
 use std::cell::RefCell;
 use std::ffi::{c_char, CStr};
@@ -7,11 +7,11 @@ use crate::client::HcClient;
 use crate::{out, Call, Fault, HC_E_BUFFER, HC_OK};
 
 thread_local! {
-    /// The last error of this thread's calls that had no client.
+    /// Message of this thread's last failed call without a client.
     static LATEST: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Keeps a sentence for hc_error.
+/// Stores a message for hc_error.
 pub(crate) fn note(client: Option<&HcClient>, text: String) {
     match client {
         Some(c) => c.note(&text),
@@ -23,7 +23,7 @@ pub(crate) fn latest(client: Option<&HcClient>) -> String {
     client.map_or_else(|| LATEST.with(|l| l.borrow().clone()), HcClient::error)
 }
 
-/// A caller's string.
+/// Converts a caller's string; None if it is null or empty.
 ///
 /// # Safety
 /// `p` is null or NUL-terminated.
@@ -31,7 +31,7 @@ pub(crate) unsafe fn optional<'a>(p: *const c_char, what: &str) -> Result<Option
     if p.is_null() {
         return Ok(None);
     }
-    // SAFETY: as this function's.
+    // SAFETY: guaranteed by the caller.
     match unsafe { CStr::from_ptr(p) }.to_str() {
         Ok("") => Ok(None),
         Ok(s) => Ok(Some(s)),
@@ -39,12 +39,12 @@ pub(crate) unsafe fn optional<'a>(p: *const c_char, what: &str) -> Result<Option
     }
 }
 
-/// Copies a string and its NUL to a caller's buffer, cut between characters where it does not fit.
+/// Copies a string and its NUL to a caller's buffer, truncating between characters.
 ///
 /// # Safety
 /// `buffer` is null or has room for `capacity` bytes; `needed` is null or may be written.
 pub(crate) unsafe fn copy(text: &[u8], buffer: *mut c_char, capacity: usize, needed: *mut usize) -> Call {
-    // SAFETY: as this function's.
+    // SAFETY: guaranteed by the caller.
     *unsafe { out(needed) }? = text.len() + 1;
     if buffer.is_null() || capacity == 0 {
         return Ok(HC_E_BUFFER);
@@ -61,7 +61,7 @@ pub(crate) unsafe fn copy(text: &[u8], buffer: *mut c_char, capacity: usize, nee
     Ok(if n < text.len() { HC_E_BUFFER } else { HC_OK })
 }
 
-/// A string in a field of fixed size, cut between characters.
+/// A string in a fixed-size field, truncated between characters.
 pub(crate) fn field<const N: usize>(s: &str) -> [c_char; N] {
     let n = (0..=s.len().min(N - 1)).rev().find(|n| s.is_char_boundary(*n)).unwrap_or(0);
     let mut out = [0; N];

@@ -1,4 +1,4 @@
-//! Structs as C sees them, and calls that a careful caller does not make.
+//! Struct layouts as seen from C, and invalid calls.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -19,8 +19,35 @@ macro_rules! layout {
 
 fn layouts() -> Vec<String> {
     let mut out = Vec::new();
-    layout!(out, HcConfig { size, abi_version, url, certificate_hash, viewer, flags, delivery_timeout_ms, decode_threads, reserved });
-    layout!(out, HcState { size, phase, flags, catalog_version, sessions_version, error_version, cameras, sessions, reconnects, reserved });
+    layout!(
+        out,
+        HcConfig {
+            size,
+            abi_version,
+            url,
+            certificate_hash,
+            viewer,
+            flags,
+            delivery_timeout_ms,
+            decode_threads,
+            reserved
+        }
+    );
+    layout!(
+        out,
+        HcState {
+            size,
+            phase,
+            flags,
+            catalog_version,
+            sessions_version,
+            error_version,
+            cameras,
+            sessions,
+            reconnects,
+            reserved
+        }
+    );
     layout!(
         out,
         HcTrack {
@@ -143,26 +170,30 @@ fn layouts() -> Vec<String> {
     out
 }
 
-/// The header compiles as C and C++ without a warning, and its structs are laid out as the library's, without padding.
+/// The header compiles as C and C++ without warnings, and its structs match the library's, without
+/// padding.
 #[test]
 fn header() {
-    let mut text =
-        String::from("#include \"holocast.h\"\n#include <stddef.h>\n#ifdef __cplusplus\n#define _Static_assert static_assert\n#endif\n");
+    let mut text = String::from(
+        "#include \"holocast.h\"\n#include <stddef.h>\n\
+         #ifdef __cplusplus\n#define _Static_assert static_assert\n#endif\n",
+    );
     for l in layouts() {
         text += &format!("_Static_assert({l}, \"{l}\");\n");
     }
-    text += &format!("_Static_assert(HC_ABI_VERSION == {HC_ABI_VERSION}, \"\");\nint main(void) {{ return hc_abi_version() == 0; }}\n");
+    text += &format!("_Static_assert(HC_ABI_VERSION == {HC_ABI_VERSION}, \"\");\n");
+    text += "int main(void) { return hc_abi_version() == 0; }\n";
     let dir = env!("CARGO_TARGET_TMPDIR");
     for (compiler, file) in [("cc", "header.c"), ("c++", "header.cc")] {
         let file = format!("{dir}/{file}");
         std::fs::write(&file, &text).unwrap();
         let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../include");
         let flags = ["-Wall", "-Wextra", "-Werror", "-Wpadded", "-fsyntax-only", include, &file];
-        assert!(Command::new(compiler).args(flags).status().unwrap().success(), "{compiler} refuses the header");
+        assert!(Command::new(compiler).args(flags).status().unwrap().success(), "{compiler} rejects the header");
     }
 }
 
-/// Sizes that the C# side has as constants: changing one changes the ABI version.
+/// The C# side hard-codes these sizes: changing one requires a new ABI version.
 #[test]
 fn sizes() {
     let sizes = [
@@ -180,12 +211,12 @@ fn sizes() {
 }
 
 #[test]
-fn urls_and_hashes_that_cannot_be_used() {
+fn invalid_urls_and_hashes() {
     for (url, hash, code, why) in [
-        ("", None, HC_E_URL, "there is no URL"),
-        ("localhost:4443/demo", None, HC_E_URL, "is not of the form moqt://host:port/session"),
+        ("", None, HC_E_URL, "the URL is missing"),
+        ("localhost:4443/demo", None, HC_E_URL, "does not have the form moqt://host:port/session"),
         ("https://localhost/demo", None, HC_E_URL, "must begin with moqt://"),
-        ("moqt://localhost:x/demo", None, HC_E_URL, "has no valid port"),
+        ("moqt://localhost:x/demo", None, HC_E_URL, "has an invalid port"),
         ("moqt://localhost/demo", Some("12ab"), HC_E_ARGUMENT, "is not 64 hex digits"),
     ] {
         match (Open { hash, ..Open::url(url) }).open() {
@@ -196,8 +227,8 @@ fn urls_and_hashes_that_cannot_be_used() {
 }
 
 #[test]
-#[allow(clippy::undocumented_unsafe_blocks)] // every call is one that the interface has to survive
-fn calls_without_sense() {
+#[allow(clippy::undocumented_unsafe_blocks)] // every call is one that the interface must survive
+fn invalid_calls() {
     let mut c = null_mut();
     let mut config = HcConfig {
         size: size::<HcConfig>() + 8,
@@ -215,7 +246,10 @@ fn calls_without_sense() {
         assert_eq!(hc_open(null(), &mut c), HC_E_ARGUMENT);
         assert_eq!(hc_open(&config, null_mut()), HC_E_ARGUMENT);
         assert_eq!(hc_open(&config, &mut c), HC_E_VERSION);
-        assert_eq!(thread_error(), "a struct of 56 bytes where the library has 48: the plugin and the package do not match");
+        assert_eq!(
+            thread_error(),
+            "a struct has 56 bytes, but the library expects 48: install plugin and package from one release"
+        );
         config.size = size::<HcConfig>();
         config.abi_version = 99;
         assert_eq!(hc_open(&config, &mut c), HC_E_VERSION);
@@ -233,7 +267,7 @@ fn calls_without_sense() {
 
         let client = Open::url("moqt://127.0.0.1:9/x").open().unwrap();
         let c = client.0;
-        assert_eq!(hc_poll(c, &mut state), HC_E_VERSION); // its size is 0
+        assert_eq!(hc_poll(c, &mut state), HC_E_VERSION); // size is 0
         assert_eq!(hc_poll(c, null_mut()), HC_E_ARGUMENT);
         assert_eq!(hc_frame_acquire(c, 0, &mut frame), HC_EMPTY);
         assert_eq!(hc_frame_acquire(c, HC_ALL_CAMERAS, &mut frame), HC_E_ARGUMENT);
@@ -271,11 +305,12 @@ fn calls_without_sense() {
 }
 
 #[test]
-#[allow(clippy::undocumented_unsafe_blocks)] // objects and lengths are arrays of as many, words has its capacity
-fn frames_without_a_client() {
+#[allow(clippy::undocumented_unsafe_blocks)] // objects and lengths have equally many entries, words its capacity
+fn decode_without_a_client() {
     let dir = repository().join("internal/pointcloud/testdata");
     let read = |n: &str| std::fs::read(dir.join(n)).unwrap();
-    let objects: Vec<_> = ["noise-a4-0", "noise-a4-1", "noise-a4-2", "noise-a4-3"].iter().map(|n| read(&format!("{n}.hcpf"))).collect();
+    let objects: Vec<_> =
+        ["noise-a4-0", "noise-a4-1", "noise-a4-2", "noise-a4-3"].iter().map(|n| read(&format!("{n}.hcpf"))).collect();
     let decode = |objects: &[Vec<u8>], most: u32, words: &mut [u32]| {
         let p: Vec<_> = objects.iter().map(|o| o.as_ptr()).collect();
         let n: Vec<_> = objects.iter().map(Vec::len).collect();

@@ -1,4 +1,4 @@
-//! The library against the real relay and publishers, through its C interface.
+//! End-to-end tests of the C interface with the real relay and publishers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use common::*;
 use holocast::*;
 
-/// What a viewer sees of the capture server's performer, beside what `holocast play` says of the same stream.
+/// Statistics of a live session, compared with `holocast play` on the same stream.
 #[test]
-fn a_session_of_the_capture_server() {
-    let _beside = beside();
+fn live_session() {
+    let _lock = lock_shared();
     let port = free_port();
     let _relay = relay(port, &[]);
     let url = url(port);
@@ -27,7 +27,7 @@ fn a_session_of_the_capture_server() {
     assert_eq!((full.layout, full.descriptions, full.flags, low.flags), (HC_LAYOUT_A, 1, HC_TRACK_SUBSCRIBED, 0));
     assert!(full.fx > 100.0 && full.framerate == 30.0 && full.quality[0] == b'f' as std::ffi::c_char);
 
-    // A frame's words are pixels of the grid, and the ray table has them.
+    // A frame's words are grid pixels that have a ray.
     let f = until("a frame", || client.acquire(0));
     assert_eq!((f.track_version, f.width, f.height, f.words_per_point), (full.version, full.width, full.height, 2));
     let words = client.copy(&f, 1);
@@ -44,35 +44,39 @@ fn a_session_of_the_capture_server() {
         assert!(!rays[2 * (y * f.width + x) as usize].is_nan());
     }
 
-    // On an idle machine they agree to 3 ms (client-unity/native/README.md); how idle this one is, nobody
-    // knows: it is given several goes.
-    let mut apart = f64::MAX;
-    for _ in 0..5 {
-        let play = Process::start("holocast", &["play", &url, "--duration", "5s", "--json"]);
-        let lines = play.lines.clone();
-        let theirs = until("the player's report", || {
-            if let Some(f) = client.acquire(0) {
-                client.release(&f, HC_SHOWN_NOW);
-            }
-            lines.lock().unwrap().last().cloned()
-        });
-        let s = client.stats();
-        let theirs: serde_json::Value = serde_json::from_str(&theirs).unwrap();
-        let p50 = theirs["frame_delay_ms"]["p50"].as_f64().unwrap();
-        println!(
-            "first frame {:.0} ms, {:.1} FPS (player {:.1}), delay p50 {:.1} ms of the last five seconds (player {p50:.1}), shown {:.1} ms, {} lost",
-            s.first_frame_ms, s.fps, theirs["fps"].as_f64().unwrap(), s.delay_p50_ms, s.shown_p50_ms, s.frames_lost
-        );
-        apart = apart.min((s.delay_p50_ms - p50).abs());
-        if apart < 40.0 {
-            break;
+    // The relay's clock is this machine's, so a frame's delay must equal its age by the local clock, up to the
+    // estimate's error. The estimate needs one timestamp that was not held up.
+    until("an exact frame delay", || {
+        let f = client.frame(0);
+        let (age, error) = (f.decoded_us as i64 - f.captured_us as i64, client.clock().error_us as i64);
+        (f.delay_us > 0 && (f.delay_us - age).abs() <= error + 5_000).then_some(())
+    });
+    // The delays of both viewers, for the README.
+    let play = Process::start("holocast", &["play", &url, "--duration", "5s", "--json"]);
+    let lines = play.lines.clone();
+    let theirs = until("the player's report", || {
+        if let Some(f) = client.acquire(0) {
+            client.release(&f, HC_SHOWN_NOW);
         }
-    }
-    assert!(apart < 40.0, "the delay is {apart} ms from the player's at best");
+        lines.lock().unwrap().last().cloned()
+    });
+    let s = client.stats();
+    let theirs: serde_json::Value = serde_json::from_str(&theirs).unwrap();
+    println!(
+        "first frame {:.0} ms, {:.1} FPS (player {:.1}), delay p50 {:.1} ms over the last five seconds (player {:.1}), \
+         shown {:.1} ms, {} lost",
+        s.first_frame_ms,
+        s.fps,
+        theirs["fps"].as_f64().unwrap(),
+        s.delay_p50_ms,
+        theirs["frame_delay_ms"]["p50"].as_f64().unwrap(),
+        s.shown_p50_ms,
+        s.frames_lost
+    );
     client.frames(0, 30);
     let s = client.stats();
     assert!(s.frames >= 30 && s.frames_shown > 20 && s.frames_damaged == 0 && s.density == 1.0);
-    let clock = until("samples of the clock", || Some(client.clock()).filter(|c| c.samples > 10));
+    let clock = until("clock samples", || Some(client.clock()).filter(|c| c.samples > 10));
     assert_eq!(clock.source, HC_CLOCK_RELAY);
     assert!(clock.local_us.abs_diff(clock.relay_us) < 1_000_000);
     assert!(clock.min_rtt_us > 0 && clock.min_rtt_us <= clock.rtt_us + 1);
@@ -83,23 +87,22 @@ fn a_session_of_the_capture_server() {
     });
     assert!(client.stats().receipts >= mine as u64);
 
-    // Another quality: another ray table.
+    // A different quality has a different ray table.
     client.subscribe(0, "low");
     let f = until("a frame of the low quality", || Some(client.frame(0)).filter(|f| f.width == low.width));
     assert_eq!(f.track_version, low.version);
     let subscribed: Vec<_> = client.tracks().iter().map(|t| t.flags).collect();
     assert_eq!(subscribed, [0, HC_TRACK_SUBSCRIBED]);
-    until("its ray table", || client.rays(low));
+    until("the ray table of the low quality", || client.rays(low));
 
-    // Nothing comes of a camera that is not subscribed to.
-    // SAFETY: the client lives.
+    // No frames arrive after unsubscribing. SAFETY: the client lives.
     assert_eq!(unsafe { hc_unsubscribe(client.0, HC_ALL_CAMERAS) }, HC_OK);
-    until("the end of frames", || client.tracks().iter().all(|t| t.flags == 0).then_some(()));
+    until("the end of the subscription", || client.tracks().iter().all(|t| t.flags == 0).then_some(()));
     let mut looks = 0;
-    until("that none comes any more", || {
+    until("the last frame", || {
         looks += 1;
         if let Some(f) = client.acquire(0) {
-            client.release(&f, HC_SHOWN_NOW); // it was being decoded
+            client.release(&f, HC_SHOWN_NOW); // one frame was still being decoded
             looks = 0;
         }
         (looks == 60).then_some(())
@@ -107,8 +110,8 @@ fn a_session_of_the_capture_server() {
 }
 
 #[test]
-fn one_who_comes_late_and_cameras_of_four_descriptions() {
-    let _beside = beside();
+fn late_join_in_all_layouts() {
+    let _lock = lock_shared();
     for (args, layout, words) in [
         (&["--descriptions", "4", "--fps", "1"][..], HC_LAYOUT_A, 2),
         (&["--layout", "b", "--fps", "1"], HC_LAYOUT_B, 3),
@@ -120,7 +123,7 @@ fn one_who_comes_late_and_cameras_of_four_descriptions() {
         let first = Open::url(&url(port)).open().unwrap();
         first.subscribe(HC_ALL_CAMERAS, "");
         first.frames(0, 3);
-        // A frame is there before the next one is published: that of the joining FETCH.
+        // The joining FETCH delivers a frame before the next one is published.
         let late = Open::url(&url(port)).open().unwrap();
         late.subscribe(HC_ALL_CAMERAS, "");
         let f = late.frame(0);
@@ -129,26 +132,39 @@ fn one_who_comes_late_and_cameras_of_four_descriptions() {
     }
 }
 
-/// Frames in datagrams: as they are, of four descriptions or fewer, and over a path that loses packets.
+/// Frames in datagrams: complete, with fewer descriptions, and over a lossy path.
 #[test]
 fn frames_in_datagrams() {
-    let _beside = beside();
-    for (args, wanted) in [(&["--descriptions", "1"][..], 0), (&["--descriptions", "4"], 0), (&["--descriptions", "4"], 2)] {
+    let _lock = lock_shared();
+    for (args, wanted) in
+        [(&["--descriptions", "1"][..], 0), (&["--descriptions", "4"], 0), (&["--descriptions", "4"], 2)]
+    {
         let port = free_port();
         let _relay = relay(port, &[]);
         let url = url(port);
-        let _camera =
-            Process::start("capture-server", &[&["--source", "synthetic", "--http", "", "--delivery", "datagram"], args, &[&url]].concat());
+        let _camera = Process::start(
+            "capture-server",
+            &[&["--source", "synthetic", "--http", "", "--delivery", "datagram"], args, &[&url]].concat(),
+        );
         let path = Path::to(port);
         let hash = certificate_hash(port);
         let through = format!("moqt://127.0.0.1:{}/test", path.port);
         let client = Open { hash: Some(&hash), ..Open::url(&through) }.open().unwrap();
-        let s = HcSubscribe { size: size::<HcSubscribe>(), camera: 0, quality: std::ptr::null(), descriptions: wanted, reserved: 0 };
+        let s = HcSubscribe {
+            size: size::<HcSubscribe>(),
+            camera: 0,
+            quality: std::ptr::null(),
+            descriptions: wanted,
+            reserved: 0,
+        };
         // SAFETY: the client and the struct live.
         assert_eq!(unsafe { hc_subscribe(client.0, &s) }, HC_OK);
         let frames = client.frames(0, 60);
         let most = if wanted > 0 { wanted } else { frames[0].descriptions_total };
-        assert!(frames.iter().all(|f| f.descriptions <= most) && frames.iter().any(|f| f.descriptions == most), "{frames:?}");
+        assert!(
+            frames.iter().all(|f| f.descriptions <= most) && frames.iter().any(|f| f.descriptions == most),
+            "{frames:?}"
+        );
         let whole = client.stats();
         assert!(whole.frames >= 60 && whole.frames_damaged == 0 && whole.publisher_restarts == 0, "{whole:?}");
         path.lose.store(60, std::sync::atomic::Ordering::Relaxed);
@@ -160,7 +176,8 @@ fn frames_in_datagrams() {
         });
         let s = client.stats();
         println!(
-            "{} packets lost on the path, {} frames repaired by {} requests, {} given up for {} parts, {} lost; before: {} repaired, {} given up",
+            "{} packets lost on the path, {} frames repaired by {} requests, {} dropped for {} parts, {} lost; \
+             before: {} repaired, {} dropped",
             path.lost.load(std::sync::atomic::Ordering::Relaxed),
             s.frames_repaired,
             s.repair_requests,
@@ -174,14 +191,15 @@ fn frames_in_datagrams() {
     }
 }
 
-/// Parts that the relay itself has not got are fetched from the publisher. More are lost than a relay takes requests for,
-/// which is 200 a second after the first.
+/// The relay fetches parts that it lacks itself from the publisher. More are lost than the relay's
+/// request limit of 200 a second allows.
 #[test]
-fn parts_that_the_relay_lacks() {
-    let _beside = beside();
+fn repairs_beyond_the_request_limit() {
+    let _lock = lock_shared();
     let port = free_port();
     let _relay = relay(port, &[]);
-    let _publisher = publisher(port, &["--width", "320", "--height", "288", "--descriptions", "4", "--datagrams", "10"]);
+    let _publisher =
+        publisher(port, &["--width", "320", "--height", "288", "--descriptions", "4", "--datagrams", "10"]);
     let client = Open::url(&url(port)).open().unwrap();
     client.subscribe(HC_ALL_CAMERAS, "");
     let when = |what: &str, reached: &dyn Fn(&HcStats) -> bool| {
@@ -195,18 +213,22 @@ fn parts_that_the_relay_lacks() {
     let s = when("more requests than a relay takes at once", &|s| s.repair_requests >= 600);
     let s = when("repairs", &|n| n.frames_repaired >= s.frames_repaired + 20);
     let s = when("their frames", &|n| n.frames >= s.frames_repaired);
-    println!("{} frames, {} repaired by {} requests, {} given up", s.frames, s.frames_repaired, s.repair_requests, s.frames_abandoned);
+    println!(
+        "{} frames, {} repaired by {} requests, {} dropped",
+        s.frames, s.frames_repaired, s.repair_requests, s.frames_abandoned
+    );
     assert_eq!(s.frames_damaged, 0, "{s:?}");
 }
 
 #[test]
 fn fewer_descriptions() {
-    let _beside = beside();
+    let _lock = lock_shared();
     let port = free_port();
     let _relay = relay(port, &[]);
     let _publisher = publisher(port, &["--descriptions", "4"]);
     let client = Open::url(&url(port)).open().unwrap();
-    let all = HcSubscribe { size: size::<HcSubscribe>(), camera: 0, quality: std::ptr::null(), descriptions: 2, reserved: 0 };
+    let all =
+        HcSubscribe { size: size::<HcSubscribe>(), camera: 0, quality: std::ptr::null(), descriptions: 2, reserved: 0 };
     // SAFETY: the client and the struct live.
     assert_eq!(unsafe { hc_subscribe(client.0, &all) }, HC_OK);
     let frames = client.frames(0, 20);
@@ -215,26 +237,26 @@ fn fewer_descriptions() {
 }
 
 #[test]
-fn relay_and_publisher_go_and_return() {
-    let _beside = beside();
+fn relay_and_publisher_restart() {
+    let _lock = lock_shared();
     let port = free_port();
-    let mut first = relay(port, &["--grace", "1s", "--drain", "1s"]);
+    let mut first = relay(port, &["--publisher-grace", "1s", "--drain", "1s"]);
     let publisher_1 = publisher(port, &[]);
     let client = Open::url(&url(port)).open().unwrap();
     client.subscribe(HC_ALL_CAMERAS, "");
     client.frames(0, 5);
-    // The relay is restarted in order: GOAWAY, and then its connections end.
+    // Graceful restart of the relay: GOAWAY, then its connections close.
     first.ask_to_end();
     first.wait();
     client.wait(HC_PHASE_UNREACHABLE);
     assert!(!client.error().is_empty());
-    let second = relay(port, &["--grace", "1s"]);
+    let second = relay(port, &["--publisher-grace", "1s"]);
     client.wait(HC_PHASE_LIVE);
     client.frames(0, 5);
     assert!(client.state().reconnects >= 1);
-    // It crashes.
+    // Crash.
     drop(second);
-    let _third = relay(port, &["--grace", "1s"]);
+    let _third = relay(port, &["--publisher-grace", "1s"]);
     let before = client.state().reconnects;
     until("another connection", || {
         client.acquire(0).map(|f| client.release(&f, HC_NOT_SHOWN));
@@ -242,7 +264,7 @@ fn relay_and_publisher_go_and_return() {
     });
     client.wait(HC_PHASE_LIVE);
     client.frames(0, 5);
-    // The publisher goes.
+    // The publisher disconnects.
     drop(publisher_1);
     client.wait(HC_PHASE_ENDED);
     let _publisher = publisher(port, &[]);
@@ -251,8 +273,8 @@ fn relay_and_publisher_go_and_return() {
 }
 
 #[test]
-fn a_relay_that_sends_elsewhere() {
-    let _beside = beside();
+fn goaway_to_another_relay() {
+    let _lock = lock_shared();
     let (port, elsewhere) = (free_port(), free_port());
     let _relay = relay(elsewhere, &[]);
     let _publisher = publisher(elsewhere, &[]);
@@ -266,8 +288,8 @@ fn a_relay_that_sends_elsewhere() {
 }
 
 #[test]
-fn a_silent_publisher_is_told() {
-    let _beside = beside();
+fn silent_publisher() {
+    let _lock = lock_shared();
     let port = free_port();
     let _relay = relay(port, &[]);
     let _publisher = publisher(port, &["--frames", "10"]);
@@ -277,39 +299,47 @@ fn a_silent_publisher_is_told() {
 }
 
 #[test]
-fn recordings() {
-    let _beside = beside();
+fn playback_of_a_recording() {
+    let _lock = lock_shared();
     let port = free_port();
     let _relay = relay(port, &[]);
     let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("recording-{port}.mcap"));
     let file = file.to_str().unwrap();
+    let published = Instant::now();
     {
         let _publisher = publisher(port, &[]);
-        let mut record = Process::start("holocast", &["record", &url(port), file, "--duration", "4s", "--wait"]);
+        let mut record = Process::start("holocast", &["record", &url(port), file, "--duration", "6s", "--wait"]);
         record.wait();
     }
     let again = format!("moqt://127.0.0.1:{port}/again");
+    let wall_ms = |since: Instant| since.elapsed().as_secs_f64() * 1e3;
     let _replay = Process::start("holocast", &["replay", file, &again, "--loop"]);
     let client = Open::url(&again).open().unwrap();
     client.subscribe(HC_ALL_CAMERAS, "");
     let f = client.frame(0);
-    assert!(f.flags & HC_FRAME_REPLAYED != 0 && f.delay_us < 10_000_000, "{f:?}");
+    // The delay of a replayed frame counts from its arrival.
+    let since_arrival = f.decoded_us as i64 - f.arrived_us as i64;
+    assert!(f.flags & HC_FRAME_REPLAYED != 0 && (f.delay_us - since_arrival).abs() <= 1, "{f:?}");
     let both = HC_STATE_REPLAYED | HC_STATE_RECORDING;
     until("the recording", || (client.state().flags & both == both).then_some(()));
     let p = client.playback(HC_PLAYBACK_QUERY, 0.0);
     assert_eq!(p.flags & 7, HC_PLAYBACK_AVAILABLE | HC_PLAYBACK_PLAYING | HC_PLAYBACK_IS_LIVE);
-    assert!(p.duration_ms > 2000.0 && p.duration_ms < 20_000.0, "{p:?}");
+    assert!(p.duration_ms > 2000.0 && p.duration_ms < wall_ms(published), "{p:?}");
     assert!(client.tracks()[0].flags & HC_TRACK_RECORDED != 0);
-    // Paused: it stands where it is, and no frame comes but that of the place.
+    // Paused: the position is constant, and only the frame at that position arrives.
+    let sought = Instant::now();
     client.playback(HC_PLAYBACK_SEEK, 1000.0);
     client.playback(HC_PLAYBACK_PAUSE, 0.0);
     let paused = |p: &HcPlayback| p.flags & (HC_PLAYBACK_PLAYING | HC_PLAYBACK_IS_LIVE | HC_PLAYBACK_WAITING) == 0;
     let p = until("the pause", || Some(client.playback(HC_PLAYBACK_QUERY, 0.0)).filter(paused));
-    assert!((900.0..3000.0).contains(&p.position_ms), "{p:?}");
+    assert!((1000.0..=1000.0 + wall_ms(sought)).contains(&p.position_ms), "{p:?}");
     let settled = |client: &Client| {
         let (mut last, mut looks) = (None, 0);
-        until("that no more frames come", || {
+        until("the last frame of the pause", || {
             looks += 1;
+            if client.playback(HC_PLAYBACK_QUERY, 0.0).flags & HC_PLAYBACK_WAITING != 0 {
+                looks = 0;
+            }
             if let Some(f) = client.acquire(0) {
                 client.release(&f, HC_SHOWN_NOW);
                 (last, looks) = (Some(f), 0);
@@ -318,25 +348,28 @@ fn recordings() {
         });
         last
     };
-    let sought = |client: &Client| {
+    let frame_at_seek = |client: &Client| {
         let f = client.frame(0);
         settled(client).unwrap_or(f)
     };
     settled(&client);
-    // A seek shows its frame, also while it stands.
+    // A seek shows its frame even while paused.
     client.playback(HC_PLAYBACK_SEEK, 500.0);
-    let at_500 = sought(&client);
+    let at_500 = frame_at_seek(&client);
     client.playback(HC_PLAYBACK_SEEK, 1500.0);
-    let at_1500 = sought(&client);
+    let at_1500 = frame_at_seek(&client);
     let apart = at_1500.captured_us as f64 - at_500.captured_us as f64;
     assert!((apart / 1e6 - 1.0).abs() < 0.3, "{apart} µs");
     client.playback(HC_PLAYBACK_SEEK, 500.0);
-    assert_eq!(sought(&client).sequence, at_500.sequence);
-    // It plays on from there, and receipts of it are sent to nobody.
+    assert_eq!(frame_at_seek(&client).sequence, at_500.sequence);
+    // Playback resumes from there and sends no receipts.
     let receipts = client.stats().receipts;
+    let resumed = Instant::now();
     client.playback(HC_PLAYBACK_PLAY, 0.0);
     let frames = client.frames(0, 10);
-    assert!(frames.windows(2).all(|w| w[1].sequence > w[0].sequence) && frames[0].captured_us - at_500.captured_us < 1_000_000);
+    assert!(frames.windows(2).all(|w| w[1].sequence > w[0].sequence));
+    let ahead_ms = (frames[0].captured_us - at_500.captured_us) as f64 / 1e3;
+    assert!(ahead_ms < 1000.0 + wall_ms(resumed), "{ahead_ms} ms");
     assert_eq!(client.stats().receipts, receipts);
     client.playback(HC_PLAYBACK_LIVE, 0.0);
     until("the replay", || (client.playback(HC_PLAYBACK_QUERY, 0.0).flags & HC_PLAYBACK_IS_LIVE != 0).then_some(()));
@@ -344,11 +377,11 @@ fn recordings() {
     let _ = std::fs::remove_file(file);
 }
 
-/// A publisher that sends anything between its frames: those are shown, and memory does not grow.
-/// HOLOCAST_SOAK: seconds, where ten minutes are to be seen.
+/// Invalid data between frames: the frames are shown, and memory does not grow. HOLOCAST_SOAK:
+/// duration in seconds, for a longer soak test.
 #[test]
-fn a_hostile_publisher() {
-    let _alone = alone();
+fn hostile_publisher() {
+    let _lock = lock_exclusive();
     let port = free_port();
     let _relay = relay(port, &[]);
     let _publisher = publisher(port, &["--hostile"]);
@@ -360,6 +393,10 @@ fn a_hostile_publisher() {
     while began.elapsed() < Duration::from_secs(soak) {
         client.frame(0);
     }
+    until("undecodable frames", || {
+        client.frame(0);
+        (client.stats().frames_damaged > 5).then_some(())
+    });
     let s = client.stats();
     println!(
         "{} frames, {} damaged, {} KiB before, {} KiB after, {} bytes held",
@@ -369,15 +406,15 @@ fn a_hostile_publisher() {
         resident(),
         s.memory_bytes
     );
-    assert!(s.frames_damaged > 5 && s.memory_bytes < 16 << 20);
+    assert!(s.memory_bytes < 16 << 20, "{s:?}");
     assert!(resident() < before + (24 << 10), "{before} KiB before, {} KiB after", resident());
 }
 
 #[test]
-fn sessions_are_listed() {
-    let _beside = beside();
+fn session_list() {
+    let _lock = lock_shared();
     let port = free_port();
-    let _relay = relay(port, &["--grace", "1s"]);
+    let _relay = relay(port, &["--publisher-grace", "1s"]);
     let list = Open::url(&format!("moqt://127.0.0.1:{port}")).open().unwrap();
     list.wait(HC_PHASE_LISTING);
     let one = publisher(port, &[]);
@@ -388,12 +425,15 @@ fn sessions_are_listed() {
 }
 
 #[test]
-fn what_goes_wrong_is_said() {
-    let _beside = beside();
+fn error_messages() {
+    let _lock = lock_shared();
     let port = free_port();
     let waits = Open::url(&url(port)).open().unwrap();
     waits.wait(HC_PHASE_UNREACHABLE);
-    assert_eq!(waits.error(), format!("nothing answers at 127.0.0.1:{port}: is the relay running, and does UDP reach it?"));
+    assert_eq!(
+        waits.error(),
+        format!("nothing answers at 127.0.0.1:{port}: is the relay running, and does UDP reach it?")
+    );
     let _relay = relay(port, &[]);
     waits.wait(HC_PHASE_WAITING);
     let wrong = "00".repeat(32);
@@ -401,10 +441,11 @@ fn what_goes_wrong_is_said() {
     refused.wait(HC_PHASE_CERTIFICATE);
     let text = refused.error();
     assert!(
-        text.starts_with(&format!("the certificate of 127.0.0.1:{port} is not trusted: ")) && text.contains("not the expected 0000"),
+        text.starts_with(&format!("the certificate of 127.0.0.1:{port} is not trusted: "))
+            && text.contains("not the expected 0000"),
         "{text}"
     );
-    // Its catalog adds its track by a delta update.
+    // The catalog adds the track in a delta update.
     let _publisher = publisher(port, &["--delta"]);
     waits.wait(HC_PHASE_LIVE);
     // SAFETY: the client lives; the struct is of the right size.
@@ -412,5 +453,5 @@ fn what_goes_wrong_is_said() {
         let mut p = HcPlayback { size: size::<HcPlayback>(), ..HcPlayback::default() };
         hc_playback(waits.0, HC_PLAYBACK_PLAY, 0.0, &mut p)
     };
-    assert_eq!((played, waits.error().as_str()), (HC_E_STATE, "the session has no recording to move about in"));
+    assert_eq!((played, waits.error().as_str()), (HC_E_STATE, "the session has no seekable recording"));
 }

@@ -1,11 +1,11 @@
-//! Decodes the frames that `frames/main.go` wrote to the directory named by HOLOCAST_FRAMES; `make -C
-//! client-unity/native bench` runs both one after the other.
+//! Decodes the frames that `frames/main.go` wrote to the directory HOLOCAST_FRAMES. `make -C
+//! client-unity/native bench` runs both.
 
 use std::time::Instant;
 
 fn main() {
     let Some(dir) = std::env::var_os("HOLOCAST_FRAMES") else {
-        println!("HOLOCAST_FRAMES names no directory: run `make -C client-unity/native bench`");
+        println!("HOLOCAST_FRAMES is not set: run `make -C client-unity/native bench`");
         return;
     };
     for name in ["nfov-a", "nfov-b", "nfov-c", "fhd-a"] {
@@ -31,6 +31,6 @@ fn main() {
             })
             .collect();
         times.sort_by(f64::total_cmp);
-        println!("rust  {name:7} {points:8} points  p50 {:.2} ms  least {:.2} ms", times[times.len() / 2], times[0]);
+        println!("rust  {name:7} {points:8} points  p50 {:.2} ms  min {:.2} ms", times[times.len() / 2], times[0]);
     }
 }

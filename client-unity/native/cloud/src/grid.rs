@@ -1,12 +1,12 @@
-//! Layout A: the mask, and depth and colour by median-edge prediction.
+//! Layout A: the validity mask, and depth and color by median-edge prediction.
 
 use crate::header::{Header, Share};
 use crate::lanes::Lanes;
 use crate::Escapes;
 
-/// A pixel as the predictor sees it, four lanes of 16 bits from the lowest: depth, R−G, G in the high byte, B−G.
-/// Depth and G have their top bit flipped, so that signed comparison orders them; sums and differences wrap as
-/// the specification's do.
+/// A pixel in the predictor's representation, four 16-bit lanes from the lowest: depth, R−G, G in
+/// the high byte, B−G. Depth and G have their top bit flipped so that signed comparison orders
+/// them. Sums and differences wrap, as the specification requires.
 type Pixel = u64;
 
 const FLIPPED: Pixel = 0x8000_0000_8000;
@@ -16,23 +16,23 @@ const fn residual(depth: i32, rg: i32, g: i32, bg: i32) -> Pixel {
     depth as u16 as u64 | (rg as u16 as u64) << 16 | (g as u8 as u64) << 40 | (bg as u16 as u64) << 48
 }
 
-/// What median-edge prediction takes off W + N.
+/// The term that median-edge prediction subtracts from W + N.
 #[inline(always)]
 fn corner(w: Lanes, n: Lanes, nw: Lanes) -> Lanes {
     nw.max(w.min(n)).min(w.max(n))
 }
 
-/// Decodes grids; keeps its buffers.
+/// Decodes grids, reusing its buffers.
 pub(crate) struct Grid {
     bits: Vec<u64>,
     nibbles: Vec<u8>,
     row: Vec<Pixel>,
     residuals: Vec<Pixel>,
     escaped: Vec<u16>,
-    /// Residuals of a byte of two nibbles, 0 where one escapes: depth and G, and R−G and B−G.
+    /// Residuals by byte of two nibbles: depth and G, and R−G and B−G. An escaped nibble gives 0.
     depth_green: [Pixel; 256],
     chroma: [Pixel; 256],
-    /// Whether either nibble of a byte escapes.
+    /// True if either nibble of a byte is an escape.
     escapes: [bool; 256],
 }
 
@@ -59,11 +59,13 @@ impl Grid {
     }
 
     pub fn bytes(&self) -> usize {
-        8 * (self.bits.capacity() + self.row.capacity() + self.residuals.capacity()) + self.nibbles.capacity() + 2 * self.escaped.capacity()
+        8 * (self.bits.capacity() + self.row.capacity() + self.residuals.capacity())
+            + self.nibbles.capacity()
+            + 2 * self.escaped.capacity()
     }
 
-    /// Undoes the planes of one description; `out`: two words for each of its points. False where `raw` is not
-    /// the planes of so many points.
+    /// Decodes the planes of one description into `out`, two words per point. Returns false if
+    /// `raw` does not hold the planes of that many points.
     pub fn decode(&mut self, raw: &[u8], h: &Header, out: &mut [u32]) -> bool {
         let share = h.share();
         let n = h.points as usize;
@@ -76,7 +78,7 @@ impl Grid {
         let (depth, planes) = planes.split_at(packed);
         let (green, planes) = planes.split_at(packed);
         let (chroma, escapes) = planes.split_at(n);
-        // Of each point, its depth's nibble above its G's.
+        // Per point, the depth nibble (high) and the G nibble (low).
         self.nibbles.resize(2 * packed, 0);
         for ((pair, d), g) in self.nibbles.chunks_exact_mut(2).zip(depth).zip(green) {
             pair[0] = (d & 0xf0) | g >> 4;
@@ -87,14 +89,15 @@ impl Grid {
         escapes.spent()
     }
 
-    /// Turns the gaps into validity bits, 64 pixels a word and each row beginning one. Returns the bytes read and
-    /// the number of valid pixels; nothing where the gaps do not add up to the grid.
+    /// Expands the gaps into validity bits, 64 pixels per word, each row starting a new word.
+    /// Returns the bytes read and the number of valid pixels; None if the gaps do not add up to the
+    /// grid.
     fn mask(&mut self, raw: &[u8], width: usize, height: usize) -> Option<(usize, usize)> {
         let words = width.div_ceil(64);
         let pixels = width * height;
         self.bits.clear();
         self.bits.resize(words * height, 0);
-        // First the mispredicted pixels, then the rows from them.
+        // Mark the mispredicted pixels first, then derive the rows.
         let (mut pos, mut row, mut y, mut at) = (0, 0, 0, 0);
         loop {
             let b = *raw.get(at)?;
@@ -128,7 +131,7 @@ impl Grid {
                 let wrong = *here;
                 let edge = north ^ (north << 1 | carry_above);
                 carry_above = north >> 63;
-                // Between the bits of events validity stays as it is.
+                // Validity is constant between events.
                 let mut events = edge | wrong;
                 let (mut valid, mut from) = (0u64, 0);
                 while events != 0 {
@@ -161,7 +164,7 @@ impl Grid {
         if words == 0 {
             return;
         }
-        // Pixel x of the row above stands at x + 1 until it is replaced by the one below it.
+        // Pixel x of the row above is at x + 1 until replaced by the one below it.
         self.row.clear();
         self.row.resize(s.width + 1, FLIPPED);
         self.residuals.resize(s.width, 0);
@@ -172,7 +175,7 @@ impl Grid {
             let n: usize = bits.iter().map(|b| b.count_ones() as usize).sum();
             let (nibbles, chroma) = (&self.nibbles[taken..taken + n], &chroma[taken..taken + n]);
             taken += n;
-            // Pixels with escapes are listed first: a branch for each would be mispredicted.
+            // List pixels with escapes first: branching on each would be mispredicted.
             let mut m = 0;
             for (i, ((dg, c), r)) in nibbles.iter().zip(chroma).zip(&mut self.residuals).enumerate() {
                 let (dg, c) = (usize::from(*dg), usize::from(*c));
@@ -194,7 +197,7 @@ impl Grid {
             }
             let line = (((y * s.step + s.dy) << 12) + s.dx) as u32;
             let step = s.step as u32;
-            // Left of the first column stands the pixel above it.
+            // The left neighbour of the first column is the pixel above it.
             let mut w = Lanes::new(self.row[1]);
             let mut nw = w;
             let mut residuals = self.residuals[..n].iter();
@@ -228,7 +231,7 @@ impl Grid {
     }
 }
 
-/// The first pixel from x on whose validity is not `valid`, or `width`.
+/// First pixel from x on whose validity differs from `valid`, or `width`.
 #[inline]
 fn run_end(bits: &[u64], mut x: usize, width: usize, valid: bool) -> usize {
     let flip = if valid { u64::MAX } else { 0 };

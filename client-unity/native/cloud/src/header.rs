@@ -1,16 +1,16 @@
-/// Bytes before the compressed planes.
+/// Header bytes, before the compressed planes.
 pub const HEADER_LENGTH: usize = 44;
-/// Points that an object can have.
+/// Maximum points per object.
 pub const MAX_POINTS: usize = 4096 * 4096;
 const MAX_SIDE: u16 = 4096;
 
-/// Which part of an object breaks the format; `field` is one of the names of the specification.
+/// A format error in an object. `field` is a name from the specification.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("point-cloud frame: {field}: {detail}")]
 pub struct FrameError {
-    /// The part.
+    /// The invalid field.
     pub field: &'static str,
-    /// What is wrong with it.
+    /// Description of the error.
     pub detail: String,
 }
 
@@ -20,19 +20,19 @@ impl FrameError {
     }
 }
 
-/// How planes are laid out.
+/// Layout of the planes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// A sensor's grid.
+    /// Sensor grid.
     A = 1,
-    /// Unorganised points.
+    /// Unorganized points.
     B = 2,
-    /// LiveScan3D's records.
+    /// LiveScan3D records.
     C = 3,
 }
 
 impl Layout {
-    /// Words of 32 bits that a decoded point takes.
+    /// 32-bit words per decoded point.
     pub fn words_per_point(self) -> usize {
         if self == Layout::A {
             2
@@ -42,34 +42,34 @@ impl Layout {
     }
 }
 
-/// The fixed part of an object.
+/// The fixed-size header of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// How the planes are laid out.
+    /// Layout of the planes.
     pub layout: Layout,
     /// Frame number.
     pub sequence: u32,
     /// Microseconds on the sensor's own clock.
     pub device_time: u64,
-    /// UNIX time in microseconds on the relay's clock, middle of the exposure.
+    /// Middle of the exposure: UNIX time in microseconds on the relay's clock.
     pub capture_time: u64,
-    /// Number of the camera in its session.
+    /// Camera number within the session.
     pub camera: u16,
     /// Index of this description.
     pub description: u8,
-    /// 1 or 4.
+    /// Descriptions per frame: 1 or 4.
     pub descriptions: u8,
-    /// Pixels of the whole grid; 0 in layouts B and C.
+    /// Width of the full grid in pixels; 0 in layouts B and C.
     pub width: u16,
-    /// As width.
+    /// Height of the full grid in pixels; 0 in layouts B and C.
     pub height: u16,
-    /// Points of this object.
+    /// Points in this object.
     pub points: u32,
-    /// Bytes of the planes.
+    /// Length of the decompressed planes, bytes.
     pub raw_length: u32,
 }
 
-/// A description's part of a grid.
+/// The part of a grid that one description covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share {
     pub width: usize,
@@ -80,7 +80,7 @@ pub(crate) struct Share {
 }
 
 impl Header {
-    /// Reads and checks the header at the start of an object; the planes are not looked at.
+    /// Parses and checks the header at the start of an object. Does not read the planes.
     pub fn parse(b: &[u8]) -> Result<Header, FrameError> {
         let Some(b) = b.get(..HEADER_LENGTH) else {
             return Err(FrameError::new("length", format!("{} bytes, the header has {HEADER_LENGTH}", b.len())));
@@ -156,7 +156,7 @@ impl Header {
         Share { width: (w + 1 - dx) / 2, height: (h + 1 - dy) / 2, dx, dy, step: 2 }
     }
 
-    /// The shortest and the longest planes that the other fields allow.
+    /// Minimum and maximum plane length that the other fields allow.
     fn raw_bounds(&self) -> (usize, usize) {
         let n = self.points as usize;
         match self.layout {
@@ -174,7 +174,7 @@ impl Header {
         }
     }
 
-    /// Whether both are of one frame.
+    /// True if both belong to the same frame.
     pub fn same_frame(&self, o: &Header) -> bool {
         Header { description: o.description, points: o.points, raw_length: o.raw_length, ..*self } == *o
     }

@@ -1,4 +1,4 @@
-//! Four 16-bit lanes, as the instructions of each processor have them.
+//! Four 16-bit lanes in the SIMD instructions of each processor.
 
 #[cfg(target_arch = "x86_64")]
 mod arch {
@@ -51,38 +51,38 @@ mod arch {
     impl Lanes {
         #[inline(always)]
         pub fn new(v: u64) -> Self {
-            // SAFETY: NEON is a feature of the target.
+            // SAFETY: NEON is a target feature.
             unsafe { Lanes(vcreate_s16(v)) }
         }
         #[inline(always)]
         pub fn bits(self) -> u64 {
-            // SAFETY: NEON is a feature of the target.
+            // SAFETY: NEON is a target feature.
             unsafe { vget_lane_u64::<0>(vreinterpret_u64_s16(self.0)) }
         }
         #[inline(always)]
         pub fn min(self, o: Self) -> Self {
-            // SAFETY: NEON is a feature of the target.
+            // SAFETY: NEON is a target feature.
             unsafe { Lanes(vmin_s16(self.0, o.0)) }
         }
         #[inline(always)]
         pub fn max(self, o: Self) -> Self {
-            // SAFETY: NEON is a feature of the target.
+            // SAFETY: NEON is a target feature.
             unsafe { Lanes(vmax_s16(self.0, o.0)) }
         }
         #[inline(always)]
         pub fn add(self, o: Self) -> Self {
-            // SAFETY: NEON is a feature of the target.
+            // SAFETY: NEON is a target feature.
             unsafe { Lanes(vadd_s16(self.0, o.0)) }
         }
         #[inline(always)]
         pub fn sub(self, o: Self) -> Self {
-            // SAFETY: NEON is a feature of the target.
+            // SAFETY: NEON is a target feature.
             unsafe { Lanes(vsub_s16(self.0, o.0)) }
         }
     }
 }
 
-/// For other processors, and to test the ones above.
+/// Portable version, for other processors and to test the ones above.
 #[cfg(any(test, not(any(target_arch = "x86_64", all(target_arch = "aarch64", target_feature = "neon")))))]
 mod plain {
     #[derive(Clone, Copy)]

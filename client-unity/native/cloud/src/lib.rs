@@ -1,4 +1,5 @@
-//! Point-cloud frames (docs/spec/point-cloud-frame.md) to words for the GPU. Knows no network.
+//! Decodes point-cloud frames (docs/spec/point-cloud-frame.md) to words for the GPU. Independent of
+//! the network.
 
 mod grid;
 mod header;
@@ -11,12 +12,12 @@ pub use header::{FrameError, Header, Layout, HEADER_LENGTH, MAX_POINTS};
 pub use rays::{ray_table, Lens};
 pub use subject::{subject, Subject, Transform};
 
-/// What a decoder takes: limits below the format's.
+/// Decoder limits, tighter than the format's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Most points of a frame, of all its descriptions.
+    /// Maximum points per frame, over all descriptions.
     pub max_points: usize,
-    /// Pixels that the grid of a layout A frame must have.
+    /// Required grid size in pixels of a layout A frame.
     pub grid: Option<(u16, u16)>,
 }
 
@@ -26,28 +27,28 @@ impl Default for Limits {
     }
 }
 
-/// A decoded frame. Its words are where the caller wanted them, [`Frame::words_per_point`] a point:
+/// A decoded frame. Its words are in the caller's buffer, [`Frame::words_per_point`] per point:
 ///
 /// * layout A: `X | Y << 12 | R << 24` of the pixel; `depth | G << 16 | B << 24`, depth in millimetres
 /// * layouts B and C: `X | Y << 16`; `Z | R << 16 | G << 24`; `B`, coordinates i16 in millimetres
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
-    /// The first object's.
+    /// Header of the first object.
     pub header: Header,
-    /// Of all objects.
+    /// Points of all objects.
     pub points: usize,
-    /// Objects that were given.
+    /// Number of objects decoded.
     pub descriptions: usize,
 }
 
 impl Frame {
-    /// Words of 32 bits that a point takes.
+    /// 32-bit words per point.
     pub fn words_per_point(&self) -> usize {
         self.header.layout.words_per_point()
     }
 }
 
-/// Decodes frames, keeping its buffers from one to the next.
+/// Decodes frames, reusing its buffers.
 pub struct Decoder {
     zstd: zstd_safe::DCtx<'static>,
     raw: Vec<u8>,
@@ -66,11 +67,11 @@ impl Default for Decoder {
     }
 }
 
-/// Headers of one frame's descriptions, checked against each other and the limits.
+/// Parses the headers of a frame's descriptions and checks them against each other and the limits.
 fn headers<T: AsRef<[u8]>>(objects: &[T], limits: &Limits) -> Result<([Option<Header>; 4], Frame), FrameError> {
     let Some(first) = objects.first() else { return Err(FrameError::new("length", "no object")) };
     if objects.len() > 4 {
-        return Err(FrameError::new("description", format!("{} objects, at most 4", objects.len())));
+        return Err(FrameError::new("description", format!("{} objects, want at most 4", objects.len())));
     }
     let first = Header::parse(first.as_ref())?;
     let mut list = [None; 4];
@@ -82,43 +83,45 @@ fn headers<T: AsRef<[u8]>>(objects: &[T], limits: &Limits) -> Result<([Option<He
             return Err(FrameError::new("mismatch", "objects of different frames"));
         }
         if seen & 1 << h.description != 0 {
-            return Err(FrameError::new("description", format!("{} is given twice", h.description)));
+            return Err(FrameError::new("description", format!("{} occurs twice", h.description)));
         }
         seen |= 1 << h.description;
         points += h.points as usize;
         *place = Some(h);
     }
     if points > limits.max_points {
-        return Err(FrameError::new("points", format!("{points}, at most {} are taken", limits.max_points)));
+        return Err(FrameError::new("points", format!("{points} exceed the limit of {}", limits.max_points)));
     }
     if let (Layout::A, Some((width, height))) = (first.layout, limits.grid) {
         if (first.width, first.height) != (width, height) {
-            let got = format!("{}×{}, the track has {width}×{height}", first.width, first.height);
+            let got = format!("{}×{}, but the track has {width}×{height}", first.width, first.height);
             return Err(FrameError::new("width", got));
         }
     }
     Ok((list, Frame { header: first, points, descriptions: objects.len() }))
 }
 
-/// What a frame's objects would decode to, without their planes.
+/// Reads a frame's headers without decoding its planes.
 pub fn measure<T: AsRef<[u8]>>(objects: &[T], limits: &Limits) -> Result<Frame, FrameError> {
     headers(objects, limits).map(|(_, f)| f)
 }
 
 impl Decoder {
-    /// A decoder without buffers.
+    /// A decoder without buffers yet.
     pub fn new() -> Self {
         Decoder { zstd: zstd_safe::DCtx::create(), raw: Vec::new(), grid: grid::Grid::new() }
     }
 
-    /// Bytes of its buffers.
+    /// Size of its buffers, bytes.
     pub fn bytes(&self) -> usize {
         self.raw.capacity() + self.grid.bytes()
     }
 
-    /// Decodes any of the descriptions of one frame, in any order, into `words`, which is made as long as they
-    /// take. After an error `words` holds nothing of use.
-    pub fn decode<T: AsRef<[u8]>>(&mut self, objects: &[T], limits: &Limits, words: &mut Vec<u32>) -> Result<Frame, FrameError> {
+    /// Decodes any subset of one frame's descriptions, in any order, into `words`, which is resized
+    /// to fit. After an error the content of `words` is undefined.
+    pub fn decode<T: AsRef<[u8]>>(
+        &mut self, objects: &[T], limits: &Limits, words: &mut Vec<u32>,
+    ) -> Result<Frame, FrameError> {
         let (headers, frame) = headers(objects, limits)?;
         words.resize(frame.points * frame.words_per_point(), 0);
         let mut out = words.as_mut_slice();
@@ -132,7 +135,7 @@ impl Decoder {
                 Layout::C => points::records(raw, mine),
             };
             if !whole {
-                let detail = format!("not those of {} points in layout {:?}", h.points, h.layout);
+                let detail = format!("not the planes of {} points in layout {:?}", h.points, h.layout);
                 return Err(FrameError::new("planes", detail));
             }
             out = rest;
@@ -144,18 +147,20 @@ impl Decoder {
 /// ZSTD_error_dstSize_tooSmall (zstd_errors.h).
 const TOO_SMALL: usize = 70;
 
-/// The planes: the body must be one zstd frame of exactly the header's length.
-fn decompress<'a>(zstd: &mut zstd_safe::DCtx<'_>, raw: &'a mut Vec<u8>, body: &[u8], h: &Header) -> Result<&'a [u8], FrameError> {
+/// Decompresses the planes. The body must be exactly one zstd frame of the header's length.
+fn decompress<'a>(
+    zstd: &mut zstd_safe::DCtx<'_>, raw: &'a mut Vec<u8>, body: &[u8], h: &Header,
+) -> Result<&'a [u8], FrameError> {
     let bad = |code: usize| FrameError::new("zstd", zstd_safe::get_error_name(code));
     let length = zstd_safe::find_frame_compressed_size(body).map_err(bad)?;
     if length != body.len() {
-        return Err(FrameError::new("zstd", "bytes after the frame"));
+        return Err(FrameError::new("zstd", "trailing bytes after the frame"));
     }
     let want = h.raw_length as usize;
     if raw.len() < want {
         raw.resize(want, 0);
     }
-    let wrong = || FrameError::new("raw length", format!("{want} is not what the zstd frame holds"));
+    let wrong = || FrameError::new("raw length", format!("{want} differs from the zstd frame's length"));
     match zstd.decompress(&mut raw[..want], body) {
         Ok(n) if n == want => Ok(&raw[..want]),
         Ok(_) => Err(wrong()),
@@ -164,27 +169,27 @@ fn decompress<'a>(zstd: &mut zstd_safe::DCtx<'_>, raw: &'a mut Vec<u8>, body: &[
     }
 }
 
-/// Escapes being read (docs/spec/point-cloud-frame.md, Residuals). Where one is missing or out of range `bad`
-/// is set, and what is read from then on means nothing.
+/// Reader of escapes (docs/spec/point-cloud-frame.md, Residuals). A missing or out-of-range escape
+/// sets `bad`; values read after that are meaningless.
 struct Escapes<'a> {
     left: &'a [u8],
     bad: bool,
 }
 
 impl Escapes<'_> {
-    /// Largest zigzag of a coordinate, of G, and of R−G and B−G.
+    /// Maximum zigzag value of a coordinate, of G, and of R−G and B−G.
     const COORDINATE: u32 = 65535;
     const GREEN: u32 = 255;
     const CHROMA: u32 = 1020;
 
-    /// The residual of a nibble.
+    /// The residual encoded by a nibble.
     #[inline]
     fn residual(&mut self, nibble: u32, most: u32) -> i32 {
         let z = if nibble < 15 { nibble } else { self.escaped(most) };
         (z >> 1) as i32 ^ -((z & 1) as i32)
     }
 
-    /// 15 and a varint of at most three bytes.
+    /// An escape: nibble 15 followed by a varint of at most three bytes.
     #[inline]
     fn escaped(&mut self, most: u32) -> u32 {
         let mut rest = 0;
@@ -202,7 +207,7 @@ impl Escapes<'_> {
         0
     }
 
-    /// Whether all were good and nothing is left.
+    /// True if all escapes were valid and none is left.
     fn spent(&self) -> bool {
         !self.bad && self.left.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Layouts B and C: unorganised points.
+//! Layouts B and C: unorganized points.
 
 use crate::Escapes;
 
@@ -9,7 +9,8 @@ fn put(out: &mut [u32], x: i32, y: i32, z: i32, r: i32, g: i32, b: i32) {
     out[2] = (b & 0xff) as u32;
 }
 
-/// Layout B to three words a point. False where `raw` is not the planes of `n` points.
+/// Decodes layout B to three words per point. Returns false if `raw` is not the planes of `n`
+/// points.
 pub(crate) fn deltas(raw: &[u8], n: usize, out: &mut [u32]) -> bool {
     let packed = n.div_ceil(2);
     if raw.len() < 4 * packed + n {
@@ -27,7 +28,14 @@ pub(crate) fn deltas(raw: &[u8], n: usize, out: &mut [u32]) -> bool {
         let nibble = |plane: &[u8]| u32::from(plane[k / 2] >> shift) & 15;
         let z = [nibble(xs), nibble(ys), nibble(zs), u32::from(c >> 4), nibble(gs), u32::from(c & 15)];
         if z.contains(&15) {
-            let most = [Escapes::COORDINATE, Escapes::COORDINATE, Escapes::COORDINATE, Escapes::CHROMA, Escapes::GREEN, Escapes::CHROMA];
+            let most = [
+                Escapes::COORDINATE,
+                Escapes::COORDINATE,
+                Escapes::COORDINATE,
+                Escapes::CHROMA,
+                Escapes::GREEN,
+                Escapes::CHROMA,
+            ];
             for i in 0..6 {
                 v[i] = v[i].wrapping_add(escapes.residual(z[i], most[i]));
             }
@@ -42,7 +50,7 @@ pub(crate) fn deltas(raw: &[u8], n: usize, out: &mut [u32]) -> bool {
     escapes.spent()
 }
 
-/// Layout C to three words a point; `raw` is nine bytes for each.
+/// Decodes layout C to three words per point; `raw` has nine bytes per point.
 pub(crate) fn records(raw: &[u8], out: &mut [u32]) -> bool {
     if raw.len() != out.len() * 3 {
         return false;

@@ -1,9 +1,9 @@
-/// A lens at one image size: Brown–Conrady with six radial and two tangential coefficients.
+/// Intrinsics at one image size: Brown–Conrady with six radial and two tangential coefficients.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Lens {
-    /// Pixels.
+    /// Image width, pixels.
     pub width: usize,
-    /// Pixels.
+    /// Image height, pixels.
     pub height: usize,
     /// Focal lengths, pixels.
     pub f: [f64; 2],
@@ -13,7 +13,7 @@ pub struct Lens {
     pub k: [f64; 6],
     /// Tangential coefficients.
     pub p: [f64; 2],
-    /// Largest normalised radius at which the model holds; 0 = no limit.
+    /// Largest normalized radius at which the model is valid; 0 = no limit.
     pub max_radius: f64,
 }
 
@@ -21,8 +21,9 @@ const PASSES: usize = 20;
 const STOP: f64 = 1e-22;
 const ACCEPTED: f64 = 1e-6;
 
-/// X and Y of each pixel's ray at z = 1, interleaved, row-major; NaN and 0 where a pixel has none. The steps are
-/// those of internal/camera, in IEEE 754 binary64 without fused products, so that the bits are the same.
+/// X and Y of each pixel's ray at z = 1, interleaved, row-major; NaN and 0 for pixels without a
+/// ray. Performs the same IEEE 754 binary64 operations as internal/camera, without fused
+/// multiply-add, so that results match bit for bit.
 pub fn ray_table(lens: &Lens) -> Vec<f32> {
     let mut table = Vec::with_capacity(2 * lens.width * lens.height);
     for v in 0..lens.height {
@@ -36,7 +37,7 @@ pub fn ray_table(lens: &Lens) -> Vec<f32> {
 }
 
 impl Lens {
-    /// The ray of a pixel at z = 1, by Newton's method from an approximation.
+    /// The ray of a pixel at z = 1, by Newton's method from an approximate start.
     fn unproject(&self, u: f64, v: f64) -> Option<(f64, f64)> {
         let ([fx, fy], [cx, cy], [k1, k2, k3, k4, k5, k6], [p1, p2]) = (self.f, self.c, self.k, self.p);
         let limit = if self.max_radius > 0.0 { self.max_radius * self.max_radius } else { f64::INFINITY };

@@ -1,32 +1,33 @@
 use crate::Frame;
 
-/// A rigid motion p' = R·p + T.
+/// A rigid transform p' = R·p + T.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Transform {
     /// Rotation, row-major.
     pub r: [f64; 9],
-    /// Millimetres.
+    /// Translation, millimetres.
     pub t: [f64; 3],
 }
 
 impl Transform {
-    /// Moves nothing.
+    /// The identity transform.
     pub const IDENTITY: Transform = Transform { r: [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0], t: [0.0; 3] };
 }
 
-/// Where a frame's subject is.
+/// Position of a frame's subject.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Subject {
-    /// Mean of the nearer half of the points, camera's coordinates, millimetres: a camera looks at its subject,
-    /// and behind it is the room.
+    /// Mean of the nearer half of the points, camera coordinates, millimetres. Cameras point at
+    /// their subject, and the farther half is mostly background.
     pub middle: [f32; 3],
-    /// The studio's y, millimetres, below which nearly nothing is.
+    /// Studio y coordinate of the floor, millimetres: nearly all points are above it.
     pub floor: f32,
 }
 
 const SAMPLES: usize = 2048;
 
-/// Where a frame's subject is, by a sample of its points; nothing without points. rays: of layout A.
+/// Estimates the subject from a sample of the points; None if there are none. rays: ray table, for
+/// layout A.
 pub fn subject(f: &Frame, words: &[u32], rays: &[f32], pose: &Transform) -> Option<Subject> {
     let per = f.words_per_point();
     let step = f.points.div_ceil(SAMPLES).max(1);
@@ -57,10 +58,12 @@ pub fn subject(f: &Frame, words: &[u32], rays: &[f32], pose: &Transform) -> Opti
         }
     }
     let r = &pose.r;
-    let height = |p: &[f32; 3]| (r[3] * f64::from(p[0]) + r[4] * f64::from(p[1]) + r[5] * f64::from(p[2]) + pose.t[1]) as f32;
+    let height =
+        |p: &[f32; 3]| (r[3] * f64::from(p[0]) + r[4] * f64::from(p[1]) + r[5] * f64::from(p[2]) + pose.t[1]) as f32;
     let mut heights: Vec<f32> = points.iter().map(height).collect();
     heights.sort_unstable_by(f32::total_cmp);
-    // A camera's own y axis points down, so where it points down in the studio too, down is up.
+    // A camera's y axis points down. If it points along +y in the studio, the studio's y axis
+    // points down too.
     let part = if r[4] < 0.0 { 0.03 } else { 0.97 };
     let floor = heights[((part * n as f64) as usize).min(n - 1)];
     Some(Subject { middle: sum.map(|s| (s / near as f64) as f32), floor })

@@ -1,4 +1,4 @@
-//! The vectors that all decoders share (internal/pointcloud/testdata).
+//! Test vectors shared by all decoders (internal/pointcloud/testdata).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use cloud::{Decoder, Layout, Limits};
@@ -52,7 +52,7 @@ fn manifest() -> Manifest {
     serde_json::from_slice(&read("manifest.json")).unwrap()
 }
 
-/// The frame as expected files lay it out.
+/// Formats the frame as in the expected files.
 fn lay_out(layout: Layout, width: usize, height: usize, words: &[u32]) -> Vec<u8> {
     let mut colours = Vec::new();
     if layout == Layout::A {
@@ -100,7 +100,7 @@ fn valid_frames() {
             v.name
         );
         let got = lay_out(h.layout, h.width.into(), h.height.into(), &words);
-        assert!(got == read(&v.expected), "{}: the frame is not {}", v.name, v.expected);
+        assert!(got == read(&v.expected), "{}: the frame differs from {}", v.name, v.expected);
     }
 }
 
@@ -119,7 +119,7 @@ fn invalid_frames() {
     }
 }
 
-/// Damaged vectors: no panic, and nothing allocated beyond what the header may ask for.
+/// Damaged vectors cause no panic, and no allocation beyond the size in the header.
 #[test]
 fn damaged_frames() {
     let mut d = Decoder::new();
@@ -138,11 +138,11 @@ fn damaged_frames() {
             let _ = d.decode(&[&object[..at]], &limits, &mut words);
         }
     }
-    assert!(decoded > 0, "times and sequence may be anything");
+    assert!(decoded > 0, "damage to times and sequence is undetectable");
 }
 
 #[test]
-fn limits_are_kept() {
+fn limits_are_enforced() {
     let mut d = Decoder::new();
     let mut words = Vec::new();
     let object = read("holes-a1.hcpf");
@@ -158,7 +158,7 @@ mod rays {
     use cloud::{ray_table, Lens};
 
     #[test]
-    fn same_bits_as_the_capture_servers() {
+    fn ray_table_matches_go_bit_for_bit() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../internal/camera/testdata/raytable.json");
         let v: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
         let i = &v["intrinsics"];
@@ -187,7 +187,7 @@ mod rays {
         assert_eq!(sha256(&bytes), v["sha256"].as_str().unwrap());
     }
 
-    /// SHA-256 (FIPS 180-4), for this test alone.
+    /// SHA-256 (FIPS 180-4), used only by this test.
     fn sha256(data: &[u8]) -> String {
         let primes = || (2u64..).filter(|n| (2..*n).take_while(|d| d * d <= *n).all(|d| n % d != 0));
         let frac = |x: f64| ((x - x.floor()) * 4_294_967_296.0) as u32;

@@ -1,5 +1,5 @@
-//! The MSF catalog (draft-ietf-moq-msf) of a session with our packaging "hcpf", as internal/catalog writes it.
-//! Fields that are not known are passed over (MSF §5); those that are used are checked.
+//! The MSF catalog (draft-ietf-moq-msf) of a session with Holocast's packaging "hcpf", as
+//! internal/catalog writes it. Ignores unknown fields (MSF §5) and validates the ones it uses.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
@@ -13,9 +13,9 @@ mod sphere;
 pub(crate) use sphere::rates;
 pub use sphere::{Rates, Sphere, TileTrack};
 
-/// Largest catalog object, bytes, after decompression.
+/// Maximum size of a catalog object after decompression, bytes.
 pub const MAX_SIZE: usize = 1 << 20;
-/// The track of poses.
+/// Name of the pose track.
 pub const POSE_TRACK: &str = "pose";
 const POSE_EVENT: &str = "dev.holocast.pose/v1";
 const RATES_EVENT: &str = "dev.holocast.tiles.rd/v1";
@@ -24,7 +24,7 @@ const MAX_POINTS: u64 = 4096 * 3072;
 const MAX_SIDE: u64 = 4096;
 const MAX_CAMERAS: usize = 64;
 
-/// What is wrong with a catalog, by its JSON path.
+/// A catalog error, located by its JSON path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("catalog: {path}: {detail}")]
 pub struct CatalogError {
@@ -43,90 +43,90 @@ fn wrong<T>(path: &str, detail: impl Into<String>) -> Parsed<T> {
 pub struct Track {
     /// Name of the track.
     pub name: String,
-    /// Number in the session, the frame header's camera.
+    /// Camera number in the session, as in the frame header.
     pub camera: u16,
-    /// For people.
+    /// Display name.
     pub camera_name: String,
-    /// Last part of the track's name.
+    /// Quality: the last component of the track's name.
     pub quality: String,
-    /// Of its frames.
+    /// Layout of its frames.
     pub layout: Layout,
-    /// Subgroups of a frame, 1 or 4.
+    /// Subgroups per frame: 1 or 4.
     pub descriptions: u8,
-    /// Pixels of the grid; 0 in layouts B and C.
+    /// Width of the grid in pixels; 0 in layouts B and C.
     pub width: u16,
-    /// As width.
+    /// Height of the grid in pixels; 0 in layouts B and C.
     pub height: u16,
-    /// Most points of a frame.
+    /// Maximum points per frame.
     pub max_points: u32,
     /// Milliseconds; 0 = none.
     pub delivery_timeout_ms: u32,
-    /// Frames come in datagrams (docs/spec/frames-in-datagrams.md).
+    /// Frames are delivered in datagrams (docs/spec/frames-in-datagrams.md).
     pub datagrams: bool,
     /// Frames per second; 0 = unknown.
     pub framerate: f64,
-    /// At most, bits per second; 0 = unknown.
+    /// Maximum bits per second; 0 = unknown.
     pub bitrate: u64,
-    /// The grid's.
+    /// Intrinsics of the grid.
     pub lens: Lens,
-    /// Camera to studio, millimetres.
+    /// Camera to studio transform, millimetres.
     pub pose: Transform,
-    /// Millimetres.
+    /// Minimum and maximum depth, millimetres.
     pub depth: [u16; 2],
-    /// Length of a track that is not live, ms; 0 = live, or unknown.
+    /// Length of a recorded track, ms; 0 = live or unknown.
     pub duration: f64,
-    /// Media time of its groups, where that is a straight line.
+    /// Media time of its groups, if linear.
     pub timeline: Option<Timeline>,
 }
 
 impl Track {
-    /// What the format allows an object of the track, compressed badly, bytes.
+    /// Maximum size of an object of the track, bytes: the format's limit with incompressible data.
     pub fn max_object(&self) -> usize {
         4096 + usize::from(self.width) * usize::from(self.height) + 20 * self.max_points as usize
     }
 }
 
-/// Media time of a track's groups (MSF §7.4.1), ms.
+/// Linear mapping from groups to media time (MSF §7.4.1), ms.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Timeline {
     /// Media time of `group`.
     pub media: f64,
-    /// Media time of `group_step` groups.
+    /// Media time per `group_step` groups.
     pub media_step: f64,
-    /// A group.
+    /// Reference group.
     pub group: f64,
-    /// Groups of a step.
+    /// Groups per step.
     pub group_step: f64,
     /// UNIX time of `group`.
     pub wallclock: f64,
 }
 
-/// A session's catalog, as far as a viewer uses it.
+/// The parts of a session's catalog that a viewer uses.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Catalog {
-    /// By camera, a camera's highest bit rate first.
+    /// Sorted by camera, then by descending bit rate.
     pub tracks: Vec<Track>,
     /// The broadcast has ended.
     pub complete: bool,
-    /// There is a track of poses.
+    /// The session has a pose track.
     pub has_poses: bool,
     /// 360° video (docs/spec/tiles.md).
     pub sphere: Option<Sphere>,
-    /// Its tiles, as far as they are encoded now.
+    /// Its tiles that are currently encoded.
     pub tiles: Vec<TileTrack>,
-    /// Name of the track of their rates and distortions.
+    /// Name of the track with the tiles' rates and distortions.
     pub rates: Option<String>,
 }
 
 impl Catalog {
-    /// The track of a camera and a quality, or its best where it has not that.
+    /// The camera's track of the given quality, or its best track if that quality does not exist.
     pub fn select(&self, camera: u16, quality: Option<&str>) -> Option<&Track> {
         let mut of = self.tracks.iter().filter(|t| t.camera == camera);
         let best = of.clone().next();
         quality.and_then(|q| of.find(|t| t.quality == q)).or(best)
     }
 
-    /// Numbers of the cameras.
+    /// Camera numbers.
     pub fn cameras(&self) -> Vec<u16> {
         let mut list: Vec<_> = self.tracks.iter().map(|t| t.camera).collect();
         list.dedup();
@@ -147,7 +147,7 @@ fn array<'a>(v: Option<&'a Value>, path: &str, limit: usize) -> Parsed<&'a [Valu
     }
 }
 
-/// Fields of a JSON object at a path.
+/// Fields of the JSON object at a path.
 struct Fields<'a, 'p> {
     o: &'a Map<String, Value>,
     path: &'p str,
@@ -167,7 +167,7 @@ impl<'a> Fields<'a, '_> {
             Some(_) => wrong(&self.at(field), "not a string"),
         }
     }
-    /// A number, or `or` where there is none.
+    /// A number, or `or` if the field is missing.
     fn number(&self, field: &str, or: Option<f64>, least: f64, most: f64) -> Parsed<f64> {
         match (self.get(field), or) {
             (None, Some(v)) => Ok(v),
@@ -181,10 +181,12 @@ impl<'a> Fields<'a, '_> {
     fn integer(&self, field: &str, or: Option<u64>, least: u64, most: u64) -> Parsed<u64> {
         match (self.get(field), or) {
             (None, Some(v)) => Ok(v),
-            (Some(v), _) => match v.as_u64().or_else(|| v.as_f64().filter(|f| f.fract() == 0.0 && *f >= 0.0).map(|f| f as u64)) {
-                Some(n) if (least..=most).contains(&n) => Ok(n),
-                _ => wrong(&self.at(field), format!("not a whole number in {least}…{most}")),
-            },
+            (Some(v), _) => {
+                match v.as_u64().or_else(|| v.as_f64().filter(|f| f.fract() == 0.0 && *f >= 0.0).map(|f| f as u64)) {
+                    Some(n) if (least..=most).contains(&n) => Ok(n),
+                    _ => wrong(&self.at(field), format!("not a whole number in {least}…{most}")),
+                }
+            }
             (None, None) => wrong(&self.at(field), "missing"),
         }
     }
@@ -216,7 +218,8 @@ fn transform(v: &Value, path: &str) -> Parsed<Transform> {
             }
         }
     }
-    let det = r[0] * (r[4] * r[8] - r[5] * r[7]) - r[1] * (r[3] * r[8] - r[5] * r[6]) + r[2] * (r[3] * r[7] - r[4] * r[6]);
+    let det =
+        r[0] * (r[4] * r[8] - r[5] * r[7]) - r[1] * (r[3] * r[8] - r[5] * r[6]) + r[2] * (r[3] * r[7] - r[4] * r[6]);
     if det < 0.0 {
         return wrong(path, "the rotation is a reflection");
     }
@@ -307,10 +310,10 @@ fn points_track(f: &Fields<'_, '_>, inits: &HashMap<&str, &str>) -> Parsed<Track
         return Ok(t);
     }
     let path = f.at("initRef");
-    let Some(data) = inits.get(reference) else { return wrong(&path, "no inline initialization data of that id") };
+    let Some(data) = inits.get(reference) else { return wrong(&path, "no inline initialization data with this id") };
     let json = base64::engine::general_purpose::STANDARD.decode(data).ok();
     let Some(init) = json.and_then(|b| serde_json::from_slice::<Value>(&b).ok()) else {
-        return wrong(&path, "not JSON in base64");
+        return wrong(&path, "not base64-encoded JSON");
     };
     let init = Fields { o: object(&init, &path)?, path: &path };
     let Some(grid) = init.get("grid") else { return wrong(&init.at("grid"), "missing") };
@@ -322,8 +325,10 @@ fn points_track(f: &Fields<'_, '_>, inits: &HashMap<&str, &str>) -> Parsed<Track
     }
     if layout == Layout::A {
         (t.width, t.height) = (t.lens.width as u16, t.lens.height as u16);
-        if f.integer("width", None, 1, 65535)? != u64::from(t.width) || f.integer("height", None, 1, 65535)? != u64::from(t.height) {
-            return wrong(&f.at("width"), "not that of the grid's lens");
+        if f.integer("width", None, 1, 65535)? != u64::from(t.width)
+            || f.integer("height", None, 1, 65535)? != u64::from(t.height)
+        {
+            return wrong(&f.at("width"), "differs from the grid's intrinsics");
         }
     }
     Ok(t)
@@ -350,19 +355,22 @@ fn read(doc: &Map<String, Value>) -> Parsed<Catalog> {
         let path = format!("$.tracks[{i}]");
         let f = Fields { o: object(v, &path)?, path: &path };
         let packaging = f.text("packaging")?;
-        if packaging == Some("eventtimeline") && f.text("eventType")? == Some(POSE_EVENT) && f.text("name")? == Some(POSE_TRACK) {
+        if packaging == Some("eventtimeline")
+            && f.text("eventType")? == Some(POSE_EVENT)
+            && f.text("name")? == Some(POSE_TRACK)
+        {
             c.has_poses = true;
         }
         if packaging == Some("eventtimeline") && f.text("eventType")? == Some(RATES_EVENT) {
             c.rates = f.text("name")?.map(str::to_owned).filter(|n| n.len() <= 4096);
         }
-        // Only the session's own tracks: a catalog that points elsewhere is not followed.
+        // Ignore tracks of other namespaces.
         if !f.text("namespace")?.unwrap_or_default().is_empty() {
             continue;
         }
         if f.get("hcsphere").is_some() {
             if c.sphere.is_some() {
-                return wrong(&f.at("hcsphere"), "an earlier track has one, too");
+                return wrong(&f.at("hcsphere"), "an earlier track has one too");
             }
             c.sphere = Some(sphere::sphere(&f, &inits)?);
         }
@@ -424,14 +432,16 @@ fn apply(doc: &mut Map<String, Value>, delta: &Map<String, Value>) -> Parsed<()>
     Ok(())
 }
 
-/// MSF's text wants an update's target in parentName, its example puts it in name: either is taken.
+/// MSF's text puts an update's target in parentName, its example in name: accept either.
 fn apply_one(tracks: &mut Vec<Value>, op: &str, t: &Map<String, Value>, path: &str) -> Parsed<()> {
     let f = Fields { o: t, path };
     let by_name = op == "remove" || op == "update" && f.get("parentName").is_none();
     let (name, namespace) = if by_name { ("name", "namespace") } else { ("parentName", "parentNamespace") };
     let (name, namespace) = (f.text(name)?, f.text(namespace)?.unwrap_or_default());
     let text = |v: &Value, field: &str| v.get(field).and_then(Value::as_str).map(str::to_owned);
-    let at = tracks.iter().position(|t| text(t, "name").as_deref() == name && text(t, "namespace").unwrap_or_default() == namespace);
+    let at = tracks
+        .iter()
+        .position(|t| text(t, "name").as_deref() == name && text(t, "namespace").unwrap_or_default() == namespace);
     let changed = |at: usize| {
         let mut o = tracks[at].as_object().cloned().unwrap_or_default();
         let own = t.iter().filter(|(k, _)| *k != "parentName" && *k != "parentNamespace");
@@ -454,7 +464,7 @@ fn apply_one(tracks: &mut Vec<Value>, op: &str, t: &Map<String, Value>, path: &s
     Ok(())
 }
 
-/// Undoes the compression that an MSF_COMPRESSION property announces (MSF §12.1): 0 none, 1 gzip.
+/// Decompresses a payload according to its MSF_COMPRESSION property (MSF §12.1): 0 none, 1 gzip.
 fn decompress(payload: Vec<u8>, compression: u64) -> Parsed<Vec<u8>> {
     match compression {
         0 => Ok(payload),
@@ -471,12 +481,13 @@ fn decompress(payload: Vec<u8>, compression: u64) -> Parsed<Vec<u8>> {
     }
 }
 
-/// So far below the newest a group is that begins anew, and not merely late.
-const ANEW: u64 = 1000;
-/// Delta updates that wait for those before them, and their bytes.
+/// A group this far below the newest belongs to a restarted publisher; nearer ones are late.
+const RESTART_GAP: u64 = 1000;
+/// Limits of delta updates held until their predecessors arrive: number and bytes.
 const MAX_WAITING: usize = 64;
 
-/// Puts a catalog track's objects together: object 0 of a group is a catalog, those after it change it.
+/// Assembles the objects of a catalog track: object 0 of a group is a full catalog, the following
+/// are delta updates.
 #[derive(Debug, Default)]
 pub struct CatalogReader {
     group: Option<u64>,
@@ -486,9 +497,9 @@ pub struct CatalogReader {
 }
 
 impl CatalogReader {
-    /// Takes an object, in whatever order they come; what the catalog is now, where that changed.
+    /// Takes an object, in any order. Returns the catalog if it changed.
     pub fn add(&mut self, group: u64, id: u64, payload: Vec<u8>, compression: u64) -> Parsed<Option<Catalog>> {
-        if self.group.is_some_and(|g| group < g && g - group < ANEW) {
+        if self.group.is_some_and(|g| group < g && g - group < RESTART_GAP) {
             return Ok(None);
         }
         if self.group != Some(group) {
@@ -519,7 +530,7 @@ impl CatalogReader {
     }
 }
 
-/// Reads an object of the pose track: cameras and where they are.
+/// Parses an object of the pose track into camera numbers and poses.
 pub fn parse_poses(b: &[u8]) -> Parsed<Vec<(u16, Transform)>> {
     let v: Value = match serde_json::from_slice(b) {
         Ok(v) if b.len() <= MAX_SIZE => v,
@@ -544,20 +555,24 @@ mod tests {
 
     fn init() -> String {
         let v = json!({
-            "grid": {"width": 64, "height": 48, "fx": 60.0, "fy": 60.0, "cx": 31.5, "cy": 23.5, "k": [0,0,0,0,0,0], "p": [0,0]},
+            "grid": {"width": 64, "height": 48, "fx": 60.0, "fy": 60.0, "cx": 31.5, "cy": 23.5, "k": [0,0,0,0,0,0],
+              "p": [0,0]},
             "pose": {"r": [1,0,0,0,1,0,0,0,1], "t": [1,2,3]}, "depthMin": 500, "depthMax": 5000,
         });
         base64::engine::general_purpose::STANDARD.encode(v.to_string())
     }
 
     fn track(camera: u16, quality: &str, bitrate: u64) -> Value {
-        json!({"name": format!("points/{camera}/{quality}"), "packaging": "hcpf", "isLive": true, "initRef": "a", "width": 64, "height": 48,
+        json!({"name": format!("points/{camera}/{quality}"), "packaging": "hcpf", "isLive": true, "initRef": "a",
+          "width": 64, "height": 48,
             "framerate": 30, "bitrate": bitrate,
-            "hcpf": {"camera": camera, "cameraName": "x", "quality": quality, "layout": "A", "descriptions": 1, "maxPoints": 3072, "deliveryTimeout": 500}})
+            "hcpf": {"camera": camera, "cameraName": "x", "quality": quality, "layout": "A", "descriptions": 1,
+              "maxPoints": 3072, "deliveryTimeout": 500}})
     }
 
     fn doc(tracks: Vec<Value>) -> Value {
-        json!({"version": "draft-01", "tracks": tracks, "initDataList": [{"id": "a", "type": "inline", "data": init()}]})
+        json!({"version": "draft-01", "tracks": tracks, "initDataList": [{"id": "a", "type": "inline",
+          "data": init()}]})
     }
 
     fn parse(v: &Value) -> Parsed<Option<Catalog>> {
@@ -573,11 +588,14 @@ mod tests {
         assert_eq!(c.select(1, Some("low")).unwrap().quality, "low");
         assert_eq!(c.select(1, Some("none")).unwrap().quality, "full");
         assert_eq!(c.select(2, None), None);
-        assert_eq!((c.tracks[0].lens.f, c.tracks[0].pose.t, c.tracks[0].depth), ([60.0; 2], [1.0, 2.0, 3.0], [500, 5000]));
+        assert_eq!(
+            (c.tracks[0].lens.f, c.tracks[0].pose.t, c.tracks[0].depth),
+            ([60.0; 2], [1.0, 2.0, 3.0], [500, 5000])
+        );
     }
 
     #[test]
-    fn refusals_name_their_path() {
+    fn errors_name_the_json_path() {
         let change = |f: &dyn Fn(&mut Value)| {
             let mut d = doc(vec![track(0, "full", 9)]);
             f(&mut d);
@@ -587,16 +605,22 @@ mod tests {
             ("catalog: $.version: not supported", &(|d: &mut Value| d["version"] = json!("9")) as &dyn Fn(&mut Value)),
             ("catalog: $.tracks: not an array", &|d| d["tracks"] = json!(3)),
             ("catalog: $.tracks[0].hcpf.layout: none of A, B, C", &|d| d["tracks"][0]["hcpf"]["layout"] = json!("D")),
-            ("catalog: $.tracks[0].hcpf.descriptions: neither 1 nor 4", &|d| d["tracks"][0]["hcpf"]["descriptions"] = json!(2)),
+            ("catalog: $.tracks[0].hcpf.descriptions: neither 1 nor 4", &|d| {
+                d["tracks"][0]["hcpf"]["descriptions"] = json!(2)
+            }),
             ("catalog: $.tracks[0].hcpf.delivery: neither stream nor datagram", &|d| {
                 d["tracks"][0]["hcpf"]["delivery"] = json!("post");
             }),
             ("catalog: $.tracks[0].hcpf.maxPoints: not a whole number in 1…12582912", &|d| {
                 d["tracks"][0]["hcpf"]["maxPoints"] = json!(0)
             }),
-            ("catalog: $.tracks[0].width: not that of the grid's lens", &|d| d["tracks"][0]["width"] = json!(65)),
-            ("catalog: $.tracks[0].initRef: no inline initialization data of that id", &|d| d["tracks"][0]["initRef"] = json!("b")),
-            ("catalog: $.tracks[0].initRef: not JSON in base64", &|d| d["initDataList"][0]["data"] = json!("!")),
+            ("catalog: $.tracks[0].width: differs from the grid's intrinsics", &|d| {
+                d["tracks"][0]["width"] = json!(65)
+            }),
+            ("catalog: $.tracks[0].initRef: no inline initialization data with this id", &|d| {
+                d["tracks"][0]["initRef"] = json!("b")
+            }),
+            ("catalog: $.tracks[0].initRef: not base64-encoded JSON", &|d| d["initDataList"][0]["data"] = json!("!")),
         ] {
             assert_eq!(change(f), want);
         }
@@ -607,10 +631,15 @@ mod tests {
         let mut r = CatalogReader::default();
         let delta = |op: Value| json!({"generatedAt": 1, "deltaUpdate": [op]}).to_string().into_bytes();
         let add = delta(json!({"op": "add", "tracks": [track(1, "full", 9)]}));
-        let clone = delta(json!({"op": "clone", "tracks": [{"parentName": "points/1/full", "name": "points/1/low", "bitrate": 1}]}));
+        let clone = delta(
+            json!({"op": "clone", "tracks": [{"parentName": "points/1/full", "name": "points/1/low", "bitrate": 1}]}),
+        );
         let remove = delta(json!({"op": "remove", "tracks": [{"name": "points/0/full"}]}));
         assert_eq!(r.add(5, 1, add, 0).unwrap(), None);
-        assert_eq!(r.add(5, 0, doc(vec![track(0, "full", 9)]).to_string().into_bytes(), 0).unwrap().unwrap().tracks.len(), 2);
+        assert_eq!(
+            r.add(5, 0, doc(vec![track(0, "full", 9)]).to_string().into_bytes(), 0).unwrap().unwrap().tracks.len(),
+            2
+        );
         assert_eq!(r.add(5, 2, clone, 0).unwrap().unwrap().tracks.len(), 3);
         assert_eq!(r.add(5, 3, remove, 0).unwrap().unwrap().cameras(), [1]);
         assert_eq!(r.add(4, 0, b"late".to_vec(), 0), Ok(None));

@@ -1,5 +1,6 @@
-//! The relay's clock, which is the session's: a one-way minimum filter over the stamps that the relay sends ten
-//! times a second, in the manner of NTP's clock filter (RFC 5905 §10). As internal/clock.
+//! Estimates the relay's clock, which is the session's: a one-way minimum filter over the
+//! timestamps that the relay sends ten times a second, like NTP's clock filter (RFC 5905 §10). Same
+//! algorithm as internal/clock.
 
 use std::collections::VecDeque;
 
@@ -10,26 +11,26 @@ pub const TRACK: (&str, &str) = (".relay", "clock");
 
 const SECOND: Nanos = 1_000_000_000;
 const WINDOW: Nanos = 10 * SECOND;
-/// How fast two clocks may part: 50 ppm is a poor quartz.
+/// Maximum drift between two clocks: 50 ppm is a poor quartz.
 const MAX_DRIFT: f64 = 50e-6;
-/// How far beyond known queueing a stamp has to be off to be suspected of coming from a clock that was set.
+/// A timestamp off by this much more than the known queueing delay suggests a clock step.
 const STEP_MARGIN: Nanos = 20_000_000;
-/// Suspects in a row that it takes to believe it.
+/// Consecutive suspicious timestamps needed to accept a clock step.
 const STEP_STAMPS: usize = 5;
 const MAX_SAMPLES: usize = 1024;
-/// 2200-01-01, microseconds: later is no clock but damage.
+/// 2200-01-01 in microseconds: later timestamps are invalid.
 const MAX_TIME: u64 = 7_258_118_400 * 1_000_000;
 
-/// The time in a stamp, nanoseconds since 1970; nothing where it is none.
+/// Parses a timestamp into nanoseconds since 1970; None if invalid.
 pub fn parse_stamp(b: &[u8]) -> Option<Nanos> {
     let us = u64::from_le_bytes(b.get(8..16)?.try_into().ok()?);
     (b[0] == 1 && us <= MAX_TIME).then(|| us as Nanos * 1000)
 }
 
-/// Round-trip time, as QUIC knows it.
+/// Round-trip time as measured by QUIC.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rtt {
-    /// Least.
+    /// Minimum.
     pub min: Nanos,
     /// Smoothed.
     pub smoothed: Nanos,
@@ -38,7 +39,7 @@ pub struct Rtt {
 #[derive(Debug, Clone, Copy, Default)]
 struct Sample {
     at: Nanos,
-    /// The stamp's time less `at`.
+    /// Timestamp minus `at`.
     offset: Nanos,
 }
 
@@ -54,7 +55,7 @@ pub struct Estimator {
 }
 
 impl Estimator {
-    /// Takes a stamp that arrived at a local time.
+    /// Adds a timestamp that arrived at the given local time.
     pub fn observe(&mut self, stamp: Nanos, arrived: Nanos, rtt: Rtt) {
         self.rtt_min = rtt.min.max(0);
         self.latest = if self.samples.is_empty() { arrived } else { self.latest.max(arrived) };
@@ -64,17 +65,18 @@ impl Estimator {
             if self.suspects.len() < STEP_STAMPS {
                 return;
             }
-            // Not queueing, not one stray packet: one of the clocks was set, or the path is another one.
+            // Neither queueing nor a single stray packet: a clock was stepped, or the path changed.
             self.samples = self.suspects.drain(..).collect();
             self.steps += 1;
         } else {
             self.samples.push_back(n);
             self.suspects.clear();
         }
-        while self.samples.len() > 1 && (self.latest - self.samples[0].at > WINDOW || self.samples.len() > MAX_SAMPLES) {
+        while self.samples.len() > 1 && (self.latest - self.samples[0].at > WINDOW || self.samples.len() > MAX_SAMPLES)
+        {
             self.samples.pop_front();
         }
-        // The least delay, plus what the clocks may have drifted since.
+        // Least delay, plus the possible clock drift since.
         let first = self.samples[0].offset;
         let mut best = f64::NEG_INFINITY;
         for s in &self.samples {
@@ -91,7 +93,7 @@ impl Estimator {
         (n.offset - self.best.offset).abs() > STEP_MARGIN + drift + queue
     }
 
-    /// The relay's time at a local time; before the first stamp, the local time itself.
+    /// Relay time at a local time; the local time itself before the first timestamp.
     pub fn at(&self, local: Nanos) -> Nanos {
         if self.samples.is_empty() {
             local
@@ -100,7 +102,7 @@ impl Estimator {
         }
     }
 
-    /// Bounds the estimate's error at a local time: half the least round trip, and the drift since.
+    /// Error bound of the estimate at a local time: half the minimum round-trip time, plus drift.
     pub fn error(&self, local: Nanos) -> Nanos {
         if self.samples.is_empty() {
             return 0;
@@ -108,12 +110,12 @@ impl Estimator {
         self.rtt_min / 2 + (MAX_DRIFT * (local - self.best.at).abs() as f64) as Nanos
     }
 
-    /// Stamps in use.
+    /// Number of timestamps in use.
     pub fn samples(&self) -> usize {
         self.samples.len()
     }
 
-    /// Times that a clock was found to have been set.
+    /// Number of detected clock steps.
     pub fn steps(&self) -> u32 {
         self.steps
     }
@@ -127,7 +129,7 @@ mod tests {
     const EPOCH: Nanos = 1_763_665_200 * SECOND;
 
     #[test]
-    fn stamps() {
+    fn timestamps() {
         let mut b = [0u8; 16];
         b[0] = 1;
         b[8..].copy_from_slice(&1_763_665_200_000_000u64.to_le_bytes());
@@ -138,7 +140,8 @@ mod tests {
         assert_eq!(parse_stamp(&b), None);
     }
 
-    /// A relay 3 s ahead behind a path of 10 ms each way and a queue that is empty now and then.
+    /// The relay's clock is 3 s ahead; the path has 10 ms delay each way and a queue that drains
+    /// now and then.
     #[test]
     fn finds_the_offset_behind_a_queue() {
         let mut e = Estimator::default();
@@ -156,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn follows_a_clock_that_was_set() {
+    fn follows_a_clock_step() {
         let mut e = Estimator::default();
         let rtt = Rtt { min: 0, smoothed: 0 };
         for i in 0..50 {

@@ -1,5 +1,5 @@
-//! A camera's frames on their way: objects become frames, frames are decoded, and the newest is kept for whoever
-//! draws.
+//! Path of a camera's frames from object to display: objects are assembled into frames, frames are
+//! decoded, and the newest is kept for the renderer.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, OnceLock};
@@ -10,19 +10,19 @@ use moqt::{BufferPool, Nanos, Object};
 use crate::catalog::Track;
 use crate::parts::{Assembler, Whole};
 
-/// Whole frames of a camera that may wait for its decoder. What comes on top pushes out the oldest: the decoder is
-/// behind then, and the newest frame is what matters.
+/// Maximum complete frames per camera that wait for the decoder. Beyond that the decoder is behind,
+/// and the oldest is dropped in favour of the newest.
 const BACKLOG: usize = 3;
-/// Groups back that it is known whether they were shown.
+/// Number of recent groups kept to recognize frames already emitted.
 const HISTORY: u64 = 64;
-/// So far below the newest a group is of a publisher that began anew, and not merely late.
-const ANEW: u64 = 1000;
-/// Frames of a camera that may be acquired at a time.
-const MOST_ACQUIRED: usize = 2;
-/// Buffers that are kept for frames.
-const MOST_FREE: usize = 3;
+/// A group this far below the newest belongs to a restarted publisher; nearer ones are late.
+const RESTART_GAP: u64 = 1000;
+/// Maximum frames of a camera acquired at a time.
+const MAX_ACQUIRED: usize = 2;
+/// Maximum unused frame buffers kept.
+const MAX_FREE: usize = 3;
 
-/// A camera's track and what follows from it. Another version means another ray table.
+/// A camera's track and derived state. The version changes with the ray table.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub track: Track,
@@ -37,13 +37,13 @@ pub(crate) struct Job {
     pub objects: Vec<Vec<u8>>,
     pub arrived: Nanos,
     pub replayed: bool,
-    /// Overtaken before anything of it had arrived.
+    /// A later frame arrived before any part of this one.
     pub late: bool,
-    /// Of a recording watched at the viewer's own pace.
+    /// From a recording under this viewer's playback control.
     pub playback: bool,
 }
 
-/// A decoded frame, but for its words.
+/// A decoded frame without its words.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs)]
 pub struct FrameInfo {
@@ -57,7 +57,7 @@ pub struct FrameInfo {
     /// Local times.
     pub arrived: Nanos,
     pub decoded: Nanos,
-    /// Decoded less captured, or of a recording less arrived.
+    /// Capture to decoded; for a recording, arrival to decoded.
     pub delay: Nanos,
     pub replayed: bool,
     pub playback: bool,
@@ -70,16 +70,16 @@ pub(crate) struct Decoded {
     pub words: Vec<u32>,
 }
 
-/// A frame in the hands of whoever draws.
+/// A frame acquired by the renderer.
 #[derive(Debug, Clone, Copy)]
 pub struct Acquired {
-    /// To be given back by.
+    /// Identifies the frame in release.
     pub handle: u64,
-    /// What it is.
+    /// Description of the frame.
     pub info: FrameInfo,
 }
 
-/// What a camera did with what arrived.
+/// Per-camera counters.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counters {
     pub partial: u64,
@@ -95,7 +95,7 @@ pub(crate) struct Counters {
     pub repairs: u64,
 }
 
-/// A camera as threads share it.
+/// A camera's state shared between threads.
 #[derive(Debug, Default)]
 pub(crate) struct Camera {
     pub queue: VecDeque<Job>,
@@ -104,14 +104,14 @@ pub(crate) struct Camera {
     pub acquired: Vec<(u64, Decoded)>,
     pub free: Vec<Vec<u32>>,
     pub counters: Counters,
-    /// Frames one after the other that could not be decoded.
+    /// Consecutive undecodable frames.
     pub undecodable: u64,
     pub looked: Nanos,
     pub subject: Option<Subject>,
 }
 
 impl Camera {
-    /// Queues a frame; the objects of one that had to make room.
+    /// Queues a frame. Returns the objects of the frame dropped to make room, if any.
     pub fn push(&mut self, job: Job) -> Option<Vec<Vec<u8>>> {
         self.queue.push_back(job);
         if self.queue.len() <= BACKLOG {
@@ -121,7 +121,7 @@ impl Camera {
         self.queue.pop_front().map(|j| j.objects)
     }
 
-    /// Forgets what is on its way and what nobody has acquired.
+    /// Drops queued frames and those not acquired.
     pub fn clear(&mut self) {
         self.queue.clear();
         self.undecodable = 0;
@@ -131,13 +131,13 @@ impl Camera {
     }
 
     pub fn give_back(&mut self, words: Vec<u32>) {
-        if self.free.len() < MOST_FREE {
+        if self.free.len() < MAX_FREE {
             self.free.push(words);
         }
     }
 
     pub fn full(&self) -> bool {
-        self.acquired.len() >= MOST_ACQUIRED
+        self.acquired.len() >= MAX_ACQUIRED
     }
 
     pub fn bytes(&self) -> usize {
@@ -148,7 +148,7 @@ impl Camera {
     }
 }
 
-/// A frame that is being put together.
+/// A frame being assembled.
 #[derive(Debug)]
 struct Assembling {
     group: u64,
@@ -160,41 +160,41 @@ struct Assembling {
     replayed: bool,
 }
 
-/// What a feed hands on or throws away.
+/// Output of a feed: a frame to decode, or an unused payload.
 #[derive(Debug)]
-pub(crate) enum Handed {
+pub(crate) enum FeedOutput {
     Frame { objects: Vec<Vec<u8>>, arrived: Nanos, replayed: bool, late: bool },
     Unused(Vec<u8>),
 }
 
-/// Puts a camera's frames together: one group is one frame. A frame is handed on when all its descriptions are
-/// here or known not to come, and with those it has when an object of a later frame comes.
+/// Assembles a camera's frames, one group per frame. Emits a frame once all its descriptions have
+/// arrived or are known to be missing, or as it is when an object of a later frame arrives.
 #[derive(Debug)]
 pub(crate) struct Feed {
     pub source: Arc<Source>,
-    /// Most descriptions that are received.
+    /// Maximum descriptions to receive per frame.
     pub wanted: u8,
     current: Option<Assembling>,
     newest: Option<u64>,
     past: BTreeSet<u64>,
-    /// Local time of the newest object.
+    /// Local arrival time of the newest object.
     pub arrived: Nanos,
     /// Capture time of the newest object, microseconds.
     pub captured: u64,
     pub late: u64,
     pub reset: u64,
     pub damaged: u64,
-    /// Frames that come in datagrams.
+    /// Assembler of frames in datagrams.
     pub parts: Assembler,
-    /// When what is missing of them is to be looked for.
-    pub look: Option<Nanos>,
+    /// When to check for missing parts.
+    pub check_at: Option<Nanos>,
 }
 
 impl Feed {
     pub fn new(source: Arc<Source>, wanted: u8, pool: Arc<BufferPool>, now: Nanos) -> Self {
         Feed {
             parts: Assembler::new(source.track.max_object(), 0, pool),
-            look: None,
+            check_at: None,
             source,
             wanted,
             current: None,
@@ -208,64 +208,66 @@ impl Feed {
         }
     }
 
-    /// What comes now has nothing to do with what came before.
+    /// Resets the state: the next objects are unrelated to the previous ones.
     pub fn restart(&mut self, now: Nanos) {
         (self.current, self.newest) = (None, None);
         self.past.clear();
         self.parts.restart();
-        self.look = None;
+        self.check_at = None;
         self.arrived = now;
     }
 
-    /// Takes an object that is part of a frame's description; the bytes that it made whole, if it did.
-    pub fn add_part(&mut self, o: Object, now: Nanos, replayed: bool, out: &mut Vec<Handed>) -> Option<usize> {
+    /// Takes a datagram part. Returns the size of the payload that it completed, if any.
+    pub fn add_part(&mut self, o: Object, now: Nanos, replayed: bool, out: &mut Vec<FeedOutput>) -> Option<usize> {
         let mut length = None;
         for Whole { group, bytes, .. } in self.parts.add(o, now) {
             *length.get_or_insert(0) += bytes.len();
             if self.add(group, bytes, now, replayed, false, out) {
-                self.parts.finish(group); // the rest is not wanted
+                self.parts.finish(group); // ignore the remaining descriptions
             }
         }
         length
     }
 
-    /// Takes an object; true where its frame has all that is wanted of it now. What was fetched is of no use when a
-    /// later frame has begun.
-    pub fn add(&mut self, group: u64, payload: Vec<u8>, now: Nanos, replayed: bool, fetched: bool, out: &mut Vec<Handed>) -> bool {
+    /// Takes an object. Returns true if its frame now has all requested descriptions. A fetched
+    /// object is useless once a later frame has begun.
+    pub fn add(
+        &mut self, group: u64, payload: Vec<u8>, now: Nanos, replayed: bool, fetched: bool, out: &mut Vec<FeedOutput>,
+    ) -> bool {
         self.arrived = now;
         let h = match Header::parse(&payload) {
             Ok(h) if h.camera == self.source.track.camera && h.layout == self.source.track.layout => h,
             _ => {
                 self.damaged += 1;
-                out.push(Handed::Unused(payload));
+                out.push(FeedOutput::Unused(payload));
                 return false;
             }
         };
         if h.description >= self.wanted.max(1) {
-            out.push(Handed::Unused(payload));
+            out.push(FeedOutput::Unused(payload));
             return false;
         }
-        if self.newest.is_some_and(|n| group < n && n - group >= ANEW) {
+        if self.newest.is_some_and(|n| group < n && n - group >= RESTART_GAP) {
             self.restart(now);
         }
         self.captured = h.capture_time;
         if self.past.contains(&group) {
             self.late += u64::from(!fetched);
-            out.push(Handed::Unused(payload));
+            out.push(FeedOutput::Unused(payload));
             return false;
         }
         if self.newest.is_some_and(|n| group < n) && self.current.as_ref().is_none_or(|c| c.group != group) {
             if fetched {
-                out.push(Handed::Unused(payload));
+                out.push(FeedOutput::Unused(payload));
                 return false;
             }
-            // A frame of which nothing had arrived when it was overtaken.
+            // A frame that was overtaken before any of it arrived.
             self.note(group);
-            out.push(Handed::Frame { objects: vec![payload], arrived: now, replayed, late: true });
+            out.push(FeedOutput::Frame { objects: vec![payload], arrived: now, replayed, late: true });
             return false;
         }
         if self.current.as_ref().is_some_and(|c| c.group != group) {
-            self.hand(out);
+            self.emit(out);
         }
         self.newest = Some(group);
         let c = self.current.get_or_insert_with(|| Assembling {
@@ -278,7 +280,7 @@ impl Feed {
             replayed,
         });
         if c.has & 1 << h.description != 0 {
-            out.push(Handed::Unused(payload)); // fetched and subscribed both
+            out.push(FeedOutput::Unused(payload)); // both fetched and subscribed
             return false;
         }
         c.has |= 1 << h.description;
@@ -286,8 +288,8 @@ impl Feed {
         self.complete(out)
     }
 
-    /// Nothing more of a subgroup will come.
-    pub fn cut(&mut self, group: u64, remote: bool, out: &mut Vec<Handed>) {
+    /// A subgroup was cut short.
+    pub fn cut(&mut self, group: u64, remote: bool, out: &mut Vec<FeedOutput>) {
         self.reset += u64::from(remote);
         if let Some(c) = self.current.as_mut().filter(|c| c.group == group) {
             c.lost = c.lost.saturating_add(u8::from(remote));
@@ -295,29 +297,31 @@ impl Feed {
         }
     }
 
-    fn complete(&mut self, out: &mut Vec<Handed>) -> bool {
+    fn complete(&mut self, out: &mut Vec<FeedOutput>) -> bool {
         let Some(c) = &self.current else { return false };
         let n = c.objects.len() as u32;
         let complete = n > 0 && n + u32::from(c.lost) >= u32::from(c.descriptions.min(self.wanted.max(1)));
         if complete {
-            self.hand(out);
+            self.emit(out);
         }
         complete
     }
 
-    /// Hands on what there is of the current frame.
-    pub fn hand(&mut self, out: &mut Vec<Handed>) {
+    /// Emits the current frame as it is.
+    pub fn emit(&mut self, out: &mut Vec<FeedOutput>) {
         let Some(c) = self.current.take() else { return };
         self.note(c.group);
         if !c.objects.is_empty() {
-            out.push(Handed::Frame { objects: c.objects, arrived: c.arrived, replayed: c.replayed, late: false });
+            out.push(FeedOutput::Frame { objects: c.objects, arrived: c.arrived, replayed: c.replayed, late: false });
         }
     }
 
     fn note(&mut self, group: u64) {
         self.past.insert(group);
         let newest = self.newest.unwrap_or(group);
-        while self.past.first().is_some_and(|g| g.saturating_add(HISTORY) < newest) || self.past.len() as u64 > 2 * HISTORY {
+        while self.past.first().is_some_and(|g| g.saturating_add(HISTORY) < newest)
+            || self.past.len() as u64 > 2 * HISTORY
+        {
             self.past.pop_first();
         }
     }
@@ -359,11 +363,11 @@ mod tests {
         b
     }
 
-    /// What is handed on, as (descriptions, late); "-" for what is thrown away.
-    fn told(out: &mut Vec<Handed>) -> Vec<String> {
-        let word = |h: Handed| match h {
-            Handed::Frame { objects, late, .. } => format!("{}{}", objects.len(), if late { " late" } else { "" }),
-            Handed::Unused(_) => "-".into(),
+    /// Output as number of descriptions plus "late"; "-" for a dropped payload.
+    fn summary(out: &mut Vec<FeedOutput>) -> Vec<String> {
+        let word = |h: FeedOutput| match h {
+            FeedOutput::Frame { objects, late, .. } => format!("{}{}", objects.len(), if late { " late" } else { "" }),
+            FeedOutput::Unused(_) => "-".into(),
         };
         out.drain(..).map(word).collect()
     }
@@ -374,15 +378,15 @@ mod tests {
         let mut out = Vec::new();
         let mut add = |g, d, fetched| {
             f.add(g, object(d, 4), 0, false, fetched, &mut out);
-            told(&mut out)
+            summary(&mut out)
         };
         for d in [1, 0, 3] {
             assert!(add(5, d, false).is_empty());
         }
-        assert_eq!(add(5, 3, true), ["-"]); // twice
+        assert_eq!(add(5, 3, true), ["-"]); // duplicate
         assert_eq!(add(5, 2, false), ["4"]);
         assert!(add(6, 0, false).is_empty());
-        assert_eq!(add(7, 0, false), ["1"]); // 6, with what it has
+        assert_eq!(add(7, 0, false), ["1"]); // frame 6, incomplete
         assert_eq!(add(6, 1, false), ["-"]); // too late
         assert_eq!(add(4, 0, true), ["-"]); // fetched, but older
         assert_eq!(add(4, 0, false), ["1 late"]);
@@ -390,46 +394,53 @@ mod tests {
     }
 
     #[test]
-    fn resets_count_as_not_coming() {
+    fn reset_descriptions_count_as_missing() {
         let mut f = feed(4);
         let mut out = Vec::new();
         f.add(5, object(0, 4), 0, false, false, &mut out);
         f.add(5, object(1, 4), 0, false, false, &mut out);
         f.cut(5, true, &mut out);
-        assert!(told(&mut out).is_empty());
+        assert!(summary(&mut out).is_empty());
         f.cut(5, true, &mut out);
-        assert_eq!(told(&mut out), ["2"]);
+        assert_eq!(summary(&mut out), ["2"]);
         assert_eq!(f.reset, 2);
     }
 
     #[test]
-    fn fewer_descriptions_are_whole() {
+    fn fewer_descriptions_complete_a_frame() {
         let mut f = feed(4);
         f.wanted = 2;
         let mut out = Vec::new();
         f.add(5, object(0, 4), 0, false, false, &mut out);
         f.add(5, object(3, 4), 0, false, true, &mut out);
         f.add(5, object(1, 4), 0, false, false, &mut out);
-        assert_eq!(told(&mut out), ["-", "2"]);
+        assert_eq!(summary(&mut out), ["-", "2"]);
     }
 
     #[test]
-    fn a_publisher_that_begins_anew() {
+    fn publisher_restart() {
         let mut f = feed(1);
         let mut out = Vec::new();
         for g in [5000, 5001, 3, 4] {
             f.add(g, object(0, 1), 0, false, false, &mut out);
         }
-        assert_eq!(told(&mut out), ["1", "1", "1", "1"]);
+        assert_eq!(summary(&mut out), ["1", "1", "1", "1"]);
         f.add(5, vec![1, 2, 3], 0, false, false, &mut out);
-        assert_eq!((told(&mut out), f.damaged), (vec!["-".to_owned()], 1));
+        assert_eq!((summary(&mut out), f.damaged), (vec!["-".to_owned()], 1));
     }
 
     #[test]
-    fn the_newest_waits_for_the_decoder() {
+    fn backlog_keeps_the_newest() {
         let source = feed(1).source;
         let mut c = Camera::default();
-        let job = |n| Job { source: source.clone(), objects: vec![vec![n]], arrived: 0, replayed: false, late: false, playback: false };
+        let job = |n| Job {
+            source: source.clone(),
+            objects: vec![vec![n]],
+            arrived: 0,
+            replayed: false,
+            late: false,
+            playback: false,
+        };
         for n in 0..3 {
             assert_eq!(c.push(job(n)), None);
         }

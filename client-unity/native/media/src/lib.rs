@@ -1,6 +1,6 @@
-//! A Holocast session as a viewer has it: catalog, clock, frames, measurements, playback. It does no I/O:
-//! [`Player`] is driven with the events of [`moqt::Session`]s and with the time, and what any thread may look at or
-//! ask for is in [`Shared`]. Threads of [`Shared::decoders`] decode.
+//! A viewer's side of a Holocast session: catalog, clock, frames, statistics, playback. Does no
+//! I/O: [`Player`] is driven by the events of [`moqt::Session`]s and by time; [`Shared`] is the
+//! thread-safe state and command queue. The threads of [`Shared::decoders`] decode.
 
 pub mod catalog;
 pub mod clock;
@@ -18,8 +18,11 @@ pub mod token;
 pub use feed::{Acquired, FrameInfo};
 pub use player::{Config, Link, Player};
 pub use screen::{AcquiredPicture, PictureInfo};
-pub use shared::{ClockInfo, ClockSource, Command, Phase, PlaybackAction, PlaybackInfo, Shared, Stats, Status, TooMany, TrackInfo, Wish};
+pub use shared::{
+    ClockInfo, ClockSource, Command, Phase, PlaybackAction, PlaybackInfo, Selection, Shared, Stats, Status, TooMany,
+    TrackInfo,
+};
 pub use video::Matrix;
 
-/// First field of the namespace of all sessions.
+/// First namespace field of all sessions.
 pub const ROOT: &str = "holocast";

@@ -1,41 +1,41 @@
-//! What a viewer measures: frame rate, frame delay, jitter, lost and late frames, points and bit rate; as
-//! internal/qoe, whose terms are those of Qian et al., "Enabling eBPF-based packet duplication for robust
-//! volumetric video streaming".
+//! Viewer statistics: frame rate, frame delay, jitter, lost and late frames, points and bit rate.
+//! Same definitions as internal/qoe, with terms from Qian et al., "Enabling eBPF-based packet
+//! duplication for robust volumetric video streaming".
 
 use std::collections::{BTreeMap, VecDeque};
 
 use moqt::Nanos;
 
 const SECOND: Nanos = 1_000_000_000;
-/// Of the live frame and bit rates.
+/// Window of the live frame and bit rates.
 const RATE_WINDOW: Nanos = SECOND;
-/// Of the live percentiles.
+/// Window of the live percentiles.
 const DELAY_WINDOW: Nanos = 5 * SECOND;
 const MAX_RECENT: usize = 1 << 14;
-/// Sequence numbers by which a late frame can be told.
+/// Sequence numbers remembered to recognize late frames.
 const HISTORY: i64 = 1024;
-/// Frames per second that no camera reaches.
+/// Upper bound on any camera's frames per second.
 const MAX_RATE: i64 = 1000;
 const BYTE_BUCKET: Nanos = 50_000_000;
 
-/// A frame that was decoded, of all its descriptions that arrived.
+/// A decoded frame.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen {
     /// Number of the camera.
     pub camera: u16,
-    /// The frame header's.
+    /// Sequence number from the frame header.
     pub sequence: u32,
-    /// Local time when it was decoded.
+    /// Local time of decoding.
     pub at: Nanos,
-    /// Decoded less captured, on the session's clock.
+    /// Capture to decoded, on the session's clock.
     pub delay: Nanos,
-    /// Its points.
+    /// Number of points.
     pub points: u32,
-    /// Time taken to decode.
+    /// Decoding time.
     pub decode: Nanos,
 }
 
-/// Numbers of the moment: rates of the last second, percentiles and means of the last five.
+/// Live values: rates over the last second, percentiles and means over the last five.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[allow(missing_docs)]
 pub struct Live {
@@ -51,7 +51,7 @@ pub struct Live {
     pub decode_ms: f64,
 }
 
-/// Counts and means of the whole run.
+/// Totals and means over the whole run.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[allow(missing_docs)]
 pub struct Run {
@@ -66,11 +66,11 @@ pub struct Run {
     pub bytes: u64,
 }
 
-/// Measures a session, or one of its cameras.
+/// Statistics of a session or one of its cameras.
 #[derive(Debug, Default)]
 pub struct Meter {
     cameras: BTreeMap<u16, Camera>,
-    /// By [`bin`]: the memory of a long run is that of a short one.
+    /// Histogram by [`bin`], to bound memory over a long run.
     delays: BTreeMap<i64, u64>,
     frames: u64,
     recent: VecDeque<Seen>,
@@ -81,8 +81,8 @@ pub struct Meter {
     received: VecDeque<(Nanos, usize)>,
 }
 
-/// Follows a camera's sequence numbers. A publisher that starts again begins a new epoch: numbers are compared
-/// within an epoch only.
+/// Tracks a camera's sequence numbers. A publisher restart begins a new epoch; numbers are
+/// comparable only within an epoch.
 #[derive(Debug)]
 struct Camera {
     first_at: Nanos,
@@ -115,13 +115,13 @@ impl Camera {
         self.seen[(s as usize % HISTORY as usize) / 64] >> (s % 64) & 1 == 1
     }
 
-    /// Places a frame in its camera's sequence; whether it is a new one.
+    /// Places a frame in its camera's sequence. Returns false for a duplicate.
     fn follow(&mut self, f: &Seen) -> bool {
         let captured = f.at - f.delay;
         let later = captured - self.captured;
         let d = i64::from(f.sequence.wrapping_sub(self.highest) as i32);
         if d == 0 || d < 0 && d > -HISTORY && self.marked(f.sequence) {
-            // The same number again: the same frame, unless it was captured a whole epoch later.
+            // A repeated number is a duplicate, unless captured a whole epoch later.
             if later > HISTORY * SECOND / MAX_RATE {
                 self.restart(f);
                 return true;
@@ -130,15 +130,15 @@ impl Camera {
             return false;
         }
         if d < 0 && (d <= -HISTORY || later > 0) {
-            self.restart(f); // a number from before, captured after
+            self.restart(f); // lower number, but captured later
         } else if d < 0 {
             self.mark(f.sequence, true);
             self.late += 1;
             if f.sequence.wrapping_sub(self.first) as i32 > 0 {
-                self.lost = self.lost.saturating_sub(1); // it was counted when a later frame overtook it
+                self.lost = self.lost.saturating_sub(1); // counted as lost when a later frame arrived
             }
         } else if d > 1 + HISTORY && d as f64 > MAX_RATE as f64 * later as f64 / SECOND as f64 {
-            self.restart(f); // more frames than any camera makes in the time between the two
+            self.restart(f); // gap exceeds the frames any camera produces in that time
         } else {
             self.lost += (d - 1) as u64;
             for i in (d - HISTORY).max(1)..d {
@@ -156,13 +156,13 @@ impl Camera {
     }
 }
 
-/// Down to 10 µs.
+/// Milliseconds, rounded down to 10 µs.
 fn milliseconds(d: Nanos) -> f64 {
     d.div_euclid(10_000) as f64 / 100.0
 }
 
-/// The delay in 10 µs, to at least three digits: in steps of 10 µs below 20 ms, of 0.1 ms below 200 ms, of 1 ms below
-/// 2 s, of 10 ms up to a minute.
+/// Histogram bin of a delay, in units of 10 µs, with at least three digits: steps of 10 µs below 20
+/// ms, 0.1 ms below 200 ms, 1 ms below 2 s, 10 ms up to a minute.
 fn bin(delay: Nanos) -> i64 {
     let us10 = delay.clamp(-SECOND / 2, 60 * SECOND).div_euclid(10_000);
     let step = match us10.abs() {
@@ -174,7 +174,7 @@ fn bin(delay: Nanos) -> i64 {
     us10.div_euclid(step) * step
 }
 
-/// Index of a percentile by nearest rank.
+/// Nearest-rank index of a percentile.
 fn rank(n: u64, p: u64) -> u64 {
     (n * p).div_ceil(100)
 }
@@ -198,7 +198,7 @@ fn per_second(n: f64, d: Nanos) -> f64 {
 }
 
 impl Meter {
-    /// Counts bytes of media that arrived.
+    /// Counts received media bytes.
     pub fn received(&mut self, n: usize, at: Nanos) {
         self.bytes += n as u64;
         match self.received.back_mut() {
@@ -210,7 +210,7 @@ impl Meter {
         }
     }
 
-    /// Counts a frame that was decoded. One that was before is not counted again.
+    /// Counts a decoded frame. Ignores duplicates.
     pub fn decoded(&mut self, f: Seen) {
         let c = self.cameras.entry(f.camera).or_insert_with(|| {
             let mut c = Camera {
@@ -245,7 +245,7 @@ impl Meter {
         self.recent.push_back(f);
     }
 
-    /// Counts a frame that was shown, with its delay until then.
+    /// Counts a shown frame and its delay to display.
     pub fn shown(&mut self, camera: u16, at: Nanos, delay: Nanos) {
         self.shown += 1;
         self.first_shown.get_or_insert(at);
@@ -256,7 +256,7 @@ impl Meter {
         list.push_back((camera, at, delay));
     }
 
-    /// Sums up the moment.
+    /// Computes live values.
     pub fn live(&self, now: Nanos) -> Live {
         let mut l = Live { cameras: self.cameras.len() as u32, ..Live::default() };
         let recent: Vec<_> = self.recent.iter().filter(|f| now - f.at <= DELAY_WINDOW).collect();
@@ -272,7 +272,7 @@ impl Meter {
         let cameras = self.cameras.len().max(1) as f64;
         l.fps = recent.iter().filter(|f| now - f.at <= RATE_WINDOW).count() as f64 / cameras;
         let n = shown().filter(|f| now - f.1 <= RATE_WINDOW).count() as f64;
-        // In the first second the rate is that of the frames after the first.
+        // In the first second, the rate counts the frames after the first.
         l.shown_fps = match self.first_shown.map(|first| now - first) {
             Some(since) if since < RATE_WINDOW => per_second((n - cameras).max(0.0), since) / cameras,
             _ => n / cameras,
@@ -283,11 +283,11 @@ impl Meter {
         l
     }
 
-    /// Sums up the run.
+    /// Computes totals of the run.
     pub fn run(&self, now: Nanos) -> Run {
         let mut r = Run { frames: self.frames, shown: self.shown, bytes: self.bytes, ..Run::default() };
         for c in self.cameras.values() {
-            // Starting up does not count, a stall at the end does.
+            // The rate starts at the first frame, and includes a stall at the end.
             r.fps += per_second(c.frames as f64 - 1.0, now - c.first_at) / self.cameras.len() as f64;
             r.lost += c.lost;
             r.late += c.late;
@@ -313,12 +313,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bins_are_few_and_fine() {
+    fn bins_are_accurate() {
         let mut all = std::collections::BTreeSet::new();
         for us10 in -60_000..6_100_000i64 {
             let b = bin(us10 * 10_000);
             all.insert(b);
-            assert!(!(-50_000..=6_000_000).contains(&us10) || b <= us10 && us10 - b <= us10.abs() / 200, "{us10} in {b}");
+            assert!(
+                !(-50_000..=6_000_000).contains(&us10) || b <= us10 && us10 - b <= us10.abs() / 200,
+                "{us10} in {b}"
+            );
         }
         assert!(all.len() < 16_000, "{}", all.len());
     }
@@ -347,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_of_the_first_second_is_not_that_of_a_part_of_it() {
+    fn rate_in_the_first_second() {
         let mut m = Meter::default();
         let mut rate = |frames: std::ops::Range<i64>| {
             frames.clone().for_each(|i| m.shown(0, START + i * 100 * MS, 20 * MS));
@@ -357,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_late_duplicate_and_restarted() {
+    fn loss_reordering_duplicates_and_restart() {
         let mut m = Meter::default();
         let counts = |m: &Meter| {
             let r = m.run(START + SECOND);
@@ -369,13 +372,13 @@ mod tests {
             (13, (2, 2, 0, 1, 0)),
             (11, (3, 1, 1, 1, 0)), // late: 11 of 11, 12
             (14, (4, 1, 1, 1, 0)),
-            (3, (5, 1, 1, 1, 1)), // captured after 14: began again
+            (3, (5, 1, 1, 1, 1)), // captured after 14: publisher restarted
         ]
         .into_iter()
         .enumerate()
         {
             let i = i as i64;
-            // The late frame is older than the newest, the others newer.
+            // The late frame is older than the newest; the others are newer.
             let delay = if n == 11 { 500 * MS } else { 20 * MS };
             m.decoded(seen(n, i * 33 * MS, delay));
             assert_eq!(counts(&m), want, "frame {n}");

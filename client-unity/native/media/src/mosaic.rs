@@ -1,5 +1,5 @@
-//! The tiles of 360° video: those that arrived are decoded shortly before they are due, and laid over the whole sphere,
-//! which shows where one is missing.
+//! Tiles of 360° video. Tiles that arrived are decoded shortly before they are due and laid over
+//! the base, which shows through wherever a tile is missing.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,20 +8,20 @@ use tile360::Grid;
 use video::Picture;
 
 use crate::catalog::Sphere;
-use crate::screen::{Chunk, Due, Projector, AHEAD, CLOSING};
+use crate::screen::{Chunk, Due, SphereDecoder, AHEAD, CLOSING};
 
-/// Bytes of tiles' frames that wait to be decoded.
-const MOST_BYTES: usize = 32 << 20;
-/// Pictures of a tile that wait for the sphere's.
-const MOST_PICTURES: usize = 16;
-/// Pictures kept to be used again.
-const MOST_FREE: usize = 256;
-/// A tile of which nothing came for so long loses its decoder.
+/// Maximum bytes of tile frames waiting to be decoded.
+const MAX_BYTES: usize = 32 << 20;
+/// Maximum decoded pictures per tile waiting for the base's picture.
+const MAX_PICTURES: usize = 16;
+/// Maximum pictures kept for reuse.
+const MAX_FREE: usize = 256;
+/// Idle time after which a tile's decoder is freed.
 const FORGOTTEN: Nanos = 3_000_000_000;
-/// Weight of a picture in the mean share of the view that tiles show.
+/// Weight of a picture in the moving average of the viewport share that tiles cover.
 const RECENT: f64 = 1.0 / 30.0;
 
-/// A tile's picture.
+/// A decoded tile.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub tile: usize,
@@ -31,57 +31,66 @@ pub(crate) struct Part {
 #[derive(Debug, Default)]
 struct Tile {
     chunks: BTreeMap<(u64, u64), Chunk>,
-    /// The frame decoded last.
+    /// Group and ID of the last decoded frame.
     last: Option<(u64, u64)>,
-    /// Nothing: a thread has it.
-    projector: Option<Projector>,
+    /// None while a thread uses it.
+    decoder: Option<SphereDecoder>,
     pictures: VecDeque<(Nanos, Picture)>,
-    /// Newest timestamp that was decoded.
+    /// Newest decoded timestamp.
     newest: Nanos,
 }
 
-/// A frame of a tile to be decoded.
+/// A tile frame to decode.
 #[derive(Debug)]
 pub(crate) struct TileJob {
     pub tile: usize,
     pub chunk: Chunk,
-    pub projector: Projector,
+    pub decoder: SphereDecoder,
     pub into: Picture,
-    /// Pixels, of all eyes.
+    /// Size in pixels, both eyes included.
     pub size: (usize, usize),
 }
 
-/// What a thread that decodes tiles does next.
+/// Next step of a tile decoder thread.
 pub(crate) enum NextTile {
     Decode(Box<TileJob>),
-    /// Wait so long, or for news.
+    /// Wait this long or until woken.
     Wait(Nanos),
-    /// Wait for news.
+    /// Wait until woken.
     Idle,
 }
 
-/// The tiles as threads share them.
+/// Tile state shared between threads.
 #[derive(Debug)]
 pub(crate) struct Mosaic {
     grid: Grid,
     tiles: BTreeMap<usize, Tile>,
     bytes: usize,
     free: Vec<Picture>,
-    /// Share of the view that each tile fills.
+    /// Viewport share of each tile.
     view: Vec<f64>,
-    /// Mean share of the view that tiles showed of late; where nothing moves on, that they show now.
+    /// Moving average of the viewport share that tiles cover; while paused, the current share.
     pub hits: f64,
-    /// The tiles of the picture that stays.
+    /// Tiles of the paused picture.
     still: Option<Vec<usize>>,
     pub damaged: u64,
 }
 
 impl Mosaic {
     pub fn new(grid: Grid) -> Self {
-        Mosaic { grid, tiles: BTreeMap::new(), bytes: 0, free: Vec::new(), view: Vec::new(), hits: 0.0, still: None, damaged: 0 }
+        Mosaic {
+            grid,
+            tiles: BTreeMap::new(),
+            bytes: 0,
+            free: Vec::new(),
+            view: Vec::new(),
+            hits: 0.0,
+            still: None,
+            damaged: 0,
+        }
     }
 
-    /// What is there belongs to another place of the timeline.
+    /// Discards everything: playback jumped on the timeline.
     pub fn jump(&mut self) {
         for t in self.tiles.values_mut() {
             t.chunks.clear();
@@ -89,10 +98,10 @@ impl Mosaic {
             self.free.extend(t.pictures.drain(..).map(|p| p.1));
         }
         self.bytes = 0;
-        self.free.truncate(MOST_FREE);
+        self.free.truncate(MAX_FREE);
     }
 
-    /// Sets the share of the view that each tile fills.
+    /// Sets the viewport share of each tile.
     pub fn look(&mut self, view: Vec<f64>) {
         self.view = view;
         if let Some(tiles) = &self.still {
@@ -100,27 +109,33 @@ impl Mosaic {
         }
     }
 
-    /// The share of the view that tiles fill.
+    /// Viewport share of a set of tiles.
     fn share(&self, tiles: impl Iterator<Item = usize>) -> f64 {
         tiles.filter_map(|n| self.view.get(n)).fold(0.0, |sum, share| sum + share)
     }
 
-    /// Takes a frame of a tile, in whatever order they come.
+    /// Takes a tile frame, in any order.
     pub fn add(&mut self, tile: usize, chunk: Chunk) {
-        let t = self.tiles.entry(tile).or_insert_with(|| Tile { projector: Some(Projector::default()), ..Tile::default() });
+        let t = self
+            .tiles
+            .entry(tile)
+            .or_insert_with(|| Tile { decoder: Some(SphereDecoder::default()), ..Tile::default() });
         let key = (chunk.group, chunk.id);
-        if t.last.is_some_and(|l| key <= l) || t.chunks.contains_key(&key) || self.bytes + chunk.payload.len() > MOST_BYTES {
+        if t.last.is_some_and(|l| key <= l)
+            || t.chunks.contains_key(&key)
+            || self.bytes + chunk.payload.len() > MAX_BYTES
+        {
             return;
         }
         self.bytes += chunk.payload.len();
         t.chunks.insert(key, chunk);
     }
 
-    /// The frame that is due first of those that can be decoded.
+    /// The decodable frame that is due first.
     pub fn next(&mut self, due: Due, at: Nanos, eyes: usize) -> NextTile {
         let (mut wait, mut best) = (Nanos::MAX, None);
-        for (n, t) in self.tiles.iter_mut().filter(|(_, t)| t.projector.is_some()) {
-            // The beginning of a group that is due overtakes all that is before it.
+        for (n, t) in self.tiles.iter_mut().filter(|(_, t)| t.decoder.is_some()) {
+            // Once a group's first frame is due, earlier groups are skipped.
             let begun = t.chunks.values().rev().find(|c| c.id == 0 && c.timestamp <= at).map(|c| (c.group, 0));
             while let Some((key, c)) = t.chunks.first_key_value() {
                 let ready = c.timestamp - at;
@@ -151,7 +166,7 @@ impl Mosaic {
             t.last = Some(key);
             let [_, _, w, h] = self.grid.rect(n);
             let into = self.free.pop().unwrap_or_default();
-            Some(Box::new(TileJob { tile: n, chunk, projector: t.projector.take()?, into, size: (w, h * eyes) }))
+            Some(Box::new(TileJob { tile: n, chunk, decoder: t.decoder.take()?, into, size: (w, h * eyes) }))
         });
         match (job, due.still) {
             (Some(job), _) => NextTile::Decode(job),
@@ -160,10 +175,10 @@ impl Mosaic {
         }
     }
 
-    /// Takes a decoded frame.
+    /// Takes back a decoding job.
     pub fn ready(&mut self, job: TileJob, decoded: bool) {
         let Some(t) = self.tiles.get_mut(&job.tile) else { return };
-        t.projector = Some(job.projector);
+        t.decoder = Some(job.decoder);
         t.newest = job.chunk.timestamp;
         if !decoded {
             t.last = None;
@@ -171,24 +186,24 @@ impl Mosaic {
             return self.keep(job.into);
         }
         t.pictures.push_back((job.chunk.timestamp, job.into));
-        let over = if t.pictures.len() > MOST_PICTURES { t.pictures.pop_front() } else { None };
+        let over = if t.pictures.len() > MAX_PICTURES { t.pictures.pop_front() } else { None };
         if let Some((_, p)) = over {
             self.keep(p);
         }
     }
 
     fn keep(&mut self, p: Picture) {
-        if self.free.len() < MOST_FREE {
+        if self.free.len() < MAX_FREE {
             self.free.push(p);
         }
     }
 
-    /// Whether a tile's picture of a timestamp waits.
+    /// True if a tile picture with this timestamp is waiting.
     pub fn has(&self, timestamp: Nanos) -> bool {
         self.tiles.values().any(|t| t.pictures.iter().any(|p| p.0 == timestamp))
     }
 
-    /// Adds the tiles' pictures of a timestamp; those before it are given up.
+    /// Adds the tile pictures of a timestamp to `parts`; drops earlier ones.
     pub fn take(&mut self, timestamp: Nanos, parts: &mut Vec<Part>) {
         for (n, t) in &mut self.tiles {
             while let Some((at, _)) = t.pictures.front().filter(|p| p.0 <= timestamp) {
@@ -196,16 +211,16 @@ impl Mosaic {
                 let Some((_, picture)) = t.pictures.pop_front() else { break };
                 if same {
                     parts.push(Part { tile: *n, picture });
-                } else if self.free.len() < MOST_FREE {
+                } else if self.free.len() < MAX_FREE {
                     self.free.push(picture);
                 }
             }
         }
-        let used = |t: &Tile| t.projector.is_none() || !t.chunks.is_empty() || (timestamp - t.newest).abs() < FORGOTTEN;
+        let used = |t: &Tile| t.decoder.is_none() || !t.chunks.is_empty() || (timestamp - t.newest).abs() < FORGOTTEN;
         self.tiles.retain(|_, t| used(t));
     }
 
-    /// Counts the share of the view that the tiles of a picture show. still: it stays.
+    /// Accounts the viewport share covered by the tiles of a picture. still: the picture is paused.
     pub fn count(&mut self, parts: &[Part], still: bool) {
         let hits = self.share(parts.iter().map(|p| p.tile));
         self.still = still.then(|| parts.iter().map(|p| p.tile).collect());
@@ -214,7 +229,7 @@ impl Mosaic {
         }
     }
 
-    /// What pictures were made of is used again.
+    /// Recycles the parts of a picture.
     pub fn give_back(&mut self, parts: Vec<Part>) {
         parts.into_iter().for_each(|p| self.keep(p.picture));
     }
@@ -226,7 +241,8 @@ impl Mosaic {
     }
 }
 
-/// A sample between two of a line that goes around, or that ends: where they are, and the second one's weight of 256.
+/// Interpolation position of sample i: two source samples, and the weight of the second out of 256.
+/// around: the line wraps.
 fn between(i: usize, n: usize, of: usize, around: bool) -> (usize, usize, u32) {
     let at = ((2 * i + 1) * of) as f64 / (2 * n) as f64 - 0.5;
     let (floor, f) = (at.floor(), ((at - at.floor()) * 256.0) as u32);
@@ -237,7 +253,7 @@ fn between(i: usize, n: usize, of: usize, around: bool) -> (usize, usize, u32) {
     (place(floor), place(floor + 1.0), f)
 }
 
-/// Makes a picture of the whole sphere, enlarged, and of tiles at their own size.
+/// Composes a picture of the sphere: the base enlarged, overlaid with the tiles.
 pub(crate) fn compose(sphere: &Sphere, low: &Picture, parts: &[Part], into: &mut Picture) {
     let Some(grid) = sphere.grid() else { return };
     let eyes = sphere.eyes();
@@ -249,8 +265,11 @@ pub(crate) fn compose(sphere: &Sphere, low: &Picture, parts: &[Part], into: &mut
     for plane in 0..3 {
         let half = |v: usize| if plane == 0 { v } else { v / 2 };
         let (w, h) = (half(grid.width), half(grid.height));
-        let (from_w, from_h) =
-            if plane == 0 { (low.width, low.height / eyes) } else { (low.width.div_ceil(2), low.height.div_ceil(2) / eyes) };
+        let (from_w, from_h) = if plane == 0 {
+            (low.width, low.height / eyes)
+        } else {
+            (low.width.div_ceil(2), low.height.div_ceil(2) / eyes)
+        };
         let columns: Vec<_> = (0..w).map(|x| between(x, w, from_w, true)).collect();
         let out = &mut into.planes[plane];
         out.resize(w * h * eyes, 0);
@@ -266,7 +285,8 @@ pub(crate) fn compose(sphere: &Sphere, low: &Picture, parts: &[Part], into: &mut
                         let tile = row * grid.columns + c;
                         let [x, _, width, _] = grid.rect(tile).map(half);
                         if let Some(p) = there[tile] {
-                            to[x..x + width].copy_from_slice(&p.planes[plane][(eye * height + y - top) * width..][..width]);
+                            to[x..x + width]
+                                .copy_from_slice(&p.planes[plane][(eye * height + y - top) * width..][..width]);
                             continue;
                         }
                         for (v, (l, r, fx)) in to[x..x + width].iter_mut().zip(&columns[x..x + width]) {
@@ -291,8 +311,10 @@ mod tests {
 
     fn sphere(stereo: &str) -> Arc<Sphere> {
         let text = format!(
-            r#"{{"version":"draft-01","tracks":[{{"name":"video","packaging":"loc","codec":"avc1.42c01e","width":16,"height":{},
-            "hcsphere":{{"projection":"equirectangular","stereo":"{stereo}","width":64,"height":32,"columns":4,"rows":2,"qualities":1}}}}]}}"#,
+            r#"{{"version":"draft-01","tracks":[{{"name":"video","packaging":"loc","codec":"avc1.42c01e","width":16,
+              "height":{},
+            "hcsphere":{{"projection":"equirectangular","stereo":"{stereo}","width":64,"height":32,"columns":4,
+              "rows":2,"qualities":1}}}}]}}"#,
             if stereo == "mono" { 8 } else { 16 }
         );
         let catalog = crate::catalog::CatalogReader::default().add(0, 0, text.into_bytes(), 0);
@@ -301,18 +323,23 @@ mod tests {
 
     fn picture(width: usize, height: usize, f: impl Fn(usize, usize) -> u8) -> Picture {
         let plane = |w: usize, h: usize| (0..w * h).map(|i| f(i % w, i / w)).collect();
-        Picture { width, height, planes: [plane(width, height), plane(width / 2, height / 2), plane(width / 2, height / 2)] }
+        Picture {
+            width,
+            height,
+            planes: [plane(width, height), plane(width / 2, height / 2), plane(width / 2, height / 2)],
+        }
     }
 
     #[test]
-    fn tiles_lie_over_the_whole_sphere() {
+    fn composes_tiles_over_the_base() {
         for stereo in ["mono", "top-bottom"] {
             let s = sphere(stereo);
             let eyes = s.eyes();
-            // The left eye's sphere is 100 and its tiles 200, the right eye's 50 and 150.
+            // Left eye: base 100, tiles 200. Right eye: base 50, tiles 150.
             let of_eyes = |height, left, right| {
                 let p = picture(16, height * eyes, |_, _| left);
-                let planes = [0, 1, 2].map(|i| if eyes == 1 { p.planes[i].clone() } else { halves(&p.planes[i], left, right) });
+                let planes =
+                    [0, 1, 2].map(|i| if eyes == 1 { p.planes[i].clone() } else { halves(&p.planes[i], left, right) });
                 Picture { planes, ..p }
             };
             let low = of_eyes(8, 100, 50);
@@ -328,7 +355,11 @@ mod tests {
                             let tile = y / (h / 2) * 4 + x / (w / 4);
                             let there = tile == 1 || tile == 6;
                             let want = if there { 200 } else { 100 } - 50 * eye as u8;
-                            assert_eq!(out.planes[plane][(eye * h + y) * w + x], want, "{stereo}: plane {plane}, eye {eye}, {x}, {y}");
+                            assert_eq!(
+                                out.planes[plane][(eye * h + y) * w + x],
+                                want,
+                                "{stereo}: plane {plane}, eye {eye}, {x}, {y}"
+                            );
                         }
                     }
                 }
@@ -341,13 +372,14 @@ mod tests {
     }
 
     #[test]
-    fn the_sphere_is_enlarged_around_its_seam() {
+    fn base_wraps_when_enlarged() {
         let s = sphere("mono");
         let low = picture(16, 8, |x, _| (16 * x) as u8);
         let mut out = Picture::default();
         compose(&s, &low, &[], &mut out);
         let row = &out.planes[0][..64];
-        // Between the samples 0 and 16, of which pixels 2 and 3 lie 1/8 and 3/8 on the way; the first is between 240 and 0.
+        // Between samples 0 and 16, pixels 2 and 3 lie at 1/8 and 3/8; the first pixel is between
+        // 240 and 0.
         assert_eq!((row[2], row[3], row[32], row[0]), (2, 6, 122, 90));
     }
 
@@ -356,7 +388,7 @@ mod tests {
         Chunk { group, id, timestamp, config: None, payload: vec![0; 10], arrived: 0, replayed: false }
     }
 
-    /// All that is decoded at a time.
+    /// Decodes everything decodable at a time.
     fn decode(m: &mut Mosaic, at: Nanos) -> Vec<(usize, u64, u64)> {
         let mut list = Vec::new();
         while let NextTile::Decode(job) = m.next(Due { shift: 0, still: None }, at, 1) {
@@ -377,13 +409,13 @@ mod tests {
     }
 
     #[test]
-    fn tiles_are_decoded_in_their_order_and_taken_with_the_sphere() {
+    fn tiles_are_decoded_in_order() {
         let mut m = mosaic();
         m.look(vec![0.0, 0.5, 0.25, 0.0, 0.0, 0.0, 0.0, 0.0]);
         for id in [2, 0, 1] {
             m.add(1, chunk(0, id));
         }
-        m.add(2, chunk(0, 1)); // its first frame is missing
+        m.add(2, chunk(0, 1)); // the group's first frame is missing
         assert_eq!(decode(&mut m, 0), [(1, 0, 0), (1, 0, 1), (1, 0, 2)]);
         assert!(m.has(0) && !m.has(3 * FRAME));
         let parts = take(&mut m, 0);
@@ -392,7 +424,7 @@ mod tests {
         assert!((m.hits - 0.5 * RECENT).abs() < 1e-9);
         m.count(&parts, true);
         assert!((m.hits - 0.5).abs() < 1e-9);
-        // The picture stays, and the view turns.
+        // The picture is paused while the viewport turns.
         m.look(vec![0.0, 0.75, 0.25, 0.0, 0.0, 0.0, 0.0, 0.0]);
         assert!((m.hits - 0.75).abs() < 1e-9);
         m.count(&parts, false);
@@ -406,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn after_damage_a_tile_waits_for_the_next_group() {
+    fn damaged_tile_waits_for_the_next_group() {
         let mut m = mosaic();
         (0..3).for_each(|id| m.add(1, chunk(0, id)));
         let NextTile::Decode(job) = m.next(Due { shift: 0, still: None }, 0, 1) else { panic!("nothing to decode") };
@@ -417,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tile_of_which_nothing_comes_loses_its_decoder() {
+    fn idle_decoder_is_freed() {
         let mut m = mosaic();
         m.add(1, chunk(0, 0));
         assert_eq!(decode(&mut m, 0), [(1, 0, 0)]);
@@ -431,6 +463,6 @@ mod tests {
         for id in 0..100 {
             m.add(1, Chunk { payload: vec![0; 1 << 20], ..chunk(9, id) });
         }
-        assert!(m.held() <= MOST_BYTES);
+        assert!(m.held() <= MAX_BYTES);
     }
 }

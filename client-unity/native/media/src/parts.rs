@@ -1,5 +1,6 @@
-//! Frames in datagrams (docs/spec/frames-in-datagrams.md): puts payloads together from their parts, in whatever order
-//! those come, and says which are to be asked for again; as internal/parts, against the same vectors.
+//! Frames in datagrams (docs/spec/frames-in-datagrams.md): assembles payloads from parts in any
+//! order, and decides which missing parts to request. Same algorithm and test vectors as
+//! internal/parts.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -7,71 +8,72 @@ use std::sync::Arc;
 use moqt::{BufferPool, Nanos, Object};
 
 const MS: Nanos = 1_000_000;
-/// Most payload of a part, bytes.
+/// Maximum payload of a part, bytes.
 pub(crate) const MAX_PART: usize = 1150;
-/// Object IDs are below this.
+/// Exclusive upper bound of object IDs.
 const MAX_OBJECTS: u64 = 1 << 16;
-/// Groups being put together.
+/// Maximum groups being assembled.
 const MAX_FRAMES: usize = 16;
-/// Gaps in the object IDs of a group.
+/// Maximum gaps in the object IDs of a group.
 const MAX_HOLES: usize = 256;
-/// Payloads of a group.
+/// Maximum payloads per group.
 const MAX_STARTS: usize = 255;
-/// Groups remembered after they were whole or given up.
+/// Number of finished groups remembered.
 const HISTORY: usize = 64;
-/// Bytes of memory besides a part's payload.
+/// Memory overhead per part, bytes.
 const PART_COST: usize = 128;
-/// Bytes of memory, unless that is less than two payloads need.
+/// Memory limit, bytes; raised to two payloads if they are larger.
 const ROOM: usize = 32 << 20;
-/// Bytes of memory, whatever payloads need.
-pub(crate) const MOST: usize = 96 << 20;
-/// So many later parts of a group tell that one was lost (RFC 9002 §6.1.1).
+/// Upper bound of the memory limit, bytes.
+pub(crate) const MAX_ROOM: usize = 96 << 20;
+/// A part is considered lost once this many later parts of its group arrived (RFC 9002 §6.1.1).
 const REORDERING: u64 = 3;
-/// How long nothing of a group has come before its missing end is asked for; a quarter of the round-trip time if that
-/// is longer. An end of more than NEARBY parts waits until another group has begun, or LONGER times as long.
+/// A group's missing end is requested after no part arrived for this long, or a quarter of the
+/// round-trip time if that is longer. An end of more than NEARBY parts waits for the next group to
+/// begin, or LONGER times as long.
 const QUIET: Nanos = 8 * MS;
 const LONGER: Nanos = 10;
-/// Requests for parts nearer to each other than this are one.
+/// Missing parts closer together than this share a request.
 const NEARBY: u64 = 8;
-/// Further requests of a group ask for everything from the first missing part to the last.
+/// Beyond this many requests, a group requests everything from its first to its last missing part.
 const MAX_REQUESTS: u32 = 16;
-/// Of tracks without a delivery timeout.
+/// Timeout for tracks without a delivery timeout.
 const DEFAULT_TIMEOUT: Nanos = 2000 * MS;
 
-/// Counts of an [`Assembler`].
+/// Counters of an [`Assembler`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[cfg_attr(test, derive(serde::Deserialize), serde(default))]
 pub(crate) struct Counts {
-    /// Groups that came whole.
+    /// Completed groups.
     pub frames: u64,
-    /// Of those, groups that parts asked for made whole.
+    /// Groups completed with requested parts.
     pub repaired: u64,
-    /// Groups given up.
+    /// Groups dropped as incomplete.
     pub abandoned: u64,
-    /// Parts that had not come when their group was given up.
+    /// Missing parts of dropped groups.
     pub parts_lost: u64,
-    /// For missing parts.
+    /// Requests for missing parts.
     pub requests: u64,
-    /// Parts asked for, among them such as were there.
+    /// Parts requested, including some that had arrived.
     pub requested: u64,
-    /// Parts of groups that were whole or given up.
+    /// Parts of finished groups.
     pub late: u64,
-    /// Parts that were there already.
+    /// Parts received twice.
     pub duplicate: u64,
-    /// Parts that contradict others, or exceed a bound.
+    /// Parts that contradict others or exceed a limit.
     pub refused: u64,
 }
 
-/// A payload that is whole.
+/// A complete payload.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Whole {
     pub group: u64,
-    /// ID of its first part.
+    /// Object ID of its first part.
     pub object: u64,
     pub bytes: Vec<u8>,
 }
 
-/// Asks for the objects of a group from `first` to `last`.
+/// A request for objects `first` to `last` of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(test, derive(serde::Deserialize))]
 pub(crate) struct Missing {
@@ -80,7 +82,7 @@ pub(crate) struct Missing {
     pub last: u64,
 }
 
-/// IDs that have not come.
+/// A range of missing IDs.
 #[derive(Debug, Clone, Copy)]
 struct Hole {
     first: u64,
@@ -91,26 +93,26 @@ struct Hole {
 /// The first part of a payload.
 #[derive(Debug)]
 struct Start {
-    /// Of the payload's parts.
+    /// Object ID of the payload's first part.
     first: u64,
     last: u64,
     length: usize,
-    /// Of each part but the last.
+    /// Size of every part except the last.
     size: usize,
     done: bool,
 }
 
-/// A group being put together.
+/// A group being assembled.
 #[derive(Debug)]
 struct Frame {
     group: u64,
     began: Nanos,
-    /// When the last part came that was not fetched.
+    /// Arrival of the latest part that was not fetched.
     newest: Nanos,
     parts: BTreeMap<u64, Vec<u8>>,
-    /// One above the greatest ID that came, or is known to be.
+    /// One above the highest ID received or known to exist.
     next: u64,
-    /// One above the greatest ID that came unfetched.
+    /// One above the highest ID received without fetching.
     reached: u64,
     /// Below `next`, ascending.
     holes: Vec<Hole>,
@@ -119,14 +121,14 @@ struct Frame {
     /// One above the last object's ID; 0 = unknown.
     end: u64,
     requests: u32,
-    /// A part came.
+    /// Any part has arrived.
     seen: bool,
-    /// A fetched part was of use.
+    /// A fetched part was used.
     fetched: bool,
     bytes: usize,
 }
 
-/// Puts payloads together. It reads no clock.
+/// Assembles payloads. Time is passed in.
 #[derive(Debug)]
 pub(crate) struct Assembler {
     max_payload: usize,
@@ -134,7 +136,7 @@ pub(crate) struct Assembler {
     pool: Arc<BufferPool>,
     /// Oldest first.
     frames: VecDeque<Frame>,
-    /// Groups that are no longer taken, oldest first.
+    /// Finished groups, oldest first.
     past: VecDeque<u64>,
     /// When the newest group began.
     begun: Nanos,
@@ -143,8 +145,8 @@ pub(crate) struct Assembler {
 }
 
 impl Assembler {
-    /// max_payload: the greatest payload taken, bytes. timeout: how long after its first part a group is given up;
-    /// 0 = 2 s. Payloads are in buffers of the pool.
+    /// max_payload: maximum payload size, bytes. timeout: time from a group's first part until it
+    /// is dropped; 0 = 2 s. Payloads use buffers of the pool.
     pub fn new(max_payload: usize, timeout: Nanos, pool: Arc<BufferPool>) -> Self {
         let mut a = Assembler {
             max_payload: 0,
@@ -160,18 +162,18 @@ impl Assembler {
         a
     }
 
-    /// Sets the bounds that `new` took.
+    /// Changes the limits passed to `new`.
     pub fn set_limits(&mut self, max_payload: usize, timeout: Nanos) {
-        self.max_payload = max_payload.min(MOST / 2);
+        self.max_payload = max_payload.min(MAX_ROOM / 2);
         self.timeout = if timeout > 0 { timeout } else { DEFAULT_TIMEOUT };
     }
 
-    /// How long after its first part a group is given up.
+    /// Time from a group's first part until it is dropped.
     pub fn timeout(&self) -> Nanos {
         self.timeout
     }
 
-    /// Bytes held at most, costs included: sixteen payloads, if that is not too much.
+    /// Memory limit including overhead, bytes: sixteen payloads, within bounds.
     fn room(&self) -> usize {
         (MAX_FRAMES * self.max_payload).min(ROOM).max(2 * self.max_payload)
     }
@@ -181,12 +183,12 @@ impl Assembler {
         self.bytes
     }
 
-    /// Counts since the last call.
+    /// Counters since the last call.
     pub fn take_counts(&mut self) -> Counts {
         std::mem::take(&mut self.counts)
     }
 
-    /// Takes a part and returns the payloads that it made whole.
+    /// Takes a part. Returns the payloads that it completes.
     pub fn add(&mut self, o: Object, now: Nanos) -> Vec<Whole> {
         let (id, fetched) = (o.id, o.fetched);
         if self.past.contains(&o.group) {
@@ -217,7 +219,7 @@ impl Assembler {
         self.bytes += cost;
         if o.end_of_group {
             if f.end > 0 || f.next > id + 1 {
-                self.counts.refused += 1; // the group has gone on behind this end
+                self.counts.refused += 1; // the group has parts beyond this end
             } else {
                 f.end = id + 1;
             }
@@ -239,7 +241,7 @@ impl Assembler {
         whole
     }
 
-    /// What is wanted of a group is here: it is whole.
+    /// Finishes a group: everything requested of it has arrived.
     pub fn finish(&mut self, group: u64) {
         if let Some(at) = self.frames.iter().position(|f| f.group == group) {
             self.count(at);
@@ -247,8 +249,8 @@ impl Assembler {
         }
     }
 
-    /// Gives the oldest group up; false if there is none.
-    pub fn give_way(&mut self) -> bool {
+    /// Drops the oldest group; returns false if there is none.
+    pub fn drop_oldest(&mut self) -> bool {
         let any = !self.frames.is_empty();
         if any {
             self.abandon(0);
@@ -256,7 +258,7 @@ impl Assembler {
         any
     }
 
-    /// Takes the payload that the part `id` made whole, if it did.
+    /// Extracts the payload that part `id` completes, if any.
     fn collect(&mut self, at: usize, id: u64) -> Vec<Whole> {
         let mut whole = Vec::new();
         let f = &mut self.frames[at];
@@ -296,13 +298,13 @@ impl Assembler {
         self.counts.repaired += u64::from(f.fetched && f.requests > 0);
     }
 
-    /// Gives a group up.
+    /// Drops a group.
     fn abandon(&mut self, at: usize) {
         let f = &self.frames[at];
         if f.seen {
             let lost = f.lost();
             if lost == 0 && f.ready() {
-                self.count(at); // whole, but for the word that nothing follows
+                self.count(at); // complete, except that its end was not signalled
             } else {
                 self.counts.abandoned += 1;
                 self.counts.parts_lost += lost;
@@ -311,7 +313,7 @@ impl Assembler {
         self.forget(at);
     }
 
-    /// Drops what is held of a group and takes no more of it.
+    /// Frees a group and ignores its future parts.
     fn forget(&mut self, at: usize) {
         let Some(f) = self.frames.remove(at) else { return };
         self.bytes -= f.bytes;
@@ -321,8 +323,8 @@ impl Assembler {
         self.past.push_back(f.group);
     }
 
-    /// Gives up the groups whose time is over and returns what is to be asked for now, at most `limit` requests. Each
-    /// part is asked for once, and only if an answer can come in time.
+    /// Drops groups that timed out, and returns the requests to send now, at most `limit`. Each
+    /// part is requested once, and only if the answer can arrive in time.
     pub fn due(&mut self, now: Nanos, rtt: Nanos, limit: usize) -> Vec<Missing> {
         let mut list = Vec::new();
         while self.frames.front().is_some_and(|f| now - f.began >= self.timeout) {
@@ -332,13 +334,13 @@ impl Assembler {
         while at < self.frames.len() {
             let (begun, f) = (self.begun, &mut self.frames[at]);
             if now + rtt - f.began < self.timeout {
-                let still = now - f.newest >= patience(rtt);
+                let still = now - f.newest >= quiet_time(rtt);
                 let overtaken = begun > f.newest;
                 if still && (overtaken || now >= f.end_due(rtt)) {
                     f.expect(f.expected());
                 }
                 if still && overtaken && f.holes.is_empty() && f.ready() {
-                    self.abandon(at); // whole, but for the word that nothing follows
+                    self.abandon(at); // complete, except that its end was not signalled
                     continue;
                 }
                 if list.len() < limit {
@@ -350,11 +352,11 @@ impl Assembler {
         list
     }
 
-    /// When to call `due`, if no part comes before; nothing while nothing is held.
+    /// When to call `due` if no part arrives before; None if nothing is pending.
     pub fn next(&self, rtt: Nanos) -> Option<Nanos> {
         let mut at = self.frames.front()?.began + self.timeout;
         for f in &self.frames {
-            let due = if f.holes.is_empty() { f.end_due(rtt) } else { f.newest + patience(rtt) };
+            let due = if f.holes.is_empty() { f.end_due(rtt) } else { f.newest + quiet_time(rtt) };
             if f.incomplete() && due < at && due + rtt < f.began + self.timeout {
                 at = due;
             }
@@ -362,7 +364,7 @@ impl Assembler {
         Some(at)
     }
 
-    /// The objects of a group up to `last` are on their way, fetched: they are not asked for.
+    /// Marks a group's objects up to `last` as being fetched; `due` does not request them.
     pub fn expect(&mut self, group: u64, last: u64, now: Nanos) {
         let known = self.past.contains(&group) || self.frames.iter().any(|f| f.group == group);
         if last >= MAX_OBJECTS || known {
@@ -374,7 +376,7 @@ impl Assembler {
         f.next = last + 1;
     }
 
-    /// Begins a group; its place.
+    /// Starts a group; returns its index.
     fn open(&mut self, group: u64, now: Nanos) -> usize {
         if self.frames.len() == MAX_FRAMES {
             self.abandon(0);
@@ -398,12 +400,12 @@ impl Assembler {
         self.frames.len() - 1
     }
 
-    /// Gives up what is held.
+    /// Drops all groups.
     pub fn close(&mut self) {
-        while self.give_way() {}
+        while self.drop_oldest() {}
     }
 
-    /// What comes now has nothing to do with what came before.
+    /// Resets the state: the next parts are unrelated to the previous ones.
     pub fn restart(&mut self) {
         self.close();
         self.past.clear();
@@ -411,7 +413,7 @@ impl Assembler {
 }
 
 impl Frame {
-    /// Notes that an object came; false if it was there.
+    /// Marks an ID as received; returns false for a duplicate.
     fn fill(&mut self, id: u64) -> bool {
         if id >= self.next {
             self.expect(id);
@@ -436,7 +438,7 @@ impl Frame {
         true
     }
 
-    /// Makes a hole of the IDs from `next` to one below `end`.
+    /// Marks the IDs from `next` up to, but not including, `end` as missing.
     fn expect(&mut self, end: u64) {
         if end > self.next {
             self.holes.push(Hole { first: self.next, last: end - 1, asked: false });
@@ -444,7 +446,8 @@ impl Frame {
         }
     }
 
-    /// Notes that a part of `size` bytes begins a payload of `length`; false if that cannot be.
+    /// Registers a part of `size` bytes as the start of a payload of `length` bytes; returns false
+    /// if that is inconsistent.
     fn begin(&mut self, id: u64, size: usize, length: u64, most: usize) -> bool {
         if length > most as u64 || self.starts.len() == MAX_STARTS {
             return false;
@@ -458,7 +461,7 @@ impl Frame {
             return false;
         }
         let i = self.starts.partition_point(|s| s.first < id);
-        // Inside another payload, or around one.
+        // Overlaps another payload.
         if i > 0 && self.starts[i - 1].last >= id || self.starts.get(i).is_some_and(|s| s.first <= last) {
             return false;
         }
@@ -466,41 +469,41 @@ impl Frame {
         true
     }
 
-    /// Whether any of the IDs from `first` to `last` has not come.
+    /// True if any ID from `first` to `last` is missing.
     fn missing(&self, first: u64, last: u64) -> bool {
         let i = self.holes.partition_point(|h| h.last < first);
         last >= self.next || self.holes.get(i).is_some_and(|h| h.first <= last)
     }
 
-    /// Whether each payload whose beginning is known is whole, and there is one.
+    /// True if at least one payload start is known and all known payloads are complete.
     fn ready(&self) -> bool {
         !self.starts.is_empty() && self.starts.iter().all(|s| s.done)
     }
 
-    /// The parts that have not come, as far as is known.
+    /// Number of parts known to be missing.
     fn lost(&self) -> u64 {
         self.holes.iter().map(|h| h.last - h.first + 1).sum::<u64>() + self.expected().saturating_sub(self.next)
     }
 
-    /// One above the last ID that is known to exist.
+    /// One above the last ID known to exist.
     fn expected(&self) -> u64 {
         self.end.max(self.starts.last().map_or(0, |s| s.last + 1))
     }
 
-    /// When a missing end is asked for though no other group has begun.
+    /// When to request a missing end if no other group has begun.
     fn end_due(&self, rtt: Nanos) -> Nanos {
         let times = if self.expected() > self.next + NEARBY { LONGER } else { 1 };
-        self.newest + times * patience(rtt)
+        self.newest + times * quiet_time(rtt)
     }
 
-    /// Whether there is something to ask for once the group is quiet.
+    /// True if there is something to request once the group is quiet.
     fn incomplete(&self) -> bool {
         self.expected() > self.next || self.holes.iter().any(|h| !h.asked)
     }
 
-    /// Appends the requests for what the group lacks. over: what has not come will not. The last request that limit
-    /// allows takes all of it: what is left would wait for an answer, and at a relay that bounds requests for longer
-    /// than the group has.
+    /// Appends requests for the group's missing parts. over: parts not yet received are lost. The
+    /// last request within `limit` covers all that remains: a further one would wait for an answer,
+    /// and at a rate-limiting relay that takes longer than the group has.
     fn ask(&mut self, over: bool, limit: usize, list: &mut Vec<Missing>, counts: &mut Counts) {
         let from = list.len();
         for h in &mut self.holes {
@@ -509,7 +512,9 @@ impl Frame {
             }
             let full = list.len() == limit;
             match list[from..].last_mut() {
-                Some(open) if full || h.first - open.last <= NEARBY || self.requests > MAX_REQUESTS => open.last = h.last,
+                Some(open) if full || h.first - open.last <= NEARBY || self.requests > MAX_REQUESTS => {
+                    open.last = h.last
+                }
                 _ if full => continue,
                 _ => {
                     list.push(Missing { group: self.group, first: h.first, last: h.last });
@@ -523,8 +528,8 @@ impl Frame {
     }
 }
 
-/// How long nothing of a group has come before what it lacks is asked for.
-fn patience(rtt: Nanos) -> Nanos {
+/// How long a group must be quiet before its missing parts are requested.
+fn quiet_time(rtt: Nanos) -> Nanos {
     QUIET.max(rtt / 4)
 }
 
@@ -607,7 +612,7 @@ mod tests {
         s.as_bytes().chunks(2).map(|c| u8::from_str_radix(std::str::from_utf8(c).unwrap(), 16).unwrap()).collect()
     }
 
-    /// The vectors that the other assemblers are tested against, too.
+    /// Test vectors shared with the other assemblers.
     #[test]
     fn vectors() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../internal/parts/testdata/assembler.json");
@@ -622,7 +627,8 @@ mod tests {
                 }
                 let part = s.part.map(|p| part(p.group, p.object, p.length, p.end, p.fetched, hex(&p.bytes)));
                 let whole = part.map(|p| a.add(p, now)).unwrap_or_default();
-                let want: Vec<_> = s.whole.iter().map(|w| Whole { group: w.group, object: w.object, bytes: hex(&w.bytes) }).collect();
+                let want: Vec<_> =
+                    s.whole.iter().map(|w| Whole { group: w.group, object: w.object, bytes: hex(&w.bytes) }).collect();
                 assert_eq!(whole, want, "{}, step {i}", c.name);
                 assert_eq!(a.due(now, c.rtt_ms * MS, c.limit), s.ask, "{}, step {i}", c.name);
             }
@@ -632,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted_of_a_group_is_enough() {
+    fn finished_group_requests_nothing() {
         let mut a = Assembler::new(100, 0, Arc::default());
         assert_eq!(a.add(part(1, 0, Some(2), false, false, vec![1, 2]), 0).len(), 1);
         a.add(part(1, 2, None, false, false, vec![5]), 0);
@@ -645,14 +651,14 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
-        /// Whatever comes, what is held stays bounded, and what is whole has the length that was announced and the bytes
-        /// that came first.
+        /// With arbitrary input, memory stays bounded, and payloads have the announced length and
+        /// the bytes received first.
         #[test]
         fn any_parts(steps in prop::collection::vec(
             (0u64..40, 0u64..300, any::<u8>(), 0usize..200, any::<u8>(), 0i64..32), 1..200,
         )) {
-            const MOST_PAYLOAD: usize = 1 << 10;
-            let mut a = Assembler::new(MOST_PAYLOAD, 100 * MS, Arc::default());
+            const MAX_PAYLOAD: usize = 1 << 10;
+            let mut a = Assembler::new(MAX_PAYLOAD, 100 * MS, Arc::default());
             let mut now = 0;
             let mut first: HashMap<(u64, u64), Vec<u8>> = HashMap::new();
             for (n, (group, mut id, length, size, flags, wait)) in steps.into_iter().enumerate() {
@@ -664,7 +670,7 @@ mod tests {
                 now += wait * MS / 8;
                 let late = a.past.contains(&group);
                 if !late && !a.frames.iter().any(|f| f.group == group) {
-                    first.retain(|k, _| k.0 != group); // forgotten so long ago that it begins anew
+                    first.retain(|k, _| k.0 != group); // no longer remembered: starts a new group
                 }
                 let before = a.counts;
                 let whole = a.add(part(group, id, length, flags & 1 != 0, flags & 4 != 0, payload.clone()), now);
@@ -680,12 +686,14 @@ mod tests {
                         want.extend_from_slice(b);
                         id += 1;
                     }
-                    prop_assert!(w.bytes == want && w.bytes.len() <= MOST_PAYLOAD);
+                    prop_assert!(w.bytes == want && w.bytes.len() <= MAX_PAYLOAD);
                 }
                 let asked = a.due(now, 10 * MS, 4);
                 prop_assert!(asked.len() <= 4 && asked.iter().all(|m| m.first <= m.last && m.last < MAX_OBJECTS));
-                let held: usize = a.frames.iter().flat_map(|f| f.parts.values()).map(|p| p.capacity() + PART_COST).sum();
-                prop_assert!(held == a.bytes && held <= a.room() && a.frames.len() <= MAX_FRAMES && a.past.len() <= HISTORY);
+                let parts = a.frames.iter().flat_map(|f| f.parts.values());
+                let held: usize = parts.map(|p| p.capacity() + PART_COST).sum();
+                prop_assert!(held == a.bytes && held <= a.room());
+                prop_assert!(a.frames.len() <= MAX_FRAMES && a.past.len() <= HISTORY);
                 prop_assert!(a.frames.iter().all(|f| f.holes.len() <= MAX_HOLES && f.starts.len() <= MAX_STARTS));
                 let soon = a.next(10 * MS);
                 prop_assert_ne!(soon.is_some(), a.frames.is_empty());

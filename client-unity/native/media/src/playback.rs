@@ -1,6 +1,6 @@
-//! A recording watched at a viewer's own pace: what is ahead of it is fetched a second at a time, and shown when
-//! its time has come (docs/spec/replay.md). Media times are milliseconds. It does no I/O: what is to be done is in
-//! [`Playback::take`].
+//! A recording under a viewer's own playback control: data ahead of the position is fetched a
+//! second at a time and shown when due (docs/spec/replay.md). Media times are milliseconds. Does no
+//! I/O: [`Playback::take`] returns the actions to perform.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,43 +8,43 @@ use moqt::Nanos;
 
 use crate::catalog::Timeline;
 
-/// How much is fetched at a time, at first after a seek and then, and how much is kept ahead.
+/// Media time per fetch, right after a seek and later, and how much to buffer ahead.
 const FIRST: f64 = 250.0;
 const WINDOW: f64 = 1000.0;
 const AHEAD: f64 = 1500.0;
-/// A seek shows the frame before its place, which may have begun so long ago.
+/// How far before a seek position the frame to show may begin.
 const BEFORE: f64 = 100.0;
 const RETRY: Nanos = 500_000_000;
-/// Bytes of a camera that are kept ahead at most.
-const MOST_BYTES: usize = 64 << 20;
+/// Maximum bytes buffered per camera.
+const MAX_BYTES: usize = 64 << 20;
 
-/// What is played: a camera's frames, or 360° video.
+/// A part of the recording: one camera or the 360° video.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// By its number; a group is a frame, which is handed out when it is due.
+    /// Camera by number. A group is a frame, which is shown when due.
     Camera(u16),
-    /// A group is a GoP, whose frames go to the decoder as they arrive.
+    /// 360° video. A group is a GoP, whose frames go to the decoder on arrival.
     Sphere,
 }
 
 /// The objects of a frame.
 pub type Objects = Vec<Vec<u8>>;
 
-/// What is to be done.
+/// An action for the caller.
 #[derive(Debug, PartialEq)]
 pub enum Action {
-    /// Fetch groups; what comes is told by `id`.
+    /// Fetch groups. Results are reported under `id`.
     Fetch {
-        /// Whose.
+        /// Part to fetch.
         part: Part,
-        /// Names the fetch.
+        /// Identifies the fetch.
         id: u64,
         /// First group.
         first: u64,
         /// Last group.
         last: u64,
     },
-    /// Nothing more of a fetch is wanted.
+    /// Cancel a fetch.
     Cancel(u64),
     /// Show a frame.
     Show {
@@ -55,12 +55,12 @@ pub enum Action {
         /// Its descriptions.
         objects: Objects,
     },
-    /// A frame came when a later one was due.
+    /// A frame arrived after a later one was due.
     Skip(Objects),
 }
 
 impl Timeline {
-    /// The first group at or behind a media time.
+    /// The first group at or after a media time.
     pub fn group_at(&self, media: f64) -> u64 {
         (self.group + (media - self.media) / self.media_step * self.group_step).ceil().max(0.0) as u64
     }
@@ -78,31 +78,31 @@ struct Waiting {
     objects: Objects,
 }
 
-/// What is there ahead of one part.
+/// Buffered data of one part.
 #[derive(Debug)]
-struct Reel {
+struct PartBuffer {
     timeline: Timeline,
-    /// A group that is needed at a place may have begun so long before it, ms.
+    /// How far before a position the group that it needs may begin, ms.
     before: f64,
-    /// Its frames do not wait here.
+    /// Frames are passed on at once instead of buffered here.
     streamed: bool,
     frames: VecDeque<Waiting>,
     bytes: usize,
-    /// Everything before this media time is here.
+    /// Everything before this media time has arrived.
     until: f64,
-    /// A frame was shown since the last seek.
+    /// A frame has been shown since the last seek.
     primed: bool,
     window: f64,
     request: Option<u64>,
-    /// Media time to which the request goes.
+    /// End of the requested media time.
     end: f64,
     under_way: Option<Waiting>,
     retry: Nanos,
 }
 
-impl Reel {
+impl PartBuffer {
     fn new(timeline: Timeline, gop: Option<f64>) -> Self {
-        Reel {
+        PartBuffer {
             timeline,
             before: gop.map_or(BEFORE, |g| (g - 1.0).max(0.0)),
             streamed: gop.is_some(),
@@ -118,7 +118,7 @@ impl Reel {
         }
     }
 
-    /// Nothing is there; what is needed at a place comes first.
+    /// Restarts buffering at a position.
     fn begin(&mut self, place: f64) {
         self.frames.clear();
         self.under_way = None;
@@ -126,7 +126,7 @@ impl Reel {
         let place = if self.streamed { place.floor() } else { place };
         self.until = (place - self.before).max(0.0);
         self.primed = false;
-        // Of a GoP all that may hold the place.
+        // A GoP is fetched whole, so the window must cover it.
         self.window = if self.streamed { FIRST.max(self.before + 1.0) } else { FIRST };
         self.retry = 0;
     }
@@ -138,11 +138,11 @@ impl Reel {
     }
 }
 
-/// Plays a recording.
+/// Plays back a recording.
 #[derive(Debug)]
 pub struct Playback {
     duration: f64,
-    reels: BTreeMap<Part, Reel>,
+    buffers: BTreeMap<Part, PartBuffer>,
     position: f64,
     at: Nanos,
     playing: bool,
@@ -152,51 +152,61 @@ pub struct Playback {
 }
 
 impl Playback {
-    /// Of a recording's length.
+    /// duration: length of the recording.
     pub fn new(duration: f64) -> Self {
-        Playback { duration, reels: BTreeMap::new(), position: 0.0, at: 0, playing: false, waiting: false, next: 0, actions: Vec::new() }
+        Playback {
+            duration,
+            buffers: BTreeMap::new(),
+            position: 0.0,
+            at: 0,
+            playing: false,
+            waiting: false,
+            next: 0,
+            actions: Vec::new(),
+        }
     }
 
-    /// What is to be done since the last call.
+    /// Actions since the last call.
     pub fn take(&mut self) -> Vec<Action> {
         std::mem::take(&mut self.actions)
     }
 
-    /// Makes the parts those with a place in the recording; of 360° video also the length of a GoP, ms.
+    /// Sets the parts that have a position in the recording, and for 360° video the GoP duration,
+    /// ms.
     pub fn set_parts(&mut self, parts: &BTreeMap<Part, (Timeline, Option<f64>)>) {
         let actions = &mut self.actions;
-        self.reels.retain(|part, reel| {
-            let keep = parts.get(part).is_some_and(|(t, _)| *t == reel.timeline);
+        self.buffers.retain(|part, buffer| {
+            let keep = parts.get(part).is_some_and(|(t, _)| *t == buffer.timeline);
             if !keep {
-                actions.extend(reel.request.take().map(Action::Cancel));
+                actions.extend(buffer.request.take().map(Action::Cancel));
             }
             keep
         });
         for (part, (timeline, gop)) in parts {
-            self.reels.entry(*part).or_insert_with(|| {
-                let mut reel = Reel::new(*timeline, *gop);
-                reel.begin(self.position);
-                reel
+            self.buffers.entry(*part).or_insert_with(|| {
+                let mut buffer = PartBuffer::new(*timeline, *gop);
+                buffer.begin(self.position);
+                buffer
             });
         }
     }
 
-    /// Place in the recording.
+    /// Position in the recording.
     pub fn position(&self) -> f64 {
         self.position
     }
 
-    /// Whether it moves on.
+    /// False while paused.
     pub fn playing(&self) -> bool {
         self.playing
     }
 
-    /// Whether what is due has not arrived.
+    /// True while playback waits for data.
     pub fn waiting(&self) -> bool {
         self.waiting
     }
 
-    /// Moves on; from the beginning, where it stands at the end.
+    /// Resumes; at the end, restarts from the beginning.
     pub fn play(&mut self, now: Nanos) {
         if self.position >= self.duration {
             self.seek(now, 0.0);
@@ -205,92 +215,93 @@ impl Playback {
         self.at = now;
     }
 
-    /// Stands still.
+    /// Pauses.
     pub fn pause(&mut self) {
         self.playing = false;
     }
 
-    /// Goes to a place.
+    /// Seeks to a position.
     pub fn seek(&mut self, now: Nanos, media: f64) {
         self.position = if media.is_nan() { 0.0 } else { media.clamp(0.0, self.duration) };
         self.at = now;
-        for reel in self.reels.values_mut() {
-            self.actions.extend(reel.request.take().map(Action::Cancel));
-            reel.begin(self.position);
+        for buffer in self.buffers.values_mut() {
+            self.actions.extend(buffer.request.take().map(Action::Cancel));
+            buffer.begin(self.position);
         }
     }
 
-    /// Nothing more is wanted.
+    /// Stops playback and cancels fetches.
     pub fn stop(&mut self) {
         self.playing = false;
-        for reel in self.reels.values_mut() {
-            self.actions.extend(reel.request.take().map(Action::Cancel));
+        for buffer in self.buffers.values_mut() {
+            self.actions.extend(buffer.request.take().map(Action::Cancel));
         }
     }
 
-    /// An object of a fetch arrived.
+    /// Takes an object of a fetch.
     pub fn object(&mut self, id: u64, group: u64, payload: Vec<u8>) {
-        let Some(reel) = self.reels.values_mut().find(|r| r.request == Some(id)) else { return };
-        reel.bytes += payload.len();
-        match &mut reel.under_way {
+        let Some(buffer) = self.buffers.values_mut().find(|r| r.request == Some(id)) else { return };
+        buffer.bytes += payload.len();
+        match &mut buffer.under_way {
             Some(f) if f.group == group => f.objects.push(payload),
             _ => {
-                reel.finish();
-                let at = reel.timeline.media_at(group);
-                reel.until = reel.until.max(at);
-                reel.under_way = Some(Waiting { at, group, objects: vec![payload] });
+                buffer.finish();
+                let at = buffer.timeline.media_at(group);
+                buffer.until = buffer.until.max(at);
+                buffer.under_way = Some(Waiting { at, group, objects: vec![payload] });
             }
         }
-        if reel.bytes > MOST_BYTES {
-            // More than any second of a recording: what came is shown, the rest asked for again.
-            self.actions.extend(reel.request.take().map(Action::Cancel));
-            if let Some(f) = reel.under_way.take() {
-                reel.bytes -= f.objects.iter().map(Vec::len).sum::<usize>().min(reel.bytes);
+        if buffer.bytes > MAX_BYTES {
+            // Too large for a second of any recording: show what arrived and request the rest
+            // later.
+            self.actions.extend(buffer.request.take().map(Action::Cancel));
+            if let Some(f) = buffer.under_way.take() {
+                buffer.bytes -= f.objects.iter().map(Vec::len).sum::<usize>().min(buffer.bytes);
             }
         }
     }
 
-    /// An object of a fetch arrived that does not wait here.
+    /// Notes an object of a fetch that is not buffered here.
     pub fn streamed(&mut self, id: u64, group: u64) {
-        if let Some(reel) = self.reels.values_mut().find(|r| r.request == Some(id)) {
-            reel.until = reel.until.max(reel.timeline.media_at(group));
+        if let Some(buffer) = self.buffers.values_mut().find(|r| r.request == Some(id)) {
+            buffer.until = buffer.until.max(buffer.timeline.media_at(group));
         }
     }
 
-    /// All of a fetch is here.
+    /// A fetch completed.
     pub fn fetched(&mut self, id: u64) {
-        let Some(reel) = self.reels.values_mut().find(|r| r.request == Some(id)) else { return };
-        reel.finish();
-        reel.request = None;
-        reel.until = reel.end;
-        reel.window = WINDOW;
+        let Some(buffer) = self.buffers.values_mut().find(|r| r.request == Some(id)) else { return };
+        buffer.finish();
+        buffer.request = None;
+        buffer.until = buffer.end;
+        buffer.window = WINDOW;
     }
 
-    /// A fetch failed. beyond: as it lies behind the end.
+    /// A fetch failed. beyond: its range lies past the end.
     pub fn failed(&mut self, now: Nanos, id: u64, beyond: bool) {
         let duration = self.duration;
-        let Some(reel) = self.reels.values_mut().find(|r| r.request == Some(id)) else { return };
-        reel.request = None;
-        // What came is kept, and the rest asked for again; what is behind the end will not come.
-        if let Some(group) = reel.under_way.as_ref().map(|f| f.group) {
-            reel.until = reel.timeline.media_at(group + 1);
+        let Some(buffer) = self.buffers.values_mut().find(|r| r.request == Some(id)) else { return };
+        buffer.request = None;
+        // Keep what arrived and request the rest again, unless it lies past the end.
+        if let Some(group) = buffer.under_way.as_ref().map(|f| f.group) {
+            buffer.until = buffer.timeline.media_at(group + 1);
         }
-        reel.finish();
+        buffer.finish();
         if beyond {
-            reel.until = duration + 1.0;
+            buffer.until = duration + 1.0;
         }
-        reel.retry = now + RETRY;
+        buffer.retry = now + RETRY;
     }
 
-    /// To be called often: moves on, fetches ahead, shows what is due.
+    /// Advances playback, fetches ahead and shows due frames. Call this often.
     pub fn tick(&mut self, now: Nanos) {
         let duration = self.duration;
-        let ended = |r: &Reel| r.until > duration;
-        self.waiting = self.reels.values().any(|r| !r.primed && !ended(r));
+        let ended = |r: &PartBuffer| r.until > duration;
+        self.waiting = self.buffers.values().any(|r| !r.primed && !ended(r));
         if self.playing {
             let passed = (now - self.at) as f64 / 1e6;
             let wanted = if self.waiting { self.position } else { self.position + passed };
-            let here = self.reels.values().filter(|r| !ended(r)).map(|r| r.until.max(self.position));
+            let here = self.buffers.values().filter(|r| !ended(r)).map(|r| r.until.max(self.position));
             let here = here.fold(duration, f64::min);
             self.position = wanted.min(here);
             self.waiting |= wanted > here && here < duration;
@@ -300,9 +311,9 @@ impl Playback {
         }
         self.at = now;
         let position = self.position;
-        for (part, r) in &mut self.reels {
+        for (part, r) in &mut self.buffers {
             r.primed |= r.streamed && (r.until > position || ended(r));
-            let full = r.until - position > AHEAD || r.bytes > MOST_BYTES / 2;
+            let full = r.until - position > AHEAD || r.bytes > MAX_BYTES / 2;
             if r.request.is_none() && !ended(r) && !full && now >= r.retry {
                 let id = self.next;
                 self.next += 1;
@@ -310,7 +321,7 @@ impl Playback {
                 let first = r.timeline.group_at(r.until);
                 let last = r.timeline.group_at(r.end).saturating_sub(1);
                 if last < first {
-                    r.until = r.end; // steps longer than the window: nothing begins in it
+                    r.until = r.end; // groups are longer than the window, so none begins in it
                 } else {
                     r.request = Some(id);
                     self.actions.push(Action::Fetch { part: *part, id, first, last });
@@ -323,8 +334,8 @@ impl Playback {
     }
 }
 
-/// Shows what is due; after a seek, the frame that is nearest.
-fn show(camera: u16, r: &mut Reel, position: f64, actions: &mut Vec<Action>) {
+/// Shows due frames; after a seek, the nearest one.
+fn show(camera: u16, r: &mut PartBuffer, position: f64, actions: &mut Vec<Action>) {
     let mut due = r.frames.iter().take_while(|f| f.at <= position).count();
     if !r.primed {
         let known = due < r.frames.len() || r.until > position;
@@ -352,7 +363,8 @@ mod tests {
     const MS: Nanos = 1_000_000;
     const LINE: Timeline = Timeline { media: 0.0, media_step: 1.0, group: 0.0, group_step: 1.0, wallclock: 1e12 };
 
-    /// Plays a recording of a frame every 33 ms against a relay that answers at once; what was shown.
+    /// Plays a recording with a frame every 33 ms against a relay that answers at once, and logs
+    /// what is shown.
     struct Stage {
         p: Playback,
         now: Nanos,
@@ -421,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_for_what_does_not_come() {
+    fn waits_for_missing_data() {
         let mut s = Stage::new(60_000.0);
         s.p.play(0);
         s.run(300, true);
@@ -430,9 +442,9 @@ mod tests {
         assert!(s.p.waiting() && s.p.playing() && s.p.position() < reached + 3000.0);
     }
 
-    /// 360° video in GoPs of a second, of which all arrives at once.
+    /// 360° video with GoPs of one second, each arriving at once.
     #[test]
-    fn a_sphere_is_fetched_from_the_gop_that_holds_the_place() {
+    fn sphere_is_fetched_from_the_gop_at_the_position() {
         let mut p = Playback::new(60_000.0);
         p.set_parts(&BTreeMap::from([(Part::Sphere, (LINE, Some(1000.0)))]));
         p.seek(0, 30_500.0);
@@ -454,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn seek_to_nonsense() {
+    fn seek_out_of_range() {
         let mut s = Stage::new(1000.0);
         for media in [f64::NAN, -5.0, f64::INFINITY] {
             s.p.seek(0, media);
@@ -473,7 +485,7 @@ mod tests {
         for g in 0..1000 {
             p.object(id, g, vec![0; 1 << 20]);
         }
-        assert!(p.reels[&Part::Camera(0)].bytes <= MOST_BYTES + (1 << 20));
+        assert!(p.buffers[&Part::Camera(0)].bytes <= MAX_BYTES + (1 << 20));
         assert_eq!(p.take(), [Action::Cancel(id)]);
     }
 }

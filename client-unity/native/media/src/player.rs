@@ -1,6 +1,6 @@
-//! A session as a viewer follows it, over any number of connections one after the other.
+//! The player: follows a session across connections.
 
-mod shots;
+mod recorded;
 mod sphere;
 mod tiles;
 
@@ -9,98 +9,100 @@ use std::sync::Arc;
 
 use moqt::code::request;
 use moqt::{
-    Ended, Event, Filter, Location, Namespace, Nanos, Object, ObjectStatus, Properties, Request, Session, SubscribeOptions, TrackName,
+    Ended, Event, Filter, Location, Namespace, Nanos, Object, ObjectStatus, Properties, Request, Session,
+    SubscribeOptions, TrackName,
 };
 
 use crate::catalog::{parse_poses, Catalog, CatalogReader, Timeline, MAX_SIZE, POSE_TRACK};
 use crate::clock::{self, Rtt};
-use crate::feed::{Feed, Handed, Job, Source};
+use crate::feed::{Feed, FeedOutput, Job, Source};
 use crate::parts;
 use crate::playback::{Action, Part, Playback};
 use crate::receipt;
-use crate::shared::{ClockSource, Command, Phase, PlaybackAction, PlaybackInfo, Shared, TrackInfo, Wish};
+use crate::shared::{ClockSource, Command, Phase, PlaybackAction, PlaybackInfo, Selection, Shared, TrackInfo};
 use crate::ROOT;
 
 const MS: Nanos = 1_000_000;
-/// How long a relay is asked to wait for a publisher at a time, ms.
+/// Rendezvous timeout of a subscription, ms: how long the relay waits for a publisher.
 const RENDEZVOUS: u64 = 20_000;
-/// Without a catalog for so long the viewer is told that it waits.
-const PATIENCE: Nanos = 1500 * MS;
-/// Without a stamp for so long delays are on the local clock.
-const CLOCK_PATIENCE: Nanos = 2000 * MS;
-/// Without a frame for so long, or the time of so many frames, a publisher is called silent.
+/// Report Phase::Waiting if no catalog arrives within this time.
+const WAITING_AFTER: Nanos = 1500 * MS;
+/// Without a relay timestamp for this long, delays use the local clock.
+const CLOCK_TIMEOUT: Nanos = 2000 * MS;
+/// A publisher counts as silent after this time without a frame, or this many frame intervals if
+/// that is longer.
 const SILENCE: Nanos = 3000 * MS;
 const SILENT_FRAMES: f64 = 5.0;
-/// How often it is looked for that.
-const LOOK: Nanos = 250 * MS;
-/// How often a recording's playback moves on.
+/// Maximum interval between ticks.
+const MAX_TICK_INTERVAL: Nanos = 250 * MS;
+/// Tick interval during playback of a recording.
 const TICK: Nanos = 8 * MS;
 const RETRY: Nanos = 1000 * MS;
 const FETCH_TIMEOUT: Nanos = 20_000 * MS;
-/// Subscriber priorities (§7): time before the catalog before frames.
+/// Subscriber priorities (§7): clock before catalog before frames.
 const PRIORITY_CLOCK: u8 = 0;
 const PRIORITY_CATALOG: u8 = 16;
-/// A frame that waits for its lost parts is older than what is sent meanwhile.
+/// Above frames: a frame waiting for missing parts is older than those being sent.
 const PRIORITY_REPAIR: u8 = 64;
-/// Repairs of a track under way at a time.
+/// Maximum concurrent repair requests per track.
 const MAX_REPAIRS: usize = 8;
-/// The shortest wait for missing parts, and how late it may end before this thread is taken to have been busy: what
-/// seems not to have come may be waiting then.
-const MOMENT: Nanos = 2 * MS;
+/// Minimum wait for missing parts. If the wait ends late by more than this, the thread was busy and
+/// received parts may still be queued, so it waits again.
+const MIN_WAIT: Nanos = 2 * MS;
 const RECORDING: &str = "recording";
-/// Largest clock stamp taken; later versions may append fields.
+/// Maximum size of a clock object; later versions may append fields.
 const MAX_STAMP: usize = 1024;
 
-/// What to play.
+/// Settings of a player.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
-    /// The session; nothing: the relay's are listed.
+    /// Session to follow; None lists the relay's sessions.
     pub session: Option<String>,
-    /// Sessions that are looked for one by one where the relay does not list all.
+    /// Sessions to query individually if the relay refuses the full list.
     pub named: Vec<String>,
-    /// Names the receipts' track; "": none are sent.
+    /// Name of the receipts track; "" sends no receipts.
     pub viewer: String,
-    /// Age at which an object is not worth sending any more, ms; 0 = the catalog's.
+    /// Delivery timeout of objects, ms; 0 uses the catalog's.
     pub delivery_timeout_ms: u32,
 }
 
-/// A connection, as driver and player call it.
+/// Identifies a connection between driver and player.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Link(pub u64);
 
-/// What a request of ours is for.
+/// The purpose of one of our requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Clock,
     Sessions,
-    /// One of [`Config::named`].
+    /// A session by index in [`Config::named`].
     Session(usize),
     Catalog,
     Poses,
     Points(u16),
-    /// 360° video.
+    /// Base of the 360° video.
     Sphere,
-    /// One of its tiles.
+    /// A live tile, by index.
     Tile(u16),
-    /// What its tiles take and are worth.
+    /// Rates and distortions of the tiles.
     Rates,
-    /// A tile of a GoP of a recording.
-    Shot,
-    /// Rates, of GoPs of a recording.
+    /// A tile of a recorded GoP.
+    RecordedTile,
+    /// Rates and distortions of recorded GoPs.
     RecordedRates,
-    /// Lost parts of a camera's frames.
+    /// Missing parts of a camera's frames.
     Repair(u16),
     Recording,
-    /// What a publisher keeps of its catalog, or of its recording's.
+    /// Past objects of the catalog, or of the recording's catalog.
     Past {
         recording: bool,
     },
-    /// A fetch of the playback, by its ID.
-    Reel(u64),
+    /// A playback fetch, by ID.
+    PlaybackFetch(u64),
     Receipts,
 }
 
-/// What is known of one connection.
+/// State of one connection.
 #[derive(Debug)]
 struct Connection {
     link: Link,
@@ -115,7 +117,7 @@ struct Connection {
     rtt: Rtt,
 }
 
-/// The newest object of a track of small objects.
+/// Position of the newest object of a track, to ignore older ones.
 #[derive(Debug, Default)]
 struct CatalogOrder(Option<(u64, u64)>);
 
@@ -141,33 +143,33 @@ pub struct Player {
     config: Config,
     shared: Arc<Shared>,
     connection: Option<Connection>,
-    /// The one before, which asked to be left and goes on until frames come over the new one.
+    /// The connection being left after GOAWAY. Used until frames arrive over the new one.
     previous: Option<Connection>,
     superseded: Option<Link>,
     connections: u32,
     clock_until: Option<Nanos>,
     waiting_from: Option<Nanos>,
-    looked: Nanos,
+    last_tick: Nanos,
     catalog: Option<Catalog>,
     recording: Option<Catalog>,
     sources: BTreeMap<(u16, String), Arc<Source>>,
     versions: u32,
     poses: HashMap<u16, cloud::Transform>,
-    wishes: BTreeMap<u16, Wish>,
-    wish_all: Option<Wish>,
-    unwished: Vec<u16>,
+    selections: BTreeMap<u16, Selection>,
+    select_all: Option<Selection>,
+    deselected: Vec<u16>,
     feeds: BTreeMap<u16, Feed>,
-    wish_sphere: bool,
-    film: Option<sphere::Film>,
+    sphere_selected: bool,
+    sphere_feed: Option<sphere::SphereFeed>,
     playback: Option<Playback>,
-    /// Fetches of the playback: their requests, and what they are of.
-    reels: HashMap<u64, (Request, Part)>,
+    /// Playback fetches by ID: request and part.
+    playback_fetches: HashMap<u64, (Request, Part)>,
     receipts: u64,
     receipts_track: TrackName,
 }
 
 impl Player {
-    /// A player without a connection.
+    /// Creates a player without a connection.
     pub fn new(config: Config, shared: Arc<Shared>) -> Self {
         let mut p = Player {
             shared,
@@ -177,20 +179,20 @@ impl Player {
             connections: 0,
             clock_until: None,
             waiting_from: None,
-            looked: 0,
+            last_tick: 0,
             catalog: None,
             recording: None,
             sources: BTreeMap::new(),
             versions: 0,
             poses: HashMap::new(),
-            wishes: BTreeMap::new(),
-            wish_all: None,
-            unwished: Vec::new(),
+            selections: BTreeMap::new(),
+            select_all: None,
+            deselected: Vec::new(),
             feeds: BTreeMap::new(),
-            wish_sphere: false,
-            film: None,
+            sphere_selected: false,
+            sphere_feed: None,
             playback: None,
-            reels: HashMap::new(),
+            playback_fetches: HashMap::new(),
             receipts: 0,
             receipts_track: TrackName::default(),
             config,
@@ -217,21 +219,21 @@ impl Player {
         self.shared.status().phase = phase;
     }
 
-    /// Connecting failed, or the connection broke; it is being tried again.
-    pub fn trouble(&mut self, phase: Phase, why: &str) {
+    /// Reports that connecting failed or the connection was lost. The driver retries.
+    pub fn connection_error(&mut self, phase: Phase, why: &str) {
         if self.connection.is_none() {
             self.enter(phase);
         }
         self.shared.note_error(why);
     }
 
-    /// A session is open: from now on it is the one that is used. One before it that lasts is used until frames come
-    /// over this one.
+    /// A session is open and becomes the current one. A previous one that is still open is used
+    /// until frames arrive over the new one.
     pub fn connected(&mut self, now: Nanos, link: Link, s: &mut Session) {
         self.connections += 1;
         self.shared.status().reconnects = self.connections - 1;
         self.previous = self.connection.take();
-        self.leave_tiles(None);
+        self.unsubscribe_tiles(None);
         self.connection = Some(Connection {
             link,
             requests: HashMap::new(),
@@ -245,7 +247,7 @@ impl Player {
             rtt: Rtt::default(),
         });
         if self.shared.measures().source == ClockSource::Unknown {
-            self.clock_until = Some(now + CLOCK_PATIENCE);
+            self.clock_until = Some(now + CLOCK_TIMEOUT);
         }
         self.begin(now, s, Purpose::Clock);
         if self.config.session.is_none() {
@@ -253,18 +255,18 @@ impl Player {
             self.begin(now, s, Purpose::Sessions);
             return self.supersede();
         }
-        self.waiting_from = Some(now + PATIENCE);
+        self.waiting_from = Some(now + WAITING_AFTER);
         self.begin(now, s, Purpose::Catalog);
         if !self.config.viewer.is_empty() {
             self.begin(now, s, Purpose::Receipts);
         }
-        // What the catalog said before holds until it says otherwise: frames need not wait for it.
+        // Subscribe from the previous catalog, without waiting for the new one.
         if self.catalog.is_some() {
-            self.watch(now, s);
+            self.apply_catalog(now, s);
         }
     }
 
-    /// Asks for what a purpose needs.
+    /// Sends the request for a purpose.
     fn begin(&mut self, now: Nanos, s: &mut Session, purpose: Purpose) {
         let small = SubscribeOptions {
             filter: Some(Filter::LargestObject),
@@ -277,7 +279,11 @@ impl Player {
         let request = match purpose {
             Purpose::Clock => {
                 let (ns, name) = clock::TRACK;
-                let o = SubscribeOptions { priority: Some(PRIORITY_CLOCK), max_object: MAX_STAMP, ..SubscribeOptions::default() };
+                let o = SubscribeOptions {
+                    priority: Some(PRIORITY_CLOCK),
+                    max_object: MAX_STAMP,
+                    ..SubscribeOptions::default()
+                };
                 s.subscribe(now, &TrackName::new(Namespace::new([ns]), name), o)
             }
             Purpose::Sessions => {
@@ -322,20 +328,24 @@ impl Player {
                 let Some((name, o)) = self.sphere_options(now) else { return };
                 s.subscribe(now, &self.track(&name), o)
             }
-            Purpose::Reel(_) | Purpose::Past { .. } | Purpose::Repair(_) | Purpose::Tile(_) | Purpose::Rates => return,
-            Purpose::Shot | Purpose::RecordedRates => return,
+            Purpose::PlaybackFetch(_)
+            | Purpose::Past { .. }
+            | Purpose::Repair(_)
+            | Purpose::Tile(_)
+            | Purpose::Rates => return,
+            Purpose::RecordedTile | Purpose::RecordedRates => return,
         };
         if let Some(c) = &mut self.connection {
             c.requests.insert(request, purpose);
         }
     }
 
-    /// The connection to be closed, as another took its place.
+    /// Returns a connection that the driver should close because a new one replaced it.
     pub fn take_superseded(&mut self) -> Option<Link> {
         self.superseded.take()
     }
 
-    /// Gives up the connection before this one.
+    /// Marks the previous connection for closing.
     fn supersede(&mut self) {
         if let Some(p) = self.previous.take() {
             self.superseded = Some(p.link);
@@ -346,15 +356,15 @@ impl Player {
         self.connection.as_ref().is_some_and(|c| c.link == link)
     }
 
-    /// What QUIC knows of the path.
+    /// Updates the path's round-trip time.
     pub fn path(&mut self, link: Link, rtt: Rtt) {
         if let Some(c) = self.connection.as_mut().filter(|c| c.link == link) {
             c.rtt = rtt;
         }
     }
 
-    /// A connection is over. Returns whether it was the one in use.
-    pub fn gone(&mut self, link: Link) -> bool {
+    /// A connection ended. Returns true if it was the current one.
+    pub fn disconnected(&mut self, link: Link) -> bool {
         if self.previous.as_ref().is_some_and(|c| c.link == link) {
             self.previous = None;
             return false;
@@ -363,11 +373,11 @@ impl Player {
             return false;
         }
         self.connection = None;
-        self.leave_tiles(None);
+        self.unsubscribe_tiles(None);
         for camera in self.feeds.keys().copied().collect::<Vec<_>>() {
-            self.give_up_parts(camera);
+            self.drop_parts(camera);
         }
-        for (id, _) in self.reels.drain() {
+        for (id, _) in self.playback_fetches.drain() {
             if let Some(p) = &mut self.playback {
                 p.failed(0, id, false);
             }
@@ -375,7 +385,7 @@ impl Player {
         true
     }
 
-    /// Something happened in a session.
+    /// Handles an event of a session.
     pub fn event(&mut self, now: Nanos, link: Link, s: &mut Session, e: Event) {
         let old = !self.current(link);
         let connection = if old { self.previous.as_mut().filter(|c| c.link == link) } else { self.connection.as_mut() };
@@ -398,7 +408,7 @@ impl Player {
             c.replayed.remove(&request);
         }
         if old {
-            // Frames alone still count of a connection that was left.
+            // From the previous connection only frames are used.
             match (purpose, e) {
                 (Purpose::Points(camera) | Purpose::Repair(camera), Event::Object(o)) if o.datagram => {
                     self.part(now, camera, o);
@@ -421,15 +431,15 @@ impl Player {
                 }
             }
             Event::Fetched { .. } => match purpose {
-                Purpose::Reel(id) => {
-                    self.end_reel(request, id);
+                Purpose::PlaybackFetch(id) => {
+                    self.end_playback_fetch(request, id);
                     if let Some(p) = &mut self.playback {
                         p.fetched(id);
                     }
                     self.play(now, s);
                 }
                 Purpose::Repair(camera) => self.repaired(now, s, request, camera),
-                Purpose::Shot | Purpose::RecordedRates => self.shot_over(now, request, true),
+                Purpose::RecordedTile | Purpose::RecordedRates => self.recorded_fetch_over(now, request, true),
                 Purpose::Past { .. } => {
                     if let Some(c) = &mut self.connection {
                         c.requests.remove(&request);
@@ -446,15 +456,18 @@ impl Player {
         }
     }
 
-    fn end_reel(&mut self, request: Request, id: u64) {
-        self.reels.remove(&id);
+    fn end_playback_fetch(&mut self, request: Request, id: u64) {
+        self.playback_fetches.remove(&id);
         if let Some(c) = &mut self.connection {
             c.requests.remove(&request);
             c.fetches.retain(|(_, r)| *r != request);
         }
     }
 
-    fn subscribed(&mut self, now: Nanos, s: &mut Session, request: Request, purpose: Purpose, largest: Option<Location>, p: &Properties) {
+    fn subscribed(
+        &mut self, now: Nanos, s: &mut Session, request: Request, purpose: Purpose, largest: Option<Location>,
+        p: &Properties,
+    ) {
         let small = matches!(purpose, Purpose::Catalog | Purpose::Recording);
         let name = match purpose {
             Purpose::Recording => self.recorded_track("catalog"),
@@ -463,8 +476,8 @@ impl Player {
         let Some(c) = &mut self.connection else { return };
         c.compression.insert(request, p.compression.unwrap_or(0));
         c.replayed.insert(request, p.replayed);
-        // A relay may answer a track's first SUBSCRIBE before its publisher did, and not know what the newest group
-        // is: then all that the publisher keeps is asked for.
+        // The relay may answer a track's first SUBSCRIBE before its publisher has, and not know the
+        // newest group. Then fetch everything the publisher has.
         if small && largest.is_none() {
             let (first, end) = (Location::default(), Location { group: 1 << 60, object: 0 });
             let id = s.fetch(now, &name, first, end, Some(PRIORITY_CATALOG), MAX_SIZE);
@@ -472,11 +485,11 @@ impl Player {
             c.compression.insert(id, p.compression.unwrap_or(0));
         }
         if let Purpose::Points(camera) = purpose {
-            // What the group has so far is being fetched.
+            // The group's objects so far are being fetched by the join.
             let f = self.feeds.get_mut(&camera).filter(|f| f.source.track.datagrams);
             if let (Some(f), Some(l)) = (f, largest) {
                 f.parts.expect(l.group, l.object, now);
-                self.ask(now, s, camera);
+                self.request_missing(now, s, camera);
             }
         }
         if purpose == Purpose::Catalog {
@@ -484,7 +497,7 @@ impl Player {
             if p.replayed {
                 self.begin(now, s, Purpose::Recording);
             } else {
-                self.offer(now, s, None);
+                self.set_recording(now, s, None);
             }
         }
     }
@@ -495,7 +508,7 @@ impl Player {
             Purpose::Points(camera) | Purpose::Repair(camera) if o.datagram => {
                 let fetched = o.fetched;
                 let whole = self.part(now, camera, o);
-                self.ask(now, s, camera);
+                self.request_missing(now, s, camera);
                 if whole && !fetched {
                     self.supersede();
                 }
@@ -503,7 +516,7 @@ impl Player {
             Purpose::Points(camera) => {
                 let fetched = o.fetched;
                 self.points(now, camera, o, fetched);
-                // Frames come over the new connection: the one before has done its duty.
+                // Frames arrive over the new connection: close the previous one.
                 if !fetched {
                     self.supersede();
                 }
@@ -517,10 +530,10 @@ impl Player {
             }
             Purpose::Tile(tile) => self.tile_object(now, tile, o),
             Purpose::Rates if normal => self.tile_rates(&o.payload),
-            Purpose::Shot => self.shot_object(now, o),
+            Purpose::RecordedTile => self.recorded_tile_object(now, o),
             Purpose::RecordedRates if normal => self.recorded_rates(o.group, &o.payload),
-            Purpose::Reel(id) if normal => {
-                match self.reels.get(&id).map(|(_, part)| *part) {
+            Purpose::PlaybackFetch(id) if normal => {
+                match self.playback_fetches.get(&id).map(|(_, part)| *part) {
                     Some(Part::Camera(camera)) => {
                         self.shared.measures().received(camera, o.payload.len(), now);
                         if let Some(p) = &mut self.playback {
@@ -541,7 +554,7 @@ impl Player {
             Purpose::Recording | Purpose::Past { recording: true } if normal => self.take_catalog(now, s, true, o),
             Purpose::Poses if normal => {
                 let newer = self.connection.as_mut().is_some_and(|c| c.poses.newer(o.group, o.id));
-                // A pose that cannot be read leaves the camera where it is.
+                // Ignore invalid poses.
                 for (camera, pose) in parse_poses(&o.payload).ok().into_iter().flatten().filter(|_| newer) {
                     self.poses.insert(camera, pose);
                     let mut status = self.shared.status();
@@ -576,36 +589,36 @@ impl Player {
         let replayed = self.connection.as_ref().and_then(|c| c.replayed.get(&o.request)).copied().unwrap_or(false);
         let mut out = Vec::new();
         f.add(o.group, o.payload, now, replayed, fetched, &mut out);
-        self.hand(camera, out);
+        self.forward(camera, out);
     }
 
-    /// Takes part of a frame; whether it made a description whole.
+    /// Takes a datagram part. Returns true if it completed a description.
     fn part(&mut self, now: Nanos, camera: u16, o: Object) -> bool {
         let points = self.connection.as_ref().and_then(|c| c.replayed.get(&c.of(Purpose::Points(camera))?));
         let replayed = points.copied().unwrap_or(false);
         let Some(f) = self.feeds.get_mut(&camera).filter(|_| o.status == ObjectStatus::Normal) else { return false };
         let mut out = Vec::new();
         let whole = f.add_part(o, now, replayed, &mut out);
-        // Of a connection that is being left: what is missing is asked for over the new one.
-        f.look.get_or_insert(now + MOMENT);
+        // For a part from the previous connection: request what is missing over the new one.
+        f.check_at.get_or_insert(now + MIN_WAIT);
         if let Some(n) = whole {
             self.shared.measures().received(camera, n, now);
         }
-        self.hand(camera, out);
-        while self.feeds.values().map(|f| f.parts.bytes()).sum::<usize>() > parts::MOST {
+        self.forward(camera, out);
+        while self.feeds.values().map(|f| f.parts.bytes()).sum::<usize>() > parts::MAX_ROOM {
             let Some(largest) = self.feeds.values_mut().max_by_key(|f| f.parts.bytes()) else { break };
-            largest.parts.give_way();
+            largest.parts.drop_oldest();
         }
         whole.is_some()
     }
 
-    /// Asks for what is missing of a camera's frames.
-    fn ask(&mut self, now: Nanos, s: &mut Session, camera: u16) {
+    /// Requests missing parts of a camera's frames.
+    fn request_missing(&mut self, now: Nanos, s: &mut Session, camera: u16) {
         let (Some(f), Some(c)) = (self.feeds.get_mut(&camera), &mut self.connection) else { return };
         let (rtt, purpose) = (c.rtt.smoothed, Purpose::Repair(camera));
         let under_way = c.requests.values().filter(|p| **p == purpose).count();
         let missing = f.parts.due(now, rtt, MAX_REPAIRS.saturating_sub(under_way));
-        f.look = f.parts.next(rtt).map(|at| at.max(now + MOMENT));
+        f.check_at = f.parts.next(rtt).map(|at| at.max(now + MIN_WAIT));
         if !missing.is_empty() {
             let (name, until) = (f.source.track.name.clone(), now + f.parts.timeout());
             let track = self.track(&name);
@@ -622,20 +635,20 @@ impl Player {
         self.count(camera);
     }
 
-    /// The answer to a request for missing parts is over: what did not come is lost.
+    /// A repair request completed: parts not received are lost.
     fn repaired(&mut self, now: Nanos, s: &mut Session, request: Request, camera: u16) {
         if let Some(c) = &mut self.connection {
             c.requests.remove(&request);
             c.fetches.retain(|(_, r)| *r != request);
         }
-        self.ask(now, s, camera);
+        self.request_missing(now, s, camera);
     }
 
-    /// Gives up what is there of a camera's frames in datagrams.
-    fn give_up_parts(&mut self, camera: u16) {
+    /// Drops a camera's incomplete datagram frames.
+    fn drop_parts(&mut self, camera: u16) {
         if let Some(f) = self.feeds.get_mut(&camera) {
             f.parts.close();
-            f.look = None;
+            f.check_at = None;
         }
         self.count(camera);
     }
@@ -644,28 +657,29 @@ impl Player {
         let Some(f) = self.feeds.get_mut(&camera) else { return };
         let mut out = Vec::new();
         f.cut(group, remote, &mut out);
-        self.hand(camera, out);
+        self.forward(camera, out);
     }
 
-    /// Passes on what a feed handed out.
-    fn hand(&mut self, camera: u16, out: Vec<Handed>) {
+    /// Forwards a feed's output to the decoders.
+    fn forward(&mut self, camera: u16, out: Vec<FeedOutput>) {
         let Some(f) = self.feeds.get_mut(&camera) else { return };
         for h in out {
             match h {
-                Handed::Frame { objects, arrived, replayed, late } => {
+                FeedOutput::Frame { objects, arrived, replayed, late } => {
                     let source = f.source.clone();
                     self.shared.queue(camera, Job { source, objects, arrived, replayed, late, playback: false });
                 }
-                Handed::Unused(b) => self.shared.pool.give(b),
+                FeedOutput::Unused(b) => self.shared.pool.give(b),
             }
         }
         self.count(camera);
     }
 
-    /// Passes on what a feed counted.
+    /// Adds a feed's counters to the statistics.
     fn count(&mut self, camera: u16) {
         let Some(f) = self.feeds.get_mut(&camera) else { return };
-        let (late, reset, damaged) = (std::mem::take(&mut f.late), std::mem::take(&mut f.reset), std::mem::take(&mut f.damaged));
+        let (late, reset, damaged) =
+            (std::mem::take(&mut f.late), std::mem::take(&mut f.reset), std::mem::take(&mut f.damaged));
         let p = f.parts.take_counts();
         let mut undecodable = 0;
         if late + reset + damaged + p.repaired + p.abandoned + p.requests > 0 {
@@ -684,7 +698,11 @@ impl Player {
             k.parts_lost += p.parts_lost;
             k.repairs += p.requests;
         }
-        self.shared.note_undecodable(camera, undecodable, &"its objects are not the point-cloud frames that the catalog announces");
+        self.shared.note_undecodable(
+            camera,
+            undecodable,
+            &"its objects are not point-cloud frames as announced in the catalog",
+        );
     }
 
     fn take_catalog(&mut self, now: Nanos, s: &mut Session, recording: bool, o: Object) {
@@ -695,7 +713,7 @@ impl Player {
         let catalog = match reader.add(o.group, o.id, o.payload, compression) {
             Ok(Some(c)) => c,
             Ok(None) => return,
-            // A recording that cannot be moved about in is watched as it comes.
+            // Without a valid catalog the recording is not seekable; show the shared replay.
             Err(_) if recording => return,
             Err(e) => {
                 self.enter(Phase::Refused);
@@ -704,11 +722,11 @@ impl Player {
             }
         };
         if recording {
-            return self.offer(now, s, Some(catalog));
+            return self.set_recording(now, s, Some(catalog));
         }
         self.waiting_from = None;
         if catalog.complete {
-            self.offer(now, s, None);
+            self.set_recording(now, s, None);
             self.drop_feeds(s);
             self.enter(Phase::Ended);
             return;
@@ -718,27 +736,29 @@ impl Player {
         }
         let empty = catalog.tracks.is_empty() && catalog.sphere.is_none();
         self.catalog = Some(catalog);
-        self.watch(now, s);
-        if self.feeds.is_empty() && self.film.is_none() {
+        self.apply_catalog(now, s);
+        if self.feeds.is_empty() && self.sphere_feed.is_none() {
             self.supersede();
         }
         self.enter(if empty { Phase::Waiting } else { Phase::Live });
     }
 
-    /// What is wanted of a camera.
-    fn wish(&self, camera: u16) -> Option<&Wish> {
-        let all = self.wish_all.as_ref().filter(|_| !self.unwished.contains(&camera));
-        self.wishes.get(&camera).or(all)
+    /// The viewer's subscription for a camera, if any.
+    fn selection(&self, camera: u16) -> Option<&Selection> {
+        let all = self.select_all.as_ref().filter(|_| !self.deselected.contains(&camera));
+        self.selections.get(&camera).or(all)
     }
 
-    /// Makes subscriptions, and what the user sees of the catalog, those of the catalog and the wishes.
-    fn watch(&mut self, now: Nanos, s: &mut Session) {
+    /// Brings subscriptions and the published status in line with the catalog and the viewer's
+    /// subscriptions.
+    fn apply_catalog(&mut self, now: Nanos, s: &mut Session) {
         let Some(catalog) = self.catalog.clone() else { return };
-        // A track whose frames look the same keeps its version, and with it the ray table.
+        // A track keeps its version, and with it the ray table, if its geometry is unchanged.
         let mut sources = BTreeMap::new();
         for t in &catalog.tracks {
             let key = (t.camera, t.quality.clone());
-            let same = |o: &&Arc<Source>| o.track.lens == t.lens && (o.track.width, o.track.layout) == (t.width, t.layout);
+            let same =
+                |o: &&Arc<Source>| o.track.lens == t.lens && (o.track.width, o.track.layout) == (t.width, t.layout);
             let old = self.sources.get(&key);
             let (version, rays) = old.filter(same).map_or_else(
                 || {
@@ -756,7 +776,7 @@ impl Player {
         self.sources = sources;
         let mut selected = BTreeMap::new();
         for camera in catalog.cameras() {
-            let Some(w) = self.wish(camera) else { continue };
+            let Some(w) = self.selection(camera) else { continue };
             let Some(t) = catalog.select(camera, w.quality.as_deref()) else { continue };
             if let Some(source) = self.sources.get(&(camera, t.quality.clone())) {
                 let wanted = if w.descriptions == 0 { t.descriptions } else { w.descriptions.min(t.descriptions) };
@@ -765,7 +785,7 @@ impl Player {
         }
         let gone: Vec<_> = self.feeds.keys().filter(|c| !selected.contains_key(c)).copied().collect();
         for camera in gone {
-            self.leave(s, camera);
+            self.unsubscribe_camera(s, camera);
             self.feeds.remove(&camera);
             if let Some(c) = self.shared.cameras().get_mut(&camera) {
                 c.clear();
@@ -776,24 +796,25 @@ impl Player {
             match self.feeds.get_mut(camera) {
                 Some(f) if f.source.track.name == source.track.name && f.wanted == *wanted => f.source = source.clone(),
                 _ => {
-                    self.leave(s, *camera);
+                    self.unsubscribe_camera(s, *camera);
                     self.feeds.insert(*camera, Feed::new(source.clone(), *wanted, self.shared.pool.clone(), now));
                     if let Some(p) = &mut self.playback {
                         let place = p.position();
-                        p.seek(now, place); // what is there ahead is of another track
+                        p.seek(now, place); // the buffered data belongs to another track
                     }
                 }
             }
-            self.follow(now, s, *camera);
+            self.subscribe_camera(now, s, *camera);
         }
-        self.watch_sphere(now, s);
-        self.tell_tracks(&catalog, &selected);
-        self.set_reels();
+        self.apply_sphere(now, s);
+        self.update_track_status(&catalog, &selected);
+        self.set_playback_parts();
         self.play(now, s);
     }
 
-    fn tell_tracks(&mut self, catalog: &Catalog, selected: &BTreeMap<u16, (Arc<Source>, u8)>) {
-        let recorded = |name: &str| self.recording.iter().flat_map(|r| &r.tracks).any(|t| t.name == name && t.timeline.is_some());
+    fn update_track_status(&mut self, catalog: &Catalog, selected: &BTreeMap<u16, (Arc<Source>, u8)>) {
+        let recorded =
+            |name: &str| self.recording.iter().flat_map(|r| &r.tracks).any(|t| t.name == name && t.timeline.is_some());
         let tracks = catalog.tracks.iter().filter_map(|t| {
             let source = self.sources.get(&(t.camera, t.quality.clone()))?;
             let mut track = t.clone();
@@ -817,18 +838,21 @@ impl Player {
         status.catalog_version = status.catalog_version.wrapping_add(1);
     }
 
-    /// Receives a camera's frames as they are published.
-    fn follow(&mut self, now: Nanos, s: &mut Session, camera: u16) {
+    /// Subscribes to a camera's live frames.
+    fn subscribe_camera(&mut self, now: Nanos, s: &mut Session, camera: u16) {
         let purpose = Purpose::Points(camera);
-        let asked = self.connection.as_ref().is_none_or(|c| c.of(purpose).is_some() || c.retries.iter().any(|r| r.1 == purpose));
+        let asked = self
+            .connection
+            .as_ref()
+            .is_none_or(|c| c.of(purpose).is_some() || c.retries.iter().any(|r| r.1 == purpose));
         if !asked && self.playback.is_none() {
             self.begin(now, s, purpose);
         }
     }
 
-    /// Receives nothing more of a camera.
-    fn leave(&mut self, s: &mut Session, camera: u16) {
-        self.give_up_parts(camera);
+    /// Cancels all requests for a camera's frames.
+    fn unsubscribe_camera(&mut self, s: &mut Session, camera: u16) {
+        self.drop_parts(camera);
         let purpose = Purpose::Points(camera);
         let Some(c) = &mut self.connection else { return };
         c.retries.retain(|r| r.1 != purpose);
@@ -843,18 +867,18 @@ impl Player {
 
     fn drop_feeds(&mut self, s: &mut Session) {
         for camera in self.feeds.keys().copied().collect::<Vec<_>>() {
-            // What is under way of the last frame is shown.
+            // Show what has arrived of the last frame.
             let mut out = Vec::new();
             if let Some(f) = self.feeds.get_mut(&camera) {
-                f.hand(&mut out);
+                f.emit(&mut out);
             }
-            self.hand(camera, out);
-            self.leave(s, camera);
+            self.forward(camera, out);
+            self.unsubscribe_camera(s, camera);
         }
         self.feeds.clear();
-        // The last picture stays; a publisher that returns is shown from its beginning.
-        self.leave_sphere(s);
-        self.film = None;
+        // Keep showing the last picture. If the publisher returns, start over.
+        self.unsubscribe_sphere(s);
+        self.sphere_feed = None;
         self.catalog = None;
     }
 
@@ -880,38 +904,41 @@ impl Player {
                     self.enter(Phase::Refused);
                     self.shared.note_error(&e.to_string());
                 } else if e.code == request::DOES_NOT_EXIST {
-                    let had = self.shared.look(|s| s.has_catalog);
+                    let had = self.shared.with_status(|s| s.has_catalog);
                     self.enter(if had { Phase::Ended } else { Phase::Waiting });
                 }
                 self.retry(now + RETRY, purpose);
             }
-            // A token may be for some sessions alone.
+            // The token may be limited to some sessions: query those it names.
             Purpose::Sessions if e.code == request::UNAUTHORIZED && !self.config.named.is_empty() => {
                 self.shared.status().some_sessions = true;
                 for i in 0..self.config.named.len() {
                     self.begin(now, s, Purpose::Session(i));
                 }
             }
-            Purpose::Session(_) if self.connection.iter().any(|c| c.requests.values().any(|p| matches!(p, Purpose::Session(_)))) => {}
+            Purpose::Session(_)
+                if self.connection.iter().any(|c| c.requests.values().any(|p| matches!(p, Purpose::Session(_)))) => {}
             Purpose::Sessions | Purpose::Session(_) => {
                 self.shared.status().some_sessions = false;
                 self.enter(Phase::Refused);
                 self.shared.note_error(&e.to_string());
                 self.retry(now + 5 * RETRY, Purpose::Sessions);
             }
-            // Who has no recording answers that it does not exist.
+            // A publisher without a recording rejects the track.
             Purpose::Recording if e.code == request::DOES_NOT_EXIST => {}
-            Purpose::Poses | Purpose::Points(_) | Purpose::Sphere | Purpose::Recording => self.retry(now + RETRY / 2, purpose),
-            Purpose::Reel(id) => {
-                self.end_reel(request, id);
+            Purpose::Poses | Purpose::Points(_) | Purpose::Sphere | Purpose::Recording => {
+                self.retry(now + RETRY / 2, purpose)
+            }
+            Purpose::PlaybackFetch(id) => {
+                self.end_playback_fetch(request, id);
                 if let Some(p) = &mut self.playback {
                     p.failed(now, id, e.code == request::INVALID_RANGE);
                 }
             }
             Purpose::Repair(camera) => self.repaired(now, s, request, camera),
             Purpose::Tile(_) => self.tile_gone(request),
-            Purpose::Shot | Purpose::RecordedRates => self.shot_over(now, request, false),
-            // The relay takes none, or has nothing of the past: a viewer works without.
+            Purpose::RecordedTile | Purpose::RecordedRates => self.recorded_fetch_over(now, request, false),
+            // Optional: the viewer works without them.
             Purpose::Receipts | Purpose::Past { .. } | Purpose::Rates => {}
         }
     }
@@ -919,11 +946,11 @@ impl Player {
     fn ended(&mut self, now: Nanos, s: &mut Session, purpose: Purpose, why: &Ended) {
         match purpose {
             Purpose::Catalog => {
-                self.offer(now, s, None);
+                self.set_recording(now, s, None);
                 self.drop_feeds(s);
                 self.enter(Phase::Ended);
                 if !why.over() {
-                    self.shared.note_error(&format!("the publisher is away: {why}"));
+                    self.shared.note_error(&format!("the publisher disconnected: {why}"));
                 }
                 if let Some(c) = &mut self.connection {
                     c.catalog = CatalogReader::default();
@@ -933,9 +960,9 @@ impl Player {
             Purpose::Points(camera) => {
                 let mut out = Vec::new();
                 if let Some(f) = self.feeds.get_mut(&camera) {
-                    f.hand(&mut out);
+                    f.emit(&mut out);
                 }
-                self.hand(camera, out);
+                self.forward(camera, out);
                 self.retry(now + RETRY / 2, purpose);
             }
             Purpose::Sphere => self.retry(now + RETRY / 2, purpose),
@@ -967,18 +994,18 @@ impl Player {
 
     // Recordings.
 
-    /// The replay offers its recording, or no longer does.
-    fn offer(&mut self, now: Nanos, s: &mut Session, recording: Option<Catalog>) {
+    /// Sets or clears the replay's recording.
+    fn set_recording(&mut self, now: Nanos, s: &mut Session, recording: Option<Catalog>) {
         self.recording = recording;
         if self.recording.is_none() {
-            self.watch_live(now, s);
+            self.return_to_live(now, s);
         } else if self.catalog.is_some() {
-            self.watch(now, s);
+            self.apply_catalog(now, s);
         }
-        self.tell_playback();
+        self.update_playback_status();
     }
 
-    /// Length of the recording, ms; 0 without one.
+    /// Length of the recording, ms; 0 if there is none.
     fn duration(&self) -> f64 {
         let Some(r) = &self.recording else { return 0.0 };
         let points = r.tracks.iter().filter(|t| t.timeline.is_some()).map(|t| t.duration);
@@ -986,24 +1013,26 @@ impl Player {
         points.chain(sphere).fold(0.0, f64::max)
     }
 
-    /// What of the recording is received.
+    /// The recorded parts that the viewer receives.
     fn parts(&self) -> BTreeMap<Part, (Timeline, Option<f64>)> {
         let recorded = |name: &str| self.recording.iter().flat_map(|r| &r.tracks).find(|t| t.name == name)?.timeline;
-        let cameras = self.feeds.iter().filter_map(|(n, f)| Some((Part::Camera(*n), (recorded(&f.source.track.name)?, None))));
-        let sphere = self.recording.as_ref().and_then(|r| r.sphere.as_ref()).filter(|_| self.film.is_some());
-        // A GoP of a busy publisher lasts longer than the catalog says: the one that holds a place may begin earlier.
+        let cameras =
+            self.feeds.iter().filter_map(|(n, f)| Some((Part::Camera(*n), (recorded(&f.source.track.name)?, None))));
+        let sphere = self.recording.as_ref().and_then(|r| r.sphere.as_ref()).filter(|_| self.sphere_feed.is_some());
+        // An overloaded publisher's GoPs last longer than announced, so the GoP at a position may
+        // begin earlier.
         let sphere = sphere.and_then(|s| Some((Part::Sphere, (s.timeline?, Some(1.5 * s.gop)))));
         cameras.chain(sphere).collect()
     }
 
-    fn set_reels(&mut self) {
+    fn set_playback_parts(&mut self) {
         let parts = self.parts();
         if let Some(p) = &mut self.playback {
             p.set_parts(&parts);
         }
     }
 
-    /// Where in the recording the picture is, ms.
+    /// Position in the recording of the current picture, ms.
     fn place(&self) -> f64 {
         if let Some(p) = &self.playback {
             return p.position();
@@ -1011,7 +1040,7 @@ impl Player {
         let Some(r) = &self.recording else { return 0.0 };
         let origin = r.tracks.iter().find_map(|t| t.timeline).or(r.sphere.as_ref().and_then(|s| s.timeline));
         let points = self.feeds.values().next().map(|f| f.captured as f64 / 1e3);
-        let captured = points.or(self.film.as_ref().map(|f| f.captured as f64 / 1e6));
+        let captured = points.or(self.sphere_feed.as_ref().map(|f| f.captured as f64 / 1e6));
         match (captured, origin) {
             (Some(ms), Some(o)) if ms > 0.0 => (ms - o.wallclock).clamp(0.0, self.duration()),
             _ => 0.0,
@@ -1023,25 +1052,25 @@ impl Player {
             return;
         }
         if action == PlaybackAction::Live {
-            self.watch_live(now, s);
-            return self.tell_playback();
+            self.return_to_live(now, s);
+            return self.update_playback_status();
         }
         let place = if let PlaybackAction::Seek(ms) = action { ms } else { self.place() };
         let begun = self.playback.is_some();
         if !begun {
-            // The replay, which all see, is left for the recording.
+            // Leave the shared replay and start own playback.
             for camera in self.feeds.keys().copied().collect::<Vec<_>>() {
-                self.leave(s, camera);
+                self.unsubscribe_camera(s, camera);
             }
-            self.leave_sphere(s);
+            self.unsubscribe_sphere(s);
             let mut p = Playback::new(self.duration());
             p.seek(now, place);
             self.playback = Some(p);
-            self.set_reels();
+            self.set_playback_parts();
             self.list_tiles();
             self.jump_sphere();
         } else if let PlaybackAction::Seek(_) = action {
-            self.leave_tiles(Some(s));
+            self.unsubscribe_tiles(Some(s));
             self.jump_sphere();
         }
         let Some(p) = &mut self.playback else { return };
@@ -1049,40 +1078,40 @@ impl Player {
             PlaybackAction::Pause => p.pause(),
             PlaybackAction::Play => p.play(now),
             PlaybackAction::Seek(ms) if begun => p.seek(now, ms),
-            // Watching goes on as it was: a seek plays, and only a pause stops.
+            // Play after a first seek, since the shared replay was playing; only Pause stops.
             PlaybackAction::Seek(_) => p.play(now),
             PlaybackAction::Live => {}
         }
         self.play(now, s);
-        self.tell_playback();
+        self.update_playback_status();
     }
 
-    fn watch_live(&mut self, now: Nanos, s: &mut Session) {
+    fn return_to_live(&mut self, now: Nanos, s: &mut Session) {
         let Some(mut p) = self.playback.take() else { return };
         p.stop();
-        for id in self.reels.keys().copied().collect::<Vec<_>>() {
-            self.cancel_reel(s, id);
+        for id in self.playback_fetches.keys().copied().collect::<Vec<_>>() {
+            self.cancel_playback_fetch(s, id);
         }
         for camera in self.feeds.keys().copied().collect::<Vec<_>>() {
             if let Some(f) = self.feeds.get_mut(&camera) {
                 f.restart(now);
             }
-            self.follow(now, s, camera);
+            self.subscribe_camera(now, s, camera);
         }
-        self.leave_tiles(Some(s));
+        self.unsubscribe_tiles(Some(s));
         self.list_tiles();
         self.jump_sphere();
-        self.follow_sphere(now, s);
+        self.subscribe_sphere(now, s);
     }
 
-    fn cancel_reel(&mut self, s: &mut Session, id: u64) {
-        if let Some((request, _)) = self.reels.get(&id).copied() {
-            self.end_reel(request, id);
+    fn cancel_playback_fetch(&mut self, s: &mut Session, id: u64) {
+        if let Some((request, _)) = self.playback_fetches.get(&id).copied() {
+            self.end_playback_fetch(request, id);
             s.cancel(request);
         }
     }
 
-    /// Moves a recording's playback on.
+    /// Advances playback and performs its actions.
     fn play(&mut self, now: Nanos, s: &mut Session) {
         let Some(p) = &mut self.playback else { return };
         p.tick(now);
@@ -1090,8 +1119,10 @@ impl Player {
             match a {
                 Action::Fetch { part, id, first, last } => {
                     let of = match part {
-                        Part::Camera(n) => self.feeds.get(&n).map(|f| (f.source.track.name.clone(), f.source.track.max_object())),
-                        Part::Sphere => self.film.as_ref().map(|f| (f.sphere().name.clone(), sphere::MAX_FRAME)),
+                        Part::Camera(n) => {
+                            self.feeds.get(&n).map(|f| (f.source.track.name.clone(), f.source.track.max_object()))
+                        }
+                        Part::Sphere => self.sphere_feed.as_ref().map(|f| (f.sphere().name.clone(), sphere::MAX_FRAME)),
                     };
                     let (Some((name, most)), true) = (of, self.connection.is_some()) else {
                         if let Some(p) = &mut self.playback {
@@ -1105,12 +1136,12 @@ impl Player {
                     let (first, end) = (Location { group: first, object: 0 }, Location { group: last, object: 0 });
                     let request = s.fetch(now, &self.recorded_track(&name), first, end, None, most);
                     if let Some(c) = &mut self.connection {
-                        c.requests.insert(request, Purpose::Reel(id));
+                        c.requests.insert(request, Purpose::PlaybackFetch(id));
                         c.fetches.push((now + FETCH_TIMEOUT, request));
                     }
-                    self.reels.insert(id, (request, part));
+                    self.playback_fetches.insert(id, (request, part));
                 }
-                Action::Cancel(id) => self.cancel_reel(s, id),
+                Action::Cancel(id) => self.cancel_playback_fetch(s, id),
                 Action::Show { camera, objects, .. } => {
                     let Some(f) = self.feeds.get_mut(&camera) else { continue };
                     f.arrived = now;
@@ -1125,11 +1156,11 @@ impl Player {
                 }
             }
         }
-        self.place_sphere(now);
-        self.fetch_shots(now, s);
+        self.set_sphere_position(now);
+        self.fetch_recorded_tiles(now, s);
     }
 
-    fn tell_playback(&mut self) {
+    fn update_playback_status(&mut self) {
         let info = PlaybackInfo {
             duration: self.duration(),
             position: self.place(),
@@ -1142,22 +1173,22 @@ impl Player {
 
     // Time and commands.
 
-    /// Does what the user's threads asked for. `s` is the session in use.
+    /// Executes queued commands. `s` is the current session.
     pub fn commands(&mut self, now: Nanos, mut s: Option<&mut Session>) {
         let mut changed = false;
         while let Some(c) = self.shared.take_command() {
             match c {
-                Command::Subscribe(camera, wish) => {
+                Command::Subscribe(camera, selection) => {
                     changed = true;
                     match camera {
                         Some(n) => {
-                            self.unwished.retain(|c| *c != n);
-                            self.wishes.insert(n, wish);
+                            self.deselected.retain(|c| *c != n);
+                            self.selections.insert(n, selection);
                         }
                         None => {
-                            self.unwished.clear();
-                            self.wishes.clear();
-                            self.wish_all = Some(wish);
+                            self.deselected.clear();
+                            self.selections.clear();
+                            self.select_all = Some(selection);
                         }
                     }
                 }
@@ -1165,21 +1196,21 @@ impl Player {
                     changed = true;
                     match camera {
                         Some(n) => {
-                            self.wishes.remove(&n);
-                            if self.wish_all.is_some() && !self.unwished.contains(&n) {
-                                self.unwished.push(n);
+                            self.selections.remove(&n);
+                            if self.select_all.is_some() && !self.deselected.contains(&n) {
+                                self.deselected.push(n);
                             }
                         }
                         None => {
-                            self.wishes.clear();
-                            self.wish_all = None;
-                            self.unwished.clear();
+                            self.selections.clear();
+                            self.select_all = None;
+                            self.deselected.clear();
                         }
                     }
                 }
                 Command::Sphere(wanted) => {
                     changed = true;
-                    self.wish_sphere = wanted;
+                    self.sphere_selected = wanted;
                 }
                 Command::Gaze { direction, view } => self.gaze(now, s.as_deref_mut(), direction, view),
                 Command::Playback(action) => {
@@ -1199,30 +1230,31 @@ impl Player {
             }
         }
         if let (true, Some(s)) = (changed, s) {
-            self.watch(now, s);
+            self.apply_catalog(now, s);
         }
     }
 
-    /// When `tick` is to be called at the latest.
+    /// Latest time for the next call of `tick`.
     pub fn deadline(&self) -> Nanos {
-        let tick = self.playback.as_ref().map(|_| self.looked.max(0) + TICK);
+        let tick = self.playback.as_ref().map(|_| self.last_tick.max(0) + TICK);
         let retries = self.connection.iter().flat_map(|c| c.retries.iter().map(|r| r.0));
-        let looks = self.feeds.values().filter(|_| self.connection.is_some()).filter_map(|f| f.look);
-        let tiles = self.film.as_ref().filter(|_| self.connection.is_some()).and_then(|f| f.tiles.as_ref()?.deadline());
+        let looks = self.feeds.values().filter(|_| self.connection.is_some()).filter_map(|f| f.check_at);
+        let tiles =
+            self.sphere_feed.as_ref().filter(|_| self.connection.is_some()).and_then(|f| f.tiles.as_ref()?.deadline());
         let all = retries.chain(tiles).chain(self.clock_until).chain(self.waiting_from).chain(tick).chain(looks);
-        all.min().map_or(self.looked + LOOK, |t| t.min(self.looked + LOOK))
+        all.min().map_or(self.last_tick + MAX_TICK_INTERVAL, |t| t.min(self.last_tick + MAX_TICK_INTERVAL))
     }
 
-    /// Time passed. `s` is the session in use.
+    /// Handles the passage of time. `s` is the current session.
     pub fn tick(&mut self, now: Nanos, s: Option<&mut Session>) {
-        self.looked = now;
+        self.last_tick = now;
         if self.clock_until.is_some_and(|t| now >= t) {
             self.clock_until = None;
             self.shared.measures().set_clock(ClockSource::Local);
         }
         if self.waiting_from.is_some_and(|t| now >= t) {
             self.waiting_from = None;
-            if !self.shared.look(|s| s.has_catalog) && self.connection.is_some() {
+            if !self.shared.with_status(|s| s.has_catalog) && self.connection.is_some() {
                 self.enter(Phase::Waiting);
             }
         }
@@ -1238,14 +1270,19 @@ impl Player {
                 wait
             });
             late.extend(c.fetches.iter().filter(|(t, _)| now >= *t).filter_map(|(_, r)| match c.requests.get(r) {
-                Some(p @ (Purpose::Reel(_) | Purpose::Repair(_) | Purpose::Shot | Purpose::RecordedRates)) => Some((*r, *p)),
+                Some(
+                    p @ (Purpose::PlaybackFetch(_)
+                    | Purpose::Repair(_)
+                    | Purpose::RecordedTile
+                    | Purpose::RecordedRates),
+                ) => Some((*r, *p)),
                 _ => None,
             }));
         }
         for (request, purpose) in late {
             match purpose {
-                Purpose::Reel(id) => {
-                    self.cancel_reel(s, id);
+                Purpose::PlaybackFetch(id) => {
+                    self.cancel_playback_fetch(s, id);
                     if let Some(p) = &mut self.playback {
                         p.failed(now, id, false);
                     }
@@ -1256,46 +1293,50 @@ impl Player {
                 }
                 _ => {
                     s.cancel(request);
-                    self.shot_over(now, request, false);
+                    self.recorded_fetch_over(now, request, false);
                 }
             }
         }
-        let looking: Vec<_> = self.feeds.iter().filter_map(|(n, f)| Some((*n, f.look.filter(|at| now >= *at)?))).collect();
-        for (camera, at) in looking {
+        let to_check: Vec<_> =
+            self.feeds.iter().filter_map(|(n, f)| Some((*n, f.check_at.filter(|at| now >= *at)?))).collect();
+        for (camera, at) in to_check {
             match self.feeds.get_mut(&camera) {
-                Some(f) if now - at > MOMENT => f.look = Some(now + MOMENT),
-                _ => self.ask(now, s, camera),
+                Some(f) if now - at > MIN_WAIT => f.check_at = Some(now + MIN_WAIT),
+                _ => self.request_missing(now, s, camera),
             }
         }
         for purpose in due {
             match purpose {
-                Purpose::Sphere if self.playback.is_some() || self.film.is_none() => {}
+                Purpose::Sphere if self.playback.is_some() || self.sphere_feed.is_none() => {}
                 Purpose::Points(camera) if self.playback.is_some() || !self.feeds.contains_key(&camera) => {}
-                Purpose::Recording if !self.shared.look(|s| s.replayed) => {}
+                Purpose::Recording if !self.shared.with_status(|s| s.replayed) => {}
                 p => self.begin(now, s, p),
             }
         }
         self.tick_tiles(now, s);
         self.play(now, s);
         if self.duration() > 0.0 {
-            self.tell_playback();
+            self.update_playback_status();
         }
-        self.listen(now);
+        self.update_silence(now);
     }
 
-    /// Tells a publisher that sends nothing from a picture that stands still.
-    fn listen(&mut self, now: Nanos) {
-        let phase = self.shared.look(|s| s.phase);
+    /// Switches between Live and Silent, to tell a stalled publisher from a still scene.
+    fn update_silence(&mut self, now: Nanos) {
+        let phase = self.shared.with_status(|s| s.phase);
         if !matches!(phase, Phase::Live | Phase::Silent) {
             return;
         }
-        let patience = |f: &Feed| match f.source.track.framerate {
+        let silent_after = |f: &Feed| match f.source.track.framerate {
             r if r > 0.0 => SILENCE.max((SILENT_FRAMES * 1e9 / r) as Nanos),
             _ => SILENCE,
         };
         let sphere = self.sphere_silent(now);
         let any = sphere.is_some() || !self.feeds.is_empty();
-        let silent = self.playback.is_none() && any && sphere != Some(false) && self.feeds.values().all(|f| now - f.arrived >= patience(f));
+        let silent = self.playback.is_none()
+            && any
+            && sphere != Some(false)
+            && self.feeds.values().all(|f| now - f.arrived >= silent_after(f));
         self.enter(if silent { Phase::Silent } else { Phase::Live });
     }
 }

@@ -1,8 +1,9 @@
-//! What a viewer sends for every frame it shows, as internal/qoe lays it out.
+//! The receipt that a viewer sends for every frame shown, in the format of internal/qoe.
 
 use moqt::Nanos;
 
-/// Bytes; with the datagram's header 200 to 240, by which a network tells it from an acknowledgement.
+/// Size in bytes. With headers the datagram has 200 to 240, which tells it apart from an
+/// acknowledgement in the network.
 pub(crate) const SIZE: usize = 200;
 
 pub(crate) fn encode(camera: u16, sequence: u32, delay: Nanos) -> [u8; SIZE] {

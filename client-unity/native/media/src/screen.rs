@@ -1,5 +1,5 @@
-//! The 360° video as threads share it: what arrived waits here, a thread decodes each picture shortly before it is
-//! due, and whoever draws takes the one that is.
+//! Shared state of the 360° video. Received frames wait here; a thread decodes each picture shortly
+//! before it is due; the renderer takes the one that is due.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -13,77 +13,78 @@ use crate::mosaic::{Mosaic, NextTile, Part, TileJob};
 const MS: Nanos = 1_000_000;
 /// How long before it is due a picture is decoded.
 pub(crate) const AHEAD: Nanos = 150 * MS;
-/// How long before it is due a picture is made of the whole sphere and the tiles that are there.
+/// How long before it is due a picture is composed from the base and the decoded tiles.
 const COMPOSE: Nanos = 50 * MS;
-/// How long before it is due a frame is given up whose group has a gap before it: until then the gap may close.
+/// How long before it is due a frame is skipped if an earlier frame of its group is missing; until
+/// then the gap may close.
 pub(crate) const CLOSING: Nanos = 30 * MS;
-/// Pictures that wait until they are due.
-const MOST_PICTURES: usize = 8;
-/// Pictures that may be acquired at a time.
-const MOST_ACQUIRED: usize = 2;
-/// Bytes of frames that wait to be decoded.
-const MOST_BYTES: usize = 16 << 20;
-/// So far below the newest a group is of a publisher that began anew, and not merely late.
-const ANEW: u64 = 1000;
+/// Maximum pictures waiting until due.
+const MAX_PICTURES: usize = 8;
+/// Maximum pictures acquired at a time.
+const MAX_ACQUIRED: usize = 2;
+/// Maximum bytes of frames waiting for decoding.
+const MAX_BYTES: usize = 16 << 20;
+/// A group this far below the newest belongs to a restarted publisher; nearer ones are late.
+const RESTART_GAP: u64 = 1000;
 
-/// Which timestamp is due when.
+/// Maps local time to the timestamp due.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Due {
-    /// Local time less timestamp.
+    /// Local time minus timestamp.
     pub shift: Nanos,
-    /// The one that is due for as long as nothing moves on.
+    /// While paused, the timestamp on display.
     pub still: Option<Nanos>,
 }
 
 impl Due {
-    /// The timestamp that is due at a local time.
+    /// Timestamp due at a local time.
     pub fn at(&self, local: Nanos) -> Nanos {
         self.still.unwrap_or_else(|| local.saturating_sub(self.shift))
     }
 }
 
-/// A frame that waits to be decoded.
+/// A frame waiting for decoding.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     pub group: u64,
     pub id: u64,
     pub timestamp: Nanos,
-    /// avcC.
+    /// avcC configuration, if the frame carries it.
     pub config: Option<Vec<u8>>,
     pub payload: Vec<u8>,
     pub arrived: Nanos,
     pub replayed: bool,
 }
 
-/// What a picture is, but for its samples.
+/// A picture's properties without its samples.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs)]
 pub struct PictureInfo {
-    /// Pixels, of both eyes.
+    /// Width in pixels, both eyes included.
     pub width: u32,
     pub height: u32,
-    /// The right eye's picture is below the left one's.
+    /// Stereoscopic: left eye above right eye.
     pub stereo: bool,
     pub matrix: Matrix,
     pub full_range: bool,
-    /// How the sphere is turned: yaw, pitch, roll, degrees.
+    /// Yaw, pitch and roll of the sphere, degrees.
     pub turned: [f64; 3],
-    /// UNIX time of its capture by the relay's clock.
+    /// Capture time: UNIX time on the relay's clock.
     pub captured: Nanos,
     /// Local times.
     pub arrived: Nanos,
     pub decoded: Nanos,
-    /// Time taken to decode.
+    /// Decoding time.
     pub decode: Nanos,
     pub replayed: bool,
 }
 
-/// A picture in the hands of whoever draws.
+/// A picture acquired by the renderer.
 #[derive(Debug, Clone, Copy)]
 pub struct AcquiredPicture {
-    /// To be given back by.
+    /// Identifies the picture in release.
     pub handle: u64,
-    /// What it is.
+    /// Description of the picture.
     pub info: PictureInfo,
 }
 
@@ -93,45 +94,45 @@ pub(crate) struct Shown {
     pub picture: Picture,
 }
 
-/// What became of frames.
+/// Counters of discarded frames.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counters {
-    /// Not decoded, as a later group was due already.
+    /// Not decoded because a later group was due.
     pub skipped: u64,
-    /// Not decodable.
+    /// Undecodable.
     pub damaged: u64,
-    /// One after the other.
+    /// Consecutive undecodable frames.
     pub undecodable: u64,
 }
 
-/// What the decoder does next.
+/// Next step of the decoder thread.
 pub(crate) enum Next {
     Decode(Chunk, Arc<Sphere>),
-    /// Make a picture of the whole sphere and of tiles.
+    /// Compose a picture from the base and tiles.
     Compose(Shown, Vec<Part>, Arc<Sphere>),
-    /// Wait so long, or for news.
+    /// Wait this long or until woken.
     Wait(Nanos),
-    /// Wait for news.
+    /// Wait until woken.
     Idle,
 }
 
-/// The 360° video as threads share it.
+/// State of the 360° video shared between threads.
 #[derive(Debug, Default)]
 pub(crate) struct Screen {
     sphere: Option<Arc<Sphere>>,
     due: Option<Due>,
     chunks: BTreeMap<(u64, u64), Chunk>,
     bytes: usize,
-    /// The frame decoded last.
+    /// Group and ID of the last decoded frame.
     last: Option<(u64, u64)>,
-    /// What is under way from before the last jump is not shown.
+    /// Incremented by every jump; results of earlier runs are discarded.
     run: u64,
     pictures: VecDeque<Shown>,
-    /// Those of the whole sphere that wait for their tiles.
+    /// Base pictures waiting for their tiles.
     low: VecDeque<Shown>,
-    /// What the pictures were made of that were due last or are to be due: while nothing moves on, tiles may be added.
+    /// Sources of recent and upcoming pictures: while paused, tiles can be added to them.
     made: VecDeque<(Shown, Vec<Part>)>,
-    /// Where tiles are received.
+    /// Tiles, if received.
     pub mosaic: Option<Mosaic>,
     free: Vec<Picture>,
     handles: u64,
@@ -141,7 +142,7 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// What is shown, or nothing any more.
+    /// Sets the video to show; None stops.
     pub fn show(&mut self, sphere: Option<Arc<Sphere>>) {
         self.jump();
         if sphere.is_none() {
@@ -153,7 +154,7 @@ impl Screen {
         self.due = None;
     }
 
-    /// What is there belongs to another place of the timeline.
+    /// Discards everything: playback jumped on the timeline.
     pub fn jump(&mut self) {
         self.run += 1;
         self.chunks.clear();
@@ -168,7 +169,7 @@ impl Screen {
         }
     }
 
-    /// Gives back what a picture was made of, the oldest first; whether there was one.
+    /// Recycles the sources of the oldest picture; returns false if there are none.
     fn forget(&mut self) -> bool {
         let Some((low, parts)) = self.made.pop_front() else { return false };
         self.give_back(low.picture);
@@ -178,7 +179,7 @@ impl Screen {
         true
     }
 
-    /// Whether tiles are received.
+    /// Turns tiles on or off.
     pub fn receive_tiles(&mut self, on: bool) {
         let grid = self.sphere.as_ref().and_then(|s| s.grid());
         match (on, grid) {
@@ -195,15 +196,15 @@ impl Screen {
         self.due = Some(due);
     }
 
-    /// The timestamp that is due.
+    /// Timestamp due.
     pub fn due(&self, now: Nanos) -> Option<Nanos> {
         self.due.map(|d| d.at(now))
     }
 
-    /// Takes a frame, in whatever order they come.
+    /// Takes a frame, in any order.
     pub fn add(&mut self, chunk: Chunk) {
         let key = (chunk.group, chunk.id);
-        if self.last.is_some_and(|(g, _)| chunk.group < g && g - chunk.group > ANEW) {
+        if self.last.is_some_and(|(g, _)| chunk.group < g && g - chunk.group > RESTART_GAP) {
             self.jump();
         }
         if self.sphere.is_none() || self.last.is_some_and(|l| key <= l) || self.chunks.contains_key(&key) {
@@ -211,7 +212,7 @@ impl Screen {
         }
         self.bytes += chunk.payload.len();
         self.chunks.insert(key, chunk);
-        while self.bytes > MOST_BYTES {
+        while self.bytes > MAX_BYTES {
             self.drop_first();
             self.counters.skipped += 1;
         }
@@ -224,12 +225,12 @@ impl Screen {
     }
 
     fn give_back(&mut self, picture: Picture) {
-        if self.free.len() < MOST_PICTURES {
+        if self.free.len() < MAX_PICTURES {
             self.free.push(picture);
         }
     }
 
-    /// Gives up the pictures that were overtaken.
+    /// Drops pictures superseded by a later one that is due.
     fn overtake(&mut self, due: Nanos) {
         while self.pictures.get(1).is_some_and(|p| p.info.captured <= due) {
             if let Some(p) = self.pictures.pop_front() {
@@ -242,14 +243,14 @@ impl Screen {
         let (Some(due), Some(sphere)) = (self.due, self.sphere.clone()) else { return Next::Idle };
         let at = due.at(now);
         self.overtake(at);
-        // The beginning of a group that is due overtakes all that is before it.
+        // Once a group's first frame is due, earlier groups are skipped.
         let begun = self.chunks.values().rev().find(|c| c.id == 0 && c.timestamp <= at).map(|c| (c.group, 0));
         while begun.is_some_and(|b| self.chunks.first_key_value().is_some_and(|(k, _)| *k < b)) {
             self.drop_first();
             self.counters.skipped += 1;
         }
         let wait = |until: Nanos| if due.still.is_some() { Next::Idle } else { Next::Wait((until - at).max(MS)) };
-        // Of pictures that wait for their tiles the last that is due counts.
+        // Of the base pictures waiting for tiles, use the last that is due.
         while self.low.get(1).is_some_and(|p| p.info.captured <= at) {
             if let Some(p) = self.low.pop_front() {
                 self.give_back(p.picture);
@@ -259,7 +260,7 @@ impl Screen {
             self.forget();
         }
         let still = due.still.is_some();
-        // Where nothing moves on, a picture is made of the frame that is due alone, when it is decoded.
+        // While paused, compose only the picture that is due, once its frame is decoded.
         let closer = still && self.chunks.first_key_value().is_some_and(|(_, c)| c.timestamp <= at);
         let mut compose = Nanos::MAX;
         if let Some(p) = self.low.front().filter(|_| !closer) {
@@ -269,13 +270,15 @@ impl Screen {
                 return self.compose(p, Vec::new(), still, sphere);
             }
         }
-        let more = |(p, _): &(Shown, Vec<Part>)| self.mosaic.as_ref().is_some_and(|m| p.info.captured <= at && m.has(p.info.captured));
+        let more = |(p, _): &(Shown, Vec<Part>)| {
+            self.mosaic.as_ref().is_some_and(|m| p.info.captured <= at && m.has(p.info.captured))
+        };
         if still && self.made.front().is_some_and(more) {
             let Some((p, parts)) = self.made.pop_front() else { return Next::Idle };
             return self.compose(p, parts, still, sphere);
         }
         let wait = |until: Nanos| wait(until.min(compose));
-        if let (true, Some(p)) = (self.pictures.len() + self.low.len() >= MOST_PICTURES, self.pictures.get(1)) {
+        if let (true, Some(p)) = (self.pictures.len() + self.low.len() >= MAX_PICTURES, self.pictures.get(1)) {
             return wait(p.info.captured);
         }
         while let Some((key, c)) = self.chunks.first_key_value() {
@@ -301,7 +304,7 @@ impl Screen {
         Next::Idle
     }
 
-    /// A picture to be made of the whole sphere, and of tiles that are there now and were before.
+    /// Composes a picture from the base and from decoded tiles, old and new.
     fn compose(&mut self, low: Shown, mut parts: Vec<Part>, still: bool, sphere: Arc<Sphere>) -> Next {
         if let Some(m) = &mut self.mosaic {
             m.take(low.info.captured, &mut parts);
@@ -310,13 +313,15 @@ impl Screen {
         Next::Compose(low, parts, sphere)
     }
 
-    /// The frame of a tile to be decoded next.
+    /// The tile frame to decode next.
     pub fn next_tile(&mut self, now: Nanos) -> NextTile {
-        let (Some(due), Some(sphere), Some(m)) = (self.due, &self.sphere, &mut self.mosaic) else { return NextTile::Idle };
+        let (Some(due), Some(sphere), Some(m)) = (self.due, &self.sphere, &mut self.mosaic) else {
+            return NextTile::Idle;
+        };
         m.next(due, due.at(now), sphere.eyes())
     }
 
-    /// Takes a tile's frame of a run.
+    /// Takes back a tile decoding job of a run.
     pub fn tile_ready(&mut self, run: u64, job: TileJob, decoded: bool) {
         let run = run == self.run;
         if let Some(m) = &mut self.mosaic {
@@ -332,7 +337,7 @@ impl Screen {
         self.free.pop().unwrap_or_default()
     }
 
-    /// Takes a decoded picture of a run.
+    /// Takes a decoded base picture of a run.
     pub fn ready(&mut self, run: u64, info: PictureInfo, picture: Picture) {
         if run != self.run {
             return self.give_back(picture);
@@ -342,7 +347,7 @@ impl Screen {
         list.push_back(Shown { info, picture });
     }
 
-    /// Takes a picture made of the whole sphere and of tiles, and what it was made of.
+    /// Takes a composed picture together with its sources.
     pub fn composed(&mut self, run: u64, info: PictureInfo, picture: Picture, low: Shown, parts: Vec<Part>) {
         let at = self.made.iter().position(|(p, _)| p.info.captured > info.captured).unwrap_or(self.made.len());
         self.made.insert(at, (low, parts));
@@ -354,7 +359,7 @@ impl Screen {
         }
     }
 
-    /// A frame could not be decoded, the others of its group with it.
+    /// A frame was undecodable, and with it the rest of its group.
     pub fn damaged(&mut self, run: u64, picture: Picture) -> u64 {
         self.give_back(picture);
         if run == self.run {
@@ -365,14 +370,14 @@ impl Screen {
         self.counters.undecodable
     }
 
-    /// The picture that is due, if it was not acquired before. An error: too many are.
+    /// The picture that is due, unless acquired before. Fails if too many are acquired.
     pub fn acquire(&mut self, now: Nanos) -> Result<Option<AcquiredPicture>, crate::TooMany> {
         let Some(due) = self.due(now) else { return Ok(None) };
         self.overtake(due);
         if self.pictures.front().is_none_or(|p| p.info.captured > due) {
             return Ok(None);
         }
-        if self.acquired.len() >= MOST_ACQUIRED {
+        if self.acquired.len() >= MAX_ACQUIRED {
             return Err(crate::TooMany);
         }
         let Some(p) = self.pictures.pop_front() else { return Ok(None) };
@@ -382,7 +387,7 @@ impl Screen {
         Ok(Some(acquired))
     }
 
-    /// Looks at an acquired picture.
+    /// Runs a function on an acquired picture.
     pub fn look<T>(&self, handle: u64, f: impl FnOnce(&Picture) -> T) -> Option<T> {
         self.acquired.iter().find(|(h, _)| *h == handle).map(|(_, p)| f(&p.picture))
     }
@@ -398,51 +403,55 @@ impl Screen {
     pub fn held(&self) -> usize {
         let shown = self.pictures.iter().chain(self.acquired.iter().map(|(_, p)| p)).map(|p| &p.picture);
         let low = self.low.iter().chain(self.made.iter().map(|(p, _)| p)).map(|p| &p.picture);
-        let shown = shown.chain(&self.free).chain(low).chain(self.made.iter().flat_map(|(_, parts)| parts).map(|p| &p.picture));
+        let shown =
+            shown.chain(&self.free).chain(low).chain(self.made.iter().flat_map(|(_, parts)| parts).map(|p| &p.picture));
         self.bytes + shown.map(Picture::bytes).sum::<usize>() + self.mosaic.as_ref().map_or(0, Mosaic::held)
     }
 }
 
-/// Decodes the frames of a [`Screen`], one after the other.
+/// Decoder of a [`Screen`]'s frames, in order.
 #[derive(Debug, Default)]
-pub(crate) struct Projector {
+pub(crate) struct SphereDecoder {
     decoder: OpenH264,
     config: Option<(Vec<u8>, Config)>,
 }
 
-impl Projector {
-    /// What is configured: the matrix and the range of samples.
+impl SphereDecoder {
+    /// Color matrix and full range from the configuration.
     pub fn color(&self, sphere: &Sphere) -> (Matrix, bool) {
         let of = self.config.as_ref().map(|(_, c)| c);
         let matrix = sphere.matrix.or(of.and_then(|c| c.matrix)).unwrap_or_default();
         (matrix, sphere.full_range.unwrap_or(of.is_some_and(|c| c.full_range)))
     }
 
-    /// Decodes a frame of the whole sphere.
+    /// Decodes a frame of the base.
     pub fn decode(&mut self, sphere: &Sphere, c: &Chunk, into: &mut Picture) -> Result<(), VideoError> {
         let size = (sphere.width as usize, sphere.height as usize);
         self.decode_sized(size, sphere.config.as_ref(), c, into)
     }
 
-    /// Decodes a frame. config: of a group that does not bring one.
+    /// Decodes a frame. config: fallback for groups without one.
     pub fn decode_sized(
         &mut self, (w, h): (usize, usize), config: Option<&Vec<u8>>, c: &Chunk, into: &mut Picture,
     ) -> Result<(), VideoError> {
         if c.id == 0 {
             let avcc = c.config.as_ref().or(config);
-            let avcc = avcc.ok_or_else(|| VideoError("nothing says how its decoder is configured".into()))?;
+            let avcc = avcc.ok_or_else(|| VideoError("no decoder configuration in catalog or stream".into()))?;
             if self.config.as_ref().is_none_or(|(of, _)| of != avcc) {
                 self.config = None;
                 let config = Config::parse(avcc)?;
                 if (config.width, config.height) != (w, h) {
-                    return Err(VideoError(format!("its pictures are {}×{}, the catalog says {w}×{h}", config.width, config.height)));
+                    return Err(VideoError(format!(
+                        "its pictures are {}×{}, but the catalog says {w}×{h}",
+                        config.width, config.height
+                    )));
                 }
                 self.decoder.configure(&config)?;
                 self.config = Some((avcc.clone(), config));
             }
         }
         if self.config.is_none() {
-            return Err(VideoError("nothing says how its decoder is configured".into()));
+            return Err(VideoError("no decoder configuration in catalog or stream".into()));
         }
         self.decoder.decode(&c.payload, into)
     }
@@ -455,7 +464,8 @@ mod tests {
     const FRAME: Nanos = 40 * MS;
 
     fn sphere() -> Arc<Sphere> {
-        let text = br#"{"version":"draft-01","tracks":[{"name":"video","packaging":"loc","codec":"avc1.42c01e","width":64,"height":32,
+        let text = br#"{"version":"draft-01","tracks":[{"name":"video","packaging":"loc","codec":"avc1.42c01e",
+          "width":64,"height":32,
             "hcsphere":{"projection":"equirectangular","stereo":"mono","width":64,"height":32}}]}"#;
         let mut reader = crate::catalog::CatalogReader::default();
         let catalog = reader.add(0, 0, text.to_vec(), 0).unwrap_or_default().unwrap_or_default();
@@ -474,7 +484,7 @@ mod tests {
         s
     }
 
-    /// Takes a frame as decoded at a time.
+    /// Takes a frame as if decoded at a time.
     fn take(s: &mut Screen, c: &Chunk, sphere: &Sphere, now: Nanos) {
         let info = PictureInfo {
             width: sphere.width,
@@ -493,7 +503,7 @@ mod tests {
         s.ready(run, info, buffer);
     }
 
-    /// Decodes all that may be at a time; what that is.
+    /// Decodes everything decodable at a time; returns the frames.
     fn decode(s: &mut Screen, now: Nanos) -> Vec<(u64, u64)> {
         let mut list = Vec::new();
         while let Next::Decode(c, sphere) = s.next(now) {
@@ -510,10 +520,10 @@ mod tests {
     }
 
     #[test]
-    fn decodes_shortly_before_and_shows_what_is_due() {
+    fn decodes_ahead_and_shows_the_picture_due() {
         let mut s = screen();
         (0..25).for_each(|id| s.add(chunk(0, id)));
-        assert_eq!(decode(&mut s, 0), [(0, 0), (0, 1), (0, 2), (0, 3)]); // those of 150 ms
+        assert_eq!(decode(&mut s, 0), [(0, 0), (0, 1), (0, 2), (0, 3)]); // frames within the next 150 ms
         assert_eq!(shown(&mut s, 0), Some(0));
         assert_eq!(shown(&mut s, FRAME - 1), None);
         assert_eq!(shown(&mut s, 2 * FRAME + 1), Some(2 * FRAME));
@@ -521,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_frames_in_any_order_once() {
+    fn accepts_reordered_and_duplicate_frames() {
         let mut s = screen();
         for id in [2, 0, 1, 1, 0] {
             s.add(chunk(0, id));
@@ -532,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_for_a_gap_to_close_and_then_for_the_next_group() {
+    fn gap_closes_or_skips_to_the_next_group() {
         let mut s = screen();
         [0, 1, 3, 4].iter().for_each(|id| s.add(chunk(0, *id)));
         s.add(chunk(1, 0));
@@ -545,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_is_due_overtakes_the_one_before() {
+    fn due_group_skips_earlier_ones() {
         let mut s = screen();
         for g in 0..3 {
             (0..25).for_each(|id| s.add(chunk(g, id)));
@@ -556,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn still_shows_its_picture_and_a_jump_drops_the_rest() {
+    fn pause_and_jump() {
         let mut s = screen();
         s.set_due(Due { shift: 0, still: Some(10 * FRAME) });
         (0..25).for_each(|id| s.add(chunk(0, id)));
@@ -570,11 +580,16 @@ mod tests {
         assert_eq!(decode(&mut s, 0), [(0, 0), (0, 1), (0, 2)]);
     }
 
-    /// A screen that stands at a place, of a sphere in tiles of 32×32.
+    /// A screen paused at a timestamp, with tiles of 32×32.
     fn still(at: Nanos) -> Screen {
-        let text = br#"{"version":"draft-01","tracks":[{"name":"video","packaging":"loc","codec":"avc1.42c01e","width":16,"height":8,
-            "hcsphere":{"projection":"equirectangular","stereo":"mono","width":64,"height":32,"columns":2,"rows":1,"qualities":1}}]}"#;
-        let catalog = crate::catalog::CatalogReader::default().add(0, 0, text.to_vec(), 0).unwrap_or_default().unwrap_or_default();
+        let text = br#"{"version":"draft-01","tracks":[{"name":"video","packaging":"loc","codec":"avc1.42c01e",
+          "width":16,"height":8,
+            "hcsphere":{"projection":"equirectangular","stereo":"mono","width":64,"height":32,"columns":2,"rows":1,
+              "qualities":1}}]}"#;
+        let catalog = crate::catalog::CatalogReader::default()
+            .add(0, 0, text.to_vec(), 0)
+            .unwrap_or_default()
+            .unwrap_or_default();
         let mut s = Screen::default();
         s.show(catalog.sphere.map(Arc::new));
         s.receive_tiles(true);
@@ -582,7 +597,7 @@ mod tests {
         s
     }
 
-    /// Decodes and composes all that may be at a time; the frames and the tiles that pictures were made of.
+    /// Decodes and composes everything possible at a time; returns the pictures' frames and tiles.
     fn make(s: &mut Screen, now: Nanos) -> Vec<(Nanos, Vec<usize>)> {
         let mut list = Vec::new();
         loop {
@@ -603,11 +618,11 @@ mod tests {
     }
 
     #[test]
-    fn where_it_stands_tiles_that_come_later_are_added() {
+    fn late_tiles_are_added_while_paused() {
         let mut s = still(10 * FRAME);
         (0..25).for_each(|id| s.add(chunk(0, id)));
         let tile = |s: &mut Screen, n| (0..25).for_each(|id| s.mosaic.iter_mut().for_each(|m| m.add(n, chunk(0, id))));
-        // Of all frames before it none is composed, and none of those to come.
+        // Neither earlier nor later frames are composed.
         assert_eq!(make(&mut s, 0), [(10 * FRAME, vec![])]);
         assert_eq!((shown(&mut s, 0), shown(&mut s, 0)), (Some(10 * FRAME), None));
         tile(&mut s, 1);
@@ -616,11 +631,11 @@ mod tests {
         tile(&mut s, 0);
         assert_eq!(make(&mut s, 0), [(10 * FRAME, vec![1, 0])]);
         assert_eq!(shown(&mut s, 0), Some(10 * FRAME));
-        // It moves on, with the tiles' frames that were decoded meanwhile.
+        // Playback resumes, with the tile frames decoded in the meantime.
         s.set_due(Due { shift: -11 * FRAME, still: None });
         assert_eq!(make(&mut s, 0).first(), Some(&(11 * FRAME, vec![0, 1])));
         assert_eq!(shown(&mut s, 0), Some(11 * FRAME));
-        // It stands again, at a picture that was made before others that are to come.
+        // Paused again, at a picture composed before later ones.
         s.set_due(Due { shift: 0, still: Some(11 * FRAME) });
         assert_eq!(make(&mut s, 0), []);
         s.jump();
@@ -628,7 +643,7 @@ mod tests {
     }
 
     #[test]
-    fn a_publisher_that_begins_anew_is_followed() {
+    fn publisher_restart() {
         let mut s = screen();
         s.add(chunk(5000, 0));
         assert_eq!(decode(&mut s, 125_000 * FRAME), [(5000, 0)]);
@@ -643,11 +658,11 @@ mod tests {
         for id in 0..100 {
             s.add(Chunk { payload: vec![0; 1 << 20], ..chunk(9, id) });
         }
-        assert!(s.held() <= MOST_BYTES);
+        assert!(s.held() <= MAX_BYTES);
     }
 
     #[test]
-    fn two_pictures_may_be_acquired() {
+    fn acquire_limit() {
         let mut s = screen();
         (0..4).for_each(|id| s.add(chunk(0, id)));
         decode(&mut s, 0);

@@ -1,4 +1,4 @@
-//! What the player's thread, the decoders and the user's threads share.
+//! State shared between the player's thread, the decoders and the application's threads.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -15,64 +15,64 @@ use crate::clock::{Estimator, Rtt};
 use crate::feed::{Acquired, Camera, Decoded, FrameInfo, Job, Source};
 use crate::meter::{Live, Meter, Run, Seen};
 use crate::mosaic::{compose, NextTile, Part, TileJob};
-use crate::screen::{AcquiredPicture, Chunk, Next, PictureInfo, Projector, Screen, Shown};
+use crate::screen::{AcquiredPicture, Chunk, Next, PictureInfo, Screen, Shown, SphereDecoder};
 
-/// Where a client stands.
+/// State of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Phase {
-    /// The first connection is being made.
+    /// Connecting for the first time.
     #[default]
     Connecting,
     /// The relay does not answer.
     Unreachable,
-    /// Its certificate is not trusted.
+    /// The relay's certificate is not trusted.
     Certificate,
-    /// The relay or the session's content refuses.
+    /// The relay refused the session, or its content is unsupported.
     Refused,
-    /// The connection broke.
+    /// The connection was lost.
     Lost,
-    /// No session was named.
+    /// No session was named; listing the relay's.
     Listing,
-    /// Nobody publishes the session.
+    /// The session has no publisher.
     Waiting,
-    /// Frames come.
+    /// Frames arrive.
     Live,
-    /// Published, but no frames come.
+    /// Published, but no frames arrive.
     Silent,
-    /// The publisher ended the session or went away.
+    /// The publisher ended the session or disconnected.
     Ended,
 }
 
-/// A track of the catalog, as the user sees it.
+/// A catalog track, as the application sees it.
 #[derive(Debug, Clone)]
 pub struct TrackInfo {
-    /// Of the catalog; its pose is the newest.
+    /// Track from the catalog, with the latest pose.
     pub track: Track,
-    /// Another number means another ray table.
+    /// Changes with the ray table.
     pub version: u32,
-    /// It is received.
+    /// The track is subscribed.
     pub subscribed: bool,
-    /// The recording has it.
+    /// The recording contains the track.
     pub recorded: bool,
     pub(crate) rays: Arc<OnceLock<Vec<f32>>>,
 }
 
-/// A recording, as the user sees it.
+/// State of a recording, as the application sees it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct PlaybackInfo {
-    /// Milliseconds; 0 = there is none.
+    /// Milliseconds; 0 if there is no recording.
     pub duration: f64,
     /// Milliseconds.
     pub position: f64,
-    /// Whether it moves on.
+    /// False while paused.
     pub playing: bool,
-    /// What is watched is the replay that all see.
+    /// Following the replay shared by all viewers.
     pub live: bool,
-    /// What is due has not arrived.
+    /// Waiting for data.
     pub waiting: bool,
 }
 
-/// What can be polled.
+/// Status that the application polls.
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs)]
 pub struct Status {
@@ -80,17 +80,17 @@ pub struct Status {
     pub replayed: bool,
     pub tracks: Vec<TrackInfo>,
     pub has_catalog: bool,
-    /// There is 360° video.
+    /// The session has 360° video.
     pub has_sphere: bool,
-    /// None of its frames can be decoded; `error` says why.
+    /// No frame of the 360° video is decodable; `error` has the reason.
     pub sphere_undecodable: bool,
-    /// A camera none of whose frames can be decoded; `error` says why.
+    /// A camera without decodable frames; `error` has the reason.
     pub undecodable: Option<u16>,
-    /// These change with what they count.
+    /// Version counters of the fields they are named after.
     pub catalog_version: u32,
     pub sessions: Vec<String>,
     pub sessions_version: u32,
-    /// The relay does not list all, but those of [`crate::Config::named`].
+    /// The relay refused the full list; sessions are limited to [`crate::Config::named`].
     pub some_sessions: bool,
     pub error: String,
     pub error_version: u32,
@@ -107,70 +107,70 @@ impl Status {
     }
 }
 
-/// What is wanted of a camera.
+/// The viewer's subscription to a camera.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Wish {
-    /// Nothing: the best.
+pub struct Selection {
+    /// None: the best quality.
     pub quality: Option<String>,
-    /// Most descriptions; 0 = all.
+    /// Maximum descriptions; 0 = all.
     pub descriptions: u8,
 }
 
-/// What a person does with a recording.
+/// A user's control of a recording.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum PlaybackAction {
-    /// Move on.
+    /// Resume.
     Play,
-    /// Stand still.
+    /// Pause.
     Pause,
-    /// Go to a place, ms.
+    /// Seek to a position, ms.
     Seek(f64),
-    /// Return to the replay that all see.
+    /// Return to the replay shared by all viewers.
     Live,
 }
 
-/// What the user's threads ask the player for.
+/// A command from the application to the player.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
-    /// Receive a camera, or all.
-    Subscribe(Option<u16>, Wish),
-    /// Receive a camera no more, or none.
+    /// Subscribe to one or all cameras.
+    Subscribe(Option<u16>, Selection),
+    /// Unsubscribe from one or all cameras.
     Unsubscribe(Option<u16>),
-    /// Receive 360° video, or no more.
+    /// Subscribe to or unsubscribe from 360° video.
     Sphere(bool),
-    /// A viewer of 360° video looks somewhere.
+    /// The viewer of the 360° video changed their gaze.
     Gaze {
-        /// As the picture has it: right, up, forward.
+        /// Direction in picture coordinates: right, up, forward.
         direction: [f64; 3],
-        /// Angles between opposite edges of what is seen, radians.
+        /// Horizontal and vertical field of view, radians.
         view: [f64; 2],
     },
     /// Control a recording.
     Playback(PlaybackAction),
-    /// A frame was shown.
+    /// Send the receipt of a shown frame.
     Receipt {
-        /// Its camera.
+        /// Camera number.
         camera: u16,
-        /// Its number.
+        /// Sequence number.
         sequence: u32,
-        /// Shown less captured.
+        /// Capture to shown.
         delay: Nanos,
     },
 }
 
-/// Whose clock delays are on.
+/// The clock that delays refer to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ClockSource {
-    /// No stamp so far.
+    /// No timestamp yet.
     #[default]
     Unknown,
-    /// The relay's stamps.
+    /// The relay's, from its timestamps.
     Relay,
-    /// The local clock: the relay sends none.
+    /// The local clock, as the relay sends no timestamps.
     Local,
 }
 
-/// The session's clock at a moment.
+/// Reading of the session's clock.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs)]
 pub struct ClockInfo {
@@ -183,7 +183,7 @@ pub struct ClockInfo {
     pub steps: u32,
 }
 
-/// What was measured.
+/// Statistics.
 #[derive(Debug, Clone, Copy, Default)]
 #[allow(missing_docs)]
 pub struct Stats {
@@ -204,19 +204,18 @@ pub struct Stats {
     pub repairs: u64,
 }
 
-/// Frames that wait for the clock to be measured, at most.
+/// Maximum frames kept unmeasured until the clock is known.
 const MAX_UNMEASURED: usize = 1024;
-/// An age beyond which a frame cannot be live: it comes from a recording that does not say so.
+/// Older frames cannot be live: they come from a recording that does not identify itself.
 const REPLAY_AGE: Nanos = 60_000_000_000;
-/// Longer delays are counted as this one, a fortnight.
+/// Cap on measured delays: a fortnight.
 const MAX_DELAY: Nanos = 14 * 86_400_000_000_000;
-/// Commands that wait for the player, at most: receipts beyond are dropped.
+/// Maximum queued commands; receipts beyond are dropped.
 const MAX_COMMANDS: usize = 1024;
-/// So many frames of a camera one after the other that cannot be decoded are its publisher's fault, and the user's to
-/// know.
+/// After this many consecutive undecodable frames of a camera, the user is notified.
 const UNDECODABLE: u64 = 10;
-/// How often it is looked where a camera's subject is: it is no faster than a view can follow.
-const LOOK: Nanos = 250_000_000;
+/// Interval between subject estimates of a camera, as fast as a view can follow.
+const SUBJECT_INTERVAL: Nanos = 250_000_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Measures {
@@ -232,12 +231,12 @@ pub(crate) struct Measures {
     sphere: SphereMeter,
 }
 
-/// Measures 360° video.
+/// Statistics of the 360° video.
 #[derive(Debug, Default)]
 struct SphereMeter {
     meter: Meter,
     first: Option<Nanos>,
-    /// Frames have no numbers: they are counted by their timestamps.
+    /// Frame number derived from timestamps, as frames carry none.
     number: u32,
     captured: Nanos,
 }
@@ -248,7 +247,7 @@ impl Measures {
         self.cameras.entry(camera).or_default().received(n, now);
     }
 
-    /// Says whose clock it is; frames that waited for it are measured.
+    /// Sets the clock source, and measures the frames that waited for it.
     pub fn set_clock(&mut self, source: ClockSource) {
         if source == self.source || source == ClockSource::Local && self.source == ClockSource::Relay {
             return;
@@ -261,8 +260,8 @@ impl Measures {
         }
     }
 
-    /// Time from a frame's capture to a local time, by the relay's clock; within a fortnight, as a header may say
-    /// anything.
+    /// Time from capture to a local time on the relay's clock, capped at a fortnight since headers
+    /// may be wrong.
     fn since_capture(&self, info: &FrameInfo, at: Nanos) -> Nanos {
         let captured = i64::try_from(info.header.capture_time).unwrap_or(i64::MAX).saturating_mul(1000);
         self.clock.at(at).saturating_sub(captured).clamp(-MAX_DELAY, MAX_DELAY)
@@ -274,22 +273,29 @@ impl Measures {
         at.saturating_sub(from).clamp(-MAX_DELAY, MAX_DELAY)
     }
 
-    /// Counts bytes of 360° video.
+    /// Counts received bytes of 360° video.
     pub fn received_sphere(&mut self, n: usize, now: Nanos) {
         self.sphere.meter.received(n, now);
     }
 
-    /// Counts a picture that was decoded; framerate: of its track.
-    fn projected(&mut self, info: &PictureInfo, framerate: f64) {
+    /// Counts a decoded picture. framerate: of its track.
+    fn count_picture(&mut self, info: &PictureInfo, framerate: f64) {
         let delay = self.since_picture(info, info.decoded);
         let m = &mut self.sphere;
         m.first.get_or_insert(info.decoded);
         let later = (info.captured - m.captured) as f64 / 1e9 * framerate;
-        // A step back, or over a minute, is a jump and no loss.
+        // A step backwards or over a minute is a jump, not loss.
         let step = if later > 0.0 && later < 60.0 * framerate { (later.round() as u32).max(1) } else { 1 };
         m.number = m.number.wrapping_add(step);
         m.captured = info.captured;
-        m.meter.decoded(Seen { camera: 0, sequence: m.number, at: info.decoded, delay, points: 0, decode: info.decode });
+        m.meter.decoded(Seen {
+            camera: 0,
+            sequence: m.number,
+            at: info.decoded,
+            delay,
+            points: 0,
+            decode: info.decode,
+        });
     }
 
     fn delay(&mut self, info: &FrameInfo) -> Nanos {
@@ -304,13 +310,13 @@ impl Measures {
 
     fn count(&mut self, seen: Seen, replayed: bool, late: bool) {
         if replayed && late {
-            return; // without its capture time the meter would take it for a restart
+            return; // without a capture time it would look like a publisher restart
         }
         self.all.decoded(seen);
         self.cameras.entry(seen.camera).or_default().decoded(seen);
     }
 
-    /// Counts a frame that was decoded and sets its delay.
+    /// Counts a decoded frame and sets its delay.
     fn decoded(&mut self, info: &mut FrameInfo, late: bool) {
         self.first.get_or_insert(info.decoded);
         let mut seen = Seen {
@@ -332,34 +338,34 @@ impl Measures {
     }
 }
 
-/// Too many frames of a camera are acquired already.
+/// Error: too many frames of a camera are acquired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("too many frames of the camera are acquired already")]
 pub struct TooMany;
 
 #[derive(Debug, Default)]
 struct Work {
-    /// Cameras with frames to decode, in turn.
+    /// Round-robin queue of cameras with frames to decode.
     cameras: VecDeque<u16>,
-    /// Tracks whose ray tables are to be computed, when there is nothing to decode.
+    /// Tracks whose ray tables to compute when idle.
     rays: VecDeque<Arc<Source>>,
     over: bool,
 }
 
 type Wake = Box<dyn Fn() + Send + Sync>;
 
-/// What threads share.
+/// State shared between threads.
 pub struct Shared {
     began: Instant,
     began_at: Nanos,
-    /// Buffers of objects.
+    /// Buffers for objects.
     pub pool: Arc<BufferPool>,
     status: Mutex<Status>,
     measures: Mutex<Measures>,
     cameras: Mutex<BTreeMap<u16, Camera>>,
     screen: Mutex<Screen>,
-    /// Something changed in `screen`.
-    news: Condvar,
+    /// Signals changes of `screen`.
+    screen_changed: Condvar,
     handles: Mutex<(u64, BTreeMap<u64, u16>)>,
     work: Mutex<Work>,
     ready: Condvar,
@@ -380,13 +386,13 @@ impl Default for Shared {
     }
 }
 
-/// Locks. Whoever panicked with the lock held left at worst a count short.
+/// Locks a mutex, ignoring poisoning: a panic leaves at worst an inaccurate count.
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
-    /// Begins the local clock.
+    /// Starts the local clock.
     pub fn new() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Shared {
@@ -397,7 +403,7 @@ impl Shared {
             measures: Mutex::default(),
             cameras: Mutex::default(),
             screen: Mutex::default(),
-            news: Condvar::new(),
+            screen_changed: Condvar::new(),
             handles: Mutex::default(),
             work: Mutex::default(),
             ready: Condvar::new(),
@@ -407,7 +413,8 @@ impl Shared {
         }
     }
 
-    /// The local time: nanoseconds since 1970 by the machine's clock at the beginning, monotonic from there on.
+    /// Local time: nanoseconds since 1970, following the system clock at creation and monotonic
+    /// from then on.
     pub fn now(&self) -> Nanos {
         self.began_at + self.began.elapsed().as_nanos() as Nanos
     }
@@ -428,19 +435,19 @@ impl Shared {
         lock(&self.screen)
     }
 
-    /// Changes the screen, and wakes its decoder.
-    pub(crate) fn project<T>(&self, f: impl FnOnce(&mut Screen) -> T) -> T {
+    /// Runs a function on the screen and wakes its decoders.
+    pub(crate) fn with_screen<T>(&self, f: impl FnOnce(&mut Screen) -> T) -> T {
         let out = f(&mut self.screen());
-        self.news.notify_all();
+        self.screen_changed.notify_all();
         out
     }
 
-    /// Looks at what can be polled.
-    pub fn look<T>(&self, f: impl FnOnce(&Status) -> T) -> T {
+    /// Runs a function on the status.
+    pub fn with_status<T>(&self, f: impl FnOnce(&Status) -> T) -> T {
         f(&self.status())
     }
 
-    /// Takes note of an error.
+    /// Sets the error message.
     pub fn note_error(&self, text: &str) {
         let mut s = self.status();
         if s.error != text {
@@ -449,7 +456,7 @@ impl Shared {
         }
     }
 
-    /// Objects of a camera could not be decoded, `in_a_row` by now.
+    /// Reports undecodable objects of a camera, `in_a_row` consecutive ones so far.
     pub(crate) fn note_undecodable(&self, camera: u16, in_a_row: u64, why: &dyn std::fmt::Display) {
         if in_a_row >= UNDECODABLE {
             self.note_error(&format!("no frame of camera {camera} can be decoded: {why}"));
@@ -457,12 +464,12 @@ impl Shared {
         }
     }
 
-    /// How the player is woken when there is a command.
+    /// Sets the function that wakes the player for a command.
     pub fn on_command(&self, wake: impl Fn() + Send + Sync + 'static) {
         *lock(&self.wake) = Some(Box::new(wake));
     }
 
-    /// Asks the player for something.
+    /// Queues a command for the player.
     pub fn command(&self, c: Command) {
         {
             let mut list = lock(&self.commands);
@@ -480,7 +487,8 @@ impl Shared {
         lock(&self.commands).pop_front()
     }
 
-    /// A camera's newest frame, if it was not acquired before. An error: too many of the camera are.
+    /// Acquires a camera's newest frame, unless acquired before. Fails if too many of the camera
+    /// are acquired.
     pub fn acquire(&self, camera: u16) -> Result<Option<Acquired>, TooMany> {
         let mut cameras = self.cameras();
         let Some(c) = cameras.get_mut(&camera) else { return Ok(None) };
@@ -500,10 +508,10 @@ impl Shared {
         Ok(Some(Acquired { handle, info }))
     }
 
-    /// Looks at the words of an acquired frame.
+    /// Runs a function on the words of an acquired frame.
     pub fn words<T>(&self, handle: u64, f: impl FnOnce(&FrameInfo, &[u32]) -> T) -> Option<T> {
         let camera = *lock(&self.handles).1.get(&handle)?;
-        // The frame leaves the list while it is looked at, so that nobody waits for the copy.
+        // Take the frame out of the list: no thread may wait for the copy.
         let d = {
             let mut cameras = self.cameras();
             let c = cameras.get_mut(&camera)?;
@@ -521,7 +529,7 @@ impl Shared {
         Some(out)
     }
 
-    /// Gives a frame back. shown: local time when it was. False: there is no such frame.
+    /// Releases a frame. shown: local time of display. Returns false for an unknown handle.
     pub fn release(&self, handle: u64, shown: Option<Nanos>) -> bool {
         let Some(camera) = lock(&self.handles).1.remove(&handle) else { return false };
         let info = {
@@ -548,17 +556,18 @@ impl Shared {
         true
     }
 
-    /// The picture of the 360° video that is due, if it was not acquired before. An error: too many are.
+    /// Acquires the 360° picture that is due, unless acquired before. Fails if too many are
+    /// acquired.
     pub fn acquire_picture(&self) -> Result<Option<AcquiredPicture>, TooMany> {
-        self.project(|s| s.acquire(self.now()))
+        self.with_screen(|s| s.acquire(self.now()))
     }
 
-    /// Looks at the planes of an acquired picture: Y, Cb, Cr.
+    /// Runs a function on the planes of an acquired picture: Y, Cb, Cr.
     pub fn planes<T>(&self, handle: u64, f: impl FnOnce(&[Vec<u8>; 3]) -> T) -> Option<T> {
         self.screen().look(handle, |p| f(&p.planes))
     }
 
-    /// Gives a picture back. shown: local time when it was. False: there is no such picture.
+    /// Releases a picture. shown: local time of display. Returns false for an unknown handle.
     pub fn release_picture(&self, handle: u64, shown: Option<Nanos>) -> bool {
         let Some(info) = self.screen().release(handle) else { return false };
         if let Some(at) = shown {
@@ -570,7 +579,7 @@ impl Shared {
         true
     }
 
-    /// What was measured of 360° video. Nothing: there was no picture so far.
+    /// Statistics of the 360° video; None before the first picture.
     pub fn sphere_stats(&self) -> Option<Stats> {
         let now = self.now();
         let mut s = Stats::default();
@@ -585,7 +594,7 @@ impl Shared {
         Some(s)
     }
 
-    /// The session's clock now.
+    /// Reads the session's clock.
     pub fn clock(&self) -> ClockInfo {
         let m = self.measures();
         let local = self.now();
@@ -600,7 +609,7 @@ impl Shared {
         }
     }
 
-    /// What was measured of a camera, or of all. Nothing: the camera had no frame so far.
+    /// Statistics of one or all cameras; None before the camera's first frame.
     pub fn stats(&self, camera: Option<u16>) -> Option<Stats> {
         let now = self.now();
         let mut s = Stats::default();
@@ -636,7 +645,7 @@ impl Shared {
         Some(s)
     }
 
-    /// The ray table of a version, if it is known and was computed.
+    /// The ray table of a version, if known and computed.
     pub fn rays<T>(&self, camera: u16, version: u32, f: impl FnOnce(&[f32]) -> T) -> Option<T> {
         let of = |t: &&TrackInfo| t.track.camera == camera && t.version == version;
         let rays = self.status().tracks.iter().find(of)?.rays.clone();
@@ -669,7 +678,7 @@ impl Shared {
         }
     }
 
-    /// Starts threads that decode; an error where the system has no more.
+    /// Starts n frame decoder threads, and those for 360° video.
     pub fn decoders(self: &Arc<Self>, n: usize) -> std::io::Result<()> {
         for i in 0..n.max(1) {
             let shared = self.clone();
@@ -681,25 +690,26 @@ impl Shared {
         lock(&self.threads).push(t);
         for i in 0..n.max(1) {
             let shared = self.clone();
-            let t = std::thread::Builder::new().name(format!("holocast-tiles-{i}")).spawn(move || shared.run_tiles())?;
+            let t =
+                std::thread::Builder::new().name(format!("holocast-tiles-{i}")).spawn(move || shared.run_tiles())?;
             lock(&self.threads).push(t);
         }
         Ok(())
     }
 
-    /// Ends the decoders.
+    /// Stops the decoders.
     pub fn stop(&self) {
         lock(&self.work).over = true;
         self.ready.notify_all();
-        self.project(|s| s.over = true);
+        self.with_screen(|s| s.over = true);
         for t in std::mem::take(&mut *lock(&self.threads)) {
             let _ = t.join();
         }
     }
 
-    /// Decodes 360° video.
+    /// Decoder thread of the 360° base.
     fn run_screen(&self) {
-        let mut projector = Projector::default();
+        let mut sphere_decoder = SphereDecoder::default();
         loop {
             let mut screen = self.screen();
             let (next, sphere) = loop {
@@ -711,33 +721,33 @@ impl Shared {
                     Next::Compose(low, parts, sphere) => break (Err((low, parts)), sphere),
                     Next::Wait(n) => {
                         let wait = Duration::from_nanos(n.unsigned_abs());
-                        self.news.wait_timeout(screen, wait).unwrap_or_else(PoisonError::into_inner).0
+                        self.screen_changed.wait_timeout(screen, wait).unwrap_or_else(PoisonError::into_inner).0
                     }
-                    Next::Idle => self.news.wait(screen).unwrap_or_else(PoisonError::into_inner),
+                    Next::Idle => self.screen_changed.wait(screen).unwrap_or_else(PoisonError::into_inner),
                 };
             };
             let (run, buffer) = (screen.run(), screen.buffer());
             drop(screen);
-            // A defect costs a frame, not the thread.
+            // A panic costs a frame, not the thread.
             let work = AssertUnwindSafe(|| match next {
-                Ok(chunk) => self.decode_picture(&mut projector, chunk, &sphere, run, buffer),
+                Ok(chunk) => self.decode_picture(&mut sphere_decoder, chunk, &sphere, run, buffer),
                 Err((low, parts)) => self.compose_picture(low, parts, &sphere, run, buffer),
             });
             if catch_unwind(work).is_err() {
-                self.note_error("libholocast is defective: a picture could not be decoded");
-                projector = Projector::default();
+                self.note_error("bug in libholocast: panic while decoding a picture");
+                sphere_decoder = SphereDecoder::default();
             }
         }
     }
 
-    /// Makes a picture of the whole sphere and of tiles.
+    /// Composes a picture from the base and tiles.
     fn compose_picture(&self, low: Shown, parts: Vec<Part>, sphere: &Sphere, run: u64, mut picture: Picture) {
         compose(sphere, &low.picture, &parts, &mut picture);
         let info = PictureInfo { width: picture.width as u32, height: picture.height as u32, ..low.info };
         self.screen().composed(run, info, picture, low, parts);
     }
 
-    /// Decodes tiles.
+    /// Decoder thread of tiles.
     fn run_tiles(&self) {
         loop {
             let mut screen = self.screen();
@@ -749,32 +759,34 @@ impl Shared {
                     NextTile::Decode(job) => break (*job, screen.run()),
                     NextTile::Wait(n) => {
                         let wait = Duration::from_nanos(n.unsigned_abs());
-                        self.news.wait_timeout(screen, wait).unwrap_or_else(PoisonError::into_inner).0
+                        self.screen_changed.wait_timeout(screen, wait).unwrap_or_else(PoisonError::into_inner).0
                     }
-                    NextTile::Idle => self.news.wait(screen).unwrap_or_else(PoisonError::into_inner),
+                    NextTile::Idle => self.screen_changed.wait(screen).unwrap_or_else(PoisonError::into_inner),
                 };
             };
             drop(screen);
-            // A defect costs a frame, not the thread.
-            let decode = |j: &mut TileJob| j.projector.decode_sized(j.size, None, &j.chunk, &mut j.into).is_ok();
+            // A panic costs a frame, not the thread.
+            let decode = |j: &mut TileJob| j.decoder.decode_sized(j.size, None, &j.chunk, &mut j.into).is_ok();
             let decoded = catch_unwind(AssertUnwindSafe(|| decode(&mut job))).unwrap_or_else(|_| {
-                self.note_error("libholocast is defective: a tile could not be decoded");
-                job.projector = Projector::default();
+                self.note_error("bug in libholocast: panic while decoding a tile");
+                job.decoder = SphereDecoder::default();
                 false
             });
             self.pool.give(std::mem::take(&mut job.chunk.payload));
-            self.project(|s| s.tile_ready(run, job, decoded));
+            self.with_screen(|s| s.tile_ready(run, job, decoded));
         }
     }
 
-    /// Decodes a frame of 360° video.
-    fn decode_picture(&self, projector: &mut Projector, chunk: Chunk, sphere: &Sphere, run: u64, mut picture: Picture) {
+    /// Decodes a frame of the 360° base.
+    fn decode_picture(
+        &self, sphere_decoder: &mut SphereDecoder, chunk: Chunk, sphere: &Sphere, run: u64, mut picture: Picture,
+    ) {
         let began = self.now();
-        let decoded = projector.decode(sphere, &chunk, &mut picture);
+        let decoded = sphere_decoder.decode(sphere, &chunk, &mut picture);
         let now = self.now();
         let in_a_row = match &decoded {
             Ok(()) => {
-                let (matrix, full_range) = projector.color(sphere);
+                let (matrix, full_range) = sphere_decoder.color(sphere);
                 let info = PictureInfo {
                     width: picture.width as u32,
                     height: picture.height as u32,
@@ -788,7 +800,7 @@ impl Shared {
                     decode: now - began,
                     replayed: chunk.replayed,
                 };
-                self.measures().projected(&info, sphere.framerate);
+                self.measures().count_picture(&info, sphere.framerate);
                 self.screen().ready(run, info, picture);
                 0
             }
@@ -802,7 +814,7 @@ impl Shared {
         }
     }
 
-    /// 360° video cannot be decoded.
+    /// Reports that the 360° video is undecodable.
     pub(crate) fn note_sphere(&self, why: &dyn std::fmt::Display) {
         self.note_error(&format!("the 360° video cannot be decoded: {why}"));
         self.status().sphere_undecodable = true;
@@ -829,9 +841,9 @@ impl Shared {
                 s.rays.get_or_init(|| cloud::ray_table(&s.track.lens));
             }
             let Some(camera) = camera else { continue };
-            // A defect costs a frame, not the thread.
+            // A panic costs a frame, not the thread.
             if catch_unwind(AssertUnwindSafe(|| self.decode_one(camera, &mut decoder))).is_err() {
-                self.note_error("libholocast is defective: a frame could not be decoded");
+                self.note_error("bug in libholocast: panic while decoding a frame");
                 decoder = Decoder::new();
                 if let Some(c) = self.cameras().get_mut(&camera) {
                     c.decoding = false;
@@ -849,7 +861,7 @@ impl Shared {
                 c.decoding = false;
                 return;
             };
-            (job, c.free.pop().unwrap_or_default(), self.now() - c.looked >= LOOK)
+            (job, c.free.pop().unwrap_or_default(), self.now() - c.looked >= SUBJECT_INTERVAL)
         };
         let track = &job.source.track;
         let grid = (track.width > 0).then_some((track.width, track.height));
@@ -921,7 +933,9 @@ impl Shared {
             failed
         };
         match failed {
-            Some((in_a_row, why)) => self.note_undecodable(camera, in_a_row, &format_args!("{}: {}", why.field, why.detail)),
+            Some((in_a_row, why)) => {
+                self.note_undecodable(camera, in_a_row, &format_args!("{}: {}", why.field, why.detail))
+            }
             None => {
                 let mut s = self.status();
                 s.undecodable = s.undecodable.filter(|c| *c != camera);

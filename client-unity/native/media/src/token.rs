@@ -1,6 +1,7 @@
-//! What a token says of itself: a JWT (RFC 7519) whose claims `subscribe` and `publish` are lists of namespace prefixes,
-//! each a list of fields or a string with the fields between slashes. Only the relay can tell whether it is true; a viewer
-//! learns from it which sessions to ask for.
+//! Reads the sessions that a token (JWT, RFC 7519) names. Its claims `subscribe` and `publish` are
+//! lists of namespace prefixes, each a list of fields or a string of fields separated by slashes.
+//! The signature is not verified; only the relay can. A viewer uses the names to query sessions
+//! individually.
 
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use base64::Engine;
@@ -8,16 +9,16 @@ use serde::Deserialize;
 
 use crate::ROOT;
 
-/// Longer tokens are not read, bytes; the relay refuses them.
+/// Maximum token length, bytes; relays reject longer ones.
 const MAX_TOKEN: usize = 8 << 10;
-/// Sessions of a token, at most.
+/// Maximum sessions per token.
 const MAX_SESSIONS: usize = 64;
 
 #[derive(Deserialize)]
 struct Claims {
     #[serde(default)]
     subscribe: Vec<Prefix>,
-    /// Who publishes in a namespace may watch it, too.
+    /// Permission to publish includes watching.
     #[serde(default)]
     publish: Vec<Prefix>,
 }
@@ -29,7 +30,8 @@ enum Prefix {
     Text(String),
 }
 
-/// The sessions that a token names, in its order; none if it cannot be read, or names no single sessions.
+/// The sessions that a token names, in its order. Empty if the token is invalid or names no
+/// individual session.
 pub fn sessions(token: &str) -> Vec<String> {
     let mut list = Vec::new();
     for prefix in prefixes(token).unwrap_or_default() {
@@ -68,7 +70,8 @@ mod tests {
         for (claims, want) in [
             (r#"{"subscribe":[["holocast","demo"]]}"#, &["demo"][..]),
             (
-                r#"{"sub":"me","subscribe":["holocast/demo","/holocast/a b/"],"publish":[["holocast","own"],["holocast","demo"]]}"#,
+                r#"{"sub":"me","subscribe":["holocast/demo","/holocast/a b/"],"publish":[["holocast","own"],
+                  ["holocast","demo"]]}"#,
                 &["demo", "a b", "own"],
             ),
             (r#"{"subscribe":[["holocast","a/b"]]}"#, &["a/b"]),
@@ -86,7 +89,8 @@ mod tests {
         }
         let many: Vec<_> = (0..100).map(|i| vec![ROOT.to_owned(), i.to_string()]).collect();
         assert_eq!(sessions(&token(&serde_json::json!({ "subscribe": many }).to_string())).len(), MAX_SESSIONS);
-        assert!(sessions(&token(&format!(r#"{{"subscribe":["holocast/demo"],"x":"{}"}}"#, "x".repeat(MAX_TOKEN)))).is_empty());
+        assert!(sessions(&token(&format!(r#"{{"subscribe":["holocast/demo"],"x":"{}"}}"#, "x".repeat(MAX_TOKEN))))
+            .is_empty());
     }
 
     proptest! {

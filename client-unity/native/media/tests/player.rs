@@ -1,17 +1,17 @@
-//! The player over sessions whose peers the test plays.
+//! Tests of the player with simulated relays.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use media::{Acquired, Command, Config, Link, Phase, Player, Shared, Wish};
+use media::{Acquired, Command, Config, Link, Phase, Player, Selection, Shared};
 use moqt::bytes::Writer;
 use moqt::message::kind;
 use moqt::{Event, Nanos, Output, Session, StreamKey};
 
 const MS: Nanos = 1_000_000;
-/// The camera of the vectors.
+/// Camera number of the test vectors.
 const CAMERA: u16 = 513;
 
 fn message(kind: u64, body: &[u8]) -> Vec<u8> {
@@ -28,7 +28,7 @@ fn fields(list: &[u64]) -> Vec<u8> {
     w.0
 }
 
-/// A frame of the shared vectors with a number and a capture time.
+/// A frame of the shared vectors with the given sequence number and capture time.
 fn frame(sequence: u32, captured: Nanos) -> Vec<u8> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../internal/pointcloud/testdata/noise-c1.hcpf");
     let mut b = std::fs::read(path).unwrap();
@@ -38,21 +38,22 @@ fn frame(sequence: u32, captured: Nanos) -> Vec<u8> {
 }
 
 fn catalog(tracks: usize) -> Vec<u8> {
-    let track = serde_json::json!({"name": format!("points/{CAMERA}/full"), "packaging": "hcpf", "isLive": true, "framerate": 30,
+    let track = serde_json::json!({"name": format!("points/{CAMERA}/full"), "packaging": "hcpf", "isLive": true,
+      "framerate": 30,
         "hcpf": {"camera": CAMERA, "quality": "full", "layout": "C", "descriptions": 1, "maxPoints": 100_000}});
     serde_json::json!({"version": "draft-01", "tracks": vec![track; tracks]}).to_string().into_bytes()
 }
 
-/// One connection, as its relay has it.
+/// The relay's end of one connection.
 struct Relay {
     link: Link,
     s: Session,
-    /// Streams of SUBSCRIBEs and PUBLISHes, by the name that is in them.
+    /// Streams of SUBSCRIBEs and PUBLISHes, by the track name they contain.
     requests: HashMap<String, StreamKey>,
     datagrams: Vec<Vec<u8>>,
-    /// Standalone FETCHes and their messages.
+    /// Standalone FETCHes with their messages.
     fetches: Vec<(StreamKey, Vec<u8>)>,
-    /// SUBSCRIBE_NAMESPACEs and their messages.
+    /// SUBSCRIBE_NAMESPACEs with their messages.
     listings: Vec<(StreamKey, Vec<u8>)>,
 }
 
@@ -75,7 +76,7 @@ impl Stage {
     fn of(config: Config) -> Self {
         let shared = Arc::new(Shared::new());
         shared.decoders(1).unwrap();
-        shared.command(Command::Subscribe(None, Wish::default()));
+        shared.command(Command::Subscribe(None, Selection::default()));
         let mut player = Player::new(config, shared.clone());
         player.commands(shared.now(), None);
         Stage { player, shared }
@@ -84,8 +85,14 @@ impl Stage {
     fn connect(&mut self, link: u64) -> Relay {
         let now = self.shared.now();
         let s = Session::new(moqt::Config::default(), Arc::default(), now);
-        let mut r =
-            Relay { link: Link(link), s, requests: HashMap::new(), datagrams: Vec::new(), fetches: Vec::new(), listings: Vec::new() };
+        let mut r = Relay {
+            link: Link(link),
+            s,
+            requests: HashMap::new(),
+            datagrams: Vec::new(),
+            fetches: Vec::new(),
+            listings: Vec::new(),
+        };
         let control = r.s.accept_uni();
         r.s.receive(now, control, &message(kind::SETUP, &[]));
         assert!(matches!(r.s.poll_event(), Some(Event::Ready { .. })));
@@ -94,7 +101,7 @@ impl Stage {
         r
     }
 
-    /// Passes on what happened, and notes what the relay is asked for.
+    /// Delivers pending events, and records the player's requests.
     fn pump(&mut self, r: &mut Relay) {
         while let Some(e) = r.s.poll_event() {
             self.player.event(self.shared.now(), r.link, &mut r.s, e);
@@ -130,18 +137,25 @@ impl Stage {
         self.pump(r);
     }
 
-    /// Accepts a SUBSCRIBE to a track to which nothing was published.
+    /// Accepts a SUBSCRIBE to a track without objects.
     fn accept(&mut self, r: &mut Relay, name: &str, alias: u64) {
         self.answer(r, name, &message(kind::SUBSCRIBE_OK, &fields(&[alias, 0])));
     }
 
-    /// Answers a FETCH with one object that was published in a datagram.
+    /// Answers a FETCH with one object that was published as a datagram.
     fn answer_fetch(&mut self, r: &mut Relay, k: StreamKey, request: u64, group: u64, id: u64, payload: &[u8]) {
         let now = self.shared.now();
         r.s.receive(now, k, &message(kind::FETCH_OK, &fields(&[0, group, id + 1, 0])));
         let data = r.s.accept_uni();
         let mut w = Writer::new();
-        w.varint(5).varint(request).varint(0x5c).varint(group).varint(id).u8(128).varint(payload.len() as u64).raw(payload);
+        w.varint(5)
+            .varint(request)
+            .varint(0x5c)
+            .varint(group)
+            .varint(id)
+            .u8(128)
+            .varint(payload.len() as u64)
+            .raw(payload);
         r.s.receive(now, data, &w.0);
         r.s.finished(now, data);
         self.pump(r);
@@ -156,9 +170,11 @@ impl Stage {
         self.pump(r);
     }
 
-    /// An object in a datagram; length: of the payload that it begins.
-    #[allow(clippy::too_many_arguments)] // those of a datagram
-    fn datagram(&mut self, r: &mut Relay, alias: u64, group: u64, id: u64, length: Option<usize>, end: bool, payload: &[u8]) {
+    /// Sends an object as a datagram. length: of the payload that it begins.
+    #[allow(clippy::too_many_arguments)] // the fields of a datagram
+    fn datagram(
+        &mut self, r: &mut Relay, alias: u64, group: u64, id: u64, length: Option<usize>, end: bool, payload: &[u8],
+    ) {
         let mut w = Writer::new();
         let kind = u64::from(length.is_some()) | if end { 2 } else { 0 };
         w.varint(kind).varint(alias).varint(group).varint(id).u8(128);
@@ -172,7 +188,7 @@ impl Stage {
         self.pump(r);
     }
 
-    /// A relay that has the session, with the catalog as alias 1 and the points as alias 2.
+    /// A relay with the session: the catalog is alias 1, the points alias 2.
     fn session(&mut self, link: u64) -> Relay {
         let mut r = self.connect(link);
         self.accept(&mut r, "catalog", 1);
@@ -198,21 +214,21 @@ impl Stage {
     }
 
     fn sessions(&self) -> (Phase, bool, Vec<String>) {
-        self.shared.look(|s| (s.phase, s.some_sessions, s.sessions.clone()))
+        self.shared.with_status(|s| (s.phase, s.some_sessions, s.sessions.clone()))
     }
 
     fn until(&self, what: &str, happened: impl Fn(&Self) -> bool) {
-        for _ in 0..10_000 {
+        for _ in 0..60_000 {
             if happened(self) {
                 return;
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        panic!("{what} did not come");
+        panic!("timed out waiting for {what}");
     }
 
     fn acquired(&self) -> Acquired {
-        for _ in 0..10_000 {
+        for _ in 0..60_000 {
             if let Ok(Some(a)) = self.shared.acquire(CAMERA) {
                 return a;
             }
@@ -222,12 +238,12 @@ impl Stage {
     }
 
     fn phase(&self) -> Phase {
-        self.shared.look(|s| s.phase)
+        self.shared.with_status(|s| s.phase)
     }
 }
 
 #[test]
-fn a_frame_and_its_receipt() {
+fn frame_and_receipt() {
     let mut st = Stage::new();
     let mut r = st.session(0);
     assert_eq!(st.phase(), Phase::Live);
@@ -256,7 +272,7 @@ fn a_frame_and_its_receipt() {
     assert_eq!((s.run.frames, s.run.shown, s.receipts), (1, 1, 1));
 }
 
-/// Frames in datagrams: one whose parts all come, one whose lost part is fetched, one that is given up.
+/// Frames in datagrams: one complete, one repaired by a fetch, one dropped as incomplete.
 #[test]
 fn frames_in_datagrams() {
     let mut st = Stage::new();
@@ -275,7 +291,7 @@ fn frames_in_datagrams() {
     assert_eq!((a.info.header.sequence, a.info.bytes as usize), (1, b.len()));
     st.shared.release(a.handle, None);
     assert!(r.fetches.is_empty());
-    // The second part is lost, which the fifth tells: it alone is asked for.
+    // The second part is lost, as the fifth reveals: only that part is requested.
     let b = frame(2, now);
     send(&mut st, &mut r, 101, &b, &[1]);
     let (k, m) = r.fetches.pop().expect("no FETCH");
@@ -289,7 +305,7 @@ fn frames_in_datagrams() {
     st.shared.release(a.handle, None);
     let s = st.shared.stats(None).unwrap();
     assert_eq!((s.repaired, s.abandoned, s.repairs), (1, 0, 1));
-    // The end of one is lost; nothing more of it comes, and it is asked for after a while.
+    // The end of a frame is lost. No more parts arrive, so it is requested after a while.
     send(&mut st, &mut r, 102, &frame(3, now), &[3, 4]);
     assert!(r.fetches.is_empty());
     st.player.tick(st.shared.now(), Some(&mut r.s));
@@ -300,10 +316,10 @@ fn frames_in_datagrams() {
         st.pump(&mut r);
     }
     let (k, _) = r.fetches.pop().expect("no FETCH");
-    // The relay has not got it, and it is given up in time.
+    // The relay lacks the part, so the frame is dropped when it times out.
     r.s.receive(st.shared.now(), k, &message(kind::REQUEST_ERROR, &fields(&[0x11, 0, 0])));
     st.pump(&mut r);
-    // A wait that ends late goes on for a moment.
+    // A wait that ends late is extended once.
     let later = st.shared.now() + 2500 * MS;
     for at in [later, later + 2 * MS] {
         st.player.tick(at, Some(&mut r.s));
@@ -312,7 +328,7 @@ fn frames_in_datagrams() {
     let s = st.shared.stats(None).unwrap();
     assert_eq!((s.repaired, s.abandoned, s.parts_lost, s.repairs), (1, 1, 2, 2));
     assert!(r.fetches.is_empty());
-    // What is not wanted any more is not asked for.
+    // Nothing is requested for an unsubscribed camera.
     send(&mut st, &mut r, 103, &frame(4, now), &[1]);
     assert_eq!(r.fetches.len(), 1);
     st.shared.command(Command::Unsubscribe(None));
@@ -321,7 +337,7 @@ fn frames_in_datagrams() {
     assert_eq!(st.shared.stats(None).unwrap().abandoned, 2);
 }
 
-/// A catalog and poses in datagrams, of which nothing is put together.
+/// A catalog and poses in datagrams are not reassembled.
 #[test]
 fn small_tracks_in_datagrams() {
     let mut st = Stage::new();
@@ -335,19 +351,19 @@ fn small_tracks_in_datagrams() {
     st.accept(&mut r, "pose", 4);
     let poses = serde_json::json!([{"data": {"camera": CAMERA, "pose": {"r": [1,0,0,0,1,0,0,0,1], "t": [7,8,9]}}}]);
     st.datagram(&mut r, 4, 1, 0, None, true, poses.to_string().as_bytes());
-    assert_eq!(st.shared.look(|s| s.tracks[0].track.pose.t), [7.0, 8.0, 9.0]);
+    assert_eq!(st.shared.with_status(|s| s.tracks[0].track.pose.t), [7.0, 8.0, 9.0]);
 }
 
-/// The old session is used until frames come over the new one, and no frame is counted twice.
+/// The old session is used until frames arrive over the new one, and no frame is counted twice.
 #[test]
-fn moving_to_another_relay() {
+fn migration_to_another_relay() {
     let mut st = Stage::new();
     let mut old = st.session(0);
     let now = st.shared.now();
     st.object(&mut old, 2, 100, &frame(1, now));
     let a = st.acquired();
     st.shared.release(a.handle, None);
-    // The relay said GOAWAY; another answers. It is asked for frames at once, before its catalog is here.
+    // After GOAWAY a new relay answers. Frames are requested at once, before its catalog arrives.
     let mut new = st.connect(1);
     assert!(new.requests.contains_key("points/513/full"));
     assert_eq!(st.player.take_superseded(), None);
@@ -360,15 +376,15 @@ fn moving_to_another_relay() {
     assert_eq!(st.player.take_superseded(), Some(Link(0)));
     st.object(&mut new, 9, 102, &frame(3, now));
     assert_eq!(st.acquired().info.header.sequence, 3);
-    assert!(!st.player.gone(Link(0)) && st.phase() == Phase::Live);
-    st.player.tick(st.shared.now() + 2500 * MS, Some(&mut new.s)); // there is no clock
+    assert!(!st.player.disconnected(Link(0)) && st.phase() == Phase::Live);
+    st.player.tick(st.shared.now() + 2500 * MS, Some(&mut new.s)); // no clock track
     let s = st.shared.stats(None).unwrap();
     assert_eq!((s.run.frames, s.run.lost, s.run.duplicate), (3, 0, 0));
-    assert_eq!(st.shared.look(|s| s.reconnects), 1);
+    assert_eq!(st.shared.with_status(|s| s.reconnects), 1);
 }
 
 #[test]
-fn a_publisher_goes_and_comes_again() {
+fn publisher_restart() {
     let mut st = Stage::new();
     let mut r = st.session(0);
     st.answer(&mut r, "catalog", &message(kind::PUBLISH_DONE, &fields(&[4, 1, 0])));
@@ -385,19 +401,21 @@ fn a_publisher_goes_and_comes_again() {
     st.accept(&mut r, "catalog", 5);
     st.object(&mut r, 5, 2, &catalog(1));
     assert_eq!(st.phase(), Phase::Live);
-    // A catalog without cameras, and the end of the broadcast.
+    // A catalog without cameras, then the end of the broadcast.
     st.object(&mut r, 5, 3, &catalog(0));
-    assert_eq!((st.phase(), st.shared.look(|s| s.tracks.len())), (Phase::Waiting, 0));
+    assert_eq!((st.phase(), st.shared.with_status(|s| s.tracks.len())), (Phase::Waiting, 0));
     st.object(&mut r, 5, 4, br#"{"version":"draft-01","tracks":[],"isComplete":true}"#);
     assert_eq!(st.phase(), Phase::Ended);
 }
 
-/// A relay that does not list all of its sessions is asked for those that are known by name.
+/// If a relay refuses the full list, the sessions known by name are queried.
 #[test]
-fn sessions_known_by_name() {
+fn sessions_listed_by_name() {
     let refused = message(kind::REQUEST_ERROR, &fields(&[1, 0, 0]));
     let accepted = message(kind::REQUEST_OK, &fields(&[0]));
-    let list = |named: &[&str]| Stage::of(Config { named: named.iter().map(|n| n.to_string()).collect(), ..Config::default() });
+    let list = |named: &[&str]| {
+        Stage::of(Config { named: named.iter().map(|n| n.to_string()).collect(), ..Config::default() })
+    };
 
     let mut st = list(&["a", "b"]);
     let mut r = st.connect(0);
@@ -411,11 +429,15 @@ fn sessions_known_by_name() {
     assert_eq!(st.sessions(), (Phase::Listing, true, vec![]));
     st.answer_listing(&mut r, &["holocast", "a"], std::slice::from_ref(&refused));
     assert_eq!(st.sessions(), (Phase::Listing, true, vec![]));
-    // What is below a session is none.
-    st.answer_listing(&mut r, &["holocast", "b"], &[accepted, message(kind::NAMESPACE, b"\x01\x01x"), message(kind::NAMESPACE, &[0])]);
+    // Namespaces below a session do not count as sessions.
+    st.answer_listing(
+        &mut r,
+        &["holocast", "b"],
+        &[accepted, message(kind::NAMESPACE, b"\x01\x01x"), message(kind::NAMESPACE, &[0])],
+    );
     assert_eq!(st.sessions(), (Phase::Listing, true, vec!["b".into()]));
 
-    // No session is allowed: all is tried again after a while.
+    // If no session is allowed, the list is requested again after a while.
     for named in [&[][..], &["a"]] {
         let mut st = list(named);
         let mut r = st.connect(0);
@@ -424,7 +446,7 @@ fn sessions_known_by_name() {
             st.answer_listing(&mut r, &["holocast", name], std::slice::from_ref(&refused));
         }
         assert_eq!(st.sessions(), (Phase::Refused, false, vec![]));
-        assert!(r.listings.is_empty() && st.shared.look(|s| s.error.contains("UNAUTHORIZED")));
+        assert!(r.listings.is_empty() && st.shared.with_status(|s| s.error.contains("UNAUTHORIZED")));
         st.player.tick(st.shared.now() + 6000 * MS, Some(&mut r.s));
         st.pump(&mut r);
         let accepted = message(kind::REQUEST_OK, &fields(&[0]));
@@ -433,18 +455,19 @@ fn sessions_known_by_name() {
     }
 }
 
-/// A publisher none of whose frames can be decoded is told of, until one can.
+/// A publisher with only undecodable frames is reported until one is decodable.
 #[test]
-fn frames_that_cannot_be_decoded() {
+fn undecodable_frames() {
     let mut st = Stage::new();
     let mut r = st.session(0);
     let good = frame(1, st.shared.now());
-    let told = |st: &Stage| st.shared.look(|s| (s.undecodable, s.error.clone()));
+    let told = |st: &Stage| st.shared.with_status(|s| (s.undecodable, s.error.clone()));
     let mut group = 100;
     let cut = &good[..good.len() - 4];
-    for (bad, why) in
-        [(cut, "no frame of camera 513 can be decoded: zstd: "), (b"no frame", "no frame of camera 513 can be decoded: its objects")]
-    {
+    for (bad, why) in [
+        (cut, "no frame of camera 513 can be decoded: zstd: "),
+        (b"no frame", "no frame of camera 513 can be decoded: its objects"),
+    ] {
         let before = st.shared.stats(None).map_or(0, |s| s.damaged);
         for n in 1..=10 {
             assert_eq!(told(&st).0, None);
@@ -453,32 +476,35 @@ fn frames_that_cannot_be_decoded() {
             let counted = |st: &Stage| st.shared.stats(None).map_or(0, |s| s.damaged) == before + n;
             st.until("a damaged frame", counted);
         }
-        st.until("word of them", |st| told(st).0 == Some(CAMERA));
+        st.until("the report", |st| told(st).0 == Some(CAMERA));
         assert!(told(&st).1.starts_with(why), "{}", told(&st).1);
         st.object(&mut r, 2, group, &good);
         group += 1;
         let a = st.acquired();
         st.shared.release(a.handle, None);
-        st.until("word of a frame that can be decoded", |st| told(st).0.is_none());
+        st.until("the end of the report", |st| told(st).0.is_none());
     }
 }
 
 #[test]
-fn troubles_are_told() {
+fn connection_errors() {
     let mut st = Stage::new();
-    st.player.trouble(Phase::Unreachable, "nothing answers");
-    assert_eq!((st.phase(), st.shared.look(|s| s.error.clone())), (Phase::Unreachable, "nothing answers".to_owned()));
+    st.player.connection_error(Phase::Unreachable, "nothing answers");
+    assert_eq!(
+        (st.phase(), st.shared.with_status(|s| s.error.clone())),
+        (Phase::Unreachable, "nothing answers".to_owned())
+    );
     let mut r = st.connect(0);
     st.accept(&mut r, "catalog", 1);
     st.object(&mut r, 1, 1, b"{");
     assert_eq!(st.phase(), Phase::Refused);
-    assert!(st.shared.look(|s| s.error.starts_with("catalog: $: ")));
+    assert!(st.shared.with_status(|s| s.error.starts_with("catalog: $: ")));
     st.object(&mut r, 1, 2, &catalog(1));
     assert_eq!(st.phase(), Phase::Live);
-    // Nothing comes for three seconds.
+    // No frames for three seconds.
     st.player.tick(st.shared.now() + 3100 * MS, Some(&mut r.s));
     assert_eq!(st.phase(), Phase::Silent);
-    assert!(st.player.gone(Link(0)));
-    st.player.trouble(Phase::Lost, "it broke");
+    assert!(st.player.disconnected(Link(0)));
+    st.player.connection_error(Phase::Lost, "it broke");
     assert_eq!(st.phase(), Phase::Lost);
 }

@@ -1,17 +1,17 @@
-//! Fields of messages: variable-length integers (§1.4.1), lengths, strings.
+//! Message fields: variable-length integers (§1.4.1), lengths, strings.
 
 use crate::code::{violation, WireError};
 
 /// Why a field cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// The buffer ends inside a field. On a stream: wait for more.
+    /// The buffer ends inside a field. On a stream, wait for more bytes.
     #[error("ends inside a field")]
     Short,
-    /// The peer broke the wire format: the session closes.
+    /// The peer violated the wire format: the session must close.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// A track broke its publisher's rules (§2.4.2): its subscription ends, the session goes on.
+    /// A track violates the rules of §2.4.2: its subscription ends, but not the session.
     #[error("malformed track: {0}")]
     Malformed(String),
 }
@@ -32,24 +32,25 @@ impl<'a> Reader<'a> {
         Reader { buf, pos: 0 }
     }
 
-    /// Bytes read so far.
+    /// Number of bytes read.
     pub fn pos(&self) -> usize {
         self.pos
     }
 
-    /// Bytes that are left.
+    /// Number of bytes left.
     pub fn left(&self) -> usize {
         self.buf.len() - self.pos
     }
 
-    /// One byte.
+    /// Reads one byte.
     pub fn u8(&mut self) -> Read<u8> {
         let b = *self.buf.get(self.pos).ok_or(ReadError::Short)?;
         self.pos += 1;
         Ok(b)
     }
 
-    /// An integer of up to 64 bits: as many bytes follow the first as that has leading ones.
+    /// Reads an integer of up to 64 bits: the leading ones of the first byte tell how many bytes
+    /// follow.
     pub fn varint(&mut self) -> Read<u64> {
         let rest = &self.buf[self.pos..];
         let first = *rest.first().ok_or(ReadError::Short)?;
@@ -60,7 +61,7 @@ impl<'a> Reader<'a> {
         Ok(bytes.iter().fold(u64::from(head), |v, b| v << 8 | u64::from(*b)))
     }
 
-    /// An integer of at most `limit`.
+    /// Reads an integer of at most `limit`.
     pub fn int(&mut self, limit: u64, what: &str) -> Read<u64> {
         let v = self.varint()?;
         if v > limit {
@@ -69,7 +70,7 @@ impl<'a> Reader<'a> {
         Ok(v)
     }
 
-    /// The next `n` bytes.
+    /// Reads `n` bytes.
     pub fn take(&mut self, n: usize) -> Read<&'a [u8]> {
         if n > self.left() {
             return Err(ReadError::Short);
@@ -78,18 +79,18 @@ impl<'a> Reader<'a> {
         Ok(&self.buf[self.pos - n..self.pos])
     }
 
-    /// A length of at most `limit` and as many bytes.
+    /// Reads a length of at most `limit`, and that many bytes.
     pub fn bytes(&mut self, limit: usize, what: &str) -> Read<&'a [u8]> {
         let n = self.int(limit as u64, what)?;
         self.take(n as usize)
     }
 
-    /// A length and as many bytes of UTF-8; what is none becomes U+FFFD.
+    /// Reads a length and that many bytes of UTF-8. Invalid sequences become U+FFFD.
     pub fn string(&mut self, limit: usize, what: &str) -> Read<String> {
         Ok(String::from_utf8_lossy(self.bytes(limit, what)?).into_owned())
     }
 
-    /// All that is left.
+    /// Reads all remaining bytes.
     pub fn rest(&mut self) -> &'a [u8] {
         let rest = &self.buf[self.pos..];
         self.pos = self.buf.len();
@@ -107,13 +108,13 @@ impl Writer {
         Self::default()
     }
 
-    /// One byte.
+    /// Writes one byte.
     pub fn u8(&mut self, v: u8) -> &mut Self {
         self.0.push(v);
         self
     }
 
-    /// An integer in as few bytes as hold it.
+    /// Writes an integer in its shortest encoding.
     pub fn varint(&mut self, v: u64) -> &mut Self {
         let size = (1..9).find(|n| v < 1 << (7 * n)).unwrap_or(9);
         let be = v.to_be_bytes();
@@ -128,13 +129,13 @@ impl Writer {
         self
     }
 
-    /// Bytes as they are.
+    /// Writes bytes without a length.
     pub fn raw(&mut self, b: &[u8]) -> &mut Self {
         self.0.extend_from_slice(b);
         self
     }
 
-    /// A length and as many bytes.
+    /// Writes a length and the bytes.
     pub fn bytes(&mut self, b: &[u8]) -> &mut Self {
         self.varint(b.len() as u64).raw(b)
     }
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn longer_forms_are_read() {
+    fn accepts_longer_encodings() {
         assert_eq!(Reader::new(&[0x80, 0x05]).varint(), Ok(5));
         assert_eq!(Reader::new(&[0xff, 0, 0, 0, 0, 0, 0, 0, 5]).varint(), Ok(5));
     }

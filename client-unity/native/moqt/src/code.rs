@@ -1,4 +1,4 @@
-//! Codes of errors, and the errors that carry them.
+//! Error codes, and the error types that carry them.
 
 /// Session termination codes (§15.10.1).
 #[allow(missing_docs)]
@@ -65,7 +65,7 @@ fn name(names: &[(u64, &'static str)], code: u64) -> String {
     known.map_or_else(|| format!("code {code:#x}"), |(_, n)| (*n).to_owned())
 }
 
-/// The registry's name of a session termination code.
+/// Registered name of a session termination code.
 pub fn session_name(code: u64) -> String {
     use session::*;
     name(
@@ -90,7 +90,7 @@ pub fn session_name(code: u64) -> String {
     )
 }
 
-/// The registry's name of a REQUEST_ERROR code.
+/// Registered name of a REQUEST_ERROR code.
 pub fn request_name(code: u64) -> String {
     use request::*;
     name(
@@ -114,7 +114,7 @@ pub fn request_name(code: u64) -> String {
     )
 }
 
-/// The registry's name of a PUBLISH_DONE code.
+/// Registered name of a PUBLISH_DONE code.
 pub fn done_name(code: u64) -> String {
     use done::*;
     name(
@@ -134,13 +134,13 @@ pub fn done_name(code: u64) -> String {
     )
 }
 
-/// A violation of the wire format: the session closes with its code (§3.5).
+/// A violation of the wire format. The session closes with this code (§3.5).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {reason}", session_name(*code))]
 pub struct WireError {
     /// Session termination code.
     pub code: u64,
-    /// What was wrong.
+    /// Description of the violation.
     pub reason: String,
 }
 
@@ -149,12 +149,12 @@ pub fn violation(reason: impl Into<String>) -> WireError {
     WireError { code: session::PROTOCOL_VIOLATION, reason: reason.into() }
 }
 
-/// A request was refused (§10.6), or not answered.
+/// A request was rejected (§10.6) or timed out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}{reason}", request_name(*code), if reason.is_empty() { "" } else { ": " })]
 pub struct RequestError {
     /// REQUEST_ERROR code.
     pub code: u64,
-    /// The peer's words.
+    /// The peer's reason phrase.
     pub reason: String,
 }

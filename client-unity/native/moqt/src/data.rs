@@ -1,11 +1,11 @@
-//! Data streams and datagrams (§11). Parsers take a stream's bytes in pieces of any size and keep no more of
-//! them than an unfinished header.
+//! Data streams and datagrams (§11). Parsers accept a stream in chunks of any size, and buffer only
+//! incomplete headers.
 
 use crate::bytes::{Read, ReadError, Reader, Writer};
 use crate::code::{self, violation};
 use crate::message::{self, Properties};
 
-/// An object's place in its track (§1.4.2).
+/// Location of an object in its track (§1.4.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Location {
     /// Group ID.
@@ -18,38 +18,39 @@ const STREAM_FETCH: u64 = 0x05;
 const STREAM_SETUP: u64 = message::kind::SETUP;
 const STREAM_PADDING: u64 = 0x132b_3e28;
 const DATAGRAM_PADDING: u64 = 0x132b_3e29;
-/// Largest properties of one object, bytes: ours, the draft leaves it open.
+/// Maximum size of an object's properties, bytes. Our limit; the draft has none.
 const MAX_PROPERTIES: usize = 65535;
-/// Longest header of an object: nine bytes each of ID, length and status, and the properties.
+/// Maximum size of an object's header: nine bytes each for ID, length and status, plus the
+/// properties.
 const MAX_HEADER: usize = MAX_PROPERTIES + 64;
 
-/// What a unidirectional stream carries (§3.4).
+/// Type of a unidirectional stream (§3.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamHeader {
     /// Objects of a subscription.
     Subgroup(SubgroupHeader),
     /// The response to a FETCH, by its request ID.
     Fetch(u64),
-    /// Nothing.
+    /// Padding, to be discarded.
     Padding,
-    /// The control stream: the type was that of SETUP, whose length follows.
+    /// The control stream. Its type is that of SETUP, whose length follows.
     Setup,
 }
 
-/// Begins a subgroup stream (§11.4.2).
+/// Header of a subgroup stream (§11.4.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SubgroupHeader {
-    /// Of the track.
+    /// Track alias.
     pub alias: u64,
     /// Group ID.
     pub group: u64,
-    /// Nothing: the first object's ID.
+    /// None: the ID of the first object.
     pub subgroup: Option<u64>,
     has_properties: bool,
 }
 
 impl StreamHeader {
-    /// Reads the beginning of a unidirectional stream.
+    /// Reads the header of a unidirectional stream.
     pub fn read(r: &mut Reader<'_>) -> Read<Self> {
         match r.varint()? {
             STREAM_FETCH => Ok(StreamHeader::Fetch(r.varint()?)),
@@ -63,7 +64,7 @@ impl StreamHeader {
                     _ => Some(r.varint()?),
                 };
                 if t & 0x20 == 0 {
-                    r.u8()?; // the publisher's priority
+                    r.u8()?; // publisher priority, unused
                 }
                 Ok(StreamHeader::Subgroup(SubgroupHeader { alias, group, subgroup, has_properties: t & 1 != 0 }))
             }
@@ -72,14 +73,14 @@ impl StreamHeader {
     }
 }
 
-/// What an object is (§11.2.1.1).
+/// Object status (§11.2.1.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ObjectStatus {
-    /// It has a payload, be it of no bytes.
+    /// A payload, possibly empty.
     Normal,
-    /// There is no further object in the group.
+    /// The group has no further objects.
     EndOfGroup,
-    /// There is no further object in the track.
+    /// The track has no further objects.
     EndOfTrack,
 }
 
@@ -92,13 +93,13 @@ pub struct ObjectHeader {
     pub subgroup: u64,
     /// Object ID.
     pub id: u64,
-    /// What it is.
+    /// Object status.
     pub status: ObjectStatus,
-    /// Bytes of payload.
+    /// Length of the payload in bytes.
     pub length: u64,
-    /// Its properties.
+    /// Object properties.
     pub properties: Properties,
-    /// It was fetched, and published as a datagram.
+    /// Fetched, but originally published as a datagram.
     pub datagram: bool,
 }
 
@@ -125,11 +126,11 @@ fn object_properties(r: &mut Reader<'_>) -> Read<Properties> {
     }
 }
 
-/// Takes what a parser finds in a stream.
+/// Receiver of a parser's output.
 pub trait Sink {
-    /// An object begins. False: nothing more of the stream is wanted.
+    /// An object begins. Return false to stop parsing the stream.
     fn object(&mut self, h: ObjectHeader) -> bool;
-    /// Part of its payload. False: nothing more of the stream is wanted.
+    /// Part of the payload. Return false to stop parsing the stream.
     fn payload(&mut self, b: &[u8]) -> bool;
 }
 
@@ -149,12 +150,12 @@ pub struct Parser {
 }
 
 impl Parser {
-    /// Of a subgroup stream (§11.4.2).
+    /// Parser of a subgroup stream (§11.4.2).
     pub fn subgroup(header: SubgroupHeader) -> Self {
         Self::new(Order::Subgroup { header, last: None, subgroup: header.subgroup, ended: false })
     }
 
-    /// Of a fetch stream in ascending order (§11.4.4).
+    /// Parser of a fetch stream in ascending order (§11.4.4).
     pub fn fetch() -> Self {
         Self::new(Order::Fetch { last: None, subgroup: None, has_priority: false })
     }
@@ -163,7 +164,7 @@ impl Parser {
         Parser { order, rest: Vec::new(), payload: 0 }
     }
 
-    /// Takes the next bytes of the stream. False: the sink wants no more.
+    /// Parses the next chunk of the stream. Returns false once the sink has stopped.
     pub fn push(&mut self, chunk: &[u8], sink: &mut impl Sink) -> Read<bool> {
         let mut chunk = chunk;
         while !chunk.is_empty() {
@@ -176,7 +177,7 @@ impl Parser {
                 chunk = &chunk[n..];
                 continue;
             }
-            // A header that ends beyond its chunk waits in `rest` for the next one.
+            // A header that continues in the next chunk waits in `rest`.
             let carried = self.rest.len();
             let header = if carried == 0 {
                 let mut r = Reader::new(chunk);
@@ -205,7 +206,7 @@ impl Parser {
                         self.rest.extend_from_slice(chunk);
                     }
                     if self.rest.len() >= MAX_HEADER {
-                        return Err(violation("object header exceeds its bound").into());
+                        return Err(violation("object header exceeds its limit").into());
                     }
                     return Ok(true);
                 }
@@ -215,12 +216,12 @@ impl Parser {
         Ok(true)
     }
 
-    /// Whether the bytes so far end where an object does.
+    /// True if the stream so far ends between objects.
     pub fn boundary(&self) -> bool {
         self.payload == 0 && self.rest.is_empty()
     }
 
-    /// Reads one header and changes nothing unless it is whole. Nothing: the end of a range.
+    /// Reads one header, or changes nothing if it is incomplete. None: the end of a range.
     fn header(&mut self, r: &mut Reader<'_>) -> Read<Option<ObjectHeader>> {
         match &mut self.order {
             Order::Subgroup { header, last, subgroup, ended } => {
@@ -242,21 +243,30 @@ impl Parser {
                 *last = Some(id);
                 *ended = status != ObjectStatus::Normal;
                 let subgroup = *subgroup.get_or_insert(id);
-                Ok(Some(ObjectHeader { group: header.group, subgroup, id, status, length, properties, datagram: false }))
+                Ok(Some(ObjectHeader {
+                    group: header.group,
+                    subgroup,
+                    id,
+                    status,
+                    length,
+                    properties,
+                    datagram: false,
+                }))
             }
             Order::Fetch { last, subgroup, has_priority } => fetched(r, last, subgroup, has_priority),
         }
     }
 }
 
-/// Reads the header of an entry of a fetch stream (§11.4.4).
+/// Reads the header of a fetch stream entry (§11.4.4).
 fn fetched(
     r: &mut Reader<'_>, last: &mut Option<Location>, subgroup: &mut Option<u64>, has_priority: &mut bool,
 ) -> Read<Option<ObjectHeader>> {
     let follows = |l: Location| match *last {
-        Some(p) if l <= p => {
-            Err(violation(format!("fetch entry {{{}, {}}} is not after {{{}, {}}}", l.group, l.object, p.group, p.object)))
-        }
+        Some(p) if l <= p => Err(violation(format!(
+            "fetch entry {{{}, {}}} is not after {{{}, {}}}",
+            l.group, l.object, p.group, p.object
+        ))),
         _ => Ok(()),
     };
     let beyond = || violation("fetch location exceeds 2^64-1");
@@ -315,27 +325,27 @@ fn fetched(
     Ok(Some(ObjectHeader { group, subgroup: sub.unwrap_or(0), id, status, length, properties, datagram }))
 }
 
-/// One object in a datagram (§11.3.1).
+/// An object in a datagram (§11.3.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// Of the track.
+    /// Track alias.
     pub alias: u64,
     /// Group ID.
     pub group: u64,
     /// Object ID.
     pub object: u64,
-    /// No object of a greater ID follows in the group.
+    /// This is the group's last object.
     pub end_of_group: bool,
-    /// What it is.
+    /// Object status.
     pub status: ObjectStatus,
-    /// Its properties.
+    /// Object properties.
     pub properties: Properties,
-    /// Its payload.
+    /// Payload.
     pub payload: &'a [u8],
 }
 
 impl<'a> Datagram<'a> {
-    /// Parses a datagram; nothing for padding (§11.5.2).
+    /// Parses a datagram; None for padding (§11.5.2).
     pub fn parse(b: &'a [u8]) -> Read<Option<Self>> {
         Self::fields(&mut Reader::new(b)).map_err(|e| match e {
             ReadError::Short => violation("datagram ends inside a field").into(),
@@ -354,7 +364,7 @@ impl<'a> Datagram<'a> {
         let (alias, group) = (r.varint()?, r.varint()?);
         let object = if t & 0x04 == 0 { r.varint()? } else { 0 };
         if t & 0x08 == 0 {
-            r.u8()?; // priority
+            r.u8()?; // publisher priority, unused
         }
         let mut properties = Properties::default();
         if t & 0x01 != 0 {
@@ -374,7 +384,15 @@ impl<'a> Datagram<'a> {
                 return Err(violation("properties on an object that is a status").into());
             }
         }
-        Ok(Some(Datagram { alias, group, object, end_of_group: t & 0x02 != 0, status: is, properties, payload: r.rest() }))
+        Ok(Some(Datagram {
+            alias,
+            group,
+            object,
+            end_of_group: t & 0x02 != 0,
+            status: is,
+            properties,
+            payload: r.rest(),
+        }))
     }
 
     /// Encodes object 0 of a group as a datagram.

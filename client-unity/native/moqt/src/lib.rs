@@ -1,10 +1,11 @@
-//! A subscriber of Media over QUIC Transport, draft-ietf-moq-transport-18, as a state machine without I/O.
+//! A Media over QUIC Transport subscriber (draft-ietf-moq-transport-18) as a state machine without
+//! I/O.
 //!
-//! [`Session`] takes what arrives on streams and as datagrams, and the time; it gives back what is to be done
-//! ([`Output`]) and what happened ([`Event`]). Whoever drives it owns the transport. It knows no media.
+//! [`Session`] consumes stream data, datagrams and time, and produces instructions for the transport ([`Output`]) and
+//! [`Event`]s for the application. The caller owns the transport. Independent of the media.
 //!
-//! Whatever the peer sends, memory is bounded: an object's by [`SubscribeOptions::max_object`], those of a
-//! session by [`Limits`], and it grows with the bytes that came, never with their announcement.
+//! Memory is bounded for any input: per object by [`SubscribeOptions::max_object`], per
+//! session by [`Limits`]. It grows with bytes received, never with announced lengths.
 
 pub mod bytes;
 pub mod code;
@@ -17,7 +18,9 @@ pub use code::{RequestError, WireError};
 pub use data::{Datagram, Location, ObjectStatus};
 pub use message::{Filter, Namespace, Properties, TrackName};
 pub use pool::BufferPool;
-pub use session::{Config, Counters, Ended, Event, Limits, Nanos, Object, Output, Request, Session, StreamKey, SubscribeOptions};
+pub use session::{
+    Config, Counters, Ended, Event, Limits, Nanos, Object, Output, Request, Session, StreamKey, SubscribeOptions,
+};
 
-/// The protocol identifier of the draft (§3.1).
+/// ALPN protocol identifier of the draft (§3.1).
 pub const ALPN: &[u8] = b"moqt-18";

@@ -1,4 +1,4 @@
-//! Control messages (§10): those a subscriber sends, encoded; those it may be sent, parsed.
+//! Control messages (§10): encodes those a subscriber sends, parses those it may receive.
 
 use crate::bytes::{Read, ReadError, Reader, Writer};
 use crate::code::{self, violation, WireError};
@@ -21,14 +21,14 @@ pub mod kind {
     pub const FETCH: u64 = 0x16;
     pub const FETCH_OK: u64 = 0x18;
     pub const PUBLISH: u64 = 0x1d;
-    /// In the draft's table only; read as REQUEST_OK.
+    /// Appears only in the draft's table; parsed as REQUEST_OK.
     pub const PUBLISH_OK: u64 = 0x1e;
     pub const SUBSCRIBE_NAMESPACE: u64 = 0x50;
     pub const SUBSCRIBE_TRACKS: u64 = 0x51;
     pub const SETUP: u64 = 0x2f00;
 }
 
-/// Largest payload of a message (§10).
+/// Maximum payload of a message (§10).
 pub const MAX_MESSAGE: usize = 65535;
 const MAX_FIELDS: u64 = 32;
 const MAX_FULL_NAME: usize = 4096;
@@ -37,12 +37,12 @@ const MAX_URI: usize = 8192;
 const MAX_PAIR: usize = 65535;
 const MAX_TOKENS: u32 = 16;
 
-/// A track namespace: 0 to 32 fields, none of them empty (§2.4.1).
+/// A track namespace: 0 to 32 non-empty fields (§2.4.1).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Namespace(pub Vec<Vec<u8>>);
 
 impl Namespace {
-    /// Of fields of text.
+    /// Creates a namespace from text fields.
     pub fn new<S: AsRef<str>>(fields: impl IntoIterator<Item = S>) -> Self {
         Namespace(fields.into_iter().map(|f| f.as_ref().as_bytes().to_vec()).collect())
     }
@@ -72,12 +72,12 @@ impl Namespace {
         Ok(Namespace(fields))
     }
 
-    /// Bytes of all fields.
+    /// Total length of all fields in bytes.
     pub fn len(&self) -> usize {
         self.0.iter().map(Vec::len).sum()
     }
 
-    /// Whether there is no field.
+    /// True if there are no fields.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -88,20 +88,22 @@ impl Namespace {
 pub struct TrackName {
     /// The namespace.
     pub namespace: Namespace,
-    /// The name in it.
+    /// Track name within the namespace.
     pub name: Vec<u8>,
 }
 
 impl TrackName {
-    /// Of a namespace and a name of text.
+    /// Creates a track name from text.
     pub fn new(namespace: Namespace, name: &str) -> Self {
         TrackName { namespace, name: name.as_bytes().to_vec() }
     }
 
-    /// Whether the name can be sent (§2.4.1).
+    /// True if the name satisfies the limits of §2.4.1.
     pub fn valid(&self) -> bool {
         let fields = &self.namespace.0;
-        fields.len() as u64 <= MAX_FIELDS && fields.iter().all(|f| !f.is_empty()) && self.namespace.len() + self.name.len() <= MAX_FULL_NAME
+        fields.len() as u64 <= MAX_FIELDS
+            && fields.iter().all(|f| !f.is_empty())
+            && self.namespace.len() + self.name.len() <= MAX_FULL_NAME
     }
 
     fn write(&self, w: &mut Writer) {
@@ -119,14 +121,14 @@ impl std::fmt::Display for TrackName {
     }
 }
 
-/// Where a subscription starts (§5.1.2).
+/// Start of a subscription (§5.1.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filter {
-    /// With the next group.
+    /// At the next group.
     NextGroup,
-    /// With the object after the largest.
+    /// After the largest object.
     LargestObject,
-    /// With a group.
+    /// At a group.
     From(u64),
 }
 
@@ -142,7 +144,7 @@ impl Filter {
     }
 }
 
-// Parameters (§15.7).
+// Parameter types (§15.7).
 mod param {
     pub const OBJECT_DELIVERY_TIMEOUT: u64 = 0x02;
     pub const AUTHORIZATION_TOKEN: u64 = 0x03;
@@ -158,7 +160,7 @@ mod param {
     pub const NAMESPACE_PREFIX: u64 = 0x34;
 }
 
-/// What is read of a message's parameters (§10.2).
+/// The message parameters that are evaluated (§10.2).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Parameters {
     /// LARGEST_OBJECT.
@@ -167,23 +169,23 @@ pub struct Parameters {
     pub forward: Option<bool>,
 }
 
-/// What is read of a track's or an object's properties (§2.5); others are passed over.
+/// The track and object properties that are evaluated (§2.5); others are ignored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Properties {
     /// Compression of a catalog's objects (MSF §12.1): 0 none, 1 gzip.
     pub compression: Option<u64>,
-    /// The track is a recording that is replayed (docs/spec/replay.md).
+    /// The track replays a recording (docs/spec/replay.md).
     pub replayed: bool,
-    /// Bytes of the payload that begins with this object and goes on in those after it
+    /// Length of the payload that starts with this object and continues in the following ones
     /// (docs/spec/frames-in-datagrams.md).
     pub payload_length: Option<u64>,
-    /// UNIX time of an object's capture, microseconds (draft-ietf-moq-loc-03).
+    /// Capture time of the object: UNIX time in microseconds (draft-ietf-moq-loc-03).
     pub timestamp: Option<u64>,
-    /// What an object's decoder is configured with: of H.264, avcC (draft-ietf-moq-loc-03).
+    /// Decoder configuration; avcC for H.264 (draft-ietf-moq-loc-03).
     pub video_config: Option<Vec<u8>>,
-    /// A mandatory track property, none of which is known here (§2.5.1).
+    /// A mandatory track property (§2.5.1). None is supported.
     pub unknown_mandatory: Option<u64>,
-    /// There was a property at all.
+    /// At least one property is present.
     pub any: bool,
 }
 
@@ -226,7 +228,7 @@ pub enum Message {
         added: bool,
         suffix: Namespace,
     },
-    /// A request of the peer's, by its type.
+    /// A request from the peer, by type.
     Request(u64),
 }
 
@@ -241,7 +243,7 @@ impl ParameterWriter {
         ParameterWriter { w: Writer::new(), count: 0, last: 0 }
     }
 
-    /// Parameters ascend by type.
+    /// Adds a parameter. Types must ascend.
     fn begin(&mut self, kind: u64) -> &mut Writer {
         self.w.varint(kind - self.last);
         self.last = kind;
@@ -273,7 +275,7 @@ fn message(kind: u64, body: Writer) -> Vec<u8> {
     w.0
 }
 
-/// SETUP with a client's options over raw QUIC (§10.3).
+/// SETUP with client options for raw QUIC (§10.3).
 pub fn setup(path: &str, authority: &str, implementation: &str) -> Vec<u8> {
     let mut w = Writer::new();
     w.varint(0x01).bytes(path.as_bytes());
@@ -285,13 +287,13 @@ pub fn setup(path: &str, authority: &str, implementation: &str) -> Vec<u8> {
 /// Parameters of a SUBSCRIBE.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Subscribe {
-    /// Nothing: from now on.
+    /// None: from now on.
     pub filter: Option<Filter>,
-    /// 0 is the most important, 255 the least; nothing: 128 (§7).
+    /// 0 (highest) to 255 (lowest); None: 128 (§7).
     pub priority: Option<u8>,
-    /// Milliseconds after which an object need not be sent any more; 0 = never.
+    /// Delivery timeout of objects in milliseconds; 0 = none.
     pub delivery_timeout_ms: u64,
-    /// Milliseconds that a relay may wait for a publisher; 0 = its choice.
+    /// Rendezvous timeout in milliseconds; 0 = the relay's default.
     pub rendezvous_ms: u64,
 }
 
@@ -311,7 +313,7 @@ pub fn subscribe(id: u64, track: &TrackName, o: &Subscribe) -> Vec<u8> {
     message(kind::SUBSCRIBE, w)
 }
 
-/// REQUEST_UPDATE of a subscription that moves its start to a group (§10.9, §5.1.2).
+/// REQUEST_UPDATE that moves a subscription's start to a group (§10.9, §5.1.2).
 pub fn start_update(id: u64, group: u64) -> Vec<u8> {
     let mut w = Writer::new();
     w.varint(id);
@@ -321,7 +323,7 @@ pub fn start_update(id: u64, group: u64) -> Vec<u8> {
     message(kind::REQUEST_UPDATE, w)
 }
 
-/// FETCH of the group that a subscription's largest object is in (§10.12.2).
+/// Joining FETCH of the group with the subscription's largest object (§10.12.2).
 pub fn joining_fetch(id: u64, joining: u64, priority: Option<u8>) -> Vec<u8> {
     let mut w = Writer::new();
     w.varint(id).varint(2).varint(joining).varint(0);
@@ -331,8 +333,8 @@ pub fn joining_fetch(id: u64, joining: u64, priority: Option<u8>) -> Vec<u8> {
     message(kind::FETCH, w)
 }
 
-/// FETCH of the objects from `first` to the one before `end`, or all of `end`'s group where its object is 0
-/// (§10.12.1).
+/// FETCH of the objects from `first` up to, but not including, `end`. If `end`'s object is 0, its
+/// whole group is included (§10.12.1).
 pub fn fetch(id: u64, track: &TrackName, first: Location, end: Location, priority: Option<u8>) -> Vec<u8> {
     let mut w = Writer::new();
     w.varint(id).varint(1);
@@ -353,7 +355,7 @@ pub fn subscribe_namespace(id: u64, prefix: &Namespace) -> Vec<u8> {
     message(kind::SUBSCRIBE_NAMESPACE, w)
 }
 
-/// PUBLISH of a track (§10.10).
+/// PUBLISH (§10.10).
 pub fn publish(id: u64, track: &TrackName, alias: u64, largest: Option<Location>) -> Vec<u8> {
     let mut w = Writer::new();
     w.varint(id);
@@ -415,7 +417,8 @@ const UPDATE_SCOPE: &[u64] = &[
     param::NAMESPACE_PREFIX,
 ];
 
-/// Reads parameters; unknown, repeated and misplaced ones are violations (§10.2): they cannot be skipped.
+/// Reads parameters. Unknown, repeated and misplaced ones are violations, since they cannot be
+/// skipped (§10.2).
 fn parameters(r: &mut Reader<'_>, scope: &[u64]) -> Read<Parameters> {
     let mut p = Parameters::default();
     let count = r.int(MAX_MESSAGE as u64, "number of parameters")?;
@@ -465,7 +468,7 @@ fn parameters(r: &mut Reader<'_>, scope: &[u64]) -> Read<Parameters> {
     Ok(p)
 }
 
-// Properties (§15.8), MSF's and ours.
+// Property types (§15.8), with those of MSF and Holocast.
 const IMMUTABLE: u64 = 0x0b;
 const PUBLISHER_PRIORITY: u64 = 0x0e;
 const GROUP_ORDER: u64 = 0x22;
@@ -479,13 +482,14 @@ const PAYLOAD_LENGTH: u64 = 0x6863_706c;
 fn cut_pair(e: ReadError) -> ReadError {
     match e {
         ReadError::Short => {
-            WireError { code: code::session::KEY_VALUE_FORMATTING_ERROR, reason: "a key-value pair is cut off".into() }.into()
+            WireError { code: code::session::KEY_VALUE_FORMATTING_ERROR, reason: "a key-value pair is cut off".into() }
+                .into()
         }
         e => e,
     }
 }
 
-/// Reads key-value pairs to the end of `b` (§1.4.3), those inside Immutable Properties (§12.7) too.
+/// Reads all key-value pairs in `b` (§1.4.3), including those inside Immutable Properties (§12.7).
 pub(crate) fn properties(b: &[u8], of_track: bool) -> Read<Properties> {
     let mut p = Properties::default();
     pairs(b, of_track, &mut p, false).map_err(cut_pair)?;
@@ -546,7 +550,9 @@ fn read_setup(r: &mut Reader<'_>) -> Read<Message> {
         }
         let value = r.bytes(MAX_PAIR, "length of the setup option")?;
         match kind {
-            0x01 => return Err(WireError { code: code::session::INVALID_PATH, reason: "PATH from a server".into() }.into()),
+            0x01 => {
+                return Err(WireError { code: code::session::INVALID_PATH, reason: "PATH from a server".into() }.into())
+            }
             0x05 => {
                 let code = code::session::INVALID_AUTHORITY;
                 return Err(WireError { code, reason: "AUTHORITY from a server".into() }.into());
@@ -560,7 +566,7 @@ fn read_setup(r: &mut Reader<'_>) -> Read<Message> {
 
 fn read_error(r: &mut Reader<'_>) -> Read<Message> {
     let code = r.varint()?;
-    r.varint()?; // when to try again: our back-off is longer
+    r.varint()?; // retry interval, ignored: our back-off is longer
     let reason = r.string(MAX_REASON, "length of the reason phrase")?;
     if code == code::request::REDIRECT {
         r.bytes(MAX_URI, "length of the connect URI")?;
@@ -572,8 +578,20 @@ fn read_error(r: &mut Reader<'_>) -> Read<Message> {
 
 fn known(kind: u64) -> bool {
     use kind::*;
-    [REQUEST_UPDATE, SUBSCRIBE_OK, REQUEST_ERROR, REQUEST_OK, NAMESPACE, PUBLISH_DONE, NAMESPACE_DONE, GOAWAY, FETCH_OK, PUBLISH_OK, SETUP]
-        .contains(&kind)
+    [
+        REQUEST_UPDATE,
+        SUBSCRIBE_OK,
+        REQUEST_ERROR,
+        REQUEST_OK,
+        NAMESPACE,
+        PUBLISH_DONE,
+        NAMESPACE_DONE,
+        GOAWAY,
+        FETCH_OK,
+        PUBLISH_OK,
+        SETUP,
+    ]
+    .contains(&kind)
         || request(kind)
 }
 
@@ -582,7 +600,7 @@ fn request(kind: u64) -> bool {
     [SUBSCRIBE, PUBLISH_NAMESPACE, TRACK_STATUS, FETCH, PUBLISH, SUBSCRIBE_NAMESPACE, SUBSCRIBE_TRACKS].contains(&kind)
 }
 
-/// Parses the payload of a message, which must end where its last field does.
+/// Parses the payload of a message, which must end with its last field.
 pub fn parse(kind: u64, payload: &[u8]) -> Result<Message, WireError> {
     let r = &mut Reader::new(payload);
     let parsed = parse_fields(kind, r).and_then(|m| {
@@ -630,13 +648,15 @@ fn parse_fields(kind: u64, r: &mut Reader<'_>) -> Read<Message> {
             Message::Done { code, streams, reason: r.string(MAX_REASON, "length of the reason phrase")? }
         }
         kind::REQUEST_UPDATE => Message::Update { id: r.varint()?, parameters: parameters(r, UPDATE_SCOPE)? },
-        kind::NAMESPACE | kind::NAMESPACE_DONE => Message::Namespace { added: kind == kind::NAMESPACE, suffix: Namespace::read(r)? },
+        kind::NAMESPACE | kind::NAMESPACE_DONE => {
+            Message::Namespace { added: kind == kind::NAMESPACE, suffix: Namespace::read(r)? }
+        }
         k if request(k) => Message::Request(k),
         k => return Err(violation(format!("unknown message type {k:#x}")).into()),
     })
 }
 
-/// Reads one whole message; `Short` where it has not all arrived.
+/// Reads one message; `Short` if it is incomplete.
 pub fn read(r: &mut Reader<'_>) -> Read<Message> {
     let kind = r.varint()?;
     if !known(kind) {

@@ -1,22 +1,23 @@
 use std::sync::{Mutex, PoisonError};
 
-/// Buffers that go round between a session and those that use up its objects, so that frames do not cost an
-/// allocation each. Keeps at most [`BufferPool::KEPT`] of them, and [`BufferPool::KEPT_BYTES`].
+/// Buffers recycled between a session and the consumers of its objects, to avoid an allocation per
+/// frame. Keeps at most
+/// [`BufferPool::KEPT`] buffers and [`BufferPool::KEPT_BYTES`] in total.
 #[derive(Debug, Default)]
 pub struct BufferPool(Mutex<Vec<Vec<u8>>>);
 
 impl BufferPool {
-    /// Buffers kept at most.
+    /// Maximum number of buffers kept.
     pub const KEPT: usize = 16;
-    /// Bytes of buffers kept at most: a burst leaves no more behind.
+    /// Maximum total capacity of buffers kept, which bounds the memory left behind by a burst.
     pub const KEPT_BYTES: usize = 4 << 20;
 
-    /// An empty buffer.
+    /// Takes an empty buffer.
     pub fn take(&self) -> Vec<u8> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
     }
 
-    /// Gives a buffer back.
+    /// Returns a buffer to the pool.
     pub fn give(&self, mut b: Vec<u8>) {
         if b.capacity() == 0 || b.capacity() > Self::KEPT_BYTES / 2 {
             return;
@@ -29,7 +30,7 @@ impl BufferPool {
         }
     }
 
-    /// Bytes that the buffers here have room for.
+    /// Total capacity of the buffers kept.
     pub fn bytes(&self) -> usize {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().map(Vec::capacity).sum()
     }

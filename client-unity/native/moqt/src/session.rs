@@ -7,22 +7,22 @@ use crate::data::{Datagram, Location, ObjectHeader, ObjectStatus, Parser, Sink, 
 use crate::message::{self, Filter, Message, Namespace, Parameters, Properties, TrackName, MAX_MESSAGE};
 use crate::pool::BufferPool;
 
-/// A time on the driver's clock, nanoseconds since whenever.
+/// Time on the caller's clock, nanoseconds since an arbitrary epoch.
 pub type Nanos = i64;
 
 const MS: Nanos = 1_000_000;
-/// Buffers of large objects are multiples of this, bytes.
+/// Allocation granularity for large objects, bytes.
 const STEP: usize = 64 << 10;
 
-/// A stream, as session and driver call it.
+/// Identifies a stream between session and driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamKey(pub u64);
 
-/// A request of ours, by its ID (§3.3.2).
+/// One of our requests, by ID (§3.3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Request(pub u64);
 
-/// What the driver is to do, in this order.
+/// Instructions for the driver, to be executed in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
     /// Open a unidirectional stream.
@@ -31,28 +31,29 @@ pub enum Output {
     OpenBi(StreamKey),
     /// Send bytes on a stream.
     Send(StreamKey, Vec<u8>),
-    /// End our direction of a stream.
+    /// Finish our direction of a stream.
     Finish(StreamKey),
-    /// End our direction of a stream at once.
+    /// Reset our direction of a stream with an error code.
     Reset(StreamKey, u64),
-    /// Ask the peer to end its direction; nothing more of it is passed to the session.
+    /// Ask the peer to stop sending. The session ignores further data.
     Stop(StreamKey, u64),
-    /// Send a datagram, or drop it.
+    /// Send a datagram, or drop it if congested.
     Datagram(Vec<u8>),
     /// Close the connection.
     Close(u64, String),
 }
 
-/// An object, whole.
+/// A complete object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {
-    /// The subscription or FETCH that it belongs to; of a joining FETCH, the subscription joined.
+    /// Subscription or FETCH that it belongs to. Objects of a joining FETCH belong to the
+    /// subscription.
     pub request: Request,
-    /// It came by FETCH.
+    /// Received by FETCH.
     pub fetched: bool,
-    /// It came in a datagram, or was published in one and fetched.
+    /// Received in a datagram, or originally published in one.
     pub datagram: bool,
-    /// It came in a datagram that ends its group.
+    /// Received in a datagram that ends its group.
     pub end_of_group: bool,
     /// Group ID.
     pub group: u64,
@@ -60,11 +61,11 @@ pub struct Object {
     pub subgroup: u64,
     /// Object ID.
     pub id: u64,
-    /// What it is.
+    /// Object status.
     pub status: ObjectStatus,
-    /// Its properties.
+    /// Object properties.
     pub properties: Properties,
-    /// Its payload, to be given back to the [`BufferPool`].
+    /// Payload. Return it to the [`BufferPool`].
     pub payload: Vec<u8>,
 }
 
@@ -85,70 +86,70 @@ impl Object {
     }
 }
 
-/// Why a publisher ended a subscription (§10.11).
+/// Why the publisher ended a subscription (§10.11).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}{reason}", code::done_name(*code), if reason.is_empty() { "" } else { ": " })]
 pub struct Ended {
     /// PUBLISH_DONE code.
     pub code: u64,
-    /// The publisher's words.
+    /// The publisher's reason phrase.
     pub reason: String,
 }
 
 impl Ended {
-    /// Whether the track is over, and not only its publisher away.
+    /// True if the track itself ended, as opposed to its publisher disconnecting.
     pub fn over(&self) -> bool {
         matches!(self.code, code::done::TRACK_ENDED | code::done::SUBSCRIPTION_ENDED)
     }
 }
 
-/// What happened.
+/// Events for the application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// The peer's SETUP is here.
+    /// The peer's SETUP arrived.
     Ready {
-        /// What the peer says it is.
+        /// The peer's implementation name.
         implementation: String,
     },
     /// A SUBSCRIBE was accepted.
     Subscribed {
         /// The SUBSCRIBE.
         request: Request,
-        /// Largest object so far.
+        /// Largest object published so far.
         largest: Option<Location>,
-        /// The track's.
+        /// Track properties.
         properties: Properties,
     },
     /// An object arrived.
     Object(Object),
-    /// A subgroup was reset, or refused here: nothing more of it comes.
+    /// A subgroup was reset by the peer or rejected here. It is incomplete.
     Cut {
         /// The SUBSCRIBE.
         request: Request,
         /// Group ID.
         group: u64,
-        /// Subgroup ID, where it is known.
+        /// Subgroup ID, if known.
         subgroup: Option<u64>,
-        /// The peer reset it.
+        /// True if the peer reset it.
         remote: bool,
     },
-    /// All of a FETCH is here; of a joining one, under the subscription's ID.
+    /// A FETCH is complete. A joining one is reported under the subscription.
     Fetched {
-        /// The FETCH or, where it joined one, the SUBSCRIBE.
+        /// The FETCH, or for a joining one the SUBSCRIBE.
         request: Request,
     },
-    /// A request was refused, not answered, or its stream cut off.
+    /// A request was rejected or timed out, or its stream was reset.
     Failed {
         /// The request.
         request: Request,
-        /// Why.
+        /// The reason.
         error: RequestError,
     },
-    /// A subscription that was accepted has ended.
+    /// An accepted subscription ended.
     Ended {
         /// The SUBSCRIBE.
         request: Request,
-        /// Why.
+        /// The reason.
         why: Ended,
     },
     /// A PUBLISH was accepted.
@@ -156,53 +157,53 @@ pub enum Event {
         /// The PUBLISH.
         request: Request,
     },
-    /// A namespace appeared or went away.
+    /// A namespace was added or removed.
     Namespace {
         /// The SUBSCRIBE_NAMESPACE.
         request: Request,
-        /// Whether it appeared.
+        /// True if added.
         added: bool,
-        /// Without the prefix.
+        /// Namespace without the subscribed prefix.
         suffix: Namespace,
     },
-    /// The peer asks to move the session (§3.6).
+    /// The peer asks to migrate the session (§3.6).
     Goaway {
-        /// Where to; "" = connect again.
+        /// Target URI; "" means the same relay.
         uri: String,
-        /// Milliseconds that it will last; 0 = not said.
+        /// Milliseconds until the peer closes the session; 0 = unspecified.
         timeout_ms: u64,
     },
-    /// The session is over. Nothing follows.
+    /// The session has ended. No further events.
     Closed {
         /// Session termination code.
         code: u64,
-        /// In words.
+        /// Description.
         reason: String,
-        /// The peer or the network ended it.
+        /// True if ended by the peer or the network.
         remote: bool,
     },
 }
 
-/// Bounds of what a session holds for its peer.
+/// Limits on the resources a session uses for its peer.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Bytes of objects that have not arrived whole.
+    /// Bytes of incomplete objects.
     pub partial_bytes: usize,
-    /// Subgroups, and datagrams, whose alias is not known so far, and the bytes of both.
+    /// Subgroups and datagrams with an unknown alias.
     pub orphans: usize,
-    /// See `orphans`.
+    /// Bytes of subgroups and datagrams with an unknown alias.
     pub orphan_bytes: usize,
-    /// Namespaces under a prefix.
+    /// Namespaces per prefix.
     pub namespaces: usize,
-    /// Changes of a subscription that were not answered.
+    /// Unanswered updates per subscription.
     pub updates: u32,
-    /// Waits for SETUP, and for the answer to a request.
+    /// Timeout for SETUP and for answers to requests.
     pub answer: Nanos,
-    /// Wait for the alias of an early subgroup or datagram.
+    /// Timeout for the alias of an early subgroup or datagram.
     pub orphan: Nanos,
-    /// Wait for streams that PUBLISH_DONE overtook.
+    /// Timeout for streams still missing at PUBLISH_DONE.
     pub done: Nanos,
-    /// Wait for the objects of a FETCH.
+    /// Timeout for the objects of a FETCH.
     pub fetch: Nanos,
 }
 
@@ -222,35 +223,35 @@ impl Default for Limits {
     }
 }
 
-/// What a session tells its peer.
+/// Settings of a session.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
     /// Path and query of the URL.
     pub path: String,
     /// Host and port of the URL.
     pub authority: String,
-    /// What this end is.
+    /// Our implementation name.
     pub implementation: String,
-    /// Bounds.
+    /// Resource limits.
     pub limits: Limits,
 }
 
 /// Parameters of a SUBSCRIBE.
 #[derive(Debug, Clone, Copy)]
 pub struct SubscribeOptions {
-    /// Where to start; nothing: from now on.
+    /// Start of the subscription; None: from now on.
     pub filter: Option<Filter>,
-    /// 0 is the most important, 255 the least; nothing: 128 (§7).
+    /// 0 (highest) to 255 (lowest); None: 128 (§7).
     pub priority: Option<u8>,
-    /// Milliseconds after which an object need not be sent any more; 0 = never.
+    /// Delivery timeout of objects in milliseconds; 0 = none.
     pub delivery_timeout_ms: u64,
-    /// Milliseconds that a relay may wait for a publisher.
+    /// Rendezvous timeout in milliseconds.
     pub rendezvous_ms: u64,
-    /// Fetch the newest group in the same flight (§10.12.2).
+    /// Fetch the newest group along with the subscription (§10.12.2).
     pub join: bool,
-    /// Largest object taken, bytes.
+    /// Maximum accepted object size, bytes.
     pub max_object: usize,
-    /// Subgroups from this ID on are refused.
+    /// Subgroups from this ID on are rejected.
     pub subgroups: u64,
 }
 
@@ -268,7 +269,7 @@ impl Default for SubscribeOptions {
     }
 }
 
-/// What a session refused or lost, never silently.
+/// Counters of rejected and lost data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Counters {
@@ -285,7 +286,7 @@ enum Phase {
         until: Nanos,
     },
     Open,
-    /// The peer ended its control stream; the connection should follow.
+    /// The peer closed its control stream; the connection should follow.
     Leaving {
         until: Nanos,
     },
@@ -293,9 +294,9 @@ enum Phase {
 }
 
 #[derive(Debug)]
-struct Asked {
+struct PendingRequest {
     stream: StreamKey,
-    /// For an answer, or the end.
+    /// Deadline of the answer, or of the end.
     until: Option<Nanos>,
     answered: bool,
     kind: Kind,
@@ -316,7 +317,7 @@ struct Subscription {
     alias: Option<u64>,
     largest: bool,
     join: Option<Request>,
-    /// The joining FETCH was refused before this was accepted.
+    /// The joining FETCH was rejected before the subscription was accepted.
     rejoin: bool,
     streams: u64,
     open: HashSet<StreamKey>,
@@ -325,7 +326,7 @@ struct Subscription {
 }
 
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant)] // nearly all are of data
+#[allow(clippy::large_enum_variant)] // nearly all streams are data streams
 enum Stream {
     ControlIn(Vec<u8>),
     Request(Request, Vec<u8>),
@@ -335,7 +336,7 @@ enum Stream {
     Data { parser: Parser, objects: Collector },
 }
 
-/// A datagram whose alias is not known so far.
+/// A datagram with an unknown alias.
 #[derive(Debug)]
 struct Early {
     alias: u64,
@@ -343,7 +344,7 @@ struct Early {
     bytes: Vec<u8>,
 }
 
-/// Puts a stream's objects together.
+/// Assembles a stream's objects.
 #[derive(Debug)]
 struct Collector {
     request: Request,
@@ -402,7 +403,7 @@ impl Sink for Collecting<'_> {
         }
         let empty = h.length == 0;
         if !empty {
-            // Parts of frames are many and small: buffers that go round are for what is large.
+            // Datagram parts are many and small; pooled buffers are for large objects.
             self.c.buf = if h.datagram { Vec::new() } else { self.pool.take() };
             *self.held += self.c.buf.capacity();
         }
@@ -420,8 +421,9 @@ impl Sink for Collecting<'_> {
         let Some(h) = &self.c.header else { return false };
         let (length, buf) = (h.length as usize, &mut self.c.buf);
         if buf.capacity() - buf.len() < b.len() {
-            // Room follows what came: at first half a MiB, then twice what there is, never more than the object. That of
-            // large ones is in whole steps, so that buffers that go round need not grow for every frame.
+            // Grow the buffer with the received bytes: first 512 KiB, then double, capped at the
+            // object's size. Large sizes are rounded to whole steps to make pooled buffers fit the
+            // next frame.
             let most = if length < STEP { length } else { length.next_multiple_of(STEP) };
             let want = (2 * (buf.len() + b.len())).max(512 << 10).min(most);
             let before = buf.capacity();
@@ -439,7 +441,7 @@ impl Sink for Collecting<'_> {
     }
 }
 
-/// A MOQT session of a client.
+/// A client's MOQT session.
 #[derive(Debug)]
 pub struct Session {
     limits: Limits,
@@ -448,7 +450,7 @@ pub struct Session {
     outputs: VecDeque<Output>,
     events: VecDeque<Event>,
     streams: HashMap<StreamKey, Stream>,
-    requests: HashMap<Request, Asked>,
+    requests: HashMap<Request, PendingRequest>,
     aliases: HashMap<u64, Request>,
     next_stream: u64,
     next_request: u64,
@@ -463,7 +465,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session over a connection that is open: its first outputs send SETUP.
+    /// Starts a session on an open connection. Its first outputs send SETUP.
     pub fn new(c: Config, pool: Arc<BufferPool>, now: Nanos) -> Self {
         let mut s = Session {
             phase: Phase::Setup { until: now + c.limits.answer },
@@ -496,42 +498,42 @@ impl Session {
         StreamKey(self.next_stream)
     }
 
-    /// The next thing to do.
+    /// The next instruction.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// The next thing that happened.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// What was refused or lost so far.
+    /// Counters so far.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Bytes held for objects that are not whole.
+    /// Bytes held for incomplete objects.
     pub fn held(&self) -> usize {
         self.held + self.orphan_bytes
     }
 
-    /// Whether the session is over.
+    /// True once the session has ended.
     pub fn closed(&self) -> bool {
         matches!(self.phase, Phase::Closed)
     }
 
-    /// Whether the peer's SETUP is here and the session lasts.
+    /// True once the peer's SETUP has arrived, until the session ends.
     pub fn ready(&self) -> bool {
         matches!(self.phase, Phase::Open)
     }
 
-    /// Whether the peer refused to change a subscription (§10.9).
+    /// True if the peer rejected an update of a subscription (§10.9).
     pub fn refuses_changes(&self) -> bool {
         self.refuses_changes
     }
 
-    // What we ask.
+    // Our requests.
 
     fn ask(&mut self, now: Nanos, extra_ms: u64, kind: Kind, build: impl FnOnce(u64) -> Vec<u8>) -> Request {
         let request = Request(self.next_request);
@@ -542,15 +544,15 @@ impl Session {
         self.streams.insert(stream, Stream::Request(request, Vec::new()));
         let extra = Nanos::try_from(extra_ms.min(3_600_000)).unwrap_or(0) * MS;
         let until = Some(now + self.limits.answer + extra);
-        self.requests.insert(request, Asked { stream, until, answered: false, kind });
+        self.requests.insert(request, PendingRequest { stream, until, answered: false, kind });
         request
     }
 
-    /// Asks for a track; with `join`, for its newest group in the same flight, so that who comes late has an
-    /// object after one round trip. A name that cannot be sent fails at once.
+    /// Subscribes to a track. With `join`, also fetches its newest group at once, which gives a
+    /// late joiner an object after one round trip. An invalid name fails at once.
     pub fn subscribe(&mut self, now: Nanos, track: &TrackName, o: SubscribeOptions) -> Request {
         if !track.valid() || self.closed() {
-            return self.fail_early(format!("{track} cannot be asked for"));
+            return self.fail_early(format!("{track}: invalid track name"));
         }
         let sub = Subscription {
             track: track.clone(),
@@ -570,7 +572,8 @@ impl Session {
             delivery_timeout_ms: o.delivery_timeout_ms,
             rendezvous_ms: o.rendezvous_ms,
         };
-        let request = self.ask(now, o.rendezvous_ms, Kind::Subscribe(Box::new(sub)), |id| message::subscribe(id, track, &fields));
+        let request =
+            self.ask(now, o.rendezvous_ms, Kind::Subscribe(Box::new(sub)), |id| message::subscribe(id, track, &fields));
         if o.join {
             self.join(now, request, o, true);
         }
@@ -593,11 +596,13 @@ impl Session {
         request
     }
 
-    /// Moves a subscription's start: no group before `group` is sent that is not under way, those from it on
-    /// are (§10.9). Does nothing once the peer has refused a change or leaves too many unanswered.
+    /// Moves a subscription's start to `group`: earlier groups are sent only if already in flight
+    /// (§10.9). Does nothing once the peer rejected an update or left too many unanswered.
     pub fn start_at(&mut self, request: Request, group: u64) {
         let (most, refuses) = (self.limits.updates, self.refuses_changes);
-        let Some(Asked { stream, kind: Kind::Subscribe(s), answered: true, .. }) = self.requests.get_mut(&request) else {
+        let Some(PendingRequest { stream, kind: Kind::Subscribe(s), answered: true, .. }) =
+            self.requests.get_mut(&request)
+        else {
             return;
         };
         if refuses || s.updates >= most || s.done.is_some() {
@@ -610,22 +615,22 @@ impl Session {
         self.outputs.push_back(Output::Send(stream, message::start_update(id, group)));
     }
 
-    /// Ends a request from this side. Nothing more of it happens.
+    /// Cancels a request. It causes no further events.
     pub fn cancel(&mut self, request: Request) {
-        let Some(asked) = self.requests.remove(&request) else { return };
-        match &asked.kind {
-            Kind::Publish { .. } if asked.answered => {
+        let Some(pending) = self.requests.remove(&request) else { return };
+        match &pending.kind {
+            Kind::Publish { .. } if pending.answered => {
                 let done = message::publish_done(code::done::TRACK_ENDED, "");
-                self.outputs.push_back(Output::Send(asked.stream, done));
-                self.end_request(asked.stream);
+                self.outputs.push_back(Output::Send(pending.stream, done));
+                self.end_request(pending.stream);
             }
-            Kind::Subscribe(_) if asked.answered => self.end_request(asked.stream),
-            _ => self.abort(asked.stream, code::stream::CANCELLED),
+            Kind::Subscribe(_) if pending.answered => self.end_request(pending.stream),
+            _ => self.abort(pending.stream, code::stream::CANCELLED),
         }
-        self.drop_data(asked.kind);
+        self.drop_data(pending.kind);
     }
 
-    /// Forgets what belongs to a request that is over.
+    /// Drops the state of a finished request.
     fn drop_data(&mut self, kind: Kind) {
         match kind {
             Kind::Subscribe(s) => {
@@ -644,24 +649,25 @@ impl Session {
         }
     }
 
-    /// Fetches a track's objects from `first` to the one before `end`, or all of `end`'s group where its object is 0,
-    /// as far as they were published (§10.12.1).
+    /// Fetches a track's published objects from `first` up to, but not including, `end`. If `end`'s
+    /// object is 0, its whole group is included (§10.12.1).
     pub fn fetch(
-        &mut self, now: Nanos, track: &TrackName, first: Location, end: Location, priority: Option<u8>, max_object: usize,
+        &mut self, now: Nanos, track: &TrackName, first: Location, end: Location, priority: Option<u8>,
+        max_object: usize,
     ) -> Request {
         if !track.valid() || self.closed() {
-            return self.fail_early(format!("{track} cannot be asked for"));
+            return self.fail_early(format!("{track}: invalid track name"));
         }
         let kind = Kind::Fetch { joining: None, max_object, again: false, complete: false, data: None };
         self.ask(now, 0, kind, |id| message::fetch(id, track, first, end, priority))
     }
 
-    /// Follows the namespaces under a prefix (§10.18).
+    /// Subscribes to the namespaces under a prefix (§10.18).
     pub fn subscribe_namespace(&mut self, now: Nanos, prefix: &Namespace) -> Request {
         self.ask(now, 0, Kind::Namespaces { active: HashSet::new() }, |id| message::subscribe_namespace(id, prefix))
     }
 
-    /// Offers a track of datagrams (§10.10). `next`: group of the first of them.
+    /// Publishes a track of datagrams (§10.10). `next`: its first group.
     pub fn publish(&mut self, now: Nanos, track: &TrackName, next: u64) -> Request {
         let alias = self.next_alias;
         self.next_alias += 1;
@@ -669,21 +675,22 @@ impl Session {
         self.ask(now, 0, Kind::Publish { alias, forward: false }, |id| message::publish(id, track, alias, largest))
     }
 
-    /// Sends object 0 of a group on a track of ours; false where nobody wants it now.
+    /// Sends object 0 of a group on a published track. Returns false if there is no subscriber.
     pub fn send_datagram(&mut self, request: Request, group: u64, priority: u8, payload: &[u8]) -> bool {
-        let Some(Asked { kind: Kind::Publish { alias, forward: true }, .. }) = self.requests.get(&request) else {
+        let Some(PendingRequest { kind: Kind::Publish { alias, forward: true }, .. }) = self.requests.get(&request)
+        else {
             return false;
         };
         self.outputs.push_back(Output::Datagram(Datagram::encode(*alias, group, priority, payload)));
         true
     }
 
-    /// Ends the session from this side.
+    /// Closes the session.
     pub fn close(&mut self, code: u64, reason: &str) {
-        self.shut(code, reason.to_owned(), false);
+        self.close_with(code, reason.to_owned(), false);
     }
 
-    // What arrives.
+    // Input from the transport.
 
     /// The peer opened a unidirectional stream.
     pub fn accept_uni(&mut self) -> StreamKey {
@@ -692,30 +699,30 @@ impl Session {
         key
     }
 
-    /// The peer opened a bidirectional stream: a request, which a viewer refuses.
+    /// The peer opened a bidirectional stream: a request, which viewers reject.
     pub fn accept_bi(&mut self) -> StreamKey {
         let key = self.key();
         self.streams.insert(key, Stream::PeerRequest(Vec::new()));
         key
     }
 
-    /// Bytes arrived on a stream.
+    /// Data arrived on a stream.
     pub fn receive(&mut self, now: Nanos, key: StreamKey, chunk: &[u8]) {
         if self.closed() {
             return;
         }
         if let Err(e) = self.take(now, key, chunk) {
-            self.shut(e.code, e.reason, false);
+            self.close_with(e.code, e.reason, false);
         }
     }
 
-    /// The peer ended its direction of a stream.
+    /// The peer finished its direction of a stream.
     pub fn finished(&mut self, now: Nanos, key: StreamKey) {
         if self.closed() {
             return;
         }
         if let Err(e) = self.take_end(now, key) {
-            self.shut(e.code, e.reason, false);
+            self.close_with(e.code, e.reason, false);
         }
     }
 
@@ -723,7 +730,7 @@ impl Session {
     pub fn reset(&mut self, now: Nanos, key: StreamKey) {
         match self.streams.remove(&key) {
             Some(Stream::ControlIn(_)) => self.control_closed(now),
-            Some(Stream::Request(request, _)) => self.request_ended(request, "it was cut off"),
+            Some(Stream::Request(request, _)) => self.request_ended(request, "its stream was reset"),
             Some(Stream::Orphan { held, .. }) => self.orphan_bytes -= held.len(),
             Some(Stream::Data { objects, .. }) => {
                 self.counters.subgroups_reset += 1;
@@ -744,12 +751,12 @@ impl Session {
                 None => self.early(now, d.alias, b),
             },
             Ok(None) => {}
-            Err(ReadError::Wire(e)) => self.shut(e.code, e.reason, false),
+            Err(ReadError::Wire(e)) => self.close_with(e.code, e.reason, false),
             Err(_) => self.counters.malformed += 1,
         }
     }
 
-    /// Keeps a datagram that came before its track's alias.
+    /// Stores a datagram until its track's alias is known.
     fn early(&mut self, now: Nanos, alias: u64, b: &[u8]) {
         let expected = self.requests.values().any(|a| !a.answered && matches!(a.kind, Kind::Subscribe(_)));
         let room = self.early.len() < self.limits.orphans && self.orphan_bytes + b.len() <= self.limits.orphan_bytes;
@@ -761,7 +768,7 @@ impl Session {
         self.early.push_back(Early { alias, since: now, bytes: b.to_vec() });
     }
 
-    /// Takes out the early datagrams for which `wanted` holds.
+    /// Removes and returns the early datagrams that match `wanted`.
     fn take_early(&mut self, wanted: impl Fn(&Early) -> bool) -> Vec<Early> {
         let (taken, kept) = std::mem::take(&mut self.early).into_iter().partition::<Vec<_>, _>(wanted);
         self.early = kept.into();
@@ -769,12 +776,12 @@ impl Session {
         taken
     }
 
-    /// The connection is over.
+    /// The connection ended.
     pub fn disconnected(&mut self, code: u64, reason: &str) {
-        self.shut(code, reason.to_owned(), true);
+        self.close_with(code, reason.to_owned(), true);
     }
 
-    /// When `tick` is to be called at the latest.
+    /// Latest time for the next call of `tick`.
     pub fn deadline(&self) -> Option<Nanos> {
         let phase = match self.phase {
             Phase::Setup { until } | Phase::Leaving { until } => Some(until),
@@ -788,15 +795,15 @@ impl Session {
         self.requests.values().filter_map(|a| a.until).chain(orphans).chain(early).chain(phase).min()
     }
 
-    /// Time passed.
+    /// Handles the passage of time.
     pub fn tick(&mut self, now: Nanos) {
         match self.phase {
             Phase::Setup { until } if now >= until => {
-                return self.shut(code::session::CONTROL_MESSAGE_TIMEOUT, "no SETUP from the peer".into(), false);
+                return self.close_with(code::session::CONTROL_MESSAGE_TIMEOUT, "no SETUP from the peer".into(), false);
             }
             Phase::Leaving { until } if now >= until => {
                 let why = violation("the peer closed its control stream");
-                return self.shut(why.code, why.reason, false);
+                return self.close_with(why.code, why.reason, false);
             }
             _ => {}
         }
@@ -810,15 +817,16 @@ impl Session {
             let limit = self.limits.orphan;
             self.counters.datagrams_unknown += self.take_early(|e| now >= e.since + limit).len() as u64;
         }
-        let late: Vec<_> = self.requests.iter().filter(|(_, a)| a.until.is_some_and(|t| now >= t)).map(|(r, _)| *r).collect();
+        let late: Vec<_> =
+            self.requests.iter().filter(|(_, a)| a.until.is_some_and(|t| now >= t)).map(|(r, _)| *r).collect();
         for request in late {
             self.timed_out(now, request);
         }
     }
 
     fn timed_out(&mut self, now: Nanos, request: Request) {
-        if let Some(Asked { kind: Kind::Subscribe(s), answered: true, .. }) = self.requests.get_mut(&request) {
-            s.streams = u64::MAX; // those that PUBLISH_DONE counts and that did not come will not
+        if let Some(PendingRequest { kind: Kind::Subscribe(s), answered: true, .. }) = self.requests.get_mut(&request) {
+            s.streams = u64::MAX; // the remaining streams counted by PUBLISH_DONE are lost
             let open: Vec<_> = s.open.drain().collect();
             for key in open {
                 self.stop(key, code::stream::CANCELLED);
@@ -829,19 +837,19 @@ impl Session {
         self.fail(now, request, RequestError { code: code::request::TIMEOUT, reason }, true);
     }
 
-    /// Ends a request that failed, and tells.
+    /// Ends a failed request and reports it.
     fn fail(&mut self, now: Nanos, request: Request, error: RequestError, abort: bool) {
-        let Some(asked) = self.requests.remove(&request) else { return };
+        let Some(pending) = self.requests.remove(&request) else { return };
         if abort {
-            self.abort(asked.stream, code::stream::CANCELLED);
+            self.abort(pending.stream, code::stream::CANCELLED);
         } else {
-            self.end_request(asked.stream);
+            self.end_request(pending.stream);
         }
-        if let Kind::Fetch { joining: Some(sub), again, .. } = asked.kind {
-            self.drop_data(asked.kind);
+        if let Kind::Fetch { joining: Some(sub), again, .. } = pending.kind {
+            self.drop_data(pending.kind);
             let Some(s) = self.subscription(sub) else { return };
             s.join = None;
-            // A peer that reads the FETCH before the SUBSCRIBE may refuse it.
+            // A peer that processes the FETCH before the SUBSCRIBE may reject it.
             let again = again && error.code != code::request::TIMEOUT;
             if again && s.alias.is_none() {
                 s.rejoin = true;
@@ -853,18 +861,18 @@ impl Session {
             }
             return;
         }
-        self.drop_data(asked.kind);
+        self.drop_data(pending.kind);
         self.events.push_back(Event::Failed { request, error });
     }
 
     fn subscription(&mut self, request: Request) -> Option<&mut Subscription> {
         match self.requests.get_mut(&request) {
-            Some(Asked { kind: Kind::Subscribe(s), .. }) => Some(s),
+            Some(PendingRequest { kind: Kind::Subscribe(s), .. }) => Some(s),
             _ => None,
         }
     }
 
-    /// Ends our direction of a request and takes nothing more of the peer's.
+    /// Finishes our direction of a request and ignores the peer's.
     fn end_request(&mut self, key: StreamKey) {
         self.outputs.push_back(Output::Finish(key));
         if self.streams.remove(&key).is_some() {
@@ -872,7 +880,7 @@ impl Session {
         }
     }
 
-    /// Ends both directions at once (§3.3.2).
+    /// Aborts both directions (§3.3.2).
     fn abort(&mut self, key: StreamKey, code: u64) {
         self.outputs.push_back(Output::Reset(key, code));
         if self.streams.remove(&key).is_some() {
@@ -880,7 +888,7 @@ impl Session {
         }
     }
 
-    /// Takes nothing more of a data stream.
+    /// Stops a data stream.
     fn stop(&mut self, key: StreamKey, code: u64) {
         match self.streams.remove(&key) {
             Some(Stream::Data { objects, .. }) => self.give_back(objects),
@@ -898,7 +906,7 @@ impl Session {
         }
     }
 
-    fn shut(&mut self, code: u64, reason: String, remote: bool) {
+    fn close_with(&mut self, code: u64, reason: String, remote: bool) {
         if self.closed() {
             return;
         }
@@ -936,7 +944,7 @@ impl Session {
                 buf.extend_from_slice(chunk);
                 loop {
                     let m = next_message(&mut buf)?;
-                    // The handler may end the stream, which it finds by its key.
+                    // Put the stream back first: the handler may end it by its key.
                     self.streams.insert(key, Stream::Request(request, Vec::new()));
                     let Some(m) = m else { break };
                     self.answer(now, request, m)?;
@@ -955,7 +963,8 @@ impl Session {
                         Ok(())
                     }
                     Some(Message::Request(_)) => {
-                        let refusal = message::request_error(code::request::NOT_SUPPORTED, "a viewer serves no requests");
+                        let refusal =
+                            message::request_error(code::request::NOT_SUPPORTED, "a viewer serves no requests");
                         self.outputs.push_back(Output::Send(key, refusal));
                         self.outputs.push_back(Output::Finish(key));
                         self.outputs.push_back(Output::Stop(key, code::stream::CANCELLED));
@@ -995,7 +1004,7 @@ impl Session {
                 if std::mem::replace(&mut self.control_in, true) {
                     return Err(violation("a second control stream"));
                 }
-                // The control stream is messages from its first byte.
+                // The control stream consists of messages from its first byte.
                 self.streams.insert(key, Stream::ControlIn(Vec::new()));
                 self.take(now, key, &buf)
             }
@@ -1005,8 +1014,10 @@ impl Session {
             }
             StreamHeader::Fetch(id) => {
                 let request = Request(id);
-                let Some(Asked { kind: Kind::Fetch { joining, max_object, complete: false, data: data @ None, .. }, .. }) =
-                    self.requests.get_mut(&request)
+                let Some(PendingRequest {
+                    kind: Kind::Fetch { joining, max_object, complete: false, data: data @ None, .. },
+                    ..
+                }) = self.requests.get_mut(&request)
                 else {
                     self.outputs.push_back(Output::Stop(key, code::stream::CANCELLED));
                     return Ok(());
@@ -1033,7 +1044,9 @@ impl Session {
         }
     }
 
-    fn begin_subgroup(&mut self, now: Nanos, key: StreamKey, request: Request, h: SubgroupHeader, rest: &[u8]) -> Result<(), WireError> {
+    fn begin_subgroup(
+        &mut self, now: Nanos, key: StreamKey, request: Request, h: SubgroupHeader, rest: &[u8],
+    ) -> Result<(), WireError> {
         let Some(s) = self.subscription(request) else { return Ok(()) };
         s.streams = s.streams.saturating_add(1);
         s.open.insert(key);
@@ -1047,7 +1060,7 @@ impl Session {
         self.data(now, key, Parser::subgroup(h), objects, rest)
     }
 
-    /// Ends a stream that was refused here.
+    /// Ends a stream that was rejected here.
     fn refused(&mut self, now: Nanos, key: StreamKey, objects: Collector) -> Result<(), WireError> {
         self.counters.subgroups_refused += 1;
         let code = objects.refused.unwrap_or(code::stream::CANCELLED);
@@ -1056,7 +1069,9 @@ impl Session {
         Ok(())
     }
 
-    fn data(&mut self, now: Nanos, key: StreamKey, mut parser: Parser, mut objects: Collector, chunk: &[u8]) -> Result<(), WireError> {
+    fn data(
+        &mut self, now: Nanos, key: StreamKey, mut parser: Parser, mut objects: Collector, chunk: &[u8],
+    ) -> Result<(), WireError> {
         let mut sink = Collecting {
             c: &mut objects,
             events: &mut self.events,
@@ -1079,15 +1094,15 @@ impl Session {
         }
     }
 
-    /// A track broke its rules: its subscription ends (§2.4.2).
+    /// A malformed track: its subscription ends (§2.4.2).
     fn malformed(&mut self, now: Nanos, key: StreamKey, objects: Collector, reason: String) {
         self.counters.malformed += 1;
         let (request, owner) = (objects.request, objects.owner);
         self.data_over(now, key, objects, Some(false));
         if request != owner {
-            return; // a joining FETCH, which is given up
+            return; // a joining FETCH: dropped silently
         }
-        if let Some(Asked { stream, kind, .. }) = self.requests.remove(&request) {
+        if let Some(PendingRequest { stream, kind, .. }) = self.requests.remove(&request) {
             self.end_request(stream);
             let ended = matches!(kind, Kind::Subscribe(_));
             self.drop_data(kind);
@@ -1099,22 +1114,23 @@ impl Session {
         }
     }
 
-    /// A data stream is over. cut: before its end, by the peer or here.
+    /// A data stream is over. cut: ended early, by the peer (true) or here (false).
     fn data_over(&mut self, now: Nanos, key: StreamKey, objects: Collector, cut: Option<bool>) {
         let (request, group, subgroup) = (objects.request, objects.group, objects.subgroup);
         self.give_back(objects);
         match self.requests.get_mut(&request) {
-            Some(Asked { kind: Kind::Subscribe(s), .. }) => {
+            Some(PendingRequest { kind: Kind::Subscribe(s), .. }) => {
                 s.open.remove(&key);
                 if let Some(remote) = cut {
                     self.events.push_back(Event::Cut { request, group, subgroup, remote });
                 }
                 self.check_done(request);
             }
-            Some(Asked { kind: Kind::Fetch { complete, data, .. }, answered, .. }) => {
+            Some(PendingRequest { kind: Kind::Fetch { complete, data, .. }, answered, .. }) => {
                 *data = None;
                 if cut.is_some() {
-                    let error = RequestError { code: code::request::INTERNAL_ERROR, reason: "the fetch was cut off".into() };
+                    let error =
+                        RequestError { code: code::request::INTERNAL_ERROR, reason: "the fetch was reset".into() };
                     self.fail(now, request, error, true);
                 } else {
                     *complete = true;
@@ -1128,23 +1144,23 @@ impl Session {
     }
 
     fn fetch_complete(&mut self, request: Request) {
-        let Some(asked) = self.requests.remove(&request) else { return };
-        self.end_request(asked.stream);
-        let Kind::Fetch { joining, .. } = asked.kind else { return };
+        let Some(pending) = self.requests.remove(&request) else { return };
+        self.end_request(pending.stream);
+        let Kind::Fetch { joining, .. } = pending.kind else { return };
         if let Some(s) = joining.and_then(|j| self.subscription(j)) {
             s.join = None;
         }
         self.events.push_back(Event::Fetched { request: joining.unwrap_or(request) });
     }
 
-    /// Ends a subscription once the streams that PUBLISH_DONE counts are over.
+    /// Ends a subscription once all streams counted by PUBLISH_DONE are over.
     fn check_done(&mut self, request: Request) {
         let Some(s) = self.subscription(request) else { return };
         let Some((count, _)) = &s.done else { return };
         if s.streams < *count || !s.open.is_empty() {
             return;
         }
-        if let Some(Asked { stream, kind: Kind::Subscribe(mut s), .. }) = self.requests.remove(&request) {
+        if let Some(PendingRequest { stream, kind: Kind::Subscribe(mut s), .. }) = self.requests.remove(&request) {
             self.end_request(stream);
             let why = s.done.take();
             self.drop_data(Kind::Subscribe(s));
@@ -1181,39 +1197,43 @@ impl Session {
         Ok(())
     }
 
-    /// A relay that leaves may end its streams before the connection: let that say why.
+    /// A relay that shuts down may finish its streams before it closes the connection, which
+    /// carries the reason.
     fn control_closed(&mut self, now: Nanos) {
         if !self.closed() {
             self.phase = Phase::Leaving { until: now + 100 * MS };
         }
     }
 
-    /// The peer ended its direction of one of our requests.
+    /// The peer finished its direction of one of our requests.
     fn request_ended(&mut self, request: Request, how: &str) {
         match self.requests.get(&request) {
-            // The answer is here; the objects come on a stream of their own.
-            Some(Asked { kind: Kind::Fetch { .. }, answered: true, .. }) | None => return,
-            Some(Asked { kind: Kind::Subscribe(s), .. }) if s.done.is_some() => return,
+            // Already answered; the objects arrive on a separate stream.
+            Some(PendingRequest { kind: Kind::Fetch { .. }, answered: true, .. }) | None => return,
+            Some(PendingRequest { kind: Kind::Subscribe(s), .. }) if s.done.is_some() => return,
             _ => {}
         }
-        let Some(asked) = self.requests.remove(&request) else { return };
-        self.outputs.push_back(Output::Finish(asked.stream));
-        self.streams.remove(&asked.stream);
-        let (answered, subscription) = (asked.answered, matches!(asked.kind, Kind::Subscribe(_)));
-        let joining = if let Kind::Fetch { joining, .. } = asked.kind { joining } else { None };
-        self.drop_data(asked.kind);
+        let Some(pending) = self.requests.remove(&request) else { return };
+        self.outputs.push_back(Output::Finish(pending.stream));
+        self.streams.remove(&pending.stream);
+        let (answered, subscription) = (pending.answered, matches!(pending.kind, Kind::Subscribe(_)));
+        let joining = if let Kind::Fetch { joining, .. } = pending.kind { joining } else { None };
+        self.drop_data(pending.kind);
         if let Some(s) = joining.and_then(|j| self.subscription(j)) {
             s.join = None;
         } else if subscription && answered {
-            let reason = format!("the publisher left without PUBLISH_DONE: {how}");
+            let reason = format!("the publisher disconnected without PUBLISH_DONE: {how}");
             self.events.push_back(Event::Ended { request, why: Ended { code: code::done::INTERNAL_ERROR, reason } });
         } else {
             let reason = format!("the relay ended the request: {how}");
-            self.events.push_back(Event::Failed { request, error: RequestError { code: code::request::INTERNAL_ERROR, reason } });
+            self.events.push_back(Event::Failed {
+                request,
+                error: RequestError { code: code::request::INTERNAL_ERROR, reason },
+            });
         }
     }
 
-    /// A message on the control stream.
+    /// Handles a message on the control stream.
     fn control(&mut self, m: Message) -> Result<(), WireError> {
         match (&self.phase, m) {
             (Phase::Setup { .. }, Message::Setup { implementation }) => {
@@ -1223,10 +1243,13 @@ impl Session {
             }
             (Phase::Setup { .. }, _) => Err(violation("the control stream does not begin with SETUP")),
             (_, Message::Goaway { .. }) if self.goaway => Err(violation("a second GOAWAY")),
-            (_, Message::Goaway { request: None, .. }) => Err(violation("GOAWAY on the control stream without a request ID")),
-            (_, Message::Goaway { request: Some(id), .. }) if id % 2 == 1 => {
-                Err(WireError { code: code::session::INVALID_REQUEST_ID, reason: "GOAWAY names a request of the wrong side".into() })
+            (_, Message::Goaway { request: None, .. }) => {
+                Err(violation("GOAWAY on the control stream without a request ID"))
             }
+            (_, Message::Goaway { request: Some(id), .. }) if id % 2 == 1 => Err(WireError {
+                code: code::session::INVALID_REQUEST_ID,
+                reason: "GOAWAY names a request of the wrong side".into(),
+            }),
             (_, Message::Goaway { uri, timeout_ms, .. }) => {
                 self.goaway = true;
                 self.events.push_back(Event::Goaway { uri, timeout_ms });
@@ -1236,12 +1259,12 @@ impl Session {
         }
     }
 
-    /// A message on the stream of one of our requests.
+    /// Handles a message on the stream of one of our requests.
     fn answer(&mut self, now: Nanos, request: Request, m: Message) -> Result<(), WireError> {
         let fetch_wait = self.limits.fetch;
-        let Some(asked) = self.requests.get_mut(&request) else { return Ok(()) };
-        let (stream, answered) = (asked.stream, asked.answered);
-        match (&mut asked.kind, m) {
+        let Some(pending) = self.requests.get_mut(&request) else { return Ok(()) };
+        let (stream, answered) = (pending.stream, pending.answered);
+        match (&mut pending.kind, m) {
             (_, Message::Goaway { request: Some(_), .. }) => {
                 return Err(violation("GOAWAY on a request stream names a request ID"));
             }
@@ -1262,25 +1285,28 @@ impl Session {
                     self.refuses_changes = true;
                 }
                 s.done = Some((streams, Ended { code, reason }));
-                asked.until = Some(now + self.limits.done);
+                pending.until = Some(now + self.limits.done);
                 self.check_done(request);
             }
             (Kind::Subscribe(_) | Kind::Publish { .. }, Message::Update { id, .. }) if answered && id % 2 == 0 => {
-                return Err(WireError { code: code::session::INVALID_REQUEST_ID, reason: format!("request {id} is of the wrong side") });
+                return Err(WireError {
+                    code: code::session::INVALID_REQUEST_ID,
+                    reason: format!("request {id} is of the wrong side"),
+                });
             }
             (Kind::Subscribe(_), Message::Update { .. }) if answered => {
                 self.outputs.push_back(Output::Send(stream, message::request_ok()));
             }
             (Kind::Fetch { complete, .. }, Message::FetchOk { .. }) if !answered => {
-                asked.answered = true;
-                asked.until = Some(now + fetch_wait);
+                pending.answered = true;
+                pending.until = Some(now + fetch_wait);
                 if *complete {
                     self.fetch_complete(request);
                 }
             }
             (Kind::Namespaces { .. }, Message::Ok(_)) if !answered => {
-                asked.answered = true;
-                asked.until = None;
+                pending.answered = true;
+                pending.until = None;
             }
             (Kind::Namespaces { active }, Message::Namespace { added, suffix }) if answered => {
                 let known = if added { active.insert(suffix.clone()) } else { active.remove(&suffix) };
@@ -1292,13 +1318,14 @@ impl Session {
                     self.events.push_back(Event::Namespace { request, added, suffix });
                 }
                 if too_many {
-                    let error = RequestError { code: code::request::EXCESSIVE_LOAD, reason: "too many namespaces".into() };
+                    let error =
+                        RequestError { code: code::request::EXCESSIVE_LOAD, reason: "too many namespaces".into() };
                     self.fail(now, request, error, true);
                 }
             }
             (Kind::Publish { forward, .. }, Message::Ok(p)) if !answered => {
-                asked.answered = true;
-                asked.until = None;
+                pending.answered = true;
+                pending.until = None;
                 *forward = p.forward.unwrap_or(true);
                 self.events.push_back(Event::Published { request });
             }
@@ -1311,23 +1338,28 @@ impl Session {
         Ok(())
     }
 
-    /// The peer asks to move one request (§10.4).
+    /// The peer asks to migrate one request (§10.4).
     fn moved(&mut self, now: Nanos, request: Request, uri: String) {
-        let subscribed = matches!(self.requests.get(&request), Some(Asked { kind: Kind::Subscribe(_), answered: true, .. }));
+        let subscribed = matches!(
+            self.requests.get(&request),
+            Some(PendingRequest { kind: Kind::Subscribe(_), answered: true, .. })
+        );
         if !subscribed {
-            let reason = "the relay asks to move the request".to_owned();
+            let reason = "the relay asks to migrate the request before accepting it".to_owned();
             return self.fail(now, request, RequestError { code: code::request::GOING_AWAY, reason }, false);
         }
-        if let Some(asked) = self.requests.remove(&request) {
-            self.end_request(asked.stream);
-            self.drop_data(asked.kind);
+        if let Some(pending) = self.requests.remove(&request) {
+            self.end_request(pending.stream);
+            self.drop_data(pending.kind);
             self.events.push_back(Event::Ended { request, why: Ended { code: code::done::GOING_AWAY, reason: uri } });
         }
     }
 
-    fn subscribed(&mut self, now: Nanos, request: Request, alias: u64, p: Parameters, properties: Properties) -> Result<(), WireError> {
+    fn subscribed(
+        &mut self, now: Nanos, request: Request, alias: u64, p: Parameters, properties: Properties,
+    ) -> Result<(), WireError> {
         if let Some(t) = properties.unknown_mandatory {
-            let reason = format!("the track's mandatory property {t:#x} is unknown here");
+            let reason = format!("unsupported mandatory track property {t:#x}");
             self.fail(now, request, RequestError { code: code::request::UNSUPPORTED_EXTENSION, reason }, true);
             return Ok(());
         }
@@ -1337,7 +1369,8 @@ impl Session {
             let code = code::session::DUPLICATE_TRACK_ALIAS;
             return Err(WireError { code, reason: format!("track alias {alias} is in use by {name}") });
         }
-        let Some(Asked { kind: Kind::Subscribe(s), answered, until, .. }) = self.requests.get_mut(&request) else {
+        let Some(PendingRequest { kind: Kind::Subscribe(s), answered, until, .. }) = self.requests.get_mut(&request)
+        else {
             return Ok(());
         };
         *answered = true;
@@ -1352,7 +1385,7 @@ impl Session {
         } else if rejoin {
             self.events.push_back(Event::Fetched { request });
         }
-        // What came before its alias was known.
+        // Streams that arrived before their alias was known.
         let mine = |s: &Stream| matches!(s, Stream::Orphan { header, .. } if header.alias == alias);
         let mut early: Vec<_> = self.streams.iter().filter(|(_, s)| mine(s)).map(|(k, _)| *k).collect();
         early.sort_unstable();
@@ -1374,11 +1407,22 @@ impl Session {
 
 impl Collector {
     fn new(request: Request, owner: Request, fetched: bool, max_object: usize, subgroups: u64) -> Self {
-        Collector { request, owner, fetched, max_object, subgroups, group: 0, subgroup: None, header: None, buf: Vec::new(), refused: None }
+        Collector {
+            request,
+            owner,
+            fetched,
+            max_object,
+            subgroups,
+            group: 0,
+            subgroup: None,
+            header: None,
+            buf: Vec::new(),
+            refused: None,
+        }
     }
 }
 
-/// Takes the next whole message out of a stream's bytes.
+/// Removes the next complete message from a stream's buffer.
 fn next_message(buf: &mut Vec<u8>) -> Result<Option<Message>, WireError> {
     let mut r = Reader::new(buf);
     match message::read(&mut r) {
@@ -1387,7 +1431,7 @@ fn next_message(buf: &mut Vec<u8>) -> Result<Option<Message>, WireError> {
             buf.drain(..used);
             Ok(Some(m))
         }
-        Err(ReadError::Short) if buf.len() > MAX_MESSAGE + 16 => Err(violation("message exceeds its bound")),
+        Err(ReadError::Short) if buf.len() > MAX_MESSAGE + 16 => Err(violation("message exceeds its limit")),
         Err(ReadError::Short) => Ok(None),
         Err(ReadError::Wire(e)) => Err(e),
         Err(ReadError::Malformed(m)) => Err(violation(m)),

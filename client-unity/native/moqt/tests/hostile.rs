@@ -1,4 +1,4 @@
-//! A peer that sends anything: no panic, memory within its bounds, and the same objects however bytes are cut.
+//! Arbitrary input from the peer: no panic, bounded memory, and the same objects for any chunking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
@@ -16,7 +16,7 @@ fn framed(kind: u64, body: &[u8]) -> Vec<u8> {
     w.0
 }
 
-/// A session with a subscription, a fetch, a namespace subscription and a publication, of which the first is accepted.
+/// A session with a subscription (accepted), a fetch, a namespace subscription and a publication.
 fn session() -> (Session, Vec<StreamKey>) {
     let limits = Limits { partial_bytes: 1 << 20, orphan_bytes: 1 << 18, ..Limits::default() };
     let mut s = Session::new(Config { limits, ..Config::default() }, Arc::default(), 0);
@@ -77,11 +77,11 @@ fn play(steps: &[Step]) {
     now += 3_600_000_000_000;
     s.tick(now);
     if let Some(d) = s.deadline() {
-        assert!(d > now, "a deadline that does not move");
+        assert!(d > now, "the deadline does not advance");
     }
 }
 
-/// Bytes that begin like something.
+/// Bytes with a plausible beginning.
 fn likely() -> impl Strategy<Value = Vec<u8>> {
     let kinds = vec![2u64, 3, 4, 5, 7, 8, 0xb, 0xe, 0x10, 0x16, 0x18, 0x1d, 0x50, 0x2f00];
     prop_oneof![
@@ -120,7 +120,7 @@ impl Sink for Seen {
     }
 }
 
-/// What a stream holds, parsed in pieces.
+/// Parses a stream in chunks of the given sizes.
 fn parse(b: &[u8], pieces: &[usize]) -> Option<(Found, bool)> {
     let mut r = moqt::bytes::Reader::new(b);
     let mut parser = match StreamHeader::read(&mut r).ok()? {
@@ -163,7 +163,7 @@ proptest! {
     }
 }
 
-/// Inputs that were found to matter, each a stream's bytes: played whole, cut, and on every stream.
+/// Regression inputs, each a stream's bytes: played in full, truncated, and on every stream.
 #[test]
 fn corpus() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");

@@ -1,4 +1,4 @@
-//! Sessions against a peer whose every byte the test decides.
+//! Sessions against a peer that sends exactly the test's bytes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use moqt::*;
 
 const MS: Nanos = 1_000_000;
 
-/// What the session did on a stream of its own.
+/// The session's output on one of its streams.
 #[derive(Debug, Default)]
 struct Local {
     sent: Vec<u8>,
@@ -49,7 +49,8 @@ impl Peer {
     }
 
     fn with(limits: Limits) -> Self {
-        let config = Config { path: "/demo".into(), authority: "relay:4443".into(), implementation: "test".into(), limits };
+        let config =
+            Config { path: "/demo".into(), authority: "relay:4443".into(), implementation: "test".into(), limits };
         let mut p = Peer {
             s: Session::new(config, Arc::default(), 0),
             now: 0,
@@ -107,7 +108,7 @@ impl Peer {
         self.outputs();
     }
 
-    /// The stream of the n-th request.
+    /// Stream of the n-th request.
     fn request(&mut self, n: usize) -> StreamKey {
         self.outputs();
         self.order.iter().copied().filter(|k| self.local[k].bidirectional).nth(n).unwrap()
@@ -131,7 +132,7 @@ impl Peer {
         r
     }
 
-    /// A subgroup stream of alias 7: group, then objects' lengths.
+    /// Opens a subgroup stream of alias 7 with a group and objects of the given lengths.
     fn subgroup(&mut self, group: u64, lengths: &[u64]) -> StreamKey {
         let k = self.s.accept_uni();
         let mut w = Writer::new();
@@ -149,7 +150,7 @@ impl Peer {
     fn violation(&self) -> &str {
         match &self.closed {
             Some((3, why)) => why,
-            c => panic!("not closed for a violation: {c:?}"),
+            c => panic!("expected a violation, got {c:?}"),
         }
     }
 }
@@ -181,7 +182,7 @@ fn no_setup() {
 }
 
 #[test]
-fn subscribe_and_joining_fetch_leave_together() {
+fn subscribe_with_joining_fetch() {
     let mut p = Peer::open();
     let r = p.subscribe(true);
     let (subscribe, fetch) = (p.request(0), p.request(1));
@@ -203,7 +204,7 @@ fn subscribe_and_joining_fetch_leave_together() {
 }
 
 #[test]
-fn joining_fetch_that_came_first_is_sent_again() {
+fn joining_fetch_refused_before_subscribe_ok() {
     let mut p = Peer::open();
     p.subscribe(true);
     let (subscribe, fetch) = (p.request(0), p.request(1));
@@ -217,7 +218,7 @@ fn joining_fetch_that_came_first_is_sent_again() {
 }
 
 #[test]
-fn objects_that_overtake_their_alias() {
+fn objects_before_their_alias() {
     let mut p = Peer::open();
     p.subscribe(false);
     let k = p.subgroup(1, &[10]);
@@ -230,7 +231,7 @@ fn objects_that_overtake_their_alias() {
 }
 
 #[test]
-fn objects_of_an_alias_that_never_comes() {
+fn objects_of_an_unknown_alias() {
     let mut p = Peer::open();
     p.subscribe(false);
     let k = p.subgroup(1, &[10]);
@@ -250,13 +251,15 @@ fn refusals() {
     assert_eq!(p.events(), [Event::Failed { request: r, error }]);
     let r = p.subscribe(false);
     p.pass(10_000 * MS);
-    assert!(matches!(&p.events()[..], [Event::Failed { request, error: RequestError { code: 2, .. } }] if *request == r));
+    assert!(
+        matches!(&p.events()[..], [Event::Failed { request, error: RequestError { code: 2, .. } }] if *request == r)
+    );
     let k = p.request(1);
     assert_eq!(p.local[&k].reset, Some(code::stream::CANCELLED));
 }
 
 #[test]
-fn done_waits_for_its_streams() {
+fn publish_done_waits_for_streams() {
     let mut p = Peer::open();
     p.subscribed();
     let first = p.subgroup(1, &[5]);
@@ -270,7 +273,7 @@ fn done_waits_for_its_streams() {
 }
 
 #[test]
-fn done_does_not_wait_for_ever() {
+fn publish_done_times_out() {
     let mut p = Peer::open();
     p.subscribed();
     let open = p.subgroup(1, &[]);
@@ -282,7 +285,7 @@ fn done_does_not_wait_for_ever() {
 }
 
 #[test]
-fn a_publisher_that_just_leaves() {
+fn publisher_without_publish_done() {
     let mut p = Peer::open();
     p.subscribed();
     let k = p.request(0);
@@ -291,7 +294,7 @@ fn a_publisher_that_just_leaves() {
 }
 
 #[test]
-fn start_moves_until_it_is_refused() {
+fn start_update_until_refused() {
     let mut p = Peer::open();
     let r = p.subscribed();
     p.s.start_at(r, 50);
@@ -312,7 +315,7 @@ fn start_moves_until_it_is_refused() {
 }
 
 #[test]
-fn resets_are_told() {
+fn resets_are_reported() {
     let mut p = Peer::open();
     let r = p.subscribed();
     let k = p.s.accept_uni();
@@ -323,7 +326,7 @@ fn resets_are_told() {
 }
 
 #[test]
-fn objects_too_large_and_subgroups_unwanted() {
+fn oversized_objects_and_excluded_subgroups() {
     let mut p = Peer::open();
     let o = SubscribeOptions { max_object: 100, subgroups: 1, ..SubscribeOptions::default() };
     p.s.subscribe(0, &TrackName::new(Namespace::new(["a"]), "t"), o);
@@ -376,9 +379,9 @@ fn fetches_of_groups() {
     assert!(matches!(&p.events()[..], [Event::Failed { request, error }] if *request == r && error.code == 0x11));
 }
 
-/// Objects 4 to 6 of a group that was published in datagrams.
+/// Objects 4 to 6 of a group published in datagrams.
 #[test]
-fn a_range_of_a_group_in_datagrams() {
+fn fetch_of_a_range_in_datagrams() {
     let mut p = Peer::open();
     let track = TrackName::new(Namespace::new(["a"]), "t");
     let r = p.s.fetch(0, &track, Location { group: 3, object: 4 }, Location { group: 3, object: 7 }, Some(64), 1000);
@@ -388,7 +391,7 @@ fn a_range_of_a_group_in_datagrams() {
     p.send(k, &message(kind::FETCH_OK, &fields(&[0, 3, 7, 0])));
     let data = p.s.accept_uni();
     let mut w = Writer::new();
-    // Object 4 with the property that begins a payload, and object 5.
+    // Object 4, with the property that starts a payload, and object 5.
     w.varint(5).varint(r.0).varint(0x7c).varint(3).varint(4).u8(128);
     let mut length = Writer::new();
     length.varint(0x6863_706c).varint(300);
@@ -404,7 +407,7 @@ fn a_range_of_a_group_in_datagrams() {
     assert_eq!(events.iter().filter_map(of).collect::<Vec<_>>(), [(true, Some(300)), (true, None)]);
 }
 
-/// Datagrams of a track whose SUBSCRIBE is not answered wait for it, within bounds.
+/// Datagrams of a track with a pending SUBSCRIBE are held, within limits.
 #[test]
 fn datagrams_before_their_alias() {
     let limits = Limits { orphans: 2, ..Limits::default() };
@@ -421,11 +424,11 @@ fn datagrams_before_their_alias() {
     let k = p.request(0);
     p.send(k, &message(kind::SUBSCRIBE_OK, &fields(&[7, 0])));
     assert_eq!(objects(&p.events()), [(2, 0, 5, false), (3, 0, 5, false)]);
-    // Type 0x03: properties, and the end of the group.
+    // Type 0x03: properties, and end of group.
     p.s.datagram(0, &[0x03, 7, 9, 2, 128, 2, 0x78, 1, b'z']);
     let [Event::Object(o)] = &p.events()[..] else { panic!("no object") };
     assert_eq!((o.id, o.end_of_group, o.datagram, o.properties.compression), (2, true, true, Some(1)));
-    // Those of an alias that does not come are forgotten.
+    // Datagrams whose alias stays unknown are dropped.
     p.subscribe(false);
     p.s.datagram(0, &Datagram::encode(8, 1, 128, b"early"));
     assert!(p.s.held() > 0 && p.s.deadline().is_some_and(|d| d <= 2000 * MS));
@@ -434,7 +437,7 @@ fn datagrams_before_their_alias() {
 }
 
 #[test]
-fn namespaces_come_and_go() {
+fn namespaces_added_and_removed() {
     let mut p = Peer::with(Limits { namespaces: 2, ..Limits::default() });
     let control = p.s.accept_uni();
     p.send(control, &message(kind::SETUP, &[]));
@@ -444,7 +447,12 @@ fn namespaces_come_and_go() {
     let name = |n: &str| [&[1, n.len() as u8], n.as_bytes()].concat();
     p.send(
         k,
-        &[message(kind::NAMESPACE, &name("a")), message(kind::NAMESPACE, &name("b")), message(kind::NAMESPACE_DONE, &name("a"))].concat(),
+        &[
+            message(kind::NAMESPACE, &name("a")),
+            message(kind::NAMESPACE, &name("b")),
+            message(kind::NAMESPACE_DONE, &name("a")),
+        ]
+        .concat(),
     );
     let told: Vec<_> = p
         .events()
@@ -466,7 +474,7 @@ fn namespaces_come_and_go() {
 }
 
 #[test]
-fn receipts_flow_while_they_are_wanted() {
+fn publish_honours_forward() {
     let mut p = Peer::open();
     let r = p.s.publish(0, &TrackName::new(Namespace::new(["a"]), "receipts/x"), 0);
     assert!(!p.s.send_datagram(r, 0, 128, b"early"));
@@ -497,7 +505,7 @@ fn goaway() {
 }
 
 #[test]
-fn a_request_that_is_to_move() {
+fn goaway_of_a_request() {
     let mut p = Peer::open();
     p.subscribed();
     let k = p.request(0);
@@ -506,7 +514,7 @@ fn a_request_that_is_to_move() {
 }
 
 #[test]
-fn requests_of_the_peer_are_refused() {
+fn peer_requests_are_rejected() {
     let mut p = Peer::open();
     let k = p.s.accept_bi();
     p.send(k, &message(kind::SUBSCRIBE, &[1, 0, 1, b't', 0]));
@@ -533,22 +541,25 @@ fn violations_close_the_session() {
         p.send(k, &bytes);
         assert_eq!(p.violation(), what);
         assert!(matches!(p.events().last(), Some(Event::Closed { code: 3, remote: false, .. })));
-        p.send(k, &bytes); // nothing more happens
+        p.send(k, &bytes); // ignored after the close
         assert!(p.events().is_empty());
     }
 }
 
 #[test]
-fn malformed_tracks_end_alone() {
+fn malformed_track_keeps_the_session() {
     for bytes in [
-        &[0x10, 7, 9, 128, 0, 0, 3, 0, 0, 0][..],                // an object after the end of its group
+        &[0x10, 7, 9, 128, 0, 0, 3, 0, 0, 0][..], // an object after the end of its group
         &[0x11, 7, 9, 128, 0, 4, 0xc0, 0x40, 0x02, 1, 0, 0][..], // a mandatory property on an object
     ] {
         let mut p = Peer::open();
         p.subscribed();
         let k = p.s.accept_uni();
         p.send(k, bytes);
-        assert!(matches!(p.events().last(), Some(Event::Ended { why, .. }) if why.code == code::done::MALFORMED_TRACK), "{bytes:?}");
+        assert!(
+            matches!(p.events().last(), Some(Event::Ended { why, .. }) if why.code == code::done::MALFORMED_TRACK),
+            "{bytes:?}"
+        );
         assert!(p.closed.is_none() && p.s.counters().malformed == 1);
     }
     let mut p = Peer::open();
@@ -561,7 +572,7 @@ fn malformed_tracks_end_alone() {
 }
 
 #[test]
-fn what_is_held_is_bounded() {
+fn memory_is_bounded() {
     let limits = Limits { partial_bytes: 4 << 20, orphan_bytes: 1 << 20, ..Limits::default() };
     let mut p = Peer::with(limits.clone());
     let control = p.s.accept_uni();
@@ -575,7 +586,8 @@ fn what_is_held_is_bounded() {
         p.send(k, &w.0);
         k
     };
-    // Of an alias that is not known, and then of one that is: many objects of a terabyte, none of which ends.
+    // On an unknown and then on a known alias: many objects announced with a terabyte, none
+    // complete.
     let early: Vec<_> = (0..100).map(|_| open(&mut p, 9)).collect();
     for k in early {
         p.send(k, &[0; 60_000]);
@@ -592,7 +604,7 @@ fn what_is_held_is_bounded() {
 }
 
 #[test]
-fn an_ended_control_stream_waits_for_the_connection() {
+fn control_stream_end() {
     let mut p = Peer::new();
     let control = p.s.accept_uni();
     p.send(control, &message(kind::SETUP, &[]));

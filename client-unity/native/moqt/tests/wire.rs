@@ -1,4 +1,4 @@
-//! The bytes that internal/moqt/wire writes (client-web/test/unit/wire.json): what a viewer sends and is sent.
+//! Conformance with the bytes that internal/moqt/wire writes (client-web/test/unit/wire.json).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use moqt::bytes::{Reader, Writer};
@@ -47,10 +47,15 @@ fn sent() {
     assert_eq!(Datagram::encode(3, 70000, 128, b"receipt"), hex(&v["datagram"]));
 }
 
-/// Parameters ascend by type, and none is sent that says nothing.
+/// Parameters are in ascending order, and defaults are omitted.
 #[test]
 fn parameters() {
-    let o = Subscribe { filter: Some(Filter::LargestObject), priority: Some(16), delivery_timeout_ms: 500, rendezvous_ms: 20_000 };
+    let o = Subscribe {
+        filter: Some(Filter::LargestObject),
+        priority: Some(16),
+        delivery_timeout_ms: 500,
+        rendezvous_ms: 20_000,
+    };
     let b = message::subscribe(0, &TrackName::new(Namespace::default(), "t"), &o);
     // SUBSCRIBE, 17 bytes: request 0, no namespace, "t", 4 parameters: 0x02, +2, +0x1c, +1.
     let want = [3, 0, 17, 0, 0, 1, b't', 4, 2, 0x81, 0xf4, 2, 0xc0, 0x4e, 0x20, 0x1c, 16, 1, 1, 2];
@@ -79,7 +84,10 @@ fn received() {
             "subscribeOk",
             Message::SubscribeOk {
                 alias: 1 << 60,
-                parameters: Parameters { largest: Some(Location { group: 1_763_665_200_123, object: 2 }), forward: None },
+                parameters: Parameters {
+                    largest: Some(Location { group: 1_763_665_200_123, object: 2 }),
+                    forward: None,
+                },
                 properties,
             },
         ),
@@ -113,7 +121,8 @@ impl Sink for Seen {
     }
 }
 
-/// Parses a stream in pieces of a size; group, subgroup, object, status and length of its objects.
+/// Parses a stream in chunks of a size. Returns group, subgroup, object, status and length of its
+/// objects.
 fn stream(b: &[u8], piece: usize) -> Vec<(u64, u64, u64, ObjectStatus, usize)> {
     let mut r = Reader::new(b);
     let mut parser = match StreamHeader::read(&mut r).unwrap() {
@@ -134,15 +143,22 @@ fn stream(b: &[u8], piece: usize) -> Vec<(u64, u64, u64, ObjectStatus, usize)> {
 }
 
 #[test]
-fn streams_in_any_pieces() {
+fn streams_in_chunks_of_any_size() {
     use ObjectStatus::*;
     let v = &vectors()["streams"];
     for piece in [1, 2, 3, 7, 50, 1000] {
-        let subgroup = |g, s| vec![(g, s, 2, Normal, 3), (g, s, 3, Normal, 0), (g, s, 7, Normal, 300), (g, s, 8, EndOfGroup, 0)];
+        let subgroup =
+            |g, s| vec![(g, s, 2, Normal, 3), (g, s, 3, Normal, 0), (g, s, 7, Normal, 300), (g, s, 8, EndOfGroup, 0)];
         assert_eq!(stream(&hex(&v["explicit"]), piece), subgroup(1 << 40, 3));
         assert_eq!(stream(&hex(&v["firstObject"]), piece), subgroup(7, 2));
         assert_eq!(stream(&hex(&v["zero"]), piece), subgroup(8, 0));
-        let fetch = [(5, 0, 0, Normal, 4), (5, 1, 1, Normal, 4), (5, 1, 2, Normal, 0), (8, 0, 0, Normal, 2), (9, 70, 4, Normal, 200)];
+        let fetch = [
+            (5, 0, 0, Normal, 4),
+            (5, 1, 1, Normal, 4),
+            (5, 1, 2, Normal, 0),
+            (8, 0, 0, Normal, 2),
+            (9, 70, 4, Normal, 200),
+        ];
         assert_eq!(stream(&hex(&v["fetch"]), piece), fetch);
     }
     assert_eq!(StreamHeader::read(&mut Reader::new(&hex(&v["padding"]))), Ok(StreamHeader::Padding));

@@ -1,4 +1,4 @@
-//! One connection: a MOQT session and the QUIC streams it is made of.
+//! One connection: a MOQT session and its QUIC streams.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -15,26 +15,26 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
 
 use crate::error::{explain, Failure, NetError};
-use crate::keep::{App, Driver};
+use crate::reconnect::{App, Driver};
 use crate::rtt::{Observed, Rtt};
 use crate::target::Target;
 use crate::trust::{self, Hash};
 
-/// How long a handshake may take.
+/// Handshake timeout.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// What the system is asked to keep of what arrived: several frames, which come in bursts.
+/// Requested socket receive buffer: several frames, since they arrive in bursts.
 const RECEIVE_BUFFER: usize = 4 << 20;
-/// Chunks taken of a stream at a time.
+/// Maximum chunks read from a stream at a time.
 const CHUNKS: usize = 32;
 
-/// What is done with our direction of a stream.
+/// Commands for the task that writes a stream.
 enum Write {
     Bytes(Vec<u8>),
     Finish,
     Reset(u64),
 }
 
-/// A connection whose handshake is over.
+/// A connection that completed its handshake.
 pub(crate) struct Dialled {
     endpoint: Endpoint,
     connection: Connection,
@@ -46,10 +46,10 @@ fn transport(observed: Arc<Observed>) -> Result<TransportConfig, NetError> {
     let idle = Duration::from_secs(5).try_into().map_err(|_| NetError::new(Failure::System, "idle timeout"))?;
     t.max_idle_timeout(Some(idle))
         .keep_alive_interval(Some(Duration::from_millis(1500)))
-        // A viewer is asked for nothing; subgroups come many at a time.
+        // Viewers serve no requests, but receive many subgroups at a time.
         .max_concurrent_bidi_streams(16u32.into())
         .max_concurrent_uni_streams(1024u32.into())
-        // A frame fits its stream's window several times, a queue of frames that of the connection.
+        // The stream window fits several frames, the connection window a queue of them.
         .stream_receive_window((4u32 << 20).into())
         .receive_window((32u32 << 20).into())
         .datagram_receive_buffer_size(Some(1 << 20))
@@ -57,7 +57,7 @@ fn transport(observed: Arc<Observed>) -> Result<TransportConfig, NetError> {
     Ok(t)
 }
 
-/// Connects to a relay. `pinned`: the only certificate that is trusted.
+/// Connects to a relay. `pinned`: the only trusted certificate.
 pub(crate) async fn dial(target: &Target, pinned: Option<Hash>, insecure: bool) -> Result<Dialled, NetError> {
     let authority = &target.authority;
     let pinned = match pinned {
@@ -66,7 +66,8 @@ pub(crate) async fn dial(target: &Target, pinned: Option<Hash>, insecure: bool) 
         None => None,
     };
     if insecure && pinned.is_none() {
-        let text = format!("{authority} does not name its certificate over HTTP: is the relay running, with --http on?");
+        let text =
+            format!("{authority} serves no certificate hash over HTTP: is the relay running with --http enabled?");
         return Err(NetError::new(Failure::Unreachable, text));
     }
     let tls = trust::tls(pinned)?;
@@ -74,18 +75,19 @@ pub(crate) async fn dial(target: &Target, pinned: Option<Hash>, insecure: bool) 
     let host = target.host.as_str();
     let addresses: Vec<SocketAddr> = match tokio::net::lookup_host((host, target.port)).await {
         Ok(list) => list.collect(),
-        Err(e) => return Err(NetError::new(Failure::Unreachable, format!("the name {host} is not found: {e}"))),
+        Err(e) => return Err(NetError::new(Failure::Unreachable, format!("cannot resolve the host name {host}: {e}"))),
     };
-    let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(tls).map_err(|e| NetError::new(Failure::System, e.to_string()))?;
+    let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(tls)
+        .map_err(|e| NetError::new(Failure::System, e.to_string()))?;
     let observed = Arc::new(Observed::new());
     let mut config = quinn::ClientConfig::new(Arc::new(crypto));
     config.transport_config(Arc::new(transport(observed.clone())?));
-    let mut failure = NetError::new(Failure::Unreachable, format!("the name {host} has no address"));
+    let mut failure = NetError::new(Failure::Unreachable, format!("the host name {host} has no address"));
     for address in addresses.into_iter().take(4) {
         let endpoint = endpoint(address).map_err(system)?;
         let connecting = endpoint
             .connect_with(config.clone(), address, host)
-            .map_err(|e| NetError::new(Failure::Refused, format!("{authority} cannot be connected to: {e}")))?;
+            .map_err(|e| NetError::new(Failure::Refused, format!("cannot connect to {authority}: {e}")))?;
         match tokio::time::timeout(HANDSHAKE, connecting).await {
             Ok(Ok(connection)) => return Ok(Dialled { endpoint, connection, observed }),
             Ok(Err(e)) => failure = explain(&e, authority, false),
@@ -101,7 +103,7 @@ pub(crate) async fn dial(target: &Target, pinned: Option<Hash>, insecure: bool) 
 fn endpoint(peer: SocketAddr) -> std::io::Result<Endpoint> {
     use socket2::{Domain, Protocol, Socket, Type};
     let socket = Socket::new(Domain::for_address(peer), Type::DGRAM, Some(Protocol::UDP))?;
-    // What the system does not grant is lost on bursts, and sent again.
+    // Best effort: with a smaller buffer, bursts cause loss and retransmissions.
     let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER);
     let any: SocketAddr = if peer.is_ipv6() { ([0u16; 8], 0).into() } else { ([0u8; 4], 0).into() };
     socket.bind(&any.into())?;
@@ -137,7 +139,7 @@ impl<A: App + 'static> Conn<A> {
         })
     }
 
-    /// Begins to receive.
+    /// Starts receiving.
     pub fn start(self: &Rc<Self>) {
         let c = self.clone();
         spawn_local(async move {
@@ -183,7 +185,7 @@ impl<A: App + 'static> Conn<A> {
         Rtt { min: if min == u64::MAX { smoothed } else { Duration::from_nanos(min) }, smoothed }
     }
 
-    /// Tells the application what happened and does what the session wants done.
+    /// Delivers the session's events and executes its outputs.
     pub fn pump(self: &Rc<Self>) {
         loop {
             let event = self.session.borrow_mut().poll_event();
@@ -208,7 +210,7 @@ impl<A: App + 'static> Conn<A> {
     fn perform(self: &Rc<Self>, o: Output) {
         let send = |key: StreamKey, w: Write| {
             if let Some(tx) = self.writers.borrow().get(&key) {
-                let _ = tx.send(w); // a stream that is over wants nothing
+                let _ = tx.send(w); // the stream may be closed already
             }
         };
         match o {
@@ -241,21 +243,21 @@ impl<A: App + 'static> Conn<A> {
                 }
             }
             Output::Datagram(b) => {
-                let _ = self.connection.send_datagram(b.into()); // too large, or the connection is over
+                let _ = self.connection.send_datagram(b.into()); // fails if too large or the connection is closed
             }
             Output::Close(code, reason) => self.close(code, &reason),
         }
     }
 
-    /// Closes the connection; the session has been told.
+    /// Closes the connection. The session knows already.
     fn close(&self, code: u64, reason: &str) {
         let code = VarInt::from_u64(code).unwrap_or(VarInt::from_u32(1));
-        // It has to fit a packet.
+        // Truncate to fit a packet.
         let cut = (0..=reason.len().min(256)).rev().find(|n| reason.is_char_boundary(*n)).unwrap_or(0);
         self.connection.close(code, &reason.as_bytes()[..cut]);
     }
 
-    /// Ends the session and waits until the peer can know.
+    /// Closes the session and waits for the peer to receive the close.
     pub async fn leave(self: &Rc<Self>) {
         self.session.borrow_mut().close(moqt::code::session::NO_ERROR, "");
         self.pump();
@@ -325,7 +327,7 @@ impl<A: App + 'static> Conn<A> {
                         s.reset(now, key);
                         true
                     }
-                    Err(_) => true, // the connection's end says why
+                    Err(_) => true, // the connection's close has the reason
                 }
             };
             self.pump();

@@ -1,25 +1,25 @@
-/// What kind of trouble it is.
+/// Kind of a connection error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
     /// Nothing answers.
     Unreachable,
     /// The relay's certificate is not trusted.
     Certificate,
-    /// Whoever answers does not speak with us.
+    /// The peer refused the connection, or speaks another protocol.
     Refused,
-    /// The connection broke.
+    /// The connection was lost.
     Lost,
-    /// The system refused a socket or a thread.
+    /// The operating system refused a socket or thread.
     System,
 }
 
-/// Why there is no connection, in a sentence.
+/// A connection error with a message for the user.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct NetError {
-    /// Its kind.
+    /// Kind of error.
     pub failure: Failure,
-    /// The sentence.
+    /// Message, one sentence.
     pub text: String,
 }
 
@@ -29,12 +29,12 @@ impl NetError {
     }
 }
 
-/// TLS alerts about certificates (RFC 8446 §6.2).
+/// TLS alerts concerning certificates (RFC 8446 §6.2).
 const CERTIFICATE_ALERTS: std::ops::RangeInclusive<u64> = 42..=46;
 const UNKNOWN_CA: u64 = 48;
 const NO_APPLICATION_PROTOCOL: u64 = 120;
 
-/// Says in the user's words why a connection could not be made or broke.
+/// Describes for the user why a connection failed. open: it was established before.
 pub(crate) fn explain(e: &quinn::ConnectionError, authority: &str, open: bool) -> NetError {
     use quinn::ConnectionError::*;
     let broke = |text: String| NetError::new(if open { Failure::Lost } else { Failure::Refused }, text);
@@ -62,9 +62,10 @@ pub(crate) fn explain(e: &quinn::ConnectionError, authority: &str, open: bool) -
             broke(format!("{authority} closed the session: {code}{colon}{reason}"))
         }
         TimedOut if open => NetError::new(Failure::Lost, format!("{authority} no longer answers")),
-        TimedOut => {
-            NetError::new(Failure::Unreachable, format!("nothing answers at {authority}: is the relay running, and does UDP reach it?"))
-        }
+        TimedOut => NetError::new(
+            Failure::Unreachable,
+            format!("nothing answers at {authority}: is the relay running, and does UDP reach it?"),
+        ),
         VersionMismatch => broke(format!("{authority} does not speak QUIC version 1")),
         e => broke(format!("the connection to {authority} ended: {e}")),
     }

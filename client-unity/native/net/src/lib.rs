@@ -1,15 +1,15 @@
-//! Drives MOQT sessions over QUIC: reaches a relay, says why where that fails, tries again with back-off, and moves
-//! to another connection when the relay asks for it. Everything runs on the thread that calls [`run`].
+//! Runs MOQT sessions over QUIC: connects to a relay, reports errors, reconnects with back-off, and
+//! migrates on GOAWAY. Everything runs on the thread that calls [`run`].
 
 mod conn;
 mod error;
-mod keep;
+mod reconnect;
 mod rtt;
 mod target;
 mod trust;
 
 pub use error::{Failure, NetError};
-pub use keep::{run, App, Handle, Options};
+pub use reconnect::{run, App, Handle, Options};
 pub use rtt::Rtt;
 pub use target::Target;
 pub use trust::{parse_hash, Hash};

@@ -1,4 +1,4 @@
-//! The least round-trip time, which quinn tells nobody but congestion controllers.
+//! Minimum round-trip time, which quinn exposes only to congestion controllers.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 use quinn::congestion::{Controller, ControllerFactory, NewRenoConfig};
 use quinn_proto::RttEstimator;
 
-/// What QUIC knows of a path.
+/// Round-trip times of a path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rtt {
-    /// Least.
+    /// Minimum.
     pub min: Duration,
     /// Smoothed.
     pub smoothed: Duration,
 }
 
-/// Makes New Reno controllers (a viewer sends next to nothing) that keep the least round-trip time.
+/// Creates New Reno controllers (a viewer sends little) that record the minimum round-trip time.
 #[derive(Debug, Default)]
 pub(crate) struct Observed {
     inner: Arc<NewRenoConfig>,
@@ -25,7 +25,7 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
-    /// Least round-trip time in nanoseconds, u64::MAX while unknown.
+    /// `min` is in nanoseconds and starts at u64::MAX, which means unknown.
     pub fn new() -> Self {
         Observed { inner: Arc::default(), min: Arc::new(AtomicU64::new(u64::MAX)) }
     }

@@ -1,28 +1,28 @@
 use crate::error::{Failure, NetError};
 
-/// A relay, and the session that a URL names.
+/// A parsed URL: relay address and session name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Name or address, without brackets.
+    /// Host name or IP address without brackets.
     pub host: String,
     /// UDP port.
     pub port: u16,
-    /// Host and port as the URL has them.
+    /// Host and port as in the URL.
     pub authority: String,
-    /// Path as the URL has it, with its query.
+    /// Path and query as in the URL.
     pub path: String,
-    /// The path without slashes around it; nothing where it is empty.
+    /// Path without surrounding slashes; None if empty.
     pub session: Option<String>,
 }
 
 const DEFAULT_PORT: u16 = 443;
 
 impl Target {
-    /// Reads `moqt://host[:port][/session]`.
+    /// Parses `moqt://host[:port][/session]`.
     pub fn parse(url: &str) -> Result<Target, NetError> {
         let bad = |why: &str| NetError::new(Failure::Refused, format!("the URL “{url}” {why}"));
         let Some((scheme, rest)) = url.trim().split_once("://") else {
-            return Err(bad("is not of the form moqt://host:port/session"));
+            return Err(bad("does not have the form moqt://host:port/session"));
         };
         if !scheme.eq_ignore_ascii_case("moqt") {
             return Err(bad("must begin with moqt://"));
@@ -34,12 +34,12 @@ impl Target {
             return Err(bad("must not name a user"));
         }
         if path.chars().any(|c| c.is_ascii_control() || c == ' ') {
-            return Err(bad("has a space or a control character in its path"));
+            return Err(bad("contains a space or control character in its path"));
         }
         let (host, port) = match authority.strip_prefix('[') {
             Some(v6) => {
-                let (host, after) = v6.split_once(']').ok_or_else(|| bad("has an address without its ]"))?;
-                host.parse::<std::net::Ipv6Addr>().map_err(|_| bad("has no valid address between its brackets"))?;
+                let (host, after) = v6.split_once(']').ok_or_else(|| bad("lacks the ] after its address"))?;
+                host.parse::<std::net::Ipv6Addr>().map_err(|_| bad("has an invalid address in brackets"))?;
                 (host, after.strip_prefix(':'))
             }
             None => match authority.split_once(':') {
@@ -52,32 +52,32 @@ impl Target {
         }
         let port = match port {
             None => DEFAULT_PORT,
-            Some(p) => p.parse().ok().filter(|p| *p != 0).ok_or_else(|| bad("has no valid port"))?,
+            Some(p) => p.parse().ok().filter(|p| *p != 0).ok_or_else(|| bad("has an invalid port"))?,
         };
         let session = path.split('?').next().unwrap_or_default().trim_matches('/');
         Ok(Target {
             host: host.to_owned(),
             port,
             authority: authority.to_owned(),
-            // A query needs a path before it, be it the root.
+            // A query needs a path before it.
             path: if path.starts_with('?') { format!("/{path}") } else { path.to_owned() },
             session: (!session.is_empty()).then(|| unescape(session)),
         })
     }
 
-    /// The token that the URL's query has.
+    /// The `token` of the URL's query.
     pub fn token(&self) -> Option<&str> {
         let (_, query) = self.path.split_once('?')?;
         query.split('&').find_map(|v| v.strip_prefix("token="))
     }
 
-    /// Whether the relay is on this machine.
+    /// True if the relay is on this machine.
     pub fn loopback(&self) -> bool {
         self.host == "localhost" || self.host.parse::<std::net::IpAddr>().is_ok_and(|a| a.is_loopback())
     }
 }
 
-/// Undoes percent-encoding; what is none stays.
+/// Decodes percent-encoding; invalid sequences are kept.
 fn unescape(s: &str) -> String {
     let b = s.as_bytes();
     let digit = |i: usize| b.get(i).and_then(|c| char::from(*c).to_digit(16));
@@ -114,7 +114,11 @@ mod tests {
             (" moqt://h/s#there ", "h", 443, "/s", Some("s")),
         ] {
             let t = Target::parse(url).unwrap();
-            assert_eq!((t.host.as_str(), t.port, t.path.as_str(), t.session.as_deref()), (host, port, path, session), "{url}");
+            assert_eq!(
+                (t.host.as_str(), t.port, t.path.as_str(), t.session.as_deref()),
+                (host, port, path, session),
+                "{url}"
+            );
         }
     }
 
@@ -131,15 +135,15 @@ mod tests {
     }
 
     #[test]
-    fn refused() {
+    fn invalid_urls() {
         for (url, why) in [
-            ("relay:4443", "is not of the form"),
+            ("relay:4443", "does not have the form"),
             ("https://relay/demo", "must begin with moqt://"),
             ("moqt:///demo", "names no host"),
-            ("moqt://relay:0/x", "has no valid port"),
-            ("moqt://relay:99999/x", "has no valid port"),
+            ("moqt://relay:0/x", "has an invalid port"),
+            ("moqt://relay:99999/x", "has an invalid port"),
             ("moqt://[::1/x", "without its ]"),
-            ("moqt://[relay]/x", "no valid address"),
+            ("moqt://[relay]/x", "invalid address"),
             ("moqt://me@relay/x", "must not name a user"),
             ("moqt://relay/a b", "space"),
         ] {

@@ -1,4 +1,4 @@
-//! Whose certificate is trusted: that of a hash, or those of the public authorities.
+//! Certificate verification: by a pinned hash, or by public CAs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::target::Target;
 /// SHA-256 of a certificate.
 pub type Hash = [u8; 32];
 
-/// Reads a hash as 64 hex digits, colons allowed.
+/// Parses a hash: 64 hex digits, colons allowed.
 pub fn parse_hash(s: &str) -> Option<Hash> {
     let digits: Vec<u8> = s.trim().bytes().filter(|b| *b != b':').collect();
     let digit = |b: u8| char::from(b).to_digit(16);
@@ -40,7 +40,10 @@ pub(crate) fn tls(pinned: Option<Hash>) -> Result<ClientConfig, NetError> {
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|e| NetError::new(Failure::System, e.to_string()))?;
     let mut config = match pinned {
-        Some(hash) => builder.dangerous().with_custom_certificate_verifier(Arc::new(Pinned { hash, provider })).with_no_client_auth(),
+        Some(hash) => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Pinned { hash, provider }))
+            .with_no_client_auth(),
         None => {
             let roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
             builder.with_root_certificates(roots).with_no_client_auth()
@@ -50,7 +53,7 @@ pub(crate) fn tls(pinned: Option<Hash>) -> Result<ClientConfig, NetError> {
     Ok(config)
 }
 
-/// Trusts exactly the certificate with a hash, while it is valid.
+/// Trusts only the certificate with the given hash, within its validity period.
 #[derive(Debug)]
 struct Pinned {
     hash: Hash,
@@ -63,7 +66,11 @@ impl ServerCertVerifier for Pinned {
     ) -> Result<ServerCertVerified, Error> {
         let got = ::ring::digest::digest(&::ring::digest::SHA256, cert);
         if got.as_ref() != self.hash {
-            return Err(refused(format!("it has the hash {}, not the expected {}", hex(got.as_ref()), hex(&self.hash))));
+            return Err(refused(format!(
+                "it has the hash {}, not the expected {}",
+                hex(got.as_ref()),
+                hex(&self.hash)
+            )));
         }
         match validity(cert) {
             None => Err(Error::InvalidCertificate(CertificateError::BadEncoding)),
@@ -103,11 +110,11 @@ impl std::fmt::Debug for Refusal {
     }
 }
 
-/// The reason in what rustls says of a certificate that it or [`Pinned`] refuses.
+/// Extracts the reason from the error of rustls or [`Pinned`].
 pub(crate) fn reason(error: &str) -> &str {
     let why = error.strip_prefix("invalid peer certificate: ").unwrap_or(error);
     match why {
-        "UnknownIssuer" => "no authority that this device trusts has signed it",
+        "UnknownIssuer" => "it is not signed by an authority that this device trusts",
         _ => why.strip_prefix("Other(OtherError(").and_then(|w| w.strip_suffix("))")).unwrap_or(why),
     }
 }
@@ -116,7 +123,7 @@ fn refused(why: String) -> Error {
     Error::InvalidCertificate(CertificateError::Other(rustls::OtherError(Arc::new(Refusal(why)))))
 }
 
-/// An element of DER: its tag, its content, and what follows it.
+/// Splits a DER element into its tag, its content, and the bytes after it.
 fn element(b: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, b) = b.split_first()?;
     let (&first, mut b) = b.split_first()?;
@@ -134,12 +141,12 @@ fn element(b: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((tag, content, rest))
 }
 
-/// Since and until when a certificate is valid (RFC 5280 §4.1.2.5), seconds since 1970.
+/// Validity period of a certificate (RFC 5280 §4.1.2.5), seconds since 1970.
 fn validity(certificate: &[u8]) -> Option<(u64, u64)> {
     let (_, certificate, _) = element(certificate)?;
     let (_, tbs, _) = element(certificate)?;
     let mut at = tbs;
-    // Version (which may be absent), serial number, signature, issuer.
+    // Skip version (optional), serial number, signature and issuer.
     let version = usize::from(at.first() == Some(&0xa0));
     for _ in 0..3 + version {
         at = element(at)?.2;
@@ -163,17 +170,18 @@ fn time(tag: u8, b: &[u8]) -> Option<u64> {
     }
     let field = |i: usize| rest.get(2 * i..2 * i + 2)?.parse::<i64>().ok();
     let (month, day) = (field(0)?, field(1)?);
-    // Days since 1970 in the proleptic Gregorian calendar, years from March.
+    // Days since 1970 in the proleptic Gregorian calendar; years start in March.
     let (y, m) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days = 365 * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 1 - 719_468;
     u64::try_from(86_400 * days + 3600 * field(2)? + 60 * field(3)? + field(4)?).ok()
 }
 
-/// How long a relay's HTTP server may take to answer.
+/// Timeout of the relay's HTTP server.
 const ASK: Duration = Duration::from_secs(3);
 const MOST: u64 = 4096;
 
-/// Reads /certificate.sha256 of the relay's HTTP server, which has the number of its UDP port.
+/// Fetches /certificate.sha256 from the relay's HTTP server, on the TCP port with the number of its
+/// UDP port.
 pub(crate) async fn ask_hash(t: &Target) -> Option<Hash> {
     let ask = async {
         let mut s = TcpStream::connect((t.host.as_str(), t.port)).await.ok()?;
@@ -206,11 +214,11 @@ mod tests {
     fn reasons() {
         assert_eq!(reason(&refused("it has expired".into()).to_string()), "it has expired");
         let unknown = Error::InvalidCertificate(CertificateError::UnknownIssuer);
-        assert_eq!(reason(&unknown.to_string()), "no authority that this device trusts has signed it");
+        assert_eq!(reason(&unknown.to_string()), "it is not signed by an authority that this device trusts");
     }
 
     #[test]
-    fn times() {
+    fn validity_times() {
         assert_eq!(time(0x17, b"700101000000Z"), Some(0));
         assert_eq!(time(0x18, b"20251122143559Z"), Some(1_763_822_159));
         assert_eq!(time(0x17, b"240229120000Z"), Some(1_709_208_000));

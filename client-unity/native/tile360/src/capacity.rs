@@ -1,17 +1,18 @@
-//! What the network will carry.
+//! Prediction and measurement of network throughput.
 
 use std::collections::VecDeque;
 
 const MEAN_OF: usize = 3;
 const RATIOS: usize = 40;
-const MOST_RATIO: f64 = 10.0;
-/// The middles of the deciles of second by second ratios in 5G networks, until there are measured ones.
+const MAX_RATIO: f64 = 10.0;
+/// Midpoints of the deciles of the ratio between successive seconds' throughput in 5G networks;
+/// used until enough is measured.
 const PRIOR: [f64; 10] = [0.2, 0.54, 0.84, 0.93, 0.99, 1.04, 1.11, 1.2, 1.51, 4.07];
-/// A train shorter than this, bytes and seconds, is too short to measure.
-const LEAST_TRAIN: f64 = 3000.0;
-const LEAST_TRAIN_TIME: f64 = 0.005;
+/// Minimum size and duration of a packet train to measure, bytes and seconds.
+const MIN_TRAIN: f64 = 3000.0;
+const MIN_TRAIN_TIME: f64 = 0.005;
 
-/// Predicts what the network will carry from what it carried, bytes a second.
+/// Predicts the network's throughput from past throughput, bytes per second.
 #[derive(Debug, Clone, Default)]
 pub struct Capacity {
     recent: VecDeque<f64>,
@@ -21,7 +22,7 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// Stands in for a rate until one is measured. Whether it does.
+    /// Sets a provisional rate. Returns false if a rate has been measured.
     pub fn guess(&mut self, rate: f64) -> bool {
         if !self.recent.is_empty() && !self.guess {
             return false;
@@ -32,7 +33,7 @@ impl Capacity {
         true
     }
 
-    /// Notes a rate that was carried while there was something to carry.
+    /// Adds a rate measured while the network was busy.
     pub fn add(&mut self, rate: f64) {
         let rate = if rate >= 1.0 { rate } else { 1.0 };
         if self.ratios.is_empty() {
@@ -46,7 +47,7 @@ impl Capacity {
             if self.ratios.len() == RATIOS {
                 self.ratios.pop_front();
             }
-            self.ratios.push_back((rate / mean).min(MOST_RATIO));
+            self.ratios.push_back((rate / mean).min(MAX_RATIO));
         }
         if self.recent.len() == MEAN_OF {
             self.recent.pop_front();
@@ -56,7 +57,7 @@ impl Capacity {
         self.sorted.sort_by(f64::total_cmp);
     }
 
-    /// Harmonic mean of the last rates; 0 without any.
+    /// Harmonic mean of the latest rates; 0 if there are none.
     pub fn mean(&self) -> f64 {
         if self.recent.is_empty() {
             return 0.0;
@@ -64,13 +65,13 @@ impl Capacity {
         self.recent.len() as f64 / self.recent.iter().map(|r| 1.0 / r).sum::<f64>()
     }
 
-    /// The rate that the network exceeds with a probability of 100 − p percent; 0 without rates.
+    /// The rate exceeded with a probability of 100 − p percent; 0 if there are no rates.
     pub fn percentile(&self, p: f64) -> f64 {
         let n = self.sorted.len();
         if n == 0 {
             return 0.0;
         }
-        // Between ranks, as the samples stand for the middles of their shares.
+        // Interpolate: each sample stands for the midpoint of its share.
         let at = (p / 100.0 * n as f64 - 0.5).min((n - 1) as f64).max(0.0);
         let i = at.floor() as usize;
         let mut r = self.sorted[i];
@@ -80,15 +81,16 @@ impl Capacity {
         self.mean() * r
     }
 
-    /// What may be carried in so many seconds, bytes: equally probable values in ascending order.
+    /// Distribution of the bytes deliverable in the given time: equally probable values in
+    /// ascending order.
     pub fn distribution(&self, seconds: f64) -> Vec<f64> {
         let mean = self.mean();
         self.sorted.iter().map(|r| mean * r * seconds).collect()
     }
 }
 
-/// Measures the network by the frames that begin a GoP: those of all tiles are sent at once, so what arrives from the
-/// first to the last came at the network's rate, however little is asked for.
+/// Measures throughput by the first frames of a GoP. All tiles' first frames are sent at once, so they
+/// arrive at the network's rate even if the requested rate is low.
 #[derive(Debug, Clone, Default)]
 pub struct Train {
     group: Option<u64>,
@@ -98,7 +100,8 @@ pub struct Train {
 }
 
 impl Train {
-    /// Notes an object of any track that arrived at a time, seconds; begins: it is the first of a tile's GoP.
+    /// Adds an object of any track, with its arrival time in seconds. begins: it is the first of a
+    /// tile's GoP.
     pub fn add(&mut self, at: f64, bytes: usize, group: u64, begins: bool) {
         self.bytes += bytes as f64;
         if !begins || self.group.is_some_and(|g| group < g) {
@@ -112,13 +115,13 @@ impl Train {
         }
     }
 
-    /// Bytes a second while the GoP's first frames arrived; 0 where too few came.
+    /// Bytes per second while the GoP's first frames arrived; 0 if there were too few.
     pub fn rate(&self, group: u64) -> f64 {
         let bytes = self.counts[1] - self.counts[0];
-        if self.group != Some(group) || bytes < LEAST_TRAIN {
+        if self.group != Some(group) || bytes < MIN_TRAIN {
             return 0.0;
         }
-        bytes / (self.times[1] - self.times[0]).max(LEAST_TRAIN_TIME)
+        bytes / (self.times[1] - self.times[0]).max(MIN_TRAIN_TIME)
     }
 }
 
@@ -127,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guess_goes_once_a_rate_is_measured() {
+    fn measured_rate_replaces_the_guess() {
         let mut c = Capacity::default();
         assert!(c.guess(100.0) && c.guess(200.0) && c.percentile(10.0) > 0.0);
         assert_eq!(c.mean(), 200.0);
@@ -136,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_is_that_of_the_first_frames() {
+    fn rate_of_the_first_frames() {
         let mut t = Train::default();
         for i in 0..=10 {
             t.add(1.0 + 0.01 * f64::from(i), 900, 5, true);

@@ -1,10 +1,10 @@
-//! Where a viewer will look.
+//! Gaze prediction.
 
 use crate::sphere::{Look, Vec3, FORWARD};
 use std::collections::VecDeque;
 use std::f64::consts::{FRAC_PI_2, PI};
 
-/// Where a viewer looked at a moment, seconds on the medium's timeline.
+/// A gaze direction at a time, in seconds on the media timeline.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs)]
 pub struct Sample {
@@ -12,17 +12,18 @@ pub struct Sample {
     pub gaze: Vec3,
 }
 
-/// Seconds of gaze that the regression looks at.
+/// Length of the regression's history, seconds.
 const HISTORY: f64 = 0.5;
-const MOST_SAMPLES: usize = 64;
+const MAX_SAMPLES: usize = 64;
 const RING_LOOKS: usize = 8;
-/// The concentration of the weight of a viewer who looked elsewhere than the one predicted.
+/// Concentration of the weighting of crowd viewers by the similarity of their gaze.
 const FOCUS: f64 = 4.0;
 
-// Measured in recorded head movements: internal/tile360/model_data.go.
+// Fitted to recorded head movements: internal/tile360/model_data.go.
 const HORIZONS: [f64; 7] = [0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0];
 const SPEEDS: [f64; 2] = [0.1, 0.4];
-/// How much of the regression's offset and of the crowd's to go by, right and up: with a crowd, the crowd's, and alone.
+/// Weights of regression and crowd in the prediction, right and up, by horizon: regression with a
+/// crowd, crowd, regression alone.
 const BLENDS: [[f64; 6]; 7] = [
     [0.0; 6],
     [0.668, 0.451, 0.036, 0.016, 0.663, 0.447],
@@ -32,24 +33,31 @@ const BLENDS: [[f64; 6]; 7] = [
     [0.301, 0.061, 0.22, 0.057, 0.29, 0.057],
     [0.168, 0.0, 0.217, 0.085, 0.157, -0.003],
 ];
-/// How far predictions are wrong, without a crowd and with one, by class of speed and horizon: right, up, the crowd's share.
+/// Prediction error without and with a crowd, by speed class and horizon: right, up, weight of the
+/// crowd.
 #[rustfmt::skip]
 const SPREADS: [[[[f64; 3]; 7]; 3]; 2] = [
     [
-        [[0., 0., 0.], [0.036, 0.013, 0.], [0.093, 0.028, 0.], [0.218, 0.06, 0.], [0.336, 0.092, 0.], [0.436, 0.122, 0.], [0.584, 0.183, 0.]],
-        [[0., 0., 0.], [0.078, 0.027, 0.], [0.174, 0.054, 0.], [0.355, 0.104, 0.], [0.509, 0.15, 0.], [0.637, 0.194, 0.], [0.809, 0.275, 0.]],
-        [[0., 0., 0.], [0.122, 0.038, 0.], [0.242, 0.07, 0.], [0.464, 0.128, 0.], [0.661, 0.186, 0.], [0.814, 0.245, 0.], [1.007, 0.353, 0.]],
+        [[0., 0., 0.], [0.036, 0.013, 0.], [0.093, 0.028, 0.], [0.218, 0.06, 0.],
+         [0.336, 0.092, 0.], [0.436, 0.122, 0.], [0.584, 0.183, 0.]],
+        [[0., 0., 0.], [0.078, 0.027, 0.], [0.174, 0.054, 0.], [0.355, 0.104, 0.],
+         [0.509, 0.15, 0.], [0.637, 0.194, 0.], [0.809, 0.275, 0.]],
+        [[0., 0., 0.], [0.122, 0.038, 0.], [0.242, 0.07, 0.], [0.464, 0.128, 0.],
+         [0.661, 0.186, 0.], [0.814, 0.245, 0.], [1.007, 0.353, 0.]],
     ],
     [
-        [[0., 0., 0.], [0.038, 0.013, 0.], [0.097, 0.029, 0.], [0.225, 0.061, 0.1], [0.343, 0.093, 0.1], [0.438, 0.124, 0.2], [0.581, 0.182, 0.2]],
-        [[0., 0., 0.], [0.078, 0.027, 0.], [0.173, 0.055, 0.], [0.351, 0.103, 0.], [0.499, 0.149, 0.2], [0.62, 0.192, 0.3], [0.789, 0.267, 0.4]],
-        [[0., 0., 0.], [0.122, 0.038, 0.], [0.241, 0.071, 0.], [0.46, 0.128, 0.1], [0.649, 0.186, 0.2], [0.794, 0.242, 0.3], [0.978, 0.343, 0.4]],
+        [[0., 0., 0.], [0.038, 0.013, 0.], [0.097, 0.029, 0.], [0.225, 0.061, 0.1],
+         [0.343, 0.093, 0.1], [0.438, 0.124, 0.2], [0.581, 0.182, 0.2]],
+        [[0., 0., 0.], [0.078, 0.027, 0.], [0.173, 0.055, 0.], [0.351, 0.103, 0.],
+         [0.499, 0.149, 0.2], [0.62, 0.192, 0.3], [0.789, 0.267, 0.4]],
+        [[0., 0., 0.], [0.122, 0.038, 0.], [0.241, 0.071, 0.], [0.46, 0.128, 0.1],
+         [0.649, 0.186, 0.2], [0.794, 0.242, 0.3], [0.978, 0.343, 0.4]],
     ],
 ];
-/// Radii, in spreads, within and outside of which errors are equally frequent.
+/// Radii, in standard deviations, that divide the error distribution into equally probable rings.
 const RINGS: [f64; 6] = [0.195, 0.489, 0.836, 1.306, 2.051, 3.871];
 
-/// A row of a table over the horizons, between two where need be.
+/// Interpolates a table over the horizons.
 fn at<const N: usize>(table: &[[f64; N]; 7], ahead: f64) -> [f64; N] {
     let Some(k) = (1..HORIZONS.len()).find(|k| ahead < HORIZONS[*k]) else { return table[6] };
     let f = ((ahead - HORIZONS[k - 1]) / (HORIZONS[k] - HORIZONS[k - 1])).max(0.0);
@@ -65,7 +73,7 @@ fn limited([x, y]: [f64; 2], most: f64) -> [f64; 2] {
     }
 }
 
-/// What several viewers of a medium looked at, so many samples a second from its start on.
+/// Gaze of several viewers of a video, sampled at a fixed rate from its start.
 #[derive(Debug, Clone)]
 #[allow(missing_docs)]
 pub struct Crowd {
@@ -74,7 +82,7 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// The directions of the viewers at a time, each weighted by how near it was to one who looked at `now`.
+    /// The viewers' directions at a time, weighted by how close their gaze was to `now`.
     fn weighted<'a>(&'a self, now: &'a Sample, t: f64) -> impl Iterator<Item = Look> + 'a {
         let index = |t: f64| (t * self.rate + 0.5).floor();
         let (then, later) = (index(now.t), index(t));
@@ -98,32 +106,32 @@ impl Crowd {
     }
 }
 
-/// Predicts where one viewer will look.
+/// Predicts the gaze of one viewer.
 #[derive(Debug, Clone, Default)]
 pub struct Gaze {
-    /// What others looked at; nothing: that is not known.
+    /// Gaze of other viewers, if known.
     pub crowd: Option<Crowd>,
     samples: VecDeque<Sample>,
 }
 
 impl Gaze {
-    /// Notes where the viewer looks. A time that does not ascend starts the history again, as after a seek.
+    /// Adds a sample. A time that is not later than the last restarts the history, as after a seek.
     pub fn add(&mut self, t: f64, gaze: Vec3) {
         if self.samples.back().is_some_and(|l| t.is_nan() || t <= l.t) {
             self.samples.clear();
         }
-        while self.samples.front().is_some_and(|s| s.t < t - HISTORY - 1e-9 || self.samples.len() >= MOST_SAMPLES) {
+        while self.samples.front().is_some_and(|s| s.t < t - HISTORY - 1e-9 || self.samples.len() >= MAX_SAMPLES) {
             self.samples.pop_front();
         }
         self.samples.push_back(Sample { t, gaze: gaze.unit() });
     }
 
-    /// Where the viewer looked last; forward, if never.
+    /// The latest sample; forward if there is none.
     pub fn last(&self) -> Sample {
         self.samples.back().copied().unwrap_or(Sample { t: 0.0, gaze: FORWARD })
     }
 
-    /// Radians a second to the right and up, by regression over the history.
+    /// Angular velocity to the right and up, radians per second, by regression over the history.
     fn velocity(&self) -> [f64; 2] {
         let (last, n) = (self.last(), self.samples.len() as f64);
         if n < 2.0 {
@@ -151,12 +159,12 @@ impl Gaze {
         limited(self.velocity().map(|v| v * seconds), FRAC_PI_2)
     }
 
-    /// By regression alone, so many seconds after the last sample.
+    /// Prediction by regression alone, for a time in seconds after the last sample.
     pub fn linear(&self, seconds: f64) -> Vec3 {
         self.last().gaze.moved(self.ahead(seconds))
     }
 
-    /// By the regression and the crowd, each with the weight that served best in recorded head movements.
+    /// Prediction from regression and crowd, with the weights fitted to recorded head movements.
     pub fn predict(&self, seconds: f64) -> Vec3 {
         let ([right, up], last) = (self.ahead(seconds), self.last());
         let [own_x, own_y, crowd_x, crowd_y, alone_x, alone_y] = at(&BLENDS, seconds);
@@ -169,7 +177,8 @@ impl Gaze {
         }
     }
 
-    /// Adds where the viewer may look so many seconds after the last sample, with probabilities that sum to p.
+    /// Adds possible gaze directions at a time in seconds after the last sample, with probabilities
+    /// that sum to p.
     pub fn looks(&self, seconds: f64, mut p: f64, looks: &mut Vec<Look>) {
         let centre = self.predict(seconds);
         let [right, up] = self.velocity();

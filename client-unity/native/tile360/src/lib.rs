@@ -1,5 +1,6 @@
-//! Which tiles of 360° video a viewer asks for, at which quality and in which order, as internal/tile360 decides it:
-//! where the viewer will look, what the network will carry, and what is worth its bytes. Its vectors test this crate, too.
+//! Selects the tiles of 360° video to request, their qualities and order, from predicted gaze,
+//! predicted throughput, and the tiles' sizes and distortions. Same algorithms and test vectors as
+//! internal/tile360.
 
 mod capacity;
 mod gaze;

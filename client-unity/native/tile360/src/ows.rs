@@ -1,48 +1,51 @@
-//! Observation-weighted sorting: which tiles to send, at which quality, in which order, such that the viewport's expected
-//! distortion is least within a budget.
+//! Observation-weighted sorting: selects tiles, qualities and sending order to minimize the
+//! viewport's expected distortion within a budget.
 
-/// The choice for one GoP, or several in a row.
+/// The selection problem for one or several consecutive GoPs.
 #[derive(Debug, Clone, Default)]
 pub struct Problem {
-    /// Of a tile.
+    /// Qualities per tile.
     pub qualities: usize,
-    /// Of each tile, the expected share of the viewport.
+    /// Expected share of the viewport, per tile.
     pub seen: Vec<f64>,
-    /// Of each tile, the distortion of what is shown where it does not arrive.
+    /// Distortion if the tile does not arrive, per tile.
     pub miss: Vec<f64>,
-    /// At [tile·qualities + quality]; no positive number: not offered.
+    /// Size at [tile·qualities + quality]; not offered unless positive.
     pub bytes: Vec<f64>,
-    /// As bytes.
+    /// Distortion, indexed like bytes.
     pub distortion: Vec<f64>,
-    /// Bytes.
+    /// Maximum total size, bytes.
     pub budget: f64,
-    /// What the network may carry until the deadline, bytes: equally probable values in ascending order; none: everything.
+    /// Distribution of the bytes deliverable before the deadline: equally probable values in
+    /// ascending order. Empty: unlimited.
     pub capacity: Vec<f64>,
 }
 
-/// What was chosen.
+/// The selection.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
-    /// Of each tile; nothing: it is not sent.
+    /// Quality per tile; None: not sent.
     pub quality: Vec<Option<usize>>,
-    /// Tiles that are sent, the first to be sent first.
+    /// Selected tiles in sending order.
     pub order: Vec<usize>,
-    /// Of all that is sent.
+    /// Total size of the selected tiles.
     pub bytes: f64,
-    /// Sum of seen × distortion if all arrives in time.
+    /// Sum of seen × distortion if all tiles arrive in time.
     pub loss: f64,
-    /// What no choice within the budget can get below.
+    /// Lower bound on the loss of any selection within the budget.
     pub bound: f64,
-    /// The loss expected with tiles being late.
+    /// Expected loss, accounting for late tiles.
     pub expected: f64,
 }
 
-/// States that the search for the optimum may keep: enough to find and prove that of most choices among 32 tiles.
+/// Default limit of search states: enough to find and prove the optimum for most problems of up to
+/// 32 tiles.
 pub const REFINE: usize = 8192;
-/// Among so many tiles at most the optimum is searched for.
+/// Maximum number of tiles for an exhaustive search.
 const REFINE_TILES: usize = 128;
 
-/// A corner of the lower convex hull of a tile's losses over bytes; the first of each tile is not to send it.
+/// A vertex of the lower convex hull of a tile's loss over size. The first vertex of each tile is
+/// not to send it.
 #[derive(Debug, Clone, Copy)]
 struct Corner {
     bytes: f64,
@@ -57,7 +60,8 @@ impl Problem {
 
     fn hull(&self, t: usize) -> Vec<Corner> {
         let of = |q: usize| t * self.qualities + q;
-        let corner = |q| Corner { bytes: self.bytes[of(q)], loss: self.seen[t] * self.distortion[of(q)], quality: Some(q) };
+        let corner =
+            |q| Corner { bytes: self.bytes[of(q)], loss: self.seen[t] * self.distortion[of(q)], quality: Some(q) };
         let mut points: Vec<_> = (0..self.qualities).filter(|q| self.offered(of(*q))).map(corner).collect();
         points.sort_by(|a, b| a.bytes.total_cmp(&b.bytes).then(a.loss.total_cmp(&b.loss)));
         let mut hull = vec![Corner { bytes: 0.0, loss: self.seen[t] * self.miss[t], quality: None }];
@@ -76,7 +80,7 @@ impl Problem {
         hull
     }
 
-    /// The probability that what ends so many bytes into the GoP misses the deadline.
+    /// Probability that data ending at this byte of the GoP misses the deadline.
     fn late(&self, bytes: f64) -> f64 {
         match self.capacity.len() {
             0 => 0.0,
@@ -91,8 +95,8 @@ fn descending<T>(mut keys: Vec<(f64, T)>) -> Vec<T> {
     keys.into_iter().map(|k| k.1).collect()
 }
 
-/// Takes the hulls' steps by descending slope while they fit. Sets quality, loss and bound; returns the slope of the first
-/// that does not fit.
+/// Takes the hulls' steps by descending slope while they fit. Sets quality, loss and bound; returns
+/// the slope of the first that does not fit.
 fn greedy(p: &Problem, hulls: &[Vec<Corner>], plan: &mut Plan) -> f64 {
     let steep = |t: usize, i: usize| {
         let (a, b) = (hulls[t][i - 1], hulls[t][i]);
@@ -105,7 +109,7 @@ fn greedy(p: &Problem, hulls: &[Vec<Corner>], plan: &mut Plan) -> f64 {
     let mut slope = None;
     for (t, i) in steps {
         if level[t] != i - 1 {
-            continue; // the step before did not fit
+            continue; // the tile's previous step did not fit
         }
         let (a, b) = (hulls[t][i - 1], hulls[t][i]);
         if bytes + (b.bytes - a.bytes) > p.budget {
@@ -119,7 +123,8 @@ fn greedy(p: &Problem, hulls: &[Vec<Corner>], plan: &mut Plan) -> f64 {
     plan.quality = level.iter().zip(hulls).map(|(i, h)| h[*i].quality).collect();
     (plan.loss, plan.bound) = (loss, loss);
     let Some(slope) = slope else { return 0.0 };
-    // The Lagrangian dual at this price per byte: the optimum where tiles may be split between qualities.
+    // Lagrangian dual at this price per byte: the optimum if tiles could be split between
+    // qualities.
     let mut bound = -slope * p.budget;
     for h in hulls {
         bound += h.iter().map(|c| c.loss + slope * c.bytes).fold(f64::INFINITY, f64::min);
@@ -128,7 +133,7 @@ fn greedy(p: &Problem, hulls: &[Vec<Corner>], plan: &mut Plan) -> f64 {
     slope
 }
 
-/// A quality of a tile, and by how much choosing it exceeds the tile's least loss + slope·bytes.
+/// A quality of a tile, and its excess over the tile's minimum of loss + slope·bytes.
 #[derive(Clone, Copy)]
 struct Choice {
     bytes: f64,
@@ -136,7 +141,7 @@ struct Choice {
     quality: Option<usize>,
 }
 
-/// A choice for the tiles so far.
+/// A partial selection, for the tiles so far.
 #[derive(Clone, Copy)]
 struct State {
     bytes: f64,
@@ -146,7 +151,8 @@ struct State {
     quality: Option<usize>,
 }
 
-/// Looks for a better choice among those that can still beat the greedy one, and raises the bound where it proves more.
+/// Searches for a better selection than the greedy one, and raises the bound if it proves a higher
+/// one.
 fn search(p: &Problem, plan: &mut Plan, slope: f64, refine: usize) {
     let slack = plan.loss - plan.bound;
     let mut quality = plan.quality.clone();
@@ -157,7 +163,11 @@ fn search(p: &Problem, plan: &mut Plan, slope: f64, refine: usize) {
         for q in 0..p.qualities {
             let i = t * p.qualities + q;
             if p.offered(i) {
-                all.push(Choice { bytes: p.bytes[i], excess: seen * p.distortion[i] + slope * p.bytes[i], quality: Some(q) });
+                all.push(Choice {
+                    bytes: p.bytes[i],
+                    excess: seen * p.distortion[i] + slope * p.bytes[i],
+                    quality: Some(q),
+                });
             }
         }
         let base = all.iter().map(|o| o.excess).fold(f64::INFINITY, f64::min);
@@ -187,7 +197,7 @@ fn search(p: &Problem, plan: &mut Plan, slope: f64, refine: usize) {
                 }
             }
         }
-        // Those that no other beats in both bytes and loss.
+        // Keep states that no other dominates in both size and loss.
         next.sort_by(|a, b| {
             let rest = a.previous.cmp(&b.previous).then(a.quality.cmp(&b.quality));
             a.bytes.total_cmp(&b.bytes).then(a.loss.total_cmp(&b.loss)).then(rest)
@@ -226,7 +236,7 @@ fn search(p: &Problem, plan: &mut Plan, slope: f64, refine: usize) {
     }
 }
 
-/// Chooses. refine: states that the search for the optimum may keep; 0 = none.
+/// Solves the problem. refine: maximum search states; 0 disables the search.
 pub fn ows(p: &Problem, refine: usize) -> Plan {
     let hulls: Vec<_> = (0..p.seen.len()).map(|t| p.hull(t)).collect();
     let mut plan = Plan::default();
@@ -253,7 +263,7 @@ pub fn ows(p: &Problem, refine: usize) -> Plan {
         plan.loss += p.seen[*t] * p.distortion[i];
         plan.expected += p.seen[*t] * ((1.0 - late) * p.distortion[i] + late * p.miss[*t]);
     }
-    // Equal up to the rounding of the two sums.
+    // Equal up to rounding of the two sums.
     plan.bound = if found <= plan.bound { plan.loss } else { plan.bound.min(plan.loss) };
     plan
 }

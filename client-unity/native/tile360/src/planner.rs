@@ -1,72 +1,80 @@
-//! Gaze, capacity and sorting together.
+//! Combines gaze prediction, throughput prediction and tile selection.
 
 use crate::capacity::Capacity;
 use crate::gaze::Gaze;
 use crate::ows::{ows, Plan, Problem, REFINE};
 use crate::sphere::View;
 
-/// What is known of one GoP of all tiles.
+/// Sizes and distortions of a GoP's tiles.
 #[derive(Debug, Clone, Default)]
 pub struct Gop {
-    /// Seconds on the medium's timeline.
+    /// Start, in seconds on the media timeline.
     pub start: f64,
-    /// Seconds.
+    /// Duration, seconds.
     pub duration: f64,
-    /// Distortion of the low-resolution sphere in each tile.
+    /// Distortion of the low-resolution base, per tile.
     pub miss: Vec<f64>,
-    /// At [tile·qualities + quality].
+    /// Size at [tile·qualities + quality].
     pub bytes: Vec<f64>,
-    /// As bytes.
+    /// Distortion, indexed like bytes.
     pub distortion: Vec<f64>,
-    /// The quality of each tile that is there or under way. Empty: none of any.
+    /// Quality of each tile that has arrived or been requested. Empty: none.
     pub have: Vec<Option<usize>>,
 }
 
-/// A tile to ask for.
+/// A tile to request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// Index in the GoPs planned for.
+    /// Index into the GoPs passed to `plan`.
     pub gop: usize,
-    /// Its number.
+    /// Tile index.
     pub tile: usize,
-    /// 0 is the worst.
+    /// Quality index; 0 is the lowest.
     pub quality: usize,
 }
 
-/// The gaze is expected at so many moments of a GoP.
+/// Number of gaze predictions per GoP.
 const MOMENTS: usize = 3;
-/// Share of a GoP below which it is not worth asking for its tiles.
-const LEAST_REST: f64 = 0.25;
-/// Percentile of the predicted capacity that is planned with.
+/// Remaining share of a GoP below which its tiles are not worth requesting.
+const MIN_REST: f64 = 0.25;
+/// Percentile of the predicted throughput used as budget.
 pub const BUDGET_PERCENTILE: f64 = 10.0;
-/// That up to which further tiles are asked for.
+/// Percentile of the predicted throughput up to which further tiles are requested.
 const SPARE_PERCENTILE: f64 = 50.0;
 
-/// Decides what to ask for.
+/// Decides which tiles to request.
 #[derive(Debug, Clone)]
 pub struct Planner {
-    /// What is seen at once.
+    /// The viewport.
     pub view: View,
-    /// Of a tile.
+    /// Qualities per tile.
     pub qualities: usize,
-    /// How long after a request its tile can be shown at the earliest, seconds.
+    /// Minimum time from request to display, seconds.
     pub latency: f64,
-    /// Where the viewer looks.
+    /// Gaze prediction.
     pub gaze: Gaze,
-    /// What the network carries.
+    /// Throughput prediction.
     pub capacity: Capacity,
-    /// What was chosen last within the budget.
+    /// The latest selection within the budget.
     pub chosen: Plan,
 }
 
 impl Planner {
-    /// A planner that knows nothing of viewer and network so far.
+    /// A planner without data on viewer and network.
     pub fn new(view: View, qualities: usize, latency: f64) -> Self {
-        Planner { view, qualities, latency, gaze: Gaze::default(), capacity: Capacity::default(), chosen: Plan::default() }
+        Planner {
+            view,
+            qualities,
+            latency,
+            gaze: Gaze::default(),
+            capacity: Capacity::default(),
+            chosen: Plan::default(),
+        }
     }
 
-    /// Decides which tiles to ask for, in the order in which to have them sent. gops: those whose time is not over, the
-    /// one being shown first. seconds: until the last of them must be there. pending: bytes asked for that are to come.
+    /// Returns the tiles to request, in sending order. gops: GoPs not over yet, the one on display
+    /// first. seconds: time until the last of them is due. pending: bytes requested but not
+    /// received.
     pub fn plan(&mut self, gops: &[Gop], seconds: f64, pending: f64) -> Vec<Request> {
         let tiles = self.view.grid().tiles();
         let mut p = Problem { qualities: self.qualities, ..Problem::default() };
@@ -75,8 +83,14 @@ impl Planner {
             for t in 0..tiles {
                 let have = g.have.get(t).copied().flatten();
                 p.miss.push(have.map_or(g.miss[t], |q| g.miss[t].min(g.distortion[t * self.qualities + q])));
-                // What is there is no longer offered.
-                p.bytes.extend((0..self.qualities).map(|q| if have == Some(q) { 0.0 } else { g.bytes[t * self.qualities + q] }));
+                // Do not offer tiles that have arrived.
+                p.bytes.extend((0..self.qualities).map(|q| {
+                    if have == Some(q) {
+                        0.0
+                    } else {
+                        g.bytes[t * self.qualities + q]
+                    }
+                }));
             }
             p.distortion.extend_from_slice(&g.distortion);
         }
@@ -84,7 +98,7 @@ impl Planner {
         p.capacity = self.capacity.distribution(seconds);
         p.capacity.iter_mut().for_each(|c| *c -= pending);
         self.chosen = ows(&p, REFINE);
-        // What it left out follows: if the network does not carry that, it is late, and nothing before it is.
+        // Append the tiles beyond the budget. If the network cannot carry them, only they are late.
         for i in &self.chosen.order {
             p.bytes[i * self.qualities..(i + 1) * self.qualities].fill(0.0);
         }
@@ -97,13 +111,14 @@ impl Planner {
         [requests(&self.chosen), requests(&spare)].concat()
     }
 
-    /// The share of the viewport that each tile is expected to fill while what is asked for now can be shown.
+    /// Expected viewport share of each tile, over the time in which tiles requested now can be
+    /// shown.
     fn expect(&self, g: &Gop) -> Vec<f64> {
         let (now, end) = (self.gaze.last().t, g.start + g.duration);
         let from = g.start.max(now + self.latency);
         let rest = (end - from) / g.duration;
         let mut looks = Vec::new();
-        if rest >= LEAST_REST {
+        if rest >= MIN_REST {
             for i in 0..MOMENTS {
                 let at = from + (end - from) * (i as f64 + 0.5) / MOMENTS as f64;
                 self.gaze.looks((at - now).max(0.0), rest / MOMENTS as f64, &mut looks);

@@ -1,8 +1,8 @@
-//! Directions, the grid of tiles, and which tiles a viewport shows.
+//! Directions on the sphere, the tile grid, and the tiles in a viewport.
 
 use std::f64::consts::{FRAC_PI_2, PI};
 
-/// A direction of length 1: right, up, forward.
+/// A unit vector: right, up, forward.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Vec3(pub [f64; 3]);
 
@@ -10,7 +10,8 @@ pub struct Vec3(pub [f64; 3]);
 pub const FORWARD: Vec3 = Vec3([0.0, 0.0, 1.0]);
 
 impl Vec3 {
-    /// Yaw in (−π, π], positive to the right, and pitch in [−π/2, π/2], positive upwards. Yaw is 0 at the poles.
+    /// Yaw in (−π, π], positive to the right, and pitch in [−π/2, π/2], positive upwards. Yaw is 0
+    /// at the poles.
     pub fn angles(self) -> (f64, f64) {
         let [x, y, z] = self.0;
         if x == 0.0 && z == 0.0 {
@@ -19,7 +20,7 @@ impl Vec3 {
         (x.atan2(z), y.clamp(-1.0, 1.0).asin())
     }
 
-    /// The cosine of the angle between two directions.
+    /// Cosine of the angle between two directions.
     pub fn dot(self, o: Vec3) -> f64 {
         self.0[0] * o.0[0] + self.0[1] * o.0[1] + self.0[2] * o.0[2]
     }
@@ -29,13 +30,13 @@ impl Vec3 {
         Vec3([b * z - c * y, c * x - a * z, a * y - b * x])
     }
 
-    /// The angle between two directions, exact for small ones, too.
+    /// Angle between two directions; accurate for small angles too.
     pub fn angle(self, o: Vec3) -> f64 {
         let c = self.cross(o);
         c.dot(c).sqrt().atan2(self.dot(o))
     }
 
-    /// At length 1; forward where it has no direction.
+    /// Normalized to length 1; forward for a zero vector.
     pub fn unit(self) -> Vec3 {
         let n = self.dot(self).sqrt();
         if !(n > 1e-12 && n.is_finite()) {
@@ -44,19 +45,20 @@ impl Vec3 {
         Vec3(self.0.map(|v| v / n))
     }
 
-    /// What is to the right of and above a viewer who looks along this with a level head.
+    /// The right and up vectors of a viewer who looks in this direction with a level head.
     fn frame(self) -> (Vec3, Vec3) {
         let (s, c) = self.angles().0.sin_cos();
         let right = Vec3([c, 0.0, -s]);
         (right, self.cross(right))
     }
 
-    /// This and so much of two others.
+    /// Linear combination of this and two other vectors.
     fn plus(self, x: f64, a: Vec3, y: f64, b: Vec3) -> Vec3 {
         Vec3([0, 1, 2].map(|i| self.0[i] + x * a.0[i] + y * b.0[i]))
     }
 
-    /// Where another direction lies as seen from this: radians to the right and up along the great circle.
+    /// Offset of another direction from this one: radians to the right and up along the great
+    /// circle.
     pub(crate) fn offset(self, o: Vec3) -> [f64; 2] {
         let (r, u) = self.frame();
         let (x, y) = (o.dot(r), o.dot(u));
@@ -79,7 +81,8 @@ impl Vec3 {
         Vec3(self.0.map(|v| c * v)).plus(s * right / a, r, s * up / a, u).unit()
     }
 
-    /// Where it lies in one eye's picture: shares of its width from the left, in [0, 1), and of its height from the top.
+    /// Position in one eye's picture as fractions: of the width from the left, in [0, 1), and of
+    /// the height from the top.
     pub fn equirect(self) -> [f64; 2] {
         let (yaw, pitch) = self.angles();
         let x = yaw / (2.0 * PI) + 0.5;
@@ -87,25 +90,26 @@ impl Vec3 {
     }
 }
 
-/// Cuts the picture of one eye into tiles, numbered row by row from the top left. Edges are even.
+/// Tile grid of one eye's picture. Tiles are numbered row by row from the top left, with edges at
+/// even pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grid {
-    /// At least 1.
+    /// Number of columns, at least 1.
     pub columns: usize,
-    /// At least 1.
+    /// Number of rows, at least 1.
     pub rows: usize,
-    /// Pixels.
+    /// Width of the picture, pixels.
     pub width: usize,
-    /// Pixels.
+    /// Height of the picture, pixels.
     pub height: usize,
 }
 
-/// Where tile i of n begins along `size` pixels: the even number nearest to i·size/n.
+/// Start of tile i of n along `size` pixels: the even number nearest to i·size/n.
 fn edge(i: usize, n: usize, size: usize) -> usize {
     2 * ((i * size + n) / (2 * n))
 }
 
-/// In which of n parts of `size` pixels a point lies.
+/// Index of the tile, of n along `size` pixels, that contains a point.
 fn place(at: f64, n: usize, size: usize) -> usize {
     let i = ((at * n as f64).floor().max(0.0) as usize).min(n - 1);
     let pixel = at * size as f64;
@@ -131,13 +135,13 @@ impl Grid {
         [x, y, edge(c + 1, self.columns, self.width) - x, edge(r + 1, self.rows, self.height) - y]
     }
 
-    /// The tile at a point of one eye's picture, given in shares of its width and height.
+    /// The tile at a point of one eye's picture, given as fractions of its width and height.
     pub fn at(&self, [x, y]: [f64; 2]) -> usize {
         place(y, self.rows, self.height) * self.columns + place(x, self.columns, self.width)
     }
 }
 
-/// A direction that a viewer may look along, and how probable that is.
+/// A possible gaze direction with its probability.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs)]
 pub struct Look {
@@ -145,16 +149,18 @@ pub struct Look {
     pub p: f64,
 }
 
-/// Knows which tiles of a grid a viewport shows.
+/// Computes which tiles of a grid a viewport shows.
 #[derive(Debug, Clone)]
 pub struct View {
     grid: Grid,
-    /// Offsets of points of the viewport where it is one away, and their parts of its solid angle.
+    /// Offsets of the viewport's sampling points at distance one, and their share of its solid
+    /// angle.
     rays: Vec<[f64; 3]>,
 }
 
 impl View {
-    /// width, height: angles between opposite edges of the viewport, below π. It is looked at in samples × samples points.
+    /// width, height: field of view in radians, below π. The viewport is sampled at samples ×
+    /// samples points.
     pub fn new(grid: Grid, width: f64, height: f64, samples: usize) -> Self {
         let (tx, ty) = ((width / 2.0).tan(), (height / 2.0).tan());
         let mut rays = Vec::with_capacity(samples * samples);
@@ -172,13 +178,13 @@ impl View {
         View { grid, rays }
     }
 
-    /// The grid.
+    /// The tile grid.
     pub fn grid(&self) -> &Grid {
         &self.grid
     }
 
-    /// Of each tile the share of the viewport expected of it, and the probability that any of it is in view, for a viewer
-    /// who looks along one of several directions.
+    /// For each tile, the expected share of the viewport and the probability of being visible,
+    /// given possible gaze directions.
     pub fn expect(&self, looks: &[Look]) -> (Vec<f64>, Vec<f64>) {
         let n = self.grid.tiles();
         let (mut share, mut seen, mut one) = (vec![0.0; n], vec![0.0; n], vec![0.0; n]);

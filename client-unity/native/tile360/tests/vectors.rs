@@ -1,4 +1,4 @@
-//! The vectors of internal/tile360/testdata, which every implementation must compute.
+//! Conformance with the vectors of internal/tile360/testdata, shared by all implementations.
 
 #![allow(clippy::panic)]
 
@@ -11,7 +11,7 @@ fn read<T: for<'a> Deserialize<'a>>(name: &str) -> T {
     serde_json::from_slice(&b).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
-/// Numbers to 10⁻⁹ of their size.
+/// Compares numbers with a relative tolerance of 10⁻⁹.
 #[track_caller]
 fn near(got: &[f64], want: &[f64], what: &str) {
     assert_eq!(got.len(), want.len(), "{what}");
@@ -202,7 +202,11 @@ fn sorting() {
             let (got, what) = (ows(&p, refine), format!("{}, {name}", c.name));
             let quality: Vec<_> = got.quality.iter().map(|q| q.map_or(-1, |q| q as i64)).collect();
             assert_eq!((&quality, &got.order), (&want.quality, &want.order), "{what}");
-            near(&[got.bytes, got.loss, got.bound, got.expected], &[want.bytes, want.loss, want.bound, want.expected], &what);
+            near(
+                &[got.bytes, got.loss, got.bound, got.expected],
+                &[want.bytes, want.loss, want.bound, want.expected],
+                &what,
+            );
         }
     }
 }
@@ -263,8 +267,11 @@ fn planner() {
                 have: g.have.iter().flatten().map(|q| usize::try_from(*q).ok()).collect(),
             };
             let gops: Vec<_> = s.gops.iter().map(gop).collect();
-            let want: Vec<_> =
-                s.requests.iter().map(|[gop, tile, quality]| Request { gop: *gop, tile: *tile, quality: *quality }).collect();
+            let want: Vec<_> = s
+                .requests
+                .iter()
+                .map(|[gop, tile, quality]| Request { gop: *gop, tile: *tile, quality: *quality })
+                .collect();
             assert_eq!(p.plan(&gops, s.seconds, s.pending), want, "{what}");
             let chosen = [p.chosen.loss, p.chosen.bound, p.chosen.expected];
             near(&chosen, &[s.chosen.loss, s.chosen.bound, s.chosen.expected], &what);

@@ -1,13 +1,14 @@
-//! The decoder configuration record and what a viewer needs of the sequence parameter set (ISO/IEC 14496-10 §7.3.2.1).
+//! The decoder configuration record, and the parts of the sequence parameter set that a viewer
+//! needs (ISO/IEC 14496-10 §7.3.2.1).
 
 use crate::{wrong, VideoError};
 
-/// Largest configuration taken, bytes.
+/// Maximum size of a configuration, bytes.
 const MAX_CONFIG: usize = 4096;
 const SPS: u8 = 7;
 const PPS: u8 = 8;
 
-/// How colour was made of red, green and blue (§E.2.1).
+/// Color matrix (§E.2.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Matrix {
     /// ITU-R BT.709.
@@ -17,27 +18,27 @@ pub enum Matrix {
     Bt601,
 }
 
-/// A stream's configuration.
+/// Configuration of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Pixels of its pictures.
+    /// Picture width, pixels.
     pub width: usize,
-    /// Pixels.
+    /// Picture height, pixels.
     pub height: usize,
-    /// Nothing: the stream does not say.
+    /// None: unspecified in the stream.
     pub matrix: Option<Matrix>,
-    /// Samples go from 0 to 255.
+    /// Samples range from 0 to 255.
     pub full_range: bool,
-    /// Bytes of a NAL unit's length.
+    /// Size of the NAL unit length field, bytes.
     pub(crate) length: usize,
-    /// Parameter sets, each with a start code before it.
+    /// Parameter sets, each preceded by a start code.
     pub(crate) sets: Vec<u8>,
 }
 
 const START: [u8; 4] = [0, 0, 0, 1];
 
 fn cut() -> VideoError {
-    VideoError("the decoder's configuration is cut off".into())
+    VideoError("the decoder configuration is truncated".into())
 }
 
 /// Takes `n` bytes from the front.
@@ -51,7 +52,7 @@ fn take<'a>(b: &mut &'a [u8], n: usize) -> Result<&'a [u8], VideoError> {
 }
 
 impl Config {
-    /// Reads an avcC. Refuses what [`crate::OpenH264`] cannot decode.
+    /// Parses an avcC record. Rejects streams that [`crate::OpenH264`] cannot decode.
     pub fn parse(avcc: &[u8]) -> Result<Self, VideoError> {
         if avcc.len() > MAX_CONFIG {
             return wrong(format!("a decoder configuration of {} bytes", avcc.len()));
@@ -59,7 +60,7 @@ impl Config {
         let mut b = avcc;
         let head = take(&mut b, 6)?;
         if head[0] != 1 {
-            return wrong(format!("version {} of the decoder's configuration", head[0]));
+            return wrong(format!("unsupported version {} of the decoder configuration", head[0]));
         }
         let length = usize::from(head[4] & 3) + 1;
         let mut sets = Vec::with_capacity(avcc.len() + 16);
@@ -80,11 +81,18 @@ impl Config {
             sets.extend_from_slice(&START);
             sets.extend_from_slice(nal);
         }
-        Ok(Config { width: sps.width, height: sps.height, matrix: sps.matrix, full_range: sps.full_range, length, sets })
+        Ok(Config {
+            width: sps.width,
+            height: sps.height,
+            matrix: sps.matrix,
+            full_range: sps.full_range,
+            length,
+            sets,
+        })
     }
 
-    /// Turns a frame's lengths into start codes, which [`crate::OpenH264`] takes. Parameter sets are left out: those of
-    /// the configuration count, and no others were looked at.
+    /// Replaces a frame's NAL unit lengths with start codes, as [`crate::OpenH264`] expects. Omits
+    /// parameter sets: only those of the configuration have been checked.
     pub(crate) fn annex_b(&self, frame: &[u8], out: &mut Vec<u8>) -> Result<(), VideoError> {
         let mut b = frame;
         while !b.is_empty() {
@@ -100,7 +108,7 @@ impl Config {
 }
 
 fn damaged() -> VideoError {
-    VideoError("a NAL unit goes beyond its frame".into())
+    VideoError("a NAL unit extends beyond its frame".into())
 }
 
 fn parameter_set<'a>(b: &mut &'a [u8], kind: u8) -> Result<&'a [u8], VideoError> {
@@ -112,7 +120,7 @@ fn parameter_set<'a>(b: &mut &'a [u8], kind: u8) -> Result<&'a [u8], VideoError>
     }
 }
 
-/// Bits of a NAL unit, without its emulation prevention.
+/// Bit reader for a NAL unit; skips emulation prevention bytes.
 struct Bits {
     b: Vec<u8>,
     at: usize,
@@ -153,7 +161,7 @@ impl Bits {
         while !self.flag()? {
             zeros += 1;
             if zeros > 31 {
-                return wrong("a number of the sequence parameter set exceeds 32 bits");
+                return wrong("a value in the sequence parameter set exceeds 32 bits");
             }
         }
         Ok((1u32 << zeros) - 1 + self.bits(zeros)?)
@@ -172,16 +180,16 @@ struct Sps {
     full_range: bool,
 }
 
-/// Profiles whose parameter sets say more of the samples.
+/// Profiles whose parameter sets specify chroma format and bit depth.
 const HIGH: [u32; 13] = [100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135];
-/// A side of 65,536 pixels, in macroblocks.
+/// Maximum width or height, in macroblocks: 65,536 pixels.
 const MAX_BLOCKS: u32 = 4096;
 
 impl Sps {
     fn parse(nal: &[u8]) -> Result<Self, VideoError> {
         let mut r = Bits::new(&nal[1..]);
         let profile = r.bits(8)?;
-        r.bits(16)?; // constraints and level
+        r.bits(16)?; // constraint flags and level
         r.ue()?; // its ID
         if HIGH.contains(&profile) {
             if r.ue()? != 1 {
@@ -199,7 +207,7 @@ impl Sps {
                 }
             }
         }
-        r.ue()?; // length of frame numbers
+        r.ue()?; // log2_max_frame_num
         match r.ue()? {
             0 => {
                 r.ue()?;
@@ -218,7 +226,7 @@ impl Sps {
             }
             _ => {}
         }
-        r.ue()?; // reference frames
+        r.ue()?; // max_num_ref_frames
         r.flag()?;
         let (columns, rows) = (r.ue()?, r.ue()?);
         if columns >= MAX_BLOCKS || rows >= MAX_BLOCKS {
@@ -234,10 +242,12 @@ impl Sps {
                 *c = r.ue()?;
             }
         }
-        let side = |blocks: u32, a: u32, b: u32| (16 * (i64::from(blocks) + 1) - 2 * (i64::from(a) + i64::from(b))).max(0) as usize;
+        let side = |blocks: u32, a: u32, b: u32| {
+            (16 * (i64::from(blocks) + 1) - 2 * (i64::from(a) + i64::from(b))).max(0) as usize
+        };
         let (width, height) = (side(columns, crop[0], crop[1]), side(rows, crop[2], crop[3]));
         if width == 0 || height == 0 {
-            return wrong("nothing of its pictures is to be shown");
+            return wrong("its cropping leaves no picture");
         }
         let mut sps = Sps { width, height, matrix: None, full_range: false };
         if r.flag()? {
@@ -246,10 +256,10 @@ impl Sps {
         Ok(sps)
     }
 
-    /// Video usability information (§E.1.1), as far as it tells of colour.
+    /// Video usability information (§E.1.1), up to the color description.
     fn usability(&mut self, r: &mut Bits) -> Result<(), VideoError> {
         if r.flag()? && r.bits(8)? == 255 {
-            r.bits(32)?; // the shape of a pixel
+            r.bits(32)?; // sample aspect ratio
         }
         if r.flag()? {
             r.flag()?;

@@ -1,6 +1,6 @@
-//! Decodes H.264 (ISO/IEC 14496-10) as 360° video has it: one decoder configuration record (avcC, ISO/IEC 14496-15)
-//! and frames of NAL units with their lengths before them, each returned at once. [`Decoder`] is what a platform's own
-//! decoder would implement; [`OpenH264`] is compiled in and works everywhere.
+//! Decodes H.264 (ISO/IEC 14496-10) as used for 360° video: one decoder configuration record (avcC, ISO/IEC
+//! 14496-15), and frames of length-prefixed NAL units, decoded without delay. [`Decoder`] is the interface for
+//! platform decoders; [`OpenH264`] is compiled in and works everywhere.
 
 mod avc;
 mod openh264;
@@ -8,7 +8,7 @@ mod openh264;
 pub use avc::{Config, Matrix};
 pub use openh264::OpenH264;
 
-/// Why a stream cannot be decoded, in a sentence without its full stop.
+/// Why a stream cannot be decoded: a sentence without full stop.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct VideoError(pub String);
@@ -17,31 +17,32 @@ pub(crate) fn wrong<T>(text: impl Into<String>) -> Result<T, VideoError> {
     Err(VideoError(text.into()))
 }
 
-/// A decoded picture, 4:2:0: luma of width × height bytes, and two planes of half of either, rounded up; no padding.
+/// A decoded 4:2:0 picture without padding: luma of width × height bytes, chroma of half the width
+/// and height, rounded up.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Picture {
-    /// Pixels.
+    /// Width, pixels.
     pub width: usize,
-    /// Pixels.
+    /// Height, pixels.
     pub height: usize,
-    /// Y, Cb, Cr, row 0 at the top.
+    /// Y, Cb, Cr, top row first.
     pub planes: [Vec<u8>; 3],
 }
 
 impl Picture {
-    /// Bytes of its planes.
+    /// Size of its planes, bytes.
     pub fn bytes(&self) -> usize {
         self.planes.iter().map(Vec::len).sum()
     }
 }
 
-/// Decodes a stream.
+/// A video decoder.
 pub trait Decoder {
-    /// Takes the stream's configuration, whose pictures the caller found to be of a size it wants. The next frame
-    /// decoded is a key frame.
+    /// Sets the stream's configuration, whose picture size the caller has checked. The next frame
+    /// must be a key frame.
     fn configure(&mut self, config: &Config) -> Result<(), VideoError>;
 
-    /// Decodes a frame, as an EncodedVideoChunk of the format "avc" holds it, into a picture whose buffers are used
-    /// again. After an error only a key frame can be decoded.
+    /// Decodes a frame, in the "avc" format of EncodedVideoChunk, into a picture, reusing its
+    /// buffers. After an error, only a key frame can be decoded.
     fn decode(&mut self, frame: &[u8], into: &mut Picture) -> Result<(), VideoError>;
 }

@@ -1,10 +1,10 @@
-//! A stream whose samples are known, whole and damaged.
+//! Decodes a stream with known samples, intact and damaged.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use proptest::prelude::*;
 use video::{Config, Decoder, Matrix, OpenH264, Picture};
 
-/// The avcC and the frames of tests/data/ramp.bin.
+/// avcC and frames of tests/data/ramp.bin.
 fn ramp() -> (Vec<u8>, Vec<Vec<u8>>) {
     let mut b: &[u8] = include_bytes!("data/ramp.bin");
     let mut list = Vec::new();
@@ -26,7 +26,7 @@ fn off(p: &Picture, plane: usize, wanted: impl Fn(f64, f64) -> f64) -> f64 {
 }
 
 #[test]
-fn decodes_what_was_encoded_each_frame_at_once() {
+fn decodes_each_frame_at_once() {
     let (avcc, frames) = ramp();
     let config = Config::parse(&avcc).unwrap();
     assert_eq!((config.width, config.height, config.matrix, config.full_range), (64, 32, Some(Matrix::Bt601), true));
@@ -36,13 +36,15 @@ fn decodes_what_was_encoded_each_frame_at_once() {
         decoder.decode(f, &mut p).unwrap();
         assert_eq!((p.width, p.height), (64, 32));
         let worst =
-            off(&p, 0, |x, _| 30.0 + 190.0 * x).max(off(&p, 1, |_, y| 60.0 + 130.0 * y)).max(off(&p, 2, |_, _| 40.0 + 10.0 * i as f64));
+            off(&p, 0, |x, _| 30.0 + 190.0 * x)
+                .max(off(&p, 1, |_, y| 60.0 + 130.0 * y))
+                .max(off(&p, 2, |_, _| 40.0 + 10.0 * i as f64));
         assert!(worst < 8.0, "frame {i} is off by {worst}");
     }
 }
 
 #[test]
-fn goes_on_at_a_key_frame_after_damage() {
+fn recovers_at_a_key_frame() {
     let (avcc, frames) = ramp();
     let (mut decoder, mut p) = (OpenH264::default(), Picture::default());
     assert!(decoder.decode(&frames[0], &mut p).is_err(), "without a configuration");
@@ -55,24 +57,24 @@ fn goes_on_at_a_key_frame_after_damage() {
 }
 
 #[test]
-fn refuses_what_it_cannot_decode() {
+fn rejects_unsupported_configurations() {
     let (avcc, _) = ramp();
     let with = |at: usize, v: u8| {
         let mut b = avcc.clone();
         b[at] = v;
         Config::parse(&b).unwrap_err().to_string()
     };
-    assert_eq!(with(0, 2), "version 2 of the decoder's configuration");
+    assert_eq!(with(0, 2), "unsupported version 2 of the decoder configuration");
     assert_eq!(with(5, 0xe0), "no sequence parameter set");
     assert_eq!(with(8, 0x68), "a parameter set that is none");
-    assert_eq!(Config::parse(&avcc[..20]).unwrap_err().to_string(), "the decoder's configuration is cut off");
+    assert_eq!(Config::parse(&avcc[..20]).unwrap_err().to_string(), "the decoder configuration is truncated");
     assert_eq!(Config::parse(&[1; 5000]).unwrap_err().to_string(), "a decoder configuration of 5000 bytes");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Damage is an error or a wrong picture, never more.
+    /// Damage causes an error or a wrong picture, never a crash.
     #[test]
     fn takes_any_damage(frame in 0usize..4, at in 0usize..4096, v: u8, cut in 0usize..4096) {
         let (avcc, mut frames) = ramp();

@@ -1,4 +1,4 @@
-// NUnit and Unity's test runner: what the package's tests use, so that they run here too.
+// Stub of the NUnit and Unity Test Framework members that the package's tests use.
 using System;
 using System.Collections;
 
@@ -123,7 +123,8 @@ namespace NUnit.Framework
 
         static bool Same(object a, object b)
         {
-            if (a is IConvertible && b is IConvertible && !(a is string) && !(a is Enum) && !(b is string) && !(b is Enum) && !(a is bool))
+            if (a is IConvertible && b is IConvertible && !(a is string) && !(a is Enum) && !(b is string)
+                && !(b is Enum) && !(a is bool))
             {
                 return Convert.ToDecimal(a) == Convert.ToDecimal(b);
             }
@@ -137,7 +138,8 @@ namespace NUnit.Framework
     {
         public static void Contains(string expected, string actual)
         {
-            Assert.IsTrue(actual != null && actual.Contains(expected), "<" + actual + "> does not contain <" + expected + ">");
+            Assert.IsTrue(actual != null && actual.Contains(expected), "<" + actual + "> does not contain <" + expected
+                + ">");
         }
     }
 }

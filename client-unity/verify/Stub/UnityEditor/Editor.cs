@@ -78,7 +78,8 @@ namespace UnityEditor
         {
         }
 
-        public static Vector2 BeginScrollView(Vector2 scrollPosition, params GUILayoutOption[] options) => scrollPosition;
+        public static Vector2 BeginScrollView(Vector2 scrollPosition, params GUILayoutOption[] options) =>
+            scrollPosition;
         public static void EndScrollView()
         {
         }
@@ -182,7 +183,8 @@ namespace UnityEditor
         {
         }
 
-        public static ScriptingImplementation GetScriptingBackend(Build.NamedBuildTarget buildTarget) => ScriptingImplementation.IL2CPP;
+        public static ScriptingImplementation GetScriptingBackend(Build.NamedBuildTarget buildTarget) =>
+            ScriptingImplementation.IL2CPP;
         public static void SetUseDefaultGraphicsAPIs(BuildTarget platform, bool automatic)
         {
         }
@@ -221,7 +223,8 @@ namespace UnityEditor
 
     public class BuildPipeline
     {
-        public static Build.Reporting.BuildReport BuildPlayer(BuildPlayerOptions buildPlayerOptions) => new Build.Reporting.BuildReport();
+        public static Build.Reporting.BuildReport BuildPlayer(BuildPlayerOptions buildPlayerOptions) =>
+            new Build.Reporting.BuildReport();
     }
 }
 

@@ -44,7 +44,7 @@ namespace UnityEngine
         public float GetFloat(int id) => floats[id];
         public Texture GetTexture(int id) => (Texture)values[id];
 
-        // For the checks: Unity does not hand buffers back.
+        // For tests; Unity does not return buffers.
         public GraphicsBuffer StubBuffer(int id) => (GraphicsBuffer)values[id];
     }
 
@@ -101,12 +101,12 @@ namespace UnityEngine
             Buffer.BlockCopy(data, 0, written, 0, written.Length);
         }
 
-        // Pixels in memory, to be written in place.
+        // Pixels in memory, written in place.
         public unsafe NativeArray<T> GetRawTextureData<T>() where T : struct
         {
             if (format != TextureFormat.R8 || Marshal.SizeOf<T>() != 1)
             {
-                throw new ArgumentException("GetRawTextureData: the stub knows bytes of R8 alone");
+                throw new ArgumentException("GetRawTextureData: the stub supports only bytes of R8 textures");
             }
             if (raw == null)
             {
@@ -131,7 +131,7 @@ namespace UnityEngine
             Marshal.FreeHGlobal((IntPtr)raw);
         }
 
-        // For the checks: what the graphics card has.
+        // For tests: pixels last uploaded to the GPU.
         public byte[] StubPixels { get; private set; } = Array.Empty<byte>();
     }
 
@@ -175,15 +175,17 @@ namespace UnityEngine
         public int subMeshCount { get; set; }
         public int vertexCount { get; private set; }
 
-        // For the checks: what the graphics card has.
+        // For tests: indices last uploaded to the GPU.
         public uint[] StubIndices { get; private set; } = Array.Empty<uint>();
         public Vector3[] StubVertices { get; private set; } = Array.Empty<Vector3>();
 
-        public void SetVertexBufferParams(int vertexCount, params VertexAttributeDescriptor[] attributes) => this.vertexCount = vertexCount;
+        public void SetVertexBufferParams(int vertexCount, params VertexAttributeDescriptor[] attributes) =>
+            this.vertexCount = vertexCount;
 
         public void SetIndexBufferParams(int indexCount, IndexFormat format) => StubIndices = new uint[indexCount];
 
-        public void SetIndexBufferData<T>(NativeArray<T> data, int dataStart, int meshBufferStart, int count, MeshUpdateFlags flags = MeshUpdateFlags.Default) where T : struct
+        public void SetIndexBufferData<T>(NativeArray<T> data, int dataStart, int meshBufferStart, int count,
+            MeshUpdateFlags flags = MeshUpdateFlags.Default) where T : struct
         {
             for (int i = 0; i < count; i++)
             {
@@ -193,7 +195,8 @@ namespace UnityEngine
 
         public void SetSubMesh(int index, SubMeshDescriptor desc, MeshUpdateFlags flags = MeshUpdateFlags.Default)
         {
-            if (index >= subMeshCount || desc.indexStart + desc.indexCount > StubIndices.Length || desc.firstVertex + desc.vertexCount > vertexCount)
+            if (index >= subMeshCount || desc.indexStart + desc.indexCount > StubIndices.Length || desc.firstVertex
+                + desc.vertexCount > vertexCount)
             {
                 throw new ArgumentException("SetSubMesh: beyond the mesh");
             }
@@ -223,7 +226,7 @@ namespace UnityEngine
         }
     }
 
-    // Memory of the machine in place of the graphics card's.
+    // Uses main memory instead of the GPU's.
     public sealed unsafe class GraphicsBuffer : IDisposable
     {
         [Flags]
@@ -309,12 +312,14 @@ namespace UnityEngine
         public static bool supportsComputeShaders => true;
     }
 
-    // A font whose glyphs are all half as wide as they are high.
+    // A font whose glyphs are all half as wide as high.
     public sealed class Font : Object
     {
         public Font()
         {
-            material = new Material(new Shader { name = "font" }) { mainTexture = new Texture2D(1, 1, TextureFormat.RGBA32, false, false) };
+            material =
+                new Material(new Shader { name = "font" }) { mainTexture =
+                new Texture2D(1, 1, TextureFormat.RGBA32, false, false) };
         }
 
         public static event Action<Font> textureRebuilt;
@@ -387,7 +392,8 @@ namespace UnityEngine.Rendering
 
     public struct VertexAttributeDescriptor
     {
-        public VertexAttributeDescriptor(VertexAttribute attribute = VertexAttribute.Position, VertexAttributeFormat format = VertexAttributeFormat.Float32, int dimension = 3, int stream = 0)
+        public VertexAttributeDescriptor(VertexAttribute attribute = VertexAttribute.Position,
+            VertexAttributeFormat format = VertexAttributeFormat.Float32, int dimension = 3, int stream = 0)
         {
         }
     }

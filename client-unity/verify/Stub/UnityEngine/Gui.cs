@@ -19,7 +19,8 @@ namespace UnityEngine
         }
 
         public static string TextField(string text, params GUILayoutOption[] options) => text;
-        public static float HorizontalSlider(float value, float leftValue, float rightValue, params GUILayoutOption[] options) => value;
+        public static float HorizontalSlider(float value, float leftValue, float rightValue,
+            params GUILayoutOption[] options) => value;
         public static void BeginArea(Rect screenRect)
         {
         }
@@ -77,7 +78,8 @@ namespace UnityEngine
         public static bool isSupported => false;
         public Status status => Status.Done;
         public string text { get; set; }
-        public static TouchScreenKeyboard Open(string text, TouchScreenKeyboardType keyboardType, bool autocorrection) => new TouchScreenKeyboard { text = text };
+        public static TouchScreenKeyboard Open(string text, TouchScreenKeyboardType keyboardType,
+            bool autocorrection) => new TouchScreenKeyboard { text = text };
     }
 
     public enum TouchScreenKeyboardType

@@ -2,7 +2,7 @@ using System.Collections.Generic;
 
 namespace UnityEngine.Stub
 {
-    // Unity's player loop, as far as the package sees it. For the checks; Unity has no such class.
+    // Unity's player loop, as the package sees it. For tests; Unity has no such class.
     public static class Loop
     {
         public static readonly List<GameObject> Objects = new List<GameObject>();
@@ -12,10 +12,10 @@ namespace UnityEngine.Stub
         static readonly Dictionary<string, Object> resources = new Dictionary<string, Object>();
         static bool changed;
 
-        // Pictures so far.
+        // Number of frames so far.
         public static int Frame { get; private set; }
 
-        // One picture that comes so many seconds after the one before.
+        // Runs one frame, with the time since the previous one.
         public static void Tick(float seconds)
         {
             Time.unscaledDeltaTime = seconds;
@@ -52,7 +52,7 @@ namespace UnityEngine.Stub
             changed = false;
             running.Clear();
             running.AddRange(behaviours);
-            // Stable: in the order of their beginning within the same order.
+            // Stable sort: creation order within the same execution order.
             for (int i = 1; i < running.Count; i++)
             {
                 for (int k = i; k > 0 && running[k - 1].order > running[k].order; k--)
@@ -80,7 +80,7 @@ namespace UnityEngine.Stub
         {
         }
 
-        // What Resources.Load finds.
+        // Result of Resources.Load.
         public static Object Resource(string path)
         {
             if (!resources.TryGetValue(path, out Object o))
@@ -98,7 +98,7 @@ namespace UnityEngine.Stub
             return o;
         }
 
-        // Ends everything, as leaving play mode does.
+        // Destroys all objects, as when leaving play mode.
         public static void Clear()
         {
             while (Objects.Count > 0)

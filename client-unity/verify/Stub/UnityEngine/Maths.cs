@@ -36,7 +36,8 @@ namespace UnityEngine
         public Vector3 normalized => magnitude > 1e-5f ? this / magnitude : zero;
 
         public static float Dot(Vector3 a, Vector3 b) => a.x * b.x + a.y * b.y + a.z * b.z;
-        public static Vector3 Cross(Vector3 a, Vector3 b) => new Vector3(a.y * b.z - a.z * b.y, a.z * b.x - a.x * b.z, a.x * b.y - a.y * b.x);
+        public static Vector3 Cross(Vector3 a, Vector3 b) =>
+            new Vector3(a.y * b.z - a.z * b.y, a.z * b.x - a.x * b.z, a.x * b.y - a.y * b.x);
         public static float Distance(Vector3 a, Vector3 b) => (a - b).magnitude;
         public static Vector3 Lerp(Vector3 a, Vector3 b, float t) => a + (b - a) * Mathf.Clamp(t, 0, 1);
 
@@ -93,7 +94,7 @@ namespace UnityEngine
 
         public static float Dot(Quaternion a, Quaternion b) => a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
 
-        // Degrees between two rotations.
+        // Angle between two rotations, degrees.
         public static float Angle(Quaternion a, Quaternion b)
         {
             float dot = MathF.Min(MathF.Abs(Dot(a, b)), 1);
@@ -109,7 +110,7 @@ namespace UnityEngine
             return new Quaternion(axis.x * s, axis.y * s, axis.z * s, MathF.Cos(half));
         }
 
-        // Turned about z, then x, then y.
+        // Rotates about z, then x, then y.
         public static Quaternion Euler(float x, float y, float z) =>
             AngleAxis(y, Vector3.up) * AngleAxis(x, Vector3.right) * AngleAxis(z, Vector3.forward);
 
@@ -179,7 +180,8 @@ namespace UnityEngine
                 f = MathF.Sin(f * angle) / MathF.Sin(angle);
                 g = MathF.Sin(g * angle) / MathF.Sin(angle);
             }
-            return new Quaternion(f * a.x + g * b.x, f * a.y + g * b.y, f * a.z + g * b.z, f * a.w + g * b.w).normalized;
+            return new Quaternion(f * a.x + g * b.x, f * a.y + g * b.y, f * a.z + g * b.z, f * a.w
+                + g * b.w).normalized;
         }
 
         public static Quaternion operator *(Quaternion a, Quaternion b) => new Quaternion(

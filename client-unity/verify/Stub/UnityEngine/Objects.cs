@@ -72,7 +72,7 @@ namespace UnityEngine
             return found.ToArray();
         }
 
-        // A destroyed object equals null.
+        // Destroyed objects compare equal to null.
         public static bool operator ==(Object a, Object b)
         {
             bool none = a is null || a.destroyed, no = b is null || b.destroyed;
@@ -109,7 +109,8 @@ namespace UnityEngine
         public int layer { get; set; }
         public string tag { get; set; } = "Untagged";
         public bool activeSelf => active;
-        public bool activeInHierarchy => active && (transform.parent == null || transform.parent.gameObject.activeInHierarchy);
+        public bool activeInHierarchy => active
+            && (transform.parent == null || transform.parent.gameObject.activeInHierarchy);
 
         public void SetActive(bool value)
         {
@@ -256,7 +257,8 @@ namespace UnityEngine
         {
             for (Type t = GetType(); t != typeof(MonoBehaviour); t = t.BaseType)
             {
-                MethodInfo m = t.GetMethod(message, BindingFlags.Instance | BindingFlags.Public | BindingFlags.NonPublic | BindingFlags.DeclaredOnly, null, Type.EmptyTypes, null);
+                MethodInfo m = t.GetMethod(message, BindingFlags.Instance | BindingFlags.Public | BindingFlags.NonPublic
+                    | BindingFlags.DeclaredOnly, null, Type.EmptyTypes, null);
                 if (m != null)
                 {
                     return (Action)Delegate.CreateDelegate(typeof(Action), this, m);
@@ -437,7 +439,8 @@ namespace UnityEngine
     {
         internal static readonly Dictionary<string, string> Values = new Dictionary<string, string>();
 
-        public static string GetString(string key, string otherwise) => Values.TryGetValue(key, out string v) ? v : otherwise;
+        public static string GetString(string key, string otherwise) => Values.TryGetValue(key, out string v) ? v
+            : otherwise;
         public static void SetString(string key, string value) => Values[key] = value;
         public static void DeleteKey(string key) => Values.Remove(key);
         public static void Save()

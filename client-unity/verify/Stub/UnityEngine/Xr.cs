@@ -33,7 +33,7 @@ namespace UnityEngine.XR
         public static InputFeatureUsage<Quaternion> centerEyeRotation = new InputFeatureUsage<Quaternion>(6);
     }
 
-    // What a test says that a hand or head does.
+    // State of a hand or head, set by tests.
     public sealed class StubDevice
     {
         public Vector3 Position;

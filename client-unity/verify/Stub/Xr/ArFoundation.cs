@@ -1,4 +1,5 @@
-// Unity.XR.ARFoundation and Unity.XR.ARSubsystems, 5.x: what the Mrtk assembly uses.
+// Stub of the Unity.XR.ARFoundation and Unity.XR.ARSubsystems 5.x members that the Mrtk assembly
+// uses.
 using System;
 
 namespace UnityEngine.XR.ARSubsystems

@@ -1,4 +1,4 @@
-// Unity.XR.Interaction.Toolkit 2.3 and newer: what the Mrtk assembly uses.
+// Stub of the Unity.XR.Interaction.Toolkit 2.3+ members that the Mrtk assembly uses.
 using UnityEngine.Events;
 
 namespace UnityEngine.XR.Interaction.Toolkit

@@ -1,4 +1,4 @@
-// MRTK 3: what the Mrtk assembly uses.
+// Stub of the MRTK 3 members that the Mrtk assembly uses.
 using System;
 using UnityEngine;
 using UnityEngine.XR.Interaction.Toolkit;

@@ -1,5 +1,4 @@
-// Microsoft.MixedReality.OpenXR (com.microsoft.mixedreality.openxr 1.9 and newer): what the
-// Mrtk assembly uses.
+// Stub of the Microsoft.MixedReality.OpenXR 1.9+ members that the Mrtk assembly uses.
 using System;
 using System.Collections.Generic;
 using System.Threading.Tasks;
@@ -44,6 +43,7 @@ namespace Microsoft.MixedReality.OpenXR.ARFoundation
 {
     public static class AnchorManagerExtensions
     {
-        public static Task<XRAnchorStore> LoadAnchorStoreAsync(this ARAnchorManager anchorManager) => Task.FromResult<XRAnchorStore>(null);
+        public static Task<XRAnchorStore> LoadAnchorStoreAsync(this ARAnchorManager anchorManager) =>
+            Task.FromResult<XRAnchorStore>(null);
     }
 }

@@ -1,7 +1,7 @@
-// What the shaders use of Unity's UnityCG.cginc (built-in pipeline, Direct3D 11), written
-// from its documentation: names, types and what they mean in single-pass instanced
-// rendering, where each object is drawn once with twice the instances, even ones for the
-// left eye and odd ones for the right, into the two layers of one target.
+// The parts of Unity's UnityCG.cginc that the shaders use (built-in pipeline, Direct3D 11),
+// rewritten from its documentation. Single-pass instanced rendering draws each object once with
+// twice the instances, even ones for the left eye and odd ones for the right, into the two layers
+// of one target.
 #ifndef UNITY_CG_INCLUDED
 #define UNITY_CG_INCLUDED
 
@@ -24,7 +24,7 @@
 
 cbuffer UnityPerCamera
 {
-    float4 _ScreenParams; // x, y: pixels of the target
+    float4 _ScreenParams; // x, y: size of the target in pixels
 };
 
 cbuffer UnityPerDraw

@@ -14,7 +14,7 @@ import (
 	"holocast/internal/catalog"
 	"holocast/internal/ffmpeg"
 	"holocast/internal/tile360"
-	"holocast/internal/tiles"
+	"holocast/internal/tileencoder"
 	"holocast/internal/x264"
 )
 
@@ -37,7 +37,7 @@ func testPicture(n int) *image.YCbCr {
 // encoded makes a GoP of tiles as a publisher does, and the source's file.
 func encoded(t *testing.T, sphere catalog.Sphere) (tracks map[key]*received, file string) {
 	t.Helper()
-	enc, err := tiles.New(tiles.Config{Sphere: sphere, FPSNum: 30, FPSDen: 1})
+	enc, err := tileencoder.New(tileencoder.Config{Sphere: sphere, FPSNum: 30, FPSDen: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,13 +49,13 @@ func encoded(t *testing.T, sphere catalog.Sphere) (tracks map[key]*received, fil
 	for n := range testFrames {
 		p := testPicture(n)
 		all = append(append(append(all, p.Y...), p.Cb...), p.Cr...)
-		var f tiles.Frame
+		var f tileencoder.Frame
 		f.Eyes[0] = x264.Picture{Y: p.Y, Cb: p.Cb, Cr: p.Cr, YStride: p.YStride, CStride: p.CStride}
 		err := enc.Encode(&f, n == 0, nil, func(tile, quality int, payload []byte) error {
 			mu.Lock()
 			defer mu.Unlock()
 			k := key{tile, quality}
-			if tile == tiles.Video {
+			if tile == tileencoder.Video {
 				k = key{-1, 0}
 			}
 			if tracks[k] == nil {
@@ -86,7 +86,7 @@ func TestDecodeAgainstTheSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.close()
-	w, h := tiles.VideoSize(&sphere)
+	w, h := tileencoder.VideoSize(&sphere)
 	all := func(quality int) map[int]int {
 		q := map[int]int{}
 		for tile := range sphere.Tiles() {

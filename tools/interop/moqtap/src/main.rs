@@ -1,6 +1,6 @@
-//! A publisher and a viewer made with moqtap-client, at one relay of any make: namespaces told
-//! of and withdrawn, a subscription, and FETCH: of what the relay has, and of what it has to fetch
-//! itself. Prints a line, or fails and says at what.
+//! A publisher and a viewer built on moqtap-client, at any MOQT relay: announces and withdraws
+//! namespaces, subscribes, and fetches both cached and uncached groups. Prints one line, or the
+//! failed step.
 
 use std::env;
 use std::error::Error;
@@ -25,18 +25,18 @@ use tokio::time::timeout;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Objects of each group.
+/// Objects per group.
 const OBJECTS: u64 = 4;
-/// The group that is never sent, only fetched.
+/// A group that is only fetched.
 const STORED: u64 = 5;
-/// The group that is sent to those who subscribe.
+/// The group sent to subscribers.
 const LIVE: u64 = 9;
-/// REQUEST_ERROR's code for a FETCH of nothing (§10.6).
+/// REQUEST_ERROR code for a FETCH of nothing (§10.6).
 const INVALID_RANGE: u64 = 0x11;
-/// Type of a subgroup header (§11.4.2): subgroup 0, with a priority, the last of its group.
+/// Subgroup header type (§11.4.2): subgroup 0, with priority, last in its group.
 const SUBGROUP: u8 = 0x18;
-/// Serialization flags (§11.4.4.1) of an object with group, object ID and priority; of the next
-/// one of its group.
+/// Serialization flags (§11.4.4.1) for an object with group, object ID and priority, and for the
+/// next one in its group.
 const FIRST: u64 = 0x1c;
 const NEXT: u64 = 0;
 
@@ -52,7 +52,7 @@ fn namespace() -> TrackNamespace {
     TrackNamespace(vec![field("moqtap"), field("one")])
 }
 
-/// The object's payload, different for each.
+/// An object's payload, unique per object.
 fn payload(group: u64, object: u64) -> Vec<u8> {
     (0..2000)
         .map(|i| (group * 31 + object * 7 + i) as u8)
@@ -78,9 +78,9 @@ async fn accepted(conn: &mut Connection, stream: &mut RequestStream, what: &str)
     }
 }
 
-/// Offers the namespace and answers the relay's requests. Sends the live group for each message of
-/// live, and withdraws the namespace when that is closed. Returns how many FETCHes of a group the relay
-/// passed on.
+/// Announces the namespace and answers the relay's requests. Sends the live group for each message
+/// on live, and withdraws the namespace when the channel closes. Returns the number of FETCHes that
+/// the relay forwarded.
 async fn serve(conn: &mut Connection, mut live: mpsc::Receiver<()>) -> Result<usize> {
     let mut announced = conn.publish_namespace(namespace(), Vec::new()).await?;
     accepted(conn, &mut announced, "PUBLISH_NAMESPACE").await?;
@@ -116,7 +116,7 @@ async fn serve(conn: &mut Connection, mut live: mpsc::Receiver<()>) -> Result<us
                     let group = start_group.into_inner();
                     send_stored(conn, &mut stream, fetch.request_id, group).await?;
                 }
-                // What comes before the live edge, of which SUBSCRIBE_OK said that there is none.
+                // The group before the live edge, which SUBSCRIBE_OK denied.
                 _ => {
                     let refusal = RequestError {
                         error_code: int(INVALID_RANGE),
@@ -185,7 +185,7 @@ async fn send_stored(
             object_id_delta: first.then(|| int(0)),
             publisher_priority: first.then_some(128),
             properties: Vec::new(),
-            payload_length: int(0), // write_fetch_object knows it
+            payload_length: int(0), // write_fetch_object fills it in
         };
         data.write_fetch_object(&header, &payload(group, id))
             .await?;
@@ -229,14 +229,14 @@ async fn fetch(conn: &mut Connection, group: u64) -> Result<()> {
         }
     }
     match data.read_fetch_object().await {
-        Err(ConnectionError::UnexpectedEnd) => {} // the end of the stream
+        Err(ConnectionError::UnexpectedEnd) => {} // end of stream
         other => return Err(format!("after group {group}: {other:?}").into()),
     }
     request.finish().await?;
     Ok(())
 }
 
-/// What the viewer does while serve runs beside it.
+/// The viewer's steps, concurrent with serve.
 async fn watch(
     conn: &mut Connection,
     namespaces: &mut RequestStream,
@@ -313,7 +313,7 @@ async fn main() -> ExitCode {
     };
     let result = match timeout(Duration::from_secs(45), run(&addr)).await {
         Ok(result) => result,
-        Err(_) => Err("nothing more came within 45 s".into()),
+        Err(_) => Err("no message within 45 s".into()),
     };
     match result {
         Ok(summary) => {

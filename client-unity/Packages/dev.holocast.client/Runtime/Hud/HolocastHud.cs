@@ -3,10 +3,9 @@ using UnityEngine.Rendering;
 
 namespace Holocast
 {
-    /// <summary>
-    /// Figures of a HolocastSession in the scene, and what to tell the user in plain words: frame
-    /// rate, frame delay, loss, points, bit rate. It keeps in the user's view without sticking to it.
-    /// </summary>
+    /// <summary> Shows the statistics of a HolocastSession (frame rate, frame delay, loss, points,
+    /// bit rate) and its message for the user, as text in the scene. Follows the user's view with a
+    /// delay. </summary>
     [AddComponentMenu("Holocast/Holocast Hud")]
     [DefaultExecutionOrder(100)]
     [DisallowMultipleComponent]
@@ -15,33 +14,33 @@ namespace Holocast
         const string ShaderName = "HolocastText";
         const int FontSize = 48;
         const int Glyphs = 640;
-        const double Period = 0.25; // of the figures, seconds
+        const double Period = 0.25; // seconds between text updates
 
-        [SerializeField, Tooltip("Empty: the one on this object or above it, or the only one")]
+        [SerializeField, Tooltip("Empty: the session on this object or its parents, else the only one in the scene")]
         HolocastSession session;
 
-        [SerializeField, Tooltip("Empty: the one of the session")]
+        [SerializeField, Tooltip("Empty: the session's HolocastPoints")]
         HolocastPoints points;
 
-        [SerializeField, Tooltip("Empty: Unity's own")]
+        [SerializeField, Tooltip("Empty: Unity's built-in font")]
         Font font;
 
-        [SerializeField, Tooltip("Color of the text. On a HoloLens dark is see-through")]
+        [SerializeField, Tooltip("Text color. HoloLens displays dark colors as transparent")]
         Color color = new Color(0.85f, 0.95f, 1f, 1f);
 
-        [SerializeField, Tooltip("Show the figures; what is wrong is told all the same")]
+        [SerializeField, Tooltip("Show statistics. Messages always show")]
         bool figures = true;
 
-        [SerializeField, Tooltip("Keep in the user's view; otherwise it stays where it is placed")]
+        [SerializeField, Tooltip("Follow the user's view. If off, it stays in place")]
         bool followHead = true;
 
-        [SerializeField, Tooltip("From the user's head, metres: right, up, ahead")]
+        [SerializeField, Tooltip("Offset from the user's head, metres: right, up, forward")]
         Vector3 offset = new Vector3(-0.28f, 0.16f, 1.0f);
 
-        [SerializeField, Tooltip("Height of a line, metres")]
+        [SerializeField, Tooltip("Line height, metres")]
         float lineHeight = 0.018f;
 
-        [SerializeField, Tooltip("Width of the lines, metres")]
+        [SerializeField, Tooltip("Maximum line width, metres")]
         float width = 0.5f;
 
         readonly TextBuffer text = new TextBuffer(Glyphs);
@@ -54,19 +53,21 @@ namespace Holocast
         double nextAt;
         string asked = "";
 
+        /// <summary>The session whose statistics and message are shown.</summary>
         public HolocastSession Session
         {
             get => session;
             set => session = value;
         }
 
+        /// <summary>The component whose point count is shown.</summary>
         public HolocastPoints Points
         {
             get => points;
             set => points = value;
         }
 
-        /// <summary>Show the figures; what is wrong is told all the same.</summary>
+        /// <summary>Shows statistics. Messages show regardless.</summary>
         public bool Figures
         {
             get => figures;
@@ -77,13 +78,14 @@ namespace Holocast
             }
         }
 
+        /// <summary>Follows the user's view. If false, the HUD stays in place.</summary>
         public bool FollowHead
         {
             get => followHead;
             set => followHead = value;
         }
 
-        /// <summary>What is shown now.</summary>
+        /// <summary>Text on display.</summary>
         public string Text => written.ToString();
 
         void OnEnable()
@@ -140,7 +142,7 @@ namespace Holocast
 
         void Write()
         {
-            string message = session != null ? session.Message : "There is no HolocastSession in the scene.";
+            string message = session != null ? session.Message : "No HolocastSession in the scene.";
             if (message != asked)
             {
                 asked = message;
@@ -161,8 +163,9 @@ namespace Holocast
             builder.Build(written, lineHeight, width);
         }
 
-        // Writes what the HUD shows. Without garbage.
-        internal static void Compose(TextBuffer t, HolocastSession session, HolocastPoints points, bool figures, double displayFps, string message)
+        // Composes the HUD's text without allocating.
+        internal static void Compose(TextBuffer t, HolocastSession session, HolocastPoints points, bool figures,
+            double displayFps, string message)
         {
             t.Clear();
             if (message.Length > 0)
@@ -175,15 +178,19 @@ namespace Holocast
             }
             if (session.TryGetStatistics(out HolocastStatistics s) && s.Frames > 0)
             {
-                t.Add("FPS ").Add(s.Fps).Add("  received ").Add(s.ReceivedFps).Add("  display ").Add(displayFps).Add('\n');
-                t.Add(s.Replayed ? "Arrival to picture p50 " : "Frame delay p50 ").Add(s.FrameDelayP50).Add("  p95 ").Add(s.FrameDelayP95).Add(" ms");
+                t.Add("FPS ").Add(s.Fps).Add("  received ").Add(s.ReceivedFps).Add("  display ").Add(displayFps)
+                    .Add('\n');
+                t.Add(s.Replayed ? "Arrival to picture p50 " : "Frame delay p50 ").Add(s.FrameDelayP50).Add("  p95 ")
+                    .Add(s.FrameDelayP95).Add(" ms");
                 if (s.ClockErrorMs >= 0 && !s.Replayed)
                 {
                     t.Add("  clock ±").Add(s.ClockErrorMs);
                 }
                 t.Add('\n');
-                t.Add("Points ").Add((long)(points != null ? points.Points : 0)).Add("  ").Add(s.MbitPerSecond).Add(" Mbit/s  decode ").Add(s.DecodeMs).Add(" ms\n");
-                t.Add("Lost ").Add(s.FramesLost).Add("  late ").Add(s.FramesLate).Add("  skipped ").Add(s.FramesSkipped);
+                t.Add("Points ").Add((long)(points != null ? points.Points : 0)).Add("  ").Add(s.MbitPerSecond)
+                    .Add(" Mbit/s  decode ").Add(s.DecodeMs).Add(" ms\n");
+                t.Add("Lost ").Add(s.FramesLost).Add("  late ").Add(s.FramesLate).Add("  skipped ")
+                    .Add(s.FramesSkipped);
                 if (s.FramesRepaired + s.PartsLost > 0)
                 {
                     t.Add("\nRepaired ").Add(s.FramesRepaired).Add("  parts lost ").Add(s.PartsLost);
@@ -191,13 +198,15 @@ namespace Holocast
             }
             if (session.TryGetSphereStatistics(out HolocastStatistics v))
             {
-                t.Add(t.Length > 0 && t[t.Length - 1] != '\n' ? "\n360° FPS " : "360° FPS ").Add(v.Fps).Add("  ").Add(v.MbitPerSecond).Add(" Mbit/s  decode ").Add(v.DecodeMs)
-                    .Add(" ms\n360° lost ").Add(v.FramesLost).Add("  skipped ").Add(v.FramesSkipped).Add("  damaged ").Add(v.FramesDamaged);
+                t.Add(t.Length > 0 && t[t.Length - 1] != '\n' ? "\n360° FPS " : "360° FPS ").Add(v.Fps).Add("  ")
+                    .Add(v.MbitPerSecond).Add(" Mbit/s  decode ").Add(v.DecodeMs)
+                    .Add(" ms\n360° lost ").Add(v.FramesLost).Add("  skipped ").Add(v.FramesSkipped).Add("  damaged ")
+                    .Add(v.FramesDamaged);
                 t.Add("  tiles ").Add((long)(100 * v.TileHits + 0.5)).Add(" % of the view");
             }
             else if (session.HasSphere && !session.ShowsSphere && message.Length == 0)
             {
-                t.Add("\n360° video of this session: nothing in the scene shows it");
+                t.Add("\n360° video available: add a HolocastSphere to show it");
             }
         }
 
@@ -217,7 +226,7 @@ namespace Holocast
             return true;
         }
 
-        // Goes after the head where it has turned away, so slowly that text can be read.
+        // Follows the head with a time constant of 1/4 s, slow enough to keep text readable.
         void Follow(float seconds)
         {
             if (head == null)

@@ -6,11 +6,9 @@ using UnityEngine.XR;
 
 namespace Holocast
 {
-    /// <summary>
-    /// A menu for headsets: it is there while nothing is shown, and whenever the user looks down.
-    /// Look at a line and pinch. It joins sessions, takes a typed address, brings the hologram
-    /// here, plays and pauses.
-    /// </summary>
+    /// <summary> A headset menu to join sessions, type an address, move the hologram and control
+    /// playback. It opens while no session is live and whenever the user looks down. To choose an
+    /// item, look at it and pinch. </summary>
     [AddComponentMenu("Holocast/Holocast Menu")]
     [DefaultExecutionOrder(-60)]
     [DisallowMultipleComponent]
@@ -19,11 +17,11 @@ namespace Holocast
         const string ShaderName = "HolocastText";
         const int FontSize = 48;
         const int Glyphs = 1024;
-        const int MostSessions = 8;
+        const int MaxSessions = 8;
 
-        // Degrees below the horizon at which the user looks for the menu, and no longer does.
-        const float Opens = 35;
-        const float Closes = 20;
+        // Degrees below the horizon at which looking down opens and closes the menu.
+        const float OpenAngle = 35;
+        const float CloseAngle = 20;
 
         [SerializeField]
         HolocastSession session;
@@ -40,10 +38,10 @@ namespace Holocast
         [SerializeField]
         HolocastHud hud;
 
-        [SerializeField, Tooltip("Empty: Unity's own")]
+        [SerializeField, Tooltip("Empty: Unity's built-in font")]
         Font font;
 
-        [SerializeField, Tooltip("Height of a line, metres")]
+        [SerializeField, Tooltip("Line height, metres")]
         float lineHeight = 0.045f;
 
         readonly List<Item> items = new List<Item>();
@@ -63,7 +61,7 @@ namespace Holocast
             public Action Choose;
         }
 
-        /// <summary>Whether the user looks at a line of a menu: a pinch is for it, then.</summary>
+        /// <summary>True while the user looks at an item of an open menu. A pinch then belongs to the menu.</summary>
         public static bool PointedAt { get; private set; }
 
         internal bool IsOpen => open;
@@ -105,7 +103,8 @@ namespace Holocast
                 font = Resources.GetBuiltinResource<Font>("LegacyRuntime.ttf");
             }
             builder = new TextMeshBuilder(font, FontSize, Glyphs);
-            material = new Material(Resources.Load<Shader>(ShaderName)) { hideFlags = HideFlags.HideAndDontSave, color = Color.white };
+            material = new Material(Resources.Load<Shader>(ShaderName)) { hideFlags = HideFlags.HideAndDontSave,
+                color = Color.white };
             glyphs = new GameObject("Text") { hideFlags = HideFlags.DontSave, layer = gameObject.layer };
             glyphs.transform.SetParent(transform, false);
             glyphs.AddComponent<MeshFilter>().sharedMesh = builder.Mesh;
@@ -154,7 +153,7 @@ namespace Holocast
                 }
                 head = main.transform;
             }
-            Type();
+            HandleTypedAddress();
             OpenOrClose();
             if (playback != null && playback.Playing != playing)
             {
@@ -171,14 +170,15 @@ namespace Holocast
                 Fill();
                 Write();
             }
-            int looked = LookedAt();
-            if (looked != line || builder.Stale)
+            int target = LookedAt();
+            if (target != line || builder.Stale)
             {
-                line = looked;
+                line = target;
                 Write();
             }
             PointedAt = line >= 0;
-            bool pressed = HandInput.Pressed(XRNode.LeftHand, out _, out _) | HandInput.Pressed(XRNode.RightHand, out _, out _);
+            bool pressed = HandInput.Pressed(XRNode.LeftHand, out _, out _)
+                | HandInput.Pressed(XRNode.RightHand, out _, out _);
             if (pressed && !held && line >= 0)
             {
                 items[line].Choose();
@@ -188,9 +188,10 @@ namespace Holocast
 
         void OpenOrClose()
         {
-            float down = -Mathf.Atan2(head.forward.y, new Vector3(head.forward.x, 0, head.forward.z).magnitude) * Mathf.Rad2Deg;
+            float down = -Mathf.Atan2(head.forward.y,
+                new Vector3(head.forward.x, 0, head.forward.z).magnitude) * Mathf.Rad2Deg;
             bool nothing = session == null || session.State != HolocastState.Live;
-            bool wanted = nothing || down > (open ? Closes : Opens);
+            bool wanted = nothing || down > (open ? CloseAngle : OpenAngle);
             if (wanted == open)
             {
                 return;
@@ -202,7 +203,7 @@ namespace Holocast
                 PointedAt = false;
                 return;
             }
-            // Before the user, where the gaze meets it without the head's turning on.
+            // In front of the user, within view without turning the head.
             Vector3 ahead = head.forward;
             ahead.y = 0;
             ahead = ahead.sqrMagnitude > 1e-4f ? ahead.normalized : Vector3.forward;
@@ -212,7 +213,7 @@ namespace Holocast
             stale = true;
         }
 
-        // The line that the gaze meets; -1 = none.
+        // Index of the item that the gaze hits; -1 if none.
         int LookedAt()
         {
             Vector3 from = transform.InverseTransformPoint(head.position);
@@ -240,14 +241,14 @@ namespace Holocast
                 if (playback != null && playback.Available)
                 {
                     Add(playback.Playing ? "Pause" : "Play", playback.Toggle);
-                    Add("From the beginning", () => playback.Seek(0));
-                    Add("What all see", playback.GoLive);
+                    Add("Restart", () => playback.Seek(0));
+                    Add("Shared playback", playback.GoLive);
                 }
-                Add("Leave the session", session.Disconnect);
+                Add("Leave session", session.Disconnect);
             }
             if (browser != null)
             {
-                for (int i = 0; i < browser.Sessions.Count && i < MostSessions; i++)
+                for (int i = 0; i < browser.Sessions.Count && i < MaxSessions; i++)
                 {
                     string name = browser.Sessions[i];
                     Add("Join " + name, () => browser.Join(name));
@@ -257,11 +258,11 @@ namespace Holocast
                     HolocastAddress address = browser.Addresses[i];
                     Add("Join " + address.Session + " at " + address.Host, () => browser.Join(address));
                 }
-                Add("Type an address", AskForAddress);
+                Add("HandleTypedAddress an address", AskForAddress);
             }
             if (hud != null)
             {
-                Add(hud.Figures ? "Hide the figures" : "Show the figures", () =>
+                Add(hud.Figures ? "Hide statistics" : "Show statistics", () =>
                 {
                     hud.Figures = !hud.Figures;
                     stale = true;
@@ -288,11 +289,12 @@ namespace Holocast
 
         void AskForAddress()
         {
-            keyboard = TouchScreenKeyboard.Open(browser.Addresses.Count > 0 ? browser.Addresses[0].ToString() : "moqt://", TouchScreenKeyboardType.URL, false);
+            keyboard = TouchScreenKeyboard.Open(browser.Addresses.Count > 0 ? browser.Addresses[0].ToString()
+                : "moqt://", TouchScreenKeyboardType.URL, false);
         }
 
-        // What was typed: a session is joined, a relay's sessions are listed.
-        void Type()
+        // Takes the typed address: joins a session, or lists the sessions of a relay.
+        void HandleTypedAddress()
         {
             if (keyboard == null || keyboard.status == TouchScreenKeyboard.Status.Visible)
             {

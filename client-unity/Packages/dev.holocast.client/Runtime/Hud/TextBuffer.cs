@@ -1,6 +1,6 @@
 namespace Holocast
 {
-    // Text that is written anew several times a second without leaving garbage.
+    // A reusable text buffer of fixed capacity that does not allocate.
     sealed class TextBuffer
     {
         readonly char[] text;
@@ -19,7 +19,7 @@ namespace Holocast
             Length = 0;
         }
 
-        // What does not fit is left out.
+        // Characters beyond the capacity are dropped.
         public TextBuffer Add(char c)
         {
             if (Length < text.Length)
@@ -38,7 +38,7 @@ namespace Holocast
             return this;
         }
 
-        // With commas between thousands.
+        // With thousands separators.
         public TextBuffer Add(long value)
         {
             if (value < 0)
@@ -64,7 +64,7 @@ namespace Holocast
             return this;
         }
 
-        // With one digit after the point, rounded.
+        // Rounded to one decimal.
         public TextBuffer Add(double value)
         {
             if (!(value > -1e15 && value < 1e15))

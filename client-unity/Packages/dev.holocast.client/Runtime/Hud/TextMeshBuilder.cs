@@ -4,12 +4,13 @@ using UnityEngine.Rendering;
 
 namespace Holocast
 {
-    // A mesh of a font's glyphs, made of a TextBuffer without leaving garbage. Lines break at
-    // '\n', and where they pass a width; the first line is uppermost, lines begin at x = 0.
+    // Builds a glyph mesh from a TextBuffer without allocating. Lines start at x = 0, run
+    // downwards, and break at '\n' and at a maximum width.
     sealed class TextMeshBuilder : IDisposable
     {
-        // Glyphs that the font is asked for once, so that its texture need not be made anew.
-        const string Usual = " !\"#%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]_abcdefghijklmnopqrstuvwxyz“”…–±·";
+        // Glyphs requested up front: adding glyphs later rebuilds the font texture.
+        const string Usual =
+            " !\"#%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]_abcdefghijklmnopqrstuvwxyz“”…–±·";
 
         readonly Font font;
         readonly int fontSize;
@@ -48,10 +49,11 @@ namespace Holocast
 
         public Mesh Mesh { get; }
 
-        // Whether the font's texture was made anew: glyphs have other places in it now.
+        // True once the font texture was rebuilt: glyphs have moved in it, so the mesh must be
+        // built again.
         public bool Stale => stale;
 
-        // Asks for glyphs beyond the usual ones, as those of a session's name.
+        // Requests additional glyphs, for example for a session's name.
         public void Request(string characters)
         {
             extra = characters;
@@ -62,7 +64,7 @@ namespace Holocast
             }
         }
 
-        // height: of a line, and width: of all, metres.
+        // height: line height, metres. width: maximum line width, metres.
         public void Build(TextBuffer text, float height, float width)
         {
             stale = false;
@@ -83,7 +85,7 @@ namespace Holocast
                 {
                     continue;
                 }
-                // A word that would pass the width begins the next line.
+                // Wrap a word that would exceed the width.
                 bool begins = c != ' ' && (i == 0 || text[i - 1] == ' ');
                 if (begins && x > 0 && x + WordWidth(text, i, scale) > width)
                 {

@@ -2,8 +2,8 @@ using System.Runtime.InteropServices;
 
 namespace Holocast.Native
 {
-    // Constants and structs of holocast.h, in its order and with its names in C#'s spelling.
-    // All structs are blittable; the checks compare sizes and offsets with the C compiler's.
+    // Constants and structs of holocast.h, in the header's order. All structs are blittable;
+    // client-unity/verify compares sizes and offsets with the C compiler's.
 
     static class Abi
     {

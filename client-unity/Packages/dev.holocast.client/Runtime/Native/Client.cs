@@ -4,7 +4,7 @@ using System.Text;
 
 namespace Holocast.Native
 {
-    // What the native library refuses, in a sentence for the user.
+    // An error of the native library. The message is a sentence for the user.
     sealed class HolocastException : Exception
     {
         public HolocastException(string message) : base(message)
@@ -12,9 +12,8 @@ namespace Holocast.Native
         }
     }
 
-    // A connection to a relay. Every call returns at once, and none allocates but those that
-    // make strings or arrays: Error, Sessions and Catalog, whose versions in HcState tell when
-    // there is something new.
+    // A connection to a relay. No call blocks. Only Error, Sessions, Catalog and Rays allocate;
+    // call the first three when their version in HcState changes.
     sealed unsafe class Client : IDisposable
     {
         readonly ClientHandle handle;
@@ -42,8 +41,11 @@ namespace Holocast.Native
                 int result = NativeMethods.hc_open(&config, &client);
                 if (result != Abi.Ok)
                 {
-                    string sentence = Text((byte* b, UIntPtr n, UIntPtr* needed) => NativeMethods.hc_error(IntPtr.Zero, b, n, needed));
-                    throw new HolocastException(sentence.Length > 0 ? sentence : "The native library refuses with code " + result + ".");
+                    string sentence =
+                        Text((byte* b, UIntPtr n, UIntPtr* needed) =>
+                        NativeMethods.hc_error(IntPtr.Zero, b, n, needed));
+                    throw new HolocastException(sentence.Length > 0 ? sentence : "The native library failed with code "
+                        + result + ".");
                 }
                 return new Client(new ClientHandle(client));
             }
@@ -77,7 +79,7 @@ namespace Holocast.Native
             }
         }
 
-        // Reads the catalog's tracks into an array that grows as it must; returns their number.
+        // Reads the catalog's tracks, growing the array as needed; returns their number.
         public int Catalog(ref HcTrack[] tracks)
         {
             for (; ; )
@@ -101,8 +103,8 @@ namespace Holocast.Native
             }
         }
 
-        // X and Y of each pixel's ray; null while the library computes them, and where there is
-        // no such track any more.
+        // X and Y of each pixel's ray at z = 1; null until the library has computed them, or if no
+        // track has this version.
         public float[] Rays(uint camera, uint version)
         {
             UIntPtr needed;
@@ -119,12 +121,13 @@ namespace Holocast.Native
             return result == Abi.Ok ? rays : null;
         }
 
-        // quality: NUL-terminated UTF-8, or null for the best.
+        // quality: NUL-terminated UTF-8; null selects the best.
         public bool Subscribe(uint camera, byte[] quality, uint descriptions)
         {
             fixed (byte* q = quality)
             {
-                var s = new HcSubscribe { size = (uint)sizeof(HcSubscribe), camera = camera, quality = q, descriptions = descriptions };
+                var s = new HcSubscribe { size = (uint)sizeof(HcSubscribe), camera = camera, quality = q,
+                    descriptions = descriptions };
                 return NativeMethods.hc_subscribe(handle, &s) == Abi.Ok;
             }
         }
@@ -134,13 +137,13 @@ namespace Holocast.Native
             NativeMethods.hc_unsubscribe(handle, camera);
         }
 
-        // Where the viewer of the 360° video looks, as the picture has it, and the degrees seen at once.
+        // Gaze direction in the video's coordinates, and the field of view in degrees.
         public void Gaze(float right, float up, float forward, float width, float height)
         {
             NativeMethods.hc_gaze(handle, right, up, forward, width, height);
         }
 
-        // The camera's newest frame, if there is a new one. It has to be released.
+        // Acquires the camera's newest frame; false if there is no new one. Release it after use.
         public bool Acquire(uint camera, out HcFrame frame)
         {
             var f = new HcFrame { size = (uint)sizeof(HcFrame) };
@@ -149,11 +152,13 @@ namespace Holocast.Native
             return result == Abi.Ok;
         }
 
-        // Copies every step-th point; returns how many, or -1 where they do not fit.
+        // Copies every step-th point; returns the number of points copied, or -1 if they do not
+        // fit.
         public int Copy(in HcFrame frame, uint step, uint* words, int capacity)
         {
             uint points;
-            int result = NativeMethods.hc_frame_copy(handle, frame.handle, step, words, (UIntPtr)(uint)capacity, &points);
+            int result = NativeMethods.hc_frame_copy(handle, frame.handle, step, words, (UIntPtr)(uint)capacity,
+                &points);
             return result == Abi.Ok ? (int)points : -1;
         }
 
@@ -162,7 +167,7 @@ namespace Holocast.Native
             NativeMethods.hc_frame_release(handle, frame.handle, shownUs);
         }
 
-        // The picture of the 360° video that is due, if there is a new one. It has to be released.
+        // Acquires the 360° picture due now; false if there is no new one. Release it after use.
         public bool Acquire(out HcPicture picture)
         {
             var p = new HcPicture { size = (uint)sizeof(HcPicture) };
@@ -171,10 +176,11 @@ namespace Holocast.Native
             return result == Abi.Ok;
         }
 
-        // Copies a plane: 0 = Y, 1 = Cb, 2 = Cr. False: it does not fit.
+        // Copies a plane: 0 = Y, 1 = Cb, 2 = Cr. Returns false if it does not fit.
         public bool Copy(in HcPicture picture, uint plane, byte* bytes, int capacity)
         {
-            return NativeMethods.hc_picture_copy(handle, picture.handle, plane, bytes, (UIntPtr)(uint)capacity) == Abi.Ok;
+            return NativeMethods.hc_picture_copy(handle, picture.handle, plane, bytes,
+                (UIntPtr)(uint)capacity) == Abi.Ok;
         }
 
         public void Release(in HcPicture picture, long shownUs)
@@ -205,7 +211,7 @@ namespace Holocast.Native
             return result == Abi.Ok;
         }
 
-        // NUL-terminated UTF-8; null of null or nothing, for which the library has its defaults.
+        // NUL-terminated UTF-8; null for null, which selects the library's default.
         public static byte[] Utf8(string s)
         {
             return s == null ? null : Encoding.UTF8.GetBytes(s + "\0");

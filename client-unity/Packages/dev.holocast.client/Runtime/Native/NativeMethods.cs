@@ -3,7 +3,7 @@ using System.Runtime.InteropServices;
 
 namespace Holocast.Native
 {
-    // The functions of holocast.h. size_t is UIntPtr; nothing is marshalled but the handle.
+    // The functions of holocast.h. size_t is UIntPtr. Only the handle needs marshalling.
     static unsafe class NativeMethods
     {
         const string Library = "holocast";
@@ -23,7 +23,7 @@ namespace Holocast.Native
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         public static extern int hc_error(ClientHandle client, byte* buffer, UIntPtr capacity, UIntPtr* needed);
 
-        // The same function: a failed hc_open has no client.
+        // The same function without a handle: a failed hc_open creates no client.
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         public static extern int hc_error(IntPtr client, byte* buffer, UIntPtr capacity, UIntPtr* needed);
 
@@ -34,7 +34,8 @@ namespace Holocast.Native
         public static extern int hc_catalog(ClientHandle client, HcTrack* tracks, uint capacity, uint* count);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
-        public static extern int hc_rays(ClientHandle client, uint camera, uint version, float* rays, UIntPtr capacity, UIntPtr* needed);
+        public static extern int hc_rays(ClientHandle client, uint camera, uint version, float* rays, UIntPtr capacity,
+            UIntPtr* needed);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         public static extern int hc_subscribe(ClientHandle client, HcSubscribe* subscribe);
@@ -43,13 +44,15 @@ namespace Holocast.Native
         public static extern int hc_unsubscribe(ClientHandle client, uint camera);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
-        public static extern int hc_gaze(ClientHandle client, float right, float up, float forward, float width, float height);
+        public static extern int hc_gaze(ClientHandle client, float right, float up, float forward, float width,
+            float height);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         public static extern int hc_frame_acquire(ClientHandle client, uint camera, HcFrame* frame);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
-        public static extern int hc_frame_copy(ClientHandle client, ulong handle, uint step, uint* words, UIntPtr capacity, uint* points);
+        public static extern int hc_frame_copy(ClientHandle client, ulong handle, uint step, uint* words,
+            UIntPtr capacity, uint* points);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         public static extern int hc_frame_release(ClientHandle client, ulong handle, long shownUs);
@@ -58,7 +61,8 @@ namespace Holocast.Native
         public static extern int hc_picture_acquire(ClientHandle client, HcPicture* picture);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
-        public static extern int hc_picture_copy(ClientHandle client, ulong handle, uint plane, byte* bytes, UIntPtr capacity);
+        public static extern int hc_picture_copy(ClientHandle client, ulong handle, uint plane, byte* bytes,
+            UIntPtr capacity);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         public static extern int hc_picture_release(ClientHandle client, ulong handle, long shownUs);
@@ -73,7 +77,7 @@ namespace Holocast.Native
         public static extern int hc_playback(ClientHandle client, uint action, double positionMs, HcPlayback* playback);
     }
 
-    // A client of the library. Calls under way keep it open.
+    // Owns a native client. Calls in progress keep it open.
     sealed class ClientHandle : SafeHandle
     {
         public ClientHandle() : base(IntPtr.Zero, true)

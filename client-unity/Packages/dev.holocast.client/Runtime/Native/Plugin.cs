@@ -2,13 +2,13 @@ using System;
 
 namespace Holocast.Native
 {
-    // Whether the native library is there and of this package's version.
+    // Checks that the native library is installed and matches this package's version.
     static class Plugin
     {
         static string problem;
         static bool looked;
 
-        // What is wrong with the library, in a sentence; null = nothing.
+        // Why the library cannot be used, as a sentence; null if it can.
         public static string Problem()
         {
             if (!looked)
@@ -37,24 +37,28 @@ namespace Holocast.Native
                 {
                     return null;
                 }
-                return "The native library " + File + " has interface version " + version + ", this package needs " + Abi.Version
-                    + ": install the library of the package's own release.";
+                return "The native library " + File + " has interface version " + version + ", but this package needs "
+                    + Abi.Version
+                    + ": install the library from the same release as the package.";
             }
             catch (DllNotFoundException)
             {
-                return "The native library " + File + " for " + Platform + " is missing or cannot be loaded: install it as the package's README says, then restart.";
+                return "The native library " + File + " for " + Platform
+                    + " is missing or failed to load: install it as described in the package's README, then restart.";
             }
             catch (BadImageFormatException)
             {
-                return "The native library " + File + " is not one for " + Platform + ": install that of the package's release, then restart.";
+                return "The native library " + File + " was built for another platform than " + Platform
+                    + ": install the right one from the package's release, then restart.";
             }
             catch (EntryPointNotFoundException)
             {
-                return "The native library " + File + " is not Holocast's, or too old: install that of the package's release, then restart.";
+                return "The native library " + File
+                    + " is outdated or not Holocast's: install the one from the package's release, then restart.";
             }
         }
 
-        // The library's file in the package.
+        // Path of the library's file in the package.
         public static string File
         {
             get

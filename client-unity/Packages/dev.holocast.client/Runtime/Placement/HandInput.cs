@@ -3,18 +3,18 @@ using UnityEngine.XR;
 
 namespace Holocast
 {
-    // Hands or controllers of the headset.
+    // Input from the headset's hands or controllers.
     static class HandInput
     {
-        // A pinch of a hand, or a controller's trigger; where it is and how it is turned.
-        public static bool Pressed(XRNode node, out Vector3 at, out Quaternion turned)
+        // Reports a hand's pinch or a controller's trigger, with the hand's position and rotation.
+        public static bool Pressed(XRNode node, out Vector3 at, out Quaternion rotation)
         {
             at = Vector3.zero;
-            turned = Quaternion.identity;
+            rotation = Quaternion.identity;
             InputDevice device = InputDevices.GetDeviceAtXRNode(node);
             if (!device.isValid
                 || !device.TryGetFeatureValue(CommonUsages.devicePosition, out at)
-                || !device.TryGetFeatureValue(CommonUsages.deviceRotation, out turned))
+                || !device.TryGetFeatureValue(CommonUsages.deviceRotation, out rotation))
             {
                 return false;
             }

@@ -3,36 +3,36 @@ using UnityEngine;
 
 namespace Holocast
 {
-    /// <summary>
-    /// Keeps a hologram in its place from one run to the next. This one remembers the pose in the
-    /// coordinates of the scene, which is right where these begin at the same place each time, as
-    /// on a PC; HolocastWorldAnchor (MRTK assembly) ties it to the room.
-    /// </summary>
+    /// <summary> Saves a hologram's pose and scale across runs, in PlayerPrefs, in scene
+    /// coordinates. That suits devices whose scene origin is fixed, such as PCs;
+    /// HolocastWorldAnchor (MRTK assembly) anchors to the room instead. </summary>
     [AddComponentMenu("Holocast/Holocast Anchor")]
     public class HolocastAnchor : MonoBehaviour
     {
-        [SerializeField, Tooltip("Name under which the place is kept")]
+        [SerializeField, Tooltip("Key the pose is stored under")]
         string key = "Holocast.Place";
 
+        /// <summary>Key under which the pose is stored. Use a different one per hologram.</summary>
         public string Key
         {
             get => key;
             set => key = value;
         }
 
-        /// <summary>Keeps the place and scale that a hologram has now.</summary>
+        /// <summary>Saves the hologram's current pose and scale.</summary>
         public virtual void Save(Transform hologram)
         {
             Vector3 p = hologram.position;
             Quaternion r = hologram.rotation;
             PlayerPrefs.SetString(key, string.Join(" ", new[]
             {
-                Text(p.x), Text(p.y), Text(p.z), Text(r.x), Text(r.y), Text(r.z), Text(r.w), Text(hologram.localScale.x),
+                Text(p.x), Text(p.y), Text(p.z), Text(r.x), Text(r.y), Text(r.z), Text(r.w),
+                    Text(hologram.localScale.x),
             }));
             PlayerPrefs.Save();
         }
 
-        /// <summary>Puts a hologram where it was kept; false if it was not.</summary>
+        /// <summary>Restores the saved pose and scale; returns false if there are none.</summary>
         public virtual bool Restore(Transform hologram)
         {
             string[] parts = PlayerPrefs.GetString(key, "").Split(' ');
@@ -50,7 +50,8 @@ namespace Holocast
                 }
             }
             var rotation = new Quaternion(v[3], v[4], v[5], v[6]);
-            if (v[7] < TwoHands.SmallestScale || v[7] > TwoHands.LargestScale || Quaternion.Dot(rotation, rotation) < 0.5f)
+            if (v[7] < TwoHands.SmallestScale || v[7] > TwoHands.LargestScale
+                || Quaternion.Dot(rotation, rotation) < 0.5f)
             {
                 return false;
             }
@@ -59,7 +60,7 @@ namespace Holocast
             return true;
         }
 
-        /// <summary>Forgets the place.</summary>
+        /// <summary>Deletes the saved pose.</summary>
         public virtual void Clear()
         {
             PlayerPrefs.DeleteKey(key);

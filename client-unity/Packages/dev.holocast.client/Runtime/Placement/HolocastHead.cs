@@ -3,10 +3,8 @@ using UnityEngine.XR;
 
 namespace Holocast
 {
-    /// <summary>
-    /// Moves a camera with the user's head, for scenes without a rig of their own (MRTK3 brings
-    /// one). Without a headset the camera stays where it is.
-    /// </summary>
+    /// <summary> Moves a camera with the user's head, for scenes without a camera rig (MRTK3
+    /// provides one). Without a headset the camera does not move. </summary>
     [AddComponentMenu("Holocast/Holocast Head")]
     [RequireComponent(typeof(Camera))]
     [DefaultExecutionOrder(-200)]
@@ -27,7 +25,7 @@ namespace Holocast
             Track();
         }
 
-        // Once more before the picture: the pose is fresher then.
+        // Update the pose again right before rendering, to reduce latency.
         [BeforeRenderOrder(-30000)]
         void Track()
         {

@@ -3,26 +3,24 @@ using UnityEngine.XR;
 
 namespace Holocast
 {
-    /// <summary>
-    /// Where a hologram stands: it appears before the user, is put down with a tap, is moved,
-    /// turned and scaled with one hand or both, and stays there from one run to the next if there
-    /// is a HolocastAnchor on this object. Add it to the HolocastSession's object.
-    /// </summary>
+    /// <summary> Places a hologram. It appears in front of the user; a tap puts it down; one or two
+    /// hands move, turn and scale it. With a HolocastAnchor on the same object its place is kept
+    /// across runs. Add this to the HolocastSession's object. </summary>
     [AddComponentMenu("Holocast/Holocast Placement")]
     [DefaultExecutionOrder(-40)]
     [DisallowMultipleComponent]
     public sealed class HolocastPlacement : MonoBehaviour
     {
-        [SerializeField, Tooltip("Empty: the one on this object or below it")]
+        [SerializeField, Tooltip("Empty: the HolocastPoints on this object or its children")]
         HolocastPoints points;
 
-        [SerializeField, Tooltip("Metres before the user at which it appears")]
+        [SerializeField, Tooltip("Initial distance from the user, metres")]
         float distance = 1.5f;
 
-        [SerializeField, Tooltip("Metres below the user's eyes at which the middle of the subject appears")]
+        [SerializeField, Tooltip("Initial height of the subject's centre below the user's eyes, metres")]
         float below = 0.25f;
 
-        [SerializeField, Tooltip("Take hold of it with the hands or controllers of the headset. Off where MRTK does")]
+        [SerializeField, Tooltip("Let the headset's hands or controllers grab it. Turn off if MRTK handles input")]
         bool hands = true;
 
         Transform head;
@@ -30,14 +28,14 @@ namespace Holocast
         TwoHands grip;
         bool placed, carried, leftHeld, rightHeld, tapped, busy;
 
-        /// <summary>Metres before the user at which it appears.</summary>
+        /// <summary>Initial distance from the user, metres.</summary>
         public float Distance
         {
             get => distance;
             set => distance = Mathf.Max(0.2f, value);
         }
 
-        /// <summary>Take hold of it with the hands or controllers of the headset.</summary>
+        /// <summary>Lets the headset's hands or controllers grab the hologram.</summary>
         public bool Hands
         {
             get => hands;
@@ -48,10 +46,10 @@ namespace Holocast
             }
         }
 
-        /// <summary>Follows the user's view until the next tap.</summary>
+        /// <summary>True while the hologram follows the user's view, until the next tap.</summary>
         public bool Carried => carried;
 
-        /// <summary>Places it before the user once the subject is known.</summary>
+        /// <summary>Places the hologram in front of the user as soon as the subject's position is known.</summary>
         public void BringHere()
         {
             placed = TryBringHere();
@@ -62,12 +60,13 @@ namespace Holocast
             }
         }
 
-        /// <summary>Has it follow the user's view, until a tap, or PutDown, puts it down.</summary>
+        /// <summary>Makes the hologram follow the user's view until a tap or PutDown.</summary>
         public void PickUp()
         {
             carried = true;
         }
 
+        /// <summary>Ends PickUp: leaves the hologram where it is and saves the place.</summary>
         public void PutDown()
         {
             if (carried)
@@ -77,7 +76,7 @@ namespace Holocast
             }
         }
 
-        /// <summary>Keeps the place that it has now. Whoever moves it calls this when done.</summary>
+        /// <summary>Saves the current place. Call this after moving the hologram from a script.</summary>
         public void Save()
         {
             if (anchor != null)
@@ -108,7 +107,8 @@ namespace Holocast
             }
         }
 
-        // Moves and turns the hologram so that the user sees the subject as the first camera does.
+        // Moves and turns the hologram so that the user sees the subject from the first camera's
+        // viewpoint.
         bool TryBringHere()
         {
             if (head == null)
@@ -128,7 +128,7 @@ namespace Holocast
             ahead.y = 0;
             if (ahead.sqrMagnitude < 1e-4f)
             {
-                ahead = head.up; // looking straight down: what is before the feet is up in the view
+                ahead = head.up; // looking straight down: the head's up vector points forward
                 ahead.y = 0;
             }
             ahead = ahead.normalized;
@@ -145,11 +145,11 @@ namespace Holocast
 
         void Hold()
         {
-            bool l = HandInput.Pressed(XRNode.LeftHand, out Vector3 leftAt, out Quaternion leftTurned);
-            bool r = HandInput.Pressed(XRNode.RightHand, out Vector3 rightAt, out Quaternion rightTurned);
+            bool l = HandInput.Pressed(XRNode.LeftHand, out Vector3 leftAt, out Quaternion leftRotation);
+            bool r = HandInput.Pressed(XRNode.RightHand, out Vector3 rightAt, out Quaternion rightRotation);
             if (busy)
             {
-                // These pinches are the menu's, until they end.
+                // Pinches on the menu are ignored until released.
                 busy = l || r || HolocastMenu.PointedAt;
                 leftHeld = rightHeld = false;
                 return;
@@ -157,7 +157,7 @@ namespace Holocast
             busy = HolocastMenu.PointedAt && !leftHeld && !rightHeld;
             if (carried)
             {
-                // The press that put it down takes no hold as well.
+                // The press that put the hologram down must not grab it too.
                 if ((l || r) && !tapped)
                 {
                     PutDown();
@@ -183,15 +183,15 @@ namespace Holocast
                 float scale = transform.localScale.x;
                 if (l && r)
                 {
-                    grip = TwoHands.Take(transform.position, transform.rotation, scale, leftAt, rightAt);
+                    grip = TwoHands.Grab(transform.position, transform.rotation, scale, leftAt, rightAt);
                 }
                 else if (l)
                 {
-                    grip = TwoHands.Take(transform.position, transform.rotation, scale, leftAt, leftTurned);
+                    grip = TwoHands.Grab(transform.position, transform.rotation, scale, leftAt, leftRotation);
                 }
                 else if (r)
                 {
-                    grip = TwoHands.Take(transform.position, transform.rotation, scale, rightAt, rightTurned);
+                    grip = TwoHands.Grab(transform.position, transform.rotation, scale, rightAt, rightRotation);
                 }
                 return;
             }
@@ -208,7 +208,7 @@ namespace Holocast
             }
             else
             {
-                grip.Move(l ? leftAt : rightAt, l ? leftTurned : rightTurned, out p, out q, out s);
+                grip.Move(l ? leftAt : rightAt, l ? leftRotation : rightRotation, out p, out q, out s);
             }
             transform.SetPositionAndRotation(p, q);
             transform.localScale = Vector3.one * s;

@@ -2,7 +2,7 @@ using UnityEngine;
 
 namespace Holocast
 {
-    // What two hands, or one, that hold an object make of its pose. Pure: positions in, pose out.
+    // Computes an object's pose while one or two hands hold it. Pure functions of hand positions.
     struct TwoHands
     {
         Vector3 position, left, right;
@@ -13,21 +13,23 @@ namespace Holocast
         public const float SmallestScale = 0.05f;
         public const float LargestScale = 20;
 
-        // One hand takes hold: the object goes where the hand goes and turns with it about the vertical.
-        public static TwoHands Take(Vector3 position, Quaternion rotation, float scale, Vector3 at, Quaternion hand)
+        // Grab with one hand: the object moves with the hand and turns with it about the vertical.
+        public static TwoHands Grab(Vector3 position, Quaternion rotation, float scale, Vector3 at, Quaternion hand)
         {
             return new TwoHands { position = position, rotation = rotation, scale = scale, left = at, hand = hand };
         }
 
-        // Both hands take hold: their distance scales, their direction turns, their middle moves.
-        public static TwoHands Take(Vector3 position, Quaternion rotation, float scale, Vector3 left, Vector3 right)
+        // Grab with both hands: their distance scales, their direction turns, their midpoint moves.
+        public static TwoHands Grab(Vector3 position, Quaternion rotation, float scale, Vector3 left, Vector3 right)
         {
-            return new TwoHands { position = position, rotation = rotation, scale = scale, left = left, right = right, both = true };
+            return new TwoHands { position = position, rotation = rotation, scale = scale, left = left, right = right,
+                both = true };
         }
 
         public void Move(Vector3 at, Quaternion turned, out Vector3 p, out Quaternion r, out float s)
         {
-            Quaternion turn = Quaternion.AngleAxis(Yaw(turned * Vector3.forward) - Yaw(hand * Vector3.forward), Vector3.up);
+            Quaternion turn = Quaternion.AngleAxis(Yaw(turned * Vector3.forward) - Yaw(hand * Vector3.forward),
+                Vector3.up);
             p = at + turn * (position - left);
             r = turn * rotation;
             s = scale;
@@ -44,7 +46,7 @@ namespace Holocast
 
         public bool Both => both;
 
-        // Degrees about the vertical.
+        // Heading, in degrees about the vertical.
         static float Yaw(Vector3 direction)
         {
             return Mathf.Atan2(direction.x, direction.z) * Mathf.Rad2Deg;

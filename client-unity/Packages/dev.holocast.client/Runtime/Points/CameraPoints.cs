@@ -5,8 +5,8 @@ using UnityEngine.Rendering;
 
 namespace Holocast
 {
-    // One camera's points: a mesh renderer below HolocastPoints, placed where the camera stands.
-    // Allocates nothing while frames come that are of the same track.
+    // Renders one camera's points with a mesh renderer below HolocastPoints, at the camera's pose.
+    // Allocates nothing per frame while the track stays the same.
     sealed class CameraPoints : IDisposable
     {
         static readonly int Words = Shader.PropertyToID("_HolocastWords");
@@ -23,15 +23,16 @@ namespace Holocast
         readonly RayTexture rays = new RayTexture();
         QuadMesh mesh;
         PointBuffers buffers;
-        float spacing; // distance between neighbouring points at 1 mm
+        float spacing; // distance between neighbouring points per unit of depth
         uint shownVersion;
-        HcFrame waiting; // of which the track or its rays are not known yet, where waitingFor is not null
-        Client waitingFor;
+        HcFrame held; // held until its track and rays are known; valid if heldBy is not null
+        Client heldBy;
 
         public CameraPoints(int camera, Transform parent, Shader shader)
         {
             Camera = camera;
-            gameObject = new GameObject("Camera " + camera) { hideFlags = HideFlags.DontSave, layer = parent.gameObject.layer };
+            gameObject = new GameObject("Camera " + camera) { hideFlags = HideFlags.DontSave,
+                layer = parent.gameObject.layer };
             transform = gameObject.transform;
             transform.SetParent(parent, false);
             material = new Material(shader) { name = "Holocast points", hideFlags = HideFlags.HideAndDontSave };
@@ -48,21 +49,21 @@ namespace Holocast
 
         public int Camera { get; }
 
-        // Drawn now, and of the frame before it was thinned to the buffers' size.
+        // Points drawn, and points of that frame before thinning to the buffers' capacity.
         public int Points { get; private set; }
 
         public int PointsOfFrame { get; private set; }
 
         public uint Sequence { get; private set; }
 
-        // Middle of the nearer half of the points, world coordinates.
+        // Centre of the nearer half of the points, world coordinates.
         public bool HasSubject { get; private set; }
 
         Vector3 subject;
 
         public Vector3 Subject => transform.TransformPoint(subject);
 
-        // Studio's y, mm, below which nearly nothing is.
+        // Studio y coordinate of the floor, mm.
         public float Floor { get; private set; }
 
         public Transform Transform => transform;
@@ -85,33 +86,33 @@ namespace Holocast
         {
             if (client.Acquire((uint)Camera, out HcFrame frame))
             {
-                GiveBack(client);
-                waiting = frame;
-                waitingFor = client;
+                ReleaseHeld(client);
+                held = frame;
+                heldBy = client;
             }
-            if (waitingFor != client)
+            if (heldBy != client)
             {
-                waitingFor = null; // its frames went with it
+                heldBy = null; // the held frame was freed with its client
                 return;
             }
-            HolocastTrack track = camera.TrackOfVersion(waiting.trackVersion);
-            bool grid = waiting.layout == Abi.LayoutA;
+            HolocastTrack track = camera.TrackOfVersion(held.trackVersion);
+            bool grid = held.layout == Abi.LayoutA;
             if (track == null || grid && !rays.Has(client, track.Raw))
             {
-                return; // meanwhile the frame before stays; another one may be seconds away
+                return; // keep showing the previous frame; the next may be seconds away
             }
-            waitingFor = null;
-            client.Release(waiting, TryShow(client, track, waiting, grid, maxPoints, spread) ? Abi.ShownNow : Abi.NotShown);
+            heldBy = null;
+            client.Release(held, TryShow(client, track, held, grid, maxPoints, spread) ? Abi.ShownNow : Abi.NotShown);
         }
 
-        // Gives back the frame that waits, if one does.
-        public void GiveBack(Client client)
+        // Releases the held frame, if any.
+        public void ReleaseHeld(Client client)
         {
-            if (waitingFor == client)
+            if (heldBy == client)
             {
-                client.Release(waiting, Abi.NotShown);
+                client.Release(held, Abi.NotShown);
             }
-            waitingFor = null;
+            heldBy = null;
         }
 
         bool TryShow(Client client, HolocastTrack track, in HcFrame frame, bool grid, int maxPoints, float spread)
@@ -167,8 +168,8 @@ namespace Holocast
             HasSubject = true;
         }
 
-        // What is drawn stays until the next frame: meshes and buffers are made anew only where
-        // the track or MaxPoints changed.
+        // Recreates mesh and buffers if the track or MaxPoints changed. The old frame stays visible
+        // until the new one is drawn.
         void Reserve(int capacity, int wordsPerPoint)
         {
             if (buffers == null || buffers.Capacity != capacity || buffers.WordsPerPoint != wordsPerPoint)
@@ -186,7 +187,7 @@ namespace Holocast
 
         public void Dispose()
         {
-            renderer.enabled = false; // objects go at the end of the picture, buffers now
+            renderer.enabled = false; // Destroy takes effect at the end of the frame, but the buffers are gone now
             rays.Dispose();
             buffers?.Dispose();
             mesh?.Dispose();

@@ -6,53 +6,56 @@ using UnityEngine.XR;
 
 namespace Holocast
 {
-    /// <summary>
-    /// Shows the points of one camera, or of all, of a HolocastSession on this object or above it.
-    /// </summary>
+    /// <summary> Shows the points of one or all cameras of a HolocastSession on this object or its
+    /// parents. </summary>
     [AddComponentMenu("Holocast/Holocast Points")]
     [DefaultExecutionOrder(-50)]
     [DisallowMultipleComponent]
     public sealed class HolocastPoints : MonoBehaviour
     {
-        /// <summary>Value of Camera: all of them.</summary>
+        /// <summary>Value of Camera that selects all cameras.</summary>
         public const int AllCameras = -1;
 
         const string ShaderName = "HolocastPoints";
 
-        [SerializeField, Tooltip("Empty: the one on this object or above it")]
+        [SerializeField, Tooltip("Empty: the session on this object or its parents")]
         HolocastSession session;
 
-        [SerializeField, Tooltip("Number of the camera; -1 for all")]
+        [SerializeField, Tooltip("Camera number; -1 for all")]
         int cameraNumber = AllCameras;
 
-        [SerializeField, Tooltip("As \"full\" or \"low\". Empty: the best that the display keeps up with")]
+        [SerializeField,
+            Tooltip("Quality name, for example \"full\" or \"low\". Empty: the best the display can keep up with")]
         string quality = "";
 
-        [SerializeField, Range(0.1f, 8), Tooltip("Edge of a point, in distances between neighbouring points")]
+        [SerializeField, Range(0.1f, 8),
+            Tooltip("Point size, in multiples of the distance between neighbouring points")]
         float pointSize = 1.4f;
 
-        [SerializeField, Min(1), Tooltip("Points of a camera at most; of larger frames every second, third… is drawn")]
+        [SerializeField, Min(1),
+            Tooltip("Maximum points per camera. Larger frames are thinned: every second, third… point is drawn")]
         int maxPoints = 300000;
 
-        [SerializeField, Tooltip("Ask for fewer points while the display misses its rate")]
+        [SerializeField, Tooltip("Request fewer points while the display misses its frame rate")]
         bool keepDisplayRate = true;
 
         readonly List<CameraPoints> views = new List<CameraPoints>();
-        readonly List<Wish> wishes = new List<Wish>();
+        readonly List<Subscription> subscriptions = new List<Subscription>();
         readonly PointBudget budget = new PointBudget();
         readonly RateCounter pictures = new RateCounter();
         Shader shader;
         int generation = -1;
         bool catalogChanged;
-        string noticeOf = "";
+        string notice = "";
 
-        struct Wish
+        struct Subscription
         {
             public int Camera;
             public HolocastTrack Track;
             public uint Descriptions;
         }
 
+        /// <summary>The session whose points are shown.</summary>
         public HolocastSession Session
         {
             get => session;
@@ -67,7 +70,7 @@ namespace Holocast
             }
         }
 
-        /// <summary>Number of the camera shown, or AllCameras.</summary>
+        /// <summary>Number of the camera to show, or AllCameras.</summary>
         public int Camera
         {
             get => cameraNumber;
@@ -78,7 +81,9 @@ namespace Holocast
             }
         }
 
-        /// <summary>Quality by name; empty = the best that the display keeps up with.</summary>
+        /// <summary>
+        /// Quality by name, for example "full" or "low"; empty selects the best the display can keep up with.
+        /// </summary>
         public string Quality
         {
             get => quality;
@@ -89,7 +94,9 @@ namespace Holocast
             }
         }
 
-        /// <summary>Edge of a point, in distances between neighbouring points.</summary>
+        /// <summary>
+        /// Edge length of a point, in multiples of the distance between neighbouring points; at least 0.1.
+        /// </summary>
         public float PointSize
         {
             get => pointSize;
@@ -100,21 +107,23 @@ namespace Holocast
             }
         }
 
-        /// <summary>Points of a camera at most; of larger frames every second, third… is drawn.</summary>
+        /// <summary>
+        /// Maximum points per camera. Larger frames are thinned: every second, third… point is drawn.
+        /// </summary>
         public int MaxPoints
         {
             get => maxPoints;
             set => maxPoints = Mathf.Max(1, value);
         }
 
-        /// <summary>Ask for fewer points while the display misses its rate.</summary>
+        /// <summary>Requests fewer points while the display misses its frame rate.</summary>
         public bool KeepDisplayRate
         {
             get => keepDisplayRate;
             set => keepDisplayRate = value;
         }
 
-        /// <summary>Points drawn now, of all cameras shown.</summary>
+        /// <summary>Points on display, over all cameras shown.</summary>
         public int Points
         {
             get
@@ -128,18 +137,17 @@ namespace Holocast
             }
         }
 
-        /// <summary>Pictures of the last second.</summary>
+        /// <summary>Pictures rendered in the last second.</summary>
         public double DisplayFps => pictures.PerSecond;
 
-        /// <summary>0 = all points are asked for; each further level is about half.</summary>
+        /// <summary>Point reduction: 0 requests all points, each further level about half as many.</summary>
         public int BudgetLevel => budget.Level;
 
         internal IReadOnlyList<CameraPoints> Views => views;
 
-        /// <summary>
-        /// Where the subject is and which way it is looked at: the middle of the nearer half of all
-        /// points, and the horizontal direction from the first camera to it, world coordinates.
-        /// </summary>
+        /// <summary> Locates the subject: the centre of the nearer half of all points, and the
+        /// horizontal direction in which the first camera sees it, both in world coordinates.
+        /// Returns false until a frame has been shown. </summary>
         public bool TryGetSubject(out Vector3 middle, out Vector3 seenAlong)
         {
             middle = Vector3.zero;
@@ -158,8 +166,8 @@ namespace Holocast
                 return false;
             }
             middle /= n;
-            // Whoever placed the camera aimed it at the subject. A vector, not a direction: to the
-            // camera's pose belongs a reflection, which is in the scale.
+            // Cameras point at their subject. TransformVector includes the scale, which holds the
+            // pose's reflection; TransformDirection does not.
             Vector3 along = views[0].Transform.TransformVector(Vector3.forward) * 1000;
             along.y = 0;
             seenAlong = along.sqrMagnitude > 1e-6f ? along.normalized : Vector3.forward;
@@ -209,9 +217,9 @@ namespace Holocast
             session.CatalogChanged -= OnCatalogChanged;
             if (session.Client != null && generation == session.Generation)
             {
-                for (int i = 0; i < wishes.Count; i++)
+                for (int i = 0; i < subscriptions.Count; i++)
                 {
-                    session.Client.Unsubscribe((uint)wishes[i].Camera);
+                    session.Client.Unsubscribe((uint)subscriptions[i].Camera);
                 }
             }
             Clear();
@@ -229,17 +237,18 @@ namespace Holocast
                 v.Dispose();
             }
             views.Clear();
-            wishes.Clear();
+            subscriptions.Clear();
             budget.Restart();
             generation = -1;
-            if (noticeOf.Length > 0)
+            if (notice.Length > 0)
             {
-                noticeOf = "";
+                notice = "";
                 session.SetNotice("");
             }
         }
 
-        // After the session's Update, before the picture: a frame that arrives is in the next one.
+        // Runs after the session's Update, so that an arriving frame is rendered in the same Unity
+        // frame.
         void LateUpdate()
         {
             pictures.Count(Time.unscaledTimeAsDouble);
@@ -279,10 +288,10 @@ namespace Holocast
                     views[i].Show(client, camera, maxPoints, pointSize);
                 }
             }
-            Notice();
+            UpdateNotice();
         }
 
-        // Makes the views those of the catalog, and asks for their tracks.
+        // Matches the views to the catalog and updates the subscriptions.
         void ApplyCatalog(Client client)
         {
             HolocastCatalog catalog = session.Catalog;
@@ -292,10 +301,10 @@ namespace Holocast
                 if (catalog.Camera(n) == null || !Wanted(n))
                 {
                     client.Unsubscribe((uint)n);
-                    views[i].GiveBack(client);
+                    views[i].ReleaseHeld(client);
                     views[i].Dispose();
                     views.RemoveAt(i);
-                    Forget(n);
+                    RemoveSubscription(n);
                 }
             }
             for (int i = 0; i < catalog.Cameras.Count; i++)
@@ -313,7 +322,7 @@ namespace Holocast
                 }
                 view.SetPose(camera.Best, catalog.StudioYUp);
                 Choose(camera, out HolocastTrack track, out uint descriptions);
-                Ask(client, camera.Number, track, descriptions);
+                Subscribe(client, camera.Number, track, descriptions);
             }
         }
 
@@ -334,40 +343,40 @@ namespace Holocast
             return null;
         }
 
-        void Ask(Client client, int camera, HolocastTrack track, uint descriptions)
+        void Subscribe(Client client, int camera, HolocastTrack track, uint descriptions)
         {
-            for (int i = 0; i < wishes.Count; i++)
+            for (int i = 0; i < subscriptions.Count; i++)
             {
-                if (wishes[i].Camera != camera)
+                if (subscriptions[i].Camera != camera)
                 {
                     continue;
                 }
-                if (wishes[i].Track != track || wishes[i].Descriptions != descriptions)
+                if (subscriptions[i].Track != track || subscriptions[i].Descriptions != descriptions)
                 {
-                    wishes.RemoveAt(i);
+                    subscriptions.RemoveAt(i);
                     break;
                 }
                 return;
             }
             if (client.Subscribe((uint)camera, track.QualityBytes, descriptions))
             {
-                wishes.Add(new Wish { Camera = camera, Track = track, Descriptions = descriptions });
+                subscriptions.Add(new Subscription { Camera = camera, Track = track, Descriptions = descriptions });
             }
         }
 
-        void Forget(int camera)
+        void RemoveSubscription(int camera)
         {
-            for (int i = wishes.Count - 1; i >= 0; i--)
+            for (int i = subscriptions.Count - 1; i >= 0; i--)
             {
-                if (wishes[i].Camera == camera)
+                if (subscriptions[i].Camera == camera)
                 {
-                    wishes.RemoveAt(i);
+                    subscriptions.RemoveAt(i);
                 }
             }
         }
 
-        // The track and its descriptions of the present level: half of the descriptions, a
-        // quarter, then the next lower quality.
+        // Picks track and descriptions for the budget level: first fewer descriptions (half, a
+        // quarter), then the next lower quality.
         void Choose(HolocastCamera camera, out HolocastTrack track, out uint descriptions)
         {
             int level = keepDisplayRate ? budget.Level : 0;
@@ -427,7 +436,7 @@ namespace Holocast
             {
                 return xr;
             }
-            // Without a headset: what the application asks for, or sixty.
+            // Without a headset: the application's target, or 60.
             int target = Application.targetFrameRate;
             return target > 0 ? target : 60;
         }
@@ -440,8 +449,8 @@ namespace Holocast
             }
         }
 
-        // Says where frames are larger than the buffers.
-        void Notice()
+        // Notifies the user if frames exceed the buffers.
+        void UpdateNotice()
         {
             CameraPoints thinned = null;
             for (int i = 0; i < views.Count; i++)
@@ -454,19 +463,20 @@ namespace Holocast
             }
             if (thinned == null)
             {
-                if (noticeOf.Length > 0)
+                if (notice.Length > 0)
                 {
-                    noticeOf = "";
+                    notice = "";
                     session.SetNotice("");
                 }
                 return;
             }
-            if (noticeOf.Length == 0)
+            if (notice.Length == 0)
             {
                 int step = (thinned.PointsOfFrame + thinned.Points - 1) / thinned.Points;
-                noticeOf = "Camera " + thinned.Camera + " sends " + thinned.PointsOfFrame + " points and MaxPoints is " + maxPoints
+                notice = "Camera " + thinned.Camera + " sends " + thinned.PointsOfFrame + " points and MaxPoints is "
+                    + maxPoints
                     + ": one in " + step + " is drawn.";
-                session.SetNotice(noticeOf);
+                session.SetNotice(notice);
             }
         }
     }

@@ -1,36 +1,36 @@
 namespace Holocast
 {
-    // How many of the points on offer to ask for, so that the display keeps its rate. Level 0 is
-    // everything; each further level is about half. Times are seconds.
+    // Decides how many points to request so that the display keeps its frame rate. Level 0 requests
+    // all; each further level about half as many. Times are in seconds.
     sealed class PointBudget
     {
-        // A display that shows fewer pictures than this part of its rate misses it, one that
-        // shows more than that part keeps it.
-        const double Misses = 0.85;
-        const double Keeps = 0.97;
+        // Below MissedBelow × its rate the display misses its rate; above KeptAbove × its rate it keeps it.
+        const double MissedBelow = 0.85;
+        const double KeptAbove = 0.97;
 
-        // Watched before a level is left for the next worse.
-        const double Watch = 2;
+        // How long the rate must be missed before the level is raised.
+        const double RaiseAfter = 2;
 
-        // How long all must be well before the next better level is tried; twice as long after
-        // each try that failed.
-        const double FirstPatience = 15;
-        const double MostPatience = 240;
+        // How long the rate must be kept before the level is lowered. Doubles each time lowering it
+        // made the display miss its rate again.
+        const double InitialHold = 15;
+        const double MaxHold = 240;
 
         double missedSince = -1;
         double keptSince = -1;
-        double raisedAt = -1;
-        double patience = FirstPatience;
+        double loweredAt = -1;
+        double hold = InitialHold;
 
         public int Level { get; private set; }
 
-        // After a change of what is shown: what was measured before says nothing.
+        // Discards the measurement, after a change of the content on display.
         public void Restart()
         {
             missedSince = keptSince = -1;
         }
 
-        // Takes the pictures of the last second and the display's rate; returns the level, 0 to worst.
+        // Takes the pictures of the last second, the display's rate and the highest level; returns
+        // the level.
         public int Update(double now, double pictures, double rate, int worst)
         {
             if (Level > worst)
@@ -41,24 +41,24 @@ namespace Holocast
             {
                 return Level;
             }
-            if (pictures < Misses * rate)
+            if (pictures < MissedBelow * rate)
             {
                 keptSince = -1;
                 if (missedSince < 0)
                 {
                     missedSince = now;
                 }
-                else if (now - missedSince >= Watch && Level < worst)
+                else if (now - missedSince >= RaiseAfter && Level < worst)
                 {
-                    if (raisedAt >= 0 && now - raisedAt < 2 * FirstPatience && patience < MostPatience)
+                    if (loweredAt >= 0 && now - loweredAt < 2 * InitialHold && hold < MaxHold)
                     {
-                        patience *= 2;
+                        hold *= 2;
                     }
                     Level++;
                     missedSince = -1;
                 }
             }
-            else if (pictures < Keeps * rate)
+            else if (pictures < KeptAbove * rate)
             {
                 Restart();
             }
@@ -69,10 +69,10 @@ namespace Holocast
                 {
                     keptSince = now;
                 }
-                else if (Level > 0 && now - keptSince >= patience)
+                else if (Level > 0 && now - keptSince >= hold)
                 {
                     Level--;
-                    raisedAt = now;
+                    loweredAt = now;
                     keptSince = -1;
                 }
             }

@@ -5,8 +5,8 @@ using UnityEngine;
 
 namespace Holocast
 {
-    // Words of the newest frame for the graphics card, in three buffers in turn: while one is
-    // written, the card may still read the two before.
+    // The newest frame's words in GPU memory. Rotates three buffers: the GPU may still read the
+    // previous two while one is written.
     sealed class PointBuffers : IDisposable
     {
         const int Count = 3;
@@ -18,8 +18,8 @@ namespace Holocast
         {
             Capacity = capacity;
             WordsPerPoint = wordsPerPoint;
-            // As the shader declares them: pairs of words, or single ones, since three together are
-            // not as far apart on all graphics interfaces.
+            // Matches the shader's declaration: uint2 elements, or uint for three words per point,
+            // as the stride of uint3 differs between graphics APIs.
             int perElement = wordsPerPoint == 2 ? 2 : 1;
             for (int i = 0; i < Count; i++)
             {
@@ -35,7 +35,8 @@ namespace Holocast
 
         public GraphicsBuffer Current => buffers[current];
 
-        // Copies a frame, every step-th point of it; returns the points copied, or -1.
+        // Copies every step-th point of a frame; returns the points copied, or -1 if they do not
+        // fit.
         public unsafe int Write(Client client, in HcFrame frame, uint step)
         {
             int next = (current + 1) % Count;

@@ -5,11 +5,11 @@ using UnityEngine.Rendering;
 
 namespace Holocast
 {
-    // Four vertices and two triangles a point. The vertices hold nothing: the shader tells them
-    // apart by their number. How many points are drawn is the length of the only submesh.
+    // A mesh with four vertices and two triangles per point. The vertices carry no data: the shader
+    // uses SV_VertexID. The length of the single submesh sets the number of points drawn.
     sealed class QuadMesh : IDisposable
     {
-        // Culling takes no part: where points are is known to the graphics card alone.
+        // Disables culling: only the GPU knows the positions.
         static readonly Bounds Everywhere = new Bounds(Vector3.zero, new Vector3(1e6f, 1e6f, 1e6f));
 
         const MeshUpdateFlags Unchecked = MeshUpdateFlags.DontRecalculateBounds | MeshUpdateFlags.DontValidateIndices;
@@ -20,7 +20,8 @@ namespace Holocast
         {
             Capacity = capacity;
             Mesh = new Mesh { name = "Holocast points", hideFlags = HideFlags.HideAndDontSave };
-            Mesh.SetVertexBufferParams(4 * capacity, new VertexAttributeDescriptor(VertexAttribute.Position, VertexAttributeFormat.Float16, 4));
+            Mesh.SetVertexBufferParams(4 * capacity,
+                new VertexAttributeDescriptor(VertexAttribute.Position, VertexAttributeFormat.Float16, 4));
             Mesh.SetIndexBufferParams(6 * capacity, IndexFormat.UInt32);
             var indices = new NativeArray<uint>(6 * capacity, Allocator.Temp, NativeArrayOptions.UninitializedMemory);
             for (int i = 0, v = 0; v < 4 * capacity; v += 4)

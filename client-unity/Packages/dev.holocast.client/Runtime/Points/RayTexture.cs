@@ -4,7 +4,7 @@ using UnityEngine;
 
 namespace Holocast
 {
-    // X and Y of the ray of each pixel of a camera, which the shader multiplies by depth.
+    // Texture with X and Y of each pixel's ray at z = 1, which the shader multiplies by the depth.
     sealed class RayTexture : IDisposable
     {
         Texture2D texture;
@@ -12,8 +12,8 @@ namespace Holocast
 
         public Texture2D Texture => texture;
 
-        // Whether Texture has the rays of a track's version; where it has not, they are fetched
-        // once the native library has computed them.
+        // Returns true if Texture holds the rays of the track's version. If not, fetches them as
+        // soon as the native library has computed them.
         public bool Has(Client client, in HcTrack track)
         {
             if (texture != null && shown == track.version)

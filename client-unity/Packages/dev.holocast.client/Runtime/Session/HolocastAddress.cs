@@ -2,28 +2,28 @@ using System;
 
 namespace Holocast
 {
-    /// <summary>
-    /// Where a session is: what somebody types, a remembered address, or what a QR code says.
+    /// <summary> Address of a session or relay. Parses typed text, stored addresses and QR codes.
     /// </summary>
     public readonly struct HolocastAddress : IEquatable<HolocastAddress>
     {
         /// <summary>moqt://host[:port][/session][?token=…]. The token authorizes the viewer at the relay.</summary>
         public readonly string Url;
 
-        /// <summary>SHA-256 of the relay's certificate, hex; empty = the platform's trust.</summary>
+        /// <summary>SHA-256 of the relay's certificate, hex; empty uses the platform's trust store.</summary>
         public readonly string CertificateHash;
 
+        /// <summary>Creates an address from a moqt:// URL and a certificate hash (hex, or empty), without
+        /// validation.</summary>
         public HolocastAddress(string url, string certificateHash)
         {
             Url = url ?? "";
             CertificateHash = certificateHash ?? "";
         }
 
-        /// <summary>
-        /// Reads moqt://host:port/session, host:port/session, and the web viewer's link
-        /// (http://…/?relay=https://host:port&amp;session=…&amp;certificate=…#token=…). A hash may follow
-        /// the first two as #hash.
-        /// </summary>
+        /// <summary> Parses moqt://host:port/session, host:port/session, or a web viewer link
+        /// (http://…/?relay=https://host:port&amp;session=…&amp;certificate=…#token=…). The first
+        /// two may end in #hash, the SHA-256 of the certificate. Returns false if the text is none
+        /// of these. </summary>
         public static bool TryParse(string text, out HolocastAddress address)
         {
             address = default;
@@ -57,7 +57,7 @@ namespace Holocast
             return true;
         }
 
-        // The page may lie anywhere; the relay is that of its host on port 4443 unless it is named.
+        // If the link names no relay, it is port 4443 of the page's host.
         static bool TryParseLink(string link, int query, out HolocastAddress address)
         {
             address = default;
@@ -109,7 +109,8 @@ namespace Holocast
             {
                 return false;
             }
-            return TryParse("moqt://" + AfterScheme(relay).TrimEnd('/') + "/" + session.Trim('/') + token + (hash.Length > 0 ? "#" + hash : ""), out address);
+            return TryParse("moqt://" + AfterScheme(relay).TrimEnd('/') + "/" + session.Trim('/') + token
+                + (hash.Length > 0 ? "#" + hash : ""), out address);
         }
 
         /// <summary>host[:port].</summary>
@@ -123,7 +124,7 @@ namespace Holocast
             }
         }
 
-        /// <summary>The session's name; empty where only the relay is named.</summary>
+        /// <summary>The session's name; empty if the address names only a relay.</summary>
         public string Session
         {
             get
@@ -143,18 +144,22 @@ namespace Holocast
             }
         }
 
-        /// <summary>The same relay's address of a session; without one that of the relay.</summary>
+        /// <summary>
+        /// The address of another session at the same relay; null or empty gives the relay's address.
+        /// </summary>
         public HolocastAddress WithSession(string session)
         {
-            return new HolocastAddress("moqt://" + Host + (string.IsNullOrEmpty(session) ? "" : "/" + session) + Query, CertificateHash);
+            return new HolocastAddress("moqt://" + Host + (string.IsNullOrEmpty(session) ? "" : "/" + session) + Query,
+                CertificateHash);
         }
 
-        /// <summary>What TryParse reads again.</summary>
+        /// <summary>Text that TryParse accepts, including token and hash.</summary>
         public override string ToString()
         {
             return CertificateHash.Length == 0 ? Url : Url + "#" + CertificateHash;
         }
 
+        /// <summary>True if URL and certificate hash are equal.</summary>
         public bool Equals(HolocastAddress other)
         {
             return Url == other.Url && CertificateHash == other.CertificateHash;

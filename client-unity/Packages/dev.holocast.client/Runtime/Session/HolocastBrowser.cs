@@ -5,10 +5,8 @@ using UnityEngine;
 
 namespace Holocast
 {
-    /// <summary>
-    /// The sessions of a relay, and the addresses that were used before. Hands the one that is
-    /// chosen to a HolocastSession.
-    /// </summary>
+    /// <summary> Lists a relay's sessions and remembers joined addresses. Join connects a
+    /// HolocastSession. </summary>
     [AddComponentMenu("Holocast/Holocast Browser")]
     [DefaultExecutionOrder(-95)]
     public sealed class HolocastBrowser : MonoBehaviour
@@ -16,10 +14,10 @@ namespace Holocast
         const string Remembered = "Holocast.Addresses";
         const int MostRemembered = 8;
 
-        [SerializeField, Tooltip("Where what is chosen is shown. Empty: the one on this object or above it")]
+        [SerializeField, Tooltip("Session that Join connects. Empty: the one on this object or its parents")]
         HolocastSession session;
 
-        [SerializeField, Tooltip("host:port of the relay. Empty: that of the session")]
+        [SerializeField, Tooltip("host:port of the relay. Empty: the session's relay")]
         string relay = "";
 
         readonly List<string> sessions = new List<string>();
@@ -28,31 +26,31 @@ namespace Holocast
         HcState native;
         HolocastAddress address;
 
+        /// <summary>The session that Join connects.</summary>
         public HolocastSession Session
         {
             get => session;
             set => session = value;
         }
 
-        /// <summary>Relay that is being asked.</summary>
+        /// <summary>Relay whose sessions are listed.</summary>
         public HolocastAddress Relay => address;
 
-        /// <summary>
-        /// Names of the relay's sessions, in order. A relay that does not list all to who holds a
-        /// token for some has those here that the token names, and the one of the address.
-        /// </summary>
+        /// <summary> Names of the relay's sessions, sorted. If the viewer's token is limited to
+        /// some sessions, the relay may refuse the full list; then only those the token names and
+        /// the address's own appear. </summary>
         public IReadOnlyList<string> Sessions => sessions;
 
-        /// <summary>Addresses that were joined before, the last one first.</summary>
+        /// <summary>Addresses joined before, latest first.</summary>
         public IReadOnlyList<HolocastAddress> Addresses => addresses;
 
-        /// <summary>What to tell the user, in a sentence; empty while all is well.</summary>
+        /// <summary>A sentence for the user if there is a problem; otherwise empty.</summary>
         public string Message { get; private set; } = "";
 
-        /// <summary>Called on the main thread when Sessions, Addresses or Message changed.</summary>
+        /// <summary>Raised on the main thread when Sessions, Addresses or Message changed.</summary>
         public event Action Changed;
 
-        /// <summary>Lists the sessions of a relay, of whatever HolocastAddress reads.</summary>
+        /// <summary>Lists the sessions of a relay. Accepts any text that HolocastAddress parses.</summary>
         public void Browse(string text)
         {
             relay = text ?? "";
@@ -65,8 +63,10 @@ namespace Holocast
             address = parsed.WithSession("");
             try
             {
-                // A session that the address names is looked for where the relay does not list all.
-                client = Client.Open(parsed.Url, parsed.CertificateHash.Length > 0 ? parsed.CertificateHash : null, null, Abi.NoReceipts | Abi.ListSessions);
+                // Keep the session in the URL: a relay that refuses the full list is asked for this
+                // one.
+                client = Client.Open(parsed.Url, parsed.CertificateHash.Length > 0 ? parsed.CertificateHash : null,
+                    null, Abi.NoReceipts | Abi.ListSessions);
                 Tell("Asking " + address.Host + " for its sessions.");
             }
             catch (HolocastException e)
@@ -75,13 +75,13 @@ namespace Holocast
             }
         }
 
-        /// <summary>Joins a session of the relay.</summary>
+        /// <summary>Joins a session of the listed relay by name.</summary>
         public void Join(string name)
         {
             Join(address.WithSession(name));
         }
 
-        /// <summary>Joins a session, and remembers its address.</summary>
+        /// <summary>Joins a session and remembers its address.</summary>
         public void Join(HolocastAddress to)
         {
             Remember(to);
@@ -91,14 +91,14 @@ namespace Holocast
             }
         }
 
-        /// <summary>Removes an address from those that are remembered.</summary>
+        /// <summary>Removes a remembered address.</summary>
         public void Forget(HolocastAddress old)
         {
             addresses.Remove(old);
             Save();
         }
 
-        /// <summary>Stops asking the relay.</summary>
+        /// <summary>Disconnects from the relay. Sessions becomes empty.</summary>
         public void Close()
         {
             client?.Dispose();
@@ -137,12 +137,14 @@ namespace Holocast
             {
                 client.Sessions(sessions);
             }
-            if (now.phase == before.phase && now.flags == before.flags && now.sessionsVersion == before.sessionsVersion && now.errorVersion == before.errorVersion)
+            if (now.phase == before.phase && now.flags == before.flags && now.sessionsVersion == before.sessionsVersion
+                && now.errorVersion == before.errorVersion)
             {
                 return;
             }
             bool none = now.phase == HcPhase.Listing && sessions.Count == 0;
-            Tell(none ? Messages.NoSessions(address, now.flags) : Messages.For(Messages.State(now, false), address, client.Error(), now.flags));
+            Tell(none ? Messages.NoSessions(address, now.flags)
+                : Messages.For(Messages.State(now, false), address, client.Error(), now.flags));
         }
 
         void Tell(string sentence)

@@ -11,24 +11,25 @@ namespace Holocast
     {
         internal HcTrack Raw;
 
-        /// <summary>As "full" or "low".</summary>
+        /// <summary>Name of the quality, for example "full" or "low".</summary>
         public string Quality { get; private set; } = "";
 
-        /// <summary>Most points of a frame.</summary>
+        /// <summary>Maximum points per frame.</summary>
         public int MaxPoints => (int)Raw.maxPoints;
 
-        /// <summary>Objects a frame is sent in, each of which can be shown alone: 1 or 4.</summary>
+        /// <summary>Independently decodable objects per frame: 1 or 4.</summary>
         public int Descriptions => (int)Raw.descriptions;
 
         /// <summary>Frames per second; 0 = unknown.</summary>
         public double Framerate => Raw.framerate;
 
-        /// <summary>At most, bits per second; 0 = unknown.</summary>
+        /// <summary>Maximum bits per second; 0 = unknown.</summary>
         public double Bitrate => Raw.bitrate;
 
-        /// <summary>Pixels of the sensor's grid; 0 for clouds that have none.</summary>
+        /// <summary>Width of the sensor's grid in pixels; 0 for unorganized clouds.</summary>
         public int Width => (int)Raw.width;
 
+        /// <summary>Height of the sensor's grid in pixels; 0 for unorganized clouds.</summary>
         public int Height => (int)Raw.height;
 
         internal byte[] QualityBytes { get; private set; } = new byte[1];
@@ -52,7 +53,7 @@ namespace Holocast
         }
     }
 
-    /// <summary>A camera of a session: its tracks, best first, and where it stands.</summary>
+    /// <summary>A camera of a session: its tracks, best first, and its pose.</summary>
     public sealed class HolocastCamera
     {
         readonly List<HolocastTrack> tracks = new List<HolocastTrack>();
@@ -60,11 +61,13 @@ namespace Holocast
         /// <summary>Number of the camera in its session.</summary>
         public int Number { get; internal set; }
 
+        /// <summary>Display name of the camera.</summary>
         public string Name { get; private set; } = "";
 
+        /// <summary>Tracks of the camera, best quality first.</summary>
         public IReadOnlyList<HolocastTrack> Tracks => tracks;
 
-        /// <summary>The track of a quality; without it the best one.</summary>
+        /// <summary>The track of the named quality, or the best track if there is none.</summary>
         public HolocastTrack Track(string quality)
         {
             foreach (HolocastTrack t in tracks)
@@ -124,18 +127,17 @@ namespace Holocast
         internal ref readonly HcTrack Best => ref tracks[0].Raw;
     }
 
-    /// <summary>The cameras of a session, by number.</summary>
+    /// <summary>The cameras of a session, sorted by number.</summary>
     public sealed class HolocastCatalog
     {
         readonly List<HolocastCamera> cameras = new List<HolocastCamera>();
         HcTrack[] raw = new HcTrack[8];
 
+        /// <summary>Cameras sorted by number.</summary>
         public IReadOnlyList<HolocastCamera> Cameras => cameras;
 
-        /// <summary>
-        /// Whether the studio's y axis points up: there the cameras' own y axes, which point down
-        /// in an image, point down in it.
-        /// </summary>
+        /// <summary> True if the studio's y axis points up. Derived from the cameras' poses: their
+        /// y axes point down. </summary>
         public bool StudioYUp { get; private set; }
 
         internal HolocastCamera Camera(int number)
@@ -155,7 +157,7 @@ namespace Holocast
             cameras.Clear();
         }
 
-        // Objects are kept, so that a camera that moves leaves no garbage.
+        // Reuses objects: a moving camera must not allocate.
         internal void Read(Client client)
         {
             int count = client.Catalog(ref raw);
@@ -205,22 +207,23 @@ namespace Holocast
         }
     }
 
-    // From a camera's coordinates (right-handed, y down, mm) by way of the studio's to Unity's
-    // (left-handed, y up, m).
+    // Converts camera coordinates (right-handed, y down, mm) by way of studio coordinates to
+    // Unity's (left-handed, y up, m).
     static class Studio
     {
         const float Metre = 0.001f;
 
-        // A reflection belongs to it: the studio's y is turned over, or its z where y points up
-        // already. As a Transform that is a proper rotation and a scale with one negative side.
-        public static unsafe void Pose(in HcTrack track, bool yUp, out Vector3 position, out Quaternion rotation, out Vector3 scale)
+        // The conversion includes a reflection of the studio's y axis, or of its z axis if y points
+        // up. The result is a proper rotation and a scale with one negative component.
+        public static unsafe void Pose(in HcTrack track, bool yUp, out Vector3 position, out Quaternion rotation,
+            out Vector3 scale)
         {
             double sy = yUp ? 1 : -1;
             double sz = yUp ? -1 : 1;
             fixed (double* r = track.rotation, t = track.translation)
             {
                 position = new Vector3((float)t[0], (float)(sy * t[1]), (float)(sz * t[2])) * Metre;
-                // F R F, where F is the reflection.
+                // F·R·F, where F is the reflection.
                 rotation = Rotation(
                     r[0], sy * r[1], sz * r[2],
                     sy * r[3], r[4], sy * sz * r[5],
@@ -229,7 +232,7 @@ namespace Holocast
             scale = new Vector3(Metre, (float)sy * Metre, (float)sz * Metre);
         }
 
-        // The quaternion of a rotation matrix, from its largest component on.
+        // Quaternion of a rotation matrix, computed from its largest component for accuracy.
         internal static Quaternion Rotation(
             double m00, double m01, double m02, double m10, double m11, double m12, double m20, double m21, double m22)
         {
@@ -269,7 +272,7 @@ namespace Holocast
             return new Quaternion((float)x, (float)y, (float)z, (float)w);
         }
 
-        // Height above the studio's origin of a studio's y, metres.
+        // Height above the studio's origin, in metres, of a studio y coordinate in mm.
         public static float Height(float studioY, bool yUp)
         {
             return (yUp ? studioY : -studioY) * Metre;

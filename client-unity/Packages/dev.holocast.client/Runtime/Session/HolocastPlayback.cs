@@ -3,65 +3,67 @@ using UnityEngine;
 
 namespace Holocast
 {
-    /// <summary>
-    /// Moves about in the recording that a session replays, for this viewer alone. Add it to the
-    /// HolocastSession's object or below it.
-    /// </summary>
+    /// <summary> Controls playback of a replayed recording, for this viewer only. Add it to the
+    /// HolocastSession's object or below it. </summary>
     [AddComponentMenu("Holocast/Holocast Playback")]
     [DefaultExecutionOrder(-90)]
     public sealed class HolocastPlayback : MonoBehaviour
     {
-        [SerializeField, Tooltip("Empty: the one on this object or above it")]
+        [SerializeField, Tooltip("Empty: the session on this object or its parents")]
         HolocastSession session;
 
         HcPlayback native;
 
+        /// <summary>The session whose recording is controlled.</summary>
         public HolocastSession Session
         {
             get => session;
             set => session = value;
         }
 
-        /// <summary>Whether there is a recording to move about in.</summary>
+        /// <summary>True if the session replays a recording that supports seeking.</summary>
         public bool Available => (native.flags & Abi.PlaybackAvailable) != 0;
 
+        /// <summary>False while paused.</summary>
         public bool Playing => (native.flags & Abi.PlaybackPlaying) != 0;
 
-        /// <summary>What is shown is the replay that all viewers see.</summary>
+        /// <summary>True while following the replay shared by all viewers.</summary>
         public bool IsLive => (native.flags & Abi.PlaybackIsLive) != 0;
 
-        /// <summary>What is due has not arrived yet.</summary>
+        /// <summary>True while playback waits for data.</summary>
         public bool Waiting => (native.flags & Abi.PlaybackWaiting) != 0;
 
-        /// <summary>Length of the recording, seconds; 0 without one.</summary>
+        /// <summary>Length of the recording, seconds; 0 if there is none.</summary>
         public double Duration => native.durationMs / 1000;
 
-        /// <summary>Seconds from the recording's beginning.</summary>
+        /// <summary>Position in the recording, seconds.</summary>
         public double Position => native.positionMs / 1000;
 
+        /// <summary>Resumes playback; at the end, restarts from the beginning.</summary>
         public void Play()
         {
             Act(HcPlaybackAction.Play, 0);
         }
 
+        /// <summary>Pauses playback.</summary>
         public void Pause()
         {
             Act(HcPlaybackAction.Pause, 0);
         }
 
-        /// <summary>Pauses what plays, and the other way about.</summary>
+        /// <summary>Pauses or resumes.</summary>
         public void Toggle()
         {
             Act(Playing ? HcPlaybackAction.Pause : HcPlaybackAction.Play, 0);
         }
 
-        /// <summary>Goes to a place of the recording, seconds from its beginning.</summary>
+        /// <summary>Seeks to a position, seconds from the start of the recording.</summary>
         public void Seek(double seconds)
         {
             Act(HcPlaybackAction.Seek, System.Math.Max(0, System.Math.Min(seconds, Duration)) * 1000);
         }
 
-        /// <summary>Goes back to what all viewers see.</summary>
+        /// <summary>Returns to the replay shared by all viewers.</summary>
         public void GoLive()
         {
             Act(HcPlaybackAction.Live, 0);
@@ -88,7 +90,7 @@ namespace Holocast
                 native = default;
                 return;
             }
-            // A refusal, as without a recording, leaves what is known.
+            // On an error, such as a session without a recording, keep the last known state.
             if (client.Playback(action, positionMs, out HcPlayback p))
             {
                 native = p;

@@ -6,26 +6,30 @@ using UnityEngine.Events;
 
 namespace Holocast
 {
-    /// <summary>
-    /// A session at a relay: connects, follows it whatever happens to relay and publisher, and
-    /// knows its cameras. What is beneath it shows the frames (HolocastPoints), places them
-    /// (HolocastPlacement) and says how it goes (HolocastHud).
-    /// </summary>
+    /// <summary> Connects to a session at a relay and follows it across restarts of relay and
+    /// publisher. Child components show its frames (HolocastPoints), place them (HolocastPlacement)
+    /// and report status (HolocastHud). All members must be used on the main thread. </summary>
     [AddComponentMenu("Holocast/Holocast Session")]
     [DefaultExecutionOrder(-100)]
     [DisallowMultipleComponent]
     public sealed class HolocastSession : MonoBehaviour
     {
-        [SerializeField, Tooltip("moqt://host:port/session, or a link of the web viewer")]
+        [SerializeField, Tooltip("moqt://host:port/session, or a web viewer link")]
         string url = "moqt://localhost:4443/demo";
 
-        [SerializeField, Tooltip("SHA-256 of the relay's certificate, hex. Empty: what the platform trusts, and relays on this machine")]
+        [SerializeField,
+            Tooltip(
+            "SHA-256 of the relay's certificate, hex. Empty: the platform's trust store; relays on this machine are "
+            + "always trusted")]
         string certificateHash = "";
 
-        [SerializeField, Tooltip("Take the certificate's hash from the relay itself, over plain HTTP. For development only: whoever is on the path can pose as the relay")]
+        [SerializeField,
+            Tooltip(
+            "Fetch the certificate's hash from the relay over plain HTTP. For development only: an attacker on the "
+            + "path can impersonate the relay")]
         bool insecure;
 
-        [SerializeField, Tooltip("Tell the publisher of every frame that was shown")]
+        [SerializeField, Tooltip("Send the publisher a receipt for every frame shown")]
         bool receipts = true;
 
         [SerializeField, Tooltip("Connect when this component is enabled")]
@@ -42,79 +46,88 @@ namespace Holocast
         string detail = "";
         string notice = "";
 
-        /// <summary>moqt://host:port/session, host:port/session or a link of the web viewer. Takes effect with Connect.</summary>
+        /// <summary>
+        /// moqt://host:port/session, host:port/session or a web viewer link. Takes effect with Connect.
+        /// </summary>
         public string Url
         {
             get => url;
             set => url = value ?? "";
         }
 
-        /// <summary>SHA-256 of the relay's certificate, hex; empty = the platform's trust. Takes effect with Connect.</summary>
+        /// <summary>
+        /// SHA-256 of the relay's certificate, hex; empty uses the platform's trust store. Takes effect with
+        /// Connect.
+        /// </summary>
         public string CertificateHash
         {
             get => certificateHash;
             set => certificateHash = value ?? "";
         }
 
+        /// <summary>State of the session.</summary>
         public HolocastState State { get; private set; }
 
-        /// <summary>What to tell the user, in a sentence; empty while all is well.</summary>
+        /// <summary>A sentence for the user if there is a problem; otherwise empty.</summary>
         public string Message { get; private set; } = "";
 
-        /// <summary>The cameras; empty until the catalog is here.</summary>
+        /// <summary>The session's cameras; empty until the catalog arrives.</summary>
         public HolocastCatalog Catalog => catalog;
 
-        /// <summary>Sessions of the relay, where Url names none.</summary>
+        /// <summary>Sessions of the relay, if Url names none.</summary>
         public IReadOnlyList<string> Sessions => sessions;
 
-        /// <summary>Connected to: Url and CertificateHash as they were then.</summary>
+        /// <summary>The address of the current connection: Url and CertificateHash as of Connect.</summary>
         public HolocastAddress Address => address;
 
-        /// <summary>Connections after the first.</summary>
+        /// <summary>Number of reconnects.</summary>
         public int Reconnects => (int)native.reconnects;
 
-        /// <summary>Frames are of the past: a replayed recording, whose delays count from their arrival.</summary>
+        /// <summary>True if frames come from a recording. Delays then count from arrival instead of capture.</summary>
         public bool Replayed => (native.flags & Abi.StateReplayed) != 0;
 
-        /// <summary>The session has 360° video, which a HolocastSphere shows.</summary>
+        /// <summary>True if the session has 360° video, which HolocastSphere shows.</summary>
         public bool HasSphere => (native.flags & Abi.StateSphere) != 0;
 
+        /// <summary>Sends the publisher a receipt for every frame shown. Takes effect with Connect.</summary>
         public bool Receipts
         {
             get => receipts;
             set => receipts = value;
         }
 
+        /// <summary>Fetches the relay's certificate hash over plain HTTP. For development only. Takes effect
+        /// with Connect.</summary>
         public bool Insecure
         {
             get => insecure;
             set => insecure = value;
         }
 
-        /// <summary>Called on the main thread with the new state.</summary>
+        /// <summary>Raised on the main thread with the new state.</summary>
         public UnityEvent<HolocastState> StateChanged => stateChanged;
 
-        /// <summary>Called on the main thread when cameras came, went or moved.</summary>
+        /// <summary>Raised on the main thread when cameras are added, removed or moved.</summary>
         public event Action CatalogChanged;
 
-        /// <summary>Called on the main thread when Sessions changed.</summary>
+        /// <summary>Raised on the main thread when Sessions changes.</summary>
         public event Action SessionsChanged;
 
         internal Client Client => client;
 
-        // A HolocastSphere shows the session's 360° video.
+        // True while a HolocastSphere shows the session's 360° video.
         internal bool ShowsSphere { get; set; }
 
-        /// <summary>Changes with every connection: what was known of the previous one is void.</summary>
+        /// <summary>Increments with every connection. State kept for an older one is invalid.</summary>
         internal int Generation { get; private set; }
 
-        /// <summary>Connects to Url, after leaving what was connected to.</summary>
+        /// <summary>Connects to Url, ending the current connection.</summary>
         public void Connect()
         {
             Close();
             if (!HolocastAddress.TryParse(url, out address))
             {
-                Fail("“" + url + "” is not an address of a session: it is like moqt://host:4443/demo.");
+                Fail("“" + url + "” is not a session address: use the form moqt://host:4443/demo.");
                 return;
             }
             string hash = certificateHash.Length > 0 ? certificateHash : address.CertificateHash;
@@ -140,14 +153,14 @@ namespace Holocast
             Connect();
         }
 
-        /// <summary>Leaves the session.</summary>
+        /// <summary>Disconnects from the session.</summary>
         public void Disconnect()
         {
             Close();
             Enter(HolocastState.Disconnected);
         }
 
-        /// <summary>Figures of the last seconds and of the whole run, of all cameras.</summary>
+        /// <summary>Statistics over all cameras. Returns false until a camera has delivered a frame.</summary>
         public bool TryGetStatistics(out HolocastStatistics statistics)
         {
             statistics = default;
@@ -160,7 +173,7 @@ namespace Holocast
             return true;
         }
 
-        /// <summary>The same of the 360° video; false while there is no picture of it.</summary>
+        /// <summary>Statistics of the 360° video. Returns false until it has delivered a picture.</summary>
         public bool TryGetSphereStatistics(out HolocastStatistics statistics)
         {
             statistics = default;
@@ -172,7 +185,7 @@ namespace Holocast
             return true;
         }
 
-        // Something that is no failure but that the user is to know, as a frame that is too large.
+        // Sets a message that is not an error, such as an oversized frame; empty clears it.
         internal void SetNotice(string sentence)
         {
             if (notice == sentence)
@@ -196,7 +209,8 @@ namespace Holocast
             Disconnect();
         }
 
-        // On HoloLens an app that is left goes on for a while; its frames are of no use to anybody.
+        // HoloLens keeps suspended apps running for a while: disconnect instead of receiving unseen
+        // frames.
         void OnApplicationPause(bool paused)
         {
             if (State == HolocastState.Disconnected || State == HolocastState.Failed)

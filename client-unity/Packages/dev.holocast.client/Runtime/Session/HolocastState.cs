@@ -2,48 +2,50 @@ using Holocast.Native;
 
 namespace Holocast
 {
-    /// <summary>Where a session stands.</summary>
+    /// <summary>State of a HolocastSession.</summary>
     public enum HolocastState
     {
-        /// <summary>Nobody asked for a session.</summary>
+        /// <summary>Not connected, and not meant to be.</summary>
         Disconnected,
 
-        /// <summary>The address or the native library cannot be used; it is not tried again.</summary>
+        /// <summary>The address or the native library is unusable. Not retried.</summary>
         Failed,
 
+        /// <summary>Connecting for the first time.</summary>
         Connecting,
 
-        /// <summary>The relay does not answer; it is being tried again.</summary>
+        /// <summary>The relay does not answer. Retrying.</summary>
         Unreachable,
 
-        /// <summary>The relay's certificate is not trusted; it is being tried again.</summary>
+        /// <summary>The relay's certificate is not trusted. Retrying.</summary>
         CertificateRefused,
 
-        /// <summary>The relay or the session's content refuses.</summary>
+        /// <summary>The relay refused the session, or its content is unsupported.</summary>
         Refused,
 
-        /// <summary>The connection broke; it is being tried again.</summary>
+        /// <summary>The connection was lost. Retrying.</summary>
         Lost,
 
-        /// <summary>The address names no session, only a relay.</summary>
+        /// <summary>The address names only a relay; its sessions are listed.</summary>
         Listing,
 
-        /// <summary>Connected; nobody publishes the session, or it has no cameras.</summary>
+        /// <summary>Connected, but the session has no publisher or no cameras yet.</summary>
         Waiting,
 
+        /// <summary>Frames arrive.</summary>
         Live,
 
-        /// <summary>Published, but no frame came for three seconds.</summary>
+        /// <summary>Published, but no frame for three seconds.</summary>
         Silent,
 
-        /// <summary>The publisher ended the session or went away; one that returns is followed.</summary>
+        /// <summary>The publisher ended the session or disconnected. Resumes if it returns.</summary>
         Ended,
     }
 
-    // What a person is told of a state, in one sentence.
+    // Maps states to messages for the user, one sentence each.
     static class Messages
     {
-        // showsSphere: something in the scene shows 360° video.
+        // showsSphere: the scene shows 360° video.
         public static HolocastState State(in HcState native, bool showsSphere)
         {
             switch (native.phase)
@@ -59,11 +61,12 @@ namespace Holocast
                 case HcPhase.Ended: return HolocastState.Ended;
                 default:
                     bool sphere = showsSphere && (native.flags & Abi.StateSphere) != 0;
-                    return (native.flags & Abi.StateNoCamera) != 0 && !sphere ? HolocastState.Waiting : HolocastState.Live;
+                    return (native.flags & Abi.StateNoCamera) != 0 && !sphere ? HolocastState.Waiting
+                        : HolocastState.Live;
             }
         }
 
-        // detail: what the native library says of its latest error, a sentence or nothing. flags: HcState's.
+        // detail: the native library's latest error, or empty. flags: HcState.flags.
         public static string For(HolocastState state, in HolocastAddress address, string detail, uint flags)
         {
             string host = address.Host, session = address.Session;
@@ -76,25 +79,28 @@ namespace Holocast
                 case HolocastState.CertificateRefused:
                     return With("The certificate of the relay at " + host + " is not trusted", host, detail);
                 case HolocastState.Refused:
-                    return With(session.Length > 0 ? "The relay at " + host + " does not serve “" + session + "”" : "The relay at " + host + " does not list its sessions", host, detail);
+                    return With(session.Length > 0 ? "The relay at " + host + " does not serve “" + session + "”"
+                        : "The relay at " + host + " does not list its sessions", host, detail);
                 case HolocastState.Lost:
-                    return With("The connection to " + host + " broke; trying again", host, detail);
+                    return With("The connection to " + host + " was lost; trying again", host, detail);
                 case HolocastState.Waiting:
                     if ((flags & (Abi.StateNoCamera | Abi.StateSphere)) == (Abi.StateNoCamera | Abi.StateSphere))
                     {
-                        return "Session “" + session + "” is 360° video, which nothing in this scene shows: add a HolocastSphere.";
+                        return "Session “" + session
+                            + "” is 360° video, but this scene cannot show it: add a HolocastSphere.";
                     }
                     return (flags & Abi.StateNoCamera) != 0
-                        ? "Session “" + session + "” has no cameras so far; they appear here when it has."
-                        : "Nobody publishes “" + session + "” at " + host + " so far; it appears here when it begins.";
+                        ? "Session “" + session + "” has no cameras yet; waiting for one."
+                        : "“" + session + "” at " + host + " has no publisher yet; waiting for one.";
                 case HolocastState.Listing:
-                    return (flags & Abi.StateSomeSessions) != 0 ? "The relay at " + host + " lists only the sessions that the token allows." : "";
+                    return (flags & Abi.StateSomeSessions) != 0 ? "The relay at " + host
+                        + " lists only the sessions that the token allows." : "";
                 case HolocastState.Live:
                     return (flags & Abi.StateUndecodable) != 0 ? Sentence(detail) : "";
                 case HolocastState.Silent:
-                    return "“" + session + "” is published, but no frame has come for some seconds.";
+                    return "“" + session + "” is published, but no frames arrive.";
                 case HolocastState.Ended:
-                    return "Nobody publishes “" + session + "” any more; it appears here if it begins again.";
+                    return "“" + session + "” has no publisher any more; waiting for it to return.";
                 case HolocastState.Failed:
                     return Sentence(detail);
                 default:
@@ -102,13 +108,14 @@ namespace Holocast
             }
         }
 
-        // Of an empty list of sessions. flags: HcState's.
+        // Message for an empty session list. flags: HcState.flags.
         public static string NoSessions(in HolocastAddress address, uint flags)
         {
-            return "The relay at " + address.Host + " has no session " + ((flags & Abi.StateSomeSessions) != 0 ? "that the token allows " : "") + "so far.";
+            return "The relay at " + address.Host + " has no sessions "
+                + ((flags & Abi.StateSomeSessions) != 0 ? "that the token allows " : "") + "yet.";
         }
 
-        // detail: of the native library, which may name the host itself.
+        // Appends the native library's detail, or uses it alone if it names the host itself.
         static string With(string what, string host, string detail)
         {
             detail = (detail ?? "").Trim();
@@ -119,7 +126,7 @@ namespace Holocast
             return detail.Contains(host) ? Sentence(detail) : Sentence(what + ": " + detail);
         }
 
-        // From a capital letter to a full stop or question mark.
+        // Adds an initial capital and a final full stop.
         public static string Sentence(string text)
         {
             text = text.Trim();
@@ -127,7 +134,8 @@ namespace Holocast
             {
                 return text;
             }
-            return char.ToUpperInvariant(text[0]) + text.Substring(1) + (text.EndsWith(".") || text.EndsWith("?") ? "" : ".");
+            return char.ToUpperInvariant(text[0]) + text.Substring(1)
+                + (text.EndsWith(".") || text.EndsWith("?") ? "" : ".");
         }
     }
 }

@@ -2,61 +2,66 @@ using Holocast.Native;
 
 namespace Holocast
 {
-    /// <summary>
-    /// What a viewer measures, as the other Holocast viewers do: frame delay is the moment a frame
-    /// is decoded, or shown, less its capture time, both on the relay's clock. Rates are of the last
-    /// second, percentiles and means of the last five, counts of the whole run.
-    /// </summary>
+    /// <summary> Statistics, defined as in the other Holocast viewers. Frame delay is the time from
+    /// capture until a frame is decoded or shown, both on the relay's clock. Rates cover the last
+    /// second, percentiles and means the last five seconds, counts the whole run. </summary>
     public readonly struct HolocastStatistics
     {
-        /// <summary>Distinct frames shown per second, mean of the cameras.</summary>
+        /// <summary>Distinct frames shown per second, averaged over cameras.</summary>
         public readonly double Fps;
 
-        /// <summary>Distinct frames that arrived and were decoded per second, mean of the cameras.</summary>
+        /// <summary>Distinct frames decoded per second, averaged over cameras.</summary>
         public readonly double ReceivedFps;
 
-        /// <summary>Capture to shown, ms; in a replay arrival to shown.</summary>
+        /// <summary>Capture to display, ms; in a replay, arrival to display.</summary>
         public readonly double FrameDelayP50, FrameDelayP95, FrameDelayP99;
 
         /// <summary>Capture to decoded, ms.</summary>
         public readonly double DecodedDelayP50, DecodedDelayP95, DecodedDelayP99;
 
-        /// <summary>Capture to decoded of the whole run, ms.</summary>
+        /// <summary>Capture to decoded over the whole run, ms.</summary>
         public readonly double RunDelayP50, RunDelayP95;
 
+        /// <summary>Media bit rate received, Mbit/s.</summary>
         public readonly double MbitPerSecond;
 
-        /// <summary>Of one camera's frame.</summary>
+        /// <summary>Mean points per frame of one camera.</summary>
         public readonly double PointsPerFrame;
 
+        /// <summary>Mean decoding time per frame, ms.</summary>
         public readonly double DecodeMs;
 
-        /// <summary>Of 360° video: share of the view that tiles show, 0 to 1.</summary>
+        /// <summary>360° video: share of the viewport covered by tiles, 0 to 1.</summary>
         public readonly double TileHits;
 
-        /// <summary>From connecting to the first decoded frame, ms; 0 = none so far.</summary>
+        /// <summary>Time from connecting to the first decoded frame, ms; 0 = none yet.</summary>
         public readonly double FirstFrameMs;
 
-        /// <summary>Distinct frames decoded, of all cameras; of these, shown.</summary>
+        /// <summary>Distinct frames decoded over all cameras, and how many were shown.</summary>
         public readonly long Frames, FramesShown;
 
-        /// <summary>Gaps in the sequence numbers; frames after a later one; not decoded in time; not decodable.</summary>
+        /// <summary>Frames missing from the sequence, after a later one, too late to decode, and undecodable.</summary>
         public readonly long FramesLost, FramesLate, FramesSkipped, FramesDamaged;
 
-        /// <summary>Of frames in datagrams: those that fetched parts made whole; those given up; parts lost with them.</summary>
+        /// <summary>
+        /// Datagram delivery: frames completed by fetching lost parts, frames dropped as incomplete, and
+        /// their missing parts.
+        /// </summary>
         public readonly long FramesRepaired, FramesAbandoned, PartsLost;
 
+        /// <summary>Receipts sent.</summary>
         public readonly long Receipts;
 
-        /// <summary>Bytes that the native library holds in frames.</summary>
+        /// <summary>Bytes of frames and objects held by the native library.</summary>
         public readonly long MemoryBytes;
 
-        /// <summary>Bound of the error of the relay's clock as estimated here, ms; negative = unknown.</summary>
+        /// <summary>Error bound of the relay clock estimate, ms; negative = unknown.</summary>
         public readonly double ClockErrorMs;
 
+        /// <summary>Smoothed round-trip time to the relay, ms.</summary>
         public readonly double RoundTripMs;
 
-        /// <summary>Delays count from arrival, since captures are of the past.</summary>
+        /// <summary>True for a recording: delays count from arrival.</summary>
         public readonly bool Replayed;
 
         internal HolocastStatistics(in HcStats s, in HcClock clock, bool replayed)

@@ -1,11 +1,11 @@
 namespace Holocast
 {
-    // Events of the last second.
+    // Counts the events of the last second.
     sealed class RateCounter
     {
-        const int Most = 1024;
+        const int Capacity = 1024;
 
-        readonly double[] at = new double[Most];
+        readonly double[] at = new double[Capacity];
         int next;
         int count;
         double now;
@@ -14,13 +14,13 @@ namespace Holocast
         {
             now = seconds;
             at[next] = seconds;
-            next = (next + 1) % Most;
-            if (count < Most)
+            next = (next + 1) % Capacity;
+            if (count < Capacity)
             {
                 count++;
             }
-            // Those a second old drop out.
-            while (count > 1 && now - at[(next - count + Most) % Most] >= 1)
+            // Drop events older than a second.
+            while (count > 1 && now - at[(next - count + Capacity) % Capacity] >= 1)
             {
                 count--;
             }

@@ -4,10 +4,9 @@ using UnityEngine.Rendering;
 
 namespace Holocast
 {
-    /// <summary>
-    /// Shows the 360° video of a HolocastSession on this object or above it, around every camera and infinitely
-    /// far away: only how the head is turned counts. This object's rotation turns the sphere.
-    /// </summary>
+    /// <summary> Shows the 360° video of a HolocastSession on this object or its parents,
+    /// infinitely far away around every camera: only head rotation matters. This object's rotation
+    /// turns the sphere. </summary>
     [AddComponentMenu("Holocast/Holocast Sphere")]
     [DefaultExecutionOrder(-50)]
     [DisallowMultipleComponent]
@@ -20,7 +19,7 @@ namespace Holocast
         static readonly int Red = Shader.PropertyToID("_HolocastRed");
         static readonly int Blue = Shader.PropertyToID("_HolocastBlue");
 
-        [SerializeField, Tooltip("Empty: the one on this object or above it")]
+        [SerializeField, Tooltip("Empty: the session on this object or its parents")]
         HolocastSession session;
 
         readonly PictureTextures textures = new PictureTextures();
@@ -31,26 +30,27 @@ namespace Holocast
         Camera eyes;
         int generation = -1;
 
+        /// <summary>The session whose 360° video is shown.</summary>
         public HolocastSession Session
         {
             get => session;
             set
             {
-                Leave();
+                Unsubscribe();
                 session = value;
             }
         }
 
-        /// <summary>Whether a picture is shown.</summary>
+        /// <summary>True while a picture is displayed.</summary>
         public bool Shows => surface != null && surface.enabled;
 
-        /// <summary>Pixels of the picture, of both eyes; 0 while there is none.</summary>
+        /// <summary>Width of the picture in pixels, both eyes included; 0 if there is none.</summary>
         public int Width { get; private set; }
 
-        /// <summary>Pixels of the picture, of both eyes; 0 while there is none.</summary>
+        /// <summary>Height of the picture in pixels, both eyes included; 0 if there is none.</summary>
         public int Height { get; private set; }
 
-        /// <summary>Each eye has a picture of its own.</summary>
+        /// <summary>True if the video is stereoscopic.</summary>
         public bool Stereo { get; private set; }
 
         internal PictureTextures Textures => textures;
@@ -63,7 +63,8 @@ namespace Holocast
             {
                 session = GetComponentInParent<HolocastSession>();
             }
-            material = new Material(Resources.Load<Shader>(ShaderName)) { name = "Holocast sphere", hideFlags = HideFlags.HideAndDontSave };
+            material = new Material(Resources.Load<Shader>(ShaderName)) { name = "Holocast sphere",
+                hideFlags = HideFlags.HideAndDontSave };
             mesh = Box();
             around = new GameObject("360° video") { hideFlags = HideFlags.DontSave, layer = gameObject.layer };
             around.transform.SetParent(transform, false);
@@ -80,7 +81,7 @@ namespace Holocast
 
         void OnDisable()
         {
-            Leave();
+            Unsubscribe();
             surface.enabled = false;
             textures.Dispose();
             Destroy(material);
@@ -88,7 +89,7 @@ namespace Holocast
             Destroy(around);
         }
 
-        // Eight corners, which the shader tells apart by their numbers. Culling takes no part.
+        // Eight vertices without data; the shader uses SV_VertexID. Culling is disabled.
         static Mesh Box()
         {
             var box = new Mesh { name = "Holocast sphere", hideFlags = HideFlags.HideAndDontSave };
@@ -103,8 +104,8 @@ namespace Holocast
             return box;
         }
 
-        // Asks for nothing more. The last picture stays until the session is another one.
-        void Leave()
+        // Unsubscribes. The last picture stays until the session changes.
+        void Unsubscribe()
         {
             if (session == null)
             {
@@ -118,7 +119,7 @@ namespace Holocast
             generation = -1;
         }
 
-        // After the session's Update, before the picture.
+        // Runs after the session's Update, before rendering.
         void LateUpdate()
         {
             if (session == null)
@@ -139,7 +140,7 @@ namespace Holocast
                 client.Subscribe(Abi.Sphere, null, 0);
                 session.ShowsSphere = true;
             }
-            Look(client);
+            ReportGaze(client);
             if (client.Acquire(out HcPicture picture))
             {
                 bool shown = textures.Write(client, picture);
@@ -151,8 +152,8 @@ namespace Holocast
             }
         }
 
-        // Tells where the main camera looks, for the tiles that make the picture sharp there.
-        void Look(Client client)
+        // Reports the main camera's viewport, which selects the tiles to fetch in high resolution.
+        void ReportGaze(Client client)
         {
             if (eyes == null)
             {
@@ -185,15 +186,16 @@ namespace Holocast
             bool old = p.matrix == Abi.MatrixBt601;
             material.SetFloat(Red, old ? 0.299f : 0.2126f);
             material.SetFloat(Blue, old ? 0.114f : 0.0722f);
-            around.transform.localRotation = Turned(p.yaw, p.pitch, p.roll);
+            around.transform.localRotation = Rotation(p.yaw, p.pitch, p.roll);
             surface.enabled = true;
         }
 
-        // From the picture's directions to this object's, as the web viewer has it: yaw turns the picture's middle to the
-        // right, pitch turns it upwards, roll turns it counter-clockwise. Degrees.
-        internal static Quaternion Turned(float yaw, float pitch, float roll)
+        // Rotation from picture to object coordinates, as in the web viewer: positive yaw turns the
+        // picture's centre to the right, pitch up, roll counter-clockwise. Degrees.
+        internal static Quaternion Rotation(float yaw, float pitch, float roll)
         {
-            return Quaternion.AngleAxis(yaw, Vector3.up) * Quaternion.AngleAxis(-pitch, Vector3.right) * Quaternion.AngleAxis(roll, Vector3.forward);
+            return Quaternion.AngleAxis(yaw, Vector3.up) * Quaternion.AngleAxis(-pitch,
+                Vector3.right) * Quaternion.AngleAxis(roll, Vector3.forward);
         }
     }
 }

@@ -6,13 +6,14 @@ using UnityEngine;
 
 namespace Holocast
 {
-    // The planes of a picture as textures of one byte a pixel, written in place: nothing is allocated while pictures
-    // are of the same size.
+    // The planes of a picture as single-channel textures, written in place. Allocates only when the
+    // picture size changes.
     sealed class PictureTextures : IDisposable
     {
         static readonly int[] Names =
         {
-            Shader.PropertyToID("_HolocastLuma"), Shader.PropertyToID("_HolocastCb"), Shader.PropertyToID("_HolocastCr"),
+            Shader.PropertyToID("_HolocastLuma"), Shader.PropertyToID("_HolocastCb"),
+                Shader.PropertyToID("_HolocastCr"),
         };
 
         readonly Texture2D[] planes = new Texture2D[3];
@@ -26,7 +27,8 @@ namespace Holocast
         {
             for (int i = 0; i < planes.Length; i++)
             {
-                int width = (int)(i == 0 ? picture.width : (picture.width + 1) / 2), height = (int)(i == 0 ? picture.height : (picture.height + 1) / 2);
+                int width = (int)(i == 0 ? picture.width : (picture.width + 1) / 2),
+                    height = (int)(i == 0 ? picture.height : (picture.height + 1) / 2);
                 Reserve(i, width, height);
                 NativeArray<byte> bytes = planes[i].GetRawTextureData<byte>();
                 if (!client.Copy(picture, (uint)i, (byte*)bytes.GetUnsafePtr(), bytes.Length))
@@ -64,7 +66,7 @@ namespace Holocast
                 name = "Holocast plane",
                 hideFlags = HideFlags.HideAndDontSave,
                 filterMode = FilterMode.Bilinear,
-                wrapModeU = TextureWrapMode.Repeat, // the picture goes around
+                wrapModeU = TextureWrapMode.Repeat, // longitude wraps
                 wrapModeV = TextureWrapMode.Clamp,
             };
         }

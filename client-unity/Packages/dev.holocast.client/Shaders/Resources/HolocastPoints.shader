@@ -1,6 +1,6 @@
-// Points of a frame as squares of a static mesh: four vertices a point, told apart by
-// SV_VertexID. No geometry shader and no procedural draw: on devices both lose an eye.
-// Depth is written, which the headset's reprojection needs.
+// Draws a frame's points as squares of a static mesh: four vertices per point, identified by
+// SV_VertexID. Geometry shaders and procedural draws lose an eye on devices. Writes depth, which
+// the headset's reprojection needs.
 Shader "Holocast/Points"
 {
     SubShader
@@ -23,7 +23,7 @@ Shader "Holocast/Points"
             #include "Packages/dev.holocast.client/Shaders/HolocastPoints.hlsl"
 
             #if defined(HOLOCAST_CLOUD)
-            StructuredBuffer<uint> _HolocastWords; // three a point
+            StructuredBuffer<uint> _HolocastWords; // three per point
             #else
             StructuredBuffer<uint2> _HolocastWords;
             Texture2D<float2> _HolocastRays;
@@ -52,7 +52,8 @@ Shader "Holocast/Points"
 
                 #if defined(HOLOCAST_CLOUD)
                 uint at = 3u * (input.vertex >> 2);
-                HolocastPoint p = HolocastCloudPoint(uint3(_HolocastWords[at], _HolocastWords[at + 1u], _HolocastWords[at + 2u]));
+                HolocastPoint p = HolocastCloudPoint(
+                    uint3(_HolocastWords[at], _HolocastWords[at + 1u], _HolocastWords[at + 2u]));
                 #else
                 uint2 words = _HolocastWords[input.vertex >> 2];
                 float2 ray = _HolocastRays.Load(int3(HolocastPixel(words), 0));
@@ -65,7 +66,8 @@ Shader "Holocast/Points"
                 #endif
 
                 float4x4 modelView = mul(UNITY_MATRIX_V, unity_ObjectToWorld);
-                output.position = HolocastCorner(p, input.vertex & 3u, modelView, UNITY_MATRIX_P, _HolocastEdge, _ScreenParams.y);
+                output.position = HolocastCorner(
+                    p, input.vertex & 3u, modelView, UNITY_MATRIX_P, _HolocastEdge, _ScreenParams.y);
                 #if defined(UNITY_COLORSPACE_GAMMA)
                 output.color = half3(p.color);
                 #else

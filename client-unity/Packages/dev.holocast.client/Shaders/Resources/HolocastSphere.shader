@@ -1,10 +1,16 @@
-// 360° video around the eye: a box without vertices, whose corners are told apart by SV_VertexID, infinitely far
-// away. Each pixel finds its place in the picture by its direction.
+// 360° video around the eye: an infinitely distant box without vertex data (corners by
+// SV_VertexID). Each pixel samples the picture by its direction.
 Shader "Holocast/Sphere"
 {
     SubShader
     {
-        Tags { "RenderType" = "Background" "Queue" = "Background" "DisableBatching" = "True" "IgnoreProjector" = "True" }
+        Tags
+        {
+            "RenderType" = "Background"
+            "Queue" = "Background"
+            "DisableBatching" = "True"
+            "IgnoreProjector" = "True"
+        }
 
         Pass
         {
@@ -24,7 +30,7 @@ Shader "Holocast/Sphere"
             Texture2D<float> _HolocastLuma;
             Texture2D<float> _HolocastCb;
             Texture2D<float> _HolocastCr;
-            SamplerState sampler_HolocastLuma; // of all three
+            SamplerState sampler_HolocastLuma; // shared by all three textures
             float _HolocastEyes;
             float _HolocastFullRange;
             float _HolocastRed;

@@ -1,5 +1,5 @@
-// Glyphs of a font's texture. Depth is written where a glyph is, so that the headset's
-// reprojection holds text as still as what it is written on.
+// Glyphs of a font texture. Writes depth where a glyph is opaque, so that the headset's
+// reprojection keeps text steady.
 Shader "Holocast/Text"
 {
     Properties

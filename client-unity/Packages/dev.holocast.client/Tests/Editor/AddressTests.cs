@@ -17,7 +17,8 @@ namespace Holocast.Tests
         [TestCase("https://pc/view/?session=two%20words", "moqt://pc:4443/two words", "")]
         [TestCase("http://[::1]:80/?session=demo", "moqt://[::1]:4443/demo", "")]
         [TestCase("moqt://relay.example/demo?token=a.b.c", "moqt://relay.example/demo?token=a.b.c", "")]
-        [TestCase("http://pc:4443/?relay=https://pc:4443&session=demo#token=a.b.c", "moqt://pc:4443/demo?token=a.b.c", "")]
+        [TestCase("http://pc:4443/?relay=https://pc:4443&session=demo#token=a.b.c", "moqt://pc:4443/demo?token=a.b.c",
+            "")]
         public void Reads(string text, string url, string hash)
         {
             Assert.IsTrue(HolocastAddress.TryParse(text, out HolocastAddress a), text);

@@ -9,7 +9,8 @@ namespace Holocast.Tests
     {
         static unsafe HcTrack Track(uint camera, string name, string quality, uint version)
         {
-            var t = new HcTrack { size = (uint)sizeof(HcTrack), camera = camera, version = version, maxPoints = 100, descriptions = 4 };
+            var t = new HcTrack { size = (uint)sizeof(HcTrack), camera = camera, version = version, maxPoints = 100,
+                descriptions = 4 };
             byte[] n = Encoding.UTF8.GetBytes(name), q = Encoding.UTF8.GetBytes(quality);
             for (int i = 0; i < n.Length; i++)
             {
@@ -26,13 +27,14 @@ namespace Holocast.Tests
         public void GroupsTracksByCamera()
         {
             var catalog = new HolocastCatalog();
-            catalog.Set(new[] { Track(0, "left", "full", 1), Track(0, "left", "low", 2), Track(3, "über", "full", 3) }, 3);
+            catalog.Set(new[] { Track(0, "left", "full", 1), Track(0, "left", "low", 2),
+                Track(3, "über", "full", 3) }, 3);
             Assert.AreEqual(2, catalog.Cameras.Count);
             Assert.AreEqual("left", catalog.Cameras[0].Name);
             Assert.AreEqual("über", catalog.Cameras[1].Name);
             Assert.AreEqual(3, catalog.Cameras[1].Number);
             Assert.AreEqual("low", catalog.Cameras[0].Track("low").Quality);
-            Assert.AreEqual("full", catalog.Cameras[0].Track("unknown").Quality, "an unknown quality is the best");
+            Assert.AreEqual("full", catalog.Cameras[0].Track("unknown").Quality, "an unknown quality selects the best");
             Assert.AreEqual(2, catalog.Cameras[0].TrackOfVersion(2).Raw.version);
             Assert.AreEqual(null, catalog.Camera(1));
         }

@@ -8,7 +8,7 @@ using UnityEngine.Rendering;
 
 namespace Holocast.Tests
 {
-    // What the window "Why Does It Not Work?" finds.
+    // Findings of the Holocast › Troubleshoot window.
     public sealed class DoctorTests
     {
         [Test]
@@ -56,9 +56,11 @@ namespace Holocast.Tests
                 Assert.IsTrue(without.Any(f => f.Verdict == Verdict.Bad && f.Sentence.Contains("HolocastPoints")));
                 var points = o.AddComponent<HolocastPoints>();
                 List<Finding> with = Doctor.OfScene(new[] { session }, new[] { points }, eyes);
-                Assert.IsFalse(with.Any(f => f.Verdict == Verdict.Bad), string.Join("; ", with.Select(f => f.Sentence)));
+                Assert.IsFalse(with.Any(f => f.Verdict == Verdict.Bad),
+                    string.Join("; ", with.Select(f => f.Sentence)));
                 session.Url = "two words";
-                Assert.IsTrue(Doctor.OfScene(new[] { session }, new[] { points }, eyes).Any(f => f.Verdict == Verdict.Bad));
+                Assert.IsTrue(Doctor.OfScene(new[] { session }, new[] { points }, eyes)
+                    .Any(f => f.Verdict == Verdict.Bad));
             }
             finally
             {

@@ -22,7 +22,7 @@ namespace Holocast.Tests
             Run(budget, ref now, 1, 30, 2);
             Assert.AreEqual(1, budget.Level);
             Run(budget, ref now, 20, 30, 2);
-            Assert.AreEqual(2, budget.Level, "no worse level than there is");
+            Assert.AreEqual(2, budget.Level, "the level stays within the worst");
         }
 
         [Test]
@@ -33,11 +33,11 @@ namespace Holocast.Tests
             Run(budget, ref now, 3, 30, 2);
             Assert.AreEqual(1, budget.Level);
             Run(budget, ref now, 16, 60, 2);
-            Assert.AreEqual(0, budget.Level, "better after fifteen good seconds");
+            Assert.AreEqual(0, budget.Level, "lowered after fifteen good seconds");
             Run(budget, ref now, 3, 30, 2);
             Assert.AreEqual(1, budget.Level);
             Run(budget, ref now, 20, 60, 2);
-            Assert.AreEqual(1, budget.Level, "that try failed, so the next one waits");
+            Assert.AreEqual(1, budget.Level, "the attempt failed, so the next one takes longer");
             Run(budget, ref now, 12, 60, 2);
             Assert.AreEqual(0, budget.Level);
         }
@@ -51,7 +51,7 @@ namespace Holocast.Tests
             Run(budget, ref now, 60, 54, 2);
             Assert.AreEqual(1, budget.Level);
             Run(budget, ref now, 5, 54, 0);
-            Assert.AreEqual(0, budget.Level, "levels that are gone are left");
+            Assert.AreEqual(0, budget.Level, "a level beyond the worst is left");
         }
 
         [Test]

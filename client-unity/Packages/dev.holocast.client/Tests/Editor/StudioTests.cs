@@ -4,7 +4,7 @@ using UnityEngine;
 
 namespace Holocast.Tests
 {
-    // Where a camera's points come to stand in Unity.
+    // Conversion from camera to Unity coordinates.
     public sealed class StudioTests
     {
         static unsafe HcTrack Track(double[] r, double[] t)
@@ -42,14 +42,15 @@ namespace Holocast.Tests
             Near(new Vector3(1.1f, -1.2f, 2.3f), Place(track, false, new Vector3(1000, 1000, 2000)));
         }
 
-        // Any rotation: Unity's place is the studio's, mirrored.
+        // For any rotation, the Unity position is the mirrored studio position.
         [TestCase(0.3, -0.4, 0.7)]
         [TestCase(3.1, 0.1, -2.0)]
         [TestCase(-1.5707, 1.2, 0.0)]
         [TestCase(2.0, -3.0, 1.0)]
         public void TurnsWithTheCamera(double a, double b, double c)
         {
-            double sa = System.Math.Sin(a), ca = System.Math.Cos(a), sb = System.Math.Sin(b), cb = System.Math.Cos(b), sc = System.Math.Sin(c), cc = System.Math.Cos(c);
+            double sa = System.Math.Sin(a), ca = System.Math.Cos(a), sb = System.Math.Sin(b), cb = System.Math.Cos(b),
+                sc = System.Math.Sin(c), cc = System.Math.Cos(c);
             double[] r =
             {
                 ca * cb, ca * sb * sc - sa * cc, ca * sb * cc + sa * sc,

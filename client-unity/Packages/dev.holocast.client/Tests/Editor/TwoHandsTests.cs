@@ -13,9 +13,11 @@ namespace Holocast.Tests
         [Test]
         public void OneHandMovesAndTurns()
         {
-            TwoHands hands = TwoHands.Take(new Vector3(0, 0, 2), Quaternion.identity, 1, new Vector3(0, 0, 1), Quaternion.identity);
-            hands.Move(new Vector3(0.5f, 0, 1), Quaternion.AngleAxis(90, Vector3.up), out Vector3 p, out Quaternion r, out float s);
-            // What was a metre ahead of the hand is a metre to its right.
+            TwoHands hands = TwoHands.Grab(new Vector3(0, 0, 2), Quaternion.identity, 1, new Vector3(0, 0, 1),
+                Quaternion.identity);
+            hands.Move(new Vector3(0.5f, 0, 1), Quaternion.AngleAxis(90, Vector3.up), out Vector3 p, out Quaternion r,
+                out float s);
+            // A point one metre ahead of the hand ends up one metre to its right.
             Near(new Vector3(1.5f, 0, 1), p);
             Near(new Vector3(1, 0, 0), r * Vector3.forward);
             Assert.AreEqual(1, s, 1e-5);
@@ -24,8 +26,10 @@ namespace Holocast.Tests
         [Test]
         public void HandsThatPartScale()
         {
-            TwoHands hands = TwoHands.Take(new Vector3(0, 1, 2), Quaternion.identity, 1, new Vector3(-0.1f, 1, 0.5f), new Vector3(0.1f, 1, 0.5f));
-            hands.Move(new Vector3(-0.2f, 1, 0.5f), new Vector3(0.2f, 1, 0.5f), out Vector3 p, out Quaternion r, out float s);
+            TwoHands hands = TwoHands.Grab(new Vector3(0, 1, 2), Quaternion.identity, 1, new Vector3(-0.1f, 1, 0.5f),
+                new Vector3(0.1f, 1, 0.5f));
+            hands.Move(new Vector3(-0.2f, 1, 0.5f), new Vector3(0.2f, 1, 0.5f), out Vector3 p, out Quaternion r,
+                out float s);
             Assert.AreEqual(2, s, 1e-5);
             Near(new Vector3(0, 1, 3.5f), p);
             Near(Vector3.forward, r * Vector3.forward);
@@ -34,7 +38,8 @@ namespace Holocast.Tests
         [Test]
         public void HandsThatTurnTurn()
         {
-            TwoHands hands = TwoHands.Take(Vector3.zero, Quaternion.identity, 1, new Vector3(-0.2f, 0, 0), new Vector3(0.2f, 0, 0));
+            TwoHands hands = TwoHands.Grab(Vector3.zero, Quaternion.identity, 1, new Vector3(-0.2f, 0, 0),
+                new Vector3(0.2f, 0, 0));
             hands.Move(new Vector3(0, 0, -0.2f), new Vector3(0, 0, 0.2f), out _, out Quaternion r, out float s);
             Near(new Vector3(0, 0, 1), r * Vector3.right);
             Assert.AreEqual(1, s, 1e-5);
@@ -43,7 +48,8 @@ namespace Holocast.Tests
         [Test]
         public void ScaleHasBounds()
         {
-            TwoHands hands = TwoHands.Take(Vector3.zero, Quaternion.identity, 1, new Vector3(-0.001f, 0, 0), new Vector3(0.001f, 0, 0));
+            TwoHands hands = TwoHands.Grab(Vector3.zero, Quaternion.identity, 1, new Vector3(-0.001f, 0, 0),
+                new Vector3(0.001f, 0, 0));
             hands.Move(new Vector3(-5, 0, 0), new Vector3(5, 0, 0), out _, out _, out float s);
             Assert.AreEqual(TwoHands.LargestScale, s, 1e-5);
         }

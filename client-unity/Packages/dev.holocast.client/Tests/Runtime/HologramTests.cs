@@ -5,7 +5,7 @@ using UnityEngine.TestTools;
 
 namespace Holocast.Tests
 {
-    // Components in a scene, without a relay.
+    // Components in a scene without a relay.
     public sealed class HologramTests
     {
         GameObject hologram;
@@ -38,7 +38,8 @@ namespace Holocast.Tests
             hologram.SetActive(true);
             yield return null;
             Assert.AreEqual(HolocastState.Failed, session.State);
-            Assert.AreEqual("“ftp://relay/demo” is not an address of a session: it is like moqt://host:4443/demo.", session.Message);
+            Assert.AreEqual("“ftp://relay/demo” is not a session address: use the form moqt://host:4443/demo.",
+                session.Message);
         }
 
         [UnityTest]
@@ -86,7 +87,7 @@ namespace Holocast.Tests
             var hud = new GameObject("Hud").AddComponent<HolocastHud>();
             yield return null;
             yield return null;
-            StringAssert.Contains("“two words” is not an address", hud.Text);
+            StringAssert.Contains("“two words” is not a session address", hud.Text);
             Object.DestroyImmediate(hud.gameObject);
         }
     }

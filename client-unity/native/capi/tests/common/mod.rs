@@ -1,4 +1,4 @@
-//! The C interface as a test uses it, and the programs that tests run.
+//! Test wrappers for the C interface, and for the programs that tests run.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::ffi::{c_char, CString};
@@ -17,18 +17,18 @@ pub fn size<T>() -> u32 {
     std::mem::size_of::<T>() as u32
 }
 
-/// What waits for something waits so long: machines that test may be busy.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+/// Hang guard for every wait; generous, since test machines may be busy.
+pub const HANG_GUARD: Duration = Duration::from_secs(120);
 
 static RUNNING: RwLock<()> = RwLock::new(());
 
-/// What a test holds that measures this process's memory: no other with programs runs.
-pub fn alone() -> RwLockWriteGuard<'static, ()> {
+/// Lock of tests that measure this process's memory: excludes all tests that start programs.
+pub fn lock_exclusive() -> RwLockWriteGuard<'static, ()> {
     RUNNING.write().unwrap_or_else(|e| e.into_inner())
 }
 
-/// What the other tests with programs hold: they mostly wait, and run side by side.
-pub fn beside() -> RwLockReadGuard<'static, ()> {
+/// Lock of the other tests that start programs: they mostly wait and may run concurrently.
+pub fn lock_shared() -> RwLockReadGuard<'static, ()> {
     RUNNING.read().unwrap_or_else(|e| e.into_inner())
 }
 
@@ -38,7 +38,7 @@ pub fn until<T>(what: &str, mut f: impl FnMut() -> Option<T>) -> T {
         if let Some(v) = f() {
             return v;
         }
-        assert!(began.elapsed() < PATIENCE, "{what} did not happen");
+        assert!(began.elapsed() < HANG_GUARD, "timed out waiting for {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -53,7 +53,7 @@ fn text(call: impl Fn(*mut c_char, usize, *mut usize) -> i32) -> String {
 }
 
 pub fn thread_error() -> String {
-    // SAFETY: the buffer is of that size.
+    // SAFETY: the buffer holds the given number of bytes.
     text(|b, n, needed| unsafe { hc_error(null_mut(), b, n, needed) })
 }
 
@@ -86,7 +86,7 @@ impl<'a> Open<'a> {
             reserved: 0,
         };
         let mut c = null_mut();
-        // SAFETY: config lives here.
+        // SAFETY: config outlives the call.
         match unsafe { hc_open(&config, &mut c) } {
             HC_OK => Ok(Client(c)),
             code => Err((code, thread_error())),
@@ -94,7 +94,7 @@ impl<'a> Open<'a> {
     }
 }
 
-/// A client; closed when dropped.
+/// A client, closed on drop.
 pub struct Client(pub *mut HcClient);
 
 impl Drop for Client {
@@ -104,7 +104,7 @@ impl Drop for Client {
     }
 }
 
-// Every method's unsafe call passes this live client and live structs of the right size.
+// Each unsafe call in these methods passes this live client and live structs of the right size.
 #[allow(clippy::undocumented_unsafe_blocks)]
 impl Client {
     pub fn state(&self) -> HcState {
@@ -124,7 +124,13 @@ impl Client {
 
     pub fn subscribe(&self, camera: u32, quality: &str) {
         let quality = CString::new(quality).unwrap();
-        let s = HcSubscribe { size: size::<HcSubscribe>(), camera, quality: quality.as_ptr(), descriptions: 0, reserved: 0 };
+        let s = HcSubscribe {
+            size: size::<HcSubscribe>(),
+            camera,
+            quality: quality.as_ptr(),
+            descriptions: 0,
+            reserved: 0,
+        };
         assert_eq!(unsafe { hc_subscribe(self.0, &s) }, HC_OK);
     }
 
@@ -159,7 +165,10 @@ impl Client {
     pub fn copy(&self, f: &HcFrame, step: u32) -> Vec<u32> {
         let mut words = vec![0; (f.points * f.words_per_point) as usize];
         let mut points = 0;
-        assert_eq!(unsafe { hc_frame_copy(self.0, f.handle, step, words.as_mut_ptr(), words.len(), &mut points) }, HC_OK);
+        assert_eq!(
+            unsafe { hc_frame_copy(self.0, f.handle, step, words.as_mut_ptr(), words.len(), &mut points) },
+            HC_OK
+        );
         words.truncate((points * f.words_per_point) as usize);
         words
     }
@@ -168,7 +177,7 @@ impl Client {
         unsafe { hc_frame_release(self.0, f.handle, shown_us) }
     }
 
-    /// The next frame of a camera, shown.
+    /// Waits for the next frame of a camera and shows it.
     pub fn frame(&self, camera: u32) -> HcFrame {
         let f = until("a frame", || self.acquire(camera));
         assert_eq!(self.release(&f, HC_SHOWN_NOW), HC_OK);
@@ -179,7 +188,7 @@ impl Client {
         (0..n).map(|_| self.frame(camera)).collect()
     }
 
-    /// Waits for a phase; frames are shown meanwhile.
+    /// Waits for a phase, showing frames meanwhile.
     pub fn wait(&self, phase: u32) -> HcState {
         until(&format!("phase {phase} (now {}: {})", self.state().phase, self.error()), || {
             if let Some(f) = self.acquire(0) {
@@ -212,26 +221,32 @@ pub fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../..").canonicalize().unwrap()
 }
 
-/// A program of the repository: those of `make build` in bin/, the tests' publisher compiled here.
+/// Path of one of the repository's programs: built by `make build`, or compiled here for the test
+/// publisher.
 pub fn program(name: &str) -> PathBuf {
     static PUBLISHER: OnceLock<PathBuf> = OnceLock::new();
     if name != "publisher" {
         let path = repository().join("bin").join(name);
-        assert!(path.exists(), "{} is missing: make build", path.display());
+        assert!(path.exists(), "{} is missing: run make build", path.display());
         return path;
     }
     PUBLISHER
         .get_or_init(|| {
             let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("publisher");
             let mut go = Command::new("go");
-            let built = go.args(["build", "-o"]).arg(&path).arg("./client-web/test/publisher").current_dir(repository()).status();
+            let built = go
+                .args(["build", "-o"])
+                .arg(&path)
+                .arg("./client-web/test/publisher")
+                .current_dir(repository())
+                .status();
             assert!(built.unwrap().success(), "the publisher does not build");
             path
         })
         .clone()
 }
 
-/// A program under test; killed when dropped.
+/// A program under test, killed on drop.
 pub struct Process {
     child: Child,
     pub lines: Arc<Mutex<Vec<String>>>,
@@ -239,8 +254,13 @@ pub struct Process {
 
 impl Process {
     pub fn start(name: &str, args: &[&str]) -> Process {
-        let mut child =
-            Command::new(program(name)).args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = Command::new(program(name))
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let lines: Arc<Mutex<Vec<String>>> = Arc::default();
         let (to, out) = (lines.clone(), child.stdout.take().unwrap());
         std::thread::spawn(move || {
@@ -251,13 +271,13 @@ impl Process {
         Process { child, lines }
     }
 
-    /// SIGTERM.
+    /// Sends SIGTERM.
     pub fn ask_to_end(&self) {
         Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
     }
 
     pub fn wait(&mut self) {
-        until("the end of a program", || self.child.try_wait().unwrap());
+        until("a program's exit", || self.child.try_wait().unwrap());
     }
 }
 
@@ -268,7 +288,7 @@ impl Drop for Process {
     }
 }
 
-/// A port that is free for UDP and TCP.
+/// A port that is free for both UDP and TCP.
 pub fn free_port() -> u16 {
     loop {
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -279,7 +299,7 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// Starts a relay and waits until it answers.
+/// Starts a relay and waits until it accepts connections.
 pub fn relay(port: u16, args: &[&str]) -> Process {
     let addr = format!("127.0.0.1:{port}");
     let p = Process::start("relay", &[&["--listen", &addr, "--http", &addr], args].concat());
@@ -291,20 +311,20 @@ pub fn url(port: u16) -> String {
     format!("moqt://127.0.0.1:{port}/test")
 }
 
-/// A publisher of small frames whose contents are known.
+/// Starts a publisher of small frames with known content.
 pub fn publisher(port: u16, args: &[&str]) -> Process {
     let url = url(port);
     Process::start("publisher", &[&["--width", "160", "--height", "120"], args, &[&url]].concat())
 }
 
-/// Memory of this process, KiB.
+/// Resident memory of this process, KiB.
 pub fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// The SHA-256 of a relay's certificate, as it says over HTTP.
+/// SHA-256 of a relay's certificate, fetched over HTTP.
 pub fn certificate_hash(port: u16) -> String {
     use std::io::{Read, Write};
     let mut c = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -314,7 +334,7 @@ pub fn certificate_hash(port: u16) -> String {
     text.trim().lines().last().unwrap().trim().to_owned()
 }
 
-/// A path to a relay that loses, from the moment it is told to, every so manieth large packet on its way to the client.
+/// A path to a relay that, once enabled, drops every nth large packet on its way to the client.
 pub struct Path {
     pub port: u16,
     pub lose: Arc<AtomicUsize>,
@@ -331,10 +351,12 @@ impl Path {
         for s in [&near, &far] {
             s.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         }
-        let (lose, lost, over) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+        let (lose, lost, over) =
+            (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
         let client = Arc::new(Mutex::new(None));
         let up = {
-            let (near, far, over, client) = (near.try_clone().unwrap(), far.try_clone().unwrap(), over.clone(), client.clone());
+            let (near, far, over, client) =
+                (near.try_clone().unwrap(), far.try_clone().unwrap(), over.clone(), client.clone());
             std::thread::spawn(move || {
                 let mut b = [0; 1 << 16];
                 while !over.load(Relaxed) {

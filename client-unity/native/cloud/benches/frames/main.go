@@ -1,5 +1,5 @@
-// Command frames writes real frames as objects for the decode benchmark, and says how
-// long Go takes to decode each: the median of many turns, milliseconds.
+// Command frames writes captured frames as objects for the decode benchmark, and prints Go's
+// decoding time for each: median and minimum of many runs, in milliseconds.
 package main
 
 import (
@@ -32,7 +32,7 @@ func run(dir string) error {
 	if frames, err := frametest.Load(data, 1); err == nil {
 		frame = frames[0]
 	} else {
-		fmt.Printf("no real frames (%v): the scene is synthetic\n", err)
+		fmt.Printf("no captured frames (%v): using the synthetic scene\n", err)
 	}
 	e, err := pointcloud.NewEncoder(pointcloud.EncoderOptions{})
 	if err != nil {
@@ -70,7 +70,8 @@ func run(dir string) error {
 			times = append(times, time.Since(began).Seconds()*1e3)
 		}
 		slices.Sort(times)
-		fmt.Printf("go    %-7s %8d points  p50 %.2f ms  least %.2f ms\n", c.name, len(c.cloud.Points.XYZ)/3, times[len(times)/2], times[0])
+		fmt.Printf("go    %-7s %8d points  p50 %.2f ms  min %.2f ms\n",
+			c.name, len(c.cloud.Points.XYZ)/3, times[len(times)/2], times[0])
 	}
 	return nil
 }

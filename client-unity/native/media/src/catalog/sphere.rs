@@ -12,47 +12,47 @@ const MAX_TILES: u64 = 256;
 const MAX_QUALITIES: u64 = 8;
 const MAX_SIZE: u64 = 16384;
 const MIN_TILE: u64 = 16;
-/// Pixels of a picture of the whole sphere.
+/// Maximum pixels of a picture of the whole sphere.
 const MAX_PIXELS: u64 = 4096 * 4096;
-/// Of catalogs that do not say: time from one group to the next, and from capture to picture, ms.
+/// Defaults: GoP duration and target latency, ms.
 const GOP: f64 = 1000.0;
 const LATENCY: f64 = 1000.0;
 
-/// The whole sphere at low resolution.
+/// The low-resolution base of a 360° video.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sphere {
     /// Name of its track.
     pub name: String,
-    /// As WebCodecs has it.
+    /// Codec string as in WebCodecs.
     pub codec: String,
-    /// avcC; nothing where each group brings it.
+    /// avcC configuration; None if each group carries it.
     pub config: Option<Vec<u8>>,
-    /// Pixels of its pictures, of both eyes.
+    /// Width of its pictures in pixels, both eyes included.
     pub width: u32,
-    /// As width.
+    /// Height of its pictures in pixels, both eyes included.
     pub height: u32,
-    /// The right eye's picture is below the left one's.
+    /// Stereoscopic: left eye above right eye.
     pub stereo: bool,
-    /// How the sphere is turned, degrees.
+    /// Yaw, pitch and roll of the sphere, degrees.
     pub turned: [f64; 3],
-    /// Nothing: as the stream says.
+    /// None: as signalled in the stream.
     pub matrix: Option<Matrix>,
-    /// Nothing: as the stream says.
+    /// None: as signalled in the stream.
     pub full_range: Option<bool>,
     /// Frames per second.
     pub framerate: f64,
-    /// Time from one group to the next, ms.
+    /// GoP duration, ms.
     pub gop: f64,
-    /// Time from capture to picture, ms.
+    /// Target latency from capture to display, ms.
     pub latency: f64,
-    /// Length of a track that is not live, ms; 0 = live, or unknown.
+    /// Length of a recorded track, ms; 0 = live or unknown.
     pub duration: f64,
-    /// Media time of its groups, where that is a straight line.
+    /// Media time of its groups, if linear.
     pub timeline: Option<Timeline>,
     grid: Grid,
 }
 
-/// The tiles that the sphere is cut into.
+/// Tile layout of the sphere.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Grid {
     columns: u64,
@@ -63,7 +63,7 @@ struct Grid {
 }
 
 impl Grid {
-    /// Where tile i of n begins along `size` pixels: the even number nearest to i·size/n.
+    /// Start of tile i of n along `size` pixels: the even number nearest to i·size/n.
     fn edge(i: u64, n: u64, size: u64) -> u64 {
         2 * ((i * size + n) / (2 * n))
     }
@@ -77,7 +77,7 @@ impl Grid {
 }
 
 impl Sphere {
-    /// The tiles; nothing: there are none.
+    /// The tile grid; None if there are no tiles.
     pub fn grid(&self) -> Option<tile360::Grid> {
         let g = &self.grid;
         let side = |v: u64| v as usize;
@@ -89,42 +89,42 @@ impl Sphere {
         })
     }
 
-    /// Of a tile.
+    /// Qualities per tile.
     pub fn qualities(&self) -> usize {
         self.grid.qualities as usize
     }
 
-    /// Pictures one below the other.
+    /// Number of eyes, stacked vertically in the picture.
     pub fn eyes(&self) -> usize {
         1 + usize::from(self.stereo)
     }
 }
 
-/// A tile at a quality.
+/// One tile at one quality.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TileTrack {
     /// Name of its track.
     pub name: String,
-    /// Row by row from the top left.
+    /// Tile index, row by row from the top left.
     pub tile: usize,
-    /// 0 is the worst.
+    /// Quality index; 0 is the lowest.
     pub quality: usize,
-    /// At most, bits per second; 0 = unknown.
+    /// Maximum bits per second; 0 = unknown.
     pub bitrate: f64,
 }
 
-/// What the tiles of a GoP take and are worth.
+/// Size and distortion of a GoP's tiles.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rates {
-    /// At [tile·qualities + quality]; 0 = not encoded.
+    /// Size at [tile·qualities + quality]; 0 = not encoded.
     pub bytes: Vec<f64>,
-    /// As bytes.
+    /// Distortion, indexed like bytes.
     pub distortion: Vec<f64>,
-    /// Of each tile, the distortion of the whole sphere there.
+    /// Per tile, the distortion if only the base is shown.
     pub missing: Vec<f64>,
 }
 
-/// Reads a record of rates and distortions of a GoP. Nothing: it is not one.
+/// Parses a record of a GoP's rates and distortions; None if invalid.
 pub(crate) fn rates(payload: &[u8], tiles: usize, qualities: usize) -> Option<Rates> {
     let v: Value = serde_json::from_slice(payload).ok()?;
     let data = v.get(0)?.get("data")?;
@@ -143,7 +143,7 @@ pub(crate) fn rates(payload: &[u8], tiles: usize, qualities: usize) -> Option<Ra
     Some(Rates { bytes: figures("bytes", 0.0)?, distortion: figures("mse", f64::INFINITY)?, missing })
 }
 
-/// Reads the track that has `hcsphere`.
+/// Parses a track with `hcsphere`.
 pub(super) fn sphere(f: &Fields<'_, '_>, inits: &HashMap<&str, &str>) -> Parsed<Sphere> {
     let path = f.at("hcsphere");
     let s = Fields { o: object(f.get("hcsphere").unwrap_or(&Value::Null), &path)?, path: &path };
@@ -187,7 +187,7 @@ pub(super) fn sphere(f: &Fields<'_, '_>, inits: &HashMap<&str, &str>) -> Parsed<
     if width * height > MAX_PIXELS {
         return wrong(&f.at("width"), format!("pictures of {width}×{height}"));
     }
-    // A figure that is missing or none is that of most sessions.
+    // Missing or non-positive values get the default.
     let figure = |field, or| match f.get(field).and_then(Value::as_f64) {
         Some(v) if v > 0.0 => v.min(60_000.0),
         _ => or,
@@ -211,10 +211,10 @@ pub(super) fn sphere(f: &Fields<'_, '_>, inits: &HashMap<&str, &str>) -> Parsed<
     })
 }
 
-/// Reads a tile's track; refuses one that breaks the rules of its sphere.
+/// Parses a tile's track, and rejects one that is inconsistent with its sphere.
 pub(super) fn tile(f: &Fields<'_, '_>, sphere: Option<&Sphere>) -> Parsed<TileTrack> {
     let path = f.at("hctile");
-    let Some(v) = f.get("hctile") else { return wrong(&path, "missing, and the role is “tile”") };
+    let Some(v) = f.get("hctile") else { return wrong(&path, "missing, but the role is “tile”") };
     let Some(sphere) = sphere else { return wrong(&path, "no track has hcsphere") };
     let (t, g) = (Fields { o: object(v, &path)?, path: &path }, &sphere.grid);
     let tile = t.integer("tile", Some(0), 0, MAX_TILES)?;
@@ -228,12 +228,14 @@ pub(super) fn tile(f: &Fields<'_, '_>, sphere: Option<&Sphere>) -> Parsed<TileTr
     let rect = g.rect(tile);
     for (field, want) in ["x", "y", "width", "height"].into_iter().zip(rect) {
         if t.integer(field, Some(0), 0, MAX_SIZE)? != want {
-            return wrong(&t.at(field), format!("not that of tile {tile}"));
+            return wrong(&t.at(field), format!("differs from that of tile {tile}"));
         }
     }
     let eyes = if sphere.stereo { 2 } else { 1 };
-    if f.integer("width", None, 1, MAX_SIZE)? != rect[2] || f.integer("height", None, 1, 2 * MAX_SIZE)? != rect[3] * eyes {
-        return wrong(&f.at("width"), "not that of the tile's rectangle");
+    if f.integer("width", None, 1, MAX_SIZE)? != rect[2]
+        || f.integer("height", None, 1, 2 * MAX_SIZE)? != rect[3] * eyes
+    {
+        return wrong(&f.at("width"), "differs from the tile's rectangle");
     }
     let name = f.text("name")?.unwrap_or_default().to_owned();
     if name.len() > 4096 {
@@ -243,7 +245,7 @@ pub(super) fn tile(f: &Fields<'_, '_>, sphere: Option<&Sphere>) -> Parsed<TileTr
     Ok(TileTrack { name, tile: tile as usize, quality: quality as usize, bitrate })
 }
 
-/// What samples mean: the matrix, and whether they use the full range.
+/// Color matrix, and whether samples use the full range.
 fn color(s: &Fields<'_, '_>) -> Parsed<(Option<Matrix>, Option<bool>)> {
     let path = s.at("color");
     let Some(v) = s.get("color") else { return Ok((None, None)) };
@@ -266,7 +268,7 @@ fn color(s: &Fields<'_, '_>) -> Parsed<(Option<Matrix>, Option<bool>)> {
     }
 }
 
-/// A track's inline initialization data.
+/// Inline initialization data of a track.
 fn config(f: &Fields<'_, '_>, inits: &HashMap<&str, &str>) -> Parsed<Option<Vec<u8>>> {
     let Some(data) = f.text("initRef")?.and_then(|r| inits.get(r)) else { return Ok(None) };
     match base64::engine::general_purpose::STANDARD.decode(data) {
@@ -280,14 +282,16 @@ mod tests {
     use crate::catalog::{Catalog, CatalogReader};
     use video::Matrix;
 
-    const SPHERE: &str = r#"{"projection":"equirectangular","stereo":"mono","width":640,"height":320,"columns":4,"rows":2,"qualities":3,
+    const SPHERE: &str = r#"{"projection":"equirectangular","stereo":"mono","width":640,"height":320,"columns":4,
+      "rows":2,"qualities":3,
         "color":{"primaries":"bt709","transfer":"bt709","matrix":"smpte170m"}}"#;
     const TILE: &str = r#"{"tile":5,"quality":2,"x":160,"y":160,"width":160,"height":160}"#;
 
     fn read(video: &str, tile: &str) -> Result<Catalog, String> {
         let text = format!(
             r#"{{"version":"draft-01","initDataList":[{{"id":"avc-0","type":"inline","data":"AQID"}}],"tracks":[
-            {{"name":"video","packaging":"loc","role":"video","initRef":"avc-0","codec":"avc1.42c01e","width":480,"height":240,"framerate":25,
+            {{"name":"video","packaging":"loc","role":"video","initRef":"avc-0","codec":"avc1.42c01e","width":480,
+              "height":240,"framerate":25,
               "targetLatency":700,"hcsphere":{video}}},
             {{"name":"tiles/5/2","packaging":"loc","role":"tile","width":160,"height":160,"hctile":{tile}}}]}}"#
         );
@@ -296,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_a_sphere() {
+    fn parses_a_sphere() {
         let Ok(Catalog { sphere: Some(s), .. }) = read(SPHERE, TILE) else { panic!("no sphere") };
         assert_eq!((s.name.as_str(), s.width, s.height, s.stereo), ("video", 480, 240, false));
         assert_eq!((s.framerate, s.gop, s.latency), (25.0, 1000.0, 700.0));
@@ -304,18 +308,26 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_breaks_the_rules() {
+    fn rejects_invalid_spheres() {
         let cases = [
             (SPHERE.replace("equirectangular", "cubemap"), TILE.to_owned(), "hcsphere.projection: not equirectangular"),
             (SPHERE.replace("mono", "left-right"), TILE.to_owned(), "hcsphere.stereo: none of mono, top-bottom"),
             (SPHERE.replace("640", "641"), TILE.to_owned(), "hcsphere.width: not even"),
-            (SPHERE.replace("\"columns\":4", "\"columns\":200"), TILE.to_owned(), "hcsphere.columns: a grid of 200×2 tiles"),
-            (SPHERE.replace("\"columns\":4", "\"columns\":64"), TILE.to_owned(), "hcsphere.columns: tiles are too small"),
+            (
+                SPHERE.replace("\"columns\":4", "\"columns\":200"),
+                TILE.to_owned(),
+                "hcsphere.columns: a grid of 200×2 tiles",
+            ),
+            (
+                SPHERE.replace("\"columns\":4", "\"columns\":64"),
+                TILE.to_owned(),
+                "hcsphere.columns: tiles are too small",
+            ),
             (SPHERE.replace("\"qualities\":3", "\"qualities\":0"), TILE.to_owned(), "hcsphere.qualities: none"),
             (SPHERE.replace("smpte170m", "bt2020"), TILE.to_owned(), "hcsphere.color.matrix: not known"),
             (SPHERE.to_owned(), TILE.replace("\"tile\":5", "\"tile\":8"), "hctile.tile: 8 of 8"),
             (SPHERE.to_owned(), TILE.replace("\"quality\":2", "\"quality\":3"), "hctile.quality: 3 of 3"),
-            (SPHERE.to_owned(), TILE.replace("\"x\":160", "\"x\":162"), "hctile.x: not that of tile 5"),
+            (SPHERE.to_owned(), TILE.replace("\"x\":160", "\"x\":162"), "hctile.x: differs from that of tile 5"),
             ("null".to_owned(), TILE.to_owned(), "hcsphere: not an object"),
         ];
         for (video, tile, why) in cases {

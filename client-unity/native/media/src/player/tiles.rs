@@ -1,75 +1,75 @@
-//! Which tiles of 360° video are received.
+//! Selects the tiles of 360° video to receive.
 
 use std::collections::BTreeMap;
 
 use moqt::{Filter, Nanos, Object, ObjectStatus, Request, Session, SubscribeOptions};
 use tile360::{Gop, Look, Planner, Train, Vec3, View};
 
-use super::shots::Shots;
+use super::recorded::RecordedTiles;
 use super::sphere::MAX_FRAME;
 use super::{Player, Purpose, MS, PRIORITY_CATALOG};
 use crate::catalog::{rates, Catalog, Rates, Sphere, TileTrack, MAX_SIZE};
 use crate::screen::Chunk;
 
-/// Subscriber priorities (§7) of tiles, in their order.
+/// Subscriber priority (§7) of the most important tile; the others follow.
 const PRIORITY: u8 = 130;
 const LAST_PRIORITY: u8 = 250;
-/// How long before a GoP begins its tiles are chosen, beside a round trip.
+/// How long before a GoP begins its tiles are chosen, plus a round trip.
 const AHEAD: Nanos = 80 * MS;
-/// How long after a GoP's end the last frames of a tile may come.
+/// How long after a GoP's end frames of a tile may still arrive.
 const TAIL: Nanos = 150 * MS;
-/// Points of the viewport that are looked at, along an edge.
+/// Viewport sampling points per edge.
 const SAMPLES: usize = 12;
-/// A tile that fills this share of the view is requested at once.
+/// A tile with at least this viewport share is requested at once.
 const IN_VIEW: f64 = 0.03;
-/// What the network is expected to carry before anything is known of it, bytes a second.
+/// Initial throughput estimate, bytes per second.
 const FIRST_RATE: f64 = 250_000.0;
-/// A GoP whose last object is this late saturated the path.
+/// If a GoP's last object is later than this, it saturated the path.
 const LATE: Nanos = 150 * MS;
-/// How a rate grows that was not measured while everything comes in time.
+/// Growth factor of the throughput estimate while all objects arrive in time.
 const GROWTH: f64 = 1.5;
 
-/// What is received of a tile.
+/// A tile's subscription.
 #[derive(Debug, Clone, Copy)]
 struct Following {
     request: Request,
     quality: usize,
 }
 
-/// The tiles that are received.
+/// The tiles being received.
 #[derive(Debug)]
 pub(super) struct Tiles {
     pub planner: Planner,
-    /// Angles between opposite edges of the view.
+    /// Horizontal and vertical field of view, radians.
     view: [f64; 2],
-    pub looked: bool,
+    pub gaze_known: bool,
     tracks: Vec<TileTrack>,
     pub rates: Option<Rates>,
     following: BTreeMap<usize, Following>,
-    /// Subscriptions that end with a group, and when.
+    /// Subscriptions to cancel after their last group, with the time.
     leaving: Vec<(Nanos, Request)>,
-    /// The newest group of the whole sphere and its first timestamp.
+    /// Newest group of the base, and its first timestamp.
     newest: Option<(u64, Nanos)>,
     decide: Option<Nanos>,
     train: Train,
     came: f64,
     late: Nanos,
-    /// Those of a recording.
-    pub shots: Shots,
+    /// Tiles of a recording.
+    pub recorded: RecordedTiles,
 }
 
-/// The tiles that fill so much of the view that they are missed at once. share: of the view that each fills.
+/// Tiles with a viewport share large enough to be missed. share: viewport share of each tile.
 pub(super) fn in_view(share: &[f64]) -> impl Iterator<Item = usize> + '_ {
     (0..share.len()).filter(|n| share[*n] > IN_VIEW)
 }
 
-/// The subscriber priority of a tile, by its rank in a plan.
+/// Subscriber priority of a tile by its rank in a plan.
 pub(super) fn priority(rank: usize) -> u8 {
     u8::try_from(usize::from(PRIORITY) + 3 * rank).unwrap_or(LAST_PRIORITY).min(LAST_PRIORITY)
 }
 
 impl Tiles {
-    /// Nothing: there are none.
+    /// None if the video has no tiles.
     pub fn new(sphere: &Sphere, catalog: &Catalog) -> Option<Self> {
         let view = [std::f64::consts::FRAC_PI_2; 2];
         let mut planner = Planner::new(View::new(sphere.grid()?, view[0], view[1], SAMPLES), sphere.qualities(), 0.1);
@@ -77,7 +77,7 @@ impl Tiles {
         Some(Tiles {
             planner,
             view,
-            looked: false,
+            gaze_known: false,
             tracks: catalog.tiles.clone(),
             rates: None,
             following: BTreeMap::new(),
@@ -87,11 +87,11 @@ impl Tiles {
             train: Train::default(),
             came: 0.0,
             late: 0,
-            shots: Shots::default(),
+            recorded: RecordedTiles::default(),
         })
     }
 
-    /// The catalog lists what is encoded now.
+    /// Sets the tiles that the catalog lists as encoded.
     pub fn set_tracks(&mut self, tracks: &[TileTrack]) {
         self.tracks = tracks.to_vec();
     }
@@ -100,12 +100,13 @@ impl Tiles {
         self.tracks.iter().find(|t| t.tile == tile && t.quality == quality)
     }
 
-    /// The worst quality of a tile.
+    /// The lowest available quality of a tile.
     pub fn least(&self, tile: usize) -> Option<usize> {
         self.tracks.iter().filter(|t| t.tile == tile).map(|t| t.quality).min()
     }
 
-    /// What is known of a GoP that begins at a timestamp; by the tracks' bit rates where there is no record.
+    /// Sizes and distortions of a GoP that begins at a timestamp; estimated from bit rates if there
+    /// is no record.
     pub fn gop(&self, sphere: &Sphere, start: Nanos, rates: Option<&Rates>) -> Gop {
         let (tiles, qualities) = (self.planner.view.grid().tiles(), sphere.qualities());
         let mut g = Gop { start: start as f64 / 1e9, duration: sphere.gop / 1000.0, ..Gop::default() };
@@ -113,7 +114,7 @@ impl Tiles {
             for q in 0..qualities {
                 let i = tile * qualities + q;
                 let nominal = |t: &TileTrack| if t.bitrate > 0.0 { t.bitrate } else { 300_000.0 } / 8.0 * g.duration;
-                // What is not encoded now is not offered, whatever the record says.
+                // Offer only what is currently encoded, regardless of the record.
                 let bytes = self.track(tile, q).map(|t| rates.map_or_else(|| nominal(t), |r| r.bytes[i]));
                 g.bytes.push(bytes.unwrap_or(0.0));
                 g.distortion.push(rates.map_or(60.0 / f64::from(1u32 << q), |r| r.distortion[i]));
@@ -123,7 +124,7 @@ impl Tiles {
         g
     }
 
-    /// Measures the network by a GoP.
+    /// Measures throughput over a GoP.
     fn measure(&mut self, group: u64, gop: f64) {
         let came = 1000.0 * std::mem::take(&mut self.came) / gop;
         if came == 0.0 {
@@ -142,37 +143,40 @@ impl Tiles {
         }
     }
 
-    /// When something is to be done.
+    /// When `tick_tiles` must run next.
     pub fn deadline(&self) -> Option<Nanos> {
         self.leaving.iter().map(|l| l.0).chain(self.decide).min()
     }
 }
 
 impl Player {
-    /// Where a viewer looks.
+    /// Sets the viewer's gaze.
     pub(super) fn gaze(&mut self, now: Nanos, mut s: Option<&mut Session>, direction: [f64; 3], view: [f64; 2]) {
-        let Some(f) = &mut self.film else { return };
+        let Some(f) = &mut self.sphere_feed else { return };
         let (Some(t), Some(due)) = (&mut f.tiles, f.due) else { return };
         if (view[0] - t.view[0]).abs() + (view[1] - t.view[1]).abs() > 0.02 {
             t.planner.view = View::new(*t.planner.view.grid(), view[0], view[1], SAMPLES);
             t.view = view;
         }
         t.planner.gaze.add(due.at(now) as f64 / 1e9, Vec3(direction));
-        t.looked = true;
+        t.gaze_known = true;
         let share = t.planner.view.expect(&[Look { gaze: t.planner.gaze.last().gaze, p: 1.0 }]).0;
         let missing: Vec<_> = in_view(&share).filter(|n| !t.following.contains_key(n)).collect();
         if let (Some(_), Some(s)) = (&self.playback, s.as_deref_mut()) {
-            self.turn_shots(now, s, &share);
+            self.fetch_visible_recorded_tiles(now, s, &share);
         }
-        self.shared.project(|screen| {
+        self.shared.with_screen(|screen| {
             if let Some(m) = &mut screen.mosaic {
                 m.look(share);
             }
         });
-        let Some(f) = &mut self.film else { return };
+        let Some(f) = &mut self.sphere_feed else { return };
         let Some(t) = &mut f.tiles else { return };
-        // Tiles that the view has turned to are requested at once.
-        let (Some((group, start)), Some(s), false) = (t.newest, s, missing.is_empty() || self.playback.is_some()) else { return };
+        // Request newly visible tiles at once.
+        let (Some((group, start)), Some(s), false) = (t.newest, s, missing.is_empty() || self.playback.is_some())
+        else {
+            return;
+        };
         let mut gop = t.gop(&f.sphere, start, t.rates.as_ref());
         gop.have = (0..t.planner.view.grid().tiles()).map(|n| t.following.get(&n).map(|f| f.quality)).collect();
         let plan = t.planner.plan(&[gop], f.sphere.gop / 1000.0, 0.0);
@@ -183,10 +187,12 @@ impl Player {
         }
     }
 
-    /// Subscribes to a tile from a group on; at_once: including what was published of it already.
+    /// Subscribes to a tile from a group on. at_once: include its objects already published.
     #[allow(clippy::too_many_arguments)]
-    fn begin_tile(&mut self, now: Nanos, s: &mut Session, tile: usize, quality: usize, priority: u8, from: u64, at_once: bool) {
-        let Some(f) = &self.film else { return };
+    fn begin_tile(
+        &mut self, now: Nanos, s: &mut Session, tile: usize, quality: usize, priority: u8, from: u64, at_once: bool,
+    ) {
+        let Some(f) = &self.sphere_feed else { return };
         let Some(track) = f.tiles.as_ref().and_then(|t| t.track(tile, quality)) else { return };
         let o = SubscribeOptions {
             filter: Some(if at_once { Filter::LargestObject } else { Filter::From(from) }),
@@ -198,16 +204,19 @@ impl Player {
         };
         let name = self.track(&track.name);
         let request = s.subscribe(now, &name, o);
-        let (Some(c), Some(t)) = (&mut self.connection, self.film.as_mut().and_then(|f| f.tiles.as_mut())) else { return };
+        let (Some(c), Some(t)) = (&mut self.connection, self.sphere_feed.as_mut().and_then(|f| f.tiles.as_mut()))
+        else {
+            return;
+        };
         c.requests.insert(request, Purpose::Tile(tile as u16));
         t.following.insert(tile, Following { request, quality });
     }
 
     /// Takes a record of rates and distortions.
     pub(super) fn tile_rates(&mut self, payload: &[u8]) {
-        if let Some(f) = &mut self.film {
+        if let Some(f) = &mut self.sphere_feed {
             if let Some(t) = &mut f.tiles {
-                // What cannot be read leaves the one before.
+                // Keep the previous record if this one is invalid.
                 t.rates = rates(payload, t.planner.view.grid().tiles(), f.sphere.qualities()).or(t.rates.take());
             }
         }
@@ -215,14 +224,15 @@ impl Player {
 
     /// Takes a tile's frame.
     pub(super) fn tile_object(&mut self, now: Nanos, tile: u16, o: Object) {
-        let Some(f) = self.film.as_mut().filter(|_| o.status == ObjectStatus::Normal && !o.payload.is_empty()) else {
+        let Some(f) = self.sphere_feed.as_mut().filter(|_| o.status == ObjectStatus::Normal && !o.payload.is_empty())
+        else {
             return self.shared.pool.give(o.payload);
         };
         let replayed = self.connection.as_ref().and_then(|c| c.replayed.get(&o.request)).copied().unwrap_or(false);
         self.shared.measures().received_sphere(o.payload.len(), now);
         let Some(mut timestamp) = super::sphere::stamp(&o) else { return self.shared.pool.give(o.payload) };
         if replayed {
-            timestamp = f.go_on(now, o.group, timestamp, o.fetched);
+            timestamp = f.continuous_timestamp(now, o.group, timestamp, o.fetched);
         }
         let Some(t) = &mut f.tiles else { return self.shared.pool.give(o.payload) };
         t.train.add(now as f64 / 1e9, o.payload.len(), o.group, o.id == 0 && !o.fetched);
@@ -230,17 +240,18 @@ impl Player {
         t.late = now - timestamp - f.quickest.unwrap_or(now - timestamp);
         let (group, id, config, payload) = (o.group, o.id, o.properties.video_config, o.payload);
         let chunk = Chunk { group, id, timestamp, config, payload, arrived: now, replayed };
-        self.shared.project(|screen| {
+        self.shared.with_screen(|screen| {
             if let Some(m) = &mut screen.mosaic {
                 m.add(tile.into(), chunk);
             }
         });
     }
 
-    /// A group of the whole sphere begins: it is time to measure the one before, and soon to choose for the next.
+    /// A group of the base begins: measure the previous one, and schedule choosing the next one's
+    /// tiles.
     pub(super) fn tiles_begin(&mut self, group: u64, start: Nanos, offset: Nanos) {
         let rtt = self.connection.as_ref().map_or(0, |c| c.rtt.smoothed);
-        let Some(f) = &mut self.film else { return };
+        let Some(f) = &mut self.sphere_feed else { return };
         let Some(t) = &mut f.tiles else { return };
         let before = t.newest.map(|n| n.0);
         if before.is_some_and(|b| group <= b && b - group < 1000) {
@@ -254,9 +265,10 @@ impl Player {
         t.decide = Some(start + (f.sphere.gop * 1e6) as Nanos + offset - AHEAD - rtt * 3 / 2);
     }
 
-    /// Ends subscriptions whose last group is over, and chooses the tiles of a group that begins soon.
+    /// Ends subscriptions whose last group has passed, and chooses the tiles of the next group when
+    /// it is time.
     pub(super) fn tick_tiles(&mut self, now: Nanos, s: &mut Session) {
-        let Some(f) = &mut self.film else { return };
+        let Some(f) = &mut self.sphere_feed else { return };
         let Some(t) = &mut f.tiles else { return };
         let over: Vec<_> = t.leaving.iter().filter(|l| now >= l.0).map(|l| l.1).collect();
         t.leaving.retain(|l| now < l.0);
@@ -265,11 +277,12 @@ impl Player {
         if let (Some((group, start)), true) = (t.newest, t.decide.is_some_and(|d| now >= d)) {
             t.decide = None;
             from = group + 1;
-            if t.looked && self.playback.is_none() {
+            if t.gaze_known && self.playback.is_none() {
                 let next = start + (f.sphere.gop * 1e6) as Nanos;
                 let gop = t.gop(&f.sphere, next, t.rates.as_ref());
                 let plan = t.planner.plan(&[gop], f.sphere.gop / 1000.0, 0.0);
-                let mut wanted: BTreeMap<_, _> = plan.iter().enumerate().map(|(rank, r)| (r.tile, (r.quality, rank))).collect();
+                let mut wanted: BTreeMap<_, _> =
+                    plan.iter().enumerate().map(|(rank, r)| (r.tile, (r.quality, rank))).collect();
                 let ends = now + AHEAD + TAIL;
                 t.following.retain(|tile, f| {
                     let stays = wanted.get(tile).is_some_and(|w| w.0 == f.quality);
@@ -292,19 +305,22 @@ impl Player {
         }
     }
 
-    /// A tile is received no more.
+    /// A tile's subscription ended.
     pub(super) fn tile_gone(&mut self, request: Request) {
-        if let Some(t) = self.film.as_mut().and_then(|f| f.tiles.as_mut()) {
+        if let Some(t) = self.sphere_feed.as_mut().and_then(|f| f.tiles.as_mut()) {
             t.following.retain(|_, f| f.request != request);
             t.leaving.retain(|l| l.1 != request);
         }
     }
 
-    /// Receives the tiles' rates, and then tiles.
-    pub(super) fn follow_tiles(&mut self, now: Nanos, s: &mut Session) {
+    /// Subscribes to the tiles' rates; the tiles follow.
+    pub(super) fn subscribe_rates(&mut self, now: Nanos, s: &mut Session) {
         let asked = self.connection.as_ref().is_none_or(|c| c.of(Purpose::Rates).is_some());
         let named = self.catalog.as_ref().and_then(|c| c.rates.clone());
-        let (Some(name), false, Some(_)) = (named, asked, self.film.as_ref().and_then(|f| f.tiles.as_ref())) else { return };
+        let (Some(name), false, Some(_)) = (named, asked, self.sphere_feed.as_ref().and_then(|f| f.tiles.as_ref()))
+        else {
+            return;
+        };
         let o = SubscribeOptions {
             filter: Some(Filter::LargestObject),
             priority: Some(PRIORITY_CATALOG),
@@ -318,22 +334,24 @@ impl Player {
         }
     }
 
-    /// Receives no tiles any more. Nothing: the connection is gone.
-    pub(super) fn leave_tiles(&mut self, s: Option<&mut Session>) {
-        if let Some(t) = self.film.as_mut().and_then(|f| f.tiles.as_mut()) {
+    /// Unsubscribes from all tiles. None: the connection is gone.
+    pub(super) fn unsubscribe_tiles(&mut self, s: Option<&mut Session>) {
+        if let Some(t) = self.sphere_feed.as_mut().and_then(|f| f.tiles.as_mut()) {
             t.following.clear();
             t.leaving.clear();
             (t.newest, t.decide) = (None, None);
             match s {
-                Some(_) => t.shots = Shots::default(),
-                None => t.shots.lost(),
+                Some(_) => t.recorded = RecordedTiles::default(),
+                None => t.recorded.lost(),
             }
         }
         let (Some(c), Some(s)) = (&mut self.connection, s) else { return };
         let of: Vec<_> = c
             .requests
             .iter()
-            .filter(|(_, p)| matches!(p, Purpose::Tile(_) | Purpose::Rates | Purpose::Shot | Purpose::RecordedRates))
+            .filter(|(_, p)| {
+                matches!(p, Purpose::Tile(_) | Purpose::Rates | Purpose::RecordedTile | Purpose::RecordedRates)
+            })
             .map(|(r, _)| *r)
             .collect();
         for request in of {

@@ -1,9 +1,9 @@
 //! draw SHADERS SCENE CAMERA OUT
 //!
-//! Draws the mesh renderers of a scene with the package's own shaders, compiled to SPIR-V, on
-//! whatever Vulkan device there is (the checks take Mesa's lavapipe, which is software), and
-//! writes OUT.0.ppm and, for two eyes, OUT.1.ppm. Two eyes are drawn as a headset's are: one
-//! draw of two instances into the two layers of one target.
+//! Draws a scene's mesh renderers with the package's shaders, compiled to SPIR-V, on any Vulkan
+//! device (the tests use Mesa's software renderer lavapipe). Writes OUT.0.ppm and, for two eyes,
+//! OUT.1.ppm. Two eyes are drawn as on a headset: one draw call of two instances into the two
+//! layers of one target.
 
 mod scene;
 mod spirv;
@@ -38,25 +38,27 @@ struct Buffer {
 
 impl Gpu {
     fn open() -> Result<Self> {
-        // SAFETY: the handles below are made by one another and used by this thread alone; the
-        // process ends with them.
+        // SAFETY: the handles below are created from one another, used only on this thread, and
+        // released at process exit.
         unsafe {
             let entry = Entry::load()?;
             let application = vk::ApplicationInfo::default().api_version(vk::API_VERSION_1_3);
-            let instance = entry.create_instance(&vk::InstanceCreateInfo::default().application_info(&application), None)?;
+            let instance =
+                entry.create_instance(&vk::InstanceCreateInfo::default().application_info(&application), None)?;
             let devices = instance.enumerate_physical_devices()?;
-            // Software first: it is the same everywhere.
+            // Prefer software rendering, which is the same on all machines.
             let physical = devices
                 .iter()
                 .copied()
                 .min_by_key(|d| instance.get_physical_device_properties(*d).device_type != vk::PhysicalDeviceType::CPU)
-                .ok_or("there is no Vulkan device: install mesa-vulkan-drivers")?;
+                .ok_or("no Vulkan device: install mesa-vulkan-drivers")?;
             let properties = instance.get_physical_device_properties(physical);
             eprintln!("draw: {}", properties.device_name_as_c_str()?.to_string_lossy());
             let mut v12 = vk::PhysicalDeviceVulkan12Features::default().shader_output_layer(true);
             let mut v13 = vk::PhysicalDeviceVulkan13Features::default().dynamic_rendering(true);
             let queues = [vk::DeviceQueueCreateInfo::default().queue_family_index(0).queue_priorities(&[1.0])];
-            let info = vk::DeviceCreateInfo::default().queue_create_infos(&queues).push_next(&mut v12).push_next(&mut v13);
+            let info =
+                vk::DeviceCreateInfo::default().queue_create_infos(&queues).push_next(&mut v12).push_next(&mut v13);
             let device = instance.create_device(physical, &info, None)?;
             let queue = device.get_device_queue(0, 0);
             let pool = device.create_command_pool(&vk::CommandPoolCreateInfo::default(), None)?;
@@ -69,8 +71,11 @@ impl Gpu {
         unsafe {
             let types = self.instance.get_physical_device_memory_properties(self.physical);
             let index = (0..types.memory_type_count)
-                .find(|i| needs.memory_type_bits >> i & 1 == 1 && types.memory_types[*i as usize].property_flags.contains(wants))
-                .ok_or("no memory of the kind")?;
+                .find(|i| {
+                    needs.memory_type_bits >> i & 1 == 1
+                        && types.memory_types[*i as usize].property_flags.contains(wants)
+                })
+                .ok_or("no suitable memory type")?;
             let info = vk::MemoryAllocateInfo::default().allocation_size(needs.size).memory_type_index(index);
             Ok(self.device.allocate_memory(&info, None)?)
         }
@@ -78,7 +83,7 @@ impl Gpu {
 
     fn buffer(&self, bytes: &[u8], size: u64, usage: vk::BufferUsageFlags) -> Result<Buffer> {
         let size = size.max(bytes.len() as u64).max(16);
-        // SAFETY: see open; the mapped memory is at least as long as what is copied.
+        // SAFETY: see open; the mapped memory is at least as long as the copied data.
         unsafe {
             let buffer = self.device.create_buffer(&vk::BufferCreateInfo::default().size(size).usage(usage), None)?;
             let wants = vk::MemoryPropertyFlags::HOST_VISIBLE | vk::MemoryPropertyFlags::HOST_COHERENT;
@@ -105,19 +110,24 @@ impl Gpu {
         // SAFETY: see open.
         unsafe {
             let image = self.device.create_image(&info, None)?;
-            let memory = self.allocate(self.device.get_image_memory_requirements(image), vk::MemoryPropertyFlags::empty())?;
+            let memory =
+                self.allocate(self.device.get_image_memory_requirements(image), vk::MemoryPropertyFlags::empty())?;
             self.device.bind_image_memory(image, memory, 0)?;
             let kind = if layers > 1 { vk::ImageViewType::TYPE_2D_ARRAY } else { vk::ImageViewType::TYPE_2D };
             let range = range(format, layers);
             let view = self.device.create_image_view(
-                &vk::ImageViewCreateInfo::default().image(image).view_type(kind).format(format).subresource_range(range),
+                &vk::ImageViewCreateInfo::default()
+                    .image(image)
+                    .view_type(kind)
+                    .format(format)
+                    .subresource_range(range),
                 None,
             )?;
             Ok((image, view))
         }
     }
 
-    /// Records commands, runs them and waits.
+    /// Records commands, executes them and waits.
     fn run(&self, record: impl FnOnce(vk::CommandBuffer)) -> Result<()> {
         // SAFETY: see open.
         unsafe {
@@ -126,14 +136,19 @@ impl Gpu {
             self.device.begin_command_buffer(commands[0], &vk::CommandBufferBeginInfo::default())?;
             record(commands[0]);
             self.device.end_command_buffer(commands[0])?;
-            self.device.queue_submit(self.queue, &[vk::SubmitInfo::default().command_buffers(&commands)], vk::Fence::null())?;
+            self.device.queue_submit(
+                self.queue,
+                &[vk::SubmitInfo::default().command_buffers(&commands)],
+                vk::Fence::null(),
+            )?;
             self.device.queue_wait_idle(self.queue)?;
         }
         Ok(())
     }
 
     fn transition(
-        &self, commands: vk::CommandBuffer, image: vk::Image, format: vk::Format, layers: u32, from: vk::ImageLayout, to: vk::ImageLayout,
+        &self, commands: vk::CommandBuffer, image: vk::Image, format: vk::Format, layers: u32, from: vk::ImageLayout,
+        to: vk::ImageLayout,
     ) {
         let barrier = vk::ImageMemoryBarrier::default()
             .image(image)
@@ -144,13 +159,21 @@ impl Gpu {
             .subresource_range(range(format, layers));
         let all = vk::PipelineStageFlags::ALL_COMMANDS;
         // SAFETY: see open.
-        unsafe { self.device.cmd_pipeline_barrier(commands, all, all, vk::DependencyFlags::empty(), &[], &[], &[barrier]) }
+        unsafe {
+            self.device.cmd_pipeline_barrier(commands, all, all, vk::DependencyFlags::empty(), &[], &[], &[barrier])
+        }
     }
 }
 
 fn range(format: vk::Format, layers: u32) -> vk::ImageSubresourceRange {
     let aspect = if format == DEPTH { vk::ImageAspectFlags::DEPTH } else { vk::ImageAspectFlags::COLOR };
-    vk::ImageSubresourceRange { aspect_mask: aspect, base_mip_level: 0, level_count: 1, base_array_layer: 0, layer_count: layers }
+    vk::ImageSubresourceRange {
+        aspect_mask: aspect,
+        base_mip_level: 0,
+        level_count: 1,
+        base_array_layer: 0,
+        layer_count: layers,
+    }
 }
 
 fn code(folder: &Path, name: &str) -> Result<Vec<u32>> {
@@ -159,7 +182,7 @@ fn code(folder: &Path, name: &str) -> Result<Vec<u32>> {
     Ok(bytes.chunks_exact(4).map(|b| u32::from_le_bytes(b.try_into().expect("four bytes"))).collect())
 }
 
-/// HLSL's constant buffers hold matrices by columns.
+/// HLSL constant buffers store matrices by columns.
 fn put(into: &mut [u8], at: usize, m: &Matrix) {
     for column in 0..4 {
         for row in 0..4 {
@@ -169,7 +192,7 @@ fn put(into: &mut [u8], at: usize, m: &Matrix) {
     }
 }
 
-/// Fills a uniform block by the names of its members.
+/// Fills a uniform block by member names.
 fn fill(members: &[(String, usize)], object: &Object, camera: &Camera) -> Result<Vec<u8>> {
     let mut bytes = vec![0; 1024];
     for (name, at) in members {
@@ -178,18 +201,22 @@ fn fill(members: &[(String, usize)], object: &Object, camera: &Camera) -> Result
             "unity_ObjectToWorld" => put(&mut bytes, *at, &object.model),
             "unity_MatrixV" => put(&mut bytes, *at, &eye.view),
             "glstate_matrix_projection" => put(&mut bytes, *at, &eye.projection),
-            "unity_StereoMatrixV" => camera.eyes.iter().enumerate().for_each(|(i, e)| put(&mut bytes, *at + 64 * i, &e.view)),
-            "unity_StereoMatrixP" => camera.eyes.iter().enumerate().for_each(|(i, e)| put(&mut bytes, *at + 64 * i, &e.projection)),
+            "unity_StereoMatrixV" => {
+                camera.eyes.iter().enumerate().for_each(|(i, e)| put(&mut bytes, *at + 64 * i, &e.view))
+            }
+            "unity_StereoMatrixP" => {
+                camera.eyes.iter().enumerate().for_each(|(i, e)| put(&mut bytes, *at + 64 * i, &e.projection))
+            }
             "_ScreenParams" => {
                 for (i, v) in [camera.width as f32, camera.height as f32].iter().enumerate() {
                     bytes[at + 4 * i..at + 4 * i + 4].copy_from_slice(&v.to_le_bytes());
                 }
             }
-            // Not read by the shader.
+            // Unused by the shaders.
             "unity_MatrixVP" | "unity_StereoMatrixVP" => {}
             other => match object.floats.iter().find(|(n, _)| n == other) {
                 Some((_, v)) => bytes[*at..at + 4].copy_from_slice(&v.to_le_bytes()),
-                None => return Err(format!("the shader has {other}, which nobody sets").into()),
+                None => return Err(format!("no value for the shader's uniform {other}").into()),
             },
         }
     }
@@ -216,7 +243,7 @@ fn pipeline(gpu: &Gpu, shaders: &Path, shader: &str, keywords: &[String]) -> Res
     let name = std::iter::once(shader.to_string()).chain(keywords.iter().cloned()).collect::<Vec<_>>().join(".");
     let vertex = code(shaders, &format!("{name}.vert.spv"))?;
     let fragment = code(shaders, &format!("{name}.frag.spv"))?;
-    // The stages' bindings do not meet: those of the fragment shader begin higher.
+    // The fragment shader's bindings are shifted: the stages' bindings are disjoint.
     let resources: Vec<_> = spirv::resources(&vertex).into_iter().chain(spirv::resources(&fragment)).collect();
     let bindings: Vec<_> = resources
         .iter()
@@ -228,10 +255,11 @@ fn pipeline(gpu: &Gpu, shaders: &Path, shader: &str, keywords: &[String]) -> Res
                 .stage_flags(vk::ShaderStageFlags::VERTEX | vk::ShaderStageFlags::FRAGMENT)
         })
         .collect();
-    // SAFETY: see Gpu::open; what is pointed to outlives the calls.
+    // SAFETY: see Gpu::open; the referenced data outlives the calls.
     unsafe {
         let d = &gpu.device;
-        let set = d.create_descriptor_set_layout(&vk::DescriptorSetLayoutCreateInfo::default().bindings(&bindings), None)?;
+        let set =
+            d.create_descriptor_set_layout(&vk::DescriptorSetLayoutCreateInfo::default().bindings(&bindings), None)?;
         let layout = d.create_pipeline_layout(&vk::PipelineLayoutCreateInfo::default().set_layouts(&[set]), None)?;
         let entries = [CString::new("Vertex")?, CString::new("Fragment")?];
         let modules = [
@@ -239,24 +267,35 @@ fn pipeline(gpu: &Gpu, shaders: &Path, shader: &str, keywords: &[String]) -> Res
             d.create_shader_module(&vk::ShaderModuleCreateInfo::default().code(&fragment), None)?,
         ];
         let stages = [
-            vk::PipelineShaderStageCreateInfo::default().stage(vk::ShaderStageFlags::VERTEX).module(modules[0]).name(&entries[0]),
-            vk::PipelineShaderStageCreateInfo::default().stage(vk::ShaderStageFlags::FRAGMENT).module(modules[1]).name(&entries[1]),
+            vk::PipelineShaderStageCreateInfo::default()
+                .stage(vk::ShaderStageFlags::VERTEX)
+                .module(modules[0])
+                .name(&entries[0]),
+            vk::PipelineShaderStageCreateInfo::default()
+                .stage(vk::ShaderStageFlags::FRAGMENT)
+                .module(modules[1])
+                .name(&entries[1]),
         ];
         let input = vk::PipelineVertexInputStateCreateInfo::default();
-        let assembly = vk::PipelineInputAssemblyStateCreateInfo::default().topology(vk::PrimitiveTopology::TRIANGLE_LIST);
+        let assembly =
+            vk::PipelineInputAssemblyStateCreateInfo::default().topology(vk::PrimitiveTopology::TRIANGLE_LIST);
         let viewport = vk::PipelineViewportStateCreateInfo::default().viewport_count(1).scissor_count(1);
-        let raster = vk::PipelineRasterizationStateCreateInfo::default().cull_mode(vk::CullModeFlags::NONE).line_width(1.0);
-        let samples = vk::PipelineMultisampleStateCreateInfo::default().rasterization_samples(vk::SampleCountFlags::TYPE_1);
-        // Reversed depth, as Unity has it on Direct3D 11: the nearest is 1.
+        let raster =
+            vk::PipelineRasterizationStateCreateInfo::default().cull_mode(vk::CullModeFlags::NONE).line_width(1.0);
+        let samples =
+            vk::PipelineMultisampleStateCreateInfo::default().rasterization_samples(vk::SampleCountFlags::TYPE_1);
+        // Reversed depth, as Unity uses on Direct3D 11: 1 is nearest.
         let depth = vk::PipelineDepthStencilStateCreateInfo::default()
             .depth_test_enable(true)
             .depth_write_enable(true)
             .depth_compare_op(vk::CompareOp::GREATER_OR_EQUAL);
         let blends = [vk::PipelineColorBlendAttachmentState::default().color_write_mask(vk::ColorComponentFlags::RGBA)];
         let blend = vk::PipelineColorBlendStateCreateInfo::default().attachments(&blends);
-        let dynamic =
-            vk::PipelineDynamicStateCreateInfo::default().dynamic_states(&[vk::DynamicState::VIEWPORT, vk::DynamicState::SCISSOR]);
-        let mut rendering = vk::PipelineRenderingCreateInfo::default().color_attachment_formats(&[COLOR]).depth_attachment_format(DEPTH);
+        let dynamic = vk::PipelineDynamicStateCreateInfo::default()
+            .dynamic_states(&[vk::DynamicState::VIEWPORT, vk::DynamicState::SCISSOR]);
+        let mut rendering = vk::PipelineRenderingCreateInfo::default()
+            .color_attachment_formats(&[COLOR])
+            .depth_attachment_format(DEPTH);
         let info = vk::GraphicsPipelineCreateInfo::default()
             .stages(&stages)
             .vertex_input_state(&input)
@@ -277,7 +316,7 @@ fn pipeline(gpu: &Gpu, shaders: &Path, shader: &str, keywords: &[String]) -> Res
 /// A shader and its keywords.
 type Key = (String, Vec<String>);
 
-/// What a draw binds.
+/// Resources bound for a draw call.
 struct Draw {
     key: Key,
     set: vk::DescriptorSet,
@@ -285,7 +324,7 @@ struct Draw {
     count: u32,
 }
 
-/// A texture as shaders read it.
+/// Uploads a texture for sampling.
 fn upload(gpu: &Gpu, t: &scene::Texture) -> Result<vk::ImageView> {
     let usage = vk::ImageUsageFlags::SAMPLED | vk::ImageUsageFlags::TRANSFER_DST;
     let format = if t.pixel == 1 { vk::Format::R8_UNORM } else { vk::Format::R32G32_SFLOAT };
@@ -310,24 +349,29 @@ fn upload(gpu: &Gpu, t: &scene::Texture) -> Result<vk::ImageView> {
 
 fn prepare(gpu: &Gpu, pipeline: &Pipeline, object: &Object, camera: &Camera) -> Result<Draw> {
     let indices = gpu.buffer(&object.indices, 0, vk::BufferUsageFlags::INDEX_BUFFER)?;
-    let sizes: Vec<_> = pipeline.resources.iter().map(|r| vk::DescriptorPoolSize { ty: kind(r.kind), descriptor_count: 1 }).collect();
-    // SAFETY: see Gpu::open; what the writes point to outlives them.
+    let sizes: Vec<_> =
+        pipeline.resources.iter().map(|r| vk::DescriptorPoolSize { ty: kind(r.kind), descriptor_count: 1 }).collect();
+    // SAFETY: see Gpu::open; the data referenced by the writes outlives them.
     unsafe {
-        let pool = gpu.device.create_descriptor_pool(&vk::DescriptorPoolCreateInfo::default().max_sets(1).pool_sizes(&sizes), None)?;
-        let set = gpu
+        let pool = gpu
             .device
-            .allocate_descriptor_sets(&vk::DescriptorSetAllocateInfo::default().descriptor_pool(pool).set_layouts(&[pipeline.set]))?[0];
+            .create_descriptor_pool(&vk::DescriptorPoolCreateInfo::default().max_sets(1).pool_sizes(&sizes), None)?;
+        let set = gpu.device.allocate_descriptor_sets(
+            &vk::DescriptorSetAllocateInfo::default().descriptor_pool(pool).set_layouts(&[pipeline.set]),
+        )?[0];
         for r in &pipeline.resources {
-            let write = vk::WriteDescriptorSet::default().dst_set(set).dst_binding(r.binding).descriptor_type(kind(r.kind));
+            let write =
+                vk::WriteDescriptorSet::default().dst_set(set).dst_binding(r.binding).descriptor_type(kind(r.kind));
             match r.kind {
                 Kind::Texture => {
                     let texture = object.textures.iter().find(|t| t.name == r.name);
-                    let view = upload(gpu, texture.ok_or_else(|| format!("the shader has {}, which nobody binds", r.name))?)?;
-                    let info = [vk::DescriptorImageInfo::default().image_view(view).image_layout(vk::ImageLayout::GENERAL)];
+                    let view = upload(gpu, texture.ok_or_else(|| format!("no texture for the shader's {}", r.name))?)?;
+                    let info =
+                        [vk::DescriptorImageInfo::default().image_view(view).image_layout(vk::ImageLayout::GENERAL)];
                     gpu.device.update_descriptor_sets(&[write.image_info(&info)], &[]);
                 }
                 Kind::Sampler => {
-                    // As the component sets its textures up.
+                    // Same settings as the component's textures.
                     let info = vk::SamplerCreateInfo::default()
                         .mag_filter(vk::Filter::LINEAR)
                         .min_filter(vk::Filter::LINEAR)
@@ -338,13 +382,14 @@ fn prepare(gpu: &Gpu, pipeline: &Pipeline, object: &Object, camera: &Camera) -> 
                 }
                 Kind::Storage => {
                     let buffer = object.buffers.iter().find(|(n, _)| *n == r.name);
-                    let (_, bytes) = buffer.ok_or_else(|| format!("the shader has {}, which nobody binds", r.name))?;
+                    let (_, bytes) = buffer.ok_or_else(|| format!("no buffer for the shader's {}", r.name))?;
                     let storage = gpu.buffer(bytes, 0, vk::BufferUsageFlags::STORAGE_BUFFER)?;
                     let info = [vk::DescriptorBufferInfo { buffer: storage.buffer, offset: 0, range: storage.size }];
                     gpu.device.update_descriptor_sets(&[write.buffer_info(&info)], &[]);
                 }
                 Kind::Uniform => {
-                    let block = gpu.buffer(&fill(&r.members, object, camera)?, 0, vk::BufferUsageFlags::UNIFORM_BUFFER)?;
+                    let block =
+                        gpu.buffer(&fill(&r.members, object, camera)?, 0, vk::BufferUsageFlags::UNIFORM_BUFFER)?;
                     let info = [vk::DescriptorBufferInfo { buffer: block.buffer, offset: 0, range: block.size }];
                     gpu.device.update_descriptor_sets(&[write.buffer_info(&info)], &[]);
                 }
@@ -359,8 +404,13 @@ fn draw(shaders: &Path, objects: &[Object], camera: &Camera) -> Result<Vec<Vec<u
     let gpu = Gpu::open()?;
     let eyes = camera.eyes.len() as u32;
     let (width, height) = (camera.width, camera.height);
-    let (color, color_view) =
-        gpu.image(COLOR, width, height, eyes, vk::ImageUsageFlags::COLOR_ATTACHMENT | vk::ImageUsageFlags::TRANSFER_SRC)?;
+    let (color, color_view) = gpu.image(
+        COLOR,
+        width,
+        height,
+        eyes,
+        vk::ImageUsageFlags::COLOR_ATTACHMENT | vk::ImageUsageFlags::TRANSFER_SRC,
+    )?;
     let (depth, depth_view) = gpu.image(DEPTH, width, height, eyes, vk::ImageUsageFlags::DEPTH_STENCIL_ATTACHMENT)?;
     let mut pipelines: HashMap<Key, Pipeline> = HashMap::new();
     let mut draws = Vec::new();
@@ -389,18 +439,30 @@ fn draw(shaders: &Path, objects: &[Object], camera: &Camera) -> Result<Vec<Vec<u
         .load_op(vk::AttachmentLoadOp::CLEAR)
         .clear_value(vk::ClearValue { depth_stencil: vk::ClearDepthStencilValue { depth: 0.0, stencil: 0 } });
     let area = vk::Rect2D { offset: vk::Offset2D::default(), extent: vk::Extent2D { width, height } };
-    let rendering = vk::RenderingInfo::default().render_area(area).layer_count(eyes).color_attachments(&colors).depth_attachment(&depths);
+    let rendering = vk::RenderingInfo::default()
+        .render_area(area)
+        .layer_count(eyes)
+        .color_attachments(&colors)
+        .depth_attachment(&depths);
     gpu.run(|c| {
         gpu.transition(c, color, COLOR, eyes, vk::ImageLayout::UNDEFINED, vk::ImageLayout::GENERAL);
         gpu.transition(c, depth, DEPTH, eyes, vk::ImageLayout::UNDEFINED, vk::ImageLayout::GENERAL);
-        // SAFETY: see Gpu::open; what is bound was made above and lives until the queue is idle.
+        // SAFETY: see Gpu::open; the bound resources were created above and live until the queue is
+        // idle.
         unsafe {
             let d = &gpu.device;
             d.cmd_begin_rendering(c, &rendering);
             d.cmd_set_viewport(
                 c,
                 0,
-                &[vk::Viewport { x: 0.0, y: 0.0, width: width as f32, height: height as f32, min_depth: 0.0, max_depth: 1.0 }],
+                &[vk::Viewport {
+                    x: 0.0,
+                    y: 0.0,
+                    width: width as f32,
+                    height: height as f32,
+                    min_depth: 0.0,
+                    max_depth: 1.0,
+                }],
             );
             d.cmd_set_scissor(c, 0, &[area]);
             for draw in &draws {
@@ -422,9 +484,11 @@ fn draw(shaders: &Path, objects: &[Object], camera: &Camera) -> Result<Vec<Vec<u
             })
             .image_extent(vk::Extent3D { width, height, depth: 1 });
         // SAFETY: as above.
-        unsafe { gpu.device.cmd_copy_image_to_buffer(c, color, vk::ImageLayout::TRANSFER_SRC_OPTIMAL, out.buffer, &[copy]) }
+        unsafe {
+            gpu.device.cmd_copy_image_to_buffer(c, color, vk::ImageLayout::TRANSFER_SRC_OPTIMAL, out.buffer, &[copy])
+        }
     })?;
-    // SAFETY: the memory is mapped whole, and as long as the pictures.
+    // SAFETY: the memory is mapped in full and as long as the pictures.
     let all = unsafe {
         let at = gpu.device.map_memory(out.memory, 0, vk::WHOLE_SIZE, vk::MemoryMapFlags::empty())?;
         std::slice::from_raw_parts(at.cast::<u8>(), (bytes * u64::from(eyes)) as usize).to_vec()

@@ -1,11 +1,11 @@
-//! What is drawn, as the checks write it: lines of words.
+//! Parses the scene files that the tests write: lines of words.
 
 use std::fs;
 use std::path::Path;
 
 pub type Matrix = [f32; 16];
 
-/// A mesh renderer as Unity would draw it, with what its material has by name.
+/// A mesh renderer with its material's properties by name.
 pub struct Object {
     pub shader: String,
     pub keywords: Vec<String>,
@@ -19,7 +19,7 @@ pub struct Object {
 
 pub struct Texture {
     pub name: String,
-    /// Bytes of a pixel: 1 for a share of 255, 8 for two floats.
+    /// Bytes per pixel: 1 for R8 (normalized), 8 for two floats.
     pub pixel: usize,
     pub width: u32,
     pub height: u32,
@@ -34,9 +34,9 @@ pub struct Eye {
 pub struct Camera {
     pub width: u32,
     pub height: u32,
-    /// Of an empty pixel, 0 to 1.
+    /// Background color, 0 to 1.
     pub background: [f32; 3],
-    /// One, or two for single-pass instanced.
+    /// One eye, or two for single-pass instanced rendering.
     pub eyes: Vec<Eye>,
 }
 
@@ -49,12 +49,12 @@ fn numbers<const N: usize>(words: &mut std::str::SplitWhitespace) -> Result<[f32
 }
 
 fn read(folder: &Path, name: Option<&str>) -> Result<Vec<u8>, String> {
-    let path = folder.join(name.ok_or("a file's name is missing")?);
+    let path = folder.join(name.ok_or("missing file name")?);
     fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// `object SHADER INDICES MODEL KEYWORD…`, and what its material has below: `float NAME VALUE`, `buffer NAME FILE`,
-/// `texture NAME PIXEL WIDTH HEIGHT FILE`.
+/// `object SHADER INDICES MODEL KEYWORD…`, followed by its material's properties: `float NAME
+/// VALUE`, `buffer NAME FILE`, `texture NAME PIXEL WIDTH HEIGHT FILE`.
 pub fn objects(path: &Path) -> Result<Vec<Object>, String> {
     let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
     let folder = path.parent().unwrap_or(Path::new("."));
@@ -67,7 +67,15 @@ pub fn objects(path: &Path) -> Result<Vec<Object>, String> {
             let indices = read(folder, words.next())?;
             let model = numbers::<16>(&mut words)?;
             let keywords = words.map(String::from).collect();
-            found.push(Object { shader: name, keywords, model, indices, floats: Vec::new(), buffers: Vec::new(), textures: Vec::new() });
+            found.push(Object {
+                shader: name,
+                keywords,
+                model,
+                indices,
+                floats: Vec::new(),
+                buffers: Vec::new(),
+                textures: Vec::new(),
+            });
             continue;
         }
         let object = found.last_mut().ok_or("a property before any object")?;
@@ -77,7 +85,13 @@ pub fn objects(path: &Path) -> Result<Vec<Object>, String> {
             "texture" => {
                 let [pixel, width, height] = numbers::<3>(&mut words)?;
                 let bytes = read(folder, words.next())?;
-                object.textures.push(Texture { name, pixel: pixel as usize, width: width as u32, height: height as u32, bytes });
+                object.textures.push(Texture {
+                    name,
+                    pixel: pixel as usize,
+                    width: width as u32,
+                    height: height as u32,
+                    bytes,
+                });
             }
             _ => return Err(format!("{}: {line}", path.display())),
         }
@@ -97,12 +111,14 @@ pub fn camera(path: &Path) -> Result<Camera, String> {
                 (camera.width, camera.height) = (w as u32, h as u32);
             }
             Some("background") => camera.background = numbers::<3>(&mut words)?,
-            Some("eye") => camera.eyes.push(Eye { view: numbers::<16>(&mut words)?, projection: numbers::<16>(&mut words)? }),
+            Some("eye") => {
+                camera.eyes.push(Eye { view: numbers::<16>(&mut words)?, projection: numbers::<16>(&mut words)? })
+            }
             _ => {}
         }
     }
     if camera.width == 0 || camera.height == 0 || camera.eyes.is_empty() || camera.eyes.len() > 2 {
-        return Err(format!("{}: wants a size and one or two eyes", path.display()));
+        return Err(format!("{}: want a size and one or two eyes", path.display()));
     }
     Ok(camera)
 }

@@ -1,8 +1,8 @@
-//! What a SPIR-V module calls its resources, and where their members lie.
+//! Reads the names of a SPIR-V module's resources, and the offsets of their members.
 
 use std::collections::HashMap;
 
-/// A uniform block, or a buffer, texture or sampler, which have no members.
+/// A uniform block, or a buffer, texture or sampler (without members).
 pub struct Resource {
     pub name: String,
     pub binding: u32,
@@ -24,7 +24,7 @@ fn text(words: &[u32]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The resources of a module, which the shaders know by name and Vulkan by binding.
+/// The resources of a module with their names and bindings.
 pub fn resources(code: &[u32]) -> Vec<Resource> {
     let mut names: HashMap<u32, String> = HashMap::new();
     let mut member_names: HashMap<(u32, u32), String> = HashMap::new();

@@ -2,7 +2,10 @@ using UnityEngine;
 
 namespace Holocast.Samples
 {
-    /// <summary>Looks around with the mouse, right button held; a headset's camera turns with the head.</summary>
+    /// <summary>
+    /// Looks around with the mouse while the right button is held. With a headset, the camera follows the
+    /// head.
+    /// </summary>
     [RequireComponent(typeof(Camera))]
     public sealed class PanoramaLook : MonoBehaviour
     {

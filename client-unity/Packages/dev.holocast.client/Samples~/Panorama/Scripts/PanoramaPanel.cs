@@ -2,7 +2,7 @@ using UnityEngine;
 
 namespace Holocast.Samples
 {
-    /// <summary>An address to join, and a bar to pause recorded 360° video and to move about in it, for a PC.</summary>
+    /// <summary>PC controls for 360° video: an address to join, and pause and seek for recordings.</summary>
     public sealed class PanoramaPanel : MonoBehaviour
     {
         [SerializeField]
@@ -45,7 +45,7 @@ namespace Holocast.Samples
             {
                 playback.Seek(place);
             }
-            if (GUILayout.Button("What all see", GUILayout.Width(120)))
+            if (GUILayout.Button("Shared playback", GUILayout.Width(120)))
             {
                 playback.GoLive();
             }

@@ -2,7 +2,7 @@ using UnityEngine;
 
 namespace Holocast.Samples
 {
-    /// <summary>A bar to pause a recording and to move about in it, for a PC.</summary>
+    /// <summary>PC controls to pause and seek a recording.</summary>
     public sealed class PlaybackPanel : MonoBehaviour
     {
         [SerializeField]
@@ -13,7 +13,7 @@ namespace Holocast.Samples
             GUILayout.BeginArea(new Rect(10, Screen.height - 60, Screen.width - 20, 50));
             if (!playback.Available)
             {
-                GUILayout.Label("The session has no recording to move about in: publish one with holocast replay.");
+                GUILayout.Label("The session has no seekable recording: publish one with holocast replay.");
                 GUILayout.EndArea();
                 return;
             }
@@ -28,8 +28,9 @@ namespace Holocast.Samples
             {
                 playback.Seek(place);
             }
-            GUILayout.Label(playback.Position.ToString("F1") + " / " + playback.Duration.ToString("F1") + " s", GUILayout.Width(120));
-            if (GUILayout.Button("What all see", GUILayout.Width(120)))
+            GUILayout.Label(playback.Position.ToString("F1") + " / " + playback.Duration.ToString("F1") + " s",
+                GUILayout.Width(120));
+            if (GUILayout.Button("Shared playback", GUILayout.Width(120)))
             {
                 playback.GoLive();
             }

@@ -2,7 +2,7 @@ using UnityEngine;
 
 namespace Holocast.Samples
 {
-    /// <summary>Turns a camera about the subject with the mouse: right button and wheel.</summary>
+    /// <summary>Orbits a camera around the subject: right mouse button turns, the wheel zooms.</summary>
     [RequireComponent(typeof(Camera))]
     public sealed class ViewerOrbit : MonoBehaviour
     {
@@ -22,7 +22,8 @@ namespace Holocast.Samples
             Vector3 from = transform.position - middle;
             if (Input.GetMouseButton(1))
             {
-                from = Quaternion.AngleAxis(moved.x * 0.3f, Vector3.up) * Quaternion.AngleAxis(-moved.y * 0.3f, transform.right) * from;
+                from = Quaternion.AngleAxis(moved.x * 0.3f, Vector3.up) * Quaternion.AngleAxis(-moved.y * 0.3f,
+                    transform.right) * from;
             }
             float wheel = Input.mouseScrollDelta.y;
             from *= Mathf.Exp(-0.1f * wheel);

@@ -2,7 +2,7 @@ using UnityEngine;
 
 namespace Holocast.Samples
 {
-    /// <summary>A panel to choose what is shown, for a PC.</summary>
+    /// <summary>PC controls to choose address, camera and quality.</summary>
     public sealed class ViewerPanel : MonoBehaviour
     {
         [SerializeField]
@@ -61,7 +61,7 @@ namespace Holocast.Samples
             {
                 GUILayout.Label(browser.Message);
             }
-            GUILayout.Label("Size of a point " + points.PointSize.ToString("F1"));
+            GUILayout.Label("Point size " + points.PointSize.ToString("F1"));
             points.PointSize = GUILayout.HorizontalSlider(points.PointSize, 0.5f, 4);
             GUILayout.BeginHorizontal();
             if (GUILayout.Button("Automatic"))

@@ -1,0 +1,473 @@
+// Package depthmap turns one camera's captures into point-cloud grids: depth in
+// millimetres and colour for each pixel of either the depth camera (every reading
+// once, colour looked up for it) or the colour camera (depth rendered into it, for
+// denser pictures). It owns that mapping and the filters on it; it knows no sensors
+// beyond source.Frame, no poses but the one it is given, and no encoding.
+package depthmap
+
+// #cgo CFLAGS: -O3
+// #include "kernels.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"unsafe"
+
+	"holocast/capture-server/source"
+	"holocast/internal/camera"
+	"holocast/internal/mjpeg"
+	"holocast/internal/pointcloud"
+)
+
+// Geometry says which camera's pixels a grid has.
+type Geometry string
+
+const (
+	// DepthGeometry keeps the depth camera's pixels: every reading is a point, and
+	// each point has the colour the colour camera saw there. Points it did not see,
+	// outside its image or behind something nearer, are left out.
+	DepthGeometry Geometry = "depth"
+	// ColorGeometry renders the depth image into the colour camera, as
+	// k4a_transformation_depth_image_to_color_camera does: as many points as the
+	// colour image has pixels on surfaces.
+	ColorGeometry Geometry = "color"
+)
+
+// Config says how captures become points. The zero value keeps every point, in depth
+// geometry, with the camera at the studio's origin.
+type Config struct {
+	Geometry Geometry // "" is DepthGeometry
+
+	// DepthMin and DepthMax bound the readings kept, millimetres; a DepthMax of 0 is
+	// no bound.
+	DepthMin, DepthMax uint16
+
+	// Crop keeps what lies inside a box in studio space; nil keeps everything.
+	Crop *Box
+
+	Erode    Erode
+	Isolated Isolated
+
+	// Pose is the motion from the depth camera's space to the studio's. The zero
+	// Transform is Identity.
+	Pose camera.Transform
+}
+
+// Box is an axis-aligned box in studio space, millimetres.
+type Box struct {
+	Min, Max [3]float64
+}
+
+// Erode drops points near the edges of what is nearer and near holes, where a depth
+// camera mixes front and back: those whose square window of Radius pixels to each
+// side holds a hole or a reading more than Step nearer. It is the minimum filter of
+// LiveScan3D's depth-map filter (OpenCV's erode), used to reject readings where
+// LiveScan3D replaces them by the minimum.
+type Erode struct {
+	Radius int // pixels, 0 (off) to 8
+	Step   int // millimetres; 0 is 50
+}
+
+// Isolated drops points with fewer than Neighbors others within ±Band in the square
+// window of Radius pixels to each side.
+type Isolated struct {
+	Neighbors int // 0 is off
+	Radius    int // pixels, 1 (3×3) to 3 (7×7); 0 is 1
+	Band      int // millimetres, at most 250; 0 is 30
+}
+
+const (
+	// Positions in a colour image are 16-bit sixteenths of a pixel, and it may be
+	// decoded at a quarter of its size.
+	minSide = 16
+	maxSide = 4096
+
+	defaultStep = 50
+	defaultBand = 30
+	maxRadius   = 8
+	maxWindow   = 3
+	maxBand     = 250 // no depth camera reads less, so a hole is never a neighbour
+
+	// Of the occlusion test, see struct cover: millimetres, and depth pixels.
+	slack     = 30
+	cellWidth = 1.6
+
+	// A triangle of the rendered depth image spans at most this part of its depth;
+	// steeper ones join two surfaces.
+	maxSlope = 0.045
+)
+
+// ErrNoColor is returned for a capture whose colour image the camera dropped.
+var ErrNoColor = errors.New("frame has no colour image")
+
+// Mapper maps one camera's captures. It is not safe for concurrent use.
+type Mapper struct {
+	cal camera.Calibration
+	cfg Config
+	out camera.Intrinsics
+
+	toDepth camera.Transform // from out's space
+
+	lens   C.struct_lens
+	box    C.struct_box
+	reduce int // decode colour at 1/reduce of its size
+
+	rayX, rayY                []float32 // the depth camera's rays
+	clean, tmp, low           []uint16
+	u, v                      []uint16
+	cover                     C.struct_cover
+	coverHeight               C.int32_t
+	nearest                   []uint16
+	every                     int // rows of depth, one of which is mapped
+	vertexU, vertexV, vertexZ []float32
+	warped                    []uint32
+
+	decoder *mjpeg.Decoder
+	image   colorImage
+}
+
+// New prepares the mapping of captures with calibration cal. Errors name the
+// setting that is wrong.
+func New(cal camera.Calibration, cfg Config) (*Mapper, error) {
+	if err := cal.Validate(); err != nil {
+		return nil, fmt.Errorf("depthmap: calibration: %w", err)
+	}
+	if cal.Color.Width == 0 {
+		return nil, errors.New("depthmap: calibration has no colour camera")
+	}
+	if c := cal.Color; c.Width < minSide || c.Height < minSide || c.Width > maxSide || c.Height > maxSide {
+		return nil, fmt.Errorf("depthmap: colour camera of %d×%d pixels, want %d to %d each way", c.Width, c.Height, minSide, maxSide)
+	}
+	if err := cfg.complete(); err != nil {
+		return nil, fmt.Errorf("depthmap: %w", err)
+	}
+	decoder, err := mjpeg.NewDecoder()
+	if err != nil {
+		return nil, fmt.Errorf("depthmap: %w", err)
+	}
+	m := &Mapper{cal: cal, cfg: cfg, decoder: decoder}
+	switch cfg.Geometry {
+	case DepthGeometry:
+		m.out, m.toDepth, m.reduce = cal.Depth, camera.Identity, reduction(cal)
+	case ColorGeometry:
+		m.out, m.toDepth, m.reduce = cal.Color, cal.DepthToColor.Inverse(), 1
+	}
+	m.prepareRays()
+	m.prepareLens()
+	m.prepareBox()
+	m.prepareBuffers()
+	return m, nil
+}
+
+// complete fills in defaults and reports the first invalid setting.
+func (c *Config) complete() error {
+	if c.Geometry == "" {
+		c.Geometry = DepthGeometry
+	}
+	if c.Pose == (camera.Transform{}) {
+		c.Pose = camera.Identity
+	}
+	if c.DepthMax == 0 {
+		c.DepthMax = math.MaxUint16
+	}
+	if c.Erode.Step == 0 {
+		c.Erode.Step = defaultStep
+	}
+	if c.Isolated.Radius == 0 {
+		c.Isolated.Radius = 1
+	}
+	if c.Isolated.Band == 0 {
+		c.Isolated.Band = defaultBand
+	}
+	window := 2*c.Isolated.Radius + 1
+	switch {
+	case c.Geometry != DepthGeometry && c.Geometry != ColorGeometry:
+		return fmt.Errorf("geometry is %q, want %q or %q", c.Geometry, DepthGeometry, ColorGeometry)
+	case c.DepthMin > c.DepthMax:
+		return fmt.Errorf("minimum depth %d mm exceeds maximum depth %d mm", c.DepthMin, c.DepthMax)
+	case c.Erode.Radius < 0 || c.Erode.Radius > maxRadius:
+		return fmt.Errorf("erode radius is %d pixels, want 0 to %d", c.Erode.Radius, maxRadius)
+	case c.Erode.Step < 0 || c.Erode.Step > math.MaxUint16:
+		return fmt.Errorf("erode step is %d mm, want 0 to %d", c.Erode.Step, math.MaxUint16)
+	case c.Isolated.Radius < 1 || c.Isolated.Radius > maxWindow:
+		return fmt.Errorf("isolated-point radius is %d pixels, want 1 to %d", c.Isolated.Radius, maxWindow)
+	case c.Isolated.Neighbors < 0 || c.Isolated.Neighbors >= window*window:
+		return fmt.Errorf("isolated-point filter needs %d neighbours, its window holds %d", c.Isolated.Neighbors, window*window-1)
+	case c.Isolated.Band < 1 || c.Isolated.Band > maxBand:
+		return fmt.Errorf("isolated-point band is %d mm, want 1 to %d", c.Isolated.Band, maxBand)
+	}
+	if err := c.Pose.Validate(); err != nil {
+		return fmt.Errorf("pose: %w", err)
+	}
+	if c.Crop != nil {
+		for i, axis := range []string{"x", "y", "z"} {
+			if !(c.Crop.Min[i] < c.Crop.Max[i]) {
+				return fmt.Errorf("crop box is empty: %s from %g to %g mm", axis, c.Crop.Min[i], c.Crop.Max[i])
+			}
+		}
+	}
+	return nil
+}
+
+// reduction is how much smaller the colour image may be decoded without its pixels
+// becoming coarser than the depth camera's.
+func reduction(cal camera.Calibration) int {
+	ratio := cal.Color.Fx / cal.Depth.Fx
+	switch {
+	case ratio >= 3.6:
+		return 4
+	case ratio >= 1.8:
+		return 2
+	}
+	return 1
+}
+
+func (m *Mapper) prepareRays() {
+	table := m.cal.Depth.RayTable()
+	m.rayX, m.rayY = table.X, table.Y
+}
+
+func (m *Mapper) prepareLens() {
+	in, t, r := m.cal.Color, m.cal.DepthToColor.T, float64(m.reduce)
+	m.lens = C.struct_lens{
+		tx: C.float(t[0]), ty: C.float(t[1]), tz: C.float(t[2]),
+		fx: C.float(in.Fx / r), fy: C.float(in.Fy / r),
+		// Pixel centres are integers: pixel 0 of an image half as wide lies between
+		// pixels 0 and 1.
+		cx: C.float((in.Cx+0.5)/r - 0.5), cy: C.float((in.Cy+0.5)/r - 0.5),
+		p1: C.float(in.P[0]), p2: C.float(in.P[1]),
+		max_r2: math.MaxFloat32,
+		width:  C.int32_t((in.Width + m.reduce - 1) / m.reduce),
+		height: C.int32_t((in.Height + m.reduce - 1) / m.reduce),
+	}
+	for i, r := range m.cal.DepthToColor.R {
+		m.lens.r[i] = C.float(r)
+	}
+	for i, k := range in.K {
+		m.lens.k[i] = C.float(k)
+	}
+	if in.MaxRadius > 0 {
+		m.lens.max_r2 = C.float(in.MaxRadius * in.MaxRadius)
+	}
+}
+
+func (m *Mapper) prepareBox() {
+	if c := m.cfg.Crop; c != nil {
+		for i, r := range m.cfg.Pose.R {
+			m.box.r[i] = C.float(r)
+		}
+		for i := range 3 {
+			m.box.t[i] = C.float(m.cfg.Pose.T[i])
+			m.box.min[i], m.box.max[i] = C.float(c.Min[i]), C.float(c.Max[i])
+		}
+	}
+}
+
+func (m *Mapper) prepareBuffers() {
+	n := m.cal.Depth.Width * m.cal.Depth.Height
+	m.clean = make([]uint16, n)
+	if r := m.cfg.Isolated.Radius; m.cfg.Isolated.Neighbors > 0 {
+		m.tmp = make([]uint16, (m.cal.Depth.Width+2*r)*(m.cal.Depth.Height+2*r))
+	} else if m.cfg.Erode.Radius > 0 {
+		m.tmp = make([]uint16, n)
+	}
+	if m.cfg.Erode.Radius > 0 {
+		m.low = make([]uint16, n)
+	}
+	if m.cfg.Geometry == ColorGeometry {
+		m.vertexU, m.vertexV, m.vertexZ = make([]float32, n), make([]float32, n), make([]float32, n)
+		m.warped = make([]uint32, m.cal.Color.Width*m.cal.Color.Height)
+		return
+	}
+	m.u, m.v = make([]uint16, n), make([]uint16, n)
+	m.aim(1)
+}
+
+// Close frees the image decoder.
+func (m *Mapper) Close() { m.decoder.Close() }
+
+// Output returns the lens whose pixels the grids have, and the motion from its space to
+// the depth camera's.
+func (m *Mapper) Output() (camera.Intrinsics, camera.Transform) { return m.out, m.toDepth }
+
+// SetPose replaces Config.Pose.
+func (m *Mapper) SetPose(pose camera.Transform) {
+	m.cfg.Pose = pose
+	m.prepareBox()
+}
+
+// Map makes a grid of a capture; g's buffers are reused. A frame with no colour
+// image gives ErrNoColor; images of another size than calibrated, or damaged, give
+// errors that name both sizes or the damage, and leave g undefined.
+func (m *Mapper) Map(f *source.Frame, g *pointcloud.Grid) error { return m.MapRows(f, g, 1) }
+
+// MapRows maps one of every rows of the grid and leaves the others empty. Cost falls with
+// the number of rows, but for the decoding of colour.
+func (m *Mapper) MapRows(f *source.Frame, g *pointcloud.Grid, every int) error {
+	d := m.cal.Depth
+	if len(f.Depth) != d.Width*d.Height {
+		return fmt.Errorf("depthmap: depth image has %d pixels, calibration has %d×%d (%d)", len(f.Depth), d.Width, d.Height, d.Width*d.Height)
+	}
+	if len(f.Color) == 0 {
+		return fmt.Errorf("depthmap: %w", ErrNoColor)
+	}
+	clean := m.filter(f.Depth)
+	if m.cfg.Geometry == ColorGeometry {
+		return m.mapColor(f, clean, g, every)
+	}
+	return m.mapDepth(f, clean, g, every)
+}
+
+// filter removes noise, on a copy. Clipping comes later: clipped readings still occlude
+// what is behind them.
+func (m *Mapper) filter(depth []uint16) []uint16 {
+	w, h := C.int32_t(m.cal.Depth.Width), C.int32_t(m.cal.Depth.Height)
+	iso, ero := m.cfg.Isolated, m.cfg.Erode
+	if iso.Neighbors == 0 && ero.Radius == 0 {
+		return depth
+	}
+	if iso.Neighbors > 0 {
+		C.isolated(u16(depth), u16(m.clean), w, h, C.int32_t(iso.Radius), C.int32_t(iso.Neighbors), C.int32_t(iso.Band), u16(m.tmp))
+	} else {
+		copy(m.clean, depth)
+	}
+	if ero.Radius > 0 {
+		C.erode(u16(m.clean), w, h, C.int32_t(ero.Radius), C.int32_t(ero.Step), u16(m.tmp), u16(m.low))
+	}
+	return m.clean
+}
+
+// clip removes readings outside the depth range and the crop box.
+func (m *Mapper) clip(depth []uint16) {
+	n := C.int32_t(len(depth))
+	if m.cfg.DepthMin > 0 || m.cfg.DepthMax < math.MaxUint16 {
+		C.clip_range(u16(depth), n, C.uint16_t(m.cfg.DepthMin), C.uint16_t(m.cfg.DepthMax))
+	}
+	if m.cfg.Crop != nil {
+		C.clip_box(u16(depth), n, f32(m.rayX), f32(m.rayY), &m.box)
+	}
+}
+
+func (m *Mapper) mapDepth(f *source.Frame, clean []uint16, g *pointcloud.Grid, every int) error {
+	// Decoding colour and projecting depth are independent and take most of the time.
+	decoded := make(chan error, 1)
+	go func() { decoded <- m.image.load(m.decoder, f, m.cal.Color, m.reduce) }()
+	resize(g, m.out)
+	m.aim(every)
+	if every > 1 {
+		clear(g.Depth)
+	}
+	m.rows(func(first, n int) { copy(g.Depth[first:first+n], clean[first:first+n]) })
+	m.clip(g.Depth)
+	m.project(clean)
+	m.splat(clean)
+	if err := <-decoded; err != nil {
+		return fmt.Errorf("depthmap: %w", err)
+	}
+	m.sample(g)
+	return nil
+}
+
+// aim prepares the occlusion test for one of every rows of depth.
+func (m *Mapper) aim(every int) {
+	if m.every == every {
+		return
+	}
+	m.every = every
+	cell := max(1, cellWidth*float64(every)*m.cal.Color.Fx/m.cal.Depth.Fx/float64(m.reduce))
+	m.cover.cells = C.int32_t(65536 / (cell * C.SUBPIXEL))
+	m.cover.width = C.int32_t(float64(m.lens.width)/cell) + 1
+	m.cover.slack = slack
+	m.coverHeight = C.int32_t(float64(m.lens.height)/cell) + 1
+	if n := int(m.cover.width*m.coverHeight) + 1; cap(m.nearest) < n {
+		m.nearest = make([]uint16, n)
+	}
+}
+
+// rows calls do with the first pixel and the length of each run of rows that are mapped.
+func (m *Mapper) rows(do func(first, n int)) {
+	w, n := m.cal.Depth.Width, m.cal.Depth.Width*m.cal.Depth.Height
+	if m.every == 1 {
+		do(0, n)
+		return
+	}
+	for first := 0; first < n; first += m.every * w {
+		do(first, w)
+	}
+}
+
+// project finds where the colour camera would see each point.
+func (m *Mapper) project(clean []uint16) {
+	m.rows(func(i, n int) {
+		C.project(u16(clean[i:]), C.int32_t(n), f32(m.rayX[i:]), f32(m.rayY[i:]), &m.lens, u16(m.u[i:]), u16(m.v[i:]))
+	})
+}
+
+// splat records the nearest depth in each direction of the colour camera.
+func (m *Mapper) splat(clean []uint16) {
+	C.uncover(u16(m.nearest), m.cover.width*m.coverHeight)
+	m.rows(func(i, n int) {
+		C.splat(u16(clean[i:]), u16(m.u[i:]), u16(m.v[i:]), C.int32_t(n), &m.cover, u16(m.nearest))
+	})
+}
+
+// sample colours the points that the colour camera sees and drops the others.
+func (m *Mapper) sample(g *pointcloud.Grid) {
+	img := &m.image
+	m.rows(func(i, n int) {
+		depth, u, v, rgb := u16(g.Depth[i:]), u16(m.u[i:]), u16(m.v[i:]), u8(g.Color[3*i:])
+		if img.bgra != nil {
+			C.sample_bgra(depth, u, v, C.int32_t(n), &m.cover, u16(m.nearest), u8(img.bgra), img.layout.width, rgb)
+			return
+		}
+		C.sample_planes(depth, u, v, C.int32_t(n), &m.cover, u16(m.nearest), u8(img.y), u8(img.cb), u8(img.cr), &img.layout, rgb)
+	})
+}
+
+func (m *Mapper) mapColor(f *source.Frame, clean []uint16, g *pointcloud.Grid, every int) error {
+	resize(g, m.out)
+	// Decoding and warping are independent.
+	decoded := make(chan error, 1)
+	go func() { decoded <- m.image.rgb(m.decoder, f, m.cal.Color, g.Color) }()
+	if &clean[0] != &m.clean[0] {
+		copy(m.clean, clean)
+	}
+	m.warp(g.Depth)
+	for y := range g.Height {
+		if y%every != 0 {
+			clear(g.Depth[y*g.Width : (y+1)*g.Width])
+		}
+	}
+	if err := <-decoded; err != nil {
+		return fmt.Errorf("depthmap: %w", err)
+	}
+	return nil
+}
+
+// warp renders m.clean into the colour camera's depth image.
+func (m *Mapper) warp(depth []uint16) {
+	C.project_vertices(u16(m.clean), C.int32_t(len(m.clean)), f32(m.rayX), f32(m.rayY), &m.lens, f32(m.vertexU), f32(m.vertexV), f32(m.vertexZ))
+	m.clip(m.clean)
+	C.warp(u16(m.clean), f32(m.vertexU), f32(m.vertexV), f32(m.vertexZ),
+		C.int32_t(m.cal.Depth.Width), C.int32_t(m.cal.Depth.Height), maxSlope,
+		(*C.uint32_t)(unsafe.SliceData(m.warped)), C.int32_t(m.out.Width), C.int32_t(m.out.Height))
+	C.resolve((*C.uint32_t)(unsafe.SliceData(m.warped)), C.int32_t(len(m.warped)), u16(depth))
+}
+
+func resize(g *pointcloud.Grid, in camera.Intrinsics) {
+	n := in.Width * in.Height
+	if cap(g.Depth) < n {
+		g.Depth = make([]uint16, n)
+	}
+	if cap(g.Color) < 3*n {
+		g.Color = make([]byte, 3*n)
+	}
+	g.Width, g.Height = in.Width, in.Height
+	g.Depth, g.Color = g.Depth[:n], g.Color[:3*n]
+}
+
+func u16(s []uint16) *C.uint16_t { return (*C.uint16_t)(unsafe.SliceData(s)) }
+func f32(s []float32) *C.float   { return (*C.float)(unsafe.SliceData(s)) }
+func u8(s []byte) *C.uint8_t     { return (*C.uint8_t)(unsafe.SliceData(s)) }

@@ -1,0 +1,119 @@
+package depthmap
+
+// #include "kernels.h"
+import "C"
+
+import (
+	"fmt"
+	"image"
+
+	"holocast/capture-server/source"
+	"holocast/internal/camera"
+	"holocast/internal/mjpeg"
+)
+
+// colorImage is a frame's colour image in the layout it came in, or in the planes of
+// its JPEG: only pixels that become points are converted to RGB.
+type colorImage struct {
+	jpeg image.YCbCr
+
+	bgra      []byte // set for BGRA, else the planes below
+	y, cb, cr []byte
+	layout    C.struct_layout
+}
+
+// load reads f's image, which must have the calibrated size; a JPEG is decoded at
+// 1/reduce of it.
+func (c *colorImage) load(d *mjpeg.Decoder, f *source.Frame, in camera.Intrinsics, reduce int) error {
+	w, h := in.Width, in.Height
+	c.bgra = nil
+	c.layout = C.struct_layout{width: C.int32_t(w), height: C.int32_t(h), y_step: 1, c_step: 1, limited: 1}
+	switch f.Format {
+	case camera.MJPG:
+		hdr, err := d.Header(f.Color)
+		if err != nil {
+			return err
+		}
+		if hdr.Width != w || hdr.Height != h {
+			return fmt.Errorf("colour image is %d×%d, calibration has %d×%d", hdr.Width, hdr.Height, w, h)
+		}
+		if err := d.DecodeYCbCr(&c.jpeg, f.Color, reduce); err != nil {
+			return err
+		}
+		c.fromJPEG()
+		return nil
+	case camera.NV12:
+		if err := wantBytes(f, in, w*h+2*((w+1)/2)*((h+1)/2)); err != nil {
+			return err
+		}
+		c.y, c.cb, c.cr = f.Color, f.Color[w*h:], f.Color[w*h+1:]
+		c.layout.y_stride, c.layout.c_stride, c.layout.c_step = C.int32_t(w), C.int32_t(2*((w+1)/2)), 2
+		c.layout.shift_x, c.layout.shift_y = 1, 1
+	case camera.YUY2:
+		if w%2 != 0 {
+			return fmt.Errorf("YUY2 image is %d pixels wide, want an even width", w)
+		}
+		if err := wantBytes(f, in, 2*w*h); err != nil {
+			return err
+		}
+		c.y, c.cb, c.cr = f.Color, f.Color[1:], f.Color[3:]
+		c.layout.y_stride, c.layout.y_step = C.int32_t(2*w), 2
+		c.layout.c_stride, c.layout.c_step, c.layout.shift_x = C.int32_t(2*w), 4, 1
+	case camera.BGRA:
+		if err := wantBytes(f, in, 4*w*h); err != nil {
+			return err
+		}
+		c.bgra = f.Color
+	default:
+		return fmt.Errorf("colour format %q, want MJPG, NV12, YUY2 or BGRA", f.Format)
+	}
+	return nil
+}
+
+func wantBytes(f *source.Frame, in camera.Intrinsics, n int) error {
+	if len(f.Color) != n {
+		return fmt.Errorf("%s colour image has %d bytes, calibration's %d×%d pixels have %d", f.Format, len(f.Color), in.Width, in.Height, n)
+	}
+	return nil
+}
+
+func (c *colorImage) fromJPEG() {
+	c.y, c.cb, c.cr = c.jpeg.Y, c.jpeg.Cb, c.jpeg.Cr
+	c.layout.limited, c.layout.padded = 0, 1 // mjpeg.Slack
+	c.layout.width, c.layout.height = C.int32_t(c.jpeg.Rect.Dx()), C.int32_t(c.jpeg.Rect.Dy())
+	c.layout.y_stride, c.layout.c_stride = C.int32_t(c.jpeg.YStride), C.int32_t(c.jpeg.CStride)
+	switch c.jpeg.SubsampleRatio {
+	case image.YCbCrSubsampleRatio422:
+		c.layout.shift_x = 1
+	case image.YCbCrSubsampleRatio420:
+		c.layout.shift_x, c.layout.shift_y = 1, 1
+	case image.YCbCrSubsampleRatio440:
+		c.layout.shift_y = 1
+	case image.YCbCrSubsampleRatio411:
+		c.layout.shift_x = 2
+	}
+}
+
+// rgb converts the whole of f's image into dst.
+func (c *colorImage) rgb(d *mjpeg.Decoder, f *source.Frame, in camera.Intrinsics, dst []byte) error {
+	if f.Format == camera.MJPG {
+		hdr, err := d.Header(f.Color)
+		if err != nil {
+			return err
+		}
+		if hdr.Width != in.Width || hdr.Height != in.Height {
+			return fmt.Errorf("colour image is %d×%d, calibration has %d×%d", hdr.Width, hdr.Height, in.Width, in.Height)
+		}
+		_, _, _, err = d.DecodeRGB(dst, f.Color)
+		return err
+	}
+	if err := c.load(d, f, in, 1); err != nil {
+		return err
+	}
+	if c.bgra != nil {
+		C.bgra_to_rgb(u8(c.bgra), C.int32_t(in.Width*in.Height), u8(dst))
+	} else {
+		C.planes_to_rgb(u8(c.y), u8(c.cb), u8(c.cr), &c.layout, u8(dst))
+	}
+	return nil
+}

@@ -1,0 +1,244 @@
+// Package imported is the medium of point clouds that come as such: recordings and streams
+// of other systems. Each cloud becomes a frame (internal/pointcloud, layout B) and a group
+// of the track points/<number>/full. Clouds are in the space of the studio already.
+package imported
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"holocast/capture-server/publish"
+	"holocast/capture-server/source"
+	"holocast/internal/camera"
+	"holocast/internal/catalog"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/origin"
+	"holocast/internal/pointcloud"
+)
+
+// Config says how clouds are published.
+type Config struct {
+	First int // number of the first cloud in the session, after its cameras
+	// DeliveryTimeout is how old a frame may become on its way before its rest is
+	// dropped; 0 is no limit.
+	DeliveryTimeout time.Duration
+	// Delivery is how frames are sent: catalog.DeliveryStream, the default, or
+	// catalog.DeliveryDatagram.
+	Delivery string
+	// AlwaysEncode encodes every cloud. Otherwise a track that nobody watches gets one
+	// frame a second, so that a viewer who joins has a picture at once.
+	AlwaysEncode bool
+}
+
+// Medium is the clouds of a session.
+type Medium struct {
+	cfg     Config
+	session *publish.Publisher
+	streams []*stream
+	frames  *prometheus.CounterVec
+}
+
+var _ publish.Medium = (*Medium)(nil)
+
+const (
+	quality      = "full"
+	layout       = pointcloud.LayoutPoints
+	priority     = 96 // publisher priority, as that of cameras
+	defaultFPS   = 30 // stands in for a rate that is not known
+	idleInterval = time.Second
+)
+
+// nominal is the lens by whose focal length viewers choose the size of points, for want
+// of the cameras': an Azure Kinect's, NFOV unbinned.
+var nominal = camera.Intrinsics{Width: 640, Height: 576, Fx: 504, Fy: 504, Cx: 320, Cy: 288}
+
+// stream is one source and its track. Its frames are for one goroutine.
+type stream struct {
+	m       *Medium
+	number  int
+	src     source.Clouds
+	track   *origin.Track
+	encoder *pointcloud.Encoder
+	ended   atomic.Bool
+
+	sequence uint32
+	group    uint64
+	most     int       // points, as the catalog says
+	newest   time.Time // when a frame was published
+	frame    pointcloud.Frame
+}
+
+// New makes the medium of sources, which its Close closes; after an error they are still
+// the caller's.
+func New(session *publish.Publisher, cfg Config, sources []source.Clouds) (*Medium, error) {
+	m := &Medium{cfg: cfg, session: session, frames: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "holocast_capture_clouds_total",
+		Help: "Clouds of other systems by result: published, idle (nobody watched), failed.",
+	}, []string{"source", "result"})}
+	for i, src := range sources {
+		e, err := pointcloud.NewEncoder(pointcloud.EncoderOptions{})
+		if err != nil {
+			m.release()
+			return nil, err
+		}
+		s := &stream{m: m, number: cfg.First + i, src: src, encoder: e, group: publish.FirstGroup()}
+		s.track = session.NewTrack(publish.Track{
+			Name: catalog.PointsTrack(s.number, quality), Priority: priority, DeliveryTimeout: cfg.DeliveryTimeout,
+		})
+		m.streams = append(m.streams, s)
+	}
+	session.Register(m.frames)
+	return m, nil
+}
+
+// Name implements publish.Medium.
+func (m *Medium) Name() string { return "clouds" }
+
+// Close implements publish.Medium: it frees the encoders and closes the sources.
+func (m *Medium) Close() {
+	m.release()
+	for _, s := range m.streams {
+		if err := s.src.Close(); err != nil {
+			m.session.Log().Warn("closing source", "name", s.src.Name(), "err", err)
+		}
+	}
+}
+
+func (m *Medium) release() {
+	for _, s := range m.streams {
+		s.encoder.Close()
+	}
+}
+
+// Describe implements publish.Medium.
+func (m *Medium) Describe(c *catalog.Catalog) error {
+	for _, s := range m.streams {
+		if s.ended.Load() {
+			continue
+		}
+		ref, err := c.AddInit(fmt.Sprintf("clouds-%d", s.number), catalog.CameraInit{Grid: nominal, Pose: camera.Identity})
+		if err != nil {
+			return err
+		}
+		rate := s.src.FPS()
+		if rate == 0 {
+			rate = defaultFPS
+		}
+		renderGroup, altGroup := 1, s.number+1
+		c.Tracks = append(c.Tracks, catalog.Track{
+			Name: s.track.Name().Name, Packaging: catalog.PackagingPoints, IsLive: true, Role: catalog.RolePoints,
+			Label: s.src.Name(), RenderGroup: &renderGroup, AltGroup: &altGroup, InitRef: ref, Framerate: s.src.FPS(),
+			Bitrate: int64(float64(s.src.MaxPoints()) * layout.BytesPerPoint() * 8 * rate),
+			Points: &catalog.Points{
+				Camera: s.number, CameraName: s.src.Name(), Quality: quality, Layout: layout.String(), Descriptions: 1,
+				MaxPoints: s.src.MaxPoints(), DeliveryTimeout: int(m.cfg.DeliveryTimeout.Milliseconds()),
+				Delivery: m.cfg.Delivery,
+			},
+		})
+	}
+	return nil
+}
+
+// errNoCloud says that all sources failed or came to their end.
+var errNoCloud = errors.New("no cloud is left to publish")
+
+// Run implements publish.Medium. It returns nil when ctx ended it, or when all sources
+// came to their end; otherwise the first that failed says why.
+func (m *Medium) Run(ctx context.Context) error {
+	log := m.session.Log()
+	var g errgroup.Group
+	for _, s := range m.streams {
+		g.Go(func() error {
+			err := s.run(ctx)
+			if ctx.Err() != nil {
+				return nil //nolint:nilerr // ctx ended it, it did not fail
+			}
+			s.ended.Store(true)
+			s.track.End(wire.DoneTrackEnded, "the source is gone")
+			m.session.Changed()
+			if err != nil {
+				log.Error("source failed", "name", s.src.Name(), "err", err)
+				return fmt.Errorf("%w; %s: %w", errNoCloud, s.src.Name(), err)
+			}
+			log.Info("source came to its end", "name", s.src.Name())
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// run publishes the source until ctx ends, or the source does (nil), or it fails. Sources
+// pace themselves and drop what is late, so each cloud is encoded before the next is asked for.
+func (s *stream) run(ctx context.Context) error {
+	var c source.Cloud
+	s.most = s.src.MaxPoints()
+	last := ""
+	for {
+		err := s.src.Next(ctx, &c)
+		var damage *source.DamageError
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.As(err, &damage):
+			s.m.session.Log().Warn("skipping the damaged part", "name", s.src.Name(), "err", err)
+			continue
+		case err != nil:
+			return err
+		}
+		if most := s.src.MaxPoints(); most != s.most {
+			s.most = most
+			s.m.session.Changed()
+		}
+		if !s.wanted() {
+			s.count("idle")
+			continue
+		}
+		if err := s.publish(&c); err != nil {
+			s.count("failed")
+			if text := err.Error(); text != last {
+				last = text
+				s.m.session.Log().Warn("cloud not used", "name", s.src.Name(), "err", err)
+			}
+			continue
+		}
+		s.count("published")
+	}
+}
+
+func (s *stream) count(result string) { s.m.frames.WithLabelValues(s.src.Name(), result).Inc() }
+
+// wanted reports whether a cloud is to be published now.
+func (s *stream) wanted() bool {
+	return s.m.cfg.AlwaysEncode || s.track.Viewers() > 0 || time.Since(s.newest) >= idleInterval
+}
+
+func (s *stream) publish(c *source.Cloud) error {
+	s.frame.Layout, s.frame.Points = layout, c.Points
+	payload, err := s.encoder.Encode(nil, pointcloud.Header{
+		Sequence:     s.sequence,
+		DeviceTime:   uint64(max(0, c.DeviceTime.Microseconds())),
+		CaptureTime:  uint64(s.m.session.RelayTime().At(c.CaptureTime).UnixMicro()),
+		Camera:       uint16(s.number),
+		Descriptions: 1,
+	}, &s.frame, 0)
+	s.sequence++
+	if err != nil {
+		return err
+	}
+	header := wire.SubgroupHeader{Group: s.group, Mode: wire.SubgroupIDExplicit, Priority: priority, EndOfGroup: true, FirstObject: true}
+	s.group++
+	s.newest = time.Now()
+	if s.m.cfg.Delivery == catalog.DeliveryDatagram {
+		publish.SendParts(s.track, header, 0, payload)
+		return nil
+	}
+	return s.track.WriteObject(header, moqt.Object{}, payload)
+}

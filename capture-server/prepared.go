@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"holocast/capture-server/publish"
+	"holocast/internal/catalog"
+	"holocast/internal/connect"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/prepared"
+	"holocast/internal/replay"
+	"holocast/internal/service"
+)
+
+// preparedMedium publishes a folder of prepared 360° video (holocast prepare) as live media, for sessions with
+// other sources: at its own pace, stamped as if captured now, the same for all viewers. A session whose
+// only source is prepared video is a replay instead (replayPrepared).
+type preparedMedium struct {
+	replay *replay.Replayer
+	listed *catalog.Catalog
+	ended  atomic.Bool
+}
+
+var _ publish.Medium = (*preparedMedium)(nil)
+
+// newPreparedMedium opens a folder. With loop the video restarts at its end; otherwise its tracks end.
+func newPreparedMedium(session *publish.Publisher, dir string, loop bool) (*preparedMedium, error) {
+	if !prepared.IsFolder(dir) {
+		return nil, fmt.Errorf("tiles:%s is no folder; holocast prepare makes one of a film", dir)
+	}
+	r, err := replay.Open(dir, replay.Config{
+		Namespace: session.Namespace(), Live: true, Loop: loop, Log: session.Log(),
+		Into: &replay.Session{Add: session.AddTrack, Clock: session.RelayTime(), FirstGroup: publish.FirstGroup()},
+	})
+	if err != nil {
+		return nil, err
+	}
+	m := &preparedMedium{replay: r}
+	if m.listed, err = r.Catalog(); err != nil {
+		return nil, err
+	}
+	session.Log().Info("prepared 360° video", "folder", dir, "length", r.Info.Duration().Round(time.Millisecond), "loop", loop)
+	return m, nil
+}
+
+// Name implements publish.Medium.
+func (m *preparedMedium) Name() string { return "film" }
+
+// Close implements publish.Medium.
+func (m *preparedMedium) Close() {}
+
+// Describe implements publish.Medium.
+func (m *preparedMedium) Describe(c *catalog.Catalog) error {
+	if !m.ended.Load() {
+		c.Tracks = append(c.Tracks, m.listed.Tracks...)
+		c.InitDataList = append(c.InitDataList, m.listed.InitDataList...)
+	}
+	return nil
+}
+
+// Run implements publish.Medium.
+func (m *preparedMedium) Run(ctx context.Context) error {
+	err := m.replay.Run(ctx)
+	m.ended.Store(true)
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // ctx ended it, it did not fail
+	}
+	m.replay.End(wire.DoneTrackEnded, "the film is over")
+	return err
+}
+
+// prepared is the folder of prepared video that is the only source, "" where it is not: beside
+// others they are live (preparedMedium).
+func (c *Config) prepared() string {
+	if len(c.Sources) != 1 {
+		return ""
+	}
+	if spec, err := parseSource(c.Sources[0]); err == nil && spec.kind == "tiles" {
+		return spec.arg
+	}
+	return ""
+}
+
+// replayPrepared publishes prepared video: one pace for all viewers, and the whole of it for
+// those who pause and move about (docs/spec/replay.md).
+func replayPrepared(ctx context.Context, dir string, cfg *Config, target connect.Target, ns moqt.Namespace, web *service.HTTP, log *slog.Logger) error {
+	if !prepared.IsFolder(dir) {
+		return fmt.Errorf("tiles:%s is no folder; holocast prepare makes one of a film", dir)
+	}
+	r, err := replay.Open(dir, replay.Config{Namespace: ns, Loop: cfg.Loop, Log: log})
+	if err != nil {
+		return err
+	}
+	var connected atomic.Bool
+	web.Handle("GET /healthz", service.Health(func() error {
+		if !connected.Load() {
+			return errNotConnected
+		}
+		return nil
+	}))
+	web.Start()
+	log.Info("prepared 360° video", "folder", dir, "length", r.Info.Duration().Round(time.Millisecond))
+	service.Ready(ctx, func() { connected.Load() })
+	link, unlink := context.WithCancel(ctx)
+	defer unlink()
+	first, over := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	ended := make(chan error, 1)
+	go func() {
+		ended <- target.Keep(link, r.Handler(), moqt.Config{Log: log}, func(ctx context.Context, s *moqt.Session) error {
+			connected.Store(true)
+			defer connected.Store(false)
+			once.Do(func() { close(first) })
+			return r.Serve(ctx, s, over)
+		})
+	}()
+	select {
+	case <-first:
+	case err := <-ended:
+		return err
+	}
+	played := make(chan error, 1)
+	go func() {
+		played <- r.Run(link)
+		close(over)
+	}()
+	err = <-ended
+	unlink()
+	perr := <-played
+	if ctx.Err() != nil {
+		return nil
+	}
+	return errors.Join(err, perr)
+}

@@ -1,0 +1,201 @@
+// Package k4arecording plays Azure Kinect recordings (see internal/k4amkv for the format) at
+// their own pace, looped if wanted.
+package k4arecording
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"holocast/capture-server/source"
+	"holocast/internal/camera"
+	"holocast/internal/k4amkv"
+)
+
+// Options choose how a recording is played.
+type Options struct {
+	// Loop restarts the recording at its end; device times keep growing.
+	Loop bool
+	// Name is the source's name; "" is the camera's serial number, or the file's name
+	// where the recording has none.
+	Name string
+}
+
+// Player is a source.Source that plays one recording.
+type Player struct {
+	path    string
+	options Options
+	cal     camera.Calibration
+	reader  *k4amkv.Reader
+	period  time.Duration
+	dropped atomic.Int64
+
+	mu    sync.Mutex
+	spare []*k4amkv.Capture // released
+
+	begun     bool
+	start     time.Time     // when the recording's device time origin is due
+	origin    time.Duration // device time of the first capture
+	shift     time.Duration // what earlier passes add to device times
+	last      time.Duration // device time of the newest capture read, with shift
+	delivered bool          // in this pass
+}
+
+// Open opens the recording at path, which must have depth and a calibration.
+func Open(path string, options Options) (*Player, error) {
+	r, err := k4amkv.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("k4amkv: %w", err)
+	}
+	p := &Player{path: path, options: options, reader: r, period: time.Second / time.Duration(r.Config.FPS)}
+	if err := p.configure(); err != nil {
+		return nil, errors.Join(fmt.Errorf("k4amkv: %s: %w", path, err), r.Close())
+	}
+	return p, nil
+}
+
+func (p *Player) configure() (err error) {
+	c := &p.reader.Config
+	switch {
+	case !c.Depth:
+		return errors.New("the recording has no depth track")
+	case c.Calibration == nil:
+		return errors.New("the recording has no calibration.json, so its depth cannot become points")
+	}
+	if p.cal, err = camera.Parse(c.Calibration, c.DepthMode, c.ColorMode); err != nil {
+		return err
+	}
+	if p.options.Name == "" {
+		p.options.Name = c.Serial
+	}
+	if p.options.Name == "" {
+		p.options.Name = strings.TrimSuffix(filepath.Base(p.path), filepath.Ext(p.path))
+	}
+	return nil
+}
+
+// Name implements source.Source.
+func (p *Player) Name() string { return p.options.Name }
+
+// Calibration implements source.Source.
+func (p *Player) Calibration() camera.Calibration { return p.cal }
+
+// FPS implements source.Source: the rate the recorder was set to.
+func (p *Player) FPS() float64 { return float64(p.reader.Config.FPS) }
+
+// Dropped implements source.Source: it counts captures without depth, and those more
+// than a frame late because Next was not called in time.
+func (p *Player) Dropped() int64 { return p.dropped.Load() }
+
+// Close implements source.Source.
+func (p *Player) Close() error { return p.reader.Close() }
+
+// Next implements source.Source. Where the recording is damaged it returns a
+// *source.DamageError once everything before the damage is delivered.
+func (p *Player) Next(ctx context.Context, f *source.Frame) error {
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		c := p.capture()
+		err := p.reader.Next(c)
+		if err != nil {
+			p.release(c)
+		}
+		if errors.Is(err, io.EOF) {
+			if err := p.again(); err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil {
+			return p.failure(err)
+		}
+		t := c.Time() + p.shift
+		if !p.begun {
+			p.begun, p.start, p.origin = true, time.Now(), t
+		}
+		p.last = max(p.last, t)
+		due := p.start.Add(t - p.origin)
+		if c.Depth == nil || time.Since(due) > p.period {
+			p.release(c)
+			p.dropped.Add(1)
+			p.delivered = p.delivered || c.Depth != nil
+			continue
+		}
+		if err := sleepUntil(ctx, due); err != nil {
+			p.release(c)
+			return err
+		}
+		p.delivered = true
+		*f = source.Frame{
+			Depth: c.Depth, Color: c.Color, Format: p.reader.Config.ColorFormat,
+			DeviceTime: t, CaptureTime: due,
+			Free: func() { p.release(c) },
+		}
+		return nil
+	}
+}
+
+// capture returns a capture whose buffers may be overwritten.
+func (p *Player) capture() *k4amkv.Capture {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(p.spare) - 1
+	if n < 0 {
+		return &k4amkv.Capture{}
+	}
+	c := p.spare[n]
+	p.spare = p.spare[:n]
+	return c
+}
+
+func (p *Player) release(c *k4amkv.Capture) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.spare = append(p.spare, c)
+}
+
+// failure says which recording an error of its reader is about.
+func (p *Player) failure(err error) error {
+	named := fmt.Errorf("k4amkv: %s: %w", p.path, err)
+	var damage *k4amkv.DamageError
+	if errors.As(err, &damage) {
+		return &source.DamageError{Err: named}
+	}
+	return named
+}
+
+// again seeks to the beginning, or returns io.EOF without Options.Loop.
+func (p *Player) again() error {
+	if !p.options.Loop {
+		return io.EOF
+	}
+	if !p.delivered {
+		return fmt.Errorf("k4amkv: %s: no capture of the recording has depth", p.path)
+	}
+	p.delivered = false
+	p.shift = p.last + p.period - p.origin
+	return p.reader.SeekTo(0)
+}
+
+func sleepUntil(ctx context.Context, due time.Time) error {
+	d := time.Until(due)
+	if d <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

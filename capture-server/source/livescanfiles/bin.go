@@ -1,0 +1,231 @@
+package livescanfiles
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"holocast/capture-server/source"
+	"holocast/capture-server/source/pace"
+	"holocast/internal/catalog"
+)
+
+// Limits of a .bin recording.
+const (
+	maxBinPoints = catalog.MaxPoints // of a frame
+	maxBinFrames = 1 << 20
+	maxBinHeader = 96 // bytes of a frame's two lines of text
+	binPoint     = 10 // bytes: x y z int16 in millimetres, then of all points red green blue alpha
+)
+
+// errBinHeader says that where a frame should begin there is no header.
+var errBinHeader = errors.New("no LiveScan3D frame: want the lines n_points= N and frame_timestamp= T")
+
+// binFrame is where a frame's points are in the file.
+type binFrame struct {
+	at     int64
+	points int
+}
+
+// Bin plays a .bin recording of LiveScan3D: the points of one client or of all, in the
+// space of the studio. It plays at the pace of its time stamps, again and again.
+type Bin struct {
+	name   string
+	file   *os.File
+	frames []binFrame
+	damage error // what ended the recording early; nil once reported
+	pace   pace.Camera
+	fps    float64
+	buf    []byte
+}
+
+// OpenBin opens a recording. A truncated one plays as far as it goes. Errors name the
+// file and the byte.
+func OpenBin(path string) (*Bin, error) {
+	b, err := openBin(path)
+	if err != nil {
+		return nil, fmt.Errorf("livescan: %s: %w", path, err)
+	}
+	return b, nil
+}
+
+func openBin(path string) (_ *Bin, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, errors.Unwrap(err)
+	}
+	defer func() {
+		if err != nil {
+			_ = f.Close()
+		}
+	}()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	frames, stamps, damage := indexBin(f, info.Size())
+	if len(frames) == 0 {
+		if damage == nil {
+			damage = errors.New("no frames")
+		}
+		return nil, damage
+	}
+	clock, err := pace.NewClock(30)
+	if err != nil {
+		return nil, err
+	}
+	times := binTimes(stamps)
+	b := &Bin{
+		name: strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), file: f, frames: frames, damage: damage,
+	}
+	step := interval(times, clock)
+	b.fps = 1 / step.Seconds()
+	b.pace = pace.Camera{Clock: clock, Recorded: &pace.Recording{Frames: times, Period: times[len(times)-1] + step}}
+	return b, nil
+}
+
+// indexBin finds the frames of a recording of a size in bytes and their time stamps, as
+// far as they are whole; err says why it ended early.
+func indexBin(r io.ReaderAt, size int64) (frames []binFrame, stamps []int32, err error) {
+	header := make([]byte, maxBinHeader)
+	for at := int64(0); len(frames) < maxBinFrames; {
+		n, rerr := r.ReadAt(header, at)
+		if rerr != nil && !errors.Is(rerr, io.EOF) {
+			return frames, stamps, rerr
+		}
+		// Some versions end a frame with a line break, others do not.
+		text := bytes.TrimLeft(header[:n], "\r\n")
+		if len(text) == 0 && at+int64(n) >= size {
+			return frames, stamps, nil
+		}
+		points, stamp, length, perr := parseBinHeader(text)
+		if perr != nil {
+			return frames, stamps, fmt.Errorf("byte %d, frame %d: %w", at, len(frames), perr)
+		}
+		at += int64(n - len(text) + length)
+		if at+int64(points)*binPoint > size {
+			return frames, stamps, fmt.Errorf("byte %d, frame %d: cut off: %d points need %d bytes, %d are left", at, len(frames), points, int64(points)*binPoint, size-at)
+		}
+		frames, stamps = append(frames, binFrame{at, points}), append(stamps, stamp)
+		at += int64(points) * binPoint
+	}
+	return frames, stamps, fmt.Errorf("more than %d frames", maxBinFrames)
+}
+
+// parseBinHeader reads a frame's two lines and returns their length with the last break.
+func parseBinHeader(text []byte) (points int, stamp int32, length int, err error) {
+	field := func(name string) (int64, error) {
+		line, _, found := bytes.Cut(text[length:], []byte{'\n'})
+		value, ok := strings.CutPrefix(strings.TrimRight(string(line), "\r"), name)
+		if !found || !ok {
+			return 0, errBinHeader
+		}
+		length += len(line) + 1
+		v, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+		if err != nil {
+			return 0, errBinHeader
+		}
+		return v, nil
+	}
+	n, err := field("n_points=")
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	t, err := field("frame_timestamp=")
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	if n < 0 || n > maxBinPoints {
+		return 0, 0, 0, fmt.Errorf("n_points= %d, want 0 to %d", n, maxBinPoints)
+	}
+	return int(n), int32(t), length, nil //nolint:gosec // LiveScan3D writes the low 32 bits
+}
+
+// binTimes turns time stamps, of which the file has the low 32 bits, into times since the
+// first. Their unit is the microsecond, in old recordings the millisecond: no camera has
+// 1000 frames a second.
+func binTimes(stamps []int32) []time.Duration {
+	steps := make([]int64, len(stamps))
+	for i := 1; i < len(stamps); i++ {
+		steps[i] = int64(stamps[i] - stamps[i-1]) // wraps as the stamps do
+	}
+	sorted := slices.Clone(steps[1:])
+	slices.Sort(sorted)
+	unit := time.Microsecond
+	usual := int64(33_333)
+	if len(sorted) > 0 && sorted[len(sorted)/2] > 0 {
+		usual = sorted[len(sorted)/2]
+		if usual < 1000 {
+			unit = time.Millisecond
+		}
+	}
+	times := make([]time.Duration, len(stamps))
+	for i := 1; i < len(times); i++ {
+		step := steps[i]
+		if step <= 0 || time.Duration(step)*unit > maxPause {
+			step = usual // a clock that stepped
+		}
+		times[i] = times[i-1] + time.Duration(step)*unit
+	}
+	return times
+}
+
+// maxPause is the longest pause between two frames that is played.
+const maxPause = time.Minute
+
+// Name returns the file's name without its extension.
+func (b *Bin) Name() string { return b.name }
+
+// FPS returns the usual rate of the recording's frames.
+func (b *Bin) FPS() float64 { return b.fps }
+
+// MaxPoints returns the number of points of the largest frame.
+func (b *Bin) MaxPoints() int {
+	most := 1
+	for _, f := range b.frames {
+		most = max(most, f.points)
+	}
+	return most
+}
+
+// Next waits for the next frame; the one after the last is the first again. Where the
+// recording is truncated, one call returns a [source.DamageError].
+func (b *Bin) Next(ctx context.Context, c *source.Cloud) error {
+	k, due, err := b.pace.Wait(ctx)
+	if err != nil {
+		return err
+	}
+	i := int(k % int64(len(b.frames)))
+	if i == len(b.frames)-1 && b.damage != nil {
+		err := b.damage
+		b.damage = nil
+		return &source.DamageError{Err: fmt.Errorf("livescan: %s: %w", b.file.Name(), err)}
+	}
+	f := b.frames[i]
+	b.buf = slices.Grow(b.buf[:0], f.points*binPoint)[:f.points*binPoint]
+	if _, err := b.file.ReadAt(b.buf, f.at); err != nil {
+		return &source.DamageError{Err: fmt.Errorf("livescan: %w", err)}
+	}
+	c.XYZ = slices.Grow(c.XYZ[:0], 3*f.points)[:3*f.points]
+	c.RGB = slices.Grow(c.RGB[:0], 3*f.points)[:3*f.points]
+	for i := range c.XYZ {
+		c.XYZ[i] = int16(binary.LittleEndian.Uint16(b.buf[2*i:])) //nolint:gosec // two's complement
+	}
+	for i, at := 0, 6*f.points; i < len(c.RGB); i, at = i+3, at+4 {
+		copy(c.RGB[i:i+3], b.buf[at:])
+	}
+	c.DeviceTime, c.CaptureTime = b.pace.Offset(k), due
+	return nil
+}
+
+// Close closes the file.
+func (b *Bin) Close() error { return b.file.Close() }

@@ -1,0 +1,298 @@
+package livescanfiles
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"image"
+	"image/jpeg"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/image/tiff"
+
+	"holocast/internal/camera"
+)
+
+// ErrMode says that a studio has no directory of the modes asked for.
+var ErrMode = errors.New("no such file or directory")
+
+// recorded is one camera's files, before any image is read.
+type recorded struct {
+	name       string
+	intrinsics string // path of the factory calibration
+	depth      camera.DepthMode
+	color      camera.ColorMode
+	frames     []filePair // in order of their numbers
+	stamps     map[int]uint64
+}
+
+// filePair is one capture; color is "" where the camera dropped it.
+type filePair struct {
+	number       int
+	depth, color string
+}
+
+// find looks for the cameras of a studio in dir, or for the one camera that dir is.
+func find(dir string, opts Options) ([]*recorded, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	if path, _ := intrinsics(dir, entries); path != "" {
+		r, err := findCamera(dir, opts)
+		return []*recorded{r}, err
+	}
+	var cameras []*recorded
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		r, err := findCamera(filepath.Join(dir, e.Name()), opts)
+		if err != nil {
+			return nil, err
+		}
+		cameras = append(cameras, r)
+	}
+	if len(cameras) == 0 {
+		return nil, fmt.Errorf("%s has neither an Intrinsics.json nor directories of cameras", dir)
+	}
+	// client_10 after client_9.
+	slices.SortStableFunc(cameras, func(a, b *recorded) int {
+		return cmp.Or(cmp.Compare(clientNumber(a.name), clientNumber(b.name)), strings.Compare(a.name, b.name))
+	})
+	return cameras, nil
+}
+
+// clientNumber is that of a take's client_N, -1 for another directory.
+func clientNumber(name string) int {
+	rest, ok := strings.CutPrefix(name, "client_")
+	if n, err := strconv.Atoi(rest); ok && err == nil {
+		return n
+	}
+	return -1
+}
+
+// intrinsics finds the calibration among a camera's files. A take's is
+// Intrinsics_Calib_N.json.
+func intrinsics(dir string, entries []fs.DirEntry) (path string, take bool) {
+	for _, e := range entries {
+		switch name := e.Name(); {
+		case name == "Intrinsics.json":
+			return filepath.Join(dir, name), false
+		case strings.HasPrefix(name, "Intrinsics_Calib_") && strings.HasSuffix(name, ".json"):
+			path, take = filepath.Join(dir, name), true
+		}
+	}
+	return path, take
+}
+
+func findCamera(dir string, opts Options) (*recorded, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	path, take := intrinsics(dir, entries)
+	if path == "" {
+		return nil, fmt.Errorf("%s has no Intrinsics.json", dir)
+	}
+	r := &recorded{name: filepath.Base(dir), intrinsics: path}
+	if take {
+		return r, r.findTake(dir, entries)
+	}
+	return r, r.findModes(dir, opts)
+}
+
+// findModes looks for the modes asked for where each has a directory of its own: those
+// of the published test set, or depth_MODE and color_mode.
+func (r *recorded) findModes(dir string, opts Options) error {
+	r.depth, r.color = opts.Depth, opts.Color
+	height := strings.ToLower(string(opts.Color))
+	depthDir, err := oneOf(filepath.Join(dir, "depthImages", string(opts.Depth)), filepath.Join(dir, "depth_"+string(opts.Depth)))
+	if err != nil {
+		return err
+	}
+	colorDir, err := oneOf(filepath.Join(dir, "colorImages", height), filepath.Join(dir, "color_"+height))
+	if err != nil {
+		return err
+	}
+	depth, err := numbered(depthDir, "Depth_", ".tiff")
+	if err != nil {
+		return err
+	}
+	color, err := numbered(colorDir, "Color_", ".jpg")
+	if err != nil {
+		return err
+	}
+	if len(depth) != len(color) {
+		return fmt.Errorf("%s has %d depth images, %s has %d colour images", depthDir, len(depth), colorDir, len(color))
+	}
+	if len(depth) == 0 {
+		return fmt.Errorf("%s has no Depth_*.tiff", depthDir)
+	}
+	for n, path := range depth {
+		if color[n] == "" {
+			return fmt.Errorf("%s has no image that belongs to %s", colorDir, path)
+		}
+		r.frames = append(r.frames, filePair{n, path, color[n]})
+	}
+	r.sort()
+	return nil
+}
+
+func (r *recorded) sort() {
+	slices.SortFunc(r.frames, func(a, b filePair) int { return cmp.Compare(a.number, b.number) })
+}
+
+// oneOf returns the first of two directories that exists.
+func oneOf(a, b string) (string, error) {
+	for _, dir := range []string{a, b} {
+		if info, err := os.Stat(dir); err == nil && info.IsDir() {
+			return dir, nil
+		}
+	}
+	return "", fmt.Errorf("%s or %s: %w", a, b, ErrMode)
+}
+
+// findTake looks for a client's images of a take, which may lack some, and its time
+// stamps. Images that LiveScan3D has synchronised are preferred to those it has not.
+func (r *recorded) findTake(dir string, entries []fs.DirEntry) error {
+	for _, prefix := range []string{"synced_", ""} {
+		depth, err := numbered(dir, prefix+"Depth_", ".tiff")
+		if err != nil {
+			return err
+		}
+		color, err := numbered(dir, prefix+"Color_", ".jpg")
+		if err != nil {
+			return err
+		}
+		for n, path := range depth {
+			r.frames = append(r.frames, filePair{n, path, color[n]})
+		}
+		if len(r.frames) > 0 {
+			break
+		}
+	}
+	r.sort()
+	if err := r.findSizes(dir); err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if name := e.Name(); strings.HasPrefix(name, "Timestamps_Client") && strings.HasSuffix(name, ".txt") {
+			path := filepath.Join(dir, name)
+			b, err := readFile(path)
+			if err != nil {
+				return err
+			}
+			if r.stamps, err = parseStamps(b); err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+		}
+	}
+	return nil
+}
+
+// findSizes tells the modes from the first images that are no placeholders. A camera
+// that lacks a frame after synchronisation has a depth image of one pixel.
+func (r *recorded) findSizes(dir string) error {
+	frames := r.frames[:0]
+	for _, f := range r.frames {
+		if r.depth != "" && r.color != camera.ColorOff {
+			frames = append(frames, f)
+			continue
+		}
+		file, err := readFile(f.depth)
+		if err != nil {
+			return err
+		}
+		size, err := tiff.DecodeConfig(bytes.NewReader(file))
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.depth, err)
+		}
+		if isPlaceholder(size) {
+			continue
+		}
+		depth, err := camera.DepthModeOf(size.Width, size.Height)
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.depth, err)
+		}
+		r.depth = depth
+		frames = append(frames, f)
+		if f.color == "" {
+			continue
+		}
+		if file, err = readFile(f.color); err != nil {
+			return err
+		}
+		if size, err = jpeg.DecodeConfig(bytes.NewReader(file)); err != nil {
+			return fmt.Errorf("%s: %w", f.color, err)
+		}
+		if r.color, err = camera.ColorModeOf(size.Width, size.Height); err != nil {
+			return fmt.Errorf("%s: %w", f.color, err)
+		}
+	}
+	r.frames = frames
+	switch {
+	case r.depth == "":
+		return fmt.Errorf("%s has no Depth_*.tiff with a picture", dir)
+	case r.color == camera.ColorOff:
+		return fmt.Errorf("%s has no Color_*.jpg that belongs to a Depth_*.tiff", dir)
+	}
+	return nil
+}
+
+func isPlaceholder(size image.Config) bool { return size.Width == 1 && size.Height == 1 }
+
+// parseStamps reads lines of a frame's number and its device time in microseconds,
+// separated by a tab.
+func parseStamps(text []byte) (map[int]uint64, error) {
+	stamps := map[int]uint64{}
+	line := 0
+	for l := range bytes.Lines(text) {
+		line++
+		fields := strings.Fields(string(l))
+		if len(fields) == 0 {
+			continue
+		}
+		if len(fields) != 2 {
+			return nil, fmt.Errorf("line %d: %d fields, want a frame's number and its time", line, len(fields))
+		}
+		n, err := strconv.Atoi(fields[0])
+		if err != nil {
+			return nil, fmt.Errorf("line %d: frame number %.20q", line, fields[0])
+		}
+		us, err := strconv.ParseUint(fields[1], 10, 63)
+		if err != nil {
+			return nil, fmt.Errorf("line %d: time %.20q, want microseconds", line, fields[1])
+		}
+		stamps[n] = us
+	}
+	return stamps, nil
+}
+
+// numbered finds the files of dir whose names are a number between prefix and suffix.
+func numbered(dir, prefix, suffix string) (map[int]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	files := map[int]string{}
+	for _, e := range entries {
+		middle, ok := strings.CutPrefix(e.Name(), prefix)
+		if !ok {
+			continue
+		}
+		if middle, ok = strings.CutSuffix(middle, suffix); !ok {
+			continue
+		}
+		if n, err := strconv.Atoi(middle); err == nil {
+			files[n] = filepath.Join(dir, e.Name())
+		}
+	}
+	return files, nil
+}

@@ -1,0 +1,377 @@
+// Package livescanfiles plays directories of Azure Kinect frames as LiveScan3D records and
+// reads them:
+//
+//	<take>/client_0/Intrinsics_Calib_0.json   the sensor's factory calibration
+//	<take>/client_0/Depth_0.tiff …            16 bits, millimetres
+//	<take>/client_0/Color_0.jpg …
+//	<take>/client_0/Timestamps_Client0.txt    frame, device time in microseconds
+//
+// its published test set, which has directories for the modes:
+//
+//	<studio>/<camera>/Intrinsics.json
+//	<studio>/<camera>/depthImages/NFOV_UNBINNED/Depth_1.tiff …
+//	<studio>/<camera>/colorImages/720p/Color_1.jpg …
+//
+// and the same with depth_NFOV_UNBINNED and color_720p for those directories.
+//
+// Cameras of a studio play in step, in a loop: a take by its time stamps, anything else at
+// a chosen frame rate. Colour is delivered as the JPEG it is. A take
+// plays in the modes it was recorded in; frames that a camera lacks are gaps.
+package livescanfiles
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"image"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/image/tiff"
+	"golang.org/x/sync/errgroup"
+
+	"holocast/capture-server/source"
+	"holocast/capture-server/source/pace"
+	"holocast/internal/camera"
+	"holocast/internal/mjpeg"
+)
+
+// Options choose what of a studio is played.
+type Options struct {
+	Depth  camera.DepthMode // of a studio that has several; "" is NFOVUnbinned
+	Color  camera.ColorMode // of a studio that has several; "" is Color720P
+	FPS    float64          // frames per second, where they have no time stamps; 0 is 30
+	Frames int              // play only the first so many of each camera; 0 is all
+}
+
+const (
+	// maxFile bounds a file; a 4096×3072 JPEG of a Kinect has about 4 MB.
+	maxFile = 64 << 20
+	// keepDepth bounds the decoded depth that a studio keeps in memory, bytes. Of a
+	// longer one each camera reads one frame ahead.
+	keepDepth = 256 << 20
+)
+
+// Open reads the studio in dir, or the single camera that dir is. Cameras come in order
+// of their directories' names, which are also theirs. Errors name the directory or file
+// that is wrong; where a studio lacks the modes asked for, they are [ErrMode].
+func Open(dir string, opts Options) ([]source.Source, error) {
+	opts.Depth = cmp.Or(opts.Depth, camera.NFOVUnbinned)
+	opts.Color = cmp.Or(opts.Color, camera.Color720P)
+	opts.FPS = cmp.Or(opts.FPS, 30)
+	cameras, err := open(dir, opts)
+	if err != nil {
+		return nil, fmt.Errorf("livescan: %w", err)
+	}
+	return cameras, nil
+}
+
+func open(dir string, opts Options) ([]source.Source, error) {
+	clock, err := pace.NewClock(opts.FPS)
+	if err != nil {
+		return nil, err
+	}
+	found, err := find(dir, opts)
+	if err != nil {
+		return nil, err
+	}
+	var total int
+	for _, r := range found {
+		if opts.Frames > 0 && len(r.frames) > opts.Frames {
+			r.frames = r.frames[:opts.Frames]
+		}
+		w, h := r.depth.Size()
+		total += 2 * w * h * len(r.frames)
+	}
+	timelines := schedule(found, clock)
+	sources := make([]source.Source, len(found))
+	for i, r := range found {
+		p, err := newPlayer(r)
+		if err != nil {
+			return nil, err
+		}
+		p.pace.Clock, p.pace.Recorded = clock, timelines[i]
+		if err := p.load(total <= keepDepth); err != nil {
+			return nil, err
+		}
+		sources[i] = p
+	}
+	return sources, nil
+}
+
+// sameClock is how far apart the first frames of cameras of one take can be that share
+// a clock: LiveScan3D starts them one after the other.
+const sameClock = 5 * time.Second
+
+// schedule says when each camera's frames are due: by their device times where all have
+// them, or by their numbers where some are missing, or nil for a frame each tick.
+func schedule(cameras []*recorded, clock *pace.Clock) []*pace.Recording {
+	stamped, gaps := true, false
+	for _, r := range cameras {
+		for i, f := range r.frames {
+			_, ok := r.stamps[f.number]
+			stamped = stamped && ok
+			gaps = gaps || f.number != r.frames[0].number+i || len(r.frames) != len(cameras[0].frames) || f.number != cameras[0].frames[i].number
+		}
+	}
+	timelines := make([]*pace.Recording, len(cameras))
+	if !stamped && !gaps {
+		return timelines
+	}
+	at := func(r *recorded, f filePair) time.Duration {
+		if stamped {
+			return time.Duration(r.stamps[f.number]) * time.Microsecond
+		}
+		return clock.Offset(int64(f.number))
+	}
+	// Cameras that share a clock start at the first frame of all, others at their own.
+	starts := make([]time.Duration, len(cameras))
+	for i, r := range cameras {
+		starts[i] = at(r, r.frames[0])
+	}
+	if first := slices.Min(starts); slices.Max(starts)-first <= sameClock {
+		for i := range starts {
+			starts[i] = first
+		}
+	}
+	var period time.Duration
+	for i, r := range cameras {
+		timelines[i] = &pace.Recording{}
+		kept := r.frames[:0]
+		for _, f := range r.frames {
+			t := at(r, f) - starts[i]
+			if n := len(timelines[i].Frames); n > 0 && t <= timelines[i].Frames[n-1] {
+				continue // a clock that stepped back
+			}
+			timelines[i].Frames = append(timelines[i].Frames, t)
+			kept = append(kept, f)
+		}
+		r.frames = kept
+		period = max(period, timelines[i].Frames[len(kept)-1]+interval(timelines[i].Frames, clock))
+	}
+	for _, t := range timelines {
+		t.Period = period
+	}
+	return timelines
+}
+
+// interval is the median time from a frame to the next, that of the clock where there
+// is one frame only.
+func interval(frames []time.Duration, clock *pace.Clock) time.Duration {
+	if len(frames) < 2 {
+		return clock.Offset(1)
+	}
+	steps := make([]time.Duration, len(frames)-1)
+	for i := range steps {
+		steps[i] = frames[i+1] - frames[i]
+	}
+	slices.Sort(steps)
+	return steps[(len(steps)-1)/2]
+}
+
+// player is one camera.
+type player struct {
+	name  string
+	cal   camera.Calibration
+	files []filePair
+	pace  pace.Camera
+	fps   float64
+
+	kept  []picture    // all of them, or none
+	ahead chan picture // gets the picture being read, where none are kept
+}
+
+// picture is one capture's images.
+type picture struct {
+	index int
+	depth []uint16
+	color []byte
+	err   error
+}
+
+func newPlayer(r *recorded) (*player, error) {
+	doc, err := readFile(r.intrinsics)
+	if err != nil {
+		return nil, err
+	}
+	cal, err := camera.Parse(doc, r.depth, r.color)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", r.intrinsics, err)
+	}
+	return &player{name: r.name, cal: cal, files: r.frames}, nil
+}
+
+// load reads and checks every image, or where none are to be kept the first.
+func (p *player) load(keep bool) error {
+	p.fps = p.pace.Clock.FPS()
+	if r := p.pace.Recorded; r != nil {
+		p.fps = 1 / interval(r.Frames, p.pace.Clock).Seconds()
+	}
+	if !keep {
+		return p.read(0).err
+	}
+	p.kept = make([]picture, len(p.files))
+	var g errgroup.Group
+	g.SetLimit(4)
+	for i := range p.files {
+		g.Go(func() error {
+			p.kept[i] = p.read(i)
+			return p.kept[i].err
+		})
+	}
+	return g.Wait()
+}
+
+// read reads and checks one capture's images. A placeholder has no depth.
+func (p *player) read(i int) picture {
+	f := p.files[i]
+	got := picture{index: i}
+	file, err := readFile(f.depth)
+	if err == nil {
+		if got.depth, err = decodeDepth(file, p.cal.Depth.Width, p.cal.Depth.Height); err != nil {
+			err = fmt.Errorf("%s: %w", f.depth, err)
+		}
+	}
+	if err == nil && f.color != "" && got.depth != nil {
+		if got.color, err = readFile(f.color); err == nil {
+			if err = checkColor(got.color, p.cal.Color.Width, p.cal.Color.Height); err != nil {
+				err = fmt.Errorf("%s: %w", f.color, err)
+			}
+		}
+	}
+	got.err = err
+	return got
+}
+
+// picture returns capture i, and begins to read the next where they are not kept.
+func (p *player) picture(i int) picture {
+	if p.kept != nil {
+		return p.kept[i]
+	}
+	got := picture{index: -1}
+	if p.ahead != nil {
+		got = <-p.ahead
+	}
+	if got.index != i {
+		got = p.read(i)
+	}
+	ahead := make(chan picture, 1)
+	next := (i + 1) % len(p.files)
+	go func() { ahead <- p.read(next) }()
+	p.ahead = ahead
+	return got
+}
+
+// decodeDepth reads a TIFF of width×height 16-bit grey pixels, or nil where it is the
+// single pixel that stands for a frame that the camera lacks.
+func decodeDepth(file []byte, width, height int) ([]uint16, error) {
+	cfg, err := tiff.DecodeConfig(bytes.NewReader(file))
+	if err != nil {
+		return nil, err
+	}
+	if isPlaceholder(cfg) {
+		return nil, nil
+	}
+	if cfg.Width != width || cfg.Height != height {
+		return nil, fmt.Errorf("depth image is %d×%d, the depth mode has %d×%d", cfg.Width, cfg.Height, width, height)
+	}
+	img, err := tiff.Decode(bytes.NewReader(file))
+	if err != nil {
+		return nil, err
+	}
+	gray, ok := img.(*image.Gray16)
+	if !ok {
+		return nil, fmt.Errorf("depth image is %T, want 16 bits of grey", img)
+	}
+	depth := make([]uint16, width*height)
+	for y := range height {
+		row := gray.Pix[y*gray.Stride:]
+		for x := range width {
+			depth[y*width+x] = uint16(row[2*x])<<8 | uint16(row[2*x+1])
+		}
+	}
+	return depth, nil
+}
+
+func checkColor(jpeg []byte, width, height int) error {
+	d, err := mjpeg.NewDecoder()
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	hdr, err := d.Header(jpeg)
+	if err != nil {
+		return err
+	}
+	if hdr.Width != width || hdr.Height != height {
+		return fmt.Errorf("colour image is %d×%d, the colour mode has %d×%d", hdr.Width, hdr.Height, width, height)
+	}
+	var img image.YCbCr
+	return d.DecodeYCbCr(&img, jpeg, 8)
+}
+
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(b) > maxFile {
+		return nil, fmt.Errorf("%s is larger than %d MiB", path, maxFile>>20)
+	}
+	return b, nil
+}
+
+// Name returns the name of the camera's directory.
+func (p *player) Name() string { return p.name }
+
+// Calibration returns what the factory calibration says for the modes.
+func (p *player) Calibration() camera.Calibration { return p.cal }
+
+// FPS returns the rate the camera plays at, of a take by its time stamps the usual one.
+func (p *player) FPS() float64 { return p.fps }
+
+// Dropped counts the frames that passed before Next was called.
+func (p *player) Dropped() int64 { return p.pace.Dropped() }
+
+// Next waits for the next frame; the one after the last is the first again. A frame that
+// cannot be read is a [source.DamageError].
+func (p *player) Next(ctx context.Context, f *source.Frame) error {
+	for {
+		k, due, err := p.pace.Wait(ctx)
+		if err != nil {
+			return err
+		}
+		got := p.picture(int(k % int64(len(p.files))))
+		if got.err != nil {
+			return &source.DamageError{Err: fmt.Errorf("livescan: %w", got.err)}
+		}
+		if got.depth == nil {
+			continue // a gap
+		}
+		*f = source.Frame{
+			Depth:       got.depth,
+			Color:       got.color,
+			Format:      camera.MJPG,
+			DeviceTime:  p.pace.Offset(k),
+			CaptureTime: due,
+		}
+		return nil
+	}
+}
+
+// Close waits for what is being read.
+func (p *player) Close() error {
+	if p.ahead != nil {
+		<-p.ahead
+		p.ahead = nil
+	}
+	return nil
+}

@@ -1,0 +1,19 @@
+package trace
+
+import "holocast/internal/config"
+
+// Settings describes a Config at the key trace.
+func Settings() config.Table {
+	return config.Table{
+		{Key: "trace", Help: "Tracing of single frames."},
+		{
+			Key: "trace.endpoint", OldFlag: "trace",
+			Help: "OpenTelemetry collector (OTLP over HTTP), such as http://localhost:4318.",
+			More: "\"\" uses the environment variable OTEL_EXPORTER_OTLP_ENDPOINT; without it nothing is traced.",
+		},
+		{
+			Key: "trace.every", Help: "Trace one frame in this many.", Range: config.Positive,
+			More: "Use the same value in all programs.",
+		},
+	}
+}

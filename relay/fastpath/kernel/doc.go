@@ -1,0 +1,13 @@
+// Package kernel is the kernel part of the relay's fast path: eBPF programs that send viewers
+// copies of the objects that publishers send as datagrams, before user space sees them (Pfeifer,
+// "eBPF-Assisted Relays for Multimedia Streaming", chapter 3). Unlike in that relay, packets stay
+// encrypted on both sides.
+//
+//	publisher ─► publisher_ingress ─► stack ─► quic-go ─► origin
+//	               │ open, find the track, seal for each viewer
+//	               └─► viewer_egress ─► viewer
+//
+// A [Forwarder] holds the programs, the memory they share with user space, and the ring that
+// reports the packets sent. Nothing is pinned: everything ends with the process. Clsact filters
+// outlive it, but the programs stop when the lease that user space renews expires.
+package kernel

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"holocast/internal/service"
+	"holocast/relay/live"
+	"holocast/relay/upgrade"
+)
+
+// errDraining makes a stopping relay unhealthy.
+var errDraining = errors.New("draining")
+
+// serveHTTP serves health, certificate hash and web viewer at webAddr, and metrics and the live
+// page at adminAddr. It reuses the predecessor's listeners. The relay is healthy until ctx ends.
+func (s *server) serveHTTP(ctx context.Context, predecessor *upgrade.Predecessor, webAddr, adminAddr string) error {
+	web, err := listenHTTP(predecessor, fileHTTP, s.inherited.HTTP, webAddr, s.log.Logger)
+	if err != nil {
+		return err
+	}
+	admin, err := listenHTTP(predecessor, fileAdmin, s.inherited.Admin, adminAddr, s.log.Logger)
+	if err != nil {
+		web.Close()
+		return err
+	}
+	health := s.guard.host(service.Health(func() error {
+		if ctx.Err() != nil {
+			return errDraining
+		}
+		return nil
+	}))
+	registry := service.NewRegistry(newMetrics(s.router), newLimitMetrics(s.limits), newFastPathMetrics(s.fast))
+	metrics, page := s.guard.host(service.MetricsHandler(registry)), s.guard.host(live.Handler(s.router))
+	admin.Handle("GET /metrics", metrics)
+	admin.Handle("GET /live/", page)
+	admin.Handle("GET /healthz", health)
+	switch {
+	case adminAddr != "":
+	case loopback(webAddr):
+		web.Handle("GET /metrics", metrics)
+		web.Handle("GET /live/", page)
+	case webAddr != "":
+		s.log.Info("metrics are not served: http is not a loopback address and admin is not set")
+	}
+	web.Handle("GET /healthz", health)
+	web.Handle("GET /certificate.sha256", s.guard.host(http.HandlerFunc(s.serveHash)))
+	if s.cfg.Web != "" {
+		web.Handle("GET /", s.guard.host(viewer(s.cfg.Web)))
+	}
+	web.Start()
+	admin.Start()
+	s.web, s.admin = web, admin
+	return nil
+}
+
+// serveHash serves the certificate's hash, which pages of other origins need to open WebTransport.
+func (s *server) serveHash(w http.ResponseWriter, r *http.Request) {
+	if origin := r.Header.Get("Origin"); origin != "" && s.guard.allows(r) {
+		w.Header().Set("Access-Control-Allow-Origin", origin)
+	}
+	w.Header().Set("Vary", "Origin")
+	w.Header().Set("Cache-Control", "no-store")
+	fmt.Fprintln(w, s.cert.Hash())
+}
+
+// contentSecurityPolicy lets the web viewer load only its own files and connect to any relay.
+const contentSecurityPolicy = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self' blob:; " +
+	"style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; connect-src *"
+
+// viewer serves the web viewer's files.
+func viewer(dir string) http.Handler {
+	files := http.FileServer(http.Dir(dir))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", contentSecurityPolicy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cache-Control", "no-cache")
+		files.ServeHTTP(w, r)
+	})
+}

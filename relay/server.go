@@ -1,0 +1,340 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"holocast/internal/config"
+	"holocast/internal/moqt"
+	"holocast/internal/origin"
+	"holocast/relay/qlog"
+	"holocast/internal/service"
+	"holocast/internal/trace"
+	"holocast/relay/auth"
+	"holocast/relay/fastpath"
+	"holocast/relay/limits"
+	"holocast/relay/router"
+	"holocast/relay/steer"
+	"holocast/relay/upgrade"
+)
+
+const (
+	// tokenCache bounds the tokens that a session may register by alias, in bytes.
+	tokenCache = 32 << 10
+	// interruptDrain bounds draining after SIGINT: the user at the terminal waits for it.
+	interruptDrain = 500 * time.Millisecond
+)
+
+// server is a running relay.
+type server struct {
+	cfg         Config // as started
+	log         *config.Logger
+	predecessor *upgrade.Predecessor // nil unless an upgrade started this process
+	inherited   state                // from predecessor
+	// predecessorEnded is closed once the predecessor has ended, or if there is none.
+	predecessorEnded <-chan struct{}
+
+	keys      keys
+	cert      *service.Certificate
+	reset     *[32]byte       // stateless reset key; nil with a development certificate
+	authority *auth.Authority // nil without authentication
+	guard     guard
+
+	fast   *fastpath.Manager // nil if off
+	tracer *trace.Tracer
+	memory *origin.Memory
+	limits *limits.Limits
+	router *router.Router
+
+	sockets    *steer.Group
+	ln         *moqt.Listener
+	web, admin *service.HTTP
+	control    *upgrade.Control
+	upgrader   *upgrader
+	signals    chan os.Signal // requests for an upgrade
+	drain      atomic.Int64   // time.Duration; changed by SIGHUP
+
+	background context.Context // ends with the server, after ctx
+	wg         sync.WaitGroup
+	closers    []func()
+}
+
+// run runs a relay until ctx ends or a new process has replaced this one.
+func run(ctx context.Context, cfg Config) error {
+	s := &server{cfg: cfg}
+	defer s.close()
+	for _, start := range []func(context.Context) error{
+		s.loadKeys, s.startRouter, s.listen, s.startBackground, s.joinPredecessor, s.acceptUpgrades,
+	} {
+		if err := start(ctx); err != nil {
+			return err
+		}
+	}
+	s.log.Info("relay is listening", "udp", s.ln.Addr().String(), "http", s.web.Addr(), "admin", s.admin.Addr(),
+		"certificate_sha256", s.cert.Hash())
+	service.Ready(ctx, func() { s.router.Stats() })
+	return s.serve(ctx)
+}
+
+// onClose registers a function that close calls, in reverse order.
+func (s *server) onClose(f func()) { s.closers = append(s.closers, f) }
+
+func (s *server) close() {
+	for _, f := range slices.Backward(s.closers) {
+		f()
+	}
+}
+
+// loadKeys loads the predecessor's state, the certificate and the keys of tokens.
+func (s *server) loadKeys(ctx context.Context) (err error) {
+	if s.log, err = s.cfg.Log.Logger(); err != nil {
+		return err
+	}
+	if s.predecessor, s.inherited, err = inherit(s.cfg); err != nil {
+		return err
+	}
+	s.log.Debug("memory", "limit_bytes", limitMemory(s.cfg.Cache.TotalBytes))
+	if s.cert, err = service.NewCertificate(s.cfg.certificate(), s.log.Logger); err != nil {
+		return err
+	}
+	if s.keys = s.inherited.Keys; s.predecessor == nil {
+		s.keys = newKeys()
+	}
+	if development, err := s.keys.development(); err != nil {
+		return err
+	} else if development != nil {
+		s.cert.Adopt(development)
+	}
+	if s.reset, err = resetKey(s.cfg, s.cert); err != nil {
+		return err
+	}
+	if s.cfg.Auth.Enabled() {
+		if s.authority, err = auth.New(ctx, s.cfg.Auth, s.log.Logger); err != nil {
+			return err
+		}
+	} else if s.cfg.Insecure {
+		s.log.Warn("authentication is disabled: any peer may publish and subscribe", "listen", s.cfg.Listen)
+	}
+	s.guard.cert = s.cert
+	s.guard.allow(s.cfg.Origins)
+	return nil
+}
+
+// startRouter creates the router, the fast path, the tracer and the limits.
+func (s *server) startRouter(ctx context.Context) (err error) {
+	log := s.log.Logger
+	program := trace.Program{Name: "relay", Version: service.Version()}
+	if s.tracer, err = trace.New(ctx, s.cfg.Trace, program, log); err != nil {
+		return err
+	}
+	s.onClose(s.tracer.Close)
+	if s.fast, err = startFastPath(s.cfg, log); err != nil {
+		return err
+	}
+	s.onClose(func() { _ = s.fast.Close() })
+	s.memory = origin.NewMemory(s.cfg.Cache.TotalBytes)
+	s.limits = limits.New(s.cfg.Limits, s.memory)
+	c := s.cfg.routing()
+	c.Limits.Memory = s.memory
+	c.Auth, c.Backups, c.FastPath, c.Tracer, c.Log = s.authority, s.cfg.Publisher.Backups, s.fast, s.tracer, log
+	s.router = router.New(c)
+	return nil
+}
+
+// listen opens the sockets for sessions and for HTTP.
+func (s *server) listen(ctx context.Context) (err error) {
+	session := moqt.Config{Log: s.log.Logger, Congestion: s.cfg.Congestion, MaxAuthTokenCacheSize: tokenCache}
+	if q := s.cfg.Qlog; q.Dir != "" {
+		folder, err := qlog.New(q.Dir, q.MaxFiles, q.MaxBytes, s.log.Logger)
+		if err != nil {
+			return fmt.Errorf("qlog.dir: %w", err)
+		}
+		session.Trace = folder.Trace
+	}
+	// One socket per processor, independent of fitProcessors.
+	s.sockets, err = openSockets(s.cfg, runtime.GOMAXPROCS(0), s.reset, s.predecessor, s.inherited)
+	if err != nil {
+		return service.AddressError("listen", s.cfg.Listen, err)
+	}
+	s.onClose(func() { s.sockets.Close() })
+	go fitProcessors(ctx)
+	if err := s.sockets.Off(); err != nil {
+		s.log.Info("using one UDP socket for all processors", "reason", err)
+	}
+	s.sockets.OnInitials(s.limits.CountInitials)
+	s.ln, err = moqt.Listen(s.cfg.Listen, moqt.ListenConfig{
+		Config: session, Sockets: s.sockets.Sockets(),
+		TLS: s.tlsConfig(), ResetKey: s.reset, TokenKey: &s.keys.Token, CheckOrigin: s.guard.allows,
+		MaxConnects: s.cfg.MaxConnects,
+		Suspect:     s.limits.Suspect, Greedy: s.limits.Greedy,
+		Admit: func(addr net.Addr) (moqt.Admission, error) { return s.limits.Connect(addr) },
+		NoGRO: s.fast != nil,
+	})
+	if err != nil {
+		return service.AddressError("listen", s.cfg.Listen, err)
+	}
+	s.onClose(func() { _ = s.ln.Close() })
+	if err := s.serveHTTP(ctx, s.predecessor, s.cfg.HTTP, s.cfg.Admin); err != nil {
+		return err
+	}
+	s.onClose(func() { s.web.Close(); s.admin.Close() })
+	return nil
+}
+
+func (s *server) tlsConfig() *tls.Config {
+	c := s.cert.TLS()
+	c.SetSessionTicketKeys([][32]byte{s.keys.Ticket})
+	if s.cfg.Auth.ClientCA != "" {
+		c.ClientAuth = tls.RequestClientCert // verified by the authority
+	}
+	return c
+}
+
+// startBackground starts the goroutines of the server and handles SIGHUP.
+func (s *server) startBackground(ctx context.Context) error {
+	running, stop := context.WithCancel(context.Background())
+	s.background = running
+	s.onClose(s.wg.Wait)
+	s.onClose(stop)
+	s.wg.Go(func() { s.router.RunClock(running) })
+	s.wg.Go(func() { s.limits.FitInitials(running, s.sockets.Pass, s.log.Logger) })
+	if s.authority != nil {
+		s.wg.Go(func() { s.authority.Run(running) })
+	}
+	s.wg.Go(func() { s.router.ServeAll(running, s.ln) })
+	s.drain.Store(int64(s.cfg.Drain))
+	reloaded := settings.Reloaded()
+	if s.authority == nil { // enabling authentication takes a restart
+		reloaded = slices.DeleteFunc(reloaded, func(key string) bool { return key == "auth" })
+	}
+	s.onClose(service.OnReload(ctx, s.log.Logger, s.cfg, reloaded,
+		func(next Config) error { return s.reload(ctx, next) }))
+	return nil
+}
+
+// reload applies the settings that the table marks as reloadable.
+func (s *server) reload(ctx context.Context, next Config) error {
+	if s.authority != nil {
+		if !next.Auth.Enabled() {
+			return errors.New("auth.keys: disabling authentication takes a restart")
+		}
+		if err := s.authority.Replace(ctx, next.Auth); err != nil {
+			return err
+		}
+	}
+	if err := s.cert.Replace(next.certificate()); err != nil {
+		return err
+	}
+	s.limits.Replace(next.Limits)
+	s.log.SetLevel(next.Log)
+	s.router.SetLimits(next.routing())
+	s.memory.SetLimit(next.Cache.TotalBytes)
+	limitMemory(next.Cache.TotalBytes)
+	s.guard.allow(next.Origins)
+	s.drain.Store(int64(next.Drain))
+	return nil
+}
+
+// joinPredecessor bridges the router to the predecessor's and then accepts new connections.
+func (s *server) joinPredecessor(context.Context) (err error) {
+	s.predecessorEnded, err = bridgePredecessor(s.background, s.router, s.predecessor, s.inherited, s.log.Logger)
+	if err != nil {
+		return err
+	}
+	return s.sockets.Accept()
+}
+
+// acceptUpgrades accepts requests for an upgrade and tells the predecessor that this process serves.
+func (s *server) acceptUpgrades(ctx context.Context) error {
+	address := s.ln.Addr().String()
+	s.control = listenControl(s.predecessor, address, s.log.Logger)
+	s.upgrader = &upgrader{
+		cfg: s.cfg, keys: s.keys, cert: s.cert, address: address, sockets: s.sockets, r: s.router, log: s.log.Logger,
+		replaced: make(chan *upgrade.Successor, 1),
+		files:    func() ([]upgrade.File, error) { return listenerFiles(s.web, s.admin, s.control) },
+	}
+	s.onClose(s.upgrader.close)
+	s.serveControl(ctx)
+	s.onClose(func() { s.control.Close() })
+	s.signals = make(chan os.Signal, 1)
+	if upgrade.Signal != nil {
+		signal.Notify(s.signals, upgrade.Signal)
+		s.onClose(func() { signal.Stop(s.signals) })
+	}
+	return s.predecessor.Ready()
+}
+
+func (s *server) serveControl(ctx context.Context) {
+	control := s.control
+	s.wg.Go(func() { control.Serve(func() (int, error) { return s.upgrader.upgrade(ctx) }) })
+}
+
+// serve runs until ctx ends or a successor has taken over.
+func (s *server) serve(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			s.predecessor.Stopping()
+			limit := time.Duration(s.drain.Load())
+			if errors.Is(context.Cause(ctx), service.ErrInterrupted) {
+				limit = min(limit, interruptDrain)
+			}
+			return s.drainSessions(limit)
+		case <-s.signals:
+			s.wg.Go(func() { _, _ = s.upgrader.upgrade(ctx) }) // logs its result
+		case successor := <-s.upgrader.replaced:
+			service.Replaced(successor.PID)
+			s.predecessor.Replaced()
+			s.web.Close()
+			s.admin.Close()
+			s.control.Close()
+			stopping, err := s.upgrader.retire(ctx, successor, s.predecessorEnded)
+			if err == nil {
+				if stopping {
+					s.predecessor.Stopping()
+				}
+				return s.drainSessions(time.Duration(s.drain.Load()))
+			}
+			if failed := s.resume(ctx); failed != nil {
+				return errors.Join(err, failed)
+			}
+			s.log.Error("this process accepts new sessions again", "err", err)
+		}
+	}
+}
+
+// resume serves new sessions again after the successor has failed.
+func (s *server) resume(ctx context.Context) error {
+	if err := s.serveHTTP(ctx, nil, s.web.Addr(), s.admin.Addr()); err != nil { // with the ports assigned for port 0
+		return err
+	}
+	s.control = listenControl(nil, s.upgrader.address, s.log.Logger)
+	s.serveControl(ctx)
+	return s.upgrader.resume()
+}
+
+// drainSessions sends GOAWAY to all sessions, waits up to limit for them to leave, and closes the
+// listener.
+func (s *server) drainSessions(limit time.Duration) error {
+	s.ln.StopAccepting()
+	sessions := s.router.Sessions()
+	s.log.Info("draining", "sessions", len(sessions), "limit", limit)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, one := range sessions {
+		wg.Go(func() { _ = one.Goaway(ctx, "", limit) })
+	}
+	wg.Wait()
+	return s.ln.Close()
+}

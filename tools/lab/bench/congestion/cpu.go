@@ -1,0 +1,63 @@
+//go:build linux
+
+package congestion
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"holocast/tools/lab/bench/internal/quantile"
+)
+
+// cpuFor is the processor time, in seconds, that both ends of a connection over the
+// loopback interface take for a gigabit, at whatever rate they reach.
+func cpuFor(ctx context.Context, transport string, d time.Duration) (float64, error) {
+	f := &flow{transport: transport}
+	if err := f.openQUIC(ctx, here, here, netip.MustParseAddrPort("127.0.0.1:0")); err != nil {
+		return 0, err
+	}
+	defer f.close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var sending sync.WaitGroup
+	var failed error
+	sending.Go(func() { failed = f.runBulk(ctx) })
+	pause(ctx, d/4)
+	spent, received := processorTime(), f.received.Load()
+	pause(ctx, d)
+	spent, received = processorTime()-spent, f.received.Load()-received
+	cancel()
+	sending.Wait()
+	if failed != nil {
+		return 0, failed
+	}
+	if received == 0 {
+		return 0, fmt.Errorf("%s carried nothing over the loopback interface", transport)
+	}
+	return spent.Seconds() / (float64(received) * 8e-9), nil
+}
+
+func processorTime() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // cannot fail for oneself
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// cpu compares our default controller with quic-go's own, in turns.
+func cpu(ctx context.Context, turns int, d time.Duration) (*CPU, error) {
+	seconds := map[string][]float64{}
+	for range turns {
+		for _, transport := range []string{"bbr", stock} {
+			s, err := cpuFor(ctx, transport, d)
+			if err != nil {
+				return nil, fmt.Errorf("processor time: %w", err)
+			}
+			seconds[transport] = append(seconds[transport], s)
+		}
+	}
+	return &CPU{BBR: quantile.Of(seconds["bbr"], 0.5), Stock: quantile.Of(seconds[stock], 0.5), Turns: turns}, nil
+}

@@ -1,0 +1,94 @@
+package fastpath
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// The camera part: frames in datagrams to near and far viewers.
+const (
+	cameraFPS = 30
+	//
+	// CameraTimeout is the track's delivery timeout. Later data is useless.
+	CameraTimeout = 500 * time.Millisecond
+	nearViewers   = 3 // over links without emulated delay
+	//
+	// FarPath leads to the far viewer: path 1 of Table I of Qian et al., without its variation.
+	FarPath = "rate: 400Mbit, delay: 20ms, loss: 0.05%"
+)
+
+// CameraRun holds the figures of four viewers for one forwarding mode.
+type CameraRun struct {
+	Way     string  `json:"way"`
+	TCP     bool    `json:"tcp"`  // with a TCP flow to the far viewer
+	Busy    bool    `json:"busy"` // with a busy thread per processor
+	Seconds float64 `json:"seconds"`
+	Near    Shown   `json:"near"` // the near viewer with the lowest frame rate
+	Far     Shown   `json:"far"`
+	TCPMbps float64 `json:"tcp_mbit_per_s,omitempty"` // of the TCP flow
+	//
+	// Forwarded counts packets sent by the kernel, Fallback those left to user space by reason, and
+	// Lost the forwarded packets that were lost.
+	Forwarded float64            `json:"forwarded"`
+	Fallback  map[string]float64 `json:"fallback,omitempty"`
+	Lost      float64            `json:"lost"`
+	//
+	// UnregisteredMax is the maximum, over Samples, of the bytes that the kernel had sent to all
+	// viewers and that congestion control did not know of yet. UnregisteredEnd is the value after
+	// the camera stopped.
+	UnregisteredMax float64 `json:"unregistered_max_bytes"`
+	UnregisteredEnd float64 `json:"unregistered_end_bytes"`
+	Samples         int     `json:"samples"`
+	//
+	// Failures report a late emulator.
+	Failures []string `json:"failures,omitempty"`
+}
+
+// Shown holds a viewer's figures for frames sent during the measurement.
+type Shown struct {
+	FPS      float64 `json:"fps"` // complete within CameraTimeout
+	DelayP50 float64 `json:"delay_p50_ms"`
+	DelayP99 float64 `json:"delay_p99_ms"`
+	Repaired uint64  `json:"repaired"` // frames completed by FETCH
+}
+
+// cameraMarkdown returns the camera part's table.
+func (r Result) cameraMarkdown() string {
+	if len(r.Camera) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, `## A camera
+
+%s, %.0f Mbit/s in datagrams, 30 frames a second, through the relay to %d near viewers and one behind a path of %s; then with an
+additional bulk TCP flow (CUBIC) from the relay's host over that path; then with a busy thread per processor instead. Frames/s counts
+frames of %.0f s complete within %d ms, for the near viewers the lowest. Unregistered is data that the kernel had sent and congestion
+control did not know of yet: the maximum over samples, and the value after the camera stopped. Load average before the run: %.1f.
+Measured at %s UTC.
+
+| way | load | near: frames/s | delay p50 / p99 ms | far: frames/s | delay p50 / p99 ms | repaired | TCP Mbit/s | sent by the kernel | lost | fallback: window | unregistered kB |
+| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+`, r.CameraSource, r.CameraMbps, nearViewers, FarPath, r.Camera[0].Seconds, CameraTimeout.Milliseconds(), r.CameraLoad, r.CameraBegan.UTC().Format("2006-01-02 15:04"))
+	for _, c := range r.Camera {
+		condition, tcp, mark := "", "", ""
+		switch {
+		case c.TCP:
+			condition, tcp = "TCP", fmt.Sprintf("%.0f", c.TCPMbps)
+		case c.Busy:
+			condition = "busy threads"
+		}
+		if len(c.Failures) > 0 {
+			mark = "*"
+		}
+		kernel := " | | | "
+		if c.Way == ChaCha20 {
+			kernel = fmt.Sprintf(" %.0f | %.0f | %.0f | %.0f in %d samples, finally %.0f ",
+				c.Forwarded, c.Lost, c.Fallback["budget"], c.UnregisteredMax/1000, c.Samples, c.UnregisteredEnd/1000)
+		}
+		fmt.Fprintf(&b, "| %s%s | %s | %.1f | %.0f / %.0f | %.1f | %.0f / %.0f | %d | %s |%s|\n", c.Way, mark, condition,
+			c.Near.FPS, c.Near.DelayP50, c.Near.DelayP99, c.Far.FPS, c.Far.DelayP50, c.Far.DelayP99, c.Far.Repaired, tcp, kernel)
+	}
+	b.WriteString("\nRows marked * were measured while the emulator was late.\n")
+	return b.String()
+}

@@ -1,0 +1,189 @@
+// Package fastpath measures the delay of packets through the relay in user space and in the kernel,
+// as Figures 4.2 to 4.5 of Pfeifer, "eBPF-Assisted Relays for Multimedia Streaming". Publisher,
+// relay and viewers are in network namespaces; packet sockets on the relay's two interfaces
+// time-stamp each packet on arrival and departure. This process holds the keys of publisher and
+// viewers, by which it matches the packets.
+package fastpath
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Ways of forwarding.
+const (
+	User     = "user"     // the relay's process
+	ChaCha20 = "chacha20" // the relay's kernel fast path
+	None     = "none"     // the fast path's programs alone, without packet protection
+	Forward  = "forward"  // the kernel's IP forwarding
+)
+
+// Ways lists the ways in the order of a turn.
+var Ways = []string{User, None, ChaCha20, Forward}
+
+// Loads of the machine: idle, or one busy thread per processor.
+const (
+	Idle = "idle"
+	Busy = "busy"
+)
+
+// Loads lists the loads.
+var Loads = []string{Idle, Busy}
+
+// Parts of the benchmark.
+const (
+	packetsPart = "packets" // single packets
+	cameraPart  = "camera"  // a camera's frames
+)
+
+// Parts lists the parts of the benchmark.
+func Parts() []string { return []string{packetsPart, cameraPart} }
+
+// Options configure Run.
+type Options struct {
+	Data  string    // folder with recordings of real cameras; "" if missing
+	Parts []string  // some of Parts; nil = all
+	Quick bool      // under a minute
+	Log   io.Writer // progress lines; nil discards them
+	Relay string    // binary; "" selects the one next to this program, or builds one
+}
+
+// Traffic: paced objects of one datagram each.
+const (
+	payloadSize = 1150
+	packetsPerS = 1000
+)
+
+// Cell holds the figures of one way under one load.
+type Cell struct {
+	P50      float64 `json:"p50_us"`
+	P99      float64 `json:"p99_us"`
+	JitterUs float64 `json:"jitter_us"` // mean difference between successive delays (RFC 3550 without smoothing)
+	//
+	// CPU is the CPU time of the relay's process and eBPF programs per data sent to viewers; nil if
+	// it cannot be separated from the rest of the machine.
+	CPU *float64 `json:"cpu_s_per_gbit"`
+	//
+	// Syscalls counts system calls of the relay's process; nil without a relay.
+	Syscalls  *float64 `json:"syscalls_per_s"`
+	Packets   int      `json:"packets"`     // over all viewers
+	Lost      int      `json:"lost"`        // arrived but not forwarded within the run
+	Forwarded float64  `json:"kernel_part"` // share of packets forwarded by the kernel
+	//
+	// Fallback counts packets that the fast path left to user space, by reason.
+	Fallback map[string]float64 `json:"fallback,omitempty"`
+}
+
+// Result holds the figures by load and way for the lowest number of viewers; All holds all, by
+// number of viewers.
+type Result struct {
+	Idle map[string]Cell                    `json:"idle"`
+	Busy map[string]Cell                    `json:"busy"`
+	All  map[int]map[string]map[string]Cell `json:"by_viewers"`
+
+	Processors int     `json:"processors"`
+	Seconds    float64 `json:"seconds"` // per cell
+	Turns      int     `json:"turns"`
+	//
+	// LoadAverage is the kernel's one-minute load average before the first cell.
+	LoadAverage float64 `json:"load_average"`
+
+	Camera       []CameraRun `json:"camera,omitempty"`
+	CameraSource string      `json:"camera_source,omitempty"` // of the frames
+	CameraMbps   float64     `json:"camera_mbit_per_s,omitempty"`
+	CameraBegan  time.Time   `json:"camera_began,omitzero"`
+	CameraLoad   float64     `json:"camera_load_average,omitempty"`
+}
+
+// With adds the parts of an earlier result that r lacks.
+func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
+	var old Result
+	if err := json.Unmarshal(earlier, &old); err != nil {
+		return nil, err
+	}
+	if len(r.All) == 0 {
+		old.Camera, old.CameraSource, old.CameraMbps, old.CameraBegan, old.CameraLoad = r.Camera, r.CameraSource, r.CameraMbps, r.CameraBegan, r.CameraLoad
+		return old, nil
+	}
+	if len(r.Camera) == 0 {
+		r.Camera, r.CameraSource, r.CameraMbps, r.CameraBegan, r.CameraLoad = old.Camera, old.CameraSource, old.CameraMbps, old.CameraBegan, old.CameraLoad
+	}
+	return r, nil
+}
+
+// Measured lists the parts present.
+func (r Result) Measured() (parts []string) {
+	if len(r.All) > 0 {
+		parts = append(parts, packetsPart)
+	}
+	if len(r.Camera) > 0 {
+		parts = append(parts, cameraPart)
+	}
+	return parts
+}
+
+// Markdown returns the tables.
+func (r Result) Markdown() string { return r.packetsMarkdown() + r.cameraMarkdown() }
+
+// packetsMarkdown returns the packets part's tables.
+func (r Result) packetsMarkdown() string {
+	if len(r.All) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, `A publisher sends %d objects a second of %d B, one per datagram, through a relay to viewers; all three are in network
+namespaces on one machine with %d processors. Delay is from a packet's arrival at the relay's interface to the departure
+of each copy, by the kernel's time stamps on packet sockets. Each row covers %d turns of %.0f s; the rows of a table alternate.
+
+* **user**: the relay in user space, with AES-128-GCM as negotiated by TLS.
+* **chacha20**: the relay with its kernel fast path; eBPF decrypts and encrypts packets.
+* **none**: the fast path's programs without packet protection, which reproduces the thesis. The packets are synthetic, as QUIC
+  always protects packets. CPU time is that of the programs alone.
+* **forward**: IP forwarding in the kernel, one packet sent per viewer. Its CPU time cannot be separated from the machine's.
+
+Packets beyond a viewer's congestion window, or without a packet number, fall back to user space and wait there. They form
+the tail of **chacha20** if they exceed 1 %%. On a network without delay, BBR's window is a few packets, and
+the relay's process needs the processor to learn of an ACK. Load average before the run: %.1f.
+
+`, packetsPerS, payloadSize, r.Processors, r.Turns, r.Seconds, r.LoadAverage)
+	for _, viewers := range slices.Sorted(maps.Keys(r.All)) {
+		for _, load := range Loads {
+			title := "idle"
+			if load == Busy {
+				title = fmt.Sprintf("%d busy threads", r.Processors)
+			}
+			fmt.Fprintf(&b, "## %d viewer%s, %s\n\n"+
+				"| way | p50 µs | p99 µs | jitter µs | CPU s/Gbit | system calls/s | forwarded by the kernel | fallback: window | other fallback "+
+				"| packets | lost |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+				viewers, map[bool]string{false: "s"}[viewers == 1], title)
+			for _, way := range Ways {
+				c, ok := r.All[viewers][load][way]
+				if !ok {
+					continue
+				}
+				cpu, calls := "–", "–"
+				if c.CPU != nil {
+					cpu = fmt.Sprintf("%.2f", *c.CPU)
+				}
+				if c.Syscalls != nil {
+					calls = fmt.Sprintf("%.0f", *c.Syscalls)
+				}
+				var other float64
+				for reason, n := range c.Fallback {
+					if reason != "budget" {
+						other += n
+					}
+				}
+				fmt.Fprintf(&b, "| %s | %.0f | %.0f | %.0f | %s | %s | %.1f %% | %.0f | %.0f | %d | %d |\n",
+					way, c.P50, c.P99, c.JitterUs, cpu, calls, 100*c.Forwarded, c.Fallback["budget"], other, c.Packets, c.Lost)
+			}
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,77 @@
+//go:build linux && (amd64 || arm64)
+
+package fastpath
+
+import (
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"holocast/internal/netlab"
+	"holocast/tools/lab/bench/internal/load"
+)
+
+// TestMeasure measures each way briefly. It decrypts every packet of the relay and checks that no
+// packet number repeats under one key.
+func TestMeasure(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root: network namespaces need CAP_SYS_ADMIN")
+	}
+	relay, remove, err := load.Binary(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer remove()
+	for _, way := range Ways {
+		t.Run(way, func(t *testing.T) {
+			const viewers = 2
+			m, err := measure(t.Context(), relay, way, Idle, viewers, time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(m.delays) < 1000 {
+				t.Errorf("only %d packets measured", len(m.delays))
+			}
+			if slices.Min(m.delays) < 0 {
+				t.Errorf("a packet left %v µs before it arrived", -slices.Min(m.delays))
+			}
+			kernel := way == ChaCha20 || way == None
+			if got := m.kernel > float64(len(m.delays))/2; got != kernel {
+				t.Errorf("kernel forwarded %v of %d packets", m.kernel, len(m.delays))
+			}
+			if relay := way == ChaCha20 || way == User; (m.calls > 0) != relay {
+				t.Errorf("%v system calls of the relay", m.calls)
+			}
+			t.Logf("%d packets, %v by the kernel, fallback %v, %d lost", len(m.delays), m.kernel, m.fallback, m.lost)
+		})
+	}
+}
+
+// TestCamera sends frames to near and far viewers. The kernel forwards, and in the end congestion
+// control knows of every byte sent.
+func TestCamera(t *testing.T) {
+	if err := netlab.Supported(); err != nil {
+		t.Skip(err)
+	}
+	relay, remove, err := load.Binary(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer remove()
+	frames := [][]byte{make([]byte, 30_000), make([]byte, 31_000)}
+	for range 5 { // a stalled machine may deliver nothing
+		r := CameraRun{Way: ChaCha20, TCP: true, Fallback: map[string]float64{}}
+		if err := r.measure(t.Context(), relay, frames, time.Second); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%+v", r)
+		if r.Samples == 0 || r.UnregisteredEnd != 0 {
+			t.Fatalf("%d samples; %v bytes unregistered in the end", r.Samples, r.UnregisteredEnd)
+		}
+		if r.Forwarded > 0 && r.Near.FPS > 0 && r.Far.FPS > 0 && r.TCPMbps > 0 {
+			return
+		}
+	}
+	t.Error("nothing arrived")
+}

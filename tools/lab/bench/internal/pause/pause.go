@@ -1,0 +1,19 @@
+// Package pause sleeps with a context.
+package pause
+
+import (
+	"context"
+	"time"
+)
+
+// For sleeps for d. It returns ctx's error as soon as ctx ends.
+func For(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

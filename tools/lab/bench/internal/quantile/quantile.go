@@ -1,0 +1,17 @@
+// Package quantile computes quantiles of measurements.
+package quantile
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Of returns the q-quantile of values in any order, 0 ≤ q < 1: the smallest value that more than a
+// share q of them do not exceed. It returns the zero value if v is empty.
+func Of[T cmp.Ordered](v []T, q float64) (of T) {
+	if len(v) == 0 {
+		return of
+	}
+	v = slices.Sorted(slices.Values(v))
+	return v[min(int(q*float64(len(v))), len(v)-1)]
+}

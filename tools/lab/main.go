@@ -1,0 +1,51 @@
+// Holocast-lab measures Holocast: it runs benchmarks, emulated networks and attacks on a relay.
+// Installed programs link none of it.
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"holocast/internal/moqt/wire"
+	"holocast/internal/quiccc"
+	"holocast/internal/service"
+	"holocast/tools/lab/network"
+)
+
+func main() {
+	ctx, stop := service.Context()
+	defer stop()
+	if err := command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "holocast-lab:", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	var level string
+	c := &cobra.Command{
+		Use:   "holocast-lab",
+		Short: "Run benchmarks and emulated networks",
+		Example: `  holocast-lab bench codec
+  holocast-lab bench relay --peer auto
+  sudo holocast-lab lab shell table1 a`,
+		Version:       service.Version(strings.Join(wire.ALPNs(wire.Versions()), ", "), quiccc.Build()),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			var l slog.Level
+			if err := l.UnmarshalText([]byte(level)); err != nil {
+				return fmt.Errorf("--log-level %q is not debug, info, warn or error", level)
+			}
+			slog.SetDefault(slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: l})))
+			return nil
+		},
+	}
+	c.PersistentFlags().StringVar(&level, "log-level", "warn", "debug, info, warn or error")
+	c.AddCommand(benchCommand(), network.Command(), attackCommand())
+	return c
+}

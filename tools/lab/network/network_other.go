@@ -1,0 +1,22 @@
+//go:build !linux
+
+// Package network is the command line of emulated networks.
+package network
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+)
+
+// Command returns a command that reports the lack of support.
+func Command() *cobra.Command {
+	return &cobra.Command{
+		Use:                "lab",
+		Short:              "Run programs in an emulated network (Linux only)",
+		DisableFlagParsing: true,
+		RunE: func(*cobra.Command, []string) error {
+			return errors.New("emulated networks need Linux network namespaces: run it on Linux")
+		},
+	}
+}

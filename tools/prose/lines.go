@@ -1,0 +1,42 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// columns limits the length of a line; a tab counts as one.
+const columns = 120
+
+// longLines lists the source lines over the limit. Tables and links of documents, URLs and
+// the Go tool's own directives cannot be wrapped.
+func longLines(files []file) []string {
+	var faults []string
+	for _, f := range files {
+		if kind(f.name) == other {
+			continue
+		}
+		for i, line := range f.lines {
+			if n := utf8.RuneCountInString(line); n > columns && wrappable(f.name, line) {
+				faults = append(faults, fmt.Sprintf("%s:%d: %d columns; the limit is %d", f.name, i+1, n, columns))
+			}
+		}
+	}
+	return faults
+}
+
+func wrappable(name, line string) bool {
+	text := strings.TrimSpace(line)
+	switch {
+	case strings.HasPrefix(text, "//go:"), strings.HasPrefix(text, "//nolint"):
+		return false
+	case kind(name) == document && strings.HasPrefix(text, "|"), strings.HasPrefix(text, "!["):
+		return false
+	}
+	longest := 0
+	for _, word := range strings.Fields(text) {
+		longest = max(longest, utf8.RuneCountInString(word))
+	}
+	return longest < columns/2
+}
