@@ -207,7 +207,7 @@ describe("a live session", () => {
     await shows(page, 2);
     await fixture.relay.stop();
     await message(page, /Connection lost|Relay unreachable/);
-    fixture.relay = await lab.relay(fixture.port);
+    fixture.relay = await fixture.startRelay();
     const before = await stats(page);
     const after = await shows(page, before.frames + 3);
     expect(after.phase).toBe("live");
