@@ -440,7 +440,8 @@ func (p *Publication) OpenSubgroup(h wire.SubgroupHeader) (*SubgroupWriter, erro
 	slot := p.s.takeSlot()
 	str.setPriority(objectPriority(p.priority, prio, slot))
 	w := &SubgroupWriter{
-		p: p, str: str, pull: str.sourced(), more: make(chan struct{}, 1), group: h.Group, subgroup: h.Subgroup, priority: prio, slot: slot,
+		p: p, str: str, pull: str.sourced(), more: make(chan struct{}, 1),
+		group: h.Group, subgroup: h.Subgroup, priority: prio, slot: slot,
 		enc:    wire.ObjectEncoder{HasProperties: h.HasProperties},
 		header: h.Append(make([]byte, 0, 96)),
 	}

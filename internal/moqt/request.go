@@ -324,7 +324,8 @@ func (s *Session) handleRequest(str stream) {
 	case *wire.SubscribeNamespace:
 		r.id, req.Parameters, ns = m.RequestID, m.Parameters, m.Prefix
 		handle = func() {
-			s.handleDiscovery(&DiscoveryRequest{Request: req, Prefix: m.Prefix, prefix: m.Prefix}, s.handler.SubscribeNamespace)
+			d := &DiscoveryRequest{Request: req, Prefix: m.Prefix, prefix: m.Prefix}
+			s.handleDiscovery(d, s.handler.SubscribeNamespace)
 		}
 	case *wire.SubscribeTracks:
 		r.id, req.Parameters, ns = m.RequestID, m.Parameters, m.Prefix

@@ -221,7 +221,8 @@ func newSession(
 		sendq:         newDatagramQueue(),
 		subscriptions: map[uint64]*Subscription{}, retired: map[uint64]struct{}{},
 		receiving: map[string]*role{}, sending: map[string]*role{}, preferredAliases: map[uint64]string{},
-		joinable: map[uint64]*Publication{}, unacked: map[*SubgroupWriter]time.Time{}, fetches: map[uint64]chan *FetchReader{},
+		joinable: map[uint64]*Publication{}, unacked: map[*SubgroupWriter]time.Time{},
+		fetches: map[uint64]chan *FetchReader{},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	local.AuthorizationTokens = cfg.Tokens

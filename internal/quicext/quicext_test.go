@@ -130,9 +130,13 @@ func testSendOutside(t *testing.T, controller string) {
 	streams(server, client)
 	streams(client, server)
 	var received atomic.Int64
-	work.Go(func() {
+	var reading sync.WaitGroup
+	readCtx, stopReading := context.WithCancel(t.Context())
+	defer reading.Wait()
+	defer stopReading()
+	reading.Go(func() {
 		for {
-			b, err := client.ReceiveDatagram(ctx)
+			b, err := client.ReceiveDatagram(readCtx)
 			if err != nil {
 				return
 			}
@@ -170,7 +174,12 @@ func testSendOutside(t *testing.T, controller string) {
 			t.Errorf("connection ended: %v", err)
 		}
 	}
-	checkOutcome(t, p, k)
+	// What the path delivered must reach the application, except for overtaken packets and a few that
+	// the path itself reordered.
+	delivered, overtaken := checkOutcome(t, p, k)
+	eventually(t, "the client receives the datagrams", func() bool {
+		return received.Load() >= int64(delivered-overtaken-delivered/50)
+	})
 	if rtt := h.Budget().SmoothedRTT; rtt < 2*delay || rtt > 50*delay {
 		t.Errorf("smoothed RTT %v, a round trip takes %v", rtt, 2*delay)
 	}
@@ -190,7 +199,10 @@ func testSendOutside(t *testing.T, controller string) {
 // A receiver may drop a packet that follows a higher number by more than a round trip (RFC 9000,
 // Section 13.2.3). On a busy machine the kernel sends such packets, because it is not scheduled
 // between taking a number and sending.
-func checkOutcome(t *testing.T, p *path, k *kernel) {
+//
+// It returns the number of external packets that the path delivered, and how many of these were
+// overtaken.
+func checkOutcome(t *testing.T, p *path, k *kernel) (delivered, overtaken int) {
 	t.Helper()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -201,7 +213,7 @@ func checkOutcome(t *testing.T, p *path, k *kernel) {
 	}
 	seen := map[int64]bool{}
 	largest := int64(-1)
-	var lost, overtaken, late, own int
+	var lost, late, own int
 	highest := []numberAt{{-1, time.Time{}}} // each packet numbered above all before it
 	for i, b := range p.captured {
 		number, ok := int64(0), false
@@ -223,28 +235,22 @@ func checkOutcome(t *testing.T, p *path, k *kernel) {
 			highest = append(highest, numberAt{number, p.seenAt[i]})
 		}
 		// The first packet with a higher number, if any.
-		higher, _ := slices.BinarySearchFunc(
-			highest,
-			number+1,
-			func(h numberAt, n int64) int { return cmp.Compare(h.number, n) },
-		)
+		higher, _ := slices.BinarySearchFunc(highest, number+1, func(h numberAt, n int64) int {
+			return cmp.Compare(h.number, n)
+		})
 		switch {
 		case !k.used[number]:
 			own++
 		case p.dropped[i]:
 			lost++
 			if !k.lost[number] {
-				t.Errorf(
-					"packet %d was dropped; reported acknowledged: %v, lost: %v",
-					number,
-					k.acked[number],
-					k.lost[number],
-				)
+				t.Errorf("packet %d was dropped; reported acknowledged: %v, lost: %v",
+					number, k.acked[number], k.lost[number])
 			}
 		case k.lost[number] && higher < len(highest) && p.seenAt[i].Sub(highest[higher].at) > 2*p.delay:
 			overtaken++ // the client may drop it as a duplicate
 		case k.lost[number]:
-			late++
+			late++ // it, or its acknowledgement, came too late
 		case !k.acked[number]:
 			t.Errorf("packet %d arrived, and nothing was reported", number)
 		}
@@ -257,16 +263,9 @@ func checkOutcome(t *testing.T, p *path, k *kernel) {
 	if own < 100 {
 		t.Errorf("%d packets of the connection's own", own)
 	}
-	if late > len(k.used)/50 {
-		t.Errorf("%d of %d packets arrived and were not acknowledged", late, len(k.used))
-	}
-	t.Logf(
-		"%d packets of the connection, external packets: %d dropped, %d overtaken, %d not acknowledged",
-		own,
-		lost,
-		overtaken,
-		late,
-	)
+	t.Logf("%d packets of the connection, external packets: %d dropped, %d overtaken, %d not acknowledged",
+		own, lost, overtaken, late)
+	return len(k.used) - lost, overtaken
 }
 
 // numberAt is a packet number and when the path saw it.

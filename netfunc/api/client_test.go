@@ -93,7 +93,8 @@ func TestCalls(t *testing.T) {
 				if got := r.Method + " " + r.URL.RequestURI() + " " + b.String(); got != c.want {
 					t.Errorf("%s\nwant %s", got, c.want)
 				}
-				if r.Header.Get("Authorization") != "Bearer secret" || (b.Len() > 0) != (r.Header.Get("Content-Type") == "application/json") {
+				if r.Header.Get("Authorization") != "Bearer secret" ||
+					(b.Len() > 0) != (r.Header.Get("Content-Type") == "application/json") {
 					t.Errorf("%v", r.Header)
 				}
 				if c.back == "" {
@@ -170,7 +171,9 @@ func TestWatchReconnects(t *testing.T) {
 		case 1:
 			w.WriteHeader(http.StatusBadGateway)
 		case 2:
-			_, _ = w.Write([]byte(`{"snapshot":true}` + "\n" + `{"flows":[{"destination":"10.9.0.7","paths":[1]}]}` + "\n" + `{"half`))
+			_, _ = w.Write(
+				[]byte(`{"snapshot":true}` + "\n" + `{"flows":[{"destination":"10.9.0.7","paths":[1]}]}` + "\n" + `{"half`),
+			)
 		case 3:
 			_, _ = w.Write([]byte(`{"snapshot":true}` + "\n{}\n"))
 		default:
@@ -186,7 +189,8 @@ func TestWatchReconnects(t *testing.T) {
 		got = append(got, fmt.Sprintf("%v %d", u.Snapshot, len(b)))
 		return nil
 	}, func(error) { lost++ })
-	if !errors.Is(err, ErrUnknownEdge) || lost != 3 || len(got) != 4 || got[0] != got[2] || got[2] != "true 4" || got[3] != "false 4" {
+	if !errors.Is(err, ErrUnknownEdge) || lost != 3 || len(got) != 4 || got[0] != got[2] || got[2] != "true 4" ||
+		got[3] != "false 4" {
 		t.Errorf("%v, lost %d times, %q", err, lost, got)
 	}
 }
@@ -271,7 +275,11 @@ func TestBackoff(t *testing.T) {
 }
 
 func FuzzUpdate(f *testing.F) {
-	f.Add([]byte(`{"snapshot":true,"flows":[{"destination":"10.9.0.7","paths":[1],"generation":1,"since":"2026-01-01T00:00:00Z"}],"removed":["::1"]}`))
+	f.Add(
+		[]byte(
+			`{"snapshot":true,"flows":[{"destination":"10.9.0.7","paths":[1],"generation":1,"since":"2026-01-01T00:00:00Z"}],"removed":["::1"]}`,
+		),
+	)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var u, again Update
 		if json.Unmarshal(b, &u) != nil {
@@ -290,7 +298,9 @@ func FuzzUpdate(f *testing.F) {
 // The token is sent only to the configured controller.
 func TestNobodyElse(t *testing.T) {
 	asked := make(chan string, 10)
-	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.Method + " " + r.URL.String() }))
+	other := httptest.NewServer(
+		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.Method + " " + r.URL.String() }),
+	)
 	defer other.Close()
 	t.Setenv("HTTP_PROXY", other.URL)
 	t.Setenv("http_proxy", other.URL)

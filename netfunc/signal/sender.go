@@ -72,7 +72,12 @@ func (s *Sender) Close() error { return s.conn.Close() }
 
 // Send sets the paths of destination at an edge with signalling address to. It returns the nonce
 // used.
-func (s *Sender) Send(edge string, to netip.AddrPort, destination netip.Addr, paths pathset.Set) (nonce uint64, err error) {
+func (s *Sender) Send(
+	edge string,
+	to netip.AddrPort,
+	destination netip.Addr,
+	paths pathset.Set,
+) (nonce uint64, err error) {
 	if !to.Addr().Unmap().Is4() {
 		return 0, fmt.Errorf("signalling needs an IPv4 destination, not %s", to)
 	}
@@ -82,7 +87,14 @@ func (s *Sender) Send(edge string, to netip.AddrPort, destination netip.Addr, pa
 	defer s.mu.Unlock()
 	nonce = max(s.last[edge]+1, uint64(time.Now().UnixNano()))
 	s.last[edge] = nonce
-	b, err := Message{Destination: destination, Paths: paths, Nonce: nonce}.Append(make([]byte, 0, Size), EdgeKey(s.key, edge))
+	b, err := Message{
+		Destination: destination,
+		Paths:       paths,
+		Nonce:       nonce,
+	}.Append(
+		make([]byte, 0, Size),
+		EdgeKey(s.key, edge),
+	)
 	if err != nil {
 		return 0, err
 	}
