@@ -918,7 +918,7 @@ func TestStartErrors(t *testing.T) {
 		},
 		"bad level": {
 			[]string{"--log-level", "loud"},
-			`^relay: log.level "loud" is not debug, info, warn or error\n$`,
+			`^relay: log.level "loud": want debug, info, warn or error\n$`,
 		},
 		"unknown flag": {[]string{"--colour"}, `^relay: unknown flag: --colour\n$`},
 	} {
