@@ -10,13 +10,13 @@ import (
 	"testing"
 )
 
-// pretend puts programs that say something and fail in place of FFmpeg's.
+// pretend replaces FFmpeg's programs by one that prints a message and fails.
 func pretend(t *testing.T, says string) {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"ffmpeg", "ffprobe"} {
 		script := "#!/bin/sh\ncat >&2 <<'END'\n" + says + "\nEND\nexit 1\n"
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700); err != nil { //nolint:gosec // a program
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700); err != nil { //nolint:gosec // an executable
 			t.Fatal(err)
 		}
 	}
@@ -69,7 +69,7 @@ func TestParseInput(t *testing.T) {
 	for _, tt := range []struct {
 		in   string
 		live bool
-		args string // contained
+		args string // expected substring
 		err  string
 	}{
 		{in: "film.mp4", args: "-protocol_whitelist file -i file:/"},
@@ -104,8 +104,10 @@ func TestParseProbe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Video{Codec: "h264", Width: 1920, Height: 1080, PixelAspect: 9.0 / 16, FPSNum: 30000, FPSDen: 1001,
-		Projection: "equirectangular", Stereo: "top and bottom", Yaw: 3}
+	want := Video{
+		Codec: "h264", Width: 1920, Height: 1080, PixelAspect: 9.0 / 16, FPSNum: 30000, FPSDen: 1001,
+		Projection: "equirectangular", Stereo: "top and bottom", Yaw: 3,
+	}
 	if !info.Audio || *info.Video != want || info.Duration.Seconds() != 10.5 {
 		t.Errorf("got %+v %+v", info, *info.Video)
 	}
@@ -143,7 +145,7 @@ func TestPipes(t *testing.T) {
 	if err := p.Wait(); err != nil {
 		t.Error(err)
 	}
-	// The end of the context is the end of the program.
+	// Canceling the context kills the program.
 	ctx, cancel := context.WithCancel(t.Context())
 	p, pipes, err = Start(ctx, 1, nil, "-f", "lavfi", "-i", "testsrc2", "-f", "rawvideo", "pipe:3")
 	if err != nil {
