@@ -93,6 +93,9 @@ const maxTimeout = time.Minute
 
 // Validate implements service.Settings. It leaves checks that depend on the source to openSources.
 func (c *Config) Validate() error {
+	if err := settings.Check(c); err != nil {
+		return err
+	}
 	u, err := url.Parse(c.Relay)
 	switch {
 	case err != nil:
