@@ -59,7 +59,12 @@ https://host:port/session over WebTransport.`,
 	c.PersistentFlags().String(config.Flag, "", "YAML configuration file; flags override it")
 	// These lists have no flags of their own: sources contain commas, and config has no flags for numbers.
 	f.StringArrayVar(&cfg.Sources, "source", cfg.Sources, sourceForms+"; repeatable. "+syncForms)
-	f.Float64SliceVar(&cfg.Points.Crop, "crop", cfg.Points.Crop, "crop box in studio space: min x,y,z, max x,y,z; millimetres")
+	f.Float64SliceVar(
+		&cfg.Points.Crop,
+		"crop",
+		cfg.Points.Crop,
+		"crop box in studio space: min x,y,z, max x,y,z; millimetres",
+	)
 	cfg.Settings().AddFlags(f, cfg)
 	c.PreRunE = func(_ *cobra.Command, args []string) error {
 		if len(args) == 1 {
@@ -218,14 +223,24 @@ func addClouds(p *publish.Publisher, cfg *Config, first int) error {
 			return fail(err)
 		}
 		for _, c := range opened {
-			p.Log().Info("clouds", "number", first+len(sources), "name", c.Name(), "fps", c.FPS(), "most_points", c.MaxPoints())
+			p.Log().
+				Info("clouds", "number", first+len(sources), "name", c.Name(), "fps", c.FPS(), "most_points", c.MaxPoints())
 			sources = append(sources, c)
 		}
 	}
 	if len(sources) == 0 {
 		return nil
 	}
-	m, err := imported.New(p, imported.Config{First: first, DeliveryTimeout: cfg.DeliveryTimeout, Delivery: cfg.Delivery, AlwaysEncode: cfg.AlwaysEncode}, sources)
+	m, err := imported.New(
+		p,
+		imported.Config{
+			First:           first,
+			DeliveryTimeout: cfg.DeliveryTimeout,
+			Delivery:        cfg.Delivery,
+			AlwaysEncode:    cfg.AlwaysEncode,
+		},
+		sources,
+	)
 	if err != nil {
 		return fail(err)
 	}

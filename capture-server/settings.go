@@ -178,7 +178,10 @@ every camera, from depth camera space (x right, y down, z forward) to studio spa
 		Key: "thin", Help: "Under overload, drop rows of points from all cameras before frames.",
 		More: "The log and the metric holocast_capture_rows_kept_ratio report it.",
 	},
-	{Key: "http", Help: "TCP address for /metrics (Prometheus) and /healthz, such as 127.0.0.1:9190; \"\" disables it."},
+	{
+		Key:  "http",
+		Help: "TCP address for /metrics (Prometheus) and /healthz, such as 127.0.0.1:9190; \"\" disables it.",
+	},
 }, config.LogSettings()...), trace.Settings()...)
 
 // Settings implements config.Described.

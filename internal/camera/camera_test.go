@@ -175,7 +175,8 @@ func TestParseRefuses(t *testing.T) {
 				tc.depth = NFOVUnbinned
 			}
 			_, err := Parse([]byte(tc.doc), tc.depth, tc.color)
-			if err == nil || !strings.HasPrefix(err.Error(), "calibration: ") || !strings.Contains(err.Error(), tc.want) {
+			if err == nil || !strings.HasPrefix(err.Error(), "calibration: ") ||
+				!strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %q, want it to contain %q", err, tc.want)
 			}
 		})
@@ -284,7 +285,13 @@ func TestRayTableBits(t *testing.T) {
 	}
 	sum := sha256.Sum256(buf)
 	if got := hex.EncodeToString(sum[:]); got != vector.SHA256 || invalid != vector.WithoutRays {
-		t.Errorf("ray table has digest %s and %d pixels without a ray, want %s and %d", got, invalid, vector.SHA256, vector.WithoutRays)
+		t.Errorf(
+			"ray table has digest %s and %d pixels without a ray, want %s and %d",
+			got,
+			invalid,
+			vector.SHA256,
+			vector.WithoutRays,
+		)
 	}
 }
 

@@ -45,7 +45,8 @@ func TestWhatFFmpegSays(t *testing.T) {
 			if err := Run(t.Context(), "-version"); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("ffmpeg: %v, want %q", err, tt.want)
 			}
-			if _, err := Probe(t.Context(), mustParse(t, "/dev/null")); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if _, err := Probe(t.Context(), mustParse(t, "/dev/null")); err == nil ||
+				!strings.Contains(err.Error(), tt.want) {
 				t.Errorf("ffprobe: %v, want %q", err, tt.want)
 			}
 		})
@@ -54,7 +55,8 @@ func TestWhatFFmpegSays(t *testing.T) {
 
 func TestAbsent(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	if err := Run(t.Context(), "-version"); !errors.Is(err, ErrAbsent) || !strings.Contains(err.Error(), "apt install ffmpeg") {
+	if err := Run(t.Context(), "-version"); !errors.Is(err, ErrAbsent) ||
+		!strings.Contains(err.Error(), "apt install ffmpeg") {
 		t.Errorf("ffmpeg: %v", err)
 	}
 	if _, err := Probe(t.Context(), mustParse(t, "/dev/null")); !errors.Is(err, ErrAbsent) {
@@ -89,7 +91,8 @@ func TestParseInput(t *testing.T) {
 			}
 			continue
 		}
-		if args := strings.Join(in.Args(), " "); err != nil || in.Live() != tt.live || !strings.Contains(args, tt.args) {
+		if args := strings.Join(in.Args(), " "); err != nil || in.Live() != tt.live ||
+			!strings.Contains(args, tt.args) {
 			t.Errorf("%q: %q, live %v, %v", tt.in, args, in.Live(), err)
 		}
 	}
@@ -128,8 +131,31 @@ func TestPipes(t *testing.T) {
 	if _, err := Find("ffmpeg"); err != nil {
 		t.Skip("ffmpeg is not installed")
 	}
-	p, pipes, err := Start(t.Context(), 2, nil, "-f", "lavfi", "-i", "color=size=4x2:rate=5:duration=1", "-f", "lavfi", "-i", "sine=duration=1:sample_rate=8000",
-		"-map", "0", "-f", "rawvideo", "-pix_fmt", "gray", "pipe:3", "-map", "1", "-f", "s16le", "pipe:4")
+	p, pipes, err := Start(
+		t.Context(),
+		2,
+		nil,
+		"-f",
+		"lavfi",
+		"-i",
+		"color=size=4x2:rate=5:duration=1",
+		"-f",
+		"lavfi",
+		"-i",
+		"sine=duration=1:sample_rate=8000",
+		"-map",
+		"0",
+		"-f",
+		"rawvideo",
+		"-pix_fmt",
+		"gray",
+		"pipe:3",
+		"-map",
+		"1",
+		"-f",
+		"s16le",
+		"pipe:4",
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

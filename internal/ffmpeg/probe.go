@@ -21,7 +21,16 @@ type Input struct {
 }
 
 // liveSchemes are URL schemes of live inputs.
-var liveSchemes = map[string]bool{"rtmp": true, "rtmps": true, "rtsp": true, "rtsps": true, "srt": true, "udp": true, "rtp": true, "tcp": true}
+var liveSchemes = map[string]bool{
+	"rtmp":  true,
+	"rtmps": true,
+	"rtsp":  true,
+	"rtsps": true,
+	"srt":   true,
+	"udp":   true,
+	"rtp":   true,
+	"tcp":   true,
+}
 
 // fileSchemes are URL schemes of files.
 var fileSchemes = map[string]bool{"http": true, "https": true}
@@ -36,11 +45,19 @@ func ParseInput(s string) (Input, error) {
 	case strings.HasPrefix(s, "/dev/video"):
 		return Input{name: s, live: true, args: []string{"-f", "v4l2", "-i", s}}, nil
 	case isURL && liveSchemes[scheme]:
-		return Input{name: s, live: true, args: []string{"-fflags", "nobuffer", "-analyzeduration", "2000000", "-i", s}}, nil
+		return Input{
+			name: s,
+			live: true,
+			args: []string{"-fflags", "nobuffer", "-analyzeduration", "2000000", "-i", s},
+		}, nil
 	case isURL && fileSchemes[scheme]:
 		return Input{name: s, args: []string{"-protocol_whitelist", "http,https,tcp,tls,crypto", "-i", s}}, nil
 	case isURL:
-		return Input{}, fmt.Errorf("input %q: %s:// is none of rtmp, rtmps, rtsp, rtsps, srt, udp, rtp, tcp, http, https", s, scheme)
+		return Input{}, fmt.Errorf(
+			"input %q: %s:// is none of rtmp, rtmps, rtsp, rtsps, srt, udp, rtp, tcp, http, https",
+			s,
+			scheme,
+		)
 	}
 	path, err := filepath.Abs(s)
 	if err != nil {
@@ -158,7 +175,9 @@ func parseProbe(b []byte) (Info, error) {
 		}
 		v := &Video{
 			Codec: s.Codec, Width: s.Width, Height: s.Height, PixelAspect: 1, PixelFormat: s.PixelFormat,
-			ColorPrimaries: known(s.Primaries), ColorTransfer: known(s.Transfer), ColorSpace: known(s.Space), ColorRange: known(s.Range),
+			ColorPrimaries: known(
+				s.Primaries,
+			), ColorTransfer: known(s.Transfer), ColorSpace: known(s.Space), ColorRange: known(s.Range),
 		}
 		if s.Codec == "" || s.Codec == "unknown" || s.Codec == "none" {
 			return info, &CodecError{Codec: "video of type " + s.Tag}
@@ -214,6 +233,8 @@ func HasEncoder(ctx context.Context, name string) bool {
 	if err != nil {
 		return false
 	}
-	out, err := exec.CommandContext(ctx, path, "-hide_banner", "-v", "error", "-h", "encoder="+name).CombinedOutput() //nolint:gosec // arguments come from this program
+	out, err := exec.CommandContext(ctx, path, "-hide_banner", "-v", "error", "-h", "encoder="+name).
+		CombinedOutput()
+		//nolint:gosec // arguments come from this program
 	return err == nil && strings.Contains(string(out), "Encoder "+name+" ")
 }

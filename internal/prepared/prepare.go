@@ -151,7 +151,11 @@ func (p *preparation) identify(input string, sphere catalog.Sphere) error {
 		now := p.id
 		now.Start = was.Start
 		if a, b := mustMarshal(was), mustMarshal(now); !bytes.Equal(a, b) {
-			return fmt.Errorf("%s holds an unfinished preparation of %s: delete it, or name another folder", p.dir, was.Input)
+			return fmt.Errorf(
+				"%s holds an unfinished preparation of %s: delete it, or name another folder",
+				p.dir,
+				was.Input,
+			)
 		}
 		p.id = was
 		return nil
@@ -333,7 +337,10 @@ type gopBuffer struct {
 }
 
 func (p *preparation) newGOP() *gopBuffer {
-	return &gopBuffer{tracks: make([][][]byte, 1+p.id.Sphere.Tiles()*p.id.Sphere.Qualities), each: p.id.Sphere.Qualities}
+	return &gopBuffer{
+		tracks: make([][][]byte, 1+p.id.Sphere.Tiles()*p.id.Sphere.Qualities),
+		each:   p.id.Sphere.Qualities,
+	}
 }
 
 func (g *gopBuffer) reset() {

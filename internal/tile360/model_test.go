@@ -258,7 +258,9 @@ func writeModel(t *testing.T) {
 	for _, v := range blends {
 		b.WriteString("{" + list(v.Values()) + "},\n")
 	}
-	b.WriteString("}\n\n// spreads without and with a crowd, by class of speed and horizon.\nvar spreads = [2][len(speeds) + 1][len(horizons)]spread{\n")
+	b.WriteString(
+		"}\n\n// spreads without and with a crowd, by class of speed and horizon.\nvar spreads = [2][len(speeds) + 1][len(horizons)]spread{\n",
+	)
 	for _, with := range spreads {
 		b.WriteString("{\n")
 		for _, class := range with {
@@ -274,7 +276,9 @@ func writeModel(t *testing.T) {
 		}
 		b.WriteString("},\n")
 	}
-	b.WriteString("}\n\n// errorRings are radii, in spreads. Each represents a sixth of the errors and is their median.\nvar errorRings = [...]float64{")
+	b.WriteString(
+		"}\n\n// errorRings are radii, in spreads. Each represents a sixth of the errors and is their median.\nvar errorRings = [...]float64{",
+	)
 	for i, r := range rings {
 		if i > 0 {
 			b.WriteString(", ")
@@ -342,7 +346,13 @@ func TestPredictionErrors(t *testing.T) {
 		line := fmt.Sprintf("%-18s", kind)
 		for _, ahead := range []float64{0.5, 1, 2} {
 			v := slices.Sorted(slices.Values(mean[ahead][kind]))
-			line += fmt.Sprintf("  %g s: mean %5.2f°, p50 %5.2f°, p90 %5.2f°", ahead, average(v), v[len(v)/2], v[len(v)*9/10])
+			line += fmt.Sprintf(
+				"  %g s: mean %5.2f°, p50 %5.2f°, p90 %5.2f°",
+				ahead,
+				average(v),
+				v[len(v)/2],
+				v[len(v)*9/10],
+			)
 		}
 		t.Log(line)
 	}

@@ -211,7 +211,10 @@ func TestGeometryVectors(t *testing.T) {
 func makeGeometry() *geometry {
 	g := &geometry{}
 	for _, d := range [][2]float64{{0, 0}, {90, 0}, {-90, 0}, {179, 0}, {-179, 0}, {0, 89}, {0, -89}, {33, 21}, {-140, -56}, {45, 0}, {1, 45}} {
-		g.Directions = append(g.Directions, directionCase{Direction: dirOf(tile360.Direction(d[0]*math.Pi/180, d[1]*math.Pi/180))})
+		g.Directions = append(
+			g.Directions,
+			directionCase{Direction: dirOf(tile360.Direction(d[0]*math.Pi/180, d[1]*math.Pi/180))},
+		)
 	}
 	for _, d := range []direction{{0, 1, 0}, {0, -1, 0}, {0, 0, -1}} {
 		g.Directions = append(g.Directions, directionCase{Direction: d})
@@ -225,7 +228,11 @@ func makeGeometry() *geometry {
 					v.Looks = append(v.Looks, look{d.Direction, 0.125})
 				}
 			}
-			g.Viewports = append(g.Viewports, v, viewportCase{grid: c, FieldOfView: fov, Samples: 16, Looks: []look{{g.Directions[8].Direction, 1}}})
+			g.Viewports = append(
+				g.Viewports,
+				v,
+				viewportCase{grid: c, FieldOfView: fov, Samples: 16, Looks: []look{{g.Directions[8].Direction, 1}}},
+			)
 		}
 	}
 	for _, l := range []tile360.Layout{tile360.Mono, tile360.TopBottom, tile360.SideBySide} {
@@ -244,7 +251,11 @@ func TestPredictionVectors(t *testing.T) {
 			for _, s := range p.Samples {
 				g.Add(tile360.Sample{T: s.T, Gaze: vecOf(s.Gaze)})
 			}
-			view := tile360.NewView(p.of(), tile360.Degrees(p.View.FieldOfView[0], p.View.FieldOfView[1]), p.View.Samples)
+			view := tile360.NewView(
+				p.of(),
+				tile360.Degrees(p.View.FieldOfView[0], p.View.FieldOfView[1]),
+				p.View.Samples,
+			)
 			for k := range p.Ahead {
 				a := &p.Ahead[k]
 				a.Linear, a.Predict = dirOf(g.Linear(a.Seconds)), dirOf(g.Predict(a.Seconds))
@@ -311,7 +322,15 @@ func TestOWSVectors(t *testing.T) {
 	checkVectors(t, "ows.json", makeOWS, func(all *[]owsCase) {
 		for i := range *all {
 			c := &(*all)[i]
-			p := &tile360.Problem{Qualities: c.Qualities, Seen: c.Seen, Miss: c.Miss, Bytes: c.Bytes, Distortion: c.Distortion, Budget: c.Budget, Capacity: c.Capacity}
+			p := &tile360.Problem{
+				Qualities:  c.Qualities,
+				Seen:       c.Seen,
+				Miss:       c.Miss,
+				Bytes:      c.Bytes,
+				Distortion: c.Distortion,
+				Budget:     c.Budget,
+				Capacity:   c.Capacity,
+			}
 			greedy, s := &tile360.Solver{}, &tile360.Solver{Refine: tile360.DefaultRefine}
 			c.Plans = map[string]plan{}
 			for name, solve := range map[string]func(*tile360.Problem, *tile360.Plan){
@@ -320,7 +339,14 @@ func TestOWSVectors(t *testing.T) {
 			} {
 				var got tile360.Plan
 				solve(p, &got)
-				c.Plans[name] = plan{notNil(got.Quality), notNil(got.Order), got.Bytes, got.Loss, got.Bound, got.Expected}
+				c.Plans[name] = plan{
+					notNil(got.Quality),
+					notNil(got.Order),
+					got.Bytes,
+					got.Loss,
+					got.Bound,
+					got.Expected,
+				}
 			}
 		}
 	})
@@ -380,11 +406,30 @@ func makeOWS() *[]owsCase {
 	all = append(all,
 		owsCase{
 			Name: "equal tiles", Qualities: 2, Seen: []float64{0.25, 0.25, 0.25, 0.25}, Miss: []float64{90, 90, 90, 90},
-			Bytes: []float64{100, 200, 100, 200, 100, 200, 100, 200}, Distortion: []float64{40, 20, 40, 20, 40, 20, 40, 20}, Budget: 500, Capacity: []float64{250, 500, 1000},
+			Bytes: []float64{
+				100,
+				200,
+				100,
+				200,
+				100,
+				200,
+				100,
+				200,
+			}, Distortion: []float64{40, 20, 40, 20, 40, 20, 40, 20}, Budget: 500, Capacity: []float64{250, 500, 1000},
 		},
 		owsCase{
 			Name: "not all offered, not all better", Qualities: 3, Seen: []float64{0.5, 0.3, 0.2}, Miss: []float64{90, 15, 90},
-			Bytes: []float64{100, 0, 300, 100, 90, 300, 100, 100, 300}, Distortion: []float64{40, 20, 30, 20, 20, 10, 40, 30, 80}, Budget: 700, Capacity: []float64{},
+			Bytes: []float64{
+				100,
+				0,
+				300,
+				100,
+				90,
+				300,
+				100,
+				100,
+				300,
+			}, Distortion: []float64{40, 20, 30, 20, 20, 10, 40, 30, 80}, Budget: 700, Capacity: []float64{},
 		},
 	)
 	return &all
@@ -395,7 +440,11 @@ func TestPlannerVectors(t *testing.T) {
 		for i := range *all {
 			c := &(*all)[i]
 			p := &tile360.Planner{
-				View:      tile360.NewView(c.of(), tile360.Degrees(c.View.FieldOfView[0], c.View.FieldOfView[1]), c.View.Samples),
+				View: tile360.NewView(
+					c.of(),
+					tile360.Degrees(c.View.FieldOfView[0], c.View.FieldOfView[1]),
+					c.View.Samples,
+				),
 				Qualities: c.Qualities, Latency: c.Latency,
 				Gaze:   tile360.Gaze{Crowd: c.Crowd.of()},
 				Solver: tile360.Solver{Refine: tile360.DefaultRefine},
@@ -410,7 +459,17 @@ func TestPlannerVectors(t *testing.T) {
 				}
 				var gops []tile360.GoP
 				for _, g := range s.GoPs {
-					gops = append(gops, tile360.GoP{Start: g.Start, Duration: g.Duration, Miss: g.Miss, Bytes: g.Bytes, Distortion: g.Distortion, Have: g.Have})
+					gops = append(
+						gops,
+						tile360.GoP{
+							Start:      g.Start,
+							Duration:   g.Duration,
+							Miss:       g.Miss,
+							Bytes:      g.Bytes,
+							Distortion: g.Distortion,
+							Have:       g.Have,
+						},
+					)
 				}
 				s.Mean, s.P10 = p.Capacity.Mean(), p.Capacity.Percentile(tile360.BudgetPercentile)
 				s.Budget = s.P10*s.Seconds - s.Pending
@@ -433,7 +492,12 @@ func makePlanner() *[]plannerCase {
 	}
 	var all []plannerCase
 	for i := range 2 {
-		c := plannerCase{grid: grid{8, 4, 1920, 960}, View: viewOfVector{[2]float64{90, 90}, 8}, Qualities: 3, Latency: 0.1}
+		c := plannerCase{
+			grid:      grid{8, 4, 1920, 960},
+			View:      viewOfVector{[2]float64{90, 90}, 8},
+			Qualities: 3,
+			Latency:   0.1,
+		}
 		if i == 1 {
 			c.Crowd = makeCrowd(r, 4, 60)
 		}
@@ -450,12 +514,44 @@ func makePlanner() *[]plannerCase {
 			have.Have[t] = (t+1)%3 - 1
 		}
 		c.Steps = []plannerStep{
-			{Samples: w[:1], GoPs: []gop{next}, Seconds: 1},                                                                // no known rate: no requests
-			{Samples: w[1:4], Rates: []float64{50000}, GoPs: []gop{now, next}, Seconds: 0.7, Pending: 3000},                // both GoPs
-			{Samples: w[4:8], Rates: []float64{60000, 45000, 90000, 2000}, GoPs: []gop{now, next}, Seconds: 0.3},           // too little left of the first
-			{Samples: w[8:16], Rates: []float64{70000, 80000}, GoPs: []gop{have, after}, Seconds: 1.5, Pending: 1000},      // upgrades
-			{Samples: w[16:17], Rates: []float64{0}, GoPs: []gop{have, after}, Seconds: 1},                                 // the network stalled
-			{Samples: w[17:22], Rates: []float64{90000, 90000, 90000}, GoPs: []gop{after}, Seconds: 0.25, Pending: 100000}, // more pending than fits
+			{
+				Samples: w[:1],
+				GoPs:    []gop{next},
+				Seconds: 1,
+			}, // no known rate: no requests
+			{
+				Samples: w[1:4],
+				Rates:   []float64{50000},
+				GoPs:    []gop{now, next},
+				Seconds: 0.7,
+				Pending: 3000,
+			}, // both GoPs
+			{
+				Samples: w[4:8],
+				Rates:   []float64{60000, 45000, 90000, 2000},
+				GoPs:    []gop{now, next},
+				Seconds: 0.3,
+			}, // too little left of the first
+			{
+				Samples: w[8:16],
+				Rates:   []float64{70000, 80000},
+				GoPs:    []gop{have, after},
+				Seconds: 1.5,
+				Pending: 1000,
+			}, // upgrades
+			{
+				Samples: w[16:17],
+				Rates:   []float64{0},
+				GoPs:    []gop{have, after},
+				Seconds: 1,
+			}, // the network stalled
+			{
+				Samples: w[17:22],
+				Rates:   []float64{90000, 90000, 90000},
+				GoPs:    []gop{after},
+				Seconds: 0.25,
+				Pending: 100000,
+			}, // more pending than fits
 		}
 		all = append(all, c)
 	}

@@ -383,7 +383,13 @@ func (e *Encoder) cut(t *tile, f *Frame) x264.Picture {
 	r := t.rect
 	part := func(p *x264.Picture) x264.Picture {
 		c := r.Min.Y/2*p.CStride + r.Min.X/2
-		return x264.Picture{Y: p.Y[r.Min.Y*p.YStride+r.Min.X:], Cb: p.Cb[c:], Cr: p.Cr[c:], YStride: p.YStride, CStride: p.CStride}
+		return x264.Picture{
+			Y:       p.Y[r.Min.Y*p.YStride+r.Min.X:],
+			Cb:      p.Cb[c:],
+			Cr:      p.Cr[c:],
+			YStride: p.YStride,
+			CStride: p.CStride,
+		}
 	}
 	if e.cfg.Sphere.Eyes() == 1 {
 		return part(&f.Eyes[0])
@@ -409,9 +415,22 @@ func (e *Encoder) measureMissing(t *tile, f *Frame) {
 	s, v := &e.cfg.Sphere, &e.video
 	for eye := range s.Eyes() {
 		p := &f.Eyes[eye]
-		t.missing += float64(C.tiles_enlarged_error((*C.uint8_t)(&p.Y[0]), C.int(p.YStride),
-			C.int(t.rect.Min.X), C.int(t.rect.Min.Y), C.int(t.rect.Dx()), C.int(t.rect.Dy()), C.int(s.Width), C.int(s.Height),
-			(*C.uint8_t)(&v.luma[eye*v.width*v.height]), C.int(v.width), C.int(v.height), (*C.float)(&t.weights[0])))
+		t.missing += float64(C.tiles_enlarged_error(
+			(*C.uint8_t)(&p.Y[0]),
+			C.int(p.YStride),
+			C.int(
+				t.rect.Min.X,
+			),
+			C.int(t.rect.Min.Y),
+			C.int(t.rect.Dx()),
+			C.int(t.rect.Dy()),
+			C.int(s.Width),
+			C.int(s.Height),
+			(*C.uint8_t)(&v.luma[eye*v.width*v.height]),
+			C.int(v.width),
+			C.int(v.height),
+			(*C.float)(&t.weights[0]),
+		))
 	}
 	t.sampled++
 }

@@ -22,7 +22,7 @@ func traceCommand() *cobra.Command {
 		Use:   "trace",
 		Short: "Show where single frames spend their time, from capture to display",
 		Long: `Receives the traces that capture-server, relay and holocast play send with
---trace-endpoint http://localhost:4318, and draws each traced frame: what every program did
+--trace http://localhost:4318, and draws each traced frame: what every program did
 with it, and when, on the relay's clock. It is a small OpenTelemetry collector (OTLP over
 HTTP), for a look; others keep traces.`,
 		Example: `  holocast trace --svg frame.svg`,
