@@ -81,7 +81,11 @@ func view(ctx context.Context, t *testing.T, target connect.Target) *moqt.Sessio
 func subscribe(ctx context.Context, t *testing.T, s *moqt.Session, ns moqt.Namespace, name string) *moqt.Subscription {
 	t.Helper()
 	for {
-		sub, err := s.Subscribe(ctx, moqt.TrackName{Namespace: ns, Name: name}, moqt.SubscribeOptions{RendezvousTimeout: 20 * time.Second})
+		sub, err := s.Subscribe(
+			ctx,
+			moqt.TrackName{Namespace: ns, Name: name},
+			moqt.SubscribeOptions{RendezvousTimeout: 20 * time.Second},
+		)
 		if e := (*moqt.RequestError)(nil); errors.As(err, &e) && e.Code == wire.RequestTimeout {
 			continue // the publisher may still be rendering the performer
 		}
@@ -113,7 +117,8 @@ func next(ctx context.Context, t *testing.T, sub *moqt.Subscription) (o received
 		if err == nil {
 			payload, err = r.ReadPayload(nil, 32<<20)
 		}
-		if e := (*moqt.StreamError)(nil); errors.As(err, &e) && (e.Code == wire.StreamDeliveryTimeout || e.Code == wire.StreamTooFarBehind) {
+		if e := (*moqt.StreamError)(nil); errors.As(err, &e) &&
+			(e.Code == wire.StreamDeliveryTimeout || e.Code == wire.StreamTooFarBehind) {
 			continue
 		}
 		if err != nil {
@@ -163,7 +168,9 @@ func loopGrids(ctx context.Context, t *testing.T, fps float64, frames int) map[t
 		}
 		at := haste * f.DeviceTime % (time.Duration(frames) * time.Second / time.Duration(fps))
 		if _, again := grids[at]; again {
-			time.Sleep(rand.N(20 * time.Millisecond)) // random, or reads in step with the loop would always miss some frames
+			time.Sleep(
+				rand.N(20 * time.Millisecond),
+			) // random, or reads in step with the loop would always miss some frames
 			continue
 		}
 		var g pointcloud.Grid
@@ -188,7 +195,20 @@ func TestFramesReachViewerOfRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	web := freePort(t)
-	server := start(t, filepath.Join(bin, "capture-server"), "--source", "synthetic", "--fps", "10", "--descriptions", "4", "--thin=false", "--http", web, target.URL)
+	server := start(
+		t,
+		filepath.Join(bin, "capture-server"),
+		"--source",
+		"synthetic",
+		"--fps",
+		"10",
+		"--descriptions",
+		"4",
+		"--thin=false",
+		"--http",
+		web,
+		target.URL,
+	)
 	s := view(ctx, t, target)
 
 	catalogs := subscribe(ctx, t, s, ns, catalog.TrackName)
@@ -207,7 +227,9 @@ func TestFramesReachViewerOfRelay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if track.Name != "points/0/full" || track.Framerate != fps || track.Points.Descriptions != 4 || init.Calibration == nil || init.Pose.T[1] == 0 {
+	if track.Name != "points/0/full" || track.Framerate != fps || track.Points.Descriptions != 4 ||
+		init.Calibration == nil ||
+		init.Pose.T[1] == 0 {
 		t.Errorf("catalog track %+v, init %+v", track, init)
 	}
 	poses, err := catalog.ParsePoses(newestObject(ctx, t, subscribe(ctx, t, s, ns, catalog.PoseTrack)))
@@ -265,16 +287,31 @@ func TestFramesReachViewerOfRelay(t *testing.T) {
 	// missing from the sequence, and counted.
 	first, last := frames[groups[0]].header.Sequence, frames[groups[len(groups)-1]].header.Sequence
 	if lost, dropped := int(last-first)+1-len(groups), droppedFrames(ctx, t, web); lost < 0 || lost > dropped+late {
-		t.Errorf("%d frames have sequences %d to %d, but the server dropped %d, and %d objects were late", len(groups), first, last, dropped, late)
+		t.Errorf(
+			"%d frames have sequences %d to %d, but the server dropped %d, and %d objects were late",
+			len(groups),
+			first,
+			last,
+			dropped,
+			late,
+		)
 	}
 	sequence := first
 	for i, group := range groups {
 		f := frames[group]
 		if skipped := group - groups[0] - uint64(i); f.header.Sequence < sequence || skipped > uint64(late) {
-			t.Errorf("frame %d after the first has sequence %d and group %d, the first %d and %d", i, f.header.Sequence, group, first, groups[0])
+			t.Errorf(
+				"frame %d after the first has sequence %d and group %d, the first %d and %d",
+				i,
+				f.header.Sequence,
+				group,
+				first,
+				groups[0],
+			)
 		}
 		sequence = f.header.Sequence + 1
-		if captured := time.UnixMicro(int64(f.header.CaptureTime)); captured.Before(began.Add(-time.Second)) || captured.After(f.received) {
+		if captured := time.UnixMicro(int64(f.header.CaptureTime)); captured.Before(began.Add(-time.Second)) ||
+			captured.After(f.received) {
 			t.Errorf("frame %d was captured at %s and received at %s", i, captured, f.received)
 		}
 		if len(f.objects) != 4 {
@@ -327,7 +364,8 @@ func droppedFrames(ctx context.Context, t *testing.T, addr string) (n int) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil || !bytes.Contains(body, []byte(`holocast_capture_frames_total{camera="synthetic-0",result="published"}`)) {
+	if err != nil ||
+		!bytes.Contains(body, []byte(`holocast_capture_frames_total{camera="synthetic-0",result="published"}`)) {
 		t.Fatalf("metrics: %v\n%s", err, body)
 	}
 	if m := regexp.MustCompile(`frames_total\{camera="synthetic-0",result="dropped"\} (\d+)`).FindSubmatch(body); m != nil {

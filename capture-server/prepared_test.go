@@ -48,7 +48,17 @@ func TestPreparedVideoBesideCamera(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := uint64(time.Now().UnixMilli())
-	start(t, filepath.Join(bin, "capture-server"), "--source", "tiles:"+dir, "--source", "synthetic", "--fps", "5", target.URL)
+	start(
+		t,
+		filepath.Join(bin, "capture-server"),
+		"--source",
+		"tiles:"+dir,
+		"--source",
+		"synthetic",
+		"--fps",
+		"5",
+		target.URL,
+	)
 	s := view(ctx, t, target)
 	listed := subscribe(ctx, t, s, ns, catalog.TrackName)
 	c, err := catalog.Parse(newestObject(ctx, t, listed))
@@ -117,7 +127,18 @@ func TestPreparedVideoEndsBesideCamera(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	start(t, filepath.Join(bin, "capture-server"), "--source", "synthetic", "--fps", "5", "--source", "tiles:"+dir, "--loop=false", target.URL)
+	start(
+		t,
+		filepath.Join(bin, "capture-server"),
+		"--source",
+		"synthetic",
+		"--fps",
+		"5",
+		"--source",
+		"tiles:"+dir,
+		"--loop=false",
+		target.URL,
+	)
 	s := view(ctx, t, target)
 	for {
 		sub := subscribe(ctx, t, s, ns, catalog.TrackName)

@@ -19,7 +19,8 @@ func fakeKinects(t *testing.T) (library, starts string) {
 	t.Helper()
 	dir := t.TempDir()
 	library, starts = filepath.Join(dir, "libk4a.so"), filepath.Join(dir, "starts")
-	out, err := exec.Command("cc", "-shared", "-fPIC", "-o", library, filepath.Join("source", "k4a", "testdata", "fakek4a.c")).CombinedOutput()
+	out, err := exec.Command("cc", "-shared", "-fPIC", "-o", library, filepath.Join("source", "k4a", "testdata", "fakek4a.c")).
+		CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

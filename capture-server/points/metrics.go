@@ -15,7 +15,25 @@ type metrics struct {
 }
 
 func newMetrics() *metrics {
-	buckets := []float64{.0005, .001, .002, .003, .004, .005, .006, .008, .010, .012, .015, .020, .030, .050, .1, .2, .5}
+	buckets := []float64{
+		.0005,
+		.001,
+		.002,
+		.003,
+		.004,
+		.005,
+		.006,
+		.008,
+		.010,
+		.012,
+		.015,
+		.020,
+		.030,
+		.050,
+		.1,
+		.2,
+		.5,
+	}
 	return &metrics{
 		frames: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "holocast_capture_frames_total",
@@ -39,10 +57,16 @@ func (m *metrics) observe(camera, stage string, d time.Duration) {
 }
 
 func (m *metrics) collectors(of *Medium) []prometheus.Collector {
-	all := []prometheus.Collector{m.frames, m.thinned, m.stages, m.latency, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "holocast_capture_rows_kept_ratio",
-		Help: "Share of rows that frames keep; below 1 during overload.",
-	}, func() float64 { return 1 / float64(of.every()) })}
+	all := []prometheus.Collector{
+		m.frames,
+		m.thinned,
+		m.stages,
+		m.latency,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "holocast_capture_rows_kept_ratio",
+			Help: "Share of rows that frames keep; below 1 during overload.",
+		}, func() float64 { return 1 / float64(of.every()) }),
+	}
 	for _, l := range of.pipelines {
 		m.thinned.WithLabelValues(l.label()) // export 0 from the start
 		all = append(all, prometheus.NewCounterFunc(prometheus.CounterOpts{

@@ -90,7 +90,14 @@ func New(session *publish.Publisher, cfg Config, src *videoinput.Player) (*Mediu
 	if cfg.TargetLatency == 0 {
 		cfg.TargetLatency = tileencoder.DefaultLatency
 	}
-	m := &Medium{session: session, src: src, cfg: cfg, sphere: src.Sphere, metrics: newMetrics(), gop: int64(tileencoder.GOP(src.FPSNum, src.FPSDen))}
+	m := &Medium{
+		session: session,
+		src:     src,
+		cfg:     cfg,
+		sphere:  src.Sphere,
+		metrics: newMetrics(),
+		gop:     int64(tileencoder.GOP(src.FPSNum, src.FPSDen)),
+	}
 	m.sphere.Columns, m.sphere.Rows, m.sphere.Qualities = cfg.Columns, cfg.Rows, cfg.Qualities
 	skip := make([]bool, cfg.Qualities)
 	m.skip.Store(&skip)
@@ -107,7 +114,12 @@ func New(session *publish.Publisher, cfg Config, src *videoinput.Player) (*Mediu
 		if name == catalog.VideoTrack { // later frames of the GoP may be in time, and depend on the late one
 			timeout += m.gopDuration()
 		}
-		return &track{priority: priority, Track: session.NewTrack(publish.Track{Name: name, Priority: priority, DeliveryTimeout: timeout, CacheAge: cacheAge})}
+		return &track{
+			priority: priority,
+			Track: session.NewTrack(
+				publish.Track{Name: name, Priority: priority, DeliveryTimeout: timeout, CacheAge: cacheAge},
+			),
+		}
 	}
 	m.video = newTrack(catalog.VideoTrack, tileencoder.PriorityVideo)
 	m.rates = newTrack(catalog.RatesTrack, tileencoder.PriorityRates)
@@ -302,7 +314,11 @@ func (m *Medium) change(skip []bool) {
 func (m *Medium) publishRates(group uint64, at int64) {
 	b, err := json.Marshal([]catalog.Rates{{T: at, Data: m.encoder.Rates()}})
 	if err == nil {
-		err = m.rates.WriteObject(wire.SubgroupHeader{Group: group, Priority: tileencoder.PriorityRates, EndOfGroup: true, FirstObject: true}, moqt.Object{}, b)
+		err = m.rates.WriteObject(
+			wire.SubgroupHeader{Group: group, Priority: tileencoder.PriorityRates, EndOfGroup: true, FirstObject: true},
+			moqt.Object{},
+			b,
+		)
 	}
 	if err != nil {
 		m.session.Log().Warn("rates not published", "err", err)

@@ -175,7 +175,8 @@ func TestParseRefuses(t *testing.T) {
 				tc.depth = NFOVUnbinned
 			}
 			_, err := Parse([]byte(tc.doc), tc.depth, tc.color)
-			if err == nil || !strings.HasPrefix(err.Error(), "calibration: ") || !strings.Contains(err.Error(), tc.want) {
+			if err == nil || !strings.HasPrefix(err.Error(), "calibration: ") ||
+				!strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %q, want it to contain %q", err, tc.want)
 			}
 		})

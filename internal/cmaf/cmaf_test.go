@@ -15,7 +15,7 @@ import (
 	"holocast/internal/x264"
 )
 
-// file puts fragments behind an init segment and an index.
+// file returns an init segment, an index and fragments.
 func file(t Track, fragments [][]Sample) []byte {
 	var media []byte
 	var entries []Entry
@@ -74,7 +74,7 @@ func TestRoundTrip(t *testing.T) {
 			bytes += int64(len(s.Data))
 		}
 		if n := FragmentSize(len(fragments[i]), bytes); n != int64(e.Size) {
-			t.Errorf("fragment %d has %d bytes, foretold %d", i, e.Size, n)
+			t.Errorf("fragment %d has %d bytes, expected %d", i, e.Size, n)
 		}
 		at += int64(e.Size)
 	}
@@ -87,7 +87,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// FFmpeg reads what this package writes.
+// TestFFmpegReads decodes this package's files with FFmpeg.
 func TestFFmpegReads(t *testing.T) {
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
 		t.Skip("ffmpeg is not installed")

@@ -158,7 +158,12 @@ func TestCalibration(t *testing.T) {
 			}
 		})
 	}
-	none := livescantest.AppendCalibration(nil, livescan.AzureKinect, -1, [12]float32{1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0})
+	none := livescantest.AppendCalibration(
+		nil,
+		livescan.AzureKinect,
+		-1,
+		[12]float32{1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0},
+	)
 	if list, _, _ := messages(t, none); len(list) != 1 || list[0].Calibration.Known() {
 		t.Error("a client at the origin is taken for one with a pose")
 	}
@@ -308,7 +313,24 @@ func FuzzMessages(f *testing.F) {
 	f.Add(livescantest.AppendCalibration(nil, livescan.AzureKinect, 3, [12]float32{1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 2}))
 	f.Add(livescantest.AppendCalibration(nil, livescan.KinectV2, 3, [12]float32{1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 2}))
 	f.Add(
-		append(livescantest.AppendConfiguration(nil, "1", "a"), 5, 0, 6, 0, 7, 0, 9, 0, 10, 11, 2, 0xff, 0xff, 0xff, 0xff),
+		append(
+			livescantest.AppendConfiguration(nil, "1", "a"),
+			5,
+			0,
+			6,
+			0,
+			7,
+			0,
+			9,
+			0,
+			10,
+			11,
+			2,
+			0xff,
+			0xff,
+			0xff,
+			0xff,
+		),
 	)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		list, _, err := messages(t, b)

@@ -112,7 +112,11 @@ func TestBadFiles(t *testing.T) {
 		{"list in a vertex", head + "property list uchar int x\n", "header line 4"},
 		{"unknown type", head + "property quad x\n", "a vertex property is"},
 		{"unknown keyword", head + "quad x\n", "unknown keyword"},
-		{"no z", head + "property float x\nproperty float y\nend_header\n" + strings.Repeat("\x00", 16), "lack x, y or z"},
+		{
+			"no z",
+			head + "property float x\nproperty float y\nend_header\n" + strings.Repeat("\x00", 16),
+			"lack x, y or z",
+		},
 		{"no properties", head + "end_header\n", "lack x, y or z"},
 		{
 			"float colours",

@@ -24,7 +24,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// film has FFmpeg make two and a half seconds of video, 10 pictures each, with sound.
+// film creates 2.5 seconds of video at 10 pictures a second, with sound.
 func film(t *testing.T) string {
 	t.Helper()
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
@@ -71,8 +71,8 @@ func objects(t *testing.T, dir string) ([]recording.Object, *Reader) {
 	}
 }
 
-// The folder reads as the recording of a session: everything is there, in time, in
-// groups that are the same moments, and the rates of a GoP come one ahead of it.
+// TestReadsLikeARecording checks that the folder reads like the recording of a session: complete,
+// in time order, with aligned groups, and the rates of each GoP one GoP ahead.
 func TestReadsLikeARecording(t *testing.T) {
 	dir := prepare(t)
 	list, r := objects(t, dir)
@@ -114,7 +114,8 @@ func TestReadsLikeARecording(t *testing.T) {
 			t.Errorf("%s: group %d at %s", o.Track.Name, o.Group-first, at)
 		}
 		video := o.Track.Name != catalog.AudioTrack
-		if (p.VideoConfig != nil) != (video && o.ObjectID == 0) || o.FirstObject != (o.ObjectID == 0) || len(o.Payload) == 0 {
+		if (p.VideoConfig != nil) != (video && o.ObjectID == 0) || o.FirstObject != (o.ObjectID == 0) ||
+			len(o.Payload) == 0 {
 			t.Errorf(
 				"%s: object %d has configuration %x, first %v, %d bytes",
 				o.Track.Name,
@@ -144,7 +145,7 @@ func TestReadsLikeARecording(t *testing.T) {
 	if !c.Sphere().IsLive || c.Sphere().TargetLatency != 1000 || r.s.Video.IsLive || r.s.Video.TrackDuration != 2500 {
 		t.Errorf("live catalog %+v, the folder's %+v", c.Sphere(), r.s.Video)
 	}
-	// The index of what there is tells the same without reading the media.
+	// Chunks must list the same objects without reading media.
 	n := 0
 	if err := r.Chunks(func(offset int64, some []recording.Object) error {
 		full, err := r.ReadChunk(offset)
@@ -164,7 +165,7 @@ func TestReadsLikeARecording(t *testing.T) {
 	}
 }
 
-// decoded has FFmpeg decode the folder's pictures.
+// decoded decodes the folder's pictures, using FFmpeg.
 func decoded(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	all := map[string][]byte{}
@@ -187,7 +188,7 @@ func meanError(a, b []byte) float64 {
 	return sum / float64(len(a))
 }
 
-// What was interrupted goes on, and makes the same pictures.
+// TestInterrupted checks that an interrupted preparation resumes and yields the same pictures.
 func TestInterrupted(t *testing.T) {
 	input := film(t)
 	whole := filepath.Join(t.TempDir(), "whole")
@@ -231,21 +232,20 @@ func TestInterrupted(t *testing.T) {
 	if err := Prepare(t.Context(), input, dir, o); err != nil {
 		t.Fatal(err)
 	}
-	// Frames are the same but for the numbers of IDR frames, and what a rate controller
-	// remembers.
+	// Frames are equal except for IDR frame numbers and the state of the rate controller.
 	was, now := decoded(t, whole), decoded(t, dir)
 	for name, x := range was {
 		if y := now[name]; len(x) != len(y) || len(x) == 0 {
 			t.Errorf("%s: %d bytes of pictures, %d uninterrupted", name, len(y), len(x))
 		} else if e := meanError(x, y); e > 8 {
-			t.Errorf("%s: differs by %.2f a sample from what is not interrupted", name, e)
+			t.Errorf("%s: differs by %.2f a sample from the uninterrupted preparation", name, e)
 		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, workFolder)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the parts are still there: %v", err)
 	}
 	if err := Prepare(t.Context(), input, dir, options()); err == nil ||
-		!strings.Contains(err.Error(), "holds prepared video already") {
+		!strings.Contains(err.Error(), "already holds prepared video") {
 		t.Errorf("once more: %v", err)
 	}
 	if err := Prepare(t.Context(), input, filepath.Dir(dir), options()); err == nil ||
@@ -254,7 +254,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// A full disk is said, and what was encoded stays.
+// TestDiskFull checks that a full disk is reported and encoded GoPs are kept.
 func TestDiskFull(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can mount a small disk")
@@ -297,14 +297,14 @@ func TestBadFolders(t *testing.T) {
 		{"catalog", func(dir string) error { return os.WriteFile(filepath.Join(dir, "catalog.json"), []byte("{"), 0o600) }, "catalog.json: catalog: $"},
 		{"no sphere", func(dir string) error {
 			return os.WriteFile(filepath.Join(dir, "catalog.json"), []byte(`{"version":"draft-01","tracks":[]}`), 0o600)
-		}, "describes no sphere"},
+		}, "no 360° video in it"},
 		{"a track elsewhere", func(dir string) error {
 			b, err := os.ReadFile(filepath.Join(dir, "catalog.json"))
 			return errors.Join(err, os.WriteFile(filepath.Join(dir, "catalog.json"), bytes.Replace(b, []byte(`"name":"audio"`), []byte(`"name":"../audio"`), 1), 0o600))
 		}, `track "../audio"`},
 		{"a tile is missing", func(dir string) error { return os.Remove(filepath.Join(dir, "tiles", "0", "1.mp4")) }, "tiles/0/1.mp4"},
-		{"a tile is cut off", func(dir string) error { return os.Truncate(filepath.Join(dir, "tiles", "0", "1.mp4"), 2000) }, "cut off: 2000 bytes"},
-		{"a tile without an index", func(dir string) error { return os.Truncate(filepath.Join(dir, "tiles", "0", "1.mp4"), 100) }, "the index lies further on"},
+		{"a tile is cut off", func(dir string) error { return os.Truncate(filepath.Join(dir, "tiles", "0", "1.mp4"), 2000) }, "truncated: 2000 bytes"},
+		{"a tile without an index", func(dir string) error { return os.Truncate(filepath.Join(dir, "tiles", "0", "1.mp4"), 100) }, "truncated before the end of the index"},
 		{"a tile of another film", func(dir string) error {
 			b, err := os.ReadFile(filepath.Join(dir, "audio.mp4"))
 			return errors.Join(err, os.WriteFile(filepath.Join(dir, "tiles", "0", "1.mp4"), b[:len(b)-1], 0o600))
@@ -366,7 +366,7 @@ func TestBadPreparations(t *testing.T) {
 	}
 }
 
-// Other people's tools open the manifest, and every file by itself.
+// TestManifest opens the manifest and every file with FFmpeg.
 func TestManifest(t *testing.T) {
 	dir := prepare(t)
 	out, err := exec.CommandContext(t.Context(), "ffprobe", "-v", "error", "-show_entries", "stream=codec_name,width,height", "-of", "json", filepath.Join(dir, "manifest.mpd")).

@@ -12,8 +12,8 @@ import (
 	"holocast/internal/mp4box"
 )
 
-// movie makes an MP4 file without media: a sound track, then a video track with the
-// given boxes in its sample entry and beside its media.
+// movie returns an MP4 file without media: a sound track, then a video track with the given boxes
+// in its sample entry and after its media.
 func movie(entry, beside []byte) []byte {
 	track := func(handler string, entry, beside []byte) []byte {
 		stsd := mp4box.Append(
@@ -103,7 +103,7 @@ func TestHostileBoxes(t *testing.T) {
 		{"text", []byte("hello, this is no film"), "not an MP4 file"},
 		{"size below a header", []byte("\x00\x00\x00\x04ftypisom"), `box "ftyp" at 0 says it has 4 bytes`},
 		{"huge size", []byte("\x00\x00\x00\x01ftyp\xff\xff\xff\xff\xff\xff\xff\xff"), "says it has 18446744073709551615 bytes"},
-		{"child longer than its parent", append(mp4box.Append(nil, "ftyp", nil), mp4box.Append(nil, "moov", []byte("\x00\x00\x10\x00trak"))...), "longer than the box around it"},
+		{"child longer than its parent", append(mp4box.Append(nil, "ftyp", nil), mp4box.Append(nil, "moov", []byte("\x00\x00\x10\x00trak"))...), "is longer than its parent"},
 		{"nested", mp4box.Append(nil, "moov", mp4box.Append(nil, "trak", deep)), "nested deeper than 12"},
 		{"many", mp4box.Append(nil, "moov", bytes.Repeat(mp4box.Append(nil, "free", nil), maxBoxes)), "more than 16384 boxes"},
 		{"a leaf too long", mp4box.Append(nil, "moov", mp4box.Append(nil, "trak", mp4box.Append(nil, "mdia", mp4box.Append(nil, "hdlr", make([]byte, maxLeaf+1))))), "more than 1048576"},
@@ -136,7 +136,7 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// What Tag writes is what Parse, and FFmpeg, read.
+// TestTag checks that Parse and FFmpeg read Tag's metadata.
 func TestTag(t *testing.T) {
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
 		t.Skip("ffmpeg is not installed")

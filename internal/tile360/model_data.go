@@ -12,7 +12,7 @@ var blends = [len(horizons)]blend{
 	{0.168, 0, 0.217, 0.085, 0.157, -0.003},
 }
 
-// spreads are those without a crowd and with one, by class of speed and horizon.
+// spreads without and with a crowd, by class of speed and horizon.
 var spreads = [2][len(speeds) + 1][len(horizons)]spread{
 	{
 		{
@@ -74,6 +74,5 @@ var spreads = [2][len(speeds) + 1][len(horizons)]spread{
 	},
 }
 
-// errorRings are the radii, in spreads, within and outside of which errors are equally
-// frequent: each stands for one sixth of them.
+// errorRings are radii, in spreads. Each represents a sixth of the errors and is their median.
 var errorRings = [...]float64{0.195, 0.489, 0.836, 1.306, 2.051, 3.871}

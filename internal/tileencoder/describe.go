@@ -17,24 +17,24 @@ const (
 	PriorityTile  = 128
 )
 
-// DefaultLatency is from capture to display, where nothing else is asked for.
+// DefaultLatency is the default time from capture to display.
 const DefaultLatency = time.Second
 
-// renderGroup is the sphere's; the cameras' is 1.
+// renderGroup is the render group of 360° video; cameras use 1.
 const renderGroup = 2
 
-// altGroup is that of the first tile; those of cameras are below.
+// altGroup is the alternate group of the first tile, above those of cameras.
 const altGroup = 1000
 
-// audioBitrate is the bound of what FFmpeg is asked for, bits per second.
+// audioBitrate bounds FFmpeg's sound, bits per second.
 const audioBitrate = 160_000
 
-// Description is what a catalog says of a sphere beside what its encoders know.
+// Description adds to the encoders' settings what else a catalog contains.
 type Description struct {
 	Label         string
 	TargetLatency time.Duration
 	Audio         *loc.AudioFormat // nil without sound
-	Skip          []bool           // qualities that are left out
+	Skip          []bool           // qualities left out
 }
 
 // Describe adds the sphere's tracks to a live session's catalog.

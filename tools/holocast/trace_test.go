@@ -38,7 +38,7 @@ func TestTraceOfAFrame(t *testing.T) {
 	port := freePort(t)
 	startRelay(t, port, "--trace-endpoint", server.URL, "--trace-every", "10")
 	start(t, "capture-server", "--source", "synthetic", "--fps", "15", "--descriptions", strconv.Itoa(descriptions),
-		"--trace", server.URL, "--trace-every", "10", sessionURL(port, "demo"))
+		"--trace-endpoint", server.URL, "--trace-every", "10", sessionURL(port, "demo"))
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
 	start(t, "holocast", "play", sessionURL(port, "demo"), "--wait", "--trace-every", "20")
 

@@ -131,8 +131,15 @@ func TestClients(t *testing.T) {
 			last := int16(0)
 			for range 5 {
 				cloud := p.next(p.cameras[0])
-				if len(cloud.XYZ) != 3000 || cloud.XYZ[0] <= last || cloud.RGB[0] != 7 || cloud.CaptureTime.Before(before) {
-					t.Fatalf("%d coordinates, first %d after %d, captured %v", len(cloud.XYZ), cloud.XYZ[0], last, cloud.CaptureTime)
+				if len(cloud.XYZ) != 3000 || cloud.XYZ[0] <= last || cloud.RGB[0] != 7 ||
+					cloud.CaptureTime.Before(before) {
+					t.Fatalf(
+						"%d coordinates, first %d after %d, captured %v",
+						len(cloud.XYZ),
+						cloud.XYZ[0],
+						last,
+						cloud.CaptureTime,
+					)
 				}
 				last = cloud.XYZ[0]
 			}

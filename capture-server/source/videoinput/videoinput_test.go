@@ -30,7 +30,22 @@ func film(t *testing.T, name string, seconds int, args ...string) string {
 		t.Skip("ffmpeg is not installed")
 	}
 	path := filepath.Join(t.TempDir(), name)
-	all := append([]string{"-v", "error", "-f", "lavfi", "-i", "testsrc2=size=64x32:rate=20", "-f", "lavfi", "-i", "sine", "-t", strconv.Itoa(seconds)}, append(args, path)...)
+	all := append(
+		[]string{
+			"-v",
+			"error",
+			"-f",
+			"lavfi",
+			"-i",
+			"testsrc2=size=64x32:rate=20",
+			"-f",
+			"lavfi",
+			"-i",
+			"sine",
+			"-t",
+			strconv.Itoa(seconds),
+		},
+		append(args, path)...)
 	if out, err := exec.CommandContext(t.Context(), "ffmpeg", all...).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -140,7 +155,11 @@ func TestLiveInputReopens(t *testing.T) {
 	}{{"it ends", false, "the sender ended the stream"}, {"it falls silent", true, "no picture within the time limit"}} {
 		t.Run(tt.name, func(t *testing.T) {
 			var log testlog.Buffer
-			s, err := Open(t.Context(), server(t, stream, false), Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+			s, err := Open(
+				t.Context(),
+				server(t, stream, false),
+				Options{Log: slog.New(slog.NewTextHandler(&log, nil))},
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
