@@ -9,7 +9,7 @@ import (
 	"holocast/internal/service/servicetest"
 )
 
-// "capture-server check" names the line and the setting that is wrong.
+// TestCheck checks that "capture-server check" names the line and setting.
 func TestCheck(t *testing.T) {
 	example, err := os.ReadFile("capture-server.example.yaml")
 	if err != nil {

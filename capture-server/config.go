@@ -88,10 +88,10 @@ func defaultConfig() Config {
 	return c
 }
 
-// maxTimeout bounds deliveryTimeout: nobody watches live with more delay.
+// maxTimeout bounds deliveryTimeout and tiles.latency.
 const maxTimeout = time.Minute
 
-// Validate reports the first invalid setting, as far as no later step reports it.
+// Validate implements service.Settings. It leaves checks that depend on the source to openSources.
 func (c *Config) Validate() error {
 	u, err := url.Parse(c.Relay)
 	switch {
@@ -168,7 +168,7 @@ func (c *Config) Validate() error {
 	return c.Log.Validate()
 }
 
-// colorFormat is the setting k4a.format; "" lets the camera choose.
+// colorFormat parses k4a.format; "" lets the camera choose.
 func (c *Config) colorFormat() (camera.ColorFormat, error) {
 	if c.K4A.Format == "" {
 		return "", nil
@@ -183,7 +183,7 @@ func (c *Config) target() connect.Target {
 	}
 }
 
-// cloud returns how captures become points.
+// cloud returns the configuration of the cameras' mappers, without their poses.
 func (c *Config) cloud() depthmap.Config {
 	p := &c.Points
 	cfg := depthmap.Config{

@@ -1,5 +1,5 @@
-// Command capture-server turns depth cameras into the point-cloud tracks of a session,
-// and 360° video into its tiles, and publishes them at a relay over Media over QUIC.
+// Command capture-server publishes depth cameras as point-cloud tracks and 360° video as tiles at a
+// MOQT relay.
 package main
 
 import (
@@ -28,7 +28,7 @@ import (
 
 func main() { service.Main("capture-server", defaultConfig, command) }
 
-// command returns the capture server's command line, with the values in cfg as its defaults.
+// command returns the command line; cfg holds the defaults.
 func command(cfg *Config) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "capture-server [URL]",
@@ -111,10 +111,10 @@ func run(ctx context.Context, cfg Config) error {
 	}
 	log := logger.Logger
 	target := cfg.target()
-	var current atomic.Pointer[Config] // as it was loaded last
+	var current atomic.Pointer[Config] // as last loaded
 	current.Store(&cfg)
 	target.Renew = func() connect.Target { return current.Load().target() }
-	move := func(string) error { return nil } // the cameras, as a calibration says
+	move := func(string) error { return nil } // applies a calibration to the cameras
 	reload := func() (stop func()) {
 		return service.OnReload(ctx, log, cfg, reloaded, func(next Config) error {
 			if err := move(next.Calibration); err != nil {
@@ -191,19 +191,19 @@ func run(ctx context.Context, cfg Config) error {
 	return p.Run(ctx, target)
 }
 
-// reloaded are the settings that SIGHUP puts in force: what authorizes the next connection to the
-// relay, and the cameras' poses.
+// reloaded lists the settings applied on SIGHUP: credentials for the next connection to the relay,
+// and camera poses.
 var reloaded = []string{"log.level", "token", "client", "certificateHash", "insecure", "calibration"}
 
-// replace moves the cameras to the poses of a calibration file, which may be the same one with
-// other poses.
+// replace moves the cameras to the poses of a calibration file, possibly the same file with new
+// poses.
 func replace(m *points.Medium, names []string, before, setting string) error {
 	p, err := loadPoses(setting)
 	switch {
 	case err != nil:
 		return err
 	case p == nil && setting != before:
-		return fmt.Errorf("calibration: %q takes effect after a restart; a file of poses at once", setting)
+		return fmt.Errorf("calibration: %q takes effect after a restart; only pose files apply at once", setting)
 	case p == nil || m == nil:
 		return nil
 	}
@@ -214,7 +214,7 @@ func replace(m *points.Medium, names []string, before, setting string) error {
 	return m.Place(poses)
 }
 
-// cameraNames are the names by which a calibration file knows the cameras, by number.
+// cameraNames returns the cameras' names in a calibration file, by camera number.
 func cameraNames(cameras []points.Camera) (names []string) {
 	for _, c := range cameras {
 		names = append(names, c.Source.Name())
@@ -222,7 +222,7 @@ func cameraNames(cameras []points.Camera) (names []string) {
 	return names
 }
 
-// addPoints makes the cameras a medium of the session.
+// addPoints adds the cameras to the session.
 func addPoints(p *publish.Publisher, cfg *Config, cameras []points.Camera) (*points.Medium, error) {
 	layout, _ := pointcloud.ParseLayout(cfg.Layout) // validated
 	m, err := points.New(p, points.Config{
@@ -235,8 +235,7 @@ func addPoints(p *publish.Publisher, cfg *Config, cameras []points.Camera) (*poi
 	return m, p.Add(m)
 }
 
-// addClouds makes the sources of points, whose numbers follow those of the cameras, a
-// medium of the session.
+// addClouds adds the sources of points to the session. Their numbers follow the cameras'.
 func addClouds(p *publish.Publisher, cfg *Config, first int) error {
 	var sources []source.Clouds
 	fail := func(err error) error {
@@ -273,5 +272,5 @@ func addClouds(p *publish.Publisher, cfg *Config, first int) error {
 	return nil
 }
 
-// errNotConnected is why a capture server without a session is not healthy.
+// errNotConnected fails the health check while there is no session.
 var errNotConnected = errors.New("not connected to the relay")

@@ -33,8 +33,7 @@ func writeFile(t *testing.T, path string, content []byte) string {
 	return path
 }
 
-// studio writes a livescan directory of one camera, whose colour image has the given
-// size.
+// studio writes a livescan directory of one camera with a colour image of the given size.
 func studio(t *testing.T, width, height int) string {
 	t.Helper()
 	cal, err := synthetic.Calibration(0, camera.NFOVUnbinned, camera.Color720P)
@@ -87,7 +86,7 @@ func TestMessages(t *testing.T) {
 		{"missing directory", []string{"--source", "livescan:" + dir + "/none"}, "livescan: open " + dir + "/none: no such file or directory\n"},
 		{
 			"directory without the mode", append([]string{"--color-mode", "1080p"}, livescan...),
-			"color_1080p: no such file or directory (depthMode is NFOV_UNBINNED and colorMode 1080P: does the directory have other modes?)",
+			"color_1080p: no such file or directory (depthMode is NFOV_UNBINNED and colorMode 1080P; the directory may have other modes)",
 		},
 		{"fewer cameras", append([]string{"--cameras", "2"}, livescan...), "cameras is 2, but " + good + " has 1"},
 		{"colour of another size", []string{"--source", "livescan:" + studio(t, 640, 480)}, "Color_1.jpg: colour image is 640×480, the colour mode has 1280×720"},
@@ -116,8 +115,8 @@ func TestMessages(t *testing.T) {
 		{"descriptions", []string{"--source", "synthetic", "--descriptions", "2"}, "descriptions is 2, want 1 or 4"},
 		{"delivery timeout", []string{"--source", "synthetic", "--delivery-timeout", "-1s"}, "deliveryTimeout is -1s, want 0 (none) to 1m0s"},
 		{"crop of four", []string{"--source", "synthetic", "--crop", "1,2,3,4"}, "points.crop has 4 numbers, want 6"},
-		{"empty crop", append([]string{"--crop", "0,0,0,1,-1,1"}, livescan...), "camera kinect: cloud: crop box is empty: y from 0 to -1 mm"},
-		{"geometry", append([]string{"--geometry", "mesh"}, livescan...), `camera kinect: cloud: geometry is "mesh", want "depth" or "color"`},
+		{"empty crop", append([]string{"--crop", "0,0,0,1,-1,1"}, livescan...), "camera kinect: depthmap: crop box is empty: y from 0 to -1 mm"},
+		{"geometry", append([]string{"--geometry", "mesh"}, livescan...), `camera kinect: depthmap: geometry is "mesh", want "depth" or "color"`},
 		{"depth range", append([]string{"--depth-min", "900", "--depth-max", "800"}, livescan...), "minimum depth 900 mm exceeds maximum depth 800 mm"},
 		{"erosion", append([]string{"--erode", "9"}, livescan...), "erode radius is 9 pixels, want 0 to 8"},
 
@@ -129,7 +128,7 @@ func TestMessages(t *testing.T) {
 		},
 		{
 			"calibration with too few numbers", append([]string{"--calibration", file("b.yaml", poseYAML("kinect", "1,0,0", "0,0,0"))}, livescan...),
-			"b.yaml: camera kinect has 3 numbers of rotation and 3 of translation, want 9 and 3",
+			"b.yaml: camera kinect has 3 rotation and 3 translation numbers, want 9 and 3",
 		},
 		{
 			"calibration that is no rotation", append([]string{"--calibration", file("c.yaml", poseYAML("kinect", "2,0,0, 0,1,0, 0,0,1", "0,0,0"))}, livescan...),

@@ -16,8 +16,8 @@ import (
 	"holocast/internal/moqt"
 )
 
-// TestReload: after SIGHUP the cameras are where the calibration file says by then, and the
-// token of the file is what the next connection is authorized with.
+// TestReload checks that SIGHUP applies the calibration file's new poses at once and a new token at
+// the next connection.
 func TestReload(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -76,7 +76,7 @@ func TestReload(t *testing.T) {
 		moved = at(document.payload) == 2000
 	}
 
-	// The old key goes, and with it the session that it authorized.
+	// Removing the old key ends the session that it authorized.
 	other := path("other.key")
 	output("key", other)
 	if err := os.Rename(other, path("old.key")); err != nil {

@@ -13,8 +13,8 @@ import (
 	"holocast/internal/camera"
 )
 
-// fakeKinects makes two cameras with serial numbers FAKE0 and FAKE1. The file has a
-// line for each that was started.
+// fakeKinects installs a fake libk4a with cameras FAKE0 and FAKE1. It writes a line to the file
+// starts for each camera started.
 func fakeKinects(t *testing.T) (library, starts string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -22,15 +22,15 @@ import (
 	"holocast/internal/tileencoder"
 )
 
-// gop is what came of a track's group.
+// gop holds the objects received of a track's group.
 type gop struct {
-	payload []byte // NAL units, or packets, of all objects
+	payload []byte // NAL units or packets of all objects
 	config  []byte
 	sizes   []int
 	stamps  []time.Time
 }
 
-// gops collects a session's groups as they become complete.
+// gops collects complete groups of a session.
 type gops struct {
 	mu     sync.Mutex
 	groups map[string]map[uint64]*gop // by track name
@@ -49,7 +49,7 @@ func (g *gops) collect(ctx context.Context, sub *moqt.Subscription) {
 				o, err := r.NextObject()
 				if err != nil {
 					if err != io.EOF || want == 0 {
-						return // reset, since it was late
+						return // reset because it was late
 					}
 					break
 				}
@@ -80,7 +80,7 @@ func (g *gops) collect(ctx context.Context, sub *moqt.Subscription) {
 	}
 }
 
-// complete waits for a group that came whole on all tracks.
+// complete waits for a group that is complete on all tracks.
 func (g *gops) complete(ctx context.Context, t *testing.T, tracks []string) (uint64, map[string]*gop) {
 	t.Helper()
 	for {
@@ -106,7 +106,7 @@ func (g *gops) complete(ctx context.Context, t *testing.T, tracks []string) (uin
 	}
 }
 
-// luma has FFmpeg decode to frames of luma.
+// luma decodes video to luma planes, using FFmpeg.
 func luma(ctx context.Context, t *testing.T, stdin []byte, width, height int, args ...string) [][]byte {
 	t.Helper()
 	cmd := exec.CommandContext(ctx, "ffmpeg", append(append([]string{"-v", "error"}, args...), "-f", "rawvideo", "-pix_fmt", "yuv420p", "pipe:1")...)
@@ -124,8 +124,8 @@ func luma(ctx context.Context, t *testing.T, stdin []byte, width, height int, ar
 	return frames
 }
 
-// Every tile at every quality, taken from a relay, decodes alone and shows what the
-// source does, as well as the rates say.
+// TestSphereReachesViewerOfRelay checks that every tile at every quality, received from a relay,
+// decodes independently and matches the source as closely as the rates track says.
 func TestSphereReachesViewerOfRelay(t *testing.T) {
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
 		t.Skip("ffmpeg is not installed")
@@ -222,7 +222,7 @@ func TestSphereReachesViewerOfRelay(t *testing.T) {
 				var sum, weights float64
 				for n, f := range frames {
 					if n%3 != 0 {
-						continue // the rates are of every third frame
+						continue // rates cover every third frame
 					}
 					src := source[(offset+n)%len(source)]
 					for y := range r.Dy() {
@@ -236,7 +236,7 @@ func TestSphereReachesViewerOfRelay(t *testing.T) {
 				}
 				return sum / weights
 			}
-			if offset < 0 { // where in the film the group begins
+			if offset < 0 { // position of the group in the film
 				offset = 0
 				for o := range source {
 					if mse(o) < mse(offset) {
@@ -279,7 +279,7 @@ func TestSphereReachesViewerOfRelay(t *testing.T) {
 	}
 }
 
-// initData is a track's inline initialization data.
+// initData returns a track's inline initialization data.
 func initData(t *testing.T, c *catalog.Catalog, track *catalog.Track) []byte {
 	t.Helper()
 	for _, d := range c.InitDataList {

@@ -16,7 +16,7 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// kinectLike has the shape of an Azure Kinect at a quarter of NFOV and 720p.
+// kinectLike returns the calibration of an Azure Kinect at a quarter of NFOV and 720p.
 func kinectLike() camera.Calibration {
 	lean := 6 * math.Pi / 180 // the depth camera looks down by 6°
 	return camera.Calibration{
@@ -45,7 +45,7 @@ func newMapper(t testing.TB, cal camera.Calibration, cfg Config) *Mapper {
 	return m
 }
 
-// seenAt is the exact path: where the colour camera sees depth pixel i at depth z.
+// seenAt returns, in double precision, where the colour camera sees depth pixel i at depth z.
 func seenAt(cal *camera.Calibration, i int, z uint16) (u, v float64, ok bool) {
 	x, y, ok := cal.Depth.Unproject(float64(i%cal.Depth.Width), float64(i/cal.Depth.Width))
 	if !ok || z == 0 {
@@ -107,7 +107,7 @@ func TestProjectAgreesWithCameraOnRealCalibration(t *testing.T) {
 	}
 }
 
-// paint makes the colour image of f in a format from a picture.
+// paint sets f's colour image to a picture, in the given format.
 func paint(t testing.TB, f *source.Frame, format camera.ColorFormat, w, h int, at func(x, y int) color.RGBA) {
 	t.Helper()
 	f.Format, f.Color = format, nil
@@ -202,8 +202,8 @@ func TestColourFormatsAgree(t *testing.T) {
 	}
 }
 
-// A near square before a wall: the wall behind it, which only the depth camera
-// sees, must not get the square's colour.
+// TestNearColourDoesNotBleed has a square close to a wall. The part of the wall that only the depth
+// camera sees must not get the square's colour.
 func TestNearColourDoesNotBleed(t *testing.T) {
 	cal := kinectLike()
 	wall, square := uint16(2500), uint16(700)
@@ -391,7 +391,7 @@ func depthBytes(d []uint16) []byte {
 	return b
 }
 
-// What is clipped must hide what is behind it all the same, in both geometries.
+// TestClippedStillHides checks that clipped points still occlude others, in both geometries.
 func TestClippedStillHides(t *testing.T) {
 	cal := kinectLike()
 	depth := flat(cal.Depth.Width*cal.Depth.Height, 2500)
@@ -496,8 +496,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestRows: a grid of every second or fourth row has the rows of the whole grid and
-// nothing else, but for points beside what hides them.
+// TestRows checks that a grid of every second or fourth row equals those rows of the full grid,
+// except at the edges of occluders.
 func TestRows(t *testing.T) {
 	for _, geometry := range []Geometry{DepthGeometry, ColorGeometry} {
 		for _, format := range []camera.ColorFormat{camera.MJPG, camera.BGRA} {
@@ -524,7 +524,7 @@ func TestRows(t *testing.T) {
 						case y%every == 0 && z == 0 && want != 0:
 							lost++
 						case z != 0 && want == 0:
-							// Few rows know less of what hides a point.
+							// With fewer rows the occlusion test is less precise.
 							lost++
 						case z != 0 && (z != want || [3]byte(g.Color[3*i:]) != [3]byte(whole.Color[3*i:])):
 							t.Fatalf("1 of %d: pixel %d differs from the whole grid's", every, i)

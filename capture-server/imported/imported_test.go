@@ -19,9 +19,9 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// script is a source that returns errors and clouds of one point in turn.
+// script is a source that returns the given errors in turn, or a cloud of one point for nil.
 type script struct {
-	steps  []error // nil is a cloud
+	steps  []error // nil yields a cloud
 	at     int
 	closed bool
 }
@@ -80,7 +80,7 @@ func TestClouds(t *testing.T) {
 		t.Errorf("header %+v, points %+v, error %v", h, f.Points, err)
 	}
 	if err := m.Describe(c); err != nil || len(c.Tracks) != 1 {
-		t.Errorf("a source that ended is described again: %d tracks", len(c.Tracks))
+		t.Errorf("an ended source is still in the catalog: %d tracks", len(c.Tracks))
 	}
 	p.Close()
 	if !src.closed {

@@ -32,12 +32,12 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// still is a camera that shows the same picture again and again.
+// still is a camera that repeats one picture.
 type still struct {
 	cal    camera.Calibration
 	frame  source.Frame
 	period time.Duration
-	end    error // returned after the given number of frames
+	end    error // returned after frames frames
 	frames int
 	closed bool
 	fps    float64 // 0 is 30
@@ -64,7 +64,7 @@ func (s *still) Next(ctx context.Context, f *source.Frame) error {
 	return nil
 }
 
-// picture renders what stills show, once.
+// picture renders the stills' picture once.
 var picture = sync.OnceValues(func() (*still, error) {
 	studio, err := synthetic.Open(context.Background(), synthetic.Options{Frames: 1, Depth: camera.NFOV2x2Binned})
 	if err != nil {
@@ -107,7 +107,7 @@ func newMediumLogging(t testing.TB, log slog.Handler, cfg Config, sources ...sou
 	return m
 }
 
-// counted is how many captures ended as result says.
+// counted returns the number of captures with a result.
 func counted(t *testing.T, m *Medium, result string) float64 {
 	t.Helper()
 	var metric dto.Metric
@@ -144,7 +144,7 @@ func TestNewestCaptureWins(t *testing.T) {
 	}
 }
 
-// lender is a camera that overwrites each frame's memory once it is released.
+// lender is a camera that clears each frame's memory when it is released.
 type lender struct {
 	still
 	lent     atomic.Int64
@@ -216,10 +216,10 @@ func TestUnwatchedTrackStaysFresh(t *testing.T) {
 		t.Error("no first frame is wanted")
 	}
 	track.newest.Store(&now)
-	for _, step := range []time.Duration{0, time.Hour, -time.Hour} { // of the wall clock
+	for _, step := range []time.Duration{0, time.Hour, -time.Hour} { // wall clock steps
 		now := clocktest.Step(now, step)
 		if track.wanted(now.Add(idleInterval - 1)) {
-			t.Errorf("clock stepped by %v: a frame is wanted although nobody watches and the newest is fresh", step)
+			t.Errorf("clock stepped by %v: a frame is wanted, without viewers and with a fresh newest frame", step)
 		}
 		if !track.wanted(now.Add(idleInterval)) {
 			t.Errorf("clock stepped by %v: no frame is wanted although the newest is old", step)
@@ -227,14 +227,14 @@ func TestUnwatchedTrackStaysFresh(t *testing.T) {
 	}
 }
 
-// A viewer who joins has the newest frame fetched, and takes a gap between its number and that
-// of the next for a loss. While nobody watches, each number is that of a frame.
+// A late joiner fetches the newest frame and sees a gap before the next sequence number as a loss,
+// so captures of a track without viewers must not use up numbers.
 func TestUnwatchedTrackHasNoGaps(t *testing.T) {
 	s := newStill(t)
 	m := newMedium(t, Config{Low: true}, s)
 	l := m.pipelines[0]
 	full, low := l.tracks[0], l.tracks[1]
-	take := func() *capture { // what waits to be encoded
+	take := func() *capture { // returns the waiting capture
 		f := s.frame
 		l.take(f)
 		return l.pending
@@ -261,11 +261,11 @@ func TestUnwatchedTrackHasNoGaps(t *testing.T) {
 	long := time.Now().Add(-idleInterval)
 	full.newest.Store(&long)
 	take()
-	full.always = true // watched, and no longer when the capture is encoded
+	full.always = true // a viewer leaves before the capture is encoded
 	take()
 	full.always = false
 	encode()
-	if got := sequences(full); !slices.Equal(got, []uint32{0, 2}) { // 1 was overtaken while it was watched
+	if got := sequences(full); !slices.Equal(got, []uint32{0, 2}) { // 1 was replaced while there was a viewer
 		t.Errorf("the frames of %s are %v, want 0 and 2", full.quality, got)
 	}
 	if got := sequences(low); !slices.Equal(got, []uint32{0}) {
@@ -275,7 +275,7 @@ func TestUnwatchedTrackHasNoGaps(t *testing.T) {
 		t.Errorf("%v captures idle, %v dropped, %v published; want 4, 1 and 2", idle, dropped, published)
 	}
 
-	// One that cannot be used is replaced at once.
+	// An unusable capture is replaced at once.
 	full.newest.Store(&long)
 	take().Color = nil
 	encode()
@@ -326,7 +326,7 @@ func TestQualities(t *testing.T) {
 	}
 }
 
-// checkPoints compares a frame with the pixels of the full grid that it should have.
+// checkPoints compares a frame with the expected pixels of the full grid.
 func checkPoints(t *testing.T, track *pointsTrack, objects [][]byte, full *pointcloud.Grid) {
 	t.Helper()
 	d, err := pointcloud.NewDecoder()
@@ -359,7 +359,7 @@ func checkPoints(t *testing.T, track *pointsTrack, objects [][]byte, full *point
 		}
 		return
 	}
-	// A point belongs to the pixel that its place projects to.
+	// Identify each point's pixel by projection.
 	n := 0
 	for _, o := range objects {
 		var frame pointcloud.Frame
@@ -390,8 +390,8 @@ func checkPoints(t *testing.T, track *pointsTrack, objects [][]byte, full *point
 	}
 }
 
-// near reports whether pixel (x, y) or one beside it has depth z: millimetres round a
-// point's place by up to a pixel.
+// near reports whether pixel (x, y) or a neighbour has depth z: rounding to millimetres moves a
+// point by up to a pixel.
 func near(depth []uint16, width, x, y int, z uint16) bool {
 	for dy := -1; dy <= 1; dy++ {
 		for dx := -1; dx <= 1; dx++ {
@@ -481,7 +481,7 @@ func TestCamerasThatEnd(t *testing.T) {
 	}
 }
 
-// firstObject waits for the first object of the first camera's best track.
+// firstObject waits for the first object of the first camera's full-quality track.
 func firstObject(t *testing.T, m *Medium) []byte {
 	t.Helper()
 	track := m.pipelines[0].tracks[0].Track
@@ -491,7 +491,7 @@ func firstObject(t *testing.T, m *Medium) []byte {
 	return publishtest.Objects(t, m.session, track.Name().Name)[0]
 }
 
-// TestSourceDropsAreCounted: what a source lost reaches a metric.
+// TestSourceDropsAreCounted checks the metric of captures lost by the source.
 func TestSourceDropsAreCounted(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	p := publish.New(publish.Config{Namespace: publishtest.Namespace, Log: slog.New(slog.DiscardHandler), Metrics: registry})
@@ -510,7 +510,7 @@ holocast_capture_source_dropped_total{camera="still"} 7
 	}
 }
 
-// TestPlace: a corrected pose reaches the pose track, the catalog and the crop box.
+// TestPlace checks that a new pose reaches the pose track, the catalog and the crop box.
 func TestPlace(t *testing.T) {
 	crop := &depthmap.Box{Min: [3]float64{-1e5, -1e5, 50_000}, Max: [3]float64{1e5, 1e5, 1e5}}
 	for _, geometry := range []depthmap.Geometry{depthmap.DepthGeometry, depthmap.ColorGeometry} {

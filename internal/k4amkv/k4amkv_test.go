@@ -18,15 +18,15 @@ import (
 	"holocast/internal/camera"
 )
 
-// small is the configuration of the recordings that tests write: the smallest images.
+// small configures test recordings with the smallest images.
 var small = Config{
 	DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: camera.MJPG, FPS: 30,
 	Depth: true, IR: true, IMU: true, Serial: "000123456789", Calibration: []byte(`{"CalibrationInformation":{}}`),
 }
 
-const base = 1_700_000_000 * time.Second // an Orbbec's clock starts at such a time
+const base = 1_700_000_000 * time.Second // start of an Orbbec camera's clock
 
-// frame makes capture i of a recording: images that differ from frame to frame.
+// frame returns capture i of a recording; images differ from frame to frame.
 func frame(config Config, i int) Capture {
 	t := base + time.Duration(i)*config.period()
 	t -= t % time.Microsecond
@@ -76,7 +76,7 @@ func record(t testing.TB, config Config, n int) (string, []Capture) {
 	return path, captures
 }
 
-// readAll reads a recording to its end or to an error.
+// readAll reads a recording to its end or an error.
 func readAll(r *Reader) ([]Capture, error) {
 	var all []Capture
 	for {
@@ -104,7 +104,7 @@ func open(t testing.TB, path string) *Reader {
 	return r
 }
 
-// same is reflect.DeepEqual without its price for each pixel.
+// same is reflect.DeepEqual, but faster.
 func same(a, b Capture) bool {
 	grey := slices.Equal(a.Depth, b.Depth) && slices.Equal(a.IR, b.IR)
 	a.Depth, a.IR, b.Depth, b.IR = nil, nil, nil, nil
@@ -155,7 +155,7 @@ func TestRoundTrip(t *testing.T) {
 					t.Fatal(err)
 				}
 				if config.IMU {
-					// The sample before a capture may share its cluster and then come with it.
+					// The sample before a capture may be in its cluster and then belongs to it.
 					for i := range got {
 						if pass == 0 && i > 0 && len(got[i].IMU) == 0 {
 							t.Fatalf("capture %d has no IMU sample", i)
@@ -215,7 +215,7 @@ func TestMissingImages(t *testing.T) {
 		switch {
 		case i%7 == 3:
 			c.Color, c.ColorTime = nil, 0
-		case i >= 20 && i < 50: // the depth camera is away for a second
+		case i >= 20 && i < 50: // the depth camera pauses for a second
 			c.Depth, c.DepthTime, c.IR, c.IRTime = nil, 0, nil, 0
 		}
 		if c.Color == nil && c.Depth == nil {
@@ -236,7 +236,7 @@ func TestMissingImages(t *testing.T) {
 	compare(t, got, want)
 }
 
-// TestCutOff reads what is on the disk when a recorder is killed.
+// TestCutOff reads the file of a recorder that was killed.
 func TestCutOff(t *testing.T) {
 	config := small
 	config.IMU = false
@@ -258,7 +258,7 @@ func TestCutOff(t *testing.T) {
 	if err != nil || r.Duration != 0 {
 		t.Errorf("error %v, duration %v", err, r.Duration)
 	}
-	if lost := len(want) - len(got); lost > 17 { // half a second and the cluster that was filling
+	if lost := len(want) - len(got); lost > 17 { // half a second and the unfinished cluster
 		t.Errorf("%d captures are lost", lost)
 	}
 	compare(t, got, want[:len(got)])
@@ -344,8 +344,8 @@ func TestTruncated(t *testing.T) {
 	first := int(r.header.firstCluster)
 	for name, tc := range map[string]struct {
 		size   int
-		open   string // error of opening
-		next   string // error of reading
+		open   string // expected error of Open
+		next   string // expected error of Next
 		offset int64
 		min    int
 	}{
@@ -382,7 +382,7 @@ func TestTruncated(t *testing.T) {
 			}
 			whole := len(got)
 			if whole > 0 && got[whole-1].IR == nil {
-				whole-- // the capture in which the file ends
+				whole-- // the truncated capture
 			}
 			compare(t, got[:whole], want[:whole])
 			if err := r.Next(&Capture{}); !errors.Is(err, io.EOF) {
@@ -439,7 +439,7 @@ func TestBitFlips(t *testing.T) {
 				t.Fatalf("error %v, want %q at byte %d", err, tc.want, clusters[20])
 			}
 			compare(t, got, want[:tc.before])
-			// What lies behind the damage plays on.
+			// Captures after the damage are still read.
 			rest, err := readAll(r)
 			for err != nil {
 				var more []Capture
@@ -611,7 +611,7 @@ func TestNothingRecorded(t *testing.T) {
 	}
 }
 
-// TestIMULacing reads samples as libk4arecord writes them: several in a block.
+// TestIMULacing reads several samples per block, as libk4arecord writes them.
 func TestIMULacing(t *testing.T) {
 	config := small
 	path, _ := record(t, config, 2)
@@ -632,7 +632,7 @@ func TestIMULacing(t *testing.T) {
 	cluster = append(cluster, content...)
 	at := open(t, path).header.firstCluster
 	file = append(append(bytes.Clone(file[:at]), cluster...), file[at:]...)
-	// Segment now has no size that fits; an unknown one does.
+	// Segment's size no longer fits; make it unknown.
 	segment := bytes.Index(file, []byte{0x18, 0x53, 0x80, 0x67})
 	copy(file[segment+4:], []byte{0x01, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF})
 	r, err := NewReader(bytes.NewReader(file), int64(len(file)))
@@ -648,7 +648,7 @@ func TestIMULacing(t *testing.T) {
 	}
 }
 
-// realRecording finds the k4arecorder file among the capture data, or skips the test.
+// realRecording returns the path of the k4arecorder file in the capture data, or skips the test.
 func realRecording(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("HOLOCAST_DATA")

@@ -20,7 +20,7 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// cloud is n points of noise.
+// cloud returns n points of noise.
 func cloud(n int) *pointcloud.Points {
 	p := &pointcloud.Points{XYZ: make([]int16, 3*n), RGB: make([]byte, 3*n)}
 	for i := range p.XYZ {
@@ -82,7 +82,7 @@ func TestBadAnswers(t *testing.T) {
 	}
 }
 
-// messages reads all messages of b.
+// messages reads all messages in b.
 func messages(t testing.TB, b []byte) (list []livescan.Message, v livescan.Version, err error) {
 	t.Helper()
 	m, err := livescan.NewMessages(iotest.HalfReader(bytes.NewReader(b)))
@@ -114,7 +114,7 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// A compressed frame that shrank a lot, as an even one does, is read as well.
+// TestEvenFrame reads a frame of equal points, which compresses extremely well.
 func TestEvenFrame(t *testing.T) {
 	p := &pointcloud.Points{XYZ: make([]int16, 3*100_000), RGB: make([]byte, 3*100_000)}
 	list, _, err := messages(t, livescantest.AppendFrame(nil, p, true))
@@ -124,7 +124,7 @@ func TestEvenFrame(t *testing.T) {
 }
 
 func TestCalibration(t *testing.T) {
-	// Turned by a quarter about y, then moved.
+	// A quarter turn about y, then a translation.
 	azure := livescantest.AppendCalibration(nil, livescan.AzureKinect, 3, [12]float32{0, 0, 1, 0.5, 0, 1, 0, -0.25, -1, 0, 0, 2})
 	kinect := livescantest.AppendCalibration(nil, livescan.KinectV2, 3, [12]float32{0, 0, 1, 0, 1, 0, -1, 0, 0, -2, -0.25, 0.5})
 	for _, c := range []struct {
@@ -133,7 +133,7 @@ func TestCalibration(t *testing.T) {
 		version livescan.Version
 	}{{"Azure Kinect", azure, livescan.AzureKinect}, {"Kinect v2", kinect, livescan.KinectV2}} {
 		t.Run(c.name, func(t *testing.T) {
-			list, v, err := messages(t, append(c.b, 0)) // behind it that a picture was taken
+			list, v, err := messages(t, append(c.b, 0)) // followed by the message that a picture was taken
 			if err != io.EOF || len(list) != 2 || v != c.version {
 				t.Fatalf("%d messages of %v, %v", len(list), v, err)
 			}
@@ -153,7 +153,7 @@ func TestOtherMessages(t *testing.T) {
 	b := livescantest.AppendConfiguration(nil, "000841194412", "left\x01")
 	b = append(b, 5, 0, 6, 1, 7, 1, 9, 1, 10, 11)
 	b = append(b, 2, 0xff, 0xff, 0xff, 0xff)                   // no stored frame
-	b = append(b, 3, 0xba, 0xff, 0xff, 0xff, 1, 0, 0, 0, 0xa0) // no frame, while the camera starts; then garbage
+	b = append(b, 3, 0xba, 0xff, 0xff, 0xff, 1, 0, 0, 0, 0xa0) // no frame while the camera starts, then garbage
 	list, v, err := messages(t, b)
 	if v != livescan.AzureKinect || len(list) != 9 {
 		t.Fatalf("%d messages of %v, %v", len(list), v, err)
@@ -171,7 +171,7 @@ func TestOtherMessages(t *testing.T) {
 	}
 }
 
-// frame is a message with a frame of any bytes.
+// frame returns a frame message with any content.
 func frame(length, compressed uint32, body ...byte) []byte {
 	b := binary.LittleEndian.AppendUint32([]byte{3}, length)
 	return append(binary.LittleEndian.AppendUint32(b, compressed), body...)
@@ -216,7 +216,7 @@ func TestBadMessages(t *testing.T) {
 	}
 }
 
-// What a peer announces and does not send takes no memory.
+// TestMemory checks that announced but unsent data takes no memory.
 func TestMemory(t *testing.T) {
 	header := []byte{0x28, 0xb5, 0x2f, 0xfd, 0xa4, 0, 0, 0, 6, 1, 0, 0} // zstd: one segment of 96 MiB
 	for _, c := range []struct {
@@ -245,7 +245,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// settings reads back what AppendSettings writes, as the clients do.
+// TestSettings parses AppendSettings' output as the clients do.
 func TestSettings(t *testing.T) {
 	s := livescan.Settings{Min: [3]float32{-1, -2, -3}, Max: [3]float32{1, 2, 3}, Markers: []int32{0, 1, 2, 3, 4, 5}, Compression: 2}
 	for _, c := range []struct {

@@ -129,12 +129,14 @@ func (r *Report) judge(late time.Duration, emulation wire.Report) {
 			r.Warnings = append(r.Warnings, text)
 		}
 		if f := p.Faults; f.Any() > 0 {
-			r.Failures = append(r.Failures, fmt.Sprintf("the emulation dropped %d packets of %s by mistake: %d in the ring, %d out of memory, %d too long, %d refused",
-				f.Any(), p.Name, f.Ring, f.Memory, f.Oversize, f.Send))
+			r.Failures = append(r.Failures,
+				fmt.Sprintf("the emulation dropped %d packets of %s by mistake: %d in the ring, %d out of memory, %d too long, %d refused",
+					f.Any(), p.Name, f.Ring, f.Memory, f.Oversize, f.Send))
 		}
 	}
 	if n := r.Emulator.Dropped; n > 0 {
-		r.Failures = append(r.Failures, fmt.Sprintf("the kernel dropped %d packets on the way into hosts and edges: its queues were full (raise net.core.netdev_max_backlog)", n))
+		r.Failures = append(r.Failures,
+			fmt.Sprintf("the kernel dropped %d packets on the way into hosts and edges: its queues were full (raise net.core.netdev_max_backlog)", n))
 	}
 	if emulation.SamplesLost > 0 {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%d samples of the time series were lost", emulation.SamplesLost))

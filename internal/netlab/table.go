@@ -21,7 +21,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 			fmt.Fprint(t, "?\t?\t?\t?\t?\t?\t\n")
 			continue
 		}
-		fmt.Fprintf(t, "%d\t%.2f\t%.2f\t%.0f\t%.0f\t%.0f\t\n", p.Full, p.Wait.P50, p.Wait.P99, p.Late.P50, p.Late.P99, p.Late.Max)
+		fmt.Fprintf(t, "%d\t%.2f\t%.2f\t%.0f\t%.0f\t%.0f\t\n", p.Full, p.Wait.P50, p.Wait.P99, p.Late.P50, p.Late.P99,
+			p.Late.Max)
 	}
 	if err := t.Flush(); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// dataDir is where the recorded clouds are, see docs.
+// dataDir returns the directory of recorded clouds.
 func dataDir(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("HOLOCAST_DATA")
@@ -52,8 +52,8 @@ func TestEmpty(t *testing.T) {
 	}
 }
 
-// These files declare "float x" for "property float x" and normals that they
-// do not have.
+// TestPointSequence reads files that declare "float x" for "property float x", and normals they do
+// not have.
 func TestPointSequence(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(dataDir(t), "point_sequence", "*.ply"))
 	if err != nil || len(files) == 0 {

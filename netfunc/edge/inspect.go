@@ -75,7 +75,8 @@ kernel programs.`,
 
 // named reports whether the command line names an edge.
 func named(cmd *cobra.Command) bool {
-	return slices.ContainsFunc([]string{config.Flag, "name", "pin", "socket"}, func(f string) bool { return cmd.Flags().Changed(f) })
+	return slices.ContainsFunc([]string{config.Flag, "name", "pin", "socket"},
+		func(f string) bool { return cmd.Flags().Changed(f) })
 }
 
 // here lists the edges of this machine in the default directories.
@@ -128,7 +129,8 @@ func (c *Config) look(ctx context.Context) (*Status, error) {
 	}
 	s, failed := c.left()
 	if errors.Is(failed, fs.ErrNotExist) {
-		return nil, fmt.Errorf("edge %s is not running on this machine: nothing pinned in %s, no answer at %s", c.Name, c.Pin, c.Socket)
+		return nil, fmt.Errorf("edge %s is not running on this machine: nothing pinned in %s, no answer at %s", c.Name,
+			c.Pin, c.Socket)
 	}
 	return s, failed
 }

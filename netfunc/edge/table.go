@@ -29,7 +29,8 @@ func (s *Status) print(w io.Writer) {
 	if c := s.Controller; c != nil {
 		switch {
 		case c.Connected:
-			fmt.Fprintf(w, "controller %s, connected since %s: %d reports, %d observations of the uplink\n", c.URL, c.Since.Format(time.DateTime), c.Reports, c.Uplink)
+			fmt.Fprintf(w, "controller %s, connected since %s: %d reports, %d observations of the uplink\n", c.URL,
+				c.Since.Format(time.DateTime), c.Reports, c.Uplink)
 		default:
 			fmt.Fprintf(w, "controller %s, not connected since %s: %s\n", c.URL, c.Since.Format(time.DateTime), c.Error)
 		}
@@ -77,7 +78,8 @@ func (s *Status) printPaths(w io.Writer) {
 		if p.Probed {
 			rtt, least, loss = roundTrip(p.RTT), roundTrip(p.MinRTT), fmt.Sprintf("%.1f %%", 100*p.Loss)
 		}
-		rows = append(rows, append([]string{fmt.Sprint(p.Index), dash(p.Interface), state, rtt, least, loss}, numbers(p.Sent, p.First, p.Late, p.Lost, p.Rogue)...))
+		rows = append(rows, append([]string{fmt.Sprint(p.Index), dash(p.Interface), state, rtt, least, loss},
+			numbers(p.Sent, p.First, p.Late, p.Lost, p.Rogue)...))
 		if p.Problem != "" {
 			problems = append(problems, fmt.Sprintf("path %d is down: %s", p.Index, p.Problem))
 		}
@@ -85,7 +87,8 @@ func (s *Status) printPaths(w io.Writer) {
 			problems = append(problems, fmt.Sprintf("path %d: %d probes refused: check that signal.key is the same at both edges, and that peer is the other edge's address", p.Index, p.Refused))
 		}
 		if n := p.Errors + p.TooBig; n > 0 {
-			problems = append(problems, fmt.Sprintf("path %d: %d replicas not sent, %d of them longer than the MTU", p.Index, n, p.TooBig))
+			problems = append(problems, fmt.Sprintf("path %d: %d replicas not sent, %d of them longer than the MTU",
+				p.Index, n, p.TooBig))
 		}
 	}
 	fmt.Fprintln(w)
@@ -128,7 +131,10 @@ func (k *ReceiverStatus) print(w io.Writer) {
 			state, generation, latent = dash(string(a.State)), fmt.Sprint(a.Generation), a.Latent.String()
 			rewards = rewardsText(a.Rewards, a.Window)
 		}
-		rows = append(rows, append([]string{f.Destination.String(), f.Paths.String(), state, generation, rewards, latent}, numbers(first, late, lost)...))
+		rows = append(rows, append([]string{
+			f.Destination.String(), f.Paths.String(), state, generation, rewards,
+			latent,
+		}, numbers(first, late, lost)...))
 	}
 	if len(rows) > 1 {
 		table(w, rows...)

@@ -127,7 +127,7 @@ func TestInitials(t *testing.T) {
 				for _, u := range k.Usage() {
 					sent := tt.attackers * tt.each * 10
 					if u.Kind == Initials && u.Scope == All && math.Abs(float64(u.Used)/float64(sent+500)-1) > 0.3 {
-						t.Errorf("%d packets a second are estimated, where %d came", u.Used, sent+500)
+						t.Errorf("estimated %d packets a second, want %d", u.Used, sent+500)
 					}
 				}
 				if len(k.shares.own) > maxOwnShares {
@@ -141,7 +141,7 @@ func TestInitials(t *testing.T) {
 				calls := k.calls
 				k.during(time.Minute, func(int) {})
 				if k.calls != calls {
-					t.Error("the kernel is told things while nothing comes")
+					t.Error("pass was called without traffic")
 				}
 				for _, u := range k.Usage() {
 					if u.Kind == Initials && u.Used != 0 {

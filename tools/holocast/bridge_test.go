@@ -191,7 +191,7 @@ func TestLiveScanBothWays(t *testing.T) {
 
 	in := fmt.Sprintf("127.0.0.1:%d", freePort(t))
 	back := start(t, "capture-server", "--source", "livescan-tcp:"+in, "--calibration", "none", "--always-encode", sessionURL(port, "back"))
-	until(t, "the address for clients", func() bool { return strings.Contains(back.Stderr.String(), "waiting for LiveScan3D's clients") })
+	until(t, "the address for clients", func() bool { return strings.Contains(back.Stderr.String(), "waiting for LiveScan3D clients") })
 	conn, err := net.Dial("tcp", in)
 	if err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 
 var _ source.Source = (*Device)(nil)
 
-// calibration is a factory document with ideal lenses.
+// calibration is a factory calibration with ideal lenses.
 const calibration = `{"CalibrationInformation":{"Cameras":[
 {"Intrinsics":{"ModelParameterCount":14,"ModelParameters":[0.5,0.5,0.5,0.5,0,0,0,0,0,0,0,0,0,0],"ModelType":"CALIBRATION_LensDistortionModelBrownConrady"},
 "Location":"CALIBRATION_CameraLocationD0","Rt":{"Rotation":[1,0,0,0,1,0,0,0,1],"Translation":[0,0,0]},"SensorHeight":1024,"SensorWidth":1024},
@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// fake sets what the fake libk4a does; two cameras are attached.
+// fake configures the fake libk4a; two cameras are attached.
 func fake(t *testing.T, settings ...string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "calibration.json")
@@ -113,7 +113,7 @@ func TestCaptureUntilUnplugged(t *testing.T) {
 				if since := time.Since(f.CaptureTime); since < 0 || since > time.Minute {
 					t.Errorf("capture %d was taken %v ago", n, since)
 				}
-				// A frame outlives the next.
+				// A frame stays valid after the next one.
 				if last.Depth != nil && (last.Depth[0] == f.Depth[0] || last.Depth[0] != last.Depth[len(last.Depth)-1]) {
 					t.Errorf("capture %d changed the previous frame: depth %d to %d", n, last.Depth[0], last.Depth[len(last.Depth)-1])
 				}
@@ -233,7 +233,7 @@ func TestWrongImage(t *testing.T) {
 	}
 }
 
-// TestMicrosoftsLibrary loads the real libk4a, which finds no camera.
+// TestMicrosoftsLibrary loads the real libk4a, without a camera.
 func TestMicrosoftsLibrary(t *testing.T) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		t.Skip("Microsoft's libk4a exists for Linux on x86-64 only")
@@ -270,7 +270,7 @@ func TestDeviceClock(t *testing.T) {
 	if worst > time.Millisecond {
 		t.Errorf("captures are placed up to %v amiss", worst)
 	}
-	// The device's clock starts anew when the cameras do.
+	// The device's clock restarts with the cameras.
 	if got, want := c.at(0, 200*time.Second), 200*time.Second; got != want {
 		t.Errorf("after a reset a capture is placed at %v, want %v", got, want)
 	}

@@ -18,7 +18,7 @@ import (
 
 var _ source.Source = (*Player)(nil)
 
-// calibration is a factory document with an ideal depth lens.
+// calibration is a factory calibration with an ideal depth lens.
 const calibration = `{"CalibrationInformation":{"Cameras":[{"Intrinsics":{"ModelParameterCount":14,
 "ModelParameters":[0.5,0.5,0.5,0.5,0,0,0,0,0,0,0,0,0,0],"ModelType":"CALIBRATION_LensDistortionModelBrownConrady"},
 "Location":"CALIBRATION_CameraLocationD0","Rt":{"Rotation":[1,0,0,0,1,0,0,0,1],"Translation":[0,0,0]},
@@ -26,8 +26,8 @@ const calibration = `{"CalibrationInformation":{"Cameras":[{"Intrinsics":{"Model
 
 const device = 3 * time.Second // device time of a recording's first capture
 
-// record writes a depth recording at 5 fps whose capture i has depth i+1 everywhere;
-// captures in absent have IR alone.
+// record writes a depth recording at 5 fps. Capture i has depth i+1 everywhere; captures in absent
+// have only IR.
 func record(t *testing.T, config k4amkv.Config, n int, absent ...int) string {
 	t.Helper()
 	config.FPS = 5
@@ -117,7 +117,7 @@ func TestLoop(t *testing.T) {
 			if f.DeviceTime != device+offset || !f.CaptureTime.Equal(start.Add(offset)) || f.Depth[0] != uint16(i%3+1) {
 				t.Errorf("frame %d: device time %v, captured %v after the start, depth %d", i, f.DeviceTime, f.CaptureTime.Sub(start), f.Depth[0])
 			}
-			if i > 0 && last.Depth[0] != uint16((i-1)%3+1) { // frames stay as they are until released
+			if i > 0 && last.Depth[0] != uint16((i-1)%3+1) { // a frame stays valid until released
 				t.Errorf("frame %d changed depth to %d when the next was read", i-1, last.Depth[0])
 			}
 			last.Release()
@@ -143,7 +143,7 @@ func TestDropped(t *testing.T) {
 			}
 			seen = append(seen, f.Depth[0])
 			if f.Depth[0] == 4 {
-				time.Sleep(450 * time.Millisecond) // frame 5 is then 250 ms late, 6 is 50 ms
+				time.Sleep(450 * time.Millisecond) // frame 5 is then 250 ms late, frame 6 50 ms
 			}
 		}
 		want := []uint16{1, 2, 4, 6, 7, 8} // 3 has no depth
@@ -200,7 +200,7 @@ func TestDamagedRecording(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file[len(file)*7/10] ^= 1 // in the fourth of five captures
+	file[len(file)*7/10] ^= 1 // the fourth of five captures
 	if err := os.WriteFile(path, file, 0o600); err != nil {
 		t.Fatal(err)
 	}

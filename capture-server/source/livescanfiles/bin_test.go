@@ -15,7 +15,7 @@ import (
 	"holocast/capture-server/source"
 )
 
-// appendBin appends a frame as LiveScan3D writes it, end after it.
+// appendBin appends a frame in LiveScan3D's format, followed by end.
 func appendBin(b []byte, stamp int64, points int, first int16, end string) []byte {
 	b = fmt.Appendf(b, "n_points= %d\nframe_timestamp= %d\n", points, int32(stamp)) //nolint:gosec // as LiveScan3D
 	for i := range points {
@@ -94,7 +94,7 @@ func TestBinEmptyFrame(t *testing.T) {
 	})
 }
 
-// A truncated recording plays as far as it goes and says so once.
+// TestBinTruncated checks that a truncated recording plays up to the damage and reports it once.
 func TestBinTruncated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		whole := appendBin(nil, 0, 2, 1, "\n")

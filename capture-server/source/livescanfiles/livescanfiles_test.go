@@ -23,7 +23,7 @@ import (
 	"holocast/internal/camera"
 )
 
-// writeStudio makes a studio of small images: NFOV 2×2 binned with 720p colour.
+// writeStudio creates a studio of small images: NFOV 2×2 binned with 720p colour.
 func writeStudio(t *testing.T, cameras, frames int) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -66,7 +66,7 @@ func depthTIFF(t testing.TB, w, h int, value uint16) []byte {
 	return buf.Bytes()
 }
 
-// jpegs keeps what colorJPEG made: encoding takes long under the race detector.
+// jpegs caches colorJPEG's results; encoding is slow under the race detector.
 var jpegs = map[image.Point][]byte{}
 
 func colorJPEG(t testing.TB, w, h int) []byte {
@@ -141,7 +141,7 @@ func TestOpenRefuses(t *testing.T) {
 		want  string
 	}{
 		{"no such directory", func(t *testing.T, dir string) { remove(t, dir, "") }, binned, "no such file or directory"},
-		{"empty directory", func(t *testing.T, dir string) { remove(t, dir, "kinectA") }, binned, "has neither an Intrinsics.json nor directories of cameras"},
+		{"empty directory", func(t *testing.T, dir string) { remove(t, dir, "kinectA") }, binned, "has neither an Intrinsics.json nor camera directories"},
 		{"no calibration", func(t *testing.T, dir string) { remove(t, dir, "kinectA/Intrinsics.json") }, binned, "kinectA has no Intrinsics.json"},
 		{"damaged calibration", func(t *testing.T, dir string) { write(t, filepath.Join(dir, "kinectA/Intrinsics.json"), []byte("{")) }, binned, "kinectA/Intrinsics.json: "},
 		{"mode not recorded", func(*testing.T, string) {}, Options{Depth: camera.WFOVUnbinned}, "depth_WFOV_UNBINNED"},
@@ -169,7 +169,7 @@ func TestOpenRefuses(t *testing.T) {
 		}, binned, "Depth_1.tiff: depth image is *image.Gray, want 16 bits of grey"},
 		{"hostile size", func(t *testing.T, dir string) {
 			b := depthTIFF(t, 320, 288, 1)
-			// The width's entry: tag 256, type 3 or 4, count 1, value.
+			// The TIFF entry of the width: tag 256, type 3 or 4, count 1, value.
 			at := bytes.Index(b, []byte{0x00, 0x01, 0x03, 0x00, 0x01, 0x00, 0x00, 0x00, 0x40, 0x01})
 			if at < 0 {
 				at = bytes.Index(b, []byte{0x00, 0x01, 0x04, 0x00, 0x01, 0x00, 0x00, 0x00, 0x40, 0x01})
@@ -229,7 +229,7 @@ func TestRealStudio(t *testing.T) {
 	}
 }
 
-// The published test set has directories of other names for the modes.
+// TestPublishedTestSet uses the test set's own directory names.
 func TestPublishedTestSet(t *testing.T) {
 	dir := writeStudio(t, 2, 2)
 	for _, c := range []string{"kinectA", "kinectB"} {
@@ -258,8 +258,8 @@ func rename(t *testing.T, dir, from, to string) {
 	}
 }
 
-// writeTake makes a take as LiveScan3D records it: client c has the frames of which
-// numbers[c] says when they were taken, µs. Depth is the frame's number plus 1000·c.
+// writeTake creates a take in LiveScan3D's layout. numbers[c] maps client c's frame numbers to
+// capture times, µs. Depth is the frame number plus 1000·c.
 func writeTake(t *testing.T, numbers ...map[int]uint64) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -281,7 +281,7 @@ func writeTake(t *testing.T, numbers ...map[int]uint64) string {
 	return dir
 }
 
-// played is the depth and the device time of the next n frames.
+// played returns the depths and device times of the next n frames.
 func played(t *testing.T, s source.Source, n int) (depths []uint16, times []time.Duration) {
 	t.Helper()
 	for range n {
@@ -306,7 +306,7 @@ func TestTake(t *testing.T) {
 		times  []time.Duration
 	}{
 		{
-			"by its time stamps",
+			"by timestamps",
 			[]map[int]uint64{{0: 5_000_000, 1: 5_010_000, 2: 5_030_000}},
 			nil, true, 0,
 			[]uint16{0, 1, 2, 0},
@@ -355,7 +355,7 @@ func TestTake(t *testing.T) {
 			if tt.change != nil {
 				tt.change(t, dir)
 			}
-			synctest.Test(t, func(t *testing.T) { // reading takes no time
+			synctest.Test(t, func(t *testing.T) { // in fake time reading takes no time
 				cameras, err := Open(dir, Options{FPS: 100})
 				if err != nil {
 					t.Fatal(err)
@@ -432,7 +432,7 @@ func TestTakeRefused(t *testing.T) {
 	}
 }
 
-// A frame that cannot be read costs that frame only.
+// TestTakeDamaged checks that an unreadable frame loses only that frame.
 func TestTakeDamaged(t *testing.T) {
 	dir := writeTake(t, map[int]uint64{0: 0, 1: 10_000, 2: 20_000})
 	synctest.Test(t, func(t *testing.T) {

@@ -37,7 +37,11 @@ func TestTable1(t *testing.T) {
 		calm := wire.Conditions{Rate: w.rate, Delay: w.delay, Loss: w.loss, QueuePackets: 1000}
 		varied := calm
 		varied.Variation = &wire.Variation{Min: w.low, Max: w.high, EveryMin: 50 * ms, EveryMax: 200 * ms}
-		timeline := []wire.Change{{Conditions: calm}, {At: 10 * time.Second, Conditions: varied}, {At: 50 * time.Second, Conditions: calm}}
+		timeline := []wire.Change{
+			{Conditions: calm},
+			{At: 10 * time.Second, Conditions: varied},
+			{At: 50 * time.Second, Conditions: calm},
+		}
 		if !reflect.DeepEqual(p.Forward, timeline) || !reflect.DeepEqual(p.Backward, timeline) {
 			t.Errorf("%s: %+v", p.Name, p.Forward)
 		}
@@ -204,13 +208,13 @@ func TestErrorsNameTheField(t *testing.T) {
 		{"hosts: [a, b]" + path, "name: missing"},
 		{"name: x" + path, "hosts: missing"},
 		{"name: x\nhosts: [a, b]", "paths: 0"},
-		{"name: x\nhosts: [A, b]" + path, `hosts[0]: "A"`},
-		{"name: x\nhosts: [a, b]\nedges: [b]" + path, `"b" is there twice`},
+		{"name: x\nhosts: [A, b]" + path, `hosts[0]: invalid name "A"`},
+		{"name: x\nhosts: [a, b]\nedges: [b]" + path, `edges[0]: duplicate name "b"`},
 		{"name: x\nhosts: [a, b]\nlinks: [{between: [a]}]" + path, "links[0].between"},
-		{"name: x\nhosts: [a, b]\nlinks: [{between: [a, c]}]" + path, `links[0].between: "c"`},
+		{"name: x\nhosts: [a, b]\nlinks: [{between: [a, c]}]" + path, `links[0].between: unknown node "c"`},
 		{"name: x\nhosts: [a, b]\nlinks: [{between: [a, b]}, {between: [b, a]}]" + path, "links[1].between"},
 		{"name: x\nhosts: [a, b]\npaths: [{name: p, between: [a, a]}]", "paths[0]: between"},
-		{"name: x\nhosts: [a, b]\npaths: [{name: a, between: [a, b]}]", `paths[0].name: "a"`},
+		{"name: x\nhosts: [a, b]\npaths: [{name: a, between: [a, b]}]", `paths[0].name: duplicate name "a"`},
 		{"name: x\nduration: long\nhosts: [a, b]" + path, "duration"},
 		{"name: x\nlate: long\nhosts: [a, b]" + path, "late"},
 		{"name: x\nhosts: [a, b]\nrun: [{host: c, command: x}]" + path, "run[0]: host"},
@@ -218,7 +222,7 @@ func TestErrorsNameTheField(t *testing.T) {
 		{"name: x\nhosts: [a, b]\nrun: [{host: a, command: x, start: y}]" + path, "run[0]: start"},
 		{"name: [x", "line 1"},
 		{"name: x\nhosts: {a: b}" + path, "line 2: cannot unmarshal !!map, which does not belong there"},
-		{strings.Repeat("#", maxFile+1), "at most"},
+		{strings.Repeat("#", maxFile+1), "exceeds"},
 	} {
 		_, err := Parse([]byte(c.text))
 		if err == nil || !strings.Contains(err.Error(), c.want) {

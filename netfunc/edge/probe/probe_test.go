@@ -97,7 +97,8 @@ func TestProber(t *testing.T) {
 	key := []byte("0123456789abcdef")
 	p := newPair(t)
 	near, _ := p.run(p.near, "10.1.0.2:4791", key)
-	until(t, "nobody there", near, func(s Stats) bool { return s.Loss == 1 && s.Answered == 0 && s.Silent > 100*time.Millisecond })
+	until(t, "nobody there", near,
+		func(s Stats) bool { return s.Loss == 1 && s.Answered == 0 && s.Silent > 100*time.Millisecond })
 
 	far, stop := p.run(p.far, "10.1.0.1:4791", key)
 	for _, prober := range []*Prober{near, far} {
@@ -130,5 +131,6 @@ func TestProber(t *testing.T) {
 	}
 	before := near.Stats().Answered
 	p.run(p.far, "10.1.0.1:4791", key)
-	until(t, "answers after the path came back", near, func(s Stats) bool { return s.Answered > before+10 && s.Silent < 100*time.Millisecond })
+	until(t, "answers after the path came back", near,
+		func(s Stats) bool { return s.Answered > before+10 && s.Silent < 100*time.Millisecond })
 }

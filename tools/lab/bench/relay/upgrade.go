@@ -54,7 +54,8 @@ func (r *Upgrade) markdown() string {
 		took = append(took, fmt.Sprintf("%.0f", ms))
 	}
 	return fmt.Sprintf(`%s, %d kB on average, to %d viewers on loopback while the relay is replaced %d times; %d more viewers join
-after each upgrade. Frames are sent 30 times a second, or slower if viewers do not keep up. Load average before the run: %.1f.
+after each upgrade. Frames are sent 30 times a second, or slower if viewers do not keep up. Load average before the
+run: %.1f.
 
 | frames sent | frames/s | expected by viewers | lost | sessions ended | upgrade took ms | delay p50 / p99 ms | until %d s after an upgrade | longest gap ms |
 | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
@@ -258,7 +259,8 @@ func (r *upgradeRun) send(ctx context.Context, t *origin.Track) error {
 		group := r.last
 		r.sent[group] = time.Now()
 		r.mu.Unlock()
-		if err := t.WriteObject(wire.SubgroupHeader{Group: group, FirstObject: true, EndOfGroup: true}, moqt.Object{}, r.frame(group)); err != nil {
+		if err := t.WriteObject(wire.SubgroupHeader{Group: group, FirstObject: true, EndOfGroup: true}, moqt.Object{},
+			r.frame(group)); err != nil {
 			return err
 		}
 	}
