@@ -14,7 +14,12 @@ func TestDocumentIsRead(t *testing.T) {
 	color := lens
 	color.Width, color.Height = 1280, 720
 	color.Cx, color.Cy = lens.Cx+320, lens.Cy+72
-	want := Calibration{Serial: "123", Depth: lens, Color: color, DepthToColor: Transform{R: Identity.R, T: [3]float64{-32, 2, 4}}}
+	want := Calibration{
+		Serial:       "123",
+		Depth:        lens,
+		Color:        color,
+		DepthToColor: Transform{R: Identity.R, T: [3]float64{-32, 2, 4}},
+	}
 	doc, err := want.Document(NFOVUnbinned, Color720P)
 	if err != nil {
 		t.Fatal(err)

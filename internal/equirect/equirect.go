@@ -86,7 +86,10 @@ func (v *Video) open(ctx context.Context, opts Options) error {
 	}
 	switch {
 	case meta.Projection != "" && meta.Projection != spherical.Equirectangular:
-		return fmt.Errorf("its projection is %.40s; only equirectangular pictures can be shown (ffmpeg's filter v360 converts)", meta.Projection)
+		return fmt.Errorf(
+			"its projection is %.40s; only equirectangular pictures can be shown (ffmpeg's filter v360 converts)",
+			meta.Projection,
+		)
 	case meta.Part:
 		return errors.New("it shows only a part of the sphere, such as VR180 does; only whole spheres can be shown")
 	}
@@ -163,7 +166,14 @@ func (v *Video) chooseLayout(asked string, meta spherical.Metadata) error {
 		return nil
 	case "", StereoAuto:
 	default:
-		return fmt.Errorf("stereo is %q, want %s, %s, %s or %s", asked, StereoAuto, spherical.Mono, spherical.TopBottom, spherical.SideBySide)
+		return fmt.Errorf(
+			"stereo is %q, want %s, %s, %s or %s",
+			asked,
+			StereoAuto,
+			spherical.Mono,
+			spherical.TopBottom,
+			spherical.SideBySide,
+		)
 	}
 	if meta.Stereo != "" {
 		v.layout = meta.Stereo
@@ -180,10 +190,16 @@ func (v *Video) chooseLayout(asked string, meta spherical.Metadata) error {
 		v.layout = spherical.Mono
 	case near(1):
 		v.layout = spherical.TopBottom
-		v.Notes = append(v.Notes, "without metadata, a picture as wide as high is taken for two eyes, the left one above (--stereo says otherwise)")
+		v.Notes = append(
+			v.Notes,
+			"without metadata, a picture as wide as high is taken for two eyes, the left one above (--stereo says otherwise)",
+		)
 	case near(4):
 		v.layout = spherical.SideBySide
-		v.Notes = append(v.Notes, "without metadata, a picture of 4:1 is taken for two eyes, side by side (--stereo says otherwise)")
+		v.Notes = append(
+			v.Notes,
+			"without metadata, a picture of 4:1 is taken for two eyes, side by side (--stereo says otherwise)",
+		)
 	default:
 		return fmt.Errorf("its pictures of %d×%d are not 2:1, as a whole sphere is, and it has no spherical metadata; "+
 			"if it shows a sphere all the same, say how: --stereo mono, top-bottom or side-by-side", s.Width, s.Height)
@@ -204,12 +220,28 @@ func (v *Video) chooseSize(opts Options) error {
 	switch {
 	case opts.Width != 0 || opts.Height != 0:
 		width, height = opts.Width, opts.Height
-		if width < 32 || height < 16 || width > catalog.MaxSphereSize || height > catalog.MaxSphereSize || width%2 != 0 || height%2 != 0 {
-			return fmt.Errorf("size is %d×%d, want even numbers from 32×16 to %d×%d", width, height, catalog.MaxSphereSize, catalog.MaxSphereSize)
+		if width < 32 || height < 16 || width > catalog.MaxSphereSize || height > catalog.MaxSphereSize || width%2 != 0 ||
+			height%2 != 0 {
+			return fmt.Errorf(
+				"size is %d×%d, want even numbers from 32×16 to %d×%d",
+				width,
+				height,
+				catalog.MaxSphereSize,
+				catalog.MaxSphereSize,
+			)
 		}
 	case w%2 != 0 || h%2 != 0 || v.layout == spherical.TopBottom && s.Height%2 != 0 || v.layout == spherical.SideBySide && s.Width%2 != 0:
 		width, height = w&^1, h&^1
-		v.Notes = append(v.Notes, fmt.Sprintf("pictures of %d×%d are scaled to %d×%d an eye: encoders need even sizes", s.Width, s.Height, width, height))
+		v.Notes = append(
+			v.Notes,
+			fmt.Sprintf(
+				"pictures of %d×%d are scaled to %d×%d an eye: encoders need even sizes",
+				s.Width,
+				s.Height,
+				width,
+				height,
+			),
+		)
 	}
 	if width < 32 || height < 16 {
 		return fmt.Errorf("its pictures of %d×%d are too small", s.Width, s.Height)
@@ -231,7 +263,9 @@ func (v *Video) chooseColor() {
 	if s.Width <= 1024 && s.Height <= 576 {
 		standard = "smpte170m"
 	}
-	rgb := strings.Contains(s.PixelFormat, "rgb") || strings.Contains(s.PixelFormat, "bgr") || strings.HasPrefix(s.PixelFormat, "gbr") || strings.HasPrefix(s.PixelFormat, "pal8")
+	rgb := strings.Contains(s.PixelFormat, "rgb") || strings.Contains(s.PixelFormat, "bgr") ||
+		strings.HasPrefix(s.PixelFormat, "gbr") ||
+		strings.HasPrefix(s.PixelFormat, "pal8")
 	switch {
 	case rgb:
 		v.matrix, c.Matrix = "bt709", "bt709"
@@ -290,7 +324,13 @@ func frameRate(num, den int) (int, int) {
 // Name says what is shown, for logs.
 func (v *Video) Name() string {
 	s := v.Sphere
-	return fmt.Sprintf("%d×%d %s, %.5g pictures a second", s.Width, s.Height, v.layout, float64(v.FPSNum)/float64(v.FPSDen))
+	return fmt.Sprintf(
+		"%d×%d %s, %.5g pictures a second",
+		s.Width,
+		s.Height,
+		v.layout,
+		float64(v.FPSNum)/float64(v.FPSDen),
+	)
 }
 
 // Reader decodes an input. Pictures and sound are read by one goroutine each, and both
@@ -336,7 +376,19 @@ func (v *Video) Start(ctx context.Context, loop bool) (*Reader, error) {
 	pipes := 1
 	if v.Info.Audio {
 		pipes = 2
-		args = append(args, "-map", "0:a:0", "-af", "aresample=async=1:first_pts=0", "-ac", "2", "-ar", "48000", "-b:a", audioBitrate)
+		args = append(
+			args,
+			"-map",
+			"0:a:0",
+			"-af",
+			"aresample=async=1:first_pts=0",
+			"-ac",
+			"2",
+			"-ar",
+			"48000",
+			"-b:a",
+			audioBitrate,
+		)
 		if v.aac {
 			args = append(args, "-c:a", "aac", "-f", "adts")
 		} else {

@@ -25,7 +25,9 @@ func film(t *testing.T, name, size string, args ...string) string {
 		t.Skip("ffmpeg is not installed")
 	}
 	path := filepath.Join(t.TempDir(), name)
-	all := append([]string{"-v", "error", "-f", "lavfi", "-i", "testsrc2=size=" + size + ":rate=10:duration=1"}, append(args, path)...)
+	all := append(
+		[]string{"-v", "error", "-f", "lavfi", "-i", "testsrc2=size=" + size + ":rate=10:duration=1"},
+		append(args, path)...)
 	if out, err := exec.CommandContext(t.Context(), "ffmpeg", all...).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -100,8 +102,19 @@ func TestOpen(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if v.layout != tt.layout || v.Sphere.Width != tt.width || v.Sphere.Height != tt.height || v.FPSNum != 10 || v.FPSDen != 1 {
-				t.Errorf("%s, %d×%d, %d/%d; want %s, %d×%d", v.layout, v.Sphere.Width, v.Sphere.Height, v.FPSNum, v.FPSDen, tt.layout, tt.width, tt.height)
+			if v.layout != tt.layout || v.Sphere.Width != tt.width || v.Sphere.Height != tt.height || v.FPSNum != 10 ||
+				v.FPSDen != 1 {
+				t.Errorf(
+					"%s, %d×%d, %d/%d; want %s, %d×%d",
+					v.layout,
+					v.Sphere.Width,
+					v.Sphere.Height,
+					v.FPSNum,
+					v.FPSDen,
+					tt.layout,
+					tt.width,
+					tt.height,
+				)
 			}
 			if notes := strings.Join(v.Notes, "\n"); tt.note == "" && notes != "" || !strings.Contains(notes, tt.note) {
 				t.Errorf("notes %q, want %q", notes, tt.note)
@@ -244,7 +257,9 @@ func TestSound(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := v.AudioFormat(); a.Format.Codec != want.Codec || a.Format.SampleRate != want.SampleRate || a.Format.Channels != want.Channels || !bytes.Equal(a.Format.Config, want.Config) {
+			if want := v.AudioFormat(); a.Format.Codec != want.Codec || a.Format.SampleRate != want.SampleRate ||
+				a.Format.Channels != want.Channels ||
+				!bytes.Equal(a.Format.Config, want.Config) {
 				t.Errorf("format %+v, foretold %+v", a.Format, *want)
 			}
 			samples := 0

@@ -68,7 +68,10 @@ func Start(ctx context.Context, pipes int, stdin io.Reader, args ...string) (*Pr
 	if stdin == nil {
 		args = append([]string{"-nostdin"}, args...)
 	}
-	p := &Process{cmd: exec.CommandContext(ctx, path, args...), done: make(chan struct{})} //nolint:gosec // the arguments are ours
+	p := &Process{
+		cmd:  exec.CommandContext(ctx, path, args...),
+		done: make(chan struct{}),
+	} //nolint:gosec // the arguments are ours
 	p.cmd.Stdin, p.cmd.Stderr, p.cmd.WaitDelay = stdin, &p.stderr, time.Second
 	var ours, theirs []*os.File
 	closeAll := func(files []*os.File) {

@@ -54,7 +54,8 @@ func TestWhatFFmpegSays(t *testing.T) {
 
 func TestAbsent(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	if err := Run(t.Context(), "-version"); !errors.Is(err, ErrAbsent) || !strings.Contains(err.Error(), "apt install ffmpeg") {
+	if err := Run(t.Context(), "-version"); !errors.Is(err, ErrAbsent) ||
+		!strings.Contains(err.Error(), "apt install ffmpeg") {
 		t.Errorf("ffmpeg: %v", err)
 	}
 	if _, err := Probe(t.Context(), mustParse(t, "/dev/null")); !errors.Is(err, ErrAbsent) {
@@ -104,8 +105,10 @@ func TestParseProbe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Video{Codec: "h264", Width: 1920, Height: 1080, PixelAspect: 9.0 / 16, FPSNum: 30000, FPSDen: 1001,
-		Projection: "equirectangular", Stereo: "top and bottom", Yaw: 3}
+	want := Video{
+		Codec: "h264", Width: 1920, Height: 1080, PixelAspect: 9.0 / 16, FPSNum: 30000, FPSDen: 1001,
+		Projection: "equirectangular", Stereo: "top and bottom", Yaw: 3,
+	}
 	if !info.Audio || *info.Video != want || info.Duration.Seconds() != 10.5 {
 		t.Errorf("got %+v %+v", info, *info.Video)
 	}
@@ -126,8 +129,31 @@ func TestPipes(t *testing.T) {
 	if _, err := Find("ffmpeg"); err != nil {
 		t.Skip("ffmpeg is not installed")
 	}
-	p, pipes, err := Start(t.Context(), 2, nil, "-f", "lavfi", "-i", "color=size=4x2:rate=5:duration=1", "-f", "lavfi", "-i", "sine=duration=1:sample_rate=8000",
-		"-map", "0", "-f", "rawvideo", "-pix_fmt", "gray", "pipe:3", "-map", "1", "-f", "s16le", "pipe:4")
+	p, pipes, err := Start(
+		t.Context(),
+		2,
+		nil,
+		"-f",
+		"lavfi",
+		"-i",
+		"color=size=4x2:rate=5:duration=1",
+		"-f",
+		"lavfi",
+		"-i",
+		"sine=duration=1:sample_rate=8000",
+		"-map",
+		"0",
+		"-f",
+		"rawvideo",
+		"-pix_fmt",
+		"gray",
+		"pipe:3",
+		"-map",
+		"1",
+		"-f",
+		"s16le",
+		"pipe:4",
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,16 @@ type Input struct {
 }
 
 // liveSchemes are the URLs that are taken for live.
-var liveSchemes = map[string]bool{"rtmp": true, "rtmps": true, "rtsp": true, "rtsps": true, "srt": true, "udp": true, "rtp": true, "tcp": true}
+var liveSchemes = map[string]bool{
+	"rtmp":  true,
+	"rtmps": true,
+	"rtsp":  true,
+	"rtsps": true,
+	"srt":   true,
+	"udp":   true,
+	"rtp":   true,
+	"tcp":   true,
+}
 
 // fileSchemes are the URLs that are taken for files.
 var fileSchemes = map[string]bool{"http": true, "https": true}
@@ -40,7 +49,11 @@ func ParseInput(s string) (Input, error) {
 	case isURL && fileSchemes[scheme]:
 		return Input{name: s, args: []string{"-protocol_whitelist", "http,https,tcp,tls,crypto", "-i", s}}, nil
 	case isURL:
-		return Input{}, fmt.Errorf("input %q: %s:// is none of rtmp, rtmps, rtsp, rtsps, srt, udp, rtp, tcp, http, https", s, scheme)
+		return Input{}, fmt.Errorf(
+			"input %q: %s:// is none of rtmp, rtmps, rtsp, rtsps, srt, udp, rtp, tcp, http, https",
+			s,
+			scheme,
+		)
 	}
 	path, err := filepath.Abs(s)
 	if err != nil {
@@ -156,8 +169,12 @@ func parseProbe(b []byte) (Info, error) {
 		if s.Type != "video" || s.Disposition.Picture != 0 || info.Video != nil {
 			continue
 		}
-		v := &Video{Codec: s.Codec, Width: s.Width, Height: s.Height, PixelAspect: 1, PixelFormat: s.PixelFormat,
-			ColorPrimaries: known(s.Primaries), ColorTransfer: known(s.Transfer), ColorSpace: known(s.Space), ColorRange: known(s.Range)}
+		v := &Video{
+			Codec: s.Codec, Width: s.Width, Height: s.Height, PixelAspect: 1, PixelFormat: s.PixelFormat,
+			ColorPrimaries: known(
+				s.Primaries,
+			), ColorTransfer: known(s.Transfer), ColorSpace: known(s.Space), ColorRange: known(s.Range),
+		}
 		if s.Codec == "" || s.Codec == "unknown" || s.Codec == "none" {
 			return info, &CodecError{Codec: "video of type " + s.Tag}
 		}
@@ -212,6 +229,8 @@ func HasEncoder(ctx context.Context, name string) bool {
 	if err != nil {
 		return false
 	}
-	out, err := exec.CommandContext(ctx, path, "-hide_banner", "-v", "error", "-h", "encoder="+name).CombinedOutput() //nolint:gosec // the arguments are ours
+	out, err := exec.CommandContext(ctx, path, "-hide_banner", "-v", "error", "-h", "encoder="+name).
+		CombinedOutput()
+		//nolint:gosec // the arguments are ours
 	return err == nil && strings.Contains(string(out), "Encoder "+name+" ")
 }

@@ -107,7 +107,12 @@ func (f *file) readHeader() (*header, error) {
 			break
 		}
 		if e.end > segment.end {
-			return nil, e.damage("%d bytes long, but only %d are left%s", e.end-e.data, segment.end-e.data, f.truncated(segment.end))
+			return nil, e.damage(
+				"%d bytes long, but only %d are left%s",
+				e.end-e.data,
+				segment.end-e.data,
+				f.truncated(segment.end),
+			)
 		}
 		if e.id == idSeekHead {
 			if seek, err = f.seekHead(e, segment, seek); err != nil {
@@ -407,7 +412,12 @@ func (h *header) config(f *file) (c Config, tracks [trackCount]*track, littleEnd
 	if color == nil && depth == nil && ir == nil {
 		return fail(fmt.Errorf("no COLOR, DEPTH or IR track among the recording's %d tracks", len(h.tracks)))
 	}
-	c = Config{Depth: depth != nil, IR: ir != nil, IMU: tracks[trackIMU] != nil, Serial: h.tags["K4A_DEVICE_SERIAL_NUMBER"].value}
+	c = Config{
+		Depth:  depth != nil,
+		IR:     ir != nil,
+		IMU:    tracks[trackIMU] != nil,
+		Serial: h.tags["K4A_DEVICE_SERIAL_NUMBER"].value,
+	}
 
 	if color != nil {
 		fourCC, err := color.fourCC()
@@ -417,7 +427,13 @@ func (h *header) config(f *file) (c Config, tracks [trackCount]*track, littleEnd
 		switch c.ColorFormat = camera.ColorFormat(fourCC); c.ColorFormat {
 		case camera.MJPG, camera.NV12, camera.YUY2, camera.BGRA:
 		default:
-			return fail(&DamageError{color.start, "TrackEntry COLOR", fmt.Errorf("colour format %q is none of MJPG, NV12, YUY2, BGRA", fourCC)})
+			return fail(
+				&DamageError{
+					color.start,
+					"TrackEntry COLOR",
+					fmt.Errorf("colour format %q is none of MJPG, NV12, YUY2, BGRA", fourCC),
+				},
+			)
 		}
 		for _, m := range []camera.ColorMode{camera.Color720P, camera.Color1080P, camera.Color1440P, camera.Color1536P, camera.Color2160P, camera.Color3072P} {
 			if w, h := m.Size(); uint64(w) == color.width && uint64(h) == color.height {
@@ -425,7 +441,13 @@ func (h *header) config(f *file) (c Config, tracks [trackCount]*track, littleEnd
 			}
 		}
 		if c.ColorMode == camera.ColorOff {
-			return fail(&DamageError{color.start, "TrackEntry COLOR", fmt.Errorf("%d×%d is no colour resolution of an Azure Kinect", color.width, color.height)})
+			return fail(
+				&DamageError{
+					color.start,
+					"TrackEntry COLOR",
+					fmt.Errorf("%d×%d is no colour resolution of an Azure Kinect", color.width, color.height),
+				},
+			)
 		}
 	}
 	if depth != nil || ir != nil {
@@ -446,7 +468,13 @@ func (h *header) config(f *file) (c Config, tracks [trackCount]*track, littleEnd
 				return fail(err)
 			}
 			if t.width != uint64(w) || t.height != uint64(h) {
-				return fail(&DamageError{t.start, "TrackEntry " + t.name, fmt.Errorf("%d×%d, but depth mode %s is %d×%d", t.width, t.height, c.DepthMode, w, h)})
+				return fail(
+					&DamageError{
+						t.start,
+						"TrackEntry " + t.name,
+						fmt.Errorf("%d×%d, but depth mode %s is %d×%d", t.width, t.height, c.DepthMode, w, h),
+					},
+				)
 			}
 			switch fourCC {
 			case "b16g":

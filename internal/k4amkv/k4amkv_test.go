@@ -118,20 +118,44 @@ func compare(t *testing.T, got, want []Capture) {
 	}
 	for i := range want {
 		if !same(got[i], want[i]) {
-			t.Fatalf("capture %d differs: times %v %v %v, want %v %v %v; %d IMU samples, want %d", i,
-				got[i].ColorTime, got[i].DepthTime, got[i].IRTime, want[i].ColorTime, want[i].DepthTime, want[i].IRTime, len(got[i].IMU), len(want[i].IMU))
+			t.Fatalf(
+				"capture %d differs: times %v %v %v, want %v %v %v; %d IMU samples, want %d",
+				i,
+				got[i].ColorTime,
+				got[i].DepthTime,
+				got[i].IRTime,
+				want[i].ColorTime,
+				want[i].DepthTime,
+				want[i].IRTime,
+				len(got[i].IMU),
+				len(want[i].IMU),
+			)
 		}
 	}
 }
 
 func TestRoundTrip(t *testing.T) {
 	configs := map[string]Config{
-		"all tracks":  small,
-		"depth only":  {DepthMode: camera.NFOV2x2Binned, FPS: 15, Depth: true},
-		"color only":  {ColorMode: camera.Color3072P, ColorFormat: camera.MJPG, FPS: 5},
-		"passive IR":  {DepthMode: camera.PassiveIR, IR: true, FPS: 30},
-		"depth late":  {DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: camera.MJPG, FPS: 5, Depth: true, DepthDelay: 150 * time.Millisecond},
-		"depth early": {DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: camera.MJPG, FPS: 30, Depth: true, DepthDelay: -20 * time.Millisecond},
+		"all tracks": small,
+		"depth only": {DepthMode: camera.NFOV2x2Binned, FPS: 15, Depth: true},
+		"color only": {ColorMode: camera.Color3072P, ColorFormat: camera.MJPG, FPS: 5},
+		"passive IR": {DepthMode: camera.PassiveIR, IR: true, FPS: 30},
+		"depth late": {
+			DepthMode:   camera.NFOV2x2Binned,
+			ColorMode:   camera.Color720P,
+			ColorFormat: camera.MJPG,
+			FPS:         5,
+			Depth:       true,
+			DepthDelay:  150 * time.Millisecond,
+		},
+		"depth early": {
+			DepthMode:   camera.NFOV2x2Binned,
+			ColorMode:   camera.Color720P,
+			ColorFormat: camera.MJPG,
+			FPS:         30,
+			Depth:       true,
+			DepthDelay:  -20 * time.Millisecond,
+		},
 	}
 	for name, config := range configs {
 		t.Run(name, func(t *testing.T) {
@@ -183,7 +207,8 @@ func TestRawColorFormats(t *testing.T) {
 			for i := range image {
 				image[i] = byte(i * 7)
 			}
-			if err := w.WriteCapture(&Capture{Color: image[1:]}); err == nil || !strings.Contains(err.Error(), "colour image of") {
+			if err := w.WriteCapture(&Capture{Color: image[1:]}); err == nil ||
+				!strings.Contains(err.Error(), "colour image of") {
 				t.Errorf("an image a byte short: error %v", err)
 			}
 			if err := w.WriteCapture(&Capture{Color: image}); err != nil {
@@ -551,7 +576,8 @@ func TestWriterRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			config := small
 			tc.change(&config)
-			if _, err := Create(filepath.Join(t.TempDir(), "x.mkv"), config); err == nil || !strings.Contains(err.Error(), tc.want) {
+			if _, err := Create(filepath.Join(t.TempDir(), "x.mkv"), config); err == nil ||
+				!strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %v, want %q", err, tc.want)
 			}
 		})
@@ -665,7 +691,10 @@ func TestRealRecording(t *testing.T) {
 	r := open(t, realRecording(t))
 	c := r.Config
 	if c.DepthMode != camera.NFOVUnbinned || c.ColorMode != camera.Color720P || c.ColorFormat != camera.MJPG || c.FPS != 5 ||
-		!c.Depth || !c.IR || !c.IMU || c.Serial != "001514394512" || c.StartOffset != 336277*time.Microsecond {
+		!c.Depth || !c.IR ||
+		!c.IMU ||
+		c.Serial != "001514394512" ||
+		c.StartOffset != 336277*time.Microsecond {
 		t.Errorf("configuration %+v", c)
 	}
 	if _, err := camera.Parse(c.Calibration, c.DepthMode, c.ColorMode); err != nil {
@@ -693,7 +722,14 @@ func TestRealRecording(t *testing.T) {
 }
 
 func FuzzReader(f *testing.F) {
-	config := Config{DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: camera.MJPG, FPS: 30, IMU: true, Calibration: []byte("{}")}
+	config := Config{
+		DepthMode:   camera.NFOV2x2Binned,
+		ColorMode:   camera.Color720P,
+		ColorFormat: camera.MJPG,
+		FPS:         30,
+		IMU:         true,
+		Calibration: []byte("{}"),
+	}
 	path := filepath.Join(f.TempDir(), "x.mkv")
 	w, err := Create(path, config)
 	if err != nil {

@@ -340,7 +340,11 @@ func (r *Reader) readBlock() error {
 		}
 		e, err := r.file.child(r.at, limit)
 		if errors.Is(err, io.EOF) { // the cluster is longer than the file
-			err = &DamageError{r.cluster.start, "Cluster", fmt.Errorf("the file ends %d bytes before the cluster does", r.cluster.end-limit)}
+			err = &DamageError{
+				r.cluster.start,
+				"Cluster",
+				fmt.Errorf("the file ends %d bytes before the cluster does", r.cluster.end-limit),
+			}
 		}
 		if err != nil {
 			r.resync(r.at)
@@ -392,7 +396,12 @@ func (r *Reader) enterCluster() error {
 		if e.id != idCluster {
 			if e.end > r.header.segment.end {
 				r.resync(r.at)
-				return e.damage("%d bytes long, but only %d are left%s", e.end-e.data, r.header.segment.end-e.data, r.file.truncated(r.header.segment.end))
+				return e.damage(
+					"%d bytes long, but only %d are left%s",
+					e.end-e.data,
+					r.header.segment.end-e.data,
+					r.file.truncated(r.header.segment.end),
+				)
 			}
 			r.at = e.end
 			continue

@@ -34,7 +34,10 @@ func same(a, b *pointcloud.Points) bool {
 }
 
 func TestAnswerBytes(t *testing.T) {
-	got := livescan.AppendAnswer(nil, &pointcloud.Points{XYZ: []int16{1, -2, 3, 256, 0, -1}, RGB: []byte{10, 20, 30, 40, 50, 60}})
+	got := livescan.AppendAnswer(
+		nil,
+		&pointcloud.Points{XYZ: []int16{1, -2, 3, 256, 0, -1}, RGB: []byte{10, 20, 30, 40, 50, 60}},
+	)
 	want := []byte{2, 0, 0, 0, 1, 0, 0xfe, 0xff, 3, 0, 0, 1, 0, 0, 0xff, 0xff, 10, 20, 30, 40, 50, 60}
 	if !bytes.Equal(got, want) {
 		t.Errorf("% x, want % x", got, want)
@@ -74,7 +77,8 @@ func TestBadAnswers(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, p := range []*pointcloud.Points{nil, {}} {
-				if _, err := livescan.NewAnswers(bytes.NewReader(c.b)).Next(p); err == nil || !strings.Contains(err.Error(), c.want) {
+				if _, err := livescan.NewAnswers(bytes.NewReader(c.b)).Next(p); err == nil ||
+					!strings.Contains(err.Error(), c.want) {
 					t.Errorf("error %v, want one with %q", err, c.want)
 				}
 			}
@@ -125,8 +129,18 @@ func TestEvenFrame(t *testing.T) {
 
 func TestCalibration(t *testing.T) {
 	// A quarter turn about y, then a translation.
-	azure := livescantest.AppendCalibration(nil, livescan.AzureKinect, 3, [12]float32{0, 0, 1, 0.5, 0, 1, 0, -0.25, -1, 0, 0, 2})
-	kinect := livescantest.AppendCalibration(nil, livescan.KinectV2, 3, [12]float32{0, 0, 1, 0, 1, 0, -1, 0, 0, -2, -0.25, 0.5})
+	azure := livescantest.AppendCalibration(
+		nil,
+		livescan.AzureKinect,
+		3,
+		[12]float32{0, 0, 1, 0.5, 0, 1, 0, -0.25, -1, 0, 0, 2},
+	)
+	kinect := livescantest.AppendCalibration(
+		nil,
+		livescan.KinectV2,
+		3,
+		[12]float32{0, 0, 1, 0, 1, 0, -1, 0, 0, -2, -0.25, 0.5},
+	)
 	for _, c := range []struct {
 		name    string
 		b       []byte
@@ -138,7 +152,8 @@ func TestCalibration(t *testing.T) {
 				t.Fatalf("%d messages of %v, %v", len(list), v, err)
 			}
 			got := list[0].Calibration
-			if got == nil || got.Marker != 3 || !got.Known() || got.Pose.T != [3]float64{500, -250, 2000} || got.Pose.R != [9]float64{0, 0, 1, 0, 1, 0, -1, 0, 0} {
+			if got == nil || got.Marker != 3 || !got.Known() || got.Pose.T != [3]float64{500, -250, 2000} ||
+				got.Pose.R != [9]float64{0, 0, 1, 0, 1, 0, -1, 0, 0} {
 				t.Errorf("%+v", got)
 			}
 		})
@@ -247,7 +262,12 @@ func TestMemory(t *testing.T) {
 
 // TestSettings parses AppendSettings' output as the clients do.
 func TestSettings(t *testing.T) {
-	s := livescan.Settings{Min: [3]float32{-1, -2, -3}, Max: [3]float32{1, 2, 3}, Markers: []int32{0, 1, 2, 3, 4, 5}, Compression: 2}
+	s := livescan.Settings{
+		Min:         [3]float32{-1, -2, -3},
+		Max:         [3]float32{1, 2, 3},
+		Markers:     []int32{0, 1, 2, 3, 4, 5},
+		Compression: 2,
+	}
 	for _, c := range []struct {
 		version livescan.Version
 		kind    byte
@@ -258,7 +278,15 @@ func TestSettings(t *testing.T) {
 	} {
 		b := livescan.AppendSettings(nil, c.version, s)
 		if b[0] != c.kind || int(binary.LittleEndian.Uint32(b[1:])) != c.length || len(b) != 5+c.length {
-			t.Errorf("%v: message %d of %d bytes announces %d, want message %d of %d", c.version, b[0], len(b)-5, binary.LittleEndian.Uint32(b[1:]), c.kind, c.length)
+			t.Errorf(
+				"%v: message %d of %d bytes announces %d, want message %d of %d",
+				c.version,
+				b[0],
+				len(b)-5,
+				binary.LittleEndian.Uint32(b[1:]),
+				c.kind,
+				c.length,
+			)
 		}
 	}
 }
@@ -279,7 +307,9 @@ func FuzzMessages(f *testing.F) {
 	f.Add(livescantest.AppendFrame(nil, small, true))
 	f.Add(livescantest.AppendCalibration(nil, livescan.AzureKinect, 3, [12]float32{1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 2}))
 	f.Add(livescantest.AppendCalibration(nil, livescan.KinectV2, 3, [12]float32{1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 2}))
-	f.Add(append(livescantest.AppendConfiguration(nil, "1", "a"), 5, 0, 6, 0, 7, 0, 9, 0, 10, 11, 2, 0xff, 0xff, 0xff, 0xff))
+	f.Add(
+		append(livescantest.AppendConfiguration(nil, "1", "a"), 5, 0, 6, 0, 7, 0, 9, 0, 10, 11, 2, 0xff, 0xff, 0xff, 0xff),
+	)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		list, _, err := messages(t, b)
 		if err == nil {

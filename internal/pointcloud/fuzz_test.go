@@ -70,7 +70,12 @@ func decodeAny(t *testing.T, d *Decoder, object []byte) {
 	taken := err == nil
 	want := Frame{
 		Layout: f.Layout,
-		Grid:   Grid{Width: f.Grid.Width, Height: f.Grid.Height, Depth: make([]uint16, len(f.Grid.Depth)), Color: make([]byte, len(f.Grid.Color))},
+		Grid: Grid{
+			Width:  f.Grid.Width,
+			Height: f.Grid.Height,
+			Depth:  make([]uint16, len(f.Grid.Depth)),
+			Color:  make([]byte, len(f.Grid.Color)),
+		},
 		Points: Points{XYZ: make([]int16, len(f.Points.XYZ)), RGB: make([]byte, len(f.Points.RGB))},
 	}
 	if ok := layouts[h.Layout].undo(raw, int(h.Points), &want, h.target()); ok != taken {

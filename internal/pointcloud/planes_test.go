@@ -62,7 +62,12 @@ func TestPlanes(t *testing.T) {
 					}
 					raw, points := gridPlanes(nil, g, ph)
 					comparePlanes(t, object, raw, points)
-					got := Grid{Width: g.Width, Height: g.Height, Depth: make([]uint16, len(g.Depth)), Color: make([]byte, len(g.Color))}
+					got := Grid{
+						Width:  g.Width,
+						Height: g.Height,
+						Depth:  make([]uint16, len(g.Depth)),
+						Color:  make([]byte, len(g.Color)),
+					}
 					if !planesToGrid(raw, points, &got, ph) {
 						t.Fatal("the reference refuses its own planes")
 					}

@@ -45,7 +45,8 @@ func (f *Frame) SetGrid(l Layout, g *Grid, rays *camera.RayTable) {
 	n := 0
 	for i, d := range g.Depth {
 		x, y := rays.X[i]*float32(d), rays.Y[i]*float32(d)
-		if d == 0 || d > math.MaxInt16 || !(x >= -math.MaxInt16 && x <= math.MaxInt16 && y >= -math.MaxInt16 && y <= math.MaxInt16) {
+		if d == 0 || d > math.MaxInt16 ||
+			!(x >= -math.MaxInt16 && x <= math.MaxInt16 && y >= -math.MaxInt16 && y <= math.MaxInt16) {
 			continue // also skips NaN, a pixel without a ray
 		}
 		to, from := xyz[n:n+3], g.Color[3*i:3*i+3]

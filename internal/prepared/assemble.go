@@ -96,7 +96,10 @@ func (p *preparation) outputs(headers []partHeader) []*output {
 		o := &output{name: name, init: cmaf.Init(t, frames*uint64(p.id.FPSDen))}
 		for i := range headers {
 			h := &headers[i]
-			o.entries = append(o.entries, cmaf.Entry{Size: uint32(cmaf.FragmentSize(h.Frames, bytes(h))), Duration: uint32(h.Frames * p.id.FPSDen)})
+			o.entries = append(
+				o.entries,
+				cmaf.Entry{Size: uint32(cmaf.FragmentSize(h.Frames, bytes(h))), Duration: uint32(h.Frames * p.id.FPSDen)},
+			)
 		}
 		o.index = cmaf.Index(t.Timescale, o.entries)
 		return o
@@ -106,13 +109,21 @@ func (p *preparation) outputs(headers []partHeader) []*output {
 	if s.Eyes() == 2 {
 		layout = spherical.TopBottom
 	}
-	list := []*output{add(catalog.VideoTrack, cmaf.Track{Width: w, Height: h * s.Eyes(), AVCConfig: p.enc.Config(tileencoder.Video, 0), Spherical: layout},
-		func(h *partHeader) int64 { return h.VideoBytes })}
+	list := []*output{
+		add(
+			catalog.VideoTrack,
+			cmaf.Track{Width: w, Height: h * s.Eyes(), AVCConfig: p.enc.Config(tileencoder.Video, 0), Spherical: layout},
+			func(h *partHeader) int64 { return h.VideoBytes },
+		),
+	}
 	for i := range s.Tiles() {
 		r := s.Rect(i)
 		for q := range s.Qualities {
-			list = append(list, add(catalog.TileTrack(i, q), cmaf.Track{Width: r.Dx(), Height: r.Dy() * s.Eyes(), AVCConfig: p.enc.Config(i, q)},
-				func(h *partHeader) int64 { return *h.Rates.Bytes[i][q] }))
+			list = append(
+				list,
+				add(catalog.TileTrack(i, q), cmaf.Track{Width: r.Dx(), Height: r.Dy() * s.Eyes(), AVCConfig: p.enc.Config(i, q)},
+					func(h *partHeader) int64 { return *h.Rates.Bytes[i][q] }),
+			)
 		}
 	}
 	return list
@@ -161,7 +172,13 @@ func (o *output) create(dir string) error {
 func (o *output) fragment(samples []cmaf.Sample) error {
 	b := cmaf.Fragment(uint32(o.written+1), o.at, samples)
 	if len(b) != int(o.entries[o.written].Size) {
-		return fmt.Errorf("%s: GoP %d has %d bytes, its index says %d", o.file.Name(), o.written, len(b), o.entries[o.written].Size)
+		return fmt.Errorf(
+			"%s: GoP %d has %d bytes, its index says %d",
+			o.file.Name(),
+			o.written,
+			len(b),
+			o.entries[o.written].Size,
+		)
 	}
 	o.at += uint64(o.entries[o.written].Duration)
 	o.bytes += int64(len(b))
@@ -273,7 +290,12 @@ type mpdRep struct {
 }
 
 // manifest describes the folder's files for players of MPEG-DASH.
-func (p *preparation) manifest(outputs []*output, audio *output, c *catalog.Catalog, length time.Duration) ([]byte, error) {
+func (p *preparation) manifest(
+	outputs []*output,
+	audio *output,
+	c *catalog.Catalog,
+	length time.Duration,
+) ([]byte, error) {
 	s := &p.id.Sphere
 	tracks := map[string]*catalog.Track{}
 	for i := range c.Tracks {
@@ -292,7 +314,12 @@ func (p *preparation) manifest(outputs []*output, audio *output, c *catalog.Cata
 		r.Index.Range = fmt.Sprintf("%d-%d", len(o.init), len(o.init)+len(o.index)-1)
 		return r
 	}
-	doc := mpd{Profiles: "urn:mpeg:dash:profile:isoff-on-demand:2011", Type: "static", Duration: fmt.Sprintf("PT%.3fS", length.Seconds()), MinBuffer: "PT1S"}
+	doc := mpd{
+		Profiles:  "urn:mpeg:dash:profile:isoff-on-demand:2011",
+		Type:      "static",
+		Duration:  fmt.Sprintf("PT%.3fS", length.Seconds()),
+		MinBuffer: "PT1S",
+	}
 	set := func(content, mime, srd, role string, list ...*output) {
 		x := mpdSet{ID: len(doc.Sets) + 1, ContentType: content, MimeType: mime, Aligned: true, StartsWithSAP: 1}
 		if srd != "" {
@@ -310,7 +337,11 @@ func (p *preparation) manifest(outputs []*output, audio *output, c *catalog.Cata
 	set("video", "video/mp4", whole, "main", outputs[0])
 	for i := range s.Tiles() {
 		r := s.Rect(i)
-		set("video", "video/mp4", fmt.Sprintf("0,%d,%d,%d,%d,%d,%d", r.Min.X, r.Min.Y, r.Dx(), r.Dy(), s.Width, s.Height), "supplementary",
+		set(
+			"video",
+			"video/mp4",
+			fmt.Sprintf("0,%d,%d,%d,%d,%d,%d", r.Min.X, r.Min.Y, r.Dx(), r.Dy(), s.Width, s.Height),
+			"supplementary",
 			outputs[1+i*s.Qualities:1+(i+1)*s.Qualities]...)
 	}
 	if audio != nil {

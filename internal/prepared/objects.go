@@ -37,7 +37,10 @@ func NewReader(dir string) (*Reader, error) {
 	r := &Reader{s: s}
 	end := 0.0
 	for _, f := range s.tracks {
-		r.Info.Tracks = append(r.Info.Tracks, recording.TrackInfo{Track: track(f.Name), Properties: properties(f.Name, f.priority)})
+		r.Info.Tracks = append(
+			r.Info.Tracks,
+			recording.TrackInfo{Track: track(f.Name), Properties: properties(f.Name, f.priority)},
+		)
 		if f.Name == catalog.VideoTrack {
 			last := f.fragments[len(f.fragments)-1]
 			samples, err := f.list(len(f.fragments) - 1)
@@ -51,8 +54,14 @@ func NewReader(dir string) (*Reader, error) {
 			end += last.begin
 		}
 	}
-	r.Info.Tracks = append(r.Info.Tracks, recording.TrackInfo{Track: track(catalog.TrackName), Properties: nil},
-		recording.TrackInfo{Track: track(catalog.RatesTrack), Properties: properties(catalog.RatesTrack, tileencoder.PriorityRates)})
+	r.Info.Tracks = append(
+		r.Info.Tracks,
+		recording.TrackInfo{Track: track(catalog.TrackName), Properties: nil},
+		recording.TrackInfo{
+			Track:      track(catalog.RatesTrack),
+			Properties: properties(catalog.RatesTrack, tileencoder.PriorityRates),
+		},
+	)
 	r.Info.Start = s.Start
 	r.Info.End = s.Start.Add(seconds(end - 1/s.Video.Framerate))
 	return r, nil
@@ -65,8 +74,15 @@ func properties(name string, priority uint8) []byte {
 	if name == catalog.VideoTrack { // docs/spec/tiles.md: a GoP longer, which is a second
 		ms += 1000
 	}
-	return wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyPublisherPriority, Int: uint64(priority)},
-		wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: ms}, wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: ms})
+	return wire.AppendKeyValues(
+		nil,
+		wire.KeyValue{Type: wire.PropertyPublisherPriority, Int: uint64(priority)},
+		wire.KeyValue{
+			Type: wire.PropertyObjectDeliveryTimeout,
+			Int:  ms,
+		},
+		wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: ms},
+	)
 }
 
 func seconds(v float64) time.Duration { return time.Duration(v*1e9 + 0.5) }
@@ -166,7 +182,13 @@ func (s *Sphere) gop(g int, payload bool) ([]recording.Object, error) {
 }
 
 // pictures appends a track's frames of a GoP.
-func (s *Sphere) pictures(out []recording.Object, f *file, g int, group uint64, payload bool) ([]recording.Object, error) {
+func (s *Sphere) pictures(
+	out []recording.Object,
+	f *file,
+	g int,
+	group uint64,
+	payload bool,
+) ([]recording.Object, error) {
 	samples, err := f.samples(g, payload)
 	if err != nil {
 		return nil, err
@@ -176,7 +198,13 @@ func (s *Sphere) pictures(out []recording.Object, f *file, g int, group uint64, 
 
 // sound appends the packets that begin within a GoP. Its fragments have the GoPs'
 // numbers, but need not begin and end exactly with them.
-func (s *Sphere) sound(out []recording.Object, f *file, group uint64, begin, end float64, payload bool) ([]recording.Object, error) {
+func (s *Sphere) sound(
+	out []recording.Object,
+	f *file,
+	group uint64,
+	begin, end float64,
+	payload bool,
+) ([]recording.Object, error) {
 	for i, x := range f.fragments {
 		if x.begin >= end || x.begin < begin {
 			continue
@@ -198,7 +226,13 @@ func (f *file) samples(i int, data bool) ([]cmaf.Sample, error) {
 	return f.list(i)
 }
 
-func (s *Sphere) objects(out []recording.Object, f *file, group uint64, begin float64, samples []cmaf.Sample) []recording.Object {
+func (s *Sphere) objects(
+	out []recording.Object,
+	f *file,
+	group uint64,
+	begin float64,
+	samples []cmaf.Sample,
+) []recording.Object {
 	for i, x := range samples {
 		at := s.Start.Add(seconds(begin))
 		begin += float64(x.Duration) / f.timescale

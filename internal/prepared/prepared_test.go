@@ -100,7 +100,8 @@ func TestReadsLikeARecording(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if g := int64(o.Group - first); rates.T != r.s.Start.UnixMilli()+1000*g || at != time.Duration(max(0, g-1))*time.Second {
+			if g := int64(o.Group - first); rates.T != r.s.Start.UnixMilli()+1000*g ||
+				at != time.Duration(max(0, g-1))*time.Second {
 				t.Errorf("rates of GoP %d, of %d ms, come at %s", g, rates.T-r.s.Start.UnixMilli(), at)
 			}
 			continue
@@ -114,13 +115,29 @@ func TestReadsLikeARecording(t *testing.T) {
 		}
 		video := o.Track.Name != catalog.AudioTrack
 		if (p.VideoConfig != nil) != (video && o.ObjectID == 0) || o.FirstObject != (o.ObjectID == 0) || len(o.Payload) == 0 {
-			t.Errorf("%s: object %d has configuration %x, first %v, %d bytes", o.Track.Name, o.ObjectID, p.VideoConfig, o.FirstObject, len(o.Payload))
+			t.Errorf(
+				"%s: object %d has configuration %x, first %v, %d bytes",
+				o.Track.Name,
+				o.ObjectID,
+				p.VideoConfig,
+				o.FirstObject,
+				len(o.Payload),
+			)
 		}
 		if last := o.ObjectID == 9 || at == 2400*time.Millisecond; video && (o.End == recording.EndFIN) != last {
 			t.Errorf("%s: object %d at %s ends its group: %v", o.Track.Name, o.ObjectID, at, o.End)
 		}
 	}
-	want := map[string]int{"catalog": 1, "rd": 3, "video": 25, "tiles/0/0": 25, "tiles/0/1": 25, "tiles/1/0": 25, "tiles/1/1": 25, "audio": count["audio"]}
+	want := map[string]int{
+		"catalog":   1,
+		"rd":        3,
+		"video":     25,
+		"tiles/0/0": 25,
+		"tiles/0/1": 25,
+		"tiles/1/0": 25,
+		"tiles/1/1": 25,
+		"audio":     count["audio"],
+	}
 	if a, b := string(mustMarshal(count)), string(mustMarshal(want)); a != b || count["audio"] < 120 {
 		t.Errorf("objects %s, want %s", a, b)
 	}
@@ -152,7 +169,8 @@ func decoded(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	all := map[string][]byte{}
 	for _, name := range []string{"video.mp4", "tiles/0/0.mp4", "tiles/1/1.mp4"} {
-		b, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-i", filepath.Join(dir, name), "-f", "rawvideo", "pipe:1").Output()
+		b, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-i", filepath.Join(dir, name), "-f", "rawvideo", "pipe:1").
+			Output()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,7 +218,8 @@ func TestInterrupted(t *testing.T) {
 	}
 	other := options()
 	other.Preset = "veryfast"
-	if err := Prepare(t.Context(), input, dir, other); err == nil || !strings.Contains(err.Error(), "holds an unfinished preparation") {
+	if err := Prepare(t.Context(), input, dir, other); err == nil ||
+		!strings.Contains(err.Error(), "holds an unfinished preparation") {
 		t.Errorf("with other settings: %v", err)
 	}
 	o.Progress = func(done, _ int64) {
@@ -225,10 +244,12 @@ func TestInterrupted(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, workFolder)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the parts are still there: %v", err)
 	}
-	if err := Prepare(t.Context(), input, dir, options()); err == nil || !strings.Contains(err.Error(), "holds prepared video already") {
+	if err := Prepare(t.Context(), input, dir, options()); err == nil ||
+		!strings.Contains(err.Error(), "holds prepared video already") {
 		t.Errorf("once more: %v", err)
 	}
-	if err := Prepare(t.Context(), input, filepath.Dir(dir), options()); err == nil || !strings.Contains(err.Error(), "is not empty") {
+	if err := Prepare(t.Context(), input, filepath.Dir(dir), options()); err == nil ||
+		!strings.Contains(err.Error(), "is not empty") {
 		t.Errorf("into a folder with other things: %v", err)
 	}
 }
@@ -248,7 +269,8 @@ func TestDiskFull(t *testing.T) {
 	o := options()
 	o.Quantisers = []int{12, 1}
 	err := Prepare(t.Context(), input, dir, o)
-	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "free some space, then run the same command again") {
+	if !errors.Is(err, syscall.ENOSPC) ||
+		!strings.Contains(err.Error(), "free some space, then run the same command again") {
 		t.Fatal(err)
 	}
 	if err := syscall.Mount("none", disk, "tmpfs", syscall.MS_REMOUNT, "size=100m"); err != nil {
@@ -347,7 +369,8 @@ func TestBadPreparations(t *testing.T) {
 // Other people's tools open the manifest, and every file by itself.
 func TestManifest(t *testing.T) {
 	dir := prepare(t)
-	out, err := exec.CommandContext(t.Context(), "ffprobe", "-v", "error", "-show_entries", "stream=codec_name,width,height", "-of", "json", filepath.Join(dir, "manifest.mpd")).Output()
+	out, err := exec.CommandContext(t.Context(), "ffprobe", "-v", "error", "-show_entries", "stream=codec_name,width,height", "-of", "json", filepath.Join(dir, "manifest.mpd")).
+		Output()
 	if err != nil {
 		t.Fatalf("ffprobe: %v", err)
 	}
@@ -365,7 +388,8 @@ func TestManifest(t *testing.T) {
 		t.Errorf("the second tile is not described: %v\n%s", err, b)
 	}
 	frames, err := exec.CommandContext(t.Context(), "ffprobe", "-v", "error", "-count_frames", "-show_entries", "stream=nb_read_frames", "-of", "csv=p=0",
-		filepath.Join(dir, "tiles", "1", "0.mp4")).CombinedOutput()
+		filepath.Join(dir, "tiles", "1", "0.mp4")).
+		CombinedOutput()
 	if err != nil || strings.TrimSpace(string(frames)) != "25" {
 		t.Errorf("a tile alone: %v: %s", err, frames)
 	}

@@ -98,8 +98,10 @@ func Parse(r io.ReaderAt, size int64) (Metadata, error) {
 }
 
 // topLevel are the boxes that a file may begin with.
-var topLevel = map[string]bool{"ftyp": true, "moov": true, "mdat": true, "free": true, "skip": true, "wide": true, "pnot": true,
-	"styp": true, "uuid": true, "moof": true, "sidx": true}
+var topLevel = map[string]bool{
+	"ftyp": true, "moov": true, "mdat": true, "free": true, "skip": true, "wide": true, "pnot": true,
+	"styp": true, "uuid": true, "moof": true, "sidx": true,
+}
 
 type parser struct {
 	r      io.ReaderAt
@@ -355,6 +357,12 @@ func parseV1(b []byte) Metadata {
 	}
 	m.Part = values["CroppedAreaImageWidthPixels"] != values["FullPanoWidthPixels"] ||
 		values["CroppedAreaImageHeightPixels"] != values["FullPanoHeightPixels"]
-	m.Yaw, m.Pitch, m.Roll = number("InitialViewHeadingDegrees"), number("InitialViewPitchDegrees"), number("InitialViewRollDegrees")
+	m.Yaw, m.Pitch, m.Roll = number(
+		"InitialViewHeadingDegrees",
+	), number(
+		"InitialViewPitchDegrees",
+	), number(
+		"InitialViewRollDegrees",
+	)
 	return m
 }

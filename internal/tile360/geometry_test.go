@@ -291,7 +291,11 @@ func TestTrain(t *testing.T) {
 
 // A planner that plans as long as the viewer watches does not allocate.
 func TestPlannerDoesNotAllocate(t *testing.T) {
-	p := &Planner{View: NewView(Grid{8, 4, 1920, 960}, Degrees(90, 90), 8), Qualities: 3, Solver: Solver{Refine: DefaultRefine}}
+	p := &Planner{
+		View:      NewView(Grid{8, 4, 1920, 960}, Degrees(90, 90), 8),
+		Qualities: 3,
+		Solver:    Solver{Refine: DefaultRefine},
+	}
 	p.Capacity.Add(1e6)
 	pr := randomProblem(rand.New(rand.NewPCG(1, 9)), 32, 3)
 	gops := []GoP{{Start: 1, Duration: 1, Miss: pr.Miss, Bytes: pr.Bytes, Distortion: pr.Distortion}}
@@ -301,10 +305,17 @@ func TestPlannerDoesNotAllocate(t *testing.T) {
 }
 
 func BenchmarkPlanner(b *testing.B) {
-	p := &Planner{View: NewView(Grid{8, 4, 1920, 960}, Degrees(90, 90), 8), Qualities: 3, Solver: Solver{Refine: DefaultRefine}}
+	p := &Planner{
+		View:      NewView(Grid{8, 4, 1920, 960}, Degrees(90, 90), 8),
+		Qualities: 3,
+		Solver:    Solver{Refine: DefaultRefine},
+	}
 	p.Capacity.Add(1e6)
 	pr := randomProblem(rand.New(rand.NewPCG(1, 9)), 32, 3)
-	gops := []GoP{{Start: 0, Duration: 1, Miss: pr.Miss, Bytes: pr.Bytes, Distortion: pr.Distortion}, {Start: 1, Duration: 1, Miss: pr.Miss, Bytes: pr.Bytes, Distortion: pr.Distortion}}
+	gops := []GoP{
+		{Start: 0, Duration: 1, Miss: pr.Miss, Bytes: pr.Bytes, Distortion: pr.Distortion},
+		{Start: 1, Duration: 1, Miss: pr.Miss, Bytes: pr.Bytes, Distortion: pr.Distortion},
+	}
 	for b.Loop() {
 		p.Plan(gops, 1, 0)
 	}

@@ -211,7 +211,10 @@ func TestGeometryVectors(t *testing.T) {
 func makeGeometry() *geometry {
 	g := &geometry{}
 	for _, d := range [][2]float64{{0, 0}, {90, 0}, {-90, 0}, {179, 0}, {-179, 0}, {0, 89}, {0, -89}, {33, 21}, {-140, -56}, {45, 0}, {1, 45}} {
-		g.Directions = append(g.Directions, directionCase{Direction: dirOf(tile360.Direction(d[0]*math.Pi/180, d[1]*math.Pi/180))})
+		g.Directions = append(
+			g.Directions,
+			directionCase{Direction: dirOf(tile360.Direction(d[0]*math.Pi/180, d[1]*math.Pi/180))},
+		)
 	}
 	for _, d := range []direction{{0, 1, 0}, {0, -1, 0}, {0, 0, -1}} {
 		g.Directions = append(g.Directions, directionCase{Direction: d})
@@ -225,7 +228,11 @@ func makeGeometry() *geometry {
 					v.Looks = append(v.Looks, look{d.Direction, 0.125})
 				}
 			}
-			g.Viewports = append(g.Viewports, v, viewportCase{grid: c, FieldOfView: fov, Samples: 16, Looks: []look{{g.Directions[8].Direction, 1}}})
+			g.Viewports = append(
+				g.Viewports,
+				v,
+				viewportCase{grid: c, FieldOfView: fov, Samples: 16, Looks: []look{{g.Directions[8].Direction, 1}}},
+			)
 		}
 	}
 	for _, l := range []tile360.Layout{tile360.Mono, tile360.TopBottom, tile360.SideBySide} {
@@ -311,7 +318,15 @@ func TestOWSVectors(t *testing.T) {
 	checkVectors(t, "ows.json", makeOWS, func(all *[]owsCase) {
 		for i := range *all {
 			c := &(*all)[i]
-			p := &tile360.Problem{Qualities: c.Qualities, Seen: c.Seen, Miss: c.Miss, Bytes: c.Bytes, Distortion: c.Distortion, Budget: c.Budget, Capacity: c.Capacity}
+			p := &tile360.Problem{
+				Qualities:  c.Qualities,
+				Seen:       c.Seen,
+				Miss:       c.Miss,
+				Bytes:      c.Bytes,
+				Distortion: c.Distortion,
+				Budget:     c.Budget,
+				Capacity:   c.Capacity,
+			}
 			greedy, s := &tile360.Solver{}, &tile360.Solver{Refine: tile360.DefaultRefine}
 			c.Plans = map[string]plan{}
 			for name, solve := range map[string]func(*tile360.Problem, *tile360.Plan){
@@ -350,8 +365,15 @@ func makeOWS() *[]owsCase {
 		tiles, qualities int
 		budget           float64 // share of all tiles at middle quality
 	}{
-		{"one tile", 1, 3, 1}, {"few", 5, 3, 0.6}, {"8×4×3, narrow", 32, 3, 0.2}, {"8×4×3", 32, 3, 0.6}, {"8×4×3, all fits", 32, 3, 9},
-		{"8×4×3, nothing fits", 32, 3, 0}, {"8×4×8", 32, 8, 0.4}, {"two GoPs", 64, 4, 0.3}, {"16×10×3", 160, 3, 0.3},
+		{"one tile", 1, 3, 1},
+		{"few", 5, 3, 0.6},
+		{"8×4×3, narrow", 32, 3, 0.2},
+		{"8×4×3", 32, 3, 0.6},
+		{"8×4×3, all fits", 32, 3, 9},
+		{"8×4×3, nothing fits", 32, 3, 0},
+		{"8×4×8", 32, 8, 0.4},
+		{"two GoPs", 64, 4, 0.3},
+		{"16×10×3", 160, 3, 0.3},
 	} {
 		o := owsCase{Name: c.name, Qualities: c.qualities}
 		o.Miss, o.Bytes, o.Distortion = makeTiles(r, c.tiles, c.qualities)
@@ -371,10 +393,33 @@ func makeOWS() *[]owsCase {
 		all = append(all, o)
 	}
 	all = append(all,
-		owsCase{Name: "equal tiles", Qualities: 2, Seen: []float64{0.25, 0.25, 0.25, 0.25}, Miss: []float64{90, 90, 90, 90},
-			Bytes: []float64{100, 200, 100, 200, 100, 200, 100, 200}, Distortion: []float64{40, 20, 40, 20, 40, 20, 40, 20}, Budget: 500, Capacity: []float64{250, 500, 1000}},
-		owsCase{Name: "not all offered, not all better", Qualities: 3, Seen: []float64{0.5, 0.3, 0.2}, Miss: []float64{90, 15, 90},
-			Bytes: []float64{100, 0, 300, 100, 90, 300, 100, 100, 300}, Distortion: []float64{40, 20, 30, 20, 20, 10, 40, 30, 80}, Budget: 700, Capacity: []float64{}},
+		owsCase{
+			Name: "equal tiles", Qualities: 2, Seen: []float64{0.25, 0.25, 0.25, 0.25}, Miss: []float64{90, 90, 90, 90},
+			Bytes: []float64{
+				100,
+				200,
+				100,
+				200,
+				100,
+				200,
+				100,
+				200,
+			}, Distortion: []float64{40, 20, 40, 20, 40, 20, 40, 20}, Budget: 500, Capacity: []float64{250, 500, 1000},
+		},
+		owsCase{
+			Name: "not all offered, not all better", Qualities: 3, Seen: []float64{0.5, 0.3, 0.2}, Miss: []float64{90, 15, 90},
+			Bytes: []float64{
+				100,
+				0,
+				300,
+				100,
+				90,
+				300,
+				100,
+				100,
+				300,
+			}, Distortion: []float64{40, 20, 30, 20, 20, 10, 40, 30, 80}, Budget: 700, Capacity: []float64{},
+		},
 	)
 	return &all
 }
@@ -399,7 +444,17 @@ func TestPlannerVectors(t *testing.T) {
 				}
 				var gops []tile360.GoP
 				for _, g := range s.GoPs {
-					gops = append(gops, tile360.GoP{Start: g.Start, Duration: g.Duration, Miss: g.Miss, Bytes: g.Bytes, Distortion: g.Distortion, Have: g.Have})
+					gops = append(
+						gops,
+						tile360.GoP{
+							Start:      g.Start,
+							Duration:   g.Duration,
+							Miss:       g.Miss,
+							Bytes:      g.Bytes,
+							Distortion: g.Distortion,
+							Have:       g.Have,
+						},
+					)
 				}
 				s.Mean, s.P10 = p.Capacity.Mean(), p.Capacity.Percentile(tile360.BudgetPercentile)
 				s.Budget = s.P10*s.Seconds - s.Pending
@@ -439,12 +494,44 @@ func makePlanner() *[]plannerCase {
 			have.Have[t] = (t+1)%3 - 1
 		}
 		c.Steps = []plannerStep{
-			{Samples: w[:1], GoPs: []gop{next}, Seconds: 1},                                                                // no rate is known: nothing
-			{Samples: w[1:4], Rates: []float64{50000}, GoPs: []gop{now, next}, Seconds: 0.7, Pending: 3000},                // both GoPs
-			{Samples: w[4:8], Rates: []float64{60000, 45000, 90000, 2000}, GoPs: []gop{now, next}, Seconds: 0.3},           // the rest of the first is too short
-			{Samples: w[8:16], Rates: []float64{70000, 80000}, GoPs: []gop{have, after}, Seconds: 1.5, Pending: 1000},      // upgrades
-			{Samples: w[16:17], Rates: []float64{0}, GoPs: []gop{have, after}, Seconds: 1},                                 // the network stood still
-			{Samples: w[17:22], Rates: []float64{90000, 90000, 90000}, GoPs: []gop{after}, Seconds: 0.25, Pending: 100000}, // more is under way than fits
+			{
+				Samples: w[:1],
+				GoPs:    []gop{next},
+				Seconds: 1,
+			}, // no rate is known: nothing
+			{
+				Samples: w[1:4],
+				Rates:   []float64{50000},
+				GoPs:    []gop{now, next},
+				Seconds: 0.7,
+				Pending: 3000,
+			}, // both GoPs
+			{
+				Samples: w[4:8],
+				Rates:   []float64{60000, 45000, 90000, 2000},
+				GoPs:    []gop{now, next},
+				Seconds: 0.3,
+			}, // the rest of the first is too short
+			{
+				Samples: w[8:16],
+				Rates:   []float64{70000, 80000},
+				GoPs:    []gop{have, after},
+				Seconds: 1.5,
+				Pending: 1000,
+			}, // upgrades
+			{
+				Samples: w[16:17],
+				Rates:   []float64{0},
+				GoPs:    []gop{have, after},
+				Seconds: 1,
+			}, // the network stood still
+			{
+				Samples: w[17:22],
+				Rates:   []float64{90000, 90000, 90000},
+				GoPs:    []gop{after},
+				Seconds: 0.25,
+				Pending: 100000,
+			}, // more is under way than fits
 		}
 		all = append(all, c)
 	}

@@ -385,7 +385,13 @@ func (e *Encoder) cut(t *tile, f *Frame) x264.Picture {
 	r := t.rect
 	part := func(p *x264.Picture) x264.Picture {
 		c := r.Min.Y/2*p.CStride + r.Min.X/2
-		return x264.Picture{Y: p.Y[r.Min.Y*p.YStride+r.Min.X:], Cb: p.Cb[c:], Cr: p.Cr[c:], YStride: p.YStride, CStride: p.CStride}
+		return x264.Picture{
+			Y:       p.Y[r.Min.Y*p.YStride+r.Min.X:],
+			Cb:      p.Cb[c:],
+			Cr:      p.Cr[c:],
+			YStride: p.YStride,
+			CStride: p.CStride,
+		}
 	}
 	if e.cfg.Sphere.Eyes() == 1 {
 		return part(&f.Eyes[0])

@@ -131,7 +131,8 @@ func TestReport(t *testing.T) {
 		t.Errorf("root %+v of %s", root, f.Trace)
 	}
 	send := f.Spans[1]
-	if send.Program != "relay" || send.Parent != root.ID || send.Failed != "late" || send.Attributes["holocast.bytes"] != "7" ||
+	if send.Program != "relay" || send.Parent != root.ID || send.Failed != "late" ||
+		send.Attributes["holocast.bytes"] != "7" ||
 		send.Attributes["holocast.group"] != "4" ||
 		send.Attributes["holocast.track"] != track.String() ||
 		!send.End.Equal(begin.Add(2*time.Second)) {

@@ -10,7 +10,13 @@ import (
 const width = 64
 
 func picture(height int, luma byte) Picture {
-	p := Picture{Y: make([]byte, width*height), Cb: make([]byte, width*height/4), Cr: make([]byte, width*height/4), YStride: width, CStride: width / 2}
+	p := Picture{
+		Y:       make([]byte, width*height),
+		Cb:      make([]byte, width*height/4),
+		Cr:      make([]byte, width*height/4),
+		YStride: width,
+		CStride: width / 2,
+	}
 	for i := range p.Y {
 		p.Y[i] = luma + byte(i%width)
 	}

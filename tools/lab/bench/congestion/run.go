@@ -215,7 +215,11 @@ func plansFor(o Options) ([]plan, error) {
 	if !o.has("fairness") {
 		return plans, nil
 	}
-	together := load{warmup: 6 * time.Second, duration: 15 * time.Second, stagger: 500 * time.Millisecond} // enough for CUBIC to converge
+	together := load{
+		warmup:   6 * time.Second,
+		duration: 15 * time.Second,
+		stagger:  500 * time.Millisecond,
+	} // enough for CUBIC to converge
 	for _, c := range shared {
 		t, err := topology.OnePath(c.name, c.yaml)
 		if err != nil {

@@ -169,7 +169,9 @@ func readSent(r io.Reader, arrivals []arrival, begun time.Time) ([]frame, error)
 		}
 		last = number
 		frames = append(frames, frame{
-			sequence: uint32(number), captured: time.UnixMicro(captured).Sub(begun), shown: a.at.Sub(begun), //nolint:gosec // counts from 1
+			sequence: uint32(
+				number,
+			), captured: time.UnixMicro(captured).Sub(begun), shown: a.at.Sub(begun), //nolint:gosec // counts from 1
 			points: points, bytes: bytes,
 		})
 	}

@@ -38,7 +38,9 @@ func (r *Result) Markdown() string {
 	}
 	var b strings.Builder
 	names, _ := r.named()
-	fmt.Fprintf(&b, `Capture server, relay and player stream %d frames a second over the five paths of Table I of Qian et al., "Enabling
+	fmt.Fprintf(
+		&b,
+		`Capture server, relay and player stream %d frames a second over the five paths of Table I of Qian et al., "Enabling
 eBPF-based packet duplication for robust volumetric video streaming", emulated; %.0f s per run, all on one machine
 with %d processors. Delays vary from %.0f s to %.0f s; figures cover that time, as in the paper. Source: %s.
 
@@ -50,7 +52,14 @@ with %d processors. Delays vary from %.0f s to %.0f s; figures cover that time, 
 The session's programs are unaware of the pair. NFOV is captured and encoded live; HD and FHD are encoded
 beforehand, so their frame delay starts when the encoded frame enters the network.
 
-`, fps, r.Seconds, r.Processors, r.From, r.To, r.Source)
+`,
+		fps,
+		r.Seconds,
+		r.Processors,
+		r.From,
+		r.To,
+		r.Source,
+	)
 	for _, l := range levels {
 		if slices.Contains(names, strings.ToUpper(l.name)) {
 			fmt.Fprintf(&b, "* %s\n", l.about)
@@ -291,7 +300,9 @@ func (m *Measurement) mark() string {
 // livescanMarkdown returns LiveScan's report.
 func (r *Result) livescanMarkdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, `The paper's kind of application (Qian et al., "Enabling eBPF-based packet duplication for robust volumetric video
+	fmt.Fprintf(
+		&b,
+		`The paper's kind of application (Qian et al., "Enabling eBPF-based packet duplication for robust volumetric video
 streaming"): the viewer requests each frame over TCP, as LiveScan3D's viewers do. `+"`holocast bridge`"+` serves a session of %d frames a second
 over the five paths of Table I, emulated; %.0f s per run, all on one machine with %d processors. Delays vary from
 %.0f s to %.0f s; figures cover that time, as in the paper. Source: %s.
@@ -307,7 +318,14 @@ one at a time, which allows one frame per round trip, at most 25 a second on pat
 frame delay is from the encoded frame's arrival at the relay to its last byte at the viewer. The viewer never
 receives a frame twice and never requests a missed one.
 
-`, fps, r.Seconds, r.Processors, r.From, r.To, r.Source)
+`,
+		fps,
+		r.Seconds,
+		r.Processors,
+		r.From,
+		r.To,
+		r.Source,
+	)
 	for _, x := range []*Result{r, r.BBR} {
 		if x == nil {
 			continue
@@ -339,7 +357,9 @@ receives a frame twice and never requests a missed one.
 // uplinkMarkdown returns Uplink's report.
 func (r *Result) uplinkMarkdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, `The other direction: a capture server publishes %d frames a second to a relay on the far side of the five paths of Table I of Qian
+	fmt.Fprintf(
+		&b,
+		`The other direction: a capture server publishes %d frames a second to a relay on the far side of the five paths of Table I of Qian
 et al., emulated; %.0f s per run, all on one machine with %d processors. The viewer is on the relay's side. Delays
 vary from %.0f s to %.0f s; figures cover that time. Source: %s.
 
@@ -350,7 +370,14 @@ vary from %.0f s to %.0f s; figures cover that time. Source: %s.
 The capture server synchronizes its clock with the relay's over the varying paths, so frame delays include an error
 from their asymmetry.
 
-`, fps, r.Seconds, r.Processors, r.From, r.To, r.Source)
+`,
+		fps,
+		r.Seconds,
+		r.Processors,
+		r.From,
+		r.To,
+		r.Source,
+	)
 	r.table(&b)
 	r.processors(&b)
 	r.exactness(&b)

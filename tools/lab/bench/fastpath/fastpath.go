@@ -138,7 +138,9 @@ func (r Result) packetsMarkdown() string {
 		return ""
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, `A publisher sends %d objects a second of %d B, one per datagram, through a relay to viewers; all three are in network
+	fmt.Fprintf(
+		&b,
+		`A publisher sends %d objects a second of %d B, one per datagram, through a relay to viewers; all three are in network
 namespaces on one machine with %d processors. Delay is from a packet's arrival at the relay's interface to the
 departure of each copy, by the kernel's time stamps on packet sockets. Each row covers %d turns of %.0f s; the rows
 of a table alternate.
@@ -154,7 +156,14 @@ Packets beyond a viewer's congestion window, or without a packet number, fall ba
 They form the tail of **chacha20** if they exceed 1 %%. On a network without delay, BBR's window is a few packets,
 and the relay's process needs the processor to learn of an ACK. Load average before the run: %.1f.
 
-`, packetsPerS, payloadSize, r.Processors, r.Turns, r.Seconds, r.LoadAverage)
+`,
+		packetsPerS,
+		payloadSize,
+		r.Processors,
+		r.Turns,
+		r.Seconds,
+		r.LoadAverage,
+	)
 	for _, viewers := range slices.Sorted(maps.Keys(r.All)) {
 		for _, load := range Loads {
 			title := "idle"
