@@ -9,8 +9,8 @@ import (
 	"holocast/internal/moqt"
 )
 
-// A tile that comes after its GoP was judged and forgotten does not make it anew. A replay that
-// begins again goes on, though its timestamps are of long ago.
+// TestForgottenGroups checks that a late tile does not recreate its judged and deleted GoP, and
+// that a restarted replay, whose timestamps jump back, is judged again.
 func TestForgottenGroups(t *testing.T) {
 	v, err := New(Config{})
 	if err != nil {
@@ -33,21 +33,21 @@ func TestForgottenGroups(t *testing.T) {
 	}
 	judged := v.judge.gops
 	if judged < 4 || v.groups[2] != nil {
-		t.Fatalf("%d GoPs were judged, groups %v", judged, v.groups)
+		t.Fatalf("%d GoPs judged, groups %v", judged, v.groups)
 	}
 	for id := range 3 {
 		add(tile, uint64(id), id)
 	}
 	v.judgeDue(now)
 	if v.judge.gops != judged {
-		t.Errorf("late tiles: %d GoPs were judged anew", v.judge.gops-judged)
+		t.Errorf("late tiles: %d GoPs judged twice", v.judge.gops-judged)
 	}
-	for id := 8; id < 16; id++ { // once more from the beginning
+	for id := 8; id < 16; id++ { // the replay restarts
 		add(low, uint64(id), id-8)
 		now = now.Add(time.Second)
 		v.judgeDue(now)
 	}
 	if n := v.judge.gops; n < judged+6 {
-		t.Errorf("the replay began again: %d GoPs were judged after %d", n-judged, judged)
+		t.Errorf("%d GoPs judged after the restart, want at least 6", n-judged)
 	}
 }

@@ -1,5 +1,4 @@
-// Package spheretest publishes tiled 360° video that is encoded already, in real time, for
-// tests and benchmarks.
+// Package spheretest publishes pre-encoded tiled 360° video in real time, for tests and benchmarks.
 package spheretest
 
 import (
@@ -16,23 +15,24 @@ import (
 	"holocast/internal/origin"
 )
 
-// Video is the low-resolution sphere where a tile is asked for.
+// Video stands for the low-resolution sphere in place of a tile number.
 const Video = -1
 
-// Film is what is published; it begins again where it ends.
+// Film is the published content. It loops.
 type Film struct {
 	Sphere                  catalog.Sphere
 	VideoWidth, VideoHeight int
-	FPS                     int // also frames of a GoP
+	FPS                     int // also the number of frames per GoP
 	GOPs                    int
 	Latency                 time.Duration
-	// Frame returns a frame's NAL units with lengths, Config avcC of a tile at a quality.
+	// Frame returns a frame as length-prefixed NAL units. Config returns the avcC record of a tile
+	// at a quality.
 	Frame  func(gop, tile, quality, frame int) []byte
 	Config func(tile, quality int) []byte
 	Rates  func(gop int) catalog.RatesData
 }
 
-// Publisher is a session of a film.
+// Publisher publishes a Film as a session.
 type Publisher struct {
 	Set   origin.Set
 	film  Film
@@ -41,14 +41,14 @@ type Publisher struct {
 	rates *origin.Track
 }
 
-// track is one with its open group.
+// track is a track with its open group.
 type track struct {
 	*origin.Track
 	priority uint8
 	feed     *origin.Feed
 }
 
-// New prepares a session. Its Set answers viewers.
+// New creates the session's tracks. Pass requests of viewers to Set's handler.
 func New(ns moqt.Namespace, film Film) (*Publisher, error) {
 	p := &Publisher{film: film}
 	ms := uint64(film.Latency.Milliseconds())
@@ -68,8 +68,10 @@ func New(ns moqt.Namespace, film Film) (*Publisher, error) {
 		codec, err := loc.AVCCodec(config)
 		id := fmt.Sprintf("avc-%d", len(c.InitDataList))
 		c.InitDataList = append(c.InitDataList, catalog.InitData{ID: id, Type: "inline", Data: base64.StdEncoding.EncodeToString(config)})
-		return catalog.Track{Name: name, Packaging: catalog.PackagingLOC, IsLive: true, Role: role, RenderGroup: &group, InitRef: id, Codec: codec,
-			TargetLatency: float64(ms), Framerate: float64(film.FPS), Bitrate: 1_000_000, MaxGOPDuration: 1000}, err
+		return catalog.Track{
+			Name: name, Packaging: catalog.PackagingLOC, IsLive: true, Role: role, RenderGroup: &group, InitRef: id, Codec: codec,
+			TargetLatency: float64(ms), Framerate: float64(film.FPS), Bitrate: 1_000_000, MaxGOPDuration: 1000,
+		}, err
 	}
 	video, err := entry(catalog.VideoTrack, catalog.RoleVideo, Video, 0)
 	if err != nil {
@@ -106,7 +108,7 @@ func New(ns moqt.Namespace, film Film) (*Publisher, error) {
 	return p, add(catalog.TrackName, nil).WriteObject(wire.SubgroupHeader{Group: 1, Priority: 32, EndOfGroup: true, FirstObject: true}, moqt.Object{}, doc)
 }
 
-// Run publishes until ctx ends. The first group is begun at once.
+// Run publishes until ctx ends. It starts the first group immediately.
 func (p *Publisher) Run(ctx context.Context) error {
 	began := time.Now()
 	first := uint64(began.UnixMilli())

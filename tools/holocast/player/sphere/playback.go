@@ -13,59 +13,59 @@ import (
 	"holocast/internal/tile360"
 )
 
-// Timing of a recording's playback, as the web viewer has it.
+// Playback timing, as in the web viewer.
 const (
-	filmAhead     = 1500 * time.Millisecond // kept ahead of the position
-	filmShort     = 400 * time.Millisecond  // how near its end the whole sphere goes before tiles
-	filmAgain     = 500 * time.Millisecond  // after a FETCH that failed
-	leastMeasured = 3000                    // bytes that say something of the network
+	bufferAhead = 1500 * time.Millisecond // buffered ahead of the position
+	bufferShort = 400 * time.Millisecond  // remaining buffer at which the sphere takes precedence over tiles
+	retryAfter  = 500 * time.Millisecond  // delay after a failed FETCH
+	minMeasured = 3000                    // smallest transfer, in bytes, that yields a rate measurement
 )
 
-// Fetch reads the groups first to last of a recording's track, objects of at most limit bytes.
-// over says that the recording ends before them.
+// Fetch reads groups first to last of a recording's track, with objects of at most limit bytes.
+// over reports that the recording ends before first.
 type Fetch func(ctx context.Context, track string, first, last uint64, priority uint8, limit int, use func(wire.FetchObject, []byte)) (over bool, err error)
 
-// Film plays a replay's recording of the sphere at the viewer's own pace (docs/spec/tiles.md):
-// GoP by GoP, a little ahead of what is shown. Its clock is the position: a frame is due when
-// that gets to its timestamp, and while it stands nothing comes late.
-type Film struct {
+// Playback plays a replay's recording of the sphere at the viewer's own pace (docs/spec/tiles.md).
+// It buffers GoPs shortly ahead of the position. Its clock is the position: a frame is due when the
+// position reaches its timestamp, and frames cannot be late while it stands still.
+type Playback struct {
 	v      *Viewer
 	ctx    context.Context
-	wall   time.Time // timestamp of position 0
+	wall   time.Time // timestamp at position 0
 	length time.Duration
 	fetch  Fetch
 	rtt    func() time.Duration
 	all    sync.WaitGroup
 
-	// With the viewer's mu.
-	position, entered time.Duration // now, and where the last seek went
+	// The fields below are guarded by the viewer's mu.
+	position, entered time.Duration // current position; target of the last seek
 	playing           bool
-	until             time.Duration
+	buffered          time.Duration
 	primed            bool
-	run               int // seeks so far
+	run               int // number of seeks
 	runs              context.Context
-	cancel            context.CancelFunc // of the run
+	cancel            context.CancelFunc // cancels runs
 	loading           bool
-	drop              context.CancelFunc // leaves out the tiles that are being fetched; nil while there are none
-	notUntil          time.Time          // when to try again
-	there             map[fetched]bool   // tiles that came or are asked for
-	decided           time.Duration      // position of the last decision within a GoP
+	drop              context.CancelFunc // cancels the current GoP's tile FETCHes; nil without any
+	notUntil          time.Time          // earliest time of the next attempt
+	requested         map[fetched]bool   // tiles received or requested
+	decided           time.Duration      // position of the last replan
 }
 
-// Film makes the viewer play a recording whose position 0 has a timestamp. Close ends that; Play
-// is not under way.
-func (v *Viewer) Film(ctx context.Context, wall time.Time, length time.Duration, fetch Fetch, rtt func() time.Duration) *Film {
-	f := &Film{v: v, ctx: ctx, wall: wall, length: length, fetch: fetch, rtt: rtt}
+// StartPlayback makes the viewer play a recording; wall is the timestamp at position 0. The caller
+// must Close the Playback. Play must not be running.
+func (v *Viewer) StartPlayback(ctx context.Context, wall time.Time, length time.Duration, fetch Fetch, rtt func() time.Duration) *Playback {
+	f := &Playback{v: v, ctx: ctx, wall: wall, length: length, fetch: fetch, rtt: rtt}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.forget()
-	v.film, v.first = f, wall
+	v.reset()
+	v.playback, v.first = f, wall
 	f.seek(0)
 	return f
 }
 
-// forget forgets what was received. v.mu is held.
-func (v *Viewer) forget() {
+// reset discards all received data. The caller holds v.mu.
+func (v *Viewer) reset() {
 	clear(v.groups)
 	clear(v.rates)
 	clear(v.urgent)
@@ -73,54 +73,54 @@ func (v *Viewer) forget() {
 	v.planner.Gaze = tile360.Gaze{Crowd: v.cfg.Crowd}
 }
 
-// Captured returns the timestamp of what a viewer of the shared replay sees now; the zero time
-// where that is not known.
+// Captured returns the timestamp of the picture of the shared replay on display, or the zero time
+// if unknown.
 func (v *Viewer) Captured() time.Time {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.film != nil || !v.began || !v.replayed {
+	if v.playback != nil || !v.began || !v.replayed {
 		return time.Time{}
 	}
-	return time.Now().Add(-v.least - v.latency)
+	return time.Now().Add(-v.minDelay - v.latency)
 }
 
-// Close stops fetching, and waits until nothing is under way.
-func (f *Film) Close() {
+// Close stops fetching and waits for pending requests.
+func (f *Playback) Close() {
 	v := f.v
 	v.mu.Lock()
-	f.leave()
+	f.judgePartial()
 	f.run++
 	f.cancel()
-	v.film = nil
-	v.forget()
+	v.playback = nil
+	v.reset()
 	v.mu.Unlock()
 	f.all.Wait()
 }
 
-// Seek goes to a position.
-func (f *Film) Seek(position time.Duration) {
+// Seek moves to a position.
+func (f *Playback) Seek(position time.Duration) {
 	f.v.mu.Lock()
 	defer f.v.mu.Unlock()
-	f.leave()
+	f.judgePartial()
 	f.cancel()
-	f.v.forget()
+	f.v.reset()
 	f.v.first = f.wall
 	f.v.judge.centre, f.v.judge.since = -1, -1
 	f.seek(position)
 }
 
-// seek begins anew at a position. v.mu is held.
-func (f *Film) seek(position time.Duration) {
+// seek starts over at a position. The caller holds v.mu.
+func (f *Playback) seek(position time.Duration) {
 	f.run++
 	f.runs, f.cancel = context.WithCancel(f.ctx)
 	f.position, f.entered, f.decided = position, position, position
-	// The GoP that holds it began before.
-	f.until = max(0, position-f.v.gop+time.Millisecond).Truncate(time.Millisecond)
-	f.primed, f.loading, f.drop, f.notUntil, f.there = false, false, nil, time.Time{}, map[fetched]bool{}
+	// Start early enough to fetch the whole GoP that contains the position.
+	f.buffered = max(0, position-f.v.gop+time.Millisecond).Truncate(time.Millisecond)
+	f.primed, f.loading, f.drop, f.notUntil, f.requested = false, false, nil, time.Time{}, map[fetched]bool{}
 }
 
-// leave judges what was seen of the GoPs that were not seen to their end. v.mu is held.
-func (f *Film) leave() {
+// judgePartial judges the displayed GoPs that have not ended. The caller holds v.mu.
+func (f *Playback) judgePartial() {
 	if !f.primed {
 		return
 	}
@@ -131,39 +131,39 @@ func (f *Film) leave() {
 	}
 }
 
-// now is the timestamp that is due. v.mu is held.
-func (f *Film) now() time.Time { return f.wall.Add(f.position) }
+// now returns the timestamp at the position. The caller holds v.mu.
+func (f *Playback) now() time.Time { return f.wall.Add(f.position) }
 
-// seen reports whether the slot of a GoP that begins at a time was seen: its middle is behind
-// where the last seek went, or it is on the screen now. v.mu is held.
-func (f *Film) seen(at time.Time, slot time.Duration) bool {
+// seen reports whether the slot that starts at a timestamp was displayed: it is on display now, or
+// its middle is past and not before the last seek's target. The caller holds v.mu.
+func (f *Playback) seen(at time.Time, slot time.Duration) bool {
 	now := f.now()
 	return !at.After(now) && (at.Add(slot).After(now) || !at.Add(slot/2).Before(f.wall.Add(f.entered)))
 }
 
-// Until is up to where the whole sphere is here, beyond the recording's length if nothing is to
-// come.
-func (f *Film) Until() time.Duration {
+// Buffered returns the end of the buffered range of the sphere. A value beyond the recording's
+// length means that all data has arrived.
+func (f *Playback) Buffered() time.Duration {
 	f.v.mu.Lock()
 	defer f.v.mu.Unlock()
-	return f.until
+	return f.buffered
 }
 
-// Primed reports whether the position has a picture.
-func (f *Film) Primed() bool {
+// Primed reports whether there is a picture for the position.
+func (f *Playback) Primed() bool {
 	f.v.mu.Lock()
 	defer f.v.mu.Unlock()
 	return f.primed
 }
 
-// Tick moves the position, fetches what follows, and looks whether the head has turned.
-func (f *Film) Tick(position time.Duration, playing bool) {
+// Tick sets the position, prefetches and replans.
+func (f *Playback) Tick(position time.Duration, playing bool) {
 	v := f.v
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	f.position, f.playing = position, playing
 	if f.primed {
-		v.shows()
+		v.noteShown()
 	}
 	for _, id := range slices.Sorted(maps.Keys(v.groups)) {
 		g := v.groups[id]
@@ -181,29 +181,29 @@ func (f *Film) Tick(position time.Duration, playing bool) {
 	f.refill()
 	if v.cfg.Scheme == Ours && playing && position-f.decided >= v.gop/replans {
 		f.decided = position
-		f.turn()
+		f.replan()
 	}
 }
 
-// refill begins to fetch the next GoP where it is time. v.mu is held.
-func (f *Film) refill() {
+// refill starts loading the next GoP if the buffer is short. The caller holds v.mu.
+func (f *Playback) refill() {
 	if f.loading {
-		// The whole sphere goes on, with tiles or without.
-		if f.primed && f.playing && f.drop != nil && f.until <= f.length && f.until-f.position < filmShort {
+		// The sphere takes precedence over tiles.
+		if f.primed && f.playing && f.drop != nil && f.buffered <= f.length && f.buffered-f.position < bufferShort {
 			f.drop()
 		}
 		return
 	}
-	if f.until > f.length || f.until-f.position > filmAhead || time.Now().Before(f.notUntil) {
+	if f.buffered > f.length || f.buffered-f.position > bufferAhead || time.Now().Before(f.notUntil) {
 		return
 	}
 	f.loading = true
-	ctx, run, from := f.runs, f.run, f.until
+	ctx, run, from := f.runs, f.run, f.buffered
 	f.all.Go(func() { f.load(ctx, run, from) })
 }
 
-// load fetches the GoP that begins at a position, or within a GoP's time after it.
-func (f *Film) load(ctx context.Context, run int, from time.Duration) {
+// load fetches the GoP that starts at or within one GoP duration after a position.
+func (f *Playback) load(ctx context.Context, run int, from time.Duration) {
 	v := f.v
 	v.mu.Lock()
 	end := from + v.gop
@@ -239,20 +239,20 @@ func (f *Film) load(ctx context.Context, run int, from time.Duration) {
 		return
 	}
 	if err != nil && !over {
-		v.log.Debug("the recording's video cannot be fetched", "from", from, "err", err)
-		f.loading, f.notUntil = false, time.Now().Add(filmAgain)
+		v.log.Debug("recorded video not fetched", "from", from, "err", err)
+		f.loading, f.notUntil = false, time.Now().Add(retryAfter)
 		v.mu.Unlock()
 		return
 	}
-	if f.until = end; over {
-		f.until = f.length + time.Millisecond
+	if f.buffered = end; over {
+		f.buffered = f.length + time.Millisecond
 	}
-	f.primed = f.primed || f.until > f.position
+	f.primed = f.primed || f.buffered > f.position
 	f.drop = drop
 	var tiles sync.WaitGroup
 	for _, id := range ids {
 		for i, r := range f.choose(id) {
-			f.ask(ahead, &tiles, id, key{r.Tile, r.Quality}, priorityOf(i))
+			f.fetchTile(ahead, &tiles, id, key{r.Tile, r.Quality}, priorityOf(i))
 		}
 	}
 	v.mu.Unlock()
@@ -264,19 +264,19 @@ func (f *Film) load(ctx context.Context, run int, from time.Duration) {
 		return
 	}
 	f.loading, f.drop = false, nil
-	if bytes := v.counters.Bytes - before; bytes > leastMeasured {
+	if bytes := v.counters.Bytes - before; bytes > minMeasured {
 		v.planner.Capacity.Add(v.useful(float64(bytes) / max(time.Since(began).Seconds(), 0.001)))
 	}
 }
 
-// choose decides which tiles of a GoP to fetch, in that order. v.mu is held.
-func (f *Film) choose(id uint64) []tile360.Request {
+// choose returns the tiles of a GoP to fetch, in order. The caller holds v.mu.
+func (f *Playback) choose(id uint64) []tile360.Request {
 	v := f.v
 	g := v.groups[id]
 	if !v.tiled || v.latest == nil || g == nil || g.start.IsZero() {
 		return nil
 	}
-	f.look()
+	f.updateGaze()
 	v.planner.Capacity.Guess(firstRate)
 	start := v.media(g.start)
 	gop := v.gopOf(id, start)
@@ -287,8 +287,8 @@ func (f *Film) choose(id uint64) []tile360.Request {
 	return v.planner.Plan([]tile360.GoP{gop}, v.gop.Seconds(), 0)
 }
 
-// look tells the planner where the head has been. v.mu is held.
-func (f *Film) look() {
+// updateGaze feeds the planner with the gaze up to the position. The caller holds v.mu.
+func (f *Playback) updateGaze() {
 	v := f.v
 	v.planner.Latency = f.rtt().Seconds() + 0.1
 	now := f.position.Seconds()
@@ -302,13 +302,13 @@ func (f *Film) look() {
 	}
 }
 
-// turn asks for tiles of GoPs that are here and to which the head has turned. v.mu is held.
-func (f *Film) turn() {
+// replan fetches additional tiles of buffered GoPs for the current gaze. The caller holds v.mu.
+func (f *Playback) replan() {
 	v := f.v
 	if !v.tiled || v.latest == nil {
 		return
 	}
-	f.look()
+	f.updateGaze()
 	var gops []tile360.GoP
 	var ids []uint64
 	pending := 0.0
@@ -322,7 +322,7 @@ func (f *Film) turn() {
 		for t := range gop.Have {
 			gop.Have[t] = -1
 		}
-		for x := range f.there {
+		for x := range f.requested {
 			if x.group != id {
 				continue
 			}
@@ -331,25 +331,25 @@ func (f *Film) turn() {
 				pending += max(0, gop.Bytes[x.tile*v.planner.Qualities+x.quality]-float64(g.bytes(x.key)))
 			}
 		}
-		v.keep(&gop)
+		v.fixQualities(&gop)
 		gops, ids = append(gops, gop), append(ids, id)
 	}
 	if len(gops) == 0 {
 		return
 	}
-	requests := v.planner.Plan(gops, (f.until - f.position).Seconds(), pending)
+	requests := v.planner.Plan(gops, (f.buffered - f.position).Seconds(), pending)
 	v.counters.Decisions++
 	for _, r := range requests[:len(v.planner.Chosen().Order)] {
 		v.counters.Urgent++
-		f.ask(f.runs, &f.all, ids[r.GoP], key{r.Tile, r.Quality}, priorityUrgent)
+		f.fetchTile(f.runs, &f.all, ids[r.GoP], key{r.Tile, r.Quality}, priorityUrgent)
 	}
 }
 
-// ask fetches a tile of a GoP. v.mu is held.
-func (f *Film) ask(ctx context.Context, all *sync.WaitGroup, id uint64, k key, priority uint8) {
+// fetchTile fetches a tile of a GoP. The caller holds v.mu.
+func (f *Playback) fetchTile(ctx context.Context, all *sync.WaitGroup, id uint64, k key, priority uint8) {
 	v := f.v
 	x, run, track := fetched{id, k}, f.run, catalog.TileTrack(k.tile, k.quality)
-	f.there[x] = true
+	f.requested[x] = true
 	v.counters.Fetches++
 	all.Go(func() {
 		_, err := f.fetch(ctx, track, id, id, priority, maxObject, func(o wire.FetchObject, b []byte) { f.take(run, k, &o, b) })
@@ -360,16 +360,16 @@ func (f *Film) ask(ctx context.Context, all *sync.WaitGroup, id uint64, k key, p
 		case err == nil:
 			v.complete(k, id)
 		case ctx.Err() == nil:
-			v.refused(k, err)
+			v.noteRefusal(k, err)
 			fallthrough
 		default:
-			delete(f.there, x)
+			delete(f.requested, x)
 		}
 	})
 }
 
-// take keeps a frame.
-func (f *Film) take(run int, k key, o *wire.FetchObject, payload []byte) {
+// take stores a frame.
+func (f *Playback) take(run int, k key, o *wire.FetchObject, payload []byte) {
 	v := f.v
 	p, err := loc.Parse(o.Properties)
 	v.mu.Lock()
@@ -389,13 +389,13 @@ func (f *Film) take(run int, k key, o *wire.FetchObject, payload []byte) {
 	}
 	at := f.now()
 	if !f.primed {
-		at = f.wall // the position waits for it
+		at = f.wall // the position stands still until it arrives
 	}
 	v.store(g, k, o.Object, &p, payload, at)
 }
 
-// record keeps the rates of a GoP.
-func (f *Film) record(run int, id uint64, payload []byte) {
+// record stores the rates of a GoP.
+func (f *Playback) record(run int, id uint64, payload []byte) {
 	v := f.v
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -410,8 +410,8 @@ func (f *Film) record(run int, id uint64, payload []byte) {
 	}
 }
 
-// packet counts a packet of sound.
-func (f *Film) packet(run int, o *wire.FetchObject, payload []byte) {
+// packet counts a sound packet.
+func (f *Playback) packet(run int, o *wire.FetchObject, payload []byte) {
 	v := f.v
 	p, err := loc.Parse(o.Properties)
 	v.mu.Lock()
