@@ -240,7 +240,8 @@ func TestFramesReachViewerOfRelay(t *testing.T) {
 	began := time.Now()
 	sub := subscribe(ctx, t, s, ns, track.Name)
 	for property, want := range map[uint64]uint64{
-		wire.PropertyObjectDeliveryTimeout: 500, wire.PropertySubgroupDeliveryTimeout: 500, wire.PropertyPublisherPriority: 96,
+		wire.PropertyObjectDeliveryTimeout: 500, wire.PropertySubgroupDeliveryTimeout: 500,
+		wire.PropertyPublisherPriority: 96,
 	} {
 		if got, ok := sub.Properties.Int(property); !ok || got != want {
 			t.Errorf("track property %#x is %d, want %d", property, got, want)
@@ -368,7 +369,8 @@ func droppedFrames(ctx context.Context, t *testing.T, addr string) (n int) {
 		!bytes.Contains(body, []byte(`holocast_capture_frames_total{camera="synthetic-0",result="published"}`)) {
 		t.Fatalf("metrics: %v\n%s", err, body)
 	}
-	if m := regexp.MustCompile(`frames_total\{camera="synthetic-0",result="dropped"\} (\d+)`).FindSubmatch(body); m != nil {
+	if m := regexp.MustCompile(`frames_total\{camera="synthetic-0",result="dropped"\} (\d+)`).
+		FindSubmatch(body); m != nil {
 		n, err = strconv.Atoi(string(m[1]))
 		if err != nil {
 			t.Fatal(err)

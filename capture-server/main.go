@@ -224,7 +224,8 @@ func addClouds(p *publish.Publisher, cfg *Config, first int) error {
 		}
 		for _, c := range opened {
 			p.Log().
-				Info("clouds", "number", first+len(sources), "name", c.Name(), "fps", c.FPS(), "most_points", c.MaxPoints())
+				Info("clouds", "number", first+len(sources), "name", c.Name(), "fps", c.FPS(), "most_points",
+					c.MaxPoints())
 			sources = append(sources, c)
 		}
 	}

@@ -52,7 +52,8 @@ func studio(t *testing.T, width, height int) string {
 	}
 	writeFile(t, filepath.Join(dir, "depth_NFOV_UNBINNED", "Depth_1.tiff"), bytes.Clone(b.Bytes()))
 	b.Reset()
-	if err := jpeg.Encode(&b, image.NewYCbCr(image.Rect(0, 0, width, height), image.YCbCrSubsampleRatio420), nil); err != nil {
+	if err := jpeg.Encode(&b, image.NewYCbCr(image.Rect(0, 0, width, height), image.YCbCrSubsampleRatio420),
+		nil); err != nil {
 		t.Fatal(err)
 	}
 	writeFile(t, filepath.Join(dir, "color_720p", "Color_1.jpg"), b.Bytes())
@@ -122,7 +123,8 @@ func TestMessages(t *testing.T) {
 		},
 		{
 			"directory without the mode", append([]string{"--color-mode", "1080p"}, livescan...),
-			"color_1080p: no such file or directory (depthMode is NFOV_UNBINNED and colorMode 1080P; the directory may have other modes)",
+			"color_1080p: no such file or directory (depthMode is NFOV_UNBINNED and colorMode 1080P; the directory " +
+				"may have other modes)",
 		},
 		{"fewer cameras", append([]string{"--cameras", "2"}, livescan...), "cameras is 2, but " + good + " has 1"},
 		{
@@ -231,15 +233,20 @@ func TestMessages(t *testing.T) {
 			`other.yaml:1: unknown setting "relay"`,
 		},
 		{
-			"calibration of other cameras", append([]string{"--calibration", file("a.yaml", poseYAML("left", "1,0,0, 0,1,0, 0,0,1", "0,0,0"))}, livescan...),
+			"calibration of other cameras",
+			append([]string{"--calibration", file("a.yaml", poseYAML("left", "1,0,0, 0,1,0, 0,0,1", "0,0,0"))},
+				livescan...),
 			"a.yaml has no camera kinect, only left",
 		},
 		{
-			"calibration with too few numbers", append([]string{"--calibration", file("b.yaml", poseYAML("kinect", "1,0,0", "0,0,0"))}, livescan...),
+			"calibration with too few numbers",
+			append([]string{"--calibration", file("b.yaml", poseYAML("kinect", "1,0,0", "0,0,0"))}, livescan...),
 			"b.yaml: camera kinect has 3 rotation and 3 translation numbers, want 9 and 3",
 		},
 		{
-			"calibration that is no rotation", append([]string{"--calibration", file("c.yaml", poseYAML("kinect", "2,0,0, 0,1,0, 0,0,1", "0,0,0"))}, livescan...),
+			"calibration that is no rotation",
+			append([]string{"--calibration", file("c.yaml", poseYAML("kinect", "2,0,0, 0,1,0, 0,0,1", "0,0,0"))},
+				livescan...),
 			"c.yaml: camera kinect: ",
 		},
 

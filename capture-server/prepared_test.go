@@ -23,11 +23,13 @@ func tour(ctx context.Context, t *testing.T) string {
 		t.Skip("ffmpeg is not installed")
 	}
 	film, dir := filepath.Join(t.TempDir(), "film.mp4"), filepath.Join(t.TempDir(), "tour")
-	if out, err := exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=64x32:rate=10", "-f", "lavfi", "-i", "sine",
+	if out, err := exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=64x32:rate=10",
+		"-f", "lavfi", "-i", "sine",
 		"-t", "2", film).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if err := prepared.Prepare(ctx, film, dir, prepared.Options{Columns: 2, Rows: 1, Qualities: 2, Preset: "ultrafast"}); err != nil {
+	if err := prepared.Prepare(ctx, film, dir,
+		prepared.Options{Columns: 2, Rows: 1, Qualities: 2, Preset: "ultrafast"}); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -172,7 +174,10 @@ func TestPreparedVideoErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct{ name, dir, want string }{
-		{"nothing", filepath.Join(t.TempDir(), "none"), "is not a folder; create one from a video with holocast prepare"},
+		{
+			"nothing", filepath.Join(t.TempDir(), "none"),
+			"is not a folder; create one from a video with holocast prepare",
+		},
 		{"a film", file, "is not a folder; create one from a video with holocast prepare"},
 		{"another folder", t.TempDir(), "it has no catalog.json: holocast prepare did not write it"},
 	} {

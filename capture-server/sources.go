@@ -25,7 +25,8 @@ import (
 )
 
 // sourceForms lists the forms of a source, for messages.
-const sourceForms = "synthetic, livescan:DIR, livescan:FILE.bin, livescan-tcp:HOST:PORT, k4amkv:FILE, k4a, k4a:SERIAL, k4a:INDEX, equirect:FILE, equirect:URL, equirect:/dev/videoN, tiles:FOLDER"
+const sourceForms = "synthetic, livescan:DIR, livescan:FILE.bin, livescan-tcp:HOST:PORT, k4amkv:FILE, k4a, " +
+	"k4a:SERIAL, k4a:INDEX, equirect:FILE, equirect:URL, equirect:/dev/videoN, tiles:FOLDER"
 
 // maxCameras bounds a session's cameras.
 const maxCameras = 64
@@ -66,7 +67,8 @@ func parseSource(s string) (sourceSpec, error) {
 	switch {
 	case kind == "livescan-tcp" && arg == "":
 		return spec, fmt.Errorf(
-			"source %q has no address: want livescan-tcp:HOST:PORT, such as livescan-tcp:192.168.1.20:48001, or livescan-tcp::48001 for all local addresses",
+			"source %q has no address: want livescan-tcp:HOST:PORT, such as livescan-tcp:192.168.1.20:48001, or "+
+				"livescan-tcp::48001 for all local addresses",
 			s,
 		)
 	case (kind == "livescan" || kind == "k4amkv" || kind == "equirect" || kind == "tiles") && arg == "":
@@ -278,8 +280,9 @@ func (o *opener) kinect(spec sourceSpec) ([]points.Camera, error) {
 		return nil, err
 	}
 	opts := k4a.Options{
-		Library: o.cfg.K4A.Library, Depth: o.depth, Color: o.color, Format: format, FPS: int(o.cfg.FPS), Serial: spec.arg,
-		Sync: spec.sync, SubordinateDelay: spec.subordinateDelay, DepthDelay: spec.depthDelay,
+		Library: o.cfg.K4A.Library, Depth: o.depth, Color: o.color, Format: format, FPS: int(o.cfg.FPS),
+		Serial: spec.arg,
+		Sync:   spec.sync, SubordinateDelay: spec.subordinateDelay, DepthDelay: spec.depthDelay,
 	}
 	if float64(opts.FPS) != o.cfg.FPS {
 		return nil, fmt.Errorf("fps is %g, but an Azure Kinect has 5, 15 or 30", o.cfg.FPS)

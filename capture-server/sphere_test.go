@@ -137,8 +137,10 @@ func TestSphereReachesViewerOfRelay(t *testing.T) {
 	defer cancel()
 	const width, height, fps, seconds = 320, 160, 10, 4
 	film := filepath.Join(t.TempDir(), "film.mp4")
-	if out, err := exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-f", "lavfi", "-i", fmt.Sprintf("testsrc2=size=%dx%d:rate=%d:duration=%d", width, height, fps, seconds),
-		"-f", "lavfi", "-i", fmt.Sprintf("sine=duration=%d", seconds), "-c:v", "libx264", "-qp", "4", film).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-f", "lavfi", "-i",
+		fmt.Sprintf("testsrc2=size=%dx%d:rate=%d:duration=%d", width, height, fps, seconds),
+		"-f", "lavfi", "-i", fmt.Sprintf("sine=duration=%d", seconds), "-c:v", "libx264", "-qp", "4", film).
+		CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	source := luma(ctx, t, nil, width, height, "-i", film)

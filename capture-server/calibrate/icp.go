@@ -251,7 +251,8 @@ type system struct {
 // gradient is the derivative of a point's distance along normal with respect to its view's pose.
 func gradient(x, normal [3]float64) [6]float64 {
 	return [6]float64{
-		(x[1]*normal[2] - x[2]*normal[1]) / 1000, (x[2]*normal[0] - x[0]*normal[2]) / 1000, (x[0]*normal[1] - x[1]*normal[0]) / 1000,
+		(x[1]*normal[2] - x[2]*normal[1]) / 1000, (x[2]*normal[0] - x[0]*normal[2]) / 1000,
+		(x[0]*normal[1] - x[1]*normal[0]) / 1000,
 		normal[0], normal[1], normal[2],
 	}
 }

@@ -90,7 +90,8 @@ func sight(
 		})
 		if len(sightings[i]) == 0 {
 			return nil, 0, fmt.Errorf(
-				"calibrate: camera %s: %w of the %d placed ones can be read in its colour image and measured in its depth image",
+				"calibrate: camera %s: %w of the %d placed ones can be read in its colour image and measured in its "+
+					"depth image",
 				v.Name,
 				ErrNoMarker,
 				len(at),

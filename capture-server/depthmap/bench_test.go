@@ -66,7 +66,10 @@ func BenchmarkMap(b *testing.B) {
 		{"nfov_720p_erode1", camera.NFOVUnbinned, camera.Color720P, Config{Erode: Erode{Radius: 1}}},
 		{"nfov_720p_erode3", camera.NFOVUnbinned, camera.Color720P, Config{Erode: Erode{Radius: 3}}},
 		{"nfov_720p_isolated3x3", camera.NFOVUnbinned, camera.Color720P, Config{Isolated: Isolated{Neighbors: 3}}},
-		{"nfov_720p_isolated5x5", camera.NFOVUnbinned, camera.Color720P, Config{Isolated: Isolated{Neighbors: 6, Radius: 2}}},
+		{
+			"nfov_720p_isolated5x5", camera.NFOVUnbinned, camera.Color720P,
+			Config{Isolated: Isolated{Neighbors: 6, Radius: 2}},
+		},
 		{"nfov_1080p", camera.NFOVUnbinned, camera.Color1080P, Config{}},
 		{"wfov_720p", camera.WFOV2x2Binned, camera.Color720P, Config{}},
 		{"color_720p", camera.NFOVUnbinned, camera.Color720P, Config{Geometry: ColorGeometry}},

@@ -367,7 +367,8 @@ func TestFilters(t *testing.T) {
 			removed: []int{center}, kept: []int{center + 1},
 		},
 		{
-			name: "crop in studio space", cfg: Config{Pose: turn, Crop: &Box{Min: [3]float64{-100, -200, -200}, Max: [3]float64{100, 200, 200}}},
+			name:  "crop in studio space",
+			cfg:   Config{Pose: turn, Crop: &Box{Min: [3]float64{-100, -200, -200}, Max: [3]float64{100, 200, 200}}},
 			spoil: func(d []uint16) { d[center+1] = 2101 },
 			removed: []int{
 				center + 1,
@@ -388,7 +389,9 @@ func TestFilters(t *testing.T) {
 		},
 		{
 			name: "isolated", cfg: Config{Isolated: Isolated{Neighbors: 2}},
-			spoil:   func(d []uint16) { d[center], d[center+20], d[center+21], d[center+20+w] = 1500, 1500, 1529, 1500 },
+			spoil: func(d []uint16) {
+				d[center], d[center+20], d[center+21], d[center+20+w] = 1500, 1500, 1529, 1500
+			},
 			removed: []int{center}, kept: []int{center + 1, center + 20, center + 21},
 		},
 		{
@@ -492,13 +495,38 @@ func TestMapRefuses(t *testing.T) {
 			want string
 		}{
 			{"no colour", source.Frame{Depth: make([]uint16, n)}, "frame has no colour image"},
-			{"depth of another mode", source.Frame{Depth: make([]uint16, 320*288), Color: small.Color, Format: camera.MJPG}, "depth image has 92160 pixels, calibration has 160×144 (23040)"},
-			{"JPEG of another size", source.Frame{Depth: make([]uint16, n), Color: small.Color, Format: camera.MJPG}, "colour image is 64×32, calibration has 320×180"},
-			{"damaged JPEG", source.Frame{Depth: make([]uint16, n), Color: small.Color[:30], Format: camera.MJPG}, "corrupt JPEG image of 30 bytes"},
-			{"NV12 of another size", source.Frame{Depth: make([]uint16, n), Color: make([]byte, 100), Format: camera.NV12}, "NV12 colour image has 100 bytes, calibration's 320×180 pixels have 86400"},
-			{"YUY2 of another size", source.Frame{Depth: make([]uint16, n), Color: make([]byte, 100), Format: camera.YUY2}, "YUY2 colour image has 100 bytes, calibration's 320×180 pixels have 115200"},
-			{"BGRA of another size", source.Frame{Depth: make([]uint16, n), Color: make([]byte, 100), Format: camera.BGRA}, "BGRA colour image has 100 bytes, calibration's 320×180 pixels have 230400"},
-			{"unknown format", source.Frame{Depth: make([]uint16, n), Color: make([]byte, 100), Format: "H264"}, `colour format "H264", want MJPG, NV12, YUY2 or BGRA`},
+			{
+				"depth of another mode",
+				source.Frame{Depth: make([]uint16, 320*288), Color: small.Color, Format: camera.MJPG},
+				"depth image has 92160 pixels, calibration has 160×144 (23040)",
+			},
+			{
+				"JPEG of another size",
+				source.Frame{Depth: make([]uint16, n), Color: small.Color, Format: camera.MJPG},
+				"colour image is 64×32, calibration has 320×180",
+			},
+			{
+				"damaged JPEG",
+				source.Frame{Depth: make([]uint16, n), Color: small.Color[:30], Format: camera.MJPG},
+				"corrupt JPEG image of 30 bytes",
+			},
+			{"NV12 of another size", source.Frame{
+				Depth: make([]uint16, n), Color: make([]byte, 100),
+				Format: camera.NV12,
+			}, "NV12 colour image has 100 bytes, calibration's 320×180 pixels have 86400"},
+			{"YUY2 of another size", source.Frame{
+				Depth: make([]uint16, n), Color: make([]byte, 100),
+				Format: camera.YUY2,
+			}, "YUY2 colour image has 100 bytes, calibration's 320×180 pixels have 115200"},
+			{"BGRA of another size", source.Frame{
+				Depth: make([]uint16, n), Color: make([]byte, 100),
+				Format: camera.BGRA,
+			}, "BGRA colour image has 100 bytes, calibration's 320×180 pixels have 230400"},
+			{
+				"unknown format",
+				source.Frame{Depth: make([]uint16, n), Color: make([]byte, 100), Format: "H264"},
+				`colour format "H264", want MJPG, NV12, YUY2 or BGRA`,
+			},
 		} {
 			t.Run(tt.name+"_"+string(geometry), func(t *testing.T) {
 				var g pointcloud.Grid
@@ -534,12 +562,24 @@ func TestNewRefuses(t *testing.T) {
 		{"colour too large", large, Config{}, "colour camera of 4097×180 pixels, want 16 to 4096 each way"},
 		{"colour too small", tiny, Config{}, "colour camera of 320×1 pixels, want 16 to 4096 each way"},
 		{"geometry", good, Config{Geometry: "mesh"}, `geometry is "mesh", want "depth" or "color"`},
-		{"depth range", good, Config{DepthMin: 3000, DepthMax: 1000}, "minimum depth 3000 mm exceeds maximum depth 1000 mm"},
-		{"crop", good, Config{Crop: &Box{Min: [3]float64{0, 5, 0}, Max: [3]float64{1, 5, 1}}}, "crop box is empty: y from 5 to 5 mm"},
+		{
+			"depth range", good,
+			Config{DepthMin: 3000, DepthMax: 1000},
+			"minimum depth 3000 mm exceeds maximum depth 1000 mm",
+		},
+		{
+			"crop", good,
+			Config{Crop: &Box{Min: [3]float64{0, 5, 0}, Max: [3]float64{1, 5, 1}}},
+			"crop box is empty: y from 5 to 5 mm",
+		},
 		{"erode", good, Config{Erode: Erode{Radius: 9}}, "erode radius is 9 pixels, want 0 to 8"},
 		{"erode step", good, Config{Erode: Erode{Step: -1}}, "erode step is -1 mm"},
 		{"isolated", good, Config{Isolated: Isolated{Neighbors: 9}}, "needs 9 neighbours, its window holds 8"},
-		{"isolated radius", good, Config{Isolated: Isolated{Radius: 4}}, "isolated-point radius is 4 pixels, want 1 to 3"},
+		{
+			"isolated radius", good,
+			Config{Isolated: Isolated{Radius: 4}},
+			"isolated-point radius is 4 pixels, want 1 to 3",
+		},
 		{"isolated band", good, Config{Isolated: Isolated{Band: 500}}, "isolated-point band is 500 mm, want 1 to 250"},
 		{"pose", good, Config{Pose: camera.Transform{R: [9]float64{2, 0, 0, 0, 1, 0, 0, 0, 1}}}, "pose: rotation"},
 	} {

@@ -271,9 +271,8 @@ func TestUnwatchedTrackHasNoGaps(t *testing.T) {
 	if got := sequences(low); !slices.Equal(got, []uint32{0}) {
 		t.Errorf("the frames of %s are %v, want 0", low.quality, got)
 	}
-	if idle, dropped, published := counted(t, m, "idle"), counted(t, m, "dropped"), counted(t, m, "published"); idle != 4 ||
-		dropped != 1 ||
-		published != 2 {
+	idle, dropped, published := counted(t, m, "idle"), counted(t, m, "dropped"), counted(t, m, "published")
+	if idle != 4 || dropped != 1 || published != 2 {
 		t.Errorf("%v captures idle, %v dropped, %v published; want 4, 1 and 2", idle, dropped, published)
 	}
 
@@ -521,7 +520,8 @@ func TestSourceDropsAreCounted(t *testing.T) {
 # TYPE holocast_capture_source_dropped_total counter
 holocast_capture_source_dropped_total{camera="still"} 7
 `
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "holocast_capture_source_dropped_total"); err != nil {
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want),
+		"holocast_capture_source_dropped_total"); err != nil {
 		t.Error(err)
 	}
 }

@@ -305,7 +305,8 @@ func (m *Medium) change(skip []bool) {
 		m.session.Log().Info("encoding another quality of 360° video", "qualities", n, "of", m.cfg.Qualities)
 	default:
 		m.session.Log().Warn("machine too slow for all qualities of 360° video, dropping some; "+
-			"use fewer tiles.qualities, a smaller tiles.size, a faster tiles.preset or a lower process priority for other programs",
+			"use fewer tiles.qualities, a smaller tiles.size, a faster tiles.preset or a lower process priority for "+
+			"other programs",
 			"qualities", n, "of", m.cfg.Qualities)
 	}
 	m.session.Changed()
@@ -412,7 +413,8 @@ func newMetrics() *metrics {
 			Name: "holocast_tiles_frames_total", Help: "Pictures by result: published, dropped (machine too slow).",
 		}, []string{"result"}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "holocast_tiles_quality_drops_total", Help: "Times a quality was dropped because encoding all of them took too long.",
+			Name: "holocast_tiles_quality_drops_total",
+			Help: "Times a quality was dropped because encoding all of them took too long.",
 		}),
 		qualities: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "holocast_tiles_qualities", Help: "Qualities being encoded; fewer than configured on a slow machine.",
@@ -421,7 +423,8 @@ func newMetrics() *metrics {
 			Name: "holocast_tiles_encode_seconds", Help: "Time to encode all tiles of a picture.", Buckets: buckets,
 		}),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "holocast_tiles_capture_to_published_seconds", Help: "Time from capture to publication of all tiles of a picture.", Buckets: buckets,
+			Name: "holocast_tiles_capture_to_published_seconds",
+			Help: "Time from capture to publication of all tiles of a picture.", Buckets: buckets,
 		}),
 	}
 }

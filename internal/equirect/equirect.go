@@ -81,7 +81,10 @@ func (v *Video) open(ctx context.Context, opts Options) error {
 		meta.Part = strings.Contains(s.Projection, "tiled")
 	}
 	if meta.Stereo == "" {
-		meta.Stereo = map[string]string{"2D": spherical.Mono, "top and bottom": spherical.TopBottom, "side by side": spherical.SideBySide}[s.Stereo]
+		meta.Stereo = map[string]string{
+			"2D": spherical.Mono, "top and bottom": spherical.TopBottom,
+			"side by side": spherical.SideBySide,
+		}[s.Stereo]
 	}
 	switch {
 	case meta.Projection != "" && meta.Projection != spherical.Equirectangular:
@@ -234,7 +237,8 @@ func (v *Video) chooseSize(opts Options) error {
 				catalog.MaxSphereSize,
 			)
 		}
-	case w%2 != 0 || h%2 != 0 || v.layout == spherical.TopBottom && s.Height%2 != 0 || v.layout == spherical.SideBySide && s.Width%2 != 0:
+	case w%2 != 0 || h%2 != 0 || v.layout == spherical.TopBottom && s.Height%2 != 0 ||
+		v.layout == spherical.SideBySide && s.Width%2 != 0:
 		width, height = w&^1, h&^1
 		v.Notes = append(
 			v.Notes,

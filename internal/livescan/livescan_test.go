@@ -217,7 +217,10 @@ func TestBadMessages(t *testing.T) {
 		{"unknown", []byte{8}, "message 8 is unknown"},
 		{"a web browser", []byte("GET / HTTP/1.1\r\n"), "message 71 is unknown"},
 		{"truncated pose", []byte{1, 0, 0}, "unexpected EOF"},
-		{"pose of noise", append([]byte{1, 0, 0, 0, 0}, bytes.Repeat([]byte{0x42}, 48)...), "the pose of a client is none"},
+		{
+			"pose of noise", append([]byte{1, 0, 0, 0, 0}, bytes.Repeat([]byte{0x42}, 48)...),
+			"the pose of a client is none",
+		},
 		{"hostile length", frame(0x7fffffff, 0), "announces 2147483647 bytes"},
 		{"three bytes", frame(3, 0, 1, 2, 3), "announces 3 bytes"},
 		{"unknown compression", frame(4, 7, 0, 0, 0, 0), "compression is 7"},
@@ -248,7 +251,11 @@ func TestMemory(t *testing.T) {
 			return err
 		}},
 		{"frame", func() error { _, _, err := messages(t, frame(100<<20, 0)); return err }},
-		{"compressed frame", func() error { _, _, err := messages(t, frame(uint32(len(header)), 1, header...)); return err }},
+		{"compressed frame", func() error {
+			_, _,
+				err := messages(t, frame(uint32(len(header)), 1, header...))
+			return err
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var before, after runtime.MemStats

@@ -85,7 +85,8 @@ func TestPointSequence(t *testing.T) {
 func TestASCII(t *testing.T) {
 	c, err := Read(
 		strings.NewReader("ply\r\nformat ascii 1.0\r\nelement vertex 2\r\nproperty double x\r\nproperty float y\r\n" +
-			"property int z\r\nelement face 0\r\nproperty list uchar int vertex_indices\r\nend_header\r\n1 2.5 3\r\n-1e2 0 7"),
+			"property int z\r\nelement face 0\r\nproperty list uchar int vertex_indices\r\nend_header\r\n1 2.5 " +
+			"3\r\n-1e2 0 7"),
 	)
 	if err != nil || !slices.Equal(c.XYZ, []float32{1, 2.5, 3, -100, 0, 7}) || c.RGB != nil {
 		t.Errorf("got %+v, %v", c, err)

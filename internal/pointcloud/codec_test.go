@@ -273,10 +273,14 @@ func TestDescriptionsOfOneFrame(t *testing.T) {
 			objects [][]byte
 			want    string
 		}{
-			"frames":             {0, [][]byte{object(l, 1, 0), object(l, 2, 1)}, "mismatch"},
-			"layouts":            {0, [][]byte{object(l, 1, 0), object(other, 1, 1)}, "mismatch"},
-			"description twice":  {0, [][]byte{object(l, 1, 2), object(l, 1, 2)}, "description"},
-			"more than its size": {20, [][]byte{object(l, 1, 0), object(l, 1, 1)}, map[bool]string{true: "width", false: "points"}[l.OnGrid()]},
+			"frames":            {0, [][]byte{object(l, 1, 0), object(l, 2, 1)}, "mismatch"},
+			"layouts":           {0, [][]byte{object(l, 1, 0), object(other, 1, 1)}, "mismatch"},
+			"description twice": {0, [][]byte{object(l, 1, 2), object(l, 1, 2)}, "description"},
+			"more than its size": {
+				20,
+				[][]byte{object(l, 1, 0), object(l, 1, 1)},
+				map[bool]string{true: "width", false: "points"}[l.OnGrid()],
+			},
 		} {
 			t.Run(l.String()+" "+name, func(t *testing.T) {
 				var f Frame

@@ -35,7 +35,13 @@ func TestDirections(t *testing.T) {
 }
 
 func TestGrid(t *testing.T) {
-	for _, g := range []Grid{{8, 4, 1920, 960}, {7, 3, 1000, 502}, {1, 1, 2, 2}, {64, 64, 128, 130}, {13, 5, 3838, 1918}} {
+	for _, g := range []Grid{
+		{8, 4, 1920, 960},
+		{7, 3, 1000, 502},
+		{1, 1, 2, 2},
+		{64, 64, 128, 130},
+		{13, 5, 3838, 1918},
+	} {
 		if err := g.Check(); err != nil {
 			t.Fatal(err)
 		}

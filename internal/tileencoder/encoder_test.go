@@ -279,7 +279,8 @@ func BenchmarkEncode(b *testing.B) {
 			}
 			b.ResetTimer()
 			for n := range b.N {
-				if err := e.Encode(frames[n%8], n%30 == 0, nil, func(int, int, []byte) error { return nil }); err != nil {
+				if err := e.Encode(frames[n%8], n%30 == 0, nil,
+					func(int, int, []byte) error { return nil }); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -186,7 +186,8 @@ func (o *Options) config() (C.struct_k4a_config, error) {
 		return c, errors.New("frame rate 30: depth mode WFOV_UNBINNED does at most 15")
 	case o.FPS == 30 && o.Color == camera.Color3072P:
 		return c, errors.New("frame rate 30: colour mode 3072P does at most 15")
-	case (o.Format == camera.NV12 || o.Format == camera.YUY2) && o.Color != camera.ColorOff && o.Color != camera.Color720P:
+	case (o.Format == camera.NV12 || o.Format == camera.YUY2) && o.Color != camera.ColorOff &&
+		o.Color != camera.Color720P:
 		return c, fmt.Errorf("colour format %s: the camera has it at 720P only, not at %s", o.Format, o.Color)
 	case o.Sync == Master && o.Color == camera.ColorOff:
 		return c, errors.New("sync mode master: the camera must capture colour")

@@ -188,7 +188,10 @@ func TestOpenRefuses(t *testing.T) {
 			}
 		}, binned, "has no image that belongs to "},
 		{"no images", func(t *testing.T, dir string) {
-			for _, f := range []string{"depth_NFOV_2X2BINNED/Depth_1.tiff", "depth_NFOV_2X2BINNED/Depth_2.tiff", "color_720p/Color_1.jpg", "color_720p/Color_2.jpg"} {
+			for _, f := range []string{
+				"depth_NFOV_2X2BINNED/Depth_1.tiff", "depth_NFOV_2X2BINNED/Depth_2.tiff",
+				"color_720p/Color_1.jpg", "color_720p/Color_2.jpg",
+			} {
 				remove(t, dir, "kinectA/"+f)
 			}
 		}, binned, "has no Depth_*.tiff"},

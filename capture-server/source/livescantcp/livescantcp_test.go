@@ -78,7 +78,8 @@ func (p *places) attach(c *livescantest.Client) (stop func()) {
 
 func (p *places) until(text string) {
 	p.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(p.log.String(), text); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().
+		Add(30 * time.Second); !strings.Contains(p.log.String(), text); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			p.t.Fatalf("no %q in the log:\n%s", text, p.log.String())
 		}
@@ -117,9 +118,21 @@ func TestClients(t *testing.T) {
 		client livescantest.Client
 		log    []string
 	}{
-		{"Azure Kinect with a pose", livescantest.Client{Version: livescan.AzureKinect, Compress: true, Matrix: azure}, []string{"version=\"Azure Kinect\"", "serial=000841194412", "at_mm=\"[100"}},
-		{"Azure Kinect without one", livescantest.Client{Version: livescan.AzureKinect}, []string{"serial=000841194412"}},
-		{"Kinect v2 with a pose", livescantest.Client{Version: livescan.KinectV2, Compress: true, Matrix: kinect}, []string{"version=\"Kinect v2\"", "at_mm=\"[100"}},
+		{
+			"Azure Kinect with a pose",
+			livescantest.Client{Version: livescan.AzureKinect, Compress: true, Matrix: azure},
+			[]string{"version=\"Azure Kinect\"", "serial=000841194412", "at_mm=\"[100"},
+		},
+		{
+			"Azure Kinect without one",
+			livescantest.Client{Version: livescan.AzureKinect},
+			[]string{"serial=000841194412"},
+		},
+		{
+			"Kinect v2 with a pose",
+			livescantest.Client{Version: livescan.KinectV2, Compress: true, Matrix: kinect},
+			[]string{"version=\"Kinect v2\"", "at_mm=\"[100"},
+		},
 		{"Kinect v2 without one", livescantest.Client{Version: livescan.KinectV2}, []string{"version=\"Kinect v2\""}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -252,7 +265,10 @@ func TestBadClients(t *testing.T) {
 	}{
 		{"silent from the beginning", func(net.Conn) {}, "does not answer"},
 		{"silent after a while", func(c net.Conn) { _, _ = c.Write(hello) }, "does not answer"},
-		{"a web browser", func(c net.Conn) { _, _ = c.Write([]byte("GET / HTTP/1.1\r\n\r\n")) }, "message 71 is unknown"},
+		{
+			"a web browser", func(c net.Conn) { _, _ = c.Write([]byte("GET / HTTP/1.1\r\n\r\n")) },
+			"message 71 is unknown",
+		},
 		{"hostile length", func(c net.Conn) {
 			_, _ = c.Write(append(hello, 3, 0xff, 0xff, 0xff, 0x7f, 0, 0, 0, 0))
 		}, "announces 2147483647 bytes"},
@@ -273,7 +289,8 @@ func TestBadClients(t *testing.T) {
 			c.do(conn)
 			p.until(c.log)
 			// The camera is free for the next client.
-			for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+			for deadline := time.Now().Add(30 * time.Second); time.Now().
+				Before(deadline); time.Sleep(time.Millisecond) {
 				p.cameras[0].l.mu.Lock()
 				taken := p.cameras[0].taken
 				p.cameras[0].l.mu.Unlock()

@@ -272,7 +272,10 @@ func pose(phase float64) [bones]motion {
 	for _, foot := range []struct {
 		on       bone
 		toe, end vec
-	}{{footR, mirror(vec{0.122, 0.0, 0.14}), mirror(vec{0.108, 0.02, -0.03})}, {footL, vec{0.122, 0.0, 0.14}, vec{0.108, 0.02, -0.03}}} {
+	}{
+		{footR, mirror(vec{0.122, 0.0, 0.14}), mirror(vec{0.108, 0.02, -0.03})},
+		{footL, vec{0.122, 0.0, 0.14}, vec{0.108, 0.02, -0.03}},
+	} {
 		low = min(low, m[foot.on].apply(foot.toe)[1], m[foot.on].apply(foot.end)[1])
 	}
 	for i := range m {

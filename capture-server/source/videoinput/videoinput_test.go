@@ -152,7 +152,10 @@ func TestLiveInputReopens(t *testing.T) {
 		name   string
 		silent bool
 		says   string
-	}{{"it ends", false, "the sender ended the stream"}, {"it falls silent", true, "no picture within the time limit"}} {
+	}{
+		{"it ends", false, "the sender ended the stream"},
+		{"it falls silent", true, "no picture within the time limit"},
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var log testlog.Buffer
 			s, err := Open(
