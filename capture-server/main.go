@@ -59,12 +59,8 @@ https://host:port/session over WebTransport.`,
 	c.PersistentFlags().String(config.Flag, "", "YAML configuration file; flags override it")
 	// These lists have no flags of their own: sources contain commas, and config has no flags for numbers.
 	f.StringArrayVar(&cfg.Sources, "source", cfg.Sources, sourceForms+"; repeatable. "+syncForms)
-	f.Float64SliceVar(
-		&cfg.Points.Crop,
-		"crop",
-		cfg.Points.Crop,
-		"crop box in studio space: min x,y,z, max x,y,z; millimetres",
-	)
+	f.Float64SliceVar(&cfg.Points.Crop, "crop", cfg.Points.Crop,
+		"crop box in studio space: min x,y,z, max x,y,z; millimetres")
 	cfg.Settings().AddFlags(f, cfg)
 	c.PreRunE = func(_ *cobra.Command, args []string) error {
 		if len(args) == 1 {

@@ -39,7 +39,7 @@ func tour(ctx context.Context, t *testing.T) string {
 // current timestamps, and group IDs above those of earlier runs, equal in all tracks, in every pass
 // of the loop.
 func TestPreparedVideoBesideCamera(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	dir := tour(ctx, t)
 	addr := freePort(t)
@@ -50,17 +50,8 @@ func TestPreparedVideoBesideCamera(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := uint64(time.Now().UnixMilli())
-	start(
-		t,
-		filepath.Join(bin, "capture-server"),
-		"--source",
-		"tiles:"+dir,
-		"--source",
-		"synthetic",
-		"--fps",
-		"5",
-		target.URL,
-	)
+	start(t, filepath.Join(bin, "capture-server"), "--source", "tiles:"+dir, "--source", "synthetic", "--fps", "5",
+		target.URL)
 	s := view(ctx, t, target)
 	listed := subscribe(ctx, t, s, ns, catalog.TrackName)
 	c, err := catalog.Parse(newestObject(ctx, t, listed))
@@ -99,11 +90,11 @@ func TestPreparedVideoBesideCamera(t *testing.T) {
 		}
 		last = group
 		pass++
-		if group < began || group > began+60_000 {
+		if group < began || group > uint64(time.Now().UnixMilli()) {
 			t.Errorf("group %d, begun at %d", group, began)
 		}
 		stamp := all[catalog.VideoTrack].stamps[0]
-		if age := time.Since(stamp); age < -time.Second || age > 2*time.Minute {
+		if age := time.Since(stamp); age < -time.Second || age > 5*time.Minute {
 			t.Errorf("group %d is %s old", group, age)
 		}
 		if tile := all["tiles/1/1"].stamps[0]; !tile.Equal(stamp) {
@@ -119,7 +110,7 @@ func TestPreparedVideoBesideCamera(t *testing.T) {
 // TestPreparedVideoEndsBesideCamera checks that a video that does not loop leaves the session while
 // the camera continues.
 func TestPreparedVideoEndsBesideCamera(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	dir := tour(ctx, t)
 	addr := freePort(t)
@@ -129,18 +120,8 @@ func TestPreparedVideoEndsBesideCamera(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	start(
-		t,
-		filepath.Join(bin, "capture-server"),
-		"--source",
-		"synthetic",
-		"--fps",
-		"5",
-		"--source",
-		"tiles:"+dir,
-		"--loop=false",
-		target.URL,
-	)
+	start(t, filepath.Join(bin, "capture-server"), "--source", "synthetic", "--fps", "5", "--source", "tiles:"+dir,
+		"--loop=false", target.URL)
 	s := view(ctx, t, target)
 	for {
 		sub := subscribe(ctx, t, s, ns, catalog.TrackName)

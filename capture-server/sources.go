@@ -66,11 +66,9 @@ func parseSource(s string) (sourceSpec, error) {
 	spec := sourceSpec{kind: kind, arg: arg}
 	switch {
 	case kind == "livescan-tcp" && arg == "":
-		return spec, fmt.Errorf(
-			"source %q has no address: want livescan-tcp:HOST:PORT, such as livescan-tcp:192.168.1.20:48001, or "+
-				"livescan-tcp::48001 for all local addresses",
-			s,
-		)
+		return spec,
+			fmt.Errorf("source %q has no address: want livescan-tcp:HOST:PORT, such as "+
+				"livescan-tcp:192.168.1.20:48001, or livescan-tcp::48001 for all local addresses", s)
 	case (kind == "livescan" || kind == "k4amkv" || kind == "equirect" || kind == "tiles") && arg == "":
 		return spec, fmt.Errorf("source %q has no path: want one of %s", s, sourceForms)
 	case kind == "synthetic" && arg != "":
@@ -242,12 +240,8 @@ func (o *opener) synthetic(ctx context.Context) ([]points.Camera, error) {
 func (o *opener) livescan(dir string) ([]points.Camera, error) {
 	sources, err := livescanfiles.Open(dir, livescanfiles.Options{Depth: o.depth, Color: o.color, FPS: o.cfg.FPS})
 	if errors.Is(err, livescanfiles.ErrMode) {
-		return nil, fmt.Errorf(
-			"%w (depthMode is %s and colorMode %s; the directory may have other modes)",
-			err,
-			o.depth,
-			o.color,
-		)
+		return nil, fmt.Errorf("%w (depthMode is %s and colorMode %s; the directory may have other modes)", err,
+			o.depth, o.color)
 	}
 	if err != nil {
 		return nil, err

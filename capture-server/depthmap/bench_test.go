@@ -28,10 +28,8 @@ func studio(t testing.TB) string {
 // realFrame returns the first frame of the studio's first camera.
 func realFrame(t testing.TB, depth camera.DepthMode, color camera.ColorMode) (camera.Calibration, *source.Frame) {
 	t.Helper()
-	cameras, err := livescanfiles.Open(
-		studio(t),
-		livescanfiles.Options{Depth: depth, Color: color, Frames: 1, FPS: 1000},
-	)
+	cameras, err := livescanfiles.Open(studio(t),
+		livescanfiles.Options{Depth: depth, Color: color, Frames: 1, FPS: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}

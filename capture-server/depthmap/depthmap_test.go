@@ -79,13 +79,8 @@ func TestProjectAgreesWithCamera(t *testing.T) {
 		switch {
 		case ok && inside(u, v, cal.Color, 0.1):
 			if !got {
-				t.Fatalf(
-					"pixel %d at %d mm is at (%.2f, %.2f) of the colour image, the kernel says outside",
-					i,
-					z,
-					u,
-					v,
-				)
+				t.Fatalf("pixel %d at %d mm is at (%.2f, %.2f) of the colour image, the kernel says outside", i, z, u,
+					v)
 			}
 			seen++
 			worst = max(worst, math.Abs(float64(m.u[i])/16-u), math.Abs(float64(m.v[i])/16-v))
@@ -121,12 +116,8 @@ func paint(t testing.TB, f *source.Frame, format camera.ColorFormat, w, h int, a
 		c := at(x, y)
 		r, g, b := float64(c.R), float64(c.G), float64(c.B)
 		return uint8(
-				16 + 0.257*r + 0.504*g + 0.098*b + 0.5,
-			), uint8(
-				128 - 0.148*r - 0.291*g + 0.439*b + 0.5,
-			), uint8(
-				128 + 0.439*r - 0.368*g - 0.071*b + 0.5,
-			)
+			16 + 0.257*r + 0.504*g + 0.098*b + 0.5,
+		), uint8(128 - 0.148*r - 0.291*g + 0.439*b + 0.5), uint8(128 + 0.439*r - 0.368*g - 0.071*b + 0.5)
 	}
 	switch format {
 	case camera.BGRA:
@@ -201,15 +192,8 @@ func TestColourFormatsAgree(t *testing.T) {
 					want := gradient(int(u+0.5), int(v+0.5))
 					for c, level := range []uint8{want.R, want.G, want.B} {
 						if d := int(g.Color[3*i+c]) - int(level); d < -6 || d > 6 {
-							t.Fatalf(
-								"point %d seen at (%.1f, %.1f): channel %d is %d, painted %d",
-								i,
-								u,
-								v,
-								c,
-								g.Color[3*i+c],
-								level,
-							)
+							t.Fatalf("point %d seen at (%.1f, %.1f): channel %d is %d, painted %d", i, u, v, c,
+								g.Color[3*i+c], level)
 						}
 					}
 					checked++
@@ -278,13 +262,8 @@ func TestNearColourDoesNotBleed(t *testing.T) {
 	}
 	// 32 mm between the lenses shift 700 mm against 2500 mm by 4 depth pixels.
 	if redWall > 0 || redSquare < 49*49 || greenWall < 10000 || hidden < 50*3 || hidden > 50*8 {
-		t.Errorf(
-			"wall: %d red, %d green, %d hidden beside the square; square: %d red of 2500",
-			redWall,
-			greenWall,
-			hidden,
-			redSquare,
-		)
+		t.Errorf("wall: %d red, %d green, %d hidden beside the square; square: %d red of 2500", redWall, greenWall,
+			hidden, redSquare)
 	}
 }
 
@@ -301,14 +280,8 @@ func TestColorGeometryRendersDepth(t *testing.T) {
 		}
 	}
 	f := source.Frame{Depth: depth}
-	paint(
-		t,
-		&f,
-		camera.BGRA,
-		cal.Color.Width,
-		cal.Color.Height,
-		func(int, int) color.RGBA { return color.RGBA{A: 255} },
-	)
+	paint(t, &f, camera.BGRA, cal.Color.Width, cal.Color.Height,
+		func(int, int) color.RGBA { return color.RGBA{A: 255} })
 	var g pointcloud.Grid
 	m := newMapper(t, cal, Config{Geometry: ColorGeometry})
 	if err := m.Map(&f, &g); err != nil {
@@ -405,14 +378,8 @@ func TestFilters(t *testing.T) {
 			f := source.Frame{Depth: scene()}
 			tt.spoil(f.Depth)
 			before := bytes.Clone(depthBytes(f.Depth))
-			paint(
-				t,
-				&f,
-				camera.BGRA,
-				cal.Color.Width,
-				cal.Color.Height,
-				func(int, int) color.RGBA { return color.RGBA{} },
-			)
+			paint(t, &f, camera.BGRA, cal.Color.Width, cal.Color.Height,
+				func(int, int) color.RGBA { return color.RGBA{} })
 			var g pointcloud.Grid
 			if err := newMapper(t, cal, tt.cfg).Map(&f, &g); err != nil {
 				t.Fatal(err)
@@ -454,14 +421,8 @@ func TestClippedStillHides(t *testing.T) {
 	for _, geometry := range []Geometry{DepthGeometry, ColorGeometry} {
 		t.Run(string(geometry), func(t *testing.T) {
 			f := source.Frame{Depth: depth}
-			paint(
-				t,
-				&f,
-				camera.BGRA,
-				cal.Color.Width,
-				cal.Color.Height,
-				func(int, int) color.RGBA { return color.RGBA{} },
-			)
+			paint(t, &f, camera.BGRA, cal.Color.Width, cal.Color.Height,
+				func(int, int) color.RGBA { return color.RGBA{} })
 			var all, clipped pointcloud.Grid
 			if err := newMapper(t, cal, Config{Geometry: geometry}).Map(&f, &all); err != nil {
 				t.Fatal(err)
@@ -599,14 +560,8 @@ func TestRows(t *testing.T) {
 			t.Run(string(geometry)+" "+string(format), func(t *testing.T) {
 				cal, f := realFrame(t, camera.NFOVUnbinned, camera.Color720P)
 				if format == camera.BGRA {
-					paint(
-						t,
-						f,
-						camera.BGRA,
-						cal.Color.Width,
-						cal.Color.Height,
-						func(x, y int) color.RGBA { return color.RGBA{R: byte(x), G: byte(y), A: 255} },
-					)
+					paint(t, f, camera.BGRA, cal.Color.Width, cal.Color.Height,
+						func(x, y int) color.RGBA { return color.RGBA{R: byte(x), G: byte(y), A: 255} })
 				}
 				m := newMapper(t, cal, Config{Geometry: geometry, DepthMax: 4000})
 				var whole, g pointcloud.Grid
@@ -635,13 +590,8 @@ func TestRows(t *testing.T) {
 						}
 					}
 					if limit := kept / 20; lost > limit || every == 1 && lost > 0 || kept < 10_000 {
-						t.Errorf(
-							"1 of %d: %d points, %d others than in the whole grid, want at most %d",
-							every,
-							kept,
-							lost,
-							limit,
-						)
+						t.Errorf("1 of %d: %d points, %d others than in the whole grid, want at most %d", every, kept,
+							lost, limit)
 					}
 				}
 			})

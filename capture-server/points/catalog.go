@@ -68,10 +68,10 @@ func (m *Medium) publishPoses() error {
 	began := m.session.RelayTime().At(m.began).UnixMilli()
 	for _, l := range m.pipelines {
 		if !l.ended.Load() {
-			events = append(
-				events,
-				catalog.PoseEvent{T: began, Data: catalog.Pose{Camera: l.number, Pose: l.gridPose()}},
-			)
+			events = append(events, catalog.PoseEvent{
+				T:    began,
+				Data: catalog.Pose{Camera: l.number, Pose: l.gridPose()},
+			})
 		}
 	}
 	b, err := catalog.MarshalPoses(events)

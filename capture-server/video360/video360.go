@@ -116,9 +116,10 @@ func New(session *publish.Publisher, cfg Config, src *videoinput.Player) (*Mediu
 		}
 		return &track{
 			priority: priority,
-			Track: session.NewTrack(
-				publish.Track{Name: name, Priority: priority, DeliveryTimeout: timeout, CacheAge: cacheAge},
-			),
+			Track: session.NewTrack(publish.Track{
+				Name: name, Priority: priority, DeliveryTimeout: timeout,
+				CacheAge: cacheAge,
+			}),
 		}
 	}
 	m.video = newTrack(catalog.VideoTrack, tileencoder.PriorityVideo)
@@ -315,11 +316,10 @@ func (m *Medium) change(skip []bool) {
 func (m *Medium) publishRates(group uint64, at int64) {
 	b, err := json.Marshal([]catalog.Rates{{T: at, Data: m.encoder.Rates()}})
 	if err == nil {
-		err = m.rates.WriteObject(
-			wire.SubgroupHeader{Group: group, Priority: tileencoder.PriorityRates, EndOfGroup: true, FirstObject: true},
-			moqt.Object{},
-			b,
-		)
+		err = m.rates.WriteObject(wire.SubgroupHeader{
+			Group: group, Priority: tileencoder.PriorityRates,
+			EndOfGroup: true, FirstObject: true,
+		}, moqt.Object{}, b)
 	}
 	if err != nil {
 		m.session.Log().Warn("rates not published", "err", err)

@@ -170,15 +170,8 @@ func checkGrid(t testing.TB, e *Encoder, d *Decoder, g *Grid, n uint8) {
 				depth = 0
 			}
 			if got.Depth[j] != depth {
-				t.Fatalf(
-					"description %d of %d, pixel (%d, %d): depth %d, want %d",
-					i,
-					n,
-					j%g.Width,
-					j/g.Width,
-					got.Depth[j],
-					depth,
-				)
+				t.Fatalf("description %d of %d, pixel (%d, %d): depth %d, want %d", i, n, j%g.Width, j/g.Width,
+					got.Depth[j], depth)
 			}
 		}
 		points += int(h.Points)
@@ -252,12 +245,8 @@ func TestDescriptionsOfOneFrame(t *testing.T) {
 	e, d := newCodec(t, EncoderOptions{})
 	g := patterns()[1].grid(8, 6, 1)
 	object := func(l Layout, sequence uint32, description int) []byte {
-		b, err := e.Encode(
-			nil,
-			Header{Sequence: sequence, Descriptions: 4},
-			&Frame{Layout: l, Grid: *g, Points: *cloud(g)},
-			description,
-		)
+		b, err := e.Encode(nil, Header{Sequence: sequence, Descriptions: 4},
+			&Frame{Layout: l, Grid: *g, Points: *cloud(g)}, description)
 		if err != nil {
 			t.Fatal(err)
 		}

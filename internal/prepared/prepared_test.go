@@ -117,14 +117,8 @@ func TestReadsLikeARecording(t *testing.T) {
 		video := o.Track.Name != catalog.AudioTrack
 		if (p.VideoConfig != nil) != (video && o.ObjectID == 0) || o.FirstObject != (o.ObjectID == 0) ||
 			len(o.Payload) == 0 {
-			t.Errorf(
-				"%s: object %d has configuration %x, first %v, %d bytes",
-				o.Track.Name,
-				o.ObjectID,
-				p.VideoConfig,
-				o.FirstObject,
-				len(o.Payload),
-			)
+			t.Errorf("%s: object %d has configuration %x, first %v, %d bytes", o.Track.Name, o.ObjectID, p.VideoConfig,
+				o.FirstObject, len(o.Payload))
 		}
 		if last := o.ObjectID == 9 || at == 2400*time.Millisecond; video && (o.End == recording.EndFIN) != last {
 			t.Errorf("%s: object %d at %s ends its group: %v", o.Track.Name, o.ObjectID, at, o.End)
@@ -377,7 +371,7 @@ func TestBadPreparations(t *testing.T) {
 				input = film(t)
 			}
 			dir := filepath.Join(t.TempDir(), "out")
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
 			if err := Prepare(ctx, input, dir, o); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%v, want %q", err, tt.want)

@@ -348,13 +348,8 @@ func TestPredictionErrors(t *testing.T) {
 		line := fmt.Sprintf("%-18s", kind)
 		for _, ahead := range []float64{0.5, 1, 2} {
 			v := slices.Sorted(slices.Values(mean[ahead][kind]))
-			line += fmt.Sprintf(
-				"  %g s: mean %5.2f°, p50 %5.2f°, p90 %5.2f°",
-				ahead,
-				average(v),
-				v[len(v)/2],
-				v[len(v)*9/10],
-			)
+			line += fmt.Sprintf("  %g s: mean %5.2f°, p50 %5.2f°, p90 %5.2f°", ahead, average(v), v[len(v)/2],
+				v[len(v)*9/10])
 		}
 		t.Log(line)
 	}

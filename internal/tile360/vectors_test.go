@@ -223,10 +223,8 @@ func makeGeometry() *geometry {
 		{45, 0},
 		{1, 45},
 	} {
-		g.Directions = append(
-			g.Directions,
-			directionCase{Direction: dirOf(tile360.Direction(d[0]*math.Pi/180, d[1]*math.Pi/180))},
-		)
+		g.Directions = append(g.Directions,
+			directionCase{Direction: dirOf(tile360.Direction(d[0]*math.Pi/180, d[1]*math.Pi/180))})
 	}
 	for _, d := range []direction{{0, 1, 0}, {0, -1, 0}, {0, 0, -1}} {
 		g.Directions = append(g.Directions, directionCase{Direction: d})
@@ -240,11 +238,8 @@ func makeGeometry() *geometry {
 					v.Looks = append(v.Looks, look{d.Direction, 0.125})
 				}
 			}
-			g.Viewports = append(
-				g.Viewports,
-				v,
-				viewportCase{grid: c, FieldOfView: fov, Samples: 16, Looks: []look{{g.Directions[8].Direction, 1}}},
-			)
+			g.Viewports = append(g.Viewports, v,
+				viewportCase{grid: c, FieldOfView: fov, Samples: 16, Looks: []look{{g.Directions[8].Direction, 1}}})
 		}
 	}
 	for _, l := range []tile360.Layout{tile360.Mono, tile360.TopBottom, tile360.SideBySide} {
@@ -263,11 +258,8 @@ func TestPredictionVectors(t *testing.T) {
 			for _, s := range p.Samples {
 				g.Add(tile360.Sample{T: s.T, Gaze: vecOf(s.Gaze)})
 			}
-			view := tile360.NewView(
-				p.of(),
-				tile360.Degrees(p.View.FieldOfView[0], p.View.FieldOfView[1]),
-				p.View.Samples,
-			)
+			view := tile360.NewView(p.of(), tile360.Degrees(p.View.FieldOfView[0], p.View.FieldOfView[1]),
+				p.View.Samples)
 			for k := range p.Ahead {
 				a := &p.Ahead[k]
 				a.Linear, a.Predict = dirOf(g.Linear(a.Seconds)), dirOf(g.Predict(a.Seconds))
@@ -458,11 +450,8 @@ func TestPlannerVectors(t *testing.T) {
 		for i := range *all {
 			c := &(*all)[i]
 			p := &tile360.Planner{
-				View: tile360.NewView(
-					c.of(),
-					tile360.Degrees(c.View.FieldOfView[0], c.View.FieldOfView[1]),
-					c.View.Samples,
-				),
+				View: tile360.NewView(c.of(), tile360.Degrees(c.View.FieldOfView[0], c.View.FieldOfView[1]),
+					c.View.Samples),
 				Qualities: c.Qualities, Latency: c.Latency,
 				Gaze:   tile360.Gaze{Crowd: c.Crowd.of()},
 				Solver: tile360.Solver{Refine: tile360.DefaultRefine},

@@ -46,10 +46,8 @@ func (e *Encoder) Describe(c *catalog.Catalog, d Description) error {
 		key := string(data)
 		if inits[key] == "" {
 			inits[key] = fmt.Sprintf("tiles-%d", len(inits))
-			c.InitDataList = append(
-				c.InitDataList,
-				catalog.InitData{ID: inits[key], Type: "inline", Data: base64.StdEncoding.EncodeToString(data)},
-			)
+			c.InitDataList = append(c.InitDataList,
+				catalog.InitData{ID: inits[key], Type: "inline", Data: base64.StdEncoding.EncodeToString(data)})
 		}
 		return inits[key]
 	}
@@ -96,9 +94,8 @@ func (e *Encoder) Describe(c *catalog.Catalog, d Description) error {
 		a := catalog.Track{
 			Name: catalog.AudioTrack, Packaging: catalog.PackagingLOC, IsLive: true, Role: catalog.RoleAudio,
 			RenderGroup: &group, Codec: f.Codec,
-			TargetLatency: float64(
-				d.TargetLatency.Milliseconds(),
-			), Samplerate: f.SampleRate, ChannelConfig: fmt.Sprint(f.Channels), Bitrate: audioBitrate,
+			TargetLatency: float64(d.TargetLatency.Milliseconds()), Samplerate: f.SampleRate,
+			ChannelConfig: fmt.Sprint(f.Channels), Bitrate: audioBitrate,
 		}
 		if f.Config != nil {
 			a.InitRef = initRef(f.Config)

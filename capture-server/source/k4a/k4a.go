@@ -148,10 +148,10 @@ func Open(options Options) (*Device, error) {
 // config converts the options. Errors name a setting that no camera supports.
 func (o *Options) config() (C.struct_k4a_config, error) {
 	var c C.struct_k4a_config
-	depth := slices.Index(
-		[]camera.DepthMode{camera.NFOV2x2Binned, camera.NFOVUnbinned, camera.WFOV2x2Binned, camera.WFOVUnbinned},
-		o.Depth,
-	)
+	depth := slices.Index([]camera.DepthMode{
+		camera.NFOV2x2Binned, camera.NFOVUnbinned, camera.WFOV2x2Binned,
+		camera.WFOVUnbinned,
+	}, o.Depth)
 	color := slices.Index(
 		[]camera.ColorMode{
 			camera.ColorOff,
@@ -170,10 +170,8 @@ func (o *Options) config() (C.struct_k4a_config, error) {
 	frame := time.Second / time.Duration(max(o.FPS, 1))
 	switch {
 	case depth < 0:
-		return c, fmt.Errorf(
-			"depth mode %q: want NFOV_2X2BINNED, NFOV_UNBINNED, WFOV_2X2BINNED or WFOV_UNBINNED",
-			string(o.Depth),
-		)
+		return c, fmt.Errorf("depth mode %q: want NFOV_2X2BINNED, NFOV_UNBINNED, WFOV_2X2BINNED or WFOV_UNBINNED",
+			string(o.Depth))
 	case color < 0:
 		return c, fmt.Errorf("colour mode %q: want 720P, 1080P, 1440P, 1536P, 2160P, 3072P or none", string(o.Color))
 	case format < 0:

@@ -119,12 +119,8 @@ func TestCaptureUntilUnplugged(t *testing.T) {
 				// A frame stays valid after the next one.
 				if last.Depth != nil &&
 					(last.Depth[0] == f.Depth[0] || last.Depth[0] != last.Depth[len(last.Depth)-1]) {
-					t.Errorf(
-						"capture %d changed the previous frame: depth %d to %d",
-						n,
-						last.Depth[0],
-						last.Depth[len(last.Depth)-1],
-					)
+					t.Errorf("capture %d changed the previous frame: depth %d to %d", n, last.Depth[0],
+						last.Depth[len(last.Depth)-1])
 				}
 				last.Release()
 				last = f
@@ -272,10 +268,8 @@ func TestWrongImage(t *testing.T) {
 	d := open(t, Options{})
 	err := d.Next(t.Context(), &source.Frame{})
 	if err == nil ||
-		!strings.Contains(
-			err.Error(),
-			"k4a: camera FAKE0: depth image of 640×2, 2560 bytes, rows of 1280; want 640×576",
-		) {
+		!strings.Contains(err.Error(),
+			"k4a: camera FAKE0: depth image of 640×2, 2560 bytes, rows of 1280; want 640×576") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -288,11 +282,8 @@ func TestMicrosoftsLibrary(t *testing.T) {
 	root := filepath.Join("..", "..", "..")
 	if out, err := exec.Command(filepath.Join(root, "tools", "k4acheck", "check.sh"), "install").
 		CombinedOutput(); err != nil {
-		t.Fatalf(
-			"Microsoft's libk4a is not installed and tools/k4acheck/check.sh could not install it: %v\n%s",
-			err,
-			out,
-		)
+		t.Fatalf("Microsoft's libk4a is not installed and tools/k4acheck/check.sh could not install it: %v\n%s", err,
+			out)
 	}
 	libs := filepath.Join(root, "build", "k4a", "pyk4a_bundle.libs")
 	infos, err := List(libs)

@@ -33,16 +33,12 @@ var (
 			"045e:097c and 045e:097d",
 	)
 	// ErrPermission reports that the user may not open the camera.
-	ErrPermission = errors.New(
-		"no permission to open the camera. Copy 99-k4a.rules (in the folder scripts of the Azure Kinect Sensor SDK's " +
-			"repository) to /etc/udev/rules.d and plug the camera in again, or run as root",
-	)
+	ErrPermission = errors.New("no permission to open the camera. Copy 99-k4a.rules (in the folder scripts of the " +
+		"Azure Kinect Sensor SDK's repository) to /etc/udev/rules.d and plug the camera in again, or run as root")
 	// ErrNoDepthEngine reports that libk4a cannot load its depth engine.
-	ErrNoDepthEngine = errors.New(
-		"libk4a cannot start its depth engine. Put libdepthengine.so.2.0 (part of package libk4a1.4 and of the wheel " +
-			"pyk4a-bundle) in libk4a's directory; it needs OpenGL 4.4 and, without a screen, DISPLAY=:0 of a running " +
-			"X server",
-	)
+	ErrNoDepthEngine = errors.New("libk4a cannot start its depth engine. Put libdepthengine.so.2.0 (part of package " +
+		"libk4a1.4 and of the wheel pyk4a-bundle) in libk4a's directory; it needs OpenGL 4.4 and, without a screen, " +
+		"DISPLAY=:0 of a running X server")
 	// ErrUnplugged reports that a camera no longer delivers.
 	ErrUnplugged = errors.New("the camera was unplugged or its USB connection failed")
 )
