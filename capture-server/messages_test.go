@@ -83,13 +83,15 @@ func TestMessages(t *testing.T) {
 		{
 			"unknown source",
 			[]string{"--source", "webcam"},
-			`source "webcam" is unknown: want one of synthetic, livescan:DIR, livescan:FILE.bin, livescan-tcp:HOST:PORT, k4amkv:FILE, k4a`,
+			`source "webcam" is unknown: want one of synthetic, livescan:DIR, livescan:FILE.bin, ` +
+				`livescan-tcp:HOST:PORT, k4amkv:FILE, k4a`,
 		},
 		{"livescan without a path", []string{"--source", "livescan"}, `source "livescan" has no path`},
 		{
 			"clients without an address",
 			[]string{"--source", "livescan-tcp"},
-			`source "livescan-tcp" has no address: want livescan-tcp:HOST:PORT, such as livescan-tcp:192.168.1.20:48001`,
+			`source "livescan-tcp" has no address: want livescan-tcp:HOST:PORT, such as ` +
+				`livescan-tcp:192.168.1.20:48001`,
 		},
 		{
 			"clients' address in use",
@@ -99,12 +101,14 @@ func TestMessages(t *testing.T) {
 		{
 			"clients at no host",
 			[]string{"--source", "livescan-tcp:no..host"},
-			`source "livescan-tcp:no..host": "no..host:48001" is not an address of this machine; want HOST:PORT with an address of this machine, or :PORT for all of them`,
+			`source "livescan-tcp:no..host": "no..host:48001" is not an address of this machine; want HOST:PORT ` +
+				`with an address of this machine, or :PORT for all of them`,
 		},
 		{
 			"clients at another machine",
 			[]string{"--source", "livescan-tcp:192.0.2.1:48001"},
-			`source "livescan-tcp:192.0.2.1:48001": "192.0.2.1:48001" is not an address of this machine; want HOST:PORT`,
+			`source "livescan-tcp:192.0.2.1:48001": "192.0.2.1:48001" is not an address of this machine; want ` +
+				`HOST:PORT`,
 		},
 		{
 			"clients at no port",

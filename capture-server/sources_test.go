@@ -106,9 +106,12 @@ func TestKinectsInStep(t *testing.T) {
 
 func TestParseSource(t *testing.T) {
 	for s, want := range map[string]string{
-		"k4a,sync=slave":                   `source "k4a,sync=slave": sync is "slave", want standalone, master or subordinate`,
-		"k4a:1,depth-delay=160":            `source "k4a:1,depth-delay=160": depth-delay is "160", want a duration such as 160us`,
-		"k4a:1,delay=160us":                `source "k4a:1,delay=160us": option "delay=160us" is unknown: k4a takes ,sync=master`,
+		"k4a,sync=slave": `source "k4a,sync=slave": sync is "slave", want standalone, master or ` +
+			`subordinate`,
+		"k4a:1,depth-delay=160": `source "k4a:1,depth-delay=160": depth-delay is "160", want a duration ` +
+			`such as 160us`,
+		"k4a:1,delay=160us": `source "k4a:1,delay=160us": option "delay=160us" is unknown: k4a ` +
+			`takes ,sync=master`,
 		"livescan:a,b":                     "",
 		"k4amkv:a,sync=master.mkv":         "",
 		"k4a:000841194412,sync=standalone": "",
