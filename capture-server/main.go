@@ -36,18 +36,18 @@ func command(cfg *Config) *cobra.Command {
 
 URL is a session at a relay: moqt://host:port/session over raw QUIC or
 https://host:port/session over WebTransport.`,
-		Example: `  capture-server --source synthetic                      # a synthetic performer, to moqt://localhost:4443/demo
+		Example: `  capture-server --source synthetic                  # a synthetic performer, to the default relay
   capture-server --source synthetic --cameras 4 moqt://relay.example/stage
-  capture-server --source livescan:out/take1             # a take of LiveScan3D
-  capture-server --source livescan:recording_0.bin       # its merged points
-  capture-server --source livescan-tcp::48001 --cameras 4   # its clients, in the place of its server
+  capture-server --source livescan:out/take1         # a LiveScan3D take
+  capture-server --source livescan:recording_0.bin   # its merged points
+  capture-server --source livescan-tcp::48001 --cameras 4   # LiveScan3D clients, as their server
   capture-server --source k4amkv:take1.mkv --source k4amkv:take2.mkv --calibration poses.yaml
-  capture-server list                                    # attached cameras
+  capture-server list                                # attached cameras
   capture-server --source k4a:000841194412 --depth-mode WFOV_2X2BINNED --descriptions 4
-  capture-server --source equirect:panorama.mp4          # 360° video in tiles
-  capture-server --source tiles:tour                     # what holocast prepare wrote
+  capture-server --source equirect:panorama.mp4      # 360° video as tiles
+  capture-server --source tiles:tour                 # video prepared by holocast prepare
   capture-server --source equirect:rtmp://encoder/live --grid 6x3 --qualities 4
-  capture-server --source k4a:000841194412,sync=master --source k4a:000123456789,sync=subordinate,depth-delay=160us
+  capture-server --source k4a:000841194412,sync=master --source k4a:000123456789,sync=subordinate
   capture-server --config capture-server.yaml --http 127.0.0.1:9190`,
 		Version:       service.Version(strings.Join(wire.ALPNs(wire.Versions()), ", "), quiccc.Build()),
 		Args:          cobra.MaximumNArgs(1),
@@ -59,12 +59,8 @@ https://host:port/session over WebTransport.`,
 	c.PersistentFlags().String(config.Flag, "", "YAML configuration file; flags override it")
 	// These lists have no flags of their own: sources contain commas, and config has no flags for numbers.
 	f.StringArrayVar(&cfg.Sources, "source", cfg.Sources, sourceForms+"; repeatable. "+syncForms)
-	f.Float64SliceVar(
-		&cfg.Points.Crop,
-		"crop",
-		cfg.Points.Crop,
-		"crop box in studio space: min x,y,z, max x,y,z; millimetres",
-	)
+	f.Float64SliceVar(&cfg.Points.Crop, "crop", cfg.Points.Crop,
+		"crop box in studio space: min x,y,z, max x,y,z; millimetres")
 	cfg.Settings().AddFlags(f, cfg)
 	c.PreRunE = func(_ *cobra.Command, args []string) error {
 		if len(args) == 1 {
@@ -224,7 +220,8 @@ func addClouds(p *publish.Publisher, cfg *Config, first int) error {
 		}
 		for _, c := range opened {
 			p.Log().
-				Info("clouds", "number", first+len(sources), "name", c.Name(), "fps", c.FPS(), "most_points", c.MaxPoints())
+				Info("clouds", "number", first+len(sources), "name", c.Name(), "fps", c.FPS(), "most_points",
+					c.MaxPoints())
 			sources = append(sources, c)
 		}
 	}

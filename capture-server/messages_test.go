@@ -52,7 +52,8 @@ func studio(t *testing.T, width, height int) string {
 	}
 	writeFile(t, filepath.Join(dir, "depth_NFOV_UNBINNED", "Depth_1.tiff"), bytes.Clone(b.Bytes()))
 	b.Reset()
-	if err := jpeg.Encode(&b, image.NewYCbCr(image.Rect(0, 0, width, height), image.YCbCrSubsampleRatio420), nil); err != nil {
+	if err := jpeg.Encode(&b, image.NewYCbCr(image.Rect(0, 0, width, height), image.YCbCrSubsampleRatio420),
+		nil); err != nil {
 		t.Fatal(err)
 	}
 	writeFile(t, filepath.Join(dir, "color_720p", "Color_1.jpg"), b.Bytes())
@@ -82,13 +83,15 @@ func TestMessages(t *testing.T) {
 		{
 			"unknown source",
 			[]string{"--source", "webcam"},
-			`source "webcam" is unknown: want one of synthetic, livescan:DIR, livescan:FILE.bin, livescan-tcp:HOST:PORT, k4amkv:FILE, k4a`,
+			`source "webcam" is unknown: want one of synthetic, livescan:DIR, livescan:FILE.bin, ` +
+				`livescan-tcp:HOST:PORT, k4amkv:FILE, k4a`,
 		},
 		{"livescan without a path", []string{"--source", "livescan"}, `source "livescan" has no path`},
 		{
 			"clients without an address",
 			[]string{"--source", "livescan-tcp"},
-			`source "livescan-tcp" has no address: want livescan-tcp:HOST:PORT, such as livescan-tcp:192.168.1.20:48001`,
+			`source "livescan-tcp" has no address: want livescan-tcp:HOST:PORT, such as ` +
+				`livescan-tcp:192.168.1.20:48001`,
 		},
 		{
 			"clients' address in use",
@@ -98,12 +101,14 @@ func TestMessages(t *testing.T) {
 		{
 			"clients at no host",
 			[]string{"--source", "livescan-tcp:no..host"},
-			`source "livescan-tcp:no..host": "no..host:48001" is not an address of this machine; want HOST:PORT with an address of this machine, or :PORT for all of them`,
+			`source "livescan-tcp:no..host": "no..host:48001" is not an address of this machine; want HOST:PORT ` +
+				`with an address of this machine, or :PORT for all of them`,
 		},
 		{
 			"clients at another machine",
 			[]string{"--source", "livescan-tcp:192.0.2.1:48001"},
-			`source "livescan-tcp:192.0.2.1:48001": "192.0.2.1:48001" is not an address of this machine; want HOST:PORT`,
+			`source "livescan-tcp:192.0.2.1:48001": "192.0.2.1:48001" is not an address of this machine; want ` +
+				`HOST:PORT`,
 		},
 		{
 			"clients at no port",
@@ -122,7 +127,8 @@ func TestMessages(t *testing.T) {
 		},
 		{
 			"directory without the mode", append([]string{"--color-mode", "1080p"}, livescan...),
-			"color_1080p: no such file or directory (depthMode is NFOV_UNBINNED and colorMode 1080P; the directory may have other modes)",
+			"color_1080p: no such file or directory (depthMode is NFOV_UNBINNED and colorMode 1080P; the directory " +
+				"may have other modes)",
 		},
 		{"fewer cameras", append([]string{"--cameras", "2"}, livescan...), "cameras is 2, but " + good + " has 1"},
 		{
@@ -231,15 +237,20 @@ func TestMessages(t *testing.T) {
 			`other.yaml:1: unknown setting "relay"`,
 		},
 		{
-			"calibration of other cameras", append([]string{"--calibration", file("a.yaml", poseYAML("left", "1,0,0, 0,1,0, 0,0,1", "0,0,0"))}, livescan...),
+			"calibration of other cameras",
+			append([]string{"--calibration", file("a.yaml", poseYAML("left", "1,0,0, 0,1,0, 0,0,1", "0,0,0"))},
+				livescan...),
 			"a.yaml has no camera kinect, only left",
 		},
 		{
-			"calibration with too few numbers", append([]string{"--calibration", file("b.yaml", poseYAML("kinect", "1,0,0", "0,0,0"))}, livescan...),
+			"calibration with too few numbers",
+			append([]string{"--calibration", file("b.yaml", poseYAML("kinect", "1,0,0", "0,0,0"))}, livescan...),
 			"b.yaml: camera kinect has 3 rotation and 3 translation numbers, want 9 and 3",
 		},
 		{
-			"calibration that is no rotation", append([]string{"--calibration", file("c.yaml", poseYAML("kinect", "2,0,0, 0,1,0, 0,0,1", "0,0,0"))}, livescan...),
+			"calibration that is no rotation",
+			append([]string{"--calibration", file("c.yaml", poseYAML("kinect", "2,0,0, 0,1,0, 0,0,1", "0,0,0"))},
+				livescan...),
 			"c.yaml: camera kinect: ",
 		},
 

@@ -124,12 +124,13 @@ func replayPrepared(
 	var once sync.Once
 	ended := make(chan error, 1)
 	go func() {
-		ended <- target.Keep(link, r.Handler(), moqt.Config{Log: log}, func(ctx context.Context, s *moqt.Session) error {
-			connected.Store(true)
-			defer connected.Store(false)
-			once.Do(func() { close(first) })
-			return r.Serve(ctx, s, over)
-		})
+		ended <- target.Keep(link, r.Handler(), moqt.Config{Log: log},
+			func(ctx context.Context, s *moqt.Session) error {
+				connected.Store(true)
+				defer connected.Store(false)
+				once.Do(func() { close(first) })
+				return r.Serve(ctx, s, over)
+			})
 	}()
 	select {
 	case <-first:

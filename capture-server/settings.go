@@ -8,14 +8,15 @@ import (
 )
 
 // exampleHeader begins the example file.
-const exampleHeader = "Configuration of the Holocast capture server. Every setting but sources is optional; the values " +
-	"here are the defaults. Flags override the file."
+const exampleHeader = "Configuration of the Holocast capture server. Every setting but sources is optional; " +
+	"the values here are the defaults. Flags override the file."
 
 // settings describes the settings, see config.Table.
 var settings = append(append(config.Table{
 	{
 		Key: "relay", Flag: "-",
-		Help: "URL of the session to publish: moqt://host:port/session over raw QUIC, or https://host:port/session over WebTransport.",
+		Help: "URL of the session to publish: moqt://host:port/session over raw QUIC, or https://host:port/session " +
+			"over WebTransport.",
 		More: "The URL on the command line overrides it.",
 	},
 	{

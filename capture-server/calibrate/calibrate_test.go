@@ -42,17 +42,13 @@ func TestFindsEveryMarker(t *testing.T) {
 	for id := range 16 {
 		// A projective view of the marker, from the side and from below.
 		to := [5][2]float64{{203, 218}, {150, 262}, {146, 98}, {262, 112}, {250, 240}}
-		h, ok := homography(
-			[][2]float64{{-1, -1}, {1, -1}, {1, 5. / 3}, {-1, 5. / 3}},
-			[][2]float64{to[2], to[3], to[4], to[1]},
-		)
+		h, ok := homography([][2]float64{{-1, -1}, {1, -1}, {1, 5. / 3}, {-1, 5. / 3}},
+			[][2]float64{to[2], to[3], to[4], to[1]})
 		if !ok {
 			t.Fatal("no homography")
 		}
-		back, ok := homography(
-			[][2]float64{to[2], to[3], to[4], to[1]},
-			[][2]float64{{-1, -1}, {1, -1}, {1, 5. / 3}, {-1, 5. / 3}},
-		)
+		back, ok := homography([][2]float64{to[2], to[3], to[4], to[1]},
+			[][2]float64{{-1, -1}, {1, -1}, {1, 5. / 3}, {-1, 5. / 3}})
 		if !ok {
 			t.Fatal("no homography")
 		}
@@ -180,10 +176,8 @@ func (r room) view(t *testing.T, name string, pose camera.Transform) View {
 			if right%cal.Color.Width == 0 {
 				pitch = 0
 			}
-			_, gray, _ := r.cast(
-				colorPose.T,
-				turn.Apply([3]float64{float64(rays.X[i]) + fx*pitch, float64(rays.Y[i]) + fy*pitch, 1}),
-			)
+			_, gray, _ := r.cast(colorPose.T,
+				turn.Apply([3]float64{float64(rays.X[i]) + fx*pitch, float64(rays.Y[i]) + fy*pitch, 1}))
 			sum += float64(gray)
 		}
 		v.Gray.Pix[i] = uint8(sum/9 + 0.5)

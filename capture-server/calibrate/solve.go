@@ -89,12 +89,9 @@ func sight(
 			return math.Abs(s.size-size) > sizeTolerance*size
 		})
 		if len(sightings[i]) == 0 {
-			return nil, 0, fmt.Errorf(
-				"calibrate: camera %s: %w of the %d placed ones can be read in its colour image and measured in its depth image",
-				v.Name,
-				ErrNoMarker,
-				len(at),
-			)
+			return nil, 0,
+				fmt.Errorf("calibrate: camera %s: %w of the %d placed ones can be read in its colour image and "+
+					"measured in its depth image", v.Name, ErrNoMarker, len(at))
 		}
 	}
 	return sightings, size, nil

@@ -121,10 +121,8 @@ func (m *Medium) Describe(c *catalog.Catalog) error {
 		if s.ended.Load() {
 			continue
 		}
-		ref, err := c.AddInit(
-			fmt.Sprintf("clouds-%d", s.number),
-			catalog.CameraInit{Grid: nominal, Pose: camera.Identity},
-		)
+		ref, err := c.AddInit(fmt.Sprintf("clouds-%d", s.number),
+			catalog.CameraInit{Grid: nominal, Pose: camera.Identity})
 		if err != nil {
 			return err
 		}

@@ -44,10 +44,12 @@ func newMetrics() *metrics {
 			Help: "Frames published with some rows omitted because of overload.",
 		}, []string{"camera"}),
 		stages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "holocast_capture_stage_seconds", Help: "Time per frame spent waiting for a processor, mapping to points and encoding.", Buckets: buckets,
+			Name: "holocast_capture_stage_seconds",
+			Help: "Time per frame spent waiting for a processor, mapping to points and encoding.", Buckets: buckets,
 		}, []string{"camera", "stage"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "holocast_capture_to_published_seconds", Help: "Time from the middle of the exposure to publication.", Buckets: buckets,
+			Name: "holocast_capture_to_published_seconds", Help: "Time from the middle of the exposure to publication.",
+			Buckets: buckets,
 		}, []string{"camera"}),
 	}
 }
@@ -70,8 +72,9 @@ func (m *metrics) collectors(of *Medium) []prometheus.Collector {
 	for _, l := range of.pipelines {
 		m.thinned.WithLabelValues(l.label()) // export 0 from the start
 		all = append(all, prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name:        "holocast_capture_source_dropped_total",
-			Help:        "Captures the source did not deliver: without depth, or missed because the previous one took too long.",
+			Name: "holocast_capture_source_dropped_total",
+			Help: "Captures the source did not deliver: without depth, or missed because the previous one " +
+				"took too long.",
 			ConstLabels: prometheus.Labels{"camera": l.label()},
 		}, func() float64 { return float64(l.src.Dropped()) }))
 	}

@@ -81,14 +81,15 @@ func (v *Video) open(ctx context.Context, opts Options) error {
 		meta.Part = strings.Contains(s.Projection, "tiled")
 	}
 	if meta.Stereo == "" {
-		meta.Stereo = map[string]string{"2D": spherical.Mono, "top and bottom": spherical.TopBottom, "side by side": spherical.SideBySide}[s.Stereo]
+		meta.Stereo = map[string]string{
+			"2D": spherical.Mono, "top and bottom": spherical.TopBottom,
+			"side by side": spherical.SideBySide,
+		}[s.Stereo]
 	}
 	switch {
 	case meta.Projection != "" && meta.Projection != spherical.Equirectangular:
-		return fmt.Errorf(
-			"its projection is %.40s, but only equirectangular pictures are supported (FFmpeg's filter v360 converts)",
-			meta.Projection,
-		)
+		return fmt.Errorf("its projection is %.40s, but only equirectangular pictures are supported (FFmpeg's filter "+
+			"v360 converts)", meta.Projection)
 	case meta.Part:
 		return errors.New("it shows only part of the sphere, as VR180 does; only entire spheres are supported")
 	}
@@ -165,14 +166,8 @@ func (v *Video) chooseLayout(asked string, meta spherical.Metadata) error {
 		return nil
 	case "", StereoAuto:
 	default:
-		return fmt.Errorf(
-			"stereo is %q, want %s, %s, %s or %s",
-			asked,
-			StereoAuto,
-			spherical.Mono,
-			spherical.TopBottom,
-			spherical.SideBySide,
-		)
+		return fmt.Errorf("stereo is %q, want %s, %s, %s or %s", asked, StereoAuto, spherical.Mono, spherical.TopBottom,
+			spherical.SideBySide)
 	}
 	if meta.Stereo != "" {
 		v.layout = meta.Stereo
@@ -189,23 +184,15 @@ func (v *Video) chooseLayout(asked string, meta spherical.Metadata) error {
 		v.layout = spherical.Mono
 	case near(1):
 		v.layout = spherical.TopBottom
-		v.Notes = append(
-			v.Notes,
-			"no metadata: a square picture is assumed to show two eyes, the left one above (override with --stereo)",
-		)
+		v.Notes = append(v.Notes,
+			"no metadata: a square picture is assumed to show two eyes, the left one above (override with --stereo)")
 	case near(4):
 		v.layout = spherical.SideBySide
-		v.Notes = append(
-			v.Notes,
-			"no metadata: a 4:1 picture is assumed to show two eyes, side by side (override with --stereo)",
-		)
+		v.Notes = append(v.Notes,
+			"no metadata: a 4:1 picture is assumed to show two eyes, side by side (override with --stereo)")
 	default:
-		return fmt.Errorf(
-			"its pictures of %d×%d are not 2:1, as an entire sphere is, and it has no spherical metadata; "+
-				"if it shows a sphere, set --stereo to mono, top-bottom or side-by-side",
-			s.Width,
-			s.Height,
-		)
+		return fmt.Errorf("its pictures of %d×%d are not 2:1, as an entire sphere is, and it has no spherical "+
+			"metadata; if it shows a sphere, set --stereo to mono, top-bottom or side-by-side", s.Width, s.Height)
 	}
 	return nil
 }
@@ -226,26 +213,15 @@ func (v *Video) chooseSize(opts Options) error {
 		if width < 32 || height < 16 || width > catalog.MaxSphereSize || height > catalog.MaxSphereSize ||
 			width%2 != 0 ||
 			height%2 != 0 {
-			return fmt.Errorf(
-				"size is %d×%d, want even numbers from 32×16 to %d×%d",
-				width,
-				height,
-				catalog.MaxSphereSize,
-				catalog.MaxSphereSize,
-			)
+			return fmt.Errorf("size is %d×%d, want even numbers from 32×16 to %d×%d", width, height,
+				catalog.MaxSphereSize, catalog.MaxSphereSize)
 		}
-	case w%2 != 0 || h%2 != 0 || v.layout == spherical.TopBottom && s.Height%2 != 0 || v.layout == spherical.SideBySide && s.Width%2 != 0:
+	case w%2 != 0 || h%2 != 0 || v.layout == spherical.TopBottom && s.Height%2 != 0 ||
+		v.layout == spherical.SideBySide && s.Width%2 != 0:
 		width, height = w&^1, h&^1
-		v.Notes = append(
-			v.Notes,
-			fmt.Sprintf(
-				"pictures of %d×%d are scaled to %d×%d per eye: encoders need even sizes",
-				s.Width,
-				s.Height,
-				width,
-				height,
-			),
-		)
+		v.Notes = append(v.Notes,
+			fmt.Sprintf("pictures of %d×%d are scaled to %d×%d per eye: encoders need even sizes", s.Width, s.Height,
+				width, height))
 	}
 	if width < 32 || height < 16 {
 		return fmt.Errorf("its pictures of %d×%d are too small", s.Width, s.Height)
@@ -328,13 +304,8 @@ func frameRate(num, den int) (int, int) {
 // Name describes the video for logs.
 func (v *Video) Name() string {
 	s := v.Sphere
-	return fmt.Sprintf(
-		"%d×%d %s, %.5g pictures a second",
-		s.Width,
-		s.Height,
-		v.layout,
-		float64(v.FPSNum)/float64(v.FPSDen),
-	)
+	return fmt.Sprintf("%d×%d %s, %.5g pictures a second", s.Width, s.Height, v.layout,
+		float64(v.FPSNum)/float64(v.FPSDen))
 }
 
 // Reader decodes an input. One goroutine reads pictures and another sound; both must be read.
@@ -379,19 +350,8 @@ func (v *Video) Start(ctx context.Context, loop bool) (*Reader, error) {
 	pipes := 1
 	if v.Info.Audio {
 		pipes = 2
-		args = append(
-			args,
-			"-map",
-			"0:a:0",
-			"-af",
-			"aresample=async=1:first_pts=0",
-			"-ac",
-			"2",
-			"-ar",
-			"48000",
-			"-b:a",
-			audioBitrate,
-		)
+		args = append(args, "-map", "0:a:0", "-af", "aresample=async=1:first_pts=0", "-ac", "2", "-ar", "48000", "-b:a",
+			audioBitrate)
 		if v.aac {
 			args = append(args, "-c:a", "aac", "-f", "adts")
 		} else {

@@ -175,9 +175,8 @@ func parseProbe(b []byte) (Info, error) {
 		}
 		v := &Video{
 			Codec: s.Codec, Width: s.Width, Height: s.Height, PixelAspect: 1, PixelFormat: s.PixelFormat,
-			ColorPrimaries: known(
-				s.Primaries,
-			), ColorTransfer: known(s.Transfer), ColorSpace: known(s.Space), ColorRange: known(s.Range),
+			ColorPrimaries: known(s.Primaries), ColorTransfer: known(s.Transfer), ColorSpace: known(s.Space),
+			ColorRange: known(s.Range),
 		}
 		if s.Codec == "" || s.Codec == "unknown" || s.Codec == "none" {
 			return info, &CodecError{Codec: "video of type " + s.Tag}

@@ -233,12 +233,8 @@ func (f *file) child(offset, limit int64) (element, error) {
 		return element{}, err
 	}
 	if e.end > limit {
-		return element{}, e.damage(
-			"%d bytes long, but only %d are left%s",
-			e.end-e.data,
-			limit-e.data,
-			f.truncated(limit),
-		)
+		return element{}, e.damage("%d bytes long, but only %d are left%s", e.end-e.data, limit-e.data,
+			f.truncated(limit))
 	}
 	return e, nil
 }

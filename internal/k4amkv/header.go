@@ -107,12 +107,8 @@ func (f *file) readHeader() (*header, error) {
 			break
 		}
 		if e.end > segment.end {
-			return nil, e.damage(
-				"%d bytes long, but only %d are left%s",
-				e.end-e.data,
-				segment.end-e.data,
-				f.truncated(segment.end),
-			)
+			return nil, e.damage("%d bytes long, but only %d are left%s", e.end-e.data, segment.end-e.data,
+				f.truncated(segment.end))
 		}
 		if e.id == idSeekHead {
 			if seek, err = f.seekHead(e, segment, seek); err != nil {
@@ -435,7 +431,10 @@ func (h *header) config(f *file) (c Config, tracks [trackCount]*track, littleEnd
 				},
 			)
 		}
-		for _, m := range []camera.ColorMode{camera.Color720P, camera.Color1080P, camera.Color1440P, camera.Color1536P, camera.Color2160P, camera.Color3072P} {
+		for _, m := range []camera.ColorMode{
+			camera.Color720P, camera.Color1080P, camera.Color1440P, camera.Color1536P,
+			camera.Color2160P, camera.Color3072P,
+		} {
 			if w, h := m.Size(); uint64(w) == color.width && uint64(h) == color.height {
 				c.ColorMode = m
 			}

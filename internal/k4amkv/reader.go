@@ -356,12 +356,8 @@ func (r *Reader) readBlock() error {
 			if c.unknown {
 				continue
 			}
-			return c.damage(
-				"%d bytes long, but %s begins inside it at byte %d",
-				c.end-c.data,
-				elementName(e.id),
-				e.start,
-			)
+			return c.damage("%d bytes long, but %s begins inside it at byte %d", c.end-c.data, elementName(e.id),
+				e.start)
 		}
 		r.at = e.end
 		queued := false
@@ -401,12 +397,8 @@ func (r *Reader) enterCluster() error {
 		if e.id != idCluster {
 			if e.end > r.header.segment.end {
 				r.resync(r.at)
-				return e.damage(
-					"%d bytes long, but only %d are left%s",
-					e.end-e.data,
-					r.header.segment.end-e.data,
-					r.file.truncated(r.header.segment.end),
-				)
+				return e.damage("%d bytes long, but only %d are left%s", e.end-e.data, r.header.segment.end-e.data,
+					r.file.truncated(r.header.segment.end))
 			}
 			r.at = e.end
 			continue

@@ -64,7 +64,10 @@ type Settings struct {
 
 // AppendSettings appends the settings for a client of a version.
 func AppendSettings(dst []byte, v Version, s Settings) []byte {
-	number := func(b []byte, n int32) []byte { return binary.LittleEndian.AppendUint32(b, uint32(n)) } //nolint:gosec // two's complement
+	number := func(b []byte, n int32) []byte {
+		return binary.LittleEndian.AppendUint32(b,
+			uint32(n))
+	} //nolint:gosec // two's complement
 	floats := func(b []byte, list ...float32) []byte {
 		for _, f := range list {
 			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(f))
@@ -168,12 +171,8 @@ type Messages struct {
 
 // NewMessages reads messages from r. The caller must close it.
 func NewMessages(r io.Reader) (*Messages, error) {
-	d, err := zstd.NewReader(
-		nil,
-		zstd.WithDecoderConcurrency(1),
-		zstd.WithDecoderMaxMemory(maxFrame),
-		zstd.WithDecodeAllCapLimit(true),
-	)
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxFrame),
+		zstd.WithDecodeAllCapLimit(true))
 	if err != nil {
 		return nil, err
 	}

@@ -34,10 +34,8 @@ func same(a, b *pointcloud.Points) bool {
 }
 
 func TestAnswerBytes(t *testing.T) {
-	got := livescan.AppendAnswer(
-		nil,
-		&pointcloud.Points{XYZ: []int16{1, -2, 3, 256, 0, -1}, RGB: []byte{10, 20, 30, 40, 50, 60}},
-	)
+	got := livescan.AppendAnswer(nil,
+		&pointcloud.Points{XYZ: []int16{1, -2, 3, 256, 0, -1}, RGB: []byte{10, 20, 30, 40, 50, 60}})
 	want := []byte{2, 0, 0, 0, 1, 0, 0xfe, 0xff, 3, 0, 0, 1, 0, 0, 0xff, 0xff, 10, 20, 30, 40, 50, 60}
 	if !bytes.Equal(got, want) {
 		t.Errorf("% x, want % x", got, want)
@@ -129,18 +127,10 @@ func TestEvenFrame(t *testing.T) {
 
 func TestCalibration(t *testing.T) {
 	// A quarter turn about y, then a translation.
-	azure := livescantest.AppendCalibration(
-		nil,
-		livescan.AzureKinect,
-		3,
-		[12]float32{0, 0, 1, 0.5, 0, 1, 0, -0.25, -1, 0, 0, 2},
-	)
-	kinect := livescantest.AppendCalibration(
-		nil,
-		livescan.KinectV2,
-		3,
-		[12]float32{0, 0, 1, 0, 1, 0, -1, 0, 0, -2, -0.25, 0.5},
-	)
+	azure := livescantest.AppendCalibration(nil, livescan.AzureKinect, 3,
+		[12]float32{0, 0, 1, 0.5, 0, 1, 0, -0.25, -1, 0, 0, 2})
+	kinect := livescantest.AppendCalibration(nil, livescan.KinectV2, 3,
+		[12]float32{0, 0, 1, 0, 1, 0, -1, 0, 0, -2, -0.25, 0.5})
 	for _, c := range []struct {
 		name    string
 		b       []byte
@@ -158,12 +148,8 @@ func TestCalibration(t *testing.T) {
 			}
 		})
 	}
-	none := livescantest.AppendCalibration(
-		nil,
-		livescan.AzureKinect,
-		-1,
-		[12]float32{1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0},
-	)
+	none := livescantest.AppendCalibration(nil, livescan.AzureKinect, -1,
+		[12]float32{1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0})
 	if list, _, _ := messages(t, none); len(list) != 1 || list[0].Calibration.Known() {
 		t.Error("a client at the origin is taken for one with a pose")
 	}
@@ -217,7 +203,10 @@ func TestBadMessages(t *testing.T) {
 		{"unknown", []byte{8}, "message 8 is unknown"},
 		{"a web browser", []byte("GET / HTTP/1.1\r\n"), "message 71 is unknown"},
 		{"truncated pose", []byte{1, 0, 0}, "unexpected EOF"},
-		{"pose of noise", append([]byte{1, 0, 0, 0, 0}, bytes.Repeat([]byte{0x42}, 48)...), "the pose of a client is none"},
+		{
+			"pose of noise", append([]byte{1, 0, 0, 0, 0}, bytes.Repeat([]byte{0x42}, 48)...),
+			"the pose of a client is none",
+		},
 		{"hostile length", frame(0x7fffffff, 0), "announces 2147483647 bytes"},
 		{"three bytes", frame(3, 0, 1, 2, 3), "announces 3 bytes"},
 		{"unknown compression", frame(4, 7, 0, 0, 0, 0), "compression is 7"},
@@ -248,7 +237,11 @@ func TestMemory(t *testing.T) {
 			return err
 		}},
 		{"frame", func() error { _, _, err := messages(t, frame(100<<20, 0)); return err }},
-		{"compressed frame", func() error { _, _, err := messages(t, frame(uint32(len(header)), 1, header...)); return err }},
+		{"compressed frame", func() error {
+			_, _,
+				err := messages(t, frame(uint32(len(header)), 1, header...))
+			return err
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var before, after runtime.MemStats
@@ -283,15 +276,8 @@ func TestSettings(t *testing.T) {
 	} {
 		b := livescan.AppendSettings(nil, c.version, s)
 		if b[0] != c.kind || int(binary.LittleEndian.Uint32(b[1:])) != c.length || len(b) != 5+c.length {
-			t.Errorf(
-				"%v: message %d of %d bytes announces %d, want message %d of %d",
-				c.version,
-				b[0],
-				len(b)-5,
-				binary.LittleEndian.Uint32(b[1:]),
-				c.kind,
-				c.length,
-			)
+			t.Errorf("%v: message %d of %d bytes announces %d, want message %d of %d", c.version, b[0], len(b)-5,
+				binary.LittleEndian.Uint32(b[1:]), c.kind, c.length)
 		}
 	}
 }
@@ -312,26 +298,8 @@ func FuzzMessages(f *testing.F) {
 	f.Add(livescantest.AppendFrame(nil, small, true))
 	f.Add(livescantest.AppendCalibration(nil, livescan.AzureKinect, 3, [12]float32{1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 2}))
 	f.Add(livescantest.AppendCalibration(nil, livescan.KinectV2, 3, [12]float32{1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 2}))
-	f.Add(
-		append(
-			livescantest.AppendConfiguration(nil, "1", "a"),
-			5,
-			0,
-			6,
-			0,
-			7,
-			0,
-			9,
-			0,
-			10,
-			11,
-			2,
-			0xff,
-			0xff,
-			0xff,
-			0xff,
-		),
-	)
+	f.Add(append(livescantest.AppendConfiguration(nil, "1", "a"), 5, 0, 6, 0, 7, 0, 9, 0, 10, 11, 2, 0xff, 0xff, 0xff,
+		0xff))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		list, _, err := messages(t, b)
 		if err == nil {

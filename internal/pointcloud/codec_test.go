@@ -170,15 +170,8 @@ func checkGrid(t testing.TB, e *Encoder, d *Decoder, g *Grid, n uint8) {
 				depth = 0
 			}
 			if got.Depth[j] != depth {
-				t.Fatalf(
-					"description %d of %d, pixel (%d, %d): depth %d, want %d",
-					i,
-					n,
-					j%g.Width,
-					j/g.Width,
-					got.Depth[j],
-					depth,
-				)
+				t.Fatalf("description %d of %d, pixel (%d, %d): depth %d, want %d", i, n, j%g.Width, j/g.Width,
+					got.Depth[j], depth)
 			}
 		}
 		points += int(h.Points)
@@ -252,12 +245,8 @@ func TestDescriptionsOfOneFrame(t *testing.T) {
 	e, d := newCodec(t, EncoderOptions{})
 	g := patterns()[1].grid(8, 6, 1)
 	object := func(l Layout, sequence uint32, description int) []byte {
-		b, err := e.Encode(
-			nil,
-			Header{Sequence: sequence, Descriptions: 4},
-			&Frame{Layout: l, Grid: *g, Points: *cloud(g)},
-			description,
-		)
+		b, err := e.Encode(nil, Header{Sequence: sequence, Descriptions: 4},
+			&Frame{Layout: l, Grid: *g, Points: *cloud(g)}, description)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -273,10 +262,14 @@ func TestDescriptionsOfOneFrame(t *testing.T) {
 			objects [][]byte
 			want    string
 		}{
-			"frames":             {0, [][]byte{object(l, 1, 0), object(l, 2, 1)}, "mismatch"},
-			"layouts":            {0, [][]byte{object(l, 1, 0), object(other, 1, 1)}, "mismatch"},
-			"description twice":  {0, [][]byte{object(l, 1, 2), object(l, 1, 2)}, "description"},
-			"more than its size": {20, [][]byte{object(l, 1, 0), object(l, 1, 1)}, map[bool]string{true: "width", false: "points"}[l.OnGrid()]},
+			"frames":            {0, [][]byte{object(l, 1, 0), object(l, 2, 1)}, "mismatch"},
+			"layouts":           {0, [][]byte{object(l, 1, 0), object(other, 1, 1)}, "mismatch"},
+			"description twice": {0, [][]byte{object(l, 1, 2), object(l, 1, 2)}, "description"},
+			"more than its size": {
+				20,
+				[][]byte{object(l, 1, 0), object(l, 1, 1)},
+				map[bool]string{true: "width", false: "points"}[l.OnGrid()],
+			},
 		} {
 			t.Run(l.String()+" "+name, func(t *testing.T) {
 				var f Frame

@@ -127,14 +127,9 @@ func (p *preparation) outputs(headers []partHeader) []*output {
 	for i := range s.Tiles() {
 		r := s.Rect(i)
 		for q := range s.Qualities {
-			list = append(
-				list,
-				add(
-					catalog.TileTrack(i, q),
-					cmaf.Track{Width: r.Dx(), Height: r.Dy() * s.Eyes(), AVCConfig: p.enc.Config(i, q)},
-					func(h *partHeader) int64 { return *h.Rates.Bytes[i][q] },
-				),
-			)
+			list = append(list, add(catalog.TileTrack(i, q),
+				cmaf.Track{Width: r.Dx(), Height: r.Dy() * s.Eyes(), AVCConfig: p.enc.Config(i, q)},
+				func(h *partHeader) int64 { return *h.Rates.Bytes[i][q] }))
 		}
 	}
 	return list
@@ -183,13 +178,8 @@ func (o *output) create(dir string) error {
 func (o *output) fragment(samples []cmaf.Sample) error {
 	b := cmaf.Fragment(uint32(o.written+1), o.at, samples)
 	if len(b) != int(o.entries[o.written].Size) {
-		return fmt.Errorf(
-			"%s: GoP %d has %d bytes, its index says %d",
-			o.file.Name(),
-			o.written,
-			len(b),
-			o.entries[o.written].Size,
-		)
+		return fmt.Errorf("%s: GoP %d has %d bytes, its index says %d", o.file.Name(), o.written, len(b),
+			o.entries[o.written].Size)
 	}
 	o.at += uint64(o.entries[o.written].Duration)
 	o.bytes += int64(len(b))
@@ -319,8 +309,9 @@ func (p *preparation) manifest(
 	represent := func(o *output) mpdRep {
 		t := tracks[o.name]
 		r := mpdRep{
-			ID: o.name, Codecs: t.Codec, Bandwidth: max(1, int64(float64(8*o.bytes)/length.Seconds())), Width: t.Width, Height: t.Height,
-			Rate: t.Samplerate, BaseURL: filepath.ToSlash(fileOf(o.name)),
+			ID: o.name, Codecs: t.Codec, Bandwidth: max(1, int64(float64(8*o.bytes)/length.Seconds())), Width: t.Width,
+			Height: t.Height,
+			Rate:   t.Samplerate, BaseURL: filepath.ToSlash(fileOf(o.name)),
 		}
 		if t.Framerate > 0 {
 			r.FrameRate = fmt.Sprintf("%d/%d", p.id.FPSNum, p.id.FPSDen)

@@ -151,11 +151,8 @@ func (p *preparation) identify(input string, sphere catalog.Sphere) error {
 		now := p.id
 		now.Start = was.Start
 		if a, b := mustMarshal(was), mustMarshal(now); !bytes.Equal(a, b) {
-			return fmt.Errorf(
-				"%s holds an unfinished preparation of %s: delete it, or name another folder",
-				p.dir,
-				was.Input,
-			)
+			return fmt.Errorf("%s holds an unfinished preparation of %s: delete it, or name another folder", p.dir,
+				was.Input)
 		}
 		p.id = was
 		return nil

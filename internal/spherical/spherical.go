@@ -355,12 +355,7 @@ func parseV1(b []byte) Metadata {
 	}
 	m.Part = values["CroppedAreaImageWidthPixels"] != values["FullPanoWidthPixels"] ||
 		values["CroppedAreaImageHeightPixels"] != values["FullPanoHeightPixels"]
-	m.Yaw, m.Pitch, m.Roll = number(
-		"InitialViewHeadingDegrees",
-	), number(
-		"InitialViewPitchDegrees",
-	), number(
-		"InitialViewRollDegrees",
-	)
+	m.Yaw, m.Pitch, m.Roll = number("InitialViewHeadingDegrees"), number("InitialViewPitchDegrees"),
+		number("InitialViewRollDegrees")
 	return m
 }

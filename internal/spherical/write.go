@@ -21,7 +21,8 @@ func v1XML(stereo string) string {
 	}
 	return `<?xml version="1.0"?><rdf:SphericalVideo xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#"` +
 		` xmlns:GSpherical="http://ns.google.com/videos/1.0/spherical/"><GSpherical:Spherical>true</GSpherical:Spherical>` +
-		`<GSpherical:Stitched>true</GSpherical:Stitched><GSpherical:StitchingSoftware>` + writer + `</GSpherical:StitchingSoftware>` +
+		`<GSpherical:Stitched>true</GSpherical:Stitched><GSpherical:StitchingSoftware>` + writer +
+		`</GSpherical:StitchingSoftware>` +
 		`<GSpherical:ProjectionType>equirectangular</GSpherical:ProjectionType><GSpherical:StereoMode>` + mode +
 		`</GSpherical:StereoMode></rdf:SphericalVideo>`
 }

@@ -35,7 +35,13 @@ func TestDirections(t *testing.T) {
 }
 
 func TestGrid(t *testing.T) {
-	for _, g := range []Grid{{8, 4, 1920, 960}, {7, 3, 1000, 502}, {1, 1, 2, 2}, {64, 64, 128, 130}, {13, 5, 3838, 1918}} {
+	for _, g := range []Grid{
+		{8, 4, 1920, 960},
+		{7, 3, 1000, 502},
+		{1, 1, 2, 2},
+		{64, 64, 128, 130},
+		{13, 5, 3838, 1918},
+	} {
 		if err := g.Check(); err != nil {
 			t.Fatal(err)
 		}
@@ -109,10 +115,8 @@ func sphere(l Layout, w, h int) *image.YCbCr {
 		x0, y0, x1, y1 := int(e.X0*float64(w)), int(e.Y0*float64(h)), int(e.X1*float64(w)), int(e.Y1*float64(h))
 		for y := y0; y < y1; y++ {
 			for x := x0; x < x1; x++ {
-				d := Direction(
-					((float64(x-x0)+0.5)/float64(x1-x0)-0.5)*2*math.Pi,
-					(0.5-(float64(y-y0)+0.5)/float64(y1-y0))*math.Pi,
-				)
+				d := Direction(((float64(x-x0)+0.5)/float64(x1-x0)-0.5)*2*math.Pi,
+					(0.5-(float64(y-y0)+0.5)/float64(y1-y0))*math.Pi)
 				p.Y[p.YOffset(x, y)] = uint8(120 + 80*d.Y - float64(20*eye))
 				p.Cb[p.COffset(x, y)] = 128
 				p.Cr[p.COffset(x, y)] = uint8(128 + 60*d.X)
@@ -166,15 +170,8 @@ func TestSampler(t *testing.T) {
 				y := (120 + 80*gaze.Y - float64(20*eye) - 16) * 1.164383
 				cr := 60 * gaze.X
 				if math.Abs(float64(c.R)-max(0, min(255, y+1.596*cr))) > 8 || math.Abs(float64(c.B)-y) > 6 {
-					t.Fatalf(
-						"%v eye %d: along %v the picture is %v, luma should be %.0f, red-difference %.0f",
-						l,
-						eye,
-						gaze,
-						c,
-						y,
-						cr,
-					)
+					t.Fatalf("%v eye %d: along %v the picture is %v, luma should be %.0f, red-difference %.0f", l, eye,
+						gaze, c, y, cr)
 				}
 			}
 		}

@@ -79,13 +79,8 @@ func (g Grid) Check() error {
 	case g.Columns > MaxTiles || g.Rows > MaxTiles || g.Columns*g.Rows > MaxTiles:
 		return fmt.Errorf("a grid of %d×%d tiles has more than %d", g.Columns, g.Rows, MaxTiles)
 	case g.Width > 1<<16 || g.Height > 1<<16 || g.Width < 2*g.Columns || g.Height < 2*g.Rows:
-		return fmt.Errorf(
-			"a picture of %d×%d pixels cannot be cut into %d×%d tiles",
-			g.Width,
-			g.Height,
-			g.Columns,
-			g.Rows,
-		)
+		return fmt.Errorf("a picture of %d×%d pixels cannot be cut into %d×%d tiles", g.Width, g.Height, g.Columns,
+			g.Rows)
 	}
 	return nil
 }
@@ -99,10 +94,8 @@ func edge(i, n, size int) int { return 2 * ((i*size + n) / (2 * n)) }
 // Rect returns a tile's rectangle in the picture of one eye, pixels.
 func (g Grid) Rect(tile int) image.Rectangle {
 	c, r := tile%g.Columns, tile/g.Columns
-	return image.Rect(
-		edge(c, g.Columns, g.Width), edge(r, g.Rows, g.Height),
-		edge(c+1, g.Columns, g.Width), edge(r+1, g.Rows, g.Height),
-	)
+	return image.Rect(edge(c, g.Columns, g.Width), edge(r, g.Rows, g.Height), edge(c+1, g.Columns, g.Width),
+		edge(r+1, g.Rows, g.Height))
 }
 
 // At returns the tile at a point of one eye's picture, in fractions of its width and height.

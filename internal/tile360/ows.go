@@ -173,7 +173,8 @@ func (s *Solver) hulls(p *Problem, must bool) {
 			n := hullPoint{p.Bytes[i], seen * p.Distortion[i], int32(q), int32(t)}
 			s.hull = append(s.hull, n)
 			at := len(s.hull) - 1
-			for at > from && (s.hull[at-1].bytes > n.bytes || s.hull[at-1].bytes == n.bytes && s.hull[at-1].loss > n.loss) {
+			for at > from && (s.hull[at-1].bytes > n.bytes || s.hull[at-1].bytes == n.bytes &&
+				s.hull[at-1].loss > n.loss) {
 				s.hull[at] = s.hull[at-1]
 				at--
 			}

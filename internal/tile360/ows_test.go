@@ -153,14 +153,8 @@ func TestOWSKeepsBudgetAndBound(t *testing.T) {
 			// OWS chooses qualities before the order, so with lateness another choice may be
 			// slightly better.
 			if len(p.Seen) >= 16 && name != "greedy" && plan.Expected > other.Expected*1.05 {
-				t.Errorf(
-					"%d tiles × %d: expected loss %g, %s has %g",
-					len(p.Seen),
-					p.Qualities,
-					plan.Expected,
-					name,
-					other.Expected,
-				)
+				t.Errorf("%d tiles × %d: expected loss %g, %s has %g", len(p.Seen), p.Qualities, plan.Expected, name,
+					other.Expected)
 			}
 			ratio[name] += math.Log(max(plan.Expected, 1e-9) / max(other.Expected, 1e-9))
 			if plan.Bound > other.Loss*(1+1e-9) {
@@ -195,13 +189,34 @@ func TestOWSOfOddProblems(t *testing.T) {
 	}{
 		{"no tiles", Problem{Qualities: 3, Budget: 10}, []int{}},
 		{"no qualities", Problem{Seen: []float64{1}, Miss: []float64{9}, Budget: 10}, []int{-1}},
-		{"no budget", Problem{Qualities: 1, Seen: []float64{1}, Miss: []float64{9}, Bytes: []float64{1}, Distortion: []float64{1}}, []int{-1}},
-		{"negative budget", Problem{Qualities: 1, Seen: []float64{1}, Miss: []float64{9}, Bytes: []float64{1}, Distortion: []float64{1}, Budget: -5}, []int{-1}},
-		{"unlimited", Problem{Qualities: 2, Seen: []float64{1}, Miss: []float64{9}, Bytes: []float64{1, 2}, Distortion: []float64{2, 1}, Budget: inf}, []int{1}},
-		{"not offered", Problem{Qualities: 3, Seen: []float64{1}, Miss: []float64{9}, Bytes: []float64{inf, 2, -1}, Distortion: []float64{0, nan, 0}, Budget: 10}, []int{-1}},
-		{"worse than nothing", Problem{Qualities: 1, Seen: []float64{1}, Miss: []float64{1}, Bytes: []float64{1}, Distortion: []float64{2}, Budget: 10}, []int{-1}},
-		{"not seen", Problem{Qualities: 1, Seen: []float64{0}, Miss: []float64{9}, Bytes: []float64{1}, Distortion: []float64{2}, Budget: 10}, []int{-1}},
-		{"equal tiles", Problem{Qualities: 1, Seen: []float64{1, 1, 1}, Miss: []float64{9, 9, 9}, Bytes: []float64{1, 1, 1}, Distortion: []float64{1, 1, 1}, Budget: 2}, []int{0, 0, -1}},
+		{"no budget", Problem{
+			Qualities: 1, Seen: []float64{1}, Miss: []float64{9}, Bytes: []float64{1},
+			Distortion: []float64{1},
+		}, []int{-1}},
+		{"negative budget", Problem{
+			Qualities: 1, Seen: []float64{1}, Miss: []float64{9}, Bytes: []float64{1},
+			Distortion: []float64{1}, Budget: -5,
+		}, []int{-1}},
+		{"unlimited", Problem{
+			Qualities: 2, Seen: []float64{1}, Miss: []float64{9}, Bytes: []float64{1, 2},
+			Distortion: []float64{2, 1}, Budget: inf,
+		}, []int{1}},
+		{"not offered", Problem{
+			Qualities: 3, Seen: []float64{1}, Miss: []float64{9}, Bytes: []float64{inf, 2, -1},
+			Distortion: []float64{0, nan, 0}, Budget: 10,
+		}, []int{-1}},
+		{"worse than nothing", Problem{
+			Qualities: 1, Seen: []float64{1}, Miss: []float64{1}, Bytes: []float64{1},
+			Distortion: []float64{2}, Budget: 10,
+		}, []int{-1}},
+		{"not seen", Problem{
+			Qualities: 1, Seen: []float64{0}, Miss: []float64{9}, Bytes: []float64{1},
+			Distortion: []float64{2}, Budget: 10,
+		}, []int{-1}},
+		{"equal tiles", Problem{
+			Qualities: 1, Seen: []float64{1, 1, 1}, Miss: []float64{9, 9, 9},
+			Bytes: []float64{1, 1, 1}, Distortion: []float64{1, 1, 1}, Budget: 2,
+		}, []int{0, 0, -1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var plan Plan

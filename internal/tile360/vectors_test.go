@@ -210,11 +210,21 @@ func TestGeometryVectors(t *testing.T) {
 
 func makeGeometry() *geometry {
 	g := &geometry{}
-	for _, d := range [][2]float64{{0, 0}, {90, 0}, {-90, 0}, {179, 0}, {-179, 0}, {0, 89}, {0, -89}, {33, 21}, {-140, -56}, {45, 0}, {1, 45}} {
-		g.Directions = append(
-			g.Directions,
-			directionCase{Direction: dirOf(tile360.Direction(d[0]*math.Pi/180, d[1]*math.Pi/180))},
-		)
+	for _, d := range [][2]float64{
+		{0, 0},
+		{90, 0},
+		{-90, 0},
+		{179, 0},
+		{-179, 0},
+		{0, 89},
+		{0, -89},
+		{33, 21},
+		{-140, -56},
+		{45, 0},
+		{1, 45},
+	} {
+		g.Directions = append(g.Directions,
+			directionCase{Direction: dirOf(tile360.Direction(d[0]*math.Pi/180, d[1]*math.Pi/180))})
 	}
 	for _, d := range []direction{{0, 1, 0}, {0, -1, 0}, {0, 0, -1}} {
 		g.Directions = append(g.Directions, directionCase{Direction: d})
@@ -228,11 +238,8 @@ func makeGeometry() *geometry {
 					v.Looks = append(v.Looks, look{d.Direction, 0.125})
 				}
 			}
-			g.Viewports = append(
-				g.Viewports,
-				v,
-				viewportCase{grid: c, FieldOfView: fov, Samples: 16, Looks: []look{{g.Directions[8].Direction, 1}}},
-			)
+			g.Viewports = append(g.Viewports, v,
+				viewportCase{grid: c, FieldOfView: fov, Samples: 16, Looks: []look{{g.Directions[8].Direction, 1}}})
 		}
 	}
 	for _, l := range []tile360.Layout{tile360.Mono, tile360.TopBottom, tile360.SideBySide} {
@@ -251,11 +258,8 @@ func TestPredictionVectors(t *testing.T) {
 			for _, s := range p.Samples {
 				g.Add(tile360.Sample{T: s.T, Gaze: vecOf(s.Gaze)})
 			}
-			view := tile360.NewView(
-				p.of(),
-				tile360.Degrees(p.View.FieldOfView[0], p.View.FieldOfView[1]),
-				p.View.Samples,
-			)
+			view := tile360.NewView(p.of(), tile360.Degrees(p.View.FieldOfView[0], p.View.FieldOfView[1]),
+				p.View.Samples)
 			for k := range p.Ahead {
 				a := &p.Ahead[k]
 				a.Linear, a.Predict = dirOf(g.Linear(a.Seconds)), dirOf(g.Predict(a.Seconds))
@@ -304,7 +308,12 @@ func makePredictions() *[]prediction {
 	}
 	base := prediction{grid: grid{8, 4, 1920, 960}, View: viewOfVector{[2]float64{90, 90}, 8}}
 	var all []prediction
-	for i, samples := range [][]sample{nil, walk(r, 2, 1), walk(r, 0, 9), walk(r, 1, 12), {{0, direction{0, 0, -1}}, {0.1, direction{0.05, 0, -1}}, {0.2, direction{-0.05, 0, -1}}}, append(walk(r, 5, 4), walk(r, 1, 4)...), {{0, direction{0, 1, 0}}, {0.3, direction{0.1, 1, 0.1}}}} {
+	for i, samples := range [][]sample{
+		nil, walk(r, 2, 1), walk(r, 0, 9), walk(r, 1, 12),
+		{{0, direction{0, 0, -1}}, {0.1, direction{0.05, 0, -1}}, {0.2, direction{-0.05, 0, -1}}},
+		append(walk(r, 5, 4), walk(r, 1, 4)...),
+		{{0, direction{0, 1, 0}}, {0.3, direction{0.1, 1, 0.1}}},
+	} {
 		p := base
 		p.Samples, p.Ahead = samples, ahead()
 		all = append(all, p)
@@ -418,7 +427,8 @@ func makeOWS() *[]owsCase {
 			}, Distortion: []float64{40, 20, 40, 20, 40, 20, 40, 20}, Budget: 500, Capacity: []float64{250, 500, 1000},
 		},
 		owsCase{
-			Name: "not all offered, not all better", Qualities: 3, Seen: []float64{0.5, 0.3, 0.2}, Miss: []float64{90, 15, 90},
+			Name: "not all offered, not all better", Qualities: 3, Seen: []float64{0.5, 0.3, 0.2},
+			Miss: []float64{90, 15, 90},
 			Bytes: []float64{
 				100,
 				0,
@@ -440,11 +450,8 @@ func TestPlannerVectors(t *testing.T) {
 		for i := range *all {
 			c := &(*all)[i]
 			p := &tile360.Planner{
-				View: tile360.NewView(
-					c.of(),
-					tile360.Degrees(c.View.FieldOfView[0], c.View.FieldOfView[1]),
-					c.View.Samples,
-				),
+				View: tile360.NewView(c.of(), tile360.Degrees(c.View.FieldOfView[0], c.View.FieldOfView[1]),
+					c.View.Samples),
 				Qualities: c.Qualities, Latency: c.Latency,
 				Gaze:   tile360.Gaze{Crowd: c.Crowd.of()},
 				Solver: tile360.Solver{Refine: tile360.DefaultRefine},

@@ -415,22 +415,9 @@ func (e *Encoder) measureMissing(t *tile, f *Frame) {
 	s, v := &e.cfg.Sphere, &e.video
 	for eye := range s.Eyes() {
 		p := &f.Eyes[eye]
-		t.missing += float64(C.tiles_enlarged_error(
-			(*C.uint8_t)(&p.Y[0]),
-			C.int(p.YStride),
-			C.int(
-				t.rect.Min.X,
-			),
-			C.int(t.rect.Min.Y),
-			C.int(t.rect.Dx()),
-			C.int(t.rect.Dy()),
-			C.int(s.Width),
-			C.int(s.Height),
-			(*C.uint8_t)(&v.luma[eye*v.width*v.height]),
-			C.int(v.width),
-			C.int(v.height),
-			(*C.float)(&t.weights[0]),
-		))
+		t.missing += float64(C.tiles_enlarged_error((*C.uint8_t)(&p.Y[0]), C.int(p.YStride), C.int(t.rect.Min.X),
+			C.int(t.rect.Min.Y), C.int(t.rect.Dx()), C.int(t.rect.Dy()), C.int(s.Width), C.int(s.Height),
+			(*C.uint8_t)(&v.luma[eye*v.width*v.height]), C.int(v.width), C.int(v.height), (*C.float)(&t.weights[0])))
 	}
 	t.sampled++
 }

@@ -48,21 +48,8 @@ func decode(t *testing.T, avcC, payload []byte, width, height int) [][]byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(
-		t.Context(),
-		"ffmpeg",
-		"-v",
-		"error",
-		"-f",
-		"h264",
-		"-i",
-		"pipe:0",
-		"-f",
-		"rawvideo",
-		"-pix_fmt",
-		"yuv420p",
-		"pipe:1",
-	)
+	cmd := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "h264", "-i", "pipe:0", "-f", "rawvideo",
+		"-pix_fmt", "yuv420p", "pipe:1")
 	cmd.Stdin = bytes.NewReader(stream)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
@@ -279,7 +266,8 @@ func BenchmarkEncode(b *testing.B) {
 			}
 			b.ResetTimer()
 			for n := range b.N {
-				if err := e.Encode(frames[n%8], n%30 == 0, nil, func(int, int, []byte) error { return nil }); err != nil {
+				if err := e.Encode(frames[n%8], n%30 == 0, nil,
+					func(int, int, []byte) error { return nil }); err != nil {
 					b.Fatal(err)
 				}
 			}

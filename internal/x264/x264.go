@@ -65,7 +65,8 @@ var errClosed = errors.New("x264: use after Close")
 // New starts an encoder.
 func New(cfg Config) (*Encoder, error) {
 	switch {
-	case cfg.Width < 2 || cfg.Height < 2 || cfg.Width > MaxSize || cfg.Height > MaxSize || cfg.Width%2 != 0 || cfg.Height%2 != 0:
+	case cfg.Width < 2 || cfg.Height < 2 || cfg.Width > MaxSize || cfg.Height > MaxSize || cfg.Width%2 != 0 ||
+		cfg.Height%2 != 0:
 		return nil, fmt.Errorf("x264: pictures of %d×%d, want even sizes of 2 to %d", cfg.Width, cfg.Height, MaxSize)
 	case cfg.QP < 1 || cfg.QP > MaxQP:
 		return nil, fmt.Errorf("x264: quantiser %d, want 1 to %d", cfg.QP, MaxQP)
@@ -82,21 +83,9 @@ func New(cfg Config) (*Encoder, error) {
 	preset := C.CString(cfg.Preset)
 	defer C.free(unsafe.Pointer(preset))
 	e := &Encoder{cfg: cfg, e: (*C.struct_encoder)(C.calloc(1, C.sizeof_struct_encoder))}
-	if C.encoder_open(
-		e.e,
-		preset,
-		C.int(cfg.Width),
-		C.int(cfg.Height),
-		C.uint32_t(cfg.FPSNum),
-		C.uint32_t(cfg.FPSDen),
-		C.int(
-			cfg.QP,
-		),
-		codes[cfg.Color.Primaries],
-		codes[cfg.Color.Transfer],
-		codes[cfg.Color.Matrix],
-		boolInt(cfg.Color.FullRange),
-	) < 0 {
+	if C.encoder_open(e.e, preset, C.int(cfg.Width), C.int(cfg.Height), C.uint32_t(cfg.FPSNum), C.uint32_t(cfg.FPSDen),
+		C.int(cfg.QP), codes[cfg.Color.Primaries], codes[cfg.Color.Transfer], codes[cfg.Color.Matrix],
+		boolInt(cfg.Color.FullRange)) < 0 {
 		e.Close()
 		return nil, fmt.Errorf("x264: libx264 cannot encode %d×%d at preset %s", cfg.Width, cfg.Height, cfg.Preset)
 	}
@@ -138,18 +127,8 @@ func (e *Encoder) Encode(dst []byte, p Picture, idr bool, qp int) ([]byte, error
 		return dst, err
 	}
 	var data *C.uint8_t
-	n := C.encoder_encode(
-		e.e,
-		(*C.uint8_t)(&p.Y[0]),
-		C.int(p.YStride),
-		(*C.uint8_t)(&p.Cb[0]),
-		(*C.uint8_t)(&p.Cr[0]),
-		C.int(p.CStride),
-		C.int64_t(e.frames),
-		boolInt(idr || e.frames == 0),
-		C.int(min(max(qp, 0), MaxQP)),
-		&data,
-	)
+	n := C.encoder_encode(e.e, (*C.uint8_t)(&p.Y[0]), C.int(p.YStride), (*C.uint8_t)(&p.Cb[0]), (*C.uint8_t)(&p.Cr[0]),
+		C.int(p.CStride), C.int64_t(e.frames), boolInt(idr || e.frames == 0), C.int(min(max(qp, 0), MaxQP)), &data)
 	if n < 0 {
 		return dst, errors.New("x264: libx264 returned no frame")
 	}

@@ -58,10 +58,8 @@ func listen(t *testing.T) (*moqt.Listener, [32]byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ln, err := moqt.Listen(
-		"127.0.0.1:0",
-		moqt.ListenConfig{Config: quiet, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}},
-	)
+	ln, err := moqt.Listen("127.0.0.1:0",
+		moqt.ListenConfig{Config: quiet, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
 	if err != nil {
 		t.Fatal(err)
 	}

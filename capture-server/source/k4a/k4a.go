@@ -148,10 +148,10 @@ func Open(options Options) (*Device, error) {
 // config converts the options. Errors name a setting that no camera supports.
 func (o *Options) config() (C.struct_k4a_config, error) {
 	var c C.struct_k4a_config
-	depth := slices.Index(
-		[]camera.DepthMode{camera.NFOV2x2Binned, camera.NFOVUnbinned, camera.WFOV2x2Binned, camera.WFOVUnbinned},
-		o.Depth,
-	)
+	depth := slices.Index([]camera.DepthMode{
+		camera.NFOV2x2Binned, camera.NFOVUnbinned, camera.WFOV2x2Binned,
+		camera.WFOVUnbinned,
+	}, o.Depth)
 	color := slices.Index(
 		[]camera.ColorMode{
 			camera.ColorOff,
@@ -170,10 +170,8 @@ func (o *Options) config() (C.struct_k4a_config, error) {
 	frame := time.Second / time.Duration(max(o.FPS, 1))
 	switch {
 	case depth < 0:
-		return c, fmt.Errorf(
-			"depth mode %q: want NFOV_2X2BINNED, NFOV_UNBINNED, WFOV_2X2BINNED or WFOV_UNBINNED",
-			string(o.Depth),
-		)
+		return c, fmt.Errorf("depth mode %q: want NFOV_2X2BINNED, NFOV_UNBINNED, WFOV_2X2BINNED or WFOV_UNBINNED",
+			string(o.Depth))
 	case color < 0:
 		return c, fmt.Errorf("colour mode %q: want 720P, 1080P, 1440P, 1536P, 2160P, 3072P or none", string(o.Color))
 	case format < 0:
@@ -186,7 +184,8 @@ func (o *Options) config() (C.struct_k4a_config, error) {
 		return c, errors.New("frame rate 30: depth mode WFOV_UNBINNED does at most 15")
 	case o.FPS == 30 && o.Color == camera.Color3072P:
 		return c, errors.New("frame rate 30: colour mode 3072P does at most 15")
-	case (o.Format == camera.NV12 || o.Format == camera.YUY2) && o.Color != camera.ColorOff && o.Color != camera.Color720P:
+	case (o.Format == camera.NV12 || o.Format == camera.YUY2) && o.Color != camera.ColorOff &&
+		o.Color != camera.Color720P:
 		return c, fmt.Errorf("colour format %s: the camera has it at 720P only, not at %s", o.Format, o.Color)
 	case o.Sync == Master && o.Color == camera.ColorOff:
 		return c, errors.New("sync mode master: the camera must capture colour")

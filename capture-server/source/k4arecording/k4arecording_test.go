@@ -91,13 +91,8 @@ func TestPace(t *testing.T) {
 			offset := time.Duration(i) * 200 * time.Millisecond
 			if f.DeviceTime != device+offset || !f.CaptureTime.Equal(start.Add(offset)) ||
 				!time.Now().Equal(f.CaptureTime) {
-				t.Errorf(
-					"frame %d: device time %v, captured %v, returned %v after the start",
-					i,
-					f.DeviceTime,
-					f.CaptureTime.Sub(start),
-					time.Since(start),
-				)
+				t.Errorf("frame %d: device time %v, captured %v, returned %v after the start", i, f.DeviceTime,
+					f.CaptureTime.Sub(start), time.Since(start))
 			}
 			if f.Depth[0] != uint16(i+1) || f.Color != nil {
 				t.Errorf("frame %d has depth %d", i, f.Depth[0])
@@ -122,13 +117,8 @@ func TestLoop(t *testing.T) {
 			}
 			offset := time.Duration(i) * 200 * time.Millisecond
 			if f.DeviceTime != device+offset || !f.CaptureTime.Equal(start.Add(offset)) || f.Depth[0] != uint16(i%3+1) {
-				t.Errorf(
-					"frame %d: device time %v, captured %v after the start, depth %d",
-					i,
-					f.DeviceTime,
-					f.CaptureTime.Sub(start),
-					f.Depth[0],
-				)
+				t.Errorf("frame %d: device time %v, captured %v after the start, depth %d", i, f.DeviceTime,
+					f.CaptureTime.Sub(start), f.Depth[0])
 			}
 			if i > 0 && last.Depth[0] != uint16((i-1)%3+1) { // a frame stays valid until released
 				t.Errorf("frame %d changed depth to %d when the next was read", i-1, last.Depth[0])
@@ -257,14 +247,8 @@ func TestRealRecording(t *testing.T) {
 				t.Fatal(err)
 			}
 			if f.Format != camera.MJPG || len(f.Color) == 0 || len(f.Depth) != 640*576 || f.DeviceTime <= last {
-				t.Errorf(
-					"frame %d: %d bytes of %s, %d depth values, device time %v",
-					i,
-					len(f.Color),
-					f.Format,
-					len(f.Depth),
-					f.DeviceTime,
-				)
+				t.Errorf("frame %d: %d bytes of %s, %d depth values, device time %v", i, len(f.Color), f.Format,
+					len(f.Depth), f.DeviceTime)
 			}
 			last = f.DeviceTime
 		}

@@ -36,11 +36,8 @@ func writeStudio(t *testing.T, cameras, frames int) string {
 		write(t, filepath.Join(cam, "Intrinsics.json"), append(cal.Raw, 0))
 		for k := 1; k <= frames; k++ {
 			number := string(rune('0' + k))
-			write(
-				t,
-				filepath.Join(cam, "depth_NFOV_2X2BINNED", "Depth_"+number+".tiff"),
-				depthTIFF(t, 320, 288, uint16(1000*c+k)),
-			)
+			write(t, filepath.Join(cam, "depth_NFOV_2X2BINNED", "Depth_"+number+".tiff"),
+				depthTIFF(t, 320, 288, uint16(1000*c+k)))
 			write(t, filepath.Join(cam, "color_720p", "Color_"+number+".jpg"), colorJPEG(t, 1280, 720))
 		}
 	}
@@ -118,13 +115,8 @@ func TestPlaysInStepAndLoops(t *testing.T) {
 				first = append(first, moment{number, f.CaptureTime.UnixNano()})
 			}
 			if got, want := f.CaptureTime.UnixNano()-first[0].due, (number-first[0].number)*1e6; got != want {
-				t.Errorf(
-					"camera %d frame %d is due %d ns after the first camera's first, want %d",
-					c,
-					number,
-					got,
-					want,
-				)
+				t.Errorf("camera %d frame %d is due %d ns after the first camera's first, want %d", c, number, got,
+					want)
 			}
 		}
 	}
@@ -188,7 +180,10 @@ func TestOpenRefuses(t *testing.T) {
 			}
 		}, binned, "has no image that belongs to "},
 		{"no images", func(t *testing.T, dir string) {
-			for _, f := range []string{"depth_NFOV_2X2BINNED/Depth_1.tiff", "depth_NFOV_2X2BINNED/Depth_2.tiff", "color_720p/Color_1.jpg", "color_720p/Color_2.jpg"} {
+			for _, f := range []string{
+				"depth_NFOV_2X2BINNED/Depth_1.tiff", "depth_NFOV_2X2BINNED/Depth_2.tiff",
+				"color_720p/Color_1.jpg", "color_720p/Color_2.jpg",
+			} {
 				remove(t, dir, "kinectA/"+f)
 			}
 		}, binned, "has no Depth_*.tiff"},

@@ -205,17 +205,8 @@ func body() []shape {
 			z := 0.034 - 0.021*float32(f)
 			reach := [4]float32{0.075, 0.085, 0.08, 0.062}[f] * 0.70711
 			knuckle := vec{0.6, 0.99, z * 0.85}
-			shapes = append(
-				shapes,
-				cone(
-					hand,
-					at(knuckle),
-					at(vec{knuckle[0] + reach, knuckle[1] - reach, z * 1.9}),
-					0.0125,
-					0.0105,
-					0.006,
-				),
-			)
+			shapes = append(shapes, cone(hand, at(knuckle), at(vec{knuckle[0] + reach, knuckle[1] - reach, z * 1.9}),
+				0.0125, 0.0105, 0.006))
 		}
 	}
 	return shapes
@@ -272,7 +263,10 @@ func pose(phase float64) [bones]motion {
 	for _, foot := range []struct {
 		on       bone
 		toe, end vec
-	}{{footR, mirror(vec{0.122, 0.0, 0.14}), mirror(vec{0.108, 0.02, -0.03})}, {footL, vec{0.122, 0.0, 0.14}, vec{0.108, 0.02, -0.03}}} {
+	}{
+		{footR, mirror(vec{0.122, 0.0, 0.14}), mirror(vec{0.108, 0.02, -0.03})},
+		{footL, vec{0.122, 0.0, 0.14}, vec{0.108, 0.02, -0.03}},
+	} {
 		low = min(low, m[foot.on].apply(foot.toe)[1], m[foot.on].apply(foot.end)[1])
 	}
 	for i := range m {

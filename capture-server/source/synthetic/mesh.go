@@ -103,9 +103,8 @@ func (m *mesher) fill(f *figure) {
 		const side = blockSide / 2
 		for k := range 8 {
 			px, py, pz := x+k%2*side, y+k/2%2*side, z+k/4*side
-			if least, part = f.near(near, part[:0], middle(px, py, pz, side), halfPart+margin); abs(
-				least,
-			) > halfPart+margin {
+			if least, part = f.near(near, part[:0], middle(px, py, pz, side),
+				halfPart+margin); abs(least) > halfPart+margin {
 				m.fillConstant(px, py, pz, side, least)
 				continue
 			}
