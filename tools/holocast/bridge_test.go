@@ -119,7 +119,8 @@ func TestBridge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lines := strings.Count(string(text), "\n"); sum.Viewers != 1 || sum.Frames < 6 || sum.Received.Cameras != 2 || lines != int(sum.Frames)+1 {
+	if lines := strings.Count(string(text), "\n"); sum.Viewers != 1 || sum.Frames < 6 || sum.Received.Cameras != 2 ||
+		lines != int(sum.Frames)+1 {
 		t.Errorf("%+v, %d lines", sum, lines)
 	}
 	p.stop()
@@ -157,7 +158,10 @@ func TestBridgeRefuses(t *testing.T) {
 		{"folder of the list", []string{"--listen", "127.0.0.1:0", "--frames", "/nowhere/x.csv", url}, "frames: open /nowhere/x.csv"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if text := start(t, "holocast", append([]string{"bridge"}, c.args...)...).mustFail(); !strings.Contains(text, c.want) {
+			if text := start(t, "holocast", append([]string{"bridge"}, c.args...)...).mustFail(); !strings.Contains(
+				text,
+				c.want,
+			) {
 				t.Errorf("%s", text)
 			}
 		})
@@ -183,15 +187,37 @@ func TestLiveScanBothWays(t *testing.T) {
 	}
 	port := freePort(t)
 	startRelay(t, port)
-	start(t, "capture-server", "--source", "livescan:"+filepath.Join(data, "livescan_testdata"), "--fps", "2", "--always-encode", sessionURL(port, "real"))
+	start(
+		t,
+		"capture-server",
+		"--source",
+		"livescan:"+filepath.Join(data, "livescan_testdata"),
+		"--fps",
+		"2",
+		"--always-encode",
+		sessionURL(port, "real"),
+	)
 	const points = 50_000
 	_, address := startBridge(t, "--points", fmt.Sprint(points), sessionURL(port, "real"))
 	v := connectViewer(t, address)
 	until(t, "a frame of four cameras", func() bool { return v.frame() > points*9/10 })
 
 	in := fmt.Sprintf("127.0.0.1:%d", freePort(t))
-	back := start(t, "capture-server", "--source", "livescan-tcp:"+in, "--calibration", "none", "--always-encode", sessionURL(port, "back"))
-	until(t, "the address for clients", func() bool { return strings.Contains(back.Stderr.String(), "waiting for LiveScan3D's clients") })
+	back := start(
+		t,
+		"capture-server",
+		"--source",
+		"livescan-tcp:"+in,
+		"--calibration",
+		"none",
+		"--always-encode",
+		sessionURL(port, "back"),
+	)
+	until(
+		t,
+		"the address for clients",
+		func() bool { return strings.Contains(back.Stderr.String(), "waiting for LiveScan3D's clients") },
+	)
 	conn, err := net.Dial("tcp", in)
 	if err != nil {
 		t.Fatal(err)
@@ -209,7 +235,18 @@ func TestLiveScanBothWays(t *testing.T) {
 		}
 	}()
 	picture := filepath.Join(t.TempDir(), "back.png")
-	play := start(t, "holocast", "play", sessionURL(port, "back"), "--wait", "--duration", "3s", "--json", "--png", picture)
+	play := start(
+		t,
+		"holocast",
+		"play",
+		sessionURL(port, "back"),
+		"--wait",
+		"--duration",
+		"3s",
+		"--json",
+		"--png",
+		picture,
+	)
 	play.mustSucceed()
 	var report struct {
 		Frames  uint64  `json:"frames"`

@@ -32,7 +32,13 @@ import (
 var programs string
 
 func TestMain(m *testing.M) {
-	programtest.Main(m, func(dir string) { programs = dir }, "holocast/relay", "holocast/tools/holocast", "holocast/capture-server")
+	programtest.Main(
+		m,
+		func(dir string) { programs = dir },
+		"holocast/relay",
+		"holocast/tools/holocast",
+		"holocast/capture-server",
+	)
 }
 
 // process is a program under test.
@@ -279,7 +285,12 @@ func (p *publisher) frame() error {
 
 // encode encodes one frame of every camera and passes each description to write.
 func (p *publisher) encode(cameras int, captured time.Time, write func(camera, description int, b []byte) error) error {
-	g := pointcloud.Grid{Width: testWidth, Height: testHeight, Depth: make([]uint16, testWidth*testHeight), Color: make([]byte, 3*testWidth*testHeight)}
+	g := pointcloud.Grid{
+		Width:  testWidth,
+		Height: testHeight,
+		Depth:  make([]uint16, testWidth*testHeight),
+		Color:  make([]byte, 3*testWidth*testHeight),
+	}
 	for i := range g.Depth {
 		g.Depth[i] = uint16(1000 + i%testWidth*10 + rand.IntN(32)) // incompressible noise
 	}

@@ -202,7 +202,10 @@ func TestPlayRefused(t *testing.T) {
 		{"other certificate", []string{sessionURL(port, "demo"), "--certificate-hash", strings.Repeat("ab", 32)}, "certificate"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if said := start(t, "holocast", append([]string{"play"}, tt.args...)...).mustFail(); !strings.Contains(said, tt.want) {
+			if said := start(t, "holocast", append([]string{"play"}, tt.args...)...).mustFail(); !strings.Contains(
+				said,
+				tt.want,
+			) {
 				t.Errorf("said %q, want %q", said, tt.want)
 			}
 		})

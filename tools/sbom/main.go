@@ -97,7 +97,10 @@ func run(w io.Writer, version string, programs []string) error {
 		d.Dependencies = append(d.Dependencies, one)
 	}
 	d.Dependencies = append(d.Dependencies, all)
-	slices.SortFunc(d.Components, func(a, b component) int { return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Ref, b.Ref)) })
+	slices.SortFunc(
+		d.Components,
+		func(a, b component) int { return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Ref, b.Ref)) },
+	)
 	slices.SortFunc(d.Dependencies, func(a, b dependency) int { return cmp.Compare(a.Ref, b.Ref) })
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")

@@ -12,11 +12,23 @@ import (
 // Each run extends the history, and the page highlights changed figures.
 func TestTrend(t *testing.T) {
 	dir := t.TempDir()
-	history, page, result := filepath.Join(dir, "trend.jsonl"), filepath.Join(dir, "index.html"), filepath.Join(dir, "codec.json")
+	history, page, result := filepath.Join(
+		dir,
+		"trend.jsonl",
+	), filepath.Join(
+		dir,
+		"index.html",
+	), filepath.Join(
+		dir,
+		"codec.json",
+	)
 	night := time.Date(2026, 11, 1, 2, 0, 0, 0, time.UTC)
 	measure := func(encode float64) {
 		t.Helper()
-		text := fmt.Sprintf(`{"command": "holocast-lab bench codec", "result": {"source": "synthetic", "nfov": {"a": {"encode_ms": %g, "bytes_per_point": 1.5}, "series": [1, 2]}}}`, encode)
+		text := fmt.Sprintf(
+			`{"command": "holocast-lab bench codec", "result": {"source": "synthetic", "nfov": {"a": {"encode_ms": %g, "bytes_per_point": 1.5}, "series": [1, 2]}}}`,
+			encode,
+		)
 		if err := os.WriteFile(result, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +57,8 @@ func TestTrend(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	html, err := os.ReadFile(page)
-	if err != nil || !strings.Contains(string(html), `<tr class="moved"><td>codec.nfov.a.encode_ms<td>7<td>5<td>&#43;40.0 %`) {
+	if err != nil ||
+		!strings.Contains(string(html), `<tr class="moved"><td>codec.nfov.a.encode_ms<td>7<td>5<td>&#43;40.0 %`) {
 		t.Errorf("%v\n%s", err, html)
 	}
 }
@@ -76,7 +89,8 @@ func TestTrendRefuses(t *testing.T) {
 		if c.history == "none" {
 			c.history = filepath.Join(dir, "none.jsonl")
 		}
-		if err := run(time.Unix(0, 0), c.commit, c.history, "", c.results); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := run(time.Unix(0, 0), c.commit, c.history, "", c.results); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
@@ -99,7 +113,8 @@ func TestHistoryLimit(t *testing.T) {
 	if err := run(time.Unix(0, 0), "new", history, filepath.Join(dir, "page.html"), []string{result}); err != nil {
 		t.Fatal(err)
 	}
-	if runs, err := read(history); err != nil || len(runs) != keep || runs[keep-1].Commit != "new" || runs[0].Commit != "old" {
+	if runs, err := read(history); err != nil || len(runs) != keep || runs[keep-1].Commit != "new" ||
+		runs[0].Commit != "old" {
 		t.Errorf("%d runs, %v", len(runs), err)
 	}
 }

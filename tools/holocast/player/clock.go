@@ -146,7 +146,10 @@ func (p *Player) trace(f shown, delay time.Duration) {
 		return
 	}
 	about := []attribute.KeyValue{
-		attribute.String("holocast.viewer", p.cfg.Viewer), attribute.Int("holocast.camera", int(f.header.Camera)), attribute.Int64("holocast.sequence", int64(f.header.Sequence)),
+		attribute.String(
+			"holocast.viewer",
+			p.cfg.Viewer,
+		), attribute.Int("holocast.camera", int(f.header.Camera)), attribute.Int64("holocast.sequence", int64(f.header.Sequence)),
 	}
 	shown := []attribute.KeyValue{
 		attribute.Float64("holocast.delay_ms", float64(delay.Microseconds())/1e3), attribute.Int("holocast.points", f.points),

@@ -65,8 +65,10 @@ type track struct {
 
 // New returns a Recorder that writes to w. The caller syncs and closes w.
 func New(w *recording.Writer, cfg Config) *Recorder {
-	return &Recorder{cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), w: w,
-		joined: make(chan struct{}), failed: make(chan struct{}), tracks: map[string]*track{}, listed: map[string]bool{}}
+	return &Recorder{
+		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), w: w,
+		joined: make(chan struct{}), failed: make(chan struct{}), tracks: map[string]*track{}, listed: map[string]bool{},
+	}
 }
 
 // Joined is closed once the session's catalog has arrived.
@@ -355,7 +357,13 @@ func (x *run) receiveParts(ctx context.Context, sub *moqt.Subscription, t *track
 
 // fetch records the earlier part of the group in which the subscription began, unless recorded
 // before a reconnection.
-func (x *run) fetch(ctx context.Context, sub *moqt.Subscription, t *track, name wire.TrackName, frames *parts.Receiver) error {
+func (x *run) fetch(
+	ctx context.Context,
+	sub *moqt.Subscription,
+	t *track,
+	name wire.TrackName,
+	frames *parts.Receiver,
+) error {
 	x.mu.Lock()
 	before := t.newest
 	x.mu.Unlock()

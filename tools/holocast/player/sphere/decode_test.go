@@ -79,7 +79,15 @@ func encoded(t *testing.T, sphere catalog.Sphere) (tracks map[key]*received, fil
 }
 
 func TestDecodedPSNR(t *testing.T) {
-	sphere := catalog.Sphere{Projection: catalog.ProjectionEquirectangular, Stereo: catalog.StereoMono, Width: testWidth, Height: testHeight, Columns: 4, Rows: 2, Qualities: 2}
+	sphere := catalog.Sphere{
+		Projection: catalog.ProjectionEquirectangular,
+		Stereo:     catalog.StereoMono,
+		Width:      testWidth,
+		Height:     testHeight,
+		Columns:    4,
+		Rows:       2,
+		Qualities:  2,
+	}
 	tracks, file := encoded(t, sphere)
 	d, err := newDecoder(Config{Viewport: tile360.Degrees(90, 90), Reference: file}, slog.Default())
 	if err != nil {

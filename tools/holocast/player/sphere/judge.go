@@ -105,7 +105,8 @@ func (v *Viewer) judgeGroup(g *group) {
 	used := map[key]bool{{-1, 0}: true}
 	var seen []slotShown
 	for i := range slots {
-		if slot := v.gop / time.Duration(slots); v.playback != nil && !v.playback.seen(g.start.Add(time.Duration(i)*slot), slot) {
+		if slot := v.gop / time.Duration(slots); v.playback != nil &&
+			!v.playback.seen(g.start.Add(time.Duration(i)*slot), slot) {
 			continue
 		}
 		frame := (2*i + 1) * frames / (2 * slots)
@@ -168,7 +169,15 @@ func (v *Viewer) judgeGroup(g *group) {
 		j.useful += uint64(g.bytes(k))
 	}
 	if v.decoder != nil && len(seen) > 0 {
-		v.decoder.offer(&job{sphere: *v.video.Sphere, video: image.Pt(v.video.Width, v.video.Height), grid: v.grid, tracks: g.tracks, slots: seen})
+		v.decoder.offer(
+			&job{
+				sphere: *v.video.Sphere,
+				video:  image.Pt(v.video.Width, v.video.Height),
+				grid:   v.grid,
+				tracks: g.tracks,
+				slots:  seen,
+			},
+		)
 	}
 }
 
