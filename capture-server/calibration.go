@@ -15,23 +15,23 @@ import (
 	"holocast/internal/config"
 )
 
-// Values of the setting calibration that are not file names.
+// Values of the setting calibration other than file names.
 const (
 	calibrationAuto = "auto"
 	calibrationNone = "none"
 )
 
-// poseFile is a file of camera poses.
+// poseFile is the YAML format of a calibration file.
 type poseFile struct {
 	Cameras map[string]struct {
-		// Rotation is the 3×3 matrix, row after row, and Translation the millimetres
-		// that take the depth camera's space to the studio's.
+		// Rotation (3×3, row-major) and Translation (millimetres) map the depth camera's space to
+		// studio space.
 		Rotation    []float64 `yaml:"rotation"`
 		Translation []float64 `yaml:"translation"`
 	} `yaml:"cameras"`
 }
 
-// poses are those of a calibration file.
+// poses holds the contents of a calibration file.
 type poses struct {
 	path   string
 	byName map[string]camera.Transform
@@ -40,7 +40,7 @@ type poses struct {
 // maxPoseFile bounds a calibration file, bytes.
 const maxPoseFile = 1 << 20
 
-// loadPoses reads the calibration file that the setting names, if any.
+// loadPoses reads the calibration file if the setting names one.
 func loadPoses(setting string) (*poses, error) {
 	if setting == "" || setting == calibrationAuto || setting == calibrationNone {
 		return nil, nil
@@ -61,7 +61,7 @@ func loadPoses(setting string) (*poses, error) {
 	p := &poses{path: setting, byName: map[string]camera.Transform{}}
 	for name, c := range file.Cameras {
 		if len(c.Rotation) != 9 || len(c.Translation) != 3 {
-			return nil, fmt.Errorf("calibration %s: camera %s has %d numbers of rotation and %d of translation, want 9 and 3",
+			return nil, fmt.Errorf("calibration %s: camera %s has %d rotation and %d translation numbers, want 9 and 3",
 				setting, name, len(c.Rotation), len(c.Translation))
 		}
 		t := camera.Transform{R: [9]float64(c.Rotation), T: [3]float64(c.Translation)}
@@ -73,7 +73,7 @@ func loadPoses(setting string) (*poses, error) {
 	return p, nil
 }
 
-// apply gives the cameras their poses. Every camera must have one.
+// apply sets the cameras' poses. A camera without a pose is an error.
 func (p *poses) apply(cameras []points.Camera) error {
 	if p == nil {
 		return nil
@@ -85,7 +85,7 @@ func (p *poses) apply(cameras []points.Camera) error {
 	return err
 }
 
-// of returns the poses of the cameras with names, by their numbers. Every camera must have one.
+// of returns the named cameras' poses by index in names. A camera without a pose is an error.
 func (p *poses) of(names []string) (map[int]camera.Transform, error) {
 	all := map[int]camera.Transform{}
 	for i, name := range names {
@@ -103,14 +103,14 @@ func (p *poses) of(names []string) (map[int]camera.Transform, error) {
 	return all, nil
 }
 
-// unplacedStudio is a livescan source whose cameras' poses are to be solved.
+// unplacedStudio is a livescan source whose camera poses are not solved yet.
 type unplacedStudio struct {
 	dir     string
-	numbers map[string]int // of the cameras in the session, by their names in dir
+	numbers map[string]int // camera numbers in the session, by name in dir
 }
 
-// newUnplaced is the studio in dir, its cameras numbered from first on and still named
-// after their directories.
+// newUnplaced describes the studio in dir. Its cameras are numbered from first and still have their
+// directories' names.
 func newUnplaced(dir string, first int, cameras []points.Camera) unplacedStudio {
 	s := unplacedStudio{dir: dir, numbers: map[string]int{}}
 	for i, c := range cameras {
@@ -119,9 +119,8 @@ func newUnplaced(dir string, first int, cameras []points.Camera) unplacedStudio 
 	return s
 }
 
-// place solves the poses of the studio's cameras from the markers they see and publishes
-// them. That takes seconds; until then, and for good without markers, the cameras are at
-// the origin.
+// place solves the cameras' poses from the markers they see and publishes them, which takes
+// seconds. Until then, or if there are no markers, the cameras stay at the origin.
 func (s unplacedStudio) place(ctx context.Context, m *points.Medium, log *slog.Logger) {
 	solved, residual, err := calibrate.Livescan(ctx, s.dir)
 	poses := map[int]camera.Transform{}
@@ -137,7 +136,13 @@ func (s unplacedStudio) place(ctx context.Context, m *points.Medium, log *slog.L
 		return
 	}
 	if err != nil {
-		log.Warn("camera poses not solved, all cameras stay at the origin; set calibration to a file of poses", "studio", s.dir, "err", err)
+		log.Warn(
+			"camera poses not solved, all cameras stay at the origin; set calibration to a file of poses",
+			"studio",
+			s.dir,
+			"err",
+			err,
+		)
 		return
 	}
 	log.Info("camera poses solved", "studio", s.dir, "cameras", len(poses),

@@ -12,9 +12,9 @@ import (
 	"holocast/internal/catalog"
 )
 
-// TestStudioIsPublishedBeforeItIsPlaced: poses take seconds to solve, in which the
-// cameras are in the session already.
-func TestStudioIsPublishedBeforeItIsPlaced(t *testing.T) {
+// TestPublishBeforeSolve checks that cameras are in the session while their poses, which take
+// seconds, are being solved.
+func TestPublishBeforeSolve(t *testing.T) {
 	data := os.Getenv("HOLOCAST_DATA")
 	if data == "" {
 		data = filepath.Join("..", "..", "shared", "data")
@@ -25,7 +25,7 @@ func TestStudioIsPublishedBeforeItIsPlaced(t *testing.T) {
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	cfg := defaultConfig()
-	// Names that two studios share are changed; their poses find them all the same.
+	// The second studio's camera of the same name is renamed; its pose must still be found.
 	cfg.Sources = []string{"livescan:" + filepath.Join(dir, "virtualdevice0"), "livescan:" + dir}
 	cameras, unplaced, err := openSources(t.Context(), &cfg, log)
 	if err != nil {

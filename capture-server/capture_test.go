@@ -28,7 +28,7 @@ import (
 	"holocast/internal/programtest"
 )
 
-// bin is where TestMain built the relay and the capture server.
+// bin is the directory into which TestMain builds the relay and the capture server.
 var bin string
 
 func TestMain(m *testing.M) {
@@ -41,7 +41,7 @@ func start(t *testing.T, path string, args ...string) *programtest.Process {
 	return programtest.Start(t, exec.Command(path, args...))
 }
 
-// freePort finds a port that is free for TCP and UDP.
+// freePort returns a port that is free for TCP and UDP.
 func freePort(t *testing.T) string {
 	t.Helper()
 	for range 20 {
@@ -61,7 +61,7 @@ func freePort(t *testing.T) string {
 	return ""
 }
 
-// view connects to the relay as soon as that listens.
+// view connects to the relay once it listens.
 func view(ctx context.Context, t *testing.T, target connect.Target) *moqt.Session {
 	t.Helper()
 	for {
@@ -81,9 +81,13 @@ func view(ctx context.Context, t *testing.T, target connect.Target) *moqt.Sessio
 func subscribe(ctx context.Context, t *testing.T, s *moqt.Session, ns moqt.Namespace, name string) *moqt.Subscription {
 	t.Helper()
 	for {
-		sub, err := s.Subscribe(ctx, moqt.TrackName{Namespace: ns, Name: name}, moqt.SubscribeOptions{RendezvousTimeout: 20 * time.Second})
+		sub, err := s.Subscribe(
+			ctx,
+			moqt.TrackName{Namespace: ns, Name: name},
+			moqt.SubscribeOptions{RendezvousTimeout: 20 * time.Second},
+		)
 		if e := (*moqt.RequestError)(nil); errors.As(err, &e) && e.Code == wire.RequestTimeout {
-			continue // a busy machine takes its time to render the performer
+			continue // the publisher may still be rendering the performer
 		}
 		if err != nil {
 			t.Fatalf("subscribe %s: %v", name, err)
@@ -92,15 +96,15 @@ func subscribe(ctx context.Context, t *testing.T, s *moqt.Session, ns moqt.Names
 	}
 }
 
-// received is one object of a frame.
+// received is an object of a frame.
 type received struct {
 	group, subgroup, object uint64
 	priority                uint8
 	payload                 []byte
 }
 
-// next returns the next object that comes whole, and how many were given up before it: a
-// busy machine makes frames late.
+// next returns the next complete object and the number of incomplete ones before it, which an
+// overloaded machine causes.
 func next(ctx context.Context, t *testing.T, sub *moqt.Subscription) (o received, late int) {
 	t.Helper()
 	for ; ; late++ {
@@ -113,7 +117,8 @@ func next(ctx context.Context, t *testing.T, sub *moqt.Subscription) (o received
 		if err == nil {
 			payload, err = r.ReadPayload(nil, 32<<20)
 		}
-		if e := (*moqt.StreamError)(nil); errors.As(err, &e) && (e.Code == wire.StreamDeliveryTimeout || e.Code == wire.StreamTooFarBehind) {
+		if e := (*moqt.StreamError)(nil); errors.As(err, &e) &&
+			(e.Code == wire.StreamDeliveryTimeout || e.Code == wire.StreamTooFarBehind) {
 			continue
 		}
 		if err != nil {
@@ -141,11 +146,11 @@ func newestObject(ctx context.Context, t *testing.T, sub *moqt.Subscription) []b
 	return b
 }
 
-// loopGrids are the grids of the synthetic performer's loop, by the device time that
-// they have at fps frames a second.
+// loopGrids returns the grids of the synthetic performer's loop by device time at fps frames a
+// second.
 func loopGrids(ctx context.Context, t *testing.T, fps float64, frames int) map[time.Duration]pointcloud.Grid {
 	t.Helper()
-	const haste = 10 // the loop is the same, whatever the rate it plays at
+	const haste = 10 // play faster; the loop is the same at any rate
 	studio, err := synthetic.Open(ctx, synthetic.Options{FPS: haste * fps, Frames: frames})
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +168,9 @@ func loopGrids(ctx context.Context, t *testing.T, fps float64, frames int) map[t
 		}
 		at := haste * f.DeviceTime % (time.Duration(frames) * time.Second / time.Duration(fps))
 		if _, again := grids[at]; again {
-			time.Sleep(rand.N(20 * time.Millisecond)) // who is slow in the loop's rhythm never sees all of it
+			time.Sleep(
+				rand.N(20 * time.Millisecond),
+			) // random, or reads in step with the loop would always miss some frames
 			continue
 		}
 		var g pointcloud.Grid
@@ -179,7 +186,7 @@ func TestFramesReachViewerOfRelay(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	addr := freePort(t)
-	const fps, loop = 10, 30 // three seconds, the performer's loop
+	const fps, loop = 10, 30 // the performer's loop lasts three seconds
 	grids := loopGrids(ctx, t, fps, loop)
 	start(t, filepath.Join(bin, "relay"), "--listen", addr, "--http", addr)
 	target := connect.Target{URL: "moqt://" + addr + "/test"}
@@ -188,7 +195,20 @@ func TestFramesReachViewerOfRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	web := freePort(t)
-	server := start(t, filepath.Join(bin, "capture-server"), "--source", "synthetic", "--fps", "10", "--descriptions", "4", "--thin=false", "--http", web, target.URL)
+	server := start(
+		t,
+		filepath.Join(bin, "capture-server"),
+		"--source",
+		"synthetic",
+		"--fps",
+		"10",
+		"--descriptions",
+		"4",
+		"--thin=false",
+		"--http",
+		web,
+		target.URL,
+	)
 	s := view(ctx, t, target)
 
 	catalogs := subscribe(ctx, t, s, ns, catalog.TrackName)
@@ -207,7 +227,9 @@ func TestFramesReachViewerOfRelay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if track.Name != "points/0/full" || track.Framerate != fps || track.Points.Descriptions != 4 || init.Calibration == nil || init.Pose.T[1] == 0 {
+	if track.Name != "points/0/full" || track.Framerate != fps || track.Points.Descriptions != 4 ||
+		init.Calibration == nil ||
+		init.Pose.T[1] == 0 {
 		t.Errorf("catalog track %+v, init %+v", track, init)
 	}
 	poses, err := catalog.ParsePoses(newestObject(ctx, t, subscribe(ctx, t, s, ns, catalog.PoseTrack)))
@@ -261,20 +283,35 @@ func TestFramesReachViewerOfRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	// Every frame that was published came, but for late ones. One that a busy machine made
-	// the server drop is missing from the sequence, and counted.
+	// Every published frame arrives, except late ones. A frame dropped by an overloaded server is
+	// missing from the sequence, and counted.
 	first, last := frames[groups[0]].header.Sequence, frames[groups[len(groups)-1]].header.Sequence
 	if lost, dropped := int(last-first)+1-len(groups), droppedFrames(ctx, t, web); lost < 0 || lost > dropped+late {
-		t.Errorf("%d frames have sequences %d to %d, but the server dropped %d, and %d objects were late", len(groups), first, last, dropped, late)
+		t.Errorf(
+			"%d frames have sequences %d to %d, but the server dropped %d, and %d objects were late",
+			len(groups),
+			first,
+			last,
+			dropped,
+			late,
+		)
 	}
 	sequence := first
 	for i, group := range groups {
 		f := frames[group]
 		if skipped := group - groups[0] - uint64(i); f.header.Sequence < sequence || skipped > uint64(late) {
-			t.Errorf("frame %d after the first has sequence %d and group %d, the first %d and %d", i, f.header.Sequence, group, first, groups[0])
+			t.Errorf(
+				"frame %d after the first has sequence %d and group %d, the first %d and %d",
+				i,
+				f.header.Sequence,
+				group,
+				first,
+				groups[0],
+			)
 		}
 		sequence = f.header.Sequence + 1
-		if captured := time.UnixMicro(int64(f.header.CaptureTime)); captured.Before(began.Add(-time.Second)) || captured.After(f.received) {
+		if captured := time.UnixMicro(int64(f.header.CaptureTime)); captured.Before(began.Add(-time.Second)) ||
+			captured.After(f.received) {
 			t.Errorf("frame %d was captured at %s and received at %s", i, captured, f.received)
 		}
 		if len(f.objects) != 4 {
@@ -292,7 +329,7 @@ func TestFramesReachViewerOfRelay(t *testing.T) {
 		}
 	}
 
-	// The end of the session reaches the viewer.
+	// The viewer learns that the session has ended.
 	server.Signal(syscall.SIGTERM)
 	for {
 		r, err := sub.AcceptSubgroup(ctx)
@@ -314,7 +351,7 @@ func TestFramesReachViewerOfRelay(t *testing.T) {
 	}
 }
 
-// droppedFrames reads from a capture server's metrics how many captures it dropped.
+// droppedFrames reads the number of dropped captures from a capture server's metrics.
 func droppedFrames(ctx context.Context, t *testing.T, addr string) (n int) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/metrics", nil)
@@ -327,7 +364,8 @@ func droppedFrames(ctx context.Context, t *testing.T, addr string) (n int) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil || !bytes.Contains(body, []byte(`holocast_capture_frames_total{camera="synthetic-0",result="published"}`)) {
+	if err != nil ||
+		!bytes.Contains(body, []byte(`holocast_capture_frames_total{camera="synthetic-0",result="published"}`)) {
 		t.Fatalf("metrics: %v\n%s", err, body)
 	}
 	if m := regexp.MustCompile(`frames_total\{camera="synthetic-0",result="dropped"\} (\d+)`).FindSubmatch(body); m != nil {
@@ -339,7 +377,7 @@ func droppedFrames(ctx context.Context, t *testing.T, addr string) (n int) {
 	return n
 }
 
-// sameGrid compares depth and, where there are points, colour.
+// sameGrid compares depth, and colour where there are points.
 func sameGrid(a, b *pointcloud.Grid) bool {
 	if a.Width != b.Width || a.Height != b.Height || !slices.Equal(a.Depth, b.Depth) {
 		return false
@@ -375,7 +413,7 @@ func TestViewerGoesOnAfterServerIsKilled(t *testing.T) {
 	server.Kill()
 	serve()
 	for range 10 {
-		// What was under way when the server died may still come.
+		// Objects sent before the server was killed may still arrive.
 		o, _ := next(ctx, t, sub)
 		if o.group > last+5 {
 			return

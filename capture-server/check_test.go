@@ -9,7 +9,7 @@ import (
 	"holocast/internal/service/servicetest"
 )
 
-// "capture-server check" names the line and the setting that is wrong.
+// TestCheck checks that "capture-server check" names the line and setting.
 func TestCheck(t *testing.T) {
 	example, err := os.ReadFile("capture-server.example.yaml")
 	if err != nil {
@@ -27,4 +27,10 @@ func TestCheck(t *testing.T) {
 		`:2: client.certificate and client.key must be`:    "sources: [synthetic]\nclient: {key: a.key}\n",
 		`:1: certificateHash: `:                            "certificateHash: abc\n",
 	})
+}
+
+// TestExample checks that the example file matches the table of settings; -update writes it.
+func TestExample(t *testing.T) {
+	cfg := defaultConfig()
+	servicetest.Example(t, "capture-server.example.yaml", exampleHeader, &cfg)
 }

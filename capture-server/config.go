@@ -88,11 +88,14 @@ func defaultConfig() Config {
 	return c
 }
 
-// maxTimeout bounds deliveryTimeout: nobody watches live with more delay.
+// maxTimeout bounds deliveryTimeout and tiles.latency.
 const maxTimeout = time.Minute
 
-// Validate reports the first invalid setting, as far as no later step reports it.
+// Validate implements service.Settings. It leaves checks that depend on the source to openSources.
 func (c *Config) Validate() error {
+	if err := settings.Check(c); err != nil {
+		return err
+	}
 	u, err := url.Parse(c.Relay)
 	switch {
 	case err != nil:
@@ -144,7 +147,10 @@ func (c *Config) Validate() error {
 	case c.DeliveryTimeout < 0 || c.DeliveryTimeout > maxTimeout:
 		return fmt.Errorf("deliveryTimeout is %s, want 0 (none) to %s", c.DeliveryTimeout, maxTimeout)
 	case len(c.Points.Crop) != 0 && len(c.Points.Crop) != 6:
-		return fmt.Errorf("points.crop has %d numbers, want 6: min x y z and max x y z, millimetres", len(c.Points.Crop))
+		return fmt.Errorf(
+			"points.crop has %d numbers, want 6: min x y z and max x y z, millimetres",
+			len(c.Points.Crop),
+		)
 	}
 	spheres := 0
 	for _, s := range c.Sources {
@@ -168,7 +174,7 @@ func (c *Config) Validate() error {
 	return c.Log.Validate()
 }
 
-// colorFormat is the setting k4a.format; "" lets the camera choose.
+// colorFormat parses k4a.format; "" lets the camera choose.
 func (c *Config) colorFormat() (camera.ColorFormat, error) {
 	if c.K4A.Format == "" {
 		return "", nil
@@ -183,7 +189,7 @@ func (c *Config) target() connect.Target {
 	}
 }
 
-// cloud returns how captures become points.
+// cloud returns the configuration of the cameras' mappers, without their poses.
 func (c *Config) cloud() depthmap.Config {
 	p := &c.Points
 	cfg := depthmap.Config{

@@ -9,14 +9,14 @@ import (
 	"holocast/capture-server/source/k4a"
 )
 
-// listCommand shows the cameras that --source k4a can open.
+// listCommand lists the cameras that --source k4a can open.
 func listCommand(cfg *Config) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list",
-		Short: "List attached Azure Kinect cameras, or say what is missing",
+		Short: "List attached Azure Kinect cameras",
 		Args:  cobra.NoArgs,
 	}
-	c.Flags().StringVar(&cfg.K4A.Library, "k4a-library", cfg.K4A.Library, "path of libk4a or its directory")
+	cfg.Settings().AddFlags(c.Flags(), cfg, "k4a.library")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		infos, err := k4a.List(cfg.K4A.Library)
 		if err != nil {

@@ -19,9 +19,9 @@ import (
 	"holocast/internal/service"
 )
 
-// preparedMedium publishes a folder of prepared 360° video (holocast prepare) as live media, for sessions with
-// other sources: at its own pace, stamped as if captured now, the same for all viewers. A session whose
-// only source is prepared video is a replay instead (replayPrepared).
+// preparedMedium publishes a folder of prepared 360° video (holocast prepare) as live media, for
+// sessions with other sources: paced and stamped as if captured now, the same for all viewers. A
+// session whose only source is prepared video is a replay instead (replayPrepared).
 type preparedMedium struct {
 	replay *replay.Replayer
 	listed *catalog.Catalog
@@ -30,10 +30,11 @@ type preparedMedium struct {
 
 var _ publish.Medium = (*preparedMedium)(nil)
 
-// newPreparedMedium opens a folder. With loop the video restarts at its end; otherwise its tracks end.
+// newPreparedMedium opens a folder. With loop the video restarts at its end; otherwise its tracks
+// end.
 func newPreparedMedium(session *publish.Publisher, dir string, loop bool) (*preparedMedium, error) {
 	if !prepared.IsFolder(dir) {
-		return nil, fmt.Errorf("tiles:%s is no folder; holocast prepare makes one of a film", dir)
+		return nil, fmt.Errorf("tiles:%s is not a folder; create one from a video with holocast prepare", dir)
 	}
 	r, err := replay.Open(dir, replay.Config{
 		Namespace: session.Namespace(), Live: true, Loop: loop, Log: session.Log(),
@@ -46,7 +47,8 @@ func newPreparedMedium(session *publish.Publisher, dir string, loop bool) (*prep
 	if m.listed, err = r.Catalog(); err != nil {
 		return nil, err
 	}
-	session.Log().Info("prepared 360° video", "folder", dir, "length", r.Info.Duration().Round(time.Millisecond), "loop", loop)
+	session.Log().
+		Info("prepared 360° video", "folder", dir, "length", r.Info.Duration().Round(time.Millisecond), "loop", loop)
 	return m, nil
 }
 
@@ -70,14 +72,14 @@ func (m *preparedMedium) Run(ctx context.Context) error {
 	err := m.replay.Run(ctx)
 	m.ended.Store(true)
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // ctx ended it, it did not fail
+		return nil //nolint:nilerr // canceled, not failed
 	}
-	m.replay.End(wire.DoneTrackEnded, "the film is over")
+	m.replay.End(wire.DoneTrackEnded, "the video has ended")
 	return err
 }
 
-// prepared is the folder of prepared video that is the only source, "" where it is not: beside
-// others they are live (preparedMedium).
+// prepared returns the folder if the only source is prepared video, otherwise "". Among other
+// sources it is live instead (preparedMedium).
 func (c *Config) prepared() string {
 	if len(c.Sources) != 1 {
 		return ""
@@ -88,11 +90,19 @@ func (c *Config) prepared() string {
 	return ""
 }
 
-// replayPrepared publishes prepared video: one pace for all viewers, and the whole of it for
-// those who pause and move about (docs/spec/replay.md).
-func replayPrepared(ctx context.Context, dir string, cfg *Config, target connect.Target, ns moqt.Namespace, web *service.HTTP, log *slog.Logger) error {
+// replayPrepared publishes prepared video as a replay: one pace for all viewers, plus fetches for
+// viewers that pause or seek (docs/spec/replay.md).
+func replayPrepared(
+	ctx context.Context,
+	dir string,
+	cfg *Config,
+	target connect.Target,
+	ns moqt.Namespace,
+	web *service.HTTP,
+	log *slog.Logger,
+) error {
 	if !prepared.IsFolder(dir) {
-		return fmt.Errorf("tiles:%s is no folder; holocast prepare makes one of a film", dir)
+		return fmt.Errorf("tiles:%s is not a folder; create one from a video with holocast prepare", dir)
 	}
 	r, err := replay.Open(dir, replay.Config{Namespace: ns, Loop: cfg.Loop, Log: log})
 	if err != nil {

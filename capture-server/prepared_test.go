@@ -16,7 +16,7 @@ import (
 	"holocast/internal/prepared"
 )
 
-// tour prepares two seconds of video.
+// tour prepares two seconds of video and returns the folder.
 func tour(ctx context.Context, t *testing.T) string {
 	t.Helper()
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
@@ -33,8 +33,9 @@ func tour(ctx context.Context, t *testing.T) string {
 	return dir
 }
 
-// Beside a camera prepared video is live: of now, with group IDs above those of an earlier run, the
-// same in all its tracks, in one pass as in the next.
+// TestPreparedVideoBesideCamera checks that prepared video in a session with a camera is live:
+// current timestamps, and group IDs above those of earlier runs, equal in all tracks, in every pass
+// of the loop.
 func TestPreparedVideoBesideCamera(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -47,7 +48,17 @@ func TestPreparedVideoBesideCamera(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := uint64(time.Now().UnixMilli())
-	start(t, filepath.Join(bin, "capture-server"), "--source", "tiles:"+dir, "--source", "synthetic", "--fps", "5", target.URL)
+	start(
+		t,
+		filepath.Join(bin, "capture-server"),
+		"--source",
+		"tiles:"+dir,
+		"--source",
+		"synthetic",
+		"--fps",
+		"5",
+		target.URL,
+	)
 	s := view(ctx, t, target)
 	listed := subscribe(ctx, t, s, ns, catalog.TrackName)
 	c, err := catalog.Parse(newestObject(ctx, t, listed))
@@ -74,7 +85,7 @@ func TestPreparedVideoBesideCamera(t *testing.T) {
 	next(ctx, t, subscribe(ctx, t, s, ns, points.Name))
 
 	var last uint64
-	for pass := 0; pass < 4; { // passes of two groups
+	for pass := 0; pass < 4; { // a pass of the video has two groups
 		group, all := collected.complete(ctx, t, names)
 		collected.mu.Lock()
 		for _, groups := range collected.groups {
@@ -82,7 +93,7 @@ func TestPreparedVideoBesideCamera(t *testing.T) {
 		}
 		collected.mu.Unlock()
 		if group <= last {
-			continue // it came later than the one after it
+			continue // overtaken by its successor
 		}
 		last = group
 		pass++
@@ -103,7 +114,8 @@ func TestPreparedVideoBesideCamera(t *testing.T) {
 	}
 }
 
-// A film that does not loop leaves the session; the camera goes on.
+// TestPreparedVideoEndsBesideCamera checks that a video that does not loop leaves the session while
+// the camera continues.
 func TestPreparedVideoEndsBesideCamera(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -115,7 +127,18 @@ func TestPreparedVideoEndsBesideCamera(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	start(t, filepath.Join(bin, "capture-server"), "--source", "synthetic", "--fps", "5", "--source", "tiles:"+dir, "--loop=false", target.URL)
+	start(
+		t,
+		filepath.Join(bin, "capture-server"),
+		"--source",
+		"synthetic",
+		"--fps",
+		"5",
+		"--source",
+		"tiles:"+dir,
+		"--loop=false",
+		target.URL,
+	)
 	s := view(ctx, t, target)
 	for {
 		sub := subscribe(ctx, t, s, ns, catalog.TrackName)
@@ -149,8 +172,8 @@ func TestPreparedVideoErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct{ name, dir, want string }{
-		{"nothing", filepath.Join(t.TempDir(), "none"), "is no folder; holocast prepare makes one of a film"},
-		{"a film", file, "is no folder; holocast prepare makes one of a film"},
+		{"nothing", filepath.Join(t.TempDir(), "none"), "is not a folder; create one from a video with holocast prepare"},
+		{"a film", file, "is not a folder; create one from a video with holocast prepare"},
 		{"another folder", t.TempDir(), "it has no catalog.json: holocast prepare did not write it"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 	"holocast/internal/moqt"
 )
 
-// TestReload: after SIGHUP the cameras are where the calibration file says by then, and the
-// token of the file is what the next connection is authorized with.
+// TestReload checks that SIGHUP applies the calibration file's new poses at once and a new token at
+// the next connection.
 func TestReload(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -41,17 +41,37 @@ func TestReload(t *testing.T) {
 		}
 	}
 	place := func(x int) {
-		set("poses.yaml", fmt.Sprintf("cameras:\n  synthetic-0: {rotation: [1, 0, 0, 0, 1, 0, 0, 0, 1], translation: [%d, 0, 0]}\n", x))
+		set(
+			"poses.yaml",
+			fmt.Sprintf(
+				"cameras:\n  synthetic-0: {rotation: [1, 0, 0, 0, 1, 0, 0, 0, 1], translation: [%d, 0, 0]}\n",
+				x,
+			),
+		)
 	}
 	output("key", path("old.key"))
 	output("key", path("new.key"))
 	config := func(key string) {
-		set("capture-server.yaml", fmt.Sprintf("relay: moqt://%s/test\nsources: [synthetic]\nfps: 5\ncalibration: %s\ntoken: %s\n",
-			addr, path("poses.yaml"), token(key, "--publish", "test")))
+		set(
+			"capture-server.yaml",
+			fmt.Sprintf("relay: moqt://%s/test\nsources: [synthetic]\nfps: 5\ncalibration: %s\ntoken: %s\n",
+				addr, path("poses.yaml"), token(key, "--publish", "test")),
+		)
 	}
 	config("old.key")
 	place(1000)
-	start(t, filepath.Join(bin, "relay"), "--listen", addr, "--http", addr, "--auth-keys", path("old.key"), "--auth-keys", path("new.key"))
+	start(
+		t,
+		filepath.Join(bin, "relay"),
+		"--listen",
+		addr,
+		"--http",
+		addr,
+		"--auth-keys",
+		path("old.key"),
+		"--auth-keys",
+		path("new.key"),
+	)
 	server := start(t, filepath.Join(bin, "capture-server"), "--config", path("capture-server.yaml"))
 	s := view(ctx, t, connect.Target{URL: "moqt://" + addr + "/test", Token: token("new.key", "--subscribe", "test")})
 	ns := moqt.Namespace{connect.Root, "test"}
@@ -76,7 +96,7 @@ func TestReload(t *testing.T) {
 		moved = at(document.payload) == 2000
 	}
 
-	// The old key goes, and with it the session that it authorized.
+	// Removing the old key ends the session that it authorized.
 	other := path("other.key")
 	output("key", other)
 	if err := os.Rename(other, path("old.key")); err != nil {

@@ -24,34 +24,34 @@ import (
 	"holocast/internal/service"
 )
 
-// sourceForms lists what a source can be, for messages.
+// sourceForms lists the forms of a source, for messages.
 const sourceForms = "synthetic, livescan:DIR, livescan:FILE.bin, livescan-tcp:HOST:PORT, k4amkv:FILE, k4a, k4a:SERIAL, k4a:INDEX, equirect:FILE, equirect:URL, equirect:/dev/videoN, tiles:FOLDER"
 
 // maxCameras bounds a session's cameras.
 const maxCameras = 64
 
-// syncForms lists what may follow a k4a source, for messages.
+// syncForms lists the options of a k4a source, for messages.
 const syncForms = "k4a takes ,sync=master or ,sync=subordinate, ,subordinate-delay=DURATION, ,depth-delay=DURATION"
 
 // sourceSpec is a parsed entry of the setting sources.
 type sourceSpec struct {
 	kind, arg string
 	sync      k4a.SyncMode // "" is k4a.Standalone
-	// Of a k4a.Options.
+	// As in k4a.Options.
 	subordinateDelay, depthDelay time.Duration
 }
 
 var sourceKinds = []string{"synthetic", "livescan", "livescan-tcp", "k4amkv", "k4a", "equirect", "tiles"}
 
-// sphere reports whether the source is a sphere of video, not cameras.
+// sphere reports whether the source is 360° video.
 func (s sourceSpec) sphere() bool { return s.kind == "equirect" || s.kind == "tiles" }
 
-// clouds reports whether the source delivers points, not images.
+// clouds reports whether the source delivers points instead of images.
 func (s sourceSpec) clouds() bool {
 	return s.kind == "livescan-tcp" || s.kind == "livescan" && strings.EqualFold(filepath.Ext(s.arg), ".bin")
 }
 
-// cameras reports whether the source is depth cameras.
+// cameras reports whether the source is one or more depth cameras.
 func (s sourceSpec) cameras() bool { return !s.sphere() && !s.clouds() }
 
 func parseSource(s string) (sourceSpec, error) {
@@ -65,7 +65,10 @@ func parseSource(s string) (sourceSpec, error) {
 	spec := sourceSpec{kind: kind, arg: arg}
 	switch {
 	case kind == "livescan-tcp" && arg == "":
-		return spec, fmt.Errorf("source %q has no address: want livescan-tcp:HOST:PORT, such as livescan-tcp:192.168.1.20:48001, or livescan-tcp::48001 for all of this machine's", s)
+		return spec, fmt.Errorf(
+			"source %q has no address: want livescan-tcp:HOST:PORT, such as livescan-tcp:192.168.1.20:48001, or livescan-tcp::48001 for all local addresses",
+			s,
+		)
 	case (kind == "livescan" || kind == "k4amkv" || kind == "equirect" || kind == "tiles") && arg == "":
 		return spec, fmt.Errorf("source %q has no path: want one of %s", s, sourceForms)
 	case kind == "synthetic" && arg != "":
@@ -81,7 +84,7 @@ func parseSource(s string) (sourceSpec, error) {
 	return spec, nil
 }
 
-// set reads one option of a k4a source.
+// set parses one option of a k4a source.
 func (s *sourceSpec) set(option string) (err error) {
 	name, value, _ := strings.Cut(option, "=")
 	switch name {
@@ -103,18 +106,18 @@ func (s *sourceSpec) set(option string) (err error) {
 	return nil
 }
 
-// depthSpacing is how far apart in time the depth exposures of Azure Kinects must be
-// that see the same surface, or their lasers disturb each other (Azure Kinect DK
-// documentation, "Synchronize multiple Azure Kinect DK devices").
+// depthSpacing is the minimum time between depth exposures of Azure Kinects that see the same
+// surface; otherwise their lasers interfere (Azure Kinect DK documentation, "Synchronize multiple
+// Azure Kinect DK devices").
 const depthSpacing = 160 * time.Microsecond
 
-// checkSync warns of cameras in a sync chain whose depth exposures coincide.
+// checkSync warns about synchronized cameras with overlapping depth exposures.
 func checkSync(names []string, specs []sourceSpec, log *slog.Logger) {
 	at := func(s sourceSpec) time.Duration { return s.subordinateDelay + s.depthDelay }
 	for i, a := range specs {
 		for j, b := range specs[:i] {
 			if inChain(a) && inChain(b) && (at(a)-at(b)).Abs() < depthSpacing {
-				log.Warn("depth exposures overlap: cameras that see the same surface disturb each other; set depth-delay",
+				log.Warn("depth exposures overlap, cameras that see the same surface interfere; set depth-delay",
 					"sources", names[j]+" "+names[i], "apart", (at(a) - at(b)).Abs(), "want", depthSpacing)
 			}
 		}
@@ -123,9 +126,13 @@ func checkSync(names []string, specs []sourceSpec, log *slog.Logger) {
 
 func inChain(s sourceSpec) bool { return s.sync == k4a.Master || s.sync == k4a.Subordinate }
 
-// openSources opens all cameras of the configuration, in the order they are given. Those
-// of unplaced studios are at the origin until their poses are solved.
-func openSources(ctx context.Context, cfg *Config, log *slog.Logger) (cameras []points.Camera, unplaced []unplacedStudio, err error) {
+// openSources opens all configured cameras, in order. Cameras of unplaced studios are at the origin
+// until their poses are solved.
+func openSources(
+	ctx context.Context,
+	cfg *Config,
+	log *slog.Logger,
+) (cameras []points.Camera, unplaced []unplacedStudio, err error) {
 	depth, err := camera.ParseDepthMode(cfg.DepthMode)
 	if err != nil {
 		return nil, nil, err
@@ -152,7 +159,7 @@ func openSources(ctx context.Context, cfg *Config, log *slog.Logger) (cameras []
 		}
 	}()
 	o := opener{cfg: cfg, log: log, depth: depth, color: color}
-	// Masters start last: subordinates must be waiting for the first trigger.
+	// Masters start last, once the subordinates wait for the first trigger.
 	for _, masters := range []bool{false, true} {
 		for i, spec := range specs {
 			if !spec.cameras() || (spec.sync == k4a.Master) != masters {
@@ -233,7 +240,12 @@ func (o *opener) synthetic(ctx context.Context) ([]points.Camera, error) {
 func (o *opener) livescan(dir string) ([]points.Camera, error) {
 	sources, err := livescanfiles.Open(dir, livescanfiles.Options{Depth: o.depth, Color: o.color, FPS: o.cfg.FPS})
 	if errors.Is(err, livescanfiles.ErrMode) {
-		return nil, fmt.Errorf("%w (depthMode is %s and colorMode %s: does the directory have other modes?)", err, o.depth, o.color)
+		return nil, fmt.Errorf(
+			"%w (depthMode is %s and colorMode %s; the directory may have other modes)",
+			err,
+			o.depth,
+			o.color,
+		)
 	}
 	if err != nil {
 		return nil, err
@@ -282,7 +294,7 @@ func (o *opener) kinect(spec sourceSpec) ([]points.Camera, error) {
 	return cameras(d), nil
 }
 
-// openClouds opens a source of points: a recording, or the places of a server's clients.
+// openClouds opens a source of points: a recording, or a LiveScan3D server for clients.
 func (c *Config) openClouds(spec sourceSpec, log *slog.Logger) ([]source.Clouds, error) {
 	if spec.kind == "livescan" {
 		b, err := livescanfiles.OpenBin(spec.arg)
@@ -309,7 +321,7 @@ func (c *Config) openClouds(spec sourceSpec, log *slog.Logger) ([]source.Clouds,
 	if err != nil {
 		return nil, service.AddressError(setting, address, err)
 	}
-	log.Info("waiting for LiveScan3D's clients", "address", places[0].Address(), "cameras", len(places))
+	log.Info("waiting for LiveScan3D clients", "address", places[0].Address(), "cameras", len(places))
 	list := make([]source.Clouds, len(places))
 	for i, p := range places {
 		list[i] = p
@@ -325,7 +337,7 @@ func cameras(sources ...source.Source) []points.Camera {
 	return cameras
 }
 
-// rename makes names unique: two recordings of one sensor have the same.
+// rename makes camera names unique: two recordings of one sensor share a name.
 func rename(cameras []points.Camera) {
 	seen := map[string]int{}
 	for i, c := range cameras {

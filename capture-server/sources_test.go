@@ -13,13 +13,14 @@ import (
 	"holocast/internal/camera"
 )
 
-// fakeKinects makes two cameras with serial numbers FAKE0 and FAKE1. The file has a
-// line for each that was started.
+// fakeKinects installs a fake libk4a with cameras FAKE0 and FAKE1. It writes a line to the file
+// starts for each camera started.
 func fakeKinects(t *testing.T) (library, starts string) {
 	t.Helper()
 	dir := t.TempDir()
 	library, starts = filepath.Join(dir, "libk4a.so"), filepath.Join(dir, "starts")
-	out, err := exec.Command("cc", "-shared", "-fPIC", "-o", library, filepath.Join("source", "k4a", "testdata", "fakek4a.c")).CombinedOutput()
+	out, err := exec.Command("cc", "-shared", "-fPIC", "-o", library, filepath.Join("source", "k4a", "testdata", "fakek4a.c")).
+		CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -13,7 +13,7 @@ import (
 	"holocast/internal/spherical"
 )
 
-// tilesConfig is the part of the configuration that concerns 360° video.
+// tilesConfig is the section tiles: 360° video.
 type tilesConfig struct {
 	Stereo     string        `yaml:"stereo"`
 	Size       string        `yaml:"size"`
@@ -49,7 +49,11 @@ func (c *tilesConfig) validate() error {
 	case c.Qualities < 1 || c.Qualities > catalog.MaxQualities:
 		return fmt.Errorf("tiles.qualities is %d, want 1 to %d", c.Qualities, catalog.MaxQualities)
 	case len(c.Quantisers) != 0 && len(c.Quantisers) != c.Qualities:
-		return fmt.Errorf("tiles.quantisers has %d numbers, want one for each of %d qualities", len(c.Quantisers), c.Qualities)
+		return fmt.Errorf(
+			"tiles.quantisers has %d numbers, want one for each of %d qualities",
+			len(c.Quantisers),
+			c.Qualities,
+		)
 	case c.MaxBitrate < 0:
 		return fmt.Errorf("tiles.maxBitrate is %d, want bits per second, or 0", c.MaxBitrate)
 	case c.Latency < 100*time.Millisecond || c.Latency > maxTimeout:
@@ -58,16 +62,16 @@ func (c *tilesConfig) validate() error {
 	return nil
 }
 
-// parsePair reads "8x4".
+// parsePair parses two numbers, such as "8x4".
 func parsePair(s string) (a, b int, err error) {
 	var rest string
 	if n, _ := fmt.Sscanf(s, "%dx%d%s", &a, &b, &rest); n != 2 {
-		return 0, 0, fmt.Errorf("%q is no pair of numbers", s)
+		return 0, 0, fmt.Errorf("%q is not a pair of numbers", s)
 	}
 	return a, b, nil
 }
 
-// addSphere makes the session's 360° video, where it has one, a medium of it.
+// addSphere adds the session's 360° video, if configured.
 func addSphere(ctx context.Context, p *publish.Publisher, cfg *Config) error {
 	for _, s := range cfg.Sources {
 		spec, err := parseSource(s)

@@ -22,15 +22,15 @@ import (
 	"holocast/internal/tileencoder"
 )
 
-// gop is what came of a track's group.
+// gop holds the objects received of a track's group.
 type gop struct {
-	payload []byte // NAL units, or packets, of all objects
+	payload []byte // NAL units or packets of all objects
 	config  []byte
 	sizes   []int
 	stamps  []time.Time
 }
 
-// gops collects a session's groups as they become complete.
+// gops collects complete groups of a session.
 type gops struct {
 	mu     sync.Mutex
 	groups map[string]map[uint64]*gop // by track name
@@ -49,7 +49,7 @@ func (g *gops) collect(ctx context.Context, sub *moqt.Subscription) {
 				o, err := r.NextObject()
 				if err != nil {
 					if err != io.EOF || want == 0 {
-						return // reset, since it was late
+						return // reset because it was late
 					}
 					break
 				}
@@ -80,7 +80,7 @@ func (g *gops) collect(ctx context.Context, sub *moqt.Subscription) {
 	}
 }
 
-// complete waits for a group that came whole on all tracks.
+// complete waits for a group that is complete on all tracks.
 func (g *gops) complete(ctx context.Context, t *testing.T, tracks []string) (uint64, map[string]*gop) {
 	t.Helper()
 	for {
@@ -106,10 +106,13 @@ func (g *gops) complete(ctx context.Context, t *testing.T, tracks []string) (uin
 	}
 }
 
-// luma has FFmpeg decode to frames of luma.
+// luma decodes video to luma planes, using FFmpeg.
 func luma(ctx context.Context, t *testing.T, stdin []byte, width, height int, args ...string) [][]byte {
 	t.Helper()
-	cmd := exec.CommandContext(ctx, "ffmpeg", append(append([]string{"-v", "error"}, args...), "-f", "rawvideo", "-pix_fmt", "yuv420p", "pipe:1")...)
+	cmd := exec.CommandContext(
+		ctx,
+		"ffmpeg",
+		append(append([]string{"-v", "error"}, args...), "-f", "rawvideo", "-pix_fmt", "yuv420p", "pipe:1")...)
 	cmd.Stdin = bytes.NewReader(stdin)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
@@ -124,8 +127,8 @@ func luma(ctx context.Context, t *testing.T, stdin []byte, width, height int, ar
 	return frames
 }
 
-// Every tile at every quality, taken from a relay, decodes alone and shows what the
-// source does, as well as the rates say.
+// TestSphereReachesViewerOfRelay checks that every tile at every quality, received from a relay,
+// decodes independently and matches the source as closely as the rates track says.
 func TestSphereReachesViewerOfRelay(t *testing.T) {
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
 		t.Skip("ffmpeg is not installed")
@@ -150,7 +153,21 @@ func TestSphereReachesViewerOfRelay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	start(t, filepath.Join(bin, "capture-server"), "--source", "equirect:"+film, "--source", "synthetic", "--fps", "1", "--grid", "4x2", "--qualities", "2", target.URL)
+	start(
+		t,
+		filepath.Join(bin, "capture-server"),
+		"--source",
+		"equirect:"+film,
+		"--source",
+		"synthetic",
+		"--fps",
+		"1",
+		"--grid",
+		"4x2",
+		"--qualities",
+		"2",
+		target.URL,
+	)
 	s := view(ctx, t, target)
 	c, err := catalog.Parse(newestObject(ctx, t, subscribe(ctx, t, s, ns, catalog.TrackName)))
 	if err != nil {
@@ -188,7 +205,8 @@ func TestSphereReachesViewerOfRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := all[catalog.VideoTrack]
-	if len(first.stamps) != fps || rates.T != first.stamps[0].UnixMilli() || time.Since(first.stamps[0]).Abs() > time.Minute {
+	if len(first.stamps) != fps || rates.T != first.stamps[0].UnixMilli() ||
+		time.Since(first.stamps[0]).Abs() > time.Minute {
 		t.Errorf("group %d: %d frames from %v on, rates of %d", group, len(first.stamps), first.stamps[0], rates.T)
 	}
 	offset := -1
@@ -201,7 +219,8 @@ func TestSphereReachesViewerOfRelay(t *testing.T) {
 				t.Errorf("%s: time stamps %v, those of video %v", name, x.stamps, first.stamps)
 			}
 			i := slices.IndexFunc(c.Tracks, func(t catalog.Track) bool { return t.Name == name })
-			if got, codec := initData(t, c, &c.Tracks[i]), c.Tracks[i].Codec; !bytes.Equal(got, x.config) || !strings.HasPrefix(codec, "avc1.") {
+			if got, codec := initData(t, c, &c.Tracks[i]), c.Tracks[i].Codec; !bytes.Equal(got, x.config) ||
+				!strings.HasPrefix(codec, "avc1.") {
 				t.Errorf("%s: catalog says %x (%s), the first object %x", name, got, codec, x.config)
 			}
 			if total := int64(len(x.payload)); *rates.Data.Bytes[tile][q] != total {
@@ -222,7 +241,7 @@ func TestSphereReachesViewerOfRelay(t *testing.T) {
 				var sum, weights float64
 				for n, f := range frames {
 					if n%3 != 0 {
-						continue // the rates are of every third frame
+						continue // rates cover every third frame
 					}
 					src := source[(offset+n)%len(source)]
 					for y := range r.Dy() {
@@ -236,7 +255,7 @@ func TestSphereReachesViewerOfRelay(t *testing.T) {
 				}
 				return sum / weights
 			}
-			if offset < 0 { // where in the film the group begins
+			if offset < 0 { // position of the group in the film
 				offset = 0
 				for o := range source {
 					if mse(o) < mse(offset) {
@@ -254,7 +273,13 @@ func TestSphereReachesViewerOfRelay(t *testing.T) {
 			}
 		}
 		if *rates.Data.MSE[tile][1] > *rates.Data.MSE[tile][0] || rates.Data.Missing[tile] < *rates.Data.MSE[tile][1] {
-			t.Errorf("tile %d: distortions %v, %v and %v where it is missing", tile, *rates.Data.MSE[tile][0], *rates.Data.MSE[tile][1], rates.Data.Missing[tile])
+			t.Errorf(
+				"tile %d: distortions %v, %v and %v where it is missing",
+				tile,
+				*rates.Data.MSE[tile][0],
+				*rates.Data.MSE[tile][1],
+				rates.Data.Missing[tile],
+			)
 		}
 	}
 	w, h := tileencoder.VideoSize(sphere)
@@ -279,7 +304,7 @@ func TestSphereReachesViewerOfRelay(t *testing.T) {
 	}
 }
 
-// initData is a track's inline initialization data.
+// initData returns a track's inline initialization data.
 func initData(t *testing.T, c *catalog.Catalog, track *catalog.Track) []byte {
 	t.Helper()
 	for _, d := range c.InitDataList {

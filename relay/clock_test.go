@@ -163,7 +163,7 @@ func TestWallClockStep(t *testing.T) {
 		worst := time.Duration(v.worst.Load())
 		t.Logf("viewer %s: frames were late by %v at most", name, worst)
 		if worst > tolerance {
-			t.Errorf("viewer %s: a frame that came at once is %v late or too soon", name, worst)
+			t.Errorf("viewer %s: delay of an immediate frame is off by %v", name, worst)
 		}
 	}
 	if lost := ending.lost(t, 0); lost > 2 { // its session was closed between frames

@@ -225,7 +225,7 @@ func TestFastPath(t *testing.T) {
 					t.Fatalf("after %d objects: %v", len(seen), err)
 				}
 				if seen[d.Group] {
-					t.Fatalf("group %d came twice", d.Group)
+					t.Fatalf("group %d arrived twice", d.Group)
 				}
 				seen[d.Group] = true
 				if len(d.Payload) != 1100 || d.Payload[0] != byte(d.Group) || d.Priority != 7 {
@@ -283,7 +283,7 @@ func TestFastPathUnderLoss(t *testing.T) {
 						return
 					}
 					if seen[d.Group] {
-						t.Errorf("group %d came twice", d.Group)
+						t.Errorf("group %d arrived twice", d.Group)
 					}
 					seen[d.Group] = true
 					received.Add(1)

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -157,7 +159,7 @@ func TestConnectionLimit(t *testing.T) {
 			}
 			if c, err := connect(); err == nil {
 				_ = c.CloseWithError(0, "")
-				t.Error("a third connection was let in")
+				t.Error("a third connection was admitted")
 			}
 			for _, c := range there {
 				if err := c.Context().Err(); err != nil {
@@ -187,13 +189,19 @@ func TestHandshakeLimit(t *testing.T) {
 		}
 		return err
 	}
-	refused := false
-	for range 100 {
-		refused = refused || connect() != nil
-	}
-	if !refused {
-		t.Error("100 connections were let in at 5 a second")
-	}
+	eventually(t, "an attempt is refused", func() bool {
+		var refused atomic.Bool
+		var wg sync.WaitGroup
+		for range 50 { // at once, so that a slow machine exceeds the rate too
+			wg.Go(func() {
+				if connect() != nil {
+					refused.Store(true)
+				}
+			})
+		}
+		wg.Wait()
+		return refused.Load()
+	})
 	eventually(t, "it may connect again", func() bool { return connect() == nil })
 }
 

@@ -55,7 +55,7 @@ func TestSecondPublisher(t *testing.T) {
 	}
 	if _, err := viewer.Publish(within(t), moqt.TrackName{Namespace: session, Name: "receipts/viewer"},
 		moqt.TrackInfo{}); err == nil {
-		t.Error("another viewer's receipts were taken")
+		t.Error("another viewer's receipts were accepted")
 	}
 	write(t, tr, 1, []byte("undisturbed"))
 	expect(t, sub, 1, []byte("undisturbed"))
@@ -81,7 +81,7 @@ func TestSharedSubject(t *testing.T) {
 	publishing(t, p, token("alice"), b)
 	bob := p.with(moqt.Handler{}, token("bob"))
 	if _, err := bob.PublishNamespace(within(t), points.Namespace); err == nil {
-		t.Error("another identity was let in")
+		t.Error("another identity was accepted")
 	}
 	eventually(t, "the second is subscribed to", func() bool { return b.Viewers() == 1 })
 	first.Close(wire.NoError, "")
@@ -291,10 +291,10 @@ func TestLogLinesAreShort(t *testing.T) {
 	sub := subscribe(t, viewer, tr.Name())
 	if _, err := viewer.Subscribe(within(t), moqt.TrackName{Namespace: tr.Name().Namespace, Name: "absent"},
 		moqt.SubscribeOptions{}); err == nil {
-		t.Error("subscribed to what is not there")
+		t.Error("subscribed to an unknown track")
 	}
 	if _, err := viewer.PublishNamespace(within(t), tr.Name().Namespace); err == nil {
-		t.Error("published what is another's")
+		t.Error("published another publisher's namespace")
 	}
 	if _, err := viewer.Publish(within(t), moqt.TrackName{Namespace: tr.Name().Namespace, Name: long[:1000]},
 		moqt.TrackInfo{}); err == nil {

@@ -243,7 +243,7 @@ func expect(t testing.TB, sub *moqt.Subscription, group uint64, payload []byte) 
 		}
 		if f.group == group {
 			if !bytes.Equal(f.payload, payload) {
-				t.Fatalf("group %d: %d bytes that are not those sent", group, len(f.payload))
+				t.Fatalf("group %d: %d bytes differ from those sent", group, len(f.payload))
 			}
 			return
 		}
@@ -363,8 +363,19 @@ func (w *frameLog) lost(t testing.TB, last uint64) uint64 {
 	return uint64(len(lost))
 }
 
-// delayLine forwards UDP packets to addr and back, delaying each.
-func delayLine(t *testing.T, addr string, delay time.Duration) string {
+// gate forwards UDP packets between a client and the relay, and can stop either direction.
+type gate struct {
+	addr  string
+	front net.PacketConn
+
+	mu     sync.Mutex
+	client net.Addr
+	hold   bool     // packets to the client are held
+	held   [][]byte // in order
+	drop   bool     // packets to the relay are dropped
+}
+
+func newGate(t *testing.T, addr string) *gate {
 	t.Helper()
 	front, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -374,8 +385,7 @@ func delayLine(t *testing.T, addr string, delay time.Duration) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var client net.Addr
-	var mu sync.Mutex
+	g := &gate{addr: front.LocalAddr().String(), front: front}
 	var wg sync.WaitGroup
 	t.Cleanup(func() { _ = front.Close(); _ = back.Close(); wg.Wait() })
 	wg.Go(func() {
@@ -385,11 +395,12 @@ func delayLine(t *testing.T, addr string, delay time.Duration) string {
 			if err != nil {
 				return
 			}
-			mu.Lock()
-			client = from
-			mu.Unlock()
-			b := bytes.Clone(buf[:n])
-			time.AfterFunc(delay, func() { _, _ = back.Write(b) })
+			g.mu.Lock()
+			g.client = from
+			if !g.drop {
+				_, _ = back.Write(buf[:n])
+			}
+			g.mu.Unlock()
 		}
 	})
 	wg.Go(func() {
@@ -399,16 +410,49 @@ func delayLine(t *testing.T, addr string, delay time.Duration) string {
 			if err != nil {
 				return
 			}
-			b := bytes.Clone(buf[:n])
-			time.AfterFunc(delay, func() {
-				mu.Lock()
-				to := client
-				mu.Unlock()
-				_, _ = front.WriteTo(b, to)
-			})
+			g.mu.Lock()
+			g.held = append(g.held, bytes.Clone(buf[:n]))
+			g.flush()
+			g.mu.Unlock()
 		}
 	})
-	return front.LocalAddr().String()
+	return g
+}
+
+// flush sends the held packets unless they are to be held. g.mu is held.
+func (g *gate) flush() {
+	if g.hold {
+		return
+	}
+	for _, b := range g.held {
+		_, _ = g.front.WriteTo(b, g.client)
+	}
+	g.held = nil
+}
+
+// holdReplies holds packets to the client.
+func (g *gate) holdReplies() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.hold = true
+}
+
+// heldBytes returns the size of the held packets.
+func (g *gate) heldBytes() (n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, b := range g.held {
+		n += len(b)
+	}
+	return n
+}
+
+// closeUplink drops further packets to the relay and passes the held ones to the client.
+func (g *gate) closeUplink() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.drop, g.hold = true, false
+	g.flush()
 }
 
 // raw is a session with hand-written messages.
@@ -468,10 +512,10 @@ func (r *raw) request(m wire.Message) *quic.Stream {
 }
 
 // TestLateViewerInOneRoundTrip: a viewer that sends SUBSCRIBE and its joining FETCH together
-// receives the newest frame, published earlier, within one round trip. The frame fits QUIC's
-// initial congestion window; a larger one would take further round trips in slow start.
+// receives the newest frame, published earlier, within one round trip: the relay sends the whole
+// frame before the viewer has received anything, and needs nothing else from the viewer. The frame
+// fits QUIC's initial congestion window; a larger one would take further round trips in slow start.
 func TestLateViewerInOneRoundTrip(t *testing.T) {
-	const oneWay = 200 * time.Millisecond
 	p := start(t)
 	tr := origin.NewTrack(points, nil, origin.Limits{})
 	p.publish(tr)
@@ -480,34 +524,42 @@ func TestLateViewerInOneRoundTrip(t *testing.T) {
 	write(t, tr, 7, payload)
 	expect(t, early, 7, payload)
 
-	var trips time.Duration
-	for range 5 { // a stalled machine makes a round trip appear longer
-		v := p.dialTo(delayLine(t, p.udp, oneWay), moqt.Handler{})
-		asked := time.Now()
-		sub, err := v.Subscribe(t.Context(), points, moqt.SubscribeOptions{Join: true})
+	g := newGate(t, p.udp)
+	v := p.dialTo(g.addr, moqt.Handler{})
+	g.holdReplies()
+	received := make(chan error, 1)
+	ctx := within(t)
+	go func() {
+		received <- func() error {
+			sub, err := v.Subscribe(ctx, points, moqt.SubscribeOptions{Join: true})
+			if err != nil {
+				return err
+			}
+			f, err := sub.Joined(ctx)
+			if err != nil {
+				return err
+			}
+			o, err := f.Next()
+			if err != nil {
+				return err
+			}
+			got, err := f.ReadPayload(nil, len(payload))
+			if err == nil && (o.Group != 7 || !bytes.Equal(got, payload)) {
+				err = fmt.Errorf("group %d, %d bytes", o.Group, len(got))
+			}
+			return err
+		}()
+	}()
+	eventually(t, "the relay sends the frame", func() bool { return g.heldBytes() >= len(payload) })
+	g.closeUplink()
+	select {
+	case err := <-received:
 		if err != nil {
-			t.Fatal(err)
+			t.Error(err)
 		}
-		f, err := sub.Joined(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		o, err := f.Next()
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := f.ReadPayload(nil, len(payload))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if o.Group != 7 || !bytes.Equal(got, payload) {
-			t.Fatalf("group %d, %d bytes", o.Group, len(got))
-		}
-		if trips = time.Since(asked) / (2 * oneWay); trips == 1 {
-			return
-		}
+	case <-ctx.Done():
+		t.Error("the frame does not arrive in one round trip")
 	}
-	t.Errorf("the frame took %d round trips", trips)
 }
 
 // TestViewerThatReadsNothing: a viewer that does not read neither increases the relay's memory
@@ -543,14 +595,14 @@ func TestViewerThatReadsNothing(t *testing.T) {
 		}
 	}()
 	after := delays(frames)
-	if after > 10*before+100*time.Millisecond {
+	if after > 10*before+time.Second { // the median: a machine that stalls now and then does not matter
 		t.Errorf("median delay of the other viewer was %v, is %v", before, after)
 	}
 	if n := p.metric(`holocast_relay_cached_bytes{track="holocast-test--points"}`); n == 0 || n > cache {
 		t.Errorf("%.0f bytes cached, at most %d allowed", n, cache)
 	}
 	if p.metric(`holocast_relay_dropped_subgroups_total{reason="behind"}`) == 0 {
-		t.Error("nothing was given up for the viewer that reads nothing")
+		t.Error("nothing was dropped for the viewer that does not read")
 	}
 	// Data sent before the viewer's flow-control window closed no longer counts.
 	if grown := p.resident() - heap; grown > 64<<20 {
@@ -798,7 +850,7 @@ func TestRestartIsNoticed(t *testing.T) {
 		select {
 		case <-s.Context().Done():
 		case <-time.After(time.Minute):
-			t.Fatal("the session goes on")
+			t.Fatal("the session stays open")
 		}
 		err = s.Err()
 		if e := (*quic.StatelessResetError)(nil); errors.As(err, &e) {
@@ -866,7 +918,7 @@ func TestStartErrors(t *testing.T) {
 		},
 		"bad level": {
 			[]string{"--log-level", "loud"},
-			`^relay: log.level "loud" is not debug, info, warn or error\n$`,
+			`^relay: log.level "loud": want debug, info, warn or error\n$`,
 		},
 		"unknown flag": {[]string{"--colour"}, `^relay: unknown flag: --colour\n$`},
 	} {
@@ -1070,7 +1122,7 @@ func TestHostilePublisher(t *testing.T) {
 					}
 				}
 				if err == io.EOF {
-					t.Error("the viewer was told that the subgroup is complete")
+					t.Error("the viewer saw the end of an incomplete subgroup")
 				}
 			}
 			var closed *moqt.SessionError

@@ -14,8 +14,8 @@ import (
 	"holocast/internal/camera"
 )
 
-// ink is the brightness of a marker's print at (x, y) in half sides of its square, y
-// down: 20 where black, 230 where white.
+// ink is a printed marker's brightness at (x, y), in half sides of its square, y down: 20 for
+// black, 230 for white.
 func ink(id int, x, y float64) uint8 {
 	const black, white = 20, 230
 	if math.Abs(x) > 1 || y < -1 || y > 5./3-(1-math.Abs(x))*2/3 {
@@ -40,13 +40,19 @@ func ink(id int, x, y float64) uint8 {
 
 func TestFindsEveryMarker(t *testing.T) {
 	for id := range 16 {
-		// Seen from the side and from below: a projective picture of the marker.
+		// A projective view of the marker, from the side and from below.
 		to := [5][2]float64{{203, 218}, {150, 262}, {146, 98}, {262, 112}, {250, 240}}
-		h, ok := homography([][2]float64{{-1, -1}, {1, -1}, {1, 5. / 3}, {-1, 5. / 3}}, [][2]float64{to[2], to[3], to[4], to[1]})
+		h, ok := homography(
+			[][2]float64{{-1, -1}, {1, -1}, {1, 5. / 3}, {-1, 5. / 3}},
+			[][2]float64{to[2], to[3], to[4], to[1]},
+		)
 		if !ok {
 			t.Fatal("no homography")
 		}
-		back, ok := homography([][2]float64{to[2], to[3], to[4], to[1]}, [][2]float64{{-1, -1}, {1, -1}, {1, 5. / 3}, {-1, 5. / 3}})
+		back, ok := homography(
+			[][2]float64{to[2], to[3], to[4], to[1]},
+			[][2]float64{{-1, -1}, {1, -1}, {1, 5. / 3}, {-1, 5. / 3}},
+		)
 		if !ok {
 			t.Fatal("no homography")
 		}
@@ -54,7 +60,7 @@ func TestFindsEveryMarker(t *testing.T) {
 		for y := range 320 {
 			for x := range 400 {
 				var sum int
-				for s := range 16 { // 4×4 samples a pixel
+				for s := range 16 { // 4×4 samples per pixel
 					p := back.apply(float64(x)+float64(s%4)/4-0.375, float64(y)+float64(s/4)/4-0.375)
 					sum += int(ink(id, p[0], p[1]))
 				}
@@ -95,13 +101,13 @@ func TestNoMarkerInNoise(t *testing.T) {
 	}
 }
 
-// room is a scene to cast rays into: the box with its markers, a floor and walls.
+// room is a scene for ray casting: the box with its markers, a floor and walls.
 type room struct {
 	half, size float64 // of the box, of the markers, millimetres
 }
 
-// cast returns how far along dir from eye the scene is, how bright, and whether it
-// is the box.
+// cast returns the distance of the scene along dir from eye, its brightness, and whether it is the
+// box.
 func (r room) cast(eye, dir [3]float64) (t float64, gray uint8, box bool) {
 	t, gray = math.Inf(1), 150
 	walls := [3][2]float64{{-2300, 2500}, {-1200, 1500}, {-2600, 2400}}
@@ -168,13 +174,16 @@ func (r room) view(t *testing.T, name string, pose camera.Transform) View {
 			continue
 		}
 		var sum float64
-		for s := range 9 { // 3×3 samples a pixel, by the slope of the rays
+		for s := range 9 { // 3×3 samples per pixel
 			fx, fy := float64(s%3-1)/3, float64(s/3-1)/3
 			pitch := float64(rays.X[right] - rays.X[i])
 			if right%cal.Color.Width == 0 {
 				pitch = 0
 			}
-			_, gray, _ := r.cast(colorPose.T, turn.Apply([3]float64{float64(rays.X[i]) + fx*pitch, float64(rays.Y[i]) + fy*pitch, 1}))
+			_, gray, _ := r.cast(
+				colorPose.T,
+				turn.Apply([3]float64{float64(rays.X[i]) + fx*pitch, float64(rays.Y[i]) + fy*pitch, 1}),
+			)
 			sum += float64(gray)
 		}
 		v.Gray.Pix[i] = uint8(sum/9 + 0.5)
@@ -182,14 +191,17 @@ func (r room) view(t *testing.T, name string, pose camera.Transform) View {
 	return v
 }
 
-// lookAt is a camera at eye looking at the origin, its x axis level.
+// lookAt returns the pose of a level camera at eye that looks at the origin.
 func lookAt(eye [3]float64) camera.Transform {
 	length := math.Sqrt(dot(eye, eye))
 	f := [3]float64{-eye[0] / length, -eye[1] / length, -eye[2] / length}
 	flat := math.Hypot(f[0], f[2])
 	right := [3]float64{-f[2] / flat, 0, f[0] / flat}
 	down := [3]float64{f[1]*right[2] - f[2]*right[1], f[2]*right[0] - f[0]*right[2], f[0]*right[1] - f[1]*right[0]}
-	return camera.Transform{R: [9]float64{right[0], down[0], f[0], right[1], down[1], f[1], right[2], down[2], f[2]}, T: eye}
+	return camera.Transform{
+		R: [9]float64{right[0], down[0], f[0], right[1], down[1], f[1], right[2], down[2], f[2]},
+		T: eye,
+	}
 }
 
 func TestSolveFindsKnownPoses(t *testing.T) {
@@ -224,7 +236,12 @@ func TestSolveRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	blank := View{Name: "left", Calibration: cal, Depth: make([]uint16, 320*288), Gray: image.NewGray(image.Rect(0, 0, 1280, 720))}
+	blank := View{
+		Name:        "left",
+		Calibration: cal,
+		Depth:       make([]uint16, 320*288),
+		Gray:        image.NewGray(image.Rect(0, 0, 1280, 720)),
+	}
 	short, small := blank, blank
 	short.Depth = short.Depth[:100]
 	small.Gray = image.NewGray(image.Rect(0, 0, 640, 480))
@@ -254,7 +271,12 @@ func TestRigidFindsMotion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	from := [][3]float64{{0, 0, 0}, {100, 0, 0}, {0, 70, 0}, {30, 40, 0}} // a plane: reflections must not tempt it
+	from := [][3]float64{
+		{0, 0, 0},
+		{100, 0, 0},
+		{0, 70, 0},
+		{30, 40, 0},
+	} // coplanar points, which must not yield a reflection
 	to := make([][3]float64, len(from))
 	for i, p := range from {
 		to[i] = want.Apply(p)
@@ -289,8 +311,8 @@ func TestRealStudio(t *testing.T) {
 	if len(poses) != 4 {
 		t.Fatalf("%d poses, want 4", len(poses))
 	}
-	// Four cameras on stands around the box, 1.8 to 2.3 m away, all above its middle
-	// or near it and looking at it.
+	// Four cameras on stands around the box, 1.8 to 2.3 m away, at least about as high as its
+	// middle and looking at it.
 	for name, p := range poses {
 		if d := math.Hypot(p.T[0], p.T[2]); d < 1500 || d > 2600 || math.Abs(p.T[1]) > 600 {
 			t.Errorf("%s is at %.0f mm", name, p.T)

@@ -12,46 +12,58 @@ import (
 	"holocast/internal/camera"
 )
 
-// Residual measures how well surfaces seen by several cameras coincide: distances of one
-// camera's readings from the surface another measured there, without pairs more than
-// 50 mm apart (one sees what the other does not).
+// Residual measures how well surfaces seen by several cameras coincide: distances of one camera's
+// readings from the surface measured by another. Pairs more than 50 mm apart are excluded, as only
+// one of the cameras sees the surface.
 type Residual struct {
 	RMS    float64 // millimetres
 	Median float64 // millimetres
 	Pairs  int
-	// Markers is the root mean square distance of the markers' corners from their
-	// places on the box, millimetres.
+	// Markers is the root mean square distance of the markers' corners from their positions on the
+	// box, millimetres.
 	Markers float64
 }
 
 const (
-	pixelStep  = 4 // every fourth pixel of every fourth row takes part
-	normalStep = 3 // pixels between the readings a normal is fitted to
+	pixelStep  = 4 // use every fourth pixel of every fourth row
+	normalStep = 3 // pixel distance of the readings for a normal
 	farthest   = 4000
 	finalGate  = 50 // millimetres
 )
 
-// gates are the distances within which readings are taken for the same surface, from
-// what markers promise to what adjusted cameras reach.
+// gates are the maximum distances of matched readings per iteration, millimetres.
 var gates = []float64{200, 150, 100, 70, 50, 50, 50, 50, 50, 50}
 
-// Solve returns each view's pose, the motion from its depth camera's space to the
-// studio's: from the markers, refined by the surfaces that several views share
-// (point-to-plane ICP, Chen and Medioni 1992, all views at once, readings matched by
-// projection into the other view). It takes seconds. Errors name the view.
+// Solve returns each view's pose, from depth camera space to studio space. It starts from the
+// markers and refines the poses with the surfaces that several views share (point-to-plane ICP,
+// Chen and Medioni 1992, all views jointly, readings matched by projection). It takes seconds.
+// Errors name the view.
 func Solve(ctx context.Context, views []View, at Placement) ([]camera.Transform, Residual, error) {
 	for _, v := range views {
 		d, c := v.Calibration.Depth, v.Calibration.Color
 		if len(v.Depth) != d.Width*d.Height {
-			return nil, Residual{}, fmt.Errorf("calibrate: camera %s: depth image has %d pixels, calibration has %d×%d", v.Name, len(v.Depth), d.Width, d.Height)
+			return nil, Residual{}, fmt.Errorf(
+				"calibrate: camera %s: depth image has %d pixels, calibration has %d×%d",
+				v.Name,
+				len(v.Depth),
+				d.Width,
+				d.Height,
+			)
 		}
 		if size := v.Gray.Rect.Size(); size.X != c.Width || size.Y != c.Height {
-			return nil, Residual{}, fmt.Errorf("calibrate: camera %s: colour image is %d×%d, calibration has %d×%d", v.Name, size.X, size.Y, c.Width, c.Height)
+			return nil, Residual{}, fmt.Errorf(
+				"calibrate: camera %s: colour image is %d×%d, calibration has %d×%d",
+				v.Name,
+				size.X,
+				size.Y,
+				c.Width,
+				c.Height,
+			)
 		}
 	}
 	surfaces := make([]*surface, len(views))
 	found := make([][]marker, len(views))
-	// One at a time: meanwhile the cameras are published and need the other processors.
+	// Sequentially: publishing already runs and needs the other processors.
 	for i := range views {
 		if err := ctx.Err(); err != nil {
 			return nil, Residual{}, err
@@ -84,13 +96,12 @@ func distance(a, b [][3]float64) float64 {
 	return math.Sqrt(sum / float64(len(a)))
 }
 
-// surface is a view's depth image as points and normals on its pixel grid, in its
-// depth camera's space, millimetres.
+// surface holds the points and normals of a view's depth image, in depth camera space, millimetres.
 type surface struct {
 	lens    camera.Intrinsics
-	points  [][3]float64 // z is 0 where there is none
-	normals [][3]float64 // 0 where there is none
-	sample  []int        // pixels that are matched with other views
+	points  [][3]float64 // z is 0 for no reading
+	normals [][3]float64 // 0 for none
+	sample  []int        // indices of pixels matched with other views
 }
 
 func newSurface(v *View) *surface {
@@ -113,8 +124,8 @@ func newSurface(v *View) *surface {
 	return s
 }
 
-// normal fits a plane to the 5×5 readings around a pixel. There is none at edges, nor
-// where the surface is seen at less than 15°.
+// normal fits a plane to 5×5 readings around a pixel. It fails at edges and where the surface is
+// seen at less than 15°.
 func (s *surface) normal(x, y int) bool {
 	const half = 2 * normalStep
 	w := s.lens.Width
@@ -122,7 +133,7 @@ func (s *surface) normal(x, y int) bool {
 		return false
 	}
 	center := s.points[y*w+x]
-	// n·p = 1 by least squares: no surface that is seen passes through the camera.
+	// Solve n·p = 1 by least squares; no visible surface passes through the camera.
 	var a [6]float64
 	var b [3]float64
 	for dy := -half; dy <= half; dy += normalStep {
@@ -164,7 +175,7 @@ func dot(a, b [3]float64) float64 { return a[0]*b[0] + a[1]*b[1] + a[2]*b[2] }
 type pair struct {
 	i, j          int
 	point, normal [3]float64
-	distance      float64 // of the point from the surface along normal
+	distance      float64 // from the surface to the point, along normal
 }
 
 // match calls found for every pair of readings within gate and 30° of each other.
@@ -193,14 +204,16 @@ func match(surfaces []*surface, poses []camera.Transform, gate float64, found fu
 				if dot(d, d) > gate*gate {
 					continue
 				}
-				found(pair{i: i, j: j, point: poses[i].Apply(from.points[s]), normal: back.Apply(n), distance: dot(n, d)})
+				found(
+					pair{i: i, j: j, point: poses[i].Apply(from.points[s]), normal: back.Apply(n), distance: dot(n, d)},
+				)
 			}
 		}
 	}
 }
 
-// anchor is a marker's corner seen by view i, millimetres in its depth camera's
-// space, and its place in the studio.
+// anchor is a marker's corner: as view i sees it, millimetres in depth camera space, and its
+// position in the studio.
 type anchor struct {
 	view  int
 	seen  [3]float64
@@ -219,24 +232,23 @@ func anchors(sightings [][]sighting, at Placement, size float64) (list []anchor)
 	return list
 }
 
-// anchorShare is the weight of all anchors beside that of all pairs. Surfaces fix how
-// the views are turned, as they reach metres away; the box fixes where they are, as
-// a time-of-flight camera's readings of floors and corners are biased together.
+// anchorShare is the total weight of the anchors relative to the pairs. Surfaces determine the
+// rotations, as they extend for metres; the box determines the positions, as time-of-flight
+// readings of floors and corners share a bias.
 const anchorShare = 1
 
-// minPairs is the least overlap that is worth adjusting by.
+// minPairs is the minimum overlap for an adjustment.
 const minPairs = 200
 
-// system is the normal equations of a Gauss–Newton step: six unknowns a view, a
-// rotation vector in milliradians about the origin and a translation in millimetres.
+// system holds the normal equations of a Gauss–Newton step. Each view has six unknowns: a rotation
+// vector, milliradians about the origin, and a translation, millimetres.
 type system struct {
 	n int
 	h []float64 // n×n, upper triangle
 	g []float64
 }
 
-// gradient is how the distance along normal of a point at x changes as its view
-// moves.
+// gradient is the derivative of a point's distance along normal with respect to its view's pose.
 func gradient(x, normal [3]float64) [6]float64 {
 	return [6]float64{
 		(x[1]*normal[2] - x[2]*normal[1]) / 1000, (x[2]*normal[0] - x[0]*normal[2]) / 1000, (x[0]*normal[1] - x[1]*normal[0]) / 1000,
@@ -244,7 +256,7 @@ func gradient(x, normal [3]float64) [6]float64 {
 	}
 }
 
-// add accounts for weight·error², the error changing by row as view i moves.
+// add adds the term weight·error², where row is the error's derivative for view i.
 func (s *system) add(i int, row *[6]float64, weight, err float64) {
 	for a := range 6 {
 		s.g[6*i+a] -= weight * row[a] * err
@@ -255,8 +267,8 @@ func (s *system) add(i int, row *[6]float64, weight, err float64) {
 	}
 }
 
-// addPair accounts for weight·error², the error changing by row as view i moves, and
-// the other way round as view j moves.
+// addPair adds the term weight·error², where row is the error's derivative for view i and its
+// negative for view j.
 func (s *system) addPair(i, j int, row *[6]float64, weight, err float64) {
 	s.add(i, row, weight, err)
 	opposite := *row
@@ -273,7 +285,7 @@ func (s *system) addPair(i, j int, row *[6]float64, weight, err float64) {
 	}
 }
 
-// adjust takes one Gauss–Newton step of all poses.
+// adjust performs one Gauss–Newton step for all poses.
 func adjust(surfaces []*surface, poses []camera.Transform, gate float64, anchors []anchor) error {
 	n := 6 * len(poses)
 	s := system{n: n, h: make([]float64, n*n), g: make([]float64, n)}
@@ -282,10 +294,10 @@ func adjust(surfaces []*surface, poses []camera.Transform, gate float64, anchors
 		pairs++
 		row := gradient(p.point, p.normal)
 		r := p.distance / (gate / 3)
-		s.addPair(p.i, p.j, &row, 1/(1+r*r), p.distance) // Cauchy's weight, for what only seems the same surface
+		s.addPair(p.i, p.j, &row, 1/(1+r*r), p.distance) // Cauchy weight, against false matches
 	})
 	if pairs < minPairs {
-		return nil // cameras that share no surface stay where the markers put them
+		return nil // no shared surfaces: keep the poses from the markers
 	}
 	weight := anchorShare * float64(pairs) / float64(len(anchors))
 	for _, c := range anchors {
@@ -311,15 +323,18 @@ func adjust(surfaces []*surface, poses []camera.Transform, gate float64, anchors
 	return nil
 }
 
-// small is the motion of a rotation vector, mrad, and a translation, mm.
+// small returns the motion of a rotation vector (mrad) and a translation (mm).
 func small(x []float64) camera.Transform {
 	angle := math.Sqrt(x[0]*x[0]+x[1]*x[1]+x[2]*x[2]) / 1000
-	s := 0.0005 // sin(angle/2)/angle as angle goes to 0, per mrad
+	s := 0.0005 // limit of sin(angle/2)/angle for angle → 0, per mrad
 	if angle > 1e-9 {
 		s = math.Sin(angle/2) / angle / 1000
 	}
-	m, err := camera.FromQuaternion(camera.Quaternion{X: x[0] * s, Y: x[1] * s, Z: x[2] * s, W: math.Cos(angle / 2)}, [3]float64{x[3], x[4], x[5]})
-	if err != nil { // not finite: stay put
+	m, err := camera.FromQuaternion(
+		camera.Quaternion{X: x[0] * s, Y: x[1] * s, Z: x[2] * s, W: math.Cos(angle / 2)},
+		[3]float64{x[3], x[4], x[5]},
+	)
+	if err != nil { // not finite
 		return camera.Identity
 	}
 	return m

@@ -12,12 +12,12 @@ import (
 	"holocast/internal/mjpeg"
 )
 
-// boxWidth is that of LiveScan3D's box for markers printed on A4, millimetres.
+// boxWidth is the width of LiveScan3D's box for markers printed on A4, millimetres.
 const boxWidth = 210
 
-// Livescan solves the poses of a recorded studio (see package livescan) from its first
-// frame: its cameras by name, and how well their surfaces coincide. It uses the
-// largest colour images recorded, which show the markers best.
+// Livescan solves the poses of a recorded studio (package livescanfiles) from its first frame. It
+// returns poses by camera name and the residual. It uses the largest recorded colour images, in
+// which markers are most legible.
 func Livescan(ctx context.Context, dir string) (map[string]camera.Transform, Residual, error) {
 	views, err := firstViews(ctx, dir)
 	if err != nil {

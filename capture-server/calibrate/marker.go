@@ -9,25 +9,25 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// A LiveScan3D marker is a black square of side 2 on white, prolonged downwards to
-// 5/3 below its middle, where a notch rises back to the square's lower edge. In the
-// square's middle lie 3×3 cells of side 0.4, black or white. Read in rows, the first
-// four are the identity's bits, highest first; the next four are their complements; the
-// last is white if the identity has an even number of ones.
+// A LiveScan3D marker is a black square of side 2 on white, extended downwards to 5/3 below its
+// middle with a notch that reaches up to the square's lower edge. The square contains 3×3 cells of
+// side 0.4, black or white. Row by row, the first four are the bits of the identity, highest first;
+// the next four are their complements; the last is white if the identity has an even number of
+// ones.
 //
-// outline lists the corners from the notch, clockwise seen from the front; x right, y
-// down, in half sides of the square.
+// outline lists the corners from the notch on, clockwise seen from the front, x right, y down, in
+// half sides of the square.
 var outline = [5][2]float64{{0, 1}, {-1, 5. / 3}, {-1, -1}, {1, -1}, {1, 5. / 3}}
 
-// marker is one found in an image.
+// marker is a marker found in an image.
 type marker struct {
 	id      int
-	corners [5][2]float64 // pixels, in outline's order
+	corners [5][2]float64 // pixels, in the order of outline
 	area    float64       // pixels
 }
 
-// findMarkers returns the markers in a grey picture, the largest of each identity.
-// Dark regions are taken at several thresholds, as light falls unevenly on a studio.
+// findMarkers returns the markers in a grey image, the largest of each identity. It tries several
+// thresholds, as studios are unevenly lit.
 func findMarkers(img *image.Gray) []marker {
 	var found []marker
 	for threshold := 50; threshold <= 170; threshold += 20 {
@@ -48,12 +48,12 @@ func findMarkers(img *image.Gray) []marker {
 }
 
 const (
-	minRegion = 200 // pixels; smaller ones cannot be read
-	maxShare  = 8   // a region of more than 1/8 of the picture is no marker
+	minRegion = 200 // pixels; smaller markers are illegible
+	maxShare  = 8   // larger regions than 1/8 of the image are no markers
 )
 
-// darkContours returns the outer contours, clockwise, of the 4-connected regions
-// darker than threshold that do not touch the picture's rim.
+// darkContours returns the clockwise outer contours of the 4-connected regions darker than
+// threshold that do not touch the image border.
 func darkContours(img *image.Gray, threshold uint8) [][][2]float64 {
 	w, h := img.Rect.Dx(), img.Rect.Dy()
 	seen := make([]bool, w*h)
@@ -63,7 +63,7 @@ func darkContours(img *image.Gray, threshold uint8) [][][2]float64 {
 		if seen[start] || img.Pix[start/w*img.Stride+start%w] >= threshold {
 			continue
 		}
-		// Flood fill; start is the region's topmost, then leftmost pixel.
+		// Flood fill; start is the topmost, then leftmost pixel of the region.
 		size, rim := 0, false
 		seen[start] = true
 		stack = append(stack[:0], start)
@@ -91,14 +91,14 @@ func darkContours(img *image.Gray, threshold uint8) [][][2]float64 {
 	return contours
 }
 
-// trace walks a region's outer contour by Moore's neighbours, clockwise.
+// trace follows a region's outer contour clockwise (Moore neighbour tracing).
 func trace(img *image.Gray, threshold uint8, x0, y0 int) [][2]float64 {
 	ring := [8][2]int{{1, 0}, {1, 1}, {0, 1}, {-1, 1}, {-1, 0}, {-1, -1}, {0, -1}, {1, -1}}
 	dark := func(x, y int) bool {
 		return x >= 0 && y >= 0 && x < img.Rect.Dx() && y < img.Rect.Dy() && img.Pix[y*img.Stride+x] < threshold
 	}
 	contour := [][2]float64{{float64(x0), float64(y0)}}
-	x, y, from := x0, y0, 6 // came from above
+	x, y, from := x0, y0, 6 // entered from above
 	first := -1
 	for range 4 * (img.Rect.Dx() + img.Rect.Dy()) {
 		next := -1
@@ -132,7 +132,7 @@ func fiveCorners(contour [][2]float64) (corners [5][2]float64, ok bool) {
 	notch := -1
 	for i := range polygon {
 		a, b, c := polygon[(i+4)%5], polygon[i], polygon[(i+1)%5]
-		if cross(a, b, c) < 0 { // a left turn of a clockwise polygon
+		if cross(a, b, c) < 0 { // a left turn in a clockwise polygon
 			if notch >= 0 {
 				return corners, false
 			}
@@ -152,7 +152,7 @@ func cross(a, b, c [2]float64) float64 {
 	return (b[0]-a[0])*(c[1]-b[1]) - (b[1]-a[1])*(c[0]-b[0])
 }
 
-// area of a polygon, positive if it runs clockwise on the picture.
+// area returns a polygon's area, positive if clockwise in the image.
 func area(p [][2]float64) float64 {
 	var sum float64
 	for i := range p {
@@ -162,7 +162,7 @@ func area(p [][2]float64) float64 {
 	return sum / 2
 }
 
-// simplify is Douglas and Peucker's reduction of a closed contour.
+// simplify reduces a closed contour (Douglas–Peucker).
 func simplify(contour [][2]float64, tolerance float64) [][2]float64 {
 	if len(contour) < 8 {
 		return nil
@@ -184,7 +184,7 @@ func simplify(contour [][2]float64, tolerance float64) [][2]float64 {
 	}
 	var polygon [][2]float64
 	var reduce func(part [][2]float64)
-	reduce = func(part [][2]float64) { // appends all but the last point
+	reduce = func(part [][2]float64) { // appends all points but the last
 		p, q := part[0], part[len(part)-1]
 		length := math.Hypot(q[0]-p[0], q[1]-p[1])
 		best, at := 0.0, 0
@@ -206,7 +206,7 @@ func simplify(contour [][2]float64, tolerance float64) [][2]float64 {
 	return polygon
 }
 
-// readCode reads the cells of a marker with the given corners.
+// readCode reads the cells of a marker.
 func readCode(img *image.Gray, corners [5][2]float64, threshold float64) (id int, ok bool) {
 	toImage, ok := homography(outline[:], corners[:])
 	if !ok {
@@ -251,7 +251,7 @@ func bilinear(img *image.Gray, p [2]float64) (float64, bool) {
 	return top*(1-fy) + low*fy, true
 }
 
-// projective is a plane homography, its last element 1.
+// projective is a plane homography; its ninth element is 1.
 type projective [8]float64
 
 func (h *projective) apply(x, y float64) [2]float64 {
@@ -259,7 +259,7 @@ func (h *projective) apply(x, y float64) [2]float64 {
 	return [2]float64{(h[0]*x + h[1]*y + h[2]) / w, (h[3]*x + h[4]*y + h[5]) / w}
 }
 
-// homography fits the plane homography that takes from to to, by least squares.
+// homography fits the plane homography that maps from to to, by least squares.
 func homography(from, to [][2]float64) (h projective, ok bool) {
 	a, b := mat.NewDense(2*len(from), 8, nil), mat.NewVecDense(2*len(from), nil)
 	for i, p := range from {
@@ -277,14 +277,17 @@ func homography(from, to [][2]float64) (h projective, ok bool) {
 	return h, true
 }
 
-// edgeLines returns the lines of the marker's five sides, from each corner to the
-// next, as a·x + b·y = c in coordinates given by undistort (which must be a lens's
-// normalised ones, where straight sides are straight). Sides are found where brightness
-// changes most across them.
-func edgeLines(img *image.Gray, m marker, undistort func(u, v float64) (x, y float64, ok bool)) (lines [5][3]float64, ok bool) {
+// edgeLines returns the lines of the marker's five sides, from each corner to the next, as a·x +
+// b·y = c in the coordinates of undistort (normalised lens coordinates, in which straight sides are
+// straight). It looks for the steepest change of brightness across each side.
+func edgeLines(
+	img *image.Gray,
+	m marker,
+	undistort func(u, v float64) (x, y float64, ok bool),
+) (lines [5][3]float64, ok bool) {
 	const (
 		samples = 40
-		reach   = 3.0 // pixels to each side
+		reach   = 3.0 // pixels on each side of an edge
 		grain   = 0.25
 	)
 	for side := range lines {
@@ -293,7 +296,7 @@ func edgeLines(img *image.Gray, m marker, undistort func(u, v float64) (x, y flo
 		nx, ny := (q[1]-p[1])/length, -(q[0]-p[0])/length
 		var points [][2]float64
 		for s := range samples {
-			t := 0.12 + 0.76*float64(s)/(samples-1) // corners are round
+			t := 0.12 + 0.76*float64(s)/(samples-1) // skip the rounded corners
 			x, y := p[0]+t*(q[0]-p[0]), p[1]+t*(q[1]-p[1])
 			var weight, sum float64
 			for o := -reach; o <= reach; o += grain {
@@ -322,8 +325,8 @@ func edgeLines(img *image.Gray, m marker, undistort func(u, v float64) (x, y flo
 	return lines, true
 }
 
-// fitLine fits a line by total least squares, twice: the second time without the
-// fifth of the points farthest away.
+// fitLine fits a line by total least squares, then again without the fifth of the points farthest
+// from it.
 func fitLine(points [][2]float64) (line [3]float64) {
 	for range 2 {
 		var mx, my, xx, xy, yy float64
@@ -335,7 +338,7 @@ func fitLine(points [][2]float64) (line [3]float64) {
 			dx, dy := p[0]-mx, p[1]-my
 			xx, xy, yy = xx+dx*dx, xy+dx*dy, yy+dy*dy
 		}
-		angle := 0.5 * math.Atan2(2*xy, xx-yy) // of the line's direction
+		angle := 0.5 * math.Atan2(2*xy, xx-yy) // direction of the line
 		a, b := -math.Sin(angle), math.Cos(angle)
 		line = [3]float64{a, b, a*mx + b*my}
 		slices.SortFunc(points, func(p, q [2]float64) int {
@@ -346,7 +349,7 @@ func fitLine(points [][2]float64) (line [3]float64) {
 	return line
 }
 
-// meet is where two lines cross.
+// meet returns the intersection of two lines.
 func meet(l, m [3]float64) (p [2]float64, ok bool) {
 	det := l[0]*m[1] - l[1]*m[0]
 	if math.Abs(det) < 1e-6 {

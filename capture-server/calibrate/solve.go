@@ -1,9 +1,9 @@
-// Package calibrate finds where a studio's cameras stand: each in the space of a box
-// with LiveScan3D markers on its sides, seen by its colour camera and measured by its
-// depth camera, then all of them adjusted until the surfaces that several see coincide.
+// Package calibrate solves the poses of a studio's cameras. Their colour cameras locate a box with
+// LiveScan3D markers on its sides, their depth cameras measure it, and the poses are then adjusted
+// until the surfaces seen by several cameras coincide.
 //
-// Studio space has its origin at the middle of the box, y up along it, x right and z
-// forward from marker 0; millimetres.
+// Studio space is in millimetres, with its origin at the middle of the box; seen from marker 0, y
+// is up, x right and z forward.
 //
 // It uses gonum/mat for four solvers: symmetric eigenvectors, SVD, least squares and Cholesky.
 // Replacing them all takes more code than the 1.3 MB they add to the program is worth.
@@ -25,18 +25,16 @@ import (
 type View struct {
 	Name        string
 	Calibration camera.Calibration
-	Depth       []uint16    // Calibration.Depth.Width×Height, millimetres
-	Gray        *image.Gray // Calibration.Color.Width×Height
+	Depth       []uint16    // width×height of Calibration.Depth, millimetres
+	Gray        *image.Gray // width×height of Calibration.Color
 }
 
-// Placement is where a marker is: the motion from the marker's space (origin between
-// its left and right side where the square's middle is, x right, y up, z out of the
-// paper) to studio space.
+// Placement maps marker identities to transforms from marker space to studio space. Marker space
+// has its origin in the middle of the square, x right, y up and z out of the paper.
 type Placement map[int]camera.Transform
 
-// Box returns the placement of four markers on the upright sides of a box of the
-// given width, as LiveScan3D's calibration cube has them: 0 in front, 1 behind, 2 on
-// the right, 3 on the left.
+// Box returns the placement of four markers on the vertical sides of a box, as on LiveScan3D's
+// calibration cube: 0 in front, 1 behind, 2 on the right, 3 on the left.
 func Box(width float64) Placement {
 	p := make(Placement)
 	for id, degrees := range []float64{0, 180, 90, -90} {
@@ -49,20 +47,24 @@ func Box(width float64) Placement {
 	return p
 }
 
-// ErrNoMarker is wrapped by the error of a view in which no placed marker is seen and
-// measured.
+// ErrNoMarker is wrapped by errors for a view that sees no placed marker.
 var ErrNoMarker = errors.New("no marker")
 
-// sighting is a marker with its corners in the depth camera's space, millimetres.
+// sighting is a measured marker; its corners are in depth camera space, millimetres.
 type sighting struct {
 	id      int
 	corners [5][3]float64
 	size    float64 // half the square's side, millimetres
 }
 
-// sight finds and measures the placed markers in every view; size is half the side
-// of their squares, millimetres.
-func sight(views []View, surfaces []*surface, found [][]marker, at Placement) (sightings [][]sighting, size float64, err error) {
+// sight measures the placed markers in every view. size is half the side of their squares,
+// millimetres.
+func sight(
+	views []View,
+	surfaces []*surface,
+	found [][]marker,
+	at Placement,
+) (sightings [][]sighting, size float64, err error) {
 	sightings = make([][]sighting, len(views))
 	var sizes []float64
 	for i, v := range views {
@@ -77,7 +79,7 @@ func sight(views []View, surfaces []*surface, found [][]marker, at Placement) (s
 		}
 	}
 	if len(sizes) > 0 {
-		// All are printed at one size: a different one is a bad measurement, as at a
+		// All markers are printed at one size: a deviation means a bad measurement, such as at a
 		// grazing angle.
 		slices.Sort(sizes)
 		size = sizes[len(sizes)/2]
@@ -87,16 +89,21 @@ func sight(views []View, surfaces []*surface, found [][]marker, at Placement) (s
 			return math.Abs(s.size-size) > sizeTolerance*size
 		})
 		if len(sightings[i]) == 0 {
-			return nil, 0, fmt.Errorf("calibrate: camera %s: %w of the %d placed ones can be read in its colour image and measured in its depth image", v.Name, ErrNoMarker, len(at))
+			return nil, 0, fmt.Errorf(
+				"calibrate: camera %s: %w of the %d placed ones can be read in its colour image and measured in its depth image",
+				v.Name,
+				ErrNoMarker,
+				len(at),
+			)
 		}
 	}
 	return sightings, size, nil
 }
 
-// sizeTolerance is how far a marker's measured size may be from the others'.
+// sizeTolerance is the maximum deviation of a marker's size from the others', as a fraction.
 const sizeTolerance = 0.03
 
-// byMarkers returns each view's pose by its own markers alone.
+// byMarkers computes each view's pose from its own markers alone.
 func byMarkers(sightings [][]sighting, at Placement, size float64) []camera.Transform {
 	poses := make([]camera.Transform, len(sightings))
 	for i := range sightings {
@@ -106,7 +113,7 @@ func byMarkers(sightings [][]sighting, at Placement, size float64) []camera.Tran
 	return poses
 }
 
-// cornersOf lists the corners of all sightings as the poses put them.
+// cornersOf returns the corners of all sightings in studio space, as measured.
 func cornersOf(sightings [][]sighting, poses []camera.Transform) (corners [][3]float64) {
 	for i := range sightings {
 		for _, s := range sightings[i] {
@@ -118,7 +125,7 @@ func cornersOf(sightings [][]sighting, poses []camera.Transform) (corners [][3]f
 	return corners
 }
 
-// placesOf lists where those corners are on the box.
+// placesOf returns the true positions of the same corners, on the box.
 func placesOf(sightings [][]sighting, at Placement, size float64) (places [][3]float64) {
 	for i := range sightings {
 		for _, s := range sightings[i] {
@@ -131,8 +138,7 @@ func placesOf(sightings [][]sighting, at Placement, size float64) (places [][3]f
 	return places
 }
 
-// measure finds a marker's corners in space: the rays of its corners, cut with the
-// plane through the depth readings on it.
+// measure intersects the rays of a marker's corners with the plane of the depth readings on it.
 func measure(v *View, on *surface, m marker) (s sighting, ok bool) {
 	lines, ok := edgeLines(v.Gray, m, v.Calibration.Color.Unproject)
 	if !ok {
@@ -144,7 +150,7 @@ func measure(v *View, on *surface, m marker) (s sighting, ok bool) {
 			return s, false
 		}
 	}
-	// Readings inside the outline, in the colour camera's space.
+	// Readings inside the outline, in colour camera space.
 	var readings [][3]float64
 	for _, q := range on.points {
 		if p := v.Calibration.DepthToColor.Apply(q); q[2] > 0 && p[2] > 0 && contains(rays[:], p[0]/p[2], p[1]/p[2]) {
@@ -166,7 +172,7 @@ func measure(v *View, on *surface, m marker) (s sighting, ok bool) {
 	return s, s.size > 0
 }
 
-// spread is the root mean square distance of points from their middle.
+// spread returns the root mean square distance of points from their mean.
 func spread(points [][3]float64) float64 {
 	c := centroid(points)
 	var sum float64
@@ -198,10 +204,10 @@ func contains(polygon [][2]float64, x, y float64) bool {
 	return in
 }
 
-// minOnPlane is the minimum number of readings to fit a plane to.
+// minOnPlane is the minimum number of readings for a plane.
 const minOnPlane = 60
 
-// plane fits normal·p = offset, |normal| = 1, leaving out readings far from it.
+// plane fits normal·p = offset, |normal| = 1, ignoring outliers.
 func plane(points [][3]float64) (normal [3]float64, offset float64, ok bool) {
 	for range 4 {
 		if len(points) < minOnPlane {
@@ -224,7 +230,7 @@ func plane(points [][3]float64) (normal [3]float64, offset float64, ok bool) {
 		}
 		var vectors mat.Dense
 		eigen.VectorsTo(&vectors)
-		normal = [3]float64{vectors.At(0, 0), vectors.At(1, 0), vectors.At(2, 0)} // of the least eigenvalue
+		normal = [3]float64{vectors.At(0, 0), vectors.At(1, 0), vectors.At(2, 0)} // smallest eigenvalue
 		offset = normal[0]*c[0] + normal[1]*c[1] + normal[2]*c[2]
 		sigma := math.Sqrt(max(eigen.Values(nil)[0], 0) / float64(len(points)))
 		limit := max(2.5*sigma, 1)
@@ -235,7 +241,7 @@ func plane(points [][3]float64) (normal [3]float64, offset float64, ok bool) {
 	return normal, offset, true
 }
 
-// rigid is the rigid motion that takes from closest to to (Kabsch 1976).
+// rigid returns the rigid motion that best maps from to to (Kabsch 1976).
 func rigid(from, to [][3]float64) camera.Transform {
 	cf, ct := centroid(from), centroid(to)
 	h := mat.NewDense(3, 3, nil)

@@ -11,7 +11,7 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// studio is the real four-camera studio's directory.
+// studio returns the directory of the recorded four-camera studio.
 func studio(t testing.TB) string {
 	t.Helper()
 	data := os.Getenv("HOLOCAST_DATA")
@@ -25,10 +25,13 @@ func studio(t testing.TB) string {
 	return dir
 }
 
-// realFrame is the first camera's first frame.
+// realFrame returns the first frame of the studio's first camera.
 func realFrame(t testing.TB, depth camera.DepthMode, color camera.ColorMode) (camera.Calibration, *source.Frame) {
 	t.Helper()
-	cameras, err := livescanfiles.Open(studio(t), livescanfiles.Options{Depth: depth, Color: color, Frames: 1, FPS: 1000})
+	cameras, err := livescanfiles.Open(
+		studio(t),
+		livescanfiles.Options{Depth: depth, Color: color, Frames: 1, FPS: 1000},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,7 @@
-// Package depthmap turns one camera's captures into point-cloud grids: depth in
-// millimetres and colour for each pixel of either the depth camera (every reading
-// once, colour looked up for it) or the colour camera (depth rendered into it, for
-// denser pictures). It owns that mapping and the filters on it; it knows no sensors
-// beyond source.Frame, no poses but the one it is given, and no encoding.
+// Package depthmap maps one camera's captures to point-cloud grids: depth in millimetres and a
+// colour for each pixel of either the depth camera (every reading once, with a colour looked up) or
+// the colour camera (depth rendered into its image, which gives more points). It includes the
+// filters on depth, but neither capture, calibration nor encoding.
 package depthmap
 
 // #cgo CFLAGS: -O3
@@ -21,37 +20,35 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// Geometry says which camera's pixels a grid has.
+// Geometry selects the camera whose pixels a grid has.
 type Geometry string
 
 const (
-	// DepthGeometry keeps the depth camera's pixels: every reading is a point, and
-	// each point has the colour the colour camera saw there. Points it did not see,
-	// outside its image or behind something nearer, are left out.
+	// DepthGeometry keeps the depth camera's pixels: every reading becomes a point in the colour
+	// seen by the colour camera. Points that the colour camera does not see, outside its image or
+	// occluded, are dropped.
 	DepthGeometry Geometry = "depth"
-	// ColorGeometry renders the depth image into the colour camera, as
-	// k4a_transformation_depth_image_to_color_camera does: as many points as the
-	// colour image has pixels on surfaces.
+	// ColorGeometry renders the depth image into the colour camera, like
+	// k4a_transformation_depth_image_to_color_camera: every colour pixel on a surface becomes a
+	// point.
 	ColorGeometry Geometry = "color"
 )
 
-// Config says how captures become points. The zero value keeps every point, in depth
-// geometry, with the camera at the studio's origin.
+// Config configures a Mapper. The zero value keeps every point, in depth geometry, with the camera
+// at the studio's origin.
 type Config struct {
 	Geometry Geometry // "" is DepthGeometry
 
-	// DepthMin and DepthMax bound the readings kept, millimetres; a DepthMax of 0 is
-	// no bound.
+	// DepthMin and DepthMax bound the readings kept, millimetres; a DepthMax of 0 is unlimited.
 	DepthMin, DepthMax uint16
 
-	// Crop keeps what lies inside a box in studio space; nil keeps everything.
+	// Crop keeps the points inside a box in studio space; nil keeps all.
 	Crop *Box
 
 	Erode    Erode
 	Isolated Isolated
 
-	// Pose is the motion from the depth camera's space to the studio's. The zero
-	// Transform is Identity.
+	// Pose maps the depth camera's space to studio space. The zero Transform is Identity.
 	Pose camera.Transform
 }
 
@@ -60,11 +57,10 @@ type Box struct {
 	Min, Max [3]float64
 }
 
-// Erode drops points near the edges of what is nearer and near holes, where a depth
-// camera mixes front and back: those whose square window of Radius pixels to each
-// side holds a hole or a reading more than Step nearer. It is the minimum filter of
-// LiveScan3D's depth-map filter (OpenCV's erode), used to reject readings where
-// LiveScan3D replaces them by the minimum.
+// Erode drops points near depth edges and holes, where a depth camera mixes foreground and
+// background: points whose square window of Radius pixels to each side contains a hole or a reading
+// more than Step nearer. It is the minimum filter of LiveScan3D's depth-map filter (OpenCV's
+// erode), but drops the readings that LiveScan3D replaces by the minimum.
 type Erode struct {
 	Radius int // pixels, 0 (off) to 8
 	Step   int // millimetres; 0 is 50
@@ -79,8 +75,8 @@ type Isolated struct {
 }
 
 const (
-	// Positions in a colour image are 16-bit sixteenths of a pixel, and it may be
-	// decoded at a quarter of its size.
+	// Positions in a colour image are 16-bit, in sixteenths of a pixel. The image may be decoded at
+	// a quarter of its size.
 	minSide = 16
 	maxSide = 4096
 
@@ -88,18 +84,18 @@ const (
 	defaultBand = 30
 	maxRadius   = 8
 	maxWindow   = 3
-	maxBand     = 250 // no depth camera reads less, so a hole is never a neighbour
+	maxBand     = 250 // no depth camera reads less, so a hole never counts as a neighbour
 
-	// Of the occlusion test, see struct cover: millimetres, and depth pixels.
+	// Occlusion test (struct cover): millimetres, and depth pixels.
 	slack     = 30
 	cellWidth = 1.6
 
-	// A triangle of the rendered depth image spans at most this part of its depth;
-	// steeper ones join two surfaces.
+	// A triangle of the rendered depth image spans at most this fraction of its depth; steeper ones
+	// connect two surfaces.
 	maxSlope = 0.045
 )
 
-// ErrNoColor is returned for a capture whose colour image the camera dropped.
+// ErrNoColor is returned for a capture without a colour image.
 var ErrNoColor = errors.New("frame has no colour image")
 
 // Mapper maps one camera's captures. It is not safe for concurrent use.
@@ -108,19 +104,19 @@ type Mapper struct {
 	cfg Config
 	out camera.Intrinsics
 
-	toDepth camera.Transform // from out's space
+	toDepth camera.Transform // from out's space to the depth camera's
 
 	lens   C.struct_lens
 	box    C.struct_box
 	reduce int // decode colour at 1/reduce of its size
 
-	rayX, rayY                []float32 // the depth camera's rays
+	rayX, rayY                []float32 // of the depth camera
 	clean, tmp, low           []uint16
 	u, v                      []uint16
 	cover                     C.struct_cover
 	coverHeight               C.int32_t
 	nearest                   []uint16
-	every                     int // rows of depth, one of which is mapped
+	every                     int // map one row of depth in every
 	vertexU, vertexV, vertexZ []float32
 	warped                    []uint32
 
@@ -128,8 +124,7 @@ type Mapper struct {
 	image   colorImage
 }
 
-// New prepares the mapping of captures with calibration cal. Errors name the
-// setting that is wrong.
+// New prepares the mapping of captures with calibration cal. Errors name the wrong setting.
 func New(cal camera.Calibration, cfg Config) (*Mapper, error) {
 	if err := cal.Validate(); err != nil {
 		return nil, fmt.Errorf("depthmap: calibration: %w", err)
@@ -138,7 +133,13 @@ func New(cal camera.Calibration, cfg Config) (*Mapper, error) {
 		return nil, errors.New("depthmap: calibration has no colour camera")
 	}
 	if c := cal.Color; c.Width < minSide || c.Height < minSide || c.Width > maxSide || c.Height > maxSide {
-		return nil, fmt.Errorf("depthmap: colour camera of %d×%d pixels, want %d to %d each way", c.Width, c.Height, minSide, maxSide)
+		return nil, fmt.Errorf(
+			"depthmap: colour camera of %d×%d pixels, want %d to %d each way",
+			c.Width,
+			c.Height,
+			minSide,
+			maxSide,
+		)
 	}
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("depthmap: %w", err)
@@ -161,7 +162,7 @@ func New(cal camera.Calibration, cfg Config) (*Mapper, error) {
 	return m, nil
 }
 
-// complete fills in defaults and reports the first invalid setting.
+// complete applies defaults and returns an error for the first invalid setting.
 func (c *Config) complete() error {
 	if c.Geometry == "" {
 		c.Geometry = DepthGeometry
@@ -194,7 +195,11 @@ func (c *Config) complete() error {
 	case c.Isolated.Radius < 1 || c.Isolated.Radius > maxWindow:
 		return fmt.Errorf("isolated-point radius is %d pixels, want 1 to %d", c.Isolated.Radius, maxWindow)
 	case c.Isolated.Neighbors < 0 || c.Isolated.Neighbors >= window*window:
-		return fmt.Errorf("isolated-point filter needs %d neighbours, its window holds %d", c.Isolated.Neighbors, window*window-1)
+		return fmt.Errorf(
+			"isolated-point filter needs %d neighbours, its window holds %d",
+			c.Isolated.Neighbors,
+			window*window-1,
+		)
 	case c.Isolated.Band < 1 || c.Isolated.Band > maxBand:
 		return fmt.Errorf("isolated-point band is %d mm, want 1 to %d", c.Isolated.Band, maxBand)
 	}
@@ -211,8 +216,8 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// reduction is how much smaller the colour image may be decoded without its pixels
-// becoming coarser than the depth camera's.
+// reduction returns the factor by which colour images can be decoded smaller and still be as fine
+// as depth images.
 func reduction(cal camera.Calibration) int {
 	ratio := cal.Color.Fx / cal.Depth.Fx
 	switch {
@@ -234,8 +239,8 @@ func (m *Mapper) prepareLens() {
 	m.lens = C.struct_lens{
 		tx: C.float(t[0]), ty: C.float(t[1]), tz: C.float(t[2]),
 		fx: C.float(in.Fx / r), fy: C.float(in.Fy / r),
-		// Pixel centres are integers: pixel 0 of an image half as wide lies between
-		// pixels 0 and 1.
+		// Pixel centres are integers: pixel 0 of an image of half the width lies between pixels 0
+		// and 1.
 		cx: C.float((in.Cx+0.5)/r - 0.5), cy: C.float((in.Cy+0.5)/r - 0.5),
 		p1: C.float(in.P[0]), p2: C.float(in.P[1]),
 		max_r2: math.MaxFloat32,
@@ -288,8 +293,8 @@ func (m *Mapper) prepareBuffers() {
 // Close frees the image decoder.
 func (m *Mapper) Close() { m.decoder.Close() }
 
-// Output returns the lens whose pixels the grids have, and the motion from its space to
-// the depth camera's.
+// Output returns the lens of the grids' pixels, and the transform from its space to the depth
+// camera's.
 func (m *Mapper) Output() (camera.Intrinsics, camera.Transform) { return m.out, m.toDepth }
 
 // SetPose replaces Config.Pose.
@@ -298,17 +303,23 @@ func (m *Mapper) SetPose(pose camera.Transform) {
 	m.prepareBox()
 }
 
-// Map makes a grid of a capture; g's buffers are reused. A frame with no colour
-// image gives ErrNoColor; images of another size than calibrated, or damaged, give
-// errors that name both sizes or the damage, and leave g undefined.
+// Map maps a capture to a grid, reusing g's buffers. It returns ErrNoColor for a frame without a
+// colour image. Images that are damaged or not of the calibrated size are errors, after which g is
+// undefined.
 func (m *Mapper) Map(f *source.Frame, g *pointcloud.Grid) error { return m.MapRows(f, g, 1) }
 
-// MapRows maps one of every rows of the grid and leaves the others empty. Cost falls with
-// the number of rows, but for the decoding of colour.
+// MapRows maps one row in every and leaves the others empty. Cost falls accordingly, except for
+// decoding colour.
 func (m *Mapper) MapRows(f *source.Frame, g *pointcloud.Grid, every int) error {
 	d := m.cal.Depth
 	if len(f.Depth) != d.Width*d.Height {
-		return fmt.Errorf("depthmap: depth image has %d pixels, calibration has %d×%d (%d)", len(f.Depth), d.Width, d.Height, d.Width*d.Height)
+		return fmt.Errorf(
+			"depthmap: depth image has %d pixels, calibration has %d×%d (%d)",
+			len(f.Depth),
+			d.Width,
+			d.Height,
+			d.Width*d.Height,
+		)
 	}
 	if len(f.Color) == 0 {
 		return fmt.Errorf("depthmap: %w", ErrNoColor)
@@ -320,8 +331,8 @@ func (m *Mapper) MapRows(f *source.Frame, g *pointcloud.Grid, every int) error {
 	return m.mapDepth(f, clean, g, every)
 }
 
-// filter removes noise, on a copy. Clipping comes later: clipped readings still occlude
-// what is behind them.
+// filter returns depth without noise, as a copy if it changes. Clipping comes later, as clipped
+// readings still occlude others.
 func (m *Mapper) filter(depth []uint16) []uint16 {
 	w, h := C.int32_t(m.cal.Depth.Width), C.int32_t(m.cal.Depth.Height)
 	iso, ero := m.cfg.Isolated, m.cfg.Erode
@@ -329,7 +340,16 @@ func (m *Mapper) filter(depth []uint16) []uint16 {
 		return depth
 	}
 	if iso.Neighbors > 0 {
-		C.isolated(u16(depth), u16(m.clean), w, h, C.int32_t(iso.Radius), C.int32_t(iso.Neighbors), C.int32_t(iso.Band), u16(m.tmp))
+		C.isolated(
+			u16(depth),
+			u16(m.clean),
+			w,
+			h,
+			C.int32_t(iso.Radius),
+			C.int32_t(iso.Neighbors),
+			C.int32_t(iso.Band),
+			u16(m.tmp),
+		)
 	} else {
 		copy(m.clean, depth)
 	}
@@ -351,7 +371,7 @@ func (m *Mapper) clip(depth []uint16) {
 }
 
 func (m *Mapper) mapDepth(f *source.Frame, clean []uint16, g *pointcloud.Grid, every int) error {
-	// Decoding colour and projecting depth are independent and take most of the time.
+	// Decode colour and project depth concurrently; they take most of the time.
 	decoded := make(chan error, 1)
 	go func() { decoded <- m.image.load(m.decoder, f, m.cal.Color, m.reduce) }()
 	resize(g, m.out)
@@ -370,7 +390,7 @@ func (m *Mapper) mapDepth(f *source.Frame, clean []uint16, g *pointcloud.Grid, e
 	return nil
 }
 
-// aim prepares the occlusion test for one of every rows of depth.
+// aim prepares the occlusion test for one row of depth in every.
 func (m *Mapper) aim(every int) {
 	if m.every == every {
 		return
@@ -386,7 +406,7 @@ func (m *Mapper) aim(every int) {
 	}
 }
 
-// rows calls do with the first pixel and the length of each run of rows that are mapped.
+// rows calls do with the first pixel and the length of each run of mapped rows.
 func (m *Mapper) rows(do func(first, n int)) {
 	w, n := m.cal.Depth.Width, m.cal.Depth.Width*m.cal.Depth.Height
 	if m.every == 1 {
@@ -398,7 +418,7 @@ func (m *Mapper) rows(do func(first, n int)) {
 	}
 }
 
-// project finds where the colour camera would see each point.
+// project computes where the colour camera sees each point.
 func (m *Mapper) project(clean []uint16) {
 	m.rows(func(i, n int) {
 		C.project(u16(clean[i:]), C.int32_t(n), f32(m.rayX[i:]), f32(m.rayY[i:]), &m.lens, u16(m.u[i:]), u16(m.v[i:]))
@@ -413,7 +433,7 @@ func (m *Mapper) splat(clean []uint16) {
 	})
 }
 
-// sample colours the points that the colour camera sees and drops the others.
+// sample sets the colours of the points that the colour camera sees and drops the others.
 func (m *Mapper) sample(g *pointcloud.Grid) {
 	img := &m.image
 	m.rows(func(i, n int) {
@@ -422,13 +442,25 @@ func (m *Mapper) sample(g *pointcloud.Grid) {
 			C.sample_bgra(depth, u, v, C.int32_t(n), &m.cover, u16(m.nearest), u8(img.bgra), img.layout.width, rgb)
 			return
 		}
-		C.sample_planes(depth, u, v, C.int32_t(n), &m.cover, u16(m.nearest), u8(img.y), u8(img.cb), u8(img.cr), &img.layout, rgb)
+		C.sample_planes(
+			depth,
+			u,
+			v,
+			C.int32_t(n),
+			&m.cover,
+			u16(m.nearest),
+			u8(img.y),
+			u8(img.cb),
+			u8(img.cr),
+			&img.layout,
+			rgb,
+		)
 	})
 }
 
 func (m *Mapper) mapColor(f *source.Frame, clean []uint16, g *pointcloud.Grid, every int) error {
 	resize(g, m.out)
-	// Decoding and warping are independent.
+	// Decode and warp concurrently.
 	decoded := make(chan error, 1)
 	go func() { decoded <- m.image.rgb(m.decoder, f, m.cal.Color, g.Color) }()
 	if &clean[0] != &m.clean[0] {
@@ -448,7 +480,16 @@ func (m *Mapper) mapColor(f *source.Frame, clean []uint16, g *pointcloud.Grid, e
 
 // warp renders m.clean into the colour camera's depth image.
 func (m *Mapper) warp(depth []uint16) {
-	C.project_vertices(u16(m.clean), C.int32_t(len(m.clean)), f32(m.rayX), f32(m.rayY), &m.lens, f32(m.vertexU), f32(m.vertexV), f32(m.vertexZ))
+	C.project_vertices(
+		u16(m.clean),
+		C.int32_t(len(m.clean)),
+		f32(m.rayX),
+		f32(m.rayY),
+		&m.lens,
+		f32(m.vertexU),
+		f32(m.vertexV),
+		f32(m.vertexZ),
+	)
 	m.clip(m.clean)
 	C.warp(u16(m.clean), f32(m.vertexU), f32(m.vertexV), f32(m.vertexZ),
 		C.int32_t(m.cal.Depth.Width), C.int32_t(m.cal.Depth.Height), maxSlope,

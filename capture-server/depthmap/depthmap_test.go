@@ -16,7 +16,7 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// kinectLike has the shape of an Azure Kinect at a quarter of NFOV and 720p.
+// kinectLike returns the calibration of an Azure Kinect at a quarter of NFOV and 720p.
 func kinectLike() camera.Calibration {
 	lean := 6 * math.Pi / 180 // the depth camera looks down by 6°
 	return camera.Calibration{
@@ -45,7 +45,7 @@ func newMapper(t testing.TB, cal camera.Calibration, cfg Config) *Mapper {
 	return m
 }
 
-// seenAt is the exact path: where the colour camera sees depth pixel i at depth z.
+// seenAt returns, in double precision, where the colour camera sees depth pixel i at depth z.
 func seenAt(cal *camera.Calibration, i int, z uint16) (u, v float64, ok bool) {
 	x, y, ok := cal.Depth.Unproject(float64(i%cal.Depth.Width), float64(i/cal.Depth.Width))
 	if !ok || z == 0 {
@@ -79,7 +79,13 @@ func TestProjectAgreesWithCamera(t *testing.T) {
 		switch {
 		case ok && inside(u, v, cal.Color, 0.1):
 			if !got {
-				t.Fatalf("pixel %d at %d mm is at (%.2f, %.2f) of the colour image, the kernel says outside", i, z, u, v)
+				t.Fatalf(
+					"pixel %d at %d mm is at (%.2f, %.2f) of the colour image, the kernel says outside",
+					i,
+					z,
+					u,
+					v,
+				)
 			}
 			seen++
 			worst = max(worst, math.Abs(float64(m.u[i])/16-u), math.Abs(float64(m.v[i])/16-v))
@@ -107,14 +113,20 @@ func TestProjectAgreesWithCameraOnRealCalibration(t *testing.T) {
 	}
 }
 
-// paint makes the colour image of f in a format from a picture.
+// paint sets f's colour image to a picture, in the given format.
 func paint(t testing.TB, f *source.Frame, format camera.ColorFormat, w, h int, at func(x, y int) color.RGBA) {
 	t.Helper()
 	f.Format, f.Color = format, nil
 	ycc := func(x, y int) (uint8, uint8, uint8) { // BT.601 limited range
 		c := at(x, y)
 		r, g, b := float64(c.R), float64(c.G), float64(c.B)
-		return uint8(16 + 0.257*r + 0.504*g + 0.098*b + 0.5), uint8(128 - 0.148*r - 0.291*g + 0.439*b + 0.5), uint8(128 + 0.439*r - 0.368*g - 0.071*b + 0.5)
+		return uint8(
+				16 + 0.257*r + 0.504*g + 0.098*b + 0.5,
+			), uint8(
+				128 - 0.148*r - 0.291*g + 0.439*b + 0.5,
+			), uint8(
+				128 + 0.439*r - 0.368*g - 0.071*b + 0.5,
+			)
 	}
 	switch format {
 	case camera.BGRA:
@@ -189,7 +201,15 @@ func TestColourFormatsAgree(t *testing.T) {
 					want := gradient(int(u+0.5), int(v+0.5))
 					for c, level := range []uint8{want.R, want.G, want.B} {
 						if d := int(g.Color[3*i+c]) - int(level); d < -6 || d > 6 {
-							t.Fatalf("point %d seen at (%.1f, %.1f): channel %d is %d, painted %d", i, u, v, c, g.Color[3*i+c], level)
+							t.Fatalf(
+								"point %d seen at (%.1f, %.1f): channel %d is %d, painted %d",
+								i,
+								u,
+								v,
+								c,
+								g.Color[3*i+c],
+								level,
+							)
 						}
 					}
 					checked++
@@ -202,8 +222,8 @@ func TestColourFormatsAgree(t *testing.T) {
 	}
 }
 
-// A near square before a wall: the wall behind it, which only the depth camera
-// sees, must not get the square's colour.
+// TestNearColourDoesNotBleed has a square close to a wall. The part of the wall that only the depth
+// camera sees must not get the square's colour.
 func TestNearColourDoesNotBleed(t *testing.T) {
 	cal := kinectLike()
 	wall, square := uint16(2500), uint16(700)
@@ -258,7 +278,13 @@ func TestNearColourDoesNotBleed(t *testing.T) {
 	}
 	// 32 mm between the lenses shift 700 mm against 2500 mm by 4 depth pixels.
 	if redWall > 0 || redSquare < 49*49 || greenWall < 10000 || hidden < 50*3 || hidden > 50*8 {
-		t.Errorf("wall: %d red, %d green, %d hidden beside the square; square: %d red of 2500", redWall, greenWall, hidden, redSquare)
+		t.Errorf(
+			"wall: %d red, %d green, %d hidden beside the square; square: %d red of 2500",
+			redWall,
+			greenWall,
+			hidden,
+			redSquare,
+		)
 	}
 }
 
@@ -275,7 +301,14 @@ func TestColorGeometryRendersDepth(t *testing.T) {
 		}
 	}
 	f := source.Frame{Depth: depth}
-	paint(t, &f, camera.BGRA, cal.Color.Width, cal.Color.Height, func(int, int) color.RGBA { return color.RGBA{A: 255} })
+	paint(
+		t,
+		&f,
+		camera.BGRA,
+		cal.Color.Width,
+		cal.Color.Height,
+		func(int, int) color.RGBA { return color.RGBA{A: 255} },
+	)
 	var g pointcloud.Grid
 	m := newMapper(t, cal, Config{Geometry: ColorGeometry})
 	if err := m.Map(&f, &g); err != nil {
@@ -311,7 +344,10 @@ func TestFilters(t *testing.T) {
 	w := cal.Depth.Width
 	center := 72*w + 80
 	scene := func() []uint16 { return flat(w*cal.Depth.Height, 2000) }
-	turn := camera.Transform{R: [9]float64{0, 0, 1, 0, 1, 0, -1, 0, 0}, T: [3]float64{-2000, 0, 0}} // camera on −x looking along +x
+	turn := camera.Transform{
+		R: [9]float64{0, 0, 1, 0, 1, 0, -1, 0, 0},
+		T: [3]float64{-2000, 0, 0},
+	} // camera on −x looking along +x
 
 	tests := []struct {
 		name    string
@@ -332,8 +368,13 @@ func TestFilters(t *testing.T) {
 		},
 		{
 			name: "crop in studio space", cfg: Config{Pose: turn, Crop: &Box{Min: [3]float64{-100, -200, -200}, Max: [3]float64{100, 200, 200}}},
-			spoil:   func(d []uint16) { d[center+1] = 2101 },
-			removed: []int{center + 1, center + 40, center - 40, center + 40*w}, kept: []int{center, center + 3, center + 3*w},
+			spoil: func(d []uint16) { d[center+1] = 2101 },
+			removed: []int{
+				center + 1,
+				center + 40,
+				center - 40,
+				center + 40*w,
+			}, kept: []int{center, center + 3, center + 3*w},
 		},
 		{
 			name: "erode at a hole", cfg: Config{Erode: Erode{Radius: 2}},
@@ -361,7 +402,14 @@ func TestFilters(t *testing.T) {
 			f := source.Frame{Depth: scene()}
 			tt.spoil(f.Depth)
 			before := bytes.Clone(depthBytes(f.Depth))
-			paint(t, &f, camera.BGRA, cal.Color.Width, cal.Color.Height, func(int, int) color.RGBA { return color.RGBA{} })
+			paint(
+				t,
+				&f,
+				camera.BGRA,
+				cal.Color.Width,
+				cal.Color.Height,
+				func(int, int) color.RGBA { return color.RGBA{} },
+			)
 			var g pointcloud.Grid
 			if err := newMapper(t, cal, tt.cfg).Map(&f, &g); err != nil {
 				t.Fatal(err)
@@ -391,7 +439,7 @@ func depthBytes(d []uint16) []byte {
 	return b
 }
 
-// What is clipped must hide what is behind it all the same, in both geometries.
+// TestClippedStillHides checks that clipped points still occlude others, in both geometries.
 func TestClippedStillHides(t *testing.T) {
 	cal := kinectLike()
 	depth := flat(cal.Depth.Width*cal.Depth.Height, 2500)
@@ -403,7 +451,14 @@ func TestClippedStillHides(t *testing.T) {
 	for _, geometry := range []Geometry{DepthGeometry, ColorGeometry} {
 		t.Run(string(geometry), func(t *testing.T) {
 			f := source.Frame{Depth: depth}
-			paint(t, &f, camera.BGRA, cal.Color.Width, cal.Color.Height, func(int, int) color.RGBA { return color.RGBA{} })
+			paint(
+				t,
+				&f,
+				camera.BGRA,
+				cal.Color.Width,
+				cal.Color.Height,
+				func(int, int) color.RGBA { return color.RGBA{} },
+			)
 			var all, clipped pointcloud.Grid
 			if err := newMapper(t, cal, Config{Geometry: geometry}).Map(&f, &all); err != nil {
 				t.Fatal(err)
@@ -496,15 +551,22 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestRows: a grid of every second or fourth row has the rows of the whole grid and
-// nothing else, but for points beside what hides them.
+// TestRows checks that a grid of every second or fourth row equals those rows of the full grid,
+// except at the edges of occluders.
 func TestRows(t *testing.T) {
 	for _, geometry := range []Geometry{DepthGeometry, ColorGeometry} {
 		for _, format := range []camera.ColorFormat{camera.MJPG, camera.BGRA} {
 			t.Run(string(geometry)+" "+string(format), func(t *testing.T) {
 				cal, f := realFrame(t, camera.NFOVUnbinned, camera.Color720P)
 				if format == camera.BGRA {
-					paint(t, f, camera.BGRA, cal.Color.Width, cal.Color.Height, func(x, y int) color.RGBA { return color.RGBA{R: byte(x), G: byte(y), A: 255} })
+					paint(
+						t,
+						f,
+						camera.BGRA,
+						cal.Color.Width,
+						cal.Color.Height,
+						func(x, y int) color.RGBA { return color.RGBA{R: byte(x), G: byte(y), A: 255} },
+					)
 				}
 				m := newMapper(t, cal, Config{Geometry: geometry, DepthMax: 4000})
 				var whole, g pointcloud.Grid
@@ -524,7 +586,7 @@ func TestRows(t *testing.T) {
 						case y%every == 0 && z == 0 && want != 0:
 							lost++
 						case z != 0 && want == 0:
-							// Few rows know less of what hides a point.
+							// With fewer rows the occlusion test is less precise.
 							lost++
 						case z != 0 && (z != want || [3]byte(g.Color[3*i:]) != [3]byte(whole.Color[3*i:])):
 							t.Fatalf("1 of %d: pixel %d differs from the whole grid's", every, i)
@@ -533,7 +595,13 @@ func TestRows(t *testing.T) {
 						}
 					}
 					if limit := kept / 20; lost > limit || every == 1 && lost > 0 || kept < 10_000 {
-						t.Errorf("1 of %d: %d points, %d others than in the whole grid, want at most %d", every, kept, lost, limit)
+						t.Errorf(
+							"1 of %d: %d points, %d others than in the whole grid, want at most %d",
+							every,
+							kept,
+							lost,
+							limit,
+						)
 					}
 				}
 			})

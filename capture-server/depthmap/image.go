@@ -12,18 +12,18 @@ import (
 	"holocast/internal/mjpeg"
 )
 
-// colorImage is a frame's colour image in the layout it came in, or in the planes of
-// its JPEG: only pixels that become points are converted to RGB.
+// colorImage is a frame's colour image in its original layout, or as the planes of its JPEG. Only
+// pixels that become points are converted to RGB.
 type colorImage struct {
 	jpeg image.YCbCr
 
-	bgra      []byte // set for BGRA, else the planes below
+	bgra      []byte // set for BGRA, otherwise the planes below
 	y, cb, cr []byte
 	layout    C.struct_layout
 }
 
-// load reads f's image, which must have the calibrated size; a JPEG is decoded at
-// 1/reduce of it.
+// load reads f's image, which must have the calibrated size. A JPEG is decoded at 1/reduce of its
+// size.
 func (c *colorImage) load(d *mjpeg.Decoder, f *source.Frame, in camera.Intrinsics, reduce int) error {
 	w, h := in.Width, in.Height
 	c.bgra = nil
@@ -72,14 +72,21 @@ func (c *colorImage) load(d *mjpeg.Decoder, f *source.Frame, in camera.Intrinsic
 
 func wantBytes(f *source.Frame, in camera.Intrinsics, n int) error {
 	if len(f.Color) != n {
-		return fmt.Errorf("%s colour image has %d bytes, calibration's %d×%d pixels have %d", f.Format, len(f.Color), in.Width, in.Height, n)
+		return fmt.Errorf(
+			"%s colour image has %d bytes, calibration's %d×%d pixels have %d",
+			f.Format,
+			len(f.Color),
+			in.Width,
+			in.Height,
+			n,
+		)
 	}
 	return nil
 }
 
 func (c *colorImage) fromJPEG() {
 	c.y, c.cb, c.cr = c.jpeg.Y, c.jpeg.Cb, c.jpeg.Cr
-	c.layout.limited, c.layout.padded = 0, 1 // mjpeg.Slack
+	c.layout.limited, c.layout.padded = 0, 1 // padded by mjpeg.Slack
 	c.layout.width, c.layout.height = C.int32_t(c.jpeg.Rect.Dx()), C.int32_t(c.jpeg.Rect.Dy())
 	c.layout.y_stride, c.layout.c_stride = C.int32_t(c.jpeg.YStride), C.int32_t(c.jpeg.CStride)
 	switch c.jpeg.SubsampleRatio {
@@ -94,7 +101,7 @@ func (c *colorImage) fromJPEG() {
 	}
 }
 
-// rgb converts the whole of f's image into dst.
+// rgb converts f's entire image into dst.
 func (c *colorImage) rgb(d *mjpeg.Decoder, f *source.Frame, in camera.Intrinsics, dst []byte) error {
 	if f.Format == camera.MJPG {
 		hdr, err := d.Header(f.Color)
@@ -102,7 +109,13 @@ func (c *colorImage) rgb(d *mjpeg.Decoder, f *source.Frame, in camera.Intrinsics
 			return err
 		}
 		if hdr.Width != in.Width || hdr.Height != in.Height {
-			return fmt.Errorf("colour image is %d×%d, calibration has %d×%d", hdr.Width, hdr.Height, in.Width, in.Height)
+			return fmt.Errorf(
+				"colour image is %d×%d, calibration has %d×%d",
+				hdr.Width,
+				hdr.Height,
+				in.Width,
+				in.Height,
+			)
 		}
 		_, _, _, err = d.DecodeRGB(dst, f.Color)
 		return err

@@ -16,8 +16,8 @@ static inline int32_t min32(int32_t a, int32_t b) { return a < b ? a : b; }
 static inline int32_t max32(int32_t a, int32_t b) { return a > b ? a : b; }
 static inline uint8_t clamp8(int32_t x) { return x < 0 ? 0 : x > 255 ? 255 : x; }
 
-// see projects the point at depth d on the ray (rx, ry, 1) and gives its distance; it
-// returns 0 if the lens does not see it.
+// see projects the point at depth d on the ray (rx, ry, 1) and returns its distance, or 0 if it is
+// outside the lens.
 static inline int see(float rx, float ry, float d, const struct lens *l, float *u, float *v,
 		      float *z)
 {
@@ -43,8 +43,8 @@ void project(const uint16_t *restrict depth, int32_t n, const float *restrict x,
 	     uint16_t *restrict v)
 {
 	const struct lens l = *lens;
-	// Half a pixel of rim belongs to the image; positions are clamped so that the
-	// sampler's right and lower neighbours exist.
+	// Half a pixel beyond the outer pixel centres belongs to the image. Positions are clamped so
+	// that the sampler's right and lower neighbours exist.
 	const float right = l.width - 0.5f, bottom = l.height - 0.5f;
 	const float max_u = (l.width - 1) * SUBPIXEL - 1, max_v = (l.height - 1) * SUBPIXEL - 1;
 
@@ -101,7 +101,7 @@ void splat(const uint16_t *restrict depth, const uint16_t *restrict u, const uin
 	}
 }
 
-// hidden reports whether a point lies behind the depth that splat recorded there.
+// hidden reports whether a point lies behind the depth that splat recorded.
 static inline int hidden(int32_t depth, int32_t u, int32_t v, const struct cover *c,
 			 const uint16_t *zbuf)
 {
@@ -109,8 +109,8 @@ static inline int hidden(int32_t depth, int32_t u, int32_t v, const struct cover
 	return depth > near + c->slack + (near >> SLACK_SHIFT);
 }
 
-// BT.601 to RGB in 13 fractional bits: luma's offset and factor, then the factors of
-// cr in red, of cb and cr in green, of cb in blue.
+// BT.601 to RGB in 13 fractional bits: offset and factor of luma, then the factors of cr in red, of
+// cb and cr in green, and of cb in blue.
 struct matrix {
 	int16_t offset, y, r_cr, g_cb, g_cr, b_cb;
 };
@@ -157,8 +157,8 @@ static void sample_planes_from(int32_t first, uint16_t *restrict depth, const ui
 }
 
 #ifdef X86_GLIBC
-// The same for JPEG planes, eight points at a time: one gather fetches two
-// neighbours of luma. It reads up to three bytes beyond the samples it needs.
+// sample_planes for JPEG planes, eight points at a time. One gather fetches two neighbours of luma;
+// it reads up to three bytes beyond the samples it needs.
 __attribute__((target("avx2"))) static int32_t
 sample_planes_avx2(uint16_t *restrict depth, const uint16_t *restrict u,
 		   const uint16_t *restrict v, int32_t n, const struct cover *cover,
@@ -185,7 +185,7 @@ sample_planes_avx2(uint16_t *restrict depth, const uint16_t *restrict u,
 						 0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
 	int32_t i = 0;
 
-	for (; i + 16 <= n; i += 8) { // stores reach 4 bytes into the next eight
+	for (; i + 16 <= n; i += 8) { // stores extend 4 bytes into the next eight
 		__m128i d16 = _mm_loadu_si128((const __m128i *)(depth + i));
 		__m128i u16 = _mm_loadu_si128((const __m128i *)(u + i));
 		__m128i gone = _mm_or_si128(_mm_cmpeq_epi16(d16, _mm_setzero_si128()),
@@ -216,7 +216,7 @@ sample_planes_avx2(uint16_t *restrict depth, const uint16_t *restrict u,
 			_mm256_mullo_epi32(_mm256_srli_epi32(pv, 4), y_stride), _mm256_srli_epi32(pu, 4));
 		__m256i top = _mm256_i32gather_epi32((const int *)luma, at, 1);
 		__m256i low = _mm256_i32gather_epi32((const int *)luma, _mm256_add_epi32(at, y_stride), 1);
-		// Byte 0 weighs 16-fx, byte 1 fx, the others nothing.
+		// Weights: byte 0 16-fx, byte 1 fx, the others 0.
 		__m256i wx = _mm256_or_si256(_mm256_sub_epi32(_mm256_set1_epi32(16), fx),
 					     _mm256_slli_epi32(fx, 8));
 		top = _mm256_maddubs_epi16(top, wx);
@@ -310,8 +310,8 @@ void bgra_to_rgb(const uint8_t *restrict bgra, int32_t n, uint8_t *restrict rgb)
 	}
 }
 
-// MAX_SPAN bounds the pixels between neighbouring depth pixels, of which there are at
-// most about eight: more is a lens model beyond its limits.
+// MAX_SPAN bounds the colour pixels between neighbouring depth pixels. Real lenses need at most
+// about eight; more means the lens model is outside its valid range.
 enum { MAX_SPAN = 64 };
 
 struct vertex {
@@ -330,13 +330,13 @@ static inline void triangle(struct vertex a, struct vertex b, struct vertex c, f
 	float min_v = minf(a.v, minf(b.v, c.v)), max_v = maxf(a.v, maxf(b.v, c.v));
 	if (!(max_u >= 0 && max_v >= 0 && min_u <= width - 1 && min_v <= height - 1))
 		return;
-	// Pixels whose centres lie within: rounded up from, down to.
+	// Pixels whose centres lie inside: lower bound rounded up, upper bound down.
 	int32_t x0 = (int32_t)(maxf(min_u, 0) + 0.9999f), x1 = (int32_t)minf(max_u, width - 1);
 	int32_t y0 = (int32_t)(maxf(min_v, 0) + 0.9999f), y1 = (int32_t)minf(max_v, height - 1);
 	if (x0 > x1 || y0 > y1 || x1 - x0 > MAX_SPAN || y1 - y0 > MAX_SPAN)
 		return;
-	// Seen from its front the triangle is clockwise on the screen; the area's sign
-	// tells its back, which the colour camera does not see.
+	// A triangle seen from its front is clockwise on the screen. A back face, by the sign of the
+	// area, is not seen by the colour camera.
 	float area = (b.u - a.u) * (c.v - a.v) - (b.v - a.v) * (c.u - a.u);
 	if (!(area > 1e-6f))
 		return;
@@ -346,7 +346,7 @@ static inline void triangle(struct vertex a, struct vertex b, struct vertex c, f
 			float wb = ((x - a.u) * (c.v - a.v) - (y - a.v) * (c.u - a.u)) * inv;
 			float wc = ((b.u - a.u) * (y - a.v) - (b.v - a.v) * (x - a.u)) * inv;
 			float wa = 1 - wb - wc;
-			const float rim = -1e-4f; // neighbours share pixels on their edge
+			const float rim = -1e-4f; // neighbours share the pixels on their edge
 			if (wa < rim || wb < rim || wc < rim)
 				continue;
 			uint32_t z = (uint32_t)(wa * a.z + wb * b.z + wc * c.z + 0.5f);
@@ -357,8 +357,8 @@ static inline void triangle(struct vertex a, struct vertex b, struct vertex c, f
 	}
 }
 
-// quad renders the triangles 0 1 2 and 0 2 3 of four corners on one surface, visiting
-// each pixel once.
+// quad renders the triangles 0 1 2 and 0 2 3 of four corners on one surface, visiting each pixel
+// once.
 static inline void quad(const struct vertex *p, uint32_t *zbuf, int32_t width, int32_t height)
 {
 	float min_u = minf(minf(p[0].u, p[1].u), minf(p[2].u, p[3].u));
@@ -384,7 +384,7 @@ static inline void quad(const struct vertex *p, uint32_t *zbuf, int32_t width, i
 	for (int32_t y = y0; y <= y1; y++) {
 		for (int32_t x = x0; x <= x1; x++) {
 			float u = x - p[0].u, v = y - p[0].v;
-			float side = u2 * v - v2 * u; // of the diagonal: positive towards corner 3
+			float side = u2 * v - v2 * u; // of the diagonal; positive towards corner 3
 			int first = side <= 0;
 			float inv = first ? inv1 : inv3;
 			float other = (first ? -side : side) * inv; // weight of corner 1 or 3
@@ -465,7 +465,7 @@ VECTORISED
 void erode(uint16_t *restrict depth, int32_t width, int32_t height, int32_t radius, int32_t step,
 	   uint16_t *restrict tmp, uint16_t *restrict low)
 {
-	// The window's minimum, rows first; outside the image nothing counts.
+	// Minimum over the window, rows first; pixels outside the image are ignored.
 	for (int32_t y = 0; y < height; y++) {
 		const uint16_t *row = depth + (int64_t)y * width;
 		uint16_t *out = tmp + (int64_t)y * width;
@@ -515,8 +515,8 @@ void isolated(const uint16_t *restrict in, uint16_t *restrict out, int32_t width
 				}
 			}
 		}
-		// The point itself was counted. A hole (0) is no neighbour of a point, as
-		// band is smaller than any reading.
+		// Exclude the point itself. A hole (0) is never a neighbour, as band is smaller than any
+		// reading.
 		for (int32_t x = 0; x < width; x++)
 			count[x] = count[x] > min_neighbors ? row[x] : 0;
 	}

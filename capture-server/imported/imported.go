@@ -1,6 +1,6 @@
-// Package imported is the medium of point clouds that come as such: recordings and streams
-// of other systems. Each cloud becomes a frame (internal/pointcloud, layout B) and a group
-// of the track points/<number>/full. Clouds are in the space of the studio already.
+// Package imported publishes point clouds computed by other systems, recorded or live. Each cloud
+// becomes a frame (internal/pointcloud, layout B) and a group of the track points/<number>/full.
+// Clouds are already in studio space.
 package imported
 
 import (
@@ -24,21 +24,19 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// Config says how clouds are published.
+// Config configures a Medium.
 type Config struct {
-	First int // number of the first cloud in the session, after its cameras
-	// DeliveryTimeout is how old a frame may become on its way before its rest is
-	// dropped; 0 is no limit.
+	First int // number of the first cloud track; cameras come before it
+	// DeliveryTimeout is the age at which the rest of a frame is dropped; 0 is never.
 	DeliveryTimeout time.Duration
-	// Delivery is how frames are sent: catalog.DeliveryStream, the default, or
-	// catalog.DeliveryDatagram.
+	// Delivery is catalog.DeliveryStream (the default) or catalog.DeliveryDatagram.
 	Delivery string
-	// AlwaysEncode encodes every cloud. Otherwise a track that nobody watches gets one
-	// frame a second, so that a viewer who joins has a picture at once.
+	// AlwaysEncode encodes every cloud. Otherwise tracks without viewers get one frame a second, so
+	// that a late joiner has a picture at once.
 	AlwaysEncode bool
 }
 
-// Medium is the clouds of a session.
+// Medium publishes the clouds of a session.
 type Medium struct {
 	cfg     Config
 	session *publish.Publisher
@@ -51,16 +49,16 @@ var _ publish.Medium = (*Medium)(nil)
 const (
 	quality      = "full"
 	layout       = pointcloud.LayoutPoints
-	priority     = 96 // publisher priority, as that of cameras
-	defaultFPS   = 30 // stands in for a rate that is not known
+	priority     = 96 // publisher priority, the same as cameras'
+	defaultFPS   = 30 // if the source's rate is unknown
 	idleInterval = time.Second
 )
 
-// nominal is the lens by whose focal length viewers choose the size of points, for want
-// of the cameras': an Azure Kinect's, NFOV unbinned.
+// nominal stands in for the cameras' lens, from which viewers derive point sizes: an Azure Kinect
+// in NFOV unbinned mode.
 var nominal = camera.Intrinsics{Width: 640, Height: 576, Fx: 504, Fy: 504, Cx: 320, Cy: 288}
 
-// stream is one source and its track. Its frames are for one goroutine.
+// stream is one source and its track. Only its own goroutine writes frames.
 type stream struct {
 	m       *Medium
 	number  int
@@ -71,17 +69,16 @@ type stream struct {
 
 	sequence uint32
 	group    uint64
-	most     int       // points, as the catalog says
-	newest   time.Time // when a frame was published
+	most     int       // maximum points per cloud announced in the catalog
+	newest   time.Time // time of the last published frame
 	frame    pointcloud.Frame
 }
 
-// New makes the medium of sources, which its Close closes; after an error they are still
-// the caller's.
+// New creates a medium that owns the sources. On error they remain the caller's.
 func New(session *publish.Publisher, cfg Config, sources []source.Clouds) (*Medium, error) {
 	m := &Medium{cfg: cfg, session: session, frames: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "holocast_capture_clouds_total",
-		Help: "Clouds of other systems by result: published, idle (nobody watched), failed.",
+		Help: "Clouds of other systems by result: published, idle (no viewers), failed.",
 	}, []string{"source", "result"})}
 	for i, src := range sources {
 		e, err := pointcloud.NewEncoder(pointcloud.EncoderOptions{})
@@ -124,7 +121,10 @@ func (m *Medium) Describe(c *catalog.Catalog) error {
 		if s.ended.Load() {
 			continue
 		}
-		ref, err := c.AddInit(fmt.Sprintf("clouds-%d", s.number), catalog.CameraInit{Grid: nominal, Pose: camera.Identity})
+		ref, err := c.AddInit(
+			fmt.Sprintf("clouds-%d", s.number),
+			catalog.CameraInit{Grid: nominal, Pose: camera.Identity},
+		)
 		if err != nil {
 			return err
 		}
@@ -147,11 +147,11 @@ func (m *Medium) Describe(c *catalog.Catalog) error {
 	return nil
 }
 
-// errNoCloud says that all sources failed or came to their end.
-var errNoCloud = errors.New("no cloud is left to publish")
+// errNoCloud is returned by Run after all sources failed or ended.
+var errNoCloud = errors.New("no source of clouds is left to publish")
 
-// Run implements publish.Medium. It returns nil when ctx ended it, or when all sources
-// came to their end; otherwise the first that failed says why.
+// Run implements publish.Medium. It returns nil if ctx ends or all sources end, otherwise the first
+// failure.
 func (m *Medium) Run(ctx context.Context) error {
 	log := m.session.Log()
 	var g errgroup.Group
@@ -159,24 +159,24 @@ func (m *Medium) Run(ctx context.Context) error {
 		g.Go(func() error {
 			err := s.run(ctx)
 			if ctx.Err() != nil {
-				return nil //nolint:nilerr // ctx ended it, it did not fail
+				return nil //nolint:nilerr // canceled, not failed
 			}
 			s.ended.Store(true)
-			s.track.End(wire.DoneTrackEnded, "the source is gone")
+			s.track.End(wire.DoneTrackEnded, "the source has ended")
 			m.session.Changed()
 			if err != nil {
 				log.Error("source failed", "name", s.src.Name(), "err", err)
 				return fmt.Errorf("%w; %s: %w", errNoCloud, s.src.Name(), err)
 			}
-			log.Info("source came to its end", "name", s.src.Name())
+			log.Info("source ended", "name", s.src.Name())
 			return nil
 		})
 	}
 	return g.Wait()
 }
 
-// run publishes the source until ctx ends, or the source does (nil), or it fails. Sources
-// pace themselves and drop what is late, so each cloud is encoded before the next is asked for.
+// run publishes the source until ctx or the source ends (nil) or the source fails. Sources drop
+// late clouds themselves, so run encodes each one before it reads the next.
 func (s *stream) run(ctx context.Context) error {
 	var c source.Cloud
 	s.most = s.src.MaxPoints()
@@ -188,7 +188,7 @@ func (s *stream) run(ctx context.Context) error {
 		case errors.Is(err, io.EOF):
 			return nil
 		case errors.As(err, &damage):
-			s.m.session.Log().Warn("skipping the damaged part", "name", s.src.Name(), "err", err)
+			s.m.session.Log().Warn("skipping damaged data", "name", s.src.Name(), "err", err)
 			continue
 		case err != nil:
 			return err
@@ -205,7 +205,7 @@ func (s *stream) run(ctx context.Context) error {
 			s.count("failed")
 			if text := err.Error(); text != last {
 				last = text
-				s.m.session.Log().Warn("cloud not used", "name", s.src.Name(), "err", err)
+				s.m.session.Log().Warn("cloud dropped", "name", s.src.Name(), "err", err)
 			}
 			continue
 		}
@@ -215,7 +215,7 @@ func (s *stream) run(ctx context.Context) error {
 
 func (s *stream) count(result string) { s.m.frames.WithLabelValues(s.src.Name(), result).Inc() }
 
-// wanted reports whether a cloud is to be published now.
+// wanted reports whether the track needs a cloud now.
 func (s *stream) wanted() bool {
 	return s.m.cfg.AlwaysEncode || s.track.Viewers() > 0 || time.Since(s.newest) >= idleInterval
 }
@@ -233,7 +233,13 @@ func (s *stream) publish(c *source.Cloud) error {
 	if err != nil {
 		return err
 	}
-	header := wire.SubgroupHeader{Group: s.group, Mode: wire.SubgroupIDExplicit, Priority: priority, EndOfGroup: true, FirstObject: true}
+	header := wire.SubgroupHeader{
+		Group:       s.group,
+		Mode:        wire.SubgroupIDExplicit,
+		Priority:    priority,
+		EndOfGroup:  true,
+		FirstObject: true,
+	}
 	s.group++
 	s.newest = time.Now()
 	if s.m.cfg.Delivery == catalog.DeliveryDatagram {

@@ -19,9 +19,9 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// script is a source that returns errors and clouds of one point in turn.
+// script is a source that returns the given errors in turn, or a cloud of one point for nil.
 type script struct {
-	steps  []error // nil is a cloud
+	steps  []error // nil yields a cloud
 	at     int
 	closed bool
 }
@@ -76,11 +76,13 @@ func TestClouds(t *testing.T) {
 	}
 	var f pointcloud.Frame
 	h, err := d.Decode(&f, got[len(got)-1])
-	if err != nil || h.Camera != 4 || h.Sequence != 1 || h.DeviceTime != 3000 || !slices.Equal(f.Points.XYZ, []int16{3, 2, 3}) || !slices.Equal(f.Points.RGB, []byte{4, 5, 6}) {
+	if err != nil || h.Camera != 4 || h.Sequence != 1 || h.DeviceTime != 3000 ||
+		!slices.Equal(f.Points.XYZ, []int16{3, 2, 3}) ||
+		!slices.Equal(f.Points.RGB, []byte{4, 5, 6}) {
 		t.Errorf("header %+v, points %+v, error %v", h, f.Points, err)
 	}
 	if err := m.Describe(c); err != nil || len(c.Tracks) != 1 {
-		t.Errorf("a source that ended is described again: %d tracks", len(c.Tracks))
+		t.Errorf("an ended source is still in the catalog: %d tracks", len(c.Tracks))
 	}
 	p.Close()
 	if !src.closed {

@@ -14,7 +14,7 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// realCamera is the first camera of the real studio, NFOV unbinned and 720p.
+// realCamera opens the first camera of the recorded studio: NFOV unbinned, 720p.
 func realCamera(b *testing.B) source.Source {
 	b.Helper()
 	data := os.Getenv("HOLOCAST_DATA")
@@ -32,7 +32,7 @@ func realCamera(b *testing.B) source.Source {
 	return sources[0]
 }
 
-// BenchmarkPublish measures what one frame of a real camera costs, stage by stage.
+// BenchmarkPublish measures mapping and encoding one frame of a real camera.
 func BenchmarkPublish(b *testing.B) {
 	tests := []struct {
 		name string
@@ -63,7 +63,7 @@ func BenchmarkPublish(b *testing.B) {
 	}
 }
 
-// BenchmarkFrame measures a frame of a real camera from the source to the track.
+// BenchmarkFrame measures a real frame from the source to the track.
 func BenchmarkFrame(b *testing.B) {
 	m := newMedium(b, Config{AlwaysEncode: true}, realCamera(b))
 	l := m.pipelines[0]
@@ -84,7 +84,7 @@ func BenchmarkFrame(b *testing.B) {
 	}
 }
 
-// BenchmarkTake measures how long a capture of a real camera keeps its source waiting.
+// BenchmarkTake measures how long queueing a real capture blocks its source.
 func BenchmarkTake(b *testing.B) {
 	m := newMedium(b, Config{AlwaysEncode: true}, realCamera(b))
 	l := m.pipelines[0]
@@ -98,7 +98,7 @@ func BenchmarkTake(b *testing.B) {
 	}
 }
 
-// timed notes when its newest frame was captured, ns since 1970.
+// timed records the capture time of its newest frame, ns since 1970.
 type timed struct {
 	source.Source
 	captured atomic.Int64
@@ -110,8 +110,7 @@ func (t *timed) Next(ctx context.Context, f *source.Frame) error {
 	return err
 }
 
-// BenchmarkLatency measures the time from a camera's capture to its frame being
-// published, at 30 frames a second.
+// BenchmarkLatency measures the time from capture to publication at 30 frames a second.
 func BenchmarkLatency(b *testing.B) {
 	camera := &timed{Source: realCamera(b)}
 	m := newMedium(b, Config{AlwaysEncode: true}, camera)

@@ -7,11 +7,10 @@ import (
 	"holocast/internal/catalog"
 )
 
-// defaultFPS stands in for a frame rate that is not known.
+// defaultFPS replaces an unknown frame rate.
 const defaultFPS = 30
 
-// Describe implements publish.Medium: the tracks of the cameras that have not ended, and
-// the pose track.
+// Describe implements publish.Medium: the tracks of the live cameras, and the pose track.
 func (m *Medium) Describe(c *catalog.Catalog) error {
 	var names []string
 	renderGroup := 1
@@ -59,8 +58,7 @@ func depthMax(mm uint16) uint16 {
 	return mm
 }
 
-// publishPoses publishes the poses of the cameras that have not ended. They hold for the
-// whole session so far.
+// publishPoses publishes the live cameras' poses, valid since the session began.
 func (m *Medium) publishPoses() error {
 	m.posing.Lock()
 	defer m.posing.Unlock()
@@ -68,7 +66,10 @@ func (m *Medium) publishPoses() error {
 	began := m.session.RelayTime().At(m.began).UnixMilli()
 	for _, l := range m.pipelines {
 		if !l.ended.Load() {
-			events = append(events, catalog.PoseEvent{T: began, Data: catalog.Pose{Camera: l.number, Pose: l.gridPose()}})
+			events = append(
+				events,
+				catalog.PoseEvent{T: began, Data: catalog.Pose{Camera: l.number, Pose: l.gridPose()}},
+			)
 		}
 	}
 	b, err := catalog.MarshalPoses(events)

@@ -7,42 +7,42 @@ import (
 	"time"
 )
 
-// governor thins the frames of all cameras alike while the machine is overloaded, so that
-// points are lost before frames are. Its input is the time from a capture's delivery to
-// its publication in frame periods: beyond one, a camera loses captures.
+// governor thins the frames of all cameras equally while the machine is overloaded, so that points
+// are lost before frames. Its input is the time from a capture's delivery to its publication, in
+// frame periods: above 1, a camera loses captures.
 //
-// Thinning takes effect at once. It is undone on trial, and after a failed trial the wait
-// for the next doubles.
+// Thinning takes effect at once. It is undone on trial; each failed trial doubles the wait for the
+// next.
 type governor struct {
 	log   *slog.Logger
-	every atomic.Int32 // frames keep one of so many rows
+	every atomic.Int32 // frames keep one row in every
 
 	mu      sync.Mutex
 	cameras []load
-	changed time.Time // when every was
-	trial   bool      // the last change undid thinning
+	changed time.Time // last change of every
+	trial   bool      // the last change reduced thinning
 	wait    time.Duration
 }
 
-// load is a camera's recent share of its frame period, smoothed.
+// load is a camera's smoothed processing time, as a share of its frame period.
 type load struct {
 	share float64
 	seen  time.Time
 }
 
 const (
-	overload  = 0.85            // share above which frames are thinned,
-	underload = 0.5             // and below which more points are tried
+	overload  = 0.85            // share above which frames are thinned
+	underload = 0.5             // share below which less thinning is tried
 	smoothing = 0.2             // weight of the newest frame
-	settling  = time.Second / 2 // after a change, before the next
+	settling  = time.Second / 2 // minimum time between changes
 	stale     = time.Second     // age at which a load is ignored
-	probation = 5 * time.Second // after which a trial has succeeded
-	firstWait = 2 * time.Second // before a trial
+	probation = 5 * time.Second // duration of a trial
+	firstWait = 2 * time.Second // first wait before a trial
 	lastWait  = time.Minute
-	mostRows  = 4 // every is 1, 2 or 4
+	mostRows  = 4 // maximum of every: 1, 2 or 4
 )
 
-// lostShare is the share of a capture that was dropped.
+// lostShare is the share reported for a dropped capture.
 const lostShare = 2
 
 func newGovernor(log *slog.Logger, cameras int) *governor {
@@ -51,7 +51,7 @@ func newGovernor(log *slog.Logger, cameras int) *governor {
 	return g
 }
 
-// observe records how much of its frame period a camera's capture took.
+// observe records the share of its frame period that a camera's capture took.
 func (g *governor) observe(camera int, share float64, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -84,11 +84,14 @@ func (g *governor) set(every int32, now time.Time) {
 	g.every.Store(every)
 	switch {
 	case every == 1:
-		g.log.Info("no longer overloaded: frames keep all points")
+		g.log.Info("frames keep all points")
 	case g.trial:
-		g.log.Info("less overloaded: frames keep more rows", "rows_kept", 1/float64(every))
+		g.log.Info("frames keep more rows of points", "rows_kept", 1/float64(every))
 	default:
-		g.log.Warn("overloaded: frames keep only some rows of points; fewer cameras, a lower fps, a crop box or NV12 colour would help",
-			"rows_kept", 1/float64(every))
+		g.log.Warn(
+			"overloaded, frames keep only some rows of points; use fewer cameras, a lower fps, a crop box or NV12 colour",
+			"rows_kept",
+			1/float64(every),
+		)
 	}
 }

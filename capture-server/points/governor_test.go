@@ -13,26 +13,26 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// TestGovernor: load of so many seconds, and how many rows frames then keep one of.
+// TestGovernor applies load for some seconds per phase and checks the thinning at its end.
 func TestGovernor(t *testing.T) {
 	type phase struct {
 		seconds float64
-		share   [2]float64 // of each camera, while all points are kept
+		share   [2]float64 // of each camera, without thinning
 		every   int32      // at the end
 	}
 	for _, tt := range []struct {
 		name    string
 		phases  []phase
-		changes int // in all
+		changes int // total
 	}{
 		{"enough time", []phase{{60, [2]float64{0.7, 0.5}, 1}}, 0},
 		{"one slow frame", []phase{{1, [2]float64{0.4, 0.4}, 1}, {0.03, [2]float64{3, 0.4}, 1}, {2, [2]float64{0.4, 0.4}, 1}}, 0},
-		{"short before anything is lost", []phase{{1, [2]float64{0.5, 0.5}, 1}, {1, [2]float64{0.5, 0.95}, 2}}, 1},
-		{"far too short", []phase{{5, [2]float64{4, 4}, 4}}, 2},
-		{"short for a while", []phase{{5, [2]float64{1.5, 1.5}, 2}, {10, [2]float64{0.4, 0.4}, 1}}, 2},
+		{"overload before frames are lost", []phase{{1, [2]float64{0.5, 0.5}, 1}, {1, [2]float64{0.5, 0.95}, 2}}, 1},
+		{"severe overload", []phase{{5, [2]float64{4, 4}, 4}}, 2},
+		{"temporary overload", []phase{{5, [2]float64{1.5, 1.5}, 2}, {10, [2]float64{0.4, 0.4}, 1}}, 2},
 		// Trials after 2, 4, 8, 16 and 32 s.
-		{"short for good", []phase{{75, [2]float64{0.9, 0.9}, 2}}, 11},
-		{"the slow camera is gone", []phase{{5, [2]float64{0.4, 1.2}, 2}, {10, [2]float64{0.4, math.NaN()}, 1}}, 2},
+		{"permanent overload", []phase{{75, [2]float64{0.9, 0.9}, 2}}, 11},
+		{"slow camera ends", []phase{{5, [2]float64{0.4, 1.2}, 2}, {10, [2]float64{0.4, math.NaN()}, 1}}, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			g := newGovernor(slog.New(slog.DiscardHandler), 2)
@@ -59,9 +59,9 @@ func TestGovernor(t *testing.T) {
 	}
 }
 
-// TestShortMachineThinsAllCameras: where no machine is fast enough, the frames of all
-// cameras get thinner, and lose none of the grid's size or of the kept rows' points.
-func TestShortMachineThinsAllCameras(t *testing.T) {
+// TestOverloadThinsAllCameras checks that an overloaded machine thins the frames of all cameras,
+// and that thinned frames keep the grid's size and all points of the kept rows.
+func TestOverloadThinsAllCameras(t *testing.T) {
 	r := publishtest.NewRelay(t)
 	var cameras []*still
 	for range 2 {

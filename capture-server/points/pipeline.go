@@ -17,11 +17,11 @@ import (
 	"holocast/internal/trace"
 )
 
-// idleInterval bounds the age of the newest frame of a track that nobody watches.
+// idleInterval is the frame interval of a track without viewers.
 const idleInterval = time.Second
 
-// pipeline is one camera: one goroutine takes captures, another encodes the newest. A
-// capture still waiting when the next arrives is dropped.
+// pipeline runs one camera: one goroutine reads captures, another encodes the newest. A newer
+// capture replaces one still waiting.
 type pipeline struct {
 	m       *Medium
 	number  int
@@ -30,24 +30,24 @@ type pipeline struct {
 	mapper  *depthmap.Mapper
 	encoder *pointcloud.Encoder
 	tracks  []*pointsTrack
-	toDepth camera.Transform // from the space of the tracks' pixels
+	toDepth camera.Transform // from the space of the tracks' pixels to the depth camera's
 	ended   atomic.Bool
-	pose    atomic.Pointer[camera.Transform] // from the depth camera's space to the studio's
+	pose    atomic.Pointer[camera.Transform] // from the depth camera's space to studio space
 
-	// Of the capturing goroutine.
+	// Used by the capturing goroutine only.
 	sequence uint32
 
 	mu      sync.Mutex
-	pending *capture // nil: none waits to be encoded
+	pending *capture // waiting to be encoded, or nil
 	wake    chan struct{}
 
-	// Of the encoding goroutine.
+	// Used by the encoding goroutine only.
 	grid    pointcloud.Grid
-	mapped  *camera.Transform // the mapper's pose
+	mapped  *camera.Transform // pose set in mapper
 	lastErr string
 }
 
-// capture is a frame of the source, released once encoded or dropped.
+// capture is a frame of the source. It is released once encoded or dropped.
 type capture struct {
 	source.Frame
 	sequence uint32
@@ -85,7 +85,7 @@ func newPipeline(of *Medium, number int, c Camera) (*pipeline, error) {
 	return l, nil
 }
 
-// move says where the depth camera is. The next frame is cropped accordingly.
+// move sets the depth camera's pose. It applies to the crop box from the next frame.
 func (l *pipeline) move(pose camera.Transform) {
 	if pose == (camera.Transform{}) {
 		pose = camera.Identity
@@ -93,10 +93,10 @@ func (l *pipeline) move(pose camera.Transform) {
 	l.pose.Store(&pose)
 }
 
-// gridPose is the motion from the space of the tracks' pixels to the studio's.
+// gridPose returns the transform from the space of the tracks' pixels to studio space.
 func (l *pipeline) gridPose() camera.Transform { return l.pose.Load().Compose(l.toDepth) }
 
-// run publishes the camera until ctx ends, the source ends (nil) or fails.
+// run publishes the camera until ctx or the source ends (nil) or the source fails.
 func (l *pipeline) run(ctx context.Context) error {
 	var encoding sync.WaitGroup
 	encoding.Go(func() { l.encode(ctx) })
@@ -117,15 +117,15 @@ func (l *pipeline) run(ctx context.Context) error {
 		case errors.Is(err, io.EOF):
 			return nil
 		case errors.As(err, &damage):
-			l.m.session.Log().Warn("skipping the damaged part", "camera", l.number, "err", err)
+			l.m.session.Log().Warn("skipping damaged data", "camera", l.number, "err", err)
 		default:
 			return err
 		}
 	}
 }
 
-// take queues a capture if a track wants it, in place of one that still waits, and releases
-// the other.
+// take queues a capture if a track needs it, replacing one still waiting. It releases captures that
+// are not used.
 func (l *pipeline) take(f source.Frame) {
 	now, m := time.Now(), l.m.metrics
 	if !l.want(now) {
@@ -133,8 +133,8 @@ func (l *pipeline) take(f source.Frame) {
 		f.Release()
 		return
 	}
-	// Sequence numbers count wanted captures, so that viewers see as lost what could
-	// not be encoded in time.
+	// Sequence numbers count needed captures, so viewers see a capture that was not encoded in time
+	// as lost.
 	l.sequence++
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -150,7 +150,7 @@ func (l *pipeline) take(f source.Frame) {
 	}
 }
 
-// want reports whether a track needs a capture now. The next frame is of those that do.
+// want reports whether any track needs a capture now, and marks those tracks as due.
 func (l *pipeline) want(now time.Time) (any bool) {
 	for _, t := range l.tracks {
 		if t.wanted(now) {
@@ -161,7 +161,7 @@ func (l *pipeline) want(now time.Time) (any bool) {
 	return any
 }
 
-// encode publishes captures, always the newest, until ctx ends, or wake is closed and the
+// encode publishes the newest capture, repeatedly, until ctx ends, or until wake is closed and the
 // last capture is published.
 func (l *pipeline) encode(ctx context.Context) {
 	for {
@@ -173,7 +173,7 @@ func (l *pipeline) encode(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		// Choose the capture only once a processor is free for it.
+		// Wait for a processor before choosing the capture.
 		select {
 		case l.m.slots <- struct{}{}:
 		case <-ctx.Done():
@@ -187,7 +187,7 @@ func (l *pipeline) encode(ctx context.Context) {
 	}
 }
 
-// next takes the waiting capture, nil if there is none.
+// next removes and returns the waiting capture, or nil.
 func (l *pipeline) next() *capture {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -196,7 +196,7 @@ func (l *pipeline) next() *capture {
 	return c
 }
 
-// publish turns a capture into a frame of every track that wants one.
+// publish maps a capture and publishes a frame on every track that needs one.
 func (l *pipeline) publish(c *capture) {
 	m := l.m.metrics
 	begun := time.Now()
@@ -246,7 +246,7 @@ func (l *pipeline) publish(c *capture) {
 		"since_capture", published.Sub(c.CaptureTime))
 }
 
-// trace reports the spans of a frame that was published just now, if it is a traced one.
+// trace reports the spans of a published frame if it is sampled.
 func (l *pipeline) trace(t *pointsTrack, group uint64, c *capture, begun, mapped, encoding time.Time, size int) {
 	tracer := l.m.session.Tracer()
 	if !tracer.Traces(t.Name(), group) {
@@ -257,7 +257,10 @@ func (l *pipeline) trace(t *pointsTrack, group uint64, c *capture, begun, mapped
 	tracer.Frame(t.Name(), group, trace.Span{
 		Name: "frame", Begin: relay.At(c.CaptureTime), End: relay.At(published),
 		Attributes: []attribute.KeyValue{
-			attribute.Int("holocast.camera", l.number), attribute.Int64("holocast.sequence", int64(c.sequence)), attribute.Int("holocast.bytes", size),
+			attribute.Int(
+				"holocast.camera",
+				l.number,
+			), attribute.Int64("holocast.sequence", int64(c.sequence)), attribute.Int("holocast.bytes", size),
 			attribute.Float64("holocast.clock_error_ms", float64(relay.Estimate(published).Error.Microseconds())/1e3),
 		},
 	})
@@ -272,15 +275,15 @@ func (l *pipeline) trace(t *pointsTrack, group uint64, c *capture, begun, mapped
 	}
 }
 
-// strain reports to the governor how long a capture took.
+// strain reports a capture's processing time to the governor.
 func (l *pipeline) strain(took time.Duration, now time.Time) {
 	if g := l.m.governor; g != nil {
 		g.observe(l.number, float64(took)/float64(l.period), now)
 	}
 }
 
-// fail counts a capture that could not be used, which the next one replaces, and logs an
-// error that differs from the last one.
+// fail counts an unusable capture and logs its error unless it repeats the last one. The next
+// capture replaces it.
 func (l *pipeline) fail(err error) {
 	for _, t := range l.tracks {
 		t.due.Store(false)

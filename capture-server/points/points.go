@@ -1,10 +1,10 @@
-// Package points is the medium of point clouds: each camera's newest capture becomes a
-// grid of points (package cloud), a frame (internal/pointcloud) and a group of the
-// camera's tracks points/<camera>/<quality>. The cameras' poses are the track pose.
+// Package points publishes depth cameras as point clouds. Each camera's newest capture becomes a
+// grid of points (package depthmap), a frame (internal/pointcloud) and a group of the tracks
+// points/<camera>/<quality>. Camera poses are on the track pose.
 //
-// A frame is one group. Its description i is object i of subgroup i, of a lower
-// priority the higher i is, so that a congested hop drops density, not frames. In
-// datagrams each description is cut into objects that fit one (internal/parts).
+// One frame is one group. Description i is object i of subgroup i, with falling priority, so that a
+// congested hop drops density instead of frames. With datagram delivery each description is cut
+// into objects that fit a datagram (internal/parts).
 package points
 
 import (
@@ -26,46 +26,43 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// Config says how cameras are published. Zero fields take the defaults.
+// Config configures a Medium. Zero fields take the defaults.
 type Config struct {
-	// Cloud is how captures become points; its Pose is each camera's own.
+	// Cloud configures the mapping of captures to points, except for Pose, which is each Camera's.
 	Cloud        depthmap.Config
 	Layout       pointcloud.Layout // 0 is LayoutGrid
 	Descriptions int               // 1 or 4; 0 is 1
-	// Low adds a track of every second pixel in x and y to each camera.
+	// Low adds a track with every second pixel in x and y to each camera.
 	Low bool
-	// DeliveryTimeout is how old a frame may become on its way before its rest is
-	// dropped; 0 is no limit.
+	// DeliveryTimeout is the age at which the rest of a frame is dropped; 0 is never.
 	DeliveryTimeout time.Duration
-	// Delivery is how frames are sent: catalog.DeliveryStream, the default, or
-	// catalog.DeliveryDatagram.
+	// Delivery is catalog.DeliveryStream (the default) or catalog.DeliveryDatagram.
 	Delivery string
-	// AlwaysEncode encodes every frame of every track. Otherwise a track that nobody
-	// watches gets one frame a second, so that a viewer who joins has a picture at once.
+	// AlwaysEncode encodes every frame of every track. Otherwise tracks without viewers get one
+	// frame a second, so that a late joiner has a picture at once.
 	AlwaysEncode bool
-	// Thin drops rows of points from the frames of all cameras while the machine is too
-	// slow for whole frames. Otherwise it then loses frames.
+	// Thin drops rows of points from all cameras' frames during overload. Otherwise whole frames
+	// are lost.
 	Thin bool
 }
 
-// Camera is a camera to publish. Its number in the session is its index.
+// Camera is a camera to publish. Its index is its number in the session.
 type Camera struct {
 	Source source.Source
-	// Pose is the motion from the depth camera's space to the studio's; the zero
-	// Transform is Identity.
+	// Pose maps the depth camera's space to studio space; the zero Transform is Identity.
 	Pose camera.Transform
 }
 
-// Medium is the cameras of a session.
+// Medium publishes the cameras of a session.
 type Medium struct {
 	cfg       Config
 	session   *publish.Publisher
 	metrics   *metrics
 	pipelines []*pipeline
-	slots     chan struct{} // bounds the frames being encoded at a time
+	slots     chan struct{} // limits concurrent encodes
 	governor  *governor     // nil without Config.Thin
 	began     time.Time
-	posing    sync.Mutex // so that the newest poses are published last
+	posing    sync.Mutex // serializes publishPoses
 	poses     *publish.Document
 }
 
@@ -74,11 +71,11 @@ var _ publish.Medium = (*Medium)(nil)
 // Publisher priorities of the tracks (lower first).
 const (
 	priorityDescription = 96 // of description 0
-	priorityStep        = 32 // more for each further description
+	priorityStep        = 32 // added per description
 )
 
-// New makes the medium of cameras and takes them over; after an error the caller still
-// owns them. Errors name the setting or camera at fault.
+// New creates a medium that owns the cameras. On error they remain the caller's; the error names
+// the setting or camera.
 func New(session *publish.Publisher, cfg Config, cameras []Camera) (*Medium, error) {
 	if cfg.Layout == 0 {
 		cfg.Layout = pointcloud.LayoutGrid
@@ -112,7 +109,7 @@ func New(session *publish.Publisher, cfg Config, cameras []Camera) (*Medium, err
 	return m, nil
 }
 
-// every says that frames keep one of so many rows.
+// every returns the thinning factor: frames keep one row in every.
 func (m *Medium) every() int {
 	if m.governor == nil {
 		return 1
@@ -141,13 +138,12 @@ func (m *Medium) release() {
 	}
 }
 
-// Place sets camera poses by camera number: the motion from the depth camera's space to
-// the studio's. It publishes them and an updated catalog. An invalid pose is an error and
-// leaves all poses as they were.
+// Place sets camera poses, by camera number, from depth camera space to studio space, and publishes
+// them and a new catalog. If any pose is invalid it changes none.
 func (m *Medium) Place(poses map[int]camera.Transform) error {
 	for n, pose := range poses {
 		if n < 0 || n >= len(m.pipelines) {
-			return fmt.Errorf("pose of camera %d: there are %d cameras", n, len(m.pipelines))
+			return fmt.Errorf("pose of camera %d: the session has %d cameras", n, len(m.pipelines))
 		}
 		if err := pose.Validate(); err != nil {
 			return fmt.Errorf("pose of camera %d: %w", n, err)
@@ -163,11 +159,11 @@ func (m *Medium) Place(poses map[int]camera.Transform) error {
 	return nil
 }
 
-// errNoCamera says that all cameras failed or ended.
+// errNoCamera is returned by Run after all cameras failed or ended.
 var errNoCamera = errors.New("no camera is left to publish")
 
-// Run implements publish.Medium. It returns nil when ctx ends or all cameras have ended,
-// otherwise the error of the first that failed.
+// Run implements publish.Medium. It returns nil if ctx ends or all cameras end, otherwise the first
+// failure.
 func (m *Medium) Run(ctx context.Context) error {
 	log := m.session.Log()
 	var g errgroup.Group
@@ -175,7 +171,7 @@ func (m *Medium) Run(ctx context.Context) error {
 		g.Go(func() error {
 			err := l.run(ctx)
 			if ctx.Err() != nil {
-				return nil //nolint:nilerr // ctx ended it, it did not fail
+				return nil //nolint:nilerr // canceled, not failed
 			}
 			m.end(l)
 			if err != nil {

@@ -32,12 +32,12 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// still is a camera that shows the same picture again and again.
+// still is a camera that repeats one picture.
 type still struct {
 	cal    camera.Calibration
 	frame  source.Frame
 	period time.Duration
-	end    error // returned after the given number of frames
+	end    error // returned after frames frames
 	frames int
 	closed bool
 	fps    float64 // 0 is 30
@@ -64,7 +64,7 @@ func (s *still) Next(ctx context.Context, f *source.Frame) error {
 	return nil
 }
 
-// picture renders what stills show, once.
+// picture renders the stills' picture once.
 var picture = sync.OnceValues(func() (*still, error) {
 	studio, err := synthetic.Open(context.Background(), synthetic.Options{Frames: 1, Depth: camera.NFOV2x2Binned})
 	if err != nil {
@@ -107,7 +107,7 @@ func newMediumLogging(t testing.TB, log slog.Handler, cfg Config, sources ...sou
 	return m
 }
 
-// counted is how many captures ended as result says.
+// counted returns the number of captures with a result.
 func counted(t *testing.T, m *Medium, result string) float64 {
 	t.Helper()
 	var metric dto.Metric
@@ -144,7 +144,7 @@ func TestNewestCaptureWins(t *testing.T) {
 	}
 }
 
-// lender is a camera that overwrites each frame's memory once it is released.
+// lender is a camera that clears each frame's memory when it is released.
 type lender struct {
 	still
 	lent     atomic.Int64
@@ -216,10 +216,10 @@ func TestUnwatchedTrackStaysFresh(t *testing.T) {
 		t.Error("no first frame is wanted")
 	}
 	track.newest.Store(&now)
-	for _, step := range []time.Duration{0, time.Hour, -time.Hour} { // of the wall clock
+	for _, step := range []time.Duration{0, time.Hour, -time.Hour} { // wall clock steps
 		now := clocktest.Step(now, step)
 		if track.wanted(now.Add(idleInterval - 1)) {
-			t.Errorf("clock stepped by %v: a frame is wanted although nobody watches and the newest is fresh", step)
+			t.Errorf("clock stepped by %v: a frame is wanted, without viewers and with a fresh newest frame", step)
 		}
 		if !track.wanted(now.Add(idleInterval)) {
 			t.Errorf("clock stepped by %v: no frame is wanted although the newest is old", step)
@@ -227,14 +227,14 @@ func TestUnwatchedTrackStaysFresh(t *testing.T) {
 	}
 }
 
-// A viewer who joins has the newest frame fetched, and takes a gap between its number and that
-// of the next for a loss. While nobody watches, each number is that of a frame.
+// A late joiner fetches the newest frame and sees a gap before the next sequence number as a loss,
+// so captures of a track without viewers must not use up numbers.
 func TestUnwatchedTrackHasNoGaps(t *testing.T) {
 	s := newStill(t)
 	m := newMedium(t, Config{Low: true}, s)
 	l := m.pipelines[0]
 	full, low := l.tracks[0], l.tracks[1]
-	take := func() *capture { // what waits to be encoded
+	take := func() *capture { // returns the waiting capture
 		f := s.frame
 		l.take(f)
 		return l.pending
@@ -261,21 +261,23 @@ func TestUnwatchedTrackHasNoGaps(t *testing.T) {
 	long := time.Now().Add(-idleInterval)
 	full.newest.Store(&long)
 	take()
-	full.always = true // watched, and no longer when the capture is encoded
+	full.always = true // a viewer leaves before the capture is encoded
 	take()
 	full.always = false
 	encode()
-	if got := sequences(full); !slices.Equal(got, []uint32{0, 2}) { // 1 was overtaken while it was watched
+	if got := sequences(full); !slices.Equal(got, []uint32{0, 2}) { // 1 was replaced while there was a viewer
 		t.Errorf("the frames of %s are %v, want 0 and 2", full.quality, got)
 	}
 	if got := sequences(low); !slices.Equal(got, []uint32{0}) {
 		t.Errorf("the frames of %s are %v, want 0", low.quality, got)
 	}
-	if idle, dropped, published := counted(t, m, "idle"), counted(t, m, "dropped"), counted(t, m, "published"); idle != 4 || dropped != 1 || published != 2 {
+	if idle, dropped, published := counted(t, m, "idle"), counted(t, m, "dropped"), counted(t, m, "published"); idle != 4 ||
+		dropped != 1 ||
+		published != 2 {
 		t.Errorf("%v captures idle, %v dropped, %v published; want 4, 1 and 2", idle, dropped, published)
 	}
 
-	// One that cannot be used is replaced at once.
+	// An unusable capture is replaced at once.
 	full.newest.Store(&long)
 	take().Color = nil
 	encode()
@@ -310,7 +312,11 @@ func TestQualities(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			m := newMedium(t, Config{Layout: tt.layout, Descriptions: tt.descriptions, Low: true, AlwaysEncode: true}, s)
+			m := newMedium(
+				t,
+				Config{Layout: tt.layout, Descriptions: tt.descriptions, Low: true, AlwaysEncode: true},
+				s,
+			)
 			l := m.pipelines[0]
 			c := &capture{Frame: s.frame, taken: time.Now()}
 			c.CaptureTime = time.Now()
@@ -326,7 +332,7 @@ func TestQualities(t *testing.T) {
 	}
 }
 
-// checkPoints compares a frame with the pixels of the full grid that it should have.
+// checkPoints compares a frame with the expected pixels of the full grid.
 func checkPoints(t *testing.T, track *pointsTrack, objects [][]byte, full *pointcloud.Grid) {
 	t.Helper()
 	d, err := pointcloud.NewDecoder()
@@ -359,7 +365,7 @@ func checkPoints(t *testing.T, track *pointsTrack, objects [][]byte, full *point
 		}
 		return
 	}
-	// A point belongs to the pixel that its place projects to.
+	// Identify each point's pixel by projection.
 	n := 0
 	for _, o := range objects {
 		var frame pointcloud.Frame
@@ -390,8 +396,8 @@ func checkPoints(t *testing.T, track *pointsTrack, objects [][]byte, full *point
 	}
 }
 
-// near reports whether pixel (x, y) or one beside it has depth z: millimetres round a
-// point's place by up to a pixel.
+// near reports whether pixel (x, y) or a neighbour has depth z: rounding to millimetres moves a
+// point by up to a pixel.
 func near(depth []uint16, width, x, y int, z uint16) bool {
 	for dy := -1; dy <= 1; dy++ {
 		for dx := -1; dx <= 1; dx++ {
@@ -417,7 +423,11 @@ func TestUnusableCaptures(t *testing.T) {
 			"raw colour of another size", func(f *source.Frame) { f.Format = camera.BGRA; f.Color = f.Color[:4] },
 			"BGRA colour image has 4 bytes, calibration's 1280×720 pixels have 3686400",
 		},
-		{"depth of another size", func(f *source.Frame) { f.Depth = f.Depth[:100] }, "depth image has 100 pixels, calibration has 320×288 (92160)"},
+		{
+			"depth of another size",
+			func(f *source.Frame) { f.Depth = f.Depth[:100] },
+			"depth image has 100 pixels, calibration has 320×288 (92160)",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -445,7 +455,11 @@ func TestCamerasThatEnd(t *testing.T) {
 		want string  // Run's error
 	}{
 		{"end of the recordings", []error{io.EOF, io.EOF}, ""},
-		{"a camera is unplugged", []error{io.EOF, errors.New("pulled")}, "no camera is left to publish; camera still: pulled"},
+		{
+			"a camera is unplugged",
+			[]error{io.EOF, errors.New("pulled")},
+			"no camera is left to publish; camera still: pulled",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -481,7 +495,7 @@ func TestCamerasThatEnd(t *testing.T) {
 	}
 }
 
-// firstObject waits for the first object of the first camera's best track.
+// firstObject waits for the first object of the first camera's full-quality track.
 func firstObject(t *testing.T, m *Medium) []byte {
 	t.Helper()
 	track := m.pipelines[0].tracks[0].Track
@@ -491,10 +505,12 @@ func firstObject(t *testing.T, m *Medium) []byte {
 	return publishtest.Objects(t, m.session, track.Name().Name)[0]
 }
 
-// TestSourceDropsAreCounted: what a source lost reaches a metric.
+// TestSourceDropsAreCounted checks the metric of captures lost by the source.
 func TestSourceDropsAreCounted(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	p := publish.New(publish.Config{Namespace: publishtest.Namespace, Log: slog.New(slog.DiscardHandler), Metrics: registry})
+	p := publish.New(
+		publish.Config{Namespace: publishtest.Namespace, Log: slog.New(slog.DiscardHandler), Metrics: registry},
+	)
 	m, err := New(p, Config{}, []Camera{{Source: newStill(t)}})
 	if err != nil {
 		t.Fatal(err)
@@ -510,13 +526,18 @@ holocast_capture_source_dropped_total{camera="still"} 7
 	}
 }
 
-// TestPlace: a corrected pose reaches the pose track, the catalog and the crop box.
+// TestPlace checks that a new pose reaches the pose track, the catalog and the crop box.
 func TestPlace(t *testing.T) {
 	crop := &depthmap.Box{Min: [3]float64{-1e5, -1e5, 50_000}, Max: [3]float64{1e5, 1e5, 1e5}}
 	for _, geometry := range []depthmap.Geometry{depthmap.DepthGeometry, depthmap.ColorGeometry} {
 		t.Run(string(geometry), func(t *testing.T) {
 			s := newStill(t)
-			m := newMedium(t, Config{Cloud: depthmap.Config{Crop: crop, Geometry: geometry}, AlwaysEncode: true}, s, newStill(t))
+			m := newMedium(
+				t,
+				Config{Cloud: depthmap.Config{Crop: crop, Geometry: geometry}, AlwaysEncode: true},
+				s,
+				newStill(t),
+			)
 			far := camera.Transform{R: camera.Identity.R, T: [3]float64{0, 0, 60_000}}
 			c := &capture{Frame: s.frame}
 			m.pipelines[0].publish(c)

@@ -20,7 +20,7 @@ const (
 	qualityLow  = "low" // every second pixel in x and y
 )
 
-// pointsTrack is one quality of one camera. Its frames are for one goroutine.
+// pointsTrack is one quality of one camera. Only the encoding goroutine publishes on it.
 type pointsTrack struct {
 	*origin.Track
 	quality  string
@@ -29,11 +29,11 @@ type pointsTrack struct {
 	always   bool
 	delivery string
 
-	newest atomic.Pointer[time.Time] // when a frame was published; nil = none was
-	due    atomic.Bool               // a capture was taken for it that is not published yet
+	newest atomic.Pointer[time.Time] // time of the last frame, or nil
+	due    atomic.Bool               // a capture taken for this track is not published yet
 
 	group uint64
-	rays  camera.RayTable // of layouts that are not on a grid
+	rays  camera.RayTable // for layouts without a grid
 	half  pointcloud.Grid // quality low
 	frame pointcloud.Frame
 }
@@ -41,7 +41,10 @@ type pointsTrack struct {
 func newPointsTrack(l *pipeline, quality string, lens camera.Intrinsics) *pointsTrack {
 	t := &pointsTrack{
 		Track: l.m.session.NewTrack(publish.Track{
-			Name: catalog.PointsTrack(l.number, quality), Priority: priorityDescription, DeliveryTimeout: l.m.cfg.DeliveryTimeout,
+			Name: catalog.PointsTrack(
+				l.number,
+				quality,
+			), Priority: priorityDescription, DeliveryTimeout: l.m.cfg.DeliveryTimeout,
 		}),
 		quality: quality, lens: lens, layout: l.m.cfg.Layout, always: l.m.cfg.AlwaysEncode,
 		delivery: l.m.cfg.Delivery, group: publish.FirstGroup(),
@@ -52,8 +55,7 @@ func newPointsTrack(l *pipeline, quality string, lens camera.Intrinsics) *points
 	return t
 }
 
-// halfLens is the lens of every second pixel in x and y: pixel (2u, 2v) of in is its
-// pixel (u, v).
+// halfLens returns the lens of an image of every second pixel: pixel (2u, 2v) of in becomes (u, v).
 func halfLens(in camera.Intrinsics) camera.Intrinsics {
 	in.Width, in.Height = (in.Width+1)/2, (in.Height+1)/2
 	in.Fx, in.Fy, in.Cx, in.Cy = in.Fx/2, in.Fy/2, in.Cx/2, in.Cy/2
@@ -65,22 +67,22 @@ func (t *pointsTrack) wanted(now time.Time) bool {
 	if t.always || t.Viewers() > 0 {
 		return true
 	}
-	if t.due.Load() { // before newest is read: a frame sets that first
+	if t.due.Load() { // load due before newest; publish stores them in reverse order
 		return false
 	}
 	newest := t.newest.Load()
 	return newest == nil || now.Sub(*newest) >= idleInterval
 }
 
-// publish encodes a frame and writes each description to the track as soon as it is
-// encoded. It returns the frame's size in bytes.
+// publish encodes a frame and writes each description to the track as soon as it is encoded. It
+// returns the frame's size in bytes.
 func (t *pointsTrack) publish(e *pointcloud.Encoder, h pointcloud.Header, g *pointcloud.Grid) (size int, err error) {
 	if t.quality == qualityLow {
 		halve(&t.half, g)
 		g = &t.half
 	}
 	t.frame.SetGrid(t.layout, g, &t.rays)
-	next := uint64(0) // object, in datagrams
+	next := uint64(0) // next object ID, with datagram delivery
 	for i := range int(h.Descriptions) {
 		payload, err := e.Encode(nil, h, &t.frame, i) // the track keeps it
 		if err != nil {

@@ -1,6 +1,6 @@
-// Package publish keeps a session with a relay: the connection and its renewal, the
-// relay's clock, the catalog, the tracks with their metrics, and the orderly end. What
-// the tracks carry is a [Medium]'s business: point clouds are package points.
+// Package publish maintains a publisher's session: connecting and reconnecting to the relay,
+// following its clock, the catalog, tracks and their metrics, and orderly shutdown. The content of
+// the tracks comes from a [Medium], such as package points.
 package publish
 
 import (
@@ -24,38 +24,37 @@ import (
 	"holocast/internal/trace"
 )
 
-// Medium is one kind of content in a session. It makes its tracks with the Publisher's
-// NewTrack and NewDocument, writes to them while it runs, and calls the Publisher's
-// Changed when its part of the catalog is no longer true.
+// Medium is one kind of content in a session. It creates tracks with Publisher.NewTrack and
+// NewDocument, writes to them while Run runs, and calls Publisher.Changed when its part of the
+// catalog changes.
 type Medium interface {
-	// Name identifies the medium in the log: "points".
+	// Name identifies the medium in logs.
 	Name() string
-	// Describe adds the medium's tracks and their initialization data to c. It may be
-	// called from any goroutine until Run has returned. IDs of initialization data are
-	// unique among the session's media.
+	// Describe adds the medium's tracks and initialization data to c. It may be called from any
+	// goroutine until Run returns. IDs of initialization data must be unique in the session.
 	Describe(c *catalog.Catalog) error
-	// Run writes to the tracks until ctx ends or the content does, and returns nil then.
-	// If it returns before ctx ends it has ended its tracks; the other media continue.
+	// Run writes to the tracks and returns nil when ctx or the content ends. If it returns before
+	// ctx ends, it has ended its tracks; other media continue.
 	Run(ctx context.Context) error
-	// Close frees what the medium holds. Run is not under way.
+	// Close frees the medium's resources. Run is not running.
 	Close()
 }
 
-// Config says where a session is published.
+// Config configures a Publisher.
 type Config struct {
 	Namespace moqt.Namespace
 	Log       *slog.Logger          // nil is slog.Default
-	Metrics   prometheus.Registerer // of the session and its media; nil is none
-	Tracer    *trace.Tracer         // of single frames; nil is none
+	Metrics   prometheus.Registerer // for the session and its media; nil: no metrics
+	Tracer    *trace.Tracer         // for sampled frames; nil: no tracing
 }
 
-// Publisher publishes a session. Make one with New and give it media with Add.
+// Publisher publishes a session. Create one with New and add media with Add.
 type Publisher struct {
 	namespace moqt.Namespace
 	log       *slog.Logger
 	registry  prometheus.Registerer
 	set       origin.Set
-	session   atomic.Pointer[moqt.Session] // once the relay accepted the namespace
+	session   atomic.Pointer[moqt.Session] // set once the relay has accepted the namespace
 	relayTime clock.Estimator
 	catalog   *Document
 	tracer    *trace.Tracer
@@ -64,16 +63,16 @@ type Publisher struct {
 	tracks []*origin.Track
 	media  []*running
 
-	describing sync.Mutex // so that the newest catalog is the one published last
+	describing sync.Mutex // serializes describe
 }
 
-// running is a medium of the session.
+// running is a medium and its state.
 type running struct {
 	Medium
 	ended atomic.Bool
 }
 
-// New makes a publisher without media.
+// New creates a publisher without media.
 func New(cfg Config) *Publisher {
 	p := &Publisher{namespace: cfg.Namespace, log: cfg.Log, registry: cfg.Metrics, tracer: cfg.Tracer}
 	if p.tracer != nil {
@@ -87,8 +86,8 @@ func New(cfg Config) *Publisher {
 	return p
 }
 
-// Add adds a medium before Run and publishes a catalog that includes it. The publisher
-// then owns it; after an error the caller still does.
+// Add adds a medium and publishes the new catalog. Call it before Run. The publisher then owns the
+// medium; on error the caller still does.
 func (p *Publisher) Add(m Medium) error {
 	p.mu.Lock()
 	p.media = append(p.media, &running{Medium: m})
@@ -109,23 +108,26 @@ func (p *Publisher) Close() {
 	}
 }
 
-// Namespace is the session's.
+// Namespace returns the session's namespace.
 func (p *Publisher) Namespace() moqt.Namespace { return p.namespace }
 
-// Log is where media log.
+// Log returns the media's logger.
 func (p *Publisher) Log() *slog.Logger { return p.log }
 
-// Tracer is where media report traced frames; nil traces none.
+// Tracer returns the media's tracer; a nil tracer records nothing.
 func (p *Publisher) Tracer() *trace.Tracer { return p.tracer }
 
-// traceDelivery reports the span of a subgroup that was sent to the relay.
+// traceDelivery reports the span of a subgroup's delivery to the relay.
 func (p *Publisher) traceDelivery(s origin.Delivery) {
 	if !p.tracer.Traces(s.Track.Name(), s.Group) {
 		return
 	}
 	p.tracer.Report(s.Track.Name(), s.Group, trace.Span{
 		Name: "send", Begin: p.relayTime.At(s.Arrived), End: p.relayTime.At(s.Ended), Failed: s.Dropped,
-		Attributes: []attribute.KeyValue{attribute.Int64("holocast.subgroup", int64(s.Subgroup)), attribute.Int64("holocast.bytes", s.Bytes)},
+		Attributes: []attribute.KeyValue{
+			attribute.Int64("holocast.subgroup", int64(s.Subgroup)),
+			attribute.Int64("holocast.bytes", s.Bytes),
+		},
 	})
 }
 
@@ -136,7 +138,7 @@ func (p *Publisher) Register(cs ...prometheus.Collector) {
 	}
 }
 
-// RelayTime is the relay's clock, on which capture times are sent.
+// RelayTime estimates the relay's clock, which timestamps captures.
 func (p *Publisher) RelayTime() *clock.Estimator { return &p.relayTime }
 
 // Connected reports whether the relay has accepted the session's namespace.
@@ -145,7 +147,7 @@ func (p *Publisher) Connected() bool { return p.session.Load() != nil }
 // Handler answers requests for the session's tracks.
 func (p *Publisher) Handler() moqt.Handler { return p.set.Handler() }
 
-// Changed publishes a new catalog. Media call it when what they describe has changed.
+// Changed publishes a new catalog. Media call it when their description changes.
 func (p *Publisher) Changed() {
 	if err := p.describe(); err != nil {
 		p.log.Warn("catalog not published", "err", err)
@@ -164,7 +166,7 @@ func (p *Publisher) tracksNow() []*origin.Track {
 	return p.tracks[:len(p.tracks):len(p.tracks)]
 }
 
-// describe publishes the catalog of the media that have not ended.
+// describe publishes the catalog of the running media.
 func (p *Publisher) describe() error {
 	p.describing.Lock()
 	defer p.describing.Unlock()
@@ -181,7 +183,7 @@ func (p *Publisher) describe() error {
 	return p.publishCatalog(c)
 }
 
-// publishCatalog publishes a whole catalog.
+// publishCatalog publishes a catalog.
 func (p *Publisher) publishCatalog(c *catalog.Catalog) error {
 	b, err := c.Marshal()
 	if err != nil {
@@ -190,9 +192,9 @@ func (p *Publisher) publishCatalog(c *catalog.Catalog) error {
 	return p.catalog.Publish(b)
 }
 
-// Run keeps a session with the relay and runs the media until ctx ends or all of them
-// have ended. It then ends the tracks, lets subscribers drain and closes the session. It
-// returns nil if ctx ended it, otherwise the media's errors.
+// Run maintains the session and runs the media until ctx or all media end. It then ends the tracks,
+// drains subscribers and closes the session. It returns nil if ctx ended, otherwise the media's
+// errors.
 func (p *Publisher) Run(ctx context.Context, target connect.Target) error {
 	linked := make(chan error, 1)
 	link, unlink := context.WithCancel(context.WithoutCancel(ctx))
@@ -206,7 +208,7 @@ func (p *Publisher) Run(ctx context.Context, target connect.Target) error {
 	go func() { ran <- p.runMedia(mediaCtx) }()
 
 	select {
-	case err := <-linked: // connecting again would not help
+	case err := <-linked: // reconnecting would not help
 		stop()
 		return errors.Join(err, <-ran)
 	case err := <-ran:
@@ -216,7 +218,7 @@ func (p *Publisher) Run(ctx context.Context, target connect.Target) error {
 	}
 }
 
-// runMedia runs all media to their ends. One that ends leaves the catalog.
+// runMedia runs all media to their ends. A medium that ends is removed from the catalog.
 func (p *Publisher) runMedia(ctx context.Context) error {
 	media := p.mediaNow()
 	failed := make([]error, len(media))
@@ -225,12 +227,12 @@ func (p *Publisher) runMedia(ctx context.Context) error {
 		all.Go(func() {
 			err := m.Run(ctx)
 			if ctx.Err() != nil {
-				return // stopped, not failed
+				return // canceled, not failed
 			}
 			failed[i] = err
 			m.ended.Store(true)
 			if len(media) > 1 {
-				p.log.Warn("medium ended, the others continue", "medium", m.Name(), "err", err)
+				p.log.Warn("medium failed, the others continue", "medium", m.Name(), "err", err)
 			}
 			p.Changed()
 		})
@@ -239,8 +241,8 @@ func (p *Publisher) runMedia(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// Draining: how long subscribers may take to receive what is under way, and how long
-// the last messages may take to leave.
+// Time limits of shutdown: for subscribers to receive what is being sent, and for the last messages
+// to leave.
 const (
 	drainLimit = time.Second
 	drainPoll  = 10 * time.Millisecond
@@ -252,7 +254,7 @@ func (p *Publisher) finish() {
 	if err := p.publishCatalog(&catalog.Catalog{Version: catalog.Version, IsComplete: true}); err != nil {
 		p.log.Warn("last catalog not published", "err", err)
 	}
-	p.set.End(wire.DoneTrackEnded, "the session is over")
+	p.set.End(wire.DoneTrackEnded, "the session has ended")
 	if !p.Connected() {
 		return
 	}

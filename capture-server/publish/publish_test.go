@@ -24,12 +24,11 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// ticker is a medium of one track, named after it, that gets an object every few
-// milliseconds.
+// ticker is a medium with one track of the same name, which gets an object every few milliseconds.
 type ticker struct {
 	name   string
 	track  *origin.Track
-	end    chan error // ends Run
+	end    chan error // sends Run's result
 	closed atomic.Bool
 }
 
@@ -66,7 +65,9 @@ func (k *ticker) Run(ctx context.Context) error {
 
 func newSession(t *testing.T, metrics prometheus.Registerer) *publish.Publisher {
 	t.Helper()
-	p := publish.New(publish.Config{Namespace: publishtest.Namespace, Log: slog.New(slog.DiscardHandler), Metrics: metrics})
+	p := publish.New(
+		publish.Config{Namespace: publishtest.Namespace, Log: slog.New(slog.DiscardHandler), Metrics: metrics},
+	)
 	t.Cleanup(p.Close)
 	return p
 }
@@ -87,10 +88,14 @@ func TestSessionIsMadeAnew(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
 	go func() { ran <- p.Run(ctx, r.Target) }()
-	var before uint64 // the newest group of the session before; within one, streams overtake each other
+	var before uint64 // newest group of the previous session; streams of one session overtake each other
 	for range 2 {
 		s := <-r.Sessions
-		sub, err := s.Subscribe(t.Context(), moqt.TrackName{Namespace: publishtest.Namespace, Name: "clock"}, moqt.SubscribeOptions{})
+		sub, err := s.Subscribe(
+			t.Context(),
+			moqt.TrackName{Namespace: publishtest.Namespace, Name: "clock"},
+			moqt.SubscribeOptions{},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +112,7 @@ func TestSessionIsMadeAnew(t *testing.T) {
 			g.Cancel(wire.StreamCancelled)
 		}
 		before = newest
-		s.Close(wire.NoError, "") // a relay that restarts
+		s.Close(wire.NoError, "") // as a restarting relay does
 	}
 	<-r.Sessions
 	cancel()
@@ -116,7 +121,7 @@ func TestSessionIsMadeAnew(t *testing.T) {
 	}
 }
 
-// names are the tracks of a session's newest catalog.
+// names returns the track names in a session's newest catalog.
 func names(t *testing.T, p *publish.Publisher) []string {
 	t.Helper()
 	objects := publishtest.Objects(t, p, catalog.TrackName)
@@ -131,9 +136,9 @@ func names(t *testing.T, p *publish.Publisher) []string {
 	return names
 }
 
-// TestMediaEndApart: a medium that ends, in whatever way, leaves the catalog, and the
-// others go on. The session is over when the last has ended, and says why some failed.
-func TestMediaEndApart(t *testing.T) {
+// TestMediaEndSeparately checks that a medium that ends or fails leaves the catalog while the
+// others continue, and that the session ends with the last one and returns all errors.
+func TestMediaEndSeparately(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		first, last error
@@ -154,7 +159,11 @@ func TestMediaEndApart(t *testing.T) {
 			ran := make(chan error, 1)
 			go func() { ran <- p.Run(t.Context(), r.Target) }()
 			s := <-r.Sessions
-			sub, err := s.Subscribe(t.Context(), moqt.TrackName{Namespace: publishtest.Namespace, Name: tiles.name}, moqt.SubscribeOptions{})
+			sub, err := s.Subscribe(
+				t.Context(),
+				moqt.TrackName{Namespace: publishtest.Namespace, Name: tiles.name},
+				moqt.SubscribeOptions{},
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -166,7 +175,7 @@ func TestMediaEndApart(t *testing.T) {
 				t.Errorf("catalog has %q after the first medium ended", got)
 			}
 			since := tiles.track.Stats().Objects
-			for newest := uint64(0); newest < 3; { // objects written since are received
+			for newest := uint64(0); newest < 3; { // objects written since are still received
 				g, err := sub.AcceptSubgroup(t.Context())
 				if err != nil {
 					t.Fatal(err)
@@ -189,7 +198,7 @@ func TestMediaEndApart(t *testing.T) {
 	}
 }
 
-// undescribed is a medium whose catalog cannot be made.
+// undescribed is a medium whose Describe fails.
 type undescribed struct{ *ticker }
 
 func (undescribed) Describe(*catalog.Catalog) error { return errors.New("no codec") }

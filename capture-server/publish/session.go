@@ -12,16 +12,16 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// clockPatience bounds the wait for the relay's clock before the namespace is published,
-// so that the first capture times are on it already.
-const clockPatience = 10 * clock.Interval
+// clockTimeout bounds the wait for the relay's clock before publishing the namespace. Waiting puts
+// the first capture times on the relay's clock.
+const clockTimeout = 10 * clock.Interval
 
-// keepSession publishes the namespace at the relay and reconnects as needed. It returns nil
-// when ctx ends, and an error only where reconnecting would not help.
+// keepSession publishes the namespace at the relay, reconnecting as needed. It returns nil when ctx
+// ends, or an error that reconnecting cannot fix.
 func (p *Publisher) keepSession(ctx context.Context, target connect.Target) error {
 	err := target.KeepMoving(ctx, p.Handler(), moqt.Config{Log: p.log}, p.serveSession)
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // ctx ended it, it did not fail
+		return nil //nolint:nilerr // canceled, not failed
 	}
 	return err
 }
@@ -31,7 +31,7 @@ func (p *Publisher) serveSession(ctx context.Context, s *moqt.Session) error {
 	go p.followClock(ctx, s, known)
 	select {
 	case <-known:
-	case <-time.After(clockPatience):
+	case <-time.After(clockTimeout):
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -43,7 +43,15 @@ func (p *Publisher) serveSession(ctx context.Context, s *moqt.Session) error {
 		}
 		return err
 	}
-	p.log.Info("publishing", "namespace", p.namespace.String(), "relay", s.RemoteAddr().String(), "implementation", s.Implementation())
+	p.log.Info(
+		"publishing",
+		"namespace",
+		p.namespace.String(),
+		"relay",
+		s.RemoteAddr().String(),
+		"implementation",
+		s.Implementation(),
+	)
 	p.session.Store(s)
 	defer p.session.CompareAndSwap(s, nil)
 	connect.Settled(ctx)
@@ -60,8 +68,8 @@ func (p *Publisher) serveSession(ctx context.Context, s *moqt.Session) error {
 	return ctx.Err()
 }
 
-// leave keeps a session that was moved for as long as its relay subscribes to tracks on it,
-// but no longer than leaveLimit: viewers there move, too.
+// leave keeps a session to the old relay after a GOAWAY while that relay subscribes to tracks, for
+// at most leaveLimit. Its viewers move too.
 func leave(s *moqt.Session) {
 	limit := time.NewTimer(leaveLimit)
 	defer limit.Stop()
@@ -83,14 +91,14 @@ const (
 	leavePoll  = 100 * time.Millisecond
 )
 
-// followClock follows the relay's clock while ctx and the session last. It closes known once the
-// clock is known, or the relay turns out to have none.
+// followClock follows the relay's clock while ctx and the session last. It closes known once it has
+// an estimate or the relay proves to have no clock track.
 func (p *Publisher) followClock(ctx context.Context, s *moqt.Session, known chan<- struct{}) {
 	var once sync.Once
 	learned := func() { once.Do(func() { close(known) }) }
 	defer learned()
 	err := connect.FollowClock(ctx, s, &p.relayTime, func(moqt.Stats) { learned() })
 	if err != nil && s.Context().Err() == nil && ctx.Err() == nil {
-		p.log.Warn("the relay has no clock track: capture times are on this machine's clock", "err", err)
+		p.log.Warn("relay has no clock track, using local capture times", "err", err)
 	}
 }

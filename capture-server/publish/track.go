@@ -15,20 +15,19 @@ import (
 type Track struct {
 	Name     string
 	Priority uint8 // publisher priority; lower is sent first
-	// DeliveryTimeout is how old an object may become on its way before its rest is
-	// dropped; 0 is no limit.
+	// DeliveryTimeout is the age at which the rest of an object is dropped; 0 is never.
 	DeliveryTimeout time.Duration
-	// CacheAge is how long groups are kept for those who join late; 0 is a second. The
-	// newest group is kept in any case.
+	// CacheAge is how long groups are cached for late joiners; 0 is a second. The newest group is
+	// always kept.
 	CacheAge   time.Duration
-	Properties []wire.KeyValue // further track properties
+	Properties []wire.KeyValue // additional track properties
 }
 
-// defaultCacheAge is enough for a relay, which asks for the newest group only.
+// defaultCacheAge suffices for a relay, which joins at the newest group.
 const defaultCacheAge = time.Second
 
-// NewTrack adds a track to the session; it can be subscribed to at once. The caller
-// writes its objects and ends it.
+// NewTrack adds a track to the session, open to subscriptions at once. The caller writes its
+// objects and ends it.
 func (p *Publisher) NewTrack(t Track) *origin.Track {
 	kvs := append(t.Properties[:len(t.Properties):len(t.Properties)],
 		wire.KeyValue{Type: wire.PropertyPublisherPriority, Int: uint64(t.Priority)})
@@ -42,7 +41,7 @@ func (p *Publisher) NewTrack(t Track) *origin.Track {
 	return track
 }
 
-// AddTrack adds a track that a medium made itself; it can be subscribed to at once.
+// AddTrack adds a track created by a medium, open to subscriptions at once.
 func (p *Publisher) AddTrack(t *origin.Track) {
 	p.set.Add(t)
 	p.mu.Lock()
@@ -50,9 +49,9 @@ func (p *Publisher) AddTrack(t *origin.Track) {
 	p.tracks = append(p.tracks, t)
 }
 
-// SendParts sends a payload in datagrams, as objects from ID next on of the group that h
-// names, at h's priority; h.EndOfGroup says that nothing follows in the group. It keeps
-// the payload and returns the ID after its last object.
+// SendParts sends payload as datagram objects of group h.Group, with IDs from next and h's
+// priority. h.EndOfGroup marks the last one as the group's end. It keeps payload and returns the
+// next free object ID.
 func SendParts(t *origin.Track, h wire.SubgroupHeader, next uint64, payload []byte) uint64 {
 	for d := range parts.Cut(moqt.Datagram{Group: h.Group, Object: next, Priority: h.Priority, EndOfGroup: h.EndOfGroup}, payload) {
 		t.SendDatagram(d)
@@ -61,25 +60,24 @@ func SendParts(t *origin.Track, h wire.SubgroupHeader, next uint64, payload []by
 	return next
 }
 
-// FirstGroup is the ID for a track's first group: above those of an earlier run of the
-// publisher, if that published less than a group per millisecond. Tracks with aligned
-// group IDs share one.
+// FirstGroup returns a track's first group ID. It is higher than all IDs of an earlier run if that
+// run published less than a group per millisecond. Tracks with aligned group IDs share one.
 func FirstGroup() uint64 { return uint64(time.Now().UnixMilli()) }
 
-// Document is a track of which the newest object is valid; each is a group of its own. A
-// subscriber that missed it can ask for it again (NEW_GROUP_REQUEST).
+// Document is a track whose newest object replaces all earlier ones; each object is its own group.
+// A subscriber that missed it can request it again (NEW_GROUP_REQUEST).
 type Document struct {
 	*origin.Track
 	mu      sync.Mutex
-	group   uint64 // the next
+	group   uint64 // next group
 	payload []byte
 	renewed time.Time
 }
 
-// priorityDocument is the publisher priority of documents: ahead of all media.
+// priorityDocument is higher than that of all media.
 const priorityDocument = 32
 
-// renewInterval is how often at most a document is published again on request.
+// renewInterval is the minimum time between repeats on request.
 const renewInterval = time.Second
 
 // NewDocument adds a document to the session.
@@ -94,7 +92,7 @@ func (p *Publisher) NewDocument(name string) *Document {
 	return d
 }
 
-// Publish replaces the document and takes over payload.
+// Publish replaces the document and keeps payload.
 func (d *Document) Publish(payload []byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -102,8 +100,8 @@ func (d *Document) Publish(payload []byte) error {
 	return d.write()
 }
 
-// renew publishes the newest object again, unless it already is in the requested group or
-// a later one (§10.2.14).
+// renew repeats the newest object, unless it already is in the requested group or a later one
+// (§10.2.14).
 func (d *Document) renew(group uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -111,7 +109,7 @@ func (d *Document) renew(group uint64) {
 		return
 	}
 	d.renewed = time.Now()
-	_ = d.write() // fails only once the track has ended
+	_ = d.write() // fails only after the track has ended
 }
 
 func (d *Document) write() error {

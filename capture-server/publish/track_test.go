@@ -8,16 +8,16 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// TestDocumentIsRenewed: whoever missed a catalog can have it in another group, but
-// not more often than is good for the others.
-func TestDocumentIsRenewed(t *testing.T) {
+// TestDocumentRenewal checks that a subscriber gets a missed document in a new group, at a limited
+// rate.
+func TestDocumentRenewal(t *testing.T) {
 	d := New(Config{Namespace: moqt.Namespace{"holocast", "test"}}).NewDocument("catalog")
 	if dynamic, _ := d.Properties().Int(wire.PropertyDynamicGroups); dynamic != 1 {
-		t.Error("the track does not say that its groups are dynamic")
+		t.Error("the track does not announce dynamic groups")
 	}
 	d.renew(0)
 	if l, ok := d.Largest(); ok {
-		t.Fatalf("published before there was anything: %v", l)
+		t.Fatalf("published before there was a document: %v", l)
 	}
 	if err := d.Publish([]byte("{}")); err != nil {
 		t.Fatal(err)
@@ -25,14 +25,14 @@ func TestDocumentIsRenewed(t *testing.T) {
 	first, _ := d.Largest()
 	for _, c := range []struct {
 		name    string
-		ask     uint64 // beyond the first group
-		recent  bool   // it was renewed just now
+		ask     uint64 // requested group, relative to the first
+		recent  bool   // renewed just before
 		largest uint64
 	}{
-		{"it is there", 0, false, 0},
-		{"it was missed", 1, false, 1},
+		{"already has it", 0, false, 0},
+		{"missed it", 1, false, 1},
 		{"too often", 2, true, 1},
-		{"another missed it", 1, false, 1},
+		{"another subscriber missed it", 1, false, 1},
 		{"after a while", 2, false, 2},
 	} {
 		if !c.recent {

@@ -1,8 +1,8 @@
-// Package video360 is the medium of 360° video: each picture of the sphere becomes a frame
-// of every tile at every quality and of the whole sphere at low resolution, in groups of
-// a second (docs/spec/tiles.md); sound and the tiles' rates go beside them.
+// Package video360 publishes 360° video (docs/spec/tiles.md). Each picture becomes a frame of every
+// tile at every quality, and of the whole sphere at low resolution, in groups of a second. Sound
+// and the tiles' rates have their own tracks.
 //
-// When the machine cannot keep up, qualities go before frames do.
+// On a slow machine it drops qualities before frames.
 package video360
 
 import (
@@ -27,16 +27,16 @@ import (
 	"holocast/internal/tileencoder"
 )
 
-// Config says how a sphere is published. Zero fields take the defaults.
+// Config configures a Medium. Zero fields take the defaults.
 type Config struct {
-	Columns, Rows, Qualities int // 8, 4 and 3
+	Columns, Rows, Qualities int // defaults: 8, 4 and 3
 	Quantisers               []int
 	Preset                   string
-	MaxBitrate               int64         // of the whole sphere at its best, bits per second
-	TargetLatency            time.Duration // from capture to display; 1 s
+	MaxBitrate               int64         // of the whole sphere at the best quality, bits per second
+	TargetLatency            time.Duration // from capture to display; default 1 s
 }
 
-// Medium is the sphere of a session.
+// Medium publishes the 360° video of a session.
 type Medium struct {
 	session *publish.Publisher
 	src     *videoinput.Player
@@ -51,18 +51,18 @@ type Medium struct {
 	ended               atomic.Bool
 	skip                atomic.Pointer[[]bool] // qualities left out
 
-	// Of the sound's group, which follows the pictures'.
+	// Groups of sound follow those of the pictures.
 	mu     sync.Mutex
 	starts []start // of the newest GoPs
 }
 
-// start is when a GoP began.
+// start is the start of a GoP.
 type start struct {
 	group uint64
-	at    time.Time // capture time on this machine's clock
+	at    time.Time // capture time, local clock
 }
 
-// track is one of the medium's tracks and its open group.
+// track is a track and its open group.
 type track struct {
 	*origin.Track
 	priority uint8
@@ -73,14 +73,13 @@ type track struct {
 
 var _ publish.Medium = (*Medium)(nil)
 
-// cacheAge is how long groups are kept: who joins wants the one under way from its
-// beginning.
+// cacheAge exceeds a GoP, so that a late joiner gets the current group from its start.
 const cacheAge = 2500 * time.Millisecond
 
-// distortEvery is of how many frames one is measured.
+// distortEvery is the number of frames per distortion measurement.
 const distortEvery = 3
 
-// New makes the medium of a source. Errors name the setting that is wrong.
+// New creates the medium of a source. Errors name the wrong setting.
 func New(session *publish.Publisher, cfg Config, src *videoinput.Player) (*Medium, error) {
 	if cfg.Columns == 0 && cfg.Rows == 0 {
 		cfg.Columns, cfg.Rows = 8, 4
@@ -91,7 +90,14 @@ func New(session *publish.Publisher, cfg Config, src *videoinput.Player) (*Mediu
 	if cfg.TargetLatency == 0 {
 		cfg.TargetLatency = tileencoder.DefaultLatency
 	}
-	m := &Medium{session: session, src: src, cfg: cfg, sphere: src.Sphere, metrics: newMetrics(), gop: int64(tileencoder.GOP(src.FPSNum, src.FPSDen))}
+	m := &Medium{
+		session: session,
+		src:     src,
+		cfg:     cfg,
+		sphere:  src.Sphere,
+		metrics: newMetrics(),
+		gop:     int64(tileencoder.GOP(src.FPSNum, src.FPSDen)),
+	}
 	m.sphere.Columns, m.sphere.Rows, m.sphere.Qualities = cfg.Columns, cfg.Rows, cfg.Qualities
 	skip := make([]bool, cfg.Qualities)
 	m.skip.Store(&skip)
@@ -105,10 +111,15 @@ func New(session *publish.Publisher, cfg Config, src *videoinput.Player) (*Mediu
 	}
 	newTrack := func(name string, priority uint8) *track {
 		timeout := cfg.TargetLatency
-		if name == catalog.VideoTrack { // what follows a late frame in its GoP may be in time, and needs it
+		if name == catalog.VideoTrack { // later frames of the GoP may be in time, and depend on the late one
 			timeout += m.gopDuration()
 		}
-		return &track{priority: priority, Track: session.NewTrack(publish.Track{Name: name, Priority: priority, DeliveryTimeout: timeout, CacheAge: cacheAge})}
+		return &track{
+			priority: priority,
+			Track: session.NewTrack(
+				publish.Track{Name: name, Priority: priority, DeliveryTimeout: timeout, CacheAge: cacheAge},
+			),
+		}
 	}
 	m.video = newTrack(catalog.VideoTrack, tileencoder.PriorityVideo)
 	m.rates = newTrack(catalog.RatesTrack, tileencoder.PriorityRates)
@@ -132,7 +143,7 @@ func (m *Medium) Name() string { return "tiles" }
 // Close implements publish.Medium.
 func (m *Medium) Close() { m.encoder.Close() }
 
-// all are the medium's tracks.
+// all returns the medium's tracks.
 func (m *Medium) all() []*track {
 	list := append(slices.Concat(m.tiles...), m.video, m.rates)
 	if m.audio != nil {
@@ -177,35 +188,35 @@ func (m *Medium) Run(ctx context.Context) error {
 	for _, t := range m.all() {
 		t.close()
 		if ctx.Err() == nil {
-			t.End(wire.DoneTrackEnded, "the video is over")
+			t.End(wire.DoneTrackEnded, "the video has ended")
 		}
 	}
 	return err
 }
 
-// publishPictures encodes until the source ends.
+// publishPictures encodes pictures until the source ends.
 func (m *Medium) publishPictures() error {
 	var (
-		group  = publish.FirstGroup()
-		first  = group
-		zero   time.Time // capture of the first picture
-		begun  bool
-		last   time.Time // timestamp of the frame before
-		gopAt  int64     // timestamp of the GoP's first frame, ms
-		sparer = newSparer(m.cfg.Qualities, m.gopDuration())
-		drops  dropReport
+		group   = publish.FirstGroup()
+		first   = group
+		zero    time.Time // capture time of the first picture
+		begun   bool
+		last    time.Time // timestamp of the previous frame
+		gopAt   int64     // timestamp of the GoP's first frame, ms
+		shedder = newShedder(m.cfg.Qualities, m.gopDuration())
+		drops   dropReport
 	)
 	for f := range m.src.Frames() {
 		if !begun {
 			zero = f.Captured
 		}
 		lag := time.Since(f.Captured)
-		if sparer.dropFrame(lag) {
+		if shedder.dropFrame(lag) {
 			m.metrics.frames.WithLabelValues("dropped").Inc()
 			m.src.Release(f)
 			if n := drops.dropped(time.Now()); n > 0 {
-				m.session.Log().Warn("this machine does not encode 360° video in time: frames are dropped. "+
-					"A smaller tiles.size or a faster tiles.preset needs less", "frames", n)
+				m.session.Log().Warn("machine too slow for 360° video, dropping frames; "+
+					"use a smaller tiles.size or a faster tiles.preset", "frames", n)
 			}
 			continue
 		}
@@ -216,8 +227,8 @@ func (m *Medium) publishPictures() error {
 				m.publishRates(group, gopAt)
 			}
 			group = now
-			if sparer.gop(lag) {
-				m.change(sparer.skip())
+			if shedder.gop(lag) {
+				m.change(shedder.skip())
 			}
 		}
 		stamp := m.session.RelayTime().At(f.Captured)
@@ -246,7 +257,7 @@ func (m *Medium) publishPictures() error {
 		if err != nil {
 			return err
 		}
-		sparer.encoded(took)
+		shedder.encoded(took)
 		m.metrics.frames.WithLabelValues("published").Inc()
 		m.metrics.encode.Observe(took.Seconds())
 		m.metrics.latency.Observe(time.Since(f.Captured).Seconds())
@@ -258,14 +269,14 @@ func (m *Medium) publishPictures() error {
 	return nil
 }
 
-// frameAt is the number of the frame at a media time.
+// frameAt returns the number of the frame at a media time.
 func (m *Medium) frameAt(d time.Duration) int64 {
 	return int64(d.Seconds()*float64(m.src.FPSNum)/float64(m.src.FPSDen) + 0.5)
 }
 
 func (m *Medium) gopDuration() time.Duration { return m.src.Since(m.gop) }
 
-// change takes up that other qualities are left out from the GoP that begins on.
+// change applies a new set of skipped qualities from the GoP that begins now.
 func (m *Medium) change(skip []bool) {
 	before := 0
 	for _, s := range *m.skip.Swap(&skip) {
@@ -289,12 +300,12 @@ func (m *Medium) change(skip []bool) {
 	}
 	switch {
 	case n == m.cfg.Qualities:
-		m.session.Log().Info("all qualities of 360° video again")
+		m.session.Log().Info("encoding all qualities of 360° video")
 	case n > before:
-		m.session.Log().Info("a quality of 360° video more", "qualities", n, "of", m.cfg.Qualities)
+		m.session.Log().Info("encoding another quality of 360° video", "qualities", n, "of", m.cfg.Qualities)
 	default:
-		m.session.Log().Warn("this machine does not encode all qualities of 360° video in time: some are left out until it can. "+
-			"Fewer tiles.qualities, a smaller tiles.size or a faster tiles.preset need less; with a nice value it gets what other programs leave",
+		m.session.Log().Warn("machine too slow for all qualities of 360° video, dropping some; "+
+			"use fewer tiles.qualities, a smaller tiles.size, a faster tiles.preset or a lower process priority for other programs",
 			"qualities", n, "of", m.cfg.Qualities)
 	}
 	m.session.Changed()
@@ -303,14 +314,18 @@ func (m *Medium) change(skip []bool) {
 func (m *Medium) publishRates(group uint64, at int64) {
 	b, err := json.Marshal([]catalog.Rates{{T: at, Data: m.encoder.Rates()}})
 	if err == nil {
-		err = m.rates.WriteObject(wire.SubgroupHeader{Group: group, Priority: tileencoder.PriorityRates, EndOfGroup: true, FirstObject: true}, moqt.Object{}, b)
+		err = m.rates.WriteObject(
+			wire.SubgroupHeader{Group: group, Priority: tileencoder.PriorityRates, EndOfGroup: true, FirstObject: true},
+			moqt.Object{},
+			b,
+		)
 	}
 	if err != nil {
-		m.session.Log().Warn("no rates of a GoP", "err", err)
+		m.session.Log().Warn("rates not published", "err", err)
 	}
 }
 
-// maxStarts bounds the GoPs whose beginnings sound may still need.
+// maxStarts bounds the GoP starts kept for sound.
 const maxStarts = 8
 
 func (m *Medium) noteStart(s start) {
@@ -322,8 +337,7 @@ func (m *Medium) noteStart(s start) {
 	}
 }
 
-// groupAt is the group of sound captured at a time, false where it is of the time
-// before the first picture.
+// groupAt returns the group of sound captured at a time; false if that is before the first picture.
 func (m *Medium) groupAt(at time.Time) (uint64, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -344,7 +358,7 @@ func (m *Medium) publishSound() {
 		if !ok || m.audio == nil {
 			continue
 		}
-		group = max(group, now) // the pictures' clock may have been set
+		group = max(group, now) // the pictures' clock may have stepped back
 		stamp := m.session.RelayTime().At(p.Captured)
 		if !stamp.After(last) {
 			stamp = last.Add(time.Microsecond)
@@ -356,7 +370,7 @@ func (m *Medium) publishSound() {
 	}
 }
 
-// write writes the next object of a group, which may be a new one.
+// write writes the next object of a group, opening the group if it is new.
 func (t *track) write(group uint64, p loc.Properties, payload []byte) error {
 	if t.feed == nil || group != t.group {
 		t.close()
@@ -377,12 +391,12 @@ func (t *track) write(group uint64, p loc.Properties, payload []byte) error {
 // close ends the open group.
 func (t *track) close() {
 	if t.feed != nil {
-		_ = t.feed.Close() // what is not kept needs no end
+		_ = t.feed.Close() // the cache may have evicted the group
 		t.feed = nil
 	}
 }
 
-// metrics are what the medium counts.
+// metrics are the medium's metrics.
 type metrics struct {
 	frames    *prometheus.CounterVec
 	dropped   prometheus.Counter
@@ -395,19 +409,19 @@ func newMetrics() *metrics {
 	buckets := []float64{.002, .004, .006, .008, .010, .012, .015, .020, .025, .030, .040, .050, .1, .2, .5, 1, 2}
 	return &metrics{
 		frames: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "holocast_tiles_frames_total", Help: "Pictures of the sphere by what became of them: published, dropped (the machine is too slow).",
+			Name: "holocast_tiles_frames_total", Help: "Pictures by result: published, dropped (machine too slow).",
 		}, []string{"result"}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "holocast_tiles_quality_drops_total", Help: "Times a quality of the tiles was left out because the machine did not encode them all in time: it is too slow, or busy with other programs.",
+			Name: "holocast_tiles_quality_drops_total", Help: "Times a quality was dropped because encoding all of them took too long.",
 		}),
 		qualities: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "holocast_tiles_qualities", Help: "Qualities of the tiles that are being encoded; fewer than configured while the machine does not encode them all in time.",
+			Name: "holocast_tiles_qualities", Help: "Qualities being encoded; fewer than configured on a slow machine.",
 		}),
 		encode: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "holocast_tiles_encode_seconds", Help: "Time that the tiles of a picture took to encode.", Buckets: buckets,
+			Name: "holocast_tiles_encode_seconds", Help: "Time to encode all tiles of a picture.", Buckets: buckets,
 		}),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "holocast_tiles_capture_to_published_seconds", Help: "Time from capture to all tiles of the picture being published.", Buckets: buckets,
+			Name: "holocast_tiles_capture_to_published_seconds", Help: "Time from capture to publication of all tiles of a picture.", Buckets: buckets,
 		}),
 	}
 }

@@ -97,7 +97,12 @@ func TestContainerfile(t *testing.T) {
 }
 
 func TestCompose(t *testing.T) {
-	options, err := cli.NewProjectOptions([]string{"../compose/compose.yaml"}, cli.WithProfiles([]string{"*"}), cli.WithInterpolation(true), cli.WithConsistency(true))
+	options, err := cli.NewProjectOptions(
+		[]string{"../compose/compose.yaml"},
+		cli.WithProfiles([]string{"*"}),
+		cli.WithInterpolation(true),
+		cli.WithConsistency(true),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +119,8 @@ func TestCompose(t *testing.T) {
 		if s.Build != nil && !slices.Contains(targets, s.Build.Target) {
 			t.Errorf("%s: the Containerfile has no stage %s", name, s.Build.Target)
 		}
-		if !strings.HasPrefix(s.Image, "holocast/") && (strings.HasSuffix(s.Image, ":latest") || !strings.Contains(s.Image, ":")) {
+		if !strings.HasPrefix(s.Image, "holocast/") &&
+			(strings.HasSuffix(s.Image, ":latest") || !strings.Contains(s.Image, ":")) {
 			t.Errorf("%s: image %s without a version", name, s.Image)
 		}
 		for _, v := range s.Volumes {

@@ -1,11 +1,10 @@
-// Package camera owns the geometry of one depth-and-colour sensor: its lens
-// model, the ray of every depth pixel, the transform between its two lenses and
-// its place in the studio. The only file format it knows
-// is an Azure Kinect's factory calibration (calibration.json, and LiveScan3D's
+// Package camera describes the geometry of a depth-and-colour sensor: its lens model, the ray of
+// every depth pixel, the transform between its two lenses and its pose in the studio. It parses one
+// file format, the Azure Kinect's factory calibration (calibration.json, or LiveScan3D's
 // Intrinsics.json with the same contents).
 //
-// The lens model is Brown–Conrady with six radial and two tangential
-// coefficients, as the Azure Kinect Sensor SDK 1.4 defines it.
+// The lens model is Brown–Conrady with six radial and two tangential coefficients, as defined by
+// the Azure Kinect Sensor SDK 1.4.
 package camera
 
 import (
@@ -14,21 +13,20 @@ import (
 	"math"
 )
 
-// Calibration is what a sensor's factory calibration says for one depth mode and
-// one colour resolution. Its JSON form is what a catalog carries: everything a
-// client needs to rebuild the ray table bit for bit (see Intrinsics.Unproject).
+// Calibration is a sensor's factory calibration for one depth mode and one colour resolution.
+// Catalogs carry its JSON form, from which a client can compute a bit-identical ray table
+// (Intrinsics.Unproject).
 type Calibration struct {
 	Serial       string     `json:"serial,omitempty"`
 	Depth        Intrinsics `json:"depth"`
-	Color        Intrinsics `json:"color"` // zero where the sensor records no colour
+	Color        Intrinsics `json:"color"` // zero if the sensor records no colour
 	DepthToColor Transform  `json:"depthToColor"`
-	// Raw is the factory document the calibration was read from, kept so that a
-	// recording can carry it on.
+	// Raw is the original factory document, which recordings include.
 	Raw []byte `json:"-"`
 }
 
-// Validate reports the first thing that makes c unusable, naming the field. A
-// calibration that came from outside (a catalog) is checked with it before use.
+// Validate returns an error that names the first invalid field. Validate calibrations from outside,
+// such as a catalog's, before use.
 func (c Calibration) Validate() error {
 	if err := c.Depth.Validate(); err != nil {
 		return fmt.Errorf("depth: %w", err)
@@ -44,10 +42,10 @@ func (c Calibration) Validate() error {
 	return nil
 }
 
-// maxSide bounds an image's width and height: twice the largest sensor there is.
+// maxSide bounds an image's width and height: twice the largest existing sensor's.
 const maxSide = 8192
 
-// Validate reports the first field that no lens can have.
+// Validate returns an error for the first invalid field.
 func (in *Intrinsics) Validate() error {
 	if in.Width <= 0 || in.Width > maxSide || in.Height <= 0 || in.Height > maxSide {
 		return fmt.Errorf("image size %d×%d is outside 1..%d", in.Width, in.Height, maxSide)

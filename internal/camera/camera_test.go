@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// document is a factory document with made-up but plausible numbers: a wide-angle
-// depth lens, and a colour lens 32 mm aside that looks 5° down.
+// document is a factory document with invented but plausible numbers: a wide-angle depth lens, and
+// a colour lens 32 mm to the side that looks 5° down.
 const document = `{"CalibrationInformation":{"Cameras":[
 {"Intrinsics":{"ModelParameterCount":14,"ModelParameters":[0.51,0.505,0.4925,0.493,1.25,0.75,0.04,1.5,1.2,0.2,0,0,-0.00005,0.00008],
  "ModelType":"CALIBRATION_LensDistortionModelBrownConrady"},
@@ -41,7 +41,7 @@ func TestParseReadsEveryField(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Variables, so that the products round as they do at run time.
+	// Use variables, so that the products round as at run time.
 	depthFx, colorFx, colorFy := 0.4925, 0.478, 0.637
 	wantDepth := Intrinsics{
 		Width: 640, Height: 576,
@@ -85,8 +85,8 @@ func TestParseModes(t *testing.T) {
 					t.Errorf("sizes %d×%d and %d×%d, want %d×%d and %d×%d",
 						cal.Depth.Width, cal.Depth.Height, cal.Color.Width, cal.Color.Height, dw, dh, cw, ch)
 				}
-				// Binning and cropping move pixels, not directions: the sensor's
-				// middle looks the same way in every mode.
+				// Binning and cropping move pixels, not directions: the sensor's middle has the
+				// same ray in every mode.
 				full := parseDocument(t, WFOVUnbinned, Color3072P)
 				checkSameRay(t, depth.crop, &cal.Depth, &full.Depth, 512, 512, 1024)
 				if color != ColorOff {
@@ -97,8 +97,8 @@ func TestParseModes(t *testing.T) {
 	}
 }
 
-// checkSameRay compares the ray of the full sensor's corner point (u, v), sensor
-// pixels from the top-left corner of an image width pixels wide, in two modes.
+// checkSameRay compares the rays of the full sensor's corner point (u, v) in two modes. Sensor
+// pixels count from the top-left corner of an image width pixels wide.
 func checkSameRay(t *testing.T, crop func() (crop, bool), in, full *Intrinsics, u, v, width float64) {
 	t.Helper()
 	c, _ := crop()
@@ -111,7 +111,7 @@ func checkSameRay(t *testing.T, crop func() (crop, bool), in, full *Intrinsics, 
 }
 
 func TestParseLegacy16x9(t *testing.T) {
-	// The same lens described on the 16:9 middle of the sensor.
+	// The same lens, calibrated on the 16:9 middle of the sensor.
 	wide := strings.NewReplacer(
 		`"SensorHeight":3072,"SensorWidth":4096`, `"SensorHeight":2304,"SensorWidth":4096`,
 		"0.506,0.478,0.637", "0.508,0.478,0.8493333333333334",
@@ -175,7 +175,8 @@ func TestParseRefuses(t *testing.T) {
 				tc.depth = NFOVUnbinned
 			}
 			_, err := Parse([]byte(tc.doc), tc.depth, tc.color)
-			if err == nil || !strings.HasPrefix(err.Error(), "calibration: ") || !strings.Contains(err.Error(), tc.want) {
+			if err == nil || !strings.HasPrefix(err.Error(), "calibration: ") ||
+				!strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %q, want it to contain %q", err, tc.want)
 			}
 		})
@@ -249,9 +250,9 @@ func TestUnprojectWithoutSolution(t *testing.T) {
 	}
 }
 
-// TestRayTableBits pins the table's bits. Implementations of Unproject in other
-// languages prove themselves by the same testdata/raytable.json: sha256 is the digest
-// of X, then Y, as little-endian float32, NaN being 0x7fc00000.
+// TestRayTableBits checks the table's bits. Implementations of Unproject in other languages check
+// against the same testdata/raytable.json: sha256 is the digest of X, then Y, as little-endian
+// float32 with NaN as 0x7fc00000.
 func TestRayTableBits(t *testing.T) {
 	doc, err := os.ReadFile(filepath.Join("testdata", "raytable.json"))
 	if err != nil {
@@ -284,7 +285,13 @@ func TestRayTableBits(t *testing.T) {
 	}
 	sum := sha256.Sum256(buf)
 	if got := hex.EncodeToString(sum[:]); got != vector.SHA256 || invalid != vector.WithoutRays {
-		t.Errorf("ray table has digest %s and %d pixels without a ray, want %s and %d", got, invalid, vector.SHA256, vector.WithoutRays)
+		t.Errorf(
+			"ray table has digest %s and %d pixels without a ray, want %s and %d",
+			got,
+			invalid,
+			vector.SHA256,
+			vector.WithoutRays,
+		)
 	}
 }
 
@@ -330,7 +337,7 @@ func TestValidateNamesTheField(t *testing.T) {
 	}
 }
 
-// dataDir finds the capture data that tests read, or skips the test.
+// dataDir returns the directory of capture data, or skips the test.
 func dataDir(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("HOLOCAST_DATA")
@@ -366,7 +373,7 @@ func TestParseRealCalibrations(t *testing.T) {
 				rays++
 			}
 		}
-		// The narrow field of view is well inside the lens.
+		// The narrow field of view lies well within the lens.
 		if rays != len(table.X) {
 			t.Errorf("%s: %d of %d pixels have a ray", file, rays, len(table.X))
 		}

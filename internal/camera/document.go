@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// Document returns a factory document that Parse reads as c for the same modes: for
-// recordings of cameras without a factory calibration. c's images must
-// have the modes' sizes. Its motion sensors are placed at the depth camera.
+// Document returns a factory document that Parse reads as c for the same modes, for recordings of
+// cameras without a factory calibration. c's image sizes must match the modes. The document puts
+// the motion sensors at the depth camera.
 func (c Calibration) Document(depth DepthMode, color ColorMode) ([]byte, error) {
 	depthCrop, ok := depth.crop()
 	if !ok {
@@ -26,7 +26,14 @@ func (c Calibration) Document(depth DepthMode, color ColorMode) ([]byte, error) 
 		crop crop
 	}{{"depth", &c.Depth, depthCrop}, {"color", &c.Color, colorCrop}} {
 		if l.in.Width != int(l.crop.out[0]) || l.in.Height != int(l.crop.out[1]) {
-			return nil, fmt.Errorf("calibration: %s is %d×%d, its mode %v×%v", l.name, l.in.Width, l.in.Height, l.crop.out[0], l.crop.out[1])
+			return nil, fmt.Errorf(
+				"calibration: %s is %d×%d, its mode %v×%v",
+				l.name,
+				l.in.Width,
+				l.in.Height,
+				l.crop.out[0],
+				l.crop.out[1],
+			)
 		}
 	}
 	type object = map[string]any
@@ -79,6 +86,5 @@ func (c Calibration) Document(depth DepthMode, color ColorMode) ([]byte, error) 
 	}})
 }
 
-// noMaxRadius is the radius of a lens whose model holds everywhere: a document says
-// with 0 that the factory could not tell.
+// noMaxRadius stands for an unlimited radius; 0 in a document means unknown.
 const noMaxRadius = 1000

@@ -7,12 +7,19 @@ import (
 )
 
 func TestDocumentIsRead(t *testing.T) {
-	lens := Intrinsics{Width: 640, Height: 576, Fx: 504.1, Fy: 504.3, Cx: 322.7, Cy: 335.9,
-		K: [6]float64{5.3, 3.6, 0.19, 5.6, 5.4, 1}, P: [2]float64{4e-5, -6e-5}, MaxRadius: 1.74}
+	lens := Intrinsics{
+		Width: 640, Height: 576, Fx: 504.1, Fy: 504.3, Cx: 322.7, Cy: 335.9,
+		K: [6]float64{5.3, 3.6, 0.19, 5.6, 5.4, 1}, P: [2]float64{4e-5, -6e-5}, MaxRadius: 1.74,
+	}
 	color := lens
 	color.Width, color.Height = 1280, 720
 	color.Cx, color.Cy = lens.Cx+320, lens.Cy+72
-	want := Calibration{Serial: "123", Depth: lens, Color: color, DepthToColor: Transform{R: Identity.R, T: [3]float64{-32, 2, 4}}}
+	want := Calibration{
+		Serial:       "123",
+		Depth:        lens,
+		Color:        color,
+		DepthToColor: Transform{R: Identity.R, T: [3]float64{-32, 2, 4}},
+	}
 	doc, err := want.Document(NFOVUnbinned, Color720P)
 	if err != nil {
 		t.Fatal(err)

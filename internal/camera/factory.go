@@ -11,11 +11,11 @@ import (
 // maxDocument bounds a factory document; real ones have 4 to 10 kB.
 const maxDocument = 1 << 20
 
-// defaultMaxRadius is what the Azure Kinect Sensor SDK assumes where the factory
-// could not tell (MetricRadius 0): about 120° field of view.
+// defaultMaxRadius is the Azure Kinect Sensor SDK's default for an unknown MetricRadius (0), about
+// 120° field of view.
 const defaultMaxRadius = 1.7
 
-// factoryDocument is the part of calibration.json that geometry needs.
+// factoryDocument is the part of calibration.json that describes geometry.
 type factoryDocument struct {
 	CalibrationInformation *struct {
 		Cameras  []factoryCamera
@@ -47,14 +47,12 @@ const (
 	brownConrady  = "CALIBRATION_LensDistortionModelBrownConrady"
 )
 
-// Parse reads an Azure Kinect's factory document (the calibration.json of a k4a
-// recording, what k4a_device_get_raw_calibration returns, LiveScan3D's
-// Intrinsics.json; a trailing NUL is allowed) for one depth mode and one colour
-// mode. With ColorOff the calibration's Color is zero and DepthToColor is Identity.
-// Errors name the field of the document that is wrong.
+// Parse parses an Azure Kinect's factory document for one depth mode and one colour mode. The
+// document is the calibration.json of a k4a recording, the result of k4a_device_get_raw_calibration
+// or LiveScan3D's Intrinsics.json; a trailing NUL is allowed. With ColorOff, Color is zero and
+// DepthToColor is Identity. Errors name the field of the document.
 //
-// Crops and scales are those of the Azure Kinect Sensor SDK 1.4
-// (mode_specific_calibration.c).
+// Crops and scales follow the Azure Kinect Sensor SDK 1.4 (mode_specific_calibration.c).
 func Parse(doc []byte, depth DepthMode, color ColorMode) (Calibration, error) {
 	cal, err := parse(doc, depth, color)
 	if err != nil {
@@ -93,7 +91,12 @@ func parse(doc []byte, depth DepthMode, color ColorMode) (Calibration, error) {
 		return Calibration{}, err
 	}
 	if d.SensorWidth != 1024 || d.SensorHeight != 1024 {
-		return Calibration{}, fmt.Errorf("%s: sensor is %d×%d, want 1024×1024", depthLocation, d.SensorWidth, d.SensorHeight)
+		return Calibration{}, fmt.Errorf(
+			"%s: sensor is %d×%d, want 1024×1024",
+			depthLocation,
+			d.SensorWidth,
+			d.SensorHeight,
+		)
 	}
 	cal := Calibration{
 		Serial:       info.Metadata.SerialID,
@@ -109,10 +112,15 @@ func parse(doc []byte, depth DepthMode, color ColorMode) (Calibration, error) {
 		switch {
 		case c.SensorWidth > 0 && c.SensorWidth*3/4 == c.SensorHeight:
 		case c.SensorWidth > 0 && c.SensorWidth*9/16 == c.SensorHeight:
-			// Calibrated on a 16:9 image, which is the middle of the 4:3 sensor.
+			// Calibrated on a 16:9 image, the middle of the 4:3 sensor.
 			c.lens = c.lens.widen()
 		default:
-			return Calibration{}, fmt.Errorf("%s: sensor is %d×%d, want an aspect of 4:3 or 16:9", colorLocation, c.SensorWidth, c.SensorHeight)
+			return Calibration{}, fmt.Errorf(
+				"%s: sensor is %d×%d, want an aspect of 4:3 or 16:9",
+				colorLocation,
+				c.SensorWidth,
+				c.SensorHeight,
+			)
 		}
 		cal.Color = c.lens.cut(colorCrop)
 		cal.DepthToColor = c.fromWorld.Compose(d.fromWorld.Inverse())
@@ -123,15 +131,15 @@ func parse(doc []byte, depth DepthMode, color ColorMode) (Calibration, error) {
 	return cal, nil
 }
 
-// calibrated is one camera of the document after its fields are checked.
+// calibrated is one camera of the document with checked fields.
 type calibrated struct {
 	SensorWidth, SensorHeight int
 	lens                      unitLens
 	fromWorld                 Transform
 }
 
-// unitLens is a lens as the factory gives it: focal lengths and principal point as
-// fractions of the image, (0,0) the corner of the top-left pixel.
+// unitLens is a lens in factory units: focal lengths and principal point are fractions of the
+// image, with (0,0) at the corner of the top-left pixel.
 type unitLens struct {
 	fx, fy, cx, cy float64
 	rest           Intrinsics // K, P and MaxRadius
@@ -146,8 +154,7 @@ func (l unitLens) cut(c crop) Intrinsics {
 	return in
 }
 
-// widen turns a lens calibrated on the sensor's 4096×2304 middle into one of its
-// whole 4096×3072.
+// widen converts a lens calibrated on the sensor's 4096×2304 middle to the full 4096×3072.
 func (l unitLens) widen() unitLens {
 	l.cy = (l.cy*2304 + 384) / 3072
 	l.fy = l.fy * 2304 / 3072
@@ -168,8 +175,8 @@ func find(cameras []factoryCamera, location string) (calibrated, error) {
 	return calibrated{}, fmt.Errorf("no camera %s among the document's %d cameras", location, len(cameras))
 }
 
-// check turns a camera's entry into geometry. ModelParameters are cx cy fx fy k1 k2
-// k3 k4 k5 k6 codx cody p2 p1, in that order.
+// check converts a camera's entry to geometry. ModelParameters are cx cy fx fy k1 k2 k3 k4 k5 k6
+// codx cody p2 p1, in this order.
 func (f *factoryCamera) check() (calibrated, error) {
 	const count = 14
 	in := f.Intrinsics
@@ -182,7 +189,12 @@ func (f *factoryCamera) check() (calibrated, error) {
 	}
 	p := in.ModelParameters
 	if in.ModelParameterCount != count || len(p) != count {
-		return calibrated{}, fmt.Errorf("ModelParameterCount %d with %d ModelParameters, want %d of both", in.ModelParameterCount, len(p), count)
+		return calibrated{}, fmt.Errorf(
+			"ModelParameterCount %d with %d ModelParameters, want %d of both",
+			in.ModelParameterCount,
+			len(p),
+			count,
+		)
 	}
 	if p[10] != 0 || p[11] != 0 {
 		return calibrated{}, fmt.Errorf("centre of distortion (%g, %g) is not zero", p[10], p[11])
@@ -191,7 +203,11 @@ func (f *factoryCamera) check() (calibrated, error) {
 		return calibrated{}, errors.New("no field Rt")
 	}
 	if len(f.Rt.Rotation) != 9 || len(f.Rt.Translation) != 3 {
-		return calibrated{}, fmt.Errorf("field Rt has %d rotation and %d translation values, want 9 and 3", len(f.Rt.Rotation), len(f.Rt.Translation))
+		return calibrated{}, fmt.Errorf(
+			"field Rt has %d rotation and %d translation values, want 9 and 3",
+			len(f.Rt.Rotation),
+			len(f.Rt.Translation),
+		)
 	}
 	c := calibrated{SensorWidth: f.SensorWidth, SensorHeight: f.SensorHeight}
 	copy(c.fromWorld.R[:], f.Rt.Rotation)

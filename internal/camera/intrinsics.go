@@ -17,12 +17,12 @@ type Intrinsics struct {
 	// Tangential coefficients p1, p2.
 	P [2]float64 `json:"p"`
 
-	// MaxRadius is the largest normalised radius at which the model is known to
-	// hold; beyond it a pixel has no ray. 0 means no limit.
+	// MaxRadius is the largest normalised radius at which the model is valid. A pixel beyond it has
+	// no ray. 0 means no limit.
 	MaxRadius float64 `json:"maxRadius,omitempty"`
 }
 
-// The inverse's stop rule, from the Azure Kinect Sensor SDK 1.4
+// The inverse's stopping rule, as in the Azure Kinect Sensor SDK 1.4
 // (transformation_iterative_unproject). Errors are squared distances in pixels².
 const (
 	unprojectPasses   = 20
@@ -30,9 +30,8 @@ const (
 	unprojectAccepted = 1e-6
 )
 
-// Project maps a point in the camera's space (x right, y down, z forward; any
-// unit) to a pixel. ok is false for a point behind the camera or outside the
-// lens's MaxRadius, not for a pixel outside the image.
+// Project maps a point in camera space (x right, y down, z forward; any unit) to a pixel, which may
+// be outside the image. ok is false for a point behind the camera or beyond MaxRadius.
 func (in *Intrinsics) Project(p [3]float64) (u, v float64, ok bool) {
 	if !(p[2] > 0) {
 		return 0, 0, false
@@ -41,16 +40,16 @@ func (in *Intrinsics) Project(p [3]float64) (u, v float64, ok bool) {
 	return d.u, d.v, d.ok
 }
 
-// distorted is the image of a normalised point and its derivative there.
+// distorted is a distorted point and the derivative of the distortion.
 type distorted struct {
 	u, v                   float64
 	dudx, dudy, dvdx, dvdy float64
 	ok                     bool
 }
 
-// distort applies the lens model and its derivative; Unproject's comment has the
-// formulas. The conversions to float64 forbid the compiler to fuse a product with a
-// sum, so that the result is the same on every processor and in every language.
+// distort applies the lens model and computes its derivative; see Unproject for the formulas. The
+// conversions to float64 prevent fused multiply-add, so that results are equal on all processors
+// and in all languages.
 func (in *Intrinsics) distort(x, y float64) distorted {
 	k, p1, p2 := &in.K, in.P[0], in.P[1]
 	xx, yy, xy := float64(x*x), float64(y*y), float64(x*y)
@@ -88,13 +87,12 @@ func (in *Intrinsics) distort(x, y float64) distorted {
 	}
 }
 
-// Unproject maps a pixel to the point its ray meets at z = 1. ok is false where
-// the lens model has no inverse: beyond MaxRadius or where the iteration does not
-// converge.
+// Unproject maps a pixel to the point (x, y, 1) on its ray. ok is false if the lens model has no
+// inverse there: beyond MaxRadius, or if the iteration does not converge.
 //
-// An implementation in any language that follows these steps in IEEE 754 binary64,
-// operators from left to right and each product rounded before it is summed (no
-// fused multiply-add), gets the same bits.
+// An implementation in any language that follows these steps in IEEE 754 binary64, operators from
+// left to right and each product rounded before it is summed (no fused multiply-add), gets the same
+// bits.
 //
 // The model, at a normalised point (x, y):
 //

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// DepthMode is a depth camera mode by the name a k4a recording gives it.
+// DepthMode is a depth camera mode, named as in k4a recordings.
 type DepthMode string
 
 // Depth modes of an Azure Kinect. PassiveIR delivers no depth.
@@ -17,7 +17,7 @@ const (
 	PassiveIR     DepthMode = "PASSIVE_IR"     // 1024×1024, infrared only
 )
 
-// ColorMode is a colour resolution by the name a k4a recording gives it.
+// ColorMode is a colour resolution, named as in k4a recordings.
 type ColorMode string
 
 // Colour resolutions of an Azure Kinect; ColorOff is a camera that records none.
@@ -31,8 +31,7 @@ const (
 	Color3072P ColorMode = "3072P" // 4096×3072, at most 15 fps
 )
 
-// ColorFormat is how a colour image's bytes are laid out, by the FOURCC that a k4a
-// recording gives it.
+// ColorFormat is the format of colour images, named by its FOURCC in k4a recordings.
 type ColorFormat string
 
 // Colour formats of an Azure Kinect. NV12 and YUY2 exist at 720P only.
@@ -43,8 +42,8 @@ const (
 	BGRA ColorFormat = "BGRA" // 4 bytes a pixel
 )
 
-// crop says how a mode's image is cut from the sensor: the calibrated image is
-// scaled to scaled, then out pixels are taken at offset.
+// crop defines a mode's image: the calibrated image is scaled to scaled, then out pixels are taken
+// at offset.
 type crop struct {
 	scaled, offset, out [2]float64
 }
@@ -81,29 +80,31 @@ func (m ColorMode) crop() (crop, bool) {
 	return crop{}, false
 }
 
-// Size returns the mode's image size in pixels, 0×0 for a mode that does not exist.
+// Size returns the mode's image size in pixels, 0×0 for an unknown mode.
 func (m DepthMode) Size() (width, height int) {
 	c, _ := m.crop()
 	return int(c.out[0]), int(c.out[1])
 }
 
-// Size returns the mode's image size in pixels, 0×0 for ColorOff and for a mode
-// that does not exist.
+// Size returns the mode's image size in pixels, 0×0 for ColorOff and unknown modes.
 func (m ColorMode) Size() (width, height int) {
 	c, _ := m.crop()
 	return int(c.out[0]), int(c.out[1])
 }
 
-// ParseDepthMode reads a depth mode's name in any case.
+// ParseDepthMode parses a depth mode's name, ignoring case.
 func ParseDepthMode(s string) (DepthMode, error) {
 	m := DepthMode(strings.ToUpper(s))
 	if _, ok := m.crop(); !ok {
-		return "", fmt.Errorf("unknown depth mode %q: want NFOV_2X2BINNED, NFOV_UNBINNED, WFOV_2X2BINNED, WFOV_UNBINNED or PASSIVE_IR", s)
+		return "", fmt.Errorf(
+			"unknown depth mode %q: want NFOV_2X2BINNED, NFOV_UNBINNED, WFOV_2X2BINNED, WFOV_UNBINNED or PASSIVE_IR",
+			s,
+		)
 	}
 	return m, nil
 }
 
-// ParseColorFormat reads a colour format's name in any case.
+// ParseColorFormat parses a colour format's name, ignoring case.
 func ParseColorFormat(s string) (ColorFormat, error) {
 	switch f := ColorFormat(strings.ToUpper(s)); f {
 	case MJPG, NV12, YUY2, BGRA:
@@ -112,7 +113,7 @@ func ParseColorFormat(s string) (ColorFormat, error) {
 	return "", fmt.Errorf("unknown colour format %q: want MJPG, NV12, YUY2 or BGRA", s)
 }
 
-// ParseColorMode reads a colour mode's name in any case; "off" and "" are ColorOff.
+// ParseColorMode parses a colour mode's name, ignoring case; "off" and "" are ColorOff.
 func ParseColorMode(s string) (ColorMode, error) {
 	if s == "" || strings.EqualFold(s, "off") {
 		return ColorOff, nil
@@ -124,7 +125,7 @@ func ParseColorMode(s string) (ColorMode, error) {
 	return m, nil
 }
 
-// DepthModeOf finds the depth mode whose images have a size in pixels.
+// DepthModeOf returns the depth mode with the given image size in pixels.
 func DepthModeOf(width, height int) (DepthMode, error) {
 	for _, m := range []DepthMode{NFOVUnbinned, NFOV2x2Binned, WFOV2x2Binned, WFOVUnbinned} {
 		if w, h := m.Size(); w == width && h == height {
@@ -134,7 +135,7 @@ func DepthModeOf(width, height int) (DepthMode, error) {
 	return "", fmt.Errorf("depth image is %d×%d, which no mode of an Azure Kinect has", width, height)
 }
 
-// ColorModeOf finds the colour mode whose images have a size in pixels.
+// ColorModeOf returns the colour mode with the given image size in pixels.
 func ColorModeOf(width, height int) (ColorMode, error) {
 	for _, m := range []ColorMode{Color720P, Color1080P, Color1440P, Color1536P, Color2160P, Color3072P} {
 		if w, h := m.Size(); w == width && h == height {

@@ -2,16 +2,15 @@ package camera
 
 import "math"
 
-// RayTable holds the ray of every pixel of one lens: the point of pixel i at depth
-// z is (X[i]·z, Y[i]·z, z). A pixel without a ray has X = NaN and Y = 0, as in the
-// Azure Kinect Sensor SDK's own table.
+// RayTable holds the rays of a lens's pixels: pixel i at depth z is the point (X[i]·z, Y[i]·z, z).
+// A pixel without a ray has X = NaN and Y = 0, as in the Azure Kinect Sensor SDK.
 type RayTable struct {
 	Width, Height int
 	X, Y          []float32 // Width×Height each, row-major
 }
 
-// RayTable computes the table of in's rays, Unproject of every pixel centre
-// rounded to float32. in must be valid.
+// RayTable computes the ray of every pixel centre with Unproject, rounded to float32. in must be
+// valid.
 func (in *Intrinsics) RayTable() RayTable {
 	n := in.Width * in.Height
 	t := RayTable{Width: in.Width, Height: in.Height, X: make([]float32, n), Y: make([]float32, n)}

@@ -12,10 +12,10 @@ type Transform struct {
 	T [3]float64 `json:"t"` // millimetres
 }
 
-// Identity moves nothing.
+// Identity is the identity transform.
 var Identity = Transform{R: [9]float64{1, 0, 0, 0, 1, 0, 0, 0, 1}}
 
-// Apply moves p, in millimetres.
+// Apply transforms p, in millimetres.
 func (m Transform) Apply(p [3]float64) [3]float64 {
 	r := &m.R
 	return [3]float64{
@@ -45,11 +45,11 @@ func (m Transform) Inverse() Transform {
 	return inv
 }
 
-// rotationTolerance is how far R·Rᵀ may be from the identity. Factory documents
-// hold float32, about 1e-7; hand-written poses have four digits.
+// rotationTolerance bounds the deviation of R·Rᵀ from the identity. Factory documents hold float32,
+// about 1e-7; hand-written poses have four digits.
 const rotationTolerance = 1e-3
 
-// Validate reports a transform whose R is no rotation or that is not finite.
+// Validate returns an error if R is not a rotation or a number is not finite.
 func (m Transform) Validate() error {
 	if !finite(m.R[:]...) || !finite(m.T[:]...) {
 		return errors.New("transform is not finite")
@@ -107,9 +107,8 @@ func (m Transform) Quaternion() Quaternion {
 	return Quaternion{q.X / n, q.Y / n, q.Z / n, q.W / n}
 }
 
-// FromQuaternion returns the motion that rotates by q, which need not be
-// normalised, and then moves by t millimetres. It fails for a q of length zero or
-// not finite.
+// FromQuaternion returns the rotation by q, which need not be normalised, followed by a translation
+// of t millimetres. It fails if q is zero or not finite.
 func FromQuaternion(q Quaternion, t [3]float64) (Transform, error) {
 	n := math.Sqrt(q.X*q.X + q.Y*q.Y + q.Z*q.Z + q.W*q.W)
 	if !(n > 0) || math.IsInf(n, 0) {

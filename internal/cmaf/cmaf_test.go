@@ -15,7 +15,7 @@ import (
 	"holocast/internal/x264"
 )
 
-// file puts fragments behind an init segment and an index.
+// file returns an init segment, an index and fragments.
 func file(t Track, fragments [][]Sample) []byte {
 	var media []byte
 	var entries []Entry
@@ -74,26 +74,28 @@ func TestRoundTrip(t *testing.T) {
 			bytes += int64(len(s.Data))
 		}
 		if n := FragmentSize(len(fragments[i]), bytes); n != int64(e.Size) {
-			t.Errorf("fragment %d has %d bytes, foretold %d", i, e.Size, n)
+			t.Errorf("fragment %d has %d bytes, expected %d", i, e.Size, n)
 		}
 		at += int64(e.Size)
 	}
 	if at != int64(len(b)) {
 		t.Errorf("the index ends at %d of %d", at, len(b))
 	}
-	if m, err := spherical.Parse(bytes.NewReader(b), int64(len(b))); err != nil || m.Stereo != spherical.TopBottom || m.Projection != spherical.Equirectangular {
+	if m, err := spherical.Parse(bytes.NewReader(b), int64(len(b))); err != nil || m.Stereo != spherical.TopBottom ||
+		m.Projection != spherical.Equirectangular {
 		t.Errorf("spherical metadata %+v, %v", m, err)
 	}
 }
 
-// FFmpeg reads what this package writes.
+// TestFFmpegReads decodes this package's files with FFmpeg.
 func TestFFmpegReads(t *testing.T) {
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
 		t.Skip("ffmpeg is not installed")
 	}
 	track, fragments := video(t)
 	sound := func(codec, format string) []byte {
-		b, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "sine=duration=1", "-ac", "2", "-ar", "48000", "-c:a", codec, "-f", format, "pipe:1").Output()
+		b, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "sine=duration=1", "-ac", "2", "-ar", "48000", "-c:a", codec, "-f", format, "pipe:1").
+			Output()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +131,8 @@ func TestFFmpegReads(t *testing.T) {
 			t.Fatal(err)
 		}
 		out, err := exec.CommandContext(t.Context(), "ffprobe", "-v", "error", "-count_frames", "-show_entries", "stream=codec_name,profile,width,height,sample_rate,channels,nb_read_frames",
-			"-of", "default=nw=1", path).CombinedOutput()
+			"-of", "default=nw=1", path).
+			CombinedOutput()
 		if err != nil || !strings.HasPrefix(string(out), tt.want) {
 			t.Errorf("%s: %v:\n%s\nwant\n%s", name, err, out, tt.want)
 		}

@@ -18,14 +18,16 @@ import (
 	"holocast/internal/spherical"
 )
 
-// film has FFmpeg make a second of video, of 10 pictures, with further arguments.
+// film creates a second of video, 10 pictures, using FFmpeg with additional arguments.
 func film(t *testing.T, name, size string, args ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
 		t.Skip("ffmpeg is not installed")
 	}
 	path := filepath.Join(t.TempDir(), name)
-	all := append([]string{"-v", "error", "-f", "lavfi", "-i", "testsrc2=size=" + size + ":rate=10:duration=1"}, append(args, path)...)
+	all := append(
+		[]string{"-v", "error", "-f", "lavfi", "-i", "testsrc2=size=" + size + ":rate=10:duration=1"},
+		append(args, path)...)
 	if out, err := exec.CommandContext(t.Context(), "ffmpeg", all...).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -84,8 +86,8 @@ func TestOpen(t *testing.T) {
 		note          string
 	}{
 		{"2:1", func() string { return film(t, "a.mkv", "128x64") }, Options{}, spherical.Mono, 128, 64, ""},
-		{"1:1", func() string { return film(t, "a.mp4", "128x128") }, Options{}, spherical.TopBottom, 128, 64, "taken for two eyes"},
-		{"4:1", func() string { return film(t, "a.mp4", "256x64") }, Options{}, spherical.SideBySide, 128, 64, "taken for two eyes"},
+		{"1:1", func() string { return film(t, "a.mp4", "128x128") }, Options{}, spherical.TopBottom, 128, 64, "assumed to show two eyes"},
+		{"4:1", func() string { return film(t, "a.mp4", "256x64") }, Options{}, spherical.SideBySide, 128, 64, "assumed to show two eyes"},
 		{"pixels that are not square", func() string { return film(t, "a.mp4", "128x96", "-vf", "setsar=3/2") }, Options{}, spherical.Mono, 128, 96, ""},
 		{"any shape with metadata", func() string { return tagged(t, "128x96", spherical.Mono) }, Options{}, spherical.Mono, 128, 96, ""},
 		{"top-bottom by metadata", func() string { return tagged(t, "128x96", spherical.TopBottom) }, Options{}, spherical.TopBottom, 128, 48, ""},
@@ -100,8 +102,19 @@ func TestOpen(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if v.layout != tt.layout || v.Sphere.Width != tt.width || v.Sphere.Height != tt.height || v.FPSNum != 10 || v.FPSDen != 1 {
-				t.Errorf("%s, %d×%d, %d/%d; want %s, %d×%d", v.layout, v.Sphere.Width, v.Sphere.Height, v.FPSNum, v.FPSDen, tt.layout, tt.width, tt.height)
+			if v.layout != tt.layout || v.Sphere.Width != tt.width || v.Sphere.Height != tt.height || v.FPSNum != 10 ||
+				v.FPSDen != 1 {
+				t.Errorf(
+					"%s, %d×%d, %d/%d; want %s, %d×%d",
+					v.layout,
+					v.Sphere.Width,
+					v.Sphere.Height,
+					v.FPSNum,
+					v.FPSDen,
+					tt.layout,
+					tt.width,
+					tt.height,
+				)
 			}
 			if notes := strings.Join(v.Notes, "\n"); tt.note == "" && notes != "" || !strings.Contains(notes, tt.note) {
 				t.Errorf("notes %q, want %q", notes, tt.note)
@@ -151,7 +164,7 @@ func TestBadInput(t *testing.T) {
 		opts Options
 		want string
 	}{
-		{"not 2:1", func(t *testing.T) string { return film(t, "a.mp4", "128x72") }, Options{}, "are not 2:1, as a whole sphere is"},
+		{"not 2:1", func(t *testing.T) string { return film(t, "a.mp4", "128x72") }, Options{}, "are not 2:1, as an entire sphere is"},
 		{"no video stream", func(t *testing.T) string {
 			return film(t, "a.m4a", "128x64", "-f", "lavfi", "-i", "sine=duration=1", "-map", "1")
 		}, Options{}, "it has no video stream"},
@@ -167,7 +180,7 @@ func TestBadInput(t *testing.T) {
 		}, Options{}, "damaged MP4"},
 		{"text", func(t *testing.T) string { return write(t, []byte("this is no film")) }, Options{}, "it has no moov box"},
 		{"no file", func(*testing.T) string { return "/nonexistent/film.mp4" }, Options{}, "no such file"},
-		{"a folder", func(t *testing.T) string { return t.TempDir() }, Options{}, "no regular file"},
+		{"a folder", func(t *testing.T) string { return t.TempDir() }, Options{}, "not a regular file"},
 		{"unknown layout", func(t *testing.T) string { return film(t, "a.mp4", "128x64") }, Options{Stereo: "both"}, `stereo is "both"`},
 		{"odd size asked for", func(t *testing.T) string { return film(t, "a.mp4", "128x64") }, Options{Width: 63, Height: 32}, "want even numbers"},
 		{"too small", func(t *testing.T) string { return film(t, "a.mkv", "16x8", "-c:v", "ffv1") }, Options{}, "too small"},
@@ -182,7 +195,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// A film that is cut off behind its index plays as far as it goes.
+// TestTruncatedPlays plays a file truncated after its index.
 func TestTruncatedPlays(t *testing.T) {
 	path := film(t, "a.mp4", "128x64", "-movflags", "+faststart")
 	info, err := os.Stat(path)
@@ -217,7 +230,7 @@ func TestLackOfFFmpeg(t *testing.T) {
 	}
 }
 
-// An FFmpeg without libopus makes AAC.
+// Without libopus, FFmpeg encodes AAC.
 func TestSound(t *testing.T) {
 	path := film(t, "a.mp4", "128x64", "-f", "lavfi", "-i", "sine=duration=1")
 	for _, aac := range []bool{false, true} {
@@ -244,7 +257,9 @@ func TestSound(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := v.AudioFormat(); a.Format.Codec != want.Codec || a.Format.SampleRate != want.SampleRate || a.Format.Channels != want.Channels || !bytes.Equal(a.Format.Config, want.Config) {
+			if want := v.AudioFormat(); a.Format.Codec != want.Codec || a.Format.SampleRate != want.SampleRate ||
+				a.Format.Channels != want.Channels ||
+				!bytes.Equal(a.Format.Config, want.Config) {
 				t.Errorf("format %+v, foretold %+v", a.Format, *want)
 			}
 			samples := 0

@@ -10,13 +10,13 @@ import (
 	"testing"
 )
 
-// pretend puts programs that say something and fail in place of FFmpeg's.
+// pretend replaces FFmpeg's programs by one that prints a message and fails.
 func pretend(t *testing.T, says string) {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"ffmpeg", "ffprobe"} {
 		script := "#!/bin/sh\ncat >&2 <<'END'\n" + says + "\nEND\nexit 1\n"
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700); err != nil { //nolint:gosec // a program
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700); err != nil { //nolint:gosec // an executable
 			t.Fatal(err)
 		}
 	}
@@ -45,7 +45,8 @@ func TestWhatFFmpegSays(t *testing.T) {
 			if err := Run(t.Context(), "-version"); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("ffmpeg: %v, want %q", err, tt.want)
 			}
-			if _, err := Probe(t.Context(), mustParse(t, "/dev/null")); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if _, err := Probe(t.Context(), mustParse(t, "/dev/null")); err == nil ||
+				!strings.Contains(err.Error(), tt.want) {
 				t.Errorf("ffprobe: %v, want %q", err, tt.want)
 			}
 		})
@@ -54,7 +55,8 @@ func TestWhatFFmpegSays(t *testing.T) {
 
 func TestAbsent(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	if err := Run(t.Context(), "-version"); !errors.Is(err, ErrAbsent) || !strings.Contains(err.Error(), "apt install ffmpeg") {
+	if err := Run(t.Context(), "-version"); !errors.Is(err, ErrAbsent) ||
+		!strings.Contains(err.Error(), "apt install ffmpeg") {
 		t.Errorf("ffmpeg: %v", err)
 	}
 	if _, err := Probe(t.Context(), mustParse(t, "/dev/null")); !errors.Is(err, ErrAbsent) {
@@ -69,7 +71,7 @@ func TestParseInput(t *testing.T) {
 	for _, tt := range []struct {
 		in   string
 		live bool
-		args string // contained
+		args string // expected substring
 		err  string
 	}{
 		{in: "film.mp4", args: "-protocol_whitelist file -i file:/"},
@@ -89,7 +91,8 @@ func TestParseInput(t *testing.T) {
 			}
 			continue
 		}
-		if args := strings.Join(in.Args(), " "); err != nil || in.Live() != tt.live || !strings.Contains(args, tt.args) {
+		if args := strings.Join(in.Args(), " "); err != nil || in.Live() != tt.live ||
+			!strings.Contains(args, tt.args) {
 			t.Errorf("%q: %q, live %v, %v", tt.in, args, in.Live(), err)
 		}
 	}
@@ -104,8 +107,10 @@ func TestParseProbe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Video{Codec: "h264", Width: 1920, Height: 1080, PixelAspect: 9.0 / 16, FPSNum: 30000, FPSDen: 1001,
-		Projection: "equirectangular", Stereo: "top and bottom", Yaw: 3}
+	want := Video{
+		Codec: "h264", Width: 1920, Height: 1080, PixelAspect: 9.0 / 16, FPSNum: 30000, FPSDen: 1001,
+		Projection: "equirectangular", Stereo: "top and bottom", Yaw: 3,
+	}
 	if !info.Audio || *info.Video != want || info.Duration.Seconds() != 10.5 {
 		t.Errorf("got %+v %+v", info, *info.Video)
 	}
@@ -126,8 +131,31 @@ func TestPipes(t *testing.T) {
 	if _, err := Find("ffmpeg"); err != nil {
 		t.Skip("ffmpeg is not installed")
 	}
-	p, pipes, err := Start(t.Context(), 2, nil, "-f", "lavfi", "-i", "color=size=4x2:rate=5:duration=1", "-f", "lavfi", "-i", "sine=duration=1:sample_rate=8000",
-		"-map", "0", "-f", "rawvideo", "-pix_fmt", "gray", "pipe:3", "-map", "1", "-f", "s16le", "pipe:4")
+	p, pipes, err := Start(
+		t.Context(),
+		2,
+		nil,
+		"-f",
+		"lavfi",
+		"-i",
+		"color=size=4x2:rate=5:duration=1",
+		"-f",
+		"lavfi",
+		"-i",
+		"sine=duration=1:sample_rate=8000",
+		"-map",
+		"0",
+		"-f",
+		"rawvideo",
+		"-pix_fmt",
+		"gray",
+		"pipe:3",
+		"-map",
+		"1",
+		"-f",
+		"s16le",
+		"pipe:4",
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +171,7 @@ func TestPipes(t *testing.T) {
 	if err := p.Wait(); err != nil {
 		t.Error(err)
 	}
-	// The end of the context is the end of the program.
+	// Canceling the context kills the program.
 	ctx, cancel := context.WithCancel(t.Context())
 	p, pipes, err = Start(ctx, 1, nil, "-f", "lavfi", "-i", "testsrc2", "-f", "rawvideo", "pipe:3")
 	if err != nil {

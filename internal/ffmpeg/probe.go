@@ -12,22 +12,31 @@ import (
 	"time"
 )
 
-// Input is something to read: a file, a device or a URL.
+// Input is a file, device or URL.
 type Input struct {
 	name string
-	file string // path where it is a regular file
+	file string // path of a regular file, or ""
 	args []string
 	live bool
 }
 
-// liveSchemes are the URLs that are taken for live.
-var liveSchemes = map[string]bool{"rtmp": true, "rtmps": true, "rtsp": true, "rtsps": true, "srt": true, "udp": true, "rtp": true, "tcp": true}
+// liveSchemes are URL schemes of live inputs.
+var liveSchemes = map[string]bool{
+	"rtmp":  true,
+	"rtmps": true,
+	"rtsp":  true,
+	"rtsps": true,
+	"srt":   true,
+	"udp":   true,
+	"rtp":   true,
+	"tcp":   true,
+}
 
-// fileSchemes are the URLs that are taken for files.
+// fileSchemes are URL schemes of files.
 var fileSchemes = map[string]bool{"http": true, "https": true}
 
-// ParseInput understands FILE, /dev/videoN and URLs. A file is never taken for one of
-// FFmpeg's own URLs, and cannot make FFmpeg open others.
+// ParseInput accepts FILE, /dev/videoN and URLs. It prevents FFmpeg from interpreting a file's name
+// as a URL, and the file from making FFmpeg open others.
 func ParseInput(s string) (Input, error) {
 	scheme, _, isURL := strings.Cut(s, "://")
 	switch {
@@ -36,11 +45,19 @@ func ParseInput(s string) (Input, error) {
 	case strings.HasPrefix(s, "/dev/video"):
 		return Input{name: s, live: true, args: []string{"-f", "v4l2", "-i", s}}, nil
 	case isURL && liveSchemes[scheme]:
-		return Input{name: s, live: true, args: []string{"-fflags", "nobuffer", "-analyzeduration", "2000000", "-i", s}}, nil
+		return Input{
+			name: s,
+			live: true,
+			args: []string{"-fflags", "nobuffer", "-analyzeduration", "2000000", "-i", s},
+		}, nil
 	case isURL && fileSchemes[scheme]:
 		return Input{name: s, args: []string{"-protocol_whitelist", "http,https,tcp,tls,crypto", "-i", s}}, nil
 	case isURL:
-		return Input{}, fmt.Errorf("input %q: %s:// is none of rtmp, rtmps, rtsp, rtsps, srt, udp, rtp, tcp, http, https", s, scheme)
+		return Input{}, fmt.Errorf(
+			"input %q: %s:// is none of rtmp, rtmps, rtsp, rtsps, srt, udp, rtp, tcp, http, https",
+			s,
+			scheme,
+		)
 	}
 	path, err := filepath.Abs(s)
 	if err != nil {
@@ -51,53 +68,53 @@ func ParseInput(s string) (Input, error) {
 
 func (i Input) String() string { return i.name }
 
-// File is the path of a file, "" of what is none.
+// File returns the path of a file, otherwise "".
 func (i Input) File() string { return i.file }
 
-// Live says that the input goes on at its own pace.
+// Live reports whether the input delivers at its own pace.
 func (i Input) Live() bool { return i.live }
 
-// Args are ffmpeg's arguments for the input, -i included.
+// Args returns ffmpeg's arguments for the input, including -i.
 func (i Input) Args() []string { return i.args }
 
-// Info is what an input is made of.
+// Info describes an input.
 type Info struct {
 	Video    *Video
 	Audio    bool
-	Duration time.Duration // 0 where it is not known
+	Duration time.Duration // 0 if unknown
 }
 
 // Video is an input's first video stream.
 type Video struct {
 	Codec          string
 	Width, Height  int     // pixels
-	PixelAspect    float64 // width of a pixel by its height
+	PixelAspect    float64 // pixel width divided by height
 	FPSNum, FPSDen int
-	Projection     string // "" where FFmpeg knows of none: equirectangular, cubemap
-	Stereo         string // likewise: 2D, top and bottom, side by side
+	Projection     string // equirectangular or cubemap; "" if unknown
+	Stereo         string // 2D, top and bottom, or side by side; "" if unknown
 	Yaw            float64
 	Pitch          float64
 	Roll           float64
 	PixelFormat    string // FFmpeg's name, such as yuv420p
-	// Names of FFmpeg's; "" where the stream does not say.
+	// FFmpeg's names; "" if the stream has none.
 	ColorPrimaries, ColorTransfer, ColorSpace string
 	ColorRange                                string // tv, pc
 }
 
-// FPS is the frame rate.
+// FPS returns the frame rate.
 func (v *Video) FPS() float64 { return float64(v.FPSNum) / float64(v.FPSDen) }
 
-// ErrNoVideo says that an input has no video stream.
+// ErrNoVideo reports an input without a video stream.
 var ErrNoVideo = errors.New("it has no video stream")
 
-// Probe finds out what an input is made of.
+// Probe describes an input, using ffprobe.
 func Probe(ctx context.Context, in Input) (Info, error) {
 	path, err := Find("ffprobe")
 	if err != nil {
 		return Info{}, err
 	}
 	args := append([]string{"-v", "error", "-print_format", "json", "-show_format", "-show_streams"}, in.args...)
-	cmd := exec.CommandContext(ctx, path, args...) //nolint:gosec // the arguments are ours
+	cmd := exec.CommandContext(ctx, path, args...) //nolint:gosec // arguments come from this program
 	var stderr tail
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -156,8 +173,12 @@ func parseProbe(b []byte) (Info, error) {
 		if s.Type != "video" || s.Disposition.Picture != 0 || info.Video != nil {
 			continue
 		}
-		v := &Video{Codec: s.Codec, Width: s.Width, Height: s.Height, PixelAspect: 1, PixelFormat: s.PixelFormat,
-			ColorPrimaries: known(s.Primaries), ColorTransfer: known(s.Transfer), ColorSpace: known(s.Space), ColorRange: known(s.Range)}
+		v := &Video{
+			Codec: s.Codec, Width: s.Width, Height: s.Height, PixelAspect: 1, PixelFormat: s.PixelFormat,
+			ColorPrimaries: known(
+				s.Primaries,
+			), ColorTransfer: known(s.Transfer), ColorSpace: known(s.Space), ColorRange: known(s.Range),
+		}
 		if s.Codec == "" || s.Codec == "unknown" || s.Codec == "none" {
 			return info, &CodecError{Codec: "video of type " + s.Tag}
 		}
@@ -188,7 +209,7 @@ func parseProbe(b []byte) (Info, error) {
 	return info, nil
 }
 
-// known is "" for what FFmpeg does not know.
+// known returns "" for FFmpeg's names of unknown values.
 func known(s string) string {
 	if s == "unknown" || s == "unspecified" || s == "reserved" {
 		return ""
@@ -212,6 +233,8 @@ func HasEncoder(ctx context.Context, name string) bool {
 	if err != nil {
 		return false
 	}
-	out, err := exec.CommandContext(ctx, path, "-hide_banner", "-v", "error", "-h", "encoder="+name).CombinedOutput() //nolint:gosec // the arguments are ours
+	out, err := exec.CommandContext(ctx, path, "-hide_banner", "-v", "error", "-h", "encoder="+name).
+		CombinedOutput()
+		//nolint:gosec // arguments come from this program
 	return err == nil && strings.Contains(string(out), "Encoder "+name+" ")
 }

@@ -143,7 +143,8 @@ func Read(r io.Reader) ([]Trace, error) {
 
 func numbers(row []string, columns []int) (v [4]float64, err error) {
 	for i, c := range columns {
-		if v[i], err = strconv.ParseFloat(strings.TrimSpace(row[c]), 64); err != nil || math.IsNaN(v[i]) || math.IsInf(v[i], 0) {
+		if v[i], err = strconv.ParseFloat(strings.TrimSpace(row[c]), 64); err != nil || math.IsNaN(v[i]) ||
+			math.IsInf(v[i], 0) {
 			return v, fmt.Errorf("%q is not a number", row[c])
 		}
 	}

@@ -35,8 +35,8 @@ func TestDeviceFull(t *testing.T) {
 	}
 }
 
-// TestDiskFull records until the disk takes no more, which a limit on the file size
-// stands for. The limit is the process's, so the test runs itself once more.
+// TestDiskFull simulates a full disk by a file size limit. The limit applies to a process, so the
+// test runs itself in a child process.
 func TestDiskFull(t *testing.T) {
 	const limited = "K4AMKV_FILE_SIZE"
 	if size := os.Getenv(limited); size != "" {

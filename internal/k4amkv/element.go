@@ -10,7 +10,7 @@ import (
 	"math/bits"
 )
 
-// Matroska element IDs (RFC 9559) that a k4a recording uses.
+// Matroska element IDs (RFC 9559) used in k4a recordings.
 const (
 	idEBML           = 0x1A45DFA3
 	idDocType        = 0x4282
@@ -157,8 +157,8 @@ func elementName(id uint32) string {
 	return fmt.Sprintf("element %X", id)
 }
 
-// topLevel says whether id is a child of Segment; such an element ends a Cluster
-// whose size is unknown.
+// topLevel reports whether id is a child of Segment. Such an element ends a Cluster of unknown
+// size.
 func topLevel(id uint32) bool {
 	switch id {
 	case idSeekHead, idInfo, idTracks, idAttachments, idTags, idCluster, idCues:
@@ -167,20 +167,19 @@ func topLevel(id uint32) bool {
 	return false
 }
 
-// element is one element of the file: its header is at start, its content from data
-// to end.
+// element is an element of the file: its header begins at start, its content spans data to end.
 type element struct {
 	id               uint32
 	start, data, end int64
-	unknown          bool // written without a size: it ends where its parent does
+	unknown          bool // no size in the file; ends with its parent
 }
 
 func (e element) damage(format string, args ...any) error {
 	return &DamageError{Offset: e.start, Element: elementName(e.id), Err: fmt.Errorf(format, args...)}
 }
 
-// file reads EBML elements (RFC 8794) from a file of known size. Nothing is allocated
-// by a length that the file's own size does not bear out.
+// file reads EBML elements (RFC 8794) from a file of known size. It allocates no more than the
+// file's size justifies.
 type file struct {
 	r    io.ReaderAt
 	size int64
@@ -188,8 +187,8 @@ type file struct {
 
 var errBadVint = errors.New("no valid variable-length integer")
 
-// header reads the element header at offset; its content may be longer than limit
-// says. At limit itself it returns io.EOF.
+// header reads the element header at offset. The content may extend beyond limit. At limit it
+// returns io.EOF.
 func (f *file) header(offset, limit int64) (element, error) {
 	if offset >= limit {
 		return element{}, io.EOF
@@ -202,7 +201,11 @@ func (f *file) header(offset, limit int64) (element, error) {
 	e := element{start: offset}
 	n := bits.LeadingZeros8(b[0]) + 1
 	if n > 4 || n > len(b) {
-		return element{}, &DamageError{offset, "element header", fmt.Errorf("%w as ID: % x", errBadVint, b[:min(4, len(b))])}
+		return element{}, &DamageError{
+			offset,
+			"element header",
+			fmt.Errorf("%w as ID: % x", errBadVint, b[:min(4, len(b))]),
+		}
 	}
 	for _, x := range b[:n] {
 		e.id = e.id<<8 | uint32(x)
@@ -230,7 +233,12 @@ func (f *file) child(offset, limit int64) (element, error) {
 		return element{}, err
 	}
 	if e.end > limit {
-		return element{}, e.damage("%d bytes long, but only %d are left%s", e.end-e.data, limit-e.data, f.truncated(limit))
+		return element{}, e.damage(
+			"%d bytes long, but only %d are left%s",
+			e.end-e.data,
+			limit-e.data,
+			f.truncated(limit),
+		)
 	}
 	return e, nil
 }
@@ -259,7 +267,7 @@ func (f *file) children(e element, visit func(element) error) error {
 
 func (f *file) readAt(b []byte, offset int64) error {
 	n, err := f.r.ReadAt(b, offset)
-	if n == len(b) { // then io.EOF says no more than that this was the end
+	if n == len(b) { // io.EOF at the exact end is not an error
 		return nil
 	}
 	return fmt.Errorf("reading %d bytes at byte %d: %w", len(b), offset, err)
@@ -309,12 +317,12 @@ func (f *file) string(e element) (string, error) {
 	return string(b), err
 }
 
-// checksum compares e's content with the CRC-32 that is its first child, where it
-// has one. buf is working space.
+// checksum verifies e's content against its first child, a CRC-32, if present. buf is scratch
+// space.
 func (f *file) checksum(e element, buf []byte) error {
 	c, err := f.header(e.data, e.end)
 	if err != nil || c.id != idCRC32 || c.end-c.data != 4 || c.end > e.end {
-		return nil //nolint:nilerr // no checksum; a damaged header is found by who walks e
+		return nil //nolint:nilerr // no checksum; the caller detects damaged headers
 	}
 	var want [4]byte
 	if err := f.readAt(want[:], c.data); err != nil {
@@ -335,8 +343,8 @@ func (f *file) checksum(e element, buf []byte) error {
 	return nil
 }
 
-// vint decodes the variable-length integer at the front of b and its length.
-// unknown is the reserved value with all bits set.
+// vint decodes a variable-length integer at the start of b, and returns its length. unknown is set
+// for the reserved value with all bits set.
 func vint(b []byte) (v uint64, n int, unknown, ok bool) {
 	if len(b) == 0 {
 		return 0, 0, false, false

@@ -13,7 +13,7 @@ import (
 	"holocast/internal/camera"
 )
 
-// Bounds on what a header may hold; a k4arecorder's has 4 tracks and 20 tags.
+// Limits of a header; k4arecorder writes 4 tracks and 20 tags.
 const (
 	maxTracks      = 64
 	maxTags        = 4096
@@ -27,7 +27,7 @@ type track struct {
 	number, uid   uint64
 	name, codec   string
 	private       []byte
-	duration      uint64 // nanoseconds a frame
+	duration      uint64 // nanoseconds per frame
 	width, height uint64
 	encoded       bool
 	start         int64
@@ -44,26 +44,25 @@ type attachment struct {
 	data element
 }
 
-// indexEntry says that the cluster at offset has a block of this time.
+// indexEntry locates a cluster with a block of a given time.
 type indexEntry struct {
-	time   int64 // nanoseconds from the recording's beginning
+	time   int64 // nanoseconds since the recording's start
 	offset int64
 }
 
-// header is all of a recording that is not in its clusters.
+// header holds a recording's elements outside the clusters.
 type header struct {
 	segment      element
 	firstCluster int64
-	scale        int64 // nanoseconds a tick
+	scale        int64 // nanoseconds per tick
 	duration     float64
 	tracks       []track
 	tags         map[string]tag
 	attachments  []attachment
-	index        []indexEntry // from Cues; nil where there are none
+	index        []indexEntry // from Cues, or nil
 }
 
-// readHeader reads a recording's header elements, those before the first cluster and
-// those that SeekHead points to.
+// readHeader reads the elements before the first cluster and those that SeekHead references.
 func (f *file) readHeader() (*header, error) {
 	root, err := f.header(0, f.size)
 	if errors.Is(err, io.EOF) {
@@ -88,10 +87,10 @@ func (f *file) readHeader() (*header, error) {
 	if err != nil || segment.id != idSegment {
 		return nil, &DamageError{root.end, "Segment", errors.New("not found after the EBML header")}
 	}
-	// A recording that was cut off says more than it has, or nothing.
+	// The size is too large, or unknown, in a truncated recording.
 	segment.end = min(segment.end, f.size)
 
-	// Info is written when a recording is closed; until then its scale is k4arecorder's.
+	// Recorders write Info when they close a recording. Default to k4arecorder's scale.
 	h := &header{segment: segment, scale: 1000, tags: map[string]tag{}}
 	done := map[int64]bool{}
 	var seek []int64
@@ -108,7 +107,12 @@ func (f *file) readHeader() (*header, error) {
 			break
 		}
 		if e.end > segment.end {
-			return nil, e.damage("%d bytes long, but only %d are left%s", e.end-e.data, segment.end-e.data, f.truncated(segment.end))
+			return nil, e.damage(
+				"%d bytes long, but only %d are left%s",
+				e.end-e.data,
+				segment.end-e.data,
+				f.truncated(segment.end),
+			)
 		}
 		if e.id == idSeekHead {
 			if seek, err = f.seekHead(e, segment, seek); err != nil {
@@ -129,8 +133,8 @@ func (f *file) readHeader() (*header, error) {
 			continue
 		}
 		done[at] = true
-		// Cues follow the clusters: lost when a recording is cut off, and then a scan
-		// of the clusters stands in.
+		// Cues follow the clusters, so a truncated recording has none. SeekTo then scans the
+		// clusters.
 		if e, err := f.child(at, segment.end); err == nil && e.id == idCues {
 			if f.headerElement(h, e) != nil {
 				h.index = nil
@@ -144,7 +148,7 @@ func (f *file) readHeader() (*header, error) {
 	return h, nil
 }
 
-// seekHead appends the file offsets that e points to.
+// seekHead appends the file offsets in a SeekHead.
 func (f *file) seekHead(e, segment element, offsets []int64) ([]int64, error) {
 	err := f.children(e, func(s element) error {
 		if s.id != idSeek {
@@ -290,7 +294,7 @@ func (f *file) tag(h *header, e element) error {
 		}
 		return nil
 	})
-	if _, ok := h.tags[name]; !ok { // the first of a name counts, as in libk4arecord
+	if _, ok := h.tags[name]; !ok { // the first tag of a name counts, as in libk4arecord
 		h.tags[name] = t
 	}
 	return err
@@ -346,7 +350,7 @@ func (f *file) cues(h *header, e element) error {
 	})
 }
 
-// nanoseconds converts a time stamp in ticks, if it fits.
+// nanoseconds converts a timestamp in ticks; false on overflow.
 func (h *header) nanoseconds(tick uint64) (int64, bool) {
 	if tick > uint64(math.MaxInt64/4/h.scale) {
 		return 0, false
@@ -354,7 +358,7 @@ func (h *header) nanoseconds(tick uint64) (int64, bool) {
 	return int64(tick) * h.scale, true
 }
 
-// find returns the track that a tag points to by its UID, or the one of the name.
+// find returns the track whose UID is in a tag, or the track with a name.
 func (h *header) find(name, tagName string) *track {
 	uid, err := strconv.ParseUint(h.tags[tagName].value, 10, 64)
 	var named *track
@@ -370,8 +374,7 @@ func (h *header) find(name, tagName string) *track {
 	return named
 }
 
-// fourCC reads a video track's BITMAPINFOHEADER and checks that it agrees with the
-// track's own size.
+// fourCC parses a video track's BITMAPINFOHEADER and checks that it matches the track's size.
 func (t *track) fourCC() (string, error) {
 	damage := func(format string, args ...any) error {
 		return &DamageError{t.start, "TrackEntry " + t.name, fmt.Errorf(format, args...)}
@@ -391,7 +394,7 @@ func (t *track) fourCC() (string, error) {
 	return string(t.private[16:20]), nil
 }
 
-// config makes sense of the header; tracks are COLOR, DEPTH, IR, IMU or nil.
+// config interprets the header; tracks are COLOR, DEPTH, IR and IMU, nil if missing.
 func (h *header) config(f *file) (c Config, tracks [trackCount]*track, littleEndian bool, err error) {
 	fail := func(err error) (Config, [trackCount]*track, bool, error) {
 		return Config{}, tracks, false, err
@@ -403,13 +406,18 @@ func (h *header) config(f *file) (c Config, tracks [trackCount]*track, littleEnd
 		trackIMU:   h.find("IMU", "K4A_IMU_TRACK"),
 	}
 	if tracks[trackIR] == nil {
-		tracks[trackIR] = h.find("DEPTH_IR", "") // the first recorders' name
+		tracks[trackIR] = h.find("DEPTH_IR", "") // name used by early recorders
 	}
 	color, depth, ir := tracks[trackColor], tracks[trackDepth], tracks[trackIR]
 	if color == nil && depth == nil && ir == nil {
 		return fail(fmt.Errorf("no COLOR, DEPTH or IR track among the recording's %d tracks", len(h.tracks)))
 	}
-	c = Config{Depth: depth != nil, IR: ir != nil, IMU: tracks[trackIMU] != nil, Serial: h.tags["K4A_DEVICE_SERIAL_NUMBER"].value}
+	c = Config{
+		Depth:  depth != nil,
+		IR:     ir != nil,
+		IMU:    tracks[trackIMU] != nil,
+		Serial: h.tags["K4A_DEVICE_SERIAL_NUMBER"].value,
+	}
 
 	if color != nil {
 		fourCC, err := color.fourCC()
@@ -419,7 +427,13 @@ func (h *header) config(f *file) (c Config, tracks [trackCount]*track, littleEnd
 		switch c.ColorFormat = camera.ColorFormat(fourCC); c.ColorFormat {
 		case camera.MJPG, camera.NV12, camera.YUY2, camera.BGRA:
 		default:
-			return fail(&DamageError{color.start, "TrackEntry COLOR", fmt.Errorf("colour format %q is none of MJPG, NV12, YUY2, BGRA", fourCC)})
+			return fail(
+				&DamageError{
+					color.start,
+					"TrackEntry COLOR",
+					fmt.Errorf("colour format %q is none of MJPG, NV12, YUY2, BGRA", fourCC),
+				},
+			)
 		}
 		for _, m := range []camera.ColorMode{camera.Color720P, camera.Color1080P, camera.Color1440P, camera.Color1536P, camera.Color2160P, camera.Color3072P} {
 			if w, h := m.Size(); uint64(w) == color.width && uint64(h) == color.height {
@@ -427,7 +441,13 @@ func (h *header) config(f *file) (c Config, tracks [trackCount]*track, littleEnd
 			}
 		}
 		if c.ColorMode == camera.ColorOff {
-			return fail(&DamageError{color.start, "TrackEntry COLOR", fmt.Errorf("%d×%d is no colour resolution of an Azure Kinect", color.width, color.height)})
+			return fail(
+				&DamageError{
+					color.start,
+					"TrackEntry COLOR",
+					fmt.Errorf("%d×%d is no colour resolution of an Azure Kinect", color.width, color.height),
+				},
+			)
 		}
 	}
 	if depth != nil || ir != nil {
@@ -448,11 +468,17 @@ func (h *header) config(f *file) (c Config, tracks [trackCount]*track, littleEnd
 				return fail(err)
 			}
 			if t.width != uint64(w) || t.height != uint64(h) {
-				return fail(&DamageError{t.start, "TrackEntry " + t.name, fmt.Errorf("%d×%d, but depth mode %s is %d×%d", t.width, t.height, c.DepthMode, w, h)})
+				return fail(
+					&DamageError{
+						t.start,
+						"TrackEntry " + t.name,
+						fmt.Errorf("%d×%d, but depth mode %s is %d×%d", t.width, t.height, c.DepthMode, w, h),
+					},
+				)
 			}
 			switch fourCC {
 			case "b16g":
-			case "YUY2": // the first recorders wrote 16-bit little-endian under this name
+			case "YUY2": // early recorders wrote 16-bit little-endian under this name
 				littleEndian = true
 			default:
 				return fail(&DamageError{t.start, "TrackEntry " + t.name, fmt.Errorf("format %q is not b16g", fourCC)})
@@ -480,7 +506,7 @@ func (h *header) config(f *file) (c Config, tracks [trackCount]*track, littleEnd
 	return c, tracks, littleEndian, nil
 }
 
-// durationTag reads a tag in nanoseconds, 0 where it is missing.
+// durationTag parses a tag in nanoseconds; 0 if missing.
 func (h *header) durationTag(name string) (time.Duration, error) {
 	t, ok := h.tags[name]
 	if !ok {

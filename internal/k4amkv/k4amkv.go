@@ -1,15 +1,12 @@
-// Package k4amkv reads and writes Azure Kinect recordings: the Matroska files that
-// k4arecorder and libk4arecord make ("Azure Kinect recording file format",
-// Azure Kinect DK documentation).
+// Package k4amkv reads and writes Azure Kinect recordings: the Matroska files of k4arecorder and
+// libk4arecord ("Azure Kinect recording file format", Azure Kinect DK documentation).
 //
-// A recording has up to four tracks: COLOR (MJPG, NV12, YUY2 or BGRA), DEPTH and IR
-// (16-bit grey, big-endian in the file, native here), IMU (40-byte samples); tags such
-// as K4A_DEPTH_MODE; and the camera's factory calibration as the attachment
-// calibration.json.
+// A recording has up to four tracks: COLOR (MJPG, NV12, YUY2 or BGRA), DEPTH and IR (16-bit grey,
+// big-endian in the file, native here), IMU (40-byte samples); tags such as K4A_DEPTH_MODE; and the
+// camera's factory calibration as the attachment calibration.json.
 //
-// Reading walks the file's elements by itself, because ebml-go unmarshals a whole
-// recording into memory and allocates what a damaged length field says; writing
-// uses ebml-go.
+// The writer uses ebml-go. The reader does not, as ebml-go loads entire recordings and trusts
+// damaged length fields when it allocates.
 package k4amkv
 
 import (
@@ -19,34 +16,33 @@ import (
 	"holocast/internal/camera"
 )
 
-// Config is what a recording says of the camera that made it.
+// Config describes a recording and its camera.
 type Config struct {
-	DepthMode   camera.DepthMode   // "" where there is neither depth nor IR
-	ColorMode   camera.ColorMode   // ColorOff where there is no colour
-	ColorFormat camera.ColorFormat // "" where there is no colour
-	FPS         int                // 5, 15 or 30; captures may come more slowly
+	DepthMode   camera.DepthMode   // "" without depth and IR
+	ColorMode   camera.ColorMode   // ColorOff without colour
+	ColorFormat camera.ColorFormat // "" without colour
+	FPS         int                // 5, 15 or 30; captures may be less frequent
 
-	// The tracks a recording has besides COLOR.
+	// Tracks other than COLOR.
 	Depth, IR, IMU bool
 
-	// StartOffset is the device time of the recording's time zero. The Writer takes
-	// it from the first image.
+	// StartOffset is the device time of the recording's time zero. The Writer uses the first
+	// image's time.
 	StartOffset time.Duration
-	// DepthDelay is how much later than colour the camera took depth.
+	// DepthDelay is the delay of depth captures after colour.
 	DepthDelay time.Duration
 	Serial     string
-	// Calibration is the factory document, for camera.Parse; nil where the recording
-	// has none.
+	// Calibration is the factory document, for camera.Parse; nil if missing.
 	Calibration []byte
 }
 
-// period is the time between two frames.
+// period returns the frame interval.
 func (c *Config) period() time.Duration { return time.Second / time.Duration(c.FPS) }
 
-// Capture is what the camera took at one moment. An image that the recording lacks
-// is nil. Times are device times, of the middle of the exposure.
+// Capture holds the images of one moment; missing images are nil. Times are device times of the
+// middle of the exposure.
 type Capture struct {
-	Color     []byte // as Config.ColorFormat says
+	Color     []byte // in Config.ColorFormat
 	ColorTime time.Duration
 	Depth     []uint16 // width×height of the depth mode, millimetres, 0 = no reading
 	DepthTime time.Duration
@@ -78,10 +74,10 @@ type IMUSample struct {
 	Gyro      [3]float32    // rad/s
 }
 
-// DamageError says where a recording is damaged.
+// DamageError reports where a recording is damaged.
 type DamageError struct {
-	Offset  int64  // of the element, in bytes from the file's beginning
-	Element string // Matroska's name of it
+	Offset  int64  // of the element in the file, bytes
+	Element string // name in Matroska
 	Err     error
 }
 

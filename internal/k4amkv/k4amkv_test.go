@@ -18,15 +18,15 @@ import (
 	"holocast/internal/camera"
 )
 
-// small is the configuration of the recordings that tests write: the smallest images.
+// small configures test recordings with the smallest images.
 var small = Config{
 	DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: camera.MJPG, FPS: 30,
 	Depth: true, IR: true, IMU: true, Serial: "000123456789", Calibration: []byte(`{"CalibrationInformation":{}}`),
 }
 
-const base = 1_700_000_000 * time.Second // an Orbbec's clock starts at such a time
+const base = 1_700_000_000 * time.Second // start of an Orbbec camera's clock
 
-// frame makes capture i of a recording: images that differ from frame to frame.
+// frame returns capture i of a recording; images differ from frame to frame.
 func frame(config Config, i int) Capture {
 	t := base + time.Duration(i)*config.period()
 	t -= t % time.Microsecond
@@ -76,7 +76,7 @@ func record(t testing.TB, config Config, n int) (string, []Capture) {
 	return path, captures
 }
 
-// readAll reads a recording to its end or to an error.
+// readAll reads a recording to its end or an error.
 func readAll(r *Reader) ([]Capture, error) {
 	var all []Capture
 	for {
@@ -104,7 +104,7 @@ func open(t testing.TB, path string) *Reader {
 	return r
 }
 
-// same is reflect.DeepEqual without its price for each pixel.
+// same is reflect.DeepEqual, but faster.
 func same(a, b Capture) bool {
 	grey := slices.Equal(a.Depth, b.Depth) && slices.Equal(a.IR, b.IR)
 	a.Depth, a.IR, b.Depth, b.IR = nil, nil, nil, nil
@@ -118,20 +118,44 @@ func compare(t *testing.T, got, want []Capture) {
 	}
 	for i := range want {
 		if !same(got[i], want[i]) {
-			t.Fatalf("capture %d differs: times %v %v %v, want %v %v %v; %d IMU samples, want %d", i,
-				got[i].ColorTime, got[i].DepthTime, got[i].IRTime, want[i].ColorTime, want[i].DepthTime, want[i].IRTime, len(got[i].IMU), len(want[i].IMU))
+			t.Fatalf(
+				"capture %d differs: times %v %v %v, want %v %v %v; %d IMU samples, want %d",
+				i,
+				got[i].ColorTime,
+				got[i].DepthTime,
+				got[i].IRTime,
+				want[i].ColorTime,
+				want[i].DepthTime,
+				want[i].IRTime,
+				len(got[i].IMU),
+				len(want[i].IMU),
+			)
 		}
 	}
 }
 
 func TestRoundTrip(t *testing.T) {
 	configs := map[string]Config{
-		"all tracks":  small,
-		"depth only":  {DepthMode: camera.NFOV2x2Binned, FPS: 15, Depth: true},
-		"color only":  {ColorMode: camera.Color3072P, ColorFormat: camera.MJPG, FPS: 5},
-		"passive IR":  {DepthMode: camera.PassiveIR, IR: true, FPS: 30},
-		"depth late":  {DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: camera.MJPG, FPS: 5, Depth: true, DepthDelay: 150 * time.Millisecond},
-		"depth early": {DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: camera.MJPG, FPS: 30, Depth: true, DepthDelay: -20 * time.Millisecond},
+		"all tracks": small,
+		"depth only": {DepthMode: camera.NFOV2x2Binned, FPS: 15, Depth: true},
+		"color only": {ColorMode: camera.Color3072P, ColorFormat: camera.MJPG, FPS: 5},
+		"passive IR": {DepthMode: camera.PassiveIR, IR: true, FPS: 30},
+		"depth late": {
+			DepthMode:   camera.NFOV2x2Binned,
+			ColorMode:   camera.Color720P,
+			ColorFormat: camera.MJPG,
+			FPS:         5,
+			Depth:       true,
+			DepthDelay:  150 * time.Millisecond,
+		},
+		"depth early": {
+			DepthMode:   camera.NFOV2x2Binned,
+			ColorMode:   camera.Color720P,
+			ColorFormat: camera.MJPG,
+			FPS:         30,
+			Depth:       true,
+			DepthDelay:  -20 * time.Millisecond,
+		},
 	}
 	for name, config := range configs {
 		t.Run(name, func(t *testing.T) {
@@ -155,7 +179,7 @@ func TestRoundTrip(t *testing.T) {
 					t.Fatal(err)
 				}
 				if config.IMU {
-					// The sample before a capture may share its cluster and then come with it.
+					// The sample before a capture may be in its cluster and then belongs to it.
 					for i := range got {
 						if pass == 0 && i > 0 && len(got[i].IMU) == 0 {
 							t.Fatalf("capture %d has no IMU sample", i)
@@ -183,7 +207,8 @@ func TestRawColorFormats(t *testing.T) {
 			for i := range image {
 				image[i] = byte(i * 7)
 			}
-			if err := w.WriteCapture(&Capture{Color: image[1:]}); err == nil || !strings.Contains(err.Error(), "colour image of") {
+			if err := w.WriteCapture(&Capture{Color: image[1:]}); err == nil ||
+				!strings.Contains(err.Error(), "colour image of") {
 				t.Errorf("an image a byte short: error %v", err)
 			}
 			if err := w.WriteCapture(&Capture{Color: image}); err != nil {
@@ -215,7 +240,7 @@ func TestMissingImages(t *testing.T) {
 		switch {
 		case i%7 == 3:
 			c.Color, c.ColorTime = nil, 0
-		case i >= 20 && i < 50: // the depth camera is away for a second
+		case i >= 20 && i < 50: // the depth camera pauses for a second
 			c.Depth, c.DepthTime, c.IR, c.IRTime = nil, 0, nil, 0
 		}
 		if c.Color == nil && c.Depth == nil {
@@ -236,7 +261,7 @@ func TestMissingImages(t *testing.T) {
 	compare(t, got, want)
 }
 
-// TestCutOff reads what is on the disk when a recorder is killed.
+// TestCutOff reads the file of a recorder that was killed.
 func TestCutOff(t *testing.T) {
 	config := small
 	config.IMU = false
@@ -258,7 +283,7 @@ func TestCutOff(t *testing.T) {
 	if err != nil || r.Duration != 0 {
 		t.Errorf("error %v, duration %v", err, r.Duration)
 	}
-	if lost := len(want) - len(got); lost > 17 { // half a second and the cluster that was filling
+	if lost := len(want) - len(got); lost > 17 { // half a second and the unfinished cluster
 		t.Errorf("%d captures are lost", lost)
 	}
 	compare(t, got, want[:len(got)])
@@ -344,8 +369,8 @@ func TestTruncated(t *testing.T) {
 	first := int(r.header.firstCluster)
 	for name, tc := range map[string]struct {
 		size   int
-		open   string // error of opening
-		next   string // error of reading
+		open   string // expected error of Open
+		next   string // expected error of Next
 		offset int64
 		min    int
 	}{
@@ -382,7 +407,7 @@ func TestTruncated(t *testing.T) {
 			}
 			whole := len(got)
 			if whole > 0 && got[whole-1].IR == nil {
-				whole-- // the capture in which the file ends
+				whole-- // the truncated capture
 			}
 			compare(t, got[:whole], want[:whole])
 			if err := r.Next(&Capture{}); !errors.Is(err, io.EOF) {
@@ -439,7 +464,7 @@ func TestBitFlips(t *testing.T) {
 				t.Fatalf("error %v, want %q at byte %d", err, tc.want, clusters[20])
 			}
 			compare(t, got, want[:tc.before])
-			// What lies behind the damage plays on.
+			// Captures after the damage are still read.
 			rest, err := readAll(r)
 			for err != nil {
 				var more []Capture
@@ -551,7 +576,8 @@ func TestWriterRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			config := small
 			tc.change(&config)
-			if _, err := Create(filepath.Join(t.TempDir(), "x.mkv"), config); err == nil || !strings.Contains(err.Error(), tc.want) {
+			if _, err := Create(filepath.Join(t.TempDir(), "x.mkv"), config); err == nil ||
+				!strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %v, want %q", err, tc.want)
 			}
 		})
@@ -611,7 +637,7 @@ func TestNothingRecorded(t *testing.T) {
 	}
 }
 
-// TestIMULacing reads samples as libk4arecord writes them: several in a block.
+// TestIMULacing reads several samples per block, as libk4arecord writes them.
 func TestIMULacing(t *testing.T) {
 	config := small
 	path, _ := record(t, config, 2)
@@ -632,7 +658,7 @@ func TestIMULacing(t *testing.T) {
 	cluster = append(cluster, content...)
 	at := open(t, path).header.firstCluster
 	file = append(append(bytes.Clone(file[:at]), cluster...), file[at:]...)
-	// Segment now has no size that fits; an unknown one does.
+	// Segment's size no longer fits; make it unknown.
 	segment := bytes.Index(file, []byte{0x18, 0x53, 0x80, 0x67})
 	copy(file[segment+4:], []byte{0x01, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF})
 	r, err := NewReader(bytes.NewReader(file), int64(len(file)))
@@ -648,7 +674,7 @@ func TestIMULacing(t *testing.T) {
 	}
 }
 
-// realRecording finds the k4arecorder file among the capture data, or skips the test.
+// realRecording returns the path of the k4arecorder file in the capture data, or skips the test.
 func realRecording(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("HOLOCAST_DATA")
@@ -665,7 +691,10 @@ func TestRealRecording(t *testing.T) {
 	r := open(t, realRecording(t))
 	c := r.Config
 	if c.DepthMode != camera.NFOVUnbinned || c.ColorMode != camera.Color720P || c.ColorFormat != camera.MJPG || c.FPS != 5 ||
-		!c.Depth || !c.IR || !c.IMU || c.Serial != "001514394512" || c.StartOffset != 336277*time.Microsecond {
+		!c.Depth || !c.IR ||
+		!c.IMU ||
+		c.Serial != "001514394512" ||
+		c.StartOffset != 336277*time.Microsecond {
 		t.Errorf("configuration %+v", c)
 	}
 	if _, err := camera.Parse(c.Calibration, c.DepthMode, c.ColorMode); err != nil {
@@ -693,7 +722,14 @@ func TestRealRecording(t *testing.T) {
 }
 
 func FuzzReader(f *testing.F) {
-	config := Config{DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: camera.MJPG, FPS: 30, IMU: true, Calibration: []byte("{}")}
+	config := Config{
+		DepthMode:   camera.NFOV2x2Binned,
+		ColorMode:   camera.Color720P,
+		ColorFormat: camera.MJPG,
+		FPS:         30,
+		IMU:         true,
+		Calibration: []byte("{}"),
+	}
 	path := filepath.Join(f.TempDir(), "x.mkv")
 	w, err := Create(path, config)
 	if err != nil {

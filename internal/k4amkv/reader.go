@@ -23,43 +23,43 @@ const (
 	trackCount
 )
 
-// block is a frame's place in the file.
+// block locates a frame in the file.
 type block struct {
-	time int64 // nanoseconds from the recording's beginning
-	at   int64 // of the payload
+	time int64 // nanoseconds since the recording's start
+	at   int64 // offset of the payload
 	size int64
 }
 
-// Reader reads a recording capture by capture. It keeps one cluster's place and the
-// images of one capture in memory, whatever the recording's length.
+// Reader reads a recording capture by capture. Its memory use does not depend on the recording's
+// length.
 type Reader struct {
 	Config Config
-	// Duration is the recording's length, 0 where the recorder never closed it.
+	// Duration is the recording's length, 0 if the recorder did not close it.
 	Duration time.Duration
 
 	closer io.Closer
 	file   file
 	header *header
 
-	numbers      [trackCount]uint64 // 0 = no such track
+	numbers      [trackCount]uint64 // 0 = missing track
 	littleEndian bool
-	delay        [trackIMU]int64 // added to a block's time to compare it with the other tracks'
-	imageSize    [trackIMU]int64 // bytes of an uncompressed image, 0 = any
+	delay        [trackIMU]int64 // added to block times to align tracks
+	imageSize    [trackIMU]int64 // bytes of an uncompressed image, 0 = variable
 
-	// Where reading is: the next child of cluster, or the next child of Segment.
+	// Read position: the next child of cluster, or of Segment.
 	at          int64
 	cluster     element // zero: between clusters
 	clusterTime int64
-	skipBefore  int64 // blocks earlier than this are not wanted
+	skipBefore  int64 // earlier blocks are skipped
 
 	queue   [trackIMU][]block
 	imu     []IMUSample
-	damage  error // met while reading ahead; returned once the queues are empty
+	damage  error // found while reading ahead; returned once the queues are empty
 	scanned bool
 	scratch []byte
 }
 
-// Open opens the recording at path.
+// Open opens a recording.
 func Open(path string) (*Reader, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -116,7 +116,7 @@ func NewReader(r io.ReaderAt, size int64) (*Reader, error) {
 	return rd, nil
 }
 
-// Close closes a recording that Open opened.
+// Close closes a recording opened by Open.
 func (r *Reader) Close() error {
 	if r.closer == nil {
 		return nil
@@ -132,9 +132,8 @@ func (r *Reader) moveTo(offset, skipBefore int64) {
 	r.imu = r.imu[:0]
 }
 
-// SeekTo makes the next capture the first whose images are not earlier than t, counted
-// from the recording's beginning. It uses the recording's Cues, or, where it has none
-// (a recorder that was cut off writes none), a scan of its clusters.
+// SeekTo continues with the first capture not earlier than t, since the recording's start. It uses
+// the recording's Cues or, in a truncated recording without Cues, scans the clusters.
 func (r *Reader) SeekTo(t time.Duration) error {
 	if t <= 0 {
 		r.moveTo(r.header.firstCluster, math.MinInt64)
@@ -164,7 +163,7 @@ func (r *Reader) SeekTo(t time.Duration) error {
 	return nil
 }
 
-// scan builds the index from the clusters' headers, up to the first that is damaged.
+// scan builds the index from cluster headers, up to the first damaged one.
 func (r *Reader) scan() {
 	const gap = int64(500 * time.Millisecond)
 	r.scanned, r.header.index = true, nil
@@ -191,7 +190,7 @@ func (r *Reader) scan() {
 	}
 }
 
-// clusterStart finds a cluster's Timestamp.
+// clusterStart returns a cluster's Timestamp.
 func (r *Reader) clusterStart(c element) (int64, error) {
 	limit := min(c.end, r.header.segment.end)
 	for at := c.data; ; {
@@ -218,7 +217,7 @@ func (r *Reader) timestamp(e element) (int64, error) {
 	return t, nil
 }
 
-// clusterEnd finds the end of a cluster of unknown size: the next child of Segment.
+// clusterEnd returns the end of a cluster of unknown size: the next child of Segment.
 func (r *Reader) clusterEnd(c element) (int64, error) {
 	for at := c.data; ; {
 		e, err := r.file.child(at, r.header.segment.end)
@@ -235,10 +234,10 @@ func (r *Reader) clusterEnd(c element) (int64, error) {
 	}
 }
 
-// Next reads the next capture into c, reusing its image buffers. It joins the images of the tracks as libk4arecord does: those that are within half a
-// frame period of the earliest. It returns io.EOF at the end and a *DamageError where
-// the recording is damaged, once all captures before the damage are read; the next call
-// skips the damaged part.
+// Next reads the next capture into c, reusing its image buffers. Like libk4arecord it joins images
+// of all tracks within half a frame period of the earliest. It returns io.EOF at the end. For
+// damage it returns a *DamageError after all captures before the damage; the next call skips the
+// damaged part.
 func (r *Reader) Next(c *Capture) error {
 	half := int64(r.Config.period() / 2)
 	var start int64
@@ -287,8 +286,8 @@ func (r *Reader) Next(c *Capture) error {
 	return nil
 }
 
-// heads returns the earliest time among the tracks' next blocks, MaxInt64 where there
-// are none, and whether some track has none.
+// heads returns the earliest time of the tracks' next blocks, MaxInt64 if there are none, and
+// whether some track has none.
 func (r *Reader) heads() (start int64, missing bool) {
 	start = math.MaxInt64
 	for i := range r.queue {
@@ -325,8 +324,8 @@ func (r *Reader) grey(dst []uint16, b block) ([]uint16, error) {
 	return dst, nil
 }
 
-// readBlock queues the next block of any track. Before it returns an error other than
-// io.EOF it skips the damaged part.
+// readBlock queues the next block of any track. On an error other than io.EOF it skips the damaged
+// part.
 func (r *Reader) readBlock() error {
 	for {
 		if r.cluster.id == 0 {
@@ -341,7 +340,11 @@ func (r *Reader) readBlock() error {
 		}
 		e, err := r.file.child(r.at, limit)
 		if errors.Is(err, io.EOF) { // the cluster is longer than the file
-			err = &DamageError{r.cluster.start, "Cluster", fmt.Errorf("the file ends %d bytes before the cluster does", r.cluster.end-limit)}
+			err = &DamageError{
+				r.cluster.start,
+				"Cluster",
+				fmt.Errorf("the file ends %d bytes before the cluster does", r.cluster.end-limit),
+			}
 		}
 		if err != nil {
 			r.resync(r.at)
@@ -353,7 +356,12 @@ func (r *Reader) readBlock() error {
 			if c.unknown {
 				continue
 			}
-			return c.damage("%d bytes long, but %s begins inside it at byte %d", c.end-c.data, elementName(e.id), e.start)
+			return c.damage(
+				"%d bytes long, but %s begins inside it at byte %d",
+				c.end-c.data,
+				elementName(e.id),
+				e.start,
+			)
 		}
 		r.at = e.end
 		queued := false
@@ -393,7 +401,12 @@ func (r *Reader) enterCluster() error {
 		if e.id != idCluster {
 			if e.end > r.header.segment.end {
 				r.resync(r.at)
-				return e.damage("%d bytes long, but only %d are left%s", e.end-e.data, r.header.segment.end-e.data, r.file.truncated(r.header.segment.end))
+				return e.damage(
+					"%d bytes long, but only %d are left%s",
+					e.end-e.data,
+					r.header.segment.end-e.data,
+					r.file.truncated(r.header.segment.end),
+				)
 			}
 			r.at = e.end
 			continue
@@ -409,8 +422,8 @@ func (r *Reader) enterCluster() error {
 	}
 }
 
-// resync skips damage at offset: to the end of the cluster where that is plausible, else
-// to the next cluster in the index, else to the end.
+// resync skips damage at offset: to the end of the cluster if that is plausible, else to the next
+// cluster in the index, else to the end.
 func (r *Reader) resync(offset int64) {
 	next := r.header.segment.end
 	if r.cluster.id != 0 && !r.cluster.unknown && r.cluster.end <= r.header.segment.end {
@@ -426,10 +439,10 @@ func (r *Reader) resync(offset int64) {
 	r.at, r.cluster = next, element{}
 }
 
-// maxColor bounds a compressed image: larger than the largest uncompressed one.
+// maxColor bounds a compressed image. It exceeds the largest uncompressed one.
 const maxColor = 64 << 20
 
-// block queues the block e, or its IMU samples, if its track is one of ours.
+// block queues a block, or its IMU samples, if its track is known.
 func (r *Reader) block(e element) (bool, error) {
 	var buf [13]byte // track number, time, flags, lace count
 	b := buf[:min(int64(len(buf)), e.end-e.data)]
@@ -441,7 +454,7 @@ func (r *Reader) block(e element) (bool, error) {
 		return false, e.damage("%d bytes are too few for a block", e.end-e.data)
 	}
 	i := slices.Index(r.numbers[:], number)
-	if i < 0 || number == 0 { // 0 marks absent tracks
+	if i < 0 || number == 0 { // 0 marks missing tracks
 		return false, nil
 	}
 	t := r.clusterTime + int64(int16(binary.BigEndian.Uint16(b[n:])))*r.header.scale
@@ -449,7 +462,7 @@ func (r *Reader) block(e element) (bool, error) {
 	at := e.data + int64(n+3)
 	if i == trackIMU {
 		if lacing != 0 && len(b) > n+3 {
-			// All samples have one size, so the count is enough, whatever the lacing.
+			// Samples have a fixed size, so their count suffices for every lacing.
 			at = e.end - imuSize*(int64(b[n+3])+1)
 		}
 		return false, r.samples(e, at)

@@ -18,41 +18,41 @@ import (
 )
 
 const (
-	// tick is the recording's time unit, k4arecorder's.
+	// tick is the recording's time unit, as in k4arecorder.
 	tick = time.Microsecond
-	// clusterLength bounds the time between a cluster's blocks, whose times are int16
-	// ticks from the cluster's.
+	// clusterLength bounds the time between a cluster's blocks, whose times are int16 ticks
+	// relative to the cluster's.
 	clusterLength = 32 * time.Millisecond
-	// hold is how long blocks are kept for others, possibly earlier ones, to join them.
+	// hold is how long blocks are buffered, to be sorted with blocks of other tracks.
 	hold = 500 * time.Millisecond
-	// cueGap is the least time between two entries of the index.
+	// cueGap is the minimum time between index entries.
 	cueGap = time.Second
-	// seekHeadSize is reserved for SeekHead, which is known when the recording closes.
+	// seekHeadSize is reserved for SeekHead, written on Close.
 	seekHeadSize = 160
 )
 
-// Writer writes recordings that libk4arecord and Reader open. Clusters reach the file half
-// a second after the captures, complete and with a checksum, so that a recording that is
-// cut off plays to its last complete cluster.
+// Writer writes recordings for libk4arecord and Reader. Clusters are written half a second after
+// their captures, complete and with a checksum, so a truncated recording plays to its last complete
+// cluster.
 type Writer struct {
 	config  Config
 	path    string
 	file    *os.File
 	regular bool
-	err     error // sticky: what stopped the recording
+	err     error // sticky: the error that stopped the recording
 
 	numbers [trackCount]uint64
 	sizes   [trackIMU]int
 
 	pending []pendingBlock
 	newest  int64 // latest device time seen, ns
-	flushed int64 // device time before which all is in the file, ns
+	flushed int64 // device time up to which all is written, ns
 
-	offset     int64 // of the end of the last whole cluster
+	offset     int64 // end of the last complete cluster
 	segment    int64 // offset of Segment's content
 	durationAt int64 // offset of Duration's value
 	seeks      []seekEntry
-	start      int64 // device time of the recording's beginning, ns
+	start      int64 // device time of the recording's start, ns
 	last       int64 // device time of the last block written, ns
 	clusters   int
 	cues       []cuePoint
@@ -65,8 +65,8 @@ type pendingBlock struct {
 	data  []byte
 }
 
-// Create makes a recording at path, replacing an existing file. config's StartOffset is
-// not used; its Calibration, if any, becomes the attachment calibration.json.
+// Create creates a recording, replacing an existing file. It ignores config.StartOffset.
+// config.Calibration, if any, becomes the attachment calibration.json.
 func Create(path string, config Config) (*Writer, error) {
 	w := &Writer{config: config, path: path, newest: math.MinInt64, flushed: math.MinInt64}
 	if err := w.configure(); err != nil {
@@ -140,9 +140,9 @@ func (w *Writer) configure() error {
 	return nil
 }
 
-// WriteCapture records c's images and IMU samples, all copied. Captures may come
-// slightly out of order; one more than half a second older than the newest is refused.
-// After a disk error every call returns it; Close says what the file holds.
+// WriteCapture records copies of c's images and IMU samples. Captures may be slightly out of order,
+// but one more than half a second older than the newest is an error. After a disk error every call
+// returns that error; Close then reports what the file contains.
 func (w *Writer) WriteCapture(c *Capture) error {
 	if w.err != nil {
 		return w.err
@@ -168,7 +168,7 @@ func (w *Writer) WriteCapture(c *Capture) error {
 	return w.flush(w.newest - int64(hold))
 }
 
-// check reports why a capture does not fit the recording.
+// check returns an error if a capture does not fit the recording.
 func (w *Writer) check(c *Capture) error {
 	for _, image := range []struct {
 		name    string
@@ -186,11 +186,20 @@ func (w *Writer) check(c *Capture) error {
 		switch {
 		case !image.present:
 		case w.numbers[image.track] == 0:
-			return fmt.Errorf("the capture has %s %s image, but the recording has no such track", image.article, image.name)
+			return fmt.Errorf(
+				"the capture has %s %s image, but the recording has no such track",
+				image.article,
+				image.name,
+			)
 		case image.size == 0 || image.size > maxColor || want != 0 && image.size != want:
 			return fmt.Errorf("%s image of %d values, want %d", image.name, image.size, want)
 		case int64(image.time) < w.flushed:
-			return fmt.Errorf("%s image of %v is too late: the recording has reached %v", image.name, image.time, time.Duration(w.newest))
+			return fmt.Errorf(
+				"%s image of %v is too late: the recording has reached %v",
+				image.name,
+				image.time,
+				time.Duration(w.newest),
+			)
 		}
 	}
 	for _, s := range c.IMU {
@@ -198,7 +207,11 @@ func (w *Writer) check(c *Capture) error {
 			return errors.New("the capture has IMU samples, but the recording has no such track")
 		}
 		if int64(s.AccelTime) < w.flushed {
-			return fmt.Errorf("IMU sample of %v is too late: the recording has reached %v", s.AccelTime, time.Duration(w.newest))
+			return fmt.Errorf(
+				"IMU sample of %v is too late: the recording has reached %v",
+				s.AccelTime,
+				time.Duration(w.newest),
+			)
 		}
 	}
 	return nil
@@ -230,7 +243,7 @@ func (s *IMUSample) bytes() []byte {
 	return b
 }
 
-// flush writes the clusters that end before the device time horizon. Its error is w.err.
+// flush writes the clusters that end before the device time horizon. It sets w.err.
 func (w *Writer) flush(horizon int64) error {
 	if w.err != nil {
 		return w.err
@@ -264,7 +277,7 @@ func (w *Writer) writeCluster(blocks []pendingBlock) error {
 		}
 	}
 	start := (blocks[0].time - w.start) / int64(tick)
-	// The cluster's header and checksum go before what they describe.
+	// Leave room for the cluster's header and checksum.
 	const head = 4 + 8 + 2 + 4
 	b := append(w.buf[:0], make([]byte, head)...)
 	b = append(b, idTimestamp, 0x88)
@@ -288,14 +301,17 @@ func (w *Writer) writeCluster(blocks []pendingBlock) error {
 		return err
 	}
 	if n := len(w.cues); n == 0 || start*int64(tick)-int64(w.cues[n-1].CueTime)*int64(tick) >= int64(cueGap) {
-		w.cues = append(w.cues, cuePoint{uint64(start), cuePositions{w.numbers[blocks[0].track], uint64(at - w.segment)}})
+		w.cues = append(
+			w.cues,
+			cuePoint{uint64(start), cuePositions{w.numbers[blocks[0].track], uint64(at - w.segment)}},
+		)
 	}
 	w.last = blocks[len(blocks)-1].time
 	w.clusters++
 	return nil
 }
 
-// appendSize appends an EBML size in 4 bytes, or in 8 where it needs them.
+// appendSize appends an EBML size in 4 bytes, or in 8 if necessary.
 func appendSize(b []byte, n int64) []byte {
 	if n < 1<<28-1 {
 		return binary.BigEndian.AppendUint32(b, 1<<28|uint32(n))
@@ -303,7 +319,7 @@ func appendSize(b []byte, n int64) []byte {
 	return binary.BigEndian.AppendUint64(b, 1<<56|uint64(n))
 }
 
-// write appends b to the file. offset advances only if all of b was written.
+// write appends b to the file. offset advances only if all of b is written.
 func (w *Writer) write(b []byte) error {
 	if _, err := w.file.WriteAt(b, w.offset); err != nil {
 		return err
@@ -312,7 +328,7 @@ func (w *Writer) write(b []byte) error {
 	return nil
 }
 
-// Structures that ebml-go marshals; a field's name is Matroska's.
+// Structures marshalled by ebml-go; field names are Matroska's.
 type (
 	ebmlHead struct {
 		EBMLVersion            uint64
@@ -378,15 +394,13 @@ type (
 	}
 )
 
-// trackUID numbers a track for its tags; any number but 0 that differs from the other
-// tracks' will do.
+// trackUID returns a track's UID for tags, unique and not 0.
 func (w *Writer) trackUID(track int) uint64 { return 0x486F6C6F00000000 | w.numbers[track] }
 
 const calibrationUID = 0x486F6C6F000000FF
 
-// writeHeader writes all that comes before the first cluster; first is the device time
-// of the first block. Info must not be Segment's first child: libk4arecord takes its
-// offset 0 for "not found".
+// writeHeader writes everything before the first cluster; first is the device time of the first
+// block. Info must not be Segment's first child, as libk4arecord takes offset 0 for "not found".
 func (w *Writer) writeHeader(first int64) error {
 	w.start = first - first%int64(tick)
 	var b bytes.Buffer
@@ -475,7 +489,10 @@ func (w *Writer) tags() []fileTag {
 	}
 	ofTrack := func(track int, name, value string) {
 		if w.numbers[track] != 0 {
-			tags = append(tags, fileTag{targets{TargetType: "TRACK", TagTrackUID: w.trackUID(track)}, simpleTag{name, value}})
+			tags = append(
+				tags,
+				fileTag{targets{TargetType: "TRACK", TagTrackUID: w.trackUID(track)}, simpleTag{name, value}},
+			)
 		}
 	}
 	uid := func(track int) string { return strconv.FormatUint(w.trackUID(track), 10) }
@@ -511,10 +528,9 @@ func (w *Writer) tags() []fileTag {
 	return tags
 }
 
-// Close writes what is pending and the index, and closes the file. Its error says when
-// the file does not hold all that was written, and what it holds: a recording that the
-// disk cut short is truncated to its last whole cluster and still opens; one without any
-// frame is removed.
+// Close writes pending blocks and the index, and closes the file. If data could not be written, the
+// error describes what the file contains: on a full disk the recording is truncated to its last
+// complete cluster and remains readable. A recording without frames is removed.
 func (w *Writer) Close() error {
 	err := w.flush(math.MaxInt64)
 	if w.clusters == 0 {
@@ -537,8 +553,8 @@ func (w *Writer) Close() error {
 	return errors.Join(err, w.file.Close())
 }
 
-// finish truncates what a failed write left after the last cluster, appends the Cues and
-// fills in the fields at the front that depend on the whole.
+// finish truncates a partial cluster, appends the Cues and fills in header fields that depend on
+// the entire recording.
 func (w *Writer) finish() error {
 	end := w.offset
 	if err := w.truncate(end); err != nil {
@@ -553,7 +569,10 @@ func (w *Writer) finish() error {
 	}
 	cuesErr := w.write(b.Bytes())
 	if cuesErr == nil {
-		seeks = append(slices.Clone(seeks), seekEntry{binary.BigEndian.AppendUint32(nil, idCues), uint64(end - w.segment)})
+		seeks = append(
+			slices.Clone(seeks),
+			seekEntry{binary.BigEndian.AppendUint32(nil, idCues), uint64(end - w.segment)},
+		)
 	} else if err := w.truncate(end); err != nil {
 		return errors.Join(cuesErr, err)
 	}

@@ -16,11 +16,11 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// Version is which LiveScan3D a camera's client is of. They differ in the numbers of
-// requests and in how they write poses.
+// Version is the LiveScan3D version of a client. Versions differ in request numbers and in the
+// format of poses.
 type Version int
 
-// The versions.
+// Versions.
 const (
 	Unknown     Version = iota
 	KinectV2            // Marek Kowalski's
@@ -33,16 +33,15 @@ func (v Version) String() string {
 
 // Requests of the server.
 const (
-	requestCalibration   byte = 1  // of both versions: find markers, then say the pose
-	requestConfiguration byte = 11 // of AzureKinect; a KinectV2 client ignores it
+	requestCalibration   byte = 1  // both versions: find markers, then report the pose
+	requestConfiguration byte = 11 // AzureKinect only; KinectV2 ignores it
 )
 
-// AppendProbe appends what tells the versions apart: an AzureKinect client answers with a
-// Configuration, a KinectV2 client does not answer.
+// AppendProbe appends a request that distinguishes the versions: an AzureKinect client answers with
+// a Configuration, a KinectV2 client does not answer.
 func AppendProbe(dst []byte) []byte { return append(dst, requestConfiguration) }
 
-// AppendFrameRequest appends the request for the newest frame of a client of a known
-// version.
+// AppendFrameRequest appends the request for the newest frame of a client.
 func AppendFrameRequest(dst []byte, v Version) []byte {
 	if v == AzureKinect {
 		return append(dst, 5)
@@ -50,20 +49,20 @@ func AppendFrameRequest(dst []byte, v Version) []byte {
 	return append(dst, 4)
 }
 
-// AppendCalibrationRequest appends the request to find a marker and to say the pose.
+// AppendCalibrationRequest appends the request to find a marker and report the pose.
 func AppendCalibrationRequest(dst []byte) []byte { return append(dst, requestCalibration) }
 
-// Settings are what a client is told once it has connected.
+// Settings are sent to a client when it connects.
 type Settings struct {
-	// Min and Max bound the points that a client with a pose sends, metres.
+	// Min and Max bound the points sent by a client with a pose, metres.
 	Min, Max [3]float32
-	// Markers are the numbers of the markers whose pose is the studio's origin.
+	// Markers are the markers whose pose is the studio's origin.
 	Markers []int32
-	// Compression is the level of zstd; 0 is none.
+	// Compression is zstd's level; 0 is none.
 	Compression int32
 }
 
-// AppendSettings appends the settings for a client of a known version.
+// AppendSettings appends the settings for a client of a version.
 func AppendSettings(dst []byte, v Version, s Settings) []byte {
 	number := func(b []byte, n int32) []byte { return binary.LittleEndian.AppendUint32(b, uint32(n)) } //nolint:gosec // two's complement
 	floats := func(b []byte, list ...float32) []byte {
@@ -74,9 +73,9 @@ func AppendSettings(dst []byte, v Version, s Settings) []byte {
 	}
 	body := floats(floats(nil, s.Min[:]...), s.Max[:]...)
 	if v == KinectV2 {
-		body = append(body, 0)    // do not filter,
-		body = number(body, 10)   // by this many neighbours
-		body = floats(body, 0.01) // within metres
+		body = append(body, 0)    // no filter
+		body = number(body, 10)   // number of neighbours
+		body = floats(body, 0.01) // distance, metres
 	}
 	body = number(body, int32(len(s.Markers))) //nolint:gosec // a handful
 	for _, id := range s.Markers {
@@ -88,28 +87,28 @@ func AppendSettings(dst []byte, v Version, s Settings) []byte {
 		body = number(body, id)
 	}
 	if v == KinectV2 {
-		body = append(body, 0) // all points, not bodies alone
+		body = append(body, 0) // all points, not only bodies
 		body = number(body, s.Compression)
 		dst = append(dst, 2)
 	} else {
 		body = number(body, s.Compression)
-		body = number(append(body, 1), -5)   // automatic exposure, else this one
-		body = number(append(body, 1), 4500) // automatic white balance, else these kelvin
-		body = number(body, 0)               // points, not pictures
-		body = number(body, 0)               // no file of poses
-		body = append(body, 1)               // show the picture at the client
+		body = number(append(body, 1), -5)   // automatic exposure; manual value
+		body = number(append(body, 1), 4500) // automatic white balance; manual value, kelvin
+		body = number(body, 0)               // points, not images
+		body = number(body, 0)               // no pose file
+		body = append(body, 1)               // show the image at the client
 		dst = append(dst, 3)
 	}
 	return append(number(dst, int32(len(body))), body...) //nolint:gosec // about 500 bytes
 }
 
-// Messages of a client, by their first byte.
+// Messages of a client, by first byte.
 const (
 	msgCaptured       = 0
 	msgCalibrated     = 1
 	msgStoredFrame    = 2
 	msgLastFrame      = 3
-	msgConfiguration  = 4 // and those that follow: AzureKinect's
+	msgConfiguration  = 4 // AzureKinect only, as the following
 	msgCameraClosed   = 5
 	msgCameraStarted  = 6
 	msgFolderMade     = 7
@@ -119,11 +118,11 @@ const (
 	configurationSize = 42
 )
 
-// Message is one message of a client; of Cloud, Calibration and Configuration one is set,
-// or none where the message says nothing that matters here.
+// Message is a client's message. At most one of Cloud, Calibration and Configuration is set; none
+// for messages not used here.
 type Message struct {
-	// Cloud is a frame, of whose slices the next call of Next makes new use. A client with a
-	// pose sends points in the space of the studio.
+	// Cloud is a frame. The next call of Next overwrites its slices. A client with a pose sends
+	// points in studio space.
 	Cloud         *pointcloud.Points
 	Calibration   *Calibration
 	Configuration *Configuration
@@ -131,32 +130,30 @@ type Message struct {
 
 // Calibration is a client's pose.
 type Calibration struct {
-	Marker int32 // by which it was found; -1 = none
+	Marker int32 // used to find it; -1 = none
 	Pose   camera.Transform
 }
 
-// Known reports whether the client knows its pose. Without one, it says that it stands at
-// the origin.
+// Known reports whether the client has a pose. Without one it reports the identity.
 func (c *Calibration) Known() bool { return c.Pose != camera.Identity }
 
-// Configuration is what an Azure Kinect's client says of itself.
+// Configuration describes an Azure Kinect client.
 type Configuration struct {
-	Serial, Name string // of the camera; its name as the user typed it
-	Index        int    // that the server gave it
+	Serial, Name string // of the camera; Name is set by the user
+	Index        int    // assigned by the server
 }
 
-// Limits of what is decompressed, by what was received: a cloud never shrinks that much,
-// but for a small one.
+// Limits of decompression relative to the received size. Only small clouds compress better.
 const (
 	maxRatio  = 64
 	smallSize = 1 << 20
 )
 
-// maxBodies is the most bytes that skeletons behind the points take: six of 25 joints, 28
-// bytes each.
+// maxBodies is the maximum size of skeletons after the points, bytes: six of 25 joints, 28 bytes
+// each.
 const maxBodies = 4 + 6*(5+25*28)
 
-// maxFrame is the most bytes of a frame before compression.
+// maxFrame is the maximum size of an uncompressed frame, bytes.
 const maxFrame = 4 + bytesPerPoint*MaxPoints + maxBodies
 
 // Messages reads the messages of a client.
@@ -169,9 +166,14 @@ type Messages struct {
 	cloud   pointcloud.Points
 }
 
-// NewMessages reads messages from r. The caller must Close it.
+// NewMessages reads messages from r. The caller must close it.
 func NewMessages(r io.Reader) (*Messages, error) {
-	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxFrame), zstd.WithDecodeAllCapLimit(true))
+	d, err := zstd.NewReader(
+		nil,
+		zstd.WithDecoderConcurrency(1),
+		zstd.WithDecoderMaxMemory(maxFrame),
+		zstd.WithDecodeAllCapLimit(true),
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -181,10 +183,10 @@ func NewMessages(r io.Reader) (*Messages, error) {
 // Close frees the decoder.
 func (m *Messages) Close() { m.zstd.Close() }
 
-// Version is what the messages so far say.
+// Version returns the version, as far as known from the messages.
 func (m *Messages) Version() Version { return m.version }
 
-// Assume settles the version of a client that did not show it.
+// Assume sets the version of a client that did not reveal it.
 func (m *Messages) Assume(v Version) { m.version = v }
 
 // Wait waits for the first byte of a message.
@@ -193,9 +195,8 @@ func (m *Messages) Wait() error {
 	return err
 }
 
-// Next reads a message. It returns io.EOF where the connection ended between messages,
-// io.ErrUnexpectedEOF where it ended within one, and a *ProtocolError for what no client
-// sends.
+// Next reads a message. It returns io.EOF if the connection ended between messages,
+// io.ErrUnexpectedEOF if it ended within one, and a *ProtocolError for invalid data.
 func (m *Messages) Next() (Message, error) {
 	kind, err := m.r.ReadByte()
 	if err != nil {
@@ -234,9 +235,9 @@ func (m *Messages) read(n int) (b []byte, err error) {
 	return m.payload, err
 }
 
-// calibration reads a pose: the marker, then of KinectV2 a rotation R and a translation t in
-// metres, by which a point p of the camera becomes R·(p+t); of AzureKinect a matrix of 4×4,
-// and that of the marker.
+// calibration reads a pose: the marker, then for KinectV2 a rotation R and a translation t in
+// metres, which map a camera point p to R·(p+t); for AzureKinect a 4×4 matrix, and the marker's
+// matrix.
 func (m *Messages) calibration() (*Calibration, error) {
 	b, err := m.read(4 + 12*4)
 	if err != nil {
@@ -253,7 +254,7 @@ func (m *Messages) calibration() (*Calibration, error) {
 	}
 	if m.version == AzureKinect || m.version == Unknown && azure.Validate() == nil {
 		m.version, c.Pose = AzureKinect, azure
-		_, err = m.read((4 + 16) * 4) // the matrix's last row, and the marker's
+		_, err = m.read((4 + 16) * 4) // the matrix's last row and the marker's matrix
 	} else {
 		m.version, c.Pose.R = KinectV2, [9]float64(f[:9])
 		rotation := camera.Transform{R: c.Pose.R}
@@ -281,7 +282,7 @@ func parseConfiguration(b []byte) *Configuration {
 	return &Configuration{Serial: text(b[6:19]), Name: text(b[19:39]), Index: int(b[39])}
 }
 
-// frame reads a frame into m.cloud; false without an error where the client has none.
+// frame reads a frame into m.cloud; false without an error if the client has none.
 func (m *Messages) frame(kind byte) (bool, error) {
 	b, err := m.read(4)
 	if err != nil {
@@ -289,7 +290,7 @@ func (m *Messages) frame(kind byte) (bool, error) {
 	}
 	n := int(int32(binary.LittleEndian.Uint32(b))) //nolint:gosec // two's complement
 	if n == -1 && kind == msgStoredFrame {
-		return false, nil // none is left
+		return false, nil // no stored frame
 	}
 	if b, err = m.read(4); err != nil {
 		return false, err
@@ -297,7 +298,7 @@ func (m *Messages) frame(kind byte) (bool, error) {
 	compressed := binary.LittleEndian.Uint32(b)
 	switch {
 	case n <= 0:
-		return false, nil // while its camera starts anew
+		return false, nil // the camera is restarting
 	case n < 4 || n > maxFrame:
 		return false, protocolError("a frame announces %d bytes, want 4 to %d", n, maxFrame)
 	case compressed > 1:
@@ -314,7 +315,7 @@ func (m *Messages) frame(kind byte) (bool, error) {
 	return true, m.points(b)
 }
 
-// decompress makes room by what has arrived, not by what the frame's header announces.
+// decompress allocates by the received size, not by the announced size.
 func (m *Messages) decompress(b []byte) ([]byte, error) {
 	limit := min(maxFrame, max(smallSize, maxRatio*len(b)))
 	for size := max(cap(m.raw), min(limit, 4*len(b)+readStep)); ; size = min(limit, 2*size) {
@@ -333,8 +334,8 @@ func (m *Messages) decompress(b []byte) ([]byte, error) {
 	}
 }
 
-// points reads int32 n, then of each point red green blue and x y z as int16. Skeletons
-// follow, which are not used.
+// points reads int32 n, then per point red green blue and x y z as int16. Skeletons follow and are
+// ignored.
 func (m *Messages) points(b []byte) error {
 	if len(b) < 4 {
 		return protocolError("a frame has %d bytes, want at least 4", len(b))

@@ -1,10 +1,8 @@
-// Package livescan is the network protocols of LiveScan3D
-// (https://github.com/MarekKowalski/LiveScan3D and its continuation for the Azure Kinect,
-// https://github.com/BuildingVolumes/LiveScan3D): what its viewers and the clients at its
-// cameras say to its server, over TCP. All numbers are little-endian.
+// Package livescan implements the TCP protocols between LiveScan3D's server, its viewers and the
+// clients at its cameras (https://github.com/MarekKowalski/LiveScan3D, and
+// https://github.com/BuildingVolumes/LiveScan3D for the Azure Kinect). Numbers are little-endian.
 //
-// Sizes that a peer announces are limits to what is read; memory grows with what has
-// arrived.
+// Sizes announced by a peer are checked against limits; memory grows only with received data.
 package livescan
 
 import (
@@ -16,18 +14,18 @@ import (
 
 // Ports of LiveScan3D's server.
 const (
-	CapturePort = 48001 // cameras' clients connect here
-	ViewerPort  = 48002 // viewers connect here
+	CapturePort = 48001 // for cameras' clients
+	ViewerPort  = 48002 // for viewers
 )
 
-// MaxPoints is the most points of a cloud: the pixels of an Azure Kinect's largest colour
-// picture.
+// MaxPoints is the maximum number of points per cloud: the pixels of an Azure Kinect's largest
+// colour image.
 const MaxPoints = catalog.MaxPoints
 
-// bytesPerPoint: x y z int16 in millimetres, and red green blue.
+// bytesPerPoint: x y z as int16 in millimetres, and red green blue.
 const bytesPerPoint = 9
 
-// ProtocolError says that a peer did not keep to the protocol.
+// ProtocolError reports a violation of the protocol by the peer.
 type ProtocolError struct{ What string }
 
 func (e *ProtocolError) Error() string { return "livescan: " + e.What }
@@ -36,10 +34,10 @@ func protocolError(format string, args ...any) error {
 	return &ProtocolError{fmt.Sprintf(format, args...)}
 }
 
-// readStep is how much room is made for what has not arrived.
+// readStep bounds memory allocated ahead of received data.
 const readStep = 64 << 10
 
-// readN reads n bytes into buf's room and returns them. It makes room as bytes arrive.
+// readN reads n bytes into buf, which it grows as bytes arrive.
 func readN(r io.Reader, buf []byte, n int) ([]byte, error) {
 	buf = buf[:0]
 	for len(buf) < n {

@@ -20,7 +20,7 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// cloud is n points of noise.
+// cloud returns n points of noise.
 func cloud(n int) *pointcloud.Points {
 	p := &pointcloud.Points{XYZ: make([]int16, 3*n), RGB: make([]byte, 3*n)}
 	for i := range p.XYZ {
@@ -34,7 +34,10 @@ func same(a, b *pointcloud.Points) bool {
 }
 
 func TestAnswerBytes(t *testing.T) {
-	got := livescan.AppendAnswer(nil, &pointcloud.Points{XYZ: []int16{1, -2, 3, 256, 0, -1}, RGB: []byte{10, 20, 30, 40, 50, 60}})
+	got := livescan.AppendAnswer(
+		nil,
+		&pointcloud.Points{XYZ: []int16{1, -2, 3, 256, 0, -1}, RGB: []byte{10, 20, 30, 40, 50, 60}},
+	)
 	want := []byte{2, 0, 0, 0, 1, 0, 0xfe, 0xff, 3, 0, 0, 1, 0, 0, 0xff, 0xff, 10, 20, 30, 40, 50, 60}
 	if !bytes.Equal(got, want) {
 		t.Errorf("% x, want % x", got, want)
@@ -74,7 +77,8 @@ func TestBadAnswers(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, p := range []*pointcloud.Points{nil, {}} {
-				if _, err := livescan.NewAnswers(bytes.NewReader(c.b)).Next(p); err == nil || !strings.Contains(err.Error(), c.want) {
+				if _, err := livescan.NewAnswers(bytes.NewReader(c.b)).Next(p); err == nil ||
+					!strings.Contains(err.Error(), c.want) {
 					t.Errorf("error %v, want one with %q", err, c.want)
 				}
 			}
@@ -82,7 +86,7 @@ func TestBadAnswers(t *testing.T) {
 	}
 }
 
-// messages reads all messages of b.
+// messages reads all messages in b.
 func messages(t testing.TB, b []byte) (list []livescan.Message, v livescan.Version, err error) {
 	t.Helper()
 	m, err := livescan.NewMessages(iotest.HalfReader(bytes.NewReader(b)))
@@ -114,7 +118,7 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// A compressed frame that shrank a lot, as an even one does, is read as well.
+// TestEvenFrame reads a frame of equal points, which compresses extremely well.
 func TestEvenFrame(t *testing.T) {
 	p := &pointcloud.Points{XYZ: make([]int16, 3*100_000), RGB: make([]byte, 3*100_000)}
 	list, _, err := messages(t, livescantest.AppendFrame(nil, p, true))
@@ -124,26 +128,42 @@ func TestEvenFrame(t *testing.T) {
 }
 
 func TestCalibration(t *testing.T) {
-	// Turned by a quarter about y, then moved.
-	azure := livescantest.AppendCalibration(nil, livescan.AzureKinect, 3, [12]float32{0, 0, 1, 0.5, 0, 1, 0, -0.25, -1, 0, 0, 2})
-	kinect := livescantest.AppendCalibration(nil, livescan.KinectV2, 3, [12]float32{0, 0, 1, 0, 1, 0, -1, 0, 0, -2, -0.25, 0.5})
+	// A quarter turn about y, then a translation.
+	azure := livescantest.AppendCalibration(
+		nil,
+		livescan.AzureKinect,
+		3,
+		[12]float32{0, 0, 1, 0.5, 0, 1, 0, -0.25, -1, 0, 0, 2},
+	)
+	kinect := livescantest.AppendCalibration(
+		nil,
+		livescan.KinectV2,
+		3,
+		[12]float32{0, 0, 1, 0, 1, 0, -1, 0, 0, -2, -0.25, 0.5},
+	)
 	for _, c := range []struct {
 		name    string
 		b       []byte
 		version livescan.Version
 	}{{"Azure Kinect", azure, livescan.AzureKinect}, {"Kinect v2", kinect, livescan.KinectV2}} {
 		t.Run(c.name, func(t *testing.T) {
-			list, v, err := messages(t, append(c.b, 0)) // behind it that a picture was taken
+			list, v, err := messages(t, append(c.b, 0)) // followed by the message that a picture was taken
 			if err != io.EOF || len(list) != 2 || v != c.version {
 				t.Fatalf("%d messages of %v, %v", len(list), v, err)
 			}
 			got := list[0].Calibration
-			if got == nil || got.Marker != 3 || !got.Known() || got.Pose.T != [3]float64{500, -250, 2000} || got.Pose.R != [9]float64{0, 0, 1, 0, 1, 0, -1, 0, 0} {
+			if got == nil || got.Marker != 3 || !got.Known() || got.Pose.T != [3]float64{500, -250, 2000} ||
+				got.Pose.R != [9]float64{0, 0, 1, 0, 1, 0, -1, 0, 0} {
 				t.Errorf("%+v", got)
 			}
 		})
 	}
-	none := livescantest.AppendCalibration(nil, livescan.AzureKinect, -1, [12]float32{1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0})
+	none := livescantest.AppendCalibration(
+		nil,
+		livescan.AzureKinect,
+		-1,
+		[12]float32{1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0},
+	)
 	if list, _, _ := messages(t, none); len(list) != 1 || list[0].Calibration.Known() {
 		t.Error("a client at the origin is taken for one with a pose")
 	}
@@ -153,7 +173,7 @@ func TestOtherMessages(t *testing.T) {
 	b := livescantest.AppendConfiguration(nil, "000841194412", "left\x01")
 	b = append(b, 5, 0, 6, 1, 7, 1, 9, 1, 10, 11)
 	b = append(b, 2, 0xff, 0xff, 0xff, 0xff)                   // no stored frame
-	b = append(b, 3, 0xba, 0xff, 0xff, 0xff, 1, 0, 0, 0, 0xa0) // no frame, while the camera starts; then garbage
+	b = append(b, 3, 0xba, 0xff, 0xff, 0xff, 1, 0, 0, 0, 0xa0) // no frame while the camera starts, then garbage
 	list, v, err := messages(t, b)
 	if v != livescan.AzureKinect || len(list) != 9 {
 		t.Fatalf("%d messages of %v, %v", len(list), v, err)
@@ -171,7 +191,7 @@ func TestOtherMessages(t *testing.T) {
 	}
 }
 
-// frame is a message with a frame of any bytes.
+// frame returns a frame message with any content.
 func frame(length, compressed uint32, body ...byte) []byte {
 	b := binary.LittleEndian.AppendUint32([]byte{3}, length)
 	return append(binary.LittleEndian.AppendUint32(b, compressed), body...)
@@ -216,7 +236,7 @@ func TestBadMessages(t *testing.T) {
 	}
 }
 
-// What a peer announces and does not send takes no memory.
+// TestMemory checks that announced but unsent data takes no memory.
 func TestMemory(t *testing.T) {
 	header := []byte{0x28, 0xb5, 0x2f, 0xfd, 0xa4, 0, 0, 0, 6, 1, 0, 0} // zstd: one segment of 96 MiB
 	for _, c := range []struct {
@@ -245,9 +265,14 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// settings reads back what AppendSettings writes, as the clients do.
+// TestSettings parses AppendSettings' output as the clients do.
 func TestSettings(t *testing.T) {
-	s := livescan.Settings{Min: [3]float32{-1, -2, -3}, Max: [3]float32{1, 2, 3}, Markers: []int32{0, 1, 2, 3, 4, 5}, Compression: 2}
+	s := livescan.Settings{
+		Min:         [3]float32{-1, -2, -3},
+		Max:         [3]float32{1, 2, 3},
+		Markers:     []int32{0, 1, 2, 3, 4, 5},
+		Compression: 2,
+	}
 	for _, c := range []struct {
 		version livescan.Version
 		kind    byte
@@ -258,7 +283,15 @@ func TestSettings(t *testing.T) {
 	} {
 		b := livescan.AppendSettings(nil, c.version, s)
 		if b[0] != c.kind || int(binary.LittleEndian.Uint32(b[1:])) != c.length || len(b) != 5+c.length {
-			t.Errorf("%v: message %d of %d bytes announces %d, want message %d of %d", c.version, b[0], len(b)-5, binary.LittleEndian.Uint32(b[1:]), c.kind, c.length)
+			t.Errorf(
+				"%v: message %d of %d bytes announces %d, want message %d of %d",
+				c.version,
+				b[0],
+				len(b)-5,
+				binary.LittleEndian.Uint32(b[1:]),
+				c.kind,
+				c.length,
+			)
 		}
 	}
 }
@@ -279,7 +312,26 @@ func FuzzMessages(f *testing.F) {
 	f.Add(livescantest.AppendFrame(nil, small, true))
 	f.Add(livescantest.AppendCalibration(nil, livescan.AzureKinect, 3, [12]float32{1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 2}))
 	f.Add(livescantest.AppendCalibration(nil, livescan.KinectV2, 3, [12]float32{1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 2}))
-	f.Add(append(livescantest.AppendConfiguration(nil, "1", "a"), 5, 0, 6, 0, 7, 0, 9, 0, 10, 11, 2, 0xff, 0xff, 0xff, 0xff))
+	f.Add(
+		append(
+			livescantest.AppendConfiguration(nil, "1", "a"),
+			5,
+			0,
+			6,
+			0,
+			7,
+			0,
+			9,
+			0,
+			10,
+			11,
+			2,
+			0xff,
+			0xff,
+			0xff,
+			0xff,
+		),
+	)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		list, _, err := messages(t, b)
 		if err == nil {

@@ -8,9 +8,8 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// RequestFrame is the byte by which a viewer asks for a frame. The answer is the number of
-// points as int32, then x y z of all points as int16 in millimetres, then red green blue of
-// all points.
+// RequestFrame is a viewer's request for a frame. The answer is the number of points as int32, then
+// x y z of all points as int16 in millimetres, then red green blue of all points.
 const RequestFrame byte = 0
 
 // AppendAnswer appends the answer to a request to dst.
@@ -33,9 +32,9 @@ type Answers struct {
 // NewAnswers reads answers from r.
 func NewAnswers(r io.Reader) *Answers { return &Answers{r: r} }
 
-// Next reads an answer into p, reusing its slices; nil reads past it. It returns the
-// number of points, io.EOF where the connection ended between answers, and a
-// *ProtocolError where the answer announces what no cloud has.
+// Next reads an answer into p, reusing its slices; nil discards it. It returns the number of
+// points, io.EOF if the connection ended between answers, and a *ProtocolError for an invalid
+// number of points.
 func (a *Answers) Next(p *pointcloud.Points) (points int, err error) {
 	var head [4]byte
 	if _, err := io.ReadFull(a.r, head[:]); err != nil {

@@ -49,7 +49,12 @@ func NewOpusReader(r io.Reader) (*OpusReader, AudioFormat, error) {
 	} else if !bytes.HasPrefix(tags, []byte("OpusTags")) {
 		return nil, AudioFormat{}, errors.New("loc: an Opus stream without its comment header")
 	}
-	return o, AudioFormat{Codec: "opus", SampleRate: 48000, Channels: int(head[9]), PreSkip: int(binary.LittleEndian.Uint16(head[10:]))}, nil
+	return o, AudioFormat{
+		Codec:      "opus",
+		SampleRate: 48000,
+		Channels:   int(head[9]),
+		PreSkip:    int(binary.LittleEndian.Uint16(head[10:])),
+	}, nil
 }
 
 // Next returns the next packet, io.EOF at the end.
@@ -171,7 +176,12 @@ func NewAACReader(r io.Reader) (*AACReader, AudioFormat, error) {
 	a.first = &p
 	object := profile + 1
 	config := []byte{object<<3 | rate>>1, rate<<7 | channels<<3}
-	return a, AudioFormat{Codec: fmt.Sprintf("mp4a.40.%d", object), SampleRate: aacRates[rate], Channels: int(channels), Config: config}, nil
+	return a, AudioFormat{
+		Codec:      fmt.Sprintf("mp4a.40.%d", object),
+		SampleRate: aacRates[rate],
+		Channels:   int(channels),
+		Config:     config,
+	}, nil
 }
 
 // Next returns the next frame, io.EOF at the end.

@@ -1,6 +1,6 @@
-// Thin wrappers that keep cgo's pointer rules simple: plane pointers are passed
-// one by one, so no Go memory ever holds a Go pointer that C sees, and error
-// texts are copied out because the library's own buffer is reused.
+// Thin wrappers that satisfy cgo's pointer rules: planes are separate parameters, so C never sees
+// Go memory that contains Go pointers. Error texts are copied because the library reuses its
+// buffer.
 #ifndef HOLOCAST_MJPEG_BINDING_H
 #define HOLOCAST_MJPEG_BINDING_H
 

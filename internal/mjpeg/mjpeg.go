@@ -1,7 +1,6 @@
-// Package mjpeg decodes and encodes the JPEG images of a camera's MJPG stream
-// with libjpeg-turbo (TurboJPEG API 2.x, https://libjpeg-turbo.org), which is
-// several times faster than image/jpeg. It owns nothing but that binding: one
-// image in, one image out, buffers and library handles reused.
+// Package mjpeg decodes and encodes JPEG images of cameras' MJPG streams with libjpeg-turbo
+// (TurboJPEG API 2.x, https://libjpeg-turbo.org), several times faster than image/jpeg. Buffers and
+// library handles are reused.
 package mjpeg
 
 // #cgo pkg-config: libturbojpeg
@@ -15,17 +14,14 @@ import (
 	"unsafe"
 )
 
-// MaxPixels is the largest image accepted, in pixels: a third more than the
-// largest image of an Azure Kinect (4096×3072). Larger headers are refused
-// before anything is allocated.
+// MaxPixels is the largest image accepted: a third more pixels than the largest image of an Azure
+// Kinect (4096×3072). Larger headers are rejected before any allocation.
 const MaxPixels = 1 << 24
 
-// Slack is how many bytes of capacity each plane has beyond its length, so that a
-// vector load at its last sample stays inside.
+// Slack is each plane's spare capacity in bytes, for vector loads at the last sample.
 const Slack = 16
 
-// ErrCorrupt is wrapped by the errors of images that libjpeg-turbo cannot decode
-// whole: truncated, damaged, or no JPEG at all.
+// ErrCorrupt is wrapped by errors for images that libjpeg-turbo cannot decode completely.
 var ErrCorrupt = errors.New("corrupt JPEG image")
 
 var errClosed = errors.New("mjpeg: use after Close")
@@ -34,10 +30,10 @@ var errClosed = errors.New("mjpeg: use after Close")
 type Header struct {
 	Width, Height int // pixels
 	Ratio         image.YCbCrSubsampleRatio
-	YCbCr         bool // three components in YCbCr, as cameras write; false for grey, RGB and CMYK
+	YCbCr         bool // three components in YCbCr, as from cameras; false for grey, RGB and CMYK
 }
 
-// subsamplings pairs image's names of the chroma layouts with the library's.
+// subsamplings maps package image's chroma layouts to the library's.
 func subsamplings(yield func(image.YCbCrSubsampleRatio, C.int) bool) {
 	_ = yield(image.YCbCrSubsampleRatio422, C.TJSAMP_422) &&
 		yield(image.YCbCrSubsampleRatio420, C.TJSAMP_420) &&
@@ -70,7 +66,7 @@ type Decoder struct {
 	err    [C.ERROR_LEN]C.char
 }
 
-// NewDecoder returns a decoder; the error is the library's, out of memory.
+// NewDecoder returns a decoder. It fails if the library is out of memory.
 func NewDecoder() (*Decoder, error) {
 	h := C.tjInitDecompress()
 	if h == nil {
@@ -109,10 +105,9 @@ func (d *Decoder) Header(jpeg []byte) (Header, error) {
 	}, nil
 }
 
-// DecodeYCbCr decodes an image to the planes it is stored in, without colour
-// conversion. reduce is 1, 2, 4 or 8: the image is decoded at 1/reduce of its size,
-// sides rounded up, each pixel the average of those it replaces. dst is overwritten;
-// its buffers are reused if large enough.
+// DecodeYCbCr decodes an image to its stored planes, without colour conversion. reduce is 1, 2, 4
+// or 8: the image is decoded at 1/reduce of its size, rounded up, averaging pixels. dst is
+// overwritten; its buffers are reused if large enough.
 func (d *Decoder) DecodeYCbCr(dst *image.YCbCr, jpeg []byte, reduce int) error {
 	if reduce != 1 && reduce != 2 && reduce != 4 && reduce != 8 {
 		return fmt.Errorf("mjpeg: reduce is %d, want 1, 2, 4 or 8", reduce)
@@ -137,8 +132,8 @@ func (d *Decoder) DecodeYCbCr(dst *image.YCbCr, jpeg []byte, reduce int) error {
 	return nil
 }
 
-// DecodeRGB decodes an image to R G B bytes, row-major, appended to dst[:0], and
-// returns them with the image's width and height in pixels.
+// DecodeRGB decodes an image to R G B bytes, row-major, appended to dst[:0]. It also returns width
+// and height in pixels.
 func (d *Decoder) DecodeRGB(dst, jpeg []byte) (rgb []byte, width, height int, err error) {
 	hdr, err := d.Header(jpeg)
 	if err != nil {
@@ -152,9 +147,8 @@ func (d *Decoder) DecodeRGB(dst, jpeg []byte) (rgb []byte, width, height int, er
 	return rgb, hdr.Width, hdr.Height, nil
 }
 
-// A warning of the library (data ends early, a marker is missing) is an error
-// here: half a grey picture is of no use. Scans are limited because a progressive image
-// can declare so many that decoding takes minutes.
+// Treat warnings (data ends early, a marker is missing) as errors, as a half grey picture is
+// useless. Limit scans, as a progressive image can declare so many that decoding takes minutes.
 const decodeFlags = C.TJFLAG_STOPONWARNING | C.TJFLAG_LIMITSCANS
 
 func (d *Decoder) corrupt(jpeg []byte) error {
@@ -167,7 +161,7 @@ type Encoder struct {
 	err    [C.ERROR_LEN]C.char
 }
 
-// NewEncoder returns an encoder; the error is the library's, out of memory.
+// NewEncoder returns an encoder. It fails if the library is out of memory.
 func NewEncoder() (*Encoder, error) {
 	h := C.tjInitCompress()
 	if h == nil {
@@ -184,8 +178,7 @@ func (e *Encoder) Close() {
 	}
 }
 
-// EncodeYCbCr encodes planes at quality 1 to 100. The image is appended to
-// dst[:0], whose buffer is reused when it is large enough.
+// EncodeYCbCr encodes planes at quality 1 to 100. It appends the image to dst[:0].
 func (e *Encoder) EncodeYCbCr(dst []byte, img *image.YCbCr, quality int) ([]byte, error) {
 	samp, err := subsamplingOf(img.SubsampleRatio)
 	if err != nil {
@@ -200,8 +193,15 @@ func (e *Encoder) EncodeYCbCr(dst []byte, img *image.YCbCr, quality int) ([]byte
 	if img.YStride < yw || img.CStride < cw ||
 		len(img.Y) < img.YStride*(yh-1)+yw ||
 		len(img.Cb) < img.CStride*(ch-1)+cw || len(img.Cr) < img.CStride*(ch-1)+cw {
-		return nil, fmt.Errorf("mjpeg: planes of %d, %d and %d bytes are too short for %d×%d pixels %v padded to whole chroma samples",
-			len(img.Y), len(img.Cb), len(img.Cr), w, h, img.SubsampleRatio)
+		return nil, fmt.Errorf(
+			"mjpeg: planes of %d, %d and %d bytes are too short for %d×%d pixels %v padded to whole chroma samples",
+			len(img.Y),
+			len(img.Cb),
+			len(img.Cr),
+			w,
+			h,
+			img.SubsampleRatio,
+		)
 	}
 	n := C.tjBufSize(C.int(w), C.int(h), samp)
 	jpeg := grow(dst, int(n))
@@ -213,14 +213,20 @@ func (e *Encoder) EncodeYCbCr(dst []byte, img *image.YCbCr, quality int) ([]byte
 	return jpeg[:n], nil
 }
 
-// EncodeRGB encodes width×height R G B bytes, row-major, as 4:2:2 (what an Azure
-// Kinect sends) at quality 1 to 100. The image is appended to dst[:0].
+// EncodeRGB encodes width×height R G B bytes, row-major, as 4:2:2 (like an Azure Kinect) at quality
+// 1 to 100. It appends the image to dst[:0].
 func (e *Encoder) EncodeRGB(dst, rgb []byte, width, height, quality int) ([]byte, error) {
 	if err := e.check(width, height, quality); err != nil {
 		return nil, err
 	}
 	if len(rgb) != 3*width*height {
-		return nil, fmt.Errorf("mjpeg: %d bytes of RGB, want %d for %d×%d pixels", len(rgb), 3*width*height, width, height)
+		return nil, fmt.Errorf(
+			"mjpeg: %d bytes of RGB, want %d for %d×%d pixels",
+			len(rgb),
+			3*width*height,
+			width,
+			height,
+		)
 	}
 	n := C.tjBufSize(C.int(width), C.int(height), C.TJSAMP_422)
 	jpeg := grow(dst, int(n))
@@ -251,7 +257,7 @@ func chromaSize(w, h int, samp C.int) (int, int) {
 	return int(C.tjPlaneWidth(1, C.int(w), samp)), int(C.tjPlaneHeight(1, C.int(h), samp))
 }
 
-// resize gives img w×h pixels in planes padded to whole chroma samples.
+// resize sets img's size to w×h pixels, with planes padded to whole chroma samples.
 func resize(img *image.YCbCr, w, h int, ratio image.YCbCrSubsampleRatio) error {
 	if img.Rect == image.Rect(0, 0, w, h) && img.SubsampleRatio == ratio && img.YStride > 0 {
 		return nil
@@ -271,7 +277,7 @@ func resize(img *image.YCbCr, w, h int, ratio image.YCbCrSubsampleRatio) error {
 	return nil
 }
 
-// grow returns b with length n, reallocated only when its capacity is too small.
+// grow returns b with length n, reallocated if its capacity is too small.
 func grow(b []byte, n int) []byte {
 	if cap(b) < n {
 		return make([]byte, n)

@@ -12,12 +12,16 @@ import (
 	"testing"
 )
 
-// picture is a smooth colour picture, so that JPEG's losses stay small.
+// picture is a smooth colour picture, which JPEG distorts little.
 func picture(w, h int) *image.RGBA {
 	img := image.NewRGBA(image.Rect(0, 0, w, h))
 	for y := range h {
 		for x := range w {
-			img.SetRGBA(x, y, color.RGBA{R: uint8(255 * x / w), G: uint8(255 * y / h), B: uint8(128 + 64*(x+y)/(w+h)), A: 255})
+			img.SetRGBA(
+				x,
+				y,
+				color.RGBA{R: uint8(255 * x / w), G: uint8(255 * y / h), B: uint8(128 + 64*(x+y)/(w+h)), A: 255},
+			)
 		}
 	}
 	return img
@@ -52,7 +56,7 @@ func newEncoder(t testing.TB) *Encoder {
 	return e
 }
 
-// meanAbs is the mean absolute difference of two images' channels, 0 to 255.
+// meanAbs returns the mean absolute difference of two images' channels, 0 to 255.
 func meanAbs(a, b image.Image) float64 {
 	var sum, n float64
 	for y := range a.Bounds().Dy() {
@@ -246,7 +250,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, jpeg []byte) {
 		d := newDecoder(t)
 		hdr, err := d.Header(jpeg)
-		if err != nil || hdr.Width*hdr.Height > 1<<18 { // keep one input's cost low
+		if err != nil || hdr.Width*hdr.Height > 1<<18 { // limit the cost of an input
 			return
 		}
 		var img image.YCbCr
@@ -257,8 +261,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// kinectJPEG is a real camera's image where the data is at hand, else a picture of
-// the same size.
+// kinectJPEG returns a real camera's image, or a picture of the same size if the data is missing.
 func kinectJPEG(b *testing.B) []byte {
 	data := os.Getenv("HOLOCAST_DATA")
 	if data == "" {
@@ -324,7 +327,7 @@ func BenchmarkEncode720p(b *testing.B) {
 	b.ReportMetric(float64(len(jpeg)), "bytes")
 }
 
-// newYCbCr is an image whose planes are padded to whole chroma samples.
+// newYCbCr returns an image with planes padded to whole chroma samples.
 func newYCbCr(w, h int, ratio image.YCbCrSubsampleRatio) (*image.YCbCr, error) {
 	img := new(image.YCbCr)
 	return img, resize(img, w, h, ratio)

@@ -139,13 +139,18 @@ func TestDelayRateAndLoss(t *testing.T) {
 	l := start(t, twoPaths)
 	quiet := probe.Flow{Size: 100, PacketRate: 500, Duration: time.Second}
 	atLeast(t, "path 1", 20.057, func() probe.Result { return flow(t, l, "a", "b", "10.77.1.1", "10.77.2.2", quiet) })
-	atLeast(t, "path 1 backward", 20.057, func() probe.Result { return flow(t, l, "b", "a", "10.77.2.2", "10.77.1.1", quiet) })
+	atLeast(t, "path 1 backward", 20.057,
+		func() probe.Result { return flow(t, l, "b", "a", "10.77.2.2", "10.77.1.1", quiet) })
 	atLeast(t, "path 2", 5, func() probe.Result { return flow(t, l, "ea", "eb", "10.77.4.1", "10.77.4.2", quiet) })
-	atLeast(t, "path 2 backward", 30, func() probe.Result { return flow(t, l, "eb", "ea", "10.77.4.2", "10.77.4.1", quiet) })
+	atLeast(t, "path 2 backward", 30,
+		func() probe.Result { return flow(t, l, "eb", "ea", "10.77.4.2", "10.77.4.1", quiet) })
 
 	// Half as much again as the path can carry after its losses.
 	const frame = 8 * (1400 + frameOverhead)
-	full := flow(t, l, "a", "b", "10.77.1.1", "10.77.2.2", probe.Flow{Size: 1400, PacketRate: 1.6 * 20e6 / frame, Duration: 2 * time.Second, Linger: 1500 * time.Millisecond})
+	full := flow(t, l, "a", "b", "10.77.1.1", "10.77.2.2", probe.Flow{
+		Size: 1400, PacketRate: 1.6 * 20e6 / frame,
+		Duration: 2 * time.Second, Linger: 1500 * time.Millisecond,
+	})
 	if got := full.PacketRate * frame / 20e6; math.Abs(got-1) > 0.02 {
 		t.Errorf("path 1 carried %.4f of its rate", got)
 	}
@@ -381,7 +386,8 @@ func TestNetem(t *testing.T) {
 	defer func() { _ = l.Close() }()
 	quiet := probe.Flow{Size: 100, PacketRate: 200, Duration: 500 * time.Millisecond}
 	atLeast(t, "path 1", 20.057, func() probe.Result { return flow(t, l, "a", "b", "10.77.1.1", "10.77.2.2", quiet) })
-	atLeast(t, "path 2 backward", 30, func() probe.Result { return flow(t, l, "eb", "ea", "10.77.4.2", "10.77.4.1", quiet) })
+	atLeast(t, "path 2 backward", 30,
+		func() probe.Result { return flow(t, l, "eb", "ea", "10.77.4.2", "10.77.4.1", quiet) })
 	report, err := l.Finish()
 	if err != nil {
 		t.Fatal(err)
@@ -393,12 +399,16 @@ func TestNetem(t *testing.T) {
 
 func TestLateRunFails(t *testing.T) {
 	l := start(t, strings.Replace(twoPaths, "late: 1m", "late: 0s", 1))
-	flow(t, l, "a", "b", "10.77.1.1", "10.77.2.2", probe.Flow{Size: 100, PacketRate: 500, Duration: 100 * time.Millisecond})
+	flow(t, l, "a", "b", "10.77.1.1", "10.77.2.2", probe.Flow{
+		Size: 100, PacketRate: 500,
+		Duration: 100 * time.Millisecond,
+	})
 	report, err := l.Finish()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(report.Failures) != 1 || !strings.HasPrefix(report.Failures[0], "the emulation was late: 100 % of the packets of path1 ea→eb, ") {
+	if len(report.Failures) != 1 || !strings.HasPrefix(report.Failures[0],
+		"the emulation was late: 100 % of the packets of path1 ea→eb, ") {
 		t.Errorf("failures: %q", report.Failures)
 	}
 }
@@ -444,7 +454,10 @@ func TestMark(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	needRoot(t)
-	check, err := CheckTopology(t.Context(), parse(t, twoPaths), Load{Duration: 500 * time.Millisecond, Size: 500, Fill: 0.05}, Options{})
+	check, err := CheckTopology(t.Context(), parse(t, twoPaths), Load{
+		Duration: 500 * time.Millisecond, Size: 500,
+		Fill: 0.05,
+	}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -470,7 +483,8 @@ func beVictim() {
 		panic(err)
 	}
 	// The shell's child outlives it; only its namespace identifies it.
-	if err := l.Node("a").Start(l.Node("a").Command(context.Background(), "sh", "-c", "trap '' TERM HUP; sleep 1000 & wait")); err != nil {
+	if err := l.Node("a").Start(l.Node("a").Command(context.Background(), "sh", "-c",
+		"trap '' TERM HUP; sleep 1000 & wait")); err != nil {
 		panic(err)
 	}
 	fmt.Println("ready")
@@ -638,7 +652,8 @@ func BenchmarkForwarder(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		check, err := CheckTopology(b.Context(), table, Load{Duration: 2 * time.Second, Size: 940, Fill: 1.1}, Options{})
+		check, err := CheckTopology(b.Context(), table, Load{Duration: 2 * time.Second, Size: 940, Fill: 1.1},
+			Options{})
 		if err != nil {
 			b.Fatal(err)
 		}

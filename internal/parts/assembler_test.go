@@ -79,7 +79,8 @@ func TestAssembler(t *testing.T) {
 					t.Errorf("step %d: %d payloads are whole, want %d", i, len(whole), len(s.Whole))
 				}
 				for j, w := range whole {
-					if j < len(s.Whole) && (w.Group != s.Whole[j].Group || w.Object != s.Whole[j].Object || hex.EncodeToString(w.Bytes) != s.Whole[j].Bytes) {
+					if j < len(s.Whole) &&
+						(w.Group != s.Whole[j].Group || w.Object != s.Whole[j].Object || hex.EncodeToString(w.Bytes) != s.Whole[j].Bytes) {
 						t.Errorf("step %d: %+v, want %+v", i, w, s.Whole[j])
 					}
 				}
@@ -109,7 +110,8 @@ func TestCut(t *testing.T) {
 		}
 		var list []moqt.Datagram
 		for d := range Cut(moqt.Datagram{Group: 4, Object: 7, Priority: 96, EndOfGroup: true}, payload) {
-			if len(d.Payload) > MaxPart || d.Group != 4 || d.Priority != 96 || d.Object != 7+uint64(len(list)) || (len(d.Properties) > 0) != (len(list) == 0) {
+			if len(d.Payload) > MaxPart || d.Group != 4 || d.Priority != 96 || d.Object != 7+uint64(len(list)) ||
+				(len(d.Properties) > 0) != (len(list) == 0) {
 				t.Fatalf("part %d of %d bytes: %+v", len(list), n, d)
 			}
 			list = append(list, d)
@@ -124,7 +126,8 @@ func TestCut(t *testing.T) {
 		for i, d := range list {
 			got = append(got, a.Add(&d, i%3 == 0, now)...)
 		}
-		if len(got) != 1 || !bytes.Equal(got[0].Bytes, payload) || !got[0].Last || got[0].Object != 7 || got[0].Priority != 96 {
+		if len(got) != 1 || !bytes.Equal(got[0].Bytes, payload) || !got[0].Last || got[0].Object != 7 ||
+			got[0].Priority != 96 {
 			t.Errorf("%d bytes are not put together again", n)
 		}
 	}
@@ -167,7 +170,8 @@ func FuzzAssembler(f *testing.F) {
 			before := a.Stats()
 			whole := a.Add(d, s[4]&4 != 0, now)
 			after := a.Stats()
-			if k := (place{d.Group, d.Object}); !late && after.Duplicate == before.Duplicate && d.Object < maxObjects && first[k] == nil {
+			if k := (place{d.Group, d.Object}); !late && after.Duplicate == before.Duplicate && d.Object < maxObjects &&
+				first[k] == nil {
 				first[k] = d.Payload
 			}
 			for _, p := range whole {

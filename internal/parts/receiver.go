@@ -168,5 +168,11 @@ func (r *Receiver) fetch(q Request, until time.Time) {
 
 // Fetched converts an object of a FETCH response to a part.
 func Fetched(o wire.FetchObject, payload []byte) *moqt.Datagram {
-	return &moqt.Datagram{Group: o.Group, Object: o.Object, Priority: o.Priority, Properties: o.Properties, Payload: payload}
+	return &moqt.Datagram{
+		Group:      o.Group,
+		Object:     o.Object,
+		Priority:   o.Priority,
+		Properties: o.Properties,
+		Payload:    payload,
+	}
 }

@@ -1,11 +1,10 @@
-// Package plyfile reads and writes point clouds as PLY files (Turk, "The PLY
-// Polygon File Format", 1994).
+// Package plyfile reads and writes point clouds as PLY files (Turk, "The PLY Polygon File Format",
+// 1994).
 //
-// It writes binary little-endian files with float x y z in metres and uchar red
-// green blue. It reads the vertices of binary little-endian and ASCII files, and
-// is tolerant of the headers that volumetric capture tools are known to write:
-// scalar types without the word "property" before them, and normals that are
-// declared so but absent from the data.
+// It writes binary little-endian files with float x y z in metres and uchar red green blue. It
+// reads the vertices of binary little-endian and ASCII files, and tolerates known faults of
+// volumetric capture tools' headers: scalar types without the word "property", and normals declared
+// in that way but missing from the data.
 package plyfile
 
 import (
@@ -23,14 +22,14 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// Cloud is a point cloud in the units of the file it came from.
+// Cloud is a point cloud in its file's units.
 type Cloud struct {
 	XYZ []float32 // 3×n
-	RGB []byte    // 3×n; nil where the file has no colour
+	RGB []byte    // 3×n, or nil without colour
 }
 
-// Points converts c to millimetres, scale of which are one unit of c. A point
-// beyond ±32.767 m is an error; one without colour is white.
+// Points converts c to millimetres; scale is millimetres per unit. A point beyond ±32.767 m is an
+// error. Without colour, points are white.
 func (c Cloud) Points(scale float64) (pointcloud.Points, error) {
 	p := pointcloud.Points{XYZ: make([]int16, len(c.XYZ)), RGB: c.RGB}
 	for i, v := range c.XYZ {
@@ -94,11 +93,10 @@ type header struct {
 	ascii      bool
 	points     int
 	properties []property
-	seen       bool // a vertex element was declared
+	seen       bool // found a vertex element
 }
 
-// Read reads the vertices of a PLY file. Errors name the header line or the
-// vertex that is wrong.
+// Read reads the vertices of a PLY file. Errors name the header line or vertex.
 func Read(r io.Reader) (Cloud, error) {
 	in := bufio.NewReaderSize(r, 1<<16)
 	h, err := readHeader(in)
@@ -187,7 +185,7 @@ func readHeader(in *bufio.Reader) (header, error) {
 				if !h.seen {
 					return bad("elements before the vertices are not supported")
 				}
-				continue // only vertices are read
+				continue // not a vertex
 			}
 			if h.seen {
 				return bad("a second vertex element")
@@ -224,7 +222,7 @@ func readHeader(in *bufio.Reader) (header, error) {
 	return h, fmt.Errorf("header has more than %d lines", maxHeaderLines)
 }
 
-// layOut gives each property its place and returns the size of a binary vertex.
+// layOut sets the properties' positions and returns the size of a binary vertex.
 func (h *header) layOut() int {
 	size := 0
 	for i := range h.properties {
@@ -234,8 +232,7 @@ func (h *header) layOut() int {
 	return size
 }
 
-// columns returns the properties that hold x y z, and red green blue if all are
-// there.
+// columns returns the properties x y z, and red green blue if all exist.
 func (h *header) columns() (xyz, rgb []property, err error) {
 	find := func(names ...string) (found []property) {
 		for _, name := range names {
@@ -265,13 +262,13 @@ func (h header) readBinary(in *bufio.Reader) (Cloud, error) {
 	if size == 0 && h.points > 0 {
 		return Cloud{}, errors.New("ply: the vertices lack x, y or z")
 	}
-	// Grows with the data read, not by what the header declares.
+	// Allocate by the data read, not by the header.
 	var data bytes.Buffer
 	if _, err := io.Copy(&data, io.LimitReader(in, int64(h.points)*int64(size))); err != nil {
 		return Cloud{}, fmt.Errorf("ply: %w", err)
 	}
 	if have := data.Len(); have < h.points*size {
-		// Normals declared without "property" may be declared only.
+		// Normals declared without "property" may be missing.
 		real := h
 		real.properties = slices.DeleteFunc(slices.Clone(h.properties), func(p property) bool {
 			return p.bare && (p.name == "nx" || p.name == "ny" || p.name == "nz")

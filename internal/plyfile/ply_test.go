@@ -13,7 +13,7 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// dataDir is where the recorded clouds are, see docs.
+// dataDir returns the directory of recorded clouds.
 func dataDir(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("HOLOCAST_DATA")
@@ -27,7 +27,10 @@ func dataDir(t testing.TB) string {
 }
 
 func TestRoundTrip(t *testing.T) {
-	want := pointcloud.Points{XYZ: []int16{0, -1, 1, math.MinInt16, math.MaxInt16, 1234}, RGB: []byte{1, 2, 3, 253, 254, 255}}
+	want := pointcloud.Points{
+		XYZ: []int16{0, -1, 1, math.MinInt16, math.MaxInt16, 1234},
+		RGB: []byte{1, 2, 3, 253, 254, 255},
+	}
 	var b bytes.Buffer
 	if err := Write(&b, want); err != nil {
 		t.Fatal(err)
@@ -52,8 +55,8 @@ func TestEmpty(t *testing.T) {
 	}
 }
 
-// These files declare "float x" for "property float x" and normals that they
-// do not have.
+// TestPointSequence reads files that declare "float x" for "property float x", and normals they do
+// not have.
 func TestPointSequence(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(dataDir(t), "point_sequence", "*.ply"))
 	if err != nil || len(files) == 0 {
@@ -80,13 +83,16 @@ func TestPointSequence(t *testing.T) {
 }
 
 func TestASCII(t *testing.T) {
-	c, err := Read(strings.NewReader("ply\r\nformat ascii 1.0\r\nelement vertex 2\r\nproperty double x\r\nproperty float y\r\n" +
-		"property int z\r\nelement face 0\r\nproperty list uchar int vertex_indices\r\nend_header\r\n1 2.5 3\r\n-1e2 0 7"))
+	c, err := Read(
+		strings.NewReader("ply\r\nformat ascii 1.0\r\nelement vertex 2\r\nproperty double x\r\nproperty float y\r\n" +
+			"property int z\r\nelement face 0\r\nproperty list uchar int vertex_indices\r\nend_header\r\n1 2.5 3\r\n-1e2 0 7"),
+	)
 	if err != nil || !slices.Equal(c.XYZ, []float32{1, 2.5, 3, -100, 0, 7}) || c.RGB != nil {
 		t.Errorf("got %+v, %v", c, err)
 	}
 	p, err := c.Points(1)
-	if err != nil || !slices.Equal(p.XYZ, []int16{1, 3, 3, -100, 0, 7}) || !slices.Equal(p.RGB, bytes.Repeat([]byte{255}, 6)) {
+	if err != nil || !slices.Equal(p.XYZ, []int16{1, 3, 3, -100, 0, 7}) ||
+		!slices.Equal(p.RGB, bytes.Repeat([]byte{255}, 6)) {
 		t.Errorf("got %+v, %v", p, err)
 	}
 }
@@ -106,16 +112,35 @@ func TestBadFiles(t *testing.T) {
 		{"list in a vertex", head + "property list uchar int x\n", "header line 4"},
 		{"unknown type", head + "property quad x\n", "a vertex property is"},
 		{"unknown keyword", head + "quad x\n", "unknown keyword"},
-		{"no z", head + "property float x\nproperty float y\nend_header\n" + strings.Repeat("\x00", 16), "lack x, y or z"},
+		{
+			"no z",
+			head + "property float x\nproperty float y\nend_header\n" + strings.Repeat("\x00", 16),
+			"lack x, y or z",
+		},
 		{"no properties", head + "end_header\n", "lack x, y or z"},
-		{"float colours", head + xyz + "property float red\nproperty float green\nproperty float blue\nend_header\n" + strings.Repeat("\x00", 48), "property red is float"},
+		{
+			"float colours",
+			head + xyz + "property float red\nproperty float green\nproperty float blue\nend_header\n" + strings.Repeat(
+				"\x00",
+				48,
+			),
+			"property red is float",
+		},
 		{"cut off", head + xyz + "end_header\n" + strings.Repeat("\x00", 23), "cut off in vertex 1 of 2"},
 		{"no format", "ply\nelement vertex 0\nend_header\n", "no format"},
 		{"too many properties", head + strings.Repeat("property float a\n", 65), "more than 64 properties"},
 		{"too many lines", "ply\n" + strings.Repeat("comment\n", 300), "more than 200 lines"},
 		{"long line", "ply\n" + strings.Repeat("x", 2000), "header line 2: more than 1000 characters"},
-		{"ASCII cut off", "ply\nformat ascii 1.0\nelement vertex 2\n" + xyz + "end_header\n1 2 3\n", "cut off in vertex 1 of 2"},
-		{"ASCII values", "ply\nformat ascii 1.0\nelement vertex 1\n" + xyz + "end_header\n1 2\n", "vertex 0 has 2 values, not 3"},
+		{
+			"ASCII cut off",
+			"ply\nformat ascii 1.0\nelement vertex 2\n" + xyz + "end_header\n1 2 3\n",
+			"cut off in vertex 1 of 2",
+		},
+		{
+			"ASCII values",
+			"ply\nformat ascii 1.0\nelement vertex 1\n" + xyz + "end_header\n1 2\n",
+			"vertex 0 has 2 values, not 3",
+		},
 		{"ASCII word", "ply\nformat ascii 1.0\nelement vertex 1\n" + xyz + "end_header\n1 b 2\n", "vertex 0, y"},
 	}
 	for _, tt := range tests {
@@ -126,7 +151,8 @@ func TestBadFiles(t *testing.T) {
 		})
 	}
 	for _, v := range []float32{33, float32(math.NaN()), float32(math.Inf(1))} {
-		if _, err := (Cloud{XYZ: []float32{0, v, 0}}).Points(1000); err == nil || !strings.Contains(err.Error(), "point 0: y") {
+		if _, err := (Cloud{XYZ: []float32{0, v, 0}}).Points(1000); err == nil ||
+			!strings.Contains(err.Error(), "point 0: y") {
 			t.Errorf("%g m: %v", v, err)
 		}
 	}

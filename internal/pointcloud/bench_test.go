@@ -9,7 +9,7 @@ import (
 	"holocast/internal/pointcloud/frametest"
 )
 
-// benchFrame is a real frame, or the synthetic scene where there is none.
+// benchFrame returns a real frame, or the synthetic scene if the data is missing.
 func benchFrame(b *testing.B) frametest.Frame {
 	b.Helper()
 	dir := os.Getenv("HOLOCAST_DATA")
@@ -24,8 +24,8 @@ func benchFrame(b *testing.B) frametest.Frame {
 	return frames[0]
 }
 
-// BenchmarkCodec measures one frame in every layout; zstd level 0 is the default,
-// the entropy coder alone.
+// BenchmarkCodec measures one frame in every layout. Level 0, the default, uses only zstd's entropy
+// coder.
 func BenchmarkCodec(b *testing.B) {
 	frame := benchFrame(b)
 	for _, geometry := range []struct {

@@ -5,22 +5,21 @@ import (
 	"fmt"
 )
 
-// EncoderOptions configure an Encoder; the zero value is the best for each
-// layout.
+// EncoderOptions configures an Encoder. The zero value is best for every layout.
 type EncoderOptions struct {
-	// Level is zstd's compression level, 1 to 19. 0 codes the planes of layouts A
-	// and B with zstd's entropy coder alone, smaller and faster than any level on
-	// real sensors' noise, and layout C at LiveScan3D's level 2.
+	// Level is zstd's compression level, 1 to 19. 0 uses only zstd's entropy coder for the planes
+	// of layouts A and B, which is smaller and faster than any level on sensor noise, and
+	// LiveScan3D's level 2 for layout C.
 	Level int
 }
 
-// Encoder writes objects. It keeps its buffers from frame to frame and is not
-// safe for concurrent use: one per camera lets cameras encode in parallel.
+// Encoder writes objects. It reuses its buffers and is not safe for concurrent use; use one per
+// camera.
 type Encoder struct {
 	engine encoderEngine
 }
 
-// NewEncoder makes an encoder, which the caller must Close.
+// NewEncoder creates an encoder, which the caller must close.
 func NewEncoder(o EncoderOptions) (*Encoder, error) {
 	if o.Level < 0 || o.Level > 19 {
 		return nil, fmt.Errorf("zstd level %d, want 0 to 19", o.Level)
@@ -35,9 +34,9 @@ func NewEncoder(o EncoderOptions) (*Encoder, error) {
 // Close frees the encoder's memory.
 func (e *Encoder) Close() { e.engine.close() }
 
-// Encode appends one description of f to dst as an object and returns the extended
-// slice. h gives Sequence, DeviceTime, CaptureTime, Camera and Descriptions (0 means
-// 1); the rest is filled in.
+// Encode appends one description of f to dst as an object and returns the extended slice. h
+// provides Sequence, DeviceTime, CaptureTime, Camera and Descriptions (0 means 1); Encode sets the
+// rest.
 func (e *Encoder) Encode(dst []byte, h Header, f *Frame, description int) ([]byte, error) {
 	if err := f.check(); err != nil {
 		return dst, err
@@ -60,7 +59,7 @@ func (e *Encoder) Encode(dst []byte, h Header, f *Frame, description int) ([]byt
 	return b.object, nil
 }
 
-// check reports what keeps f from being encoded.
+// check returns an error if f cannot be encoded.
 func (f *Frame) check() error {
 	switch g, p := &f.Grid, &f.Points; {
 	case !f.Layout.known():
@@ -70,17 +69,27 @@ func (f *Frame) check() error {
 			return fmt.Errorf("grid of %d×%d pixels, each side must be 1 to %d", g.Width, g.Height, MaxSide)
 		}
 		if n := g.Width * g.Height; len(g.Depth) != n || len(g.Color) != 3*n {
-			return fmt.Errorf("grid of %d×%d pixels has %d depths and %d colour bytes", g.Width, g.Height, len(g.Depth), len(g.Color))
+			return fmt.Errorf(
+				"grid of %d×%d pixels has %d depths and %d colour bytes",
+				g.Width,
+				g.Height,
+				len(g.Depth),
+				len(g.Color),
+			)
 		}
 	case len(p.XYZ) != len(p.RGB) || len(p.XYZ)%3 != 0:
-		return fmt.Errorf("cloud of %d coordinates and %d colour bytes, want three of each a point", len(p.XYZ), len(p.RGB))
+		return fmt.Errorf(
+			"cloud of %d coordinates and %d colour bytes, want three of each a point",
+			len(p.XYZ),
+			len(p.RGB),
+		)
 	case len(p.XYZ)/3 > MaxPoints:
 		return fmt.Errorf("cloud of %d points, at most %d", len(p.XYZ)/3, MaxPoints)
 	}
 	return nil
 }
 
-// describe fills in what every object has and gives the description's share.
+// describe sets the fields common to all objects and returns the description's share.
 func (h *Header) describe(description int) (phase, error) {
 	h.Codec, h.Flags = CodecZstd, 0
 	if h.Descriptions == 0 {
@@ -95,21 +104,20 @@ func (h *Header) describe(description int) (phase, error) {
 
 // body is an encoded description.
 type body struct {
-	object            []byte // dst, room for the header, and the compressed planes
+	object            []byte // dst, a blank header and the compressed planes
 	points, rawLength int
 }
 
-// Decoder reads objects. It keeps its buffers from frame to frame and is not
-// safe for concurrent use.
+// Decoder reads objects. It reuses its buffers and is not safe for concurrent use.
 type Decoder struct {
-	// MaxPoints bounds what a frame may make the decoder allocate: the pixels of a
-	// grid or the points of a cloud. 0 means the format's limit, MaxPoints.
+	// MaxPoints bounds the decoder's allocation: pixels of a grid or points of a cloud. 0 is the
+	// format's limit, MaxPoints.
 	MaxPoints int
 
 	engine decoderEngine
 }
 
-// NewDecoder makes a decoder, which the caller must Close.
+// NewDecoder creates a decoder, which the caller must close.
 func NewDecoder() (*Decoder, error) {
 	d := &Decoder{}
 	if err := d.engine.open(); err != nil {
@@ -128,11 +136,10 @@ func (d *Decoder) limit() int {
 	return MaxPoints
 }
 
-// Decode fills f, resized as needed, from any of the descriptions of one frame, in any
-// order: pixels of descriptions that are not given have depth 0, points are in the order
-// of the objects. It returns the first object's header with the points of all of them;
-// after an error f is undefined. Errors about the objects are of type
-// *FormatError.
+// Decode decodes any of the descriptions of one frame, in any order, into f, resized as needed.
+// Pixels of missing descriptions have depth 0; points are in the order of the objects. It returns
+// the first object's header with the total number of points. After an error f is undefined. Errors
+// in objects have type *FormatError.
 func (d *Decoder) Decode(f *Frame, objects ...[]byte) (Header, error) {
 	if len(objects) == 0 {
 		return Header{}, errors.New("point-cloud frame: no objects to decode")
@@ -151,7 +158,7 @@ func (d *Decoder) Decode(f *Frame, objects ...[]byte) (Header, error) {
 	} else {
 		f.Points.resize(points)
 	}
-	at := 0 // of the object's first point
+	at := 0 // index of the object's first point
 	for i, object := range objects {
 		h := &headers[i]
 		share := *f
@@ -168,8 +175,8 @@ func (d *Decoder) Decode(f *Frame, objects ...[]byte) (Header, error) {
 	return headers[0], nil
 }
 
-// parse reads the objects' headers, which must be of one frame within the decoder's
-// limit, and returns the points of all of them.
+// parse parses the objects' headers, which must be of one frame and within the decoder's limit, and
+// returns the total number of points.
 func (d *Decoder) parse(headers *[4]Header, objects [][]byte) (points int, err error) {
 	var seen [4]bool
 	for i, object := range objects {
@@ -200,7 +207,7 @@ func (h *Header) sameFrame(o *Header) bool {
 	return a == b
 }
 
-// The errors of a body, the same from both engines.
+// Errors in a body, equal in both engines.
 func zstdError(detail string) error { return formatError("zstd", HeaderLen, "%s", detail) }
 
 func rawLengthError(h *Header) error {

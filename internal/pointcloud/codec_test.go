@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// pattern fills a grid with one kind of content that is hard for a codec.
+// pattern fills a grid with content that is difficult for a codec.
 type pattern struct {
 	name  string
 	depth func(r *rand.Rand, x, y int) uint16
@@ -24,7 +24,11 @@ func patterns() []pattern {
 		{"empty", func(*rand.Rand, int, int) uint16 { return 0 }, smooth},
 		{"full", func(*rand.Rand, int, int) uint16 { return 1500 }, smooth},
 		{"slope", func(_ *rand.Rand, x, y int) uint16 { return uint16(500 + 3*x + 2*y) }, smooth},
-		{"holes", func(r *rand.Rand, x, y int) uint16 { return uint16(min(1, r.IntN(5)) * (900 + x + r.IntN(5))) }, smooth},
+		{
+			"holes",
+			func(r *rand.Rand, x, y int) uint16 { return uint16(min(1, r.IntN(5)) * (900 + x + r.IntN(5))) },
+			smooth,
+		},
 		{
 			"extremes", func(r *rand.Rand, _, _ int) uint16 { return uint16(-r.IntN(2)) },
 			func(r *rand.Rand, _, _ int) [3]byte { return [3]byte{extreme(r), extreme(r), extreme(r)} },
@@ -47,8 +51,8 @@ func patterns() []pattern {
 
 var sizes = [][2]int{{1, 1}, {2, 1}, {1, 2}, {3, 3}, {7, 5}, {63, 2}, {64, 3}, {65, 4}, {129, 31}, {640, 11}}
 
-// grid makes a grid whose colour is 0 where it has no points, so that a decoded
-// one compares equal.
+// grid returns a grid with colour 0 where it has no points, so that it compares equal after
+// decoding.
 func (p pattern) grid(width, height int, seed uint64) *Grid {
 	r := rand.New(rand.NewPCG(seed, 1))
 	g := &Grid{Width: width, Height: height, Depth: make([]uint16, width*height), Color: make([]byte, 3*width*height)}
@@ -61,8 +65,7 @@ func (p pattern) grid(width, height int, seed uint64) *Grid {
 	return g
 }
 
-// cloud makes a cloud of the grid's points, whose coordinates are as wild as its
-// depths.
+// cloud returns the grid's points with equally extreme coordinates.
 func cloud(g *Grid) *Points {
 	p := &Points{XYZ: []int16{}, RGB: []byte{}}
 	for i, d := range g.Depth {
@@ -89,7 +92,7 @@ func newCodec(t testing.TB, o EncoderOptions) (*Encoder, *Decoder) {
 	return e, d
 }
 
-// cloudLayouts are the layouts that are not on a grid.
+// cloudLayouts returns the layouts without a grid.
 func cloudLayouts() []Layout {
 	return slices.DeleteFunc(Layouts(), Layout.OnGrid)
 }
@@ -98,7 +101,7 @@ func encodeGrid(e *Encoder, dst []byte, h Header, g *Grid, description int) ([]b
 	return e.Encode(dst, h, &Frame{Layout: LayoutGrid, Grid: *g}, description)
 }
 
-// encodePoints encodes in h's layout, layout B where it has none.
+// encodePoints encodes in h's layout, by default layout B.
 func encodePoints(e *Encoder, h Header, p *Points, description int) ([]byte, error) {
 	return e.Encode(nil, h, &Frame{Layout: cmp.Or(h.Layout, LayoutPoints), Points: *p}, description)
 }
@@ -133,8 +136,7 @@ func TestGridRoundTrip(t *testing.T) {
 	}
 }
 
-// checkGrid encodes g in n descriptions and decodes every one alone and all
-// together.
+// checkGrid encodes g in n descriptions and decodes each separately and all together.
 func checkGrid(t testing.TB, e *Encoder, d *Decoder, g *Grid, n uint8) {
 	t.Helper()
 	head := Header{Sequence: 0xfedcba98, DeviceTime: 1 << 60, CaptureTime: 1763665200123456, Camera: 3, Descriptions: n}
@@ -168,7 +170,15 @@ func checkGrid(t testing.TB, e *Encoder, d *Decoder, g *Grid, n uint8) {
 				depth = 0
 			}
 			if got.Depth[j] != depth {
-				t.Fatalf("description %d of %d, pixel (%d, %d): depth %d, want %d", i, n, j%g.Width, j/g.Width, got.Depth[j], depth)
+				t.Fatalf(
+					"description %d of %d, pixel (%d, %d): depth %d, want %d",
+					i,
+					n,
+					j%g.Width,
+					j/g.Width,
+					got.Depth[j],
+					depth,
+				)
 			}
 		}
 		points += int(h.Points)
@@ -206,7 +216,7 @@ func TestPointsRoundTrip(t *testing.T) {
 func checkPoints(t testing.TB, e *Encoder, d *Decoder, c *Points, layout Layout, n uint8) {
 	t.Helper()
 	var objects [][]byte
-	var all Points // of the objects, in their order
+	var all Points // of the objects, in order
 	for i := range int(n) {
 		object, err := encodePoints(e, Header{Layout: layout, Descriptions: n}, c, i)
 		if err != nil {
@@ -242,7 +252,12 @@ func TestDescriptionsOfOneFrame(t *testing.T) {
 	e, d := newCodec(t, EncoderOptions{})
 	g := patterns()[1].grid(8, 6, 1)
 	object := func(l Layout, sequence uint32, description int) []byte {
-		b, err := e.Encode(nil, Header{Sequence: sequence, Descriptions: 4}, &Frame{Layout: l, Grid: *g, Points: *cloud(g)}, description)
+		b, err := e.Encode(
+			nil,
+			Header{Sequence: sequence, Descriptions: 4},
+			&Frame{Layout: l, Grid: *g, Points: *cloud(g)},
+			description,
+		)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -31,7 +31,7 @@ func (e *encoderEngine) close() {
 	e.c = nil
 }
 
-// frameOf is ph's share of f for the kernels.
+// frameOf returns ph's share of f for the kernels.
 func frameOf(f *Frame, ph phase) C.struct_hcpf_frame {
 	g, p := &f.Grid, &f.Points
 	return C.struct_hcpf_frame{

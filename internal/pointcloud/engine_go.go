@@ -21,7 +21,7 @@ func (e *encoderEngine) open(level int) (err error) {
 	return err
 }
 
-func (e *encoderEngine) close() { _ = e.zstd.Close() } // it has no writer that could fail
+func (e *encoderEngine) close() { _ = e.zstd.Close() } // no underlying writer, cannot fail
 
 func (e *encoderEngine) encode(dst []byte, f *Frame, ph phase) (body, error) {
 	raw, points := layouts[f.Layout].planes(e.raw[:0], f, ph)
@@ -41,7 +41,7 @@ func (d *decoderEngine) open() (err error) {
 
 func (d *decoderEngine) close() { d.zstd.Close() }
 
-// decompress gives the planes, exactly as many bytes as the header says.
+// decompress returns the planes, of exactly the header's length.
 func (d *decoderEngine) decompress(h *Header, src []byte) ([]byte, error) {
 	if len(src) == 0 {
 		return nil, zstdError("there is no frame")

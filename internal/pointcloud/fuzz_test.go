@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// fuzzPixels is what a fuzzed frame may make the decoder allocate.
+// fuzzPixels bounds the decoder's allocation.
 const fuzzPixels = 1 << 16
 
 func FuzzDecode(f *testing.F) {
@@ -31,8 +31,8 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 	}
-	// Planes are fuzzed apart from zstd, which would hide them; object is fuzzed as
-	// it is.
+	// Fuzz the planes before compression, as fuzzing behind zstd is ineffective. object is fuzzed
+	// unchanged.
 	f.Fuzz(func(t *testing.T, header, raw, object []byte) {
 		_, d := newCodec(t, EncoderOptions{})
 		d.MaxPoints = fuzzPixels
@@ -46,8 +46,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// decodeAny decodes an object of any layout and checks that the reference takes the
-// same planes and makes the same of them.
+// decodeAny decodes an object of any layout and compares the result with the reference's.
 func decodeAny(t *testing.T, d *Decoder, object []byte) {
 	h, err := ParseHeader(object)
 	if err != nil {
@@ -63,7 +62,7 @@ func decodeAny(t *testing.T, d *Decoder, object []byte) {
 	if errors.As(err, &broken) && broken.Field != "planes" {
 		return
 	}
-	// The two zstd decoders may disagree on a damaged frame that has no checksum.
+	// The two zstd decoders may treat a damaged frame without checksum differently.
 	raw, inflateErr := tryInflate(object)
 	if inflateErr != nil {
 		return
@@ -71,7 +70,12 @@ func decodeAny(t *testing.T, d *Decoder, object []byte) {
 	taken := err == nil
 	want := Frame{
 		Layout: f.Layout,
-		Grid:   Grid{Width: f.Grid.Width, Height: f.Grid.Height, Depth: make([]uint16, len(f.Grid.Depth)), Color: make([]byte, len(f.Grid.Color))},
+		Grid: Grid{
+			Width:  f.Grid.Width,
+			Height: f.Grid.Height,
+			Depth:  make([]uint16, len(f.Grid.Depth)),
+			Color:  make([]byte, len(f.Grid.Color)),
+		},
 		Points: Points{XYZ: make([]int16, len(f.Points.XYZ)), RGB: make([]byte, len(f.Points.RGB))},
 	}
 	if ok := layouts[h.Layout].undo(raw, int(h.Points), &want, h.target()); ok != taken {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Codec is how a frame's planes are compressed.
+// Codec is the compression of a frame's planes.
 type Codec uint8
 
 // CodecZstd is one zstd frame (RFC 8878).
@@ -30,19 +30,18 @@ type Header struct {
 	Codec        Codec
 	Flags        uint8 // reserved, 0
 	Sequence     uint32
-	DeviceTime   uint64 // µs on the device's own clock
-	CaptureTime  uint64 // UNIX µs on the relay's clock, middle of the exposure
+	DeviceTime   uint64 // device clock, µs
+	CaptureTime  uint64 // relay clock, UNIX µs, middle of the exposure
 	Camera       uint16
 	Description  uint8 // index of this description
 	Descriptions uint8 // 1 or 4
 	Width        uint16
-	Height       uint16 // pixels of the whole grid; 0×0 in layouts without one
+	Height       uint16 // pixels of the entire grid; 0×0 in layouts without one
 	Points       uint32 // points in this object
 	RawLength    uint32 // bytes of the planes before compression
 }
 
-// FormatError says which part of an object breaks the format. Field is one of
-// the error names of the specification.
+// FormatError reports an invalid object. Field is an error name of the specification.
 type FormatError struct {
 	Field  string
 	Offset int // bytes from the start of the object
@@ -57,9 +56,8 @@ func formatError(field string, offset int, format string, args ...any) error {
 	return &FormatError{Field: field, Offset: offset, Detail: fmt.Sprintf(format, args...)}
 }
 
-// ParseHeader reads and checks the header at the start of an object. A header it
-// returns is within the format's limits; the planes are not looked at. Errors are
-// of type *FormatError.
+// ParseHeader parses and checks the header of an object. A returned header is within the format's
+// limits; the planes are not checked. Errors have type *FormatError.
 func ParseHeader(b []byte) (Header, error) {
 	if len(b) < HeaderLen {
 		return Header{}, formatError("length", len(b), "%d bytes, the header has %d", len(b), HeaderLen)
@@ -92,8 +90,8 @@ func ParseHeader(b []byte) (Header, error) {
 	return h, nil
 }
 
-// Restamp gives an encoded object another sequence number and capture time, in UNIX
-// µs, in place. Errors are of type *FormatError; the object is unchanged then.
+// Restamp replaces an object's sequence number and capture time (UNIX µs) in place. Errors have
+// type *FormatError and leave the object unchanged.
 func Restamp(object []byte, sequence uint32, captureTime uint64) error {
 	if _, err := ParseHeader(object); err != nil {
 		return err
@@ -138,7 +136,7 @@ func (h *Header) check() error {
 	return nil
 }
 
-// subgrid is the size of this description's share of the grid.
+// subgrid returns the size of the description's share of the grid.
 func (h *Header) subgrid() (width, height int) {
 	p := phaseOf(h.Description, h.Descriptions)
 	return p.size(int(h.Width), int(h.Height))
@@ -160,8 +158,8 @@ func (h *Header) append(dst []byte) []byte {
 	return le.AppendUint32(dst, h.RawLength)
 }
 
-// phase is a description's share of a frame: in layout A the pixels (x, y) with
-// x ≡ dx and y ≡ dy (mod step), in B and C every count-th point from index on.
+// phase is a description's share of a frame: in layout A the pixels (x, y) with x ≡ dx and y ≡ dy
+// (mod step), in B and C every count-th point from index on.
 type phase struct {
 	dx, dy, step int
 	index, count int
@@ -175,8 +173,8 @@ func phaseOf(description, descriptions uint8) phase {
 	return phase{step: 1, count: 1}
 }
 
-// target is the share of a decoded frame that h's points fill: of a grid the
-// description's pixels, of a cloud all of what it is given.
+// target returns the share of a decoded frame for h's points: the description's pixels of a grid,
+// or all points of its slice of a cloud.
 func (h *Header) target() phase {
 	if h.Layout.OnGrid() {
 		return phaseOf(h.Description, h.Descriptions)
@@ -184,7 +182,7 @@ func (h *Header) target() phase {
 	return phase{step: 1, count: 1}
 }
 
-// size is the share's size of a width×height grid; a side may be 0.
+// size returns the size of the share in a width×height grid; a side may be 0.
 func (p phase) size(width, height int) (w, h int) {
 	return (width - p.dx + p.step - 1) / p.step, (height - p.dy + p.step - 1) / p.step
 }

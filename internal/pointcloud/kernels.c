@@ -19,19 +19,19 @@
 #endif
 
 enum {
-	ESCAPE = 15, // nibble of a residual that follows among the escapes
+	ESCAPE = 15, // nibble of a residual stored as an escape
 	MAX_COORD = 0xffff,
 	MAX_GREEN = 0xff,
 	MAX_CHROMA = 1020, // largest zigzag residuals
 	MAX_VARINT = 3,    // bytes
 	RECORD_LEVEL = 2,  // LiveScan3D's zstd level
-	PADDING = 32,      // bytes of a buffer past what was asked for, for vectors' last elements
+	PADDING = 32,      // spare bytes per buffer, for vector access at its end
 };
 
-// A pixel as the predictor sees it, four 16-bit lanes: depth, R−G, G in the high
-// byte, B−G. Depth and G have their top bit flipped, so that signed comparison
-// orders them; then sums and differences mod 2¹⁶ are those of the specification, G's
-// mod 2⁸. v8 is two pixels, or one and nothing, s8 the same signed.
+// A pixel in the predictor: four 16-bit lanes with depth, R−G, G in the high byte, and B−G. The top
+// bits of depth and G are flipped, so that signed comparison orders them; sums and differences mod
+// 2¹⁶ are then as specified, G's mod 2⁸. v8 holds two pixels, or one and padding; s8 is the signed
+// version.
 typedef uint16_t v8 __attribute__((vector_size(16)));
 typedef int16_t s8 __attribute__((vector_size(16)));
 
@@ -72,8 +72,8 @@ static struct hcpf_result fail_zstd(size_t code)
 	return (struct hcpf_result){.error = HCPF_BAD_ZSTD, .zstd = ZSTD_getErrorName(code)};
 }
 
-// Planes being written, each with room for its worst case, so that the kernels
-// need no bounds. Nibble planes hold a byte a nibble until they are packed.
+// Output planes with room for the worst case, so that kernels need no bounds checks. Nibble planes
+// hold one nibble per byte until pack.
 enum { MASK, COORD_X, COORD_Y, COORD_Z, GREEN, CHROMA, ESCAPES, PLANES };
 
 struct planes {
@@ -114,7 +114,7 @@ void hcpf_encoder_free(struct hcpf_encoder *e)
 
 static size_t mask_bound(size_t pixels) { return pixels + pixels / 255 + 1; }
 
-// lay_out places the planes one after the other in the encoder's buffer.
+// lay_out places the planes consecutively in the encoder's buffer.
 static int lay_out(struct hcpf_encoder *e, struct planes *p, const size_t room[PLANES])
 {
 	size_t total = 0;
@@ -130,12 +130,12 @@ static int lay_out(struct hcpf_encoder *e, struct planes *p, const size_t room[P
 	return 1;
 }
 
-// pack puts two nibbles in a byte, the first in its high half, in place.
+// pack packs two nibbles per byte, the first in the high half, in place.
 static void pack(struct planes *p, int plane)
 {
 	uint8_t *nibbles = p->start[plane];
 	size_t n = p->end[plane] - nibbles, i = 0, out = 0;
-	nibbles[n] = 0; // for an odd n; the plane has room
+	nibbles[n] = 0; // odd n; the plane has room
 	for (; i + 64 <= n; i += 64, out += 32) {
 		uint16_t in[32];
 		uint8_t b[32];
@@ -149,7 +149,7 @@ static void pack(struct planes *p, int plane)
 	p->end[plane] = nibbles + out;
 }
 
-// set_level chooses zstd's parameters for planes of residuals or for records.
+// set_level sets zstd's parameters for residual planes or for records.
 static void set_level(struct hcpf_encoder *e, int records)
 {
 	ZSTD_CCtx_reset(e->zstd, ZSTD_reset_session_and_parameters);
@@ -158,15 +158,15 @@ static void set_level(struct hcpf_encoder *e, int records)
 		return;
 	}
 	ZSTD_CCtx_setParameter(e->zstd, ZSTD_c_compressionLevel, 1);
-	// Residuals are noise: a match costs more bits than its literals. The longest
-	// search step all but turns matching off; Huffman coding must then be asked for.
-	// It is an experimental parameter: a library without it gets plain level 1.
+	// Residuals are noise, so a match costs more bits than its literals. The longest search step
+	// almost disables matching; literals must then be Huffman-coded explicitly. The parameter is
+	// experimental: a library without it uses plain level 1.
 	if (!ZSTD_isError(ZSTD_CCtx_setParameter(e->zstd, ZSTD_c_literalCompressionMode, ZSTD_lcm_huffman)))
 		ZSTD_CCtx_setParameter(e->zstd, ZSTD_c_targetLength, ZSTD_TARGETLENGTH_MAX);
 }
 
-// compress writes the planes as one zstd frame in which each starts a block, so
-// that each has entropy tables of its own.
+// compress writes the planes as one zstd frame. Each plane starts a block, with its own entropy
+// tables.
 static struct hcpf_result compress(struct hcpf_encoder *e, const struct planes *p, int records)
 {
 	size_t total = 0;
@@ -176,7 +176,7 @@ static struct hcpf_result compress(struct hcpf_encoder *e, const struct planes *
 		if (p->end[i] > p->start[i])
 			last = i;
 	}
-	// Every plane that starts a block costs a few bytes more than the bound.
+	// Each additional block costs a few bytes more than the bound.
 	if (!reserve(&e->out, ZSTD_compressBound(total) + 16 * PLANES))
 		return fail(HCPF_NO_MEMORY);
 	set_level(e, records);
@@ -198,7 +198,7 @@ static struct hcpf_result compress(struct hcpf_encoder *e, const struct planes *
 	return (struct hcpf_result){.data = e->out.p, .length = out.pos, .raw_length = (uint32_t)total};
 }
 
-// put_escape writes what a nibble could not say of z as a base-128 varint.
+// put_escape writes the remainder of z beyond a nibble, as a base-128 varint.
 static inline uint8_t *put_escape(uint8_t *out, uint32_t z)
 {
 	for (z -= ESCAPE; z >= 0x80; z >>= 7)
@@ -238,13 +238,13 @@ static inline uint8_t *put_gap(uint8_t *out, size_t gap)
 	return out;
 }
 
-// put_mask_row appends the gaps between the row's mispredicted bits; *gap carries
-// over from row to row. A bit is predicted by the one above where that differs from
-// its left neighbour, and by the bit to the left where it does not.
+// put_mask_row appends the gaps between the row's mispredicted bits; *gap carries over to the next
+// row. The prediction of a bit is its upper neighbour if that differs from the upper neighbour's
+// left neighbour, otherwise its left neighbour.
 static uint8_t *put_mask_row(uint8_t *out, const uint64_t *here, const uint64_t *above, int width, size_t *gap)
 {
 	uint64_t carry = above[0] & 1, carry_above = carry;
-	size_t from = 0; // first pixel of the row not yet in gap
+	size_t from = 0; // first pixel of the row not counted in gap
 	for (size_t i = 0; i < words_of(width); i++) {
 		uint64_t n = above[i], nw = n << 1 | carry_above, w = here[i] << 1 | carry;
 		uint64_t edge = n ^ nw;
@@ -267,8 +267,7 @@ static uint8_t *put_mask_row(uint8_t *out, const uint64_t *here, const uint64_t 
 struct hcpf_decoder {
 	ZSTD_DCtx *zstd;
 	struct buffer raw, nibbles, rows, bits;
-	// Residuals of a byte of two nibbles, 0 where one escapes: depth and G, and R−G
-	// and B−G.
+	// Residuals of two nibbles in a byte, 0 for escapes: depth and G, and R−G and B−G.
 	uint64_t depth_green[256], chroma[256];
 	uint8_t escaped[256]; // 1 where either nibble is an escape
 };
@@ -304,8 +303,8 @@ void hcpf_decoder_free(struct hcpf_decoder *d)
 	free(d);
 }
 
-// decompress fills dst with exactly raw_length bytes or fails. The source must be
-// one zstd frame and nothing else.
+// decompress fills dst with exactly raw_length bytes or fails. The source must be a single zstd
+// frame.
 static struct hcpf_result decompress(struct hcpf_decoder *d, uint8_t *dst, size_t raw_length, const uint8_t *src, size_t length)
 {
 	size_t n = ZSTD_findFrameCompressedSize(src, length);
@@ -319,14 +318,14 @@ static struct hcpf_result decompress(struct hcpf_decoder *d, uint8_t *dst, size_
 	return n == raw_length ? (struct hcpf_result){0} : fail(HCPF_BAD_RAW_LENGTH);
 }
 
-// Escapes being read. bad is set by one that is missing or out of range; what is
-// read from then on means nothing.
+// Escapes being read. bad is set if one is missing or out of range; results are meaningless from
+// then on.
 struct escapes {
 	const uint8_t *at, *end;
 	int bad;
 };
 
-// take gives the residual of a nibble; most is the largest zigzag that may come.
+// take returns the residual of a nibble; most is the largest valid zigzag.
 static inline int32_t take(struct escapes *e, uint32_t nibble, uint32_t most)
 {
 	if (nibble < ESCAPE)
@@ -343,7 +342,7 @@ static inline int32_t take(struct escapes *e, uint32_t nibble, uint32_t most)
 	return unzigzag(rest + ESCAPE);
 }
 
-// unpack undoes pack: nibble i of src at dst[i]. It may write a byte more.
+// unpack reverses pack: dst[i] is nibble i of src. It may write one extra byte.
 static void unpack(uint8_t *restrict dst, const uint8_t *restrict src, size_t n)
 {
 	for (size_t i = 0; i < packed(n); i++) {
@@ -352,7 +351,7 @@ static void unpack(uint8_t *restrict dst, const uint8_t *restrict src, size_t n)
 	}
 }
 
-// unpack_two gives byte i the nibbles i of two planes, that of high above.
+// unpack_two combines nibbles i of two planes in byte i, high's in the high half.
 static void unpack_two(uint8_t *restrict dst, const uint8_t *restrict high, const uint8_t *restrict low, size_t n)
 {
 	for (size_t i = 0; i < packed(n); i++) {
@@ -361,13 +360,13 @@ static void unpack_two(uint8_t *restrict dst, const uint8_t *restrict high, cons
 	}
 }
 
-// take_mask turns the gaps into the bits of every row and counts them. It gives
-// the bytes it read, or 0 where they do not add up to the grid.
+// take_mask reconstructs the bits of all rows from the gaps and counts them. It returns the number
+// of bytes read, or 0 if the gaps do not fit the grid.
 static size_t take_mask(uint64_t *rows, int width, int height, const uint8_t *raw, size_t length, size_t *points)
 {
 	size_t words = words_of(width), pixels = (size_t)width * height, at = 0, pos = 0;
 	memset(rows, 0, sizeof(uint64_t) * words * height);
-	// First the wrong bits, then the rows from them.
+	// Find the mispredicted bits first, then compute the rows.
 	for (size_t y = 0, row = 0;; pos++) {
 		uint8_t b;
 		do {
@@ -393,7 +392,7 @@ static size_t take_mask(uint64_t *rows, int width, int height, const uint8_t *ra
 			uint64_t n = above ? above[i] : 0, wrong = here[i];
 			uint64_t edge = n ^ (n << 1 | carry_above), valid = 0;
 			carry_above = n >> 63;
-			// Between the bits of events the validity stays as it is.
+			// The validity is constant between events.
 			int from = 0;
 			for (uint64_t events = edge | wrong; events; events &= events - 1) {
 				int x = __builtin_ctzll(events);
@@ -445,17 +444,16 @@ static inline v8 load_two(const uint64_t *p)
 	return v;
 }
 
-// clamp_corner gives what median-edge prediction takes off w + n: nw, but within w
+// clamp_corner returns the term that median-edge prediction subtracts from w + n: nw clamped to w
 // and n.
 static inline v8 clamp_corner(v8 w, v8 n, v8 nw) { return vmin(vmax(nw, vmin(w, n)), vmax(w, n)); }
 
-// Rows of pixels: pixel x stands at [x+1], its left neighbour or stand-in at [x]; an
-// invalid pixel has the value it was predicted to have. Room for two of them, for the
-// row's residuals, their nibbles and the places of those with escapes.
+// Pixel rows: pixel x is at [x+1], its left neighbour or substitute at [x]; an invalid pixel has
+// its predicted value. Room for two rows, a row's residuals and nibbles, and the positions of
+// escapes.
 static size_t rows_size(int width) { return 4 * sizeof(uint64_t) * ((size_t)width + 4); }
 
-// run_end gives the first pixel from x on whose validity is not valid (0 or 1), or
-// width.
+// run_end returns the first pixel from x on whose validity is not valid (0 or 1), or width.
 static inline int run_end(const uint64_t *bits, int x, int width, uint64_t valid)
 {
 	uint64_t flip = valid ? ~(uint64_t)0 : 0;
@@ -469,7 +467,7 @@ static inline int run_end(const uint64_t *bits, int x, int width, uint64_t valid
 	return width;
 }
 
-// fill_row makes the row here: valid pixels from the grid, the others predicted.
+// fill_row fills the row here: valid pixels from the grid, the others predicted.
 static void fill_row(uint64_t *here, const uint64_t *above, const uint64_t *bits, const uint16_t *depth, const uint8_t *color, int width, int step)
 {
 	here[0] = above[0];
@@ -490,7 +488,7 @@ static void fill_row(uint64_t *here, const uint64_t *above, const uint64_t *bits
 	}
 }
 
-// predict_row gives the zigzag residuals of the row and their nibbles, a byte each.
+// predict_row computes the row's zigzag residuals and their nibbles, one per byte.
 static void predict_row(uint64_t *restrict zigzags, uint32_t *restrict nibbles, const uint64_t *here, const uint64_t *above, int width)
 {
 	const v8 green = {0, 0, 0xffff, 0, 0, 0, 0xffff, 0}, most = {15, 15, 15, 15, 15, 15, 15, 15};
@@ -498,7 +496,7 @@ static void predict_row(uint64_t *restrict zigzags, uint32_t *restrict nibbles, 
 		v8 w = load_two(here + x), n = load_two(above + x + 1), nw = load_two(above + x);
 		v8 r = load_two(here + x + 1) - (w + n - clamp_corner(w, n, nw));
 		v8 z = (r + r) ^ (v8)((s8)r >> 15);
-		z = (z & ~green) | (z >> 8 & green); // r is a multiple of 256 there
+		z = (z & ~green) | (z >> 8 & green); // here r is a multiple of 256
 		memcpy(zigzags + x, &z, sizeof z);
 #if defined(__SSE2__)
 		__m128i least = _mm_sub_epi16((__m128i)z, _mm_subs_epu16((__m128i)z, (__m128i)most));
@@ -513,8 +511,8 @@ static void predict_row(uint64_t *restrict zigzags, uint32_t *restrict nibbles, 
 	}
 }
 
-// put_escapes writes the escapes of a pixel that has some. Which lanes escape is
-// hard to predict, so a byte is written for each and kept where it is needed.
+// put_escapes writes a pixel's escapes. Which lanes escape is hard to predict, so it writes a byte
+// for each lane and advances only past escapes.
 static inline uint8_t *put_escapes(uint8_t *out, uint64_t z)
 {
 	if (UNLIKELY(z & 0xff80ff80ff80ff80)) {
@@ -531,8 +529,8 @@ static inline uint8_t *put_escapes(uint8_t *out, uint64_t z)
 	return out;
 }
 
-// put_row writes the residuals of the row's valid pixels. Pixels with escapes are
-// listed in escaped first: a branch for each would be mispredicted.
+// put_row writes the residuals of the row's valid pixels. It first lists pixels with escapes, as a
+// branch per pixel would be mispredicted.
 static void put_row(struct planes *p, const uint64_t *zigzags, const uint32_t *nibbles, const uint64_t *bits, int width, uint16_t *escaped)
 {
 	uint8_t *coord = p->end[COORD_X], *green = p->end[GREEN], *chroma = p->end[CHROMA], *escapes = p->end[ESCAPES];
@@ -587,7 +585,7 @@ static void encode_rows(struct planes *p, const struct hcpf_frame *g, int width,
 	p->end[MASK] = put_gap(p->end[MASK], gap);
 }
 
-// take_pixel gives the residuals of a pixel with escapes.
+// take_pixel returns the residuals of a pixel with escapes.
 static inline uint64_t take_pixel(struct escapes *e, uint32_t depth_green, uint32_t chroma)
 {
 	int32_t depth = take(e, depth_green >> 4, MAX_COORD), rg = take(e, chroma >> 4, MAX_CHROMA);
@@ -595,14 +593,14 @@ static inline uint64_t take_pixel(struct escapes *e, uint32_t depth_green, uint3
 	return PIXEL(depth, rg, green, bg);
 }
 
-// take_row gives the residuals of a row's n valid pixels. Pixels with escapes are
-// listed in escaped first: a branch for each would be mispredicted.
+// take_row returns the residuals of a row's n valid pixels. It first lists pixels with escapes, as
+// a branch per pixel would be mispredicted.
 static void take_row(const struct hcpf_decoder *d, struct escapes *e, const uint8_t *depth_green, const uint8_t *chroma, size_t n, uint64_t *residuals, uint16_t *escaped)
 {
 	size_t m = 0;
 	for (size_t i = 0; i < n; i++) {
 		uint32_t dg = depth_green[i], c = chroma[i];
-		residuals[i] = d->depth_green[dg] | d->chroma[c]; // lanes apart
+		residuals[i] = d->depth_green[dg] | d->chroma[c]; // in separate lanes
 		escaped[m] = (uint16_t)i;
 		m += d->escaped[dg] | d->escaped[c];
 	}
@@ -610,8 +608,7 @@ static void take_row(const struct hcpf_decoder *d, struct escapes *e, const uint
 		residuals[escaped[i]] = take_pixel(e, depth_green[escaped[i]], chroma[escaped[i]]);
 }
 
-// decode_rows writes the valid pixels of the grid. Where the escapes are broken it
-// stops and leaves them so.
+// decode_rows writes the valid pixels of the grid. It stops at invalid escapes and leaves bad set.
 static inline __attribute__((always_inline)) void decode_rows(struct hcpf_decoder *d, const uint8_t *chroma, struct escapes *escapes, const struct hcpf_frame *g, int width, int height, size_t step)
 {
 	size_t stride = (size_t)width + 4, words = words_of(width);
@@ -847,7 +844,7 @@ static struct hcpf_result decode_deltas(struct hcpf_decoder *d, const struct hcp
 	}
 	const uint8_t *chroma = raw + 4 * packed(n);
 	struct escapes escapes = {chroma + n, end, 0};
-	uint32_t v[6] = {0}; // only the low 16 or 8 bits count
+	uint32_t v[6] = {0}; // only the low 16 or 8 bits matter
 	for (size_t i = 0; i < n; i++) {
 		for (int k = 0; k < 3; k++) {
 			v[k] += (uint32_t)take(&escapes, nibbles[k][i], MAX_COORD);
@@ -865,7 +862,7 @@ static struct hcpf_result decode_deltas(struct hcpf_decoder *d, const struct hcp
 	return r;
 }
 
-// The layouts by their numbers in the header, as in layout.go.
+// Layouts by number in the header, as in layout.go.
 static const struct {
 	struct hcpf_result (*encode)(struct hcpf_encoder *e, const struct hcpf_frame *f);
 	struct hcpf_result (*decode)(struct hcpf_decoder *d, const struct hcpf_frame *f, uint32_t points, uint32_t raw_length, const uint8_t *src, size_t length);

@@ -1,5 +1,5 @@
-// The planes of docs/spec/point-cloud-frame.md made and undone in C, with zstd
-// around them: one call per object.
+// C implementation of the planes in docs/spec/point-cloud-frame.md, including zstd: one call per
+// object.
 #ifndef HOLOCAST_POINTCLOUD_KERNELS_H
 #define HOLOCAST_POINTCLOUD_KERNELS_H
 
@@ -10,12 +10,12 @@ enum {
 	HCPF_OK = 0,
 	HCPF_NO_MEMORY = -1,
 	HCPF_BAD_ZSTD = -2,       // not one zstd frame, or damaged
-	HCPF_BAD_RAW_LENGTH = -3, // the frame holds another number of bytes
-	HCPF_BAD_PLANES = -4,     // the planes do not fit the header
+	HCPF_BAD_RAW_LENGTH = -3, // the frame has a different size
+	HCPF_BAD_PLANES = -4,     // the planes do not match the header
 };
 
-// A share of a frame. Of a layout on a grid it is the pixels (dx + i*step,
-// dy + j*step), of the others the points index + i*stride.
+// A share of a frame: in a layout on a grid the pixels (dx + i*step, dy + j*step), otherwise the
+// points index + i*stride.
 struct hcpf_frame {
 	int layout; // of the header
 
@@ -25,14 +25,14 @@ struct hcpf_frame {
 
 	int16_t *xyz;  // 3*points
 	uint8_t *rgb;  // 3*points
-	size_t points; // in the whole cloud
+	size_t points; // of the entire cloud
 	size_t index, stride;
 };
 
 struct hcpf_result {
 	int error;
-	const char *zstd;    // what zstd said, where it did
-	const uint8_t *data; // the body, of encoders
+	const char *zstd;    // zstd's message, or NULL
+	const uint8_t *data; // encoder: the body
 	size_t length;
 	uint32_t points, raw_length;
 };
@@ -40,17 +40,17 @@ struct hcpf_result {
 struct hcpf_encoder;
 struct hcpf_decoder;
 
-// level is zstd's; 0 is the best for each layout.
+// level is zstd's level; 0 is best for every layout.
 struct hcpf_encoder *hcpf_encoder_new(int level);
 void hcpf_encoder_free(struct hcpf_encoder *e);
 
-// The body stays the encoder's, until its next call.
+// The body belongs to the encoder and is valid until its next call.
 struct hcpf_result hcpf_encode(struct hcpf_encoder *e, struct hcpf_frame f);
 
 struct hcpf_decoder *hcpf_decoder_new(void);
 void hcpf_decoder_free(struct hcpf_decoder *d);
 
-// A grid's share must be empty before; a cloud has exactly the object's points.
+// The grid's share must be empty; a cloud must have exactly the object's points.
 struct hcpf_result hcpf_decode(struct hcpf_decoder *d, struct hcpf_frame f, uint32_t points, uint32_t raw_length, const uint8_t *src, size_t length);
 
 #endif

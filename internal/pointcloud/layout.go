@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Layout is how a frame's planes are laid out.
+// Layout is the format of a frame's planes.
 type Layout uint8
 
 // The layouts of docs/spec/point-cloud-frame.md.
@@ -20,11 +20,11 @@ type layout struct {
 	letter        string
 	onGrid        bool
 	bytesPerPoint float64
-	// rawBounds are the shortest and longest planes that a header's other fields allow.
+	// rawBounds returns the minimum and maximum length of the planes for a header.
 	rawBounds func(h Header) (least, most uint64)
-	// planes appends the planes of ph's share of f to dst; undo reverses it into ph's
-	// share of a grid that is empty, or into a cloud of exactly points points, and
-	// reports false where raw is not such planes. Both are the specification in plain Go.
+	// planes appends the planes of ph's share of f to dst. undo reverses it into ph's share of an
+	// empty grid, or into a cloud of exactly points points, and returns false if raw is invalid.
+	// Both implement the specification in plain Go.
 	planes func(dst []byte, f *Frame, ph phase) (raw []byte, points int)
 	undo   func(raw []byte, points int, f *Frame, ph phase) bool
 }
@@ -59,7 +59,7 @@ var layouts = [...]layout{
 	},
 }
 
-// Layouts are all layouts, in the specification's order.
+// Layouts returns all layouts in the specification's order.
 func Layouts() []Layout {
 	var all []Layout
 	for l := range layouts {
@@ -70,8 +70,7 @@ func Layouts() []Layout {
 	return all
 }
 
-// ParseLayout reads a layout's letter in either case; it reports false for any other
-// string.
+// ParseLayout parses a layout's letter, ignoring case; false if unknown.
 func ParseLayout(letter string) (Layout, bool) {
 	for _, l := range Layouts() {
 		if strings.EqualFold(letter, layouts[l].letter) {
@@ -83,7 +82,7 @@ func ParseLayout(letter string) (Layout, bool) {
 
 func (l Layout) known() bool { return int(l) < len(layouts) && layouts[l].letter != "" }
 
-// String gives the layout's letter in the specification.
+// String returns the layout's letter in the specification.
 func (l Layout) String() string {
 	if !l.known() {
 		return fmt.Sprintf("layout %d", uint8(l))
@@ -91,11 +90,11 @@ func (l Layout) String() string {
 	return layouts[l].letter
 }
 
-// OnGrid reports whether frames of the layout are pixels of a sensor's grid, whose rays
-// make them points. Otherwise they are points already, in the camera's space.
+// OnGrid reports whether frames are pixels of a sensor's grid, converted to points by their rays.
+// Otherwise frames hold points in camera space.
 func (l Layout) OnGrid() bool { return l.known() && layouts[l].onGrid }
 
-// BytesPerPoint is about the most that a point of a real scene costs, compressed.
+// BytesPerPoint estimates the maximum compressed size of a point in real scenes.
 func (l Layout) BytesPerPoint() float64 {
 	if !l.known() {
 		return 0

@@ -9,7 +9,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// inflate gives the planes of an object.
+// inflate returns the planes of an object.
 func inflate(t testing.TB, object []byte) []byte {
 	t.Helper()
 	raw, err := tryInflate(object)
@@ -28,7 +28,7 @@ func tryInflate(object []byte) ([]byte, error) {
 	return d.DecodeAll(object[HeaderLen:], nil)
 }
 
-// assemble makes an object of a header and planes that may not fit it.
+// assemble builds an object of a header and planes that may not match.
 func assemble(t testing.TB, h Header, raw []byte) []byte {
 	t.Helper()
 	e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
@@ -42,7 +42,7 @@ func assemble(t testing.TB, h Header, raw []byte) []byte {
 	return object
 }
 
-// TestPlanes holds the encoder to the reference's planes.
+// TestPlanes compares the encoder's planes with the reference's.
 func TestPlanes(t *testing.T) {
 	e, _ := newCodec(t, EncoderOptions{})
 	for _, p := range patterns() {
@@ -62,7 +62,12 @@ func TestPlanes(t *testing.T) {
 					}
 					raw, points := gridPlanes(nil, g, ph)
 					comparePlanes(t, object, raw, points)
-					got := Grid{Width: g.Width, Height: g.Height, Depth: make([]uint16, len(g.Depth)), Color: make([]byte, len(g.Color))}
+					got := Grid{
+						Width:  g.Width,
+						Height: g.Height,
+						Depth:  make([]uint16, len(g.Depth)),
+						Color:  make([]byte, len(g.Color)),
+					}
 					if !planesToGrid(raw, points, &got, ph) {
 						t.Fatal("the reference refuses its own planes")
 					}

@@ -1,10 +1,8 @@
-// Package pointcloud is the point-cloud frame codec: a self-contained object per
-// camera and description, magic HCPF, whose byte format is
-// docs/spec/point-cloud-frame.md. It knows nothing of networks or sensors.
+// Package pointcloud implements the point-cloud frame codec of docs/spec/point-cloud-frame.md: a
+// self-contained object per camera and description, with magic HCPF.
 //
-// With cgo, kernels.c and the system's libzstd encode and decode; without it,
-// reference.go and a Go zstd do, several times more slowly. Tests check that both write
-// the same planes.
+// With cgo it uses kernels.c and the system's libzstd; without cgo, reference.go and a Go zstd,
+// several times slower. Tests check that both write the same planes.
 package pointcloud
 
 import (
@@ -16,8 +14,8 @@ import (
 // Frame is one frame of one camera, in any layout.
 type Frame struct {
 	Layout Layout
-	Grid   Grid   // where Layout.OnGrid
-	Points Points // elsewhere
+	Grid   Grid   // if Layout.OnGrid
+	Points Points // otherwise
 }
 
 // Grid is one sensor's pixel grid.
@@ -33,9 +31,9 @@ type Points struct {
 	RGB []byte  // 3×n
 }
 
-// SetGrid makes f show g in layout l. A layout on a grid shares g's slices; the others
-// get g's points in the camera's space, by its rays, but for those beyond 32.767 m, which
-// they cannot hold. f's own slices are reused.
+// SetGrid sets f to g in layout l. A layout on a grid shares g's slices. Other layouts get g's
+// points in camera space, computed with rays, except points beyond 32.767 m, which they cannot
+// represent. f's own slices are reused.
 func (f *Frame) SetGrid(l Layout, g *Grid, rays *camera.RayTable) {
 	f.Layout = l
 	if l.OnGrid() {
@@ -47,8 +45,9 @@ func (f *Frame) SetGrid(l Layout, g *Grid, rays *camera.RayTable) {
 	n := 0
 	for i, d := range g.Depth {
 		x, y := rays.X[i]*float32(d), rays.Y[i]*float32(d)
-		if d == 0 || d > math.MaxInt16 || !(x >= -math.MaxInt16 && x <= math.MaxInt16 && y >= -math.MaxInt16 && y <= math.MaxInt16) {
-			continue // NaN is not within the bounds: the pixel has no ray
+		if d == 0 || d > math.MaxInt16 ||
+			!(x >= -math.MaxInt16 && x <= math.MaxInt16 && y >= -math.MaxInt16 && y <= math.MaxInt16) {
+			continue // also skips NaN, a pixel without a ray
 		}
 		to, from := xyz[n:n+3], g.Color[3*i:3*i+3]
 		to[0], to[1], to[2] = round(x), round(y), int16(d)
@@ -67,7 +66,7 @@ func round(v float32) int16 {
 	return int16(v + 0.5)
 }
 
-// reset gives g the size width×height, empty of points, reusing its slices.
+// reset sets g's size to width×height without points, reusing its slices.
 func (g *Grid) reset(width, height int) {
 	g.Width, g.Height = width, height
 	g.Depth = resize(g.Depth, width*height)
@@ -76,7 +75,7 @@ func (g *Grid) reset(width, height int) {
 	clear(g.Color)
 }
 
-// resize gives p room for n points, reusing its slices.
+// resize sets p's length to n points, reusing its slices.
 func (p *Points) resize(n int) {
 	p.XYZ = resize(p.XYZ, 3*n)
 	p.RGB = resize(p.RGB, 3*n)

@@ -2,22 +2,21 @@ package pointcloud
 
 import "encoding/binary"
 
-// This file is the specification's planes in plain Go. The C kernels must agree
-// with it byte by byte.
+// This file implements the specification's planes in plain Go. The C kernels must agree byte for
+// byte.
 
 const (
-	escape    = 15     // nibble of a residual that follows among the escapes
-	maxCoord  = 0xffff // largest zigzag residuals: of depth and coordinates,
+	escape    = 15     // nibble of a residual stored as an escape
+	maxCoord  = 0xffff // largest zigzag residuals: of depth and coordinates
 	maxGreen  = 0xff   // of G
-	maxChroma = 1020   // and of R−G and B−G, differences of differences of bytes
+	maxChroma = 1020   // of R−G and B−G, differences of differences of bytes
 )
 
-// planes is a frame's planes while they are made or undone. Nibble planes hold one
-// nibble a byte until they are packed; chroma is R−G in the high nibble and B−G in
-// the low one.
+// planes holds a frame's planes during encoding or decoding. Nibble planes hold one nibble per byte
+// until they are packed; chroma has R−G in the high nibble and B−G in the low one.
 type planes struct {
 	mask, chroma, escapes []byte
-	coord                 [3][]byte // layout A uses the first for depth
+	coord                 [3][]byte // layout A uses the first, for depth
 	green                 []byte
 	broken                bool // an escape was missing or out of range
 }
@@ -36,8 +35,8 @@ func (p *planes) appendTo(dst []byte) []byte {
 	return append(append(dst, p.chroma...), p.escapes...)
 }
 
-// split cuts raw into planes of n points, coords of them holding coordinates. It
-// reports false where raw is too short.
+// split cuts raw into planes of n points with coords coordinates. It returns false if raw is too
+// short.
 func (p *planes) split(raw []byte, n, coords int) bool {
 	packed := (n + 1) / 2
 	if len(raw) < (coords+1)*packed+n {
@@ -62,8 +61,8 @@ func (p *planes) split(raw []byte, n, coords int) bool {
 func zigzag(v int) int   { return v<<1 ^ v>>63 }
 func unzigzag(z int) int { return z>>1 ^ -(z & 1) }
 
-// put gives the nibble of a residual's zigzag z, having written its escape if it
-// needs one: the rest as a little-endian base-128 varint.
+// put returns the nibble of a residual's zigzag z. If necessary it first writes the escape, the
+// remainder as a little-endian base-128 varint.
 func (p *planes) put(z int) byte {
 	if z >= escape {
 		p.escapes = binary.AppendUvarint(p.escapes, uint64(z-escape))
@@ -71,7 +70,7 @@ func (p *planes) put(z int) byte {
 	return byte(min(z, escape))
 }
 
-// take undoes put; most is the largest zigzag that may come.
+// take reverses put; most is the largest valid zigzag.
 func (p *planes) take(nibble byte, most int) int {
 	if nibble < escape {
 		return unzigzag(int(nibble))
@@ -85,7 +84,7 @@ func (p *planes) take(nibble byte, most int) int {
 	return unzigzag(int(rest) + escape)
 }
 
-// done reports whether the planes held exactly what was taken from them.
+// done reports whether all planes were consumed exactly.
 func (p *planes) done() bool { return !p.broken && len(p.escapes) == 0 }
 
 // putCoord writes a residual mod 2¹⁶ to plane i.
@@ -109,11 +108,10 @@ func (p *planes) takeColor(k int) (rg, g, bg int) {
 	return rg, g, p.take(p.chroma[k]&15, maxChroma)
 }
 
-// pixel is what the predictor sees of a pixel: depth, R−G, G and B−G.
+// pixel is a pixel's value in the predictor: depth, R−G, G and B−G.
 type pixel [4]int
 
-// medianEdge is the LOCO-I predictor of each channel: the median of w, n and
-// w+n−nw.
+// medianEdge is the LOCO-I predictor, per channel: the median of w, n and w+n−nw.
 func medianEdge(w, n, nw pixel) pixel {
 	var p pixel
 	for i := range p {
@@ -122,7 +120,7 @@ func medianEdge(w, n, nw pixel) pixel {
 	return p
 }
 
-// predictValid is medianEdge of one bit.
+// predictValid is medianEdge for one bit.
 func predictValid(w, n, nw bool) bool {
 	if n != nw {
 		return n
@@ -130,9 +128,8 @@ func predictValid(w, n, nw bool) bool {
 	return w
 }
 
-// rows walks a grid in raster order with the neighbours that the predictors
-// need: outside the first row everything is 0, left of the first column stands
-// the pixel above.
+// rows iterates over a grid in raster order with the predictors' neighbours: above the first row
+// all are 0; left of the first column is the pixel above.
 type rows struct {
 	above, here   []pixel
 	aboveV, hereV []bool
@@ -203,11 +200,11 @@ func gridPlanes(dst []byte, g *Grid, ph phase) (raw []byte, points int) {
 	return p.appendTo(dst), points
 }
 
-// planesToGrid undoes gridPlanes into ph's share of g, which is empty before. It
-// reports false where raw is not the planes of so many points.
+// planesToGrid reverses gridPlanes into ph's share of an empty g. It returns false if raw is not
+// the planes of exactly points points.
 func planesToGrid(raw []byte, points int, g *Grid, ph phase) bool {
 	width, height := ph.size(g.Width, g.Height)
-	wrong := make([]bool, width*height) // where the validity was mispredicted
+	wrong := make([]bool, width*height) // mispredicted validity
 	at := 0
 	for pos := 0; ; {
 		if at == len(raw) {
@@ -277,7 +274,7 @@ func pointPlanes(dst []byte, c *Points, ph phase) (raw []byte, points int) {
 	return p.appendTo(dst), points
 }
 
-// planesToPoints undoes pointPlanes; c has room for exactly the planes' points.
+// planesToPoints reverses pointPlanes; c has exactly the planes' points.
 func planesToPoints(raw []byte, c *Points) bool {
 	n := len(c.XYZ) / 3
 	var p planes
@@ -310,7 +307,7 @@ func interleave(dst []byte, c *Points, ph phase) (raw []byte, points int) {
 	return dst, points
 }
 
-// deinterleave undoes interleave; raw holds exactly c's points.
+// deinterleave reverses interleave; raw holds exactly c's points.
 func deinterleave(raw []byte, c *Points) bool {
 	le := binary.LittleEndian
 	for i := range len(c.XYZ) / 3 {

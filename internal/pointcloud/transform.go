@@ -6,8 +6,8 @@ import (
 	"holocast/internal/camera"
 )
 
-// Transform returns the grid's points, moved by pose. It skips pixels without a ray and points beyond
-// ±32,767 mm, and returns none if the ray table has another size.
+// Transform returns the grid's points transformed by pose. It skips pixels without a ray and points
+// beyond ±32,767 mm, and returns none if the ray table's size differs.
 func (g *Grid) Transform(rays *camera.RayTable, pose camera.Transform) Points {
 	var out Points
 	if g.Width != rays.Width || g.Height != rays.Height {
@@ -22,7 +22,7 @@ func (g *Grid) Transform(rays *camera.RayTable, pose camera.Transform) Points {
 	return out
 }
 
-// Transform returns the points moved by pose. It skips points beyond ±32,767 mm.
+// Transform returns the points transformed by pose. It skips points beyond ±32,767 mm.
 func (p *Points) Transform(pose camera.Transform) Points {
 	var out Points
 	for i := 0; i < len(p.XYZ); i += 3 {

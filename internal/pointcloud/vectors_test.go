@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the vectors in testdata")
 
-// manifest is testdata/manifest.json: what every decoder must make of the vectors.
+// manifest is testdata/manifest.json: the expected results of the vectors.
 type manifest struct {
 	Comment string          `json:"comment"`
 	Valid   []validVector   `json:"valid"`
@@ -24,7 +24,7 @@ type manifest struct {
 type validVector struct {
 	Name     string   `json:"name"`
 	Objects  []string `json:"objects"`  // decoded together
-	Expected string   `json:"expected"` // the decoded frame, see manifest.Comment
+	Expected string   `json:"expected"` // decoded frame, see manifest.Comment
 	Header   struct {
 		Layout       string `json:"layout"`
 		Sequence     uint32 `json:"sequence"`
@@ -35,7 +35,7 @@ type validVector struct {
 		Descriptions uint8  `json:"descriptions"`
 		Width        uint16 `json:"width"`
 		Height       uint16 `json:"height"`
-		Points       uint32 `json:"points"` // of all the objects
+		Points       uint32 `json:"points"` // of all objects
 	} `json:"header"` // of the first object
 }
 
@@ -92,8 +92,7 @@ func readVector(t testing.TB, name string) []byte {
 	return b
 }
 
-// decodeVector decodes objects together and lays the frame out as expected files
-// are.
+// decodeVector decodes objects together and returns the frame in the format of the expected files.
 func decodeVector(t testing.TB, names []string) (Header, []byte, error) {
 	t.Helper()
 	_, d := newCodec(t, EncoderOptions{})
@@ -141,7 +140,7 @@ func describeVector(name string, objects []string, expected string, h Header) va
 
 func decimal(v uint64) string { b, _ := json.Marshal(v); return string(b) }
 
-// writeVectors makes testdata from the test patterns.
+// writeVectors writes testdata from the test patterns.
 func writeVectors(t *testing.T) {
 	old, err := filepath.Glob("testdata/*.*")
 	if err != nil {
@@ -194,7 +193,13 @@ func (w *vectorWriter) file(name string, b []byte) string {
 }
 
 func vectorHeader(descriptions uint8) Header {
-	return Header{Sequence: 4000000000, DeviceTime: 1<<63 + 1, CaptureTime: 1763665200123456, Camera: 513, Descriptions: descriptions}
+	return Header{
+		Sequence:     4000000000,
+		DeviceTime:   1<<63 + 1,
+		CaptureTime:  1763665200123456,
+		Camera:       513,
+		Descriptions: descriptions,
+	}
 }
 
 // pattern writes g in every layout, in one description and in four.
@@ -217,14 +222,22 @@ func (w *vectorWriter) pattern(name string, g *Grid) {
 		h.Layout = layout
 		object, err := encodePoints(w.e, h, c, 0)
 		w.must(h, err)
-		w.valid(name+"-"+letter+"1", []string{w.file(name+"-"+letter+"1.hcpf", object)}, w.file(name+"-points.bin", pointsBytes(c)))
+		w.valid(
+			name+"-"+letter+"1",
+			[]string{w.file(name+"-"+letter+"1.hcpf", object)},
+			w.file(name+"-points.bin", pointsBytes(c)),
+		)
 		h.Descriptions = 4
 		if object, err = encodePoints(w.e, h, c, 3); err != nil {
 			w.t.Fatal(err)
 		}
 		var last Points
 		w.must(decodePoints(w.d, &last, object))
-		w.valid(name+"-"+letter+"4-3", []string{w.file(name+"-"+letter+"4-3.hcpf", object)}, w.file(name+"-points4-3.bin", pointsBytes(&last)))
+		w.valid(
+			name+"-"+letter+"4-3",
+			[]string{w.file(name+"-"+letter+"4-3.hcpf", object)},
+			w.file(name+"-points4-3.bin", pointsBytes(&last)),
+		)
 	}
 }
 
@@ -257,8 +270,8 @@ func (w *vectorWriter) valid(name string, objects []string, expected string) {
 	w.m.Valid = append(w.m.Valid, describeVector(name, objects, expected, h))
 }
 
-// drift writes a row whose R−G grows by 510 a pixel, past what an encoder can mean
-// and past 2¹⁵: decoders must agree on that too.
+// drift writes a row whose R−G grows by 510 a pixel, beyond valid colours and 2¹⁵. Decoders must
+// still agree.
 func (w *vectorWriter) drift() {
 	const n = 200
 	raw := slices.Concat([]byte{0, n - 1}, []byte{0x20}, make([]byte, n/2-1), make([]byte, n/2),
@@ -273,7 +286,7 @@ func (w *vectorWriter) drift() {
 	w.valid("drift-a1", []string{object}, w.file("drift-a.bin", gridBytes(&g)))
 }
 
-// invalid writes one object for every way to break the format.
+// invalid writes one object per format violation.
 func (w *vectorWriter) invalid() {
 	w.t.Helper()
 	g := patterns()[3].grid(20, 10, 5)
@@ -334,7 +347,7 @@ func (w *vectorWriter) invalid() {
 	planes("mask-long", n, slices.Concat([]byte{201}, raw[1:]))
 	planes("no-escapes", n, slices.Concat(raw[:len(raw)-n], slices.Repeat([]byte{0xff}, n)))
 	planes("escapes-left", n, append(slices.Clone(raw), 0))
-	// A 1×1 grid whose only residual is chosen.
+	// A 1×1 grid with a single residual.
 	pixel := func(name string, nibbles [3]byte, escapes ...byte) {
 		h := head
 		h.Width, h.Height, h.Points = 1, 1, 1

@@ -16,7 +16,7 @@ import (
 	"holocast/internal/tileencoder"
 )
 
-// output is a track's file as it is written.
+// output is a track's file being written.
 type output struct {
 	name    string
 	init    []byte
@@ -26,10 +26,10 @@ type output struct {
 	w       *bufio.Writer
 	at      uint64 // media time of the next fragment
 	bytes   int64
-	written int // fragments
+	written int // number of fragments
 }
 
-// batch is how many files are written at a time.
+// batch is the number of files written concurrently.
 const batch = 128
 
 // assemble writes the folder's files from the parts.
@@ -84,7 +84,7 @@ func (p *preparation) assemble(frames int64, sound []loc.Packet) error {
 	return writeFile(filepath.Join(p.dir, catalogFile), b)
 }
 
-// outputs are the files of pictures, in the order of a part's tracks.
+// outputs creates the files of pictures, in the order of a part's tracks.
 func (p *preparation) outputs(headers []partHeader) []*output {
 	s := &p.id.Sphere
 	var frames uint64
@@ -96,7 +96,13 @@ func (p *preparation) outputs(headers []partHeader) []*output {
 		o := &output{name: name, init: cmaf.Init(t, frames*uint64(p.id.FPSDen))}
 		for i := range headers {
 			h := &headers[i]
-			o.entries = append(o.entries, cmaf.Entry{Size: uint32(cmaf.FragmentSize(h.Frames, bytes(h))), Duration: uint32(h.Frames * p.id.FPSDen)})
+			o.entries = append(
+				o.entries,
+				cmaf.Entry{
+					Size:     uint32(cmaf.FragmentSize(h.Frames, bytes(h))),
+					Duration: uint32(h.Frames * p.id.FPSDen),
+				},
+			)
 		}
 		o.index = cmaf.Index(t.Timescale, o.entries)
 		return o
@@ -106,19 +112,35 @@ func (p *preparation) outputs(headers []partHeader) []*output {
 	if s.Eyes() == 2 {
 		layout = spherical.TopBottom
 	}
-	list := []*output{add(catalog.VideoTrack, cmaf.Track{Width: w, Height: h * s.Eyes(), AVCConfig: p.enc.Config(tileencoder.Video, 0), Spherical: layout},
-		func(h *partHeader) int64 { return h.VideoBytes })}
+	list := []*output{
+		add(
+			catalog.VideoTrack,
+			cmaf.Track{
+				Width:     w,
+				Height:    h * s.Eyes(),
+				AVCConfig: p.enc.Config(tileencoder.Video, 0),
+				Spherical: layout,
+			},
+			func(h *partHeader) int64 { return h.VideoBytes },
+		),
+	}
 	for i := range s.Tiles() {
 		r := s.Rect(i)
 		for q := range s.Qualities {
-			list = append(list, add(catalog.TileTrack(i, q), cmaf.Track{Width: r.Dx(), Height: r.Dy() * s.Eyes(), AVCConfig: p.enc.Config(i, q)},
-				func(h *partHeader) int64 { return *h.Rates.Bytes[i][q] }))
+			list = append(
+				list,
+				add(
+					catalog.TileTrack(i, q),
+					cmaf.Track{Width: r.Dx(), Height: r.Dy() * s.Eyes(), AVCConfig: p.enc.Config(i, q)},
+					func(h *partHeader) int64 { return *h.Rates.Bytes[i][q] },
+				),
+			)
 		}
 	}
 	return list
 }
 
-// write writes the files from one to before another.
+// write writes the files from index from to before index to.
 func (p *preparation) write(outputs []*output, from, to int, headers []partHeader) (err error) {
 	defer func() {
 		for _, o := range outputs[from:to] {
@@ -161,7 +183,13 @@ func (o *output) create(dir string) error {
 func (o *output) fragment(samples []cmaf.Sample) error {
 	b := cmaf.Fragment(uint32(o.written+1), o.at, samples)
 	if len(b) != int(o.entries[o.written].Size) {
-		return fmt.Errorf("%s: GoP %d has %d bytes, its index says %d", o.file.Name(), o.written, len(b), o.entries[o.written].Size)
+		return fmt.Errorf(
+			"%s: GoP %d has %d bytes, its index says %d",
+			o.file.Name(),
+			o.written,
+			len(b),
+			o.entries[o.written].Size,
+		)
 	}
 	o.at += uint64(o.entries[o.written].Duration)
 	o.bytes += int64(len(b))
@@ -177,7 +205,7 @@ func (o *output) close() error {
 	return errors.Join(o.w.Flush(), o.file.Close())
 }
 
-// writeSound writes the sound, in fragments that begin with the GoPs'.
+// writeSound writes the sound in fragments aligned with the GoPs.
 func (p *preparation) writeSound(sound []loc.Packet, f *loc.AudioFormat, gops int) (_ *output, err error) {
 	parts := make([][]cmaf.Sample, gops)
 	var at uint64
@@ -223,13 +251,17 @@ func (p *preparation) catalog(f *loc.AudioFormat, length time.Duration) (*catalo
 	for i := range c.Tracks {
 		t := &c.Tracks[i]
 		t.IsLive, t.TargetLatency, t.TrackDuration = false, 0, max(1, length.Milliseconds())
-		t.Template = catalog.Template{MediaStep: 1, Step: [2]uint64{1, 0}, Wallclock: float64(p.id.Start), WallclockStep: 1}
+		t.Template = catalog.Template{
+			MediaStep:     1,
+			Step:          [2]uint64{1, 0},
+			Wallclock:     float64(p.id.Start),
+			WallclockStep: 1,
+		}
 	}
 	return c, nil
 }
 
-// mpd is a manifest of MPEG-DASH (ISO/IEC 23009-1) with Spatial Relationship
-// Descriptions (Annex H).
+// mpd is an MPEG-DASH manifest (ISO/IEC 23009-1) with Spatial Relationship Descriptions (Annex H).
 type mpd struct {
 	XMLName   xml.Name `xml:"urn:mpeg:dash:schema:mpd:2011 MPD"`
 	Profiles  string   `xml:"profiles,attr"`
@@ -272,8 +304,13 @@ type mpdRep struct {
 	} `xml:"SegmentBase"`
 }
 
-// manifest describes the folder's files for players of MPEG-DASH.
-func (p *preparation) manifest(outputs []*output, audio *output, c *catalog.Catalog, length time.Duration) ([]byte, error) {
+// manifest returns the folder's MPEG-DASH manifest.
+func (p *preparation) manifest(
+	outputs []*output,
+	audio *output,
+	c *catalog.Catalog,
+	length time.Duration,
+) ([]byte, error) {
 	s := &p.id.Sphere
 	tracks := map[string]*catalog.Track{}
 	for i := range c.Tracks {
@@ -292,7 +329,12 @@ func (p *preparation) manifest(outputs []*output, audio *output, c *catalog.Cata
 		r.Index.Range = fmt.Sprintf("%d-%d", len(o.init), len(o.init)+len(o.index)-1)
 		return r
 	}
-	doc := mpd{Profiles: "urn:mpeg:dash:profile:isoff-on-demand:2011", Type: "static", Duration: fmt.Sprintf("PT%.3fS", length.Seconds()), MinBuffer: "PT1S"}
+	doc := mpd{
+		Profiles:  "urn:mpeg:dash:profile:isoff-on-demand:2011",
+		Type:      "static",
+		Duration:  fmt.Sprintf("PT%.3fS", length.Seconds()),
+		MinBuffer: "PT1S",
+	}
 	set := func(content, mime, srd, role string, list ...*output) {
 		x := mpdSet{ID: len(doc.Sets) + 1, ContentType: content, MimeType: mime, Aligned: true, StartsWithSAP: 1}
 		if srd != "" {
@@ -310,7 +352,11 @@ func (p *preparation) manifest(outputs []*output, audio *output, c *catalog.Cata
 	set("video", "video/mp4", whole, "main", outputs[0])
 	for i := range s.Tiles() {
 		r := s.Rect(i)
-		set("video", "video/mp4", fmt.Sprintf("0,%d,%d,%d,%d,%d,%d", r.Min.X, r.Min.Y, r.Dx(), r.Dy(), s.Width, s.Height), "supplementary",
+		set(
+			"video",
+			"video/mp4",
+			fmt.Sprintf("0,%d,%d,%d,%d,%d,%d", r.Min.X, r.Min.Y, r.Dx(), r.Dy(), s.Width, s.Height),
+			"supplementary",
 			outputs[1+i*s.Qualities:1+(i+1)*s.Qualities]...)
 	}
 	if audio != nil {

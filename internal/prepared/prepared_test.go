@@ -24,7 +24,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// film has FFmpeg make two and a half seconds of video, 10 pictures each, with sound.
+// film creates 2.5 seconds of video at 10 pictures a second, with sound.
 func film(t *testing.T) string {
 	t.Helper()
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
@@ -71,8 +71,8 @@ func objects(t *testing.T, dir string) ([]recording.Object, *Reader) {
 	}
 }
 
-// The folder reads as the recording of a session: everything is there, in time, in
-// groups that are the same moments, and the rates of a GoP come one ahead of it.
+// TestReadsLikeARecording checks that the folder reads like the recording of a session: complete,
+// in time order, with aligned groups, and the rates of each GoP one GoP ahead.
 func TestReadsLikeARecording(t *testing.T) {
 	dir := prepare(t)
 	list, r := objects(t, dir)
@@ -100,7 +100,8 @@ func TestReadsLikeARecording(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if g := int64(o.Group - first); rates.T != r.s.Start.UnixMilli()+1000*g || at != time.Duration(max(0, g-1))*time.Second {
+			if g := int64(o.Group - first); rates.T != r.s.Start.UnixMilli()+1000*g ||
+				at != time.Duration(max(0, g-1))*time.Second {
 				t.Errorf("rates of GoP %d, of %d ms, come at %s", g, rates.T-r.s.Start.UnixMilli(), at)
 			}
 			continue
@@ -113,21 +114,38 @@ func TestReadsLikeARecording(t *testing.T) {
 			t.Errorf("%s: group %d at %s", o.Track.Name, o.Group-first, at)
 		}
 		video := o.Track.Name != catalog.AudioTrack
-		if (p.VideoConfig != nil) != (video && o.ObjectID == 0) || o.FirstObject != (o.ObjectID == 0) || len(o.Payload) == 0 {
-			t.Errorf("%s: object %d has configuration %x, first %v, %d bytes", o.Track.Name, o.ObjectID, p.VideoConfig, o.FirstObject, len(o.Payload))
+		if (p.VideoConfig != nil) != (video && o.ObjectID == 0) || o.FirstObject != (o.ObjectID == 0) ||
+			len(o.Payload) == 0 {
+			t.Errorf(
+				"%s: object %d has configuration %x, first %v, %d bytes",
+				o.Track.Name,
+				o.ObjectID,
+				p.VideoConfig,
+				o.FirstObject,
+				len(o.Payload),
+			)
 		}
 		if last := o.ObjectID == 9 || at == 2400*time.Millisecond; video && (o.End == recording.EndFIN) != last {
 			t.Errorf("%s: object %d at %s ends its group: %v", o.Track.Name, o.ObjectID, at, o.End)
 		}
 	}
-	want := map[string]int{"catalog": 1, "rd": 3, "video": 25, "tiles/0/0": 25, "tiles/0/1": 25, "tiles/1/0": 25, "tiles/1/1": 25, "audio": count["audio"]}
+	want := map[string]int{
+		"catalog":   1,
+		"rd":        3,
+		"video":     25,
+		"tiles/0/0": 25,
+		"tiles/0/1": 25,
+		"tiles/1/0": 25,
+		"tiles/1/1": 25,
+		"audio":     count["audio"],
+	}
 	if a, b := string(mustMarshal(count)), string(mustMarshal(want)); a != b || count["audio"] < 120 {
 		t.Errorf("objects %s, want %s", a, b)
 	}
 	if !c.Sphere().IsLive || c.Sphere().TargetLatency != 1000 || r.s.Video.IsLive || r.s.Video.TrackDuration != 2500 {
 		t.Errorf("live catalog %+v, the folder's %+v", c.Sphere(), r.s.Video)
 	}
-	// The index of what there is tells the same without reading the media.
+	// Chunks must list the same objects without reading media.
 	n := 0
 	if err := r.Chunks(func(offset int64, some []recording.Object) error {
 		full, err := r.ReadChunk(offset)
@@ -147,12 +165,13 @@ func TestReadsLikeARecording(t *testing.T) {
 	}
 }
 
-// decoded has FFmpeg decode the folder's pictures.
+// decoded decodes the folder's pictures, using FFmpeg.
 func decoded(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	all := map[string][]byte{}
 	for _, name := range []string{"video.mp4", "tiles/0/0.mp4", "tiles/1/1.mp4"} {
-		b, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-i", filepath.Join(dir, name), "-f", "rawvideo", "pipe:1").Output()
+		b, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-i", filepath.Join(dir, name), "-f", "rawvideo", "pipe:1").
+			Output()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,7 +188,7 @@ func meanError(a, b []byte) float64 {
 	return sum / float64(len(a))
 }
 
-// What was interrupted goes on, and makes the same pictures.
+// TestInterrupted checks that an interrupted preparation resumes and yields the same pictures.
 func TestInterrupted(t *testing.T) {
 	input := film(t)
 	whole := filepath.Join(t.TempDir(), "whole")
@@ -200,7 +219,8 @@ func TestInterrupted(t *testing.T) {
 	}
 	other := options()
 	other.Preset = "veryfast"
-	if err := Prepare(t.Context(), input, dir, other); err == nil || !strings.Contains(err.Error(), "holds an unfinished preparation") {
+	if err := Prepare(t.Context(), input, dir, other); err == nil ||
+		!strings.Contains(err.Error(), "holds an unfinished preparation") {
 		t.Errorf("with other settings: %v", err)
 	}
 	o.Progress = func(done, _ int64) {
@@ -212,28 +232,29 @@ func TestInterrupted(t *testing.T) {
 	if err := Prepare(t.Context(), input, dir, o); err != nil {
 		t.Fatal(err)
 	}
-	// Frames are the same but for the numbers of IDR frames, and what a rate controller
-	// remembers.
+	// Frames are equal except for IDR frame numbers and the state of the rate controller.
 	was, now := decoded(t, whole), decoded(t, dir)
 	for name, x := range was {
 		if y := now[name]; len(x) != len(y) || len(x) == 0 {
 			t.Errorf("%s: %d bytes of pictures, %d uninterrupted", name, len(y), len(x))
 		} else if e := meanError(x, y); e > 8 {
-			t.Errorf("%s: differs by %.2f a sample from what is not interrupted", name, e)
+			t.Errorf("%s: differs by %.2f a sample from the uninterrupted preparation", name, e)
 		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, workFolder)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the parts are still there: %v", err)
 	}
-	if err := Prepare(t.Context(), input, dir, options()); err == nil || !strings.Contains(err.Error(), "holds prepared video already") {
+	if err := Prepare(t.Context(), input, dir, options()); err == nil ||
+		!strings.Contains(err.Error(), "already holds prepared video") {
 		t.Errorf("once more: %v", err)
 	}
-	if err := Prepare(t.Context(), input, filepath.Dir(dir), options()); err == nil || !strings.Contains(err.Error(), "is not empty") {
+	if err := Prepare(t.Context(), input, filepath.Dir(dir), options()); err == nil ||
+		!strings.Contains(err.Error(), "is not empty") {
 		t.Errorf("into a folder with other things: %v", err)
 	}
 }
 
-// A full disk is said, and what was encoded stays.
+// TestDiskFull checks that a full disk is reported and encoded GoPs are kept.
 func TestDiskFull(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can mount a small disk")
@@ -248,7 +269,8 @@ func TestDiskFull(t *testing.T) {
 	o := options()
 	o.Quantisers = []int{12, 1}
 	err := Prepare(t.Context(), input, dir, o)
-	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "free some space, then run the same command again") {
+	if !errors.Is(err, syscall.ENOSPC) ||
+		!strings.Contains(err.Error(), "free some space, then run the same command again") {
 		t.Fatal(err)
 	}
 	if err := syscall.Mount("none", disk, "tmpfs", syscall.MS_REMOUNT, "size=100m"); err != nil {
@@ -275,14 +297,14 @@ func TestBadFolders(t *testing.T) {
 		{"catalog", func(dir string) error { return os.WriteFile(filepath.Join(dir, "catalog.json"), []byte("{"), 0o600) }, "catalog.json: catalog: $"},
 		{"no sphere", func(dir string) error {
 			return os.WriteFile(filepath.Join(dir, "catalog.json"), []byte(`{"version":"draft-01","tracks":[]}`), 0o600)
-		}, "describes no sphere"},
+		}, "no 360° video in it"},
 		{"a track elsewhere", func(dir string) error {
 			b, err := os.ReadFile(filepath.Join(dir, "catalog.json"))
 			return errors.Join(err, os.WriteFile(filepath.Join(dir, "catalog.json"), bytes.Replace(b, []byte(`"name":"audio"`), []byte(`"name":"../audio"`), 1), 0o600))
 		}, `track "../audio"`},
 		{"a tile is missing", func(dir string) error { return os.Remove(filepath.Join(dir, "tiles", "0", "1.mp4")) }, "tiles/0/1.mp4"},
-		{"a tile is cut off", func(dir string) error { return os.Truncate(filepath.Join(dir, "tiles", "0", "1.mp4"), 2000) }, "cut off: 2000 bytes"},
-		{"a tile without an index", func(dir string) error { return os.Truncate(filepath.Join(dir, "tiles", "0", "1.mp4"), 100) }, "the index lies further on"},
+		{"a tile is cut off", func(dir string) error { return os.Truncate(filepath.Join(dir, "tiles", "0", "1.mp4"), 2000) }, "truncated: 2000 bytes"},
+		{"a tile without an index", func(dir string) error { return os.Truncate(filepath.Join(dir, "tiles", "0", "1.mp4"), 100) }, "truncated before the end of the index"},
 		{"a tile of another film", func(dir string) error {
 			b, err := os.ReadFile(filepath.Join(dir, "audio.mp4"))
 			return errors.Join(err, os.WriteFile(filepath.Join(dir, "tiles", "0", "1.mp4"), b[:len(b)-1], 0o600))
@@ -344,10 +366,11 @@ func TestBadPreparations(t *testing.T) {
 	}
 }
 
-// Other people's tools open the manifest, and every file by itself.
+// TestManifest opens the manifest and every file with FFmpeg.
 func TestManifest(t *testing.T) {
 	dir := prepare(t)
-	out, err := exec.CommandContext(t.Context(), "ffprobe", "-v", "error", "-show_entries", "stream=codec_name,width,height", "-of", "json", filepath.Join(dir, "manifest.mpd")).Output()
+	out, err := exec.CommandContext(t.Context(), "ffprobe", "-v", "error", "-show_entries", "stream=codec_name,width,height", "-of", "json", filepath.Join(dir, "manifest.mpd")).
+		Output()
 	if err != nil {
 		t.Fatalf("ffprobe: %v", err)
 	}
@@ -365,7 +388,8 @@ func TestManifest(t *testing.T) {
 		t.Errorf("the second tile is not described: %v\n%s", err, b)
 	}
 	frames, err := exec.CommandContext(t.Context(), "ffprobe", "-v", "error", "-count_frames", "-show_entries", "stream=nb_read_frames", "-of", "csv=p=0",
-		filepath.Join(dir, "tiles", "1", "0.mp4")).CombinedOutput()
+		filepath.Join(dir, "tiles", "1", "0.mp4")).
+		CombinedOutput()
 	if err != nil || strings.TrimSpace(string(frames)) != "25" {
 		t.Errorf("a tile alone: %v: %s", err, frames)
 	}

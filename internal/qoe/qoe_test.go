@@ -56,7 +56,8 @@ func TestLoss(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var m Meter
 			s := m.Snapshot(show(&m, tt.sequences...))
-			if s.Frames != tt.frames || s.FramesLost != tt.lost || s.FramesLate != tt.late || s.FramesDuplicate != tt.dup || s.PublisherRestarts != 0 {
+			if s.Frames != tt.frames || s.FramesLost != tt.lost || s.FramesLate != tt.late || s.FramesDuplicate != tt.dup ||
+				s.PublisherRestarts != 0 {
 				t.Errorf("%+v\nwant %d frames, %d lost, %d late, %d duplicate", s, tt.frames, tt.lost, tt.late, tt.dup)
 			}
 		})
@@ -156,8 +157,13 @@ func TestExtremeDelays(t *testing.T) {
 		delay time.Duration
 		want  float64
 	}{
-		{0, 0}, {-3 * time.Millisecond, -3}, {-time.Hour, -500}, {2*time.Second - 1, 1999.99},
-		{2 * time.Second, 2000}, {3*time.Second + 1234567, 3001}, {time.Hour, 59999},
+		{0, 0},
+		{-3 * time.Millisecond, -3},
+		{-time.Hour, -500},
+		{2*time.Second - 1, 1999.99},
+		{2 * time.Second, 2000},
+		{3*time.Second + 1234567, 3001},
+		{time.Hour, 59999},
 	}
 	for _, tt := range tests {
 		t.Run(tt.delay.String(), func(t *testing.T) {
@@ -174,7 +180,9 @@ func TestExtremeDelays(t *testing.T) {
 func TestJitter(t *testing.T) {
 	var m Meter
 	for i, ms := range []int{10, 26, 10} {
-		m.Shown(Frame{Sequence: uint32(i), Shown: start.Add(time.Duration(i) * period), Delay: time.Duration(ms) * time.Millisecond})
+		m.Shown(
+			Frame{Sequence: uint32(i), Shown: start.Add(time.Duration(i) * period), Delay: time.Duration(ms) * time.Millisecond},
+		)
 	}
 	if got, want := m.Snapshot(start).JitterMS, 1+15./16; math.Abs(got-want) > 0.001 {
 		t.Errorf("jitter %v ms, want %v", got, want)
@@ -250,7 +258,13 @@ func FuzzSequence(f *testing.F) {
 		for i, step := range steps {
 			sequence += uint32(int32(int8(step)))
 			highest += uint64(step)
-			m.Shown(Frame{Sequence: sequence, Shown: start.Add(time.Duration(i) * period), Delay: time.Duration(step) * time.Millisecond})
+			m.Shown(
+				Frame{
+					Sequence: sequence,
+					Shown:    start.Add(time.Duration(i) * period),
+					Delay:    time.Duration(step) * time.Millisecond,
+				},
+			)
 		}
 		s := m.Snapshot(start.Add(time.Hour))
 		if s.Frames+s.FramesDuplicate != uint64(len(steps)) || s.FramesLost > highest {

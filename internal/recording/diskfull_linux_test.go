@@ -21,7 +21,8 @@ func fill(t *testing.T, w *Writer, path string, objects []Object) {
 	if failure == nil {
 		t.Fatal("the disk did not fill up")
 	}
-	if !errors.Is(failure, syscall.ENOSPC) || !strings.Contains(failure.Error(), path) || !strings.Contains(failure.Error(), "can be replayed") {
+	if !errors.Is(failure, syscall.ENOSPC) || !strings.Contains(failure.Error(), path) ||
+		!strings.Contains(failure.Error(), "can be replayed") {
 		t.Errorf("error %v", failure)
 	}
 	if err := w.Write(objects[0]); err != failure {

@@ -52,9 +52,17 @@ type Truncation struct {
 
 func (t *Truncation) String() string {
 	if t.Lost == 0 {
-		return fmt.Sprintf("the recording was not closed: it ends after %d bytes without an index; all of them can be replayed", t.Offset)
+		return fmt.Sprintf(
+			"the recording was not closed: it ends after %d bytes without an index; all of them can be replayed",
+			t.Offset,
+		)
 	}
-	return fmt.Sprintf("the recording is cut off: the last %d bytes, from byte %d on, cannot be read (%s)", t.Lost, t.Offset, t.Reason)
+	return fmt.Sprintf(
+		"the recording is cut off: the last %d bytes, from byte %d on, cannot be read (%s)",
+		t.Lost,
+		t.Offset,
+		t.Reason,
+	)
 }
 
 // Reader reads a recording in order of arrival.

@@ -155,7 +155,11 @@ func TestTrackInfoIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := TrackInfo{Track: wire.TrackName{Namespace: []string{"a-b", "\x00"}, Name: "é"}, Alias: 7, Properties: []byte{1, 2}}
+	want := TrackInfo{
+		Track:      wire.TrackName{Namespace: []string{"a-b", "\x00"}, Name: "é"},
+		Alias:      7,
+		Properties: []byte{1, 2},
+	}
 	if err := w.AddTrack(want); err != nil {
 		t.Fatal(err)
 	}
@@ -365,13 +369,28 @@ func TestDamage(t *testing.T) {
 		wantErr string
 		after   bool // objects after the damage are still readable
 	}{
-		{"record beyond the file", func(b []byte) { put(b[second+1:], 1<<25) }, "a chunk record of 33554432 bytes, only", false},
-		{"record beyond reason", func(b []byte) { put(b[second+1:], 1<<63) }, "a chunk record of 9223372036854775808 bytes, more than", false},
+		{
+			"record beyond the file",
+			func(b []byte) { put(b[second+1:], 1<<25) },
+			"a chunk record of 33554432 bytes, only",
+			false,
+		},
+		{
+			"record beyond reason",
+			func(b []byte) { put(b[second+1:], 1<<63) },
+			"a chunk record of 9223372036854775808 bytes, more than",
+			false,
+		},
 		{"opcode 0", func(b []byte) { b[second] = 0 }, "reserved opcode 0", false},
 		{"loose message", func(b []byte) { b[second] = byte(mcap.OpMessage) }, "a message record outside a chunk", true},
 		{"huge uncompressed size", func(b []byte) { put(b[second+9+16:], 1<<62) }, "bytes uncompressed, more than", true},
 		{"wrong uncompressed size", func(b []byte) { b[second+9+16]++ }, "bytes uncompressed and has", true},
-		{"compression name too long", func(b []byte) { binary.LittleEndian.PutUint32(b[second+9+28:], 1<<31) }, "a compression name of 2147483648 bytes", true},
+		{
+			"compression name too long",
+			func(b []byte) { binary.LittleEndian.PutUint32(b[second+9+28:], 1<<31) },
+			"a compression name of 2147483648 bytes",
+			true,
+		},
 		{"other compression", func(b []byte) { copy(b[second+9+32:], "zlib") }, `compressed with "zlib"`, true},
 		{"stored size", func(b []byte) { put(b[second+9+36:], 1<<62) }, "bytes of records and has", true},
 		{"checksum", func(b []byte) { b[second+9+24]++ }, "its checksum is wrong", true},
@@ -409,7 +428,8 @@ func TestDamage(t *testing.T) {
 			}
 		})
 	}
-	if _, err := NewReader("other", strings.NewReader("a text file")); err == nil || !strings.Contains(err.Error(), "not an MCAP file") {
+	if _, err := NewReader("other", strings.NewReader("a text file")); err == nil ||
+		!strings.Contains(err.Error(), "not an MCAP file") {
 		t.Errorf("text file: %v", err)
 	}
 }

@@ -146,7 +146,14 @@ func (w *Writer) Write(o Object) error {
 	}
 	arrival := o.Arrival.UnixNano()
 	if arrival <= 0 {
-		return fmt.Errorf("recording %s: object %d/%d/%d of %v has no arrival time", w.path, o.Group, o.Subgroup, o.ObjectID, o.Track)
+		return fmt.Errorf(
+			"recording %s: object %d/%d/%d of %v has no arrival time",
+			w.path,
+			o.Group,
+			o.Subgroup,
+			o.ObjectID,
+			o.Track,
+		)
 	}
 	if err := w.flushPending(w.chunkStart != 0 && arrival-w.chunkStart >= int64(chunkTime)); err != nil {
 		return err
@@ -155,7 +162,13 @@ func (w *Writer) Write(o Object) error {
 	if err != nil {
 		return fmt.Errorf("recording %s: %w", w.path, err)
 	}
-	w.pending = mcap.Message{ChannelID: id, Sequence: w.sequence[id], LogTime: uint64(arrival), PublishTime: uint64(arrival), Data: data}
+	w.pending = mcap.Message{
+		ChannelID:   id,
+		Sequence:    w.sequence[id],
+		LogTime:     uint64(arrival),
+		PublishTime: uint64(arrival),
+		Data:        data,
+	}
 	w.hasPending = true
 	w.sequence[id]++
 	if w.chunkStart == 0 {

@@ -193,7 +193,13 @@ func TestFraming(t *testing.T) {
 		{"two clouds", Options{Width: 150, Height: 150}, []pointcloud.Points{ball(20000), ball(20)}, 0.35, 0.8},
 		{"one stray point", Options{Width: 150, Height: 150}, []pointcloud.Points{stray}, 0.35, 0.8},
 		{"around", Options{Width: 300, Height: 150, Views: 2}, []pointcloud.Points{ball(20000)}, 0.35, 0.8},
-		{"one point", Options{Width: 150, Height: 150}, []pointcloud.Points{{XYZ: []int16{1, 2, 3}, RGB: []byte{255, 255, 255}}}, 0.00001, 0.02},
+		{
+			"one point",
+			Options{Width: 150, Height: 150},
+			[]pointcloud.Points{{XYZ: []int16{1, 2, 3}, RGB: []byte{255, 255, 255}}},
+			0.00001,
+			0.02,
+		},
 		{"no cloud", Options{Width: 60, Height: 40}, nil, 0, 0},
 		{"empty cloud", Options{Width: 60, Height: 40, Views: 6}, []pointcloud.Points{{}}, 0, 0},
 	}

@@ -303,7 +303,10 @@ func (o *onDemand) serve(t *pastTrack, r *moqt.FetchRequest) error {
 	if t.largest.Less(last) {
 		last, end = t.largest, moqt.Location{Group: t.largest.Group, Object: t.largest.Object + 1}
 	}
-	groups := slices.DeleteFunc(slices.Clone(t.groups), func(g pastGroup) bool { return g.id < r.Start.Group || g.id > last.Group })
+	groups := slices.DeleteFunc(
+		slices.Clone(t.groups),
+		func(g pastGroup) bool { return g.id < r.Start.Group || g.id > last.Group },
+	)
 	if r.Order == wire.Descending {
 		slices.Reverse(groups)
 	}
@@ -332,7 +335,9 @@ func (o *onDemand) write(w *moqt.FetchWriter, t *pastTrack, g *pastGroup, first,
 			x := &objects[i]
 			l := moqt.Location{Group: g.id, Object: x.ObjectID}
 			if x.Group == g.recorded && x.Track.Name == t.recorded.Name && slices.Equal(x.Track.Namespace, t.recorded.Namespace) && !x.EndOnly &&
-				wire.ObjectStatus(x.Status) == wire.StatusNormal && !l.Less(first) && !last.Less(l) {
+				wire.ObjectStatus(x.Status) == wire.StatusNormal &&
+				!l.Less(first) &&
+				!last.Less(l) {
 				list = append(list, *x)
 			}
 		}

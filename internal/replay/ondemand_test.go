@@ -24,7 +24,17 @@ func onDemandSession(t *testing.T, cfg Config) *moqt.Session {
 	objects := []recording.Object{
 		recordingtest.Catalog(t, "data", "never"), // arrives at 0 ms
 		{Track: data, Group: 100, Payload: []byte("a"), FirstObject: true},
-		{Track: data, Group: 100, Subgroup: 1, ObjectID: 1, Priority: 9, Payload: []byte("b"), Properties: wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x1000, Int: 9}), FirstObject: true, End: recording.EndFIN},
+		{
+			Track:       data,
+			Group:       100,
+			Subgroup:    1,
+			ObjectID:    1,
+			Priority:    9,
+			Payload:     []byte("b"),
+			Properties:  wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x1000, Int: 9}),
+			FirstObject: true,
+			End:         recording.EndFIN,
+		},
 		{Track: data, Group: 107, Payload: []byte("c"), FirstObject: true}, // arrives at 12 ms
 		{Track: data, Group: 107, EndOnly: true, End: recording.EndFIN},
 		{Track: data, Group: 108, ObjectID: 3, Forwarding: recording.Datagram, Payload: []byte("d")}, // at 20 ms
@@ -106,13 +116,20 @@ func TestOnDemandRanges(t *testing.T) {
 				}
 			}
 			if len(got) != len(tt.want) || !slices.EqualFunc(got, tt.want, func(a, b wire.FetchObject) bool {
-				return a.Group == b.Group && a.Object == b.Object && a.Subgroup == b.Subgroup && a.Datagram == b.Datagram && a.Priority == b.Priority
+				return a.Group == b.Group && a.Object == b.Object && a.Subgroup == b.Subgroup && a.Datagram == b.Datagram &&
+					a.Priority == b.Priority
 			}) {
 				t.Errorf("got %+v\nwant %+v", got, tt.want)
 			}
 		})
 	}
-	_, err := c.Fetch(t.Context(), pastData, moqt.Location{Group: 21}, moqt.Location{Group: math.MaxUint32}, moqt.FetchOptions{})
+	_, err := c.Fetch(
+		t.Context(),
+		pastData,
+		moqt.Location{Group: 21},
+		moqt.Location{Group: math.MaxUint32},
+		moqt.FetchOptions{},
+	)
 	if e := (*moqt.RequestError)(nil); !errors.As(err, &e) || e.Code != wire.RequestInvalidRange {
 		t.Errorf("behind the end: %v", err)
 	}

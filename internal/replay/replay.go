@@ -412,7 +412,19 @@ func (r *Replayer) play(ctx context.Context, began time.Time, first *recording.O
 		}
 		r.at.Store(int64(at))
 		if err := r.publish(t, &o); err != nil {
-			r.log.Warn("not replayed", "track", o.Track.String(), "group", o.Group, "subgroup", o.Subgroup, "object", o.ObjectID, "err", err)
+			r.log.Warn(
+				"not replayed",
+				"track",
+				o.Track.String(),
+				"group",
+				o.Group,
+				"subgroup",
+				o.Subgroup,
+				"object",
+				o.ObjectID,
+				"err",
+				err,
+			)
 		}
 		if o.Arrival.Sub(swept) > time.Second {
 			swept = o.Arrival
@@ -479,7 +491,10 @@ func (r *Replayer) publish(t *track, o *recording.Object) error {
 	}
 	f.last = o.Arrival
 	if !o.EndOnly {
-		err := f.WriteObject(moqt.Object{ID: o.ObjectID, Properties: o.Properties, Status: wire.ObjectStatus(o.Status)}, o.Payload)
+		err := f.WriteObject(
+			moqt.Object{ID: o.ObjectID, Properties: o.Properties, Status: wire.ObjectStatus(o.Status)},
+			o.Payload,
+		)
 		if err != nil {
 			return err
 		}

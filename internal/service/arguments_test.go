@@ -33,7 +33,7 @@ func TestArguments(t *testing.T) {
 		},
 		{"optional missing", "check [FILE]", nil, ""},
 		{
-			"too many beside the optional", "check [FILE]",
+			"too many with an optional one", "check [FILE]",
 			[]string{"a", "b"},
 			`"b" is one argument too many: holocast check [FILE]`,
 		},

@@ -12,17 +12,28 @@ import (
 	"holocast/internal/mp4box"
 )
 
-// movie makes an MP4 file without media: a sound track, then a video track with the
-// given boxes in its sample entry and beside its media.
+// movie returns an MP4 file without media: a sound track, then a video track with the given boxes
+// in its sample entry and after its media.
 func movie(entry, beside []byte) []byte {
 	track := func(handler string, entry, beside []byte) []byte {
-		stsd := mp4box.Append(nil, "stsd", []byte{0, 0, 0, 0, 0, 0, 0, 1}, mp4box.Append(nil, "avc1", make([]byte, visualHeader), entry))
+		stsd := mp4box.Append(
+			nil,
+			"stsd",
+			[]byte{0, 0, 0, 0, 0, 0, 0, 1},
+			mp4box.Append(nil, "avc1", make([]byte, visualHeader), entry),
+		)
 		minf := mp4box.Append(nil, "minf", mp4box.Append(nil, "stbl", stsd))
 		hdlr := mp4box.Append(nil, "hdlr", make([]byte, 8), []byte(handler), make([]byte, 13))
 		return mp4box.Append(nil, "trak", mp4box.Append(nil, "mdia", hdlr, minf), beside)
 	}
 	b := mp4box.Append(nil, "ftyp", []byte("isom\x00\x00\x00\x00"))
-	return mp4box.Append(b, "moov", mp4box.Append(nil, "mvhd", make([]byte, 100)), track("soun", nil, nil), track("vide", entry, beside))
+	return mp4box.Append(
+		b,
+		"moov",
+		mp4box.Append(nil, "mvhd", make([]byte, 100)),
+		track("soun", nil, nil),
+		track("vide", entry, beside),
+	)
 }
 
 func parse(b []byte) (Metadata, error) { return Parse(bytes.NewReader(b), int64(len(b))) }
@@ -30,9 +41,21 @@ func parse(b []byte) (Metadata, error) { return Parse(bytes.NewReader(b), int64(
 func v1(xml string) []byte { return mp4box.Append(nil, "uuid", v1ID[:], []byte(xml)) }
 
 func TestParse(t *testing.T) {
-	turned := mp4box.Append(nil, "sv3d", mp4box.Append(nil, "proj",
-		mp4box.Append(nil, "prhd", []byte{0, 0, 0, 0, 0, 90, 0x80, 0, 0xff, 0xf6, 0, 0, 0, 0, 0, 0}), mp4box.Append(nil, "equi", make([]byte, 20))))
-	half := mp4box.Append(nil, "sv3d", mp4box.Append(nil, "proj", mp4box.Append(nil, "equi", make([]byte, 12), []byte{0x40, 0, 0, 0, 0x40, 0, 0, 0})))
+	turned := mp4box.Append(nil, "sv3d", mp4box.Append(
+		nil,
+		"proj",
+		mp4box.Append(
+			nil,
+			"prhd",
+			[]byte{0, 0, 0, 0, 0, 90, 0x80, 0, 0xff, 0xf6, 0, 0, 0, 0, 0, 0},
+		),
+		mp4box.Append(nil, "equi", make([]byte, 20)),
+	))
+	half := mp4box.Append(
+		nil,
+		"sv3d",
+		mp4box.Append(nil, "proj", mp4box.Append(nil, "equi", make([]byte, 12), []byte{0x40, 0, 0, 0, 0x40, 0, 0, 0})),
+	)
 	for _, tt := range []struct {
 		name string
 		file []byte
@@ -47,9 +70,11 @@ func TestParse(t *testing.T) {
 		{"V2 cube", movie(mp4box.Append(nil, "sv3d", mp4box.Append(nil, "proj", mp4box.Append(nil, "cbmp", make([]byte, 8)))), nil), Metadata{Projection: Cubemap}},
 		{"V1", movie(nil, TrackBox(TopBottom)), Metadata{Projection: Equirectangular, Stereo: TopBottom}},
 		{"V1 side-by-side, V2 mono", movie(SampleEntryBoxes(Mono), TrackBox(SideBySide)), Metadata{Projection: Equirectangular, Stereo: Mono}},
-		{"V1 of other tools", movie(nil, v1(`<rdf:SphericalVideo><GSpherical:Spherical>true</GSpherical:Spherical>`+
-			`<GSpherical:InitialViewHeadingDegrees>45</GSpherical:InitialViewHeadingDegrees></rdf:SphericalVideo>`)),
-			Metadata{Projection: Equirectangular, Yaw: 45}},
+		{
+			"V1 of other tools", movie(nil, v1(`<rdf:SphericalVideo><GSpherical:Spherical>true</GSpherical:Spherical>`+
+				`<GSpherical:InitialViewHeadingDegrees>45</GSpherical:InitialViewHeadingDegrees></rdf:SphericalVideo>`)),
+			Metadata{Projection: Equirectangular, Yaw: 45},
+		},
 		{"V1 part", movie(nil, v1(`<a><Spherical>true</Spherical><CroppedAreaImageWidthPixels>960</CroppedAreaImageWidthPixels>`+
 			`<FullPanoWidthPixels>1920</FullPanoWidthPixels></a>`)), Metadata{Projection: Equirectangular, Part: true}},
 		{"V1 not spherical", movie(nil, v1(`<a><Spherical>false</Spherical></a>`)), Metadata{}},
@@ -78,7 +103,7 @@ func TestHostileBoxes(t *testing.T) {
 		{"text", []byte("hello, this is no film"), "not an MP4 file"},
 		{"size below a header", []byte("\x00\x00\x00\x04ftypisom"), `box "ftyp" at 0 says it has 4 bytes`},
 		{"huge size", []byte("\x00\x00\x00\x01ftyp\xff\xff\xff\xff\xff\xff\xff\xff"), "says it has 18446744073709551615 bytes"},
-		{"child longer than its parent", append(mp4box.Append(nil, "ftyp", nil), mp4box.Append(nil, "moov", []byte("\x00\x00\x10\x00trak"))...), "longer than the box around it"},
+		{"child longer than its parent", append(mp4box.Append(nil, "ftyp", nil), mp4box.Append(nil, "moov", []byte("\x00\x00\x10\x00trak"))...), "is longer than its parent"},
 		{"nested", mp4box.Append(nil, "moov", mp4box.Append(nil, "trak", deep)), "nested deeper than 12"},
 		{"many", mp4box.Append(nil, "moov", bytes.Repeat(mp4box.Append(nil, "free", nil), maxBoxes)), "more than 16384 boxes"},
 		{"a leaf too long", mp4box.Append(nil, "moov", mp4box.Append(nil, "trak", mp4box.Append(nil, "mdia", mp4box.Append(nil, "hdlr", make([]byte, maxLeaf+1))))), "more than 1048576"},
@@ -111,7 +136,7 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// What Tag writes is what Parse, and FFmpeg, read.
+// TestTag checks that Parse and FFmpeg read Tag's metadata.
 func TestTag(t *testing.T) {
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
 		t.Skip("ffmpeg is not installed")
@@ -131,11 +156,14 @@ func TestTag(t *testing.T) {
 	if m, err := parse(b); err != nil || m != (Metadata{Projection: Equirectangular, Stereo: TopBottom}) {
 		t.Errorf("parsed %+v, %v", m, err)
 	}
-	out, err := exec.CommandContext(t.Context(), "ffprobe", "-v", "error", "-select_streams", "v", "-show_streams", path).CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "projection=equirectangular") || !strings.Contains(string(out), "type=top and bottom") {
+	out, err := exec.CommandContext(t.Context(), "ffprobe", "-v", "error", "-select_streams", "v", "-show_streams", path).
+		CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "projection=equirectangular") ||
+		!strings.Contains(string(out), "type=top and bottom") {
 		t.Errorf("ffprobe: %v: %s", err, out)
 	}
-	if out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-i", path, "-f", "null", "-").CombinedOutput(); err != nil || len(out) > 0 {
+	if out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-i", path, "-f", "null", "-").CombinedOutput(); err != nil ||
+		len(out) > 0 {
 		t.Errorf("it does not play: %v: %s", err, out)
 	}
 }

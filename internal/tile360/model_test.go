@@ -15,9 +15,9 @@ import (
 	"holocast/internal/tile360"
 )
 
-var update = flag.Bool("update", false, "write the vectors and, with data, the gaze model anew")
+var update = flag.Bool("update", false, "rewrite the vectors and, if the data is available, the gaze model")
 
-// headTraces returns the recorded head movements, or skips the test where they are not there.
+// headTraces returns the recorded head movements, or skips the test if they are missing.
 func headTraces(t *testing.T) []gazetrace.Trace {
 	t.Helper()
 	dir := os.Getenv("HOLOCAST_DATA")
@@ -35,18 +35,18 @@ func headTraces(t *testing.T) []gazetrace.Trace {
 	return traces
 }
 
-const trained = 15 // viewers of each video whose traces the model is measured in
+const trained = 15 // viewers per video used to fit the model
 
-// moment is what is known of a viewer at a moment, and where the viewer looks later on.
+// moment is a viewer's state at a time, and the viewer's later gaze.
 type moment struct {
 	gaze           *tile360.Gaze
 	right, up      float64 // speed
 	crowdX, crowdY []float64
-	actual         []tile360.Vec // by horizon
-	x, y           []float64     // its offset from the last gaze
+	actual         []tile360.Vec // later gaze, by horizon
+	x, y           []float64     // offset of actual from the last gaze
 }
 
-// moments has each viewer's traces played to a predictor that knows the crowd.
+// moments replays the viewers' traces to a predictor with a crowd.
 func moments(viewers []gazetrace.Trace, crowd func(viewer int) *tile360.Crowd, visit func(m *moment)) {
 	for i, v := range viewers {
 		c := crowd(i)
@@ -75,7 +75,7 @@ func moments(viewers []gazetrace.Trace, crowd func(viewer int) *tile360.Crowd, v
 	}
 }
 
-// split returns of each video the viewers who are trained on and the others.
+// split divides each video's viewers into training and test sets.
 func split(traces []gazetrace.Trace) (train, test [][]gazetrace.Trace) {
 	for _, video := range gazetrace.Videos(traces) {
 		of := gazetrace.Of(traces, video)
@@ -91,7 +91,7 @@ func others(viewers []gazetrace.Trace) func(int) *tile360.Crowd {
 	}
 }
 
-// regress returns the weights a, b with the least Σ (z − a·x − b·y)².
+// regress returns the weights a, b that minimize Σ (z − a·x − b·y)².
 type regression struct{ xx, xy, yy, xz, yz float64 }
 
 func (r *regression) add(x, y, z float64) {
@@ -112,7 +112,7 @@ func (r *regression) solve() (a, b float64) {
 
 func round(v float64) float64 { return math.Round(v*1000) / 1000 }
 
-// TestModel measures model.go's numbers anew.
+// TestModel fits the model and compares it with model_data.go.
 func TestModel(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -122,7 +122,7 @@ func TestModel(t *testing.T) {
 	before := fmt.Sprint(*blends, *spreads, *rings)
 	n := len(tile360.Horizons)
 
-	// How much to go by the viewer's motion and by the crowd.
+	// Fit the weights of the viewer's motion and the crowd's.
 	both, alone := make([][2]regression, n), make([][2]regression, n)
 	for _, viewers := range train {
 		moments(viewers, others(viewers), func(m *moment) {
@@ -147,7 +147,7 @@ func TestModel(t *testing.T) {
 	}
 	blends[0] = tile360.NewBlend(0, 0, 0, 0, 0, 0)
 
-	// How wrong predictions are then.
+	// Measure the remaining errors.
 	var radii []float64
 	for pass := range 2 {
 		sums := [2][len(tile360.Speeds) + 1][len(tile360.Horizons)][3]float64{}
@@ -189,8 +189,8 @@ func TestModel(t *testing.T) {
 		rings[i] = round(radii[len(radii)*(2*i+1)/(2*len(rings))])
 	}
 
-	// What share the crowd's directions have: that with which the viewport's points were most
-	// probable where they came to lie.
+	// Choose the crowd's probability that maximizes the likelihood of the viewport's actual
+	// position.
 	view := tile360.NewView(tile360.Grid{Columns: 16, Rows: 8, Width: 1920, Height: 960}, tile360.Degrees(90, 90), 6)
 	shares := []float64{0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7}
 	tiles := view.Grid.Tiles()
@@ -258,7 +258,9 @@ func writeModel(t *testing.T) {
 	for _, v := range blends {
 		b.WriteString("{" + list(v.Values()) + "},\n")
 	}
-	b.WriteString("}\n\n// spreads are those without a crowd and with one, by class of speed and horizon.\nvar spreads = [2][len(speeds) + 1][len(horizons)]spread{\n")
+	b.WriteString(
+		"}\n\n// spreads without and with a crowd, by class of speed and horizon.\nvar spreads = [2][len(speeds) + 1][len(horizons)]spread{\n",
+	)
 	for _, with := range spreads {
 		b.WriteString("{\n")
 		for _, class := range with {
@@ -274,7 +276,9 @@ func writeModel(t *testing.T) {
 		}
 		b.WriteString("},\n")
 	}
-	b.WriteString("}\n\n// errorRings are the radii, in spreads, within and outside of which errors are equally\n// frequent: each stands for one sixth of them.\nvar errorRings = [...]float64{")
+	b.WriteString(
+		"}\n\n// errorRings are radii, in spreads. Each represents a sixth of the errors and is their median.\nvar errorRings = [...]float64{",
+	)
 	for i, r := range rings {
 		if i > 0 {
 			b.WriteString(", ")
@@ -301,8 +305,8 @@ func list(v [6]float64) (s string) {
 	return s
 }
 
-// TestPredictionErrors measures angular errors on viewers whose traces the model was not
-// measured in; the crowd are those in which it was.
+// TestPredictionErrors measures angular errors for test viewers, with the training viewers as the
+// crowd.
 func TestPredictionErrors(t *testing.T) {
 	train, test := split(headTraces(t))
 	horizons := map[float64]int{0.5: 2, 1: 3, 2: 5}
@@ -342,7 +346,13 @@ func TestPredictionErrors(t *testing.T) {
 		line := fmt.Sprintf("%-18s", kind)
 		for _, ahead := range []float64{0.5, 1, 2} {
 			v := slices.Sorted(slices.Values(mean[ahead][kind]))
-			line += fmt.Sprintf("  %g s: mean %5.2f°, p50 %5.2f°, p90 %5.2f°", ahead, average(v), v[len(v)/2], v[len(v)*9/10])
+			line += fmt.Sprintf(
+				"  %g s: mean %5.2f°, p50 %5.2f°, p90 %5.2f°",
+				ahead,
+				average(v),
+				v[len(v)/2],
+				v[len(v)*9/10],
+			)
 		}
 		t.Log(line)
 	}

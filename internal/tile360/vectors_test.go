@@ -14,8 +14,8 @@ import (
 	"holocast/internal/tile360"
 )
 
-// The vectors in testdata are what every implementation must compute; testdata/README.md
-// describes them. -update writes them anew.
+// The vectors in testdata are the expected results of every implementation; testdata/README.md
+// describes them. -update rewrites them.
 
 type (
 	direction [3]float64
@@ -42,7 +42,7 @@ type (
 		grid
 		Rects       [][4]int  `json:"rects"`
 		SolidAngles []float64 `json:"solidAngles"`
-		Tiles       []int     `json:"tiles"` // that show the directions of geometry.directions
+		Tiles       []int     `json:"tiles"` // of the directions in geometry.directions
 	}
 	viewportCase struct {
 		grid
@@ -66,7 +66,7 @@ type (
 		Samples []sample     `json:"samples"`
 		Crowd   *crowd       `json:"crowd,omitempty"`
 		Ahead   []aheadCase  `json:"ahead"`
-		grid                 // of Ahead's shares
+		grid                 // for Ahead's shares
 		View    viewOfVector `json:"view"`
 	}
 	viewOfVector struct {
@@ -85,7 +85,7 @@ type (
 		Seconds float64   `json:"seconds"`
 		Linear  direction `json:"linear"`
 		Predict direction `json:"predict"`
-		Share   []float64 `json:"share"` // expected of Looks(seconds, 1)
+		Share   []float64 `json:"share"` // of Looks(seconds, 1)
 	}
 
 	owsCase struct {
@@ -117,8 +117,8 @@ type (
 		Steps     []plannerStep `json:"steps"`
 	}
 	plannerStep struct {
-		Samples  []sample   `json:"samples"` // added before
-		Rates    []float64  `json:"rates"`   // added before, bytes per second
+		Samples  []sample   `json:"samples"` // added first
+		Rates    []float64  `json:"rates"`   // added first, bytes per second
 		Mean     float64    `json:"mean"`
 		P10      float64    `json:"p10"`
 		GoPs     []gop      `json:"gops"`
@@ -211,7 +211,10 @@ func TestGeometryVectors(t *testing.T) {
 func makeGeometry() *geometry {
 	g := &geometry{}
 	for _, d := range [][2]float64{{0, 0}, {90, 0}, {-90, 0}, {179, 0}, {-179, 0}, {0, 89}, {0, -89}, {33, 21}, {-140, -56}, {45, 0}, {1, 45}} {
-		g.Directions = append(g.Directions, directionCase{Direction: dirOf(tile360.Direction(d[0]*math.Pi/180, d[1]*math.Pi/180))})
+		g.Directions = append(
+			g.Directions,
+			directionCase{Direction: dirOf(tile360.Direction(d[0]*math.Pi/180, d[1]*math.Pi/180))},
+		)
 	}
 	for _, d := range []direction{{0, 1, 0}, {0, -1, 0}, {0, 0, -1}} {
 		g.Directions = append(g.Directions, directionCase{Direction: d})
@@ -225,7 +228,11 @@ func makeGeometry() *geometry {
 					v.Looks = append(v.Looks, look{d.Direction, 0.125})
 				}
 			}
-			g.Viewports = append(g.Viewports, v, viewportCase{grid: c, FieldOfView: fov, Samples: 16, Looks: []look{{g.Directions[8].Direction, 1}}})
+			g.Viewports = append(
+				g.Viewports,
+				v,
+				viewportCase{grid: c, FieldOfView: fov, Samples: 16, Looks: []look{{g.Directions[8].Direction, 1}}},
+			)
 		}
 	}
 	for _, l := range []tile360.Layout{tile360.Mono, tile360.TopBottom, tile360.SideBySide} {
@@ -244,7 +251,11 @@ func TestPredictionVectors(t *testing.T) {
 			for _, s := range p.Samples {
 				g.Add(tile360.Sample{T: s.T, Gaze: vecOf(s.Gaze)})
 			}
-			view := tile360.NewView(p.of(), tile360.Degrees(p.View.FieldOfView[0], p.View.FieldOfView[1]), p.View.Samples)
+			view := tile360.NewView(
+				p.of(),
+				tile360.Degrees(p.View.FieldOfView[0], p.View.FieldOfView[1]),
+				p.View.Samples,
+			)
 			for k := range p.Ahead {
 				a := &p.Ahead[k]
 				a.Linear, a.Predict = dirOf(g.Linear(a.Seconds)), dirOf(g.Predict(a.Seconds))
@@ -255,7 +266,7 @@ func TestPredictionVectors(t *testing.T) {
 	})
 }
 
-// walk is a head that moves about: yaw and pitch, radians, at 10 Hz from t on.
+// walk returns a moving head's samples: yaw and pitch, radians, at 10 Hz from t on.
 func walk(r *rand.Rand, t float64, n int) []sample {
 	yaw, pitch, speed := (2*r.Float64()-1)*math.Pi, (r.Float64()-0.5)*0.8, (r.Float64()-0.5)*2
 	var s []sample
@@ -311,7 +322,15 @@ func TestOWSVectors(t *testing.T) {
 	checkVectors(t, "ows.json", makeOWS, func(all *[]owsCase) {
 		for i := range *all {
 			c := &(*all)[i]
-			p := &tile360.Problem{Qualities: c.Qualities, Seen: c.Seen, Miss: c.Miss, Bytes: c.Bytes, Distortion: c.Distortion, Budget: c.Budget, Capacity: c.Capacity}
+			p := &tile360.Problem{
+				Qualities:  c.Qualities,
+				Seen:       c.Seen,
+				Miss:       c.Miss,
+				Bytes:      c.Bytes,
+				Distortion: c.Distortion,
+				Budget:     c.Budget,
+				Capacity:   c.Capacity,
+			}
 			greedy, s := &tile360.Solver{}, &tile360.Solver{Refine: tile360.DefaultRefine}
 			c.Plans = map[string]plan{}
 			for name, solve := range map[string]func(*tile360.Problem, *tile360.Plan){
@@ -320,7 +339,14 @@ func TestOWSVectors(t *testing.T) {
 			} {
 				var got tile360.Plan
 				solve(p, &got)
-				c.Plans[name] = plan{notNil(got.Quality), notNil(got.Order), got.Bytes, got.Loss, got.Bound, got.Expected}
+				c.Plans[name] = plan{
+					notNil(got.Quality),
+					notNil(got.Order),
+					got.Bytes,
+					got.Loss,
+					got.Bound,
+					got.Expected,
+				}
 			}
 		}
 	})
@@ -328,7 +354,7 @@ func TestOWSVectors(t *testing.T) {
 
 func notNil(v []int) []int { return append([]int{}, v...) }
 
-// makeTiles makes bytes and distortions as encoders do.
+// makeTiles returns encoder-like bytes and distortions.
 func makeTiles(r *rand.Rand, tiles, qualities int) (miss, bytes, distortion []float64) {
 	for range tiles {
 		b, d := 300+3000*r.Float64(), 10+200*r.Float64()
@@ -348,10 +374,17 @@ func makeOWS() *[]owsCase {
 	for _, c := range []struct {
 		name             string
 		tiles, qualities int
-		budget           float64 // share of all tiles at middle quality
+		budget           float64 // fraction of all tiles at middle quality
 	}{
-		{"one tile", 1, 3, 1}, {"few", 5, 3, 0.6}, {"8×4×3, narrow", 32, 3, 0.2}, {"8×4×3", 32, 3, 0.6}, {"8×4×3, all fits", 32, 3, 9},
-		{"8×4×3, nothing fits", 32, 3, 0}, {"8×4×8", 32, 8, 0.4}, {"two GoPs", 64, 4, 0.3}, {"16×10×3", 160, 3, 0.3},
+		{"one tile", 1, 3, 1},
+		{"few", 5, 3, 0.6},
+		{"8×4×3, narrow", 32, 3, 0.2},
+		{"8×4×3", 32, 3, 0.6},
+		{"8×4×3, all fits", 32, 3, 9},
+		{"8×4×3, nothing fits", 32, 3, 0},
+		{"8×4×8", 32, 8, 0.4},
+		{"two GoPs", 64, 4, 0.3},
+		{"16×10×3", 160, 3, 0.3},
 	} {
 		o := owsCase{Name: c.name, Qualities: c.qualities}
 		o.Miss, o.Bytes, o.Distortion = makeTiles(r, c.tiles, c.qualities)
@@ -371,10 +404,33 @@ func makeOWS() *[]owsCase {
 		all = append(all, o)
 	}
 	all = append(all,
-		owsCase{Name: "equal tiles", Qualities: 2, Seen: []float64{0.25, 0.25, 0.25, 0.25}, Miss: []float64{90, 90, 90, 90},
-			Bytes: []float64{100, 200, 100, 200, 100, 200, 100, 200}, Distortion: []float64{40, 20, 40, 20, 40, 20, 40, 20}, Budget: 500, Capacity: []float64{250, 500, 1000}},
-		owsCase{Name: "not all offered, not all better", Qualities: 3, Seen: []float64{0.5, 0.3, 0.2}, Miss: []float64{90, 15, 90},
-			Bytes: []float64{100, 0, 300, 100, 90, 300, 100, 100, 300}, Distortion: []float64{40, 20, 30, 20, 20, 10, 40, 30, 80}, Budget: 700, Capacity: []float64{}},
+		owsCase{
+			Name: "equal tiles", Qualities: 2, Seen: []float64{0.25, 0.25, 0.25, 0.25}, Miss: []float64{90, 90, 90, 90},
+			Bytes: []float64{
+				100,
+				200,
+				100,
+				200,
+				100,
+				200,
+				100,
+				200,
+			}, Distortion: []float64{40, 20, 40, 20, 40, 20, 40, 20}, Budget: 500, Capacity: []float64{250, 500, 1000},
+		},
+		owsCase{
+			Name: "not all offered, not all better", Qualities: 3, Seen: []float64{0.5, 0.3, 0.2}, Miss: []float64{90, 15, 90},
+			Bytes: []float64{
+				100,
+				0,
+				300,
+				100,
+				90,
+				300,
+				100,
+				100,
+				300,
+			}, Distortion: []float64{40, 20, 30, 20, 20, 10, 40, 30, 80}, Budget: 700, Capacity: []float64{},
+		},
 	)
 	return &all
 }
@@ -384,7 +440,11 @@ func TestPlannerVectors(t *testing.T) {
 		for i := range *all {
 			c := &(*all)[i]
 			p := &tile360.Planner{
-				View:      tile360.NewView(c.of(), tile360.Degrees(c.View.FieldOfView[0], c.View.FieldOfView[1]), c.View.Samples),
+				View: tile360.NewView(
+					c.of(),
+					tile360.Degrees(c.View.FieldOfView[0], c.View.FieldOfView[1]),
+					c.View.Samples,
+				),
 				Qualities: c.Qualities, Latency: c.Latency,
 				Gaze:   tile360.Gaze{Crowd: c.Crowd.of()},
 				Solver: tile360.Solver{Refine: tile360.DefaultRefine},
@@ -399,7 +459,17 @@ func TestPlannerVectors(t *testing.T) {
 				}
 				var gops []tile360.GoP
 				for _, g := range s.GoPs {
-					gops = append(gops, tile360.GoP{Start: g.Start, Duration: g.Duration, Miss: g.Miss, Bytes: g.Bytes, Distortion: g.Distortion, Have: g.Have})
+					gops = append(
+						gops,
+						tile360.GoP{
+							Start:      g.Start,
+							Duration:   g.Duration,
+							Miss:       g.Miss,
+							Bytes:      g.Bytes,
+							Distortion: g.Distortion,
+							Have:       g.Have,
+						},
+					)
 				}
 				s.Mean, s.P10 = p.Capacity.Mean(), p.Capacity.Percentile(tile360.BudgetPercentile)
 				s.Budget = s.P10*s.Seconds - s.Pending
@@ -422,7 +492,12 @@ func makePlanner() *[]plannerCase {
 	}
 	var all []plannerCase
 	for i := range 2 {
-		c := plannerCase{grid: grid{8, 4, 1920, 960}, View: viewOfVector{[2]float64{90, 90}, 8}, Qualities: 3, Latency: 0.1}
+		c := plannerCase{
+			grid:      grid{8, 4, 1920, 960},
+			View:      viewOfVector{[2]float64{90, 90}, 8},
+			Qualities: 3,
+			Latency:   0.1,
+		}
 		if i == 1 {
 			c.Crowd = makeCrowd(r, 4, 60)
 		}
@@ -439,19 +514,51 @@ func makePlanner() *[]plannerCase {
 			have.Have[t] = (t+1)%3 - 1
 		}
 		c.Steps = []plannerStep{
-			{Samples: w[:1], GoPs: []gop{next}, Seconds: 1},                                                                // no rate is known: nothing
-			{Samples: w[1:4], Rates: []float64{50000}, GoPs: []gop{now, next}, Seconds: 0.7, Pending: 3000},                // both GoPs
-			{Samples: w[4:8], Rates: []float64{60000, 45000, 90000, 2000}, GoPs: []gop{now, next}, Seconds: 0.3},           // the rest of the first is too short
-			{Samples: w[8:16], Rates: []float64{70000, 80000}, GoPs: []gop{have, after}, Seconds: 1.5, Pending: 1000},      // upgrades
-			{Samples: w[16:17], Rates: []float64{0}, GoPs: []gop{have, after}, Seconds: 1},                                 // the network stood still
-			{Samples: w[17:22], Rates: []float64{90000, 90000, 90000}, GoPs: []gop{after}, Seconds: 0.25, Pending: 100000}, // more is under way than fits
+			{
+				Samples: w[:1],
+				GoPs:    []gop{next},
+				Seconds: 1,
+			}, // no known rate: no requests
+			{
+				Samples: w[1:4],
+				Rates:   []float64{50000},
+				GoPs:    []gop{now, next},
+				Seconds: 0.7,
+				Pending: 3000,
+			}, // both GoPs
+			{
+				Samples: w[4:8],
+				Rates:   []float64{60000, 45000, 90000, 2000},
+				GoPs:    []gop{now, next},
+				Seconds: 0.3,
+			}, // too little left of the first
+			{
+				Samples: w[8:16],
+				Rates:   []float64{70000, 80000},
+				GoPs:    []gop{have, after},
+				Seconds: 1.5,
+				Pending: 1000,
+			}, // upgrades
+			{
+				Samples: w[16:17],
+				Rates:   []float64{0},
+				GoPs:    []gop{have, after},
+				Seconds: 1,
+			}, // the network stalled
+			{
+				Samples: w[17:22],
+				Rates:   []float64{90000, 90000, 90000},
+				GoPs:    []gop{after},
+				Seconds: 0.25,
+				Pending: 100000,
+			}, // more pending than fits
 		}
 		all = append(all, c)
 	}
 	return &all
 }
 
-// checkVectors reads a file of vectors, has its results computed anew, and compares.
+// checkVectors reads a vector file, recomputes its results and compares.
 func checkVectors[T any](t *testing.T, name string, inputs func() *T, compute func(*T)) {
 	t.Helper()
 	path := filepath.Join("testdata", name)

@@ -55,7 +55,12 @@ type Config struct {
 
 // AddFlags adds --trace and --trace-every.
 func (c *Config) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&c.Endpoint, "trace", c.Endpoint, "URL of an OpenTelemetry collector (OTLP over HTTP), http://host:4318, that is sent spans of single frames (default $OTEL_EXPORTER_OTLP_ENDPOINT)")
+	f.StringVar(
+		&c.Endpoint,
+		"trace",
+		c.Endpoint,
+		"URL of an OpenTelemetry collector (OTLP over HTTP), http://host:4318, that is sent spans of single frames (default $OTEL_EXPORTER_OTLP_ENDPOINT)",
+	)
 	f.Uint64Var(&c.Every, "trace-every", c.Every, "trace one frame in this many; use the same value in all programs")
 }
 
@@ -114,8 +119,11 @@ func New(ctx context.Context, cfg Config, p Program, log *slog.Logger) (*Tracer,
 	if err != nil {
 		return nil, fmt.Errorf("trace: %w", err)
 	}
-	provider := sdk.NewTracerProvider(sdk.WithBatcher(&complaining{SpanExporter: exporter, log: log}, sdk.WithBatchTimeout(time.Second)),
-		sdk.WithResource(about), sdk.WithIDGenerator(ids{}))
+	provider := sdk.NewTracerProvider(
+		sdk.WithBatcher(&complaining{SpanExporter: exporter, log: log}, sdk.WithBatchTimeout(time.Second)),
+		sdk.WithResource(about),
+		sdk.WithIDGenerator(ids{}),
+	)
 	return &Tracer{every: cfg.Every, provider: provider, tracer: provider.Tracer("holocast")}, nil
 }
 

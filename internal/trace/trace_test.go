@@ -112,8 +112,10 @@ func TestReport(t *testing.T) {
 		if program == "capture-server" {
 			tracer.Frame(track, 4, Span{Name: "frame", Begin: begin, End: begin.Add(time.Second)})
 		} else {
-			tracer.Report(track, 4, Span{Name: "send", Begin: begin.Add(time.Second), End: begin.Add(2 * time.Second), Failed: "late",
-				Attributes: []attribute.KeyValue{attribute.Int("holocast.bytes", 7)}})
+			tracer.Report(track, 4, Span{
+				Name: "send", Begin: begin.Add(time.Second), End: begin.Add(2 * time.Second), Failed: "late",
+				Attributes: []attribute.KeyValue{attribute.Int("holocast.bytes", 7)},
+			})
 		}
 		tracer.Close()
 	}
@@ -124,12 +126,16 @@ func TestReport(t *testing.T) {
 	f := frames[0]
 	root, ok := f.Root()
 	id, span := IDs(track, 4)
-	if !ok || f.Trace != id.String() || root.ID != span.String() || root.Program != "capture-server" || !root.Begin.Equal(begin) {
+	if !ok || f.Trace != id.String() || root.ID != span.String() || root.Program != "capture-server" ||
+		!root.Begin.Equal(begin) {
 		t.Errorf("root %+v of %s", root, f.Trace)
 	}
 	send := f.Spans[1]
-	if send.Program != "relay" || send.Parent != root.ID || send.Failed != "late" || send.Attributes["holocast.bytes"] != "7" ||
-		send.Attributes["holocast.group"] != "4" || send.Attributes["holocast.track"] != track.String() || !send.End.Equal(begin.Add(2*time.Second)) {
+	if send.Program != "relay" || send.Parent != root.ID || send.Failed != "late" ||
+		send.Attributes["holocast.bytes"] != "7" ||
+		send.Attributes["holocast.group"] != "4" ||
+		send.Attributes["holocast.track"] != track.String() ||
+		!send.End.Equal(begin.Add(2*time.Second)) {
 		t.Errorf("%+v", send)
 	}
 }
@@ -139,7 +145,12 @@ func TestCollectorIsAway(t *testing.T) {
 	server := httptest.NewServer(collector.New())
 	server.Close()
 	var said bytes.Buffer
-	tracer, err := New(t.Context(), Config{server.URL, 1}, Program{Name: "test"}, slog.New(slog.NewTextHandler(&said, nil)))
+	tracer, err := New(
+		t.Context(),
+		Config{server.URL, 1},
+		Program{Name: "test"},
+		slog.New(slog.NewTextHandler(&said, nil)),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,13 @@ import (
 const width = 64
 
 func picture(height int, luma byte) Picture {
-	p := Picture{Y: make([]byte, width*height), Cb: make([]byte, width*height/4), Cr: make([]byte, width*height/4), YStride: width, CStride: width / 2}
+	p := Picture{
+		Y:       make([]byte, width*height),
+		Cb:      make([]byte, width*height/4),
+		Cr:      make([]byte, width*height/4),
+		YStride: width,
+		CStride: width / 2,
+	}
 	for i := range p.Y {
 		p.Y[i] = luma + byte(i%width)
 	}
@@ -33,7 +39,7 @@ func TestEncode(t *testing.T) {
 	for i := range ones {
 		ones[i] = 1
 	}
-	for n := range 300 { // no IDR frame that was not asked for
+	for n := range 300 { // no IDR frame unless requested
 		p := picture(32, byte(n))
 		b, err := e.Encode(nil, p, n == 7, 0)
 		if err != nil {

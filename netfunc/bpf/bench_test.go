@@ -320,7 +320,7 @@ func BenchmarkReplica(b *testing.B) {
 	const packets = 50_000
 	perPacket := make([][]float64, paths+1)
 	for b.Loop() {
-		for n := range paths + 1 { // 0 is plain forwarding; interleaved, so that other load affects all cases alike
+		for n := range paths + 1 { // 0 is plain forwarding; interleaved to spread the effect of other load
 			if err := sender.SetPolicy(dst, uint8(1<<n-1)); err != nil {
 				b.Fatal(err)
 			}

@@ -168,7 +168,7 @@ type known struct {
 const modelStale, modelCoarse = 30 * time.Second, 20 * time.Millisecond
 
 // judge compares the program with the model on one frame, whose key may have been seen before. It
-// skips keys of which some packets may have been forgotten, because of their age (including after a
+// skips keys with packets that may have been forgotten because of their age (including after a
 // stall of the machine) or a full bucket.
 func (g *gate) judge(t testing.TB, frame []byte, seen map[string]*known) {
 	t.Helper()

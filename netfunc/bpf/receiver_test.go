@@ -672,7 +672,7 @@ func TestArrivals(t *testing.T) {
 	}
 }
 
-// Packets are unaffected when nobody reads arrivals.
+// A full arrival ring does not affect packets.
 func TestArrivalRingFull(t *testing.T) {
 	g := newGate(t, ReceiverOptions{ArrivalRing: 4096})
 	const packets = 200

@@ -477,7 +477,7 @@ func TestSignalHMAC(t *testing.T) {
 						return err
 					}
 					if s, err := s.Stats(); err != nil || s.Spoofed != uint64(i+1) {
-						return fmt.Errorf("message with bit %d changed was taken: %+v, %w", bit, s, err)
+						return fmt.Errorf("message with bit %d changed was accepted: %+v, %w", bit, s, err)
 					}
 				}
 				return nil
@@ -486,7 +486,7 @@ func TestSignalHMAC(t *testing.T) {
 	}
 }
 
-// RFC 4231's keys: the states are those that the standard library goes on from.
+// The states for RFC 4231's keys match the standard library's.
 func TestHMACStates(t *testing.T) {
 	for _, key := range [][]byte{bytes.Repeat([]byte{0x0b}, 20), []byte("Jefe"), bytes.Repeat([]byte{0xaa}, 131), {}} {
 		inner, outer, err := hmacStates(key)
@@ -503,7 +503,7 @@ func TestHMACStates(t *testing.T) {
 	}
 }
 
-// resume hashes text from a state after one block.
+// resume continues hashing text from a state after one block.
 func resume(t *testing.T, state [8]uint32, text []byte) []byte {
 	t.Helper()
 	b := []byte("sha\x03")

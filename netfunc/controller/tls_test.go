@@ -90,16 +90,24 @@ func TestTLS(t *testing.T) {
 		o    api.Options
 		want string // expected in the error
 	}{
-		"token":                       {args, api.Options{CA: ours.file, Token: token}, ""},
-		"certificate":                 {args, api.Options{CA: ours.file, Certificate: operator, Key: operatorKey}, ""},
-		"certificate alone":           {append([]string{"--token", ""}, args...), api.Options{CA: ours.file, Certificate: operator, Key: operatorKey}, ""},
+		"token":       {args, api.Options{CA: ours.file, Token: token}, ""},
+		"certificate": {args, api.Options{CA: ours.file, Certificate: operator, Key: operatorKey}, ""},
+		"certificate alone": {
+			append([]string{"--token", ""}, args...),
+			api.Options{CA: ours.file, Certificate: operator, Key: operatorKey},
+			"",
+		},
 		"certificate of an edge":      {args, api.Options{CA: ours.file, Certificate: edge, Key: edgeKey}, "operator"},
 		"neither":                     {args, api.Options{CA: ours.file}, "401"},
 		"neither, certificates alone": {append([]string{"--token", ""}, args...), api.Options{CA: ours.file}, "401"},
 		"wrong token":                 {args, api.Options{CA: ours.file, Token: "nobody"}, "401"},
-		"certificate of others":       {args, api.Options{CA: ours.file, Certificate: stranger, Key: strangerKey}, "certificate"},
-		"controller of others":        {args, api.Options{CA: theirs.file, Token: token}, "certificate"},
-		"no TLS":                      {args, api.Options{Token: token, URL: "http"}, "400"},
+		"certificate of others": {
+			args,
+			api.Options{CA: ours.file, Certificate: stranger, Key: strangerKey},
+			"certificate",
+		},
+		"controller of others": {args, api.Options{CA: theirs.file, Token: token}, "certificate"},
+		"no TLS":               {args, api.Options{Token: token, URL: "http"}, "400"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -129,7 +137,10 @@ func TestTLS(t *testing.T) {
 		t.Parallel()
 		p := start(t, workDir(t), operators, append(args, "--token", "")...)
 		client := func(cert, key string) *api.Client {
-			c, err := api.NewClient(api.Options{URL: p.url, CA: ours.file, Certificate: cert, Key: key, Timeout: patience})
+			c, err := api.NewClient(api.Options{
+				URL: p.url, CA: ours.file, Certificate: cert, Key: key,
+				Timeout: patience,
+			})
 			if err != nil {
 				t.Fatal(err)
 			}

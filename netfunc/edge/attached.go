@@ -94,7 +94,10 @@ func filters(pin string) (all []Attached) {
 		return nil
 	}
 	for _, l := range links {
-		for mode, parent := range map[string]uint32{"clsact ingress": netlink.HANDLE_MIN_INGRESS, "clsact egress": netlink.HANDLE_MIN_EGRESS} {
+		for mode, parent := range map[string]uint32{
+			"clsact ingress": netlink.HANDLE_MIN_INGRESS,
+			"clsact egress":  netlink.HANDLE_MIN_EGRESS,
+		} {
 			list, err := netlink.FilterList(l, parent)
 			if err != nil {
 				continue // no clsact

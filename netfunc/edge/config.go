@@ -140,7 +140,8 @@ type Eliminate struct {
 // algorithm converts the parameters for package elimination.
 func (e Eliminate) algorithm() elimination.Config {
 	return elimination.Config{
-		W: e.Window, Alpha: e.Threshold, Span: e.Span, LastSpan: e.LastSpan, CompleteSpan: e.CompleteSpan, Regret: e.Regret, Slack: e.Slack,
+		W: e.Window, Alpha: e.Threshold, Span: e.Span, LastSpan: e.LastSpan, CompleteSpan: e.CompleteSpan,
+		Regret: e.Regret, Slack: e.Slack,
 		Timeout: e.Timeout, Memory: e.Memory, Capacity: e.Capacity, Guard: e.Guard, Silence: e.Silence,
 		LatentPeriod: e.LatentPeriod, LatentLoss: e.LatentLoss,
 	}
@@ -161,7 +162,8 @@ func defaultConfig() Config {
 	c.Probe = Probe{Port: 4791, Every: 100 * time.Millisecond, Timeout: time.Second, Down: time.Second}
 	a := elimination.Default()
 	c.Eliminate = Eliminate{
-		Window: a.W, Threshold: a.Alpha, Span: a.Span, LastSpan: a.LastSpan, CompleteSpan: a.CompleteSpan, Regret: a.Regret, Slack: a.Slack,
+		Window: a.W, Threshold: a.Alpha, Span: a.Span, LastSpan: a.LastSpan, CompleteSpan: a.CompleteSpan,
+		Regret: a.Regret, Slack: a.Slack,
 		Timeout: a.Timeout, Memory: a.Memory, Capacity: a.Capacity, Guard: a.Guard, Silence: a.Silence,
 		LatentPeriod: a.LatentPeriod, LatentLoss: a.LatentLoss,
 	}
@@ -259,7 +261,8 @@ func (c *Config) validateSender() error {
 		return errors.New("sender.attach: want at least one interface whose packets are duplicated")
 	}
 	if c.Sender.MaxPolicies == 0 || c.Sender.MaxPolicies > api.MaxPolicies {
-		return fmt.Errorf("sender.maxPolicies %d: want 1 to %d, the capacity of a report", c.Sender.MaxPolicies, api.MaxPolicies)
+		return fmt.Errorf("sender.maxPolicies %d: want 1 to %d, the capacity of a report", c.Sender.MaxPolicies,
+			api.MaxPolicies)
 	}
 	for n, a := range c.Sender.Attach {
 		if a.Interface == "" {
@@ -308,7 +311,8 @@ func (c *Config) validateFlows() error {
 		case seen[f.Destination.Unmap()]:
 			return fmt.Errorf("%s.destination %s appears twice", where, f.Destination)
 		case !c.outbound(f.Destination) && !c.inbound(f.Destination):
-			return fmt.Errorf("%s.destination %s is neither in sender.towards nor in receiver.behind", where, f.Destination)
+			return fmt.Errorf("%s.destination %s is neither in sender.towards nor in receiver.behind", where,
+				f.Destination)
 		case f.DSCP != nil && *f.DSCP > 63:
 			return fmt.Errorf("%s.dscp %d is not 0 to 63", where, *f.DSCP)
 		}
@@ -360,7 +364,8 @@ func (c *Config) validateControl() error {
 		return fmt.Errorf("signal.address %s is not an IPv4 address", s.Address)
 	case s.Port == 0:
 		return errors.New("signal.port must be above 0")
-	case c.Control.URL == "" && (c.Control.Token != "" || c.Control.CA != "" || c.Control.Certificate != "" || c.Control.Key != ""):
+	case c.Control.URL == "" && (c.Control.Token != "" || c.Control.CA != "" || c.Control.Certificate != "" ||
+		c.Control.Key != ""):
 		return errors.New("controller.url is missing")
 	case c.Control.URL != "" && c.Role.Sends() && s.Key == "":
 		return errors.New("signal.key is missing: without it the controller cannot signal this sender")
@@ -380,7 +385,8 @@ func secret(what, path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	if mode := info.Mode().Perm(); mode&0o027 != 0 {
-		return nil, fmt.Errorf("%s: %s has mode %04o, which lets others read or write the secret; chmod 600 %s", what, path, mode, path)
+		return nil, fmt.Errorf("%s: %s has mode %04o, which lets others read or write the secret; chmod 600 %s", what,
+			path, mode, path)
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {

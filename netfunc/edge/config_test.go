@@ -42,50 +42,96 @@ func TestValidate(t *testing.T) {
 	}{
 		"sender":   {sends, ""},
 		"receiver": {gets, ""},
-		"both": {onePath + "role: both\nsender: {attach: [{interface: wan1, direction: egress}], towards: [10.8.0.0/16]}\n" +
-			"receiver: {behind: [10.9.0.0/16]}\nflows: [{destination: 10.8.0.1, paths: [1]}, {destination: 10.9.0.1, paths: [1], dscp: 46}]", ""},
-		"IPv6":             {"name: a\nrole: receiver\npaths: [{index: 8, interface: wan8, peer: \"fd00::2\", gateway: \"fe80::1\"}]", ""},
-		"gateway alone":    {"name: a\nrole: receiver\npaths: [{index: 8, interface: wan8, gateway: 10.1.0.1}]", ""},
-		"printed":          {gets + "elimination: {span: 0s, completeSpan: 0s, slack: 0}", ""},
-		"empty":            {"name: a", `role "" is not sender, receiver or both`},
-		"role":             {onePath + "role: relay", `role "relay" is not sender, receiver or both`},
-		"name":             {"name: a/b", `name "a/b": want 1 to 64 letters`},
-		"no paths":         {"name: a\nrole: receiver", "paths: want at least one"},
-		"index 0":          {"name: a\nrole: receiver\npaths: [{interface: wan1, peer: 10.1.0.2}]", "paths[0].index 0 is not 1 to 8"},
-		"index 9":          {"name: a\nrole: receiver\npaths: [{index: 9, interface: wan1, peer: 10.1.0.2}]", "paths[0].index 9 is not 1 to 8"},
-		"index twice":      {"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1, peer: 10.1.0.2}, {index: 1, interface: wan2, peer: 10.1.0.2}]", "paths[1].index 1 appears twice"},
-		"interface twice":  {"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1, peer: 10.1.0.2}, {index: 2, interface: wan1, peer: 10.1.0.2}]", "paths[1].interface wan1 is already used by path 1"},
-		"no interface":     {"name: a\nrole: receiver\npaths: [{index: 1, peer: 10.1.0.2}]", "paths[0].interface is missing"},
-		"no peer":          {"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1}]", "paths[0].peer is missing: want the other edge's address on this path"},
-		"families":         {"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1, peer: 10.1.0.2, gateway: \"fd00::1\"}]", "paths[0].gateway fd00::1 and peer 10.1.0.2 differ in address family"},
-		"not an address":   {"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1, peer: wan}]", `edge.yml:3: paths[0].peer: "wan" is not an IP address`},
+		"both": {onePath + "role: both\nsender: {attach: [{interface: wan1, direction: egress}], towards: " +
+			"[10.8.0.0/16]}\n" +
+			"receiver: {behind: [10.9.0.0/16]}\nflows: [{destination: 10.8.0.1, paths: [1]}, {destination: 10.9.0.1, " +
+			"paths: [1], dscp: 46}]", ""},
+		"IPv6": {"name: a\nrole: receiver\npaths: [{index: 8, interface: wan8, peer: \"fd00::2\", gateway: " +
+			"\"fe80::1\"}]", ""},
+		"gateway alone": {"name: a\nrole: receiver\npaths: [{index: 8, interface: wan8, gateway: 10.1.0.1}]", ""},
+		"printed":       {gets + "elimination: {span: 0s, completeSpan: 0s, slack: 0}", ""},
+		"empty":         {"name: a", `role "" is not sender, receiver or both`},
+		"role":          {onePath + "role: relay", `role "relay" is not sender, receiver or both`},
+		"name":          {"name: a/b", `name "a/b": want 1 to 64 letters`},
+		"no paths":      {"name: a\nrole: receiver", "paths: want at least one"},
+		"index 0": {
+			"name: a\nrole: receiver\npaths: [{interface: wan1, peer: 10.1.0.2}]",
+			"paths[0].index 0 is not 1 to 8",
+		},
+		"index 9": {
+			"name: a\nrole: receiver\npaths: [{index: 9, interface: wan1, peer: 10.1.0.2}]",
+			"paths[0].index 9 is not 1 to 8",
+		},
+		"index twice": {"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1, peer: 10.1.0.2}, {index: " +
+			"1, interface: wan2, peer: 10.1.0.2}]", "paths[1].index 1 appears twice"},
+		"interface twice": {"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1, peer: 10.1.0.2}, {index: " +
+			"2, interface: wan1, peer: 10.1.0.2}]", "paths[1].interface wan1 is already used by path 1"},
+		"no interface": {
+			"name: a\nrole: receiver\npaths: [{index: 1, peer: 10.1.0.2}]",
+			"paths[0].interface is missing",
+		},
+		"no peer": {
+			"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1}]",
+			"paths[0].peer is missing: want the other edge's address on this path",
+		},
+		"families": {"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1, peer: 10.1.0.2, gateway: " +
+			"\"fd00::1\"}]", "paths[0].gateway fd00::1 and peer 10.1.0.2 differ in address family"},
+		"not an address": {
+			"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1, peer: wan}]",
+			`edge.yml:3: paths[0].peer: "wan" is not an IP address`,
+		},
 		"nothing attached": {onePath + "role: sender", "sender.attach: want at least one interface"},
-		"direction":        {onePath + "role: sender\nsender: {attach: [{interface: lan0, direction: in}]}", `sender.attach[0].direction "in" is not ingress or egress`},
-		"receiver attach":  {gets + "sender: {attach: [{interface: lan0}]}", "sender.attach is set, but the role is receiver"},
-		"no policies":      {onePath + "role: sender\nsender: {attach: [{interface: lan0}], maxPolicies: 0}", "sender.maxPolicies 0: want 1 to 6144"},
-		"many policies":    {onePath + "role: sender\nsender: {attach: [{interface: lan0}], maxPolicies: 6145}", "sender.maxPolicies 6145: want 1 to 6144"},
-		"dscp":             {gets + "receiver: {dscp: 64}", "receiver.dscp 64 is not 0 to 63"},
-		"stale":            {gets + "receiver: {stale: 1ms}", "receiver.stale 1ms is not 10ms to 30s"},
-		"table":            {gets + "receiver: {tableSize: 0}", "receiver.tableSize 0 is not 1 to"},
-		"no such path":     {sends + "flows: [{destination: 10.9.0.2, paths: [2]}]", "flows[0].paths: unknown path 2"},
-		"flow twice":       {sends + "flows: [{destination: 10.9.0.2}, {destination: \"::ffff:10.9.0.2\"}]", "flows[1].destination ::ffff:10.9.0.2 appears twice"},
-		"no destination":   {sends + "flows: [{paths: [1]}]", "flows[0].destination is not an address"},
-		"flow of no side":  {onePath + "role: both\nsender: {attach: [{interface: lan0}]}\nflows: [{destination: 10.9.0.2}]", "flows[0].destination 10.9.0.2 is neither in sender.towards nor in receiver.behind"},
-		"uplink":           {gets + "uplink: {interfaces: [lan0], min: 300, max: 200}", "uplink.min 300 and uplink.max 200: want"},
-		"algorithm":        {gets + "elimination: {window: 0}", "W = 0"},
-		"probe port":       {gets + "probe: {port: 0}", "probe.port must be above 0"},
-		"probe rate":       {gets + "probe: {every: 1ms}", "probe.every 1ms is below 5ms"},
-		"probe timeout":    {gets + "probe: {timeout: 50ms}", "probe.timeout 50ms is below probe.every, 100ms"},
-		"probe down":       {gets + "probe: {down: 100ms}", "probe.down 100ms is below twice probe.every, 100ms"},
-		"exit":             {gets + "onExit: stay", `onExit "stay" is not detach or keep`},
-		"drain":            {gets + "drain: -1s", "drain must not be negative"},
-		"token, no URL":    {gets + "controller: {token: f}", "controller.url is missing"},
-		"no key":           {sends + "controller: {url: \"" + rules + "\"}", "signal.key is missing"},
-		"no towards":       {sends + "signal: {key: f}\ncontroller: {url: \"" + rules + "\"}", "sender.towards is missing"},
-		"no behind":        {gets + "controller: {url: \"" + rules + "\"}", "receiver.behind is missing"},
-		"signal address":   {sends + "signal: {address: \"fd00::1\"}", "signal.address fd00::1 is not an IPv4 address"},
-		"level":            {gets + "log: {level: loud}", `log.level "loud": want debug, info, warn or error`},
-		"unknown setting":  {gets + "pathes: []", `unknown setting "pathes"`},
+		"direction": {
+			onePath + "role: sender\nsender: {attach: [{interface: lan0, direction: in}]}",
+			`sender.attach[0].direction "in" is not ingress or egress`,
+		},
+		"receiver attach": {
+			gets + "sender: {attach: [{interface: lan0}]}",
+			"sender.attach is set, but the role is receiver",
+		},
+		"no policies": {
+			onePath + "role: sender\nsender: {attach: [{interface: lan0}], maxPolicies: 0}",
+			"sender.maxPolicies 0: want 1 to 6144",
+		},
+		"many policies": {
+			onePath + "role: sender\nsender: {attach: [{interface: lan0}], maxPolicies: 6145}",
+			"sender.maxPolicies 6145: want 1 to 6144",
+		},
+		"dscp":         {gets + "receiver: {dscp: 64}", "receiver.dscp 64 is not 0 to 63"},
+		"stale":        {gets + "receiver: {stale: 1ms}", "receiver.stale 1ms is not 10ms to 30s"},
+		"table":        {gets + "receiver: {tableSize: 0}", "receiver.tableSize 0 is not 1 to"},
+		"no such path": {sends + "flows: [{destination: 10.9.0.2, paths: [2]}]", "flows[0].paths: unknown path 2"},
+		"flow twice": {
+			sends + "flows: [{destination: 10.9.0.2}, {destination: \"::ffff:10.9.0.2\"}]",
+			"flows[1].destination ::ffff:10.9.0.2 appears twice",
+		},
+		"no destination": {sends + "flows: [{paths: [1]}]", "flows[0].destination is not an address"},
+		"flow of no side": {
+			onePath +
+				"role: both\nsender: {attach: [{interface: lan0}]}\nflows: [{destination: 10.9.0.2}]",
+			"flows[0].destination 10.9.0.2 is neither in sender.towards nor in receiver.behind",
+		},
+		"uplink": {
+			gets + "uplink: {interfaces: [lan0], min: 300, max: 200}",
+			"uplink.min 300 and uplink.max 200: want",
+		},
+		"algorithm":     {gets + "elimination: {window: 0}", "W = 0"},
+		"probe port":    {gets + "probe: {port: 0}", "probe.port must be above 0"},
+		"probe rate":    {gets + "probe: {every: 1ms}", "probe.every 1ms is below 5ms"},
+		"probe timeout": {gets + "probe: {timeout: 50ms}", "probe.timeout 50ms is below probe.every, 100ms"},
+		"probe down":    {gets + "probe: {down: 100ms}", "probe.down 100ms is below twice probe.every, 100ms"},
+		"exit":          {gets + "onExit: stay", `onExit "stay" is not detach or keep`},
+		"drain":         {gets + "drain: -1s", "drain must not be negative"},
+		"token, no URL": {gets + "controller: {token: f}", "controller.url is missing"},
+		"no key":        {sends + "controller: {url: \"" + rules + "\"}", "signal.key is missing"},
+		"no towards": {
+			sends + "signal: {key: f}\ncontroller: {url: \"" + rules + "\"}",
+			"sender.towards is missing",
+		},
+		"no behind":       {gets + "controller: {url: \"" + rules + "\"}", "receiver.behind is missing"},
+		"signal address":  {sends + "signal: {address: \"fd00::1\"}", "signal.address fd00::1 is not an IPv4 address"},
+		"level":           {gets + "log: {level: loud}", `log.level "loud": want debug, info, warn or error`},
+		"unknown setting": {gets + "pathes: []", `unknown setting "pathes"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := load(t, c.text)
@@ -120,7 +166,8 @@ func TestExample(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	if len(got.Paths) != 2 || got.Role != api.Sender || got.Pin != "/sys/fs/bpf/holocast/london" || got.Socket != "/run/holocast/london.sock" {
+	if len(got.Paths) != 2 || got.Role != api.Sender || got.Pin != "/sys/fs/bpf/holocast/london" ||
+		got.Socket != "/run/holocast/london.sock" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -164,13 +211,20 @@ func TestSecrets(t *testing.T) {
 		path string
 		want string
 	}{
-		"good":            {write("good", key+"\n", 0o600), ""},
-		"group reads":     {write("group", key, 0o640), ""},
-		"missing":         {filepath.Join(dir, "none"), "signal.key: stat " + filepath.Join(dir, "none") + ": no such file"},
-		"all read":        {write("all", key, 0o644), "has mode 0644, which lets others read or write the secret; chmod 600"},
+		"good":        {write("good", key+"\n", 0o600), ""},
+		"group reads": {write("group", key, 0o640), ""},
+		"missing": {filepath.Join(dir, "none"), "signal.key: stat " + filepath.Join(dir,
+			"none") + ": no such file"},
+		"all read": {
+			write("all", key, 0o644),
+			"has mode 0644, which lets others read or write the secret; chmod 600",
+		},
 		"group may write": {write("written", key, 0o660), "has mode"},
 		"short":           {write("short", "0f0f", 0o600), "want 32 to 128 hexadecimal digits"},
-		"not hex":         {write("words", "a key of the usual kind, in words", 0o600), "want 32 to 128 hexadecimal digits"},
+		"not hex": {
+			write("words", "a key of the usual kind, in words", 0o600),
+			"want 32 to 128 hexadecimal digits",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.path != "" && name == "group may write" {
@@ -205,18 +259,21 @@ func TestSides(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range c.Flows {
-		if out := f.Destination.String() == "10.8.0.1"; c.outbound(f.Destination) != out || c.inbound(f.Destination) == out || !c.serves(f.Destination) {
+		if out := f.Destination.String() == "10.8.0.1"; c.outbound(f.Destination) != out ||
+			c.inbound(f.Destination) == out || !c.serves(f.Destination) {
 			t.Errorf("%s: outbound %v, inbound %v", f.Destination, c.outbound(f.Destination), c.inbound(f.Destination))
 		}
 	}
 	if got := c.destinations(c.Sender.Towards, c.outbound); len(got) != 1 {
 		t.Errorf("towards %v", got)
 	}
-	c, err = load(t, sends+"sender: {attach: [{interface: lan0}], towards: [10.9.0.0/24]}\nflows: [{destination: 10.9.0.1}, {destination: \"fd00::9\"}]")
+	c, err = load(t, sends+"sender: {attach: [{interface: lan0}], towards: [10.9.0.0/24]}\nflows: [{destination: "+
+		"10.9.0.1}, {destination: \"fd00::9\"}]")
 	if err == nil {
 		t.Error("a duplicate key was accepted")
 	}
-	c, err = load(t, onePath+"role: sender\nsender: {attach: [{interface: lan0}], towards: [10.9.0.0/24]}\nflows: [{destination: 10.9.0.1}, {destination: \"fd00::9\"}]")
+	c, err = load(t, onePath+"role: sender\nsender: {attach: [{interface: lan0}], towards: [10.9.0.0/24]}\nflows: "+
+		"[{destination: 10.9.0.1}, {destination: \"fd00::9\"}]")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,10 @@ const (
 
 func (s *site) controller(key []byte) *controller {
 	s.t.Helper()
-	c := &controller{s: s, key: key, edges: map[string]api.Edge{}, reports: map[string]api.Report{}, watchers: map[chan api.Update]bool{}}
+	c := &controller{
+		s: s, key: key, edges: map[string]api.Edge{}, reports: map[string]api.Report{},
+		watchers: map[chan api.Update]bool{},
+	}
 	c.start()
 	if err := s.relay.Do(func() (err error) { c.sender, err = signal.NewSender(key, netip.Addr{}); return err }); err != nil {
 		s.t.Fatal(err)
@@ -157,7 +160,10 @@ func (c *controller) flows() []api.Flow {
 func (c *controller) set(paths pathset.Set, state api.State, generation uint64) (nonce uint64) {
 	c.s.t.Helper()
 	c.mu.Lock()
-	c.flow = api.Flow{Destination: viewerAddr, Paths: paths, State: state, Generation: generation, Sender: "near", Receiver: "far"}
+	c.flow = api.Flow{
+		Destination: viewerAddr, Paths: paths, State: state, Generation: generation, Sender: "near",
+		Receiver: "far",
+	}
 	for w := range c.watchers {
 		w <- api.Update{Flows: c.flows()}
 	}
@@ -212,9 +218,11 @@ func controlled(t *testing.T, elimination string) (s *site, c *controller, near,
 		t.Fatal(err)
 	}
 	c = s.controller(key)
-	common := fmt.Sprintf("controller: {url: \"http://%s:%s\", token: %s}\nsignal: {key: %s}\n", relayAddress, controllerPort, tokenFile, keyFile)
+	common := fmt.Sprintf("controller: {url: \"http://%s:%s\", token: %s}\nsignal: {key: %s}\n", relayAddress,
+		controllerPort, tokenFile, keyFile)
 	near = s.edge(s.near, "near", common+"role: sender\nsender: {towards: [10.9.0.0/24], attach: [{interface: lan0}]}")
-	far = s.edge(s.far, "far", common+"role: receiver\nreceiver: {behind: [10.9.0.0/24]}\nuplink: {interfaces: [lan0]}\nelimination: "+elimination)
+	far = s.edge(s.far, "far", common+"role: receiver\nreceiver: {behind: [10.9.0.0/24]}\nuplink: {interfaces: "+
+		"[lan0]}\nelimination: "+elimination)
 	far.start()
 	near.start()
 	near.until("paths", allUp)
@@ -230,7 +238,8 @@ func TestController(t *testing.T) {
 	s, c, near, far := controlled(t, quickly)
 	edges, _, _ := c.told()
 	e := edges["near"]
-	if e.Role != api.Sender || e.Signal.String() != "10.8.0.1:4790" || len(e.Towards) != 1 || len(e.Paths) != paths || e.Paths[0].Interface != "wan1" {
+	if e.Role != api.Sender || e.Signal.String() != "10.8.0.1:4790" || len(e.Towards) != 1 || len(e.Paths) != paths ||
+		e.Paths[0].Interface != "wan1" {
 		t.Errorf("hello %+v", e)
 	}
 	if e := edges["far"]; e.Role != api.Receiver || len(e.Behind) != 1 {
@@ -255,7 +264,8 @@ func TestController(t *testing.T) {
 	uplink := slices.Clone(c.uplink)
 	c.mu.Unlock()
 	for i, length := range []int{200, 248, 300} {
-		if o := uplink[i]; o.Length != length || o.Source.Addr() != viewerAddr || o.Destination.Port() != 9 || o.Time <= 0 {
+		if o := uplink[i]; o.Length != length || o.Source.Addr() != viewerAddr || o.Destination.Port() != 9 ||
+			o.Time <= 0 {
 			t.Errorf("observation %+v, want %d bytes", o, length)
 		}
 	}
@@ -265,18 +275,21 @@ func TestController(t *testing.T) {
 	f.pass(100)
 	c.applied(c.set(pathset.Of(1, 2, 3), api.Duplicating, 1))
 	st := near.status()
-	if p := st.Sender.Policies; len(p) != 1 || p[0].Paths != pathset.Of(1, 2, 3) || !p[0].Signalled || st.Sender.Signals.Applied != 1 {
+	if p := st.Sender.Policies; len(p) != 1 || p[0].Paths != pathset.Of(1, 2, 3) || !p[0].Signalled ||
+		st.Sender.Signals.Applied != 1 {
 		t.Errorf("policies %+v, signals %+v", p, st.Sender.Signals)
 	}
 	far.until("flow known", func(st *Status) bool {
-		return len(st.Receiver.Flows) == 1 && st.Receiver.Flows[0].Elimination.Generation == 1 && st.Receiver.Flows[0].Elimination.Packets > 100
+		return len(st.Receiver.Flows) == 1 && st.Receiver.Flows[0].Elimination.Generation == 1 &&
+			st.Receiver.Flows[0].Elimination.Packets > 100
 	})
 	// All three paths deliver in time, so finally one suffices.
 	c.until("elimination", func() bool { return len(c.eliminations) > 0 })
 	c.mu.Lock()
 	el := c.eliminations[0]
 	c.mu.Unlock()
-	if el.Destination != viewerAddr || el.Generation != 1 || !el.Single || el.Remaining.Len() != 1 || el.Removed.Len() != 2 || len(el.Rewards) != 3 {
+	if el.Destination != viewerAddr || el.Generation != 1 || !el.Single || el.Remaining.Len() != 1 ||
+		el.Removed.Len() != 2 || len(el.Rewards) != 3 {
 		t.Errorf("elimination %+v", el)
 	}
 	c.applied(c.set(el.Remaining, api.Single, 1))
@@ -377,7 +390,8 @@ func TestControllerDies(t *testing.T) {
 	c.start()
 	c.until("hellos", func() bool { return len(c.edges) == 2 })
 	far.until("generation", func(st *Status) bool {
-		return st.Controller.Connected && st.Receiver.Flows[0].Elimination != nil && st.Receiver.Flows[0].Elimination.Generation == 7
+		return st.Controller.Connected && st.Receiver.Flows[0].Elimination != nil &&
+			st.Receiver.Flows[0].Elimination.Generation == 7
 	})
 	f.exact()
 }

@@ -106,7 +106,9 @@ func (c *Config) follows(before *Config) error {
 
 // runWith runs an edge until ctx ends or another configuration arrives, which it returns. ran
 // reports whether the edge started.
-func runWith(ctx context.Context, cfg Config, log *slog.Logger, reloaded <-chan Config) (next *Config, ran bool, err error) {
+func runWith(ctx context.Context, cfg Config, log *slog.Logger, reloaded <-chan Config) (next *Config, ran bool,
+	err error,
+) {
 	key, err := cfg.signalKey()
 	if err != nil {
 		return nil, false, err
@@ -149,7 +151,8 @@ func runWith(ctx context.Context, cfg Config, log *slog.Logger, reloaded <-chan 
 	for _, a := range d.cfg.advice() {
 		log.Warn(a)
 	}
-	log.Info("edge is running", "name", cfg.Name, "role", cfg.Role, "paths", len(cfg.Paths), "http", status.web.Addr(), "socket", cfg.Socket)
+	log.Info("edge is running", "name", cfg.Name, "role", cfg.Role, "paths", len(cfg.Paths), "http", status.web.Addr(),
+		"socket", cfg.Socket)
 	service.Ready(ctx, func() { _, _ = d.status() })
 	next, err = d.serve(ctx, reloaded)
 	return next, true, err
@@ -247,7 +250,8 @@ func (d *daemon) leave() error {
 	d.stopSending()
 	if quiet, err := d.drained(); err != nil || !quiet || unconfirmed {
 		d.kernel.close()
-		return errors.Join(err, fmt.Errorf("the sender is still duplicating: kernel programs stay attached to remove duplicates; stop the sender, then run: edge detach --name %s", d.cfg.Name))
+		return errors.Join(err, fmt.Errorf("the sender is still duplicating: kernel programs stay attached to remove "+
+			"duplicates; stop the sender, then run: edge detach --name %s", d.cfg.Name))
 	}
 	return d.remove()
 }
@@ -334,7 +338,8 @@ func (d *daemon) unknown(setting, what string, err error) {
 		level = slog.LevelWarn
 		d.warned[setting] = true
 	}
-	d.log.Log(context.Background(), level, setting+" is not set and the "+what+" towards the controller is unknown", "err", err)
+	d.log.Log(context.Background(), level, setting+" is not set and the "+what+" towards the controller is unknown",
+		"err", err)
 }
 
 // routeToController returns the interface towards the controller.
@@ -361,17 +366,22 @@ func (d *daemon) controllerAddresses(ctx context.Context) (local, remote netip.A
 		return local, remote, err
 	}
 	// Connecting a UDP socket looks up the route without sending anything.
-	conn, err := (&net.Dialer{Timeout: leaving}).DialContext(ctx, "udp", net.JoinHostPort(u.Hostname(), strconv.Itoa(int(d.cfg.Signal.Port))))
+	conn, err := (&net.Dialer{Timeout: leaving}).DialContext(ctx, "udp",
+		net.JoinHostPort(u.Hostname(), strconv.Itoa(int(d.cfg.Signal.Port))))
 	if err != nil {
 		return local, remote, err
 	}
 	defer conn.Close()
-	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), conn.RemoteAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
+	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(),
+		conn.RemoteAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
 }
 
 // hello describes the edge.
 func (d *daemon) hello(ctx context.Context) api.Edge {
-	e := api.Edge{Name: d.cfg.Name, Role: d.cfg.Role, Peer: d.cfg.Peer, Paths: d.pathReport(), Version: service.Version()}
+	e := api.Edge{
+		Name: d.cfg.Name, Role: d.cfg.Role, Peer: d.cfg.Peer, Paths: d.pathReport(),
+		Version: service.Version(),
+	}
 	if d.cfg.Role.Sends() {
 		d.findController(ctx)
 		address := d.cfg.Signal.Address
@@ -450,7 +460,10 @@ func (d *daemon) report() api.Report {
 			return err
 		}
 		for _, p := range policies {
-			out.Policies = append(out.Policies, api.Policy{Destination: p.Destination, Paths: pathset.Set(p.Bits), Nonce: p.Nonce})
+			out.Policies = append(out.Policies, api.Policy{
+				Destination: p.Destination, Paths: pathset.Set(p.Bits),
+				Nonce: p.Nonce,
+			})
 		}
 		s, err := k.Stats()
 		out.Counters["duplicated"], out.Counters["no_usable_path"] = s.Duplicated, s.Unusable
@@ -468,7 +481,8 @@ func (d *daemon) report() api.Report {
 			out.Ready = slices.SortedFunc(maps.Keys(flows), netip.Addr.Compare)
 			s, err := k.Stats()
 			out.Counters["misaddressed"] = s.Misaddressed
-			out.Counters["unknown"], out.Counters["evicted"], out.Counters["arrivals_dropped"] = s.Unknown, s.Evicted, s.RingFull
+			out.Counters["unknown"], out.Counters["evicted"], out.Counters["arrivals_dropped"] = s.Unknown, s.Evicted,
+				s.RingFull
 			return err
 		})
 	}

@@ -15,6 +15,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,7 +42,7 @@ func TestMain(m *testing.M) {
 	// The tests mostly wait, in separate namespaces.
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
-		_ = f.Value.Set("6")
+		_ = f.Value.Set(strconv.Itoa(min(6, 2+runtime.GOMAXPROCS(0)))) // the verifier needs CPU time
 	}
 	// A proxy in the environment must not be used: calls through this one fail.
 	for _, name := range []string{"HTTP_PROXY", "http_proxy", "ALL_PROXY"} {
@@ -99,7 +101,10 @@ func newSite(t *testing.T) *site {
 		if *n.into, err = g.Add(n.name); err != nil {
 			t.Fatal(err)
 		}
-		for _, setting := range []string{"net/ipv4/ip_forward=1", "net/ipv4/conf/all/rp_filter=0", "net/ipv4/conf/default/rp_filter=0", "net/ipv6/conf/default/disable_ipv6=1"} {
+		for _, setting := range []string{
+			"net/ipv4/ip_forward=1", "net/ipv4/conf/all/rp_filter=0",
+			"net/ipv4/conf/default/rp_filter=0", "net/ipv6/conf/default/disable_ipv6=1",
+		} {
 			key, value, _ := strings.Cut(setting, "=")
 			if err := (*n.into).Set(key, value); err != nil && !errors.Is(err, os.ErrNotExist) {
 				t.Fatal(err)
@@ -129,7 +134,9 @@ func (s *site) defaultPath() {
 	s.route(s.far, "10.8.0.0/24", "10.1.1.1")
 }
 
-func (s *site) cable(a *namespace.Namespace, deviceA, addressA string, b *namespace.Namespace, deviceB, addressB string) {
+func (s *site) cable(a *namespace.Namespace, deviceA, addressA string, b *namespace.Namespace, deviceB,
+	addressB string,
+) {
 	s.t.Helper()
 	x, y := namespace.End{Namespace: a, Device: deviceA}, namespace.End{Namespace: b, Device: deviceB}
 	if err := namespace.Connect(x, y); err != nil {
@@ -193,7 +200,8 @@ func (s *site) edge(n *namespace.Namespace, name, text string) *edge {
 		peer = 2
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "name: %s\npin: %s\nsocket: %s\nhttp: \"\"\ndrain: 100ms\nprobe: {every: 20ms, timeout: 200ms, down: 300ms}\nlog: {level: debug}\n%s\npaths:\n", name, e.pin, e.socket, text)
+	fmt.Fprintf(&b, "name: %s\npin: %s\nsocket: %s\nhttp: \"\"\ndrain: 100ms\nprobe: {every: 20ms, timeout: 200ms, "+
+		"down: 300ms}\nlog: {level: debug}\n%s\npaths:\n", name, e.pin, e.socket, text)
 	for i := 1; i <= paths; i++ {
 		fmt.Fprintf(&b, "  - {index: %d, interface: wan%d, peer: 10.1.%d.%d}\n", i, i, i, peer)
 	}
@@ -431,7 +439,8 @@ func (f *traffic) exact() (sent int) {
 	f.s.t.Helper()
 	sent, lost, doubled := f.counts()
 	if sent == 0 || lost > 0 || doubled > 0 || f.strange > 0 {
-		f.s.t.Errorf("of %d packets %d were lost and %d arrived more than once; %d foreign ones", sent, lost, doubled, f.strange)
+		f.s.t.Errorf("of %d packets %d were lost and %d arrived more than once; %d foreign ones", sent, lost, doubled,
+			f.strange)
 	}
 	return sent
 }

@@ -75,7 +75,8 @@ kernel programs.`,
 
 // named reports whether the command line names an edge.
 func named(cmd *cobra.Command) bool {
-	return slices.ContainsFunc([]string{config.Flag, "name", "pin", "socket"}, func(f string) bool { return cmd.Flags().Changed(f) })
+	return slices.ContainsFunc([]string{config.Flag, "name", "pin", "socket"},
+		func(f string) bool { return cmd.Flags().Changed(f) })
 }
 
 // here lists the edges of this machine in the default directories.
@@ -105,10 +106,12 @@ func here(cfg Config) ([]Config, error) {
 		out = append(out, one)
 	}
 	if len(out) == 0 && os.Geteuid() != 0 {
-		return nil, errors.New("cannot see this machine's edges: run as root, or as a member of the socket's group with --config")
+		return nil, errors.New("cannot see this machine's edges: run as root, or as a member of the socket's group " +
+			"with --config")
 	}
 	if len(out) == 0 {
-		return nil, errors.New("no edge found: start one, or use --config if its pin or socket is not in the default directory")
+		return nil, errors.New("no edge found: start one, or use --config if its pin or socket is not in the default " +
+			"directory")
 	}
 	slices.SortFunc(out, func(a, b Config) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
@@ -128,7 +131,8 @@ func (c *Config) look(ctx context.Context) (*Status, error) {
 	}
 	s, failed := c.left()
 	if errors.Is(failed, fs.ErrNotExist) {
-		return nil, fmt.Errorf("edge %s is not running on this machine: nothing pinned in %s, no answer at %s", c.Name, c.Pin, c.Socket)
+		return nil, fmt.Errorf("edge %s is not running on this machine: nothing pinned in %s, no answer at %s", c.Name,
+			c.Pin, c.Socket)
 	}
 	return s, failed
 }

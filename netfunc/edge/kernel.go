@@ -118,9 +118,11 @@ func (k *kernel) present() (attach []bpf.Attach, receive []string, devices map[s
 	switch {
 	case err != nil:
 	case len(allAttach) > 0 && len(attach) == 0:
-		err = fmt.Errorf("%s: no interface to attach to exists: %s", k.setting(allAttach[0].Interface), allAttach[0].Interface)
+		err = fmt.Errorf("%s: no interface to attach to exists: %s", k.setting(allAttach[0].Interface),
+			allAttach[0].Interface)
 	case len(allReceive) > 0 && len(receive) == 0:
-		err = fmt.Errorf("%s: no interface for replicas exists: %s", k.setting(allReceive[0]), strings.Join(allReceive, ", "))
+		err = fmt.Errorf("%s: no interface for replicas exists: %s", k.setting(allReceive[0]),
+			strings.Join(allReceive, ", "))
 	}
 	return attach, receive, devices, err
 }
@@ -140,7 +142,10 @@ func (k *kernel) setting(name string) string {
 	for _, l := range []struct {
 		setting string
 		names   []string
-	}{{"signal.interfaces", k.cfg.Signal.Interfaces}, {"uplink.interfaces", k.cfg.Uplink.Interfaces}, {"receiver.interfaces", k.cfg.Receiver.Interfaces}} {
+	}{{"signal.interfaces", k.cfg.Signal.Interfaces}, {
+		"uplink.interfaces",
+		k.cfg.Uplink.Interfaces,
+	}, {"receiver.interfaces", k.cfg.Receiver.Interfaces}} {
 		if i := slices.Index(l.names, name); i >= 0 {
 			return fmt.Sprintf("%s[%d]", l.setting, i)
 		}

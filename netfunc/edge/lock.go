@@ -30,7 +30,8 @@ func claim(cfg Config) (*lock, error) {
 			pid := make([]byte, 20)
 			n, _ := f.ReadAt(pid, 0)
 			_ = f.Close()
-			return nil, fmt.Errorf("edge %s is already running as process %s", cfg.Name, strings.TrimSpace(string(pid[:n])))
+			return nil, fmt.Errorf("edge %s is already running as process %s", cfg.Name,
+				strings.TrimSpace(string(pid[:n])))
 		}
 		opened, err := f.Stat()
 		if err != nil {

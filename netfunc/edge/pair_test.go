@@ -22,7 +22,8 @@ import (
 )
 
 const (
-	staticSender   = "role: sender\nsender: {attach: [{interface: lan0}]}\nflows: [{destination: " + viewerAddress + ", paths: [1, 2, 3]}]"
+	staticSender = "role: sender\nsender: {attach: [{interface: lan0}]}\nflows: [{destination: " + viewerAddress +
+		", paths: [1, 2, 3]}]"
 	staticReceiver = "role: receiver\nflows: [{destination: " + viewerAddress + ", paths: [1, 2, 3]}]"
 )
 
@@ -62,7 +63,8 @@ func TestPair(t *testing.T) {
 	if first != n || late != 2*n {
 		t.Errorf("%d first and %d later replicas of %d packets", first, late, n)
 	}
-	if p := sender.Sender.Policies; len(p) != 1 || p[0].Destination != viewerAddr || p[0].Paths != pathset.Of(1, 2, 3) || p[0].Signalled {
+	if p := sender.Sender.Policies; len(p) != 1 || p[0].Destination != viewerAddr ||
+		p[0].Paths != pathset.Of(1, 2, 3) || p[0].Signalled {
 		t.Errorf("policies %+v", p)
 	}
 	if len(sender.Attached) != 1 || sender.Attached[0] != (Attached{"duplicate", "lan0", "TCX ingress"}) {
@@ -115,7 +117,8 @@ func TestBothDead(t *testing.T) {
 	if sender.Running || receiver.Running {
 		t.Error("dead edges reported as running")
 	}
-	if sender.Sender.Duplicated != n || sender.Paths[2].Sent != n || !sender.Paths[2].Up || len(sender.Sender.Policies) != 1 || len(sender.Attached) != 1 {
+	if sender.Sender.Duplicated != n || sender.Paths[2].Sent != n || !sender.Paths[2].Up ||
+		len(sender.Sender.Policies) != 1 || len(sender.Attached) != 1 {
 		t.Errorf("sender %+v, want %d packets", sender, n)
 	}
 	for _, st := range []*Status{sender, receiver} {
@@ -139,7 +142,8 @@ func TestBothDead(t *testing.T) {
 	if err := s.far.Handle.LinkSetUp(s.link(s.far, "wan2")); err != nil {
 		t.Fatal(err)
 	}
-	if p := receiver.Paths[2]; p.First+p.Late != n || len(receiver.Receiver.Flows) != 1 || len(receiver.Attached) != paths {
+	if p := receiver.Paths[2]; p.First+p.Late != n || len(receiver.Receiver.Flows) != 1 ||
+		len(receiver.Attached) != paths {
 		t.Errorf("receiver %+v, want %d packets", receiver, n)
 	}
 	out, err := near.command("status")
@@ -208,7 +212,10 @@ func (e *edge) clean() {
 
 // TestLeave: SIGTERM stops duplication without losing a packet, and leaves nothing behind.
 func TestLeave(t *testing.T) {
-	for name, text := range map[string]string{"TCX": "", "clsact": "sender: {clsact: true, attach: [{interface: lan0}]}\n"} {
+	for name, text := range map[string]string{
+		"TCX":    "",
+		"clsact": "sender: {clsact: true, attach: [{interface: lan0}]}\n",
+	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
 			config := staticSender
@@ -256,7 +263,8 @@ func TestReceiverStopsFirst(t *testing.T) {
 	f := s.traffic(2000)
 	f.pass(200)
 	far.process.Signal(syscall.SIGTERM)
-	if err := far.process.Err(); err == nil || !strings.Contains(far.process.Stderr.String(), "edge detach --name far") {
+	if err := far.process.Err(); err == nil || !strings.Contains(far.process.Stderr.String(),
+		"edge detach --name far") {
 		t.Errorf("ended with %v", err)
 	}
 	f.pass(100)
@@ -421,7 +429,8 @@ func TestWrongNextHop(t *testing.T) {
 func TestOwnHost(t *testing.T) {
 	s := newSite(t)
 	near := s.edge(s.near, "near", strings.Replace(staticSender, "[{interface: lan0}]",
-		"[{interface: wan1, direction: egress}, {interface: wan2, direction: egress}, {interface: wan3, direction: egress}]", 1))
+		"[{interface: wan1, direction: egress}, {interface: wan2, direction: egress}, {interface: wan3, direction: "+
+			"egress}]", 1))
 	far := s.edge(s.far, "far", staticReceiver)
 	far.start()
 	near.start()
@@ -440,7 +449,8 @@ func TestOwnHost(t *testing.T) {
 			t.Errorf("path %+v, want %d arrivals", p, n)
 		}
 	}
-	if st := near.status(); len(st.Attached) != paths || st.Attached[0] != (Attached{"duplicate_out", "wan1", "TCX egress"}) {
+	if st := near.status(); len(st.Attached) != paths ||
+		st.Attached[0] != (Attached{"duplicate_out", "wan1", "TCX egress"}) {
 		t.Errorf("attached as %+v", st.Attached)
 	}
 }
@@ -449,10 +459,13 @@ func TestOwnHost(t *testing.T) {
 func TestBothDirections(t *testing.T) {
 	s := newSite(t)
 	text := func(towards, behind string) string {
-		return "role: both\nsender: {attach: [{interface: lan0}], towards: [" + towards + "]}\nreceiver: {behind: [" + behind + "], dscp: 46}\n" +
-			"flows: [{destination: " + viewerAddress + ", paths: [1, 2, 3]}, {destination: " + relayAddress + ", paths: [2, 3]}]"
+		return "role: both\nsender: {attach: [{interface: lan0}], towards: [" + towards + "]}\nreceiver: {behind: [" +
+			behind + "], dscp: 46}\n" +
+			"flows: [{destination: " + viewerAddress + ", paths: [1, 2, 3]}, {destination: " + relayAddress +
+			", paths: [2, 3]}]"
 	}
-	near, far := s.edge(s.near, "near", text("10.9.0.0/24", "10.8.0.0/24")), s.edge(s.far, "far", text("10.8.0.0/24", "10.9.0.0/24"))
+	near, far := s.edge(s.near, "near", text("10.9.0.0/24", "10.8.0.0/24")), s.edge(s.far, "far",
+		text("10.8.0.0/24", "10.9.0.0/24"))
 	far.start()
 	near.start()
 	near.until("paths", allUp)
@@ -470,8 +483,10 @@ func TestBothDirections(t *testing.T) {
 		destinations int
 	}{{near, n, m, 1}, {far, m, n, 1}} {
 		st := side.e.status()
-		if st.Sender.Duplicated != side.sent || len(st.Sender.Policies) != side.destinations || len(st.Receiver.Flows) != side.destinations {
-			t.Errorf("%s duplicated %d, want %d; %+v, %+v", st.Name, st.Sender.Duplicated, side.sent, st.Sender.Policies, st.Receiver.Flows)
+		if st.Sender.Duplicated != side.sent || len(st.Sender.Policies) != side.destinations ||
+			len(st.Receiver.Flows) != side.destinations {
+			t.Errorf("%s duplicated %d, want %d; %+v, %+v", st.Name, st.Sender.Duplicated, side.sent,
+				st.Sender.Policies, st.Receiver.Flows)
 		}
 		if p := st.Paths[1]; p.First+p.Late != side.came || p.Lost != 0 || st.Receiver.Flows[0].DSCP != 46 {
 			t.Errorf("%s: path 2 %+v, want %d arrivals; %+v", st.Name, p, side.came, st.Receiver.Flows)
@@ -521,7 +536,8 @@ func TestReload(t *testing.T) {
 	near.hup(`unknown setting \"nome\"`, "name: other", "nome: near")
 	near.hup("edge is running", "nome: near", "name: near")
 	near.hup("new configuration failed", `http: ""`, `http: "10.77.0.1:1"`)
-	near.until("the old configuration", func(s *Status) bool { return allUp(s) && s.Sender.Policies[0].Paths == pathset.Of(1, 3) })
+	near.until("the old configuration",
+		func(s *Status) bool { return allUp(s) && s.Sender.Policies[0].Paths == pathset.Of(1, 3) })
 	far.hup("edge is running", "drain: 100ms", "drain: 150ms")
 	far.until("paths", allUp)
 	f.exact()
@@ -535,16 +551,19 @@ func TestFirewall(t *testing.T) {
 		passes bool // a packet that forwarding rejects
 	}{
 		"ingress": {"[{interface: lan0}]", true},
-		"egress":  {"[{interface: wan1, direction: egress}, {interface: wan2, direction: egress}, {interface: wan3, direction: egress}]", false},
+		"egress": {"[{interface: wan1, direction: egress}, {interface: wan2, direction: egress}, {interface: wan3, " +
+			"direction: egress}]", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
-			near, far := s.edge(s.near, "near", strings.Replace(staticSender, "[{interface: lan0}]", c.attach, 1)), s.edge(s.far, "far", staticReceiver)
+			near, far := s.edge(s.near, "near", strings.Replace(staticSender, "[{interface: lan0}]", c.attach,
+				1)), s.edge(s.far, "far", staticReceiver)
 			far.start()
 			near.start()
 			near.until("paths", allUp)
 			f := s.traffic(1000)
-			far.until("replicas on all paths", func(st *Status) bool { return st.Paths[0].First+st.Paths[0].Late > 100 })
+			far.until("replicas on all paths",
+				func(st *Status) bool { return st.Paths[0].First+st.Paths[0].Late > 100 })
 			n := uint64(f.exact())
 			st := far.status()
 			for _, p := range st.Paths {
@@ -559,7 +578,8 @@ func TestFirewall(t *testing.T) {
 			f.pass(200)
 			sent, lost, doubled := f.counts()
 			if passed := sent - lost; sent == 0 || doubled > 0 || c.passes && lost > 0 || !c.passes && passed > 0 {
-				t.Errorf("forwarding is off: of %d packets %d passed and %d arrived more than once", sent, passed, doubled)
+				t.Errorf("forwarding is off: of %d packets %d passed and %d arrived more than once", sent, passed,
+					doubled)
 			}
 		})
 	}

@@ -65,7 +65,10 @@ func (w *pathMonitor) run(ctx context.Context, every time.Duration) error {
 	defer wg.Wait()
 	hops := make([]neighbour.Hop, 0, len(w.all))
 	for _, one := range w.all {
-		hops = append(hops, neighbour.Hop{Path: one.Index, Interface: one.Interface, Address: one.Gateway, Peer: one.Peer})
+		hops = append(hops, neighbour.Hop{
+			Path: one.Index, Interface: one.Interface, Address: one.Gateway,
+			Peer: one.Peer,
+		})
 		if one.prober != nil {
 			wg.Go(func() { one.prober.Run(ctx) })
 		}
@@ -101,7 +104,10 @@ func (one *monitoredPath) up() (bool, string) {
 
 func (one *monitoredPath) path() bpf.Path {
 	up, _ := one.up()
-	return bpf.Path{Index: one.Index, Interface: one.hop.Interface, Source: one.hop.Source, NextHop: one.hop.NextHop, Up: up}
+	return bpf.Path{
+		Index: one.Index, Interface: one.hop.Interface, Source: one.hop.Source, NextHop: one.hop.NextHop,
+		Up: up,
+	}
 }
 
 // change updates a path and calls set and changed.
@@ -122,7 +128,8 @@ func (w *pathMonitor) change(index int, do func(*monitoredPath)) {
 		w.set(one.path())
 		switch {
 		case now && !before:
-			w.log.Info("path is up", "path", index, "interface", one.Interface, "next_hop", one.hop.Address, "ethernet", one.hop.NextHop.String())
+			w.log.Info("path is up", "path", index, "interface", one.Interface, "next_hop", one.hop.Address, "ethernet",
+				one.hop.NextHop.String())
 		case !now && !before && one.hop.Resolving:
 			w.log.Debug("path is not up yet", "path", index, "why", whyNow)
 		case !now && (before || why != whyNow):
@@ -170,7 +177,8 @@ func (w *pathMonitor) listen(now time.Time, stats map[int]probe.Stats) {
 		case one.silent && (!answers || s.Answered >= one.after):
 			w.change(one.Index, func(one *monitoredPath) { one.silent = false })
 		case one.silent && s.Silent >= w.down && s.Answered+answersToReturn != one.after:
-			w.change(one.Index, func(one *monitoredPath) { one.after = s.Answered + answersToReturn }) // answers must be consecutive
+			// answers must be consecutive
+			w.change(one.Index, func(one *monitoredPath) { one.after = s.Answered + answersToReturn })
 		}
 	}
 }

@@ -20,7 +20,10 @@ func newTestWays(t *testing.T) (w *pathMonitor, sets map[int]bool) {
 	cfg := defaultConfig()
 	cfg.Probe.Down = time.Second
 	for i := 1; i <= 3; i++ {
-		cfg.Paths = append(cfg.Paths, Path{Index: i, Interface: "wan", Peer: netip.AddrFrom4([4]byte{10, 1, byte(i), 2})})
+		cfg.Paths = append(cfg.Paths, Path{
+			Index: i, Interface: "wan",
+			Peer: netip.AddrFrom4([4]byte{10, 1, byte(i), 2}),
+		})
 	}
 	w, sets = newPathMonitor(&cfg, nil, slog.New(slog.DiscardHandler)), map[int]bool{}
 	w.set, w.changed, w.appeared = func(p bpf.Path) { sets[p.Index] = p.Up }, func() {}, func() {}

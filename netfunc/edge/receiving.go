@@ -249,7 +249,8 @@ func (r *receiving) mine(f api.Flow) bool {
 
 // static reports whether the configuration lists a destination.
 func (r *receiving) static(destination netip.Addr) bool {
-	return r.cfg.inbound(destination) && slices.ContainsFunc(r.cfg.Flows, func(f Flow) bool { return f.Destination == destination })
+	return r.cfg.inbound(destination) && slices.ContainsFunc(r.cfg.Flows,
+		func(f Flow) bool { return f.Destination == destination })
 }
 
 // follow applies the controller's state of a flow.
@@ -269,7 +270,8 @@ func (r *receiving) follow(in api.Flow, snapshot bool) error {
 		return nil
 	}
 	if f.paths != in.Paths || f.state != in.State {
-		r.log.Info("flow", "destination", in.Destination, "state", in.State, "paths", in.Paths, "generation", in.Generation)
+		r.log.Info("flow", "destination", in.Destination, "state", in.State, "paths", in.Paths, "generation",
+			in.Generation)
 	}
 	f.wanted, f.paths, f.generation, f.state = true, in.Paths, in.Generation, in.State
 	f.algorithm.SetPaths(in.Generation, in.Paths, bpf.Now())
@@ -335,12 +337,14 @@ func (r *receiving) decided(f *flow, d elimination.Decision) {
 	f.last, f.lastAt = &e, time.Now()
 	if f.state == "" || r.reporter == nil {
 		// Without a controller the configured set stays.
-		r.log.Debug("elimination without a controller", "destination", f.destination, "removed", e.Removed, "reason", e.Reason)
+		r.log.Debug("elimination without a controller", "destination", f.destination, "removed", e.Removed, "reason",
+			e.Reason)
 		f.generation++
 		f.algorithm.SetPaths(f.generation, f.paths, bpf.Now())
 		return
 	}
-	r.log.Info("elimination", "destination", f.destination, "removed", e.Removed, "remaining", e.Remaining, "reason", e.Reason)
+	r.log.Info("elimination", "destination", f.destination, "removed", e.Removed, "remaining", e.Remaining, "reason",
+		e.Reason)
 	r.reporter.Eliminate(e)
 }
 
@@ -385,7 +389,8 @@ func (r *receiving) tend(now time.Time) {
 			switch was, is := f.latent.Has(i), s.Latent.Has(i); {
 			case is && !was:
 				f.alarms++
-				r.log.Warn("latent error: path loses packets that others deliver", "destination", destination, "path", i, "lost", s.PerPath[i-1].Lost)
+				r.log.Warn("latent error: path loses packets that others deliver", "destination", destination, "path",
+					i, "lost", s.PerPath[i-1].Lost)
 			case was && !is:
 				r.log.Info("path delivers again", "destination", destination, "path", i)
 			}
@@ -420,11 +425,16 @@ func (r *receiving) add(s *Status) {
 		to.Paths = f.paths
 		stats := f.algorithm.Stats()
 		a := &Algorithm{
-			State: f.state, Generation: stats.Generation, Paths: stats.Paths, Packets: stats.Packets, Window: stats.Window,
-			Rewards: []api.Reward{}, Latent: f.latent, Alarms: f.alarms, Decisions: f.decisions, Last: f.last, LastAt: f.lastAt,
+			State: f.state, Generation: stats.Generation, Paths: stats.Paths, Packets: stats.Packets,
+			Window:  stats.Window,
+			Rewards: []api.Reward{}, Latent: f.latent, Alarms: f.alarms, Decisions: f.decisions, Last: f.last,
+			LastAt: f.lastAt,
 		}
 		for _, path := range a.Paths.Indices() {
-			a.Rewards = append(a.Rewards, api.Reward{Path: path, Reward: int(stats.PerPath[path-1].Reward), Window: int(stats.Window)})
+			a.Rewards = append(a.Rewards, api.Reward{
+				Path: path, Reward: int(stats.PerPath[path-1].Reward),
+				Window: int(stats.Window),
+			})
 		}
 		to.Elimination = a
 	}

@@ -83,7 +83,10 @@ func TestUpdates(t *testing.T) {
 	r := newReceiving(t, "receiver: {behind: [10.9.0.0/24]}\nflows: [{destination: 10.9.0.9, dscp: 46}]", true)
 	other := netip.MustParseAddr("10.9.0.3")
 	flow := func(destination netip.Addr, generation uint64, paths ...int) api.Flow {
-		return api.Flow{Destination: destination, Generation: generation, State: api.Duplicating, Paths: pathset.Of(paths...), Sender: "near", Receiver: "far"}
+		return api.Flow{
+			Destination: destination, Generation: generation, State: api.Duplicating,
+			Paths: pathset.Of(paths...), Sender: "near", Receiver: "far",
+		}
 	}
 	has := func(what string, destination netip.Addr, generation uint64, paths ...int) {
 		t.Helper()
@@ -146,7 +149,8 @@ func TestSeen(t *testing.T) {
 
 // TestUncontrolled: without a controller decisions change nothing.
 func TestUncontrolled(t *testing.T) {
-	r := newReceiving(t, "flows: [{destination: 10.9.0.2, paths: [1, 2, 3]}]\nelimination: {window: 10, span: 0s, completeSpan: 0s, slack: 0, guard: 0s}", false)
+	r := newReceiving(t, "flows: [{destination: 10.9.0.2, paths: [1, 2, 3]}]\nelimination: {window: 10, span: 0s, "+
+		"completeSpan: 0s, slack: 0, guard: 0s}", false)
 	now := bpf.Now()
 	for n := range 1000 {
 		now += time.Millisecond
@@ -158,6 +162,7 @@ func TestUncontrolled(t *testing.T) {
 	f := r.flows[viewerAddr]
 	p, _ := f.algorithm.Paths()
 	if f.decisions == 0 || f.last == nil || f.inside != pathset.Of(1, 2, 3) || p != pathset.Of(1, 2, 3) {
-		t.Errorf("%d decisions, the last %+v; paths %v in the kernel, %v in the algorithm", f.decisions, f.last, f.inside, p)
+		t.Errorf("%d decisions, the last %+v; paths %v in the kernel, %v in the algorithm", f.decisions, f.last,
+			f.inside, p)
 	}
 }

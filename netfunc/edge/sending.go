@@ -189,10 +189,12 @@ func (s *sending) signals(ctx context.Context) {
 			s.reporter.Soon()
 		}
 		if in.Full {
-			s.log.Error("policy map full; raise sender.maxPolicies, then detach and restart", "destination", in.Destination)
+			s.log.Error("policy map full; raise sender.maxPolicies, then detach and restart", "destination",
+				in.Destination)
 			return nil
 		}
-		s.log.Info("policy signalled", "destination", in.Destination, "paths", pathset.Set(in.Bits), "from", in.Source, "nonce", in.Nonce)
+		s.log.Info("policy signalled", "destination", in.Destination, "paths", pathset.Set(in.Bits), "from", in.Source,
+			"nonce", in.Nonce)
 		return nil
 	})
 }
@@ -203,7 +205,10 @@ func (s *sending) uplink(ctx context.Context) {
 		u, err := k.ReadUplink(ctx)
 		if err == nil && s.reporter != nil && s.cfg.serves(u.Source.Addr()) {
 			s.seen(u.Source.Addr().Unmap())
-			s.reporter.Uplink(api.Observation{Time: int64(u.Time), Source: u.Source, Destination: u.Destination, Length: u.Length})
+			s.reporter.Uplink(api.Observation{
+				Time: int64(u.Time), Source: u.Source, Destination: u.Destination,
+				Length: u.Length,
+			})
 		}
 		return err
 	})

@@ -31,19 +31,20 @@ type Status struct {
 
 // PathStatus is one path.
 type PathStatus struct {
-	Index     int     `json:"index"`
-	Interface string  `json:"interface"`
-	Peer      string  `json:"peer,omitempty"`
-	Up        bool    `json:"up"`
-	Unknown   bool    `json:"unknown,omitempty"` // state unknown: the edge is not running, and the kernel program does not use the path
-	Problem   string  `json:"problem,omitempty"` // why it is not up
-	NextHop   string  `json:"next_hop,omitempty"`
-	Ethernet  string  `json:"ethernet,omitempty"` // of the next hop
-	RTT       float64 `json:"rtt_ms,omitempty"`   // of the last two seconds' probes
-	MinRTT    float64 `json:"min_rtt_ms,omitempty"`
-	Loss      float64 `json:"loss"` // of the newest 128 probes, 0 to 1
-	Probed    bool    `json:"probed"`
-	Refused   uint64  `json:"probes_refused"` // packets on the probe port that are not the peer's probes
+	Index     int    `json:"index"`
+	Interface string `json:"interface"`
+	Peer      string `json:"peer,omitempty"`
+	Up        bool   `json:"up"`
+	// state unknown: the edge is not running, and the kernel program does not use the path
+	Unknown  bool    `json:"unknown,omitempty"`
+	Problem  string  `json:"problem,omitempty"` // why it is not up
+	NextHop  string  `json:"next_hop,omitempty"`
+	Ethernet string  `json:"ethernet,omitempty"` // of the next hop
+	RTT      float64 `json:"rtt_ms,omitempty"`   // of the last two seconds' probes
+	MinRTT   float64 `json:"min_rtt_ms,omitempty"`
+	Loss     float64 `json:"loss"` // of the newest 128 probes, 0 to 1
+	Probed   bool    `json:"probed"`
+	Refused  uint64  `json:"probes_refused"` // packets on the probe port that are not the peer's probes
 
 	Sent      uint64 `json:"sent"`
 	SentBytes uint64 `json:"sent_bytes"`
@@ -182,7 +183,8 @@ func (s *Status) addSender(k *bpf.Sender) error {
 		Duplicated: stats.Duplicated, Uplink: stats.Uplink, RingFull: stats.RingFull,
 		Passed: PassedBySender{stats.Unusable, stats.Expiring, stats.Tagged, stats.Short, stats.Failed},
 		Signals: Signals{
-			Applied: stats.Applied, Malformed: stats.Malformed, Spoofed: stats.Spoofed, OtherVersion: stats.OtherVersion, Replayed: stats.Replayed,
+			Applied: stats.Applied, Malformed: stats.Malformed, Spoofed: stats.Spoofed,
+			OtherVersion: stats.OtherVersion, Replayed: stats.Replayed,
 			Full: stats.PolicyFull, Foreign: stats.Foreign, Nonce: nonce,
 		},
 		Policies: []PolicyStatus{},
@@ -211,7 +213,8 @@ func (s *Status) addReceiver(k *bpf.Receiver) error {
 		}
 	}
 	out := &ReceiverStatus{
-		Flows: []FlowStatus{}, Unknown: stats.Unknown, Misaddressed: stats.Misaddressed, Short: stats.Short, Races: stats.Races,
+		Flows: []FlowStatus{}, Unknown: stats.Unknown, Misaddressed: stats.Misaddressed, Short: stats.Short,
+		Races:   stats.Races,
 		Evicted: stats.Evicted, RingFull: stats.RingFull,
 	}
 	for destination, f := range flows {

@@ -14,7 +14,10 @@ func TestPrintPaths(t *testing.T) {
 		path PathStatus
 		want string
 	}{
-		"up":            {PathStatus{Up: true, Probed: true, RTT: 20.04, MinRTT: 20}, `1 +wan1 +up +20\.04 ms +20\.00 ms +0\.0 %`},
+		"up": {
+			PathStatus{Up: true, Probed: true, RTT: 20.04, MinRTT: 20},
+			`1 +wan1 +up +20\.04 ms +20\.00 ms +0\.0 %`,
+		},
 		"fell silent":   {PathStatus{Probed: true, MinRTT: 20, Loss: 0.32}, `1 +wan1 +down +- +20\.00 ms +32\.0 %`},
 		"never probed":  {PathStatus{Up: true}, `1 +wan1 +up +- +- +-`},
 		"edge is ended": {PathStatus{Unknown: true}, `1 +wan1 +unknown +- +- +-`},

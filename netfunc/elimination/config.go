@@ -61,7 +61,7 @@ func Printed() Config {
 	}
 }
 
-// Default returns a configuration for delays that persist for a while, such as those of Table I. It
+// Default returns a configuration for delays that persist for a while, as in Table I. It
 // keeps the same paths of Table I as the paper.
 func Default() Config {
 	c := Printed()

@@ -183,7 +183,7 @@ func compare(t *testing.T, c Config, P pathset.Set, arrivals []arrival) {
 	}
 }
 
-// TestModel compares Flow with the literal algorithm over random paths, some of which are dead,
+// TestModel compares Flow with the literal algorithm over random paths, some dead,
 // lossy, slow or only temporarily good.
 func TestModel(t *testing.T) {
 	for seed := range uint64(300) {

@@ -179,13 +179,13 @@ func TestPrefixes(t *testing.T) {
 	} {
 		var got Prefixes
 		if err := json.Unmarshal([]byte(text), &got); err == nil {
-			t.Errorf("%s is taken for %v", text, got)
+			t.Errorf("%s parsed as %v", text, got)
 		}
 	}
 	all := Prefixes{{}}
 	if !all.cover(moqt.Namespace{}) || !all.cover(studio) || (Prefixes{}).cover(studio) ||
 		!(Prefixes{studio}).cover(append(studio, "x")) || (Prefixes{studio}).cover(studio[:1]) {
-		t.Error("a prefix covers what it should not, or not what it should")
+		t.Error("wrong namespaces are covered")
 	}
 }
 
@@ -286,7 +286,7 @@ func TestKeySetURL(t *testing.T) {
 	serve.Store(nil)
 	time.Sleep(2 * checkEvery)
 	if old.Context().Err() != nil {
-		t.Error("the keys went with their server")
+		t.Error("the keys were dropped with their server")
 	}
 	serve.Store(&[]Key{second})
 	<-old.Context().Done()

@@ -127,9 +127,9 @@ func (c *Config) Validate() error {
 			case v < 0:
 				return fmt.Errorf("limits.%s.%s must not be negative; 0 is no limit", k, s)
 			case v != 0 && s == Session && !k.ofSessions():
-				return fmt.Errorf("limits.%s.session: a session has one connection", k)
+				return fmt.Errorf("limits.%s.session: not available per session", k)
 			case v != 0 && s == All && k == Cached:
-				return fmt.Errorf("limits.cached.all: the cache of all tracks is bounded by cache.totalBytes")
+				return fmt.Errorf("limits.cached.all: use cache.totalBytes instead")
 			}
 		}
 	}
@@ -141,7 +141,7 @@ func (c *Config) Set(text string) error {
 	name, value, ok := strings.Cut(text, "=")
 	kind, scope, dot := strings.Cut(name, ".")
 	if !ok || !dot {
-		return fmt.Errorf("%q is not of the form subscriptions.session=100", text)
+		return fmt.Errorf("%q: want KIND.SCOPE=N, such as subscriptions.session=100", text)
 	}
 	n, err := strconv.ParseInt(value, 10, 64)
 	if err != nil {
@@ -155,7 +155,7 @@ func (c *Config) Set(text string) error {
 			}
 		}
 	}
-	return fmt.Errorf("there is no limit %q; kinds are %s, scopes %s", name, strings.Join(names[:], ", "),
+	return fmt.Errorf("unknown limit %q; kinds are %s, scopes %s", name, strings.Join(names[:], ", "),
 		strings.Join(scopeNames[:], ", "))
 }
 

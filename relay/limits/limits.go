@@ -92,7 +92,11 @@ const retryAfter = time.Second
 
 // Unwrap returns the refusal of a request.
 func (e *Refused) Unwrap() error {
-	return &moqt.RequestError{Code: wire.RequestExcessiveLoad, Reason: e.Error(), RetryInterval: wire.RetryAfter(retryAfter)}
+	return &moqt.RequestError{
+		Code:          wire.RequestExcessiveLoad,
+		Reason:        e.Error(),
+		RetryInterval: wire.RetryAfter(retryAfter),
+	}
 }
 
 // Peer is the use of one connection and its session. A nil Peer has no limits.

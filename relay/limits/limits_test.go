@@ -198,7 +198,7 @@ func TestHandshakesOfManyAddresses(t *testing.T) {
 		k.at = k.at.Add(time.Second / attempts)
 	}
 	if most := limit * (seconds + 1); admitted > most || admitted < limit {
-		t.Errorf("%d connections were let in, want %d to %d", admitted, limit, most)
+		t.Errorf("%d connections admitted, want %d to %d", admitted, limit, most)
 	}
 	if doubted < seconds*attempts/2 {
 		t.Errorf("%d of %d were doubted", doubted, seconds*attempts)
@@ -261,10 +261,10 @@ func TestFairRates(t *testing.T) {
 		p        *Peer
 		min, max float64
 	}{
-		"beside a greedy one of its address":    {honest, 19_900, 20_000},
-		"beside greedy ones of other addresses": {far, 9_900, 10_000},
-		"greedy":                                {greedy, 40_000, 65_000},
-		"greedy, with an address of its own":    {farGreedy, 55_000, 82_000},
+		"next to a greedy one of its address":    {honest, 19_900, 20_000},
+		"next to greedy ones of other addresses": {far, 9_900, 10_000},
+		"greedy":                                 {greedy, 40_000, 65_000},
+		"greedy, at a separate address":          {farGreedy, 55_000, 82_000},
 	} {
 		if v := got[c.p]; v < c.min || v > c.max {
 			t.Errorf("%s: %.0f bytes/s, want %.0f to %.0f", name, v, c.min, c.max)
@@ -349,12 +349,12 @@ func TestGreedy(t *testing.T) {
 	k.connect("10.0.0.2")
 	p.Spend(Requests, 10)
 	if k.Greedy(udp("10.0.0.1")) {
-		t.Error("greedy for half of what it may have at once")
+		t.Error("greedy after half of a burst")
 	}
 	p.Spend(Requests, 1)
 	p.Close()
 	if !k.Greedy(udp("10.0.0.1")) || k.Greedy(udp("10.0.0.2")) {
-		t.Error("the greedy address is not told from the other one")
+		t.Error("wrong address is greedy")
 	}
 	k.at = k.at.Add(time.Second)
 	if k.Greedy(udp("10.0.0.1")) {
@@ -433,9 +433,9 @@ func TestConfig(t *testing.T) {
 	for text, want := range map[string]string{
 		"subscriptions.session=100": "",
 		"cached.address=0":          "",
-		"subscriptions=100":         `"subscriptions=100" is not of the form subscriptions.session=100`,
+		"subscriptions=100":         `"subscriptions=100": want KIND.SCOPE=N, such as subscriptions.session=100`,
 		"fetches.session=many":      `"many" is not a whole number`,
-		"viewers.all=5":             `there is no limit "viewers.all"; kinds are`,
+		"viewers.all=5":             `unknown limit "viewers.all"; kinds are`,
 	} {
 		c := Default()
 		err := c.Set(text)
@@ -445,8 +445,8 @@ func TestConfig(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"fetches.all=-1":        "limits.fetches.all must not be negative; 0 is no limit",
-		"connections.session=3": "limits.connections.session: a session has one connection",
-		"cached.all=3":          "limits.cached.all: the cache of all tracks is bounded by cache.totalBytes",
+		"connections.session=3": "limits.connections.session: not available per session",
+		"cached.all=3":          "limits.cached.all: use cache.totalBytes instead",
 		"cached.session=3":      "",
 	} {
 		c := Default()

@@ -182,7 +182,7 @@ func TestFillTimeout(t *testing.T) {
 		}
 		return r.entries(f)
 	}
-	t.Run("a track that nobody watches", func(t *testing.T) {
+	t.Run("track without viewers", func(t *testing.T) {
 		r := start(t, short())
 		var asked atomic.Int32
 		p := r.dial(moqt.Handler{Subscribe: func(req *moqt.SubscribeRequest) {
@@ -209,7 +209,7 @@ func TestFillTimeout(t *testing.T) {
 		_, err := r.dial(moqt.Handler{}).Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 3},
 			moqt.FetchOptions{FillTimeout: new(time.Duration)})
 		if e := (*moqt.RequestError)(nil); !errors.As(err, &e) || e.Code != wire.RequestDoesNotExist {
-			t.Errorf("a track that nobody publishes: %v", err)
+			t.Errorf("unpublished track: %v", err)
 		}
 	})
 	t.Run("a joining FETCH that is not answered", func(t *testing.T) {
@@ -628,7 +628,7 @@ func TestEndOfTrack(t *testing.T) {
 	select {
 	case <-sub.Done():
 	case <-r.ctx.Done():
-		t.Fatal("the subscription goes on after an object beyond the end")
+		t.Fatal("the subscription survives an object after the end")
 	}
 	if e, ok := sub.Err().(*moqt.DoneError); !ok || e.Code != wire.DoneMalformedTrack { //nolint:errorlint // unchanged
 		t.Errorf("after an object beyond the end: %v", sub.Err())
@@ -696,7 +696,7 @@ func TestPriorGroupIDGap(t *testing.T) {
 					select {
 					case <-sub.Done():
 					case <-r.ctx.Done():
-						t.Fatal("the subscription goes on")
+						t.Fatal("the subscription stays open")
 					}
 					if e := (*moqt.DoneError)(nil); !errors.As(sub.Err(), &e) || e.Code != wire.DoneMalformedTrack {
 						t.Errorf("the subscription ended with %v", sub.Err())
@@ -810,12 +810,12 @@ func TestPublishBlocked(t *testing.T) {
 	select {
 	case line = <-told:
 	case <-r.ctx.Done():
-		t.Fatal("the subscriber was not told")
+		t.Fatal("the subscriber was not notified")
 	}
 	var name string
 	_, rest, _ := strings.Cut(line, "track=many-")
 	if _, err := fmt.Sscan(rest, &name); err != nil {
-		t.Fatalf("it was told %q", line)
+		t.Fatalf("it was notified of %q", line)
 	}
 	who, track, _ := strings.Cut(name, "--")
 	answer.Unlock()
@@ -824,7 +824,7 @@ func TestPublishBlocked(t *testing.T) {
 		t.Error(err)
 	}
 	// All other tracks were published or reported as blocked.
-	r.eventually("all tracks are told of", func() bool {
+	r.eventually("all tracks are reported", func() bool {
 		return len(seen)+len(told)+1 >= 2*each ||
 			len(told) == cap(told)
 	})
@@ -847,7 +847,7 @@ func TestDiscoveryEnd(t *testing.T) {
 	tr := r.publishTrack()
 	sub := <-subs
 	withdraw()
-	r.eventually("nobody is interested any more",
+	r.eventually("the discovery ends",
 		func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.discoveries.all) == 0 })
 	later := moqt.TrackName{Namespace: session, Name: "later"}
 	if _, err := r.dial(moqt.Handler{}).Publish(r.ctx, later, moqt.TrackInfo{}); err != nil {
@@ -859,7 +859,7 @@ func TestDiscoveryEnd(t *testing.T) {
 	r.write(tr, 1, "goes on")
 	r.expect(sub, 1, "goes on")
 	if len(subs) > 0 {
-		t.Error("a track was published to who did not ask for it")
+		t.Error("a track was published after the discovery ended")
 	}
 }
 

@@ -110,7 +110,7 @@ func TestMoveBetweenRelays(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	one.eventually("all frames are here", func() bool { return count() == frames })
-	one.eventually("nobody is left at the first relay", func() bool { return len(one.Sessions()) == 0 })
+	one.eventually("the first relay has no sessions", func() bool { return len(one.Sessions()) == 0 })
 	mu.Lock()
 	defer mu.Unlock()
 	if len(sessions) != 2 {

@@ -223,7 +223,7 @@ func TestSteering(t *testing.T) {
 	}
 }
 
-// TestJunkIsDropped: packets that neither belong to a connection nor start one wake nobody.
+// TestJunkIsDropped: the kernel drops packets that neither belong to a connection nor start one.
 func TestJunkIsDropped(t *testing.T) {
 	g := listen(t, "127.0.0.1:0", 2)
 	c := dial(t, g)

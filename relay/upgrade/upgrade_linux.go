@@ -197,7 +197,7 @@ func Inherit() (*Predecessor, error) {
 	line, err := net.FileConn(f)
 	_ = f.Close()
 	if err != nil {
-		return nil, fmt.Errorf("%s is set, but nobody is replaced: %w", variable, err)
+		return nil, fmt.Errorf("%s is set, but there is no predecessor: %w", variable, err)
 	}
 	_ = line.SetReadDeadline(time.Now().Add(10 * time.Second))
 	var h hello

@@ -10,14 +10,12 @@ var relay = dashboard{
 			stat("Tracks", "none", `sum(holocast_relay_tracks{instance=~"$instance"})`),
 			stat("Subscriptions", "none", `sum(holocast_relay_viewers{instance=~"$instance"})`),
 			stat(
-				"Received",
-				"bps",
+				"Received", "bps",
 				`8 * sum(rate(holocast_relay_received_bytes_total{instance=~"$instance"}[$__rate_interval]))`,
 			),
 			stat("Sent", "bps", `8 * sum(rate(holocast_relay_sent_bytes_total{instance=~"$instance"}[$__rate_interval]))`),
 			stat(
-				"Late",
-				"percentunit",
+				"Late", "percentunit",
 				`sum(rate(holocast_relay_dropped_subgroups_total{reason="late",instance=~"$instance"}[$__rate_interval])) / sum(rate(holocast_relay_sent_subgroups_total{instance=~"$instance"}[$__rate_interval]))`,
 			),
 		}},
@@ -134,19 +132,16 @@ var capture = dashboard{
 		{"Now", []panel{
 			stat("Connected", "none", `min(holocast_capture_connected{instance=~"$instance"})`),
 			stat(
-				"Frames published",
-				"cps",
+				"Frames published", "cps",
 				`sum(rate(holocast_capture_frames_total{instance=~"$instance",result="published"}[$__rate_interval]))`,
 			),
 			stat(
-				"Published",
-				"bps",
+				"Published", "bps",
 				`8 * sum(rate(holocast_capture_published_bytes_total{instance=~"$instance"}[$__rate_interval]))`,
 			),
 			stat("Rows kept", "percentunit", `min(holocast_capture_rows_kept_ratio{instance=~"$instance"})`),
 			stat(
-				"Captured to published, p95",
-				"s",
+				"Captured to published, p95", "s",
 				`histogram_quantile(0.95, sum by (le) (rate(holocast_capture_to_published_seconds_bucket{instance=~"$instance"}[$__rate_interval])))`,
 			),
 			stat("Clock error", "s", `max(holocast_capture_clock_error_seconds{instance=~"$instance"})`),
@@ -270,13 +265,11 @@ var pair = dashboard{
 			stat("Edges reporting", "none", `sum(holocast_controller_edge_up)`),
 			stat("Flows", "none", `sum(holocast_controller_flows)`),
 			stat(
-				"Duplicated",
-				"pps",
+				"Duplicated", "pps",
 				`sum(rate(holocast_edge_duplicated_packets_total{instance=~"$instance"}[$__rate_interval]))`,
 			),
 			stat(
-				"Reaction, p95",
-				"s",
+				"Reaction, p95", "s",
 				`histogram_quantile(0.95, sum by (le) (rate(holocast_controller_reaction_seconds_bucket[1h])))`,
 			),
 		}},
@@ -369,13 +362,11 @@ var viewers = dashboard{
 			stat("Frame rate, worst", "none", `min(holocast_viewer_frames_per_second{instance=~"$instance"})`),
 			stat("Frame rate, median", "none", `quantile(0.5, holocast_viewer_frames_per_second{instance=~"$instance"})`),
 			stat(
-				"Frame delay, median",
-				"s",
+				"Frame delay, median", "s",
 				`histogram_quantile(0.5, sum by (le) (rate(holocast_viewer_frame_delay_seconds_bucket{instance=~"$instance"}[$__rate_interval])))`,
 			),
 			stat(
-				"Frame delay, p95",
-				"s",
+				"Frame delay, p95", "s",
 				`histogram_quantile(0.95, sum by (le) (rate(holocast_viewer_frame_delay_seconds_bucket{instance=~"$instance"}[$__rate_interval])))`,
 			),
 			stat("Monitor connected", "none", `min(holocast_viewer_monitor_connected{instance=~"$instance"})`),

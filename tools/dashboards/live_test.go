@@ -91,10 +91,7 @@ const (
 func newSystem(t *testing.T) *system {
 	t.Helper()
 	dir, err := programtest.Build(
-		"holocast/relay",
-		"holocast/capture-server",
-		"holocast/tools/holocast",
-		"holocast/netfunc/edge",
+		"holocast/relay", "holocast/capture-server", "holocast/tools/holocast", "holocast/netfunc/edge",
 		"holocast/netfunc/controller",
 	)
 	if err != nil {
@@ -131,10 +128,7 @@ func newSystem(t *testing.T) *system {
 	s.cable(s.front, frontOfViewer, s.viewer, viewerInFront, "front1")
 	for path := 1; path <= 3; path++ {
 		s.cable(
-			s.relay,
-			fmt.Sprintf("10.1.%d.2", path),
-			s.viewer,
-			fmt.Sprintf("10.1.%d.3", path),
+			s.relay, fmt.Sprintf("10.1.%d.2", path), s.viewer, fmt.Sprintf("10.1.%d.3", path),
 			fmt.Sprintf("path%d", path),
 		)
 	}
@@ -174,21 +168,9 @@ func (s *system) cable(a *namespace.Namespace, addressA string, b *namespace.Nam
 // fill replaces addresses and folders in text from the compose file.
 func (s *system) fill(text string, changes ...string) string {
 	return strings.NewReplacer(append(
-		changes,
-		"/keys",
-		filepath.Join(s.dir, "keys"),
-		"$$",
-		"$",
-		"controller:4793",
-		frontOfRelay+":4793",
-		"relay:4443",
-		relayInFront+":4443",
-		"relay:9192",
-		relayInFront+":9192",
-		"capture-server:9190",
-		"127.0.0.1:9190",
-		"monitor:9191",
-		"127.0.0.1:9191",
+		changes, "/keys", filepath.Join(s.dir, "keys"), "$$", "$", "controller:4793", frontOfRelay+":4793",
+		"relay:4443", relayInFront+":4443", "relay:9192", relayInFront+":9192", "capture-server:9190",
+		"127.0.0.1:9190", "monitor:9191", "127.0.0.1:9191",
 	)...).Replace(text)
 }
 
@@ -280,17 +262,12 @@ func (s *system) start() {
 	}
 
 	s.run(
-		s.front,
-		"controller",
-		"run",
-		"--config",
+		s.front, "controller", "run", "--config",
 		s.config("controller.yaml", "state: "+filepath.Join(s.dir, "state.json")+"\nmode: duplicate\n"),
 	)
 	edge := func(n *namespace.Namespace, name, more string, changes ...string) {
 		own := fmt.Sprintf(
-			"pin: /sys/fs/bpf/dashboards-%d-%s\nsocket: %s.sock\ndrain: 100ms\n",
-			os.Getpid(),
-			name,
+			"pin: /sys/fs/bpf/dashboards-%d-%s\nsocket: %s.sock\ndrain: 100ms\n", os.Getpid(), name,
 			filepath.Join(s.dir, name),
 		)
 		s.run(n, "edge", "run", "--config", s.config(name+".yaml", own+more, changes...))
@@ -304,18 +281,8 @@ func (s *system) start() {
 		s.t.Fatalf("%v\n%s", err, out)
 	}
 	s.run(
-		s.front,
-		"capture-server",
-		"--source",
-		"equirect:"+film,
-		"--grid",
-		"4x2",
-		"--qualities",
-		"2",
-		"--http",
-		"127.0.0.1:9193",
-		"--insecure",
-		"moqt://"+relayInFront+":4443/tour",
+		s.front, "capture-server", "--source", "equirect:"+film, "--grid", "4x2", "--qualities", "2", "--http",
+		"127.0.0.1:9193", "--insecure", "moqt://"+relayInFront+":4443/tour",
 	)
 	s.run(s.front, "holocast", s.args("monitor")...)
 	viewer := s.args("viewer")
@@ -330,14 +297,8 @@ func (s *system) prometheus(program string) {
 		s.t.Fatal(err)
 	}
 	s.run(s.front, program, "--config.file="+s.config(
-		"prometheus.yaml",
-		"",
-		"scrape_interval: 5s",
-		"scrape_interval: 1s\n  scrape_timeout: 1s",
-		"[holocast.rules.yml]",
-		"["+rules+"]",
-		`"capture-server:9190"`,
-		`"127.0.0.1:9190", "127.0.0.1:9193"`,
+		"prometheus.yaml", "", "scrape_interval: 5s", "scrape_interval: 1s\n  scrape_timeout: 1s",
+		"[holocast.rules.yml]", "["+rules+"]", `"capture-server:9190"`, `"127.0.0.1:9190", "127.0.0.1:9193"`,
 		"dns_sd_configs: [{names: [london, paris], type: A, port: 4792}]",
 		`static_configs: [{targets: ["`+relayInFront+`:4792", "`+viewerInFront+`:4792"]}]`,
 		"dns_sd_configs: [{names: [controller], type: A, port: 4793}]",

@@ -65,9 +65,7 @@ the session. The default is loopback.`,
 	o.target.AddFlags(f)
 	f.StringVar(&o.listen, "listen", o.listen, "TCP address for viewers; :48002 is all of this machine's")
 	f.IntVar(
-		&o.points,
-		"points",
-		o.points,
+		&o.points, "points", o.points,
 		"most points of a frame, all cameras together: the others are left out evenly; 9 bytes each",
 	)
 	f.IntSliceVar(&o.cameras, "camera", nil, "cameras to serve, by number (default all)")
@@ -76,9 +74,7 @@ the session. The default is loopback.`,
 	f.IntVar(&o.perSource, "max-per-address", 0, "maximum viewers per address (default --max-viewers)")
 	f.StringVar(&o.http, "http", "", "TCP address for /metrics and /healthz (default none)")
 	f.StringVar(
-		&o.congestion,
-		"tcp-congestion",
-		"",
+		&o.congestion, "tcp-congestion", "",
 		"the kernel's TCP congestion control, such as cubic or bbr (default the system's)",
 	)
 	f.DurationVar(&o.duration, "duration", 0, "stop after this long (default at Ctrl-C)")
@@ -240,15 +236,8 @@ func (l *sentList) add(s bridge.Sent) {
 		captured = s.Captured.UnixMicro()
 	}
 	fmt.Fprintf(
-		l.w,
-		"%s,%d,%d,%d,%d,%d,%d\n",
-		s.Viewer,
-		s.Frame,
-		captured,
-		s.Asked.UnixMicro(),
-		s.Taken.UnixMicro(),
-		s.Points,
-		s.Bytes,
+		l.w, "%s,%d,%d,%d,%d,%d,%d\n", s.Viewer, s.Frame, captured, s.Asked.UnixMicro(), s.Taken.UnixMicro(),
+		s.Points, s.Bytes,
 	)
 }
 

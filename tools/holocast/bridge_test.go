@@ -159,8 +159,7 @@ func TestBridgeRefuses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if text := start(t, "holocast", append([]string{"bridge"}, c.args...)...).mustFail(); !strings.Contains(
-				text,
-				c.want,
+				text, c.want,
 			) {
 				t.Errorf("%s", text)
 			}
@@ -188,14 +187,8 @@ func TestLiveScanBothWays(t *testing.T) {
 	port := freePort(t)
 	startRelay(t, port)
 	start(
-		t,
-		"capture-server",
-		"--source",
-		"livescan:"+filepath.Join(data, "livescan_testdata"),
-		"--fps",
-		"2",
-		"--always-encode",
-		sessionURL(port, "real"),
+		t, "capture-server", "--source", "livescan:"+filepath.Join(data, "livescan_testdata"), "--fps", "2",
+		"--always-encode", sessionURL(port, "real"),
 	)
 	const points = 50_000
 	_, address := startBridge(t, "--points", fmt.Sprint(points), sessionURL(port, "real"))
@@ -204,19 +197,12 @@ func TestLiveScanBothWays(t *testing.T) {
 
 	in := fmt.Sprintf("127.0.0.1:%d", freePort(t))
 	back := start(
-		t,
-		"capture-server",
-		"--source",
-		"livescan-tcp:"+in,
-		"--calibration",
-		"none",
-		"--always-encode",
+		t, "capture-server", "--source", "livescan-tcp:"+in, "--calibration", "none", "--always-encode",
 		sessionURL(port, "back"),
 	)
 	until(
-		t,
-		"the address for clients",
-		func() bool { return strings.Contains(back.Stderr.String(), "waiting for LiveScan3D's clients") },
+		t, "the address for clients",
+		func() bool { return strings.Contains(back.Stderr.String(), "waiting for LiveScan3D clients") },
 	)
 	conn, err := net.Dial("tcp", in)
 	if err != nil {
@@ -236,16 +222,7 @@ func TestLiveScanBothWays(t *testing.T) {
 	}()
 	picture := filepath.Join(t.TempDir(), "back.png")
 	play := start(
-		t,
-		"holocast",
-		"play",
-		sessionURL(port, "back"),
-		"--wait",
-		"--duration",
-		"3s",
-		"--json",
-		"--png",
-		picture,
+		t, "holocast", "play", sessionURL(port, "back"), "--wait", "--duration", "3s", "--json", "--png", picture,
 	)
 	play.mustSucceed()
 	var report struct {

@@ -12,10 +12,7 @@ import (
 // error at first. With moving, two calls of use may overlap while the session moves to another
 // relay (connect.Target.KeepMoving).
 func keep(
-	ctx context.Context,
-	t connect.Target,
-	h moqt.Handler,
-	patient, moving bool,
+	ctx context.Context, t connect.Target, h moqt.Handler, patient, moving bool,
 	use func(context.Context, *moqt.Session) error,
 ) error {
 	if !patient {

@@ -141,10 +141,7 @@ func exportFilm(ctx context.Context, o exportOptions, path string, sum map[strin
 	bar := newCountBar("mp4", 1000)
 	began := time.Now()
 	film, err := export.MP4(
-		ctx,
-		path,
-		o.mp4,
-		export.Config{Progress: func(n uint64) { bar.set(time.Since(began), int64(n)) }},
+		ctx, path, o.mp4, export.Config{Progress: func(n uint64) { bar.set(time.Since(began), int64(n)) }},
 	)
 	bar.end()
 	if err != nil {

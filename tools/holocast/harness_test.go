@@ -33,10 +33,7 @@ var programs string
 
 func TestMain(m *testing.M) {
 	programtest.Main(
-		m,
-		func(dir string) { programs = dir },
-		"holocast/relay",
-		"holocast/tools/holocast",
+		m, func(dir string) { programs = dir }, "holocast/relay", "holocast/tools/holocast",
 		"holocast/capture-server",
 	)
 }

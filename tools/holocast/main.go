@@ -50,18 +50,8 @@ func command() *cobra.Command {
 	}
 	c.PersistentFlags().StringVar(&level, "log-level", "warn", "debug, info, warn or error")
 	c.AddCommand(
-		playCommand(),
-		bridgeCommand(),
-		monitorCommand(),
-		recordCommand(),
-		replayCommand(),
-		prepareCommand(),
-		exportCommand(),
-		demoCommand(),
-		doctorCommand(),
-		traceCommand(),
-		movedCommand("bench"),
-		movedCommand("lab"),
+		playCommand(), bridgeCommand(), monitorCommand(), recordCommand(), replayCommand(), prepareCommand(),
+		exportCommand(), demoCommand(), doctorCommand(), traceCommand(), movedCommand("bench"), movedCommand("lab"),
 	)
 	return c
 }

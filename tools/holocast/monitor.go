@@ -175,22 +175,16 @@ func (v *viewers) metrics() *service.Metrics {
 		connected = m.Gauge("monitor_connected", "1 while the monitor is connected to the relay.")
 		sessions  = m.Gauge("sessions", "Viewers that sent a receipt in the last 5 s.")
 		rate      = m.Gauge(
-			"frames_per_second",
-			"Distinct frames displayed in the last second, mean of the viewer's cameras.",
-			"viewer",
+			"frames_per_second", "Distinct frames displayed in the last second, mean of the viewer's cameras.", "viewer",
 		)
 		delay = m.Gauge(
-			"frame_delay_quantile_seconds",
-			"Quantiles of a viewer's frame delay over the last 5 s.",
-			"viewer",
+			"frame_delay_quantile_seconds", "Quantiles of a viewer's frame delay over the last 5 s.", "viewer",
 			"quantile",
 		)
 		jitter = m.Gauge("jitter_seconds", "Jitter of a viewer's frame delay (RFC 3550, section 6.4.1).", "viewer")
 		frames = m.Counter("frames_total", "Distinct frames displayed by a viewer.", "viewer")
 		lost   = m.Gauge(
-			"lost_frames",
-			"Gaps in the sequence numbers of displayed frames, minus those filled later.",
-			"viewer",
+			"lost_frames", "Gaps in the sequence numbers of displayed frames, minus those filled later.", "viewer",
 		)
 	)
 	m.Read(func(put service.Put) {

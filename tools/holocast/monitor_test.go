@@ -22,8 +22,7 @@ func TestViewers(t *testing.T) {
 	for i := range 10 {
 		if i != 4 { // one frame lost
 			v.shown(
-				"a",
-				qoe.Receipt{Sequence: uint32(i), Delay: 40 * time.Millisecond},
+				"a", qoe.Receipt{Sequence: uint32(i), Delay: 40 * time.Millisecond},
 				now.Add(time.Duration(i-10)*30*time.Millisecond),
 			)
 		}

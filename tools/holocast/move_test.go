@@ -72,18 +72,8 @@ func move(t *testing.T, received func(*process) bool, command string, args ...st
 	trust := "--certificate-hash=" + hex.EncodeToString(hash[:])
 	one, two := startMovable(t, cert), startMovable(t, cert)
 	capture := start(
-		t,
-		"capture-server",
-		one.url+"/demo",
-		trust,
-		"--source",
-		"synthetic",
-		"--fps",
-		"10",
-		"--low=false",
-		"--thin=false",
-		"--delivery-timeout",
-		"0",
+		t, "capture-server", one.url+"/demo", trust, "--source", "synthetic", "--fps", "10", "--low=false",
+		"--thin=false", "--delivery-timeout", "0",
 	)
 	receiver = start(t, "holocast", append([]string{command, one.url + "/demo", trust, "--wait", "--json"}, args...)...)
 	until(t, "data from the first relay", func() bool { return one.objects() > 0 && received(receiver) })
@@ -91,8 +81,7 @@ func move(t *testing.T, received func(*process) bool, command string, args ...st
 		go func() { _ = s.Goaway(t.Context(), two.url, time.Minute) }()
 	}
 	until(
-		t,
-		"two sessions at the second relay",
+		t, "two sessions at the second relay",
 		func() bool { return len(one.Sessions()) == 0 && len(two.Sessions()) == 2 },
 	)
 	moved := two.objects()

@@ -101,10 +101,7 @@ of 200 to 240 bytes.`,
 	f.IntSliceVar(&o.cameras, "camera", nil, "cameras to play, by number (default all)")
 	f.StringVar(&o.quality, "quality", "", "quality of the tracks (default the best)")
 	f.DurationVar(
-		&o.duration,
-		"duration",
-		0,
-		"stop this long after the first frame (default at the session's end or Ctrl-C)",
+		&o.duration, "duration", 0, "stop this long after the first frame (default at the session's end or Ctrl-C)",
 	)
 	f.DurationVar(&o.timeout, "delivery-timeout", 0, "age after which objects are not sent (default the session's)")
 	f.BoolVar(&o.wait, "wait", false, "wait for the relay and the session to appear")
@@ -115,25 +112,19 @@ of 200 to 240 bytes.`,
 	o.trace.AddFlags(f)
 	f.StringVar(&o.gaze, "gaze", "", "360°: head trace, FILE or FILE:VIDEO/USER (default straight ahead)")
 	f.StringVar(
-		&o.crowd,
-		"crowd",
-		"",
+		&o.crowd, "crowd", "",
 		"360°: other viewers' head traces, FILE or FILE:VIDEO (default the others of --gaze's video)",
 	)
 	f.StringVar(&o.fov, "fov", "90x90", "360°: field of view, degrees, WIDTHxHEIGHT")
 	f.StringVar(&o.reference, "reference", "", "360°: the source file, for comparison with the viewport")
 	f.StringVar(&o.scheme, "scheme", sphere.Ours, "360°: how tiles are chosen: ours, whole, viewport, fixed or paper")
 	f.BoolVar(
-		&o.noDecode,
-		"no-decode",
-		false,
-		"360°: do not decode; rate the viewport by the publisher's distortions only",
+		&o.noDecode, "no-decode", false, "360°: do not decode; rate the viewport by the publisher's distortions only",
 	)
 	f.DurationVar(&o.from, "from", 0, "replay: start position")
 	f.Var(&cueValue{script: &o.script}, "seek", "replay: at position AT seek to TO, AT:TO; repeatable")
 	f.Var(
-		&cueValue{script: &o.script, pause: true},
-		"pause-at",
+		&cueValue{script: &o.script, pause: true}, "pause-at",
 		"replay: pause at position AT, AT or AT:DURATION; repeatable",
 	)
 	f.StringVar(&o.ply, "ply", "", "write the last frame, all cameras merged")
@@ -155,10 +146,7 @@ func play(ctx context.Context, o playOptions, stdout io.Writer, stderr *os.File)
 		return fmt.Errorf("--from %s is below 0", o.from)
 	}
 	tracer, err := trace.New(
-		ctx,
-		o.trace,
-		trace.Program{Name: "holocast play", Version: service.Version()},
-		slog.Default(),
+		ctx, o.trace, trace.Program{Name: "holocast play", Version: service.Version()}, slog.Default(),
 	)
 	if err != nil {
 		return err

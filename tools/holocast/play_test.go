@@ -203,8 +203,7 @@ func TestPlayRefused(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if said := start(t, "holocast", append([]string{"play"}, tt.args...)...).mustFail(); !strings.Contains(
-				said,
-				tt.want,
+				said, tt.want,
 			) {
 				t.Errorf("said %q, want %q", said, tt.want)
 			}

@@ -40,9 +40,7 @@ FILM is any input of FFmpeg with equirectangular projection, mono or stereo.`,
 	f.StringVar(&o.grid, "grid", "8x4", "tiles: columns x rows")
 	f.IntVar(&o.Qualities, "qualities", 5, "qualities of each tile, 1 to 8")
 	f.IntSliceVar(
-		&o.Quantisers,
-		"quantisers",
-		nil,
+		&o.Quantisers, "quantisers", nil,
 		"H.264 quantizers of the qualities, lowest quality first (default spread over 38 to 22)",
 	)
 	f.StringVar(&o.Preset, "preset", "medium", "libx264 preset: ultrafast, superfast and so on to veryslow")

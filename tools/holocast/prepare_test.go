@@ -128,17 +128,7 @@ var soundPackets = regexp.MustCompile(`  (\d+) sound packets`)
 func TestPlayLoopingSphere(t *testing.T) {
 	folder, port := filepath.Join(t.TempDir(), "tour"), freePort(t)
 	start(
-		t,
-		"holocast",
-		"prepare",
-		tourFilm(t),
-		folder,
-		"--grid",
-		"4x2",
-		"--qualities",
-		"2",
-		"--preset",
-		"ultrafast",
+		t, "holocast", "prepare", tourFilm(t), folder, "--grid", "4x2", "--qualities", "2", "--preset", "ultrafast",
 	).mustSucceed()
 	startRelay(t, port)
 	url := sessionURL(port, "tour")
@@ -178,18 +168,7 @@ func TestPlayLoopingSphere(t *testing.T) {
 func TestPrepareInterrupted(t *testing.T) {
 	film, folder := tourFilm(t), filepath.Join(t.TempDir(), "tour")
 	p := start(
-		t,
-		"holocast",
-		"prepare",
-		film,
-		folder,
-		"--preset",
-		"veryslow",
-		"--qualities",
-		"4",
-		"--grid",
-		"2x1",
-		"--size",
+		t, "holocast", "prepare", film, folder, "--preset", "veryslow", "--qualities", "4", "--grid", "2x1", "--size",
 		"512x256",
 	)
 	until(t, "the first GoP", func() bool {
@@ -206,24 +185,12 @@ func TestPrepareInterrupted(t *testing.T) {
 		t.Skip("preparation finished before the interrupt")
 	}
 	if out := start(t, "holocast", "export", folder, "--mp4", filepath.Join(t.TempDir(), "a.mp4")).mustFail(); !strings.Contains(
-		out,
-		"its preparation was interrupted",
+		out, "its preparation was interrupted",
 	) {
 		t.Errorf("export of an interrupted preparation: %s", out)
 	}
 	start(
-		t,
-		"holocast",
-		"prepare",
-		film,
-		folder,
-		"--preset",
-		"veryslow",
-		"--qualities",
-		"4",
-		"--grid",
-		"2x1",
-		"--size",
+		t, "holocast", "prepare", film, folder, "--preset", "veryslow", "--qualities", "4", "--grid", "2x1", "--size",
 		"512x256",
 	).mustSucceed()
 }

@@ -66,8 +66,7 @@ func record(ctx context.Context, o recordOptions, path string, stdout io.Writer)
 		return err
 	}
 	w, err := recording.Create(
-		path,
-		map[string]string{"url": o.target.Address(), "program": "holocast " + service.Version(wire.ALPN)},
+		path, map[string]string{"url": o.target.Address(), "program": "holocast " + service.Version(wire.ALPN)},
 	)
 	if err != nil {
 		return err
@@ -140,13 +139,7 @@ func record(ctx context.Context, o recordOptions, path string, stdout io.Writer)
 		return json.NewEncoder(stdout).Encode(sum)
 	}
 	fmt.Fprintf(
-		stdout,
-		"%s: %d objects in %d records, %.1f MB, %.1f s\n",
-		path,
-		n,
-		records,
-		float64(bytes)/1e6,
-		sum.Seconds,
+		stdout, "%s: %d objects in %d records, %.1f MB, %.1f s\n", path, n, records, float64(bytes)/1e6, sum.Seconds,
 	)
 	return nil
 }

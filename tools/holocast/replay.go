@@ -81,8 +81,7 @@ func runReplay(ctx context.Context, o replayOptions, path string, stdout io.Writ
 		return fmt.Errorf("--speed %v is not above 0", o.speed)
 	}
 	r, err := replay.Open(
-		path,
-		replay.Config{Namespace: ns, Speed: o.speed, Loop: o.loop, WaitViewer: o.waitViewer, Live: o.live},
+		path, replay.Config{Namespace: ns, Speed: o.speed, Loop: o.loop, WaitViewer: o.waitViewer, Live: o.live},
 	)
 	if err != nil {
 		return err
@@ -149,8 +148,7 @@ func runReplay(ctx context.Context, o replayOptions, path string, stdout io.Writ
 	fmt.Fprintf(stdout, "%s: %d objects in %.1f s\n", path, n, sum.Seconds)
 	if sum.Unsent > 0 {
 		return fmt.Errorf(
-			"%d subgroups or datagrams could not be sent in time: the path to the relay is too slow",
-			sum.Unsent,
+			"%d subgroups or datagrams could not be sent in time: the path to the relay is too slow", sum.Unsent,
 		)
 	}
 	return nil

@@ -21,24 +21,8 @@ func TestPlaySeeks(t *testing.T) {
 	url := sessionURL(port, "again")
 	start(t, "holocast", "replay", first, url, "--loop")
 	p := start(
-		t,
-		"holocast",
-		"play",
-		url,
-		"--wait",
-		"--from",
-		"500ms",
-		"--seek",
-		"1s:0s",
-		"--pause-at",
-		"800ms:300ms",
-		"--seek",
-		"900ms:1400ms",
-		"--json",
-		"--frames",
-		frames,
-		"--png",
-		filepath.Join(dir, "cloud.png"),
+		t, "holocast", "play", url, "--wait", "--from", "500ms", "--seek", "1s:0s", "--pause-at", "800ms:300ms",
+		"--seek", "900ms:1400ms", "--json", "--frames", frames, "--png", filepath.Join(dir, "cloud.png"),
 	)
 	p.mustSucceed() // exits at the end of the recording
 	var r player.Report
@@ -75,39 +59,15 @@ func TestPlaySeeks(t *testing.T) {
 func TestPlaySphereSeeks(t *testing.T) {
 	folder, port := filepath.Join(t.TempDir(), "tour"), freePort(t)
 	start(
-		t,
-		"holocast",
-		"prepare",
-		tourFilm(t),
-		folder,
-		"--grid",
-		"4x2",
-		"--qualities",
-		"2",
-		"--preset",
-		"ultrafast",
+		t, "holocast", "prepare", tourFilm(t), folder, "--grid", "4x2", "--qualities", "2", "--preset", "ultrafast",
 	).mustSucceed()
 	startRelay(t, port)
 	url := sessionURL(port, "tour")
 	start(t, "holocast", "replay", folder, url, "--loop")
 	picture := filepath.Join(t.TempDir(), "viewport.png")
 	p := start(
-		t,
-		"holocast",
-		"play",
-		url,
-		"--wait",
-		"--from",
-		"1500ms",
-		"--seek",
-		"2s:0s",
-		"--pause-at",
-		"200ms:100ms",
-		"--pause-at",
-		"700ms",
-		"--json",
-		"--png",
-		picture,
+		t, "holocast", "play", url, "--wait", "--from", "1500ms", "--seek", "2s:0s", "--pause-at", "200ms:100ms",
+		"--pause-at", "700ms", "--json", "--png", picture,
 	)
 	until(t, "the last pause", func() bool {
 		lines := strings.Split(strings.TrimSpace(p.Stderr.String()), "\n")
@@ -172,8 +132,7 @@ func TestPlaySeekErrors(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if said := start(t, "holocast", append([]string{"play", url}, tt.args...)...).mustFail(); !strings.Contains(
-				said,
-				tt.want,
+				said, tt.want,
 			) {
 				t.Errorf("stderr %q, want %q", said, tt.want)
 			}

@@ -74,11 +74,8 @@ func showTraces(ctx context.Context, stdout io.Writer, listen string, frames int
 func frameTitle(f collector.Frame) string {
 	root, _ := f.Root()
 	return fmt.Sprintf(
-		"%s, group %s: camera %s, frame %s, %s bytes",
-		root.Attributes["holocast.track"],
-		root.Attributes["holocast.group"],
-		root.Attributes["holocast.camera"],
-		root.Attributes["holocast.sequence"],
+		"%s, group %s: camera %s, frame %s, %s bytes", root.Attributes["holocast.track"],
+		root.Attributes["holocast.group"], root.Attributes["holocast.camera"], root.Attributes["holocast.sequence"],
 		root.Attributes["holocast.bytes"],
 	)
 }
@@ -123,13 +120,7 @@ func frameText(f collector.Frame) string {
 		wide := max(1, int(columns*s.End.Sub(s.Begin)/total))
 		bar := strings.Repeat(" ", from) + strings.Repeat("█", min(wide, columns-from))
 		fmt.Fprintf(
-			&b,
-			"%9.2f %9.2f  %-*s  %s: %s\n",
-			ms(s.Begin.Sub(begin)),
-			ms(s.End.Sub(s.Begin)),
-			columns,
-			bar,
-			s.Program,
+			&b, "%9.2f %9.2f  %-*s  %s: %s\n", ms(s.Begin.Sub(begin)), ms(s.End.Sub(s.Begin)), columns, bar, s.Program,
 			spanLabel(s),
 		)
 	}
@@ -152,27 +143,18 @@ func frameSVG(f collector.Frame) string {
 	fmt.Fprintf(
 		&b,
 		`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="13">`+"\n",
-		width,
-		height,
+		width, height,
 	)
 	fmt.Fprintf(
-		&b,
-		`<rect width="%d" height="%d" fill="#fff"/><text x="16" y="24" fill="#1a2230">%s</text>`+"\n",
-		width,
-		height,
-		html.EscapeString(frameTitle(f)),
+		&b, `<rect width="%d" height="%d" fill="#fff"/><text x="16" y="24" fill="#1a2230">%s</text>`+"\n", width,
+		height, html.EscapeString(frameTitle(f)),
 	)
 	step := tickStep(total)
 	for at := time.Duration(0); at <= total; at += step {
 		fmt.Fprintf(
 			&b,
 			`<path d="M%.1f %dV%d" stroke="#dde2e9"/><text x="%.1f" y="%d" text-anchor="middle" fill="#5b6675">%g ms</text>`+"\n",
-			x(begin.Add(at)),
-			top-8,
-			height-12,
-			x(begin.Add(at)),
-			top-12,
-			ms(at),
+			x(begin.Add(at)), top-8, height-12, x(begin.Add(at)), top-12, ms(at),
 		)
 	}
 	colours := map[string]string{}
@@ -190,18 +172,8 @@ func frameSVG(f collector.Frame) string {
 		fmt.Fprintf(
 			&b,
 			`<text x="16" y="%d" fill="%s">%s: %s</text><rect x="%.1f" y="%d" width="%.1f" height="%d" rx="2" fill="%s"/><text x="%.1f" y="%d" fill="#1a2230">%.1f</text>`+"\n",
-			y+15,
-			colour,
-			html.EscapeString(s.Program),
-			html.EscapeString(spanLabel(s)),
-			x(s.Begin),
-			y+3,
-			max(1.5, x(s.End)-x(s.Begin)),
-			row-8,
-			colour,
-			x(s.End)+5,
-			y+15,
-			ms(s.End.Sub(s.Begin)),
+			y+15, colour, html.EscapeString(s.Program), html.EscapeString(spanLabel(s)), x(s.Begin), y+3,
+			max(1.5, x(s.End)-x(s.Begin)), row-8, colour, x(s.End)+5, y+15, ms(s.End.Sub(s.Begin)),
 		)
 	}
 	b.WriteString("</svg>\n")

@@ -38,7 +38,7 @@ func TestFrameTrace(t *testing.T) {
 	port := freePort(t)
 	startRelay(t, port, "--trace-endpoint", server.URL, "--trace-every", "10")
 	start(t, "capture-server", "--source", "synthetic", "--fps", "15", "--descriptions", strconv.Itoa(descriptions),
-		"--trace", server.URL, "--trace-every", "10", sessionURL(port, "demo"))
+		"--trace-endpoint", server.URL, "--trace-every", "10", sessionURL(port, "demo"))
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
 	start(t, "holocast", "play", sessionURL(port, "demo"), "--wait", "--trace-every", "20")
 
@@ -113,8 +113,7 @@ func (f tracedFrame) check(t *testing.T, descriptions int) {
 	}
 	if number(t, root, "holocast.sequence") != number(t, decode, "holocast.sequence") {
 		t.Errorf(
-			"published sequence %s, decoded %s",
-			root.Attributes["holocast.sequence"],
+			"published sequence %s, decoded %s", root.Attributes["holocast.sequence"],
 			decode.Attributes["holocast.sequence"],
 		)
 	}
@@ -174,9 +173,7 @@ func TestTrace(t *testing.T) {
 	picture := filepath.Join(t.TempDir(), "frame.svg")
 	p := start(t, "holocast", "trace", "--listen", address, "--frames", "1", "--svg", picture)
 	tracer, err := trace.New(
-		t.Context(),
-		trace.Config{Endpoint: "http://" + address, Every: 1},
-		trace.Program{Name: "<program>"},
+		t.Context(), trace.Config{Endpoint: "http://" + address, Every: 1}, trace.Program{Name: "<program>"},
 		slog.New(slog.DiscardHandler),
 	)
 	if err != nil {

@@ -253,7 +253,12 @@ func publish(ctx context.Context, o options, points, receipts *origin.Track) (ma
 }
 
 // check waits for all objects and at least one datagram.
-func check(ctx context.Context, sent map[key][sha256.Size]byte, got <-chan arrival, datagrams <-chan struct{}) (string, error) {
+func check(
+	ctx context.Context,
+	sent map[key][sha256.Size]byte,
+	got <-chan arrival,
+	datagrams <-chan struct{},
+) (string, error) {
 	total := len(sent)
 	for len(sent) > 0 {
 		select {

@@ -107,11 +107,7 @@ func table(rows []row) string {
 	b.WriteString("| kernel | program | attached by | |\n| --- | --- | --- | --- |\n")
 	for _, r := range rows {
 		fmt.Fprintf(
-			&b,
-			"| %s | %s | %s | %s |\n",
-			r.kernel,
-			r.program,
-			r.attach,
+			&b, "| %s | %s | %s | %s |\n", r.kernel, r.program, r.attach,
 			strings.ReplaceAll(strings.ReplaceAll(r.result, "\n", " "), "|", "\\|"),
 		)
 	}

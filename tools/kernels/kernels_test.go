@@ -102,8 +102,7 @@ func TestJudge(t *testing.T) {
 				report.Line{Test: &report.Test{Name: p.test, Result: "PASS"}})
 		}
 		return append(
-			lines,
-			report.Line{Test: &report.Test{Name: report.ClockTest, Result: "PASS"}},
+			lines, report.Line{Test: &report.Test{Name: report.ClockTest, Result: "PASS"}},
 			report.Line{End: &report.End{}},
 		)
 	}

@@ -106,10 +106,7 @@ func all() (versions []string) {
 
 // run boots a kernel and returns the guest's report and the path of the console log.
 func (k kernel) run(
-	ctx context.Context,
-	work string,
-	programs []program,
-	limit time.Duration,
+	ctx context.Context, work string, programs []program, limit time.Duration,
 ) (lines []report.Line, log string, err error) {
 	dir, err := k.unpack(ctx, work)
 	if err != nil {
@@ -136,31 +133,9 @@ func (k kernel) run(
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	machine := exec.CommandContext(
-		ctx,
-		"qemu-system-x86_64",
-		"-accel",
-		accelerator(),
-		"-cpu",
-		"max",
-		"-smp",
-		"2",
-		"-m",
-		"1536",
-		"-nodefaults",
-		"-no-user-config",
-		"-display",
-		"none",
-		"-no-reboot",
-		"-serial",
-		"stdio",
-		"-serial",
-		"file:"+out,
-		"-kernel",
-		vmlinuz[0],
-		"-initrd",
-		initramfs,
-		"-append",
-		"console=ttyS0 panic=-1 quiet "+report.SkipVariable+"="+k.skip,
+		ctx, "qemu-system-x86_64", "-accel", accelerator(), "-cpu", "max", "-smp", "2", "-m", "1536", "-nodefaults",
+		"-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio", "-serial", "file:"+out, "-kernel",
+		vmlinuz[0], "-initrd", initramfs, "-append", "console=ttyS0 panic=-1 quiet "+report.SkipVariable+"="+k.skip,
 	) // passed to init's environment
 	machine.Stdout, machine.Stderr = console, console
 	if err := os.WriteFile(out, nil, 0o600); err != nil {

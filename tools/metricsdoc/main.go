@@ -173,11 +173,7 @@ code: ` + "`go run ./tools/metricsdoc`" + `.
 		for _, m := range all {
 			if strings.HasPrefix(m.name, p.prefix) {
 				fmt.Fprintf(
-					&b,
-					"| `%s` | %s | %s | %s |\n",
-					m.name,
-					m.kind,
-					strings.Join(m.labels, ", "),
+					&b, "| `%s` | %s | %s | %s |\n", m.name, m.kind, strings.Join(m.labels, ", "),
 					strings.ReplaceAll(m.help, "|", `\|`),
 				)
 			}

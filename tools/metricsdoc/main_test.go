@@ -24,8 +24,7 @@ func TestPageIsCurrent(t *testing.T) {
 	}
 	for _, m := range all {
 		known := slices.ContainsFunc(
-			programs,
-			func(p struct{ prefix, title string }) bool { return strings.HasPrefix(m.name, p.prefix) },
+			programs, func(p struct{ prefix, title string }) bool { return strings.HasPrefix(m.name, p.prefix) },
 		)
 		if !known || m.help == "" || (m.kind == "counter") != strings.HasSuffix(m.name, "_total") {
 			t.Errorf("%+v", m)

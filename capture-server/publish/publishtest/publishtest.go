@@ -1,5 +1,4 @@
-// Package publishtest has what the tests of media share: a relay's end of their
-// sessions, and a look into their tracks.
+// Package publishtest helps test media: it has a relay for their sessions and reads their tracks.
 package publishtest
 
 import (
@@ -16,14 +15,14 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// Namespace is that of the tests' sessions.
+// Namespace is the namespace of test sessions.
 var Namespace = moqt.Namespace{connect.Root, "test"}
 
-// Relay is the other end of publishers' sessions.
+// Relay accepts publishers' sessions.
 type Relay struct {
 	*moqt.Listener
 	Target   connect.Target
-	Sessions chan *moqt.Session // whose namespace was published
+	Sessions chan *moqt.Session // sessions that published their namespace
 }
 
 // NewRelay listens until the test ends.
@@ -32,7 +31,10 @@ func NewRelay(t *testing.T) *Relay {
 	ln, hash := listen(t)
 	r := &Relay{
 		Listener: ln, Sessions: make(chan *moqt.Session, 10),
-		Target: connect.Target{URL: "moqt://" + ln.Addr().String() + "/test", CertificateHash: hex.EncodeToString(hash[:])},
+		Target: connect.Target{
+			URL:             "moqt://" + ln.Addr().String() + "/test",
+			CertificateHash: hex.EncodeToString(hash[:]),
+		},
 	}
 	go func() {
 		for {
@@ -56,7 +58,10 @@ func listen(t *testing.T) (*moqt.Listener, [32]byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ln, err := moqt.Listen("127.0.0.1:0", moqt.ListenConfig{Config: quiet, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+	ln, err := moqt.Listen(
+		"127.0.0.1:0",
+		moqt.ListenConfig{Config: quiet, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +69,7 @@ func listen(t *testing.T) (*moqt.Listener, [32]byte) {
 	return ln, devcert.Hash(cert)
 }
 
-// Objects fetches what the cache of one of p's tracks holds.
+// Objects fetches the cached objects of one of p's tracks.
 func Objects(t *testing.T, p *publish.Publisher, name string) [][]byte {
 	t.Helper()
 	ln, hash := listen(t)

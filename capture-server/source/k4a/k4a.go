@@ -1,6 +1,6 @@
-// Package k4a captures from an Azure Kinect, or from an Orbbec camera through Orbbec's
-// K4A wrapper, which has the same ABI. libk4a is loaded when a camera is opened, never
-// linked: Holocast runs without it, and errors say how to get it.
+// Package k4a captures from an Azure Kinect, or from an Orbbec camera through Orbbec's K4A wrapper,
+// which has the same ABI. It loads libk4a when a camera is opened, so that Holocast runs without
+// it; errors explain how to install it.
 package k4a
 
 /*
@@ -25,7 +25,7 @@ import (
 	"holocast/internal/camera"
 )
 
-// SyncMode is a camera's part in a chain of cameras joined by sync cables.
+// SyncMode is a camera's role in a chain of cameras with sync cables.
 type SyncMode string
 
 // Sync modes.
@@ -35,27 +35,24 @@ const (
 	Subordinate SyncMode = "subordinate"
 )
 
-// Options choose a camera and how it captures.
+// Options selects and configures a camera.
 type Options struct {
-	// Library is where libk4a is: the file or its directory; "" is what LibraryEnv says,
-	// or wherever the system's loader finds it.
+	// Library is the path of libk4a or its directory. "" uses LibraryEnv, then the system's loader.
 	Library string
-	// Serial is the camera's serial number; where it is "", Index counts the cameras
-	// attached, from 0.
+	// Serial selects a camera by serial number. If it is "", Index selects one by position, from 0.
 	Serial string
 	Index  int
 
 	Depth  camera.DepthMode   // "" is NFOVUnbinned
-	Color  camera.ColorMode   // ColorOff captures depth alone
+	Color  camera.ColorMode   // ColorOff captures depth only
 	Format camera.ColorFormat // "" is NV12 at 720P, MJPG otherwise; NV12 and YUY2 exist at 720P only
 	FPS    int                // 5, 15 or 30; 0 is 30
 
 	Sync SyncMode // "" is Standalone
-	// SubordinateDelay is how long after the master a subordinate captures.
+	// SubordinateDelay is the delay of a subordinate's captures after the master's.
 	SubordinateDelay time.Duration
-	// DepthDelay is how long after colour depth is captured, less than a frame either
-	// way. Depth cameras that see the same scene disturb each other unless theirs differ
-	// by 160 µs.
+	// DepthDelay is the delay of depth after colour, positive or negative, less than a frame. Depth
+	// cameras that see the same scene interfere unless their exposures are at least 160 µs apart.
 	DepthDelay time.Duration
 }
 
@@ -63,10 +60,10 @@ type Options struct {
 type Info struct {
 	Index  int
 	Serial string
-	Err    error // why the serial number is unknown
+	Err    error // why Serial is unknown
 }
 
-// List returns the cameras attached. path is as Options.Library.
+// List returns the attached cameras. path is Options.Library.
 func List(path string) ([]Info, error) {
 	l, err := load(path)
 	if err != nil {
@@ -91,7 +88,7 @@ func (l *library) list() []Info {
 }
 
 func (l *library) open(index int) (C.k4a_handle, error) {
-	messages() // discard what was logged before
+	messages() // discard earlier messages
 	var h C.k4a_handle
 	if C.shim_open(l.api, C.uint32_t(index), &h) != 0 {
 		return nil, failure(fmt.Sprintf("opening camera %d", index))
@@ -108,7 +105,7 @@ func (l *library) serial(h C.k4a_handle) (string, error) {
 	return C.GoString(&buf[0]), nil
 }
 
-// Device is a source.Source that captures from a camera.
+// Device is an open camera. It implements source.Source.
 type Device struct {
 	library *library
 	handle  C.k4a_handle
@@ -120,15 +117,15 @@ type Device struct {
 	dropped atomic.Int64 // captures without depth
 }
 
-// patience is how long a camera other than a subordinate may take to deliver a capture.
-// Starting takes up to two seconds.
-const patience = 10 * time.Second
+// captureTimeout bounds the wait for a capture, except on a subordinate. Starting takes up to two
+// seconds.
+const captureTimeout = 10 * time.Second
 
 // Open opens the camera and starts it.
 func Open(options Options) (*Device, error) {
 	options.Depth = cmp.Or(options.Depth, camera.NFOVUnbinned)
 	if options.Format == "" && options.Color == camera.Color720P {
-		options.Format = camera.NV12 // uncompressed: nothing to decode
+		options.Format = camera.NV12 // needs no decoding
 	}
 	options.Format = cmp.Or(options.Format, camera.MJPG)
 	options.FPS = cmp.Or(options.FPS, 30)
@@ -148,18 +145,35 @@ func Open(options Options) (*Device, error) {
 	return d, nil
 }
 
-// config translates the options. Errors name a setting that no camera supports.
+// config converts the options. Errors name a setting that no camera supports.
 func (o *Options) config() (C.struct_k4a_config, error) {
 	var c C.struct_k4a_config
-	depth := slices.Index([]camera.DepthMode{camera.NFOV2x2Binned, camera.NFOVUnbinned, camera.WFOV2x2Binned, camera.WFOVUnbinned}, o.Depth)
-	color := slices.Index([]camera.ColorMode{camera.ColorOff, camera.Color720P, camera.Color1080P, camera.Color1440P, camera.Color1536P, camera.Color2160P, camera.Color3072P}, o.Color)
+	depth := slices.Index(
+		[]camera.DepthMode{camera.NFOV2x2Binned, camera.NFOVUnbinned, camera.WFOV2x2Binned, camera.WFOVUnbinned},
+		o.Depth,
+	)
+	color := slices.Index(
+		[]camera.ColorMode{
+			camera.ColorOff,
+			camera.Color720P,
+			camera.Color1080P,
+			camera.Color1440P,
+			camera.Color1536P,
+			camera.Color2160P,
+			camera.Color3072P,
+		},
+		o.Color,
+	)
 	format := slices.Index([]camera.ColorFormat{camera.MJPG, camera.NV12, camera.YUY2, camera.BGRA}, o.Format)
 	fps := slices.Index([]int{5, 15, 30}, o.FPS)
 	sync := slices.Index([]SyncMode{Standalone, Master, Subordinate}, o.Sync)
 	frame := time.Second / time.Duration(max(o.FPS, 1))
 	switch {
 	case depth < 0:
-		return c, fmt.Errorf("depth mode %q: want NFOV_2X2BINNED, NFOV_UNBINNED, WFOV_2X2BINNED or WFOV_UNBINNED", string(o.Depth))
+		return c, fmt.Errorf(
+			"depth mode %q: want NFOV_2X2BINNED, NFOV_UNBINNED, WFOV_2X2BINNED or WFOV_UNBINNED",
+			string(o.Depth),
+		)
 	case color < 0:
 		return c, fmt.Errorf("colour mode %q: want 720P, 1080P, 1440P, 1536P, 2160P, 3072P or none", string(o.Color))
 	case format < 0:
@@ -268,10 +282,10 @@ func (d *Device) Calibration() camera.Calibration { return d.cal }
 // FPS implements source.Source.
 func (d *Device) FPS() float64 { return float64(d.options.FPS) }
 
-// Dropped implements source.Source: it counts captures without depth.
+// Dropped implements source.Source. It counts captures without depth.
 func (d *Device) Dropped() int64 { return d.dropped.Load() }
 
-// Close implements source.Source: it stops the camera.
+// Close implements source.Source. It stops the camera.
 func (d *Device) Close() error {
 	if d.handle == nil {
 		return nil
@@ -284,8 +298,8 @@ func (d *Device) Close() error {
 	return nil
 }
 
-// Next implements source.Source. It returns ErrUnplugged when the camera is gone; a
-// subordinate waits for its master indefinitely.
+// Next implements source.Source. It returns ErrUnplugged if the camera is lost. A subordinate waits
+// for its master without a time limit.
 func (d *Device) Next(ctx context.Context, f *source.Frame) error {
 	const (
 		failed  = 1
@@ -301,8 +315,8 @@ func (d *Device) Next(ctx context.Context, f *source.Frame) error {
 		case failed:
 			return fmt.Errorf("k4a: camera %s: %w", d.serial, ErrUnplugged)
 		case timeout:
-			if d.options.Sync != Subordinate && time.Since(began) > patience {
-				return fmt.Errorf("k4a: camera %s delivered nothing for %v: %w", d.serial, patience, ErrUnplugged)
+			if d.options.Sync != Subordinate && time.Since(began) > captureTimeout {
+				return fmt.Errorf("k4a: camera %s delivered nothing for %v: %w", d.serial, captureTimeout, ErrUnplugged)
 			}
 			continue
 		}
@@ -325,7 +339,8 @@ func (d *Device) frame(f *source.Frame, held *C.struct_shim_capture) error {
 	depth, color := &held.depth, &held.color
 	width, height := d.cal.Depth.Width, d.cal.Depth.Height
 	stride := int(depth.stride)
-	if int(depth.width) != width || int(depth.height) != height || stride < 2*width || int(depth.size) < stride*(height-1)+2*width {
+	if int(depth.width) != width || int(depth.height) != height || stride < 2*width ||
+		int(depth.size) < stride*(height-1)+2*width {
 		return fmt.Errorf("k4a: camera %s: depth image of %d×%d, %d bytes, rows of %d; want %d×%d",
 			d.serial, depth.width, depth.height, depth.size, stride, width, height)
 	}
@@ -345,8 +360,8 @@ func (d *Device) frame(f *source.Frame, held *C.struct_shim_capture) error {
 	}
 	now := monotonic()
 	arrival := time.Duration(depth.system_ns)
-	// Azure Kinect stamps arrivals with the monotonic clock; a wrapper that uses another
-	// clock, or none, has arrivals that are not a moment ago.
+	// Azure Kinect stamps arrivals with the monotonic clock. A wrapper may use another clock or
+	// none, so ignore arrivals that are not recent.
 	if arrival > now || arrival < now-5*time.Second {
 		arrival = now
 	}

@@ -19,7 +19,7 @@ import (
 
 var _ source.Source = (*Device)(nil)
 
-// calibration is a factory document with ideal lenses.
+// calibration is a factory calibration with ideal lenses.
 const calibration = `{"CalibrationInformation":{"Cameras":[
 {"Intrinsics":{"ModelParameterCount":14,"ModelParameters":[0.5,0.5,0.5,0.5,0,0,0,0,0,0,0,0,0,0],"ModelType":"CALIBRATION_LensDistortionModelBrownConrady"},
 "Location":"CALIBRATION_CameraLocationD0","Rt":{"Rotation":[1,0,0,0,1,0,0,0,1],"Translation":[0,0,0]},"SensorHeight":1024,"SensorWidth":1024},
@@ -35,7 +35,8 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	fakeDir = dir
-	out, err := exec.Command("cc", "-shared", "-fPIC", "-O1", "-Wall", "-o", filepath.Join(dir, "libk4a.so"), "testdata/fakek4a.c").CombinedOutput()
+	out, err := exec.Command("cc", "-shared", "-fPIC", "-O1", "-Wall", "-o", filepath.Join(dir, "libk4a.so"), "testdata/fakek4a.c").
+		CombinedOutput()
 	if err != nil {
 		panic(err.Error() + "\n" + string(out))
 	}
@@ -46,7 +47,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// fake sets what the fake libk4a does; two cameras are attached.
+// fake configures the fake libk4a; two cameras are attached.
 func fake(t *testing.T, settings ...string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "calibration.json")
@@ -82,7 +83,8 @@ func TestCaptureUntilUnplugged(t *testing.T) {
 			fake(t, "FRAMES=12", "PAD="+strconv.Itoa(pad))
 			d := open(t, Options{Color: camera.Color720P, Serial: "FAKE1"})
 			cal := d.Calibration()
-			if d.Name() != "FAKE1" || cal.Depth.Width != 640 || cal.Color.Width != 1280 || cal.DepthToColor.T != [3]float64{-30, 0, 0} {
+			if d.Name() != "FAKE1" || cal.Depth.Width != 640 || cal.Color.Width != 1280 ||
+				cal.DepthToColor.T != [3]float64{-30, 0, 0} {
 				t.Errorf("name %q, calibration %+v", d.Name(), cal)
 			}
 			var last source.Frame
@@ -113,9 +115,15 @@ func TestCaptureUntilUnplugged(t *testing.T) {
 				if since := time.Since(f.CaptureTime); since < 0 || since > time.Minute {
 					t.Errorf("capture %d was taken %v ago", n, since)
 				}
-				// A frame outlives the next.
-				if last.Depth != nil && (last.Depth[0] == f.Depth[0] || last.Depth[0] != last.Depth[len(last.Depth)-1]) {
-					t.Errorf("capture %d changed the previous frame: depth %d to %d", n, last.Depth[0], last.Depth[len(last.Depth)-1])
+				// A frame stays valid after the next one.
+				if last.Depth != nil &&
+					(last.Depth[0] == f.Depth[0] || last.Depth[0] != last.Depth[len(last.Depth)-1]) {
+					t.Errorf(
+						"capture %d changed the previous frame: depth %d to %d",
+						n,
+						last.Depth[0],
+						last.Depth[len(last.Depth)-1],
+					)
 				}
 				last.Release()
 				last = f
@@ -159,7 +167,8 @@ func TestList(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(infos) != 2 || infos[0] != (Info{Index: 0, Serial: "FAKE0"}) || infos[1] != (Info{Index: 1, Serial: "FAKE1"}) {
+	if len(infos) != 2 || infos[0] != (Info{Index: 0, Serial: "FAKE0"}) ||
+		infos[1] != (Info{Index: 1, Serial: "FAKE1"}) {
 		t.Errorf("cameras %+v", infos)
 	}
 }
@@ -228,19 +237,27 @@ func TestWrongImage(t *testing.T) {
 	fake(t, "WRONG_SIZE=1")
 	d := open(t, Options{})
 	err := d.Next(t.Context(), &source.Frame{})
-	if err == nil || !strings.Contains(err.Error(), "k4a: camera FAKE0: depth image of 640×2, 2560 bytes, rows of 1280; want 640×576") {
+	if err == nil ||
+		!strings.Contains(
+			err.Error(),
+			"k4a: camera FAKE0: depth image of 640×2, 2560 bytes, rows of 1280; want 640×576",
+		) {
 		t.Errorf("error %v", err)
 	}
 }
 
-// TestMicrosoftsLibrary loads the real libk4a, which finds no camera.
+// TestMicrosoftsLibrary loads the real libk4a, without a camera.
 func TestMicrosoftsLibrary(t *testing.T) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		t.Skip("Microsoft's libk4a exists for Linux on x86-64 only")
 	}
 	root := filepath.Join("..", "..", "..")
 	if out, err := exec.Command(filepath.Join(root, "tools", "k4acheck", "check.sh"), "install").CombinedOutput(); err != nil {
-		t.Fatalf("Microsoft's libk4a is not installed and tools/k4acheck/check.sh could not install it: %v\n%s", err, out)
+		t.Fatalf(
+			"Microsoft's libk4a is not installed and tools/k4acheck/check.sh could not install it: %v\n%s",
+			err,
+			out,
+		)
 	}
 	libs := filepath.Join(root, "build", "k4a", "pyk4a_bundle.libs")
 	infos, err := List(libs)
@@ -270,7 +287,7 @@ func TestDeviceClock(t *testing.T) {
 	if worst > time.Millisecond {
 		t.Errorf("captures are placed up to %v amiss", worst)
 	}
-	// The device's clock starts anew when the cameras do.
+	// The device's clock restarts with the cameras.
 	if got, want := c.at(0, 200*time.Second), 200*time.Second; got != want {
 		t.Errorf("after a reset a capture is placed at %v, want %v", got, want)
 	}

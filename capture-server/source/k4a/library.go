@@ -17,31 +17,38 @@ import (
 	"unsafe"
 )
 
-// LibraryEnv names the environment variable that says where libk4a is, where no
-// setting does.
+// LibraryEnv is the environment variable with the path of libk4a, used if Options.Library is "".
 const LibraryEnv = "HOLOCAST_LIBK4A"
 
-// What can be missing; errors.Is tells them apart.
+// Errors of Open and List, for errors.Is.
 var (
-	ErrNoLibrary = errors.New("no libk4a found. Install the Azure Kinect Sensor SDK (package libk4a1.4 of packages.microsoft.com) or Orbbec's K4A wrapper; " +
-		"or, on x86_64, run `pip download --no-deps pyk4a-bundle==1.5.0`, unzip it and set library (or " + LibraryEnv + ") to its directory pyk4a_bundle.libs")
-	ErrNoDevice = errors.New("no camera found. Check its USB 3 cable and its power supply: `lsusb -d 045e:` lists an Azure Kinect as 045e:097c and 045e:097d")
-	// ErrPermission is a camera that this user may not open.
-	ErrPermission = errors.New("no permission to open the camera. Copy 99-k4a.rules (in the folder scripts of the Azure Kinect Sensor SDK's repository) to /etc/udev/rules.d and plug the camera in again, or run as root")
-	// ErrNoDepthEngine is a library that cannot compute depth.
-	ErrNoDepthEngine = errors.New("libk4a cannot start its depth engine. Put libdepthengine.so.2.0 (part of package libk4a1.4 and of the wheel pyk4a-bundle) beside libk4a; it needs OpenGL 4.4 and, without a screen, DISPLAY=:0 of a running X server")
-	// ErrUnplugged is a camera that ceased to deliver.
+	ErrNoLibrary = errors.New(
+		"no libk4a found. Install the Azure Kinect Sensor SDK (package libk4a1.4 of packages.microsoft.com) or Orbbec's K4A wrapper; " +
+			"or, on x86_64, run `pip download --no-deps pyk4a-bundle==1.5.0`, unzip it and set library (or " + LibraryEnv + ") to its directory pyk4a_bundle.libs",
+	)
+	ErrNoDevice = errors.New(
+		"no camera found. Check its USB 3 cable and its power supply: `lsusb -d 045e:` lists an Azure Kinect as 045e:097c and 045e:097d",
+	)
+	// ErrPermission reports that the user may not open the camera.
+	ErrPermission = errors.New(
+		"no permission to open the camera. Copy 99-k4a.rules (in the folder scripts of the Azure Kinect Sensor SDK's repository) to /etc/udev/rules.d and plug the camera in again, or run as root",
+	)
+	// ErrNoDepthEngine reports that libk4a cannot load its depth engine.
+	ErrNoDepthEngine = errors.New(
+		"libk4a cannot start its depth engine. Put libdepthengine.so.2.0 (part of package libk4a1.4 and of the wheel pyk4a-bundle) in libk4a's directory; it needs OpenGL 4.4 and, without a screen, DISPLAY=:0 of a running X server",
+	)
+	// ErrUnplugged reports that a camera no longer delivers.
 	ErrUnplugged = errors.New("the camera was unplugged or its USB connection failed")
 )
 
-// library is libk4a, loaded at run time. It stays loaded: it has threads of its own.
+// library is libk4a, loaded at run time. It is never unloaded, as it has its own threads.
 type library struct {
 	api  *C.struct_k4a_api
 	path string
 }
 
-// load finds and loads libk4a. path is a file or a directory; where it is "", the
-// environment variable LibraryEnv says it, and where that is not set, the system knows.
+// load finds and loads libk4a. path is a file or directory; "" uses LibraryEnv, then the system's
+// loader.
 func load(path string) (*library, error) {
 	if path == "" {
 		path = os.Getenv(LibraryEnv)
@@ -67,7 +74,7 @@ func load(path string) (*library, error) {
 			}
 		}
 	}
-	// By default libk4a writes its log to standard output, which is not its own.
+	// Stop libk4a from logging to the program's standard output.
 	if _, set := os.LookupEnv("K4A_ENABLE_LOG_TO_STDOUT"); !set {
 		if err := os.Setenv("K4A_ENABLE_LOG_TO_STDOUT", "0"); err != nil {
 			return nil, err
@@ -92,8 +99,8 @@ func load(path string) (*library, error) {
 	return nil, fmt.Errorf("%w (%s)", ErrNoLibrary, strings.Join(reasons, "; "))
 }
 
-// preloadDepthEngine loads the depth engine that lies beside the library, which libk4a
-// itself would look for only where the system's loader does.
+// preloadDepthEngine loads the depth engine from the library's directory, where libk4a itself does
+// not look.
 func (l *library) preloadDepthEngine() {
 	engine := filepath.Join(filepath.Dir(l.path), "libdepthengine.so.2.0")
 	if _, err := os.Stat(engine); err != nil || !strings.Contains(l.path, "/") {
@@ -104,14 +111,14 @@ func (l *library) preloadDepthEngine() {
 	C.shim_preload(name)
 }
 
-// messages returns what libk4a has logged since the last call, one line each.
+// messages returns the lines logged by libk4a since the last call.
 func messages() []string {
 	var text [8192]C.char
 	n := C.shim_messages(&text[0], C.size_t(len(text)))
 	return strings.Split(strings.TrimSpace(C.GoStringN(&text[0], C.int(n))), "\n")
 }
 
-// failure explains a failed call by what libk4a has logged meanwhile.
+// failure explains a failed call by the lines that libk4a has logged.
 func failure(what string) error {
 	lines := messages()
 	for _, line := range lines {
@@ -119,12 +126,12 @@ func failure(what string) error {
 		switch {
 		case strings.Contains(lower, "depth engine"), strings.Contains(lower, "libdepthengine"):
 			return fmt.Errorf("%w (%s)", ErrNoDepthEngine, line)
-		case strings.Contains(lower, "are all unavalable"), // so spelt; libusb refused every camera
+		case strings.Contains(lower, "are all unavalable"), // sic; libusb refused every camera
 			strings.Contains(lower, "libusb_error_access"), strings.Contains(lower, "permission"):
 			return fmt.Errorf("%w (%s)", ErrPermission, line)
 		}
 	}
-	// libk4a logs the cause first and then each caller that failed with it.
+	// libk4a logs the cause first, then each failing caller.
 	if lines[0] == "" {
 		return fmt.Errorf("%s failed; is another program using the camera?", what)
 	}

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// libk4a reports why a call failed only through its log, from any thread.
+// libk4a explains failures only in its log, on any thread.
 static pthread_mutex_t messages_lock = PTHREAD_MUTEX_INITIALIZER;
 static char messages[8192];
 static size_t messages_size;
@@ -17,7 +17,7 @@ static void on_message(void *context, int level, const char *file, const int lin
 	if (n > 1024)
 		n = 1024;
 	pthread_mutex_lock(&messages_lock);
-	if (messages_size + n + 1 > sizeof(messages)) { // forget the older half
+	if (messages_size + n + 1 > sizeof(messages)) { // drop the older half
 		size_t half = messages_size / 2;
 		memmove(messages, messages + half, messages_size - half);
 		messages_size -= half;

@@ -1,5 +1,4 @@
-// The part of libk4a's ABI (Azure Kinect Sensor SDK 1.4) that a capture needs, found by
-// dlsym: Holocast is never linked against libk4a.
+// The part of libk4a's ABI (Azure Kinect Sensor SDK 1.4) needed for capture, resolved with dlsym.
 #ifndef HOLOCAST_K4A_SHIM_H
 #define HOLOCAST_K4A_SHIM_H
 
@@ -44,7 +43,7 @@ struct k4a_api {
 	int (*set_debug_message_handler)(void *handler, void *context, int level);
 };
 
-// shim_image is one image of a capture; image is NULL where there is none.
+// shim_image is one image of a capture; image is NULL if there is none.
 struct shim_image {
 	k4a_handle image;
 	uint8_t *data;
@@ -58,9 +57,9 @@ struct shim_capture {
 	struct shim_image color, depth;
 };
 
-// Loads the library at path, which stays loaded. Returns false and why.
+// Loads the library at path and never unloads it. On failure returns false and the reason in why.
 bool shim_load(const char *path, struct k4a_api *api, char *why, size_t why_size);
-// Loads a library only so that libk4a finds it by its name later.
+// Loads a library that libk4a later looks up by name.
 void shim_preload(const char *path);
 
 uint32_t shim_count(const struct k4a_api *api);
@@ -73,8 +72,7 @@ void shim_stop(const struct k4a_api *api, k4a_handle device);
 int shim_capture(const struct k4a_api *api, k4a_handle device, int32_t timeout_ms, struct shim_capture *c);
 void shim_release(const struct k4a_api *api, struct shim_capture *c);
 
-// Moves libk4a's error messages since the last call to text, the newest last, and
-// returns their length.
+// Moves libk4a's error messages since the last call to text, newest last, and returns their length.
 size_t shim_messages(char *text, size_t size);
 
 #endif

@@ -1,5 +1,5 @@
-// Package k4arecording plays Azure Kinect recordings (see internal/k4amkv for the format) at
-// their own pace, looped if wanted.
+// Package k4arecording plays Azure Kinect recordings (internal/k4amkv) at their recorded rate,
+// optionally in a loop.
 package k4arecording
 
 import (
@@ -18,12 +18,12 @@ import (
 	"holocast/internal/k4amkv"
 )
 
-// Options choose how a recording is played.
+// Options configures a Player.
 type Options struct {
 	// Loop restarts the recording at its end; device times keep growing.
 	Loop bool
-	// Name is the source's name; "" is the camera's serial number, or the file's name
-	// where the recording has none.
+	// Name is the source's name; "" is the camera's serial number, or the file's name if the
+	// recording has none.
 	Name string
 }
 
@@ -37,17 +37,17 @@ type Player struct {
 	dropped atomic.Int64
 
 	mu    sync.Mutex
-	spare []*k4amkv.Capture // released
+	spare []*k4amkv.Capture // released by callers of Next
 
 	begun     bool
-	start     time.Time     // when the recording's device time origin is due
+	start     time.Time     // local time of the first capture
 	origin    time.Duration // device time of the first capture
-	shift     time.Duration // what earlier passes add to device times
-	last      time.Duration // device time of the newest capture read, with shift
-	delivered bool          // in this pass
+	shift     time.Duration // added to device times, for earlier passes
+	last      time.Duration // device time of the newest capture, with shift
+	delivered bool          // a frame was returned in this pass
 }
 
-// Open opens the recording at path, which must have depth and a calibration.
+// Open opens a recording, which must have depth and a calibration.
 func Open(path string, options Options) (*Player, error) {
 	r, err := k4amkv.Open(path)
 	if err != nil {
@@ -86,18 +86,18 @@ func (p *Player) Name() string { return p.options.Name }
 // Calibration implements source.Source.
 func (p *Player) Calibration() camera.Calibration { return p.cal }
 
-// FPS implements source.Source: the rate the recorder was set to.
+// FPS implements source.Source. It returns the recorder's setting.
 func (p *Player) FPS() float64 { return float64(p.reader.Config.FPS) }
 
-// Dropped implements source.Source: it counts captures without depth, and those more
-// than a frame late because Next was not called in time.
+// Dropped implements source.Source. It counts captures without depth, and captures more than a
+// frame overdue when Next was called.
 func (p *Player) Dropped() int64 { return p.dropped.Load() }
 
 // Close implements source.Source.
 func (p *Player) Close() error { return p.reader.Close() }
 
-// Next implements source.Source. Where the recording is damaged it returns a
-// *source.DamageError once everything before the damage is delivered.
+// Next implements source.Source. It returns a *source.DamageError for damaged data after all
+// captures before it.
 func (p *Player) Next(ctx context.Context, f *source.Frame) error {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -143,7 +143,7 @@ func (p *Player) Next(ctx context.Context, f *source.Frame) error {
 	}
 }
 
-// capture returns a capture whose buffers may be overwritten.
+// capture returns a capture with reusable buffers.
 func (p *Player) capture() *k4amkv.Capture {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -162,7 +162,7 @@ func (p *Player) release(c *k4amkv.Capture) {
 	p.spare = append(p.spare, c)
 }
 
-// failure says which recording an error of its reader is about.
+// failure adds the recording's path to an error of its reader.
 func (p *Player) failure(err error) error {
 	named := fmt.Errorf("k4amkv: %s: %w", p.path, err)
 	var damage *k4amkv.DamageError
@@ -172,7 +172,7 @@ func (p *Player) failure(err error) error {
 	return named
 }
 
-// again seeks to the beginning, or returns io.EOF without Options.Loop.
+// again seeks to the beginning; without Options.Loop it returns io.EOF.
 func (p *Player) again() error {
 	if !p.options.Loop {
 		return io.EOF

@@ -18,7 +18,7 @@ import (
 
 var _ source.Source = (*Player)(nil)
 
-// calibration is a factory document with an ideal depth lens.
+// calibration is a factory calibration with an ideal depth lens.
 const calibration = `{"CalibrationInformation":{"Cameras":[{"Intrinsics":{"ModelParameterCount":14,
 "ModelParameters":[0.5,0.5,0.5,0.5,0,0,0,0,0,0,0,0,0,0],"ModelType":"CALIBRATION_LensDistortionModelBrownConrady"},
 "Location":"CALIBRATION_CameraLocationD0","Rt":{"Rotation":[1,0,0,0,1,0,0,0,1],"Translation":[0,0,0]},
@@ -26,8 +26,8 @@ const calibration = `{"CalibrationInformation":{"Cameras":[{"Intrinsics":{"Model
 
 const device = 3 * time.Second // device time of a recording's first capture
 
-// record writes a depth recording at 5 fps whose capture i has depth i+1 everywhere;
-// captures in absent have IR alone.
+// record writes a depth recording at 5 fps. Capture i has depth i+1 everywhere; captures in absent
+// have only IR.
 func record(t *testing.T, config k4amkv.Config, n int, absent ...int) string {
 	t.Helper()
 	config.FPS = 5
@@ -89,8 +89,15 @@ func TestPace(t *testing.T) {
 				t.Fatal(err)
 			}
 			offset := time.Duration(i) * 200 * time.Millisecond
-			if f.DeviceTime != device+offset || !f.CaptureTime.Equal(start.Add(offset)) || !time.Now().Equal(f.CaptureTime) {
-				t.Errorf("frame %d: device time %v, captured %v, returned %v after the start", i, f.DeviceTime, f.CaptureTime.Sub(start), time.Since(start))
+			if f.DeviceTime != device+offset || !f.CaptureTime.Equal(start.Add(offset)) ||
+				!time.Now().Equal(f.CaptureTime) {
+				t.Errorf(
+					"frame %d: device time %v, captured %v, returned %v after the start",
+					i,
+					f.DeviceTime,
+					f.CaptureTime.Sub(start),
+					time.Since(start),
+				)
 			}
 			if f.Depth[0] != uint16(i+1) || f.Color != nil {
 				t.Errorf("frame %d has depth %d", i, f.Depth[0])
@@ -115,9 +122,15 @@ func TestLoop(t *testing.T) {
 			}
 			offset := time.Duration(i) * 200 * time.Millisecond
 			if f.DeviceTime != device+offset || !f.CaptureTime.Equal(start.Add(offset)) || f.Depth[0] != uint16(i%3+1) {
-				t.Errorf("frame %d: device time %v, captured %v after the start, depth %d", i, f.DeviceTime, f.CaptureTime.Sub(start), f.Depth[0])
+				t.Errorf(
+					"frame %d: device time %v, captured %v after the start, depth %d",
+					i,
+					f.DeviceTime,
+					f.CaptureTime.Sub(start),
+					f.Depth[0],
+				)
 			}
-			if i > 0 && last.Depth[0] != uint16((i-1)%3+1) { // frames stay as they are until released
+			if i > 0 && last.Depth[0] != uint16((i-1)%3+1) { // a frame stays valid until released
 				t.Errorf("frame %d changed depth to %d when the next was read", i-1, last.Depth[0])
 			}
 			last.Release()
@@ -143,7 +156,7 @@ func TestDropped(t *testing.T) {
 			}
 			seen = append(seen, f.Depth[0])
 			if f.Depth[0] == 4 {
-				time.Sleep(450 * time.Millisecond) // frame 5 is then 250 ms late, 6 is 50 ms
+				time.Sleep(450 * time.Millisecond) // frame 5 is then 250 ms late, frame 6 50 ms
 			}
 		}
 		want := []uint16{1, 2, 4, 6, 7, 8} // 3 has no depth
@@ -200,7 +213,7 @@ func TestDamagedRecording(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file[len(file)*7/10] ^= 1 // in the fourth of five captures
+	file[len(file)*7/10] ^= 1 // the fourth of five captures
 	if err := os.WriteFile(path, file, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +227,8 @@ func TestDamagedRecording(t *testing.T) {
 		}
 		var damage *source.DamageError
 		var where *k4amkv.DamageError
-		if err := p.Next(t.Context(), &f); !errors.As(err, &damage) || !errors.As(err, &where) || !strings.Contains(err.Error(), "studio.mkv: recording is damaged at byte") {
+		if err := p.Next(t.Context(), &f); !errors.As(err, &damage) || !errors.As(err, &where) ||
+			!strings.Contains(err.Error(), "studio.mkv: recording is damaged at byte") {
 			t.Errorf("error %v", err)
 		}
 		if err := p.Next(t.Context(), &f); err != nil || f.Depth[0] != 5 {
@@ -243,7 +257,14 @@ func TestRealRecording(t *testing.T) {
 				t.Fatal(err)
 			}
 			if f.Format != camera.MJPG || len(f.Color) == 0 || len(f.Depth) != 640*576 || f.DeviceTime <= last {
-				t.Errorf("frame %d: %d bytes of %s, %d depth values, device time %v", i, len(f.Color), f.Format, len(f.Depth), f.DeviceTime)
+				t.Errorf(
+					"frame %d: %d bytes of %s, %d depth values, device time %v",
+					i,
+					len(f.Color),
+					f.Format,
+					len(f.Depth),
+					f.DeviceTime,
+				)
 			}
 			last = f.DeviceTime
 		}

@@ -21,35 +21,35 @@ import (
 
 // Limits of a .bin recording.
 const (
-	maxBinPoints = catalog.MaxPoints // of a frame
+	maxBinPoints = catalog.MaxPoints // per frame
 	maxBinFrames = 1 << 20
-	maxBinHeader = 96 // bytes of a frame's two lines of text
-	binPoint     = 10 // bytes: x y z int16 in millimetres, then of all points red green blue alpha
+	maxBinHeader = 96 // bytes of a frame's two text lines
+	binPoint     = 10 // bytes: x y z int16 in millimetres, then red green blue alpha of all points
 )
 
-// errBinHeader says that where a frame should begin there is no header.
+// errBinHeader reports data without a frame header where a frame should begin.
 var errBinHeader = errors.New("no LiveScan3D frame: want the lines n_points= N and frame_timestamp= T")
 
-// binFrame is where a frame's points are in the file.
+// binFrame locates a frame's points in the file.
 type binFrame struct {
 	at     int64
 	points int
 }
 
-// Bin plays a .bin recording of LiveScan3D: the points of one client or of all, in the
-// space of the studio. It plays at the pace of its time stamps, again and again.
+// Bin plays a .bin recording of LiveScan3D in a loop, timed by its timestamps. It holds the points
+// of one or all clients, in studio space.
 type Bin struct {
 	name   string
 	file   *os.File
 	frames []binFrame
-	damage error // what ended the recording early; nil once reported
+	damage error // why the recording is truncated; nil once reported
 	pace   pace.Camera
 	fps    float64
 	buf    []byte
 }
 
-// OpenBin opens a recording. A truncated one plays as far as it goes. Errors name the
-// file and the byte.
+// OpenBin opens a recording. A truncated recording plays up to the damage. Errors name the file and
+// byte.
 func OpenBin(path string) (*Bin, error) {
 	b, err := openBin(path)
 	if err != nil {
@@ -93,8 +93,8 @@ func openBin(path string) (_ *Bin, err error) {
 	return b, nil
 }
 
-// indexBin finds the frames of a recording of a size in bytes and their time stamps, as
-// far as they are whole; err says why it ended early.
+// indexBin locates the complete frames of a recording of size bytes and their timestamps. err
+// explains why the index ends early.
 func indexBin(r io.ReaderAt, size int64) (frames []binFrame, stamps []int32, err error) {
 	header := make([]byte, maxBinHeader)
 	for at := int64(0); len(frames) < maxBinFrames; {
@@ -102,7 +102,7 @@ func indexBin(r io.ReaderAt, size int64) (frames []binFrame, stamps []int32, err
 		if rerr != nil && !errors.Is(rerr, io.EOF) {
 			return frames, stamps, rerr
 		}
-		// Some versions end a frame with a line break, others do not.
+		// Only some versions of LiveScan3D end a frame with a line break.
 		text := bytes.TrimLeft(header[:n], "\r\n")
 		if len(text) == 0 && at+int64(n) >= size {
 			return frames, stamps, nil
@@ -113,7 +113,14 @@ func indexBin(r io.ReaderAt, size int64) (frames []binFrame, stamps []int32, err
 		}
 		at += int64(n - len(text) + length)
 		if at+int64(points)*binPoint > size {
-			return frames, stamps, fmt.Errorf("byte %d, frame %d: cut off: %d points need %d bytes, %d are left", at, len(frames), points, int64(points)*binPoint, size-at)
+			return frames, stamps, fmt.Errorf(
+				"byte %d, frame %d: cut off: %d points need %d bytes, %d are left",
+				at,
+				len(frames),
+				points,
+				int64(points)*binPoint,
+				size-at,
+			)
 		}
 		frames, stamps = append(frames, binFrame{at, points}), append(stamps, stamp)
 		at += int64(points) * binPoint
@@ -121,7 +128,7 @@ func indexBin(r io.ReaderAt, size int64) (frames []binFrame, stamps []int32, err
 	return frames, stamps, fmt.Errorf("more than %d frames", maxBinFrames)
 }
 
-// parseBinHeader reads a frame's two lines and returns their length with the last break.
+// parseBinHeader parses a frame's two lines. length includes the last line break.
 func parseBinHeader(text []byte) (points int, stamp int32, length int, err error) {
 	field := func(name string) (int64, error) {
 		line, _, found := bytes.Cut(text[length:], []byte{'\n'})
@@ -150,13 +157,12 @@ func parseBinHeader(text []byte) (points int, stamp int32, length int, err error
 	return int(n), int32(t), length, nil //nolint:gosec // LiveScan3D writes the low 32 bits
 }
 
-// binTimes turns time stamps, of which the file has the low 32 bits, into times since the
-// first. Their unit is the microsecond, in old recordings the millisecond: no camera has
-// 1000 frames a second.
+// binTimes converts timestamps, stored as their low 32 bits, to times since the first. The unit is
+// the microsecond, or the millisecond in old recordings: no camera captures 1000 frames a second.
 func binTimes(stamps []int32) []time.Duration {
 	steps := make([]int64, len(stamps))
 	for i := 1; i < len(stamps); i++ {
-		steps[i] = int64(stamps[i] - stamps[i-1]) // wraps as the stamps do
+		steps[i] = int64(stamps[i] - stamps[i-1]) // wraps like the timestamps
 	}
 	sorted := slices.Clone(steps[1:])
 	slices.Sort(sorted)
@@ -172,20 +178,20 @@ func binTimes(stamps []int32) []time.Duration {
 	for i := 1; i < len(times); i++ {
 		step := steps[i]
 		if step <= 0 || time.Duration(step)*unit > maxPause {
-			step = usual // a clock that stepped
+			step = usual // the clock stepped
 		}
 		times[i] = times[i-1] + time.Duration(step)*unit
 	}
 	return times
 }
 
-// maxPause is the longest pause between two frames that is played.
+// maxPause limits the pause between two frames.
 const maxPause = time.Minute
 
 // Name returns the file's name without its extension.
 func (b *Bin) Name() string { return b.name }
 
-// FPS returns the usual rate of the recording's frames.
+// FPS returns the median frame rate.
 func (b *Bin) FPS() float64 { return b.fps }
 
 // MaxPoints returns the number of points of the largest frame.
@@ -197,8 +203,8 @@ func (b *Bin) MaxPoints() int {
 	return most
 }
 
-// Next waits for the next frame; the one after the last is the first again. Where the
-// recording is truncated, one call returns a [source.DamageError].
+// Next waits for the next frame, in a loop. At the end of a truncated recording it returns a
+// [source.DamageError] once.
 func (b *Bin) Next(ctx context.Context, c *source.Cloud) error {
 	k, due, err := b.pace.Wait(ctx)
 	if err != nil {

@@ -19,26 +19,26 @@ import (
 	"holocast/internal/camera"
 )
 
-// ErrMode says that a studio has no directory of the modes asked for.
+// ErrMode reports that a studio has no directory for the requested modes.
 var ErrMode = errors.New("no such file or directory")
 
-// recorded is one camera's files, before any image is read.
+// recorded lists one camera's files before images are read.
 type recorded struct {
 	name       string
 	intrinsics string // path of the factory calibration
 	depth      camera.DepthMode
 	color      camera.ColorMode
-	frames     []filePair // in order of their numbers
+	frames     []filePair // by number
 	stamps     map[int]uint64
 }
 
-// filePair is one capture; color is "" where the camera dropped it.
+// filePair is one capture; color is "" if the camera dropped it.
 type filePair struct {
 	number       int
 	depth, color string
 }
 
-// find looks for the cameras of a studio in dir, or for the one camera that dir is.
+// find returns the cameras of the studio in dir, or dir itself as one camera.
 func find(dir string, opts Options) ([]*recorded, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -60,16 +60,16 @@ func find(dir string, opts Options) ([]*recorded, error) {
 		cameras = append(cameras, r)
 	}
 	if len(cameras) == 0 {
-		return nil, fmt.Errorf("%s has neither an Intrinsics.json nor directories of cameras", dir)
+		return nil, fmt.Errorf("%s has neither an Intrinsics.json nor camera directories", dir)
 	}
-	// client_10 after client_9.
+	// Sort client_10 after client_9.
 	slices.SortStableFunc(cameras, func(a, b *recorded) int {
 		return cmp.Or(cmp.Compare(clientNumber(a.name), clientNumber(b.name)), strings.Compare(a.name, b.name))
 	})
 	return cameras, nil
 }
 
-// clientNumber is that of a take's client_N, -1 for another directory.
+// clientNumber returns N of a take's client_N, or -1 for another directory.
 func clientNumber(name string) int {
 	rest, ok := strings.CutPrefix(name, "client_")
 	if n, err := strconv.Atoi(rest); ok && err == nil {
@@ -78,7 +78,7 @@ func clientNumber(name string) int {
 	return -1
 }
 
-// intrinsics finds the calibration among a camera's files. A take's is
+// intrinsics returns the calibration among a camera's files; in a take it is
 // Intrinsics_Calib_N.json.
 func intrinsics(dir string, entries []fs.DirEntry) (path string, take bool) {
 	for _, e := range entries {
@@ -108,12 +108,15 @@ func findCamera(dir string, opts Options) (*recorded, error) {
 	return r, r.findModes(dir, opts)
 }
 
-// findModes looks for the modes asked for where each has a directory of its own: those
-// of the published test set, or depth_MODE and color_mode.
+// findModes finds the requested modes of a camera with a directory per mode: the published test
+// set's names, or depth_MODE and color_mode.
 func (r *recorded) findModes(dir string, opts Options) error {
 	r.depth, r.color = opts.Depth, opts.Color
 	height := strings.ToLower(string(opts.Color))
-	depthDir, err := oneOf(filepath.Join(dir, "depthImages", string(opts.Depth)), filepath.Join(dir, "depth_"+string(opts.Depth)))
+	depthDir, err := oneOf(
+		filepath.Join(dir, "depthImages", string(opts.Depth)),
+		filepath.Join(dir, "depth_"+string(opts.Depth)),
+	)
 	if err != nil {
 		return err
 	}
@@ -159,8 +162,8 @@ func oneOf(a, b string) (string, error) {
 	return "", fmt.Errorf("%s or %s: %w", a, b, ErrMode)
 }
 
-// findTake looks for a client's images of a take, which may lack some, and its time
-// stamps. Images that LiveScan3D has synchronised are preferred to those it has not.
+// findTake finds a client's images and timestamps in a take. Frames may be missing. Images
+// synchronised by LiveScan3D take precedence.
 func (r *recorded) findTake(dir string, entries []fs.DirEntry) error {
 	for _, prefix := range []string{"synced_", ""} {
 		depth, err := numbered(dir, prefix+"Depth_", ".tiff")
@@ -197,8 +200,8 @@ func (r *recorded) findTake(dir string, entries []fs.DirEntry) error {
 	return nil
 }
 
-// findSizes tells the modes from the first images that are no placeholders. A camera
-// that lacks a frame after synchronisation has a depth image of one pixel.
+// findSizes determines the modes from the first images that are not placeholders. After
+// synchronisation a missing frame has a depth image of one pixel.
 func (r *recorded) findSizes(dir string) error {
 	frames := r.frames[:0]
 	for _, f := range r.frames {
@@ -248,8 +251,7 @@ func (r *recorded) findSizes(dir string) error {
 
 func isPlaceholder(size image.Config) bool { return size.Width == 1 && size.Height == 1 }
 
-// parseStamps reads lines of a frame's number and its device time in microseconds,
-// separated by a tab.
+// parseStamps parses lines of frame number and device time in microseconds, separated by a tab.
 func parseStamps(text []byte) (map[int]uint64, error) {
 	stamps := map[int]uint64{}
 	line := 0
@@ -275,7 +277,7 @@ func parseStamps(text []byte) (map[int]uint64, error) {
 	return stamps, nil
 }
 
-// numbered finds the files of dir whose names are a number between prefix and suffix.
+// numbered returns dir's files whose names are a number between prefix and suffix.
 func numbered(dir, prefix, suffix string) (map[int]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

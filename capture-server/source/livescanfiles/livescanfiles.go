@@ -1,22 +1,22 @@
-// Package livescanfiles plays directories of Azure Kinect frames as LiveScan3D records and
-// reads them:
+// Package livescanfiles plays directories of Azure Kinect frames in LiveScan3D's layouts. A
+// recorded take:
 //
 //	<take>/client_0/Intrinsics_Calib_0.json   the sensor's factory calibration
 //	<take>/client_0/Depth_0.tiff …            16 bits, millimetres
 //	<take>/client_0/Color_0.jpg …
 //	<take>/client_0/Timestamps_Client0.txt    frame, device time in microseconds
 //
-// its published test set, which has directories for the modes:
+// LiveScan3D's published test set, with a directory per mode:
 //
 //	<studio>/<camera>/Intrinsics.json
 //	<studio>/<camera>/depthImages/NFOV_UNBINNED/Depth_1.tiff …
 //	<studio>/<camera>/colorImages/720p/Color_1.jpg …
 //
-// and the same with depth_NFOV_UNBINNED and color_720p for those directories.
+// Or the same with directories depth_NFOV_UNBINNED and color_720p.
 //
-// Cameras of a studio play in step, in a loop: a take by its time stamps, anything else at
-// a chosen frame rate. Colour is delivered as the JPEG it is. A take
-// plays in the modes it was recorded in; frames that a camera lacks are gaps.
+// The cameras of a studio play synchronized and in a loop: a take by its timestamps, in its
+// recorded modes; anything else at Options.FPS. Colour stays JPEG. A camera's missing frames are
+// gaps.
 package livescanfiles
 
 import (
@@ -39,25 +39,26 @@ import (
 	"holocast/internal/mjpeg"
 )
 
-// Options choose what of a studio is played.
+// Options selects what to play.
 type Options struct {
-	Depth  camera.DepthMode // of a studio that has several; "" is NFOVUnbinned
-	Color  camera.ColorMode // of a studio that has several; "" is Color720P
-	FPS    float64          // frames per second, where they have no time stamps; 0 is 30
-	Frames int              // play only the first so many of each camera; 0 is all
+	Depth  camera.DepthMode // for a studio with several; "" is NFOVUnbinned
+	Color  camera.ColorMode // for a studio with several; "" is Color720P
+	FPS    float64          // frame rate without timestamps; 0 is 30
+	Frames int              // play only the first Frames of each camera; 0 is all
 }
 
 const (
 	// maxFile bounds a file; a 4096×3072 JPEG of a Kinect has about 4 MB.
 	maxFile = 64 << 20
-	// keepDepth bounds the decoded depth that a studio keeps in memory, bytes. Of a
-	// longer one each camera reads one frame ahead.
+	// keepDepth bounds the decoded depth kept in memory per studio, bytes. In a longer studio each
+	// camera reads one frame ahead.
 	keepDepth = 256 << 20
 )
 
-// Open reads the studio in dir, or the single camera that dir is. Cameras come in order
-// of their directories' names, which are also theirs. Errors name the directory or file
-// that is wrong; where a studio lacks the modes asked for, they are [ErrMode].
+// Open opens the studio in dir, or a single camera's directory. Cameras are sorted by and named
+// after their directories. Errors name the directory or file; if the requested modes are missing
+// they wrap
+// [ErrMode].
 func Open(dir string, opts Options) ([]source.Source, error) {
 	opts.Depth = cmp.Or(opts.Depth, camera.NFOVUnbinned)
 	opts.Color = cmp.Or(opts.Color, camera.Color720P)
@@ -102,19 +103,20 @@ func open(dir string, opts Options) ([]source.Source, error) {
 	return sources, nil
 }
 
-// sameClock is how far apart the first frames of cameras of one take can be that share
-// a clock: LiveScan3D starts them one after the other.
+// sameClock is the maximum time between the first frames of cameras that share a clock. LiveScan3D
+// starts a take's cameras one by one.
 const sameClock = 5 * time.Second
 
-// schedule says when each camera's frames are due: by their device times where all have
-// them, or by their numbers where some are missing, or nil for a frame each tick.
+// schedule returns each camera's frame times: device times if all frames have one, otherwise frame
+// numbers if some are missing, otherwise nil for one frame per tick.
 func schedule(cameras []*recorded, clock *pace.Clock) []*pace.Recording {
 	stamped, gaps := true, false
 	for _, r := range cameras {
 		for i, f := range r.frames {
 			_, ok := r.stamps[f.number]
 			stamped = stamped && ok
-			gaps = gaps || f.number != r.frames[0].number+i || len(r.frames) != len(cameras[0].frames) || f.number != cameras[0].frames[i].number
+			gaps = gaps || f.number != r.frames[0].number+i || len(r.frames) != len(cameras[0].frames) ||
+				f.number != cameras[0].frames[i].number
 		}
 	}
 	timelines := make([]*pace.Recording, len(cameras))
@@ -127,7 +129,7 @@ func schedule(cameras []*recorded, clock *pace.Clock) []*pace.Recording {
 		}
 		return clock.Offset(int64(f.number))
 	}
-	// Cameras that share a clock start at the first frame of all, others at their own.
+	// Cameras with a common clock start at the earliest first frame, others each at its own.
 	starts := make([]time.Duration, len(cameras))
 	for i, r := range cameras {
 		starts[i] = at(r, r.frames[0])
@@ -144,7 +146,7 @@ func schedule(cameras []*recorded, clock *pace.Clock) []*pace.Recording {
 		for _, f := range r.frames {
 			t := at(r, f) - starts[i]
 			if n := len(timelines[i].Frames); n > 0 && t <= timelines[i].Frames[n-1] {
-				continue // a clock that stepped back
+				continue // the clock stepped back
 			}
 			timelines[i].Frames = append(timelines[i].Frames, t)
 			kept = append(kept, f)
@@ -158,8 +160,7 @@ func schedule(cameras []*recorded, clock *pace.Clock) []*pace.Recording {
 	return timelines
 }
 
-// interval is the median time from a frame to the next, that of the clock where there
-// is one frame only.
+// interval returns the median frame interval, or the clock's if there is only one frame.
 func interval(frames []time.Duration, clock *pace.Clock) time.Duration {
 	if len(frames) < 2 {
 		return clock.Offset(1)
@@ -180,11 +181,11 @@ type player struct {
 	pace  pace.Camera
 	fps   float64
 
-	kept  []picture    // all of them, or none
-	ahead chan picture // gets the picture being read, where none are kept
+	kept  []picture    // all pictures, or nil
+	ahead chan picture // receives the picture being read, if kept is nil
 }
 
-// picture is one capture's images.
+// picture holds one capture's images.
 type picture struct {
 	index int
 	depth []uint16
@@ -204,7 +205,7 @@ func newPlayer(r *recorded) (*player, error) {
 	return &player{name: r.name, cal: cal, files: r.frames}, nil
 }
 
-// load reads and checks every image, or where none are to be kept the first.
+// load reads and checks all images if keep is set, otherwise only the first.
 func (p *player) load(keep bool) error {
 	p.fps = p.pace.Clock.FPS()
 	if r := p.pace.Recorded; r != nil {
@@ -225,7 +226,7 @@ func (p *player) load(keep bool) error {
 	return g.Wait()
 }
 
-// read reads and checks one capture's images. A placeholder has no depth.
+// read reads and checks one capture's images. depth is nil for a placeholder.
 func (p *player) read(i int) picture {
 	f := p.files[i]
 	got := picture{index: i}
@@ -246,7 +247,7 @@ func (p *player) read(i int) picture {
 	return got
 }
 
-// picture returns capture i, and begins to read the next where they are not kept.
+// picture returns capture i. If pictures are not kept, it starts to read the next one.
 func (p *player) picture(i int) picture {
 	if p.kept != nil {
 		return p.kept[i]
@@ -265,8 +266,8 @@ func (p *player) picture(i int) picture {
 	return got
 }
 
-// decodeDepth reads a TIFF of width×height 16-bit grey pixels, or nil where it is the
-// single pixel that stands for a frame that the camera lacks.
+// decodeDepth decodes a TIFF of width×height 16-bit grey pixels. It returns nil for the single
+// pixel that stands for a missing frame.
 func decodeDepth(file []byte, width, height int) ([]uint16, error) {
 	cfg, err := tiff.DecodeConfig(bytes.NewReader(file))
 	if err != nil {
@@ -332,17 +333,17 @@ func readFile(path string) ([]byte, error) {
 // Name returns the name of the camera's directory.
 func (p *player) Name() string { return p.name }
 
-// Calibration returns what the factory calibration says for the modes.
+// Calibration returns the factory calibration for the modes.
 func (p *player) Calibration() camera.Calibration { return p.cal }
 
-// FPS returns the rate the camera plays at, of a take by its time stamps the usual one.
+// FPS returns the playback rate; of a take, the median.
 func (p *player) FPS() float64 { return p.fps }
 
-// Dropped counts the frames that passed before Next was called.
+// Dropped counts frames overdue when Next was called.
 func (p *player) Dropped() int64 { return p.pace.Dropped() }
 
-// Next waits for the next frame; the one after the last is the first again. A frame that
-// cannot be read is a [source.DamageError].
+// Next waits for the next frame, in a loop. For an unreadable frame it returns a
+// [source.DamageError].
 func (p *player) Next(ctx context.Context, f *source.Frame) error {
 	for {
 		k, due, err := p.pace.Wait(ctx)
@@ -354,7 +355,7 @@ func (p *player) Next(ctx context.Context, f *source.Frame) error {
 			return &source.DamageError{Err: fmt.Errorf("livescan: %w", got.err)}
 		}
 		if got.depth == nil {
-			continue // a gap
+			continue // missing frame
 		}
 		*f = source.Frame{
 			Depth:       got.depth,
@@ -367,7 +368,7 @@ func (p *player) Next(ctx context.Context, f *source.Frame) error {
 	}
 }
 
-// Close waits for what is being read.
+// Close waits for the reader.
 func (p *player) Close() error {
 	if p.ahead != nil {
 		<-p.ahead

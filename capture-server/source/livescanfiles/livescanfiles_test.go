@@ -23,7 +23,7 @@ import (
 	"holocast/internal/camera"
 )
 
-// writeStudio makes a studio of small images: NFOV 2×2 binned with 720p colour.
+// writeStudio creates a studio of small images: NFOV 2×2 binned with 720p colour.
 func writeStudio(t *testing.T, cameras, frames int) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -36,7 +36,11 @@ func writeStudio(t *testing.T, cameras, frames int) string {
 		write(t, filepath.Join(cam, "Intrinsics.json"), append(cal.Raw, 0))
 		for k := 1; k <= frames; k++ {
 			number := string(rune('0' + k))
-			write(t, filepath.Join(cam, "depth_NFOV_2X2BINNED", "Depth_"+number+".tiff"), depthTIFF(t, 320, 288, uint16(1000*c+k)))
+			write(
+				t,
+				filepath.Join(cam, "depth_NFOV_2X2BINNED", "Depth_"+number+".tiff"),
+				depthTIFF(t, 320, 288, uint16(1000*c+k)),
+			)
 			write(t, filepath.Join(cam, "color_720p", "Color_"+number+".jpg"), colorJPEG(t, 1280, 720))
 		}
 	}
@@ -66,7 +70,7 @@ func depthTIFF(t testing.TB, w, h int, value uint16) []byte {
 	return buf.Bytes()
 }
 
-// jpegs keeps what colorJPEG made: encoding takes long under the race detector.
+// jpegs caches colorJPEG's results; encoding is slow under the race detector.
 var jpegs = map[image.Point][]byte{}
 
 func colorJPEG(t testing.TB, w, h int) []byte {
@@ -114,7 +118,13 @@ func TestPlaysInStepAndLoops(t *testing.T) {
 				first = append(first, moment{number, f.CaptureTime.UnixNano()})
 			}
 			if got, want := f.CaptureTime.UnixNano()-first[0].due, (number-first[0].number)*1e6; got != want {
-				t.Errorf("camera %d frame %d is due %d ns after the first camera's first, want %d", c, number, got, want)
+				t.Errorf(
+					"camera %d frame %d is due %d ns after the first camera's first, want %d",
+					c,
+					number,
+					got,
+					want,
+				)
 			}
 		}
 	}
@@ -140,12 +150,37 @@ func TestOpenRefuses(t *testing.T) {
 		opts  Options
 		want  string
 	}{
-		{"no such directory", func(t *testing.T, dir string) { remove(t, dir, "") }, binned, "no such file or directory"},
-		{"empty directory", func(t *testing.T, dir string) { remove(t, dir, "kinectA") }, binned, "has neither an Intrinsics.json nor directories of cameras"},
-		{"no calibration", func(t *testing.T, dir string) { remove(t, dir, "kinectA/Intrinsics.json") }, binned, "kinectA has no Intrinsics.json"},
-		{"damaged calibration", func(t *testing.T, dir string) { write(t, filepath.Join(dir, "kinectA/Intrinsics.json"), []byte("{")) }, binned, "kinectA/Intrinsics.json: "},
+		{
+			"no such directory",
+			func(t *testing.T, dir string) { remove(t, dir, "") },
+			binned,
+			"no such file or directory",
+		},
+		{
+			"empty directory",
+			func(t *testing.T, dir string) { remove(t, dir, "kinectA") },
+			binned,
+			"has neither an Intrinsics.json nor camera directories",
+		},
+		{
+			"no calibration",
+			func(t *testing.T, dir string) { remove(t, dir, "kinectA/Intrinsics.json") },
+			binned,
+			"kinectA has no Intrinsics.json",
+		},
+		{
+			"damaged calibration",
+			func(t *testing.T, dir string) { write(t, filepath.Join(dir, "kinectA/Intrinsics.json"), []byte("{")) },
+			binned,
+			"kinectA/Intrinsics.json: ",
+		},
 		{"mode not recorded", func(*testing.T, string) {}, Options{Depth: camera.WFOVUnbinned}, "depth_WFOV_UNBINNED"},
-		{"colour image missing", func(t *testing.T, dir string) { remove(t, dir, "kinectA/color_720p/Color_2.jpg") }, binned, "depth_NFOV_2X2BINNED has 2 depth images, "},
+		{
+			"colour image missing",
+			func(t *testing.T, dir string) { remove(t, dir, "kinectA/color_720p/Color_2.jpg") },
+			binned,
+			"depth_NFOV_2X2BINNED has 2 depth images, ",
+		},
 		{"numbers differ", func(t *testing.T, dir string) {
 			old := filepath.Join(dir, "kinectA/color_720p/Color_2.jpg")
 			if err := os.Rename(old, filepath.Join(dir, "kinectA/color_720p/Color_3.jpg")); err != nil {
@@ -169,7 +204,7 @@ func TestOpenRefuses(t *testing.T) {
 		}, binned, "Depth_1.tiff: depth image is *image.Gray, want 16 bits of grey"},
 		{"hostile size", func(t *testing.T, dir string) {
 			b := depthTIFF(t, 320, 288, 1)
-			// The width's entry: tag 256, type 3 or 4, count 1, value.
+			// The TIFF entry of the width: tag 256, type 3 or 4, count 1, value.
 			at := bytes.Index(b, []byte{0x00, 0x01, 0x03, 0x00, 0x01, 0x00, 0x00, 0x00, 0x40, 0x01})
 			if at < 0 {
 				at = bytes.Index(b, []byte{0x00, 0x01, 0x04, 0x00, 0x01, 0x00, 0x00, 0x00, 0x40, 0x01})
@@ -229,7 +264,7 @@ func TestRealStudio(t *testing.T) {
 	}
 }
 
-// The published test set has directories of other names for the modes.
+// TestPublishedTestSet uses the test set's own directory names.
 func TestPublishedTestSet(t *testing.T) {
 	dir := writeStudio(t, 2, 2)
 	for _, c := range []string{"kinectA", "kinectB"} {
@@ -258,8 +293,8 @@ func rename(t *testing.T, dir, from, to string) {
 	}
 }
 
-// writeTake makes a take as LiveScan3D records it: client c has the frames of which
-// numbers[c] says when they were taken, µs. Depth is the frame's number plus 1000·c.
+// writeTake creates a take in LiveScan3D's layout. numbers[c] maps client c's frame numbers to
+// capture times, µs. Depth is the frame number plus 1000·c.
 func writeTake(t *testing.T, numbers ...map[int]uint64) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -281,7 +316,7 @@ func writeTake(t *testing.T, numbers ...map[int]uint64) string {
 	return dir
 }
 
-// played is the depth and the device time of the next n frames.
+// played returns the depths and device times of the next n frames.
 func played(t *testing.T, s source.Source, n int) (depths []uint16, times []time.Duration) {
 	t.Helper()
 	for range n {
@@ -306,7 +341,7 @@ func TestTake(t *testing.T) {
 		times  []time.Duration
 	}{
 		{
-			"by its time stamps",
+			"by timestamps",
 			[]map[int]uint64{{0: 5_000_000, 1: 5_010_000, 2: 5_030_000}},
 			nil, true, 0,
 			[]uint16{0, 1, 2, 0},
@@ -336,15 +371,23 @@ func TestTake(t *testing.T) {
 		{"no time stamps, a frame missing", []map[int]uint64{{0: 0, 1: 0, 3: 0}}, func(t *testing.T, dir string) {
 			remove(t, dir, "client_0/Timestamps_Client0.txt")
 		}, true, 0, []uint16{0, 1, 3, 0}, []time.Duration{0, 10 * ms, 30 * ms, 40 * ms}},
-		{"synchronised, with a placeholder", []map[int]uint64{{0: 0, 1: 10_000, 2: 20_000}}, func(t *testing.T, dir string) {
-			for n := range 3 {
-				for _, name := range []string{fmt.Sprintf("Depth_%d.tiff", n), fmt.Sprintf("Color_%d.jpg", n)} {
-					rename(t, dir, "client_0/"+name, "client_0/synced_"+name)
+		{
+			"synchronised, with a placeholder",
+			[]map[int]uint64{{0: 0, 1: 10_000, 2: 20_000}},
+			func(t *testing.T, dir string) {
+				for n := range 3 {
+					for _, name := range []string{fmt.Sprintf("Depth_%d.tiff", n), fmt.Sprintf("Color_%d.jpg", n)} {
+						rename(t, dir, "client_0/"+name, "client_0/synced_"+name)
+					}
 				}
-			}
-			write(t, filepath.Join(dir, "client_0/synced_Depth_1.tiff"), depthTIFF(t, 1, 1, 0))
-			write(t, filepath.Join(dir, "client_0/Depth_7.tiff"), depthTIFF(t, 320, 288, 7))
-		}, true, 0, []uint16{0, 2, 0}, []time.Duration{0, 20 * ms, 30 * ms}},
+				write(t, filepath.Join(dir, "client_0/synced_Depth_1.tiff"), depthTIFF(t, 1, 1, 0))
+				write(t, filepath.Join(dir, "client_0/Depth_7.tiff"), depthTIFF(t, 320, 288, 7))
+			},
+			true,
+			0,
+			[]uint16{0, 2, 0},
+			[]time.Duration{0, 20 * ms, 30 * ms},
+		},
 		{"a colour image missing", []map[int]uint64{{0: 0, 1: 10_000}}, func(t *testing.T, dir string) {
 			remove(t, dir, "client_0/Color_0.jpg")
 		}, true, 0, []uint16{0, 1}, []time.Duration{0, 10 * ms}},
@@ -355,7 +398,7 @@ func TestTake(t *testing.T) {
 			if tt.change != nil {
 				tt.change(t, dir)
 			}
-			synctest.Test(t, func(t *testing.T) { // reading takes no time
+			synctest.Test(t, func(t *testing.T) { // in fake time reading takes no time
 				cameras, err := Open(dir, Options{FPS: 100})
 				if err != nil {
 					t.Fatal(err)
@@ -400,11 +443,19 @@ func TestTakeRefused(t *testing.T) {
 		spoil func(t *testing.T, dir string)
 		want  string
 	}{
-		{"no image", func(t *testing.T, dir string) { remove(t, dir, "client_0/Depth_0.tiff") }, "client_0 has no Depth_*.tiff with a picture"},
+		{
+			"no image",
+			func(t *testing.T, dir string) { remove(t, dir, "client_0/Depth_0.tiff") },
+			"client_0 has no Depth_*.tiff with a picture",
+		},
 		{"placeholders only", func(t *testing.T, dir string) {
 			write(t, filepath.Join(dir, "client_0/Depth_0.tiff"), depthTIFF(t, 1, 1, 0))
 		}, "client_0 has no Depth_*.tiff with a picture"},
-		{"no colour", func(t *testing.T, dir string) { remove(t, dir, "client_0/Color_0.jpg") }, "client_0 has no Color_*.jpg that belongs to a Depth_*.tiff"},
+		{
+			"no colour",
+			func(t *testing.T, dir string) { remove(t, dir, "client_0/Color_0.jpg") },
+			"client_0 has no Color_*.jpg that belongs to a Depth_*.tiff",
+		},
 		{"no mode of that size", func(t *testing.T, dir string) {
 			write(t, filepath.Join(dir, "client_0/Depth_0.tiff"), depthTIFF(t, 100, 100, 0))
 		}, "Depth_0.tiff: depth image is 100×100, which no mode of an Azure Kinect has"},
@@ -432,7 +483,7 @@ func TestTakeRefused(t *testing.T) {
 	}
 }
 
-// A frame that cannot be read costs that frame only.
+// TestTakeDamaged checks that an unreadable frame loses only that frame.
 func TestTakeDamaged(t *testing.T) {
 	dir := writeTake(t, map[int]uint64{0: 0, 1: 10_000, 2: 20_000})
 	synctest.Test(t, func(t *testing.T) {

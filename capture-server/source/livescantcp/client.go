@@ -11,7 +11,7 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// client is a connection of a client.
+// client is a connection to a client.
 type client struct {
 	o    *Options
 	c    *Camera
@@ -19,13 +19,13 @@ type client struct {
 	log  *slog.Logger
 
 	messages *livescan.Messages
-	points   pointcloud.Points // handed on in turn with those of the camera
-	newest   pointcloud.Points // handed on last, to tell what comes twice
-	posed    bool              // the client has said its pose
+	points   pointcloud.Points // frame being received, swapped with the camera's buffers
+	newest   pointcloud.Points // last frame delivered, to detect repeats
+	posed    bool              // the client has reported its pose
 	frames   int
 }
 
-// run talks to the client until the connection ends, and returns why.
+// run serves the client until the connection ends, and returns the reason.
 func (x *client) run() (err error) {
 	if x.messages, err = livescan.NewMessages(x.conn); err != nil {
 		return err
@@ -46,7 +46,7 @@ func (x *client) run() (err error) {
 	step := time.Duration(float64(time.Second) / x.o.FPS)
 	for due := begun; ; due = later(due.Add(step), time.Now()) {
 		time.Sleep(time.Until(due))
-		if !asked && !x.posed && time.Since(begun) > posePatience {
+		if !asked && !x.posed && time.Since(begun) > poseTimeout {
 			asked = true
 			x.unplaced()
 			if x.o.Calibrate {
@@ -65,8 +65,8 @@ func (x *client) run() (err error) {
 	}
 }
 
-// posePatience is how long after the settings a client with a pose takes to say it.
-const posePatience = time.Second
+// poseTimeout is how long after the settings a client may take to report its pose.
+const poseTimeout = time.Second
 
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
@@ -76,15 +76,15 @@ func later(a, b time.Time) time.Time {
 }
 
 func (x *client) send(b []byte) error {
-	if err := x.conn.SetWriteDeadline(time.Now().Add(x.o.Patience)); err != nil {
+	if err := x.conn.SetWriteDeadline(time.Now().Add(x.o.Timeout)); err != nil {
 		return err
 	}
 	_, err := x.conn.Write(b)
 	return err
 }
 
-// meet finds out the client's version. Until then it is told nothing that one of them could
-// take for something else.
+// meet determines the client's version. Until then it sends no messages that the versions interpret
+// differently.
 func (x *client) meet() error {
 	if err := x.send(livescan.AppendProbe(nil)); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (x *client) meet() error {
 			return err
 		}
 		if !known {
-			x.messages.Assume(livescan.KinectV2) // which does not answer
+			x.messages.Assume(livescan.KinectV2) // does not answer the probe
 			return nil
 		}
 		if _, err := x.next(); err != nil {
@@ -105,21 +105,21 @@ func (x *client) meet() error {
 	return nil
 }
 
-// waitFor waits for the first byte of a message; false where none came in time.
+// waitFor waits for the first byte of a message; false if none arrives within d.
 func (x *client) waitFor(d time.Duration) (bool, error) {
 	if err := x.conn.SetReadDeadline(time.Now().Add(d)); err != nil {
 		return false, err
 	}
 	err := x.messages.Wait()
-	if e, ok := err.(net.Error); ok && e.Timeout() { //nolint:errorlint // as the connection returns it
+	if e, ok := err.(net.Error); ok && e.Timeout() { //nolint:errorlint // returned unwrapped by the connection
 		return false, nil
 	}
 	return err == nil, err
 }
 
-// next reads a message and takes note of what the client says of itself.
+// next reads a message and records the client's serial number, pose and version.
 func (x *client) next() (livescan.Message, error) {
-	if err := x.conn.SetReadDeadline(time.Now().Add(x.o.Patience)); err != nil {
+	if err := x.conn.SetReadDeadline(time.Now().Add(x.o.Timeout)); err != nil {
 		return livescan.Message{}, err
 	}
 	m, err := x.messages.Next()
@@ -127,7 +127,7 @@ func (x *client) next() (livescan.Message, error) {
 		return m, err
 	}
 	if c := m.Configuration; c != nil {
-		x.log.Info("LiveScan3D client's camera", "serial", c.Serial, "name", c.Name)
+		x.log.Info("LiveScan3D camera", "serial", c.Serial, "name", c.Name)
 	}
 	if c := m.Calibration; c != nil && c.Known() {
 		x.posed = true
@@ -135,20 +135,22 @@ func (x *client) next() (livescan.Message, error) {
 		for i, v := range c.Pose.T {
 			at[i] = int(math.Round(v))
 		}
-		x.log.Info("LiveScan3D client's pose", "marker", c.Marker, "at_mm", at)
+		x.log.Info("LiveScan3D pose", "marker", c.Marker, "at_mm", at)
 	}
 	return m, nil
 }
 
 func (x *client) unplaced() {
 	if x.o.Calibrate {
-		x.log.Warn("LiveScan3D client has no pose: it is asked to find a marker, 0 to 5; until then its camera is at the origin")
+		x.log.Warn(
+			"LiveScan3D client has no pose, asking it to find a marker, 0 to 5; until then its camera is at the origin",
+		)
 		return
 	}
-	x.log.Warn("LiveScan3D client has no pose: its camera is at the origin")
+	x.log.Warn("LiveScan3D client has no pose, its camera is at the origin")
 }
 
-// frame reads messages up to a frame and hands it on, captured when it was asked for.
+// frame reads messages up to a frame and delivers it with its request time as capture time.
 func (x *client) frame(captured time.Time, device time.Duration) error {
 	for {
 		m, err := x.next()
@@ -161,7 +163,7 @@ func (x *client) frame(captured time.Time, device time.Duration) error {
 		x.frames++
 		p := m.Cloud
 		if slices.Equal(p.XYZ, x.newest.XYZ) && slices.Equal(p.RGB, x.newest.RGB) {
-			return nil // the camera has no other yet
+			return nil // a repeat
 		}
 		x.newest.XYZ, x.newest.RGB = append(x.newest.XYZ[:0], p.XYZ...), append(x.newest.RGB[:0], p.RGB...)
 		x.points.XYZ, x.points.RGB = append(x.points.XYZ[:0], p.XYZ...), append(x.points.RGB[:0], p.RGB...)

@@ -1,9 +1,9 @@
-// Package livescantcp takes the clients of LiveScan3D, which run at its cameras and connect
-// to a server, as sources of clouds.
+// Package livescantcp is a server for LiveScan3D clients, which run at the cameras, and a source of
+// their clouds.
 //
-// A client is told the settings, is asked for its pose where it says none, and then for one
-// frame after the other. Clients with a pose send points in the space of the studio. Both
-// LiveScan3D for the Kinect v2 and that for the Azure Kinect are understood.
+// It sends a client the settings, asks for a pose if the client reports none, and then requests
+// frames one at a time. Clients with a pose send points in studio space. It supports LiveScan3D for
+// the Kinect v2 and for the Azure Kinect.
 package livescantcp
 
 import (
@@ -25,23 +25,23 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// Options say how clients are taken. Zero values stand for the defaults.
+// Options configures the server. Zero values take the defaults.
 type Options struct {
-	Cameras int     // most clients at a time; default 1
-	FPS     float64 // frames a second that a client is asked for at most; default 30
-	// Min and Max bound the points of clients with a pose, metres; default 5 m each way.
+	Cameras int     // maximum concurrent clients; default 1
+	FPS     float64 // maximum frames per second requested from a client; default 30
+	// Min and Max bound the points of clients with a pose, metres; default ±5 m.
 	Min, Max [3]float32
-	// Calibrate asks clients without a pose to find a marker of LiveScan3D, numbers 0 to 5;
-	// its middle becomes the studio's origin.
+	// Calibrate asks clients without a pose to find a LiveScan3D marker, 0 to 5. Its middle becomes
+	// the studio's origin.
 	Calibrate bool
-	// Probe is how long a client may take to say that it is an Azure Kinect's; default 5 s.
+	// Probe is how long an Azure Kinect client may take to identify itself; default 5 s.
 	Probe time.Duration
-	// Patience is how long a client may leave a request unanswered; default 15 s.
-	Patience time.Duration
-	Log      *slog.Logger // nil = slog.Default
+	// Timeout is how long a client may leave a request unanswered; default 15 s.
+	Timeout time.Duration
+	Log     *slog.Logger // nil = slog.Default
 }
 
-// listener takes clients for its cameras.
+// listener accepts clients and assigns them to cameras.
 type listener struct {
 	o   Options
 	log *slog.Logger
@@ -51,24 +51,24 @@ type listener struct {
 	mu      sync.Mutex
 	cameras []*Camera
 	conns   map[net.Conn]struct{}
-	open    int // cameras that are not closed
+	open    int // cameras not closed
 }
 
-// Camera is the place of one client. It implements [source.Clouds].
+// Camera is a slot for one client. It implements [source.Clouds].
 type Camera struct {
 	l    *listener
 	name string
-	most atomic.Int64 // points of a cloud
+	most atomic.Int64 // maximum points per cloud
 
 	// Guarded by l.mu.
 	taken  bool
-	last   string // host of the client that had the place last
+	last   string // host of the last client
 	closed bool
 
 	mu    sync.Mutex
-	cloud source.Cloud // the newest
+	cloud source.Cloud // newest cloud
 	fresh bool
-	some  chan struct{} // holds one while there is a fresh cloud
+	some  chan struct{} // holds an element while cloud is new
 }
 
 var _ source.Clouds = (*Camera)(nil)
@@ -76,14 +76,13 @@ var _ source.Clouds = (*Camera)(nil)
 // maxCameras bounds Options.Cameras.
 const maxCameras = 64
 
-// firstPoints is what a camera's clouds have at most until one has more: the depth picture
-// of a Kinect v2 has 217,088.
+// firstPoints is the initial maximum of points per cloud. A Kinect v2 has 217,088 depth pixels.
 const firstPoints = 1 << 18
 
-// Listen takes clients at a TCP address. Closing all cameras ends it.
+// Listen accepts clients at a TCP address until all cameras are closed.
 func Listen(address string, o Options) ([]*Camera, error) {
 	o.Cameras, o.FPS = cmp.Or(o.Cameras, 1), cmp.Or(o.FPS, 30)
-	o.Probe, o.Patience = cmp.Or(o.Probe, 5*time.Second), cmp.Or(o.Patience, 15*time.Second)
+	o.Probe, o.Timeout = cmp.Or(o.Probe, 5*time.Second), cmp.Or(o.Timeout, 15*time.Second)
 	if o.Min == o.Max {
 		o.Min, o.Max = [3]float32{-5, -5, -5}, [3]float32{5, 5, 5}
 	}
@@ -104,20 +103,20 @@ func Listen(address string, o Options) ([]*Camera, error) {
 	return l.cameras, nil
 }
 
-// Address is where clients connect.
+// Address returns the listening address.
 func (c *Camera) Address() net.Addr { return c.l.ln.Addr() }
 
 // Name implements [source.Clouds].
 func (c *Camera) Name() string { return c.name }
 
-// FPS implements [source.Clouds]: clients do not say.
+// FPS implements [source.Clouds]. Clients do not report it.
 func (c *Camera) FPS() float64 { return 0 }
 
-// MaxPoints implements [source.Clouds]. It grows where a cloud has more.
+// MaxPoints implements [source.Clouds]. It rises with larger clouds.
 func (c *Camera) MaxPoints() int { return int(c.most.Load()) }
 
-// Next implements [source.Clouds]: it waits for a client and its next cloud. What comes from
-// clients is no error here, but a line in the log.
+// Next implements [source.Clouds]. It waits for a client and its next cloud. Errors of clients are
+// only logged.
 func (c *Camera) Next(ctx context.Context, to *source.Cloud) error {
 	select {
 	case <-c.some:
@@ -131,7 +130,7 @@ func (c *Camera) Next(ctx context.Context, to *source.Cloud) error {
 	return nil
 }
 
-// put makes p the newest cloud, and gives the caller slices that are free.
+// put makes p the newest cloud and replaces p's slices by unused ones.
 func (c *Camera) put(p *pointcloud.Points, captured time.Time, device time.Duration) {
 	if n := int64(len(p.XYZ) / 3); n > c.most.Load() {
 		c.most.Store(min(livescan.MaxPoints, int64(1)<<bits.Len64(uint64(n-1)))) //nolint:gosec // n is positive
@@ -168,21 +167,27 @@ func (c *Camera) Close() error {
 	return err
 }
 
-// accept takes clients until the listener is closed.
+// accept accepts clients until the listener is closed.
 func (l *listener) accept() {
 	for {
 		conn, err := l.ln.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // no descriptor is left
+		if err != nil { // out of file descriptors
 			l.log.Warn("LiveScan3D client not accepted", "err", err)
 			time.Sleep(100 * time.Millisecond)
 			continue
 		}
 		c := l.place(conn)
 		if c == nil {
-			l.log.Warn("LiveScan3D client refused: all places are taken; raise --cameras", "client", conn.RemoteAddr(), "cameras", l.o.Cameras)
+			l.log.Warn(
+				"LiveScan3D client refused, all cameras are taken; raise --cameras",
+				"client",
+				conn.RemoteAddr(),
+				"cameras",
+				l.o.Cameras,
+			)
 			_ = conn.Close()
 			continue
 		}
@@ -193,7 +198,7 @@ func (l *listener) accept() {
 	}
 }
 
-// place finds a free place, that which the host had before where it can.
+// place returns a free camera, preferably the one the host had before.
 func (l *listener) place(conn net.Conn) (found *Camera) {
 	host, _, err := net.SplitHostPort(conn.RemoteAddr().String())
 	if err != nil {
@@ -204,7 +209,7 @@ func (l *listener) place(conn net.Conn) (found *Camera) {
 	if l.open == 0 {
 		return nil
 	}
-	better := func(c *Camera) bool { // than what was found
+	better := func(c *Camera) bool { // than found
 		switch {
 		case found == nil, c.last == host:
 			return true
@@ -233,7 +238,7 @@ func (l *listener) free(c *Camera, conn net.Conn) {
 	delete(l.conns, conn)
 }
 
-// serve takes a client's frames until it goes or must.
+// serve reads a client's frames until it disconnects or is dropped.
 func (l *listener) serve(c *Camera, conn net.Conn) {
 	log := l.log.With("camera", c.name, "client", conn.RemoteAddr())
 	log.Info("LiveScan3D client connected")
@@ -246,14 +251,14 @@ func (l *listener) serve(c *Camera, conn net.Conn) {
 	switch e := net.Error(nil); {
 	case ending:
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		log.Info("LiveScan3D client gone", "frames", x.frames)
+		log.Info("LiveScan3D client disconnected", "frames", x.frames)
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		log.Warn("LiveScan3D client gone in the middle of a message", "frames", x.frames)
+		log.Warn("LiveScan3D client disconnected within a message", "frames", x.frames)
 	case errors.As(err, &e) && e.Timeout():
-		log.Warn("LiveScan3D client dropped: it does not answer", "for", l.o.Patience, "frames", x.frames)
+		log.Warn("LiveScan3D client does not answer, dropping it", "for", l.o.Timeout, "frames", x.frames)
 	case errors.As(err, &protocol):
-		log.Warn("LiveScan3D client dropped: what it sends is not LiveScan3D's", "err", err, "frames", x.frames)
+		log.Warn("LiveScan3D client violates the protocol, dropping it", "err", err, "frames", x.frames)
 	default:
-		log.Warn("LiveScan3D client lost", "err", err, "frames", x.frames)
+		log.Warn("LiveScan3D client connection failed", "err", err, "frames", x.frames)
 	}
 }

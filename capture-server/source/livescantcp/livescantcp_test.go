@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// places are a server's under test.
+// places is a server under test.
 type places struct {
 	t       *testing.T
 	cameras []*Camera
@@ -95,7 +95,7 @@ func (p *places) next(c *Camera) (cloud source.Cloud) {
 	return cloud
 }
 
-// counter makes clouds of n points whose first x counts.
+// counter returns clouds of n points; the first x increases by one each time.
 func counter(n int) func() *pointcloud.Points {
 	k := int16(0)
 	return func() *pointcloud.Points {
@@ -131,8 +131,15 @@ func TestClients(t *testing.T) {
 			last := int16(0)
 			for range 5 {
 				cloud := p.next(p.cameras[0])
-				if len(cloud.XYZ) != 3000 || cloud.XYZ[0] <= last || cloud.RGB[0] != 7 || cloud.CaptureTime.Before(before) {
-					t.Fatalf("%d coordinates, first %d after %d, captured %v", len(cloud.XYZ), cloud.XYZ[0], last, cloud.CaptureTime)
+				if len(cloud.XYZ) != 3000 || cloud.XYZ[0] <= last || cloud.RGB[0] != 7 ||
+					cloud.CaptureTime.Before(before) {
+					t.Fatalf(
+						"%d coordinates, first %d after %d, captured %v",
+						len(cloud.XYZ),
+						cloud.XYZ[0],
+						last,
+						cloud.CaptureTime,
+					)
 				}
 				last = cloud.XYZ[0]
 			}
@@ -140,7 +147,7 @@ func TestClients(t *testing.T) {
 				p.until(text)
 			}
 			stop()
-			p.until("LiveScan3D client gone")
+			p.until("LiveScan3D client disconnected")
 			if c.client.Settings != 1 {
 				t.Errorf("settings were sent %d times", c.client.Settings)
 			}
@@ -148,7 +155,8 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// A client without a pose is asked to find a marker, where that is wanted.
+// TestCalibrates checks that a client without a pose is asked to find a marker if Options.Calibrate
+// is set.
 func TestCalibrates(t *testing.T) {
 	for _, wanted := range []bool{false, true} {
 		p := listen(t, Options{FPS: 120, Calibrate: wanted, Probe: 200 * time.Millisecond})
@@ -168,7 +176,7 @@ func TestCalibrates(t *testing.T) {
 	}
 }
 
-// A client that sends the same cloud again has no newer one.
+// TestSameCloud checks that a repeated cloud is not delivered twice.
 func TestSameCloud(t *testing.T) {
 	p := listen(t, Options{FPS: 1000})
 	k := 0
@@ -204,8 +212,8 @@ func TestMaxPointsGrows(t *testing.T) {
 	}
 }
 
-// Each client has a camera's place. One more is refused; a place is free when its client has
-// gone, and one that comes back gets its own.
+// TestPlaces checks that each client gets a camera, one too many is refused, a camera is free after
+// its client disconnects, and a returning client gets the same one.
 func TestPlaces(t *testing.T) {
 	p := listen(t, Options{Cameras: 2, FPS: 120})
 	client := func() *livescantest.Client {
@@ -221,7 +229,7 @@ func TestPlaces(t *testing.T) {
 	}
 	p.until("raise --cameras")
 	stop()
-	p.until("LiveScan3D client gone")
+	p.until("LiveScan3D client disconnected")
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
 		p.cameras[0].l.mu.Lock()
 		taken := p.cameras[0].taken
@@ -236,7 +244,7 @@ func TestPlaces(t *testing.T) {
 }
 
 func TestBadClients(t *testing.T) {
-	hello := slices.Clip(livescantest.AppendConfiguration(nil, "1", "bad")) // all append to it
+	hello := slices.Clip(livescantest.AppendConfiguration(nil, "1", "bad")) // cases append to it
 	for _, c := range []struct {
 		name string
 		do   func(net.Conn)
@@ -252,7 +260,7 @@ func TestBadClients(t *testing.T) {
 			b := livescantest.AppendFrame(hello, counter(1000)(), true)
 			_, _ = c.Write(b[:len(b)-5])
 			_ = c.(*net.TCPConn).CloseWrite()
-		}, "gone in the middle of a message"},
+		}, "disconnected within a message"},
 		{"stuck half-way", func(c net.Conn) {
 			b := livescantest.AppendFrame(hello, counter(1000)(), false)
 			_, _ = c.Write(b[:len(b)-5])
@@ -260,11 +268,11 @@ func TestBadClients(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			p := listen(t, Options{FPS: 120, Probe: 20 * time.Millisecond, Patience: 200 * time.Millisecond})
+			p := listen(t, Options{FPS: 120, Probe: 20 * time.Millisecond, Timeout: 200 * time.Millisecond})
 			conn := p.dial()
 			c.do(conn)
 			p.until(c.log)
-			// The place is free for one that keeps to the protocol.
+			// The camera is free for the next client.
 			for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 				p.cameras[0].l.mu.Lock()
 				taken := p.cameras[0].taken

@@ -1,5 +1,5 @@
-// Package pace times frames of sources without a sensor: frame k of every camera of a
-// studio is due at the same absolute time, so cameras stay in step and do not drift.
+// Package pace times the frames of sources without a sensor. Frame k of every camera of a studio is
+// due at the same absolute time, so cameras stay synchronized and do not drift.
 package pace
 
 import (
@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// Clock is the trigger shared by the cameras of one studio. It starts when the
-// first of them waits.
+// Clock is the common trigger of a studio's cameras. It starts at the first call of Wait.
 type Clock struct {
 	fps   float64
 	once  sync.Once
@@ -28,35 +27,34 @@ func NewClock(fps float64) (*Clock, error) {
 	return &Clock{fps: fps}, nil
 }
 
-// FPS is the clock's rate in frames per second.
+// FPS returns the clock's rate, frames per second.
 func (c *Clock) FPS() float64 { return c.fps }
 
-// Offset is when frame k is due after frame 0.
+// Offset returns the time from frame 0 to frame k.
 func (c *Clock) Offset(k int64) time.Duration {
 	return time.Duration(math.Round(float64(k) * float64(time.Second) / c.fps))
 }
 
-// Camera is one camera's place in a clock's sequence of frames. The zero Camera
-// with a Clock is at frame 0. Wait is called from one goroutine.
+// Camera is one camera's position in a clock's sequence of frames. The zero Camera with a Clock is
+// at frame 0. Wait is called from one goroutine.
 type Camera struct {
 	Clock *Clock
-	// Recorded, where set, says when the frames are due instead of the clock's rate.
+	// Recorded, if set, overrides the clock's rate with recorded times.
 	Recorded *Recording
 	next     int64
 	dropped  atomic.Int64
 }
 
-// Dropped counts the frames that passed before Wait was called. It may be called from any
-// goroutine.
+// Dropped counts frames overdue when Wait was called. It may be called from any goroutine.
 func (c *Camera) Dropped() int64 { return c.dropped.Load() }
 
-// Recording is a camera's frames with the moments they were taken at. They play in a loop.
+// Recording holds the capture times of a camera's recorded frames, which play in a loop.
 type Recording struct {
-	Frames []time.Duration // after the clock's start, each later than the one before
-	Period time.Duration   // of the loop, longer than the last of Frames
+	Frames []time.Duration // since the clock's start, ascending
+	Period time.Duration   // of the loop; longer than the last of Frames
 }
 
-// Offset is when frame k is due after the clock's start.
+// Offset returns the time from the clock's start to frame k.
 func (c *Camera) Offset(k int64) time.Duration {
 	if c.Recorded == nil {
 		return c.Clock.Offset(k)
@@ -65,7 +63,7 @@ func (c *Camera) Offset(k int64) time.Duration {
 	return time.Duration(k/n)*c.Recorded.Period + c.Recorded.Frames[k%n]
 }
 
-// newest is the newest frame that is due at a time after the clock's start.
+// newest returns the newest frame that is due at a time since the clock's start.
 func (c *Camera) newest(elapsed time.Duration) int64 {
 	if c.Recorded == nil {
 		k := int64(elapsed.Seconds() * c.Clock.fps)
@@ -82,9 +80,8 @@ func (c *Camera) newest(elapsed time.Duration) int64 {
 	return int64(loops)*int64(len(c.Recorded.Frames)) + int64(i) - 1
 }
 
-// Wait blocks until the camera's next frame is due and returns its number and the
-// time it is due. A caller more than a frame late gets the newest frame that is due:
-// the frames between are dropped.
+// Wait blocks until the camera's next frame is due. It returns the frame's number and due time. If
+// the caller is more than a frame late, it returns the newest due frame and drops those before it.
 func (c *Camera) Wait(ctx context.Context) (frame int64, due time.Time, err error) {
 	c.Clock.once.Do(func() { c.Clock.start = time.Now() })
 	if err := ctx.Err(); err != nil {
@@ -97,8 +94,8 @@ func (c *Camera) Wait(ctx context.Context) (frame int64, due time.Time, err erro
 	}
 	frame = c.next
 	due = c.Clock.start.Add(c.Offset(frame))
-	// A Go timer fires up to a millisecond late, which every measurement of delay would
-	// include: the thread itself sleeps the last stretch.
+	// A Go timer fires up to a millisecond late, which would distort every delay measurement, so
+	// the thread itself sleeps for the last part.
 	if err := wait(ctx, time.Until(due)-timerSlack); err != nil {
 		return 0, time.Time{}, err
 	}
@@ -110,7 +107,7 @@ func (c *Camera) Wait(ctx context.Context) (frame int64, due time.Time, err erro
 	return frame, due, nil
 }
 
-// timerSlack is how late a timer may be.
+// timerSlack is the maximum lateness of a timer.
 const timerSlack = 1200 * time.Microsecond
 
 func wait(ctx context.Context, d time.Duration) error {

@@ -66,7 +66,7 @@ func TestLateCameraDropsFrames(t *testing.T) {
 	})
 }
 
-// A loop of frames recurs with the same device times, to the nanosecond.
+// TestOffsetsAreExact checks that device times repeat to the nanosecond in each loop.
 func TestOffsetsAreExact(t *testing.T) {
 	for _, fps := range []float64{5, 10, 25, 50, 100} {
 		clock, err := NewClock(fps)
@@ -81,8 +81,8 @@ func TestOffsetsAreExact(t *testing.T) {
 	}
 }
 
-// Recorded frames are due when they were taken, frames that are missing leave a gap, and
-// the loop begins anew after its period.
+// TestRecording checks that recorded frames are due at their recorded times, missing frames leave
+// gaps and the loop repeats after its period.
 func TestRecording(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock, err := NewClock(30)
@@ -101,7 +101,7 @@ func TestRecording(t *testing.T) {
 				t.Fatalf("frame %d is due after %v, want frame %d after %v", frame, due.Sub(start), k, want)
 			}
 		}
-		time.Sleep(10*133*ms + 40*ms) // frame 2×3+1 of the loop ten later is the newest
+		time.Sleep(10*133*ms + 40*ms) // ten loops later, frame 2×3+1 is the newest
 		frame, due, err := c.Wait(t.Context())
 		if err != nil {
 			t.Fatal(err)

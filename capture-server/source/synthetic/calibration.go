@@ -9,28 +9,28 @@ import (
 	"holocast/internal/camera"
 )
 
-// factoryDocument is a made-up sensor's factory calibration, of the shape and the
-// magnitudes of an Azure Kinect's; %SERIAL% is filled in.
+// factoryDocument is an invented factory calibration with the structure and magnitudes of an Azure
+// Kinect's. %SERIAL% is replaced.
 //
 //go:embed calibration.json
 var factoryDocument string
 
-// Calibration is that of the synthetic sensor of a studio's camera with the given
-// index, for one depth mode and one colour mode. Its Raw is a whole factory document,
-// so that recordings of the performer open like a camera's.
+// Calibration returns the calibration of a studio's camera by index, for one depth and one colour
+// mode. Its Raw is a complete factory document, so that recordings of the performer open like a
+// real camera's.
 func Calibration(index int, depth camera.DepthMode, color camera.ColorMode) (camera.Calibration, error) {
 	doc := strings.ReplaceAll(factoryDocument, "%SERIAL%", fmt.Sprintf("000000%06d", index))
 	return camera.Parse([]byte(doc), depth, color)
 }
 
-// around is the pose of the depth camera i of n, evenly spaced on a circle of radius
-// mm around the performer at height mm, looking at target mm above the floor. The
-// first stands in front of the performer, the others follow to his left.
+// around returns the pose of depth camera i of n, spaced evenly on a circle of radius mm around the
+// performer, height mm above the floor and aimed target mm above it. The first is in front of the
+// performer, the others follow to his left.
 func around(i, n int, radius, height, target float64) camera.Transform {
 	sin, cos := math.Sincos(2 * math.Pi * float64(i) / float64(n))
 	tilt := math.Atan2(height-target, radius)
 	ts, tc := math.Sincos(tilt)
-	// Columns are the camera's axes (right, down, forward) in studio space.
+	// The columns are the camera's axes (right, down, forward) in studio space.
 	right := [3]float64{cos, 0, -sin}
 	forward := [3]float64{-sin * tc, -ts, -cos * tc}
 	down := [3]float64{ // forward × right

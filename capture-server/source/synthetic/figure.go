@@ -2,8 +2,8 @@ package synthetic
 
 import "math"
 
-// vec is a point or direction in studio space: x right of the performer's front
-// view, y up, z towards the first camera; metres.
+// vec is a point or direction in studio space, metres: x right as seen by the first camera, y up, z
+// towards it.
 type vec [3]float32
 
 func (a vec) add(b vec) vec       { return vec{a[0] + b[0], a[1] + b[1], a[2] + b[2]} }
@@ -41,8 +41,7 @@ const (
 	bones
 )
 
-// motion is a rotation (row-major) and a translation, from the figure's rest pose to
-// its place in the studio.
+// motion is a rotation (row-major) and a translation, from the figure's rest pose to the studio.
 type motion struct {
 	r [9]float32
 	t vec
@@ -65,7 +64,7 @@ func (m *motion) undo(p vec) vec {
 	}
 }
 
-// then returns the motion that does b first and m second.
+// then returns the motion b followed by m.
 func (m motion) then(b motion) motion {
 	c := motion{t: m.apply(b.t)}
 	for i := range 3 {
@@ -88,14 +87,14 @@ func turn(axis int, angle float64, pivot vec) motion {
 	return m
 }
 
-// twist rotates by angle radians about the axis through pivot that lies in the xy
-// plane at direction radians from x.
+// twist rotates by angle radians about the axis through pivot in the xy plane, at direction radians
+// from x.
 func twist(direction, angle float64, pivot vec) motion {
 	return turn(2, direction, pivot).then(turn(0, angle, pivot)).then(turn(2, -direction, pivot))
 }
 
-// Joints in the rest pose: upright, arms hanging 45° out, facing +z. Those of the
-// left (+x) side; mirror gives the right one.
+// Left (+x) joints in the rest pose: upright, arms hanging 45° out, facing +z. mirror gives the
+// right ones.
 var (
 	waistJoint    = vec{0, 1.06, 0}
 	neckJoint     = vec{0, 1.49, -0.01}
@@ -109,9 +108,9 @@ var (
 
 func mirror(p vec) vec { return vec{-p[0], p[1], p[2]} }
 
-// shape is one solid of the figure in the rest pose: a rounded cone from a (radius
-// ra) to b (rb), or, where radii is set, an ellipsoid at a. Solids of a bone move with
-// it; neighbours melt together over blend metres.
+// shape is one solid of the figure in the rest pose: a rounded cone from a (radius ra) to b (rb),
+// or an ellipsoid at a if radii is set. It moves with its bone and blends with its neighbours over
+// blend metres.
 type shape struct {
 	bone   bone
 	a, b   vec
@@ -123,7 +122,7 @@ type shape struct {
 	inverse float32 // 1/|axis|²
 }
 
-// ready returns s with what distance needs of its a and b.
+// ready returns s with the fields derived from a and b set.
 func (s shape) ready() shape {
 	s.axis = s.b.sub(s.a)
 	s.inverse = 1 / max(s.axis.dot(s.axis), 1e-9)
@@ -138,8 +137,8 @@ func ellipsoid(on bone, at, radii vec, blend float32) shape {
 	return shape{bone: on, a: at, radii: radii, blend: blend}
 }
 
-// distance is the signed distance of p to the shape, exact enough to find its
-// surface by: a lower bound far away.
+// distance returns the signed distance from p to the shape: accurate near the surface, a lower
+// bound elsewhere.
 func (s *shape) distance(p vec) float32 {
 	if s.radii[0] > 0 {
 		q := p.sub(s.a)
@@ -153,7 +152,7 @@ func (s *shape) distance(p vec) float32 {
 	return q.sub(s.axis.scale(t)).length() - mix(s.ra, s.rb, t)
 }
 
-// body lists the solids of a performer 1.8 m tall in a T-shirt, trousers and shoes.
+// body returns the solids of a performer 1.8 m tall in a T-shirt, trousers and shoes.
 func body() []shape {
 	shapes := make([]shape, 0, 48)
 	shapes = append(shapes,
@@ -202,17 +201,27 @@ func body() []shape {
 			cone(foot, at(vec{0.108, 0.07, -0.03}), at(vec{0.118, 0.045, 0.09}), 0.05, 0.043, 0.025),
 			cone(foot, at(vec{0.112, 0.04, 0.02}), at(vec{0.122, 0.035, 0.14}), 0.04, 0.036, 0.03),
 		)
-		for f := range 4 { // fingers, side by side along z
+		for f := range 4 { // fingers, along z
 			z := 0.034 - 0.021*float32(f)
 			reach := [4]float32{0.075, 0.085, 0.08, 0.062}[f] * 0.70711
 			knuckle := vec{0.6, 0.99, z * 0.85}
-			shapes = append(shapes, cone(hand, at(knuckle), at(vec{knuckle[0] + reach, knuckle[1] - reach, z * 1.9}), 0.0125, 0.0105, 0.006))
+			shapes = append(
+				shapes,
+				cone(
+					hand,
+					at(knuckle),
+					at(vec{knuckle[0] + reach, knuckle[1] - reach, z * 1.9}),
+					0.0125,
+					0.0105,
+					0.006,
+				),
+			)
 		}
 	}
 	return shapes
 }
 
-// pose places every bone at phase 0 to 1 of the loop: the performer steps from foot
+// pose returns the motion of every bone at phase 0 to 1 of the loop. The performer steps from foot
 // to foot, turns a little, waves with his right arm and swings the left.
 func pose(phase float64) [bones]motion {
 	wave := func(times, shift float64) float64 { return math.Sin(2 * math.Pi * (times*phase + shift)) }
@@ -220,12 +229,19 @@ func pose(phase float64) [bones]motion {
 
 	sway := turn(2, 0.03*wave(2, 0), vec{0, 0, 0})
 	yaw := turn(1, 0.45*wave(1, 0), vec{})
-	bob := motion{r: [9]float32{1, 0, 0, 0, 1, 0, 0, 0, 1}, t: vec{float32(0.03 * wave(2, 0)), float32(-0.018 - 0.012*wave(4, 0.25)), 0}}
+	bob := motion{
+		r: [9]float32{1, 0, 0, 0, 1, 0, 0, 0, 1},
+		t: vec{float32(0.03 * wave(2, 0)), float32(-0.018 - 0.012*wave(4, 0.25)), 0},
+	}
 	m[pelvis] = yaw.then(bob).then(sway)
-	m[chest] = m[pelvis].then(turn(1, 0.12*wave(2, 0.5), waistJoint)).then(turn(2, -0.06*wave(2, 0), waistJoint)).then(turn(0, 0.04, waistJoint))
-	m[head] = m[chest].then(turn(1, -0.3*wave(1, 0)+0.1*wave(2, 0.2), neckJoint)).then(turn(2, 0.07*wave(2, 0.1), neckJoint)).then(turn(0, 0.03*wave(4, 0), neckJoint))
+	m[chest] = m[pelvis].then(turn(1, 0.12*wave(2, 0.5), waistJoint)).
+		then(turn(2, -0.06*wave(2, 0), waistJoint)).
+		then(turn(0, 0.04, waistJoint))
+	m[head] = m[chest].then(turn(1, -0.3*wave(1, 0)+0.1*wave(2, 0.2), neckJoint)).
+		then(turn(2, 0.07*wave(2, 0.1), neckJoint)).
+		then(turn(0, 0.03*wave(4, 0), neckJoint))
 
-	// The right arm, at −x, goes up and out; its forearm waves.
+	// The right arm (−x) is raised outwards; its forearm waves.
 	shoulderR, elbowR, wristR := mirror(shoulderJoint), mirror(elbowJoint), mirror(wristJoint)
 	m[upperArmR] = m[chest].then(turn(2, -0.75-0.08*wave(4, 0), shoulderR)).then(turn(0, -0.15, shoulderR))
 	m[foreArmR] = m[upperArmR].then(turn(2, -1.45-0.38*wave(4, 0.1), elbowR))
@@ -243,7 +259,7 @@ func pose(phase float64) [bones]motion {
 			}
 			return p
 		}
-		// A foot lifts in its half of each step, the other carries the weight.
+		// A foot lifts during its half of each step.
 		lift := max(0, wave(2, 0.5*float64(1-side)))
 		lift *= lift
 		bend := 0.16 + 0.75*lift
@@ -251,7 +267,7 @@ func pose(phase float64) [bones]motion {
 		m[leg[1]] = m[leg[0]].then(turn(0, bend, at(kneeJoint)))
 		m[leg[2]] = m[leg[1]].then(turn(0, -0.45*bend, at(ankleJoint)))
 	}
-	// Stand on the floor with the lower foot.
+	// Put the lower foot on the floor.
 	low := float32(math.Inf(1))
 	for _, foot := range []struct {
 		on       bone
@@ -269,7 +285,7 @@ func pose(phase float64) [bones]motion {
 type figure struct {
 	motions [bones]motion
 	rest    []shape
-	posed   []shape // cones moved to the studio; ellipsoids are looked up in rest
+	posed   []shape // cones in the studio; ellipsoids are evaluated in the rest pose
 }
 
 func newFigure(rest []shape, phase float64) *figure {
@@ -282,7 +298,7 @@ func newFigure(rest []shape, phase float64) *figure {
 	return f
 }
 
-// bounds is a box around the figure, with room for blends.
+// bounds returns a box around the figure, including blends.
 func (f *figure) bounds() (low, high vec) {
 	const room = 0.06
 	low, high = vec{9, 9, 9}, vec{-9, -9, -9}
@@ -301,12 +317,12 @@ func (f *figure) bounds() (low, high vec) {
 	return low, high
 }
 
-// distance is that of p, in the studio, to solid i.
+// distance returns the distance from p, in the studio, to solid i.
 func (f *figure) distance(i int, p vec) float32 {
 	if r := &f.rest[i]; r.radii[0] > 0 {
 		q := f.motions[r.bone].undo(p)
 		d := r.distance(q)
-		if r.blend == hairBlend { // hair ends at the face's rim and the neck
+		if r.blend == hairBlend { // hair ends at the face and the neck
 			d = max(d, 0.6*(q[2]-0.03)-0.8*(q[1]-1.715), 0.96*(1.625-q[1])+0.28*(q[2]+0.06))
 		}
 		return d
@@ -317,7 +333,7 @@ func (f *figure) distance(i int, p vec) float32 {
 // hairBlend marks the hair among the ellipsoids of body.
 const hairBlend = 0.01
 
-// union is the distance of p to the solids listed, melted together.
+// union returns the distance from p to the blended union of the listed solids.
 func (f *figure) union(solids []int, p vec) float32 {
 	d := float32(math.Inf(1))
 	for _, i := range solids {
@@ -332,8 +348,7 @@ func (f *figure) union(solids []int, p vec) float32 {
 	return d
 }
 
-// near appends to found those of the solids listed that are within reach of p, and
-// returns the least distance as well.
+// near appends to found the listed solids within reach of p, and returns the smallest distance.
 func (f *figure) near(solids, found []int, p vec, reach float32) (float32, []int) {
 	least := float32(math.Inf(1))
 	for _, i := range solids {
@@ -348,7 +363,7 @@ func (f *figure) near(solids, found []int, p vec, reach float32) (float32, []int
 
 func abs(x float32) float32 { return max(x, -x) }
 
-// material is where p would be in the rest pose, which determines its colour.
+// material returns p's position in the rest pose, which determines its colour.
 func (f *figure) material(solids []int, p vec) vec {
 	var at vec
 	var sum float32

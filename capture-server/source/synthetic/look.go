@@ -27,15 +27,20 @@ var (
 	plaster = rgb{0.55, 0.54, 0.50}
 )
 
-// noise is smooth value noise in [-1, 1] with features about 1 in size.
+// noise is smooth value noise in [-1, 1] with a feature size of about 1.
 func noise(x, y, z float32) float32 {
 	fx, fy, fz := floor(x), floor(y), floor(z)
 	ix, iy, iz := uint32(int32(fx)), uint32(int32(fy)), uint32(int32(fz))
 	tx, ty, tz := ease(x-fx), ease(y-fy), ease(z-fz)
 	return 2*mix(
 		mix(mix(hash(ix, iy, iz), hash(ix+1, iy, iz), tx), mix(hash(ix, iy+1, iz), hash(ix+1, iy+1, iz), tx), ty),
-		mix(mix(hash(ix, iy, iz+1), hash(ix+1, iy, iz+1), tx), mix(hash(ix, iy+1, iz+1), hash(ix+1, iy+1, iz+1), tx), ty),
-		tz) - 1
+		mix(
+			mix(hash(ix, iy, iz+1), hash(ix+1, iy, iz+1), tx),
+			mix(hash(ix, iy+1, iz+1), hash(ix+1, iy+1, iz+1), tx),
+			ty,
+		),
+		tz,
+	) - 1
 }
 
 func floor(x float32) float32 { return float32(math.Floor(float64(x))) }
@@ -49,7 +54,7 @@ func hash(x, y, z uint32) float32 {
 	return float32(h>>8) / (1 << 24)
 }
 
-// surface is the colour of the performer at p in the rest pose.
+// surface returns the performer's colour at p, in the rest pose.
 func surface(p vec) rgb {
 	x, y, z := abs(p[0]), p[1], p[2]
 	// Along the arm from the shoulder, and off its axis.
@@ -90,7 +95,7 @@ func cloth(p vec, along float32) rgb {
 	if along > 0.138 && abs(p[0]) > 0.2 || y < 1.0 { // hems
 		c = c.scale(0.7)
 	}
-	// A ring on the chest: the mark of the performer.
+	// A ring printed on the chest.
 	if p[2] > 0 && y > 1.29 {
 		r := sqrt(p[0]*p[0] + (y-1.365)*(y-1.365))
 		if r < 0.048 && r > 0.03 || r < 0.014 {
@@ -146,14 +151,14 @@ func face(p vec) rgb {
 			c = c.scale(0.35) // nostrils
 		}
 	}
-	// A shade of beard, and shadow below the chin.
+	// Stubble, and shadow below the chin.
 	beard := step(1.625, 1.59, y) * step(-0.01, 0.04, z)
 	return blend(c, c.scale(0.72), 0.5*beard)
 }
 
-// light is how bright a white surface with the given normal appears: a key light from
-// the upper left front, a cool fill from the right, a rim light from behind, and a sky
-// that darkens towards the floor.
+// light returns the brightness of a white surface with the given normal, lit by a key light from
+// the upper left front, a cool fill light from the right, a rim light from behind and a sky that
+// darkens towards the floor.
 func light(normal, at vec) rgb {
 	key := max(0, normal.dot(vec{0.45, 0.66, 0.60}))
 	fill := max(0, normal.dot(vec{-0.78, 0.25, 0.57}))
@@ -167,10 +172,10 @@ func light(normal, at vec) rgb {
 	}
 }
 
-// stageRadius is that of the round floor, metres.
+// stageRadius is the radius of the round floor, metres.
 const stageRadius = 1.5
 
-// floorColor is the floor's at (x, z).
+// floorColor returns the floor's colour at (x, z).
 func floorColor(x, z float32) rgb {
 	r := sqrt(x*x + z*z)
 	c := tile
@@ -182,14 +187,19 @@ func floorColor(x, z float32) rgb {
 		c = accent
 	}
 	if r > 0.62 && r < 0.70 { // a dial around the performer
-		if a := math.Mod(math.Atan2(float64(z), float64(x))+2*math.Pi, math.Pi/12); min(a, math.Pi/12-a) < 0.012/float64(r) {
+		if a := math.Mod(math.Atan2(float64(z), float64(x))+2*math.Pi, math.Pi/12); min(
+			a,
+			math.Pi/12-a,
+		) < 0.012/float64(
+			r,
+		) {
 			c = accent
 		}
 	}
 	return c.scale(1 + 0.07*noise(x*9, 0, z*9) + 0.06*noise(x*60, 5, z*60))
 }
 
-// encode turns linear light into sRGB's 8 bits.
+// encode converts linear light to 8-bit sRGB.
 var gamma = func() (t [4097]uint8) {
 	for i := range t {
 		x := float64(i) / 4096

@@ -1,10 +1,10 @@
 package synthetic
 
-// cell is the mesh's resolution, metres: about four pixels of a 720p image at the
-// distance the cameras stand.
+// cell is the mesh's resolution, metres: about four pixels of a 720p image at the cameras'
+// distance.
 const cell = 0.012
 
-// The volume a performer moves in, metres, and its division into blocks of samples.
+// The volume in which a performer moves, metres, and its division into blocks of samples.
 const (
 	blockSide = 8
 	blocksX   = 18
@@ -21,16 +21,16 @@ var corner = vec{-nx * cell / 2, -0.04, -nz * cell / 2}
 type vertex struct {
 	at     vec // in the studio, metres
 	normal vec
-	rest   vec // where it is in the rest pose: what it is made of
+	rest   vec // in the rest pose
 }
 
-// mesher turns figures into triangles by surface nets (Gibson 1998, "Constrained
-// Elastic Surface Nets"): one vertex in every cell the surface crosses, at the mean
-// of the crossings; one quad for every grid edge it crosses. Buffers are reused.
+// mesher converts figures to quads by surface nets (Gibson 1998, "Constrained Elastic Surface
+// Nets"): one vertex in every cell that the surface crosses, at the mean of the crossings, and one
+// quad per crossed grid edge. Buffers are reused.
 type mesher struct {
 	values []float32 // distance at each sample
-	index  []int32   // vertex of each cell, valid where values change sign
-	active []int     // blocks the surface may cross
+	index  []int32   // each cell's vertex, valid if values change sign in the cell
+	active []int     // blocks that the surface may cross
 	solids [blocksX * blocksY * blocksZ][]int
 
 	vertices []vertex
@@ -47,8 +47,7 @@ func sampleAt(x, y, z int) vec {
 
 func sampleIndex(x, y, z int) int { return (y*nz+z)*nx + x }
 
-// mesh leaves f's surface in m.vertices and m.quads, the latter counter-clockwise
-// seen from outside.
+// mesh sets m.vertices and m.quads to f's surface. Quads are counter-clockwise seen from outside.
 func (m *mesher) mesh(f *figure) {
 	m.fill(f)
 	m.vertices, m.quads = m.vertices[:0], m.quads[:0]
@@ -64,22 +63,20 @@ func blockOrigin(b int) (x, y, z int) {
 	return b % blocksX * blockSide, b / (blocksX * blocksZ) * blockSide, b / blocksX % blocksZ * blockSide
 }
 
-// Distances from the middle of a block of the given side to its corner, and how far a
-// solid may be from it and still shape the surface inside: blends add to solids, and
-// an ellipsoid's distance is not exact.
+// Distances from the middle of a block to its corner, and the maximum distance at which a solid
+// affects the surface in the block: blends enlarge solids, and an ellipsoid's distance is inexact.
 const (
 	halfBlock = blockSide * cell * 0.87
 	halfPart  = halfBlock / 2
 	margin    = 0.045
 
-	// Values are exact within band of the surface: all corners of a cell it crosses
-	// are. A pair of samples in each direction is within pairBand of its middle.
+	// Values are exact within band of the surface, which includes all corners of the cells it
+	// crosses. Any two adjacent samples are within pairBand of their midpoint.
 	band     = 2 * cell
 	pairBand = band + 1.2*cell
 )
 
-// fill computes distances where the surface may be; elsewhere only their sign
-// matters.
+// fill computes distances where the surface may be; elsewhere only their sign matters.
 func (m *mesher) fill(f *figure) {
 	m.active = m.active[:0]
 	all := make([]int, len(f.rest))
@@ -91,7 +88,8 @@ func (m *mesher) fill(f *figure) {
 	for b := range m.solids {
 		x, y, z := blockOrigin(b)
 		first, last := sampleAt(x, y, z), sampleAt(x+blockSide, y+blockSide, z+blockSide)
-		if last[0] < low[0] || last[1] < low[1] || last[2] < low[2] || first[0] > high[0] || first[1] > high[1] || first[2] > high[2] {
+		if last[0] < low[0] || last[1] < low[1] || last[2] < low[2] || first[0] > high[0] || first[1] > high[1] ||
+			first[2] > high[2] {
 			m.fillConstant(x, y, z, blockSide, 1)
 			continue
 		}
@@ -105,7 +103,9 @@ func (m *mesher) fill(f *figure) {
 		const side = blockSide / 2
 		for k := range 8 {
 			px, py, pz := x+k%2*side, y+k/2%2*side, z+k/4*side
-			if least, part = f.near(near, part[:0], middle(px, py, pz, side), halfPart+margin); abs(least) > halfPart+margin {
+			if least, part = f.near(near, part[:0], middle(px, py, pz, side), halfPart+margin); abs(
+				least,
+			) > halfPart+margin {
 				m.fillConstant(px, py, pz, side, least)
 				continue
 			}
@@ -139,7 +139,7 @@ func (m *mesher) fillConstant(x0, y0, z0, side int, value float32) {
 	}
 }
 
-// cube lists a cell's corners as offsets; edges pairs of them.
+// cube lists a cell's corners as offsets; edges lists pairs of them.
 var (
 	cube  = [8][3]int{{0, 0, 0}, {1, 0, 0}, {0, 1, 0}, {1, 1, 0}, {0, 0, 1}, {1, 0, 1}, {0, 1, 1}, {1, 1, 1}}
 	edges = [12][2]int{{0, 1}, {2, 3}, {4, 5}, {6, 7}, {0, 2}, {1, 3}, {4, 6}, {5, 7}, {0, 4}, {1, 5}, {2, 6}, {3, 7}}

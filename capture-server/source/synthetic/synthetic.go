@@ -1,12 +1,11 @@
-// Package synthetic is a studio without hardware: a performer who steps, turns and
-// waves, seen by any number of sensors with an Azure Kinect's modes, lens models,
-// calibration documents and noise. The figure is a signed-distance model, meshed for
-// each frame of a loop and drawn through the lens models of both cameras of each
-// sensor.
+// Package synthetic simulates a studio: a performer who steps, turns and waves, seen by any number
+// of sensors with an Azure Kinect's modes, lens models, calibration documents and noise. The figure
+// is a signed-distance model, meshed for each frame of a loop and drawn through both lens models of
+// each sensor.
 //
-// The loop is rendered on all processors when the studio opens, because drawing a frame
-// would take too much from the pipeline under test; playing it costs memory only (about
-// 0.9 MB per frame and camera). The same options give the same bytes.
+// The loop is rendered on all processors when the studio opens, as rendering during playback would
+// slow the pipeline under test. Playback costs only memory, about 0.9 MB per frame and camera.
+// Equal options give equal bytes.
 package synthetic
 
 import (
@@ -25,16 +24,16 @@ import (
 	"holocast/internal/mjpeg"
 )
 
-// Options choose the studio. The zero value is one camera, NFOV unbinned and 720p, at
-// 30 frames per second.
+// Options configures the studio. The zero value is one camera, NFOV unbinned and 720p, at 30 frames
+// per second.
 type Options struct {
 	Cameras int              // 1 to 8, evenly around the performer; 0 is 1
 	Depth   camera.DepthMode // "" is NFOVUnbinned
 	Color   camera.ColorMode // "" is Color720P
 	FPS     float64          // 0 is 30
 	Frames  int              // length of the loop, 1 to 900; 0 is 3 seconds
-	Seed    uint64           // of the sensors' noise
-	Room    bool             // a room with walls instead of a round stage before a curtain
+	Seed    uint64           // seed of sensor noise
+	Room    bool             // a room with walls instead of a round stage with a curtain
 
 	// Progress, if set, is called after each frame rendered, by one goroutine at a time.
 	Progress func(done, total int)
@@ -43,8 +42,8 @@ type Options struct {
 // Studio is an open studio.
 type Studio struct {
 	Cameras []source.Source
-	// Poses of the depth cameras in studio space, by the camera's name: y up, origin
-	// on the floor below the performer, z towards the first camera; millimetres.
+	// Poses are the depth cameras' poses in studio space, millimetres, by camera name. y is up, the
+	// origin is on the floor below the performer, z points towards the first camera.
 	Poses map[string]camera.Transform
 }
 
@@ -54,7 +53,7 @@ const (
 	maxCameras  = 8
 	quality     = 90 // of the JPEG images
 
-	// Where the cameras stand, millimetres.
+	// Camera positions, millimetres.
 	distance = 2050
 	height   = 1350
 	target   = 740
@@ -84,7 +83,7 @@ func Open(ctx context.Context, opts Options) (*Studio, error) {
 	if err != nil {
 		return nil, fmt.Errorf("synthetic: %w", err)
 	}
-	rays := [2]camera.RayTable{cal.Depth.RayTable(), cal.Color.RayTable()} // the same for all
+	rays := [2]camera.RayTable{cal.Depth.RayTable(), cal.Color.RayTable()} // equal for all cameras
 	for i := range sensors {
 		s, err := newSensor(i, opts, rays)
 		if err != nil {
@@ -106,7 +105,7 @@ type sensor struct {
 	name   string
 	cal    camera.Calibration
 	pose   camera.Transform
-	views  [2]*view // depth, colour; until the loop is rendered
+	views  [2]*view // depth and colour, nil once the loop is rendered
 	frames []frame
 	pace   pace.Camera
 }
@@ -194,7 +193,7 @@ func (s *sensor) draw(k int, c *canvas, m *mesher, encoder *mjpeg.Encoder, rng *
 	if err != nil {
 		return err
 	}
-	f.color = append(f.color, jpeg...) // to size: encoding needs far more room
+	f.color = append(f.color, jpeg...) // exact size: encoding needs a far larger buffer
 	s.frames[k] = f
 	return nil
 }
@@ -202,13 +201,13 @@ func (s *sensor) draw(k int, c *canvas, m *mesher, encoder *mjpeg.Encoder, rng *
 // Name implements source.Source: "synthetic-0" is the first camera.
 func (s *sensor) Name() string { return s.name }
 
-// Calibration returns the made-up factory calibration at the chosen modes.
+// Calibration returns the invented factory calibration for the modes.
 func (s *sensor) Calibration() camera.Calibration { return s.cal }
 
-// FPS returns the rate the studio plays at.
+// FPS returns the playback rate.
 func (s *sensor) FPS() float64 { return s.pace.Clock.FPS() }
 
-// Dropped counts the frames that passed before Next was called.
+// Dropped counts frames overdue when Next was called.
 func (s *sensor) Dropped() int64 { return s.pace.Dropped() }
 
 // Next waits for the next frame of the endless loop.

@@ -16,7 +16,7 @@ import (
 	"holocast/internal/mjpeg"
 )
 
-// small is a studio that renders quickly.
+// small returns options for a studio that renders quickly.
 func small() Options {
 	return Options{Depth: camera.NFOV2x2Binned, Color: camera.Color720P, FPS: 1000, Frames: 2}
 }
@@ -65,8 +65,8 @@ func TestFramesMatchCalibration(t *testing.T) {
 	}
 }
 
-// The performer stands where the pose says: his points are within an arm's reach of
-// the studio's axis and none is below the floor.
+// TestPoseAndDepthAgree checks that all points, placed by the poses, are within arm's reach of the
+// studio's axis and above the floor.
 func TestPoseAndDepthAgree(t *testing.T) {
 	opts := small()
 	opts.Cameras = 3
@@ -110,8 +110,8 @@ func TestPoseAndDepthAgree(t *testing.T) {
 	}
 }
 
-// Colour and depth show the same thing through their own lenses: the shirt's points
-// are orange in the colour image.
+// TestColourAndDepthAgree checks that points of the shirt project to orange pixels of the colour
+// image.
 func TestColourAndDepthAgree(t *testing.T) {
 	studio := open(t, small())
 	s := studio.Cameras[0]
@@ -156,7 +156,7 @@ func TestNoiseIsTheSensors(t *testing.T) {
 	a := next(t, open(t, opts).Cameras[0])
 	opts.Seed = 1
 	b := next(t, open(t, opts).Cameras[0])
-	// The wall behind the performer, about 4.7 m away: sigma near 10 mm.
+	// The wall behind the performer, about 4.7 m away: sigma about 10 mm.
 	var sum, n float64
 	for i := range a.Depth {
 		if a.Depth[i] > 4500 && b.Depth[i] > 4500 {
@@ -176,7 +176,7 @@ func TestNoiseIsTheSensors(t *testing.T) {
 func TestSameSeedSameBytes(t *testing.T) {
 	opts := small()
 	opts.Seed = 7
-	// The rendered loops: which of their frames Next gives depends on the time.
+	// Compare the rendered loops; which frame Next returns depends on the time.
 	a, b := open(t, opts).Cameras[0].(*sensor), open(t, opts).Cameras[0].(*sensor)
 	for k := range a.frames {
 		if !slices.Equal(a.frames[k].depth, b.frames[k].depth) || !bytes.Equal(a.frames[k].color, b.frames[k].color) {
@@ -245,8 +245,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// The mesh is closed: every edge is shared by two quads that run along it in
-// opposite directions.
+// TestMeshIsClosed checks that two quads share every edge, in opposite directions.
 func TestMeshIsClosed(t *testing.T) {
 	m := newMesher()
 	for _, phase := range []float64{0, 0.37, 0.8} {

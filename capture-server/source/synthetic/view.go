@@ -7,26 +7,25 @@ import (
 	"holocast/internal/camera"
 )
 
-// view renders what one lens sees. Its background, everything that never moves, is
-// cast ray by ray once; the figure is then drawn over it triangle by triangle,
-// vertices going through the lens model, which with triangles of a few pixels is the
-// same as casting its rays.
+// view renders the image of one lens. The static background is ray-cast once. The figure is drawn
+// over it as triangles whose vertices go through the lens model; with triangles of a few pixels
+// this equals ray casting.
 type view struct {
 	in     camera.Intrinsics
 	toLens camera.Transform // from studio space, mm
-	depth  []float32        // background, metres; 0 is nothing
-	facing []float32        // background: cosine of incidence
+	depth  []float32        // of the background, metres; 0 is nothing
+	facing []float32        // of the background: cosine of incidence
 	color  []byte           // background R G B; nil for a depth camera's view
 	floor  []floorPixel
 }
 
-// floorPixel is a pixel of the floor near the performer, where his shadow falls.
+// floorPixel is a pixel of the floor that the performer may shadow.
 type floorPixel struct {
 	index int
 	x, z  float32
 }
 
-// canvas is what one goroutine draws a view on.
+// canvas holds one goroutine's drawing buffers.
 type canvas struct {
 	depth  []float32
 	facing []float32
@@ -35,7 +34,7 @@ type canvas struct {
 }
 
 type screenVertex struct {
-	u, v, z float32 // pixels, metres; z is 0 for a vertex the lens does not see
+	u, v, z float32 // pixels, metres; z is 0 if the lens does not see the vertex
 	facing  float32
 	light   rgb
 }
@@ -66,8 +65,8 @@ func newView(in camera.Intrinsics, rays camera.RayTable, pose camera.Transform, 
 	return v
 }
 
-// cast returns how far along dir from eye the background is, the cosine of incidence
-// and its colour. dir has length 1 along the lens's axis, so the distance is a depth.
+// cast returns the distance of the background along dir from eye, the cosine of incidence and its
+// colour. dir has length 1 along the lens's axis, so the distance is a depth.
 func cast(eye, dir vec, room bool) (t, cos float32, c rgb) {
 	const (
 		side   = 2.6 // half a room's width
@@ -77,12 +76,13 @@ func cast(eye, dir vec, room bool) (t, cos float32, c rgb) {
 	if dir[1] < 0 {
 		t = -eye[1] / dir[1]
 		p := eye.add(dir.scale(t))
-		if inRoom := room && abs(p[0]) < side && abs(p[2]) < side; inRoom || p[0]*p[0]+p[2]*p[2] < stageRadius*stageRadius {
+		if inRoom := room && abs(p[0]) < side && abs(p[2]) < side; inRoom ||
+			p[0]*p[0]+p[2]*p[2] < stageRadius*stageRadius {
 			return t, -dir[1] / length, floorColor(p[0], p[2]).scale(0.8 + 0.2*step(2.2, 0, sqrt(p[0]*p[0]+p[2]*p[2])))
 		}
 	}
 	if !room {
-		// A black curtain, which gives the depth camera no reading.
+		// A black curtain, without depth readings.
 		up := clamp01(0.5 + 0.5*dir[1]/length)
 		return 0, 0, rgb{0.012 + 0.02*up, 0.014 + 0.024*up, 0.02 + 0.034*up}
 	}
@@ -117,7 +117,7 @@ func cast(eye, dir vec, room bool) (t, cos float32, c rgb) {
 	return best, abs(dir[axis]) / length, c
 }
 
-// project puts the mesh's vertices on the lens's image.
+// project projects the mesh's vertices into the image.
 func (v *view) project(c *canvas, vertices []vertex) {
 	c.screen = c.screen[:0]
 	eye := v.toLens.Inverse().T
@@ -158,8 +158,7 @@ func (v *view) draw(c *canvas, m *mesher) {
 	}
 }
 
-// shade darkens the floor below the performer: what little light comes past each part
-// of him near the floor.
+// shade draws the performer's shadow on the floor.
 func (v *view) shade(c *canvas, m *mesher) {
 	const low = 0.12
 	var feet [2]vec
@@ -194,18 +193,18 @@ func (v *view) shade(c *canvas, m *mesher) {
 			d := 1 + dx*dx + dz*dz
 			lit *= 1 - 0.62/(d*d)
 		}
-		// The key light comes from the front left: the trunk's shadow lies behind.
+		// The key light comes from the front left; the trunk's shadow is behind.
 		dx, dz := (p.x-body[0]+0.16)/0.36, (p.z-body[2]+0.22)/0.36
 		d := 1 + dx*dx + dz*dz
 		lit *= 1 - 0.42/(d*d)
 		for k := range 3 {
-			// Some light always comes from the sky.
+			// Skylight remains.
 			c.rgb[3*p.index+k] = byte(float32(c.rgb[3*p.index+k]) * (0.36 + 0.45*lit + 0.19*lit*lit*lit))
 		}
 	}
 }
 
-// triangle draws one; corners clockwise on the image show its front.
+// triangle draws a triangle. Front faces are clockwise in the image.
 func (v *view) triangle(c *canvas, m *mesher, ia, ib, ic int32) {
 	a, b, d := &c.screen[ia], &c.screen[ib], &c.screen[ic]
 	if a.z == 0 || b.z == 0 || d.z == 0 {
@@ -248,13 +247,13 @@ func (v *view) triangle(c *canvas, m *mesher, ia, ib, ic int32) {
 	}
 }
 
-// sense turns exact depth into a time-of-flight camera's reading, millimetres.
+// sense converts exact depth to a time-of-flight camera's readings, millimetres.
 //
-// Noise grows with the square of distance and as the surface turns away: about 0.7 mm
-// at 1 m and 2 mm at 2 m facing the camera, what Tölgyessy et al. (Sensors 2021,
-// 21(2), 413) measured for NFOV; Microsoft promises 17 mm at most. Readings at
-// grazing incidence (below 6°) fail, those at the rim of a nearer surface fail or mix
-// both, and a few fail anywhere.
+// Noise grows with the square of the distance and with the angle of incidence: about 0.7 mm at 1 m
+// and 2 mm at 2 m for a perpendicular surface, as measured for NFOV by Tölgyessy et al. (Sensors
+// 2021, 21(2), 413); Microsoft specifies at most 17 mm. Readings at grazing incidence (below 6°)
+// fail, readings at the edge of a nearer surface fail or mix both distances, and a few fail
+// anywhere.
 func (v *view) sense(c *canvas, rng *rand.PCG, depth []uint16) {
 	const (
 		grazing = 0.105

@@ -1,6 +1,5 @@
-// Package videoinput is the source of 360° video: a file at the pace it was made for, or a
-// camera, encoder or stream that is live. A live input that ends, fails or falls silent
-// is opened again.
+// Package videoinput plays 360° video: files at their own rate, and live cameras, encoders and
+// streams. It reopens a live input that ends, fails or stops delivering pictures.
 package videoinput
 
 import (
@@ -17,10 +16,10 @@ import (
 	"holocast/internal/loc"
 )
 
-// Options say how to play an input.
+// Options configures a Player.
 type Options struct {
 	equirect.Options
-	Loop bool // begin a file again at its end
+	Loop bool // restart a file at its end
 	Log  *slog.Logger
 }
 
@@ -32,35 +31,35 @@ type Player struct {
 	free    chan *equirect.Frame
 	packets chan Packet
 
-	// Limits of waiting, for tests.
+	// Time limits, shortened by tests.
 	silence, firstBackoff time.Duration
 }
 
-// Frame is a picture and when it was captured, on this machine's clock.
+// Frame is a picture with its capture time, local clock.
 type Frame struct {
 	*equirect.Frame
 	Captured time.Time
 }
 
-// Packet is a packet of sound, and when its first sample was captured.
+// Packet is a packet of sound with the capture time of its first sample.
 type Packet struct {
 	Data     []byte
 	Captured time.Time
 }
 
-// Bounds of what is decoded ahead of its time.
+// Buffers of decoded media.
 const (
 	framesAhead  = 3
 	packetsAhead = 100
 )
 
 const (
-	silence      = 10 * time.Second // without a picture, after which a live input is opened again
+	silence      = 10 * time.Second // time without a picture before a live input is reopened
 	firstBackoff = 500 * time.Millisecond
 	maxBackoff   = 10 * time.Second
 )
 
-// Open finds out what the input is; Run plays it.
+// Open probes the input; Run plays it.
 func Open(ctx context.Context, input string, opts Options) (*Player, error) {
 	v, err := equirect.Open(ctx, input, opts.Options)
 	if err != nil {
@@ -79,17 +78,17 @@ func Open(ctx context.Context, input string, opts Options) (*Player, error) {
 	return s, nil
 }
 
-// Frames brings the pictures, each when it is due. It is closed at the end. Every frame
-// goes back by Release.
+// Frames delivers the pictures when they are due, and is closed at the end. Return every frame with
+// Release.
 func (s *Player) Frames() <-chan *Frame { return s.frames }
 
-// Release gives a frame's memory back.
+// Release returns a frame's memory.
 func (s *Player) Release(f *Frame) { s.free <- f.Frame }
 
-// Packets brings the sound. It is closed at the end.
+// Packets delivers the sound, and is closed at the end.
 func (s *Player) Packets() <-chan Packet { return s.packets }
 
-// Run plays the input until ctx ends, a file does (nil) or cannot be decoded.
+// Run plays the input until ctx or a file ends (nil), or a file cannot be decoded.
 func (s *Player) Run(ctx context.Context) error {
 	defer close(s.frames)
 	defer close(s.packets)
@@ -98,14 +97,24 @@ func (s *Player) Run(ctx context.Context) error {
 		n, err := s.play(ctx)
 		if ctx.Err() != nil || !s.Input.Live() {
 			if ctx.Err() == nil && err == nil && n == 0 {
-				err = fmt.Errorf("%s: there is no picture in it", s.Input)
+				err = fmt.Errorf("%s: no pictures", s.Input)
 			}
 			return err
 		}
 		if n > 0 {
 			backoff = s.firstBackoff
 		}
-		s.opts.Log.Warn("input stopped, opening it again", "input", s.Input.String(), "frames", n, "in", backoff, "err", cmp.Or(err, errEnded))
+		s.opts.Log.Warn(
+			"input stopped, reopening it",
+			"input",
+			s.Input.String(),
+			"frames",
+			n,
+			"in",
+			backoff,
+			"err",
+			cmp.Or(err, errEnded),
+		)
 		select {
 		case <-time.After(backoff):
 		case <-ctx.Done():
@@ -116,11 +125,11 @@ func (s *Player) Run(ctx context.Context) error {
 }
 
 var (
-	errEnded  = errors.New("its sender ended it")
-	errSilent = errors.New("no picture came for too long")
+	errEnded  = errors.New("the sender ended the stream")
+	errSilent = errors.New("no picture within the time limit")
 )
 
-// play decodes the input once and returns how many pictures that brought.
+// play decodes the input once and returns the number of pictures.
 func (s *Player) play(ctx context.Context) (n int64, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -158,7 +167,7 @@ func (s *Player) play(ctx context.Context) (n int64, err error) {
 				return n, context.Cause(ctx)
 			}
 			if err == io.EOF {
-				sound.Wait() // what is left of it
+				sound.Wait() // drain
 				return n, nil
 			}
 			return n, err
@@ -223,26 +232,25 @@ func samplesTime(n int64, f loc.AudioFormat) time.Duration {
 	return time.Duration(n * int64(time.Second) / int64(f.SampleRate))
 }
 
-// timeline tells when what an input brings was captured. A file's first picture is
-// captured when it is there; a live input's pictures arrive some time after they were
-// captured, and the least of that time is what counts for all.
+// timeline converts media times to capture times. A file's first picture is captured when it is
+// decoded. Live pictures arrive some time after capture; the smallest delay seen applies to all.
 type timeline struct {
 	live  bool
-	known chan struct{} // closed once there is an anchor
+	known chan struct{} // closed when anchor is set
 
 	mu     sync.Mutex
-	anchor time.Time // of media time 0
+	anchor time.Time // capture time of media time 0
 }
 
 const (
-	// maxLag is how late a live picture may arrive before its capture is taken to be later.
+	// maxLag is the lateness at which a live picture restarts the timeline.
 	maxLag = time.Second
-	// slew is by how much of its lag a live input's time is corrected a picture, so that a
-	// camera's clock may differ from this machine's.
+	// slew is the reciprocal of the share of its lag that each live picture corrects, to follow a
+	// camera's clock that differs from this machine's.
 	slew = 500
 )
 
-// frame returns when the picture of a media time was captured that is there now.
+// frame returns the capture time of a picture that was decoded now.
 func (l *timeline) frame(media time.Duration, now time.Time) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -261,8 +269,7 @@ func (l *timeline) frame(media time.Duration, now time.Time) time.Time {
 	return l.anchor.Add(media)
 }
 
-// sound returns when the sample of a media time was captured. It waits for the first
-// picture.
+// sound returns the capture time of a sample. It waits for the first picture.
 func (l *timeline) sound(ctx context.Context, media time.Duration) (time.Time, error) {
 	select {
 	case <-l.known:

@@ -23,22 +23,36 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// film has FFmpeg make video with sound.
+// film creates a video with sound, using FFmpeg.
 func film(t *testing.T, name string, seconds int, args ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
 		t.Skip("ffmpeg is not installed")
 	}
 	path := filepath.Join(t.TempDir(), name)
-	all := append([]string{"-v", "error", "-f", "lavfi", "-i", "testsrc2=size=64x32:rate=20", "-f", "lavfi", "-i", "sine", "-t", strconv.Itoa(seconds)}, append(args, path)...)
+	all := append(
+		[]string{
+			"-v",
+			"error",
+			"-f",
+			"lavfi",
+			"-i",
+			"testsrc2=size=64x32:rate=20",
+			"-f",
+			"lavfi",
+			"-i",
+			"sine",
+			"-t",
+			strconv.Itoa(seconds),
+		},
+		append(args, path)...)
 	if out, err := exec.CommandContext(t.Context(), "ffmpeg", all...).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return path
 }
 
-// play runs the source and returns when the pictures and the sound were captured, until
-// so many pictures came or it ended.
+// play runs the source until its end or some number of pictures, and returns all capture times.
 func play(t *testing.T, s *Player, pictures int) (frames, packets []time.Time, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -102,7 +116,7 @@ func TestFileLoops(t *testing.T) {
 	}
 }
 
-// server serves streams, one a connection, and then keeps silent or closes.
+// server serves a stream to each connection, then stays silent or closes it.
 func server(t *testing.T, stream []byte, silent bool) (url string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -117,9 +131,9 @@ func server(t *testing.T, stream []byte, silent bool) (url string) {
 			if err != nil {
 				return
 			}
-			_, _ = c.Write(stream) // who hangs up has seen enough
+			_, _ = c.Write(stream) // the client may close early
 			if silent {
-				_, _ = io.Copy(io.Discard, c) // until the other end closes
+				_, _ = io.Copy(io.Discard, c) // until the client closes
 			}
 			_ = c.Close()
 		}
@@ -128,8 +142,8 @@ func server(t *testing.T, stream []byte, silent bool) (url string) {
 	return "tcp://" + l.Addr().String()
 }
 
-// A live input that ends, or that falls silent, is opened again.
-func TestLiveInputComesBack(t *testing.T) {
+// TestLiveInputReopens checks that a live input that ends or falls silent is reopened.
+func TestLiveInputReopens(t *testing.T) {
 	stream, err := os.ReadFile(film(t, "a.ts", 5, "-c:v", "libx264", "-g", "5", "-bf", "0"))
 	if err != nil {
 		t.Fatal(err)
@@ -138,10 +152,14 @@ func TestLiveInputComesBack(t *testing.T) {
 		name   string
 		silent bool
 		says   string
-	}{{"it ends", false, "its sender ended it"}, {"it falls silent", true, "no picture came for too long"}} {
+	}{{"it ends", false, "the sender ended the stream"}, {"it falls silent", true, "no picture within the time limit"}} {
 		t.Run(tt.name, func(t *testing.T) {
 			var log testlog.Buffer
-			s, err := Open(t.Context(), server(t, stream, false), Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+			s, err := Open(
+				t.Context(),
+				server(t, stream, false),
+				Options{Log: slog.New(slog.NewTextHandler(&log, nil))},
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -153,7 +171,7 @@ func TestLiveInputComesBack(t *testing.T) {
 			if !errors.Is(err, context.Canceled) || len(frames) < 150 {
 				t.Errorf("%d pictures, %v", len(frames), err)
 			}
-			if !log.Has("input stopped, opening it again") || !log.Has(tt.says) {
+			if !log.Has("input stopped, reopening it") || !log.Has(tt.says) {
 				t.Errorf("the log is %s", log.String())
 			}
 		})

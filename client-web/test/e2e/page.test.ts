@@ -134,7 +134,7 @@ describe("the page", () => {
   });
 
   it("keeps the screen on while frames arrive", async () => {
-    const p = await fixture.publisher("awake", ...small);
+    const p = await fixture.publisher("awake", ...small, "--pause");
     const page = await fixture.view(lab.link(fixture.port, "awake"), `
       globalThis.lock = { held: false, taken: 0 };
       Object.defineProperty(navigator, "wakeLock", { value: { request: async () => {
@@ -145,10 +145,9 @@ describe("the page", () => {
       } } });`);
     const lock = (): Promise<{ held: boolean; taken: number }> => page.evaluate("lock");
     await until("a wake lock", async () => (await lock()).taken > 0);
-    p.signal("SIGSTOP");
+    p.signal("SIGUSR1");
     await message(page, /The publisher is silent/);
     await until("its release", async () => !(await lock()).held);
-    p.signal("SIGCONT");
     expect((await lock()).taken).toBe(1);
   });
 

@@ -105,7 +105,7 @@ describe("360° video", () => {
     await cinema.publish("again", cinema.mono.file);
     const page = await cinema.watch("again");
     await cinema.relay.stop();
-    cinema.relay = await lab.relay(cinema.port);
+    cinema.relay = await cinema.startRelay();
     const before = (await video(page))!.pictures;
     await until("more pictures", async () => ((await video(page))?.pictures ?? 0) > before + 10);
     await sharp(page);

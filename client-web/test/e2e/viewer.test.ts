@@ -11,6 +11,9 @@ import { canvasPicture, compare, type Picture } from "./picture.ts";
 const fixture = new Fixture();
 const { lab, open } = fixture;
 
+/** The page's dark background. */
+const BACKGROUND = [0x14, 0x16, 0x1c] as const;
+
 /** Limits a page to four pictures per second. */
 const drawSlowly = (page: Page): Promise<void> =>
   page.evaluate(() => {
@@ -58,22 +61,19 @@ describe("a live session", () => {
       studio.lookAt([0.7, 1.5, 1.8], [0, 1.2, -0.4]); // away from the camera, for parallax
       return studio.projection(0)!.join(",");
     });
-    const got = await canvasPicture(page);
-    const raw = lab.publisherOutput(
-      ...small,
-      ...args.slice(0, 2),
-      "--viewport",
-      `${got.width}x${got.height}`,
-      "--reference",
-      matrix,
-    );
-    const want: Picture = { width: got.width, height: got.height, rgba: raw };
-    const d = compare(got, want, [0x14, 0x16, 0x1c]);
-    console.log(JSON.stringify(d));
-    expect(d.covered).toBeGreaterThan(300);
-    expect(d.empty).toBeGreaterThan(100);
-    expect(d.worst).toBeLessThan(16);
-    expect(d.stray).toBeLessThan(0.02);
+    let got = await canvasPicture(page);
+    const size = ["--viewport", `${got.width}x${got.height}`];
+    const rgba = lab.publisherOutput(...small, ...args.slice(0, 2), ...size, "--reference", matrix);
+    const want: Picture = { width: got.width, height: got.height, rgba };
+    // A frame may lack descriptions that were lost or late.
+    await until("a picture like the reference", async () => {
+      got = await canvasPicture(page);
+      const { worst, stray } = compare(got, want, BACKGROUND);
+      return worst < 16 && stray < 0.02;
+    }).finally(() => console.log(JSON.stringify(compare(got, want, BACKGROUND))));
+    const { covered, empty } = compare(got, want, BACKGROUND);
+    expect(covered).toBeGreaterThan(300);
+    expect(empty).toBeGreaterThan(100);
   });
 
   /** Lets a publisher with --hold publish its other frames, and waits until none is in transit. */
@@ -99,11 +99,10 @@ describe("a live session", () => {
     const s = await stats(page);
     expect(s.frames_received).toBeGreaterThan(10);
     // Tolerance: the relay also sends the catalog, and the first frame is fetched.
-    expect(Math.abs(after[0] - before[0] - s.frames_received - s.frames_lost - s.streams_refused)).toBeLessThanOrEqual(
-      3,
-    );
+    const missing = s.frames_lost + s.streams_refused;
+    expect(Math.abs(after[0] - before[0] - s.frames_received - missing)).toBeLessThanOrEqual(3);
     const ratio = s.bytes / (after[1] - before[1]);
-    expect(ratio).toBeGreaterThan(0.85);
+    expect(ratio).toBeGreaterThan((0.85 * s.frames_received) / (s.frames_received + missing));
     expect(ratio).toBeLessThan(1.15);
     expect(s.clock.error_ms).not.toBeNull();
     expect(s.points).toBe(57478);
@@ -208,7 +207,7 @@ describe("a live session", () => {
     await shows(page, 2);
     await fixture.relay.stop();
     await message(page, /Connection lost|Relay unreachable/);
-    fixture.relay = await lab.relay(fixture.port);
+    fixture.relay = await fixture.startRelay();
     const before = await stats(page);
     const after = await shows(page, before.frames + 3);
     expect(after.phase).toBe("live");
@@ -236,12 +235,18 @@ describe("a live session", () => {
     const page = await fixture.view(lab.link(from, "moving"));
     const before = await shows(page, 5);
     expect(before.reconnects).toBe(0);
+    // Keep the old session open until its relay closes it: how long a move takes depends on the machine.
+    await page.workers()[0]!.evaluate(() => {
+      const { setTimeout } = self;
+      const longer = (f: () => void, ms?: number) => setTimeout(f, ms === 1000 ? 60_000 : ms);
+      self.setTimeout = longer as typeof setTimeout;
+    });
     leaving.signal("SIGUSR1");
     const moved = await until("the move", async () => {
       const s = await stats(page);
       return s.reconnects > 0 ? s : undefined;
     });
-    const after = await shows(page, moved.frames + 15); // past the end of the previous session
+    const after = await shows(page, moved.frames + 60); // past the end of the previous session
     expect(after.reconnects).toBe(1);
     expect([after.frames_lost, after.frames_late]).toEqual([before.frames_lost, before.frames_late]);
   });

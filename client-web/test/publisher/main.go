@@ -57,6 +57,7 @@ type options struct {
 	maxPoints     int
 	correct       bool
 	hold          bool
+	pause         bool
 	timeout       time.Duration
 	datagrams     int // period of the lost datagrams; 0 = streams
 	document      string
@@ -80,6 +81,7 @@ func main() {
 	flag.IntVar(&o.maxPoints, "max-points", 0, "maximum points announced in the catalog; 0 = width times height")
 	flag.BoolVar(&o.correct, "correct", false, "publish the camera at the origin, and correct its pose on SIGUSR1")
 	flag.BoolVar(&o.hold, "hold", false, "publish one frame, and the others after SIGUSR1")
+	flag.BoolVar(&o.pause, "pause", false, "fall silent on SIGUSR1")
 	flag.DurationVar(&o.timeout, "timeout", 500*time.Millisecond, "delivery timeout of the frames")
 	flag.IntVar(&o.datagrams, "datagrams", 0, "send frames in datagrams and drop every Nth; 0 = use streams")
 	flag.StringVar(&o.document, "catalog", "", "publish only this file, as the catalog")
@@ -153,7 +155,7 @@ type publisher struct {
 	catalog *origin.Track
 	points  *origin.Track
 	poses   *origin.Track  // nil without --correct
-	signals chan os.Signal // SIGUSR1 for --correct and --hold
+	signals chan os.Signal // SIGUSR1 for --correct, --hold and --pause
 	clock   clock.Estimator
 
 	group uint64
@@ -172,7 +174,7 @@ func publish(ctx context.Context, o options, url string) error {
 		return p.publishDocument(ctx, target)
 	}
 	p.points = p.newTrack(catalog.PointsTrack(0, "full"))
-	if o.correct || o.hold {
+	if o.correct || o.hold || o.pause {
 		p.signals = make(chan os.Signal, 1)
 		signal.Notify(p.signals, syscall.SIGUSR1)
 	}
@@ -376,6 +378,10 @@ func (p *publisher) produce(ctx context.Context) error {
 			select {
 			case <-ticks:
 			case <-p.signals:
+				if p.pause {
+					<-ctx.Done()
+					return nil
+				}
 				if p.poses == nil {
 					break
 				}

@@ -82,8 +82,7 @@ func vectors(t *testing.T) map[string]any {
 	varints := make([]map[string]string, 0, len(values))
 	for _, v := range values {
 		varints = append(
-			varints,
-			map[string]string{"value": jsonNumber(v), "hex": hex.EncodeToString(wire.AppendVarint(nil, v))},
+			varints, map[string]string{"value": jsonNumber(v), "hex": hex.EncodeToString(wire.AppendVarint(nil, v))},
 		)
 	}
 	return map[string]any{
@@ -133,8 +132,7 @@ func vectors(t *testing.T) map[string]any {
 			"requestOk":    message(&wire.RequestOK{}),
 			"publishDone":  message(&wire.PublishDone{Code: wire.DoneTrackEnded, Reason: ""}),
 			"datagram": datagram(
-				t,
-				&wire.Datagram{TrackAlias: 3, Group: 70000, Priority: 128, Payload: []byte("receipt")},
+				t, &wire.Datagram{TrackAlias: 3, Group: 70000, Priority: 128, Payload: []byte("receipt")},
 			),
 		},
 		// Received by a viewer.
@@ -221,8 +219,7 @@ func vectors(t *testing.T) map[string]any {
 				},
 			),
 			"status": datagram(
-				t,
-				&wire.Datagram{TrackAlias: 5, Group: 9, Object: 3, Priority: 1, Status: wire.StatusEndOfTrack},
+				t, &wire.Datagram{TrackAlias: 5, Group: 9, Object: 3, Priority: 1, Status: wire.StatusEndOfTrack},
 			),
 			"padding": "f0132b3e29" + strings.Repeat("00", 15),
 		},

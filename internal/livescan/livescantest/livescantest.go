@@ -1,4 +1,4 @@
-// Package livescantest is a client of LiveScan3D's capture protocol, for tests.
+// Package livescantest implements a LiveScan3D client for tests.
 package livescantest
 
 import (
@@ -14,24 +14,24 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// Client answers a server as the client at a camera does.
+// Client answers a server like a client at a camera.
 type Client struct {
 	Version  livescan.Version
 	Compress bool
-	// Matrix is the client's pose as it says it: of KinectV2 a rotation and a translation, of
+	// Matrix is the client's pose in its own format: for KinectV2 a rotation and a translation, for
 	// AzureKinect the three rows of a matrix; nil = none.
 	Matrix *[12]float32
-	// Frame is called for each frame that is asked for; nil = the client does not answer.
+	// Frame is called for each requested frame; nil = the client does not answer.
 	Frame func() *pointcloud.Points
 
-	// What the server said.
+	// Numbers of requests received.
 	Settings, Calibrations, Frames int
 }
 
-// AppendFrame appends the message with a client's newest frame, compressed or not.
+// AppendFrame appends a frame message, compressed or not.
 func AppendFrame(dst []byte, p *pointcloud.Points, compress bool) []byte {
 	n := len(p.XYZ) / 3
-	body := binary.LittleEndian.AppendUint32(nil, uint32(n)) //nolint:gosec // of a test
+	body := binary.LittleEndian.AppendUint32(nil, uint32(n)) //nolint:gosec // small in tests
 	for i := range n {
 		body = append(body, p.RGB[3*i:3*i+3]...)
 		for _, v := range p.XYZ[3*i : 3*i+3] {
@@ -47,11 +47,11 @@ func AppendFrame(dst []byte, p *pointcloud.Points, compress bool) []byte {
 		}
 		body, compressed = e.EncodeAll(body, nil), 1
 	}
-	dst = binary.LittleEndian.AppendUint32(append(dst, 3), uint32(len(body))) //nolint:gosec // of a test
+	dst = binary.LittleEndian.AppendUint32(append(dst, 3), uint32(len(body))) //nolint:gosec // small in tests
 	return append(binary.LittleEndian.AppendUint32(dst, compressed), body...)
 }
 
-// AppendCalibration appends the message with a client's pose.
+// AppendCalibration appends a pose message.
 func AppendCalibration(dst []byte, v livescan.Version, marker int32, matrix [12]float32) []byte {
 	dst = binary.LittleEndian.AppendUint32(append(dst, 1), uint32(marker)) //nolint:gosec // two's complement
 	list := matrix[:]
@@ -64,7 +64,7 @@ func AppendCalibration(dst []byte, v livescan.Version, marker int32, matrix [12]
 	return dst
 }
 
-// AppendConfiguration appends what an Azure Kinect's client says of itself.
+// AppendConfiguration appends an Azure Kinect client's Configuration.
 func AppendConfiguration(dst []byte, serial, name string) []byte {
 	b := make([]byte, 43)
 	b[0] = 4
@@ -73,7 +73,7 @@ func AppendConfiguration(dst []byte, serial, name string) []byte {
 	return append(dst, b...)
 }
 
-// Run answers the server until the connection ends, which is no error.
+// Run answers the server until the connection ends, which is not an error.
 func (c *Client) Run(conn net.Conn) error {
 	if c.Matrix != nil {
 		if _, err := conn.Write(AppendCalibration(nil, c.Version, 0, *c.Matrix)); err != nil {
@@ -88,7 +88,7 @@ func (c *Client) Run(conn net.Conn) error {
 	for {
 		var b [1]byte
 		if _, err := io.ReadFull(conn, b[:]); err != nil {
-			return nil //nolint:nilerr // the server's end
+			return nil //nolint:nilerr // closed by the server
 		}
 		var answer []byte
 		switch {
@@ -118,7 +118,7 @@ func (c *Client) Run(conn net.Conn) error {
 			answer = AppendConfiguration(nil, "000841194412", "left")
 		}
 		if _, err := conn.Write(answer); err != nil {
-			return nil //nolint:nilerr // the server's end
+			return nil //nolint:nilerr // closed by the server
 		}
 	}
 }

@@ -1,6 +1,5 @@
-// Package frametest makes the frames on which the point-cloud codec is tested and
-// measured: real ones from LiveScan3D's test data, and synthetic ones where that
-// data is absent.
+// Package frametest provides frames for tests and benchmarks of the point-cloud codec: real ones
+// from LiveScan3D's test data, synthetic ones if the data is missing.
 package frametest
 
 import (
@@ -10,44 +9,45 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// Frame is one frame of one camera in the two geometries that sessions stream.
+// Frame is one frame of one camera in the two geometries used in sessions.
 type Frame struct {
 	Name string // "virtualdevice0/1"
 	NFOV Cloud  // 640×576, the depth camera's grid with colour mapped into it
 	FHD  Cloud  // 1920×1080, depth warped into the colour camera's grid
 }
 
-// Cloud is a frame as a grid and as the same points unorganised, in raster order.
+// Cloud is a frame as a grid, and as its points in raster order.
 type Cloud struct {
 	Grid   pointcloud.Grid
 	Points pointcloud.Points
 }
 
-// Frame is the cloud in layout l.
+// Frame returns the cloud in layout l.
 func (c *Cloud) Frame(l pointcloud.Layout) *pointcloud.Frame {
 	return &pointcloud.Frame{Layout: l, Grid: c.Grid, Points: c.Points}
 }
 
 func newCloud(width, height int) Cloud {
 	n := width * height
-	return Cloud{Grid: pointcloud.Grid{Width: width, Height: height, Depth: make([]uint16, n), Color: make([]byte, 3*n)}}
+	return Cloud{
+		Grid: pointcloud.Grid{Width: width, Height: height, Depth: make([]uint16, n), Color: make([]byte, 3*n)},
+	}
 }
 
-// add appends pixel i of the grid to the points; x and y are its ray at z = 1.
+// add appends pixel i of the grid to the points; (x, y, 1) is its ray.
 func (c *Cloud) add(i int, x, y float64) {
 	d := float64(c.Grid.Depth[i])
 	c.Points.XYZ = append(c.Points.XYZ, int16(math.Round(x*d)), int16(math.Round(y*d)), int16(d))
 	c.Points.RGB = append(c.Points.RGB, c.Grid.Color[3*i:3*i+3]...)
 }
 
-// Synthetic makes a frame of a ball before a wall, with a round field of view,
-// depth noise that grows with distance, holes along edges and textured colour. The
-// same seed gives the same frame.
+// Synthetic returns a frame of a ball in front of a wall, with a round field of view, depth noise
+// that grows with distance, holes along edges and textured colour. Equal seeds give equal frames.
 func Synthetic(seed uint64) Frame {
 	return Frame{Name: "synthetic", NFOV: SyntheticCloud(640, 576, seed), FHD: SyntheticCloud(1920, 1080, seed)}
 }
 
-// SyntheticCloud is Synthetic's scene at any size.
+// SyntheticCloud returns Synthetic's scene at any size.
 func SyntheticCloud(width, height int, seed uint64) Cloud {
 	r := rand.New(rand.NewPCG(seed, 0x686f6c6f))
 	c := newCloud(width, height)
@@ -65,7 +65,7 @@ func SyntheticCloud(width, height int, seed uint64) Cloud {
 			depth = (far - math.Sqrt(in)) / a
 			shade = 0.4 + 0.6*math.Sqrt(in)/radius
 			if in < 0.03*radius*radius {
-				continue // the edge is seen by no pixel clearly
+				continue // depth cameras have no clear reading at the edge
 			}
 		}
 		depth += r.NormFloat64() * depth * 0.0008

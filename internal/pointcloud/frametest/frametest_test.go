@@ -19,7 +19,7 @@ func TestSynthetic(t *testing.T) {
 	checkCloud(t, &a)
 }
 
-// checkCloud holds a cloud's points to its grid.
+// checkCloud compares a cloud's points with its grid.
 func checkCloud(t *testing.T, c *Cloud) {
 	t.Helper()
 	var z []int16

@@ -15,8 +15,8 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// Load reads the LiveScan3D test data below dataDir (HOLOCAST_DATA): every
-// camera's NFOV frames. limit bounds the frames per camera, 0 for all.
+// Load reads all cameras' NFOV frames in LiveScan3D's test data below dataDir (HOLOCAST_DATA).
+// limit bounds the frames per camera; 0 is all.
 func Load(dataDir string, limit int) ([]Frame, error) {
 	pattern := filepath.Join(dataDir, "livescan_testdata", "*", "depth_NFOV_UNBINNED", "Depth_*.tiff")
 	files, err := filepath.Glob(pattern)
@@ -81,7 +81,14 @@ func load(device, depthFile string, index int) (Frame, error) {
 		lens camera.Intrinsics
 	}{{color720, cal720.Color}, {color1080, cal1080.Color}} {
 		if size := c.img.Rect.Size(); size != image.Pt(c.lens.Width, c.lens.Height) {
-			return f, fmt.Errorf("%s frame %d: colour of %v pixels, want %d×%d", device, index, size, c.lens.Width, c.lens.Height)
+			return f, fmt.Errorf(
+				"%s frame %d: colour of %v pixels, want %d×%d",
+				device,
+				index,
+				size,
+				c.lens.Width,
+				c.lens.Height,
+			)
 		}
 	}
 	rays := cal720.Depth.RayTable()
@@ -122,8 +129,8 @@ func readColor(name string) (*image.RGBA, error) {
 	return rgba, nil
 }
 
-// toColor gives the colour pixel and the depth there of a depth pixel's point; ok
-// is false where the depth pixel has no point or the colour lens does not see it.
+// toColor returns the colour pixel of a depth pixel's point and its depth there. ok is false if the
+// depth pixel has no point or the colour lens does not see it.
 func toColor(rays *camera.RayTable, i int, depth uint16, cal *camera.Calibration) (u, v, z float64, ok bool) {
 	if depth == 0 || math.IsNaN(float64(rays.X[i])) {
 		return 0, 0, 0, false
@@ -134,7 +141,7 @@ func toColor(rays *camera.RayTable, i int, depth uint16, cal *camera.Calibration
 	return u, v, p[2], ok
 }
 
-// mapColor keeps the depth pixels that fall inside the colour image.
+// mapColor keeps the depth pixels inside the colour image.
 func mapColor(depth *image.Gray16, rays *camera.RayTable, cal *camera.Calibration, color *image.RGBA) Cloud {
 	w, h := rays.Width, rays.Height
 	c := newCloud(w, h)
@@ -162,11 +169,11 @@ func bilinear(dst []byte, img *image.RGBA, u, v float64) {
 	}
 }
 
-// vertex is a depth pixel in the colour camera: pixels and millimetres.
+// vertex is a depth pixel seen by the colour camera: pixels and millimetres.
 type vertex struct{ u, v, z float64 }
 
-// warpDepth draws every quad of neighbouring depth pixels as two triangles into
-// the colour camera, nearest surface first. Quads over a depth step stay open.
+// warpDepth renders every quad of neighbouring depth pixels as two triangles into the colour
+// camera, nearest surface first. It skips quads across a depth step.
 func warpDepth(depth *image.Gray16, rays *camera.RayTable, cal *camera.Calibration, color *image.RGBA) Cloud {
 	vertices := make([]vertex, rays.Width*rays.Height)
 	for i := range vertices {
@@ -199,7 +206,7 @@ func warpDepth(depth *image.Gray16, rays *camera.RayTable, cal *camera.Calibrati
 	return c
 }
 
-// drawTriangle writes the depth of the triangle's plane where it is the nearest.
+// drawTriangle writes the depth of a triangle where it is nearest.
 func drawTriangle(g *pointcloud.Grid, a, b, c vertex) {
 	area := (b.u-a.u)*(c.v-a.v) - (b.v-a.v)*(c.u-a.u)
 	if area == 0 {

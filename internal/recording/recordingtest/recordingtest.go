@@ -52,5 +52,11 @@ func Catalog(t *testing.T, names ...string) recording.Object {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return recording.Object{Track: wire.TrackName{Namespace: Session, Name: catalog.TrackName}, Group: 3, Priority: 5, Payload: doc, FirstObject: true}
+	return recording.Object{
+		Track:       wire.TrackName{Namespace: Session, Name: catalog.TrackName},
+		Group:       3,
+		Priority:    5,
+		Payload:     doc,
+		FirstObject: true,
+	}
 }

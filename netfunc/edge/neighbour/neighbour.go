@@ -111,12 +111,18 @@ func (t *Table) follow(ctx context.Context) error {
 		for range neighbours {
 		}
 	}()
-	if err := netlink.LinkSubscribeWithOptions(links, done, netlink.LinkSubscribeOptions{Namespace: t.Namespace, ErrorCallback: report}); err != nil {
+	if err := netlink.LinkSubscribeWithOptions(links, done, netlink.LinkSubscribeOptions{
+		Namespace:     t.Namespace,
+		ErrorCallback: report,
+	}); err != nil {
 		close(links)
 		close(neighbours)
 		return fmt.Errorf("links: %w", err)
 	}
-	if err := netlink.NeighSubscribeWithOptions(neighbours, done, netlink.NeighSubscribeOptions{Namespace: t.Namespace, ErrorCallback: report}); err != nil {
+	if err := netlink.NeighSubscribeWithOptions(neighbours, done, netlink.NeighSubscribeOptions{
+		Namespace:     t.Namespace,
+		ErrorCallback: report,
+	}); err != nil {
 		close(neighbours)
 		return fmt.Errorf("neighbours: %w", err)
 	}

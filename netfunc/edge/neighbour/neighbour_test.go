@@ -83,10 +83,16 @@ func start(t *testing.T, hop Hop, prepare func(*wire)) *wire {
 			t.Fatal(err)
 		}
 	}
-	w.nearEnd, w.farEnd = namespace.End{Namespace: w.near, Device: "wan1"}, namespace.End{Namespace: w.far, Device: "wan1"}
+	w.nearEnd, w.farEnd = namespace.End{Namespace: w.near, Device: "wan1"}, namespace.End{
+		Namespace: w.far,
+		Device:    "wan1",
+	}
 	prepare(w)
 	fd := netns.NsHandle(w.near.FD())
-	table := &Table{Hops: []Hop{hop}, Namespace: &fd, Log: slog.New(slog.DiscardHandler), Changed: func(_ Hop, s State) { w.states <- s }}
+	table := &Table{
+		Hops: []Hop{hop}, Namespace: &fd, Log: slog.New(slog.DiscardHandler),
+		Changed: func(_ Hop, s State) { w.states <- s },
+	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- table.Run(ctx) }()
@@ -110,9 +116,18 @@ func TestTable(t *testing.T) {
 		near, far string // addresses
 		hop       Hop
 	}{
-		"IPv4, next hop configured": {"10.1.0.1/24", "10.1.0.2/24", Hop{Path: 1, Interface: "wan1", Address: netip.MustParseAddr("10.1.0.2")}},
-		"IPv4, peer on the link":    {"10.1.0.1/24", "10.1.0.2/24", Hop{Path: 1, Interface: "wan1", Peer: netip.MustParseAddr("10.1.0.2")}},
-		"IPv6":                      {"fd00::1/64", "fd00::2/64", Hop{Path: 1, Interface: "wan1", Address: netip.MustParseAddr("fd00::2")}},
+		"IPv4, next hop configured": {"10.1.0.1/24", "10.1.0.2/24", Hop{
+			Path: 1, Interface: "wan1",
+			Address: netip.MustParseAddr("10.1.0.2"),
+		}},
+		"IPv4, peer on the link": {"10.1.0.1/24", "10.1.0.2/24", Hop{
+			Path: 1, Interface: "wan1",
+			Peer: netip.MustParseAddr("10.1.0.2"),
+		}},
+		"IPv6": {"fd00::1/64", "fd00::2/64", Hop{
+			Path: 1, Interface: "wan1",
+			Address: netip.MustParseAddr("fd00::2"),
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := start(t, c.hop, func(*wire) {})
@@ -126,7 +141,8 @@ func TestTable(t *testing.T) {
 			if far := w.link(w.farEnd).Attrs().HardwareAddr; s.NextHop.String() != far.String() {
 				t.Errorf("next hop %s, want %s", s.NextHop, far)
 			}
-			if near := w.link(w.nearEnd).Attrs(); s.Source.String() != near.HardwareAddr.String() || s.Interface != near.Index {
+			if near := w.link(w.nearEnd).Attrs(); s.Source.String() != near.HardwareAddr.String() ||
+				s.Interface != near.Index {
 				t.Errorf("%+v, want source %s of device %d", s, near.HardwareAddr, near.Index)
 			}
 
@@ -154,7 +170,8 @@ func TestTable(t *testing.T) {
 			if s.Address.Is6() {
 				w.address(w.nearEnd, c.near)
 			}
-			w.until("up again with another address", func(s State) bool { return s.Up && s.NextHop.String() == other.String() })
+			w.until("up again with another address",
+				func(s State) bool { return s.Up && s.NextHop.String() == other.String() })
 
 			if err := w.near.Handle.LinkDel(w.link(w.nearEnd)); err != nil {
 				t.Fatal(err)
@@ -175,7 +192,10 @@ func TestGateway(t *testing.T) {
 	})
 	// Without a route the kernel assumes the peer on the link.
 	w.until("no route", problem("10.9.0.2 is not resolved yet on interface wan1"))
-	route := &netlink.Route{LinkIndex: w.link(w.nearEnd).Attrs().Index, Gw: net.IPv4(10, 1, 0, 254), Dst: &net.IPNet{IP: net.IPv4(10, 9, 0, 0).To4(), Mask: net.CIDRMask(24, 32)}}
+	route := &netlink.Route{
+		LinkIndex: w.link(w.nearEnd).Attrs().Index, Gw: net.IPv4(10, 1, 0, 254),
+		Dst: &net.IPNet{IP: net.IPv4(10, 9, 0, 0).To4(), Mask: net.CIDRMask(24, 32)},
+	}
 	if err := w.near.Handle.RouteAdd(route); err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +228,10 @@ func TestForgotten(t *testing.T) {
 	w.until("resolved", up)
 	index := w.link(w.nearEnd).Attrs().Index
 	for range 3 {
-		if err := w.near.Handle.NeighDel(&netlink.Neigh{LinkIndex: index, IP: net.IPv4(10, 1, 0, 2).To4()}); err != nil {
+		if err := w.near.Handle.NeighDel(&netlink.Neigh{
+			LinkIndex: index,
+			IP:        net.IPv4(10, 1, 0, 2).To4(),
+		}); err != nil {
 			t.Fatal(err)
 		}
 		select {

@@ -52,7 +52,8 @@ func (p *Prober) Run(ctx context.Context) {
 		}
 		taken := errors.Is(err, unix.EADDRINUSE)
 		if taken && !warned {
-			log.Warn("path not probed, its failure would go unnoticed: the UDP port is in use; free it, or set another probe.port at both edges",
+			log.Warn("path not probed, its failure would go unnoticed: the UDP port is in use; free it, or set "+
+				"another probe.port at both edges",
 				"port", p.Peer.Port())
 		} else {
 			log.Debug("probes interrupted", "err", err)
@@ -96,7 +97,10 @@ func (p *Prober) run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		p.mu.Lock()
-		b = packet{kind: request, path: uint8(p.Path), session: p.session, sequence: p.window.sending(time.Now())}.append(b[:0], p.Key)
+		b = packet{
+			kind: request, path: uint8(p.Path), session: p.session,
+			sequence: p.window.sending(time.Now()),
+		}.append(b[:0], p.Key)
 		p.mu.Unlock()
 		// If the path is down this fails; the probe counts as lost.
 		if _, err := conn.WriteToUDPAddrPort(b, p.Peer); errors.Is(err, unix.ENODEV) || errors.Is(err, net.ErrClosed) {
@@ -110,7 +114,8 @@ func (p *Prober) open(ctx context.Context) (*net.UDPConn, error) {
 	control := func(_, _ string, c syscall.RawConn) error {
 		var failed error
 		err := c.Control(func(fd uintptr) {
-			if failed = unix.SetsockoptString(int(fd), unix.SOL_SOCKET, unix.SO_BINDTODEVICE, p.Interface); failed == nil {
+			if failed = unix.SetsockoptString(int(fd), unix.SOL_SOCKET, unix.SO_BINDTODEVICE,
+				p.Interface); failed == nil {
 				failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)
 			}
 		})
@@ -164,7 +169,8 @@ func received(oob []byte) time.Time {
 	if err == nil {
 		for _, m := range messages {
 			if m.Header.Level == unix.SOL_SOCKET && m.Header.Type == unix.SCM_TIMESTAMPNS && len(m.Data) >= 16 {
-				return time.Unix(int64(binary.NativeEndian.Uint64(m.Data)), int64(binary.NativeEndian.Uint64(m.Data[8:])))
+				return time.Unix(int64(binary.NativeEndian.Uint64(m.Data)),
+					int64(binary.NativeEndian.Uint64(m.Data[8:])))
 			}
 		}
 	}

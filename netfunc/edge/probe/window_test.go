@@ -23,18 +23,27 @@ func TestWindow(t *testing.T) {
 		},
 		"one answered": {
 			do:  func(w *window) { w.answered(w.sending(at(0)), at(30), 0) },
-			now: 100, want: Stats{Sent: 1, Answered: 1, RTT: ms(30), MinRTT: ms(30), BestRTT: ms(30), RecentRTT: ms(30), LastAnswer: at(30)},
+			now: 100, want: Stats{
+				Sent: 1, Answered: 1, RTT: ms(30), MinRTT: ms(30), BestRTT: ms(30), RecentRTT: ms(30),
+				LastAnswer: at(30),
+			},
 		},
 		"the peer's time is not the path's": {
 			do:  func(w *window) { w.answered(w.sending(at(0)), at(30), ms(10)) },
-			now: 100, want: Stats{Sent: 1, Answered: 1, RTT: ms(20), MinRTT: ms(20), BestRTT: ms(20), RecentRTT: ms(20), LastAnswer: at(30)},
+			now: 100, want: Stats{
+				Sent: 1, Answered: 1, RTT: ms(20), MinRTT: ms(20), BestRTT: ms(20), RecentRTT: ms(20),
+				LastAnswer: at(30),
+			},
 		},
 		"one of two lost": {
 			do: func(w *window) {
 				w.sending(at(0))
 				w.answered(w.sending(at(100)), at(120), 0)
 			},
-			now: 1100, want: Stats{Sent: 2, Answered: 1, RTT: ms(20), MinRTT: ms(20), BestRTT: ms(20), RecentRTT: ms(20), Loss: 0.5, RecentLoss: 0.5, LastAnswer: at(120)},
+			now: 1100, want: Stats{
+				Sent: 2, Answered: 1, RTT: ms(20), MinRTT: ms(20), BestRTT: ms(20),
+				RecentRTT: ms(20), Loss: 0.5, RecentLoss: 0.5, LastAnswer: at(120),
+			},
 		},
 		"silent since the first of three": {
 			do: func(w *window) {
@@ -43,7 +52,10 @@ func TestWindow(t *testing.T) {
 				w.sending(at(200))
 				w.sending(at(300))
 			},
-			now: 1150, want: Stats{Sent: 4, Answered: 1, RTT: ms(20), MinRTT: ms(20), BestRTT: ms(20), RecentRTT: ms(20), Loss: 0.5, RecentLoss: 0.5, LastAnswer: at(20), Silent: ms(1050)},
+			now: 1150, want: Stats{
+				Sent: 4, Answered: 1, RTT: ms(20), MinRTT: ms(20), BestRTT: ms(20),
+				RecentRTT: ms(20), Loss: 0.5, RecentLoss: 0.5, LastAnswer: at(20), Silent: ms(1050),
+			},
 		},
 		"better recently": {
 			do: func(w *window) {
@@ -51,7 +63,10 @@ func TestWindow(t *testing.T) {
 				w.answered(w.sending(at(100)), at(150), 0)
 				w.answered(w.sending(at(3000)), at(3030), 0)
 			},
-			now: 3100, want: Stats{Sent: 3, Answered: 2, RTT: ms(30), MinRTT: ms(30), BestRTT: ms(30), Loss: 1. / 3, RecentRTT: ms(30), LastAnswer: at(3030)},
+			now: 3100, want: Stats{
+				Sent: 3, Answered: 2, RTT: ms(30), MinRTT: ms(30), BestRTT: ms(30), Loss: 1. / 3,
+				RecentRTT: ms(30), LastAnswer: at(3030),
+			},
 		},
 		"answered twice": {
 			do: func(w *window) {
@@ -61,7 +76,10 @@ func TestWindow(t *testing.T) {
 					t.Error("a second answer counted")
 				}
 			},
-			now: 100, want: Stats{Sent: 1, Answered: 1, RTT: ms(30), MinRTT: ms(30), BestRTT: ms(30), RecentRTT: ms(30), LastAnswer: at(30)},
+			now: 100, want: Stats{
+				Sent: 1, Answered: 1, RTT: ms(30), MinRTT: ms(30), BestRTT: ms(30), RecentRTT: ms(30),
+				LastAnswer: at(30),
+			},
 		},
 		"never sent": {
 			do: func(w *window) {
@@ -73,7 +91,10 @@ func TestWindow(t *testing.T) {
 		},
 		"a clock set back": {
 			do:  func(w *window) { w.answered(w.sending(at(100)), at(50), 0) },
-			now: 200, want: Stats{Sent: 1, Answered: 1, RTT: time.Microsecond, MinRTT: time.Microsecond, BestRTT: time.Microsecond, RecentRTT: time.Microsecond, LastAnswer: at(50)},
+			now: 200, want: Stats{
+				Sent: 1, Answered: 1, RTT: time.Microsecond, MinRTT: time.Microsecond,
+				BestRTT: time.Microsecond, RecentRTT: time.Microsecond, LastAnswer: at(50),
+			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -245,7 +245,8 @@ func (r *Reporter) eliminated(e api.Elimination, err error) error {
 		r.status.Eliminations++
 	case errors.Is(err, api.ErrStale):
 		r.status.Stale++
-	case errors.Is(err, api.ErrUnknownEdge) || !errors.As(err, &problem) || problem.Temporary() || problem.Status == http.StatusUnauthorized:
+	case errors.Is(err, api.ErrUnknownEdge) || !errors.As(err, &problem) || problem.Temporary() ||
+		problem.Status == http.StatusUnauthorized:
 		return err
 	default:
 		// Refused for good: the flow is gone, or its operator changed the mode.

@@ -41,7 +41,10 @@ type controller struct {
 }
 
 func newController(t *testing.T) *controller {
-	c := &controller{t: t, address: "127.0.0.1:0", every: 20, refuse: map[string]*api.Problem{}, updates: make(chan api.Update, 16)}
+	c := &controller{
+		t: t, address: "127.0.0.1:0", every: 20, refuse: map[string]*api.Problem{},
+		updates: make(chan api.Update, 16),
+	}
 	c.start()
 	t.Cleanup(c.stop)
 	return c
@@ -64,7 +67,8 @@ func (c *controller) start() {
 		c.told(w, r, "report", &api.Report{}, func(v any) { c.reports++; c.last = *v.(*api.Report) })
 	})
 	mux.HandleFunc("POST /v1/edges/london/uplink", func(w http.ResponseWriter, r *http.Request) {
-		c.told(w, r, "uplink", &api.Uplink{}, func(v any) { c.uplink = append(c.uplink, v.(*api.Uplink).Observations...) })
+		c.told(w, r, "uplink", &api.Uplink{},
+			func(v any) { c.uplink = append(c.uplink, v.(*api.Uplink).Observations...) })
 	})
 	mux.HandleFunc("POST /v1/edges/london/eliminations", func(w http.ResponseWriter, r *http.Request) {
 		var told api.Eliminations
@@ -191,7 +195,10 @@ func TestConversation(t *testing.T) {
 		t.Error("observations arrived out of order")
 	}
 
-	r.Eliminate(api.Elimination{Destination: viewer, Generation: 3, Removed: pathset.Of(2), Remaining: pathset.Of(1, 3)})
+	r.Eliminate(api.Elimination{
+		Destination: viewer, Generation: 3, Removed: pathset.Of(2),
+		Remaining: pathset.Of(1, 3),
+	})
 	c.until("elimination", func() bool { return len(c.eliminations) == 1 && c.eliminations[0].Generation == 3 })
 
 	c.updates <- api.Update{Flows: []api.Flow{{Destination: viewer, Paths: pathset.Of(1, 3), Generation: 3}}}
@@ -237,8 +244,14 @@ func TestControllerRestarts(t *testing.T) {
 	for i := range 20 {
 		r.Uplink(api.Observation{Time: int64(i), Source: request})
 	}
-	r.Eliminate(api.Elimination{Destination: viewer, Generation: 3, Removed: pathset.Of(2), Remaining: pathset.Of(1, 3)})
-	r.Eliminate(api.Elimination{Destination: viewer, Generation: 3, Removed: pathset.Of(3), Remaining: pathset.Of(1), Single: true})
+	r.Eliminate(api.Elimination{
+		Destination: viewer, Generation: 3, Removed: pathset.Of(2),
+		Remaining: pathset.Of(1, 3),
+	})
+	r.Eliminate(api.Elimination{
+		Destination: viewer, Generation: 3, Removed: pathset.Of(3), Remaining: pathset.Of(1),
+		Single: true,
+	})
 	c.start()
 	if u := <-updates; !u.Snapshot {
 		t.Errorf("%+v came before a snapshot", u)
@@ -276,8 +289,14 @@ func TestRefused(t *testing.T) {
 		problem *api.Problem
 		status  func(Status) bool
 	}{
-		"stale":   {&api.Problem{Type: api.TypeStale, Title: "stale", Status: 409}, func(s Status) bool { return s.Stale == 1 && s.Connected }},
-		"no flow": {&api.Problem{Type: api.TypeUnknownFlow, Title: "unknown flow", Status: 404}, func(s Status) bool { return s.Stale == 0 && s.Connected }},
+		"stale": {
+			&api.Problem{Type: api.TypeStale, Title: "stale", Status: 409},
+			func(s Status) bool { return s.Stale == 1 && s.Connected },
+		},
+		"no flow": {
+			&api.Problem{Type: api.TypeUnknownFlow, Title: "unknown flow", Status: 404},
+			func(s Status) bool { return s.Stale == 0 && s.Connected },
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newController(t)
@@ -303,7 +322,10 @@ func TestTogether(t *testing.T) {
 	c.refuseOne = map[netip.Addr]*api.Problem{gone: {Type: api.TypeUnknownFlow, Title: "unknown flow", Status: 404}}
 	r, _ := startWith(t, c, func(r *Reporter) {
 		for i := range 300 {
-			r.Eliminate(api.Elimination{Destination: netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}), Generation: 1, Removed: pathset.Of(2)})
+			r.Eliminate(api.Elimination{
+				Destination: netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}),
+				Generation:  1, Removed: pathset.Of(2),
+			})
 		}
 	})
 	c.until("all delivered", func() bool { return len(c.eliminations) == 300 })

@@ -246,7 +246,8 @@ class Engine:
         if len(flow.paths) > 1 and flow.mode != "duplicate" and flow.receiver is None and now - flow.orphaned > self.conf.end:
             self._move(now, flow, "armed", NONE, "stop", "no receiver removes duplicates")
         if flow.state == "single" and now - flow.moved >= self.conf.rearm:
-            self._move(now, flow, "armed", flow.paths, "rearm", f"path {pathset.name(flow.paths)} carries the flow; the trigger is re-armed")
+            why = f"path {pathset.name(flow.paths)} carries the flow; the trigger is re-armed"
+            self._move(now, flow, "armed", flow.paths, "rearm", why)
         if now - flow.seen >= self.conf.end and not flow.by_operator:
             if flow.paths or flow.meters:
                 flow.meters.clear()

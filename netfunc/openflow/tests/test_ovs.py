@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import lab as labs
@@ -156,7 +157,7 @@ def test_running_stream(lab: Lab, receiver: Receiver) -> None:
         assert not lab.taps[2].read(), "duplicates without a trigger"
         lab.stall()
         for path in ALL:
-            wait(f"a packet on path {path}", lambda path=path: duplicate(path))
+            wait(f"a packet on path {path}", partial(duplicate, path))
     finally:
         stop.set()
         sender.join()

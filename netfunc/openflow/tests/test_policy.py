@@ -109,7 +109,7 @@ def test_nobody_else_eliminates() -> None:
     e = Elimination(VIEWER, w.flow.generation, frozenset({1}), frozenset({2, 3}), False, [], "")
     with pytest.raises(Refused, match="not the receiver"):
         w.engine.eliminate(w.now, "other", e)
-    with pytest.raises(Refused, match="said hello"):
+    with pytest.raises(Refused, match="not registered"):
         w.engine.eliminate(w.now, "nobody", e)
 
 

@@ -129,8 +129,7 @@ func (m *machine) freePort(ctx context.Context, port int) Finding {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return warn(
 			fmt.Sprintf(
-				"ss -lnptu 'sport = :%d'   # shows the owner; or relay --listen 127.0.0.1:PORT --http 127.0.0.1:PORT",
-				port,
+				"ss -lnptu 'sport = :%d'   # shows the owner; or relay --listen 127.0.0.1:PORT --http 127.0.0.1:PORT", port,
 			),
 			"%d is in use: a relay may be running already",
 			port,
@@ -138,8 +137,7 @@ func (m *machine) freePort(ctx context.Context, port int) Finding {
 	case errors.Is(err, os.ErrPermission):
 		return fail(
 			fmt.Sprintf("sudo setcap cap_net_bind_service=+ep bin/relay   # or a port above 1023, not %d", port),
-			"no permission to listen on %d",
-			port,
+			"no permission to listen on %d", port,
 		)
 	}
 	return fail("relay --listen 127.0.0.1:PORT --http 127.0.0.1:PORT", "cannot listen on %d: %v", port, err)

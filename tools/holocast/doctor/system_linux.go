@@ -123,9 +123,7 @@ func (m *machine) ebpf(context.Context) Finding {
 		if err := m.loadEmpty(p.kind); err != nil {
 			return warn(
 				"check kernel.unprivileged_bpf_disabled, the container's seccomp profile and CONFIG_BPF_SYSCALL",
-				"the kernel refuses a %s program: %v",
-				p.name,
-				err,
+				"the kernel refuses a %s program: %v", p.name, err,
 			)
 		}
 	}
@@ -176,8 +174,7 @@ func (m *machine) nativeXDP(context.Context) Finding {
 	if len(can) == 0 {
 		return warn(
 			"use a veth pair or an interface of a driver with native XDP for the receiving edge",
-			"no interface is known to support it: %s",
-			strings.Join(cannot, ", "),
+			"no interface is known to support it: %s", strings.Join(cannot, ", "),
 		)
 	}
 	return ok("%s", strings.Join(can, ", "))
@@ -291,8 +288,7 @@ func (m *machine) codecLibraries(context.Context) Finding {
 	if len(missing) > 0 {
 		return warn(
 			"make build   # with CGO_ENABLED=1 and libzstd-dev, libturbojpeg0-dev",
-			"%s not linked: coding is several times slower",
-			strings.Join(missing, ", "),
+			"%s not linked: coding is several times slower", strings.Join(missing, ", "),
 		)
 	}
 	return ok("%s", strings.Join(found, ", "))
@@ -356,8 +352,7 @@ func (m *machine) depthCamera(context.Context) Finding {
 	case len(closed) > 0:
 		return warn(
 			`echo 'SUBSYSTEM=="usb", ATTR{idVendor}=="045e|2bc5", MODE="0666"' | sudo tee /etc/udev/rules.d/99-k4a.rules && sudo udevadm control --reload && sudo udevadm trigger`,
-			"no permission for %s",
-			strings.Join(closed, ", "),
+			"no permission for %s", strings.Join(closed, ", "),
 		)
 	}
 	return ok("%s", strings.Join(found, ", "))
@@ -374,8 +369,7 @@ func (m *machine) diskSpace(context.Context) Finding {
 		return fail("df -h .   # and free space", "%.1f GB free here", gb)
 	case gb < 10:
 		return warn(
-			"df -h .   # and free space, or record elsewhere",
-			"%.1f GB free here; four cameras record 2 GB per minute",
+			"df -h .   # and free space, or record elsewhere", "%.1f GB free here; four cameras record 2 GB per minute",
 			gb,
 		)
 	}

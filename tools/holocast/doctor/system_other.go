@@ -16,8 +16,7 @@ func (m *machine) systemChecks() []Check {
 	return []Check{{"operating system", func(context.Context) Finding {
 		return warn(
 			"use Linux for the duplication pair, the relay's fast path and cameras",
-			"%s: sessions work in user space only",
-			runtime.GOOS,
+			"%s: sessions work in user space only", runtime.GOOS,
 		)
 	}}}
 }

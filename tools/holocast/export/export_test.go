@@ -234,11 +234,7 @@ func TestK4A(t *testing.T) {
 
 // checkCapture checks a capture's depth, and that the calibration maps every point to its color.
 func checkCapture(
-	t *testing.T,
-	c *k4amkv.Capture,
-	want pointcloud.Grid,
-	cal camera.Calibration,
-	format camera.ColorFormat,
+	t *testing.T, c *k4amkv.Capture, want pointcloud.Grid, cal camera.Calibration, format camera.ColorFormat,
 ) {
 	t.Helper()
 	rays := cal.Depth.RayTable()

@@ -348,22 +348,8 @@ func (f *film) format420() string {
 
 func (f *film) decode(ctx context.Context, stream, width, height int) (*decoder, error) {
 	p, pipes, err := ffmpeg.Start(
-		ctx,
-		1,
-		nil,
-		"-threads",
-		"1",
-		"-f",
-		"h264",
-		"-i",
-		"file:"+filepath.Join(f.dir, strconv.Itoa(stream)+".h264"),
-		"-vsync",
-		"passthrough",
-		"-f",
-		"rawvideo",
-		"-pix_fmt",
-		f.format420(),
-		"pipe:3",
+		ctx, 1, nil, "-threads", "1", "-f", "h264", "-i", "file:"+filepath.Join(f.dir, strconv.Itoa(stream)+".h264"),
+		"-vsync", "passthrough", "-f", "rawvideo", "-pix_fmt", f.format420(), "pipe:3",
 	)
 	if err != nil {
 		return nil, err
@@ -430,17 +416,8 @@ func (f *film) compose(ctx context.Context, chosen [][]*filmTrack, out string) (
 			return result, err
 		}
 		args = append(
-			args,
-			"-itsoffset",
-			strconv.FormatFloat(f.offset.Seconds(), 'f', 6, 64),
-			"-i",
-			"file:"+path,
-			"-map",
-			"0",
-			"-map",
-			"1",
-			"-c:a",
-			"copy",
+			args, "-itsoffset", strconv.FormatFloat(f.offset.Seconds(), 'f', 6, 64), "-i", "file:"+path, "-map", "0",
+			"-map", "1", "-c:a", "copy",
 		)
 	}
 	args = append(args, "-c:v", "libx264", "-crf", "18", "-pix_fmt", f.format420())

@@ -147,8 +147,7 @@ func (p *Player) trace(f shown, delay time.Duration) {
 	}
 	about := []attribute.KeyValue{
 		attribute.String(
-			"holocast.viewer",
-			p.cfg.Viewer,
+			"holocast.viewer", p.cfg.Viewer,
 		), attribute.Int("holocast.camera", int(f.header.Camera)), attribute.Int64("holocast.sequence", int64(f.header.Sequence)),
 	}
 	shown := []attribute.KeyValue{

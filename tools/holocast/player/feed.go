@@ -200,12 +200,7 @@ func (f *feed) receive(ctx context.Context, sub *moqt.Subscription, received fun
 
 // receiveParts starts receiving frames sent as datagrams.
 func (f *feed) receiveParts(
-	ctx context.Context,
-	wg *sync.WaitGroup,
-	sub *moqt.Subscription,
-	limit int,
-	replayed bool,
-	received func(),
+	ctx context.Context, wg *sync.WaitGroup, sub *moqt.Subscription, limit int, replayed bool, received func(),
 ) *parts.Receiver {
 	r := parts.NewReceiver(
 		ctx,

@@ -78,8 +78,7 @@ func newStage(t *testing.T, cameras, descriptions int, layout string, props moqt
 	st.poses = track(moqt.TrackName{Namespace: namespace, Name: catalog.PoseTrack}, nil)
 	for n := range cameras {
 		st.cameras = append(
-			st.cameras,
-			track(moqt.TrackName{Namespace: namespace, Name: catalog.PointsTrack(n, "full")}, props),
+			st.cameras, track(moqt.TrackName{Namespace: namespace, Name: catalog.PointsTrack(n, "full")}, props),
 		)
 	}
 	st.announce(cameras)
@@ -293,9 +292,7 @@ func TestFramesAreShown(t *testing.T) {
 			p, ended := st.play(Config{})
 			<-p.Joined()
 			sessiontest.Until(
-				t,
-				"the subscriptions",
-				func() bool { return st.cameras[0].Viewers() > 0 && st.cameras[1].Viewers() > 0 },
+				t, "the subscriptions", func() bool { return st.cameras[0].Viewers() > 0 && st.cameras[1].Viewers() > 0 },
 			)
 			st.stamp(time.Hour)
 			st.frame(0, 1)
@@ -364,9 +361,7 @@ func TestDamagedObjects(t *testing.T) {
 	st.write(st.cameras[0], 4, 0, make([]byte, 1<<20)) // exceeds the track's limit
 	st.write(st.cameras[0], 5, 0, good)
 	r := st.until(
-		p,
-		"the good frame and four bad ones",
-		func(r Report) bool { return r.Frames == 1 && r.FramesDamaged == 4 },
+		p, "the good frame and four bad ones", func(r Report) bool { return r.Frames == 1 && r.FramesDamaged == 4 },
 	)
 	if r.Cameras != 1 {
 		t.Errorf("%+v", r)
@@ -451,8 +446,7 @@ func TestCompressedCatalog(t *testing.T) {
 	sessiontest.Until(t, "the second camera's subscription", func() bool { return st.cameras[1].Viewers() > 0 })
 	publish(end)
 	sessiontest.Until(
-		t,
-		"the end of all subscriptions",
+		t, "the end of all subscriptions",
 		func() bool { return st.cameras[0].Viewers()+st.cameras[1].Viewers() == 0 },
 	)
 }
@@ -656,9 +650,7 @@ func TestFramesInDatagrams(t *testing.T) {
 	}
 	st.datagrams(12, none)
 	r = st.until(
-		p,
-		"the frame of three descriptions",
-		func(r Report) bool { return r.FramesPartial == 1 && r.Frames == 8 },
+		p, "the frame of three descriptions", func(r Report) bool { return r.FramesPartial == 1 && r.Frames == 8 },
 	)
 	doc, err := json.Marshal(r)
 	if err != nil || !bytes.Contains(doc, []byte(`"parts":{"frames":`)) || !strings.Contains(r.String(), "repaired") {

@@ -293,11 +293,7 @@ func (p *Player) followRecording(ctx context.Context, s *moqt.Session) {
 // readRecording reads the recording's catalogs until their track ends. It returns the reason.
 func (p *Player) readRecording(ctx context.Context, s *moqt.Session) error {
 	sub, err := connect.Subscribe(
-		ctx,
-		s,
-		moqt.TrackName{Namespace: p.recordingNamespace(), Name: catalog.TrackName},
-		0,
-		false,
+		ctx, s, moqt.TrackName{Namespace: p.recordingNamespace(), Name: catalog.TrackName}, 0, false,
 	)
 	if err != nil {
 		return err
@@ -345,11 +341,7 @@ type playable interface {
 
 // playRecording plays the recording until it or ctx ends.
 func (p *Player) playRecording(
-	ctx context.Context,
-	s *moqt.Session,
-	c *catalog.Catalog,
-	cameras []*feed,
-	v *sphere.Viewer,
+	ctx context.Context, s *moqt.Session, c *catalog.Catalog, cameras []*feed, v *sphere.Viewer,
 ) {
 	r := p.recorded
 	ctx, stop := context.WithCancel(ctx)
@@ -362,14 +354,7 @@ func (p *Player) playRecording(
 	}()
 	fetch := func(ctx context.Context, track string, first, last uint64, priority uint8, limit int, use func(wire.FetchObject, []byte)) (over bool, err error) {
 		return p.fetchRecorded(
-			ctx,
-			s,
-			moqt.TrackName{Namespace: p.recordingNamespace(), Name: track},
-			first,
-			last,
-			priority,
-			limit,
-			use,
+			ctx, s, moqt.TrackName{Namespace: p.recordingNamespace(), Name: track}, first, last, priority, limit, use,
 		)
 	}
 	r.mu.Lock()
@@ -381,8 +366,7 @@ func (p *Player) playRecording(
 	}
 	if v != nil {
 		parts = append(
-			parts,
-			v.StartPlayback(ctx, wallclock(c), length, fetch, func() time.Duration { return s.Stats().RTT }),
+			parts, v.StartPlayback(ctx, wallclock(c), length, fetch, func() time.Duration { return s.Stats().RTT }),
 		)
 	}
 	tick := time.NewTicker(playbackTick)
@@ -494,22 +478,13 @@ func (b *playback) applySeek(now time.Time) {
 // fetchRecorded reads groups first to last of a recording's track. over reports that the recording
 // ends before first.
 func (p *Player) fetchRecorded(
-	ctx context.Context,
-	s *moqt.Session,
-	name moqt.TrackName,
-	first, last uint64,
-	priority uint8,
-	limit int,
+	ctx context.Context, s *moqt.Session, name moqt.TrackName, first, last uint64, priority uint8, limit int,
 	use func(wire.FetchObject, []byte),
 ) (over bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	f, err := s.Fetch(
-		ctx,
-		name,
-		moqt.Location{Group: first},
-		moqt.Location{Group: last},
-		moqt.FetchOptions{Priority: &priority},
+		ctx, name, moqt.Location{Group: first}, moqt.Location{Group: last}, moqt.FetchOptions{Priority: &priority},
 	)
 	if err != nil {
 		var refused *moqt.RequestError

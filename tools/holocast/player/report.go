@@ -122,10 +122,7 @@ func (r Report) String() string {
 		return r.String() + "  " + s
 	}
 	s := fmt.Sprintf(
-		"%5.1f fps  delay %.1f / %.1f / %.1f ms (p50/p95/p99",
-		r.FPS,
-		r.FrameDelayMS.P50,
-		r.FrameDelayMS.P95,
+		"%5.1f fps  delay %.1f / %.1f / %.1f ms (p50/p95/p99", r.FPS, r.FrameDelayMS.P50, r.FrameDelayMS.P95,
 		r.FrameDelayMS.P99,
 	)
 	if r.DelayFrom != "capture" {

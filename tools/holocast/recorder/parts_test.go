@@ -55,10 +55,8 @@ func TestFramesInDatagrams(t *testing.T) {
 		next := uint64(0)
 		for i := range descriptions {
 			b, err := enc.Encode(
-				nil,
-				pointcloud.Header{Sequence: uint32(group), Descriptions: descriptions},
-				scene.Frame(pointcloud.LayoutPoints),
-				i,
+				nil, pointcloud.Header{Sequence: uint32(group), Descriptions: descriptions},
+				scene.Frame(pointcloud.LayoutPoints), i,
 			)
 			if err != nil {
 				t.Fatal(err)
@@ -88,9 +86,7 @@ func TestFramesInDatagrams(t *testing.T) {
 	recorded := func(n uint64) {
 		t.Helper()
 		sessiontest.Until(
-			t,
-			"the next frame",
-			func() bool { _, _, records := r.Counts(); return records == 1+n*descriptions },
+			t, "the next frame", func() bool { _, _, records := r.Counts(); return records == 1+n*descriptions },
 		)
 	}
 	recorded(1)

@@ -358,11 +358,7 @@ func (x *run) receiveParts(ctx context.Context, sub *moqt.Subscription, t *track
 // fetch records the earlier part of the group in which the subscription began, unless recorded
 // before a reconnection.
 func (x *run) fetch(
-	ctx context.Context,
-	sub *moqt.Subscription,
-	t *track,
-	name wire.TrackName,
-	frames *parts.Receiver,
+	ctx context.Context, sub *moqt.Subscription, t *track, name wire.TrackName, frames *parts.Receiver,
 ) error {
 	x.mu.Lock()
 	before := t.newest

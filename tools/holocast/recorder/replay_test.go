@@ -49,26 +49,15 @@ func read(t *testing.T, path string) (objects []recording.Object, info recording
 // describe formats the fields that a replay preserves.
 func describe(o recording.Object) string {
 	return fmt.Sprintf(
-		"%s %d/%d/%d priority %d status %d forwarding %d properties %x payload %.20q last %v",
-		o.Track.Name,
-		o.Group,
-		o.Subgroup,
-		o.ObjectID,
-		o.Priority,
-		o.Status,
-		o.Forwarding,
-		o.Properties,
-		o.Payload,
-		o.EndOfGroup,
+		"%s %d/%d/%d priority %d status %d forwarding %d properties %x payload %.20q last %v", o.Track.Name, o.Group,
+		o.Subgroup, o.ObjectID, o.Priority, o.Status, o.Forwarding, o.Properties, o.Payload, o.EndOfGroup,
 	)
 }
 
 // Every kind of object survives a replay and a second recording unchanged.
 func TestEveryKindOfObject(t *testing.T) {
 	props := wire.AppendKeyValues(
-		nil,
-		wire.KeyValue{Type: 0x1000, Int: 9},
-		wire.KeyValue{Type: 0x1001, Bytes: []byte("why")},
+		nil, wire.KeyValue{Type: 0x1000, Int: 9}, wire.KeyValue{Type: 0x1001, Bytes: []byte("why")},
 	)
 	data := wire.TrackName{Namespace: session, Name: "data"}
 	nested := wire.TrackName{Namespace: append(slices.Clone(session), "sub"), Name: "more"}

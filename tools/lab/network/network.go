@@ -149,7 +149,8 @@ command failed, or if the emulation was late or lost packets that it should not 
 	emulatorFlag(c, &options.Emulator)
 	f := c.Flags()
 	f.StringArrayVar(&foreground, "exec", nil, "HOST='COMMAND' to run and wait for; repeatable")
-	f.StringArrayVar(&background, "background", nil, "HOST='COMMAND' to run until the foreground commands end; repeatable")
+	f.StringArrayVar(&background, "background", nil,
+		"HOST='COMMAND' to run until the foreground commands end; repeatable")
 	f.DurationVar(&duration, "duration", 0, "maximum duration (default: the topology's)")
 	f.StringArrayVar(&plots, "plot", nil, "draw the time series into this .png or .svg file")
 	f.BoolVar(&asJSON, "json", false, "print the full report as JSON, with time series and command output")
@@ -215,7 +216,8 @@ where edges pin their programs. Schedules begin with the shell. SIGTERM ends bot
 			}
 			for _, name := range t.Nodes() {
 				n := l.Node(name)
-				fmt.Fprintf(cmd.ErrOrStderr(), "%-12s %-12v nsenter --net=/run/netns/%s\n", name, n.Addr, n.Namespace.Name)
+				fmt.Fprintf(cmd.ErrOrStderr(), "%-12s %-12v nsenter --net=/run/netns/%s\n", name, n.Addr,
+					n.Namespace.Name)
 			}
 			err = interactive(cmd.Context(), l, node, shell)
 			var exit *exec.ExitError

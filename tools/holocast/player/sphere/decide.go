@@ -376,8 +376,7 @@ func (v *Viewer) subscribe(s *subscription, filter *moqt.Filter, join bool) acti
 		close(began)
 		defer cancel()
 		sub, err := session.Subscribe(
-			ctx,
-			name,
+			ctx, name,
 			moqt.SubscribeOptions{Filter: filter, Priority: &priority, ObjectDeliveryTimeout: timeout, Join: join},
 		)
 		if err == nil {
@@ -409,15 +408,8 @@ func (v *Viewer) noteRefusal(k key, err error) {
 	}
 	delete(v.offered, k)
 	v.log.Log(
-		context.Background(),
-		level,
-		"tile refused; showing the low-resolution sphere instead",
-		"tile",
-		k.tile,
-		"quality",
-		k.quality,
-		"err",
-		err,
+		context.Background(), level, "tile refused; showing the low-resolution sphere instead", "tile", k.tile,
+		"quality", k.quality, "err", err,
 	)
 }
 
@@ -451,11 +443,7 @@ func (v *Viewer) fetch(id uint64, k key, priority uint8) action {
 	name := v.name(catalog.TileTrack(k.tile, k.quality))
 	return func(ctx context.Context, session *moqt.Session) {
 		f, err := session.Fetch(
-			ctx,
-			name,
-			moqt.Location{Group: id},
-			moqt.Location{Group: id},
-			moqt.FetchOptions{Priority: &priority},
+			ctx, name, moqt.Location{Group: id}, moqt.Location{Group: id}, moqt.FetchOptions{Priority: &priority},
 		)
 		if err == nil {
 			err = v.readFetch(ctx, f, k)

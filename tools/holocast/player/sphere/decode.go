@@ -210,15 +210,7 @@ func (d *decoder) decode(j *job, ref *reference) (err error) {
 		}
 		inputs = append(inputs, "-f", "h264", "-i", file+".h264")
 		outputs = append(
-			outputs,
-			"-map",
-			strconv.Itoa(n)+":v",
-			"-fps_mode",
-			"passthrough",
-			"-pix_fmt",
-			format,
-			"-f",
-			"rawvideo",
+			outputs, "-map", strconv.Itoa(n)+":v", "-fps_mode", "passthrough", "-pix_fmt", format, "-f", "rawvideo",
 			file+".yuv",
 		)
 		order = append(order, k)
@@ -384,11 +376,7 @@ func openReference(ctx context.Context, input string, s *catalog.Sphere) (ref *r
 		}
 		if (len(ref.thumbs)+1)*s.Width*s.Height > maxReference {
 			return nil, fmt.Errorf(
-				"%s is too long for a reference: more than %d frames of %d×%d",
-				input,
-				len(ref.thumbs),
-				s.Width,
-				s.Height,
+				"%s is too long for a reference: more than %d frames of %d×%d", input, len(ref.thumbs), s.Width, s.Height,
 			)
 		}
 		eye := &frame.Eyes[0]

@@ -55,11 +55,7 @@ type Playback struct {
 // StartPlayback makes the viewer play a recording; wall is the timestamp at position 0. The caller
 // must Close the Playback. Play must not be running.
 func (v *Viewer) StartPlayback(
-	ctx context.Context,
-	wall time.Time,
-	length time.Duration,
-	fetch Fetch,
-	rtt func() time.Duration,
+	ctx context.Context, wall time.Time, length time.Duration, fetch Fetch, rtt func() time.Duration,
 ) *Playback {
 	f := &Playback{v: v, ctx: ctx, wall: wall, length: length, fetch: fetch, rtt: rtt}
 	v.mu.Lock()
@@ -224,12 +220,7 @@ func (f *Playback) load(ctx context.Context, run int, from time.Duration) {
 	if rates != "" {
 		recorded.Go(func() {
 			_, _ = f.fetch(
-				ctx,
-				rates,
-				first,
-				last,
-				priorityRates,
-				catalog.MaxSize,
+				ctx, rates, first, last, priorityRates, catalog.MaxSize,
 				func(o wire.FetchObject, b []byte) { f.record(run, o.Group, b) },
 			)
 		})
@@ -237,12 +228,7 @@ func (f *Playback) load(ctx context.Context, run int, from time.Duration) {
 	if sound != "" {
 		beside.Go(func() {
 			_, _ = f.fetch(
-				ahead,
-				sound,
-				first,
-				last,
-				prioritySound,
-				maxObject,
+				ahead, sound, first, last, prioritySound, maxObject,
 				func(o wire.FetchObject, b []byte) { f.packet(run, &o, b) },
 			)
 		})
@@ -383,13 +369,7 @@ func (f *Playback) fetchTile(ctx context.Context, all *sync.WaitGroup, id uint64
 	v.counters.Fetches++
 	all.Go(func() {
 		_, err := f.fetch(
-			ctx,
-			track,
-			id,
-			id,
-			priority,
-			maxObject,
-			func(o wire.FetchObject, b []byte) { f.take(run, k, &o, b) },
+			ctx, track, id, id, priority, maxObject, func(o wire.FetchObject, b []byte) { f.take(run, k, &o, b) },
 		)
 		v.mu.Lock()
 		defer v.mu.Unlock()

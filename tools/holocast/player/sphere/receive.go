@@ -42,11 +42,7 @@ type subscription struct {
 // receiveTrack subscribes to a track from its largest object and joins the current group. It
 // returns the reason for the subscription's end.
 func (v *Viewer) receiveTrack(
-	ctx context.Context,
-	s *moqt.Session,
-	name moqt.TrackName,
-	k key,
-	timeout time.Duration,
+	ctx context.Context, s *moqt.Session, name moqt.TrackName, k key, timeout time.Duration,
 ) error {
 	for {
 		sub, err := s.Subscribe(ctx, name, moqt.SubscribeOptions{
@@ -138,12 +134,7 @@ func (v *Viewer) readFetch(ctx context.Context, f *moqt.FetchReader, k key) erro
 // add processes a frame. A fetched frame is older than the live edge and does not contribute to the
 // delay estimate.
 func (v *Viewer) add(
-	k key,
-	id, object uint64,
-	properties wire.Properties,
-	payload []byte,
-	now time.Time,
-	fetched bool,
+	k key, id, object uint64, properties wire.Properties, payload []byte, now time.Time, fetched bool,
 ) {
 	p, err := loc.Parse(properties)
 	v.mu.Lock()

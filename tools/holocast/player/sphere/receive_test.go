@@ -33,13 +33,8 @@ func TestForgottenGroups(t *testing.T) {
 	low, tile := key{-1, 0}, key{0, 0}
 	add := func(k key, id uint64, second int) {
 		v.add(
-			k,
-			id,
-			0,
-			loc.Properties{Timestamp: begin.Add(time.Duration(second) * time.Second)}.Append(nil),
-			[]byte{1},
-			now,
-			false,
+			k, id, 0, loc.Properties{Timestamp: begin.Add(time.Duration(second) * time.Second)}.Append(nil), []byte{1},
+			now, false,
 		)
 	}
 	for id := range 8 {

@@ -143,8 +143,7 @@ func without(h moqt.Handler, prefixes ...string) moqt.Handler {
 func readCatalog(t *testing.T, ctx context.Context, s *moqt.Session) *catalog.Catalog {
 	t.Helper()
 	sub, err := s.Subscribe(
-		ctx,
-		moqt.TrackName{Namespace: namespace, Name: catalog.TrackName},
+		ctx, moqt.TrackName{Namespace: namespace, Name: catalog.TrackName},
 		moqt.SubscribeOptions{Filter: &moqt.Filter{Type: wire.FilterLargestObject}, Join: true},
 	)
 	if err != nil {
@@ -172,10 +171,8 @@ func readCatalog(t *testing.T, ctx context.Context, s *moqt.Session) *catalog.Ca
 
 func TestViewerAmpleBandwidth(t *testing.T) {
 	r := watch(
-		t,
-		film(),
-		sphere.Config{Head: func(s float64) tile360.Vec { return tile360.Direction(0.4*s, 0.1*math.Sin(s)) }},
-		6,
+		t, film(),
+		sphere.Config{Head: func(s float64) tile360.Vec { return tile360.Direction(0.4*s, 0.1*math.Sin(s)) }}, 6,
 	)
 	if r.TileHits == 0 || r.PSNRMean < tile360.PSNR(300) || r.Decisions == 0 {
 		t.Errorf("no tiles displayed: %+v", r)

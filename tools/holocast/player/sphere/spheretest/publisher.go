@@ -55,8 +55,7 @@ func New(ns moqt.Namespace, film Film) (*Publisher, error) {
 	timeout := func(ms uint64) moqt.Properties {
 		return moqt.Properties(
 			wire.AppendKeyValues(
-				nil,
-				wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: ms},
+				nil, wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: ms},
 				wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: ms},
 			),
 		)
@@ -74,8 +73,7 @@ func New(ns moqt.Namespace, film Film) (*Publisher, error) {
 		codec, err := loc.AVCCodec(config)
 		id := fmt.Sprintf("avc-%d", len(c.InitDataList))
 		c.InitDataList = append(
-			c.InitDataList,
-			catalog.InitData{ID: id, Type: "inline", Data: base64.StdEncoding.EncodeToString(config)},
+			c.InitDataList, catalog.InitData{ID: id, Type: "inline", Data: base64.StdEncoding.EncodeToString(config)},
 		)
 		return catalog.Track{
 			Name: name, Packaging: catalog.PackagingLOC, IsLive: true, Role: role, RenderGroup: &group, InitRef: id, Codec: codec,
@@ -115,8 +113,7 @@ func New(ns moqt.Namespace, film Film) (*Publisher, error) {
 		return nil, err
 	}
 	return p, add(
-		catalog.TrackName,
-		nil,
+		catalog.TrackName, nil,
 	).WriteObject(wire.SubgroupHeader{Group: 1, Priority: 32, EndOfGroup: true, FirstObject: true}, moqt.Object{}, doc)
 }
 
@@ -156,8 +153,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 				t.feed = f
 			}
 			err := t.feed.WriteObject(
-				moqt.Object{ID: uint64(frame), Properties: properties.Append(nil)},
-				p.film.Frame(gop, tile, quality, frame),
+				moqt.Object{ID: uint64(frame), Properties: properties.Append(nil)}, p.film.Frame(gop, tile, quality, frame),
 			)
 			if err == nil && frame == p.film.FPS-1 {
 				err = t.feed.Close()
