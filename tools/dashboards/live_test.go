@@ -55,7 +55,8 @@ func TestDashboardsOnARunningSystem(t *testing.T) {
 		waiting = append(waiting, "count("+name+")")
 	}
 	all := len(waiting)
-	for deadline := time.Now().Add(startTimeout); len(waiting) > 0 && time.Now().Before(deadline); time.Sleep(time.Second) {
+	deadline := time.Now().Add(startTimeout)
+	for ; len(waiting) > 0 && time.Now().Before(deadline); time.Sleep(time.Second) {
 		waiting = slices.DeleteFunc(waiting, s.answered)
 	}
 	for _, q := range waiting {
@@ -147,7 +148,8 @@ func newSystem(t *testing.T) *system {
 
 func (s *system) cable(a *namespace.Namespace, addressA string, b *namespace.Namespace, addressB, device string) {
 	s.t.Helper()
-	if err := namespace.Connect(namespace.End{Namespace: a, Device: device}, namespace.End{Namespace: b, Device: device}); err != nil {
+	err := namespace.Connect(namespace.End{Namespace: a, Device: device}, namespace.End{Namespace: b, Device: device})
+	if err != nil {
 		s.t.Fatal(err)
 	}
 	for n, address := range map[*namespace.Namespace]string{a: addressA, b: addressB} {
@@ -277,7 +279,8 @@ func (s *system) start() {
 	s.run(s.relay, "relay", "--config", s.config("relay.yaml", "", "/usr/share/holocast/web", web))
 	s.run(s.front, "capture-server", append(s.args("capture-server"), "--fps", "5")...)
 	film := filepath.Join(s.dir, "film.mp4")
-	if out, err := exec.Command("ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=512x256:rate=10", "-t", "2", film).CombinedOutput(); err != nil {
+	render := exec.Command("ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=512x256:rate=10", "-t", "2", film)
+	if out, err := render.CombinedOutput(); err != nil {
 		s.t.Fatalf("%v\n%s", err, out)
 	}
 	s.run(

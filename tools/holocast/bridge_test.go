@@ -151,11 +151,23 @@ func TestBridgeRefuses(t *testing.T) {
 		{"viewers", []string{"--max-viewers", "0", url}, "--max-viewers is 0"},
 		{"viewers of an address", []string{"--max-per-address", "-1", url}, "--max-per-address is -1"},
 		{"address taken", []string{"--listen", taken.Addr().String(), url}, "--listen: "},
-		{"congestion control", []string{"--listen", "127.0.0.1:0", "--tcp-congestion", "none", url}, "--tcp-congestion: the kernel's TCP does not take \"none\""},
-		{"no address", []string{"--listen", "here", url}, `--listen: "here" is not an address to listen on; want HOST:PORT with an address of this machine, or :PORT for all of them`},
-		{"another's address", []string{"--listen", "192.0.2.1:48002", url}, `--listen: "192.0.2.1:48002" is not an address of this machine; want HOST:PORT`},
+		{
+			"congestion control",
+			[]string{"--listen", "127.0.0.1:0", "--tcp-congestion", "none", url},
+			"--tcp-congestion: the kernel's TCP does not take \"none\"",
+		},
+		{"no address", []string{"--listen", "here", url}, `--listen: "here" is not an address to listen on; want HOST:PORT`},
+		{
+			"another's address",
+			[]string{"--listen", "192.0.2.1:48002", url},
+			`--listen: "192.0.2.1:48002" is not an address of this machine; want HOST:PORT`,
+		},
 		{"no session", []string{"moqt://localhost:4443"}, "names no session"},
-		{"folder of the list", []string{"--listen", "127.0.0.1:0", "--frames", "/nowhere/x.csv", url}, "frames: open /nowhere/x.csv"},
+		{
+			"no folder for the list",
+			[]string{"--listen", "127.0.0.1:0", "--frames", "/nowhere/x.csv", url},
+			"frames: open /nowhere/x.csv",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if text := start(t, "holocast", append([]string{"bridge"}, c.args...)...).mustFail(); !strings.Contains(

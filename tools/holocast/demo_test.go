@@ -45,7 +45,8 @@ func TestDemo(t *testing.T) {
 	p.mustSucceed()
 	var r map[string]any
 	p.lastLine(&r)
-	for _, key := range []string{"fps", "frame_delay_ms", "frames", "frames_lost", "points_per_frame", "mbit_per_s", "cameras"} {
+	keys := []string{"fps", "frame_delay_ms", "frames", "frames_lost", "points_per_frame", "mbit_per_s", "cameras"}
+	for _, key := range keys {
 		if _, ok := r[key]; !ok {
 			t.Errorf("no %s in %v", key, r)
 		}

@@ -217,7 +217,8 @@ func publish(t *testing.T, url string, cameras, descriptions int) *publisher {
 	doc := testCatalog(t, cameras, descriptions)
 	p.cat = origin.NewTrack(moqt.TrackName{Namespace: ns, Name: catalog.TrackName}, nil, origin.Limits{})
 	p.set.Add(p.cat)
-	if err := p.cat.WriteObject(wire.SubgroupHeader{Group: p.groups, Mode: wire.SubgroupIDZero, Priority: 10, FirstObject: true}, moqt.Object{}, doc); err != nil {
+	h := wire.SubgroupHeader{Group: p.groups, Mode: wire.SubgroupIDZero, Priority: 10, FirstObject: true}
+	if err := p.cat.WriteObject(h, moqt.Object{}, doc); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

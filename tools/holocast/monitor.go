@@ -197,7 +197,8 @@ func (v *viewers) metrics() *service.Metrics {
 			s := one.meter.Live(now)
 			if now.Sub(one.last) <= watching {
 				present++
-				for quantile, ms := range map[string]float64{"0.5": s.FrameDelayMS.P50, "0.95": s.FrameDelayMS.P95, "0.99": s.FrameDelayMS.P99} {
+				d := s.FrameDelayMS
+				for quantile, ms := range map[string]float64{"0.5": d.P50, "0.95": d.P95, "0.99": d.P99} {
 					put(delay, ms/1e3, name, quantile)
 				}
 				put(jitter, s.JitterMS/1e3, name)

@@ -55,7 +55,7 @@ cleanly. After a crash or on a full disk at most the last second is lost.`,
 type recorded struct {
 	File    string  `json:"file"`
 	Objects uint64  `json:"objects"`
-	Records uint64  `json:"records"` // messages in the file: one per object, and one per subgroup end that arrived separately
+	Records uint64  `json:"records"` // messages: objects, and subgroup ends that arrived separately
 	Bytes   uint64  `json:"bytes"`   // payload bytes
 	Seconds float64 `json:"seconds"`
 }

@@ -458,7 +458,11 @@ func TestRecordRefused(t *testing.T) {
 	}{
 		{"no session", []string{"record", sessionURL(port, "nothing"), none}, `the relay has no session "nothing"`},
 		{"file exists", []string{"record", sessionURL(port, "nothing"), exists}, "file exists"},
-		{"no folder", []string{"record", sessionURL(port, "nothing"), filepath.Join(dir, "no", "a.mcap")}, "no such file or directory"},
+		{
+			"no folder",
+			[]string{"record", sessionURL(port, "nothing"), filepath.Join(dir, "no", "a.mcap")},
+			"no such file or directory",
+		},
 		{"not a recording", []string{"replay", exists, sessionURL(port, "x")}, "not an MCAP file"},
 		{"no file", []string{"replay", none, sessionURL(port, "x")}, "no such file or directory"},
 		{"speed", []string{"replay", exists, sessionURL(port, "x"), "--speed", "-1"}, "--speed -1 is not above 0"},

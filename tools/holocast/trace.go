@@ -60,7 +60,11 @@ func showTraces(ctx context.Context, stdout io.Writer, listen string, frames int
 				shown++
 				fmt.Fprintln(stdout, frameText(f))
 				if svg != "" {
-					if err := writeFile(svg, func(w io.Writer) error { _, err := io.WriteString(w, frameSVG(f)); return err }); err != nil {
+					err := writeFile(svg, func(w io.Writer) error {
+						_, err := io.WriteString(w, frameSVG(f))
+						return err
+					})
+					if err != nil {
 						return err
 					}
 				}

@@ -84,7 +84,8 @@ func newTracedFrame(t *testing.T, f collector.Frame, descriptions int) (tracedFr
 		}
 	}
 	for what, n := range map[string]int{
-		"capture-server frame": 1, "capture-server capture": 1, "capture-server wait": 1, "capture-server map": 1, "capture-server encode": 1,
+		"capture-server frame": 1, "capture-server capture": 1, "capture-server wait": 1,
+		"capture-server map": 1, "capture-server encode": 1,
 		"capture-server send": descriptions, "relay receive": descriptions, "relay send": descriptions,
 		"holocast play receive": 1, "holocast play wait": 1, "holocast play decode": 1,
 	} {

@@ -69,7 +69,10 @@ func TestEntry(t *testing.T) {
 func TestDependency(t *testing.T) {
 	for _, test := range []struct{ out, want string }{
 		{"linux-image-cloud-amd64\n  Depends: linux-image-6.1.0-56-cloud-amd64\n", "linux-image-6.1.0-56-cloud-amd64"},
-		{"linux-image-virtual\n  Depends: linux-image-5.15.0-204-generic\n  Depends: linux-headers-virtual\n", "linux-image-5.15.0-204-generic"},
+		{
+			"linux-image-virtual\n  Depends: linux-image-5.15.0-204-generic\n  Depends: linux-headers-virtual\n",
+			"linux-image-5.15.0-204-generic",
+		},
 		{"linux-image-virtual\n  Depends: linux-base\n", ""},
 	} {
 		if got, err := dependency(test.out); got != test.want || (err == nil) != (test.want != "") {

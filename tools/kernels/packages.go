@@ -73,7 +73,8 @@ func (a apt) command(ctx context.Context, in, name string, args ...string) (stri
 	cmd := exec.CommandContext(ctx, name, append([]string{
 		"-o", "Dir::Etc::sourcelist=" + filepath.Join(a.dir, "sources.list"), "-o", "Dir::Etc::sourceparts=-",
 		"-o", "Dir::State=" + filepath.Join(a.dir, "state"), "-o", "Dir::Cache=" + filepath.Join(a.dir, "cache"),
-		"-o", "APT::Architecture=amd64", "-o", "Acquire::Languages=none", "-o", "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false",
+		"-o", "APT::Architecture=amd64", "-o", "Acquire::Languages=none",
+		"-o", "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false",
 		"-o", "APT::Sandbox::User=", "-o", "APT::Update::Error-Mode=any",
 	}, args...)...)
 	cmd.Dir = in

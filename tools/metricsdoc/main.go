@@ -68,7 +68,8 @@ func find(dir string) (all []metric, err error) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (strings.HasPrefix(d.Name(), ".") && path != dir || slices.Contains([]string{"build", "node_modules", "testdata", "bin"}, d.Name())):
+		case d.IsDir() && (strings.HasPrefix(d.Name(), ".") && path != dir ||
+			slices.Contains([]string{"build", "node_modules", "testdata", "bin"}, d.Name())):
 			return fs.SkipDir
 		case d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
 			return nil
@@ -164,9 +165,9 @@ func write(all []metric) []byte {
 	var b bytes.Buffer
 	b.WriteString(`# Metrics
 
-The programs' Prometheus metrics, served under ` + "`/metrics`" + `. Every program also exports metrics of the Go runtime (` + "`go_`" + `)
-and the process (` + "`process_`" + `). Alerts: [holocast.rules.yml](../deploy/prometheus/holocast.rules.yml). This page is generated from the
-code: ` + "`go run ./tools/metricsdoc`" + `.
+The programs' Prometheus metrics, served under ` + "`/metrics`" + `. Every program also exports metrics of the Go
+runtime (` + "`go_`" + `) and the process (` + "`process_`" + `). Alerts:
+[holocast.rules.yml](../deploy/prometheus/holocast.rules.yml). This page is generated from the code: ` + "`go run ./tools/metricsdoc`" + `.
 `)
 	for _, p := range programs {
 		fmt.Fprintf(&b, "\n## %s\n\n| metric | type | labels | |\n| --- | --- | --- | --- |\n", p.title)

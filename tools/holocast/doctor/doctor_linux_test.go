@@ -86,7 +86,8 @@ func (f fake) link(name, driver string) {
 	}
 	f.write("/sys/bus/drivers/"+driver+"/bind", "")
 	f.write(dir+"/device/vendor", "")
-	if err := os.Symlink(filepath.Join(f.root, "/sys/bus/drivers", driver), filepath.Join(f.root, dir, "device/driver")); err != nil {
+	target, link := filepath.Join(f.root, "/sys/bus/drivers", driver), filepath.Join(f.root, dir, "device/driver")
+	if err := os.Symlink(target, link); err != nil {
 		f.t.Fatal(err)
 	}
 }
@@ -345,7 +346,8 @@ func TestFindings(t *testing.T) {
 			for _, found := range Run(t.Context(), f.checks(4443)) {
 				switch {
 				case found.Name != tt.check:
-				case found.Status != tt.status || !strings.Contains(found.Detail, tt.detail) || !strings.Contains(found.Mend, tt.mend):
+				case found.Status != tt.status || !strings.Contains(found.Detail, tt.detail) ||
+					!strings.Contains(found.Mend, tt.mend):
 					t.Errorf("%+v, want status %s, %q, mend %q", found, tt.status, tt.detail, tt.mend)
 				case found.Status == OK && found.Mend != "":
 					t.Errorf("a fix without a fault: %q", found.Mend)

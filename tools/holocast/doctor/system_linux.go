@@ -143,7 +143,8 @@ func (m *machine) btf(context.Context) Finding {
 
 // nativeDrivers are network drivers with native XDP.
 var nativeDrivers = []string{
-	"atlantic", "bnxt_en", "cpsw", "dpaa2-eth", "ena", "fec", "gve", "hv_netvsc", "i40e", "ice", "igb", "igc", "ixgbe", "ixgbevf",
+	"atlantic", "bnxt_en", "cpsw", "dpaa2-eth", "ena", "fec", "gve", "hv_netvsc", "i40e", "ice", "igb", "igc", "ixgbe",
+	"ixgbevf",
 	"lan966x", "mana", "mlx4_en", "mlx5_core", "mvneta", "mvpp2", "netsec", "nfp", "octeontx2", "qede", "sfc", "stmmac", "tsnep",
 	"tun", "veth", "virtio_net", "xen_netfront",
 }
@@ -351,7 +352,8 @@ func (m *machine) depthCamera(context.Context) Finding {
 		)
 	case len(closed) > 0:
 		return warn(
-			`echo 'SUBSYSTEM=="usb", ATTR{idVendor}=="045e|2bc5", MODE="0666"' | sudo tee /etc/udev/rules.d/99-k4a.rules && sudo udevadm control --reload && sudo udevadm trigger`,
+			`echo 'SUBSYSTEM=="usb", ATTR{idVendor}=="045e|2bc5", MODE="0666"' | `+
+				`sudo tee /etc/udev/rules.d/99-k4a.rules && sudo udevadm control --reload && sudo udevadm trigger`,
 			"no permission for %s", strings.Join(closed, ", "),
 		)
 	}

@@ -293,7 +293,8 @@ func TestPosesThatAreCorrectedLater(t *testing.T) {
 	moved := []catalog.PoseEvent{at(100, 1, 9000)} // between frames 2 and 3
 	broken := []catalog.PoseEvent{{Data: catalog.Pose{Camera: 0}}, at(0, 5, 1)}
 	dir := t.TempDir()
-	if _, err := PLY(t.Context(), record(t, 2, 1, "B", -1, first, corrected, moved, broken), dir, false, quiet); err != nil {
+	file := record(t, 2, 1, "B", -1, first, corrected, moved, broken)
+	if _, err := PLY(t.Context(), file, dir, false, quiet); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]float32{

@@ -82,7 +82,8 @@ type kinect struct {
 
 // place returns the depth mode of a grid and the smallest color mode that contains it.
 func place(width, height int) (camera.DepthMode, camera.ColorMode, error) {
-	for _, d := range []camera.DepthMode{camera.NFOVUnbinned, camera.NFOV2x2Binned, camera.WFOV2x2Binned, camera.WFOVUnbinned} {
+	modes := []camera.DepthMode{camera.NFOVUnbinned, camera.NFOV2x2Binned, camera.WFOV2x2Binned, camera.WFOVUnbinned}
+	for _, d := range modes {
 		if w, h := d.Size(); w != width || h != height {
 			continue
 		}

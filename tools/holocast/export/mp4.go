@@ -421,7 +421,9 @@ func (f *film) compose(ctx context.Context, chosen [][]*filmTrack, out string) (
 		)
 	}
 	args = append(args, "-c:v", "libx264", "-crf", "18", "-pix_fmt", f.format420())
-	for option, name := range map[string]string{"-color_primaries": s.Color.Primaries, "-color_trc": s.Color.Transfer, "-colorspace": s.Color.Matrix} {
+	for option, name := range map[string]string{
+		"-color_primaries": s.Color.Primaries, "-color_trc": s.Color.Transfer, "-colorspace": s.Color.Matrix,
+	} {
 		if name != "" {
 			args = append(args, option, name)
 		}

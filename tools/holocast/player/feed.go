@@ -476,7 +476,8 @@ func (f *feed) decode(dec *pointcloud.Decoder) {
 			}
 			f.picture.Unlock()
 			f.p.show(shown{
-				header: h, points: int(h.Points), bytes: size(fr.objects), arrived: fr.arrived, at: time.Now(), replayed: fr.replayed, own: fr.own, late: fr.late,
+				header: h, points: int(h.Points), bytes: size(fr.objects), arrived: fr.arrived, at: time.Now(),
+				replayed: fr.replayed, own: fr.own, late: fr.late,
 				track: name, group: fr.group, began: fr.began, completed: fr.completed, decodeStart: decodeStart,
 			})
 		} else {

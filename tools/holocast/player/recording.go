@@ -352,7 +352,9 @@ func (p *Player) playRecording(
 			x.Close()
 		}
 	}()
-	fetch := func(ctx context.Context, track string, first, last uint64, priority uint8, limit int, use func(wire.FetchObject, []byte)) (over bool, err error) {
+	fetch := func(ctx context.Context, track string, first, last uint64, priority uint8, limit int,
+		use func(wire.FetchObject, []byte),
+	) (over bool, err error) {
 		return p.fetchRecorded(
 			ctx, s, moqt.TrackName{Namespace: p.recordingNamespace(), Name: track}, first, last, priority, limit, use,
 		)

@@ -61,7 +61,8 @@ func TestFramesInDatagrams(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for d := range parts.Cut(moqt.Datagram{Group: group, Object: next, Priority: 96, EndOfGroup: i == descriptions-1}, b) {
+			first := moqt.Datagram{Group: group, Object: next, Priority: 96, EndOfGroup: i == descriptions-1}
+			for d := range parts.Cut(first, b) {
 				if lost(d.Object) {
 					points.BackfillDatagram(d)
 				} else {

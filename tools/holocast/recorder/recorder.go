@@ -311,7 +311,8 @@ func (x *run) receive(sub *moqt.Subscription, t *track) error {
 			}
 			x.record(t, recording.Object{
 				Track: name, Group: d.Group, ObjectID: d.Object, Priority: d.Priority, Status: uint8(d.Status),
-				Properties: d.Properties, Payload: d.Payload, Forwarding: recording.Datagram, EndOfGroup: d.EndOfGroup, Arrival: time.Now(),
+				Properties: d.Properties, Payload: d.Payload, Forwarding: recording.Datagram,
+				EndOfGroup: d.EndOfGroup, Arrival: time.Now(),
 			})
 		}
 	})

@@ -53,7 +53,12 @@ func main() {
 
 func mount() error {
 	for _, m := range []struct{ kind, dir string }{
-		{"devtmpfs", "/dev"}, {"proc", "/proc"}, {"sysfs", "/sys"}, {"tmpfs", "/tmp"}, {"tmpfs", "/run"}, {"bpf", "/sys/fs/bpf"},
+		{"devtmpfs", "/dev"},
+		{"proc", "/proc"},
+		{"sysfs", "/sys"},
+		{"tmpfs", "/tmp"},
+		{"tmpfs", "/run"},
+		{"bpf", "/sys/fs/bpf"},
 	} {
 		if err := os.MkdirAll(m.dir, 0o755); err != nil {
 			return err

@@ -283,9 +283,11 @@ func (v *Viewer) Report() Report {
 	defer v.mu.Unlock()
 	j, c := &v.judge, &v.counters
 	r := Report{
-		Scheme: v.cfg.Scheme, GOPs: j.gops, Decisions: c.Decisions, Urgent: c.Urgent, Refused: c.Refused, Reset: c.Reset, Damaged: c.Damaged,
-		CapacityMbit: 8e-6 * v.planner.Capacity.Mean(), Frames: j.frames, FramesMissed: j.missed, LatencyMS: v.latency.Seconds() * 1000,
-		Turns: len(j.turns),
+		Scheme: v.cfg.Scheme, GOPs: j.gops, Decisions: c.Decisions, Urgent: c.Urgent,
+		Refused: c.Refused, Reset: c.Reset, Damaged: c.Damaged,
+		CapacityMbit: 8e-6 * v.planner.Capacity.Mean(), Frames: j.frames, FramesMissed: j.missed,
+		LatencyMS: v.latency.Seconds() * 1000,
+		Turns:     len(j.turns),
 	}
 	if len(j.arrivals) > 0 {
 		sorted := slices.Sorted(slices.Values(j.arrivals))

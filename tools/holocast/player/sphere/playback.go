@@ -23,7 +23,8 @@ const (
 
 // Fetch reads groups first to last of a recording's track, with objects of at most limit bytes.
 // over reports that the recording ends before first.
-type Fetch func(ctx context.Context, track string, first, last uint64, priority uint8, limit int, use func(wire.FetchObject, []byte)) (over bool, err error)
+type Fetch func(ctx context.Context, track string, first, last uint64, priority uint8, limit int,
+	use func(wire.FetchObject, []byte)) (over bool, err error)
 
 // Playback plays a replay's recording of the sphere at the viewer's own pace (docs/spec/tiles.md).
 // It buffers GoPs shortly ahead of the position. Its clock is the position: a frame is due when the

@@ -76,7 +76,8 @@ func New(ns moqt.Namespace, film Film) (*Publisher, error) {
 			c.InitDataList, catalog.InitData{ID: id, Type: "inline", Data: base64.StdEncoding.EncodeToString(config)},
 		)
 		return catalog.Track{
-			Name: name, Packaging: catalog.PackagingLOC, IsLive: true, Role: role, RenderGroup: &group, InitRef: id, Codec: codec,
+			Name: name, Packaging: catalog.PackagingLOC, IsLive: true, Role: role, RenderGroup: &group, InitRef: id,
+			Codec:         codec,
 			TargetLatency: float64(ms), Framerate: float64(film.FPS), Bitrate: 1_000_000, MaxGOPDuration: 1000,
 		}, err
 	}
@@ -175,7 +176,8 @@ func (p *Publisher) Run(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if err := p.rates.WriteObject(wire.SubgroupHeader{Group: group, Priority: 32, EndOfGroup: true, FirstObject: true}, moqt.Object{}, b); err != nil {
+			h := wire.SubgroupHeader{Group: group, Priority: 32, EndOfGroup: true, FirstObject: true}
+			if err := p.rates.WriteObject(h, moqt.Object{}, b); err != nil {
 				return err
 			}
 		}
