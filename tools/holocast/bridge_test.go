@@ -119,7 +119,8 @@ func TestBridge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lines := strings.Count(string(text), "\n"); sum.Viewers != 1 || sum.Frames < 6 || sum.Received.Cameras != 2 || lines != int(sum.Frames)+1 {
+	if lines := strings.Count(string(text), "\n"); sum.Viewers != 1 || sum.Frames < 6 || sum.Received.Cameras != 2 ||
+		lines != int(sum.Frames)+1 {
 		t.Errorf("%+v, %d lines", sum, lines)
 	}
 	p.stop()
@@ -150,14 +151,28 @@ func TestBridgeRefuses(t *testing.T) {
 		{"viewers", []string{"--max-viewers", "0", url}, "--max-viewers is 0"},
 		{"viewers of an address", []string{"--max-per-address", "-1", url}, "--max-per-address is -1"},
 		{"address taken", []string{"--listen", taken.Addr().String(), url}, "--listen: "},
-		{"congestion control", []string{"--listen", "127.0.0.1:0", "--tcp-congestion", "none", url}, "--tcp-congestion: the kernel's TCP does not take \"none\""},
-		{"no address", []string{"--listen", "here", url}, `--listen: "here" is not an address to listen on; want HOST:PORT with an address of this machine, or :PORT for all of them`},
-		{"another's address", []string{"--listen", "192.0.2.1:48002", url}, `--listen: "192.0.2.1:48002" is not an address of this machine; want HOST:PORT`},
+		{
+			"congestion control",
+			[]string{"--listen", "127.0.0.1:0", "--tcp-congestion", "none", url},
+			"--tcp-congestion: the kernel's TCP does not take \"none\"",
+		},
+		{"no address", []string{"--listen", "here", url}, `--listen: "here" is not an address to listen on; want HOST:PORT`},
+		{
+			"another's address",
+			[]string{"--listen", "192.0.2.1:48002", url},
+			`--listen: "192.0.2.1:48002" is not an address of this machine; want HOST:PORT`,
+		},
 		{"no session", []string{"moqt://localhost:4443"}, "names no session"},
-		{"folder of the list", []string{"--listen", "127.0.0.1:0", "--frames", "/nowhere/x.csv", url}, "frames: open /nowhere/x.csv"},
+		{
+			"no folder for the list",
+			[]string{"--listen", "127.0.0.1:0", "--frames", "/nowhere/x.csv", url},
+			"frames: open /nowhere/x.csv",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if text := start(t, "holocast", append([]string{"bridge"}, c.args...)...).mustFail(); !strings.Contains(text, c.want) {
+			if text := start(t, "holocast", append([]string{"bridge"}, c.args...)...).mustFail(); !strings.Contains(
+				text, c.want,
+			) {
 				t.Errorf("%s", text)
 			}
 		})
@@ -183,15 +198,24 @@ func TestLiveScanBothWays(t *testing.T) {
 	}
 	port := freePort(t)
 	startRelay(t, port)
-	start(t, "capture-server", "--source", "livescan:"+filepath.Join(data, "livescan_testdata"), "--fps", "2", "--always-encode", sessionURL(port, "real"))
+	start(
+		t, "capture-server", "--source", "livescan:"+filepath.Join(data, "livescan_testdata"), "--fps", "2",
+		"--always-encode", sessionURL(port, "real"),
+	)
 	const points = 50_000
 	_, address := startBridge(t, "--points", fmt.Sprint(points), sessionURL(port, "real"))
 	v := connectViewer(t, address)
 	until(t, "a frame of four cameras", func() bool { return v.frame() > points*9/10 })
 
 	in := fmt.Sprintf("127.0.0.1:%d", freePort(t))
-	back := start(t, "capture-server", "--source", "livescan-tcp:"+in, "--calibration", "none", "--always-encode", sessionURL(port, "back"))
-	until(t, "the address for clients", func() bool { return strings.Contains(back.Stderr.String(), "waiting for LiveScan3D clients") })
+	back := start(
+		t, "capture-server", "--source", "livescan-tcp:"+in, "--calibration", "none", "--always-encode",
+		sessionURL(port, "back"),
+	)
+	until(
+		t, "the address for clients",
+		func() bool { return strings.Contains(back.Stderr.String(), "waiting for LiveScan3D clients") },
+	)
 	conn, err := net.Dial("tcp", in)
 	if err != nil {
 		t.Fatal(err)
@@ -209,7 +233,9 @@ func TestLiveScanBothWays(t *testing.T) {
 		}
 	}()
 	picture := filepath.Join(t.TempDir(), "back.png")
-	play := start(t, "holocast", "play", sessionURL(port, "back"), "--wait", "--duration", "3s", "--json", "--png", picture)
+	play := start(
+		t, "holocast", "play", sessionURL(port, "back"), "--wait", "--duration", "3s", "--json", "--png", picture,
+	)
 	play.mustSucceed()
 	var report struct {
 		Frames  uint64  `json:"frames"`

@@ -32,7 +32,12 @@ func (p *process) gone() bool {
 func startDemo(t *testing.T, args ...string) (p *process, out string) {
 	t.Helper()
 	out = filepath.Join(t.TempDir(), "demo-out")
-	return start(t, "holocast", append([]string{"demo", "--out", out, "--source", "synthetic", "--capture-arg=--depth-mode=NFOV_2X2BINNED"}, args...)...), out
+	return start(
+		t,
+		"holocast",
+		append(
+			[]string{"demo", "--out", out, "--source", "synthetic", "--capture-arg=--depth-mode=NFOV_2X2BINNED"},
+			args...)...), out
 }
 
 func TestDemo(t *testing.T) {
@@ -40,7 +45,8 @@ func TestDemo(t *testing.T) {
 	p.mustSucceed()
 	var r map[string]any
 	p.lastLine(&r)
-	for _, key := range []string{"fps", "frame_delay_ms", "frames", "frames_lost", "points_per_frame", "mbit_per_s", "cameras"} {
+	keys := []string{"fps", "frame_delay_ms", "frames", "frames_lost", "points_per_frame", "mbit_per_s", "cameras"}
+	for _, key := range keys {
 		if _, ok := r[key]; !ok {
 			t.Errorf("no %s in %v", key, r)
 		}
@@ -87,14 +93,16 @@ func TestDemoChildFails(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "demo-out")
 	p := start(t, "holocast", "demo", "--out", out, "--source", "nonsense")
 	said := p.mustFail()
-	if !strings.Contains(said, "capture-server failed") || !strings.Contains(said, "capture-server.log") || !strings.Contains(said, "nonsense\"") {
+	if !strings.Contains(said, "capture-server failed") || !strings.Contains(said, "capture-server.log") ||
+		!strings.Contains(said, "nonsense\"") {
 		t.Errorf("stderr %q", said)
 	}
 	if !p.gone() {
 		t.Error("the relay still answers")
 	}
 	p = start(t, "holocast", "demo", "--out", out, "--relay-arg=--cache-max-bytes=-1")
-	if said := p.mustFail(); !strings.Contains(said, "relay failed") || !strings.Contains(said, "cache.maxBytes must be above 0") {
+	if said := p.mustFail(); !strings.Contains(said, "relay failed") ||
+		!strings.Contains(said, "cache.maxBytes must be above 0") {
 		t.Errorf("stderr %q", said)
 	}
 }

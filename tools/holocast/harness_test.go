@@ -32,7 +32,10 @@ import (
 var programs string
 
 func TestMain(m *testing.M) {
-	programtest.Main(m, func(dir string) { programs = dir }, "holocast/relay", "holocast/tools/holocast", "holocast/capture-server")
+	programtest.Main(
+		m, func(dir string) { programs = dir }, "holocast/relay", "holocast/tools/holocast",
+		"holocast/capture-server",
+	)
 }
 
 // process is a program under test.
@@ -214,7 +217,8 @@ func publish(t *testing.T, url string, cameras, descriptions int) *publisher {
 	doc := testCatalog(t, cameras, descriptions)
 	p.cat = origin.NewTrack(moqt.TrackName{Namespace: ns, Name: catalog.TrackName}, nil, origin.Limits{})
 	p.set.Add(p.cat)
-	if err := p.cat.WriteObject(wire.SubgroupHeader{Group: p.groups, Mode: wire.SubgroupIDZero, Priority: 10, FirstObject: true}, moqt.Object{}, doc); err != nil {
+	h := wire.SubgroupHeader{Group: p.groups, Mode: wire.SubgroupIDZero, Priority: 10, FirstObject: true}
+	if err := p.cat.WriteObject(h, moqt.Object{}, doc); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -279,7 +283,12 @@ func (p *publisher) frame() error {
 
 // encode encodes one frame of every camera and passes each description to write.
 func (p *publisher) encode(cameras int, captured time.Time, write func(camera, description int, b []byte) error) error {
-	g := pointcloud.Grid{Width: testWidth, Height: testHeight, Depth: make([]uint16, testWidth*testHeight), Color: make([]byte, 3*testWidth*testHeight)}
+	g := pointcloud.Grid{
+		Width:  testWidth,
+		Height: testHeight,
+		Depth:  make([]uint16, testWidth*testHeight),
+		Color:  make([]byte, 3*testWidth*testHeight),
+	}
 	for i := range g.Depth {
 		g.Depth[i] = uint16(1000 + i%testWidth*10 + rand.IntN(32)) // incompressible noise
 	}

@@ -21,7 +21,10 @@ func TestViewers(t *testing.T) {
 	now := time.Now()
 	for i := range 10 {
 		if i != 4 { // one frame lost
-			v.shown("a", qoe.Receipt{Sequence: uint32(i), Delay: 40 * time.Millisecond}, now.Add(time.Duration(i-10)*30*time.Millisecond))
+			v.shown(
+				"a", qoe.Receipt{Sequence: uint32(i), Delay: 40 * time.Millisecond},
+				now.Add(time.Duration(i-10)*30*time.Millisecond),
+			)
 		}
 	}
 	v.shown("left", qoe.Receipt{Delay: time.Second}, now.Add(-2*watching))

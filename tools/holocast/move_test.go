@@ -28,7 +28,10 @@ type movable struct {
 func startMovable(t *testing.T, cert tls.Certificate) movable {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
-	ln, err := moqt.Listen("127.0.0.1:0", moqt.ListenConfig{Config: moqt.Config{Log: quiet}, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+	ln, err := moqt.Listen(
+		"127.0.0.1:0",
+		moqt.ListenConfig{Config: moqt.Config{Log: quiet}, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,13 +71,19 @@ func move(t *testing.T, received func(*process) bool, command string, args ...st
 	hash := devcert.Hash(cert)
 	trust := "--certificate-hash=" + hex.EncodeToString(hash[:])
 	one, two := startMovable(t, cert), startMovable(t, cert)
-	capture := start(t, "capture-server", one.url+"/demo", trust, "--source", "synthetic", "--fps", "10", "--low=false", "--thin=false", "--delivery-timeout", "0")
+	capture := start(
+		t, "capture-server", one.url+"/demo", trust, "--source", "synthetic", "--fps", "10", "--low=false",
+		"--thin=false", "--delivery-timeout", "0",
+	)
 	receiver = start(t, "holocast", append([]string{command, one.url + "/demo", trust, "--wait", "--json"}, args...)...)
 	until(t, "data from the first relay", func() bool { return one.objects() > 0 && received(receiver) })
 	for _, s := range one.Sessions() {
 		go func() { _ = s.Goaway(t.Context(), two.url, time.Minute) }()
 	}
-	until(t, "two sessions at the second relay", func() bool { return len(one.Sessions()) == 0 && len(two.Sessions()) == 2 })
+	until(
+		t, "two sessions at the second relay",
+		func() bool { return len(one.Sessions()) == 0 && len(two.Sessions()) == 2 },
+	)
 	moved := two.objects()
 	until(t, "objects at the second relay", func() bool { return two.objects() > moved+10 })
 	for range 3 {

@@ -34,7 +34,8 @@ func TestPlay(t *testing.T) {
 			publish(t, sessionURL(port, "demo"), tt.cameras, tt.descriptions)
 			dir := t.TempDir()
 			p := start(t, "holocast", append([]string{
-				"play", sessionURL(port, "demo"), "--json", "--delivery-timeout", "1m", "--frames", filepath.Join(dir, "frames.csv"),
+				"play", sessionURL(port, "demo"), "--json", "--delivery-timeout", "1m",
+				"--frames", filepath.Join(dir, "frames.csv"),
 				"--png", filepath.Join(dir, "cloud.png"), "--ply", filepath.Join(dir, "cloud.ply"),
 			}, tt.args...)...)
 			frames := func() []displayed { return displayedFrames(t, filepath.Join(dir, "frames.csv")) }
@@ -193,16 +194,30 @@ func TestPlayRefused(t *testing.T) {
 	}{
 		{"no session", []string{sessionURL(port, "nothing")}, `the relay has no session "nothing"`},
 		{"no camera", []string{sessionURL(port, "demo"), "--camera", "3"}, "the session has no camera 3, only [0]"},
-		{"no quality", []string{sessionURL(port, "demo"), "--quality", "best"}, `camera 0 has no quality "best", only ["full"]`},
+		{
+			"no quality",
+			[]string{sessionURL(port, "demo"), "--quality", "best"},
+			`camera 0 has no quality "best", only ["full"]`,
+		},
 		{"no name in the URL", []string{"moqt://127.0.0.1"}, "names no session"},
 		{"no scheme in the URL", []string{"localhost:4443/demo"}, `URL "localhost:4443/demo" must begin with moqt://`},
-		{"no folder of the picture", []string{sessionURL(port, "demo"), "--png", "/nowhere/cloud.png"}, "--png: folder /nowhere does not exist"},
+		{
+			"no folder for the picture",
+			[]string{sessionURL(port, "demo"), "--png", "/nowhere/cloud.png"},
+			"--png: folder /nowhere does not exist",
+		},
 		{"no URL", nil, "URL is missing: holocast play URL"},
 		{"not a URL", []string{"moqt://%"}, `URL "moqt://%"`},
-		{"other certificate", []string{sessionURL(port, "demo"), "--certificate-hash", strings.Repeat("ab", 32)}, "certificate"},
+		{
+			"other certificate",
+			[]string{sessionURL(port, "demo"), "--certificate-hash", strings.Repeat("ab", 32)},
+			"certificate",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if said := start(t, "holocast", append([]string{"play"}, tt.args...)...).mustFail(); !strings.Contains(said, tt.want) {
+			if said := start(t, "holocast", append([]string{"play"}, tt.args...)...).mustFail(); !strings.Contains(
+				said, tt.want,
+			) {
 				t.Errorf("said %q, want %q", said, tt.want)
 			}
 		})

@@ -35,7 +35,8 @@ func tourFilm(t *testing.T) string {
 
 func decodeFilm(t *testing.T, path string) []byte {
 	t.Helper()
-	b, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-i", path, "-f", "rawvideo", "-pix_fmt", "yuv420p", "pipe:1").Output()
+	b, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-i", path, "-f", "rawvideo", "-pix_fmt", "yuv420p", "pipe:1").
+		Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +107,8 @@ func TestPrepareReplayRecordExport(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if m, err := spherical.Parse(bytes.NewReader(b), int64(len(b))); err != nil || m.Stereo != spherical.TopBottom || m.Projection != spherical.Equirectangular {
+			if m, err := spherical.Parse(bytes.NewReader(b), int64(len(b))); err != nil || m.Stereo != spherical.TopBottom ||
+				m.Projection != spherical.Equirectangular {
 				t.Errorf("spherical metadata %+v, %v", m, err)
 			}
 		})
@@ -125,7 +127,9 @@ var soundPackets = regexp.MustCompile(`  (\d+) sound packets`)
 // TestPlayLoopingSphere checks that a player continues across loops of a replay, with sound.
 func TestPlayLoopingSphere(t *testing.T) {
 	folder, port := filepath.Join(t.TempDir(), "tour"), freePort(t)
-	start(t, "holocast", "prepare", tourFilm(t), folder, "--grid", "4x2", "--qualities", "2", "--preset", "ultrafast").mustSucceed()
+	start(
+		t, "holocast", "prepare", tourFilm(t), folder, "--grid", "4x2", "--qualities", "2", "--preset", "ultrafast",
+	).mustSucceed()
 	startRelay(t, port)
 	url := sessionURL(port, "tour")
 	start(t, "holocast", "replay", folder, url, "--loop")
@@ -163,7 +167,10 @@ func TestPlayLoopingSphere(t *testing.T) {
 // TestPrepareInterrupted checks that the same command resumes an interrupted preparation.
 func TestPrepareInterrupted(t *testing.T) {
 	film, folder := tourFilm(t), filepath.Join(t.TempDir(), "tour")
-	p := start(t, "holocast", "prepare", film, folder, "--preset", "veryslow", "--qualities", "4", "--grid", "2x1", "--size", "512x256")
+	p := start(
+		t, "holocast", "prepare", film, folder, "--preset", "veryslow", "--qualities", "4", "--grid", "2x1", "--size",
+		"512x256",
+	)
 	until(t, "the first GoP", func() bool {
 		list, _ := filepath.Glob(filepath.Join(folder, ".prepare", "*.json"))
 		select {
@@ -177,10 +184,15 @@ func TestPrepareInterrupted(t *testing.T) {
 	if p.wait() == nil {
 		t.Skip("preparation finished before the interrupt")
 	}
-	if out := start(t, "holocast", "export", folder, "--mp4", filepath.Join(t.TempDir(), "a.mp4")).mustFail(); !strings.Contains(out, "its preparation was interrupted") {
+	if out := start(t, "holocast", "export", folder, "--mp4", filepath.Join(t.TempDir(), "a.mp4")).mustFail(); !strings.Contains(
+		out, "its preparation was interrupted",
+	) {
 		t.Errorf("export of an interrupted preparation: %s", out)
 	}
-	start(t, "holocast", "prepare", film, folder, "--preset", "veryslow", "--qualities", "4", "--grid", "2x1", "--size", "512x256").mustSucceed()
+	start(
+		t, "holocast", "prepare", film, folder, "--preset", "veryslow", "--qualities", "4", "--grid", "2x1", "--size",
+		"512x256",
+	).mustSucceed()
 }
 
 func TestPrepareRefuses(t *testing.T) {

@@ -53,7 +53,10 @@ func recordedObjects(t *testing.T, path string) (list []identity, info recording
 		h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(o.Properties))))
 		h.Write(o.Properties)
 		h.Write(o.Payload)
-		list = append(list, identity{o.Track.Name, o.Group, o.Subgroup, o.ObjectID, o.Priority, o.Status, o.Forwarding, [32]byte(h.Sum(nil))})
+		list = append(
+			list,
+			identity{o.Track.Name, o.Group, o.Subgroup, o.ObjectID, o.Priority, o.Status, o.Forwarding, [32]byte(h.Sum(nil))},
+		)
 	}
 	slices.SortFunc(list, func(a, b identity) int {
 		if c := strings.Compare(a.track, b.track); c != 0 {
@@ -360,8 +363,11 @@ func TestReplayLive(t *testing.T) {
 	// of less than a second.
 	const clockError = 1e6
 	for _, f := range list {
-		descriptions := f.points > 0 && f.points <= testWidth*testHeight && f.points%(testWidth*testHeight/recordedDescriptions) == 0
-		if f.captured < began.UnixMicro()-clockError || f.captured > f.arrived+clockError || f.arrived > f.shown || !descriptions || f.bytes < 100 {
+		descriptions := f.points > 0 && f.points <= testWidth*testHeight &&
+			f.points%(testWidth*testHeight/recordedDescriptions) == 0
+		if f.captured < began.UnixMicro()-clockError || f.captured > f.arrived+clockError || f.arrived > f.shown ||
+			!descriptions ||
+			f.bytes < 100 {
 			t.Fatalf("%+v", f)
 		}
 	}
@@ -452,7 +458,11 @@ func TestRecordRefused(t *testing.T) {
 	}{
 		{"no session", []string{"record", sessionURL(port, "nothing"), none}, `the relay has no session "nothing"`},
 		{"file exists", []string{"record", sessionURL(port, "nothing"), exists}, "file exists"},
-		{"no folder", []string{"record", sessionURL(port, "nothing"), filepath.Join(dir, "no", "a.mcap")}, "no such file or directory"},
+		{
+			"no folder",
+			[]string{"record", sessionURL(port, "nothing"), filepath.Join(dir, "no", "a.mcap")},
+			"no such file or directory",
+		},
 		{"not a recording", []string{"replay", exists, sessionURL(port, "x")}, "not an MCAP file"},
 		{"no file", []string{"replay", none, sessionURL(port, "x")}, "no such file or directory"},
 		{"speed", []string{"replay", exists, sessionURL(port, "x"), "--speed", "-1"}, "--speed -1 is not above 0"},

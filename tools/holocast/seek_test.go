@@ -20,8 +20,10 @@ func TestPlaySeeks(t *testing.T) {
 	writeRecording(t, first)
 	url := sessionURL(port, "again")
 	start(t, "holocast", "replay", first, url, "--loop")
-	p := start(t, "holocast", "play", url, "--wait", "--from", "500ms", "--seek", "1s:0s", "--pause-at", "800ms:300ms", "--seek", "900ms:1400ms",
-		"--json", "--frames", frames, "--png", filepath.Join(dir, "cloud.png"))
+	p := start(
+		t, "holocast", "play", url, "--wait", "--from", "500ms", "--seek", "1s:0s", "--pause-at", "800ms:300ms",
+		"--seek", "900ms:1400ms", "--json", "--frames", frames, "--png", filepath.Join(dir, "cloud.png"),
+	)
 	p.mustSucceed() // exits at the end of the recording
 	var r player.Report
 	p.lastLine(&r)
@@ -30,7 +32,9 @@ func TestPlaySeeks(t *testing.T) {
 		t.Fatalf("recording %s", p.Stdout.String())
 	}
 	// Frames are skipped if several are due at the same tick.
-	if r.DelayFrom != "due" || r.PublisherRestarts != 0 || r.FramesDuplicate != 0 || r.Cameras != 2 || r.FramesLost > r.FramesSkipped || r.FramesPartial != 0 {
+	if r.DelayFrom != "due" || r.PublisherRestarts != 0 || r.FramesDuplicate != 0 || r.Cameras != 2 ||
+		r.FramesLost > r.FramesSkipped ||
+		r.FramesPartial != 0 {
 		t.Errorf("%s", p.Stdout.String())
 	}
 	var list []int64
@@ -54,13 +58,17 @@ func TestPlaySeeks(t *testing.T) {
 // TestPlaySphereSeeks checks scripted seeks and pauses of 360° video and draws the viewport at a pause.
 func TestPlaySphereSeeks(t *testing.T) {
 	folder, port := filepath.Join(t.TempDir(), "tour"), freePort(t)
-	start(t, "holocast", "prepare", tourFilm(t), folder, "--grid", "4x2", "--qualities", "2", "--preset", "ultrafast").mustSucceed()
+	start(
+		t, "holocast", "prepare", tourFilm(t), folder, "--grid", "4x2", "--qualities", "2", "--preset", "ultrafast",
+	).mustSucceed()
 	startRelay(t, port)
 	url := sessionURL(port, "tour")
 	start(t, "holocast", "replay", folder, url, "--loop")
 	picture := filepath.Join(t.TempDir(), "viewport.png")
-	p := start(t, "holocast", "play", url, "--wait", "--from", "1500ms", "--seek", "2s:0s", "--pause-at", "200ms:100ms", "--pause-at", "700ms",
-		"--json", "--png", picture)
+	p := start(
+		t, "holocast", "play", url, "--wait", "--from", "1500ms", "--seek", "2s:0s", "--pause-at", "200ms:100ms",
+		"--pause-at", "700ms", "--json", "--png", picture,
+	)
 	until(t, "the last pause", func() bool {
 		lines := strings.Split(strings.TrimSpace(p.Stderr.String()), "\n")
 		return strings.HasPrefix(lines[len(lines)-1], "0:00.7 / ") && strings.Contains(lines[len(lines)-1], " paused")
@@ -123,7 +131,9 @@ func TestPlaySeekErrors(t *testing.T) {
 		{"pause at a bad position", []string{"--pause-at", "later"}, `"later" is not a position`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if said := start(t, "holocast", append([]string{"play", url}, tt.args...)...).mustFail(); !strings.Contains(said, tt.want) {
+			if said := start(t, "holocast", append([]string{"play", url}, tt.args...)...).mustFail(); !strings.Contains(
+				said, tt.want,
+			) {
 				t.Errorf("stderr %q, want %q", said, tt.want)
 			}
 		})

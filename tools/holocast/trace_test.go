@@ -84,7 +84,8 @@ func newTracedFrame(t *testing.T, f collector.Frame, descriptions int) (tracedFr
 		}
 	}
 	for what, n := range map[string]int{
-		"capture-server frame": 1, "capture-server capture": 1, "capture-server wait": 1, "capture-server map": 1, "capture-server encode": 1,
+		"capture-server frame": 1, "capture-server capture": 1, "capture-server wait": 1,
+		"capture-server map": 1, "capture-server encode": 1,
 		"capture-server send": descriptions, "relay receive": descriptions, "relay send": descriptions,
 		"holocast play receive": 1, "holocast play wait": 1, "holocast play decode": 1,
 	} {
@@ -112,9 +113,14 @@ func (f tracedFrame) check(t *testing.T, descriptions int) {
 		}
 	}
 	if number(t, root, "holocast.sequence") != number(t, decode, "holocast.sequence") {
-		t.Errorf("published sequence %s, decoded %s", root.Attributes["holocast.sequence"], decode.Attributes["holocast.sequence"])
+		t.Errorf(
+			"published sequence %s, decoded %s", root.Attributes["holocast.sequence"],
+			decode.Attributes["holocast.sequence"],
+		)
 	}
-	known := time.Duration((number(t, root, "holocast.clock_error_ms")+number(t, decode, "holocast.clock_error_ms"))*1e6) + time.Microsecond
+	known := time.Duration(
+		(number(t, root, "holocast.clock_error_ms")+number(t, decode, "holocast.clock_error_ms"))*1e6,
+	) + time.Microsecond
 	after := func(what string, later, earlier time.Time) {
 		t.Helper()
 		if later.Add(known).Before(earlier) {
@@ -167,7 +173,10 @@ func TestTrace(t *testing.T) {
 	address := fmt.Sprintf("127.0.0.1:%d", freePort(t))
 	picture := filepath.Join(t.TempDir(), "frame.svg")
 	p := start(t, "holocast", "trace", "--listen", address, "--frames", "1", "--svg", picture)
-	tracer, err := trace.New(t.Context(), trace.Config{Endpoint: "http://" + address, Every: 1}, trace.Program{Name: "<program>"}, slog.New(slog.DiscardHandler))
+	tracer, err := trace.New(
+		t.Context(), trace.Config{Endpoint: "http://" + address, Every: 1}, trace.Program{Name: "<program>"},
+		slog.New(slog.DiscardHandler),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +189,16 @@ func TestTrace(t *testing.T) {
 	})
 	begin := time.Unix(1795378254, 0)
 	tracer.Frame(tracedTrack, 1, trace.Span{Name: "frame", Begin: begin, End: begin.Add(10 * time.Millisecond)})
-	tracer.Report(tracedTrack, 1, trace.Span{Name: "send", Begin: begin.Add(5 * time.Millisecond), End: begin.Add(20 * time.Millisecond), Failed: "late"})
+	tracer.Report(
+		tracedTrack,
+		1,
+		trace.Span{
+			Name:   "send",
+			Begin:  begin.Add(5 * time.Millisecond),
+			End:    begin.Add(20 * time.Millisecond),
+			Failed: "late",
+		},
+	)
 	tracer.Close()
 	p.mustSucceed()
 	for _, want := range []string{

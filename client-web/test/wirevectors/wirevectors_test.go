@@ -82,8 +82,7 @@ func vectors(t *testing.T) map[string]any {
 	varints := make([]map[string]string, 0, len(values))
 	for _, v := range values {
 		varints = append(
-			varints,
-			map[string]string{"value": jsonNumber(v), "hex": hex.EncodeToString(wire.AppendVarint(nil, v))},
+			varints, map[string]string{"value": jsonNumber(v), "hex": hex.EncodeToString(wire.AppendVarint(nil, v))},
 		)
 	}
 	return map[string]any{
@@ -133,8 +132,7 @@ func vectors(t *testing.T) map[string]any {
 			"requestOk":    message(&wire.RequestOK{}),
 			"publishDone":  message(&wire.PublishDone{Code: wire.DoneTrackEnded, Reason: ""}),
 			"datagram": datagram(
-				t,
-				&wire.Datagram{TrackAlias: 3, Group: 70000, Priority: 128, Payload: []byte("receipt")},
+				t, &wire.Datagram{TrackAlias: 3, Group: 70000, Priority: 128, Payload: []byte("receipt")},
 			),
 		},
 		// Received by a viewer.
@@ -221,8 +219,7 @@ func vectors(t *testing.T) map[string]any {
 				},
 			),
 			"status": datagram(
-				t,
-				&wire.Datagram{TrackAlias: 5, Group: 9, Object: 3, Priority: 1, Status: wire.StatusEndOfTrack},
+				t, &wire.Datagram{TrackAlias: 5, Group: 9, Object: 3, Priority: 1, Status: wire.StatusEndOfTrack},
 			),
 			"padding": "f0132b3e29" + strings.Repeat("00", 15),
 		},
@@ -263,7 +260,10 @@ func fetch(t *testing.T) string {
 	e := wire.NewFetchEncoder(wire.Ascending)
 	for _, o := range []wire.FetchObject{
 		{Group: 5, Object: 0, Subgroup: 0, Priority: 9, PayloadLength: 4},
-		{Group: 5, Object: 1, Subgroup: 1, Priority: 10, PayloadLength: 4, Properties: wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x78, Int: 0})},
+		{
+			Group: 5, Object: 1, Subgroup: 1, Priority: 10, PayloadLength: 4,
+			Properties: wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x78, Int: 0}),
+		},
 		{Group: 5, Object: 2, Subgroup: 1, Priority: 10, PayloadLength: 0},
 		{Range: wire.RangeUnknown, Group: 7, Object: 100},
 		{Group: 8, Object: 0, Datagram: true, Priority: 10, PayloadLength: 2},

@@ -89,7 +89,9 @@ func (p *Player) followPoses(ctx context.Context, s *moqt.Session, name moqt.Tra
 
 // objects reads a track of small objects in order and passes each object to use once. It fetches
 // the newest group first.
-func (p *Player) objects(ctx context.Context, sub *moqt.Subscription, limit int, use func(o wire.FetchObject, payload []byte) error) error {
+func (p *Player) objects(
+	ctx context.Context, sub *moqt.Subscription, limit int, use func(o wire.FetchObject, payload []byte) error,
+) error {
 	var newest moqt.Location
 	var some bool
 	take := func(o wire.FetchObject, payload []byte) error {

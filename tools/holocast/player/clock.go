@@ -42,9 +42,10 @@ type shown struct {
 	late     bool
 
 	// For traces.
-	track                         moqt.TrackName
-	group                         uint64
-	began, completed, decodeStart time.Time // first byte of its first object, last byte of its last object, start of decoding
+	track            moqt.TrackName
+	group            uint64
+	began, completed time.Time // first byte of its first object, last byte of its last object
+	decodeStart      time.Time
 }
 
 // followClock estimates the relay's clock from its stamps. Without stamps it falls back to the
@@ -146,14 +147,17 @@ func (p *Player) trace(f shown, delay time.Duration) {
 		return
 	}
 	about := []attribute.KeyValue{
-		attribute.String("holocast.viewer", p.cfg.Viewer), attribute.Int("holocast.camera", int(f.header.Camera)), attribute.Int64("holocast.sequence", int64(f.header.Sequence)),
+		attribute.String("holocast.viewer", p.cfg.Viewer),
+		attribute.Int("holocast.camera", int(f.header.Camera)),
+		attribute.Int64("holocast.sequence", int64(f.header.Sequence)),
 	}
+	received := append(slices.Clip(about), attribute.Int("holocast.bytes", f.bytes))
 	shown := []attribute.KeyValue{
 		attribute.Float64("holocast.delay_ms", float64(delay.Microseconds())/1e3), attribute.Int("holocast.points", f.points),
 		attribute.Float64("holocast.clock_error_ms", float64(p.clock.Estimate(f.at).Error.Microseconds())/1e3),
 	}
 	for _, s := range []trace.Span{
-		{Name: "receive", Begin: f.began, End: f.completed, Attributes: append(slices.Clip(about), attribute.Int("holocast.bytes", f.bytes))},
+		{Name: "receive", Begin: f.began, End: f.completed, Attributes: received},
 		{Name: "wait", Begin: f.completed, End: f.decodeStart, Attributes: about},
 		{Name: "decode", Begin: f.decodeStart, End: f.at, Attributes: append(slices.Clip(about), shown...)},
 	} {

@@ -89,7 +89,14 @@ func newFeed(p *Player, camera int) (*feed, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &feed{p: p, camera: camera, queue: make(chan *frame, backlog), free: make(chan []byte, 4*backlog), done: make(chan struct{}), past: map[uint64][256]bool{}}
+	f := &feed{
+		p:      p,
+		camera: camera,
+		queue:  make(chan *frame, backlog),
+		free:   make(chan []byte, 4*backlog),
+		done:   make(chan struct{}),
+		past:   map[uint64][256]bool{},
+	}
 	f.idle = sync.NewCond(&f.mu)
 	go f.decode(dec)
 	return f, nil
@@ -192,13 +199,20 @@ func (f *feed) receive(ctx context.Context, sub *moqt.Subscription, received fun
 }
 
 // receiveParts starts receiving frames sent as datagrams.
-func (f *feed) receiveParts(ctx context.Context, wg *sync.WaitGroup, sub *moqt.Subscription, limit int, replayed bool, received func()) *parts.Receiver {
-	r := parts.NewReceiver(ctx, sub, parts.Limits{MaxPayload: limit, Timeout: f.timeout(f.p.cfg.DeliveryTimeout)}, func(p parts.Payload) {
-		now := time.Now()
-		f.p.meter.Received(len(p.Bytes), now)
-		f.add(p.Group, p.Bytes, now, now, replayed, false)
-		received()
-	})
+func (f *feed) receiveParts(
+	ctx context.Context, wg *sync.WaitGroup, sub *moqt.Subscription, limit int, replayed bool, received func(),
+) *parts.Receiver {
+	r := parts.NewReceiver(
+		ctx,
+		sub,
+		parts.Limits{MaxPayload: limit, Timeout: f.timeout(f.p.cfg.DeliveryTimeout)},
+		func(p parts.Payload) {
+			now := time.Now()
+			f.p.meter.Received(len(p.Bytes), now)
+			f.add(p.Group, p.Bytes, now, now, replayed, false)
+			received()
+		},
+	)
 	f.mu.Lock()
 	f.receiver = r
 	inDatagrams := f.track.Points.Delivery == catalog.DeliveryDatagram
@@ -455,13 +469,15 @@ func (f *feed) decode(dec *pointcloud.Decoder) {
 		h, err := dec.Decode(&frame, fr.objects...)
 		if err == nil {
 			f.picture.Lock()
-			if !f.has || fr.epoch > f.shownEpoch || int32(h.Sequence-f.header.Sequence) > 0 || h.CaptureTime > f.header.CaptureTime {
+			if !f.has || fr.epoch > f.shownEpoch || int32(h.Sequence-f.header.Sequence) > 0 ||
+				h.CaptureTime > f.header.CaptureTime {
 				f.frame, frame = frame, f.frame
 				f.header, f.has, f.shownEpoch = h, true, fr.epoch
 			}
 			f.picture.Unlock()
 			f.p.show(shown{
-				header: h, points: int(h.Points), bytes: size(fr.objects), arrived: fr.arrived, at: time.Now(), replayed: fr.replayed, own: fr.own, late: fr.late,
+				header: h, points: int(h.Points), bytes: size(fr.objects), arrived: fr.arrived, at: time.Now(),
+				replayed: fr.replayed, own: fr.own, late: fr.late,
 				track: name, group: fr.group, began: fr.began, completed: fr.completed, decodeStart: decodeStart,
 			})
 		} else {

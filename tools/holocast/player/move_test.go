@@ -31,7 +31,9 @@ func TestFramesOverTwoConnections(t *testing.T) {
 	}
 	subscribed := func(n int) {
 		t.Helper()
-		sessiontest.Until(t, "the subscriptions", func() bool { return st.cameras[0].Viewers() == n && st.cameras[1].Viewers() == n })
+		sessiontest.Until(
+			t, "the subscriptions", func() bool { return st.cameras[0].Viewers() == n && st.cameras[1].Viewers() == n },
+		)
 	}
 	sequence := uint32(0)
 	show := func(n int) {
@@ -55,7 +57,10 @@ func TestFramesOverTwoConnections(t *testing.T) {
 	second()
 	r := p.Snapshot(time.Now())
 	if r.Frames != 2*uint64(sequence) || r.FramesPartial != 0 || r.FramesDamaged != 0 || r.DescriptionsLate != 0 {
-		t.Errorf("%d frames per camera: %d displayed, %d partial, %d damaged, %d descriptions late", sequence, r.Frames, r.FramesPartial, r.FramesDamaged, r.DescriptionsLate)
+		t.Errorf(
+			"%d frames per camera: %d displayed, %d partial, %d damaged, %d descriptions late", sequence, r.Frames,
+			r.FramesPartial, r.FramesDamaged, r.DescriptionsLate,
+		)
 	}
 }
 

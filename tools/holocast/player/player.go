@@ -224,7 +224,9 @@ func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 
 // wanted returns the receive functions for the catalog's tracks, by full track name, and configures
 // the feeds.
-func (p *Player) wanted(c *catalog.Catalog, settling *settling) (map[string]func(context.Context, *moqt.Session), error) {
+func (p *Player) wanted(
+	c *catalog.Catalog, settling *settling,
+) (map[string]func(context.Context, *moqt.Session), error) {
 	list := map[string]func(context.Context, *moqt.Session){}
 	if c.IsComplete {
 		return list, nil // ignore the tracks it lists

@@ -85,7 +85,14 @@ type Recording struct {
 }
 
 func newRecorded(from time.Duration, script []Cue, own bool) *recorded {
-	return &recorded{changed: make(chan struct{}, 1), own: own, playing: true, position: from, script: slices.Clone(script), seeks: 1}
+	return &recorded{
+		changed:  make(chan struct{}, 1),
+		own:      own,
+		playing:  true,
+		position: from,
+		script:   slices.Clone(script),
+		seeks:    1,
+	}
 }
 
 // isReplay records whether the session is a replay.
@@ -243,7 +250,8 @@ func wallclock(c *catalog.Catalog) time.Time {
 // onTimeline reports whether a track's group IDs are media times in milliseconds.
 func onTimeline(t catalog.Track) bool {
 	x := t.Template
-	return x.Media == 0 && x.MediaStep == 1 && x.Location == [2]uint64{} && x.Step == [2]uint64{1, 0} && t.TrackDuration > 0
+	return x.Media == 0 && x.MediaStep == 1 && x.Location == [2]uint64{} && x.Step == [2]uint64{1, 0} &&
+		t.TrackDuration > 0
 }
 
 // recordingNamespace returns the namespace in which a replay offers its recording.
@@ -284,7 +292,9 @@ func (p *Player) followRecording(ctx context.Context, s *moqt.Session) {
 
 // readRecording reads the recording's catalogs until their track ends. It returns the reason.
 func (p *Player) readRecording(ctx context.Context, s *moqt.Session) error {
-	sub, err := connect.Subscribe(ctx, s, moqt.TrackName{Namespace: p.recordingNamespace(), Name: catalog.TrackName}, 0, false)
+	sub, err := connect.Subscribe(
+		ctx, s, moqt.TrackName{Namespace: p.recordingNamespace(), Name: catalog.TrackName}, 0, false,
+	)
 	if err != nil {
 		return err
 	}
@@ -330,7 +340,9 @@ type playable interface {
 }
 
 // playRecording plays the recording until it or ctx ends.
-func (p *Player) playRecording(ctx context.Context, s *moqt.Session, c *catalog.Catalog, cameras []*feed, v *sphere.Viewer) {
+func (p *Player) playRecording(
+	ctx context.Context, s *moqt.Session, c *catalog.Catalog, cameras []*feed, v *sphere.Viewer,
+) {
 	r := p.recorded
 	ctx, stop := context.WithCancel(ctx)
 	var parts []playable
@@ -340,8 +352,12 @@ func (p *Player) playRecording(ctx context.Context, s *moqt.Session, c *catalog.
 			x.Close()
 		}
 	}()
-	fetch := func(ctx context.Context, track string, first, last uint64, priority uint8, limit int, use func(wire.FetchObject, []byte)) (over bool, err error) {
-		return p.fetchRecorded(ctx, s, moqt.TrackName{Namespace: p.recordingNamespace(), Name: track}, first, last, priority, limit, use)
+	fetch := func(ctx context.Context, track string, first, last uint64, priority uint8, limit int,
+		use func(wire.FetchObject, []byte),
+	) (over bool, err error) {
+		return p.fetchRecorded(
+			ctx, s, moqt.TrackName{Namespace: p.recordingNamespace(), Name: track}, first, last, priority, limit, use,
+		)
 	}
 	r.mu.Lock()
 	length := r.length
@@ -351,7 +367,9 @@ func (p *Player) playRecording(ctx context.Context, s *moqt.Session, c *catalog.
 		parts = append(parts, newTrackBuffer(ctx, f, length, fetch))
 	}
 	if v != nil {
-		parts = append(parts, v.StartPlayback(ctx, wallclock(c), length, fetch, func() time.Duration { return s.Stats().RTT }))
+		parts = append(
+			parts, v.StartPlayback(ctx, wallclock(c), length, fetch, func() time.Duration { return s.Stats().RTT }),
+		)
 	}
 	tick := time.NewTicker(playbackTick)
 	defer tick.Stop()
@@ -461,12 +479,15 @@ func (b *playback) applySeek(now time.Time) {
 
 // fetchRecorded reads groups first to last of a recording's track. over reports that the recording
 // ends before first.
-func (p *Player) fetchRecorded(ctx context.Context, s *moqt.Session, name moqt.TrackName, first, last uint64, priority uint8,
-	limit int, use func(wire.FetchObject, []byte),
+func (p *Player) fetchRecorded(
+	ctx context.Context, s *moqt.Session, name moqt.TrackName, first, last uint64, priority uint8, limit int,
+	use func(wire.FetchObject, []byte),
 ) (over bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	f, err := s.Fetch(ctx, name, moqt.Location{Group: first}, moqt.Location{Group: last}, moqt.FetchOptions{Priority: &priority})
+	f, err := s.Fetch(
+		ctx, name, moqt.Location{Group: first}, moqt.Location{Group: last}, moqt.FetchOptions{Priority: &priority},
+	)
 	if err != nil {
 		var refused *moqt.RequestError
 		over = errors.As(err, &refused) && refused.Code == wire.RequestInvalidRange

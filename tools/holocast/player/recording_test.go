@@ -11,7 +11,13 @@ import (
 // resumes from its scheduled end even if the tick is late.
 func TestPauseEndsInTime(t *testing.T) {
 	for _, late := range []time.Duration{0, playbackTick, 500 * time.Millisecond} {
-		p := New(Config{Namespace: namespace, Log: slog.New(slog.DiscardHandler), Script: []Cue{{At: 800 * time.Millisecond, Pause: true, For: 300 * time.Millisecond}}})
+		p := New(
+			Config{
+				Namespace: namespace,
+				Log:       slog.New(slog.DiscardHandler),
+				Script:    []Cue{{At: 800 * time.Millisecond, Pause: true, For: 300 * time.Millisecond}},
+			},
+		)
 		t.Cleanup(p.Close)
 		r := p.recorded
 		r.own, r.length = true, 2*time.Second

@@ -121,7 +121,10 @@ func (r Report) String() string {
 		r.Sphere = nil
 		return r.String() + "  " + s
 	}
-	s := fmt.Sprintf("%5.1f fps  delay %.1f / %.1f / %.1f ms (p50/p95/p99", r.FPS, r.FrameDelayMS.P50, r.FrameDelayMS.P95, r.FrameDelayMS.P99)
+	s := fmt.Sprintf(
+		"%5.1f fps  delay %.1f / %.1f / %.1f ms (p50/p95/p99", r.FPS, r.FrameDelayMS.P50, r.FrameDelayMS.P95,
+		r.FrameDelayMS.P99,
+	)
 	if r.DelayFrom != "capture" {
 		s += " since " + r.DelayFrom + ", recording"
 	}

@@ -188,7 +188,10 @@ func (v *Viewer) decideNext(now time.Time) (actions []action) {
 	for tile, w := range wanted {
 		s := &subscription{key: key{tile, w.quality}, first: id, priority: w.priority}
 		v.subs[tile] = s
-		actions = append(actions, v.subscribe(s, &moqt.Filter{Type: wire.FilterAbsoluteStart, Start: moqt.Location{Group: id}}, false))
+		actions = append(
+			actions,
+			v.subscribe(s, &moqt.Filter{Type: wire.FilterAbsoluteStart, Start: moqt.Location{Group: id}}, false),
+		)
 	}
 	keep := v.ending[:0]
 	for _, s := range v.ending { // subscriptions the publisher did not end
@@ -372,7 +375,10 @@ func (v *Viewer) subscribe(s *subscription, filter *moqt.Filter, join bool) acti
 		ctx, cancel = context.WithCancel(ctx)
 		close(began)
 		defer cancel()
-		sub, err := session.Subscribe(ctx, name, moqt.SubscribeOptions{Filter: filter, Priority: &priority, ObjectDeliveryTimeout: timeout, Join: join})
+		sub, err := session.Subscribe(
+			ctx, name,
+			moqt.SubscribeOptions{Filter: filter, Priority: &priority, ObjectDeliveryTimeout: timeout, Join: join},
+		)
 		if err == nil {
 			v.mu.Lock()
 			s.sub = sub
@@ -401,7 +407,10 @@ func (v *Viewer) noteRefusal(k key, err error) {
 		level = slog.LevelWarn
 	}
 	delete(v.offered, k)
-	v.log.Log(context.Background(), level, "tile refused; showing the low-resolution sphere instead", "tile", k.tile, "quality", k.quality, "err", err)
+	v.log.Log(
+		context.Background(), level, "tile refused; showing the low-resolution sphere instead", "tile", k.tile,
+		"quality", k.quality, "err", err,
+	)
 }
 
 // update returns an action that changes a subscription.
@@ -433,7 +442,9 @@ func (v *Viewer) fetch(id uint64, k key, priority uint8) action {
 	v.counters.Fetches++
 	name := v.name(catalog.TileTrack(k.tile, k.quality))
 	return func(ctx context.Context, session *moqt.Session) {
-		f, err := session.Fetch(ctx, name, moqt.Location{Group: id}, moqt.Location{Group: id}, moqt.FetchOptions{Priority: &priority})
+		f, err := session.Fetch(
+			ctx, name, moqt.Location{Group: id}, moqt.Location{Group: id}, moqt.FetchOptions{Priority: &priority},
+		)
 		if err == nil {
 			err = v.readFetch(ctx, f, k)
 		}

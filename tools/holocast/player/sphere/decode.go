@@ -66,7 +66,15 @@ func newDecoder(cfg Config, log *slog.Logger) (*decoder, error) {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	d := &decoder{viewport: cfg.Viewport, reference: cfg.Reference, log: log, jobs: make(chan *job, backlog), ctx: ctx, stop: stop, done: make(chan struct{})}
+	d := &decoder{
+		viewport:  cfg.Viewport,
+		reference: cfg.Reference,
+		log:       log,
+		jobs:      make(chan *job, backlog),
+		ctx:       ctx,
+		stop:      stop,
+		done:      make(chan struct{}),
+	}
 	go d.run()
 	return d, nil
 }
@@ -201,7 +209,10 @@ func (d *decoder) decode(j *job, ref *reference) (err error) {
 			return err
 		}
 		inputs = append(inputs, "-f", "h264", "-i", file+".h264")
-		outputs = append(outputs, "-map", strconv.Itoa(n)+":v", "-fps_mode", "passthrough", "-pix_fmt", format, "-f", "rawvideo", file+".yuv")
+		outputs = append(
+			outputs, "-map", strconv.Itoa(n)+":v", "-fps_mode", "passthrough", "-pix_fmt", format, "-f", "rawvideo",
+			file+".yuv",
+		)
 		order = append(order, k)
 	}
 	if err := ffmpeg.Run(d.ctx, append(append([]string{"-threads", "1"}, inputs...), outputs...)...); err != nil {
@@ -364,7 +375,9 @@ func openReference(ctx context.Context, input string, s *catalog.Sphere) (ref *r
 			return nil, err
 		}
 		if (len(ref.thumbs)+1)*s.Width*s.Height > maxReference {
-			return nil, fmt.Errorf("%s is too long for a reference: more than %d frames of %d×%d", input, len(ref.thumbs), s.Width, s.Height)
+			return nil, fmt.Errorf(
+				"%s is too long for a reference: more than %d frames of %d×%d", input, len(ref.thumbs), s.Width, s.Height,
+			)
 		}
 		eye := &frame.Eyes[0]
 		for y := range s.Height {
@@ -456,5 +469,6 @@ func (v *Viewer) Picture(width int) image.Image {
 		return nil
 	}
 	height := int(math.Round(float64(width) * math.Tan(d.viewport.Height/2) / math.Tan(d.viewport.Width/2)))
-	return tile360.NewSampler(tile360.Mono, 0, d.picture.Rect.Max, d.viewport, d.gaze, width, height).Draw(d.picture, d.colors)
+	return tile360.NewSampler(tile360.Mono, 0, d.picture.Rect.Max, d.viewport, d.gaze, width, height).
+		Draw(d.picture, d.colors)
 }

@@ -72,14 +72,24 @@ func encoded(t *testing.T, sphere catalog.Sphere) (tracks map[key]*received, fil
 		t.Fatal(err)
 	}
 	file = filepath.Join(t.TempDir(), "source.mp4")
-	if err := ffmpeg.Run(t.Context(), "-f", "rawvideo", "-pix_fmt", "yuv420p", "-s", "512x256", "-r", "30", "-i", raw, "-c:v", "libx264", "-qp", "1", file); err != nil {
+	err = ffmpeg.Run(t.Context(), "-f", "rawvideo", "-pix_fmt", "yuv420p", "-s", "512x256", "-r", "30", "-i", raw,
+		"-c:v", "libx264", "-qp", "1", file)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return tracks, file
 }
 
 func TestDecodedPSNR(t *testing.T) {
-	sphere := catalog.Sphere{Projection: catalog.ProjectionEquirectangular, Stereo: catalog.StereoMono, Width: testWidth, Height: testHeight, Columns: 4, Rows: 2, Qualities: 2}
+	sphere := catalog.Sphere{
+		Projection: catalog.ProjectionEquirectangular,
+		Stereo:     catalog.StereoMono,
+		Width:      testWidth,
+		Height:     testHeight,
+		Columns:    4,
+		Rows:       2,
+		Qualities:  2,
+	}
 	tracks, file := encoded(t, sphere)
 	d, err := newDecoder(Config{Viewport: tile360.Degrees(90, 90), Reference: file}, slog.Default())
 	if err != nil {
@@ -95,7 +105,8 @@ func TestDecodedPSNR(t *testing.T) {
 		return q
 	}
 	job := &job{
-		sphere: sphere, video: image.Pt(w, h), grid: tile360.Grid{Columns: 4, Rows: 2, Width: testWidth, Height: testHeight}, tracks: tracks,
+		sphere: sphere, video: image.Pt(w, h), tracks: tracks,
+		grid:  tile360.Grid{Columns: 4, Rows: 2, Width: testWidth, Height: testHeight},
 		slots: []slotShown{{frame: 1}, {frame: 14, quality: all(0)}, {frame: 29, quality: all(1)}},
 	}
 	for i := range job.slots {
@@ -126,7 +137,8 @@ func TestDecodedPSNR(t *testing.T) {
 }
 
 func TestReferenceMissing(t *testing.T) {
-	if _, err := openReference(t.Context(), filepath.Join(t.TempDir(), "none.mp4"), &catalog.Sphere{Width: 512, Height: 256}); err == nil {
+	file := filepath.Join(t.TempDir(), "none.mp4")
+	if _, err := openReference(t.Context(), file, &catalog.Sphere{Width: 512, Height: 256}); err == nil {
 		t.Error("opened a missing file")
 	}
 }

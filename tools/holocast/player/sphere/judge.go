@@ -105,7 +105,8 @@ func (v *Viewer) judgeGroup(g *group) {
 	used := map[key]bool{{-1, 0}: true}
 	var seen []slotShown
 	for i := range slots {
-		if slot := v.gop / time.Duration(slots); v.playback != nil && !v.playback.seen(g.start.Add(time.Duration(i)*slot), slot) {
+		if slot := v.gop / time.Duration(slots); v.playback != nil &&
+			!v.playback.seen(g.start.Add(time.Duration(i)*slot), slot) {
 			continue
 		}
 		frame := (2*i + 1) * frames / (2 * slots)
@@ -168,7 +169,15 @@ func (v *Viewer) judgeGroup(g *group) {
 		j.useful += uint64(g.bytes(k))
 	}
 	if v.decoder != nil && len(seen) > 0 {
-		v.decoder.offer(&job{sphere: *v.video.Sphere, video: image.Pt(v.video.Width, v.video.Height), grid: v.grid, tracks: g.tracks, slots: seen})
+		v.decoder.offer(
+			&job{
+				sphere: *v.video.Sphere,
+				video:  image.Pt(v.video.Width, v.video.Height),
+				grid:   v.grid,
+				tracks: g.tracks,
+				slots:  seen,
+			},
+		)
 	}
 }
 
@@ -274,9 +283,11 @@ func (v *Viewer) Report() Report {
 	defer v.mu.Unlock()
 	j, c := &v.judge, &v.counters
 	r := Report{
-		Scheme: v.cfg.Scheme, GOPs: j.gops, Decisions: c.Decisions, Urgent: c.Urgent, Refused: c.Refused, Reset: c.Reset, Damaged: c.Damaged,
-		CapacityMbit: 8e-6 * v.planner.Capacity.Mean(), Frames: j.frames, FramesMissed: j.missed, LatencyMS: v.latency.Seconds() * 1000,
-		Turns: len(j.turns),
+		Scheme: v.cfg.Scheme, GOPs: j.gops, Decisions: c.Decisions, Urgent: c.Urgent,
+		Refused: c.Refused, Reset: c.Reset, Damaged: c.Damaged,
+		CapacityMbit: 8e-6 * v.planner.Capacity.Mean(), Frames: j.frames, FramesMissed: j.missed,
+		LatencyMS: v.latency.Seconds() * 1000,
+		Turns:     len(j.turns),
 	}
 	if len(j.arrivals) > 0 {
 		sorted := slices.Sorted(slices.Values(j.arrivals))

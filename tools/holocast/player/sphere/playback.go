@@ -23,7 +23,8 @@ const (
 
 // Fetch reads groups first to last of a recording's track, with objects of at most limit bytes.
 // over reports that the recording ends before first.
-type Fetch func(ctx context.Context, track string, first, last uint64, priority uint8, limit int, use func(wire.FetchObject, []byte)) (over bool, err error)
+type Fetch func(ctx context.Context, track string, first, last uint64, priority uint8, limit int,
+	use func(wire.FetchObject, []byte)) (over bool, err error)
 
 // Playback plays a replay's recording of the sphere at the viewer's own pace (docs/spec/tiles.md).
 // It buffers GoPs shortly ahead of the position. Its clock is the position: a frame is due when the
@@ -54,7 +55,9 @@ type Playback struct {
 
 // StartPlayback makes the viewer play a recording; wall is the timestamp at position 0. The caller
 // must Close the Playback. Play must not be running.
-func (v *Viewer) StartPlayback(ctx context.Context, wall time.Time, length time.Duration, fetch Fetch, rtt func() time.Duration) *Playback {
+func (v *Viewer) StartPlayback(
+	ctx context.Context, wall time.Time, length time.Duration, fetch Fetch, rtt func() time.Duration,
+) *Playback {
 	f := &Playback{v: v, ctx: ctx, wall: wall, length: length, fetch: fetch, rtt: rtt}
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -217,21 +220,35 @@ func (f *Playback) load(ctx context.Context, run int, from time.Duration) {
 	defer beside.Wait()
 	if rates != "" {
 		recorded.Go(func() {
-			_, _ = f.fetch(ctx, rates, first, last, priorityRates, catalog.MaxSize, func(o wire.FetchObject, b []byte) { f.record(run, o.Group, b) })
+			_, _ = f.fetch(
+				ctx, rates, first, last, priorityRates, catalog.MaxSize,
+				func(o wire.FetchObject, b []byte) { f.record(run, o.Group, b) },
+			)
 		})
 	}
 	if sound != "" {
 		beside.Go(func() {
-			_, _ = f.fetch(ahead, sound, first, last, prioritySound, maxObject, func(o wire.FetchObject, b []byte) { f.packet(run, &o, b) })
+			_, _ = f.fetch(
+				ahead, sound, first, last, prioritySound, maxObject,
+				func(o wire.FetchObject, b []byte) { f.packet(run, &o, b) },
+			)
 		})
 	}
 	var ids []uint64
-	over, err := f.fetch(ctx, catalog.VideoTrack, first, last, priorityVideo, maxObject, func(o wire.FetchObject, b []byte) {
-		if len(ids) == 0 || ids[len(ids)-1] != o.Group {
-			ids = append(ids, o.Group)
-		}
-		f.take(run, key{-1, 0}, &o, b)
-	})
+	over, err := f.fetch(
+		ctx,
+		catalog.VideoTrack,
+		first,
+		last,
+		priorityVideo,
+		maxObject,
+		func(o wire.FetchObject, b []byte) {
+			if len(ids) == 0 || ids[len(ids)-1] != o.Group {
+				ids = append(ids, o.Group)
+			}
+			f.take(run, key{-1, 0}, &o, b)
+		},
+	)
 	recorded.Wait()
 	v.mu.Lock()
 	if f.run != run {
@@ -352,7 +369,9 @@ func (f *Playback) fetchTile(ctx context.Context, all *sync.WaitGroup, id uint64
 	f.requested[x] = true
 	v.counters.Fetches++
 	all.Go(func() {
-		_, err := f.fetch(ctx, track, id, id, priority, maxObject, func(o wire.FetchObject, b []byte) { f.take(run, k, &o, b) })
+		_, err := f.fetch(
+			ctx, track, id, id, priority, maxObject, func(o wire.FetchObject, b []byte) { f.take(run, k, &o, b) },
+		)
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		switch {

@@ -41,7 +41,9 @@ type subscription struct {
 
 // receiveTrack subscribes to a track from its largest object and joins the current group. It
 // returns the reason for the subscription's end.
-func (v *Viewer) receiveTrack(ctx context.Context, s *moqt.Session, name moqt.TrackName, k key, timeout time.Duration) error {
+func (v *Viewer) receiveTrack(
+	ctx context.Context, s *moqt.Session, name moqt.TrackName, k key, timeout time.Duration,
+) error {
 	for {
 		sub, err := s.Subscribe(ctx, name, moqt.SubscribeOptions{
 			Filter: &moqt.Filter{Type: wire.FilterLargestObject}, Priority: new(uint8(priorityVideo)),
@@ -131,7 +133,9 @@ func (v *Viewer) readFetch(ctx context.Context, f *moqt.FetchReader, k key) erro
 
 // add processes a frame. A fetched frame is older than the live edge and does not contribute to the
 // delay estimate.
-func (v *Viewer) add(k key, id, object uint64, properties wire.Properties, payload []byte, now time.Time, fetched bool) {
+func (v *Viewer) add(
+	k key, id, object uint64, properties wire.Properties, payload []byte, now time.Time, fetched bool,
+) {
 	p, err := loc.Parse(properties)
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -334,7 +338,9 @@ func (v *Viewer) followRates(ctx context.Context, s *moqt.Session, name moqt.Tra
 	}
 	for ctx.Err() == nil {
 		sub, err := s.Subscribe(ctx, name, moqt.SubscribeOptions{
-			Filter: &moqt.Filter{Type: wire.FilterLargestObject}, Priority: new(uint8(priorityRates)), Join: true, RendezvousTimeout: 20 * time.Second,
+			Filter: &moqt.Filter{
+				Type: wire.FilterLargestObject,
+			}, Priority: new(uint8(priorityRates)), Join: true, RendezvousTimeout: 20 * time.Second,
 		})
 		v.count(func(c *counters) { c.Subscribes++ })
 		if err != nil {

@@ -17,14 +17,25 @@ func TestForgottenGroups(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer v.Close()
-	c := &catalog.Catalog{Tracks: []catalog.Track{{Name: "video", Role: catalog.RoleVideo, Sphere: &catalog.Sphere{Projection: "equirectangular", Width: 64, Height: 32, Columns: 2, Rows: 1, Qualities: 1}}}}
+	c := &catalog.Catalog{
+		Tracks: []catalog.Track{
+			{
+				Name:   "video",
+				Role:   catalog.RoleVideo,
+				Sphere: &catalog.Sphere{Projection: "equirectangular", Width: 64, Height: 32, Columns: 2, Rows: 1, Qualities: 1},
+			},
+		},
+	}
 	v.Configure(c, func(t catalog.Track) moqt.TrackName { return moqt.TrackName{Name: t.Name} })
 	v.replayed = true
 	begin := time.Unix(1000, 0)
 	now := begin
 	low, tile := key{-1, 0}, key{0, 0}
 	add := func(k key, id uint64, second int) {
-		v.add(k, id, 0, loc.Properties{Timestamp: begin.Add(time.Duration(second) * time.Second)}.Append(nil), []byte{1}, now, false)
+		v.add(
+			k, id, 0, loc.Properties{Timestamp: begin.Add(time.Duration(second) * time.Second)}.Append(nil), []byte{1},
+			now, false,
+		)
 	}
 	for id := range 8 {
 		add(low, uint64(id), id)

@@ -166,8 +166,9 @@ func New(cfg Config) (*Viewer, error) {
 	}
 	v := &Viewer{
 		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), groups: map[uint64]*group{}, rates: map[uint64]*catalog.Rates{},
-		subs: map[int]*subscription{}, urgent: map[fetched]bool{}, showing: make(chan struct{}), closed: make(chan struct{}), minDelay: math.MaxInt64,
-		opened: time.Now(),
+		subs: map[int]*subscription{}, urgent: map[fetched]bool{}, showing: make(chan struct{}), closed: make(chan struct{}),
+		minDelay: math.MaxInt64,
+		opened:   time.Now(),
 	}
 	if cfg.Decode || cfg.Reference != "" {
 		var err error

@@ -36,7 +36,15 @@ func film() spheretest.Film {
 	frames := [2][]byte{make([]byte, 250), make([]byte, 1000)}
 	low := make([]byte, 500)
 	return spheretest.Film{
-		Sphere:     catalog.Sphere{Projection: catalog.ProjectionEquirectangular, Stereo: catalog.StereoMono, Width: 1920, Height: 960, Columns: 8, Rows: 4, Qualities: 2},
+		Sphere: catalog.Sphere{
+			Projection: catalog.ProjectionEquirectangular,
+			Stereo:     catalog.StereoMono,
+			Width:      1920,
+			Height:     960,
+			Columns:    8,
+			Rows:       4,
+			Qualities:  2,
+		},
 		VideoWidth: 480, VideoHeight: 240, FPS: 30, GOPs: 4, Latency: time.Second,
 		Frame: func(_, tile, quality, _ int) []byte {
 			if tile == spheretest.Video {
@@ -69,7 +77,8 @@ func watchNow(t *testing.T, f spheretest.Film, cfg sphere.Config, gops int, miss
 	if err != nil {
 		t.Fatal(err)
 	}
-	session, _ := fakepath.New(fakepath.Direction{}, fakepath.Direction{}).Connect(t, moqt.Handler{}, without(p.Set.Handler(), missing...))
+	session, _ := fakepath.New(fakepath.Direction{}, fakepath.Direction{}).
+		Connect(t, moqt.Handler{}, without(p.Set.Handler(), missing...))
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -133,7 +142,10 @@ func without(h moqt.Handler, prefixes ...string) moqt.Handler {
 
 func readCatalog(t *testing.T, ctx context.Context, s *moqt.Session) *catalog.Catalog {
 	t.Helper()
-	sub, err := s.Subscribe(ctx, moqt.TrackName{Namespace: namespace, Name: catalog.TrackName}, moqt.SubscribeOptions{Filter: &moqt.Filter{Type: wire.FilterLargestObject}, Join: true})
+	sub, err := s.Subscribe(
+		ctx, moqt.TrackName{Namespace: namespace, Name: catalog.TrackName},
+		moqt.SubscribeOptions{Filter: &moqt.Filter{Type: wire.FilterLargestObject}, Join: true},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +170,10 @@ func readCatalog(t *testing.T, ctx context.Context, s *moqt.Session) *catalog.Ca
 }
 
 func TestViewerAmpleBandwidth(t *testing.T) {
-	r := watch(t, film(), sphere.Config{Head: func(s float64) tile360.Vec { return tile360.Direction(0.4*s, 0.1*math.Sin(s)) }}, 6)
+	r := watch(
+		t, film(),
+		sphere.Config{Head: func(s float64) tile360.Vec { return tile360.Direction(0.4*s, 0.1*math.Sin(s)) }}, 6,
+	)
 	if r.TileHits == 0 || r.PSNRMean < tile360.PSNR(300) || r.Decisions == 0 {
 		t.Errorf("no tiles displayed: %+v", r)
 	}

@@ -53,7 +53,12 @@ func New(ns moqt.Namespace, film Film) (*Publisher, error) {
 	p := &Publisher{film: film}
 	ms := uint64(film.Latency.Milliseconds())
 	timeout := func(ms uint64) moqt.Properties {
-		return moqt.Properties(wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: ms}, wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: ms}))
+		return moqt.Properties(
+			wire.AppendKeyValues(
+				nil, wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: ms},
+				wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: ms},
+			),
+		)
 	}
 	timeouts := timeout(ms)
 	add := func(name string, props moqt.Properties) *origin.Track {
@@ -67,9 +72,12 @@ func New(ns moqt.Namespace, film Film) (*Publisher, error) {
 		config := film.Config(tile, quality)
 		codec, err := loc.AVCCodec(config)
 		id := fmt.Sprintf("avc-%d", len(c.InitDataList))
-		c.InitDataList = append(c.InitDataList, catalog.InitData{ID: id, Type: "inline", Data: base64.StdEncoding.EncodeToString(config)})
+		c.InitDataList = append(
+			c.InitDataList, catalog.InitData{ID: id, Type: "inline", Data: base64.StdEncoding.EncodeToString(config)},
+		)
 		return catalog.Track{
-			Name: name, Packaging: catalog.PackagingLOC, IsLive: true, Role: role, RenderGroup: &group, InitRef: id, Codec: codec,
+			Name: name, Packaging: catalog.PackagingLOC, IsLive: true, Role: role, RenderGroup: &group, InitRef: id,
+			Codec:         codec,
 			TargetLatency: float64(ms), Framerate: float64(film.FPS), Bitrate: 1_000_000, MaxGOPDuration: 1000,
 		}, err
 	}
@@ -105,7 +113,9 @@ func New(ns moqt.Namespace, film Film) (*Publisher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p, add(catalog.TrackName, nil).WriteObject(wire.SubgroupHeader{Group: 1, Priority: 32, EndOfGroup: true, FirstObject: true}, moqt.Object{}, doc)
+	return p, add(
+		catalog.TrackName, nil,
+	).WriteObject(wire.SubgroupHeader{Group: 1, Priority: 32, EndOfGroup: true, FirstObject: true}, moqt.Object{}, doc)
 }
 
 // Run publishes until ctx ends. It starts the first group immediately.
@@ -128,13 +138,24 @@ func (p *Publisher) Run(ctx context.Context) error {
 			properties := loc.Properties{Timestamp: at}
 			if frame == 0 {
 				properties.VideoConfig = p.film.Config(tile, quality)
-				f, err := t.OpenSubgroup(wire.SubgroupHeader{Group: group, Mode: wire.SubgroupIDExplicit, Priority: t.priority, HasProperties: true, EndOfGroup: true, FirstObject: true})
+				f, err := t.OpenSubgroup(
+					wire.SubgroupHeader{
+						Group:         group,
+						Mode:          wire.SubgroupIDExplicit,
+						Priority:      t.priority,
+						HasProperties: true,
+						EndOfGroup:    true,
+						FirstObject:   true,
+					},
+				)
 				if err != nil {
 					return err
 				}
 				t.feed = f
 			}
-			err := t.feed.WriteObject(moqt.Object{ID: uint64(frame), Properties: properties.Append(nil)}, p.film.Frame(gop, tile, quality, frame))
+			err := t.feed.WriteObject(
+				moqt.Object{ID: uint64(frame), Properties: properties.Append(nil)}, p.film.Frame(gop, tile, quality, frame),
+			)
 			if err == nil && frame == p.film.FPS-1 {
 				err = t.feed.Close()
 			}
@@ -155,7 +176,8 @@ func (p *Publisher) Run(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if err := p.rates.WriteObject(wire.SubgroupHeader{Group: group, Priority: 32, EndOfGroup: true, FirstObject: true}, moqt.Object{}, b); err != nil {
+			h := wire.SubgroupHeader{Group: group, Priority: 32, EndOfGroup: true, FirstObject: true}
+			if err := p.rates.WriteObject(h, moqt.Object{}, b); err != nil {
 				return err
 			}
 		}
