@@ -36,7 +36,8 @@ typedef uint16_t v8 __attribute__((vector_size(16)));
 typedef int16_t s8 __attribute__((vector_size(16)));
 
 #define PIXEL(depth, rg, g, bg) \
-	((uint64_t)(uint16_t)(depth) | (uint64_t)(uint16_t)(rg) << 16 | (uint64_t)((uint32_t)(g) & 0xff) << 40 | (uint64_t)(uint16_t)(bg) << 48)
+	((uint64_t)(uint16_t)(depth) | (uint64_t)(uint16_t)(rg) << 16 | \
+	 (uint64_t)((uint32_t)(g) & 0xff) << 40 | (uint64_t)(uint16_t)(bg) << 48)
 #define FLIPPED PIXEL(0x8000, 0, 0x80, 0)
 
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
@@ -305,7 +306,8 @@ void hcpf_decoder_free(struct hcpf_decoder *d)
 
 // decompress fills dst with exactly raw_length bytes or fails. The source must be a single zstd
 // frame.
-static struct hcpf_result decompress(struct hcpf_decoder *d, uint8_t *dst, size_t raw_length, const uint8_t *src, size_t length)
+static struct hcpf_result decompress(struct hcpf_decoder *d, uint8_t *dst, size_t raw_length, const uint8_t *src,
+	size_t length)
 {
 	size_t n = ZSTD_findFrameCompressedSize(src, length);
 	if (ZSTD_isError(n))
@@ -468,7 +470,8 @@ static inline int run_end(const uint64_t *bits, int x, int width, uint64_t valid
 }
 
 // fill_row fills the row here: valid pixels from the grid, the others predicted.
-static void fill_row(uint64_t *here, const uint64_t *above, const uint64_t *bits, const uint16_t *depth, const uint8_t *color, int width, int step)
+static void fill_row(uint64_t *here, const uint64_t *above, const uint64_t *bits, const uint16_t *depth,
+	const uint8_t *color, int width, int step)
 {
 	here[0] = above[0];
 	for (int x = 0, end; x < width;) {
@@ -489,7 +492,8 @@ static void fill_row(uint64_t *here, const uint64_t *above, const uint64_t *bits
 }
 
 // predict_row computes the row's zigzag residuals and their nibbles, one per byte.
-static void predict_row(uint64_t *restrict zigzags, uint32_t *restrict nibbles, const uint64_t *here, const uint64_t *above, int width)
+static void predict_row(uint64_t *restrict zigzags, uint32_t *restrict nibbles, const uint64_t *here,
+	const uint64_t *above, int width)
 {
 	const v8 green = {0, 0, 0xffff, 0, 0, 0, 0xffff, 0}, most = {15, 15, 15, 15, 15, 15, 15, 15};
 	for (int x = 0; x < width; x += 2) {
@@ -531,7 +535,8 @@ static inline uint8_t *put_escapes(uint8_t *out, uint64_t z)
 
 // put_row writes the residuals of the row's valid pixels. It first lists pixels with escapes, as a
 // branch per pixel would be mispredicted.
-static void put_row(struct planes *p, const uint64_t *zigzags, const uint32_t *nibbles, const uint64_t *bits, int width, uint16_t *escaped)
+static void put_row(struct planes *p, const uint64_t *zigzags, const uint32_t *nibbles, const uint64_t *bits, int width,
+	uint16_t *escaped)
 {
 	uint8_t *coord = p->end[COORD_X], *green = p->end[GREEN], *chroma = p->end[CHROMA], *escapes = p->end[ESCAPES];
 	size_t n = 0;
@@ -555,7 +560,8 @@ static void put_row(struct planes *p, const uint64_t *zigzags, const uint32_t *n
 }
 
 // encode_rows writes the mask and the residuals of the grid's valid pixels.
-static void encode_rows(struct planes *p, const struct hcpf_frame *g, int width, int height, uint64_t *rows, uint64_t *bits)
+static void encode_rows(struct planes *p, const struct hcpf_frame *g, int width, int height, uint64_t *rows,
+	uint64_t *bits)
 {
 	size_t gap = 0, stride = (size_t)width + 4;
 	uint64_t *above = rows, *here = rows + stride, *zigzags = here + stride, *above_bits = bits;
@@ -595,7 +601,8 @@ static inline uint64_t take_pixel(struct escapes *e, uint32_t depth_green, uint3
 
 // take_row returns the residuals of a row's n valid pixels. It first lists pixels with escapes, as
 // a branch per pixel would be mispredicted.
-static void take_row(const struct hcpf_decoder *d, struct escapes *e, const uint8_t *depth_green, const uint8_t *chroma, size_t n, uint64_t *residuals, uint16_t *escaped)
+static void take_row(const struct hcpf_decoder *d, struct escapes *e, const uint8_t *depth_green,
+	const uint8_t *chroma, size_t n, uint64_t *residuals, uint16_t *escaped)
 {
 	size_t m = 0;
 	for (size_t i = 0; i < n; i++) {
@@ -609,7 +616,8 @@ static void take_row(const struct hcpf_decoder *d, struct escapes *e, const uint
 }
 
 // decode_rows writes the valid pixels of the grid. It stops at invalid escapes and leaves bad set.
-static inline __attribute__((always_inline)) void decode_rows(struct hcpf_decoder *d, const uint8_t *chroma, struct escapes *escapes, const struct hcpf_frame *g, int width, int height, size_t step)
+static inline __attribute__((always_inline)) void decode_rows(struct hcpf_decoder *d, const uint8_t *chroma,
+	struct escapes *escapes, const struct hcpf_frame *g, int width, int height, size_t step)
 {
 	size_t stride = (size_t)width + 4, words = words_of(width);
 	uint64_t *above = (uint64_t *)d->rows.p, *here = above + stride, *residuals = here + stride;
@@ -689,7 +697,8 @@ static struct hcpf_result encode_grid(struct hcpf_encoder *e, const struct hcpf_
 	return r;
 }
 
-static struct hcpf_result decode_grid(struct hcpf_decoder *d, const struct hcpf_frame *g, uint32_t points, uint32_t raw_length, const uint8_t *src, size_t length)
+static struct hcpf_result decode_grid(struct hcpf_decoder *d, const struct hcpf_frame *g, uint32_t points,
+	uint32_t raw_length, const uint8_t *src, size_t length)
 {
 	int width, height;
 	share_size(g, &width, &height);
@@ -814,7 +823,8 @@ static struct hcpf_result encode_records(struct hcpf_encoder *e, const struct hc
 	return r;
 }
 
-static struct hcpf_result decode_records(struct hcpf_decoder *d, const struct hcpf_frame *c, uint32_t points, uint32_t raw_length, const uint8_t *src, size_t length)
+static struct hcpf_result decode_records(struct hcpf_decoder *d, const struct hcpf_frame *c, uint32_t points,
+	uint32_t raw_length, const uint8_t *src, size_t length)
 {
 	if (!reserve(&d->raw, raw_length))
 		return fail(HCPF_NO_MEMORY);
@@ -826,7 +836,8 @@ static struct hcpf_result decode_records(struct hcpf_decoder *d, const struct hc
 	return r;
 }
 
-static struct hcpf_result decode_deltas(struct hcpf_decoder *d, const struct hcpf_frame *c, uint32_t points, uint32_t raw_length, const uint8_t *src, size_t length)
+static struct hcpf_result decode_deltas(struct hcpf_decoder *d, const struct hcpf_frame *c, uint32_t points,
+	uint32_t raw_length, const uint8_t *src, size_t length)
 {
 	size_t n = points;
 	if (!reserve(&d->raw, raw_length) || !reserve(&d->nibbles, 4 * (n + 1)))
@@ -865,7 +876,8 @@ static struct hcpf_result decode_deltas(struct hcpf_decoder *d, const struct hcp
 // Layouts by number in the header, as in layout.go.
 static const struct {
 	struct hcpf_result (*encode)(struct hcpf_encoder *e, const struct hcpf_frame *f);
-	struct hcpf_result (*decode)(struct hcpf_decoder *d, const struct hcpf_frame *f, uint32_t points, uint32_t raw_length, const uint8_t *src, size_t length);
+	struct hcpf_result (*decode)(struct hcpf_decoder *d, const struct hcpf_frame *f, uint32_t points,
+		uint32_t raw_length, const uint8_t *src, size_t length);
 } layouts[] = {
 	[1] = {encode_grid, decode_grid},
 	[2] = {encode_deltas, decode_deltas},
@@ -877,7 +889,8 @@ struct hcpf_result hcpf_encode(struct hcpf_encoder *e, struct hcpf_frame f)
 	return layouts[f.layout].encode(e, &f);
 }
 
-struct hcpf_result hcpf_decode(struct hcpf_decoder *d, struct hcpf_frame f, uint32_t points, uint32_t raw_length, const uint8_t *src, size_t length)
+struct hcpf_result hcpf_decode(struct hcpf_decoder *d, struct hcpf_frame f, uint32_t points,
+	uint32_t raw_length, const uint8_t *src, size_t length)
 {
 	return layouts[f.layout].decode(d, &f, points, raw_length, src, length);
 }
