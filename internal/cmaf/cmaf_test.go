@@ -94,8 +94,8 @@ func TestFFmpegReads(t *testing.T) {
 	}
 	track, fragments := video(t)
 	sound := func(codec, format string) []byte {
-		b, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "sine=duration=1", "-ac", "2", "-ar", "48000", "-c:a", codec, "-f", format, "pipe:1").
-			Output()
+		b, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "sine=duration=1",
+			"-ac", "2", "-ar", "48000", "-c:a", codec, "-f", format, "pipe:1").Output()
 		if err != nil {
 			t.Fatal(err)
 		}

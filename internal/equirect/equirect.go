@@ -82,7 +82,9 @@ func (v *Video) open(ctx context.Context, opts Options) error {
 		meta.Part = strings.Contains(s.Projection, "tiled")
 	}
 	if meta.Stereo == "" {
-		meta.Stereo = map[string]string{"2D": spherical.Mono, "top and bottom": spherical.TopBottom, "side by side": spherical.SideBySide}[s.Stereo]
+		meta.Stereo = map[string]string{
+			"2D": spherical.Mono, "top and bottom": spherical.TopBottom, "side by side": spherical.SideBySide,
+		}[s.Stereo]
 	}
 	switch {
 	case meta.Projection != "" && meta.Projection != spherical.Equirectangular:
@@ -220,8 +222,8 @@ func (v *Video) chooseSize(opts Options) error {
 	switch {
 	case opts.Width != 0 || opts.Height != 0:
 		width, height = opts.Width, opts.Height
-		if width < 32 || height < 16 || width > catalog.MaxSphereSize || height > catalog.MaxSphereSize || width%2 != 0 ||
-			height%2 != 0 {
+		if width < 32 || height < 16 || width > catalog.MaxSphereSize || height > catalog.MaxSphereSize ||
+			width%2 != 0 || height%2 != 0 {
 			return fmt.Errorf(
 				"size is %d×%d, want even numbers from 32×16 to %d×%d",
 				width,
@@ -230,7 +232,8 @@ func (v *Video) chooseSize(opts Options) error {
 				catalog.MaxSphereSize,
 			)
 		}
-	case w%2 != 0 || h%2 != 0 || v.layout == spherical.TopBottom && s.Height%2 != 0 || v.layout == spherical.SideBySide && s.Width%2 != 0:
+	case w%2 != 0 || h%2 != 0 || v.layout == spherical.TopBottom && s.Height%2 != 0 ||
+		v.layout == spherical.SideBySide && s.Width%2 != 0:
 		width, height = w&^1, h&^1
 		v.Notes = append(
 			v.Notes,

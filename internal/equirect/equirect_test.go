@@ -59,14 +59,32 @@ func TestColor(t *testing.T) {
 	}{
 		{"large, says nothing", ffmpeg.Video{Width: 1920, Height: 960, PixelFormat: "yuv420p"}, bt709, "", 0},
 		{"small, says nothing", ffmpeg.Video{Width: 640, Height: 320, PixelFormat: "yuv420p"}, bt601, "", 0},
-		{"large, BT.601", ffmpeg.Video{Width: 1920, Height: 960, PixelFormat: "yuv420p", ColorSpace: "smpte170m", ColorRange: "tv"}, bt601, "", 0},
+		{
+			"large, BT.601",
+			ffmpeg.Video{Width: 1920, Height: 960, PixelFormat: "yuv420p", ColorSpace: "smpte170m", ColorRange: "tv"},
+			bt601, "", 0,
+		},
 		{"small, BT.709", ffmpeg.Video{Width: 640, Height: 320, PixelFormat: "yuv420p", ColorSpace: "bt709"}, bt709, "", 0},
 		{"PAL", ffmpeg.Video{Width: 720, Height: 360, PixelFormat: "yuv420p", ColorSpace: "bt470bg", ColorTransfer: "gamma28"}, pal, "", 0},
-		{"mixed", ffmpeg.Video{Width: 1920, Height: 960, PixelFormat: "yuv420p", ColorSpace: "smpte170m", ColorPrimaries: "bt709", ColorTransfer: "iec61966-2-1"}, mixed, "", 0},
+		{
+			"mixed",
+			ffmpeg.Video{
+				Width: 1920, Height: 960, PixelFormat: "yuv420p", ColorSpace: "smpte170m",
+				ColorPrimaries: "bt709", ColorTransfer: "iec61966-2-1",
+			},
+			mixed, "", 0,
+		},
 		{"full range", ffmpeg.Video{Width: 640, Height: 320, PixelFormat: "yuv420p", ColorRange: "pc"}, full, "", 0},
 		{"a camera's JPEG", ffmpeg.Video{Width: 640, Height: 320, PixelFormat: "yuvj422p"}, full, "", 0},
 		{"RGB", ffmpeg.Video{Width: 640, Height: 320, PixelFormat: "gbrp", ColorSpace: "gbr", ColorRange: "pc"}, bt709, "bt709", 0},
-		{"BT.2020", ffmpeg.Video{Width: 1920, Height: 960, PixelFormat: "yuv420p10le", ColorSpace: "bt2020nc", ColorPrimaries: "bt2020", ColorTransfer: "smpte2084"}, bt709, "bt709", 1},
+		{
+			"BT.2020",
+			ffmpeg.Video{
+				Width: 1920, Height: 960, PixelFormat: "yuv420p10le", ColorSpace: "bt2020nc",
+				ColorPrimaries: "bt2020", ColorTransfer: "smpte2084",
+			},
+			bt709, "bt709", 1,
+		},
 	} {
 		v := &Video{Info: ffmpeg.Info{Video: &tt.video}}
 		v.chooseColor()
@@ -88,13 +106,26 @@ func TestOpen(t *testing.T) {
 		{"2:1", func() string { return film(t, "a.mkv", "128x64") }, Options{}, spherical.Mono, 128, 64, ""},
 		{"1:1", func() string { return film(t, "a.mp4", "128x128") }, Options{}, spherical.TopBottom, 128, 64, "taken for two eyes"},
 		{"4:1", func() string { return film(t, "a.mp4", "256x64") }, Options{}, spherical.SideBySide, 128, 64, "taken for two eyes"},
-		{"pixels that are not square", func() string { return film(t, "a.mp4", "128x96", "-vf", "setsar=3/2") }, Options{}, spherical.Mono, 128, 96, ""},
+		{
+			"pixels that are not square", func() string { return film(t, "a.mp4", "128x96", "-vf", "setsar=3/2") },
+			Options{},
+			spherical.Mono, 128, 96, "",
+		},
 		{"any shape with metadata", func() string { return tagged(t, "128x96", spherical.Mono) }, Options{}, spherical.Mono, 128, 96, ""},
 		{"top-bottom by metadata", func() string { return tagged(t, "128x96", spherical.TopBottom) }, Options{}, spherical.TopBottom, 128, 48, ""},
 		{"side by side by metadata", func() string { return tagged(t, "128x64", spherical.SideBySide) }, Options{}, spherical.SideBySide, 64, 64, ""},
 		{"overridden", func() string { return tagged(t, "128x64", spherical.SideBySide) }, Options{Stereo: spherical.Mono}, spherical.Mono, 128, 64, ""},
-		{"odd size", func() string { return film(t, "a.mkv", "128x64", "-vf", "scale=127:63,format=yuv444p", "-c:v", "ffv1") }, Options{}, spherical.Mono, 126, 62, "scaled to 126×62"},
-		{"odd size of an eye", func() string { return film(t, "a.mkv", "128x126", "-c:v", "ffv1") }, Options{}, spherical.TopBottom, 128, 62, "scaled to 128×62"},
+		{
+			"odd size",
+			func() string { return film(t, "a.mkv", "128x64", "-vf", "scale=127:63,format=yuv444p", "-c:v", "ffv1") },
+			Options{},
+			spherical.Mono, 126, 62, "scaled to 126×62",
+		},
+		{
+			"odd size of an eye", func() string { return film(t, "a.mkv", "128x126", "-c:v", "ffv1") },
+			Options{},
+			spherical.TopBottom, 128, 62, "scaled to 128×62",
+		},
 		{"scaled", func() string { return film(t, "a.mp4", "128x64") }, Options{Width: 64, Height: 32}, spherical.Mono, 64, 32, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -181,8 +212,16 @@ func TestBadInput(t *testing.T) {
 		{"text", func(t *testing.T) string { return write(t, []byte("this is no film")) }, Options{}, "it has no moov box"},
 		{"no file", func(*testing.T) string { return "/nonexistent/film.mp4" }, Options{}, "no such file"},
 		{"a folder", func(t *testing.T) string { return t.TempDir() }, Options{}, "no regular file"},
-		{"unknown layout", func(t *testing.T) string { return film(t, "a.mp4", "128x64") }, Options{Stereo: "both"}, `stereo is "both"`},
-		{"odd size asked for", func(t *testing.T) string { return film(t, "a.mp4", "128x64") }, Options{Width: 63, Height: 32}, "want even numbers"},
+		{
+			"unknown layout", func(t *testing.T) string { return film(t, "a.mp4", "128x64") },
+			Options{Stereo: "both"},
+			`stereo is "both"`,
+		},
+		{
+			"odd size asked for", func(t *testing.T) string { return film(t, "a.mp4", "128x64") },
+			Options{Width: 63, Height: 32},
+			"want even numbers",
+		},
 		{"too small", func(t *testing.T) string { return film(t, "a.mkv", "16x8", "-c:v", "ffv1") }, Options{}, "too small"},
 		{"nobody listens", func(*testing.T) string { return "tcp://127.0.0.1:1" }, Options{}, "refused"},
 	} {
@@ -283,7 +322,13 @@ func TestSound(t *testing.T) {
 
 func TestFrameRate(t *testing.T) {
 	for _, tt := range []struct{ num, den, wantNum, wantDen int }{
-		{30, 1, 30, 1}, {30000, 1001, 30000, 1001}, {917425, 30617, 29965, 1000}, {120, 1, 60, 1}, {1, 5, 1, 1}, {25, 1, 25, 1}, {12500, 1000, 12500, 1000},
+		{30, 1, 30, 1},
+		{30000, 1001, 30000, 1001},
+		{917425, 30617, 29965, 1000},
+		{120, 1, 60, 1},
+		{1, 5, 1, 1},
+		{25, 1, 25, 1},
+		{12500, 1000, 12500, 1000},
 	} {
 		if n, d := frameRate(tt.num, tt.den); n*tt.wantDen != d*tt.wantNum {
 			t.Errorf("%d/%d: %d/%d, want %d/%d", tt.num, tt.den, n, d, tt.wantNum, tt.wantDen)

@@ -406,7 +406,8 @@ func (w *Writer) writeHeader(first int64) error {
 		return marshal(v)
 	}
 	if err := section(idInfo, &struct{ Info segmentInfo }{segmentInfo{
-		TimecodeScale: uint64(tick), MuxingApp: "holocast", WritingApp: "holocast", DateUTC: time.Now(), Title: "Azure Kinect",
+		TimecodeScale: uint64(tick), MuxingApp: "holocast", WritingApp: "holocast",
+		DateUTC: time.Now(), Title: "Azure Kinect",
 	}}); err != nil {
 		return err
 	}
@@ -461,7 +462,9 @@ func (w *Writer) trackEntries() []trackEntry {
 			DefaultDuration: uint64(w.config.period()), Video: &video{uint64(width), uint64(height)},
 		}
 	}
-	bitCount := map[camera.ColorFormat]uint16{camera.MJPG: 24, camera.NV12: 12, camera.YUY2: 16, camera.BGRA: 32}[w.config.ColorFormat]
+	bitCount := map[camera.ColorFormat]uint16{
+		camera.MJPG: 24, camera.NV12: 12, camera.YUY2: 16, camera.BGRA: 32,
+	}[w.config.ColorFormat]
 	width, height := w.config.ColorMode.Size()
 	add(trackColor, "COLOR", image(width, height, string(w.config.ColorFormat), bitCount, w.sizes[trackColor]))
 	width, height = w.config.DepthMode.Size()

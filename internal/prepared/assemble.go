@@ -304,8 +304,8 @@ func (p *preparation) manifest(
 	represent := func(o *output) mpdRep {
 		t := tracks[o.name]
 		r := mpdRep{
-			ID: o.name, Codecs: t.Codec, Bandwidth: max(1, int64(float64(8*o.bytes)/length.Seconds())), Width: t.Width, Height: t.Height,
-			Rate: t.Samplerate, BaseURL: filepath.ToSlash(fileOf(o.name)),
+			ID: o.name, Codecs: t.Codec, Bandwidth: max(1, int64(float64(8*o.bytes)/length.Seconds())),
+			Width: t.Width, Height: t.Height, Rate: t.Samplerate, BaseURL: filepath.ToSlash(fileOf(o.name)),
 		}
 		if t.Framerate > 0 {
 			r.FrameRate = fmt.Sprintf("%d/%d", p.id.FPSNum, p.id.FPSDen)

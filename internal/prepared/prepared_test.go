@@ -31,7 +31,8 @@ func film(t *testing.T) string {
 		t.Skip("ffmpeg is not installed")
 	}
 	path := filepath.Join(t.TempDir(), "film.mp4")
-	if out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=64x32:rate=10", "-f", "lavfi", "-i", "sine",
+	if out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error",
+		"-f", "lavfi", "-i", "testsrc2=size=64x32:rate=10", "-f", "lavfi", "-i", "sine",
 		"-t", "2.5", path).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -169,7 +170,8 @@ func decoded(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	all := map[string][]byte{}
 	for _, name := range []string{"video.mp4", "tiles/0/0.mp4", "tiles/1/1.mp4"} {
-		b, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-i", filepath.Join(dir, name), "-f", "rawvideo", "pipe:1").
+		path := filepath.Join(dir, name)
+		b, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-i", path, "-f", "rawvideo", "pipe:1").
 			Output()
 		if err != nil {
 			t.Fatal(err)
@@ -300,11 +302,14 @@ func TestBadFolders(t *testing.T) {
 		}, "describes no sphere"},
 		{"a track elsewhere", func(dir string) error {
 			b, err := os.ReadFile(filepath.Join(dir, "catalog.json"))
-			return errors.Join(err, os.WriteFile(filepath.Join(dir, "catalog.json"), bytes.Replace(b, []byte(`"name":"audio"`), []byte(`"name":"../audio"`), 1), 0o600))
+			b = bytes.Replace(b, []byte(`"name":"audio"`), []byte(`"name":"../audio"`), 1)
+			return errors.Join(err, os.WriteFile(filepath.Join(dir, "catalog.json"), b, 0o600))
 		}, `track "../audio"`},
 		{"a tile is missing", func(dir string) error { return os.Remove(filepath.Join(dir, "tiles", "0", "1.mp4")) }, "tiles/0/1.mp4"},
 		{"a tile is cut off", func(dir string) error { return os.Truncate(filepath.Join(dir, "tiles", "0", "1.mp4"), 2000) }, "cut off: 2000 bytes"},
-		{"a tile without an index", func(dir string) error { return os.Truncate(filepath.Join(dir, "tiles", "0", "1.mp4"), 100) }, "the index lies further on"},
+		{"a tile without an index", func(dir string) error {
+			return os.Truncate(filepath.Join(dir, "tiles", "0", "1.mp4"), 100)
+		}, "the index lies further on"},
 		{"a tile of another film", func(dir string) error {
 			b, err := os.ReadFile(filepath.Join(dir, "audio.mp4"))
 			return errors.Join(err, os.WriteFile(filepath.Join(dir, "tiles", "0", "1.mp4"), b[:len(b)-1], 0o600))
@@ -369,8 +374,8 @@ func TestBadPreparations(t *testing.T) {
 // Other people's tools open the manifest, and every file by itself.
 func TestManifest(t *testing.T) {
 	dir := prepare(t)
-	out, err := exec.CommandContext(t.Context(), "ffprobe", "-v", "error", "-show_entries", "stream=codec_name,width,height", "-of", "json", filepath.Join(dir, "manifest.mpd")).
-		Output()
+	out, err := exec.CommandContext(t.Context(), "ffprobe", "-v", "error",
+		"-show_entries", "stream=codec_name,width,height", "-of", "json", filepath.Join(dir, "manifest.mpd")).Output()
 	if err != nil {
 		t.Fatalf("ffprobe: %v", err)
 	}
@@ -387,8 +392,8 @@ func TestManifest(t *testing.T) {
 	if err != nil || !strings.Contains(string(b), `schemeIdUri="urn:mpeg:dash:srd:2014" value="0,32,0,32,32,64,32"`) {
 		t.Errorf("the second tile is not described: %v\n%s", err, b)
 	}
-	frames, err := exec.CommandContext(t.Context(), "ffprobe", "-v", "error", "-count_frames", "-show_entries", "stream=nb_read_frames", "-of", "csv=p=0",
-		filepath.Join(dir, "tiles", "1", "0.mp4")).
+	frames, err := exec.CommandContext(t.Context(), "ffprobe", "-v", "error", "-count_frames",
+		"-show_entries", "stream=nb_read_frames", "-of", "csv=p=0", filepath.Join(dir, "tiles", "1", "0.mp4")).
 		CombinedOutput()
 	if err != nil || strings.TrimSpace(string(frames)) != "25" {
 		t.Errorf("a tile alone: %v: %s", err, frames)

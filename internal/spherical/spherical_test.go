@@ -64,12 +64,25 @@ func TestParse(t *testing.T) {
 		{"nothing", movie(nil, nil), Metadata{}},
 		{"V2 mono", movie(SampleEntryBoxes(Mono), nil), Metadata{Projection: Equirectangular, Stereo: Mono}},
 		{"V2 top-bottom", movie(SampleEntryBoxes(TopBottom), nil), Metadata{Projection: Equirectangular, Stereo: TopBottom}},
-		{"V2 side-by-side", movie(SampleEntryBoxes(SideBySide), nil), Metadata{Projection: Equirectangular, Stereo: SideBySide}},
+		{
+			"V2 side-by-side", movie(SampleEntryBoxes(SideBySide), nil),
+			Metadata{Projection: Equirectangular, Stereo: SideBySide},
+		},
 		{"V2 turned", movie(turned, nil), Metadata{Projection: Equirectangular, Yaw: 90.5, Pitch: -10}},
 		{"V2 part", movie(half, nil), Metadata{Projection: Equirectangular, Part: true}},
-		{"V2 cube", movie(mp4box.Append(nil, "sv3d", mp4box.Append(nil, "proj", mp4box.Append(nil, "cbmp", make([]byte, 8)))), nil), Metadata{Projection: Cubemap}},
+		{
+			"V2 cube",
+			movie(
+				mp4box.Append(nil, "sv3d", mp4box.Append(nil, "proj", mp4box.Append(nil, "cbmp", make([]byte, 8)))),
+				nil,
+			),
+			Metadata{Projection: Cubemap},
+		},
 		{"V1", movie(nil, TrackBox(TopBottom)), Metadata{Projection: Equirectangular, Stereo: TopBottom}},
-		{"V1 side-by-side, V2 mono", movie(SampleEntryBoxes(Mono), TrackBox(SideBySide)), Metadata{Projection: Equirectangular, Stereo: Mono}},
+		{
+			"V1 side-by-side, V2 mono", movie(SampleEntryBoxes(Mono), TrackBox(SideBySide)),
+			Metadata{Projection: Equirectangular, Stereo: Mono},
+		},
 		{
 			"V1 of other tools", movie(nil, v1(`<rdf:SphericalVideo><GSpherical:Spherical>true</GSpherical:Spherical>`+
 				`<GSpherical:InitialViewHeadingDegrees>45</GSpherical:InitialViewHeadingDegrees></rdf:SphericalVideo>`)),
@@ -103,10 +116,26 @@ func TestHostileBoxes(t *testing.T) {
 		{"text", []byte("hello, this is no film"), "not an MP4 file"},
 		{"size below a header", []byte("\x00\x00\x00\x04ftypisom"), `box "ftyp" at 0 says it has 4 bytes`},
 		{"huge size", []byte("\x00\x00\x00\x01ftyp\xff\xff\xff\xff\xff\xff\xff\xff"), "says it has 18446744073709551615 bytes"},
-		{"child longer than its parent", append(mp4box.Append(nil, "ftyp", nil), mp4box.Append(nil, "moov", []byte("\x00\x00\x10\x00trak"))...), "longer than the box around it"},
+		{
+			"child longer than its parent",
+			append(mp4box.Append(nil, "ftyp", nil), mp4box.Append(nil, "moov", []byte("\x00\x00\x10\x00trak"))...),
+			"longer than the box around it",
+		},
 		{"nested", mp4box.Append(nil, "moov", mp4box.Append(nil, "trak", deep)), "nested deeper than 12"},
-		{"many", mp4box.Append(nil, "moov", bytes.Repeat(mp4box.Append(nil, "free", nil), maxBoxes)), "more than 16384 boxes"},
-		{"a leaf too long", mp4box.Append(nil, "moov", mp4box.Append(nil, "trak", mp4box.Append(nil, "mdia", mp4box.Append(nil, "hdlr", make([]byte, maxLeaf+1))))), "more than 1048576"},
+		{
+			"many", mp4box.Append(nil, "moov", bytes.Repeat(mp4box.Append(nil, "free", nil), maxBoxes)),
+			"more than 16384 boxes",
+		},
+		{
+			"a leaf too long",
+			mp4box.Append(
+				nil, "moov",
+				mp4box.Append(
+					nil, "trak", mp4box.Append(nil, "mdia", mp4box.Append(nil, "hdlr", make([]byte, maxLeaf+1))),
+				),
+			),
+			"more than 1048576",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if m, err := parse(tt.file); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -142,8 +171,9 @@ func TestTag(t *testing.T) {
 		t.Skip("ffmpeg is not installed")
 	}
 	path := filepath.Join(t.TempDir(), "a.mp4")
-	if out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc=size=64x32:rate=5:duration=1",
-		"-f", "lavfi", "-i", "sine=duration=1", "-map", "1", "-map", "0", "-c:v", "libx264", path).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error",
+		"-f", "lavfi", "-i", "testsrc=size=64x32:rate=5:duration=1", "-f", "lavfi", "-i", "sine=duration=1",
+		"-map", "1", "-map", "0", "-c:v", "libx264", path).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	if err := Tag(path, TopBottom); err != nil {
@@ -162,8 +192,8 @@ func TestTag(t *testing.T) {
 		!strings.Contains(string(out), "type=top and bottom") {
 		t.Errorf("ffprobe: %v: %s", err, out)
 	}
-	if out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-i", path, "-f", "null", "-").CombinedOutput(); err != nil ||
-		len(out) > 0 {
+	out, err = exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-i", path, "-f", "null", "-").CombinedOutput()
+	if err != nil || len(out) > 0 {
 		t.Errorf("it does not play: %v: %s", err, out)
 	}
 }

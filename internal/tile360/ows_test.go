@@ -195,13 +195,61 @@ func TestOWSOfOddProblems(t *testing.T) {
 	}{
 		{"no tiles", Problem{Qualities: 3, Budget: 10}, []int{}},
 		{"no qualities", Problem{Seen: []float64{1}, Miss: []float64{9}, Budget: 10}, []int{-1}},
-		{"no budget", Problem{Qualities: 1, Seen: []float64{1}, Miss: []float64{9}, Bytes: []float64{1}, Distortion: []float64{1}}, []int{-1}},
-		{"negative budget", Problem{Qualities: 1, Seen: []float64{1}, Miss: []float64{9}, Bytes: []float64{1}, Distortion: []float64{1}, Budget: -5}, []int{-1}},
-		{"unlimited", Problem{Qualities: 2, Seen: []float64{1}, Miss: []float64{9}, Bytes: []float64{1, 2}, Distortion: []float64{2, 1}, Budget: inf}, []int{1}},
-		{"not offered", Problem{Qualities: 3, Seen: []float64{1}, Miss: []float64{9}, Bytes: []float64{inf, 2, -1}, Distortion: []float64{0, nan, 0}, Budget: 10}, []int{-1}},
-		{"worse than nothing", Problem{Qualities: 1, Seen: []float64{1}, Miss: []float64{1}, Bytes: []float64{1}, Distortion: []float64{2}, Budget: 10}, []int{-1}},
-		{"not seen", Problem{Qualities: 1, Seen: []float64{0}, Miss: []float64{9}, Bytes: []float64{1}, Distortion: []float64{2}, Budget: 10}, []int{-1}},
-		{"equal tiles", Problem{Qualities: 1, Seen: []float64{1, 1, 1}, Miss: []float64{9, 9, 9}, Bytes: []float64{1, 1, 1}, Distortion: []float64{1, 1, 1}, Budget: 2}, []int{0, 0, -1}},
+		{
+			"no budget",
+			Problem{
+				Qualities: 1, Seen: []float64{1}, Miss: []float64{9}, Bytes: []float64{1}, Distortion: []float64{1},
+			},
+			[]int{-1},
+		},
+		{
+			"negative budget",
+			Problem{
+				Qualities: 1, Seen: []float64{1}, Miss: []float64{9},
+				Bytes: []float64{1}, Distortion: []float64{1}, Budget: -5,
+			},
+			[]int{-1},
+		},
+		{
+			"unlimited",
+			Problem{
+				Qualities: 2, Seen: []float64{1}, Miss: []float64{9},
+				Bytes: []float64{1, 2}, Distortion: []float64{2, 1}, Budget: inf,
+			},
+			[]int{1},
+		},
+		{
+			"not offered",
+			Problem{
+				Qualities: 3, Seen: []float64{1}, Miss: []float64{9},
+				Bytes: []float64{inf, 2, -1}, Distortion: []float64{0, nan, 0}, Budget: 10,
+			},
+			[]int{-1},
+		},
+		{
+			"worse than nothing",
+			Problem{
+				Qualities: 1, Seen: []float64{1}, Miss: []float64{1},
+				Bytes: []float64{1}, Distortion: []float64{2}, Budget: 10,
+			},
+			[]int{-1},
+		},
+		{
+			"not seen",
+			Problem{
+				Qualities: 1, Seen: []float64{0}, Miss: []float64{9},
+				Bytes: []float64{1}, Distortion: []float64{2}, Budget: 10,
+			},
+			[]int{-1},
+		},
+		{
+			"equal tiles",
+			Problem{
+				Qualities: 1, Seen: []float64{1, 1, 1}, Miss: []float64{9, 9, 9},
+				Bytes: []float64{1, 1, 1}, Distortion: []float64{1, 1, 1}, Budget: 2,
+			},
+			[]int{0, 0, -1},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var plan Plan

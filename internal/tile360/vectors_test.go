@@ -210,7 +210,9 @@ func TestGeometryVectors(t *testing.T) {
 
 func makeGeometry() *geometry {
 	g := &geometry{}
-	for _, d := range [][2]float64{{0, 0}, {90, 0}, {-90, 0}, {179, 0}, {-179, 0}, {0, 89}, {0, -89}, {33, 21}, {-140, -56}, {45, 0}, {1, 45}} {
+	for _, d := range [][2]float64{
+		{0, 0}, {90, 0}, {-90, 0}, {179, 0}, {-179, 0}, {0, 89}, {0, -89}, {33, 21}, {-140, -56}, {45, 0}, {1, 45},
+	} {
 		g.Directions = append(
 			g.Directions,
 			directionCase{Direction: dirOf(tile360.Direction(d[0]*math.Pi/180, d[1]*math.Pi/180))},
@@ -300,7 +302,12 @@ func makePredictions() *[]prediction {
 	}
 	base := prediction{grid: grid{8, 4, 1920, 960}, View: viewOfVector{[2]float64{90, 90}, 8}}
 	var all []prediction
-	for i, samples := range [][]sample{nil, walk(r, 2, 1), walk(r, 0, 9), walk(r, 1, 12), {{0, direction{0, 0, -1}}, {0.1, direction{0.05, 0, -1}}, {0.2, direction{-0.05, 0, -1}}}, append(walk(r, 5, 4), walk(r, 1, 4)...), {{0, direction{0, 1, 0}}, {0.3, direction{0.1, 1, 0.1}}}} {
+	for i, samples := range [][]sample{
+		nil, walk(r, 2, 1), walk(r, 0, 9), walk(r, 1, 12),
+		{{0, direction{0, 0, -1}}, {0.1, direction{0.05, 0, -1}}, {0.2, direction{-0.05, 0, -1}}},
+		append(walk(r, 5, 4), walk(r, 1, 4)...),
+		{{0, direction{0, 1, 0}}, {0.3, direction{0.1, 1, 0.1}}},
+	} {
 		p := base
 		p.Samples, p.Ahead = samples, ahead()
 		all = append(all, p)

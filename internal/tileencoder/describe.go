@@ -58,7 +58,8 @@ func (e *Encoder) Describe(c *catalog.Catalog, d Description) error {
 		config := e.Config(tile, quality)
 		codec, err := loc.AVCCodec(config)
 		return catalog.Track{
-			Name: name, Packaging: catalog.PackagingLOC, IsLive: true, Role: role, RenderGroup: &group, InitRef: initRef(config), Codec: codec,
+			Name: name, Packaging: catalog.PackagingLOC, IsLive: true, Role: role,
+			RenderGroup: &group, InitRef: initRef(config), Codec: codec,
 			TargetLatency: float64(d.TargetLatency.Milliseconds()), Framerate: fps, Bitrate: e.Bitrate(tile, quality),
 			MaxGOPDuration: float64(e.cfg.GOP) / fps * 1000,
 		}, err
@@ -93,10 +94,10 @@ func (e *Encoder) Describe(c *catalog.Catalog, d Description) error {
 	}
 	if f := d.Audio; f != nil {
 		a := catalog.Track{
-			Name: catalog.AudioTrack, Packaging: catalog.PackagingLOC, IsLive: true, Role: catalog.RoleAudio, RenderGroup: &group, Codec: f.Codec,
-			TargetLatency: float64(
-				d.TargetLatency.Milliseconds(),
-			), Samplerate: f.SampleRate, ChannelConfig: fmt.Sprint(f.Channels), Bitrate: audioBitrate,
+			Name: catalog.AudioTrack, Packaging: catalog.PackagingLOC, IsLive: true,
+			Role: catalog.RoleAudio, RenderGroup: &group, Codec: f.Codec,
+			TargetLatency: float64(d.TargetLatency.Milliseconds()), Samplerate: f.SampleRate,
+			ChannelConfig: fmt.Sprint(f.Channels), Bitrate: audioBitrate,
 		}
 		if f.Config != nil {
 			a.InitRef = initRef(f.Config)

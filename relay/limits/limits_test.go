@@ -263,8 +263,8 @@ func TestFairRates(t *testing.T) {
 	}{
 		"next to a greedy one of its address":    {honest, 19_900, 20_000},
 		"next to greedy ones of other addresses": {far, 9_900, 10_000},
-		"greedy":                                {greedy, 40_000, 65_000},
-		"greedy, at a separate address":    {farGreedy, 55_000, 82_000},
+		"greedy":                                 {greedy, 40_000, 65_000},
+		"greedy, at a separate address":          {farGreedy, 55_000, 82_000},
 	} {
 		if v := got[c.p]; v < c.min || v > c.max {
 			t.Errorf("%s: %.0f bytes/s, want %.0f to %.0f", name, v, c.min, c.max)
