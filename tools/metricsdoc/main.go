@@ -68,7 +68,8 @@ func find(dir string) (all []metric, err error) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (strings.HasPrefix(d.Name(), ".") && path != dir || slices.Contains([]string{"build", "node_modules", "testdata", "bin"}, d.Name())):
+		case d.IsDir() && (strings.HasPrefix(d.Name(), ".") && path != dir ||
+			slices.Contains([]string{"build", "node_modules", "testdata", "bin"}, d.Name())):
 			return fs.SkipDir
 		case d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
 			return nil

@@ -263,7 +263,10 @@ func fetch(t *testing.T) string {
 	e := wire.NewFetchEncoder(wire.Ascending)
 	for _, o := range []wire.FetchObject{
 		{Group: 5, Object: 0, Subgroup: 0, Priority: 9, PayloadLength: 4},
-		{Group: 5, Object: 1, Subgroup: 1, Priority: 10, PayloadLength: 4, Properties: wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x78, Int: 0})},
+		{
+			Group: 5, Object: 1, Subgroup: 1, Priority: 10, PayloadLength: 4,
+			Properties: wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x78, Int: 0}),
+		},
 		{Group: 5, Object: 2, Subgroup: 1, Priority: 10, PayloadLength: 0},
 		{Range: wire.RangeUnknown, Group: 7, Object: 100},
 		{Group: 8, Object: 0, Datagram: true, Priority: 10, PayloadLength: 2},
