@@ -160,7 +160,9 @@ func TestPrometheus(t *testing.T) {
 	}
 	token := filepath.Join(dir, "token")
 	for name, b := range map[string][]byte{
-		filepath.Join(dir, "prometheus.yml"): bytes.Replace(text, []byte("/keys/operator.token"), []byte(token), 1), filepath.Join(dir, "holocast.rules.yml"): rules, token: nil,
+		filepath.Join(dir, "prometheus.yml"):     bytes.Replace(text, []byte("/keys/operator.token"), []byte(token), 1),
+		filepath.Join(dir, "holocast.rules.yml"): rules,
+		token:                                    nil,
 	} {
 		if err := os.WriteFile(name, b, 0o600); err != nil {
 			t.Fatal(err)

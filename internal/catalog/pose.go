@@ -33,8 +33,10 @@ type Pose struct {
 
 // NewPoseTrack returns the catalog entry of a live pose track for the given point tracks.
 func NewPoseTrack(depends ...string) Track {
-	return Track{Name: PoseTrack, Packaging: PackagingEventTimeline, EventType: PoseEventType, IsLive: true,
-		Role: "eventtimeline", MimeType: "application/json", Depends: depends}
+	return Track{
+		Name: PoseTrack, Packaging: PackagingEventTimeline, EventType: PoseEventType, IsLive: true,
+		Role: "eventtimeline", MimeType: "application/json", Depends: depends,
+	}
 }
 
 // Poses returns the session's pose track.

@@ -176,8 +176,10 @@ func describe(t *testing.T, c *Catalog, track Track) vectorCamera {
 	t.Helper()
 	p := track.Points
 	v := vectorCamera{
-		Track: track.Name, Camera: p.Camera, Name: p.CameraName, Quality: p.Quality, Layout: p.Layout, Descriptions: p.Descriptions,
-		MaxPoints: p.MaxPoints, DeliveryTimeout: p.DeliveryTimeout, Datagrams: p.Delivery == DeliveryDatagram, Framerate: track.Framerate, Bitrate: track.Bitrate, Duration: track.TrackDuration,
+		Track: track.Name, Camera: p.Camera, Name: p.CameraName,
+		Quality: p.Quality, Layout: p.Layout, Descriptions: p.Descriptions,
+		MaxPoints: p.MaxPoints, DeliveryTimeout: p.DeliveryTimeout, Datagrams: p.Delivery == DeliveryDatagram,
+		Framerate: track.Framerate, Bitrate: track.Bitrate, Duration: track.TrackDuration,
 	}
 	if m := track.Template; m != (Template{}) {
 		v.Timeline = &vectorTimeline{m.Media, m.MediaStep, m.Location[0], m.Step[0], m.Wallclock}
@@ -199,7 +201,8 @@ func describeSphere(c *Catalog) *vectorSphere {
 	}
 	s := track.Sphere
 	v := &vectorSphere{
-		Video: track.Name, Stereo: s.Eyes() == 2, Width: s.Width, Height: s.Height, Columns: s.Columns, Rows: s.Rows, Qualities: s.Qualities,
+		Video: track.Name, Stereo: s.Eyes() == 2, Width: s.Width, Height: s.Height,
+		Columns: s.Columns, Rows: s.Rows, Qualities: s.Qualities,
 		Yaw: s.Yaw, Tiles: []string{},
 	}
 	for i := range s.Tiles() {

@@ -101,10 +101,14 @@ func TestTrust(t *testing.T) {
 		"local relay announces its certificate": {Target{URL: "moqt://" + telling + "/x"}, ""},
 		"the same over WebTransport":            {Target{URL: "https://" + telling + "/x"}, ""},
 		"pinned":                                {Target{URL: "moqt://" + telling + "/x", CertificateHash: hash}, ""},
-		"pinned to another certificate":         {Target{URL: "moqt://" + telling + "/x", CertificateHash: strings.Repeat("00", 32)}, "certificate"},
-		"malformed hash":                        {Target{URL: "moqt://" + telling + "/x", CertificateHash: "abc"}, "64 hex digits"},
-		"no announcement, unknown authority":    {Target{URL: "moqt://" + silent + "/x"}, "not trusted"},
-		"no announcement, insecure":             {Target{URL: "moqt://" + silent + "/x", Insecure: true}, "404"},
+		"pinned to another certificate": {
+			Target{URL: "moqt://" + telling + "/x", CertificateHash: strings.Repeat("00", 32)}, "certificate",
+		},
+		"malformed hash": {
+			Target{URL: "moqt://" + telling + "/x", CertificateHash: "abc"}, "64 hex digits",
+		},
+		"no announcement, unknown authority": {Target{URL: "moqt://" + silent + "/x"}, "not trusted"},
+		"no announcement, insecure":          {Target{URL: "moqt://" + silent + "/x", Insecure: true}, "404"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := c.target.Dial(t.Context(), moqt.Handler{}, quiet)

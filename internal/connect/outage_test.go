@@ -211,10 +211,12 @@ func TestOutage(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() {
 				ended <- h.program.Namespace.Do(func() error {
-					return Target{URL: url, CertificateHash: hash}.Keep(ctx, moqt.Handler{Subscribe: sendFrames}, quiet, func(ctx context.Context, s *moqt.Session) error {
+					receive := func(ctx context.Context, s *moqt.Session) error {
 						sessions.Add(1)
 						return down.follow(ctx, s)
-					})
+					}
+					target := Target{URL: url, CertificateHash: hash}
+					return target.Keep(ctx, moqt.Handler{Subscribe: sendFrames}, quiet, receive)
 				})
 			}()
 			t.Cleanup(func() {

@@ -37,10 +37,22 @@ func TestDatagramQueue(t *testing.T) {
 		dropped, refuse int
 	}{
 		{"as they came", []push{{name: "a1.0"}, {name: "a1.1"}, {name: "b1.0"}, {name: "a2.0"}}, "a1.0 a1.1 b1.0 a2.0", 0, 0},
-		{"by priority", []push{{name: "a1.0", prio: 9}, {name: "b1.0", prio: 3}, {name: "b2.0", prio: 3}, {name: "c1.0", prio: 1}}, "c1.0 b1.0 b2.0 a1.0", 0, 0},
+		{
+			"by priority",
+			[]push{{name: "a1.0", prio: 9}, {name: "b1.0", prio: 3}, {name: "b2.0", prio: 3}, {name: "c1.0", prio: 1}},
+			"c1.0 b1.0 b2.0 a1.0", 0, 0,
+		},
 		{"group after group", []push{{name: "a1.0"}, {name: "a2.0"}, {name: "a1.1"}}, "a1.0 a1.1 a2.0", 0, 0},
-		{"second descriptions after all first ones", []push{{name: "a1.0", prio: 1}, {name: "a1.1", prio: 2}, {name: "a2.0", prio: 1}, {name: "a2.1", prio: 2}}, "a1.0 a2.0 a1.1 a2.1", 0, 0},
-		{"small ones wait", []push{{name: "a1.0"}, {name: "a2.0", at: 150 * ms}, {name: "a3.0", at: 300 * ms}}, "a1.0 a2.0 a3.0", 0, 0},
+		{
+			"second descriptions after all first ones",
+			[]push{{name: "a1.0", prio: 1}, {name: "a1.1", prio: 2}, {name: "a2.0", prio: 1}, {name: "a2.1", prio: 2}},
+			"a1.0 a2.0 a1.1 a2.1", 0, 0,
+		},
+		{
+			"small ones wait",
+			[]push{{name: "a1.0"}, {name: "a2.0", at: 150 * ms}, {name: "a3.0", at: 300 * ms}},
+			"a1.0 a2.0 a3.0", 0, 0,
+		},
 		{"frames at a bottleneck: the one being sent and the newest", slices.Concat(
 			frame("a1", 0, 0, 2, 30000), []push{
 				{name: "a2.0", at: 33 * ms, size: 30000, pop: 1, late: true},
@@ -74,19 +86,26 @@ func TestDatagramQueue(t *testing.T) {
 			}), "a1.0 a1.1 a2.0 a3.0 a4.0", 0, 0},
 		{
 			"frames long after one was late", slices.Concat(
-				[]push{{name: "a0.0", late: true}}, frame("a1", 0, 3*time.Second, 2, 30000), frame("a2", 0, 3100*ms, 2, 30000), frame("a3", 0, 3200*ms, 2, 30000)),
+				[]push{{name: "a0.0", late: true}}, frame("a1", 0, 3*time.Second, 2, 30000),
+				frame("a2", 0, 3100*ms, 2, 30000), frame("a3", 0, 3200*ms, 2, 30000)),
 			"a0.0 a1.0 a1.1 a2.0 a2.1 a3.0 a3.1", 0, 0,
 		},
 		{
-			"frames after a hitch", slices.Concat(frame("a1", 0, 0, 2, 30000), frame("a2", 0, 33*ms, 2, 30000), frame("a3", 0, 66*ms, 2, 30000)),
+			"frames after a hitch", slices.Concat(
+				frame("a1", 0, 0, 2, 30000), frame("a2", 0, 33*ms, 2, 30000), frame("a3", 0, 66*ms, 2, 30000)),
 			"a1.0 a1.1 a2.0 a2.1 a3.0 a3.1", 0, 0,
 		},
 		{
 			"a full queue: the oldest group of the last priority goes", slices.Concat(
-				frame("a1", 9, 0, 2, 1<<20), frame("b1", 3, 0, 1, 1<<20), []push{{name: "b2.0", prio: 3, size: 1<<20 - 1000}, {name: "b3.0", prio: 3, size: 1000}}),
+				frame("a1", 9, 0, 2, 1<<20), frame("b1", 3, 0, 1, 1<<20),
+				[]push{{name: "b2.0", prio: 3, size: 1<<20 - 1000}, {name: "b3.0", prio: 3, size: 1000}}),
 			"b1.0 b2.0 b3.0", 2, 0,
 		},
-		{"a full queue refuses what matters less", slices.Concat(frame("b1", 3, 0, 3, 1<<20), []push{{name: "a1.0", prio: 9, size: 1 << 20}}), "b1.0 b1.1 b1.2", 0, 1},
+		{
+			"a full queue refuses what matters less",
+			slices.Concat(frame("b1", 3, 0, 3, 1<<20), []push{{name: "a1.0", prio: 9, size: 1 << 20}}),
+			"b1.0 b1.1 b1.2", 0, 1,
+		},
 		{"a group larger than the queue", frame("a1", 0, 0, 5, 1<<20), "a1.0 a1.1 a1.2", 0, 2},
 		{"more groups than there is room for", func() (list []push) {
 			for i := range maxDatagramGroups + 1 {

@@ -520,7 +520,11 @@ func TestObjectCutByFIN(t *testing.T) {
 	}{
 		{"read", []byte{0, 9, 'x'}, func(r *SubgroupReader) error { _, err := r.ReadPayload(nil, 100); return err }},
 		{"skipped", []byte{0, 9, 'x'}, func(r *SubgroupReader) error { _, err := r.NextObject(); return err }},
-		{"of 2^64-1 bytes, skipped", []byte{0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 'x'}, func(r *SubgroupReader) error { _, err := r.NextObject(); return err }},
+		{
+			"of 2^64-1 bytes, skipped",
+			[]byte{0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 'x'},
+			func(r *SubgroupReader) error { _, err := r.NextObject(); return err },
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			subs := make(chan *Subscription, 1)

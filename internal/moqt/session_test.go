@@ -114,7 +114,9 @@ func TestSubscribeReceivesSubgroup(t *testing.T) {
 			}
 			go func() {
 				done <- func() error {
-					w, err := pub.OpenSubgroup(wire.SubgroupHeader{Group: 7, Mode: wire.SubgroupIDZero, Priority: 64, FirstObject: true})
+					w, err := pub.OpenSubgroup(wire.SubgroupHeader{
+						Group: 7, Mode: wire.SubgroupIDZero, Priority: 64, FirstObject: true,
+					})
 					if err != nil {
 						return err
 					}
@@ -182,10 +184,8 @@ func TestUnansweredAndUnsupportedRequests(t *testing.T) {
 			e.Code != wire.RequestNotSupported {
 			t.Errorf("unsupported: %v", err)
 		}
-		if _, err := p.client.Subscribe(p.ctx, TrackName{Namespace: Namespace{".session"}, Name: "x"}, SubscribeOptions{}); !errors.As(
-			err,
-			&e,
-		) ||
+		reserved := TrackName{Namespace: Namespace{".session"}, Name: "x"}
+		if _, err := p.client.Subscribe(p.ctx, reserved, SubscribeOptions{}); !errors.As(err, &e) ||
 			e.Code != wire.RequestDoesNotExist {
 			t.Errorf("reserved: %v", err)
 		}

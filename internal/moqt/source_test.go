@@ -122,8 +122,14 @@ func TestSendFails(t *testing.T) {
 			src.change(func() { src.err = gone })
 			w.More()
 		}, gone, wire.StreamTooFarBehind},
-		"abort":    {10, func(w *SubgroupWriter, _ *bits) { w.Abort(wire.StreamTooFarBehind) }, &StreamError{Code: wire.StreamTooFarBehind}, wire.StreamTooFarBehind},
-		"deadline": {1 << 24, func(w *SubgroupWriter, src *bits) { src.change(func() { src.by = time.Now() }); w.Retime() }, ErrDeliveryTimeout, wire.StreamDeliveryTimeout},
+		"abort": {
+			10, func(w *SubgroupWriter, _ *bits) { w.Abort(wire.StreamTooFarBehind) },
+			&StreamError{Code: wire.StreamTooFarBehind}, wire.StreamTooFarBehind,
+		},
+		"deadline": {
+			1 << 24, func(w *SubgroupWriter, src *bits) { src.change(func() { src.by = time.Now() }); w.Retime() },
+			ErrDeliveryTimeout, wire.StreamDeliveryTimeout,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			forSenders(t, func(t *testing.T, p *pair, sub *Subscription, open func(group uint64) *SubgroupWriter) {

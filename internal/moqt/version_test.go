@@ -155,7 +155,9 @@ func TestSubgroupTimeouts19(t *testing.T) {
 		),
 	)
 	first := Properties(wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: 900}))
-	for v, want := range map[wire.Version]time.Duration{wire.Draft18: 100 * time.Millisecond, wire.Draft19: 500 * time.Millisecond} {
+	for v, want := range map[wire.Version]time.Duration{
+		wire.Draft18: 100 * time.Millisecond, wire.Draft19: 500 * time.Millisecond,
+	} {
 		s := &Session{version: v, conn: orderedConn{}, ctx: t.Context(), preferredAliases: map[uint64]string{}}
 		p := s.newPublication(track19, nil, TrackInfo{Properties: track})
 		if err := p.begin(Parameters{ObjectDeliveryTimeout: new(uint64(500))}, nil); err != nil {

@@ -77,9 +77,15 @@ func (s *Stats) Add(o Stats) {
 // Since returns the difference to earlier counters.
 func (s Stats) Since(earlier Stats) Stats {
 	return Stats{
-		Frames: s.Frames - earlier.Frames, Repaired: s.Repaired - earlier.Repaired, Abandoned: s.Abandoned - earlier.Abandoned,
-		PartsLost: s.PartsLost - earlier.PartsLost, Requests: s.Requests - earlier.Requests, Requested: s.Requested - earlier.Requested,
-		Late: s.Late - earlier.Late, Duplicate: s.Duplicate - earlier.Duplicate, Refused: s.Refused - earlier.Refused,
+		Frames:    s.Frames - earlier.Frames,
+		Repaired:  s.Repaired - earlier.Repaired,
+		Abandoned: s.Abandoned - earlier.Abandoned,
+		PartsLost: s.PartsLost - earlier.PartsLost,
+		Requests:  s.Requests - earlier.Requests,
+		Requested: s.Requested - earlier.Requested,
+		Late:      s.Late - earlier.Late,
+		Duplicate: s.Duplicate - earlier.Duplicate,
+		Refused:   s.Refused - earlier.Refused,
 	}
 }
 

@@ -79,8 +79,8 @@ func TestAssembler(t *testing.T) {
 					t.Errorf("step %d: %d payloads are whole, want %d", i, len(whole), len(s.Whole))
 				}
 				for j, w := range whole {
-					if j < len(s.Whole) &&
-						(w.Group != s.Whole[j].Group || w.Object != s.Whole[j].Object || hex.EncodeToString(w.Bytes) != s.Whole[j].Bytes) {
+					if j < len(s.Whole) && (w.Group != s.Whole[j].Group || w.Object != s.Whole[j].Object ||
+						hex.EncodeToString(w.Bytes) != s.Whole[j].Bytes) {
 						t.Errorf("step %d: %+v, want %+v", i, w, s.Whole[j])
 					}
 				}

@@ -68,7 +68,13 @@ func TestPublisherRestarts(t *testing.T) {
 	tests := []struct {
 		name     string
 		sequence uint32 // first after the restart
-	}{{"from 0", 0}, {"from a number seen", 70}, {"from the last number", 99}, {"from far above", 3000000000}, {"from above", 2000000}}
+	}{
+		{"from 0", 0},
+		{"from a number seen", 70},
+		{"from the last number", 99},
+		{"from far above", 3000000000},
+		{"from above", 2000000},
+	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var m Meter

@@ -237,7 +237,9 @@ func (v *view) aim(s scene, azimuth, elevation float64) {
 func (v *view) turn(x, y, z float64) (float64, float64, float64) {
 	x, y, z = x-v.origin[0], v.flipY*(y-v.origin[1]), z-v.origin[2]
 	r := &v.rotation
-	return r[0]*x + r[1]*y + r[2]*z + v.shift[0], r[3]*x + r[4]*y + r[5]*z + v.shift[1], r[6]*x + r[7]*y + r[8]*z + v.shift[2]
+	return r[0]*x + r[1]*y + r[2]*z + v.shift[0],
+		r[3]*x + r[4]*y + r[5]*z + v.shift[1],
+		r[6]*x + r[7]*y + r[8]*z + v.shift[2]
 }
 
 func (v *view) clear() {

@@ -334,10 +334,9 @@ func (o *onDemand) write(w *moqt.FetchWriter, t *pastTrack, g *pastGroup, first,
 		for i := range objects {
 			x := &objects[i]
 			l := moqt.Location{Group: g.id, Object: x.ObjectID}
-			if x.Group == g.recorded && x.Track.Name == t.recorded.Name && slices.Equal(x.Track.Namespace, t.recorded.Namespace) && !x.EndOnly &&
-				wire.ObjectStatus(x.Status) == wire.StatusNormal &&
-				!l.Less(first) &&
-				!last.Less(l) {
+			if x.Group == g.recorded && x.Track.Name == t.recorded.Name &&
+				slices.Equal(x.Track.Namespace, t.recorded.Namespace) && !x.EndOnly &&
+				wire.ObjectStatus(x.Status) == wire.StatusNormal && !l.Less(first) && !last.Less(l) {
 				list = append(list, *x)
 			}
 		}

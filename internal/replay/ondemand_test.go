@@ -95,11 +95,43 @@ func TestOnDemandRanges(t *testing.T) {
 		last       moqt.Location
 		over       bool
 	}{
-		{"all", moqt.Location{}, moqt.Location{Group: 1 << 40}, 0, []wire.FetchObject{a, b, g, d}, moqt.Location{Group: 20, Object: 4}, true},
-		{"backwards", moqt.Location{}, moqt.Location{Group: 19}, wire.Descending, []wire.FetchObject{g, a, b}, moqt.Location{Group: 19}, false},
+		{
+			"all",
+			moqt.Location{},
+			moqt.Location{Group: 1 << 40},
+			0,
+			[]wire.FetchObject{a, b, g, d},
+			moqt.Location{Group: 20, Object: 4},
+			true,
+		},
+		{
+			"backwards",
+			moqt.Location{},
+			moqt.Location{Group: 19},
+			wire.Descending,
+			[]wire.FetchObject{g, a, b},
+			moqt.Location{Group: 19},
+			false,
+		},
 		{"nothing between", moqt.Location{Group: 5}, moqt.Location{Group: 11}, 0, nil, moqt.Location{Group: 11}, false},
-		{"part of a group", moqt.Location{Group: 4, Object: 1}, moqt.Location{Group: 12, Object: 1}, 0, []wire.FetchObject{b, g}, moqt.Location{Group: 12, Object: 1}, false},
-		{"the end", moqt.Location{Group: 13}, moqt.Location{Group: 20}, 0, []wire.FetchObject{d}, moqt.Location{Group: 20, Object: 4}, true},
+		{
+			"part of a group",
+			moqt.Location{Group: 4, Object: 1},
+			moqt.Location{Group: 12, Object: 1},
+			0,
+			[]wire.FetchObject{b, g},
+			moqt.Location{Group: 12, Object: 1},
+			false,
+		},
+		{
+			"the end",
+			moqt.Location{Group: 13},
+			moqt.Location{Group: 20},
+			0,
+			[]wire.FetchObject{d},
+			moqt.Location{Group: 20, Object: 4},
+			true,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f, err := c.Fetch(t.Context(), pastData, tt.start, tt.end, moqt.FetchOptions{GroupOrder: tt.order})

@@ -25,11 +25,13 @@ func tour(t *testing.T) string {
 		t.Skip("ffmpeg is not installed")
 	}
 	film, dir := filepath.Join(t.TempDir(), "film.mp4"), filepath.Join(t.TempDir(), "tour")
-	if out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=64x32:rate=10", "-f", "lavfi", "-i", "sine",
+	if out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error",
+		"-f", "lavfi", "-i", "testsrc2=size=64x32:rate=10", "-f", "lavfi", "-i", "sine",
 		"-t", "2.5", film).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if err := prepared.Prepare(t.Context(), film, dir, prepared.Options{Columns: 2, Rows: 1, Qualities: 2, Preset: "ultrafast", Log: quiet}); err != nil {
+	options := prepared.Options{Columns: 2, Rows: 1, Qualities: 2, Preset: "ultrafast", Log: quiet}
+	if err := prepared.Prepare(t.Context(), film, dir, options); err != nil {
 		t.Fatal(err)
 	}
 	return dir

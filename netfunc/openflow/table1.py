@@ -56,7 +56,9 @@ def build(datapath: str, controller: str, netem: bool, htb: bool) -> Mininet:
     net = Mininet(switch=OVSSwitch, controller=None, autoSetMacs=True)
     host, _, port = controller.rpartition(":")
     net.addController("c0", controller=RemoteController, ip=host, port=int(port))
-    s1, s2 = (net.addSwitch(name, datapath=datapath, protocols="OpenFlow13", failMode="secure") for name in ("s1", "s2"))
+    s1, s2 = (
+        net.addSwitch(name, datapath=datapath, protocols="OpenFlow13", failMode="secure") for name in ("s1", "s2")
+    )
     relay, viewer = net.addHost("relay", ip="10.0.0.1/24"), net.addHost("viewer", ip="10.0.0.2/24")
     net.addLink(relay, s1, cls=Link)
     net.addLink(viewer, s2, cls=Link)
@@ -106,8 +108,8 @@ def main() -> int:
     if not netem:
         what = "rates" if htb else "nothing (no HTB either)"
         print(
-            f"table1: this kernel has no netem (CONFIG_NET_SCH_NETEM): the paths emulate {what} of Table I, but neither delays nor "
-            "loss. `holocast-lab lab run table1` emulates them on any kernel.",
+            f"table1: this kernel has no netem (CONFIG_NET_SCH_NETEM): the paths emulate {what} of Table I, but "
+            "neither delays nor loss. `holocast-lab lab run table1` emulates them on any kernel.",
             file=sys.stderr,
         )
     setLogLevel("warning")

@@ -160,7 +160,8 @@ func checkReserved(ns moqt.Namespace) error {
 // errTaken refuses a namespace that has an owner. It invites the publisher to retry, since the
 // owner may leave.
 var errTaken = &moqt.RequestError{
-	Code: wire.RequestUninterested, Reason: "another publisher has the namespace", RetryInterval: wire.RetryAfter(2 * time.Second),
+	Code: wire.RequestUninterested, Reason: "another publisher has the namespace",
+	RetryInterval: wire.RetryAfter(2 * time.Second),
 }
 
 // fromViewers reports whether viewers publish this track in the publisher's namespace.

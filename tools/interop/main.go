@@ -83,7 +83,8 @@ func run(ctx context.Context, o options) (string, error) {
 		set.Add(t)
 	}
 	description := make([]byte, 700)
-	if err := catalog.WriteObject(wire.SubgroupHeader{Group: 7, EndOfGroup: true}, moqt.Object{}, description); err != nil {
+	header := wire.SubgroupHeader{Group: 7, EndOfGroup: true}
+	if err := catalog.WriteObject(header, moqt.Object{}, description); err != nil {
 		return "", err
 	}
 

@@ -70,7 +70,9 @@ func TestLimits(t *testing.T) {
 }
 
 func TestReadLimits(t *testing.T) {
-	for name, text := range map[string]string{"too high": "core 2.1\n", "no number": "core x\n", "NaN": "core NaN\n", "extra field": "core 1 2\n"} {
+	for name, text := range map[string]string{
+		"too high": "core 2.1\n", "no number": "core x\n", "NaN": "core NaN\n", "extra field": "core 1 2\n",
+	} {
 		t.Run(name, func(t *testing.T) {
 			path := t.TempDir() + "/limits.txt"
 			if err := (rates{}).write(path); err != nil {

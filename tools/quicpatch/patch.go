@@ -367,7 +367,8 @@ func patchFramer(src []byte) ([]byte, error) {
 			case s.text(n.Fun) == "f.nonIncrementalStreams[urgency].Push" && len(n.Args) == 2:
 				pushes++
 				edits = append(edits, s.replace(n, "f.nonIncrementalStreams[urgency].add("+s.text(n.Args[0])+", "+s.text(n.Args[1])+", str)"))
-			case strings.HasPrefix(s.text(n.Fun), "f.retransmissionQueue[") && strings.HasSuffix(s.text(n.Fun), ".PushBack") && len(n.Args) == 1:
+			case strings.HasPrefix(s.text(n.Fun), "f.retransmissionQueue[") &&
+				strings.HasSuffix(s.text(n.Fun), ".PushBack") && len(n.Args) == 1:
 				pushes++
 				edits = append(edits, s.insert(n.Rparen, ", str"))
 			}

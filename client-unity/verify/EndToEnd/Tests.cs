@@ -880,7 +880,8 @@ namespace Holocast.Verify
             File.Delete(keys);
             lab.Start("relay", "key", keys).MustEnd();
             string TokenFor(params string[] rights) =>
-                lab.Start("relay", new[] { "token", "--auth-keys", keys }.Concat(rights).ToArray()).MustEnd().Split('\n')
+                lab.Start("relay", new[] { "token", "--auth-keys", keys }.Concat(rights).ToArray())
+                    .MustEnd().Split('\n')
                 .First(l => l.StartsWith("eyJ")).Trim();
             lab.Relay(port, "--auth-keys", keys);
             string mayPublish = TokenFor("--publish", "secret"), mayWatch = TokenFor("--subscribe", "/");

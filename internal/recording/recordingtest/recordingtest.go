@@ -24,8 +24,12 @@ func Write(t *testing.T, objects []recording.Object) string {
 		t.Fatal(err)
 	}
 	if err := w.AddTrack(recording.TrackInfo{
-		Track:      wire.TrackName{Namespace: Session, Name: "data"},
-		Properties: wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyPublisherPriority, Int: 7}, wire.KeyValue{Type: 0x6863_7271, Bytes: []byte("x")}),
+		Track: wire.TrackName{Namespace: Session, Name: "data"},
+		Properties: wire.AppendKeyValues(
+			nil,
+			wire.KeyValue{Type: wire.PropertyPublisherPriority, Int: 7},
+			wire.KeyValue{Type: 0x6863_7271, Bytes: []byte("x")},
+		),
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -118,11 +118,10 @@ func (c *Collector) add(program string, s *otlp.Span, now time.Time) {
 		return
 	}
 	one := Span{
-		Program: program, Name: s.GetName(), ID: fmt.Sprintf("%x", s.GetSpanId()), Parent: fmt.Sprintf("%x", s.GetParentSpanId()),
-		Begin: time.Unix(
-			0,
-			int64(s.GetStartTimeUnixNano()),
-		), End: time.Unix(0, int64(s.GetEndTimeUnixNano())), Attributes: attributes(s.GetAttributes()),
+		Program: program, Name: s.GetName(), ID: fmt.Sprintf("%x", s.GetSpanId()),
+		Parent: fmt.Sprintf("%x", s.GetParentSpanId()),
+		Begin:  time.Unix(0, int64(s.GetStartTimeUnixNano())), End: time.Unix(0, int64(s.GetEndTimeUnixNano())),
+		Attributes: attributes(s.GetAttributes()),
 	}
 	if s.GetStatus().GetCode() == otlp.Status_STATUS_CODE_ERROR {
 		one.Failed = cmp.Or(s.GetStatus().GetMessage(), "failed")

@@ -138,7 +138,10 @@ def parse(settings: object) -> Config:
 def _check(c: Config) -> Config:
     t = c.trigger
     for wrong, sentence in (
-        (not c.token and not (c.tls and c.tls.client_ca), "token, tokenFile or tls.clientCA must be set: every call needs one"),
+        (
+            not c.token and not (c.tls and c.tls.client_ca),
+            "token, tokenFile or tls.clientCA must be set: every call needs one",
+        ),
         (bool(c.token) and bool(re.search(r"\s", c.token or "")), "token contains white space"),
         (c.mode not in MODES, f"mode {c.mode!r} is not one of {', '.join(MODES)}"),
         (not 20 <= c.uplink[0] <= c.uplink[1] <= 9000, "uplink.min and uplink.max must be from 20 to 9000 bytes"),

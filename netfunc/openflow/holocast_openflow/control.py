@@ -33,7 +33,9 @@ class Watcher:
 class Control:
     """Runs an engine. All access goes through act()."""
 
-    def __init__(self, conf: Config, route: Callable[[list[Flow]], None], forget: Callable[[list[object]], None]) -> None:
+    def __init__(
+        self, conf: Config, route: Callable[[list[Flow]], None], forget: Callable[[list[object]], None]
+    ) -> None:
         """Take the callbacks that update the switch: for changed flows and for ended ones."""
         started = time.time() - time.monotonic()
         self.conf = conf
@@ -83,7 +85,14 @@ class Control:
         if effects.removed:
             self._forget(list(effects.removed))
         for d in effects.decisions:
-            LOG.info("%s %s: %s → %s: %s", d["kind"], d.get("destination", d.get("edge", "")), d["from"], d["to"], d["reason"])
+            LOG.info(
+                "%s %s: %s → %s: %s",
+                d["kind"],
+                d.get("destination", d.get("edge", "")),
+                d["from"],
+                d["to"],
+                d["reason"],
+            )
         if effects.flows or effects.removed:
             self._tell(effects)
         if effects.decisions or effects.removed:

@@ -129,7 +129,9 @@ def elimination(body: Json) -> Elimination:
     if not isinstance(rewards, list) or len(rewards) > paths.MAX_PATHS:
         raise Refused(400, f"rewards is not an array of up to {paths.MAX_PATHS}")
     reason = re.sub(r"[^\x20-\x7e\u00a0-\uffff]", " ", str(body.get("reason") or ""))[:200]
-    return Elimination(address(body.get("destination")), generation, removed, remaining, body.get("single") is True, rewards, reason)
+    return Elimination(
+        address(body.get("destination")), generation, removed, remaining, body.get("single") is True, rewards, reason
+    )
 
 
 def observations(body: Json) -> list[Observation]:

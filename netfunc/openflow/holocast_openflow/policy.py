@@ -13,7 +13,19 @@ from typing import Any
 
 from . import paths as pathset
 from .config import Config
-from .messages import STALE, UNKNOWN_EDGE, UNKNOWN_FLOW, Address, Elimination, Hello, Json, Observation, PathReport, Refused, address
+from .messages import (
+    STALE,
+    UNKNOWN_EDGE,
+    UNKNOWN_FLOW,
+    Address,
+    Elimination,
+    Hello,
+    Json,
+    Observation,
+    PathReport,
+    Refused,
+    address,
+)
 from .paths import NONE, Paths
 from .trigger import Meter
 
@@ -111,7 +123,9 @@ class Engine:
         if was == up:
             return
         self.up[dpid] = up
-        self._decide(now, None, "path", f"switch {dpid:#x} has paths {pathset.name(up)} up", before=was or NONE, after=up)
+        self._decide(
+            now, None, "path", f"switch {dpid:#x} has paths {pathset.name(up)} up", before=was or NONE, after=up
+        )
         self._follow(now)
 
     def installed(self, destination: Address, version: int) -> None:
@@ -126,7 +140,9 @@ class Engine:
         for name, edge in self.edges.items():
             if not edge.lost and now - edge.heard > LOST_AFTER * self.conf.report:
                 edge.lost = True
-                self._decide(now, None, "edge", f"edge {name} is lost: no report for {now - edge.heard:.1f} s", edge=name)
+                self._decide(
+                    now, None, "edge", f"edge {name} is lost: no report for {now - edge.heard:.1f} s", edge=name
+                )
                 self._follow(now)
         for flow in list(self.flows.values()):
             self._tick(now, flow)
@@ -174,7 +190,14 @@ class Engine:
             why = e.reason or f"path {pathset.name(flow.paths - left)} delivered nothing in time during a window"
             single = len(left) == 1
             self._move(
-                now, flow, "single" if single else "trimmed", left, "single" if single else "trim", why, edge=name, rewards=e.rewards
+                now,
+                flow,
+                "single" if single else "trimmed",
+                left,
+                "single" if single else "trim",
+                why,
+                edge=name,
+                rewards=e.rewards,
             )
         return flow
 
@@ -235,7 +258,14 @@ class Engine:
             return
         best = min(rtts, key=lambda i: (rtts[i], i))
         if flow.paths != {best}:
-            self._move(now, flow, "redirected", frozenset({best}), "redirect", f"{why}: path {best} has the least RTT, {rtts[best]:.1f} ms")
+            self._move(
+                now,
+                flow,
+                "redirected",
+                frozenset({best}),
+                "redirect",
+                f"{why}: path {best} has the least RTT, {rtts[best]:.1f} ms",
+            )
 
     def _tick(self, now: float, flow: Flow) -> None:
         for meter in flow.meters.values():
@@ -243,7 +273,12 @@ class Engine:
             if why:
                 self._fire(now, flow, why)
                 return
-        if len(flow.paths) > 1 and flow.mode != "duplicate" and flow.receiver is None and now - flow.orphaned > self.conf.end:
+        if (
+            len(flow.paths) > 1
+            and flow.mode != "duplicate"
+            and flow.receiver is None
+            and now - flow.orphaned > self.conf.end
+        ):
             self._move(now, flow, "armed", NONE, "stop", "no receiver removes duplicates")
         if flow.state == "single" and now - flow.moved >= self.conf.rearm:
             why = f"path {pathset.name(flow.paths)} carries the flow; the trigger is re-armed"
@@ -320,7 +355,9 @@ class Engine:
         self.effects.flows.append(flow)
         self._decide(now, flow, kind, why, before=before, after=to, **more)
 
-    def _decide(self, now: float, flow: Flow | None, kind: str, why: str, before: Paths = NONE, after: Paths = NONE, **more: Any) -> None:
+    def _decide(
+        self, now: float, flow: Flow | None, kind: str, why: str, before: Paths = NONE, after: Paths = NONE, **more: Any
+    ) -> None:
         self.sequence += 1
         d: Json = {"sequence": self.sequence, "time": self.stamp(now), "kind": kind, "reason": why}
         if flow is not None:
@@ -376,7 +413,9 @@ class Engine:
         """Restore a state into a new engine; ValueError if it is invalid."""
         try:
             for kept in state["flows"]:
-                flow = Flow(address(kept["destination"]), str(kept["mode"]), self.stamp(now), seen=now, moved=now, orphaned=now)
+                flow = Flow(
+                    address(kept["destination"]), str(kept["mode"]), self.stamp(now), seen=now, moved=now, orphaned=now
+                )
                 flow.state, flow.generation = str(kept["state"]), int(kept["generation"])
                 flow.allowed = pathset.parse(kept["allowed"], "allowed")
                 flow.paths = pathset.parse(kept["paths"], "paths") & frozenset(self.conf.sender.paths)

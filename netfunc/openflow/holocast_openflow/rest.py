@@ -118,7 +118,11 @@ class Handler(BaseHTTPRequestHandler):
             raise
         except Exception:
             LOG.exception("%s %s", self.command, self.path)
-            self._send(500, {"type": "about:blank", "title": "Internal Server Error", "status": 500}, "application/problem+json")
+            self._send(
+                500,
+                {"type": "about:blank", "title": "Internal Server Error", "status": 500},
+                "application/problem+json",
+            )
         else:
             if isinstance(answer, dict):
                 self._send(200, answer)
@@ -173,7 +177,8 @@ class Handler(BaseHTTPRequestHandler):
     def _status(self, sequence: int, edges: int, flows: int, now: str) -> Json:
         t = self.control.conf.trigger
         return {
-            "version": "openflow", "now": now, "edges": edges, "flows": flows, "sequence": sequence, "mode": self.control.conf.mode,
+            "version": "openflow", "now": now, "edges": edges, "flows": flows, "sequence": sequence,
+            "mode": self.control.conf.mode,
             "trigger": {"interval_ms": t.interval * 1000, "count": t.count, "silence_ms": t.silence * 1000},
         }  # fmt: skip
 

@@ -39,7 +39,9 @@ def sender(dp: Any, conf: Config, default: int) -> Iterator[Message]:
             longer = [_longer_than(conf.uplink[0] - 1, 0), _longer_than(conf.uplink[1], 1)]
             yield _rule(dp, 0, PATH, _match(network, "src", in_port=port.number), longer, goto=1)
     deliver = _outputs(switch.access)
-    yield _rule(dp, 1, PATH, parser.OFPMatch(reg0=(1, 3)), [*deliver, parser.OFPActionOutput(of.OFPP_CONTROLLER, CAPTURE)])
+    yield _rule(
+        dp, 1, PATH, parser.OFPMatch(reg0=(1, 3)), [*deliver, parser.OFPActionOutput(of.OFPP_CONTROLLER, CAPTURE)]
+    )
     yield _rule(dp, 1, DEFAULT, parser.OFPMatch(), deliver)
 
 
@@ -67,7 +69,9 @@ def group(dp: Any, switch: Switch, default: int, number: int, paths: Paths) -> l
     Two messages, since OpenFlow has no "add or modify": the switch refuses one of them.
     """
     buckets = [_bucket(switch, path, mark=bool(paths)) for path in sorted(paths or {default})]
-    return [parser.OFPGroupMod(dp, command, of.OFPGT_ALL, number, buckets) for command in (of.OFPGC_ADD, of.OFPGC_MODIFY)]
+    return [
+        parser.OFPGroupMod(dp, command, of.OFPGT_ALL, number, buckets) for command in (of.OFPGC_ADD, of.OFPGC_MODIFY)
+    ]
 
 
 def steer(dp: Any, switch: Switch, number: int, destination: Address) -> Iterator[Message]:
@@ -97,18 +101,24 @@ def _bucket(switch: Switch, path: int, *, mark: bool) -> Message:
 
 def _match(network: Network, side: str, **more: Any) -> Message:
     kind = {4: (0x0800, "ipv4_"), 6: (0x86DD, "ipv6_")}[network.version]
-    return parser.OFPMatch(eth_type=kind[0], **{kind[1] + side: (str(network.network_address), str(network.netmask))}, **more)
+    return parser.OFPMatch(
+        eth_type=kind[0], **{kind[1] + side: (str(network.network_address), str(network.netmask))}, **more
+    )
 
 
 def _outputs(ports: Iterable[int]) -> list[Message]:
     return [parser.OFPActionOutput(p) for p in ports]
 
 
-def _rule(dp: Any, table: int, priority: int, match: Message, actions: list[Message], goto: int | None = None) -> Message:
+def _rule(
+    dp: Any, table: int, priority: int, match: Message, actions: list[Message], goto: int | None = None
+) -> Message:
     instructions = [parser.OFPInstructionActions(of.OFPIT_APPLY_ACTIONS, actions)]
     if goto is not None:
         instructions.append(parser.OFPInstructionGotoTable(goto))
-    return parser.OFPFlowMod(dp, cookie=COOKIE, table_id=table, priority=priority, match=match, instructions=instructions)
+    return parser.OFPFlowMod(
+        dp, cookie=COOKIE, table_id=table, priority=priority, match=match, instructions=instructions
+    )
 
 
 def _longer_than(length: int, bit: int) -> Message:

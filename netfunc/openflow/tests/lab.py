@@ -169,7 +169,8 @@ class Lab:
             command = ["add-br", switch, "--", "set", "bridge", switch, "datapath_type=netdev", "fail_mode=secure",
                        "protocols=OpenFlow13", f"other-config:datapath-id={dpid:016x}"]  # fmt: skip
             for device, number in ports:
-                command += ["--", "add-port", switch, device, "--", "set", "interface", device, f"ofport_request={number}"]
+                command += ["--", "add-port", switch, device]
+                command += ["--", "set", "interface", device, f"ofport_request={number}"]
             command += ["--", "set-controller", switch, f"tcp:127.0.0.1:{OPENFLOW}"]
             command += ["--", "set", "controller", switch, "max_backoff=1000", "controller_rate_limit=2000"]
             self.vsctl(*command)
@@ -199,7 +200,9 @@ class Lab:
         }
         conf.write_text(yaml.safe_dump(settings | self._ends()))
         with (self.directory / "controller.log").open("ab") as log:
-            self.controller = self._spawn(sys.executable, "-m", "holocast_openflow", str(conf), cwd=HERE.parent, stdout=log, stderr=log)
+            self.controller = self._spawn(
+                sys.executable, "-m", "holocast_openflow", str(conf), cwd=HERE.parent, stdout=log, stderr=log
+            )
         wait("REST", self._answers, 60)
         wait("both switches", self._knows_ports, 60)
 
@@ -299,7 +302,9 @@ class Lab:
     def open(self, method: str, path: str, body: Any = None, token: str = TOKEN) -> Any:
         """Call the controller; return the open response."""
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"http://127.0.0.1:{REST}{path}", data, {"Authorization": f"Bearer {token}"}, method=method)
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{REST}{path}", data, {"Authorization": f"Bearer {token}"}, method=method
+        )
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             with inside(self.switches):
@@ -344,9 +349,8 @@ class EdgeLab(Lab):
             self._veth(self.switches, f"p{i}a", self.edge, f"p{i}b")
             run("ip", "-n", self.edge, "addr", "add", f"10.9.{i}.254/24", "dev", f"p{i}b")
             # A switch answers no ARP; without a next hop the edge considers the path down.
-            run(
-                "ip", "-n", self.edge, "neigh", "replace", f"10.9.{i}.1", "lladdr", "02:00:00:00:00:01", "dev", f"p{i}b", "nud", "permanent"
-            )
+            neighbour = ["neigh", "replace", f"10.9.{i}.1", "lladdr", "02:00:00:00:00:01"]
+            run("ip", "-n", self.edge, *neighbour, "dev", f"p{i}b", "nud", "permanent")
         self._veth(self.switches, "mgmt", self.edge, "mgmt")
         for namespace, address in ((self.switches, "10.10.0.1/24"), (self.edge, "10.10.0.2/24")):
             run("ip", "-n", namespace, "addr", "add", address, "dev", "mgmt")

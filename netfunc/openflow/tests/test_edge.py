@@ -13,7 +13,9 @@ from lab import VIEWER, EdgeLab, wait
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
-pytestmark = pytest.mark.skipif(labs.missing() is not None or not shutil.which("go"), reason=labs.missing() or "needs Go")
+pytestmark = pytest.mark.skipif(
+    labs.missing() is not None or not shutil.which("go"), reason=labs.missing() or "needs Go"
+)
 
 
 @pytest.fixture

@@ -71,7 +71,13 @@ class Receiver:
 
     def eliminate(self, generation: int, removed: list[int], remaining: list[int]) -> tuple[int, Any]:
         """Return the outcome's status, and the flow or the problem."""
-        body = {"destination": VIEWER, "generation": generation, "removed": removed, "remaining": remaining, "single": len(remaining) == 1}
+        body = {
+            "destination": VIEWER,
+            "generation": generation,
+            "removed": removed,
+            "remaining": remaining,
+            "single": len(remaining) == 1,
+        }
         status, answer = self.lab.call("POST", f"/v1/edges/{EDGE}/eliminations", {"eliminations": [body]})
         if status != 200:
             return status, answer
@@ -136,7 +142,8 @@ def test_course(lab: Lab, receiver: Receiver) -> None:
     assert again["generation"] > generation
     check(lab, ALL)
     kinds = [d["kind"] for d in lab.call("GET", "/v1/decisions?since=0")[1]["decisions"]]
-    assert [k for k in kinds if k in ("start", "trim", "single", "rearm")] == ["start", "trim", "single", "rearm", "start"]
+    course = [k for k in kinds if k in ("start", "trim", "single", "rearm")]
+    assert course == ["start", "trim", "single", "rearm", "start"]
 
 
 def test_running_stream(lab: Lab, receiver: Receiver) -> None:
@@ -184,7 +191,9 @@ def test_controller_restart(lab: Lab, receiver: Receiver) -> None:
     stream.join()
     on, _ = lab.seen()
     for i in (1, 2):
-        assert [s.number for s in on[i]] == list(range(before, lab.sent)), f"path {i} lost packets as the controller came back"
+        assert [s.number for s in on[i]] == list(range(before, lab.sent)), (
+            f"path {i} lost packets as the controller came back"
+        )
     receiver.hello()
     flows = lab.call("GET", "/v1/flows")[1]["flows"]
     assert [(f["state"], f["paths"], f["generation"]) for f in flows] == [("trimmed", [1, 2], flow["generation"])]

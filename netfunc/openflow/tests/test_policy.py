@@ -17,7 +17,11 @@ class World:
     """An engine, its clock and its effects."""
 
     def __init__(self, **settings: Any) -> None:
-        base = {"sender": {"dpid": 1, "access": [1], "paths": {1: 2, 2: 3, 3: 4}}, "towards": ["10.0.0.0/24"], "token": "x"}
+        base = {
+            "sender": {"dpid": 1, "access": [1], "paths": {1: 2, 2: 3, 3: 4}},
+            "towards": ["10.0.0.0/24"],
+            "token": "x",
+        }
         self.engine = Engine(config.parse(base | settings), lambda now: now + 1_700_000_000)
         self.now = 1000.0
 

@@ -80,7 +80,8 @@ def test_uplink_window() -> None:
 
 
 def test_receiver_takes_marks_off() -> None:
-    marks = [m.match for m in map(wire, rules.receiver(DP, CONF.receiver, 1)) if "ip_dscp" in m.match]  # type: ignore[arg-type]
+    messages = rules.receiver(DP, CONF.receiver, 1)  # type: ignore[arg-type]
+    marks = [m.match for m in map(wire, messages) if "ip_dscp" in m.match]
     assert {(m["in_port"], m["ip_dscp"]) for m in marks} == {(11, 3), (12, 7), (13, 11)}
 
 

@@ -107,7 +107,8 @@ its host. The addresses of all nodes are in the environment: $ADDR_B and $ADDR6_
 The run ends with the last command of --exec, or after the duration. It fails if such a
 command failed, or if the emulation was late or lost packets that it should not have.`,
 		Example: `  holocast-lab lab run table1 --exec a='ping -c 10 $ADDR_B'
-  holocast-lab lab run path1-varying --background b='iperf3 -s' --exec a='iperf3 -c $ADDR_B -t 60 -J' --json --plot run.svg`,
+  holocast-lab lab run path1-varying --background b='iperf3 -s' \
+    --exec a='iperf3 -c $ADDR_B -t 60 -J' --json --plot run.svg`,
 		Args: service.Arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t, err := load(args[0])

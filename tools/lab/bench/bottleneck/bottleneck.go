@@ -139,8 +139,10 @@ func (p Path) fits() float64 {
 
 // Figures are one viewer's results.
 type Figures struct {
-	FPS        float64 `json:"fps"`                // captured during the measurement and complete within lateFrame
-	DelayP50Ms float64 `json:"frame_delay_ms_p50"` // capture to last byte, of frames completed during the measurement; 0 = none
+	FPS float64 `json:"fps"` // captured during the measurement and complete within lateFrame
+	//
+	// From capture to last byte, of frames completed during the measurement; 0 = none.
+	DelayP50Ms float64 `json:"frame_delay_ms_p50"`
 	DelayP95Ms float64 `json:"frame_delay_ms_p95"`
 	//
 	// Wasted is the percentage of received QUIC packet bytes that are not payload of complete

@@ -359,9 +359,9 @@ func (r *Result) uplinkMarkdown() string {
 	var b strings.Builder
 	fmt.Fprintf(
 		&b,
-		`The other direction: a capture server publishes %d frames a second to a relay on the far side of the five paths of Table I of Qian
-et al., emulated; %.0f s per run, all on one machine with %d processors. The viewer is on the relay's side. Delays
-vary from %.0f s to %.0f s; figures cover that time. Source: %s.
+		`The other direction: a capture server publishes %d frames a second to a relay on the far side of the five paths of
+Table I of Qian et al., emulated; %.0f s per run, all on one machine with %d processors. The viewer is on the relay's
+side. Delays vary from %.0f s to %.0f s; figures cover that time. Source: %s.
 
 * *reference*: path 1 only, without variation
 * *single*: path 1 only

@@ -67,9 +67,11 @@ processor instead. Frames/s counts frames of %.0f s complete within %d ms, for t
 Unregistered is data that the kernel had sent and congestion control did not know of yet: the maximum over samples,
 and the value after the camera stopped. Load average before the run: %.1f. Measured at %s UTC.
 
-| way | load | near: frames/s | delay p50 / p99 ms | far: frames/s | delay p50 / p99 ms | repaired | TCP Mbit/s | sent by the kernel | lost | fallback: window | unregistered kB |
-| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
-`, r.CameraSource, r.CameraMbps, nearViewers, FarPath, r.Camera[0].Seconds, CameraTimeout.Milliseconds(), r.CameraLoad, r.CameraBegan.UTC().Format("2006-01-02 15:04"))
+`, r.CameraSource, r.CameraMbps, nearViewers, FarPath, r.Camera[0].Seconds, CameraTimeout.Milliseconds(), r.CameraLoad,
+		r.CameraBegan.UTC().Format("2006-01-02 15:04"))
+	b.WriteString("| way | load | near: frames/s | delay p50 / p99 ms | far: frames/s | delay p50 / p99 ms | repaired | " +
+		"TCP Mbit/s | sent by the kernel | lost | fallback: window | unregistered kB |\n" +
+		"| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, c := range r.Camera {
 		condition, tcp, mark := "", "", ""
 		switch {

@@ -80,7 +80,8 @@ func camera(ctx context.Context, o Options, binary string, r *Result) error {
 // measure runs the network, relay, camera and viewers.
 func (r *CameraRun) measure(ctx context.Context, binary string, frames [][]byte, length time.Duration) (err error) {
 	t, err := topology.Parse([]byte(`{name: camera, hosts: [publisher, near, far], edges: [relay],
-links: [{between: [publisher, relay]}, {between: [near, relay]}], paths: [{name: path1, between: [far, relay], ` + FarPath + `}]}`))
+links: [{between: [publisher, relay]}, {between: [near, relay]}],
+paths: [{name: path1, between: [far, relay], ` + FarPath + `}]}`))
 	if err != nil {
 		return err
 	}

@@ -58,8 +58,9 @@ func (r *Upgrade) markdown() string {
 after each upgrade. Frames are sent 30 times a second, or slower if viewers do not keep up. Load average before the
 run: %.1f.
 
-| frames sent | frames/s | expected by viewers | lost | sessions ended | upgrade took ms | delay p50 / p99 ms | until %d s after an upgrade | longest gap ms |
-| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+`+"| frames sent | frames/s | expected by viewers | lost | sessions ended | upgrade took ms | "+
+			"delay p50 / p99 ms | until %d s after an upgrade | longest gap ms |\n"+
+			`| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 | %d | %.1f | %d | %d | %d | %s | %.0f / %.0f | %.0f / %.0f | %.0f |
 `,
 		r.Source,

@@ -73,7 +73,8 @@ func inFakeTime(t *testing.T, after time.Duration, film spheretest.Film, tr trac
 		})
 		time.AfterFunc(after, path.Begin)
 		running.Go(func() { failed <- v.Play(ctx, s) })
-		for limit := time.Now().Add(time.Duration(gops+20) * time.Second); v.Report().GOPs < gops; time.Sleep(50 * time.Millisecond) {
+		limit := time.Now().Add(time.Duration(gops+20) * time.Second)
+		for ; v.Report().GOPs < gops; time.Sleep(50 * time.Millisecond) {
 			select {
 			case err := <-failed:
 				t.Fatalf("session ended: %v", err)
@@ -263,7 +264,8 @@ func TestRecordingsInFakeTime(t *testing.T) {
 		r.tables(&b)
 	}
 	writeFalls(t, &b, film, watchers(heads, c, set)[:set.sessionHeads], 2*c.bytes(c.qualities/2))
-	if err := os.WriteFile(*recordings, []byte(b.String()), 0o644); err != nil { //nolint:gosec // a page of the documentation
+	err = os.WriteFile(*recordings, []byte(b.String()), 0o644) //nolint:gosec // a page of the documentation
+	if err != nil {
 		t.Fatal(err)
 	}
 }
