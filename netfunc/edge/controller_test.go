@@ -57,7 +57,10 @@ func (s *site) controller(key []byte) *controller {
 		watchers: map[chan api.Update]bool{},
 	}
 	c.start()
-	if err := s.relay.Do(func() (err error) { c.sender, err = signal.NewSender(key, netip.Addr{}); return err }); err != nil {
+	if err := s.relay.Do(func() (err error) {
+		c.sender, err = signal.NewSender(key, netip.Addr{})
+		return err
+	}); err != nil {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { _ = c.sender.Close(); c.stop() })

@@ -391,7 +391,8 @@ func (s *site) stream(rate int, from, to *namespace.Namespace, address string) *
 // pass waits until n more packets have been sent.
 func (f *traffic) pass(n uint32) {
 	f.s.t.Helper()
-	for until, limit := f.sent.Load()+n, time.Now().Add(patience); f.sent.Load() < until; time.Sleep(5 * time.Millisecond) {
+	until, limit := f.sent.Load()+n, time.Now().Add(patience)
+	for ; f.sent.Load() < until; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(limit) {
 			f.s.t.Fatalf("only %d packets sent", f.sent.Load())
 		}

@@ -14,15 +14,31 @@ const columns = 120
 // lines cannot be searched for.
 var literal = regexp.MustCompile("\"(?:[^\"\\\\]|\\\\.){40,}\"|`[^`]{40,}`|'(?:[^'\\\\]|\\\\.){40,}'")
 
-// longLines lists the source lines over the limit. Tables and links of documents, URLs and
-// the Go tool's own directives cannot be wrapped.
+// longLines lists the source lines over the limit. It skips unwrappable text: tables, code
+// blocks and images of documents, URLs, and the Go tool's directives.
 func longLines(files []file) []string {
 	var faults []string
 	for _, f := range files {
 		if kind(f.name) == other {
 			continue
 		}
+		block := false // inside a code block or comment of a document
 		for i, line := range f.lines {
+			if kind(f.name) == document {
+				switch {
+				case strings.HasPrefix(line, "```"):
+					block = !block
+				case strings.HasPrefix(line, "<!--"):
+					block = true
+				}
+				inside := block
+				if strings.HasSuffix(line, "-->") {
+					block = false
+				}
+				if inside {
+					continue
+				}
+			}
 			text := line
 			if kind(f.name) != document {
 				text = literal.ReplaceAllString(line, strings.Repeat("x", 40))

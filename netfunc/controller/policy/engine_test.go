@@ -63,15 +63,18 @@ var steps = []step{
 		want{api.Duplicating, all, []string{"start"}, true},
 	},
 	{
-		"a path is down at the start", nil, func(w *world) { w.set("a", 4, func(p *api.Path) { p.Up = false }); w.report("a") }, (*world).trouble,
+		"a path is down at the start", nil, func(w *world) { w.set("a", 4, func(p *api.Path) { p.Up = false }); w.report("a") },
+		(*world).trouble,
 		want{api.Duplicating, pathset.Of(1, 2, 3, 5), []string{"start"}, true},
 	},
 	{
-		"a path is down at the receiver", nil, func(w *world) { w.set("b", 1, func(p *api.Path) { p.Up = false }); w.report("b") }, (*world).trouble,
+		"a path is down at the receiver", nil, func(w *world) { w.set("b", 1, func(p *api.Path) { p.Up = false }); w.report("b") },
+		(*world).trouble,
 		want{api.Duplicating, pathset.Of(2, 3, 4, 5), []string{"start"}, true},
 	},
 	{
-		"a path answers no probe", nil, func(w *world) { w.set("a", 2, func(p *api.Path) { p.Loss = 1 }); w.report("a") }, (*world).trouble,
+		"a path answers no probe", nil, func(w *world) { w.set("a", 2, func(p *api.Path) { p.Loss = 1 }); w.report("a") },
+		(*world).trouble,
 		want{api.Duplicating, pathset.Of(1, 3, 4, 5), []string{"start"}, true},
 	},
 	{"no path answers a probe", nil, func(w *world) {
@@ -799,9 +802,13 @@ func TestPairing(t *testing.T) {
 			"a", "a",
 			"b",
 		},
-		"not behind it":    {[]api.Edge{sender("a", "", "10.9.0.0/16"), receiver("b", "", "10.8.0.0/16")}, "", "a", ""},
-		"none towards it":  {[]api.Edge{sender("a", "", "10.8.0.0/16"), receiver("b", "", "10.9.0.0/16")}, "", "", ""},
-		"itself is no end": {[]api.Edge{func() api.Edge { e := sender("a", "", "10.9.0.0/16"); e.Behind = e.Towards; return e }()}, "", "a", ""},
+		"not behind it":   {[]api.Edge{sender("a", "", "10.9.0.0/16"), receiver("b", "", "10.8.0.0/16")}, "", "a", ""},
+		"none towards it": {[]api.Edge{sender("a", "", "10.8.0.0/16"), receiver("b", "", "10.9.0.0/16")}, "", "", ""},
+		"itself is no end": {[]api.Edge{func() api.Edge {
+			e := sender("a", "", "10.9.0.0/16")
+			e.Behind = e.Towards
+			return e
+		}()}, "", "a", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, DefaultConfig())
