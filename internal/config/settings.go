@@ -104,7 +104,7 @@ func (s Setting) usage() string {
 
 // AddFlags adds the flags of the settings with the given keys, by default of all settings. cfg is a
 // pointer to the configuration, which holds the defaults and receives the values. Strings, numbers,
-// booleans, durations, lists of strings, encoding.TextUnmarshaler and pflag.Value have flags.
+// booleans, durations, lists and maps of strings, encoding.TextUnmarshaler and pflag.Value have flags.
 func (t Table) AddFlags(fs *pflag.FlagSet, cfg any, keys ...string) {
 	for _, s := range t {
 		name := s.flagName()
@@ -131,6 +131,9 @@ func addFlag(fs *pflag.FlagSet, name, usage string, field reflect.Value) bool {
 		return true
 	case *[]string:
 		fs.StringSliceVar(p, name, *p, usage)
+		return true
+	case *map[string]string:
+		fs.StringToStringVar(p, name, *p, usage)
 		return true
 	case encoding.TextUnmarshaler:
 		if value, ok := field.Interface().(encoding.TextMarshaler); ok {
@@ -292,6 +295,12 @@ func (t Table) example(b *bytes.Buffer, path, indent string, section *yaml.Node,
 			}
 			continue
 		}
+		if value.Kind == yaml.SequenceNode && len(value.Content) > 0 && value.Content[0].Kind == yaml.MappingNode {
+			if err := sections(b, indent, name, value.Content); err != nil {
+				return err
+			}
+			continue
+		}
 		value.Style |= yaml.FlowStyle
 		if d, err := time.ParseDuration(value.Value); err == nil && value.Tag == "!!str" {
 			value.Value = shorten(d)
@@ -301,6 +310,20 @@ func (t Table) example(b *bytes.Buffer, path, indent string, section *yaml.Node,
 			return err
 		}
 		fmt.Fprintf(b, "%s%s: %s", indent, name, text)
+	}
+	return nil
+}
+
+// sections writes a list of sections, one a line.
+func sections(b *bytes.Buffer, indent, name string, list []*yaml.Node) error {
+	fmt.Fprintf(b, "%s%s:\n", indent, name)
+	for _, item := range list {
+		item.Style |= yaml.FlowStyle
+		text, err := yaml.Marshal(item)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(b, "%s  - %s", indent, text)
 	}
 	return nil
 }

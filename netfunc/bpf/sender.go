@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+
+	"holocast/netfunc/signal"
 )
 
 // Direction is the attachment of a sender's program to an interface. All directions consume
@@ -96,10 +98,10 @@ type Sender struct {
 
 // Defaults of SenderOptions.
 const (
-	defaultSignalPort  = 4790
-	defaultUplinkMin   = 200
-	defaultUplinkMax   = 300
-	defaultMaxPolicies = 4096
+	defaultSignalPort  = signal.Port
+	DefaultUplinkMin   = 200
+	DefaultUplinkMax   = 300
+	DefaultMaxPolicies = 4096
 	clockAllowance     = 5 * time.Second // for SignalNonce
 )
 
@@ -178,13 +180,13 @@ func senderSpec(o SenderOptions) (*ebpf.CollectionSpec, error) {
 		o.SignalPort = defaultSignalPort
 	}
 	if o.UplinkMin == 0 && o.UplinkMax == 0 {
-		o.UplinkMin, o.UplinkMax = defaultUplinkMin, defaultUplinkMax
+		o.UplinkMin, o.UplinkMax = DefaultUplinkMin, DefaultUplinkMax
 	}
 	if o.UplinkMin > o.UplinkMax {
 		return nil, fmt.Errorf("uplink window from %d to %d bytes is empty", o.UplinkMin, o.UplinkMax)
 	}
 	if o.MaxPolicies == 0 {
-		o.MaxPolicies = defaultMaxPolicies
+		o.MaxPolicies = DefaultMaxPolicies
 	}
 	inner, outer, err := hmacStates(o.SignalKey)
 	if err != nil {

@@ -130,6 +130,9 @@ func (c *Config) policy() policy.Config {
 
 // Validate implements service.Settings.
 func (c *Config) Validate() error {
+	if err := settings.Check(c); err != nil {
+		return err
+	}
 	host, _, err := net.SplitHostPort(c.HTTP.Listen)
 	operators, _, operatorsErr := net.SplitHostPort(c.HTTP.Operators)
 	switch {
@@ -152,8 +155,6 @@ func (c *Config) Validate() error {
 	case c.HTTP.Operators != "" && c.Auth.Token == "" && c.HTTP.ClientCA == "" && !loopback(operators):
 		return fmt.Errorf("http.operators %s is open to others: set auth.token or http.clientCA, or listen on "+
 			"127.0.0.1", c.HTTP.Operators)
-	case c.HTTP.Rate < 0:
-		return errors.New("http.rate must not be negative")
 	case c.HTTP.Rate > 0 && c.HTTP.Burst < 1:
 		return errors.New("http.burst must be at least 1")
 	case c.MaxFlows > api.MaxFlows:

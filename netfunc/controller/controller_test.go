@@ -41,7 +41,7 @@ func TestRestart(t *testing.T) {
 		func() bool { return contains(filepath.Join(dir, "state.json"), `"state":"trimmed"`) })
 	p.Kill()
 
-	p = start(t, dir, "", "--listen", strings.TrimPrefix(p.url, "http://"))
+	p = start(t, dir, "", "--http-listen", strings.TrimPrefix(p.url, "http://"))
 	ctx, stop := context.WithCancel(t.Context())
 	snapshot := make(chan api.Update, 100)
 	watched := make(chan error, 1)
@@ -129,22 +129,25 @@ func TestDoesNotStart(t *testing.T) {
 		"state of a later version": {state: `{"format":9,"sha256":"","state":{}}`, want: "later version"},
 		"unknown setting":          {yaml: "trigger:\n  intervall: 1s\n", want: "intervall"},
 		"bad setting":              {yaml: "trigger:\n  count: 0\n", want: "trigger.count"},
-		"open to others":           {args: []string{"--listen", "0.0.0.0:0", "--token", ""}, want: "auth.token"},
-		"no key":                   {args: []string{"--signal-key", "/nonexistent"}, want: "signal.key"},
-		"no address":               {yaml: "signal:\n  from: 192.0.2\n", want: "controller.yaml:2: signal.from: "},
+		"open to others": {
+			args: []string{"--http-listen", "0.0.0.0:0", "--auth-token", ""},
+			want: "auth.token",
+		},
+		"no key":     {args: []string{"--signal-key", "/nonexistent"}, want: "signal.key"},
+		"no address": {yaml: "signal:\n  from: 192.0.2\n", want: "controller.yaml:2: signal.from: "},
 		"no prefix": {
 			yaml: "grants:\n  a:\n    prefixes: [10.9.0.0/33]\n",
 			want: "controller.yaml:3: grants.a.prefixes[0]: ",
 		},
 		"another's address": {yaml: "signal: {from: 192.0.2.9}\n", want: "signal.from: "},
-		"no token":          {args: []string{"--token", "/nonexistent"}, want: "auth.token"},
+		"no token":          {args: []string{"--auth-token", "/nonexistent"}, want: "auth.token"},
 		"mode":              {args: []string{"--mode", "best"}, want: `mode "best"`},
 		"log":               {args: []string{"--log-level", "loud"}, want: "log.level"},
 		"certificate": {
-			args: []string{"--certificate", "/nonexistent", "--key", "/nonexistent"},
+			args: []string{"--http-certificate", "/nonexistent", "--http-key", "/nonexistent"},
 			want: "http.certificate",
 		},
-		"certificate alone":     {args: []string{"--certificate", "x"}, want: "http.key"},
+		"certificate alone":     {args: []string{"--http-certificate", "x"}, want: "http.key"},
 		"state in no directory": {args: []string{"--state", "/proc/nowhere/state.json"}, want: "state file"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -169,7 +172,7 @@ func TestDoesNotStart(t *testing.T) {
 		p := start(t, workDir(t), "")
 		for want, args := range map[string][]string{
 			"in use by another process": nil,
-			"in use by another program": {"--listen", strings.TrimPrefix(p.url, "http://")},
+			"in use by another program": {"--http-listen", strings.TrimPrefix(p.url, "http://")},
 		} {
 			q := launch(t, p.dir, "", args...)
 			if err := q.Err(); err == nil || !strings.Contains(q.output(), want) {

@@ -137,7 +137,8 @@ func TestConnectionsOfRoles(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "edge-token"), []byte(edgeToken+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, dir, "http: {maxConnections: 8, perAddress: 7}\n", "--edge-token", filepath.Join(dir, "edge-token"))
+	p := start(t, dir, "http: {maxConnections: 8, perAddress: 7}\n", "--auth-edge-token",
+		filepath.Join(dir, "edge-token"))
 	newPair(t, p.client()).hello()
 	watch := func(token string, from byte) string { return watchEdge(t, p, "b", token, from) }
 	for i := range 8 {
@@ -167,7 +168,7 @@ func TestConnectionsOfRoles(t *testing.T) {
 // With a separate operators' address, operators are not served at the edges' address.
 func TestOperatorsAddress(t *testing.T) {
 	t.Parallel()
-	p := start(t, workDir(t), "", "--operators", "127.0.0.1:0")
+	p := start(t, workDir(t), "", "--http-operators", "127.0.0.1:0")
 	var operators string
 	for _, word := range strings.Split(p.output(), `"`) {
 		if strings.HasPrefix(word, "http://") && word != p.url {

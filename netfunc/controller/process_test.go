@@ -76,20 +76,20 @@ func start(t testing.TB, dir, yaml string, args ...string) *process {
 func launch(t testing.TB, dir, yaml string, args ...string) *process {
 	t.Helper()
 	config := filepath.Join(dir, "controller.yaml")
-	if err := os.WriteFile(config, []byte(settings(yaml)), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte(withReportInterval(yaml)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	args = append([]string{
-		"run", "--config", config, "--listen", "127.0.0.1:0", "--signal-key", filepath.Join(dir, "signal.key"),
-		"--token", filepath.Join(dir, "token"), "--state", filepath.Join(dir,
+		"run", "--config", config, "--http-listen", "127.0.0.1:0", "--signal-key", filepath.Join(dir, "signal.key"),
+		"--auth-token", filepath.Join(dir, "token"), "--state", filepath.Join(dir,
 			"state.json"), "--log-format", "json", "--log-level", "debug",
 	}, args...)
 	return &process{Process: programtest.Start(t, exec.Command(binary, args...)), t: t, dir: dir}
 }
 
-// settings completes a configuration: unless yaml sets another report interval, no edge is lost
-// however slow the machine is.
-func settings(yaml string) string {
+// withReportInterval completes a configuration: unless yaml sets another report interval, no edge is
+// lost however slow the machine is.
+func withReportInterval(yaml string) string {
 	if strings.Contains(yaml, "reportInterval:") {
 		return yaml
 	}

@@ -37,7 +37,8 @@ func TestReload(t *testing.T) {
 	}
 	hup := func(yaml, says string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, "controller.yaml"), []byte(settings(yaml)), 0o600); err != nil {
+		file := filepath.Join(dir, "controller.yaml")
+		if err := os.WriteFile(file, []byte(withReportInterval(yaml)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		before := strings.Count(p.output(), says)

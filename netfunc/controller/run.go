@@ -77,7 +77,7 @@ func run(ctx context.Context, cfg Config) (err error) {
 	served, saved := make(chan error, len(listeners)), make(chan error, 1)
 	servers := listeners.serve(serving, handler, log, served)
 	go func() { saved <- plane.Run(running) }()
-	unhook := service.OnReload(ctx, log, cfg, reloaded, func(next Config) error {
+	unhook := service.OnReload(ctx, log, cfg, settings.Reloaded(), func(next Config) error {
 		key, err := signal.ReadKey(next.Signal.Key)
 		if err != nil {
 			return fmt.Errorf("signal.key: %w", err)
@@ -124,12 +124,6 @@ func run(ctx context.Context, cfg Config) (err error) {
 	}
 	log.Info("controller stopped; edges keep their path sets")
 	return err
-}
-
-// reloaded lists the settings that SIGHUP applies.
-var reloaded = []string{
-	"log.level", "http.certificate", "http.key", "http.rate", "http.burst", "auth", "grants",
-	"signal.key", "signal.resend", "signal.slow", "mode", "trigger", "redirect", "rearm", "end", "forget",
 }
 
 // warnSecrets warns about secret files that any user can read.

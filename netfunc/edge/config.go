@@ -34,8 +34,8 @@ type Config struct {
 	Paths     []Path        `yaml:"paths"`
 	Sender    Sender        `yaml:"sender"`
 	Receiver  Receiver      `yaml:"receiver"`
-	Uplink    Uplink        `yaml:"uplink"`
 	Flows     []Flow        `yaml:"flows"`
+	Uplink    Uplink        `yaml:"uplink"`
 	Signal    Signal        `yaml:"signal"`
 	Control   Controller    `yaml:"controller"`
 	Probe     Probe         `yaml:"probe"`
@@ -155,9 +155,9 @@ const (
 func defaultConfig() Config {
 	var c Config
 	c.Name, _ = os.Hostname()
-	c.Uplink.Min, c.Uplink.Max = 200, 300
-	c.Receiver.Stale, c.Receiver.TableSize = time.Second, 1<<21
-	c.Sender.MaxPolicies = 4096
+	c.Uplink.Min, c.Uplink.Max = bpf.DefaultUplinkMin, bpf.DefaultUplinkMax
+	c.Receiver.Stale, c.Receiver.TableSize = bpf.DefaultStale, bpf.DefaultTableSize
+	c.Sender.MaxPolicies = bpf.DefaultMaxPolicies
 	c.Signal.Port = signal.Port
 	c.Probe = Probe{Port: 4791, Every: 100 * time.Millisecond, Timeout: time.Second, Down: time.Second}
 	a := elimination.Default()
@@ -195,6 +195,9 @@ func (c *Config) Validate() error {
 	if err := c.places(); err != nil {
 		return err
 	}
+	if err := settings.Check(c); err != nil {
+		return err
+	}
 	if !slices.Contains([]api.Role{api.Sender, api.Receiver, api.Both}, c.Role) {
 		return fmt.Errorf("role %q is not sender, receiver or both", c.Role)
 	}
@@ -208,8 +211,6 @@ func (c *Config) Validate() error {
 	switch {
 	case c.OnExit != exitDetach && c.OnExit != exitKeep:
 		return fmt.Errorf("onExit %q is not %s or %s", c.OnExit, exitDetach, exitKeep)
-	case c.Drain < 0:
-		return errors.New("drain must not be negative")
 	case len(c.Uplink.Interfaces) > 0 && (c.Uplink.Min == 0 || c.Uplink.Min > c.Uplink.Max):
 		return fmt.Errorf("uplink.min %d and uplink.max %d: want 0 < min <= max", c.Uplink.Min, c.Uplink.Max)
 	}
@@ -292,8 +293,8 @@ func (c *Config) validateReceiver() error {
 		return fmt.Errorf("receiver.dscp %d is not 0 to 63", c.Receiver.DSCP)
 	case c.Receiver.Stale < 10*time.Millisecond || c.Receiver.Stale > 30*time.Second:
 		return fmt.Errorf("receiver.stale %v is not 10ms to 30s", c.Receiver.Stale)
-	case c.Receiver.TableSize == 0 || c.Receiver.TableSize > 1<<28:
-		return fmt.Errorf("receiver.tableSize %d is not 1 to %d", c.Receiver.TableSize, 1<<28)
+	case c.Receiver.TableSize == 0 || c.Receiver.TableSize > bpf.MaxTableSize:
+		return fmt.Errorf("receiver.tableSize %d is not 1 to %d", c.Receiver.TableSize, bpf.MaxTableSize)
 	}
 	return nil
 }
@@ -345,8 +346,6 @@ func contain(prefixes []netip.Prefix, a netip.Addr) bool {
 func (c *Config) validateProbe() error {
 	p := c.Probe
 	switch {
-	case p.Port == 0:
-		return errors.New("probe.port must be above 0")
 	case p.Every < 5*time.Millisecond:
 		return fmt.Errorf("probe.every %v is below 5ms", p.Every)
 	case p.Timeout < p.Every:
@@ -362,8 +361,6 @@ func (c *Config) validateControl() error {
 	switch {
 	case s.Address.IsValid() && !s.Address.Unmap().Is4():
 		return fmt.Errorf("signal.address %s is not an IPv4 address", s.Address)
-	case s.Port == 0:
-		return errors.New("signal.port must be above 0")
 	case c.Control.URL == "" && (c.Control.Token != "" || c.Control.CA != "" || c.Control.Certificate != "" ||
 		c.Control.Key != ""):
 		return errors.New("controller.url is missing")

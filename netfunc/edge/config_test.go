@@ -3,6 +3,7 @@
 package main
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"holocast/internal/config"
+	"holocast/internal/service/servicetest"
 	"holocast/netfunc/api"
 )
 
@@ -115,7 +117,9 @@ func TestValidate(t *testing.T) {
 			gets + "uplink: {interfaces: [lan0], min: 300, max: 200}",
 			"uplink.min 300 and uplink.max 200: want",
 		},
-		"algorithm":     {gets + "elimination: {window: 0}", "W = 0"},
+		"window":        {gets + "elimination: {window: 0}", "elimination.window must be above 0"},
+		"algorithm":     {gets + "elimination: {window: 2000000}", "W = 2000000 is not from 1 to 1048576"},
+		"signal port":   {gets + "signal: {port: 0}", "signal.port must be above 0"},
 		"probe port":    {gets + "probe: {port: 0}", "probe.port must be above 0"},
 		"probe rate":    {gets + "probe: {every: 1ms}", "probe.every 1ms is below 5ms"},
 		"probe timeout": {gets + "probe: {timeout: 50ms}", "probe.timeout 50ms is below probe.every, 100ms"},
@@ -145,8 +149,23 @@ func TestValidate(t *testing.T) {
 	}
 }
 
+// exampleConfig returns the defaults with the example's values of the settings that have none.
+func exampleConfig() Config {
+	c := defaultConfig()
+	c.Name, c.Role = "london", api.Sender
+	c.Paths = []Path{
+		{Index: 1, Interface: "wan1", Peer: netip.MustParseAddr("10.1.0.2")},
+		{Index: 2, Interface: "wan2", Peer: netip.MustParseAddr("10.2.0.2")},
+	}
+	c.Sender.Attach = []Attach{{Interface: "lan0", Direction: "ingress"}}
+	c.Sender.Towards = []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}
+	return c
+}
+
 // TestExample: the example is valid, and shows the defaults of all optional settings.
 func TestExample(t *testing.T) {
+	want := exampleConfig()
+	servicetest.Example(t, "edge.example.yaml", exampleHeader, &want)
 	text, err := os.ReadFile("edge.example.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -155,19 +174,15 @@ func TestExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := defaultConfig()
-	want.Name, want.Role, want.Paths = got.Name, got.Role, got.Paths
-	want.Sender.Attach, want.Sender.Towards = got.Sender.Attach, got.Sender.Towards
-	want.Receiver.Interfaces, want.Receiver.Behind, want.Flows = []string{}, got.Receiver.Behind, got.Flows
-	want.Uplink.Interfaces, want.Signal.Interfaces = []string{}, []string{}
+	want.Receiver.Interfaces, want.Receiver.Behind = []string{}, []netip.Prefix{}
+	want.Uplink.Interfaces, want.Signal.Interfaces, want.Flows = []string{}, []string{}, []Flow{}
 	if err := want.places(); err != nil {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	if len(got.Paths) != 2 || got.Role != api.Sender || got.Pin != "/sys/fs/bpf/holocast/london" ||
-		got.Socket != "/run/holocast/london.sock" {
+	if got.Pin != "/sys/fs/bpf/holocast/london" || got.Socket != "/run/holocast/london.sock" {
 		t.Errorf("%+v", got)
 	}
 }

@@ -21,7 +21,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"holocast/internal/config"
 	"holocast/internal/service"
 	"holocast/netfunc/api"
 	"holocast/netfunc/bpf"
@@ -63,7 +62,7 @@ func run(ctx context.Context, cfg Config) error {
 	}
 	defer lock.release()
 	reloaded := make(chan Config, 1)
-	unhook := service.OnReload(ctx, log, cfg, []string{config.All}, func(next Config) error {
+	unhook := service.OnReload(ctx, log, cfg, settings.Reloaded(), func(next Config) error {
 		if err := next.follows(&cfg); err != nil {
 			return err
 		}

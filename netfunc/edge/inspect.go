@@ -75,8 +75,7 @@ kernel programs.`,
 
 // named reports whether the command line names an edge.
 func named(cmd *cobra.Command) bool {
-	return slices.ContainsFunc([]string{config.Flag, "name", "pin", "socket"},
-		func(f string) bool { return cmd.Flags().Changed(f) })
+	return cmd.Flags().Changed(config.Flag) || slices.ContainsFunc(identity, cmd.Flags().Changed)
 }
 
 // here lists the edges of this machine in the default directories.

@@ -34,9 +34,7 @@ func command(cfg *Config) *cobra.Command {
 	f := c.PersistentFlags()
 	f.SortFlags = false
 	f.String(config.Flag, "", "YAML configuration file; flags override it")
-	f.StringVar(&cfg.Name, "name", cfg.Name, "name of the edge")
-	f.StringVar(&cfg.Pin, "pin", cfg.Pin, "directory for what outlives the program (default "+pinRoot+"/NAME)")
-	f.StringVar(&cfg.Socket, "socket", cfg.Socket, "socket of \"edge status\" (default "+socketRoot+"/NAME.sock)")
+	settings.AddFlags(f, cfg, identity...)
 	c.AddCommand(runCommand(cfg), statusCommand(cfg), detachCommand(cfg))
 	return c
 }
@@ -56,12 +54,7 @@ SIGTERM it detaches, unless onExit is keep.`,
 	}
 	f := c.Flags()
 	f.SortFlags = false
-	f.StringVar((*string)(&cfg.Role), "role", string(cfg.Role), "sender, receiver or both")
-	f.StringVar(&cfg.HTTP, "http", cfg.HTTP, "TCP address for metrics, health and status; \"\" disables it")
-	f.StringVar(&cfg.Control.URL, "controller", cfg.Control.URL, "URL of the controller; \"\" = none")
-	f.StringVar(&cfg.OnExit, "on-exit", cfg.OnExit, "action on SIGTERM: detach or keep the kernel programs")
-	f.StringVar(&cfg.Log.Level, "log-level", cfg.Log.Level, "debug, info, warn or error")
-	f.StringVar(&cfg.Log.Format, "log-format", cfg.Log.Format, "text or json")
+	settings.AddFlags(f, cfg)
 	c.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if !cmd.Flags().Changed(config.Flag) {
 			return fmt.Errorf("--%s is missing: name a file with the paths of this edge", config.Flag)

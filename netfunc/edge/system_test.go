@@ -84,7 +84,7 @@ func TestSystem(t *testing.T) {
 	keyFile, tokenFile := file("signal.key", string(key)), file("token", token+"\n")
 	config := file("controller.yaml", "reportInterval: 300ms\nrearm: 100ms\n")
 	args := []string{
-		"run", "--config", config, "--listen", relayAddress + ":" + controllerPort, "--token", tokenFile,
+		"run", "--config", config, "--http-listen", relayAddress + ":" + controllerPort, "--auth-token", tokenFile,
 		"--signal-key", keyFile, "--state", filepath.Join(dir, "state.json"), "--log-level", "debug",
 	}
 	startController := func() *programtest.Process { return startIn(t, s.relay, exec.Command(controllerBinary, args...)) }
