@@ -298,13 +298,8 @@ func TestRayTableBits(t *testing.T) {
 	}
 	sum := sha256.Sum256(buf)
 	if got := hex.EncodeToString(sum[:]); got != vector.SHA256 || invalid != vector.WithoutRays {
-		t.Errorf(
-			"ray table has digest %s and %d pixels without a ray, want %s and %d",
-			got,
-			invalid,
-			vector.SHA256,
-			vector.WithoutRays,
-		)
+		t.Errorf("ray table has digest %s and %d pixels without a ray, want %s and %d", got, invalid, vector.SHA256,
+			vector.WithoutRays)
 	}
 }
 

@@ -110,12 +110,8 @@ func parse(doc []byte, depth DepthMode, color ColorMode) (Calibration, error) {
 			// Calibrated on a 16:9 image, the middle of the 4:3 sensor.
 			c.lens = c.lens.widen()
 		default:
-			return Calibration{}, fmt.Errorf(
-				"%s: sensor is %d×%d, want an aspect of 4:3 or 16:9",
-				colorLocation,
-				c.SensorWidth,
-				c.SensorHeight,
-			)
+			return Calibration{}, fmt.Errorf("%s: sensor is %d×%d, want an aspect of 4:3 or 16:9", colorLocation,
+				c.SensorWidth, c.SensorHeight)
 		}
 		cal.Color = c.lens.cut(colorCrop)
 		cal.DepthToColor = c.fromWorld.Compose(d.fromWorld.Inverse())
@@ -184,12 +180,8 @@ func (f *factoryCamera) check() (calibrated, error) {
 	}
 	p := in.ModelParameters
 	if in.ModelParameterCount != count || len(p) != count {
-		return calibrated{}, fmt.Errorf(
-			"ModelParameterCount %d with %d ModelParameters, want %d of both",
-			in.ModelParameterCount,
-			len(p),
-			count,
-		)
+		return calibrated{}, fmt.Errorf("ModelParameterCount %d with %d ModelParameters, want %d of both",
+			in.ModelParameterCount, len(p), count)
 	}
 	if p[10] != 0 || p[11] != 0 {
 		return calibrated{}, fmt.Errorf("centre of distortion (%g, %g) is not zero", p[10], p[11])
@@ -198,11 +190,8 @@ func (f *factoryCamera) check() (calibrated, error) {
 		return calibrated{}, errors.New("no field Rt")
 	}
 	if len(f.Rt.Rotation) != 9 || len(f.Rt.Translation) != 3 {
-		return calibrated{}, fmt.Errorf(
-			"field Rt has %d rotation and %d translation values, want 9 and 3",
-			len(f.Rt.Rotation),
-			len(f.Rt.Translation),
-		)
+		return calibrated{}, fmt.Errorf("field Rt has %d rotation and %d translation values, want 9 and 3",
+			len(f.Rt.Rotation), len(f.Rt.Translation))
 	}
 	c := calibrated{SensorWidth: f.SensorWidth, SensorHeight: f.SensorHeight}
 	copy(c.fromWorld.R[:], f.Rt.Rotation)

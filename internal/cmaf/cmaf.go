@@ -64,32 +64,10 @@ func Init(t Track, duration uint64) []byte {
 		handler, header, volume = "soun", full("smhd", 0, 0, zeros(4)), 0x100
 	}
 	d64 := binary.BigEndian.AppendUint64(nil, duration)
-	mvhd := full(
-		"mvhd",
-		1,
-		0,
-		zeros(16),
-		u32(t.Timescale),
-		d64,
-		u32(0x10000),
-		u16(0x100),
-		zeros(10),
-		matrix,
-		zeros(24),
-		u32(2),
-	)
-	tkhd := full(
-		"tkhd",
-		1,
-		7,
-		zeros(16),
-		u32(1, 0),
-		d64,
-		zeros(8),
-		u16(0, 0, volume, 0),
-		matrix,
-		u32(uint32(t.Width)<<16, uint32(t.Height)<<16),
-	)
+	mvhd := full("mvhd", 1, 0, zeros(16), u32(t.Timescale), d64, u32(0x10000), u16(0x100), zeros(10), matrix,
+		zeros(24), u32(2))
+	tkhd := full("tkhd", 1, 7, zeros(16), u32(1, 0), d64, zeros(8), u16(0, 0, volume, 0), matrix,
+		u32(uint32(t.Width)<<16, uint32(t.Height)<<16))
 	mdhd := full("mdhd", 1, 0, zeros(16), u32(t.Timescale), d64, u16(0x55c4, 0))
 	hdlr := full("hdlr", 0, 0, zeros(4), []byte(handler), zeros(12), []byte("Holocast\x00"))
 	dinf := box("dinf", full("dref", 0, 0, u32(1), full("url ", 0, 1)))
@@ -112,19 +90,8 @@ func (t *Track) entry() []byte {
 		if t.Spherical != "" {
 			sphere = spherical.SampleEntryBoxes(t.Spherical)
 		}
-		return box(
-			"avc1",
-			zeros(6),
-			u16(1),
-			zeros(16),
-			u16(uint16(t.Width), uint16(t.Height)),
-			u32(0x480000, 0x480000, 0),
-			u16(1),
-			zeros(32),
-			u16(24, 0xffff),
-			box("avcC", t.AVCConfig),
-			sphere,
-		)
+		return box("avc1", zeros(6), u16(1), zeros(16), u16(uint16(t.Width), uint16(t.Height)),
+			u32(0x480000, 0x480000, 0), u16(1), zeros(32), u16(24, 0xffff), box("avcC", t.AVCConfig), sphere)
 	}
 	a := t.Audio
 	head := [][]byte{zeros(6), u16(1), zeros(8), u16(uint16(a.Channels), 16), zeros(4), u32(uint32(a.SampleRate) << 16)}

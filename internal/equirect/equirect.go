@@ -168,14 +168,8 @@ func (v *Video) chooseLayout(asked string, meta spherical.Metadata) error {
 		return nil
 	case "", StereoAuto:
 	default:
-		return fmt.Errorf(
-			"stereo is %q, want %s, %s, %s or %s",
-			asked,
-			StereoAuto,
-			spherical.Mono,
-			spherical.TopBottom,
-			spherical.SideBySide,
-		)
+		return fmt.Errorf("stereo is %q, want %s, %s, %s or %s", asked, StereoAuto, spherical.Mono,
+			spherical.TopBottom, spherical.SideBySide)
 	}
 	if meta.Stereo != "" {
 		v.layout = meta.Stereo
@@ -224,26 +218,16 @@ func (v *Video) chooseSize(opts Options) error {
 		width, height = opts.Width, opts.Height
 		if width < 32 || height < 16 || width > catalog.MaxSphereSize || height > catalog.MaxSphereSize ||
 			width%2 != 0 || height%2 != 0 {
-			return fmt.Errorf(
-				"size is %d×%d, want even numbers from 32×16 to %d×%d",
-				width,
-				height,
-				catalog.MaxSphereSize,
-				catalog.MaxSphereSize,
-			)
+			return fmt.Errorf("size is %d×%d, want even numbers from 32×16 to %d×%d", width, height,
+				catalog.MaxSphereSize, catalog.MaxSphereSize)
 		}
 	case w%2 != 0 || h%2 != 0 || v.layout == spherical.TopBottom && s.Height%2 != 0 ||
 		v.layout == spherical.SideBySide && s.Width%2 != 0:
 		width, height = w&^1, h&^1
 		v.Notes = append(
 			v.Notes,
-			fmt.Sprintf(
-				"pictures of %d×%d are scaled to %d×%d an eye: encoders need even sizes",
-				s.Width,
-				s.Height,
-				width,
-				height,
-			),
+			fmt.Sprintf("pictures of %d×%d are scaled to %d×%d an eye: encoders need even sizes", s.Width, s.Height,
+				width, height),
 		)
 	}
 	if width < 32 || height < 16 {
@@ -327,13 +311,8 @@ func frameRate(num, den int) (int, int) {
 // Name says what is shown, for logs.
 func (v *Video) Name() string {
 	s := v.Sphere
-	return fmt.Sprintf(
-		"%d×%d %s, %.5g pictures a second",
-		s.Width,
-		s.Height,
-		v.layout,
-		float64(v.FPSNum)/float64(v.FPSDen),
-	)
+	return fmt.Sprintf("%d×%d %s, %.5g pictures a second", s.Width, s.Height, v.layout,
+		float64(v.FPSNum)/float64(v.FPSDen))
 }
 
 // Reader decodes an input. Pictures and sound are read by one goroutine each, and both
@@ -379,19 +358,8 @@ func (v *Video) Start(ctx context.Context, loop bool) (*Reader, error) {
 	pipes := 1
 	if v.Info.Audio {
 		pipes = 2
-		args = append(
-			args,
-			"-map",
-			"0:a:0",
-			"-af",
-			"aresample=async=1:first_pts=0",
-			"-ac",
-			"2",
-			"-ar",
-			"48000",
-			"-b:a",
-			audioBitrate,
-		)
+		args = append(args, "-map", "0:a:0", "-af", "aresample=async=1:first_pts=0", "-ac", "2", "-ar", "48000",
+			"-b:a", audioBitrate)
 		if v.aac {
 			args = append(args, "-c:a", "aac", "-f", "adts")
 		} else {

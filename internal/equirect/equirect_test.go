@@ -135,17 +135,8 @@ func TestOpen(t *testing.T) {
 			}
 			if v.layout != tt.layout || v.Sphere.Width != tt.width || v.Sphere.Height != tt.height || v.FPSNum != 10 ||
 				v.FPSDen != 1 {
-				t.Errorf(
-					"%s, %d×%d, %d/%d; want %s, %d×%d",
-					v.layout,
-					v.Sphere.Width,
-					v.Sphere.Height,
-					v.FPSNum,
-					v.FPSDen,
-					tt.layout,
-					tt.width,
-					tt.height,
-				)
+				t.Errorf("%s, %d×%d, %d/%d; want %s, %d×%d", v.layout, v.Sphere.Width, v.Sphere.Height, v.FPSNum,
+					v.FPSDen, tt.layout, tt.width, tt.height)
 			}
 			if notes := strings.Join(v.Notes, "\n"); tt.note == "" && notes != "" || !strings.Contains(notes, tt.note) {
 				t.Errorf("notes %q, want %q", notes, tt.note)

@@ -131,31 +131,9 @@ func TestPipes(t *testing.T) {
 	if _, err := Find("ffmpeg"); err != nil {
 		t.Skip("ffmpeg is not installed")
 	}
-	p, pipes, err := Start(
-		t.Context(),
-		2,
-		nil,
-		"-f",
-		"lavfi",
-		"-i",
-		"color=size=4x2:rate=5:duration=1",
-		"-f",
-		"lavfi",
-		"-i",
-		"sine=duration=1:sample_rate=8000",
-		"-map",
-		"0",
-		"-f",
-		"rawvideo",
-		"-pix_fmt",
-		"gray",
-		"pipe:3",
-		"-map",
-		"1",
-		"-f",
-		"s16le",
-		"pipe:4",
-	)
+	p, pipes, err := Start(t.Context(), 2, nil, "-f", "lavfi", "-i", "color=size=4x2:rate=5:duration=1", "-f",
+		"lavfi", "-i", "sine=duration=1:sample_rate=8000", "-map", "0", "-f", "rawvideo", "-pix_fmt", "gray",
+		"pipe:3", "-map", "1", "-f", "s16le", "pipe:4")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -107,12 +107,8 @@ func (f *file) readHeader() (*header, error) {
 			break
 		}
 		if e.end > segment.end {
-			return nil, e.damage(
-				"%d bytes long, but only %d are left%s",
-				e.end-e.data,
-				segment.end-e.data,
-				f.truncated(segment.end),
-			)
+			return nil, e.damage("%d bytes long, but only %d are left%s", e.end-e.data, segment.end-e.data,
+				f.truncated(segment.end))
 		}
 		if e.id == idSeekHead {
 			if seek, err = f.seekHead(e, segment, seek); err != nil {

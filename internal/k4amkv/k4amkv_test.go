@@ -118,18 +118,9 @@ func compare(t *testing.T, got, want []Capture) {
 	}
 	for i := range want {
 		if !same(got[i], want[i]) {
-			t.Fatalf(
-				"capture %d differs: times %v %v %v, want %v %v %v; %d IMU samples, want %d",
-				i,
-				got[i].ColorTime,
-				got[i].DepthTime,
-				got[i].IRTime,
-				want[i].ColorTime,
-				want[i].DepthTime,
-				want[i].IRTime,
-				len(got[i].IMU),
-				len(want[i].IMU),
-			)
+			t.Fatalf("capture %d differs: times %v %v %v, want %v %v %v; %d IMU samples, want %d", i,
+				got[i].ColorTime, got[i].DepthTime, got[i].IRTime, want[i].ColorTime, want[i].DepthTime,
+				want[i].IRTime, len(got[i].IMU), len(want[i].IMU))
 		}
 	}
 }

@@ -396,12 +396,8 @@ func (r *Reader) enterCluster() error {
 		if e.id != idCluster {
 			if e.end > r.header.segment.end {
 				r.resync(r.at)
-				return e.damage(
-					"%d bytes long, but only %d are left%s",
-					e.end-e.data,
-					r.header.segment.end-e.data,
-					r.file.truncated(r.header.segment.end),
-				)
+				return e.damage("%d bytes long, but only %d are left%s", e.end-e.data, r.header.segment.end-e.data,
+					r.file.truncated(r.header.segment.end))
 			}
 			r.at = e.end
 			continue

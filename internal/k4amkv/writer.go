@@ -190,12 +190,8 @@ func (w *Writer) check(c *Capture) error {
 		case image.size == 0 || image.size > maxColor || want != 0 && image.size != want:
 			return fmt.Errorf("%s image of %d values, want %d", image.name, image.size, want)
 		case int64(image.time) < w.flushed:
-			return fmt.Errorf(
-				"%s image of %v is too late: the recording has reached %v",
-				image.name,
-				image.time,
-				time.Duration(w.newest),
-			)
+			return fmt.Errorf("%s image of %v is too late: the recording has reached %v", image.name, image.time,
+				time.Duration(w.newest))
 		}
 	}
 	for _, s := range c.IMU {

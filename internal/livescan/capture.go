@@ -170,12 +170,8 @@ type Messages struct {
 
 // NewMessages reads messages from r. The caller must close it.
 func NewMessages(r io.Reader) (*Messages, error) {
-	d, err := zstd.NewReader(
-		nil,
-		zstd.WithDecoderConcurrency(1),
-		zstd.WithDecoderMaxMemory(maxFrame),
-		zstd.WithDecodeAllCapLimit(true),
-	)
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxFrame),
+		zstd.WithDecodeAllCapLimit(true))
 	if err != nil {
 		return nil, err
 	}

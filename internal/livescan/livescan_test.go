@@ -34,10 +34,8 @@ func same(a, b *pointcloud.Points) bool {
 }
 
 func TestAnswerBytes(t *testing.T) {
-	got := livescan.AppendAnswer(
-		nil,
-		&pointcloud.Points{XYZ: []int16{1, -2, 3, 256, 0, -1}, RGB: []byte{10, 20, 30, 40, 50, 60}},
-	)
+	got := livescan.AppendAnswer(nil,
+		&pointcloud.Points{XYZ: []int16{1, -2, 3, 256, 0, -1}, RGB: []byte{10, 20, 30, 40, 50, 60}})
 	want := []byte{2, 0, 0, 0, 1, 0, 0xfe, 0xff, 3, 0, 0, 1, 0, 0, 0xff, 0xff, 10, 20, 30, 40, 50, 60}
 	if !bytes.Equal(got, want) {
 		t.Errorf("% x, want % x", got, want)
@@ -129,18 +127,10 @@ func TestEvenFrame(t *testing.T) {
 
 func TestCalibration(t *testing.T) {
 	// A quarter turn about y, then a translation.
-	azure := livescantest.AppendCalibration(
-		nil,
-		livescan.AzureKinect,
-		3,
-		[12]float32{0, 0, 1, 0.5, 0, 1, 0, -0.25, -1, 0, 0, 2},
-	)
-	kinect := livescantest.AppendCalibration(
-		nil,
-		livescan.KinectV2,
-		3,
-		[12]float32{0, 0, 1, 0, 1, 0, -1, 0, 0, -2, -0.25, 0.5},
-	)
+	azure := livescantest.AppendCalibration(nil, livescan.AzureKinect, 3,
+		[12]float32{0, 0, 1, 0.5, 0, 1, 0, -0.25, -1, 0, 0, 2})
+	kinect := livescantest.AppendCalibration(nil, livescan.KinectV2, 3,
+		[12]float32{0, 0, 1, 0, 1, 0, -1, 0, 0, -2, -0.25, 0.5})
 	for _, c := range []struct {
 		name    string
 		b       []byte
@@ -278,15 +268,8 @@ func TestSettings(t *testing.T) {
 	} {
 		b := livescan.AppendSettings(nil, c.version, s)
 		if b[0] != c.kind || int(binary.LittleEndian.Uint32(b[1:])) != c.length || len(b) != 5+c.length {
-			t.Errorf(
-				"%v: message %d of %d bytes announces %d, want message %d of %d",
-				c.version,
-				b[0],
-				len(b)-5,
-				binary.LittleEndian.Uint32(b[1:]),
-				c.kind,
-				c.length,
-			)
+			t.Errorf("%v: message %d of %d bytes announces %d, want message %d of %d", c.version, b[0], len(b)-5,
+				binary.LittleEndian.Uint32(b[1:]), c.kind, c.length)
 		}
 	}
 }

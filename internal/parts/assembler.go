@@ -278,11 +278,8 @@ func (f *frame) begin(d *moqt.Datagram, length uint64, most int) bool {
 	if i > 0 && f.starts[i-1].last >= d.Object || i < len(f.starts) && f.starts[i].first <= last {
 		return false // inside another payload
 	}
-	f.starts = slices.Insert(
-		f.starts,
-		i,
-		start{first: d.Object, last: last, length: int(length), size: int(size), priority: d.Priority},
-	)
+	f.starts = slices.Insert(f.starts, i,
+		start{first: d.Object, last: last, length: int(length), size: int(size), priority: d.Priority})
 	return true
 }
 

@@ -240,12 +240,8 @@ func TestDescriptionsOfOneFrame(t *testing.T) {
 	e, d := newCodec(t, EncoderOptions{})
 	g := patterns()[1].grid(8, 6, 1)
 	object := func(l Layout, sequence uint32, description int) []byte {
-		b, err := e.Encode(
-			nil,
-			Header{Sequence: sequence, Descriptions: 4},
-			&Frame{Layout: l, Grid: *g, Points: *cloud(g)},
-			description,
-		)
+		b, err := e.Encode(nil, Header{Sequence: sequence, Descriptions: 4},
+			&Frame{Layout: l, Grid: *g, Points: *cloud(g)}, description)
 		if err != nil {
 			t.Fatal(err)
 		}

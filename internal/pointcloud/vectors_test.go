@@ -222,22 +222,16 @@ func (w *vectorWriter) pattern(name string, g *Grid) {
 		h.Layout = layout
 		object, err := encodePoints(w.e, h, c, 0)
 		w.must(h, err)
-		w.valid(
-			name+"-"+letter+"1",
-			[]string{w.file(name+"-"+letter+"1.hcpf", object)},
-			w.file(name+"-points.bin", pointsBytes(c)),
-		)
+		w.valid(name+"-"+letter+"1", []string{w.file(name+"-"+letter+"1.hcpf", object)},
+			w.file(name+"-points.bin", pointsBytes(c)))
 		h.Descriptions = 4
 		if object, err = encodePoints(w.e, h, c, 3); err != nil {
 			w.t.Fatal(err)
 		}
 		var last Points
 		w.must(decodePoints(w.d, &last, object))
-		w.valid(
-			name+"-"+letter+"4-3",
-			[]string{w.file(name+"-"+letter+"4-3.hcpf", object)},
-			w.file(name+"-points4-3.bin", pointsBytes(&last)),
-		)
+		w.valid(name+"-"+letter+"4-3", []string{w.file(name+"-"+letter+"4-3.hcpf", object)},
+			w.file(name+"-points4-3.bin", pointsBytes(&last)))
 	}
 }
 

@@ -172,13 +172,8 @@ func (o *output) create(dir string) error {
 func (o *output) fragment(samples []cmaf.Sample) error {
 	b := cmaf.Fragment(uint32(o.written+1), o.at, samples)
 	if len(b) != int(o.entries[o.written].Size) {
-		return fmt.Errorf(
-			"%s: GoP %d has %d bytes, its index says %d",
-			o.file.Name(),
-			o.written,
-			len(b),
-			o.entries[o.written].Size,
-		)
+		return fmt.Errorf("%s: GoP %d has %d bytes, its index says %d", o.file.Name(), o.written, len(b),
+			o.entries[o.written].Size)
 	}
 	o.at += uint64(o.entries[o.written].Duration)
 	o.bytes += int64(len(b))

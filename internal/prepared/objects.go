@@ -37,10 +37,8 @@ func NewReader(dir string) (*Reader, error) {
 	r := &Reader{s: s}
 	end := 0.0
 	for _, f := range s.tracks {
-		r.Info.Tracks = append(
-			r.Info.Tracks,
-			recording.TrackInfo{Track: track(f.Name), Properties: properties(f.Name, f.priority)},
-		)
+		r.Info.Tracks = append(r.Info.Tracks,
+			recording.TrackInfo{Track: track(f.Name), Properties: properties(f.Name, f.priority)})
 		if f.Name == catalog.VideoTrack {
 			last := f.fragments[len(f.fragments)-1]
 			samples, err := f.list(len(f.fragments) - 1)

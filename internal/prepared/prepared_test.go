@@ -116,14 +116,8 @@ func TestReadsLikeARecording(t *testing.T) {
 		}
 		video := o.Track.Name != catalog.AudioTrack
 		if (p.VideoConfig != nil) != (video && o.ObjectID == 0) || o.FirstObject != (o.ObjectID == 0) || len(o.Payload) == 0 {
-			t.Errorf(
-				"%s: object %d has configuration %x, first %v, %d bytes",
-				o.Track.Name,
-				o.ObjectID,
-				p.VideoConfig,
-				o.FirstObject,
-				len(o.Payload),
-			)
+			t.Errorf("%s: object %d has configuration %x, first %v, %d bytes", o.Track.Name, o.ObjectID,
+				p.VideoConfig, o.FirstObject, len(o.Payload))
 		}
 		if last := o.ObjectID == 9 || at == 2400*time.Millisecond; video && (o.End == recording.EndFIN) != last {
 			t.Errorf("%s: object %d at %s ends its group: %v", o.Track.Name, o.ObjectID, at, o.End)

@@ -16,24 +16,15 @@ import (
 // given boxes in its sample entry and beside its media.
 func movie(entry, beside []byte) []byte {
 	track := func(handler string, entry, beside []byte) []byte {
-		stsd := mp4box.Append(
-			nil,
-			"stsd",
-			[]byte{0, 0, 0, 0, 0, 0, 0, 1},
-			mp4box.Append(nil, "avc1", make([]byte, visualHeader), entry),
-		)
+		stsd := mp4box.Append(nil, "stsd", []byte{0, 0, 0, 0, 0, 0, 0, 1},
+			mp4box.Append(nil, "avc1", make([]byte, visualHeader), entry))
 		minf := mp4box.Append(nil, "minf", mp4box.Append(nil, "stbl", stsd))
 		hdlr := mp4box.Append(nil, "hdlr", make([]byte, 8), []byte(handler), make([]byte, 13))
 		return mp4box.Append(nil, "trak", mp4box.Append(nil, "mdia", hdlr, minf), beside)
 	}
 	b := mp4box.Append(nil, "ftyp", []byte("isom\x00\x00\x00\x00"))
-	return mp4box.Append(
-		b,
-		"moov",
-		mp4box.Append(nil, "mvhd", make([]byte, 100)),
-		track("soun", nil, nil),
-		track("vide", entry, beside),
-	)
+	return mp4box.Append(b, "moov", mp4box.Append(nil, "mvhd", make([]byte, 100)), track("soun", nil, nil),
+		track("vide", entry, beside))
 }
 
 func parse(b []byte) (Metadata, error) { return Parse(bytes.NewReader(b), int64(len(b))) }
@@ -44,18 +35,11 @@ func TestParse(t *testing.T) {
 	turned := mp4box.Append(nil, "sv3d", mp4box.Append(
 		nil,
 		"proj",
-		mp4box.Append(
-			nil,
-			"prhd",
-			[]byte{0, 0, 0, 0, 0, 90, 0x80, 0, 0xff, 0xf6, 0, 0, 0, 0, 0, 0},
-		),
+		mp4box.Append(nil, "prhd", []byte{0, 0, 0, 0, 0, 90, 0x80, 0, 0xff, 0xf6, 0, 0, 0, 0, 0, 0}),
 		mp4box.Append(nil, "equi", make([]byte, 20)),
 	))
-	half := mp4box.Append(
-		nil,
-		"sv3d",
-		mp4box.Append(nil, "proj", mp4box.Append(nil, "equi", make([]byte, 12), []byte{0x40, 0, 0, 0, 0x40, 0, 0, 0})),
-	)
+	half := mp4box.Append(nil, "sv3d",
+		mp4box.Append(nil, "proj", mp4box.Append(nil, "equi", make([]byte, 12), []byte{0x40, 0, 0, 0, 0x40, 0, 0, 0})))
 	for _, tt := range []struct {
 		name string
 		file []byte

@@ -153,14 +153,8 @@ func TestOWSKeepsBudgetAndBound(t *testing.T) {
 			// Choice and order are made one after the other, so that with tiles being late
 			// another choice may be a little better.
 			if len(p.Seen) >= 16 && name != "greedy" && plan.Expected > other.Expected*1.05 {
-				t.Errorf(
-					"%d tiles × %d: expected loss %g, %s has %g",
-					len(p.Seen),
-					p.Qualities,
-					plan.Expected,
-					name,
-					other.Expected,
-				)
+				t.Errorf("%d tiles × %d: expected loss %g, %s has %g", len(p.Seen), p.Qualities, plan.Expected,
+					name, other.Expected)
 			}
 			ratio[name] += math.Log(max(plan.Expected, 1e-9) / max(other.Expected, 1e-9))
 			if plan.Bound > other.Loss*(1+1e-9) {

@@ -213,10 +213,8 @@ func makeGeometry() *geometry {
 	for _, d := range [][2]float64{
 		{0, 0}, {90, 0}, {-90, 0}, {179, 0}, {-179, 0}, {0, 89}, {0, -89}, {33, 21}, {-140, -56}, {45, 0}, {1, 45},
 	} {
-		g.Directions = append(
-			g.Directions,
-			directionCase{Direction: dirOf(tile360.Direction(d[0]*math.Pi/180, d[1]*math.Pi/180))},
-		)
+		g.Directions = append(g.Directions,
+			directionCase{Direction: dirOf(tile360.Direction(d[0]*math.Pi/180, d[1]*math.Pi/180))})
 	}
 	for _, d := range []direction{{0, 1, 0}, {0, -1, 0}, {0, 0, -1}} {
 		g.Directions = append(g.Directions, directionCase{Direction: d})
@@ -230,11 +228,8 @@ func makeGeometry() *geometry {
 					v.Looks = append(v.Looks, look{d.Direction, 0.125})
 				}
 			}
-			g.Viewports = append(
-				g.Viewports,
-				v,
-				viewportCase{grid: c, FieldOfView: fov, Samples: 16, Looks: []look{{g.Directions[8].Direction, 1}}},
-			)
+			g.Viewports = append(g.Viewports, v,
+				viewportCase{grid: c, FieldOfView: fov, Samples: 16, Looks: []look{{g.Directions[8].Direction, 1}}})
 		}
 	}
 	for _, l := range []tile360.Layout{tile360.Mono, tile360.TopBottom, tile360.SideBySide} {
@@ -403,28 +398,13 @@ func makeOWS() *[]owsCase {
 		owsCase{
 			Name: "equal tiles", Qualities: 2, Seen: []float64{0.25, 0.25, 0.25, 0.25}, Miss: []float64{90, 90, 90, 90},
 			Bytes: []float64{
-				100,
-				200,
-				100,
-				200,
-				100,
-				200,
-				100,
-				200,
+				100, 200, 100, 200, 100, 200, 100, 200,
 			}, Distortion: []float64{40, 20, 40, 20, 40, 20, 40, 20}, Budget: 500, Capacity: []float64{250, 500, 1000},
 		},
 		owsCase{
 			Name: "not all offered, not all better", Qualities: 3, Seen: []float64{0.5, 0.3, 0.2}, Miss: []float64{90, 15, 90},
 			Bytes: []float64{
-				100,
-				0,
-				300,
-				100,
-				90,
-				300,
-				100,
-				100,
-				300,
+				100, 0, 300, 100, 90, 300, 100, 100, 300,
 			}, Distortion: []float64{40, 20, 30, 20, 20, 10, 40, 30, 80}, Budget: 700, Capacity: []float64{},
 		},
 	)

@@ -48,21 +48,8 @@ func decode(t *testing.T, avcC, payload []byte, width, height int) [][]byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(
-		t.Context(),
-		"ffmpeg",
-		"-v",
-		"error",
-		"-f",
-		"h264",
-		"-i",
-		"pipe:0",
-		"-f",
-		"rawvideo",
-		"-pix_fmt",
-		"yuv420p",
-		"pipe:1",
-	)
+	cmd := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "h264", "-i", "pipe:0", "-f", "rawvideo",
+		"-pix_fmt", "yuv420p", "pipe:1")
 	cmd.Stdin = bytes.NewReader(stream)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr

@@ -142,18 +142,9 @@ func (e *Encoder) Encode(dst []byte, p Picture, idr bool, qp int) ([]byte, error
 		return dst, err
 	}
 	var data *C.uint8_t
-	n := C.encoder_encode(
-		e.e,
-		(*C.uint8_t)(&p.Y[0]),
-		C.int(p.YStride),
-		(*C.uint8_t)(&p.Cb[0]),
-		(*C.uint8_t)(&p.Cr[0]),
-		C.int(p.CStride),
-		C.int64_t(e.frames),
-		boolInt(idr || e.frames == 0),
-		C.int(min(max(qp, 0), MaxQP)),
-		&data,
-	)
+	n := C.encoder_encode(e.e, (*C.uint8_t)(&p.Y[0]), C.int(p.YStride), (*C.uint8_t)(&p.Cb[0]),
+		(*C.uint8_t)(&p.Cr[0]), C.int(p.CStride), C.int64_t(e.frames), boolInt(idr || e.frames == 0),
+		C.int(min(max(qp, 0), MaxQP)), &data)
 	if n < 0 {
 		return dst, errors.New("x264: libx264 returned no frame")
 	}

@@ -173,14 +173,8 @@ code: ` + "`go run ./tools/metricsdoc`" + `.
 		fmt.Fprintf(&b, "\n## %s\n\n| metric | type | labels | |\n| --- | --- | --- | --- |\n", p.title)
 		for _, m := range all {
 			if strings.HasPrefix(m.name, p.prefix) {
-				fmt.Fprintf(
-					&b,
-					"| `%s` | %s | %s | %s |\n",
-					m.name,
-					m.kind,
-					strings.Join(m.labels, ", "),
-					strings.ReplaceAll(m.help, "|", `\|`),
-				)
+				fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.name, m.kind, strings.Join(m.labels, ", "),
+					strings.ReplaceAll(m.help, "|", `\|`))
 			}
 		}
 	}

@@ -22,10 +22,8 @@ func TestPageIsCurrent(t *testing.T) {
 		t.Error("docs/metrics.md is not current: go run ./tools/metricsdoc")
 	}
 	for _, m := range all {
-		known := slices.ContainsFunc(
-			programs,
-			func(p struct{ prefix, title string }) bool { return strings.HasPrefix(m.name, p.prefix) },
-		)
+		known := slices.ContainsFunc(programs,
+			func(p struct{ prefix, title string }) bool { return strings.HasPrefix(m.name, p.prefix) })
 		if !known || m.help == "" || (m.kind == "counter") != strings.HasSuffix(m.name, "_total") {
 			t.Errorf("%+v", m)
 		}

@@ -61,23 +61,8 @@ func vectors(t *testing.T) map[string]any {
 		},
 	))
 	values := []uint64{
-		0,
-		1,
-		127,
-		128,
-		16383,
-		16384,
-		1<<21 - 1,
-		1 << 21,
-		1<<28 - 1,
-		1 << 28,
-		1 << 35,
-		1<<42 - 1,
-		1 << 49,
-		1<<53 + 1,
-		1<<56 - 1,
-		1 << 56,
-		1<<64 - 1,
+		0, 1, 127, 128, 16383, 16384, 1<<21 - 1, 1 << 21, 1<<28 - 1, 1 << 28, 1 << 35, 1<<42 - 1, 1 << 49,
+		1<<53 + 1, 1<<56 - 1, 1 << 56, 1<<64 - 1,
 	}
 	varints := make([]map[string]string, 0, len(values))
 	for _, v := range values {
@@ -132,10 +117,8 @@ func vectors(t *testing.T) map[string]any {
 			"requestError": message(&wire.RequestError{Code: wire.RequestNotSupported, Reason: "no"}),
 			"requestOk":    message(&wire.RequestOK{}),
 			"publishDone":  message(&wire.PublishDone{Code: wire.DoneTrackEnded, Reason: ""}),
-			"datagram": datagram(
-				t,
-				&wire.Datagram{TrackAlias: 3, Group: 70000, Priority: 128, Payload: []byte("receipt")},
-			),
+			"datagram": datagram(t,
+				&wire.Datagram{TrackAlias: 3, Group: 70000, Priority: 128, Payload: []byte("receipt")}),
 		},
 		// Received by a viewer.
 		"received": map[string]string{
@@ -220,10 +203,8 @@ func vectors(t *testing.T) map[string]any {
 					Payload:         []byte("stamp"),
 				},
 			),
-			"status": datagram(
-				t,
-				&wire.Datagram{TrackAlias: 5, Group: 9, Object: 3, Priority: 1, Status: wire.StatusEndOfTrack},
-			),
+			"status": datagram(t,
+				&wire.Datagram{TrackAlias: 5, Group: 9, Object: 3, Priority: 1, Status: wire.StatusEndOfTrack}),
 			"padding": "f0132b3e29" + strings.Repeat("00", 15),
 		},
 	}
