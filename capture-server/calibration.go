@@ -136,7 +136,8 @@ func (s unplacedStudio) place(ctx context.Context, m *points.Medium, log *slog.L
 		return
 	}
 	if err != nil {
-		log.Warn("camera poses not solved, all cameras stay at the origin; set calibration to a file of poses", "studio", s.dir, "err", err)
+		log.Warn("camera poses not solved, all cameras stay at the origin; set calibration to a file of poses",
+			"studio", s.dir, "err", err)
 		return
 	}
 	log.Info("camera poses solved", "studio", s.dir, "cameras", len(poses),

@@ -81,7 +81,8 @@ func view(ctx context.Context, t *testing.T, target connect.Target) *moqt.Sessio
 func subscribe(ctx context.Context, t *testing.T, s *moqt.Session, ns moqt.Namespace, name string) *moqt.Subscription {
 	t.Helper()
 	for {
-		sub, err := s.Subscribe(ctx, moqt.TrackName{Namespace: ns, Name: name}, moqt.SubscribeOptions{RendezvousTimeout: 20 * time.Second})
+		sub, err := s.Subscribe(ctx, moqt.TrackName{Namespace: ns, Name: name},
+			moqt.SubscribeOptions{RendezvousTimeout: 20 * time.Second})
 		if e := (*moqt.RequestError)(nil); errors.As(err, &e) && e.Code == wire.RequestTimeout {
 			continue // the publisher may still be rendering the performer
 		}
@@ -113,7 +114,8 @@ func next(ctx context.Context, t *testing.T, sub *moqt.Subscription) (o received
 		if err == nil {
 			payload, err = r.ReadPayload(nil, 32<<20)
 		}
-		if e := (*moqt.StreamError)(nil); errors.As(err, &e) && (e.Code == wire.StreamDeliveryTimeout || e.Code == wire.StreamTooFarBehind) {
+		if e := (*moqt.StreamError)(nil); errors.As(err, &e) &&
+			(e.Code == wire.StreamDeliveryTimeout || e.Code == wire.StreamTooFarBehind) {
 			continue
 		}
 		if err != nil {
@@ -163,7 +165,8 @@ func loopGrids(ctx context.Context, t *testing.T, fps float64, frames int) map[t
 		}
 		at := haste * f.DeviceTime % (time.Duration(frames) * time.Second / time.Duration(fps))
 		if _, again := grids[at]; again {
-			time.Sleep(rand.N(20 * time.Millisecond)) // random, or reads in step with the loop would always miss some frames
+			// Sleep at random: reads in step with the loop would always miss the same frames.
+			time.Sleep(rand.N(20 * time.Millisecond))
 			continue
 		}
 		var g pointcloud.Grid
@@ -176,7 +179,7 @@ func loopGrids(ctx context.Context, t *testing.T, fps float64, frames int) map[t
 }
 
 func TestFramesReachViewerOfRelay(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	addr := freePort(t)
 	const fps, loop = 10, 30 // the performer's loop lasts three seconds
@@ -188,7 +191,9 @@ func TestFramesReachViewerOfRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	web := freePort(t)
-	server := start(t, filepath.Join(bin, "capture-server"), "--source", "synthetic", "--fps", "10", "--descriptions", "4", "--thin=false", "--http", web, target.URL)
+	began := time.Now()
+	server := start(t, filepath.Join(bin, "capture-server"), "--source", "synthetic", "--fps", "10", "--descriptions",
+		"4", "--thin=false", "--http", web, target.URL)
 	s := view(ctx, t, target)
 
 	catalogs := subscribe(ctx, t, s, ns, catalog.TrackName)
@@ -207,7 +212,9 @@ func TestFramesReachViewerOfRelay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if track.Name != "points/0/full" || track.Framerate != fps || track.Points.Descriptions != 4 || init.Calibration == nil || init.Pose.T[1] == 0 {
+	if track.Name != "points/0/full" || track.Framerate != fps || track.Points.Descriptions != 4 ||
+		init.Calibration == nil ||
+		init.Pose.T[1] == 0 {
 		t.Errorf("catalog track %+v, init %+v", track, init)
 	}
 	poses, err := catalog.ParsePoses(newestObject(ctx, t, subscribe(ctx, t, s, ns, catalog.PoseTrack)))
@@ -215,10 +222,10 @@ func TestFramesReachViewerOfRelay(t *testing.T) {
 		t.Errorf("poses %+v, %v; the catalog's is %+v", poses, err, init.Pose)
 	}
 
-	began := time.Now()
 	sub := subscribe(ctx, t, s, ns, track.Name)
 	for property, want := range map[uint64]uint64{
-		wire.PropertyObjectDeliveryTimeout: 500, wire.PropertySubgroupDeliveryTimeout: 500, wire.PropertyPublisherPriority: 96,
+		wire.PropertyObjectDeliveryTimeout: 500, wire.PropertySubgroupDeliveryTimeout: 500,
+		wire.PropertyPublisherPriority: 96,
 	} {
 		if got, ok := sub.Properties.Int(property); !ok || got != want {
 			t.Errorf("track property %#x is %d, want %d", property, got, want)
@@ -265,16 +272,19 @@ func TestFramesReachViewerOfRelay(t *testing.T) {
 	// missing from the sequence, and counted.
 	first, last := frames[groups[0]].header.Sequence, frames[groups[len(groups)-1]].header.Sequence
 	if lost, dropped := int(last-first)+1-len(groups), droppedFrames(ctx, t, web); lost < 0 || lost > dropped+late {
-		t.Errorf("%d frames have sequences %d to %d, but the server dropped %d, and %d objects were late", len(groups), first, last, dropped, late)
+		t.Errorf("%d frames have sequences %d to %d, but the server dropped %d, and %d objects were late", len(groups),
+			first, last, dropped, late)
 	}
 	sequence := first
 	for i, group := range groups {
 		f := frames[group]
 		if skipped := group - groups[0] - uint64(i); f.header.Sequence < sequence || skipped > uint64(late) {
-			t.Errorf("frame %d after the first has sequence %d and group %d, the first %d and %d", i, f.header.Sequence, group, first, groups[0])
+			t.Errorf("frame %d after the first has sequence %d and group %d, the first %d and %d", i, f.header.Sequence,
+				group, first, groups[0])
 		}
 		sequence = f.header.Sequence + 1
-		if captured := time.UnixMicro(int64(f.header.CaptureTime)); captured.Before(began.Add(-time.Second)) || captured.After(f.received) {
+		if captured := time.UnixMicro(int64(f.header.CaptureTime)); captured.Before(began) ||
+			captured.After(f.received) {
 			t.Errorf("frame %d was captured at %s and received at %s", i, captured, f.received)
 		}
 		if len(f.objects) != 4 {
@@ -327,10 +337,12 @@ func droppedFrames(ctx context.Context, t *testing.T, addr string) (n int) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil || !bytes.Contains(body, []byte(`holocast_capture_frames_total{camera="synthetic-0",result="published"}`)) {
+	if err != nil ||
+		!bytes.Contains(body, []byte(`holocast_capture_frames_total{camera="synthetic-0",result="published"}`)) {
 		t.Fatalf("metrics: %v\n%s", err, body)
 	}
-	if m := regexp.MustCompile(`frames_total\{camera="synthetic-0",result="dropped"\} (\d+)`).FindSubmatch(body); m != nil {
+	if m := regexp.MustCompile(`frames_total\{camera="synthetic-0",result="dropped"\} (\d+)`).
+		FindSubmatch(body); m != nil {
 		n, err = strconv.Atoi(string(m[1]))
 		if err != nil {
 			t.Fatal(err)
@@ -353,7 +365,7 @@ func sameGrid(a, b *pointcloud.Grid) bool {
 }
 
 func TestViewerGoesOnAfterServerIsKilled(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	addr := freePort(t)
 	start(t, filepath.Join(bin, "relay"), "--listen", addr, "--http", addr)

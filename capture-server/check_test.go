@@ -28,3 +28,9 @@ func TestCheck(t *testing.T) {
 		`:1: certificateHash: `:                            "certificateHash: abc\n",
 	})
 }
+
+// TestExample checks that the example file matches the table of settings; -update writes it.
+func TestExample(t *testing.T) {
+	cfg := defaultConfig()
+	servicetest.Example(t, "capture-server.example.yaml", exampleHeader, &cfg)
+}

@@ -93,6 +93,9 @@ const maxTimeout = time.Minute
 
 // Validate implements service.Settings. It leaves checks that depend on the source to openSources.
 func (c *Config) Validate() error {
+	if err := settings.Check(c); err != nil {
+		return err
+	}
 	u, err := url.Parse(c.Relay)
 	switch {
 	case err != nil:
@@ -144,7 +147,8 @@ func (c *Config) Validate() error {
 	case c.DeliveryTimeout < 0 || c.DeliveryTimeout > maxTimeout:
 		return fmt.Errorf("deliveryTimeout is %s, want 0 (none) to %s", c.DeliveryTimeout, maxTimeout)
 	case len(c.Points.Crop) != 0 && len(c.Points.Crop) != 6:
-		return fmt.Errorf("points.crop has %d numbers, want 6: min x y z and max x y z, millimetres", len(c.Points.Crop))
+		return fmt.Errorf("points.crop has %d numbers, want 6: min x y z and max x y z, millimetres",
+			len(c.Points.Crop))
 	}
 	spheres := 0
 	for _, s := range c.Sources {

@@ -16,7 +16,7 @@ func listCommand(cfg *Config) *cobra.Command {
 		Short: "List attached Azure Kinect cameras",
 		Args:  cobra.NoArgs,
 	}
-	c.Flags().StringVar(&cfg.K4A.Library, "k4a-library", cfg.K4A.Library, "path of libk4a or its directory")
+	cfg.Settings().AddFlags(c.Flags(), cfg, "k4a.library")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		infos, err := k4a.List(cfg.K4A.Library)
 		if err != nil {

@@ -16,7 +16,6 @@ import (
 	"holocast/capture-server/points"
 	"holocast/capture-server/publish"
 	"holocast/capture-server/source"
-	"holocast/capture-server/source/k4a"
 	"holocast/internal/config"
 	"holocast/internal/connect"
 	"holocast/internal/moqt/wire"
@@ -37,18 +36,18 @@ func command(cfg *Config) *cobra.Command {
 
 URL is a session at a relay: moqt://host:port/session over raw QUIC or
 https://host:port/session over WebTransport.`,
-		Example: `  capture-server --source synthetic                      # a synthetic performer, to moqt://localhost:4443/demo
+		Example: `  capture-server --source synthetic                  # a synthetic performer, to the default relay
   capture-server --source synthetic --cameras 4 moqt://relay.example/stage
-  capture-server --source livescan:out/take1             # a take of LiveScan3D
-  capture-server --source livescan:recording_0.bin       # its merged points
-  capture-server --source livescan-tcp::48001 --cameras 4   # its clients, in the place of its server
+  capture-server --source livescan:out/take1         # a LiveScan3D take
+  capture-server --source livescan:recording_0.bin   # its merged points
+  capture-server --source livescan-tcp::48001 --cameras 4   # LiveScan3D clients, as their server
   capture-server --source k4amkv:take1.mkv --source k4amkv:take2.mkv --calibration poses.yaml
-  capture-server list                                    # attached cameras
+  capture-server list                                # attached cameras
   capture-server --source k4a:000841194412 --depth-mode WFOV_2X2BINNED --descriptions 4
-  capture-server --source equirect:panorama.mp4          # 360° video in tiles
-  capture-server --source tiles:tour                     # what holocast prepare wrote
+  capture-server --source equirect:panorama.mp4      # 360° video as tiles
+  capture-server --source tiles:tour                 # video prepared by holocast prepare
   capture-server --source equirect:rtmp://encoder/live --grid 6x3 --qualities 4
-  capture-server --source k4a:000841194412,sync=master --source k4a:000123456789,sync=subordinate,depth-delay=160us
+  capture-server --source k4a:000841194412,sync=master --source k4a:000123456789,sync=subordinate
   capture-server --config capture-server.yaml --http 127.0.0.1:9190`,
 		Version:       service.Version(strings.Join(wire.ALPNs(wire.Versions()), ", "), quiccc.Build()),
 		Args:          cobra.MaximumNArgs(1),
@@ -58,41 +57,11 @@ https://host:port/session over WebTransport.`,
 	f := c.Flags()
 	f.SortFlags = false
 	c.PersistentFlags().String(config.Flag, "", "YAML configuration file; flags override it")
+	// These lists have no flags of their own: sources contain commas, and config has no flags for numbers.
 	f.StringArrayVar(&cfg.Sources, "source", cfg.Sources, sourceForms+"; repeatable. "+syncForms)
-	f.IntVar(&cfg.Cameras, "cameras", cfg.Cameras, "number of cameras: of a livescan directory (0: all), most of livescan-tcp or of the synthetic studio (0: one)")
-	f.Float64Var(&cfg.FPS, "fps", cfg.FPS, "frames per second of synthetic and k4a, of livescan without time stamps, most of livescan-tcp")
-	f.StringVar(&cfg.DepthMode, "depth-mode", cfg.DepthMode, "depth mode of livescan, synthetic and k4a")
-	f.StringVar(&cfg.ColorMode, "color-mode", cfg.ColorMode, "colour mode of livescan, synthetic and k4a")
-	f.BoolVar(&cfg.Loop, "loop", cfg.Loop, "loop recordings and films")
-	f.StringVar(&cfg.Calibration, "calibration", cfg.Calibration, "YAML file of camera poses, auto (solve them from markers) or none (leave cameras at the origin)")
-	f.StringVar(&cfg.K4A.Library, "k4a-library", cfg.K4A.Library, "path of libk4a or its directory (default: $"+k4a.LibraryEnv+", else the system's)")
-	f.StringVar(&cfg.K4A.Format, "k4a-format", cfg.K4A.Format, "colour format of k4a: NV12 or YUY2 (720p only), MJPG or BGRA (default: NV12 at 720p, else MJPG)")
-	f.StringVar(&cfg.Points.Geometry, "geometry", cfg.Points.Geometry, "camera whose pixels become points: depth or color")
-	f.Uint16Var(&cfg.Points.DepthMin, "depth-min", cfg.Points.DepthMin, "minimum depth, millimetres")
-	f.Uint16Var(&cfg.Points.DepthMax, "depth-max", cfg.Points.DepthMax, "maximum depth, millimetres; 0: no limit")
-	f.Float64SliceVar(&cfg.Points.Crop, "crop", cfg.Points.Crop, "crop box in studio space: min x,y,z, max x,y,z; millimetres")
-	f.IntVar(&cfg.Points.Erode.Radius, "erode", cfg.Points.Erode.Radius, "drop points within this many pixels of a depth edge; 0: off")
-	f.IntVar(&cfg.Points.Isolated.Neighbors, "isolated", cfg.Points.Isolated.Neighbors, "drop points with fewer neighbours than this; 0: off")
-	f.StringVar(&cfg.Layout, "layout", cfg.Layout, "frame layout: a (grid), b (points) or c (LiveScan3D's)")
-	f.IntVar(&cfg.Descriptions, "descriptions", cfg.Descriptions, "independently decodable parts of a frame: 1, or 4 for lossy paths")
-	f.BoolVar(&cfg.Low, "low", cfg.Low, "also publish each camera at a quarter of its points")
-	f.StringVar(&cfg.Delivery, "delivery", cfg.Delivery, "how frames of points are sent: stream, or datagram (in parts; lost ones are fetched)")
-	f.DurationVar(&cfg.DeliveryTimeout, "delivery-timeout", cfg.DeliveryTimeout, "drop the rest of a frame once it is this old; 0: never")
-	f.BoolVar(&cfg.AlwaysEncode, "always-encode", cfg.AlwaysEncode, "encode tracks nobody watches, too")
-	f.StringVar(&cfg.Tiles.Stereo, "stereo", cfg.Tiles.Stereo, "eyes in the pictures of equirect: auto, mono, top-bottom or side-by-side")
-	f.StringVar(&cfg.Tiles.Size, "size", cfg.Tiles.Size, "scale one eye's picture of equirect to WxH pixels (default: its own)")
-	f.StringVar(&cfg.Tiles.Grid, "grid", cfg.Tiles.Grid, "tiles of equirect: columns x rows")
-	f.IntVar(&cfg.Tiles.Qualities, "qualities", cfg.Tiles.Qualities, "qualities of each tile, 1 to 8")
-	f.BoolVar(&cfg.Thin, "thin", cfg.Thin, "when this machine is overloaded, drop rows of points from all cameras before frames")
-	f.StringVar(&cfg.HTTP, "http", cfg.HTTP, "TCP address for /metrics and /healthz; empty: off")
-	f.StringVar(&cfg.CertificateHash, "certificate-hash", cfg.CertificateHash, "SHA-256 of the relay's certificate, hex (the relay logs it at start-up)")
-	f.BoolVar(&cfg.Insecure, "insecure", cfg.Insecure, "trust the development certificate that the relay names over plain HTTP")
-	f.StringVar(&cfg.Token, "token", cfg.Token, connect.TokenUsage)
-	cfg.Client.AddFlags(f)
-	cfg.Trace.AddFlags(f)
-	f.StringVar(&cfg.Congestion, "congestion", cfg.Congestion, connect.CongestionUsage)
-	f.StringVar(&cfg.Log.Level, "log-level", cfg.Log.Level, "debug, info, warn or error")
-	f.StringVar(&cfg.Log.Format, "log-format", cfg.Log.Format, "text or json")
+	f.Float64SliceVar(&cfg.Points.Crop, "crop", cfg.Points.Crop,
+		"crop box in studio space: min x,y,z, max x,y,z; millimetres")
+	cfg.Settings().AddFlags(f, cfg)
 	c.PreRunE = func(_ *cobra.Command, args []string) error {
 		if len(args) == 1 {
 			cfg.Relay = args[0]
@@ -116,7 +85,7 @@ func run(ctx context.Context, cfg Config) error {
 	target.Renew = func() connect.Target { return current.Load().target() }
 	move := func(string) error { return nil } // applies a calibration to the cameras
 	reload := func() (stop func()) {
-		return service.OnReload(ctx, log, cfg, reloaded, func(next Config) error {
+		return service.OnReload(ctx, log, cfg, settings.Reloaded(), func(next Config) error {
 			if err := move(next.Calibration); err != nil {
 				return err
 			}
@@ -191,10 +160,6 @@ func run(ctx context.Context, cfg Config) error {
 	return p.Run(ctx, target)
 }
 
-// reloaded lists the settings applied on SIGHUP: credentials for the next connection to the relay,
-// and camera poses.
-var reloaded = []string{"log.level", "token", "client", "certificateHash", "insecure", "calibration"}
-
 // replace moves the cameras to the poses of a calibration file, possibly the same file with new
 // poses.
 func replace(m *points.Medium, names []string, before, setting string) error {
@@ -254,14 +219,25 @@ func addClouds(p *publish.Publisher, cfg *Config, first int) error {
 			return fail(err)
 		}
 		for _, c := range opened {
-			p.Log().Info("clouds", "number", first+len(sources), "name", c.Name(), "fps", c.FPS(), "most_points", c.MaxPoints())
+			p.Log().
+				Info("clouds", "number", first+len(sources), "name", c.Name(), "fps", c.FPS(), "most_points",
+					c.MaxPoints())
 			sources = append(sources, c)
 		}
 	}
 	if len(sources) == 0 {
 		return nil
 	}
-	m, err := imported.New(p, imported.Config{First: first, DeliveryTimeout: cfg.DeliveryTimeout, Delivery: cfg.Delivery, AlwaysEncode: cfg.AlwaysEncode}, sources)
+	m, err := imported.New(
+		p,
+		imported.Config{
+			First:           first,
+			DeliveryTimeout: cfg.DeliveryTimeout,
+			Delivery:        cfg.Delivery,
+			AlwaysEncode:    cfg.AlwaysEncode,
+		},
+		sources,
+	)
 	if err != nil {
 		return fail(err)
 	}

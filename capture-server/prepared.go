@@ -47,7 +47,8 @@ func newPreparedMedium(session *publish.Publisher, dir string, loop bool) (*prep
 	if m.listed, err = r.Catalog(); err != nil {
 		return nil, err
 	}
-	session.Log().Info("prepared 360° video", "folder", dir, "length", r.Info.Duration().Round(time.Millisecond), "loop", loop)
+	session.Log().
+		Info("prepared 360° video", "folder", dir, "length", r.Info.Duration().Round(time.Millisecond), "loop", loop)
 	return m, nil
 }
 
@@ -91,7 +92,15 @@ func (c *Config) prepared() string {
 
 // replayPrepared publishes prepared video as a replay: one pace for all viewers, plus fetches for
 // viewers that pause or seek (docs/spec/replay.md).
-func replayPrepared(ctx context.Context, dir string, cfg *Config, target connect.Target, ns moqt.Namespace, web *service.HTTP, log *slog.Logger) error {
+func replayPrepared(
+	ctx context.Context,
+	dir string,
+	cfg *Config,
+	target connect.Target,
+	ns moqt.Namespace,
+	web *service.HTTP,
+	log *slog.Logger,
+) error {
 	if !prepared.IsFolder(dir) {
 		return fmt.Errorf("tiles:%s is not a folder; create one from a video with holocast prepare", dir)
 	}
@@ -115,12 +124,13 @@ func replayPrepared(ctx context.Context, dir string, cfg *Config, target connect
 	var once sync.Once
 	ended := make(chan error, 1)
 	go func() {
-		ended <- target.Keep(link, r.Handler(), moqt.Config{Log: log}, func(ctx context.Context, s *moqt.Session) error {
-			connected.Store(true)
-			defer connected.Store(false)
-			once.Do(func() { close(first) })
-			return r.Serve(ctx, s, over)
-		})
+		ended <- target.Keep(link, r.Handler(), moqt.Config{Log: log},
+			func(ctx context.Context, s *moqt.Session) error {
+				connected.Store(true)
+				defer connected.Store(false)
+				once.Do(func() { close(first) })
+				return r.Serve(ctx, s, over)
+			})
 	}()
 	select {
 	case <-first:

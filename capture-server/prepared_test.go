@@ -23,11 +23,13 @@ func tour(ctx context.Context, t *testing.T) string {
 		t.Skip("ffmpeg is not installed")
 	}
 	film, dir := filepath.Join(t.TempDir(), "film.mp4"), filepath.Join(t.TempDir(), "tour")
-	if out, err := exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=64x32:rate=10", "-f", "lavfi", "-i", "sine",
+	if out, err := exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=64x32:rate=10",
+		"-f", "lavfi", "-i", "sine",
 		"-t", "2", film).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if err := prepared.Prepare(ctx, film, dir, prepared.Options{Columns: 2, Rows: 1, Qualities: 2, Preset: "ultrafast"}); err != nil {
+	if err := prepared.Prepare(ctx, film, dir,
+		prepared.Options{Columns: 2, Rows: 1, Qualities: 2, Preset: "ultrafast"}); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -37,7 +39,7 @@ func tour(ctx context.Context, t *testing.T) string {
 // current timestamps, and group IDs above those of earlier runs, equal in all tracks, in every pass
 // of the loop.
 func TestPreparedVideoBesideCamera(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	dir := tour(ctx, t)
 	addr := freePort(t)
@@ -48,7 +50,8 @@ func TestPreparedVideoBesideCamera(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := uint64(time.Now().UnixMilli())
-	start(t, filepath.Join(bin, "capture-server"), "--source", "tiles:"+dir, "--source", "synthetic", "--fps", "5", target.URL)
+	start(t, filepath.Join(bin, "capture-server"), "--source", "tiles:"+dir, "--source", "synthetic", "--fps", "5",
+		target.URL)
 	s := view(ctx, t, target)
 	listed := subscribe(ctx, t, s, ns, catalog.TrackName)
 	c, err := catalog.Parse(newestObject(ctx, t, listed))
@@ -87,11 +90,11 @@ func TestPreparedVideoBesideCamera(t *testing.T) {
 		}
 		last = group
 		pass++
-		if group < began || group > began+60_000 {
+		if group < began || group > uint64(time.Now().UnixMilli()) {
 			t.Errorf("group %d, begun at %d", group, began)
 		}
 		stamp := all[catalog.VideoTrack].stamps[0]
-		if age := time.Since(stamp); age < -time.Second || age > 2*time.Minute {
+		if age := time.Since(stamp); age < -time.Second || age > 5*time.Minute {
 			t.Errorf("group %d is %s old", group, age)
 		}
 		if tile := all["tiles/1/1"].stamps[0]; !tile.Equal(stamp) {
@@ -107,7 +110,7 @@ func TestPreparedVideoBesideCamera(t *testing.T) {
 // TestPreparedVideoEndsBesideCamera checks that a video that does not loop leaves the session while
 // the camera continues.
 func TestPreparedVideoEndsBesideCamera(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	dir := tour(ctx, t)
 	addr := freePort(t)
@@ -117,7 +120,8 @@ func TestPreparedVideoEndsBesideCamera(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	start(t, filepath.Join(bin, "capture-server"), "--source", "synthetic", "--fps", "5", "--source", "tiles:"+dir, "--loop=false", target.URL)
+	start(t, filepath.Join(bin, "capture-server"), "--source", "synthetic", "--fps", "5", "--source", "tiles:"+dir,
+		"--loop=false", target.URL)
 	s := view(ctx, t, target)
 	for {
 		sub := subscribe(ctx, t, s, ns, catalog.TrackName)
@@ -151,7 +155,10 @@ func TestPreparedVideoErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct{ name, dir, want string }{
-		{"nothing", filepath.Join(t.TempDir(), "none"), "is not a folder; create one from a video with holocast prepare"},
+		{
+			"nothing", filepath.Join(t.TempDir(), "none"),
+			"is not a folder; create one from a video with holocast prepare",
+		},
 		{"a film", file, "is not a folder; create one from a video with holocast prepare"},
 		{"another folder", t.TempDir(), "it has no catalog.json: holocast prepare did not write it"},
 	} {

@@ -19,7 +19,7 @@ import (
 // TestReload checks that SIGHUP applies the calibration file's new poses at once and a new token at
 // the next connection.
 func TestReload(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	dir, addr := t.TempDir(), freePort(t)
 	path := func(name string) string { return filepath.Join(dir, name) }
@@ -41,17 +41,23 @@ func TestReload(t *testing.T) {
 		}
 	}
 	place := func(x int) {
-		set("poses.yaml", fmt.Sprintf("cameras:\n  synthetic-0: {rotation: [1, 0, 0, 0, 1, 0, 0, 0, 1], translation: [%d, 0, 0]}\n", x))
+		set("poses.yaml",
+			fmt.Sprintf("cameras:\n  synthetic-0: {rotation: [1, 0, 0, 0, 1, 0, 0, 0, 1], translation: [%d, 0, 0]}\n",
+				x))
 	}
 	output("key", path("old.key"))
 	output("key", path("new.key"))
 	config := func(key string) {
-		set("capture-server.yaml", fmt.Sprintf("relay: moqt://%s/test\nsources: [synthetic]\nfps: 5\ncalibration: %s\ntoken: %s\n",
-			addr, path("poses.yaml"), token(key, "--publish", "test")))
+		set(
+			"capture-server.yaml",
+			fmt.Sprintf("relay: moqt://%s/test\nsources: [synthetic]\nfps: 5\ncalibration: %s\ntoken: %s\n",
+				addr, path("poses.yaml"), token(key, "--publish", "test")),
+		)
 	}
 	config("old.key")
 	place(1000)
-	start(t, filepath.Join(bin, "relay"), "--listen", addr, "--http", addr, "--auth-keys", path("old.key"), "--auth-keys", path("new.key"))
+	start(t, filepath.Join(bin, "relay"), "--listen", addr, "--http", addr, "--auth-keys", path("old.key"),
+		"--auth-keys", path("new.key"))
 	server := start(t, filepath.Join(bin, "capture-server"), "--config", path("capture-server.yaml"))
 	s := view(ctx, t, connect.Target{URL: "moqt://" + addr + "/test", Token: token("new.key", "--subscribe", "test")})
 	ns := moqt.Namespace{connect.Root, "test"}

@@ -25,7 +25,8 @@ import (
 )
 
 // sourceForms lists the forms of a source, for messages.
-const sourceForms = "synthetic, livescan:DIR, livescan:FILE.bin, livescan-tcp:HOST:PORT, k4amkv:FILE, k4a, k4a:SERIAL, k4a:INDEX, equirect:FILE, equirect:URL, equirect:/dev/videoN, tiles:FOLDER"
+const sourceForms = "synthetic, livescan:DIR, livescan:FILE.bin, livescan-tcp:HOST:PORT, k4amkv:FILE, k4a, " +
+	"k4a:SERIAL, k4a:INDEX, equirect:FILE, equirect:URL, equirect:/dev/videoN, tiles:FOLDER"
 
 // maxCameras bounds a session's cameras.
 const maxCameras = 64
@@ -65,7 +66,9 @@ func parseSource(s string) (sourceSpec, error) {
 	spec := sourceSpec{kind: kind, arg: arg}
 	switch {
 	case kind == "livescan-tcp" && arg == "":
-		return spec, fmt.Errorf("source %q has no address: want livescan-tcp:HOST:PORT, such as livescan-tcp:192.168.1.20:48001, or livescan-tcp::48001 for all local addresses", s)
+		return spec,
+			fmt.Errorf("source %q has no address: want livescan-tcp:HOST:PORT, such as "+
+				"livescan-tcp:192.168.1.20:48001, or livescan-tcp::48001 for all local addresses", s)
 	case (kind == "livescan" || kind == "k4amkv" || kind == "equirect" || kind == "tiles") && arg == "":
 		return spec, fmt.Errorf("source %q has no path: want one of %s", s, sourceForms)
 	case kind == "synthetic" && arg != "":
@@ -125,7 +128,11 @@ func inChain(s sourceSpec) bool { return s.sync == k4a.Master || s.sync == k4a.S
 
 // openSources opens all configured cameras, in order. Cameras of unplaced studios are at the origin
 // until their poses are solved.
-func openSources(ctx context.Context, cfg *Config, log *slog.Logger) (cameras []points.Camera, unplaced []unplacedStudio, err error) {
+func openSources(
+	ctx context.Context,
+	cfg *Config,
+	log *slog.Logger,
+) (cameras []points.Camera, unplaced []unplacedStudio, err error) {
 	depth, err := camera.ParseDepthMode(cfg.DepthMode)
 	if err != nil {
 		return nil, nil, err
@@ -233,7 +240,8 @@ func (o *opener) synthetic(ctx context.Context) ([]points.Camera, error) {
 func (o *opener) livescan(dir string) ([]points.Camera, error) {
 	sources, err := livescanfiles.Open(dir, livescanfiles.Options{Depth: o.depth, Color: o.color, FPS: o.cfg.FPS})
 	if errors.Is(err, livescanfiles.ErrMode) {
-		return nil, fmt.Errorf("%w (depthMode is %s and colorMode %s; the directory may have other modes)", err, o.depth, o.color)
+		return nil, fmt.Errorf("%w (depthMode is %s and colorMode %s; the directory may have other modes)", err,
+			o.depth, o.color)
 	}
 	if err != nil {
 		return nil, err
@@ -266,8 +274,9 @@ func (o *opener) kinect(spec sourceSpec) ([]points.Camera, error) {
 		return nil, err
 	}
 	opts := k4a.Options{
-		Library: o.cfg.K4A.Library, Depth: o.depth, Color: o.color, Format: format, FPS: int(o.cfg.FPS), Serial: spec.arg,
-		Sync: spec.sync, SubordinateDelay: spec.subordinateDelay, DepthDelay: spec.depthDelay,
+		Library: o.cfg.K4A.Library, Depth: o.depth, Color: o.color, Format: format, FPS: int(o.cfg.FPS),
+		Serial: spec.arg,
+		Sync:   spec.sync, SubordinateDelay: spec.subordinateDelay, DepthDelay: spec.depthDelay,
 	}
 	if float64(opts.FPS) != o.cfg.FPS {
 		return nil, fmt.Errorf("fps is %g, but an Azure Kinect has 5, 15 or 30", o.cfg.FPS)

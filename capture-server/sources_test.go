@@ -19,7 +19,9 @@ func fakeKinects(t *testing.T) (library, starts string) {
 	t.Helper()
 	dir := t.TempDir()
 	library, starts = filepath.Join(dir, "libk4a.so"), filepath.Join(dir, "starts")
-	out, err := exec.Command("cc", "-shared", "-fPIC", "-o", library, filepath.Join("source", "k4a", "testdata", "fakek4a.c")).CombinedOutput()
+	out, err := exec.Command("cc", "-shared", "-fPIC", "-o", library,
+		filepath.Join("source", "k4a", "testdata", "fakek4a.c")).
+		CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -46,25 +48,29 @@ func TestKinectsInStep(t *testing.T) {
 			"each on its own",
 			[]string{"k4a:FAKE1", "k4a"},
 			"",
-			"1: sync 0, subordinate 0 us, depth 0 us, format 1\n0: sync 0, subordinate 0 us, depth 0 us, format 1\n", false,
+			"1: sync 0, subordinate 0 us, depth 0 us, format 1\n0: sync 0, subordinate 0 us, depth 0 us, format 1\n",
+			false,
 		},
 		{
 			"master first, which starts last",
 			[]string{"k4a:FAKE1,sync=master,depth-delay=-80us", "k4a:0,sync=subordinate,depth-delay=80us"},
 			"mjpg",
-			"0: sync 2, subordinate 0 us, depth 80 us, format 0\n1: sync 1, subordinate 0 us, depth -80 us, format 0\n", false,
+			"0: sync 2, subordinate 0 us, depth 80 us, format 0\n1: sync 1, subordinate 0 us, depth -80 us, format 0\n",
+			false,
 		},
 		{
 			"delayed subordinate",
 			[]string{"k4a,sync=subordinate,subordinate-delay=160us", "k4a:1,sync=master"},
 			"BGRA",
-			"0: sync 2, subordinate 160 us, depth 0 us, format 3\n1: sync 1, subordinate 0 us, depth 0 us, format 3\n", false,
+			"0: sync 2, subordinate 160 us, depth 0 us, format 3\n1: sync 1, subordinate 0 us, depth 0 us, format 3\n",
+			false,
 		},
 		{
 			"exposures that coincide",
 			[]string{"k4a,sync=subordinate,subordinate-delay=100us", "k4a:1,sync=master"},
 			"",
-			"0: sync 2, subordinate 100 us, depth 0 us, format 1\n1: sync 1, subordinate 0 us, depth 0 us, format 1\n", true,
+			"0: sync 2, subordinate 100 us, depth 0 us, format 1\n1: sync 1, subordinate 0 us, depth 0 us, format 1\n",
+			true,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -100,9 +106,12 @@ func TestKinectsInStep(t *testing.T) {
 
 func TestParseSource(t *testing.T) {
 	for s, want := range map[string]string{
-		"k4a,sync=slave":                   `source "k4a,sync=slave": sync is "slave", want standalone, master or subordinate`,
-		"k4a:1,depth-delay=160":            `source "k4a:1,depth-delay=160": depth-delay is "160", want a duration such as 160us`,
-		"k4a:1,delay=160us":                `source "k4a:1,delay=160us": option "delay=160us" is unknown: k4a takes ,sync=master`,
+		"k4a,sync=slave": `source "k4a,sync=slave": sync is "slave", want standalone, master or ` +
+			`subordinate`,
+		"k4a:1,depth-delay=160": `source "k4a:1,depth-delay=160": depth-delay is "160", want a duration ` +
+			`such as 160us`,
+		"k4a:1,delay=160us": `source "k4a:1,delay=160us": option "delay=160us" is unknown: k4a ` +
+			`takes ,sync=master`,
 		"livescan:a,b":                     "",
 		"k4amkv:a,sync=master.mkv":         "",
 		"k4a:000841194412,sync=standalone": "",

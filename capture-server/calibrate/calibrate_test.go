@@ -42,11 +42,13 @@ func TestFindsEveryMarker(t *testing.T) {
 	for id := range 16 {
 		// A projective view of the marker, from the side and from below.
 		to := [5][2]float64{{203, 218}, {150, 262}, {146, 98}, {262, 112}, {250, 240}}
-		h, ok := homography([][2]float64{{-1, -1}, {1, -1}, {1, 5. / 3}, {-1, 5. / 3}}, [][2]float64{to[2], to[3], to[4], to[1]})
+		h, ok := homography([][2]float64{{-1, -1}, {1, -1}, {1, 5. / 3}, {-1, 5. / 3}},
+			[][2]float64{to[2], to[3], to[4], to[1]})
 		if !ok {
 			t.Fatal("no homography")
 		}
-		back, ok := homography([][2]float64{to[2], to[3], to[4], to[1]}, [][2]float64{{-1, -1}, {1, -1}, {1, 5. / 3}, {-1, 5. / 3}})
+		back, ok := homography([][2]float64{to[2], to[3], to[4], to[1]},
+			[][2]float64{{-1, -1}, {1, -1}, {1, 5. / 3}, {-1, 5. / 3}})
 		if !ok {
 			t.Fatal("no homography")
 		}
@@ -174,7 +176,8 @@ func (r room) view(t *testing.T, name string, pose camera.Transform) View {
 			if right%cal.Color.Width == 0 {
 				pitch = 0
 			}
-			_, gray, _ := r.cast(colorPose.T, turn.Apply([3]float64{float64(rays.X[i]) + fx*pitch, float64(rays.Y[i]) + fy*pitch, 1}))
+			_, gray, _ := r.cast(colorPose.T,
+				turn.Apply([3]float64{float64(rays.X[i]) + fx*pitch, float64(rays.Y[i]) + fy*pitch, 1}))
 			sum += float64(gray)
 		}
 		v.Gray.Pix[i] = uint8(sum/9 + 0.5)
@@ -189,7 +192,10 @@ func lookAt(eye [3]float64) camera.Transform {
 	flat := math.Hypot(f[0], f[2])
 	right := [3]float64{-f[2] / flat, 0, f[0] / flat}
 	down := [3]float64{f[1]*right[2] - f[2]*right[1], f[2]*right[0] - f[0]*right[2], f[0]*right[1] - f[1]*right[0]}
-	return camera.Transform{R: [9]float64{right[0], down[0], f[0], right[1], down[1], f[1], right[2], down[2], f[2]}, T: eye}
+	return camera.Transform{
+		R: [9]float64{right[0], down[0], f[0], right[1], down[1], f[1], right[2], down[2], f[2]},
+		T: eye,
+	}
 }
 
 func TestSolveFindsKnownPoses(t *testing.T) {
@@ -224,7 +230,12 @@ func TestSolveRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	blank := View{Name: "left", Calibration: cal, Depth: make([]uint16, 320*288), Gray: image.NewGray(image.Rect(0, 0, 1280, 720))}
+	blank := View{
+		Name:        "left",
+		Calibration: cal,
+		Depth:       make([]uint16, 320*288),
+		Gray:        image.NewGray(image.Rect(0, 0, 1280, 720)),
+	}
 	short, small := blank, blank
 	short.Depth = short.Depth[:100]
 	small.Gray = image.NewGray(image.Rect(0, 0, 640, 480))
@@ -254,7 +265,12 @@ func TestRigidFindsMotion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	from := [][3]float64{{0, 0, 0}, {100, 0, 0}, {0, 70, 0}, {30, 40, 0}} // coplanar points, which must not yield a reflection
+	from := [][3]float64{
+		{0, 0, 0},
+		{100, 0, 0},
+		{0, 70, 0},
+		{30, 40, 0},
+	} // coplanar points, which must not yield a reflection
 	to := make([][3]float64, len(from))
 	for i, p := range from {
 		to[i] = want.Apply(p)

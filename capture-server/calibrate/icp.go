@@ -42,10 +42,12 @@ func Solve(ctx context.Context, views []View, at Placement) ([]camera.Transform,
 	for _, v := range views {
 		d, c := v.Calibration.Depth, v.Calibration.Color
 		if len(v.Depth) != d.Width*d.Height {
-			return nil, Residual{}, fmt.Errorf("calibrate: camera %s: depth image has %d pixels, calibration has %d×%d", v.Name, len(v.Depth), d.Width, d.Height)
+			return nil, Residual{}, fmt.Errorf("calibrate: camera %s: depth image has %d pixels, calibration has %d×%d",
+				v.Name, len(v.Depth), d.Width, d.Height)
 		}
 		if size := v.Gray.Rect.Size(); size.X != c.Width || size.Y != c.Height {
-			return nil, Residual{}, fmt.Errorf("calibrate: camera %s: colour image is %d×%d, calibration has %d×%d", v.Name, size.X, size.Y, c.Width, c.Height)
+			return nil, Residual{}, fmt.Errorf("calibrate: camera %s: colour image is %d×%d, calibration has %d×%d",
+				v.Name, size.X, size.Y, c.Width, c.Height)
 		}
 	}
 	surfaces := make([]*surface, len(views))
@@ -191,7 +193,10 @@ func match(surfaces []*surface, poses []camera.Transform, gate float64, found fu
 				if dot(d, d) > gate*gate {
 					continue
 				}
-				found(pair{i: i, j: j, point: poses[i].Apply(from.points[s]), normal: back.Apply(n), distance: dot(n, d)})
+				found(pair{
+					i: i, j: j, point: poses[i].Apply(from.points[s]), normal: back.Apply(n),
+					distance: dot(n, d),
+				})
 			}
 		}
 	}
@@ -236,7 +241,8 @@ type system struct {
 // gradient is the derivative of a point's distance along normal with respect to its view's pose.
 func gradient(x, normal [3]float64) [6]float64 {
 	return [6]float64{
-		(x[1]*normal[2] - x[2]*normal[1]) / 1000, (x[2]*normal[0] - x[0]*normal[2]) / 1000, (x[0]*normal[1] - x[1]*normal[0]) / 1000,
+		(x[1]*normal[2] - x[2]*normal[1]) / 1000, (x[2]*normal[0] - x[0]*normal[2]) / 1000,
+		(x[0]*normal[1] - x[1]*normal[0]) / 1000,
 		normal[0], normal[1], normal[2],
 	}
 }
@@ -315,7 +321,8 @@ func small(x []float64) camera.Transform {
 	if angle > 1e-9 {
 		s = math.Sin(angle/2) / angle / 1000
 	}
-	m, err := camera.FromQuaternion(camera.Quaternion{X: x[0] * s, Y: x[1] * s, Z: x[2] * s, W: math.Cos(angle / 2)}, [3]float64{x[3], x[4], x[5]})
+	m, err := camera.FromQuaternion(camera.Quaternion{X: x[0] * s, Y: x[1] * s, Z: x[2] * s, W: math.Cos(angle / 2)},
+		[3]float64{x[3], x[4], x[5]})
 	if err != nil { // not finite
 		return camera.Identity
 	}

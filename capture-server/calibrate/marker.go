@@ -280,7 +280,11 @@ func homography(from, to [][2]float64) (h projective, ok bool) {
 // edgeLines returns the lines of the marker's five sides, from each corner to the next, as a·x +
 // b·y = c in the coordinates of undistort (normalised lens coordinates, in which straight sides are
 // straight). It looks for the steepest change of brightness across each side.
-func edgeLines(img *image.Gray, m marker, undistort func(u, v float64) (x, y float64, ok bool)) (lines [5][3]float64, ok bool) {
+func edgeLines(
+	img *image.Gray,
+	m marker,
+	undistort func(u, v float64) (x, y float64, ok bool),
+) (lines [5][3]float64, ok bool) {
 	const (
 		samples = 40
 		reach   = 3.0 // pixels on each side of an edge

@@ -14,7 +14,16 @@ import (
 
 // draw projects all views' points along an axis of studio space onto an image with pixels of at
 // most 4 mm, one colour per camera, nearest points on top.
-func draw(t *testing.T, path string, views []View, poses []camera.Transform, right, up, towards int, flip bool, center [3]float64, mm float64) {
+func draw(
+	t *testing.T,
+	path string,
+	views []View,
+	poses []camera.Transform,
+	right, up, towards int,
+	flip bool,
+	center [3]float64,
+	mm float64,
+) {
 	t.Helper()
 	const size = 1000
 	img := image.NewRGBA(image.Rect(0, 0, size, size))

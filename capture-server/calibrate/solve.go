@@ -59,7 +59,12 @@ type sighting struct {
 
 // sight measures the placed markers in every view. size is half the side of their squares,
 // millimetres.
-func sight(views []View, surfaces []*surface, found [][]marker, at Placement) (sightings [][]sighting, size float64, err error) {
+func sight(
+	views []View,
+	surfaces []*surface,
+	found [][]marker,
+	at Placement,
+) (sightings [][]sighting, size float64, err error) {
 	sightings = make([][]sighting, len(views))
 	var sizes []float64
 	for i, v := range views {
@@ -84,7 +89,9 @@ func sight(views []View, surfaces []*surface, found [][]marker, at Placement) (s
 			return math.Abs(s.size-size) > sizeTolerance*size
 		})
 		if len(sightings[i]) == 0 {
-			return nil, 0, fmt.Errorf("calibrate: camera %s: %w of the %d placed ones can be read in its colour image and measured in its depth image", v.Name, ErrNoMarker, len(at))
+			return nil, 0,
+				fmt.Errorf("calibrate: camera %s: %w of the %d placed ones can be read in its colour image and "+
+					"measured in its depth image", v.Name, ErrNoMarker, len(at))
 		}
 	}
 	return sightings, size, nil

@@ -28,7 +28,8 @@ func studio(t testing.TB) string {
 // realFrame returns the first frame of the studio's first camera.
 func realFrame(t testing.TB, depth camera.DepthMode, color camera.ColorMode) (camera.Calibration, *source.Frame) {
 	t.Helper()
-	cameras, err := livescanfiles.Open(studio(t), livescanfiles.Options{Depth: depth, Color: color, Frames: 1, FPS: 1000})
+	cameras, err := livescanfiles.Open(studio(t),
+		livescanfiles.Options{Depth: depth, Color: color, Frames: 1, FPS: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,10 @@ func BenchmarkMap(b *testing.B) {
 		{"nfov_720p_erode1", camera.NFOVUnbinned, camera.Color720P, Config{Erode: Erode{Radius: 1}}},
 		{"nfov_720p_erode3", camera.NFOVUnbinned, camera.Color720P, Config{Erode: Erode{Radius: 3}}},
 		{"nfov_720p_isolated3x3", camera.NFOVUnbinned, camera.Color720P, Config{Isolated: Isolated{Neighbors: 3}}},
-		{"nfov_720p_isolated5x5", camera.NFOVUnbinned, camera.Color720P, Config{Isolated: Isolated{Neighbors: 6, Radius: 2}}},
+		{
+			"nfov_720p_isolated5x5", camera.NFOVUnbinned, camera.Color720P,
+			Config{Isolated: Isolated{Neighbors: 6, Radius: 2}},
+		},
 		{"nfov_1080p", camera.NFOVUnbinned, camera.Color1080P, Config{}},
 		{"wfov_720p", camera.WFOV2x2Binned, camera.Color720P, Config{}},
 		{"color_720p", camera.NFOVUnbinned, camera.Color720P, Config{Geometry: ColorGeometry}},

@@ -133,7 +133,8 @@ func New(cal camera.Calibration, cfg Config) (*Mapper, error) {
 		return nil, errors.New("depthmap: calibration has no colour camera")
 	}
 	if c := cal.Color; c.Width < minSide || c.Height < minSide || c.Width > maxSide || c.Height > maxSide {
-		return nil, fmt.Errorf("depthmap: colour camera of %d×%d pixels, want %d to %d each way", c.Width, c.Height, minSide, maxSide)
+		return nil, fmt.Errorf("depthmap: colour camera of %d×%d pixels, want %d to %d each way", c.Width, c.Height,
+			minSide, maxSide)
 	}
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("depthmap: %w", err)
@@ -189,7 +190,8 @@ func (c *Config) complete() error {
 	case c.Isolated.Radius < 1 || c.Isolated.Radius > maxWindow:
 		return fmt.Errorf("isolated-point radius is %d pixels, want 1 to %d", c.Isolated.Radius, maxWindow)
 	case c.Isolated.Neighbors < 0 || c.Isolated.Neighbors >= window*window:
-		return fmt.Errorf("isolated-point filter needs %d neighbours, its window holds %d", c.Isolated.Neighbors, window*window-1)
+		return fmt.Errorf("isolated-point filter needs %d neighbours, its window holds %d", c.Isolated.Neighbors,
+			window*window-1)
 	case c.Isolated.Band < 1 || c.Isolated.Band > maxBand:
 		return fmt.Errorf("isolated-point band is %d mm, want 1 to %d", c.Isolated.Band, maxBand)
 	}
@@ -303,7 +305,8 @@ func (m *Mapper) Map(f *source.Frame, g *pointcloud.Grid) error { return m.MapRo
 func (m *Mapper) MapRows(f *source.Frame, g *pointcloud.Grid, every int) error {
 	d := m.cal.Depth
 	if len(f.Depth) != d.Width*d.Height {
-		return fmt.Errorf("depthmap: depth image has %d pixels, calibration has %d×%d (%d)", len(f.Depth), d.Width, d.Height, d.Width*d.Height)
+		return fmt.Errorf("depthmap: depth image has %d pixels, calibration has %d×%d (%d)", len(f.Depth), d.Width,
+			d.Height, d.Width*d.Height)
 	}
 	if len(f.Color) == 0 {
 		return fmt.Errorf("depthmap: %w", ErrNoColor)
@@ -324,7 +327,8 @@ func (m *Mapper) filter(depth []uint16) []uint16 {
 		return depth
 	}
 	if iso.Neighbors > 0 {
-		C.isolated(u16(depth), u16(m.clean), w, h, C.int32_t(iso.Radius), C.int32_t(iso.Neighbors), C.int32_t(iso.Band), u16(m.tmp))
+		C.isolated(u16(depth), u16(m.clean), w, h, C.int32_t(iso.Radius), C.int32_t(iso.Neighbors), C.int32_t(iso.Band),
+			u16(m.tmp))
 	} else {
 		copy(m.clean, depth)
 	}
@@ -417,7 +421,8 @@ func (m *Mapper) sample(g *pointcloud.Grid) {
 			C.sample_bgra(depth, u, v, C.int32_t(n), &m.cover, u16(m.nearest), u8(img.bgra), img.layout.width, rgb)
 			return
 		}
-		C.sample_planes(depth, u, v, C.int32_t(n), &m.cover, u16(m.nearest), u8(img.y), u8(img.cb), u8(img.cr), &img.layout, rgb)
+		C.sample_planes(depth, u, v, C.int32_t(n), &m.cover, u16(m.nearest), u8(img.y), u8(img.cb), u8(img.cr),
+			&img.layout, rgb)
 	})
 }
 
@@ -443,7 +448,8 @@ func (m *Mapper) mapColor(f *source.Frame, clean []uint16, g *pointcloud.Grid, e
 
 // warp renders m.clean into the colour camera's depth image.
 func (m *Mapper) warp(depth []uint16) {
-	C.project_vertices(u16(m.clean), C.int32_t(len(m.clean)), f32(m.rayX), f32(m.rayY), &m.lens, f32(m.vertexU), f32(m.vertexV), f32(m.vertexZ))
+	C.project_vertices(u16(m.clean), C.int32_t(len(m.clean)), f32(m.rayX), f32(m.rayY), &m.lens, f32(m.vertexU),
+		f32(m.vertexV), f32(m.vertexZ))
 	m.clip(m.clean)
 	C.warp(u16(m.clean), f32(m.vertexU), f32(m.vertexV), f32(m.vertexZ),
 		C.int32_t(m.cal.Depth.Width), C.int32_t(m.cal.Depth.Height), maxSlope,

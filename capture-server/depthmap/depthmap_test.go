@@ -79,7 +79,8 @@ func TestProjectAgreesWithCamera(t *testing.T) {
 		switch {
 		case ok && inside(u, v, cal.Color, 0.1):
 			if !got {
-				t.Fatalf("pixel %d at %d mm is at (%.2f, %.2f) of the colour image, the kernel says outside", i, z, u, v)
+				t.Fatalf("pixel %d at %d mm is at (%.2f, %.2f) of the colour image, the kernel says outside", i, z, u,
+					v)
 			}
 			seen++
 			worst = max(worst, math.Abs(float64(m.u[i])/16-u), math.Abs(float64(m.v[i])/16-v))
@@ -114,7 +115,9 @@ func paint(t testing.TB, f *source.Frame, format camera.ColorFormat, w, h int, a
 	ycc := func(x, y int) (uint8, uint8, uint8) { // BT.601 limited range
 		c := at(x, y)
 		r, g, b := float64(c.R), float64(c.G), float64(c.B)
-		return uint8(16 + 0.257*r + 0.504*g + 0.098*b + 0.5), uint8(128 - 0.148*r - 0.291*g + 0.439*b + 0.5), uint8(128 + 0.439*r - 0.368*g - 0.071*b + 0.5)
+		return uint8(
+			16 + 0.257*r + 0.504*g + 0.098*b + 0.5,
+		), uint8(128 - 0.148*r - 0.291*g + 0.439*b + 0.5), uint8(128 + 0.439*r - 0.368*g - 0.071*b + 0.5)
 	}
 	switch format {
 	case camera.BGRA:
@@ -189,7 +192,8 @@ func TestColourFormatsAgree(t *testing.T) {
 					want := gradient(int(u+0.5), int(v+0.5))
 					for c, level := range []uint8{want.R, want.G, want.B} {
 						if d := int(g.Color[3*i+c]) - int(level); d < -6 || d > 6 {
-							t.Fatalf("point %d seen at (%.1f, %.1f): channel %d is %d, painted %d", i, u, v, c, g.Color[3*i+c], level)
+							t.Fatalf("point %d seen at (%.1f, %.1f): channel %d is %d, painted %d", i, u, v, c,
+								g.Color[3*i+c], level)
 						}
 					}
 					checked++
@@ -258,7 +262,8 @@ func TestNearColourDoesNotBleed(t *testing.T) {
 	}
 	// 32 mm between the lenses shift 700 mm against 2500 mm by 4 depth pixels.
 	if redWall > 0 || redSquare < 49*49 || greenWall < 10000 || hidden < 50*3 || hidden > 50*8 {
-		t.Errorf("wall: %d red, %d green, %d hidden beside the square; square: %d red of 2500", redWall, greenWall, hidden, redSquare)
+		t.Errorf("wall: %d red, %d green, %d hidden beside the square; square: %d red of 2500", redWall, greenWall,
+			hidden, redSquare)
 	}
 }
 
@@ -275,7 +280,8 @@ func TestColorGeometryRendersDepth(t *testing.T) {
 		}
 	}
 	f := source.Frame{Depth: depth}
-	paint(t, &f, camera.BGRA, cal.Color.Width, cal.Color.Height, func(int, int) color.RGBA { return color.RGBA{A: 255} })
+	paint(t, &f, camera.BGRA, cal.Color.Width, cal.Color.Height,
+		func(int, int) color.RGBA { return color.RGBA{A: 255} })
 	var g pointcloud.Grid
 	m := newMapper(t, cal, Config{Geometry: ColorGeometry})
 	if err := m.Map(&f, &g); err != nil {
@@ -311,7 +317,10 @@ func TestFilters(t *testing.T) {
 	w := cal.Depth.Width
 	center := 72*w + 80
 	scene := func() []uint16 { return flat(w*cal.Depth.Height, 2000) }
-	turn := camera.Transform{R: [9]float64{0, 0, 1, 0, 1, 0, -1, 0, 0}, T: [3]float64{-2000, 0, 0}} // camera on −x looking along +x
+	turn := camera.Transform{
+		R: [9]float64{0, 0, 1, 0, 1, 0, -1, 0, 0},
+		T: [3]float64{-2000, 0, 0},
+	} // camera on −x looking along +x
 
 	tests := []struct {
 		name    string
@@ -331,9 +340,15 @@ func TestFilters(t *testing.T) {
 			removed: []int{center}, kept: []int{center + 1},
 		},
 		{
-			name: "crop in studio space", cfg: Config{Pose: turn, Crop: &Box{Min: [3]float64{-100, -200, -200}, Max: [3]float64{100, 200, 200}}},
-			spoil:   func(d []uint16) { d[center+1] = 2101 },
-			removed: []int{center + 1, center + 40, center - 40, center + 40*w}, kept: []int{center, center + 3, center + 3*w},
+			name:  "crop in studio space",
+			cfg:   Config{Pose: turn, Crop: &Box{Min: [3]float64{-100, -200, -200}, Max: [3]float64{100, 200, 200}}},
+			spoil: func(d []uint16) { d[center+1] = 2101 },
+			removed: []int{
+				center + 1,
+				center + 40,
+				center - 40,
+				center + 40*w,
+			}, kept: []int{center, center + 3, center + 3*w},
 		},
 		{
 			name: "erode at a hole", cfg: Config{Erode: Erode{Radius: 2}},
@@ -347,7 +362,9 @@ func TestFilters(t *testing.T) {
 		},
 		{
 			name: "isolated", cfg: Config{Isolated: Isolated{Neighbors: 2}},
-			spoil:   func(d []uint16) { d[center], d[center+20], d[center+21], d[center+20+w] = 1500, 1500, 1529, 1500 },
+			spoil: func(d []uint16) {
+				d[center], d[center+20], d[center+21], d[center+20+w] = 1500, 1500, 1529, 1500
+			},
 			removed: []int{center}, kept: []int{center + 1, center + 20, center + 21},
 		},
 		{
@@ -361,7 +378,8 @@ func TestFilters(t *testing.T) {
 			f := source.Frame{Depth: scene()}
 			tt.spoil(f.Depth)
 			before := bytes.Clone(depthBytes(f.Depth))
-			paint(t, &f, camera.BGRA, cal.Color.Width, cal.Color.Height, func(int, int) color.RGBA { return color.RGBA{} })
+			paint(t, &f, camera.BGRA, cal.Color.Width, cal.Color.Height,
+				func(int, int) color.RGBA { return color.RGBA{} })
 			var g pointcloud.Grid
 			if err := newMapper(t, cal, tt.cfg).Map(&f, &g); err != nil {
 				t.Fatal(err)
@@ -403,7 +421,8 @@ func TestClippedStillHides(t *testing.T) {
 	for _, geometry := range []Geometry{DepthGeometry, ColorGeometry} {
 		t.Run(string(geometry), func(t *testing.T) {
 			f := source.Frame{Depth: depth}
-			paint(t, &f, camera.BGRA, cal.Color.Width, cal.Color.Height, func(int, int) color.RGBA { return color.RGBA{} })
+			paint(t, &f, camera.BGRA, cal.Color.Width, cal.Color.Height,
+				func(int, int) color.RGBA { return color.RGBA{} })
 			var all, clipped pointcloud.Grid
 			if err := newMapper(t, cal, Config{Geometry: geometry}).Map(&f, &all); err != nil {
 				t.Fatal(err)
@@ -437,13 +456,38 @@ func TestMapRefuses(t *testing.T) {
 			want string
 		}{
 			{"no colour", source.Frame{Depth: make([]uint16, n)}, "frame has no colour image"},
-			{"depth of another mode", source.Frame{Depth: make([]uint16, 320*288), Color: small.Color, Format: camera.MJPG}, "depth image has 92160 pixels, calibration has 160×144 (23040)"},
-			{"JPEG of another size", source.Frame{Depth: make([]uint16, n), Color: small.Color, Format: camera.MJPG}, "colour image is 64×32, calibration has 320×180"},
-			{"damaged JPEG", source.Frame{Depth: make([]uint16, n), Color: small.Color[:30], Format: camera.MJPG}, "corrupt JPEG image of 30 bytes"},
-			{"NV12 of another size", source.Frame{Depth: make([]uint16, n), Color: make([]byte, 100), Format: camera.NV12}, "NV12 colour image has 100 bytes, calibration's 320×180 pixels have 86400"},
-			{"YUY2 of another size", source.Frame{Depth: make([]uint16, n), Color: make([]byte, 100), Format: camera.YUY2}, "YUY2 colour image has 100 bytes, calibration's 320×180 pixels have 115200"},
-			{"BGRA of another size", source.Frame{Depth: make([]uint16, n), Color: make([]byte, 100), Format: camera.BGRA}, "BGRA colour image has 100 bytes, calibration's 320×180 pixels have 230400"},
-			{"unknown format", source.Frame{Depth: make([]uint16, n), Color: make([]byte, 100), Format: "H264"}, `colour format "H264", want MJPG, NV12, YUY2 or BGRA`},
+			{
+				"depth of another mode",
+				source.Frame{Depth: make([]uint16, 320*288), Color: small.Color, Format: camera.MJPG},
+				"depth image has 92160 pixels, calibration has 160×144 (23040)",
+			},
+			{
+				"JPEG of another size",
+				source.Frame{Depth: make([]uint16, n), Color: small.Color, Format: camera.MJPG},
+				"colour image is 64×32, calibration has 320×180",
+			},
+			{
+				"damaged JPEG",
+				source.Frame{Depth: make([]uint16, n), Color: small.Color[:30], Format: camera.MJPG},
+				"corrupt JPEG image of 30 bytes",
+			},
+			{"NV12 of another size", source.Frame{
+				Depth: make([]uint16, n), Color: make([]byte, 100),
+				Format: camera.NV12,
+			}, "NV12 colour image has 100 bytes, calibration's 320×180 pixels have 86400"},
+			{"YUY2 of another size", source.Frame{
+				Depth: make([]uint16, n), Color: make([]byte, 100),
+				Format: camera.YUY2,
+			}, "YUY2 colour image has 100 bytes, calibration's 320×180 pixels have 115200"},
+			{"BGRA of another size", source.Frame{
+				Depth: make([]uint16, n), Color: make([]byte, 100),
+				Format: camera.BGRA,
+			}, "BGRA colour image has 100 bytes, calibration's 320×180 pixels have 230400"},
+			{
+				"unknown format",
+				source.Frame{Depth: make([]uint16, n), Color: make([]byte, 100), Format: "H264"},
+				`colour format "H264", want MJPG, NV12, YUY2 or BGRA`,
+			},
 		} {
 			t.Run(tt.name+"_"+string(geometry), func(t *testing.T) {
 				var g pointcloud.Grid
@@ -479,12 +523,24 @@ func TestNewRefuses(t *testing.T) {
 		{"colour too large", large, Config{}, "colour camera of 4097×180 pixels, want 16 to 4096 each way"},
 		{"colour too small", tiny, Config{}, "colour camera of 320×1 pixels, want 16 to 4096 each way"},
 		{"geometry", good, Config{Geometry: "mesh"}, `geometry is "mesh", want "depth" or "color"`},
-		{"depth range", good, Config{DepthMin: 3000, DepthMax: 1000}, "minimum depth 3000 mm exceeds maximum depth 1000 mm"},
-		{"crop", good, Config{Crop: &Box{Min: [3]float64{0, 5, 0}, Max: [3]float64{1, 5, 1}}}, "crop box is empty: y from 5 to 5 mm"},
+		{
+			"depth range", good,
+			Config{DepthMin: 3000, DepthMax: 1000},
+			"minimum depth 3000 mm exceeds maximum depth 1000 mm",
+		},
+		{
+			"crop", good,
+			Config{Crop: &Box{Min: [3]float64{0, 5, 0}, Max: [3]float64{1, 5, 1}}},
+			"crop box is empty: y from 5 to 5 mm",
+		},
 		{"erode", good, Config{Erode: Erode{Radius: 9}}, "erode radius is 9 pixels, want 0 to 8"},
 		{"erode step", good, Config{Erode: Erode{Step: -1}}, "erode step is -1 mm"},
 		{"isolated", good, Config{Isolated: Isolated{Neighbors: 9}}, "needs 9 neighbours, its window holds 8"},
-		{"isolated radius", good, Config{Isolated: Isolated{Radius: 4}}, "isolated-point radius is 4 pixels, want 1 to 3"},
+		{
+			"isolated radius", good,
+			Config{Isolated: Isolated{Radius: 4}},
+			"isolated-point radius is 4 pixels, want 1 to 3",
+		},
 		{"isolated band", good, Config{Isolated: Isolated{Band: 500}}, "isolated-point band is 500 mm, want 1 to 250"},
 		{"pose", good, Config{Pose: camera.Transform{R: [9]float64{2, 0, 0, 0, 1, 0, 0, 0, 1}}}, "pose: rotation"},
 	} {
@@ -504,7 +560,8 @@ func TestRows(t *testing.T) {
 			t.Run(string(geometry)+" "+string(format), func(t *testing.T) {
 				cal, f := realFrame(t, camera.NFOVUnbinned, camera.Color720P)
 				if format == camera.BGRA {
-					paint(t, f, camera.BGRA, cal.Color.Width, cal.Color.Height, func(x, y int) color.RGBA { return color.RGBA{R: byte(x), G: byte(y), A: 255} })
+					paint(t, f, camera.BGRA, cal.Color.Width, cal.Color.Height,
+						func(x, y int) color.RGBA { return color.RGBA{R: byte(x), G: byte(y), A: 255} })
 				}
 				m := newMapper(t, cal, Config{Geometry: geometry, DepthMax: 4000})
 				var whole, g pointcloud.Grid
@@ -533,7 +590,8 @@ func TestRows(t *testing.T) {
 						}
 					}
 					if limit := kept / 20; lost > limit || every == 1 && lost > 0 || kept < 10_000 {
-						t.Errorf("1 of %d: %d points, %d others than in the whole grid, want at most %d", every, kept, lost, limit)
+						t.Errorf("1 of %d: %d points, %d others than in the whole grid, want at most %d", every, kept,
+							lost, limit)
 					}
 				}
 			})

@@ -72,7 +72,8 @@ func (c *colorImage) load(d *mjpeg.Decoder, f *source.Frame, in camera.Intrinsic
 
 func wantBytes(f *source.Frame, in camera.Intrinsics, n int) error {
 	if len(f.Color) != n {
-		return fmt.Errorf("%s colour image has %d bytes, calibration's %d×%d pixels have %d", f.Format, len(f.Color), in.Width, in.Height, n)
+		return fmt.Errorf("%s colour image has %d bytes, calibration's %d×%d pixels have %d", f.Format, len(f.Color),
+			in.Width, in.Height, n)
 	}
 	return nil
 }
@@ -102,7 +103,8 @@ func (c *colorImage) rgb(d *mjpeg.Decoder, f *source.Frame, in camera.Intrinsics
 			return err
 		}
 		if hdr.Width != in.Width || hdr.Height != in.Height {
-			return fmt.Errorf("colour image is %d×%d, calibration has %d×%d", hdr.Width, hdr.Height, in.Width, in.Height)
+			return fmt.Errorf("colour image is %d×%d, calibration has %d×%d", hdr.Width, hdr.Height, in.Width,
+				in.Height)
 		}
 		_, _, _, err = d.DecodeRGB(dst, f.Color)
 		return err

@@ -121,7 +121,8 @@ func (m *Medium) Describe(c *catalog.Catalog) error {
 		if s.ended.Load() {
 			continue
 		}
-		ref, err := c.AddInit(fmt.Sprintf("clouds-%d", s.number), catalog.CameraInit{Grid: nominal, Pose: camera.Identity})
+		ref, err := c.AddInit(fmt.Sprintf("clouds-%d", s.number),
+			catalog.CameraInit{Grid: nominal, Pose: camera.Identity})
 		if err != nil {
 			return err
 		}
@@ -230,7 +231,13 @@ func (s *stream) publish(c *source.Cloud) error {
 	if err != nil {
 		return err
 	}
-	header := wire.SubgroupHeader{Group: s.group, Mode: wire.SubgroupIDExplicit, Priority: priority, EndOfGroup: true, FirstObject: true}
+	header := wire.SubgroupHeader{
+		Group:       s.group,
+		Mode:        wire.SubgroupIDExplicit,
+		Priority:    priority,
+		EndOfGroup:  true,
+		FirstObject: true,
+	}
 	s.group++
 	s.newest = time.Now()
 	if s.m.cfg.Delivery == catalog.DeliveryDatagram {

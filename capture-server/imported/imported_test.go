@@ -76,7 +76,9 @@ func TestClouds(t *testing.T) {
 	}
 	var f pointcloud.Frame
 	h, err := d.Decode(&f, got[len(got)-1])
-	if err != nil || h.Camera != 4 || h.Sequence != 1 || h.DeviceTime != 3000 || !slices.Equal(f.Points.XYZ, []int16{3, 2, 3}) || !slices.Equal(f.Points.RGB, []byte{4, 5, 6}) {
+	if err != nil || h.Camera != 4 || h.Sequence != 1 || h.DeviceTime != 3000 ||
+		!slices.Equal(f.Points.XYZ, []int16{3, 2, 3}) ||
+		!slices.Equal(f.Points.RGB, []byte{4, 5, 6}) {
 		t.Errorf("header %+v, points %+v, error %v", h, f.Points, err)
 	}
 	if err := m.Describe(c); err != nil || len(c.Tracks) != 1 {

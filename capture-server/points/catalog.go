@@ -22,7 +22,8 @@ func (m *Medium) Describe(c *catalog.Catalog) error {
 		calibration := l.src.Calibration()
 		for _, t := range l.tracks {
 			ref, err := c.AddInit(fmt.Sprintf("camera-%d-%s", l.number, t.quality), catalog.CameraInit{
-				Grid: t.lens, Pose: l.gridPose(), DepthMin: m.cfg.Cloud.DepthMin, DepthMax: depthMax(m.cfg.Cloud.DepthMax),
+				Grid: t.lens, Pose: l.gridPose(), DepthMin: m.cfg.Cloud.DepthMin,
+				DepthMax:    depthMax(m.cfg.Cloud.DepthMax),
 				Calibration: &calibration,
 			})
 			if err != nil {
@@ -32,8 +33,9 @@ func (m *Medium) Describe(c *catalog.Catalog) error {
 			name := catalog.PointsTrack(l.number, t.quality)
 			entry := catalog.Track{
 				Name: name, Packaging: catalog.PackagingPoints, IsLive: true, Role: catalog.RolePoints,
-				Label: l.src.Name(), RenderGroup: &renderGroup, AltGroup: &altGroup, InitRef: ref, Framerate: l.src.FPS(),
-				Bitrate: int64(float64(pixels) * t.layout.BytesPerPoint() * 8 / l.period.Seconds()),
+				Label: l.src.Name(), RenderGroup: &renderGroup, AltGroup: &altGroup, InitRef: ref,
+				Framerate: l.src.FPS(),
+				Bitrate:   int64(float64(pixels) * t.layout.BytesPerPoint() * 8 / l.period.Seconds()),
 				Points: &catalog.Points{
 					Camera: l.number, CameraName: l.src.Name(), Quality: t.quality, Layout: t.layout.String(),
 					Descriptions: m.cfg.Descriptions, MaxPoints: pixels,
@@ -66,7 +68,10 @@ func (m *Medium) publishPoses() error {
 	began := m.session.RelayTime().At(m.began).UnixMilli()
 	for _, l := range m.pipelines {
 		if !l.ended.Load() {
-			events = append(events, catalog.PoseEvent{T: began, Data: catalog.Pose{Camera: l.number, Pose: l.gridPose()}})
+			events = append(events, catalog.PoseEvent{
+				T:    began,
+				Data: catalog.Pose{Camera: l.number, Pose: l.gridPose()},
+			})
 		}
 	}
 	b, err := catalog.MarshalPoses(events)

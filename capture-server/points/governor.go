@@ -88,7 +88,7 @@ func (g *governor) set(every int32, now time.Time) {
 	case g.trial:
 		g.log.Info("frames keep more rows of points", "rows_kept", 1/float64(every))
 	default:
-		g.log.Warn("overloaded, frames keep only some rows of points; use fewer cameras, a lower fps, a crop box or NV12 colour",
-			"rows_kept", 1/float64(every))
+		g.log.Warn("overloaded, frames keep only some rows of points; use fewer cameras, a lower fps, a crop box or "+
+			"NV12 colour", "rows_kept", 1/float64(every))
 	}
 }

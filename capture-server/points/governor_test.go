@@ -26,7 +26,11 @@ func TestGovernor(t *testing.T) {
 		changes int // total
 	}{
 		{"enough time", []phase{{60, [2]float64{0.7, 0.5}, 1}}, 0},
-		{"one slow frame", []phase{{1, [2]float64{0.4, 0.4}, 1}, {0.03, [2]float64{3, 0.4}, 1}, {2, [2]float64{0.4, 0.4}, 1}}, 0},
+		{"one slow frame", []phase{
+			{1, [2]float64{0.4, 0.4}, 1},
+			{0.03, [2]float64{3, 0.4}, 1},
+			{2, [2]float64{0.4, 0.4}, 1},
+		}, 0},
 		{"overload before frames are lost", []phase{{1, [2]float64{0.5, 0.5}, 1}, {1, [2]float64{0.5, 0.95}, 2}}, 1},
 		{"severe overload", []phase{{5, [2]float64{4, 4}, 4}}, 2},
 		{"temporary overload", []phase{{5, [2]float64{1.5, 1.5}, 2}, {10, [2]float64{0.4, 0.4}, 1}}, 2},
@@ -38,7 +42,8 @@ func TestGovernor(t *testing.T) {
 			g := newGovernor(slog.New(slog.DiscardHandler), 2)
 			now, changes, last := time.Unix(0, 0), 0, int32(1)
 			for i, p := range tt.phases {
-				for end := now.Add(time.Duration(p.seconds * float64(time.Second))); now.Before(end); now = now.Add(time.Second / 30) {
+				end := now.Add(time.Duration(p.seconds * float64(time.Second)))
+				for ; now.Before(end); now = now.Add(time.Second / 30) {
 					for camera, share := range p.share {
 						if !math.IsNaN(share) {
 							g.observe(camera, share/(1+math.Log2(float64(g.every.Load()))), now)

@@ -15,7 +15,25 @@ type metrics struct {
 }
 
 func newMetrics() *metrics {
-	buckets := []float64{.0005, .001, .002, .003, .004, .005, .006, .008, .010, .012, .015, .020, .030, .050, .1, .2, .5}
+	buckets := []float64{
+		.0005,
+		.001,
+		.002,
+		.003,
+		.004,
+		.005,
+		.006,
+		.008,
+		.010,
+		.012,
+		.015,
+		.020,
+		.030,
+		.050,
+		.1,
+		.2,
+		.5,
+	}
 	return &metrics{
 		frames: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "holocast_capture_frames_total",
@@ -26,10 +44,12 @@ func newMetrics() *metrics {
 			Help: "Frames published with some rows omitted because of overload.",
 		}, []string{"camera"}),
 		stages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "holocast_capture_stage_seconds", Help: "Time per frame spent waiting for a processor, mapping to points and encoding.", Buckets: buckets,
+			Name: "holocast_capture_stage_seconds",
+			Help: "Time per frame spent waiting for a processor, mapping to points and encoding.", Buckets: buckets,
 		}, []string{"camera", "stage"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "holocast_capture_to_published_seconds", Help: "Time from the middle of the exposure to publication.", Buckets: buckets,
+			Name: "holocast_capture_to_published_seconds", Help: "Time from the middle of the exposure to publication.",
+			Buckets: buckets,
 		}, []string{"camera"}),
 	}
 }
@@ -39,15 +59,22 @@ func (m *metrics) observe(camera, stage string, d time.Duration) {
 }
 
 func (m *metrics) collectors(of *Medium) []prometheus.Collector {
-	all := []prometheus.Collector{m.frames, m.thinned, m.stages, m.latency, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "holocast_capture_rows_kept_ratio",
-		Help: "Share of rows that frames keep; below 1 during overload.",
-	}, func() float64 { return 1 / float64(of.every()) })}
+	all := []prometheus.Collector{
+		m.frames,
+		m.thinned,
+		m.stages,
+		m.latency,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "holocast_capture_rows_kept_ratio",
+			Help: "Share of rows that frames keep; below 1 during overload.",
+		}, func() float64 { return 1 / float64(of.every()) }),
+	}
 	for _, l := range of.pipelines {
 		m.thinned.WithLabelValues(l.label()) // export 0 from the start
 		all = append(all, prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name:        "holocast_capture_source_dropped_total",
-			Help:        "Captures the source did not deliver: without depth, or missed because the previous one took too long.",
+			Name: "holocast_capture_source_dropped_total",
+			Help: "Captures the source did not deliver: without depth, or missed because the previous one " +
+				"took too long.",
 			ConstLabels: prometheus.Labels{"camera": l.label()},
 		}, func() float64 { return float64(l.src.Dropped()) }))
 	}

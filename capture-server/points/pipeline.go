@@ -257,7 +257,8 @@ func (l *pipeline) trace(t *pointsTrack, group uint64, c *capture, begun, mapped
 	tracer.Frame(t.Name(), group, trace.Span{
 		Name: "frame", Begin: relay.At(c.CaptureTime), End: relay.At(published),
 		Attributes: []attribute.KeyValue{
-			attribute.Int("holocast.camera", l.number), attribute.Int64("holocast.sequence", int64(c.sequence)), attribute.Int("holocast.bytes", size),
+			attribute.Int("holocast.camera", l.number), attribute.Int64("holocast.sequence", int64(c.sequence)),
+			attribute.Int("holocast.bytes", size),
 			attribute.Float64("holocast.clock_error_ms", float64(relay.Estimate(published).Error.Microseconds())/1e3),
 		},
 	})

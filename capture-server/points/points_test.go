@@ -255,6 +255,13 @@ func TestUnwatchedTrackHasNoGaps(t *testing.T) {
 		take() // the first is being encoded
 	}
 	encode()
+	for _, of := range l.tracks {
+		if of.newest.Load() == nil {
+			t.Fatalf("no frame of %s", of.quality)
+		}
+		fresh := time.Now().Add(time.Hour) // however long this test takes
+		of.newest.Store(&fresh)
+	}
 	if take() != nil {
 		t.Error("a capture is taken though the newest frame is fresh")
 	}
@@ -271,7 +278,8 @@ func TestUnwatchedTrackHasNoGaps(t *testing.T) {
 	if got := sequences(low); !slices.Equal(got, []uint32{0}) {
 		t.Errorf("the frames of %s are %v, want 0", low.quality, got)
 	}
-	if idle, dropped, published := counted(t, m, "idle"), counted(t, m, "dropped"), counted(t, m, "published"); idle != 4 || dropped != 1 || published != 2 {
+	idle, dropped, published := counted(t, m, "idle"), counted(t, m, "dropped"), counted(t, m, "published")
+	if idle != 4 || dropped != 1 || published != 2 {
 		t.Errorf("%v captures idle, %v dropped, %v published; want 4, 1 and 2", idle, dropped, published)
 	}
 
@@ -310,7 +318,8 @@ func TestQualities(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			m := newMedium(t, Config{Layout: tt.layout, Descriptions: tt.descriptions, Low: true, AlwaysEncode: true}, s)
+			m := newMedium(t, Config{Layout: tt.layout, Descriptions: tt.descriptions, Low: true, AlwaysEncode: true},
+				s)
 			l := m.pipelines[0]
 			c := &capture{Frame: s.frame, taken: time.Now()}
 			c.CaptureTime = time.Now()
@@ -417,7 +426,11 @@ func TestUnusableCaptures(t *testing.T) {
 			"raw colour of another size", func(f *source.Frame) { f.Format = camera.BGRA; f.Color = f.Color[:4] },
 			"BGRA colour image has 4 bytes, calibration's 1280×720 pixels have 3686400",
 		},
-		{"depth of another size", func(f *source.Frame) { f.Depth = f.Depth[:100] }, "depth image has 100 pixels, calibration has 320×288 (92160)"},
+		{
+			"depth of another size",
+			func(f *source.Frame) { f.Depth = f.Depth[:100] },
+			"depth image has 100 pixels, calibration has 320×288 (92160)",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -445,7 +458,11 @@ func TestCamerasThatEnd(t *testing.T) {
 		want string  // Run's error
 	}{
 		{"end of the recordings", []error{io.EOF, io.EOF}, ""},
-		{"a camera is unplugged", []error{io.EOF, errors.New("pulled")}, "no camera is left to publish; camera still: pulled"},
+		{
+			"a camera is unplugged",
+			[]error{io.EOF, errors.New("pulled")},
+			"no camera is left to publish; camera still: pulled",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -494,7 +511,10 @@ func firstObject(t *testing.T, m *Medium) []byte {
 // TestSourceDropsAreCounted checks the metric of captures lost by the source.
 func TestSourceDropsAreCounted(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	p := publish.New(publish.Config{Namespace: publishtest.Namespace, Log: slog.New(slog.DiscardHandler), Metrics: registry})
+	p := publish.New(publish.Config{
+		Namespace: publishtest.Namespace, Log: slog.New(slog.DiscardHandler),
+		Metrics: registry,
+	})
 	m, err := New(p, Config{}, []Camera{{Source: newStill(t)}})
 	if err != nil {
 		t.Fatal(err)
@@ -505,7 +525,8 @@ func TestSourceDropsAreCounted(t *testing.T) {
 # TYPE holocast_capture_source_dropped_total counter
 holocast_capture_source_dropped_total{camera="still"} 7
 `
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "holocast_capture_source_dropped_total"); err != nil {
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want),
+		"holocast_capture_source_dropped_total"); err != nil {
 		t.Error(err)
 	}
 }
@@ -516,7 +537,8 @@ func TestPlace(t *testing.T) {
 	for _, geometry := range []depthmap.Geometry{depthmap.DepthGeometry, depthmap.ColorGeometry} {
 		t.Run(string(geometry), func(t *testing.T) {
 			s := newStill(t)
-			m := newMedium(t, Config{Cloud: depthmap.Config{Crop: crop, Geometry: geometry}, AlwaysEncode: true}, s, newStill(t))
+			m := newMedium(t, Config{Cloud: depthmap.Config{Crop: crop, Geometry: geometry}, AlwaysEncode: true}, s,
+				newStill(t))
 			far := camera.Transform{R: camera.Identity.R, T: [3]float64{0, 0, 60_000}}
 			c := &capture{Frame: s.frame}
 			m.pipelines[0].publish(c)

@@ -41,7 +41,8 @@ type pointsTrack struct {
 func newPointsTrack(l *pipeline, quality string, lens camera.Intrinsics) *pointsTrack {
 	t := &pointsTrack{
 		Track: l.m.session.NewTrack(publish.Track{
-			Name: catalog.PointsTrack(l.number, quality), Priority: priorityDescription, DeliveryTimeout: l.m.cfg.DeliveryTimeout,
+			Name: catalog.PointsTrack(l.number, quality), Priority: priorityDescription,
+			DeliveryTimeout: l.m.cfg.DeliveryTimeout,
 		}),
 		quality: quality, lens: lens, layout: l.m.cfg.Layout, always: l.m.cfg.AlwaysEncode,
 		delivery: l.m.cfg.Delivery, group: publish.FirstGroup(),

@@ -15,15 +15,19 @@ func newMetrics(p *Publisher) *service.Metrics {
 		uncertainty = m.Gauge("clock_error_seconds", "Maximum error of clock_offset_seconds.")
 		rtt         = m.Gauge("relay_rtt_seconds", "Smoothed round-trip time to the relay.")
 		minRTT      = m.Gauge("relay_min_rtt_seconds", "Minimum round-trip time to the relay.")
-		bandwidth   = m.Gauge("relay_bandwidth_bytes_per_second", "Bandwidth of the path to the relay, estimated by congestion control.", "controller")
-		lost        = m.Counter("relay_lost_packets_total", "Packets to the relay lost in this connection.")
-		unsent      = m.Counter("relay_unsent_datagrams_total", "Datagrams to the relay dropped in this connection: delivery timeout missed, or queue full.")
-		viewers     = m.Gauge("viewers", "Subscriptions per track; a relay counts as one.", "track")
-		cached      = m.Gauge("cached_bytes", "Bytes cached for late joiners.", "track")
-		published   = m.Counter("published_bytes_total", "Bytes of objects published.", "track")
-		sent        = m.Counter("sent_bytes_total", "Bytes of objects sent.", "track")
-		late        = m.Counter("late_subgroups_total", "Subgroups reset because they missed their delivery timeout.", "track")
-		behind      = m.Counter("behind_subgroups_total", "Subgroups reset or skipped because a subscriber fell behind.", "track")
+		bandwidth   = m.Gauge("relay_bandwidth_bytes_per_second",
+			"Bandwidth of the path to the relay, estimated by congestion control.", "controller")
+		lost   = m.Counter("relay_lost_packets_total", "Packets to the relay lost in this connection.")
+		unsent = m.Counter("relay_unsent_datagrams_total",
+			"Datagrams to the relay dropped in this connection: delivery timeout missed, or queue full.")
+		viewers   = m.Gauge("viewers", "Subscriptions per track; a relay counts as one.", "track")
+		cached    = m.Gauge("cached_bytes", "Bytes cached for late joiners.", "track")
+		published = m.Counter("published_bytes_total", "Bytes of objects published.", "track")
+		sent      = m.Counter("sent_bytes_total", "Bytes of objects sent.", "track")
+		late      = m.Counter("late_subgroups_total", "Subgroups reset because they missed their delivery timeout.",
+			"track")
+		behind = m.Counter("behind_subgroups_total", "Subgroups reset or skipped because a subscriber fell behind.",
+			"track")
 	)
 	m.Read(func(put service.Put) {
 		session := p.session.Load()

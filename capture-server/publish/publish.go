@@ -124,7 +124,10 @@ func (p *Publisher) traceDelivery(s origin.Delivery) {
 	}
 	p.tracer.Report(s.Track.Name(), s.Group, trace.Span{
 		Name: "send", Begin: p.relayTime.At(s.Arrived), End: p.relayTime.At(s.Ended), Failed: s.Dropped,
-		Attributes: []attribute.KeyValue{attribute.Int64("holocast.subgroup", int64(s.Subgroup)), attribute.Int64("holocast.bytes", s.Bytes)},
+		Attributes: []attribute.KeyValue{
+			attribute.Int64("holocast.subgroup", int64(s.Subgroup)),
+			attribute.Int64("holocast.bytes", s.Bytes),
+		},
 	})
 }
 

@@ -65,7 +65,10 @@ func (k *ticker) Run(ctx context.Context) error {
 
 func newSession(t *testing.T, metrics prometheus.Registerer) *publish.Publisher {
 	t.Helper()
-	p := publish.New(publish.Config{Namespace: publishtest.Namespace, Log: slog.New(slog.DiscardHandler), Metrics: metrics})
+	p := publish.New(publish.Config{
+		Namespace: publishtest.Namespace, Log: slog.New(slog.DiscardHandler),
+		Metrics: metrics,
+	})
 	t.Cleanup(p.Close)
 	return p
 }
@@ -89,7 +92,8 @@ func TestSessionIsMadeAnew(t *testing.T) {
 	var before uint64 // newest group of the previous session; streams of one session overtake each other
 	for range 2 {
 		s := <-r.Sessions
-		sub, err := s.Subscribe(t.Context(), moqt.TrackName{Namespace: publishtest.Namespace, Name: "clock"}, moqt.SubscribeOptions{})
+		sub, err := s.Subscribe(t.Context(), moqt.TrackName{Namespace: publishtest.Namespace, Name: "clock"},
+			moqt.SubscribeOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +157,8 @@ func TestMediaEndSeparately(t *testing.T) {
 			ran := make(chan error, 1)
 			go func() { ran <- p.Run(t.Context(), r.Target) }()
 			s := <-r.Sessions
-			sub, err := s.Subscribe(t.Context(), moqt.TrackName{Namespace: publishtest.Namespace, Name: tiles.name}, moqt.SubscribeOptions{})
+			sub, err := s.Subscribe(t.Context(), moqt.TrackName{Namespace: publishtest.Namespace, Name: tiles.name},
+				moqt.SubscribeOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -43,7 +43,8 @@ func (p *Publisher) serveSession(ctx context.Context, s *moqt.Session) error {
 		}
 		return err
 	}
-	p.log.Info("publishing", "namespace", p.namespace.String(), "relay", s.RemoteAddr().String(), "implementation", s.Implementation())
+	p.log.Info("publishing", "namespace", p.namespace.String(), "relay", s.RemoteAddr().String(), "implementation",
+		s.Implementation())
 	p.session.Store(s)
 	defer p.session.CompareAndSwap(s, nil)
 	connect.Settled(ctx)

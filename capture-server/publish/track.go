@@ -53,7 +53,10 @@ func (p *Publisher) AddTrack(t *origin.Track) {
 // priority. h.EndOfGroup marks the last one as the group's end. It keeps payload and returns the
 // next free object ID.
 func SendParts(t *origin.Track, h wire.SubgroupHeader, next uint64, payload []byte) uint64 {
-	for d := range parts.Cut(moqt.Datagram{Group: h.Group, Object: next, Priority: h.Priority, EndOfGroup: h.EndOfGroup}, payload) {
+	for d := range parts.Cut(moqt.Datagram{
+		Group: h.Group, Object: next, Priority: h.Priority,
+		EndOfGroup: h.EndOfGroup,
+	}, payload) {
 		t.SendDatagram(d)
 		next = d.Object + 1
 	}
@@ -84,7 +87,8 @@ const renewInterval = time.Second
 func (p *Publisher) NewDocument(name string) *Document {
 	d := &Document{
 		Track: p.NewTrack(Track{
-			Name: name, Priority: priorityDocument, Properties: []wire.KeyValue{{Type: wire.PropertyDynamicGroups, Int: 1}},
+			Name: name, Priority: priorityDocument,
+			Properties: []wire.KeyValue{{Type: wire.PropertyDynamicGroups, Int: 1}},
 		}),
 		group: FirstGroup(),
 	}

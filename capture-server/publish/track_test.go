@@ -35,8 +35,9 @@ func TestDocumentRenewal(t *testing.T) {
 		{"another subscriber missed it", 1, false, 1},
 		{"after a while", 2, false, 2},
 	} {
-		if !c.recent {
-			d.renewed = time.Time{}
+		d.renewed = time.Time{}
+		if c.recent {
+			d.renewed = time.Now().Add(time.Hour)
 		}
 		d.renew(first.Group + c.ask)
 		if l, _ := d.Largest(); l.Group != first.Group+c.largest {

@@ -9,7 +9,8 @@ import (
 func TestSkipOrder(t *testing.T) {
 	s := newShedder(4, time.Second)
 	for left, want := range map[int]string{
-		4: "[false false false false]", 3: "[false false true false]", 2: "[false true true false]", 1: "[false true true true]",
+		4: "[false false false false]", 3: "[false false true false]", 2: "[false true true false]",
+		1: "[false true true true]",
 	} {
 		s.active = left
 		if got := fmt.Sprint(s.skip()); got != want {

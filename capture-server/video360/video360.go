@@ -90,7 +90,14 @@ func New(session *publish.Publisher, cfg Config, src *videoinput.Player) (*Mediu
 	if cfg.TargetLatency == 0 {
 		cfg.TargetLatency = tileencoder.DefaultLatency
 	}
-	m := &Medium{session: session, src: src, cfg: cfg, sphere: src.Sphere, metrics: newMetrics(), gop: int64(tileencoder.GOP(src.FPSNum, src.FPSDen))}
+	m := &Medium{
+		session: session,
+		src:     src,
+		cfg:     cfg,
+		sphere:  src.Sphere,
+		metrics: newMetrics(),
+		gop:     int64(tileencoder.GOP(src.FPSNum, src.FPSDen)),
+	}
 	m.sphere.Columns, m.sphere.Rows, m.sphere.Qualities = cfg.Columns, cfg.Rows, cfg.Qualities
 	skip := make([]bool, cfg.Qualities)
 	m.skip.Store(&skip)
@@ -107,7 +114,13 @@ func New(session *publish.Publisher, cfg Config, src *videoinput.Player) (*Mediu
 		if name == catalog.VideoTrack { // later frames of the GoP may be in time, and depend on the late one
 			timeout += m.gopDuration()
 		}
-		return &track{priority: priority, Track: session.NewTrack(publish.Track{Name: name, Priority: priority, DeliveryTimeout: timeout, CacheAge: cacheAge})}
+		return &track{
+			priority: priority,
+			Track: session.NewTrack(publish.Track{
+				Name: name, Priority: priority, DeliveryTimeout: timeout,
+				CacheAge: cacheAge,
+			}),
+		}
 	}
 	m.video = newTrack(catalog.VideoTrack, tileencoder.PriorityVideo)
 	m.rates = newTrack(catalog.RatesTrack, tileencoder.PriorityRates)
@@ -293,7 +306,8 @@ func (m *Medium) change(skip []bool) {
 		m.session.Log().Info("encoding another quality of 360° video", "qualities", n, "of", m.cfg.Qualities)
 	default:
 		m.session.Log().Warn("machine too slow for all qualities of 360° video, dropping some; "+
-			"use fewer tiles.qualities, a smaller tiles.size, a faster tiles.preset or a lower process priority for other programs",
+			"use fewer tiles.qualities, a smaller tiles.size, a faster tiles.preset or a lower process priority for "+
+			"other programs",
 			"qualities", n, "of", m.cfg.Qualities)
 	}
 	m.session.Changed()
@@ -302,7 +316,10 @@ func (m *Medium) change(skip []bool) {
 func (m *Medium) publishRates(group uint64, at int64) {
 	b, err := json.Marshal([]catalog.Rates{{T: at, Data: m.encoder.Rates()}})
 	if err == nil {
-		err = m.rates.WriteObject(wire.SubgroupHeader{Group: group, Priority: tileencoder.PriorityRates, EndOfGroup: true, FirstObject: true}, moqt.Object{}, b)
+		err = m.rates.WriteObject(wire.SubgroupHeader{
+			Group: group, Priority: tileencoder.PriorityRates,
+			EndOfGroup: true, FirstObject: true,
+		}, moqt.Object{}, b)
 	}
 	if err != nil {
 		m.session.Log().Warn("rates not published", "err", err)
@@ -396,7 +413,8 @@ func newMetrics() *metrics {
 			Name: "holocast_tiles_frames_total", Help: "Pictures by result: published, dropped (machine too slow).",
 		}, []string{"result"}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "holocast_tiles_quality_drops_total", Help: "Times a quality was dropped because encoding all of them took too long.",
+			Name: "holocast_tiles_quality_drops_total",
+			Help: "Times a quality was dropped because encoding all of them took too long.",
 		}),
 		qualities: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "holocast_tiles_qualities", Help: "Qualities being encoded; fewer than configured on a slow machine.",
@@ -405,7 +423,8 @@ func newMetrics() *metrics {
 			Name: "holocast_tiles_encode_seconds", Help: "Time to encode all tiles of a picture.", Buckets: buckets,
 		}),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "holocast_tiles_capture_to_published_seconds", Help: "Time from capture to publication of all tiles of a picture.", Buckets: buckets,
+			Name: "holocast_tiles_capture_to_published_seconds",
+			Help: "Time from capture to publication of all tiles of a picture.", Buckets: buckets,
 		}),
 	}
 }

@@ -76,7 +76,10 @@ func TestParseReadsEveryField(t *testing.T) {
 
 func TestParseModes(t *testing.T) {
 	for _, depth := range []DepthMode{NFOV2x2Binned, NFOVUnbinned, WFOV2x2Binned, WFOVUnbinned} {
-		for _, color := range []ColorMode{ColorOff, Color720P, Color1080P, Color1440P, Color1536P, Color2160P, Color3072P} {
+		for _, color := range []ColorMode{
+			ColorOff, Color720P, Color1080P, Color1440P, Color1536P, Color2160P,
+			Color3072P,
+		} {
 			t.Run(string(depth)+"/"+string(color), func(t *testing.T) {
 				cal := parseDocument(t, depth, color)
 				dw, dh := depth.Size()
@@ -144,13 +147,19 @@ func TestParseRefuses(t *testing.T) {
 		color ColorMode
 		want  string
 	}{
-		"empty":           {doc: "", want: "not a factory document: unexpected end of JSON input"},
-		"not JSON":        {doc: "{", want: "not a factory document: unexpected end of JSON input"},
-		"other JSON":      {doc: `{"a":1}`, want: "no CalibrationInformation"},
-		"null":            {doc: `null`, want: "no CalibrationInformation"},
-		"too large":       {doc: strings.Repeat(" ", maxDocument+1), want: "document has 1048577 bytes, at most 1048576 are read"},
-		"infinite":        {doc: replace("0.51,", "1e999,"), want: "cannot unmarshal number 1e999"},
-		"no depth camera": {doc: replace("LocationD0", "LocationX"), want: "no camera CALIBRATION_CameraLocationD0 among the document's 2 cameras"},
+		"empty":      {doc: "", want: "not a factory document: unexpected end of JSON input"},
+		"not JSON":   {doc: "{", want: "not a factory document: unexpected end of JSON input"},
+		"other JSON": {doc: `{"a":1}`, want: "no CalibrationInformation"},
+		"null":       {doc: `null`, want: "no CalibrationInformation"},
+		"too large": {
+			doc:  strings.Repeat(" ", maxDocument+1),
+			want: "document has 1048577 bytes, at most 1048576 are read",
+		},
+		"infinite": {doc: replace("0.51,", "1e999,"), want: "cannot unmarshal number 1e999"},
+		"no depth camera": {
+			doc:  replace("LocationD0", "LocationX"),
+			want: "no camera CALIBRATION_CameraLocationD0 among the document's 2 cameras",
+		},
 		"no colour camera": {
 			doc: replace("LocationPV0", "LocationX"), color: Color720P,
 			want: "no camera CALIBRATION_CameraLocationPV0 among the document's 2 cameras",
@@ -159,22 +168,32 @@ func TestParseRefuses(t *testing.T) {
 			doc:  replace("BrownConrady", "Rational6KT"),
 			want: `CALIBRATION_CameraLocationD0: lens model "Rational6KT" is not supported`,
 		},
-		"count":          {doc: replace(":14", ":13"), want: "ModelParameterCount 13 with 14 ModelParameters, want 14 of both"},
+		"count": {
+			doc:  replace(":14", ":13"),
+			want: "ModelParameterCount 13 with 14 ModelParameters, want 14 of both",
+		},
 		"few parameters": {doc: replace("0.51,", ""), want: "ModelParameterCount 14 with 13 ModelParameters"},
 		"no intrinsics":  {doc: replace(`"Intrinsics"`, `"Extrinsics"`), want: "no field Intrinsics"},
 		"no Rt":          {doc: replace(`"Rt"`, `"Tr"`), want: "no field Rt"},
-		"short rotation": {doc: replace("[1,0,0,0,1,0,0,0,1]", "[1]"), want: "Rt has 1 rotation and 3 translation values"},
+		"short rotation": {
+			doc:  replace("[1,0,0,0,1,0,0,0,1]", "[1]"),
+			want: "Rt has 1 rotation and 3 translation values",
+		},
 		"no rotation": {
 			doc:  replace("[1,0,0,0,1,0,0,0,1]", "[2,0,0,0,1,0,0,0,1]"),
 			want: "rotation rows 0 and 0 have scalar product 4",
 		},
-		"reflection": {doc: replace("[1,0,0,0,1,0,0,0,1]", "[-1,0,0,0,1,0,0,0,1]"), want: "rotation is a reflection"},
+		"reflection": {
+			doc:  replace("[1,0,0,0,1,0,0,0,1]", "[-1,0,0,0,1,0,0,0,1]"),
+			want: "rotation is a reflection",
+		},
 		"distortion's centre": {
 			doc: replace(",0,0,-0.00005", ",0.1,0,-0.00005"), want: "centre of distortion (0.1, 0) is not zero",
 		},
 		"focal length": {doc: replace("0.4925", "-0.4925"), want: "depth: focal length fx -504.32"},
 		"depth sensor": {
-			doc: replace(`"SensorWidth":1024`, `"SensorWidth":640`), want: "sensor is 640×1024, want 1024×1024",
+			doc:  replace(`"SensorWidth":1024`, `"SensorWidth":640`),
+			want: "sensor is 640×1024, want 1024×1024",
 		},
 		"colour sensor": {
 			doc: replace(`"SensorWidth":4096`, `"SensorWidth":3072`), color: Color720P,
@@ -189,7 +208,8 @@ func TestParseRefuses(t *testing.T) {
 				tc.depth = NFOVUnbinned
 			}
 			_, err := Parse([]byte(tc.doc), tc.depth, tc.color)
-			if err == nil || !strings.HasPrefix(err.Error(), "calibration: ") || !strings.Contains(err.Error(), tc.want) {
+			if err == nil || !strings.HasPrefix(err.Error(), "calibration: ") ||
+				!strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %q, want it to contain %q", err, tc.want)
 			}
 		})
@@ -327,13 +347,19 @@ func TestValidateNamesTheField(t *testing.T) {
 		spoil func(*Calibration)
 		want  string
 	}{
-		"width":     {func(c *Calibration) { c.Depth.Width = 1 << 30 }, "depth: image size 1073741824×576 is outside 1..8192"},
-		"height":    {func(c *Calibration) { c.Color.Height = -1 }, "color: image size 1280×-1"},
-		"focal":     {func(c *Calibration) { c.Depth.Fx = math.NaN() }, "depth: focal length fx NaN"},
-		"radial":    {func(c *Calibration) { c.Depth.K[5] = math.Inf(1) }, "depth: a lens parameter is not finite"},
-		"radius":    {func(c *Calibration) { c.Depth.MaxRadius = -1 }, "depth: maxRadius -1 is negative"},
-		"rotation":  {func(c *Calibration) { c.DepthToColor.R = [9]float64{} }, "depthToColor: rotation rows 0 and 0"},
-		"transform": {func(c *Calibration) { c.DepthToColor.T[1] = math.NaN() }, "depthToColor: transform is not finite"},
+		"width": {
+			func(c *Calibration) { c.Depth.Width = 1 << 30 },
+			"depth: image size 1073741824×576 is outside 1..8192",
+		},
+		"height":   {func(c *Calibration) { c.Color.Height = -1 }, "color: image size 1280×-1"},
+		"focal":    {func(c *Calibration) { c.Depth.Fx = math.NaN() }, "depth: focal length fx NaN"},
+		"radial":   {func(c *Calibration) { c.Depth.K[5] = math.Inf(1) }, "depth: a lens parameter is not finite"},
+		"radius":   {func(c *Calibration) { c.Depth.MaxRadius = -1 }, "depth: maxRadius -1 is negative"},
+		"rotation": {func(c *Calibration) { c.DepthToColor.R = [9]float64{} }, "depthToColor: rotation rows 0 and 0"},
+		"transform": {
+			func(c *Calibration) { c.DepthToColor.T[1] = math.NaN() },
+			"depthToColor: transform is not finite",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cal := parseDocument(t, NFOVUnbinned, Color720P)

@@ -29,7 +29,10 @@ func TestDocumentIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, l := range []struct{ got, want Intrinsics }{{got.Depth, want.Depth}, {got.Color, want.Color}} {
-		for i, d := range []float64{l.got.Fx - l.want.Fx, l.got.Fy - l.want.Fy, l.got.Cx - l.want.Cx, l.got.Cy - l.want.Cy} {
+		for i, d := range []float64{
+			l.got.Fx - l.want.Fx, l.got.Fy - l.want.Fy, l.got.Cx - l.want.Cx,
+			l.got.Cy - l.want.Cy,
+		} {
 			if math.Abs(d) > 1e-9 {
 				t.Errorf("parameter %d is off by %g pixels", i, d)
 			}

@@ -91,7 +91,8 @@ func parse(doc []byte, depth DepthMode, color ColorMode) (Calibration, error) {
 		return Calibration{}, err
 	}
 	if d.SensorWidth != 1024 || d.SensorHeight != 1024 {
-		return Calibration{}, fmt.Errorf("%s: sensor is %d×%d, want 1024×1024", depthLocation, d.SensorWidth, d.SensorHeight)
+		return Calibration{}, fmt.Errorf("%s: sensor is %d×%d, want 1024×1024", depthLocation, d.SensorWidth,
+			d.SensorHeight)
 	}
 	cal := Calibration{
 		Serial:       info.Metadata.SerialID,

@@ -96,7 +96,9 @@ func (m ColorMode) Size() (width, height int) {
 func ParseDepthMode(s string) (DepthMode, error) {
 	m := DepthMode(strings.ToUpper(s))
 	if _, ok := m.crop(); !ok {
-		return "", fmt.Errorf("unknown depth mode %q: want NFOV_2X2BINNED, NFOV_UNBINNED, WFOV_2X2BINNED, WFOV_UNBINNED or PASSIVE_IR", s)
+		return "",
+			fmt.Errorf("unknown depth mode %q: want NFOV_2X2BINNED, NFOV_UNBINNED, WFOV_2X2BINNED, WFOV_UNBINNED or "+
+				"PASSIVE_IR", s)
 	}
 	return m, nil
 }

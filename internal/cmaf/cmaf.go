@@ -1,6 +1,5 @@
-// Package cmaf writes and reads the MP4 files of a prepared sphere: one track a file,
-// as CMAF (ISO/IEC 23000-19) fragments of a GoP, behind an index (sidx) by which players
-// find them. It does no I/O.
+// Package cmaf writes and reads the MP4 files of prepared 360° video: one track per file, as CMAF
+// (ISO/IEC 23000-19) fragments of a GoP each, with an index (sidx) in front. It does no I/O.
 package cmaf
 
 import (
@@ -13,27 +12,27 @@ import (
 	"holocast/internal/spherical"
 )
 
-// Track is what an init segment says of a track.
+// Track describes a track in its init segment.
 type Track struct {
-	Timescale uint32 // units a second
+	Timescale uint32 // units per second
 	// Video.
 	Width, Height int
 	AVCConfig     []byte
-	Spherical     string // stereo layout of package spherical; "" for a picture that is no whole sphere
+	Spherical     string // stereo layout of package spherical; "" unless the picture is an entire sphere
 	// Sound.
 	Audio *loc.AudioFormat
 }
 
-// Sample is a frame or a packet.
+// Sample is a video frame or an audio packet.
 type Sample struct {
 	Data     []byte
 	Duration uint32 // units of the track's timescale
-	Sync     bool   // decodes alone
+	Sync     bool   // independently decodable
 }
 
 func box(kind string, parts ...[]byte) []byte { return mp4box.Append(nil, kind, parts...) }
 
-// full is a box with a version and flags.
+// full returns a box with a version and flags.
 func full(kind string, version byte, flags uint32, parts ...[]byte) []byte {
 	return box(kind, append([][]byte{binary.BigEndian.AppendUint32(nil, uint32(version)<<24|flags)}, parts...)...)
 }
@@ -52,10 +51,10 @@ func u32(v ...uint32) (b []byte) {
 	return b
 }
 
-// matrix is that of a picture shown as it is.
+// matrix is the identity matrix of a picture.
 var matrix = u32(0x10000, 0, 0, 0, 0x10000, 0, 0, 0, 0x40000000)
 
-// Init returns the init segment, for media of a duration in units of the timescale.
+// Init returns the init segment. duration is in units of the timescale.
 func Init(t Track, duration uint64) []byte {
 	zeros := func(n int) []byte { return make([]byte, n) }
 	handler, header := "vide", full("vmhd", 0, 1, zeros(8))
@@ -64,8 +63,8 @@ func Init(t Track, duration uint64) []byte {
 		handler, header, volume = "soun", full("smhd", 0, 0, zeros(4)), 0x100
 	}
 	d64 := binary.BigEndian.AppendUint64(nil, duration)
-	mvhd := full("mvhd", 1, 0, zeros(16), u32(t.Timescale), d64, u32(0x10000), u16(0x100), zeros(10), matrix,
-		zeros(24), u32(2))
+	mvhd := full("mvhd", 1, 0, zeros(16), u32(t.Timescale), d64, u32(0x10000), u16(0x100), zeros(10), matrix, zeros(24),
+		u32(2))
 	tkhd := full("tkhd", 1, 7, zeros(16), u32(1, 0), d64, zeros(8), u16(0, 0, volume, 0), matrix,
 		u32(uint32(t.Width)<<16, uint32(t.Height)<<16))
 	mdhd := full("mdhd", 1, 0, zeros(16), u32(t.Timescale), d64, u16(0x55c4, 0))
@@ -82,7 +81,7 @@ func Init(t Track, duration uint64) []byte {
 	return append(ftyp, box("moov", mvhd, trak, mvex)...)
 }
 
-// entry is the track's sample entry.
+// entry returns the track's sample entry.
 func (t *Track) entry() []byte {
 	zeros := func(n int) []byte { return make([]byte, n) }
 	if t.Audio == nil {
@@ -114,19 +113,19 @@ func (t *Track) entry() []byte {
 		append(head, full("esds", 0, 0, descriptor(3, []byte{0, 1, 0}, config, descriptor(6, []byte{2}))))...)
 }
 
-// FragmentSize is the length of the fragment that Fragment makes of so many samples and
-// bytes of them.
+// FragmentSize returns the length of Fragment's result for a number of samples and their total
+// bytes.
 func FragmentSize(samples int, bytes int64) int64 {
 	return 8 + 16 + 8 + 16 + 20 + 20 + 12*int64(samples) + 8 + bytes
 }
 
-// Flags of samples that others refer to, or that decode alone (ISO/IEC 14496-12 §8.8.3.1).
+// Sample flags (ISO/IEC 14496-12 §8.8.3.1): independent, or dependent on others.
 const (
 	flagsSync    = 0x02000000
 	flagsDepends = 0x01010000
 )
 
-// Fragment returns a moof and an mdat box. at is when its first sample begins, in units of the
+// Fragment returns a moof and an mdat box. at is the time of the first sample, in units of the
 // timescale; number counts fragments from 1.
 func Fragment(number uint32, at uint64, samples []Sample) []byte {
 	var trun []byte
@@ -141,7 +140,7 @@ func Fragment(number uint32, at uint64, samples []Sample) []byte {
 	}
 	size := FragmentSize(len(samples), bytes)
 	moof := box("moof", full("mfhd", 0, 0, u32(number)), box("traf",
-		full("tfhd", 0, 0x020000, u32(1)), // offsets are from the moof box
+		full("tfhd", 0, 0x020000, u32(1)), // offsets are relative to the moof box
 		full("tfdt", 1, 0, binary.BigEndian.AppendUint64(nil, at)),
 		full("trun", 0, 0x000701, u32(uint32(len(samples)), uint32(size-bytes)), trun)))
 	out := append(make([]byte, 0, size), moof...)
@@ -152,26 +151,26 @@ func Fragment(number uint32, at uint64, samples []Sample) []byte {
 	return out
 }
 
-// Entry is a fragment in an index.
+// Entry describes a fragment in an index.
 type Entry struct {
 	Size     uint32 // bytes
 	Duration uint32 // units of the timescale
 }
 
-// Index returns a sidx box for the fragments that follow it at once.
+// Index returns a sidx box for the fragments that directly follow it.
 func Index(timescale uint32, entries []Entry) []byte {
 	var refs []byte
 	for _, e := range entries {
-		refs = append(refs, u32(e.Size, e.Duration, 0x90000000)...) // begins with a sample that decodes alone
+		refs = append(refs, u32(e.Size, e.Duration, 0x90000000)...) // starts with an independent sample
 	}
 	return full("sidx", 1, 0, u32(1, timescale), make([]byte, 16), u16(0, uint16(len(entries))), refs)
 }
 
-// MaxFragments is how many an index can have.
+// MaxFragments is the maximum number of fragments in an index.
 const MaxFragments = 1<<16 - 1
 
-// ErrDamaged says that a file is not what this package writes.
-var ErrDamaged = errors.New("cmaf: not an MP4 file of one track in fragments, or damaged")
+// ErrDamaged reports a file that this package did not write.
+var ErrDamaged = errors.New("cmaf: not a fragmented MP4 file with one track, or damaged")
 
 // find returns the body of the first box at a path.
 func find(b []byte, path ...string) ([]byte, error) {
@@ -191,8 +190,8 @@ func find(b []byte, path ...string) ([]byte, error) {
 	return nil, fmt.Errorf("%w: it has no box %s", ErrDamaged, path[0])
 }
 
-// ParseIndex reads the sidx box that follows the init segment at the beginning of a file,
-// and returns the fragments and where the first begins. ErrShort asks for more of the file.
+// ParseIndex parses the sidx box after the init segment at the start of a file. It returns the
+// fragments and the offset of the first. It returns ErrShort if b is too short.
 func ParseIndex(b []byte) (entries []Entry, first int64, err error) {
 	at := int64(0)
 	for {
@@ -217,8 +216,8 @@ func ParseIndex(b []byte) (entries []Entry, first int64, err error) {
 	}
 }
 
-// ErrShort says that more of a file is needed.
-var ErrShort = errors.New("cmaf: the index lies further on")
+// ErrShort reports that more of the file is needed.
+var ErrShort = errors.New("cmaf: truncated before the end of the index")
 
 func parseIndex(b []byte) ([]Entry, error) {
 	if len(b) < 32 || b[0] != 1 {
@@ -236,8 +235,7 @@ func parseIndex(b []byte) ([]Entry, error) {
 	return entries, nil
 }
 
-// ParseFragment returns the samples of a fragment as Fragment makes it; their data are
-// parts of b.
+// ParseFragment returns the samples of a fragment written by Fragment. Their data alias b.
 func ParseFragment(b []byte) ([]Sample, error) {
 	samples, sizes, at, err := parseMoof(b)
 	if err != nil {
@@ -256,8 +254,8 @@ func ParseFragment(b []byte) ([]Sample, error) {
 	return samples, nil
 }
 
-// ParseHeader is ParseFragment of a fragment's beginning: its samples have no data.
-// ErrShort asks for more of it.
+// ParseHeader is ParseFragment for the start of a fragment: samples have no data. It returns
+// ErrShort if b is too short.
 func ParseHeader(b []byte) ([]Sample, error) {
 	if len(b) < 8 || uint64(len(b)) < uint64(binary.BigEndian.Uint32(b)) {
 		return nil, ErrShort
@@ -266,8 +264,8 @@ func ParseHeader(b []byte) ([]Sample, error) {
 	return samples, err
 }
 
-// parseMoof returns the samples that a fragment's moof box lists, their sizes and where
-// the box ends.
+// parseMoof returns the samples listed in a fragment's moof box, their sizes and the end of the
+// box.
 func parseMoof(b []byte) (samples []Sample, sizes []uint32, end int, err error) {
 	kind, moof, rest, err := mp4box.Next(b)
 	if err != nil {
@@ -285,10 +283,8 @@ func parseMoof(b []byte) (samples []Sample, sizes []uint32, end int, err error) 
 		return nil, nil, 0, fmt.Errorf("%w: its list of samples", ErrDamaged)
 	}
 	for e := trun[12:]; len(e) > 0; e = e[12:] {
-		samples = append(
-			samples,
-			Sample{Duration: binary.BigEndian.Uint32(e), Sync: binary.BigEndian.Uint32(e[8:]) == flagsSync},
-		)
+		samples = append(samples,
+			Sample{Duration: binary.BigEndian.Uint32(e), Sync: binary.BigEndian.Uint32(e[8:]) == flagsSync})
 		sizes = append(sizes, binary.BigEndian.Uint32(e[4:]))
 	}
 	return samples, sizes, len(b) - len(rest), nil

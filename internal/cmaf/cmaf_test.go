@@ -15,7 +15,7 @@ import (
 	"holocast/internal/x264"
 )
 
-// file puts fragments behind an init segment and an index.
+// file returns an init segment, an index and fragments.
 func file(t Track, fragments [][]Sample) []byte {
 	var media []byte
 	var entries []Entry
@@ -74,7 +74,7 @@ func TestRoundTrip(t *testing.T) {
 			bytes += int64(len(s.Data))
 		}
 		if n := FragmentSize(len(fragments[i]), bytes); n != int64(e.Size) {
-			t.Errorf("fragment %d has %d bytes, foretold %d", i, e.Size, n)
+			t.Errorf("fragment %d has %d bytes, expected %d", i, e.Size, n)
 		}
 		at += int64(e.Size)
 	}
@@ -87,7 +87,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// FFmpeg reads what this package writes.
+// TestFFmpegReads decodes this package's files with FFmpeg.
 func TestFFmpegReads(t *testing.T) {
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
 		t.Skip("ffmpeg is not installed")
@@ -95,7 +95,8 @@ func TestFFmpegReads(t *testing.T) {
 	track, fragments := video(t)
 	sound := func(codec, format string) []byte {
 		b, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "sine=duration=1",
-			"-ac", "2", "-ar", "48000", "-c:a", codec, "-f", format, "pipe:1").Output()
+			"-ac", "2", "-ar", "48000", "-c:a", codec, "-f", format, "pipe:1").
+			Output()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,15 +123,25 @@ func TestFFmpegReads(t *testing.T) {
 		file []byte
 		want string
 	}{
-		"video": {file(track, fragments), "codec_name=h264\nprofile=Constrained Baseline\nwidth=64\nheight=32\nnb_read_frames=20\n"},
-		"opus":  {file(Track{Timescale: 48000, Audio: &of}, [][]Sample{packets(opus.Next)}), "codec_name=opus\nprofile=unknown\nsample_rate=48000\nchannels=2\nnb_read_frames=51\n"},
-		"aac":   {file(Track{Timescale: 48000, Audio: &af}, [][]Sample{packets(aac.Next)}), "codec_name=aac\nprofile=LC\nsample_rate=48000\nchannels=2\nnb_read_frames=48\n"},
+		"video": {
+			file(track, fragments),
+			"codec_name=h264\nprofile=Constrained Baseline\nwidth=64\nheight=32\nnb_read_frames=20\n",
+		},
+		"opus": {
+			file(Track{Timescale: 48000, Audio: &of}, [][]Sample{packets(opus.Next)}),
+			"codec_name=opus\nprofile=unknown\nsample_rate=48000\nchannels=2\nnb_read_frames=51\n",
+		},
+		"aac": {
+			file(Track{Timescale: 48000, Audio: &af}, [][]Sample{packets(aac.Next)}),
+			"codec_name=aac\nprofile=LC\nsample_rate=48000\nchannels=2\nnb_read_frames=48\n",
+		},
 	} {
 		path := filepath.Join(t.TempDir(), "a.mp4")
 		if err := os.WriteFile(path, tt.file, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		out, err := exec.CommandContext(t.Context(), "ffprobe", "-v", "error", "-count_frames", "-show_entries", "stream=codec_name,profile,width,height,sample_rate,channels,nb_read_frames",
+		out, err := exec.CommandContext(t.Context(), "ffprobe", "-v", "error", "-count_frames", "-show_entries",
+			"stream=codec_name,profile,width,height,sample_rate,channels,nb_read_frames",
 			"-of", "default=nw=1", path).
 			CombinedOutput()
 		if err != nil || !strings.HasPrefix(string(out), tt.want) {

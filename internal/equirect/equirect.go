@@ -1,5 +1,5 @@
-// Package equirect opens 360° video for what encodes it: it finds out how a picture
-// shows the sphere, and has FFmpeg decode pictures and sound.
+// Package equirect opens 360° video: it determines how a picture maps to the sphere, and decodes
+// pictures and sound with FFmpeg.
 package equirect
 
 import (
@@ -21,38 +21,37 @@ import (
 	"holocast/internal/x264"
 )
 
-// StereoAuto has the file's metadata, or the shape of its pictures, say how the eyes
-// are laid out. The other values of Options.Stereo are those of package spherical.
+// StereoAuto derives the layout of the eyes from the file's metadata or the pictures' aspect ratio.
+// Other values of Options.Stereo are defined in package spherical.
 const StereoAuto = "auto"
 
-// Options say how to take an input.
+// Options configures Open.
 type Options struct {
 	Stereo string // StereoAuto, spherical.Mono, TopBottom or SideBySide; "" is auto
-	// Width and Height are the size that one eye's picture is scaled to, pixels; 0 is
-	// the input's own.
+	// Width and Height scale one eye's picture, pixels; 0 keeps the input's size.
 	Width, Height int
 }
 
-// MaxFPS is the greatest frame rate; pictures in excess are left out.
+// MaxFPS is the maximum frame rate; excess pictures are dropped.
 const MaxFPS = 60
 
-// Video is an input that shows a sphere.
+// Video is 360° video.
 type Video struct {
 	Input ffmpeg.Input
 	Info  ffmpeg.Info
-	// Sphere has the size of one eye's picture and how it is turned; not a grid.
+	// Sphere has the size of one eye's picture and the orientation, but no grid.
 	Sphere         catalog.Sphere
 	FPSNum, FPSDen int
-	// Notes are what the user may want to know, a sentence each.
+	// Notes are hints for the user, one sentence each.
 	Notes []string
 
 	layout string // of the input: spherical.Mono, TopBottom or SideBySide
 	scale  bool
-	matrix string // of FFmpeg's: what the pictures' colours are converted to; "" where they are not
-	aac    bool   // this FFmpeg has no libopus
+	matrix string // FFmpeg's name of the colour space to convert to; "" for no conversion
+	aac    bool   // this FFmpeg lacks libopus
 }
 
-// Open finds out what an input shows. Errors say what is wrong with it.
+// Open probes an input. Errors explain why it cannot be used.
 func Open(ctx context.Context, input string, opts Options) (*Video, error) {
 	in, err := ffmpeg.ParseInput(input)
 	if err != nil {
@@ -83,17 +82,16 @@ func (v *Video) open(ctx context.Context, opts Options) error {
 	}
 	if meta.Stereo == "" {
 		meta.Stereo = map[string]string{
-			"2D": spherical.Mono, "top and bottom": spherical.TopBottom, "side by side": spherical.SideBySide,
+			"2D": spherical.Mono, "top and bottom": spherical.TopBottom,
+			"side by side": spherical.SideBySide,
 		}[s.Stereo]
 	}
 	switch {
 	case meta.Projection != "" && meta.Projection != spherical.Equirectangular:
-		return fmt.Errorf(
-			"its projection is %.40s; only equirectangular pictures can be shown (ffmpeg's filter v360 converts)",
-			meta.Projection,
-		)
+		return fmt.Errorf("its projection is %.40s, but only equirectangular pictures are supported (FFmpeg's filter "+
+			"v360 converts)", meta.Projection)
 	case meta.Part:
-		return errors.New("it shows only a part of the sphere, such as VR180 does; only whole spheres can be shown")
+		return errors.New("it shows only part of the sphere, as VR180 does; only entire spheres are supported")
 	}
 	if err := v.chooseLayout(opts.Stereo, meta); err != nil {
 		return err
@@ -113,13 +111,13 @@ func (v *Video) open(ctx context.Context, opts Options) error {
 	}
 	v.FPSNum, v.FPSDen = frameRate(s.FPSNum, s.FPSDen)
 	if s.FPS() > MaxFPS {
-		v.Notes = append(v.Notes, fmt.Sprintf("of %.5g pictures a second %d are taken", s.FPS(), MaxFPS))
+		v.Notes = append(v.Notes, fmt.Sprintf("frame rate reduced from %.5g to %d", s.FPS(), MaxFPS))
 	}
 	v.aac = v.Info.Audio && !ffmpeg.HasEncoder(ctx, "libopus")
 	return nil
 }
 
-// readMetadata reads what an MP4 file says; other files say nothing here.
+// readMetadata reads the metadata of an MP4 file; the result is empty for other files.
 func (v *Video) readMetadata() (spherical.Metadata, error) {
 	f, err := os.Open(v.Input.File())
 	if err != nil {
@@ -131,7 +129,7 @@ func (v *Video) readMetadata() (spherical.Metadata, error) {
 		return spherical.Metadata{}, unwrapPath(err)
 	}
 	if !info.Mode().IsRegular() {
-		return spherical.Metadata{}, errors.New("it is no regular file")
+		return spherical.Metadata{}, errors.New("it is not a regular file")
 	}
 	m, err := spherical.Parse(f, info.Size())
 	var cut *spherical.TruncatedError
@@ -139,7 +137,7 @@ func (v *Video) readMetadata() (spherical.Metadata, error) {
 	case errors.Is(err, spherical.ErrNotMP4):
 		return m, nil
 	case errors.As(err, &cut) && cut.Index:
-		v.Notes = append(v.Notes, cut.Error()+"; it plays as far as it goes")
+		v.Notes = append(v.Notes, cut.Error()+"; it plays up to there")
 		return m, nil
 	case err != nil && errors.As(err, &cut):
 		return m, ffmpeg.ErrNoIndex
@@ -157,7 +155,7 @@ func unwrapPath(err error) error {
 	return err
 }
 
-// aspectTolerance is how far from 2:1 a sphere may be.
+// aspectTolerance is the tolerance of a sphere's 2:1 aspect ratio.
 const aspectTolerance = 0.02
 
 func (v *Video) chooseLayout(asked string, meta spherical.Metadata) error {
@@ -168,8 +166,8 @@ func (v *Video) chooseLayout(asked string, meta spherical.Metadata) error {
 		return nil
 	case "", StereoAuto:
 	default:
-		return fmt.Errorf("stereo is %q, want %s, %s, %s or %s", asked, StereoAuto, spherical.Mono,
-			spherical.TopBottom, spherical.SideBySide)
+		return fmt.Errorf("stereo is %q, want %s, %s, %s or %s", asked, StereoAuto, spherical.Mono, spherical.TopBottom,
+			spherical.SideBySide)
 	}
 	if meta.Stereo != "" {
 		v.layout = meta.Stereo
@@ -186,19 +184,15 @@ func (v *Video) chooseLayout(asked string, meta spherical.Metadata) error {
 		v.layout = spherical.Mono
 	case near(1):
 		v.layout = spherical.TopBottom
-		v.Notes = append(
-			v.Notes,
-			"without metadata, a picture as wide as high is taken for two eyes, the left one above (--stereo says otherwise)",
-		)
+		v.Notes = append(v.Notes,
+			"no metadata: a square picture is assumed to show two eyes, the left one above (override with --stereo)")
 	case near(4):
 		v.layout = spherical.SideBySide
-		v.Notes = append(
-			v.Notes,
-			"without metadata, a picture of 4:1 is taken for two eyes, side by side (--stereo says otherwise)",
-		)
+		v.Notes = append(v.Notes,
+			"no metadata: a 4:1 picture is assumed to show two eyes, side by side (override with --stereo)")
 	default:
-		return fmt.Errorf("its pictures of %d×%d are not 2:1, as a whole sphere is, and it has no spherical metadata; "+
-			"if it shows a sphere all the same, say how: --stereo mono, top-bottom or side-by-side", s.Width, s.Height)
+		return fmt.Errorf("its pictures of %d×%d are not 2:1, as an entire sphere is, and it has no spherical "+
+			"metadata; if it shows a sphere, set --stereo to mono, top-bottom or side-by-side", s.Width, s.Height)
 	}
 	return nil
 }
@@ -217,18 +211,17 @@ func (v *Video) chooseSize(opts Options) error {
 	case opts.Width != 0 || opts.Height != 0:
 		width, height = opts.Width, opts.Height
 		if width < 32 || height < 16 || width > catalog.MaxSphereSize || height > catalog.MaxSphereSize ||
-			width%2 != 0 || height%2 != 0 {
+			width%2 != 0 ||
+			height%2 != 0 {
 			return fmt.Errorf("size is %d×%d, want even numbers from 32×16 to %d×%d", width, height,
 				catalog.MaxSphereSize, catalog.MaxSphereSize)
 		}
 	case w%2 != 0 || h%2 != 0 || v.layout == spherical.TopBottom && s.Height%2 != 0 ||
 		v.layout == spherical.SideBySide && s.Width%2 != 0:
 		width, height = w&^1, h&^1
-		v.Notes = append(
-			v.Notes,
-			fmt.Sprintf("pictures of %d×%d are scaled to %d×%d an eye: encoders need even sizes", s.Width, s.Height,
-				width, height),
-		)
+		v.Notes = append(v.Notes,
+			fmt.Sprintf("pictures of %d×%d are scaled to %d×%d per eye: encoders need even sizes", s.Width, s.Height,
+				width, height))
 	}
 	if width < 32 || height < 16 {
 		return fmt.Errorf("its pictures of %d×%d are too small", s.Width, s.Height)
@@ -239,13 +232,13 @@ func (v *Video) chooseSize(opts Options) error {
 	return nil
 }
 
-// chooseColor finds out what the pictures' samples mean, or what they are converted to where
-// neither tiles nor viewers know that.
+// chooseColor determines the pictures' colour space, or converts to BT.709 if tiles or viewers do
+// not support it.
 func (v *Video) chooseColor() {
 	s := v.Info.Video
 	c := &v.Sphere.Color
-	// What does not say is taken for what players take it for: television of standard
-	// definition, or else of high definition.
+	// Without metadata, assume what players assume: BT.601 at standard definition, otherwise
+	// BT.709.
 	standard := "bt709"
 	if s.Width <= 1024 && s.Height <= 576 {
 		standard = "smpte170m"
@@ -262,7 +255,7 @@ func (v *Video) chooseColor() {
 		c.Matrix = s.ColorSpace
 	default:
 		v.matrix, c.Matrix = "bt709", "bt709"
-		v.Notes = append(v.Notes, fmt.Sprintf("its colours, of %.20s, are converted to those of BT.709", s.ColorSpace))
+		v.Notes = append(v.Notes, fmt.Sprintf("colours converted from %.20s to BT.709", s.ColorSpace))
 	}
 	one := func(got, otherwise string, of ...string) string {
 		if slices.Contains(of, got) {
@@ -279,7 +272,7 @@ func (v *Video) chooseColor() {
 	c.FullRange = !rgb && v.matrix == "" && (s.ColorRange == "pc" || strings.HasPrefix(s.PixelFormat, "yuvj"))
 }
 
-// frameSize is the size of the pictures that FFmpeg is to deliver.
+// frameSize returns the size of the pictures that FFmpeg delivers.
 func (v *Video) frameSize() (width, height int) {
 	width, height = v.Sphere.Width, v.Sphere.Height
 	switch v.layout {
@@ -291,7 +284,7 @@ func (v *Video) frameSize() (width, height int) {
 	return width, height
 }
 
-// frameRate is a rate of MaxFPS at most whose denominator is small.
+// frameRate returns a rate of at most MaxFPS with a small denominator.
 func frameRate(num, den int) (int, int) {
 	fps := float64(num) / float64(den)
 	if fps >= MaxFPS {
@@ -308,15 +301,14 @@ func frameRate(num, den int) (int, int) {
 	return int(math.Round(fps * 1000)), 1000
 }
 
-// Name says what is shown, for logs.
+// Name describes the video for logs.
 func (v *Video) Name() string {
 	s := v.Sphere
 	return fmt.Sprintf("%d×%d %s, %.5g pictures a second", s.Width, s.Height, v.layout,
 		float64(v.FPSNum)/float64(v.FPSDen))
 }
 
-// Reader decodes an input. Pictures and sound are read by one goroutine each, and both
-// must be read.
+// Reader decodes an input. One goroutine reads pictures and another sound; both must be read.
 type Reader struct {
 	v       *Video
 	process *ffmpeg.Process
@@ -325,11 +317,11 @@ type Reader struct {
 	audio   ffmpeg.Pipe // nil without sound
 }
 
-// bits per second of sound.
+// audioBitrate of sound, bits per second.
 const audioBitrate = "128k"
 
-// Start begins to decode, from the beginning or where a live input is. With loop, a file
-// begins again at its end, for ever.
+// Start starts decoding, at the beginning of a file or at the live position. With loop, a file
+// repeats forever.
 func (v *Video) Start(ctx context.Context, loop bool) (*Reader, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var args []string
@@ -337,7 +329,7 @@ func (v *Video) Start(ctx context.Context, loop bool) (*Reader, error) {
 		args = append(args, "-stream_loop", "-1")
 	}
 	args = append(args, v.Input.Args()...)
-	// A file's pictures and sound share time 0; without a picture there the first stands in.
+	// A file's pictures and sound share time 0. If there is no picture at 0, use the first.
 	filter := fmt.Sprintf("fps=%d/%d:start_time=0", v.FPSNum, v.FPSDen)
 	if v.Input.Live() {
 		filter = fmt.Sprintf("fps=%d/%d", v.FPSNum, v.FPSDen)
@@ -352,14 +344,14 @@ func (v *Video) Start(ctx context.Context, loop bool) (*Reader, error) {
 	}
 	format := "yuv420p"
 	if v.Sphere.Color.FullRange {
-		format = "yuvj420p" // or FFmpeg would make it limited
+		format = "yuvj420p" // otherwise FFmpeg converts to limited range
 	}
 	args = append(args, "-map", "0:v:0", "-vf", filter, "-pix_fmt", format, "-f", "rawvideo", "pipe:3")
 	pipes := 1
 	if v.Info.Audio {
 		pipes = 2
-		args = append(args, "-map", "0:a:0", "-af", "aresample=async=1:first_pts=0", "-ac", "2", "-ar", "48000",
-			"-b:a", audioBitrate)
+		args = append(args, "-map", "0:a:0", "-af", "aresample=async=1:first_pts=0", "-ac", "2", "-ar", "48000", "-b:a",
+			audioBitrate)
 		if v.aac {
 			args = append(args, "-c:a", "aac", "-f", "adts")
 		} else {
@@ -385,7 +377,7 @@ type Frame struct {
 	b []byte
 }
 
-// NewFrame returns a frame for Next to fill.
+// NewFrame returns a frame for Next.
 func (v *Video) NewFrame() *Frame {
 	w, h := v.frameSize()
 	n, c := w*h, (w/2)*(h/2)
@@ -406,7 +398,7 @@ func (v *Video) NewFrame() *Frame {
 	return f
 }
 
-// Next reads the next picture: io.EOF at the end, else why FFmpeg gave up.
+// Next reads the next picture. It returns io.EOF at the end, or FFmpeg's error.
 func (r *Reader) Next(f *Frame) error {
 	_, err := io.ReadFull(r.video, f.b)
 	if err == nil {
@@ -427,7 +419,7 @@ type Audio struct {
 // Next returns the next packet, io.EOF at the end.
 func (a *Audio) Next() (loc.Packet, error) { return a.next() }
 
-// Audio reads the beginning of the sound; it must not be called where there is none.
+// Audio starts reading the sound. Do not call it without sound.
 func (r *Reader) Audio() (*Audio, error) {
 	if r.v.aac {
 		a, format, err := loc.NewAACReader(r.audio)
@@ -443,7 +435,7 @@ func (r *Reader) Audio() (*Audio, error) {
 	return &Audio{format, o.Next}, nil
 }
 
-// AudioFormat is that of the sound that Start will bring; nil without sound.
+// AudioFormat returns the format of the decoded sound, or nil.
 func (v *Video) AudioFormat() *loc.AudioFormat {
 	switch {
 	case !v.Info.Audio:
@@ -454,18 +446,18 @@ func (v *Video) AudioFormat() *loc.AudioFormat {
 	return &loc.AudioFormat{Codec: "opus", SampleRate: 48000, Channels: 2}
 }
 
-// Close ends decoding.
+// Close stops decoding.
 func (r *Reader) Close() {
 	r.cancel()
 	r.process.Kill()
-	_ = r.process.Wait() // it was killed
+	_ = r.process.Wait() // killed above
 	_ = r.video.Close()
 	if r.audio != nil {
 		_ = r.audio.Close()
 	}
 }
 
-// Since is when a number of frames have passed.
+// Since returns the duration of a number of frames.
 func (v *Video) Since(frames int64) time.Duration {
 	return time.Duration(math.Round(float64(frames) * float64(v.FPSDen) / float64(v.FPSNum) * 1e9))
 }

@@ -18,7 +18,7 @@ import (
 	"holocast/internal/spherical"
 )
 
-// film has FFmpeg make a second of video, of 10 pictures, with further arguments.
+// film creates a second of video, 10 pictures, using FFmpeg with additional arguments.
 func film(t *testing.T, name, size string, args ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
@@ -59,32 +59,36 @@ func TestColor(t *testing.T) {
 	}{
 		{"large, says nothing", ffmpeg.Video{Width: 1920, Height: 960, PixelFormat: "yuv420p"}, bt709, "", 0},
 		{"small, says nothing", ffmpeg.Video{Width: 640, Height: 320, PixelFormat: "yuv420p"}, bt601, "", 0},
+		{"large, BT.601", ffmpeg.Video{
+			Width: 1920, Height: 960, PixelFormat: "yuv420p", ColorSpace: "smpte170m",
+			ColorRange: "tv",
+		}, bt601, "", 0},
 		{
-			"large, BT.601",
-			ffmpeg.Video{Width: 1920, Height: 960, PixelFormat: "yuv420p", ColorSpace: "smpte170m", ColorRange: "tv"},
-			bt601, "", 0,
+			"small, BT.709",
+			ffmpeg.Video{Width: 640, Height: 320, PixelFormat: "yuv420p", ColorSpace: "bt709"},
+			bt709, "",
+			0,
 		},
-		{"small, BT.709", ffmpeg.Video{Width: 640, Height: 320, PixelFormat: "yuv420p", ColorSpace: "bt709"}, bt709, "", 0},
-		{"PAL", ffmpeg.Video{Width: 720, Height: 360, PixelFormat: "yuv420p", ColorSpace: "bt470bg", ColorTransfer: "gamma28"}, pal, "", 0},
-		{
-			"mixed",
-			ffmpeg.Video{
-				Width: 1920, Height: 960, PixelFormat: "yuv420p", ColorSpace: "smpte170m",
-				ColorPrimaries: "bt709", ColorTransfer: "iec61966-2-1",
-			},
-			mixed, "", 0,
-		},
+		{"PAL", ffmpeg.Video{
+			Width: 720, Height: 360, PixelFormat: "yuv420p", ColorSpace: "bt470bg",
+			ColorTransfer: "gamma28",
+		}, pal, "", 0},
+		{"mixed", ffmpeg.Video{
+			Width: 1920, Height: 960, PixelFormat: "yuv420p", ColorSpace: "smpte170m",
+			ColorPrimaries: "bt709", ColorTransfer: "iec61966-2-1",
+		}, mixed, "", 0},
 		{"full range", ffmpeg.Video{Width: 640, Height: 320, PixelFormat: "yuv420p", ColorRange: "pc"}, full, "", 0},
 		{"a camera's JPEG", ffmpeg.Video{Width: 640, Height: 320, PixelFormat: "yuvj422p"}, full, "", 0},
-		{"RGB", ffmpeg.Video{Width: 640, Height: 320, PixelFormat: "gbrp", ColorSpace: "gbr", ColorRange: "pc"}, bt709, "bt709", 0},
 		{
-			"BT.2020",
-			ffmpeg.Video{
-				Width: 1920, Height: 960, PixelFormat: "yuv420p10le", ColorSpace: "bt2020nc",
-				ColorPrimaries: "bt2020", ColorTransfer: "smpte2084",
-			},
-			bt709, "bt709", 1,
+			"RGB",
+			ffmpeg.Video{Width: 640, Height: 320, PixelFormat: "gbrp", ColorSpace: "gbr", ColorRange: "pc"},
+			bt709,
+			"bt709", 0,
 		},
+		{"BT.2020", ffmpeg.Video{
+			Width: 1920, Height: 960, PixelFormat: "yuv420p10le", ColorSpace: "bt2020nc",
+			ColorPrimaries: "bt2020", ColorTransfer: "smpte2084",
+		}, bt709, "bt709", 1},
 	} {
 		v := &Video{Info: ffmpeg.Info{Video: &tt.video}}
 		v.chooseColor()
@@ -104,29 +108,58 @@ func TestOpen(t *testing.T) {
 		note          string
 	}{
 		{"2:1", func() string { return film(t, "a.mkv", "128x64") }, Options{}, spherical.Mono, 128, 64, ""},
-		{"1:1", func() string { return film(t, "a.mp4", "128x128") }, Options{}, spherical.TopBottom, 128, 64, "taken for two eyes"},
-		{"4:1", func() string { return film(t, "a.mp4", "256x64") }, Options{}, spherical.SideBySide, 128, 64, "taken for two eyes"},
+		{
+			"1:1", func() string { return film(t, "a.mp4", "128x128") },
+			Options{},
+			spherical.TopBottom, 128, 64,
+			"assumed to show two eyes",
+		},
+		{
+			"4:1", func() string { return film(t, "a.mp4", "256x64") },
+			Options{},
+			spherical.SideBySide, 128, 64,
+			"assumed to show two eyes",
+		},
 		{
 			"pixels that are not square", func() string { return film(t, "a.mp4", "128x96", "-vf", "setsar=3/2") },
 			Options{},
 			spherical.Mono, 128, 96, "",
 		},
-		{"any shape with metadata", func() string { return tagged(t, "128x96", spherical.Mono) }, Options{}, spherical.Mono, 128, 96, ""},
-		{"top-bottom by metadata", func() string { return tagged(t, "128x96", spherical.TopBottom) }, Options{}, spherical.TopBottom, 128, 48, ""},
-		{"side by side by metadata", func() string { return tagged(t, "128x64", spherical.SideBySide) }, Options{}, spherical.SideBySide, 64, 64, ""},
-		{"overridden", func() string { return tagged(t, "128x64", spherical.SideBySide) }, Options{Stereo: spherical.Mono}, spherical.Mono, 128, 64, ""},
 		{
-			"odd size",
-			func() string { return film(t, "a.mkv", "128x64", "-vf", "scale=127:63,format=yuv444p", "-c:v", "ffv1") },
+			"any shape with metadata", func() string { return tagged(t, "128x96", spherical.Mono) },
 			Options{},
-			spherical.Mono, 126, 62, "scaled to 126×62",
+			spherical.Mono, 128, 96, "",
 		},
+		{
+			"top-bottom by metadata", func() string { return tagged(t, "128x96", spherical.TopBottom) },
+			Options{},
+			spherical.TopBottom, 128, 48, "",
+		},
+		{
+			"side by side by metadata", func() string { return tagged(t, "128x64", spherical.SideBySide) },
+			Options{},
+			spherical.SideBySide, 64, 64, "",
+		},
+		{
+			"overridden", func() string { return tagged(t, "128x64", spherical.SideBySide) },
+			Options{Stereo: spherical.Mono},
+			spherical.Mono, 128, 64, "",
+		},
+		{"odd size", func() string {
+			return film(t, "a.mkv", "128x64", "-vf", "scale=127:63,format=yuv444p", "-c:v",
+				"ffv1")
+		}, Options{}, spherical.Mono, 126, 62, "scaled to 126×62"},
 		{
 			"odd size of an eye", func() string { return film(t, "a.mkv", "128x126", "-c:v", "ffv1") },
 			Options{},
 			spherical.TopBottom, 128, 62, "scaled to 128×62",
 		},
-		{"scaled", func() string { return film(t, "a.mp4", "128x64") }, Options{Width: 64, Height: 32}, spherical.Mono, 64, 32, ""},
+		{
+			"scaled", func() string { return film(t, "a.mp4", "128x64") },
+			Options{Width: 64, Height: 32},
+			spherical.Mono,
+			64, 32, "",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			v, err := Open(t.Context(), tt.path(), tt.opts)
@@ -186,11 +219,19 @@ func TestBadInput(t *testing.T) {
 		opts Options
 		want string
 	}{
-		{"not 2:1", func(t *testing.T) string { return film(t, "a.mp4", "128x72") }, Options{}, "are not 2:1, as a whole sphere is"},
+		{
+			"not 2:1", func(t *testing.T) string { return film(t, "a.mp4", "128x72") },
+			Options{},
+			"are not 2:1, as an entire sphere is",
+		},
 		{"no video stream", func(t *testing.T) string {
 			return film(t, "a.m4a", "128x64", "-f", "lavfi", "-i", "sine=duration=1", "-map", "1")
 		}, Options{}, "it has no video stream"},
-		{"cut off in its index", func(t *testing.T) string { return write(t, whole(t)[:200]) }, Options{}, "truncated MP4: it has no moov box"},
+		{
+			"cut off in its index", func(t *testing.T) string { return write(t, whole(t)[:200]) },
+			Options{},
+			"truncated MP4: it has no moov box",
+		},
 		{"hostile box", func(t *testing.T) string {
 			b := whole(t)
 			i := bytes.Index(b, []byte("trak"))
@@ -200,9 +241,13 @@ func TestBadInput(t *testing.T) {
 		{"box of impossible size", func(t *testing.T) string {
 			return write(t, []byte("\x00\x00\x00\x01ftyp\xff\xff\xff\xff\xff\xff\xff\xff"))
 		}, Options{}, "damaged MP4"},
-		{"text", func(t *testing.T) string { return write(t, []byte("this is no film")) }, Options{}, "it has no moov box"},
+		{
+			"text", func(t *testing.T) string { return write(t, []byte("this is no film")) },
+			Options{},
+			"it has no moov box",
+		},
 		{"no file", func(*testing.T) string { return "/nonexistent/film.mp4" }, Options{}, "no such file"},
-		{"a folder", func(t *testing.T) string { return t.TempDir() }, Options{}, "no regular file"},
+		{"a folder", func(t *testing.T) string { return t.TempDir() }, Options{}, "not a regular file"},
 		{
 			"unknown layout", func(t *testing.T) string { return film(t, "a.mp4", "128x64") },
 			Options{Stereo: "both"},
@@ -213,7 +258,11 @@ func TestBadInput(t *testing.T) {
 			Options{Width: 63, Height: 32},
 			"want even numbers",
 		},
-		{"too small", func(t *testing.T) string { return film(t, "a.mkv", "16x8", "-c:v", "ffv1") }, Options{}, "too small"},
+		{
+			"too small", func(t *testing.T) string { return film(t, "a.mkv", "16x8", "-c:v", "ffv1") },
+			Options{},
+			"too small",
+		},
 		{"nobody listens", func(*testing.T) string { return "tcp://127.0.0.1:1" }, Options{}, "refused"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -225,7 +274,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// A film that is cut off behind its index plays as far as it goes.
+// TestTruncatedPlays plays a file truncated after its index.
 func TestTruncatedPlays(t *testing.T) {
 	path := film(t, "a.mp4", "128x64", "-movflags", "+faststart")
 	info, err := os.Stat(path)
@@ -260,7 +309,7 @@ func TestLackOfFFmpeg(t *testing.T) {
 	}
 }
 
-// An FFmpeg without libopus makes AAC.
+// Without libopus, FFmpeg encodes AAC.
 func TestSound(t *testing.T) {
 	path := film(t, "a.mp4", "128x64", "-f", "lavfi", "-i", "sine=duration=1")
 	for _, aac := range []bool{false, true} {

@@ -1,6 +1,6 @@
-// Package ffmpeg runs the FFmpeg programs (https://ffmpeg.org): what an input is made
-// of, and its pictures and sound through pipes. A program of its own, not the libraries:
-// what hostile input breaks there breaks nothing here (docs/adr/0004-ffmpeg.md).
+// Package ffmpeg runs the FFmpeg programs (https://ffmpeg.org) to probe inputs and to decode
+// pictures and sound through pipes. Separate programs confine the damage of hostile input, unlike
+// the libraries (docs/adr/0004-ffmpeg.md).
 package ffmpeg
 
 import (
@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// ErrAbsent says that FFmpeg is not installed.
+// ErrAbsent reports that FFmpeg is not installed.
 var ErrAbsent = errors.New("FFmpeg is not installed (Debian: apt install ffmpeg)")
 
 // Find returns the path of ffmpeg or ffprobe.
@@ -29,7 +29,7 @@ func Find(program string) (string, error) {
 	return path, nil
 }
 
-// CodecError says that this FFmpeg lacks a decoder or an encoder.
+// CodecError reports that this FFmpeg lacks a decoder or encoder.
 type CodecError struct {
 	Codec  string
 	Encode bool
@@ -37,13 +37,13 @@ type CodecError struct {
 
 func (e *CodecError) Error() string {
 	if e.Encode {
-		return fmt.Sprintf("this FFmpeg cannot encode %s (ffmpeg -encoders lists what it can)", e.Codec)
+		return fmt.Sprintf("this FFmpeg cannot encode %s (ffmpeg -encoders lists its encoders)", e.Codec)
 	}
-	return fmt.Sprintf("this FFmpeg cannot decode %s (ffmpeg -decoders lists what it can)", e.Codec)
+	return fmt.Sprintf("this FFmpeg cannot decode %s (ffmpeg -decoders lists its decoders)", e.Codec)
 }
 
-// ErrNoIndex says that an MP4 file was cut off before its index.
-var ErrNoIndex = errors.New("truncated MP4: it has no moov box, without which nothing of it can be played")
+// ErrNoIndex reports an MP4 file truncated before its index.
+var ErrNoIndex = errors.New("truncated MP4: it has no moov box and cannot be played")
 
 // Process is a running ffmpeg.
 type Process struct {
@@ -53,12 +53,12 @@ type Process struct {
 	err    error
 }
 
-// Pipe is an output that ffmpeg is given in its arguments as pipe:3 for the first,
-// pipe:4 for the second and so on.
+// Pipe is an output of ffmpeg, in its arguments pipe:3 for the first, pipe:4 for the second and so
+// on.
 type Pipe = *os.File
 
-// Start runs ffmpeg, with stdin where that is not nil, and returns so many pipes that it
-// writes to. ctx ends it.
+// Start runs ffmpeg, with stdin unless it is nil, and returns the given number of output pipes. ctx
+// kills it.
 func Start(ctx context.Context, pipes int, stdin io.Reader, args ...string) (*Process, []Pipe, error) {
 	path, err := Find("ffmpeg")
 	if err != nil {
@@ -71,7 +71,7 @@ func Start(ctx context.Context, pipes int, stdin io.Reader, args ...string) (*Pr
 	p := &Process{
 		cmd:  exec.CommandContext(ctx, path, args...),
 		done: make(chan struct{}),
-	} //nolint:gosec // the arguments are ours
+	} //nolint:gosec // arguments come from this program
 	p.cmd.Stdin, p.cmd.Stderr, p.cmd.WaitDelay = stdin, &p.stderr, time.Second
 	var ours, theirs []*os.File
 	closeAll := func(files []*os.File) {
@@ -101,7 +101,7 @@ func Start(ctx context.Context, pipes int, stdin io.Reader, args ...string) (*Pr
 	return p, ours, nil
 }
 
-// Wait waits for the end and says why, nil where ffmpeg was content.
+// Wait waits for the end and returns ffmpeg's error, if any.
 func (p *Process) Wait() error {
 	<-p.done
 	if p.err == nil {
@@ -110,10 +110,10 @@ func (p *Process) Wait() error {
 	return p.stderr.explain(p.err)
 }
 
-// Kill ends ffmpeg at once.
+// Kill kills ffmpeg.
 func (p *Process) Kill() { _ = p.cmd.Process.Kill() }
 
-// Run runs ffmpeg to its end.
+// Run runs ffmpeg until it ends.
 func Run(ctx context.Context, args ...string) error {
 	p, _, err := Start(ctx, 0, nil, args...)
 	if err != nil {
@@ -122,7 +122,7 @@ func Run(ctx context.Context, args ...string) error {
 	return p.Wait()
 }
 
-// tail keeps the end of what a program says.
+// tail keeps the end of a program's output.
 type tail struct {
 	mu sync.Mutex
 	b  []byte
@@ -146,7 +146,7 @@ var (
 	address   = regexp.MustCompile(`^\[[^]]* @ 0x[0-9a-f]+\] `)
 )
 
-// explain makes an error of what the program said.
+// explain derives an error from the program's output.
 func (t *tail) explain(err error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -10,13 +10,14 @@ import (
 	"testing"
 )
 
-// pretend puts programs that say something and fail in place of FFmpeg's.
+// pretend replaces FFmpeg's programs by one that prints a message and fails.
 func pretend(t *testing.T, says string) {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"ffmpeg", "ffprobe"} {
 		script := "#!/bin/sh\ncat >&2 <<'END'\n" + says + "\nEND\nexit 1\n"
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700); err != nil { //nolint:gosec // a program
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(script),
+			0o700); err != nil { //nolint:gosec // an executable
 			t.Fatal(err)
 		}
 	}
@@ -34,10 +35,20 @@ func mustParse(t *testing.T, s string) Input {
 
 func TestWhatFFmpegSays(t *testing.T) {
 	for _, tt := range []struct{ name, says, want string }{
-		{"no decoder", "[aost#0:0 @ 0x5] x\nDecoder (codec av1) not found for input stream #0:0", "this FFmpeg cannot decode av1"},
+		{
+			"no decoder", "[aost#0:0 @ 0x5] x\nDecoder (codec av1) not found for input stream #0:0",
+			"this FFmpeg cannot decode av1",
+		},
 		{"no encoder", "Unknown encoder 'libopus'", "this FFmpeg cannot encode libopus"},
-		{"truncated", "[mov,mp4,m4a,3gp,3g2,mj2 @ 0x55d] moov atom not found\nx.mp4: Invalid data found when processing input", "it has no moov box"},
-		{"anything", "a\n[tcp @ 0x55d0c0] Connection to tcp://127.0.0.1:1 failed: Connection refused\n", "Connection to tcp://127.0.0.1:1 failed: Connection refused"},
+		{
+			"truncated",
+			"[mov,mp4,m4a,3gp,3g2,mj2 @ 0x55d] moov atom not found\nx.mp4: Invalid data found when processing input",
+			"it has no moov box",
+		},
+		{
+			"anything", "a\n[tcp @ 0x55d0c0] Connection to tcp://127.0.0.1:1 failed: Connection refused\n",
+			"Connection to tcp://127.0.0.1:1 failed: Connection refused",
+		},
 		{"nothing", "", "exit status 1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -45,7 +56,8 @@ func TestWhatFFmpegSays(t *testing.T) {
 			if err := Run(t.Context(), "-version"); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("ffmpeg: %v, want %q", err, tt.want)
 			}
-			if _, err := Probe(t.Context(), mustParse(t, "/dev/null")); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if _, err := Probe(t.Context(), mustParse(t, "/dev/null")); err == nil ||
+				!strings.Contains(err.Error(), tt.want) {
 				t.Errorf("ffprobe: %v, want %q", err, tt.want)
 			}
 		})
@@ -70,7 +82,7 @@ func TestParseInput(t *testing.T) {
 	for _, tt := range []struct {
 		in   string
 		live bool
-		args string // contained
+		args string // expected substring
 		err  string
 	}{
 		{in: "film.mp4", args: "-protocol_whitelist file -i file:/"},
@@ -90,7 +102,8 @@ func TestParseInput(t *testing.T) {
 			}
 			continue
 		}
-		if args := strings.Join(in.Args(), " "); err != nil || in.Live() != tt.live || !strings.Contains(args, tt.args) {
+		if args := strings.Join(in.Args(), " "); err != nil || in.Live() != tt.live ||
+			!strings.Contains(args, tt.args) {
 			t.Errorf("%q: %q, live %v, %v", tt.in, args, in.Live(), err)
 		}
 	}
@@ -131,9 +144,9 @@ func TestPipes(t *testing.T) {
 	if _, err := Find("ffmpeg"); err != nil {
 		t.Skip("ffmpeg is not installed")
 	}
-	p, pipes, err := Start(t.Context(), 2, nil, "-f", "lavfi", "-i", "color=size=4x2:rate=5:duration=1", "-f",
-		"lavfi", "-i", "sine=duration=1:sample_rate=8000", "-map", "0", "-f", "rawvideo", "-pix_fmt", "gray",
-		"pipe:3", "-map", "1", "-f", "s16le", "pipe:4")
+	p, pipes, err := Start(t.Context(), 2, nil, "-f", "lavfi", "-i", "color=size=4x2:rate=5:duration=1", "-f", "lavfi",
+		"-i", "sine=duration=1:sample_rate=8000", "-map", "0", "-f", "rawvideo", "-pix_fmt", "gray", "pipe:3", "-map",
+		"1", "-f", "s16le", "pipe:4")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +162,7 @@ func TestPipes(t *testing.T) {
 	if err := p.Wait(); err != nil {
 		t.Error(err)
 	}
-	// The end of the context is the end of the program.
+	// Canceling the context kills the program.
 	ctx, cancel := context.WithCancel(t.Context())
 	p, pipes, err = Start(ctx, 1, nil, "-f", "lavfi", "-i", "testsrc2", "-f", "rawvideo", "pipe:3")
 	if err != nil {

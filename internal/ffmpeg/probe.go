@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// Input is something to read: a file, a device or a URL.
+// Input is a file, device or URL.
 type Input struct {
 	name string
-	file string // path where it is a regular file
+	file string // path of a regular file, or ""
 	args []string
 	live bool
 }
 
-// liveSchemes are the URLs that are taken for live.
+// liveSchemes are URL schemes of live inputs.
 var liveSchemes = map[string]bool{
 	"rtmp":  true,
 	"rtmps": true,
@@ -32,11 +32,11 @@ var liveSchemes = map[string]bool{
 	"tcp":   true,
 }
 
-// fileSchemes are the URLs that are taken for files.
+// fileSchemes are URL schemes of files.
 var fileSchemes = map[string]bool{"http": true, "https": true}
 
-// ParseInput understands FILE, /dev/videoN and URLs. A file is never taken for one of
-// FFmpeg's own URLs, and cannot make FFmpeg open others.
+// ParseInput accepts FILE, /dev/videoN and URLs. It prevents FFmpeg from interpreting a file's name
+// as a URL, and the file from making FFmpeg open others.
 func ParseInput(s string) (Input, error) {
 	scheme, _, isURL := strings.Cut(s, "://")
 	switch {
@@ -45,7 +45,11 @@ func ParseInput(s string) (Input, error) {
 	case strings.HasPrefix(s, "/dev/video"):
 		return Input{name: s, live: true, args: []string{"-f", "v4l2", "-i", s}}, nil
 	case isURL && liveSchemes[scheme]:
-		return Input{name: s, live: true, args: []string{"-fflags", "nobuffer", "-analyzeduration", "2000000", "-i", s}}, nil
+		return Input{
+			name: s,
+			live: true,
+			args: []string{"-fflags", "nobuffer", "-analyzeduration", "2000000", "-i", s},
+		}, nil
 	case isURL && fileSchemes[scheme]:
 		return Input{name: s, args: []string{"-protocol_whitelist", "http,https,tcp,tls,crypto", "-i", s}}, nil
 	case isURL:
@@ -64,53 +68,53 @@ func ParseInput(s string) (Input, error) {
 
 func (i Input) String() string { return i.name }
 
-// File is the path of a file, "" of what is none.
+// File returns the path of a file, otherwise "".
 func (i Input) File() string { return i.file }
 
-// Live says that the input goes on at its own pace.
+// Live reports whether the input delivers at its own pace.
 func (i Input) Live() bool { return i.live }
 
-// Args are ffmpeg's arguments for the input, -i included.
+// Args returns ffmpeg's arguments for the input, including -i.
 func (i Input) Args() []string { return i.args }
 
-// Info is what an input is made of.
+// Info describes an input.
 type Info struct {
 	Video    *Video
 	Audio    bool
-	Duration time.Duration // 0 where it is not known
+	Duration time.Duration // 0 if unknown
 }
 
 // Video is an input's first video stream.
 type Video struct {
 	Codec          string
 	Width, Height  int     // pixels
-	PixelAspect    float64 // width of a pixel by its height
+	PixelAspect    float64 // pixel width divided by height
 	FPSNum, FPSDen int
-	Projection     string // "" where FFmpeg knows of none: equirectangular, cubemap
-	Stereo         string // likewise: 2D, top and bottom, side by side
+	Projection     string // equirectangular or cubemap; "" if unknown
+	Stereo         string // 2D, top and bottom, or side by side; "" if unknown
 	Yaw            float64
 	Pitch          float64
 	Roll           float64
 	PixelFormat    string // FFmpeg's name, such as yuv420p
-	// Names of FFmpeg's; "" where the stream does not say.
+	// FFmpeg's names; "" if the stream has none.
 	ColorPrimaries, ColorTransfer, ColorSpace string
 	ColorRange                                string // tv, pc
 }
 
-// FPS is the frame rate.
+// FPS returns the frame rate.
 func (v *Video) FPS() float64 { return float64(v.FPSNum) / float64(v.FPSDen) }
 
-// ErrNoVideo says that an input has no video stream.
+// ErrNoVideo reports an input without a video stream.
 var ErrNoVideo = errors.New("it has no video stream")
 
-// Probe finds out what an input is made of.
+// Probe describes an input, using ffprobe.
 func Probe(ctx context.Context, in Input) (Info, error) {
 	path, err := Find("ffprobe")
 	if err != nil {
 		return Info{}, err
 	}
 	args := append([]string{"-v", "error", "-print_format", "json", "-show_format", "-show_streams"}, in.args...)
-	cmd := exec.CommandContext(ctx, path, args...) //nolint:gosec // the arguments are ours
+	cmd := exec.CommandContext(ctx, path, args...) //nolint:gosec // arguments come from this program
 	var stderr tail
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -171,9 +175,8 @@ func parseProbe(b []byte) (Info, error) {
 		}
 		v := &Video{
 			Codec: s.Codec, Width: s.Width, Height: s.Height, PixelAspect: 1, PixelFormat: s.PixelFormat,
-			ColorPrimaries: known(
-				s.Primaries,
-			), ColorTransfer: known(s.Transfer), ColorSpace: known(s.Space), ColorRange: known(s.Range),
+			ColorPrimaries: known(s.Primaries), ColorTransfer: known(s.Transfer), ColorSpace: known(s.Space),
+			ColorRange: known(s.Range),
 		}
 		if s.Codec == "" || s.Codec == "unknown" || s.Codec == "none" {
 			return info, &CodecError{Codec: "video of type " + s.Tag}
@@ -205,7 +208,7 @@ func parseProbe(b []byte) (Info, error) {
 	return info, nil
 }
 
-// known is "" for what FFmpeg does not know.
+// known returns "" for FFmpeg's names of unknown values.
 func known(s string) string {
 	if s == "unknown" || s == "unspecified" || s == "reserved" {
 		return ""
@@ -231,6 +234,6 @@ func HasEncoder(ctx context.Context, name string) bool {
 	}
 	out, err := exec.CommandContext(ctx, path, "-hide_banner", "-v", "error", "-h", "encoder="+name).
 		CombinedOutput()
-		//nolint:gosec // the arguments are ours
+		//nolint:gosec // arguments come from this program
 	return err == nil && strings.Contains(string(out), "Encoder "+name+" ")
 }

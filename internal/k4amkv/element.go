@@ -201,7 +201,11 @@ func (f *file) header(offset, limit int64) (element, error) {
 	e := element{start: offset}
 	n := bits.LeadingZeros8(b[0]) + 1
 	if n > 4 || n > len(b) {
-		return element{}, &DamageError{offset, "element header", fmt.Errorf("%w as ID: % x", errBadVint, b[:min(4, len(b))])}
+		return element{}, &DamageError{
+			offset,
+			"element header",
+			fmt.Errorf("%w as ID: % x", errBadVint, b[:min(4, len(b))]),
+		}
 	}
 	for _, x := range b[:n] {
 		e.id = e.id<<8 | uint32(x)
@@ -229,7 +233,8 @@ func (f *file) child(offset, limit int64) (element, error) {
 		return element{}, err
 	}
 	if e.end > limit {
-		return element{}, e.damage("%d bytes long, but only %d are left%s", e.end-e.data, limit-e.data, f.truncated(limit))
+		return element{}, e.damage("%d bytes long, but only %d are left%s", e.end-e.data, limit-e.data,
+			f.truncated(limit))
 	}
 	return e, nil
 }

@@ -432,8 +432,8 @@ func (h *header) config(f *file) (c Config, tracks [trackCount]*track, littleEnd
 			)
 		}
 		for _, m := range []camera.ColorMode{
-			camera.Color720P, camera.Color1080P, camera.Color1440P,
-			camera.Color1536P, camera.Color2160P, camera.Color3072P,
+			camera.Color720P, camera.Color1080P, camera.Color1440P, camera.Color1536P,
+			camera.Color2160P, camera.Color3072P,
 		} {
 			if w, h := m.Size(); uint64(w) == color.width && uint64(h) == color.height {
 				c.ColorMode = m

@@ -118,9 +118,9 @@ func compare(t *testing.T, got, want []Capture) {
 	}
 	for i := range want {
 		if !same(got[i], want[i]) {
-			t.Fatalf("capture %d differs: times %v %v %v, want %v %v %v; %d IMU samples, want %d", i,
-				got[i].ColorTime, got[i].DepthTime, got[i].IRTime, want[i].ColorTime, want[i].DepthTime,
-				want[i].IRTime, len(got[i].IMU), len(want[i].IMU))
+			t.Fatalf("capture %d differs: times %v %v %v, want %v %v %v; %d IMU samples, want %d", i, got[i].ColorTime,
+				got[i].DepthTime, got[i].IRTime, want[i].ColorTime, want[i].DepthTime, want[i].IRTime, len(got[i].IMU),
+				len(want[i].IMU))
 		}
 	}
 }
@@ -188,7 +188,8 @@ func TestRoundTrip(t *testing.T) {
 
 func TestRawColorFormats(t *testing.T) {
 	for format, size := range map[camera.ColorFormat]int{
-		camera.NV12: 1280 * 720 * 3 / 2, camera.YUY2: 1280 * 720 * 2, camera.BGRA: 1280 * 720 * 4,
+		camera.NV12: 1280 * 720 * 3 / 2, camera.YUY2: 1280 * 720 * 2,
+		camera.BGRA: 1280 * 720 * 4,
 	} {
 		t.Run(string(format), func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "recording.mkv")
@@ -491,20 +492,31 @@ func TestHeaderErrors(t *testing.T) {
 		"text": {[]byte("not a recording at all, but a line of text\n"), "not a Matroska file"},
 		"webm": {replace("matroska", "webm\x00\x00\x00\x00"), `not a Matroska file: DocType is "webm"`},
 		"depth mode": {
-			replace("NFOV_2X2BINNED", "NFOV_9X9BINNED"), `tag K4A_DEPTH_MODE: unknown depth mode "NFOV_9X9BINNED"`,
+			replace("NFOV_2X2BINNED", "NFOV_9X9BINNED"),
+			`tag K4A_DEPTH_MODE: unknown depth mode "NFOV_9X9BINNED"`,
 		},
 		"no depth mode": {replace("K4A_DEPTH_MODE", "K4A_DEPTH_MOOD"), "tag K4A_DEPTH_MODE is missing"},
-		"other mode":    {replace("NFOV_2X2BINNED", "WFOV_2X2BINNED"), "320×288, but depth mode WFOV_2X2BINNED is 512×512"},
+		"other mode": {
+			replace("NFOV_2X2BINNED", "WFOV_2X2BINNED"),
+			"320×288, but depth mode WFOV_2X2BINNED is 512×512",
+		},
 		"colour format": {replace("MJPG\x00", "H264\x00"), `colour format "H264" is none of MJPG, NV12, YUY2, BGRA`},
 		"depth format":  {replace("b16g", "gray"), `format "gray" is not b16g`},
-		"codec":         {replace("V_MS/VFW/FOURCC", "V_MPEG4/ISO/AVC"), `codec "V_MPEG4/ISO/AVC" is not V_MS/VFW/FOURCC`},
-		"start offset":  {replace("1700000000000000000", "170000000000000000x"), `tag K4A_START_OFFSET_NS is "170000000000000000x", want nanoseconds`},
-		"track number":  {replace("\xd7\x81\x01\x73\xc5", "\xd7\x81\x00\x73\xc5"), `track "COLOR" has no number`},
-		"colour size":   {replace("\xb0\x82\x05\x00", "\xb0\x82\x05\x01"), "BITMAPINFOHEADER says 1280×720, the track 1281×720"},
-		"header too long": {
-			replace("\x28\x00\x00\x00\x00\x05\x00\x00\xd0\x02", "\x28\x00\x00\x00\x00\x06\x00\x00\xd0\x02"),
-			"BITMAPINFOHEADER says 1536×720",
+		"codec": {
+			replace("V_MS/VFW/FOURCC", "V_MPEG4/ISO/AVC"),
+			`codec "V_MPEG4/ISO/AVC" is not V_MS/VFW/FOURCC`,
 		},
+		"start offset": {
+			replace("1700000000000000000", "170000000000000000x"),
+			`tag K4A_START_OFFSET_NS is "170000000000000000x", want nanoseconds`,
+		},
+		"track number": {replace("\xd7\x81\x01\x73\xc5", "\xd7\x81\x00\x73\xc5"), `track "COLOR" has no number`},
+		"colour size": {
+			replace("\xb0\x82\x05\x00", "\xb0\x82\x05\x01"),
+			"BITMAPINFOHEADER says 1280×720, the track 1281×720",
+		},
+		"header too long": {replace("\x28\x00\x00\x00\x00\x05\x00\x00\xd0\x02",
+			"\x28\x00\x00\x00\x00\x06\x00\x00\xd0\x02"), "BITMAPINFOHEADER says 1536×720"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := NewReader(bytes.NewReader(tc.file), int64(len(tc.file)))
@@ -569,7 +581,10 @@ func TestWriterRefuses(t *testing.T) {
 		"depth mode":  {func(c *Config) { c.DepthMode = "" }, `unknown depth mode ""`},
 		"passive":     {func(c *Config) { c.DepthMode = camera.PassiveIR }, "depth mode PASSIVE_IR has no depth"},
 		"nothing":     {func(c *Config) { *c = Config{FPS: 30} }, "neither colour, depth nor IR is recorded"},
-		"calibration": {func(c *Config) { c.Calibration = make([]byte, 2<<20) }, "calibration of 2097152 bytes, at most 1048576"},
+		"calibration": {
+			func(c *Config) { c.Calibration = make([]byte, 2<<20) },
+			"calibration of 2097152 bytes, at most 1048576",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := small
@@ -600,11 +615,17 @@ func TestWriterRefuses(t *testing.T) {
 		c    Capture
 		want string
 	}{
-		"no image":     {Capture{}, "the capture has no image"},
-		"late":         {late, "is too late: the recording has reached"},
-		"short":        {short, "depth image of 100 values, want 92160"},
-		"IR":           {Capture{IR: make([]uint16, 320*288)}, "the capture has an IR image, but the recording has no such track"},
-		"IMU":          {Capture{Color: []byte{1}, ColorTime: base + time.Hour, IMU: make([]IMUSample, 1)}, "the capture has IMU samples, but the recording has no such track"},
+		"no image": {Capture{}, "the capture has no image"},
+		"late":     {late, "is too late: the recording has reached"},
+		"short":    {short, "depth image of 100 values, want 92160"},
+		"IR": {
+			Capture{IR: make([]uint16, 320*288)},
+			"the capture has an IR image, but the recording has no such track",
+		},
+		"IMU": {
+			Capture{Color: []byte{1}, ColorTime: base + time.Hour, IMU: make([]IMUSample, 1)},
+			"the capture has IMU samples, but the recording has no such track",
+		},
 		"empty colour": {Capture{Color: []byte{}, ColorTime: base + time.Hour}, "colour image of 0 values"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -689,7 +710,10 @@ func TestRealRecording(t *testing.T) {
 	r := open(t, realRecording(t))
 	c := r.Config
 	if c.DepthMode != camera.NFOVUnbinned || c.ColorMode != camera.Color720P || c.ColorFormat != camera.MJPG ||
-		c.FPS != 5 || !c.Depth || !c.IR || !c.IMU || c.Serial != "001514394512" ||
+		c.FPS != 5 ||
+		!c.Depth || !c.IR ||
+		!c.IMU ||
+		c.Serial != "001514394512" ||
 		c.StartOffset != 336277*time.Microsecond {
 		t.Errorf("configuration %+v", c)
 	}

@@ -356,7 +356,8 @@ func (r *Reader) readBlock() error {
 			if c.unknown {
 				continue
 			}
-			return c.damage("%d bytes long, but %s begins inside it at byte %d", c.end-c.data, elementName(e.id), e.start)
+			return c.damage("%d bytes long, but %s begins inside it at byte %d", c.end-c.data, elementName(e.id),
+				e.start)
 		}
 		r.at = e.end
 		queued := false

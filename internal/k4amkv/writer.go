@@ -186,7 +186,8 @@ func (w *Writer) check(c *Capture) error {
 		switch {
 		case !image.present:
 		case w.numbers[image.track] == 0:
-			return fmt.Errorf("the capture has %s %s image, but the recording has no such track", image.article, image.name)
+			return fmt.Errorf("the capture has %s %s image, but the recording has no such track", image.article,
+				image.name)
 		case image.size == 0 || image.size > maxColor || want != 0 && image.size != want:
 			return fmt.Errorf("%s image of %d values, want %d", image.name, image.size, want)
 		case int64(image.time) < w.flushed:
@@ -199,7 +200,8 @@ func (w *Writer) check(c *Capture) error {
 			return errors.New("the capture has IMU samples, but the recording has no such track")
 		}
 		if int64(s.AccelTime) < w.flushed {
-			return fmt.Errorf("IMU sample of %v is too late: the recording has reached %v", s.AccelTime, time.Duration(w.newest))
+			return fmt.Errorf("IMU sample of %v is too late: the recording has reached %v", s.AccelTime,
+				time.Duration(w.newest))
 		}
 	}
 	return nil
@@ -289,7 +291,10 @@ func (w *Writer) writeCluster(blocks []pendingBlock) error {
 		return err
 	}
 	if n := len(w.cues); n == 0 || start*int64(tick)-int64(w.cues[n-1].CueTime)*int64(tick) >= int64(cueGap) {
-		w.cues = append(w.cues, cuePoint{uint64(start), cuePositions{w.numbers[blocks[0].track], uint64(at - w.segment)}})
+		w.cues = append(w.cues, cuePoint{
+			uint64(start),
+			cuePositions{w.numbers[blocks[0].track], uint64(at - w.segment)},
+		})
 	}
 	w.last = blocks[len(blocks)-1].time
 	w.clusters++
@@ -402,8 +407,8 @@ func (w *Writer) writeHeader(first int64) error {
 		return marshal(v)
 	}
 	if err := section(idInfo, &struct{ Info segmentInfo }{segmentInfo{
-		TimecodeScale: uint64(tick), MuxingApp: "holocast", WritingApp: "holocast",
-		DateUTC: time.Now(), Title: "Azure Kinect",
+		TimecodeScale: uint64(tick), MuxingApp: "holocast", WritingApp: "holocast", DateUTC: time.Now(),
+		Title: "Azure Kinect",
 	}}); err != nil {
 		return err
 	}
@@ -459,7 +464,8 @@ func (w *Writer) trackEntries() []trackEntry {
 		}
 	}
 	bitCount := map[camera.ColorFormat]uint16{
-		camera.MJPG: 24, camera.NV12: 12, camera.YUY2: 16, camera.BGRA: 32,
+		camera.MJPG: 24, camera.NV12: 12, camera.YUY2: 16,
+		camera.BGRA: 32,
 	}[w.config.ColorFormat]
 	width, height := w.config.ColorMode.Size()
 	add(trackColor, "COLOR", image(width, height, string(w.config.ColorFormat), bitCount, w.sizes[trackColor]))
@@ -477,7 +483,10 @@ func (w *Writer) tags() []fileTag {
 	}
 	ofTrack := func(track int, name, value string) {
 		if w.numbers[track] != 0 {
-			tags = append(tags, fileTag{targets{TargetType: "TRACK", TagTrackUID: w.trackUID(track)}, simpleTag{name, value}})
+			tags = append(tags, fileTag{
+				targets{TargetType: "TRACK", TagTrackUID: w.trackUID(track)},
+				simpleTag{name, value},
+			})
 		}
 	}
 	uid := func(track int) string { return strconv.FormatUint(w.trackUID(track), 10) }
@@ -554,7 +563,8 @@ func (w *Writer) finish() error {
 	}
 	cuesErr := w.write(b.Bytes())
 	if cuesErr == nil {
-		seeks = append(slices.Clone(seeks), seekEntry{binary.BigEndian.AppendUint32(nil, idCues), uint64(end - w.segment)})
+		seeks = append(slices.Clone(seeks),
+			seekEntry{binary.BigEndian.AppendUint32(nil, idCues), uint64(end - w.segment)})
 	} else if err := w.truncate(end); err != nil {
 		return errors.Join(cuesErr, err)
 	}

@@ -65,8 +65,9 @@ type Settings struct {
 // AppendSettings appends the settings for a client of a version.
 func AppendSettings(dst []byte, v Version, s Settings) []byte {
 	number := func(b []byte, n int32) []byte {
-		return binary.LittleEndian.AppendUint32(b, uint32(n)) //nolint:gosec // two's complement
-	}
+		return binary.LittleEndian.AppendUint32(b,
+			uint32(n))
+	} //nolint:gosec // two's complement
 	floats := func(b []byte, list ...float32) []byte {
 		for _, f := range list {
 			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(f))

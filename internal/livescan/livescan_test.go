@@ -148,7 +148,8 @@ func TestCalibration(t *testing.T) {
 			}
 		})
 	}
-	none := livescantest.AppendCalibration(nil, livescan.AzureKinect, -1, [12]float32{1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0})
+	none := livescantest.AppendCalibration(nil, livescan.AzureKinect, -1,
+		[12]float32{1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0})
 	if list, _, _ := messages(t, none); len(list) != 1 || list[0].Calibration.Known() {
 		t.Error("a client at the origin is taken for one with a pose")
 	}
@@ -202,7 +203,10 @@ func TestBadMessages(t *testing.T) {
 		{"unknown", []byte{8}, "message 8 is unknown"},
 		{"a web browser", []byte("GET / HTTP/1.1\r\n"), "message 71 is unknown"},
 		{"truncated pose", []byte{1, 0, 0}, "unexpected EOF"},
-		{"pose of noise", append([]byte{1, 0, 0, 0, 0}, bytes.Repeat([]byte{0x42}, 48)...), "the pose of a client is none"},
+		{
+			"pose of noise", append([]byte{1, 0, 0, 0, 0}, bytes.Repeat([]byte{0x42}, 48)...),
+			"the pose of a client is none",
+		},
 		{"hostile length", frame(0x7fffffff, 0), "announces 2147483647 bytes"},
 		{"three bytes", frame(3, 0, 1, 2, 3), "announces 3 bytes"},
 		{"unknown compression", frame(4, 7, 0, 0, 0, 0), "compression is 7"},
@@ -233,7 +237,11 @@ func TestMemory(t *testing.T) {
 			return err
 		}},
 		{"frame", func() error { _, _, err := messages(t, frame(100<<20, 0)); return err }},
-		{"compressed frame", func() error { _, _, err := messages(t, frame(uint32(len(header)), 1, header...)); return err }},
+		{"compressed frame", func() error {
+			_, _,
+				err := messages(t, frame(uint32(len(header)), 1, header...))
+			return err
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var before, after runtime.MemStats
@@ -290,9 +298,8 @@ func FuzzMessages(f *testing.F) {
 	f.Add(livescantest.AppendFrame(nil, small, true))
 	f.Add(livescantest.AppendCalibration(nil, livescan.AzureKinect, 3, [12]float32{1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 2}))
 	f.Add(livescantest.AppendCalibration(nil, livescan.KinectV2, 3, [12]float32{1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 2}))
-	f.Add(
-		append(livescantest.AppendConfiguration(nil, "1", "a"), 5, 0, 6, 0, 7, 0, 9, 0, 10, 11, 2, 0xff, 0xff, 0xff, 0xff),
-	)
+	f.Add(append(livescantest.AppendConfiguration(nil, "1", "a"), 5, 0, 6, 0, 7, 0, 9, 0, 10, 11, 2, 0xff, 0xff, 0xff,
+		0xff))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		list, _, err := messages(t, b)
 		if err == nil {

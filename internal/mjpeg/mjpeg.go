@@ -193,8 +193,9 @@ func (e *Encoder) EncodeYCbCr(dst []byte, img *image.YCbCr, quality int) ([]byte
 	if img.YStride < yw || img.CStride < cw ||
 		len(img.Y) < img.YStride*(yh-1)+yw ||
 		len(img.Cb) < img.CStride*(ch-1)+cw || len(img.Cr) < img.CStride*(ch-1)+cw {
-		return nil, fmt.Errorf("mjpeg: planes of %d, %d and %d bytes are too short for %d×%d pixels %v padded to whole chroma samples",
-			len(img.Y), len(img.Cb), len(img.Cr), w, h, img.SubsampleRatio)
+		return nil,
+			fmt.Errorf("mjpeg: planes of %d, %d and %d bytes are too short for %d×%d pixels %v padded to whole "+
+				"chroma samples", len(img.Y), len(img.Cb), len(img.Cr), w, h, img.SubsampleRatio)
 	}
 	n := C.tjBufSize(C.int(w), C.int(h), samp)
 	jpeg := grow(dst, int(n))
@@ -213,7 +214,8 @@ func (e *Encoder) EncodeRGB(dst, rgb []byte, width, height, quality int) ([]byte
 		return nil, err
 	}
 	if len(rgb) != 3*width*height {
-		return nil, fmt.Errorf("mjpeg: %d bytes of RGB, want %d for %d×%d pixels", len(rgb), 3*width*height, width, height)
+		return nil, fmt.Errorf("mjpeg: %d bytes of RGB, want %d for %d×%d pixels", len(rgb), 3*width*height, width,
+			height)
 	}
 	n := C.tjBufSize(C.int(width), C.int(height), C.TJSAMP_422)
 	jpeg := grow(dst, int(n))

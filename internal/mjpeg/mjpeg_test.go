@@ -17,7 +17,10 @@ func picture(w, h int) *image.RGBA {
 	img := image.NewRGBA(image.Rect(0, 0, w, h))
 	for y := range h {
 		for x := range w {
-			img.SetRGBA(x, y, color.RGBA{R: uint8(255 * x / w), G: uint8(255 * y / h), B: uint8(128 + 64*(x+y)/(w+h)), A: 255})
+			img.SetRGBA(x, y, color.RGBA{
+				R: uint8(255 * x / w), G: uint8(255 * y / h), B: uint8(128 + 64*(x+y)/(w+h)),
+				A: 255,
+			})
 		}
 	}
 	return img

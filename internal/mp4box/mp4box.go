@@ -1,8 +1,8 @@
 // Package mp4box writes and splits the boxes of MP4 files (ISO/IEC 14496-12 §4.2) in memory.
 //
-// github.com/Eyevinn/mp4ff does not replace it and its users, cmaf and spherical: it has no
-// spherical boxes (st3d, sv3d), does not read files of which only the beginning is there, nor bound
-// their boxes, writes 4 bytes more per sample, and adds 0.9 MB to a program.
+// It and its users, cmaf and spherical, do not use github.com/Eyevinn/mp4ff, which has no spherical
+// boxes (st3d, sv3d), cannot parse a truncated file, does not limit the number and nesting of
+// boxes, writes 4 bytes more per sample, and adds 0.9 MB to a program.
 package mp4box
 
 import (

@@ -278,8 +278,9 @@ func (f *frame) begin(d *moqt.Datagram, length uint64, most int) bool {
 	if i > 0 && f.starts[i-1].last >= d.Object || i < len(f.starts) && f.starts[i].first <= last {
 		return false // inside another payload
 	}
-	f.starts = slices.Insert(f.starts, i,
-		start{first: d.Object, last: last, length: int(length), size: int(size), priority: d.Priority})
+	f.starts = slices.Insert(
+		f.starts, i, start{first: d.Object, last: last, length: int(length), size: int(size), priority: d.Priority},
+	)
 	return true
 }
 
@@ -389,7 +390,7 @@ func (a *Assembler) Due(now time.Time, rtt time.Duration, limit int) (list []Req
 		if now.Add(rtt).Sub(f.began) >= a.limits.Timeout {
 			continue
 		}
-		still := now.Sub(f.newest) >= patience(rtt)
+		still := now.Sub(f.newest) >= gapTimeout(rtt)
 		overtaken := a.begun.After(f.newest)
 		if still && (overtaken || !now.Before(f.endDue(rtt))) {
 			f.expect(f.expected())
@@ -406,15 +407,15 @@ func (a *Assembler) Due(now time.Time, rtt time.Duration, limit int) (list []Req
 	return list
 }
 
-// patience returns the time without parts of a group after which missing ones are requested.
-func patience(rtt time.Duration) time.Duration { return max(quiet, rtt/4) }
+// gapTimeout returns the time without parts of a group after which missing ones are requested.
+func gapTimeout(rtt time.Duration) time.Duration { return max(quiet, rtt/4) }
 
 // endDue returns the time to request a group's missing end if no other group begins.
 func (f *frame) endDue(rtt time.Duration) time.Time {
 	if f.expected() > f.next+nearby {
-		return f.newest.Add(longer * patience(rtt))
+		return f.newest.Add(longer * gapTimeout(rtt))
 	}
-	return f.newest.Add(patience(rtt))
+	return f.newest.Add(gapTimeout(rtt))
 }
 
 // ask appends requests for a group's missing parts; over means that no more will arrive
@@ -463,7 +464,7 @@ func (a *Assembler) Next(rtt time.Duration) (at time.Time, ok bool) {
 		if i == 0 {
 			at = deadline
 		}
-		due := f.newest.Add(patience(rtt))
+		due := f.newest.Add(gapTimeout(rtt))
 		if len(f.holes) == 0 {
 			due = f.endDue(rtt)
 		}

@@ -83,10 +83,10 @@ func TestPointSequence(t *testing.T) {
 }
 
 func TestASCII(t *testing.T) {
-	c, err := Read(
-		strings.NewReader("ply\r\nformat ascii 1.0\r\nelement vertex 2\r\nproperty double x\r\nproperty float y\r\n" +
-			"property int z\r\nelement face 0\r\nproperty list uchar int vertex_indices\r\nend_header\r\n1 2.5 3\r\n-1e2 0 7"),
-	)
+	c,
+		err := Read(strings.NewReader("ply\r\nformat ascii 1.0\r\nelement vertex 2\r\nproperty double x\r\nproperty " +
+		"float y\r\nproperty int z\r\nelement face 0\r\nproperty list uchar int vertex_indices\r\nend_header\r\n1 " +
+		"2.5 3\r\n-1e2 0 7"))
 	if err != nil || !slices.Equal(c.XYZ, []float32{1, 2.5, 3, -100, 0, 7}) || c.RGB != nil {
 		t.Errorf("got %+v, %v", c, err)
 	}
@@ -112,14 +112,16 @@ func TestBadFiles(t *testing.T) {
 		{"list in a vertex", head + "property list uchar int x\n", "header line 4"},
 		{"unknown type", head + "property quad x\n", "a vertex property is"},
 		{"unknown keyword", head + "quad x\n", "unknown keyword"},
-		{"no z", head + "property float x\nproperty float y\nend_header\n" + strings.Repeat("\x00", 16), "lack x, y or z"},
+		{
+			"no z",
+			head + "property float x\nproperty float y\nend_header\n" + strings.Repeat("\x00", 16),
+			"lack x, y or z",
+		},
 		{"no properties", head + "end_header\n", "lack x, y or z"},
 		{
 			"float colours",
-			head + xyz + "property float red\nproperty float green\nproperty float blue\nend_header\n" + strings.Repeat(
-				"\x00",
-				48,
-			),
+			head + xyz + "property float red\nproperty float green\nproperty float blue\nend_header\n" +
+				strings.Repeat("\x00", 48),
 			"property red is float",
 		},
 		{"cut off", head + xyz + "end_header\n" + strings.Repeat("\x00", 23), "cut off in vertex 1 of 2"},

@@ -69,10 +69,12 @@ func (f *Frame) check() error {
 			return fmt.Errorf("grid of %d×%d pixels, each side must be 1 to %d", g.Width, g.Height, MaxSide)
 		}
 		if n := g.Width * g.Height; len(g.Depth) != n || len(g.Color) != 3*n {
-			return fmt.Errorf("grid of %d×%d pixels has %d depths and %d colour bytes", g.Width, g.Height, len(g.Depth), len(g.Color))
+			return fmt.Errorf("grid of %d×%d pixels has %d depths and %d colour bytes", g.Width, g.Height, len(g.Depth),
+				len(g.Color))
 		}
 	case len(p.XYZ) != len(p.RGB) || len(p.XYZ)%3 != 0:
-		return fmt.Errorf("cloud of %d coordinates and %d colour bytes, want three of each a point", len(p.XYZ), len(p.RGB))
+		return fmt.Errorf("cloud of %d coordinates and %d colour bytes, want three of each a point", len(p.XYZ),
+			len(p.RGB))
 	case len(p.XYZ)/3 > MaxPoints:
 		return fmt.Errorf("cloud of %d points, at most %d", len(p.XYZ)/3, MaxPoints)
 	}

@@ -24,7 +24,11 @@ func patterns() []pattern {
 		{"empty", func(*rand.Rand, int, int) uint16 { return 0 }, smooth},
 		{"full", func(*rand.Rand, int, int) uint16 { return 1500 }, smooth},
 		{"slope", func(_ *rand.Rand, x, y int) uint16 { return uint16(500 + 3*x + 2*y) }, smooth},
-		{"holes", func(r *rand.Rand, x, y int) uint16 { return uint16(min(1, r.IntN(5)) * (900 + x + r.IntN(5))) }, smooth},
+		{
+			"holes",
+			func(r *rand.Rand, x, y int) uint16 { return uint16(min(1, r.IntN(5)) * (900 + x + r.IntN(5))) },
+			smooth,
+		},
 		{
 			"extremes", func(r *rand.Rand, _, _ int) uint16 { return uint16(-r.IntN(2)) },
 			func(r *rand.Rand, _, _ int) [3]byte { return [3]byte{extreme(r), extreme(r), extreme(r)} },
@@ -166,7 +170,8 @@ func checkGrid(t testing.TB, e *Encoder, d *Decoder, g *Grid, n uint8) {
 				depth = 0
 			}
 			if got.Depth[j] != depth {
-				t.Fatalf("description %d of %d, pixel (%d, %d): depth %d, want %d", i, n, j%g.Width, j/g.Width, got.Depth[j], depth)
+				t.Fatalf("description %d of %d, pixel (%d, %d): depth %d, want %d", i, n, j%g.Width, j/g.Width,
+					got.Depth[j], depth)
 			}
 		}
 		points += int(h.Points)
@@ -257,10 +262,14 @@ func TestDescriptionsOfOneFrame(t *testing.T) {
 			objects [][]byte
 			want    string
 		}{
-			"frames":             {0, [][]byte{object(l, 1, 0), object(l, 2, 1)}, "mismatch"},
-			"layouts":            {0, [][]byte{object(l, 1, 0), object(other, 1, 1)}, "mismatch"},
-			"description twice":  {0, [][]byte{object(l, 1, 2), object(l, 1, 2)}, "description"},
-			"more than its size": {20, [][]byte{object(l, 1, 0), object(l, 1, 1)}, map[bool]string{true: "width", false: "points"}[l.OnGrid()]},
+			"frames":            {0, [][]byte{object(l, 1, 0), object(l, 2, 1)}, "mismatch"},
+			"layouts":           {0, [][]byte{object(l, 1, 0), object(other, 1, 1)}, "mismatch"},
+			"description twice": {0, [][]byte{object(l, 1, 2), object(l, 1, 2)}, "description"},
+			"more than its size": {
+				20,
+				[][]byte{object(l, 1, 0), object(l, 1, 1)},
+				map[bool]string{true: "width", false: "points"}[l.OnGrid()],
+			},
 		} {
 			t.Run(l.String()+" "+name, func(t *testing.T) {
 				var f Frame

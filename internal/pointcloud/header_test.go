@@ -23,16 +23,40 @@ func TestEncoderRefuses(t *testing.T) {
 	}{
 		{"no pixels", func() ([]byte, error) { return encodeGrid(e, nil, Header{}, &Grid{}, 0) }, "grid of 0×0"},
 		{"too wide", func() ([]byte, error) { return encodeGrid(e, nil, Header{}, grid(4097, 1), 0) }, "1 to 4096"},
-		{"colour too short", func() ([]byte, error) { return encodeGrid(e, nil, Header{}, short, 0) }, "40 colour bytes"},
-		{"two descriptions", func() ([]byte, error) { return encodeGrid(e, nil, Header{Descriptions: 2}, grid(2, 2), 0) }, "1 or 4"},
-		{"description 4", func() ([]byte, error) { return encodeGrid(e, nil, Header{Descriptions: 4}, grid(2, 2), 4) }, "description 4 of 4"},
+		{
+			"colour too short",
+			func() ([]byte, error) { return encodeGrid(e, nil, Header{}, short, 0) },
+			"40 colour bytes",
+		},
+		{
+			"two descriptions",
+			func() ([]byte, error) { return encodeGrid(e, nil, Header{Descriptions: 2}, grid(2, 2), 0) },
+			"1 or 4",
+		},
+		{
+			"description 4",
+			func() ([]byte, error) { return encodeGrid(e, nil, Header{Descriptions: 4}, grid(2, 2), 4) },
+			"description 4 of 4",
+		},
 		{"description -1", func() ([]byte, error) { return encodePoints(e, Header{}, cloud, -1) }, "description -1"},
 		{"half a point", func() ([]byte, error) {
 			return encodePoints(e, Header{}, &Points{XYZ: make([]int16, 4), RGB: make([]byte, 4)}, 0)
 		}, "three of each"},
-		{"points in a grid", func() ([]byte, error) { return encodePoints(e, Header{Layout: LayoutGrid}, cloud, 0) }, "grid of 0×0"},
-		{"no layout", func() ([]byte, error) { return e.Encode(nil, Header{}, &Frame{Points: *cloud}, 0) }, "unknown layout 0"},
-		{"unknown layout", func() ([]byte, error) { return e.Encode(nil, Header{}, &Frame{Layout: 200}, 0) }, "unknown layout 200"},
+		{
+			"points in a grid",
+			func() ([]byte, error) { return encodePoints(e, Header{Layout: LayoutGrid}, cloud, 0) },
+			"grid of 0×0",
+		},
+		{
+			"no layout",
+			func() ([]byte, error) { return e.Encode(nil, Header{}, &Frame{Points: *cloud}, 0) },
+			"unknown layout 0",
+		},
+		{
+			"unknown layout",
+			func() ([]byte, error) { return e.Encode(nil, Header{}, &Frame{Layout: 200}, 0) },
+			"unknown layout 200",
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -75,8 +99,16 @@ func TestDecoderRefuses(t *testing.T) {
 	}{
 		{"nothing", decodeGrid(0), "no objects"},
 		{"five objects", decodeGrid(0, object, object, object, object, object), "5 objects, at most 4"},
-		{"grid and cloud", decodeGrid(0, object, points), "mismatch at byte 8: object 1 is of another frame than object 0"},
-		{"cloud and grid", decodeGrid(0, points, object), "mismatch at byte 8: object 1 is of another frame than object 0"},
+		{
+			"grid and cloud",
+			decodeGrid(0, object, points),
+			"mismatch at byte 8: object 1 is of another frame than object 0",
+		},
+		{
+			"cloud and grid",
+			decodeGrid(0, points, object),
+			"mismatch at byte 8: object 1 is of another frame than object 0",
+		},
 		{"grid above the limit", decodeGrid(63, object), "width at byte 32: 8×8 pixels, this decoder takes 63"},
 		{"cloud above the limit", decodePoints(63, points), "points at byte 36: 64, this decoder takes 63"},
 	}

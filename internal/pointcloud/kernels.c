@@ -601,8 +601,8 @@ static inline uint64_t take_pixel(struct escapes *e, uint32_t depth_green, uint3
 
 // take_row returns the residuals of a row's n valid pixels. It first lists pixels with escapes, as
 // a branch per pixel would be mispredicted.
-static void take_row(const struct hcpf_decoder *d, struct escapes *e, const uint8_t *depth_green,
-	const uint8_t *chroma, size_t n, uint64_t *residuals, uint16_t *escaped)
+static void take_row(const struct hcpf_decoder *d, struct escapes *e, const uint8_t *depth_green, const uint8_t *chroma,
+	size_t n, uint64_t *residuals, uint16_t *escaped)
 {
 	size_t m = 0;
 	for (size_t i = 0; i < n; i++) {
@@ -685,7 +685,8 @@ static struct hcpf_result encode_grid(struct hcpf_encoder *e, const struct hcpf_
 	const size_t room[PLANES] = {
 		[MASK] = mask_bound(n), [COORD_X] = n + 1, [GREEN] = n + 1, [CHROMA] = n, [ESCAPES] = 9 * n,
 	};
-	if (!lay_out(e, &p, room) || !reserve(&e->rows, rows_size(width)) || !reserve(&e->bits, 2 * sizeof(uint64_t) * words))
+	if (!lay_out(e, &p, room) || !reserve(&e->rows, rows_size(width)) || !reserve(&e->bits,
+		2 * sizeof(uint64_t) * words))
 		return fail(HCPF_NO_MEMORY);
 	memset(e->bits.p, 0, sizeof(uint64_t) * words);
 	encode_rows(&p, g, width, height, (uint64_t *)e->rows.p, (uint64_t *)e->bits.p);
@@ -889,8 +890,8 @@ struct hcpf_result hcpf_encode(struct hcpf_encoder *e, struct hcpf_frame f)
 	return layouts[f.layout].encode(e, &f);
 }
 
-struct hcpf_result hcpf_decode(struct hcpf_decoder *d, struct hcpf_frame f, uint32_t points,
-	uint32_t raw_length, const uint8_t *src, size_t length)
+struct hcpf_result hcpf_decode(struct hcpf_decoder *d, struct hcpf_frame f, uint32_t points, uint32_t raw_length,
+	const uint8_t *src, size_t length)
 {
 	return layouts[f.layout].decode(d, &f, points, raw_length, src, length);
 }

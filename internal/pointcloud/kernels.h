@@ -51,7 +51,7 @@ struct hcpf_decoder *hcpf_decoder_new(void);
 void hcpf_decoder_free(struct hcpf_decoder *d);
 
 // The grid's share must be empty; a cloud must have exactly the object's points.
-struct hcpf_result hcpf_decode(struct hcpf_decoder *d, struct hcpf_frame f, uint32_t points,
-	uint32_t raw_length, const uint8_t *src, size_t length);
+struct hcpf_result hcpf_decode(struct hcpf_decoder *d, struct hcpf_frame f, uint32_t points, uint32_t raw_length,
+	const uint8_t *src, size_t length);
 
 #endif

@@ -16,7 +16,7 @@ import (
 	"holocast/internal/tileencoder"
 )
 
-// output is a track's file as it is written.
+// output is a track's file being written.
 type output struct {
 	name    string
 	init    []byte
@@ -26,10 +26,10 @@ type output struct {
 	w       *bufio.Writer
 	at      uint64 // media time of the next fragment
 	bytes   int64
-	written int // fragments
+	written int // number of fragments
 }
 
-// batch is how many files are written at a time.
+// batch is the number of files written concurrently.
 const batch = 128
 
 // assemble writes the folder's files from the parts.
@@ -84,7 +84,7 @@ func (p *preparation) assemble(frames int64, sound []loc.Packet) error {
 	return writeFile(filepath.Join(p.dir, catalogFile), b)
 }
 
-// outputs are the files of pictures, in the order of a part's tracks.
+// outputs creates the files of pictures, in the order of a part's tracks.
 func (p *preparation) outputs(headers []partHeader) []*output {
 	s := &p.id.Sphere
 	var frames uint64
@@ -98,7 +98,10 @@ func (p *preparation) outputs(headers []partHeader) []*output {
 			h := &headers[i]
 			o.entries = append(
 				o.entries,
-				cmaf.Entry{Size: uint32(cmaf.FragmentSize(h.Frames, bytes(h))), Duration: uint32(h.Frames * p.id.FPSDen)},
+				cmaf.Entry{
+					Size:     uint32(cmaf.FragmentSize(h.Frames, bytes(h))),
+					Duration: uint32(h.Frames * p.id.FPSDen),
+				},
 			)
 		}
 		o.index = cmaf.Index(t.Timescale, o.entries)
@@ -112,24 +115,27 @@ func (p *preparation) outputs(headers []partHeader) []*output {
 	list := []*output{
 		add(
 			catalog.VideoTrack,
-			cmaf.Track{Width: w, Height: h * s.Eyes(), AVCConfig: p.enc.Config(tileencoder.Video, 0), Spherical: layout},
+			cmaf.Track{
+				Width:     w,
+				Height:    h * s.Eyes(),
+				AVCConfig: p.enc.Config(tileencoder.Video, 0),
+				Spherical: layout,
+			},
 			func(h *partHeader) int64 { return h.VideoBytes },
 		),
 	}
 	for i := range s.Tiles() {
 		r := s.Rect(i)
 		for q := range s.Qualities {
-			list = append(
-				list,
-				add(catalog.TileTrack(i, q), cmaf.Track{Width: r.Dx(), Height: r.Dy() * s.Eyes(), AVCConfig: p.enc.Config(i, q)},
-					func(h *partHeader) int64 { return *h.Rates.Bytes[i][q] }),
-			)
+			list = append(list, add(catalog.TileTrack(i, q),
+				cmaf.Track{Width: r.Dx(), Height: r.Dy() * s.Eyes(), AVCConfig: p.enc.Config(i, q)},
+				func(h *partHeader) int64 { return *h.Rates.Bytes[i][q] }))
 		}
 	}
 	return list
 }
 
-// write writes the files from one to before another.
+// write writes the files from index from to before index to.
 func (p *preparation) write(outputs []*output, from, to int, headers []partHeader) (err error) {
 	defer func() {
 		for _, o := range outputs[from:to] {
@@ -189,7 +195,7 @@ func (o *output) close() error {
 	return errors.Join(o.w.Flush(), o.file.Close())
 }
 
-// writeSound writes the sound, in fragments that begin with the GoPs'.
+// writeSound writes the sound in fragments aligned with the GoPs.
 func (p *preparation) writeSound(sound []loc.Packet, f *loc.AudioFormat, gops int) (_ *output, err error) {
 	parts := make([][]cmaf.Sample, gops)
 	var at uint64
@@ -235,13 +241,17 @@ func (p *preparation) catalog(f *loc.AudioFormat, length time.Duration) (*catalo
 	for i := range c.Tracks {
 		t := &c.Tracks[i]
 		t.IsLive, t.TargetLatency, t.TrackDuration = false, 0, max(1, length.Milliseconds())
-		t.Template = catalog.Template{MediaStep: 1, Step: [2]uint64{1, 0}, Wallclock: float64(p.id.Start), WallclockStep: 1}
+		t.Template = catalog.Template{
+			MediaStep:     1,
+			Step:          [2]uint64{1, 0},
+			Wallclock:     float64(p.id.Start),
+			WallclockStep: 1,
+		}
 	}
 	return c, nil
 }
 
-// mpd is a manifest of MPEG-DASH (ISO/IEC 23009-1) with Spatial Relationship
-// Descriptions (Annex H).
+// mpd is an MPEG-DASH manifest (ISO/IEC 23009-1) with Spatial Relationship Descriptions (Annex H).
 type mpd struct {
 	XMLName   xml.Name `xml:"urn:mpeg:dash:schema:mpd:2011 MPD"`
 	Profiles  string   `xml:"profiles,attr"`
@@ -284,7 +294,7 @@ type mpdRep struct {
 	} `xml:"SegmentBase"`
 }
 
-// manifest describes the folder's files for players of MPEG-DASH.
+// manifest returns the folder's MPEG-DASH manifest.
 func (p *preparation) manifest(
 	outputs []*output,
 	audio *output,
@@ -299,8 +309,9 @@ func (p *preparation) manifest(
 	represent := func(o *output) mpdRep {
 		t := tracks[o.name]
 		r := mpdRep{
-			ID: o.name, Codecs: t.Codec, Bandwidth: max(1, int64(float64(8*o.bytes)/length.Seconds())),
-			Width: t.Width, Height: t.Height, Rate: t.Samplerate, BaseURL: filepath.ToSlash(fileOf(o.name)),
+			ID: o.name, Codecs: t.Codec, Bandwidth: max(1, int64(float64(8*o.bytes)/length.Seconds())), Width: t.Width,
+			Height: t.Height,
+			Rate:   t.Samplerate, BaseURL: filepath.ToSlash(fileOf(o.name)),
 		}
 		if t.Framerate > 0 {
 			r.FrameRate = fmt.Sprintf("%d/%d", p.id.FPSNum, p.id.FPSDen)

@@ -15,20 +15,19 @@ import (
 	"holocast/internal/tileencoder"
 )
 
-// Root is the session's namespace in what Reader reads.
+// root is the namespace of a Reader's objects.
 var root = []string{"prepared"}
 
-// Reader reads a prepared sphere as if it were the recording of a session: the same
-// objects, each at the time at which a live encoder would have sent it. Rates come a GoP
-// ahead.
+// Reader reads prepared video like the recording of a session: the same objects, timed as a live
+// encoder would send them. Rates come one GoP ahead.
 type Reader struct {
 	Info   recording.Info
 	s      *Sphere
-	next   int // GoP
+	next   int // next GoP
 	queued []recording.Object
 }
 
-// NewReader opens a folder for reading from its beginning.
+// NewReader opens a folder.
 func NewReader(dir string) (*Reader, error) {
 	s, err := Open(dir)
 	if err != nil {
@@ -43,7 +42,7 @@ func NewReader(dir string) (*Reader, error) {
 			last := f.fragments[len(f.fragments)-1]
 			samples, err := f.list(len(f.fragments) - 1)
 			if err != nil {
-				_ = s.Close() // only read
+				_ = s.Close() // opened for reading only
 				return nil, err
 			}
 			for _, x := range samples {
@@ -69,7 +68,7 @@ func track(name string) wire.TrackName { return wire.TrackName{Namespace: root, 
 
 func properties(name string, priority uint8) []byte {
 	ms := uint64(tileencoder.DefaultLatency.Milliseconds())
-	if name == catalog.VideoTrack { // docs/spec/tiles.md: a GoP longer, which is a second
+	if name == catalog.VideoTrack { // one GoP (a second) longer, see docs/spec/tiles.md
 		ms += 1000
 	}
 	return wire.AppendKeyValues(
@@ -88,7 +87,7 @@ func seconds(v float64) time.Duration { return time.Duration(v*1e9 + 0.5) }
 // Close closes the files.
 func (r *Reader) Close() error { return r.s.Close() }
 
-// Next returns the next object by its time, io.EOF at the end.
+// Next returns the next object in order of time, and io.EOF at the end.
 func (r *Reader) Next() (recording.Object, error) {
 	for len(r.queued) == 0 {
 		if r.next == len(r.s.Rates) {
@@ -106,7 +105,7 @@ func (r *Reader) Next() (recording.Object, error) {
 	return o, nil
 }
 
-// Chunks calls do with the objects of each GoP, media without their payloads.
+// Chunks calls do with the objects of each GoP; media have no payloads.
 func (r *Reader) Chunks(do func(offset int64, objects []recording.Object) error) error {
 	for g := range r.s.Rates {
 		objects, err := r.s.gop(g, false)
@@ -125,11 +124,10 @@ func (r *Reader) ReadChunk(offset int64) ([]recording.Object, error) {
 	return r.s.gop(int(offset), true)
 }
 
-// firstGroup is the group ID that a publisher which started then gives the first GoP.
+// firstGroup returns the first GoP's group ID, as of a publisher started at s.Start.
 func (s *Sphere) firstGroup() uint64 { return uint64(s.Start.UnixMilli()) }
 
-// gop returns the objects of a GoP in the order in which they would be sent: first the
-// catalog, and the rates of the GoP ahead.
+// gop returns the objects of a GoP in sending order: catalog, rates of the next GoP, then media.
 func (s *Sphere) gop(g int, payload bool) ([]recording.Object, error) {
 	group := s.firstGroup() + uint64(g)
 	video := s.tracks[slices.IndexFunc(s.tracks, func(f *file) bool { return f.Name == catalog.VideoTrack })]
@@ -155,7 +153,7 @@ func (s *Sphere) gop(g int, payload bool) ([]recording.Object, error) {
 	}
 	for n := g; n <= g+1 && n < len(s.Rates); n++ {
 		if n == g && g > 0 {
-			continue // sent a GoP earlier
+			continue // sent with the previous GoP
 		}
 		b, err := json.Marshal(s.Rates[n : n+1])
 		if err != nil {
@@ -194,8 +192,8 @@ func (s *Sphere) pictures(
 	return s.objects(out, f, group, f.fragments[g].begin, samples), nil
 }
 
-// sound appends the packets that begin within a GoP. Its fragments have the GoPs'
-// numbers, but need not begin and end exactly with them.
+// sound appends the packets that start within a GoP. Its fragments are numbered like GoPs, but
+// their boundaries may differ slightly.
 func (s *Sphere) sound(
 	out []recording.Object,
 	f *file,
@@ -216,7 +214,7 @@ func (s *Sphere) sound(
 	return out, nil
 }
 
-// samples returns a fragment's samples, with or without their data.
+// samples returns a fragment's samples, optionally with data.
 func (f *file) samples(i int, data bool) ([]cmaf.Sample, error) {
 	if data {
 		return f.read(i)
@@ -250,7 +248,7 @@ func (s *Sphere) objects(
 	return out
 }
 
-// live is the catalog as a session that streams the sphere publishes it.
+// live returns the catalog of a session that streams the sphere live.
 func (s *Sphere) live() *catalog.Catalog {
 	c := *s.Catalog
 	c.Tracks = slices.Clone(c.Tracks)

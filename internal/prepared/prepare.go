@@ -22,23 +22,23 @@ import (
 	"holocast/internal/tileencoder"
 )
 
-// Options say how to prepare a film. Zero fields take the defaults.
+// Options configures Prepare. Zero fields take the defaults.
 type Options struct {
 	equirect.Options
-	Columns, Rows int    // 8 and 4
-	Qualities     int    // 5
-	Quantisers    []int  // of the qualities, the worst first
-	Preset        string // medium
+	Columns, Rows int    // defaults: 8 and 4
+	Qualities     int    // default: 5
+	Quantisers    []int  // per quality, the worst first
+	Preset        string // default: medium
 	Log           *slog.Logger
-	// Progress, if set, is called with how many pictures of about how many are done;
-	// total is 0 while unknown.
+	// Progress, if set, is called with the number of pictures done and the approximate total, 0
+	// while unknown.
 	Progress func(done, total int64)
 }
 
-// workFolder holds what is encoded so far, one file per GoP. It is deleted at the end.
+// workFolder holds the encoded GoPs, one file each, until Prepare ends.
 const workFolder = ".prepare"
 
-// identity is what must match for an interrupted preparation to resume.
+// identity must match for an interrupted preparation to resume.
 type identity struct {
 	Version    int
 	Input      string
@@ -49,10 +49,10 @@ type identity struct {
 	FPSDen     int
 	Quantisers []int
 	Preset     string
-	Start      int64 // of the session's time, UNIX ms; not compared
+	Start      int64 // of the media time, UNIX ms; not compared
 }
 
-// preparation is a preparation under way.
+// preparation is a preparation in progress.
 type preparation struct {
 	opts  Options
 	dir   string
@@ -63,8 +63,8 @@ type preparation struct {
 	gop   int64 // frames
 }
 
-// Prepare encodes a film as tiles into a folder. A preparation that was interrupted
-// resumes when Prepare is called again.
+// Prepare encodes a video as tiles into a folder. Calling it again resumes an interrupted
+// preparation.
 func Prepare(ctx context.Context, input, dir string, opts Options) error {
 	if opts.Columns == 0 && opts.Rows == 0 {
 		opts.Columns, opts.Rows = 8, 4
@@ -97,7 +97,7 @@ func (p *preparation) run(ctx context.Context, input string) error {
 		return err
 	}
 	if p.video.Input.Live() {
-		return fmt.Errorf("%s is live: only what has an end can be prepared", input)
+		return fmt.Errorf("%s is live and has no end; prepare needs a file", input)
 	}
 	for _, note := range p.video.Notes {
 		p.opts.Log.Warn(note, "input", input)
@@ -125,7 +125,7 @@ func (p *preparation) run(ctx context.Context, input string) error {
 	return os.RemoveAll(p.work)
 }
 
-// identify creates the folders, or checks that those there belong to this preparation.
+// identify creates the folders, or checks that existing ones belong to this preparation.
 func (p *preparation) identify(input string, sphere catalog.Sphere) error {
 	p.id = identity{
 		Version: 1, Input: input, Sphere: sphere, FPSNum: p.video.FPSNum, FPSDen: p.video.FPSDen,
@@ -139,7 +139,7 @@ func (p *preparation) identify(input string, sphere catalog.Sphere) error {
 		p.id.Input, p.id.Size, p.id.Modified = file, info.Size(), info.ModTime().UTC()
 	}
 	if _, err := os.Stat(filepath.Join(p.dir, catalogFile)); err == nil {
-		return fmt.Errorf("%s holds prepared video already: delete it, or name another folder", p.dir)
+		return fmt.Errorf("%s already holds prepared video: delete it, or name another folder", p.dir)
 	}
 	path := filepath.Join(p.work, "settings.json")
 	old, err := os.ReadFile(path)
@@ -151,7 +151,8 @@ func (p *preparation) identify(input string, sphere catalog.Sphere) error {
 		now := p.id
 		now.Start = was.Start
 		if a, b := mustMarshal(was), mustMarshal(now); !bytes.Equal(a, b) {
-			return fmt.Errorf("%s holds an unfinished preparation of %s: delete it, or name another folder", p.dir, was.Input)
+			return fmt.Errorf("%s holds an unfinished preparation of %s: delete it, or name another folder", p.dir,
+				was.Input)
 		}
 		p.id = was
 		return nil
@@ -171,12 +172,12 @@ func (p *preparation) identify(input string, sphere catalog.Sphere) error {
 func mustMarshal(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // the types of this package always can
+		panic(err) // types of this package marshal
 	}
 	return b
 }
 
-// writeFile writes a file whole or not at all.
+// writeFile writes a file atomically.
 func writeFile(path string, parts ...[]byte) error {
 	f, err := os.Create(path + ".new")
 	if err != nil {
@@ -207,10 +208,10 @@ type partHeader struct {
 	Rates      catalog.RatesData
 }
 
-// readAhead is how many pictures are decoded ahead of the encoders.
+// readAhead is the number of pictures decoded ahead of the encoders.
 const readAhead = 4
 
-// encode encodes the missing GoPs and returns the number of frames and the sound.
+// encode encodes the missing GoPs. It returns the number of frames and the sound.
 func (p *preparation) encode(ctx context.Context) (frames int64, sound []loc.Packet, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -256,7 +257,7 @@ func (p *preparation) encode(ctx context.Context) (frames int64, sound []loc.Pac
 	skip := false
 	fail := func(err error) (int64, []loc.Packet, error) {
 		cancel()
-		for range decoded { // until the reader has seen that it is over
+		for range decoded { // drain
 			continue
 		}
 		return 0, nil, err
@@ -324,16 +325,19 @@ func readSound(r *equirect.Reader) (sound []loc.Packet, err error) {
 	}
 }
 
-// gopBuffer is the frames of the GoP being encoded.
+// gopBuffer holds the frames of the GoP being encoded.
 type gopBuffer struct {
 	mu     sync.Mutex
 	frames int
-	tracks [][][]byte // [track][frame]; track 0 is the video, then tiles with their qualities
+	tracks [][][]byte // [track][frame]; track 0 is the video, then tiles by quality
 	each   int        // qualities
 }
 
 func (p *preparation) newGOP() *gopBuffer {
-	return &gopBuffer{tracks: make([][][]byte, 1+p.id.Sphere.Tiles()*p.id.Sphere.Qualities), each: p.id.Sphere.Qualities}
+	return &gopBuffer{
+		tracks: make([][][]byte, 1+p.id.Sphere.Tiles()*p.id.Sphere.Qualities),
+		each:   p.id.Sphere.Qualities,
+	}
 }
 
 func (g *gopBuffer) reset() {
@@ -355,7 +359,7 @@ func (g *gopBuffer) add(tile, quality int, payload []byte) error {
 	return nil
 }
 
-// writePart stores a GoP: its frames, then its header, which marks them as complete.
+// writePart stores a GoP: first its frames, then the header that marks them complete.
 func (p *preparation) writePart(gop int64, g *gopBuffer) error {
 	h := partHeader{Frames: g.frames, Rates: p.enc.Rates()}
 	var b []byte
@@ -373,8 +377,7 @@ func (p *preparation) writePart(gop int64, g *gopBuffer) error {
 	return writeFile(p.part(gop, "json"), mustMarshal(h))
 }
 
-// have reports whether a GoP was encoded whole before; the last one may be shorter and
-// is encoded again.
+// have reports whether a GoP is complete. The last one may be short and is encoded again.
 func (p *preparation) have(gop, frames int64) bool {
 	h, err := p.readHeader(gop)
 	return err == nil && int64(h.Frames) == frames

@@ -1,5 +1,5 @@
-// Package prepared is a sphere of recorded video in a folder: `holocast prepare` writes
-// it, replays read it. It holds
+// Package prepared reads and writes folders of prepared 360° video. `holocast prepare` creates them
+// and replays read them. A folder contains
 //
 //	catalog.json          the session's catalog (MSF)
 //	rates.json            bytes and distortion of each tile, GoP and quality
@@ -7,7 +7,7 @@
 //	video.mp4, audio.mp4  the whole sphere at low resolution, and the sound
 //	tiles/<tile>/<quality>.mp4
 //
-// Files are CMAF with a fragment a GoP (package cmaf).
+// Media files are CMAF with a fragment per GoP (package cmaf).
 package prepared
 
 import (
@@ -24,26 +24,26 @@ import (
 	"holocast/internal/tileencoder"
 )
 
-// Names of the files.
+// File names.
 const (
 	catalogFile  = "catalog.json"
 	ratesFile    = "rates.json"
 	manifestFile = "manifest.mpd"
 )
 
-// fileOf is the file of a track.
+// fileOf returns the file name of a track.
 func fileOf(track string) string { return filepath.FromSlash(track) + ".mp4" }
 
-// IsFolder reports whether a path is a folder, as prepare's output is.
+// IsFolder reports whether a path is a folder, as written by Prepare.
 func IsFolder(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir()
 }
 
-// Sphere is a prepared sphere. Its methods are safe for concurrent use.
+// Sphere is an open folder. Its methods are safe for concurrent use.
 type Sphere struct {
 	Catalog *catalog.Catalog
-	// Video is the catalog's track of the whole sphere, which describes it.
+	// Video is the catalog's track of the entire sphere.
 	Video *catalog.Track
 	Rates []catalog.Rates
 	Start time.Time // capture time of the first frame
@@ -56,7 +56,7 @@ type Sphere struct {
 type file struct {
 	catalog.Track
 	f         *os.File
-	config    []byte // avcC; nil of sound
+	config    []byte // avcC; nil for sound
 	timescale float64
 	priority  uint8
 	fragments []fragment
@@ -68,14 +68,14 @@ type fragment struct {
 	begin float64 // seconds of media time
 }
 
-// Limits of what Open accepts.
+// Limits enforced by Open.
 const (
 	maxDocument = 256 << 20 // bytes of rates.json
 	maxHeader   = 4 << 20   // bytes of init segment and index
 	maxFragment = 1 << 30   // bytes of a GoP
 )
 
-// Open opens a folder. Errors name the file that is wrong.
+// Open opens a folder. Errors name the file.
 func Open(dir string) (*Sphere, error) {
 	s := &Sphere{dir: dir}
 	if err := s.open(); err != nil {
@@ -99,7 +99,7 @@ func (s *Sphere) open() error {
 		return fmt.Errorf("%s: %w", catalogFile, err)
 	}
 	if s.Video = s.Catalog.Sphere(); s.Video == nil {
-		return fmt.Errorf("%s: it describes no sphere", catalogFile)
+		return fmt.Errorf("%s: no 360° video in it", catalogFile)
 	}
 	s.Start = time.UnixMilli(int64(s.Video.Template.Wallclock))
 	if err := s.readRates(); err != nil {
@@ -173,7 +173,7 @@ func (f *file) open(s *Sphere) (err error) {
 		f.timescale = float64(num)
 	}
 	if f.timescale <= 0 {
-		return errors.New("the catalog gives no rate")
+		return errors.New("the catalog has no frame rate for it")
 	}
 	info, err := f.f.Stat()
 	if err != nil {
@@ -203,12 +203,12 @@ func (f *file) open(s *Sphere) (err error) {
 		}
 	}
 	if at > info.Size() {
-		return fmt.Errorf("cut off: %d bytes of %d", info.Size(), at)
+		return fmt.Errorf("truncated: %d bytes of %d", info.Size(), at)
 	}
 	return nil
 }
 
-// frameRate is a rate as prepare wrote it, as a fraction.
+// frameRate converts a rate written by Prepare to a fraction.
 func frameRate(fps float64) (num, den int, err error) {
 	for _, d := range []int{1, 1001, 1000} {
 		n := fps * float64(d)
@@ -240,10 +240,10 @@ func (f *file) read(i int) ([]cmaf.Sample, error) {
 	return samples, nil
 }
 
-// headerGuess is as much of a fragment as most headers take, which list the samples.
+// headerGuess is larger than most fragment headers, which list the samples.
 const headerGuess = 4 << 10
 
-// list reads the list of a fragment's samples, without their data.
+// list reads a fragment's list of samples, without their data.
 func (f *file) list(i int) ([]cmaf.Sample, error) {
 	x := f.fragments[i]
 	for n := int64(headerGuess); ; n *= 8 {

@@ -17,7 +17,7 @@ import (
 )
 
 // timeout bounds the start and the exit of a program on a busy machine.
-const timeout = time.Minute
+const timeout = 3 * time.Minute
 
 // Build compiles Go packages into a new folder that any user may enter. args are go build's flags
 // and the packages. Programs are cached in build/programs, so tests of several packages and runs

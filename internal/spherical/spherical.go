@@ -1,7 +1,6 @@
-// Package spherical reads and writes what an MP4 file says of a 360° picture: Google's
-// Spherical Video V2 (boxes st3d and sv3d of the sample entry) and V1 (XML in a uuid box
-// of the track); https://github.com/google/spatial-media/tree/master/docs. Where a file
-// has both, V2 wins.
+// Package spherical reads and writes the 360° metadata of MP4 files: Google's Spherical Video V2
+// (boxes st3d and sv3d of the sample entry) and V1 (XML in a uuid box of the track), see
+// https://github.com/google/spatial-media/tree/master/docs. V2 takes precedence.
 package spherical
 
 import (
@@ -30,25 +29,24 @@ const (
 	Mesh            = "mesh"
 )
 
-// Metadata is what a file says of its first video track.
+// Metadata is the spherical metadata of a file's first video track.
 type Metadata struct {
-	Projection string // "" where it says nothing of one
-	Stereo     string // "" where it says nothing of it
-	// Yaw, Pitch and Roll turn the sphere, degrees.
+	Projection string // "" if unspecified
+	Stereo     string // "" if unspecified
+	// Yaw, Pitch and Roll rotate the sphere, degrees.
 	Yaw, Pitch, Roll float64
-	// Part says that the picture shows only a part of the sphere.
+	// Part reports that the picture shows only part of the sphere.
 	Part bool
 }
 
-// ErrNotMP4 says that a file does not begin like an MP4 or QuickTime file.
+// ErrNotMP4 reports a file that does not start like an MP4 or QuickTime file.
 var ErrNotMP4 = errors.New("not an MP4 file")
 
-// TruncatedError says that a file ends before one of its boxes does.
+// TruncatedError reports a file that ends within a box.
 type TruncatedError struct {
 	Box   string
 	Bytes int64 // missing
-	// Index is false where the moov box, without which nothing can be played, has not
-	// come before.
+	// Index reports whether a moov box, required for playback, precedes the end.
 	Index bool
 }
 
@@ -59,14 +57,14 @@ func (e *TruncatedError) Error() string {
 	return fmt.Sprintf("truncated MP4: box %s lacks %d bytes", e.Box, e.Bytes)
 }
 
-// Limits of what Parse reads.
+// Limits of Parse.
 const (
 	maxBoxes = 1 << 14
 	maxDepth = 12
-	maxLeaf  = 1 << 20 // bytes of a box that is read whole
+	maxLeaf  = 1 << 20 // bytes of a box read into memory
 )
 
-// Parse reads the metadata of an MP4 file of the given size.
+// Parse reads the metadata of an MP4 file of size bytes.
 func Parse(r io.ReaderAt, size int64) (Metadata, error) {
 	p := parser{r: r}
 	first := true
@@ -97,7 +95,7 @@ func Parse(r io.ReaderAt, size int64) (Metadata, error) {
 	return p.metadata(), err
 }
 
-// topLevel are the boxes that a file may begin with.
+// topLevel lists the boxes that a file may start with.
 var topLevel = map[string]bool{
 	"ftyp": true, "moov": true, "mdat": true, "free": true, "skip": true, "wide": true, "pnot": true,
 	"styp": true, "uuid": true, "moof": true, "sidx": true,
@@ -106,7 +104,7 @@ var topLevel = map[string]bool{
 type parser struct {
 	r      io.ReaderAt
 	count  int
-	found  bool // the first video track
+	found  bool // parsed the first video track
 	v1, v2 Metadata
 }
 
@@ -121,14 +119,14 @@ func (p *parser) metadata() Metadata {
 	return m
 }
 
-// box is a box's place in the file, header excluded.
+// box locates a box's content in the file.
 type box struct {
 	kind       string
 	start, end int64
-	missing    int64 // bytes that it says it has beyond its parent's end
+	missing    int64 // bytes beyond the end of the parent
 }
 
-// boxes calls do for each box between two offsets.
+// boxes calls do for each box between start and end.
 func (p *parser) boxes(start, end int64, depth int, do func(box) error) error {
 	if depth > maxDepth {
 		return fmt.Errorf("boxes nested deeper than %d", maxDepth)
@@ -140,9 +138,9 @@ func (p *parser) boxes(start, end int64, depth int, do func(box) error) error {
 		var h [16]byte
 		if end-at < 8 {
 			if depth == 0 {
-				return nil // bytes behind the last box are of no concern
+				return nil // ignore bytes after the last box
 			}
-			return fmt.Errorf("%d bytes at %d are no box", end-at, at)
+			return fmt.Errorf("%d bytes at %d are not a box", end-at, at)
 		}
 		n, err := p.r.ReadAt(h[:min(16, end-at)], at)
 		if n < 8 {
@@ -167,7 +165,7 @@ func (p *parser) boxes(start, end int64, depth int, do func(box) error) error {
 		if b.end > end {
 			b.missing, b.end = b.end-end, end
 			if depth > 0 {
-				return fmt.Errorf("box %q at %d is longer than the box around it", b.kind, at)
+				return fmt.Errorf("box %q at %d is longer than its parent", b.kind, at)
 			}
 		}
 		if err := do(b); err != nil {
@@ -178,7 +176,7 @@ func (p *parser) boxes(start, end int64, depth int, do func(box) error) error {
 	return nil
 }
 
-// read reads a box whole, as far as limit.
+// read reads a box of at most limit bytes.
 func (p *parser) read(b box, limit int64) ([]byte, error) {
 	if b.end-b.start > limit {
 		return nil, fmt.Errorf("box %q at %d has %d bytes, more than %d", b.kind, b.start, b.end-b.start, limit)
@@ -199,7 +197,7 @@ func (p *parser) movie(moov box) error {
 	})
 }
 
-// track looks into a track, and keeps what it found if that is video.
+// track parses a track and keeps its metadata if it is video.
 func (p *parser) track(trak box) error {
 	var kind string
 	var v1, v2 Metadata
@@ -239,7 +237,7 @@ func (p *parser) track(trak box) error {
 	return nil
 }
 
-// Sizes of what precedes the boxes within an stsd box and a visual sample entry.
+// Bytes before the child boxes of an stsd box and of a visual sample entry.
 const (
 	stsdHeader   = 8
 	visualHeader = 78
@@ -252,7 +250,7 @@ func (p *parser) sampleEntries(stsd box, depth int, m *Metadata) error {
 			return nil
 		}
 		first = false
-		// Some files pad the entry with zeros, which are no box.
+		// Some files pad the entry with zeros, an error that is ignored unless metadata precede them.
 		err := p.boxes(entry.start+visualHeader, entry.end, depth+1, func(b box) error {
 			switch b.kind {
 			case "st3d":
@@ -267,7 +265,7 @@ func (p *parser) sampleEntries(stsd box, depth int, m *Metadata) error {
 			return nil
 		})
 		if m.Projection == "" && m.Stereo == "" {
-			return nil // not a picture, or nothing that concerns us
+			return nil // no metadata: not a picture, or padding
 		}
 		return err
 	})
@@ -303,13 +301,13 @@ func (p *parser) sv3d(sv3d box, depth int, m *Metadata) error {
 	})
 }
 
-// fixed is a signed 16.16 number.
+// fixed parses a signed 16.16 number.
 func fixed(b []byte) float64 { return float64(int32(binary.BigEndian.Uint32(b))) / (1 << 16) }
 
 // v1ID is the extended type of V1's uuid box.
 var v1ID = [16]byte{0xff, 0xcc, 0x82, 0x63, 0xf8, 0x55, 0x4a, 0x93, 0x88, 0x14, 0x58, 0x7a, 0x02, 0x52, 0x1f, 0xdd}
 
-// parseV1 reads the XML as far as it can be read.
+// parseV1 parses the XML up to the first error.
 func parseV1(b []byte) Metadata {
 	values := map[string]string{}
 	d := xml.NewDecoder(bytes.NewReader(b))
@@ -357,12 +355,7 @@ func parseV1(b []byte) Metadata {
 	}
 	m.Part = values["CroppedAreaImageWidthPixels"] != values["FullPanoWidthPixels"] ||
 		values["CroppedAreaImageHeightPixels"] != values["FullPanoHeightPixels"]
-	m.Yaw, m.Pitch, m.Roll = number(
-		"InitialViewHeadingDegrees",
-	), number(
-		"InitialViewPitchDegrees",
-	), number(
-		"InitialViewRollDegrees",
-	)
+	m.Yaw, m.Pitch, m.Roll = number("InitialViewHeadingDegrees"), number("InitialViewPitchDegrees"),
+		number("InitialViewRollDegrees")
 	return m
 }

@@ -12,8 +12,8 @@ import (
 	"holocast/internal/mp4box"
 )
 
-// movie makes an MP4 file without media: a sound track, then a video track with the
-// given boxes in its sample entry and beside its media.
+// movie returns an MP4 file without media: a sound track, then a video track with the given boxes
+// in its sample entry and after its media.
 func movie(entry, beside []byte) []byte {
 	track := func(handler string, entry, beside []byte) []byte {
 		stsd := mp4box.Append(nil, "stsd", []byte{0, 0, 0, 0, 0, 0, 0, 1},
@@ -32,12 +32,10 @@ func parse(b []byte) (Metadata, error) { return Parse(bytes.NewReader(b), int64(
 func v1(xml string) []byte { return mp4box.Append(nil, "uuid", v1ID[:], []byte(xml)) }
 
 func TestParse(t *testing.T) {
-	turned := mp4box.Append(nil, "sv3d", mp4box.Append(
-		nil,
-		"proj",
-		mp4box.Append(nil, "prhd", []byte{0, 0, 0, 0, 0, 90, 0x80, 0, 0xff, 0xf6, 0, 0, 0, 0, 0, 0}),
-		mp4box.Append(nil, "equi", make([]byte, 20)),
-	))
+	turned := mp4box.Append(nil, "sv3d",
+		mp4box.Append(nil, "proj",
+			mp4box.Append(nil, "prhd", []byte{0, 0, 0, 0, 0, 90, 0x80, 0, 0xff, 0xf6, 0, 0, 0, 0, 0, 0}),
+			mp4box.Append(nil, "equi", make([]byte, 20))))
 	half := mp4box.Append(nil, "sv3d",
 		mp4box.Append(nil, "proj", mp4box.Append(nil, "equi", make([]byte, 12), []byte{0x40, 0, 0, 0, 0x40, 0, 0, 0})))
 	for _, tt := range []struct {
@@ -47,7 +45,10 @@ func TestParse(t *testing.T) {
 	}{
 		{"nothing", movie(nil, nil), Metadata{}},
 		{"V2 mono", movie(SampleEntryBoxes(Mono), nil), Metadata{Projection: Equirectangular, Stereo: Mono}},
-		{"V2 top-bottom", movie(SampleEntryBoxes(TopBottom), nil), Metadata{Projection: Equirectangular, Stereo: TopBottom}},
+		{
+			"V2 top-bottom", movie(SampleEntryBoxes(TopBottom), nil),
+			Metadata{Projection: Equirectangular, Stereo: TopBottom},
+		},
 		{
 			"V2 side-by-side", movie(SampleEntryBoxes(SideBySide), nil),
 			Metadata{Projection: Equirectangular, Stereo: SideBySide},
@@ -55,11 +56,8 @@ func TestParse(t *testing.T) {
 		{"V2 turned", movie(turned, nil), Metadata{Projection: Equirectangular, Yaw: 90.5, Pitch: -10}},
 		{"V2 part", movie(half, nil), Metadata{Projection: Equirectangular, Part: true}},
 		{
-			"V2 cube",
-			movie(
-				mp4box.Append(nil, "sv3d", mp4box.Append(nil, "proj", mp4box.Append(nil, "cbmp", make([]byte, 8)))),
-				nil,
-			),
+			"V2 cube", movie(mp4box.Append(nil, "sv3d",
+				mp4box.Append(nil, "proj", mp4box.Append(nil, "cbmp", make([]byte, 8)))), nil),
 			Metadata{Projection: Cubemap},
 		},
 		{"V1", movie(nil, TrackBox(TopBottom)), Metadata{Projection: Equirectangular, Stereo: TopBottom}},
@@ -72,8 +70,13 @@ func TestParse(t *testing.T) {
 				`<GSpherical:InitialViewHeadingDegrees>45</GSpherical:InitialViewHeadingDegrees></rdf:SphericalVideo>`)),
 			Metadata{Projection: Equirectangular, Yaw: 45},
 		},
-		{"V1 part", movie(nil, v1(`<a><Spherical>true</Spherical><CroppedAreaImageWidthPixels>960</CroppedAreaImageWidthPixels>`+
-			`<FullPanoWidthPixels>1920</FullPanoWidthPixels></a>`)), Metadata{Projection: Equirectangular, Part: true}},
+		{
+			"V1 part",
+			movie(nil,
+				v1(`<a><Spherical>true</Spherical><CroppedAreaImageWidthPixels>960</CroppedAreaImageWidthPixels>`+
+					`<FullPanoWidthPixels>1920</FullPanoWidthPixels></a>`)),
+			Metadata{Projection: Equirectangular, Part: true},
+		},
 		{"V1 not spherical", movie(nil, v1(`<a><Spherical>false</Spherical></a>`)), Metadata{}},
 		{"V1 no XML", movie(nil, v1("<<<")), Metadata{}},
 	} {
@@ -99,27 +102,23 @@ func TestHostileBoxes(t *testing.T) {
 		{"empty", nil, "not an MP4 file"},
 		{"text", []byte("hello, this is no film"), "not an MP4 file"},
 		{"size below a header", []byte("\x00\x00\x00\x04ftypisom"), `box "ftyp" at 0 says it has 4 bytes`},
-		{"huge size", []byte("\x00\x00\x00\x01ftyp\xff\xff\xff\xff\xff\xff\xff\xff"), "says it has 18446744073709551615 bytes"},
+		{
+			"huge size", []byte("\x00\x00\x00\x01ftyp\xff\xff\xff\xff\xff\xff\xff\xff"),
+			"says it has 18446744073709551615 bytes",
+		},
 		{
 			"child longer than its parent",
 			append(mp4box.Append(nil, "ftyp", nil), mp4box.Append(nil, "moov", []byte("\x00\x00\x10\x00trak"))...),
-			"longer than the box around it",
+			"is longer than its parent",
 		},
 		{"nested", mp4box.Append(nil, "moov", mp4box.Append(nil, "trak", deep)), "nested deeper than 12"},
 		{
 			"many", mp4box.Append(nil, "moov", bytes.Repeat(mp4box.Append(nil, "free", nil), maxBoxes)),
 			"more than 16384 boxes",
 		},
-		{
-			"a leaf too long",
-			mp4box.Append(
-				nil, "moov",
-				mp4box.Append(
-					nil, "trak", mp4box.Append(nil, "mdia", mp4box.Append(nil, "hdlr", make([]byte, maxLeaf+1))),
-				),
-			),
-			"more than 1048576",
-		},
+		{"a leaf too long", mp4box.Append(nil, "moov",
+			mp4box.Append(nil, "trak",
+				mp4box.Append(nil, "mdia", mp4box.Append(nil, "hdlr", make([]byte, maxLeaf+1))))), "more than 1048576"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if m, err := parse(tt.file); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -149,15 +148,16 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// What Tag writes is what Parse, and FFmpeg, read.
+// TestTag checks that Parse and FFmpeg read Tag's metadata.
 func TestTag(t *testing.T) {
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
 		t.Skip("ffmpeg is not installed")
 	}
 	path := filepath.Join(t.TempDir(), "a.mp4")
-	if out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error",
-		"-f", "lavfi", "-i", "testsrc=size=64x32:rate=5:duration=1", "-f", "lavfi", "-i", "sine=duration=1",
-		"-map", "1", "-map", "0", "-c:v", "libx264", path).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "lavfi", "-i",
+		"testsrc=size=64x32:rate=5:duration=1",
+		"-f", "lavfi", "-i", "sine=duration=1", "-map", "1", "-map", "0", "-c:v", "libx264", path).
+		CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	if err := Tag(path, TopBottom); err != nil {
@@ -170,14 +170,16 @@ func TestTag(t *testing.T) {
 	if m, err := parse(b); err != nil || m != (Metadata{Projection: Equirectangular, Stereo: TopBottom}) {
 		t.Errorf("parsed %+v, %v", m, err)
 	}
-	out, err := exec.CommandContext(t.Context(), "ffprobe", "-v", "error", "-select_streams", "v", "-show_streams", path).
+	out, err := exec.CommandContext(t.Context(), "ffprobe", "-v", "error", "-select_streams", "v", "-show_streams",
+		path).
 		CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "projection=equirectangular") ||
 		!strings.Contains(string(out), "type=top and bottom") {
 		t.Errorf("ffprobe: %v: %s", err, out)
 	}
-	out, err = exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-i", path, "-f", "null", "-").CombinedOutput()
-	if err != nil || len(out) > 0 {
+	if out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-i", path, "-f", "null", "-").
+		CombinedOutput(); err != nil ||
+		len(out) > 0 {
 		t.Errorf("it does not play: %v: %s", err, out)
 	}
 }

@@ -10,10 +10,10 @@ import (
 	"holocast/internal/mp4box"
 )
 
-// writer is named in what is written.
+// writer is the StitchingSoftware of V1 and the metadata source of V2.
 const writer = "Holocast"
 
-// v1XML is V1's description of an equirectangular picture.
+// v1XML returns V1's description of an equirectangular picture.
 func v1XML(stereo string) string {
 	mode := map[string]string{TopBottom: "top-bottom", SideBySide: "left-right"}[stereo]
 	if mode == "" {
@@ -21,13 +21,14 @@ func v1XML(stereo string) string {
 	}
 	return `<?xml version="1.0"?><rdf:SphericalVideo xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#"` +
 		` xmlns:GSpherical="http://ns.google.com/videos/1.0/spherical/"><GSpherical:Spherical>true</GSpherical:Spherical>` +
-		`<GSpherical:Stitched>true</GSpherical:Stitched><GSpherical:StitchingSoftware>` + writer + `</GSpherical:StitchingSoftware>` +
+		`<GSpherical:Stitched>true</GSpherical:Stitched><GSpherical:StitchingSoftware>` + writer +
+		`</GSpherical:StitchingSoftware>` +
 		`<GSpherical:ProjectionType>equirectangular</GSpherical:ProjectionType><GSpherical:StereoMode>` + mode +
 		`</GSpherical:StereoMode></rdf:SphericalVideo>`
 }
 
-// SampleEntryBoxes are V2's boxes of an equirectangular picture, for the end of its
-// sample entry.
+// SampleEntryBoxes returns V2's boxes for an equirectangular picture, to be appended to its sample
+// entry.
 func SampleEntryBoxes(stereo string) []byte {
 	mode := map[string]byte{TopBottom: 1, SideBySide: 2}[stereo]
 	proj := mp4box.Append(nil, "prhd", make([]byte, 16))
@@ -37,13 +38,13 @@ func SampleEntryBoxes(stereo string) []byte {
 	return mp4box.Append(mp4box.Append(nil, "st3d", []byte{0, 0, 0, 0, mode}), "sv3d", sv3d)
 }
 
-// TrackBox is V1's box of such a picture, for the end of its track.
+// TrackBox returns V1's box for an equirectangular picture, to be appended to its track.
 func TrackBox(stereo string) []byte {
 	return mp4box.Append(nil, "uuid", v1ID[:], []byte(v1XML(stereo)))
 }
 
-// Tag adds the metadata of an equirectangular picture, V1 and V2, to the first video
-// track of an MP4 file whose moov box is its last, as FFmpeg writes it.
+// Tag adds equirectangular metadata, V1 and V2, to the first video track of an MP4 file. The file's
+// last box must be moov, as FFmpeg writes it.
 func Tag(path, stereo string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -81,7 +82,7 @@ func Tag(path, stereo string) error {
 	return errors.Join(err, f.Close())
 }
 
-// rewrite copies a box's children, with ours added to the first video track.
+// rewrite copies a box's children and adds the metadata to the first video track.
 func rewrite(b []byte, path []string, tagged *bool, stereo string) ([]byte, error) {
 	var out []byte
 	for len(b) > 0 {
@@ -115,7 +116,7 @@ func rewrite(b []byte, path []string, tagged *bool, stereo string) ([]byte, erro
 	return out, nil
 }
 
-// isVideo reports whether the handler of a track is that of video.
+// isVideo reports whether a track's handler is video.
 func isVideo(trak []byte) bool {
 	p := parser{r: readerAt(trak)}
 	video := false
@@ -129,7 +130,7 @@ func isVideo(trak []byte) bool {
 			}
 			return nil
 		})
-	}) // what cannot be read is no video track
+	}) // an unreadable track counts as not video
 	return video
 }
 

@@ -2,17 +2,17 @@ package tile360
 
 import "slices"
 
-// Capacity predicts what the network will carry from what it carried. The zero value is ready
-// for use; it is not for concurrent use.
+// Capacity predicts the network's capacity from past rates. The zero value is ready to use; it is
+// not safe for concurrent use.
 //
-// The prediction is the harmonic mean of the last samples times a ratio, and the ratios of the
-// past are its distribution: how wrong the mean was for the sample after it. Until there are
-// some, ratios from measurements of 5G networks on foot and in a car stand in for them.
+// The prediction is the harmonic mean of the last samples times a ratio. Its distribution is that
+// of past ratios between a sample and the mean predicted for it. Until there are enough, ratios
+// from measurements of 5G networks on foot and in a car are used.
 type Capacity struct {
 	recent []float64 // bytes per second, at most meanOf
-	ratios []float64 // sample / mean before it, the latest last; at most ratiosKept
+	ratios []float64 // sample / previous mean, newest last; at most ratiosKept
 	sorted []float64
-	guess  bool // recent is one
+	guess  bool // recent is a guess
 }
 
 const (
@@ -21,12 +21,12 @@ const (
 	mostRatio  = 10
 )
 
-// priorRatios are the deciles' middles of second by second ratios in the traces of 5Gophers
+// priorRatios are the centres of the deciles of second-by-second ratios in the traces of 5Gophers
 // (Narayanan et al., WWW 2020).
 var priorRatios = [...]float64{0.2, 0.54, 0.84, 0.93, 0.99, 1.04, 1.11, 1.2, 1.51, 4.07}
 
-// Guess stands in for a rate until one is measured, bytes per second. It reports whether it is
-// what the prediction rests on.
+// Guess sets a rate to use until one is measured, bytes per second. It reports whether the
+// prediction rests on it.
 func (c *Capacity) Guess(rate float64) bool {
 	if len(c.recent) > 0 && !c.guess {
 		return false
@@ -36,8 +36,8 @@ func (c *Capacity) Guess(rate float64) bool {
 	return true
 }
 
-// Add notes a rate that the network carried while there was something to carry, bytes per
-// second. Rates below 1 count as 1.
+// Add adds a measured rate, bytes per second, of a time when there was data to send. Rates below 1
+// count as 1.
 func (c *Capacity) Add(rate float64) {
 	if !(rate >= 1) {
 		rate = 1
@@ -74,14 +74,14 @@ func (c *Capacity) Mean() float64 {
 	return float64(len(c.recent)) / sum
 }
 
-// Percentile returns the rate, bytes per second, that the network exceeds with a probability
-// of 100 − p percent; 0 without samples.
+// Percentile returns the rate, bytes per second, that the network exceeds with probability 100 − p
+// percent; 0 without samples.
 func (c *Capacity) Percentile(p float64) float64 {
 	n := len(c.sorted)
 	if n == 0 {
 		return 0
 	}
-	// Between ranks, as the samples stand for the middles of their shares.
+	// Interpolate between ranks; each sample is the centre of its share.
 	at := max(0, min(float64(n-1), p/100*float64(n)-0.5))
 	i := int(at)
 	r := c.sorted[i]
@@ -91,8 +91,8 @@ func (c *Capacity) Percentile(p float64) float64 {
 	return c.Mean() * r
 }
 
-// Distribution appends what the network may carry in so many seconds, bytes: equally probable
-// values in ascending order, as in Problem.Capacity.
+// Distribution appends the predicted capacity for a number of seconds, bytes, as equally probable
+// values in ascending order (see Problem.Capacity).
 func (c *Capacity) Distribution(seconds float64, to []float64) []float64 {
 	mean := c.Mean()
 	for _, r := range c.sorted {
@@ -101,26 +101,25 @@ func (c *Capacity) Distribution(seconds float64, to []float64) []float64 {
 	return to
 }
 
-// Train measures what a network carries by the frames that begin a GoP. A publisher sends those of
-// all tiles at once, so what arrives from the first of them to the last came at the network's
-// rate, however little the viewer asks for. The zero value is ready for use; it is not for
-// concurrent use.
+// Train measures the network's rate from the frames that start a GoP. A publisher sends those of
+// all tiles at once, so they arrive at the network's rate, however little the viewer requests. The
+// zero value is ready to use; it is not safe for concurrent use.
 type Train struct {
 	group       uint64
 	begun       bool
-	bytes       float64 // of everything, so far
-	first, last float64 // s
-	from, to    float64 // bytes at those times
+	bytes       float64 // total so far
+	first, last float64 // arrival times, s
+	from, to    float64 // totals at first and last
 }
 
-// A train shorter than this says little.
+// Minimum size and duration of a train for a measurement.
 const (
 	leastTrain     = 3000  // bytes
 	leastTrainTime = 0.005 // s
 )
 
-// Add notes an object that has arrived whole at a time in seconds: of any track, for the network
-// carried it, too. Begins says that it begins a tile's GoP, group.
+// Add adds a completely received object of any track, as all of them use the network. at is in
+// seconds. begins marks the first object of a tile's GoP, group.
 func (t *Train) Add(at float64, bytes int, group uint64, begins bool) {
 	t.bytes += float64(bytes)
 	switch {
@@ -132,8 +131,8 @@ func (t *Train) Add(at float64, bytes int, group uint64, begins bool) {
 	}
 }
 
-// Rate returns what the network carried while the GoP's first frames arrived, bytes per second; 0
-// where too few bytes came.
+// Rate returns the rate at which a GoP's first frames arrived, bytes per second; 0 if there were
+// too few bytes.
 func (t *Train) Rate(group uint64) float64 {
 	if !t.begun || group != t.group || t.to-t.from < leastTrain {
 		return 0

@@ -5,14 +5,13 @@ import (
 	"math"
 )
 
-// Crowd is what several viewers of one medium looked at: the map of the crowd's attention
-// over time.
+// Crowd holds the gaze of earlier viewers of a medium over time.
 type Crowd struct {
 	Rate    float64 // samples per second
-	Viewers [][]Vec // of each viewer, from the medium's start on; they may differ in length
+	Viewers [][]Vec // per viewer, from the medium's start; lengths may differ
 }
 
-// Check returns an error that names what is wrong with the traces.
+// Check returns an error if the traces are invalid.
 func (c *Crowd) Check() error {
 	if !(c.Rate > 0) || c.Rate > 1000 {
 		return errors.New("a crowd's traces need between 0 and 1000 samples per second")
@@ -20,11 +19,11 @@ func (c *Crowd) Check() error {
 	return nil
 }
 
-// crowdFocus is the concentration of the weight that a viewer has who looked elsewhere than
-// the one predicted: exp(crowdFocus·(cos angle − 1)).
+// crowdFocus is the concentration of a viewer's weight by the angle between that viewer's gaze and
+// ours: exp(crowdFocus·(cos angle − 1)).
 const crowdFocus = 4
 
-// at returns where a viewer looked at a time, and whether that is known.
+// at returns a viewer's gaze at a time, false if unknown.
 func (c *Crowd) at(viewer int, t float64) (Vec, bool) {
 	v := c.Viewers[viewer]
 	i := int(math.Floor(t*c.Rate + 0.5))
@@ -34,8 +33,8 @@ func (c *Crowd) at(viewer int, t float64) (Vec, bool) {
 	return v[i], true
 }
 
-// weight is how much a viewer says about one who looked at now: much where both looked the
-// same way then.
+// weight returns the weight of a viewer for predicting another's gaze: high if their gazes were
+// close at now.
 func (c *Crowd) weight(viewer int, now Sample) float64 {
 	then, ok := c.at(viewer, now.T)
 	if !ok {
@@ -44,8 +43,8 @@ func (c *Crowd) weight(viewer int, now Sample) float64 {
 	return math.Exp(crowdFocus * (then.Dot(now.Gaze) - 1))
 }
 
-// Mean returns the mean direction of the crowd at a time, seconds from the medium's start, as
-// it concerns a viewer who looked at now; false where no trace reaches that far.
+// Mean returns the crowd's mean direction at t seconds from the medium's start, weighted for a
+// viewer whose gaze is now; false if no trace reaches t.
 func (c *Crowd) Mean(now Sample, t float64) (Vec, bool) {
 	var sum Vec
 	for i := range c.Viewers {
@@ -62,8 +61,8 @@ func (c *Crowd) Mean(now Sample, t float64) (Vec, bool) {
 	return sum.Unit(), true
 }
 
-// looks appends where the crowd looked, with probabilities that sum to p, or nothing where no
-// trace reaches that far.
+// looks appends the crowd's directions at t with probabilities that sum to p, or nothing if no
+// trace reaches t.
 func (c *Crowd) looks(now Sample, t, p float64, looks []Look) []Look {
 	from, sum := len(looks), 0.0
 	for i := range c.Viewers {

@@ -1,6 +1,6 @@
 package tile360
 
-// For the tests that measure the model.
+// For tests that measure the model.
 type (
 	Blend  = blend
 	Spread = spread

@@ -2,29 +2,27 @@ package tile360
 
 import "math"
 
-// Sample is where a viewer looked at a moment, seconds on the medium's timeline or any other
-// steady clock.
+// Sample is a viewer's gaze at a time, in seconds on the medium's timeline or another steady clock.
 type Sample struct {
 	T    float64
 	Gaze Vec
 }
 
 const (
-	historySpan = 0.5 // seconds of gaze that the regression looks at
-	historySize = 64  // samples kept at most
+	historySpan = 0.5 // seconds of gaze used by the regression
+	historySize = 64  // maximum samples
 )
 
-// Gaze predicts where one viewer will look. The zero value is ready for use; it is not for
-// concurrent use.
+// Gaze predicts one viewer's gaze. The zero value is ready to use; it is not safe for concurrent
+// use.
 type Gaze struct {
-	// Crowd is what other viewers of the same medium looked at; nil if nothing is known.
+	// Crowd holds the gaze of other viewers of the same medium, or nil.
 	Crowd *Crowd
 
 	samples []Sample // of the last historySpan, oldest first
 }
 
-// Add notes where the viewer looks. Samples come with ascending times; one that does not
-// starts the history again, as after a seek.
+// Add adds a sample. Times must ascend; otherwise, as after a seek, the history restarts.
 func (g *Gaze) Add(s Sample) {
 	s.Gaze = s.Gaze.Unit()
 	n := len(g.samples)
@@ -38,7 +36,7 @@ func (g *Gaze) Add(s Sample) {
 	g.samples = append(g.samples[:copy(g.samples, g.samples[from:])], s)
 }
 
-// Last returns where the viewer looked last; forward, if never.
+// Last returns the last sample, forward if there is none.
 func (g *Gaze) Last() Sample {
 	if n := len(g.samples); n > 0 {
 		return g.samples[n-1]
@@ -46,7 +44,7 @@ func (g *Gaze) Last() Sample {
 	return Sample{Gaze: Vec{0, 0, 1}}
 }
 
-// velocity is the slope of a linear regression over the history, radians per second to the
+// velocity returns the slope of a linear regression over the history, radians per second to the
 // right and up as seen from the last gaze.
 func (g *Gaze) velocity() (right, up float64) {
 	last, n := g.Last(), float64(len(g.samples))
@@ -71,8 +69,8 @@ func (g *Gaze) velocity() (right, up float64) {
 	return (tx - t*x/n) / spread, (ty - t*y/n) / spread
 }
 
-// Linear predicts the gaze so many seconds after the last sample by linear regression over
-// the last half second, on the plane that touches the sphere at the last gaze.
+// Linear extrapolates the gaze ahead seconds after the last sample by linear regression over the
+// last half second, in the tangent plane at the last gaze.
 func (g *Gaze) Linear(ahead float64) Vec {
 	right, up := g.velocity()
 	right, up = limited(right*ahead, up*ahead, math.Pi/2)
@@ -86,9 +84,9 @@ func limited(x, y, most float64) (float64, float64) {
 	return x, y
 }
 
-// Predict blends the viewer's own motion with the crowd's gaze: an offset from the last gaze
-// that is a sum of the regression's and the crowd's, each with the weight that served best for
-// that many seconds ahead in recorded head movements (model.go).
+// Predict combines the viewer's own motion with the crowd's gaze. It adds the regression's and the
+// crowd's offset from the last gaze, with the weights that fit recorded head movements best at that
+// horizon (model.go).
 func (g *Gaze) Predict(ahead float64) Vec {
 	right, up := g.velocity()
 	right, up = limited(right*ahead, up*ahead, math.Pi/2)
@@ -105,10 +103,9 @@ func (g *Gaze) Predict(ahead float64) Vec {
 	return last.Gaze.moved(m.ownX*right+m.crowdX*x, m.ownY*up+m.crowdY*y)
 }
 
-// Looks appends to looks where the viewer may look so many seconds after the last sample,
-// with probabilities that sum to p: around Predict's direction as far as predictions were
-// wrong in recorded head movements of the same speed, and, with a crowd, where its viewers
-// looked.
+// Looks appends possible gazes ahead seconds after the last sample, with probabilities that sum to
+// p. They surround Predict's direction with the errors measured in recorded head movements of the
+// same speed and, if there is a crowd, include its viewers' gazes.
 func (g *Gaze) Looks(ahead, p float64, looks []Look) []Look {
 	centre := g.Predict(ahead)
 	right, up := g.velocity()
@@ -121,8 +118,7 @@ func (g *Gaze) Looks(ahead, p float64, looks []Look) []Look {
 			p -= p * share
 		}
 	}
-	// Rings of equal probability; directions on each of equal probability, turned from ring
-	// to ring.
+	// Rings of equal probability, each with equally probable directions, rotated from ring to ring.
 	per := p / float64(len(errorRings)*ringLooks)
 	for i, radius := range errorRings {
 		for k := range ringLooks {

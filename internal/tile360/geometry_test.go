@@ -25,7 +25,7 @@ func TestDirections(t *testing.T) {
 		}
 	}
 	if x, _ := (Vec{0, 0, 1}).offset(Direction(0.1, 0)); x < 0.09 {
-		t.Errorf("what is to the right has offset %g", x)
+		t.Errorf("a direction to the right has offset %g", x)
 	}
 	for _, v := range []Vec{{}, {math.NaN(), 0, 0}, {math.Inf(1), 0, 0}} {
 		if got := v.Unit(); got != (Vec{0, 0, 1}) {
@@ -35,7 +35,13 @@ func TestDirections(t *testing.T) {
 }
 
 func TestGrid(t *testing.T) {
-	for _, g := range []Grid{{8, 4, 1920, 960}, {7, 3, 1000, 502}, {1, 1, 2, 2}, {64, 64, 128, 130}, {13, 5, 3838, 1918}} {
+	for _, g := range []Grid{
+		{8, 4, 1920, 960},
+		{7, 3, 1000, 502},
+		{1, 1, 2, 2},
+		{64, 64, 128, 130},
+		{13, 5, 3838, 1918},
+	} {
 		if err := g.Check(); err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +89,7 @@ func TestShares(t *testing.T) {
 		sum := 0.0
 		for tile, s := range shares {
 			sum += s
-			// Six such viewports make up the sphere.
+			// Six such viewports cover the sphere.
 			if most := g.SolidAngle(tile) / (4 * math.Pi / 6); s > most+0.02 {
 				t.Fatalf("tile %d has %g of the viewport, and covers no more than %g of it", tile, s, most)
 			}
@@ -100,8 +106,8 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// sphere draws a picture whose luma is the direction's height and whose chroma is its x, for
-// each eye; the right one is a little darker.
+// sphere draws a picture with luma by the direction's height and chroma by its x, for each eye; the
+// right eye is a little darker.
 func sphere(l Layout, w, h int) *image.YCbCr {
 	p := image.NewYCbCr(image.Rect(0, 0, w, h), image.YCbCrSubsampleRatio420)
 	for eye := range l.Eyes() {
@@ -109,7 +115,8 @@ func sphere(l Layout, w, h int) *image.YCbCr {
 		x0, y0, x1, y1 := int(e.X0*float64(w)), int(e.Y0*float64(h)), int(e.X1*float64(w)), int(e.Y1*float64(h))
 		for y := y0; y < y1; y++ {
 			for x := x0; x < x1; x++ {
-				d := Direction(((float64(x-x0)+0.5)/float64(x1-x0)-0.5)*2*math.Pi, (0.5-(float64(y-y0)+0.5)/float64(y1-y0))*math.Pi)
+				d := Direction(((float64(x-x0)+0.5)/float64(x1-x0)-0.5)*2*math.Pi,
+					(0.5-(float64(y-y0)+0.5)/float64(y1-y0))*math.Pi)
 				p.Y[p.YOffset(x, y)] = uint8(120 + 80*d.Y - float64(20*eye))
 				p.Cb[p.COffset(x, y)] = 128
 				p.Cr[p.COffset(x, y)] = uint8(128 + 60*d.X)
@@ -120,7 +127,7 @@ func sphere(l Layout, w, h int) *image.YCbCr {
 }
 
 func TestColors(t *testing.T) {
-	// Red, green and blue at three quarters, as the standards encode them.
+	// Red, green and blue at three quarters, encoded as the standards specify.
 	for _, tt := range []struct {
 		c    Colors
 		want [3][3]uint8 // luma, Cb and Cr
@@ -158,12 +165,13 @@ func TestSampler(t *testing.T) {
 				gaze := randomDirection(r)
 				s := NewSampler(l, eye, image.Pt(512, 512), Degrees(90, 90), gaze, 33, 33)
 				picture := s.Draw(p, Colors{})
-				// The centre shows where the viewer looks.
+				// The centre shows the gaze direction.
 				c := picture.RGBAAt(16, 16)
 				y := (120 + 80*gaze.Y - float64(20*eye) - 16) * 1.164383
 				cr := 60 * gaze.X
 				if math.Abs(float64(c.R)-max(0, min(255, y+1.596*cr))) > 8 || math.Abs(float64(c.B)-y) > 6 {
-					t.Fatalf("%v eye %d: along %v the picture is %v, luma should be %.0f, red-difference %.0f", l, eye, gaze, c, y, cr)
+					t.Fatalf("%v eye %d: along %v the picture is %v, luma should be %.0f, red-difference %.0f", l, eye,
+						gaze, c, y, cr)
 				}
 			}
 		}
@@ -272,7 +280,7 @@ func TestTrain(t *testing.T) {
 		t.Error("a rate of nothing")
 	}
 	tr.Add(0.9, 5000, 4, false)
-	for i := range 11 { // frames that begin GoP 5, a millisecond apart, and others in between
+	for i := range 11 { // the frames that start GoP 5, a millisecond apart, and others
 		tr.Add(1+0.01*float64(i), 900, 5, true)
 		tr.Add(1+0.01*float64(i)+0.005, 100, 5, false)
 	}
@@ -289,7 +297,7 @@ func TestTrain(t *testing.T) {
 	}
 }
 
-// A planner that plans as long as the viewer watches does not allocate.
+// TestPlannerDoesNotAllocate plans for as long as a viewer watches.
 func TestPlannerDoesNotAllocate(t *testing.T) {
 	p := &Planner{
 		View:      NewView(Grid{8, 4, 1920, 960}, Degrees(90, 90), 8),

@@ -6,11 +6,11 @@ import (
 	"math"
 )
 
-// Layout says how the eyes are packed into a source's picture.
+// Layout is the arrangement of the eyes in a picture.
 type Layout uint8
 
-// The layouts, as the catalog and spherical metadata (st3d) name them. The left eye is on
-// top, or on the left.
+// Layouts, named as in the catalog and in spherical metadata (st3d). The left eye is on top or on
+// the left.
 const (
 	Mono Layout = iota
 	TopBottom
@@ -36,7 +36,7 @@ func ParseLayout(s string) (Layout, error) {
 	return 0, fmt.Errorf("stereo layout %q is unknown; mono, top-bottom and side-by-side are known", s)
 }
 
-// Eyes returns how many eyes a picture holds.
+// Eyes returns the number of eyes in a picture.
 func (l Layout) Eyes() int {
 	if l == Mono {
 		return 1
@@ -44,11 +44,11 @@ func (l Layout) Eyes() int {
 	return 2
 }
 
-// Rect is a part of a source's picture: shares of its width and height from the top left.
+// Rect is a part of a picture, in fractions of its width and height from the top left.
 type Rect struct{ X0, Y0, X1, Y1 float64 }
 
-// Eye returns the part of the picture that holds an eye: 0 = left, 1 = right. Both are the
-// whole picture in mono.
+// Eye returns an eye's part of the picture: 0 = left, 1 = right. In mono both are the entire
+// picture.
 func (l Layout) Eye(eye int) Rect {
 	switch {
 	case l == TopBottom && eye == 0:
@@ -63,15 +63,15 @@ func (l Layout) Eye(eye int) Rect {
 	return Rect{0, 0, 1, 1}
 }
 
-// MaxTiles is the number of tiles a grid may have.
+// MaxTiles is the maximum number of tiles in a grid.
 const MaxTiles = 4096
 
-// Grid cuts the picture of one eye, Width×Height pixels, into Columns×Rows tiles. Of two eyes
-// each tile shows both: the same rectangle of either picture. Edges are even, so tiles may
-// differ by two pixels (docs/spec/tiles.md).
+// Grid divides the picture of one eye, Width×Height pixels, into Columns×Rows tiles. In stereo a
+// tile contains the same rectangle of both eyes. Edges are even, so tiles may differ in size by two
+// pixels (docs/spec/tiles.md).
 type Grid struct{ Columns, Rows, Width, Height int }
 
-// Check returns an error that names what is wrong with the grid.
+// Check returns an error if the grid is invalid.
 func (g Grid) Check() error {
 	switch {
 	case g.Columns < 1 || g.Rows < 1:
@@ -79,7 +79,8 @@ func (g Grid) Check() error {
 	case g.Columns > MaxTiles || g.Rows > MaxTiles || g.Columns*g.Rows > MaxTiles:
 		return fmt.Errorf("a grid of %d×%d tiles has more than %d", g.Columns, g.Rows, MaxTiles)
 	case g.Width > 1<<16 || g.Height > 1<<16 || g.Width < 2*g.Columns || g.Height < 2*g.Rows:
-		return fmt.Errorf("a picture of %d×%d pixels cannot be cut into %d×%d tiles", g.Width, g.Height, g.Columns, g.Rows)
+		return fmt.Errorf("a picture of %d×%d pixels cannot be cut into %d×%d tiles", g.Width, g.Height, g.Columns,
+			g.Rows)
 	}
 	return nil
 }
@@ -87,26 +88,22 @@ func (g Grid) Check() error {
 // Tiles returns the number of tiles.
 func (g Grid) Tiles() int { return g.Columns * g.Rows }
 
-// edge returns where tile i of n begins along size pixels: the even number nearest to
-// i·size/n.
+// edge returns the start of tile i of n along size pixels: the even number nearest to i·size/n.
 func edge(i, n, size int) int { return 2 * ((i*size + n) / (2 * n)) }
 
-// Rect returns where a tile lies in the picture of one eye, pixels.
+// Rect returns a tile's rectangle in the picture of one eye, pixels.
 func (g Grid) Rect(tile int) image.Rectangle {
 	c, r := tile%g.Columns, tile/g.Columns
-	return image.Rect(
-		edge(c, g.Columns, g.Width), edge(r, g.Rows, g.Height),
-		edge(c+1, g.Columns, g.Width), edge(r+1, g.Rows, g.Height),
-	)
+	return image.Rect(edge(c, g.Columns, g.Width), edge(r, g.Rows, g.Height), edge(c+1, g.Columns, g.Width),
+		edge(r+1, g.Rows, g.Height))
 }
 
-// At returns the tile at a point of one eye's picture, given in shares of its width and
-// height.
+// At returns the tile at a point of one eye's picture, in fractions of its width and height.
 func (g Grid) At(x, y float64) int {
 	return place(y, g.Rows, g.Height)*g.Columns + place(x, g.Columns, g.Width)
 }
 
-// place returns in which of n parts of size pixels a point lies.
+// place returns the index of the part of size pixels, out of n, that contains a point.
 func place(at float64, n, size int) int {
 	i := max(0, min(n-1, int(at*float64(n))))
 	switch px := at * float64(size); {
@@ -121,15 +118,15 @@ func place(at float64, n, size int) int {
 // Tile returns the tile that shows a direction.
 func (g Grid) Tile(v Vec) int { return g.At(v.Equirect()) }
 
-// SolidAngle returns what a tile covers of the sphere, steradians. All tiles together cover 4π.
+// SolidAngle returns a tile's solid angle, steradians. All tiles sum to 4π.
 func (g Grid) SolidAngle(tile int) float64 {
 	r := g.Rect(tile)
 	top, bottom := math.Pi*float64(r.Min.Y)/float64(g.Height), math.Pi*float64(r.Max.Y)/float64(g.Height)
 	return 2 * math.Pi * float64(r.Dx()) / float64(g.Width) * (math.Cos(top) - math.Cos(bottom))
 }
 
-// RowWeight returns the WS-PSNR weight of a row of pixels of an eye's picture: the cosine of
-// its latitude. It is proportional to the solid angle of a pixel.
+// RowWeight returns the WS-PSNR weight of a pixel row of one eye's picture: the cosine of its
+// latitude, which is proportional to the solid angle of a pixel.
 func RowWeight(row, height int) float64 {
 	return math.Cos((float64(row) + 0.5 - float64(height)/2) * math.Pi / float64(height))
 }

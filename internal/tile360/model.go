@@ -1,27 +1,26 @@
 package tile360
 
-// What recorded head movements say about prediction. TestModel measures these numbers in the
-// traces of Nasrabadi et al., "A Taxonomy and Dataset for 360° Videos" (MMSys 2019), viewers
-// 1–15 of each video, and writes them to model_data.go with -update.
+// A model of gaze prediction, fitted to recorded head movements. TestModel fits it to the traces of
+// Nasrabadi et al., "A Taxonomy and Dataset for 360° Videos" (MMSys 2019), viewers 1–15 of each
+// video, and writes model_data.go with -update.
 
-// blend is how much of the regression's offset and of the crowd's to go by, to the right
-// (X) and up (Y), with a crowd and alone.
+// blend holds the weights of the regression's and the crowd's offset, to the right (X) and up (Y),
+// with a crowd and alone.
 type blend struct {
 	ownX, ownY, crowdX, crowdY, aloneX, aloneY float64
 }
 
-// spread is how far predictions are wrong: scale to the right and up, radians, and what share
-// of the probability the crowd's own directions have beside it.
+// spread is the scale of prediction errors to the right and up, radians, and the probability given
+// to the crowd's own directions.
 type spread struct{ x, y, crowd float64 }
 
-// horizons are the seconds ahead of the tables.
+// horizons are the tables' prediction horizons, seconds.
 var horizons = [...]float64{0, 0.25, 0.5, 1, 1.5, 2, 3}
 
-// speeds are the classes of speed, radians per second: up to each, and above the last.
+// speeds separate the classes of speed, radians per second.
 var speeds = [...]float64{0.1, 0.4}
 
-// between returns the table's places around a horizon and how far it is from the first to the
-// second.
+// between returns the table indices around a horizon, and its fraction between them.
 func between(ahead float64) (i, j int, f float64) {
 	n := len(horizons)
 	for k := 1; k < n; k++ {

@@ -5,29 +5,28 @@ import (
 	"slices"
 )
 
-// Problem is the choice for one GoP: which tiles to send, at which quality, in which order.
+// Problem is a choice for one GoP: the tiles to send, their qualities and order.
 type Problem struct {
-	Qualities int // offered of each tile
-	// Seen is, for each tile, the expected share of the viewport that it fills: the
-	// probability that a point of the viewport will lie in it. With these the loss is the
-	// viewport's expected mean squared error.
+	Qualities int // per tile
+	// Seen is each tile's expected share of the viewport: the probability that a point of the
+	// viewport lies in it. The loss is then the viewport's expected mean squared error.
 	Seen []float64
-	// Miss is, for each tile, the distortion of what is shown in its place if it does not
-	// arrive: that of the low-resolution sphere, or of a quality that is already there.
+	// Miss is the distortion of what each missing tile is replaced by: the low-resolution sphere,
+	// or a quality already received.
 	Miss []float64
-	// Bytes and Distortion are those of quality q of tile t at [t*Qualities+q]. Distortion
-	// is WS-weighted mean squared error. A quality whose Bytes are not positive and finite,
-	// or whose Distortion is not finite, is not offered.
+	// Bytes and Distortion of quality q of tile t are at [t*Qualities+q]. Distortion is WS-weighted
+	// mean squared error. A quality whose Bytes are not positive and finite, or whose Distortion is
+	// not finite, is not offered.
 	Bytes, Distortion []float64
-	// Budget is what may be sent, bytes.
+	// Budget is the maximum of bytes to send.
 	Budget float64
-	// Capacity is what the network may carry until the deadline, bytes: equally probable
-	// values in ascending order. From it follows each tile's probability to be late. With
-	// none, all tiles arrive.
+	// Capacity is the predicted capacity until the deadline, bytes, as equally probable values in
+	// ascending order. It determines each tile's probability of being late. If empty, all tiles are
+	// in time.
 	Capacity []float64
 }
 
-// Late returns the probability that what ends so many bytes into the GoP misses the deadline.
+// Late returns the probability that data ending at a byte offset in the GoP misses the deadline.
 func (p *Problem) Late(bytes float64) float64 {
 	if len(p.Capacity) == 0 {
 		return 0
@@ -41,21 +40,21 @@ func (p *Problem) offered(i int) bool {
 	return b > 0 && b <= math.MaxFloat64 && math.Abs(d) <= math.MaxFloat64
 }
 
-// Plan is what was chosen. Plans are reused: a solver overwrites one without allocating.
+// Plan is a solution. A solver overwrites a reused plan without allocating.
 type Plan struct {
-	Quality []int   // of each tile; −1 = not sent
-	Order   []int   // the tiles that are sent, first to be sent first
-	Bytes   float64 // of all that is sent
-	// Loss is the sum over tiles of Seen × distortion if all arrives in time; Bound is what
-	// no choice within the budget can get below. They are equal where Loss is proven
-	// optimal. Plans not made by Solver.OWS have no Bound: it is 0.
+	Quality []int   // per tile; −1 = not sent
+	Order   []int   // tiles to send, in order
+	Bytes   float64 // total
+	// Loss is the sum over tiles of Seen × distortion if all arrive in time. Bound is a lower bound
+	// for every choice within the budget; if they are equal, Loss is proven optimal. Only
+	// Solver.OWS sets Bound.
 	Loss, Bound float64
-	// Expected is the loss expected of this order with tiles being late:
-	// Seen × ((1−ε)·Distortion + ε·Miss), with ε from Problem.Capacity.
+	// Expected is the expected loss of this order including lateness: Seen × ((1−ε)·Distortion +
+	// ε·Miss), with ε from Problem.Capacity.
 	Expected float64
 }
 
-// Gap returns how far the loss may be above the optimum, as a share of the optimum's bound.
+// Gap returns the maximum excess of the loss over the optimum, as a fraction of the bound.
 func (p *Plan) Gap() float64 {
 	if p.Loss <= p.Bound {
 		return 0
@@ -72,7 +71,7 @@ func (p *Plan) reset(tiles int) {
 	*p = Plan{Quality: p.Quality, Order: p.Order}
 }
 
-// set finishes a plan whose Quality and Order are made.
+// set computes the fields derived from Quality and Order.
 func (p *Plan) set(pr *Problem) {
 	p.Bytes, p.Loss, p.Expected = 0, 0, 0
 	for t, q := range p.Quality {
@@ -90,55 +89,55 @@ func (p *Plan) set(pr *Problem) {
 	}
 }
 
-// Solver chooses tiles. It keeps its memory from call to call: a solver that has solved a
-// problem of a size solves others without allocating. It is not for concurrent use.
+// Solver chooses tiles. It reuses its memory, so that solving problems of equal size does not
+// allocate. It is not safe for concurrent use.
 type Solver struct {
-	// Refine limits the search for the optimum that follows the greedy choice among at most
-	// 128 tiles: the states it may keep in all. 0 = no search. Among more tiles the greedy
-	// choice is within hundredths of a percent of the optimum.
+	// Refine bounds the total states of the search for the optimum that follows the greedy choice
+	// among at most 128 tiles; 0 = no search. Among more tiles the greedy choice is within
+	// hundredths of a percent of the optimum.
 	Refine int
 
 	hull  []hullPoint
-	first []int32 // of each tile, the first of its points in hull; one more at the end
-	level []int32 // of each tile, the chosen point
+	first []int32 // per tile, its first point in hull; plus the end
+	level []int32 // per tile, the chosen point
 	keys  []uint64
 	spare []uint64
-	best  []int // order
+	best  []int // best order so far
 	core  core
 }
 
-// DefaultRefine is a Refine that finds and proves the optimum of most choices among 32 tiles
-// in a fraction of a millisecond.
+// DefaultRefine finds and proves the optimum of most choices among 32 tiles in a fraction of a
+// millisecond.
 const DefaultRefine = 8192
 
 const refineTiles = 128
 
-// hullPoint is a corner of the lower convex hull of a tile's losses over bytes. The first of
-// each tile is not to send it.
+// hullPoint is a corner of the lower convex hull of a tile's losses over bytes. Each tile's first
+// point is not to send it.
 type hullPoint struct {
 	bytes, loss float64 // loss is weighted by Seen
 	quality     int32
 	tile        int32
 }
 
-// OWS chooses qualities and order such that the viewport's expected loss
+// OWS chooses qualities and order to minimize the viewport's expected loss
 //
 //	L(t, q) = Seen(t) · ((1−ε)·D(q) + ε·Miss(t))
 //
-// is least within the budget, which is to be a low percentile of the predicted capacity, so
-// that ε, the probability to be late, is small and much the same for all tiles.
+// within the budget. The budget should be a low percentile of the predicted capacity, so that ε,
+// the probability of being late, is small and similar for all tiles.
 //
-// Qualities are a multiple-choice knapsack, one quality or none of each tile: from nothing,
-// the step with the most loss avoided per byte is taken next, along each tile's convex hull,
-// while it fits. The steps' order gives the relaxed problem's optimum too, hence Plan.Bound;
-// a search among the choices that can still beat the greedy one (Refine) then mostly finds the
-// optimum and proves it. Tiles are sent by descending Seen·(Miss−D)/bytes: what is cut off
-// when the network carries less than the budget is what avoids least loss per byte.
+// Qualities form a multiple-choice knapsack, one quality or none per tile. Starting from nothing,
+// the greedy choice repeatedly takes the step along a tile's convex hull that avoids the most loss
+// per byte, while it fits. The order of steps also solves the relaxed problem, which gives
+// Plan.Bound. A search among the choices that can still beat the greedy one (Refine) then usually
+// finds and proves the optimum. Tiles are sent by descending Seen·(Miss−D)/bytes, so that a
+// capacity below the budget cuts off the least loss per byte.
 //
-// This departs from the paper's Algorithm 1 (Paper), where a tile's loss is Seen·ε·D, so that a
-// tile on time costs nothing however coarse it is; where line 5 does not depend on the order,
-// so that all iterations choose the same rates; and where ascending loss sends first what
-// matters least.
+// This differs from the paper's Algorithm 1 (Paper) in three ways. There, a tile's loss is
+// Seen·ε·D, so a coarse tile costs nothing if it is in time; line 5 does not depend on the order,
+// so all iterations choose the same rates; and ascending loss sends the least important tiles
+// first.
 func (s *Solver) OWS(p *Problem, plan *Plan) {
 	plan.reset(len(p.Seen))
 	s.hulls(p, false)
@@ -149,14 +148,14 @@ func (s *Solver) OWS(p *Problem, plan *Plan) {
 	s.order(p, plan)
 	loss := plan.Loss
 	plan.set(p)
-	if loss <= plan.Bound { // equal up to the rounding of the two sums
+	if loss <= plan.Bound { // equal except for rounding
 		plan.Bound = plan.Loss
 	}
 	plan.Bound = min(plan.Bound, plan.Loss)
 }
 
-// hulls computes the tiles' hulls. Where a tile must be sent, each begins with its cheapest
-// quality instead of with nothing.
+// hulls computes the tiles' hulls. With must, each starts at its cheapest quality instead of
+// nothing.
 func (s *Solver) hulls(p *Problem, must bool) {
 	s.hull, s.first = s.hull[:0], s.first[:0]
 	for t, seen := range p.Seen {
@@ -165,7 +164,7 @@ func (s *Solver) hulls(p *Problem, must bool) {
 		if !must {
 			s.hull = append(s.hull, hullPoint{loss: seen * p.Miss[t], quality: -1, tile: int32(t)})
 		}
-		// Qualities by ascending bytes, then loss.
+		// Sort qualities by bytes, then loss.
 		for q := range p.Qualities {
 			i := t*p.Qualities + q
 			if !p.offered(i) {
@@ -174,16 +173,17 @@ func (s *Solver) hulls(p *Problem, must bool) {
 			n := hullPoint{p.Bytes[i], seen * p.Distortion[i], int32(q), int32(t)}
 			s.hull = append(s.hull, n)
 			at := len(s.hull) - 1
-			for at > from && (s.hull[at-1].bytes > n.bytes || s.hull[at-1].bytes == n.bytes && s.hull[at-1].loss > n.loss) {
+			for at > from && (s.hull[at-1].bytes > n.bytes || s.hull[at-1].bytes == n.bytes &&
+				s.hull[at-1].loss > n.loss) {
 				s.hull[at] = s.hull[at-1]
 				at--
 			}
 			s.hull[at] = n
 		}
-		if len(s.hull) == from { // must be sent, and nothing is offered
+		if len(s.hull) == from { // must be sent, but nothing is offered
 			s.hull = append(s.hull, hullPoint{loss: seen * p.Miss[t], quality: -1, tile: int32(t)})
 		}
-		// Keep the corners.
+		// Keep only the corners.
 		n := from + 1
 		for i := from + 1; i < len(s.hull); i++ {
 			c := s.hull[i]
@@ -205,7 +205,7 @@ func (s *Solver) hulls(p *Problem, must bool) {
 	s.first = append(s.first, int32(len(s.hull)))
 }
 
-// greedy takes the hulls' steps by descending slope while they fit, and sets the plan's
+// greedy takes the hulls' steps in descending order of slope while they fit, and sets the plan's
 // Quality, Loss, Bytes and Bound.
 func (s *Solver) greedy(budget float64, plan *Plan) {
 	s.keys = s.keys[:0]
@@ -227,7 +227,7 @@ func (s *Solver) greedy(budget float64, plan *Plan) {
 		i := int32(uint32(k))
 		a, b := &s.hull[i-1], &s.hull[i]
 		if s.level[b.tile] != i-1 {
-			continue // the step before did not fit
+			continue // the previous step of the tile did not fit
 		}
 		if bytes+(b.bytes-a.bytes) > budget {
 			if !full {
@@ -249,9 +249,9 @@ func (s *Solver) greedy(budget float64, plan *Plan) {
 	}
 }
 
-// bound is the Lagrangian dual's value at a price per byte: no choice within the budget
-// loses less. At the slope of the first step that does not fit it is the optimum of the
-// relaxed problem, in which tiles may be split between qualities.
+// bound returns the Lagrangian dual's value at a price per byte, a lower bound for the loss within
+// the budget. At the slope of the first step that does not fit, it is the optimum of the relaxed
+// problem, in which tiles may be split between qualities.
 func (s *Solver) bound(slope, budget float64) float64 {
 	sum := -slope * budget
 	for t := range len(s.first) - 1 {
@@ -264,7 +264,7 @@ func (s *Solver) bound(slope, budget float64) float64 {
 	return sum
 }
 
-// order sets the plan's Order: tiles that are sent by descending Seen·(Miss−D)/bytes.
+// order sets the plan's Order by descending Seen·(Miss−D)/bytes.
 func (s *Solver) order(p *Problem, plan *Plan) {
 	s.keys = s.keys[:0]
 	for t, q := range plan.Quality {
@@ -280,13 +280,13 @@ func (s *Solver) order(p *Problem, plan *Plan) {
 	}
 }
 
-// descending packs a key that sorts by descending value, rounded to float32, then by
-// ascending index.
+// descending returns a key that sorts by descending value, rounded to float32, then by ascending
+// index.
 func descending(value float64, index int32) uint64 {
 	return uint64(^orderedBits(value))<<32 | uint64(uint32(index))
 }
 
-// orderedBits maps a float32 to an integer of the same order. −0 counts as 0.
+// orderedBits maps a float32 to an integer with the same order. −0 counts as 0.
 func orderedBits(value float64) uint32 {
 	b := math.Float32bits(float32(value) + 0)
 	if b>>31 != 0 {
@@ -295,7 +295,7 @@ func orderedBits(value float64) uint32 {
 	return b | 1<<31
 }
 
-// sort sorts keys: many by radix, which is several times faster than comparing.
+// sort sorts keys. It uses radix sort for many keys, which is several times faster.
 func (s *Solver) sort() {
 	n := len(s.keys)
 	if n < 256 {
@@ -309,7 +309,7 @@ func (s *Solver) sort() {
 		count[1][k>>43&0x7ff]++
 		count[2][k>>54]++
 	}
-	// Keys come with ascending indexes, and each pass keeps the order of equals.
+	// Keys arrive with ascending indexes, and each pass is stable.
 	for pass, shift := range [3]uint{32, 43, 54} {
 		c, at := &count[pass], uint32(0)
 		for i := range c {

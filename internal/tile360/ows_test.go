@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// randomProblem makes a problem as encoders do: bytes grow and distortion shrinks with the
-// quality, both by factors that differ between tiles; some qualities are not offered, some
-// are no better than a cheaper one.
+// randomProblem returns an encoder-like problem: bytes grow and distortion shrinks with quality, by
+// factors that differ between tiles; some qualities are not offered, some are no better than a
+// cheaper one.
 func randomProblem(r *rand.Rand, tiles, qualities int) *Problem {
 	p := &Problem{Qualities: qualities}
 	total := 0.0
@@ -44,7 +44,7 @@ func randomProblem(r *rand.Rand, tiles, qualities int) *Problem {
 	return p
 }
 
-// brute returns the least loss within the budget.
+// brute returns the minimum loss within the budget, by exhaustive search.
 func brute(p *Problem) float64 {
 	best := math.Inf(1)
 	var try func(t int, bytes, loss float64)
@@ -67,7 +67,7 @@ func brute(p *Problem) float64 {
 	return best
 }
 
-// checkPlan checks what must hold of every plan.
+// checkPlan checks the invariants of plans.
 func checkPlan(t testing.TB, p *Problem, plan *Plan) {
 	t.Helper()
 	bytes, loss := 0.0, 0.0
@@ -145,16 +145,16 @@ func TestOWSKeepsBudgetAndBound(t *testing.T) {
 			solve(p, &other)
 			checkPlan(t, p, &other)
 			if other.Bytes > p.Budget {
-				continue // not even the smallest fits: it breaks the rule
+				continue // exceeds the budget even at the smallest quality
 			}
 			if plan.Loss > other.Loss*(1+1e-9) {
 				t.Errorf("%d tiles × %d: loss %g, %s has %g", len(p.Seen), p.Qualities, plan.Loss, name, other.Loss)
 			}
-			// Choice and order are made one after the other, so that with tiles being late
-			// another choice may be a little better.
+			// OWS chooses qualities before the order, so with lateness another choice may be
+			// slightly better.
 			if len(p.Seen) >= 16 && name != "greedy" && plan.Expected > other.Expected*1.05 {
-				t.Errorf("%d tiles × %d: expected loss %g, %s has %g", len(p.Seen), p.Qualities, plan.Expected,
-					name, other.Expected)
+				t.Errorf("%d tiles × %d: expected loss %g, %s has %g", len(p.Seen), p.Qualities, plan.Expected, name,
+					other.Expected)
 			}
 			ratio[name] += math.Log(max(plan.Expected, 1e-9) / max(other.Expected, 1e-9))
 			if plan.Bound > other.Loss*(1+1e-9) {
@@ -179,7 +179,7 @@ func baselines(s *Solver) map[string]func(*Problem, *Plan) {
 	}
 }
 
-// Exact ties, and values at the ends of what is possible.
+// Exact ties, and extreme values.
 func TestOWSOfOddProblems(t *testing.T) {
 	inf, nan := math.Inf(1), math.NaN()
 	for _, c := range []struct {
@@ -189,61 +189,34 @@ func TestOWSOfOddProblems(t *testing.T) {
 	}{
 		{"no tiles", Problem{Qualities: 3, Budget: 10}, []int{}},
 		{"no qualities", Problem{Seen: []float64{1}, Miss: []float64{9}, Budget: 10}, []int{-1}},
-		{
-			"no budget",
-			Problem{
-				Qualities: 1, Seen: []float64{1}, Miss: []float64{9}, Bytes: []float64{1}, Distortion: []float64{1},
-			},
-			[]int{-1},
-		},
-		{
-			"negative budget",
-			Problem{
-				Qualities: 1, Seen: []float64{1}, Miss: []float64{9},
-				Bytes: []float64{1}, Distortion: []float64{1}, Budget: -5,
-			},
-			[]int{-1},
-		},
-		{
-			"unlimited",
-			Problem{
-				Qualities: 2, Seen: []float64{1}, Miss: []float64{9},
-				Bytes: []float64{1, 2}, Distortion: []float64{2, 1}, Budget: inf,
-			},
-			[]int{1},
-		},
-		{
-			"not offered",
-			Problem{
-				Qualities: 3, Seen: []float64{1}, Miss: []float64{9},
-				Bytes: []float64{inf, 2, -1}, Distortion: []float64{0, nan, 0}, Budget: 10,
-			},
-			[]int{-1},
-		},
-		{
-			"worse than nothing",
-			Problem{
-				Qualities: 1, Seen: []float64{1}, Miss: []float64{1},
-				Bytes: []float64{1}, Distortion: []float64{2}, Budget: 10,
-			},
-			[]int{-1},
-		},
-		{
-			"not seen",
-			Problem{
-				Qualities: 1, Seen: []float64{0}, Miss: []float64{9},
-				Bytes: []float64{1}, Distortion: []float64{2}, Budget: 10,
-			},
-			[]int{-1},
-		},
-		{
-			"equal tiles",
-			Problem{
-				Qualities: 1, Seen: []float64{1, 1, 1}, Miss: []float64{9, 9, 9},
-				Bytes: []float64{1, 1, 1}, Distortion: []float64{1, 1, 1}, Budget: 2,
-			},
-			[]int{0, 0, -1},
-		},
+		{"no budget", Problem{
+			Qualities: 1, Seen: []float64{1}, Miss: []float64{9}, Bytes: []float64{1},
+			Distortion: []float64{1},
+		}, []int{-1}},
+		{"negative budget", Problem{
+			Qualities: 1, Seen: []float64{1}, Miss: []float64{9}, Bytes: []float64{1},
+			Distortion: []float64{1}, Budget: -5,
+		}, []int{-1}},
+		{"unlimited", Problem{
+			Qualities: 2, Seen: []float64{1}, Miss: []float64{9}, Bytes: []float64{1, 2},
+			Distortion: []float64{2, 1}, Budget: inf,
+		}, []int{1}},
+		{"not offered", Problem{
+			Qualities: 3, Seen: []float64{1}, Miss: []float64{9}, Bytes: []float64{inf, 2, -1},
+			Distortion: []float64{0, nan, 0}, Budget: 10,
+		}, []int{-1}},
+		{"worse than nothing", Problem{
+			Qualities: 1, Seen: []float64{1}, Miss: []float64{1}, Bytes: []float64{1},
+			Distortion: []float64{2}, Budget: 10,
+		}, []int{-1}},
+		{"not seen", Problem{
+			Qualities: 1, Seen: []float64{0}, Miss: []float64{9}, Bytes: []float64{1},
+			Distortion: []float64{2}, Budget: 10,
+		}, []int{-1}},
+		{"equal tiles", Problem{
+			Qualities: 1, Seen: []float64{1, 1, 1}, Miss: []float64{9, 9, 9},
+			Bytes: []float64{1, 1, 1}, Distortion: []float64{1, 1, 1}, Budget: 2,
+		}, []int{0, 0, -1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var plan Plan
@@ -256,7 +229,7 @@ func TestOWSOfOddProblems(t *testing.T) {
 	}
 }
 
-// The faults of the printed algorithm that OWS's comment names.
+// TestPaperAsPrinted shows the faults of the printed algorithm that OWS's comment names.
 func TestPaperAsPrinted(t *testing.T) {
 	p := &Problem{
 		Qualities: 2, Seen: []float64{0.1, 0.9}, Miss: []float64{100, 100},

@@ -1,20 +1,20 @@
 package tile360
 
-// Paper is Algorithm 1 (OWS) of the FBDT paper as printed, to compare with: lines 4–8 repeated
-// so many times, and of all the orderings and rates those of least total loss (section 4.2,
+// Paper is Algorithm 1 (OWS) of the FBDT paper as printed, for comparison. It repeats lines 4–8 for
+// a number of iterations and returns the ordering and rates with the least total loss (section 4.2,
 // last sentence before the algorithm).
 //
-// Line 5 chooses rates by least Σ Seen·D within the aggregate capacity, which here is
-// Problem.Budget; every tile gets a rate, as R(t) exists for all of T. It is solved as our own
-// choice is, by greedy slopes on convex hulls. Line 6's loss is ε·Seen·D, with ε from the
-// tile's place in the order of the round before, the grid's order at first; line 7 sorts by
-// ascending loss. Seen is the paper's P(t): the probability that the tile is observed at all.
+// Line 5 minimizes Σ Seen·D within the aggregate capacity, here Problem.Budget; every tile gets a
+// rate, as R(t) exists for all of T. It is solved like OWS, by greedy slopes on convex hulls. The
+// loss in line 6 is ε·Seen·D, with ε from the tile's position in the previous iteration's order, at
+// first the grid's; line 7 sorts by ascending loss. Seen is the paper's P(t), the probability that
+// the tile is observed.
 func (s *Solver) Paper(p *Problem, iterations int, plan *Plan) {
 	plan.reset(len(p.Seen))
 	s.rates(p, plan)
 	best := -1.0
 	for round := range iterations + 1 {
-		// The losses of this order: they rate it, and make the next.
+		// The losses of this order rate it and determine the next.
 		s.keys = s.keys[:0]
 		sum, bytes := 0.0, 0.0
 		for _, t := range plan.Order {
@@ -40,8 +40,8 @@ func (s *Solver) Paper(p *Problem, iterations int, plan *Plan) {
 	plan.Bound = 0
 }
 
-// rates has every tile sent at some quality, in the grid's order: the least Σ Seen·D within
-// the budget, or the smallest qualities where not even these fit.
+// rates sends every tile, in the grid's order, with the least Σ Seen·D within the budget, or at the
+// smallest qualities if they exceed it.
 func (s *Solver) rates(p *Problem, plan *Plan) {
 	s.hulls(p, true)
 	s.greedy(p.Budget, plan)
@@ -53,7 +53,7 @@ func (s *Solver) rates(p *Problem, plan *Plan) {
 	}
 }
 
-// Fixed chooses rates as Paper does, and sends the tiles in the grid's order: the paper's FIX.
+// Fixed chooses rates like Paper, and sends tiles in the grid's order: the paper's FIX.
 func (s *Solver) Fixed(p *Problem, plan *Plan) {
 	plan.reset(len(p.Seen))
 	s.rates(p, plan)
@@ -61,12 +61,12 @@ func (s *Solver) Fixed(p *Problem, plan *Plan) {
 	plan.Bound = 0
 }
 
-// Whole sends the whole sphere at the best single quality that fits, in the grid's order; at
-// the smallest, where none fits.
+// Whole sends all tiles, in the grid's order, at the best single quality that fits, or else the
+// smallest.
 func (s *Solver) Whole(p *Problem, plan *Plan) { s.uniform(p, plan, func(int) bool { return true }) }
 
-// Viewport sends the tiles of which anything is expected to be seen (Seen above 0) at the
-// best single quality that fits, in the grid's order, and no others.
+// Viewport sends only tiles with Seen above 0, in the grid's order, at the best single quality that
+// fits.
 func (s *Solver) Viewport(p *Problem, plan *Plan) {
 	s.uniform(p, plan, func(t int) bool { return p.Seen[t] > 0 })
 }

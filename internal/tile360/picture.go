@@ -6,24 +6,24 @@ import (
 	"math"
 )
 
-// Sampler draws what a viewport shows of an equirectangular picture: for each of its pixels
-// it knows which pixels of the picture to blend.
+// Sampler renders viewports of an equirectangular picture. It precomputes which of the picture's
+// pixels each viewport pixel blends.
 type Sampler struct {
-	Width, Height int // of the viewport, pixels
+	Width, Height int // viewport size, pixels
 	picture       image.Point
-	points        []samplePoint // row by row
+	points        []samplePoint // row-major
 }
 
-// samplePoint is a point between pixel centres of the picture.
+// samplePoint is a position between pixel centres of the picture.
 type samplePoint struct {
 	x0, x1, y0, y1 int32
 	fx, fy         float32
 	weight         float32 // solid angle; all sum to 1
 }
 
-// NewSampler prepares to draw the viewport of one eye, 0 = left, that looks along gaze, in
-// width×height pixels, from pictures of a size. Pixels blend across the seam behind the
-// viewer, and never across the eyes' border.
+// NewSampler prepares viewports of width×height pixels for one eye (0 = left) along gaze, from
+// pictures of a given size. Pixels blend across the seam behind the viewer, but never across the
+// border between the eyes.
 func NewSampler(l Layout, eye int, picture image.Point, p Viewport, gaze Vec, width, height int) *Sampler {
 	s := &Sampler{Width: width, Height: height, picture: picture}
 	e := l.Eye(eye)
@@ -53,8 +53,8 @@ func NewSampler(l Layout, eye int, picture image.Point, p Viewport, gaze Vec, wi
 	return s
 }
 
-// at returns a plane's value at a point. The plane may be smaller than the picture by a whole
-// factor, as chroma is.
+// at returns a plane's value at a point. The plane may be smaller than the picture by a power of
+// two, like chroma.
 func (p samplePoint) at(pix []byte, stride int, shiftX, shiftY uint) float32 {
 	r0, r1 := int(p.y0>>shiftY)*stride, int(p.y1>>shiftY)*stride
 	c0, c1 := int(p.x0>>shiftX), int(p.x1>>shiftX)
@@ -65,8 +65,8 @@ func (p samplePoint) at(pix []byte, stride int, shiftX, shiftY uint) float32 {
 	return a + p.fy*(c-a)
 }
 
-// MSE returns the mean squared error of a picture's luma against another's in the viewport,
-// weighted by solid angle. Both must be of the sampler's picture size.
+// MSE returns the luma's mean squared error between two pictures in the viewport, weighted by solid
+// angle. Both must have the sampler's picture size.
 func (s *Sampler) MSE(a, b *image.YCbCr) float64 {
 	var sum float64
 	for _, p := range s.points {
@@ -76,13 +76,13 @@ func (s *Sampler) MSE(a, b *image.YCbCr) float64 {
 	return sum
 }
 
-// Colors is how luma and chroma make colours; the zero value is BT.601's way, of limited range.
+// Colors describes the conversion of luma and chroma; the zero value is BT.601 with limited range.
 type Colors struct {
 	BT709     bool
 	FullRange bool
 }
 
-// Draw returns the viewport in colour. The picture must be of the sampler's size, 4:2:0 or
+// Draw renders the viewport in colour. The picture must have the sampler's size and be 4:2:0 or
 // 4:4:4.
 func (s *Sampler) Draw(picture *image.YCbCr, c Colors) *image.RGBA {
 	const luma, chroma = 255. / 219, 255. / 224
@@ -90,7 +90,7 @@ func (s *Sampler) Draw(picture *image.YCbCr, c Colors) *image.RGBA {
 	if c.FullRange {
 		black, yScale, cScale = 0, 1, 1
 	}
-	red, blue := float32(0.299), float32(0.114) // shares of luma
+	red, blue := float32(0.299), float32(0.114) // weights in luma
 	if c.BT709 {
 		red, blue = 0.2126, 0.0722
 	}
@@ -114,8 +114,8 @@ func (s *Sampler) Draw(picture *image.YCbCr, c Colors) *image.RGBA {
 
 func byteOf(v float32) uint8 { return uint8(max(0, min(255, v+0.5))) }
 
-// MaxPSNR is the PSNR of pictures that do not differ, dB: that of a mean squared error of
-// 0.01, so that means stay finite.
+// MaxPSNR is the PSNR of equal pictures, dB: that of a mean squared error of 0.01, which keeps
+// means finite.
 const MaxPSNR = 68.13
 
 // PSNR returns the peak signal-to-noise ratio of a mean squared error of 8-bit values, dB.

@@ -5,34 +5,35 @@ import (
 	"slices"
 )
 
-// GoP is what is known of one group of pictures of all tiles.
+// GoP describes one GoP of all tiles.
 type GoP struct {
 	Start, Duration float64 // seconds on the medium's timeline
-	// Miss, Bytes and Distortion are as in Problem: Miss is the distortion of the
-	// low-resolution sphere in each tile, the others are at [tile*qualities+quality].
+	// Miss, Bytes and Distortion are as in Problem: Miss is the low-resolution sphere's distortion
+	// in each tile, the others are at [tile*qualities+quality].
 	Miss, Bytes, Distortion []float64
-	// Have is the quality of each tile that is there or under way, −1 where none is. Nil
-	// stands for none of any.
+	// Have is the quality of each tile already received or requested, −1 for none. Nil is none for
+	// all tiles.
 	Have []int
 }
 
-// Request is a tile of a GoP to ask for.
+// Request is a request for a tile of a GoP.
 type Request struct {
-	GoP           int // index in the GoPs planned for
+	GoP           int // index in Plan's GoPs
 	Tile, Quality int
 }
 
-// Planner decides for a viewer what to ask for. Bench, player and web viewer use the same
-// rules. It is not for concurrent use.
+// Planner decides which tiles a viewer requests. Benchmarks, player and web viewer use the same
+// rules. It is not safe for concurrent use.
 type Planner struct {
 	View      *View
 	Qualities int
 	Gaze      Gaze
 	Capacity  Capacity
 	Solver    Solver
-	// Percentile of the predicted capacity is what OWS may plan with; 0 = BudgetPercentile.
+	// Percentile is the percentile of predicted capacity that OWS uses as budget; 0 =
+	// BudgetPercentile.
 	Percentile float64
-	// Latency is how long after a request its tile can be shown at the earliest, seconds.
+	// Latency is the minimum time from a request to the display of its tile, seconds.
 	Latency float64
 
 	problem  Problem
@@ -42,30 +43,30 @@ type Planner struct {
 	requests []Request
 }
 
-// The gaze is expected at so many moments of a GoP.
+// gazeMoments is the number of gaze predictions per GoP.
 const gazeMoments = 3
 
-// leastRest is the share of a GoP below which it is not worth asking for its tiles.
+// leastRest is the share of a GoP that must remain to request its tiles.
 const leastRest = 0.25
 
-// BudgetPercentile is the percentile of the predicted capacity that OWS may plan with, and
-// SparePercentile that up to which further tiles are asked for.
+// BudgetPercentile is the percentile of predicted capacity that OWS uses as budget. Additional
+// tiles are requested up to SparePercentile.
 const (
 	BudgetPercentile = 10
 	SparePercentile  = 50
 )
 
-// Plan decides which tiles to ask for, in the order in which to have them sent. GoPs are those
-// whose time is not over, the one being shown first: of that one tiles are asked for again
-// that the viewer turned to unexpectedly, if they are worth it for the rest of the GoP. The
-// gaze's samples must be on the medium's timeline.
+// Plan returns the tiles to request, in sending order. gops are the GoPs that have not ended,
+// starting with the current one. For that one it requests tiles into which the viewer turned
+// unexpectedly, if they are worth it for the rest of the GoP. Samples of the gaze must be on the
+// medium's timeline.
 //
-// Seconds is the time until the last GoP must be there; pending is how many bytes asked for
-// before are still to come. The result is valid until the next call.
+// seconds is the time until the last GoP is due; pending are bytes requested earlier and not
+// received yet. The result is valid until the next call.
 //
-// What OWS chooses within the budget comes first. Tiles that it left out follow, chosen in the
-// same way for what the network is more likely than not to carry beyond the budget: if it does
-// not, they are late, and nothing before them is.
+// Tiles that OWS chooses within the budget come first. Tiles it left out follow, chosen in the same
+// way for the capacity beyond the budget that is more likely than not. If that capacity is not
+// there, only they are late.
 func (p *Planner) Plan(gops []GoP, seconds, pending float64) []Request {
 	tiles := p.View.Grid.Tiles()
 	pr := &p.problem
@@ -117,8 +118,8 @@ func (p *Planner) request(plan *Plan, tiles int) {
 	}
 }
 
-// expect sets what share of the viewport each tile is expected to fill while what is asked for
-// now can be shown, times that time's share of the GoP.
+// expect sets each tile's expected share of the viewport during the part of the GoP in which tiles
+// requested now can be shown, times that part's share of the GoP.
 func (p *Planner) expect(g *GoP, seen []float64) {
 	now, end := p.Gaze.Last().T, g.Start+g.Duration
 	from := max(g.Start, now+p.Latency)
@@ -135,10 +136,9 @@ func (p *Planner) expect(g *GoP, seen []float64) {
 	p.View.Expect(p.looks, seen, nil)
 }
 
-// Seen returns the share of the viewport that the last plan expected a tile of a GoP to fill,
-// times the share of the GoP for which what is asked for can be shown.
+// Seen returns a tile's expected share of the viewport in the last plan, times the share of the GoP
+// in which tiles requested then can be shown.
 func (p *Planner) Seen(gop, tile int) float64 { return p.problem.Seen[gop*p.View.Grid.Tiles()+tile] }
 
-// Chosen returns what OWS last chose within the budget: the GoPs' tiles, one GoP after the
-// other.
+// Chosen returns OWS's last choice within the budget: the tiles of consecutive GoPs.
 func (p *Planner) Chosen() *Plan { return &p.plan }

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// core is the part of a knapsack in which the greedy choice may still be beaten.
+// core is the part of a knapsack in which the greedy choice may be improved.
 type core struct {
-	slope  float64 // price per byte at which the relaxed problem's bound was found
+	slope  float64 // price per byte of the relaxed problem's bound
 	tiles  []coreTile
 	option []option
 	state  []state
@@ -17,34 +17,33 @@ type core struct {
 
 type coreTile struct {
 	tile     int32
-	from, to int32   // of its options
-	least    float64 // bytes of its smallest option
+	from, to int32   // range of its options
+	least    float64 // bytes of the smallest option
 }
 
-// option is a quality of a tile, and by how much choosing it exceeds the tile's least
-// loss + slope·bytes.
+// option is a quality of a tile, with the excess of its loss + slope·bytes over the tile's minimum.
 type option struct {
 	bytes, excess float64
 	quality       int32
 }
 
-// state is a choice for the tiles so far.
+// state is a choice for the tiles processed so far.
 type state struct {
 	bytes, excess float64
-	loss          float64 // excess − slope·bytes: differs from the tiles' loss by a constant
+	loss          float64 // excess − slope·bytes: the tiles' loss plus a constant
 	previous      int32   // index of the state it extends
 	quality       int32   // chosen for the tile
 }
 
-// refine looks for a choice better than the plan's, and raises the plan's Bound where it
-// proves more.
+// refine searches for a better choice than the plan's and raises the plan's Bound if it proves a
+// higher one.
 //
-// At the relaxation's price per byte every option has an excess over its tile's best one, and
-// a choice's loss is Bound + the sum of excesses + the price of the bytes left over. So an
-// option whose excess reaches Loss − Bound is out, most tiles have one option left, and
-// dynamic programming over the rest (states within the budget that no other beats in both
-// bytes and loss) finds the optimum. Where more states are left than Refine allows, those of
-// the least excess go on, and optimality is not proven.
+// At the relaxation's price per byte every option has an excess over its tile's best one, and the
+// loss of a choice is Bound + the sum of excesses + the price of unused bytes. So options with an
+// excess of at least Loss − Bound are excluded, which leaves one option for most tiles. Dynamic
+// programming over the rest finds the optimum; its states are choices within the budget that no
+// other beats in both bytes and loss. If there are more states than Refine allows, only those with
+// the least excess are kept and optimality is not proven.
 func (s *Solver) refine(p *Problem, plan *Plan) {
 	c := &s.core
 	slack := plan.Loss - plan.Bound
@@ -105,7 +104,7 @@ func (s *Solver) refine(p *Problem, plan *Plan) {
 			best, at = loss, i
 		}
 	}
-	if at < 0 { // the greedy choice stands
+	if at < 0 { // the greedy choice is best
 		for t, i := range s.level {
 			plan.Quality[t] = int(s.hull[i].quality)
 		}
@@ -121,8 +120,8 @@ func (s *Solver) refine(p *Problem, plan *Plan) {
 	}
 }
 
-// keep appends to the states those of next that no other beats, at most width, and reports
-// whether that left none out.
+// keep appends to states the states of next that no other beats, at most width, and reports whether
+// it kept them all.
 func (s *Solver) keep(width int) bool {
 	c := &s.core
 	slices.SortFunc(c.next, func(a, b state) int {

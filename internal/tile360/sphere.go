@@ -2,7 +2,7 @@ package tile360
 
 import "math"
 
-// Vec is a direction: x to the right, y up, z forward, of length 1.
+// Vec is a unit vector: x to the right, y up, z forward.
 type Vec struct{ X, Y, Z float64 }
 
 // Direction returns the direction of yaw (positive to the right) and pitch (positive
@@ -21,16 +21,16 @@ func (v Vec) Angles() (yaw, pitch float64) {
 	return math.Atan2(v.X, v.Z), math.Asin(max(-1, min(1, v.Y)))
 }
 
-// Dot returns the scalar product, which is the cosine of the angle between directions.
+// Dot returns the scalar product, the cosine of the angle between directions.
 func (v Vec) Dot(w Vec) float64 { return v.X*w.X + v.Y*w.Y + v.Z*w.Z }
 
-// Angle returns the angle between two directions, 0 to π. It is exact for small angles too.
+// Angle returns the angle between two directions, 0 to π, accurate for small angles too.
 func Angle(v, w Vec) float64 {
 	x, y, z := v.Y*w.Z-v.Z*w.Y, v.Z*w.X-v.X*w.Z, v.X*w.Y-v.Y*w.X
 	return math.Atan2(math.Sqrt(x*x+y*y+z*z), v.Dot(w))
 }
 
-// Unit returns v at length 1. A vector without a direction becomes forward.
+// Unit returns v normalised. A zero vector becomes forward.
 func (v Vec) Unit() Vec {
 	n := math.Sqrt(v.Dot(v))
 	if !(n > 1e-12) || math.IsInf(n, 0) {
@@ -39,8 +39,8 @@ func (v Vec) Unit() Vec {
 	return Vec{v.X / n, v.Y / n, v.Z / n}
 }
 
-// frame returns what is to the right of and above a viewer who looks along v with a level
-// head. At the poles yaw counts as 0.
+// frame returns the right and up vectors of a viewer with a level head who looks along v. At the
+// poles yaw is 0.
 func (v Vec) frame() (right, up Vec) {
 	yaw, _ := v.Angles()
 	s, c := math.Sincos(yaw)
@@ -49,8 +49,8 @@ func (v Vec) frame() (right, up Vec) {
 	return right, up
 }
 
-// offset returns where w lies as seen from v: radians to the right and up along the great
-// circle from v to w.
+// offset returns w's position as seen from v: radians to the right and up along the great circle
+// from v to w.
 func (v Vec) offset(w Vec) (right, up float64) {
 	r, u := v.frame()
 	x, y := w.Dot(r), w.Dot(u)
@@ -74,8 +74,8 @@ func (v Vec) moved(right, up float64) Vec {
 	return Vec{c*v.X + x*r.X + y*u.X, c*v.Y + x*r.Y + y*u.Y, c*v.Z + x*r.Z + y*u.Z}.Unit()
 }
 
-// Equirect returns where a direction lies in the equirectangular picture of one eye: shares
-// of its width from the left, in [0, 1), and of its height from the top.
+// Equirect returns a direction's position in the equirectangular picture of one eye: fractions of
+// its width from the left, in [0, 1), and of its height from the top.
 func (v Vec) Equirect() (x, y float64) {
 	yaw, pitch := v.Angles()
 	x = yaw/(2*math.Pi) + 0.5

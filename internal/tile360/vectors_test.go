@@ -14,8 +14,8 @@ import (
 	"holocast/internal/tile360"
 )
 
-// The vectors in testdata are what every implementation must compute; testdata/README.md
-// describes them. -update writes them anew.
+// The vectors in testdata are the expected results of every implementation; testdata/README.md
+// describes them. -update rewrites them.
 
 type (
 	direction [3]float64
@@ -42,7 +42,7 @@ type (
 		grid
 		Rects       [][4]int  `json:"rects"`
 		SolidAngles []float64 `json:"solidAngles"`
-		Tiles       []int     `json:"tiles"` // that show the directions of geometry.directions
+		Tiles       []int     `json:"tiles"` // of the directions in geometry.directions
 	}
 	viewportCase struct {
 		grid
@@ -66,7 +66,7 @@ type (
 		Samples []sample     `json:"samples"`
 		Crowd   *crowd       `json:"crowd,omitempty"`
 		Ahead   []aheadCase  `json:"ahead"`
-		grid                 // of Ahead's shares
+		grid                 // for Ahead's shares
 		View    viewOfVector `json:"view"`
 	}
 	viewOfVector struct {
@@ -85,7 +85,7 @@ type (
 		Seconds float64   `json:"seconds"`
 		Linear  direction `json:"linear"`
 		Predict direction `json:"predict"`
-		Share   []float64 `json:"share"` // expected of Looks(seconds, 1)
+		Share   []float64 `json:"share"` // of Looks(seconds, 1)
 	}
 
 	owsCase struct {
@@ -117,8 +117,8 @@ type (
 		Steps     []plannerStep `json:"steps"`
 	}
 	plannerStep struct {
-		Samples  []sample   `json:"samples"` // added before
-		Rates    []float64  `json:"rates"`   // added before, bytes per second
+		Samples  []sample   `json:"samples"` // added first
+		Rates    []float64  `json:"rates"`   // added first, bytes per second
 		Mean     float64    `json:"mean"`
 		P10      float64    `json:"p10"`
 		GoPs     []gop      `json:"gops"`
@@ -211,7 +211,17 @@ func TestGeometryVectors(t *testing.T) {
 func makeGeometry() *geometry {
 	g := &geometry{}
 	for _, d := range [][2]float64{
-		{0, 0}, {90, 0}, {-90, 0}, {179, 0}, {-179, 0}, {0, 89}, {0, -89}, {33, 21}, {-140, -56}, {45, 0}, {1, 45},
+		{0, 0},
+		{90, 0},
+		{-90, 0},
+		{179, 0},
+		{-179, 0},
+		{0, 89},
+		{0, -89},
+		{33, 21},
+		{-140, -56},
+		{45, 0},
+		{1, 45},
 	} {
 		g.Directions = append(g.Directions,
 			directionCase{Direction: dirOf(tile360.Direction(d[0]*math.Pi/180, d[1]*math.Pi/180))})
@@ -248,7 +258,8 @@ func TestPredictionVectors(t *testing.T) {
 			for _, s := range p.Samples {
 				g.Add(tile360.Sample{T: s.T, Gaze: vecOf(s.Gaze)})
 			}
-			view := tile360.NewView(p.of(), tile360.Degrees(p.View.FieldOfView[0], p.View.FieldOfView[1]), p.View.Samples)
+			view := tile360.NewView(p.of(), tile360.Degrees(p.View.FieldOfView[0], p.View.FieldOfView[1]),
+				p.View.Samples)
 			for k := range p.Ahead {
 				a := &p.Ahead[k]
 				a.Linear, a.Predict = dirOf(g.Linear(a.Seconds)), dirOf(g.Predict(a.Seconds))
@@ -259,7 +270,7 @@ func TestPredictionVectors(t *testing.T) {
 	})
 }
 
-// walk is a head that moves about: yaw and pitch, radians, at 10 Hz from t on.
+// walk returns a moving head's samples: yaw and pitch, radians, at 10 Hz from t on.
 func walk(r *rand.Rand, t float64, n int) []sample {
 	yaw, pitch, speed := (2*r.Float64()-1)*math.Pi, (r.Float64()-0.5)*0.8, (r.Float64()-0.5)*2
 	var s []sample
@@ -337,7 +348,14 @@ func TestOWSVectors(t *testing.T) {
 			} {
 				var got tile360.Plan
 				solve(p, &got)
-				c.Plans[name] = plan{notNil(got.Quality), notNil(got.Order), got.Bytes, got.Loss, got.Bound, got.Expected}
+				c.Plans[name] = plan{
+					notNil(got.Quality),
+					notNil(got.Order),
+					got.Bytes,
+					got.Loss,
+					got.Bound,
+					got.Expected,
+				}
 			}
 		}
 	})
@@ -345,7 +363,7 @@ func TestOWSVectors(t *testing.T) {
 
 func notNil(v []int) []int { return append([]int{}, v...) }
 
-// makeTiles makes bytes and distortions as encoders do.
+// makeTiles returns encoder-like bytes and distortions.
 func makeTiles(r *rand.Rand, tiles, qualities int) (miss, bytes, distortion []float64) {
 	for range tiles {
 		b, d := 300+3000*r.Float64(), 10+200*r.Float64()
@@ -365,7 +383,7 @@ func makeOWS() *[]owsCase {
 	for _, c := range []struct {
 		name             string
 		tiles, qualities int
-		budget           float64 // share of all tiles at middle quality
+		budget           float64 // fraction of all tiles at middle quality
 	}{
 		{"one tile", 1, 3, 1},
 		{"few", 5, 3, 0.6},
@@ -402,7 +420,8 @@ func makeOWS() *[]owsCase {
 			}, Distortion: []float64{40, 20, 40, 20, 40, 20, 40, 20}, Budget: 500, Capacity: []float64{250, 500, 1000},
 		},
 		owsCase{
-			Name: "not all offered, not all better", Qualities: 3, Seen: []float64{0.5, 0.3, 0.2}, Miss: []float64{90, 15, 90},
+			Name: "not all offered, not all better", Qualities: 3, Seen: []float64{0.5, 0.3, 0.2},
+			Miss: []float64{90, 15, 90},
 			Bytes: []float64{
 				100, 0, 300, 100, 90, 300, 100, 100, 300,
 			}, Distortion: []float64{40, 20, 30, 20, 20, 10, 40, 30, 80}, Budget: 700, Capacity: []float64{},
@@ -416,7 +435,8 @@ func TestPlannerVectors(t *testing.T) {
 		for i := range *all {
 			c := &(*all)[i]
 			p := &tile360.Planner{
-				View:      tile360.NewView(c.of(), tile360.Degrees(c.View.FieldOfView[0], c.View.FieldOfView[1]), c.View.Samples),
+				View: tile360.NewView(c.of(), tile360.Degrees(c.View.FieldOfView[0], c.View.FieldOfView[1]),
+					c.View.Samples),
 				Qualities: c.Qualities, Latency: c.Latency,
 				Gaze:   tile360.Gaze{Crowd: c.Crowd.of()},
 				Solver: tile360.Solver{Refine: tile360.DefaultRefine},
@@ -464,7 +484,12 @@ func makePlanner() *[]plannerCase {
 	}
 	var all []plannerCase
 	for i := range 2 {
-		c := plannerCase{grid: grid{8, 4, 1920, 960}, View: viewOfVector{[2]float64{90, 90}, 8}, Qualities: 3, Latency: 0.1}
+		c := plannerCase{
+			grid:      grid{8, 4, 1920, 960},
+			View:      viewOfVector{[2]float64{90, 90}, 8},
+			Qualities: 3,
+			Latency:   0.1,
+		}
 		if i == 1 {
 			c.Crowd = makeCrowd(r, 4, 60)
 		}
@@ -485,7 +510,7 @@ func makePlanner() *[]plannerCase {
 				Samples: w[:1],
 				GoPs:    []gop{next},
 				Seconds: 1,
-			}, // no rate is known: nothing
+			}, // no known rate: no requests
 			{
 				Samples: w[1:4],
 				Rates:   []float64{50000},
@@ -498,7 +523,7 @@ func makePlanner() *[]plannerCase {
 				Rates:   []float64{60000, 45000, 90000, 2000},
 				GoPs:    []gop{now, next},
 				Seconds: 0.3,
-			}, // the rest of the first is too short
+			}, // too little left of the first
 			{
 				Samples: w[8:16],
 				Rates:   []float64{70000, 80000},
@@ -511,21 +536,21 @@ func makePlanner() *[]plannerCase {
 				Rates:   []float64{0},
 				GoPs:    []gop{have, after},
 				Seconds: 1,
-			}, // the network stood still
+			}, // the network stalled
 			{
 				Samples: w[17:22],
 				Rates:   []float64{90000, 90000, 90000},
 				GoPs:    []gop{after},
 				Seconds: 0.25,
 				Pending: 100000,
-			}, // more is under way than fits
+			}, // more pending than fits
 		}
 		all = append(all, c)
 	}
 	return &all
 }
 
-// checkVectors reads a file of vectors, has its results computed anew, and compares.
+// checkVectors reads a vector file, recomputes its results and compares.
 func checkVectors[T any](t *testing.T, name string, inputs func() *T, compute func(*T)) {
 	t.Helper()
 	path := filepath.Join("testdata", name)

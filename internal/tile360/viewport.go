@@ -2,19 +2,18 @@ package tile360
 
 import "math"
 
-// Viewport is what a viewer sees at once: a plane in front of the eye, seen through its
-// middle, with straight lines straight.
+// Viewport is a viewer's field of view: a rectilinear projection, seen through its centre.
 type Viewport struct {
 	Width, Height float64 // angles between opposite edges, radians, below π
 }
 
-// Degrees returns a viewport of so many degrees.
+// Degrees returns a viewport with angles in degrees.
 func Degrees(width, height float64) Viewport {
 	return Viewport{width * math.Pi / 180, height * math.Pi / 180}
 }
 
-// ray is the direction of a point of the viewport as the eye sees it (z = 1), and the solid
-// angle there relative to the centre's.
+// ray is the direction of a point of the viewport in eye space (z = 1), and the solid angle there
+// relative to the centre's.
 type ray struct{ x, y, weight float64 }
 
 // rays returns the centres of columns×rows cells of the viewport, row by row from the top
@@ -33,8 +32,8 @@ func (p Viewport) rays(columns, rows int) []ray {
 	return rays
 }
 
-// Each calls visit with the directions of columns×rows points of a viewport that looks along
-// gaze, row by row from the top left, and each one's share of the viewport's solid angle.
+// Each calls visit with the directions of columns×rows points of a viewport along gaze, row by row
+// from the top left, and each point's share of the viewport's solid angle.
 func (p Viewport) Each(gaze Vec, columns, rows int, visit func(v Vec, share float64)) {
 	rays := p.rays(columns, rows)
 	sum := 0.0
@@ -51,15 +50,15 @@ func (p Viewport) Each(gaze Vec, columns, rows int, visit func(v Vec, share floa
 	}
 }
 
-// View knows which tiles of a grid a viewport shows. It is not for concurrent use.
+// View computes which tiles of a grid are visible in a viewport. It is not safe for concurrent use.
 type View struct {
 	Grid Grid
 	rays []ray // weights sum to 1
 	one  []float64
 }
 
-// NewView prepares to look at a grid through a viewport. It samples the viewport at
-// samples×samples points: 16 give shares to about two percent of the viewport.
+// NewView prepares a View. It samples the viewport at samples×samples points; 16 give shares
+// accurate to about two percent of the viewport.
 func NewView(g Grid, p Viewport, samples int) *View {
 	v := &View{Grid: g, rays: p.rays(samples, samples), one: make([]float64, g.Tiles())}
 	var sum float64
@@ -72,8 +71,8 @@ func NewView(g Grid, p Viewport, samples int) *View {
 	return v
 }
 
-// Shares sets shares, one for each tile, to the share of the viewport's solid angle that the
-// tile shows to a viewer who looks along gaze. They sum to 1.
+// Shares sets shares, one per tile, to the share of the viewport's solid angle that the tile fills
+// along gaze. They sum to 1.
 func (v *View) Shares(gaze Vec, shares []float64) {
 	clear(shares)
 	v.add(gaze, 1, shares)
@@ -91,16 +90,16 @@ func (v *View) add(gaze Vec, p float64, shares []float64) {
 	}
 }
 
-// Look is a direction that a viewer may look along, and how probable that is.
+// Look is a possible gaze and its probability.
 type Look struct {
 	Gaze Vec
 	P    float64
 }
 
-// Expect computes what a viewer will see who looks along one of several directions, whose
-// probabilities sum to 1. It sets share, one for each tile, to the expected share of the
-// viewport: the probability that a point of the viewport lies in the tile; they sum to 1. It
-// sets seen to the probability that any of the tile is in the viewport. Either may be nil.
+// Expect computes the expected visibility for several possible gazes, whose probabilities sum to 1.
+// It sets share, one per tile, to the expected share of the viewport, that is the probability that
+// a point of the viewport lies in the tile; they sum to 1. It sets seen to the probability that any
+// of the tile is visible. Either may be nil.
 func (v *View) Expect(looks []Look, share, seen []float64) {
 	clear(share)
 	clear(seen)

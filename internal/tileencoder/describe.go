@@ -17,24 +17,24 @@ const (
 	PriorityTile  = 128
 )
 
-// DefaultLatency is from capture to display, where nothing else is asked for.
+// DefaultLatency is the default time from capture to display.
 const DefaultLatency = time.Second
 
-// renderGroup is the sphere's; the cameras' is 1.
+// renderGroup is the render group of 360° video; cameras use 1.
 const renderGroup = 2
 
-// altGroup is that of the first tile; those of cameras are below.
+// altGroup is the alternate group of the first tile, above those of cameras.
 const altGroup = 1000
 
-// audioBitrate is the bound of what FFmpeg is asked for, bits per second.
+// audioBitrate bounds FFmpeg's sound, bits per second.
 const audioBitrate = 160_000
 
-// Description is what a catalog says of a sphere beside what its encoders know.
+// Description adds to the encoders' settings what else a catalog contains.
 type Description struct {
 	Label         string
 	TargetLatency time.Duration
 	Audio         *loc.AudioFormat // nil without sound
-	Skip          []bool           // qualities that are left out
+	Skip          []bool           // qualities left out
 }
 
 // Describe adds the sphere's tracks to a live session's catalog.
@@ -46,10 +46,8 @@ func (e *Encoder) Describe(c *catalog.Catalog, d Description) error {
 		key := string(data)
 		if inits[key] == "" {
 			inits[key] = fmt.Sprintf("tiles-%d", len(inits))
-			c.InitDataList = append(
-				c.InitDataList,
-				catalog.InitData{ID: inits[key], Type: "inline", Data: base64.StdEncoding.EncodeToString(data)},
-			)
+			c.InitDataList = append(c.InitDataList,
+				catalog.InitData{ID: inits[key], Type: "inline", Data: base64.StdEncoding.EncodeToString(data)})
 		}
 		return inits[key]
 	}
@@ -58,8 +56,8 @@ func (e *Encoder) Describe(c *catalog.Catalog, d Description) error {
 		config := e.Config(tile, quality)
 		codec, err := loc.AVCCodec(config)
 		return catalog.Track{
-			Name: name, Packaging: catalog.PackagingLOC, IsLive: true, Role: role,
-			RenderGroup: &group, InitRef: initRef(config), Codec: codec,
+			Name: name, Packaging: catalog.PackagingLOC, IsLive: true, Role: role, RenderGroup: &group,
+			InitRef: initRef(config), Codec: codec,
 			TargetLatency: float64(d.TargetLatency.Milliseconds()), Framerate: fps, Bitrate: e.Bitrate(tile, quality),
 			MaxGOPDuration: float64(e.cfg.GOP) / fps * 1000,
 		}, err
@@ -94,8 +92,8 @@ func (e *Encoder) Describe(c *catalog.Catalog, d Description) error {
 	}
 	if f := d.Audio; f != nil {
 		a := catalog.Track{
-			Name: catalog.AudioTrack, Packaging: catalog.PackagingLOC, IsLive: true,
-			Role: catalog.RoleAudio, RenderGroup: &group, Codec: f.Codec,
+			Name: catalog.AudioTrack, Packaging: catalog.PackagingLOC, IsLive: true, Role: catalog.RoleAudio,
+			RenderGroup: &group, Codec: f.Codec,
 			TargetLatency: float64(d.TargetLatency.Milliseconds()), Samplerate: f.SampleRate,
 			ChannelConfig: fmt.Sprint(f.Channels), Bitrate: audioBitrate,
 		}

@@ -1,11 +1,10 @@
-// Package tileencoder encodes a sphere of video as tiles (docs/spec/tiles.md): a frame in,
-// and out of it come a frame of every tile at every quality and one of the whole sphere
-// at low resolution, with their distortions. It does no I/O.
+// Package tileencoder encodes 360° video as tiles (docs/spec/tiles.md). From each frame it makes a
+// frame of every tile at every quality and one of the entire sphere at low resolution, and measures
+// their distortion. It does no I/O.
 //
-// Each tile at each quality has an encoder of its own, of one thread; all processors
-// work through the tiles of a frame. Qualities are quantisers, so that a quality looks
-// alike in all tiles and from frame to frame; only a tile that would exceed its bit rate
-// gets a coarser one.
+// Each quality of each tile has its own single-threaded encoder; tiles are encoded in parallel. A
+// quality is a fixed quantiser, so it looks alike in all tiles and frames. Only a tile that would
+// exceed its bit rate gets a coarser quantiser.
 package tileencoder
 
 import (
@@ -24,22 +23,22 @@ import (
 // #include "kernels.h"
 import "C"
 
-// Config says what is encoded, and how.
+// Config configures an Encoder.
 type Config struct {
 	Sphere         catalog.Sphere
 	FPSNum, FPSDen int
-	GOP            int    // frames; 0 is a second's
-	Quantisers     []int  // a quantiser for each of the sphere's qualities; nil: Quantisers(n)
-	Preset         string // of tiles, libx264's; "" is ultrafast
-	// MaxBitrate bounds the best quality's whole sphere, bits per second; 0 is
-	// DefaultBitrate. Lower qualities have their share of it.
+	GOP            int    // frames; 0 is a second
+	Quantisers     []int  // per quality of the sphere; nil is Quantisers(n)
+	Preset         string // libx264's preset for tiles; "" is ultrafast
+	// MaxBitrate bounds the sphere at the best quality, bits per second; 0 is DefaultBitrate. Lower
+	// qualities get proportionally less.
 	MaxBitrate   int64
-	Workers      int // tiles encoded at a time; 0 is one a processor
-	RatesEvery   int // frames from one to the next whose distortion where a tile is missing is measured; 0 is 15
-	DistortEvery int // and of the tiles' distortions; 0 is 1
+	Workers      int // tiles encoded concurrently; 0 is one per processor
+	RatesEvery   int // frames per measurement of the distortion of missing tiles; 0 is 15
+	DistortEvery int // frames per measurement of the tiles' distortion; 0 is 1
 }
 
-// Quantisers are the quantisers of n qualities, the worst first.
+// Quantisers returns the quantisers of n qualities, the worst first.
 func Quantisers(n int) []int {
 	const worst, best = 38, 22
 	if n == 1 {
@@ -52,50 +51,50 @@ func Quantisers(n int) []int {
 	return qps
 }
 
-// DefaultBitrate is what the best quality of a sphere may take, bits per second.
+// DefaultBitrate is the default bound of a sphere's best quality, bits per second.
 func DefaultBitrate(s *catalog.Sphere, fps float64) int64 {
 	const bitsPerPixel = 0.4
 	return int64(bitsPerPixel * fps * float64(s.Width*s.Height*s.Eyes()))
 }
 
-// GOP is the number of frames of a second.
+// GOP returns the number of frames per second.
 func GOP(fpsNum, fpsDen int) int { return max(1, (2*fpsNum+fpsDen)/(2*fpsDen)) }
 
-// videoQP is the quantiser of the whole sphere at low resolution.
+// videoQP is the quantiser of the low-resolution sphere.
 const videoQP = 30
 
-// VideoSize is the low-resolution picture's size for one eye: a quarter in both
-// directions, and no more than 960 pixels wide.
+// VideoSize returns the size of the low-resolution picture of one eye: a quarter in both
+// directions, at most 960 pixels wide.
 func VideoSize(s *catalog.Sphere) (width, height int) {
 	div := max(4, (s.Width+959)/960)
 	even := func(v int) int { return max(16, v/div&^1) }
 	return even(s.Width), even(s.Height)
 }
 
-// Frame is a picture of the sphere: one eye, or the left one and the right one.
+// Frame is a picture of the sphere: one eye, or left and right eye.
 type Frame struct {
-	Eyes [2]x264.Picture // of the sphere's width and height
+	Eyes [2]x264.Picture // with the sphere's width and height
 }
 
-// Video is the index of the low-resolution sphere where a tile's is asked for.
+// Video stands for the low-resolution sphere in place of a tile's index.
 const Video = -1
 
-// Encoder encodes spheres. It is for one goroutine; Close frees it.
+// Encoder encodes 360° video. It is not safe for concurrent use; Close frees it.
 type Encoder struct {
 	cfg     Config
 	tiles   []tile
 	video   video
 	workers int
-	frames  int // of this GoP
+	frames  int // frames in this GoP
 }
 
-// tile is one tile. Only one worker at a time has it.
+// tile is one tile, used by one worker at a time.
 type tile struct {
 	rect     image.Rectangle
-	weights  []float32 // of the rows of one eye
-	total    float64   // sum of weights of all pixels of both eyes
+	weights  []float32 // per row of one eye
+	total    float64   // sum of weights over all pixels of both eyes
 	picture  x264.Picture
-	buffer   []byte // stereo: both eyes' rectangles
+	buffer   []byte // stereo: rectangles of both eyes
 	versions []version
 	missing  float64 // weighted squared error
 	sampled  int     // frames in missing
@@ -105,7 +104,7 @@ type tile struct {
 type version struct {
 	enc        *x264.Encoder
 	qp, raised int
-	perFrame   float64 // bytes a frame may have on average
+	perFrame   float64 // average bytes per frame allowed
 	payload    []byte
 
 	encoded    bool // in this GoP
@@ -118,12 +117,12 @@ type video struct {
 	enc           *x264.Encoder
 	width, height int // of one eye
 	picture       x264.Picture
-	luma          []byte // as a decoder sees it
+	luma          []byte // decoded
 	columns       []uint16
 	payload       []byte
 }
 
-// New starts the encoders. Errors name the setting that is wrong.
+// New starts the encoders. Errors name the wrong setting.
 func New(cfg Config) (*Encoder, error) {
 	s := &cfg.Sphere
 	if err := s.Validate(); err != nil {
@@ -232,7 +231,7 @@ func (e *Encoder) Close() {
 	}
 }
 
-// Config is avcC of a tile at a quality, or of [Video].
+// Config returns the avcC of a tile at a quality, or of [Video].
 func (e *Encoder) Config(tile, quality int) []byte {
 	if tile == Video {
 		return e.video.enc.Config()
@@ -240,7 +239,7 @@ func (e *Encoder) Config(tile, quality int) []byte {
 	return e.tiles[tile].versions[quality].enc.Config()
 }
 
-// Bitrate bounds a tile at a quality, or [Video], bits per second.
+// Bitrate returns the bound of a tile at a quality, or of [Video], bits per second.
 func (e *Encoder) Bitrate(tile, quality int) int64 {
 	if tile == Video {
 		fps := float64(e.cfg.FPSNum) / float64(e.cfg.FPSDen)
@@ -249,11 +248,11 @@ func (e *Encoder) Bitrate(tile, quality int) int64 {
 	return e.bitrate(tile, quality)
 }
 
-// crowd is how many times its share of the sphere's bit rate a tile may have: what
-// moves is seldom spread evenly.
+// crowd is the factor by which a tile may exceed its share of the sphere's bit rate, as motion is
+// rarely spread evenly.
 const crowd = 4
 
-// bitrate is a tile's bound. Six steps of the quantiser halve the rate.
+// bitrate returns a tile's bound. Six quantiser steps halve the rate.
 func (e *Encoder) bitrate(i, q int) int64 {
 	s := &e.cfg.Sphere
 	r := s.Rect(i)
@@ -262,10 +261,9 @@ func (e *Encoder) bitrate(i, q int) int64 {
 	return int64(float64(e.cfg.MaxBitrate) * share * math.Exp2(float64(best-e.cfg.Quantisers[q])/6))
 }
 
-// Encode encodes a frame. idr begins a GoP, as the first frame must, and skip[q] leaves
-// a quality out; it may change where a GoP begins only. emit is called for every
-// encoded frame, from several goroutines, each tile's qualities in order; the payload is the
-// callee's until emit returns.
+// Encode encodes a frame. idr starts a GoP, as the first frame must. skip[q] leaves out quality q;
+// it may change only at the start of a GoP. emit is called for every encoded frame, from several
+// goroutines, in order of quality within a tile. payload is valid until emit returns.
 func (e *Encoder) Encode(f *Frame, idr bool, skip []bool, emit func(tile, quality int, payload []byte) error) error {
 	if idr {
 		e.frames = 0
@@ -368,8 +366,8 @@ func (e *Encoder) encodeTile(i int, f *Frame, idr bool, skip []bool, emit func(i
 	return nil
 }
 
-// limit raises the quantiser while a tile uses more than its bit rate. An IDR frame may
-// use a third of the GoP's bytes at once.
+// limit raises the quantiser while a tile exceeds its bit rate. An IDR frame may use a third of the
+// GoP's bytes.
 func (v *version) limit(frame, gop int) {
 	allowed := v.perFrame * (float64(frame+1) + float64(gop)/3)
 	switch {
@@ -380,7 +378,7 @@ func (v *version) limit(frame, gop int) {
 	}
 }
 
-// cut returns a tile's picture: a part of the frame, or a copy of both eyes'.
+// cut returns a tile's picture: a part of the frame, or a copy for both eyes.
 func (e *Encoder) cut(t *tile, f *Frame) x264.Picture {
 	r := t.rect
 	part := func(p *x264.Picture) x264.Picture {
@@ -412,19 +410,19 @@ func copyPlane(dst []byte, dstStride int, src []byte, srcStride, width, height i
 	}
 }
 
-// measureMissing adds the distortion where the low-resolution sphere is seen.
+// measureMissing measures the distortion of the low-resolution sphere in place of a tile.
 func (e *Encoder) measureMissing(t *tile, f *Frame) {
 	s, v := &e.cfg.Sphere, &e.video
 	for eye := range s.Eyes() {
 		p := &f.Eyes[eye]
-		t.missing += float64(C.tiles_enlarged_error((*C.uint8_t)(&p.Y[0]), C.int(p.YStride),
-			C.int(t.rect.Min.X), C.int(t.rect.Min.Y), C.int(t.rect.Dx()), C.int(t.rect.Dy()), C.int(s.Width), C.int(s.Height),
+		t.missing += float64(C.tiles_enlarged_error((*C.uint8_t)(&p.Y[0]), C.int(p.YStride), C.int(t.rect.Min.X),
+			C.int(t.rect.Min.Y), C.int(t.rect.Dx()), C.int(t.rect.Dy()), C.int(s.Width), C.int(s.Height),
 			(*C.uint8_t)(&v.luma[eye*v.width*v.height]), C.int(v.width), C.int(v.height), (*C.float)(&t.weights[0])))
 	}
 	t.sampled++
 }
 
-// Rates sums up the frames since the newest GoP began.
+// Rates returns the sums over the frames since the current GoP began.
 func (e *Encoder) Rates() catalog.RatesData {
 	n := len(e.tiles)
 	d := catalog.RatesData{Bytes: make([][]*int64, n), MSE: make([][]*float64, n), Missing: make([]float64, n)}

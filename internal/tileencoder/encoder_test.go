@@ -20,7 +20,7 @@ func sphere(stereo string, width, height, columns, rows, qualities int) catalog.
 	}
 }
 
-// moving paints frame n of a pattern that moves and differs between the eyes.
+// moving draws frame n of a moving pattern that differs between the eyes.
 func moving(s *catalog.Sphere, n int) *Frame {
 	var f Frame
 	for eye := range s.Eyes() {
@@ -38,7 +38,7 @@ func moving(s *catalog.Sphere, n int) *Frame {
 	return &f
 }
 
-// decode decodes a stream of NAL units with lengths to luma, frame after frame.
+// decode decodes NAL units with lengths to frames of luma.
 func decode(t *testing.T, avcC, payload []byte, width, height int) [][]byte {
 	t.Helper()
 	stream, err := loc.AppendAnnexBConfig(nil, avcC)
@@ -68,8 +68,8 @@ func decode(t *testing.T, avcC, payload []byte, width, height int) [][]byte {
 	return frames
 }
 
-// Every tile at every quality decodes alone, shows its rectangle of the source, and is
-// as far from it as Rates says.
+// TestTilesDecodeAlone checks that every tile at every quality decodes independently, shows its
+// rectangle of the source, and differs from it by the distortion in Rates.
 func TestTilesDecodeAlone(t *testing.T) {
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
 		t.Skip("ffmpeg is not installed")
@@ -100,7 +100,7 @@ func TestTilesDecodeAlone(t *testing.T) {
 					mu.Lock()
 					defer mu.Unlock()
 					k := key{tile, quality}
-					if n >= 4 { // the second GoP alone
+					if n >= 4 { // keep only the second GoP
 						streams[k] = append(streams[k], payload...)
 					}
 					return nil
@@ -190,7 +190,7 @@ func TestSkippedQualityComesBack(t *testing.T) {
 	}
 }
 
-// What is costlier than its bound gets a coarser quantiser.
+// TestBitrateIsBounded checks that a tile above its bound gets a coarser quantiser.
 func TestBitrateIsBounded(t *testing.T) {
 	s := sphere(catalog.StereoMono, 256, 128, 1, 1, 1)
 	e, err := New(Config{Sphere: s, FPSNum: 30, FPSDen: 1, GOP: 30, Quantisers: []int{10}, MaxBitrate: 400_000})
@@ -266,7 +266,8 @@ func BenchmarkEncode(b *testing.B) {
 			}
 			b.ResetTimer()
 			for n := range b.N {
-				if err := e.Encode(frames[n%8], n%30 == 0, nil, func(int, int, []byte) error { return nil }); err != nil {
+				if err := e.Encode(frames[n%8], n%30 == 0, nil,
+					func(int, int, []byte) error { return nil }); err != nil {
 					b.Fatal(err)
 				}
 			}

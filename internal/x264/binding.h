@@ -1,5 +1,5 @@
-// Thin wrappers around libx264: planes are passed one by one, so that no memory that C
-// keeps holds a Go pointer, and pictures and parameters stay in C.
+// Thin wrappers around libx264. Planes are separate parameters, so C never keeps memory that
+// contains a Go pointer; pictures and parameters stay in C.
 #ifndef HOLOCAST_X264_BINDING_H
 #define HOLOCAST_X264_BINDING_H
 
@@ -12,7 +12,7 @@ enum { QP_LIMIT = 51 };
 
 struct encoder {
 	x264_t *x;
-	const uint8_t *luma; // the newest frame as a decoder sees it
+	const uint8_t *luma; // newest decoded frame
 	int luma_stride;
 };
 
@@ -36,11 +36,11 @@ static int encoder_open(struct encoder *e, const char *preset, int width, int he
 	p.vui.i_transfer = transfer;
 	p.vui.i_colmatrix = matrix;
 	p.vui.b_fullrange = full_range;
-	// One thread: the caller runs many encoders side by side.
+	// One thread: the caller runs many encoders concurrently.
 	p.i_threads = 1;
 	p.i_lookahead_threads = 1;
 	p.b_sliced_threads = 0;
-	// The caller says which frames are IDR.
+	// The caller decides which frames are IDR.
 	p.i_keyint_max = X264_KEYINT_MAX_INFINITE;
 	p.i_scenecut_threshold = 0;
 	p.b_open_gop = 0;
@@ -49,8 +49,8 @@ static int encoder_open(struct encoder *e, const char *preset, int width, int he
 	p.b_repeat_headers = 0;
 	p.rc.i_rc_method = X264_RC_CQP;
 	p.rc.i_qp_constant = qp;
-	// libx264 clips a frame's quantiser to those of I, P and B frames. There are no B
-	// frames: theirs makes room for any.
+	// libx264 clips a frame's quantiser to the range for I, P and B frames. There are no B frames,
+	// so their factor can widen the range.
 	p.rc.f_pb_factor = exp2f((QP_LIMIT - qp) / 6.0f);
 	p.i_log_level = X264_LOG_NONE;
 	if (x264_param_apply_profile(&p, "high") < 0)
@@ -71,7 +71,7 @@ static int encoder_headers(struct encoder *e, x264_nal_t **nals, int *count)
 	return x264_encoder_headers(e->x, nals, count);
 }
 
-// Returns the payload's size, at data; less than 0 is an error.
+// Returns the payload's size, and the payload in data; negative on error.
 static int encoder_encode(struct encoder *e, const uint8_t *y, int y_stride, const uint8_t *u, const uint8_t *v,
 			  int c_stride, int64_t pts, int idr, int qp, uint8_t **data)
 {

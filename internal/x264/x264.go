@@ -1,7 +1,6 @@
-// Package x264 encodes H.264 with libx264 (https://www.videolan.org/developers/x264.html),
-// one picture in, one frame out, with nothing held back: for many small encoders of one
-// thread each, side by side. It tells what a decoder will see, so that distortion costs
-// no decoding. It owns nothing but that binding.
+// Package x264 encodes H.264 with libx264 (https://www.videolan.org/developers/x264.html) without
+// delay: each picture yields a frame. It suits many small, single-threaded encoders running
+// concurrently, and exposes the decoded frame so that measuring distortion needs no decoder.
 package x264
 
 // #cgo CFLAGS: -O3
@@ -23,36 +22,34 @@ import (
 // MaxSize bounds a picture's width and height, pixels.
 const MaxSize = 16384
 
-// MaxQP is the greatest quantiser.
+// MaxQP is the largest quantiser.
 const MaxQP = 51
 
-// Presets are libx264's, the fastest first.
+// Presets lists libx264's presets, the fastest first.
 var Presets = []string{"ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow"}
 
-// Config says how to encode.
+// Config configures an Encoder.
 type Config struct {
 	Width, Height  int // pixels, even
 	FPSNum, FPSDen int // frames per second
-	QP             int // quantiser, 1 to 51; IDR frames have 3 less
+	QP             int // quantiser, 1 to 51; IDR frames use 3 less
 	Preset         string
 	Color          Color
 }
 
-// Color is what the samples mean, in the names of WebCodecs and FFmpeg; "" is not told to
-// decoders.
+// Color describes the samples with the names of WebCodecs and FFmpeg; "" is not signaled.
 type Color struct {
 	Primaries, Transfer, Matrix string
 	FullRange                   bool
 }
 
-// codes are code points of ITU-T H.273.
+// codes are the code points of ITU-T H.273.
 var codes = map[string]C.int{"": 2, "bt709": 1, "bt470bg": 5, "smpte170m": 6, "iec61966-2-1": 13}
 
-// Picture is a picture in 4:2:0: chroma planes have half the width and half the
-// height, rounded up.
+// Picture is a picture in 4:2:0: chroma planes have half the width and height, rounded up.
 type Picture struct {
 	Y, Cb, Cr        []byte
-	YStride, CStride int // bytes from one row to the next
+	YStride, CStride int // bytes per row
 }
 
 // Encoder encodes a sequence. It is not safe for concurrent use; Close frees it.
@@ -68,8 +65,8 @@ var errClosed = errors.New("x264: use after Close")
 // New starts an encoder.
 func New(cfg Config) (*Encoder, error) {
 	switch {
-	case cfg.Width < 2 || cfg.Height < 2 || cfg.Width > MaxSize || cfg.Height > MaxSize ||
-		cfg.Width%2 != 0 || cfg.Height%2 != 0:
+	case cfg.Width < 2 || cfg.Height < 2 || cfg.Width > MaxSize || cfg.Height > MaxSize || cfg.Width%2 != 0 ||
+		cfg.Height%2 != 0:
 		return nil, fmt.Errorf("x264: pictures of %d×%d, want even sizes of 2 to %d", cfg.Width, cfg.Height, MaxSize)
 	case cfg.QP < 1 || cfg.QP > MaxQP:
 		return nil, fmt.Errorf("x264: quantiser %d, want 1 to %d", cfg.QP, MaxQP)
@@ -86,21 +83,9 @@ func New(cfg Config) (*Encoder, error) {
 	preset := C.CString(cfg.Preset)
 	defer C.free(unsafe.Pointer(preset))
 	e := &Encoder{cfg: cfg, e: (*C.struct_encoder)(C.calloc(1, C.sizeof_struct_encoder))}
-	if C.encoder_open(
-		e.e,
-		preset,
-		C.int(cfg.Width),
-		C.int(cfg.Height),
-		C.uint32_t(cfg.FPSNum),
-		C.uint32_t(cfg.FPSDen),
-		C.int(
-			cfg.QP,
-		),
-		codes[cfg.Color.Primaries],
-		codes[cfg.Color.Transfer],
-		codes[cfg.Color.Matrix],
-		boolInt(cfg.Color.FullRange),
-	) < 0 {
+	if C.encoder_open(e.e, preset, C.int(cfg.Width), C.int(cfg.Height), C.uint32_t(cfg.FPSNum), C.uint32_t(cfg.FPSDen),
+		C.int(cfg.QP), codes[cfg.Color.Primaries], codes[cfg.Color.Transfer], codes[cfg.Color.Matrix],
+		boolInt(cfg.Color.FullRange)) < 0 {
 		e.Close()
 		return nil, fmt.Errorf("x264: libx264 cannot encode %d×%d at preset %s", cfg.Width, cfg.Height, cfg.Preset)
 	}
@@ -112,7 +97,7 @@ func New(cfg Config) (*Encoder, error) {
 	}
 	var sps, pps []byte
 	for _, n := range unsafe.Slice(nals, int(count)) {
-		nal := C.GoBytes(unsafe.Pointer(n.p_payload), n.i_payload)[4:] // behind its length
+		nal := C.GoBytes(unsafe.Pointer(n.p_payload), n.i_payload)[4:] // without its length
 		switch n.i_type {
 		case C.NAL_SPS:
 			sps = nal
@@ -128,12 +113,12 @@ func New(cfg Config) (*Encoder, error) {
 	return e, nil
 }
 
-// Config is avcC: what a decoder has to know before the first frame.
+// Config returns the avcC, which a decoder needs before the first frame.
 func (e *Encoder) Config() []byte { return e.avcC }
 
-// Encode appends the next frame to dst: NAL units with four-byte lengths. The frame is
-// IDR, or refers to no more than frames since the last that was; the first one must be.
-// qp is its quantiser, no less than the encoder's own; 0 is that, and less for IDR frames.
+// Encode appends the next frame to dst as NAL units with four-byte lengths. The first frame must be
+// IDR; other frames depend only on frames since the last IDR frame. qp is the frame's quantiser, at
+// least the encoder's; 0 is the encoder's own, and less for IDR frames.
 func (e *Encoder) Encode(dst []byte, p Picture, idr bool, qp int) ([]byte, error) {
 	if e.e == nil {
 		return dst, errClosed
@@ -142,9 +127,8 @@ func (e *Encoder) Encode(dst []byte, p Picture, idr bool, qp int) ([]byte, error
 		return dst, err
 	}
 	var data *C.uint8_t
-	n := C.encoder_encode(e.e, (*C.uint8_t)(&p.Y[0]), C.int(p.YStride), (*C.uint8_t)(&p.Cb[0]),
-		(*C.uint8_t)(&p.Cr[0]), C.int(p.CStride), C.int64_t(e.frames), boolInt(idr || e.frames == 0),
-		C.int(min(max(qp, 0), MaxQP)), &data)
+	n := C.encoder_encode(e.e, (*C.uint8_t)(&p.Y[0]), C.int(p.YStride), (*C.uint8_t)(&p.Cb[0]), (*C.uint8_t)(&p.Cr[0]),
+		C.int(p.CStride), C.int64_t(e.frames), boolInt(idr || e.frames == 0), C.int(min(max(qp, 0), MaxQP)), &data)
 	if n < 0 {
 		return dst, errors.New("x264: libx264 returned no frame")
 	}
@@ -161,8 +145,8 @@ func (p *Picture) check(width, height int) error {
 	return nil
 }
 
-// LumaError is Σ weight·(a−b)² of the newest frame as a decoder sees it, from p, the
-// picture it was encoded from; over the rows from first on for which there are weights.
+// LumaError returns Σ weight·(a−b)² between the newest decoded frame and its source picture p, over
+// len(weights) rows starting at first.
 func (e *Encoder) LumaError(p Picture, first int, weights []float32) float64 {
 	if e.e == nil || e.e.luma == nil || len(weights) == 0 || first < 0 || first+len(weights) > e.cfg.Height ||
 		p.check(e.cfg.Width, e.cfg.Height) != nil {
@@ -172,8 +156,7 @@ func (e *Encoder) LumaError(p Picture, first int, weights []float32) float64 {
 		(*C.float)(&weights[0]), C.int(len(weights)), C.int(first)))
 }
 
-// Luma copies the luma of the newest frame, as a decoder sees it, to dst: width × height
-// bytes.
+// Luma copies the luma of the newest decoded frame to dst, width × height bytes.
 func (e *Encoder) Luma(dst []byte) {
 	if e.e == nil || e.e.luma == nil || len(dst) < e.cfg.Width*e.cfg.Height {
 		return

@@ -39,7 +39,7 @@ func TestEncode(t *testing.T) {
 	for i := range ones {
 		ones[i] = 1
 	}
-	for n := range 300 { // no IDR frame that was not asked for
+	for n := range 300 { // no IDR frame unless requested
 		p := picture(32, byte(n))
 		b, err := e.Encode(nil, p, n == 7, 0)
 		if err != nil {

@@ -55,8 +55,9 @@ func BenchmarkReaction(b *testing.B) {
 	prefix := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	for _, e := range []api.Edge{
 		{
-			Name: "a", Role: api.Sender, Signal: udp.LocalAddr().(*net.UDPAddr).AddrPort(), SignalVersion: signal.Version,
-			Paths: paths, Towards: prefix,
+			Name: "a", Role: api.Sender, Signal: udp.LocalAddr().(*net.UDPAddr).AddrPort(),
+			SignalVersion: signal.Version,
+			Paths:         paths, Towards: prefix,
 		},
 		{Name: "b", Role: api.Receiver, Paths: paths, Behind: prefix},
 	} {

@@ -89,7 +89,8 @@ func defaultConfig() Config {
 	c.State = "/var/lib/holocast/controller.json"
 	c.Mode = p.Mode
 	t := p.Trigger
-	c.Trigger.Interval, c.Trigger.Count, c.Trigger.Silence, c.Trigger.Merge, c.Trigger.Live = t.Interval, t.Count, t.Silence, t.Merge, t.Live
+	c.Trigger.Interval, c.Trigger.Count, c.Trigger.Silence, c.Trigger.Merge, c.Trigger.Live = t.Interval, t.Count,
+		t.Silence, t.Merge, t.Live
 	r := p.Redirect
 	c.Redirect.Margin, c.Redirect.Gain, c.Redirect.Hold, c.Redirect.Follow = r.Margin, r.Gain, r.Hold, r.Follow
 	c.ReportInterval, c.Rearm, c.End, c.Forget = p.ReportInterval, p.Rearm, p.End, p.Forget
@@ -149,7 +150,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("http.listen %s is open to others: set auth.token or http.clientCA, or listen on 127.0.0.1",
 			c.HTTP.Listen)
 	case c.HTTP.Operators != "" && c.Auth.Token == "" && c.HTTP.ClientCA == "" && !loopback(operators):
-		return fmt.Errorf("http.operators %s is open to others: set auth.token or http.clientCA, or listen on 127.0.0.1", c.HTTP.Operators)
+		return fmt.Errorf("http.operators %s is open to others: set auth.token or http.clientCA, or listen on "+
+			"127.0.0.1", c.HTTP.Operators)
 	case c.HTTP.Rate < 0:
 		return errors.New("http.rate must not be negative")
 	case c.HTTP.Rate > 0 && c.HTTP.Burst < 1:
@@ -163,7 +165,8 @@ func (c *Config) Validate() error {
 	case c.HTTP.MaxConnections < 2:
 		return errors.New("http.maxConnections must be at least 2")
 	case c.HTTP.PerAddress < 1 || c.HTTP.PerAddress >= c.HTTP.MaxConnections:
-		return errors.New("http.perAddress must be at least 1 and below http.maxConnections: otherwise one address could take all")
+		return errors.New("http.perAddress must be at least 1 and below http.maxConnections: otherwise one address " +
+			"could take all")
 	case c.HTTP.PerEdge < edgeConnections:
 		return fmt.Errorf("http.perEdge must be at least %d, the number of connections that an edge opens",
 			edgeConnections)

@@ -337,7 +337,8 @@ func TestSlowCallers(t *testing.T) {
 	}
 	began := time.Now()
 	head := slow("GET /v1/status HTTP/1.1\r\nHost: ")
-	body := slow("POST /v1/edges HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAuthorization: Bearer " + token + "\r\nContent-Length: 100\r\n\r\n{")
+	body := slow("POST /v1/edges HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAuthorization: " +
+		"Bearer " + token + "\r\nContent-Length: 100\r\n\r\n{")
 	long := slow("GET / HTTP/1.1\r\nX: " + strings.Repeat("x", 40<<10))
 	if _, err := p.client().Status(t.Context()); err != nil {
 		t.Error(err)

@@ -84,7 +84,8 @@ func watchEdge(t *testing.T, p *process, edge, token string, from byte) (status 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	if _, err := fmt.Fprintf(c, "GET /v1/edges/%s/watch HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", edge, token); err != nil {
+	if _, err := fmt.Fprintf(c, "GET /v1/edges/%s/watch HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "+
+		"%s\r\n\r\n", edge, token); err != nil {
 		t.Fatal(err)
 	}
 	_ = c.SetReadDeadline(time.Now().Add(patience))
@@ -208,7 +209,8 @@ func TestOperatorsAddress(t *testing.T) {
 
 func TestOrigin(t *testing.T) {
 	for address, want := range map[string]string{
-		"192.0.2.1:5": "192.0.2.1/32", "[::ffff:192.0.2.1]:5": "192.0.2.1/32", "[2001:db8:1:2:3::4]:5": "2001:db8:1:2::/64", "[fe80::1%lo]:5": "fe80::/64",
+		"192.0.2.1:5": "192.0.2.1/32", "[::ffff:192.0.2.1]:5": "192.0.2.1/32",
+		"[2001:db8:1:2:3::4]:5": "2001:db8:1:2::/64", "[fe80::1%lo]:5": "fe80::/64",
 	} {
 		a, err := net.ResolveTCPAddr("tcp", address)
 		if err != nil {

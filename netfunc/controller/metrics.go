@@ -22,7 +22,8 @@ type metrics struct {
 func newMetrics() *metrics {
 	return &metrics{
 		reaction: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "holocast_controller_reaction_seconds", Help: "Time from an event to the last signalling packet it caused.",
+			Name:    "holocast_controller_reaction_seconds",
+			Help:    "Time from an event to the last signalling packet it caused.",
 			Buckets: prometheus.ExponentialBuckets(10e-6, 2, 14),
 		}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -147,7 +147,8 @@ func (p picture) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	s := p.Status
 	fmt.Fprintf(w, "controller %s, up %s: %d edges, %d flows, mode %s; trigger above %.0f ms, %d running\n",
-		s.Version, s.Now.Sub(s.Started).Round(time.Second), s.Edges, s.Flows, s.Mode, s.Trigger.Interval, s.Trigger.Count)
+		s.Version, s.Now.Sub(s.Started).Round(time.Second), s.Edges, s.Flows, s.Mode, s.Trigger.Interval,
+		s.Trigger.Count)
 	if s.StateErr != "" {
 		fmt.Fprintf(w, "THE STATE IS NOT SAVED: %s\n", s.StateErr)
 	}

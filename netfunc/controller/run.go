@@ -144,7 +144,9 @@ func (c *Config) warnSecrets(log *slog.Logger) {
 }
 
 // serve starts a server per listener, which reports its end to served. Requests use ctx.
-func (l endpoints) serve(ctx context.Context, handler *rest.Server, log *slog.Logger, served chan<- error) []*http.Server {
+func (l endpoints) serve(ctx context.Context, handler *rest.Server, log *slog.Logger,
+	served chan<- error,
+) []*http.Server {
 	servers := make([]*http.Server, len(l))
 	for i, ln := range l {
 		h := http.Handler(handler)

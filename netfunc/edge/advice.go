@@ -21,7 +21,9 @@ func (c *Config) advice() (out []string) {
 	if c.Role.Receives() {
 		for _, name := range c.Receiver.Interfaces {
 			if strict(name) {
-				out = append(out, fmt.Sprintf("reverse path filtering drops first replicas on interface %s if the route back uses another: set net.ipv4.conf.all.rp_filter and net.ipv4.conf.%s.rp_filter to 0 or 2", name, name))
+				out = append(out, fmt.Sprintf("reverse path filtering drops first replicas on interface %s if the "+
+					"route back uses another: set net.ipv4.conf.all.rp_filter and net.ipv4.conf.%s.rp_filter to 0 or 2",
+					name, name))
 			}
 		}
 		if setting("ipv4/ip_forward") == 0 && len(c.Receiver.Behind) > 0 {
@@ -31,7 +33,8 @@ func (c *Config) advice() (out []string) {
 	if c.Role.Sends() {
 		for _, a := range c.Sender.Attach {
 			if directions[a.Direction] == bpf.Ingress && setting("ipv4/ip_forward") == 0 {
-				out = append(out, fmt.Sprintf("this host does not forward IPv4 and loses packets from %s that are not duplicated: set net.ipv4.ip_forward to 1", a.Interface))
+				out = append(out, fmt.Sprintf("this host does not forward IPv4 and loses packets from %s that are "+
+					"not duplicated: set net.ipv4.ip_forward to 1", a.Interface))
 				break
 			}
 		}

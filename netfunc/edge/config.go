@@ -140,7 +140,8 @@ type Eliminate struct {
 // algorithm converts the parameters for package elimination.
 func (e Eliminate) algorithm() elimination.Config {
 	return elimination.Config{
-		W: e.Window, Alpha: e.Threshold, Span: e.Span, LastSpan: e.LastSpan, CompleteSpan: e.CompleteSpan, Regret: e.Regret, Slack: e.Slack,
+		W: e.Window, Alpha: e.Threshold, Span: e.Span, LastSpan: e.LastSpan, CompleteSpan: e.CompleteSpan,
+		Regret: e.Regret, Slack: e.Slack,
 		Timeout: e.Timeout, Memory: e.Memory, Capacity: e.Capacity, Guard: e.Guard, Silence: e.Silence,
 		LatentPeriod: e.LatentPeriod, LatentLoss: e.LatentLoss,
 	}
@@ -161,7 +162,8 @@ func defaultConfig() Config {
 	c.Probe = Probe{Port: 4791, Every: 100 * time.Millisecond, Timeout: time.Second, Down: time.Second}
 	a := elimination.Default()
 	c.Eliminate = Eliminate{
-		Window: a.W, Threshold: a.Alpha, Span: a.Span, LastSpan: a.LastSpan, CompleteSpan: a.CompleteSpan, Regret: a.Regret, Slack: a.Slack,
+		Window: a.W, Threshold: a.Alpha, Span: a.Span, LastSpan: a.LastSpan, CompleteSpan: a.CompleteSpan,
+		Regret: a.Regret, Slack: a.Slack,
 		Timeout: a.Timeout, Memory: a.Memory, Capacity: a.Capacity, Guard: a.Guard, Silence: a.Silence,
 		LatentPeriod: a.LatentPeriod, LatentLoss: a.LatentLoss,
 	}

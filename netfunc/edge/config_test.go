@@ -42,9 +42,12 @@ func TestValidate(t *testing.T) {
 	}{
 		"sender":   {sends, ""},
 		"receiver": {gets, ""},
-		"both": {onePath + "role: both\nsender: {attach: [{interface: wan1, direction: egress}], towards: [10.8.0.0/16]}\n" +
-			"receiver: {behind: [10.9.0.0/16]}\nflows: [{destination: 10.8.0.1, paths: [1]}, {destination: 10.9.0.1, paths: [1], dscp: 46}]", ""},
-		"IPv6":          {"name: a\nrole: receiver\npaths: [{index: 8, interface: wan8, peer: \"fd00::2\", gateway: \"fe80::1\"}]", ""},
+		"both": {onePath + "role: both\nsender: {attach: [{interface: wan1, direction: egress}], towards: " +
+			"[10.8.0.0/16]}\n" +
+			"receiver: {behind: [10.9.0.0/16]}\nflows: [{destination: 10.8.0.1, paths: [1]}, {destination: 10.9.0.1, " +
+			"paths: [1], dscp: 46}]", ""},
+		"IPv6": {"name: a\nrole: receiver\npaths: [{index: 8, interface: wan8, peer: \"fd00::2\", gateway: " +
+			"\"fe80::1\"}]", ""},
 		"gateway alone": {"name: a\nrole: receiver\npaths: [{index: 8, interface: wan8, gateway: 10.1.0.1}]", ""},
 		"printed":       {gets + "elimination: {span: 0s, completeSpan: 0s, slack: 0}", ""},
 		"empty":         {"name: a", `role "" is not sender, receiver or both`},
@@ -59,8 +62,10 @@ func TestValidate(t *testing.T) {
 			"name: a\nrole: receiver\npaths: [{index: 9, interface: wan1, peer: 10.1.0.2}]",
 			"paths[0].index 9 is not 1 to 8",
 		},
-		"index twice":     {"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1, peer: 10.1.0.2}, {index: 1, interface: wan2, peer: 10.1.0.2}]", "paths[1].index 1 appears twice"},
-		"interface twice": {"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1, peer: 10.1.0.2}, {index: 2, interface: wan1, peer: 10.1.0.2}]", "paths[1].interface wan1 is already used by path 1"},
+		"index twice": {"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1, peer: 10.1.0.2}, {index: " +
+			"1, interface: wan2, peer: 10.1.0.2}]", "paths[1].index 1 appears twice"},
+		"interface twice": {"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1, peer: 10.1.0.2}, {index: " +
+			"2, interface: wan1, peer: 10.1.0.2}]", "paths[1].interface wan1 is already used by path 1"},
 		"no interface": {
 			"name: a\nrole: receiver\npaths: [{index: 1, peer: 10.1.0.2}]",
 			"paths[0].interface is missing",
@@ -69,7 +74,8 @@ func TestValidate(t *testing.T) {
 			"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1}]",
 			"paths[0].peer is missing: want the other edge's address on this path",
 		},
-		"families": {"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1, peer: 10.1.0.2, gateway: \"fd00::1\"}]", "paths[0].gateway fd00::1 and peer 10.1.0.2 differ in address family"},
+		"families": {"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1, peer: 10.1.0.2, gateway: " +
+			"\"fd00::1\"}]", "paths[0].gateway fd00::1 and peer 10.1.0.2 differ in address family"},
 		"not an address": {
 			"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1, peer: wan}]",
 			`edge.yml:3: paths[0].peer: "wan" is not an IP address`,
@@ -100,8 +106,11 @@ func TestValidate(t *testing.T) {
 			"flows[1].destination ::ffff:10.9.0.2 appears twice",
 		},
 		"no destination": {sends + "flows: [{paths: [1]}]", "flows[0].destination is not an address"},
-		"flow of no side": {onePath +
-			"role: both\nsender: {attach: [{interface: lan0}]}\nflows: [{destination: 10.9.0.2}]", "flows[0].destination 10.9.0.2 is neither in sender.towards nor in receiver.behind"},
+		"flow of no side": {
+			onePath +
+				"role: both\nsender: {attach: [{interface: lan0}]}\nflows: [{destination: 10.9.0.2}]",
+			"flows[0].destination 10.9.0.2 is neither in sender.towards nor in receiver.behind",
+		},
 		"uplink": {
 			gets + "uplink: {interfaces: [lan0], min: 300, max: 200}",
 			"uplink.min 300 and uplink.max 200: want",
@@ -258,11 +267,13 @@ func TestSides(t *testing.T) {
 	if got := c.destinations(c.Sender.Towards, c.outbound); len(got) != 1 {
 		t.Errorf("towards %v", got)
 	}
-	c, err = load(t, sends+"sender: {attach: [{interface: lan0}], towards: [10.9.0.0/24]}\nflows: [{destination: 10.9.0.1}, {destination: \"fd00::9\"}]")
+	c, err = load(t, sends+"sender: {attach: [{interface: lan0}], towards: [10.9.0.0/24]}\nflows: [{destination: "+
+		"10.9.0.1}, {destination: \"fd00::9\"}]")
 	if err == nil {
 		t.Error("a duplicate key was accepted")
 	}
-	c, err = load(t, onePath+"role: sender\nsender: {attach: [{interface: lan0}], towards: [10.9.0.0/24]}\nflows: [{destination: 10.9.0.1}, {destination: \"fd00::9\"}]")
+	c, err = load(t, onePath+"role: sender\nsender: {attach: [{interface: lan0}], towards: [10.9.0.0/24]}\nflows: "+
+		"[{destination: 10.9.0.1}, {destination: \"fd00::9\"}]")
 	if err != nil {
 		t.Fatal(err)
 	}

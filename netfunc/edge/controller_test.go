@@ -221,7 +221,8 @@ func controlled(t *testing.T, elimination string) (s *site, c *controller, near,
 	common := fmt.Sprintf("controller: {url: \"http://%s:%s\", token: %s}\nsignal: {key: %s}\n", relayAddress,
 		controllerPort, tokenFile, keyFile)
 	near = s.edge(s.near, "near", common+"role: sender\nsender: {towards: [10.9.0.0/24], attach: [{interface: lan0}]}")
-	far = s.edge(s.far, "far", common+"role: receiver\nreceiver: {behind: [10.9.0.0/24]}\nuplink: {interfaces: [lan0]}\nelimination: "+elimination)
+	far = s.edge(s.far, "far", common+"role: receiver\nreceiver: {behind: [10.9.0.0/24]}\nuplink: {interfaces: "+
+		"[lan0]}\nelimination: "+elimination)
 	far.start()
 	near.start()
 	near.until("paths", allUp)

@@ -250,7 +250,8 @@ func (d *daemon) leave() error {
 	d.stopSending()
 	if quiet, err := d.drained(); err != nil || !quiet || unconfirmed {
 		d.kernel.close()
-		return errors.Join(err, fmt.Errorf("the sender is still duplicating: kernel programs stay attached to remove duplicates; stop the sender, then run: edge detach --name %s", d.cfg.Name))
+		return errors.Join(err, fmt.Errorf("the sender is still duplicating: kernel programs stay attached to remove "+
+			"duplicates; stop the sender, then run: edge detach --name %s", d.cfg.Name))
 	}
 	return d.remove()
 }
@@ -371,7 +372,8 @@ func (d *daemon) controllerAddresses(ctx context.Context) (local, remote netip.A
 		return local, remote, err
 	}
 	defer conn.Close()
-	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), conn.RemoteAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
+	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(),
+		conn.RemoteAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
 }
 
 // hello describes the edge.
@@ -479,7 +481,8 @@ func (d *daemon) report() api.Report {
 			out.Ready = slices.SortedFunc(maps.Keys(flows), netip.Addr.Compare)
 			s, err := k.Stats()
 			out.Counters["misaddressed"] = s.Misaddressed
-			out.Counters["unknown"], out.Counters["evicted"], out.Counters["arrivals_dropped"] = s.Unknown, s.Evicted, s.RingFull
+			out.Counters["unknown"], out.Counters["evicted"], out.Counters["arrivals_dropped"] = s.Unknown, s.Evicted,
+				s.RingFull
 			return err
 		})
 	}

@@ -200,7 +200,8 @@ func (s *site) edge(n *namespace.Namespace, name, text string) *edge {
 		peer = 2
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "name: %s\npin: %s\nsocket: %s\nhttp: \"\"\ndrain: 100ms\nprobe: {every: 20ms, timeout: 200ms, down: 300ms}\nlog: {level: debug}\n%s\npaths:\n", name, e.pin, e.socket, text)
+	fmt.Fprintf(&b, "name: %s\npin: %s\nsocket: %s\nhttp: \"\"\ndrain: 100ms\nprobe: {every: 20ms, timeout: 200ms, "+
+		"down: 300ms}\nlog: {level: debug}\n%s\npaths:\n", name, e.pin, e.socket, text)
 	for i := 1; i <= paths; i++ {
 		fmt.Fprintf(&b, "  - {index: %d, interface: wan%d, peer: 10.1.%d.%d}\n", i, i, i, peer)
 	}

@@ -106,10 +106,12 @@ func here(cfg Config) ([]Config, error) {
 		out = append(out, one)
 	}
 	if len(out) == 0 && os.Geteuid() != 0 {
-		return nil, errors.New("cannot see this machine's edges: run as root, or as a member of the socket's group with --config")
+		return nil, errors.New("cannot see this machine's edges: run as root, or as a member of the socket's group " +
+			"with --config")
 	}
 	if len(out) == 0 {
-		return nil, errors.New("no edge found: start one, or use --config if its pin or socket is not in the default directory")
+		return nil, errors.New("no edge found: start one, or use --config if its pin or socket is not in the default " +
+			"directory")
 	}
 	slices.SortFunc(out, func(a, b Config) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil

@@ -59,11 +59,13 @@ func TestMessages(t *testing.T) {
 		},
 		"controller's URL": {
 			old: "role: receiver",
-			new: "role: receiver\nreceiver: {behind: [10.9.0.0/24]}\ncontroller: {url: \"ftp://x\"}", receiver: true, want: "edge.yml:10: controller.url: \"ftp://x\" is not http",
+			new: "role: receiver\nreceiver: {behind: [10.9.0.0/24]}\ncontroller: {url: \"ftp://x\"}", receiver: true,
+			want: "edge.yml:10: controller.url: \"ftp://x\" is not http",
 		},
 		"controller's CA": {
-			old: "role: receiver",
-			new: "role: receiver\nreceiver: {behind: [10.9.0.0/24]}\ncontroller: {url: \"https://x\", ca: /none}", receiver: true, want: "edge.yml:10: controller.ca: open /none: no such file",
+			old:      "role: receiver",
+			new:      "role: receiver\nreceiver: {behind: [10.9.0.0/24]}\ncontroller: {url: \"https://x\", ca: /none}",
+			receiver: true, want: "edge.yml:10: controller.ca: open /none: no such file",
 		},
 		"HTTP address wrong": {
 			old: `http: ""`, new: `http: "10.77.0.1:1"`,
@@ -122,7 +124,8 @@ func TestUnprivileged(t *testing.T) {
 			c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 		}
 		out, err := c.CombinedOutput()
-		want := "edge: an edge needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON: this process has no CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON\n"
+		want := "edge: an edge needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON: this process has no CAP_BPF, " +
+			"CAP_NET_ADMIN, CAP_PERFMON\n"
 		if err == nil || string(out) != want {
 			t.Errorf("%v: %v\n%swant\n%s", args, err, out, want)
 		}
@@ -183,7 +186,8 @@ func TestHTTP(t *testing.T) {
 	}
 	for _, want := range []string{
 		`holocast_edge_path_up{path="1"} 1`, `holocast_edge_path_first_packets_total{path="3"} 0`,
-		`holocast_edge_flow_paths{destination="10.9.0.2",side="receiver"} 3`, "holocast_edge_status_failed 0", "go_goroutines",
+		`holocast_edge_flow_paths{destination="10.9.0.2",side="receiver"} 3`, "holocast_edge_status_failed 0",
+		"go_goroutines",
 	} {
 		// A next hop that answers late takes its path down for a moment.
 		eventually(t, want, func() bool { return strings.Contains(get("/metrics"), want) })

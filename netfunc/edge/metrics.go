@@ -97,7 +97,8 @@ func senderMetrics(m *service.Metrics, paths service.Metric) putStatus {
 			}
 			for result, n := range map[string]uint64{
 				"applied": k.Signals.Applied, "malformed": k.Signals.Malformed, "spoofed": k.Signals.Spoofed,
-				"other_version": k.Signals.OtherVersion, "replayed": k.Signals.Replayed, "map_full": k.Signals.Full, "foreign": k.Signals.Foreign,
+				"other_version": k.Signals.OtherVersion, "replayed": k.Signals.Replayed, "map_full": k.Signals.Full,
+				"foreign": k.Signals.Foreign,
 			} {
 				put(signals, float64(n), result)
 			}

@@ -429,7 +429,8 @@ func TestWrongNextHop(t *testing.T) {
 func TestOwnHost(t *testing.T) {
 	s := newSite(t)
 	near := s.edge(s.near, "near", strings.Replace(staticSender, "[{interface: lan0}]",
-		"[{interface: wan1, direction: egress}, {interface: wan2, direction: egress}, {interface: wan3, direction: egress}]", 1))
+		"[{interface: wan1, direction: egress}, {interface: wan2, direction: egress}, {interface: wan3, direction: "+
+			"egress}]", 1))
 	far := s.edge(s.far, "far", staticReceiver)
 	far.start()
 	near.start()
@@ -550,7 +551,8 @@ func TestFirewall(t *testing.T) {
 		passes bool // a packet that forwarding rejects
 	}{
 		"ingress": {"[{interface: lan0}]", true},
-		"egress":  {"[{interface: wan1, direction: egress}, {interface: wan2, direction: egress}, {interface: wan3, direction: egress}]", false},
+		"egress": {"[{interface: wan1, direction: egress}, {interface: wan2, direction: egress}, {interface: wan3, " +
+			"direction: egress}]", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)

@@ -425,8 +425,10 @@ func (r *receiving) add(s *Status) {
 		to.Paths = f.paths
 		stats := f.algorithm.Stats()
 		a := &Algorithm{
-			State: f.state, Generation: stats.Generation, Paths: stats.Paths, Packets: stats.Packets, Window: stats.Window,
-			Rewards: []api.Reward{}, Latent: f.latent, Alarms: f.alarms, Decisions: f.decisions, Last: f.last, LastAt: f.lastAt,
+			State: f.state, Generation: stats.Generation, Paths: stats.Paths, Packets: stats.Packets,
+			Window:  stats.Window,
+			Rewards: []api.Reward{}, Latent: f.latent, Alarms: f.alarms, Decisions: f.decisions, Last: f.last,
+			LastAt: f.lastAt,
 		}
 		for _, path := range a.Paths.Indices() {
 			a.Rewards = append(a.Rewards, api.Reward{

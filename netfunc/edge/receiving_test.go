@@ -149,7 +149,8 @@ func TestSeen(t *testing.T) {
 
 // TestUncontrolled: without a controller decisions change nothing.
 func TestUncontrolled(t *testing.T) {
-	r := newReceiving(t, "flows: [{destination: 10.9.0.2, paths: [1, 2, 3]}]\nelimination: {window: 10, span: 0s, completeSpan: 0s, slack: 0, guard: 0s}", false)
+	r := newReceiving(t, "flows: [{destination: 10.9.0.2, paths: [1, 2, 3]}]\nelimination: {window: 10, span: 0s, "+
+		"completeSpan: 0s, slack: 0, guard: 0s}", false)
 	now := bpf.Now()
 	for n := range 1000 {
 		now += time.Millisecond

@@ -80,8 +80,9 @@ func (d *daemon) healthy() error {
 // status returns the edge's current status.
 func (d *daemon) status() (*Status, error) {
 	s := &Status{
-		Name: d.cfg.Name, Role: d.cfg.Role, Version: service.Version(), Running: true, PID: os.Getpid(), Started: d.started,
-		Pin: d.cfg.Pin, Paths: d.paths.status(),
+		Name: d.cfg.Name, Role: d.cfg.Role, Version: service.Version(), Running: true, PID: os.Getpid(),
+		Started: d.started,
+		Pin:     d.cfg.Pin, Paths: d.paths.status(),
 	}
 	err := errors.Join(
 		d.kernel.withSender(func(k *bpf.Sender) error { return s.addSender(k) }),

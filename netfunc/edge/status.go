@@ -183,7 +183,8 @@ func (s *Status) addSender(k *bpf.Sender) error {
 		Duplicated: stats.Duplicated, Uplink: stats.Uplink, RingFull: stats.RingFull,
 		Passed: PassedBySender{stats.Unusable, stats.Expiring, stats.Tagged, stats.Short, stats.Failed},
 		Signals: Signals{
-			Applied: stats.Applied, Malformed: stats.Malformed, Spoofed: stats.Spoofed, OtherVersion: stats.OtherVersion, Replayed: stats.Replayed,
+			Applied: stats.Applied, Malformed: stats.Malformed, Spoofed: stats.Spoofed,
+			OtherVersion: stats.OtherVersion, Replayed: stats.Replayed,
 			Full: stats.PolicyFull, Foreign: stats.Foreign, Nonce: nonce,
 		},
 		Policies: []PolicyStatus{},
@@ -212,7 +213,8 @@ func (s *Status) addReceiver(k *bpf.Receiver) error {
 		}
 	}
 	out := &ReceiverStatus{
-		Flows: []FlowStatus{}, Unknown: stats.Unknown, Misaddressed: stats.Misaddressed, Short: stats.Short, Races: stats.Races,
+		Flows: []FlowStatus{}, Unknown: stats.Unknown, Misaddressed: stats.Misaddressed, Short: stats.Short,
+		Races:   stats.Races,
 		Evicted: stats.Evicted, RingFull: stats.RingFull,
 	}
 	for destination, f := range flows {

@@ -92,7 +92,8 @@ func TestSystem(t *testing.T) {
 	common := fmt.Sprintf("controller: {url: \"http://%s:%s\", token: %s}\nsignal: {key: %s}\n", relayAddress,
 		controllerPort, tokenFile, keyFile)
 	near := s.edge(s.near, "near", common+"role: sender\nsender: {towards: [10.9.0.0/24], attach: [{interface: lan0}]}")
-	far := s.edge(s.far, "far", common+"role: receiver\nreceiver: {behind: [10.9.0.0/24]}\nuplink: {interfaces: [lan0]}\n"+
+	far := s.edge(s.far, "far", common+"role: receiver\nreceiver: {behind: [10.9.0.0/24]}\nuplink: {interfaces: "+
+		"[lan0]}\n"+
 		"elimination: {span: 500ms, completeSpan: 3s, guard: 50ms, threshold: 50ms, timeout: 60ms}")
 	far.start()
 	near.start()

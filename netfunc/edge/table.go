@@ -84,7 +84,8 @@ func (s *Status) printPaths(w io.Writer) {
 			problems = append(problems, fmt.Sprintf("path %d is down: %s", p.Index, p.Problem))
 		}
 		if p.Refused > 0 && !p.Probed {
-			problems = append(problems, fmt.Sprintf("path %d: %d probes refused: check that signal.key is the same at both edges, and that peer is the other edge's address", p.Index, p.Refused))
+			problems = append(problems, fmt.Sprintf("path %d: %d probes refused: check that signal.key is the same "+
+				"at both edges, and that peer is the other edge's address", p.Index, p.Refused))
 		}
 		if n := p.Errors + p.TooBig; n > 0 {
 			problems = append(problems, fmt.Sprintf("path %d: %d replicas not sent, %d of them longer than the MTU",
@@ -100,10 +101,12 @@ func (s *Status) printPaths(w io.Writer) {
 
 func (k *SenderStatus) print(w io.Writer) {
 	p := k.Passed
-	fmt.Fprintf(w, "\nduplicated %d; passed plain: %d no usable path, %d expiring, %d tagged, %d truncated, %d failed\n",
+	fmt.Fprintf(w, "\nduplicated %d; passed plain: %d no usable path, %d expiring, %d tagged, %d truncated, %d "+
+		"failed\n",
 		k.Duplicated, p.Unusable, p.Expiring, p.Tagged, p.Short, p.Failed)
 	g := k.Signals
-	fmt.Fprintf(w, "signalling: %d applied, %d malformed, %d spoofed, %d of another version, %d replayed, %d without room; uplink: %d packets seen\n",
+	fmt.Fprintf(w, "signalling: %d applied, %d malformed, %d spoofed, %d of another version, %d replayed, %d without "+
+		"room; uplink: %d packets seen\n",
 		g.Applied, g.Malformed, g.Spoofed, g.OtherVersion, g.Replayed, g.Full, k.Uplink)
 	rows := [][]string{{"POLICY", "PATHS", "SET BY"}}
 	for _, p := range k.Policies {
@@ -119,7 +122,8 @@ func (k *SenderStatus) print(w io.Writer) {
 }
 
 func (k *ReceiverStatus) print(w io.Writer) {
-	fmt.Fprintf(w, "\npassed: %d of no flow, %d to other Ethernet addresses, %d truncated, %d races; %d evicted; %d arrivals dropped\n", k.Unknown, k.Misaddressed, k.Short, k.Races, k.Evicted, k.RingFull)
+	fmt.Fprintf(w, "\npassed: %d of no flow, %d to other Ethernet addresses, %d truncated, %d races; %d evicted; %d "+
+		"arrivals dropped\n", k.Unknown, k.Misaddressed, k.Short, k.Races, k.Evicted, k.RingFull)
 	rows := [][]string{{"FLOW", "PATHS", "STATE", "GENERATION", "REWARDS", "LATENT", "FIRST", "LATE", "LOST"}}
 	for _, f := range k.Flows {
 		var first, late, lost uint64

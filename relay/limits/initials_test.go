@@ -9,6 +9,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/netip"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,19 +21,39 @@ import (
 type kernel struct {
 	*Limits
 	random *rand.Rand
+
+	mu     sync.Mutex
 	shares shares
-	calls  int
+	calls  int // of pass
+
 	passed map[netip.Addr]int
 }
 
 func (k *kernel) pass(own map[netip.Prefix]float64, rest float64) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	k.shares = shares{maps.Clone(own), rest}
 	k.calls++
 	return nil
 }
 
+// told returns the latest shares and the number of calls of pass.
+func (k *kernel) told() (shares, int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.shares, k.calls
+}
+
+// tracked returns the numbers of addresses that are counted and that have a backlog.
+func (k *kernel) tracked() (counted, backlogged int) {
+	k.initials.mu.Lock()
+	defer k.initials.mu.Unlock()
+	return len(k.initials.passed), len(k.initials.flows)
+}
+
 func (k *kernel) send(from netip.Addr, n int) {
-	share := k.shares.of(prefixOf(from))
+	now, _ := k.told()
+	share := now.of(prefixOf(from))
 	for range n {
 		if k.random.Float64() < share {
 			k.passed[from]++
@@ -130,17 +151,17 @@ func TestInitials(t *testing.T) {
 						t.Errorf("estimated %d packets a second, want %d", u.Used, sent+500)
 					}
 				}
-				if len(k.shares.own) > maxOwnShares {
-					t.Errorf("%d addresses have shares", len(k.shares.own))
+				if now, _ := k.told(); len(now.own) > maxOwnShares {
+					t.Errorf("%d addresses have shares", len(now.own))
 				}
 				k.during(3*time.Second, func(int) { calm(k) })
-				if !k.shares.all() {
-					t.Errorf("after the flood %v pass", k.shares)
+				now, calls := k.told()
+				if !now.all() {
+					t.Errorf("after the flood %v pass", now)
 				}
 				k.during(time.Second, func(int) {})
-				calls := k.calls
 				k.during(time.Minute, func(int) {})
-				if k.calls != calls {
+				if _, later := k.told(); later != calls {
 					t.Error("pass was called without traffic")
 				}
 				for _, u := range k.Usage() {
@@ -160,7 +181,7 @@ func TestInitialsBurst(t *testing.T) {
 			k.send(addr(1), 1000)
 			time.Sleep(2 * time.Second)
 		}
-		if k.passed[addr(1)] != 5000 || k.calls != 0 {
+		if _, calls := k.told(); k.passed[addr(1)] != 5000 || calls != 0 {
 			t.Errorf("%d of 5000 packets passed", k.passed[addr(1)])
 		}
 	})
@@ -173,11 +194,11 @@ func TestInitialsOfManyAddresses(t *testing.T) {
 			for i := range 20_000 {
 				k.send(addr(window*20_000+i), 1)
 			}
-			if n := len(k.initials.passed); n > maxSources+1 {
+			if n, _ := k.tracked(); n > maxSources+1 {
 				t.Errorf("%d addresses are remembered", n)
 			}
 		})
-		if n := len(k.initials.flows); n > maxSources {
+		if _, n := k.tracked(); n > maxSources {
 			t.Errorf("%d flows are remembered", n)
 		}
 	})
@@ -187,13 +208,13 @@ func TestInitialsOfManyAddresses(t *testing.T) {
 func TestInitialsReplaced(t *testing.T) {
 	inBubble(t, Bounds{0, 1000, 10_000}, func(k *kernel) {
 		k.during(time.Second, func(int) { k.send(addr(1), 10_000) })
-		if k.shares.of(prefixOf(addr(1))) > 0.1 {
-			t.Errorf("%v pass", k.shares)
+		if now, _ := k.told(); now.of(prefixOf(addr(1))) > 0.1 {
+			t.Errorf("%v pass", now)
 		}
 		k.Replace(Config{})
 		k.during(time.Second, func(int) { k.send(addr(1), 10_000) })
-		if !k.shares.all() {
-			t.Errorf("without limits %v pass", k.shares)
+		if now, _ := k.told(); !now.all() {
+			t.Errorf("without limits %v pass", now)
 		}
 	})
 }

@@ -42,13 +42,13 @@ func bridgeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bridge URL",
 		Short: "Serve a session to LiveScan3D's viewers",
-		Long: `Receives a session and serves it to viewers of LiveScan3D, in Unity and on a HoloLens,
-as LiveScan3D's server does: they ask for each frame over TCP, and get the points of all
-cameras in the coordinates of the studio. It waits for a relay or a session that is not
-there, and goes on when they come back.
+		Long: `Receives a session and serves it to LiveScan3D's viewers, in Unity and on HoloLens, with the
+protocol of LiveScan3D's server: a viewer requests each frame over TCP and receives the points of
+all cameras in studio coordinates. The bridge waits for a missing relay or session, and reconnects
+after an outage.
 
-Nothing that LiveScan3D says is encrypted or authorized: whoever reaches the address sees
-the session. By default that is this machine alone.`,
+LiveScan3D's protocol has neither encryption nor authorization: whoever reaches the address sees
+the session. The default is loopback.`,
 		Example: `  holocast bridge moqt://localhost:4443/demo
   holocast bridge --listen :48002 --points 100000 moqt://relay.example:4443/studio
   holocast bridge --listen 192.168.1.20:48002 --http 127.0.0.1:9192 moqt://relay.example:4443/studio`,
@@ -64,13 +64,19 @@ the session. By default that is this machine alone.`,
 	f := c.Flags()
 	o.target.AddFlags(f)
 	f.StringVar(&o.listen, "listen", o.listen, "TCP address for viewers; :48002 is all of this machine's")
-	f.IntVar(&o.points, "points", o.points, "most points of a frame, all cameras together: the others are left out evenly; 9 bytes each")
+	f.IntVar(
+		&o.points, "points", o.points,
+		"most points of a frame, all cameras together: the others are left out evenly; 9 bytes each",
+	)
 	f.IntSliceVar(&o.cameras, "camera", nil, "cameras to serve, by number (default all)")
 	f.StringVar(&o.quality, "quality", "", "quality of the tracks (default the best)")
 	f.IntVar(&o.viewers, "max-viewers", o.viewers, "maximum number of viewers")
 	f.IntVar(&o.perSource, "max-per-address", 0, "maximum viewers per address (default --max-viewers)")
 	f.StringVar(&o.http, "http", "", "TCP address for /metrics and /healthz (default none)")
-	f.StringVar(&o.congestion, "tcp-congestion", "", "the kernel's TCP congestion control, such as cubic or bbr (default the system's)")
+	f.StringVar(
+		&o.congestion, "tcp-congestion", "",
+		"the kernel's TCP congestion control, such as cubic or bbr (default the system's)",
+	)
 	f.DurationVar(&o.duration, "duration", 0, "stop after this long (default at Ctrl-C)")
 	f.StringVar(&o.frames, "frames", "", "write each sent frame to this CSV file (times in UNIX µs)")
 	f.BoolVar(&o.json, "json", false, "print a summary as one JSON object, the last line of stdout")
@@ -128,9 +134,11 @@ func serveBridge(ctx context.Context, o bridgeOptions, stdout io.Writer) (err er
 		clouds, _ := p.Clouds()
 		return clouds
 	}, o.points)
-	p = player.New(player.Config{Namespace: ns, Cameras: o.cameras, Quality: o.quality, Wait: true, Shown: func(f player.ShownFrame) {
-		frames.Shown(f.Camera, f.Captured, f.Shown)
-	}})
+	p = player.New(
+		player.Config{Namespace: ns, Cameras: o.cameras, Quality: o.quality, Wait: true, Shown: func(f player.ShownFrame) {
+			frames.Shown(f.Camera, f.Captured, f.Shown)
+		}},
+	)
 	defer p.Close()
 	cfg := bridge.Config{Viewers: o.viewers, PerAddress: o.perSource}
 	if o.frames != "" {
@@ -227,7 +235,10 @@ func (l *sentList) add(s bridge.Sent) {
 	if !s.Captured.IsZero() {
 		captured = s.Captured.UnixMicro()
 	}
-	fmt.Fprintf(l.w, "%s,%d,%d,%d,%d,%d,%d\n", s.Viewer, s.Frame, captured, s.Asked.UnixMicro(), s.Taken.UnixMicro(), s.Points, s.Bytes)
+	fmt.Fprintf(
+		l.w, "%s,%d,%d,%d,%d,%d,%d\n", s.Viewer, s.Frame, captured, s.Asked.UnixMicro(), s.Taken.UnixMicro(),
+		s.Points, s.Bytes,
+	)
 }
 
 // close flushes the file.

@@ -71,8 +71,8 @@ func startChild(dir, name string, args ...string) (*child, error) {
 	return c, nil
 }
 
-// childPatience is how long a child may take to exit before it is killed.
-const childPatience = 3 * time.Second
+// childExitTimeout bounds the exit of a child before it is killed.
+const childExitTimeout = 3 * time.Second
 
 // stop terminates the child and its children, and kills them if needed.
 func (c *child) stop() {
@@ -81,7 +81,7 @@ func (c *child) stop() {
 		select {
 		case <-c.done:
 			return
-		case <-time.After(childPatience):
+		case <-time.After(childExitTimeout):
 		}
 	}
 }

@@ -11,7 +11,10 @@ import (
 // returns nil or a connect.Final error, or ctx ends. Unless patient, an unreachable relay is an
 // error at first. With moving, two calls of use may overlap while the session moves to another
 // relay (connect.Target.KeepMoving).
-func keep(ctx context.Context, t connect.Target, h moqt.Handler, patient, moving bool, use func(context.Context, *moqt.Session) error) error {
+func keep(
+	ctx context.Context, t connect.Target, h moqt.Handler, patient, moving bool,
+	use func(context.Context, *moqt.Session) error,
+) error {
 	if !patient {
 		began := false
 		err := t.Use(ctx, h, moqt.Config{}, moving, func(ctx context.Context, s *moqt.Session) error {

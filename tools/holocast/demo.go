@@ -33,24 +33,23 @@ type demoOptions struct {
 	out         string
 }
 
-// demoPatience bounds the time to the first frame. On a slow machine, rendering the synthetic
+// firstFrameTimeout bounds the time to the first frame. On a slow machine, rendering the synthetic
 // performer takes half of it.
-const demoPatience = time.Minute
+const firstFrameTimeout = time.Minute
 
 func demoCommand() *cobra.Command {
 	var o demoOptions
 	c := &cobra.Command{
 		Use:   "demo",
 		Short: "Run a relay, a capture server and a player on this machine",
-		Long: `Starts a relay and a capture server on a free port, plays their session and shows
-frame rate and frame delay: four real cameras around a marker cube where
-HOLOCAST_DATA has their recording, a synthetic performer elsewhere. A picture of what
-was received and the programs' output are left in the output folder.
+		Long: `Starts a relay and a capture server on free ports, plays their session and shows frame rate and
+frame delay. The source is a recording of four real cameras around a marker cube if HOLOCAST_DATA
+has it, otherwise a synthetic performer. The output folder receives a picture of the last frame and
+the programs' logs.
 
-With --360 it plays 360° video: a real clip where HOLOCAST_DATA has one, a rendered
-plaza elsewhere.`,
+--360 plays 360° video: a real clip if HOLOCAST_DATA has one, otherwise a rendered plaza.`,
 		Example: `  holocast demo
-  holocast demo --seconds 10                      # ends by itself, the last line is JSON
+  holocast demo --seconds 10                      # ends after 10 s; the last line is JSON
   holocast demo --cameras 1
   holocast demo --360
   holocast demo --source synthetic --cameras 2 --capture-arg=--descriptions=4`,
@@ -118,8 +117,10 @@ func demo(ctx context.Context, o demoOptions, stdout io.Writer, stderr *os.File)
 	if err != nil {
 		return err
 	}
-	play := playOptions{target: target, wait: true, png: filepath.Join(o.out, "cloud.png"), fov: "90x90", scheme: sphere.Ours,
-		duration: time.Duration(o.seconds * float64(time.Second))}
+	play := playOptions{
+		target: target, wait: true, png: filepath.Join(o.out, "cloud.png"), fov: "90x90", scheme: sphere.Ours,
+		duration: time.Duration(o.seconds * float64(time.Second)),
+	}
 	cfg := player.Config{Namespace: ns, Viewer: "demo", Wait: true}
 	if o.sphere {
 		play.png = filepath.Join(o.out, "viewport.png")
@@ -146,8 +147,8 @@ func demo(ctx context.Context, o demoOptions, stdout io.Writer, stderr *os.File)
 				stop(capture.failure())
 			case <-playing.Done():
 			}
-		case <-time.After(demoPatience):
-			stop(fmt.Errorf("no frame arrived in %v\n%s", demoPatience, capture.tail()))
+		case <-time.After(firstFrameTimeout):
+			stop(fmt.Errorf("no frame arrived in %v\n%s", firstFrameTimeout, capture.tail()))
 		case <-playing.Done():
 		}
 	}()

@@ -21,9 +21,8 @@ func doctorCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check this machine's capabilities",
-		Long: `Tries what sessions, cameras, the duplication pair and the network lab need, and names
-one command for each thing that is missing. It changes nothing, and fails only where
-sessions cannot work at all.`,
+		Long: `Checks the requirements of sessions, cameras, the duplication pair and the network lab, and names a
+command for each missing one. It changes nothing. It fails only if sessions cannot work at all.`,
 		Example: `  holocast doctor
   sudo holocast doctor --json`,
 		Args: cobra.NoArgs,
@@ -44,7 +43,11 @@ func diagnose(ctx context.Context, port int, asJSON bool, stdout io.Writer) erro
 		doctor.Check{Name: "data", Run: func(context.Context) doctor.Finding {
 			dir, err := sampledata.Find()
 			if err != nil {
-				return doctor.Finding{Status: doctor.Warn, Detail: err.Error() + ": the demo shows the synthetic performer, tests of real frames are skipped", Mend: "export HOLOCAST_DATA=/path/to/data"}
+				return doctor.Finding{
+					Status: doctor.Warn,
+					Detail: err.Error() + ": the demo shows the synthetic performer, tests of real frames are skipped",
+					Mend:   "export HOLOCAST_DATA=/path/to/data",
+				}
 			}
 			return doctor.Finding{Status: doctor.OK, Detail: dir}
 		}},
@@ -81,9 +84,16 @@ func checkFastPath(context.Context) doctor.Finding {
 	case err == nil:
 		return doctor.Finding{Status: doctor.OK, Detail: "relay --fastpath auto forwards datagrams in the kernel"}
 	case errors.Is(err, quicext.ErrUnsupported):
-		return doctor.Finding{Status: doctor.Warn, Detail: "datagrams go through user space: " + err.Error(), Mend: "make build"}
+		return doctor.Finding{
+			Status: doctor.Warn,
+			Detail: "datagrams go through user space: " + err.Error(),
+			Mend:   "make build",
+		}
 	}
-	return doctor.Finding{Status: doctor.Warn, Detail: "datagrams go through user space: the kernel fast path " + err.Error()}
+	return doctor.Finding{
+		Status: doctor.Warn,
+		Detail: "datagrams go through user space: the kernel fast path " + err.Error(),
+	}
 }
 
 // findPrograms looks for the programs that the demo needs.

@@ -31,12 +31,12 @@ func exportCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "export FILE.mcap|FOLDER",
 		Short: "Turn a recording into PLY files, Azure Kinect recordings or a 360° film",
-		Long: `Writes one PLY file a frame, all cameras merged in the studio's coordinates or each
-on its own, or one Azure Kinect recording (mkv) a camera. A Kinect recording's colour
-is what the frames carry, on the depth camera's pixels; its calibration says so.
+		Long: `Writes one PLY file per frame, with all cameras merged in studio coordinates or one file per camera,
+or one Azure Kinect recording (mkv) per camera. A Kinect recording has its color in the depth
+camera's geometry, as in the frames; its calibration reflects this.
 
-Of 360° video, recorded or prepared, it makes one film of the whole sphere: each tile at
-the best quality that was recorded, with sound and spherical metadata.`,
+From 360° video, recorded or prepared, it makes one film of the whole sphere: each tile at the best
+recorded quality, with sound and spherical metadata.`,
 		Example: `  holocast export demo.mcap --ply frames
   holocast export demo.mcap --ply frames --camera 0,2 --per-camera
   holocast export demo.mcap --k4a kinects --color bgra
@@ -97,13 +97,21 @@ func exportRecording(ctx context.Context, o exportOptions, path string, stdout i
 		}
 		bar := newCountBar(what, int64(info.Records))
 		began := time.Now()
-		result, err := f(export.Config{Cameras: o.cameras, Quality: o.quality, Progress: func(n uint64) { bar.set(time.Since(began), int64(n)) }})
+		result, err := f(
+			export.Config{
+				Cameras:  o.cameras,
+				Quality:  o.quality,
+				Progress: func(n uint64) { bar.set(time.Since(began), int64(n)) },
+			},
+		)
 		bar.end()
 		if err != nil {
 			return err
 		}
-		sum[what] = map[string]any{"folder": dir, "files": len(result.Files), "frames": result.Frames,
-			"partial": result.Partial, "damaged": result.Damaged, "late": result.Late}
+		sum[what] = map[string]any{
+			"folder": dir, "files": len(result.Files), "frames": result.Frames,
+			"partial": result.Partial, "damaged": result.Damaged, "late": result.Late,
+		}
 		if !o.json {
 			fmt.Fprintf(stdout, "%s: %d frames in %d files", dir, result.Frames, len(result.Files))
 			if n := result.Damaged + result.Late; n > 0 {
@@ -132,7 +140,9 @@ func exportRecording(ctx context.Context, o exportOptions, path string, stdout i
 func exportFilm(ctx context.Context, o exportOptions, path string, sum map[string]any, stdout io.Writer) error {
 	bar := newCountBar("mp4", 1000)
 	began := time.Now()
-	film, err := export.MP4(ctx, path, o.mp4, export.Config{Progress: func(n uint64) { bar.set(time.Since(began), int64(n)) }})
+	film, err := export.MP4(
+		ctx, path, o.mp4, export.Config{Progress: func(n uint64) { bar.set(time.Since(began), int64(n)) }},
+	)
 	bar.end()
 	if err != nil {
 		return err

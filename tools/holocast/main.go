@@ -49,7 +49,10 @@ func command() *cobra.Command {
 		},
 	}
 	c.PersistentFlags().StringVar(&level, "log-level", "warn", "debug, info, warn or error")
-	c.AddCommand(playCommand(), bridgeCommand(), monitorCommand(), recordCommand(), replayCommand(), prepareCommand(), exportCommand(), demoCommand(), doctorCommand(), traceCommand(), movedCommand("bench"), movedCommand("lab"))
+	c.AddCommand(
+		playCommand(), bridgeCommand(), monitorCommand(), recordCommand(), replayCommand(), prepareCommand(),
+		exportCommand(), demoCommand(), doctorCommand(), traceCommand(), movedCommand("bench"), movedCommand("lab"),
+	)
 	return c
 }
 

@@ -25,9 +25,8 @@ func monitorCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "monitor URL",
 		Short: "Serve frame rate and frame delay of a session's viewers to Prometheus",
-		Long: `Reads the receipts of a session's viewers, one for every frame shown, and serves
-frame rate, frame delay and lost frames of each viewer under /metrics. It waits for a
-relay that is not there.`,
+		Long: `Reads the receipts of a session's viewers, one per displayed frame, and serves each viewer's frame
+rate, frame delay and lost frames under /metrics. It waits for a missing relay.`,
 		Example: `  holocast monitor moqt://localhost:4443/demo
   curl http://localhost:9191/metrics`,
 		Args: service.Arguments,
@@ -175,11 +174,18 @@ func (v *viewers) metrics() *service.Metrics {
 	var (
 		connected = m.Gauge("monitor_connected", "1 while the monitor is connected to the relay.")
 		sessions  = m.Gauge("sessions", "Viewers that sent a receipt in the last 5 s.")
-		rate      = m.Gauge("frames_per_second", "Distinct frames displayed in the last second, mean of the viewer's cameras.", "viewer")
-		delay     = m.Gauge("frame_delay_quantile_seconds", "Quantiles of a viewer's frame delay over the last 5 s.", "viewer", "quantile")
-		jitter    = m.Gauge("jitter_seconds", "Jitter of a viewer's frame delay (RFC 3550, section 6.4.1).", "viewer")
-		frames    = m.Counter("frames_total", "Distinct frames displayed by a viewer.", "viewer")
-		lost      = m.Gauge("lost_frames", "Gaps in the sequence numbers of displayed frames, minus those filled later.", "viewer")
+		rate      = m.Gauge(
+			"frames_per_second", "Distinct frames displayed in the last second, mean of the viewer's cameras.", "viewer",
+		)
+		delay = m.Gauge(
+			"frame_delay_quantile_seconds", "Quantiles of a viewer's frame delay over the last 5 s.", "viewer",
+			"quantile",
+		)
+		jitter = m.Gauge("jitter_seconds", "Jitter of a viewer's frame delay (RFC 3550, section 6.4.1).", "viewer")
+		frames = m.Counter("frames_total", "Distinct frames displayed by a viewer.", "viewer")
+		lost   = m.Gauge(
+			"lost_frames", "Gaps in the sequence numbers of displayed frames, minus those filled later.", "viewer",
+		)
 	)
 	m.Read(func(put service.Put) {
 		now := time.Now()
@@ -191,7 +197,8 @@ func (v *viewers) metrics() *service.Metrics {
 			s := one.meter.Live(now)
 			if now.Sub(one.last) <= watching {
 				present++
-				for quantile, ms := range map[string]float64{"0.5": s.FrameDelayMS.P50, "0.95": s.FrameDelayMS.P95, "0.99": s.FrameDelayMS.P99} {
+				d := s.FrameDelayMS
+				for quantile, ms := range map[string]float64{"0.5": d.P50, "0.95": d.P95, "0.99": d.P99} {
 					put(delay, ms/1e3, name, quantile)
 				}
 				put(jitter, s.JitterMS/1e3, name)

@@ -61,24 +61,25 @@ func playCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "play URL",
 		Short: "Receive a session and show its frame rate and frame delay",
-		Long: `Receives a session as a viewer does, decodes every frame and shows frame rate,
-frame delay (captured to decoded, on the relay's clock), points per frame, bit
-rate and lost frames. It goes on when the publisher or the relay comes back.
+		Long: `Receives a session as a viewer does, decodes every frame and shows frame rate, frame delay
+(capture to decoded, on the relay's clock), points per frame, bit rate and lost frames. It
+continues when the publisher or the relay returns after an outage.
 
-Of 360° video it shows the frame rate, how good the viewport is, how much of it tiles show,
-stalls, wasted bytes, and the time from a turn of the head to a sharp tile. --gaze moves the
-head as recorded: CSV with the columns t and x, y, z (right, up, forward) or yaw, pitch
-(degrees), and perhaps video, user: FILE:VIDEO/USER picks one of several, the others of
-that video are the crowd that helps to predict the gaze.
+For 360° video it shows the frame rate, the PSNR of the viewport, the share of the viewport
+covered by tiles, stalls, wasted bytes, and the time from a turn of the head to a sharp tile.
+--gaze moves the head along a recorded trace: a CSV file with the columns t and either x, y, z
+(right, up, forward) or yaw, pitch (degrees), and optionally video and user. FILE:VIDEO/USER
+selects one trace; the video's other traces help to predict the gaze.
 
-Of a replay each viewer may play the recording by itself, without anybody else's noticing:
---from begins there. --seek AT:TO goes to TO when it gets to AT, and --pause-at AT pauses it,
-AT:TIME for so long; in the order in which they are given, each once. It ends with the recording.
-On a terminal the space bar pauses and continues, ← and → move 5 s, ↓ and ↑ a minute, Home goes to
-the beginning, L returns to the replay that all viewers share, Q quits.
+A viewer of a replay can play the recording at its own pace, without affecting other viewers.
+--from sets the start position. --seek AT:TO moves from position AT to TO; --pause-at AT pauses
+at AT, and AT:DURATION resumes after DURATION. Seeks and pauses apply once each, in the given
+order. Playback ends with the recording. On a terminal, the space bar pauses and resumes, ← and →
+seek by 5 s, ↓ and ↑ by a minute, Home seeks to the beginning, L returns to the shared replay and
+Q quits.
 
-A receipt of every frame goes back on the track receipts/<viewer> of the session,
-a datagram of 200 to 240 bytes.`,
+The player sends a receipt for every frame on the session's track receipts/<viewer>, a datagram
+of 200 to 240 bytes.`,
 		Example: `  holocast play moqt://localhost:4443/demo
   holocast play https://relay.example/studio --camera 0 --duration 10s --json
   holocast play moqt://localhost:4443/demo --duration 5s --png cloud.png --ply cloud.ply
@@ -99,7 +100,9 @@ a datagram of 200 to 240 bytes.`,
 	o.target.AddFlags(f)
 	f.IntSliceVar(&o.cameras, "camera", nil, "cameras to play, by number (default all)")
 	f.StringVar(&o.quality, "quality", "", "quality of the tracks (default the best)")
-	f.DurationVar(&o.duration, "duration", 0, "stop this long after the first frame (default at the session's end or Ctrl-C)")
+	f.DurationVar(
+		&o.duration, "duration", 0, "stop this long after the first frame (default at the session's end or Ctrl-C)",
+	)
 	f.DurationVar(&o.timeout, "delivery-timeout", 0, "age after which objects are not sent (default the session's)")
 	f.BoolVar(&o.wait, "wait", false, "wait for the relay and the session to appear")
 	f.BoolVar(&o.json, "json", false, "print the measurements as one JSON object, the last line of stdout")
@@ -108,14 +111,22 @@ a datagram of 200 to 240 bytes.`,
 	f.StringVar(&o.frames, "frames", "", "write each displayed frame to this CSV file (times in UNIX µs)")
 	o.trace.AddFlags(f)
 	f.StringVar(&o.gaze, "gaze", "", "360°: head trace, FILE or FILE:VIDEO/USER (default straight ahead)")
-	f.StringVar(&o.crowd, "crowd", "", "360°: other viewers' head traces, FILE or FILE:VIDEO (default the others of --gaze's video)")
+	f.StringVar(
+		&o.crowd, "crowd", "",
+		"360°: other viewers' head traces, FILE or FILE:VIDEO (default the others of --gaze's video)",
+	)
 	f.StringVar(&o.fov, "fov", "90x90", "360°: field of view, degrees, WIDTHxHEIGHT")
 	f.StringVar(&o.reference, "reference", "", "360°: the source file, for comparison with the viewport")
 	f.StringVar(&o.scheme, "scheme", sphere.Ours, "360°: how tiles are chosen: ours, whole, viewport, fixed or paper")
-	f.BoolVar(&o.noDecode, "no-decode", false, "360°: do not decode; rate the viewport by the publisher's distortions only")
+	f.BoolVar(
+		&o.noDecode, "no-decode", false, "360°: do not decode; rate the viewport by the publisher's distortions only",
+	)
 	f.DurationVar(&o.from, "from", 0, "replay: start position")
 	f.Var(&cueValue{script: &o.script}, "seek", "replay: at position AT seek to TO, AT:TO; repeatable")
-	f.Var(&cueValue{script: &o.script, pause: true}, "pause-at", "replay: pause at position AT, AT or AT:DURATION; repeatable")
+	f.Var(
+		&cueValue{script: &o.script, pause: true}, "pause-at",
+		"replay: pause at position AT, AT or AT:DURATION; repeatable",
+	)
 	f.StringVar(&o.ply, "ply", "", "write the last frame, all cameras merged")
 	return c
 }
@@ -134,13 +145,17 @@ func play(ctx context.Context, o playOptions, stdout io.Writer, stderr *os.File)
 	if o.from < 0 {
 		return fmt.Errorf("--from %s is below 0", o.from)
 	}
-	tracer, err := trace.New(ctx, o.trace, trace.Program{Name: "holocast play", Version: service.Version()}, slog.Default())
+	tracer, err := trace.New(
+		ctx, o.trace, trace.Program{Name: "holocast play", Version: service.Version()}, slog.Default(),
+	)
 	if err != nil {
 		return err
 	}
 	defer tracer.Close()
-	cfg := player.Config{Namespace: ns, Cameras: o.cameras, Quality: o.quality, DeliveryTimeout: o.timeout, Wait: o.wait,
-		Own: o.own, From: o.from, Script: o.script}
+	cfg := player.Config{
+		Namespace: ns, Cameras: o.cameras, Quality: o.quality, DeliveryTimeout: o.timeout, Wait: o.wait,
+		Own: o.own, From: o.from, Script: o.script,
+	}
 	if !o.noReceipts {
 		cfg.Viewer = fmt.Sprintf("%08x", rand.Uint32())
 	}
@@ -174,11 +189,11 @@ func play(ctx context.Context, o playOptions, stdout io.Writer, stderr *os.File)
 	return json.NewEncoder(stdout).Encode(report)
 }
 
-// firstFramePatience bounds the time to the first frame if playing has a time limit.
-const firstFramePatience = 20 * time.Second
+// playFirstFrameTimeout bounds the time to the first frame if playing has a time limit.
+const playFirstFrameTimeout = 20 * time.Second
 
-// decodePatience bounds the time for decoding the remaining 360° video at the end.
-const decodePatience = 30 * time.Second
+// decodeTimeout bounds the time for decoding the remaining 360° video at the end.
+const decodeTimeout = 30 * time.Second
 
 // watch plays and shows the live line. The end of ctx is not an error once frames have arrived.
 func watch(ctx context.Context, o playOptions, p *player.Player, stderr *os.File) (player.Report, error) {
@@ -201,7 +216,7 @@ func watch(ctx context.Context, o playOptions, p *player.Player, stderr *os.File
 		case <-joined:
 			joined = nil
 			if o.duration > 0 {
-				limit = time.After(firstFramePatience)
+				limit = time.After(playFirstFrameTimeout)
 			}
 		case <-showing:
 			showing = nil
@@ -229,7 +244,7 @@ func watch(ctx context.Context, o playOptions, p *player.Player, stderr *os.File
 	}
 	line.end()
 	if v := p.Sphere(); v != nil {
-		finish, cancel := context.WithTimeout(ctx, decodePatience)
+		finish, cancel := context.WithTimeout(ctx, decodeTimeout)
 		v.Finish(finish)
 		cancel()
 	}
@@ -288,7 +303,8 @@ func (v *cueValue) Type() string {
 func (o playOptions) sphere() (*sphere.Config, error) {
 	cfg := &sphere.Config{Scheme: o.scheme, Decode: !o.noDecode, Reference: o.reference}
 	var w, h float64
-	if n, err := fmt.Sscanf(o.fov, "%gx%g", &w, &h); n != 2 || err != nil || !(w >= 10 && w <= 150 && h >= 10 && h <= 150) {
+	if n, err := fmt.Sscanf(o.fov, "%gx%g", &w, &h); n != 2 || err != nil ||
+		!(w >= 10 && w <= 150 && h >= 10 && h <= 150) {
 		return nil, fmt.Errorf("--fov %q: want WIDTHxHEIGHT, each 10 to 150 degrees", o.fov)
 	}
 	cfg.Viewport = tile360.Degrees(w, h)

@@ -31,9 +31,9 @@ func recordCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "record URL FILE.mcap",
 		Short: "Record a session",
-		Long: `Records every object of a session, its catalog's tracks and the viewers' receipts,
-exactly as received and with its arrival time, in an MCAP file that replay publishes again. Ctrl-C ends it in order;
-after a crash or on a full disk the file replays up to its last second.`,
+		Long: `Records every object of a session, from the catalog's tracks and the viewers' receipts, unchanged
+and with its arrival time. The MCAP file can be published with replay. Ctrl-C ends the recording
+cleanly. After a crash or on a full disk at most the last second is lost.`,
 		Example: `  holocast record moqt://localhost:4443/demo demo.mcap
   holocast record moqt://localhost:4443/demo demo.mcap --duration 30s --wait`,
 		Args: service.Arguments,
@@ -55,7 +55,7 @@ after a crash or on a full disk the file replays up to its last second.`,
 type recorded struct {
 	File    string  `json:"file"`
 	Objects uint64  `json:"objects"`
-	Records uint64  `json:"records"` // messages in the file: one per object, and one per subgroup end that arrived separately
+	Records uint64  `json:"records"` // messages: objects, and subgroup ends that arrived separately
 	Bytes   uint64  `json:"bytes"`   // payload bytes
 	Seconds float64 `json:"seconds"`
 }
@@ -65,7 +65,9 @@ func record(ctx context.Context, o recordOptions, path string, stdout io.Writer)
 	if err != nil {
 		return err
 	}
-	w, err := recording.Create(path, map[string]string{"url": o.target.Address(), "program": "holocast " + service.Version(wire.ALPN)})
+	w, err := recording.Create(
+		path, map[string]string{"url": o.target.Address(), "program": "holocast " + service.Version(wire.ALPN)},
+	)
 	if err != nil {
 		return err
 	}
@@ -126,10 +128,18 @@ func record(ctx context.Context, o recordOptions, path string, stdout io.Writer)
 	if n == 0 {
 		return errors.New("nothing was recorded")
 	}
-	sum := recorded{File: path, Objects: n, Records: records, Bytes: bytes, Seconds: time.Since(began).Round(time.Millisecond).Seconds()}
+	sum := recorded{
+		File:    path,
+		Objects: n,
+		Records: records,
+		Bytes:   bytes,
+		Seconds: time.Since(began).Round(time.Millisecond).Seconds(),
+	}
 	if o.json {
 		return json.NewEncoder(stdout).Encode(sum)
 	}
-	fmt.Fprintf(stdout, "%s: %d objects in %d records, %.1f MB, %.1f s\n", path, n, records, float64(bytes)/1e6, sum.Seconds)
+	fmt.Fprintf(
+		stdout, "%s: %d objects in %d records, %.1f MB, %.1f s\n", path, n, records, float64(bytes)/1e6, sum.Seconds,
+	)
 	return nil
 }

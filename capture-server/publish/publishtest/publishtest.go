@@ -31,7 +31,10 @@ func NewRelay(t *testing.T) *Relay {
 	ln, hash := listen(t)
 	r := &Relay{
 		Listener: ln, Sessions: make(chan *moqt.Session, 10),
-		Target: connect.Target{URL: "moqt://" + ln.Addr().String() + "/test", CertificateHash: hex.EncodeToString(hash[:])},
+		Target: connect.Target{
+			URL:             "moqt://" + ln.Addr().String() + "/test",
+			CertificateHash: hex.EncodeToString(hash[:]),
+		},
 	}
 	go func() {
 		for {
@@ -55,7 +58,8 @@ func listen(t *testing.T) (*moqt.Listener, [32]byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ln, err := moqt.Listen("127.0.0.1:0", moqt.ListenConfig{Config: quiet, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+	ln, err := moqt.Listen("127.0.0.1:0",
+		moqt.ListenConfig{Config: quiet, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
 	if err != nil {
 		t.Fatal(err)
 	}

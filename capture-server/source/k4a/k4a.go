@@ -148,15 +148,30 @@ func Open(options Options) (*Device, error) {
 // config converts the options. Errors name a setting that no camera supports.
 func (o *Options) config() (C.struct_k4a_config, error) {
 	var c C.struct_k4a_config
-	depth := slices.Index([]camera.DepthMode{camera.NFOV2x2Binned, camera.NFOVUnbinned, camera.WFOV2x2Binned, camera.WFOVUnbinned}, o.Depth)
-	color := slices.Index([]camera.ColorMode{camera.ColorOff, camera.Color720P, camera.Color1080P, camera.Color1440P, camera.Color1536P, camera.Color2160P, camera.Color3072P}, o.Color)
+	depth := slices.Index([]camera.DepthMode{
+		camera.NFOV2x2Binned, camera.NFOVUnbinned, camera.WFOV2x2Binned,
+		camera.WFOVUnbinned,
+	}, o.Depth)
+	color := slices.Index(
+		[]camera.ColorMode{
+			camera.ColorOff,
+			camera.Color720P,
+			camera.Color1080P,
+			camera.Color1440P,
+			camera.Color1536P,
+			camera.Color2160P,
+			camera.Color3072P,
+		},
+		o.Color,
+	)
 	format := slices.Index([]camera.ColorFormat{camera.MJPG, camera.NV12, camera.YUY2, camera.BGRA}, o.Format)
 	fps := slices.Index([]int{5, 15, 30}, o.FPS)
 	sync := slices.Index([]SyncMode{Standalone, Master, Subordinate}, o.Sync)
 	frame := time.Second / time.Duration(max(o.FPS, 1))
 	switch {
 	case depth < 0:
-		return c, fmt.Errorf("depth mode %q: want NFOV_2X2BINNED, NFOV_UNBINNED, WFOV_2X2BINNED or WFOV_UNBINNED", string(o.Depth))
+		return c, fmt.Errorf("depth mode %q: want NFOV_2X2BINNED, NFOV_UNBINNED, WFOV_2X2BINNED or WFOV_UNBINNED",
+			string(o.Depth))
 	case color < 0:
 		return c, fmt.Errorf("colour mode %q: want 720P, 1080P, 1440P, 1536P, 2160P, 3072P or none", string(o.Color))
 	case format < 0:
@@ -169,7 +184,8 @@ func (o *Options) config() (C.struct_k4a_config, error) {
 		return c, errors.New("frame rate 30: depth mode WFOV_UNBINNED does at most 15")
 	case o.FPS == 30 && o.Color == camera.Color3072P:
 		return c, errors.New("frame rate 30: colour mode 3072P does at most 15")
-	case (o.Format == camera.NV12 || o.Format == camera.YUY2) && o.Color != camera.ColorOff && o.Color != camera.Color720P:
+	case (o.Format == camera.NV12 || o.Format == camera.YUY2) && o.Color != camera.ColorOff &&
+		o.Color != camera.Color720P:
 		return c, fmt.Errorf("colour format %s: the camera has it at 720P only, not at %s", o.Format, o.Color)
 	case o.Sync == Master && o.Color == camera.ColorOff:
 		return c, errors.New("sync mode master: the camera must capture colour")
@@ -322,7 +338,8 @@ func (d *Device) frame(f *source.Frame, held *C.struct_shim_capture) error {
 	depth, color := &held.depth, &held.color
 	width, height := d.cal.Depth.Width, d.cal.Depth.Height
 	stride := int(depth.stride)
-	if int(depth.width) != width || int(depth.height) != height || stride < 2*width || int(depth.size) < stride*(height-1)+2*width {
+	if int(depth.width) != width || int(depth.height) != height || stride < 2*width ||
+		int(depth.size) < stride*(height-1)+2*width {
 		return fmt.Errorf("k4a: camera %s: depth image of %d×%d, %d bytes, rows of %d; want %d×%d",
 			d.serial, depth.width, depth.height, depth.size, stride, width, height)
 	}

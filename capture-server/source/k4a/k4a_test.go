@@ -35,7 +35,9 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	fakeDir = dir
-	out, err := exec.Command("cc", "-shared", "-fPIC", "-O1", "-Wall", "-o", filepath.Join(dir, "libk4a.so"), "testdata/fakek4a.c").CombinedOutput()
+	out, err := exec.Command("cc", "-shared", "-fPIC", "-O1", "-Wall", "-o", filepath.Join(dir, "libk4a.so"),
+		"testdata/fakek4a.c").
+		CombinedOutput()
 	if err != nil {
 		panic(err.Error() + "\n" + string(out))
 	}
@@ -82,7 +84,8 @@ func TestCaptureUntilUnplugged(t *testing.T) {
 			fake(t, "FRAMES=12", "PAD="+strconv.Itoa(pad))
 			d := open(t, Options{Color: camera.Color720P, Serial: "FAKE1"})
 			cal := d.Calibration()
-			if d.Name() != "FAKE1" || cal.Depth.Width != 640 || cal.Color.Width != 1280 || cal.DepthToColor.T != [3]float64{-30, 0, 0} {
+			if d.Name() != "FAKE1" || cal.Depth.Width != 640 || cal.Color.Width != 1280 ||
+				cal.DepthToColor.T != [3]float64{-30, 0, 0} {
 				t.Errorf("name %q, calibration %+v", d.Name(), cal)
 			}
 			var last source.Frame
@@ -114,8 +117,10 @@ func TestCaptureUntilUnplugged(t *testing.T) {
 					t.Errorf("capture %d was taken %v ago", n, since)
 				}
 				// A frame stays valid after the next one.
-				if last.Depth != nil && (last.Depth[0] == f.Depth[0] || last.Depth[0] != last.Depth[len(last.Depth)-1]) {
-					t.Errorf("capture %d changed the previous frame: depth %d to %d", n, last.Depth[0], last.Depth[len(last.Depth)-1])
+				if last.Depth != nil &&
+					(last.Depth[0] == f.Depth[0] || last.Depth[0] != last.Depth[len(last.Depth)-1]) {
+					t.Errorf("capture %d changed the previous frame: depth %d to %d", n, last.Depth[0],
+						last.Depth[len(last.Depth)-1])
 				}
 				last.Release()
 				last = f
@@ -159,7 +164,8 @@ func TestList(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(infos) != 2 || infos[0] != (Info{Index: 0, Serial: "FAKE0"}) || infos[1] != (Info{Index: 1, Serial: "FAKE1"}) {
+	if len(infos) != 2 || infos[0] != (Info{Index: 0, Serial: "FAKE0"}) ||
+		infos[1] != (Info{Index: 1, Serial: "FAKE1"}) {
 		t.Errorf("cameras %+v", infos)
 	}
 }
@@ -171,48 +177,81 @@ func TestOpenErrors(t *testing.T) {
 		is       error
 		want     string
 	}{
-		"no camera":     {settings: []string{"DEVICES=0"}, is: ErrNoDevice, want: "k4a: no camera found. Check its USB 3 cable"},
+		"no camera": {
+			settings: []string{"DEVICES=0"}, is: ErrNoDevice,
+			want: "k4a: no camera found. Check its USB 3 cable",
+		},
 		"no such index": {options: Options{Index: 2}, want: "k4a: there is no camera 2: 2 attached, counted from 0"},
 		"no such serial": {
 			options: Options{Serial: "000123"}, want: "k4a: no camera has serial number 000123; attached: FAKE0, FAKE1",
 		},
 		"permission": {
-			settings: []string{"FAIL=open", "MESSAGE=find_libusb_device(). libusb device(s) are all unavalable. Is the device being used by another application?"},
-			is:       ErrPermission, want: "Copy 99-k4a.rules",
+			settings: []string{
+				"FAIL=open",
+				"MESSAGE=find_libusb_device(). libusb device(s) are all unavalable. Is the device being used by " +
+					"another application?",
+			},
+			is: ErrPermission, want: "Copy 99-k4a.rules",
 		},
 		"permission of a chosen camera": {
-			settings: []string{"FAIL=open", "MESSAGE=libusb device(s) are all unavalable."}, options: Options{Serial: "FAKE0"},
-			want: "no camera has serial number FAKE0; attached: camera 0 (no permission to open the camera.",
+			settings: []string{"FAIL=open", "MESSAGE=libusb device(s) are all unavalable."},
+			options:  Options{Serial: "FAKE0"},
+			want:     "no camera has serial number FAKE0; attached: camera 0 (no permission to open the camera.",
 		},
 		"busy": {
 			settings: []string{"FAIL=open", "MESSAGE=Unable to open LIBUSB at index 0"},
-			want:     "k4a: opening camera 0 failed; is another program using the camera? (Unable to open LIBUSB at index 0)",
+			want: "k4a: opening camera 0 failed; is another program using the camera? (Unable to open LIBUSB at " +
+				"index 0)",
 		},
 		"depth engine": {
 			settings: []string{"FAIL=start", "MESSAGE=Failed to load depth engine plugin"}, is: ErrNoDepthEngine,
 			want: "k4a: camera FAKE0: libk4a cannot start its depth engine. Put libdepthengine.so.2.0",
 		},
-		"silent failure": {settings: []string{"FAIL=start"}, want: "k4a: camera FAKE0: starting the camera failed; is another program using the camera?"},
-		"serial":         {settings: []string{"FAIL=serial"}, want: "k4a: reading the serial number failed"},
-		"calibration":    {settings: []string{"FAIL=calibration"}, want: "k4a: reading the calibration of camera FAKE0 failed"},
+		"silent failure": {
+			settings: []string{"FAIL=start"},
+			want:     "k4a: camera FAKE0: starting the camera failed; is another program using the camera?",
+		},
+		"serial": {settings: []string{"FAIL=serial"}, want: "k4a: reading the serial number failed"},
+		"calibration": {
+			settings: []string{"FAIL=calibration"},
+			want:     "k4a: reading the calibration of camera FAKE0 failed",
+		},
 		"bad calibration": {
 			settings: []string{"CALIBRATION=/dev/null"}, want: "k4a: camera FAKE0: calibration: not a factory document",
 		},
-		"no library":       {options: Options{Library: "/nowhere/libk4a.so"}, is: ErrNoLibrary, want: "k4a: no libk4a found. Install the Azure Kinect Sensor SDK"},
-		"empty directory":  {options: Options{Library: t.TempDir()}, is: ErrNoLibrary, want: "has no libk4a.so"},
-		"not a library":    {options: Options{Library: "k4a_test.go"}, is: ErrNoLibrary, want: "k4a_test.go: "},
-		"frame rate":       {options: Options{FPS: 60}, want: "k4a: frame rate 60: want 5, 15 or 30"},
-		"depth mode":       {options: Options{Depth: camera.PassiveIR}, want: `k4a: depth mode "PASSIVE_IR": want`},
-		"colour mode":      {options: Options{Color: "4K"}, want: `k4a: colour mode "4K": want`},
-		"colour format":    {options: Options{Format: "H264"}, want: `k4a: colour format "H264": want`},
-		"sync mode":        {options: Options{Sync: "slave"}, want: `k4a: sync mode "slave": want`},
-		"WFOV at 30":       {options: Options{Depth: camera.WFOVUnbinned}, want: "depth mode WFOV_UNBINNED does at most 15"},
-		"3072P at 30":      {options: Options{Color: camera.Color3072P}, want: "colour mode 3072P does at most 15"},
-		"NV12 at 1080P":    {options: Options{Color: camera.Color1080P, Format: camera.NV12}, want: "colour format NV12: the camera has it at 720P only, not at 1080P"},
-		"blind master":     {options: Options{Sync: Master}, want: "sync mode master: the camera must capture colour"},
-		"depth delay":      {options: Options{DepthDelay: -40 * time.Millisecond}, want: "depth delay -40ms: must be less than a frame of 33.333333ms either way"},
-		"long delay":       {options: Options{Sync: Subordinate, SubordinateDelay: time.Second}, want: "subordinate delay 1s: must be between 0 and a frame"},
-		"delay of no kind": {options: Options{SubordinateDelay: time.Millisecond}, want: "subordinate delay 1ms: the sync mode is standalone"},
+		"no library": {
+			options: Options{Library: "/nowhere/libk4a.so"}, is: ErrNoLibrary,
+			want: "k4a: no libk4a found. Install the Azure Kinect Sensor SDK",
+		},
+		"empty directory": {options: Options{Library: t.TempDir()}, is: ErrNoLibrary, want: "has no libk4a.so"},
+		"not a library":   {options: Options{Library: "k4a_test.go"}, is: ErrNoLibrary, want: "k4a_test.go: "},
+		"frame rate":      {options: Options{FPS: 60}, want: "k4a: frame rate 60: want 5, 15 or 30"},
+		"depth mode":      {options: Options{Depth: camera.PassiveIR}, want: `k4a: depth mode "PASSIVE_IR": want`},
+		"colour mode":     {options: Options{Color: "4K"}, want: `k4a: colour mode "4K": want`},
+		"colour format":   {options: Options{Format: "H264"}, want: `k4a: colour format "H264": want`},
+		"sync mode":       {options: Options{Sync: "slave"}, want: `k4a: sync mode "slave": want`},
+		"WFOV at 30": {
+			options: Options{Depth: camera.WFOVUnbinned},
+			want:    "depth mode WFOV_UNBINNED does at most 15",
+		},
+		"3072P at 30": {options: Options{Color: camera.Color3072P}, want: "colour mode 3072P does at most 15"},
+		"NV12 at 1080P": {
+			options: Options{Color: camera.Color1080P, Format: camera.NV12},
+			want:    "colour format NV12: the camera has it at 720P only, not at 1080P",
+		},
+		"blind master": {options: Options{Sync: Master}, want: "sync mode master: the camera must capture colour"},
+		"depth delay": {
+			options: Options{DepthDelay: -40 * time.Millisecond},
+			want:    "depth delay -40ms: must be less than a frame of 33.333333ms either way",
+		},
+		"long delay": {
+			options: Options{Sync: Subordinate, SubordinateDelay: time.Second},
+			want:    "subordinate delay 1s: must be between 0 and a frame",
+		},
+		"delay of no kind": {
+			options: Options{SubordinateDelay: time.Millisecond},
+			want:    "subordinate delay 1ms: the sync mode is standalone",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fake(t, tc.settings...)
@@ -228,7 +267,9 @@ func TestWrongImage(t *testing.T) {
 	fake(t, "WRONG_SIZE=1")
 	d := open(t, Options{})
 	err := d.Next(t.Context(), &source.Frame{})
-	if err == nil || !strings.Contains(err.Error(), "k4a: camera FAKE0: depth image of 640×2, 2560 bytes, rows of 1280; want 640×576") {
+	if err == nil ||
+		!strings.Contains(err.Error(),
+			"k4a: camera FAKE0: depth image of 640×2, 2560 bytes, rows of 1280; want 640×576") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -239,8 +280,10 @@ func TestMicrosoftsLibrary(t *testing.T) {
 		t.Skip("Microsoft's libk4a exists for Linux on x86-64 only")
 	}
 	root := filepath.Join("..", "..", "..")
-	if out, err := exec.Command(filepath.Join(root, "tools", "k4acheck", "check.sh"), "install").CombinedOutput(); err != nil {
-		t.Fatalf("Microsoft's libk4a is not installed and tools/k4acheck/check.sh could not install it: %v\n%s", err, out)
+	if out, err := exec.Command(filepath.Join(root, "tools", "k4acheck", "check.sh"), "install").
+		CombinedOutput(); err != nil {
+		t.Fatalf("Microsoft's libk4a is not installed and tools/k4acheck/check.sh could not install it: %v\n%s", err,
+			out)
 	}
 	libs := filepath.Join(root, "build", "k4a", "pyk4a_bundle.libs")
 	infos, err := List(libs)

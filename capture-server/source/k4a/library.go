@@ -22,13 +22,23 @@ const LibraryEnv = "HOLOCAST_LIBK4A"
 
 // Errors of Open and List, for errors.Is.
 var (
-	ErrNoLibrary = errors.New("no libk4a found. Install the Azure Kinect Sensor SDK (package libk4a1.4 of packages.microsoft.com) or Orbbec's K4A wrapper; " +
-		"or, on x86_64, run `pip download --no-deps pyk4a-bundle==1.5.0`, unzip it and set library (or " + LibraryEnv + ") to its directory pyk4a_bundle.libs")
-	ErrNoDevice = errors.New("no camera found. Check its USB 3 cable and its power supply: `lsusb -d 045e:` lists an Azure Kinect as 045e:097c and 045e:097d")
+	ErrNoLibrary = errors.New(
+		"no libk4a found. Install the Azure Kinect Sensor SDK (package libk4a1.4 of packages.microsoft.com) or " +
+			"Orbbec's K4A wrapper; " +
+			"or, on x86_64, run `pip download --no-deps pyk4a-bundle==1.5.0`, unzip it and set library (or " +
+			LibraryEnv + ") to its directory pyk4a_bundle.libs",
+	)
+	ErrNoDevice = errors.New(
+		"no camera found. Check its USB 3 cable and its power supply: `lsusb -d 045e:` lists an Azure Kinect as " +
+			"045e:097c and 045e:097d",
+	)
 	// ErrPermission reports that the user may not open the camera.
-	ErrPermission = errors.New("no permission to open the camera. Copy 99-k4a.rules (in the folder scripts of the Azure Kinect Sensor SDK's repository) to /etc/udev/rules.d and plug the camera in again, or run as root")
+	ErrPermission = errors.New("no permission to open the camera. Copy 99-k4a.rules (in the folder scripts of the " +
+		"Azure Kinect Sensor SDK's repository) to /etc/udev/rules.d and plug the camera in again, or run as root")
 	// ErrNoDepthEngine reports that libk4a cannot load its depth engine.
-	ErrNoDepthEngine = errors.New("libk4a cannot start its depth engine. Put libdepthengine.so.2.0 (part of package libk4a1.4 and of the wheel pyk4a-bundle) in libk4a's directory; it needs OpenGL 4.4 and, without a screen, DISPLAY=:0 of a running X server")
+	ErrNoDepthEngine = errors.New("libk4a cannot start its depth engine. Put libdepthengine.so.2.0 (part of package " +
+		"libk4a1.4 and of the wheel pyk4a-bundle) in libk4a's directory; it needs OpenGL 4.4 and, without a screen, " +
+		"DISPLAY=:0 of a running X server")
 	// ErrUnplugged reports that a camera no longer delivers.
 	ErrUnplugged = errors.New("the camera was unplugged or its USB connection failed")
 )

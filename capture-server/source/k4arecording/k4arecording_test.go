@@ -89,8 +89,10 @@ func TestPace(t *testing.T) {
 				t.Fatal(err)
 			}
 			offset := time.Duration(i) * 200 * time.Millisecond
-			if f.DeviceTime != device+offset || !f.CaptureTime.Equal(start.Add(offset)) || !time.Now().Equal(f.CaptureTime) {
-				t.Errorf("frame %d: device time %v, captured %v, returned %v after the start", i, f.DeviceTime, f.CaptureTime.Sub(start), time.Since(start))
+			if f.DeviceTime != device+offset || !f.CaptureTime.Equal(start.Add(offset)) ||
+				!time.Now().Equal(f.CaptureTime) {
+				t.Errorf("frame %d: device time %v, captured %v, returned %v after the start", i, f.DeviceTime,
+					f.CaptureTime.Sub(start), time.Since(start))
 			}
 			if f.Depth[0] != uint16(i+1) || f.Color != nil {
 				t.Errorf("frame %d has depth %d", i, f.Depth[0])
@@ -115,7 +117,8 @@ func TestLoop(t *testing.T) {
 			}
 			offset := time.Duration(i) * 200 * time.Millisecond
 			if f.DeviceTime != device+offset || !f.CaptureTime.Equal(start.Add(offset)) || f.Depth[0] != uint16(i%3+1) {
-				t.Errorf("frame %d: device time %v, captured %v after the start, depth %d", i, f.DeviceTime, f.CaptureTime.Sub(start), f.Depth[0])
+				t.Errorf("frame %d: device time %v, captured %v after the start, depth %d", i, f.DeviceTime,
+					f.CaptureTime.Sub(start), f.Depth[0])
 			}
 			if i > 0 && last.Depth[0] != uint16((i-1)%3+1) { // a frame stays valid until released
 				t.Errorf("frame %d changed depth to %d when the next was read", i-1, last.Depth[0])
@@ -214,7 +217,8 @@ func TestDamagedRecording(t *testing.T) {
 		}
 		var damage *source.DamageError
 		var where *k4amkv.DamageError
-		if err := p.Next(t.Context(), &f); !errors.As(err, &damage) || !errors.As(err, &where) || !strings.Contains(err.Error(), "studio.mkv: recording is damaged at byte") {
+		if err := p.Next(t.Context(), &f); !errors.As(err, &damage) || !errors.As(err, &where) ||
+			!strings.Contains(err.Error(), "studio.mkv: recording is damaged at byte") {
 			t.Errorf("error %v", err)
 		}
 		if err := p.Next(t.Context(), &f); err != nil || f.Depth[0] != 5 {
@@ -243,7 +247,8 @@ func TestRealRecording(t *testing.T) {
 				t.Fatal(err)
 			}
 			if f.Format != camera.MJPG || len(f.Color) == 0 || len(f.Depth) != 640*576 || f.DeviceTime <= last {
-				t.Errorf("frame %d: %d bytes of %s, %d depth values, device time %v", i, len(f.Color), f.Format, len(f.Depth), f.DeviceTime)
+				t.Errorf("frame %d: %d bytes of %s, %d depth values, device time %v", i, len(f.Color), f.Format,
+					len(f.Depth), f.DeviceTime)
 			}
 			last = f.DeviceTime
 		}

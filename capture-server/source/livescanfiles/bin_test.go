@@ -52,8 +52,18 @@ func TestBin(t *testing.T) {
 		{"microseconds", []int64{5_000_000, 5_010_000, 5_030_000}, "\n", []time.Duration{0, 10 * ms, 30 * ms, 40 * ms}},
 		{"milliseconds", []int64{100, 110, 130}, "\n", []time.Duration{0, 10 * ms, 30 * ms, 40 * ms}},
 		{"no line break after a frame", []int64{0, 10_000, 20_000}, "", []time.Duration{0, 10 * ms, 20 * ms, 30 * ms}},
-		{"stamps wrap", []int64{1<<31 - 5000, 1<<31 + 5000, 1<<31 + 15000}, "\n", []time.Duration{0, 10 * ms, 20 * ms, 30 * ms}},
-		{"a clock that stepped back", []int64{50_000, 60_000, 10_000, 20_000}, "\n", []time.Duration{0, 10 * ms, 20 * ms, 30 * ms, 40 * ms}},
+		{
+			"stamps wrap",
+			[]int64{1<<31 - 5000, 1<<31 + 5000, 1<<31 + 15000},
+			"\n",
+			[]time.Duration{0, 10 * ms, 20 * ms, 30 * ms},
+		},
+		{
+			"a clock that stepped back",
+			[]int64{50_000, 60_000, 10_000, 20_000},
+			"\n",
+			[]time.Duration{0, 10 * ms, 20 * ms, 30 * ms, 40 * ms},
+		},
 		{"one frame", []int64{7}, "", []time.Duration{0, 33333333 * time.Nanosecond}},
 	}
 	for _, tt := range tests {
@@ -70,7 +80,8 @@ func TestBin(t *testing.T) {
 						t.Fatal(err)
 					}
 					i := k % len(tt.stamps)
-					if len(c.XYZ) != 3*(i+1) || !slices.Equal(c.XYZ[3*i:], []int16{int16(100 * i), int16(i), -7}) || !bytes.Equal(c.RGB[3*i:], []byte{byte(i), 20, 30}) {
+					if len(c.XYZ) != 3*(i+1) || !slices.Equal(c.XYZ[3*i:], []int16{int16(100 * i), int16(i), -7}) ||
+						!bytes.Equal(c.RGB[3*i:], []byte{byte(i), 20, 30}) {
 						t.Errorf("frame %d: points %v %v", k, c.XYZ, c.RGB)
 					}
 					if c.DeviceTime != want {
@@ -106,7 +117,8 @@ func TestBinTruncated(t *testing.T) {
 			t.Fatal(err)
 		}
 		var damage *source.DamageError
-		if err := b.Next(t.Context(), &c); !errors.As(err, &damage) || !strings.Contains(err.Error(), "frame 2: cut off: 50 points need 500 bytes, 481 are left") {
+		if err := b.Next(t.Context(), &c); !errors.As(err, &damage) ||
+			!strings.Contains(err.Error(), "frame 2: cut off: 50 points need 500 bytes, 481 are left") {
 			t.Errorf("error %v", err)
 		}
 		for range 3 {
@@ -133,12 +145,14 @@ func TestOpenBinRefuses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "x.bin")
 			write(t, path, []byte(tt.file))
-			if _, err := OpenBin(path); err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), path) {
+			if _, err := OpenBin(path); err == nil || !strings.Contains(err.Error(), tt.want) ||
+				!strings.Contains(err.Error(), path) {
 				t.Errorf("error %v, want one with %q", err, tt.want)
 			}
 		})
 	}
-	if _, err := OpenBin(filepath.Join(t.TempDir(), "none.bin")); err == nil || !strings.Contains(err.Error(), "none.bin: no such file") {
+	if _, err := OpenBin(filepath.Join(t.TempDir(), "none.bin")); err == nil ||
+		!strings.Contains(err.Error(), "none.bin: no such file") {
 		t.Errorf("error %v", err)
 	}
 }

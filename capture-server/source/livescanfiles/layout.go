@@ -113,7 +113,8 @@ func findCamera(dir string, opts Options) (*recorded, error) {
 func (r *recorded) findModes(dir string, opts Options) error {
 	r.depth, r.color = opts.Depth, opts.Color
 	height := strings.ToLower(string(opts.Color))
-	depthDir, err := oneOf(filepath.Join(dir, "depthImages", string(opts.Depth)), filepath.Join(dir, "depth_"+string(opts.Depth)))
+	depthDir, err := oneOf(filepath.Join(dir, "depthImages", string(opts.Depth)),
+		filepath.Join(dir, "depth_"+string(opts.Depth)))
 	if err != nil {
 		return err
 	}

@@ -115,7 +115,8 @@ func schedule(cameras []*recorded, clock *pace.Clock) []*pace.Recording {
 		for i, f := range r.frames {
 			_, ok := r.stamps[f.number]
 			stamped = stamped && ok
-			gaps = gaps || f.number != r.frames[0].number+i || len(r.frames) != len(cameras[0].frames) || f.number != cameras[0].frames[i].number
+			gaps = gaps || f.number != r.frames[0].number+i || len(r.frames) != len(cameras[0].frames) ||
+				f.number != cameras[0].frames[i].number
 		}
 	}
 	timelines := make([]*pace.Recording, len(cameras))

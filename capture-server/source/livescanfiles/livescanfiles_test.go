@@ -36,7 +36,8 @@ func writeStudio(t *testing.T, cameras, frames int) string {
 		write(t, filepath.Join(cam, "Intrinsics.json"), append(cal.Raw, 0))
 		for k := 1; k <= frames; k++ {
 			number := string(rune('0' + k))
-			write(t, filepath.Join(cam, "depth_NFOV_2X2BINNED", "Depth_"+number+".tiff"), depthTIFF(t, 320, 288, uint16(1000*c+k)))
+			write(t, filepath.Join(cam, "depth_NFOV_2X2BINNED", "Depth_"+number+".tiff"),
+				depthTIFF(t, 320, 288, uint16(1000*c+k)))
 			write(t, filepath.Join(cam, "color_720p", "Color_"+number+".jpg"), colorJPEG(t, 1280, 720))
 		}
 	}
@@ -114,7 +115,8 @@ func TestPlaysInStepAndLoops(t *testing.T) {
 				first = append(first, moment{number, f.CaptureTime.UnixNano()})
 			}
 			if got, want := f.CaptureTime.UnixNano()-first[0].due, (number-first[0].number)*1e6; got != want {
-				t.Errorf("camera %d frame %d is due %d ns after the first camera's first, want %d", c, number, got, want)
+				t.Errorf("camera %d frame %d is due %d ns after the first camera's first, want %d", c, number, got,
+					want)
 			}
 		}
 	}
@@ -140,12 +142,37 @@ func TestOpenRefuses(t *testing.T) {
 		opts  Options
 		want  string
 	}{
-		{"no such directory", func(t *testing.T, dir string) { remove(t, dir, "") }, binned, "no such file or directory"},
-		{"empty directory", func(t *testing.T, dir string) { remove(t, dir, "kinectA") }, binned, "has neither an Intrinsics.json nor camera directories"},
-		{"no calibration", func(t *testing.T, dir string) { remove(t, dir, "kinectA/Intrinsics.json") }, binned, "kinectA has no Intrinsics.json"},
-		{"damaged calibration", func(t *testing.T, dir string) { write(t, filepath.Join(dir, "kinectA/Intrinsics.json"), []byte("{")) }, binned, "kinectA/Intrinsics.json: "},
+		{
+			"no such directory",
+			func(t *testing.T, dir string) { remove(t, dir, "") },
+			binned,
+			"no such file or directory",
+		},
+		{
+			"empty directory",
+			func(t *testing.T, dir string) { remove(t, dir, "kinectA") },
+			binned,
+			"has neither an Intrinsics.json nor camera directories",
+		},
+		{
+			"no calibration",
+			func(t *testing.T, dir string) { remove(t, dir, "kinectA/Intrinsics.json") },
+			binned,
+			"kinectA has no Intrinsics.json",
+		},
+		{
+			"damaged calibration",
+			func(t *testing.T, dir string) { write(t, filepath.Join(dir, "kinectA/Intrinsics.json"), []byte("{")) },
+			binned,
+			"kinectA/Intrinsics.json: ",
+		},
 		{"mode not recorded", func(*testing.T, string) {}, Options{Depth: camera.WFOVUnbinned}, "depth_WFOV_UNBINNED"},
-		{"colour image missing", func(t *testing.T, dir string) { remove(t, dir, "kinectA/color_720p/Color_2.jpg") }, binned, "depth_NFOV_2X2BINNED has 2 depth images, "},
+		{
+			"colour image missing",
+			func(t *testing.T, dir string) { remove(t, dir, "kinectA/color_720p/Color_2.jpg") },
+			binned,
+			"depth_NFOV_2X2BINNED has 2 depth images, ",
+		},
 		{"numbers differ", func(t *testing.T, dir string) {
 			old := filepath.Join(dir, "kinectA/color_720p/Color_2.jpg")
 			if err := os.Rename(old, filepath.Join(dir, "kinectA/color_720p/Color_3.jpg")); err != nil {
@@ -153,7 +180,10 @@ func TestOpenRefuses(t *testing.T) {
 			}
 		}, binned, "has no image that belongs to "},
 		{"no images", func(t *testing.T, dir string) {
-			for _, f := range []string{"depth_NFOV_2X2BINNED/Depth_1.tiff", "depth_NFOV_2X2BINNED/Depth_2.tiff", "color_720p/Color_1.jpg", "color_720p/Color_2.jpg"} {
+			for _, f := range []string{
+				"depth_NFOV_2X2BINNED/Depth_1.tiff", "depth_NFOV_2X2BINNED/Depth_2.tiff",
+				"color_720p/Color_1.jpg", "color_720p/Color_2.jpg",
+			} {
 				remove(t, dir, "kinectA/"+f)
 			}
 		}, binned, "has no Depth_*.tiff"},
@@ -336,15 +366,23 @@ func TestTake(t *testing.T) {
 		{"no time stamps, a frame missing", []map[int]uint64{{0: 0, 1: 0, 3: 0}}, func(t *testing.T, dir string) {
 			remove(t, dir, "client_0/Timestamps_Client0.txt")
 		}, true, 0, []uint16{0, 1, 3, 0}, []time.Duration{0, 10 * ms, 30 * ms, 40 * ms}},
-		{"synchronised, with a placeholder", []map[int]uint64{{0: 0, 1: 10_000, 2: 20_000}}, func(t *testing.T, dir string) {
-			for n := range 3 {
-				for _, name := range []string{fmt.Sprintf("Depth_%d.tiff", n), fmt.Sprintf("Color_%d.jpg", n)} {
-					rename(t, dir, "client_0/"+name, "client_0/synced_"+name)
+		{
+			"synchronised, with a placeholder",
+			[]map[int]uint64{{0: 0, 1: 10_000, 2: 20_000}},
+			func(t *testing.T, dir string) {
+				for n := range 3 {
+					for _, name := range []string{fmt.Sprintf("Depth_%d.tiff", n), fmt.Sprintf("Color_%d.jpg", n)} {
+						rename(t, dir, "client_0/"+name, "client_0/synced_"+name)
+					}
 				}
-			}
-			write(t, filepath.Join(dir, "client_0/synced_Depth_1.tiff"), depthTIFF(t, 1, 1, 0))
-			write(t, filepath.Join(dir, "client_0/Depth_7.tiff"), depthTIFF(t, 320, 288, 7))
-		}, true, 0, []uint16{0, 2, 0}, []time.Duration{0, 20 * ms, 30 * ms}},
+				write(t, filepath.Join(dir, "client_0/synced_Depth_1.tiff"), depthTIFF(t, 1, 1, 0))
+				write(t, filepath.Join(dir, "client_0/Depth_7.tiff"), depthTIFF(t, 320, 288, 7))
+			},
+			true,
+			0,
+			[]uint16{0, 2, 0},
+			[]time.Duration{0, 20 * ms, 30 * ms},
+		},
 		{"a colour image missing", []map[int]uint64{{0: 0, 1: 10_000}}, func(t *testing.T, dir string) {
 			remove(t, dir, "client_0/Color_0.jpg")
 		}, true, 0, []uint16{0, 1}, []time.Duration{0, 10 * ms}},
@@ -400,11 +438,19 @@ func TestTakeRefused(t *testing.T) {
 		spoil func(t *testing.T, dir string)
 		want  string
 	}{
-		{"no image", func(t *testing.T, dir string) { remove(t, dir, "client_0/Depth_0.tiff") }, "client_0 has no Depth_*.tiff with a picture"},
+		{
+			"no image",
+			func(t *testing.T, dir string) { remove(t, dir, "client_0/Depth_0.tiff") },
+			"client_0 has no Depth_*.tiff with a picture",
+		},
 		{"placeholders only", func(t *testing.T, dir string) {
 			write(t, filepath.Join(dir, "client_0/Depth_0.tiff"), depthTIFF(t, 1, 1, 0))
 		}, "client_0 has no Depth_*.tiff with a picture"},
-		{"no colour", func(t *testing.T, dir string) { remove(t, dir, "client_0/Color_0.jpg") }, "client_0 has no Color_*.jpg that belongs to a Depth_*.tiff"},
+		{
+			"no colour",
+			func(t *testing.T, dir string) { remove(t, dir, "client_0/Color_0.jpg") },
+			"client_0 has no Color_*.jpg that belongs to a Depth_*.tiff",
+		},
 		{"no mode of that size", func(t *testing.T, dir string) {
 			write(t, filepath.Join(dir, "client_0/Depth_0.tiff"), depthTIFF(t, 100, 100, 0))
 		}, "Depth_0.tiff: depth image is 100×100, which no mode of an Azure Kinect has"},

@@ -142,7 +142,8 @@ func (x *client) next() (livescan.Message, error) {
 
 func (x *client) unplaced() {
 	if x.o.Calibrate {
-		x.log.Warn("LiveScan3D client has no pose, asking it to find a marker, 0 to 5; until then its camera is at the origin")
+		x.log.Warn("LiveScan3D client has no pose, asking it to find a marker, 0 to 5; until then its camera is at " +
+			"the origin")
 		return
 	}
 	x.log.Warn("LiveScan3D client has no pose, its camera is at the origin")

@@ -23,6 +23,9 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
+// hang is the time after which a test gives up.
+const hang = 2 * time.Minute
+
 // places is a server under test.
 type places struct {
 	t       *testing.T
@@ -78,16 +81,31 @@ func (p *places) attach(c *livescantest.Client) (stop func()) {
 
 func (p *places) until(text string) {
 	p.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(p.log.String(), text); time.Sleep(time.Millisecond) {
+	deadline := time.Now().Add(hang)
+	for ; !strings.Contains(p.log.String(), text); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			p.t.Fatalf("no %q in the log:\n%s", text, p.log.String())
 		}
 	}
 }
 
+// free waits until the first camera is free.
+func (p *places) free() {
+	p.t.Helper()
+	for deadline := time.Now().Add(hang); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		p.cameras[0].l.mu.Lock()
+		taken := p.cameras[0].taken
+		p.cameras[0].l.mu.Unlock()
+		if !taken {
+			return
+		}
+	}
+	p.t.Fatal("the camera is still taken")
+}
+
 func (p *places) next(c *Camera) (cloud source.Cloud) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(p.t.Context(), hang)
 	defer cancel()
 	if err := c.Next(ctx, &cloud); err != nil {
 		p.t.Fatalf("%v; log:\n%s", err, p.log.String())
@@ -117,22 +135,40 @@ func TestClients(t *testing.T) {
 		client livescantest.Client
 		log    []string
 	}{
-		{"Azure Kinect with a pose", livescantest.Client{Version: livescan.AzureKinect, Compress: true, Matrix: azure}, []string{"version=\"Azure Kinect\"", "serial=000841194412", "at_mm=\"[100"}},
-		{"Azure Kinect without one", livescantest.Client{Version: livescan.AzureKinect}, []string{"serial=000841194412"}},
-		{"Kinect v2 with a pose", livescantest.Client{Version: livescan.KinectV2, Compress: true, Matrix: kinect}, []string{"version=\"Kinect v2\"", "at_mm=\"[100"}},
+		{
+			"Azure Kinect with a pose",
+			livescantest.Client{Version: livescan.AzureKinect, Compress: true, Matrix: azure},
+			[]string{"version=\"Azure Kinect\"", "serial=000841194412", "at_mm=\"[100"},
+		},
+		{
+			"Azure Kinect without one",
+			livescantest.Client{Version: livescan.AzureKinect},
+			[]string{"serial=000841194412"},
+		},
+		{
+			"Kinect v2 with a pose",
+			livescantest.Client{Version: livescan.KinectV2, Compress: true, Matrix: kinect},
+			[]string{"version=\"Kinect v2\"", "at_mm=\"[100"},
+		},
 		{"Kinect v2 without one", livescantest.Client{Version: livescan.KinectV2}, []string{"version=\"Kinect v2\""}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			p := listen(t, Options{FPS: 120, Probe: 200 * time.Millisecond})
+			o := Options{FPS: 120, Probe: hang}
+			if c.client.Version == livescan.KinectV2 { // does not answer the probe
+				o.Probe = 200 * time.Millisecond
+			}
+			p := listen(t, o)
 			c.client.Frame = counter(1000)
 			before := time.Now()
 			stop := p.attach(&c.client)
 			last := int16(0)
 			for range 5 {
 				cloud := p.next(p.cameras[0])
-				if len(cloud.XYZ) != 3000 || cloud.XYZ[0] <= last || cloud.RGB[0] != 7 || cloud.CaptureTime.Before(before) {
-					t.Fatalf("%d coordinates, first %d after %d, captured %v", len(cloud.XYZ), cloud.XYZ[0], last, cloud.CaptureTime)
+				if len(cloud.XYZ) != 3000 || cloud.XYZ[0] <= last || cloud.RGB[0] != 7 ||
+					cloud.CaptureTime.Before(before) {
+					t.Fatalf("%d coordinates, first %d after %d, captured %v", len(cloud.XYZ), cloud.XYZ[0], last,
+						cloud.CaptureTime)
 				}
 				last = cloud.XYZ[0]
 			}
@@ -152,7 +188,7 @@ func TestClients(t *testing.T) {
 // is set.
 func TestCalibrates(t *testing.T) {
 	for _, wanted := range []bool{false, true} {
-		p := listen(t, Options{FPS: 120, Calibrate: wanted, Probe: 200 * time.Millisecond})
+		p := listen(t, Options{FPS: 120, Calibrate: wanted, Probe: hang})
 		c := &livescantest.Client{Version: livescan.AzureKinect, Frame: counter(10)}
 		stop := p.attach(c)
 		p.until("has no pose")
@@ -223,14 +259,7 @@ func TestPlaces(t *testing.T) {
 	p.until("raise --cameras")
 	stop()
 	p.until("LiveScan3D client disconnected")
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
-		p.cameras[0].l.mu.Lock()
-		taken := p.cameras[0].taken
-		p.cameras[0].l.mu.Unlock()
-		if !taken || time.Now().After(deadline) {
-			break
-		}
-	}
+	p.free()
 	p.attach(client())
 	p.next(p.cameras[0])
 	p.next(p.cameras[0])
@@ -239,43 +268,63 @@ func TestPlaces(t *testing.T) {
 func TestBadClients(t *testing.T) {
 	hello := slices.Clip(livescantest.AppendConfiguration(nil, "1", "bad")) // cases append to it
 	for _, c := range []struct {
-		name string
-		do   func(net.Conn)
-		log  string
+		name   string
+		silent bool // does not answer the probe
+		do     func(net.Conn)
+		log    string
 	}{
-		{"silent from the beginning", func(net.Conn) {}, "does not answer"},
-		{"silent after a while", func(c net.Conn) { _, _ = c.Write(hello) }, "does not answer"},
-		{"a web browser", func(c net.Conn) { _, _ = c.Write([]byte("GET / HTTP/1.1\r\n\r\n")) }, "message 71 is unknown"},
-		{"hostile length", func(c net.Conn) {
+		{"silent from the beginning", true, func(net.Conn) {}, "does not answer"},
+		{"silent after a while", false, func(c net.Conn) { _, _ = c.Write(hello) }, "does not answer"},
+		{
+			"a web browser", false, func(c net.Conn) { _, _ = c.Write([]byte("GET / HTTP/1.1\r\n\r\n")) },
+			"message 71 is unknown",
+		},
+		{"hostile length", false, func(c net.Conn) {
 			_, _ = c.Write(append(hello, 3, 0xff, 0xff, 0xff, 0x7f, 0, 0, 0, 0))
 		}, "announces 2147483647 bytes"},
-		{"gone half-way", func(c net.Conn) {
+		{"gone half-way", false, func(c net.Conn) {
 			b := livescantest.AppendFrame(hello, counter(1000)(), true)
 			_, _ = c.Write(b[:len(b)-5])
 			_ = c.(*net.TCPConn).CloseWrite()
 		}, "disconnected within a message"},
-		{"stuck half-way", func(c net.Conn) {
+		{"stuck half-way", false, func(c net.Conn) {
 			b := livescantest.AppendFrame(hello, counter(1000)(), false)
 			_, _ = c.Write(b[:len(b)-5])
 		}, "does not answer"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			p := listen(t, Options{FPS: 120, Probe: 20 * time.Millisecond, Timeout: 200 * time.Millisecond})
+			// Short time limits only where they are the subject: a test may stall for longer.
+			o := Options{FPS: 120, Probe: hang, Timeout: hang}
+			if c.log == "does not answer" {
+				o.Timeout = 200 * time.Millisecond
+			}
+			if c.silent {
+				o.Probe = 20 * time.Millisecond
+			}
+			p := listen(t, o)
 			conn := p.dial()
 			c.do(conn)
 			p.until(c.log)
-			// The camera is free for the next client.
-			for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-				p.cameras[0].l.mu.Lock()
-				taken := p.cameras[0].taken
-				p.cameras[0].l.mu.Unlock()
-				if !taken {
-					break
+			p.free()
+			// The next client may miss the short time limits, too, and connects again then.
+			ctx, cancel := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					conn := p.dial()
+					stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+					client := &livescantest.Client{Version: livescan.AzureKinect, Frame: counter(10)}
+					if err := client.Run(conn); err != nil && ctx.Err() == nil {
+						t.Error(err)
+					}
+					stop()
+					_ = conn.Close()
 				}
-			}
-			p.attach(&livescantest.Client{Version: livescan.AzureKinect, Frame: counter(10)})
+			})
 			p.next(p.cameras[0])
+			cancel()
+			wg.Wait()
 		})
 	}
 }

@@ -31,7 +31,8 @@ func TestCamerasStayInStep(t *testing.T) {
 				t.Fatalf("frame %d: camera a has %d due %v, camera b %d due %v", k, fa, da, fb, db)
 			}
 		}
-		if got, want := time.Since(start).Round(time.Millisecond), clock.Offset(89).Round(time.Millisecond)+10*time.Millisecond; got != want {
+		if got, want := time.Since(start).Round(time.Millisecond),
+			clock.Offset(89).Round(time.Millisecond)+10*time.Millisecond; got != want {
 			t.Errorf("90 frames took %v, want %v", got, want)
 		}
 	})

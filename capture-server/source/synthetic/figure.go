@@ -205,7 +205,8 @@ func body() []shape {
 			z := 0.034 - 0.021*float32(f)
 			reach := [4]float32{0.075, 0.085, 0.08, 0.062}[f] * 0.70711
 			knuckle := vec{0.6, 0.99, z * 0.85}
-			shapes = append(shapes, cone(hand, at(knuckle), at(vec{knuckle[0] + reach, knuckle[1] - reach, z * 1.9}), 0.0125, 0.0105, 0.006))
+			shapes = append(shapes, cone(hand, at(knuckle), at(vec{knuckle[0] + reach, knuckle[1] - reach, z * 1.9}),
+				0.0125, 0.0105, 0.006))
 		}
 	}
 	return shapes
@@ -219,10 +220,17 @@ func pose(phase float64) [bones]motion {
 
 	sway := turn(2, 0.03*wave(2, 0), vec{0, 0, 0})
 	yaw := turn(1, 0.45*wave(1, 0), vec{})
-	bob := motion{r: [9]float32{1, 0, 0, 0, 1, 0, 0, 0, 1}, t: vec{float32(0.03 * wave(2, 0)), float32(-0.018 - 0.012*wave(4, 0.25)), 0}}
+	bob := motion{
+		r: [9]float32{1, 0, 0, 0, 1, 0, 0, 0, 1},
+		t: vec{float32(0.03 * wave(2, 0)), float32(-0.018 - 0.012*wave(4, 0.25)), 0},
+	}
 	m[pelvis] = yaw.then(bob).then(sway)
-	m[chest] = m[pelvis].then(turn(1, 0.12*wave(2, 0.5), waistJoint)).then(turn(2, -0.06*wave(2, 0), waistJoint)).then(turn(0, 0.04, waistJoint))
-	m[head] = m[chest].then(turn(1, -0.3*wave(1, 0)+0.1*wave(2, 0.2), neckJoint)).then(turn(2, 0.07*wave(2, 0.1), neckJoint)).then(turn(0, 0.03*wave(4, 0), neckJoint))
+	m[chest] = m[pelvis].then(turn(1, 0.12*wave(2, 0.5), waistJoint)).
+		then(turn(2, -0.06*wave(2, 0), waistJoint)).
+		then(turn(0, 0.04, waistJoint))
+	m[head] = m[chest].then(turn(1, -0.3*wave(1, 0)+0.1*wave(2, 0.2), neckJoint)).
+		then(turn(2, 0.07*wave(2, 0.1), neckJoint)).
+		then(turn(0, 0.03*wave(4, 0), neckJoint))
 
 	// The right arm (−x) is raised outwards; its forearm waves.
 	shoulderR, elbowR, wristR := mirror(shoulderJoint), mirror(elbowJoint), mirror(wristJoint)
@@ -255,7 +263,10 @@ func pose(phase float64) [bones]motion {
 	for _, foot := range []struct {
 		on       bone
 		toe, end vec
-	}{{footR, mirror(vec{0.122, 0.0, 0.14}), mirror(vec{0.108, 0.02, -0.03})}, {footL, vec{0.122, 0.0, 0.14}, vec{0.108, 0.02, -0.03}}} {
+	}{
+		{footR, mirror(vec{0.122, 0.0, 0.14}), mirror(vec{0.108, 0.02, -0.03})},
+		{footL, vec{0.122, 0.0, 0.14}, vec{0.108, 0.02, -0.03}},
+	} {
 		low = min(low, m[foot.on].apply(foot.toe)[1], m[foot.on].apply(foot.end)[1])
 	}
 	for i := range m {

@@ -32,10 +32,9 @@ func noise(x, y, z float32) float32 {
 	fx, fy, fz := floor(x), floor(y), floor(z)
 	ix, iy, iz := uint32(int32(fx)), uint32(int32(fy)), uint32(int32(fz))
 	tx, ty, tz := ease(x-fx), ease(y-fy), ease(z-fz)
-	return 2*mix(
-		mix(mix(hash(ix, iy, iz), hash(ix+1, iy, iz), tx), mix(hash(ix, iy+1, iz), hash(ix+1, iy+1, iz), tx), ty),
-		mix(mix(hash(ix, iy, iz+1), hash(ix+1, iy, iz+1), tx), mix(hash(ix, iy+1, iz+1), hash(ix+1, iy+1, iz+1), tx), ty),
-		tz) - 1
+	return 2*mix(mix(mix(hash(ix, iy, iz), hash(ix+1, iy, iz), tx), mix(hash(ix, iy+1, iz), hash(ix+1, iy+1, iz), tx),
+		ty), mix(mix(hash(ix, iy, iz+1), hash(ix+1, iy, iz+1), tx),
+		mix(hash(ix, iy+1, iz+1), hash(ix+1, iy+1, iz+1), tx), ty), tz) - 1
 }
 
 func floor(x float32) float32 { return float32(math.Floor(float64(x))) }
@@ -182,7 +181,10 @@ func floorColor(x, z float32) rgb {
 		c = accent
 	}
 	if r > 0.62 && r < 0.70 { // a dial around the performer
-		if a := math.Mod(math.Atan2(float64(z), float64(x))+2*math.Pi, math.Pi/12); min(a, math.Pi/12-a) < 0.012/float64(r) {
+		if a := math.Mod(math.Atan2(float64(z), float64(x))+2*math.Pi, math.Pi/12); min(a,
+			math.Pi/12-a) < 0.012/float64(
+			r,
+		) {
 			c = accent
 		}
 	}

@@ -88,7 +88,8 @@ func (m *mesher) fill(f *figure) {
 	for b := range m.solids {
 		x, y, z := blockOrigin(b)
 		first, last := sampleAt(x, y, z), sampleAt(x+blockSide, y+blockSide, z+blockSide)
-		if last[0] < low[0] || last[1] < low[1] || last[2] < low[2] || first[0] > high[0] || first[1] > high[1] || first[2] > high[2] {
+		if last[0] < low[0] || last[1] < low[1] || last[2] < low[2] || first[0] > high[0] || first[1] > high[1] ||
+			first[2] > high[2] {
 			m.fillConstant(x, y, z, blockSide, 1)
 			continue
 		}
@@ -102,7 +103,8 @@ func (m *mesher) fill(f *figure) {
 		const side = blockSide / 2
 		for k := range 8 {
 			px, py, pz := x+k%2*side, y+k/2%2*side, z+k/4*side
-			if least, part = f.near(near, part[:0], middle(px, py, pz, side), halfPart+margin); abs(least) > halfPart+margin {
+			if least, part = f.near(near, part[:0], middle(px, py, pz, side),
+				halfPart+margin); abs(least) > halfPart+margin {
 				m.fillConstant(px, py, pz, side, least)
 				continue
 			}

@@ -76,7 +76,8 @@ func cast(eye, dir vec, room bool) (t, cos float32, c rgb) {
 	if dir[1] < 0 {
 		t = -eye[1] / dir[1]
 		p := eye.add(dir.scale(t))
-		if inRoom := room && abs(p[0]) < side && abs(p[2]) < side; inRoom || p[0]*p[0]+p[2]*p[2] < stageRadius*stageRadius {
+		if inRoom := room && abs(p[0]) < side && abs(p[2]) < side; inRoom ||
+			p[0]*p[0]+p[2]*p[2] < stageRadius*stageRadius {
 			return t, -dir[1] / length, floorColor(p[0], p[2]).scale(0.8 + 0.2*step(2.2, 0, sqrt(p[0]*p[0]+p[2]*p[2])))
 		}
 	}

@@ -104,7 +104,8 @@ func (s *Player) Run(ctx context.Context) error {
 		if n > 0 {
 			backoff = s.firstBackoff
 		}
-		s.opts.Log.Warn("input stopped, reopening it", "input", s.Input.String(), "frames", n, "in", backoff, "err", cmp.Or(err, errEnded))
+		s.opts.Log.Warn("input stopped, reopening it", "input", s.Input.String(), "frames", n, "in", backoff, "err",
+			cmp.Or(err, errEnded))
 		select {
 		case <-time.After(backoff):
 		case <-ctx.Done():

@@ -30,7 +30,22 @@ func film(t *testing.T, name string, seconds int, args ...string) string {
 		t.Skip("ffmpeg is not installed")
 	}
 	path := filepath.Join(t.TempDir(), name)
-	all := append([]string{"-v", "error", "-f", "lavfi", "-i", "testsrc2=size=64x32:rate=20", "-f", "lavfi", "-i", "sine", "-t", strconv.Itoa(seconds)}, append(args, path)...)
+	all := append(
+		[]string{
+			"-v",
+			"error",
+			"-f",
+			"lavfi",
+			"-i",
+			"testsrc2=size=64x32:rate=20",
+			"-f",
+			"lavfi",
+			"-i",
+			"sine",
+			"-t",
+			strconv.Itoa(seconds),
+		},
+		append(args, path)...)
 	if out, err := exec.CommandContext(t.Context(), "ffmpeg", all...).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -40,7 +55,7 @@ func film(t *testing.T, name string, seconds int, args ...string) string {
 // play runs the source until its end or some number of pictures, and returns all capture times.
 func play(t *testing.T, s *Player, pictures int) (frames, packets []time.Time, err error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	ran := make(chan error, 1)
 	go func() { ran <- s.Run(ctx) }()
@@ -137,10 +152,14 @@ func TestLiveInputReopens(t *testing.T) {
 		name   string
 		silent bool
 		says   string
-	}{{"it ends", false, "the sender ended the stream"}, {"it falls silent", true, "no picture within the time limit"}} {
+	}{
+		{"it ends", false, "the sender ended the stream"},
+		{"it falls silent", true, "no picture within the time limit"},
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var log testlog.Buffer
-			s, err := Open(t.Context(), server(t, stream, false), Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+			s, err := Open(t.Context(), server(t, stream, false),
+				Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -67,8 +67,7 @@ func vectors(t *testing.T) map[string]any {
 	varints := make([]map[string]string, 0, len(values))
 	for _, v := range values {
 		varints = append(
-			varints,
-			map[string]string{"value": jsonNumber(v), "hex": hex.EncodeToString(wire.AppendVarint(nil, v))},
+			varints, map[string]string{"value": jsonNumber(v), "hex": hex.EncodeToString(wire.AppendVarint(nil, v))},
 		)
 	}
 	return map[string]any{
@@ -117,8 +116,9 @@ func vectors(t *testing.T) map[string]any {
 			"requestError": message(&wire.RequestError{Code: wire.RequestNotSupported, Reason: "no"}),
 			"requestOk":    message(&wire.RequestOK{}),
 			"publishDone":  message(&wire.PublishDone{Code: wire.DoneTrackEnded, Reason: ""}),
-			"datagram": datagram(t,
-				&wire.Datagram{TrackAlias: 3, Group: 70000, Priority: 128, Payload: []byte("receipt")}),
+			"datagram": datagram(
+				t, &wire.Datagram{TrackAlias: 3, Group: 70000, Priority: 128, Payload: []byte("receipt")},
+			),
 		},
 		// Received by a viewer.
 		"received": map[string]string{
@@ -203,8 +203,9 @@ func vectors(t *testing.T) map[string]any {
 					Payload:         []byte("stamp"),
 				},
 			),
-			"status": datagram(t,
-				&wire.Datagram{TrackAlias: 5, Group: 9, Object: 3, Priority: 1, Status: wire.StatusEndOfTrack}),
+			"status": datagram(
+				t, &wire.Datagram{TrackAlias: 5, Group: 9, Object: 3, Priority: 1, Status: wire.StatusEndOfTrack},
+			),
 			"padding": "f0132b3e29" + strings.Repeat("00", 15),
 		},
 	}

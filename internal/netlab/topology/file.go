@@ -232,7 +232,8 @@ func (f file) names() error {
 	}
 	for i, p := range f.Paths {
 		if !nodeName.MatchString(p.Name) || p.Name == "lo" {
-			return fmt.Errorf("paths[%d].name: invalid name %q: want up to 12 of a-z, 0-9 and -, beginning with a letter", i, p.Name)
+			return fmt.Errorf("paths[%d].name: invalid name %q: want up to 12 of a-z, 0-9 and -, beginning with a "+
+				"letter", i, p.Name)
 		}
 		if seen[p.Name] {
 			return fmt.Errorf("paths[%d].name: duplicate name %q", i, p.Name)

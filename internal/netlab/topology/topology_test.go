@@ -123,7 +123,8 @@ func TestTimelines(t *testing.T) {
 			backward: []wire.Change{{Conditions: with(func(c *wire.Conditions) { c.Rate, c.Delay = 1e6, 5*ms })}},
 		},
 		{
-			name: "queue in time follows the rate", lines: "rate: 8Mbit\nqueue: 100ms\nschedule:\n  - {at: 1s, rate: 4 Mbit, direction: forward}",
+			name: "queue in time follows the rate", lines: "rate: 8Mbit\nqueue: 100ms\nschedule:\n  - {at: 1s, rate: " +
+				"4 Mbit, direction: forward}",
 			forward: []wire.Change{
 				{Conditions: wire.Conditions{Rate: 8e6, QueueBytes: 100000}},
 				{At: time.Second, Conditions: wire.Conditions{Rate: 4e6, QueueBytes: 50000}},
@@ -131,7 +132,9 @@ func TestTimelines(t *testing.T) {
 			backward: []wire.Change{{Conditions: wire.Conditions{Rate: 8e6, QueueBytes: 100000}}},
 		},
 		{
-			name: "steps out of order, two at once", lines: "rate: 8Mbit\nschedule:\n  - {at: 2s, loss: 100%}\n  - {at: 1s, delay: 1ms}\n  - {at: 1s, reorder: true}",
+			name: "steps out of order, two at once",
+			lines: "rate: 8Mbit\nschedule:\n  - {at: 2s, loss: 100%}\n  - {at: 1s, delay: 1ms}\n  - {at: 1s, " +
+				"reorder: true}",
 			forward: []wire.Change{
 				{Conditions: base},
 				{At: time.Second, Conditions: with(func(c *wire.Conditions) { c.Delay, c.Reorder = ms, true })},
@@ -139,7 +142,8 @@ func TestTimelines(t *testing.T) {
 			},
 		},
 		{
-			name: "bursts that end", lines: "rate: 8Mbit\nburst: {average: 5%, length: 10}\nschedule:\n  - {at: 3s, burst: {average: 0%, length: 1}}",
+			name: "bursts that end", lines: "rate: 8Mbit\nburst: {average: 5%, length: 10}\nschedule:\n  - {at: 3s, " +
+				"burst: {average: 0%, length: 1}}",
 			forward: []wire.Change{
 				{Conditions: with(func(c *wire.Conditions) { c.Burst = &wire.BurstLoss{Average: 0.05, Length: 10, InBad: 1} })},
 				{At: 3 * time.Second, Conditions: base},
@@ -239,8 +243,10 @@ func FuzzParse(f *testing.F) {
 		}
 		f.Add(data)
 	}
-	f.Add([]byte("name: x\nhosts: [a, b]\npaths:\n  - name: p\n    between: [a, b]\n    rate: 1Mbit\n    queue: 10ms\n" +
-		"    burst: {average: 5%, length: 10, inBad: 50%}\n    backward: {delay: 1ms}\n    schedule: [{at: 1s, loss: 1%}]\n" +
+	f.Add([]byte("name: x\nhosts: [a, b]\npaths:\n  - name: p\n    between: [a, b]\n    rate: 1Mbit\n    queue: " +
+		"10ms\n" +
+		"    burst: {average: 5%, length: 10, inBad: 50%}\n    backward: {delay: 1ms}\n    schedule: [{at: 1s, loss: " +
+		"1%}]\n" +
 		"run: [{host: a, command: x, background: true}]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		topology, err := Parse(data)

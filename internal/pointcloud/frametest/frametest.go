@@ -29,7 +29,9 @@ func (c *Cloud) Frame(l pointcloud.Layout) *pointcloud.Frame {
 
 func newCloud(width, height int) Cloud {
 	n := width * height
-	return Cloud{Grid: pointcloud.Grid{Width: width, Height: height, Depth: make([]uint16, n), Color: make([]byte, 3*n)}}
+	return Cloud{
+		Grid: pointcloud.Grid{Width: width, Height: height, Depth: make([]uint16, n), Color: make([]byte, 3*n)},
+	}
 }
 
 // add appends pixel i of the grid to the points; (x, y, 1) is its ray.

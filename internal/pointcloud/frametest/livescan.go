@@ -81,7 +81,8 @@ func load(device, depthFile string, index int) (Frame, error) {
 		lens camera.Intrinsics
 	}{{color720, cal720.Color}, {color1080, cal1080.Color}} {
 		if size := c.img.Rect.Size(); size != image.Pt(c.lens.Width, c.lens.Height) {
-			return f, fmt.Errorf("%s frame %d: colour of %v pixels, want %d×%d", device, index, size, c.lens.Width, c.lens.Height)
+			return f, fmt.Errorf("%s frame %d: colour of %v pixels, want %d×%d", device, index, size, c.lens.Width,
+				c.lens.Height)
 		}
 	}
 	rays := cal720.Depth.RayTable()

@@ -78,7 +78,8 @@ func understands(h api.Edge) error {
 	if !h.Role.Sends() || h.SignalVersion == signal.Version {
 		return nil
 	}
-	return fmt.Errorf("edge %s supports signalling version %d, this controller sends version %d: upgrade the controller and all edges together",
+	return fmt.Errorf("edge %s supports signalling version %d, this controller sends version %d: upgrade the "+
+		"controller and all edges together",
 		h.Name, max(h.SignalVersion, 1), signal.Version)
 }
 

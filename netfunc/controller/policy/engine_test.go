@@ -122,7 +122,8 @@ var steps = []step{
 		w.live(1100*time.Millisecond, 33*time.Millisecond)
 	}, (*world).trouble, want{api.Duplicating, all, []string{"start"}, true}},
 	{
-		"trouble right after the single path", nil, func(w *world) { duplicating(w); _ = w.eliminate(4, 3, 5, 1); w.report("a") },
+		"trouble right after the single path", nil,
+		func(w *world) { duplicating(w); _ = w.eliminate(4, 3, 5, 1); w.report("a") },
 		func(w *world) { w.trouble() },
 		want{api.Single, pathset.Of(2), nil, false},
 	},
@@ -158,7 +159,8 @@ var steps = []step{
 		}
 	}, want{api.Armed, 0, []string{"stop"}, false}},
 	{
-		"a path of several is lost", nil, duplicating, func(w *world) { w.set("a", 1, func(p *api.Path) { p.Up = false }); w.report("a") },
+		"a path of several is lost", nil, duplicating,
+		func(w *world) { w.set("a", 1, func(p *api.Path) { p.Up = false }); w.report("a") },
 		want{api.Trimmed, pathset.Of(2, 3, 4, 5), []string{"path", "trim"}, false},
 	},
 	{
@@ -193,15 +195,18 @@ var steps = []step{
 		}
 	}, want{api.Single, pathset.Of(1), []string{"edge", "single"}, false}},
 	{
-		"the receiver does not listen any more", nil, func(w *world) { w.e.Watching("b", 1); w.e.Watching("b", 0) }, (*world).trouble,
+		"the receiver does not listen any more", nil, func(w *world) { w.e.Watching("b", 1); w.e.Watching("b", 0) },
+		(*world).trouble,
 		want{api.Single, pathset.Of(1), []string{"single"}, true},
 	},
 	{
-		"it stops listening in the middle", nil, func(w *world) { w.e.Watching("b", 1); duplicating(w) }, func(w *world) { w.e.Watching("b", 0); w.live(time.Second, 33*time.Millisecond) },
+		"it stops listening in the middle", nil, func(w *world) { w.e.Watching("b", 1); duplicating(w) },
+		func(w *world) { w.e.Watching("b", 0); w.live(time.Second, 33*time.Millisecond) },
 		want{api.Duplicating, all, nil, false},
 	},
 	{
-		"it listens again", nil, func(w *world) { w.e.Watching("b", 1); w.e.Watching("b", 0); w.e.Watching("b", 1) }, (*world).trouble,
+		"it listens again", nil, func(w *world) { w.e.Watching("b", 1); w.e.Watching("b", 0); w.e.Watching("b", 1) },
+		(*world).trouble,
 		want{api.Duplicating, all, []string{"start"}, true},
 	},
 	{"an edge restarts, path by path", nil, duplicating, func(w *world) {
@@ -267,7 +272,8 @@ var steps = []step{
 		want{api.Duplicating, pathset.Of(2, 5), []string{"operator", "start"}, true},
 	},
 	{
-		"duplicate loses one", nil, func(w *world) { w.mode(api.Duplicate, 2, 5) }, func(w *world) { w.set("a", 5, func(p *api.Path) { p.Up = false }); w.report("a") },
+		"duplicate loses one", nil, func(w *world) { w.mode(api.Duplicate, 2, 5) },
+		func(w *world) { w.set("a", 5, func(p *api.Path) { p.Up = false }); w.report("a") },
 		want{api.Duplicating, pathset.Of(2), []string{"path", "start"}, false},
 	},
 	{
@@ -294,7 +300,8 @@ var steps = []step{
 		want{api.Duplicating, pathset.Of(1, 2), []string{"start"}, true},
 	},
 	{
-		"auto out of duplicate", nil, func(w *world) { w.mode(api.Duplicate) }, func(w *world) { w.mode(api.Auto); _ = w.eliminate(3) },
+		"auto out of duplicate", nil, func(w *world) { w.mode(api.Duplicate) },
+		func(w *world) { w.mode(api.Auto); _ = w.eliminate(3) },
 		want{api.Trimmed, pathset.Of(1, 2, 4, 5), []string{"operator", "trim"}, false},
 	},
 	{"redirect on trouble", redirecting, func(w *world) {
@@ -340,7 +347,8 @@ var steps = []step{
 		want{api.Redirected, pathset.Of(1), nil, false},
 	},
 	{
-		"redirect off a lost path", redirecting, (*world).trouble, func(w *world) { w.set("a", 1, func(p *api.Path) { p.Up = false }); w.report("a") },
+		"redirect off a lost path", redirecting, (*world).trouble,
+		func(w *world) { w.set("a", 1, func(p *api.Path) { p.Up = false }); w.report("a") },
 		want{api.Redirected, pathset.Of(2), []string{"path", "redirect"}, true},
 	},
 	{
@@ -748,8 +756,9 @@ func TestPairing(t *testing.T) {
 	prefix := netip.MustParsePrefix
 	sender := func(name, peer, towards string) api.Edge {
 		return api.Edge{
-			Name: name, Role: api.Both, Peer: peer, Signal: netip.MustParseAddrPort("10.1.0.1:4790"), SignalVersion: signal.Version,
-			Towards: []netip.Prefix{prefix(towards)}, Paths: []api.Path{{Index: 1, Up: true}, {Index: 2, Up: true}},
+			Name: name, Role: api.Both, Peer: peer, Signal: netip.MustParseAddrPort("10.1.0.1:4790"),
+			SignalVersion: signal.Version,
+			Towards:       []netip.Prefix{prefix(towards)}, Paths: []api.Path{{Index: 1, Up: true}, {Index: 2, Up: true}},
 		}
 	}
 	receiver := func(name, peer, behind string) api.Edge {
@@ -882,7 +891,8 @@ func TestSignalVersions(t *testing.T) {
 	w := pair(t, nil)
 	old := w.e.edges["a"].Edge
 	for version, want := range map[int]string{
-		0:                  "edge a supports signalling version 1, this controller sends version 2: upgrade the controller and all edges together",
+		0: "edge a supports signalling version 1, this controller sends version 2: upgrade the " +
+			"controller and all edges together",
 		1:                  "edge a supports signalling version 1, this controller sends version 2: ",
 		3:                  "edge a supports signalling version 3, this controller sends version 2: ",
 		signal.Version:     "",
@@ -1059,8 +1069,10 @@ func TestDecisions(t *testing.T) {
 func TestCheckEdge(t *testing.T) {
 	good := func() api.Edge {
 		return api.Edge{
-			Name: "edge-a.1", Role: api.Sender, Signal: netip.MustParseAddrPort("10.0.0.1:4790"), SignalVersion: signal.Version,
-			Paths: []api.Path{{Index: 1, Interface: "eth1"}}, Towards: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+			Name: "edge-a.1", Role: api.Sender, Signal: netip.MustParseAddrPort("10.0.0.1:4790"),
+			SignalVersion: signal.Version,
+			Paths:         []api.Path{{Index: 1, Interface: "eth1"}},
+			Towards:       []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
 		}
 	}
 	for name, c := range map[string]struct {

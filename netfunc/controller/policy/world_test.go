@@ -41,7 +41,8 @@ func newWorld(t testing.TB, conf Config) *world {
 	}
 	return &world{
 		t: t, e: New(conf), now: time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC),
-		paths: map[string][]api.Path{}, told: map[string]map[netip.Addr]uint8{}, deaf: map[string]bool{}, slow: map[string]bool{}, plain: map[string]api.Route{},
+		paths: map[string][]api.Path{}, told: map[string]map[netip.Addr]uint8{}, deaf: map[string]bool{},
+		slow: map[string]bool{}, plain: map[string]api.Route{},
 		clock: map[string]time.Duration{"a": time.Hour, "b": 5 * time.Hour}, nonces: map[string]map[netip.Addr]uint64{},
 	}
 }

@@ -472,7 +472,8 @@ func TestTokensDiffer(t *testing.T) {
 func TestWithoutCredentials(t *testing.T) {
 	c := start(t, func(c *Config) { c.Auth = Auth{} })
 	for host, want := range map[string]int{
-		"localhost:4793": 200, "127.0.0.1": 200, "[::1]:4793": 200, "evil.example": 403, "10.0.0.1:4793": 403, "localhost.evil.example": 403,
+		"localhost:4793": 200, "127.0.0.1": 200, "[::1]:4793": 200, "evil.example": 403, "10.0.0.1:4793": 403,
+		"localhost.evil.example": 403,
 	} {
 		r := httptest.NewRequest("GET", "/v1/status", nil)
 		r.Host = host

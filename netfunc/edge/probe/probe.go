@@ -52,7 +52,8 @@ func (p *Prober) Run(ctx context.Context) {
 		}
 		taken := errors.Is(err, unix.EADDRINUSE)
 		if taken && !warned {
-			log.Warn("path not probed, its failure would go unnoticed: the UDP port is in use; free it, or set another probe.port at both edges",
+			log.Warn("path not probed, its failure would go unnoticed: the UDP port is in use; free it, or set "+
+				"another probe.port at both edges",
 				"port", p.Peer.Port())
 		} else {
 			log.Debug("probes interrupted", "err", err)

@@ -62,8 +62,9 @@ func newPair(t *testing.T) *pair {
 // run starts a prober with its sockets in the namespace of end; stop ends it.
 func (p *pair) run(end namespace.End, peer string, key []byte) (prober *Prober, stop func()) {
 	prober = &Prober{
-		Path: 1, Interface: "wan1", Peer: netip.MustParseAddrPort(peer), Every: 10 * time.Millisecond, Timeout: 100 * time.Millisecond,
-		Key: key, Log: slog.New(slog.DiscardHandler),
+		Path: 1, Interface: "wan1", Peer: netip.MustParseAddrPort(peer), Every: 10 * time.Millisecond,
+		Timeout: 100 * time.Millisecond,
+		Key:     key, Log: slog.New(slog.DiscardHandler),
 	}
 	ctx, cancel := context.WithCancel(p.t.Context())
 	var wg sync.WaitGroup

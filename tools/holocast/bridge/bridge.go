@@ -25,9 +25,9 @@ import (
 type Config struct {
 	Viewers    int // maximum at a time; default 16
 	PerAddress int // maximum per address; default Viewers
-	// Patience bounds the wait for a newer frame before a viewer receives the newest again; default
+	// MaxWait bounds the wait for a newer frame before a viewer receives the newest again; default
 	// 200 ms. Some viewers block while they wait.
-	Patience time.Duration
+	MaxWait time.Duration
 	// Stall bounds the time that a viewer may read nothing while it is sent a frame; default 5 s.
 	Stall time.Duration
 	// Idle bounds the time between requests of a viewer; default 1 min.
@@ -82,14 +82,20 @@ type Statistics struct {
 func NewServer(frames *Frames, cfg Config) *Server {
 	cfg.Viewers = cmp.Or(cfg.Viewers, 16)
 	cfg.PerAddress = cmp.Or(cfg.PerAddress, cfg.Viewers)
-	cfg.Patience = cmp.Or(cfg.Patience, 200*time.Millisecond)
+	cfg.MaxWait = cmp.Or(cfg.MaxWait, 200*time.Millisecond)
 	cfg.Stall = cmp.Or(cfg.Stall, 5*time.Second)
 	cfg.Idle = cmp.Or(cfg.Idle, time.Minute)
 	return &Server{
 		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), frames: frames, viewers: map[net.Conn]netip.Addr{},
-		connected: prometheus.NewGauge(prometheus.GaugeOpts{Name: "holocast_bridge_viewers", Help: "Viewers of LiveScan3D that are connected."}),
-		sent:      prometheus.NewCounter(prometheus.CounterOpts{Name: "holocast_bridge_sent_frames_total", Help: "Frames sent to viewers."}),
-		sentBytes: prometheus.NewCounter(prometheus.CounterOpts{Name: "holocast_bridge_sent_bytes_total", Help: "Bytes sent to viewers."}),
+		connected: prometheus.NewGauge(
+			prometheus.GaugeOpts{Name: "holocast_bridge_viewers", Help: "Viewers of LiveScan3D that are connected."},
+		),
+		sent: prometheus.NewCounter(
+			prometheus.CounterOpts{Name: "holocast_bridge_sent_frames_total", Help: "Frames sent to viewers."},
+		),
+		sentBytes: prometheus.NewCounter(
+			prometheus.CounterOpts{Name: "holocast_bridge_sent_bytes_total", Help: "Bytes sent to viewers."},
+		),
 		gone: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "holocast_bridge_connections_ended_total",
 			Help: "Connections of viewers by why they ended: closed, slow, silent, protocol, refused.",
@@ -126,7 +132,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 			}
 			return nil
 		}
-		if e := (net.Error)(nil); errors.As(err, &e) && !errors.Is(err, net.ErrClosed) { // no file descriptor left
+		if e := net.Error(nil); errors.As(err, &e) && !errors.Is(err, net.ErrClosed) { // no file descriptor left
 			s.log.Warn("viewer not accepted", "err", err)
 			select {
 			case <-time.After(100 * time.Millisecond):
@@ -245,7 +251,7 @@ func (s *Server) answer(ctx context.Context, conn net.Conn) (frames int, err err
 		}
 		var request [1]byte
 		if _, err := io.ReadFull(conn, request[:]); err != nil {
-			if e := (net.Error)(nil); errors.As(err, &e) && e.Timeout() {
+			if e := net.Error(nil); errors.As(err, &e) && e.Timeout() {
 				err = errSilent
 			}
 			return frames, err
@@ -254,7 +260,7 @@ func (s *Server) answer(ctx context.Context, conn net.Conn) (frames int, err err
 			return frames, &livescan.ProtocolError{What: "a viewer sends the byte 0 to ask for a frame, this one sent another"}
 		}
 		asked := time.Now()
-		f, err := s.frames.newest(ctx, has, s.cfg.Patience)
+		f, err := s.frames.newest(ctx, has, s.cfg.MaxWait)
 		if err != nil {
 			return frames, err
 		}
@@ -263,7 +269,7 @@ func (s *Server) answer(ctx context.Context, conn net.Conn) (frames int, err err
 				return frames, err
 			}
 			n, err := conn.Write(rest[:min(piece, len(rest))])
-			if e := (net.Error)(nil); errors.As(err, &e) && e.Timeout() {
+			if e := net.Error(nil); errors.As(err, &e) && e.Timeout() {
 				return frames, errSlow
 			}
 			if err != nil {

@@ -132,7 +132,7 @@ func until(t *testing.T, what string, f func() bool) {
 }
 
 func TestAnswersWithTheNewest(t *testing.T) {
-	s := serve(t, 1000, Config{Patience: 20 * time.Millisecond})
+	s := serve(t, 1000, Config{MaxWait: 20 * time.Millisecond})
 	v := s.connect(t)
 	v.ask()
 	if p := v.read(); len(p.XYZ) != 0 {
@@ -157,7 +157,7 @@ func TestAnswersWithTheNewest(t *testing.T) {
 
 // A viewer waits for a frame that it lacks.
 func TestWaitsForANewFrame(t *testing.T) {
-	s := serve(t, 1000, Config{Patience: time.Hour})
+	s := serve(t, 1000, Config{MaxWait: time.Hour})
 	v := s.connect(t)
 	now := time.Now()
 	s.scene.set(line(1, 1))
@@ -175,7 +175,7 @@ func TestWaitsForANewFrame(t *testing.T) {
 }
 
 func TestOneEncodingForAll(t *testing.T) {
-	s := serve(t, 1000, Config{Patience: time.Hour})
+	s := serve(t, 1000, Config{MaxWait: time.Hour})
 	var viewers []*viewer
 	for range 8 {
 		viewers = append(viewers, s.connect(t))
@@ -279,7 +279,7 @@ func TestWholeFrames(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	s := serve(t, 10, Config{Viewers: 2, PerAddress: 1, Patience: time.Millisecond})
+	s := serve(t, 10, Config{Viewers: 2, PerAddress: 1, MaxWait: time.Millisecond})
 	first := s.connect(t)
 	first.ask()
 	first.read()
@@ -294,7 +294,7 @@ func TestLimits(t *testing.T) {
 	again.ask()
 	again.read()
 
-	s = serve(t, 10, Config{Viewers: 1, Patience: time.Millisecond})
+	s = serve(t, 10, Config{Viewers: 1, MaxWait: time.Millisecond})
 	first = s.connect(t)
 	first.ask()
 	first.read()
@@ -323,7 +323,7 @@ func TestBadViewers(t *testing.T) {
 		}, "too slow", "slow"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.cfg.Patience = time.Millisecond
+			c.cfg.MaxWait = time.Millisecond
 			s := serve(t, 2_000_000, c.cfg)
 			s.scene.set(big)
 			s.frames.Shown(0, time.Now(), time.Now())
@@ -342,7 +342,7 @@ func TestBadViewers(t *testing.T) {
 
 // Serve ends with its context, whatever viewers do.
 func TestEnds(t *testing.T) {
-	s := serve(t, 10, Config{Patience: time.Hour})
+	s := serve(t, 10, Config{MaxWait: time.Hour})
 	asking, silent := s.connect(t), s.connect(t)
 	asking.ask()
 	until(t, "both viewers", func() bool { return testutil.ToFloat64(s.connected) == 2 })

@@ -25,7 +25,10 @@ func SetCongestion(ln net.Listener, name string) error {
 		return err
 	}
 	if set != nil {
-		return fmt.Errorf("TCP congestion control %q: %w; sysctl net.ipv4.tcp_available_congestion_control lists the available ones, which root may use", name, set)
+		return fmt.Errorf(
+			"TCP congestion control %q: %w; sysctl net.ipv4.tcp_available_congestion_control lists the available ones, which root may use",
+			name, set,
+		)
 	}
 	return nil
 }

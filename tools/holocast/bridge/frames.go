@@ -97,12 +97,12 @@ func (f *Frames) state() (uint64, time.Time, <-chan struct{}) {
 	return f.number, f.captured, f.changed
 }
 
-// newest returns the newest frame. If the viewer has it already, newest waits up to patience for
+// newest returns the newest frame. If the viewer has it already, newest waits up to maxWait for
 // the next.
-func (f *Frames) newest(ctx context.Context, has uint64, patience time.Duration) (*encoded, error) {
+func (f *Frames) newest(ctx context.Context, has uint64, maxWait time.Duration) (*encoded, error) {
 	number, _, changed := f.state()
 	if number == has {
-		timer := time.NewTimer(patience)
+		timer := time.NewTimer(maxWait)
 		defer timer.Stop()
 		select {
 		case <-changed:

@@ -127,9 +127,18 @@ func (m *machine) freePort(ctx context.Context, port int) Finding {
 	case err == nil:
 		return ok("%d is free", port)
 	case errors.Is(err, syscall.EADDRINUSE):
-		return warn(fmt.Sprintf("ss -lnptu 'sport = :%d'   # shows the owner; or relay --listen 127.0.0.1:PORT --http 127.0.0.1:PORT", port), "%d is in use: a relay may be running already", port)
+		return warn(
+			fmt.Sprintf(
+				"ss -lnptu 'sport = :%d'   # shows the owner; or relay --listen 127.0.0.1:PORT --http 127.0.0.1:PORT", port,
+			),
+			"%d is in use: a relay may be running already",
+			port,
+		)
 	case errors.Is(err, os.ErrPermission):
-		return fail(fmt.Sprintf("sudo setcap cap_net_bind_service=+ep bin/relay   # or a port above 1023, not %d", port), "no permission to listen on %d", port)
+		return fail(
+			fmt.Sprintf("sudo setcap cap_net_bind_service=+ep bin/relay   # or a port above 1023, not %d", port),
+			"no permission to listen on %d", port,
+		)
 	}
 	return fail("relay --listen 127.0.0.1:PORT --http 127.0.0.1:PORT", "cannot listen on %d: %v", port, err)
 }

@@ -111,14 +111,20 @@ func (m *machine) capabilities() (bpf, netAdmin bool) {
 func (m *machine) ebpf(context.Context) Finding {
 	bpf, admin := m.capabilities()
 	if !bpf || !admin {
-		return warn("sudo setcap cap_bpf,cap_net_admin,cap_perfmon+ep bin/edge bin/relay   # or run them with sudo", "needs CAP_BPF and CAP_NET_ADMIN: the edge pair and the relay's fast path stay off")
+		return warn(
+			"sudo setcap cap_bpf,cap_net_admin,cap_perfmon+ep bin/edge bin/relay   # or run them with sudo",
+			"needs CAP_BPF and CAP_NET_ADMIN: the edge pair and the relay's fast path stay off",
+		)
 	}
 	for _, p := range []struct {
 		name string
 		kind uint32
 	}{{"TC", unix.BPF_PROG_TYPE_SCHED_CLS}, {"XDP", unix.BPF_PROG_TYPE_XDP}} {
 		if err := m.loadEmpty(p.kind); err != nil {
-			return warn("check kernel.unprivileged_bpf_disabled, the container's seccomp profile and CONFIG_BPF_SYSCALL", "the kernel refuses a %s program: %v", p.name, err)
+			return warn(
+				"check kernel.unprivileged_bpf_disabled, the container's seccomp profile and CONFIG_BPF_SYSCALL",
+				"the kernel refuses a %s program: %v", p.name, err,
+			)
 		}
 	}
 	return ok("TC and XDP programs load")
@@ -127,14 +133,18 @@ func (m *machine) ebpf(context.Context) Finding {
 func (m *machine) btf(context.Context) Finding {
 	info, err := os.Stat(m.path("/sys/kernel/btf/vmlinux"))
 	if err != nil {
-		return warn("use a kernel with CONFIG_DEBUG_INFO_BTF=y", "no /sys/kernel/btf/vmlinux: only programs without CO-RE relocations load")
+		return warn(
+			"use a kernel with CONFIG_DEBUG_INFO_BTF=y",
+			"no /sys/kernel/btf/vmlinux: only programs without CO-RE relocations load",
+		)
 	}
 	return ok("%d kB in /sys/kernel/btf/vmlinux", info.Size()/1000)
 }
 
 // nativeDrivers are network drivers with native XDP.
 var nativeDrivers = []string{
-	"atlantic", "bnxt_en", "cpsw", "dpaa2-eth", "ena", "fec", "gve", "hv_netvsc", "i40e", "ice", "igb", "igc", "ixgbe", "ixgbevf",
+	"atlantic", "bnxt_en", "cpsw", "dpaa2-eth", "ena", "fec", "gve", "hv_netvsc", "i40e", "ice", "igb", "igc", "ixgbe",
+	"ixgbevf",
 	"lan966x", "mana", "mlx4_en", "mlx5_core", "mvneta", "mvpp2", "netsec", "nfp", "octeontx2", "qede", "sfc", "stmmac", "tsnep",
 	"tun", "veth", "virtio_net", "xen_netfront",
 }
@@ -163,7 +173,10 @@ func (m *machine) nativeXDP(context.Context) Finding {
 		}
 	}
 	if len(can) == 0 {
-		return warn("use a veth pair or an interface of a driver with native XDP for the receiving edge", "no interface is known to support it: %s", strings.Join(cannot, ", "))
+		return warn(
+			"use a veth pair or an interface of a driver with native XDP for the receiving edge",
+			"no interface is known to support it: %s", strings.Join(cannot, ", "),
+		)
 	}
 	return ok("%s", strings.Join(can, ", "))
 }
@@ -243,7 +256,10 @@ func (m *machine) clockSync(context.Context) Finding {
 	case err != nil:
 		return warn("", "unknown: %v", err)
 	case state == unix.TIME_ERROR || t.Status&unix.STA_UNSYNC != 0:
-		return warn("sudo timedatectl set-ntp true", "not synchronized: delays within a session are correct, on the relay's clock, but dates are not")
+		return warn(
+			"sudo timedatectl set-ntp true",
+			"not synchronized: delays within a session are correct, on the relay's clock, but dates are not",
+		)
 	}
 	return ok("synchronized, error at most %.1f ms", float64(t.Maxerror)/1000)
 }
@@ -271,7 +287,10 @@ func (m *machine) codecLibraries(context.Context) Finding {
 		}
 	}
 	if len(missing) > 0 {
-		return warn("make build   # with CGO_ENABLED=1 and libzstd-dev, libturbojpeg0-dev", "%s not linked: coding is several times slower", strings.Join(missing, ", "))
+		return warn(
+			"make build   # with CGO_ENABLED=1 and libzstd-dev, libturbojpeg0-dev",
+			"%s not linked: coding is several times slower", strings.Join(missing, ", "),
+		)
 	}
 	return ok("%s", strings.Join(found, ", "))
 }
@@ -289,7 +308,10 @@ func (m *machine) libk4a(context.Context) Finding {
 			return ok("%s", found[0])
 		}
 	}
-	return warn("install the Azure Kinect SDK or Orbbec's K4A wrapper, or set HOLOCAST_LIBK4A; only live cameras need it", "not found")
+	return warn(
+		"install the Azure Kinect SDK or Orbbec's K4A wrapper, or set HOLOCAST_LIBK4A; only live cameras need it",
+		"not found",
+	)
 }
 
 // cameras maps USB IDs to the cameras that libk4a opens.
@@ -324,9 +346,16 @@ func (m *machine) depthCamera(context.Context) Finding {
 	}
 	switch {
 	case len(found) == 0:
-		return warn("connect an Azure Kinect or Orbbec Femto by USB 3; recordings and the synthetic performer need none", "none connected")
+		return warn(
+			"connect an Azure Kinect or Orbbec Femto by USB 3; recordings and the synthetic performer need none",
+			"none connected",
+		)
 	case len(closed) > 0:
-		return warn(`echo 'SUBSYSTEM=="usb", ATTR{idVendor}=="045e|2bc5", MODE="0666"' | sudo tee /etc/udev/rules.d/99-k4a.rules && sudo udevadm control --reload && sudo udevadm trigger`, "no permission for %s", strings.Join(closed, ", "))
+		return warn(
+			`echo 'SUBSYSTEM=="usb", ATTR{idVendor}=="045e|2bc5", MODE="0666"' | `+
+				`sudo tee /etc/udev/rules.d/99-k4a.rules && sudo udevadm control --reload && sudo udevadm trigger`,
+			"no permission for %s", strings.Join(closed, ", "),
+		)
 	}
 	return ok("%s", strings.Join(found, ", "))
 }
@@ -341,7 +370,10 @@ func (m *machine) diskSpace(context.Context) Finding {
 	case gb < 0.5:
 		return fail("df -h .   # and free space", "%.1f GB free here", gb)
 	case gb < 10:
-		return warn("df -h .   # and free space, or record elsewhere", "%.1f GB free here; four cameras record 2 GB per minute", gb)
+		return warn(
+			"df -h .   # and free space, or record elsewhere", "%.1f GB free here; four cameras record 2 GB per minute",
+			gb,
+		)
 	}
 	return ok("%.0f GB free here; four cameras record 2 GB per minute", gb)
 }

@@ -82,7 +82,8 @@ type kinect struct {
 
 // place returns the depth mode of a grid and the smallest color mode that contains it.
 func place(width, height int) (camera.DepthMode, camera.ColorMode, error) {
-	for _, d := range []camera.DepthMode{camera.NFOVUnbinned, camera.NFOV2x2Binned, camera.WFOV2x2Binned, camera.WFOVUnbinned} {
+	modes := []camera.DepthMode{camera.NFOVUnbinned, camera.NFOV2x2Binned, camera.WFOV2x2Binned, camera.WFOVUnbinned}
+	for _, d := range modes {
 		if w, h := d.Size(); w != width || h != height {
 			continue
 		}
@@ -97,7 +98,9 @@ func place(width, height int) (camera.DepthMode, camera.ColorMode, error) {
 
 func newKinect(s *stream, dir string, format camera.ColorFormat) (*kinect, error) {
 	if !s.layout.OnGrid() {
-		return nil, fmt.Errorf("camera %d has layout %s: only layout A is a sensor image; export --ply accepts all", s.number, s.layout)
+		return nil, fmt.Errorf(
+			"camera %d has layout %s: only layout A is a sensor image; export --ply accepts all", s.number, s.layout,
+		)
 	}
 	depth, color, err := place(s.track.Width, s.track.Height)
 	if err != nil {
@@ -110,7 +113,12 @@ func newKinect(s *stream, dir string, format camera.ColorFormat) (*kinect, error
 	lens.Width, lens.Height = k.width, k.height
 	lens.Cx += float64(k.left)
 	lens.Cy += float64(k.top)
-	calibration := camera.Calibration{Serial: s.track.Points.CameraName, Depth: s.init.Grid, Color: lens, DepthToColor: camera.Identity}
+	calibration := camera.Calibration{
+		Serial:       s.track.Points.CameraName,
+		Depth:        s.init.Grid,
+		Color:        lens,
+		DepthToColor: camera.Identity,
+	}
 	doc, err := calibration.Document(depth, color)
 	if err != nil {
 		return nil, fmt.Errorf("camera %d: %w", s.number, err)

@@ -347,8 +347,10 @@ func (f *film) format420() string {
 }
 
 func (f *film) decode(ctx context.Context, stream, width, height int) (*decoder, error) {
-	p, pipes, err := ffmpeg.Start(ctx, 1, nil, "-threads", "1", "-f", "h264", "-i", "file:"+filepath.Join(f.dir, strconv.Itoa(stream)+".h264"),
-		"-vsync", "passthrough", "-f", "rawvideo", "-pix_fmt", f.format420(), "pipe:3")
+	p, pipes, err := ffmpeg.Start(
+		ctx, 1, nil, "-threads", "1", "-f", "h264", "-i", "file:"+filepath.Join(f.dir, strconv.Itoa(stream)+".h264"),
+		"-vsync", "passthrough", "-f", "rawvideo", "-pix_fmt", f.format420(), "pipe:3",
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -401,18 +403,27 @@ func (f *film) compose(ctx context.Context, chosen [][]*filmTrack, out string) (
 			return result, err
 		}
 	}
-	args := []string{"-f", "rawvideo", "-pix_fmt", f.format420(), "-s", fmt.Sprintf("%dx%d", s.Width, s.Height*s.Eyes()),
-		"-r", strconv.FormatFloat(f.video.Framerate, 'f', -1, 64), "-i", "pipe:0"}
+	args := []string{
+		"-f", "rawvideo", "-pix_fmt", f.format420(), "-s", fmt.Sprintf("%dx%d", s.Width, s.Height*s.Eyes()),
+		"-r", strconv.FormatFloat(f.video.Framerate, 'f', -1, 64), "-i", "pipe:0",
+	}
 	if len(f.sound) > 0 {
 		path := filepath.Join(f.dir, "sound.mp4")
-		b := append(cmaf.Init(cmaf.Track{Timescale: uint32(f.format.SampleRate), Audio: f.format}, 0), cmaf.Fragment(1, 0, f.sound)...)
+		b := append(
+			cmaf.Init(cmaf.Track{Timescale: uint32(f.format.SampleRate), Audio: f.format}, 0),
+			cmaf.Fragment(1, 0, f.sound)...)
 		if err := os.WriteFile(path, b, 0o600); err != nil {
 			return result, err
 		}
-		args = append(args, "-itsoffset", strconv.FormatFloat(f.offset.Seconds(), 'f', 6, 64), "-i", "file:"+path, "-map", "0", "-map", "1", "-c:a", "copy")
+		args = append(
+			args, "-itsoffset", strconv.FormatFloat(f.offset.Seconds(), 'f', 6, 64), "-i", "file:"+path, "-map", "0",
+			"-map", "1", "-c:a", "copy",
+		)
 	}
 	args = append(args, "-c:v", "libx264", "-crf", "18", "-pix_fmt", f.format420())
-	for option, name := range map[string]string{"-color_primaries": s.Color.Primaries, "-color_trc": s.Color.Transfer, "-colorspace": s.Color.Matrix} {
+	for option, name := range map[string]string{
+		"-color_primaries": s.Color.Primaries, "-color_trc": s.Color.Transfer, "-colorspace": s.Color.Matrix,
+	} {
 		if name != "" {
 			args = append(args, option, name)
 		}

@@ -66,7 +66,11 @@ var sun = vec{0.4, 0.5, 0.75}.unit()
 // center returns a ball's position at a time from 0 to 1 of the loop.
 func (b *ball) center(t float64) vec {
 	a := 2 * math.Pi * (b.turns*t + b.phase)
-	return vec{b.distance * math.Sin(a), b.height + b.bounce*math.Abs(math.Sin(2*math.Pi*Seconds/2*t+b.phase)), b.distance * math.Cos(a)}
+	return vec{
+		b.distance * math.Sin(a),
+		b.height + b.bounce*math.Abs(math.Sin(2*math.Pi*Seconds/2*t+b.phase)),
+		b.distance * math.Cos(a),
+	}
 }
 
 // scene holds all positions at one moment.
@@ -209,9 +213,12 @@ func Write(ctx context.Context, path string, progress func(done, total int)) (er
 		return err
 	}
 	r, w := io.Pipe()
-	p, _, err := ffmpeg.Start(ctx, 0, r, "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", fmt.Sprintf("%dx%d", Width, Height), "-r", fmt.Sprint(FPS), "-i", "pipe:0",
-		"-f", "s16le", "-ar", fmt.Sprint(sampleRate), "-ac", "1", "-i", "file:"+ticks,
-		"-c:v", "libx264", "-preset", "veryfast", "-crf", "16", "-pix_fmt", "yuv420p", "-c:a", "aac", "-shortest", "file:"+partial)
+	p, _, err := ffmpeg.Start(
+		ctx, 0, r, "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", fmt.Sprintf("%dx%d", Width, Height), "-r",
+		fmt.Sprint(FPS), "-i", "pipe:0", "-f", "s16le", "-ar", fmt.Sprint(sampleRate), "-ac", "1", "-i",
+		"file:"+ticks, "-c:v", "libx264", "-preset", "veryfast", "-crf", "16", "-pix_fmt", "yuv420p", "-c:a", "aac",
+		"-shortest", "file:"+partial,
+	)
 	if err != nil {
 		return err
 	}

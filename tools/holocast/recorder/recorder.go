@@ -65,8 +65,10 @@ type track struct {
 
 // New returns a Recorder that writes to w. The caller syncs and closes w.
 func New(w *recording.Writer, cfg Config) *Recorder {
-	return &Recorder{cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), w: w,
-		joined: make(chan struct{}), failed: make(chan struct{}), tracks: map[string]*track{}, listed: map[string]bool{}}
+	return &Recorder{
+		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), w: w,
+		joined: make(chan struct{}), failed: make(chan struct{}), tracks: map[string]*track{}, listed: map[string]bool{},
+	}
 }
 
 // Joined is closed once the session's catalog has arrived.
@@ -309,7 +311,8 @@ func (x *run) receive(sub *moqt.Subscription, t *track) error {
 			}
 			x.record(t, recording.Object{
 				Track: name, Group: d.Group, ObjectID: d.Object, Priority: d.Priority, Status: uint8(d.Status),
-				Properties: d.Properties, Payload: d.Payload, Forwarding: recording.Datagram, EndOfGroup: d.EndOfGroup, Arrival: time.Now(),
+				Properties: d.Properties, Payload: d.Payload, Forwarding: recording.Datagram,
+				EndOfGroup: d.EndOfGroup, Arrival: time.Now(),
 			})
 		}
 	})
@@ -355,7 +358,9 @@ func (x *run) receiveParts(ctx context.Context, sub *moqt.Subscription, t *track
 
 // fetch records the earlier part of the group in which the subscription began, unless recorded
 // before a reconnection.
-func (x *run) fetch(ctx context.Context, sub *moqt.Subscription, t *track, name wire.TrackName, frames *parts.Receiver) error {
+func (x *run) fetch(
+	ctx context.Context, sub *moqt.Subscription, t *track, name wire.TrackName, frames *parts.Receiver,
+) error {
 	x.mu.Lock()
 	before := t.newest
 	x.mu.Unlock()

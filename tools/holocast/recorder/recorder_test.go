@@ -20,7 +20,13 @@ func TestHeld(t *testing.T) {
 	}
 	r := New(w, Config{})
 	object := func(group, id uint64) recording.Object {
-		return recording.Object{Track: wire.TrackName{Name: "x"}, Group: group, ObjectID: id, Payload: []byte("x"), Arrival: time.Now()}
+		return recording.Object{
+			Track:    wire.TrackName{Name: "x"},
+			Group:    group,
+			ObjectID: id,
+			Payload:  []byte("x"),
+			Arrival:  time.Now(),
+		}
 	}
 	for group, flushed := range []bool{false, true} {
 		h := held{r: r}
@@ -42,7 +48,13 @@ func TestHeld(t *testing.T) {
 		end       recording.End
 		endOnly   bool
 	}
-	want := []record{{0, 0, recording.EndOpen, false}, {0, 1, recording.EndFIN, false}, {1, 0, recording.EndOpen, false}, {1, 1, recording.EndOpen, false}, {1, 1, recording.EndFIN, true}}
+	want := []record{
+		{0, 0, recording.EndOpen, false},
+		{0, 1, recording.EndFIN, false},
+		{1, 0, recording.EndOpen, false},
+		{1, 1, recording.EndOpen, false},
+		{1, 1, recording.EndFIN, true},
+	}
 	f, err := recording.Open(path)
 	if err != nil {
 		t.Fatal(err)

@@ -96,7 +96,8 @@ void k4a_device_close(void *device)
 {
 	struct device *d = device;
 	if (outstanding || d->started) {
-		fprintf(stderr, "fakek4a: closed with %d captures and images held, %s\n", outstanding, d->started ? "started" : "stopped");
+		fprintf(stderr, "fakek4a: closed with %d captures and images held, %s\n", outstanding,
+			d->started ? "started" : "stopped");
 		abort();
 	}
 	free(d);
