@@ -58,12 +58,8 @@ func template(t *testing.T, v map[string]any) (rendered, error) {
 	}
 	capabilities := chartutil.DefaultCapabilities.Copy()
 	capabilities.KubeVersion = chartutil.KubeVersion{Version: "v1.33.0", Major: "1", Minor: "33"}
-	full, err := chartutil.ToRenderValues(
-		chart,
-		v,
-		chartutil.ReleaseOptions{Name: "live", Namespace: "media", IsInstall: true},
-		capabilities,
-	)
+	full, err := chartutil.ToRenderValues(chart, v,
+		chartutil.ReleaseOptions{Name: "live", Namespace: "media", IsInstall: true}, capabilities)
 	if err != nil {
 		return nil, err
 	}
@@ -195,12 +191,8 @@ func fitTogether(t *testing.T, all rendered) {
 	}
 	if h, ok := all["HorizontalPodAutoscaler"].(*autoscaling.HorizontalPodAutoscaler); ok {
 		if got := all["Deployment"].(*apps.Deployment); h.Spec.ScaleTargetRef.Name != got.Name || got.Spec.Replicas != nil {
-			t.Errorf(
-				"autoscaler targets %s; deployment %s wants %v replicas",
-				h.Spec.ScaleTargetRef.Name,
-				got.Name,
-				got.Spec.Replicas,
-			)
+			t.Errorf("autoscaler targets %s; deployment %s wants %v replicas", h.Spec.ScaleTargetRef.Name, got.Name,
+				got.Spec.Replicas)
 		}
 	}
 	if m, ok := all["ServiceMonitor"].(*monitoring.ServiceMonitor); ok {

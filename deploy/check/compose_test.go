@@ -97,12 +97,8 @@ func TestContainerfile(t *testing.T) {
 }
 
 func TestCompose(t *testing.T) {
-	options, err := cli.NewProjectOptions(
-		[]string{"../compose/compose.yaml"},
-		cli.WithProfiles([]string{"*"}),
-		cli.WithInterpolation(true),
-		cli.WithConsistency(true),
-	)
+	options, err := cli.NewProjectOptions([]string{"../compose/compose.yaml"}, cli.WithProfiles([]string{"*"}),
+		cli.WithInterpolation(true), cli.WithConsistency(true))
 	if err != nil {
 		t.Fatal(err)
 	}

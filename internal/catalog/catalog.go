@@ -286,9 +286,15 @@ func (t *Track) validate(path string) error {
 		field string
 		value float64
 	}{
-		{"targetLatency", t.TargetLatency}, {"framerate", t.Framerate}, {"timescale", t.Timescale},
-		{"bitrate", float64(t.Bitrate)}, {"avgBitrate", float64(t.AvgBitrate)}, {"maxGopDuration", t.MaxGOPDuration},
-		{"width", float64(t.Width)}, {"height", float64(t.Height)}, {"samplerate", float64(t.Samplerate)},
+		{"targetLatency", t.TargetLatency},
+		{"framerate", t.Framerate},
+		{"timescale", t.Timescale},
+		{"bitrate", float64(t.Bitrate)},
+		{"avgBitrate", float64(t.AvgBitrate)},
+		{"maxGopDuration", t.MaxGOPDuration},
+		{"width", float64(t.Width)},
+		{"height", float64(t.Height)},
+		{"samplerate", float64(t.Samplerate)},
 		{"trackDuration", float64(t.TrackDuration)},
 	} {
 		if n.value < 0 || math.IsNaN(n.value) || math.IsInf(n.value, 0) {

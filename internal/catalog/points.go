@@ -126,12 +126,8 @@ func (c *Catalog) Init(t Track) (CameraInit, error) {
 		}
 	}
 	if init.DepthMin > init.DepthMax {
-		return CameraInit{}, fmt.Errorf(
-			"catalog: %s.depthMin: %d mm is beyond depthMax, %d mm",
-			path,
-			init.DepthMin,
-			init.DepthMax,
-		)
+		return CameraInit{}, fmt.Errorf("catalog: %s.depthMin: %d mm is beyond depthMax, %d mm", path,
+			init.DepthMin, init.DepthMax)
 	}
 	if t.Points != nil && t.Points.Layout == "A" && (init.Grid.Width != t.Width || init.Grid.Height != t.Height) {
 		return CameraInit{}, fmt.Errorf("catalog: %s.grid: %d×%d pixels, but track %.80q has %d×%d",

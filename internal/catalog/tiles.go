@@ -100,12 +100,8 @@ func (s *Sphere) Tiles() int { return s.Columns * s.Rows }
 func (s *Sphere) Rect(tile int) image.Rectangle {
 	edge := func(i, n, size int) int { return 2 * ((i*size + n) / (2 * n)) }
 	c, r := tile%s.Columns, tile/s.Columns
-	return image.Rect(
-		edge(c, s.Columns, s.Width),
-		edge(r, s.Rows, s.Height),
-		edge(c+1, s.Columns, s.Width),
-		edge(r+1, s.Rows, s.Height),
-	)
+	return image.Rect(edge(c, s.Columns, s.Width), edge(r, s.Rows, s.Height), edge(c+1, s.Columns, s.Width),
+		edge(r+1, s.Rows, s.Height))
 }
 
 // minTile is the minimum width and height of a tile that encoders accept, pixels.
@@ -133,15 +129,8 @@ func (s *Sphere) Validate() error {
 	case s.Columns < 1 || s.Rows < 1 || s.Columns > MaxTiles || s.Rows > MaxTiles || s.Tiles() > MaxTiles:
 		return fmt.Errorf("columns: a grid of %d×%d tiles; want 1 to %d in all", s.Columns, s.Rows, MaxTiles)
 	case s.Width/s.Columns < minTile || s.Height/s.Rows < minTile:
-		return fmt.Errorf(
-			"columns: %d×%d tiles of %d×%d pixels are smaller than %d×%d",
-			s.Columns,
-			s.Rows,
-			s.Width,
-			s.Height,
-			minTile,
-			minTile,
-		)
+		return fmt.Errorf("columns: %d×%d tiles of %d×%d pixels are smaller than %d×%d", s.Columns, s.Rows, s.Width,
+			s.Height, minTile, minTile)
 	case s.Qualities < 1 || s.Qualities > MaxQualities:
 		return fmt.Errorf("qualities: %d is not in 1…%d", s.Qualities, MaxQualities)
 	}
@@ -207,14 +196,8 @@ func (c *Catalog) validateSphere() error {
 		case t.Rect() != sphere.Rect(t.Tile):
 			return fmt.Errorf("%s.x: rectangle %v, but that of tile %d is %v", path, t.Rect(), t.Tile, sphere.Rect(t.Tile))
 		case c.Tracks[i].Width != t.Width || c.Tracks[i].Height != t.Height*sphere.Eyes():
-			return fmt.Errorf(
-				"%s.width: pictures of %d×%d for a rectangle of %d×%d",
-				path,
-				c.Tracks[i].Width,
-				c.Tracks[i].Height,
-				t.Width,
-				t.Height,
-			)
+			return fmt.Errorf("%s.width: pictures of %d×%d for a rectangle of %d×%d", path, c.Tracks[i].Width,
+				c.Tracks[i].Height, t.Width, t.Height)
 		}
 	}
 	return nil
@@ -265,13 +248,8 @@ func (r *Rates) Validate(s *Sphere) error {
 	}
 	for i := range d.Bytes {
 		if len(d.Bytes[i]) != s.Qualities || len(d.MSE[i]) != s.Qualities {
-			return fmt.Errorf(
-				"catalog: rates of tile %d at %d and %d qualities, want %d",
-				i,
-				len(d.Bytes[i]),
-				len(d.MSE[i]),
-				s.Qualities,
-			)
+			return fmt.Errorf("catalog: rates of tile %d at %d and %d qualities, want %d", i, len(d.Bytes[i]),
+				len(d.MSE[i]), s.Qualities)
 		}
 		for q := range d.Bytes[i] {
 			b, m := d.Bytes[i][q], d.MSE[i][q]

@@ -57,12 +57,8 @@ func (t *Truncation) String() string {
 			t.Offset,
 		)
 	}
-	return fmt.Sprintf(
-		"the recording is cut off: the last %d bytes, from byte %d on, cannot be read (%s)",
-		t.Lost,
-		t.Offset,
-		t.Reason,
-	)
+	return fmt.Sprintf("the recording is cut off: the last %d bytes, from byte %d on, cannot be read (%s)", t.Lost,
+		t.Offset, t.Reason)
 }
 
 // Reader reads a recording in order of arrival.

@@ -146,14 +146,8 @@ func (w *Writer) Write(o Object) error {
 	}
 	arrival := o.Arrival.UnixNano()
 	if arrival <= 0 {
-		return fmt.Errorf(
-			"recording %s: object %d/%d/%d of %v has no arrival time",
-			w.path,
-			o.Group,
-			o.Subgroup,
-			o.ObjectID,
-			o.Track,
-		)
+		return fmt.Errorf("recording %s: object %d/%d/%d of %v has no arrival time", w.path, o.Group, o.Subgroup,
+			o.ObjectID, o.Track)
 	}
 	if err := w.flushPending(w.chunkStart != 0 && arrival-w.chunkStart >= int64(chunkTime)); err != nil {
 		return err

@@ -303,10 +303,8 @@ func (o *onDemand) serve(t *pastTrack, r *moqt.FetchRequest) error {
 	if t.largest.Less(last) {
 		last, end = t.largest, moqt.Location{Group: t.largest.Group, Object: t.largest.Object + 1}
 	}
-	groups := slices.DeleteFunc(
-		slices.Clone(t.groups),
-		func(g pastGroup) bool { return g.id < r.Start.Group || g.id > last.Group },
-	)
+	groups := slices.DeleteFunc(slices.Clone(t.groups),
+		func(g pastGroup) bool { return g.id < r.Start.Group || g.id > last.Group })
 	if r.Order == wire.Descending {
 		slices.Reverse(groups)
 	}

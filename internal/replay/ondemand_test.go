@@ -155,13 +155,8 @@ func TestOnDemandRanges(t *testing.T) {
 			}
 		})
 	}
-	_, err := c.Fetch(
-		t.Context(),
-		pastData,
-		moqt.Location{Group: 21},
-		moqt.Location{Group: math.MaxUint32},
-		moqt.FetchOptions{},
-	)
+	_, err := c.Fetch(t.Context(), pastData, moqt.Location{Group: 21}, moqt.Location{Group: math.MaxUint32},
+		moqt.FetchOptions{})
 	if e := (*moqt.RequestError)(nil); !errors.As(err, &e) || e.Code != wire.RequestInvalidRange {
 		t.Errorf("behind the end: %v", err)
 	}

@@ -412,19 +412,8 @@ func (r *Replayer) play(ctx context.Context, began time.Time, first *recording.O
 		}
 		r.at.Store(int64(at))
 		if err := r.publish(t, &o); err != nil {
-			r.log.Warn(
-				"not replayed",
-				"track",
-				o.Track.String(),
-				"group",
-				o.Group,
-				"subgroup",
-				o.Subgroup,
-				"object",
-				o.ObjectID,
-				"err",
-				err,
-			)
+			r.log.Warn("not replayed", "track", o.Track.String(), "group", o.Group, "subgroup", o.Subgroup,
+				"object", o.ObjectID, "err", err)
 		}
 		if o.Arrival.Sub(swept) > time.Second {
 			swept = o.Arrival

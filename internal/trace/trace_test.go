@@ -151,12 +151,8 @@ func TestCollectorIsAway(t *testing.T) {
 	server := httptest.NewServer(collector.New())
 	server.Close()
 	var said bytes.Buffer
-	tracer, err := New(
-		t.Context(),
-		Config{server.URL, 1},
-		Program{Name: "test"},
-		slog.New(slog.NewTextHandler(&said, nil)),
-	)
+	tracer, err := New(t.Context(), Config{server.URL, 1}, Program{Name: "test"},
+		slog.New(slog.NewTextHandler(&said, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}

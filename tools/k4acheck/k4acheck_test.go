@@ -165,14 +165,8 @@ func compareCloud(t *testing.T, cal camera.Calibration, f depthFrame) {
 		raw = binary.LittleEndian.AppendUint16(raw, d)
 	}
 	write(t, filepath.Join(dir, "depth"), raw)
-	sdk(
-		t,
-		"cloud",
-		filepath.Join(dir, "calibration"),
-		string(f.mode),
-		filepath.Join(dir, "depth"),
-		filepath.Join(dir, "cloud"),
-	)
+	sdk(t, "cloud", filepath.Join(dir, "calibration"), string(f.mode), filepath.Join(dir, "depth"),
+		filepath.Join(dir, "cloud"))
 	xyz, err := os.ReadFile(filepath.Join(dir, "cloud"))
 	if err != nil {
 		t.Fatal(err)

@@ -222,20 +222,8 @@ func (g *group) check() error {
 func (p *programs) startRelay(ctx context.Context, g *group, node *netlab.Node, dir string) (url, hash string,
 	err error,
 ) {
-	x, err := p.start(
-		node,
-		dir,
-		"relay",
-		"--listen",
-		":4443",
-		"--insecure",
-		"--http",
-		"",
-		"--tls-hosts",
-		node.Addr.String(),
-		"--log-format",
-		"json",
-	)
+	x, err := p.start(node, dir, "relay", "--listen", ":4443", "--insecure", "--http", "", "--tls-hosts",
+		node.Addr.String(), "--log-format", "json")
 	if err != nil {
 		return "", "", err
 	}

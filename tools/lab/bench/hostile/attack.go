@@ -355,8 +355,7 @@ func manyNamespaces(ctx context.Context, t *Target) error {
 			for n := 0; n < 1000; n++ {
 				s, err := r.request(ctx, func(id uint64) wire.Message {
 					return &wire.PublishNamespace{RequestID: id, Namespace: moqt.Namespace{
-						"attack", fmt.Sprint(i),
-						fmt.Sprint(n),
+						"attack", fmt.Sprint(i), fmt.Sprint(n),
 					}}
 				})
 				if err != nil {
