@@ -76,10 +76,13 @@ describe("a live session", () => {
     expect(empty).toBeGreaterThan(100);
   });
 
-  /** Lets a publisher with --hold publish its other frames, and waits until none is in transit. */
-  async function publishAll(p: Program, page: Page, frames: number): Promise<void> {
+  /**
+   * Lets a publisher with --hold publish its other frames, and waits for a frame after the given one and until none is
+   * in transit.
+   */
+  async function publishAll(p: Program, page: Page, after: number): Promise<void> {
     p.signal("SIGUSR1");
-    await until("one of the last frames", async () => (await stats(page)).per_camera[0]!.sequence > frames - 40);
+    await until(`a frame after ${after}`, async () => (await stats(page)).per_camera[0]!.sequence > after);
     await message(page, /The publisher is silent/);
   }
 
@@ -94,7 +97,7 @@ describe("a live session", () => {
     const before = await sent();
     const page = await fixture.view(lab.link(fixture.port, "count"));
     await shows(page, 1);
-    await publishAll(p, page, 60);
+    await publishAll(p, page, 20);
     const after = await sent();
     const s = await stats(page);
     expect(s.frames_received).toBeGreaterThan(10);
@@ -127,7 +130,7 @@ describe("a live session", () => {
     const page = await fixture.view(lab.link(fixture.port, "slow"));
     await shows(page, 1);
     await drawSlowly(page);
-    await publishAll(p, page, frames);
+    await publishAll(p, page, frames / 2); // it may decline all frames from some point on
     const s = await stats(page);
     console.log(JSON.stringify({ ...s, per_camera: s.per_camera[0] }));
     expect(s.frames).toBeGreaterThan(5);
@@ -179,7 +182,7 @@ describe("a live session", () => {
   });
 
   it("receives nothing in a hidden tab", async () => {
-    await fixture.publisher("hidden", ...small);
+    await fixture.publisher("hidden", ...small, ...reliable);
     const page = await fixture.view(lab.link(fixture.port, "hidden"), hideable);
     await shows(page, 2);
     await hide(page, true);
