@@ -345,7 +345,7 @@ func TestBadViewers(t *testing.T) {
 	}
 }
 
-// Serve ends with its context, whatever viewers do.
+// Serve ends with its context even while viewers are connected.
 func TestEnds(t *testing.T) {
 	s := serve(t, 10, Config{MaxWait: time.Hour})
 	asking, silent := s.connect(t), s.connect(t)
