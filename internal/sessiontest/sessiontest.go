@@ -56,7 +56,7 @@ func Connect(t *testing.T, client, server moqt.Handler) (c, s *moqt.Session) {
 // Until polls until f returns true.
 func Until(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !f(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s did not happen", what)
 		}

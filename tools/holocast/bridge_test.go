@@ -154,7 +154,7 @@ func TestBridgeRefuses(t *testing.T) {
 		{
 			"congestion control",
 			[]string{"--listen", "127.0.0.1:0", "--tcp-congestion", "none", url},
-			"--tcp-congestion: the kernel's TCP does not take \"none\"",
+			`--tcp-congestion: TCP congestion control "none"`,
 		},
 		{"no address", []string{"--listen", "here", url}, `--listen: "here" is not an address to listen on; want HOST:PORT`},
 		{

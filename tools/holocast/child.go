@@ -30,7 +30,7 @@ func findProgram(name string) (string, error) {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", fmt.Errorf("%s is neither beside this program nor in PATH; `make build` makes it", name)
+		return "", fmt.Errorf("%s is neither next to this program nor in PATH; run make build", name)
 	}
 	return path, nil
 }
@@ -51,7 +51,7 @@ func startChild(dir, name string, args ...string) (*child, error) {
 	cmd.SysProcAttr = childAttributes()
 	started := make(chan error)
 	go func() {
-		// Pdeathsig follows the thread that started the child, so that thread must live.
+		// Pdeathsig acts when the starting thread exits; keep it alive.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()

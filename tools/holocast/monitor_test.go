@@ -31,16 +31,16 @@ func TestViewers(t *testing.T) {
 	v.shown("forgotten", qoe.Receipt{}, now.Add(-2*forgetViewer))
 	v.setConnected(true)
 	const want = `
-# HELP holocast_viewer_frame_delay_quantile_seconds Frame delay of a viewer over the last 5 s.
+# HELP holocast_viewer_frame_delay_quantile_seconds Quantiles of a viewer's frame delay over the last 5 s.
 # TYPE holocast_viewer_frame_delay_quantile_seconds gauge
 holocast_viewer_frame_delay_quantile_seconds{quantile="0.5",viewer="a"} 0.04
 holocast_viewer_frame_delay_quantile_seconds{quantile="0.95",viewer="a"} 0.04
 holocast_viewer_frame_delay_quantile_seconds{quantile="0.99",viewer="a"} 0.04
-# HELP holocast_viewer_frames_total Distinct frames that a viewer showed.
+# HELP holocast_viewer_frames_total Distinct frames displayed by a viewer.
 # TYPE holocast_viewer_frames_total counter
 holocast_viewer_frames_total{viewer="a"} 9
 holocast_viewer_frames_total{viewer="left"} 1
-# HELP holocast_viewer_lost_frames Gaps in the sequence numbers of the frames that a viewer showed, less those filled later.
+# HELP holocast_viewer_lost_frames Gaps in the sequence numbers of displayed frames, minus those filled later.
 # TYPE holocast_viewer_lost_frames gauge
 holocast_viewer_lost_frames{viewer="a"} 1
 holocast_viewer_lost_frames{viewer="left"} 0
@@ -51,8 +51,12 @@ holocast_viewer_monitor_connected 1
 # TYPE holocast_viewer_sessions gauge
 holocast_viewer_sessions 1
 `
-	if err := testutil.GatherAndCompare(service.NewRegistry(v.metrics()), strings.NewReader(want), "holocast_viewer_frame_delay_quantile_seconds",
-		"holocast_viewer_frames_total", "holocast_viewer_lost_frames", "holocast_viewer_monitor_connected", "holocast_viewer_sessions"); err != nil {
+	err := testutil.GatherAndCompare(
+		service.NewRegistry(v.metrics()), strings.NewReader(want), "holocast_viewer_frame_delay_quantile_seconds",
+		"holocast_viewer_frames_total", "holocast_viewer_lost_frames", "holocast_viewer_monitor_connected",
+		"holocast_viewer_sessions",
+	)
+	if err != nil {
 		t.Error(err)
 	}
 }

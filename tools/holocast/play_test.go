@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -87,7 +88,7 @@ func TestPlayLateJoin(t *testing.T) {
 			until(t, "the first frames", func() bool { l, _ := pub.tracks[0].Largest(); return l.Group > pub.first })
 			pub.pause.Store(true)
 			p := start(t, "holocast", "play", sessionURL(port, "demo"), "--json")
-			until(t, "a live line", func() bool { return p.fps() >= 0 })
+			until(t, "a frame", p.measured)
 			if r := p.interrupt(); r.Frames != 1 || r.PointsPerFrame != testWidth*testHeight || r.Density != 1 {
 				t.Errorf("%+v", r)
 			}
@@ -141,6 +142,11 @@ func (p *process) fps() float64 {
 	}
 	return -1
 }
+
+var livePoints = regexp.MustCompile(`\)  [1-9]\d* points`)
+
+// measured reports whether a live line has counted a frame. Frames count once the relay's clock is known.
+func (p *process) measured() bool { return livePoints.MatchString(p.Stderr.String()) }
 
 // interrupt sends SIGINT to "holocast play" and returns its report.
 func (p *process) interrupt() (r player.Report) {
@@ -232,7 +238,7 @@ func TestPlayWaits(t *testing.T) {
 	p := start(t, "holocast", "play", url, "--wait", "--json")
 	startRelay(t, port)
 	publish(t, url, 1, 1)
-	until(t, "a live line", func() bool { return p.fps() >= 0 })
+	until(t, "a frame", p.measured)
 	if r := p.interrupt(); r.Frames == 0 {
 		t.Errorf("%+v", r)
 	}

@@ -23,8 +23,11 @@ func tourFilm(t *testing.T) string {
 		t.Skip("ffmpeg is not installed")
 	}
 	path := filepath.Join(t.TempDir(), "film.mp4")
-	if out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=128x128:rate=10", "-f", "lavfi", "-i", "sine",
-		"-t", "3", "-qp", "4", path).CombinedOutput(); err != nil {
+	out, err := exec.CommandContext(
+		t.Context(), "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=128x128:rate=10", "-f", "lavfi",
+		"-i", "sine", "-t", "3", "-qp", "4", path,
+	).CombinedOutput()
+	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	if err := spherical.Tag(path, spherical.TopBottom); err != nil {
@@ -35,8 +38,9 @@ func tourFilm(t *testing.T) string {
 
 func decodeFilm(t *testing.T, path string) []byte {
 	t.Helper()
-	b, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-i", path, "-f", "rawvideo", "-pix_fmt", "yuv420p", "pipe:1").
-		Output()
+	b, err := exec.CommandContext(
+		t.Context(), "ffmpeg", "-v", "error", "-i", path, "-f", "rawvideo", "-pix_fmt", "yuv420p", "pipe:1",
+	).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,9 +188,8 @@ func TestPrepareInterrupted(t *testing.T) {
 	if p.wait() == nil {
 		t.Skip("preparation finished before the interrupt")
 	}
-	if out := start(t, "holocast", "export", folder, "--mp4", filepath.Join(t.TempDir(), "a.mp4")).mustFail(); !strings.Contains(
-		out, "its preparation was interrupted",
-	) {
+	out := start(t, "holocast", "export", folder, "--mp4", filepath.Join(t.TempDir(), "a.mp4")).mustFail()
+	if !strings.Contains(out, "its preparation was interrupted") {
 		t.Errorf("export of an interrupted preparation: %s", out)
 	}
 	start(

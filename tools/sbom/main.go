@@ -3,7 +3,7 @@
 //
 //	sbom --version v1.2.3 bin/relay bin/edge > sbom.cdx.json
 //
-// cyclonedx-gomod is no replacement: it writes one document per program, and lists the patched
+// cyclonedx-gomod does not suffice: it writes one document per program, and lists the patched
 // quic-go as "./build/quic-go (devel)", which hides it from vulnerability scanners.
 package main
 

@@ -3,7 +3,7 @@
 //
 //	go run ./tools/trend --commit abc1234 --history trend.jsonl --page index.html build/bench/*.json
 //
-// benchstat is no replacement: it compares sets of Go benchmark output, and keeps no history.
+// benchstat does not suffice: it compares sets of Go benchmark output, and keeps no history.
 package main
 
 import (

@@ -24,11 +24,15 @@ tr.moved td { font-weight: bold }
 polyline { fill: none; stroke: currentColor; stroke-width: 1.5; vector-effect: non-scaling-stroke }
 </style>
 <h1>Benchmarks over time</h1>
-<p>{{len .Runs}} runs, the newest at commit {{.Newest.Commit}} on {{.Newest.Time.Format "2006-01-02 15:04"}} UTC, on the machine that the
-workflow received. <b>Bold</b>: unusually far from the median of the ten previous runs.</p>
+<p>{{len .Runs}} runs, the newest at commit {{.Newest.Commit}} on {{.Newest.Time.Format "2006-01-02 15:04"}} UTC, on the
+machine that the workflow received. <b>Bold</b>: unusually far from the median of the ten previous runs.</p>
 <div><table>
 <tr><th>figure<th>newest<th>median before<th>change<th>over time</tr>
-{{range .Lines}}<tr{{if .Moved}} class="moved"{{end}}><td>{{.Name}}<td>{{figure .Newest}}<td>{{.Before}}<td>{{if .Before}}{{change .Change}}{{end}}<td><svg width="240" height="40" viewBox="0 -4 240 40" role="img"><title>{{.Ends}}</title><polyline points="{{.Points}}"/></svg></tr>
+{{range .Lines}}
+<tr{{if .Moved}} class="moved"{{end}}><td>{{.Name}}<td>{{figure .Newest}}<td>{{.Before}}<td>
+{{- if .Before}}{{change .Change}}{{end}}
+<td><svg width="240" height="40" viewBox="0 -4 240 40" role="img"><title>{{.Ends}}</title>
+<polyline points="{{.Points}}"/></svg></tr>
 {{end}}</table></div>
 </html>
 `))

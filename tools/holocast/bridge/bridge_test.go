@@ -315,7 +315,12 @@ func TestBadViewers(t *testing.T) {
 		reason string
 	}{
 		{"silent", Config{Idle: 20 * time.Millisecond}, func(*viewer) {}, "requests no frames", "silent"},
-		{"a web browser", Config{}, func(v *viewer) { _, _ = v.Write([]byte("GET / HTTP/1.1\r\n\r\n")) }, "not LiveScan3D's protocol", "protocol"},
+		{
+			"a web browser",
+			Config{},
+			func(v *viewer) { _, _ = v.Write([]byte("GET / HTTP/1.1\r\n\r\n")) },
+			"not LiveScan3D's protocol", "protocol",
+		},
 		{"slow", Config{Stall: 50 * time.Millisecond}, func(v *viewer) {
 			for range 4 { // without reading any
 				v.ask()
@@ -340,7 +345,7 @@ func TestBadViewers(t *testing.T) {
 	}
 }
 
-// Serve ends with its context, whatever viewers do.
+// Serve ends with its context even while viewers are connected.
 func TestEnds(t *testing.T) {
 	s := serve(t, 10, Config{MaxWait: time.Hour})
 	asking, silent := s.connect(t), s.connect(t)

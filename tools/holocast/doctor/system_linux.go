@@ -144,9 +144,8 @@ func (m *machine) btf(context.Context) Finding {
 // nativeDrivers are network drivers with native XDP.
 var nativeDrivers = []string{
 	"atlantic", "bnxt_en", "cpsw", "dpaa2-eth", "ena", "fec", "gve", "hv_netvsc", "i40e", "ice", "igb", "igc", "ixgbe",
-	"ixgbevf",
-	"lan966x", "mana", "mlx4_en", "mlx5_core", "mvneta", "mvpp2", "netsec", "nfp", "octeontx2", "qede", "sfc", "stmmac", "tsnep",
-	"tun", "veth", "virtio_net", "xen_netfront",
+	"ixgbevf", "lan966x", "mana", "mlx4_en", "mlx5_core", "mvneta", "mvpp2", "netsec", "nfp", "octeontx2", "qede", "sfc",
+	"stmmac", "tsnep", "tun", "veth", "virtio_net", "xen_netfront",
 }
 
 func (m *machine) nativeXDP(context.Context) Finding {

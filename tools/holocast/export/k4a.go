@@ -93,7 +93,7 @@ func place(width, height int) (camera.DepthMode, camera.ColorMode, error) {
 			}
 		}
 	}
-	return "", "", fmt.Errorf("%d×%d is no depth mode of an Azure Kinect", width, height)
+	return "", "", fmt.Errorf("no Azure Kinect depth mode has %d×%d pixels", width, height)
 }
 
 func newKinect(s *stream, dir string, format camera.ColorFormat) (*kinect, error) {

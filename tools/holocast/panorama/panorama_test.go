@@ -60,8 +60,10 @@ func TestWrite(t *testing.T) {
 	if err := Write(t.Context(), path, func(done, _ int) { last = done }); err != nil || last != FPS*Seconds {
 		t.Fatalf("%d frames, %v", last, err)
 	}
-	out, err := exec.CommandContext(t.Context(), "ffprobe", "-v", "error", "-count_packets", "-show_entries", "stream=codec_name,nb_read_packets", "-of", "csv=p=0", path).
-		CombinedOutput()
+	out, err := exec.CommandContext(
+		t.Context(), "ffprobe", "-v", "error", "-count_packets", "-show_entries", "stream=codec_name,nb_read_packets",
+		"-of", "csv=p=0", path,
+	).CombinedOutput()
 	if err != nil || !strings.HasPrefix(string(out), "h264,120") || !strings.Contains(string(out), "aac,") {
 		t.Errorf("ffprobe: %v: %s", err, out)
 	}

@@ -128,7 +128,7 @@ func (p *Player) measure(f shown) {
 	if p.replayed = f.replayed || delay > replayAge; p.replayed {
 		delay = f.at.Sub(f.arrived)
 		if f.late {
-			return // the meter would take it for a publisher restart
+			return // the meter would count a publisher restart
 		}
 	}
 	p.meter.Shown(qoe.Frame{

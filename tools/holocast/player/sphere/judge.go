@@ -73,7 +73,7 @@ func (v *Viewer) ready(r *received) []bool {
 	return ok
 }
 
-// judgeGroup measures what the viewport showed of a GoP.
+// judgeGroup measures the viewport's content during a GoP.
 func (v *Viewer) judgeGroup(g *group) {
 	g.judged = true
 	j := &v.judge
