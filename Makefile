@@ -28,7 +28,8 @@ TESTS        := test-web test-unity test-race test-go test-openflow test-quic-go
 
 .DEFAULT_GOAL := help
 # Sources of the web viewer, including its WebAssembly modules.
-WEB_SOURCES  := $(shell find client-web/src client-web/index.html client-web/package.json client-web/*.ts ! -name '*.wasm' 2>/dev/null)
+WEB_SOURCES  := $(shell find client-web/src client-web/index.html client-web/package.json \
+	client-web/*.ts ! -name '*.wasm' 2>/dev/null)
 
 .PHONY: help setup setup-test quic-go build web demo packages test test-deploy test-packages test-images arm64 \
 	test-arm64 sbom site test-site test-go test-race test-quic-go test-openflow test-web test-unity fuzz lint \
@@ -83,7 +84,8 @@ test: setup-test build ## Run all tests
 	@$(MAKE) --no-print-directory -j 3 --output-sync=recurse $(TESTS) $(WITH)
 
 # The longest tests, started before all others.
-LONGEST := ./tools/holocast ./relay ./capture-server $(addprefix ./tools/lab/bench/,duplication bottleneck hostile relay) \
+LONGEST := ./tools/holocast ./relay ./capture-server \
+	$(addprefix ./tools/lab/bench/,duplication bottleneck hostile relay) \
 	./tools/dashboards
 
 # Three packages at a time keep two cores busy.
@@ -114,7 +116,7 @@ test-unity: setup-test build ## Test the Unity client without Unity (needs cargo
 fuzz: quic-go ## Fuzz every target for FUZZ_TIME (3s), from the committed corpora
 	@tools/fuzz.sh $(FUZZ_TIME)
 
-lint: quic-go $(LINT) $(ACTIONLINT) ## Run golangci-lint, actionlint, and the checks of English, line lengths and commits
+lint: quic-go $(LINT) $(ACTIONLINT) ## Run golangci-lint, actionlint, and check English, line lengths and commits
 	$(LINT) run --allow-parallel-runners ./...
 	cd deploy/check && GOWORK=off $(LINT) run --allow-parallel-runners ./...
 	$(ACTIONLINT)
@@ -172,7 +174,8 @@ test-arm64: quic-go ## Run the computational tests for 64-bit ARM, under emulati
 
 sbom: build ## Write the SBOM of the programs and the web viewer into build/packages (CycloneDX)
 	@mkdir -p build/packages
-	go run ./tools/sbom --version "$(or $(VERSION),development)" $(addprefix $(BIN)/,$(PROGRAMS)) >build/packages/holocast.cdx.json
+	go run ./tools/sbom --version "$(or $(VERSION),development)" $(addprefix $(BIN)/,$(PROGRAMS)) \
+		>build/packages/holocast.cdx.json
 	cd client-web && npm sbom --sbom-format cyclonedx --omit dev >../build/packages/holocast-web.cdx.json
 
 site: build/site-venv/ready ## Build the documentation site into build/site (needs Python)

@@ -267,7 +267,7 @@ func TestMessages(t *testing.T) {
 		{
 			"log level",
 			[]string{"--source", "synthetic", "--log-level", "loud"},
-			`log.level "loud" is not debug, info, warn or error`,
+			`log.level "loud": want debug, info, warn or error`,
 		},
 		{
 			"log format",

@@ -15,7 +15,8 @@ rm -rf "$out" build/packages
 mkdir -p "$out"/{bin,doc,etc} build/packages
 
 programs=(holocast relay capture-server edge controller)
-declare -A dir=([holocast]=tools/holocast [relay]=relay [capture-server]=capture-server [edge]=netfunc/edge [controller]=netfunc/controller)
+declare -A dir=([holocast]=tools/holocast [relay]=relay [capture-server]=capture-server
+	[edge]=netfunc/edge [controller]=netfunc/controller)
 for p in "${programs[@]}"; do
 	strip -o "$out/bin/$p" "bin/$p" # keeps the symbols for Go's stack traces
 	go run -tags manual "./${dir[$p]}" manual "$out/doc/$p"

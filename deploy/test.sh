@@ -76,9 +76,11 @@ general() { sed -E 's/^(Setting up [^ ]+) .*/\1/; s/[0-9]+(\.[0-9]+)?/N/g; s/ +/
 
 # A plain Debian: dependencies are downloaded, as apt would, but not installed.
 echo "== docs/install.md on a plain Debian"
-depends=$(for p in build/packages/holocast{,-relay,-capture}_*.deb; do dpkg-deb -f "$p" Depends Recommends; done | tr ',' '\n' |
+depends=$(for p in build/packages/holocast{,-relay,-capture}_*.deb; do dpkg-deb -f "$p" Depends Recommends; done |
+	tr ',' '\n' |
 	sed -E 's/^(Depends|Recommends): *//; s/ *\(.*//; s/ *\|.*//; s/^ *//' | sort -u | grep -v '^systemd$' | paste -sd' ')
-plain=$(make_base plain systemd,systemd-sysv,dbus --skip=cleanup/apt --customize-hook="chroot \"\$1\" apt-get install --yes --quiet --option APT::Install-Recommends=true --download-only $depends >&2")
+download="apt-get install --yes --quiet --option APT::Install-Recommends=true --download-only $depends"
+plain=$(make_base plain systemd,systemd-sysv,dbus --skip=cleanup/apt --customize-hook="chroot \"\$1\" $download >&2")
 first=$work/first
 unpack "$plain" "$first" first.sh
 block docs/install.md install >"$first/test/commands"

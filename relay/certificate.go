@@ -9,10 +9,9 @@ import (
 	"holocast/internal/service"
 )
 
-// resetKey is the key of the stateless resets by which peers learn at once that the
-// relay was restarted (RFC 9000 §10.3). It follows from the certificate's key, so
-// that it is the same after the restart; nil for a development certificate, which is
-// not.
+// resetKey returns the key of stateless resets, which tell peers at once that the relay was
+// restarted (RFC 9000 §10.3). It derives from the certificate's key and thus survives a restart;
+// nil for a development certificate, which does not.
 func resetKey(cfg Config, cert *service.Certificate) (*[32]byte, error) {
 	if cfg.TLS.Certificate == "" {
 		return nil, nil

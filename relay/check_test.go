@@ -7,7 +7,7 @@ import (
 	"holocast/internal/service/servicetest"
 )
 
-// "relay check" names the line and the setting that is wrong, of every section.
+// TestCheck: "relay check" reports the line and the wrong setting in every section.
 func TestCheck(t *testing.T) {
 	example, err := os.ReadFile("relay.example.yaml")
 	if err != nil {
@@ -16,17 +16,20 @@ func TestCheck(t *testing.T) {
 	servicetest.Check(t, binary, map[string]string{
 		" is valid":                   string(example),
 		`:2: unknown setting "listn"`: "\nlistn: \":4443\"\n",
-		`:1: listen: any peer could publish and subscribe at :4443`:         "listen: \":4443\"\n",
-		`:1: listen: "foo" is not an address to listen on; want HOST:PORT`:  "listen: foo\n",
-		`:2: http: ":99999" is not an address to listen on; want HOST:PORT`: "listen: \"127.0.0.1:4443\"\nhttp: \":99999\"\n",
-		`:3: drain: "5" has no unit; write 5s`:                              "listen: \"127.0.0.1:4443\"\n\ndrain: 5\n",
-		`:2: cache.maxAge: "long" is not a duration`:                        "cache:\n  maxAge: long\n",
-		`:3: cache.totalBytes must be at least cache.maxBytes`:              "cache:\n  maxBytes: 2000\n  totalBytes: 1000\n",
-		`:1: maxSessions must be above 0`:                                   "maxSessions: 0\n",
-		`:1: tls.certificate and tls.key must be given together`:            "tls: {certificate: fullchain.pem}\n",
-		`:3: origins[1]: "watch.example.com" is not of the form`:            "origins:\n  - https://a.example\n  - watch.example.com\n",
+		`:1: listen: any peer could publish and subscribe at :4443`:        "listen: \":4443\"\n",
+		`:1: listen: "foo" is not an address to listen on; want HOST:PORT`: "listen: foo\n",
+		`:2: http: ":99999" is not an address to listen on; want HOST:PORT`: "listen: \"127.0.0.1:4443\"\nhttp: " +
+			"\":99999\"\n",
+		`:3: drain: "5" has no unit; write 5s`:       "listen: \"127.0.0.1:4443\"\n\ndrain: 5\n",
+		`:2: cache.maxAge: "long" is not a duration`: "cache:\n  maxAge: long\n",
+		`:3: cache.totalBytes must be at least cache.maxBytes`: "cache:\n  maxBytes: 2000\n  " +
+			"totalBytes: 1000\n",
+		`:1: maxSessions must be above 0`:                        "maxSessions: 0\n",
+		`:1: tls.certificate and tls.key must be given together`: "tls: {certificate: fullchain.pem}\n",
+		`:3: origins[1]: "watch.example.com" is not of the form`: "origins:\n  - https://a.example\n  " +
+			"- watch.example.com\n",
 		`:1: congestion: `:                                   "congestion: reno\n",
-		`:2: log.level "loud" is not debug`:                  "log:\n  level: loud\n",
+		`:2: log.level "loud": want debug`:                  "log:\n  level: loud\n",
 		`:2: auth.anonymous.subscribe: "demo" is not a list`: "auth:\n  anonymous: {subscribe: demo}\n",
 	})
 }

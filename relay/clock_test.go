@@ -23,7 +23,7 @@ import (
 	"holocast/tools/kernels/report"
 )
 
-// stepClock sets the machine's wall clock by d.
+// stepClock steps the machine's wall clock by d.
 func stepClock(t *testing.T, d time.Duration) {
 	t.Helper()
 	var now unix.Timespec
@@ -37,7 +37,7 @@ func stepClock(t *testing.T, d time.Duration) {
 	}
 }
 
-// followClock estimates the relay's clock by the stamps that a session hears.
+// followClock estimates the relay's clock from the clock track.
 func followClock(t *testing.T, s *moqt.Session) *clock.Estimator {
 	t.Helper()
 	e := &clock.Estimator{}
@@ -46,17 +46,16 @@ func followClock(t *testing.T, s *moqt.Session) *clock.Estimator {
 	return e
 }
 
-// TestWallClockStep: the wall clock of a machine with a relay, a publisher and viewers that
-// have tokens is set five minutes ahead, and back. Sessions of tokens that are valid by the clock
-// set ahead lose no frame, nor does one that began meanwhile; the delays of frames do not show
-// the step. A session whose token the clock ends, ends.
+// TestWallClockStep: the wall clock of relay, publisher and viewers steps five minutes ahead and
+// back. Sessions whose tokens remain valid lose no frame, including one opened in between, and
+// frame delays do not change. A session whose token expires by the new time ends.
 func TestWallClockStep(t *testing.T) {
 	if os.Getenv(report.ClockVariable) == "" {
 		t.Skip("this test sets the machine's clock, and runs in the virtual machines of make test-kernels alone")
 	}
 	const (
 		step      = 300 * time.Second
-		tolerance = 10 * time.Second // of what takes long on an emulated processor
+		tolerance = 10 * time.Second // for slow operations on an emulated processor
 	)
 	x := newIssuer(t, "EdDSA")
 	p := start(t, "--auth-keys", x.file)
@@ -76,7 +75,7 @@ func TestWallClockStep(t *testing.T) {
 	type viewer struct {
 		*frameLog
 		clock *clock.Estimator
-		worst atomic.Int64 // delay of a frame by the relay's clock, or how much too soon it came
+		worst atomic.Int64 // frame delay by the relay's clock; negative if early
 	}
 	view := func(raw string) *viewer {
 		t.Helper()
@@ -91,12 +90,13 @@ func TestWallClockStep(t *testing.T) {
 		})
 		return v
 	}
-	// goOn has the relay read its keys again, and waits for frames of each.
+	// goOn makes the relay reread its keys and waits for frames of each viewer.
 	goOn := func(all ...*viewer) {
 		t.Helper()
 		n := strings.Count(p.output(), "configuration reloaded")
 		p.Signal(syscall.SIGHUP)
-		eventually(t, "the keys are read again", func() bool { return strings.Count(p.output(), "configuration reloaded") > n })
+		eventually(t, "the keys are read again",
+			func() bool { return strings.Count(p.output(), "configuration reloaded") > n })
 		for _, v := range all {
 			flows(t, v.frameLog)
 		}
@@ -109,7 +109,7 @@ func TestWallClockStep(t *testing.T) {
 		}
 		return refusal(err, s)
 	}
-	// expectAhead checks by how much the wall clock is ahead of the relay's, which goes on evenly.
+	// expectAhead checks the difference between the wall clock and the relay's clock.
 	expectAhead := func(want time.Duration, v *viewer) {
 		t.Helper()
 		if got := time.Until(v.clock.Now()); (got + want).Abs() > tolerance {
@@ -145,7 +145,7 @@ func TestWallClockStep(t *testing.T) {
 	if got := refused(young); got != "session: UNAUTHORIZED" {
 		t.Errorf("a token that is not valid yet by the clock set back: %q", got)
 	}
-	after := view(short) // valid by the clock again
+	after := view(short) // valid again by the clock
 	goOn(before, ahead, after)
 	expectAhead(0, before)
 
@@ -163,10 +163,10 @@ func TestWallClockStep(t *testing.T) {
 		worst := time.Duration(v.worst.Load())
 		t.Logf("viewer %s: frames were late by %v at most", name, worst)
 		if worst > tolerance {
-			t.Errorf("viewer %s: a frame that came at once is %v late or too soon", name, worst)
+			t.Errorf("viewer %s: delay of an immediate frame is off by %v", name, worst)
 		}
 	}
-	if lost := ending.lost(t, 0); lost > 2 { // its session was closed in the middle of them
+	if lost := ending.lost(t, 0); lost > 2 { // its session was closed between frames
 		t.Errorf("the viewer whose token ended lost %d frames before", lost)
 	}
 }

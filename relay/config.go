@@ -20,7 +20,7 @@ import (
 	"holocast/relay/router"
 )
 
-// Config is the relay's configuration; relay.example.yaml is its reference.
+// Config is the relay's configuration; relay.example.yaml documents it.
 type Config struct {
 	Listen   string   `yaml:"listen"`
 	Insecure bool     `yaml:"insecure"`
@@ -33,9 +33,9 @@ type Config struct {
 		MaxFiles int    `yaml:"maxFiles"`
 		MaxBytes int64  `yaml:"maxBytes"`
 	} `yaml:"qlog"`
-	// Congestion names the controller of every session (quiccc.Controllers).
+	// Congestion names the congestion controller of all sessions (quiccc.Controllers).
 	Congestion string `yaml:"congestion"`
-	// FastPath says whether datagrams are forwarded in the kernel.
+	// FastPath configures forwarding of datagrams in the kernel.
 	FastPath fastpath.Mode `yaml:"fastpath"`
 	TLS      struct {
 		Certificate string   `yaml:"certificate"`
@@ -54,7 +54,7 @@ type Config struct {
 	Publisher struct {
 		Grace  time.Duration `yaml:"grace"`
 		Linger time.Duration `yaml:"linger"`
-		// Backups lets several publishers have a namespace.
+		// Backups allows several publishers per namespace.
 		Backups bool `yaml:"backups"`
 	} `yaml:"publisher"`
 	Auth        auth.Config   `yaml:"auth"`
@@ -62,7 +62,7 @@ type Config struct {
 	MaxSessions int           `yaml:"maxSessions"`
 	MaxConnects int           `yaml:"maxConnects"`
 	Drain       time.Duration `yaml:"drain"`
-	// DrainTimeout is how long sessions may stay with a process that was replaced.
+	// DrainTimeout is how long sessions may stay with a replaced process.
 	DrainTimeout time.Duration `yaml:"drainTimeout"`
 	Trace        trace.Config  `yaml:"trace"`
 	Log          config.Log    `yaml:"log"`
@@ -93,7 +93,8 @@ func (c *Config) Validate() error {
 	}
 	if c.Web != "" {
 		if _, err := os.Stat(filepath.Join(c.Web, "index.html")); err != nil {
-			return fmt.Errorf("web: %s is not a built web viewer (no index.html); make web builds one in client-web/dist", c.Web)
+			return fmt.Errorf("web: %s is not a built web viewer (no index.html); "+
+				"build one in client-web/dist with make web", c.Web)
 		}
 	}
 	if err := quiccc.Check(c.Congestion); err != nil {
@@ -124,7 +125,8 @@ func (c *Config) Validate() error {
 	switch {
 	case !c.Insecure && !c.Auth.Enabled() && !loopback(c.Listen):
 		return fmt.Errorf("listen: any peer could publish and subscribe at %s: "+
-			"generate a key (relay key relay.key) and set auth.keys (--auth-keys), listen on 127.0.0.1, or set insecure", c.Listen)
+			"generate a key (relay key relay.key) and set auth.keys (--auth-keys), "+
+			"listen on 127.0.0.1, or set insecure", c.Listen)
 	case c.Admin != "" && c.Admin == c.HTTP:
 		return errors.New("admin: same address as http; remove one of them")
 	case (c.TLS.Certificate == "") != (c.TLS.Key == ""):
@@ -138,7 +140,7 @@ func (c *Config) Validate() error {
 	return c.Log.Validate()
 }
 
-// loopback reports whether only this machine reaches an address to listen on.
+// loopback reports whether a listen address is reachable from this machine only.
 func loopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -152,7 +154,7 @@ func (c *Config) certificate() service.CertificateFiles {
 	return service.CertificateFiles{Certificate: c.TLS.Certificate, Key: c.TLS.Key, Hosts: c.TLS.Hosts, Section: "tls"}
 }
 
-// routing are those of the router; SIGHUP puts others in force.
+// routing returns the router's settings, all of which SIGHUP can change.
 func (c *Config) routing() router.Config {
 	return router.Config{
 		Limits: origin.Limits{MaxBytes: c.Cache.MaxBytes, MaxAge: c.Cache.MaxAge},

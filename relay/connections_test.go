@@ -20,8 +20,8 @@ import (
 	"holocast/relay/steer"
 )
 
-// BenchmarkConnections opens and closes sessions, several at a time, at a listener with one
-// socket and with one for each of two processors. Clients and listener share the process.
+// BenchmarkConnections opens and closes concurrent sessions at a listener with one socket, and with
+// one per processor for two processors. Clients and listener share the process.
 func BenchmarkConnections(b *testing.B) {
 	for _, n := range []int{1, 2} {
 		b.Run(fmt.Sprint("sockets=", n), func(b *testing.B) {
@@ -38,7 +38,10 @@ func BenchmarkConnections(b *testing.B) {
 			}
 			addr := group.Sockets()[0].Conn.LocalAddr().String()
 			defer group.Close()
-			cfg := moqt.ListenConfig{Config: quiet, TLS: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13}}
+			cfg := moqt.ListenConfig{
+				Config: quiet,
+				TLS:    &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13},
+			}
 			if cfg.Sockets = group.Sockets(); n == 1 { // the group has two
 				group.Close()
 				cfg.Sockets = nil

@@ -16,9 +16,9 @@ import (
 	"holocast/internal/parts"
 )
 
-// TestFramesInDatagrams sends frames in datagrams through the relay, to viewers over both
-// transports. Parts are lost on either hop; the viewers have them by FETCH, from the relay's
-// cache or, through it, from the publisher's.
+// TestFramesInDatagrams sends frames as datagrams through the relay to viewers on both transports.
+// Both hops lose parts; viewers FETCH them from the relay's cache or, through it, from the
+// publisher.
 func TestFramesInDatagrams(t *testing.T) {
 	for _, scheme := range []string{"moqt", "https"} {
 		t.Run(scheme, func(t *testing.T) {
@@ -43,9 +43,10 @@ func TestFramesInDatagrams(t *testing.T) {
 			}
 			whole := make(chan parts.Payload, frames)
 			ctx, stop := context.WithCancel(t.Context())
-			r := parts.NewReceiver(ctx, sub, parts.Limits{MaxPayload: size, Timeout: time.Minute}, func(p parts.Payload) { whole <- p })
+			r := parts.NewReceiver(ctx, sub, parts.Limits{MaxPayload: size, Timeout: time.Minute},
+				func(p parts.Payload) { whole <- p })
 			ended := make(chan struct{})
-			go func() { // the second hop loses every hundredth
+			go func() { // the second hop loses every hundredth part
 				defer close(ended)
 				for n := 1; ; n++ {
 					d, err := sub.AcceptDatagram(ctx)
@@ -71,7 +72,7 @@ func TestFramesInDatagrams(t *testing.T) {
 				sent[group] = b
 				lost := uint64(random.IntN(parts.Count(size)))
 				for d := range parts.Cut(moqt.Datagram{Group: group, Priority: 96, EndOfGroup: true}, b) {
-					if d.Object == lost || group == 1005 && d.Object > 200 { // the first hop loses it
+					if d.Object == lost || group == 1005 && d.Object > 200 { // lost on the first hop
 						track.BackfillDatagram(d)
 					} else {
 						track.SendDatagram(d)
@@ -91,13 +92,13 @@ func TestFramesInDatagrams(t *testing.T) {
 			if s.Frames != frames || s.Repaired != frames || s.PartsLost != 0 || s.Refused != 0 {
 				t.Errorf("counted %+v", s)
 			}
-			// The relay keeps what it repaired: a viewer who comes late has the newest
-			// frame whole from its cache.
+			// The relay caches repaired parts: a late joiner gets the newest frame from the cache.
 			sub2, err := relay.dial(moqt.Handler{}).Subscribe(t.Context(), name, moqt.SubscribeOptions{Join: true})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := fetchParts(t, sub2); len(got) < parts.Count(size)-1 { // but for one that the second hop lost and nobody asked the publisher for
+			// except one lost on the second hop that nobody fetched
+			if got := fetchParts(t, sub2); len(got) < parts.Count(size)-1 {
 				t.Errorf("a late viewer has %d parts of %d", len(got), parts.Count(size))
 			}
 			if sub.Alias() != sub2.Alias() {
@@ -110,7 +111,7 @@ func TestFramesInDatagrams(t *testing.T) {
 	}
 }
 
-// fetchParts is the group that a subscription began in.
+// fetchParts fetches the parts of the group in which a subscription started.
 func fetchParts(t *testing.T, sub *moqt.Subscription) (ids []uint64) {
 	t.Helper()
 	f, err := sub.Joined(t.Context())
@@ -129,8 +130,8 @@ func fetchParts(t *testing.T, sub *moqt.Subscription) (ids []uint64) {
 	}
 }
 
-// TestRepairsAreMerged has viewers ask for overlapping parts of what was lost on the way to the
-// relay, while the publisher does not answer: the relay asks for each part once.
+// TestRepairsAreMerged: viewers fetch overlapping ranges of parts lost on the first hop while the
+// publisher does not answer. The relay requests each part once.
 func TestRepairsAreMerged(t *testing.T) {
 	const last = 15
 	relay := start(t)
@@ -170,15 +171,16 @@ func TestRepairsAreMerged(t *testing.T) {
 	fetch := func(first, end uint64) {
 		s := relay.dial(moqt.Handler{})
 		fetches.Go(func() {
-			f, err := s.Fetch(t.Context(), name, moqt.Location{Group: 1, Object: first}, moqt.Location{Group: 1, Object: end}, moqt.FetchOptions{})
+			f, err := s.Fetch(t.Context(), name, moqt.Location{Group: 1, Object: first},
+				moqt.Location{Group: 1, Object: end}, moqt.FetchOptions{})
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			defer f.Cancel()
 			for {
-				// On a machine that stalls, the relay may have given the publisher up: then it
-				// says that it does not know.
+				// If the machine stalls, the relay's fetch may have timed out; it then reports an
+				// unknown range.
 				o, err := f.Next()
 				if err == io.EOF {
 					return

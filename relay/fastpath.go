@@ -50,26 +50,37 @@ func listenPort(listen string) (uint16, error) {
 func newFastPathMetrics(fast *fastpath.Manager) *service.Metrics {
 	m := service.NewMetrics("holocast_relay_fastpath_")
 	var (
-		enabled     = m.Gauge("enabled", "1 if the kernel fast path is in use.")
-		interfaces  = m.Gauge("interfaces", "Interfaces with the eBPF programs attached.")
-		sources     = m.Gauge("publishers", "Publisher connections in the kernel.")
-		viewers     = m.Gauge("viewers", "Viewer connections in the kernel.")
-		refused     = m.Gauge("refused_connections", "Connections handled in user space, by reason.", "reason")
-		opened      = m.Counter("received_packets_total", "Publisher packets authenticated in the kernel.")
-		userSpace   = m.Counter("user_space_packets_total", "Publisher packets the kernel did not forward at all, by reason.", "reason")
+		enabled    = m.Gauge("enabled", "1 if the kernel fast path is in use.")
+		interfaces = m.Gauge("interfaces", "Interfaces with the eBPF programs attached.")
+		sources    = m.Gauge("publishers", "Publisher connections in the kernel.")
+		viewers    = m.Gauge("viewers", "Viewer connections in the kernel.")
+		refused    = m.Gauge("refused_connections", "Connections handled in user space, by reason.", "reason")
+		opened     = m.Counter("received_packets_total", "Publisher packets authenticated in the kernel.")
+		userSpace  = m.Counter(
+			"user_space_packets_total",
+			"Publisher packets the kernel did not forward at all, by reason.",
+			"reason",
+		)
 		forwarded   = m.Counter("forwarded_packets_total", "Packets sent to viewers by the kernel.")
 		bytes       = m.Counter("forwarded_bytes_total", "UDP payload bytes sent to viewers by the kernel.")
 		precomputed = m.Counter("precomputed_packets_total", "Packets forwarded with a precomputed key stream.")
-		fallback    = m.Counter("fallback_packets_total", "Packets left to user space for one viewer, by reason.", "reason")
-		failed      = m.Counter("failed_packets_total", "Packets registered as sent that the kernel failed to send.")
-		migrated    = m.Counter("migrated_viewers_total", "Viewers moved to user space after an address change.")
-		registered  = m.Counter("registered_packets_total", "Kernel-sent packets registered with their connections.")
-		lag         = m.Counter("registration_lag_seconds_total", "Time between sending and registration, summed over packets.")
-		lost        = m.Counter("lost_packets_total", "Packets sent by the kernel and declared lost.")
-		handovers   = m.Counter("handovers_total", "Times a viewer was handed to user space to catch up.")
-		handed      = m.Gauge("handed_over_viewers", "Viewers currently handed to user space.")
-		unknown     = m.Gauge("unregistered_bytes", "Bytes sent by the kernel and not registered yet.")
-		budget      = m.Gauge("budget_bytes", "Bytes the kernel may currently send, summed over viewers.")
+		fallback    = m.Counter(
+			"fallback_packets_total",
+			"Packets left to user space for one viewer, by reason.",
+			"reason",
+		)
+		failed     = m.Counter("failed_packets_total", "Packets registered as sent that the kernel failed to send.")
+		migrated   = m.Counter("migrated_viewers_total", "Viewers moved to user space after an address change.")
+		registered = m.Counter("registered_packets_total", "Kernel-sent packets registered with their connections.")
+		lag        = m.Counter(
+			"registration_lag_seconds_total",
+			"Time between sending and registration, summed over packets.",
+		)
+		lost      = m.Counter("lost_packets_total", "Packets sent by the kernel and declared lost.")
+		handovers = m.Counter("handovers_total", "Times a viewer was handed to user space to catch up.")
+		handed    = m.Gauge("handed_over_viewers", "Viewers currently handed to user space.")
+		unknown   = m.Gauge("unregistered_bytes", "Bytes sent by the kernel and not registered yet.")
+		budget    = m.Gauge("budget_bytes", "Bytes the kernel may currently send, summed over viewers.")
 	)
 	m.Read(func(put service.Put) {
 		if put(enabled, service.Bool(fast != nil)); fast == nil {

@@ -31,7 +31,7 @@ import (
 	"holocast/internal/origin"
 )
 
-// fastLab is a publisher, a relay with the kernel fast path, and a viewer, each in a
+// fastLab is a publisher, a relay with the kernel fast path and a viewer, each in its own network
 // namespace.
 type fastLab struct {
 	t                        *testing.T
@@ -54,7 +54,10 @@ func newFastLab(t *testing.T, args ...string) *fastLab {
 		}
 	})
 	l := &fastLab{t: t}
-	for name, ns := range map[string]**namespace.Namespace{"publisher": &l.publisher, "relay": &l.relay, "viewer": &l.viewer} {
+	for name, ns := range map[string]**namespace.Namespace{
+		"publisher": &l.publisher, "relay": &l.relay,
+		"viewer": &l.viewer,
+	} {
 		if *ns, err = g.Add(name); err != nil {
 			t.Fatal(err)
 		}
@@ -65,8 +68,7 @@ func newFastLab(t *testing.T, args ...string) *fastLab {
 	return l
 }
 
-// newLossyLab has a path with conditions, in the network lab's YAML, between relay and
-// viewer.
+// newLossyLab adds conditions (network lab YAML) to the path between relay and viewer.
 func newLossyLab(t *testing.T, conditions string) *fastLab {
 	t.Helper()
 	if err := netlab.Supported(); err != nil {
@@ -86,7 +88,10 @@ links: [{between: [publisher, relay]}], paths: [{name: last, between: [viewer, r
 			t.Error(err)
 		}
 	})
-	l := &fastLab{t: t, publisher: lab.Node("publisher").Namespace, relay: lab.Node("relay").Namespace, viewer: lab.Node("viewer").Namespace}
+	l := &fastLab{
+		t: t, publisher: lab.Node("publisher").Namespace, relay: lab.Node("relay").Namespace,
+		viewer: lab.Node("viewer").Namespace,
+	}
 	if err := lab.Begin(); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +103,10 @@ links: [{between: [publisher, relay]}], paths: [{name: last, between: [viewer, r
 func (l *fastLab) start(args ...string) {
 	l.t.Helper()
 	l.p = startBy(l.t, func(cmd *exec.Cmd) error { return l.relay.Do(cmd.Start) },
-		append([]string{"--listen", ":4443", "--insecure", "--http", "10.77.1.2:8080", "--admin", "10.77.1.2:8081", "--fastpath", "chacha20"}, args...)...)
+		append([]string{
+			"--listen", ":4443", "--insecure", "--http", "10.77.1.2:8080", "--admin", "10.77.1.2:8081",
+			"--fastpath", "chacha20",
+		}, args...)...)
 }
 
 func (l *fastLab) cable(a *namespace.Namespace, a4, a6 string, b *namespace.Namespace, b4, b6, device string) {
@@ -125,7 +133,7 @@ func (l *fastLab) cable(a *namespace.Namespace, a4, a6 string, b *namespace.Name
 	}
 }
 
-// dial opens a session from a namespace to the relay.
+// dial opens a session to the relay from a namespace.
 func (l *fastLab) dial(from *namespace.Namespace, url string, h moqt.Handler) *moqt.Session {
 	l.t.Helper()
 	var s *moqt.Session
@@ -140,10 +148,12 @@ func (l *fastLab) dial(from *namespace.Namespace, url string, h moqt.Handler) *m
 	return s
 }
 
-// metric is a series of the relay's.
+// metric returns the value of one of the relay's series.
 func (l *fastLab) metric(series string) float64 {
 	l.t.Helper()
-	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (c net.Conn, err error) {
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (c net.Conn,
+		err error,
+	) {
 		err = l.relay.Do(func() error {
 			c, err = new(net.Dialer).DialContext(ctx, network, address)
 			return err
@@ -163,8 +173,7 @@ func (l *fastLab) metric(series string) float64 {
 	return metricIn(l.t, string(body), series)
 }
 
-// datagrams publishes 1000 objects a second as datagrams until the test ends, or end is
-// called.
+// datagrams publishes 1000 datagrams a second until the test ends or end is called.
 func (l *fastLab) datagrams(tr *origin.Track) (end func()) {
 	stop := make(chan struct{})
 	done := make(chan struct{})
@@ -187,8 +196,8 @@ func (l *fastLab) datagrams(tr *origin.Track) (end func()) {
 	return end
 }
 
-// TestFastPath has viewers of every kind receive what the kernel forwards, each object
-// once. quic-go's first key update is among it.
+// TestFastPath: viewers of every kind receive each forwarded object exactly once, also across
+// quic-go's first key update.
 func TestFastPath(t *testing.T) {
 	for name, url := range map[string][2]string{
 		"QUIC, IPv4":                 {"moqt://10.77.1.2:4443", "moqt://10.77.2.2:4443"},
@@ -216,7 +225,7 @@ func TestFastPath(t *testing.T) {
 					t.Fatalf("after %d objects: %v", len(seen), err)
 				}
 				if seen[d.Group] {
-					t.Fatalf("group %d came twice", d.Group)
+					t.Fatalf("group %d arrived twice", d.Group)
 				}
 				seen[d.Group] = true
 				if len(d.Payload) != 1100 || d.Payload[0] != byte(d.Group) || d.Priority != 7 {
@@ -230,17 +239,18 @@ func TestFastPath(t *testing.T) {
 			if err := errors.Join(viewer.Err(), s.Err()); err != nil {
 				t.Error(err)
 			}
-			// All that the kernel sent is known to congestion control in the end.
+			// Congestion control eventually accounts for everything the kernel sent.
 			end()
-			eventually(t, "all bytes are registered", func() bool { return l.metric("holocast_relay_fastpath_unregistered_bytes") == 0 })
+			eventually(t, "all bytes are registered",
+				func() bool { return l.metric("holocast_relay_fastpath_unregistered_bytes") == 0 })
 			t.Logf("the kernel forwarded %v", forwarded)
 		})
 	}
 }
 
-// TestFastPathUnderLoss forwards over a path that loses and reorders, and over one that is
-// too narrow, while streams are sent on the same connection: the sessions go on, the streams
-// arrive, and the kernel keeps to the congestion window.
+// TestFastPathUnderLoss forwards over a path with loss and reordering, and over a bottleneck, with
+// streams on the same connection. Sessions stay open, streams complete, and the kernel respects the
+// congestion window.
 func TestFastPathUnderLoss(t *testing.T) {
 	for name, conditions := range map[string]string{
 		"loss and reordering": "rate: 100Mbit, loss: 1%, reorder: true, variation: {delay: 10ms-14ms, every: 1ms-5ms}",
@@ -273,7 +283,7 @@ func TestFastPathUnderLoss(t *testing.T) {
 						return
 					}
 					if seen[d.Group] {
-						t.Errorf("group %d came twice", d.Group)
+						t.Errorf("group %d arrived twice", d.Group)
 					}
 					seen[d.Group] = true
 					received.Add(1)
@@ -308,9 +318,10 @@ func TestFastPathUnderLoss(t *testing.T) {
 			enough := func() bool {
 				forwarded = l.metric("holocast_relay_fastpath_forwarded_packets_total")
 				budget = l.metric(`holocast_relay_fastpath_fallback_packets_total{reason="budget"}`)
-				return whole.Load() >= 30 && received.Load() >= 1000 && forwarded >= 1000 && (name != "bottleneck" || budget > 0)
+				return whole.Load() >= 30 && received.Load() >= 1000 && forwarded >= 1000 &&
+					(name != "bottleneck" || budget > 0)
 			}
-			// Eight seconds, or as long as a busy machine takes.
+			// For eight seconds, or longer on a busy machine.
 			for began := time.Now(); ctx.Err() == nil && (time.Since(began) < 8*time.Second || !enough()); {
 				time.Sleep(100 * time.Millisecond)
 			}
@@ -321,7 +332,8 @@ func TestFastPathUnderLoss(t *testing.T) {
 			}
 			lost := l.metric("holocast_relay_fastpath_lost_packets_total")
 			numbers := l.metric(`holocast_relay_fastpath_fallback_packets_total{reason="numbers"}`)
-			t.Logf("%d datagrams and %d frames arrived; the kernel forwarded %v, of which %v were lost, and left %v for the window and %v for numbers",
+			t.Logf("%d datagrams and %d frames arrived; the kernel forwarded %v, of which %v were lost, and left "+
+				"%v for the window and %v for numbers",
 				received.Load(), whole.Load(), forwarded, lost, budget, numbers)
 			if whole.Load() < 30 || received.Load() < 1000 || forwarded < 1000 {
 				t.Error("too few")
@@ -333,7 +345,7 @@ func TestFastPathUnderLoss(t *testing.T) {
 	}
 }
 
-// forwardedMore waits until the kernel forwarded more objects, while they are received.
+// forwardedMore waits until the kernel has forwarded more objects.
 func (l *fastLab) forwardedMore(sub *moqt.Subscription, what string) {
 	l.t.Helper()
 	const series = "holocast_relay_fastpath_forwarded_packets_total"
@@ -350,8 +362,8 @@ func (l *fastLab) forwardedMore(sub *moqt.Subscription, what string) {
 	}
 }
 
-// TestFastPathMoves has a viewer move to another address, and a publisher leave and come
-// back: the kernel goes on forwarding.
+// TestFastPathMoves: forwarding in the kernel continues after a viewer changes its address and
+// after a publisher reconnects.
 func TestFastPathMoves(t *testing.T) {
 	l := newFastLab(t)
 	tr := origin.NewTrack(points, nil, origin.Limits{})
@@ -403,8 +415,8 @@ func TestFastPathMoves(t *testing.T) {
 	}
 }
 
-// TestFastPathPeersDie cuts off a viewer, and then the publisher, while the kernel forwards:
-// they are forgotten in the kernel, too, and the others go on.
+// TestFastPathPeersDie: when a viewer and then the publisher disappear, the kernel forgets them,
+// and other sessions continue.
 func TestFastPathPeersDie(t *testing.T) {
 	l := newFastLab(t)
 	tr := origin.NewTrack(points, nil, origin.Limits{})
@@ -439,34 +451,38 @@ func TestFastPathPeersDie(t *testing.T) {
 	}
 	cut("publisher")
 	l.forwardedMore(sub, "after a viewer died")
-	eventually(t, "the viewer to be forgotten", func() bool { return count("viewers") == 1 && count("unregistered_bytes") == 0 })
+	eventually(t, "the viewer to be forgotten",
+		func() bool { return count("viewers") == 1 && count("unregistered_bytes") == 0 })
 
 	cut("viewer")
 	eventually(t, "all to be forgotten", func() bool { return count("viewers") == 0 && count("publishers") == 0 })
 }
 
 func TestListenPort(t *testing.T) {
-	for listen, want := range map[string]uint16{":4443": 4443, "[::1]:1": 1, "127.0.0.1:0": 0, ":https": 0, "4443": 0, ":65536": 0} {
+	for listen, want := range map[string]uint16{
+		":4443": 4443, "[::1]:1": 1, "127.0.0.1:0": 0, ":https": 0, "4443": 0,
+		":65536": 0,
+	} {
 		if got, err := listenPort(listen); got != want || (err == nil) != (want != 0) {
 			t.Errorf("%q: %d, %v", listen, got, err)
 		}
 	}
 }
 
-// attached is the number of programs on the relay's interfaces.
+// attached returns the number of programs on the relay's interfaces.
 func (l *fastLab) attached() (n int) {
 	l.t.Helper()
 	l.programs(func(link.ID) error { n++; return nil })
 	return n
 }
 
-// detach takes all programs off the relay's interfaces.
+// detach removes all programs from the relay's interfaces.
 func (l *fastLab) detach() {
 	l.t.Helper()
 	l.programs(func(id link.ID) error {
 		attached, err := link.NewFromID(id)
 		if errors.Is(err, os.ErrNotExist) {
-			return nil // the relay has attached another meanwhile
+			return nil // the relay attached another one meanwhile
 		}
 		if err != nil {
 			return err
@@ -475,7 +491,7 @@ func (l *fastLab) detach() {
 	})
 }
 
-// programs calls each for the links that hold programs on the relay's interfaces.
+// programs calls each for every link that attaches a program to the relay's interfaces.
 func (l *fastLab) programs(each func(link.ID) error) {
 	l.t.Helper()
 	err := l.relay.Do(func() error {
@@ -504,8 +520,8 @@ func (l *fastLab) programs(each func(link.ID) error) {
 	}
 }
 
-// TestFastPathInterrupted takes away what the kernel forwards by, and gives it back: the session goes
-// on, and so does the kernel.
+// TestFastPathInterrupted: sessions survive losing the resources of the fast path, and kernel
+// forwarding resumes once they are back.
 func TestFastPathInterrupted(t *testing.T) {
 	l := newFastLab(t)
 	tr := origin.NewTrack(points, nil, origin.Limits{})
@@ -556,7 +572,7 @@ func TestFastPathInterrupted(t *testing.T) {
 	}
 }
 
-// TestFastPathLeavesNothing ends a relay while it forwards: no program stays behind.
+// TestFastPathLeavesNothing: no program stays attached when a forwarding relay ends.
 func TestFastPathLeavesNothing(t *testing.T) {
 	for name, signal := range map[string]os.Signal{"SIGTERM": syscall.SIGTERM, "SIGKILL": syscall.SIGKILL} {
 		t.Run(name, func(t *testing.T) {
@@ -564,7 +580,8 @@ func TestFastPathLeavesNothing(t *testing.T) {
 			tr := origin.NewTrack(points, nil, origin.Limits{})
 			var set origin.Set
 			set.Add(tr)
-			if _, err := l.dial(l.publisher, "moqt://10.77.1.2:4443", set.Handler()).PublishNamespace(t.Context(), session); err != nil {
+			if _, err := l.dial(l.publisher, "moqt://10.77.1.2:4443", set.Handler()).PublishNamespace(t.Context(),
+				session); err != nil {
 				t.Fatal(err)
 			}
 			sub := subscribe(t, l.dial(l.viewer, "moqt://10.77.2.2:4443", moqt.Handler{}), points)
@@ -579,7 +596,7 @@ func TestFastPathLeavesNothing(t *testing.T) {
 			}
 			l.p.Signal(signal)
 			<-l.p.Done()
-			// The kernel closes the links of a process that was killed.
+			// The kernel closes the links of a killed process.
 			eventually(t, "no program is attached", func() bool { return l.attached() == 0 })
 		})
 	}

@@ -10,18 +10,18 @@ import (
 	"holocast/internal/service"
 )
 
-// guard keeps web pages of others from using a relay that their visitors reach.
+// guard protects a relay from web pages of foreign origins in its visitors' browsers.
 type guard struct {
-	origins atomic.Pointer[[]string] // that are allowed beside the relay's own; "*" = all
+	origins atomic.Pointer[[]string] // allowed in addition to the relay's own; "*" allows all
 	cert    *service.Certificate
 }
 
-// allow replaces the origins that are allowed beside the relay's own.
+// allow replaces the additional origins.
 func (g *guard) allow(origins []string) { g.origins.Store(&origins) }
 
-// allows reports whether the page that a request comes from may use the relay: one of the
-// relay's own host, of the machine that the browser runs on, or of a configured origin.
-// Programs that are no browsers name no origin.
+// allows reports whether the requesting page may use the relay: it comes from the relay's own host,
+// the browser's machine or a configured origin. Requests without an Origin header do not come from
+// pages.
 func (g *guard) allows(r *http.Request) bool {
 	if !g.knows(r.Host) {
 		return false
@@ -35,20 +35,19 @@ func (g *guard) allows(r *http.Request) bool {
 	return err == nil && u.Host != "" && (u.Hostname() == hostname(r.Host) || local(u.Hostname()))
 }
 
-// host refuses requests for hosts that are not the relay's: those of a page whose own name
-// was made to lead here (DNS rebinding).
+// host refuses requests for unknown hosts (DNS rebinding).
 func (g *guard) host(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !g.knows(r.Host) {
-			http.Error(w, "this relay does not know that host; its certificate, or origins, must name it", http.StatusMisdirectedRequest)
+			http.Error(w, "unknown host; add it to the certificate or to origins", http.StatusMisdirectedRequest)
 			return
 		}
 		h.ServeHTTP(w, r)
 	})
 }
 
-// knows reports whether a Host header names the relay: by an address, by a name of its
-// certificate or by that of a configured origin.
+// knows reports whether a Host header is an IP address, a name in the certificate or the host of a
+// configured origin.
 func (g *guard) knows(host string) bool {
 	name := hostname(host)
 	if net.ParseIP(name) != nil || local(name) || g.cert.Get().Leaf.VerifyHostname(name) == nil {
@@ -60,7 +59,7 @@ func (g *guard) knows(host string) bool {
 	})
 }
 
-// hostname is a Host header without its port.
+// hostname returns a Host header without its port.
 func hostname(host string) string {
 	u := url.URL{Host: host}
 	return u.Hostname()

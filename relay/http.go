@@ -14,8 +14,8 @@ import (
 // errDraining makes a stopping relay unhealthy.
 var errDraining = errors.New("draining")
 
-// serveHTTP serves health, certificate hash and web viewer at web, and metrics and the live page at admin. It
-// takes over the listeners of a predecessor. The relay is healthy until ctx ends.
+// serveHTTP serves health, certificate hash and web viewer at webAddr, and metrics and the live
+// page at adminAddr. It reuses the predecessor's listeners. The relay is healthy until ctx ends.
 func (s *server) serveHTTP(ctx context.Context, predecessor *upgrade.Predecessor, webAddr, adminAddr string) error {
 	web, err := listenHTTP(predecessor, fileHTTP, s.inherited.HTTP, webAddr, s.log.Logger)
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *server) serveHTTP(ctx context.Context, predecessor *upgrade.Predecessor
 	return nil
 }
 
-// serveHash serves the hash that pages of other origins need to open WebTransport.
+// serveHash serves the certificate's hash, which pages of other origins need to open WebTransport.
 func (s *server) serveHash(w http.ResponseWriter, r *http.Request) {
 	if origin := r.Header.Get("Origin"); origin != "" && s.guard.allows(r) {
 		w.Header().Set("Access-Control-Allow-Origin", origin)

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -20,7 +22,7 @@ import (
 	"holocast/internal/origin"
 )
 
-// excess is the limit that a request was refused by, "" where it was not.
+// excess returns the limit that refused a request, "" if none.
 func excess(err error) string {
 	var refused *moqt.RequestError
 	if !errors.As(err, &refused) || refused.Code != wire.RequestExcessiveLoad || refused.RetryInterval == 0 {
@@ -30,8 +32,8 @@ func excess(err error) string {
 	return name
 }
 
-// TestLimits: each limit refuses what is beyond it and says so, in the answer and in the
-// metrics; sessions beside it notice nothing, and there is room again afterwards.
+// TestLimits: each limit refuses the excess and reports it in the response and the metrics. Other
+// sessions are not affected, and released capacity is available again.
 func TestLimits(t *testing.T) {
 	long := wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x3fff1, Bytes: make([]byte, 900)})
 	numbered := func(i int) moqt.TrackName {
@@ -39,7 +41,7 @@ func TestLimits(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		limit string
-		ask   func(s *moqt.Session, i int) error // the i-th
+		ask   func(s *moqt.Session, i int) error // the i-th request
 	}{
 		"subscriptions of a session": {"subscriptions.session", func(s *moqt.Session, i int) error {
 			if i == 0 {
@@ -53,7 +55,7 @@ func TestLimits(t *testing.T) {
 			_, err := s.SubscribeNamespace(within(t), moqt.Namespace{fmt.Sprint(i)})
 			return err
 		}},
-		"fetches": {"fetches.session", func(s *moqt.Session, i int) error { // and reads nothing
+		"fetches": {"fetches.session", func(s *moqt.Session, i int) error { // whose response is not read
 			_, err := s.Fetch(within(t), points, moqt.Location{}, moqt.Location{}, moqt.FetchOptions{})
 			return err
 		}},
@@ -110,7 +112,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestWaitingRequests: of those that wait for a publisher, three at a time may.
+// TestWaitingRequests: of the requests that wait for a publisher, three are admitted at a time.
 func TestWaitingRequests(t *testing.T) {
 	p := start(t, "--limits", "waiting.session=3")
 	s := p.dial(moqt.Handler{})
@@ -132,16 +134,20 @@ func TestWaitingRequests(t *testing.T) {
 	}
 }
 
-// TestConnectionLimit: an address gets no more connections than it may have, and gets another
-// one when one has ended.
+// TestConnectionLimit: connections beyond an address's limit are refused; closing one admits
+// another.
 func TestConnectionLimit(t *testing.T) {
-	for name, protocol := range map[string]string{"sessions": wire.ALPN, "HTTP/3 without a session": http3.NextProtoH3} {
+	for name, protocol := range map[string]string{
+		"sessions":                 wire.ALPN,
+		"HTTP/3 without a session": http3.NextProtoH3,
+	} {
 		t.Run(name, func(t *testing.T) {
 			p := start(t, "--limits", "connections.address=2")
 			conf := pinned(t, p.hash)
 			conf.NextProtos, conf.ServerName = []string{protocol}, "localhost"
 			connect := func() (*quic.Conn, error) {
-				return quic.DialAddr(t.Context(), p.udp, conf, &quic.Config{EnableDatagrams: true, EnableStreamResetPartialDelivery: true})
+				return quic.DialAddr(t.Context(), p.udp, conf,
+					&quic.Config{EnableDatagrams: true, EnableStreamResetPartialDelivery: true})
 			}
 			var there []*quic.Conn
 			for range 2 {
@@ -153,7 +159,7 @@ func TestConnectionLimit(t *testing.T) {
 			}
 			if c, err := connect(); err == nil {
 				_ = c.CloseWithError(0, "")
-				t.Error("a third connection was let in")
+				t.Error("a third connection was admitted")
 			}
 			for _, c := range there {
 				if err := c.Context().Err(); err != nil {
@@ -173,7 +179,7 @@ func TestConnectionLimit(t *testing.T) {
 	}
 }
 
-// TestHandshakeLimit: who connects again and again is refused; once that is over, it may.
+// TestHandshakeLimit: an address that reconnects too often is refused until it slows down.
 func TestHandshakeLimit(t *testing.T) {
 	p := start(t, "--limits", "handshakes.address=5")
 	connect := func() error {
@@ -183,18 +189,24 @@ func TestHandshakeLimit(t *testing.T) {
 		}
 		return err
 	}
-	refused := false
-	for range 100 {
-		refused = refused || connect() != nil
-	}
-	if !refused {
-		t.Error("100 connections were let in at 5 a second")
-	}
+	eventually(t, "an attempt is refused", func() bool {
+		var refused atomic.Bool
+		var wg sync.WaitGroup
+		for range 50 { // at once, so that a slow machine exceeds the rate too
+			wg.Go(func() {
+				if connect() != nil {
+					refused.Store(true)
+				}
+			})
+		}
+		wg.Wait()
+		return refused.Load()
+	})
 	eventually(t, "it may connect again", func() bool { return connect() == nil })
 }
 
-// TestInitialsLimit: an address that sends first packets of connections as fast as it can keeps nobody else
-// from connecting, and may itself again once it has stopped.
+// TestInitialsLimit: a flood of Initial packets from one address does not prevent others from
+// connecting, nor that address once it has stopped.
 func TestInitialsLimit(t *testing.T) {
 	p := start(t, "--limits", "initials.address=100")
 	to, err := net.ResolveUDPAddr("udp", p.udp)
@@ -227,7 +239,7 @@ func TestInitialsLimit(t *testing.T) {
 	eventually(t, "nothing is dropped any more", func() bool { return p.metric(used) == 0 })
 }
 
-// TestStreamLimit: streams beyond the limit are refused; the session goes on.
+// TestStreamLimit: streams beyond the limit are refused; the session stays open.
 func TestStreamLimit(t *testing.T) {
 	p := start(t, "--limits", "streams.session=8")
 	r := p.raw(p.udp)
@@ -244,17 +256,20 @@ func TestStreamLimit(t *testing.T) {
 	}
 }
 
-// TestRates: whoever exceeds a rate is delayed, which the metrics count; its session goes on, and
-// one beside it loses no frame.
+// TestRates: a session that exceeds a rate is delayed and counted in the metrics. It stays open,
+// and another session loses no frame.
 func TestRates(t *testing.T) {
-	publishing := func(send func(p *moqt.Publication, group uint64) error) func(*testing.T, *moqt.Session) func(uint64) error {
+	publishing := func(send func(p *moqt.Publication, group uint64) error) func(*testing.T,
+		*moqt.Session) func(uint64) error {
 		return func(t *testing.T, s *moqt.Session) func(uint64) error {
-			p, err := s.Publish(within(t), moqt.TrackName{Namespace: moqt.Namespace{"greedy"}, Name: "x"}, moqt.TrackInfo{})
+			p, err := s.Publish(within(t), moqt.TrackName{Namespace: moqt.Namespace{"greedy"}, Name: "x"},
+				moqt.TrackInfo{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			return func(group uint64) error {
-				if err := send(p, group); !errors.Is(err, moqt.ErrStreamsBlocked) && !errors.Is(err, moqt.ErrQueueFull) {
+				if err := send(p, group); !errors.Is(err, moqt.ErrStreamsBlocked) &&
+					!errors.Is(err, moqt.ErrQueueFull) {
 					return err
 				}
 				return nil
@@ -281,7 +296,8 @@ func TestRates(t *testing.T) {
 	}{
 		"requests": {"requests", "20", func(t *testing.T, s *moqt.Session) func(uint64) error {
 			return func(n uint64) error {
-				_, _, err := s.TrackStatus(within(t), moqt.TrackName{Namespace: moqt.Namespace{"nobody"}, Name: fmt.Sprint(n)})
+				_, _, err := s.TrackStatus(within(t),
+					moqt.TrackName{Namespace: moqt.Namespace{"nobody"}, Name: fmt.Sprint(n)})
 				var refused *moqt.RequestError
 				if errors.As(err, &refused) {
 					return nil
@@ -289,10 +305,14 @@ func TestRates(t *testing.T) {
 				return err
 			}
 		}},
-		"groups":    {"groups", "40", publishing(objects(1, 1))},
-		"objects":   {"objects", "100", publishing(objects(100, 1))},
-		"datagrams": {"objects", "100", publishing(func(p *moqt.Publication, group uint64) error { return p.SendDatagram(moqt.Datagram{Group: group}) })},
-		"bytes":     {"bytes", "100000", publishing(objects(1, 20_000))},
+		"groups":  {"groups", "40", publishing(objects(1, 1))},
+		"objects": {"objects", "100", publishing(objects(100, 1))},
+		"datagrams": {"objects", "100", publishing(func(p *moqt.Publication,
+			group uint64,
+		) error {
+			return p.SendDatagram(moqt.Datagram{Group: group})
+		})},
+		"bytes": {"bytes", "100000", publishing(objects(1, 20_000))},
 		"properties": {"bytes", "100000", publishing(func(p *moqt.Publication, group uint64) error {
 			w, err := p.OpenSubgroup(wire.SubgroupHeader{Group: group, FirstObject: true, HasProperties: true})
 			if err != nil {
@@ -331,15 +351,16 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// TestGreedyPublisherIsSlowedDown: one that sends all it can gets through what it may, and the
-// one beside it loses no frame.
+// TestGreedyPublisherIsSlowedDown: a publisher that sends all it can is limited to its rate, and
+// another one loses no frame.
 func TestGreedyPublisherIsSlowedDown(t *testing.T) {
 	p := start(t, "--limits", "bytes.all=2000000", "--limits", "cached.session=1000000")
 	honest := origin.NewTrack(points, nil, origin.Limits{})
 	p.publish(honest)
 	sub := subscribe(t, p.dial(moqt.Handler{}), points)
 	greedy := p.dial(moqt.Handler{})
-	pub, err := greedy.Publish(within(t), moqt.TrackName{Namespace: moqt.Namespace{"greedy"}, Name: "x"}, moqt.TrackInfo{})
+	pub, err := greedy.Publish(within(t), moqt.TrackName{Namespace: moqt.Namespace{"greedy"}, Name: "x"},
+		moqt.TrackInfo{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -377,7 +398,7 @@ func TestGreedyPublisherIsSlowedDown(t *testing.T) {
 	<-flooding
 }
 
-// TestLimitsReload: SIGHUP applies limits to living sessions; wrong ones change nothing.
+// TestLimitsReload: SIGHUP applies limits to open sessions; invalid ones change nothing.
 func TestLimitsReload(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "relay.yaml")
 	write := func(yaml string) {

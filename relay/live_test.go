@@ -13,8 +13,7 @@ import (
 	"holocast/internal/origin"
 )
 
-// The live page's report says who publishes a track and whom it goes to, and what they were
-// sent; the page loads.
+// TestLivePage: the page loads, and its report lists a track's publisher, viewers and traffic.
 func TestLivePage(t *testing.T) {
 	p := start(t)
 	tr := origin.NewTrack(points, nil, origin.Limits{})
@@ -49,7 +48,8 @@ func TestLivePage(t *testing.T) {
 		return len(report.Tracks) == 1 && report.Tracks[0].Sent >= 1000
 	})
 	track := report.Tracks[0]
-	if track.Name != points.String() || len(track.From) != 1 || len(track.To) != 1 || track.From[0] == track.To[0] || len(report.Sessions) != 2 {
+	if track.Name != points.String() || len(track.From) != 1 || len(track.To) != 1 || track.From[0] == track.To[0] ||
+		len(report.Sessions) != 2 {
 		t.Fatalf("%+v", report)
 	}
 	for _, s := range report.Sessions {
@@ -69,7 +69,7 @@ func TestLivePage(t *testing.T) {
 	}
 }
 
-// Where others reach HTTP, they see no live page.
+// TestLivePageIsForTheOperator: http does not serve the live page on a public address.
 func TestLivePageIsForTheOperator(t *testing.T) {
 	p := start(t, "--admin", "localhost:0")
 	if status, _ := p.get("/live/report.json"); status != 404 {
@@ -77,7 +77,7 @@ func TestLivePageIsForTheOperator(t *testing.T) {
 	}
 }
 
-// --qlog-dir writes a file for each connection.
+// TestQlog: --qlog-dir writes one file per connection.
 func TestQlog(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, "--qlog-dir", dir)

@@ -1,6 +1,5 @@
-// Command relay is the Holocast relay: it forwards tracks from publishers to any number
-// of viewers over Media over QUIC, caches the newest groups for late joiners, and sends
-// its clock.
+// Command relay is the Holocast relay. It forwards tracks from publishers to any number of viewers
+// over Media over QUIC, caches the newest groups for late joiners, and publishes its clock.
 package main
 
 import (
@@ -21,8 +20,8 @@ func command(cfg *Config) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "relay",
 		Short: "Forward Media over QUIC tracks from publishers to viewers",
-		Example: `  relay                                       # for this machine: 127.0.0.1:4443
-  relay key relay.key                         # a key for tokens, and then a relay for others
+		Example: `  relay                                       # for this machine only, at 127.0.0.1:4443
+  relay key relay.key                         # generate a key, to accept remote peers:
   relay --listen :4443 --http :4443 --auth-keys relay.key
   relay token --auth-keys relay.key --publish studio --for 2h
   relay --config relay.yaml

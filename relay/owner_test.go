@@ -17,9 +17,9 @@ import (
 	"holocast/relay/auth"
 )
 
-// TestSecondPublisher: a namespace is its publisher's until that leaves. Who comes second,
-// with the namespace, one above or one below it, or with a track in it, is refused; viewers
-// notice nothing.
+// TestSecondPublisher: a namespace belongs to its first publisher until that one leaves. Another
+// publisher of the namespace, of one above or below it, or of a track in it is refused. Viewers are
+// not affected.
 func TestSecondPublisher(t *testing.T) {
 	p := start(t)
 	tr := origin.NewTrack(points, nil, origin.Limits{})
@@ -30,7 +30,8 @@ func TestSecondPublisher(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := owner.PublishNamespace(t.Context(), append(session[:len(session):len(session)], "recording")); err != nil {
+	if _, err := owner.PublishNamespace(t.Context(),
+		append(session[:len(session):len(session)], "recording")); err != nil {
 		t.Errorf("the owner's own namespace below: %v", err)
 	}
 	viewer := p.dial(moqt.Handler{})
@@ -52,8 +53,9 @@ func TestSecondPublisher(t *testing.T) {
 			t.Errorf("track %s: %v", name, err)
 		}
 	}
-	if _, err := viewer.Publish(within(t), moqt.TrackName{Namespace: session, Name: "receipts/viewer"}, moqt.TrackInfo{}); err == nil {
-		t.Error("another viewer's receipts were taken")
+	if _, err := viewer.Publish(within(t), moqt.TrackName{Namespace: session, Name: "receipts/viewer"},
+		moqt.TrackInfo{}); err == nil {
+		t.Error("another viewer's receipts were accepted")
 	}
 	write(t, tr, 1, []byte("undisturbed"))
 	expect(t, sub, 1, []byte("undisturbed"))
@@ -65,8 +67,8 @@ func TestSecondPublisher(t *testing.T) {
 	})
 }
 
-// TestSharedSubject: sessions of one identity share a namespace; another's is refused,
-// though its token allows to publish there.
+// TestSharedSubject: sessions of one identity share a namespace. Another identity is refused, even
+// if its token allows publishing there.
 func TestSharedSubject(t *testing.T) {
 	x := newIssuer(t, "EdDSA")
 	p := start(t, "--auth-keys", x.file)
@@ -79,7 +81,7 @@ func TestSharedSubject(t *testing.T) {
 	publishing(t, p, token("alice"), b)
 	bob := p.with(moqt.Handler{}, token("bob"))
 	if _, err := bob.PublishNamespace(within(t), points.Namespace); err == nil {
-		t.Error("another identity was let in")
+		t.Error("another identity was accepted")
 	}
 	eventually(t, "the second is subscribed to", func() bool { return b.Viewers() == 1 })
 	first.Close(wire.NoError, "")
@@ -87,9 +89,9 @@ func TestSharedSubject(t *testing.T) {
 	expect(t, sub, 2, []byte("of the second"))
 }
 
-// TestAnotherPublisherTakesOver: viewers of an identity that left are told to subscribe
-// again when another one comes, and have its frames.
-func TestAnotherPublisherTakesOver(t *testing.T) {
+// TestOtherIdentityTakesOver: when another identity replaces a publisher that left, viewers are
+// told to subscribe again and then receive its frames.
+func TestOtherIdentityTakesOver(t *testing.T) {
 	x := newIssuer(t, "EdDSA")
 	p := start(t, "--auth-keys", x.file)
 	first := publishing(t, p, x.publisher(), origin.NewTrack(points, nil, origin.Limits{}))
@@ -105,7 +107,7 @@ func TestAnotherPublisherTakesOver(t *testing.T) {
 	expect(t, again, 1, []byte("of the second"))
 }
 
-// silentLine carries datagrams to addr and back until it is cut.
+// silentLine forwards datagrams to addr and back until it is cut.
 func silentLine(t *testing.T, addr string) (via string, cut func()) {
 	t.Helper()
 	in, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -147,8 +149,8 @@ func silentLine(t *testing.T, addr string) (via string, cut func()) {
 	return in.LocalAddr().String(), func() { gone.Store(true) }
 }
 
-// TestSilentPublisherIsReplaced: a publisher whose connection is dead, but not missed yet,
-// has its name back when it connects again; one that is merely idle keeps it.
+// TestSilentPublisherIsReplaced: a publisher whose connection died unnoticed regains its namespace
+// when it reconnects. An idle publisher keeps its namespace.
 func TestSilentPublisherIsReplaced(t *testing.T) {
 	p := start(t)
 	addr, cut := silentLine(t, p.udp)
@@ -172,11 +174,10 @@ func TestSilentPublisherIsReplaced(t *testing.T) {
 	expect(t, sub, 2, []byte("after"))
 }
 
-// TestWhatAPublisherSaidGoesWithIt: a publisher announced groups that never come, sent some
-// that are far ahead, held subgroups open and had everything dropped after a millisecond.
-// Once it has left, viewers have the next publisher's frames: those who stayed, after they
-// were told to subscribe again at most.
-func TestWhatAPublisherSaidGoesWithIt(t *testing.T) {
+// TestPublisherStateRemoved: a publisher announces groups that never come, sends groups far ahead,
+// leaves subgroups open and sets a delivery timeout of a millisecond. After it has left, viewers
+// receive the next publisher's frames, at most after subscribing again.
+func TestPublisherStateRemoved(t *testing.T) {
 	number := func(kind, n uint64) moqt.Properties {
 		return wire.AppendKeyValues(nil, wire.KeyValue{Type: kind, Int: n})
 	}
@@ -196,7 +197,10 @@ func TestWhatAPublisherSaidGoesWithIt(t *testing.T) {
 		}},
 		{"open subgroups", nil, 0, func(tr *origin.Track) {
 			for i := range uint64(100) {
-				f, err := tr.OpenSubgroup(wire.SubgroupHeader{Group: 1 + i, FirstObject: true, Mode: wire.SubgroupIDExplicit, Subgroup: i})
+				f, err := tr.OpenSubgroup(wire.SubgroupHeader{
+					Group: 1 + i, FirstObject: true,
+					Mode: wire.SubgroupIDExplicit, Subgroup: i,
+				})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -218,16 +222,18 @@ func TestWhatAPublisherSaidGoesWithIt(t *testing.T) {
 				t.Fatal(err)
 			}
 			viewer := p.dial(moqt.Handler{})
-			// As players do: from the largest on, and again when told that it is over.
+			// Like a player, subscribe from the largest object on, and again when the subscription
+			// ends.
 			frames := make(chan frame, 100)
 			ctx, cancel := context.WithCancel(t.Context())
 			watched := make(chan struct{})
 			go func() {
 				defer close(watched)
 				for ctx.Err() == nil {
-					sub, err := viewer.Subscribe(ctx, points, moqt.SubscribeOptions{Filter: &moqt.Filter{Type: wire.FilterLargestObject}})
+					sub, err := viewer.Subscribe(ctx, points,
+						moqt.SubscribeOptions{Filter: &moqt.Filter{Type: wire.FilterLargestObject}})
 					for err == nil && sub.Err() == nil && ctx.Err() == nil {
-						if f, err := next(ctx, sub); err == nil { // else it was reset
+						if f, err := next(ctx, sub); err == nil { // otherwise it was reset
 							frames <- f
 						}
 					}
@@ -263,13 +269,14 @@ func TestWhatAPublisherSaidGoesWithIt(t *testing.T) {
 	}
 }
 
-const maxGroup = 1<<62 - 1<<32 // as the router has it
+const maxGroup = 1<<62 - 1<<32 // as in the router
 
-// TestLogLinesAreShort: a peer does not choose how long the relay's log lines are.
+// TestLogLinesAreShort: peers cannot make the relay log long lines.
 func TestLogLinesAreShort(t *testing.T) {
 	p := start(t)
 	long := strings.Repeat("x", 3000)
-	tr := origin.NewTrack(moqt.TrackName{Namespace: moqt.Namespace{"holocast", long}, Name: "points"}, nil, origin.Limits{})
+	tr := origin.NewTrack(moqt.TrackName{Namespace: moqt.Namespace{"holocast", long}, Name: "points"}, nil,
+		origin.Limits{})
 	var set origin.Set
 	set.Add(tr)
 	s, err := moqt.Dial(t.Context(), "moqt://"+p.udp+"/"+long+"?token="+long, pinned(t, p.hash), set.Handler(), quiet)
@@ -282,13 +289,15 @@ func TestLogLinesAreShort(t *testing.T) {
 	}
 	viewer := p.dial(moqt.Handler{})
 	sub := subscribe(t, viewer, tr.Name())
-	if _, err := viewer.Subscribe(within(t), moqt.TrackName{Namespace: tr.Name().Namespace, Name: "absent"}, moqt.SubscribeOptions{}); err == nil {
-		t.Error("subscribed to what is not there")
+	if _, err := viewer.Subscribe(within(t), moqt.TrackName{Namespace: tr.Name().Namespace, Name: "absent"},
+		moqt.SubscribeOptions{}); err == nil {
+		t.Error("subscribed to an unknown track")
 	}
 	if _, err := viewer.PublishNamespace(within(t), tr.Name().Namespace); err == nil {
-		t.Error("published what is another's")
+		t.Error("published another publisher's namespace")
 	}
-	if _, err := viewer.Publish(within(t), moqt.TrackName{Namespace: tr.Name().Namespace, Name: long[:1000]}, moqt.TrackInfo{}); err == nil {
+	if _, err := viewer.Publish(within(t), moqt.TrackName{Namespace: tr.Name().Namespace, Name: long[:1000]},
+		moqt.TrackInfo{}); err == nil {
 		t.Error("published in another's namespace")
 	}
 	sub.Cancel()

@@ -10,25 +10,26 @@ import (
 )
 
 const (
-	// loadEvery is how often the relay looks how busy it is.
+	// loadEvery is the interval of load measurements.
 	loadEvery = 100 * time.Millisecond
-	// looks are averaged before it uses fewer processors.
+	// looks is the number of measurements averaged before using fewer processors.
 	looks = 20
-	// headroom is how many times faster than on average work may have to be done: frames come
-	// all at once. For as short as between two looks it is half.
+	// headroom is the factor by which peak load may exceed the average: frames arrive all at once.
+	// Between two measurements the factor is half of it.
 	headroom = 8
 )
 
-// processors is how many processors Go's scheduler may use. With more than there is work for, each
-// wake-up of a goroutine wakes a thread on another processor that mostly finds nothing to do: a
-// fifth of the relay's processor time with four viewers of a camera (docs/adr/0009-send-path.md).
+// processors chooses GOMAXPROCS. With more processors than the load needs, each wake-up of a
+// goroutine wakes a thread on another processor, mostly in vain. This cost a fifth of the relay's
+// CPU time with four viewers of one camera (docs/adr/0009-send-path.md).
 type processors struct {
 	most, now int
-	sum       float64 // of the loads of n looks
+	sum       float64 // of the last n loads
 	n         int
 }
 
-// look takes the load since the last look, in processors, and returns how many to use.
+// look records the load since the last measurement, in processors, and returns the number of
+// processors to use.
 func (p *processors) look(load float64) int {
 	p.now = max(p.now, min(1+int(load*headroom/2), p.most))
 	p.sum += load
@@ -39,8 +40,8 @@ func (p *processors) look(load float64) int {
 	return p.now
 }
 
-// fitProcessors has the process use as many processors as its load needs, until ctx ends. The
-// environment variable GOMAXPROCS sets a number instead.
+// fitProcessors adapts GOMAXPROCS to the load until ctx ends, unless the environment variable
+// GOMAXPROCS is set.
 func fitProcessors(ctx context.Context) {
 	p := processors{most: runtime.GOMAXPROCS(0), now: runtime.GOMAXPROCS(0)}
 	if os.Getenv("GOMAXPROCS") != "" || p.most == 1 {
@@ -66,7 +67,7 @@ func fitProcessors(ctx context.Context) {
 	}
 }
 
-// processorTime is what the process has used, user and system.
+// processorTime returns the user and system time of the process.
 func processorTime() time.Duration {
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {

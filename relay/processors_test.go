@@ -17,8 +17,14 @@ func TestProcessors(t *testing.T) {
 		"little to do":           {4, 1, []float64{0, 0.1, 0.24}, []int{1, 1, 1}},
 		"more at once":           {4, 1, []float64{0.25, 0.5, 0}, []int{2, 3, 3}},
 		"no more than there are": {4, 1, []float64{1, 9}, []int{4, 4}},
-		"fewer once it is calm":  {4, 4, slices.Repeat([]float64{0.1}, looks), append(slices.Repeat([]int{4}, looks-1), 1)},
-		"a bit more for long":    {4, 1, slices.Repeat([]float64{0.2}, looks), append(slices.Repeat([]int{1}, looks-1), 2)},
+		"fewer once it is calm": {
+			4, 4, slices.Repeat([]float64{0.1}, looks),
+			append(slices.Repeat([]int{4}, looks-1), 1),
+		},
+		"a bit more for long": {
+			4, 1, slices.Repeat([]float64{0.2}, looks),
+			append(slices.Repeat([]int{1}, looks-1), 2),
+		},
 		"a burst among little": {
 			4, 1, append([]float64{0.6}, slices.Repeat([]float64{0.05}, looks-1)...),
 			append(slices.Repeat([]int{3}, looks-1), 1),
@@ -37,8 +43,8 @@ func TestProcessors(t *testing.T) {
 	}
 }
 
-// TestFitProcessors: an idle process ends up with one processor, a busy one has all of them back, and
-// so has one where nobody looks any more.
+// TestFitProcessors: an idle process ends up with one processor, a busy one with all, and so does
+// one whose context has ended.
 func TestFitProcessors(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "")
 	before := runtime.GOMAXPROCS(4)

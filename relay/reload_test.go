@@ -14,8 +14,8 @@ import (
 	"holocast/internal/origin"
 )
 
-// TestSIGHUP: certificates that the file names are used, and others after SIGHUP; what
-// needs a restart is named, and a wrong file changes nothing.
+// TestSIGHUP: SIGHUP loads certificates that the file names, reports settings that need a restart,
+// and changes nothing if the file is invalid.
 func TestSIGHUP(t *testing.T) {
 	dir, soon := t.TempDir(), time.Now().Add(24*time.Hour)
 	config := filepath.Join(dir, "relay.yaml")
@@ -53,8 +53,8 @@ func TestSIGHUP(t *testing.T) {
 	}
 }
 
-// Limits that a file sets are in force after SIGHUP, also for what is there: who is connected
-// stays, and tracks give up what is too much.
+// TestReloadOfLimits: reloaded limits apply to existing sessions and tracks. Connected sessions
+// stay, and tracks evict the excess.
 func TestReloadOfLimits(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "relay.yaml")
 	set := func(yaml string) {
@@ -92,24 +92,27 @@ func TestReloadOfLimits(t *testing.T) {
 	if pageMay() {
 		t.Error("a page of others may read the certificate's hash")
 	}
-	set("cache: {maxAge: 1h, maxBytes: 1000000, totalBytes: 1000000}\nmaxSessions: 2\norigins: [https://viewer.example]\npublisher: {grace: 100ms}\ndrain: 1s\n")
+	set("cache: {maxAge: 1h, maxBytes: 1000000, totalBytes: 1000000}\nmaxSessions: 2\norigins: " +
+		"[https://viewer.example]\npublisher: {grace: 100ms}\ndrain: 1s\n")
 	p.Signal(syscall.SIGHUP)
 	eventually(t, "the reload", func() bool { return strings.Contains(p.output(), "configuration reloaded") })
 	if strings.Contains(p.output(), "after a restart") {
 		t.Error("a limit needs a restart")
 	}
-	eventually(t, "a smaller cache", func() bool { return p.metric(`holocast_relay_cached_bytes{track="holocast-test--points"}`) <= 1000000 })
+	eventually(t, "a smaller cache", func() bool {
+		return p.metric(`holocast_relay_cached_bytes{track="holocast-test--points"}`) <= 1000000
+	})
 	c, err := moqt.Dial(t.Context(), "moqt://"+p.udp, pinned(t, p.hash), moqt.Handler{}, quiet)
 	if err == nil {
 		<-c.Context().Done()
 		err = c.Err()
 	}
-	if err == nil || !strings.Contains(err.Error(), "limit of sessions") {
+	if err == nil || !strings.Contains(err.Error(), "session limit") {
 		t.Errorf("a third session: %v", err)
 	}
 	if !pageMay() {
 		t.Error("a page of an origin that the file names may not read the certificate's hash")
 	}
-	write(t, tr, 20, payload) // who was there goes on
+	write(t, tr, 20, payload) // the open session continues
 	expect(t, sub, 20, payload)
 }

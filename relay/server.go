@@ -17,12 +17,12 @@ import (
 	"holocast/internal/config"
 	"holocast/internal/moqt"
 	"holocast/internal/origin"
-	"holocast/relay/qlog"
 	"holocast/internal/service"
 	"holocast/internal/trace"
 	"holocast/relay/auth"
 	"holocast/relay/fastpath"
 	"holocast/relay/limits"
+	"holocast/relay/qlog"
 	"holocast/relay/router"
 	"holocast/relay/steer"
 	"holocast/relay/upgrade"
@@ -41,7 +41,7 @@ type server struct {
 	log         *config.Logger
 	predecessor *upgrade.Predecessor // nil unless an upgrade started this process
 	inherited   state                // from predecessor
-	// predecessorEnded is closed once the predecessor has no sessions left, or if there is none.
+	// predecessorEnded is closed once the predecessor has ended, or if there is none.
 	predecessorEnded <-chan struct{}
 
 	keys      keys
@@ -130,7 +130,7 @@ func (s *server) loadKeys(ctx context.Context) (err error) {
 	return nil
 }
 
-// startRouter starts the router and its parts.
+// startRouter creates the router, the fast path, the tracer and the limits.
 func (s *server) startRouter(ctx context.Context) (err error) {
 	log := s.log.Logger
 	program := trace.Program{Name: "relay", Version: service.Version()}
@@ -161,7 +161,7 @@ func (s *server) listen(ctx context.Context) (err error) {
 		}
 		session.Trace = folder.Trace
 	}
-	// One socket per processor, whatever fitProcessors chooses later.
+	// One socket per processor, independent of fitProcessors.
 	s.sockets, err = openSockets(s.cfg, runtime.GOMAXPROCS(0), s.reset, s.predecessor, s.inherited)
 	if err != nil {
 		return service.AddressError("listen", s.cfg.Listen, err)
@@ -174,8 +174,9 @@ func (s *server) listen(ctx context.Context) (err error) {
 	s.sockets.OnInitials(s.limits.CountInitials)
 	s.ln, err = moqt.Listen(s.cfg.Listen, moqt.ListenConfig{
 		Config: session, Sockets: s.sockets.Sockets(),
-		TLS: s.tlsConfig(), ResetKey: s.reset, TokenKey: &s.keys.Token, CheckOrigin: s.guard.allows, MaxConnects: s.cfg.MaxConnects,
-		Suspect: s.limits.Suspect, Greedy: s.limits.Greedy,
+		TLS: s.tlsConfig(), ResetKey: s.reset, TokenKey: &s.keys.Token, CheckOrigin: s.guard.allows,
+		MaxConnects: s.cfg.MaxConnects,
+		Suspect:     s.limits.Suspect, Greedy: s.limits.Greedy,
 		Admit: func(addr net.Addr) (moqt.Admission, error) { return s.limits.Connect(addr) },
 		NoGRO: s.fast != nil,
 	})
@@ -216,7 +217,8 @@ func (s *server) startBackground(ctx context.Context) error {
 	if s.authority == nil { // enabling authentication takes a restart
 		reloaded = slices.DeleteFunc(reloaded, func(key string) bool { return key == "auth" })
 	}
-	s.onClose(service.OnReload(ctx, s.log.Logger, s.cfg, reloaded, func(next Config) error { return s.reload(ctx, next) }))
+	s.onClose(service.OnReload(ctx, s.log.Logger, s.cfg, reloaded,
+		func(next Config) error { return s.reload(ctx, next) }))
 	return nil
 }
 
@@ -313,7 +315,7 @@ func (s *server) serve(ctx context.Context) error {
 
 // resume serves new sessions again after the successor has failed.
 func (s *server) resume(ctx context.Context) error {
-	if err := s.serveHTTP(ctx, nil, s.web.Addr(), s.admin.Addr()); err != nil { // with the ports chosen for port 0
+	if err := s.serveHTTP(ctx, nil, s.web.Addr(), s.admin.Addr()); err != nil { // with the ports assigned for port 0
 		return err
 	}
 	s.control = listenControl(nil, s.upgrader.address, s.log.Logger)
@@ -321,7 +323,8 @@ func (s *server) resume(ctx context.Context) error {
 	return s.upgrader.resume()
 }
 
-// drainSessions asks every session to leave (GOAWAY) and waits up to limit.
+// drainSessions sends GOAWAY to all sessions, waits up to limit for them to leave, and closes the
+// listener.
 func (s *server) drainSessions(limit time.Duration) error {
 	s.ln.StopAccepting()
 	sessions := s.router.Sessions()

@@ -8,8 +8,9 @@ import (
 )
 
 // exampleHeader begins relay.example.yaml.
-const exampleHeader = "Configuration of the Holocast relay, generated from relay/settings.go. Every setting is optional; " +
-	"the values here are the defaults. Flags override the file: --cache-max-age sets cache.maxAge."
+const exampleHeader = "Configuration of the Holocast relay, generated from relay/settings.go. " +
+	"Every setting is optional; the values here are the defaults. " +
+	"Flags override the file: --cache-max-age sets cache.maxAge."
 
 // Settings implements config.Described.
 func (*Config) Settings() config.Table { return settings }
@@ -18,121 +19,143 @@ func (*Config) Settings() config.Table { return settings }
 var settings = slices.Concat(
 	config.Table{
 		{
-			Key: "listen", Help: "UDP address for raw QUIC (moqt://) and WebTransport (https://).",
-			More: `The default is loopback. To accept remote peers, set listen and http to ":4443" and configure auth.keys, ` +
-				"which the relay then requires.",
+			Key:  "listen",
+			Help: "UDP address for raw QUIC (moqt://) and WebTransport (https://).",
+			More: `The default is loopback. To accept remote peers, set listen and http to ":4443" and configure ` +
+				"auth.keys, which the relay then requires.",
 		},
 		{Key: "insecure", Help: "Disable authentication: any peer may publish and subscribe."},
+		{Key: "http", Help: `TCP address for the web viewer, /healthz and /certificate.sha256; "" disables it.`},
 		{
-			Key: "http", Help: `TCP address for the web viewer, /healthz and /certificate.sha256; "" disables it.`,
-		},
-		{
-			Key: "admin", Help: "TCP address for /metrics (Prometheus), /live (a page of sessions and tracks) and /healthz.",
+			Key:  "admin",
+			Help: "TCP address for /metrics (Prometheus), /live (a page of sessions and tracks) and /healthz.",
 			More: `"" serves them at http if that is a loopback address, and nowhere otherwise.`,
 		},
 		{
-			Key: "web", Help: `Directory with the built web viewer (client-web/dist), served over HTTP; "" serves none.`,
+			Key:  "web",
+			Help: `Directory with the built web viewer (client-web/dist), served over HTTP; "" serves none.`,
 			More: "Browsers open WebTransport only from pages of this machine or over HTTPS.",
 		},
 		{
-			Key: "origins", Help: `Further web origins that may connect, such as https://viewer.example; "*" allows all.`,
-			More:    "Pages of the relay's own host and of the browser's machine may always connect.",
-			OldFlag: "origin", Reload: true,
+			Key: "origins", OldFlag: "origin", Reload: true,
+			Help: `Further web origins that may connect, such as https://viewer.example; "*" allows all.`,
+			More: "Pages of the relay's own host and of the browser's machine may always connect.",
 		},
 		{
-			Key: "qlog.dir", Help: `Directory for qlog files, one per QUIC connection, for tools such as qvis; "" writes none.`,
-			OldFlag: "qlog",
+			Key: "qlog.dir", OldFlag: "qlog",
+			Help: `Directory for qlog files, one per QUIC connection, for tools such as qvis; "" writes none.`,
 		},
-		{Key: "qlog.maxFiles", Help: "Maximum number of qlog files; the oldest are deleted.", Range: config.Positive},
-		{Key: "qlog.maxBytes", Help: "Maximum size of a qlog file; later events are dropped.", Range: config.Positive},
+		{Key: "qlog.maxFiles", Range: config.Positive, Help: "Maximum number of qlog files; the oldest are deleted."},
+		{Key: "qlog.maxBytes", Range: config.Positive, Help: "Maximum size of a qlog file; later events are dropped."},
 		{
-			Key: "congestion", Help: `Congestion controller: bbr, cubic, newreno, vegas or yeah; "" is bbr.`,
-			More: "A build with the upstream quic-go has only newreno. relay --version lists the controllers of a build.",
+			Key:  "congestion",
+			Help: `Congestion controller: bbr, cubic, newreno, vegas or yeah; "" is bbr.`,
+			More: "A build with the upstream quic-go has only newreno. relay --version lists the controllers of " +
+				"a build.",
 		},
 		{
-			Key: "fastpath", Help: "Forward datagrams in the kernel (eBPF): off, auto or chacha20.",
-			More: "\n  off\n  auto      use it if available: Linux 6.6, and root or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON\n" +
+			Key:  "fastpath",
+			Help: "Forward datagrams in the kernel (eBPF): off, auto or chacha20.",
+			More: "\n" +
+				"  off\n" +
+				"  auto      use it if available: Linux 6.6, and root or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON\n" +
 				"  chacha20  fail to start if unavailable\n" +
-				"TLS then prefers ChaCha20-Poly1305; connections with other ciphers use user space. The log and /metrics " +
-				"report why it is inactive.",
+				"TLS then prefers ChaCha20-Poly1305; connections with other ciphers use user space. The log and " +
+				"/metrics report why it is inactive.",
 		},
-		{Key: "tls", Help: "The server certificate.", Reload: true},
+		{Key: "tls", Reload: true, Help: "The server certificate."},
 		{
-			Key: "tls.certificate", Help: "PEM file of a certificate that clients trust.", OldFlag: "certificate",
-			More: "A changed file is loaded automatically. \"\" generates a development certificate, valid for 13 days and renewed " +
-				"in time; /certificate.sha256 serves its hash.",
+			Key: "tls.certificate", OldFlag: "certificate",
+			Help: "PEM file of a certificate that clients trust.",
+			More: `A changed file is loaded automatically. "" generates a development certificate, valid for 13 ` +
+				"days and renewed in time; /certificate.sha256 serves its hash.",
 		},
-		{Key: "tls.key", Help: "PEM file of the certificate's private key.", OldFlag: "key"},
-		{Key: "tls.hosts", Help: "Names and addresses in the development certificate.", OldFlag: "host"},
+		{Key: "tls.key", OldFlag: "key", Help: "PEM file of the certificate's private key."},
+		{Key: "tls.hosts", OldFlag: "host", Help: "Names and addresses in the development certificate."},
 		{
-			Key: "cache", Reload: true, Help: "Cache for late joiners and slow viewers.",
+			Key: "cache", Reload: true,
+			Help: "Cache for late joiners and slow viewers.",
 			More: "A viewer that falls behind the cache skips ahead.",
 		},
 		{
-			Key: "cache.maxBytes", Help: "Maximum memory per track, in bytes.", OldFlag: "cache-bytes", Range: config.Positive,
+			Key: "cache.maxBytes", OldFlag: "cache-bytes", Range: config.Positive,
+			Help: "Maximum memory per track, in bytes.",
 		},
 		{
-			Key: "cache.totalBytes", Help: "Maximum memory of all tracks, in bytes.",
-			More: "When exceeded, the largest track evicts its oldest groups. The garbage collector keeps the process below 1.5 times " +
-				"this value plus 512 MiB, or below its container's limit. GOMEMLIMIT overrides that.",
+			Key:  "cache.totalBytes",
+			Help: "Maximum memory of all tracks, in bytes.",
+			More: "When exceeded, the largest track evicts its oldest groups. The garbage collector keeps the " +
+				"process below 1.5 times this value plus 512 MiB, or below its container's limit. GOMEMLIMIT " +
+				"overrides that.",
 		},
 		{
-			Key: "cache.maxAge", Help: "Maximum age of cached groups; the newest group is always kept.", OldFlag: "cache-age",
-			Range: config.Positive,
+			Key: "cache.maxAge", OldFlag: "cache-age", Range: config.Positive,
+			Help: "Maximum age of cached groups; the newest group is always kept.",
 		},
-		{Key: "viewer", Help: "Subscribers.", Reload: true},
+		{Key: "viewer", Reload: true, Help: "Subscribers."},
 		{
-			Key: "viewer.maxOpenSubgroups", Help: "Maximum subgroups in flight per session, across tracks.",
-			More: "Beyond it the least important one is reset.", Range: config.Positive,
+			Key: "viewer.maxOpenSubgroups", Range: config.Positive,
+			Help: "Maximum subgroups in flight per session, across tracks.",
+			More: "Beyond it the least important one is reset.",
 		},
 		{
-			Key: "viewer.maxRendezvous", Help: "Maximum time a subscription waits for a publisher; subscribers may ask for less.",
-			Range: config.Positive,
+			Key: "viewer.maxRendezvous", Range: config.Positive,
+			Help: "Maximum time a subscription waits for a publisher; subscribers may ask for less.",
 		},
 		{Key: "publisher", Help: "Publishers."},
 		{
-			Key: "publisher.grace", Help: "How long subscriptions survive their publisher.", OldFlag: "grace",
-			Range: config.Positive, Reload: true,
+			Key: "publisher.grace", OldFlag: "grace", Range: config.Positive, Reload: true,
+			Help: "How long subscriptions survive their publisher.",
 		},
 		{
-			Key: "publisher.linger", Help: "How long a track without viewers stays subscribed at its publisher.",
-			Range: config.Positive, Reload: true,
+			Key: "publisher.linger", Range: config.Positive, Reload: true,
+			Help: "How long a track without viewers stays subscribed at its publisher.",
 		},
 		{
-			Key: "publisher.backups", Help: "Accept several publishers per namespace.", OldFlag: "backups",
-			More: "Viewers receive each track once. If false, further publishers are refused until the first one leaves.",
+			Key: "publisher.backups", OldFlag: "backups",
+			Help: "Accept several publishers per namespace.",
+			More: "Viewers receive each track once. If false, further publishers are refused until the first one " +
+				"leaves.",
 		},
 		{
-			Key: "auth", Reload: true, Help: "Who may publish and subscribe: holders of a token (JWT), of a client certificate, or anyone.",
+			Key: "auth", Reload: true,
+			Help: "Who may publish and subscribe: holders of a token (JWT), of a client certificate, or anyone.",
 		},
 		{
-			Key: "auth.keys", Help: "Keys that sign tokens: files (JWK, PEM or shared secret) or https URLs of key sets.",
-			More: "Tokens are JWTs signed with EdDSA, ES256, RS256 or HS256; a shared secret has at least 32 bytes. \"relay key FILE\" " +
-				"generates a key, \"relay token\" a token. Changed files are loaded automatically, URLs after every refresh, " +
-				"both on SIGHUP. Removing a key ends the sessions whose tokens it signed.",
-			OldFlag: "keys",
+			Key: "auth.keys", OldFlag: "keys",
+			Help: "Keys that sign tokens: files (JWK, PEM or shared secret) or https URLs of key sets.",
+			More: "Tokens are JWTs signed with EdDSA, ES256, RS256 or HS256; a shared secret has at least 32 " +
+				`bytes. "relay key FILE" generates a key, "relay token" a token. Changed files are loaded ` +
+				"automatically, URLs after every refresh, both on SIGHUP. Removing a key ends the sessions whose " +
+				"tokens it signed.",
 		},
-		{Key: "auth.refresh", Help: "Interval between reads of key URLs.", Range: config.Positive},
+		{Key: "auth.refresh", Range: config.Positive, Help: "Interval between reads of key URLs."},
 		{
-			Key: "auth.revoked", Help: "File of revoked tokens, one ID or subject per line.", More: "Sessions that use them end.",
+			Key:  "auth.revoked",
+			Help: "File of revoked tokens, one ID or subject per line.",
+			More: "Sessions that use them end.",
 		},
 		{Key: "auth.issuer", Help: `Required iss claim; "" accepts any.`},
 		{Key: "auth.audience", Help: `Required aud claim; "" accepts any.`},
 		{Key: "auth.anonymous", Help: "Namespace prefixes, such as holocast/lobby, open to peers without a token."},
-		{Key: "auth.anonymous.publish", Help: "Prefixes they may publish.", Flag: "-"},
-		{Key: "auth.anonymous.subscribe", Help: "Prefixes they may subscribe to.", Flag: "-"},
+		{Key: "auth.anonymous.publish", Flag: "-", Help: "Prefixes they may publish."},
+		{Key: "auth.anonymous.subscribe", Flag: "-", Help: "Prefixes they may subscribe to."},
 		{Key: "auth.clientCA", Help: "PEM file with the CA of client certificates."},
 		{
-			Key: "auth.clients", Help: "What holders of client certificates may do. For example:",
-			More: "\n  - name: camera.example   # common name, DNS name or URI in the certificate\n" +
-				"    publish: [holocast/studio]\n    subscribe: []",
+			Key:  "auth.clients",
+			Help: "What holders of client certificates may do. For example:",
+			More: "\n" +
+				"  - name: camera.example   # common name, DNS name or URI in the certificate\n" +
+				"    publish: [holocast/studio]\n" +
+				"    subscribe: []",
 		},
 		{
-			Key: "limits", Reload: true, OldFlag: "limit",
-			Help: "Limits per session, per address (IPv4 address or IPv6 /64) and in total, such as subscriptions.session=100.",
-			More: "0 means no limit. Requests beyond a limit are refused with EXCESSIVE_LOAD and a retry interval; data beyond " +
-				"a rate waits at its sender. The last quarter of an address's or the relay's limit is shared out equally. " +
-				"--limits sets one limit and may be repeated.",
+			Key: "limits", OldFlag: "limit", Reload: true,
+			Help: "Limits per session, per address (IPv4 address or IPv6 /64) and in total, such as " +
+				"subscriptions.session=100.",
+			More: "0 means no limit. Requests beyond a limit are refused with EXCESSIVE_LOAD and a retry " +
+				"interval; data beyond a rate waits at its sender. The last quarter of an address's or the " +
+				"relay's limit is shared out equally. --limits sets one limit and may be repeated.",
 		},
 		{Key: "limits.connections", Help: "QUIC connections, counted from the first packet."},
 		{Key: "limits.streams", Help: "Streams opened by peers."},
@@ -144,7 +167,8 @@ var settings = slices.Concat(
 		{Key: "limits.tracks", Help: "Tracks received from publishers."},
 		{Key: "limits.properties", Help: "Bytes of these tracks' properties."},
 		{
-			Key: "limits.cached", Help: "Cached bytes; beyond it the largest track evicts its oldest groups.",
+			Key:  "limits.cached",
+			Help: "Cached bytes; beyond it the largest track evicts its oldest groups.",
 			More: "cache.totalBytes is the total.",
 		},
 		{Key: "limits.handshakes", Help: "TLS handshakes per second."},
@@ -153,23 +177,27 @@ var settings = slices.Concat(
 		{Key: "limits.objects", Help: "Objects per second from publishers."},
 		{Key: "limits.bytes", Help: "Bytes of objects per second from publishers."},
 		{
-			Key: "limits.initials", Help: "Initial packets per second.",
+			Key:  "limits.initials",
+			Help: "Initial packets per second.",
 			More: "Beyond it, for longer than a second, the kernel drops some of them.",
 		},
 		{
-			Key: "maxSessions", Help: "Maximum concurrent sessions.", OldFlag: "sessions", Range: config.Positive, Reload: true,
+			Key: "maxSessions", OldFlag: "sessions", Range: config.Positive, Reload: true,
+			Help: "Maximum concurrent sessions.",
 		},
 		{
-			Key: "maxConnects", Help: "Connection attempts per second beyond which clients must validate their address.",
-			More: "Validation (Retry) costs a round trip.", Range: config.Positive,
+			Key: "maxConnects", Range: config.Positive,
+			Help: "Connection attempts per second beyond which clients must validate their address.",
+			More: "Validation (Retry) costs a round trip.",
 		},
 		{
-			Key: "drain", Help: "How long sessions may take to leave after SIGTERM; half a second at most after SIGINT.",
-			Range: config.NotNegative, Reload: true,
+			Key: "drain", Range: config.NotNegative, Reload: true,
+			Help: "How long sessions may take to leave after SIGTERM; half a second at most after SIGINT.",
 		},
 		{
-			Key: "drainTimeout", Help: "How long sessions may stay with a replaced process (relay upgrade).",
-			More: "They are then asked to leave as after SIGTERM.", Range: config.NotNegative,
+			Key: "drainTimeout", Range: config.NotNegative,
+			Help: "How long sessions may stay with a replaced process (relay upgrade).",
+			More: "They are then asked to leave as after SIGTERM.",
 		},
 	},
 	trace.Settings(),

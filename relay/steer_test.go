@@ -14,7 +14,7 @@ import (
 	"holocast/internal/origin"
 )
 
-// TestWithoutPrivileges: a relay that may not use eBPF has one socket, says so, and serves.
+// TestWithoutPrivileges: a relay without eBPF privileges uses and reports a single socket.
 func TestWithoutPrivileges(t *testing.T) {
 	const nobody = 65534
 	if os.Geteuid() != 0 {
@@ -25,7 +25,8 @@ func TestWithoutPrivileges(t *testing.T) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 		return cmd.Start()
 	}, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0")
-	if !strings.Contains(p.output(), `"using one UDP socket for all processors"`) || !strings.Contains(p.output(), "needs root or CAP_BPF") {
+	if !strings.Contains(p.output(), `"using one UDP socket for all processors"`) ||
+		!strings.Contains(p.output(), "needs root or CAP_BPF") {
 		t.Error("the log does not say why there is one socket")
 	}
 	tr := origin.NewTrack(points, nil, origin.Limits{})

@@ -18,24 +18,24 @@ import (
 	"holocast/relay/auth"
 )
 
-// tokenCommand mints tokens with the relay's own key.
+// tokenCommand signs tokens with the relay's own key.
 func tokenCommand(cfg *Config) *cobra.Command {
 	var publish, subscribe []string
 	var subject string
 	var lasts time.Duration
 	c := &cobra.Command{
 		Use:   "token",
-		Short: "Mint a token for those who publish or watch",
-		Long: `Mint a token for those who publish or watch.
+		Short: "Sign a token for a publisher or viewer",
+		Long: `Sign a token for a publisher or viewer.
 
-It is signed with the first private key, or shared secret, of --auth-keys or of auth.keys in the
-configuration, and goes to the standard output; its ID, by which auth.revoked takes it back,
-to the standard error. Give it to capture-server and holocast in HOLOCAST_TOKEN, or with
---token; in a browser after the page's address: #token=...
+The token is signed with the first private key or shared secret of --auth-keys, or of auth.keys in
+the configuration, and printed to standard output. Its ID, which auth.revoked can revoke, goes to
+standard error. Pass it to capture-server and holocast in HOLOCAST_TOKEN or with --token, and to
+the web viewer in the address: #token=...
 
-A session's name stands for its namespace. A leading slash makes it a namespace prefix as it
-is, with slashes between the fields: / is everything. Whoever publishes in a namespace may
-watch it, and whoever watches may send receipts.`,
+A session name stands for its namespace. A name with a leading slash is a namespace prefix with
+fields separated by slashes; / covers everything. Publishing includes subscribing in the same
+namespace, and subscribing includes sending receipts.`,
 		Example: `  relay token --auth-keys relay.key --publish studio --for 2h
   relay token --config relay.yaml --subscribe studio --subscribe lobby --subject alice
   relay token --auth-keys relay.key --subscribe /`,
@@ -54,7 +54,7 @@ watch it, and whoever watches may send receipts.`,
 			}
 			switch {
 			case len(publish)+len(subscribe) == 0:
-				return errors.New("a token for nothing: give --publish or --subscribe")
+				return errors.New("the token would grant nothing: set --publish or --subscribe")
 			case lasts <= 0:
 				return errors.New("--for must be above 0")
 			}
@@ -76,14 +76,14 @@ watch it, and whoever watches may send receipts.`,
 	f := c.Flags()
 	f.String(config.Flag, "", "the relay's YAML configuration file")
 	settings.AddFlags(f, cfg, "auth.keys")
-	f.StringArrayVar(&publish, "publish", nil, "session, or /namespace/prefix, to publish in; repeatable")
-	f.StringArrayVar(&subscribe, "subscribe", nil, "session, or /namespace/prefix, to watch; repeatable")
+	f.StringArrayVar(&publish, "publish", nil, "session or /namespace/prefix to publish in; repeatable")
+	f.StringArrayVar(&subscribe, "subscribe", nil, "session or /namespace/prefix to subscribe to; repeatable")
 	f.DurationVar(&lasts, "for", 24*time.Hour, "how long the token is valid")
-	f.StringVar(&subject, "subject", "", "who holds it: sessions with the same subject share their namespaces (default the token alone)")
+	f.StringVar(&subject, "subject", "", "identity of the holder, whose sessions share namespaces (default the token)")
 	return c
 }
 
-// prefixes reads sessions and namespace prefixes.
+// prefixes parses sessions and namespace prefixes.
 func prefixes(flag string, names []string) (list auth.Prefixes, err error) {
 	for _, name := range names {
 		ns := moqt.Namespace{connect.Root, name}
@@ -99,7 +99,8 @@ func prefixes(flag string, names []string) (list auth.Prefixes, err error) {
 
 func signingKey(ctx context.Context, sources []string) (auth.Key, error) {
 	if len(sources) == 0 {
-		return auth.Key{}, errors.New("no key to sign with: give --auth-keys, or --config with auth.keys; relay key makes one")
+		return auth.Key{}, errors.New("no signing key: set --auth-keys, or auth.keys in --config; " +
+			"generate one with relay key")
 	}
 	for _, source := range sources {
 		keys, err := auth.ReadKeys(ctx, source)
@@ -112,19 +113,19 @@ func signingKey(ctx context.Context, sources []string) (auth.Key, error) {
 			}
 		}
 	}
-	return auth.Key{}, fmt.Errorf("%s: there are only public keys, which sign nothing", strings.Join(sources, ", "))
+	return auth.Key{}, fmt.Errorf("%s: only public keys, which cannot sign", strings.Join(sources, ", "))
 }
 
-// keyCommand makes keys.
+// keyCommand generates keys.
 func keyCommand() *cobra.Command {
 	var algorithm string
 	var public bool
 	c := &cobra.Command{
 		Use:   "key FILE",
-		Short: "Make a key that signs tokens",
-		Long: `Make a key that signs tokens, as a JSON Web Key in a new file that only its owner reads.
+		Short: "Generate a key for signing tokens",
+		Long: `Generate a key for signing tokens, as a JSON Web Key in a new file readable by its owner only.
 
-With --public it reads FILE and writes the key set that relays need which only verify tokens.`,
+With --public, read FILE and print the public key set for relays that only verify tokens.`,
 		Example: `  relay key relay.key
   relay key --public relay.key > public.json`,
 		Args: service.Arguments,
@@ -151,7 +152,8 @@ With --public it reads FILE and writes the key set that relays need which only v
 			}
 			f, err := os.OpenFile(args[0], os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 			if errors.Is(err, os.ErrExist) {
-				return fmt.Errorf("%s exists, and tokens may rest on its key; give another name, or move it away", args[0])
+				return fmt.Errorf("%s exists, and tokens may depend on its key; choose another name or move it",
+					args[0])
 			}
 			if err != nil {
 				return err
@@ -160,7 +162,8 @@ With --public it reads FILE and writes the key set that relays need which only v
 			return errors.Join(err, f.Close())
 		},
 	}
-	c.Flags().StringVar(&algorithm, "algorithm", "EdDSA", "EdDSA, ES256, RS256 or, with one secret for issuer and relay, HS256")
-	c.Flags().BoolVar(&public, "public", false, "write the public part of FILE")
+	c.Flags().StringVar(&algorithm, "algorithm", "EdDSA",
+		"EdDSA, ES256, RS256 or HS256 (a secret shared by issuer and relay)")
+	c.Flags().BoolVar(&public, "public", false, "print the public part of FILE")
 	return c
 }

@@ -26,14 +26,14 @@ import (
 	"holocast/relay/upgrade"
 )
 
-// How long an upgrade may take, and the parts of it.
+// Time limits of an upgrade.
 const (
 	startLimit  = 30 * time.Second // until the new process is ready
-	bridgeLimit = 10 * time.Second // until it is joined to the old one
+	bridgeLimit = 10 * time.Second // until the bridge between the processes is complete
 	drainPoll   = 100 * time.Millisecond
 )
 
-// Names of files that a new process is given.
+// Names of the files passed to a new process.
 const (
 	fileSteer   = "steer"
 	fileHTTP    = "http"
@@ -41,44 +41,44 @@ const (
 	fileControl = "control"
 )
 
-// state is what a new process is told.
+// state is passed to a new process.
 type state struct {
 	Listen, HTTP, Admin string // as configured
-	Address             string // of UDP
+	Address             string // UDP address
 	Keys                keys
 	Bridge              bridge
-	Namespaces          []moqt.Namespace // published when it was started
+	Namespaces          []moqt.Namespace // published at its start
 }
 
-// keys are secrets that both processes have, so that clients of either can turn to both.
+// keys are secrets that both processes share, so that clients can resume sessions with either.
 type keys struct {
 	Token, Ticket [32]byte
-	// Certificate is the development certificate in DER, CertificateKey its key in PKCS #8;
-	// empty where certificates come from files.
+	// Certificate is the development certificate in DER, CertificateKey its key in PKCS #8; empty
+	// if certificates come from files.
 	Certificate, CertificateKey []byte
 }
 
-// bridge is where the old process takes the new one's session.
+// bridge is the address at which the old process accepts the new one's session.
 type bridge struct {
 	URL  string
 	Hash [32]byte
 }
 
-// newKeys are the keys of a process that replaces none.
+// newKeys generates the keys of a process without predecessor.
 func newKeys() (k keys) {
 	_, _ = rand.Read(k.Token[:]) // never fails
 	_, _ = rand.Read(k.Ticket[:])
 	return k
 }
 
-// setDevelopment puts the development certificate in.
+// setDevelopment stores the development certificate.
 func (k *keys) setDevelopment(c *tls.Certificate) error {
 	der, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
 	k.Certificate, k.CertificateKey = c.Certificate[0], der
 	return err
 }
 
-// development is the development certificate, nil if there is none.
+// development returns the development certificate, nil if there is none.
 func (k *keys) development() (*tls.Certificate, error) {
 	if len(k.Certificate) == 0 {
 		return nil, nil
@@ -91,28 +91,29 @@ func (k *keys) development() (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{k.Certificate}, Leaf: leaf, PrivateKey: key}, err
 }
 
-// inherit returns the process that this one replaces and what that tells; nil if there is
-// none.
+// inherit returns the predecessor and its state; nil if there is none.
 func inherit(cfg Config) (*upgrade.Predecessor, state, error) {
 	var st state
 	before, err := upgrade.Inherit()
 	if err == nil && before != nil {
 		if err = before.State(&st); err == nil && st.Listen != cfg.Listen {
-			err = fmt.Errorf("listen: an upgrade keeps the address, %s; another one takes a restart", st.Listen)
+			err = fmt.Errorf("listen: an upgrade cannot change the address %s; restart the relay instead", st.Listen)
 		}
 	}
 	return before, st, err
 }
 
-// openSockets opens the sockets for sessions, beside those of the process before.
-func openSockets(cfg Config, n int, reset *[32]byte, before *upgrade.Predecessor, st state) (*steer.Group, error) {
-	if before != nil {
-		return steer.Join(st.Address, n, reset, before.Files(fileSteer))
+// openSockets opens the sockets for sessions, in the predecessor's socket group if there is one.
+func openSockets(
+	cfg Config, n int, reset *[32]byte, predecessor *upgrade.Predecessor, inherited state,
+) (*steer.Group, error) {
+	if predecessor != nil {
+		return steer.Join(inherited.Address, n, reset, predecessor.Files(fileSteer))
 	}
 	return steer.Listen(cfg.Listen, n, reset)
 }
 
-// bridgeServer takes the session of a new process on a private address.
+// bridgeServer accepts the session of a new process at a private address.
 type bridgeServer struct {
 	bridge
 	ln   *moqt.Listener
@@ -126,7 +127,8 @@ func newBridgeServer(r *router.Router, log *slog.Logger) (*bridgeServer, error) 
 		return nil, err
 	}
 	ln, err := moqt.Listen("127.0.0.1:0", moqt.ListenConfig{
-		Config: moqt.Config{Log: log}, TLS: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13},
+		Config: moqt.Config{Log: log},
+		TLS:    &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13},
 	})
 	if err != nil {
 		return nil, err
@@ -147,7 +149,8 @@ func newBridgeServer(r *router.Router, log *slog.Logger) (*bridgeServer, error) 
 				continue
 			}
 			b.wg.Go(func() {
-				err := r.Bridge(ctx, func(h moqt.Handler) (*moqt.Session, error) { s.Serve(h); return s, nil }, nil, func() {})
+				open := func(h moqt.Handler) (*moqt.Session, error) { s.Serve(h); return s, nil }
+				err := r.Bridge(ctx, open, nil, func() {})
 				log.Debug("bridge to the new process ended", "err", err)
 			})
 		}
@@ -161,11 +164,13 @@ func (b *bridgeServer) close() {
 	b.wg.Wait()
 }
 
-// bridgePredecessor bridges the router to the process before, if there is one, and returns once that is
-// done; ended is closed when the bridge has ended.
-func bridgePredecessor(ctx context.Context, r *router.Router, before *upgrade.Predecessor, st state, log *slog.Logger) (ended <-chan struct{}, err error) {
+// bridgePredecessor bridges the router to the predecessor's, if there is one, and returns once the
+// bridge is complete. ended is closed when the bridge has ended.
+func bridgePredecessor(
+	ctx context.Context, r *router.Router, predecessor *upgrade.Predecessor, inherited state, log *slog.Logger,
+) (ended <-chan struct{}, err error) {
 	joined, over := make(chan struct{}), make(chan struct{})
-	if before == nil {
+	if predecessor == nil {
 		close(over)
 		return over, nil
 	}
@@ -173,39 +178,41 @@ func bridgePredecessor(ctx context.Context, r *router.Router, before *upgrade.Pr
 	go func() {
 		defer close(over)
 		reason = r.Bridge(ctx, func(h moqt.Handler) (*moqt.Session, error) {
-			return moqt.Dial(ctx, st.Bridge.URL, devcert.Pinned(st.Bridge.Hash), h, moqt.Config{Log: log})
-		}, st.Namespaces, func() { close(joined) })
-		log.Info("the process before has ended", "reason", reason)
+			return moqt.Dial(ctx, inherited.Bridge.URL, devcert.Pinned(inherited.Bridge.Hash), h, moqt.Config{Log: log})
+		}, inherited.Namespaces, func() { close(joined) })
+		log.Info("predecessor has ended", "reason", reason)
 	}()
 	select {
 	case <-joined:
 		return over, nil
 	case <-over:
-		return over, fmt.Errorf("bridge to the process before: %w", reason)
+		return over, fmt.Errorf("bridge to the predecessor: %w", reason)
 	case <-time.After(bridgeLimit): // a publisher has left meanwhile
 		return over, nil
 	}
 }
 
-// listenControl opens the socket that relay upgrade asks at, which the process before may have.
-func listenControl(before *upgrade.Predecessor, address string, log *slog.Logger) *upgrade.Control {
-	if before != nil {
-		if ln, err := before.Listener(fileControl); ln != nil && err == nil {
+// listenControl opens the socket for "relay upgrade", or takes over the predecessor's.
+func listenControl(predecessor *upgrade.Predecessor, address string, log *slog.Logger) *upgrade.Control {
+	if predecessor != nil {
+		if ln, err := predecessor.Listener(fileControl); ln != nil && err == nil {
 			return upgrade.Inherited(ln)
 		}
 	}
 	c, err := upgrade.Listen(address)
 	if err != nil {
-		log.Debug("relay upgrade does not reach this process", "err", err)
+		log.Debug("control socket unavailable: relay upgrade will not reach this process", "err", err)
 	}
 	return c
 }
 
-// listenHTTP listens at a configured address, by the listener of the process before where that
-// had the same.
-func listenHTTP(before *upgrade.Predecessor, setting, addrBefore, addr string, log *slog.Logger) (*service.HTTP, error) {
-	if before != nil && addr == addrBefore {
-		if ln, err := before.Listener(setting); err != nil {
+// listenHTTP listens at a configured address, reusing the predecessor's listener if its address was
+// the same.
+func listenHTTP(
+	predecessor *upgrade.Predecessor, setting, predecessorAddr, addr string, log *slog.Logger,
+) (*service.HTTP, error) {
+	if predecessor != nil && addr == predecessorAddr {
+		if ln, err := predecessor.Listener(setting); err != nil {
 			return nil, err
 		} else if ln != nil {
 			return service.NewHTTP(ln, log), nil
@@ -229,7 +236,7 @@ func listenerFiles(web, admin *service.HTTP, control *upgrade.Control) (files []
 	return files, err
 }
 
-// upgrader starts new processes and hands over to them.
+// upgrader starts successors and hands over to them.
 type upgrader struct {
 	cfg     Config
 	keys    keys
@@ -238,18 +245,18 @@ type upgrader struct {
 	sockets *steer.Group
 	r       *router.Router
 	log     *slog.Logger
-	files   func() ([]upgrade.File, error) // of HTTP and control
+	files   func() ([]upgrade.File, error) // HTTP and control listeners
 
 	mu       sync.Mutex
 	bridge   *bridgeServer
-	replaced chan *upgrade.Successor // has the one that took over
+	replaced chan *upgrade.Successor // receives the successor that took over
 	over     bool
 }
 
 var errReplaced = errors.New("this process was replaced already")
 
-// upgrade starts a new process and returns its ID once it serves. Otherwise, or if ctx ends, all
-// is as before.
+// upgrade starts a successor and returns its process ID once it serves. If it fails, or ctx ends,
+// this process continues unchanged.
 func (u *upgrader) upgrade(ctx context.Context) (pid int, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -259,11 +266,11 @@ func (u *upgrader) upgrade(ctx context.Context) (pid int, err error) {
 	u.log.Info("upgrade: starting a new process", "program", os.Args[0])
 	defer func() {
 		if err != nil {
-			u.log.Error("not upgraded: this process goes on", "err", err)
+			u.log.Error("upgrade failed: this process continues", "err", err)
 		}
 	}()
 	if err := u.sockets.Off(); err != nil {
-		return 0, fmt.Errorf("an upgrade needs both processes' packets told apart: %w", err)
+		return 0, fmt.Errorf("an upgrade needs eBPF to steer packets to both processes: %w", err)
 	}
 	if u.bridge == nil {
 		if u.bridge, err = newBridgeServer(u.r, u.log); err != nil {
@@ -298,14 +305,14 @@ func (u *upgrader) upgrade(ctx context.Context) (pid int, err error) {
 		Keys: u.keys, Bridge: u.bridge.bridge, Namespaces: u.r.Namespaces(),
 	}, files)
 	if err != nil {
-		return 0, errors.Join(err, u.sockets.Accept()) // which it may have changed
+		return 0, errors.Join(err, u.sockets.Accept()) // the successor may have taken over accepting
 	}
 	u.over = true
 	u.replaced <- s
 	return s.PID, nil
 }
 
-// resume has the process take new connections again.
+// resume accepts new connections again.
 func (u *upgrader) resume() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -322,11 +329,13 @@ func (u *upgrader) close() {
 	}
 }
 
-// retire serves the sessions that a process has when it was replaced, until they have ended or
-// their limit is over; stopping says that the new process stops, or ctx ended. An error says that
-// the new process has ended unexpectedly. older is closed when a still older process has ended,
-// which needs this one as its bridge.
-func (u *upgrader) retire(ctx context.Context, s *upgrade.Successor, older <-chan struct{}) (stopping bool, err error) {
+// retire serves the remaining sessions of a replaced process until they have ended or DrainTimeout
+// has passed. stopping reports that the successor was asked to stop or that ctx ended; the error
+// reports that the successor ended unexpectedly. predecessorEnded is closed when this process's own
+// predecessor, which needs it as a bridge, has ended.
+func (u *upgrader) retire(
+	ctx context.Context, s *upgrade.Successor, predecessorEnded <-chan struct{},
+) (stopping bool, err error) {
 	type end struct {
 		asked bool
 		err   error
@@ -336,7 +345,8 @@ func (u *upgrader) retire(ctx context.Context, s *upgrade.Successor, older <-cha
 		asked, err := s.Wait()
 		ended <- end{asked, err}
 	}()
-	u.log.Info("replaced: a new process takes new sessions", "pid", s.PID, "sessions", len(u.r.Sessions()), "limit", u.cfg.DrainTimeout)
+	u.log.Info("replaced: a new process accepts new sessions",
+		"pid", s.PID, "sessions", len(u.r.Sessions()), "limit", u.cfg.DrainTimeout)
 	limit := time.NewTimer(u.cfg.DrainTimeout)
 	defer limit.Stop()
 	poll := time.NewTicker(drainPoll)
@@ -353,7 +363,7 @@ func (u *upgrader) retire(ctx context.Context, s *upgrade.Successor, older <-cha
 			}
 		case <-poll.C:
 			select {
-			case <-older:
+			case <-predecessorEnded:
 				if len(u.r.Sessions()) == 0 {
 					return false, nil
 				}
@@ -367,18 +377,18 @@ func (u *upgrader) retire(ctx context.Context, s *upgrade.Successor, older <-cha
 func upgradeCommand(cfg *Config) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "upgrade",
-		Short: "Replace the running relay by a new process, without ending sessions",
-		Long: `Replace the running relay by a new process, without ending sessions.
+		Short: "Replace the running relay process without ending sessions",
+		Long: `Replace the running relay process without ending sessions.
 
-The relay that listens at the configured address starts its program again, from the same path
-and with the same arguments: a new version, a changed configuration. Once the new process
-serves, new sessions come to it. Those that are open stay with the old process, which ends with
-the last of them, or asks them to connect again after drainTimeout. Publishers and viewers need
-not be at the same process.
+The relay that listens at the configured address starts its program again from the same path
+with the same arguments, and thus with a new version or a changed configuration. The new process
+accepts new sessions. Open sessions stay with the old process, which ends with the last one; after
+drainTimeout it asks the remaining sessions to reconnect. Publishers and viewers may be connected
+to different processes.
 
-If the new process does not start, upgrade says why, and the relay goes on as before. SIGUSR2
-does the same and leaves the outcome in the log. The relay must be allowed to use eBPF (root,
-or CAP_BPF).`,
+If the new process does not start, upgrade prints the reason and the relay continues unchanged.
+SIGUSR2 does the same and logs the result. The relay needs permission to use eBPF (root or
+CAP_BPF).`,
 		Example: `  relay upgrade --config /etc/holocast/relay.yaml
   relay upgrade --listen :4443`,
 		Args: cobra.NoArgs,

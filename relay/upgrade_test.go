@@ -24,7 +24,7 @@ import (
 	"holocast/relay/upgrade"
 )
 
-// upgradable runs a relay from a program of its own, which tests replace.
+// upgradable runs a relay from its own copy of the program, which tests replace.
 func upgradable(t *testing.T, args ...string) (p *process, program string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -41,7 +41,7 @@ func upgradable(t *testing.T, args ...string) (p *process, program string) {
 	return p, program
 }
 
-// upgrade replaces the relay and returns the new process. It ends with the test.
+// upgrade upgrades the relay and returns the new process, which the test's end stops.
 func (p *process) upgrade() *os.Process {
 	p.t.Helper()
 	pid, err := upgrade.Ask(p.udp, time.Minute)
@@ -61,16 +61,16 @@ func (p *process) owns(pid int) *os.Process {
 	return process
 }
 
-// running reports whether a process has not ended.
+// running reports whether a process is running.
 func running(p *os.Process) bool { return p.Signal(syscall.Signal(0)) == nil }
 
-// camera writes 30 frames a second of one object each to a track: fewer where the viewers that
-// it waits for are slower, so that a busy machine is no bottleneck, which would cost frames.
+// camera writes 30 one-object frames a second to a track, or fewer if viewers it waits for are
+// slower. A busy machine thus does not cost frames.
 type camera struct {
 	frame   []byte
-	stop    func() // may be called again
+	stop    func() // may be called repeatedly
 	mu      sync.Mutex
-	last    uint64 // group written
+	last    uint64 // last group written
 	waitFor []*watcher
 }
 
@@ -120,7 +120,7 @@ func (c *camera) write(tr *origin.Track) error {
 	return tr.WriteObject(header(c.last), moqt.Object{}, c.frame)
 }
 
-// wait has the camera wait for a viewer from the next frame on.
+// wait makes the camera wait for a viewer from the next frame on.
 func (c *camera) wait(w *watcher) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,19 +128,19 @@ func (c *camera) wait(w *watcher) {
 	c.waitFor = append(c.waitFor, w)
 }
 
-// written is the last group so far.
+// written returns the last group written.
 func (c *camera) written() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.last
 }
 
-// watcher is a viewer that notes what it receives.
+// watcher is a viewer that records received frames.
 type watcher struct {
 	session *moqt.Session
 	mu      sync.Mutex
 	got     map[uint64]int
-	first   uint64 // that it must have
+	first   uint64 // first group required
 	err     error
 }
 
@@ -170,14 +170,14 @@ func watch(t *testing.T, p *process, name moqt.TrackName) *watcher {
 	return w
 }
 
-// from asks for no frame before a group.
+// from sets the first group that the watcher must receive.
 func (w *watcher) from(group uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.first = group
 }
 
-// has reports whether a frame has come, or need not, or cannot any more.
+// has reports whether a frame has arrived, is not required, or can no longer arrive.
 func (w *watcher) has(group uint64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -190,7 +190,7 @@ func (w *watcher) frames() int {
 	return len(w.got)
 }
 
-// whole waits for the last group, and reports those that are missing or came twice.
+// whole waits for the last group and reports missing and duplicate ones.
 func (w *watcher) whole(t *testing.T, who string, last uint64) {
 	t.Helper()
 	eventually(t, who+" to have the last frame", func() bool {
@@ -208,14 +208,14 @@ func (w *watcher) whole(t *testing.T, who string, last uint64) {
 	}
 }
 
-// TestUpgrade replaces a relay twice while 20 viewers watch a camera of 100 kB frames, and others come
-// in between: none loses a frame. The old processes end with their last sessions.
+// TestUpgrade upgrades a relay twice while 20 viewers watch a camera of 100 kB frames and others
+// join. None loses a frame, and the old processes end with their last sessions.
 func TestUpgrade(t *testing.T) {
 	for _, fastpath := range []string{"off", "auto"} {
 		t.Run("fastpath "+fastpath, func(t *testing.T) {
 			args := []string{"--fastpath", fastpath}
 			if fastpath != "off" {
-				args = append(args, "--listen", "127.0.0.1:47443") // whose port is known beforehand
+				args = append(args, "--listen", "127.0.0.1:47443") // the port must be known in advance
 			}
 			p, _ := upgradable(t, args...)
 			tr := origin.NewTrack(points, nil, origin.Limits{})
@@ -255,7 +255,7 @@ func TestUpgrade(t *testing.T) {
 			for _, w := range watchers {
 				w.session.Close(0, "")
 			}
-			_ = third.Signal(syscall.SIGTERM) // the old ones, which have the publisher, end with it
+			_ = third.Signal(syscall.SIGTERM) // the old processes, which have the publisher, end with it
 			for i, process := range []*os.Process{third, second} {
 				eventually(t, fmt.Sprint("process ", 3-i, " to end"), func() bool { return !running(process) })
 			}
@@ -268,8 +268,8 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// TestUpgradeFails: whatever keeps a new process from starting leaves the old one serving, and
-// whoever asked is told why.
+// TestUpgradeFails: if a new process fails to start, the old one continues and the requester gets
+// the reason.
 func TestUpgradeFails(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "relay.yaml")
 	settings := func(yaml string) {
@@ -282,7 +282,7 @@ func TestUpgradeFails(t *testing.T) {
 	p, program := upgradable(t, "--config", config)
 	tr := origin.NewTrack(points, nil, origin.Limits{})
 	p.publish(tr)
-	camera := newCamera(t, tr, 1000) // fits the window of a connection that has just begun
+	camera := newCamera(t, tr, 1000) // fits the initial congestion window
 	before := watch(t, p, points)
 	replace := func(content string) {
 		t.Helper()
@@ -307,7 +307,7 @@ func TestUpgradeFails(t *testing.T) {
 	replace("#!/bin/sh\nexit 3\n")
 	fails("exit status 3")
 
-	// One that is killed while it starts.
+	// A successor that is killed while it starts.
 	replace("#!/bin/sh\necho $$ >" + program + ".pid\nexec sleep 60\n")
 	asked := make(chan error, 1)
 	go func() {
@@ -332,10 +332,11 @@ func TestUpgradeFails(t *testing.T) {
 	}
 	second := p.upgrade()
 	watch(t, p, points)
-	// And one that is killed once it serves: its sessions are lost, the old process takes new
-	// ones again.
+	// A successor that is killed while serving: its sessions are lost, and the old process accepts
+	// new ones again.
 	_ = second.Kill()
-	eventually(t, "the old process to take over", func() bool { return strings.Contains(p.output(), "accepts new sessions again") })
+	eventually(t, "the old process to take over",
+		func() bool { return strings.Contains(p.output(), "accepts new sessions again") })
 	watch(t, p, points)
 	if status, _ := p.get("/healthz"); status != 200 {
 		t.Errorf("health: %d", status)
@@ -344,7 +345,7 @@ func TestUpgradeFails(t *testing.T) {
 	before.whole(t, "the viewer of the old process", camera.written())
 }
 
-// TestUpgradeCommand asks by the command and by the signal.
+// TestUpgradeCommand: upgrades by command and by signal.
 func TestUpgradeCommand(t *testing.T) {
 	p, _ := upgradable(t)
 	out, err := exec.Command(binary, "upgrade", "--listen", p.udp).CombinedOutput()
@@ -365,12 +366,13 @@ func TestUpgradeCommand(t *testing.T) {
 	third := p.owns(pid)
 	_ = third.Signal(syscall.SIGTERM)
 	<-p.Done()
-	if out, err := exec.Command(binary, "upgrade", "--listen", p.udp).CombinedOutput(); err == nil || !strings.Contains(string(out), "no relay runs here") {
+	if out, err := exec.Command(binary, "upgrade", "--listen", p.udp).CombinedOutput(); err == nil ||
+		!strings.Contains(string(out), "no relay runs here") {
 		t.Errorf("without a relay: %v, %s", err, out)
 	}
 }
 
-// TestBridgeIsPrivate: the address between two processes serves nobody who was not given it.
+// TestBridgeIsPrivate: the bridge's address accepts only the new process.
 func TestBridgeIsPrivate(t *testing.T) {
 	b, err := newBridgeServer(router.New(router.Config{}), slog.New(slog.DiscardHandler))
 	if err != nil {

@@ -73,8 +73,7 @@ func (m *metrics) collectors(of *Medium) []prometheus.Collector {
 		m.thinned.WithLabelValues(l.label()) // export 0 from the start
 		all = append(all, prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "holocast_capture_source_dropped_total",
-			Help: "Captures the source did not deliver: without depth, or missed because the previous one " +
-				"took too long.",
+			Help: "Captures lost at the source: no depth, or missed during the previous one.",
 			ConstLabels: prometheus.Labels{"camera": l.label()},
 		}, func() float64 { return float64(l.src.Dropped()) }))
 	}

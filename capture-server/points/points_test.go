@@ -521,7 +521,7 @@ func TestSourceDropsAreCounted(t *testing.T) {
 	}
 	defer m.Close()
 	const want = `
-# HELP holocast_capture_source_dropped_total Captures the source did not deliver: without depth, or missed because the previous one took too long.
+# HELP holocast_capture_source_dropped_total Captures lost at the source: no depth, or missed during the previous one.
 # TYPE holocast_capture_source_dropped_total counter
 holocast_capture_source_dropped_total{camera="still"} 7
 `

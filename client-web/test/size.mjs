@@ -1,4 +1,4 @@
-// Prints what the build weighs on the wire, and fails above the bound.
+// Prints the compressed size of the build, and fails above the limit.
 import { readdirSync, readFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
 
@@ -14,8 +14,8 @@ for (const entry of readdirSync(dist, { recursive: true, withFileTypes: true }))
   if (!wasm) total += size;
   console.log(`${(size / 1000).toFixed(1).padStart(8)} kB gzip  ${entry.name}${wasm ? "  (not counted)" : ""}`);
 }
-console.log(`${(total / 1000).toFixed(1).padStart(8)} kB gzip in all, bound ${BOUND / 1000} kB`);
+console.log(`${(total / 1000).toFixed(1).padStart(8)} kB gzip total, limit ${BOUND / 1000} kB`);
 if (total > BOUND) {
-  console.error("the bundle is too large");
+  console.error("the bundle is too large: see the sizes above");
   process.exit(1);
 }

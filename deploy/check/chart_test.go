@@ -58,7 +58,8 @@ func template(t *testing.T, v map[string]any) (rendered, error) {
 	}
 	capabilities := chartutil.DefaultCapabilities.Copy()
 	capabilities.KubeVersion = chartutil.KubeVersion{Version: "v1.33.0", Major: "1", Minor: "33"}
-	full, err := chartutil.ToRenderValues(chart, v, chartutil.ReleaseOptions{Name: "live", Namespace: "media", IsInstall: true}, capabilities)
+	full, err := chartutil.ToRenderValues(chart, v,
+		chartutil.ReleaseOptions{Name: "live", Namespace: "media", IsInstall: true}, capabilities)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +134,8 @@ func TestChart(t *testing.T) {
 			}
 			fitTogether(t, all)
 			config := all["ConfigMap"].(*core.ConfigMap).Data["relay.yaml"]
-			if both := "origins:\n- https://partner.example.org\n- https://watch.example.com\n"; set == "internet.yaml" && !strings.Contains(config, both) {
+			if both := "origins:\n- https://partner.example.org\n- https://watch.example.com\n"; set == "internet.yaml" &&
+				!strings.Contains(config, both) {
 				t.Errorf("origins lack the web viewer's page or the configured one:\n%s", config)
 			}
 			relayChecks(t, config)
@@ -148,7 +150,10 @@ func fitTogether(t *testing.T, all rendered) {
 	relay := pod.Spec.Containers[0]
 	port := func(name intstr.IntOrString, protocol core.Protocol) {
 		t.Helper()
-		if !slices.ContainsFunc(relay.Ports, func(p core.ContainerPort) bool { return p.Name == name.StrVal && p.Protocol == protocol }) {
+		if !slices.ContainsFunc(
+			relay.Ports,
+			func(p core.ContainerPort) bool { return p.Name == name.StrVal && p.Protocol == protocol },
+		) {
 			t.Errorf("the relay has no %s port %s", protocol, name.String())
 		}
 	}
@@ -186,7 +191,8 @@ func fitTogether(t *testing.T, all rendered) {
 	}
 	if h, ok := all["HorizontalPodAutoscaler"].(*autoscaling.HorizontalPodAutoscaler); ok {
 		if got := all["Deployment"].(*apps.Deployment); h.Spec.ScaleTargetRef.Name != got.Name || got.Spec.Replicas != nil {
-			t.Errorf("autoscaler targets %s; deployment %s wants %v replicas", h.Spec.ScaleTargetRef.Name, got.Name, got.Spec.Replicas)
+			t.Errorf("autoscaler targets %s; deployment %s wants %v replicas", h.Spec.ScaleTargetRef.Name, got.Name,
+				got.Spec.Replicas)
 		}
 	}
 	if m, ok := all["ServiceMonitor"].(*monitoring.ServiceMonitor); ok {
@@ -201,7 +207,10 @@ func fitTogether(t *testing.T, all rendered) {
 		}
 	}
 	if c, ok := all["Certificate"].(*certmanager.Certificate); ok {
-		if !slices.ContainsFunc(pod.Spec.Volumes, func(v core.Volume) bool { return v.Secret != nil && v.Secret.SecretName == c.Spec.SecretName }) {
+		if !slices.ContainsFunc(
+			pod.Spec.Volumes,
+			func(v core.Volume) bool { return v.Secret != nil && v.Secret.SecretName == c.Spec.SecretName },
+		) {
 			t.Errorf("the relay does not mount the certificate's secret %s", c.Spec.SecretName)
 		}
 	}
@@ -210,7 +219,8 @@ func fitTogether(t *testing.T, all rendered) {
 			t.Errorf("volume %s is missing", m.Name)
 		}
 	}
-	if s := pod.Spec.SecurityContext; !*s.RunAsNonRoot || !*relay.SecurityContext.ReadOnlyRootFilesystem || *relay.SecurityContext.AllowPrivilegeEscalation {
+	if s := pod.Spec.SecurityContext; !*s.RunAsNonRoot || !*relay.SecurityContext.ReadOnlyRootFilesystem ||
+		*relay.SecurityContext.AllowPrivilegeEscalation {
 		t.Error("the relay has excess privileges")
 	}
 }

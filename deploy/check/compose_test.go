@@ -97,7 +97,8 @@ func TestContainerfile(t *testing.T) {
 }
 
 func TestCompose(t *testing.T) {
-	options, err := cli.NewProjectOptions([]string{"../compose/compose.yaml"}, cli.WithProfiles([]string{"*"}), cli.WithInterpolation(true), cli.WithConsistency(true))
+	options, err := cli.NewProjectOptions([]string{"../compose/compose.yaml"}, cli.WithProfiles([]string{"*"}),
+		cli.WithInterpolation(true), cli.WithConsistency(true))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +115,8 @@ func TestCompose(t *testing.T) {
 		if s.Build != nil && !slices.Contains(targets, s.Build.Target) {
 			t.Errorf("%s: the Containerfile has no stage %s", name, s.Build.Target)
 		}
-		if !strings.HasPrefix(s.Image, "holocast/") && (strings.HasSuffix(s.Image, ":latest") || !strings.Contains(s.Image, ":")) {
+		if !strings.HasPrefix(s.Image, "holocast/") &&
+			(strings.HasSuffix(s.Image, ":latest") || !strings.Contains(s.Image, ":")) {
 			t.Errorf("%s: image %s without a version", name, s.Image)
 		}
 		for _, v := range s.Volumes {
@@ -154,7 +156,9 @@ func TestPrometheus(t *testing.T) {
 	}
 	token := filepath.Join(dir, "token")
 	for name, b := range map[string][]byte{
-		filepath.Join(dir, "prometheus.yml"): bytes.Replace(text, []byte("/keys/operator.token"), []byte(token), 1), filepath.Join(dir, "holocast.rules.yml"): rules, token: nil,
+		filepath.Join(dir, "prometheus.yml"):     bytes.Replace(text, []byte("/keys/operator.token"), []byte(token), 1),
+		filepath.Join(dir, "holocast.rules.yml"): rules,
+		token:                                    nil,
 	} {
 		if err := os.WriteFile(name, b, 0o600); err != nil {
 			t.Fatal(err)

@@ -49,7 +49,8 @@ has localhost/node || {
 
 for target in relay edge controller capture-server tools holocast; do
 	b bud --quiet --isolation chroot --layers --pull-never --ignorefile deploy/images/Containerfile.dockerignore \
-		--build-arg GO=localhost/golang --build-arg NODE=localhost/node --build-arg DEBIAN=localhost/debian --build-arg VERSION=test \
+		--build-arg GO=localhost/golang --build-arg NODE=localhost/node --build-arg DEBIAN=localhost/debian \
+		--build-arg VERSION=test \
 		--volume "$(go env GOMODCACHE):/go/pkg/mod" --volume "$(go env GOCACHE):/root/.cache/go-build" \
 		--file deploy/images/Containerfile --target "$target" --tag "holocast/$target" . >/dev/null
 done
@@ -61,7 +62,9 @@ run_image() {
 	local image=$1 c; shift
 	c=$(b from --pull-never "localhost/holocast/$image")
 	echo "$c" >>"$work/containers"
-	local entry; entry=$(b inspect --type image --format '{{range .OCIv1.Config.Entrypoint}}{{.}} {{end}}' "localhost/holocast/$image")
+	local entry
+	entry=$(b inspect --type image --format '{{range .OCIv1.Config.Entrypoint}}{{.}} {{end}}' \
+		"localhost/holocast/$image")
 	# shellcheck disable=SC2086 # its words are arguments
 	b run --isolation chroot "$c" -- $entry "$@"
 }
@@ -94,7 +97,14 @@ curl -fsS http://127.0.0.1:4443/ | grep -q '<title>' || { echo "test.sh: the rel
 frames() { sed -n 's/.*"frames":\([0-9]*\).*/\1/p' "$1" | tail -1; }
 echo "frames shown by the image tools in 3 s: $(frames "$work/play.json")"
 [ "$(frames "$work/play.json")" -gt 0 ]
-ps -eo uid,args | grep -E '^ *65532 /usr/bin/relay' >/dev/null || { echo "test.sh: the relay does not run as 65532" >&2; exit 1; }
-run_image holocast demo --seconds 3 --source synthetic --capture-arg=--fps=5 --out /tmp/demo >"$work/demo.json" 2>"$work/demo.log" || { tail "$work"/*.log >&2; exit 1; }
+ps -eo uid,args | grep -E '^ *65532 /usr/bin/relay' >/dev/null || {
+	echo "test.sh: the relay does not run as 65532" >&2
+	exit 1
+}
+run_image holocast demo --seconds 3 --source synthetic --capture-arg=--fps=5 --out /tmp/demo \
+	>"$work/demo.json" 2>"$work/demo.log" || {
+	tail "$work"/*.log >&2
+	exit 1
+}
 echo "frames shown by the image holocast in 3 s: $(frames "$work/demo.json")"
 [ "$(frames "$work/demo.json")" -gt 0 ]

@@ -23,7 +23,15 @@ const searches = {
   "holocast_relay_dropped_subgroups_total": "metrics.html",
 };
 
-const types = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".json": "application/json", ".svg": "image/svg+xml", ".png": "image/png", ".jpg": "image/jpeg" };
+const types = {
+  ".html": "text/html",
+  ".js": "text/javascript",
+  ".css": "text/css",
+  ".json": "application/json",
+  ".svg": "image/svg+xml",
+  ".png": "image/png",
+  ".jpg": "image/jpeg",
+};
 const server = createServer(async (request, response) => {
   const path = normalize(decodeURIComponent(new URL(request.url, "http://site").pathname));
   try {
@@ -37,7 +45,10 @@ await new Promise((listening) => server.listen(0, "127.0.0.1", listening));
 const site = `http://127.0.0.1:${server.address().port}/`;
 
 const wrong = [];
-const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
+const browser = await chromium.launch({
+  executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+  args: ["--no-sandbox"],
+});
 try {
   await mkdir(pictures, { recursive: true });
   let pages = 0;
@@ -53,12 +64,16 @@ try {
       const faults = await page.evaluate(async (width) => {
         const images = [...document.querySelectorAll("article img")];
         for (const image of images) image.loading = "eager";
-        const shown = await Promise.all(images.map((image) => image.decode().then(() => "", () => `does not show ${image.src}`)));
+        const shown = await Promise.all(
+          images.map((image) => image.decode().then(() => "", () => `does not show ${image.src}`)),
+        );
         const wider = document.documentElement.scrollWidth - width;
         return [...shown.filter((fault) => fault), ...(wider > 0 ? [`is ${wider} pixels wider than the screen`] : [])];
       }, options.viewport.width);
       wrong.push(...faults.map((fault) => `${name} ${fault} (${screen})`));
-      if (shown.includes(name)) await page.screenshot({ path: join(pictures, `${screen}-${name.replace(".html", ".png")}`) });
+      if (shown.includes(name)) {
+        await page.screenshot({ path: join(pictures, `${screen}-${name.replace(".html", ".png")}`) });
+      }
     }
     await page.context().close();
   }
@@ -70,7 +85,10 @@ try {
     await page.waitForFunction(() => !/^\s*$|Initializing/.test(document.querySelector(".md-search-result__meta").textContent));
     await page.keyboard.type(words);
     // Results update per key; those for the complete word come last.
-    const answers = () => page.$$eval(".md-search-result__item > .md-search-result__link", (links) => links.slice(0, 5).map((a) => new URL(a.href).pathname.slice(1)));
+    const answers = () =>
+      page.$$eval(".md-search-result__item > .md-search-result__link", (links) =>
+        links.slice(0, 5).map((a) => new URL(a.href).pathname.slice(1)),
+      );
     let found = [];
     for (const end = Date.now() + 30_000; !found.includes(wanted) && Date.now() < end; found = await answers()) {
       await new Promise((resolve) => setTimeout(resolve, 100));

@@ -13,8 +13,8 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"(\]\()([^)\s]+)(\))|(<img[^>]* src=\")([^\"]+)(\")")
-ICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24"><path fill="none" stroke="#3f51b5" stroke-width="2"
-d="M12 13V3M12 13l9 5M12 13l-9 5"/></svg>"""
+ICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24"><path fill="none" stroke="#3f51b5"
+stroke-width="2" d="M12 13V3M12 13l9 5M12 13l-9 5"/></svg>"""
 
 
 def navigated(entry):

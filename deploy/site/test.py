@@ -66,7 +66,12 @@ def dead_links() -> list[str]:
                 to /= "index.html"
             if not to.is_file():
                 bad.append(f"{path.relative_to(SITE)}: {link} is not there")
-            elif url.fragment and to in pages and unquote(url.fragment) not in pages[to].anchors and not url.fragment.startswith("__"):
+            elif (
+                url.fragment
+                and to in pages
+                and unquote(url.fragment) not in pages[to].anchors
+                and not url.fragment.startswith("__")
+            ):
                 bad.append(f"{path.relative_to(SITE)}: {link}: no such anchor")
     links = sum(len(p.links) + len(p.loads) for p in pages.values())
     print(f"{len(pages)} pages, {links} links, {len(bad)} dead")

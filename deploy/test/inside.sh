@@ -10,14 +10,16 @@ fail() { echo "FAIL: $*" >&2; exit 1; }
 install() { apt-get install -y -q --no-install-recommends "$@" >/test/apt.log 2>&1 || { cat /test/apt.log; fail "install $*"; }; }
 # The machine's files, except volatile ones and dpkg's records.
 inventory() {
-	find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /test -o -path '/var/log' \
-		-o -path /var/cache -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/lib/systemd -o -path '/var/tmp' \) -prune -o -print | sort
+	find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /test \
+		-o -path '/var/log' -o -path /var/cache -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/lib/systemd \
+		-o -path '/var/tmp' \) -prune -o -print | sort
 	sed 's/^/passwd /' /etc/passwd | sort
 	sed 's/^/group /' /etc/group | sort
 }
 # Plays for three seconds; fails without frames.
 play() {
-	timeout 120 holocast play moqt://localhost:4443/demo --wait --duration 3s --json | tail -1 >/test/play.json || fail "nothing plays"
+	timeout 120 holocast play moqt://localhost:4443/demo --wait --duration 3s --json | tail -1 >/test/play.json ||
+		fail "nothing plays"
 	frames=$(sed -n 's/.*"frames":\([0-9]*\).*/\1/p' /test/play.json)
 	[ "${frames:-0}" -gt 0 ] || { cat /test/play.json; fail "no frame was shown"; }
 	echo "frames shown in 3 s: $frames"
@@ -25,11 +27,20 @@ play() {
 # has PATTERN URL succeeds if a line of the page matches.
 has() { curl -fsS "$2" >/test/page && grep -q "$1" /test/page; }
 # Captures that the publisher dropped.
-dropped() { curl -fsS http://localhost:9190/metrics >/test/page && awk '/^holocast_capture_frames_total.*"dropped"/ { n += $2 } END { print n + 0 }' /test/page; }
+dropped() {
+	curl -fsS http://localhost:9190/metrics >/test/page &&
+		awk '/^holocast_capture_frames_total.*"dropped"/ { n += $2 } END { print n + 0 }' /test/page
+}
 # An integer in the last line of a JSON file.
 figure() { tail -1 "$2" | grep -o "\"$1\":[0-9]*" | sed 's/.*://; q'; }
 logs() { journalctl --no-pager -u "$1" >/test/journal && grep -q "$2" /test/journal; }
-state() { [ "$(systemctl is-active "$1")" = "$2" ] || { systemctl status --no-pager "$1" || true; journalctl --no-pager -n 15 -u "$1" || true; fail "$1 is not $2"; }; }
+state() {
+	[ "$(systemctl is-active "$1")" = "$2" ] || {
+		systemctl status --no-pager "$1" || true
+		journalctl --no-pager -n 15 -u "$1" || true
+		fail "$1 is not $2"
+	}
+}
 # Checks that the exposure of a running unit is at most 2.9 ("OK").
 exposure() {
 	local line; line=$(systemd-analyze security --no-pager "$1" | tail -1)
@@ -51,7 +62,8 @@ has '<title>' http://localhost:4443/ || fail "the web viewer is not served"
 has '^holocast_relay_sent_bytes_total [1-9]' http://localhost:4443/metrics || fail "the relay counts nothing"
 
 step "Users, sandbox, manual"
-[ "$(ps -o user= -p "$(systemctl show -P MainPID holocast-relay)" | cut -c1-8)" = holocast ] || fail "the relay runs as $(ps -o user= -p "$(systemctl show -P MainPID holocast-relay)")"
+user=$(ps -o user= -p "$(systemctl show -P MainPID holocast-relay)" || true)
+[ "$(echo "$user" | cut -c1-8)" = holocast ] || fail "the relay runs as $user"
 exposure holocast-relay.service
 exposure holocast-capture.service
 for page in relay relay-check capture-server capture-server-list holocast holocast-play; do
@@ -98,7 +110,8 @@ if [ -e /test/bpf ]; then
 	kill -0 "$old" || fail "the old process ended with a session open"
 	play # through the new process, from the old one's publisher
 	wait "$player" || fail "the session did not outlive the upgrade"
-	lost=$(figure frames_lost /test/upgraded.json) skipped=$(figure frames_skipped /test/upgraded.json) dropped=$(($(dropped) - before))
+	lost=$(figure frames_lost /test/upgraded.json) skipped=$(figure frames_skipped /test/upgraded.json)
+	dropped=$(($(dropped) - before))
 	echo "$(figure frames /test/upgraded.json) frames, $lost lost ($skipped not decoded, up to $dropped not encoded in time)"
 	[ $((lost - skipped)) -le "$dropped" ] || fail "the upgrade lost frames"
 	systemctl restart holocast-relay # ends both
@@ -122,7 +135,8 @@ play
 
 step "The pair's controller and an edge"
 install ./holocast-netfunc_*.deb
-[ "$(stat -c '%a %G' /etc/holocast/signal.key)" = "640 holocast-controller" ] || fail "signal.key: $(stat -c '%a %U %G' /etc/holocast/signal.key)"
+[ "$(stat -c '%a %G' /etc/holocast/signal.key)" = "640 holocast-controller" ] ||
+	fail "signal.key: $(stat -c '%a %U %G' /etc/holocast/signal.key)"
 controller check /etc/holocast/controller.yaml
 edge check /etc/holocast/edge.yaml
 systemctl start holocast-controller
@@ -168,7 +182,10 @@ apt-get remove -y -q holocast-relay >/test/apt.log 2>&1 || { cat /test/apt.log; 
 [ -e /etc/holocast/relay.yaml ] || fail "removing took the configuration"
 [ ! -e /usr/bin/relay ] || fail "removing left the program"
 state holocast-relay inactive
-apt-get purge -y -q holocast-relay holocast-capture holocast holocast-netfunc >/test/apt.log 2>&1 || { cat /test/apt.log; fail purge; }
+apt-get purge -y -q holocast-relay holocast-capture holocast holocast-netfunc >/test/apt.log 2>&1 || {
+	cat /test/apt.log
+	fail purge
+}
 inventory >/test/after
 diff /test/before /test/after || fail "purging left something"
 echo "nothing left"

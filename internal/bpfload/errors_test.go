@@ -16,7 +16,12 @@ func TestExplain(t *testing.T) {
 	have := func() error { return nil }
 	lack := func() error { return ebpf.ErrNotSupported }
 	unsure := func() error { return errors.New("probe failed") }
-	needs := []Requirement{{"walking", "1.0", have}, {"swimming", "2.0", unsure}, {"running", "5.3", lack}, {"flying", "6.6", lack}}
+	needs := []Requirement{
+		{"walking", "1.0", have},
+		{"swimming", "2.0", unsure},
+		{"running", "5.3", lack},
+		{"flying", "6.6", lack},
+	}
 	err := Explain("load", unix.EINVAL, needs)
 	if !errors.Is(err, ErrKernel) || !strings.Contains(err.Error(), "running needs Linux 5.3") {
 		t.Errorf("%v", err)

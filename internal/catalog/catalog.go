@@ -1,15 +1,13 @@
-// Package catalog owns a session's catalog: the MSF document
-// (draft-ietf-moq-msf, version draft-01) that lists the session's tracks, with
-// the fields our point clouds and tiles add to it.
+// Package catalog defines a session's catalog: the MSF document (draft-ietf-moq-msf, version
+// draft-01) that lists the session's tracks, with extension fields for point clouds and tiles.
 //
-// A publisher sends the whole catalog as object 0 of a new group of the track
-// named [TrackName]; a subscriber hands the track's objects to a [Reader], which
-// decompresses them and applies delta updates.
+// A publisher sends the whole catalog as object 0 of a new group of the track named [TrackName]. A
+// subscriber passes the track's objects to a [Reader], which decompresses them and applies delta
+// updates.
 //
-// Point-cloud tracks carry packaging "hcpf" and an object field "hcpf"; a
-// generic MSF player knows neither and passes over them. Fields this package
-// does not know are ignored, as MSF §5 demands. The vectors in testdata are shared
-// with the web viewer, which reads catalogs in TypeScript.
+// Point-cloud tracks have packaging "hcpf" and an object field "hcpf", which generic MSF players
+// skip. Unknown fields are ignored, as MSF §5 requires. The web viewer's catalog reader is tested
+// with the same vectors, in testdata.
 package catalog
 
 import (
@@ -25,7 +23,7 @@ import (
 // TrackName is the name of every session's catalog track (MSF §5).
 const TrackName = "catalog"
 
-// Version is the MSF version this package writes. Parse also takes "1".
+// Version is the MSF version that this package writes. Parse also accepts "1".
 const Version = "draft-01"
 
 // Values of [Track.Packaging] (MSF §5.2.4, Table 3).
@@ -34,14 +32,14 @@ const (
 	PackagingMediaTimeline = "mediatimeline"
 	PackagingEventTimeline = "eventtimeline"
 	PackagingCatalog       = "catalog"
-	// PackagingPoints is ours: each object is one description of one
-	// point-cloud frame (docs/spec/point-cloud-frame.md).
+	// PackagingPoints is an extension: each object is one description of one point-cloud frame
+	// (docs/spec/point-cloud-frame.md).
 	PackagingPoints = "hcpf"
-	// PackagingClock is ours: each object is a clock.Stamp.
+	// PackagingClock is an extension: each object is a clock.Stamp.
 	PackagingClock = "hcclock"
 )
 
-// Values of [Track.Role] (MSF §5.2.6, Table 4, and ours).
+// Values of [Track.Role] (MSF §5.2.6, Table 4, and extensions).
 const (
 	RoleVideo  = "video"
 	RoleAudio  = "audio"
@@ -49,8 +47,7 @@ const (
 	RolePoints = "pointcloud"
 )
 
-// Limits of what Parse accepts. They are far above what a session needs and far
-// below what would hurt.
+// Limits of Parse, far above a session's needs and small enough to be harmless.
 const (
 	MaxSize      = 1 << 20 // bytes of one catalog object, after decompression
 	maxTracks    = 4096
@@ -59,18 +56,18 @@ const (
 	maxNameBytes = 4096 // MOQT §2.4.1: the longest full track name
 )
 
-// Catalog is one independent catalog (MSF §5.1). The field order is the
-// document's: MSF wants the initialization data after the tracks.
+// Catalog is an independent catalog (MSF §5.1). The fields are in the document's order: MSF
+// requires the initialization data after the tracks.
 type Catalog struct {
 	Version       string     `json:"version"`
 	GeneratedAt   int64      `json:"generatedAt,omitempty"` // milliseconds since 1970
 	IsComplete    bool       `json:"isComplete,omitempty"`  // the broadcast has ended
 	Tracks        []Track    `json:"tracks"`
-	PublishTracks []Track    `json:"publishTracks,omitempty"` // subscribers publish these
+	PublishTracks []Track    `json:"publishTracks,omitempty"` // published by subscribers
 	InitDataList  []InitData `json:"initDataList,omitempty"`
 }
 
-// Track describes one track (MSF §5.2); zero values are left out of the document.
+// Track describes one track (MSF §5.2). Zero values are omitted from the document.
 type Track struct {
 	Namespace      string   `json:"namespace,omitempty"` // tuple fields joined by "/"; "" inherits the catalog's
 	Name           string   `json:"name"`
@@ -80,7 +77,7 @@ type Track struct {
 	TargetLatency  float64  `json:"targetLatency,omitempty"` // milliseconds; excludes Buffers
 	Buffers        *Buffers `json:"buffers,omitempty"`
 	Role           string   `json:"role,omitempty"`
-	Label          string   `json:"label,omitempty"` // for people
+	Label          string   `json:"label,omitempty"` // human-readable
 	RenderGroup    *int     `json:"renderGroup,omitempty"`
 	AltGroup       *int     `json:"altGroup,omitempty"` // same content at other qualities
 	InitRef        string   `json:"initRef,omitempty"`  // an InitData.ID
@@ -89,7 +86,7 @@ type Track struct {
 	MimeType       string   `json:"mimeType,omitempty"`
 	Framerate      float64  `json:"framerate,omitempty"`  // frames per second
 	Timescale      float64  `json:"timescale,omitempty"`  // units per second
-	Bitrate        int64    `json:"bitrate,omitempty"`    // at most, bits per second
+	Bitrate        int64    `json:"bitrate,omitempty"`    // maximum, bits per second
 	AvgBitrate     int64    `json:"avgBitrate,omitempty"` // bits per second
 	MaxGOPDuration float64  `json:"maxGopDuration,omitempty"`
 	Width          int      `json:"width,omitempty"`  // pixels
@@ -102,11 +99,11 @@ type Track struct {
 	ConnectionURI  string   `json:"connectionUri,omitempty"` // only in PublishTracks
 	Token          string   `json:"token,omitempty"`
 
-	// Points is set exactly on tracks of PackagingPoints.
+	// Points is set on tracks with PackagingPoints, and only there.
 	Points *Points `json:"hcpf,omitempty"`
 	// Sphere is set on the track "video" of a 360° session.
 	Sphere *Sphere `json:"hcsphere,omitempty"`
-	// Tile is set exactly on tracks of RoleTile.
+	// Tile is set on tracks with RoleTile, and only there.
 	Tile *Tile `json:"hctile,omitempty"`
 }
 
@@ -117,11 +114,11 @@ type Buffers struct {
 	Max    float64 `json:"max,omitempty"`
 }
 
-// Template gives the media time of a track's locations where that is a straight line
-// (MSF §7.4.1): an array of six in the document. Times are milliseconds.
+// Template gives the media time of a track's locations if it is linear (MSF §7.4.1); the document
+// has an array of six. Times are in milliseconds.
 type Template struct {
 	Media         float64   // media time of Location
-	MediaStep     float64   // and of each Step further
+	MediaStep     float64   // per Step
 	Location      [2]uint64 // group and object
 	Step          [2]uint64
 	Wallclock     float64 // UNIX time of Location
@@ -154,8 +151,8 @@ func (t *Template) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// templateError says what is wrong with a template: encoding/json does not tell in
-// which field an UnmarshalJSON failed.
+// templateError reports an invalid template. encoding/json does not name the field whose
+// UnmarshalJSON failed.
 type templateError struct{ err error }
 
 func (e *templateError) Error() string { return e.err.Error() }
@@ -164,11 +161,10 @@ func (e *templateError) Error() string { return e.err.Error() }
 type InitData struct {
 	ID   string `json:"id"`
 	Type string `json:"type"` // "inline", "track-property" or "object-property"
-	Data string `json:"data"` // base64 where Type is "inline", else a property type in hex
+	Data string `json:"data"` // base64 if Type is "inline", otherwise a property type in hex
 }
 
-// Marshal returns c as a catalog object's payload. It refuses what Parse would
-// refuse.
+// Marshal returns c as a catalog object's payload, or the error that Parse would return.
 func (c *Catalog) Marshal() ([]byte, error) {
 	out := *c
 	if out.Tracks == nil {
@@ -187,18 +183,15 @@ func (c *Catalog) Marshal() ([]byte, error) {
 	return b, nil
 }
 
-// ErrDelta says that an object is a delta update, which only [Catalog.Apply]
-// understands.
+// ErrDelta reports a delta update, which only [Catalog.Apply] accepts.
 var ErrDelta = errors.New("catalog: $: a delta update, not an independent catalog")
 
-// Parse reads an independent catalog and validates it. Every error names the
-// JSON path of what is wrong.
+// Parse reads and validates an independent catalog. Errors name the faulty JSON path.
 func Parse(b []byte) (*Catalog, error) {
 	if len(b) > MaxSize {
 		return nil, fmt.Errorf("catalog: $: %d bytes, more than %d", len(b), MaxSize)
 	}
-	// Arrays are decoded one element at a time so that an error can name the
-	// element's index, which encoding/json does not.
+	// Arrays are decoded element by element, so errors can name an element's index.
 	var doc struct {
 		Version       *string            `json:"version"`
 		GeneratedAt   int64              `json:"generatedAt"`
@@ -236,8 +229,7 @@ func Parse(b []byte) (*Catalog, error) {
 	return c, nil
 }
 
-// Validate reports the first rule of MSF or of our packaging that c breaks, by
-// its JSON path.
+// Validate returns the first violation of MSF or of our packaging, with its JSON path.
 func (c *Catalog) Validate() error {
 	// MSF §5.1.1: a subscriber must not read a version it does not understand.
 	if c.Version != Version && c.Version != "1" {
@@ -258,7 +250,7 @@ func (c *Catalog) Validate() error {
 		switch d.Type {
 		case "inline", "track-property", "object-property":
 		default:
-			return fmt.Errorf("catalog: %s.type: %.40q is none of inline, track-property, object-property", path, d.Type)
+			return fmt.Errorf("catalog: %s.type: %.40q: want inline, track-property or object-property", path, d.Type)
 		}
 		initIDs[d.ID] = true
 	}
@@ -294,9 +286,15 @@ func (t *Track) validate(path string) error {
 		field string
 		value float64
 	}{
-		{"targetLatency", t.TargetLatency}, {"framerate", t.Framerate}, {"timescale", t.Timescale},
-		{"bitrate", float64(t.Bitrate)}, {"avgBitrate", float64(t.AvgBitrate)}, {"maxGopDuration", t.MaxGOPDuration},
-		{"width", float64(t.Width)}, {"height", float64(t.Height)}, {"samplerate", float64(t.Samplerate)},
+		{"targetLatency", t.TargetLatency},
+		{"framerate", t.Framerate},
+		{"timescale", t.Timescale},
+		{"bitrate", float64(t.Bitrate)},
+		{"avgBitrate", float64(t.AvgBitrate)},
+		{"maxGopDuration", t.MaxGOPDuration},
+		{"width", float64(t.Width)},
+		{"height", float64(t.Height)},
+		{"samplerate", float64(t.Samplerate)},
 		{"trackDuration", float64(t.TrackDuration)},
 	} {
 		if n.value < 0 || math.IsNaN(n.value) || math.IsInf(n.value, 0) {
@@ -315,11 +313,11 @@ func (t *Track) validate(path string) error {
 	case t.Packaging != PackagingEventTimeline && t.EventType != "":
 		return bad("eventType", "not allowed, packaging is %.40q", t.Packaging)
 	case t.TargetLatency != 0 && t.Buffers != nil:
-		return bad("buffers", "not allowed beside targetLatency")
+		return bad("buffers", "not allowed together with targetLatency")
 	case t.IsLive && t.TrackDuration != 0:
 		return bad("trackDuration", "not allowed on a live track")
 	case strings.HasPrefix(t.Name, "tiles/") && t.Role == RoleVideo:
-		return bad("role", "a tile must not be %q: players would take it for a rendition", RoleVideo)
+		return bad("role", "a tile must not be %q: players would treat it as a rendition", RoleVideo)
 	case t.Packaging == PackagingPoints && t.Points == nil:
 		return bad("hcpf", "missing, packaging is %q", t.Packaging)
 	case t.Packaging != PackagingPoints && t.Points != nil:
@@ -342,10 +340,9 @@ func (t *Track) validate(path string) error {
 	return nil
 }
 
-// decode unmarshals one JSON value into v and turns encoding/json's errors into
-// ones that name a JSON path.
+// decode unmarshals a JSON value into v. Its errors name a JSON path.
 func decode(b []byte, path string, v any) error {
-	// JSON null leaves v as it was; no value of a catalog may be null.
+	// encoding/json leaves v unchanged for null, which a catalog must not contain.
 	if bytes.Equal(bytes.TrimSpace(b), []byte("null")) {
 		return fmt.Errorf("catalog: %s: null", path)
 	}
@@ -361,9 +358,9 @@ func decode(b []byte, path string, v any) error {
 	case errors.As(err, &syntax):
 		return fmt.Errorf("catalog: %s: byte %d: %w", path, syntax.Offset, err)
 	case errors.As(err, &kind) && kind.Field != "":
-		return fmt.Errorf("catalog: %s.%s: a JSON %s where %s belongs", path, kind.Field, kind.Value, jsonKind(kind.Type.Kind()))
+		return fmt.Errorf("catalog: %s.%s: a JSON %s, want %s", path, kind.Field, kind.Value, jsonKind(kind.Type.Kind()))
 	case errors.As(err, &kind):
-		return fmt.Errorf("catalog: %s: a JSON %s where %s belongs", path, kind.Value, jsonKind(kind.Type.Kind()))
+		return fmt.Errorf("catalog: %s: a JSON %s, want %s", path, kind.Value, jsonKind(kind.Type.Kind()))
 	}
 	return fmt.Errorf("catalog: %s: %w", path, err)
 }
@@ -381,7 +378,7 @@ func decodeEach[T any](list []json.RawMessage, path string, limit int) ([]T, err
 	return out, nil
 }
 
-// jsonKind names the JSON type that a Go kind is read from, for error messages.
+// jsonKind names the JSON type of a Go kind, for error messages.
 func jsonKind(k reflect.Kind) string {
 	switch k {
 	case reflect.String:

@@ -29,8 +29,10 @@ func studio(t testing.TB) *Catalog {
 			c.Tracks = append(c.Tracks, Track{
 				Name: PointsTrack(cam, quality), Packaging: PackagingPoints, IsLive: true, Role: RolePoints,
 				RenderGroup: &group, InitRef: id, Width: 640, Height: 576, Framerate: 30, Bitrate: int64(1+i) * 50e6,
-				Points: &Points{Camera: cam, CameraName: "kinect", Quality: quality, Layout: "A",
-					Descriptions: 1, MaxPoints: 640 * 576, DeliveryTimeout: 200},
+				Points: &Points{
+					Camera: cam, CameraName: "kinect", Quality: quality, Layout: "A",
+					Descriptions: 1, MaxPoints: 640 * 576, DeliveryTimeout: 200,
+				},
 			})
 		}
 	}
@@ -93,7 +95,12 @@ func TestSelection(t *testing.T) {
 	}{
 		{"named quality", func() (Track, error) { return c.Select(1, "low") }, "points/1/low", ""},
 		{"best quality", func() (Track, error) { return c.Select(0, "") }, "points/0/full", ""},
-		{"unknown quality", func() (Track, error) { return c.Select(0, "ultra") }, "", `camera 0 has no quality "ultra", only ["full" "low"]`},
+		{
+			"unknown quality",
+			func() (Track, error) { return c.Select(0, "ultra") },
+			"",
+			`camera 0 has no quality "ultra", only ["full" "low"]`,
+		},
 		{"unknown camera", func() (Track, error) { return c.Select(7, "") }, "", "no camera 7, only [0 1]"},
 	}
 	for _, tt := range tests {
@@ -152,29 +159,85 @@ func TestBadCatalogs(t *testing.T) {
 	tests := []struct{ name, doc, wantErr string }{
 		{"empty", ``, "$: byte 0"},
 		{"null", `null`, "$: null"},
-		{"not an object", `[]`, "$: a JSON array where an object belongs"},
+		{"not an object", `[]`, "$: a JSON array, want an object"},
 		{"no version", `{"tracks":[]}`, "$.version: missing"},
 		{"future version", `{"version":"draft-99","tracks":[]}`, `$.version: "draft-99" is not supported`},
 		{"no tracks", `{"version":"1"}`, "$.tracks: missing"},
-		{"tracks not a list", `{"version":"1","tracks":{}}`, "$.tracks: a JSON object where an array belongs"},
+		{"tracks not a list", `{"version":"1","tracks":{}}`, "$.tracks: a JSON object, want an array"},
 		{"null track", `{"version":"1","tracks":[null]}`, "$.tracks[0]: null"},
 		{"no name", `{"version":"1","tracks":[{"packaging":"loc"}]}`, "$.tracks[0].name: missing"},
 		{"no packaging", `{"version":"1","tracks":[{"name":"a"}]}`, "$.tracks[0].packaging: missing"},
-		{"wrong type", `{"version":"1","tracks":[{"name":"a","packaging":"loc","bitrate":"fast"}]}`, "$.tracks[0].bitrate: a JSON string where a whole number in range belongs"},
-		{"wrong type inside", `{"version":"1","tracks":[{"name":"a","packaging":"hcpf","hcpf":{"camera":[]}}]}`, "$.tracks[0].hcpf.camera: a JSON array"},
-		{"negative size", `{"version":"1","tracks":[{"name":"a","packaging":"loc","width":-1}]}`, "$.tracks[0].width: -1 is not a size"},
-		{"same name twice", `{"version":"1","tracks":[{"name":"a","packaging":"loc"},{"name":"a","packaging":"loc"}]}`, "$.tracks[1].name"},
-		{"dangling initRef", `{"version":"1","tracks":[{"name":"a","packaging":"loc","initRef":"x"}]}`, "$.tracks[0].initRef"},
-		{"same init id twice", `{"version":"1","tracks":[],"initDataList":[{"id":"a","type":"inline"},{"id":"a","type":"inline"}]}`, "$.initDataList[1].id"},
-		{"unknown init type", `{"version":"1","tracks":[],"initDataList":[{"id":"a","type":"url"}]}`, "$.initDataList[0].type"},
+		{
+			"wrong type",
+			`{"version":"1","tracks":[{"name":"a","packaging":"loc","bitrate":"fast"}]}`,
+			"$.tracks[0].bitrate: a JSON string, want a whole number in range",
+		},
+		{
+			"wrong type inside",
+			`{"version":"1","tracks":[{"name":"a","packaging":"hcpf","hcpf":{"camera":[]}}]}`,
+			"$.tracks[0].hcpf.camera: a JSON array",
+		},
+		{
+			"negative size",
+			`{"version":"1","tracks":[{"name":"a","packaging":"loc","width":-1}]}`,
+			"$.tracks[0].width: -1 is not a size",
+		},
+		{
+			"same name twice",
+			`{"version":"1","tracks":[{"name":"a","packaging":"loc"},{"name":"a","packaging":"loc"}]}`,
+			"$.tracks[1].name",
+		},
+		{
+			"dangling initRef",
+			`{"version":"1","tracks":[{"name":"a","packaging":"loc","initRef":"x"}]}`,
+			"$.tracks[0].initRef",
+		},
+		{
+			"same init id twice",
+			`{"version":"1","tracks":[],"initDataList":[{"id":"a","type":"inline"},{"id":"a","type":"inline"}]}`,
+			"$.initDataList[1].id",
+		},
+		{
+			"unknown init type",
+			`{"version":"1","tracks":[],"initDataList":[{"id":"a","type":"url"}]}`,
+			"$.initDataList[0].type",
+		},
 		{"points without fields", `{"version":"1","tracks":[{"name":"a","packaging":"hcpf"}]}`, "$.tracks[0].hcpf: missing"},
-		{"points fields elsewhere", `{"version":"1","tracks":[{"name":"a","packaging":"loc","hcpf":{}}]}`, "$.tracks[0].hcpf: not allowed"},
-		{"layout", `{"version":"1","tracks":[{"name":"a","packaging":"hcpf","hcpf":{"layout":"Z"}}]}`, "$.tracks[0].hcpf.layout"},
-		{"too many points", `{"version":"1","tracks":[{"name":"a","packaging":"hcpf","hcpf":{"layout":"B","descriptions":1,"maxPoints":99999999}}]}`, "$.tracks[0].hcpf.maxPoints"},
-		{"A without a grid", `{"version":"1","tracks":[{"name":"a","packaging":"hcpf","hcpf":{"layout":"A","descriptions":1,"maxPoints":9}}]}`, "layout A needs width and height"},
-		{"tile as video", `{"version":"1","tracks":[{"name":"tiles/1/high","packaging":"loc","role":"video"}]}`, "$.tracks[0].role"},
-		{"event type missing", `{"version":"1","tracks":[{"name":"a","packaging":"eventtimeline"}]}`, "$.tracks[0].eventType"},
-		{"live with a duration", `{"version":"1","tracks":[{"name":"a","packaging":"loc","isLive":true,"trackDuration":5}]}`, "$.tracks[0].trackDuration"},
+		{
+			"points fields elsewhere",
+			`{"version":"1","tracks":[{"name":"a","packaging":"loc","hcpf":{}}]}`,
+			"$.tracks[0].hcpf: not allowed",
+		},
+		{
+			"layout",
+			`{"version":"1","tracks":[{"name":"a","packaging":"hcpf","hcpf":{"layout":"Z"}}]}`,
+			"$.tracks[0].hcpf.layout",
+		},
+		{
+			"too many points",
+			`{"version":"1","tracks":[{"name":"a","packaging":"hcpf","hcpf":{"layout":"B","descriptions":1,"maxPoints":99999999}}]}`,
+			"$.tracks[0].hcpf.maxPoints",
+		},
+		{
+			"A without a grid",
+			`{"version":"1","tracks":[{"name":"a","packaging":"hcpf","hcpf":{"layout":"A","descriptions":1,"maxPoints":9}}]}`,
+			"layout A needs width and height",
+		},
+		{
+			"tile as video",
+			`{"version":"1","tracks":[{"name":"tiles/1/high","packaging":"loc","role":"video"}]}`,
+			"$.tracks[0].role",
+		},
+		{
+			"event type missing",
+			`{"version":"1","tracks":[{"name":"a","packaging":"eventtimeline"}]}`,
+			"$.tracks[0].eventType",
+		},
+		{
+			"live with a duration",
+			`{"version":"1","tracks":[{"name":"a","packaging":"loc","isLive":true,"trackDuration":5}]}`,
+			"$.tracks[0].trackDuration",
+		},
 		{"too large", strings.Repeat(" ", MaxSize+1), "1048577 bytes, more than 1048576"},
 		{"too many tracks", `{"version":"1","tracks":[` + strings.Repeat("0,", maxTracks) + `0]}`, "$.tracks: 4097 entries"},
 	}
@@ -211,7 +274,8 @@ func TestDelta(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if full.Bitrate != 7 || *full.RenderGroup != 9 || full.Points.Descriptions != 4 || full.Points.CameraName != "" || full.Framerate != 30 {
+	if full.Bitrate != 7 || *full.RenderGroup != 9 || full.Points.Descriptions != 4 || full.Points.CameraName != "" ||
+		full.Framerate != 30 {
 		t.Errorf("updated track: %+v %+v", full, full.Points)
 	}
 	if got := len(after.PointsTracks(1)); got != 1 {
@@ -234,11 +298,31 @@ func TestBadDeltas(t *testing.T) {
 		{"no operation", `{"generatedAt":1,"deltaUpdate":[]}`, "$.deltaUpdate: missing or empty"},
 		{"no time", `{"deltaUpdate":[{}]}`, "$.generatedAt: missing"},
 		{"with version", `{"version":"1","generatedAt":1,"deltaUpdate":[{}]}`, "$.version: not allowed"},
-		{"unknown operation", `{"generatedAt":1,"deltaUpdate":[{"op":"melt","tracks":[{"parentName":"video"}]}]}`, `operation "melt"`},
-		{"unknown track", `{"generatedAt":1,"deltaUpdate":[{"op":"remove","tracks":[{"name":"x"}]}]}`, `$.deltaUpdate[0].tracks[0]: no track "x" to remove`},
-		{"clone without name", `{"generatedAt":1,"deltaUpdate":[{"op":"clone","tracks":[{"parentName":"video"}]}]}`, "$.deltaUpdate[0].tracks[0].name"},
-		{"name taken", `{"generatedAt":1,"deltaUpdate":[{"op":"add","tracks":[{"name":"video","packaging":"loc"}]}]}`, "after delta update: catalog: $.tracks[7].name"},
-		{"wrong type", `{"generatedAt":1,"deltaUpdate":[{"op":"update","tracks":[{"name":"video","codec":1}]}]}`, "$.deltaUpdate[0].tracks[0].codec"},
+		{
+			"unknown operation",
+			`{"generatedAt":1,"deltaUpdate":[{"op":"melt","tracks":[{"parentName":"video"}]}]}`,
+			`operation "melt"`,
+		},
+		{
+			"unknown track",
+			`{"generatedAt":1,"deltaUpdate":[{"op":"remove","tracks":[{"name":"x"}]}]}`,
+			`$.deltaUpdate[0].tracks[0]: no track "x" to remove`,
+		},
+		{
+			"clone without name",
+			`{"generatedAt":1,"deltaUpdate":[{"op":"clone","tracks":[{"parentName":"video"}]}]}`,
+			"$.deltaUpdate[0].tracks[0].name",
+		},
+		{
+			"name taken",
+			`{"generatedAt":1,"deltaUpdate":[{"op":"add","tracks":[{"name":"video","packaging":"loc"}]}]}`,
+			"after delta update: catalog: $.tracks[7].name",
+		},
+		{
+			"wrong type",
+			`{"generatedAt":1,"deltaUpdate":[{"op":"update","tracks":[{"name":"video","codec":1}]}]}`,
+			"$.deltaUpdate[0].tracks[0].codec",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -260,7 +344,8 @@ func TestPoses(t *testing.T) {
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if _, err := ParsePoses([]byte(`[{"T":"now"}]`)); err == nil || !strings.Contains(err.Error(), "poses[0].T: a JSON string") {
+	if _, err := ParsePoses([]byte(`[{"T":"now"}]`)); err == nil ||
+		!strings.Contains(err.Error(), "poses[0].T: a JSON string") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -293,8 +378,8 @@ func TestDecompress(t *testing.T) {
 	}
 }
 
-// FuzzParse checks that whatever Parse takes, it takes again after Marshal, and
-// that no delta update makes a catalog that cannot be marshalled.
+// FuzzParse checks that Parse accepts the Marshal output of every accepted catalog, and that delta
+// updates yield catalogs that can be marshalled.
 func FuzzParse(f *testing.F) {
 	b, err := studio(f).Marshal()
 	if err != nil {

@@ -8,11 +8,9 @@ import (
 	"strings"
 )
 
-// Apply returns the catalog that a delta update (MSF §5.1.6 and §5.3) makes of
-// c, which stays as it was.
+// Apply returns c changed by a delta update (MSF §5.1.6 and §5.3). It does not modify c.
 //
-// MSF's text wants an update's target in parentName and its example puts it in
-// name; Apply takes either.
+// MSF's text puts an update's target in parentName, and its example in name; Apply accepts both.
 func (c *Catalog) Apply(delta []byte) (*Catalog, error) {
 	if len(delta) > MaxSize {
 		return nil, fmt.Errorf("catalog: $: %d bytes, more than %d", len(delta), MaxSize)
@@ -110,22 +108,20 @@ func (c *Catalog) applyOne(op string, raw json.RawMessage, path string) error {
 		}
 		c.Tracks = append(c.Tracks, t)
 	default:
-		return fmt.Errorf("catalog: %s: operation %.20q is none of add, remove, clone, update", path, op)
+		return fmt.Errorf("catalog: %s: operation %.20q: want add, remove, clone or update", path, op)
 	}
 	return nil
 }
 
-// override returns t with the attributes declared in raw replaced, each as a
-// whole.
+// override returns t with the attributes in raw replaced as a whole.
 func (t Track) override(raw json.RawMessage, path string) (Track, error) {
 	var declared map[string]json.RawMessage
 	if err := decode(raw, path, &declared); err != nil {
 		return Track{}, err
 	}
-	// encoding/json would write through the pointers and slices that t shares
-	// with the catalog it came from.
+	// encoding/json would write through pointers and slices that t shares with its catalog.
 	for field := range declared {
-		switch strings.ToLower(field) { // as encoding/json matches names
+		switch strings.ToLower(field) { // encoding/json ignores case
 		case "rendergroup":
 			t.RenderGroup = nil
 		case "altgroup":

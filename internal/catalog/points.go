@@ -11,35 +11,34 @@ import (
 	"holocast/internal/camera"
 )
 
-// Points are the fields that a track of [PackagingPoints] adds to an MSF track
-// object, in its object field "hcpf". Grid size, frame rate and bit rate are in
-// MSF's own fields width, height, framerate and bitrate.
+// Points holds the fields of a [PackagingPoints] track's object field "hcpf". Grid size, frame rate
+// and bit rate are MSF's own fields width, height, framerate and bitrate.
 type Points struct {
-	Camera          int    `json:"camera"`          // number in the session, the frame header's camera
+	Camera          int    `json:"camera"`          // index in the session, as in the frame header
 	CameraName      string `json:"cameraName"`      // the sensor's name or serial number
 	Quality         string `json:"quality"`         // last part of the track name
 	Layout          string `json:"layout"`          // "A", "B" or "C" of the frame format
 	Descriptions    int    `json:"descriptions"`    // subgroups of a frame: 1 or 4
-	MaxPoints       int    `json:"maxPoints"`       // most points a frame can have
+	MaxPoints       int    `json:"maxPoints"`       // maximum points per frame
 	DeliveryTimeout int    `json:"deliveryTimeout"` // milliseconds; 0 = none
-	// Delivery says how frames are sent: "" or DeliveryStream, or DeliveryDatagram.
+	// Delivery is "" or DeliveryStream, or DeliveryDatagram.
 	Delivery string `json:"delivery,omitempty"`
 }
 
-// How a track's frames are sent.
+// Values of Points.Delivery.
 const (
 	DeliveryStream   = "stream"   // each description on a stream
 	DeliveryDatagram = "datagram" // in parts that fit datagrams (internal/parts)
 )
 
-// CheckDelivery reports whether s is one of the above; "" stands for the first.
+// CheckDelivery reports whether s is a valid Points.Delivery.
 func CheckDelivery(s string) bool { return s == "" || s == DeliveryStream || s == DeliveryDatagram }
 
-// MaxPoints is the most points a frame of any track may announce: the largest
-// colour grid of an Azure Kinect is 4096×3072.
+// MaxPoints is the maximum number of points per frame: the largest color grid of an Azure Kinect is
+// 4096×3072.
 const MaxPoints = 4096 * 3072
 
-// maxGrid bounds the sides of a frame's grid, as the frame format does.
+// maxGrid is the frame format's limit for the sides of a grid.
 const maxGrid = 4096
 
 func (p *Points) validate(path string, t *Track) error {
@@ -50,15 +49,15 @@ func (p *Points) validate(path string, t *Track) error {
 	case p.Camera < 0 || p.Camera > math.MaxUint16:
 		return bad(path+".camera", "%d is not in 0…65535", p.Camera)
 	case p.Layout != "A" && p.Layout != "B" && p.Layout != "C":
-		return bad(path+".layout", "%.40q is none of A, B, C", p.Layout)
+		return bad(path+".layout", "%.40q: want A, B or C", p.Layout)
 	case p.Descriptions != 1 && p.Descriptions != 4:
-		return bad(path+".descriptions", "%d is neither 1 nor 4", p.Descriptions)
+		return bad(path+".descriptions", "%d: want 1 or 4", p.Descriptions)
 	case p.MaxPoints <= 0 || p.MaxPoints > MaxPoints:
 		return bad(path+".maxPoints", "%d is not in 1…%d", p.MaxPoints, MaxPoints)
 	case p.DeliveryTimeout < 0 || p.DeliveryTimeout > math.MaxInt32:
 		return bad(path+".deliveryTimeout", "%d is not in 0…%d ms", p.DeliveryTimeout, math.MaxInt32)
 	case !CheckDelivery(p.Delivery):
-		return bad(path+".delivery", "%.40q is neither %s nor %s", p.Delivery, DeliveryStream, DeliveryDatagram)
+		return bad(path+".delivery", "%.40q: want %s or %s", p.Delivery, DeliveryStream, DeliveryDatagram)
 	case p.Layout == "A" && (t.Width < 1 || t.Height < 1 || t.Width > maxGrid || t.Height > maxGrid):
 		return bad(path+".layout", "layout A needs width and height in 1…%d, not %d×%d", maxGrid, t.Width, t.Height)
 	case p.Layout == "A" && t.InitRef == "":
@@ -67,28 +66,26 @@ func (p *Points) validate(path string, t *Track) error {
 	return nil
 }
 
-// PointsTrack names the track of one camera at one quality.
+// PointsTrack returns the name of a camera's track at a quality.
 func PointsTrack(camera int, quality string) string {
 	return fmt.Sprintf("points/%d/%s", camera, quality)
 }
 
-// CameraInit is what a player has to know of a camera before its first frame. It
-// travels as inline initialization data: JSON in base64.
+// CameraInit is the data about a camera that a player needs before its first frame, sent inline as
+// initialization data: JSON in base64.
 type CameraInit struct {
-	// Grid is the lens of the frame's pixel grid; the ray table of layout A is
-	// computed from it.
+	// Grid is the lens of the frame's pixel grid. Players compute layout A's ray table from it.
 	Grid camera.Intrinsics `json:"grid"`
-	// Pose takes the grid's camera coordinates to the studio's, millimetres.
+	// Pose maps grid camera coordinates to session coordinates, millimetres.
 	Pose camera.Transform `json:"pose"`
-	// DepthMin and DepthMax bound the depths that frames carry, millimetres.
+	// DepthMin and DepthMax bound the depths in frames, millimetres.
 	DepthMin uint16 `json:"depthMin"`
 	DepthMax uint16 `json:"depthMax"`
-	// Calibration is the sensor's whole calibration, for exports; may be nil.
+	// Calibration is the sensor's complete calibration, for exports; may be nil.
 	Calibration *camera.Calibration `json:"calibration,omitempty"`
 }
 
-// AddInit appends init to the catalog's initialization data under id and returns
-// id, for a track's InitRef.
+// AddInit appends init to the initialization data under id and returns id, for Track.InitRef.
 func (c *Catalog) AddInit(id string, init CameraInit) (string, error) {
 	b, err := json.Marshal(init)
 	if err != nil {
@@ -98,7 +95,7 @@ func (c *Catalog) AddInit(id string, init CameraInit) (string, error) {
 	return id, nil
 }
 
-// Init returns the camera geometry that t's InitRef points at.
+// Init returns the camera data that t.InitRef refers to.
 func (c *Catalog) Init(t Track) (CameraInit, error) {
 	i := slices.IndexFunc(c.InitDataList, func(d InitData) bool { return d.ID == t.InitRef })
 	if t.InitRef == "" || i < 0 {
@@ -129,7 +126,8 @@ func (c *Catalog) Init(t Track) (CameraInit, error) {
 		}
 	}
 	if init.DepthMin > init.DepthMax {
-		return CameraInit{}, fmt.Errorf("catalog: %s.depthMin: %d mm is beyond depthMax, %d mm", path, init.DepthMin, init.DepthMax)
+		return CameraInit{}, fmt.Errorf("catalog: %s.depthMin: %d mm is beyond depthMax, %d mm", path,
+			init.DepthMin, init.DepthMax)
 	}
 	if t.Points != nil && t.Points.Layout == "A" && (init.Grid.Width != t.Width || init.Grid.Height != t.Height) {
 		return CameraInit{}, fmt.Errorf("catalog: %s.grid: %d×%d pixels, but track %.80q has %d×%d",
@@ -138,8 +136,8 @@ func (c *Catalog) Init(t Track) (CameraInit, error) {
 	return init, nil
 }
 
-// Cameras returns the numbers of the cameras that have a point-cloud track, in
-// ascending order. Tracks of other namespaces are not the session's.
+// Cameras returns the numbers of the cameras with a point-cloud track in the session's namespace,
+// ascending.
 func (c *Catalog) Cameras() []int {
 	var cameras []int
 	for _, t := range c.Tracks {
@@ -163,8 +161,8 @@ func (c *Catalog) PointsTracks(camera int) []Track {
 	return tracks
 }
 
-// Select returns one camera's track of the given quality; "" asks for the
-// highest bit rate. The error lists what there is.
+// Select returns a camera's track at a quality; "" selects the highest bit rate. The error lists
+// the available qualities.
 func (c *Catalog) Select(camera int, quality string) (Track, error) {
 	tracks := c.PointsTracks(camera)
 	if len(tracks) == 0 {

@@ -10,33 +10,33 @@ import (
 	"holocast/internal/clock"
 )
 
-// PoseTrack is the name of the track that says where cameras are: an MSF event
-// timeline (MSF §8) whose records are [PoseEvent]s. Cameras may be published before
-// their poses are known; an event then corrects the past, too. A camera's
-// [CameraInit] has its pose when the catalog was made.
+// PoseTrack is the name of the track with the cameras' poses: an MSF event timeline (MSF §8) of
+// [PoseEvent]s. Cameras may publish before their poses are known; a later event then covers the
+// past too. [CameraInit] has the pose at the time of the catalog.
 const PoseTrack = "pose"
 
 // PoseEventType is the pose track's eventType.
 const PoseEventType = "dev.holocast.pose/v1"
 
-// PoseEvent is one record of the pose track: from wall-clock time T on, a camera is
-// at this pose. It replaces earlier events about that time.
+// PoseEvent is one record of the pose track: a camera's pose from wall-clock time T on. It replaces
+// earlier events for that time.
 type PoseEvent struct {
 	T    int64 `json:"T"` // milliseconds since 1970 on the relay's clock
 	Data Pose  `json:"data"`
 }
 
-// Pose is where a camera is.
+// Pose is a camera's pose.
 type Pose struct {
 	Camera int              `json:"camera"`
-	Pose   camera.Transform `json:"pose"` // camera → studio, millimetres
+	Pose   camera.Transform `json:"pose"` // camera to session coordinates, millimetres
 }
 
-// NewPoseTrack returns the catalog entry of a live pose track for the point
-// tracks it applies to.
+// NewPoseTrack returns the catalog entry of a live pose track for the given point tracks.
 func NewPoseTrack(depends ...string) Track {
-	return Track{Name: PoseTrack, Packaging: PackagingEventTimeline, EventType: PoseEventType, IsLive: true,
-		Role: "eventtimeline", MimeType: "application/json", Depends: depends}
+	return Track{
+		Name: PoseTrack, Packaging: PackagingEventTimeline, EventType: PoseEventType, IsLive: true,
+		Role: "eventtimeline", MimeType: "application/json", Depends: depends,
+	}
 }
 
 // Poses returns the session's pose track.
@@ -64,7 +64,7 @@ func MarshalPoses(events []PoseEvent) ([]byte, error) {
 	return b, nil
 }
 
-// ParsePoses reads a pose track's object and validates it.
+// ParsePoses reads and validates a pose track's object.
 func ParsePoses(b []byte) ([]PoseEvent, error) {
 	if len(b) > MaxSize {
 		return nil, fmt.Errorf("catalog: poses: %d bytes, more than %d", len(b), MaxSize)

@@ -8,19 +8,18 @@ import (
 	"io"
 )
 
-// Reader follows a catalog track. It takes the track's objects in their order, a
-// whole catalog first.
+// Reader follows a catalog track. Pass it the track's objects in order, starting with a whole
+// catalog.
 type Reader struct{ current *Catalog }
 
-// Properties are an object's or a track's properties (MOQT §2.5).
+// Properties are those of an object or track (MOQT §2.5).
 type Properties interface {
-	// Int returns the value of the first property of an even type.
+	// Int returns the value of the first property of even type t.
 	Int(t uint64) (v uint64, ok bool)
 }
 
-// Read takes the next object and returns the catalog as it is now. properties are
-// the object's and the track's, in this order: the first to name a compression
-// decides. An error leaves the catalog as it was.
+// Read applies the next object and returns the current catalog. properties are the object's, then
+// the track's; the first with a compression applies. On an error the catalog stays as it was.
 func (r *Reader) Read(payload []byte, properties ...Properties) (*Catalog, error) {
 	compression := uint64(0)
 	for _, p := range properties {
@@ -44,12 +43,11 @@ func (r *Reader) Read(payload []byte, properties ...Properties) (*Catalog, error
 	return c, nil
 }
 
-// CompressionProperty is the type of the MSF_COMPRESSION track and object
-// property (MSF §12.1).
+// CompressionProperty is the type of the MSF_COMPRESSION property (MSF §12.1).
 const CompressionProperty = 0x78
 
-// Decompress undoes the compression that an MSF_COMPRESSION property of the
-// given value announces: 0 none, 1 gzip. The result has at most MaxSize bytes.
+// Decompress decompresses a payload according to its MSF_COMPRESSION value: 0 none, 1 gzip. The
+// result has at most MaxSize bytes.
 func Decompress(payload []byte, compression uint64) ([]byte, error) {
 	switch compression {
 	case 0:

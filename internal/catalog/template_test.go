@@ -7,7 +7,14 @@ import (
 )
 
 func TestTemplate(t *testing.T) {
-	want := Template{Media: 1, MediaStep: 33.3, Location: [2]uint64{4, 5}, Step: [2]uint64{1, 0}, Wallclock: 1790000000000, WallclockStep: 33}
+	want := Template{
+		Media:         1,
+		MediaStep:     33.3,
+		Location:      [2]uint64{4, 5},
+		Step:          [2]uint64{1, 0},
+		Wallclock:     1790000000000,
+		WallclockStep: 33,
+	}
 	b, err := json.Marshal(want)
 	if err != nil {
 		t.Fatal(err)

@@ -9,19 +9,18 @@ import (
 	"slices"
 )
 
-// RoleTile is the role of a tile's tracks. It is none of MSF's, so that players which
-// know nothing of tiles pass over them.
+// RoleTile is the role of a tile's tracks. MSF does not define it, so players without tile support
+// skip them.
 const RoleTile = "tile"
 
-// Names of a sphere's tracks but the tiles', which [TileTrack] names
-// (docs/spec/tiles.md).
+// Names of a sphere's tracks; [TileTrack] names the tiles' (docs/spec/tiles.md).
 const (
 	VideoTrack = "video" // the whole sphere at low resolution
 	AudioTrack = "audio"
 	RatesTrack = "rd"
 )
 
-// TileTrack names the track of one tile at one quality.
+// TileTrack returns the name of a tile's track at a quality.
 func TileTrack(tile, quality int) string { return fmt.Sprintf("tiles/%d/%d", tile, quality) }
 
 // RatesEventType is the eventType of [RatesTrack].
@@ -30,7 +29,7 @@ const RatesEventType = "dev.holocast.tiles.rd/v1"
 // Stereo layouts of a sphere, [Sphere.Stereo].
 const (
 	StereoMono      = "mono"
-	StereoTopBottom = "top-bottom" // the left eye above the right one
+	StereoTopBottom = "top-bottom" // left eye above right eye
 )
 
 // ProjectionEquirectangular is the only projection, [Sphere.Projection].
@@ -43,14 +42,13 @@ const (
 	MaxSphereSize = 16384 // pixels, of width and of height
 )
 
-// Sphere are the fields that a 360° session adds to its track "video", in its object
-// field "hcsphere".
+// Sphere holds the object field "hcsphere" of a 360° session's track "video".
 type Sphere struct {
 	Projection string  `json:"projection"`
 	Stereo     string  `json:"stereo"`
 	Width      int     `json:"width"` // pixels of one eye's picture, even
 	Height     int     `json:"height"`
-	Columns    int     `json:"columns"` // 0 where there are no tiles
+	Columns    int     `json:"columns"` // 0 without tiles
 	Rows       int     `json:"rows"`
 	Qualities  int     `json:"qualities"`
 	Yaw        float64 `json:"yaw,omitempty"` // degrees
@@ -59,16 +57,16 @@ type Sphere struct {
 	Color      Color   `json:"color,omitzero"`
 }
 
-// Color says what the samples of the sphere's tracks mean, by names that WebCodecs has for
-// code points of ITU-T H.273. "" is not known.
+// Color describes the sphere's samples, with WebCodecs' names for code points of ITU-T H.273. ""
+// means unknown.
 type Color struct {
 	Primaries string `json:"primaries,omitempty"` // bt709, bt470bg, smpte170m
 	Transfer  string `json:"transfer,omitempty"`  // bt709, smpte170m, iec61966-2-1
 	Matrix    string `json:"matrix,omitempty"`    // bt709, bt470bg, smpte170m
-	FullRange bool   `json:"fullRange,omitempty"` // luma 0 to 255, not 16 to 235
+	FullRange bool   `json:"fullRange,omitempty"` // luma 0 to 255 instead of 16 to 235
 }
 
-// Names of a [Color], [Color.Primaries] and so on.
+// Valid names of the fields of [Color].
 var (
 	colorPrimaries = []string{"", "bt709", "bt470bg", "smpte170m"}
 	colorTransfers = []string{"", "bt709", "smpte170m", "iec61966-2-1"}
@@ -87,7 +85,7 @@ func (c *Color) validate() error {
 	return nil
 }
 
-// Eyes is 1, or 2 in stereo.
+// Eyes returns 1, or 2 for stereo.
 func (s *Sphere) Eyes() int {
 	if s.Stereo == StereoTopBottom {
 		return 2
@@ -95,20 +93,21 @@ func (s *Sphere) Eyes() int {
 	return 1
 }
 
-// Tiles is the number of tiles.
+// Tiles returns the number of tiles.
 func (s *Sphere) Tiles() int { return s.Columns * s.Rows }
 
-// Rect is a tile's rectangle in the picture of one eye, pixels.
+// Rect returns a tile's rectangle in one eye's picture, pixels.
 func (s *Sphere) Rect(tile int) image.Rectangle {
 	edge := func(i, n, size int) int { return 2 * ((i*size + n) / (2 * n)) }
 	c, r := tile%s.Columns, tile/s.Columns
-	return image.Rect(edge(c, s.Columns, s.Width), edge(r, s.Rows, s.Height), edge(c+1, s.Columns, s.Width), edge(r+1, s.Rows, s.Height))
+	return image.Rect(edge(c, s.Columns, s.Width), edge(r, s.Rows, s.Height), edge(c+1, s.Columns, s.Width),
+		edge(r+1, s.Rows, s.Height))
 }
 
-// minTile is the least width and height of a tile, pixels: what encoders take.
+// minTile is the minimum width and height of a tile that encoders accept, pixels.
 const minTile = 16
 
-// Validate reports the first thing that is wrong, by its field.
+// Validate returns the first invalid field.
 func (s *Sphere) Validate() error {
 	if err := s.Color.validate(); err != nil {
 		return err
@@ -118,7 +117,7 @@ func (s *Sphere) Validate() error {
 	case s.Projection != ProjectionEquirectangular:
 		return fmt.Errorf("projection: %.40q is not %q", s.Projection, ProjectionEquirectangular)
 	case s.Stereo != StereoMono && s.Stereo != StereoTopBottom:
-		return fmt.Errorf("stereo: %.40q is none of %s, %s", s.Stereo, StereoMono, StereoTopBottom)
+		return fmt.Errorf("stereo: %.40q: want %s or %s", s.Stereo, StereoMono, StereoTopBottom)
 	case s.Width < 2 || s.Width > MaxSphereSize || s.Width%2 != 0:
 		return fmt.Errorf("width: %d is not an even number in 2…%d", s.Width, MaxSphereSize)
 	case s.Height < 2 || s.Height > MaxSphereSize || s.Height%2 != 0:
@@ -130,25 +129,25 @@ func (s *Sphere) Validate() error {
 	case s.Columns < 1 || s.Rows < 1 || s.Columns > MaxTiles || s.Rows > MaxTiles || s.Tiles() > MaxTiles:
 		return fmt.Errorf("columns: a grid of %d×%d tiles; want 1 to %d in all", s.Columns, s.Rows, MaxTiles)
 	case s.Width/s.Columns < minTile || s.Height/s.Rows < minTile:
-		return fmt.Errorf("columns: %d×%d tiles of %d×%d pixels are smaller than %d×%d", s.Columns, s.Rows, s.Width, s.Height, minTile, minTile)
+		return fmt.Errorf("columns: %d×%d tiles of %d×%d pixels are smaller than %d×%d", s.Columns, s.Rows, s.Width,
+			s.Height, minTile, minTile)
 	case s.Qualities < 1 || s.Qualities > MaxQualities:
 		return fmt.Errorf("qualities: %d is not in 1…%d", s.Qualities, MaxQualities)
 	}
 	return nil
 }
 
-// Tile are the fields that a tile's track adds to an MSF track object, in its object
-// field "hctile".
+// Tile holds the object field "hctile" of a tile's track.
 type Tile struct {
 	Tile    int `json:"tile"`    // row · columns + column, from the top left
-	Quality int `json:"quality"` // 0 is the worst
-	X       int `json:"x"`       // the rectangle in one eye's picture, pixels
+	Quality int `json:"quality"` // 0 is the lowest
+	X       int `json:"x"`       // rectangle in one eye's picture, pixels
 	Y       int `json:"y"`
 	Width   int `json:"width"`
 	Height  int `json:"height"`
 }
 
-// Rect is the rectangle.
+// Rect returns the rectangle.
 func (t *Tile) Rect() image.Rectangle { return image.Rect(t.X, t.Y, t.X+t.Width, t.Y+t.Height) }
 
 func (t *Tile) validate() error {
@@ -164,8 +163,8 @@ func (t *Tile) validate() error {
 	return nil
 }
 
-// validateSphere checks what concerns several tracks: that there is one sphere at most,
-// and that tiles are of its grid.
+// validateSphere checks constraints across tracks: at most one sphere, and tiles that match its
+// grid.
 func (c *Catalog) validateSphere() error {
 	var sphere *Sphere
 	for i := range c.Tracks {
@@ -174,7 +173,7 @@ func (c *Catalog) validateSphere() error {
 			continue
 		}
 		if sphere != nil {
-			return fmt.Errorf("catalog: $.tracks[%d].hcsphere: an earlier track has one, too", i)
+			return fmt.Errorf("catalog: $.tracks[%d].hcsphere: an earlier track already has one", i)
 		}
 		if t.Width > math.MaxUint16 || t.Height > math.MaxUint16 {
 			return fmt.Errorf("catalog: $.tracks[%d].width: pictures of %d×%d", i, t.Width, t.Height)
@@ -197,13 +196,14 @@ func (c *Catalog) validateSphere() error {
 		case t.Rect() != sphere.Rect(t.Tile):
 			return fmt.Errorf("%s.x: rectangle %v, but that of tile %d is %v", path, t.Rect(), t.Tile, sphere.Rect(t.Tile))
 		case c.Tracks[i].Width != t.Width || c.Tracks[i].Height != t.Height*sphere.Eyes():
-			return fmt.Errorf("%s.width: pictures of %d×%d for a rectangle of %d×%d", path, c.Tracks[i].Width, c.Tracks[i].Height, t.Width, t.Height)
+			return fmt.Errorf("%s.width: pictures of %d×%d for a rectangle of %d×%d", path, c.Tracks[i].Width,
+				c.Tracks[i].Height, t.Width, t.Height)
 		}
 	}
 	return nil
 }
 
-// Sphere returns the track that describes the session's sphere, nil where it has none.
+// Sphere returns the track that describes the session's sphere, or nil.
 func (c *Catalog) Sphere() *Track {
 	for i := range c.Tracks {
 		if c.Tracks[i].Sphere != nil {
@@ -213,7 +213,7 @@ func (c *Catalog) Sphere() *Track {
 	return nil
 }
 
-// TileTracks returns one tile's tracks, the worst quality first.
+// TileTracks returns a tile's tracks, lowest quality first.
 func (c *Catalog) TileTracks(tile int) []Track {
 	var tracks []Track
 	for _, t := range c.Tracks {
@@ -225,14 +225,13 @@ func (c *Catalog) TileTracks(tile int) []Track {
 	return tracks
 }
 
-// Rates is one record of [RatesTrack]: what the tiles of one GoP cost and how well they
-// show the source.
+// Rates is one record of [RatesTrack]: bytes and distortion of one GoP's tiles.
 type Rates struct {
 	T    int64     `json:"T"` // timestamp of the GoP's first frame, ms since 1970
 	Data RatesData `json:"data"`
 }
 
-// RatesData are indexed by tile, then by quality; nil is a quality that was not encoded.
+// RatesData is indexed by tile, then by quality; nil marks a quality that was not encoded.
 // Distortions are WS-MSE of luma (docs/spec/tiles.md).
 type RatesData struct {
 	Bytes   [][]*int64   `json:"bytes"`
@@ -240,7 +239,7 @@ type RatesData struct {
 	Missing []float64    `json:"missing"`
 }
 
-// Validate checks the record against the grid it belongs to.
+// Validate checks the record against its grid.
 func (r *Rates) Validate(s *Sphere) error {
 	bad := func(v float64) bool { return v < 0 || math.IsNaN(v) || math.IsInf(v, 0) }
 	d := &r.Data
@@ -249,7 +248,8 @@ func (r *Rates) Validate(s *Sphere) error {
 	}
 	for i := range d.Bytes {
 		if len(d.Bytes[i]) != s.Qualities || len(d.MSE[i]) != s.Qualities {
-			return fmt.Errorf("catalog: rates of tile %d at %d and %d qualities, want %d", i, len(d.Bytes[i]), len(d.MSE[i]), s.Qualities)
+			return fmt.Errorf("catalog: rates of tile %d at %d and %d qualities, want %d", i, len(d.Bytes[i]),
+				len(d.MSE[i]), s.Qualities)
 		}
 		for q := range d.Bytes[i] {
 			b, m := d.Bytes[i][q], d.MSE[i][q]
@@ -279,14 +279,16 @@ func ParseRates(b []byte, s *Sphere) (*Rates, error) {
 	return &list[0], list[0].Validate(s)
 }
 
-// NewRatesTrack returns the catalog entry of [RatesTrack] for the tracks that it tells of.
+// NewRatesTrack returns the catalog entry of [RatesTrack] for the given tracks.
 func NewRatesTrack(depends ...string) Track {
-	return Track{Name: RatesTrack, Packaging: PackagingEventTimeline, EventType: RatesEventType, IsLive: true,
-		Role: "eventtimeline", MimeType: "application/json", Depends: depends}
+	return Track{
+		Name: RatesTrack, Packaging: PackagingEventTimeline, EventType: RatesEventType, IsLive: true,
+		Role: "eventtimeline", MimeType: "application/json", Depends: depends,
+	}
 }
 
-// Inline returns the inline initialization data that t's InitRef points at, such as the
-// configuration of its codec; nil where it has none.
+// Inline returns the inline initialization data that t.InitRef refers to, such as a codec
+// configuration; nil without InitRef.
 func (c *Catalog) Inline(t Track) ([]byte, error) {
 	if t.InitRef == "" {
 		return nil, nil
@@ -302,8 +304,8 @@ func (c *Catalog) Inline(t Track) ([]byte, error) {
 	return b, nil
 }
 
-// Aligned returns the names of the tracks that have their group IDs in common: the
-// sphere's, its tiles', the rates' and what is rendered with them.
+// Aligned returns the names of tracks with common group IDs: the sphere's, its tiles', the rates'
+// and the tracks rendered with them.
 func (c *Catalog) Aligned() []string {
 	sphere := c.Sphere()
 	if sphere == nil {
@@ -313,7 +315,8 @@ func (c *Catalog) Aligned() []string {
 	for i := range c.Tracks {
 		t := &c.Tracks[i]
 		together := t.RenderGroup != nil && sphere.RenderGroup != nil && *t.RenderGroup == *sphere.RenderGroup
-		if t.Namespace == "" && (t.Sphere != nil || t.Tile != nil || t.EventType == RatesEventType || together && t.Packaging == PackagingLOC) {
+		if t.Namespace == "" &&
+			(t.Sphere != nil || t.Tile != nil || t.EventType == RatesEventType || together && t.Packaging == PackagingLOC) {
 			names = append(names, t.Name)
 		}
 	}

@@ -8,18 +8,36 @@ import (
 	"testing"
 )
 
-// room is the catalog of a sphere of 8×4 tiles.
+// room returns the catalog of a sphere of 8×4 tiles.
 func room(t testing.TB) *Catalog {
 	t.Helper()
-	s := &Sphere{Projection: ProjectionEquirectangular, Stereo: StereoTopBottom, Width: 1920, Height: 540, Columns: 8, Rows: 4, Qualities: 2}
+	s := &Sphere{
+		Projection: ProjectionEquirectangular,
+		Stereo:     StereoTopBottom,
+		Width:      1920,
+		Height:     540,
+		Columns:    8,
+		Rows:       4,
+		Qualities:  2,
+	}
 	c := &Catalog{Version: Version, Tracks: []Track{
-		{Name: VideoTrack, Packaging: PackagingLOC, Role: RoleVideo, Codec: "avc1.42c01e", Width: 480, Height: 268, Sphere: s}, NewRatesTrack(VideoTrack),
+		{
+			Name:      VideoTrack,
+			Packaging: PackagingLOC,
+			Role:      RoleVideo,
+			Codec:     "avc1.42c01e",
+			Width:     480,
+			Height:    268,
+			Sphere:    s,
+		}, NewRatesTrack(VideoTrack),
 	}}
 	for i := range s.Tiles() {
 		for q := range s.Qualities {
 			r := s.Rect(i)
-			c.Tracks = append(c.Tracks, Track{Name: TileTrack(i, q), Packaging: PackagingLOC, Role: RoleTile, Width: r.Dx(), Height: 2 * r.Dy(),
-				Tile: &Tile{Tile: i, Quality: q, X: r.Min.X, Y: r.Min.Y, Width: r.Dx(), Height: r.Dy()}})
+			c.Tracks = append(c.Tracks, Track{
+				Name: TileTrack(i, q), Packaging: PackagingLOC, Role: RoleTile, Width: r.Dx(), Height: 2 * r.Dy(),
+				Tile: &Tile{Tile: i, Quality: q, X: r.Min.X, Y: r.Min.Y, Width: r.Dx(), Height: r.Dy()},
+			})
 		}
 	}
 	return c
@@ -35,7 +53,8 @@ func TestSphereRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if *got.Sphere().Sphere != *c.Tracks[0].Sphere || len(got.TileTracks(31)) != 2 || got.TileTracks(9)[1].Name != "tiles/9/1" {
+	if *got.Sphere().Sphere != *c.Tracks[0].Sphere || len(got.TileTracks(31)) != 2 ||
+		got.TileTracks(9)[1].Name != "tiles/9/1" {
 		t.Errorf("got %+v, %+v", got.Sphere(), got.TileTracks(9))
 	}
 }
@@ -43,8 +62,11 @@ func TestSphereRoundTrip(t *testing.T) {
 // Tiles have even edges, and cover the picture without gap or overlap.
 func TestRectsCover(t *testing.T) {
 	for _, s := range []Sphere{
-		{Width: 1920, Height: 960, Columns: 8, Rows: 4}, {Width: 1920, Height: 540, Columns: 8, Rows: 4}, {Width: 1000, Height: 502, Columns: 7, Rows: 3},
-		{Width: 64, Height: 32, Columns: 1, Rows: 1}, {Width: 4096, Height: 2048, Columns: 16, Rows: 16},
+		{Width: 1920, Height: 960, Columns: 8, Rows: 4},
+		{Width: 1920, Height: 540, Columns: 8, Rows: 4},
+		{Width: 1000, Height: 502, Columns: 7, Rows: 3},
+		{Width: 64, Height: 32, Columns: 1, Rows: 1},
+		{Width: 4096, Height: 2048, Columns: 16, Rows: 16},
 	} {
 		area := 0
 		for i := range s.Tiles() {
@@ -52,7 +74,8 @@ func TestRectsCover(t *testing.T) {
 			if (r.Min.X|r.Min.Y|r.Max.X|r.Max.Y)%2 != 0 || r.Empty() {
 				t.Errorf("%+v: tile %d is %v", s, i, r)
 			}
-			if want := image.Pt(s.Width/s.Columns, s.Height/s.Rows); (r.Dx()-want.X)*(r.Dx()-want.X) > 4 || (r.Dy()-want.Y)*(r.Dy()-want.Y) > 4 {
+			if want := image.Pt(s.Width/s.Columns, s.Height/s.Rows); (r.Dx()-want.X)*(r.Dx()-want.X) > 4 ||
+				(r.Dy()-want.Y)*(r.Dy()-want.Y) > 4 {
 				t.Errorf("%+v: tile %d is %v, want about %v", s, i, r.Size(), want)
 			}
 			if i%s.Columns > 0 && s.Rect(i-1).Max.X != r.Min.X || i >= s.Columns && s.Rect(i-s.Columns).Max.Y != r.Min.Y {
@@ -85,7 +108,7 @@ func TestBadSpheres(t *testing.T) {
 		{"primaries", func(c *Catalog) { c.Tracks[0].Sphere.Color.Primaries = "bt2020" }, `hcsphere.color.primaries: "bt2020"`},
 		{"transfer", func(c *Catalog) { c.Tracks[0].Sphere.Color.Transfer = "pq" }, `hcsphere.color.transfer: "pq"`},
 		{"matrix", func(c *Catalog) { c.Tracks[0].Sphere.Color.Matrix = "rgb" }, `hcsphere.color.matrix: "rgb"`},
-		{"two spheres", func(c *Catalog) { c.Tracks[1].Sphere = c.Tracks[0].Sphere }, "$.tracks[1].hcsphere: an earlier track has one"},
+		{"two spheres", func(c *Catalog) { c.Tracks[1].Sphere = c.Tracks[0].Sphere }, "$.tracks[1].hcsphere: an earlier track already has one"},
 		{"no sphere", func(c *Catalog) { c.Tracks[0].Sphere = nil }, "no track has hcsphere"},
 		{"tile beyond the grid", func(c *Catalog) { c.Tracks[2].Tile.Tile = 32 }, "$.tracks[2].hctile.tile: 32 of a grid of 8×4"},
 		{"quality beyond", func(c *Catalog) { c.Tracks[2].Tile.Quality = 2 }, "hctile.quality: 2 of 2"},

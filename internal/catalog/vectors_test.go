@@ -10,18 +10,18 @@ import (
 	"testing"
 )
 
-// vectors are the catalogs of testdata/vectors.json, by which this package and the
-// web viewer's reader prove that they agree.
+// vectors are the catalogs of testdata/vectors.json, which the web viewer's reader is tested with
+// too.
 type vectors struct {
 	Valid []struct {
 		Name    string
-		Objects []vectorObject // of one group, but for whole catalogs: each begins a new one
+		Objects []vectorObject // of one group; each whole catalog begins a new one
 		Want    vectorCatalog
 	}
 	Invalid []struct {
 		Name    string
-		Objects []vectorObject // the last is the wrong one
-		Error   string         // JSON path that the error has to name, or one inside it
+		Objects []vectorObject // the last is invalid
+		Error   string         // JSON path in the error, or one inside it
 	}
 	Poses []struct {
 		Name  string
@@ -31,8 +31,7 @@ type vectors struct {
 	}
 }
 
-// vectorObject is an object's payload: a document, text that is none, or a gzip
-// stream in base64.
+// vectorObject is an object's payload: a document, invalid text, or a gzip stream in base64.
 type vectorObject struct{ json.RawMessage }
 
 func (o vectorObject) payload(t testing.TB) (payload []byte, compression properties) {
@@ -57,11 +56,11 @@ type properties map[uint64]uint64
 
 func (p properties) Int(t uint64) (uint64, bool) { v, ok := p[t]; return v, ok }
 
-// vectorCatalog is what a player makes of a catalog.
+// vectorCatalog is a player's view of a catalog.
 type vectorCatalog struct {
 	Complete bool             `json:"complete"`
 	Tracks   []string         `json:"tracks"`
-	Cameras  [][]vectorCamera `json:"cameras"` // by number; of each, the best quality first
+	Cameras  [][]vectorCamera `json:"cameras"` // by number; best quality first
 	Poses    bool             `json:"poses"`
 	Sphere   *vectorSphere    `json:"sphere,omitempty"`
 }
@@ -123,7 +122,7 @@ func readVectors(t *testing.T) vectors {
 	return v
 }
 
-// read takes a catalog track's objects as a player does.
+// read reads a catalog track's objects like a player.
 func read(t *testing.T, objects []vectorObject) (c *Catalog, err error) {
 	t.Helper()
 	var r Reader
@@ -177,8 +176,10 @@ func describe(t *testing.T, c *Catalog, track Track) vectorCamera {
 	t.Helper()
 	p := track.Points
 	v := vectorCamera{
-		Track: track.Name, Camera: p.Camera, Name: p.CameraName, Quality: p.Quality, Layout: p.Layout, Descriptions: p.Descriptions,
-		MaxPoints: p.MaxPoints, DeliveryTimeout: p.DeliveryTimeout, Datagrams: p.Delivery == DeliveryDatagram, Framerate: track.Framerate, Bitrate: track.Bitrate, Duration: track.TrackDuration,
+		Track: track.Name, Camera: p.Camera, Name: p.CameraName,
+		Quality: p.Quality, Layout: p.Layout, Descriptions: p.Descriptions,
+		MaxPoints: p.MaxPoints, DeliveryTimeout: p.DeliveryTimeout, Datagrams: p.Delivery == DeliveryDatagram,
+		Framerate: track.Framerate, Bitrate: track.Bitrate, Duration: track.TrackDuration,
 	}
 	if m := track.Template; m != (Template{}) {
 		v.Timeline = &vectorTimeline{m.Media, m.MediaStep, m.Location[0], m.Step[0], m.Wallclock}
@@ -200,7 +201,8 @@ func describeSphere(c *Catalog) *vectorSphere {
 	}
 	s := track.Sphere
 	v := &vectorSphere{
-		Video: track.Name, Stereo: s.Eyes() == 2, Width: s.Width, Height: s.Height, Columns: s.Columns, Rows: s.Rows, Qualities: s.Qualities,
+		Video: track.Name, Stereo: s.Eyes() == 2, Width: s.Width, Height: s.Height,
+		Columns: s.Columns, Rows: s.Rows, Qualities: s.Qualities,
 		Yaw: s.Yaw, Tiles: []string{},
 	}
 	for i := range s.Tiles() {
@@ -254,7 +256,7 @@ func TestPoseVectors(t *testing.T) {
 
 var pathOf = regexp.MustCompile(`catalog: (\S+): `)
 
-// errorPath is the JSON path that an error of this package names.
+// errorPath returns the JSON path in one of this package's errors.
 func errorPath(err error) string {
 	if m := pathOf.FindStringSubmatch(err.Error()); m != nil {
 		return m[1]
@@ -272,8 +274,7 @@ func toJSON(v any) string {
 	return string(b)
 }
 
-// FuzzReader checks that no object makes a catalog that cannot be written again, be
-// it compressed or not.
+// FuzzReader checks that every catalog that Reader accepts, compressed or not, can be marshalled.
 func FuzzReader(f *testing.F) {
 	b, err := os.ReadFile("testdata/vectors.json")
 	if err != nil {

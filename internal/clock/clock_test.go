@@ -59,7 +59,12 @@ func TestOffset(t *testing.T) {
 		stamps int
 		within time.Duration
 	}{
-		{"first stamp, empty queue", func(w *world) { w.queue = func(*rand.Rand) time.Duration { return 0 } }, 1, time.Microsecond},
+		{
+			"first stamp, empty queue",
+			func(w *world) { w.queue = func(*rand.Rand) time.Duration { return 0 } },
+			1,
+			time.Microsecond,
+		},
 		{"queueing jitter", func(*world) {}, 100, 200 * time.Microsecond},
 		{"heavy queueing", func(w *world) {
 			w.smoothed = 80 * time.Millisecond

@@ -1,6 +1,6 @@
-// Package config reads a program's YAML configuration so that its flags can
-// override it: the file is loaded first and its values become the flags' defaults.
-// Errors name the file, the line and the setting.
+// Package config reads a program's YAML configuration. The file is loaded first and its values
+// become the defaults of the flags, which therefore override it. Errors name the file, the line and
+// the setting.
 package config
 
 import (
@@ -19,27 +19,26 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Flag is the name of the flag that names the file.
+// Flag names the flag for the configuration file.
 const Flag = "config"
 
-// Load looks for --config in args and, where it is given, reads that file over
-// into, a pointer to the program's configuration with its defaults set. It returns
-// the file's name, "" without one.
+// Load reads the file given by --config in args over into, a pointer to the program's configuration
+// with its defaults. It returns the file's name, "" without the flag.
 func Load(args []string, into any) (file string, err error) {
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	fs.ParseErrorsAllowlist.UnknownFlags = true
 	fs.SetOutput(io.Discard)
 	fs.Usage = func() {}
 	path := fs.String(Flag, "", "")
-	fs.BoolP("help", "h", false, "") // else pflag answers it here
-	_ = fs.Parse(args)               // the real flag set reports what is wrong
+	fs.BoolP("help", "h", false, "") // otherwise pflag handles it here
+	_ = fs.Parse(args)               // the program's own flag set reports errors
 	if *path == "" {
 		return "", nil
 	}
 	return *path, Read(*path, into)
 }
 
-// Read reads a file over into, as Decode does.
+// Read reads a file over into.
 func Read(path string, into any) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -48,21 +47,21 @@ func Read(path string, into any) error {
 	return Decode(path, b, into)
 }
 
-// Decode reads the YAML of a file over into, a pointer to a struct. What the YAML does
-// not name keeps its value; a name that into does not have is an error.
+// Decode reads YAML over into, a pointer to a struct. Settings missing in the YAML keep their
+// values; unknown settings are an error.
 func Decode(file string, b []byte, into any) error {
 	b = renameOldKeys(file, b, into)
 	decoder := yaml.NewDecoder(bytes.NewReader(b))
 	decoder.KnownFields(true)
 	err := decoder.Decode(into)
-	if errors.Is(err, io.EOF) { // nothing but comments
+	if errors.Is(err, io.EOF) { // only comments
 		return nil
 	}
 	if wrong := (*yaml.TypeError)(nil); errors.As(err, &wrong) {
 		all := entries(b)
 		var lines []string
 		for _, line := range wrong.Errors {
-			lines = append(lines, inWords(file, line, all))
+			lines = append(lines, userError(file, line, all))
 		}
 		return errors.New(strings.Join(lines, "; "))
 	}
@@ -70,7 +69,7 @@ func Decode(file string, b []byte, into any) error {
 		if m := syntaxError.FindStringSubmatch(err.Error()); m != nil {
 			return fmt.Errorf("%s:%s: %s", file, m[1], m[2])
 		}
-		if s, ok := culprit(b, into, err); ok {
+		if s, ok := rejectedSetting(b, into, err); ok {
 			return fmt.Errorf("%s:%d: %s: %q is not %s", file, s.line, s.path, s.value, kindOf(err))
 		}
 		return fmt.Errorf("%s: %w", file, err)
@@ -78,9 +77,9 @@ func Decode(file string, b []byte, into any) error {
 	return nil
 }
 
-// culprit finds the setting that a type refused as its text, which yaml's error does not name: without
-// it, and those before it of the same value, that error is gone.
-func culprit(b []byte, into any, refused error) (entry, bool) {
+// rejectedSetting finds the setting whose text a type refused, since yaml's error does not name it. It
+// removes candidates with that value until the error disappears.
+func rejectedSetting(b []byte, into any, refused error) (entry, bool) {
 	var root yaml.Node
 	if yaml.Unmarshal(b, &root) != nil {
 		return entry{}, false
@@ -90,14 +89,15 @@ func culprit(b []byte, into any, refused error) (entry, bool) {
 			continue
 		}
 		s.node.Tag, s.node.Value = "!!null", ""
-		if err := root.Decode(reflect.New(reflect.TypeOf(into).Elem()).Interface()); err == nil || err.Error() != refused.Error() {
+		if err := root.Decode(reflect.New(reflect.TypeOf(into).Elem()).Interface()); err == nil ||
+			err.Error() != refused.Error() {
 			return s, true
 		}
 	}
 	return entry{}, false
 }
 
-// kindOf says what a text would have to be that a type refused.
+// kindOf describes the text that a type would have accepted.
 func kindOf(refused error) string {
 	switch text := refused.Error(); {
 	case strings.HasPrefix(text, "ParseAddr("):
@@ -109,19 +109,19 @@ func kindOf(refused error) string {
 }
 
 var (
-	// How yaml words its errors.
+	// Formats of yaml's errors.
 	syntaxError  = regexp.MustCompile(`^yaml: line (\d+): (.*)`)
 	typeError    = regexp.MustCompile(`^line (\d+): (.*)`)
 	unknownField = regexp.MustCompile(`^field (\S+) (?:not found in|already set in) type .*`)
 	wrongType    = regexp.MustCompile("^cannot unmarshal !!\\S+(?: `(.*)`)? into (\\S+)")
 
 	number = regexp.MustCompile(`^\d+$`)
-	// settingName is how errors of a program's own checks begin: with the setting.
+	// settingName matches the setting at the start of a validation error.
 	settingName = regexp.MustCompile(`^[a-z][A-Za-z0-9]*(?:\[\d+\]|\.[A-Za-z0-9_-]+)*`)
 )
 
-// inWords words one of yaml's errors for a person.
-func inWords(file, text string, all []entry) string {
+// userError rewrites one of yaml's errors for users.
+func userError(file, text string, all []entry) string {
 	m := typeError.FindStringSubmatch(text)
 	if m == nil {
 		return file + ": " + text
@@ -153,13 +153,15 @@ func inWords(file, text string, all []entry) string {
 	return fmt.Sprintf("%s:%d: %s", file, line, text)
 }
 
-// kinds are Go's types in words.
+// kinds describes Go types for users.
 var kinds = map[string]string{
-	"int": "a whole number", "int64": "a whole number", "uint16": "a whole number from 0 to 65535", "uint8": "a whole number from 0 to 255",
-	"uint32": "a whole number above 0", "uint64": "a whole number above 0", "float64": "a number", "bool": "true or false", "string": "text",
+	"int": "a whole number", "int64": "a whole number", "uint16": "a whole number from 0 to 65535",
+	"uint8":  "a whole number from 0 to 255",
+	"uint32": "a whole number above 0", "uint64": "a whole number above 0", "float64": "a number",
+	"bool": "true or false", "string": "text",
 }
 
-// kind is one of Go's types in words.
+// kind describes a Go type for users.
 func kind(name string) string {
 	switch {
 	case strings.HasPrefix(name, "[]"):
@@ -170,8 +172,8 @@ func kind(name string) string {
 	return cmp.Or(kinds[name], name)
 }
 
-// Locate puts the file and, where the error begins with the name of a setting in it, the
-// line before the error of a check that follows reading.
+// Locate prefixes a validation error with the file, and with the line if the error begins with the
+// name of a setting in the file.
 func Locate(file string, err error) error {
 	if err == nil || file == "" {
 		return err
@@ -183,27 +185,27 @@ func Locate(file string, err error) error {
 	name := settingName.FindString(err.Error())
 	line := 0
 	for _, s := range entries(b) {
-		// The setting itself, or the section or list that it would be in.
+		// The setting itself, or its section or list.
 		if name != "" && (s.path == name || strings.HasPrefix(name, s.path+".")) {
-			line = s.line // what lies deeper comes later
+			line = s.line // deeper settings follow
 		}
 	}
 	if line == 0 {
-		return err // it is not in the file: a flag, or a default
+		return err // the value comes from a flag or a default
 	}
 	return fmt.Errorf("%s:%d: %w", file, line, err)
 }
 
-// entry is a setting that a file has.
+// entry is a setting in a file.
 type entry struct {
-	path   string // as errors name it: tls.certificate, paths[0].index
+	path   string // as in errors: tls.certificate, paths[0].index
 	line   int
 	column int        // of a key, in runes, from 1; 0 for values
-	value  string     // of a scalar
-	node   *yaml.Node // of a scalar
+	value  string     // for scalars
+	node   *yaml.Node // for scalars
 }
 
-// entries lists the settings of a file in their order.
+// entries lists the settings of a file in order.
 func entries(b []byte) (all []entry) {
 	var root yaml.Node
 	if yaml.Unmarshal(b, &root) != nil {
@@ -212,7 +214,7 @@ func entries(b []byte) (all []entry) {
 	return nodes(&root)
 }
 
-// nodes lists the settings of a document in their order.
+// nodes lists the settings of a document in order.
 func nodes(root *yaml.Node) (all []entry) {
 	if len(root.Content) == 0 {
 		return nil
@@ -220,7 +222,7 @@ func nodes(root *yaml.Node) (all []entry) {
 	var walk func(path string, n *yaml.Node, depth int)
 	walk = func(path string, n *yaml.Node, depth int) {
 		if depth > 100 {
-			return // an alias of itself
+			return // a recursive alias
 		}
 		switch n.Kind {
 		case yaml.MappingNode:
@@ -244,11 +246,11 @@ func nodes(root *yaml.Node) (all []entry) {
 	return all
 }
 
-// All is every section.
+// All matches every section.
 const All = "*"
 
-// Changed lists the settings, such as cache.maxAge, in which two configurations of one
-// type differ, but for those below one of the given sections.
+// Changed lists the settings, such as cache.maxAge, that differ between two configurations of the
+// same type, except those in the given sections.
 func Changed(a, b any, but ...string) (changed []string) {
 	before, after := map[string]string{}, map[string]string{}
 	var names []string
@@ -274,7 +276,8 @@ func Changed(a, b any, but ...string) (changed []string) {
 		seen[name] = true
 		below := false
 		for _, section := range but {
-			below = below || section == All || name == section || strings.HasPrefix(name, section+".") || strings.HasPrefix(name, section+"[")
+			below = below || section == All || name == section || strings.HasPrefix(name, section+".") ||
+				strings.HasPrefix(name, section+"[")
 		}
 		if !below {
 			changed = append(changed, name)

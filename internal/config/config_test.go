@@ -28,26 +28,62 @@ func TestLoad(t *testing.T) {
 		file string
 		args []string // FILE stands for the file
 		want settings
-		err  string // in the error, "" when there is none
+		err  string // expected in the error, "" for success
 	}{
-		"no file":       {args: []string{"--listen", ":1"}, want: defaults},
-		"empty file":    {args: []string{"--config", "FILE"}, want: defaults},
-		"comments":      {file: "# listen: :5\n", args: []string{"--config", "FILE"}, want: defaults},
-		"some settings": {file: "listen: :5\n", args: []string{"--config=FILE", "--other", "x"}, want: settings{Listen: ":5", Drain: time.Second}},
-		"a duration":    {file: "drain: 250ms\n", args: []string{"--config", "FILE"}, want: settings{Listen: ":4443", Drain: 250 * time.Millisecond}},
-		"unknown":       {file: "cache:\n  maxByte: 1\n", args: []string{"--config", "FILE"}, err: `settings.yaml:2: unknown setting "maxByte"`},
-		"wrong type":    {file: "cache:\n  maxBytes: many\n", args: []string{"--config", "FILE"}, err: `settings.yaml:2: cache.maxBytes: "many" is not a whole number`},
-		"no unit":       {file: "drain: 3\n", args: []string{"--config", "FILE"}, err: `settings.yaml:1: drain: "3" has no unit; write 3s`},
-		"no duration":   {file: "\ndrain: soon\n", args: []string{"--config", "FILE"}, err: `settings.yaml:2: drain: "soon" is not a duration such as 250ms, 3s or 1m`},
-		"two errors":    {file: "drain: 3\ncache: {maxBytes: x}\n", args: []string{"--config", "FILE"}, err: `settings.yaml:2: cache.maxBytes: "x" is not a whole number`},
-		"a section":     {file: "cache: 5\n", args: []string{"--config", "FILE"}, err: `settings.yaml:1: cache: "5" is not `},
-		"no address":    {file: "name: here\npeer: here\n", args: []string{"--config", "FILE"}, err: `settings.yaml:2: peer: "here" is not an IP address`},
-		"no prefix":     {file: "behind:\n  - at: 10.9.0.7\n", args: []string{"--config", "FILE"}, err: `settings.yaml:2: behind[0].at: "10.9.0.7" is not a prefix`},
-		"no list":       {file: "behind: all\n", args: []string{"--config", "FILE"}, err: `settings.yaml:1: behind: "all" is not `},
-		"twice":         {file: "drain: 1s\ndrain: 2s\n", args: []string{"--config", "FILE"}, err: "settings.yaml:2: "},
-		"not YAML":      {file: "listen: [\n", args: []string{"--config", "FILE"}, err: "settings.yaml:1: "},
-		"missing":       {args: []string{"--config", "FILE.none"}, err: "no such file"},
-		"help":          {file: "listen: :5\n", args: []string{"-h", "--config", "FILE"}, want: settings{Listen: ":5", Drain: time.Second}},
+		"no file":    {args: []string{"--listen", ":1"}, want: defaults},
+		"empty file": {args: []string{"--config", "FILE"}, want: defaults},
+		"comments":   {file: "# listen: :5\n", args: []string{"--config", "FILE"}, want: defaults},
+		"some settings": {
+			file: "listen: :5\n", args: []string{"--config=FILE", "--other", "x"},
+			want: settings{Listen: ":5", Drain: time.Second},
+		},
+		"a duration": {
+			file: "drain: 250ms\n", args: []string{"--config", "FILE"},
+			want: settings{Listen: ":4443", Drain: 250 * time.Millisecond},
+		},
+		"unknown": {
+			file: "cache:\n  maxByte: 1\n", args: []string{"--config", "FILE"},
+			err: `settings.yaml:2: unknown setting "maxByte"`,
+		},
+		"wrong type": {
+			file: "cache:\n  maxBytes: many\n", args: []string{"--config", "FILE"},
+			err: `settings.yaml:2: cache.maxBytes: "many" is not a whole number`,
+		},
+		"no unit": {
+			file: "drain: 3\n", args: []string{"--config", "FILE"},
+			err: `settings.yaml:1: drain: "3" has no unit; write 3s`,
+		},
+		"no duration": {
+			file: "\ndrain: soon\n", args: []string{"--config", "FILE"},
+			err: `settings.yaml:2: drain: "soon" is not a duration such as 250ms, 3s or 1m`,
+		},
+		"two errors": {
+			file: "drain: 3\ncache: {maxBytes: x}\n", args: []string{"--config", "FILE"},
+			err: `settings.yaml:2: cache.maxBytes: "x" is not a whole number`,
+		},
+		"a section": {
+			file: "cache: 5\n", args: []string{"--config", "FILE"},
+			err: `settings.yaml:1: cache: "5" is not `,
+		},
+		"no address": {
+			file: "name: here\npeer: here\n", args: []string{"--config", "FILE"},
+			err: `settings.yaml:2: peer: "here" is not an IP address`,
+		},
+		"no prefix": {
+			file: "behind:\n  - at: 10.9.0.7\n", args: []string{"--config", "FILE"},
+			err: `settings.yaml:2: behind[0].at: "10.9.0.7" is not a prefix`,
+		},
+		"no list": {
+			file: "behind: all\n", args: []string{"--config", "FILE"},
+			err: `settings.yaml:1: behind: "all" is not `,
+		},
+		"twice":    {file: "drain: 1s\ndrain: 2s\n", args: []string{"--config", "FILE"}, err: "settings.yaml:2: "},
+		"not YAML": {file: "listen: [\n", args: []string{"--config", "FILE"}, err: "settings.yaml:1: "},
+		"missing":  {args: []string{"--config", "FILE.none"}, err: "no such file"},
+		"help": {
+			file: "listen: :5\n", args: []string{"-h", "--config", "FILE"},
+			want: settings{Listen: ":5", Drain: time.Second},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "settings.yaml")
@@ -64,7 +100,8 @@ func TestLoad(t *testing.T) {
 				t.Error(err)
 			case c.err == "" && got != c.want:
 				t.Errorf("%+v, want %+v", got, c.want)
-			case c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err) || !strings.Contains(err.Error(), "settings.yaml")):
+			case c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err) ||
+				!strings.Contains(err.Error(), "settings.yaml")):
 				t.Errorf("%v, want %q and the file's name", err, c.err)
 			}
 		})
@@ -79,7 +116,7 @@ func TestLocate(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"cache.maxBytes must be above 0":        ":4: ",
-		"cache.maxAge must be above 0":          ":3: ", // the section that it would be in
+		"cache.maxAge must be above 0":          ":3: ", // of the enclosing section
 		"listen: address :5 is in use":          ":1: ",
 		"paths[1].index 9 is not 1 to 8":        ":7: ",
 		"paths[0].interface is missing":         ":6: ",
@@ -128,10 +165,12 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// Settings come from files that others may have written: whatever they hold, it is
-// read or refused.
+// FuzzDecode: any file is either read or refused.
 func FuzzDecode(f *testing.F) {
-	for _, seed := range []string{"listen: :5\n", "cache: {maxBytes: 1}", "a: &a [*a]", "<<: 1", "- : [", "drain: 1h\n---\nx: 1", "!!binary x: 1", "? {a: b}\n: c"} {
+	for _, seed := range []string{
+		"listen: :5\n", "cache: {maxBytes: 1}", "a: &a [*a]", "<<: 1", "- : [",
+		"drain: 1h\n---\nx: 1", "!!binary x: 1", "? {a: b}\n: c",
+	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(_ *testing.T, b []byte) {

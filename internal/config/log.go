@@ -12,14 +12,13 @@ type Log struct {
 	Format string `yaml:"format"` // text or json
 }
 
-// Logger is a logger whose level can be changed.
+// Logger is a logger with an adjustable level.
 type Logger struct {
 	*slog.Logger
 	level *slog.LevelVar
 }
 
-// Logger returns a logger to stderr, and makes it the default; the error names the setting
-// that is wrong.
+// Logger returns a logger to stderr and makes it the default. Its error names the wrong setting.
 func (l Log) Logger() (*Logger, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
@@ -36,7 +35,7 @@ func (l Log) Logger() (*Logger, error) {
 	return log, nil
 }
 
-// SetLevel sets the level that a valid l names.
+// SetLevel applies the level of a valid l.
 func (log *Logger) SetLevel(l Log) {
 	var level slog.Level
 	if level.UnmarshalText([]byte(l.Level)) == nil {
@@ -44,11 +43,11 @@ func (log *Logger) SetLevel(l Log) {
 	}
 }
 
-// Validate returns an error that names the setting which is wrong.
+// Validate returns an error that names the wrong setting.
 func (l Log) Validate() error {
 	var level slog.Level
 	if level.UnmarshalText([]byte(l.Level)) != nil {
-		return fmt.Errorf("log.level %q is not debug, info, warn or error", l.Level)
+		return fmt.Errorf("log.level %q: want debug, info, warn or error", l.Level)
 	}
 	if l.Format != "text" && l.Format != "json" {
 		return fmt.Errorf("log.format %q is not text or json", l.Format)

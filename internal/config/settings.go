@@ -104,7 +104,7 @@ func (s Setting) usage() string {
 
 // AddFlags adds the flags of the settings with the given keys, by default of all settings. cfg is a
 // pointer to the configuration, which holds the defaults and receives the values. Strings, numbers,
-// booleans, durations, lists of strings, encoding.TextUnmarshaler and pflag.Value have flags.
+// booleans, durations, lists and maps of strings, encoding.TextUnmarshaler and pflag.Value have flags.
 func (t Table) AddFlags(fs *pflag.FlagSet, cfg any, keys ...string) {
 	for _, s := range t {
 		name := s.flagName()
@@ -131,6 +131,9 @@ func addFlag(fs *pflag.FlagSet, name, usage string, field reflect.Value) bool {
 		return true
 	case *[]string:
 		fs.StringSliceVar(p, name, *p, usage)
+		return true
+	case *map[string]string:
+		fs.StringToStringVar(p, name, *p, usage)
 		return true
 	case encoding.TextUnmarshaler:
 		if value, ok := field.Interface().(encoding.TextMarshaler); ok {
@@ -262,7 +265,8 @@ func (t Table) Example(header string, cfg any) ([]byte, error) {
 		return nil, err
 	}
 	if seen != len(t) {
-		return nil, fmt.Errorf("%d settings of the table are missing from the configuration or listed twice", len(t)-seen)
+		return nil, fmt.Errorf("%d settings of the table are missing from the configuration or listed twice",
+			len(t)-seen)
 	}
 	return b.Bytes(), nil
 }
@@ -291,6 +295,12 @@ func (t Table) example(b *bytes.Buffer, path, indent string, section *yaml.Node,
 			}
 			continue
 		}
+		if value.Kind == yaml.SequenceNode && len(value.Content) > 0 && value.Content[0].Kind == yaml.MappingNode {
+			if err := sections(b, indent, name, value.Content); err != nil {
+				return err
+			}
+			continue
+		}
 		value.Style |= yaml.FlowStyle
 		if d, err := time.ParseDuration(value.Value); err == nil && value.Tag == "!!str" {
 			value.Value = shorten(d)
@@ -300,6 +310,20 @@ func (t Table) example(b *bytes.Buffer, path, indent string, section *yaml.Node,
 			return err
 		}
 		fmt.Fprintf(b, "%s%s: %s", indent, name, text)
+	}
+	return nil
+}
+
+// sections writes a list of sections, one a line.
+func sections(b *bytes.Buffer, indent, name string, list []*yaml.Node) error {
+	fmt.Fprintf(b, "%s%s:\n", indent, name)
+	for _, item := range list {
+		item.Style |= yaml.FlowStyle
+		text, err := yaml.Marshal(item)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(b, "%s  - %s", indent, text)
 	}
 	return nil
 }
@@ -354,7 +378,8 @@ func renameOldKeys(file string, b []byte, into any) []byte {
 			if s.OldKey == "" || e.path != s.OldKey || e.column == 0 {
 				continue
 			}
-			oldName, newName := s.OldKey[strings.LastIndexByte(s.OldKey, '.')+1:], s.Key[strings.LastIndexByte(s.Key, '.')+1:]
+			oldName, newName := s.OldKey[strings.LastIndexByte(s.OldKey, '.')+1:],
+				s.Key[strings.LastIndexByte(s.Key, '.')+1:]
 			line := []rune(string(lines[e.line-1]))
 			before, after := string(line[:e.column-1]), string(line[e.column-1:])
 			lines[e.line-1] = []byte(before + strings.Replace(after, oldName, newName, 1))

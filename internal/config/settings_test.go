@@ -2,6 +2,7 @@ package config
 
 import (
 	"io"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -14,6 +15,11 @@ import (
 
 type mode string
 
+type client struct {
+	Name string `yaml:"name"`
+	Port int    `yaml:"port"`
+}
+
 type program struct {
 	Listen string   `yaml:"listen"`
 	Mode   mode     `yaml:"mode"`
@@ -22,10 +28,11 @@ type program struct {
 		MaxAge   time.Duration `yaml:"maxAge"`
 		MaxBytes int64         `yaml:"maxBytes"`
 	} `yaml:"cache"`
-	Peer    netip.Addr `yaml:"peer"`
-	Ratio   float64    `yaml:"ratio"`
-	Clients []struct{ Name string }
-	Log     Log `yaml:"log"`
+	Peer    netip.Addr        `yaml:"peer"`
+	Ratio   float64           `yaml:"ratio"`
+	Tokens  map[string]string `yaml:"tokens"`
+	Clients []client          `yaml:"clients"`
+	Log     Log               `yaml:"log"`
 }
 
 var table = append(Table{
@@ -37,6 +44,7 @@ var table = append(Table{
 	{Key: "cache.maxBytes", Help: "Maximum size in bytes.", Range: NotNegative},
 	{Key: "peer", Help: "IP address of the peer."},
 	{Key: "ratio", Help: "A ratio.", Flag: "-"},
+	{Key: "tokens", Help: "Tokens by name."},
 	{Key: "clients", Help: "Clients by name."},
 }, LogSettings()...)
 
@@ -45,6 +53,7 @@ func (*program) Settings() Table { return table }
 func defaults() *program {
 	p := &program{Listen: ":4443", Mode: "a", Peer: netip.MustParseAddr("::1"), Log: Log{"info", "text"}}
 	p.Cache.MaxAge = time.Hour
+	p.Clients = []client{{"a", 1}, {"b", 2}}
 	return p
 }
 
@@ -55,13 +64,15 @@ func TestFlags(t *testing.T) {
 	fs.SetOutput(&warnings)
 	table.AddFlags(fs, p)
 	err := fs.Parse([]string{
-		"--listen", ":1", "--mode=b", "--peers=x,y", "--cache-max-bytes", "5", "--cache-age", "2s", "--peer", "10.0.0.1", "--log-level", "warn",
+		"--listen", ":1", "--mode=b", "--peers=x,y", "--cache-max-bytes", "5", "--cache-age", "2s", "--peer",
+		"10.0.0.1", "--log-level", "warn", "--tokens", "a=x,b=y", "--tokens", "c=z",
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if p.Listen != ":1" || p.Mode != "b" || !slices.Equal(p.Peers, []string{"x", "y"}) || p.Cache.MaxBytes != 5 ||
-		p.Cache.MaxAge != 2*time.Second || p.Peer != netip.MustParseAddr("10.0.0.1") || p.Log.Level != "warn" {
+		p.Cache.MaxAge != 2*time.Second || p.Peer != netip.MustParseAddr("10.0.0.1") || p.Log.Level != "warn" ||
+		!maps.Equal(p.Tokens, map[string]string{"a": "x", "b": "y", "c": "z"}) {
 		t.Errorf("got %+v", p)
 	}
 	if want := "Flag --cache-age has been deprecated, use --cache-max-age\n"; warnings.String() != want {
@@ -161,8 +172,13 @@ peer: ::1
 # A ratio.
 ratio: 0
 
+# Tokens by name.
+tokens: {}
+
 # Clients by name.
-clients: []
+clients:
+  - {name: a, port: 1}
+  - {name: b, port: 2}
 
 log:
   # Least severe log level: debug, info, warn or error.
@@ -176,7 +192,8 @@ log:
 	if err := Decode("x", got, defaults()); err != nil {
 		t.Error(err)
 	}
-	if _, err := table[1:].Example("", defaults()); err == nil || !strings.Contains(err.Error(), "setting listen is not in the table") {
+	if _, err := table[1:].Example("", defaults()); err == nil ||
+		!strings.Contains(err.Error(), "setting listen is not in the table") {
 		t.Errorf("for an incomplete table: %v", err)
 	}
 	if _, err := append(table, table[0]).Example("", defaults()); err == nil {

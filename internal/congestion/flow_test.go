@@ -43,7 +43,8 @@ func TestSampler(t *testing.T) {
 	}
 	// Packets 0 and 1 arrive: 2000 bytes in the 21 ms since the flow was idle.
 	rs := ack(21*ms, 0, 1)
-	if rs.NewlyAcked != 2000 || rs.Delivered != 2000 || rs.Interval != 21*ms || rs.RTT != 20*ms || rs.TxInFlight != 2000 {
+	if rs.NewlyAcked != 2000 || rs.Delivered != 2000 || rs.Interval != 21*ms || rs.RTT != 20*ms ||
+		rs.TxInFlight != 2000 {
 		t.Errorf("first sample: %+v", rs)
 	}
 	// Packet 2 arrives a millisecond later. It was sent before the first ACK, so it is measured

@@ -38,12 +38,48 @@ func TestThroughput(t *testing.T) {
 		{"no loss", "yeah", with(func(p *simPath) { p.loss = 0 }), 330, 20 * time.Millisecond},
 		{"1 % loss", "bbr", with(func(p *simPath) { p.loss = 0.01 }), 320, 2 * time.Millisecond},
 		{"burst loss", "bbr", with(func(p *simPath) { p.loss = 0; p.burstLoss = 0.005 }), 250, 2 * time.Millisecond},
-		{"shallow queue", "bbr", with(func(p *simPath) { p.loss = 0; p.queue = 70 * simPacket }), 320, time.Millisecond},
-		{"CE marks", "bbr", with(func(p *simPath) { p.loss = 0; p.markAbove = 2 * time.Millisecond }), 330, 2 * time.Millisecond},
-		{"CE marks", "cubic", with(func(p *simPath) { p.loss = 0; p.markAbove = 2 * time.Millisecond }), 280, 3 * time.Millisecond},
-		{"aggregated ACKs", "bbr", with(func(p *simPath) { p.loss = 0; p.rate = 100 * mbit; p.aggregate = 10 * time.Millisecond }), 95, 0},
-		{"one building", "bbr", simPath{rate: 300 * mbit, delay: 100 * time.Microsecond, queue: 512 << 10}, 280, time.Millisecond},
-		{"slow and long", "bbr", simPath{rate: mbit, delay: 250 * time.Millisecond, queue: 64 << 10}, 0.8, 350 * time.Millisecond},
+		{
+			"shallow queue",
+			"bbr",
+			with(func(p *simPath) { p.loss = 0; p.queue = 70 * simPacket }),
+			320,
+			time.Millisecond,
+		},
+		{
+			"CE marks",
+			"bbr",
+			with(func(p *simPath) { p.loss = 0; p.markAbove = 2 * time.Millisecond }),
+			330,
+			2 * time.Millisecond,
+		},
+		{
+			"CE marks",
+			"cubic",
+			with(func(p *simPath) { p.loss = 0; p.markAbove = 2 * time.Millisecond }),
+			280,
+			3 * time.Millisecond,
+		},
+		{
+			"aggregated ACKs",
+			"bbr",
+			with(func(p *simPath) { p.loss = 0; p.rate = 100 * mbit; p.aggregate = 10 * time.Millisecond }),
+			95,
+			0,
+		},
+		{
+			"one building",
+			"bbr",
+			simPath{rate: 300 * mbit, delay: 100 * time.Microsecond, queue: 512 << 10},
+			280,
+			time.Millisecond,
+		},
+		{
+			"slow and long",
+			"bbr",
+			simPath{rate: mbit, delay: 250 * time.Millisecond, queue: 64 << 10},
+			0.8,
+			350 * time.Millisecond,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name+"/"+tt.controller, func(t *testing.T) {
@@ -104,8 +140,14 @@ func TestFrames(t *testing.T) {
 				lowest = min(lowest, f.flow.Estimates().Bandwidth)
 			}
 			d := f.frameDelays(4*time.Second, 29*time.Second)
-			t.Logf("frame delay %v p50, %v p95, %v p99; lowest estimate %.0f Mbit/s; %s", percentile(d, 0.5), percentile(d, 0.95),
-				percentile(d, 0.99), lowest/mbit, f.flow.Estimates().Phase)
+			t.Logf(
+				"frame delay %v p50, %v p95, %v p99; lowest estimate %.0f Mbit/s; %s",
+				percentile(d, 0.5),
+				percentile(d, 0.95),
+				percentile(d, 0.99),
+				lowest/mbit,
+				f.flow.Estimates().Phase,
+			)
 			if p := percentile(d, 0.99); p > tt.delay {
 				t.Errorf("99th percentile of frame delay %v, want at most %v", p, tt.delay)
 			}
@@ -144,12 +186,52 @@ func TestFairness(t *testing.T) {
 		{"CUBIC and BBR", flows(cubic, bbr), 100, 30 * time.Millisecond, 1, 0.75, 0.35, 0, 0},
 		{"CUBIC and BBR, deep", flows(cubic, bbr), 100, 30 * time.Millisecond, 4, 0.7, 0.3, 0, 0},
 		{"BBR and CUBIC, 10 Mbit/s", flows(bbr, cubic), 10, 30 * time.Millisecond, 1, 0.7, 0.3, 0, 0},
-		{"BBR and CUBIC, 100 ms", flows(bbr, cubic), 30, 100 * time.Millisecond, 1, 0.55, 0.12, 0, 0}, // a probe every 25 rounds
-		{"two BBR and two CUBIC, shallow", flows(bbr, bbr, cubic, cubic), 100, 30 * time.Millisecond, 0.5, 0.75, 0.35, 0, 0},
+		{
+			"BBR and CUBIC, 100 ms",
+			flows(bbr, cubic),
+			30,
+			100 * time.Millisecond,
+			1,
+			0.55,
+			0.12,
+			0,
+			0,
+		}, // a probe every 25 rounds
+		{
+			"two BBR and two CUBIC, shallow",
+			flows(bbr, bbr, cubic, cubic),
+			100,
+			30 * time.Millisecond,
+			0.5,
+			0.75,
+			0.35,
+			0,
+			0,
+		},
 		{"two BBR and two CUBIC", flows(bbr, bbr, cubic, cubic), 100, 30 * time.Millisecond, 1, 0.7, 0.3, 0, 0},
 		{"two BBR and two CUBIC, deep", flows(bbr, bbr, cubic, cubic), 100, 30 * time.Millisecond, 4, 0.75, 0.35, 0, 0},
-		{"two BBR and two CUBIC, ACKs in slots", flows(bbr, bbr, cubic, cubic), 100, 30 * time.Millisecond, 1, 0.65, 0.2, 0, 2 * time.Millisecond},
-		{"BBR and CUBIC, ACKs in slots", flows(bbr, cubic), 100, 30 * time.Millisecond, 1, 0.65, 0.3, 0, 2 * time.Millisecond},
+		{
+			"two BBR and two CUBIC, ACKs in slots",
+			flows(bbr, bbr, cubic, cubic),
+			100,
+			30 * time.Millisecond,
+			1,
+			0.65,
+			0.2,
+			0,
+			2 * time.Millisecond,
+		},
+		{
+			"BBR and CUBIC, ACKs in slots",
+			flows(bbr, cubic),
+			100,
+			30 * time.Millisecond,
+			1,
+			0.65,
+			0.3,
+			0,
+			2 * time.Millisecond,
+		},
 		{"three BBR and a CUBIC", flows(bbr, bbr, bbr, cubic), 100, 30 * time.Millisecond, 1, 0.8, 0.3, 0, 0},
 		{"BBR and NewReno", flows(bbr, "newreno"), 100, 30 * time.Millisecond, 2, 0.7, 0.25, 0, 0},
 		{"two CUBIC", flows(cubic, cubic), 100, 30 * time.Millisecond, 1, 0.75, 0.4, 0, 0},
@@ -180,7 +262,13 @@ func TestFairness(t *testing.T) {
 			for i, f := range all {
 				rates[i] = f.mbps(over)
 				if rates[i] < tt.least*share {
-					t.Errorf("flow %d (%s) got %.1f Mbit/s, want at least %.1f", i, tt.flows[i], rates[i], tt.least*share)
+					t.Errorf(
+						"flow %d (%s) got %.1f Mbit/s, want at least %.1f",
+						i,
+						tt.flows[i],
+						rates[i],
+						tt.least*share,
+					)
 				}
 			}
 			wait := percentile(s.queueDelays, 0.5).Seconds() / tt.rtt.Seconds()
@@ -272,7 +360,15 @@ func TestBBRPhases(t *testing.T) {
 		f := start(nil)
 		f.startBulk(0)
 		_, order := f.phases(20 * time.Second)
-		want := []string{"startup", "drain", "probe_bw_down", "probe_bw_cruise", "probe_bw_refill", "probe_bw_up", "probe_bw_down"}
+		want := []string{
+			"startup",
+			"drain",
+			"probe_bw_down",
+			"probe_bw_cruise",
+			"probe_bw_refill",
+			"probe_bw_up",
+			"probe_bw_down",
+		}
 		for i, p := range want { // down may last less than a millisecond after drain
 			if i < len(order) && order[i] == p {
 				continue

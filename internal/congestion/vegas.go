@@ -2,26 +2,24 @@ package congestion
 
 import "time"
 
-// Packets that Vegas wants to have queued in the path: between vegasAlpha and
-// vegasBeta in congestion avoidance, at most vegasGamma in slow start.
+// Targets of Vegas for its packets queued in the path: between vegasAlpha and vegasBeta in
+// congestion avoidance, at most vegasGamma in slow start.
 const (
 	vegasAlpha = 2
 	vegasBeta  = 4
 	vegasGamma = 1
 )
 
-// delayRound finds, once per round trip, the queue a flow holds in the path from
-// the RTTs of the round.
+// delayRound estimates, once per round trip, a flow's queue in the path from the RTTs of the round.
 type delayRound struct {
-	end     int64 // State.Delivered that ends the round
+	end     int64 // value of State.Delivered that ends the round
 	baseRTT time.Duration
-	minRTT  time.Duration // of the round
+	minRTT  time.Duration // lowest of the round
 	samples int
 }
 
-// update takes an ACK. At the end of a round with enough samples, ok is true and
-// queued is the window's excess over what the base RTT needs, in packets; rtt is
-// the lowest of the round.
+// update processes an ACK. At the end of a round with enough samples, ok is true, queued is the
+// window's excess over the base RTT's need, in packets, and rtt is the lowest of the round.
 func (d *delayRound) update(c *State, cwnd int64, s *Sample) (queued float64, rtt time.Duration, ok bool) {
 	if s.RTT > 0 {
 		if d.baseRTT == 0 || s.RTT < d.baseRTT {
@@ -38,16 +36,16 @@ func (d *delayRound) update(c *State, cwnd int64, s *Sample) (queued float64, rt
 	d.end = c.Delivered
 	rtt, samples := d.minRTT, d.samples
 	d.samples = 0
-	if samples < 3 { // delayed ACKs alone
+	if samples < 3 { // too few with delayed ACKs
 		return 0, 0, false
 	}
 	queued = float64(cwnd) / float64(c.MaxDatagramSize) * (rtt - d.baseRTT).Seconds() / rtt.Seconds()
 	return queued, rtt, true
 }
 
-// Vegas is TCP Vegas: L. S. Brakmo and L. L. Peterson, "TCP Vegas: End to End
-// Congestion Avoidance on a Global Internet", IEEE JSAC 13(8), 1995, §III-C and
-// §III-D. It holds a few packets queued and moves by one packet per round trip.
+// Vegas implements TCP Vegas: L. S. Brakmo and L. L. Peterson, "TCP Vegas: End to End Congestion
+// Avoidance on a Global Internet", IEEE JSAC 13(8), 1995, §III-C and §III-D. It keeps a few packets
+// queued and adjusts by one packet per round trip.
 type Vegas struct {
 	window
 	round delayRound
@@ -64,7 +62,7 @@ func (v *Vegas) OnLoss(_ time.Duration, l *Loss) {
 	}
 }
 
-// OnECN responds as to loss.
+// OnECN responds as to a loss.
 func (v *Vegas) OnECN(_ time.Duration, _ *Sample, episode bool) {
 	if episode {
 		v.reduceTo(int64(renoBeta * float64(v.cwnd)))
@@ -83,7 +81,7 @@ func (v *Vegas) OnAck(_ time.Duration, s *Sample) {
 		case ok && queued > vegasGamma: // the window without the queue, plus one
 			v.reduceTo(min(v.cwnd, v.cwnd-int64(queued*float64(smss))+smss))
 		case v.grows():
-			v.cwnd += s.NewlyAcked / 2 // slower than Reno, so that the RTT tells in time
+			v.cwnd += s.NewlyAcked / 2 // slower than Reno, to leave time for the RTT to react
 		}
 		return
 	}
@@ -100,7 +98,7 @@ func (v *Vegas) OnAck(_ time.Duration, s *Sample) {
 // OnSpuriousLoss restores the window.
 func (v *Vegas) OnSpuriousLoss(time.Duration) { v.undo() }
 
-// OnPersistentCongestion starts again from the minimum window.
+// OnPersistentCongestion restarts from the minimum window.
 func (v *Vegas) OnPersistentCongestion(time.Duration) {
 	v.collapse()
 	v.round = delayRound{end: v.round.end}

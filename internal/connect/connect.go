@@ -38,7 +38,7 @@ type Target struct {
 	Congestion string
 	// Token authorizes the session: a token, or @FILE to read the token from a file at each
 	// attempt. "" uses the environment variable HOLOCAST_TOKEN. A token in the URL (#token=…) takes
-	// precedence. It cannot name a file, because the link may come from somebody else.
+	// precedence. It cannot name a file, because links come from third parties.
 	Token string
 	// Client is a client certificate that authorizes the session instead.
 	Client ClientCertificate
@@ -55,7 +55,12 @@ type ClientCertificate struct {
 
 // AddFlags adds the certificate's flags.
 func (c *ClientCertificate) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&c.Certificate, "client-certificate", c.Certificate, "PEM certificate that authorizes the session, if the relay requires one")
+	f.StringVar(
+		&c.Certificate,
+		"client-certificate",
+		c.Certificate,
+		"PEM certificate that authorizes the session, if the relay requires one",
+	)
 	f.StringVar(&c.Key, "client-key", c.Key, "PEM key of the client certificate")
 }
 
@@ -73,8 +78,18 @@ const maxTokenFile = 64 << 10
 
 // AddFlags adds the flags for trust and congestion control.
 func (t *Target) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&t.CertificateHash, "certificate-hash", "", "SHA-256 of the relay's certificate in hex (the relay logs it at startup)")
-	f.BoolVar(&t.Insecure, "insecure", false, "trust the development certificate that the relay announces over plain HTTP")
+	f.StringVar(
+		&t.CertificateHash,
+		"certificate-hash",
+		"",
+		"SHA-256 of the relay's certificate in hex (the relay logs it at startup)",
+	)
+	f.BoolVar(
+		&t.Insecure,
+		"insecure",
+		false,
+		"trust the development certificate that the relay announces over plain HTTP",
+	)
 	f.StringVar(&t.Congestion, "congestion", "", CongestionUsage)
 	f.StringVar(&t.Token, "token", "", TokenUsage)
 	t.Client.AddFlags(f)
@@ -264,7 +279,7 @@ func askHash(ctx context.Context, u *url.URL) (hash [32]byte, err error) {
 	return devcert.ParseHash(string(b))
 }
 
-// refused reports whether the relay denied access for good. It is false if the token comes from a
+// refused reports whether the relay denied access permanently. It is false if the token comes from a
 // file, or from Renew, because that may change.
 func (t Target) refused(err error) bool {
 	if t.Renew != nil {

@@ -58,17 +58,23 @@ func serving(t *testing.T, tellHash bool, accepted func(*moqt.Session)) (addr, h
 		t.Fatal(err)
 	}
 	addr = web.Addr().String()
-	ln, err := moqt.Listen(addr, moqt.ListenConfig{Config: quiet, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+	ln, err := moqt.Listen(
+		addr,
+		moqt.ListenConfig{Config: quiet, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !tellHash || r.URL.Path != "/certificate.sha256" {
-			http.NotFound(w, r)
-			return
-		}
-		fmt.Fprintln(w, hash)
-	})}
+	srv := &http.Server{
+		ReadHeaderTimeout: time.Second,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !tellHash || r.URL.Path != "/certificate.sha256" {
+				http.NotFound(w, r)
+				return
+			}
+			fmt.Fprintln(w, hash)
+		}),
+	}
 	go func() { _ = srv.Serve(web) }()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() { cancel(); _ = ln.Close(); _ = srv.Close() })
@@ -95,10 +101,14 @@ func TestTrust(t *testing.T) {
 		"local relay announces its certificate": {Target{URL: "moqt://" + telling + "/x"}, ""},
 		"the same over WebTransport":            {Target{URL: "https://" + telling + "/x"}, ""},
 		"pinned":                                {Target{URL: "moqt://" + telling + "/x", CertificateHash: hash}, ""},
-		"pinned to another certificate":         {Target{URL: "moqt://" + telling + "/x", CertificateHash: strings.Repeat("00", 32)}, "certificate"},
-		"malformed hash":                        {Target{URL: "moqt://" + telling + "/x", CertificateHash: "abc"}, "64 hex digits"},
-		"no announcement, unknown authority":    {Target{URL: "moqt://" + silent + "/x"}, "not trusted"},
-		"no announcement, insecure":             {Target{URL: "moqt://" + silent + "/x", Insecure: true}, "404"},
+		"pinned to another certificate": {
+			Target{URL: "moqt://" + telling + "/x", CertificateHash: strings.Repeat("00", 32)}, "certificate",
+		},
+		"malformed hash": {
+			Target{URL: "moqt://" + telling + "/x", CertificateHash: "abc"}, "64 hex digits",
+		},
+		"no announcement, unknown authority": {Target{URL: "moqt://" + silent + "/x"}, "not trusted"},
+		"no announcement, insecure":          {Target{URL: "moqt://" + silent + "/x", Insecure: true}, "404"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := c.target.Dial(t.Context(), moqt.Handler{}, quiet)
@@ -155,7 +165,10 @@ func TestMoveTakesNewestToken(t *testing.T) {
 				addrs[i], _ = serving(t, true, func(s *moqt.Session) { arrivals <- arrival{i, s} })
 			}
 			var newest atomic.Int32
-			target := Target{URL: "moqt://" + addrs[0] + "/x" + c.token, Renew: func() Target { return Target{Token: fmt.Sprint(newest.Load())} }}
+			target := Target{
+				URL:   "moqt://" + addrs[0] + "/x" + c.token,
+				Renew: func() Target { return Target{Token: fmt.Sprint(newest.Load())} },
+			}
 			newest.Store(1)
 			ctx, stop := context.WithCancel(t.Context())
 			over := make(chan error, 1)

@@ -37,20 +37,36 @@ var ErrMoved = errors.New("the relay asked to move the session")
 // warn level, until another occurs or a session lasts.
 //
 // After a GOAWAY (§3.6), Keep closes the session and connects to the address that it names.
-func (t Target) Keep(ctx context.Context, h moqt.Handler, cfg moqt.Config, use func(context.Context, *moqt.Session) error) error {
+func (t Target) Keep(
+	ctx context.Context,
+	h moqt.Handler,
+	cfg moqt.Config,
+	use func(context.Context, *moqt.Session) error,
+) error {
 	return t.keep(ctx, h, cfg, use, false)
 }
 
 // KeepMoving is Keep for a use that may run twice at a time. After a GOAWAY it uses the new session
 // before it closes the old one, so that no data is lost. use must call Settled once the new session
 // has taken over; soon afterwards the context of the old one ends with the cause ErrMoved.
-func (t Target) KeepMoving(ctx context.Context, h moqt.Handler, cfg moqt.Config, use func(context.Context, *moqt.Session) error) error {
+func (t Target) KeepMoving(
+	ctx context.Context,
+	h moqt.Handler,
+	cfg moqt.Config,
+	use func(context.Context, *moqt.Session) error,
+) error {
 	return t.keep(ctx, h, cfg, use, true)
 }
 
 // Use is one iteration of Keep, or of KeepMoving if moving is set: it connects once, follows
 // GOAWAYs, and returns the result of use for the last session.
-func (t Target) Use(ctx context.Context, h moqt.Handler, cfg moqt.Config, moving bool, use func(context.Context, *moqt.Session) error) error {
+func (t Target) Use(
+	ctx context.Context,
+	h moqt.Handler,
+	cfg moqt.Config,
+	moving bool,
+	use func(context.Context, *moqt.Session) error,
+) error {
 	l, err := t.link(ctx, h, cfg, use)
 	if err != nil {
 		return err
@@ -58,7 +74,13 @@ func (t Target) Use(ctx context.Context, h moqt.Handler, cfg moqt.Config, moving
 	return t.follow(ctx, l, h, cfg, use, moving)
 }
 
-func (t Target) keep(ctx context.Context, h moqt.Handler, cfg moqt.Config, use func(context.Context, *moqt.Session) error, moving bool) error {
+func (t Target) keep(
+	ctx context.Context,
+	h moqt.Handler,
+	cfg moqt.Config,
+	use func(context.Context, *moqt.Session) error,
+	moving bool,
+) error {
 	wait := firstRetry
 	var reported string
 	for {
@@ -85,7 +107,17 @@ func (t Target) keep(ctx context.Context, h moqt.Handler, cfg moqt.Config, use f
 			level = slog.LevelDebug
 		}
 		reported = err.Error()
-		slog.Log(ctx, level, "trying again until the relay answers", "relay", t.Address(), "in", wait.Round(time.Millisecond), "reason", err)
+		slog.Log(
+			ctx,
+			level,
+			"trying again until the relay answers",
+			"relay",
+			t.Address(),
+			"in",
+			wait.Round(time.Millisecond),
+			"reason",
+			err,
+		)
 		if !backOff(ctx, nil, &wait) {
 			return err
 		}
@@ -135,7 +167,12 @@ func Settled(ctx context.Context) {
 }
 
 // link connects and starts use with the session.
-func (t Target) link(ctx context.Context, h moqt.Handler, cfg moqt.Config, use func(context.Context, *moqt.Session) error) (*link, error) {
+func (t Target) link(
+	ctx context.Context,
+	h moqt.Handler,
+	cfg moqt.Config,
+	use func(context.Context, *moqt.Session) error,
+) (*link, error) {
 	l := &link{settled: make(chan struct{}), goaway: make(chan string, 1), done: make(chan struct{})}
 	next := h.Goaway
 	h.Goaway = func(uri string, timeout time.Duration) {
@@ -163,7 +200,14 @@ func (t Target) link(ctx context.Context, h moqt.Handler, cfg moqt.Config, use f
 }
 
 // follow waits for the end of l or, after GOAWAYs, of its last successor.
-func (t Target) follow(ctx context.Context, l *link, h moqt.Handler, cfg moqt.Config, use func(context.Context, *moqt.Session) error, moving bool) error {
+func (t Target) follow(
+	ctx context.Context,
+	l *link,
+	h moqt.Handler,
+	cfg moqt.Config,
+	use func(context.Context, *moqt.Session) error,
+	moving bool,
+) error {
 	var left sync.WaitGroup
 	defer left.Wait()
 	for {
@@ -208,7 +252,13 @@ func (t Target) follow(ctx context.Context, l *link, h moqt.Handler, cfg moqt.Co
 
 // connectBeside opens a session while old is in use. It returns the session once it has settled or
 // old has ended; nil if it fails.
-func (t Target) connectBeside(ctx context.Context, old *link, h moqt.Handler, cfg moqt.Config, use func(context.Context, *moqt.Session) error) *link {
+func (t Target) connectBeside(
+	ctx context.Context,
+	old *link,
+	h moqt.Handler,
+	cfg moqt.Config,
+	use func(context.Context, *moqt.Session) error,
+) *link {
 	wait := firstRetry
 	for {
 		t.renew()

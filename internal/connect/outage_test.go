@@ -39,7 +39,10 @@ type hosts struct {
 func newHosts(t *testing.T, n byte) *hosts {
 	t.Helper()
 	g := namespacetest.NewGroup(t)
-	h := &hosts{net: &net.IPNet{IP: net.IPv4(10, 77, n, 0).To4(), Mask: net.CIDRMask(24, 32)}, relayIP: fmt.Sprintf("10.77.%d.1", n)}
+	h := &hosts{
+		net:     &net.IPNet{IP: net.IPv4(10, 77, n, 0).To4(), Mask: net.CIDRMask(24, 32)},
+		relayIP: fmt.Sprintf("10.77.%d.1", n),
+	}
 	for _, end := range []struct {
 		name string
 		into *namespace.End
@@ -208,10 +211,12 @@ func TestOutage(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() {
 				ended <- h.program.Namespace.Do(func() error {
-					return Target{URL: url, CertificateHash: hash}.Keep(ctx, moqt.Handler{Subscribe: sendFrames}, quiet, func(ctx context.Context, s *moqt.Session) error {
+					receive := func(ctx context.Context, s *moqt.Session) error {
 						sessions.Add(1)
 						return down.follow(ctx, s)
-					})
+					}
+					target := Target{URL: url, CertificateHash: hash}
+					return target.Keep(ctx, moqt.Handler{Subscribe: sendFrames}, quiet, receive)
 				})
 			}()
 			t.Cleanup(func() {
@@ -235,7 +240,10 @@ func TestOutage(t *testing.T) {
 			var reasons []string
 			if c.beyond {
 				wantSessions++
-				reasons = []string{"timeout: no recent network activity", "connect to " + url + ": network is unreachable"}
+				reasons = []string{
+					"timeout: no recent network activity",
+					"connect to " + url + ": network is unreachable",
+				}
 				await(t, "warnings", func() bool { return len(warned.of(url)) >= len(reasons) })
 				time.Sleep(time.Second) // further attempts, which must not be logged again
 			}

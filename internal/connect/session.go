@@ -41,7 +41,11 @@ type NoSessionError struct {
 
 func (e *NoSessionError) Error() string {
 	if (Target{}).refused(e.Err) {
-		return fmt.Sprintf("the relay does not let us watch session %q: %v", strings.Join(e.Namespace[1:], "/"), unauthorizedError{e.Err})
+		return fmt.Sprintf(
+			"the relay does not let us watch session %q: %v",
+			strings.Join(e.Namespace[1:], "/"),
+			unauthorizedError{e.Err},
+		)
 	}
 	return fmt.Sprintf("the relay has no session %q: %v", strings.Join(e.Namespace[1:], "/"), e.Err)
 }
@@ -54,8 +58,18 @@ const rendezvous = 20 * time.Second
 // Subscribe subscribes to a track from its largest object on and fetches the current group; see
 // moqt.Subscription.Joined. timeout is the object delivery timeout, 0 to use the publisher's. If
 // wait is set it retries until a publisher appears.
-func Subscribe(ctx context.Context, s *moqt.Session, name moqt.TrackName, timeout time.Duration, wait bool) (*moqt.Subscription, error) {
-	o := moqt.SubscribeOptions{Filter: &moqt.Filter{Type: wire.FilterLargestObject}, ObjectDeliveryTimeout: timeout, Join: true}
+func Subscribe(
+	ctx context.Context,
+	s *moqt.Session,
+	name moqt.TrackName,
+	timeout time.Duration,
+	wait bool,
+) (*moqt.Subscription, error) {
+	o := moqt.SubscribeOptions{
+		Filter:                &moqt.Filter{Type: wire.FilterLargestObject},
+		ObjectDeliveryTimeout: timeout,
+		Join:                  true,
+	}
 	if wait {
 		o.RendezvousTimeout = rendezvous
 	}

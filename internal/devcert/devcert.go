@@ -1,7 +1,6 @@
-// Package devcert makes the short-lived self-signed certificates that relays use
-// in development, and the TLS configuration of a client that trusts one by its
-// hash, as browsers do with WebTransport's serverCertificateHashes (W3C
-// WebTransport, §6.9: ECDSA P-256, at most 14 days).
+// Package devcert makes short-lived self-signed certificates for development relays, and the TLS
+// configuration of clients that pin one by its hash, as browsers do with WebTransport's
+// serverCertificateHashes (W3C WebTransport, §6.9: ECDSA P-256, at most 14 days).
 package devcert
 
 import (
@@ -22,11 +21,10 @@ import (
 	"time"
 )
 
-// Lifetime is how long a certificate is valid: a day under what browsers allow.
+// Lifetime is the validity of a certificate, a day less than browsers allow.
 const Lifetime = 13 * 24 * time.Hour
 
-// Generate makes a certificate for the hosts (names or IP addresses), valid from
-// an hour before now.
+// Generate makes a certificate for hosts (names or IP addresses), valid from an hour before now.
 func Generate(now time.Time, hosts ...string) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -62,7 +60,7 @@ func Generate(now time.Time, hosts ...string) (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
 }
 
-// Hash is the SHA-256 of a certificate's DER, which pins it.
+// Hash returns the SHA-256 of a certificate's DER, for pinning.
 func Hash(c tls.Certificate) [sha256.Size]byte { return sha256.Sum256(c.Certificate[0]) }
 
 // ParseHash reads a hash as 64 hex digits, colons allowed.
@@ -74,11 +72,11 @@ func ParseHash(s string) (h [sha256.Size]byte, err error) {
 	return [sha256.Size]byte(b), nil
 }
 
-// Pinned trusts exactly the certificate with the given hash while it is valid.
+// Pinned accepts only the certificate with the given hash, while it is valid.
 func Pinned(hash [sha256.Size]byte) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
-		// The hash below takes the place of the usual verification.
+		// The hash check below replaces the usual verification.
 		InsecureSkipVerify: true, //nolint:gosec
 		VerifyPeerCertificate: func(raw [][]byte, _ [][]*x509.Certificate) error {
 			if len(raw) == 0 {

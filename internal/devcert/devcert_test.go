@@ -19,7 +19,7 @@ func TestGenerate(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// Browsers take at most 14 days (W3C WebTransport, §6.9).
+	// Browsers accept at most 14 days (W3C WebTransport, §6.9).
 	if d := c.Leaf.NotAfter.Sub(c.Leaf.NotBefore); d > 14*24*time.Hour {
 		t.Errorf("valid for %v", d)
 	}

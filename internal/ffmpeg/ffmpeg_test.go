@@ -112,8 +112,10 @@ func TestParseInput(t *testing.T) {
 func TestParseProbe(t *testing.T) {
 	info, err := parseProbe([]byte(`{"streams":[{"codec_type":"audio","codec_name":"aac"},
 		{"codec_type":"video","codec_name":"png","width":1,"height":1,"disposition":{"attached_pic":1}},
-		{"codec_type":"video","codec_name":"h264","width":1920,"height":1080,"sample_aspect_ratio":"9:16","avg_frame_rate":"0/0","r_frame_rate":"30000/1001",
-		"side_data_list":[{"side_data_type":"Stereo 3D","type":"top and bottom"},{"side_data_type":"Spherical Mapping","projection":"equirectangular","yaw":3}]}],
+		{"codec_type":"video","codec_name":"h264","width":1920,"height":1080,"sample_aspect_ratio":"9:16",
+		"avg_frame_rate":"0/0","r_frame_rate":"30000/1001",
+		"side_data_list":[{"side_data_type":"Stereo 3D","type":"top and bottom"},
+		{"side_data_type":"Spherical Mapping","projection":"equirectangular","yaw":3}]}],
 		"format":{"duration":"10.5"}}`))
 	if err != nil {
 		t.Fatal(err)

@@ -1,13 +1,13 @@
 // Package gazetrace reads recorded head movements: comma-separated text with a header line,
-// perhaps gzipped. Columns are found by name:
+// optionally gzipped. Columns are found by name:
 //
 //	t        seconds from the medium's start, ascending within a viewing
-//	x, y, z  the gaze: right, up, forward; any length but 0
-//	yaw, pitch  the gaze instead of x, y, z: degrees, to the right and upwards
-//	video, user which viewing a line belongs to; optional
+//	x, y, z  gaze direction: right, up, forward; any length but 0
+//	yaw, pitch  gaze instead of x, y, z: degrees, right and up
+//	video, user identify the viewing; optional
 //
-// These are the columns of the traces of Nasrabadi et al., "A Taxonomy and Dataset for 360°
-// Videos" (MMSys 2019).
+// The traces of Nasrabadi et al., "A Taxonomy and Dataset for 360° Videos" (MMSys 2019), have these
+// columns.
 package gazetrace
 
 import (
@@ -27,12 +27,12 @@ import (
 	"holocast/internal/tile360"
 )
 
-// MaxSamples is how many samples a file may have.
+// MaxSamples is the maximum number of samples in a file.
 const MaxSamples = 4 << 20
 
 // Trace is one viewing.
 type Trace struct {
-	Video, User string // "" where the file does not say
+	Video, User string // "" if not in the file
 	Samples     []tile360.Sample
 }
 
@@ -50,7 +50,7 @@ func Open(path string) ([]Trace, error) {
 	return traces, nil
 }
 
-// Read reads traces in the order in which they begin.
+// Read reads traces, ordered by their first line.
 func Read(r io.Reader) ([]Trace, error) {
 	buffered := bufio.NewReader(r)
 	if magic, _ := buffered.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
@@ -143,15 +143,16 @@ func Read(r io.Reader) ([]Trace, error) {
 
 func numbers(row []string, columns []int) (v [4]float64, err error) {
 	for i, c := range columns {
-		if v[i], err = strconv.ParseFloat(strings.TrimSpace(row[c]), 64); err != nil || math.IsNaN(v[i]) || math.IsInf(v[i], 0) {
+		if v[i], err = strconv.ParseFloat(strings.TrimSpace(row[c]), 64); err != nil || math.IsNaN(v[i]) ||
+			math.IsInf(v[i], 0) {
 			return v, fmt.Errorf("%q is not a number", row[c])
 		}
 	}
 	return v, nil
 }
 
-// At returns the gaze at a time: between samples on the way from one to the next; the first's
-// and the last's outside.
+// At returns the gaze at a time, interpolated between samples and constant before the first and
+// after the last.
 func (t Trace) At(seconds float64) tile360.Vec {
 	n := len(t.Samples)
 	i := sort.Search(n, func(i int) bool { return t.Samples[i].T > seconds })
@@ -172,7 +173,7 @@ func (t Trace) At(seconds float64) tile360.Vec {
 	}.Unit()
 }
 
-// Crowd returns what the viewers of traces looked at, rate samples per second.
+// Crowd returns the gaze of all traces, at rate samples per second.
 func Crowd(traces []Trace, rate float64) *tile360.Crowd {
 	c := &tile360.Crowd{Rate: rate}
 	for _, t := range traces {

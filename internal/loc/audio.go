@@ -9,23 +9,22 @@ import (
 	"io"
 )
 
-// AudioFormat is what a player has to know of sound.
+// AudioFormat is the audio configuration that a player needs.
 type AudioFormat struct {
 	Codec      string // RFC 6381: opus, mp4a.40.2
 	SampleRate int    // Hz
 	Channels   int
-	Config     []byte // AudioSpecificConfig of AAC; nil of Opus
-	PreSkip    int    // samples to leave out at the beginning
+	Config     []byte // AudioSpecificConfig for AAC; nil for Opus
+	PreSkip    int    // samples to skip at the start
 }
 
-// Packet is one packet of encoded sound.
+// Packet is one packet of encoded audio.
 type Packet struct {
 	Data    []byte
 	Samples int // at the format's rate
 }
 
-// maxPacket bounds a packet: an Opus packet of 120 ms has 7662 bytes at most, an ADTS
-// frame 8191.
+// maxPacket bounds a packet: an Opus packet of 120 ms has at most 7662 bytes, an ADTS frame 8191.
 const maxPacket = 1 << 14
 
 // OpusReader reads Opus from an Ogg stream (RFC 3533, RFC 7845).
@@ -50,7 +49,12 @@ func NewOpusReader(r io.Reader) (*OpusReader, AudioFormat, error) {
 	} else if !bytes.HasPrefix(tags, []byte("OpusTags")) {
 		return nil, AudioFormat{}, errors.New("loc: an Opus stream without its comment header")
 	}
-	return o, AudioFormat{Codec: "opus", SampleRate: 48000, Channels: int(head[9]), PreSkip: int(binary.LittleEndian.Uint16(head[10:]))}, nil
+	return o, AudioFormat{
+		Codec:      "opus",
+		SampleRate: 48000,
+		Channels:   int(head[9]),
+		PreSkip:    int(binary.LittleEndian.Uint16(head[10:])),
+	}, nil
 }
 
 // Next returns the next packet, io.EOF at the end.
@@ -115,7 +119,7 @@ func noEOF(err error) error {
 	return err
 }
 
-// OpusSamples is an Opus packet's length in samples at 48 kHz (RFC 6716 §3.1).
+// OpusSamples returns an Opus packet's length in samples at 48 kHz (RFC 6716 §3.1).
 func OpusSamples(b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, errors.New("loc: an empty Opus packet")
@@ -172,7 +176,12 @@ func NewAACReader(r io.Reader) (*AACReader, AudioFormat, error) {
 	a.first = &p
 	object := profile + 1
 	config := []byte{object<<3 | rate>>1, rate<<7 | channels<<3}
-	return a, AudioFormat{Codec: fmt.Sprintf("mp4a.40.%d", object), SampleRate: aacRates[rate], Channels: int(channels), Config: config}, nil
+	return a, AudioFormat{
+		Codec:      fmt.Sprintf("mp4a.40.%d", object),
+		SampleRate: aacRates[rate],
+		Channels:   int(channels),
+		Config:     config,
+	}, nil
 }
 
 // Next returns the next frame, io.EOF at the end.

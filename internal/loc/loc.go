@@ -1,6 +1,5 @@
-// Package loc is the Low Overhead Media Container (draft-ietf-moq-loc-03): the
-// properties that media objects carry, and the codec configurations of H.264, AAC and
-// Opus that go with them. It reads and writes bytes and does no I/O.
+// Package loc implements the Low Overhead Media Container (draft-ietf-moq-loc-03): the properties
+// of media objects, and the codec configurations of H.264, AAC and Opus. It does no I/O.
 package loc
 
 import (
@@ -14,20 +13,20 @@ import (
 
 // Property types (§2.3).
 const (
-	PropertyTimescale   = 0x08 // Timestamp's units per second; none: UNIX µs
+	PropertyTimescale   = 0x08 // units of Timestamp per second; absent: UNIX µs
 	PropertyTimestamp   = 0x0a
 	PropertyVideoConfig = 0x0d
 )
 
-// Properties are what our media objects carry.
+// Properties are the properties of our media objects.
 type Properties struct {
 	// Timestamp is the capture time on the relay's clock.
 	Timestamp time.Time
-	// VideoConfig is avcC; nil but on the first object of a group.
+	// VideoConfig is avcC, set on the first object of a group.
 	VideoConfig []byte
 }
 
-// Append appends the properties as an object carries them.
+// Append appends the properties in wire format.
 func (p Properties) Append(b []byte) []byte {
 	kvs := []wire.KeyValue{{Type: PropertyTimestamp, Int: uint64(max(0, p.Timestamp.UnixMicro()))}}
 	if p.VideoConfig != nil {
@@ -36,13 +35,13 @@ func (p Properties) Append(b []byte) []byte {
 	return wire.AppendKeyValues(b, kvs...)
 }
 
-// ErrNoTimestamp says that an object has no wall-clock Timestamp.
+// ErrNoTimestamp reports an object without a wall-clock Timestamp.
 var ErrNoTimestamp = errors.New("loc: the object has no timestamp in UNIX time")
 
-// maxTimestamp is the year 9999.
+// maxTimestamp is the end of the year 9999.
 const maxTimestamp = 253402300799_000_000
 
-// Parse reads an object's properties. It passes over those it does not know.
+// Parse reads an object's properties and skips unknown ones.
 func Parse(b wire.Properties) (p Properties, err error) {
 	found := false
 	for kv := range b.All() {
@@ -64,8 +63,8 @@ func Parse(b wire.Properties) (p Properties, err error) {
 	return p, nil
 }
 
-// AVCConfig makes avcC (ISO/IEC 14496-15 §5.3.3.1, NAL lengths of four bytes) of one
-// sequence and one picture parameter set, both without start code or length.
+// AVCConfig returns avcC (ISO/IEC 14496-15 §5.3.3.1, NAL lengths of four bytes) for one sequence
+// and one picture parameter set, both without start code or length.
 func AVCConfig(sps, pps []byte) ([]byte, error) {
 	if len(sps) < 4 || sps[0]&0x1f != 7 || len(pps) == 0 || pps[0]&0x1f != 8 || len(sps) > 0xffff || len(pps) > 0xffff {
 		return nil, errors.New("loc: not a sequence and a picture parameter set of H.264")
@@ -80,9 +79,9 @@ func AVCConfig(sps, pps []byte) ([]byte, error) {
 	return b, nil
 }
 
-// ParameterSets returns the parameter sets in avcC, in their order.
+// ParameterSets returns the parameter sets of avcC, in order.
 func ParameterSets(avcC []byte) (sets [][]byte, err error) {
-	bad := errors.New("loc: avcC is cut off or not of version 1")
+	bad := errors.New("loc: avcC is truncated or has an unknown version")
 	if len(avcC) < 7 || avcC[0] != 1 {
 		return nil, bad
 	}
@@ -110,7 +109,7 @@ func ParameterSets(avcC []byte) (sets [][]byte, err error) {
 	return sets, nil
 }
 
-// AVCCodec is the codec string of avcC (RFC 6381): avc1.42c01e.
+// AVCCodec returns the codec string of avcC (RFC 6381), such as avc1.42c01e.
 func AVCCodec(avcC []byte) (string, error) {
 	if len(avcC) < 4 || avcC[0] != 1 {
 		return "", errors.New("loc: avcC is cut off or not of version 1")
@@ -118,8 +117,8 @@ func AVCCodec(avcC []byte) (string, error) {
 	return fmt.Sprintf("avc1.%02x%02x%02x", avcC[1], avcC[2], avcC[3]), nil
 }
 
-// AppendAnnexB appends a payload of NAL units with four-byte lengths as a byte stream
-// with start codes (ITU-T H.264 Annex B).
+// AppendAnnexB converts NAL units with four-byte lengths to a byte stream with start codes (ITU-T
+// H.264 Annex B) and appends it.
 func AppendAnnexB(dst, payload []byte) ([]byte, error) {
 	for len(payload) > 0 {
 		if len(payload) < 4 || uint64(len(payload)-4) < uint64(binary.BigEndian.Uint32(payload)) {
@@ -132,7 +131,7 @@ func AppendAnnexB(dst, payload []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// AppendAnnexBConfig appends the parameter sets in avcC likewise.
+// AppendAnnexBConfig does the same for the parameter sets of avcC.
 func AppendAnnexBConfig(dst, avcC []byte) ([]byte, error) {
 	sets, err := ParameterSets(avcC)
 	for _, s := range sets {

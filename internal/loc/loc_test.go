@@ -43,10 +43,12 @@ func TestAVCConfig(t *testing.T) {
 	if codec, err := AVCCodec(b); err != nil || codec != "avc1.42c01e" {
 		t.Errorf("codec %q, %v", codec, err)
 	}
-	if sets, err := ParameterSets(b); err != nil || len(sets) != 2 || !bytes.Equal(sets[0], sps) || !bytes.Equal(sets[1], pps) {
+	if sets, err := ParameterSets(b); err != nil || len(sets) != 2 || !bytes.Equal(sets[0], sps) ||
+		!bytes.Equal(sets[1], pps) {
 		t.Errorf("parameter sets %x, %v", sets, err)
 	}
-	if got, err := AppendAnnexBConfig(nil, b); err != nil || string(got) != "\x00\x00\x00\x01"+string(sps)+"\x00\x00\x00\x01"+string(pps) {
+	if got, err := AppendAnnexBConfig(nil, b); err != nil ||
+		string(got) != "\x00\x00\x00\x01"+string(sps)+"\x00\x00\x00\x01"+string(pps) {
 		t.Errorf("as a byte stream %x, %v", got, err)
 	}
 	if _, err := AVCConfig(pps, sps); err == nil {
@@ -71,13 +73,15 @@ func TestAnnexB(t *testing.T) {
 	}
 }
 
-// sound has FFmpeg encode a second.
+// sound encodes a second of audio with FFmpeg.
 func sound(t testing.TB, args ...string) []byte {
 	t.Helper()
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
 		t.Skip("ffmpeg is not installed")
 	}
-	args = append([]string{"-v", "error", "-f", "lavfi", "-i", "sine=duration=1", "-ac", "2", "-ar", "48000"}, append(args, "pipe:1")...)
+	args = append(
+		[]string{"-v", "error", "-f", "lavfi", "-i", "sine=duration=1", "-ac", "2", "-ar", "48000"},
+		append(args, "pipe:1")...)
 	b, err := exec.Command("ffmpeg", args...).Output()
 	if err != nil {
 		t.Fatal(err)
@@ -129,12 +133,16 @@ func TestSound(t *testing.T) {
 		t.Errorf("cut off: %v", err)
 	}
 	if _, _, err := NewAACReader(bytes.NewReader(opus)); err == nil {
-		t.Error("Ogg is taken for ADTS")
+		t.Error("Ogg was accepted as ADTS")
 	}
 }
 
 func FuzzSound(f *testing.F) {
-	f.Add([]byte("OggS\x00\x02aaaaaaaaaaaaaaaaaaaa\x01\x13OpusHead\x01\x02\x38\x01\x80\xbb\x00\x00\x00\x00\x00OggS\x00\x00aaaaaaaaaaaaaaaaaaaa\x02\x08\x02OpusTags\xfcx"))
+	f.Add(
+		[]byte(
+			"OggS\x00\x02aaaaaaaaaaaaaaaaaaaa\x01\x13OpusHead\x01\x02\x38\x01\x80\xbb\x00\x00\x00\x00\x00OggS\x00\x00aaaaaaaaaaaaaaaaaaaa\x02\x08\x02OpusTags\xfcx",
+		),
+	)
 	f.Add([]byte("\xff\xf1\x4c\x80\x01\x1f\xfca"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		drain := func(next func() (Packet, error)) {

@@ -36,7 +36,9 @@ func admission(qc *quic.Conn) Admission {
 }
 
 // admit calls c.Admit for each connection before its handshake.
-func (c ListenConfig) admit(next func(context.Context, *quic.ClientInfo) (context.Context, error)) func(context.Context, *quic.ClientInfo) (context.Context, error) {
+func (c ListenConfig) admit(
+	next func(context.Context, *quic.ClientInfo) (context.Context, error),
+) func(context.Context, *quic.ClientInfo) (context.Context, error) {
 	if c.Admit == nil {
 		return next
 	}

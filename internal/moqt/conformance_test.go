@@ -129,7 +129,8 @@ func TestPrefixMoves(t *testing.T) {
 	if to := <-moved; !to.Equal(Namespace{"a", "b", "c"}) {
 		t.Errorf("moved to %v", to)
 	}
-	if err := errors.Join(a.Added(Namespace{"a", "b", "c", "two"}), a.Added(Namespace{"a", "x"})); err != nil { // already announced; not under the prefix
+	// The first is already announced, the second not under the prefix.
+	if err := errors.Join(a.Added(Namespace{"a", "b", "c", "two"}), a.Added(Namespace{"a", "x"})); err != nil {
 		t.Fatal(err)
 	}
 	go func() { _ = a.Added(Namespace{"a", "b", "c", "three"}) }()
@@ -168,7 +169,10 @@ func TestPrefixesOfTracks(t *testing.T) {
 		t.Fatal(err)
 	}
 	subscribe := func(prefix ...string) (*requestStream, error) {
-		return p.client.openAccepted(p.ctx, func(id uint64) wire.Message { return &wire.SubscribeTracks{RequestID: id, Prefix: prefix} })
+		return p.client.openAccepted(
+			p.ctx,
+			func(id uint64) wire.Message { return &wire.SubscribeTracks{RequestID: id, Prefix: prefix} },
+		)
 	}
 	refused := func(what string, err error) {
 		t.Helper()
@@ -184,7 +188,8 @@ func TestPrefixesOfTracks(t *testing.T) {
 	refused("a prefix of another one's", err)
 	update := func(prefix ...string) error {
 		to := Namespace(prefix)
-		if err := tracks.send(&wire.RequestUpdate{RequestID: p.client.takeRequestID(), Parameters: Parameters{NamespacePrefix: &to}}); err != nil {
+		m := &wire.RequestUpdate{RequestID: p.client.takeRequestID(), Parameters: Parameters{NamespacePrefix: &to}}
+		if err := tracks.send(m); err != nil {
 			t.Fatal(err)
 		}
 		_, err := tracks.awaitResponse(p.ctx, 0)

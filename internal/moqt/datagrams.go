@@ -83,7 +83,13 @@ func newDatagramQueue() *datagramQueue {
 
 // push queues a datagram of a group. It returns how many datagrams were dropped to make room, and
 // whether this one was queued.
-func (q *datagramQueue) push(p *Publication, group uint64, priority uint16, d outgoingDatagram, now time.Time) (dropped int, queued bool) {
+func (q *datagramQueue) push(
+	p *Publication,
+	group uint64,
+	priority uint16,
+	d outgoingDatagram,
+	now time.Time,
+) (dropped int, queued bool) {
 	cost := len(d.b) + datagramCost
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -111,7 +117,13 @@ func (q *datagramQueue) push(p *Publication, group uint64, priority uint16, d ou
 	}
 	if g == nil {
 		q.nextSeq++
-		g = &datagramGroup{trackQueueKey: key, group: group, seq: q.nextSeq, began: now, started: slices.Contains(p.startedGroups, groupPriority{group, priority})}
+		g = &datagramGroup{
+			trackQueueKey: key,
+			group:         group,
+			seq:           q.nextSeq,
+			began:         now,
+			started:       slices.Contains(p.startedGroups, groupPriority{group, priority}),
+		}
 		l.groups = append(l.groups, g)
 		heap.Push(&q.order, g)
 	}
@@ -159,7 +171,10 @@ func (q *datagramQueue) dropStale(l *trackQueue, now time.Time) (dropped int) {
 	}
 	newest := l.groups[len(l.groups)-1]
 	waits := func(g *datagramGroup) bool { return g != newest && !g.started }
-	if !slices.ContainsFunc(l.groups, func(g *datagramGroup) bool { return waits(g) && now.Sub(g.began) >= maxDatagramWait }) {
+	if !slices.ContainsFunc(
+		l.groups,
+		func(g *datagramGroup) bool { return waits(g) && now.Sub(g.began) >= maxDatagramWait },
+	) {
 		return 0
 	}
 	for _, g := range slices.Clone(l.groups) {

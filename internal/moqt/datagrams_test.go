@@ -37,10 +37,22 @@ func TestDatagramQueue(t *testing.T) {
 		dropped, refuse int
 	}{
 		{"as they came", []push{{name: "a1.0"}, {name: "a1.1"}, {name: "b1.0"}, {name: "a2.0"}}, "a1.0 a1.1 b1.0 a2.0", 0, 0},
-		{"by priority", []push{{name: "a1.0", prio: 9}, {name: "b1.0", prio: 3}, {name: "b2.0", prio: 3}, {name: "c1.0", prio: 1}}, "c1.0 b1.0 b2.0 a1.0", 0, 0},
+		{
+			"by priority",
+			[]push{{name: "a1.0", prio: 9}, {name: "b1.0", prio: 3}, {name: "b2.0", prio: 3}, {name: "c1.0", prio: 1}},
+			"c1.0 b1.0 b2.0 a1.0", 0, 0,
+		},
 		{"group after group", []push{{name: "a1.0"}, {name: "a2.0"}, {name: "a1.1"}}, "a1.0 a1.1 a2.0", 0, 0},
-		{"second descriptions after all first ones", []push{{name: "a1.0", prio: 1}, {name: "a1.1", prio: 2}, {name: "a2.0", prio: 1}, {name: "a2.1", prio: 2}}, "a1.0 a2.0 a1.1 a2.1", 0, 0},
-		{"small ones wait", []push{{name: "a1.0"}, {name: "a2.0", at: 150 * ms}, {name: "a3.0", at: 300 * ms}}, "a1.0 a2.0 a3.0", 0, 0},
+		{
+			"second descriptions after all first ones",
+			[]push{{name: "a1.0", prio: 1}, {name: "a1.1", prio: 2}, {name: "a2.0", prio: 1}, {name: "a2.1", prio: 2}},
+			"a1.0 a2.0 a1.1 a2.1", 0, 0,
+		},
+		{
+			"small ones wait",
+			[]push{{name: "a1.0"}, {name: "a2.0", at: 150 * ms}, {name: "a3.0", at: 300 * ms}},
+			"a1.0 a2.0 a3.0", 0, 0,
+		},
 		{"frames at a bottleneck: the one being sent and the newest", slices.Concat(
 			frame("a1", 0, 0, 2, 30000), []push{
 				{name: "a2.0", at: 33 * ms, size: 30000, pop: 1, late: true},
@@ -48,7 +60,7 @@ func TestDatagramQueue(t *testing.T) {
 				{name: "a3.0", at: 66 * ms, size: 30000},
 				{name: "a4.0", at: 140 * ms, size: 30000},
 			}), "a1.0 a1.1 a4.0", 3, 0},
-		{"what comes later of a frame that was dropped", slices.Concat(
+		{"later datagrams of a dropped frame", slices.Concat(
 			frame("a1", 0, 0, 3, 30000), []push{
 				{name: "a2.0", at: 33 * ms, size: 30000, pop: 1, late: true},
 				{name: "a3.0", at: 140 * ms, size: 30000},
@@ -74,19 +86,26 @@ func TestDatagramQueue(t *testing.T) {
 			}), "a1.0 a1.1 a2.0 a3.0 a4.0", 0, 0},
 		{
 			"frames long after one was late", slices.Concat(
-				[]push{{name: "a0.0", late: true}}, frame("a1", 0, 3*time.Second, 2, 30000), frame("a2", 0, 3100*ms, 2, 30000), frame("a3", 0, 3200*ms, 2, 30000)),
+				[]push{{name: "a0.0", late: true}}, frame("a1", 0, 3*time.Second, 2, 30000),
+				frame("a2", 0, 3100*ms, 2, 30000), frame("a3", 0, 3200*ms, 2, 30000)),
 			"a0.0 a1.0 a1.1 a2.0 a2.1 a3.0 a3.1", 0, 0,
 		},
 		{
-			"frames after a hitch", slices.Concat(frame("a1", 0, 0, 2, 30000), frame("a2", 0, 33*ms, 2, 30000), frame("a3", 0, 66*ms, 2, 30000)),
+			"frames after a hitch", slices.Concat(
+				frame("a1", 0, 0, 2, 30000), frame("a2", 0, 33*ms, 2, 30000), frame("a3", 0, 66*ms, 2, 30000)),
 			"a1.0 a1.1 a2.0 a2.1 a3.0 a3.1", 0, 0,
 		},
 		{
 			"a full queue: the oldest group of the last priority goes", slices.Concat(
-				frame("a1", 9, 0, 2, 1<<20), frame("b1", 3, 0, 1, 1<<20), []push{{name: "b2.0", prio: 3, size: 1<<20 - 1000}, {name: "b3.0", prio: 3, size: 1000}}),
+				frame("a1", 9, 0, 2, 1<<20), frame("b1", 3, 0, 1, 1<<20),
+				[]push{{name: "b2.0", prio: 3, size: 1<<20 - 1000}, {name: "b3.0", prio: 3, size: 1000}}),
 			"b1.0 b2.0 b3.0", 2, 0,
 		},
-		{"a full queue refuses what matters less", slices.Concat(frame("b1", 3, 0, 3, 1<<20), []push{{name: "a1.0", prio: 9, size: 1 << 20}}), "b1.0 b1.1 b1.2", 0, 1},
+		{
+			"a full queue refuses what matters less",
+			slices.Concat(frame("b1", 3, 0, 3, 1<<20), []push{{name: "a1.0", prio: 9, size: 1 << 20}}),
+			"b1.0 b1.1 b1.2", 0, 1,
+		},
 		{"a group larger than the queue", frame("a1", 0, 0, 5, 1<<20), "a1.0 a1.1 a1.2", 0, 2},
 		{"more groups than there is room for", func() (list []push) {
 			for i := range maxDatagramGroups + 1 {
@@ -240,10 +259,24 @@ func TestFrameInDatagrams(t *testing.T) {
 			for i := range uint64(parts) {
 				d, err := sub.AcceptDatagram(p.ctx)
 				if err != nil {
-					t.Fatalf("frame %d, part %d: %v; sent %+v, received %+v", group, i, err, p.server.Stats(), p.client.Stats())
+					t.Fatalf(
+						"frame %d, part %d: %v; sent %+v, received %+v",
+						group,
+						i,
+						err,
+						p.server.Stats(),
+						p.client.Stats(),
+					)
 				}
 				if d.Object != i || len(d.Payload) != len(payload) {
-					t.Fatalf("frame %d: part %d of %d bytes, want %d of %d", group, d.Object, len(d.Payload), i, len(payload))
+					t.Fatalf(
+						"frame %d: part %d of %d bytes, want %d of %d",
+						group,
+						d.Object,
+						len(d.Payload),
+						i,
+						len(payload),
+					)
 				}
 			}
 		}
@@ -256,7 +289,12 @@ func TestFrameInDatagrams(t *testing.T) {
 
 // TestFetchOfDroppedGroup checks that a group dropped on a congested path cannot be fetched.
 func TestFetchOfDroppedGroup(t *testing.T) {
-	p := connect(t, "moqt", Handler{}, Handler{Fetch: func(r *FetchRequest) { _ = r.Reject(wire.RequestDoesNotExist, "asked") }})
+	p := connect(
+		t,
+		"moqt",
+		Handler{},
+		Handler{Fetch: func(r *FetchRequest) { _ = r.Reject(wire.RequestDoesNotExist, "asked") }},
+	)
 	q, pub, now := p.server.sendq, &Publication{track: testTrack}, time.Now()
 	for _, group := range []uint64{1, 1, 2, 2, 2} {
 		q.push(pub, group, 0, outgoingDatagram{b: make([]byte, 30000)}, now)
@@ -265,7 +303,13 @@ func TestFetchOfDroppedGroup(t *testing.T) {
 	q.late(g, now)
 	for group, want := range map[uint64]wire.RequestCode{1: wire.RequestExcessiveLoad, 2: wire.RequestDoesNotExist} {
 		var e *RequestError
-		_, err := p.client.Fetch(p.ctx, testTrack, Location{Group: group, Object: 1}, Location{Group: group, Object: 2}, FetchOptions{})
+		_, err := p.client.Fetch(
+			p.ctx,
+			testTrack,
+			Location{Group: group, Object: 1},
+			Location{Group: group, Object: 2},
+			FetchOptions{},
+		)
 		if !errors.As(err, &e) || e.Code != want {
 			t.Errorf("FETCH of group %d: %v, want %v", group, err, want)
 		}

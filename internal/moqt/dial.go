@@ -126,7 +126,12 @@ func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, 
 }
 
 // dialWebTransport opens a session with one of the versions, the first if the server names none.
-func dialWebTransport(ctx context.Context, qc *quic.Conn, u *url.URL, versions []wire.Version) (conn, wire.Version, error) {
+func dialWebTransport(
+	ctx context.Context,
+	qc *quic.Conn,
+	u *url.URL,
+	versions []wire.Version,
+) (conn, wire.Version, error) {
 	tr := &webtransport.Transport{ApplicationProtocols: wire.ALPNs(versions)}
 	cc, err := tr.NewClientConn(qc)
 	if err != nil {
@@ -149,7 +154,11 @@ func dialWebTransport(ctx context.Context, qc *quic.Conn, u *url.URL, versions [
 		if version, known = wire.VersionOf(p); !known || !slices.Contains(versions, version) {
 			_ = sess.CloseWithError(webtransport.WTALPNErrorCode, "")
 			_ = tr.Close()
-			return nil, 0, fmt.Errorf("the server speaks %q; this client speaks %s", p, strings.Join(wire.ALPNs(versions), ", "))
+			return nil, 0, fmt.Errorf(
+				"the server speaks %q; this client speaks %s",
+				p,
+				strings.Join(wire.ALPNs(versions), ", "),
+			)
 		}
 	}
 	context.AfterFunc(qc.Context(), func() { _ = tr.Close() })
@@ -167,7 +176,11 @@ func dialError(rawURL string, err error) error {
 		if strings.HasPrefix(rawURL, "https:") {
 			return fmt.Errorf("connect to %s: the server does not speak WebTransport (%s)", rawURL, http3.NextProtoH3)
 		}
-		return fmt.Errorf("connect to %s: the server does not speak %s", rawURL, strings.Join(wire.ALPNs(wire.Versions()), " or "))
+		return fmt.Errorf(
+			"connect to %s: the server does not speak %s",
+			rawURL,
+			strings.Join(wire.ALPNs(wire.Versions()), " or "),
+		)
 	case errors.As(err, &te) && te.ErrorCode.IsCryptoError() && !te.Remote:
 		for _, cause := range te.Unwrap() { // an error of our certificate verification
 			if cause != nil && cause != net.ErrClosed {
@@ -179,14 +192,22 @@ func dialError(rawURL string, err error) error {
 		// each attempt.
 		cause := te.ErrorMessage[strings.LastIndexByte(te.ErrorMessage, ':')+1:]
 		return fmt.Errorf("connect to %s: %s", rawURL, strings.TrimSpace(cause))
-	case errors.As(err, new(*quic.IdleTimeoutError)), errors.As(err, new(*quic.HandshakeTimeoutError)), errors.Is(err, context.DeadlineExceeded):
+	case errors.As(err, new(*quic.IdleTimeoutError)),
+		errors.As(err, new(*quic.HandshakeTimeoutError)),
+		errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("connect to %s: no answer (is the relay running, and does UDP reach it?)", rawURL)
 	}
 	return fmt.Errorf("connect to %s: %w", rawURL, err)
 }
 
 // dialQUIC dials over packets if set, otherwise over a UDP socket with batched I/O.
-func dialQUIC(ctx context.Context, addr string, tlsConfig *tls.Config, config *quic.Config, packets net.PacketConn) (*quic.Conn, error) {
+func dialQUIC(
+	ctx context.Context,
+	addr string,
+	tlsConfig *tls.Config,
+	config *quic.Config,
+	packets net.PacketConn,
+) (*quic.Conn, error) {
 	ua, err := net.ResolveUDPAddr("udp", addr)
 	if err != nil {
 		return nil, err

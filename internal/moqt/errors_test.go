@@ -51,7 +51,14 @@ func TestDialErrors(t *testing.T) {
 		}
 		tr := &quic.Transport{Conn: udp} // closing it ends its connections, unlike closing a listener
 		t.Cleanup(func() { _, _ = tr.Close(), udp.Close() })
-		ln, err := tr.Listen(&tls.Config{Certificates: []tls.Certificate{good}, NextProtos: []string{alpn}, MinVersion: tls.VersionTLS13}, quicConfig())
+		ln, err := tr.Listen(
+			&tls.Config{
+				Certificates: []tls.Certificate{good},
+				NextProtos:   []string{alpn},
+				MinVersion:   tls.VersionTLS13,
+			},
+			quicConfig(),
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +91,17 @@ func TestDialErrors(t *testing.T) {
 	cancelNow()
 
 	pinned := devcert.Pinned(devcert.Hash(good))
-	goodAddr, expiredAddr, otherALPN, ours, h3 := moqtServer(good), moqtServer(expired), otherServer("moqt-11"), otherServer(wire.ALPN), otherServer(http3.NextProtoH3)
+	goodAddr, expiredAddr, otherALPN, ours, h3 := moqtServer(
+		good,
+	), moqtServer(
+		expired,
+	), otherServer(
+		"moqt-11",
+	), otherServer(
+		wire.ALPN,
+	), otherServer(
+		http3.NextProtoH3,
+	)
 	tests := []struct {
 		name string
 		ctx  context.Context
@@ -92,21 +109,87 @@ func TestDialErrors(t *testing.T) {
 		tls  *tls.Config
 		want string // % = host:port of the URL
 	}{
-		{"scheme", ctx, "http://localhost:1", nil, `URL "http://localhost:1": the scheme must be moqt (raw QUIC) or https (WebTransport)`},
+		{
+			"scheme",
+			ctx,
+			"http://localhost:1",
+			nil,
+			`URL "http://localhost:1": the scheme must be moqt (raw QUIC) or https (WebTransport)`,
+		},
 		{"no host", ctx, "moqt:///room", nil, `URL "moqt:///room" names no host`},
-		{"not a URL", ctx, "moqt://a b", nil, `URL "moqt://a b": parse "moqt://a b": invalid character " " in host name`},
+		{
+			"not a URL",
+			ctx,
+			"moqt://a b",
+			nil,
+			`URL "moqt://a b": parse "moqt://a b": invalid character " " in host name`,
+		},
 		{"wrong ALPN", ctx, "moqt://" + otherALPN, pinned, "connect to moqt://%: the server does not speak moqt-18"},
-		{"wrong ALPN for WebTransport", ctx, "https://" + otherALPN, pinned, "connect to https://%: the server does not speak WebTransport (h3)"},
-		{"untrusted certificate", ctx, "moqt://" + goodAddr, nil, "connect to moqt://%: the relay's certificate is not trusted: x509: certificate signed by unknown authority"},
-		{"certificate other than pinned", ctx, "https://" + goodAddr, devcert.Pinned(devcert.Hash(expired)), "connect to https://%: the server's certificate has hash "},
-		{"expired certificate", ctx, "moqt://" + expiredAddr, devcert.Pinned(devcert.Hash(expired)), "connect to moqt://%: the server's certificate is valid from "},
-		{"expired certificate of a trusted issuer", ctx, "moqt://" + expiredAddr, &tls.Config{RootCAs: trust(expired)}, "connect to moqt://%: the relay's certificate is not trusted: x509: certificate has expired or is not yet valid: "},
-		{"no server", ctx, "moqt://" + silent.LocalAddr().String(), pinned, "connect to moqt://%: no answer (is the relay running, and does UDP reach it?)"},
+		{
+			"wrong ALPN for WebTransport",
+			ctx,
+			"https://" + otherALPN,
+			pinned,
+			"connect to https://%: the server does not speak WebTransport (h3)",
+		},
+		{
+			"untrusted certificate",
+			ctx,
+			"moqt://" + goodAddr,
+			nil,
+			"connect to moqt://%: the relay's certificate is not trusted: x509: certificate signed by unknown authority",
+		},
+		{
+			"certificate other than pinned",
+			ctx,
+			"https://" + goodAddr,
+			devcert.Pinned(devcert.Hash(expired)),
+			"connect to https://%: the server's certificate has hash ",
+		},
+		{
+			"expired certificate",
+			ctx,
+			"moqt://" + expiredAddr,
+			devcert.Pinned(devcert.Hash(expired)),
+			"connect to moqt://%: the server's certificate is valid from ",
+		},
+		{
+			"expired certificate of a trusted issuer",
+			ctx,
+			"moqt://" + expiredAddr,
+			&tls.Config{RootCAs: trust(expired)},
+			"connect to moqt://%: the relay's certificate is not trusted: x509: certificate has expired or is not yet valid: ",
+		},
+		{
+			"no server",
+			ctx,
+			"moqt://" + silent.LocalAddr().String(),
+			pinned,
+			"connect to moqt://%: no answer (is the relay running, and does UDP reach it?)",
+		},
 		{"host cannot send", ctx, "moqt://127.0.0.1:0", pinned, "connect to moqt://%: invalid argument"},
 		{"cancelled", cancelled, "moqt://" + goodAddr, pinned, "connect to moqt://%: context canceled"},
-		{"refused by the server", ctx, "moqt://" + ours, pinned, "connect to moqt://%: moqt: session closed by peer: UNAUTHORIZED: members only"},
-		{"no WebTransport", ctx, "https://" + h3, pinned, "connect to https://%: the server does not offer WebTransport: server didn't enable "},
-		{"origin refused", ctx, "https://" + goodAddr, pinned, "connect to https://%: the server answered 400 Bad Request to WebTransport"},
+		{
+			"refused by the server",
+			ctx,
+			"moqt://" + ours,
+			pinned,
+			"connect to moqt://%: moqt: session closed by peer: UNAUTHORIZED: members only",
+		},
+		{
+			"no WebTransport",
+			ctx,
+			"https://" + h3,
+			pinned,
+			"connect to https://%: the server does not offer WebTransport: server didn't enable ",
+		},
+		{
+			"origin refused",
+			ctx,
+			"https://" + goodAddr,
+			pinned,
+			"connect to https://%: the server answered 400 Bad Request to WebTransport",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -169,7 +252,12 @@ func TestListenErrors(t *testing.T) {
 		{"port in use", taken.Addr().String(), serverTLS, "UDP port " + port + " is in use by another program"},
 		{"no port", "127.0.0.1", serverTLS, `listen address "127.0.0.1": address 127.0.0.1: missing port in address`},
 		{"no certificate", "127.0.0.1:0", nil, "listen: a TLS configuration with a certificate is needed"},
-		{"foreign address", "192.0.2.1:0", serverTLS, "listen on UDP 192.0.2.1:0: listen udp 192.0.2.1:0: bind: cannot assign requested address"},
+		{
+			"foreign address",
+			"192.0.2.1:0",
+			serverTLS,
+			"listen on UDP 192.0.2.1:0: listen udp 192.0.2.1:0: bind: cannot assign requested address",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

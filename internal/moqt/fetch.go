@@ -43,7 +43,12 @@ type FetchReader struct {
 
 // Fetch requests the objects of a track from start to end, exclusive; an end.Object of 0 means all
 // of end.Group.
-func (s *Session) Fetch(ctx context.Context, track TrackName, start, end Location, o FetchOptions) (*FetchReader, error) {
+func (s *Session) Fetch(
+	ctx context.Context,
+	track TrackName,
+	start, end Location,
+	o FetchOptions,
+) (*FetchReader, error) {
 	if err := track.Validate(); err != nil {
 		return nil, err
 	}
@@ -53,12 +58,27 @@ func (s *Session) Fetch(ctx context.Context, track TrackName, start, end Locatio
 // FetchJoining requests the objects up to the largest location at which sub began, starting the
 // given number of groups earlier. Response and subscription then meet without gap or overlap
 // (§10.12.2).
-func (s *Session) FetchJoining(ctx context.Context, sub *Subscription, groups uint64, o FetchOptions) (*FetchReader, error) {
-	return s.fetch(ctx, wire.Fetch{FetchType: wire.FetchRelativeJoining, JoiningRequestID: sub.RequestID(), JoiningStart: groups}, o, 0)
+func (s *Session) FetchJoining(
+	ctx context.Context,
+	sub *Subscription,
+	groups uint64,
+	o FetchOptions,
+) (*FetchReader, error) {
+	return s.fetch(
+		ctx,
+		wire.Fetch{FetchType: wire.FetchRelativeJoining, JoiningRequestID: sub.RequestID(), JoiningStart: groups},
+		o,
+		0,
+	)
 }
 
 // fetch allows extraWait in addition to the usual response timeout.
-func (s *Session) fetch(ctx context.Context, m wire.Fetch, o FetchOptions, extraWait time.Duration) (*FetchReader, error) {
+func (s *Session) fetch(
+	ctx context.Context,
+	m wire.Fetch,
+	o FetchOptions,
+	extraWait time.Duration,
+) (*FetchReader, error) {
 	m.Parameters = Parameters{SubscriberPriority: o.Priority, AuthorizationTokens: o.Tokens}
 	order := wire.Ascending
 	if o.GroupOrder != 0 {
@@ -107,7 +127,14 @@ func (s *Session) fetch(ctx context.Context, m wire.Fetch, o FetchOptions, extra
 }
 
 // awaitFetch waits for the response to a FETCH and for its data stream.
-func (s *Session) awaitFetch(ctx context.Context, r *requestStream, order GroupOrder, data <-chan *FetchReader, m wire.Fetch, extraWait time.Duration) (*FetchReader, error) {
+func (s *Session) awaitFetch(
+	ctx context.Context,
+	r *requestStream,
+	order GroupOrder,
+	data <-chan *FetchReader,
+	m wire.Fetch,
+	extraWait time.Duration,
+) (*FetchReader, error) {
 	answer, err := r.awaitResponse(ctx, extraWait)
 	if err != nil {
 		return nil, err

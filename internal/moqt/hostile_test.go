@@ -167,23 +167,68 @@ func TestHostilePeerClosesSession(t *testing.T) {
 		want  wire.SessionCode
 	}{
 		{"second control stream", nil, func(p *rawPeer) { p.setup(&wire.Setup{}) }, wire.ProtocolViolation},
-		{"SETUP twice on the control stream", nil, func(p *rawPeer) { _, _ = p.control.Write(message(p.t, &wire.Setup{})) }, wire.ProtocolViolation},
+		{
+			"SETUP twice on the control stream",
+			nil,
+			func(p *rawPeer) { _, _ = p.control.Write(message(p.t, &wire.Setup{})) },
+			wire.ProtocolViolation,
+		},
 		{"control stream closed", nil, func(p *rawPeer) { _ = p.control.Close() }, wire.ProtocolViolation},
 		{"control stream reset", nil, func(p *rawPeer) { p.control.CancelWrite(1) }, wire.ProtocolViolation},
-		{"control stream cut inside a message", nil, func(p *rawPeer) { _, _ = p.control.Write([]byte{0x10, 0, 9}); _ = p.control.Close() }, wire.ProtocolViolation},
-		{"unknown message on the control stream", nil, func(p *rawPeer) { _, _ = p.control.Write([]byte{0x3f, 0, 0}) }, wire.ProtocolViolation},
-		{"request on the control stream", nil, func(p *rawPeer) { _, _ = p.control.Write(message(p.t, subscribe(0))) }, wire.ProtocolViolation},
+		{
+			"control stream cut inside a message",
+			nil,
+			func(p *rawPeer) { _, _ = p.control.Write([]byte{0x10, 0, 9}); _ = p.control.Close() },
+			wire.ProtocolViolation,
+		},
+		{
+			"unknown message on the control stream",
+			nil,
+			func(p *rawPeer) { _, _ = p.control.Write([]byte{0x3f, 0, 0}) },
+			wire.ProtocolViolation,
+		},
+		{
+			"request on the control stream",
+			nil,
+			func(p *rawPeer) { _, _ = p.control.Write(message(p.t, subscribe(0))) },
+			wire.ProtocolViolation,
+		},
 		{"malformed path", &wire.Setup{Path: "relative", HasPath: true}, nil, wire.MalformedPath},
 		{"path with a space", &wire.Setup{Path: "/a b\x7f", HasPath: true}, nil, wire.MalformedPath},
 		{"malformed authority", &wire.Setup{Authority: "a/b", HasAuthority: true}, nil, wire.MalformedAuthority},
 		{"unknown stream type", nil, func(p *rawPeer) { p.uni([]byte{0x3f, 1, 2, 3}) }, wire.ProtocolViolation},
 		{"reserved subgroup mode", nil, func(p *rawPeer) { p.uni([]byte{0x16, 0, 0, 0}) }, wire.ProtocolViolation},
 		{"unknown request", nil, func(p *rawPeer) { p.bidi([]byte{0x3f, 0, 0}) }, wire.ProtocolViolation},
-		{"response as a request", nil, func(p *rawPeer) { p.bidi(message(p.t, &wire.SubscribeOK{})) }, wire.ProtocolViolation},
-		{"GOAWAY as a request", nil, func(p *rawPeer) { p.bidi(message(p.t, &wire.Goaway{RequestID: new(uint64(1))})) }, wire.ProtocolViolation},
-		{"length beyond the payload", nil, func(p *rawPeer) { p.bidi([]byte{0x3, 0, 5, 0, 1, 1, 'x', 1, 'y', 0}) }, wire.ProtocolViolation},
-		{"request cut by FIN", nil, func(p *rawPeer) { _ = p.bidi([]byte{0x3, 0, 9, 0}).Close() }, wire.ProtocolViolation},
-		{"request ID of the wrong parity", nil, func(p *rawPeer) { p.bidi(message(p.t, subscribe(1))) }, wire.InvalidRequestID},
+		{
+			"response as a request",
+			nil,
+			func(p *rawPeer) { p.bidi(message(p.t, &wire.SubscribeOK{})) },
+			wire.ProtocolViolation,
+		},
+		{
+			"GOAWAY as a request",
+			nil,
+			func(p *rawPeer) { p.bidi(message(p.t, &wire.Goaway{RequestID: new(uint64(1))})) },
+			wire.ProtocolViolation,
+		},
+		{
+			"length beyond the payload",
+			nil,
+			func(p *rawPeer) { p.bidi([]byte{0x3, 0, 5, 0, 1, 1, 'x', 1, 'y', 0}) },
+			wire.ProtocolViolation,
+		},
+		{
+			"request cut by FIN",
+			nil,
+			func(p *rawPeer) { _ = p.bidi([]byte{0x3, 0, 9, 0}).Close() },
+			wire.ProtocolViolation,
+		},
+		{
+			"request ID of the wrong parity",
+			nil,
+			func(p *rawPeer) { p.bidi(message(p.t, subscribe(1))) },
+			wire.InvalidRequestID,
+		},
 		{"request ID twice", nil, func(p *rawPeer) {
 			p.bidi(message(p.t, subscribe(0)))
 			p.bidi(message(p.t, &wire.Subscribe{RequestID: 0, Track: track("other")}))
@@ -199,8 +244,18 @@ func TestHostilePeerClosesSession(t *testing.T) {
 		{"GOAWAY with a URI from a client", nil, func(p *rawPeer) {
 			_, _ = p.control.Write(message(p.t, &wire.Goaway{NewSessionURI: "moqt://x", RequestID: new(uint64(1))}))
 		}, wire.ProtocolViolation},
-		{"GOAWAY without a request ID", nil, func(p *rawPeer) { _, _ = p.control.Write(message(p.t, &wire.Goaway{})) }, wire.ProtocolViolation},
-		{"GOAWAY of the wrong parity", nil, func(p *rawPeer) { _, _ = p.control.Write(message(p.t, &wire.Goaway{RequestID: new(uint64(2))})) }, wire.InvalidRequestID},
+		{
+			"GOAWAY without a request ID",
+			nil,
+			func(p *rawPeer) { _, _ = p.control.Write(message(p.t, &wire.Goaway{})) },
+			wire.ProtocolViolation,
+		},
+		{
+			"GOAWAY of the wrong parity",
+			nil,
+			func(p *rawPeer) { _, _ = p.control.Write(message(p.t, &wire.Goaway{RequestID: new(uint64(2))})) },
+			wire.InvalidRequestID,
+		},
 		{"GOAWAY twice", nil, func(p *rawPeer) {
 			b := message(p.t, &wire.Goaway{RequestID: new(uint64(1))})
 			_, _ = p.control.Write(append(b, b...))
@@ -227,13 +282,23 @@ func TestHostilePeerClosesSession(t *testing.T) {
 			p.bidi(message(p.t, subscribe(0, reg, reg)))
 		}, wire.DuplicateAuthTokenAlias},
 		{"token cache overflow", nil, func(p *rawPeer) {
-			p.bidi(message(p.t, subscribe(0, wire.Token{AliasType: wire.TokenRegister, Alias: 7, Value: make([]byte, 100)})))
+			p.bidi(
+				message(
+					p.t,
+					subscribe(0, wire.Token{AliasType: wire.TokenRegister, Alias: 7, Value: make([]byte, 100)}),
+				),
+			)
 		}, wire.AuthTokenCacheOverflow},
 		{"track alias of another track", nil, func(p *rawPeer) {
 			p.read(p.bidi(message(p.t, &wire.Publish{RequestID: 0, Track: track("a"), TrackAlias: 5})))
 			p.bidi(message(p.t, &wire.Publish{RequestID: 2, Track: track("b"), TrackAlias: 5}))
 		}, wire.DuplicateTrackAlias},
-		{"unknown datagram type", nil, func(p *rawPeer) { _ = p.SendDatagram([]byte{0x3f, 0, 0, 0}) }, wire.ProtocolViolation},
+		{
+			"unknown datagram type",
+			nil,
+			func(p *rawPeer) { _ = p.SendDatagram([]byte{0x3f, 0, 0, 0}) },
+			wire.ProtocolViolation,
+		},
 		{"datagram cut off", nil, func(p *rawPeer) { _ = p.SendDatagram([]byte{0x00, 5}) }, wire.ProtocolViolation},
 	}
 	for _, tt := range tests {
@@ -455,7 +520,11 @@ func TestObjectCutByFIN(t *testing.T) {
 	}{
 		{"read", []byte{0, 9, 'x'}, func(r *SubgroupReader) error { _, err := r.ReadPayload(nil, 100); return err }},
 		{"skipped", []byte{0, 9, 'x'}, func(r *SubgroupReader) error { _, err := r.NextObject(); return err }},
-		{"of 2^64-1 bytes, skipped", []byte{0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 'x'}, func(r *SubgroupReader) error { _, err := r.NextObject(); return err }},
+		{
+			"of 2^64-1 bytes, skipped",
+			[]byte{0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 'x'},
+			func(r *SubgroupReader) error { _, err := r.NextObject(); return err },
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			subs := make(chan *Subscription, 1)
@@ -489,12 +558,18 @@ func TestJoiningFetchOvertakesSubscribe(t *testing.T) {
 		Fetch: func(r *FetchRequest) { fetched <- r },
 	}, Config{})
 	p.setup(&wire.Setup{})
-	p.bidi(message(t, &wire.Fetch{RequestID: 2, FetchType: wire.FetchRelativeJoining, JoiningRequestID: 0, JoiningStart: 3}))
+	p.bidi(
+		message(
+			t,
+			&wire.Fetch{RequestID: 2, FetchType: wire.FetchRelativeJoining, JoiningRequestID: 0, JoiningStart: 3},
+		),
+	)
 	time.Sleep(20 * time.Millisecond)
 	p.read(p.bidi(message(t, &wire.Subscribe{RequestID: 0, Track: track("t")})))
 	select {
 	case r := <-fetched:
-		if r.Start != (Location{Group: 6}) || r.End != (Location{Group: 9, Object: 5}) || !r.Track.Equal(track("t")) || *r.Joining != largest {
+		if r.Start != (Location{Group: 6}) || r.End != (Location{Group: 9, Object: 5}) || !r.Track.Equal(track("t")) ||
+			*r.Joining != largest {
 			t.Errorf("range %v to %v of %s, joining %v", r.Start, r.End, r.Track, r.Joining)
 		}
 	case <-p.ctx.Done():
@@ -545,11 +620,41 @@ func TestJoiningFetchRefused(t *testing.T) {
 		info      TrackInfo
 		want      wire.RequestCode
 	}{
-		{"no such subscription", nil, wire.Fetch{FetchType: wire.FetchRelativeJoining, JoiningRequestID: 0}, TrackInfo{}, wire.RequestInvalidJoiningRequestID},
-		{"a request that we never sent", nil, wire.Fetch{FetchType: wire.FetchRelativeJoining, JoiningRequestID: 1}, TrackInfo{}, wire.RequestInvalidJoiningRequestID},
-		{"nothing published", &wire.Subscribe{}, wire.Fetch{FetchType: wire.FetchRelativeJoining}, TrackInfo{}, wire.RequestInvalidRange},
-		{"paused", &wire.Subscribe{Parameters: Parameters{Forward: new(false)}}, wire.Fetch{FetchType: wire.FetchRelativeJoining}, TrackInfo{Largest: func() (Location, bool) { return Location{Group: 1, Object: 1}, true }}, wire.RequestInvalidRange},
-		{"absolute start after the largest", &wire.Subscribe{}, wire.Fetch{FetchType: wire.FetchAbsoluteJoining, JoiningStart: 2}, TrackInfo{Largest: func() (Location, bool) { return Location{Group: 1, Object: 1}, true }}, wire.RequestInvalidRange},
+		{
+			"no such subscription",
+			nil,
+			wire.Fetch{FetchType: wire.FetchRelativeJoining, JoiningRequestID: 0},
+			TrackInfo{},
+			wire.RequestInvalidJoiningRequestID,
+		},
+		{
+			"a request that we never sent",
+			nil,
+			wire.Fetch{FetchType: wire.FetchRelativeJoining, JoiningRequestID: 1},
+			TrackInfo{},
+			wire.RequestInvalidJoiningRequestID,
+		},
+		{
+			"nothing published",
+			&wire.Subscribe{},
+			wire.Fetch{FetchType: wire.FetchRelativeJoining},
+			TrackInfo{},
+			wire.RequestInvalidRange,
+		},
+		{
+			"paused",
+			&wire.Subscribe{Parameters: Parameters{Forward: new(false)}},
+			wire.Fetch{FetchType: wire.FetchRelativeJoining},
+			TrackInfo{Largest: func() (Location, bool) { return Location{Group: 1, Object: 1}, true }},
+			wire.RequestInvalidRange,
+		},
+		{
+			"absolute start after the largest",
+			&wire.Subscribe{},
+			wire.Fetch{FetchType: wire.FetchAbsoluteJoining, JoiningStart: 2},
+			TrackInfo{Largest: func() (Location, bool) { return Location{Group: 1, Object: 1}, true }},
+			wire.RequestInvalidRange,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -578,7 +683,14 @@ func TestTokenAliases(t *testing.T) {
 	}}, Config{MaxAuthTokenCacheSize: 2 * (tokenOverhead + 3)})
 	reg := wire.Token{AliasType: wire.TokenRegister, Alias: 1, Type: 4, Value: []byte("abc")}
 	use := wire.Token{AliasType: wire.TokenUseAlias, Alias: 1}
-	p.setup(&wire.Setup{AuthorizationTokens: []wire.Token{{AliasType: wire.TokenRegister, Alias: 2, Value: []byte("set")}, {AliasType: wire.TokenRegister, Alias: 3, Value: make([]byte, 100)}}})
+	p.setup(
+		&wire.Setup{
+			AuthorizationTokens: []wire.Token{
+				{AliasType: wire.TokenRegister, Alias: 2, Value: []byte("set")},
+				{AliasType: wire.TokenRegister, Alias: 3, Value: make([]byte, 100)},
+			},
+		},
+	)
 	tests := []struct {
 		name   string
 		tokens []wire.Token
@@ -587,12 +699,27 @@ func TestTokenAliases(t *testing.T) {
 		{"register", []wire.Token{reg}, []string{"abc"}},
 		{"use", []wire.Token{use}, []string{"abc"}},
 		{"of SETUP", []wire.Token{{AliasType: wire.TokenUseAlias, Alias: 2}}, []string{"set"}},
-		{"delete, then register again", []wire.Token{{AliasType: wire.TokenDelete, Alias: 1}, reg, use}, []string{"abc", "abc"}},
+		{
+			"delete, then register again",
+			[]wire.Token{{AliasType: wire.TokenDelete, Alias: 1}, reg, use},
+			[]string{"abc", "abc"},
+		},
 		{"by value", []wire.Token{{AliasType: wire.TokenUseValue, Value: []byte("v")}}, []string{"v"}},
 	}
 	for i, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p.read(p.bidi(message(t, &wire.Subscribe{RequestID: uint64(2 * i), Track: track("t"), Parameters: Parameters{AuthorizationTokens: tt.tokens}})))
+			p.read(
+				p.bidi(
+					message(
+						t,
+						&wire.Subscribe{
+							RequestID:  uint64(2 * i),
+							Track:      track("t"),
+							Parameters: Parameters{AuthorizationTokens: tt.tokens},
+						},
+					),
+				),
+			)
 			tokens := <-got
 			if len(tokens) != len(tt.want) {
 				t.Fatalf("tokens %v", tokens)

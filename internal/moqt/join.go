@@ -26,7 +26,12 @@ type joiningFetch struct {
 func (s *Session) join(request uint64, rendezvous time.Duration) *joiningFetch {
 	j := &joiningFetch{done: make(chan struct{}), cancelled: make(chan struct{})}
 	go func() {
-		f, err := s.fetch(s.ctx, wire.Fetch{FetchType: wire.FetchRelativeJoining, JoiningRequestID: request}, FetchOptions{}, rendezvous)
+		f, err := s.fetch(
+			s.ctx,
+			wire.Fetch{FetchType: wire.FetchRelativeJoining, JoiningRequestID: request},
+			FetchOptions{},
+			rendezvous,
+		)
 		j.mu.Lock()
 		j.f, j.err = f, err
 		unwanted := j.ended && f != nil
@@ -86,7 +91,7 @@ func (j *joiningFetch) await(ctx context.Context) (*FetchReader, error) {
 // errJoinCancelled means that the subscription ended before its joining FETCH was read.
 var errJoinCancelled = errors.New("moqt: joining fetch cancelled: the subscription ended")
 
-// Joined returns the past objects of the group in which the subscription began, up to Largest,
+// Joined returns the past objects of the subscription's first group, up to Largest,
 // which must not be nil. Call it at most once.
 func (sub *Subscription) Joined(ctx context.Context) (*FetchReader, error) {
 	if sub.join != nil {

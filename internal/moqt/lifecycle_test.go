@@ -56,7 +56,10 @@ func until(t *testing.T, ctx context.Context, what string, ok func() bool) {
 func (s *Session) idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.openRequests == 0 && len(s.subscriptions) == 0 && len(s.receiving) == 0 && len(s.sending) == 0 && len(s.joinable) == 0 && len(s.fetches) == 0 && len(s.discoveries) == 0
+	return s.openRequests == 0 && len(s.subscriptions) == 0 && len(s.receiving) == 0 && len(s.sending) == 0 &&
+		len(s.joinable) == 0 &&
+		len(s.fetches) == 0 &&
+		len(s.discoveries) == 0
 }
 
 func TestCloseSendsReason(t *testing.T) {
@@ -71,7 +74,8 @@ func TestCloseSendsReason(t *testing.T) {
 				from.Close(wire.Unauthorized, "go away")
 				<-to.Context().Done()
 				var e *SessionError
-				if err := to.Err(); !errors.As(err, &e) || e.Code != wire.Unauthorized || e.Reason != "go away" || !e.Remote {
+				if err := to.Err(); !errors.As(err, &e) || e.Code != wire.Unauthorized || e.Reason != "go away" ||
+					!e.Remote {
 					t.Errorf("peer's error: %v", err)
 				}
 				if err := from.Err(); !errors.As(err, &e) || e.Code != wire.Unauthorized || e.Remote {
@@ -98,7 +102,10 @@ func TestIdleSessionGoroutines(t *testing.T) {
 	for scheme, most := range map[string]int{"moqt": 1 + 3, "https": 3 + 8} {
 		t.Run(scheme, func(t *testing.T) {
 			cfg := Config{waits: patient(), Log: slog.New(slog.DiscardHandler)}
-			ln, err := Listen("127.0.0.1:0", ListenConfig{Config: cfg, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+			ln, err := Listen(
+				"127.0.0.1:0",
+				ListenConfig{Config: cfg, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}},
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -119,7 +126,12 @@ func TestIdleSessionGoroutines(t *testing.T) {
 				s.Serve(Handler{})
 			}
 			// Half a goroutine per session allows for goroutines of the listener not yet started.
-			until(t, ctx, "few goroutines", func() bool { return runtime.NumGoroutine()-before <= sessions*most+sessions/2 })
+			until(
+				t,
+				ctx,
+				"few goroutines",
+				func() bool { return runtime.NumGoroutine()-before <= sessions*most+sessions/2 },
+			)
 		})
 	}
 }
@@ -185,21 +197,25 @@ func TestDuplicateSubscription(t *testing.T) {
 			t.Fatal(err)
 		}
 		var e *RequestError
-		if _, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{}); !errors.As(err, &e) || e.Code != wire.RequestDuplicateSubscription {
+		if _, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{}); !errors.As(err, &e) ||
+			e.Code != wire.RequestDuplicateSubscription {
 			t.Errorf("second SUBSCRIBE: %v", err)
 		}
-		if _, err := p.server.Publish(p.ctx, testTrack, TrackInfo{}); !errors.As(err, &e) || e.Code != wire.RequestDuplicateSubscription {
+		if _, err := p.server.Publish(p.ctx, testTrack, TrackInfo{}); !errors.As(err, &e) ||
+			e.Code != wire.RequestDuplicateSubscription {
 			t.Errorf("PUBLISH by the publisher of a SUBSCRIBE: %v", err)
 		}
 		// Publishing in the other direction is a different role.
-		if _, err := p.client.Publish(p.ctx, testTrack, TrackInfo{}); !errors.As(err, &e) || e.Code != wire.RequestNotSupported {
+		if _, err := p.client.Publish(p.ctx, testTrack, TrackInfo{}); !errors.As(err, &e) ||
+			e.Code != wire.RequestNotSupported {
 			t.Errorf("PUBLISH by the subscriber: %v", err)
 		}
 		// Let the peer refuse it, not our own check.
 		p.client.mu.Lock()
 		clear(p.client.receiving)
 		p.client.mu.Unlock()
-		if _, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{}); !errors.As(err, &e) || e.Code != wire.RequestDuplicateSubscription {
+		if _, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{}); !errors.As(err, &e) ||
+			e.Code != wire.RequestDuplicateSubscription {
 			t.Errorf("second SUBSCRIBE at the peer: %v", err)
 		}
 	})
@@ -228,7 +244,8 @@ func TestRequestsLeakNoStreams(t *testing.T) {
 		"TRACK_STATUS": func(p *pair) error { _, _, err := p.client.TrackStatus(p.ctx, testTrack); return err },
 		"refused PUBLISH": func(p *pair) error {
 			var e *RequestError
-			if _, err := p.client.Publish(p.ctx, testTrack, TrackInfo{}); !errors.As(err, &e) || e.Code != wire.RequestUninterested {
+			if _, err := p.client.Publish(p.ctx, testTrack, TrackInfo{}); !errors.As(err, &e) ||
+				e.Code != wire.RequestUninterested {
 				return fmt.Errorf("not refused: %w", err)
 			}
 			return nil
@@ -310,7 +327,8 @@ func TestGoaway(t *testing.T) {
 					t.Errorf("told %q, want %q", got, want)
 				}
 				var e *RequestError
-				if _, err := to.Subscribe(p.ctx, track("late"), SubscribeOptions{}); !errors.As(err, &e) || e.Code != wire.RequestGoingAway {
+				if _, err := to.Subscribe(p.ctx, track("late"), SubscribeOptions{}); !errors.As(err, &e) ||
+					e.Code != wire.RequestGoingAway {
 					t.Errorf("request after GOAWAY: %v", err)
 				}
 				if err := sub.Err(); err != nil {
@@ -351,7 +369,12 @@ func TestGoawayOfOneRequest(t *testing.T) {
 
 func TestUpdatesArePipelined(t *testing.T) {
 	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
-		p, sub, pub := subscribed(t, connect, TrackInfo{}, SubscribeOptions{ObjectDeliveryTimeout: 100 * time.Millisecond})
+		p, sub, pub := subscribed(
+			t,
+			connect,
+			TrackInfo{},
+			SubscribeOptions{ObjectDeliveryTimeout: 100 * time.Millisecond},
+		)
 		if object, _ := pub.DeliveryTimeouts(); object != 100*time.Millisecond {
 			t.Errorf("object delivery timeout %v", object)
 		}
@@ -376,14 +399,18 @@ func TestUpdatesArePipelined(t *testing.T) {
 
 func TestRefusedUpdateEndsSubscription(t *testing.T) {
 	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
-		p := connect(Handler{}, source(nil, TrackInfo{Largest: func() (Location, bool) { return Location{Group: 9}, true }}))
+		p := connect(
+			Handler{},
+			source(nil, TrackInfo{Largest: func() (Location, bool) { return Location{Group: 9}, true }}),
+		)
 		sub, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var e *RequestError
 		past := Filter{Type: wire.FilterAbsoluteRange, EndGroup: 8}
-		if _, err := sub.Update(p.ctx, Parameters{Filter: &past}); !errors.As(err, &e) || e.Code != wire.RequestInvalidRange {
+		if _, err := sub.Update(p.ctx, Parameters{Filter: &past}); !errors.As(err, &e) ||
+			e.Code != wire.RequestInvalidRange {
 			t.Errorf("update: %v", err)
 		}
 		<-sub.Done()
@@ -391,7 +418,8 @@ func TestRefusedUpdateEndsSubscription(t *testing.T) {
 		if !errors.As(sub.Err(), &done) || done.Code != wire.DoneUpdateFailed {
 			t.Errorf("subscription ended with %v", sub.Err())
 		}
-		if _, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{Filter: &past}); !errors.As(err, &e) || e.Code != wire.RequestInvalidRange {
+		if _, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{Filter: &past}); !errors.As(err, &e) ||
+			e.Code != wire.RequestInvalidRange {
 			t.Errorf("subscribe: %v", err)
 		}
 	})
@@ -400,7 +428,12 @@ func TestRefusedUpdateEndsSubscription(t *testing.T) {
 func TestForwardState(t *testing.T) {
 	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
 		largest := Location{Group: 3, Object: 2}
-		p, sub, pub := subscribed(t, connect, TrackInfo{Largest: func() (Location, bool) { return largest, true }}, SubscribeOptions{Paused: true})
+		p, sub, pub := subscribed(
+			t,
+			connect,
+			TrackInfo{Largest: func() (Location, bool) { return largest, true }},
+			SubscribeOptions{Paused: true},
+		)
 		header := wire.SubgroupHeader{Group: 4}
 		if _, err := pub.OpenSubgroup(header); !errors.Is(err, ErrNotForwarding) {
 			t.Errorf("subgroup of a paused subscription: %v", err)
@@ -452,12 +485,30 @@ func TestFilters(t *testing.T) {
 		in, out []Location
 	}{
 		{"none", nil, &largest, []Location{at(0, 0), at(9, 9)}, nil},
-		{"largest object", &Filter{Type: wire.FilterLargestObject}, &largest, []Location{at(5, 4), at(6, 0)}, []Location{at(5, 3), at(4, 9)}},
+		{
+			"largest object",
+			&Filter{Type: wire.FilterLargestObject},
+			&largest,
+			[]Location{at(5, 4), at(6, 0)},
+			[]Location{at(5, 3), at(4, 9)},
+		},
 		{"largest object of nothing", &Filter{Type: wire.FilterLargestObject}, nil, []Location{at(0, 0)}, nil},
 		{"next group", &Filter{Type: wire.FilterNextGroup}, &largest, []Location{at(6, 0)}, []Location{at(5, 4)}},
 		{"next group of nothing", &Filter{Type: wire.FilterNextGroup}, nil, []Location{at(0, 0)}, nil},
-		{"absolute start", &Filter{Type: wire.FilterAbsoluteStart, Start: at(2, 2)}, &largest, []Location{at(2, 2), at(9, 0)}, []Location{at(2, 1)}},
-		{"absolute range", &Filter{Type: wire.FilterAbsoluteRange, Start: at(2, 2), EndGroup: 7}, &largest, []Location{at(7, 99)}, []Location{at(8, 0), at(2, 0)}},
+		{
+			"absolute start",
+			&Filter{Type: wire.FilterAbsoluteStart, Start: at(2, 2)},
+			&largest,
+			[]Location{at(2, 2), at(9, 0)},
+			[]Location{at(2, 1)},
+		},
+		{
+			"absolute range",
+			&Filter{Type: wire.FilterAbsoluteRange, Start: at(2, 2), EndGroup: 7},
+			&largest,
+			[]Location{at(7, 99)},
+			[]Location{at(8, 0), at(2, 0)},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -500,7 +551,12 @@ func TestSubgroupDeliveryTimeoutAfterFIN(t *testing.T) {
 		arrives := write(0, 1000)
 		write(1, int(quicConfig().InitialStreamReceiveWindow)+500)
 		until(t, p.ctx, "the timeout", func() bool { return p.server.Stats().DeliveryTimeouts == 1 })
-		until(t, p.ctx, "the timers", func() bool { p.server.mu.Lock(); defer p.server.mu.Unlock(); return len(p.server.unacked) == 0 })
+		until(
+			t,
+			p.ctx,
+			"the timers",
+			func() bool { p.server.mu.Lock(); defer p.server.mu.Unlock(); return len(p.server.unacked) == 0 },
+		)
 		if !arrives.str.delivered() {
 			t.Error("quic-go moved the fields that delivered reads")
 		}
@@ -552,7 +608,12 @@ func TestDeliveredSubgroupsAreForgotten(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		until(t, p.ctx, "all subgroups are forgotten", func() bool { p.server.mu.Lock(); defer p.server.mu.Unlock(); return len(p.server.unacked) == 0 })
+		until(
+			t,
+			p.ctx,
+			"all subgroups are forgotten",
+			func() bool { p.server.mu.Lock(); defer p.server.mu.Unlock(); return len(p.server.unacked) == 0 },
+		)
 		if n := p.server.Stats().DeliveryTimeouts; n != 0 {
 			t.Errorf("%d subgroups were late", n)
 		}
@@ -615,7 +676,10 @@ func TestObjectDeadline(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.SetDeadline(time.Now().Add(50 * time.Millisecond))
-		if err := w.WriteObject(Object{}, make([]byte, 3*quicConfig().InitialStreamReceiveWindow)); !errors.Is(err, ErrDeliveryTimeout) {
+		if err := w.WriteObject(Object{}, make([]byte, 3*quicConfig().InitialStreamReceiveWindow)); !errors.Is(
+			err,
+			ErrDeliveryTimeout,
+		) {
 			t.Fatalf("write beyond the deadline: %v", err)
 		}
 		if n := p.server.Stats().DeliveryTimeouts; n != 1 {
@@ -763,7 +827,12 @@ func TestUnreadSubscriptionDoesNotBlock(t *testing.T) {
 			}
 		}
 		wg.Wait()
-		until(t, p.ctx, "overflow counted", func() bool { return p.client.Stats().SubgroupsRefused >= groups-maxSubgroupQueue })
+		until(
+			t,
+			p.ctx,
+			"overflow counted",
+			func() bool { return p.client.Stats().SubgroupsRefused >= groups-maxSubgroupQueue },
+		)
 		unread.mu.Lock()
 		n := len(unread.queue)
 		unread.mu.Unlock()
@@ -847,7 +916,8 @@ func TestNamespaceDiscovery(t *testing.T) {
 		a := <-announcers
 		var e *RequestError
 		for _, overlapping := range []Namespace{nil, prefix, {"holocast", "room"}} {
-			if _, err := p.client.SubscribeNamespace(ctx, overlapping); !errors.As(err, &e) || e.Code != wire.RequestPrefixOverlap {
+			if _, err := p.client.SubscribeNamespace(ctx, overlapping); !errors.As(err, &e) ||
+				e.Code != wire.RequestPrefixOverlap {
 				t.Errorf("prefix %v: %v", overlapping, err)
 			}
 		}
@@ -948,7 +1018,10 @@ func TestCloseUnblocksEverything(t *testing.T) {
 			_, err := p.client.Subscribe(context.Background(), track("pending"), SubscribeOptions{})
 			return err
 		})
-		blocks("Publish", func() error { _, err := p.client.Publish(context.Background(), track("pub"), TrackInfo{}); return err })
+		blocks(
+			"Publish",
+			func() error { _, err := p.client.Publish(context.Background(), track("pub"), TrackInfo{}); return err },
+		)
 		blocks("Fetch", func() error {
 			f, err := p.client.Fetch(context.Background(), testTrack, Location{}, Location{Group: 1}, FetchOptions{})
 			for err == nil {
@@ -1045,7 +1118,11 @@ func TestRandomInterleavings(t *testing.T) {
 				rng := rand.New(rand.NewPCG(uint64(worker), 2))
 				for range 40 {
 					ctx, cancel := context.WithTimeout(p.ctx, time.Duration(1+rng.IntN(20))*time.Millisecond)
-					sub, err := p.client.Subscribe(ctx, track(fmt.Sprint("t", worker)), SubscribeOptions{Paused: rng.IntN(4) == 0})
+					sub, err := p.client.Subscribe(
+						ctx,
+						track(fmt.Sprint("t", worker)),
+						SubscribeOptions{Paused: rng.IntN(4) == 0},
+					)
 					if err == nil {
 						for range rng.IntN(5) {
 							switch rng.IntN(3) {

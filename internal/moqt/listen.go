@@ -134,7 +134,9 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 	for i, socket := range sockets {
 		e := endpoint{udp: socket.Conn, tr: &quic.Transport{
 			Conn: cfg.Packets, ConnContext: admit, ConnectionIDGenerator: socket.IDs,
-			StatelessResetKey: (*quic.StatelessResetKey)(cfg.ResetKey), TokenGeneratorKey: (*quic.TokenGeneratorKey)(cfg.TokenKey),
+			StatelessResetKey: (*quic.StatelessResetKey)(
+				cfg.ResetKey,
+			), TokenGeneratorKey: (*quic.TokenGeneratorKey)(cfg.TokenKey),
 			VerifySourceAddress: verify,
 		}}
 		if socket.Conn != nil {
@@ -329,6 +331,9 @@ func (l *Listener) serveHTTP(w http.ResponseWriter, r *http.Request) {
 func (l *Listener) offersProtocol(h http.Header) bool {
 	offered := h.Values("WT-Available-Protocols")
 	return len(offered) == 0 || slices.ContainsFunc(offered, func(list string) bool {
-		return slices.ContainsFunc(l.cfg.versions(), func(v wire.Version) bool { return strings.Contains(list, `"`+v.ALPN()+`"`) })
+		return slices.ContainsFunc(
+			l.cfg.versions(),
+			func(v wire.Version) bool { return strings.Contains(list, `"`+v.ALPN()+`"`) },
+		)
 	})
 }

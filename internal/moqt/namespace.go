@@ -79,7 +79,11 @@ type PublishedNamespace struct {
 
 // PublishNamespace announces that we have tracks under ns (§10.15). The peer then sends requests
 // for them to the session's Handler.
-func (s *Session) PublishNamespace(ctx context.Context, ns Namespace, tokens ...wire.Token) (*PublishedNamespace, error) {
+func (s *Session) PublishNamespace(
+	ctx context.Context,
+	ns Namespace,
+	tokens ...wire.Token,
+) (*PublishedNamespace, error) {
 	if err := (TrackName{Namespace: ns}).Validate(); err != nil {
 		return nil, err
 	}
@@ -189,7 +193,10 @@ func (s *Session) handleDiscovery(r *DiscoveryRequest, h func(*DiscoveryRequest)
 	s.notify()
 }
 
-var errPrefixOverlap = &RequestError{Code: wire.RequestPrefixOverlap, Reason: "the prefix overlaps that of another request"}
+var errPrefixOverlap = &RequestError{
+	Code:   wire.RequestPrefixOverlap,
+	Reason: "the prefix overlaps that of another request",
+}
 
 // overlaps reports whether the prefixes of r and d overlap. s.mu is held.
 func (r *DiscoveryRequest) overlaps(d *DiscoveryRequest) bool {
@@ -227,7 +234,9 @@ func (r *DiscoveryRequest) Accept(begin func(*Announcer)) error {
 		if p.NamespacePrefix == nil || p.NamespacePrefix.Equal(a.prefix) {
 			return r.stream.send(&wire.RequestOK{})
 		}
-		moved, err := func() {}, error(&RequestError{Code: wire.RequestNotSupported, Reason: "the prefix cannot be changed; subscribe again"})
+		moved, err := func() {}, error(
+			&RequestError{Code: wire.RequestNotSupported, Reason: "the prefix cannot be changed; subscribe again"},
+		)
 		if r.Move != nil {
 			moved, err = r.Move(*p.NamespacePrefix)
 		}
@@ -318,7 +327,11 @@ const maxNamespaces = 1 << 14
 
 // SubscribeNamespace reports the namespaces under prefix until ctx ends (§10.18). The channel is
 // closed at the end of the subscription; all its namespaces then count as withdrawn.
-func (s *Session) SubscribeNamespace(ctx context.Context, prefix Namespace, tokens ...wire.Token) (<-chan NamespaceEvent, error) {
+func (s *Session) SubscribeNamespace(
+	ctx context.Context,
+	prefix Namespace,
+	tokens ...wire.Token,
+) (<-chan NamespaceEvent, error) {
 	n, err := s.FollowNamespaces(ctx, prefix, tokens...)
 	if err != nil {
 		return nil, err
@@ -350,7 +363,11 @@ type prefixMove struct {
 // FollowNamespaces is SubscribeNamespace with a changeable prefix.
 func (s *Session) FollowNamespaces(ctx context.Context, prefix Namespace, tokens ...wire.Token) (*Namespaces, error) {
 	r, err := s.openAccepted(ctx, func(id uint64) wire.Message {
-		return &wire.SubscribeNamespace{RequestID: id, Prefix: prefix, Parameters: Parameters{AuthorizationTokens: tokens}}
+		return &wire.SubscribeNamespace{
+			RequestID:  id,
+			Prefix:     prefix,
+			Parameters: Parameters{AuthorizationTokens: tokens},
+		}
 	})
 	if err != nil {
 		return nil, err
@@ -375,7 +392,9 @@ func (n *Namespaces) Move(ctx context.Context, prefix Namespace) error {
 		return errors.Join(ErrQueueFull, n.s.Err())
 	}
 	n.moves = append(n.moves, m)
-	err := n.r.send(&wire.RequestUpdate{RequestID: n.s.takeRequestID(), Parameters: Parameters{NamespacePrefix: &prefix}})
+	err := n.r.send(
+		&wire.RequestUpdate{RequestID: n.s.takeRequestID(), Parameters: Parameters{NamespacePrefix: &prefix}},
+	)
 	n.mu.Unlock()
 	if err != nil {
 		return err
@@ -421,7 +440,13 @@ func (n *Namespaces) handle(ctx context.Context, m wire.Message) bool {
 		return false
 	}
 	if len(n.active) > maxNamespaces {
-		n.s.log.Warn("moqt namespace subscription cancelled: too many namespaces", "prefix", truncate(n.prefix.String()), "peer", n.s.RemoteAddr())
+		n.s.log.Warn(
+			"moqt namespace subscription cancelled: too many namespaces",
+			"prefix",
+			truncate(n.prefix.String()),
+			"peer",
+			n.s.RemoteAddr(),
+		)
 		return false
 	}
 	return n.emit(ctx, e)
@@ -529,7 +554,13 @@ func (s *Session) subscribeTracks(ctx context.Context, prefix Namespace, p Param
 			return false
 		}
 		name := TrackName{Namespace: slices.Concat(prefix, b.NamespaceSuffix), Name: b.Name}
-		s.log.Warn("moqt track not published to us: too many requests are open", "track", truncate(name.String()), "peer", s.RemoteAddr())
+		s.log.Warn(
+			"moqt track not published to us: too many requests are open",
+			"track",
+			truncate(name.String()),
+			"peer",
+			s.RemoteAddr(),
+		)
 		return true
 	})
 	return nil

@@ -15,7 +15,11 @@ import (
 func TestPayloadGrowsWithArrival(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	buf, err := readPayload(io.MultiReader(strings.NewReader("some"), iotest.ErrReader(errors.New("reset"))), nil, 1<<30)
+	buf, err := readPayload(
+		io.MultiReader(strings.NewReader("some"), iotest.ErrReader(errors.New("reset"))),
+		nil,
+		1<<30,
+	)
 	runtime.ReadMemStats(&after)
 	if err == nil || len(buf) != 0 {
 		t.Errorf("%d bytes, %v", len(buf), err)
@@ -37,7 +41,8 @@ func TestReadPayload(t *testing.T) {
 				t.Errorf("%d bytes into %d: another buffer was made", n, cap(buf))
 			}
 		}
-		if _, err := readPayload(bytes.NewReader(want), nil, uint64(n)+1); !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		if _, err := readPayload(bytes.NewReader(want), nil, uint64(n)+1); !errors.Is(err, io.EOF) &&
+			!errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("%d of %d bytes: %v", n, n+1, err)
 		}
 	}

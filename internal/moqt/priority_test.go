@@ -30,7 +30,9 @@ func TestObjectOrder(t *testing.T) {
 	track := func(name string, params Parameters) func(group uint64, priority uint8) {
 		p := s.newPublicationForTest(t, name, params)
 		return func(group uint64, priority uint8) {
-			w, err := p.OpenSubgroup(wire.SubgroupHeader{Group: group, Mode: wire.SubgroupIDExplicit, Priority: priority})
+			w, err := p.OpenSubgroup(
+				wire.SubgroupHeader{Group: group, Mode: wire.SubgroupIDExplicit, Priority: priority},
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -41,7 +43,13 @@ func TestObjectOrder(t *testing.T) {
 	low, high, descending := uint8(200), uint8(10), wire.Descending
 	plain, other := track("p", Parameters{}), track("o", Parameters{})
 	newest := track("n", Parameters{GroupOrder: &descending})
-	background, urgent := track("b", Parameters{SubscriberPriority: &low}), track("u", Parameters{SubscriberPriority: &high})
+	background, urgent := track(
+		"b",
+		Parameters{SubscriberPriority: &low},
+	), track(
+		"u",
+		Parameters{SubscriberPriority: &high},
+	)
 
 	background(1, 0)
 	plain(2, 128)
@@ -94,7 +102,10 @@ func TestGroupOrder(t *testing.T) {
 			s := &Session{conn: orderedConn{}, ctx: t.Context()}
 			var info TrackInfo
 			if c.publisher != 0 {
-				info.Properties = wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyPublisherGroupOrder, Int: uint64(c.publisher)})
+				info.Properties = wire.AppendKeyValues(
+					nil,
+					wire.KeyValue{Type: wire.PropertyPublisherGroupOrder, Int: uint64(c.publisher)},
+				)
 			}
 			var params Parameters
 			if c.subscriber != 0 {

@@ -252,7 +252,13 @@ func (p *Publication) Ended(group uint64) bool {
 func (p *Publication) DeliveryTimeouts() (object, subgroup time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return shorter(p.trackTimeouts.object, p.subscriberTimeouts.object), shorter(p.trackTimeouts.subgroup, p.subscriberTimeouts.subgroup)
+	return shorter(
+			p.trackTimeouts.object,
+			p.subscriberTimeouts.object,
+		), shorter(
+			p.trackTimeouts.subgroup,
+			p.subscriberTimeouts.subgroup,
+		)
 }
 
 // SubgroupTimeouts returns the delivery timeouts of a subgroup. From draft-19 on, the properties of
@@ -434,7 +440,8 @@ func (p *Publication) OpenSubgroup(h wire.SubgroupHeader) (*SubgroupWriter, erro
 	slot := p.s.takeSlot()
 	str.setPriority(objectPriority(p.priority, prio, slot))
 	w := &SubgroupWriter{
-		p: p, str: str, pull: str.sourced(), more: make(chan struct{}, 1), group: h.Group, subgroup: h.Subgroup, priority: prio, slot: slot,
+		p: p, str: str, pull: str.sourced(), more: make(chan struct{}, 1),
+		group: h.Group, subgroup: h.Subgroup, priority: prio, slot: slot,
 		enc:    wire.ObjectEncoder{HasProperties: h.HasProperties},
 		header: h.Append(make([]byte, 0, 96)),
 	}

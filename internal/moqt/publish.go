@@ -7,13 +7,21 @@ import (
 )
 
 // Publish offers a track to the peer and waits for the response (§10.10).
-func (s *Session) Publish(ctx context.Context, track TrackName, info TrackInfo, tokens ...wire.Token) (*Publication, error) {
+func (s *Session) Publish(
+	ctx context.Context,
+	track TrackName,
+	info TrackInfo,
+	tokens ...wire.Token,
+) (*Publication, error) {
 	if err := track.Validate(); err != nil {
 		return nil, err
 	}
 	role := s.acquireRole(s.sending, track)
 	if role == nil { // draft-19 would allow a second publication; this package does not
-		return nil, &RequestError{Code: wire.RequestDuplicateSubscription, Reason: "already publishing " + track.String()}
+		return nil, &RequestError{
+			Code:   wire.RequestDuplicateSubscription,
+			Reason: "already publishing " + track.String(),
+		}
 	}
 	p := s.newPublication(track, nil, info)
 	var id *uint64
@@ -40,7 +48,13 @@ func (s *Session) Publish(ctx context.Context, track TrackName, info TrackInfo, 
 		s.mu.Lock()
 		s.joinable[i] = nil // pending
 		s.mu.Unlock()
-		return &wire.Publish{RequestID: i, Track: track, TrackAlias: p.alias, Parameters: params, Properties: info.Properties}
+		return &wire.Publish{
+			RequestID:  i,
+			Track:      track,
+			TrackAlias: p.alias,
+			Parameters: params,
+			Properties: info.Properties,
+		}
 	})
 	if err != nil {
 		over(err)
@@ -131,7 +145,10 @@ func (r *PublishRequest) Accept(o SubscribeOptions) (*Subscription, error) {
 			r.role = s.waitForRole(s.receiving, r.Track) // the SUBSCRIBE may have been rejected
 		}
 		if r.role == nil {
-			err := &RequestError{Code: wire.RequestDuplicateSubscription, Reason: "already subscribed to " + r.Track.String()}
+			err := &RequestError{
+				Code:   wire.RequestDuplicateSubscription,
+				Reason: "already subscribed to " + r.Track.String(),
+			}
 			_ = r.RejectWith(err)
 			return nil, err
 		}

@@ -324,7 +324,8 @@ func (s *Session) handleRequest(str stream) {
 	case *wire.SubscribeNamespace:
 		r.id, req.Parameters, ns = m.RequestID, m.Parameters, m.Prefix
 		handle = func() {
-			s.handleDiscovery(&DiscoveryRequest{Request: req, Prefix: m.Prefix, prefix: m.Prefix}, s.handler.SubscribeNamespace)
+			d := &DiscoveryRequest{Request: req, Prefix: m.Prefix, prefix: m.Prefix}
+			s.handleDiscovery(d, s.handler.SubscribeNamespace)
 		}
 	case *wire.SubscribeTracks:
 		r.id, req.Parameters, ns = m.RequestID, m.Parameters, m.Prefix
@@ -412,7 +413,11 @@ func (r *TrackStatusRequest) Accept(info TrackInfo) error {
 }
 
 // TrackStatus asks for a track's state without subscribing (§10.14).
-func (s *Session) TrackStatus(ctx context.Context, track TrackName, tokens ...wire.Token) (largest *Location, props Properties, err error) {
+func (s *Session) TrackStatus(
+	ctx context.Context,
+	track TrackName,
+	tokens ...wire.Token,
+) (largest *Location, props Properties, err error) {
 	r, err := s.openRequest(ctx, func(id uint64) wire.Message {
 		return &wire.TrackStatus{RequestID: id, Track: track, Parameters: Parameters{AuthorizationTokens: tokens}}
 	})

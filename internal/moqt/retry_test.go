@@ -42,7 +42,10 @@ func TestRetry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ln, err := Listen("127.0.0.1:0", ListenConfig{TLS: &tls.Config{Certificates: []tls.Certificate{cert}}, MaxConnects: 1})
+	ln, err := Listen(
+		"127.0.0.1:0",
+		ListenConfig{TLS: &tls.Config{Certificates: []tls.Certificate{cert}}, MaxConnects: 1},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +83,13 @@ func TestRetry(t *testing.T) {
 		}
 	}()
 	for i := range 3 {
-		s, err := Dial(t.Context(), "moqt://"+between.LocalAddr().String(), devcert.Pinned(devcert.Hash(cert)), Handler{}, Config{})
+		s, err := Dial(
+			t.Context(),
+			"moqt://"+between.LocalAddr().String(),
+			devcert.Pinned(devcert.Hash(cert)),
+			Handler{},
+			Config{},
+		)
 		if err != nil {
 			t.Fatalf("connection %d: %v", i, err)
 		}

@@ -207,14 +207,22 @@ type role struct {
 }
 
 // newSession exchanges SETUP over c. Incoming requests wait until Serve is called.
-func newSession(ctx context.Context, c conn, v wire.Version, client bool, local *wire.Setup, cfg Config) (*Session, error) {
+func newSession(
+	ctx context.Context,
+	c conn,
+	v wire.Version,
+	client bool,
+	local *wire.Setup,
+	cfg Config,
+) (*Session, error) {
 	s := &Session{
 		conn: c, version: v, client: client, local: local, log: cmp.Or(cfg.Log, slog.Default()), wait: cfg.wait(),
 		setupDone: make(chan struct{}), serving: make(chan struct{}), changed: make(chan struct{}),
 		sendq:         newDatagramQueue(),
 		subscriptions: map[uint64]*Subscription{}, retired: map[uint64]struct{}{},
 		receiving: map[string]*role{}, sending: map[string]*role{}, preferredAliases: map[uint64]string{},
-		joinable: map[uint64]*Publication{}, unacked: map[*SubgroupWriter]time.Time{}, fetches: map[uint64]chan *FetchReader{},
+		joinable: map[uint64]*Publication{}, unacked: map[*SubgroupWriter]time.Time{},
+		fetches: map[uint64]chan *FetchReader{},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	local.AuthorizationTokens = cfg.Tokens

@@ -55,7 +55,14 @@ func connect(t testing.TB, scheme string, client, server Handler) *pair {
 // connectVersions connects ends with these versions in order of preference; nil = all.
 func connectVersions(t testing.TB, scheme string, client, server Handler, cv, sv []wire.Version) (*pair, error) {
 	t.Helper()
-	return connectConfigs(t, scheme, client, server, Config{waits: patient(), Versions: cv}, Config{waits: patient(), Versions: sv})
+	return connectConfigs(
+		t,
+		scheme,
+		client,
+		server,
+		Config{waits: patient(), Versions: cv},
+		Config{waits: patient(), Versions: sv},
+	)
 }
 
 // connectConfigs connects ends with these configurations.
@@ -107,7 +114,9 @@ func TestSubscribeReceivesSubgroup(t *testing.T) {
 			}
 			go func() {
 				done <- func() error {
-					w, err := pub.OpenSubgroup(wire.SubgroupHeader{Group: 7, Mode: wire.SubgroupIDZero, Priority: 64, FirstObject: true})
+					w, err := pub.OpenSubgroup(wire.SubgroupHeader{
+						Group: 7, Mode: wire.SubgroupIDZero, Priority: 64, FirstObject: true,
+					})
 					if err != nil {
 						return err
 					}
@@ -164,13 +173,20 @@ func TestUnansweredAndUnsupportedRequests(t *testing.T) {
 	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
 		p := connect(Handler{}, Handler{Subscribe: func(*SubscribeRequest) {}})
 		var e *RequestError
-		if _, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{}); !errors.As(err, &e) || e.Code != wire.RequestInternalError {
+		if _, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{}); !errors.As(err, &e) ||
+			e.Code != wire.RequestInternalError {
 			t.Errorf("unanswered: %v", err)
 		}
-		if _, err := p.client.Fetch(p.ctx, testTrack, Location{}, Location{Group: 1}, FetchOptions{}); !errors.As(err, &e) || e.Code != wire.RequestNotSupported {
+		if _, err := p.client.Fetch(p.ctx, testTrack, Location{}, Location{Group: 1}, FetchOptions{}); !errors.As(
+			err,
+			&e,
+		) ||
+			e.Code != wire.RequestNotSupported {
 			t.Errorf("unsupported: %v", err)
 		}
-		if _, err := p.client.Subscribe(p.ctx, TrackName{Namespace: Namespace{".session"}, Name: "x"}, SubscribeOptions{}); !errors.As(err, &e) || e.Code != wire.RequestDoesNotExist {
+		reserved := TrackName{Namespace: Namespace{".session"}, Name: "x"}
+		if _, err := p.client.Subscribe(p.ctx, reserved, SubscribeOptions{}); !errors.As(err, &e) ||
+			e.Code != wire.RequestDoesNotExist {
 			t.Errorf("reserved: %v", err)
 		}
 	})
@@ -201,7 +217,11 @@ func TestPublishAndJoiningFetch(t *testing.T) {
 			}
 			subs <- sub
 		}})
-		pub, err := p.client.Publish(p.ctx, testTrack, TrackInfo{Largest: func() (Location, bool) { return Location{Group: 9}, true }})
+		pub, err := p.client.Publish(
+			p.ctx,
+			testTrack,
+			TrackInfo{Largest: func() (Location, bool) { return Location{Group: 9}, true }},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -44,7 +44,10 @@ func (b *bits) change(f func()) {
 
 // forSenders runs f with streams that pull from a source, if the build supports them, and with
 // streams that are written to.
-func forSenders(t *testing.T, f func(t *testing.T, p *pair, sub *Subscription, open func(group uint64) *SubgroupWriter)) {
+func forSenders(
+	t *testing.T,
+	f func(t *testing.T, p *pair, sub *Subscription, open func(group uint64) *SubgroupWriter),
+) {
 	for _, name := range []string{"pulled", "written"} {
 		t.Run(name, func(t *testing.T) {
 			forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
@@ -119,8 +122,14 @@ func TestSendFails(t *testing.T) {
 			src.change(func() { src.err = gone })
 			w.More()
 		}, gone, wire.StreamTooFarBehind},
-		"abort":    {10, func(w *SubgroupWriter, _ *bits) { w.Abort(wire.StreamTooFarBehind) }, &StreamError{Code: wire.StreamTooFarBehind}, wire.StreamTooFarBehind},
-		"deadline": {1 << 24, func(w *SubgroupWriter, src *bits) { src.change(func() { src.by = time.Now() }); w.Retime() }, ErrDeliveryTimeout, wire.StreamDeliveryTimeout},
+		"abort": {
+			10, func(w *SubgroupWriter, _ *bits) { w.Abort(wire.StreamTooFarBehind) },
+			&StreamError{Code: wire.StreamTooFarBehind}, wire.StreamTooFarBehind,
+		},
+		"deadline": {
+			1 << 24, func(w *SubgroupWriter, src *bits) { src.change(func() { src.by = time.Now() }); w.Retime() },
+			ErrDeliveryTimeout, wire.StreamDeliveryTimeout,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			forSenders(t, func(t *testing.T, p *pair, sub *Subscription, open func(group uint64) *SubgroupWriter) {

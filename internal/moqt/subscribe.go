@@ -42,7 +42,8 @@ func (r *SubscribeRequest) Accept(info TrackInfo) (*Publication, error) {
 		p.cancel(err)
 		return nil, err
 	}
-	if err := r.stream.send(&wire.SubscribeOK{TrackAlias: p.alias, Parameters: params, Properties: info.Properties}); err != nil {
+	ok := &wire.SubscribeOK{TrackAlias: p.alias, Parameters: params, Properties: info.Properties}
+	if err := r.stream.send(ok); err != nil {
 		p.end(err)
 		r.running.Done()
 		return nil, err

@@ -114,7 +114,10 @@ func (s *Session) Subscribe(ctx context.Context, track TrackName, o SubscribeOpt
 	}
 	sub := s.newSubscription(track, o)
 	if sub.role = s.acquireRole(s.receiving, track); sub.role == nil {
-		return nil, &RequestError{Code: wire.RequestDuplicateSubscription, Reason: "already subscribed to " + track.String()}
+		return nil, &RequestError{
+			Code:   wire.RequestDuplicateSubscription,
+			Reason: "already subscribed to " + track.String(),
+		}
 	}
 	r, err := s.openRequest(ctx, func(id uint64) wire.Message {
 		return &wire.Subscribe{RequestID: id, Track: track, Parameters: o.parameters()}
@@ -134,7 +137,10 @@ func (s *Session) Subscribe(ctx context.Context, track TrackName, o SubscribeOpt
 	m, err := r.awaitResponse(ctx, o.RendezvousTimeout)
 	if !s.keepRole(sub.role) {
 		r.abort(wire.StreamCancelled)
-		err = &RequestError{Code: wire.RequestDuplicateSubscription, Reason: "the publisher offered " + track.String() + " meanwhile"}
+		err = &RequestError{
+			Code:   wire.RequestDuplicateSubscription,
+			Reason: "the publisher offered " + track.String() + " meanwhile",
+		}
 	}
 	var ok *wire.SubscribeOK
 	if err == nil {
@@ -396,7 +402,10 @@ func (sub *Subscription) run() {
 				err = &DoneError{Code: wire.DoneInternalError, Reason: "the publisher left without PUBLISH_DONE"}
 			}
 			if e := (*RequestError)(nil); errors.As(err, &e) { // GOAWAY
-				err = &DoneError{Code: wire.DoneGoingAway, Reason: strings.TrimSpace(e.Reason + " " + e.Redirect.ConnectURI)}
+				err = &DoneError{
+					Code:   wire.DoneGoingAway,
+					Reason: strings.TrimSpace(e.Reason + " " + e.Redirect.ConnectURI),
+				}
 			}
 			if serr := sub.s.Err(); serr != nil {
 				err = serr
@@ -574,7 +583,13 @@ func newSubgroupReader(sub *Subscription, h wire.SubgroupHeader, str receiveStre
 	if h.DefaultPriority {
 		h.Priority = sub.defaultPriority
 	}
-	return &SubgroupReader{SubgroupHeader: h, sub: sub, str: str, br: br, dec: wire.ObjectDecoder{Group: h.Group, HasProperties: h.HasProperties}}
+	return &SubgroupReader{
+		SubgroupHeader: h,
+		sub:            sub,
+		str:            str,
+		br:             br,
+		dec:            wire.ObjectDecoder{Group: h.Group, HasProperties: h.HasProperties},
+	}
 }
 
 // NextObject reads the header of the next object and skips the rest of the current one. It returns

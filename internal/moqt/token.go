@@ -61,7 +61,10 @@ func (c *tokenCache) resolve(tokens []wire.Token) ([]wire.Token, error) {
 		case wire.TokenUseAlias, wire.TokenDelete:
 			known, ok := c.byAlias[t.Alias]
 			if !ok {
-				return nil, &wire.Error{Code: wire.UnknownAuthTokenAlias, Msg: "authorization token alias is not registered"}
+				return nil, &wire.Error{
+					Code: wire.UnknownAuthTokenAlias,
+					Msg:  "authorization token alias is not registered",
+				}
 			}
 			if t.AliasType == wire.TokenUseAlias {
 				out = append(out, known)

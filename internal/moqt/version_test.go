@@ -147,9 +147,17 @@ func TestUpdateByThePublisher19(t *testing.T) {
 // TestSubgroupTimeouts19 checks that the properties of the first object override the track's
 // timeouts, within the subscriber's (§8).
 func TestSubgroupTimeouts19(t *testing.T) {
-	track := Properties(wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: 100}, wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: 200}))
+	track := Properties(
+		wire.AppendKeyValues(
+			nil,
+			wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: 100},
+			wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: 200},
+		),
+	)
 	first := Properties(wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: 900}))
-	for v, want := range map[wire.Version]time.Duration{wire.Draft18: 100 * time.Millisecond, wire.Draft19: 500 * time.Millisecond} {
+	for v, want := range map[wire.Version]time.Duration{
+		wire.Draft18: 100 * time.Millisecond, wire.Draft19: 500 * time.Millisecond,
+	} {
 		s := &Session{version: v, conn: orderedConn{}, ctx: t.Context(), preferredAliases: map[uint64]string{}}
 		p := s.newPublication(track19, nil, TrackInfo{Properties: track})
 		if err := p.begin(Parameters{ObjectDeliveryTimeout: new(uint64(500))}, nil); err != nil {
@@ -171,7 +179,9 @@ func TestParametersOfTracks19(t *testing.T) {
 		_, _ = r.Accept(SubscribeOptions{})
 	}}, Handler{})
 	pub, err := p.server.Publish(p.ctx, track19, TrackInfo{Defaults: Parameters{
-		GroupOrder: new(wire.Descending), SubscriberPriority: new(uint8(9)), Filter: &Filter{Type: wire.FilterAbsoluteStart, Start: Location{Group: 7}},
+		GroupOrder: new(
+			wire.Descending,
+		), SubscriberPriority: new(uint8(9)), Filter: &Filter{Type: wire.FilterAbsoluteStart, Start: Location{Group: 7}},
 	}})
 	if err != nil {
 		t.Fatal(err)

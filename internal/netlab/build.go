@@ -107,7 +107,10 @@ func (l *Lab) cables() []cable {
 		cables = append(cables, cable{between: b, devices: [2]string{b[1], b[0]}, index: len(cables) + 1})
 	}
 	for _, path := range l.topology.Paths {
-		cables = append(cables, cable{between: path.Between, devices: [2]string{path.Name, path.Name}, index: len(cables) + 1})
+		cables = append(cables, cable{
+			between: path.Between, devices: [2]string{path.Name, path.Name},
+			index: len(cables) + 1,
+		})
 	}
 	return cables
 }
@@ -186,7 +189,10 @@ func (l *Lab) address(c cable, ends [2]namespace.End) error {
 		devices[k] = link
 		node := l.nodes[c.between[k]]
 		for _, a := range c.addrs(k) {
-			if err := end.Namespace.Handle.AddrAdd(link, &netlink.Addr{IPNet: ipNet(a), Flags: unix.IFA_F_NODAD}); err != nil {
+			if err := end.Namespace.Handle.AddrAdd(link, &netlink.Addr{
+				IPNet: ipNet(a),
+				Flags: unix.IFA_F_NODAD,
+			}); err != nil {
 				return err
 			}
 		}

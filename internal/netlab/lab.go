@@ -109,7 +109,10 @@ type Node struct {
 
 // Start builds a network. Until Begin, its paths have the topology's initial conditions.
 func Start(t *topology.Topology, options Options) (*Lab, error) {
-	l := &Lab{topology: t, log: options.Log, emulator: options.Emulator, nodes: map[string]*Node{}, started: time.Now(), stop: make(chan struct{})}
+	l := &Lab{
+		topology: t, log: options.Log, emulator: options.Emulator, nodes: map[string]*Node{}, started: time.Now(),
+		stop: make(chan struct{}),
+	}
 	if l.log == nil {
 		l.log = slog.Default()
 	}
@@ -221,7 +224,10 @@ func (l *Lab) startNetem(interval time.Duration) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name(), err)
 		}
-		ports[i] = netem.Port{Name: p.name(), Handle: handle, Device: device.Attrs().Index, Timeline: p.timeline[:1], Seed: l.seed(i)}
+		ports[i] = netem.Port{
+			Name: p.name(), Handle: handle, Device: device.Attrs().Index, Timeline: p.timeline[:1],
+			Seed: l.seed(i),
+		}
 	}
 	e, err := netem.Start(ports, interval)
 	if err != nil {

@@ -113,7 +113,8 @@ const (
 // lateness describes a direction's departure errors and rates them.
 func (p *Path) lateness(limit time.Duration) (text string, noted, failed bool) {
 	share := float64(p.LatePackets) / float64(max(p.Late.Count, 1))
-	text = fmt.Sprintf("%.3g %% of the packets of %s, %d of %d, departed more than %v off schedule: error %.0f µs in the 99th percentile, %.0f at most",
+	text = fmt.Sprintf("%.3g %% of the packets of %s, %d of %d, departed more than %v off schedule: error %.0f µs in "+
+		"the 99th percentile, %.0f at most",
 		100*share, p.Name, p.LatePackets, p.Late.Count, limit, p.Late.P99, p.Late.Max)
 	noted = share > lateNoted
 	return text, noted, share > lateShare && p.LatePackets >= lateFew
@@ -129,12 +130,16 @@ func (r *Report) judge(late time.Duration, emulation wire.Report) {
 			r.Warnings = append(r.Warnings, text)
 		}
 		if f := p.Faults; f.Any() > 0 {
-			r.Failures = append(r.Failures, fmt.Sprintf("the emulation dropped %d packets of %s by mistake: %d in the ring, %d out of memory, %d too long, %d refused",
-				f.Any(), p.Name, f.Ring, f.Memory, f.Oversize, f.Send))
+			r.Failures = append(r.Failures,
+				fmt.Sprintf("the emulation dropped %d packets of %s by mistake: %d in the ring, %d out of memory, %d "+
+					"too long, %d refused",
+					f.Any(), p.Name, f.Ring, f.Memory, f.Oversize, f.Send))
 		}
 	}
 	if n := r.Emulator.Dropped; n > 0 {
-		r.Failures = append(r.Failures, fmt.Sprintf("the kernel dropped %d packets on the way into hosts and edges: its queues were full (raise net.core.netdev_max_backlog)", n))
+		r.Failures = append(r.Failures,
+			fmt.Sprintf("the kernel dropped %d packets on the way into hosts and edges: its queues were full (raise "+
+				"net.core.netdev_max_backlog)", n))
 	}
 	if emulation.SamplesLost > 0 {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%d samples of the time series were lost", emulation.SamplesLost))

@@ -11,7 +11,8 @@ import (
 // WriteTable writes the report as a text table.
 func (r *Report) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "path\tarrived\tdeparted\tMbit/s\tlost\tasked\tqueue full\tqueue wait ms p50\tp99\tdeparture error µs p50\tp99\tmax\t")
+	fmt.Fprintln(t, "path\tarrived\tdeparted\tMbit/s\tlost\tasked\tqueue full\tqueue wait ms p50\tp99\tdeparture "+
+		"error µs p50\tp99\tmax\t")
 	for _, p := range r.Paths {
 		if p.Arrived == 0 {
 			continue
@@ -21,7 +22,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 			fmt.Fprint(t, "?\t?\t?\t?\t?\t?\t\n")
 			continue
 		}
-		fmt.Fprintf(t, "%d\t%.2f\t%.2f\t%.0f\t%.0f\t%.0f\t\n", p.Full, p.Wait.P50, p.Wait.P99, p.Late.P50, p.Late.P99, p.Late.Max)
+		fmt.Fprintf(t, "%d\t%.2f\t%.2f\t%.0f\t%.0f\t%.0f\t\n", p.Full, p.Wait.P50, p.Wait.P99, p.Late.P50, p.Late.P99,
+			p.Late.Max)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -34,10 +36,12 @@ func (r *Report) WriteTable(w io.Writer) error {
 // WriteTable writes requested and measured values as a text table.
 func (c *Check) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "path\tMbit/s asked\tmeasured\tpackets/s\tdelay ms asked\terror µs p50\tp99\tloss % asked\tmade\tunexplained\t")
+	fmt.Fprintln(t, "path\tMbit/s asked\tmeasured\tpackets/s\tdelay ms asked\terror µs p50\tp99\tloss % "+
+		"asked\tmade\tunexplained\t")
 	for _, f := range c.Flows {
 		fmt.Fprintf(t, "%s\t%.1f\t%.1f\t%.0f\t%.3f\t%.0f\t%.0f\t%.3f\t%.3f\t%d\t\n",
-			f.Path, f.AskedMbps, f.Mbps, f.Loaded.PacketRate, f.AskedDelay, f.DelayError, f.DelayErr99, 100*f.AskedLoss, 100*f.Loss, f.Unexplained)
+			f.Path, f.AskedMbps, f.Mbps, f.Loaded.PacketRate, f.AskedDelay, f.DelayError, f.DelayErr99, 100*f.AskedLoss,
+			100*f.Loss, f.Unexplained)
 	}
 	if err := t.Flush(); err != nil {
 		return err

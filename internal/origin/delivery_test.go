@@ -24,7 +24,9 @@ func TestDeliveryReports(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := <-deliveries
-	if s.Track != tr || s.Group != 1 || s.Subgroup != 3 || s.Dropped != "" || s.Bytes < 1000 || s.Arrived.Before(before) || s.Ended.Before(s.Arrived) {
+	if s.Track != tr || s.Group != 1 || s.Subgroup != 3 || s.Dropped != "" || s.Bytes < 1000 ||
+		s.Arrived.Before(before) ||
+		s.Ended.Before(s.Arrived) {
 		t.Errorf("%+v", s)
 	}
 	f, err := tr.OpenSubgroup(header(2, 0))

@@ -15,7 +15,8 @@ import (
 
 // Source fetches objects of a track from upstream, from start to end as in a FETCH. timeout is the
 // time allowed; ctx bounds only the wait for the answer.
-type Source func(ctx context.Context, start, end moqt.Location, order moqt.GroupOrder, timeout time.Duration) (*Response, error)
+type Source func(ctx context.Context, start, end moqt.Location, order moqt.GroupOrder,
+	timeout time.Duration) (*Response, error)
 
 // Response is a Source's answer, read as by a [moqt.FetchReader].
 type Response struct {
@@ -130,7 +131,11 @@ func newBudget(milliseconds *uint64) budget {
 }
 
 // errTooSlow: the source exceeded the budget.
-var errTooSlow = &moqt.RequestError{Code: wire.RequestTimeout, Reason: "the publisher did not answer the fetch in time", RetryInterval: wire.RetryAfter(0)}
+var errTooSlow = &moqt.RequestError{
+	Code:          wire.RequestTimeout,
+	Reason:        "the publisher did not answer the fetch in time",
+	RetryInterval: wire.RetryAfter(0),
+}
 
 // wait runs f within the budget and calls cancel when that is exhausted.
 func (b *budget) wait(cancel func(), f func() error) error {
@@ -187,7 +192,10 @@ func (t *Track) plan(r *moqt.FetchRequest, sourced bool) (p plan, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.hasLargest && !sourced || t.hasLargest && t.largest.Less(r.Start) {
-		return p, &moqt.RequestError{Code: wire.RequestInvalidRange, Reason: "no object of the range has been published yet"}
+		return p, &moqt.RequestError{
+			Code:   wire.RequestInvalidRange,
+			Reason: "no object of the range has been published yet",
+		}
 	}
 	p = plan{known: t.hasLargest, start: r.Start, last: lastOf(r.End), end: r.End, order: r.Order}
 	if t.hasLargest && t.largest.Less(p.last) {
@@ -368,7 +376,10 @@ func (a *answer) before(g uint64, at cursor) (group uint64, some bool) {
 
 // unknown marks everything up to a location as unknown.
 func (a *answer) unknown(group, object uint64) error {
-	return a.w.WriteObject(wire.FetchObject{Range: wire.RangeUnknown, Group: group, Object: min(object, math.MaxInt64)}, nil)
+	return a.w.WriteObject(
+		wire.FetchObject{Range: wire.RangeUnknown, Group: group, Object: min(object, math.MaxInt64)},
+		nil,
+	)
 }
 
 // group writes the cached objects of a group from first to last.
@@ -519,7 +530,8 @@ func (g *group) coverage(t *Track, now time.Time) coverage {
 	for _, sg := range g.subgroups {
 		knownFrom, knownTo := sg.coverage(expired)
 		k.knownFrom = max(k.knownFrom, knownFrom)
-		if g.index[subgroupKey{sg.id, sg.header.FirstObject, sg.backfilled}] == sg { // otherwise a newer stream replaces this one
+		// otherwise a newer stream replaces this one
+		if g.index[subgroupKey{sg.id, sg.header.FirstObject, sg.backfilled}] == sg {
 			k.knownTo = min(k.knownTo, knownTo)
 		}
 	}

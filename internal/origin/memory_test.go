@@ -18,7 +18,9 @@ func fill(t *testing.T, m *Memory, name string, n int) *Track {
 	tr.memory.Store(m)
 	m.add(tr)
 	for i := range n {
-		if err := tr.WriteObject(wire.SubgroupHeader{Group: uint64(i), FirstObject: true}, moqt.Object{}, make([]byte, 10_000)); err != nil && (tr.Stats().CachedGroups > 0 || !errors.Is(err, ErrEvicted)) {
+		if err := tr.WriteObject(wire.SubgroupHeader{Group: uint64(i), FirstObject: true}, moqt.Object{},
+			make([]byte, 10_000)); err != nil &&
+			(tr.Stats().CachedGroups > 0 || !errors.Is(err, ErrEvicted)) {
 			t.Fatal(err)
 		}
 	}

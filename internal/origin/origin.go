@@ -280,7 +280,10 @@ func (t *Track) open(h wire.SubgroupHeader, backfilled bool) (*Feed, error) {
 			v.offer(sg)
 		}
 	}
-	return &Feed{sg: sg, scanner: wire.ObjectScanner{Decoder: wire.ObjectDecoder{Group: h.Group, HasProperties: h.HasProperties}}}, nil
+	return &Feed{
+		sg:      sg,
+		scanner: wire.ObjectScanner{Decoder: wire.ObjectDecoder{Group: h.Group, HasProperties: h.HasProperties}},
+	}, nil
 }
 
 // enter indexes sg under id in its group. t.mu is held.
@@ -288,7 +291,13 @@ func (g *group) enter(sg *subgroup, id uint64) error {
 	k := subgroupKey{id, sg.header.FirstObject, sg.backfilled}
 	if old := g.index[k]; old != nil && !old.wasReset() {
 		if old.header.Priority != sg.header.Priority {
-			return malformed("subgroup %d of group %d with priorities %d and %d", id, g.id, old.header.Priority, sg.header.Priority)
+			return malformed(
+				"subgroup %d of group %d with priorities %d and %d",
+				id,
+				g.id,
+				old.header.Priority,
+				sg.header.Priority,
+			)
 		}
 		return ErrDuplicate
 	}
@@ -508,7 +517,13 @@ func (t *Track) checkEnd(l moqt.Location, status wire.ObjectStatus) error {
 	case t.final != nil && !l.Less(*t.final) && (!end || l != *t.final):
 		return malformed("object {%d, %d} after the end of the track", l.Group, l.Object)
 	case end && t.hasLargest && l.Less(t.largest):
-		return malformed("the track ends at {%d, %d}, before {%d, %d}", l.Group, l.Object, t.largest.Group, t.largest.Object)
+		return malformed(
+			"the track ends at {%d, %d}, before {%d, %d}",
+			l.Group,
+			l.Object,
+			t.largest.Group,
+			t.largest.Object,
+		)
 	case end:
 		t.final = &l
 	}
@@ -598,7 +613,10 @@ func (g *group) gaps(first, last uint64) (list []Span) {
 	if first = max(first, g.evictedBelow); g.end > 0 {
 		last = min(last, g.end-1)
 	}
-	here := slices.DeleteFunc(slices.Collect(maps.Keys(g.hashes)), func(id uint64) bool { return id < first || id > last })
+	here := slices.DeleteFunc(
+		slices.Collect(maps.Keys(g.hashes)),
+		func(id uint64) bool { return id < first || id > last },
+	)
 	slices.Sort(here)
 	for _, id := range here {
 		if id > first {

@@ -27,7 +27,13 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 var testName = moqt.TrackName{Namespace: moqt.Namespace{"holocast", "test"}, Name: "points/0/full"}
 
 func header(group, subgroup uint64) wire.SubgroupHeader {
-	return wire.SubgroupHeader{Group: group, Subgroup: subgroup, Mode: wire.SubgroupIDExplicit, FirstObject: true, Priority: 128}
+	return wire.SubgroupHeader{
+		Group:       group,
+		Subgroup:    subgroup,
+		Mode:        wire.SubgroupIDExplicit,
+		FirstObject: true,
+		Priority:    128,
+	}
 }
 
 // checkAccount compares a track's memory counters with the memory it holds.
@@ -87,20 +93,36 @@ func TestHostilePublishers(t *testing.T) {
 		return nil
 	}
 	for name, send := range map[string]func(tr *Track, i uint64) error{
-		"empty groups":             func(tr *Track, i uint64) error { _, err := tr.OpenSubgroup(header(i, 0)); return err },
-		"empty groups, descending": func(tr *Track, i uint64) error { _, err := tr.OpenSubgroup(header(1<<40-i, 0)); return err },
-		"empty subgroups":          func(tr *Track, i uint64) error { return tr.WriteObject(header(1, i), moqt.Object{ID: i}, nil) },
+		"empty groups": func(tr *Track, i uint64) error {
+			_, err := tr.OpenSubgroup(header(i, 0))
+			return err
+		},
+		"empty groups, descending": func(tr *Track, i uint64) error {
+			_, err := tr.OpenSubgroup(header(1<<40-i, 0))
+			return err
+		},
+		"empty subgroups": func(tr *Track, i uint64) error {
+			return tr.WriteObject(header(1, i), moqt.Object{ID: i}, nil)
+		},
 		"groups after a huge one": func(tr *Track, i uint64) error {
 			return tr.WriteObject(header(i%2*math.MaxUint64+i/2*(1-i%2), i), moqt.Object{ID: i}, payload)
 		},
-		"small datagrams, one group":   func(tr *Track, i uint64) error { tr.SendDatagram(moqt.Datagram{Group: 1, Object: i}); return nil },
-		"small datagrams, many groups": func(tr *Track, i uint64) error { tr.SendDatagram(moqt.Datagram{Group: i}); return nil },
+		"small datagrams, one group": func(tr *Track, i uint64) error {
+			tr.SendDatagram(moqt.Datagram{Group: 1, Object: i})
+			return nil
+		},
+		"small datagrams, many groups": func(tr *Track, i uint64) error {
+			tr.SendDatagram(moqt.Datagram{Group: i})
+			return nil
+		},
 		"objects with properties": func(tr *Track, i uint64) error {
 			h := header(1, i)
 			h.HasProperties = true
 			return tr.WriteObject(h, moqt.Object{ID: i, Properties: slices.Clone(properties)}, nil)
 		},
-		"subgroups of one group": func(tr *Track, i uint64) error { return tr.WriteObject(header(1, i), moqt.Object{ID: i}, payload) },
+		"subgroups of one group": func(tr *Track, i uint64) error {
+			return tr.WriteObject(header(1, i), moqt.Object{ID: i}, payload)
+		},
 		"unfinished subgroups": func(tr *Track, i uint64) error {
 			f, err := tr.OpenSubgroup(header(i%100, i))
 			if err != nil {
@@ -187,7 +209,10 @@ func TestHostilePublishers(t *testing.T) {
 
 // TestObjectTooLong: an object whose end overflows int64 is rejected.
 func TestObjectTooLong(t *testing.T) {
-	for length, ok := range map[uint64]bool{1 << 62: true, math.MaxInt64 - 1: false, 1 << 63: false, math.MaxUint64: false} {
+	for length, ok := range map[uint64]bool{
+		1 << 62: true, math.MaxInt64 - 1: false, 1 << 63: false,
+		math.MaxUint64: false,
+	} {
 		tr := NewTrack(testName, nil, Limits{})
 		f, err := tr.OpenSubgroup(header(1, 0))
 		if err != nil {
@@ -214,7 +239,14 @@ func TestTotalMemory(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	tracks := make([]*Track, 0, 50)
 	for i := range cap(tracks) {
-		tracks = append(tracks, NewTrack(moqt.TrackName{Namespace: testName.Namespace, Name: fmt.Sprint(i)}, nil, Limits{MaxAge: time.Hour, Memory: m}))
+		tracks = append(
+			tracks,
+			NewTrack(
+				moqt.TrackName{Namespace: testName.Namespace, Name: fmt.Sprint(i)},
+				nil,
+				Limits{MaxAge: time.Hour, Memory: m},
+			),
+		)
 	}
 	small := tracks[0]
 	if err := small.WriteObject(header(1, 0), moqt.Object{}, []byte("catalog")); err != nil {
@@ -222,7 +254,8 @@ func TestTotalMemory(t *testing.T) {
 	}
 	for i := range uint64(5000) {
 		tr := tracks[1+random.IntN(len(tracks)-1)]
-		if err := tr.WriteObject(header(i, 0), moqt.Object{}, make([]byte, random.IntN(10_000))); err != nil && !errors.Is(err, ErrEvicted) {
+		if err := tr.WriteObject(header(i, 0), moqt.Object{}, make([]byte, random.IntN(10_000))); err != nil &&
+			!errors.Is(err, ErrEvicted) {
 			t.Fatal(err)
 		}
 		if used := m.Used(); used > total {
@@ -330,7 +363,8 @@ func TestMissing(t *testing.T) {
 		t.Errorf("after backfill: %v is missing", got)
 	}
 	after := tr.Stats()
-	if grown := after.CachedBytes - before.CachedBytes; grown != 1150+datagramCost || after.Objects != before.Objects || after.DuplicateSubgroup != before.DuplicateSubgroup+1 {
+	if grown := after.CachedBytes - before.CachedBytes; grown != 1150+datagramCost || after.Objects != before.Objects ||
+		after.DuplicateSubgroup != before.DuplicateSubgroup+1 {
 		t.Errorf("cache grew by %d bytes, counters changed from %+v to %+v", grown, before, after)
 	}
 	checkAccount(t, tr)
@@ -364,7 +398,8 @@ func newTestServerAt(t *testing.T, addr netip.Addr, do func(func() error) error,
 	quiet := moqt.Config{Log: slog.New(slog.DiscardHandler)}
 	var ln *moqt.Listener
 	if err := do(func() (err error) {
-		ln, err = moqt.Listen(netip.AddrPortFrom(addr, 0).String(), moqt.ListenConfig{Config: quiet, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+		ln, err = moqt.Listen(netip.AddrPortFrom(addr, 0).String(),
+			moqt.ListenConfig{Config: quiet, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -697,7 +732,11 @@ func TestForwardToggle(t *testing.T) {
 // older than MAX_CACHE_DURATION (§12.3).
 func TestMaxCacheDurationOfSubscriptions(t *testing.T) {
 	const keep = 200 * time.Millisecond
-	tr := NewTrack(testName, wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyMaxCacheDuration, Int: uint64(keep.Milliseconds())}), Limits{MaxAge: time.Hour})
+	tr := NewTrack(
+		testName,
+		wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyMaxCacheDuration, Int: uint64(keep.Milliseconds())}),
+		Limits{MaxAge: time.Hour},
+	)
 	tr.Relayed = true
 	since := time.Now()
 	write := func(group uint64) {

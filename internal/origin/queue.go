@@ -36,7 +36,11 @@ type Queue struct {
 // NewQueue returns a session's queue that allows maxOpen subgroups in flight, or DefaultMaxOpen if
 // maxOpen is 0.
 func NewQueue(maxOpen int) *Queue {
-	return &Queue{maxOpen: cmp.Or(maxOpen, DefaultMaxOpen), deliveries: map[*delivery]struct{}{}, congestedUntil: map[class]time.Time{}}
+	return &Queue{
+		maxOpen:        cmp.Or(maxOpen, DefaultMaxOpen),
+		deliveries:     map[*delivery]struct{}{},
+		congestedUntil: map[class]time.Time{},
+	}
 }
 
 // Delivery reports one subgroup sent to, or dropped for, one subscription.

@@ -34,7 +34,10 @@ func (v *viewer) testDeliveries(publisher uint8, waits time.Duration, groups ...
 		if waits > 0 {
 			sg.size, sg.objects = 10, []object{{arrived: time.Now().Add(-waits)}}
 		}
-		v.q.deliveries[&delivery{v: v, sg: sg, started: time.Unix(int64(group), 0), dropped: make(chan struct{})}] = struct{}{}
+		v.q.deliveries[&delivery{
+			v: v, sg: sg, started: time.Unix(int64(group), 0),
+			dropped: make(chan struct{}),
+		}] = struct{}{}
 	}
 }
 
@@ -134,7 +137,10 @@ func TestIncompleteGroupsAreNotStale(t *testing.T) {
 // TestUnsent: unsent returns the arrival of the first object that is not completely sent.
 func TestUnsent(t *testing.T) {
 	at := func(n int) time.Time { return time.Unix(int64(n), 0) }
-	s := &subgroup{size: 25, objects: []object{{offset: 0, arrived: at(1)}, {offset: 10, arrived: at(2)}, {offset: 20, arrived: at(3)}}}
+	s := &subgroup{
+		size:    25,
+		objects: []object{{offset: 0, arrived: at(1)}, {offset: 10, arrived: at(2)}, {offset: 20, arrived: at(3)}},
+	}
 	for sent, want := range map[int64]time.Time{0: at(1), 9: at(1), 10: at(2), 19: at(2), 20: at(3), 24: at(3)} {
 		if got, ok := s.unsent(sent); !ok || !got.Equal(want) {
 			t.Errorf("after %d bytes: %v, %v, want %v", sent, got, ok, want)
@@ -148,7 +154,9 @@ func TestUnsent(t *testing.T) {
 // TestSubgroupDeadline: a subgroup delivery timeout counts from the end of the subgroup, however
 // little was sent by then.
 func TestSubgroupDeadline(t *testing.T) {
-	props := moqt.Properties(wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: 50}))
+	props := moqt.Properties(
+		wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: 50}),
+	)
 	tr := NewTrack(testName, props, Limits{MaxAge: time.Hour})
 	r := newTestServer(t, tr)
 	sub := r.subscribe(r.dial(), moqt.SubscribeOptions{})

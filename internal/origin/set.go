@@ -80,7 +80,9 @@ func (s *Set) Handler() moqt.Handler {
 			}
 			since := time.Now()
 			if pub, err := r.Accept(t.Info()); err == nil {
-				go s.queue(r.Session()).Serve(t, Publication{pub}, since) //nolint:errcheck // the session handles its own errors
+				go s.queue(r.Session()).
+					Serve(t, Publication{pub}, since)
+				//nolint:errcheck // the session handles its own errors
 			}
 		},
 		Fetch: func(r *moqt.FetchRequest) {

@@ -240,7 +240,11 @@ func (s *subgroup) unsent(at int64) (arrived time.Time, ok bool) {
 	if at >= s.size || len(s.objects) == 0 {
 		return arrived, false
 	}
-	i, found := slices.BinarySearchFunc(s.objects, at, func(o object, at int64) int { return cmp.Compare(o.offset, at) })
+	i, found := slices.BinarySearchFunc(
+		s.objects,
+		at,
+		func(o object, at int64) int { return cmp.Compare(o.offset, at) },
+	)
 	if !found && i > 0 {
 		i-- // at lies inside the previous object
 	}

@@ -137,7 +137,9 @@ func (q *Queue) Serve(t *Track, sink Sink, since time.Time) error {
 	for {
 		for _, sg := range v.take() {
 			if sink.Ended(sg.header.Group) {
-				return v.finish(&moqt.DoneError{Code: wire.DoneSubscriptionEnded, Reason: "the last group of the filter was sent"})
+				return v.finish(
+					&moqt.DoneError{Code: wire.DoneSubscriptionEnded, Reason: "the last group of the filter was sent"},
+				)
 			}
 			q.start(v, sg)
 		}
@@ -194,7 +196,8 @@ func (t *Track) attach(v *viewer) {
 			}
 		}
 		for _, d := range g.datagrams {
-			if !d.backfilled && !d.arrived.Before(v.since) && !d.arrived.Before(expired) && v.sink.Passes(moqt.Location{Group: d.Group, Object: d.Object}) {
+			if !d.backfilled && !d.arrived.Before(v.since) && !d.arrived.Before(expired) &&
+				v.sink.Passes(moqt.Location{Group: d.Group, Object: d.Object}) {
 				v.sendDatagram(d.Datagram)
 			}
 		}

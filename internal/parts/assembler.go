@@ -8,61 +8,57 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// Bounds of what an Assembler holds, whatever it is given.
+// Bounds of an Assembler's memory.
 const (
 	maxFrames = 16       // groups being put together
 	maxHoles  = 256      // gaps in the object IDs of one group
 	maxStarts = 255      // payloads of one group
-	history   = 64       // groups remembered after they were whole or given up
-	partCost  = 128      // bytes of memory besides a part's payload
-	room      = 32 << 20 // bytes of memory, unless that is less than two payloads need
+	history   = 64       // finished groups remembered
+	partCost  = 128      // overhead per part, bytes of memory
+	room      = 32 << 20 // bytes of memory, unless two payloads need more
 )
 
-// When parts that have not come are taken for lost.
+// Loss detection.
 const (
-	// Reordering is how many later parts of a group tell that one was lost
-	// (RFC 9002 §6.1.1).
+	// reordering is the number of later parts after which a part counts as lost (RFC 9002 §6.1.1).
 	reordering = 3
-	// quiet is how long nothing of a group has come before its missing end is
-	// asked for; a quarter of the round-trip time if that is longer. An end of more
-	// than nearby parts is more likely still to be sent: it waits until another group
-	// has begun, or for much longer.
+	// quiet is the time without parts of a group after which its missing end is requested, or a
+	// quarter of the round-trip time if longer. A missing end of more than nearby parts is probably
+	// not sent yet and waits for another group to begin, or much longer.
 	quiet  = 8 * time.Millisecond
 	longer = 10
-	// Requests for parts nearer to each other than this are one: what comes twice
-	// costs less than another message.
+	// Requests for parts closer than this are merged: duplicates cost less than another message.
 	nearby = 8
-	// maxRequests of one group ask for exactly what is missing; further ones for
-	// everything from the first missing part to the last.
+	// The first maxRequests of a group request exactly the missing parts; later ones everything
+	// from the first missing part to the last.
 	maxRequests = 16
 )
 
-// defaultTimeout is for tracks without a delivery timeout.
+// defaultTimeout applies to tracks without a delivery timeout.
 const defaultTimeout = 2 * time.Second
 
 // Limits bound an Assembler.
 type Limits struct {
-	// MaxPayload is the greatest payload taken, bytes.
+	// MaxPayload is the maximum payload, bytes.
 	MaxPayload int
-	// Timeout is how long after its first part a group is given up; 0 is 2 s.
+	// Timeout is the time after its first part at which a group is dropped; 0 means 2 s.
 	Timeout time.Duration
 }
 
-// room is how many bytes are held at most, costs included: sixteen payloads, if that is not
-// too much.
+// room returns the memory bound in bytes, overhead included: sixteen payloads, within limits.
 func (l Limits) room() int { return max(2*l.MaxPayload, min(maxFrames*l.MaxPayload, room)) }
 
 // Stats are an Assembler's counters.
 type Stats struct {
-	Frames    uint64 `json:"frames"`     // groups that came whole
-	Repaired  uint64 `json:"repaired"`   // of those, groups that parts asked for made whole
-	Abandoned uint64 `json:"abandoned"`  // groups given up
-	PartsLost uint64 `json:"parts_lost"` // parts that had not come when their group was given up
+	Frames    uint64 `json:"frames"`     // complete groups
+	Repaired  uint64 `json:"repaired"`   // groups completed by requested parts
+	Abandoned uint64 `json:"abandoned"`  // dropped groups
+	PartsLost uint64 `json:"parts_lost"` // parts missing when their group was dropped
 	Requests  uint64 `json:"requests"`   // for missing parts
-	Requested uint64 `json:"requested"`  // parts asked for, among them such as were there
-	Late      uint64 `json:"late"`       // parts of groups that were whole or given up
-	Duplicate uint64 `json:"duplicate"`  // parts that were there already, whatever they held
-	Refused   uint64 `json:"refused"`    // parts that contradict others, or exceed a bound
+	Requested uint64 `json:"requested"`  // requested parts, including present ones
+	Late      uint64 `json:"late"`       // parts of finished groups
+	Duplicate uint64 `json:"duplicate"`  // parts already present
+	Refused   uint64 `json:"refused"`    // parts that contradict others or exceed a bound
 }
 
 // Add adds the counters of o.
@@ -78,40 +74,46 @@ func (s *Stats) Add(o Stats) {
 	s.Refused += o.Refused
 }
 
-// Since are the counters less those of an earlier time.
+// Since returns the difference to earlier counters.
 func (s Stats) Since(earlier Stats) Stats {
 	return Stats{
-		Frames: s.Frames - earlier.Frames, Repaired: s.Repaired - earlier.Repaired, Abandoned: s.Abandoned - earlier.Abandoned,
-		PartsLost: s.PartsLost - earlier.PartsLost, Requests: s.Requests - earlier.Requests, Requested: s.Requested - earlier.Requested,
-		Late: s.Late - earlier.Late, Duplicate: s.Duplicate - earlier.Duplicate, Refused: s.Refused - earlier.Refused,
+		Frames:    s.Frames - earlier.Frames,
+		Repaired:  s.Repaired - earlier.Repaired,
+		Abandoned: s.Abandoned - earlier.Abandoned,
+		PartsLost: s.PartsLost - earlier.PartsLost,
+		Requests:  s.Requests - earlier.Requests,
+		Requested: s.Requested - earlier.Requested,
+		Late:      s.Late - earlier.Late,
+		Duplicate: s.Duplicate - earlier.Duplicate,
+		Refused:   s.Refused - earlier.Refused,
 	}
 }
 
-// Payload is one that is whole.
+// Payload is a complete payload.
 type Payload struct {
 	Group    uint64
 	Object   uint64 // ID of its first part
 	Priority uint8
-	Last     bool // no other payload of the group follows, as far as is known
+	Last     bool // no known payload of the group follows
 	Bytes    []byte
-	Arrived  time.Time // the group's first part
+	Arrived  time.Time // arrival of the group's first part
 }
 
-// Request asks for the objects First to Last of a group.
+// Request asks for objects First to Last of a group.
 type Request struct{ Group, First, Last uint64 }
 
-// Assembler puts payloads together from their parts. It is for one goroutine at a time,
-// reads no clock, and keeps the payloads it is given.
+// Assembler reassembles payloads from parts. Use it from one goroutine at a time. It reads no clock
+// and keeps the payloads passed to it.
 type Assembler struct {
 	limits Limits
 	frames []*frame  // oldest first
-	past   []uint64  // groups that are no longer taken, oldest first
-	begun  time.Time // when the newest group began
+	past   []uint64  // finished groups, oldest first
+	begun  time.Time // start of the newest group
 	bytes  int
 	stats  Stats
 }
 
-// NewAssembler returns one that holds nothing.
+// NewAssembler returns an empty Assembler.
 func NewAssembler(l Limits) *Assembler {
 	if l.Timeout <= 0 {
 		l.Timeout = defaultTimeout
@@ -119,24 +121,24 @@ func NewAssembler(l Limits) *Assembler {
 	return &Assembler{limits: l}
 }
 
-// frame is a group being put together.
+// frame is an incomplete group.
 type frame struct {
 	group    uint64
 	began    time.Time
-	newest   time.Time // when the last part came that was not fetched
+	newest   time.Time // arrival of the last part that was not fetched
 	parts    map[uint64][]byte
-	next     uint64  // one above the greatest ID that came, or is known to be
-	reached  uint64  // one above the greatest ID that came unfetched
+	next     uint64  // highest ID known to exist, plus one
+	reached  uint64  // highest ID received unfetched, plus one
 	holes    []hole  // below next, ascending
 	starts   []start // ascending
-	end      uint64  // one above the last object's ID; 0 = unknown
+	end      uint64  // ID of the last object plus one; 0 = unknown
 	requests int
-	seen     bool // a part came
-	fetched  bool // a fetched part was of use
+	seen     bool // a part has arrived
+	fetched  bool // a fetched part filled a hole
 	bytes    int
 }
 
-// hole is a range of IDs that have not come.
+// hole is a range of missing IDs.
 type hole struct {
 	first, last uint64
 	asked       bool
@@ -144,15 +146,15 @@ type hole struct {
 
 // start is the first part of a payload.
 type start struct {
-	first, last uint64 // of the payload's parts
+	first, last uint64 // IDs of the payload's parts
 	length      int
-	size        int // of each part but the last
+	size        int // bytes of each part but the last
 	priority    uint8
 	done        bool
 }
 
-// Add takes a part and returns the payloads that it made whole. fetched says that it is
-// the answer to a request.
+// Add adds a part and returns the payloads that it completes. fetched marks the answer to a
+// request.
 func (a *Assembler) Add(d *moqt.Datagram, fetched bool, now time.Time) []Payload {
 	if d.Status != wire.StatusNormal {
 		return nil
@@ -184,7 +186,7 @@ func (a *Assembler) Add(d *moqt.Datagram, fetched bool, now time.Time) []Payload
 	f.fetched = f.fetched || fetched
 	if d.EndOfGroup {
 		if f.end > 0 || f.next > d.Object+1 {
-			a.stats.Refused++ // the group has gone on behind this end
+			a.stats.Refused++ // an object beyond this end exists
 		} else {
 			f.end = d.Object + 1
 		}
@@ -217,7 +219,7 @@ func (a *Assembler) frame(group uint64) *frame {
 	return nil
 }
 
-// fill notes that an object came; false if it was there.
+// fill marks an object as received; false if it already was.
 func (f *frame) fill(id uint64) bool {
 	if id >= f.next {
 		f.expect(id)
@@ -251,7 +253,7 @@ func (f *frame) fill(id uint64) bool {
 	return true
 }
 
-// expect makes a hole of the IDs from next to one below end.
+// expect adds a hole from next to end, exclusive.
 func (f *frame) expect(end uint64) {
 	if end > f.next {
 		f.holes = append(f.holes, hole{first: f.next, last: end - 1})
@@ -259,7 +261,7 @@ func (f *frame) expect(end uint64) {
 	}
 }
 
-// begin notes that the part d begins a payload of length bytes; false if that cannot be.
+// begin records that part d begins a payload of length bytes; false if invalid.
 func (f *frame) begin(d *moqt.Datagram, length uint64, most int) bool {
 	size := uint64(len(d.Payload))
 	if length > uint64(most) || size > length || size == 0 && length > 0 || len(f.starts) == maxStarts {
@@ -276,11 +278,13 @@ func (f *frame) begin(d *moqt.Datagram, length uint64, most int) bool {
 	if i > 0 && f.starts[i-1].last >= d.Object || i < len(f.starts) && f.starts[i].first <= last {
 		return false // inside another payload
 	}
-	f.starts = slices.Insert(f.starts, i, start{first: d.Object, last: last, length: int(length), size: int(size), priority: d.Priority})
+	f.starts = slices.Insert(
+		f.starts, i, start{first: d.Object, last: last, length: int(length), size: int(size), priority: d.Priority},
+	)
 	return true
 }
 
-// missing reports whether any of the IDs from first to last has not come.
+// missing reports whether an ID from first to last is missing.
 func (f *frame) missing(first, last uint64) bool {
 	if last >= f.next {
 		return true
@@ -289,7 +293,7 @@ func (f *frame) missing(first, last uint64) bool {
 	return i < len(f.holes) && f.holes[i].first <= last
 }
 
-// collect takes the payload that the part id made whole, if it did.
+// collect returns the payload completed by part id, if any.
 func (a *Assembler) collect(f *frame, id uint64) (whole []Payload) {
 	for i := range f.starts {
 		s := &f.starts[i]
@@ -319,21 +323,21 @@ func (a *Assembler) collect(f *frame, id uint64) (whole []Payload) {
 	return whole
 }
 
-// whole reports whether all of the group is here.
+// whole reports whether the group is complete.
 func (f *frame) whole() bool { return f.end > 0 && f.next >= f.end && len(f.holes) == 0 && f.ready() }
 
-// ready reports whether each payload whose beginning is known is whole, and there is one.
+// ready reports whether the group has payloads and all known ones are complete.
 func (f *frame) ready() bool {
 	return len(f.starts) > 0 && !slices.ContainsFunc(f.starts, func(s start) bool { return !s.done })
 }
 
-// abandon gives a group up.
+// abandon drops a group.
 func (a *Assembler) abandon(f *frame) {
 	if !f.seen {
-		a.forget(f) // it was expected, and did not come
+		a.forget(f) // expected, never arrived
 		return
 	}
-	if f.lost() == 0 && f.ready() { // whole, but for the word that nothing follows
+	if f.lost() == 0 && f.ready() { // complete except for the end of the group
 		a.stats.Frames++
 		if f.fetched && f.requests > 0 {
 			a.stats.Repaired++
@@ -345,7 +349,7 @@ func (a *Assembler) abandon(f *frame) {
 	a.forget(f)
 }
 
-// lost counts the parts that have not come, as far as is known.
+// lost counts the known missing parts.
 func (f *frame) lost() (n uint64) {
 	for _, h := range f.holes {
 		n += h.last - h.first + 1
@@ -356,7 +360,7 @@ func (f *frame) lost() (n uint64) {
 	return n
 }
 
-// expected is one above the last ID that is known to exist.
+// expected returns the highest ID known to exist, plus one.
 func (f *frame) expected() uint64 {
 	e := f.end
 	if n := len(f.starts); n > 0 {
@@ -365,7 +369,7 @@ func (f *frame) expected() uint64 {
 	return e
 }
 
-// forget drops what is held of a group and takes no more of it.
+// forget frees a group and ignores its later parts.
 func (a *Assembler) forget(f *frame) {
 	a.bytes -= f.bytes
 	a.frames = slices.DeleteFunc(a.frames, func(o *frame) bool { return o == f })
@@ -375,9 +379,8 @@ func (a *Assembler) forget(f *frame) {
 	a.past = append(a.past, f.group)
 }
 
-// Due gives up the groups whose time is over and returns what is to be asked for now, at
-// most limit requests. Each part is asked for once, and only if an answer can come in
-// time.
+// Due drops expired groups and returns at most limit requests to send now. Each part is requested
+// once, and only if an answer can arrive in time.
 func (a *Assembler) Due(now time.Time, rtt time.Duration, limit int) (list []Request) {
 	for len(a.frames) > 0 && now.Sub(a.frames[0].began) >= a.limits.Timeout {
 		a.abandon(a.frames[0])
@@ -387,13 +390,13 @@ func (a *Assembler) Due(now time.Time, rtt time.Duration, limit int) (list []Req
 		if now.Add(rtt).Sub(f.began) >= a.limits.Timeout {
 			continue
 		}
-		still := now.Sub(f.newest) >= patience(rtt)
+		still := now.Sub(f.newest) >= gapTimeout(rtt)
 		overtaken := a.begun.After(f.newest)
 		if still && (overtaken || !now.Before(f.endDue(rtt))) {
 			f.expect(f.expected())
 		}
 		if still && overtaken && len(f.holes) == 0 && f.ready() {
-			a.abandon(f) // whole, but for the word that nothing follows
+			a.abandon(f) // complete except for the end of the group
 			i--
 			continue
 		}
@@ -404,20 +407,20 @@ func (a *Assembler) Due(now time.Time, rtt time.Duration, limit int) (list []Req
 	return list
 }
 
-// patience is how long nothing of a group has come before what it lacks is asked for.
-func patience(rtt time.Duration) time.Duration { return max(quiet, rtt/4) }
+// gapTimeout returns the time without parts of a group after which missing ones are requested.
+func gapTimeout(rtt time.Duration) time.Duration { return max(quiet, rtt/4) }
 
-// endDue is when a group's missing end is asked for though no other group has begun.
+// endDue returns the time to request a group's missing end if no other group begins.
 func (f *frame) endDue(rtt time.Duration) time.Time {
 	if f.expected() > f.next+nearby {
-		return f.newest.Add(longer * patience(rtt))
+		return f.newest.Add(longer * gapTimeout(rtt))
 	}
-	return f.newest.Add(patience(rtt))
+	return f.newest.Add(gapTimeout(rtt))
 }
 
-// ask appends the requests for what a group lacks; over says that what has not come
-// will not. The last request that limit allows takes all of it: what is left would wait
-// for an answer, and at a relay that bounds requests for longer than the group has.
+// ask appends requests for a group's missing parts; over means that no more will arrive
+// unrequested. The last request within limit covers everything that is missing: a later one would
+// wait for an answer, at a rate-limited relay longer than the group lives.
 func (a *Assembler) ask(f *frame, over bool, limit int, list []Request) []Request {
 	var open *Request
 	for i := range f.holes {
@@ -446,7 +449,7 @@ func (a *Assembler) ask(f *frame, over bool, limit int, list []Request) []Reques
 	return list
 }
 
-// Deadline is when a group that is not whole will be given up; the zero time if it is not held.
+// Deadline returns the time at which an incomplete group is dropped; zero if it is not held.
 func (a *Assembler) Deadline(group uint64) time.Time {
 	if f := a.frame(group); f != nil {
 		return f.began.Add(a.limits.Timeout)
@@ -454,14 +457,14 @@ func (a *Assembler) Deadline(group uint64) time.Time {
 	return time.Time{}
 }
 
-// Next is when to call Due, if no part comes before; false while nothing is held.
+// Next returns the time to call Due if no part arrives before; false if nothing is held.
 func (a *Assembler) Next(rtt time.Duration) (at time.Time, ok bool) {
 	for i, f := range a.frames {
 		deadline := f.began.Add(a.limits.Timeout)
 		if i == 0 {
 			at = deadline
 		}
-		due := f.newest.Add(patience(rtt))
+		due := f.newest.Add(gapTimeout(rtt))
 		if len(f.holes) == 0 {
 			due = f.endDue(rtt)
 		}
@@ -472,8 +475,8 @@ func (a *Assembler) Next(rtt time.Duration) (at time.Time, ok bool) {
 	return at, len(a.frames) > 0
 }
 
-// Expect says that the objects of a group up to last are on their way, fetched: they are
-// not asked for.
+// Expect declares that the objects of a group up to last are being fetched, so they are not
+// requested.
 func (a *Assembler) Expect(group, last uint64, now time.Time) {
 	if last >= maxObjects || a.frame(group) != nil || slices.Contains(a.past, group) {
 		return
@@ -492,7 +495,7 @@ func (a *Assembler) open(group uint64, now time.Time) *frame {
 	return f
 }
 
-// incomplete reports whether there is something to ask for once the group is quiet.
+// incomplete reports whether to request parts once the group is quiet.
 func (f *frame) incomplete() bool {
 	return f.expected() > f.next || slices.ContainsFunc(f.holes, func(h hole) bool { return !h.asked })
 }
@@ -500,7 +503,7 @@ func (f *frame) incomplete() bool {
 // Stats returns the counters.
 func (a *Assembler) Stats() Stats { return a.stats }
 
-// Close gives up what is held.
+// Close drops all incomplete groups.
 func (a *Assembler) Close() {
 	for len(a.frames) > 0 {
 		a.abandon(a.frames[0])

@@ -15,7 +15,7 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// vector is a case of testdata/assembler.json, which the web viewer is tested against, too.
+// vector is a case of testdata/assembler.json, which the web viewer is tested with too.
 type vector struct {
 	Name       string `json:"name"`
 	MaxPayload int    `json:"max_payload"`
@@ -79,7 +79,8 @@ func TestAssembler(t *testing.T) {
 					t.Errorf("step %d: %d payloads are whole, want %d", i, len(whole), len(s.Whole))
 				}
 				for j, w := range whole {
-					if j < len(s.Whole) && (w.Group != s.Whole[j].Group || w.Object != s.Whole[j].Object || hex.EncodeToString(w.Bytes) != s.Whole[j].Bytes) {
+					if j < len(s.Whole) && (w.Group != s.Whole[j].Group || w.Object != s.Whole[j].Object ||
+						hex.EncodeToString(w.Bytes) != s.Whole[j].Bytes) {
 						t.Errorf("step %d: %+v, want %+v", i, w, s.Whole[j])
 					}
 				}
@@ -99,8 +100,7 @@ func TestAssembler(t *testing.T) {
 	}
 }
 
-// TestCut: what Cut makes is put together again, in any order and with parts that are
-// lost and fetched.
+// TestCut reassembles the output of Cut, in any order, with lost and fetched parts.
 func TestCut(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, n := range []int{0, 1, MaxPart - 1, MaxPart, MaxPart + 1, 3 * MaxPart, 300_000} {
@@ -110,7 +110,8 @@ func TestCut(t *testing.T) {
 		}
 		var list []moqt.Datagram
 		for d := range Cut(moqt.Datagram{Group: 4, Object: 7, Priority: 96, EndOfGroup: true}, payload) {
-			if len(d.Payload) > MaxPart || d.Group != 4 || d.Priority != 96 || d.Object != 7+uint64(len(list)) || (len(d.Properties) > 0) != (len(list) == 0) {
+			if len(d.Payload) > MaxPart || d.Group != 4 || d.Priority != 96 || d.Object != 7+uint64(len(list)) ||
+				(len(d.Properties) > 0) != (len(list) == 0) {
 				t.Fatalf("part %d of %d bytes: %+v", len(list), n, d)
 			}
 			list = append(list, d)
@@ -120,19 +121,20 @@ func TestCut(t *testing.T) {
 		}
 		random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 		a, now := NewAssembler(Limits{MaxPayload: 1 << 20}), time.Now()
-		// Objects 0 to 6 are another payload.
+		// Objects 0 to 6 belong to another payload.
 		var got []Payload
 		for i, d := range list {
 			got = append(got, a.Add(&d, i%3 == 0, now)...)
 		}
-		if len(got) != 1 || !bytes.Equal(got[0].Bytes, payload) || !got[0].Last || got[0].Object != 7 || got[0].Priority != 96 {
+		if len(got) != 1 || !bytes.Equal(got[0].Bytes, payload) || !got[0].Last || got[0].Object != 7 ||
+			got[0].Priority != 96 {
 			t.Errorf("%d bytes are not put together again", n)
 		}
 	}
 }
 
-// FuzzAssembler: whatever comes, what is held stays bounded, and what is whole has the
-// length that was announced and the bytes that came first.
+// FuzzAssembler checks that memory stays bounded, and that complete payloads have the announced
+// length and the bytes that arrived first.
 func FuzzAssembler(f *testing.F) {
 	f.Add([]byte{0, 0, 3, 2, 0, 1, 0, 1, 0, 2, 1, 1})
 	f.Add([]byte{1, 0, 200, 1, 1, 9, 0, 1, 2, 0, 3, 3})
@@ -161,14 +163,15 @@ func FuzzAssembler(f *testing.F) {
 			if fresh {
 				for k := range first {
 					if k.group == d.Group {
-						delete(first, k) // it was forgotten so long ago that it begins anew
+						delete(first, k) // forgotten: it begins again
 					}
 				}
 			}
 			before := a.Stats()
 			whole := a.Add(d, s[4]&4 != 0, now)
 			after := a.Stats()
-			if k := (place{d.Group, d.Object}); !late && after.Duplicate == before.Duplicate && d.Object < maxObjects && first[k] == nil {
+			if k := (place{d.Group, d.Object}); !late && after.Duplicate == before.Duplicate && d.Object < maxObjects &&
+				first[k] == nil {
 				first[k] = d.Payload
 			}
 			for _, p := range whole {
@@ -223,7 +226,7 @@ func FuzzAssembler(f *testing.F) {
 	})
 }
 
-// TestDeadline: what is fetched of a group is of use until the group is given up.
+// TestDeadline checks that fetched parts are used until the group is dropped.
 func TestDeadline(t *testing.T) {
 	a, began := NewAssembler(Limits{MaxPayload: 100, Timeout: time.Second}), time.Now()
 	a.Add(&moqt.Datagram{Group: 3, Object: 0, Payload: []byte{1}}, false, began)

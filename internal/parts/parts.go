@@ -1,7 +1,6 @@
-// Package parts carries frames in datagrams (docs/spec/frames-in-datagrams.md): Cut
-// makes a payload that does not fit a QUIC DATAGRAM several objects of one group that
-// do, an Assembler puts it together again as its parts come, in any order, and a
-// Receiver does so for a subscription and fetches what was lost.
+// Package parts carries frames in datagrams (docs/spec/frames-in-datagrams.md). Cut splits a
+// payload into objects of one group that fit QUIC DATAGRAMs; an Assembler reassembles it from parts
+// in any order; a Receiver does so for a subscription and fetches lost parts.
 package parts
 
 import (
@@ -11,21 +10,19 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// MaxPart is the most payload of one object, bytes. With the headers of MOQT,
-// WebTransport and QUIC it fits the 1280 bytes of UDP payload that any path carries.
+// MaxPart is the maximum payload of one object, bytes. With MOQT, WebTransport and QUIC headers it
+// fits 1280 bytes of UDP payload.
 const MaxPart = 1150
 
-// LengthProperty is the object property that marks the first part of a payload; its
-// value is the payload's length in bytes. The type is even, so it holds a number, and
-// outside the mandatory range.
+// LengthProperty marks the first part of a payload; its value is the payload's length in bytes. The
+// type is even, for a number, and outside the mandatory range.
 const LengthProperty = 0x6863_706c
 
-// maxObjects bounds the objects of a group: object IDs are below it.
+// maxObjects is the exclusive upper bound of object IDs in a group.
 const maxObjects = 1 << 16
 
-// Cut cuts a payload into objects of at most MaxPart bytes: d with consecutive IDs from
-// its Object on, the first with LengthProperty, the last with d's EndOfGroup. They alias
-// payload.
+// Cut splits a payload into objects of at most MaxPart bytes, with consecutive IDs from d.Object.
+// The first has LengthProperty, the last d.EndOfGroup. They alias payload.
 func Cut(d moqt.Datagram, payload []byte) iter.Seq[moqt.Datagram] {
 	return func(yield func(moqt.Datagram) bool) {
 		end := d.EndOfGroup
@@ -42,5 +39,5 @@ func Cut(d moqt.Datagram, payload []byte) iter.Seq[moqt.Datagram] {
 	}
 }
 
-// Count is the number of objects that Cut makes of n bytes.
+// Count returns the number of objects that Cut makes of n bytes.
 func Count(n int) int { return max(1, (n+MaxPart-1)/MaxPart) }

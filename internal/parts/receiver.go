@@ -9,18 +9,18 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// Fetches that a Receiver has under way at a time, and what they come before: a frame
-// that waits for them is older than what is sent meanwhile.
+// Concurrent fetches of a Receiver and their priority: the waiting frame is older than newly sent
+// ones.
 const (
 	maxFetches    = 8
 	fetchPriority = uint8(64)
 )
 
-// moment is the shortest wait of a Receiver's timer, and how late it may be.
+// moment is the minimum wait of a Receiver's timer, and its tolerated delay.
 const moment = 2 * time.Millisecond
 
-// Receiver puts the payloads of one subscription together. What came by other means,
-// such as the joining FETCH, goes to Add.
+// Receiver reassembles the payloads of one subscription. Pass parts from other sources, such as the
+// joining FETCH, to Add.
 type Receiver struct {
 	sub  *moqt.Subscription
 	take func(Payload)
@@ -29,7 +29,7 @@ type Receiver struct {
 	a        *Assembler
 	fetching int
 	timer    *time.Timer
-	due      time.Time // when it fires
+	due      time.Time // when the timer fires
 	closed   bool
 
 	fetches sync.WaitGroup
@@ -37,8 +37,8 @@ type Receiver struct {
 	stop    context.CancelFunc
 }
 
-// NewReceiver returns one for sub. take is called with each payload that is whole, one at
-// a time, from goroutines of the receiver.
+// NewReceiver returns a Receiver for sub. It calls take for each complete payload, one at a time,
+// on its own goroutines.
 func NewReceiver(ctx context.Context, sub *moqt.Subscription, l Limits, take func(Payload)) *Receiver {
 	r := &Receiver{sub: sub, take: take, a: NewAssembler(l)}
 	r.ctx, r.stop = context.WithCancel(ctx)
@@ -47,8 +47,8 @@ func NewReceiver(ctx context.Context, sub *moqt.Subscription, l Limits, take fun
 	return r
 }
 
-// Joining says that the group that the subscription began in is being fetched, as far as
-// it is the past: what of it comes goes to Add.
+// Joining declares that the earlier part of the subscription's first group is being fetched; pass
+// it to Add.
 func (r *Receiver) Joining() {
 	if l := r.sub.Largest; l != nil {
 		r.mu.Lock()
@@ -57,8 +57,8 @@ func (r *Receiver) Joining() {
 	}
 }
 
-// Run takes the subscription's datagrams until that or the context ends, and returns
-// why. What was not whole then is given up.
+// Run receives the subscription's datagrams until it or the context ends, and returns the reason.
+// Incomplete groups are dropped.
 func (r *Receiver) Run() error {
 	defer r.fetches.Wait()
 	defer r.close()
@@ -80,7 +80,7 @@ func (r *Receiver) close() {
 	r.a.Close()
 }
 
-// Add takes a part; fetched says that it is no datagram of the subscription.
+// Add adds a part; fetched marks one that is not a datagram of the subscription.
 func (r *Receiver) Add(d *moqt.Datagram, fetched bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,8 +93,8 @@ func (r *Receiver) Add(d *moqt.Datagram, fetched bool) {
 	r.ask()
 }
 
-// look is the timer's. Where it comes late the machine was busy, and what seems not to
-// have come may be waiting here: it gets a moment more.
+// look is the timer's function. If it fires late, the machine was busy and parts may be queued
+// here, so it waits once more.
 func (r *Receiver) look() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,7 +113,7 @@ func (r *Receiver) Stats() Stats {
 	return r.a.Stats()
 }
 
-// ask sends what requests are due and sets the timer for the next. r.mu is held.
+// ask sends the due requests and sets the timer for the next. r.mu is held.
 func (r *Receiver) ask() {
 	if r.closed {
 		return
@@ -133,8 +133,7 @@ func (r *Receiver) ask() {
 	}
 }
 
-// fetch asks for missing parts, which are of no use after until. What the peer does not have is
-// lost.
+// fetch requests missing parts, which are useless after until. Parts that the peer lacks are lost.
 func (r *Receiver) fetch(q Request, until time.Time) {
 	defer func() {
 		r.mu.Lock()
@@ -154,7 +153,7 @@ func (r *Receiver) fetch(q Request, until time.Time) {
 	for {
 		o, err := f.Next()
 		if err != nil {
-			return // its end, or it was given up
+			return // end of the response, or cancelled
 		}
 		if o.Range != wire.RangeNone {
 			continue
@@ -167,7 +166,13 @@ func (r *Receiver) fetch(q Request, until time.Time) {
 	}
 }
 
-// Fetched is an object of a FETCH response as a part.
+// Fetched converts an object of a FETCH response to a part.
 func Fetched(o wire.FetchObject, payload []byte) *moqt.Datagram {
-	return &moqt.Datagram{Group: o.Group, Object: o.Object, Priority: o.Priority, Properties: o.Properties, Payload: payload}
+	return &moqt.Datagram{
+		Group:      o.Group,
+		Object:     o.Object,
+		Priority:   o.Priority,
+		Properties: o.Properties,
+		Payload:    payload,
+	}
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // timeout bounds the start and the exit of a program on a busy machine.
-const timeout = time.Minute
+const timeout = 3 * time.Minute
 
 // Build compiles Go packages into a new folder that any user may enter. args are go build's flags
 // and the packages. Programs are cached in build/programs, so tests of several packages and runs
@@ -31,7 +31,12 @@ func Build(args ...string) (dir string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("go env GOMOD: %w", err)
 	}
-	kept := filepath.Join(filepath.Dir(strings.TrimSpace(string(mod))), "build", "programs", "go"+strings.Join(flags, ""))
+	kept := filepath.Join(
+		filepath.Dir(strings.TrimSpace(string(mod))),
+		"build",
+		"programs",
+		"go"+strings.Join(flags, ""),
+	)
 	unlock, err := lock(kept)
 	if err != nil {
 		return "", err

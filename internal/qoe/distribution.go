@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// A distribution counts delays in bins of 10 µs from −0.5 s (a clock estimate may be
-// wrong) to 2 s, and of 1 ms from there to 60 s; a delay outside counts in the nearest
-// bin. Memory does not grow with the run.
+// A distribution counts delays in bins of 10 µs from −0.5 s (clock estimates can be wrong) to 2 s,
+// and of 1 ms up to 60 s; other delays count in the nearest bin. Its memory is constant.
 type distribution struct {
 	bins  []uint32
 	count uint64
@@ -37,8 +36,8 @@ func (d *distribution) add(delay time.Duration) {
 	d.count++
 }
 
-// percentile returns the smallest delay, in milliseconds, that at least p percent of all
-// do not exceed; 0 if there are none.
+// percentile returns the smallest delay in milliseconds that at least p percent of all delays do
+// not exceed; 0 without delays.
 func (d *distribution) percentile(p int) float64 {
 	rank := rankOf(d.count, p)
 	var below uint64
@@ -53,7 +52,7 @@ func (d *distribution) percentile(p int) float64 {
 	return 0
 }
 
-// nearestRank is percentile for a few sorted delays.
+// nearestRank returns the percentile of a few sorted delays.
 func nearestRank(sorted []time.Duration, p int) float64 {
 	return milliseconds(sorted[rankOf(uint64(len(sorted)), p)-1])
 }

@@ -1,11 +1,9 @@
-// Package qoe owns what a viewer measures of its session: frame rate, frame delay,
-// jitter, lost and late frames, points and bit rate; and the receipts that report it to
-// the publisher.
+// Package qoe measures a viewer's quality of experience: frame rate, frame delay, jitter, lost and
+// late frames, points and bit rate. It also defines the receipts that report them to the publisher.
 //
-// The terms are those of Qian et al., "Enabling eBPF-based packet duplication for robust
-// volumetric video streaming": the frame delay is the moment a frame is fully decoded and
-// handed to the renderer minus its capture time, both on the session's clock; FPS counts
-// the distinct frames shown.
+// Terms follow Qian et al., "Enabling eBPF-based packet duplication for robust volumetric video
+// streaming": frame delay is the time from capture until a frame is decoded and passed to the
+// renderer, on the session's clock; FPS counts distinct frames shown.
 package qoe
 
 import (
@@ -16,36 +14,35 @@ import (
 )
 
 const (
-	rateWindow  = time.Second     // of the live frame and bit rates
-	delayWindow = 5 * time.Second // of the live percentiles
-	maxRecent   = 1 << 14         // most frames kept for Live
-	history     = 1024            // sequence numbers by which a late frame is recognized
-	maxRate     = 1000            // frames per second; no camera reaches it
+	rateWindow  = time.Second     // for live frame and bit rates
+	delayWindow = 5 * time.Second // for live percentiles
+	maxRecent   = 1 << 14         // maximum frames kept for Live
+	history     = 1024            // range of sequence numbers in which late frames are recognized
+	maxRate     = 1000            // frames per second, above any camera's rate
 	byteBucket  = 50 * time.Millisecond
 )
 
-// Frame is one frame that was shown: all its descriptions that arrived count as
-// one.
+// Frame is a displayed frame; all its received descriptions count as one.
 type Frame struct {
 	Camera   uint16
-	Sequence uint32        // the frame header's; one higher with each capture
+	Sequence uint32        // from the frame header, incremented per capture
 	Shown    time.Time     // local clock
 	Delay    time.Duration // shown − captured, on the session's clock
 	Points   int
 }
 
-// Meter measures one session. The zero value is ready for use, by any number of
-// goroutines. Its memory is bounded: about 1.3 MB, and 200 bytes per camera.
+// Meter measures one session. The zero value is ready to use, by any number of goroutines. Its
+// memory is bounded: about 1.3 MB, and 200 bytes per camera.
 type Meter struct {
 	mu         sync.Mutex
 	cameras    map[uint16]*cameraState
 	delays     distribution
 	frames     uint64
 	points     uint64
-	recent     []Frame // of delayWindow, oldest first
+	recent     []Frame // within delayWindow, oldest first
 	bytes      uint64
 	firstBytes time.Time
-	received   []byteCount // of rateWindow, oldest first
+	received   []byteCount // within rateWindow, oldest first
 }
 
 type byteCount struct {
@@ -53,24 +50,24 @@ type byteCount struct {
 	bytes int
 }
 
-// cameraState follows one camera's sequence numbers. A publisher that restarts begins a
-// new epoch; numbers are compared within an epoch only.
+// cameraState tracks one camera's sequence numbers. A restarted publisher begins a new epoch; only
+// numbers of one epoch are compared.
 type cameraState struct {
 	firstShown      time.Time
 	frames          uint64
 	lost, late, dup uint64
 	restarts        uint64
 
-	first, highest uint32    // of the epoch
-	captured       time.Time // of highest
+	first, highest uint32    // in this epoch
+	captured       time.Time // capture time of highest
 	seen           [history / 64]uint64
 
 	previousDelay time.Duration
 	jitter        float64 // seconds
-	jumped        bool    // the next frame follows none
+	jumped        bool    // the next frame has no predecessor
 }
 
-// Received counts bytes of media that arrived.
+// Received counts received media bytes.
 func (m *Meter) Received(n int, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -89,8 +86,7 @@ func (m *Meter) Received(n int, at time.Time) {
 	m.received = append(slices.Delete(m.received, 0, drop), byteCount{at, n})
 }
 
-// Jump says that the viewer moves about in a recording: each camera's next frame follows none
-// before it, so that none between them is lost or late.
+// Jump declares a seek in a recording: the frames skipped by each camera are neither lost nor late.
 func (m *Meter) Jump() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -99,8 +95,7 @@ func (m *Meter) Jump() {
 	}
 }
 
-// Shown counts a frame that was shown. A frame shown before is not counted
-// again.
+// Shown counts a displayed frame, unless it was shown before.
 func (m *Meter) Shown(f Frame) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -116,8 +111,7 @@ func (m *Meter) Shown(f Frame) {
 		return
 	}
 	c.frames++
-	// RFC 3550 §6.4.1, A.8: the difference of two transit times is that of
-	// their frame delays.
+	// RFC 3550 §6.4.1, A.8: the difference of transit times equals that of frame delays.
 	c.jitter += ((f.Delay - c.previousDelay).Abs().Seconds() - c.jitter) / 16
 	c.previousDelay = f.Delay
 
@@ -141,8 +135,7 @@ func (c *cameraState) mark(s uint32)        { c.seen[s%history/64] |= 1 << (s % 
 func (c *cameraState) unmark(s uint32)      { c.seen[s%history/64] &^= 1 << (s % 64) }
 func (c *cameraState) marked(s uint32) bool { return c.seen[s%history/64]>>(s%64)&1 == 1 }
 
-// follow places f in its camera's sequence and reports whether it is a new
-// frame.
+// follow places f in its camera's sequence and reports whether it is new.
 func (c *cameraState) follow(f Frame) bool {
 	if c.jumped {
 		c.jumped = false
@@ -153,8 +146,7 @@ func (c *cameraState) follow(f Frame) bool {
 	later := captured.Sub(c.captured)
 	switch d := int64(int32(f.Sequence - c.highest)); {
 	case d == 0 || d < 0 && d > -history && c.marked(f.Sequence):
-		// The same number again: the same frame, unless it was captured a whole
-		// epoch later.
+		// The same number is the same frame, unless captured an epoch later.
 		if later > history*time.Second/maxRate {
 			c.restart(f)
 			return true
@@ -162,16 +154,16 @@ func (c *cameraState) follow(f Frame) bool {
 		c.dup++
 		return false
 	case d < 0 && (d <= -history || later > 0):
-		// A lower number, captured later: the publisher restarted.
+		// Lower number, later capture: the publisher restarted.
 		c.restart(f)
 	case d < 0:
 		c.mark(f.Sequence)
 		c.late++
 		if int32(f.Sequence-c.first) > 0 {
-			c.lost-- // it was counted as lost when a later frame overtook it
+			c.lost-- // was counted as lost when a later frame overtook it
 		}
 	case d > 1+history && float64(d) > maxRate*later.Seconds():
-		// More frames than any camera captures between the two.
+		// More numbers than any camera captures in that time: a restart.
 		c.restart(f)
 	default:
 		c.lost += uint64(d - 1)
@@ -189,7 +181,7 @@ func (c *cameraState) restart(f Frame) {
 	c.begin(f)
 }
 
-// Percentiles of the frame delay in milliseconds, by nearest rank.
+// Percentiles holds frame delays in milliseconds, by nearest rank.
 type Percentiles struct {
 	P50 float64 `json:"p50"`
 	P95 float64 `json:"p95"`
@@ -205,29 +197,27 @@ type CameraSnapshot struct {
 	JitterMS   float64 `json:"jitter_ms"`
 }
 
-// Snapshot is what a Meter knows at one moment; its JSON form is the last line
-// of the programs' --json output.
+// Snapshot summarizes a Meter; its JSON form is the last line of the programs' --json output.
 type Snapshot struct {
-	// FPS is the mean of the cameras' rates. A camera's rate is its distinct
-	// frames shown after the first, per second since the first: starting up does
-	// not count, a stall at the end does.
+	// FPS is the mean of the cameras' rates: distinct frames after the first, per second since the
+	// first. Startup does not count, a final stall does.
 	FPS            float64     `json:"fps"`
 	FrameDelayMS   Percentiles `json:"frame_delay_ms"`
-	Frames         uint64      `json:"frames"`      // distinct frames shown, of all cameras
+	Frames         uint64      `json:"frames"`      // distinct displayed frames, all cameras
 	FramesLost     uint64      `json:"frames_lost"` // gaps in the sequence numbers
 	PointsPerFrame float64     `json:"points_per_frame"`
 	MbitPerS       float64     `json:"mbit_per_s"`
-	Cameras        int         `json:"cameras"` // that showed a frame
+	Cameras        int         `json:"cameras"` // with a displayed frame
 
-	FramesLate        uint64           `json:"frames_late"`      // shown after a later frame of the camera
+	FramesLate        uint64           `json:"frames_late"`      // displayed after a later frame of the camera
 	FramesDuplicate   uint64           `json:"frames_duplicate"` // not counted in Frames
 	PublisherRestarts uint64           `json:"publisher_restarts"`
 	JitterMS          float64          `json:"jitter_ms"` // RFC 3550 §6.4.1, mean of the cameras
 	PerCamera         []CameraSnapshot `json:"per_camera"`
 }
 
-// Snapshot summarizes the run so far. Percentiles are exact to 10 µs below two seconds
-// and to 1 ms above.
+// Snapshot summarizes the run so far. Percentiles are exact to 10 µs below two seconds and to 1 ms
+// above.
 func (m *Meter) Snapshot(now time.Time) Snapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -244,8 +234,8 @@ func (m *Meter) Snapshot(now time.Time) Snapshot {
 	return s
 }
 
-// Live summarizes the present: frame and bit rate of the last second, percentiles and
-// points of the last five; counts are the run's.
+// Live summarizes the present: frame and bit rate of the last second, percentiles and points of the
+// last five; counts cover the run.
 func (m *Meter) Live(now time.Time) Snapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -278,7 +268,7 @@ func (m *Meter) Live(now time.Time) Snapshot {
 	return s
 }
 
-// counts fills in what Snapshot and Live share, given each camera's rate.
+// counts fills in the common fields of Snapshot and Live, given each camera's rate.
 func (m *Meter) counts(rate func(c *cameraState, camera uint16) float64) Snapshot {
 	s := Snapshot{Frames: m.frames, Cameras: len(m.cameras), PerCamera: []CameraSnapshot{}}
 	var fps, jitter float64

@@ -14,8 +14,8 @@ var start = time.Unix(1790000000, 0)
 
 const period = time.Second / 30
 
-// show shows the given sequence numbers of camera 0, captured when their number
-// says and shown 10 ms later, but no earlier than those before them.
+// show displays the given sequence numbers of camera 0, captured at times given by their number and
+// shown in order, at least 10 ms later.
 func show(m *Meter, sequences ...uint32) time.Time {
 	shown := start
 	for _, s := range sequences {
@@ -56,7 +56,8 @@ func TestLoss(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var m Meter
 			s := m.Snapshot(show(&m, tt.sequences...))
-			if s.Frames != tt.frames || s.FramesLost != tt.lost || s.FramesLate != tt.late || s.FramesDuplicate != tt.dup || s.PublisherRestarts != 0 {
+			if s.Frames != tt.frames || s.FramesLost != tt.lost || s.FramesLate != tt.late || s.FramesDuplicate != tt.dup ||
+				s.PublisherRestarts != 0 {
 				t.Errorf("%+v\nwant %d frames, %d lost, %d late, %d duplicate", s, tt.frames, tt.lost, tt.late, tt.dup)
 			}
 		})
@@ -66,8 +67,14 @@ func TestLoss(t *testing.T) {
 func TestPublisherRestarts(t *testing.T) {
 	tests := []struct {
 		name     string
-		sequence uint32 // the first after the restart
-	}{{"from 0", 0}, {"from a number seen", 70}, {"from the last number", 99}, {"from far above", 3000000000}, {"from above", 2000000}}
+		sequence uint32 // first after the restart
+	}{
+		{"from 0", 0},
+		{"from a number seen", 70},
+		{"from the last number", 99},
+		{"from far above", 3000000000},
+		{"from above", 2000000},
+	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var m Meter
@@ -114,7 +121,7 @@ func TestRates(t *testing.T) {
 	if s.JitterMS != 0 {
 		t.Errorf("jitter %v of a constant delay", s.JitterMS)
 	}
-	// A stall shows at once in the live rates, and slowly in the run's.
+	// A stall lowers the live rates at once, and the run's slowly.
 	live := m.Live(end.Add(1500 * time.Millisecond))
 	if live.FPS != 0 || live.MbitPerS != 0 || live.FrameDelayMS.P50 != 12 || live.Frames != 452 {
 		t.Errorf("live during a stall %+v", live)
@@ -156,8 +163,13 @@ func TestExtremeDelays(t *testing.T) {
 		delay time.Duration
 		want  float64
 	}{
-		{0, 0}, {-3 * time.Millisecond, -3}, {-time.Hour, -500}, {2*time.Second - 1, 1999.99},
-		{2 * time.Second, 2000}, {3*time.Second + 1234567, 3001}, {time.Hour, 59999},
+		{0, 0},
+		{-3 * time.Millisecond, -3},
+		{-time.Hour, -500},
+		{2*time.Second - 1, 1999.99},
+		{2 * time.Second, 2000},
+		{3*time.Second + 1234567, 3001},
+		{time.Hour, 59999},
 	}
 	for _, tt := range tests {
 		t.Run(tt.delay.String(), func(t *testing.T) {
@@ -170,11 +182,13 @@ func TestExtremeDelays(t *testing.T) {
 	}
 }
 
-// The example of RFC 3550: each difference moves the estimate by a sixteenth.
+// RFC 3550's example: each difference moves the estimate by a sixteenth.
 func TestJitter(t *testing.T) {
 	var m Meter
 	for i, ms := range []int{10, 26, 10} {
-		m.Shown(Frame{Sequence: uint32(i), Shown: start.Add(time.Duration(i) * period), Delay: time.Duration(ms) * time.Millisecond})
+		m.Shown(
+			Frame{Sequence: uint32(i), Shown: start.Add(time.Duration(i) * period), Delay: time.Duration(ms) * time.Millisecond},
+		)
 	}
 	if got, want := m.Snapshot(start).JitterMS, 1+15./16; math.Abs(got-want) > 0.001 {
 		t.Errorf("jitter %v ms, want %v", got, want)
@@ -240,7 +254,7 @@ func FuzzParseReceipt(f *testing.F) {
 	})
 }
 
-// FuzzSequence checks that no order of sequence numbers makes the counts absurd.
+// FuzzSequence checks that counts stay plausible for any order of sequence numbers.
 func FuzzSequence(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 4, 3, 3, 200, 0})
 	f.Fuzz(func(t *testing.T, steps []byte) {
@@ -250,7 +264,13 @@ func FuzzSequence(f *testing.F) {
 		for i, step := range steps {
 			sequence += uint32(int32(int8(step)))
 			highest += uint64(step)
-			m.Shown(Frame{Sequence: sequence, Shown: start.Add(time.Duration(i) * period), Delay: time.Duration(step) * time.Millisecond})
+			m.Shown(
+				Frame{
+					Sequence: sequence,
+					Shown:    start.Add(time.Duration(i) * period),
+					Delay:    time.Duration(step) * time.Millisecond,
+				},
+			)
 		}
 		s := m.Snapshot(start.Add(time.Hour))
 		if s.Frames+s.FramesDuplicate != uint64(len(steps)) || s.FramesLost > highest {
@@ -259,8 +279,7 @@ func FuzzSequence(f *testing.F) {
 	})
 }
 
-// What a viewer leaves out, or sees again, by moving about in a recording is neither lost nor
-// late.
+// Frames skipped or repeated by seeking in a recording are neither lost nor late.
 func TestMeterJump(t *testing.T) {
 	var m Meter
 	show(&m, span(100, 110)...)

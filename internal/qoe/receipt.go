@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// ReceiptSize is the length of a receipt, in bytes. With the header of its MOQT
-// object datagram it is 200–240 B: the size by which the duplication pair's
-// controller tells it from a bare acknowledgement without looking inside.
+// ReceiptSize is the length of a receipt in bytes. With its MOQT object datagram header a receipt
+// has 200 to 240 B, which lets the duplication pair's controller tell it from a bare acknowledgment
+// by size.
 const ReceiptSize = 200
 
 const receiptVersion = 1
 
-// Receipt is the payload of the object a viewer sends, as a datagram on its
-// receipts track, for every frame it shows. On the wire, little-endian: version
-// u8 = 1, u8 0, camera u16, sequence u32, delay i32 (µs), then zeros.
+// Receipt is the payload of the datagram object that a viewer sends on its receipts track for every
+// displayed frame. Wire format, little-endian: version u8 = 1, u8 0, camera u16, sequence u32,
+// delay i32 (µs), zero padding.
 type Receipt struct {
 	Camera   uint16
-	Sequence uint32        // of the frame shown
-	Delay    time.Duration // the frame delay, to the microsecond, within ±35 minutes
+	Sequence uint32        // of the displayed frame
+	Delay    time.Duration // frame delay, in microseconds on the wire, within ±35 minutes
 }
 
 // Append appends the wire form of r to b.

@@ -88,7 +88,11 @@ func Check(name string) error {
 		return err
 	}
 	if in := Controllers(); !slices.Contains(in, name) {
-		return fmt.Errorf("congestion controller %q is not in this build, which has %s (make build has all)", name, strings.Join(in, ", "))
+		return fmt.Errorf(
+			"congestion controller %q is not in this build, which has %s (make build has all)",
+			name,
+			strings.Join(in, ", "),
+		)
 	}
 	return nil
 }

@@ -94,7 +94,13 @@ func (k *kernel) Report(r Report) {
 	}
 	for _, n := range r.Lost {
 		if k.acked[n] || k.lost[n] || !k.used[n] {
-			k.t.Errorf("packet %d lost; acknowledged before: %v, lost: %v, sent: %v", n, k.acked[n], k.lost[n], k.used[n])
+			k.t.Errorf(
+				"packet %d lost; acknowledged before: %v, lost: %v, sent: %v",
+				n,
+				k.acked[n],
+				k.lost[n],
+				k.used[n],
+			)
 		}
 		k.lost[n] = true
 	}

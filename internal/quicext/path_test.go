@@ -21,6 +21,7 @@ type path struct {
 	rand     *rand.Rand
 	captured [][]byte // short-header packets of the server
 	dropped  []bool
+	seenAt   []time.Time // by the proxy
 }
 
 // newPath creates a path to a server. addr is the client's end.
@@ -39,7 +40,13 @@ func newPath(t *testing.T, server net.Addr, delay time.Duration, loss, reorder f
 	}
 	var clientAddr *net.UDPAddr
 	known := make(chan struct{})
-	toServer, toClient, late := p.line(func(b []byte) { _, _ = p.server.Write(b) }), p.line(p.toClient(&clientAddr)), p.line(p.toClient(&clientAddr))
+	toServer, toClient, late := p.line(
+		func(b []byte) { _, _ = p.server.Write(b) },
+	), p.line(
+		p.toClient(&clientAddr),
+	), p.line(
+		p.toClient(&clientAddr),
+	)
 	p.done.Go(func() {
 		defer close(toServer)
 		for first := true; ; first = false {
@@ -118,5 +125,6 @@ func (p *path) fate(b []byte) int {
 	}
 	p.captured = append(p.captured, b)
 	p.dropped = append(p.dropped, fate == 2)
+	p.seenAt = append(p.seenAt, time.Now())
 	return fate
 }

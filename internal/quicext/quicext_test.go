@@ -1,11 +1,13 @@
 package quicext
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -128,9 +130,13 @@ func testSendOutside(t *testing.T, controller string) {
 	streams(server, client)
 	streams(client, server)
 	var received atomic.Int64
-	work.Go(func() {
+	var reading sync.WaitGroup
+	readCtx, stopReading := context.WithCancel(t.Context())
+	defer reading.Wait()
+	defer stopReading()
+	reading.Go(func() {
 		for {
-			b, err := client.ReceiveDatagram(ctx)
+			b, err := client.ReceiveDatagram(readCtx)
 			if err != nil {
 				return
 			}
@@ -168,7 +174,12 @@ func testSendOutside(t *testing.T, controller string) {
 			t.Errorf("connection ended: %v", err)
 		}
 	}
-	checkOutcome(t, p, k)
+	// What the path delivered must reach the application, except for overtaken packets and a few that
+	// the path itself reordered.
+	delivered, overtaken := checkOutcome(t, p, k)
+	eventually(t, "the client receives the datagrams", func() bool {
+		return received.Load() >= int64(delivered-overtaken-delivered/50)
+	})
 	if rtt := h.Budget().SmoothedRTT; rtt < 2*delay || rtt > 50*delay {
 		t.Errorf("smoothed RTT %v, a round trip takes %v", rtt, 2*delay)
 	}
@@ -184,7 +195,14 @@ func testSendOutside(t *testing.T, controller string) {
 
 // checkOutcome decrypts all packets of the server and checks that no number occurs twice and that
 // the reports to the sender were correct.
-func checkOutcome(t *testing.T, p *path, k *kernel) {
+//
+// A receiver may drop a packet that follows a higher number by more than a round trip (RFC 9000,
+// Section 13.2.3). On a busy machine the kernel sends such packets, because it is not scheduled
+// between taking a number and sending.
+//
+// It returns the number of external packets that the path delivered, and how many of these were
+// overtaken.
+func checkOutcome(t *testing.T, p *path, k *kernel) (delivered, overtaken int) {
 	t.Helper()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -196,6 +214,7 @@ func checkOutcome(t *testing.T, p *path, k *kernel) {
 	seen := map[int64]bool{}
 	largest := int64(-1)
 	var lost, late, own int
+	highest := []numberAt{{-1, time.Time{}}} // each packet numbered above all before it
 	for i, b := range p.captured {
 		number, ok := int64(0), false
 		for _, s := range k.states {
@@ -211,17 +230,27 @@ func checkOutcome(t *testing.T, p *path, k *kernel) {
 			t.Errorf("number %d twice", number)
 		}
 		seen[number] = true
-		largest = max(largest, number)
+		if number > largest {
+			largest = number
+			highest = append(highest, numberAt{number, p.seenAt[i]})
+		}
+		// The first packet with a higher number, if any.
+		higher, _ := slices.BinarySearchFunc(highest, number+1, func(h numberAt, n int64) int {
+			return cmp.Compare(h.number, n)
+		})
 		switch {
 		case !k.used[number]:
 			own++
 		case p.dropped[i]:
 			lost++
 			if !k.lost[number] {
-				t.Errorf("packet %d was dropped; reported acknowledged: %v, lost: %v", number, k.acked[number], k.lost[number])
+				t.Errorf("packet %d was dropped; reported acknowledged: %v, lost: %v",
+					number, k.acked[number], k.lost[number])
 			}
+		case k.lost[number] && higher < len(highest) && p.seenAt[i].Sub(highest[higher].at) > 2*p.delay:
+			overtaken++ // the client may drop it as a duplicate
 		case k.lost[number]:
-			late++ // the client dropped it as a duplicate
+			late++ // it, or its acknowledgement, came too late
 		case !k.acked[number]:
 			t.Errorf("packet %d arrived, and nothing was reported", number)
 		}
@@ -234,10 +263,15 @@ func checkOutcome(t *testing.T, p *path, k *kernel) {
 	if own < 100 {
 		t.Errorf("%d packets of the connection's own", own)
 	}
-	if late > len(k.used)/50 {
-		t.Errorf("%d of %d packets arrived and were not acknowledged", late, len(k.used))
-	}
-	t.Logf("%d packets of the connection's own, %d outside dropped, %d not acknowledged", own, lost, late)
+	t.Logf("%d packets of the connection, external packets: %d dropped, %d overtaken, %d not acknowledged",
+		own, lost, overtaken, late)
+	return len(k.used) - lost, overtaken
+}
+
+// numberAt is a packet number and when the path saw it.
+type numberAt struct {
+	number int64
+	at     time.Time
 }
 
 // TestMigration changes the client's address while external packets are sent.
@@ -306,7 +340,8 @@ func testMigration(t *testing.T, controller string) {
 		}
 		return h.State().Remote != before.Remote
 	})
-	if s := h.State(); s.Generation <= before.Generation || s.Remote.Port() != uint16(transports[1].Conn.LocalAddr().(*net.UDPAddr).Port) {
+	if s := h.State(); s.Generation <= before.Generation ||
+		s.Remote.Port() != uint16(transports[1].Conn.LocalAddr().(*net.UDPAddr).Port) {
 		t.Errorf("state before %+v, after migration %+v", before, s)
 	}
 	arrives("after")
@@ -353,7 +388,8 @@ func testViolation(t *testing.T, then func(k *kernel)) {
 		return server.Context().Err() != nil
 	})
 	var e *quic.TransportError
-	if err := context.Cause(server.Context()); !errors.As(err, &e) || e.ErrorCode != quic.ProtocolViolation || e.Remote {
+	if err := context.Cause(server.Context()); !errors.As(err, &e) || e.ErrorCode != quic.ProtocolViolation ||
+		e.Remote {
 		t.Errorf("the connection ended with %v", err)
 	}
 }

@@ -8,10 +8,9 @@ import (
 	"github.com/foxglove/mcap/go/mcap"
 )
 
-// Chunks reads the whole recording in the order of the file and hands over each chunk's
-// objects, by arrival, with the byte at which the chunk begins, for ReadChunk. Damaged
-// chunks are skipped. Objects share their chunk's memory: keeping one keeps the whole
-// chunk. Afterwards Next starts from the beginning.
+// Chunks reads the whole recording in file order and calls visit with each chunk's objects, by
+// arrival, and the chunk's byte offset, for ReadChunk. Damaged chunks are skipped. Objects share
+// their chunk's memory. Afterwards Next starts from the beginning.
 func (r *Reader) Chunks(visit func(offset int64, objects []Object) error) error {
 	r.rewind()
 	defer r.rewind()
@@ -30,7 +29,7 @@ func (r *Reader) Chunks(visit func(offset int64, objects []Object) error) error 
 	}
 }
 
-// ReadChunk reads the objects of one of the chunks that Chunks found, by arrival.
+// ReadChunk reads the objects of a chunk that Chunks found, by arrival.
 func (r *Reader) ReadChunk(offset int64) ([]Object, error) {
 	op, length, err := r.recordAt(offset)
 	if err == nil && op != mcap.OpChunk {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Chunks are all of a recording, can be read again in any order, and leave the reader
-// at the beginning.
+// Chunks visits the whole recording, in a form that can be read again in any order, and resets the
+// reader.
 func TestChunks(t *testing.T) {
 	want := session(100)
 	r, err := Open(record(t, want))

@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// fill writes objects until the recording fails, and checks the error and what
-// is left.
+// fill writes objects until the recording fails, and checks the error and the remaining file.
 func fill(t *testing.T, w *Writer, path string, objects []Object) {
 	t.Helper()
 	var failure error
@@ -22,7 +21,8 @@ func fill(t *testing.T, w *Writer, path string, objects []Object) {
 	if failure == nil {
 		t.Fatal("the disk did not fill up")
 	}
-	if !errors.Is(failure, syscall.ENOSPC) || !strings.Contains(failure.Error(), path) || !strings.Contains(failure.Error(), "can be replayed") {
+	if !errors.Is(failure, syscall.ENOSPC) || !strings.Contains(failure.Error(), path) ||
+		!strings.Contains(failure.Error(), "can be replayed") {
 		t.Errorf("error %v", failure)
 	}
 	if err := w.Write(objects[0]); err != failure {
@@ -43,7 +43,7 @@ func fill(t *testing.T, w *Writer, path string, objects []Object) {
 	checkObjects(t, got, objects[:len(got)])
 }
 
-// The file's descriptor is made to point at /dev/full half-way.
+// The file descriptor is redirected to /dev/full halfway.
 func TestDiskFull(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "full.mcap")
 	w, err := Create(path, nil)

@@ -1,12 +1,10 @@
-// Package recording owns the recording of a session: every MOQT object of every
-// track with its arrival time, in one MCAP file (https://mcap.dev/spec), such
-// that replaying it gives the same objects with the same timing.
+// Package recording stores a session in an MCAP file (https://mcap.dev/spec): every MOQT object of
+// every track with its arrival time, for replay with the same objects and timing.
 //
-// Each track is an MCAP channel whose topic is the serialized full track name
-// (MOQT draft-18 §1.5). Each object is a message: a fixed header, the object's
-// properties and its payload, as [objectSchema] says. Messages are written in
-// zstd chunks of at most about a second, so that what a crash leaves behind
-// still replays up to its last chunk.
+// Each track is an MCAP channel whose topic is the serialized full track name (MOQT draft-18 §1.5).
+// Each object is a message: a fixed header, the object's properties and its payload; see
+// [objectSchema]. Messages are written in zstd chunks of at most about a second, so a file left by
+// a crash replays up to its last chunk.
 package recording
 
 import (
@@ -26,17 +24,17 @@ const (
 	Datagram
 )
 
-// End says what became of a subgroup's stream after an object.
+// End is the state of a subgroup's stream after an object.
 type End uint8
 
 // Ends of a subgroup's stream.
 const (
-	EndOpen  End = iota // more may follow, or the recorder could not know
-	EndFIN              // the stream ended in order
-	EndReset            // the stream was reset: later objects of the subgroup are lost
+	EndOpen  End = iota // more objects may follow, or unknown
+	EndFIN              // stream finished
+	EndReset            // stream reset: later objects of the subgroup are lost
 )
 
-// Object is one MOQT object as it arrived.
+// Object is one MOQT object with its arrival.
 type Object struct {
 	Track      wire.TrackName
 	Group      uint64
@@ -44,7 +42,7 @@ type Object struct {
 	ObjectID   uint64
 	Priority   uint8
 	Status     uint8  // 0 normal, 3 end of group, 4 end of track (MOQT §11.2.1.1)
-	Properties []byte // key-value pairs as on the wire, without the length before them
+	Properties []byte // key-value pairs in wire format, without the length prefix
 	Payload    []byte
 	Forwarding Forwarding
 	// EndOfGroup is the END_OF_GROUP bit of the subgroup header or datagram.
@@ -52,18 +50,17 @@ type Object struct {
 	// FirstObject is the FIRST_OBJECT bit of the subgroup header, on the
 	// stream's first object.
 	FirstObject bool
-	// End is set on a subgroup's last object. A recorder that learns of the end
-	// only later writes an extra Object with EndOnly set.
+	// End is set on a subgroup's last object. If the recorder learns of the end later, it writes an
+	// extra Object with EndOnly.
 	End End
-	// EndOnly marks a record without an object: all that arrived was the end of
-	// the subgroup's stream.
+	// EndOnly marks a record of the end of a subgroup's stream, without an object.
 	EndOnly bool
-	// Arrival is when the object's last byte arrived; it is kept to the
-	// nanosecond, without a monotonic reading.
+	// Arrival is the arrival time of the object's last byte, in nanoseconds, without a monotonic
+	// reading.
 	Arrival time.Time
 }
 
-// MaxObject bounds one object's properties and payload together, in bytes.
+// MaxObject bounds the sum of one object's properties and payload, bytes.
 const MaxObject = 32 << 20
 
 const (
@@ -133,7 +130,7 @@ func (o *Object) appendTo(b []byte) ([]byte, error) {
 	return append(b, o.Payload...), nil
 }
 
-// parseObject reads a message's data; the object's slices alias b.
+// parseObject parses a message's data; the object's slices alias b.
 func parseObject(b []byte) (Object, error) {
 	if len(b) < headerSize {
 		return Object{}, fmt.Errorf("object header has %d bytes, needs %d", len(b), headerSize)

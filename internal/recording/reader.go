@@ -20,47 +20,50 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// The reader frames MCAP records itself: mcap's lexer slices by lengths it has
-// not checked (a chunk's compression name, a chunk's records) and so panics on
-// hostile files. From mcap it takes what is safe: schema, channel, message and
-// statistics parsing within one record.
+// The reader frames MCAP records itself: mcap's lexer slices by unchecked lengths (a chunk's
+// compression name, a chunk's records) and panics on hostile files. It uses mcap's safe parsers of
+// schema, channel, message and statistics within a record.
 
-// Limits of what the reader accepts.
+// Limits of the reader.
 const (
 	maxChunk  = MaxObject + 2*chunkBytes // uncompressed, bytes
-	maxRecord = maxChunk + 1<<20         // any other record, or a chunk's compressed form
+	maxRecord = maxChunk + 1<<20         // any other record, or a compressed chunk
 )
 
-// Info sums up a recording.
+// Info summarizes a recording.
 type Info struct {
 	Tracks  []TrackInfo
-	Records uint64    // objects, and ends of subgroups in records of their own; 0 leaves Start and End zero
+	Records uint64    // objects and separate subgroup ends; if 0, Start and End are zero
 	Start   time.Time // first arrival
 	End     time.Time // last arrival
-	// Truncated is nil for a recording that was closed properly.
+	// Truncated is nil for a properly closed recording.
 	Truncated *Truncation
 }
 
 // Duration is the time from the first arrival to the last.
 func (i Info) Duration() time.Duration { return i.End.Sub(i.Start) }
 
-// Truncation says where a recording that was cut off stops being readable.
+// Truncation describes where a truncated recording becomes unreadable.
 type Truncation struct {
-	Offset int64  // bytes that can be read
-	Lost   int64  // bytes after them
-	Reason string // what is wrong at Offset
+	Offset int64  // readable bytes
+	Lost   int64  // unreadable bytes after them
+	Reason string // the fault at Offset
 }
 
 func (t *Truncation) String() string {
 	if t.Lost == 0 {
-		return fmt.Sprintf("the recording was not closed: it ends after %d bytes without an index; all of them can be replayed", t.Offset)
+		return fmt.Sprintf(
+			"the recording was not closed: it ends after %d bytes without an index; all of them can be replayed",
+			t.Offset,
+		)
 	}
-	return fmt.Sprintf("the recording is cut off: the last %d bytes, from byte %d on, cannot be read (%s)", t.Lost, t.Offset, t.Reason)
+	return fmt.Sprintf("the recording is cut off: the last %d bytes, from byte %d on, cannot be read (%s)", t.Lost,
+		t.Offset, t.Reason)
 }
 
 // Reader reads a recording in order of arrival.
 type Reader struct {
-	// Info was found when the recording was opened.
+	// Info is available once the recording is open.
 	Info Info
 
 	name     string
@@ -69,18 +72,17 @@ type Reader struct {
 	decoder  *zstd.Decoder
 	size     int64
 	offset   int64 // of the next record
-	end      int64 // where the data section ends
+	end      int64 // end of the data section
 	dataEnd  bool  // offset is past the DataEnd record
-	chunkAt  int64 // of the chunk that was read last
+	chunkAt  int64 // offset of the last chunk read
 	channels map[uint16]TrackInfo
 
-	// Objects of the chunk being emitted and of the one after it, by arrival. Two chunks
-	// are enough to sort what concurrent writers left out of order, and bound memory.
+	// Objects of the current chunk and the next, by arrival. Two chunks suffice to sort the output
+	// of concurrent writers, and bound memory.
 	ready, ahead []Object
 }
 
-// Open opens a recording. Without an index, as after a crash, it reads the whole
-// file once to fill Info.
+// Open opens a recording. Without an index, as after a crash, it scans the whole file to fill Info.
 func Open(path string) (*Reader, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -94,7 +96,7 @@ func Open(path string) (*Reader, error) {
 	return r, nil
 }
 
-// NewReader is Open for something that is not a file; name is for errors.
+// NewReader is Open for other sources; name is used in errors.
 func NewReader(name string, src io.ReadSeeker) (*Reader, error) {
 	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxChunk))
 	if err != nil {
@@ -128,7 +130,7 @@ func (r *Reader) open() error {
 	return nil
 }
 
-// Close releases the reader and the file that Open opened.
+// Close releases the reader and the file opened by Open.
 func (r *Reader) Close() error {
 	r.decoder.Close()
 	if r.close == nil {
@@ -137,9 +139,8 @@ func (r *Reader) Close() error {
 	return r.close()
 }
 
-// Next returns the next object in order of arrival, io.EOF after the last one. The
-// object's slices stay valid. After an error that names a damaged chunk, the next call
-// continues with the chunk after it.
+// Next returns the next object by arrival, io.EOF after the last. The object's slices stay valid.
+// After an error about a damaged chunk, the next call continues with the following chunk.
 func (r *Reader) Next() (Object, error) {
 	for len(r.ready) == 0 || len(r.ahead) == 0 {
 		objects, err := r.nextChunk()
@@ -159,7 +160,7 @@ func (r *Reader) Next() (Object, error) {
 		}
 	}
 	from := &r.ready
-	// An older object in the next chunk comes first.
+	// An older object in the next chunk goes first.
 	if len(r.ready) == 0 || len(r.ahead) > 0 && r.ahead[0].Arrival.Before(r.ready[0].Arrival) {
 		from = &r.ahead
 	}
@@ -167,12 +168,12 @@ func (r *Reader) Next() (Object, error) {
 		return Object{}, io.EOF
 	}
 	o := (*from)[0]
-	(*from)[0] = Object{} // releases the payload
+	(*from)[0] = Object{} // frees the payload
 	*from = (*from)[1:]
 	return o, nil
 }
 
-// frameError means that there is no valid record at an offset where one should begin.
+// frameError reports an invalid record at an offset.
 type frameError struct {
 	offset int64
 	err    error
@@ -180,8 +181,8 @@ type frameError struct {
 
 func (e *frameError) Error() string { return fmt.Sprintf("byte %d: %v", e.offset, e.err) }
 
-// nextChunk returns the objects of the next chunk that has any, by arrival. A
-// frameError is the end; any other error but io.EOF is about one chunk.
+// nextChunk returns the objects of the next non-empty chunk, by arrival. A frameError ends the
+// recording; other errors except io.EOF concern one chunk.
 func (r *Reader) nextChunk() ([]Object, error) {
 	for r.offset < r.end && !r.dataEnd {
 		start := r.offset
@@ -210,8 +211,7 @@ func (r *Reader) nextChunk() ([]Object, error) {
 	return nil, io.EOF
 }
 
-// recordAt reads the head of the record at offset and checks that the record
-// ends within the file.
+// recordAt reads the header of the record at offset and checks that the record fits the file.
 func (r *Reader) recordAt(offset int64) (mcap.OpCode, int64, error) {
 	var head [9]byte
 	if r.size-offset < int64(len(head)) {
@@ -242,7 +242,7 @@ func (r *Reader) readAt(b []byte, offset int64) error {
 
 // chunk reads and checks a chunk's records and returns its objects by arrival.
 func (r *Reader) chunk(offset, length int64) ([]Object, error) {
-	// The record's length is known to be in the file and below maxRecord.
+	// The record is known to be within the file and below maxRecord.
 	b := make([]byte, length)
 	if err := r.readAt(b, offset); err != nil {
 		return nil, err
@@ -270,8 +270,7 @@ func (r *Reader) chunk(offset, length int64) ([]Object, error) {
 	switch mcap.CompressionFormat(compression) {
 	case mcap.CompressionNone:
 	case mcap.CompressionZSTD:
-		// Let the output grow with what is really there, not with what the
-		// header claims.
+		// The output grows with the actual data, not with the size in the header.
 		var err error
 		if b, err = r.decoder.DecodeAll(b, make([]byte, 0, min(size, 16*uint64(len(b))+1024))); err != nil {
 			return nil, err
@@ -355,7 +354,7 @@ func parseChannel(record []byte) (uint16, TrackInfo, error) {
 	return c.ID, info, nil
 }
 
-// readSummary reads the index at the end of a recording that was closed.
+// readSummary reads the index at the end of a closed recording.
 func (r *Reader) readSummary() (Info, error) {
 	const footer = 9 + 8 + 8 + 4
 	tail := make([]byte, footer+len(mcap.Magic))
@@ -410,7 +409,7 @@ func (r *Reader) readSummary() (Info, error) {
 	return info, nil
 }
 
-// scan reads a recording without an index from beginning to end.
+// scan reads a recording without an index.
 func (r *Reader) scan() {
 	r.offset, r.end = int64(len(mcap.Magic)), r.size
 	reason := "no index"
@@ -424,7 +423,7 @@ func (r *Reader) scan() {
 			reason = frame.err.Error()
 			break
 		}
-		for _, o := range objects { // none in a damaged chunk, which Next reports
+		for _, o := range objects { // none for a damaged chunk, which Next reports
 			if r.Info.Records == 0 || o.Arrival.Before(r.Info.Start) {
 				r.Info.Start = o.Arrival
 			}

@@ -21,8 +21,7 @@ import (
 
 var epoch = time.Unix(1790000000, 123456789)
 
-// session returns n frames of two cameras with all an object can carry, in
-// order of arrival.
+// session returns n frames of two cameras, with every field of an object in use, by arrival.
 func session(n int) []Object {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var objects []Object
@@ -156,7 +155,11 @@ func TestTrackInfoIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := TrackInfo{Track: wire.TrackName{Namespace: []string{"a-b", "\x00"}, Name: "é"}, Alias: 7, Properties: []byte{1, 2}}
+	want := TrackInfo{
+		Track:      wire.TrackName{Namespace: []string{"a-b", "\x00"}, Name: "é"},
+		Alias:      7,
+		Properties: []byte{1, 2},
+	}
 	if err := w.AddTrack(want); err != nil {
 		t.Fatal(err)
 	}
@@ -176,8 +179,8 @@ func TestTrackInfoIsKept(t *testing.T) {
 	}
 }
 
-// Concurrent writers may hand over objects a little out of order; the reader
-// puts them right even across chunks.
+// Concurrent writers may deliver objects slightly out of order; the reader sorts them, even across
+// chunks.
 func TestOrderOfArrival(t *testing.T) {
 	want := session(120)
 	shuffled := append([]Object(nil), want...)
@@ -222,8 +225,7 @@ func TestReadableByMCAPLibrary(t *testing.T) {
 	}
 }
 
-// Whatever prefix of the file a crash leaves, what can be replayed is a prefix
-// of the session and misses at most the chunk that was being written.
+// Any prefix of the file replays as a prefix of the session and lacks at most the last chunk.
 func TestCutOff(t *testing.T) {
 	want := session(90) // three seconds
 	whole, err := os.ReadFile(record(t, want))
@@ -288,12 +290,12 @@ func TestSyncKeepsWhatWasWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 2 { // the second has nothing to do
+	for range 2 { // the second call does nothing
 		if err := w.Sync(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r, err := Open(path) // while it is still being written
+	r, err := Open(path) // while it is being written
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -365,15 +367,30 @@ func TestDamage(t *testing.T) {
 		name    string
 		damage  func(b []byte)
 		wantErr string
-		after   bool // objects behind the damage are still read
+		after   bool // objects after the damage are still readable
 	}{
-		{"record beyond the file", func(b []byte) { put(b[second+1:], 1<<25) }, "a chunk record of 33554432 bytes, only", false},
-		{"record beyond reason", func(b []byte) { put(b[second+1:], 1<<63) }, "a chunk record of 9223372036854775808 bytes, more than", false},
+		{
+			"record beyond the file",
+			func(b []byte) { put(b[second+1:], 1<<25) },
+			"a chunk record of 33554432 bytes, only",
+			false,
+		},
+		{
+			"record beyond reason",
+			func(b []byte) { put(b[second+1:], 1<<63) },
+			"a chunk record of 9223372036854775808 bytes, more than",
+			false,
+		},
 		{"opcode 0", func(b []byte) { b[second] = 0 }, "reserved opcode 0", false},
 		{"loose message", func(b []byte) { b[second] = byte(mcap.OpMessage) }, "a message record outside a chunk", true},
 		{"huge uncompressed size", func(b []byte) { put(b[second+9+16:], 1<<62) }, "bytes uncompressed, more than", true},
 		{"wrong uncompressed size", func(b []byte) { b[second+9+16]++ }, "bytes uncompressed and has", true},
-		{"compression name too long", func(b []byte) { binary.LittleEndian.PutUint32(b[second+9+28:], 1<<31) }, "a compression name of 2147483648 bytes", true},
+		{
+			"compression name too long",
+			func(b []byte) { binary.LittleEndian.PutUint32(b[second+9+28:], 1<<31) },
+			"a compression name of 2147483648 bytes",
+			true,
+		},
 		{"other compression", func(b []byte) { copy(b[second+9+32:], "zlib") }, `compressed with "zlib"`, true},
 		{"stored size", func(b []byte) { put(b[second+9+36:], 1<<62) }, "bytes of records and has", true},
 		{"checksum", func(b []byte) { b[second+9+24]++ }, "its checksum is wrong", true},
@@ -411,13 +428,14 @@ func TestDamage(t *testing.T) {
 			}
 		})
 	}
-	if _, err := NewReader("other", strings.NewReader("a text file")); err == nil || !strings.Contains(err.Error(), "not an MCAP file") {
+	if _, err := NewReader("other", strings.NewReader("a text file")); err == nil ||
+		!strings.Contains(err.Error(), "not an MCAP file") {
 		t.Errorf("text file: %v", err)
 	}
 }
 
-// FuzzReader feeds the reader whole files and, through inner, hostile chunk
-// contents behind a correct frame and checksum.
+// FuzzReader feeds the reader whole files and, through inner, hostile chunk contents in a valid
+// frame with a valid checksum.
 func FuzzReader(f *testing.F) {
 	whole, err := os.ReadFile(record(f, session(2)))
 	if err != nil {

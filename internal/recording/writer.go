@@ -16,17 +16,17 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// Chunk limits: a crash loses at most one chunk.
+// Chunk limits. A crash loses at most one chunk.
 const (
 	chunkBytes = 4 << 20
 	chunkTime  = time.Second
 )
 
-// TrackInfo is what a recording keeps of a track beside its objects.
+// TrackInfo is a recording's data about a track, apart from its objects.
 type TrackInfo struct {
 	Track      wire.TrackName
-	Alias      uint64 // the track alias the recorder saw
-	Properties []byte // track properties, key-value pairs as on the wire
+	Alias      uint64 // track alias seen by the recorder
+	Properties []byte // track properties, key-value pairs in wire format
 }
 
 // Writer writes a recording. Its methods may be called from several goroutines.
@@ -39,15 +39,15 @@ type Writer struct {
 	encoder    *zstd.Encoder
 	channels   map[string]uint16 // by serialized full track name
 	sequence   []uint32          // next message sequence, by channel
-	pending    mcap.Message      // the newest message, not yet handed to mcap
+	pending    mcap.Message      // newest message, not yet passed to mcap
 	hasPending bool
 	chunkStart int64 // arrival of the current chunk's first message, ns; 0 = empty chunk
-	whole      int64 // bytes of the file up to the end of its last whole chunk
-	err        error // what ended the recording
+	whole      int64 // size of the file up to its last complete chunk
+	err        error // the error that ended the recording
 }
 
-// Create starts a recording in a new file; an existing one is not overwritten.
-// metadata (relay, session, version) is kept in the file for people.
+// Create starts a recording in a new file and never overwrites one. metadata (relay, session,
+// version) is stored for people.
 func Create(path string, metadata map[string]string) (*Writer, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o644)
 	if err != nil {
@@ -61,9 +61,8 @@ func Create(path string, metadata map[string]string) (*Writer, error) {
 }
 
 func newWriter(path string, file *os.File, metadata map[string]string) (*Writer, error) {
-	// Payloads are compressed already; the chunk's compression is for headers,
-	// JSON and whatever is not. One encoder thread keeps the recorder out of the
-	// session's way.
+	// Payloads are compressed already; the chunk's compression is for headers and JSON. One encoder
+	// thread limits the recorder's use of processors.
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
 	if err != nil {
 		return nil, fmt.Errorf("recording %s: %w", path, err)
@@ -94,8 +93,8 @@ func newWriter(path string, file *os.File, metadata map[string]string) (*Writer,
 	return w, nil
 }
 
-// AddTrack announces a track with its alias and properties. Write does so for a track
-// that was not announced, without alias and properties.
+// AddTrack announces a track with its alias and properties. Write announces unknown tracks without
+// them.
 func (w *Writer) AddTrack(info TrackInfo) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -133,8 +132,8 @@ func (w *Writer) channel(info TrackInfo) (uint16, error) {
 	return id, nil
 }
 
-// Write records one object; it copies what it keeps. After an error that ended
-// the recording (a full disk) every further call returns the same error.
+// Write records one object, copying it. After an error that ended the recording (a full disk) every
+// call returns that error.
 func (w *Writer) Write(o Object) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -147,7 +146,8 @@ func (w *Writer) Write(o Object) error {
 	}
 	arrival := o.Arrival.UnixNano()
 	if arrival <= 0 {
-		return fmt.Errorf("recording %s: object %d/%d/%d of %v has no arrival time", w.path, o.Group, o.Subgroup, o.ObjectID, o.Track)
+		return fmt.Errorf("recording %s: object %d/%d/%d of %v has no arrival time", w.path, o.Group, o.Subgroup,
+			o.ObjectID, o.Track)
 	}
 	if err := w.flushPending(w.chunkStart != 0 && arrival-w.chunkStart >= int64(chunkTime)); err != nil {
 		return err
@@ -156,7 +156,13 @@ func (w *Writer) Write(o Object) error {
 	if err != nil {
 		return fmt.Errorf("recording %s: %w", w.path, err)
 	}
-	w.pending = mcap.Message{ChannelID: id, Sequence: w.sequence[id], LogTime: uint64(arrival), PublishTime: uint64(arrival), Data: data}
+	w.pending = mcap.Message{
+		ChannelID:   id,
+		Sequence:    w.sequence[id],
+		LogTime:     uint64(arrival),
+		PublishTime: uint64(arrival),
+		Data:        data,
+	}
 	w.hasPending = true
 	w.sequence[id]++
 	if w.chunkStart == 0 {
@@ -165,10 +171,9 @@ func (w *Writer) Write(o Object) error {
 	return nil
 }
 
-// flushPending hands the newest message to mcap and, where endChunk says so,
-// closes the chunk with it. mcap closes a chunk only on a message that makes it
-// exceed the ChunkSize option, which it looks up each time: that is why one
-// message is always held back, and why Sync can close a chunk at all.
+// flushPending passes the newest message to mcap and closes the chunk if endChunk. mcap closes a
+// chunk only on a message that makes it exceed ChunkSize, an option that it reads each time.
+// Therefore one message is always held back.
 func (w *Writer) flushPending(endChunk bool) error {
 	if !w.hasPending {
 		return nil
@@ -183,7 +188,7 @@ func (w *Writer) flushPending(endChunk bool) error {
 	}
 	w.hasPending = false
 	if cap(w.pending.Data) > 2*chunkBytes {
-		w.pending.Data = nil // do not hold on to the memory of one huge object
+		w.pending.Data = nil // release the memory of a huge object
 	}
 	if w.mcap.Offset() != before {
 		w.whole = int64(w.mcap.Offset())
@@ -192,8 +197,8 @@ func (w *Writer) flushPending(endChunk bool) error {
 	return nil
 }
 
-// Sync ends the current chunk and waits until everything written so far is on
-// disk. Call it about once a second while nothing arrives.
+// Sync ends the current chunk and flushes the file to disk. Call it about once a second while no
+// objects arrive.
 func (w *Writer) Sync() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -209,8 +214,8 @@ func (w *Writer) Sync() error {
 	return nil
 }
 
-// Close writes the index and closes the file. Closing twice, or after an error
-// that ended the recording, only releases the file.
+// Close writes the index and closes the file. After an earlier Close or a fatal error it only
+// releases the file.
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -240,11 +245,11 @@ func (w *Writer) Close() error {
 	return nil
 }
 
-// fail ends the recording: it cuts off the chunk that could not be written
-// whole, so that the file replays up to the one before.
+// fail ends the recording and removes the incomplete chunk, so the file replays up to the previous
+// one.
 func (w *Writer) fail(cause error) error {
 	w.err = fmt.Errorf("recording %s stopped after %d bytes, which can be replayed: %w", w.path, w.whole, cause)
-	// /dev/full and pipes cannot be truncated; the reader copes without.
+	// /dev/full and pipes cannot be truncated; the reader tolerates the rest.
 	_ = w.file.Truncate(w.whole)
 	return w.err
 }

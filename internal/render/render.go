@@ -1,7 +1,6 @@
-// Package render draws point clouds in software: a perspective view with a
-// depth buffer, points as discs of their distance, and eye-dome lighting
-// (Boucheny, 2009), which gives a cloud without normals its shape. It is for
-// still pictures, not for playback.
+// Package render draws point clouds in software: a perspective view with a depth buffer, points as
+// discs sized by distance, and eye-dome lighting (Boucheny, 2009) to show shape without normals. It
+// is meant for still pictures, not for playback.
 package render
 
 import (
@@ -16,38 +15,38 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// Options choose the picture. The zero value is one view of 1280×720 pixels,
-// seen as a sensor at the cloud's front sees it.
+// Options select the picture. The zero value is one view of 1280×720 pixels, from a sensor in front
+// of the cloud.
 type Options struct {
 	Width, Height int     // of the whole picture, pixels; 0 = 1280, 720
-	Views         int     // more than 1: that many views around the cloud, side by side
-	Azimuth       float64 // degrees the first camera is moved to the right around the cloud
+	Views         int     // more than 1: views around the cloud in one row
+	Azimuth       float64 // degrees that the first camera moves right around the cloud
 	Elevation     float64 // degrees the camera is raised
 	YUp           bool    // y points up, as in Unity; otherwise down, as in a camera
 
-	// Sensors, where given, is where each cloud was seen from, millimetres. A point
-	// is then not drawn for a viewer on the far side of it, so that one looks into
-	// a room, not at the back of its walls.
+	// Sensors are the positions from which each cloud was captured, millimetres; may be nil. Points
+	// facing away from the viewer are skipped, so a room shows its inside, not the back of its
+	// walls.
 	Sensors [][3]float64
 }
 
 const (
 	supersample = 2    // samples per pixel, each way
-	margin      = 0.92 // of the view that the cloud fills
-	spread      = 1.5  // disc diameter per distance between neighbouring points
+	margin      = 0.92 // part of the view that the cloud fills
+	spread      = 1.5  // disc diameter relative to the point spacing
 	maxDisc     = 32   // samples, diameter
-	strays      = 250  // one in so many points may lie outside the picture
+	strays      = 250  // one in this many points may lie outside the picture
 	shade       = 7    // strength of eye-dome lighting
-	maxStep     = 0.05 // log2 of the depth ratio beyond which a step is no darker
-	closings    = 2    // how often gaps are closed, by a sample from each side
-	gapStep     = 1.02 // depth ratio to its neighbours that makes a sample a gap
+	maxStep     = 0.05 // log2 of the depth ratio at which shading saturates
+	closings    = 2    // rounds of closing gaps, by one sample from each side
+	gapStep     = 1.02 // depth ratio to its neighbors that marks a sample as a gap
 	maxSide     = 16384
 )
 
 // tanHalfView is the tangent of half the vertical field of view, 40°.
 var tanHalfView = math.Tan(20 * math.Pi / 180)
 
-// PNG writes a picture of the clouds, merged, as a PNG file.
+// PNG writes a picture of the merged clouds as a PNG file.
 func PNG(w io.Writer, opts Options, clouds ...pointcloud.Points) error {
 	img, err := Image(opts, clouds...)
 	if err != nil {
@@ -60,8 +59,7 @@ func PNG(w io.Writer, opts Options, clouds ...pointcloud.Points) error {
 	return nil
 }
 
-// Image draws a picture of the clouds, merged. Clouds are in millimetres, in one
-// common coordinate system.
+// Image draws the merged clouds. They share one coordinate system, in millimetres.
 func Image(opts Options, clouds ...pointcloud.Points) (*image.RGBA, error) {
 	if opts.Width == 0 && opts.Height == 0 {
 		opts.Width, opts.Height = 1280, 720
@@ -113,16 +111,16 @@ func background(y, height int) color.RGBA {
 	return color.RGBA{uint8(30 - 18*f), uint8(33 - 19*f), uint8(40 - 22*f), 255}
 }
 
-// A scene is what the framing needs to know of the clouds.
+// scene is the data for framing the clouds.
 type scene struct {
-	sample  [][3]float64 // at most about 50 000 of the points, millimetres
-	centre  [3]float64   // the middle of nearly all of them
-	spacing float64      // between neighbouring points, millimetres
-	flipY   float64      // −1 where y points up
+	sample  [][3]float64 // about 50 000 points at most, millimetres
+	centre  [3]float64   // center of nearly all of them
+	spacing float64      // between neighboring points, millimetres
+	flipY   float64      // −1 if y points up
 }
 
-// measure looks at a sample of the points: a few strays must neither shrink the
-// picture nor swell the points.
+// measure examines a sample of the points. Outliers must neither shrink the picture nor enlarge the
+// points.
 func measure(clouds []pointcloud.Points, yUp bool) scene {
 	s := scene{flipY: 1}
 	if yUp {
@@ -155,8 +153,8 @@ func measure(clouds []pointcloud.Points, yUp bool) scene {
 		s.centre[k] = (low + high) / 2
 		size = max(size, high-low)
 	}
-	// In a sensor's order a point's neighbour comes next; in no order at all,
-	// the points are taken to cover a surface of the scene's size.
+	// In sensor order, neighbors follow each other; otherwise assume points cover a surface of the
+	// scene's size.
 	s.spacing = 1.5 * size / math.Sqrt(float64(total))
 	if len(gaps) > 0 {
 		slices.Sort(gaps)
@@ -166,8 +164,7 @@ func measure(clouds []pointcloud.Points, yUp bool) scene {
 	return s
 }
 
-// most returns the range of all values but the strays at either end. It sorts
-// them.
+// most returns the range of the values without outliers at either end. It sorts them.
 func most(values []float64) (low, high float64) {
 	slices.Sort(values)
 	n := len(values)
@@ -182,15 +179,15 @@ func squaredGap(p []int16) (sum float64) {
 	return sum
 }
 
-// A view is one picture's camera and its samples.
+// view is one picture's camera and samples.
 type view struct {
 	width, height int // samples
 	focal         float64
-	origin        [3]float64 // of the clouds' coordinates, subtracted first
-	flipY         float64    // then y is multiplied by this
-	rotation      [9]float64 // then they are turned, row-major
-	shift         [3]float64 // and moved to the camera's
-	depth         []float32  // +Inf = nothing
+	origin        [3]float64 // subtracted from the clouds' coordinates
+	flipY         float64    // factor of y
+	rotation      [9]float64 // rotation, row-major
+	shift         [3]float64 // translation to camera coordinates
+	depth         []float32  // +Inf = empty
 	colour        [][3]uint8
 }
 
@@ -202,12 +199,12 @@ func newView(width, height int) *view {
 	}
 }
 
-// aim turns and places the camera so that nearly all points just fit.
+// aim rotates and places the camera so that nearly all points fit.
 func (v *view) aim(s scene, azimuth, elevation float64) {
 	sa, ca := math.Sincos(azimuth * math.Pi / 180)
 	se, ce := math.Sincos(elevation * math.Pi / 180)
-	// Camera axes: x right, y down, z forward. Moving the camera to the right
-	// turns it to the left, raising it turns it down.
+	// Camera axes: x right, y down, z forward. Moving the camera right turns it left; raising it
+	// turns it down.
 	v.rotation = [9]float64{
 		ca, 0, sa,
 		sa * se, ce, -ca * se,
@@ -226,7 +223,7 @@ func (v *view) aim(s scene, azimuth, elevation float64) {
 	left, right := most(slices.Clone(xs))
 	top, bottom := most(slices.Clone(ys))
 	v.shift[0], v.shift[1] = -(left+right)/2, -(top+bottom)/2
-	// The distance each point needs to be in the picture; most get it.
+	// The distance at which each point fits; the result suits nearly all.
 	tanY := tanHalfView * margin
 	tanX := tanY * float64(v.width) / float64(v.height)
 	for i := range zs {
@@ -236,11 +233,13 @@ func (v *view) aim(s scene, azimuth, elevation float64) {
 	v.shift[2] = max(distance, 100)
 }
 
-// turn takes a point of the clouds to camera coordinates.
+// turn converts a point to camera coordinates.
 func (v *view) turn(x, y, z float64) (float64, float64, float64) {
 	x, y, z = x-v.origin[0], v.flipY*(y-v.origin[1]), z-v.origin[2]
 	r := &v.rotation
-	return r[0]*x + r[1]*y + r[2]*z + v.shift[0], r[3]*x + r[4]*y + r[5]*z + v.shift[1], r[6]*x + r[7]*y + r[8]*z + v.shift[2]
+	return r[0]*x + r[1]*y + r[2]*z + v.shift[0],
+		r[3]*x + r[4]*y + r[5]*z + v.shift[1],
+		r[6]*x + r[7]*y + r[8]*z + v.shift[2]
 }
 
 func (v *view) clear() {
@@ -249,7 +248,7 @@ func (v *view) clear() {
 	}
 }
 
-// draw puts every point of c into the view as a disc.
+// draw draws every point of c as a disc.
 func (v *view) draw(c pointcloud.Points, spacing float64, sensor *[3]float64) {
 	near := v.shift[2] / 50
 	var sx, sy, sz float64
@@ -261,7 +260,7 @@ func (v *view) draw(c pointcloud.Points, spacing float64, sensor *[3]float64) {
 		if z < near {
 			continue
 		}
-		// Seen from behind: viewer and sensor stand on opposite sides of the point.
+		// Seen from behind: viewer and sensor are on opposite sides of the point.
 		if sensor != nil && x*x+y*y+z*z < x*sx+y*sy+z*sz {
 			continue
 		}
@@ -270,7 +269,7 @@ func (v *view) draw(c pointcloud.Points, spacing float64, sensor *[3]float64) {
 		radius := min(max(spacing*spread*scale/2, 0.5), maxDisc/2)
 		x0, x1 := max(int(math.Ceil(px-radius-0.5)), 0), min(int(math.Floor(px+radius-0.5)), v.width-1)
 		y0, y1 := max(int(math.Ceil(py-radius-0.5)), 0), min(int(math.Floor(py+radius-0.5)), v.height-1)
-		// A small disc is all of its square.
+		// A small disc fills its square.
 		limit := radius * radius
 		if radius < 1.5 {
 			limit = math.Inf(1)
@@ -289,8 +288,8 @@ func (v *view) draw(c pointcloud.Points, spacing float64, sensor *[3]float64) {
 	}
 }
 
-// close fills the gaps between discs: a sample most of whose neighbours are
-// nearer, and as near as one another, takes after them.
+// close fills gaps between discs: a sample whose neighbors are mostly nearer, and at similar depth,
+// takes their value.
 func (v *view) close() {
 	depth, colour := slices.Clone(v.depth), slices.Clone(v.colour)
 	around := [8]int{-v.width - 1, -v.width, -v.width + 1, -1, 1, v.width - 1, v.width, v.width + 1}
@@ -325,7 +324,7 @@ func (v *view) close() {
 	}
 }
 
-// light darkens samples that lie behind their surroundings.
+// light darkens samples behind their surroundings.
 func (v *view) light() {
 	logs := make([]float32, len(v.depth))
 	for i, d := range v.depth {
@@ -359,8 +358,7 @@ func (v *view) light() {
 	}
 }
 
-// copyTo averages the samples of each pixel into img, with what is already there
-// as their background.
+// copyTo averages the samples of each pixel and blends them over img.
 func (v *view) copyTo(img *image.RGBA, left, top int) {
 	for y := range v.height / supersample {
 		for x := range v.width / supersample {

@@ -30,8 +30,8 @@ func dataFile(t testing.TB, parts ...string) string {
 	return file
 }
 
-// person reads the PCD file of a person: x y z as float32 in metres, binary and
-// compressed by LZF, one coordinate after the other.
+// person reads a person from a PCD file: x y z as float32 in metres, binary, LZF-compressed, one
+// coordinate array after another.
 func person(t testing.TB) pointcloud.Points {
 	t.Helper()
 	file, err := os.ReadFile(dataFile(t, "pcl_person", "pcl_person.pcd"))
@@ -103,7 +103,7 @@ func sequence(t testing.TB) pointcloud.Points {
 	return p
 }
 
-// ball is n points on a sphere, its upper half red and its left half green.
+// ball returns n points on a sphere, the upper half red and the left half green.
 func ball(n int) pointcloud.Points {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var p pointcloud.Points
@@ -123,7 +123,7 @@ func ball(n int) pointcloud.Points {
 	return p
 }
 
-// covered is the part of the picture that is not background.
+// covered returns the part of the picture that is not background.
 func covered(img *image.RGBA) float64 {
 	n := 0
 	for y := range img.Rect.Dy() {
@@ -138,7 +138,7 @@ func covered(img *image.RGBA) float64 {
 
 func TestOrientation(t *testing.T) {
 	b := ball(20000)
-	// at tells the colour around a place of the picture.
+	// at classifies the color around a pixel.
 	at := func(o Options, x, y int) (red, green bool) {
 		o.Width, o.Height = 200, 200
 		img, err := Image(o, b)
@@ -193,7 +193,13 @@ func TestFraming(t *testing.T) {
 		{"two clouds", Options{Width: 150, Height: 150}, []pointcloud.Points{ball(20000), ball(20)}, 0.35, 0.8},
 		{"one stray point", Options{Width: 150, Height: 150}, []pointcloud.Points{stray}, 0.35, 0.8},
 		{"around", Options{Width: 300, Height: 150, Views: 2}, []pointcloud.Points{ball(20000)}, 0.35, 0.8},
-		{"one point", Options{Width: 150, Height: 150}, []pointcloud.Points{{XYZ: []int16{1, 2, 3}, RGB: []byte{255, 255, 255}}}, 0.00001, 0.02},
+		{
+			"one point",
+			Options{Width: 150, Height: 150},
+			[]pointcloud.Points{{XYZ: []int16{1, 2, 3}, RGB: []byte{255, 255, 255}}},
+			0.00001,
+			0.02,
+		},
 		{"no cloud", Options{Width: 60, Height: 40}, nil, 0, 0},
 		{"empty cloud", Options{Width: 60, Height: 40, Views: 6}, []pointcloud.Points{{}}, 0, 0},
 	}

@@ -12,8 +12,8 @@ import (
 	"holocast/internal/recording"
 )
 
-// stamps gives a track's frames numbers and capture times as if they were captured
-// when they are sent. The descriptions of a frame, which are a group, have the same.
+// stamps assigns frames new numbers and capture times, as if captured when sent. The descriptions
+// of a frame (a group) share them.
 type stamps struct {
 	next   uint32
 	groups map[uint64]stamp // the newest few
@@ -24,10 +24,10 @@ type stamp struct {
 	time     uint64 // UNIX µs
 }
 
-// openGroups is how many groups may be open at a time.
+// openGroups limits the groups open at a time.
 const openGroups = 16
 
-// renew stamps a frame's object in place; other objects stay as they are.
+// renew stamps a frame's object in place and leaves other objects unchanged.
 func (s *stamps) renew(group uint64, payload []byte, now func() time.Time) {
 	if _, err := pointcloud.ParseHeader(payload); err != nil {
 		return
@@ -46,18 +46,18 @@ func (s *stamps) renew(group uint64, payload []byte, now func() time.Time) {
 		s.groups[group] = x
 		s.next++
 	}
-	_ = pointcloud.Restamp(payload, x.sequence, x.time) // its header was just read
+	_ = pointcloud.Restamp(payload, x.sequence, x.time) // its header was just parsed
 }
 
-// shift moves the time stamps of media (draft-ietf-moq-loc) and of rates, all of a pass
-// by the same offset, so that the first carries the time it is sent.
+// shift moves the timestamps of media (draft-ietf-moq-loc) and rates by one offset per pass, so the
+// first equals its send time.
 type shift struct {
 	pass int
 	by   time.Duration
 	some bool
 }
 
-// renew moves an object's time stamp. The object's own bytes stay as they are.
+// renew shifts an object's timestamp without modifying the object's own bytes.
 func (s *shift) renew(o *recording.Object, pass int, now func() time.Time) {
 	if o.EndOnly {
 		return
@@ -86,7 +86,7 @@ func (s *shift) renew(o *recording.Object, pass int, now func() time.Time) {
 	}
 }
 
-// followClock listens to the relay's clock until the session ends.
+// followClock follows the relay's clock until the session ends.
 func (r *Replayer) followClock(s *moqt.Session) {
 	if err := connect.FollowClock(s.Context(), s, &r.clock, nil); err != nil && s.Context().Err() == nil {
 		r.log.Warn("the relay has no clock track; capture times are on the local clock", "err", err)

@@ -20,17 +20,15 @@ import (
 	"holocast/internal/recording"
 )
 
-// OnDemandField follows the session's fields in the namespace of the tracks by which
-// a replay offers the recording itself (docs/spec/replay.md): every viewer FETCHes
-// what it wants to see, at its own pace, beside the replay and beside the others.
+// OnDemandField follows the session's fields in the namespace of the recording's own tracks
+// (docs/spec/replay.md). Viewers FETCH from them at their own pace, independently of the replay and
+// of each other.
 const OnDemandField = "recording"
 
-// cachedChunks is how many chunks of a recording are cached: viewers of the same second
-// share them.
+// cachedChunks is the number of cached chunks; viewers of the same second share them.
 const cachedChunks = 4
 
-// onDemand answers FETCHes from a recording. The recording is not read before somebody
-// asks for it.
+// onDemand answers FETCHes from a recording, which it opens on the first request.
 type onDemand struct {
 	r      *Replayer
 	ns     moqt.Namespace
@@ -42,7 +40,7 @@ type onDemand struct {
 
 	mu     sync.Mutex
 	reader Source  // nil when closed
-	cache  []chunk // the newest last
+	cache  []chunk // newest last
 }
 
 type chunk struct {
@@ -50,11 +48,10 @@ type chunk struct {
 	objects []recording.Object
 }
 
-// pastTrack is a complete track: nothing more is published on it. Its groups are those of
-// the recorded track; a group's ID is the time in milliseconds from the start of the
-// recording to the group's first arrival, or the next that is free.
+// pastTrack is a complete track. Its groups are the recorded track's, with new IDs: the time in
+// milliseconds from the start of the recording to the group's first arrival, or the next free ID.
 type pastTrack struct {
-	*origin.Track // takes subscriptions, on which nothing is sent
+	*origin.Track // accepts subscriptions, without sending on them
 	recorded      wire.TrackName
 	groups        []pastGroup // ascending
 	largest       moqt.Location
@@ -73,19 +70,19 @@ func newOnDemand(r *Replayer) *onDemand {
 	return o
 }
 
-// close ends all reading permanently.
+// close ends all reads permanently.
 func (o *onDemand) close() {
 	o.stop()
 	o.opened.Do(func() {})
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.reader != nil {
-		_ = o.reader.Close() // only read
+		_ = o.reader.Close() // read-only
 	}
 	o.reader, o.cache = nil, nil
 }
 
-// handler adds the recording's tracks to those of h.
+// handler adds the recording's tracks to h.
 func (o *onDemand) handler(h moqt.Handler) moqt.Handler {
 	subscribe, fetch, status := h.Subscribe, h.Fetch, h.TrackStatus
 	h.Subscribe = func(r *moqt.SubscribeRequest) {
@@ -109,7 +106,7 @@ func (o *onDemand) handler(h moqt.Handler) moqt.Handler {
 	return h
 }
 
-// find returns a track of the recording, nil if there is no such track.
+// find returns a track of the recording, or nil.
 func (o *onDemand) find(name moqt.TrackName) *pastTrack {
 	if !name.Namespace.HasPrefix(o.ns) {
 		return nil
@@ -171,11 +168,11 @@ func (o *onDemand) index() error {
 	return t.WriteObject(wire.SubgroupHeader{Mode: wire.SubgroupIDExplicit, FirstObject: true}, moqt.Object{}, b)
 }
 
-// indexer collects what index needs to know about a recording.
+// indexer collects the data for index.
 type indexer struct {
 	r          *Replayer
 	reader     catalog.Reader
-	catalog    *catalog.Catalog // the last that lists tracks
+	catalog    *catalog.Catalog // the last with tracks
 	groups     map[string]map[uint64]*pastGroup
 	properties map[string]moqt.Properties
 	captured   time.Time // of the first frame
@@ -215,7 +212,7 @@ func (x *indexer) add(offset int64, o *recording.Object) {
 	}
 }
 
-// captureTime is that of a point cloud, a picture or a packet of sound.
+// captureTime returns the capture time of a point cloud, picture or audio packet.
 func captureTime(o *recording.Object) (time.Time, bool) {
 	if h, err := pointcloud.ParseHeader(o.Payload); err == nil {
 		return time.UnixMicro(int64(h.CaptureTime)), true
@@ -224,8 +221,8 @@ func captureTime(o *recording.Object) (time.Time, bool) {
 	return p.Timestamp, err == nil
 }
 
-// align gives groups that several tracks have in common one time, the first arrival of
-// any of their media, so that they keep one ID.
+// align gives corresponding groups of several tracks one time, the first arrival of their media,
+// and thus one ID.
 func (x *indexer) align() {
 	if x.catalog == nil {
 		return
@@ -257,7 +254,7 @@ func (x *indexer) addCatalog(o *recording.Object) {
 	}
 }
 
-// wallclock is the capture time at the start of the recording, UNIX ms.
+// wallclock returns the capture time at the start of the recording, UNIX ms.
 func (x *indexer) wallclock() float64 {
 	if x.captured.IsZero() {
 		return float64(x.r.Info.Start.UnixMilli())
@@ -265,12 +262,12 @@ func (x *indexer) wallclock() float64 {
 	return float64(x.captured.Add(-x.arrived).UnixMilli())
 }
 
-// track returns the recorded part of a track in the catalog, nil if there is none.
+// track returns the recorded part of a track in the catalog, or nil.
 func (x *indexer) track(t catalog.Track) *pastTrack {
 	switch t.Packaging {
 	case catalog.PackagingEventTimeline:
 		if t.EventType != catalog.RatesEventType {
-			return nil // of no use without the session's time
+			return nil // useless without the session's time
 		}
 	case catalog.PackagingMediaTimeline, catalog.PackagingCatalog, catalog.PackagingClock:
 		return nil // likewise
@@ -306,7 +303,8 @@ func (o *onDemand) serve(t *pastTrack, r *moqt.FetchRequest) error {
 	if t.largest.Less(last) {
 		last, end = t.largest, moqt.Location{Group: t.largest.Group, Object: t.largest.Object + 1}
 	}
-	groups := slices.DeleteFunc(slices.Clone(t.groups), func(g pastGroup) bool { return g.id < r.Start.Group || g.id > last.Group })
+	groups := slices.DeleteFunc(slices.Clone(t.groups),
+		func(g pastGroup) bool { return g.id < r.Start.Group || g.id > last.Group })
 	if r.Order == wire.Descending {
 		slices.Reverse(groups)
 	}
@@ -323,7 +321,7 @@ func (o *onDemand) serve(t *pastTrack, r *moqt.FetchRequest) error {
 	return w.Close()
 }
 
-// write writes the objects of a group from first to last, in the order of their IDs.
+// write writes objects first to last of a group, by ID.
 func (o *onDemand) write(w *moqt.FetchWriter, t *pastTrack, g *pastGroup, first, last moqt.Location) error {
 	var list []recording.Object
 	for _, offset := range g.chunks {
@@ -334,7 +332,8 @@ func (o *onDemand) write(w *moqt.FetchWriter, t *pastTrack, g *pastGroup, first,
 		for i := range objects {
 			x := &objects[i]
 			l := moqt.Location{Group: g.id, Object: x.ObjectID}
-			if x.Group == g.recorded && x.Track.Name == t.recorded.Name && slices.Equal(x.Track.Namespace, t.recorded.Namespace) && !x.EndOnly &&
+			if x.Group == g.recorded && x.Track.Name == t.recorded.Name &&
+				slices.Equal(x.Track.Namespace, t.recorded.Namespace) && !x.EndOnly &&
 				wire.ObjectStatus(x.Status) == wire.StatusNormal && !l.Less(first) && !last.Less(l) {
 				list = append(list, *x)
 			}

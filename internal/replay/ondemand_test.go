@@ -17,15 +17,24 @@ import (
 	"holocast/internal/sessiontest"
 )
 
-// onDemandSession replays a recording of six objects, 4 ms apart from the second on,
-// to a session.
+// onDemandSession replays a recording of six objects, 4 ms apart from the second on, to a session.
 func onDemandSession(t *testing.T, cfg Config) *moqt.Session {
 	t.Helper()
 	data := wire.TrackName{Namespace: session, Name: "data"}
 	objects := []recording.Object{
 		recordingtest.Catalog(t, "data", "never"), // arrives at 0 ms
 		{Track: data, Group: 100, Payload: []byte("a"), FirstObject: true},
-		{Track: data, Group: 100, Subgroup: 1, ObjectID: 1, Priority: 9, Payload: []byte("b"), Properties: wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x1000, Int: 9}), FirstObject: true, End: recording.EndFIN},
+		{
+			Track:       data,
+			Group:       100,
+			Subgroup:    1,
+			ObjectID:    1,
+			Priority:    9,
+			Payload:     []byte("b"),
+			Properties:  wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x1000, Int: 9}),
+			FirstObject: true,
+			End:         recording.EndFIN,
+		},
 		{Track: data, Group: 107, Payload: []byte("c"), FirstObject: true}, // arrives at 12 ms
 		{Track: data, Group: 107, EndOnly: true, End: recording.EndFIN},
 		{Track: data, Group: 108, ObjectID: 3, Forwarding: recording.Datagram, Payload: []byte("d")}, // at 20 ms
@@ -51,7 +60,7 @@ func onDemandSession(t *testing.T, cfg Config) *moqt.Session {
 
 var pastData = moqt.TrackName{Namespace: moqt.Namespace{"a", "b", OnDemandField}, Name: "data"}
 
-// fetchAll lists what a FETCH brings as "group/subgroup/object payload".
+// fetchAll lists the objects of a FETCH as "group/subgroup/object payload".
 func fetchAll(t *testing.T, f *moqt.FetchReader) []wire.FetchObject {
 	t.Helper()
 	defer f.Cancel()
@@ -86,11 +95,43 @@ func TestOnDemandRanges(t *testing.T) {
 		last       moqt.Location
 		over       bool
 	}{
-		{"all", moqt.Location{}, moqt.Location{Group: 1 << 40}, 0, []wire.FetchObject{a, b, g, d}, moqt.Location{Group: 20, Object: 4}, true},
-		{"backwards", moqt.Location{}, moqt.Location{Group: 19}, wire.Descending, []wire.FetchObject{g, a, b}, moqt.Location{Group: 19}, false},
+		{
+			"all",
+			moqt.Location{},
+			moqt.Location{Group: 1 << 40},
+			0,
+			[]wire.FetchObject{a, b, g, d},
+			moqt.Location{Group: 20, Object: 4},
+			true,
+		},
+		{
+			"backwards",
+			moqt.Location{},
+			moqt.Location{Group: 19},
+			wire.Descending,
+			[]wire.FetchObject{g, a, b},
+			moqt.Location{Group: 19},
+			false,
+		},
 		{"nothing between", moqt.Location{Group: 5}, moqt.Location{Group: 11}, 0, nil, moqt.Location{Group: 11}, false},
-		{"part of a group", moqt.Location{Group: 4, Object: 1}, moqt.Location{Group: 12, Object: 1}, 0, []wire.FetchObject{b, g}, moqt.Location{Group: 12, Object: 1}, false},
-		{"the end", moqt.Location{Group: 13}, moqt.Location{Group: 20}, 0, []wire.FetchObject{d}, moqt.Location{Group: 20, Object: 4}, true},
+		{
+			"part of a group",
+			moqt.Location{Group: 4, Object: 1},
+			moqt.Location{Group: 12, Object: 1},
+			0,
+			[]wire.FetchObject{b, g},
+			moqt.Location{Group: 12, Object: 1},
+			false,
+		},
+		{
+			"the end",
+			moqt.Location{Group: 13},
+			moqt.Location{Group: 20},
+			0,
+			[]wire.FetchObject{d},
+			moqt.Location{Group: 20, Object: 4},
+			true,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f, err := c.Fetch(t.Context(), pastData, tt.start, tt.end, moqt.FetchOptions{GroupOrder: tt.order})
@@ -107,20 +148,22 @@ func TestOnDemandRanges(t *testing.T) {
 				}
 			}
 			if len(got) != len(tt.want) || !slices.EqualFunc(got, tt.want, func(a, b wire.FetchObject) bool {
-				return a.Group == b.Group && a.Object == b.Object && a.Subgroup == b.Subgroup && a.Datagram == b.Datagram && a.Priority == b.Priority
+				return a.Group == b.Group && a.Object == b.Object && a.Subgroup == b.Subgroup && a.Datagram == b.Datagram &&
+					a.Priority == b.Priority
 			}) {
 				t.Errorf("got %+v\nwant %+v", got, tt.want)
 			}
 		})
 	}
-	_, err := c.Fetch(t.Context(), pastData, moqt.Location{Group: 21}, moqt.Location{Group: math.MaxUint32}, moqt.FetchOptions{})
+	_, err := c.Fetch(t.Context(), pastData, moqt.Location{Group: 21}, moqt.Location{Group: math.MaxUint32},
+		moqt.FetchOptions{})
 	if e := (*moqt.RequestError)(nil); !errors.As(err, &e) || e.Code != wire.RequestInvalidRange {
 		t.Errorf("behind the end: %v", err)
 	}
 }
 
-// A subscription, such as a relay needs before it fetches, tells where the recording
-// ends, and what is largest can be joined.
+// A subscription, which a relay needs before it fetches, reports the end of the recording, and the
+// largest object can be joined.
 func TestOnDemandSubscription(t *testing.T) {
 	c := onDemandSession(t, Config{Loop: true})
 	sub, err := c.Subscribe(t.Context(), pastData, moqt.SubscribeOptions{})

@@ -25,17 +25,19 @@ func tour(t *testing.T) string {
 		t.Skip("ffmpeg is not installed")
 	}
 	film, dir := filepath.Join(t.TempDir(), "film.mp4"), filepath.Join(t.TempDir(), "tour")
-	if out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=64x32:rate=10", "-f", "lavfi", "-i", "sine",
+	if out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error",
+		"-f", "lavfi", "-i", "testsrc2=size=64x32:rate=10", "-f", "lavfi", "-i", "sine",
 		"-t", "2.5", film).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if err := prepared.Prepare(t.Context(), film, dir, prepared.Options{Columns: 2, Rows: 1, Qualities: 2, Preset: "ultrafast", Log: quiet}); err != nil {
+	options := prepared.Options{Columns: 2, Rows: 1, Qualities: 2, Preset: "ultrafast", Log: quiet}
+	if err := prepared.Prepare(t.Context(), film, dir, options); err != nil {
 		t.Fatal(err)
 	}
 	return dir
 }
 
-// toMCAP is the folder's objects as a recording whose tiles begin to arrive a little apart.
+// toMCAP converts a folder to a recording whose tiles arrive slightly apart.
 func toMCAP(t *testing.T, dir string) string {
 	t.Helper()
 	r, err := prepared.NewReader(dir)
@@ -67,8 +69,8 @@ func toMCAP(t *testing.T, dir string) string {
 	return path
 }
 
-// A viewer who moves about finds the same moment in the same group of all tracks, be it
-// of a folder or of a recording.
+// A seeking viewer finds the same moment in the same group of all tracks, for folders and
+// recordings.
 func TestSphereOnDemand(t *testing.T) {
 	dir := tour(t)
 	for name, path := range map[string]string{"folder": dir, "recording": toMCAP(t, dir)} {
@@ -146,7 +148,7 @@ func TestSphereOnDemand(t *testing.T) {
 	}
 }
 
-// Each pass raises all tracks' groups by the same, although sound may have more of them.
+// Each pass raises all tracks' groups equally, even if audio has more of them.
 func TestPassesStayAligned(t *testing.T) {
 	path := toMCAP(t, tour(t))
 	r, err := Open(path, Config{Namespace: moqt.Namespace{"a", "b"}, Loop: true, Speed: 20, Log: quiet})
@@ -168,7 +170,7 @@ func TestPassesStayAligned(t *testing.T) {
 	}
 }
 
-// Live, time stamps are those of sending, and rates are of the same time.
+// In live mode, timestamps are send times, and rates refer to the same time.
 func TestSphereLooksLive(t *testing.T) {
 	r, err := prepared.NewReader(tour(t))
 	if err != nil {

@@ -1,10 +1,8 @@
-// Package replay publishes a recorded session again: the same tracks, and on
-// them the same objects, bit for bit, with their groups, subgroups, IDs,
-// priorities and properties, each at its recorded time.
+// Package replay publishes a recorded session: the same tracks and objects, bit for bit, with their
+// groups, subgroups, IDs, priorities and properties, at their recorded times.
 //
-// Every track carries the property connect.ReplayProperty, which tells players that
-// capture times are in the past. Each pass of a loop raises the group IDs so that they
-// keep ascending; nothing else in the objects changes.
+// Every track has the property connect.ReplayProperty, which marks capture times as past. Each pass
+// of a loop raises the group IDs to keep them ascending; objects are otherwise unchanged.
 package replay
 
 import (
@@ -29,28 +27,27 @@ import (
 	"holocast/internal/recording"
 )
 
-// Config says how to replay.
+// Config configures a replay.
 type Config struct {
-	Namespace moqt.Namespace // published instead of the recorded one
+	Namespace moqt.Namespace // replaces the recorded one
 	Speed     float64        // 1 = as recorded; 0 means 1
 	Loop      bool
-	// WaitViewer holds back everything but the catalog until somebody subscribes to
-	// another track.
+	// WaitViewer publishes only the catalog until a viewer subscribes to another track.
 	WaitViewer bool
-	// Live stamps frames with the time they are sent and with ascending numbers, and does
-	// not mark the tracks as replayed: to players it is a live session.
+	// Live gives frames their send time and ascending numbers, and does not mark the tracks as
+	// replayed: players see a live session.
 	Live bool
-	// Into makes the recording a part of a session that somebody else publishes, and that has a
-	// catalog of its own; nil = it is the session. Only with Live.
+	// Into publishes the recording into another publisher's session with its own catalog; nil
+	// publishes a session. Requires Live.
 	Into *Session
 	Log  *slog.Logger // nil = slog.Default
 }
 
-// Session is one that a recording is published into.
+// Session is the target of Config.Into.
 type Session struct {
-	Add        func(*origin.Track) // makes a track known to subscribers
+	Add        func(*origin.Track) // offers the track to subscribers
 	Clock      *clock.Estimator    // the relay's
-	FirstGroup uint64              // ID of the first group of tracks whose groups are the same moments
+	FirstGroup uint64              // first group ID of aligned tracks
 }
 
 // Replayer replays one recording.
@@ -68,10 +65,10 @@ type Replayer struct {
 	past   *onDemand         // nil with Live
 	shift  shift
 	now    func() time.Time // the relay's time
-	based  bool             // groups are those of Config.Into
+	based  bool             // groups are numbered like those of Config.Into
 
 	objects atomic.Uint64
-	at      atomic.Int64 // ns since the recording's beginning
+	at      atomic.Int64 // ns since the start of the recording
 	pass    atomic.Int64
 }
 
@@ -79,7 +76,7 @@ type Replayer struct {
 type track struct {
 	*origin.Track
 	catalog     bool
-	aligned     bool // its groups are of the same moments as those of other tracks
+	aligned     bool // its groups correspond to those of other tracks
 	stamps      stamps
 	feeds       map[subgroup]*feed
 	low, high   uint64 // groups of the first pass
@@ -95,11 +92,11 @@ type feed struct {
 	last time.Time // arrival of its newest object
 }
 
-// maxOpen lets a relay fall far behind before a replay drops anything.
+// maxOpen lets a relay fall far behind before the replay drops anything.
 const maxOpen = 1024
 
-// Source is what is replayed: a recording, or a folder of prepared video. Next returns
-// objects in order of arrival, io.EOF at the end.
+// Source is a recording or a folder of prepared video. Next returns objects by arrival, io.EOF at
+// the end.
 type Source interface {
 	Next() (recording.Object, error)
 	Chunks(do func(offset int64, objects []recording.Object) error) error
@@ -129,7 +126,7 @@ func Open(path string, cfg Config) (*Replayer, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = reader.Close() }() // only read
+	defer func() { _ = reader.Close() }() // read-only
 	r := &Replayer{Info: info, cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), path: path, tracks: map[string]*track{}}
 	r.cfg.Speed = cmp.Or(cfg.Speed, 1)
 	if r.cfg.Speed < 0 {
@@ -138,7 +135,7 @@ func Open(path string, cfg Config) (*Replayer, error) {
 	r.now = r.clock.Now
 	if cfg.Into != nil {
 		if !cfg.Live {
-			return nil, errors.New("replay: what is a part of a session must be live")
+			return nil, errors.New("replay: publishing into a session requires Live")
 		}
 		r.now = cfg.Into.Clock.Now
 	}
@@ -178,7 +175,7 @@ func Open(path string, cfg Config) (*Replayer, error) {
 	return r, nil
 }
 
-// markReplayed adds the property that tells a replay from a live track, or removes it.
+// markReplayed adds or removes the property that marks a replay.
 func markReplayed(properties []byte, replayed bool) (moqt.Properties, error) {
 	kvs, err := wire.ParseKeyValues(properties)
 	if err != nil {
@@ -199,8 +196,8 @@ func (r *Replayer) Handler() moqt.Handler {
 	return r.past.handler(r.set.Handler())
 }
 
-// Progress returns the objects published so far, the position in the recording, and the
-// pass of a loop, from 0.
+// Progress returns the number of published objects, the position in the recording, and the pass of
+// a loop, from 0.
 func (r *Replayer) Progress() (objects uint64, at time.Duration, pass int) {
 	return r.objects.Load(), time.Duration(r.at.Load()), int(r.pass.Load())
 }
@@ -215,8 +212,8 @@ func (r *Replayer) Unsent() (n uint64) {
 	return n
 }
 
-// Run publishes the recording to its end, or with Loop until ctx ends. Sessions may come
-// and go meanwhile.
+// Run publishes the recording once, or with Loop until ctx ends. Sessions may come and go
+// meanwhile.
 func (r *Replayer) Run(ctx context.Context) error {
 	if r.past != nil {
 		defer r.past.close()
@@ -242,13 +239,13 @@ func (r *Replayer) Run(ctx context.Context) error {
 		r.pass.Add(1)
 		r.endSubgroups(func(*track, subgroup, *feed) bool { return true })
 		r.raise()
-		// The last frame stays for a frame's time, too.
+		// The last frame is shown for a frame interval too.
 		began = began.Add(r.scale(r.Info.Duration() + time.Second/30))
 	}
 }
 
-// raise raises the groups of the next pass above those of the one before: each track's
-// by their own span, those of aligned tracks by their common one.
+// raise raises the groups for the next pass: each track's by its span, aligned tracks' by their
+// common span.
 func (r *Replayer) raise() {
 	low, high := uint64(math.MaxUint64), uint64(0)
 	for _, t := range r.tracks {
@@ -266,8 +263,8 @@ func (r *Replayer) raise() {
 	}
 }
 
-// align notes which tracks have their groups in common with others, as a catalog of the
-// recording says (docs/spec/tiles.md).
+// align marks the tracks with common groups, according to a catalog of the recording
+// (docs/spec/tiles.md).
 func (r *Replayer) align(payload []byte) {
 	c, err := catalog.Parse(payload)
 	if err != nil {
@@ -300,8 +297,7 @@ func (r *Replayer) Catalog() (*catalog.Catalog, error) {
 	return catalog.Parse(o.Payload)
 }
 
-// publishCatalog publishes the recording's first catalog ahead of everything else
-// and returns it.
+// publishCatalog publishes and returns the recording's first catalog, before everything else.
 func (r *Replayer) publishCatalog() (*recording.Object, error) {
 	o, err := r.firstCatalog()
 	if err != nil {
@@ -316,11 +312,11 @@ func (r *Replayer) firstCatalog() (*recording.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = reader.Close() }() // only read
+	defer func() { _ = reader.Close() }() // read-only
 	for {
 		o, err := reader.Next()
 		if err == io.EOF {
-			return nil, fmt.Errorf("recording %s has no catalog object: nobody could play it", r.path)
+			return nil, fmt.Errorf("recording %s has no catalog object and cannot be played", r.path)
 		}
 		if err != nil {
 			r.log.Warn("not replayed", "err", err)
@@ -332,8 +328,7 @@ func (r *Replayer) firstCatalog() (*recording.Object, error) {
 	}
 }
 
-// awaitViewer waits until a track beside the catalog is subscribed to, and a moment
-// for the others.
+// awaitViewer waits until a media track has a subscriber, and a moment for the others.
 func (r *Replayer) awaitViewer(ctx context.Context) bool {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -359,10 +354,10 @@ func (r *Replayer) list() []*track {
 	return list
 }
 
-// readAhead is how many objects are read before their time.
+// readAhead is the number of objects read in advance.
 const readAhead = 64
 
-// play publishes the recording once. first was published already.
+// play publishes the recording once. first is already published.
 func (r *Replayer) play(ctx context.Context, began time.Time, first *recording.Object) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -379,7 +374,7 @@ func (r *Replayer) play(ctx context.Context, began time.Time, first *recording.O
 	go func() {
 		defer close(done)
 		defer close(objects)
-		defer func() { _ = reader.Close() }() // only read
+		defer func() { _ = reader.Close() }() // read-only
 		for {
 			o, err := reader.Next()
 			if err == io.EOF {
@@ -417,7 +412,8 @@ func (r *Replayer) play(ctx context.Context, began time.Time, first *recording.O
 		}
 		r.at.Store(int64(at))
 		if err := r.publish(t, &o); err != nil {
-			r.log.Warn("not replayed", "track", o.Track.String(), "group", o.Group, "subgroup", o.Subgroup, "object", o.ObjectID, "err", err)
+			r.log.Warn("not replayed", "track", o.Track.String(), "group", o.Group, "subgroup", o.Subgroup,
+				"object", o.ObjectID, "err", err)
 		}
 		if o.Arrival.Sub(swept) > time.Second {
 			swept = o.Arrival
@@ -429,11 +425,11 @@ func (r *Replayer) play(ctx context.Context, began time.Time, first *recording.O
 	return ctx.Err()
 }
 
-// unendedFor is how long a subgroup whose end was not recorded stays open once later
-// groups have come.
+// unendedFor is the time that a subgroup without a recorded end stays open after later groups have
+// arrived.
 const unendedFor = 2 * time.Second
 
-// resetAfter is how long the peer has to receive what precedes a reset.
+// resetAfter gives the peer time to receive the data before a reset.
 const resetAfter = 200 * time.Millisecond
 
 // publish publishes one object, or the end of a subgroup, now.
@@ -470,7 +466,7 @@ func (r *Replayer) publish(t *track, o *recording.Object) error {
 	f := t.feeds[key]
 	if f == nil {
 		if o.EndOnly {
-			return nil // of a subgroup that ended before the recording began
+			return nil // its subgroup ended before the recording began
 		}
 		x, err := t.OpenSubgroup(wire.SubgroupHeader{
 			Group: group, Subgroup: o.Subgroup, Mode: wire.SubgroupIDExplicit, Priority: o.Priority,
@@ -484,7 +480,10 @@ func (r *Replayer) publish(t *track, o *recording.Object) error {
 	}
 	f.last = o.Arrival
 	if !o.EndOnly {
-		err := f.WriteObject(moqt.Object{ID: o.ObjectID, Properties: o.Properties, Status: wire.ObjectStatus(o.Status)}, o.Payload)
+		err := f.WriteObject(
+			moqt.Object{ID: o.ObjectID, Properties: o.Properties, Status: wire.ObjectStatus(o.Status)},
+			o.Payload,
+		)
 		if err != nil {
 			return err
 		}
@@ -500,7 +499,7 @@ func (r *Replayer) publish(t *track, o *recording.Object) error {
 	return nil
 }
 
-// endSubgroups ends the open subgroups that which selects.
+// endSubgroups ends the open subgroups selected by which.
 func (r *Replayer) endSubgroups(which func(*track, subgroup, *feed) bool) {
 	for _, t := range r.tracks {
 		for key, f := range t.feeds {
@@ -512,9 +511,9 @@ func (r *Replayer) endSubgroups(which func(*track, subgroup, *feed) bool) {
 	}
 }
 
-// Serve offers the tracks over one connection until it, ctx or the replay ends. The end
-// of the replay closes over; Serve then returns nil once the relay has everything. An
-// error that another connection would not fix is marked with connect.Final.
+// Serve offers the tracks over one connection until it, ctx or the replay ends. The end of the
+// replay closes over; Serve then returns nil once the relay has everything. Errors that
+// reconnecting cannot fix are marked with connect.Final.
 func (r *Replayer) Serve(ctx context.Context, s *moqt.Session, over <-chan struct{}) error {
 	if r.cfg.Live {
 		go r.followClock(s)
@@ -538,7 +537,7 @@ func (r *Replayer) Serve(ctx context.Context, s *moqt.Session, over <-chan struc
 	return r.flush(ctx, s)
 }
 
-// flush waits until everything was sent to the relay, a few seconds at most.
+// flush waits a few seconds until all data has been sent to the relay.
 func (r *Replayer) flush(ctx context.Context, s *moqt.Session) error {
 	const step, calm = 50 * time.Millisecond, 6
 	sent, still := uint64(0), 0

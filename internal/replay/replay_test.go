@@ -53,9 +53,15 @@ func TestLoopRaisesGroups(t *testing.T) {
 	data := wire.TrackName{Namespace: session, Name: "data"}
 	objects := append(make([]recording.Object, 0, 4), recordingtest.Catalog(t, "data"))
 	for g := range uint64(3) {
-		objects = append(objects, recording.Object{Track: data, Group: 100 + g, FirstObject: true, Payload: []byte{byte(g)}, End: recording.EndFIN})
+		objects = append(
+			objects,
+			recording.Object{Track: data, Group: 100 + g, FirstObject: true, Payload: []byte{byte(g)}, End: recording.EndFIN},
+		)
 	}
-	r, err := Open(recordingtest.Write(t, objects), Config{Namespace: moqt.Namespace{"a", "b"}, Loop: true, Speed: 4, Log: quiet})
+	r, err := Open(
+		recordingtest.Write(t, objects),
+		Config{Namespace: moqt.Namespace{"a", "b"}, Loop: true, Speed: 4, Log: quiet},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,11 +7,11 @@ import (
 	"syscall"
 )
 
-// addressForm is what an address to listen on looks like, for messages.
+// addressForm describes a listen address in errors.
 const addressForm = "want HOST:PORT with an address of this machine, or :PORT for all of them"
 
-// CheckAddress reports an address to listen on that is not "host:port"; the host may be
-// empty. Its errors name the setting that holds addr.
+// CheckAddress rejects a listen address that is not "host:port"; the host may be empty. Its errors
+// name the setting.
 func CheckAddress(setting, addr string) error {
 	_, port, err := net.SplitHostPort(addr)
 	if err == nil {
@@ -23,8 +23,8 @@ func CheckAddress(setting, addr string) error {
 	return nil
 }
 
-// AddressError is err, of listening on addr, for the user: it names the setting that holds
-// addr, and where addr is not this machine's it says so.
+// AddressError wraps an error of listening on addr. It names the setting, and says if addr is not
+// an address of this machine.
 func AddressError(setting, addr string, err error) error {
 	var unknown *net.DNSError
 	if errors.As(err, &unknown) || errors.Is(err, syscall.EADDRNOTAVAIL) {

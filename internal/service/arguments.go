@@ -7,9 +7,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Arguments is the Args of a command whose usage line names its arguments, those in brackets
-// being optional: an error says which one is missing, or is too many, and how the command is
-// written.
+// Arguments implements Args for a command that lists its arguments in its usage line, optional ones
+// in brackets. Its errors name the missing or superfluous argument and show the usage.
 func Arguments(c *cobra.Command, args []string) error {
 	names := strings.Fields(c.Use)[1:]
 	required := 0

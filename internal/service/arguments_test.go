@@ -17,11 +17,26 @@ func TestArguments(t *testing.T) {
 	}{
 		{"none", "status", nil, ""},
 		{"all", "record URL FILE", []string{"a", "b"}, ""},
-		{"first missing", "record URL FILE", nil, "URL is missing: holocast record URL FILE (holocast record --help has examples)"},
-		{"second missing", "record URL FILE", []string{"a"}, "FILE is missing: holocast record URL FILE (holocast record --help has examples)"},
-		{"too many", "record URL FILE", []string{"a", "b", "c"}, `"c" is one argument too many: holocast record URL FILE`},
+		{
+			"first missing", "record URL FILE", nil,
+			"URL is missing: holocast record URL FILE (holocast record --help has examples)",
+		},
+		{
+			"second missing", "record URL FILE",
+			[]string{"a"},
+			"FILE is missing: holocast record URL FILE (holocast record --help has examples)",
+		},
+		{
+			"too many", "record URL FILE",
+			[]string{"a", "b", "c"},
+			`"c" is one argument too many: holocast record URL FILE`,
+		},
 		{"optional missing", "check [FILE]", nil, ""},
-		{"too many beside the optional", "check [FILE]", []string{"a", "b"}, `"b" is one argument too many: holocast check [FILE]`},
+		{
+			"too many with an optional one", "check [FILE]",
+			[]string{"a", "b"},
+			`"b" is one argument too many: holocast check [FILE]`,
+		},
 		{"too many for none", "status", []string{"a"}, `"a" is one argument too many: holocast status`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -14,21 +14,21 @@ import (
 )
 
 const (
-	// renewBefore is how long before its end a development certificate is replaced.
+	// renewBefore is how long before expiry a development certificate is renewed.
 	renewBefore = 24 * time.Hour
-	// checkEvery is how often the files of a certificate are looked at.
+	// checkEvery is the interval between checks of a certificate's files.
 	checkEvery = time.Second
 )
 
-// CertificateFiles say where a certificate comes from.
+// CertificateFiles is the source of a certificate.
 type CertificateFiles struct {
 	Certificate, Key string   // PEM files
-	Hosts            []string // of a development certificate, which is made where Certificate is ""
-	Section          string   // section of the configuration with certificate and key, for errors
+	Hosts            []string // names in the development certificate, used if Certificate is ""
+	Section          string   // configuration section, for errors
 }
 
-// Certificate is the current certificate of a server: from files, read again when they
-// change, or a development certificate, renewed in time.
+// Certificate is a server's current certificate: from files, which are reread when they change, or
+// a development certificate, which is renewed in time.
 type Certificate struct {
 	files CertificateFiles
 	log   *slog.Logger
@@ -36,18 +36,18 @@ type Certificate struct {
 
 	mu      sync.Mutex
 	current *tls.Certificate
-	read    [2]fileState // the files when they were last read
+	read    [2]fileState // files at the last read
 	checked time.Time
-	valid   time.Time // from when the files are of use, where they were not yet; else zero
+	valid   time.Time // start of validity if the files are not valid yet; otherwise zero
 }
 
-// fileState tells a file from its replacement.
+// fileState detects changes of a file.
 type fileState struct {
 	modified time.Time
 	size     int64
 }
 
-// NewCertificate loads or makes the certificate.
+// NewCertificate loads or generates the certificate.
 func NewCertificate(f CertificateFiles, log *slog.Logger) (*Certificate, error) {
 	c := &Certificate{files: f, log: log, clock: time.Now}
 	if err := c.load(c.clock()); err != nil {
@@ -56,8 +56,8 @@ func NewCertificate(f CertificateFiles, log *slog.Logger) (*Certificate, error) 
 	return c, nil
 }
 
-// Replace loads or makes the certificate anew, from now on from f. With an error the old one
-// stays.
+// Replace loads or generates the certificate from f and uses f from now on. On error the old
+// certificate and files stay.
 func (c *Certificate) Replace(f CertificateFiles) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,8 +83,8 @@ func (c *Certificate) load(now time.Time) error {
 		return nil
 	}
 	name := c.files.Section + ".certificate " + c.files.Certificate
-	// Before the files are read, so that a change in between is seen later; also where they
-	// turn out to be of no use, so that it is reported once.
+	// Stat the files before reading them, so a change during the read is detected later. Record the
+	// state of unusable files too, so their error is reported once.
 	c.read, c.valid = c.state(), time.Time{}
 	cert, err := tls.LoadX509KeyPair(c.files.Certificate, c.files.Key)
 	if err != nil {
@@ -94,7 +94,7 @@ func (c *Certificate) load(now time.Time) error {
 	case now.After(leaf.NotAfter):
 		return fmt.Errorf("%s expired on %s", name, leaf.NotAfter.Format(time.DateOnly))
 	case now.Before(leaf.NotBefore):
-		c.valid = leaf.NotBefore // by a clock that may be set right
+		c.valid = leaf.NotBefore // the machine's clock may be corrected
 		return fmt.Errorf("%s is not valid before %s", name, leaf.NotBefore.Format(time.DateTime))
 	}
 	c.current = &cert
@@ -110,8 +110,8 @@ func (c *Certificate) state() (s [2]fileState) {
 	return s
 }
 
-// Adopt uses a development certificate that clients of the process before have pinned. It does
-// nothing where certificates come from files.
+// Adopt uses the predecessor's development certificate, which clients have pinned. It does nothing
+// if certificates come from files.
 func (c *Certificate) Adopt(development *tls.Certificate) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,7 +120,7 @@ func (c *Certificate) Adopt(development *tls.Certificate) {
 	}
 }
 
-// Get returns the certificate to use now.
+// Get returns the current certificate.
 func (c *Certificate) Get() *tls.Certificate {
 	now := c.clock()
 	c.mu.Lock()
@@ -143,7 +143,7 @@ func (c *Certificate) Get() *tls.Certificate {
 	return c.current
 }
 
-// Hash is the SHA-256 of the certificate to use now, in hex.
+// Hash returns the SHA-256 of the current certificate in hex.
 func (c *Certificate) Hash() string { return hash(c.Get()) }
 
 func hash(cert *tls.Certificate) string {
@@ -151,7 +151,7 @@ func hash(cert *tls.Certificate) string {
 	return hex.EncodeToString(h[:])
 }
 
-// TLS returns the configuration of a server with this certificate.
+// TLS returns a server configuration with this certificate.
 func (c *Certificate) TLS() *tls.Config {
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS13,

@@ -14,7 +14,7 @@ import (
 	"holocast/internal/devcert"
 )
 
-// write makes the files of a certificate that was generated at a moment.
+// write writes the files of a certificate generated at a given time.
 func write(t *testing.T, at time.Time, cert, key string) {
 	t.Helper()
 	c, err := devcert.Generate(at, "localhost")
@@ -57,14 +57,15 @@ func TestCertificateErrors(t *testing.T) {
 	}
 }
 
-// A replaced certificate is used; one that is of no use is reported once, and the old one
-// stays.
+// TestCertificateReplaced: a replaced certificate is used. An unusable one is reported once, and
+// the old one stays.
 func TestCertificateReplaced(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	write(t, time.Now(), cert, key)
 	var log strings.Builder
-	c, err := NewCertificate(CertificateFiles{Certificate: cert, Key: key, Section: "tls"}, slog.New(slog.NewTextHandler(&log, nil)))
+	c, err := NewCertificate(CertificateFiles{Certificate: cert, Key: key, Section: "tls"},
+		slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +89,8 @@ func TestCertificateReplaced(t *testing.T) {
 	if err := os.WriteFile(cert, []byte("nonsense"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if kept, still := again(), again(); kept != second || still != second || strings.Count(log.String(), "keeping the old certificate") != 1 {
+	if kept, still := again(), again(); kept != second || still != second ||
+		strings.Count(log.String(), "keeping the old certificate") != 1 {
 		t.Errorf("of a damaged certificate it says %q", &log)
 	}
 }
@@ -109,8 +111,8 @@ func TestDevelopmentCertificate(t *testing.T) {
 	}
 }
 
-// TestCertificateClockStep: files are looked at as often and replace each other whatever the wall
-// clock does. A certificate that a clock behind finds not valid yet is used once the clock is set.
+// TestCertificateClockStep: steps of the wall clock do not affect checks and replacement of files.
+// A certificate that is not valid yet by a slow clock is used once the clock is corrected.
 func TestCertificateClockStep(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
@@ -121,7 +123,7 @@ func TestCertificateClockStep(t *testing.T) {
 		t.Fatal(err)
 	}
 	elapsed := time.Duration(0)
-	at := func(step time.Duration) string { // once the files may be looked at again
+	at := func(step time.Duration) string { // once the files may be checked again
 		elapsed += 2 * checkEvery
 		c.clock = func() time.Time { return clocktest.Step(began, step).Add(elapsed) }
 		return c.Hash()

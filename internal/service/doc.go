@@ -1,4 +1,3 @@
-// Package service is what every long-running program does at its edges: it starts from a
-// configuration file and flags, stops on signals, listens, serves metrics and health over
-// HTTP, and keeps its certificate current.
+// Package service is the common frame of all long-running programs: configuration file and flags,
+// signals, listeners, metrics and health over HTTP, and certificates.
 package service

@@ -4,6 +4,6 @@ package service
 
 import "github.com/spf13/cobra"
 
-// Document adds nothing to a command. Builds with the tag manual, made to package the
-// programs, get a command that writes manual pages and completions.
+// Document does nothing. Packaging builds, with the tag manual, add a command that writes manual
+// pages and completions.
 func Document(*cobra.Command) {}

@@ -29,8 +29,8 @@ func document(c *cobra.Command, dir string) error {
 		}
 	}
 	c.DisableAutoGenTag = true
-	c.CompletionOptions.DisableDefaultCmd = true // no page for it
-	var epoch time.Time                          // the same page whenever it is made
+	c.CompletionOptions.DisableDefaultCmd = true // without a manual page
+	var epoch time.Time                          // makes the pages reproducible
 	header := &doc.GenManHeader{Section: "1", Source: "Holocast", Manual: "Holocast", Date: &epoch}
 	if err := doc.GenManTree(c, header, filepath.Join(dir, "man")); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// ListenTCP listens on addr ("host:port"). Its errors name the setting that holds addr.
+// ListenTCP listens on addr ("host:port"). Its errors name the setting.
 func ListenTCP(setting, addr string) (net.Listener, error) {
 	if err := CheckAddress(setting, addr); err != nil {
 		return nil, err
@@ -27,8 +27,8 @@ func ListenTCP(setting, addr string) (net.Listener, error) {
 	return ln, nil
 }
 
-// NewServer returns an HTTP server for short requests from anybody: slow or large ones are
-// cut off. Errors of single connections are logged at debug level.
+// NewServer returns an HTTP server for short requests from untrusted clients. It limits time and
+// size, and logs connection errors at debug level.
 func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute,
@@ -36,17 +36,16 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// HTTP is a listener and the routes served on it. Without a listener every method does
-// nothing, so that a program need not know whether its HTTP is turned off.
+// HTTP is a listener and its routes. Without a listener all methods do nothing, so programs need
+// not check whether HTTP is disabled.
 type HTTP struct {
-	ln      net.Listener // nil = off
+	ln      net.Listener // nil if disabled
 	srv     *http.Server
 	mux     *http.ServeMux
 	serving sync.WaitGroup
 }
 
-// ListenHTTP listens on addr; "" turns HTTP off. Requests wait until Start. Errors name
-// the setting that holds addr.
+// ListenHTTP listens on addr; "" disables HTTP. Requests wait until Start. Errors name the setting.
 func ListenHTTP(setting, addr string, log *slog.Logger) (*HTTP, error) {
 	if addr == "" {
 		return NewHTTP(nil, log), nil
@@ -58,13 +57,13 @@ func ListenHTTP(setting, addr string, log *slog.Logger) (*HTTP, error) {
 	return NewHTTP(ln, log), nil
 }
 
-// NewHTTP serves on ln, which it closes in the end.
+// NewHTTP serves on ln and closes it in Close.
 func NewHTTP(ln net.Listener, log *slog.Logger) *HTTP {
 	mux := http.NewServeMux()
 	return &HTTP{ln: ln, mux: mux, srv: NewServer(mux, log)}
 }
 
-// Addr is the address that is served, "" without a listener.
+// Addr returns the listener's address, "" without a listener.
 func (h *HTTP) Addr() string {
 	if h.ln == nil {
 		return ""
@@ -72,8 +71,7 @@ func (h *HTTP) Addr() string {
 	return h.ln.Addr().String()
 }
 
-// File is the listener for another process, which serves the address after this one; nil
-// without a listener.
+// File returns the listener's file for another process, nil without a listener.
 func (h *HTTP) File() (*os.File, error) {
 	if l, ok := h.ln.(*net.TCPListener); ok {
 		return l.File()
@@ -98,7 +96,7 @@ func (h *HTTP) Start() {
 func (h *HTTP) Close() {
 	if h.ln != nil {
 		_ = h.srv.Close()
-		_ = h.ln.Close() // where Start was not called
+		_ = h.ln.Close() // if Start was not called
 		h.serving.Wait()
 	}
 }

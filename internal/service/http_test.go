@@ -57,7 +57,8 @@ func TestHTTP(t *testing.T) {
 	_, body := get(t, url+"/metrics")
 	for _, line := range []string{
 		"# TYPE holocast_test_cameras gauge\nholocast_test_cameras 2\n",
-		"# TYPE holocast_test_frames_total counter\nholocast_test_frames_total{camera=\"back\"} 9\nholocast_test_frames_total{camera=\"front\"} 7\n",
+		"# TYPE holocast_test_frames_total counter\nholocast_test_frames_total{camera=\"back\"} " +
+			"9\nholocast_test_frames_total{camera=\"front\"} 7\n",
 		"\ngo_goroutines ", "\nprocess_open_fds ",
 	} {
 		if !strings.Contains(body, line) {
@@ -72,13 +73,14 @@ func TestListenHTTPErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = ln.Close() }()
+	const form = "; want HOST:PORT with an address of this machine, or :PORT for all of them"
 	for addr, want := range map[string]string{
 		ln.Addr().String(): "http: TCP address " + ln.Addr().String() + " is in use by another program",
-		"127.0.0.1":        `http: "127.0.0.1" is not an address to listen on; want HOST:PORT with an address of this machine, or :PORT for all of them`,
-		"localhost:65536":  `http: "localhost:65536" is not an address to listen on; want HOST:PORT with an address of this machine, or :PORT for all of them`,
-		"[::1:80":          `http: "[::1:80" is not an address to listen on; want HOST:PORT with an address of this machine, or :PORT for all of them`,
-		"192.0.2.1:80":     `http: "192.0.2.1:80" is not an address of this machine; want HOST:PORT with an address of this machine, or :PORT for all of them`,
-		"no..host:80":      `http: "no..host:80" is not an address of this machine; want HOST:PORT with an address of this machine, or :PORT for all of them`,
+		"127.0.0.1":        `http: "127.0.0.1" is not an address to listen on` + form,
+		"localhost:65536":  `http: "localhost:65536" is not an address to listen on` + form,
+		"[::1:80":          `http: "[::1:80" is not an address to listen on` + form,
+		"192.0.2.1:80":     `http: "192.0.2.1:80" is not an address of this machine` + form,
+		"no..host:80":      `http: "no..host:80" is not an address of this machine` + form,
 	} {
 		if _, err := ListenHTTP("http", addr, quiet); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", addr, err, want)
@@ -99,7 +101,7 @@ func TestHTTPOff(t *testing.T) {
 	web.Close()
 }
 
-// Close also frees the address where nothing was served yet.
+// TestCloseBeforeStart: Close releases the address even if nothing was served.
 func TestCloseBeforeStart(t *testing.T) {
 	web, err := ListenHTTP("http", "127.0.0.1:0", quiet)
 	if err != nil {
@@ -114,7 +116,7 @@ func TestCloseBeforeStart(t *testing.T) {
 	again.Close()
 }
 
-// What a program declares is what it reports: the registry checks both against each other.
+// TestMetricsAreConsistent: reported metrics match the declared ones, which the registry checks.
 func TestMetricsAreConsistent(t *testing.T) {
 	m := NewMetrics("holocast_test_")
 	m.Gauge("unused", "A figure without a value.")

@@ -14,29 +14,28 @@ import (
 	"holocast/internal/config"
 )
 
-// Settings are a program's configuration.
+// Settings is a program's configuration.
 type Settings[C any] interface {
 	*C
 	// Validate returns an error that begins with the name of the wrong setting.
 	Validate() error
 }
 
-// program is what Main runs.
+// program is the program that Main runs.
 type program[C any, P Settings[C]] struct {
 	defaults func() C
 	command  func(P) *cobra.Command
 }
 
-// Main runs a program: it loads the file of --config over the defaults, makes the command
-// line, whose flags write to the configuration, and executes it. The command "check FILE" is
-// added. An error goes to stderr after the program's name and ends the process with status 1,
-// unless it is the cancellation by a signal. Signals are as in [Context]; SIGHUP is for
-// [OnReload].
+// Main runs a program. It loads the --config file over the defaults, creates the command line,
+// whose flags write to the configuration, adds the command "check FILE", and executes it. An error
+// other than cancellation by a signal is printed to stderr after the program's name and exits with
+// status 1. For signals see [Context] and, for SIGHUP, [OnReload].
 func Main[C any, P Settings[C]](name string, defaults func() C, command func(P) *cobra.Command) {
 	ctx, stop := Context()
 	defer stop()
 	err := (&program[C, P]{defaults, command}).run(ctx)
-	if err == nil || errors.Is(err, context.Canceled) && ctx.Err() != nil { // asked to stop, whatever it was doing
+	if err == nil || errors.Is(err, context.Canceled) && ctx.Err() != nil { // stopped by a signal
 		return
 	}
 	fmt.Fprintln(os.Stderr, name+":", err)
@@ -50,14 +49,14 @@ func (p *program[C, P]) run(ctx context.Context) error {
 		return err
 	}
 	c := p.command(&cfg)
-	c.CompletionOptions.DisableDefaultCmd = true // packages bring completions
+	c.CompletionOptions.DisableDefaultCmd = true // packages contain completions
 	c.AddCommand(p.checkCommand())
 	Document(c)
 	executed, err := c.ExecuteContextC(context.WithValue(ctx, reloaderKey{}, reloader[C](p.load)))
 	return locate(file, executed, err)
 }
 
-// load loads the configuration again and returns it as the command that runs would have it.
+// load loads the configuration again, as the running command would.
 func (p *program[C, P]) load() (C, error) {
 	cfg := p.defaults()
 	file, err := config.Load(os.Args[1:], &cfg)
@@ -107,13 +106,12 @@ not read, and no address is tried.`,
 	}
 }
 
-// ErrInterrupted is the cause of the end of Context's context where that was SIGINT: somebody
-// waits at a terminal.
+// ErrInterrupted is the cause of Context's end after SIGINT: a user waits at a terminal.
 var ErrInterrupted = fmt.Errorf("interrupted: %w", context.Canceled)
 
-// Context returns a context that SIGINT or SIGTERM ends. By then the service manager knows, and
-// the signals have their default effect again: a second one ends the process at once. stop ends
-// the context, too.
+// Context returns a context that ends on SIGINT or SIGTERM, after notifying the service manager.
+// From then on the signals have their default effect, so a second one terminates the process. stop
+// ends the context too.
 func Context() (ctx context.Context, stop context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
@@ -122,7 +120,7 @@ func Context() (ctx context.Context, stop context.CancelFunc) {
 		var cause error
 		select {
 		case s := <-signals:
-			notify("STOPPING=1") // before the program can have ended
+			notify("STOPPING=1") // before the program can exit
 			if s == os.Interrupt {
 				cause = ErrInterrupted
 			}

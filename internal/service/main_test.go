@@ -17,9 +17,9 @@ import (
 	"holocast/internal/leaktest"
 )
 
-// settings are those of the program that the tests start: this test binary.
+// settings configures the program under test, which is this test binary.
 type settings struct {
-	End   string `yaml:"end"` // how it ends
+	End   string `yaml:"end"` // how the program ends
 	Limit int    `yaml:"limit"`
 	Fixed int    `yaml:"fixed"` // needs a restart
 }
@@ -83,20 +83,36 @@ func TestMainEnds(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		args    []string
-		signals []os.Signal // sent one after the other, each after a line of output
+		signals []os.Signal // sent in turn, each after a line of output
 		status  string
 		stderr  string
 	}{
-		"SIGTERM":               {nil, []os.Signal{syscall.SIGTERM}, "exit status 0", ""},
-		"SIGINT":                {nil, []os.Signal{syscall.SIGINT}, "exit status 0", ""},
-		"second signal":         {[]string{"--end", "never"}, []os.Signal{syscall.SIGTERM, syscall.SIGTERM}, "signal: terminated", ""},
-		"other second signal":   {[]string{"--end", "never"}, []os.Signal{syscall.SIGTERM, syscall.SIGINT}, "signal: interrupt", ""},
-		"interrupted":           {[]string{"--end", "interrupted"}, []os.Signal{syscall.SIGINT}, "exit status 0", ""},
-		"failure":               {[]string{"--end", "failure"}, nil, "exit status 1", "program: it failed\n"},
-		"canceled by itself":    {[]string{"--end", "canceled"}, nil, "exit status 1", "program: context canceled\n"},
-		"configuration":         {[]string{"--config", yaml}, nil, "exit status 1", "program: it failed\n"},
-		"flag over file":        {[]string{"--config", yaml, "--end", "success"}, []os.Signal{syscall.SIGTERM}, "exit status 0", ""},
-		"missing configuration": {[]string{"--config", yaml + ".none"}, nil, "exit status 1", "program: configuration: open " + yaml + ".none: no such file or directory\n"},
+		"SIGTERM": {nil, []os.Signal{syscall.SIGTERM}, "exit status 0", ""},
+		"SIGINT":  {nil, []os.Signal{syscall.SIGINT}, "exit status 0", ""},
+		"second signal": {
+			[]string{"--end", "never"},
+			[]os.Signal{syscall.SIGTERM, syscall.SIGTERM},
+			"signal: terminated", "",
+		},
+		"other second signal": {
+			[]string{"--end", "never"},
+			[]os.Signal{syscall.SIGTERM, syscall.SIGINT},
+			"signal: interrupt", "",
+		},
+		"interrupted":        {[]string{"--end", "interrupted"}, []os.Signal{syscall.SIGINT}, "exit status 0", ""},
+		"failure":            {[]string{"--end", "failure"}, nil, "exit status 1", "program: it failed\n"},
+		"canceled by itself": {[]string{"--end", "canceled"}, nil, "exit status 1", "program: context canceled\n"},
+		"configuration":      {[]string{"--config", yaml}, nil, "exit status 1", "program: it failed\n"},
+		"flag over file": {
+			[]string{"--config", yaml, "--end", "success"},
+			[]os.Signal{syscall.SIGTERM},
+			"exit status 0", "",
+		},
+		"missing configuration": {
+			[]string{"--config", yaml + ".none"},
+			nil, "exit status 1",
+			"program: configuration: open " + yaml + ".none: no such file or directory\n",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), os.Args[0], c.args...)

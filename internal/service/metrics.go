@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// NewRegistry returns a registry with the given collectors, the Go runtime's and the
-// process's.
+// NewRegistry returns a registry with the given collectors and those of the Go runtime and the
+// process.
 func NewRegistry(cs ...prometheus.Collector) *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -21,18 +21,19 @@ func NewRegistry(cs ...prometheus.Collector) *prometheus.Registry {
 	return reg
 }
 
-// Bounds of what metrics may take of a program that is there for something else.
+// Limits on the cost of metrics. promhttp's MaxRequestsInFlight and Timeout do not bound the CPU
+// time of successive requests.
 const (
-	maxScrapes  = 8                      // requests at a time; further ones are answered 503
-	scrapeShare = 10                     // a page made anew takes this part of a processor at most,
-	scrapeAhead = 500 * time.Millisecond // or so much at once
-	scrapeDebt  = 100 * time.Millisecond // and no page is older than such a debt is
-	maxPages    = 4                      // formats and encodings of which the last page is kept
+	maxScrapes  = 8                      // concurrent requests; further ones get status 503
+	scrapeShare = 10                     // new pages take at most this fraction of one processor
+	scrapeBurst = 500 * time.Millisecond // or this much at once
+	scrapeDebt  = 100 * time.Millisecond // bounds the age of a repeated page
+	maxPages    = 4                      // formats and encodings whose last page is kept
 )
 
-// MetricsHandler serves a registry in Prometheus' format. It reads the metrics for one request
-// after the other and, where more time goes to that than may, sends the last page again, which is
-// up to a second old.
+// MetricsHandler serves a registry in Prometheus' format. It collects the metrics for one request
+// at a time. When collecting takes more than its share of CPU time, it repeats the last page, which
+// is at most a second old.
 func MetricsHandler(reg *prometheus.Registry) http.Handler {
 	s := &scrapes{serve: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), last: map[string]*page{}}
 	waiting := make(chan struct{}, maxScrapes)
@@ -41,7 +42,7 @@ func MetricsHandler(reg *prometheus.Registry) http.Handler {
 		case waiting <- struct{}{}:
 			defer func() { <-waiting }()
 		default:
-			http.Error(w, "too many requests for metrics at a time", http.StatusServiceUnavailable)
+			http.Error(w, "too many concurrent requests for metrics", http.StatusServiceUnavailable)
 			return
 		}
 		page := s.page(r)
@@ -53,14 +54,14 @@ func MetricsHandler(reg *prometheus.Registry) http.Handler {
 	})
 }
 
-// scrapes makes the pages of metrics.
+// scrapes creates and repeats pages.
 type scrapes struct {
 	serve http.Handler
 
-	mu    sync.Mutex
-	ahead time.Duration // that making pages may still take; negative for a debt
-	at    time.Time     // of that
-	last  map[string]*page
+	mu       sync.Mutex
+	budget   time.Duration // time available for collecting; negative for a debt
+	refilled time.Time     // when budget was last updated
+	last     map[string]*page
 }
 
 // page returns a new page for a request, or the last one.
@@ -68,17 +69,17 @@ func (s *scrapes) page(r *http.Request) *page {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	form := r.Header.Get("Accept") + "\n" + r.Header.Get("Accept-Encoding")
-	if s.earn(); s.ahead <= 0 {
+	if s.refill(); s.budget <= 0 {
 		if last := s.last[form]; last != nil {
 			return last
 		}
-		time.Sleep(scrapeShare * -s.ahead)
-		s.earn()
+		time.Sleep(scrapeShare * -s.budget)
+		s.refill()
 	}
 	began := time.Now()
 	made := &page{header: http.Header{}}
 	s.serve.ServeHTTP(made, r)
-	s.ahead = max(s.ahead-time.Since(began), -scrapeDebt)
+	s.budget = max(s.budget-time.Since(began), -scrapeDebt)
 	if s.last[form] == nil && len(s.last) == maxPages {
 		clear(s.last)
 	}
@@ -86,18 +87,18 @@ func (s *scrapes) page(r *http.Request) *page {
 	return made
 }
 
-// earn counts the time that has passed. s.mu is held.
-func (s *scrapes) earn() {
+// refill adds the share of the elapsed time. s.mu is held.
+func (s *scrapes) refill() {
 	now := time.Now()
-	if s.at.IsZero() {
-		s.ahead = scrapeAhead
+	if s.refilled.IsZero() {
+		s.budget = scrapeBurst
 	} else {
-		s.ahead = min(s.ahead+now.Sub(s.at)/scrapeShare, scrapeAhead)
+		s.budget = min(s.budget+now.Sub(s.refilled)/scrapeShare, scrapeBurst)
 	}
-	s.at = now
+	s.refilled = now
 }
 
-// page is a response that is not sent yet: whoever takes long to receive it holds up nobody.
+// page is a buffered response, so a slow reader does not block other requests.
 type page struct {
 	bytes.Buffer
 	header http.Header
@@ -110,15 +111,15 @@ func (p *page) Header() http.Header { return p.header }
 // WriteHeader implements http.ResponseWriter.
 func (p *page) WriteHeader(code int) { p.code = code }
 
-// Metrics are figures of a program that are read when Prometheus asks for them, instead of
-// being kept up to date. They implement prometheus.Collector.
+// Metrics are collected when Prometheus asks for them rather than kept up to date. They implement
+// prometheus.Collector.
 type Metrics struct {
 	prefix string
 	all    []Metric
 	read   func(Put)
 }
 
-// Metric is one of the figures, with or without labels.
+// Metric is one metric, with or without labels.
 type Metric struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
@@ -127,16 +128,16 @@ type Metric struct {
 // Put reports the value of a metric, with as many label values as it has labels.
 type Put func(m Metric, value float64, labels ...string)
 
-// NewMetrics returns metrics whose names begin with prefix. Declare them with Gauge and
-// Counter, say how they are read with Read, and then register them.
+// NewMetrics returns metrics whose names begin with prefix. Declare them with Gauge and Counter,
+// set the function that reports them with Read, then register them.
 func NewMetrics(prefix string) *Metrics { return &Metrics{prefix: prefix} }
 
-// Gauge declares a figure that goes up and down.
+// Gauge declares a metric that goes up and down.
 func (m *Metrics) Gauge(name, help string, labels ...string) Metric {
 	return m.add(prometheus.GaugeValue, name, help, labels)
 }
 
-// Counter declares a figure that only grows; its name ends in _total.
+// Counter declares a metric that only grows. Its name ends in _total.
 func (m *Metrics) Counter(name, help string, labels ...string) Metric {
 	return m.add(prometheus.CounterValue, name, help, labels)
 }
@@ -147,7 +148,7 @@ func (m *Metrics) add(kind prometheus.ValueType, name, help string, labels []str
 	return one
 }
 
-// Read sets the function that reports every metric's present values.
+// Read sets the function that reports the current values of all metrics.
 func (m *Metrics) Read(f func(put Put)) { m.read = f }
 
 // Describe implements prometheus.Collector.
@@ -164,7 +165,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	})
 }
 
-// Bool is 1 or 0, as metrics say yes or no.
+// Bool returns 1 for true and 0 for false.
 func Bool(yes bool) float64 {
 	if yes {
 		return 1

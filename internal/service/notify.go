@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ready tells the service manager that the program is ready, and from then on that it is
-// alive, until ctx ends: alive is called twice in each watchdog period and must return, as it
-// does unless the program hangs. Without a manager Ready does nothing. See sd_notify(3).
+// Ready reports readiness to the service manager and then, until ctx ends, that the program is
+// alive: it calls alive twice per watchdog period. A hanging program blocks in alive and misses its
+// watchdog. Without a service manager Ready does nothing. See sd_notify(3).
 func Ready(ctx context.Context, alive func()) {
 	if os.Getenv("NOTIFY_SOCKET") == "" {
 		return
@@ -37,14 +37,14 @@ func Ready(ctx context.Context, alive func()) {
 	}()
 }
 
-// Replaced tells the service manager that another process is the program from now on. This
-// one is no longer of interest to the manager, which hears nothing more of it.
+// Replaced tells the service manager that another process is now the main process. This process
+// sends no further notifications.
 func Replaced(pid int) {
 	notify("MAINPID=" + strconv.Itoa(pid))
 	_ = os.Unsetenv("NOTIFY_SOCKET")
 }
 
-// watchdog is the period in which the manager wants to hear of the program; 0 = it does not.
+// watchdog returns the service manager's watchdog period, 0 if there is none.
 func watchdog() time.Duration {
 	if pid := os.Getenv("WATCHDOG_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {
 		return 0
@@ -59,8 +59,7 @@ func notifyReloading() {
 	notify("RELOADING=1\nMONOTONIC_USEC=" + strconv.FormatInt(now.Nano()/1000, 10))
 }
 
-// notify sends a state to the service manager, if there is one. It is of no consequence to
-// the program if that fails.
+// notify sends a state to the service manager, if there is one. It ignores errors.
 func notify(state string) {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {
@@ -70,7 +69,7 @@ func notify(state string) {
 	if err != nil {
 		return
 	}
-	_ = conn.SetWriteDeadline(time.Now().Add(time.Second)) // a manager that hangs does not hold us up
+	_ = conn.SetWriteDeadline(time.Now().Add(time.Second)) // do not hang with the service manager
 	_, _ = conn.Write([]byte(state))
 	_ = conn.Close()
 }

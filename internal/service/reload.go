@@ -11,16 +11,18 @@ import (
 	"holocast/internal/config"
 )
 
-// reloader loads a program's configuration again. Main puts it into the context.
+// reloader loads a program's configuration. Main stores it in the context.
 type reloader[C any] func() (C, error)
 
 type reloaderKey struct{}
 
-// OnReload makes SIGHUP load the configuration again and hand it to apply, until ctx ends or
-// stop is called. current is the configuration so far; live names the settings and sections
-// that apply takes care of, and a warning names others that changed. A configuration that is
-// wrong, or that apply refuses, is logged and changes nothing.
-func OnReload[C any](ctx context.Context, log *slog.Logger, current C, live []string, apply func(C) error) (stop func()) {
+// OnReload handles SIGHUP until ctx ends or stop is called: it loads the configuration again and
+// passes it to apply. current is the configuration at the start. live lists the settings and
+// sections that apply handles; changes of others are logged as a warning. A configuration that is
+// invalid or that apply rejects is logged and ignored.
+func OnReload[C any](ctx context.Context, log *slog.Logger, current C, live []string,
+	apply func(C) error,
+) (stop func()) {
 	load, ok := ctx.Value(reloaderKey{}).(reloader[C])
 	if !ok {
 		return func() {} // not started by Main

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// child is this test binary as a program, see TestMain.
+// child starts this test binary as a program; see TestMain.
 func child(t *testing.T, env []string, args ...string) (*exec.Cmd, *bufio.Scanner, *bufio.Scanner) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
@@ -76,9 +76,9 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// The service manager hears of readiness, life, reloading and the end.
+// TestNotify: the service manager is told of readiness, liveness, reloading and stopping.
 func TestNotify(t *testing.T) {
-	socket := filepath.Join(t.TempDir(), "s") // short: it is a socket's address
+	socket := filepath.Join(t.TempDir(), "s") // socket addresses are limited to 108 bytes
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ func TestNotify(t *testing.T) {
 			}
 		}
 	}
-	out.Scan() // it runs, and hears SIGHUP
+	out.Scan() // the program runs and handles SIGHUP
 	if s := after(syscall.SIGHUP); !strings.HasPrefix(s, "RELOADING=1\nMONOTONIC_USEC=") {
 		t.Errorf("reloading: %q", s)
 	}

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// version is set by builds that do not see the repository:
-// -ldflags "-X holocast/internal/service.version=v1.2.3".
+// version is set by builds outside the repository: -ldflags "-X
+// holocast/internal/service.version=v1.2.3".
 var version string
 
-// Version is what --version prints: the version of the build and, in parentheses, its parts,
-// such as the protocol it speaks.
+// Version returns the output of --version: the build's version and, in parentheses, further parts
+// such as the protocol version.
 func Version(parts ...string) string {
 	version := version
 	if version == "" {

@@ -2,7 +2,7 @@ package service
 
 import "testing"
 
-// A build outside the repository has a word for a version, not Go's "(devel)".
+// TestVersion: a build outside the repository has a version other than Go's "(devel)".
 func TestVersion(t *testing.T) {
 	set := version
 	t.Cleanup(func() { version = set })

@@ -20,7 +20,10 @@ func Connect(t *testing.T, client, server moqt.Handler) (c, s *moqt.Session) {
 		t.Fatal(err)
 	}
 	cfg := moqt.Config{Log: slog.New(slog.DiscardHandler)}
-	ln, err := moqt.Listen("127.0.0.1:0", moqt.ListenConfig{Config: cfg, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+	ln, err := moqt.Listen(
+		"127.0.0.1:0",
+		moqt.ListenConfig{Config: cfg, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +36,13 @@ func Connect(t *testing.T, client, server moqt.Handler) (c, s *moqt.Session) {
 		}
 		accepted <- s
 	}()
-	c, err = moqt.Dial(t.Context(), "moqt://"+ln.Addr().String()+"/test", devcert.Pinned(devcert.Hash(cert)), client, cfg)
+	c, err = moqt.Dial(
+		t.Context(),
+		"moqt://"+ln.Addr().String()+"/test",
+		devcert.Pinned(devcert.Hash(cert)),
+		client,
+		cfg,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

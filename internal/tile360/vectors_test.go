@@ -416,29 +416,14 @@ func makeOWS() *[]owsCase {
 		owsCase{
 			Name: "equal tiles", Qualities: 2, Seen: []float64{0.25, 0.25, 0.25, 0.25}, Miss: []float64{90, 90, 90, 90},
 			Bytes: []float64{
-				100,
-				200,
-				100,
-				200,
-				100,
-				200,
-				100,
-				200,
+				100, 200, 100, 200, 100, 200, 100, 200,
 			}, Distortion: []float64{40, 20, 40, 20, 40, 20, 40, 20}, Budget: 500, Capacity: []float64{250, 500, 1000},
 		},
 		owsCase{
 			Name: "not all offered, not all better", Qualities: 3, Seen: []float64{0.5, 0.3, 0.2},
 			Miss: []float64{90, 15, 90},
 			Bytes: []float64{
-				100,
-				0,
-				300,
-				100,
-				90,
-				300,
-				100,
-				100,
-				300,
+				100, 0, 300, 100, 90, 300, 100, 100, 300,
 			}, Distortion: []float64{40, 20, 30, 20, 20, 10, 40, 30, 80}, Budget: 700, Capacity: []float64{},
 		},
 	)

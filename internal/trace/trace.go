@@ -1,11 +1,10 @@
-// Package trace follows single frames through a session. What each program did with a frame, it
-// reports as spans of one OpenTelemetry trace over OTLP; docs/follow-one-frame.md describes them.
+// Package trace follows single frames through a session. Programs report their work on a frame as
+// spans of one OpenTelemetry trace, over OTLP; docs/follow-one-frame.md describes them.
 //
-// Nothing of it is on the wire. A frame is a group of a track, and the IDs of its trace and of
-// the trace's root span are a hash of the track's full name and the group's ID: all programs
-// arrive at the same. So they do for which frames are traced: those whose group ID is a multiple
-// of Config.Every. The root span is the publisher's, and all others are its children. All times
-// are on the relay's clock.
+// No trace context is sent between programs. A frame is a group of a track; the trace ID and root
+// span ID are a hash of the full track name and the group ID. All programs trace the frames whose
+// group ID is a multiple of Config.Every. The root span is the publisher's, and the parent of all
+// others. Times are on the relay's clock.
 package trace
 
 import (
@@ -33,34 +32,39 @@ import (
 	"holocast/internal/moqt"
 )
 
-// DefaultEvery traces one frame a second, where there are 30.
+// DefaultEvery traces one frame per second at 30 FPS.
 const DefaultEvery = 30
 
-// tracks is how the names of the tracks begin whose groups are frames.
+// tracks is the name prefix of tracks whose groups are frames.
 const tracks = "points/"
 
-// path is where collectors take traces.
+// path is the collectors' HTTP path for traces.
 const path = "/v1/traces"
 
-// flushLimit is how long Close waits for the collector.
+// flushLimit bounds the final export in Close.
 const flushLimit = 2 * time.Second
 
 // Config is the trace section of a program's configuration.
 type Config struct {
-	// Endpoint is the URL of an OTLP collector over HTTP; "" is what the environment says
-	// (OTEL_EXPORTER_OTLP_ENDPOINT), and where that says nothing, nothing is traced.
+	// Endpoint is the URL of an OTLP collector over HTTP; "" uses OTEL_EXPORTER_OTLP_ENDPOINT.
+	// Without either, tracing is off.
 	Endpoint string `yaml:"endpoint"`
-	// Every is of how many frames of a track one is traced.
+	// Every selects one frame in this many.
 	Every uint64 `yaml:"every"`
 }
 
 // AddFlags adds --trace and --trace-every.
 func (c *Config) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&c.Endpoint, "trace", c.Endpoint, "URL of an OpenTelemetry collector (OTLP over HTTP), http://host:4318, that is sent spans of single frames (default $OTEL_EXPORTER_OTLP_ENDPOINT)")
-	f.Uint64Var(&c.Every, "trace-every", c.Every, "trace one frame of so many; the same in all programs")
+	f.StringVar(
+		&c.Endpoint,
+		"trace",
+		c.Endpoint,
+		"URL of an OpenTelemetry collector (OTLP over HTTP), http://host:4318, that is sent spans of single frames (default $OTEL_EXPORTER_OTLP_ENDPOINT)",
+	)
+	f.Uint64Var(&c.Every, "trace-every", c.Every, "trace one frame in this many; use the same value in all programs")
 }
 
-// Validate returns an error that names the setting which is wrong.
+// Validate returns an error that names the invalid setting.
 func (c Config) Validate() error {
 	if c.Every == 0 {
 		return errors.New("trace.every must be above 0")
@@ -70,14 +74,14 @@ func (c Config) Validate() error {
 	}
 	u, err := url.Parse(c.Endpoint)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return fmt.Errorf("trace.endpoint: %q is not of the form http://host:4318", c.Endpoint)
+		return fmt.Errorf("trace.endpoint: %q: want a URL such as http://host:4318", c.Endpoint)
 	}
 	return nil
 }
 
-// Program says whose spans they are.
+// Program identifies the program that reports spans.
 type Program struct {
-	Name    string // service.name, unless the environment has another
+	Name    string // service.name, unless the environment sets it
 	Version string
 }
 
@@ -88,8 +92,8 @@ type Tracer struct {
 	tracer   api.Tracer
 }
 
-// New returns the tracer that a valid configuration describes, nil where it traces nothing.
-// Spans that the collector does not take are dropped; log says so.
+// New returns the tracer for a valid configuration, or nil if tracing is off. Spans that the
+// collector refuses are dropped and logged.
 func New(ctx context.Context, cfg Config, p Program, log *slog.Logger) (*Tracer, error) {
 	var options []otlptracehttp.Option
 	switch {
@@ -115,12 +119,15 @@ func New(ctx context.Context, cfg Config, p Program, log *slog.Logger) (*Tracer,
 	if err != nil {
 		return nil, fmt.Errorf("trace: %w", err)
 	}
-	provider := sdk.NewTracerProvider(sdk.WithBatcher(&complaining{SpanExporter: exporter, log: log}, sdk.WithBatchTimeout(time.Second)),
-		sdk.WithResource(about), sdk.WithIDGenerator(ids{}))
+	provider := sdk.NewTracerProvider(
+		sdk.WithBatcher(&complaining{SpanExporter: exporter, log: log}, sdk.WithBatchTimeout(time.Second)),
+		sdk.WithResource(about),
+		sdk.WithIDGenerator(ids{}),
+	)
 	return &Tracer{every: cfg.Every, provider: provider, tracer: provider.Tracer("holocast")}, nil
 }
 
-// environment reports whether the environment names a collector, by OpenTelemetry's variables.
+// environment reports whether OpenTelemetry's environment variables name a collector.
 func environment() bool {
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
 		return false
@@ -128,7 +135,7 @@ func environment() bool {
 	return os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
 }
 
-// complaining logs the first of each series of failures, and its end.
+// complaining logs the first of a series of failures, and its end.
 type complaining struct {
 	sdk.SpanExporter
 	log     *slog.Logger
@@ -140,14 +147,14 @@ func (c *complaining) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan)
 	err := c.SpanExporter.ExportSpans(ctx, spans)
 	switch {
 	case err != nil && !c.failing.Swap(true):
-		c.log.Warn("the collector of traces takes no spans; they are dropped until it does", "err", err)
+		c.log.Warn("trace collector refuses spans; dropping them", "err", err)
 	case err == nil && c.failing.Swap(false):
-		c.log.Info("the collector of traces takes spans again")
+		c.log.Info("trace collector accepts spans again")
 	}
 	return nil
 }
 
-// Close sends what is left and ends the tracer.
+// Close exports the remaining spans and ends the tracer.
 func (t *Tracer) Close() {
 	if t == nil {
 		return
@@ -157,16 +164,16 @@ func (t *Tracer) Close() {
 	_ = t.provider.Shutdown(ctx) // failures are logged
 }
 
-// Traces reports whether a group is a frame that is traced.
+// Traces reports whether a group is a traced frame.
 func (t *Tracer) Traces(track moqt.TrackName, group uint64) bool {
 	return t != nil && group%t.every == 0 && strings.HasPrefix(track.Name, tracks)
 }
 
-// Span is something done with a frame.
+// Span is a step in a frame's processing.
 type Span struct {
 	Name       string
 	Begin, End time.Time // on the relay's clock
-	Failed     string    // why it was not done whole; "" = it was
+	Failed     string    // reason for incomplete work; "" if complete
 	Attributes []attribute.KeyValue
 }
 
@@ -194,8 +201,8 @@ func (t *Tracer) emit(ctx context.Context, track moqt.TrackName, group uint64, s
 	span.End(api.WithTimestamp(s.End))
 }
 
-// IDs are those of a frame's trace and of its root span: the first 16 and the next 8 bytes of
-// the SHA-256 of the track's full name as it is printed, a slash and the group's ID in decimal.
+// IDs returns the IDs of a frame's trace and root span: the first 16 and the next 8 bytes of the
+// SHA-256 of the full track name as printed, a slash and the group ID in decimal.
 func IDs(track moqt.TrackName, group uint64) (api.TraceID, api.SpanID) {
 	sum := sha256.Sum256([]byte(track.String() + "/" + strconv.FormatUint(group, 10)))
 	return api.TraceID(sum[:16]), api.SpanID(sum[16:24])
@@ -203,7 +210,7 @@ func IDs(track moqt.TrackName, group uint64) (api.TraceID, api.SpanID) {
 
 type idsKey struct{}
 
-// ids gives root spans the IDs in their context, and others random ones.
+// ids assigns root spans the IDs in their context, and other spans random ones.
 type ids struct{}
 
 // NewIDs implements sdk.IDGenerator.

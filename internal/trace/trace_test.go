@@ -20,8 +20,8 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 var track = moqt.TrackName{Namespace: moqt.Namespace{"holocast", "demo"}, Name: "points/0/full"}
 
-// TestIDs: what docs/follow-one-frame.md has one compute:
-// printf holocast-demo--points.2f0.2ffull/1795378254120 | sha256sum.
+// TestIDs checks the example of docs/follow-one-frame.md: printf
+// holocast-demo--points.2f0.2ffull/1795378254120 | sha256sum.
 func TestIDs(t *testing.T) {
 	id, root := IDs(track, 1795378254120)
 	if got := id.String() + " " + root.String(); got != "d88783c7cd03ae728e78c15f0f9beffe a0b3c1e3d30cd203" {
@@ -73,17 +73,23 @@ func TestTraces(t *testing.T) {
 	off.Close()
 }
 
-// Without an endpoint nothing is traced; OpenTelemetry's environment names one, and turns it off.
+// Without an endpoint nothing is traced; OpenTelemetry's environment can set one and disable it.
 func TestEnvironment(t *testing.T) {
 	for name, c := range map[string]struct {
 		environment map[string]string
 		want        bool
 	}{
-		"nothing":  {nil, false},
-		"all":      {map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}, true},
-		"traces":   {map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:1/v1/traces"}, true},
-		"disabled": {map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_SDK_DISABLED": "true"}, false},
-		"none":     {map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_TRACES_EXPORTER": "none"}, false},
+		"nothing": {nil, false},
+		"all":     {map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}, true},
+		"traces":  {map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:1/v1/traces"}, true},
+		"disabled": {
+			map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_SDK_DISABLED": "true"},
+			false,
+		},
+		"none": {
+			map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_TRACES_EXPORTER": "none"},
+			false,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for k, v := range c.environment {
@@ -98,7 +104,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// The spans of two programs are one trace, whose root is the publisher's.
+// The spans of two programs form one trace with the publisher's root.
 func TestReport(t *testing.T) {
 	into := collector.New()
 	server := httptest.NewServer(into)
@@ -112,8 +118,10 @@ func TestReport(t *testing.T) {
 		if program == "capture-server" {
 			tracer.Frame(track, 4, Span{Name: "frame", Begin: begin, End: begin.Add(time.Second)})
 		} else {
-			tracer.Report(track, 4, Span{Name: "send", Begin: begin.Add(time.Second), End: begin.Add(2 * time.Second), Failed: "late",
-				Attributes: []attribute.KeyValue{attribute.Int("holocast.bytes", 7)}})
+			tracer.Report(track, 4, Span{
+				Name: "send", Begin: begin.Add(time.Second), End: begin.Add(2 * time.Second), Failed: "late",
+				Attributes: []attribute.KeyValue{attribute.Int("holocast.bytes", 7)},
+			})
 		}
 		tracer.Close()
 	}
@@ -124,22 +132,27 @@ func TestReport(t *testing.T) {
 	f := frames[0]
 	root, ok := f.Root()
 	id, span := IDs(track, 4)
-	if !ok || f.Trace != id.String() || root.ID != span.String() || root.Program != "capture-server" || !root.Begin.Equal(begin) {
+	if !ok || f.Trace != id.String() || root.ID != span.String() || root.Program != "capture-server" ||
+		!root.Begin.Equal(begin) {
 		t.Errorf("root %+v of %s", root, f.Trace)
 	}
 	send := f.Spans[1]
-	if send.Program != "relay" || send.Parent != root.ID || send.Failed != "late" || send.Attributes["holocast.bytes"] != "7" ||
-		send.Attributes["holocast.group"] != "4" || send.Attributes["holocast.track"] != track.String() || !send.End.Equal(begin.Add(2*time.Second)) {
+	if send.Program != "relay" || send.Parent != root.ID || send.Failed != "late" ||
+		send.Attributes["holocast.bytes"] != "7" ||
+		send.Attributes["holocast.group"] != "4" ||
+		send.Attributes["holocast.track"] != track.String() ||
+		!send.End.Equal(begin.Add(2*time.Second)) {
 		t.Errorf("%+v", send)
 	}
 }
 
-// A collector that is away is complained of once, and costs nobody anything.
+// An unavailable collector is logged once and delays nothing.
 func TestCollectorIsAway(t *testing.T) {
 	server := httptest.NewServer(collector.New())
 	server.Close()
 	var said bytes.Buffer
-	tracer, err := New(t.Context(), Config{server.URL, 1}, Program{Name: "test"}, slog.New(slog.NewTextHandler(&said, nil)))
+	tracer, err := New(t.Context(), Config{server.URL, 1}, Program{Name: "test"},
+		slog.New(slog.NewTextHandler(&said, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +161,7 @@ func TestCollectorIsAway(t *testing.T) {
 		_ = tracer.provider.ForceFlush(context.Background())
 	}
 	tracer.Close()
-	if n := strings.Count(said.String(), "takes no spans"); n != 1 {
+	if n := strings.Count(said.String(), "refuses spans"); n != 1 {
 		t.Errorf("said %d times:\n%s", n, said.String())
 	}
 }

@@ -93,7 +93,12 @@ type write struct {
 
 func (w *write) sendmsg(fd uintptr) bool {
 	for {
-		w.n, _, w.errno = syscall.RawSyscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&w.message)), unix.MSG_DONTWAIT)
+		w.n, _, w.errno = syscall.RawSyscall(
+			unix.SYS_SENDMSG,
+			fd,
+			uintptr(unsafe.Pointer(&w.message)),
+			unix.MSG_DONTWAIT,
+		)
 		if w.errno != unix.EINTR {
 			return w.errno != unix.EAGAIN
 		}
@@ -213,12 +218,25 @@ func (r *read) use(i int, buffer []byte) {
 func (r *read) recvmmsg(fd uintptr) bool {
 	for i := range r.messages {
 		h := &r.messages[i].header
-		*h = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&r.names[i])), Namelen: unix.SizeofSockaddrInet6, Iov: &r.data[i], Control: &r.oob[i][0]}
+		*h = unix.Msghdr{
+			Name:    (*byte)(unsafe.Pointer(&r.names[i])),
+			Namelen: unix.SizeofSockaddrInet6,
+			Iov:     &r.data[i],
+			Control: &r.oob[i][0],
+		}
 		h.SetIovlen(1)
 		h.SetControllen(oobSize)
 	}
 	for {
-		r.n, _, r.errno = syscall.RawSyscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&r.messages)), batchSize, unix.MSG_DONTWAIT, 0, 0)
+		r.n, _, r.errno = syscall.RawSyscall6(
+			unix.SYS_RECVMMSG,
+			fd,
+			uintptr(unsafe.Pointer(&r.messages)),
+			batchSize,
+			unix.MSG_DONTWAIT,
+			0,
+			0,
+		)
 		if r.errno != unix.EINTR {
 			return r.errno != unix.EAGAIN
 		}

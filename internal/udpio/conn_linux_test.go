@@ -86,7 +86,8 @@ func TestDatagrams(t *testing.T) {
 				}
 				for _, m := range ms[:n] {
 					got = append(got, bytes.Clone(m.Buffers[0][:m.N]))
-					if from := m.Addr.(*net.UDPAddr); from.Port != b.LocalAddr().(*net.UDPAddr).Port || !from.IP.Equal(to.IP) {
+					if from := m.Addr.(*net.UDPAddr); from.Port != b.LocalAddr().(*net.UDPAddr).Port ||
+						!from.IP.Equal(to.IP) {
 						t.Fatalf("from %v, not %v", from, b.LocalAddr())
 					}
 				}
@@ -129,7 +130,8 @@ func TestControl(t *testing.T) {
 		count += n
 		for _, m := range ms[:n] {
 			controls, err := unix.ParseSocketControlMessage(m.OOB[:m.NN])
-			if err != nil || len(controls) != 1 || controls[0].Header.Type != unix.IP_TOS || controls[0].Data[0]&3 != 2 {
+			if err != nil || len(controls) != 1 || controls[0].Header.Type != unix.IP_TOS ||
+				controls[0].Data[0]&3 != 2 {
 				t.Fatalf("control messages %+v, %v, want only the ECN mark", controls, err)
 			}
 		}
@@ -242,7 +244,8 @@ func TestErrors(t *testing.T) {
 	a, b := listen(t, "udp4", "127.0.0.1:0"), listen(t, "udp4", "127.0.0.1:0")
 	to := a.LocalAddr().(*net.UDPAddr)
 	var system *os.SyscallError
-	if _, _, err := b.WriteMsgUDP(make([]byte, 70_000), nil, to); !errors.Is(err, syscall.EMSGSIZE) || !errors.As(err, &system) {
+	if _, _, err := b.WriteMsgUDP(make([]byte, 70_000), nil, to); !errors.Is(err, syscall.EMSGSIZE) ||
+		!errors.As(err, &system) {
 		t.Errorf("oversized datagram: %v", err)
 	}
 	if _, _, err := b.WriteMsgUDP([]byte("x"), nil, &net.UDPAddr{IP: net.IPv6loopback, Port: 9}); err == nil {
@@ -295,7 +298,15 @@ func BenchmarkReceive(b *testing.B) {
 			if tt == "here" {
 				reader = Wrap(udp).(*Conn)
 			}
-			to, data, oob, ms := udp.LocalAddr().(*net.UDPAddr), make([]byte, burst*size), segments(size), messages(8, 1452)
+			to, data, oob, ms := udp.LocalAddr().(*net.UDPAddr), make(
+				[]byte,
+				burst*size,
+			), segments(
+				size,
+			), messages(
+				8,
+				1452,
+			)
 			b.SetBytes(burst * size)
 			b.ReportAllocs()
 			for b.Loop() {

@@ -43,7 +43,13 @@ func TestCalls(t *testing.T) {
 	}{
 		"hello": {
 			func(ctx context.Context, c *Client) error {
-				w, err := c.Hello(ctx, Edge{Name: "a", Role: Sender, Signal: netip.MustParseAddrPort("192.0.2.1:4790"), Paths: []Path{{Index: 1, Interface: "eth1", Up: true}}, Towards: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+				w, err := c.Hello(ctx, Edge{
+					Name: "a", Role: Sender, Signal: netip.MustParseAddrPort("192.0.2.1:4790"),
+					Paths: []Path{{
+						Index: 1, Interface: "eth1",
+						Up: true,
+					}}, Towards: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+				})
 				if w.ReportInterval != 1000 || len(w.Flows) != 1 || w.Flows[0].Paths != pathset.Of(1, 3) {
 					err = fmt.Errorf("%+v, %w", w, err)
 				}
@@ -52,16 +58,23 @@ func TestCalls(t *testing.T) {
 			`{"report_interval_ms":1000,"flows":[{"destination":"10.9.0.7","paths":[1,3]}],"of a later version":{}}`,
 		},
 		"report": {func(ctx context.Context, c *Client) error {
-			return c.Report(ctx, "a", Report{Paths: []Path{}, Nonce: 1<<63 + 1, Policies: []Policy{{Destination: dst, Paths: pathset.Of(2), Nonce: 5}}})
+			return c.Report(ctx, "a", Report{
+				Paths: []Path{}, Nonce: 1<<63 + 1,
+				Policies: []Policy{{Destination: dst, Paths: pathset.Of(2), Nonce: 5}},
+			})
 		}, `POST /v1/edges/a/report {"paths":[],"nonce":"9223372036854775809","policies":[{"destination":"2001:db8::7","paths":[2],"nonce":"5"}]}`, ""},
 		"uplink": {func(ctx context.Context, c *Client) error {
-			return c.Uplink(ctx, "a", []Observation{{Time: 5, Source: netip.AddrPortFrom(dst, 9), Destination: netip.AddrPortFrom(dst, 10), Length: 240}})
+			return c.Uplink(ctx, "a", []Observation{{
+				Time: 5, Source: netip.AddrPortFrom(dst, 9),
+				Destination: netip.AddrPortFrom(dst, 10), Length: 240,
+			}})
 		}, `POST /v1/edges/a/uplink {"observations":[{"time_ns":5,"source":"[2001:db8::7]:9","destination":"[2001:db8::7]:10","length":240}]}`, ""},
 		"eliminate": {
 			func(ctx context.Context, c *Client) error {
 				e := Elimination{Destination: dst, Generation: 7, Removed: pathset.Of(1), Remaining: pathset.Of(2, 3)}
 				out, err := c.Eliminate(ctx, "a", e, e)
-				if err != nil || out[0].Flow.State != Trimmed || out[0].Err() != nil || !errors.Is(out[1].Err(), ErrStale) {
+				if err != nil || out[0].Flow.State != Trimmed || out[0].Err() != nil ||
+					!errors.Is(out[1].Err(), ErrStale) {
 					err = fmt.Errorf("%+v, %w", out, err)
 				}
 				return err
@@ -73,11 +86,26 @@ func TestCalls(t *testing.T) {
 			_, err := c.SetFlow(ctx, dst, Setting{Mode: Redirect, Paths: pathset.Of(4)})
 			return err
 		}, `PUT /v1/flows/2001:db8::7 {"mode":"redirect","paths":[4]}`, "{}"},
-		"unset":     {func(ctx context.Context, c *Client) error { return c.UnsetFlow(ctx, dst) }, "DELETE /v1/flows/2001:db8::7 ", ""},
-		"edges":     {func(ctx context.Context, c *Client) error { _, err := c.Edges(ctx); return err }, "GET /v1/edges ", "{}"},
-		"flows":     {func(ctx context.Context, c *Client) error { _, err := c.Flows(ctx); return err }, "GET /v1/flows ", "{}"},
-		"status":    {func(ctx context.Context, c *Client) error { _, err := c.Status(ctx); return err }, "GET /v1/status ", "{}"},
-		"decisions": {func(ctx context.Context, c *Client) error { _, err := c.Decisions(ctx, 9); return err }, "GET /v1/decisions?since=9 ", "{}"},
+		"unset": {
+			func(ctx context.Context, c *Client) error { return c.UnsetFlow(ctx, dst) },
+			"DELETE /v1/flows/2001:db8::7 ", "",
+		},
+		"edges": {
+			func(ctx context.Context, c *Client) error { _, err := c.Edges(ctx); return err },
+			"GET /v1/edges ", "{}",
+		},
+		"flows": {
+			func(ctx context.Context, c *Client) error { _, err := c.Flows(ctx); return err },
+			"GET /v1/flows ", "{}",
+		},
+		"status": {
+			func(ctx context.Context, c *Client) error { _, err := c.Status(ctx); return err },
+			"GET /v1/status ", "{}",
+		},
+		"decisions": {
+			func(ctx context.Context, c *Client) error { _, err := c.Decisions(ctx, 9); return err },
+			"GET /v1/decisions?since=9 ", "{}",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -93,7 +121,8 @@ func TestCalls(t *testing.T) {
 				if got := r.Method + " " + r.URL.RequestURI() + " " + b.String(); got != c.want {
 					t.Errorf("%s\nwant %s", got, c.want)
 				}
-				if r.Header.Get("Authorization") != "Bearer secret" || (b.Len() > 0) != (r.Header.Get("Content-Type") == "application/json") {
+				if r.Header.Get("Authorization") != "Bearer secret" ||
+					(b.Len() > 0) != (r.Header.Get("Content-Type") == "application/json") {
 					t.Errorf("%v", r.Header)
 				}
 				if c.back == "" {
@@ -117,10 +146,19 @@ func TestProblems(t *testing.T) {
 		temporary bool
 		text      string
 	}{
-		"stale":         {409, `{"type":"urn:holocast:stale-generation","title":"Stale generation","status":409,"detail":"it is 8"}`, ErrStale, false, "it is 8"},
-		"unknown edge":  {404, `{"type":"urn:holocast:unknown-edge","title":"x","status":404}`, ErrUnknownEdge, false, "x (404)"},
-		"unconfirmed":   {409, `{"type":"urn:holocast:unconfirmed","title":"x","status":409}`, ErrUnconfirmed, false, ""},
-		"unknown flow":  {404, `{"type":"urn:holocast:unknown-flow","title":"x","status":404}`, ErrUnknownFlow, false, ""},
+		"stale": {409, `{"type":"urn:holocast:stale-generation","title":"Stale generation","status":409,"detail":"it is 8"}`, ErrStale, false, "it is 8"},
+		"unknown edge": {
+			404, `{"type":"urn:holocast:unknown-edge","title":"x","status":404}`, ErrUnknownEdge, false,
+			"x (404)",
+		},
+		"unconfirmed": {
+			409, `{"type":"urn:holocast:unconfirmed","title":"x","status":409}`, ErrUnconfirmed, false,
+			"",
+		},
+		"unknown flow": {
+			404, `{"type":"urn:holocast:unknown-flow","title":"x","status":404}`, ErrUnknownFlow, false,
+			"",
+		},
 		"unauthorized":  {401, `{"title":"Unauthorized"}`, ErrUnauthorized, false, ""},
 		"overloaded":    {429, `{"title":"Too Many Requests"}`, nil, true, ""},
 		"of a proxy":    {502, `<html>Bad Gateway</html>`, nil, true, "502 Bad Gateway"},
@@ -170,7 +208,8 @@ func TestWatchReconnects(t *testing.T) {
 		case 1:
 			w.WriteHeader(http.StatusBadGateway)
 		case 2:
-			_, _ = w.Write([]byte(`{"snapshot":true}` + "\n" + `{"flows":[{"destination":"10.9.0.7","paths":[1]}]}` + "\n" + `{"half`))
+			_, _ = w.Write([]byte(`{"snapshot":true}` + "\n" + `{"flows":[{"destination":"10.9.0.7","paths":[1]}]}` +
+				"\n" + `{"half`))
 		case 3:
 			_, _ = w.Write([]byte(`{"snapshot":true}` + "\n{}\n"))
 		default:
@@ -186,7 +225,8 @@ func TestWatchReconnects(t *testing.T) {
 		got = append(got, fmt.Sprintf("%v %d", u.Snapshot, len(b)))
 		return nil
 	}, func(error) { lost++ })
-	if !errors.Is(err, ErrUnknownEdge) || lost != 3 || len(got) != 4 || got[0] != got[2] || got[2] != "true 4" || got[3] != "false 4" {
+	if !errors.Is(err, ErrUnknownEdge) || lost != 3 || len(got) != 4 || got[0] != got[2] || got[2] != "true 4" ||
+		got[3] != "false 4" {
 		t.Errorf("%v, lost %d times, %q", err, lost, got)
 	}
 }
@@ -205,7 +245,8 @@ func TestWatchStops(t *testing.T) {
 	})
 	t.Run("by the context", func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
-		if err := client.Watch(ctx, "a", func(Update) error { stop(); return nil }, nil); !errors.Is(err, context.Canceled) {
+		if err := client.Watch(ctx, "a", func(Update) error { stop(); return nil }, nil); !errors.Is(err,
+			context.Canceled) {
 			t.Error(err)
 		}
 	})
@@ -271,7 +312,11 @@ func TestBackoff(t *testing.T) {
 }
 
 func FuzzUpdate(f *testing.F) {
-	f.Add([]byte(`{"snapshot":true,"flows":[{"destination":"10.9.0.7","paths":[1],"generation":1,"since":"2026-01-01T00:00:00Z"}],"removed":["::1"]}`))
+	f.Add(
+		[]byte(
+			`{"snapshot":true,"flows":[{"destination":"10.9.0.7","paths":[1],"generation":1,"since":"2026-01-01T00:00:00Z"}],"removed":["::1"]}`,
+		),
+	)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var u, again Update
 		if json.Unmarshal(b, &u) != nil {
@@ -290,7 +335,11 @@ func FuzzUpdate(f *testing.F) {
 // The token is sent only to the configured controller.
 func TestNobodyElse(t *testing.T) {
 	asked := make(chan string, 10)
-	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.Method + " " + r.URL.String() }))
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter,
+		r *http.Request,
+	) {
+		asked <- r.Method + " " + r.URL.String()
+	}))
 	defer other.Close()
 	t.Setenv("HTTP_PROXY", other.URL)
 	t.Setenv("http_proxy", other.URL)
@@ -304,13 +353,18 @@ func TestNobodyElse(t *testing.T) {
 	defer absent.Close()
 	dst := netip.MustParseAddr("10.9.0.7")
 	for call, do := range map[string]func(context.Context, *Client) error{
-		"hello":     func(ctx context.Context, c *Client) error { _, err := c.Hello(ctx, Edge{Name: "a"}); return err },
-		"report":    func(ctx context.Context, c *Client) error { return c.Report(ctx, "a", Report{}) },
-		"uplink":    func(ctx context.Context, c *Client) error { return c.Uplink(ctx, "a", []Observation{{}}) },
-		"eliminate": func(ctx context.Context, c *Client) error { _, err := c.Eliminate(ctx, "a", Elimination{}); return err },
-		"leave":     func(ctx context.Context, c *Client) error { return c.Leave(ctx, "a") },
-		"edges":     func(ctx context.Context, c *Client) error { _, err := c.Edges(ctx); return err },
-		"flows":     func(ctx context.Context, c *Client) error { _, err := c.Flows(ctx); return err },
+		"hello":  func(ctx context.Context, c *Client) error { _, err := c.Hello(ctx, Edge{Name: "a"}); return err },
+		"report": func(ctx context.Context, c *Client) error { return c.Report(ctx, "a", Report{}) },
+		"uplink": func(ctx context.Context, c *Client) error { return c.Uplink(ctx, "a", []Observation{{}}) },
+		"eliminate": func(ctx context.Context,
+			c *Client,
+		) error {
+			_, err := c.Eliminate(ctx, "a", Elimination{})
+			return err
+		},
+		"leave": func(ctx context.Context, c *Client) error { return c.Leave(ctx, "a") },
+		"edges": func(ctx context.Context, c *Client) error { _, err := c.Edges(ctx); return err },
+		"flows": func(ctx context.Context, c *Client) error { _, err := c.Flows(ctx); return err },
 		"set": func(ctx context.Context, c *Client) error {
 			_, err := c.SetFlow(ctx, dst, Setting{Mode: Off})
 			return err

@@ -38,7 +38,12 @@ const (
 // at returns a target's attachment point. The monitor goes first, since it would not see the
 // packets that duplicate redirects.
 func at(dir string, t target) bpfload.TC {
-	tc := bpfload.TC{Interface: t.Interface, Egress: t.Direction == Egress, Priority: duplicatePriority, Name: filterName(dir, t.Direction)}
+	tc := bpfload.TC{
+		Interface: t.Interface,
+		Egress:    t.Direction == Egress,
+		Priority:  duplicatePriority,
+		Name:      filterName(dir, t.Direction),
+	}
 	if t.Direction == Monitor {
 		tc.First, tc.Priority = true, monitorPriority
 	}
@@ -93,7 +98,8 @@ func detachClsact(dir string, keep []target) error {
 			}
 		}
 		mark := clsactMark(dir, index)
-		if _, err := os.Stat(mark); err != nil || slices.ContainsFunc(keep, func(k target) bool { return k.Interface == index }) {
+		if _, err := os.Stat(mark); err != nil ||
+			slices.ContainsFunc(keep, func(k target) bool { return k.Interface == index }) {
 			continue
 		}
 		if !filtered(l) {

@@ -26,8 +26,12 @@ func attachXDP(dir string, t target, program *ebpf.Program) error {
 	case errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST):
 		return fmt.Errorf("interface %s has another XDP program: %w", t.name, err)
 	case errors.Is(err, unix.ERANGE) || errors.Is(err, unix.EINVAL):
-		return fmt.Errorf("interface %s: its driver, %s, refuses XDP, as many do when the MTU is more than a page or the queues do not suffice: %w",
-			t.name, driverOf(t.name), err)
+		return fmt.Errorf(
+			"interface %s: driver %s rejects XDP; check that the MTU fits into a page and that there are enough queues: %w",
+			t.name,
+			driverOf(t.name),
+			err,
+		)
 	case err != nil:
 		return err
 	}

@@ -113,7 +113,10 @@ func BenchmarkEliminate(b *testing.B) {
 	})
 	b.Run("empty program", func(b *testing.B) { // cost of the test run itself
 		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-			Type: ebpf.XDP, License: "MIT", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, int32(xdpPass)), asm.Return()},
+			Type: ebpf.XDP, License: "MIT", Instructions: asm.Instructions{
+				asm.Mov.Imm(asm.R0, int32(xdpPass)),
+				asm.Return(),
+			},
 		})
 		if err != nil {
 			b.Fatal(err)
@@ -279,7 +282,15 @@ func BenchmarkReplica(b *testing.B) {
 	defer func() { edge.must(b, func() error { return sender.Detach() }) }()
 	for i := 1; i <= paths; i++ {
 		name := fmt.Sprint("path", i)
-		err := sender.SetPath(Path{Index: i, Interface: edge.index(b, name), Source: edge.mac(b, name), NextHop: far.mac(b, name), Up: true})
+		err := sender.SetPath(
+			Path{
+				Index:     i,
+				Interface: edge.index(b, name),
+				Source:    edge.mac(b, name),
+				NextHop:   far.mac(b, name),
+				Up:        true,
+			},
+		)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -309,7 +320,7 @@ func BenchmarkReplica(b *testing.B) {
 	const packets = 50_000
 	perPacket := make([][]float64, paths+1)
 	for b.Loop() {
-		for n := range paths + 1 { // 0 is plain forwarding; interleaved, so that other load affects all cases alike
+		for n := range paths + 1 { // 0 is plain forwarding; interleaved to spread the effect of other load
 			if err := sender.SetPolicy(dst, uint8(1<<n-1)); err != nil {
 				b.Fatal(err)
 			}
@@ -371,7 +382,10 @@ func BenchmarkLatency(b *testing.B) {
 				if err != nil || len(control) != 1 {
 					b.Fatal(control, err)
 				}
-				at := time.Unix(int64(binary.NativeEndian.Uint64(control[0].Data)), int64(binary.NativeEndian.Uint64(control[0].Data[8:])))
+				at := time.Unix(
+					int64(binary.NativeEndian.Uint64(control[0].Data)),
+					int64(binary.NativeEndian.Uint64(control[0].Data[8:])),
+				)
 				if i >= 5 { // the first of a block run with cold caches
 					times[mode] = append(times[mode], float64(at.UnixNano()-start.UnixNano()))
 				}
@@ -555,7 +569,10 @@ func delayOf(b *testing.B, in, out *net.UDPConn) (float64, bool) {
 		if err != nil || len(control) != 1 {
 			b.Fatal(control, err)
 		}
-		at := time.Unix(int64(binary.NativeEndian.Uint64(control[0].Data)), int64(binary.NativeEndian.Uint64(control[0].Data[8:])))
+		at := time.Unix(
+			int64(binary.NativeEndian.Uint64(control[0].Data)),
+			int64(binary.NativeEndian.Uint64(control[0].Data[8:])),
+		)
 		return float64(at.UnixNano() - start.UnixNano()), true
 	}
 }

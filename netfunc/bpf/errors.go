@@ -31,12 +31,20 @@ var (
 // clsact can replace it.
 func requirements() []bpfload.Requirement {
 	return []bpfload.Requirement{
-		{Name: "the helper bpf_clone_redirect in TC", Since: "4.2", Have: bpfload.Helper(ebpf.SchedCLS, asm.FnCloneRedirect)},
+		{
+			Name:  "the helper bpf_clone_redirect in TC",
+			Since: "4.2",
+			Have:  bpfload.Helper(ebpf.SchedCLS, asm.FnCloneRedirect),
+		},
 		{Name: "eBPF programs for XDP", Since: "4.8", Have: func() error { return features.HaveProgramType(ebpf.XDP) }},
 		{Name: "the helper bpf_fib_lookup in TC", Since: "4.18", Have: bpfload.Helper(ebpf.SchedCLS, asm.FnFibLookup)},
 		{Name: "bounded loops in eBPF", Since: "5.3", Have: features.HaveBoundedLoops},
 		{Name: "eBPF ring buffers", Since: "5.8", Have: func() error { return features.HaveMapType(ebpf.RingBuf) }},
-		{Name: "the helper bpf_check_mtu in TC, and atomic compare-and-exchange in eBPF", Since: "5.12", Have: bpfload.Helper(ebpf.SchedCLS, asm.FnCheckMtu)},
+		{
+			Name:  "the helper bpf_check_mtu in TC, and atomic compare-and-exchange in eBPF",
+			Since: "5.12",
+			Have:  bpfload.Helper(ebpf.SchedCLS, asm.FnCheckMtu),
+		},
 	}
 }
 

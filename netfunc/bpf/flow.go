@@ -50,7 +50,8 @@ func (r *Receiver) SetFlow(dst netip.Addr, f Flow) error {
 		}
 	}
 	value.Dscp, value.Paths = f.DSCP, f.Paths
-	if err := full("flow to "+dst.String(), r.maps[receiverMapFlows], r.maps[receiverMapFlows].Put(addressKey(dst), value)); err != nil {
+	if err := full("flow to "+dst.String(), r.maps[receiverMapFlows],
+		r.maps[receiverMapFlows].Put(addressKey(dst), value)); err != nil {
 		return err
 	}
 	r.names.Store(value.Id, dst.Unmap())

@@ -114,7 +114,10 @@ func TestSenderLifecycle(t *testing.T) {
 	}
 	s := open(false, three...)
 	h.expect(t, pin, attached{tcx: 3})
-	if err := errors.Join(s.SetPolicy(viewer4, 5), s.SetPath(Path{Index: 2, Interface: 1, Source: make([]byte, 6), NextHop: make([]byte, 6), Up: true}), s.raiseNonce(1<<62)); err != nil {
+	if err := errors.Join(s.SetPolicy(viewer4, 5), s.SetPath(Path{
+		Index: 2, Interface: 1, Source: make([]byte, 6),
+		NextHop: make([]byte, 6), Up: true,
+	}), s.raiseNonce(1<<62)); err != nil {
 		t.Fatal(err)
 	}
 	steps := []struct {
@@ -131,7 +134,12 @@ func TestSenderLifecycle(t *testing.T) {
 		{"fewer", false, three[:1], attached{tcx: 1}},
 		{"elsewhere", false, []Attach{{"wan.2", Ingress}, {"wan.2", Monitor}}, attached{tcx: 2}},
 		{"none", false, nil, attached{}},
-		{"both on one, by clsact", true, []Attach{{"wan.2", Ingress}, {"wan.2", Monitor}}, attached{clsact: 2, qdiscs: 1}},
+		{
+			"both on one, by clsact",
+			true,
+			[]Attach{{"wan.2", Ingress}, {"wan.2", Monitor}},
+			attached{clsact: 2, qdiscs: 1},
+		},
 	}
 	for _, step := range steps {
 		if err := s.Close(); err != nil {
@@ -219,21 +227,36 @@ func TestDetachLeavesOthers(t *testing.T) {
 	h, _ := newRouter(t)
 	pin := pins(t)
 	lan := h.link(t, "lan")
-	attrs := netlink.QdiscAttrs{LinkIndex: lan.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}
+	attrs := netlink.QdiscAttrs{
+		LinkIndex: lan.Attrs().Index,
+		Handle:    netlink.MakeHandle(0xffff, 0),
+		Parent:    netlink.HANDLE_CLSACT,
+	}
 	if err := h.nl.QdiscAdd(&netlink.Clsact{QdiscAttrs: attrs}); err != nil {
 		t.Fatal(err)
 	}
 	s := h.openSender(t, SenderOptions{Pin: pin, Attach: []Attach{{"lan", Ingress}, {"wan.1", Ingress}}, Clsact: true})
 	h.expect(t, pin, attached{clsact: 2, qdiscs: 2})
-	other, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "MIT", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}})
+	other, err := ebpf.NewProgram(
+		&ebpf.ProgramSpec{
+			Type:         ebpf.SchedCLS,
+			License:      "MIT",
+			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = other.Close() }()
 	for _, name := range []string{"lan", "wan.1"} {
 		f := &netlink.BpfFilter{
-			FilterAttrs: netlink.FilterAttrs{LinkIndex: h.index(t, name), Parent: netlink.HANDLE_MIN_INGRESS, Priority: 9, Protocol: unix.ETH_P_ALL},
-			Fd:          other.FD(), Name: "another", DirectAction: true,
+			FilterAttrs: netlink.FilterAttrs{
+				LinkIndex: h.index(t, name),
+				Parent:    netlink.HANDLE_MIN_INGRESS,
+				Priority:  9,
+				Protocol:  unix.ETH_P_ALL,
+			},
+			Fd: other.FD(), Name: "another", DirectAction: true,
 		}
 		if err := h.nl.FilterAdd(f); err != nil {
 			t.Fatal(err)
@@ -355,7 +378,13 @@ func TestOpenErrors(t *testing.T) {
 	if err := h.nl.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}); err != nil {
 		t.Fatal(err)
 	}
-	other, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "MIT", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}})
+	other, err := ebpf.NewProgram(
+		&ebpf.ProgramSpec{
+			Type:         ebpf.XDP,
+			License:      "MIT",
+			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()},
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -382,10 +411,25 @@ func TestOpenErrors(t *testing.T) {
 		{"no native XDP, no driver", receive("lo"), ErrNoNativeXDP, []string{"lo", "device"}},
 		{"another XDP program", receive("wan.2"), unix.EBUSY, []string{"wan.2"}},
 		{"no such interface", receive("wan.3"), nil, []string{"wan.3"}},
-		{"not a bpf file system", func(string) error { return send(t.TempDir()) }, nil, []string{"not on a bpf file system"}},
+		{
+			"not a bpf file system",
+			func(string) error { return send(t.TempDir()) },
+			nil,
+			[]string{"not on a bpf file system"},
+		},
 		{"no directory", func(string) error { return send("") }, nil, []string{"directory"}},
-		{"no privilege, sender", func(pin string) error { return unprivileged(func() error { return send(pin) }) }, ErrPrivilege, []string{"CAP_BPF"}},
-		{"no privilege, receiver", func(pin string) error { return unprivileged(func() error { return receive("wan.1")(pin) }) }, ErrPrivilege, []string{"CAP_BPF"}},
+		{
+			"no privilege, sender",
+			func(pin string) error { return unprivileged(func() error { return send(pin) }) },
+			ErrPrivilege,
+			[]string{"CAP_BPF"},
+		},
+		{
+			"no privilege, receiver",
+			func(pin string) error { return unprivileged(func() error { return receive("wan.1")(pin) }) },
+			ErrPrivilege,
+			[]string{"CAP_BPF"},
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -512,7 +556,8 @@ func TestSignalOverTheWire(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := p.sender.ReadSignal(t.Context())
-	if err != nil || got.Nonce != nonce || got.Bits != 7 || got.Destination != pairViewer[0] || got.Source != addr("10.1.0.2") {
+	if err != nil || got.Nonce != nonce || got.Bits != 7 || got.Destination != pairViewer[0] ||
+		got.Source != addr("10.1.0.2") {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	before := mustStats(t, p.sender)

@@ -168,7 +168,7 @@ type known struct {
 const modelStale, modelCoarse = 30 * time.Second, 20 * time.Millisecond
 
 // judge compares the program with the model on one frame, whose key may have been seen before. It
-// skips keys of which some packets may have been forgotten, because of their age (including after a
+// skips keys with packets that may have been forgotten because of their age (including after a
 // stall of the machine) or a full bucket.
 func (g *gate) judge(t testing.TB, frame []byte, seen map[string]*known) {
 	t.Helper()
@@ -233,10 +233,22 @@ func newModelGate(t testing.TB) *gate { return newGate(t, ReceiverOptions{Stale:
 func randomFrame(r *rand.Rand) []byte {
 	pick := func(v ...int) int { return v[r.IntN(len(v))] }
 	p := packet{
-		src: relay4, dst: viewer4, tos: uint8(pick(0, 3, 7, 11, 31, 35, 63))<<2 | uint8(r.IntN(4)), ttl: uint8(1 + r.IntN(255)),
+		src: relay4, dst: viewer4, tos: uint8(pick(0, 3, 7, 11, 31, 35,
+			63))<<2 | uint8(r.IntN(4)), ttl: uint8(1 + r.IntN(255)),
 		id: uint16(r.IntN(4)), fragment: uint16(pick(0, 0x4000, 0x4000, 0x2000, 100)),
-		proto: uint8(pick(unix.IPPROTO_UDP, unix.IPPROTO_UDP, unix.IPPROTO_TCP, unix.IPPROTO_ICMP, unix.IPPROTO_SCTP, unix.IPPROTO_ICMPV6, 59, 253)),
-		body:  make([]byte, pick(0, 3, 4, 7, 8, 9, 11, 12, 15, 16, 19, 20, 24, 27, 28, 40, 100)),
+		proto: uint8(
+			pick(
+				unix.IPPROTO_UDP,
+				unix.IPPROTO_UDP,
+				unix.IPPROTO_TCP,
+				unix.IPPROTO_ICMP,
+				unix.IPPROTO_SCTP,
+				unix.IPPROTO_ICMPV6,
+				59,
+				253,
+			),
+		),
+		body: make([]byte, pick(0, 3, 4, 7, 8, 9, 11, 12, 15, 16, 19, 20, 24, 27, 28, 40, 100)),
 	}
 	for i := range p.body {
 		p.body[i] = uint8(r.IntN(20) / 19)
@@ -244,7 +256,18 @@ func randomFrame(r *rand.Rand) []byte {
 	if r.IntN(2) == 0 {
 		p.src, p.dst, p.label = relay6, viewer6, uint32(r.IntN(2))
 		for n := r.IntN(6); n > 3; n-- {
-			p.extensions = append([]byte{uint8(pick(unix.IPPROTO_FRAGMENT, unix.IPPROTO_DSTOPTS, unix.IPPROTO_UDP)), uint8(pick(0, 0, 0, 1)), 0, uint8(pick(0, 0, 8)), 0, 0, 0, uint8(r.IntN(2))}, p.extensions...)
+			p.extensions = append(
+				[]byte{
+					uint8(pick(unix.IPPROTO_FRAGMENT, unix.IPPROTO_DSTOPTS, unix.IPPROTO_UDP)),
+					uint8(pick(0, 0, 0, 1)),
+					0,
+					uint8(pick(0, 0, 8)),
+					0,
+					0,
+					0,
+					uint8(r.IntN(2)),
+				},
+				p.extensions...)
 			p.ext = uint8(pick(unix.IPPROTO_FRAGMENT, unix.IPPROTO_HOPOPTS, unix.IPPROTO_ROUTING))
 		}
 	} else if r.IntN(5) == 0 {
@@ -286,7 +309,14 @@ func TestEliminateModel(t *testing.T) {
 	for _, p := range s.Paths {
 		first, late = first+p.First, late+p.Late
 	}
-	t.Logf("%d frames: %d first, %d later, %d of other destinations, %d malformed", frames, first, late, s.Unknown, s.Short)
+	t.Logf(
+		"%d frames: %d first, %d later, %d of other destinations, %d malformed",
+		frames,
+		first,
+		late,
+		s.Unknown,
+		s.Short,
+	)
 	if first < frames/20 || late < frames/20 || s.Short < frames/100 || s.Races+s.Evicted != 0 {
 		t.Errorf("%+v", s)
 	}
@@ -342,10 +372,15 @@ func (b *bench) checkAny(frame []byte) error {
 		return nil
 	}
 	v, ok := see(frame)
-	ours := ok && (v.v6 && bytes.Equal(v.ip[24:40], viewer6.AsSlice()) || !v.v6 && bytes.Equal(v.ip[16:20], viewer4.AsSlice()))
+	ours := ok &&
+		(v.v6 && bytes.Equal(v.ip[24:40], viewer6.AsSlice()) || !v.v6 && bytes.Equal(v.ip[16:20], viewer4.AsSlice()))
 	signal := ok && !v.v6 && v.ip[1] == 0xfc && v.ip[9] == unix.IPPROTO_UDP
 	for _, program := range []string{senderProgDuplicate, senderProgDuplicateOut, senderProgMonitor} {
-		run := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Context: &skb{Ifindex: uint32(b.lan)}}
+		run := ebpf.RunOptions{
+			Data:    frame,
+			DataOut: make([]byte, len(frame)+256),
+			Context: &skb{Ifindex: uint32(b.lan)},
+		}
 		verdict, err := b.programs[program].Run(&run)
 		if errors.Is(err, unix.EINVAL) {
 			return nil // the kernel rejects such frames in test runs

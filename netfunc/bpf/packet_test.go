@@ -125,7 +125,8 @@ func see(frame []byte) (v view, ok bool) {
 	copy(v.ethernet[:], frame)
 	at := 12
 	for range 2 {
-		if t := binary.BigEndian.Uint16(frame[at:]); (t == unix.ETH_P_8021Q || t == unix.ETH_P_8021AD) && len(frame) >= at+6 {
+		if t := binary.BigEndian.Uint16(frame[at:]); (t == unix.ETH_P_8021Q || t == unix.ETH_P_8021AD) &&
+			len(frame) >= at+6 {
 			at += 4
 		}
 	}

@@ -58,11 +58,11 @@ type Receiver struct {
 
 // Defaults and limits of ReceiverOptions.
 const (
-	defaultStale       = time.Second
+	DefaultStale       = time.Second
 	minStale           = 10 * time.Millisecond
 	maxStale           = 30 * time.Second
-	defaultTableSize   = 1 << 21
-	maxTableSize       = 1 << 25
+	DefaultTableSize   = 1 << 21
+	MaxTableSize       = 1 << 25
 	defaultArrivalRing = 1 << 22
 
 	slotWays = 8                     // per bucket of the replica table
@@ -169,16 +169,16 @@ func receiverSpec(o ReceiverOptions) (*ebpf.CollectionSpec, error) {
 		return nil, err
 	}
 	if o.Stale == 0 {
-		o.Stale = defaultStale
+		o.Stale = DefaultStale
 	}
 	if o.Stale < minStale || o.Stale > maxStale {
 		return nil, fmt.Errorf("stale time of %v: want %v to %v", o.Stale, minStale, maxStale)
 	}
 	if o.TableSize == 0 {
-		o.TableSize = defaultTableSize
+		o.TableSize = DefaultTableSize
 	}
-	if o.TableSize > maxTableSize {
-		return nil, fmt.Errorf("replica table of %d packets: at most %d", o.TableSize, maxTableSize)
+	if o.TableSize > MaxTableSize {
+		return nil, fmt.Errorf("replica table of %d packets: at most %d", o.TableSize, MaxTableSize)
 	}
 	if o.ArrivalRing == 0 {
 		o.ArrivalRing = defaultArrivalRing
@@ -218,7 +218,12 @@ func pinnedSeed(spec *ebpf.CollectionSpec, dir string) (uint64, error) {
 }
 
 // open attaches the program and opens the ring.
-func (r *Receiver) open(program *ebpf.Program, targets []target, addresses map[uint32]receiverInterface, seed uint64) error {
+func (r *Receiver) open(
+	program *ebpf.Program,
+	targets []target,
+	addresses map[uint32]receiverInterface,
+	seed uint64,
+) error {
 	ledger, err := r.ledger()
 	if err != nil {
 		return err

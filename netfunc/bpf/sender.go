@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+
+	"holocast/netfunc/signal"
 )
 
 // Direction is the attachment of a sender's program to an interface. All directions consume
@@ -96,10 +98,10 @@ type Sender struct {
 
 // Defaults of SenderOptions.
 const (
-	defaultSignalPort  = 4790
-	defaultUplinkMin   = 200
-	defaultUplinkMax   = 300
-	defaultMaxPolicies = 4096
+	defaultSignalPort  = signal.Port
+	DefaultUplinkMin   = 200
+	DefaultUplinkMax   = 300
+	DefaultMaxPolicies = 4096
 	clockAllowance     = 5 * time.Second // for SignalNonce
 )
 
@@ -178,13 +180,13 @@ func senderSpec(o SenderOptions) (*ebpf.CollectionSpec, error) {
 		o.SignalPort = defaultSignalPort
 	}
 	if o.UplinkMin == 0 && o.UplinkMax == 0 {
-		o.UplinkMin, o.UplinkMax = defaultUplinkMin, defaultUplinkMax
+		o.UplinkMin, o.UplinkMax = DefaultUplinkMin, DefaultUplinkMax
 	}
 	if o.UplinkMin > o.UplinkMax {
 		return nil, fmt.Errorf("uplink window from %d to %d bytes is empty", o.UplinkMin, o.UplinkMax)
 	}
 	if o.MaxPolicies == 0 {
-		o.MaxPolicies = defaultMaxPolicies
+		o.MaxPolicies = DefaultMaxPolicies
 	}
 	inner, outer, err := hmacStates(o.SignalKey)
 	if err != nil {
@@ -271,12 +273,16 @@ func (s *Sender) rekey(key []byte) error {
 			return err
 		}
 		for _, p := range policies {
-			value := senderPolicy{Bits: p.Bits, Nonce: min(p.Nonce, 1)} // set by signalling, with a nonce below any other
+			value := senderPolicy{
+				Bits:  p.Bits,
+				Nonce: min(p.Nonce, 1),
+			} // set by signalling, with a nonce below any other
 			if err := s.maps[senderMapPolicies].Update(addressKey(p.Destination), value, ebpf.UpdateLock); err != nil {
 				return fmt.Errorf("policy of %s: %w", p.Destination, err)
 			}
 		}
-		if err := s.maps[senderMapNonces].Put(uint32(0), uint64(time.Now().Add(-clockAllowance).UnixNano())); err != nil {
+		if err := s.maps[senderMapNonces].Put(uint32(0),
+			uint64(time.Now().Add(-clockAllowance).UnixNano())); err != nil {
 			return fmt.Errorf("nonce: %w", err)
 		}
 	}

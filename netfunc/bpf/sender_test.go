@@ -121,7 +121,10 @@ var (
 // plain4 and plain6 return packets to duplicate.
 func (b *bench) plain4(payload string) packet {
 	return packet{
-		nextHop: b.lanMAC, source: [6]byte{2, 0, 0, 0, 0, 9}, src: relay4, dst: viewer4, tos: 0x02, id: 0, fragment: 0x4000,
+		nextHop: b.lanMAC, source: [6]byte{
+			2, 0, 0, 0, 0,
+			9,
+		}, src: relay4, dst: viewer4, tos: 0x02, id: 0, fragment: 0x4000,
 		proto: unix.IPPROTO_UDP, body: udp(4443, 50000, []byte(payload)),
 	}
 }
@@ -227,32 +230,216 @@ func TestDuplicate(t *testing.T) {
 		want   []int  // paths; the last one gets the packet itself
 		bytes  uint64 // IP bytes per path
 	}{
-		{name: "IPv4, two paths", packet: b.plain4("hello, viewer"), bits: pathBits(1, 2), ids: 7, id: 7, after: 8, want: []int{1, 2}, bytes: 41},
-		{name: "IPv4, three paths", packet: b.plain4(big), bits: pathBits(1, 3, 4), ids: 1, id: 1, after: 2, want: []int{1, 3, 4}, bytes: 1428},
-		{name: "IPv6", packet: b.plain6("hello, viewer"), bits: pathBits(1, 2, 3), after: 1, want: []int{1, 2, 3}, bytes: 61},
-		{name: "a path is down", packet: b.plain4("x"), bits: pathBits(1, 2, 3), down: 3, ids: 5, id: 5, after: 6, want: []int{1, 2}, bytes: 29},
-		{name: "a path was never set", packet: b.plain4("x"), bits: pathBits(2, 7, 8), ids: 5, id: 5, after: 6, want: []int{2}, bytes: 29},
-		{name: "last ID", packet: b.plain4("x"), bits: pathBits(1, 2), ids: 65535, id: 65535, after: 65536, want: []int{1, 2}, bytes: 29},
-		{name: "ID wraps", packet: b.plain4("x"), bits: pathBits(1, 2), ids: 65536, id: 0, after: 65537, want: []int{1, 2}, bytes: 29},
-		{name: "counter wraps", packet: b.plain4("x"), bits: pathBits(1, 2), ids: 1<<32 - 1, id: 65535, after: 0, want: []int{1, 2}, bytes: 29},
-		{name: "GSO", packet: b.plain4(string(make([]byte, 1200))), bits: pathBits(1, 2), ids: 100, id: 100, segs: 4, size: 300, after: 104, want: []int{1, 2}, bytes: 4 * 328},
-		{name: "GSO over the wrap of the ID", packet: b.plain4(string(make([]byte, 1200))), bits: pathBits(1, 2), ids: 65534, id: 65534, segs: 4, size: 300, after: 65538, want: []int{1, 2}, bytes: 4 * 328},
-		{name: "GSO without count", packet: b.plain4(string(make([]byte, 1200))), bits: pathBits(1, 2), ids: 100, id: 100, size: 300, after: 105, want: []int{1, 2}, bytes: 1200 + 5*28},
-		{name: "GSO, IPv6", packet: b.plain6(string(make([]byte, 1200))), bits: pathBits(1, 2), segs: 3, size: 400, after: 3, want: []int{1, 2}, bytes: 3 * 448},
+		{
+			name:   "IPv4, two paths",
+			packet: b.plain4("hello, viewer"),
+			bits:   pathBits(1, 2),
+			ids:    7,
+			id:     7,
+			after:  8,
+			want:   []int{1, 2},
+			bytes:  41,
+		},
+		{
+			name:   "IPv4, three paths",
+			packet: b.plain4(big),
+			bits:   pathBits(1, 3, 4),
+			ids:    1,
+			id:     1,
+			after:  2,
+			want:   []int{1, 3, 4},
+			bytes:  1428,
+		},
+		{
+			name:   "IPv6",
+			packet: b.plain6("hello, viewer"),
+			bits:   pathBits(1, 2, 3),
+			after:  1,
+			want:   []int{1, 2, 3},
+			bytes:  61,
+		},
+		{
+			name:   "a path is down",
+			packet: b.plain4("x"),
+			bits:   pathBits(1, 2, 3),
+			down:   3,
+			ids:    5,
+			id:     5,
+			after:  6,
+			want:   []int{1, 2},
+			bytes:  29,
+		},
+		{
+			name:   "a path was never set",
+			packet: b.plain4("x"),
+			bits:   pathBits(2, 7, 8),
+			ids:    5,
+			id:     5,
+			after:  6,
+			want:   []int{2},
+			bytes:  29,
+		},
+		{
+			name:   "last ID",
+			packet: b.plain4("x"),
+			bits:   pathBits(1, 2),
+			ids:    65535,
+			id:     65535,
+			after:  65536,
+			want:   []int{1, 2},
+			bytes:  29,
+		},
+		{
+			name:   "ID wraps",
+			packet: b.plain4("x"),
+			bits:   pathBits(1, 2),
+			ids:    65536,
+			id:     0,
+			after:  65537,
+			want:   []int{1, 2},
+			bytes:  29,
+		},
+		{
+			name:   "counter wraps",
+			packet: b.plain4("x"),
+			bits:   pathBits(1, 2),
+			ids:    1<<32 - 1,
+			id:     65535,
+			after:  0,
+			want:   []int{1, 2},
+			bytes:  29,
+		},
+		{
+			name:   "GSO",
+			packet: b.plain4(string(make([]byte, 1200))),
+			bits:   pathBits(1, 2),
+			ids:    100,
+			id:     100,
+			segs:   4,
+			size:   300,
+			after:  104,
+			want:   []int{1, 2},
+			bytes:  4 * 328,
+		},
+		{
+			name:   "GSO over the wrap of the ID",
+			packet: b.plain4(string(make([]byte, 1200))),
+			bits:   pathBits(1, 2),
+			ids:    65534,
+			id:     65534,
+			segs:   4,
+			size:   300,
+			after:  65538,
+			want:   []int{1, 2},
+			bytes:  4 * 328,
+		},
+		{
+			name:   "GSO without count",
+			packet: b.plain4(string(make([]byte, 1200))),
+			bits:   pathBits(1, 2),
+			ids:    100,
+			id:     100,
+			size:   300,
+			after:  105,
+			want:   []int{1, 2},
+			bytes:  1200 + 5*28,
+		},
+		{
+			name:   "GSO, IPv6",
+			packet: b.plain6(string(make([]byte, 1200))),
+			bits:   pathBits(1, 2),
+			segs:   3,
+			size:   400,
+			after:  3,
+			want:   []int{1, 2},
+			bytes:  3 * 448,
+		},
 		{name: "GSO, TCP", packet: func() packet {
 			p := b.plain4("")
 			p.proto, p.body = unix.IPPROTO_TCP, tcp(443, 50000, 1, 2, make([]byte, 1200))
 			return p
 		}(), bits: pathBits(1, 2), segs: 3, size: 400, after: 3, want: []int{1, 2}, bytes: 3 * 440},
-		{name: "options", packet: func() packet { p := b.plain4("x"); p.options = []byte{7, 7, 4, 0, 0, 0, 0, 0}; return p }(), bits: pathBits(1, 2), ids: 9, id: 9, after: 10, want: []int{1, 2}, bytes: 37},
-		{name: "first fragment keeps its ID", packet: func() packet { p := b.plain4("fragment"); p.id, p.fragment = 777, 0x2000; return p }(), bits: pathBits(1, 2), ids: 9, id: 777, after: 10, want: []int{1, 2}, bytes: 36},
-		{name: "last fragment keeps its ID", packet: func() packet { p := b.plain4("fragment"); p.id, p.fragment = 777, 185; return p }(), bits: pathBits(1, 2), ids: 9, id: 777, after: 10, want: []int{1, 2}, bytes: 36},
-		{name: "all ECN bits kept", packet: func() packet { p := b.plain4("x"); p.tos = 0xbb; return p }(), bits: pathBits(1, 2), id: 0, after: 1, want: []int{1, 2}, bytes: 29},
-		{name: "TTL 2", packet: func() packet { p := b.plain4("x"); p.ttl = 2; return p }(), bits: pathBits(1, 2), after: 1, want: []int{1, 2}, bytes: 29},
-		{name: "VLAN", packet: func() packet { p := b.plain4("x"); p.tags = []vlan{{0x8100, 5}}; return p }(), bits: pathBits(1, 2), ids: 3, id: 3, after: 4, want: []int{1, 2}, bytes: 29},
-		{name: "QinQ, IPv6", packet: func() packet { p := b.plain6("x"); p.tags = []vlan{{0x88a8, 5}, {0x8100, 6}}; return p }(), bits: pathBits(1, 2), after: 1, want: []int{1, 2}, bytes: 49},
-		{name: "padded frame", packet: func() packet { p := b.plain4("x"); p.padding = 17; return p }(), bits: pathBits(1, 2), after: 1, want: []int{1, 2}, bytes: 29},
-		{name: "no payload", packet: func() packet { p := b.plain4(""); p.proto, p.body = 59, nil; return p }(), bits: pathBits(1, 2), after: 1, want: []int{1, 2}, bytes: 20},
+		{
+			name:   "options",
+			packet: func() packet { p := b.plain4("x"); p.options = []byte{7, 7, 4, 0, 0, 0, 0, 0}; return p }(),
+			bits:   pathBits(1, 2),
+			ids:    9,
+			id:     9,
+			after:  10,
+			want:   []int{1, 2},
+			bytes:  37,
+		},
+		{
+			name:   "first fragment keeps its ID",
+			packet: func() packet { p := b.plain4("fragment"); p.id, p.fragment = 777, 0x2000; return p }(),
+			bits:   pathBits(1, 2),
+			ids:    9,
+			id:     777,
+			after:  10,
+			want:   []int{1, 2},
+			bytes:  36,
+		},
+		{
+			name:   "last fragment keeps its ID",
+			packet: func() packet { p := b.plain4("fragment"); p.id, p.fragment = 777, 185; return p }(),
+			bits:   pathBits(1, 2),
+			ids:    9,
+			id:     777,
+			after:  10,
+			want:   []int{1, 2},
+			bytes:  36,
+		},
+		{
+			name:   "all ECN bits kept",
+			packet: func() packet { p := b.plain4("x"); p.tos = 0xbb; return p }(),
+			bits:   pathBits(1, 2),
+			id:     0,
+			after:  1,
+			want:   []int{1, 2},
+			bytes:  29,
+		},
+		{
+			name:   "TTL 2",
+			packet: func() packet { p := b.plain4("x"); p.ttl = 2; return p }(),
+			bits:   pathBits(1, 2),
+			after:  1,
+			want:   []int{1, 2},
+			bytes:  29,
+		},
+		{
+			name:   "VLAN",
+			packet: func() packet { p := b.plain4("x"); p.tags = []vlan{{0x8100, 5}}; return p }(),
+			bits:   pathBits(1, 2),
+			ids:    3,
+			id:     3,
+			after:  4,
+			want:   []int{1, 2},
+			bytes:  29,
+		},
+		{
+			name:   "QinQ, IPv6",
+			packet: func() packet { p := b.plain6("x"); p.tags = []vlan{{0x88a8, 5}, {0x8100, 6}}; return p }(),
+			bits:   pathBits(1, 2),
+			after:  1,
+			want:   []int{1, 2},
+			bytes:  49,
+		},
+		{
+			name:   "padded frame",
+			packet: func() packet { p := b.plain4("x"); p.padding = 17; return p }(),
+			bits:   pathBits(1, 2),
+			after:  1,
+			want:   []int{1, 2},
+			bytes:  29,
+		},
+		{
+			name:   "no payload",
+			packet: func() packet { p := b.plain4(""); p.proto, p.body = 59, nil; return p }(),
+			bits:   pathBits(1, 2),
+			after:  1,
+			want:   []int{1, 2},
+			bytes:  20,
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -304,13 +491,21 @@ func TestDuplicate(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := range MaxPaths {
-				packets, bytes := after.Paths[i].Packets-before.Paths[i].Packets, after.Paths[i].Bytes-before.Paths[i].Bytes
+				packets := after.Paths[i].Packets - before.Paths[i].Packets
+				bytes := after.Paths[i].Bytes - before.Paths[i].Bytes
 				var wantPackets, wantBytes uint64
 				if slices.Contains(test.want, i+1) {
 					wantPackets, wantBytes = max(uint64(test.after-test.ids), 1), test.bytes
 				}
 				if packets != wantPackets || bytes != wantBytes {
-					t.Errorf("path %d: counted %d packets, %d bytes; want %d, %d", i+1, packets, bytes, wantPackets, wantBytes)
+					t.Errorf(
+						"path %d: counted %d packets, %d bytes; want %d, %d",
+						i+1,
+						packets,
+						bytes,
+						wantPackets,
+						wantBytes,
+					)
 				}
 			}
 			if after.Duplicated != before.Duplicated+1 {
@@ -331,22 +526,106 @@ func TestDuplicatePasses(t *testing.T) {
 		skb   skb
 		count func(SenderStats) uint64
 	}{
-		{"no policy", func() []byte { p := b.plain4("x"); p.dst = addr("198.51.100.8"); return p.frame() }(), 7, skb{}, none},
-		{"no policy, IPv6", func() []byte { p := b.plain6("x"); p.dst = addr("2001:db8:1::8"); return p.frame() }(), 7, skb{}, none},
+		{
+			"no policy",
+			func() []byte { p := b.plain4("x"); p.dst = addr("198.51.100.8"); return p.frame() }(),
+			7,
+			skb{},
+			none,
+		},
+		{
+			"no policy, IPv6",
+			func() []byte { p := b.plain6("x"); p.dst = addr("2001:db8:1::8"); return p.frame() }(),
+			7,
+			skb{},
+			none,
+		},
 		{"off", b.plain4("x").frame(), 0, skb{}, none},
-		{"another host's frame", func() []byte { p := b.plain4("x"); p.nextHop = [6]byte{2, 1, 1, 1, 1, 1}; return p.frame() }(), 7, skb{}, none},
-		{"nonexistent paths", b.plain4("x").frame(), pathBits(6, 7, 8), skb{}, func(s SenderStats) uint64 { return s.Unusable }},
-		{"TTL 1", func() []byte { p := b.plain4("x"); p.ttl = 1; return p.frame() }(), 7, skb{}, func(s SenderStats) uint64 { return s.Expiring }},
-		{"hop limit 1", func() []byte { p := b.plain6("x"); p.ttl = 1; return p.frame() }(), 7, skb{}, func(s SenderStats) uint64 { return s.Expiring }},
-		{"longer than all MTUs", b.plain4(string(make([]byte, 1600))).frame(), 7, skb{}, func(s SenderStats) uint64 { return s.Unusable }},
+		{
+			"another host's frame",
+			func() []byte { p := b.plain4("x"); p.nextHop = [6]byte{2, 1, 1, 1, 1, 1}; return p.frame() }(),
+			7,
+			skb{},
+			none,
+		},
+		{
+			"nonexistent paths",
+			b.plain4("x").frame(),
+			pathBits(6, 7, 8),
+			skb{},
+			func(s SenderStats) uint64 { return s.Unusable },
+		},
+		{
+			"TTL 1",
+			func() []byte { p := b.plain4("x"); p.ttl = 1; return p.frame() }(),
+			7,
+			skb{},
+			func(s SenderStats) uint64 { return s.Expiring },
+		},
+		{
+			"hop limit 1",
+			func() []byte { p := b.plain6("x"); p.ttl = 1; return p.frame() }(),
+			7,
+			skb{},
+			func(s SenderStats) uint64 { return s.Expiring },
+		},
+		{
+			"longer than all MTUs",
+			b.plain4(string(make([]byte, 1600))).frame(),
+			7,
+			skb{},
+			func(s SenderStats) uint64 { return s.Unusable },
+		},
 		{"ARP", append(append(b.lanMAC[:], 2, 0, 0, 0, 0, 9, 8, 6), make([]byte, 28)...), 7, skb{}, none},
-		{"truncated in the IPv4 header", tagged(b.plain4("x")).frame()[:18+19], 7, skb{}, func(s SenderStats) uint64 { return s.Short }},
-		{"truncated in the IPv6 header", tagged(b.plain6("x")).frame()[:18+39], 7, skb{}, func(s SenderStats) uint64 { return s.Short }},
-		{"truncated in a tag", append(append(b.lanMAC[:], 2, 0, 0, 0, 0, 9, 0x81, 0), 0), 7, skb{}, func(s SenderStats) uint64 { return s.Short }},
-		{"truncated in the payload", b.plain4("some payload").frame()[:14+34], 7, skb{}, func(s SenderStats) uint64 { return s.Short }},
-		{"header length 16", func() []byte { f := b.plain4("x").frame(); f[14] = 0x44; return f }(), 7, skb{}, func(s SenderStats) uint64 { return s.Short }},
-		{"version 5", func() []byte { f := b.plain4("x").frame(); f[14] = 0x55; return f }(), 7, skb{}, func(s SenderStats) uint64 { return s.Short }},
-		{"version 4 as IPv6", func() []byte { f := b.plain6("x").frame(); f[14] = 0x45; return f }(), 7, skb{}, func(s SenderStats) uint64 { return s.Short }},
+		{
+			"truncated in the IPv4 header",
+			tagged(b.plain4("x")).frame()[:18+19],
+			7,
+			skb{},
+			func(s SenderStats) uint64 { return s.Short },
+		},
+		{
+			"truncated in the IPv6 header",
+			tagged(b.plain6("x")).frame()[:18+39],
+			7,
+			skb{},
+			func(s SenderStats) uint64 { return s.Short },
+		},
+		{
+			"truncated in a tag",
+			append(append(b.lanMAC[:], 2, 0, 0, 0, 0, 9, 0x81, 0), 0),
+			7,
+			skb{},
+			func(s SenderStats) uint64 { return s.Short },
+		},
+		{
+			"truncated in the payload",
+			b.plain4("some payload").frame()[:14+34],
+			7,
+			skb{},
+			func(s SenderStats) uint64 { return s.Short },
+		},
+		{
+			"header length 16",
+			func() []byte { f := b.plain4("x").frame(); f[14] = 0x44; return f }(),
+			7,
+			skb{},
+			func(s SenderStats) uint64 { return s.Short },
+		},
+		{
+			"version 5",
+			func() []byte { f := b.plain4("x").frame(); f[14] = 0x55; return f }(),
+			7,
+			skb{},
+			func(s SenderStats) uint64 { return s.Short },
+		},
+		{
+			"version 4 as IPv6",
+			func() []byte { f := b.plain6("x").frame(); f[14] = 0x45; return f }(),
+			7,
+			skb{},
+			func(s SenderStats) uint64 { return s.Short },
+		},
 		{"three tags", func() []byte {
 			p := b.plain4("x")
 			p.tags = []vlan{{0x88a8, 1}, {0x8100, 2}, {0x8100, 3}}
@@ -360,9 +639,17 @@ func TestDuplicatePasses(t *testing.T) {
 			o := b.run(t, senderProgDuplicate, test.frame, test.skb)
 			after, _ := b.Stats()
 			if o.verdict != tcPass || !bytes.Equal(o.left, test.frame) || len(o.clones) != 0 || o.mark != 0 {
-				t.Errorf("verdict %d, mark %#x, %d clones\n% x, want\n% x", int32(o.verdict), o.mark, len(o.clones), o.left, test.frame)
+				t.Errorf(
+					"verdict %d, mark %#x, %d clones\n% x, want\n% x",
+					int32(o.verdict),
+					o.mark,
+					len(o.clones),
+					o.left,
+					test.frame,
+				)
 			}
-			if reflectNone := test.count(SenderStats{Unusable: 1, Expiring: 1, Short: 1}) == 0; !reflectNone && test.count(after) != test.count(before)+1 {
+			if reflectNone := test.count(SenderStats{Unusable: 1, Expiring: 1, Short: 1}) == 0; !reflectNone &&
+				test.count(after) != test.count(before)+1 {
 				t.Errorf("not counted: %+v", after)
 			}
 			if after.Duplicated != before.Duplicated {
@@ -380,7 +667,8 @@ func TestDuplicateMTU(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := b.plain4(string(make([]byte, 1200)))
-	if o := b.run(t, senderProgDuplicate, p.frame(), skb{}); o.verdict != tcRedirect || len(o.clones) != 1 || o.clones[1] == nil {
+	if o := b.run(t, senderProgDuplicate, p.frame(), skb{}); o.verdict != tcRedirect || len(o.clones) != 1 ||
+		o.clones[1] == nil {
 		t.Errorf("verdict %d, clones %v", o.verdict, len(o.clones))
 	}
 	// The segments of a GSO packet fit.
@@ -398,7 +686,8 @@ func TestDuplicateMTU(t *testing.T) {
 		t.Errorf("interface deleted: verdict %d, %d clones", o.verdict, len(o.clones))
 	}
 	s, err := b.Stats()
-	if err != nil || s.Paths[1].TooBig != 2 || s.Paths[1].Packets != 2 || s.Paths[0].Errors != 1 || s.Paths[2].Packets != 2 {
+	if err != nil || s.Paths[1].TooBig != 2 || s.Paths[1].Packets != 2 || s.Paths[0].Errors != 1 ||
+		s.Paths[2].Packets != 2 {
 		t.Errorf("%+v, %v", s.Paths, err)
 	}
 }
@@ -479,7 +768,15 @@ func TestDuplicateOut(t *testing.T) {
 				p.tags, p.ttl = test.tags, 1 // the host routes the packet
 				o := b.run(t, senderProgDuplicateOut, p.frame(), test.skb)
 				if o.verdict != test.verdict || o.mark != test.mark || len(o.clones) != len(test.clones) {
-					t.Fatalf("verdict %d, mark %#x, %d clones; want %d, %#x, %d", int32(o.verdict), o.mark, len(o.clones), int32(test.verdict), test.mark, len(test.clones))
+					t.Fatalf(
+						"verdict %d, mark %#x, %d clones; want %d, %#x, %d",
+						int32(o.verdict),
+						o.mark,
+						len(o.clones),
+						int32(test.verdict),
+						test.mark,
+						len(test.clones),
+					)
 				}
 				for _, path := range test.clones {
 					b.checkReplica(t, o.clones[path], p, path, 11, false)
@@ -500,7 +797,8 @@ func TestDuplicateOut(t *testing.T) {
 func TestSenderState(t *testing.T) {
 	b := newBench(t, SenderOptions{MaxPolicies: 3})
 	paths, err := b.Paths()
-	if err != nil || len(paths) != benchPaths || !paths[2].Up || paths[2].Index != 3 || !bytes.Equal(paths[2].NextHop, b.macs[2][0]) {
+	if err != nil || len(paths) != benchPaths || !paths[2].Up || paths[2].Index != 3 ||
+		!bytes.Equal(paths[2].NextHop, b.macs[2][0]) {
 		t.Fatalf("%+v, %v", paths, err)
 	}
 	moved := paths[2]
@@ -510,7 +808,8 @@ func TestSenderState(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := b.Paths()
-		if err != nil || got[2].Interface != moved.Interface || !bytes.Equal(got[2].NextHop, moved.NextHop) || got[1].Interface != paths[1].Interface {
+		if err != nil || got[2].Interface != moved.Interface || !bytes.Equal(got[2].NextHop, moved.NextHop) ||
+			got[1].Interface != paths[1].Interface {
 			t.Fatalf("%+v, %v", got, err)
 		}
 		moved.Interface++
@@ -530,13 +829,15 @@ func TestSenderState(t *testing.T) {
 		t.Fatal(err)
 	}
 	policies, err := b.Policies()
-	if want := []Policy{{addr("10.0.0.1"), 9, 0}, {viewer4, 5, 0}, {viewer6, 5, 0}}; err != nil || !slices.Equal(policies, want) {
+	if want := []Policy{{addr("10.0.0.1"), 9, 0}, {viewer4, 5, 0}, {viewer6, 5, 0}}; err != nil ||
+		!slices.Equal(policies, want) {
 		t.Errorf("%+v, %v", policies, err)
 	}
 	if err := b.SetPolicy(addr("10.0.0.2"), 1); !errors.Is(err, ErrMapFull) {
 		t.Errorf("a fourth policy: %v", err)
 	}
-	if err := errors.Join(b.RemovePolicy(viewer4), b.RemovePolicy(viewer4), b.SetPolicy(addr("10.0.0.2"), 1)); err != nil {
+	if err := errors.Join(b.RemovePolicy(viewer4), b.RemovePolicy(viewer4),
+		b.SetPolicy(addr("10.0.0.2"), 1)); err != nil {
 		t.Error(err)
 	}
 	if b.SetPolicy(addr("::"), 1) == nil || b.SetPolicy(addr("fe80::1%eth0"), 1) == nil {
@@ -569,7 +870,13 @@ func TestMonitor(t *testing.T) {
 	b.uplinks = ring
 	defer func() { _ = b.Close() }()
 	up4 := func(length int) packet {
-		return packet{nextHop: b.lanMAC, src: viewer4, dst: relay4, proto: unix.IPPROTO_UDP, body: udp(50000, 4443, make([]byte, length-28))}
+		return packet{
+			nextHop: b.lanMAC,
+			src:     viewer4,
+			dst:     relay4,
+			proto:   unix.IPPROTO_UDP,
+			body:    udp(50000, 4443, make([]byte, length-28)),
+		}
 	}
 	tests := []struct {
 		name   string
@@ -583,14 +890,56 @@ func TestMonitor(t *testing.T) {
 		{"lowest", up4(200), skb{}, 200, [2]uint16{50000, 4443}, 1},
 		{"highest", up4(240), skb{}, 240, [2]uint16{50000, 4443}, 1},
 		{"above", up4(241), skb{}, 0, [2]uint16{}, 0},
-		{"IPv6", packet{src: viewer6, dst: relay6, proto: unix.IPPROTO_UDP, body: udp(50000, 4443, make([]byte, 172))}, skb{}, 220, [2]uint16{50000, 4443}, 1},
-		{"TCP", packet{src: viewer4, dst: relay4, proto: unix.IPPROTO_TCP, body: tcp(50001, 443, 1, 1, make([]byte, 180))}, skb{}, 220, [2]uint16{50001, 443}, 1},
-		{"ICMP", packet{src: viewer4, dst: relay4, proto: unix.IPPROTO_ICMP, body: make([]byte, 190)}, skb{}, 210, [2]uint16{}, 1},
+		{
+			"IPv6",
+			packet{src: viewer6, dst: relay6, proto: unix.IPPROTO_UDP, body: udp(50000, 4443, make([]byte, 172))},
+			skb{},
+			220,
+			[2]uint16{50000, 4443},
+			1,
+		},
+		{
+			"TCP",
+			packet{src: viewer4, dst: relay4, proto: unix.IPPROTO_TCP, body: tcp(50001, 443, 1, 1, make([]byte, 180))},
+			skb{},
+			220,
+			[2]uint16{50001, 443},
+			1,
+		},
+		{
+			"ICMP",
+			packet{src: viewer4, dst: relay4, proto: unix.IPPROTO_ICMP, body: make([]byte, 190)},
+			skb{},
+			210,
+			[2]uint16{},
+			1,
+		},
 		{"later fragment", func() packet { p := up4(210); p.fragment = 100; return p }(), skb{}, 210, [2]uint16{}, 1},
-		{"VLAN", func() packet { p := up4(210); p.tags = []vlan{{0x8100, 3}}; return p }(), skb{}, 210, [2]uint16{50000, 4443}, 1},
-		{"options", func() packet { p := up4(210); p.options = []byte{1, 1, 1, 0}; return p }(), skb{}, 214, [2]uint16{50000, 4443}, 1},
+		{
+			"VLAN",
+			func() packet { p := up4(210); p.tags = []vlan{{0x8100, 3}}; return p }(),
+			skb{},
+			210,
+			[2]uint16{50000, 4443},
+			1,
+		},
+		{
+			"options",
+			func() packet { p := up4(210); p.options = []byte{1, 1, 1, 0}; return p }(),
+			skb{},
+			214,
+			[2]uint16{50000, 4443},
+			1,
+		},
 		{"GRO", up4(28 + 3*190), skb{GSOSegs: 3, GSOSize: 190}, 218, [2]uint16{50000, 4443}, 3},
-		{"ethernet padding does not count", func() packet { p := up4(190); p.padding = 20; return p }(), skb{}, 0, [2]uint16{}, 0},
+		{
+			"ethernet padding does not count",
+			func() packet { p := up4(190); p.padding = 20; return p }(),
+			skb{},
+			0,
+			[2]uint16{},
+			0,
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -612,8 +961,10 @@ func TestMonitor(t *testing.T) {
 			if u.Time < before || u.Time > Now() {
 				t.Errorf("time %v is not between %v and now", u.Time, before)
 			}
-			if u.Length != test.seen || u.Segments != test.segs || u.Source.Addr() != test.packet.src || u.Destination.Addr() != test.packet.dst ||
-				u.Source.Port() != test.ports[0] || u.Destination.Port() != test.ports[1] {
+			if u.Length != test.seen || u.Segments != test.segs || u.Source.Addr() != test.packet.src ||
+				u.Destination.Addr() != test.packet.dst ||
+				u.Source.Port() != test.ports[0] ||
+				u.Destination.Port() != test.ports[1] {
 				t.Errorf("%+v", u)
 			}
 		})
@@ -622,7 +973,9 @@ func TestMonitor(t *testing.T) {
 	t.Run("ring full", func(t *testing.T) {
 		frame := up4(210).frame()
 		b.host.must(t, func() error {
-			_, err := b.programs[senderProgMonitor].Run(&ebpf.RunOptions{Data: frame, Repeat: 1 << 18 / 48, Context: &skb{Ifindex: uint32(b.lan)}})
+			_, err := b.programs[senderProgMonitor].Run(
+				&ebpf.RunOptions{Data: frame, Repeat: 1 << 18 / 48, Context: &skb{Ifindex: uint32(b.lan)}},
+			)
 			return err
 		})
 		if s := mustStats(t, b.Sender); s.RingFull == 0 {

@@ -105,7 +105,10 @@ func TestSignalApplied(t *testing.T) {
 				t.Errorf("time %v", s.Time)
 			}
 			s.Time = 0
-			if want := (Signal{Destination: test.message.Destination, Bits: test.bits, Nonce: test.message.Nonce, Source: addr("192.0.2.100"), Version: signal.Version}); s != want {
+			if want := (Signal{
+				Destination: test.message.Destination, Bits: test.bits, Nonce: test.message.Nonce,
+				Source: addr("192.0.2.100"), Version: signal.Version,
+			}); s != want {
 				t.Errorf("%+v, want %+v", s, want)
 			}
 			if n, err := b.Nonce(); err != nil || n != test.message.Nonce {
@@ -152,16 +155,54 @@ func TestSignalRefused(t *testing.T) {
 		{"too long", b.signalFrame(append(bytes.Clone(good), 0)), func(s SenderStats) uint64 { return s.Malformed }},
 		{"empty", b.signalFrame(nil), func(s SenderStats) uint64 { return s.Malformed }},
 		{"fragment", fragment, func(s SenderStats) uint64 { return s.Malformed }},
-		{"no destination", b.signalFrame(message(t, testKey, signal.Message{Destination: netip.IPv6Unspecified(), Paths: 1, Nonce: 300})), func(s SenderStats) uint64 { return s.Malformed }},
-		{"IPv4 0.0.0.0", b.signalFrame(message(t, testKey, signal.Message{Destination: netip.IPv4Unspecified(), Paths: 1, Nonce: 300})), func(s SenderStats) uint64 { return s.Malformed }},
+		{
+			"no destination",
+			b.signalFrame(
+				message(t, testKey, signal.Message{Destination: netip.IPv6Unspecified(), Paths: 1, Nonce: 300}),
+			),
+			func(s SenderStats) uint64 { return s.Malformed },
+		},
+		{
+			"IPv4 0.0.0.0",
+			b.signalFrame(
+				message(t, testKey, signal.Message{Destination: netip.IPv4Unspecified(), Paths: 1, Nonce: 300}),
+			),
+			func(s SenderStats) uint64 { return s.Malformed },
+		},
 		{"other policy", b.signalFrame(change(5, 1)), func(s SenderStats) uint64 { return s.Spoofed }},
 		{"other nonce", b.signalFrame(change(8, 1)), func(s SenderStats) uint64 { return s.Spoofed }},
 		{"other destination", b.signalFrame(change(31, 9)), func(s SenderStats) uint64 { return s.Spoofed }},
-		{"first bit of the HMAC", b.signalFrame(change(32, good[32]^0x80)), func(s SenderStats) uint64 { return s.Spoofed }},
-		{"last bit of the HMAC", b.signalFrame(change(63, good[63]^1)), func(s SenderStats) uint64 { return s.Spoofed }},
-		{"other key", b.signalFrame(message(t, []byte("another key of some bytes"), signal.Message{Destination: viewer4, Paths: 1, Nonce: 300})), func(s SenderStats) uint64 { return s.Spoofed }},
-		{"the last nonce again", b.signalFrame(message(t, testKey, signal.Message{Destination: viewer4, Paths: 1, Nonce: 100})), func(s SenderStats) uint64 { return s.Replayed }},
-		{"an old nonce, another destination", b.signalFrame(message(t, testKey, signal.Message{Destination: viewer6, Paths: 1, Nonce: 99})), func(s SenderStats) uint64 { return s.Replayed }},
+		{
+			"first bit of the HMAC",
+			b.signalFrame(change(32, good[32]^0x80)),
+			func(s SenderStats) uint64 { return s.Spoofed },
+		},
+		{
+			"last bit of the HMAC",
+			b.signalFrame(change(63, good[63]^1)),
+			func(s SenderStats) uint64 { return s.Spoofed },
+		},
+		{
+			"other key",
+			b.signalFrame(
+				message(
+					t,
+					[]byte("another key of some bytes"),
+					signal.Message{Destination: viewer4, Paths: 1, Nonce: 300},
+				),
+			),
+			func(s SenderStats) uint64 { return s.Spoofed },
+		},
+		{
+			"the last nonce again",
+			b.signalFrame(message(t, testKey, signal.Message{Destination: viewer4, Paths: 1, Nonce: 100})),
+			func(s SenderStats) uint64 { return s.Replayed },
+		},
+		{
+			"an old nonce, another destination",
+			b.signalFrame(message(t, testKey, signal.Message{Destination: viewer6, Paths: 1, Nonce: 99})),
+			func(s SenderStats) uint64 { return s.Replayed },
+		},
 	}
 	for _, test := range tests {
 		for _, program := range []string{senderProgDuplicate, senderProgMonitor} {
@@ -316,7 +357,12 @@ func TestSignalPolicyMapFull(t *testing.T) {
 	if err := b.SetPolicy(viewer4, 1); err != nil {
 		t.Fatal(err)
 	}
-	b.run(t, senderProgDuplicate, b.signalFrame(message(t, testKey, signal.Message{Destination: viewer6, Paths: 3, Nonce: 200})).frame(), skb{})
+	b.run(
+		t,
+		senderProgDuplicate,
+		b.signalFrame(message(t, testKey, signal.Message{Destination: viewer6, Paths: 3, Nonce: 200})).frame(),
+		skb{},
+	)
 	s, err := b.ReadSignal(t.Context())
 	if err != nil || !s.Full {
 		t.Errorf("%+v, %v", s, err)
@@ -335,7 +381,16 @@ func TestRemoveOff(t *testing.T) {
 	nonce := uint64(200)
 	told := func(dst netip.Addr, bits uint8) {
 		nonce++
-		b.run(t, senderProgDuplicate, b.signalFrame(message(t, testKey, signal.Message{Destination: dst, Paths: pathset.Set(bits), Nonce: nonce})).frame(), skb{})
+		b.run(
+			t,
+			senderProgDuplicate,
+			b.signalFrame(message(t, testKey, signal.Message{
+				Destination: dst, Paths: pathset.Set(bits),
+				Nonce: nonce,
+			})).
+				frame(),
+			skb{},
+		)
 	}
 	kept, other := addr("198.51.100.1"), addr("198.51.100.2")
 	told(kept, 0)
@@ -363,7 +418,12 @@ func TestRemoveOff(t *testing.T) {
 func TestSignalWithoutKey(t *testing.T) {
 	b := newBench(t, SenderOptions{})
 	for _, key := range [][]byte{nil, testKey} {
-		b.run(t, senderProgDuplicate, b.signalFrame(message(t, key, signal.Message{Destination: viewer4, Paths: 1, Nonce: 1 << 62})).frame(), skb{})
+		b.run(
+			t,
+			senderProgDuplicate,
+			b.signalFrame(message(t, key, signal.Message{Destination: viewer4, Paths: 1, Nonce: 1 << 62})).frame(),
+			skb{},
+		)
 	}
 	if s := mustStats(t, b.Sender); s.Spoofed != 2 || s.Applied != 0 {
 		t.Errorf("%+v", s)
@@ -384,7 +444,13 @@ func TestSignalHMAC(t *testing.T) {
 			s := &Sender{maps: c.Maps}
 			h := newHost(t)
 			run := func(payload []byte) error {
-				p := packet{src: relay4, dst: edge4, tos: signal.ToS, proto: unix.IPPROTO_UDP, body: udp(1, signal.Port, payload)}
+				p := packet{
+					src:   relay4,
+					dst:   edge4,
+					tos:   signal.ToS,
+					proto: unix.IPPROTO_UDP,
+					body:  udp(1, signal.Port, payload),
+				}
 				_, err := c.Programs[senderProgMonitor].Run(&ebpf.RunOptions{Data: p.frame()})
 				return err
 			}
@@ -393,7 +459,11 @@ func TestSignalHMAC(t *testing.T) {
 					var dst [16]byte
 					binary.NativeEndian.PutUint64(dst[:], random.Uint64())
 					binary.NativeEndian.PutUint64(dst[8:], random.Uint64())
-					m := signal.Message{Destination: netip.AddrFrom16(dst), Paths: pathset.Set(random.Uint32()), Nonce: uint64(i+1)<<40 | random.Uint64N(1<<40)}
+					m := signal.Message{
+						Destination: netip.AddrFrom16(dst),
+						Paths:       pathset.Set(random.Uint32()),
+						Nonce:       uint64(i+1)<<40 | random.Uint64N(1<<40),
+					}
 					b, err := m.Append(nil, key)
 					if err := errors.Join(err, run(b)); err != nil {
 						return err
@@ -407,7 +477,7 @@ func TestSignalHMAC(t *testing.T) {
 						return err
 					}
 					if s, err := s.Stats(); err != nil || s.Spoofed != uint64(i+1) {
-						return fmt.Errorf("message with bit %d changed was taken: %+v, %w", bit, s, err)
+						return fmt.Errorf("message with bit %d changed was accepted: %+v, %w", bit, s, err)
 					}
 				}
 				return nil
@@ -416,7 +486,7 @@ func TestSignalHMAC(t *testing.T) {
 	}
 }
 
-// RFC 4231's keys: the states are those that the standard library goes on from.
+// The states for RFC 4231's keys match the standard library's.
 func TestHMACStates(t *testing.T) {
 	for _, key := range [][]byte{bytes.Repeat([]byte{0x0b}, 20), []byte("Jefe"), bytes.Repeat([]byte{0xaa}, 131), {}} {
 		inner, outer, err := hmacStates(key)
@@ -433,7 +503,7 @@ func TestHMACStates(t *testing.T) {
 	}
 }
 
-// resume hashes text from a state after one block.
+// resume continues hashing text from a state after one block.
 func resume(t *testing.T, state [8]uint32, text []byte) []byte {
 	t.Helper()
 	b := []byte("sha\x03")

@@ -31,7 +31,10 @@ func BenchmarkReaction(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer plane.Close()
-	srv := httptest.NewServer(rest.New(rest.Config{Auth: rest.Auth{Token: token}, MaxBody: 1 << 20, KeepAlive: time.Second, Log: log}, plane))
+	srv := httptest.NewServer(rest.New(rest.Config{
+		Auth: rest.Auth{Token: token}, MaxBody: 1 << 20,
+		KeepAlive: time.Second, Log: log,
+	}, plane))
 	defer srv.Close()
 	ctx, stop := context.WithCancel(b.Context())
 	var wg sync.WaitGroup
@@ -51,7 +54,11 @@ func BenchmarkReaction(b *testing.B) {
 	paths := []api.Path{{Index: 1, Up: true}, {Index: 2, Up: true}, {Index: 3, Up: true}}
 	prefix := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	for _, e := range []api.Edge{
-		{Name: "a", Role: api.Sender, Signal: udp.LocalAddr().(*net.UDPAddr).AddrPort(), SignalVersion: signal.Version, Paths: paths, Towards: prefix},
+		{
+			Name: "a", Role: api.Sender, Signal: udp.LocalAddr().(*net.UDPAddr).AddrPort(),
+			SignalVersion: signal.Version,
+			Paths:         paths, Towards: prefix,
+		},
 		{Name: "b", Role: api.Receiver, Paths: paths, Behind: prefix},
 	} {
 		if _, err := client.Hello(ctx, e); err != nil {
@@ -65,7 +72,10 @@ func BenchmarkReaction(b *testing.B) {
 		// Each round uses a new flow, whose trigger is armed.
 		viewer := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 40000)
 		seen := func(n int) api.Observation {
-			return api.Observation{Time: int64(n) * int64(200*time.Millisecond), Source: viewer, Destination: viewer, Length: 240}
+			return api.Observation{
+				Time: int64(n) * int64(200*time.Millisecond), Source: viewer, Destination: viewer,
+				Length: 240,
+			}
 		}
 		if err := client.Uplink(ctx, "b", []api.Observation{seen(0), seen(1), seen(2)}); err != nil {
 			b.Fatal(err)

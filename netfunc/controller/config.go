@@ -89,7 +89,8 @@ func defaultConfig() Config {
 	c.State = "/var/lib/holocast/controller.json"
 	c.Mode = p.Mode
 	t := p.Trigger
-	c.Trigger.Interval, c.Trigger.Count, c.Trigger.Silence, c.Trigger.Merge, c.Trigger.Live = t.Interval, t.Count, t.Silence, t.Merge, t.Live
+	c.Trigger.Interval, c.Trigger.Count, c.Trigger.Silence, c.Trigger.Merge, c.Trigger.Live = t.Interval, t.Count,
+		t.Silence, t.Merge, t.Live
 	r := p.Redirect
 	c.Redirect.Margin, c.Redirect.Gain, c.Redirect.Hold, c.Redirect.Follow = r.Margin, r.Gain, r.Hold, r.Follow
 	c.ReportInterval, c.Rearm, c.End, c.Forget = p.ReportInterval, p.Rearm, p.End, p.Forget
@@ -117,7 +118,10 @@ func (c *Config) policy() policy.Config {
 			Interval: c.Trigger.Interval, Count: c.Trigger.Count, Silence: c.Trigger.Silence,
 			Merge: c.Trigger.Merge, Live: c.Trigger.Live,
 		},
-		Redirect:       policy.Redirect{Margin: c.Redirect.Margin, Gain: c.Redirect.Gain, Hold: c.Redirect.Hold, Follow: c.Redirect.Follow},
+		Redirect: policy.Redirect{
+			Margin: c.Redirect.Margin, Gain: c.Redirect.Gain, Hold: c.Redirect.Hold,
+			Follow: c.Redirect.Follow,
+		},
 		Signal:         policy.Resend{First: c.Signal.Resend, Slow: c.Signal.Slow},
 		ReportInterval: c.ReportInterval, Rearm: c.Rearm, End: c.End, Forget: c.Forget,
 		MaxFlows: c.MaxFlows, MaxEdges: c.MaxEdges, KeepDecisions: c.KeepDecisions,
@@ -126,6 +130,9 @@ func (c *Config) policy() policy.Config {
 
 // Validate implements service.Settings.
 func (c *Config) Validate() error {
+	if err := settings.Check(c); err != nil {
+		return err
+	}
 	host, _, err := net.SplitHostPort(c.HTTP.Listen)
 	operators, _, operatorsErr := net.SplitHostPort(c.HTTP.Operators)
 	switch {
@@ -139,26 +146,31 @@ func (c *Config) Validate() error {
 		return errors.New("http.clientCA needs http.certificate and http.key")
 	case len(c.Auth.Operators) > 0 && c.HTTP.ClientCA == "":
 		return errors.New("auth.operators lists client certificates, which need http.clientCA")
-	case c.Auth.Token == "" && len(c.Auth.Operators) == 0 && (c.Auth.EdgeToken != "" || len(c.Auth.Edges) > 0 || c.HTTP.ClientCA != ""):
+	case c.Auth.Token == "" && len(c.Auth.Operators) == 0 && (c.Auth.EdgeToken != "" || len(c.Auth.Edges) > 0 ||
+		c.HTTP.ClientCA != ""):
 		return errors.New("auth.token or auth.operators is missing: edges could report, but no operator could call")
 	case c.Auth.Token == "" && c.HTTP.ClientCA == "" && !loopback(host):
-		return fmt.Errorf("http.listen %s is open to others: set auth.token or http.clientCA, or listen on 127.0.0.1", c.HTTP.Listen)
+		return fmt.Errorf("http.listen %s is open to others: set auth.token or http.clientCA, or listen on 127.0.0.1",
+			c.HTTP.Listen)
 	case c.HTTP.Operators != "" && c.Auth.Token == "" && c.HTTP.ClientCA == "" && !loopback(operators):
-		return fmt.Errorf("http.operators %s is open to others: set auth.token or http.clientCA, or listen on 127.0.0.1", c.HTTP.Operators)
-	case c.HTTP.Rate < 0:
-		return errors.New("http.rate must not be negative")
+		return fmt.Errorf("http.operators %s is open to others: set auth.token or http.clientCA, or listen on "+
+			"127.0.0.1", c.HTTP.Operators)
 	case c.HTTP.Rate > 0 && c.HTTP.Burst < 1:
 		return errors.New("http.burst must be at least 1")
 	case c.MaxFlows > api.MaxFlows:
-		return fmt.Errorf("maxFlows %d is more than %d, the capacity of a receiver's kernel program", c.MaxFlows, api.MaxFlows)
+		return fmt.Errorf("maxFlows %d is more than %d, the capacity of a receiver's kernel program", c.MaxFlows,
+			api.MaxFlows)
 	case c.HTTP.MaxBody < bodyAtLeast+bodyPerFlow*int64(c.MaxFlows):
-		return fmt.Errorf("http.maxBody must be at least %d, for the reports of %d flows (maxFlows)", bodyAtLeast+bodyPerFlow*int64(c.MaxFlows), c.MaxFlows)
+		return fmt.Errorf("http.maxBody must be at least %d, for the reports of %d flows (maxFlows)",
+			bodyAtLeast+bodyPerFlow*int64(c.MaxFlows), c.MaxFlows)
 	case c.HTTP.MaxConnections < 2:
 		return errors.New("http.maxConnections must be at least 2")
 	case c.HTTP.PerAddress < 1 || c.HTTP.PerAddress >= c.HTTP.MaxConnections:
-		return errors.New("http.perAddress must be at least 1 and below http.maxConnections: otherwise one address could take all")
+		return errors.New("http.perAddress must be at least 1 and below http.maxConnections: otherwise one address " +
+			"could take all")
 	case c.HTTP.PerEdge < edgeConnections:
-		return fmt.Errorf("http.perEdge must be at least %d, the number of connections that an edge opens", edgeConnections)
+		return fmt.Errorf("http.perEdge must be at least %d, the number of connections that an edge opens",
+			edgeConnections)
 	case c.Signal.Key == "":
 		return errors.New(`signal.key is missing: create a key file with "controller key"`)
 	case c.Signal.From.IsValid() && !c.Signal.From.Is4():
@@ -167,7 +179,8 @@ func (c *Config) Validate() error {
 	for name, file := range c.Auth.Edges {
 		switch {
 		case !policy.EdgeName(name):
-			return fmt.Errorf("auth.edges: %.80q is not an edge name: want 1 to 64 letters, digits, '.', '_' or '-'", name)
+			return fmt.Errorf("auth.edges: %.80q is not an edge name: want 1 to 64 letters, digits, '.', '_' or '-'",
+				name)
 		case file == "":
 			return fmt.Errorf("auth.edges.%s: the token file is missing", name)
 		}

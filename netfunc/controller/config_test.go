@@ -3,48 +3,24 @@
 package main
 
 import (
-	"os"
 	"reflect"
 	"strings"
 	"testing"
 
-	"go.yaml.in/yaml/v3"
-
 	"holocast/internal/config"
+	"holocast/internal/service/servicetest"
 )
 
-// The example file lists every setting with its default.
 func TestExample(t *testing.T) {
-	cfg := Config{}
-	if _, err := config.Load([]string{"--config", "controller.example.yaml"}, &cfg); err != nil {
+	cfg := defaultConfig()
+	servicetest.Example(t, "controller.example.yaml", exampleHeader, &cfg)
+	var read Config
+	if err := config.Read("controller.example.yaml", &read); err != nil {
 		t.Fatal(err)
 	}
-	if want := defaultConfig(); !reflect.DeepEqual(cfg, want) {
-		t.Errorf("%+v\nwant %+v", cfg, want)
+	if !reflect.DeepEqual(read, cfg) {
+		t.Errorf("%+v\nwant %+v", read, cfg)
 	}
-	b, err := os.ReadFile("controller.example.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var doc map[string]any
-	if err := yaml.Unmarshal(b, &doc); err != nil {
-		t.Fatal(err)
-	}
-	var missing func(reflect.Type, map[string]any, string)
-	missing = func(typ reflect.Type, have map[string]any, at string) {
-		for i := range typ.NumField() {
-			f := typ.Field(i)
-			name := f.Tag.Get("yaml")
-			v, ok := have[name]
-			if !ok {
-				t.Errorf("%s%s is not in the example", at, name)
-			}
-			if sub, ok := v.(map[string]any); ok && f.Type.Kind() == reflect.Struct {
-				missing(f.Type, sub, at+name+".")
-			}
-		}
-	}
-	missing(reflect.TypeFor[Config](), doc, "")
 }
 
 func TestValidate(t *testing.T) {

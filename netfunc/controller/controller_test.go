@@ -37,10 +37,11 @@ func TestRestart(t *testing.T) {
 	f := edges.eliminate(3, 4)
 	edges.until(0b10011)
 	edges.report()
-	eventually(t, "the state is saved", func() bool { return contains(filepath.Join(dir, "state.json"), `"state":"trimmed"`) })
+	eventually(t, "the state is saved",
+		func() bool { return contains(filepath.Join(dir, "state.json"), `"state":"trimmed"`) })
 	p.Kill()
 
-	p = start(t, dir, "", "--listen", strings.TrimPrefix(p.url, "http://"))
+	p = start(t, dir, "", "--http-listen", strings.TrimPrefix(p.url, "http://"))
 	ctx, stop := context.WithCancel(t.Context())
 	snapshot := make(chan api.Update, 100)
 	watched := make(chan error, 1)
@@ -105,7 +106,8 @@ func TestDamagedState(t *testing.T) {
 			if f := edges.flow(); f.Paths != 0x1f || !f.Applied {
 				t.Errorf("%+v", f)
 			}
-			if !strings.Contains(p.output(), "starting without earlier state") || !strings.Contains(p.output(), "state.json.damaged-") {
+			if !strings.Contains(p.output(), "starting without earlier state") ||
+				!strings.Contains(p.output(), "state.json.damaged-") {
 				t.Error("the damaged state is not logged")
 			}
 			if kept, _ := filepath.Glob(state + ".damaged-*"); len(kept) != 1 {
@@ -127,17 +129,26 @@ func TestDoesNotStart(t *testing.T) {
 		"state of a later version": {state: `{"format":9,"sha256":"","state":{}}`, want: "later version"},
 		"unknown setting":          {yaml: "trigger:\n  intervall: 1s\n", want: "intervall"},
 		"bad setting":              {yaml: "trigger:\n  count: 0\n", want: "trigger.count"},
-		"open to others":           {args: []string{"--listen", "0.0.0.0:0", "--token", ""}, want: "auth.token"},
-		"no key":                   {args: []string{"--signal-key", "/nonexistent"}, want: "signal.key"},
-		"no address":               {yaml: "signal:\n  from: 192.0.2\n", want: "controller.yaml:2: signal.from: "},
-		"no prefix":                {yaml: "grants:\n  a:\n    prefixes: [10.9.0.0/33]\n", want: "controller.yaml:3: grants.a.prefixes[0]: "},
-		"another's address":        {yaml: "signal: {from: 192.0.2.9}\n", want: "signal.from: "},
-		"no token":                 {args: []string{"--token", "/nonexistent"}, want: "auth.token"},
-		"mode":                     {args: []string{"--mode", "best"}, want: `mode "best"`},
-		"log":                      {args: []string{"--log-level", "loud"}, want: "log.level"},
-		"certificate":              {args: []string{"--certificate", "/nonexistent", "--key", "/nonexistent"}, want: "http.certificate"},
-		"certificate alone":        {args: []string{"--certificate", "x"}, want: "http.key"},
-		"state in no directory":    {args: []string{"--state", "/proc/nowhere/state.json"}, want: "state file"},
+		"open to others": {
+			args: []string{"--http-listen", "0.0.0.0:0", "--auth-token", ""},
+			want: "auth.token",
+		},
+		"no key":     {args: []string{"--signal-key", "/nonexistent"}, want: "signal.key"},
+		"no address": {yaml: "signal:\n  from: 192.0.2\n", want: "controller.yaml:2: signal.from: "},
+		"no prefix": {
+			yaml: "grants:\n  a:\n    prefixes: [10.9.0.0/33]\n",
+			want: "controller.yaml:3: grants.a.prefixes[0]: ",
+		},
+		"another's address": {yaml: "signal: {from: 192.0.2.9}\n", want: "signal.from: "},
+		"no token":          {args: []string{"--auth-token", "/nonexistent"}, want: "auth.token"},
+		"mode":              {args: []string{"--mode", "best"}, want: `mode "best"`},
+		"log":               {args: []string{"--log-level", "loud"}, want: "log.level"},
+		"certificate": {
+			args: []string{"--http-certificate", "/nonexistent", "--http-key", "/nonexistent"},
+			want: "http.certificate",
+		},
+		"certificate alone":     {args: []string{"--http-certificate", "x"}, want: "http.key"},
+		"state in no directory": {args: []string{"--state", "/proc/nowhere/state.json"}, want: "state file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -161,7 +172,7 @@ func TestDoesNotStart(t *testing.T) {
 		p := start(t, workDir(t), "")
 		for want, args := range map[string][]string{
 			"in use by another process": nil,
-			"in use by another program": {"--listen", strings.TrimPrefix(p.url, "http://")},
+			"in use by another program": {"--http-listen", strings.TrimPrefix(p.url, "http://")},
 		} {
 			q := launch(t, p.dir, "", args...)
 			if err := q.Err(); err == nil || !strings.Contains(q.output(), want) {
@@ -197,7 +208,8 @@ func TestSpoofedSignalling(t *testing.T) {
 	eventually(t, "the attack is over", func() bool {
 		edges.mu.Lock()
 		defer edges.mu.Unlock()
-		return edges.refused[signal.ErrSpoofed] == 1 && edges.refused[signal.ErrReplayed] == 1 && edges.refused[signal.ErrMalformed] == 4
+		return edges.refused[signal.ErrSpoofed] == 1 && edges.refused[signal.ErrReplayed] == 1 &&
+			edges.refused[signal.ErrMalformed] == 4
 	})
 	edges.report()
 	edges.mu.Lock()
@@ -217,7 +229,10 @@ func TestSignalsUntilApplied(t *testing.T) {
 	t.Parallel()
 	p := start(t, workDir(t), "signal:\n  resend: 5ms\n")
 	edges := newPair(t, p.client())
-	ahead, _ := signal.Message{Destination: netip.MustParseAddr("10.9.0.99"), Paths: 0, Nonce: uint64(time.Now().Add(time.Hour).UnixNano())}.Append(nil, signal.EdgeKey(key, "a"))
+	ahead, _ := signal.Message{
+		Destination: netip.MustParseAddr("10.9.0.99"), Paths: 0,
+		Nonce: uint64(time.Now().Add(time.Hour).UnixNano()),
+	}.Append(nil, signal.EdgeKey(key, "a"))
 	if _, err := edges.guard.Accept(ahead, signal.EdgeKey(key, "a")); err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +295,8 @@ func TestStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	watching, ended := make(chan struct{}, 1), make(chan error, 1)
 	go func() {
-		_ = edges.c.Watch(ctx, "a", func(api.Update) error { watching <- struct{}{}; return nil }, func(err error) { ended <- err; cancel() })
+		_ = edges.c.Watch(ctx, "a", func(api.Update) error { watching <- struct{}{}; return nil },
+			func(err error) { ended <- err; cancel() })
 	}()
 	<-watching
 	p.Stop()
@@ -324,7 +340,8 @@ func TestSlowCallers(t *testing.T) {
 	}
 	began := time.Now()
 	head := slow("GET /v1/status HTTP/1.1\r\nHost: ")
-	body := slow("POST /v1/edges HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAuthorization: Bearer " + token + "\r\nContent-Length: 100\r\n\r\n{")
+	body := slow("POST /v1/edges HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAuthorization: " +
+		"Bearer " + token + "\r\nContent-Length: 100\r\n\r\n{")
 	long := slow("GET / HTTP/1.1\r\nX: " + strings.Repeat("x", 40<<10))
 	if _, err := p.client().Status(t.Context()); err != nil {
 		t.Error(err)
@@ -365,17 +382,22 @@ func TestOperator(t *testing.T) {
 		return string(out), err
 	}
 	out, err := command("status")
-	for _, want := range []string{"2 edges, 1 flows", "a     sender    ok", "p5", "20.0 ms", viewer, "duplicating  1+2+3+4+5  yes", "start", "200 ms between uplink packets"} {
+	for _, want := range []string{
+		"2 edges, 1 flows", "a     sender    ok", "p5", "20.0 ms", viewer,
+		"duplicating  1+2+3+4+5  yes", "start", "200 ms between uplink packets",
+	} {
 		if err != nil || !strings.Contains(out, want) {
 			t.Errorf("status: %v, want %q in\n%s", err, want, out)
 		}
 	}
 	out, err = command("status", "--json", "--decisions", "1")
 	var got picture
-	if err != nil || json.Unmarshal([]byte(out), &got) != nil || len(got.Edges) != 2 || len(got.Flows) != 1 || len(got.Decisions) != 1 {
+	if err != nil || json.Unmarshal([]byte(out), &got) != nil || len(got.Edges) != 2 || len(got.Flows) != 1 ||
+		len(got.Decisions) != 1 {
 		t.Errorf("status --json: %v\n%s", err, out)
 	}
-	if out, err = command("set", viewer, "--mode", "redirect", "--paths", "2"); err != nil || !strings.Contains(out, "state redirected, paths 2") {
+	if out, err = command("set", viewer, "--mode", "redirect", "--paths", "2"); err != nil ||
+		!strings.Contains(out, "state redirected, paths 2") {
 		t.Errorf("set: %v %s", err, out)
 	}
 	edges.until(0b10)
@@ -388,7 +410,8 @@ func TestOperator(t *testing.T) {
 		"is not an IPv4 or IPv6": {"set", "nowhere", "--mode", "auto"},
 		"at least one of the":    {"set", viewer},
 	} {
-		if out, err := command(args...); err == nil || !strings.Contains(out, want) || !strings.HasPrefix(out, "controller: ") {
+		if out, err := command(args...); err == nil || !strings.Contains(out, want) ||
+			!strings.HasPrefix(out, "controller: ") {
 			t.Errorf("%v: %v %s", args, err, out)
 		}
 	}
@@ -452,10 +475,15 @@ func TestOperatorAsksNoProxy(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
 	asked := make(chan string, 10)
-	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.Method + " " + r.URL.String() }))
+	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter,
+		r *http.Request,
+	) {
+		asked <- r.Method + " " + r.URL.String()
+	}))
 	defer proxy.Close()
 	for _, args := range [][]string{{"status"}, {"set", viewer, "--mode", "off"}, {"set", viewer, "--default"}} {
-		c := exec.Command(binary, append(args, "--url", "http://controller.invalid:4793", "--token", filepath.Join(dir, "token"))...)
+		c := exec.Command(binary, append(args, "--url", "http://controller.invalid:4793", "--token",
+			filepath.Join(dir, "token"))...)
 		c.Env = append(os.Environ(), "HTTP_PROXY="+proxy.URL, "http_proxy="+proxy.URL)
 		if out, err := c.CombinedOutput(); err == nil {
 			t.Errorf("%v succeeded: %s", args, out)

@@ -84,7 +84,8 @@ func watchEdge(t *testing.T, p *process, edge, token string, from byte) (status 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	if _, err := fmt.Fprintf(c, "GET /v1/edges/%s/watch HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", edge, token); err != nil {
+	if _, err := fmt.Fprintf(c, "GET /v1/edges/%s/watch HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "+
+		"%s\r\n\r\n", edge, token); err != nil {
 		t.Fatal(err)
 	}
 	_ = c.SetReadDeadline(time.Now().Add(patience))
@@ -136,7 +137,8 @@ func TestConnectionsOfRoles(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "edge-token"), []byte(edgeToken+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, dir, "http: {maxConnections: 8, perAddress: 7}\n", "--edge-token", filepath.Join(dir, "edge-token"))
+	p := start(t, dir, "http: {maxConnections: 8, perAddress: 7}\n", "--auth-edge-token",
+		filepath.Join(dir, "edge-token"))
 	newPair(t, p.client()).hello()
 	watch := func(token string, from byte) string { return watchEdge(t, p, "b", token, from) }
 	for i := range 8 {
@@ -166,7 +168,7 @@ func TestConnectionsOfRoles(t *testing.T) {
 // With a separate operators' address, operators are not served at the edges' address.
 func TestOperatorsAddress(t *testing.T) {
 	t.Parallel()
-	p := start(t, workDir(t), "", "--operators", "127.0.0.1:0")
+	p := start(t, workDir(t), "", "--http-operators", "127.0.0.1:0")
 	var operators string
 	for _, word := range strings.Split(p.output(), `"`) {
 		if strings.HasPrefix(word, "http://") && word != p.url {
@@ -208,7 +210,8 @@ func TestOperatorsAddress(t *testing.T) {
 
 func TestOrigin(t *testing.T) {
 	for address, want := range map[string]string{
-		"192.0.2.1:5": "192.0.2.1/32", "[::ffff:192.0.2.1]:5": "192.0.2.1/32", "[2001:db8:1:2:3::4]:5": "2001:db8:1:2::/64", "[fe80::1%lo]:5": "fe80::/64",
+		"192.0.2.1:5": "192.0.2.1/32", "[::ffff:192.0.2.1]:5": "192.0.2.1/32",
+		"[2001:db8:1:2:3::4]:5": "2001:db8:1:2::/64", "[fe80::1%lo]:5": "fe80::/64",
 	} {
 		a, err := net.ResolveTCPAddr("tcp", address)
 		if err != nil {

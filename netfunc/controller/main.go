@@ -46,28 +46,16 @@ func runCommand(cfg *Config) *cobra.Command {
 		Short: "Run the controller until SIGTERM",
 		Long: `Run the controller until SIGTERM.
 
-It may be killed and started again at any time: edges go on with what they have, and
-it goes on from its state file and their reports.`,
+It may be killed and restarted at any time: edges keep their path sets, and the
+controller resumes from its state file and their reports.`,
 		Example: `  controller run --config controller.yaml
   controller run --signal-key signal.key --state controller.json
-  controller run --config controller.yaml --listen :4793 --token operator.token --log-level debug`,
+  controller run --config controller.yaml --http-listen :4793 --auth-token operator.token --log-level debug`,
 		Args: cobra.NoArgs,
 	}
 	f := c.Flags()
 	f.SortFlags = false
-	f.StringVar(&cfg.HTTP.Listen, "listen", cfg.HTTP.Listen, "TCP address for edges, operators and the status page")
-	f.StringVar(&cfg.HTTP.Operators, "operators", cfg.HTTP.Operators, "separate TCP address for operators and the status page")
-	f.StringVar(&cfg.HTTP.Certificate, "certificate", cfg.HTTP.Certificate, "PEM certificate; enables TLS")
-	f.StringVar(&cfg.HTTP.Key, "key", cfg.HTTP.Key, "PEM key of the certificate")
-	f.StringVar(&cfg.HTTP.ClientCA, "client-ca", cfg.HTTP.ClientCA, "PEM certificate authorities of clients (mTLS)")
-	f.StringVar(&cfg.Auth.Token, "token", cfg.Auth.Token, "file with the operators' token")
-	f.StringToStringVar(&cfg.Auth.Edges, "edge", cfg.Auth.Edges, "name=file with the token of one edge; repeatable")
-	f.StringVar(&cfg.Auth.EdgeToken, "edge-token", cfg.Auth.EdgeToken, "file with one token for all edges without --edge")
-	f.StringVar(&cfg.Signal.Key, "signal-key", cfg.Signal.Key, "file with the signalling key")
-	f.StringVar(&cfg.State, "state", cfg.State, "file for what survives a restart; \"\" keeps nothing")
-	f.StringVar((*string)(&cfg.Mode), "mode", string(cfg.Mode), "default mode of flows: auto, duplicate, redirect or off")
-	f.StringVar(&cfg.Log.Level, "log-level", cfg.Log.Level, "debug, info, warn or error")
-	f.StringVar(&cfg.Log.Format, "log-format", cfg.Log.Format, "text or json")
+	settings.AddFlags(f, cfg)
 	c.PreRunE = func(*cobra.Command, []string) error { return cfg.Validate() }
 	c.RunE = func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), *cfg) }
 	return c
@@ -77,10 +65,10 @@ func keyCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "key",
 		Short: "Print a new signalling key",
-		Long: `Write a new signalling key to the standard output.
+		Long: `Print a new signalling key.
 
-The controller signs signalling packets with it, and the edges verify them: whoever has
-it can turn duplication on and off.`,
+The controller signs signalling packets with it, and the edges verify them. Its holder
+can turn duplication on and off.`,
 		Example: `  (umask 077; controller key > signal.key)`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

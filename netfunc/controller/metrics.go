@@ -22,7 +22,8 @@ type metrics struct {
 func newMetrics() *metrics {
 	return &metrics{
 		reaction: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "holocast_controller_reaction_seconds", Help: "Time from an event to the last signalling packet it caused.",
+			Name:    "holocast_controller_reaction_seconds",
+			Help:    "Time from an event to the last signalling packet it caused.",
 			Buckets: prometheus.ExponentialBuckets(10e-6, 2, 14),
 		}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -41,11 +42,13 @@ func (m *metrics) answered(route string, status int) {
 func newPlaneMetrics(plane *control.Plane) *service.Metrics {
 	m := service.NewMetrics("holocast_controller_")
 	var (
-		edges         = m.Gauge("edge_up", "1 while the edge reports, 0 once it is lost.", "edge", "role")
-		reported      = m.Gauge("edge_reported_timestamp_seconds", "Time of the edge's last report.", "edge")
-		up            = m.Gauge("path_up", "1 while the edge reports the path up.", "edge", "path", "interface")
-		rtt           = m.Gauge("path_rtt_seconds", "Round-trip time of probes on the path.", "edge", "path", "interface")
-		loss          = m.Gauge("path_loss_ratio", "Fraction of unanswered probes on the path.", "edge", "path", "interface")
+		edges    = m.Gauge("edge_up", "1 while the edge reports, 0 once it is lost.", "edge", "role")
+		reported = m.Gauge("edge_reported_timestamp_seconds", "Time of the edge's last report.", "edge")
+		up       = m.Gauge("path_up", "1 while the edge reports the path up.", "edge", "path", "interface")
+		rtt      = m.Gauge("path_rtt_seconds", "Round-trip time of probes on the path.", "edge", "path",
+			"interface")
+		loss = m.Gauge("path_loss_ratio", "Fraction of unanswered probes on the path.", "edge", "path",
+			"interface")
 		flows         = m.Gauge("flows", "Flows by state.", "state")
 		paths         = m.Gauge("flow_paths", "Paths in use for the flow; 0 = plain routing.", "destination")
 		applied       = m.Gauge("flow_applied", "1 while the sender reports the flow's paths in force.", "destination")
@@ -69,7 +72,10 @@ func newPlaneMetrics(plane *control.Plane) *service.Metrics {
 				put(loss, p.Loss, labels...)
 			}
 		}
-		states := map[api.State]float64{api.Armed: 0, api.Duplicating: 0, api.Trimmed: 0, api.Single: 0, api.Redirected: 0, api.Disabled: 0}
+		states := map[api.State]float64{
+			api.Armed: 0, api.Duplicating: 0, api.Trimmed: 0, api.Single: 0,
+			api.Redirected: 0, api.Disabled: 0,
+		}
 		for _, f := range plane.Flows() {
 			states[f.State]++
 			dst := f.Destination.String()

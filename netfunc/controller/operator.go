@@ -147,7 +147,8 @@ func (p picture) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	s := p.Status
 	fmt.Fprintf(w, "controller %s, up %s: %d edges, %d flows, mode %s; trigger above %.0f ms, %d running\n",
-		s.Version, s.Now.Sub(s.Started).Round(time.Second), s.Edges, s.Flows, s.Mode, s.Trigger.Interval, s.Trigger.Count)
+		s.Version, s.Now.Sub(s.Started).Round(time.Second), s.Edges, s.Flows, s.Mode, s.Trigger.Interval,
+		s.Trigger.Count)
 	if s.StateErr != "" {
 		fmt.Fprintf(w, "THE STATE IS NOT SAVED: %s\n", s.StateErr)
 	}
@@ -161,7 +162,8 @@ func (p picture) print(out io.Writer) error {
 		if e.Lost {
 			state = "LOST"
 		}
-		head := fmt.Sprintf("%s\t%s\t%s\t%s ago", e.Name, e.Role, state, s.Now.Sub(e.Reported).Round(100*time.Millisecond))
+		head := fmt.Sprintf("%s\t%s\t%s\t%s ago", e.Name, e.Role, state,
+			s.Now.Sub(e.Reported).Round(100*time.Millisecond))
 		if len(e.Paths) == 0 {
 			fmt.Fprintln(w, head+"\t\t\t\t\t\t")
 		}
@@ -170,7 +172,8 @@ func (p picture) print(out io.Writer) error {
 			if !q.Up {
 				up = "DOWN"
 			}
-			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%.1f %%\n", head, q.Index, q.Interface, up, millis(q.RTT), millis(q.MinRTT), 100*q.Loss)
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%.1f %%\n", head, q.Index, q.Interface, up, millis(q.RTT),
+				millis(q.MinRTT), 100*q.Loss)
 			head = "\t\t\t"
 		}
 	}
@@ -188,7 +191,8 @@ func (p picture) print(out io.Writer) error {
 		if f.Allowed != 0 {
 			mode += " of " + f.Allowed.String()
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", f.Destination, mode, f.State, paths, yesNo(f.Applied), dash(f.Sender), dash(f.Receiver),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", f.Destination, mode, f.State, paths,
+			yesNo(f.Applied), dash(f.Sender), dash(f.Receiver),
 			yesNo(f.Live), millis(f.Interval), s.Now.Sub(f.Since).Round(time.Second))
 	}
 	if err := w.Flush(); err != nil {
@@ -204,7 +208,8 @@ func (p picture) print(out io.Writer) error {
 		if n := len(d.Others); n > 0 {
 			about += fmt.Sprintf(" and %d more", n)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", d.Time.Local().Format("01-02 15:04:05.000"), d.Kind, dash(about), dash(paths), d.Reason)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", d.Time.Local().Format("01-02 15:04:05.000"), d.Kind, dash(about),
+			dash(paths), d.Reason)
 	}
 	return w.Flush()
 }
@@ -238,13 +243,13 @@ func setCommand(cfg *Config) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "set DESTINATION",
 		Short: "Set the mode and paths of a flow",
-		Long: `Set how the paths of a flow are chosen until set to --default.
+		Long: `Set the mode and paths of a flow, until reset by --default.
 
   auto       duplicate when the trigger fires, trim, stop with one path left
   redirect   move the flow to the path with the least RTT when the trigger fires;
              with one path given, move it there now
-  duplicate  duplicate at all times
-  off        leave the flow to plain routing`,
+  duplicate  always duplicate
+  off        use plain routing`,
 		Example: `  controller set 10.9.0.7 --mode duplicate --paths 1,2
   controller set 2001:db8:9::7 --mode redirect --paths 3
   controller set 10.9.0.7 --default`,
@@ -280,7 +285,8 @@ func setCommand(cfg *Config) *cobra.Command {
 		if err != nil {
 			return explain(err)
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: mode %s, state %s, paths %s\n", flow.Destination, flow.Mode, flow.State, flow.Paths)
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: mode %s, state %s, paths %s\n", flow.Destination, flow.Mode,
+			flow.State, flow.Paths)
 		return err
 	}
 	return c

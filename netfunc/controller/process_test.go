@@ -76,19 +76,20 @@ func start(t testing.TB, dir, yaml string, args ...string) *process {
 func launch(t testing.TB, dir, yaml string, args ...string) *process {
 	t.Helper()
 	config := filepath.Join(dir, "controller.yaml")
-	if err := os.WriteFile(config, []byte(settings(yaml)), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte(withReportInterval(yaml)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	args = append([]string{
-		"run", "--config", config, "--listen", "127.0.0.1:0", "--signal-key", filepath.Join(dir, "signal.key"),
-		"--token", filepath.Join(dir, "token"), "--state", filepath.Join(dir, "state.json"), "--log-format", "json", "--log-level", "debug",
+		"run", "--config", config, "--http-listen", "127.0.0.1:0", "--signal-key", filepath.Join(dir, "signal.key"),
+		"--auth-token", filepath.Join(dir, "token"), "--state", filepath.Join(dir,
+			"state.json"), "--log-format", "json", "--log-level", "debug",
 	}, args...)
 	return &process{Process: programtest.Start(t, exec.Command(binary, args...)), t: t, dir: dir}
 }
 
-// settings completes a configuration: unless yaml sets another report interval, no edge is lost
-// however slow the machine is.
-func settings(yaml string) string {
+// withReportInterval completes a configuration: unless yaml sets another report interval, no edge is
+// lost however slow the machine is.
+func withReportInterval(yaml string) string {
 	if strings.Contains(yaml, "reportInterval:") {
 		return yaml
 	}
@@ -129,9 +130,15 @@ func newPair(t testing.TB, c *api.Client) *pair {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &pair{t: t, c: c, udp: udp, policies: map[netip.Addr]api.Policy{}, refused: map[error]int{}, applied: make(chan api.Policy, 10_000)}
+	p := &pair{
+		t: t, c: c, udp: udp, policies: map[netip.Addr]api.Policy{}, refused: map[error]int{},
+		applied: make(chan api.Policy, 10_000),
+	}
 	for i := range 5 {
-		p.paths = append(p.paths, api.Path{Index: i + 1, Interface: fmt.Sprintf("p%d", i+1), Up: true, RTT: float64(20 + 10*i)})
+		p.paths = append(p.paths, api.Path{
+			Index: i + 1, Interface: fmt.Sprintf("p%d", i+1), Up: true,
+			RTT: float64(20 + 10*i),
+		})
 	}
 	done := make(chan struct{})
 	go func() { defer close(done); p.receive() }()
@@ -168,7 +175,10 @@ func (p *pair) hello() {
 	p.t.Helper()
 	prefix := []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}
 	for _, e := range []api.Edge{
-		{Name: "a", Role: api.Sender, Signal: p.udp.LocalAddr().(*net.UDPAddr).AddrPort(), SignalVersion: signal.Version, Paths: p.paths, Towards: prefix},
+		{
+			Name: "a", Role: api.Sender, Signal: p.udp.LocalAddr().(*net.UDPAddr).AddrPort(),
+			SignalVersion: signal.Version, Paths: p.paths, Towards: prefix,
+		},
 		{Name: "b", Role: api.Receiver, Paths: p.paths, Behind: prefix},
 	} {
 		if _, err := p.c.Hello(context.Background(), e); err != nil {
@@ -181,7 +191,10 @@ func (p *pair) hello() {
 // confirm reports the receiver ready for the viewer's replicas.
 func (p *pair) confirm() {
 	p.t.Helper()
-	if err := p.c.Report(context.Background(), "b", api.Report{Paths: p.paths, Ready: []netip.Addr{netip.MustParseAddr(viewer)}}); err != nil {
+	if err := p.c.Report(context.Background(), "b", api.Report{
+		Paths: p.paths,
+		Ready: []netip.Addr{netip.MustParseAddr(viewer)},
+	}); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -245,7 +258,10 @@ func (p *pair) eliminate(removed ...int) api.Flow {
 	p.t.Helper()
 	f := p.flow()
 	r := pathset.Of(removed...)
-	out, err := p.c.Eliminate(context.Background(), "b", api.Elimination{Destination: f.Destination, Generation: f.Generation, Removed: r, Remaining: f.Paths &^ r})
+	out, err := p.c.Eliminate(context.Background(), "b", api.Elimination{
+		Destination: f.Destination,
+		Generation:  f.Generation, Removed: r, Remaining: f.Paths &^ r,
+	})
 	if err != nil || out[0].Err() != nil {
 		p.t.Fatal(err, out)
 	}

@@ -37,7 +37,8 @@ func TestReload(t *testing.T) {
 	}
 	hup := func(yaml, says string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, "controller.yaml"), []byte(settings(yaml)), 0o600); err != nil {
+		file := filepath.Join(dir, "controller.yaml")
+		if err := os.WriteFile(file, []byte(withReportInterval(yaml)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		before := strings.Count(p.output(), says)
@@ -56,7 +57,8 @@ func TestReload(t *testing.T) {
 		t.Errorf("the old token gets %d, the new one %d", a, b)
 	}
 	hup("http: {rate: -1}\n", "http.rate")
-	hup("maxFlows: 7\nmode: redirect\ntrigger: {count: 5}\ngrants: {paris: {prefixes: [10.9.0.0/24]}}\n", `"msg":"configuration reloaded"`)
+	hup("maxFlows: 7\nmode: redirect\ntrigger: {count: 5}\ngrants: {paris: {prefixes: [10.9.0.0/24]}}\n",
+		`"msg":"configuration reloaded"`)
 	operator, err := api.NewClient(api.Options{URL: p.url, Token: other, Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +67,8 @@ func TestReload(t *testing.T) {
 	if s, err := operator.Status(t.Context()); err != nil || s.Mode != api.Redirect || s.Trigger.Count != 5 {
 		t.Fatalf("the new policy is not in force: %+v, %v", s, err)
 	}
-	if _, err := operator.Hello(t.Context(), api.Edge{Name: "london", Role: api.Receiver}); err == nil || !strings.Contains(err.Error(), "no grant for edge london") {
+	if _, err := operator.Hello(t.Context(), api.Edge{Name: "london", Role: api.Receiver}); err == nil ||
+		!strings.Contains(err.Error(), "no grant for edge london") {
 		t.Errorf("an edge without a grant: %v", err)
 	}
 	hup("maxFlows: 7\nhttp: {rate: 0.001, burst: 1}\n", `"msg":"configuration reloaded"`)

@@ -45,12 +45,7 @@ func run(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return err
 	}
-	secrets := append(slices.Sorted(maps.Values(cfg.Auth.Edges)), cfg.Signal.Key, cfg.Auth.Token, cfg.Auth.EdgeToken, cfg.HTTP.Key)
-	for _, path := range secrets {
-		if info, err := os.Stat(path); path != "" && err == nil && info.Mode().Perm()&0o004 != 0 {
-			log.Warn("secret file is readable by all users; run chmod 600", "file", path)
-		}
-	}
+	cfg.warnSecrets(log)
 	cert, err := certificate(cfg, log)
 	if err != nil {
 		return err
@@ -80,25 +75,9 @@ func run(ctx context.Context, cfg Config) (err error) {
 	running, stopRunning := context.WithCancel(context.Background())
 	defer stopRunning()
 	served, saved := make(chan error, len(listeners)), make(chan error, 1)
-	servers := make([]*http.Server, len(listeners))
-	for i, ln := range listeners {
-		h := http.Handler(handler)
-		if ln.edges {
-			h = handler.Edges()
-		}
-		srv := service.NewServer(h, log)
-		srv.ReadTimeout, srv.IdleTimeout = 10*time.Second, idleTimeout
-		srv.BaseContext = func(net.Listener) context.Context { return serving }
-		srv.ConnContext = withConnection
-		servers[i] = srv
-		go func() { served <- srv.Serve(ln) }()
-	}
+	servers := listeners.serve(serving, handler, log, served)
 	go func() { saved <- plane.Run(running) }()
-	live := []string{
-		"log.level", "http.certificate", "http.key", "http.rate", "http.burst", "auth", "grants",
-		"signal.key", "signal.resend", "signal.slow", "mode", "trigger", "redirect", "rearm", "end", "forget",
-	}
-	unhook := service.OnReload(ctx, log, cfg, live, func(next Config) error {
+	unhook := service.OnReload(ctx, log, cfg, settings.Reloaded(), func(next Config) error {
 		key, err := signal.ReadKey(next.Signal.Key)
 		if err != nil {
 			return fmt.Errorf("signal.key: %w", err)
@@ -123,7 +102,8 @@ func run(ctx context.Context, cfg Config) (err error) {
 		return nil
 	})
 	defer unhook()
-	log.Info("controller is listening", listeners.urls("url", cert != nil, "authentication", auth.String(), "state", cfg.State)...)
+	log.Info("controller is listening", listeners.urls("url", cert != nil, "authentication", auth.String(), "state",
+		cfg.State)...)
 	service.Ready(ctx, func() { plane.Counts() })
 	select {
 	case <-ctx.Done():
@@ -144,6 +124,37 @@ func run(ctx context.Context, cfg Config) (err error) {
 	}
 	log.Info("controller stopped; edges keep their path sets")
 	return err
+}
+
+// warnSecrets warns about secret files that any user can read.
+func (c *Config) warnSecrets(log *slog.Logger) {
+	secrets := append(slices.Sorted(maps.Values(c.Auth.Edges)), c.Signal.Key, c.Auth.Token, c.Auth.EdgeToken,
+		c.HTTP.Key)
+	for _, path := range secrets {
+		if info, err := os.Stat(path); path != "" && err == nil && info.Mode().Perm()&0o004 != 0 {
+			log.Warn("secret file is readable by all users; run chmod 600", "file", path)
+		}
+	}
+}
+
+// serve starts a server per listener, which reports its end to served. Requests use ctx.
+func (l endpoints) serve(ctx context.Context, handler *rest.Server, log *slog.Logger,
+	served chan<- error,
+) []*http.Server {
+	servers := make([]*http.Server, len(l))
+	for i, ln := range l {
+		h := http.Handler(handler)
+		if ln.edges {
+			h = handler.Edges()
+		}
+		srv := service.NewServer(h, log)
+		srv.ReadTimeout, srv.IdleTimeout = 10*time.Second, idleTimeout
+		srv.BaseContext = func(net.Listener) context.Context { return ctx }
+		srv.ConnContext = withConnection
+		servers[i] = srv
+		go func() { served <- srv.Serve(ln) }()
+	}
+	return servers
 }
 
 // certificate loads the listener's certificate; nil if none is configured.

@@ -82,7 +82,7 @@ func TestTLS(t *testing.T) {
 	cert, key := ours.issue(t, dir, "controller", 2)
 	edge, edgeKey := ours.issue(t, dir, "edge", 3)
 	stranger, strangerKey := theirs.issue(t, dir, "stranger", 4)
-	args := []string{"--certificate", cert, "--key", key, "--client-ca", ours.file}
+	args := []string{"--http-certificate", cert, "--http-key", key, "--http-client-ca", ours.file}
 	const operators = "auth: {operators: [operator]}\n"
 	operator, operatorKey := ours.issue(t, dir, "operator", 7)
 	for name, c := range map[string]struct {
@@ -90,21 +90,31 @@ func TestTLS(t *testing.T) {
 		o    api.Options
 		want string // expected in the error
 	}{
-		"token":                       {args, api.Options{CA: ours.file, Token: token}, ""},
-		"certificate":                 {args, api.Options{CA: ours.file, Certificate: operator, Key: operatorKey}, ""},
-		"certificate alone":           {append([]string{"--token", ""}, args...), api.Options{CA: ours.file, Certificate: operator, Key: operatorKey}, ""},
-		"certificate of an edge":      {args, api.Options{CA: ours.file, Certificate: edge, Key: edgeKey}, "operator"},
-		"neither":                     {args, api.Options{CA: ours.file}, "401"},
-		"neither, certificates alone": {append([]string{"--token", ""}, args...), api.Options{CA: ours.file}, "401"},
-		"wrong token":                 {args, api.Options{CA: ours.file, Token: "nobody"}, "401"},
-		"certificate of others":       {args, api.Options{CA: ours.file, Certificate: stranger, Key: strangerKey}, "certificate"},
-		"controller of others":        {args, api.Options{CA: theirs.file, Token: token}, "certificate"},
-		"no TLS":                      {args, api.Options{Token: token, URL: "http"}, "400"},
+		"token":       {args, api.Options{CA: ours.file, Token: token}, ""},
+		"certificate": {args, api.Options{CA: ours.file, Certificate: operator, Key: operatorKey}, ""},
+		"certificate alone": {
+			append([]string{"--auth-token", ""}, args...),
+			api.Options{CA: ours.file, Certificate: operator, Key: operatorKey},
+			"",
+		},
+		"certificate of an edge": {args, api.Options{CA: ours.file, Certificate: edge, Key: edgeKey}, "operator"},
+		"neither":                {args, api.Options{CA: ours.file}, "401"},
+		"neither, certificates alone": {
+			append([]string{"--auth-token", ""}, args...), api.Options{CA: ours.file}, "401",
+		},
+		"wrong token": {args, api.Options{CA: ours.file, Token: "nobody"}, "401"},
+		"certificate of others": {
+			args,
+			api.Options{CA: ours.file, Certificate: stranger, Key: strangerKey},
+			"certificate",
+		},
+		"controller of others": {args, api.Options{CA: theirs.file, Token: token}, "certificate"},
+		"no TLS":               {args, api.Options{Token: token, URL: "http"}, "400"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			own := workDir(t)
-			p := start(t, own, operators, append([]string{"--token", filepath.Join(own, "token")}, c.args...)...)
+			p := start(t, own, operators, append([]string{"--auth-token", filepath.Join(own, "token")}, c.args...)...)
 			if c.o.URL == "" {
 				c.o.URL = p.url
 			} else {
@@ -127,9 +137,12 @@ func TestTLS(t *testing.T) {
 	}
 	t.Run("authorization by certificate", func(t *testing.T) {
 		t.Parallel()
-		p := start(t, workDir(t), operators, append(args, "--token", "")...)
+		p := start(t, workDir(t), operators, append(args, "--auth-token", "")...)
 		client := func(cert, key string) *api.Client {
-			c, err := api.NewClient(api.Options{URL: p.url, CA: ours.file, Certificate: cert, Key: key, Timeout: patience})
+			c, err := api.NewClient(api.Options{
+				URL: p.url, CA: ours.file, Certificate: cert, Key: key,
+				Timeout: patience,
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -160,7 +173,7 @@ func TestTLS(t *testing.T) {
 		t.Parallel()
 		own := workDir(t)
 		cert, key := ours.issue(t, own, "controller", 5)
-		p := start(t, own, "", "--certificate", cert, "--key", key)
+		p := start(t, own, "", "--http-certificate", cert, "--http-key", key)
 		first, err := api.NewClient(api.Options{URL: p.url, CA: theirs.file, Token: token, Timeout: patience})
 		if err != nil {
 			t.Fatal(err)

@@ -12,16 +12,18 @@ import (
 	"holocast/netfunc/bpf"
 )
 
-// advice lists settings of this host that lose packets.
+// advice lists host settings that would lose packets.
 func (c *Config) advice() (out []string) {
 	strict := func(name string) bool {
-		// The larger of the two holds (Documentation/networking/ip-sysctl.rst of Linux).
+		// The larger value applies (Documentation/networking/ip-sysctl.rst of Linux).
 		return max(setting("ipv4/conf/all/rp_filter"), setting("ipv4/conf/"+name+"/rp_filter")) == 1
 	}
 	if c.Role.Receives() {
 		for _, name := range c.Receiver.Interfaces {
 			if strict(name) {
-				out = append(out, fmt.Sprintf("the first replica is lost when it comes by interface %s and the route back is another one: set net.ipv4.conf.all.rp_filter and net.ipv4.conf.%s.rp_filter to 0 or 2", name, name))
+				out = append(out, fmt.Sprintf("reverse path filtering drops first replicas on interface %s if the "+
+					"route back uses another: set net.ipv4.conf.all.rp_filter and net.ipv4.conf.%s.rp_filter to 0 or 2",
+					name, name))
 			}
 		}
 		if setting("ipv4/ip_forward") == 0 && len(c.Receiver.Behind) > 0 {
@@ -31,7 +33,8 @@ func (c *Config) advice() (out []string) {
 	if c.Role.Sends() {
 		for _, a := range c.Sender.Attach {
 			if directions[a.Direction] == bpf.Ingress && setting("ipv4/ip_forward") == 0 {
-				out = append(out, fmt.Sprintf("this host does not forward IPv4, so what comes in by %s is lost when it is not duplicated: set net.ipv4.ip_forward to 1", a.Interface))
+				out = append(out, fmt.Sprintf("this host does not forward IPv4 and loses packets from %s that are "+
+					"not duplicated: set net.ipv4.ip_forward to 1", a.Interface))
 				break
 			}
 		}
@@ -39,7 +42,7 @@ func (c *Config) advice() (out []string) {
 	return out
 }
 
-// setting reads a number below /proc/sys/net; -1 when there is none.
+// setting reads a number under /proc/sys/net, -1 if missing.
 func setting(name string) int {
 	b, err := os.ReadFile(filepath.Join("/proc/sys/net", name))
 	if err != nil {

@@ -15,14 +15,14 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Attached is a program on an interface.
+// Attached is a program attached to an interface.
 type Attached struct {
 	Program   string `json:"program"`
 	Interface string `json:"interface"`
 	Mode      string `json:"mode"` // native XDP, TCX ingress, TCX egress, clsact ingress or clsact egress
 }
 
-// attached lists the programs with these pins on interfaces, according to the kernel.
+// attached lists the kernel's attachments of the programs pinned under pin.
 func attached(pin string) ([]Attached, error) {
 	all := []Attached{}
 	err := filepath.WalkDir(pin, func(path string, e fs.DirEntry, err error) error {
@@ -45,7 +45,7 @@ func attached(pin string) ([]Attached, error) {
 	return all, nil
 }
 
-// pinnedLink looks at one pinned link; ok is false when its interface is gone.
+// pinnedLink reads a pinned link; ok is false if its interface is gone.
 func pinnedLink(path string) (a Attached, ok bool, err error) {
 	l, err := link.LoadPinnedLink(path, nil)
 	if err != nil {
@@ -58,7 +58,7 @@ func pinnedLink(path string) (a Attached, ok bool, err error) {
 	}
 	var index uint32
 	if x := info.XDP(); x != nil {
-		// A link of generic XDP has no mode; the receiver makes none.
+		// The receiver creates no generic XDP links, whose mode would be unknown.
 		index, a.Mode = x.Ifindex, "native XDP"
 	} else if x := info.TCX(); x != nil {
 		index, a.Mode = x.Ifindex, "TCX ingress"
@@ -87,14 +87,17 @@ func programName(id ebpf.ProgramID) string {
 	return info.Name
 }
 
-// filters lists the clsact filters of the edge, which stand in for TCX links on older kernels.
+// filters lists the edge's clsact filters, which replace TCX links on older kernels.
 func filters(pin string) (all []Attached) {
 	links, err := netlink.LinkList()
 	if err != nil {
 		return nil
 	}
 	for _, l := range links {
-		for mode, parent := range map[string]uint32{"clsact ingress": netlink.HANDLE_MIN_INGRESS, "clsact egress": netlink.HANDLE_MIN_EGRESS} {
+		for mode, parent := range map[string]uint32{
+			"clsact ingress": netlink.HANDLE_MIN_INGRESS,
+			"clsact egress":  netlink.HANDLE_MIN_EGRESS,
+		} {
 			list, err := netlink.FilterList(l, parent)
 			if err != nil {
 				continue // no clsact

@@ -20,13 +20,13 @@ import (
 	"holocast/netfunc/signal"
 )
 
-// Where edges keep what outlives a command, by their names.
+// Directories of an edge's pins and sockets, by edge name.
 const (
 	pinRoot    = "/sys/fs/bpf/holocast"
 	socketRoot = "/run/holocast"
 )
 
-// Config is the edge's configuration; edge.example.yaml is its reference.
+// Config is the edge's configuration; edge.example.yaml documents it.
 type Config struct {
 	Name      string        `yaml:"name"`
 	Role      api.Role      `yaml:"role"`
@@ -34,8 +34,8 @@ type Config struct {
 	Paths     []Path        `yaml:"paths"`
 	Sender    Sender        `yaml:"sender"`
 	Receiver  Receiver      `yaml:"receiver"`
-	Uplink    Uplink        `yaml:"uplink"`
 	Flows     []Flow        `yaml:"flows"`
+	Uplink    Uplink        `yaml:"uplink"`
 	Signal    Signal        `yaml:"signal"`
 	Control   Controller    `yaml:"controller"`
 	Probe     Probe         `yaml:"probe"`
@@ -56,7 +56,7 @@ type Path struct {
 	Gateway   netip.Addr `yaml:"gateway"`
 }
 
-// Sender says what is duplicated.
+// Sender selects the packets to duplicate.
 type Sender struct {
 	Attach      []Attach       `yaml:"attach"`
 	Towards     []netip.Prefix `yaml:"towards"`
@@ -71,7 +71,7 @@ type Attach struct {
 	Direction string `yaml:"direction"`
 }
 
-// Receiver says where replicas come in.
+// Receiver selects where replicas arrive.
 type Receiver struct {
 	Interfaces []string       `yaml:"interfaces"`
 	Behind     []netip.Prefix `yaml:"behind"`
@@ -80,21 +80,21 @@ type Receiver struct {
 	TableSize  uint32         `yaml:"tableSize"`
 }
 
-// Uplink says which packets of viewers are reported to the controller.
+// Uplink selects the viewer packets to report to the controller.
 type Uplink struct {
 	Interfaces []string `yaml:"interfaces"`
 	Min        uint16   `yaml:"min"`
 	Max        uint16   `yaml:"max"`
 }
 
-// Flow is a path set that does not need a controller.
+// Flow is a path set that needs no controller.
 type Flow struct {
 	Destination netip.Addr `yaml:"destination"`
 	Paths       []int      `yaml:"paths"`
 	DSCP        *uint8     `yaml:"dscp"`
 }
 
-// Signal says how signalling packets arrive.
+// Signal configures the reception of signalling packets.
 type Signal struct {
 	Address    netip.Addr `yaml:"address"`
 	Interfaces []string   `yaml:"interfaces"`
@@ -102,7 +102,7 @@ type Signal struct {
 	Key        string     `yaml:"key"`
 }
 
-// Controller says where the controller is and how it is trusted.
+// Controller locates and authenticates the controller.
 type Controller struct {
 	URL         string `yaml:"url"`
 	Token       string `yaml:"token"`
@@ -111,7 +111,7 @@ type Controller struct {
 	Key         string `yaml:"key"`
 }
 
-// Probe says how paths are measured.
+// Probe configures the measurement of paths.
 type Probe struct {
 	Port    uint16        `yaml:"port"`
 	Every   time.Duration `yaml:"every"`
@@ -119,7 +119,7 @@ type Probe struct {
 	Down    time.Duration `yaml:"down"`
 }
 
-// Eliminate are the parameters of Algorithm 1.
+// Eliminate holds the parameters of Algorithm 1.
 type Eliminate struct {
 	Window       int           `yaml:"window"`
 	Threshold    time.Duration `yaml:"threshold"`
@@ -137,10 +137,11 @@ type Eliminate struct {
 	LatentLoss   float64       `yaml:"latentLoss"`
 }
 
-// algorithm returns what package elimination calls them.
+// algorithm converts the parameters for package elimination.
 func (e Eliminate) algorithm() elimination.Config {
 	return elimination.Config{
-		W: e.Window, Alpha: e.Threshold, Span: e.Span, LastSpan: e.LastSpan, CompleteSpan: e.CompleteSpan, Regret: e.Regret, Slack: e.Slack,
+		W: e.Window, Alpha: e.Threshold, Span: e.Span, LastSpan: e.LastSpan, CompleteSpan: e.CompleteSpan,
+		Regret: e.Regret, Slack: e.Slack,
 		Timeout: e.Timeout, Memory: e.Memory, Capacity: e.Capacity, Guard: e.Guard, Silence: e.Silence,
 		LatentPeriod: e.LatentPeriod, LatentLoss: e.LatentLoss,
 	}
@@ -154,14 +155,15 @@ const (
 func defaultConfig() Config {
 	var c Config
 	c.Name, _ = os.Hostname()
-	c.Uplink.Min, c.Uplink.Max = 200, 300
-	c.Receiver.Stale, c.Receiver.TableSize = time.Second, 1<<21
-	c.Sender.MaxPolicies = 4096
+	c.Uplink.Min, c.Uplink.Max = bpf.DefaultUplinkMin, bpf.DefaultUplinkMax
+	c.Receiver.Stale, c.Receiver.TableSize = bpf.DefaultStale, bpf.DefaultTableSize
+	c.Sender.MaxPolicies = bpf.DefaultMaxPolicies
 	c.Signal.Port = signal.Port
 	c.Probe = Probe{Port: 4791, Every: 100 * time.Millisecond, Timeout: time.Second, Down: time.Second}
 	a := elimination.Default()
 	c.Eliminate = Eliminate{
-		Window: a.W, Threshold: a.Alpha, Span: a.Span, LastSpan: a.LastSpan, CompleteSpan: a.CompleteSpan, Regret: a.Regret, Slack: a.Slack,
+		Window: a.W, Threshold: a.Alpha, Span: a.Span, LastSpan: a.LastSpan, CompleteSpan: a.CompleteSpan,
+		Regret: a.Regret, Slack: a.Slack,
 		Timeout: a.Timeout, Memory: a.Memory, Capacity: a.Capacity, Guard: a.Guard, Silence: a.Silence,
 		LatentPeriod: a.LatentPeriod, LatentLoss: a.LatentLoss,
 	}
@@ -171,13 +173,13 @@ func defaultConfig() Config {
 	return c
 }
 
-// names are those that edges may have: they are part of paths and URLs.
+// names matches valid edge names, which become parts of file names and URLs.
 var names = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// places fills in where this edge's pins and socket are.
+// places fills in the edge's pin directory and socket.
 func (c *Config) places() error {
 	if !names.MatchString(c.Name) {
-		return fmt.Errorf("name %q is not 1 to 64 letters, digits, '.', '_' and '-'", c.Name)
+		return fmt.Errorf("name %q: want 1 to 64 letters, digits, '.', '_' and '-'", c.Name)
 	}
 	if c.Pin == "" {
 		c.Pin = filepath.Join(pinRoot, c.Name)
@@ -188,9 +190,12 @@ func (c *Config) places() error {
 	return nil
 }
 
-// Validate fills in settings that follow from others. Its error names the wrong setting.
+// Validate completes derived settings. Its error names the wrong setting.
 func (c *Config) Validate() error {
 	if err := c.places(); err != nil {
+		return err
+	}
+	if err := settings.Check(c); err != nil {
 		return err
 	}
 	if !slices.Contains([]api.Role{api.Sender, api.Receiver, api.Both}, c.Role) {
@@ -206,15 +211,13 @@ func (c *Config) Validate() error {
 	switch {
 	case c.OnExit != exitDetach && c.OnExit != exitKeep:
 		return fmt.Errorf("onExit %q is not %s or %s", c.OnExit, exitDetach, exitKeep)
-	case c.Drain < 0:
-		return errors.New("drain must not be negative")
 	case len(c.Uplink.Interfaces) > 0 && (c.Uplink.Min == 0 || c.Uplink.Min > c.Uplink.Max):
-		return fmt.Errorf("uplink.min %d and uplink.max %d are no window of lengths", c.Uplink.Min, c.Uplink.Max)
+		return fmt.Errorf("uplink.min %d and uplink.max %d: want 0 < min <= max", c.Uplink.Min, c.Uplink.Max)
 	}
 	if err := c.Log.Validate(); err != nil {
 		return err
 	}
-	// The algorithm's own check names its parameters as the paper does.
+	// The algorithm's own validation uses the paper's names.
 	if _, err := elimination.New(c.Eliminate.algorithm()); err != nil {
 		return err
 	}
@@ -223,7 +226,7 @@ func (c *Config) Validate() error {
 
 func (c *Config) validatePaths() error {
 	if len(c.Paths) == 0 {
-		return errors.New("paths: at least one is needed")
+		return errors.New("paths: want at least one")
 	}
 	interfaces, indices := map[string]int{}, map[int]bool{}
 	for n, p := range c.Paths {
@@ -236,11 +239,11 @@ func (c *Config) validatePaths() error {
 		case p.Interface == "":
 			return fmt.Errorf("%s.interface is missing", where)
 		case interfaces[p.Interface] != 0:
-			return fmt.Errorf("%s.interface %s is that of path %d already", where, p.Interface, interfaces[p.Interface])
+			return fmt.Errorf("%s.interface %s is already used by path %d", where, p.Interface, interfaces[p.Interface])
 		case !p.Peer.IsValid() && !p.Gateway.IsValid():
-			return fmt.Errorf("%s.peer, the other edge's address on this path, is missing", where)
+			return fmt.Errorf("%s.peer is missing: want the other edge's address on this path", where)
 		case p.Peer.IsValid() && p.Gateway.IsValid() && p.Peer.Is4() != p.Gateway.Is4():
-			return fmt.Errorf("%s.gateway %s and peer %s are not of one address family", where, p.Gateway, p.Peer)
+			return fmt.Errorf("%s.gateway %s and peer %s differ in address family", where, p.Gateway, p.Peer)
 		}
 		interfaces[p.Interface], indices[p.Index] = p.Index, true
 	}
@@ -256,10 +259,11 @@ func (c *Config) validateSender() error {
 		return nil
 	}
 	if len(c.Sender.Attach) == 0 {
-		return errors.New("sender.attach: at least one interface is needed whose packets are duplicated")
+		return errors.New("sender.attach: want at least one interface whose packets are duplicated")
 	}
 	if c.Sender.MaxPolicies == 0 || c.Sender.MaxPolicies > api.MaxPolicies {
-		return fmt.Errorf("sender.maxPolicies %d is not 1 to %d, which a report holds", c.Sender.MaxPolicies, api.MaxPolicies)
+		return fmt.Errorf("sender.maxPolicies %d: want 1 to %d, the capacity of a report", c.Sender.MaxPolicies,
+			api.MaxPolicies)
 	}
 	for n, a := range c.Sender.Attach {
 		if a.Interface == "" {
@@ -272,7 +276,7 @@ func (c *Config) validateSender() error {
 	return nil
 }
 
-// directions are the values of sender.attach[].direction; ingress is the usual one.
+// directions maps sender.attach[].direction; ingress is the default.
 var directions = map[string]bpf.Direction{"": bpf.Ingress, "ingress": bpf.Ingress, "egress": bpf.Egress}
 
 func (c *Config) validateReceiver() error {
@@ -289,15 +293,15 @@ func (c *Config) validateReceiver() error {
 		return fmt.Errorf("receiver.dscp %d is not 0 to 63", c.Receiver.DSCP)
 	case c.Receiver.Stale < 10*time.Millisecond || c.Receiver.Stale > 30*time.Second:
 		return fmt.Errorf("receiver.stale %v is not 10ms to 30s", c.Receiver.Stale)
-	case c.Receiver.TableSize == 0 || c.Receiver.TableSize > 1<<28:
-		return fmt.Errorf("receiver.tableSize %d is not 1 to %d", c.Receiver.TableSize, 1<<28)
+	case c.Receiver.TableSize == 0 || c.Receiver.TableSize > bpf.MaxTableSize:
+		return fmt.Errorf("receiver.tableSize %d is not 1 to %d", c.Receiver.TableSize, bpf.MaxTableSize)
 	}
 	return nil
 }
 
 func (c *Config) validateFlows() error {
 	if len(c.Flows) > bpf.MaxFlows {
-		return fmt.Errorf("flows: %d are more than %d, which the kernel holds", len(c.Flows), bpf.MaxFlows)
+		return fmt.Errorf("flows: %d exceed %d, the capacity of the kernel program", len(c.Flows), bpf.MaxFlows)
 	}
 	seen := map[netip.Addr]bool{}
 	for n, f := range c.Flows {
@@ -308,13 +312,14 @@ func (c *Config) validateFlows() error {
 		case seen[f.Destination.Unmap()]:
 			return fmt.Errorf("%s.destination %s appears twice", where, f.Destination)
 		case !c.outbound(f.Destination) && !c.inbound(f.Destination):
-			return fmt.Errorf("%s.destination %s is neither in sender.towards nor in receiver.behind", where, f.Destination)
+			return fmt.Errorf("%s.destination %s is neither in sender.towards nor in receiver.behind", where,
+				f.Destination)
 		case f.DSCP != nil && *f.DSCP > 63:
 			return fmt.Errorf("%s.dscp %d is not 0 to 63", where, *f.DSCP)
 		}
 		for _, i := range f.Paths {
 			if !slices.ContainsFunc(c.Paths, func(p Path) bool { return p.Index == i }) {
-				return fmt.Errorf("%s.paths: there is no path %d", where, i)
+				return fmt.Errorf("%s.paths: unknown path %d", where, i)
 			}
 		}
 		c.Flows[n].Destination = f.Destination.Unmap()
@@ -323,13 +328,13 @@ func (c *Config) validateFlows() error {
 	return nil
 }
 
-// outbound reports whether packets to a destination of flows are duplicated here. Where an edge
-// has one role there is no question.
+// outbound reports whether this edge duplicates packets to a destination of flows. With a single
+// role the answer is fixed.
 func (c *Config) outbound(destination netip.Addr) bool {
 	return c.Role == api.Sender || c.Role == api.Both && contain(c.Sender.Towards, destination)
 }
 
-// inbound reports whether replicas to a destination of flows are eliminated here.
+// inbound reports whether this edge eliminates replicas to a destination of flows.
 func (c *Config) inbound(destination netip.Addr) bool {
 	return c.Role == api.Receiver || c.Role == api.Both && contain(c.Receiver.Behind, destination)
 }
@@ -341,8 +346,6 @@ func contain(prefixes []netip.Prefix, a netip.Addr) bool {
 func (c *Config) validateProbe() error {
 	p := c.Probe
 	switch {
-	case p.Port == 0:
-		return errors.New("probe.port must be above 0")
 	case p.Every < 5*time.Millisecond:
 		return fmt.Errorf("probe.every %v is below 5ms", p.Every)
 	case p.Timeout < p.Every:
@@ -358,29 +361,29 @@ func (c *Config) validateControl() error {
 	switch {
 	case s.Address.IsValid() && !s.Address.Unmap().Is4():
 		return fmt.Errorf("signal.address %s is not an IPv4 address", s.Address)
-	case s.Port == 0:
-		return errors.New("signal.port must be above 0")
-	case c.Control.URL == "" && (c.Control.Token != "" || c.Control.CA != "" || c.Control.Certificate != "" || c.Control.Key != ""):
+	case c.Control.URL == "" && (c.Control.Token != "" || c.Control.CA != "" || c.Control.Certificate != "" ||
+		c.Control.Key != ""):
 		return errors.New("controller.url is missing")
 	case c.Control.URL != "" && c.Role.Sends() && s.Key == "":
 		return errors.New("signal.key is missing: without it the controller cannot signal this sender")
 	case c.Control.URL != "" && c.Role.Sends() && len(c.Sender.Towards) == 0 && len(c.Flows) == 0:
-		return errors.New("sender.towards: the controller needs to know what this sender may duplicate")
+		return errors.New("sender.towards is missing: the controller needs the destinations to duplicate to")
 	case c.Control.URL != "" && c.Role.Receives() && len(c.Receiver.Behind) == 0 && len(c.Flows) == 0:
-		return errors.New("receiver.behind: the controller needs to know what lies behind this receiver")
+		return errors.New("receiver.behind is missing: the controller needs the destinations behind this receiver")
 	}
 	return nil
 }
 
-// secret reads a file that nobody but its owner and group may read or write; what is the
-// setting that names it.
+// secret reads a file that only its owner and group may read or write; what is the name of its
+// setting.
 func secret(what, path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	if mode := info.Mode().Perm(); mode&0o027 != 0 {
-		return nil, fmt.Errorf("%s: %s has mode %04o, which lets others at the secret; chmod 600 %s", what, path, mode, path)
+		return nil, fmt.Errorf("%s: %s has mode %04o, which lets others read or write the secret; chmod 600 %s", what,
+			path, mode, path)
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -389,7 +392,7 @@ func secret(what, path string) ([]byte, error) {
 	return b, nil
 }
 
-// signalKey reads the signalling key; nil when there is none.
+// signalKey reads the signalling key; nil if none is configured.
 func (c *Config) signalKey() ([]byte, error) {
 	if c.Signal.Key == "" {
 		return nil, nil
@@ -404,7 +407,7 @@ func (c *Config) signalKey() ([]byte, error) {
 	return key, nil
 }
 
-// client returns a client of the controller; nil when there is none.
+// client returns a client of the controller; nil if none is configured.
 func (c *Config) client() (*api.Client, error) {
 	if c.Control.URL == "" {
 		return nil, nil

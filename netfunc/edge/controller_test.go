@@ -28,7 +28,7 @@ import (
 	"holocast/netfunc/signal"
 )
 
-// controller is one that does as the test says, on the relay's host.
+// controller is a scripted controller on the relay's host.
 type controller struct {
 	s      *site
 	server *http.Server
@@ -52,9 +52,15 @@ const (
 
 func (s *site) controller(key []byte) *controller {
 	s.t.Helper()
-	c := &controller{s: s, key: key, edges: map[string]api.Edge{}, reports: map[string]api.Report{}, watchers: map[chan api.Update]bool{}}
+	c := &controller{
+		s: s, key: key, edges: map[string]api.Edge{}, reports: map[string]api.Report{},
+		watchers: map[chan api.Update]bool{},
+	}
 	c.start()
-	if err := s.relay.Do(func() (err error) { c.sender, err = signal.NewSender(key, netip.Addr{}); return err }); err != nil {
+	if err := s.relay.Do(func() (err error) {
+		c.sender, err = signal.NewSender(key, netip.Addr{})
+		return err
+	}); err != nil {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { _ = c.sender.Close(); c.stop() })
@@ -145,7 +151,7 @@ func (c *controller) start() {
 
 func (c *controller) stop() { _ = c.server.Close() }
 
-// flows are those that edges are told.
+// flows returns the flows to announce.
 func (c *controller) flows() []api.Flow {
 	if !c.flow.Destination.IsValid() {
 		return nil
@@ -153,11 +159,14 @@ func (c *controller) flows() []api.Flow {
 	return []api.Flow{c.flow}
 }
 
-// set gives the viewer's flow a path set: the receiver is told first, then the sender.
+// set gives the viewer's flow a path set, announcing it to the receiver before the sender.
 func (c *controller) set(paths pathset.Set, state api.State, generation uint64) (nonce uint64) {
 	c.s.t.Helper()
 	c.mu.Lock()
-	c.flow = api.Flow{Destination: viewerAddr, Paths: paths, State: state, Generation: generation, Sender: "near", Receiver: "far"}
+	c.flow = api.Flow{
+		Destination: viewerAddr, Paths: paths, State: state, Generation: generation, Sender: "near",
+		Receiver: "far",
+	}
 	for w := range c.watchers {
 		w <- api.Update{Flows: c.flows()}
 	}
@@ -170,7 +179,7 @@ func (c *controller) set(paths pathset.Set, state api.State, generation uint64) 
 	return nonce
 }
 
-// told returns what edges said last.
+// told returns the edges' latest messages.
 func (c *controller) told() (edges map[string]api.Edge, reports map[string]api.Report, left []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -192,14 +201,14 @@ func (c *controller) until(what string, ok func() bool) {
 	}
 }
 
-// applied waits until the sender has reported a signalling packet.
+// applied waits until the sender has reported a signalling packet applied.
 func (c *controller) applied(nonce uint64) {
 	c.s.t.Helper()
 	c.until("policy applied", func() bool { return c.reports["near"].Nonce >= nonce })
 }
 
-// controlled starts a controller and two edges that talk to it. elimination is that section
-// of the receiver's configuration.
+// controlled starts a controller and two connected edges. elimination is that section of the
+// receiver's configuration.
 func controlled(t *testing.T, elimination string) (s *site, c *controller, near, far *edge) {
 	s = newSite(t)
 	dir := t.TempDir()
@@ -212,9 +221,11 @@ func controlled(t *testing.T, elimination string) (s *site, c *controller, near,
 		t.Fatal(err)
 	}
 	c = s.controller(key)
-	common := fmt.Sprintf("controller: {url: \"http://%s:%s\", token: %s}\nsignal: {key: %s}\n", relayAddress, controllerPort, tokenFile, keyFile)
+	common := fmt.Sprintf("controller: {url: \"http://%s:%s\", token: %s}\nsignal: {key: %s}\n", relayAddress,
+		controllerPort, tokenFile, keyFile)
 	near = s.edge(s.near, "near", common+"role: sender\nsender: {towards: [10.9.0.0/24], attach: [{interface: lan0}]}")
-	far = s.edge(s.far, "far", common+"role: receiver\nreceiver: {behind: [10.9.0.0/24]}\nuplink: {interfaces: [lan0]}\nelimination: "+elimination)
+	far = s.edge(s.far, "far", common+"role: receiver\nreceiver: {behind: [10.9.0.0/24]}\nuplink: {interfaces: "+
+		"[lan0]}\nelimination: "+elimination)
 	far.start()
 	near.start()
 	near.until("paths", allUp)
@@ -223,21 +234,22 @@ func controlled(t *testing.T, elimination string) (s *site, c *controller, near,
 	return s, c, near, far
 }
 
-// quickly makes the algorithm decide after a fifth of a second.
+// quickly makes the algorithm decide after 0.2 s.
 const quickly = "{span: 200ms, completeSpan: 1s, guard: 50ms, threshold: 50ms, timeout: 60ms}"
 
 func TestController(t *testing.T) {
 	s, c, near, far := controlled(t, quickly)
 	edges, _, _ := c.told()
 	e := edges["near"]
-	if e.Role != api.Sender || e.Signal.String() != "10.8.0.1:4790" || len(e.Towards) != 1 || len(e.Paths) != paths || e.Paths[0].Interface != "wan1" {
+	if e.Role != api.Sender || e.Signal.String() != "10.8.0.1:4790" || len(e.Towards) != 1 || len(e.Paths) != paths ||
+		e.Paths[0].Interface != "wan1" {
 		t.Errorf("hello %+v", e)
 	}
 	if e := edges["far"]; e.Role != api.Receiver || len(e.Behind) != 1 {
 		t.Errorf("hello %+v", e)
 	}
 
-	// The uplink monitor sees packets of 200 to 300 bytes of the viewer, and no others.
+	// The uplink monitor sees only the viewer's packets of 200 to 300 bytes.
 	var up *net.UDPConn
 	err := s.viewer.Do(func() (err error) {
 		up, err = net.DialUDP("udp4", nil, &net.UDPAddr{IP: net.ParseIP(relayAddress), Port: 9})
@@ -255,28 +267,32 @@ func TestController(t *testing.T) {
 	uplink := slices.Clone(c.uplink)
 	c.mu.Unlock()
 	for i, length := range []int{200, 248, 300} {
-		if o := uplink[i]; o.Length != length || o.Source.Addr() != viewerAddr || o.Destination.Port() != 9 || o.Time <= 0 {
+		if o := uplink[i]; o.Length != length || o.Source.Addr() != viewerAddr || o.Destination.Port() != 9 ||
+			o.Time <= 0 {
 			t.Errorf("observation %+v, want %d bytes", o, length)
 		}
 	}
 
-	// Duplication starts and ends while packets pass, and none is lost or doubled.
+	// Duplication starts and ends during traffic without losing or doubling a packet.
 	f := s.traffic(2000)
 	f.pass(100)
 	c.applied(c.set(pathset.Of(1, 2, 3), api.Duplicating, 1))
 	st := near.status()
-	if p := st.Sender.Policies; len(p) != 1 || p[0].Paths != pathset.Of(1, 2, 3) || !p[0].Signalled || st.Sender.Signals.Applied != 1 {
+	if p := st.Sender.Policies; len(p) != 1 || p[0].Paths != pathset.Of(1, 2, 3) || !p[0].Signalled ||
+		st.Sender.Signals.Applied != 1 {
 		t.Errorf("policies %+v, signals %+v", p, st.Sender.Signals)
 	}
 	far.until("flow known", func(st *Status) bool {
-		return len(st.Receiver.Flows) == 1 && st.Receiver.Flows[0].Elimination.Generation == 1 && st.Receiver.Flows[0].Elimination.Packets > 100
+		return len(st.Receiver.Flows) == 1 && st.Receiver.Flows[0].Elimination.Generation == 1 &&
+			st.Receiver.Flows[0].Elimination.Packets > 100
 	})
-	// All three deliver in time: in the end one is enough.
+	// All three paths deliver in time, so finally one suffices.
 	c.until("elimination", func() bool { return len(c.eliminations) > 0 })
 	c.mu.Lock()
 	el := c.eliminations[0]
 	c.mu.Unlock()
-	if el.Destination != viewerAddr || el.Generation != 1 || !el.Single || el.Remaining.Len() != 1 || el.Removed.Len() != 2 || len(el.Rewards) != 3 {
+	if el.Destination != viewerAddr || el.Generation != 1 || !el.Single || el.Remaining.Len() != 1 ||
+		el.Removed.Len() != 2 || len(el.Rewards) != 3 {
 		t.Errorf("elimination %+v", el)
 	}
 	c.applied(c.set(el.Remaining, api.Single, 1))
@@ -295,7 +311,7 @@ func TestController(t *testing.T) {
 		t.Errorf("report %+v", r)
 	}
 
-	// Both leave; the receiver says so before it detaches.
+	// Both edges leave; the receiver deregisters before it detaches.
 	far.process.Stop()
 	near.process.Stop()
 	near.clean()
@@ -305,7 +321,7 @@ func TestController(t *testing.T) {
 	}
 }
 
-// TestOffLeaves: a destination that is off takes no room in the policy map.
+// TestOffLeaves: a destination that is off occupies no entry of the policy map.
 func TestOffLeaves(t *testing.T) {
 	_, c, near, _ := controlled(t, quickly)
 	c.applied(c.set(pathset.Of(1, 2), api.Duplicating, 1))
@@ -314,7 +330,7 @@ func TestOffLeaves(t *testing.T) {
 	near.until("off", func(st *Status) bool { return len(st.Sender.Policies) == 0 && st.Sender.Signals.Applied == 2 })
 }
 
-// TestRoutes: the controller learns where plain routing takes the flows that are left to it.
+// TestRoutes: the controller learns the plain routes of flows without a path set.
 func TestRoutes(t *testing.T) {
 	s, c, _, _ := controlled(t, quickly)
 	routes := func(want ...api.Route) {
@@ -339,7 +355,8 @@ func TestRoutes(t *testing.T) {
 	routes() // signalled, so plain routing does not matter
 }
 
-// write sends a packet to a port where nobody listens, which the kernel tells the next sender of.
+// write sends a packet to a port without a listener, where a later send may fail with the ICMP
+// error.
 func write(t *testing.T, conn *net.UDPConn, b []byte) {
 	t.Helper()
 	for {
@@ -353,8 +370,8 @@ func write(t *testing.T, conn *net.UDPConn, b []byte) {
 	}
 }
 
-// TestControllerDies: duplication goes on without a controller, and with the next one edges
-// are known again. A killed edge keeps what was signalled.
+// TestControllerDies: duplication continues without a controller, and edges register with the next
+// one. A killed edge keeps its signalled path sets.
 func TestControllerDies(t *testing.T) {
 	s, c, near, far := controlled(t, "{latentPeriod: 300ms}")
 	c.applied(c.set(pathset.Of(1, 2, 3), api.Duplicating, 7))
@@ -376,13 +393,14 @@ func TestControllerDies(t *testing.T) {
 	c.start()
 	c.until("hellos", func() bool { return len(c.edges) == 2 })
 	far.until("generation", func(st *Status) bool {
-		return st.Controller.Connected && st.Receiver.Flows[0].Elimination != nil && st.Receiver.Flows[0].Elimination.Generation == 7
+		return st.Controller.Connected && st.Receiver.Flows[0].Elimination != nil &&
+			st.Receiver.Flows[0].Elimination.Generation == 7
 	})
 	f.exact()
 }
 
-// TestSignalsRefused: spoofed, replayed and malformed signalling packets change nothing, nor does one of another version,
-// of which the log says both.
+// TestSignalsRefused: spoofed, replayed and malformed signalling packets have no effect, nor has
+// one of another version, which is logged with both versions.
 func TestSignalsRefused(t *testing.T) {
 	s, c, near, _ := controlled(t, quickly)
 	c.applied(c.set(pathset.Of(1, 2), api.Duplicating, 1))
@@ -440,13 +458,13 @@ func TestSignalsRefused(t *testing.T) {
 	eventually(t, says, func() bool { return strings.Contains(near.process.Stderr.String(), says) })
 }
 
-// TestLatentError: a path that delivers nothing, while the others do, raises the alarm.
+// TestLatentError: a path that delivers nothing while the others do raises the alarm.
 func TestLatentError(t *testing.T) {
 	s, c, near, far := controlled(t, "{span: 1h, completeSpan: 2h, latentPeriod: 300ms, memory: 200ms, guard: 20ms}")
 	c.applied(c.set(pathset.Of(1, 2, 3), api.Duplicating, 1))
 	far.until("flow known", func(st *Status) bool { return len(st.Receiver.Flows) == 1 })
 	f := s.traffic(2000)
-	// Path 3 leads nowhere, and nothing tells: no probes, a neighbour that never has to answer.
+	// Path 3 leads nowhere undetectably: no probes, and a permanent neighbour entry.
 	s.cable(s.near, "hole", "10.7.0.1", s.relay, "hole", "10.7.0.2")
 	near.process.Kill()
 	text, err := os.ReadFile(near.config)

@@ -21,7 +21,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"holocast/internal/config"
 	"holocast/internal/service"
 	"holocast/netfunc/api"
 	"holocast/netfunc/bpf"
@@ -30,7 +29,7 @@ import (
 	"holocast/netfunc/signal"
 )
 
-// leaving is how long telling the controller that the edge leaves may take.
+// leaving bounds the deregistration at the controller.
 const leaving = 2 * time.Second
 
 // daemon is a running edge.
@@ -46,8 +45,8 @@ type daemon struct {
 	warned    map[string]bool  // missing settings already reported; used by hello
 }
 
-// run is "edge run". SIGHUP makes it start over with its configuration read again; the kernel
-// goes on meanwhile, and is taken over as after a restart.
+// run implements "edge run". SIGHUP reloads the configuration and restarts the parts; the kernel
+// programs keep running and are taken over as after a restart.
 func run(ctx context.Context, cfg Config) error {
 	logger, err := cfg.Log.Logger()
 	if err != nil {
@@ -63,19 +62,19 @@ func run(ctx context.Context, cfg Config) error {
 	}
 	defer lock.release()
 	reloaded := make(chan Config, 1)
-	unhook := service.OnReload(ctx, log, cfg, []string{config.All}, func(next Config) error {
+	unhook := service.OnReload(ctx, log, cfg, settings.Reloaded(), func(next Config) error {
 		if err := next.follows(&cfg); err != nil {
 			return err
 		}
 		select {
-		case <-reloaded: // overtaken
+		case <-reloaded: // superseded
 		default:
 		}
 		reloaded <- next
 		return nil
 	})
 	defer unhook()
-	current, old := cfg, (*Config)(nil) // old is from before the last reload
+	current, old := cfg, (*Config)(nil) // the configuration before the last reload
 	for {
 		logger.SetLevel(current.Log)
 		next, ran, err := runWith(ctx, current, log, reloaded)
@@ -84,7 +83,7 @@ func run(ctx context.Context, cfg Config) error {
 			was := current
 			current, old = *next, &was
 		case err != nil && !ran && old != nil:
-			log.Error("the new configuration does not work; the old one stays", "err", err)
+			log.Error("new configuration failed, keeping the old one", "err", err)
 			current, old = *old, nil
 		default:
 			return err
@@ -92,8 +91,8 @@ func run(ctx context.Context, cfg Config) error {
 	}
 }
 
-// follows returns why a running edge cannot go from one configuration to the next: what
-// distinguishes edges, and what is in the kernel for a role, stays.
+// follows returns an error if a running edge cannot change to this configuration: the edge's
+// identity and the programs of its role must stay.
 func (c *Config) follows(before *Config) error {
 	switch {
 	case c.Name != before.Name || c.Pin != before.Pin || c.Socket != before.Socket:
@@ -104,9 +103,11 @@ func (c *Config) follows(before *Config) error {
 	return nil
 }
 
-// runWith runs an edge with a configuration, until ctx ends or the next configuration
-// arrives, which it returns. ran says that the edge started.
-func runWith(ctx context.Context, cfg Config, log *slog.Logger, reloaded <-chan Config) (next *Config, ran bool, err error) {
+// runWith runs an edge until ctx ends or another configuration arrives, which it returns. ran
+// reports whether the edge started.
+func runWith(ctx context.Context, cfg Config, log *slog.Logger, reloaded <-chan Config) (next *Config, ran bool,
+	err error,
+) {
 	key, err := cfg.signalKey()
 	if err != nil {
 		return nil, false, err
@@ -144,19 +145,19 @@ func runWith(ctx context.Context, cfg Config, log *slog.Logger, reloaded <-chan 
 	if err := d.attach(); err != nil {
 		return nil, false, err
 	}
-	// From here on the kernel keeps what it has even if the program fails.
+	// From here on the kernel keeps its state even if the program fails.
 	defer d.kernel.close()
 	for _, a := range d.cfg.advice() {
 		log.Warn(a)
 	}
-	log.Info("edge is running", "name", cfg.Name, "role", cfg.Role, "paths", len(cfg.Paths), "http", status.web.Addr(), "socket", cfg.Socket)
+	log.Info("edge is running", "name", cfg.Name, "role", cfg.Role, "paths", len(cfg.Paths), "http", status.web.Addr(),
+		"socket", cfg.Socket)
 	service.Ready(ctx, func() { _, _ = d.status() })
 	next, err = d.serve(ctx, reloaded)
 	return next, true, err
 }
 
-// attach opens the kernel's part and updates it. If that fails, what was attached before
-// stays attached.
+// attach opens the kernel programs and updates them. On failure, earlier attachments stay.
 func (d *daemon) attach() error {
 	_, left := d.cfg.left()
 	if err := d.kernel.open(); err != nil {
@@ -173,8 +174,8 @@ func (d *daemon) attach() error {
 	return err
 }
 
-// serve runs all parts until ctx ends, and then leaves; or until another configuration
-// arrives, which it returns.
+// serve runs all parts until ctx ends, then leaves, or until another configuration arrives, which
+// it returns.
 func (d *daemon) serve(ctx context.Context, reloaded <-chan Config) (*Config, error) {
 	running, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -206,15 +207,15 @@ func (d *daemon) serve(ctx context.Context, reloaded <-chan Config) (*Config, er
 	return nil, d.leave()
 }
 
-// reopened updates a kernel that was opened again.
+// reopened updates the kernel programs after they were opened again.
 func (d *daemon) reopened() {
 	if err := errors.Join(d.receiving.settle(), d.sending.settle()); err != nil {
-		d.log.Error("kernel not updated", "err", err)
+		d.log.Error("cannot update kernel programs", "err", err)
 	}
 	d.paths.again()
 }
 
-// tend runs the periodic work.
+// tend does the periodic work.
 func (d *daemon) tend(ctx context.Context) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -228,11 +229,11 @@ func (d *daemon) tend(ctx context.Context) {
 	}
 }
 
-// leave ends the edge as onExit says. The sender stops before its receiver goes: by itself
-// where the sender is this edge, by the controller where it is the other one.
+// leave ends the edge as onExit says. The sender stops before its receiver leaves: by itself if the
+// sender is this edge, by the controller otherwise.
 func (d *daemon) leave() error {
 	if d.cfg.OnExit == exitKeep {
-		d.log.Info("stopping; the programs in the kernel go on")
+		d.log.Info("stopping; the kernel programs keep running")
 		return nil
 	}
 	unconfirmed := false
@@ -241,35 +242,37 @@ func (d *daemon) leave() error {
 		err := d.reporter.Leave(ctx)
 		unconfirmed = errors.Is(err, api.ErrUnconfirmed)
 		if err != nil && !unconfirmed {
-			d.log.Warn("the controller was not told that this edge leaves", "err", err)
+			d.log.Warn("cannot deregister at the controller", "err", err)
 		}
 		stop()
 	}
 	d.stopSending()
 	if quiet, err := d.drained(); err != nil || !quiet || unconfirmed {
 		d.kernel.close()
-		return errors.Join(err, fmt.Errorf("the sender has not stopped: the programs stay in the kernel, so that viewers get no packet twice; stop it, then run: edge detach --name %s", d.cfg.Name))
+		return errors.Join(err, fmt.Errorf("the sender is still duplicating: kernel programs stay attached to remove "+
+			"duplicates; stop the sender, then run: edge detach --name %s", d.cfg.Name))
 	}
 	return d.remove()
 }
 
-// detach stops duplicating, waits for packets under way and removes everything, whether or not the
-// sender at the other end has stopped.
+// detach stops duplication, waits for packets in flight and removes everything, whether or not the
+// remote sender has stopped.
 func (d *daemon) detach() error {
 	d.stopSending()
 	if quiet, err := d.drained(); err != nil || !quiet {
-		d.log.Warn("the sender has not stopped: viewers get its packets several times", "err", err)
+		d.log.Warn("the sender is still duplicating: viewers receive duplicates", "err", err)
 	}
 	return d.remove()
 }
 
 func (d *daemon) stopSending() {
 	if err := d.sending.stop(); err != nil {
-		d.log.Warn("duplication not stopped before detaching", "err", err)
+		d.log.Warn("cannot stop duplication before detaching", "err", err)
 	}
 }
 
-// drained waits until no replica has come in for the drain time, and reports whether that was so.
+// drained waits until no replica has arrived for the drain time, and reports whether that
+// succeeded.
 func (d *daemon) drained() (quiet bool, err error) {
 	k := d.kernel.currentReceiver()
 	if k == nil {
@@ -302,19 +305,19 @@ func (d *daemon) remove() error {
 	return tidy(d.cfg)
 }
 
-// tidy removes the directories of what is detached, if they are empty.
+// tidy removes the directories of detached programs if they are empty.
 func tidy(cfg Config) error {
 	if err := os.Remove(cfg.Pin); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("detach: %w", err)
 	}
 	if filepath.Dir(cfg.Pin) == pinRoot {
-		_ = os.Remove(pinRoot) // other edges may be there
+		_ = os.Remove(pinRoot) // other edges may use it
 	}
 	return nil
 }
 
-// findController finds the interface towards the controller, on which signalling packets
-// arrive unless another is configured. The route may change, or be unknown at first.
+// findController finds the interface towards the controller, which receives signalling packets
+// unless another is configured. The route may change, or be unknown at first.
 func (d *daemon) findController(ctx context.Context) {
 	if len(d.cfg.Signal.Interfaces) > 0 || !d.cfg.Role.Sends() {
 		return
@@ -327,17 +330,18 @@ func (d *daemon) findController(ctx context.Context) {
 	d.kernel.setTowards(name)
 }
 
-// unknown warns once about a missing setting that the route to the controller does not give.
+// unknown warns once that the route to the controller does not provide a missing setting.
 func (d *daemon) unknown(setting, what string, err error) {
-	level := slog.LevelDebug // each attempt to reach the controller comes here
+	level := slog.LevelDebug // called on every attempt to reach the controller
 	if !d.warned[setting] {
 		level = slog.LevelWarn
 		d.warned[setting] = true
 	}
-	d.log.Log(context.Background(), level, setting+" is not set, and the "+what+" towards the controller is unknown", "err", err)
+	d.log.Log(context.Background(), level, setting+" is not set and the "+what+" towards the controller is unknown",
+		"err", err)
 }
 
-// routeToController returns the interface by which the controller is reached.
+// routeToController returns the interface towards the controller.
 func (d *daemon) routeToController(ctx context.Context) (string, error) {
 	local, remote, err := d.controllerAddresses(ctx)
 	if err != nil {
@@ -354,24 +358,29 @@ func (d *daemon) routeToController(ctx context.Context) (string, error) {
 	return i.Name, nil
 }
 
-// controllerAddresses returns the addresses between which this edge and the controller talk.
+// controllerAddresses returns the local and remote addresses of connections to the controller.
 func (d *daemon) controllerAddresses(ctx context.Context) (local, remote netip.Addr, err error) {
 	u, err := url.Parse(d.cfg.Control.URL)
 	if err != nil {
 		return local, remote, err
 	}
-	// Nothing is sent: connecting a UDP socket looks up its route.
-	conn, err := (&net.Dialer{Timeout: leaving}).DialContext(ctx, "udp", net.JoinHostPort(u.Hostname(), strconv.Itoa(int(d.cfg.Signal.Port))))
+	// Connecting a UDP socket looks up the route without sending anything.
+	conn, err := (&net.Dialer{Timeout: leaving}).DialContext(ctx, "udp",
+		net.JoinHostPort(u.Hostname(), strconv.Itoa(int(d.cfg.Signal.Port))))
 	if err != nil {
 		return local, remote, err
 	}
 	defer conn.Close()
-	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), conn.RemoteAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
+	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(),
+		conn.RemoteAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
 }
 
 // hello describes the edge.
 func (d *daemon) hello(ctx context.Context) api.Edge {
-	e := api.Edge{Name: d.cfg.Name, Role: d.cfg.Role, Peer: d.cfg.Peer, Paths: d.pathReport(), Version: service.Version()}
+	e := api.Edge{
+		Name: d.cfg.Name, Role: d.cfg.Role, Peer: d.cfg.Peer, Paths: d.pathReport(),
+		Version: service.Version(),
+	}
 	if d.cfg.Role.Sends() {
 		d.findController(ctx)
 		address := d.cfg.Signal.Address
@@ -395,7 +404,7 @@ func (d *daemon) hello(ctx context.Context) api.Edge {
 	return e
 }
 
-// destinations are the prefixes, and those of the flows on that side that are in none of them.
+// destinations returns the prefixes plus the flows of that side that none of them contains.
 func (c *Config) destinations(prefixes []netip.Prefix, side func(netip.Addr) bool) []netip.Prefix {
 	out := slices.Clone(prefixes)
 	for _, f := range c.Flows {
@@ -406,7 +415,7 @@ func (c *Config) destinations(prefixes []netip.Prefix, side func(netip.Addr) boo
 	return out
 }
 
-// pathReport is the paths with their counters.
+// pathReport returns the paths with their counters.
 func (d *daemon) pathReport() []api.Path {
 	paths := d.paths.report()
 	byIndex := func(i int) *api.Path {
@@ -438,7 +447,7 @@ func (d *daemon) pathReport() []api.Path {
 	return paths
 }
 
-// report is a heartbeat.
+// report returns a heartbeat.
 func (d *daemon) report() api.Report {
 	out := api.Report{Paths: d.pathReport(), Routes: d.sending.routes(d.paths.by), Counters: map[string]uint64{}}
 	err := d.kernel.withSender(func(k *bpf.Sender) error {
@@ -450,7 +459,10 @@ func (d *daemon) report() api.Report {
 			return err
 		}
 		for _, p := range policies {
-			out.Policies = append(out.Policies, api.Policy{Destination: p.Destination, Paths: pathset.Set(p.Bits), Nonce: p.Nonce})
+			out.Policies = append(out.Policies, api.Policy{
+				Destination: p.Destination, Paths: pathset.Set(p.Bits),
+				Nonce: p.Nonce,
+			})
 		}
 		s, err := k.Stats()
 		out.Counters["duplicated"], out.Counters["no_usable_path"] = s.Duplicated, s.Unusable
@@ -468,12 +480,13 @@ func (d *daemon) report() api.Report {
 			out.Ready = slices.SortedFunc(maps.Keys(flows), netip.Addr.Compare)
 			s, err := k.Stats()
 			out.Counters["misaddressed"] = s.Misaddressed
-			out.Counters["unknown"], out.Counters["evicted"], out.Counters["arrivals_dropped"] = s.Unknown, s.Evicted, s.RingFull
+			out.Counters["unknown"], out.Counters["evicted"], out.Counters["arrivals_dropped"] = s.Unknown, s.Evicted,
+				s.RingFull
 			return err
 		})
 	}
 	if err != nil {
-		d.log.Warn("counters not read", "err", err)
+		d.log.Warn("cannot read counters", "err", err)
 	}
 	if d.cfg.Role.Receives() {
 		out.Counters["latent_alarms"] = d.receiving.alarms()

@@ -15,6 +15,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -37,12 +39,12 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	// The tests mostly wait, each in namespaces of its own.
+	// The tests mostly wait, in separate namespaces.
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
-		_ = f.Value.Set("6")
+		_ = f.Value.Set(strconv.Itoa(min(6, 2+runtime.GOMAXPROCS(0)))) // the verifier needs CPU time
 	}
-	// An edge that asked a proxy, to report, to leave or to detach, would not reach its controller.
+	// A proxy in the environment must not be used: calls through this one fail.
 	for _, name := range []string{"HTTP_PROXY", "http_proxy", "ALL_PROXY"} {
 		if err := os.Setenv(name, "http://127.0.0.1:1"); err != nil {
 			panic(err)
@@ -73,7 +75,7 @@ const (
 	paths         = 3
 )
 
-// pins numbers the directories for pins.
+// pins numbers the pin directories.
 var pins atomic.Int32
 
 // site is two hosts behind two edges that three paths join:
@@ -99,7 +101,10 @@ func newSite(t *testing.T) *site {
 		if *n.into, err = g.Add(n.name); err != nil {
 			t.Fatal(err)
 		}
-		for _, setting := range []string{"net/ipv4/ip_forward=1", "net/ipv4/conf/all/rp_filter=0", "net/ipv4/conf/default/rp_filter=0", "net/ipv6/conf/default/disable_ipv6=1"} {
+		for _, setting := range []string{
+			"net/ipv4/ip_forward=1", "net/ipv4/conf/all/rp_filter=0",
+			"net/ipv4/conf/default/rp_filter=0", "net/ipv6/conf/default/disable_ipv6=1",
+		} {
 			key, value, _ := strings.Cut(setting, "=")
 			if err := (*n.into).Set(key, value); err != nil && !errors.Is(err, os.ErrNotExist) {
 				t.Fatal(err)
@@ -123,13 +128,15 @@ func (s *site) path(i int) {
 	s.cable(s.near, name, fmt.Sprintf("10.1.%d.1", i), s.far, name, fmt.Sprintf("10.1.%d.2", i))
 }
 
-// defaultPath is the one of plain routing: path 1.
+// defaultPath makes path 1 the plain route.
 func (s *site) defaultPath() {
 	s.route(s.near, "10.9.0.0/24", "10.1.1.2")
 	s.route(s.far, "10.8.0.0/24", "10.1.1.1")
 }
 
-func (s *site) cable(a *namespace.Namespace, deviceA, addressA string, b *namespace.Namespace, deviceB, addressB string) {
+func (s *site) cable(a *namespace.Namespace, deviceA, addressA string, b *namespace.Namespace, deviceB,
+	addressB string,
+) {
 	s.t.Helper()
 	x, y := namespace.End{Namespace: a, Device: deviceA}, namespace.End{Namespace: b, Device: deviceB}
 	if err := namespace.Connect(x, y); err != nil {
@@ -180,7 +187,7 @@ type edge struct {
 	process *programtest.Process
 }
 
-// edge writes a configuration; text is what it has besides the paths and places.
+// edge writes a configuration: the paths and places, and text.
 func (s *site) edge(n *namespace.Namespace, name, text string) *edge {
 	s.t.Helper()
 	dir := s.t.TempDir()
@@ -193,7 +200,8 @@ func (s *site) edge(n *namespace.Namespace, name, text string) *edge {
 		peer = 2
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "name: %s\npin: %s\nsocket: %s\nhttp: \"\"\ndrain: 100ms\nprobe: {every: 20ms, timeout: 200ms, down: 300ms}\nlog: {level: debug}\n%s\npaths:\n", name, e.pin, e.socket, text)
+	fmt.Fprintf(&b, "name: %s\npin: %s\nsocket: %s\nhttp: \"\"\ndrain: 100ms\nprobe: {every: 20ms, timeout: 200ms, "+
+		"down: 300ms}\nlog: {level: debug}\n%s\npaths:\n", name, e.pin, e.socket, text)
 	for i := 1; i <= paths; i++ {
 		fmt.Fprintf(&b, "  - {index: %d, interface: wan%d, peer: 10.1.%d.%d}\n", i, i, i, peer)
 	}
@@ -224,7 +232,7 @@ func (e *edge) command(args ...string) (string, error) {
 	return out.String(), err
 }
 
-// start runs the edge and waits until it says that it runs.
+// start starts the edge and waits until it is running.
 func (e *edge) start(args ...string) {
 	e.t.Helper()
 	e.process = startIn(e.t, e.ns, exec.Command(edgeBinary, append([]string{"run", "--config", e.config}, args...)...))
@@ -251,13 +259,13 @@ func (e *edge) status() *Status {
 	return s
 }
 
-// until waits for a status that ok accepts. It asks the running edge itself, again and again: to
-// start the command each time would keep the processors from the edges.
+// until waits for a status that ok accepts. It asks the running edge directly: starting the command
+// each time would take CPU time from the edges.
 func (e *edge) until(what string, ok func(*Status) bool) *Status {
 	e.t.Helper()
 	for limit := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		s, err := (&Config{Socket: e.socket}).ask(e.t.Context())
-		if err != nil { // it does not run
+		if err != nil { // it is not running
 			s = e.status()
 		}
 		if ok(s) {
@@ -281,7 +289,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// allUp accepts a status with all paths up and the peer's answers on each.
+// allUp accepts a status with all paths up and probed.
 func allUp(s *Status) bool {
 	for _, p := range s.Paths {
 		if !p.Up || !p.Probed {
@@ -299,18 +307,18 @@ type traffic struct {
 	sent     atomic.Uint32
 	in       *net.UDPConn
 	receiver sync.WaitGroup
-	seen     []uint8 // how often each number came
+	seen     []uint8 // arrivals per number
 	came     atomic.Int64
 	strange  int
 }
 
-// traffic starts to send packets from the relay to the viewer, rate a second.
+// traffic starts sending packets from the relay to the viewer, rate per second.
 func (s *site) traffic(rate int) *traffic {
 	s.t.Helper()
 	return s.stream(rate, s.relay, s.viewer, viewerAddress)
 }
 
-// stream starts to send packets to a host of an address, rate a second.
+// stream starts sending packets to a host's address, rate per second.
 func (s *site) stream(rate int, from, to *namespace.Namespace, address string) *traffic {
 	s.t.Helper()
 	f := &traffic{s: s, stopping: make(chan struct{}), seen: make([]uint8, 1<<20)}
@@ -383,14 +391,15 @@ func (s *site) stream(rate int, from, to *namespace.Namespace, address string) *
 // pass waits until n more packets have been sent.
 func (f *traffic) pass(n uint32) {
 	f.s.t.Helper()
-	for until, limit := f.sent.Load()+n, time.Now().Add(patience); f.sent.Load() < until; time.Sleep(5 * time.Millisecond) {
+	until, limit := f.sent.Load()+n, time.Now().Add(patience)
+	for ; f.sent.Load() < until; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(limit) {
 			f.s.t.Fatalf("only %d packets sent", f.sent.Load())
 		}
 	}
 }
 
-// end stops sending, and receiving when what is under way has come.
+// end stops sending, then receives the packets in flight.
 func (f *traffic) end() {
 	select {
 	case <-f.stopping:
@@ -399,8 +408,8 @@ func (f *traffic) end() {
 	}
 	close(f.stopping)
 	f.sending.Wait()
-	// Until nothing comes any more, for longer where packets are missing. It is counted in
-	// looks: one that takes long, as others want the processor, is one.
+	// Wait until no more packets arrive, longer if some are missing. Counting iterations rather
+	// than time makes a stalled machine wait longer.
 	for looks, before := 0, int64(0); looks < 20 || before < int64(f.sent.Load()) && looks < 100; looks++ {
 		time.Sleep(5 * time.Millisecond)
 		if came := f.came.Load(); came != before {
@@ -411,8 +420,8 @@ func (f *traffic) end() {
 	f.receiver.Wait()
 }
 
-// counts ends the traffic and returns how many packets were sent, did not come, and came more
-// than once.
+// counts ends the traffic and returns the numbers of packets sent, lost, and received more than
+// once.
 func (f *traffic) counts() (sent, lost, doubled int) {
 	f.end()
 	for _, n := range f.seen[:f.sent.Load()] {
@@ -426,19 +435,20 @@ func (f *traffic) counts() (sent, lost, doubled int) {
 	return int(f.sent.Load()), lost, doubled
 }
 
-// exact ends the traffic; each packet must have come once.
+// exact ends the traffic and checks that each packet arrived exactly once.
 func (f *traffic) exact() (sent int) {
 	f.s.t.Helper()
 	sent, lost, doubled := f.counts()
 	if sent == 0 || lost > 0 || doubled > 0 || f.strange > 0 {
-		f.s.t.Errorf("of %d packets %d were lost and %d came more than once; %d strange ones", sent, lost, doubled, f.strange)
+		f.s.t.Errorf("of %d packets %d were lost and %d arrived more than once; %d foreign ones", sent, lost, doubled,
+			f.strange)
 	}
 	return sent
 }
 
 var viewerAddr = netip.MustParseAddr(viewerAddress)
 
-// stranger is a neighbour entry of the near edge for an address that nobody has.
+// stranger returns a neighbour entry of the near edge for an address without a host.
 func stranger(s *site, device, address string) *netlink.Neigh {
 	return &netlink.Neigh{
 		LinkIndex: s.link(s.near, device).Attrs().Index, IP: net.ParseIP(address).To4(),

@@ -23,8 +23,8 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// askTimeout is how long a running edge may take to answer. It takes milliseconds, unless the
-// processor is withheld from it.
+// askTimeout bounds the response of a running edge, which takes milliseconds unless it lacks CPU
+// time.
 const askTimeout = 10 * time.Second
 
 func statusCommand(cfg *Config) *cobra.Command {
@@ -32,15 +32,15 @@ func statusCommand(cfg *Config) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Show paths, policies and counters of this machine's edges",
-		Long: `Show paths, policies and counters of this machine's edges, or of the one that
---config or --name names. Of a stopped edge it shows what it left running in
-the kernel.`,
+		Long: `Show paths, policies and counters of this machine's edges, or of the edge
+selected by --config or --name. For a stopped edge it shows the state of its
+kernel programs.`,
 		Example: `  edge status
   edge status --config edge.yaml
   edge status --name london --json | jq '.paths[] | {index, up, rtt_ms}'`,
 		Args: cobra.NoArgs,
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "JSON: one object, or one a line when no edge is named")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON: one object, or one per line if no edge is named")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		edges := []Config{*cfg}
 		if !named(cmd) {
@@ -75,10 +75,10 @@ the kernel.`,
 
 // named reports whether the command line names an edge.
 func named(cmd *cobra.Command) bool {
-	return slices.ContainsFunc([]string{config.Flag, "name", "pin", "socket"}, func(f string) bool { return cmd.Flags().Changed(f) })
+	return cmd.Flags().Changed(config.Flag) || slices.ContainsFunc(identity, cmd.Flags().Changed)
 }
 
-// here lists the edges of this machine in the default places.
+// here lists the edges of this machine in the default directories.
 func here(cfg Config) ([]Config, error) {
 	found := map[string]bool{}
 	pins, err := filepath.Glob(filepath.Join(pinRoot, "*"))
@@ -93,7 +93,7 @@ func here(cfg Config) ([]Config, error) {
 		return nil, err
 	}
 	for _, p := range sockets {
-		if conn, err := net.Dial("unix", p); err == nil { // otherwise a killed edge left it
+		if conn, err := net.Dial("unix", p); err == nil { // otherwise a killed edge left the socket
 			_ = conn.Close()
 			found[strings.TrimSuffix(filepath.Base(p), ".sock")] = true
 		}
@@ -105,35 +105,38 @@ func here(cfg Config) ([]Config, error) {
 		out = append(out, one)
 	}
 	if len(out) == 0 && os.Geteuid() != 0 {
-		return nil, errors.New("no edge of this machine can be seen without root: use sudo, or the group of its socket with --config")
+		return nil, errors.New("cannot see this machine's edges: run as root, or as a member of the socket's group " +
+			"with --config")
 	}
 	if len(out) == 0 {
-		return nil, errors.New("no edge runs on this machine, or its pins and socket are elsewhere: name it with --config")
+		return nil, errors.New("no edge found: start one, or use --config if its pin or socket is not in the default " +
+			"directory")
 	}
 	slices.SortFunc(out, func(a, b Config) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
 }
 
-// look returns the status of a running edge, or what a stopped one left pinned.
+// look returns the status of a running edge, or of a stopped edge's pinned state.
 func (c *Config) look(ctx context.Context) (*Status, error) {
 	s, err := c.ask(ctx)
 	if err == nil {
 		return s, nil
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, fmt.Errorf("status: %w: only root and the group of %s may ask", err, c.Socket)
+		return nil, fmt.Errorf("status: %w: use root or the group of %s", err, c.Socket)
 	}
 	if errors.Is(err, context.DeadlineExceeded) { // it has not stopped
-		return nil, fmt.Errorf("status: edge %s runs, but does not answer at %s: try again", c.Name, c.Socket)
+		return nil, fmt.Errorf("status: edge %s is running but does not answer at %s: try again", c.Name, c.Socket)
 	}
 	s, failed := c.left()
 	if errors.Is(failed, fs.ErrNotExist) {
-		return nil, fmt.Errorf("edge %s does not run on this machine: nothing is pinned in %s, and nobody answers at %s", c.Name, c.Pin, c.Socket)
+		return nil, fmt.Errorf("edge %s is not running on this machine: nothing pinned in %s, no answer at %s", c.Name,
+			c.Pin, c.Socket)
 	}
 	return s, failed
 }
 
-// ask asks a running edge.
+// ask requests the status from a running edge.
 func (c *Config) ask(ctx context.Context) (*Status, error) {
 	ctx, stop := context.WithTimeout(ctx, askTimeout)
 	defer stop()
@@ -162,7 +165,7 @@ func (c *Config) ask(ctx context.Context) (*Status, error) {
 	return s, nil
 }
 
-// left returns what a stopped edge has in the kernel; fs.ErrNotExist if nothing.
+// left returns the status of a stopped edge's kernel programs, or fs.ErrNotExist.
 func (c *Config) left() (*Status, error) {
 	s := &Status{Name: c.Name, Role: c.Role, Pin: c.Pin, Paths: []PathStatus{}}
 	for _, p := range c.Paths {
@@ -203,8 +206,8 @@ func (c *Config) left() (*Status, error) {
 	return s, nil
 }
 
-// links completes what is known of the paths of a stopped edge, which the kernel has a state of where it
-// sends on them: one without carrier is down, and of the others nothing is known.
+// links completes the paths of a stopped edge. Interfaces without carrier are down; known lists the
+// paths whose state the sender's maps hold, and the state of the others is unknown.
 func (s *Status) links(known pathset.Set) {
 	for i := range s.Paths {
 		p := &s.Paths[i]
@@ -227,7 +230,7 @@ func (s *Status) links(known pathset.Set) {
 	}
 }
 
-// addPinnedPaths adds the paths as the sender last had them, and returns which those are.
+// addPinnedPaths adds the paths as last set in the sender, and returns them.
 func (s *Status) addPinnedPaths(k *bpf.Sender) (known pathset.Set, err error) {
 	paths, err := k.Paths()
 	if err != nil {
@@ -250,15 +253,15 @@ func (s *Status) addPinnedPaths(k *bpf.Sender) (known pathset.Set, err error) {
 func detachCommand(cfg *Config) *cobra.Command {
 	return &cobra.Command{
 		Use:   "detach",
-		Short: "Remove from the kernel what a stopped edge left there",
-		Long: `Remove from the kernel what a stopped edge left there, as after SIGKILL or
-with onExit: keep. A running one detaches by SIGTERM.`,
-		Example: `  edge detach --config edge.yaml    # tells the controller first
+		Short: "Remove a stopped edge's programs from the kernel",
+		Long: `Remove a stopped edge's programs from the kernel, as after SIGKILL or with
+onExit: keep. A running edge detaches on SIGTERM.`,
+		Example: `  edge detach --config edge.yaml    # deregisters at the controller first
   edge detach --name london`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !named(cmd) {
-				return fmt.Errorf("--%s or --name must name the edge", config.Flag)
+				return fmt.Errorf("name the edge with --%s or --name", config.Flag)
 			}
 			if err := cfg.places(); err != nil {
 				return err
@@ -297,11 +300,11 @@ func (c *Config) detach(ctx context.Context) error {
 		return fmt.Errorf("edge %s has nothing to detach: nothing is pinned in %s", c.Name, c.Pin)
 	}
 	if client, err := c.client(); err != nil {
-		log.Warn("the controller is not told that this edge leaves", "err", err)
+		log.Warn("cannot deregister at the controller", "err", err)
 	} else if client != nil {
 		ctx, stop := context.WithTimeout(ctx, leaving)
 		if err := client.Leave(ctx, c.Name); err != nil {
-			log.Warn("the controller was not told that this edge leaves", "err", err)
+			log.Warn("cannot deregister at the controller", "err", err)
 		}
 		stop()
 		client.Close()

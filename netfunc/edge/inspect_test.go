@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// TestStatusOfHeldUpEdge: an edge that runs and does not answer is not taken for one that stopped.
+// TestStatusOfHeldUpEdge: an edge that is running but does not answer is not reported as stopped.
 func TestStatusOfHeldUpEdge(t *testing.T) {
 	dir := t.TempDir()
 	c := Config{Name: "far", Socket: filepath.Join(dir, "edge.sock"), Pin: filepath.Join(dir, "pin")}
@@ -25,11 +25,11 @@ func TestStatusOfHeldUpEdge(t *testing.T) {
 		_, err := c.look(ctx)
 		return err
 	}
-	if err := look(); err == nil || !strings.Contains(err.Error(), "edge far runs, but does not answer") {
+	if err := look(); err == nil || !strings.Contains(err.Error(), "edge far is running but does not answer") {
 		t.Errorf("held up: %v", err)
 	}
 	_ = ln.Close()
-	if err := look(); err == nil || !strings.Contains(err.Error(), "edge far does not run on this machine") {
+	if err := look(); err == nil || !strings.Contains(err.Error(), "edge far is not running on this machine") {
 		t.Errorf("stopped: %v", err)
 	}
 }

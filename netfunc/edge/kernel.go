@@ -17,30 +17,31 @@ import (
 	"holocast/netfunc/signal"
 )
 
-// kernel is what the edge has in the kernel. It outlives the edge; the edge takes it over.
+// kernel holds the edge's kernel programs. They outlive the process, and the next run takes them
+// over.
 type kernel struct {
 	cfg *Config
 	key []byte
 	log *slog.Logger
-	due chan struct{} // an interface may have come back
+	due chan struct{} // an interface may have returned
 
 	mu       sync.RWMutex
-	sender   *bpf.Sender       // nil when nothing is duplicated or monitored here
-	receiver *bpf.Receiver     // nil when the edge does not receive
-	attached map[string]device // the interfaces that programs are on
-	towards  string            // interface that the controller is reached by; "" when it is not known
+	sender   *bpf.Sender       // nil if nothing is duplicated or monitored here
+	receiver *bpf.Receiver     // nil if the edge does not receive
+	attached map[string]device // interfaces with programs attached
+	towards  string            // interface towards the controller; "" if unknown
 }
 
-// device tells an interface from another of the same name, and notices a new address.
+// device distinguishes interfaces of the same name, and detects a new Ethernet address.
 type device struct {
 	index   int
 	address string
 }
 
-// needs are the interfaces that programs belong on.
+// needs returns the interfaces that need programs.
 func (k *kernel) needs() (attach []bpf.Attach, receive []string) {
 	add := func(name string, d bpf.Direction) {
-		// A program that duplicates what comes in takes signalling packets as well.
+		// A program that duplicates at ingress handles signalling packets as well.
 		if a := (bpf.Attach{Interface: name, Direction: d}); !slices.Contains(attach, a) {
 			attach = append(attach, a)
 		}
@@ -62,8 +63,8 @@ func (k *kernel) needs() (attach []bpf.Attach, receive []string) {
 	return attach, receive
 }
 
-// signalling are the interfaces that signalling packets come in by, but for those whose packets
-// are duplicated: the configured ones, or the one towards the controller.
+// signalling returns the interfaces that receive signalling packets, except those whose packets are
+// duplicated: the configured ones, or the one towards the controller.
 func (k *kernel) signalling() []string {
 	if len(k.cfg.Signal.Interfaces) > 0 {
 		return k.cfg.Signal.Interfaces
@@ -78,7 +79,7 @@ func (k *kernel) signalling() []string {
 	return []string{k.towards}
 }
 
-// setTowards sets the interface by which the controller is reached.
+// setTowards sets the interface towards the controller.
 func (k *kernel) setTowards(name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -88,8 +89,8 @@ func (k *kernel) setTowards(name string) {
 	}
 }
 
-// present returns the interfaces of needs that there are, and which they are. An interface
-// of a path may be missing: the path is down then, and the others are not.
+// present returns those interfaces of needs that exist, and their identities. A missing path
+// interface means that the path is down; the others keep working.
 func (k *kernel) present() (attach []bpf.Attach, receive []string, devices map[string]device, err error) {
 	allAttach, allReceive := k.needs()
 	devices = map[string]device{}
@@ -117,14 +118,16 @@ func (k *kernel) present() (attach []bpf.Attach, receive []string, devices map[s
 	switch {
 	case err != nil:
 	case len(allAttach) > 0 && len(attach) == 0:
-		err = fmt.Errorf("%s: none of the interfaces to attach to exists: %s", k.setting(allAttach[0].Interface), allAttach[0].Interface)
+		err = fmt.Errorf("%s: no interface to attach to exists: %s", k.setting(allAttach[0].Interface),
+			allAttach[0].Interface)
 	case len(allReceive) > 0 && len(receive) == 0:
-		err = fmt.Errorf("%s: none of the interfaces that replicas come in by exists: %s", k.setting(allReceive[0]), strings.Join(allReceive, ", "))
+		err = fmt.Errorf("%s: no interface for replicas exists: %s", k.setting(allReceive[0]),
+			strings.Join(allReceive, ", "))
 	}
 	return attach, receive, devices, err
 }
 
-// setting is where the configuration has an interface first.
+// setting returns the setting that first names an interface.
 func (k *kernel) setting(name string) string {
 	for i, p := range k.cfg.Paths {
 		if p.Interface == name {
@@ -139,15 +142,18 @@ func (k *kernel) setting(name string) string {
 	for _, l := range []struct {
 		setting string
 		names   []string
-	}{{"signal.interfaces", k.cfg.Signal.Interfaces}, {"uplink.interfaces", k.cfg.Uplink.Interfaces}, {"receiver.interfaces", k.cfg.Receiver.Interfaces}} {
+	}{{"signal.interfaces", k.cfg.Signal.Interfaces}, {
+		"uplink.interfaces",
+		k.cfg.Uplink.Interfaces,
+	}, {"receiver.interfaces", k.cfg.Receiver.Interfaces}} {
 		if i := slices.Index(l.names, name); i >= 0 {
 			return fmt.Sprintf("%s[%d]", l.setting, i)
 		}
 	}
-	return "controller.url" // the interface by which it is reached
+	return "controller.url" // the interface towards the controller
 }
 
-// located puts the section of a configuration before an error about it; one of a pin names its setting.
+// located prefixes an error with its configuration section; errors about pins name their setting.
 func located(section string, err error) error {
 	if errors.Is(err, bpf.ErrPin) {
 		return err
@@ -155,7 +161,7 @@ func located(section string, err error) error {
 	return fmt.Errorf("%s: %w", section, err)
 }
 
-// open attaches, or takes over what is attached.
+// open attaches the programs, or takes over attached ones.
 func (k *kernel) open() error {
 	attach, receive, devices, err := k.present()
 	if err != nil {
@@ -163,7 +169,7 @@ func (k *kernel) open() error {
 	}
 	var sender *bpf.Sender
 	var receiver *bpf.Receiver
-	// The receiver first: never duplicate what nobody eliminates.
+	// The receiver comes first: never duplicate without elimination.
 	if len(receive) > 0 {
 		receiver, err = bpf.OpenReceiver(bpf.ReceiverOptions{
 			Pin: k.cfg.Pin, Interfaces: receive, Stale: k.cfg.Receiver.Stale, TableSize: k.cfg.Receiver.TableSize,
@@ -191,7 +197,7 @@ func (k *kernel) open() error {
 	return nil
 }
 
-// signalKey is the key of signalling packets for this edge; nil without one.
+// signalKey returns this edge's signalling key; nil if none.
 func (k *kernel) signalKey() []byte {
 	if k.key == nil {
 		return nil
@@ -199,7 +205,7 @@ func (k *kernel) signalKey() []byte {
 	return signal.EdgeKey(k.key, k.cfg.Name)
 }
 
-// close ends the readers and leaves everything running.
+// close closes the readers and leaves everything running.
 func (k *kernel) close() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -227,8 +233,8 @@ func (k *kernel) detach() error {
 	return errors.Join(errs...)
 }
 
-// returned reports whether an interface exists that should have programs but has none: it was
-// missing, or was created again. A new Ethernet address makes it a new interface.
+// returned reports whether an existing interface lacks its programs: it was missing, or was created
+// again. A new Ethernet address indicates a new interface.
 func (k *kernel) returned() bool {
 	_, _, devices, err := k.present()
 	if err != nil {
@@ -244,7 +250,7 @@ func (k *kernel) returned() bool {
 	return false
 }
 
-// look has watch look for interfaces at once.
+// look makes watch check the interfaces at once.
 func (k *kernel) look() {
 	select {
 	case k.due <- struct{}{}:
@@ -252,7 +258,7 @@ func (k *kernel) look() {
 	}
 }
 
-// watch attaches to interfaces that appear, until ctx ends; opened is called each time.
+// watch attaches programs to interfaces that appear, until ctx ends; it calls opened each time.
 func (k *kernel) watch(ctx context.Context, opened func()) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -268,15 +274,15 @@ func (k *kernel) watch(ctx context.Context, opened func()) {
 		}
 		k.close()
 		if err := k.open(); err != nil {
-			k.log.Warn("an interface was added, but attaching failed; trying again", "err", err)
+			k.log.Warn("cannot attach to the added interface, trying again", "err", err)
 			continue
 		}
-		k.log.Info("attached again: an interface was added")
+		k.log.Info("attached again: interface added")
 		opened()
 	}
 }
 
-// withSender calls do unless there is no sender now.
+// withSender calls do if there is a sender.
 func (k *kernel) withSender(do func(*bpf.Sender) error) error {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -286,7 +292,7 @@ func (k *kernel) withSender(do func(*bpf.Sender) error) error {
 	return do(k.sender)
 }
 
-// withReceiver calls do unless there is no receiver now.
+// withReceiver calls do if there is a receiver.
 func (k *kernel) withReceiver(do func(*bpf.Receiver) error) error {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -302,12 +308,12 @@ func (k *kernel) setPath(p bpf.Path) {
 		return
 	}
 	if err := k.withSender(func(s *bpf.Sender) error { return s.SetPath(p) }); err != nil {
-		k.log.Error("path not set", "path", p.Index, "err", err)
+		k.log.Error("cannot set path", "path", p.Index, "err", err)
 	}
 }
 
-// follow calls read, which waits in what now returns, until ctx ends. What is open now may be
-// closed and opened again meanwhile.
+// follow calls read repeatedly with the handle that now returns, until ctx ends. The handle may be
+// closed and reopened in between.
 func follow[H comparable](ctx context.Context, now func() H, read func(H) error) {
 	var none H
 	for ctx.Err() == nil {

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A lock keeps a second program from the same edge. The kernel releases it when the process
+// A lock prevents two processes from running the same edge. The kernel releases it when the process
 // ends.
 type lock struct{ file *os.File }
 
-// claim takes the lock of an edge: a file beside its socket that holds the process ID.
+// claim locks an edge with a file next to its socket that holds the process ID.
 func claim(cfg Config) (*lock, error) {
 	if err := os.MkdirAll(filepath.Dir(cfg.Socket), 0o755); err != nil {
 		return nil, fmt.Errorf("socket: %w", err)
@@ -30,7 +30,8 @@ func claim(cfg Config) (*lock, error) {
 			pid := make([]byte, 20)
 			n, _ := f.ReadAt(pid, 0)
 			_ = f.Close()
-			return nil, fmt.Errorf("edge %s runs already, as process %s", cfg.Name, strings.TrimSpace(string(pid[:n])))
+			return nil, fmt.Errorf("edge %s is already running as process %s", cfg.Name,
+				strings.TrimSpace(string(pid[:n])))
 		}
 		opened, err := f.Stat()
 		if err != nil {
@@ -38,7 +39,7 @@ func claim(cfg Config) (*lock, error) {
 			return nil, fmt.Errorf("socket: %w", err)
 		}
 		if there, err := os.Stat(f.Name()); err != nil || !os.SameFile(opened, there) {
-			_ = f.Close() // another process released it since it was opened
+			_ = f.Close() // released by another process since it was opened
 			continue
 		}
 		_ = f.Truncate(0)
@@ -50,7 +51,7 @@ func claim(cfg Config) (*lock, error) {
 	}
 }
 
-// release gives the lock back and removes its file.
+// release unlocks and removes the file.
 func (l *lock) release() {
 	_ = os.Remove(l.file.Name())
 	_ = l.file.Close()

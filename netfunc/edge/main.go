@@ -1,10 +1,9 @@
 //go:build linux
 
-// Command edge is one end of a pair that duplicates packets over several paths, or
-// eliminates the duplicates, or both: Qian et al., "Enabling eBPF-based packet duplication for
-// robust volumetric video streaming". The kernel does the work; the program sets it up,
-// measures the paths, decides with Algorithm 1 which of them contribute nothing, and talks to
-// the controller.
+// Command edge is one end of an edge pair: it duplicates packets over several paths, eliminates
+// duplicates, or both: Qian et al., "Enabling eBPF-based packet duplication for robust volumetric
+// video streaming". Kernel programs do the forwarding; this program sets them up, measures the
+// paths, finds dispensable paths with Algorithm 1, and reports to the controller.
 package main
 
 import (
@@ -18,7 +17,7 @@ import (
 
 func main() { service.Main("edge", defaultConfig, command) }
 
-// command returns the edge's command line, with the values in cfg as its defaults.
+// command returns the edge's command line; cfg holds the defaults and receives the values.
 func command(cfg *Config) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "edge",
@@ -35,9 +34,7 @@ func command(cfg *Config) *cobra.Command {
 	f := c.PersistentFlags()
 	f.SortFlags = false
 	f.String(config.Flag, "", "YAML configuration file; flags override it")
-	f.StringVar(&cfg.Name, "name", cfg.Name, "name of the edge")
-	f.StringVar(&cfg.Pin, "pin", cfg.Pin, "directory for what outlives the program (default "+pinRoot+"/NAME)")
-	f.StringVar(&cfg.Socket, "socket", cfg.Socket, "socket that \"edge status\" asks (default "+socketRoot+"/NAME.sock)")
+	settings.AddFlags(f, cfg, identity...)
 	c.AddCommand(runCommand(cfg), statusCommand(cfg), detachCommand(cfg))
 	return c
 }
@@ -45,11 +42,11 @@ func command(cfg *Config) *cobra.Command {
 func runCommand(cfg *Config) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run",
-		Short: "Attach to the kernel and watch the paths until SIGTERM",
-		Long: `Attach to the kernel and watch the paths until SIGTERM.
+		Short: "Attach to the kernel and monitor the paths until SIGTERM",
+		Long: `Attach to the kernel and monitor the paths until SIGTERM.
 
-What an earlier run left in the kernel is taken over without losing a packet. The
-program may be killed at any time: the kernel goes on duplicating and eliminating. On
+Kernel programs of an earlier run are taken over without losing a packet. The process
+may be killed at any time: the kernel continues to duplicate and eliminate packets. On
 SIGTERM it detaches, unless onExit is keep.`,
 		Example: `  edge run --config edge.yaml
   edge run --config edge.yaml --http :4792 --log-level debug`,
@@ -57,15 +54,10 @@ SIGTERM it detaches, unless onExit is keep.`,
 	}
 	f := c.Flags()
 	f.SortFlags = false
-	f.StringVar((*string)(&cfg.Role), "role", string(cfg.Role), "sender, receiver or both")
-	f.StringVar(&cfg.HTTP, "http", cfg.HTTP, "TCP address for metrics, health and status; \"\" turns it off")
-	f.StringVar(&cfg.Control.URL, "controller", cfg.Control.URL, "URL of the controller; \"\" for none")
-	f.StringVar(&cfg.OnExit, "on-exit", cfg.OnExit, "what to do with the kernel's part on SIGTERM: detach or keep")
-	f.StringVar(&cfg.Log.Level, "log-level", cfg.Log.Level, "debug, info, warn or error")
-	f.StringVar(&cfg.Log.Format, "log-format", cfg.Log.Format, "text or json")
+	settings.AddFlags(f, cfg)
 	c.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if !cmd.Flags().Changed(config.Flag) {
-			return fmt.Errorf("--%s is missing: a file with the paths of this edge", config.Flag)
+			return fmt.Errorf("--%s is missing: name a file with the paths of this edge", config.Flag)
 		}
 		return cfg.Validate()
 	}

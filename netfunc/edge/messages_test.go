@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// ended runs the edge, which must end by itself, and returns what it says.
+// ended runs an edge that must end by itself, and returns its output.
 func (e *edge) ended(args ...string) string {
 	e.t.Helper()
 	out, err := e.command(append([]string{"run"}, args...)...)
@@ -23,7 +23,7 @@ func (e *edge) ended(args ...string) string {
 		e.t.Errorf("%v succeeded", args)
 	}
 	if n := strings.Count(out, "\nedge: ") + strings.Count(out, "edge: "); n > 2 {
-		e.t.Errorf("more than a sentence:\n%s", out)
+		e.t.Errorf("more than one sentence:\n%s", out)
 	}
 	return out
 }
@@ -35,16 +35,42 @@ func TestMessages(t *testing.T) {
 		receiver bool
 		want     string
 	}{
-		"interface missing":   {old: "lan0", new: "lan7", want: "edge.yml:9: sender.attach[0].interface: interface lan7 does not exist\n"},
-		"no path's interface": {old: "interface: wan", new: "interface: nowan", receiver: true, want: "edge.yml:12: paths[0].interface: none of the interfaces that replicas come in by exists: nowan1, nowan2, nowan3\n"},
-		"no native XDP":       {old: "role: receiver", new: "role: receiver\nreceiver: {interfaces: [lo]}", receiver: true, want: "edge.yml:9: receiver: "},
-		"map full":            {old: "sender: {", new: "sender: {maxPolicies: 1, ", want: "map full"},
-		"key missing":         {old: "role: sender", new: "role: sender\nsignal: {key: /none}", want: "edge.yml:9: signal.key: stat /none: no such file or directory\n"},
-		"pins elsewhere":      {old: "pin: /sys/fs/bpf", new: "pin: /tmp", want: "edge.yml:2: pin: directory /tmp/"},
-		"uplink missing":      {old: "role: receiver", new: "role: receiver\nuplink: {interfaces: [lan7]}", receiver: true, want: "edge.yml:9: uplink.interfaces[0]: interface lan7 does not exist\n"},
-		"controller's URL":    {old: "role: receiver", new: "role: receiver\nreceiver: {behind: [10.9.0.0/24]}\ncontroller: {url: \"ftp://x\"}", receiver: true, want: "edge.yml:10: controller.url: \"ftp://x\" is not http"},
-		"controller's CA":     {old: "role: receiver", new: "role: receiver\nreceiver: {behind: [10.9.0.0/24]}\ncontroller: {url: \"https://x\", ca: /none}", receiver: true, want: "edge.yml:10: controller.ca: open /none: no such file"},
-		"HTTP address wrong":  {old: `http: ""`, new: `http: "10.77.0.1:1"`, want: `edge.yml:4: http: "10.77.0.1:1" is not an address of this machine; want HOST:PORT with an address of this machine, or :PORT for all of them` + "\n"},
+		"interface missing": {
+			old: "lan0", new: "lan7",
+			want: "edge.yml:9: sender.attach[0].interface: interface lan7 does not exist\n",
+		},
+		"no path's interface": {
+			old: "interface: wan", new: "interface: nowan", receiver: true,
+			want: "edge.yml:12: paths[0].interface: no interface for replicas exists: nowan1, nowan2, nowan3\n",
+		},
+		"no native XDP": {
+			old: "role: receiver", new: "role: receiver\nreceiver: {interfaces: [lo]}",
+			receiver: true, want: "edge.yml:9: receiver: ",
+		},
+		"map full": {old: "sender: {", new: "sender: {maxPolicies: 1, ", want: "map full"},
+		"key missing": {
+			old: "role: sender", new: "role: sender\nsignal: {key: /none}",
+			want: "edge.yml:9: signal.key: stat /none: no such file or directory\n",
+		},
+		"pins elsewhere": {old: "pin: /sys/fs/bpf", new: "pin: /tmp", want: "edge.yml:2: pin: directory /tmp/"},
+		"uplink missing": {
+			old: "role: receiver", new: "role: receiver\nuplink: {interfaces: [lan7]}",
+			receiver: true, want: "edge.yml:9: uplink.interfaces[0]: interface lan7 does not exist\n",
+		},
+		"controller's URL": {
+			old: "role: receiver",
+			new: "role: receiver\nreceiver: {behind: [10.9.0.0/24]}\ncontroller: {url: \"ftp://x\"}", receiver: true,
+			want: "edge.yml:10: controller.url: \"ftp://x\" is not http",
+		},
+		"controller's CA": {
+			old:      "role: receiver",
+			new:      "role: receiver\nreceiver: {behind: [10.9.0.0/24]}\ncontroller: {url: \"https://x\", ca: /none}",
+			receiver: true, want: "edge.yml:10: controller.ca: open /none: no such file",
+		},
+		"HTTP address wrong": {
+			old: `http: ""`, new: `http: "10.77.0.1:1"`,
+			want: `edge.yml:4: http: "10.77.0.1:1" is not an address of this machine; want HOST:PORT with an address of this machine, or :PORT for all of them` + "\n",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ns, text := s.near, staticSender+"\n"
@@ -70,14 +96,15 @@ func TestMessages(t *testing.T) {
 			if !strings.Contains(out, c.want) {
 				t.Errorf("said\n%swant %q", out, c.want)
 			}
-			if name == "no native XDP" && (!strings.Contains(out, "no native XDP") || !strings.Contains(out, "interface lo")) {
+			if name == "no native XDP" && (!strings.Contains(out, "no native XDP") ||
+				!strings.Contains(out, "interface lo")) {
 				t.Errorf("said\n%s", out)
 			}
 		})
 	}
 }
 
-// TestUnprivileged: without root each command says what it needs.
+// TestUnprivileged: without root each command names the missing capabilities.
 func TestUnprivileged(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Log("not root: run as it is")
@@ -88,7 +115,7 @@ func TestUnprivileged(t *testing.T) {
 	}
 	for dir := cfg; dir != "/tmp" && dir != "/" && dir != "."; dir = dir[:strings.LastIndex(dir, "/")] {
 		if err := os.Chmod(dir, 0o755); err != nil {
-			break // not ours
+			break // not owned by the tests
 		}
 	}
 	for _, args := range [][]string{{"run"}, {"detach"}} {
@@ -97,30 +124,31 @@ func TestUnprivileged(t *testing.T) {
 			c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 		}
 		out, err := c.CombinedOutput()
-		want := "edge: an edge needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON: this process has no CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON\n"
+		want := "edge: an edge needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON: this process has no CAP_BPF, " +
+			"CAP_NET_ADMIN, CAP_PERFMON\n"
 		if err == nil || string(out) != want {
 			t.Errorf("%v: %v\n%swant\n%s", args, err, out, want)
 		}
 	}
 }
 
-// TestStatusWithoutRoot: who may not see the edges is not told that there are none.
+// TestStatusWithoutRoot: a user who cannot see the edges is told so.
 func TestStatusWithoutRoot(t *testing.T) {
 	c := exec.Command(edgeBinary, "status")
 	if os.Getuid() == 0 {
 		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	}
-	if out, err := c.CombinedOutput(); err == nil || !strings.Contains(string(out), "can be seen without root") {
+	if out, err := c.CombinedOutput(); err == nil || !strings.Contains(string(out), "cannot see this machine's edges") {
 		t.Errorf("%v: %s", err, out)
 	}
 }
 
-// TestTwice: an edge that runs is not run again, nor detached under its feet.
+// TestTwice: a running edge can be neither started again nor detached.
 func TestTwice(t *testing.T) {
 	s := newSite(t)
 	e := s.edge(s.near, "near", staticSender)
 	e.start()
-	if out := e.ended(); !strings.Contains(out, "edge: edge near runs already, as process ") {
+	if out := e.ended(); !strings.Contains(out, "edge: edge near is already running as process ") {
 		t.Errorf("said\n%s", out)
 	}
 	if out, err := e.command("detach"); err == nil || !strings.Contains(out, "stop it with SIGTERM") {
@@ -136,10 +164,13 @@ func TestHTTP(t *testing.T) {
 	e := s.edge(s.far, "far", staticReceiver)
 	e.start("--http", "127.0.0.1:4792")
 	e.until("up", func(st *Status) bool { return st.Paths[0].Up })
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(_ context.Context, network, address string) (conn net.Conn, err error) {
-		err = s.far.Do(func() error { conn, err = net.Dial(network, address); return err })
-		return conn, err
-	}}}
+	client := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(_ context.Context, network, address string) (conn net.Conn, err error) {
+			err = s.far.Do(func() error { conn, err = net.Dial(network, address); return err })
+			return conn, err
+		},
+	}}
 	get := func(path string) string {
 		t.Helper()
 		resp, err := client.Get("http://127.0.0.1:4792" + path)
@@ -155,7 +186,8 @@ func TestHTTP(t *testing.T) {
 	}
 	for _, want := range []string{
 		`holocast_edge_path_up{path="1"} 1`, `holocast_edge_path_first_packets_total{path="3"} 0`,
-		`holocast_edge_flow_paths{destination="10.9.0.2",side="receiver"} 3`, "holocast_edge_status_failed 0", "go_goroutines",
+		`holocast_edge_flow_paths{destination="10.9.0.2",side="receiver"} 3`, "holocast_edge_status_failed 0",
+		"go_goroutines",
 	} {
 		// A next hop that answers late takes its path down for a moment.
 		eventually(t, want, func() bool { return strings.Contains(get("/metrics"), want) })
@@ -168,7 +200,10 @@ func TestHTTP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"edge far (receiver), running since", "eliminate on wan1: native XDP", "PATH  INTERFACE  STATE", "FLOW      PATHS", "10.9.0.2  1+2+3"} {
+	for _, want := range []string{
+		"edge far (receiver), running since", "eliminate on wan1: native XDP",
+		"PATH  INTERFACE  STATE", "FLOW      PATHS", "10.9.0.2  1+2+3",
+	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}

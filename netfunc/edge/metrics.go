@@ -8,50 +8,50 @@ import (
 	"holocast/internal/service"
 )
 
-// newMetrics are the figures of the edge's status.
+// putStatus sets metrics from a status.
+type putStatus func(service.Put, *Status)
+
+// newMetrics exports the edge's status as metrics.
 func newMetrics(d *daemon) *service.Metrics {
 	m := service.NewMetrics("holocast_edge_")
 	var (
-		up               = m.Gauge("path_up", "1 while packets can take the path.", "path")
-		rtt              = m.Gauge("path_rtt_seconds", "Round-trip time of the last two seconds' probes.", "path")
-		loss             = m.Gauge("path_probe_loss", "Part of the newest 128 probes that was not answered.", "path")
-		latent           = m.Gauge("path_latent", "1 while the path loses what others deliver.", "path", "destination")
-		reward           = m.Gauge("path_reward", "Cumulative reward of the path over the window.", "path", "destination")
-		paths            = m.Gauge("flow_paths", "Paths in the set of a destination.", "destination", "side")
-		connected        = m.Gauge("controller_connected", "1 while the controller knows this edge.")
-		failed           = m.Gauge("status_failed", "1 when the counters could not be read from the kernel.")
-		sent             = m.Counter("path_sent_packets_total", "Packets sent on the path.", "path")
-		sentBytes        = m.Counter("path_sent_bytes_total", "Bytes of IP packets sent on the path.", "path")
-		sendErrors       = m.Counter("path_send_errors_total", "Replicas that were not sent: refused by the kernel, or longer than the MTU.", "path", "reason")
-		first            = m.Counter("path_first_packets_total", "First replicas received on the path.", "path")
-		late             = m.Counter("path_late_packets_total", "Later replicas received on the path and dropped.", "path")
-		rogue            = m.Counter("path_rogue_packets_total", "Replicas on the path that were not to come there.", "path")
-		lost             = m.Counter("path_lost_packets_total", "Packets that came on other paths of their set, not on this one.", "path")
-		received         = m.Counter("path_received_bytes_total", "Bytes of IP packets received on the path.", "path")
-		duplicated       = m.Counter("duplicated_packets_total", "Packets that left by the paths of their policy.")
-		passed           = m.Counter("passed_packets_total", "Packets that were to be duplicated, or eliminated, and passed as they were.", "reason")
-		signals          = m.Counter("signalling_packets_total", "Signalling packets.", "result")
-		uplink           = m.Counter("uplink_packets_total", "Packets of viewers in the uplink monitor's window.")
-		dropped          = m.Counter("events_dropped_total", "Signals and uplink packets lost because the program read too slowly.")
-		unknown          = m.Counter("unknown_packets_total", "Packets with a path's codepoint of no flow.")
-		misaddressed     = m.Counter("misaddressed_packets_total", "Replicas to another Ethernet address than the interface's: the sender has a next hop wrong.")
-		truncated        = m.Counter("truncated_packets_total", "Packets with truncated headers, passed by the receiver.")
-		races            = m.Counter("table_races_total", "Packets passed because processors raced for their place in the replica table.")
-		evicted          = m.Counter("table_evicted_total", "Packets forgotten before they were stale.")
-		arrivals         = m.Counter("arrivals_dropped_total", "Arrivals lost because the program read too slowly.")
-		alarms           = m.Counter("latent_alarms_total", "Times that a path was found to lose what others deliver.", "destination")
-		decisions        = m.Counter("eliminations_total", "Decisions to remove paths.", "destination")
-		reports          = m.Counter("controller_reports_total", "Reports delivered to the controller.")
-		failures         = m.Counter("controller_failures_total", "Times that the controller could not be reached, or refused.")
-		observations     = m.Counter("controller_uplink_total", "Observations of the uplink delivered to the controller.")
-		observationsLost = m.Counter("controller_uplink_lost_total", "Observations of the uplink given up.")
+		failed = m.Gauge("status_failed", "1 if the kernel's counters could not be read.")
+		paths  = m.Gauge("flow_paths", "Paths in the destination's set.", "destination", "side")
 	)
+	all := []putStatus{pathMetrics(m), senderMetrics(m, paths), receiverMetrics(m, paths), controllerMetrics(m)}
 	m.Read(func(put service.Put) {
 		s, err := d.status()
 		put(failed, service.Bool(err != nil))
 		if err != nil {
 			return
 		}
+		for _, set := range all {
+			set(put, s)
+		}
+	})
+	return m
+}
+
+func pathMetrics(m *service.Metrics) putStatus {
+	var (
+		up  = m.Gauge("path_up", "1 while the path can carry packets.", "path")
+		rtt = m.Gauge("path_rtt_seconds", "Mean round-trip time of probes in the last two seconds.",
+			"path")
+		loss       = m.Gauge("path_probe_loss", "Fraction of the newest 128 probes without answer.", "path")
+		sent       = m.Counter("path_sent_packets_total", "Packets sent on the path.", "path")
+		sentBytes  = m.Counter("path_sent_bytes_total", "Bytes of IP packets sent on the path.", "path")
+		sendErrors = m.Counter("path_send_errors_total",
+			"Replicas not sent: rejected by the kernel, or longer than the MTU.", "path", "reason")
+		first = m.Counter("path_first_packets_total", "First replicas received on the path.", "path")
+		late  = m.Counter("path_late_packets_total", "Later replicas received on the path and dropped.",
+			"path")
+		rogue = m.Counter("path_rogue_packets_total",
+			"Replicas received on a path outside their flow's set.", "path")
+		lost = m.Counter("path_lost_packets_total",
+			"Packets that arrived on other paths of their set but not on this one.", "path")
+		received = m.Counter("path_received_bytes_total", "Bytes of IP packets received on the path.", "path")
+	)
+	return func(put service.Put, s *Status) {
 		for _, p := range s.Paths {
 			path := strconv.Itoa(p.Index)
 			put(up, service.Bool(p.Up), path)
@@ -73,6 +73,20 @@ func newMetrics(d *daemon) *service.Metrics {
 				put(received, float64(p.Bytes), path)
 			}
 		}
+	}
+}
+
+func senderMetrics(m *service.Metrics, paths service.Metric) putStatus {
+	var (
+		duplicated = m.Counter("duplicated_packets_total", "Packets sent over the paths of their policy.")
+		passed     = m.Counter("passed_packets_total", "Packets passed unchanged despite a policy or flow.",
+			"reason")
+		signals = m.Counter("signalling_packets_total", "Signalling packets.", "result")
+		uplink  = m.Counter("uplink_packets_total", "Viewer packets matched by the uplink monitor.")
+		dropped = m.Counter("events_dropped_total",
+			"Signals and uplink packets lost because the program read too slowly.")
+	)
+	return func(put service.Put, s *Status) {
 		if k := s.Sender; k != nil {
 			put(duplicated, float64(k.Duplicated))
 			for reason, n := range map[string]uint64{
@@ -83,7 +97,8 @@ func newMetrics(d *daemon) *service.Metrics {
 			}
 			for result, n := range map[string]uint64{
 				"applied": k.Signals.Applied, "malformed": k.Signals.Malformed, "spoofed": k.Signals.Spoofed,
-				"other_version": k.Signals.OtherVersion, "replayed": k.Signals.Replayed, "map_full": k.Signals.Full, "foreign": k.Signals.Foreign,
+				"other_version": k.Signals.OtherVersion, "replayed": k.Signals.Replayed, "map_full": k.Signals.Full,
+				"foreign": k.Signals.Foreign,
 			} {
 				put(signals, float64(n), result)
 			}
@@ -93,6 +108,31 @@ func newMetrics(d *daemon) *service.Metrics {
 				put(paths, float64(p.Paths.Len()), p.Destination.String(), "sender")
 			}
 		}
+	}
+}
+
+func receiverMetrics(m *service.Metrics, paths service.Metric) putStatus {
+	var (
+		unknown = m.Counter("unknown_packets_total",
+			"Packets that carry a path's codepoint but match no flow.")
+		misaddressed = m.Counter("misaddressed_packets_total",
+			"Replicas with a wrong destination Ethernet address: the sender's next hop is wrong.")
+		truncated = m.Counter("truncated_packets_total",
+			"Packets with truncated headers, passed by the receiver.")
+		races = m.Counter("table_races_total",
+			"Packets passed because CPUs raced for a slot of the replica table.")
+		evicted = m.Counter("table_evicted_total",
+			"Packets evicted from the replica table before they were stale.")
+		arrivals = m.Counter("arrivals_dropped_total", "Arrivals lost because the program read too slowly.")
+		alarms   = m.Counter("latent_alarms_total",
+			"Latent errors detected: a path loses packets that others deliver.", "destination")
+		decisions = m.Counter("eliminations_total", "Decisions to remove paths.", "destination")
+		reward    = m.Gauge("path_reward", "Cumulative reward of the path over the window.", "path",
+			"destination")
+		latent = m.Gauge("path_latent", "1 while the path loses packets that other paths deliver.", "path",
+			"destination")
+	)
+	return func(put service.Put, s *Status) {
 		if k := s.Receiver; k != nil {
 			put(unknown, float64(k.Unknown))
 			put(misaddressed, float64(k.Misaddressed))
@@ -114,6 +154,18 @@ func newMetrics(d *daemon) *service.Metrics {
 				}
 			}
 		}
+	}
+}
+
+func controllerMetrics(m *service.Metrics) putStatus {
+	var (
+		connected        = m.Gauge("controller_connected", "1 while the edge is registered with the controller.")
+		reports          = m.Counter("controller_reports_total", "Reports delivered to the controller.")
+		failures         = m.Counter("controller_failures_total", "Failed calls to the controller.")
+		observations     = m.Counter("controller_uplink_total", "Uplink observations delivered to the controller.")
+		observationsLost = m.Counter("controller_uplink_lost_total", "Uplink observations dropped before delivery.")
+	)
+	return func(put service.Put, s *Status) {
 		if k := s.Controller; k != nil {
 			put(connected, service.Bool(k.Connected))
 			put(reports, float64(k.Reports))
@@ -121,6 +173,5 @@ func newMetrics(d *daemon) *service.Metrics {
 			put(observations, float64(k.Uplink))
 			put(observationsLost, float64(k.UplinkLost))
 		}
-	})
-	return m
+	}
 }

@@ -22,11 +22,12 @@ import (
 )
 
 const (
-	staticSender   = "role: sender\nsender: {attach: [{interface: lan0}]}\nflows: [{destination: " + viewerAddress + ", paths: [1, 2, 3]}]"
+	staticSender = "role: sender\nsender: {attach: [{interface: lan0}]}\nflows: [{destination: " + viewerAddress +
+		", paths: [1, 2, 3]}]"
 	staticReceiver = "role: receiver\nflows: [{destination: " + viewerAddress + ", paths: [1, 2, 3]}]"
 )
 
-// pair starts both edges, which duplicate to the viewer without a controller.
+// pair starts both edges, duplicating to the viewer without a controller.
 func (s *site) pair() (near, far *edge) {
 	s.t.Helper()
 	near, far = s.edge(s.near, "near", staticSender), s.edge(s.far, "far", staticReceiver)
@@ -62,7 +63,8 @@ func TestPair(t *testing.T) {
 	if first != n || late != 2*n {
 		t.Errorf("%d first and %d later replicas of %d packets", first, late, n)
 	}
-	if p := sender.Sender.Policies; len(p) != 1 || p[0].Destination != viewerAddr || p[0].Paths != pathset.Of(1, 2, 3) || p[0].Signalled {
+	if p := sender.Sender.Policies; len(p) != 1 || p[0].Destination != viewerAddr ||
+		p[0].Paths != pathset.Of(1, 2, 3) || p[0].Signalled {
 		t.Errorf("policies %+v", p)
 	}
 	if len(sender.Attached) != 1 || sender.Attached[0] != (Attached{"duplicate", "lan0", "TCX ingress"}) {
@@ -73,8 +75,8 @@ func TestPair(t *testing.T) {
 	}
 }
 
-// TestKilled: an edge that is killed and started again during traffic costs no packet and
-// doubles none, and its counters go on.
+// TestKilled: an edge killed and restarted during traffic loses and doubles no packet, and its
+// counters continue.
 func TestKilled(t *testing.T) {
 	s := newSite(t)
 	near, far := s.pair()
@@ -100,8 +102,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestBothDead: with both programs dead the kernel goes on, status tells of it, and detach
-// ends it.
+// TestBothDead: with both processes dead the kernel programs keep working, status reports them, and
+// detach ends them.
 func TestBothDead(t *testing.T) {
 	s := newSite(t)
 	near, far := s.pair()
@@ -113,33 +115,35 @@ func TestBothDead(t *testing.T) {
 	n := uint64(f.exact())
 	sender, receiver := near.status(), far.status()
 	if sender.Running || receiver.Running {
-		t.Error("the dead are said to run")
+		t.Error("dead edges reported as running")
 	}
-	if sender.Sender.Duplicated != n || sender.Paths[2].Sent != n || !sender.Paths[2].Up || len(sender.Sender.Policies) != 1 || len(sender.Attached) != 1 {
+	if sender.Sender.Duplicated != n || sender.Paths[2].Sent != n || !sender.Paths[2].Up ||
+		len(sender.Sender.Policies) != 1 || len(sender.Attached) != 1 {
 		t.Errorf("sender %+v, want %d packets", sender, n)
 	}
 	for _, st := range []*Status{sender, receiver} {
 		for _, p := range st.Paths {
 			if st == receiver && (p.Up || !p.Unknown) || st == sender && (!p.Up || p.Unknown) {
-				t.Errorf("%s says of a path that works: %+v", st.Name, p)
+				t.Errorf("%s reports a working path as %+v", st.Name, p)
 			}
 		}
 		var b strings.Builder
 		st.print(&b)
 		if strings.Contains(b.String(), " down ") {
-			t.Errorf("a path that works is said to be down:\n%s", b.String())
+			t.Errorf("a working path is reported down:\n%s", b.String())
 		}
 	}
 	if err := s.far.Handle.LinkSetDown(s.link(s.far, "wan2")); err != nil {
 		t.Fatal(err)
 	}
 	if p := far.status().Paths[1]; p.Unknown || p.Problem != "interface wan2 is down" {
-		t.Errorf("of a path whose interface is down status says %+v", p)
+		t.Errorf("a path with its interface down is reported as %+v", p)
 	}
 	if err := s.far.Handle.LinkSetUp(s.link(s.far, "wan2")); err != nil {
 		t.Fatal(err)
 	}
-	if p := receiver.Paths[2]; p.First+p.Late != n || len(receiver.Receiver.Flows) != 1 || len(receiver.Attached) != paths {
+	if p := receiver.Paths[2]; p.First+p.Late != n || len(receiver.Receiver.Flows) != 1 ||
+		len(receiver.Attached) != paths {
 		t.Errorf("receiver %+v, want %d packets", receiver, n)
 	}
 	out, err := near.command("status")
@@ -154,8 +158,8 @@ func TestBothDead(t *testing.T) {
 		if out, err := e.command("detach"); err == nil || !strings.Contains(out, "nothing to detach") {
 			t.Errorf("second detach: %v: %s", err, out)
 		}
-		if out, err := e.command("status"); err == nil || !strings.Contains(out, "does not run on this machine") {
-			t.Errorf("status of nothing: %v: %s", err, out)
+		if out, err := e.command("status"); err == nil || !strings.Contains(out, "is not running on this machine") {
+			t.Errorf("status of a detached edge: %v: %s", err, out)
 		}
 	}
 	f = s.traffic(1000)
@@ -163,7 +167,7 @@ func TestBothDead(t *testing.T) {
 	f.exact()
 }
 
-// clean fails the test if the edge left anything in the kernel or the file system.
+// clean checks that the edge left nothing in the kernel or the file system.
 func (e *edge) clean() {
 	e.t.Helper()
 	for _, path := range []string{e.pin, e.socket, e.socket + ".lock"} {
@@ -206,9 +210,12 @@ func (e *edge) clean() {
 	}
 }
 
-// TestLeave: SIGTERM stops duplication and leaves nothing, and no packet is lost by it.
+// TestLeave: SIGTERM stops duplication without losing a packet, and leaves nothing behind.
 func TestLeave(t *testing.T) {
-	for name, text := range map[string]string{"TCX": "", "clsact": "sender: {clsact: true, attach: [{interface: lan0}]}\n"} {
+	for name, text := range map[string]string{
+		"TCX":    "",
+		"clsact": "sender: {clsact: true, attach: [{interface: lan0}]}\n",
+	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
 			config := staticSender
@@ -235,7 +242,8 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// TestReceiverStopsFirst: a receiver whose sender goes on duplicating keeps its programs, and says so.
+// TestReceiverStopsFirst: a receiver whose sender keeps duplicating keeps its programs, and reports
+// that.
 func TestReceiverStopsFirst(t *testing.T) {
 	s := newSite(t)
 	near, far := s.edge(s.near, "near", staticSender), s.edge(s.far, "far", staticReceiver)
@@ -243,7 +251,7 @@ func TestReceiverStopsFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A machine without time for the traffic must not look like a sender that has stopped.
+	// Long enough that a stall of the traffic does not look like a sender that stopped.
 	b = bytes.Replace(b, []byte("drain: 100ms"), []byte("drain: 1500ms"), 1)
 	if err := os.WriteFile(far.config, b, 0o600); err != nil {
 		t.Fatal(err)
@@ -255,7 +263,8 @@ func TestReceiverStopsFirst(t *testing.T) {
 	f := s.traffic(2000)
 	f.pass(200)
 	far.process.Signal(syscall.SIGTERM)
-	if err := far.process.Err(); err == nil || !strings.Contains(far.process.Stderr.String(), "edge detach --name far") {
+	if err := far.process.Err(); err == nil || !strings.Contains(far.process.Stderr.String(),
+		"edge detach --name far") {
 		t.Errorf("ended with %v", err)
 	}
 	f.pass(100)
@@ -269,7 +278,7 @@ func TestReceiverStopsFirst(t *testing.T) {
 	f.exact()
 }
 
-// TestKeep: with onExit keep the kernel goes on, and the next run takes over.
+// TestKeep: with onExit keep the kernel programs stay, and the next run takes them over.
 func TestKeep(t *testing.T) {
 	s := newSite(t)
 	near, far := s.pair()
@@ -284,12 +293,12 @@ func TestKeep(t *testing.T) {
 	}
 	f.exact()
 	if s := far.status(); s.Paths[1].First+s.Paths[1].Late == 0 {
-		t.Errorf("nothing came on path 2: %+v", s.Paths)
+		t.Errorf("no packets on path 2: %+v", s.Paths)
 	}
 }
 
-// TestPathFails: a path that loses its carrier, a device that goes away and comes back: no
-// packet is lost, and the path is used again.
+// TestPathFails: when a path loses its carrier, or its device disappears and returns, no packet is
+// lost and the path is used again.
 func TestPathFails(t *testing.T) {
 	s := newSite(t)
 	near, far := s.pair()
@@ -318,7 +327,7 @@ func TestPathFails(t *testing.T) {
 	near.until("device gone", func(st *Status) bool {
 		return state(false)(st) && st.Paths[1].Problem == "interface wan2 does not exist"
 	})
-	// An edge that is started now does without.
+	// An edge can start without the device.
 	for _, e := range []*edge{near, far} {
 		e.process.Kill()
 		e.start()
@@ -333,14 +342,14 @@ func TestPathFails(t *testing.T) {
 		return p.First+p.Late > arrived.First+arrived.Late+100
 	})
 	_, lost, doubled := f.counts()
-	// Until the receiver has attached to the new device, replicas on it pass: the sender
-	// may be faster by the second that the receiver takes to see it.
+	// Until the receiver has attached to the new device, replicas on it pass: the sender may attach
+	// up to a second earlier.
 	if lost > 0 {
 		t.Errorf("%d packets lost, %d doubled", lost, doubled)
 	}
 }
 
-// TestDefaultPathFails: the path of plain routing is not special.
+// TestDefaultPathFails: the path of plain routing may fail too.
 func TestDefaultPathFails(t *testing.T) {
 	s := newSite(t)
 	near, _ := s.pair()
@@ -358,8 +367,8 @@ func TestDefaultPathFails(t *testing.T) {
 	f.exact()
 }
 
-// TestSilentPath: a path that has carrier but delivers nothing is left out, so that a flow
-// that has no other takes its plain way.
+// TestSilentPath: a path with carrier that delivers nothing is excluded; a flow without another
+// path takes the plain route.
 func TestSilentPath(t *testing.T) {
 	s := newSite(t)
 	near := s.edge(s.near, "near", strings.Replace(staticSender, "[1, 2, 3]", "[2]", 1))
@@ -371,7 +380,7 @@ func TestSilentPath(t *testing.T) {
 	f.pass(100)
 	f.exact()
 
-	// What the other edge answers goes to nobody's Ethernet address.
+	// The other edge's answers go to an Ethernet address without a host.
 	wrong := &netlink.Neigh{
 		LinkIndex: s.link(s.far, "wan2").Attrs().Index, IP: net.IPv4(10, 1, 2, 1).To4(),
 		HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9}, State: netlink.NUD_PERMANENT,
@@ -395,16 +404,15 @@ func TestSilentPath(t *testing.T) {
 	}
 	near.until("heard again", allUp)
 
-	// When the other program is dead it answers nowhere, which says nothing of the paths.
+	// A dead peer answers on no path, which says nothing about the paths.
 	far.process.Kill()
 	time.Sleep(500 * time.Millisecond)
 	if st := near.status(); !st.Paths[0].Up || !st.Paths[1].Up || !st.Paths[2].Up {
-		t.Errorf("paths are down without answers: %+v", st.Paths)
+		t.Errorf("paths are down because the peer is dead: %+v", st.Paths)
 	}
 }
 
-// TestWrongNextHop: replicas to an Ethernet address that the other edge does not have are
-// lost by themselves, and take no others with them.
+// TestWrongNextHop: replicas to a wrong Ethernet address are lost without affecting the others.
 func TestWrongNextHop(t *testing.T) {
 	s := newSite(t)
 	near, far := s.pair()
@@ -413,7 +421,7 @@ func TestWrongNextHop(t *testing.T) {
 		t.Fatal(err)
 	}
 	far.until("misaddressed replicas", func(st *Status) bool { return st.Receiver.Misaddressed > 0 })
-	near.until("the path is seen to be silent", func(st *Status) bool { return !st.Paths[0].Up })
+	near.until("the path is silent", func(st *Status) bool { return !st.Paths[0].Up })
 	f.exact()
 }
 
@@ -421,7 +429,8 @@ func TestWrongNextHop(t *testing.T) {
 func TestOwnHost(t *testing.T) {
 	s := newSite(t)
 	near := s.edge(s.near, "near", strings.Replace(staticSender, "[{interface: lan0}]",
-		"[{interface: wan1, direction: egress}, {interface: wan2, direction: egress}, {interface: wan3, direction: egress}]", 1))
+		"[{interface: wan1, direction: egress}, {interface: wan2, direction: egress}, {interface: wan3, direction: "+
+			"egress}]", 1))
 	far := s.edge(s.far, "far", staticReceiver)
 	far.start()
 	near.start()
@@ -440,7 +449,8 @@ func TestOwnHost(t *testing.T) {
 			t.Errorf("path %+v, want %d arrivals", p, n)
 		}
 	}
-	if st := near.status(); len(st.Attached) != paths || st.Attached[0] != (Attached{"duplicate_out", "wan1", "TCX egress"}) {
+	if st := near.status(); len(st.Attached) != paths ||
+		st.Attached[0] != (Attached{"duplicate_out", "wan1", "TCX egress"}) {
 		t.Errorf("attached as %+v", st.Attached)
 	}
 }
@@ -449,10 +459,13 @@ func TestOwnHost(t *testing.T) {
 func TestBothDirections(t *testing.T) {
 	s := newSite(t)
 	text := func(towards, behind string) string {
-		return "role: both\nsender: {attach: [{interface: lan0}], towards: [" + towards + "]}\nreceiver: {behind: [" + behind + "], dscp: 46}\n" +
-			"flows: [{destination: " + viewerAddress + ", paths: [1, 2, 3]}, {destination: " + relayAddress + ", paths: [2, 3]}]"
+		return "role: both\nsender: {attach: [{interface: lan0}], towards: [" + towards + "]}\nreceiver: {behind: [" +
+			behind + "], dscp: 46}\n" +
+			"flows: [{destination: " + viewerAddress + ", paths: [1, 2, 3]}, {destination: " + relayAddress +
+			", paths: [2, 3]}]"
 	}
-	near, far := s.edge(s.near, "near", text("10.9.0.0/24", "10.8.0.0/24")), s.edge(s.far, "far", text("10.8.0.0/24", "10.9.0.0/24"))
+	near, far := s.edge(s.near, "near", text("10.9.0.0/24", "10.8.0.0/24")), s.edge(s.far, "far",
+		text("10.8.0.0/24", "10.9.0.0/24"))
 	far.start()
 	near.start()
 	near.until("paths", allUp)
@@ -470,8 +483,10 @@ func TestBothDirections(t *testing.T) {
 		destinations int
 	}{{near, n, m, 1}, {far, m, n, 1}} {
 		st := side.e.status()
-		if st.Sender.Duplicated != side.sent || len(st.Sender.Policies) != side.destinations || len(st.Receiver.Flows) != side.destinations {
-			t.Errorf("%s duplicated %d, want %d; %+v, %+v", st.Name, st.Sender.Duplicated, side.sent, st.Sender.Policies, st.Receiver.Flows)
+		if st.Sender.Duplicated != side.sent || len(st.Sender.Policies) != side.destinations ||
+			len(st.Receiver.Flows) != side.destinations {
+			t.Errorf("%s duplicated %d, want %d; %+v, %+v", st.Name, st.Sender.Duplicated, side.sent,
+				st.Sender.Policies, st.Receiver.Flows)
 		}
 		if p := st.Paths[1]; p.First+p.Late != side.came || p.Lost != 0 || st.Receiver.Flows[0].DSCP != 46 {
 			t.Errorf("%s: path 2 %+v, want %d arrivals; %+v", st.Name, p, side.came, st.Receiver.Flows)
@@ -479,8 +494,8 @@ func TestBothDirections(t *testing.T) {
 	}
 }
 
-// hup replaces parts of the configuration, each a text and what comes in its place, sends
-// SIGHUP, and waits until the edge says something once more.
+// hup replaces parts of the configuration (pairs of old and new text), sends SIGHUP, and waits for
+// another log line that contains says.
 func (e *edge) hup(says string, parts ...string) {
 	e.t.Helper()
 	e.rewrite(parts...)
@@ -489,7 +504,7 @@ func (e *edge) hup(says string, parts ...string) {
 	eventually(e.t, says+" in the log", func() bool { return strings.Count(e.process.Stderr.String(), says) > before })
 }
 
-// rewrite replaces parts of the configuration, each a text and what comes in its place.
+// rewrite replaces parts of the configuration: pairs of old and new text.
 func (e *edge) rewrite(parts ...string) {
 	e.t.Helper()
 	b, err := os.ReadFile(e.config)
@@ -508,8 +523,7 @@ func (e *edge) rewrite(parts ...string) {
 	}
 }
 
-// SIGHUP applies another configuration without losing a packet; one that does not work
-// changes nothing.
+// SIGHUP applies another configuration without losing a packet; an invalid one changes nothing.
 func TestReload(t *testing.T) {
 	s := newSite(t)
 	near, far := s.pair()
@@ -521,31 +535,35 @@ func TestReload(t *testing.T) {
 	near.hup("stop it first", "name: near", "name: other")
 	near.hup(`unknown setting \"nome\"`, "name: other", "nome: near")
 	near.hup("edge is running", "nome: near", "name: near")
-	near.hup("the new configuration does not work", `http: ""`, `http: "10.77.0.1:1"`)
-	near.until("the old configuration", func(s *Status) bool { return allUp(s) && s.Sender.Policies[0].Paths == pathset.Of(1, 3) })
+	near.hup("new configuration failed", `http: ""`, `http: "10.77.0.1:1"`)
+	near.until("the old configuration",
+		func(s *Status) bool { return allUp(s) && s.Sender.Policies[0].Paths == pathset.Of(1, 3) })
 	far.hup("edge is running", "drain: 100ms", "drain: 150ms")
 	far.until("paths", allUp)
 	f.exact()
 }
 
-// TestFirewall: replicas that are made where packets come in never see the sender's forwarding, nor what
-// filters it; those that are made where packets leave have passed it.
+// TestFirewall: replicas cloned at ingress bypass the sender's forwarding and firewall; those
+// cloned at egress have passed them.
 func TestFirewall(t *testing.T) {
 	for name, c := range map[string]struct {
 		attach string
-		passes bool // a packet that forwarding refuses
+		passes bool // a packet that forwarding rejects
 	}{
 		"ingress": {"[{interface: lan0}]", true},
-		"egress":  {"[{interface: wan1, direction: egress}, {interface: wan2, direction: egress}, {interface: wan3, direction: egress}]", false},
+		"egress": {"[{interface: wan1, direction: egress}, {interface: wan2, direction: egress}, {interface: wan3, " +
+			"direction: egress}]", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
-			near, far := s.edge(s.near, "near", strings.Replace(staticSender, "[{interface: lan0}]", c.attach, 1)), s.edge(s.far, "far", staticReceiver)
+			near, far := s.edge(s.near, "near", strings.Replace(staticSender, "[{interface: lan0}]", c.attach,
+				1)), s.edge(s.far, "far", staticReceiver)
 			far.start()
 			near.start()
 			near.until("paths", allUp)
 			f := s.traffic(1000)
-			far.until("replicas on all paths", func(st *Status) bool { return st.Paths[0].First+st.Paths[0].Late > 100 })
+			far.until("replicas on all paths",
+				func(st *Status) bool { return st.Paths[0].First+st.Paths[0].Late > 100 })
 			n := uint64(f.exact())
 			st := far.status()
 			for _, p := range st.Paths {
@@ -560,14 +578,15 @@ func TestFirewall(t *testing.T) {
 			f.pass(200)
 			sent, lost, doubled := f.counts()
 			if passed := sent - lost; sent == 0 || doubled > 0 || c.passes && lost > 0 || !c.passes && passed > 0 {
-				t.Errorf("of %d packets that forwarding refuses %d passed and %d came more than once", sent, passed, doubled)
+				t.Errorf("forwarding is off: of %d packets %d passed and %d arrived more than once", sent, passed,
+					doubled)
 			}
 		})
 	}
 }
 
-// TestReloadPaths: paths come and go in the configuration of running edges, the receiver's first
-// when they come and the sender's first when they go, and no packet of a flow is lost or doubled.
+// TestReloadPaths: paths are added to and removed from running edges (added at the receiver first,
+// removed at the sender first) without losing or doubling a packet.
 func TestReloadPaths(t *testing.T) {
 	s := newSite(t)
 	near, far := s.edge(s.near, "near", staticSender), s.edge(s.far, "far", staticReceiver)
@@ -582,13 +601,13 @@ func TestReloadPaths(t *testing.T) {
 		e.rewrite(line(e, 3), "", "paths: [1, 2, 3]", "paths: [1, 2]")
 		e.start()
 	}
-	// reached waits until an edge has exactly these paths, each with answers from the other edge.
+	// reached waits until an edge has exactly these paths, each answered by the other edge.
 	reached := func(e *edge, paths ...int) {
 		t.Helper()
 		e.until(fmt.Sprint("paths ", paths), func(s *Status) bool {
 			var at []int
 			for _, p := range s.Paths {
-				if p.Interface == "" { // a former path, here for its counters only
+				if p.Interface == "" { // a former path, listed only for its counters
 					continue
 				}
 				if !p.Up || !p.Probed {
@@ -602,13 +621,13 @@ func TestReloadPaths(t *testing.T) {
 	reached(near, 1, 2)
 	reached(far, 1, 2)
 	f := s.traffic(1000)
-	for _, e := range []*edge{far, near} { // path 3 comes
+	for _, e := range []*edge{far, near} { // add path 3
 		e.hup("edge is running", line(e, 2), line(e, 2)+line(e, 3), "paths: [1, 2]", "paths: [1, 2, 3]")
 	}
 	reached(near, 1, 2, 3)
 	reached(far, 1, 2, 3)
 	far.until("packets on path 3", func(s *Status) bool { return s.Paths[2].First+s.Paths[2].Late > 0 })
-	for _, e := range []*edge{near, far} { // path 2 goes
+	for _, e := range []*edge{near, far} { // remove path 2
 		e.hup("edge is running", line(e, 2), "", "paths: [1, 2, 3]", "paths: [1, 3]")
 	}
 	reached(near, 1, 3)

@@ -16,17 +16,16 @@ import (
 	"holocast/netfunc/edge/probe"
 )
 
-// answersToReturn is how many probes must be answered before a path that fell silent is
-// used again.
+// answersToReturn is the number of answers after which a silent path is used again.
 const answersToReturn = 3
 
-// pathMonitor knows whether each of the edge's paths can carry packets.
+// pathMonitor tracks which of the edge's paths can carry packets.
 type pathMonitor struct {
 	log       *slog.Logger
 	down      time.Duration // of silence
 	set       func(bpf.Path)
 	changed   func()    // a path went up or down
-	appeared  func()    // a path has another device
+	appeared  func()    // a path has a new device
 	answering time.Time // since when the peer answers on any path; used by listen
 
 	mu  sync.Mutex
@@ -36,10 +35,10 @@ type pathMonitor struct {
 // monitoredPath is one path.
 type monitoredPath struct {
 	Path
-	prober *probe.Prober // nil without a peer's address
+	prober *probe.Prober // nil without a peer address
 	hop    neighbour.State
-	silent bool   // the peer answers on other paths, but not on this one
-	after  uint64 // answers that end the silence
+	silent bool   // the peer answers on other paths only
+	after  uint64 // count of answers that ends the silence
 }
 
 func newPathMonitor(cfg *Config, key []byte, log *slog.Logger) *pathMonitor {
@@ -66,7 +65,10 @@ func (w *pathMonitor) run(ctx context.Context, every time.Duration) error {
 	defer wg.Wait()
 	hops := make([]neighbour.Hop, 0, len(w.all))
 	for _, one := range w.all {
-		hops = append(hops, neighbour.Hop{Path: one.Index, Interface: one.Interface, Address: one.Gateway, Peer: one.Peer})
+		hops = append(hops, neighbour.Hop{
+			Path: one.Index, Interface: one.Interface, Address: one.Gateway,
+			Peer: one.Peer,
+		})
 		if one.prober != nil {
 			wg.Go(func() { one.prober.Run(ctx) })
 		}
@@ -89,7 +91,7 @@ func (w *pathMonitor) run(ctx context.Context, every time.Duration) error {
 	return table.Run(ctx)
 }
 
-// up reports whether packets can take the path, and if not why.
+// up reports whether the path can carry packets, and if not why.
 func (one *monitoredPath) up() (bool, string) {
 	switch {
 	case !one.hop.Up:
@@ -102,7 +104,10 @@ func (one *monitoredPath) up() (bool, string) {
 
 func (one *monitoredPath) path() bpf.Path {
 	up, _ := one.up()
-	return bpf.Path{Index: one.Index, Interface: one.hop.Interface, Source: one.hop.Source, NextHop: one.hop.NextHop, Up: up}
+	return bpf.Path{
+		Index: one.Index, Interface: one.hop.Interface, Source: one.hop.Source, NextHop: one.hop.NextHop,
+		Up: up,
+	}
 }
 
 // change updates a path and calls set and changed.
@@ -123,7 +128,8 @@ func (w *pathMonitor) change(index int, do func(*monitoredPath)) {
 		w.set(one.path())
 		switch {
 		case now && !before:
-			w.log.Info("path is up", "path", index, "interface", one.Interface, "next_hop", one.hop.Address, "ethernet", one.hop.NextHop.String())
+			w.log.Info("path is up", "path", index, "interface", one.Interface, "next_hop", one.hop.Address, "ethernet",
+				one.hop.NextHop.String())
 		case !now && !before && one.hop.Resolving:
 			w.log.Debug("path is not up yet", "path", index, "why", whyNow)
 		case !now && (before || why != whyNow):
@@ -135,7 +141,7 @@ func (w *pathMonitor) change(index int, do func(*monitoredPath)) {
 	}
 }
 
-// probes returns what is known of the paths that are probed.
+// probes returns the statistics of probed paths.
 func (w *pathMonitor) probes() map[int]probe.Stats {
 	stats := map[int]probe.Stats{}
 	for _, one := range w.all {
@@ -146,9 +152,8 @@ func (w *pathMonitor) probes() map[int]probe.Stats {
 	return stats
 }
 
-// listen takes down paths on which the peer fell silent while it answers on others. When it
-// answers on none the paths stay up: packets may still arrive while the program at the other
-// end is stopped.
+// listen takes down paths on which the peer is silent while it answers on others. If it answers on
+// none, the paths stay up: packets may still arrive while the peer's program is stopped.
 func (w *pathMonitor) listen(now time.Time, stats map[int]probe.Stats) {
 	answers := false
 	for _, s := range stats {
@@ -172,12 +177,13 @@ func (w *pathMonitor) listen(now time.Time, stats map[int]probe.Stats) {
 		case one.silent && (!answers || s.Answered >= one.after):
 			w.change(one.Index, func(one *monitoredPath) { one.silent = false })
 		case one.silent && s.Silent >= w.down && s.Answered+answersToReturn != one.after:
-			w.change(one.Index, func(one *monitoredPath) { one.after = s.Answered + answersToReturn }) // answers must be consecutive
+			// answers must be consecutive
+			w.change(one.Index, func(one *monitoredPath) { one.after = s.Answered + answersToReturn })
 		}
 	}
 }
 
-// by returns the path that an interface is of, 0 for none.
+// by returns the path that uses an interface, 0 if none.
 func (w *pathMonitor) by(link int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -189,18 +195,18 @@ func (w *pathMonitor) by(link int) int {
 	return 0
 }
 
-// again passes all paths to the kernel, after it was opened.
+// again passes all paths to the kernel programs after they were opened.
 func (w *pathMonitor) again() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, one := range w.all {
-		if one.hop.Interface != 0 { // otherwise what is pinned is newer
+		if one.hop.Interface != 0 { // otherwise the pinned state is newer
 			w.set(one.path())
 		}
 	}
 }
 
-// report returns the paths as the controller wants them; the counters are not in it.
+// report returns the paths for the controller, without counters.
 func (w *pathMonitor) report() []api.Path {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -14,13 +14,16 @@ import (
 	"holocast/netfunc/edge/probe"
 )
 
-// newTestWays returns ways whose devices and next hops are all there.
+// newTestWays returns a monitor whose devices and next hops are all up.
 func newTestWays(t *testing.T) (w *pathMonitor, sets map[int]bool) {
 	t.Helper()
 	cfg := defaultConfig()
 	cfg.Probe.Down = time.Second
 	for i := 1; i <= 3; i++ {
-		cfg.Paths = append(cfg.Paths, Path{Index: i, Interface: "wan", Peer: netip.AddrFrom4([4]byte{10, 1, byte(i), 2})})
+		cfg.Paths = append(cfg.Paths, Path{
+			Index: i, Interface: "wan",
+			Peer: netip.AddrFrom4([4]byte{10, 1, byte(i), 2}),
+		})
 	}
 	w, sets = newPathMonitor(&cfg, nil, slog.New(slog.DiscardHandler)), map[int]bool{}
 	w.set, w.changed, w.appeared = func(p bpf.Path) { sets[p.Index] = p.Up }, func() {}, func() {}
@@ -38,7 +41,7 @@ func TestListen(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	answered := map[int]uint64{1: 10, 2: 10, 3: 10}
 	silent := map[int]time.Duration{}
-	// after lets time pass, in which the peer answers on some paths.
+	// after advances time while the peer answers on the given paths.
 	after := func(d time.Duration, answering ...int) {
 		const step = 100 * time.Millisecond
 		for ; d > 0; d -= step {

@@ -11,8 +11,7 @@ import (
 	"holocast/netfunc/bpf"
 )
 
-// privileged returns bpf.ErrPrivilege, with what is missing, unless the process may do what
-// an edge does.
+// privileged returns a bpf.ErrPrivilege that names missing capabilities, or nil.
 func privileged() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var have [2]unix.CapUserData
@@ -25,7 +24,7 @@ func privileged() error {
 		name string
 		bit  int
 	}{{"CAP_BPF", unix.CAP_BPF}, {"CAP_NET_ADMIN", unix.CAP_NET_ADMIN}, {"CAP_PERFMON", unix.CAP_PERFMON}} {
-		// Before Linux 5.8 CAP_SYS_ADMIN was what CAP_BPF and CAP_PERFMON are.
+		// Before Linux 5.8 CAP_SYS_ADMIN included CAP_BPF and CAP_PERFMON.
 		if !may(c.bit) && (c.bit == unix.CAP_NET_ADMIN || !may(unix.CAP_SYS_ADMIN)) {
 			missing = append(missing, c.name)
 		}

@@ -6,6 +6,6 @@ import "os"
 
 func init() {
 	buildFlags = append(buildFlags, "-race")
-	// Else each edge that ends waits a second for reports of races that are under way.
+	// By default each exiting edge waits a second for pending race reports.
 	_ = os.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=10")
 }

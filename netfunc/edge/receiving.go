@@ -22,12 +22,12 @@ import (
 )
 
 const (
-	// advance is how often the algorithm is given the time when no packets arrive.
+	// advance is the interval at which the algorithm's clock advances without packets.
 	advance = 20 * time.Millisecond
-	// behind is the greatest age of arrivals not read yet.
+	// behind is the maximum age of unread arrivals.
 	behind = 50 * time.Millisecond
-	// forget is how long a flow that nobody wants any more must have been quiet to be taken
-	// out of the kernel: replicas of it would pass several times.
+	// forget is how long an unwanted flow must be quiet before it is removed from the kernel, where
+	// its replicas would then pass several times.
 	forget = time.Minute
 )
 
@@ -46,27 +46,27 @@ type receiving struct {
 type flow struct {
 	destination netip.Addr
 	dscp        uint8
-	paths       pathset.Set // that the sender has, or is about to have
+	paths       pathset.Set // in use at the sender, or about to be
 	generation  uint64
 	state       api.State // "" without a controller
 	wanted      bool      // by the configuration or the controller
 
-	set     bool        // in the kernel
-	inside  pathset.Set // as the kernel has it
-	shrink  time.Time   // when the kernel is to drop paths; zero = nothing to drop
-	problem string      // why the kernel refused it
+	set     bool        // installed in the kernel
+	inside  pathset.Set // as installed in the kernel
+	shrink  time.Time   // when to drop paths from the kernel; zero = none to drop
+	problem string      // why the kernel rejected it
 
 	algorithm *elimination.Flow
-	quiet     time.Time // since when nothing arrived or left
+	quiet     time.Time // since when no packet has arrived or left
 	latent    pathset.Set
-	alarms    uint64 // latent errors found: a path loses what others deliver
+	alarms    uint64 // latent errors found
 	decisions uint64
 	last      *api.Elimination
 	lastAt    time.Time
 }
 
-// settle makes the kernel follow the configuration. What an earlier run left is kept while a
-// controller may still want it.
+// settle updates the kernel to the configuration. Flows of an earlier run are kept as long as a
+// controller may want them.
 func (r *receiving) settle() error {
 	if !r.cfg.Role.Receives() {
 		return nil
@@ -93,7 +93,7 @@ func (r *receiving) settle() error {
 		}
 	}
 	for _, f := range r.flows {
-		f.set = false // the kernel may be a new one
+		f.set = false // the kernel program may be new
 		if err := r.install(f, time.Now()); err != nil {
 			return err
 		}
@@ -101,7 +101,7 @@ func (r *receiving) settle() error {
 	return nil
 }
 
-// adopt takes the flows that an earlier run left in the kernel.
+// adopt takes over flows that an earlier run left in the kernel.
 func (r *receiving) adopt() error {
 	return r.kernel.withReceiver(func(k *bpf.Receiver) error {
 		flows, err := k.Flows()
@@ -120,7 +120,7 @@ func (r *receiving) adopt() error {
 	})
 }
 
-// flow returns the flow to a destination, a new one if there is none.
+// flow returns the flow to a destination, creating it if needed.
 func (r *receiving) flow(destination netip.Addr) (*flow, error) {
 	if f := r.flows[destination]; f != nil {
 		return f, nil
@@ -139,8 +139,8 @@ func (r *receiving) flow(destination netip.Addr) (*flow, error) {
 	return f, nil
 }
 
-// seen makes the kernel ready for replicas to a viewer that sent something: when the controller
-// starts duplication, the first replicas may arrive before the report of it.
+// seen prepares the kernel for replicas to a viewer that sent a packet: once the controller starts
+// duplication, replicas may arrive before its update.
 func (r *receiving) seen(viewer netip.Addr) {
 	if !r.cfg.Role.Receives() || !contain(r.cfg.Receiver.Behind, viewer) {
 		return
@@ -148,13 +148,13 @@ func (r *receiving) seen(viewer netip.Addr) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f := r.flows[viewer]
-	if f == nil && len(r.flows) < bpf.MaxFlows/2 { // the rest is kept for flows that the controller wants
+	if f == nil && len(r.flows) < bpf.MaxFlows/2 { // the rest is reserved for flows that the controller wants
 		var err error
 		if f, err = r.flow(viewer); err == nil {
 			err = r.install(f, time.Now())
 		}
 		if err != nil {
-			r.log.Warn("flow of a viewer not prepared", "destination", viewer, "err", err)
+			r.log.Warn("cannot prepare flow of viewer", "destination", viewer, "err", err)
 			return
 		}
 	}
@@ -163,9 +163,9 @@ func (r *receiving) seen(viewer netip.Addr) {
 	}
 }
 
-// install writes a flow to the kernel: added paths at once, removed ones only after packets
-// under way on them have arrived, which would count as rogue. Without duplication the kernel
-// is prepared for all paths.
+// install writes a flow to the kernel: added paths at once, removed ones only after packets in
+// flight have arrived, which would otherwise count as rogue. Without duplication the kernel accepts
+// all paths.
 func (r *receiving) install(f *flow, now time.Time) error {
 	bits := f.paths
 	idle := bits == 0 && r.reporter != nil
@@ -203,7 +203,7 @@ func (r *receiving) install(f *flow, now time.Time) error {
 	return nil
 }
 
-// all are the paths of the edge.
+// all returns the paths of the edge.
 func (r *receiving) all() (s pathset.Set) {
 	for _, p := range r.cfg.Paths {
 		s |= pathset.Of(p.Index)
@@ -211,7 +211,7 @@ func (r *receiving) all() (s pathset.Set) {
 	return s
 }
 
-// update applies what the controller wants.
+// update applies the controller's flows.
 func (r *receiving) update(u api.Update) {
 	if !r.cfg.Role.Receives() {
 		return
@@ -229,7 +229,7 @@ func (r *receiving) update(u api.Update) {
 			continue
 		}
 		if err := r.follow(in, u.Snapshot); err != nil {
-			r.log.Error("flow not followed", "destination", in.Destination, "err", err)
+			r.log.Error("cannot apply flow", "destination", in.Destination, "err", err)
 		}
 	}
 	for _, destination := range u.Removed {
@@ -239,7 +239,7 @@ func (r *receiving) update(u api.Update) {
 	}
 }
 
-// mine reports whether the edge is to eliminate the replicas of a flow.
+// mine reports whether this edge eliminates the replicas of a flow.
 func (r *receiving) mine(f api.Flow) bool {
 	if f.Receiver != "" {
 		return f.Receiver == r.cfg.Name
@@ -247,19 +247,20 @@ func (r *receiving) mine(f api.Flow) bool {
 	return contain(r.cfg.Receiver.Behind, f.Destination) || r.static(f.Destination)
 }
 
-// static reports whether the configuration names a destination.
+// static reports whether the configuration lists a destination.
 func (r *receiving) static(destination netip.Addr) bool {
-	return r.cfg.inbound(destination) && slices.ContainsFunc(r.cfg.Flows, func(f Flow) bool { return f.Destination == destination })
+	return r.cfg.inbound(destination) && slices.ContainsFunc(r.cfg.Flows,
+		func(f Flow) bool { return f.Destination == destination })
 }
 
-// follow applies the state that the controller gives a flow.
+// follow applies the controller's state of a flow.
 func (r *receiving) follow(in api.Flow, snapshot bool) error {
 	f, err := r.flow(in.Destination)
 	if err != nil {
 		return err
 	}
 	if in.Generation < f.generation && snapshot {
-		// Generations only grow, unless the controller lost its state.
+		// A lower generation means that the controller lost its state.
 		if f.algorithm, err = elimination.New(r.cfg.Eliminate.algorithm()); err != nil {
 			return err
 		}
@@ -269,7 +270,8 @@ func (r *receiving) follow(in api.Flow, snapshot bool) error {
 		return nil
 	}
 	if f.paths != in.Paths || f.state != in.State {
-		r.log.Info("flow", "destination", in.Destination, "state", in.State, "paths", in.Paths, "generation", in.Generation)
+		r.log.Info("flow", "destination", in.Destination, "state", in.State, "paths", in.Paths, "generation",
+			in.Generation)
 	}
 	f.wanted, f.paths, f.generation, f.state = true, in.Paths, in.Generation, in.State
 	f.algorithm.SetPaths(in.Generation, in.Paths, bpf.Now())
@@ -291,7 +293,7 @@ func (r *receiving) arrivals(ctx context.Context) {
 	})
 }
 
-// observe gives the algorithm arrivals and the time.
+// observe passes arrivals and the time to the algorithm.
 func (r *receiving) observe(arrivals []bpf.Arrival) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -310,7 +312,7 @@ func (r *receiving) observe(arrivals []bpf.Arrival) {
 		}
 	}
 	if len(arrivals) == cap(arrivals) {
-		return // more arrivals, older than now, wait
+		return // older arrivals are still unread
 	}
 	now := bpf.Now() - behind
 	for _, f := range r.flows {
@@ -334,24 +336,26 @@ func (r *receiving) decided(f *flow, d elimination.Decision) {
 	f.decisions++
 	f.last, f.lastAt = &e, time.Now()
 	if f.state == "" || r.reporter == nil {
-		// Without a controller the set stays as configured.
-		r.log.Debug("elimination, without a controller", "destination", f.destination, "removed", e.Removed, "reason", e.Reason)
+		// Without a controller the configured set stays.
+		r.log.Debug("elimination without a controller", "destination", f.destination, "removed", e.Removed, "reason",
+			e.Reason)
 		f.generation++
 		f.algorithm.SetPaths(f.generation, f.paths, bpf.Now())
 		return
 	}
-	r.log.Info("elimination", "destination", f.destination, "removed", e.Removed, "remaining", e.Remaining, "reason", e.Reason)
+	r.log.Info("elimination", "destination", f.destination, "removed", e.Removed, "remaining", e.Remaining, "reason",
+		e.Reason)
 	r.reporter.Eliminate(e)
 }
 
-// reason explains a decision in a sentence.
+// reason explains a decision in one sentence.
 func reason(d elimination.Decision) string {
 	if d.Complete != 0 {
 		return fmt.Sprintf("path %d alone delivered in time", d.Complete)
 	}
 	var parts []string
 	if d.Silent != 0 {
-		parts = append(parts, fmt.Sprintf("nothing came on %v", d.Silent))
+		parts = append(parts, fmt.Sprintf("no packets on %v", d.Silent))
 	}
 	if slow := d.Removed &^ d.Silent; slow != 0 {
 		parts = append(parts, fmt.Sprintf("%v earned no reward", slow))
@@ -359,7 +363,7 @@ func reason(d elimination.Decision) string {
 	return fmt.Sprintf("%s in a window of %d packets", strings.Join(parts, " and "), d.Window)
 }
 
-// tend does what is due: removes paths from the kernel, forgets flows, raises alarms.
+// tend does the work due: removes paths from the kernel, forgets flows, raises alarms.
 func (r *receiving) tend(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -367,7 +371,7 @@ func (r *receiving) tend(now time.Time) {
 		if !f.wanted && now.Sub(f.quiet) > forget {
 			err := r.kernel.withReceiver(func(k *bpf.Receiver) error { return k.RemoveFlow(destination) })
 			if err != nil {
-				r.log.Warn("flow not removed", "destination", destination, "err", err)
+				r.log.Warn("cannot remove flow", "destination", destination, "err", err)
 				continue
 			}
 			delete(r.flows, destination)
@@ -385,7 +389,8 @@ func (r *receiving) tend(now time.Time) {
 			switch was, is := f.latent.Has(i), s.Latent.Has(i); {
 			case is && !was:
 				f.alarms++
-				r.log.Warn("latent error: the path loses packets that others deliver", "destination", destination, "path", i, "lost", s.PerPath[i-1].Lost)
+				r.log.Warn("latent error: path loses packets that others deliver", "destination", destination, "path",
+					i, "lost", s.PerPath[i-1].Lost)
 			case was && !is:
 				r.log.Info("path delivers again", "destination", destination, "path", i)
 			}
@@ -394,7 +399,7 @@ func (r *receiving) tend(now time.Time) {
 	}
 }
 
-// alarms is the number of latent errors found.
+// alarms returns the number of latent errors found.
 func (r *receiving) alarms() (sum uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -404,7 +409,7 @@ func (r *receiving) alarms() (sum uint64) {
 	return sum
 }
 
-// add adds what the algorithm knows to a status.
+// add adds the algorithm's state to a status.
 func (r *receiving) add(s *Status) {
 	if s.Receiver == nil {
 		return
@@ -420,11 +425,16 @@ func (r *receiving) add(s *Status) {
 		to.Paths = f.paths
 		stats := f.algorithm.Stats()
 		a := &Algorithm{
-			State: f.state, Generation: stats.Generation, Paths: stats.Paths, Packets: stats.Packets, Window: stats.Window,
-			Rewards: []api.Reward{}, Latent: f.latent, Alarms: f.alarms, Decisions: f.decisions, Last: f.last, LastAt: f.lastAt,
+			State: f.state, Generation: stats.Generation, Paths: stats.Paths, Packets: stats.Packets,
+			Window:  stats.Window,
+			Rewards: []api.Reward{}, Latent: f.latent, Alarms: f.alarms, Decisions: f.decisions, Last: f.last,
+			LastAt: f.lastAt,
 		}
 		for _, path := range a.Paths.Indices() {
-			a.Rewards = append(a.Rewards, api.Reward{Path: path, Reward: int(stats.PerPath[path-1].Reward), Window: int(stats.Window)})
+			a.Rewards = append(a.Rewards, api.Reward{
+				Path: path, Reward: int(stats.PerPath[path-1].Reward),
+				Window: int(stats.Window),
+			})
 		}
 		to.Elimination = a
 	}

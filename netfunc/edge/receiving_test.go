@@ -14,7 +14,7 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// newReceiving returns a receiver's half without a kernel.
+// newReceiving returns a receiver without a kernel.
 func newReceiving(t *testing.T, text string, controlled bool) *receiving {
 	t.Helper()
 	cfg, err := load(t, "name: far\nrole: receiver\npaths:\n  - {index: 1, interface: wan1, peer: 10.1.1.1}\n"+
@@ -33,15 +33,15 @@ func newReceiving(t *testing.T, text string, controlled bool) *receiving {
 	return r
 }
 
-// TestMaxFlows: the controller knows how many flows the kernel holds.
+// TestMaxFlows: the controller's limit equals the kernel's.
 func TestMaxFlows(t *testing.T) {
 	if api.MaxFlows != bpf.MaxFlows {
 		t.Errorf("the kernel holds %d flows, the controller may have %d", bpf.MaxFlows, api.MaxFlows)
 	}
 }
 
-// TestInstall: the kernel learns of more paths at once, and of fewer when nothing is under
-// way on them any more.
+// TestInstall: the kernel learns of added paths at once, and of removed ones when no packets are in
+// flight on them.
 func TestInstall(t *testing.T) {
 	r := newReceiving(t, "receiver: {behind: [10.9.0.0/24]}\ndrain: 100ms", true)
 	f, err := r.flow(viewerAddr)
@@ -54,18 +54,18 @@ func TestInstall(t *testing.T) {
 		paths pathset.Set
 		want  pathset.Set
 	}{
-		{0, 0, pathset.Of(1, 2, 3)}, // no duplication: ready for all
+		{0, 0, pathset.Of(1, 2, 3)}, // no duplication: all paths
 		{10, pathset.Of(1, 2, 3), pathset.Of(1, 2, 3)},
-		{20, pathset.Of(1, 3), pathset.Of(1, 2, 3)}, // path 2 may have some under way
+		{20, pathset.Of(1, 3), pathset.Of(1, 2, 3)}, // packets may be in flight on path 2
 		{119, pathset.Of(1, 3), pathset.Of(1, 2, 3)},
 		{120, pathset.Of(1, 3), pathset.Of(1, 3)},
 		{130, pathset.Of(1), pathset.Of(1, 3)},
-		{140, pathset.Of(1, 2), pathset.Of(1, 2, 3)}, // more, before fewer
+		{140, pathset.Of(1, 2), pathset.Of(1, 2, 3)}, // add before removing
 		{240, pathset.Of(1, 2), pathset.Of(1, 2)},
 		{250, pathset.Of(1, 2, 3), pathset.Of(1, 2, 3)},
 		{260, pathset.Of(3), pathset.Of(1, 2, 3)},
 		{360, pathset.Of(3), pathset.Of(3)},
-		{370, 0, pathset.Of(3)}, // over: others would count what is under way as lost
+		{370, 0, pathset.Of(3)}, // duplication over: packets in flight must not count as lost
 		{469, 0, pathset.Of(3)},
 		{470, 0, pathset.Of(1, 2, 3)},
 	} {
@@ -83,7 +83,10 @@ func TestUpdates(t *testing.T) {
 	r := newReceiving(t, "receiver: {behind: [10.9.0.0/24]}\nflows: [{destination: 10.9.0.9, dscp: 46}]", true)
 	other := netip.MustParseAddr("10.9.0.3")
 	flow := func(destination netip.Addr, generation uint64, paths ...int) api.Flow {
-		return api.Flow{Destination: destination, Generation: generation, State: api.Duplicating, Paths: pathset.Of(paths...), Sender: "near", Receiver: "far"}
+		return api.Flow{
+			Destination: destination, Generation: generation, State: api.Duplicating,
+			Paths: pathset.Of(paths...), Sender: "near", Receiver: "far",
+		}
 	}
 	has := func(what string, destination netip.Addr, generation uint64, paths ...int) {
 		t.Helper()
@@ -106,21 +109,21 @@ func TestUpdates(t *testing.T) {
 	r.update(api.Update{Snapshot: true, Flows: []api.Flow{flow(viewerAddr, 1, 1, 3)}})
 	has("a controller without memory", viewerAddr, 1, 1, 3)
 	if r.flows[other].wanted || !r.flows[viewerAddr].wanted || !r.flows[netip.MustParseAddr("10.9.0.9")].wanted {
-		t.Error("after a snapshot what is in it is wanted, and what is configured")
+		t.Error("flows wanted after a snapshot differ from the snapshot plus the configuration")
 	}
 	elsewhere := flow(netip.MustParseAddr("10.9.0.4"), 1, 1, 2)
 	elsewhere.Receiver = "rome"
 	r.update(api.Update{Flows: []api.Flow{elsewhere}})
 	if r.flows[elsewhere.Destination] != nil {
-		t.Error("the flow of another receiver was taken")
+		t.Error("another receiver's flow was accepted")
 	}
 	r.update(api.Update{Removed: []netip.Addr{viewerAddr}})
 	if r.flows[viewerAddr].wanted {
-		t.Error("a flow that was removed is wanted")
+		t.Error("a removed flow is still wanted")
 	}
 	r.tend(time.Now())
 	if r.flows[viewerAddr] == nil {
-		t.Error("a flow was forgotten while packets may still come")
+		t.Error("a flow was forgotten while packets may still arrive")
 	}
 	r.tend(time.Now().Add(2 * forget))
 	if r.flows[viewerAddr] != nil || r.flows[other] != nil || len(r.flows) != 1 {
@@ -128,7 +131,7 @@ func TestUpdates(t *testing.T) {
 	}
 }
 
-// TestSeen: a viewer that is heard is prepared for.
+// TestSeen: the kernel is prepared for a viewer that sent a packet.
 func TestSeen(t *testing.T) {
 	r := newReceiving(t, "receiver: {behind: [10.9.0.0/16]}", true)
 	r.seen(viewerAddr)
@@ -140,13 +143,14 @@ func TestSeen(t *testing.T) {
 		r.seen(netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}))
 	}
 	if n := len(r.flows); n > bpf.MaxFlows/2 {
-		t.Errorf("%d flows were prepared, which leaves none for those that are wanted", n)
+		t.Errorf("%d flows were prepared, leaving none for the controller's", n)
 	}
 }
 
 // TestUncontrolled: without a controller decisions change nothing.
 func TestUncontrolled(t *testing.T) {
-	r := newReceiving(t, "flows: [{destination: 10.9.0.2, paths: [1, 2, 3]}]\nelimination: {window: 10, span: 0s, completeSpan: 0s, slack: 0, guard: 0s}", false)
+	r := newReceiving(t, "flows: [{destination: 10.9.0.2, paths: [1, 2, 3]}]\nelimination: {window: 10, span: 0s, "+
+		"completeSpan: 0s, slack: 0, guard: 0s}", false)
 	now := bpf.Now()
 	for n := range 1000 {
 		now += time.Millisecond
@@ -158,6 +162,7 @@ func TestUncontrolled(t *testing.T) {
 	f := r.flows[viewerAddr]
 	p, _ := f.algorithm.Paths()
 	if f.decisions == 0 || f.last == nil || f.inside != pathset.Of(1, 2, 3) || p != pathset.Of(1, 2, 3) {
-		t.Errorf("%d decisions, the last %+v; paths %v in the kernel, %v in the algorithm", f.decisions, f.last, f.inside, p)
+		t.Errorf("%d decisions, the last %+v; paths %v in the kernel, %v in the algorithm", f.decisions, f.last,
+			f.inside, p)
 	}
 }

@@ -30,13 +30,13 @@ type sending struct {
 	kernel   *kernel
 	reporter *report.Reporter // nil without a controller
 	seen     func(viewer netip.Addr)
-	refused  time.Time // when a signalling packet of another version was logged last; used by signals
+	refused  time.Time // last log of a signalling packet of another version; used by signals
 
 	mu    sync.Mutex
-	plain map[netip.Addr]struct{} // destinations of flows that the controller leaves to plain routing
+	plain map[netip.Addr]struct{} // destinations of flows under plain routing
 }
 
-// update applies what the controller wants. The path sets themselves are signalled to the kernel.
+// update applies the controller's flows. Path sets themselves are signalled to the kernel program.
 func (s *sending) update(u api.Update) {
 	if !s.cfg.Role.Sends() {
 		return
@@ -58,8 +58,8 @@ func (s *sending) update(u api.Update) {
 	}
 }
 
-// routes are where plain routing takes the flows that are left to it; by is the path of an
-// interface's index, 0 where it is none.
+// routes returns the plain routes of flows without a path set; by maps an interface index to its
+// path, 0 if none.
 func (s *sending) routes(by func(link int) int) (out []api.Route) {
 	s.mu.Lock()
 	plain := slices.Collect(maps.Keys(s.plain))
@@ -69,7 +69,7 @@ func (s *sending) routes(by func(link int) int) (out []api.Route) {
 	}
 	table, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
-		s.log.Warn("routing table not read", "err", err)
+		s.log.Warn("cannot read routing table", "err", err)
 		return nil
 	}
 	defer table.Close()
@@ -88,8 +88,8 @@ func (s *sending) routes(by func(link int) int) (out []api.Route) {
 	return out
 }
 
-// settle makes the policy map follow the configuration. A policy that the controller signalled
-// stays: it is newer than the file, and replaces it until the edge is detached.
+// settle updates the policy map to the configuration. Signalled policies stay: they are newer than
+// the file, and override it until the edge is detached.
 func (s *sending) settle() error {
 	return s.kernel.withSender(func(k *bpf.Sender) error {
 		if !s.cfg.Role.Sends() {
@@ -122,15 +122,15 @@ func (s *sending) settle() error {
 	})
 }
 
-// static reports whether the configuration has a path set for a destination. Where the controller turned it off,
-// that is remembered, for the configuration would turn it on at the next start.
+// static reports whether the configuration has a path set for a destination. If the controller
+// turned it off, the entry stays in the map: otherwise the next start would turn it on.
 func (s *sending) static(destination netip.Addr) bool {
 	return slices.ContainsFunc(s.cfg.Flows, func(f Flow) bool {
 		return f.Destination == destination && len(f.Paths) > 0 && s.cfg.outbound(destination)
 	})
 }
 
-// retire removes paths of an earlier run that are not in the configuration.
+// retire removes paths of an earlier run that are not configured.
 func (s *sending) retire(k *bpf.Sender) error {
 	paths, err := k.Paths()
 	if err != nil {
@@ -162,10 +162,11 @@ func (s *sending) stop() error {
 	})
 }
 
-// quiet is how long no further signalling packet of another version is logged: the controller repeats them.
+// quiet is the minimum interval between logs of signalling packets of another version, which the
+// controller repeats.
 const quiet = time.Minute
 
-// signals logs the signalling packets that the kernel applied, and has a report sent.
+// signals logs applied signalling packets and requests a report.
 func (s *sending) signals(ctx context.Context) {
 	follow(ctx, s.kernel.currentSender, func(k *bpf.Sender) error {
 		in, err := k.ReadSignal(ctx)
@@ -181,28 +182,33 @@ func (s *sending) signals(ctx context.Context) {
 		}
 		if in.Bits == 0 || in.Full {
 			if err := k.RemoveOff(s.static); err != nil {
-				s.log.Error("destinations that are off not removed", "err", err)
+				s.log.Error("cannot remove destinations that are off", "err", err)
 			}
 		}
 		if s.reporter != nil {
 			s.reporter.Soon()
 		}
 		if in.Full {
-			s.log.Error("signalled policy had no room: if this goes on, raise sender.maxPolicies and detach once", "destination", in.Destination)
+			s.log.Error("policy map full; raise sender.maxPolicies, then detach and restart", "destination",
+				in.Destination)
 			return nil
 		}
-		s.log.Info("policy signalled", "destination", in.Destination, "paths", pathset.Set(in.Bits), "from", in.Source, "nonce", in.Nonce)
+		s.log.Info("policy signalled", "destination", in.Destination, "paths", pathset.Set(in.Bits), "from", in.Source,
+			"nonce", in.Nonce)
 		return nil
 	})
 }
 
-// uplink reports packets that the uplink monitor saw to the controller.
+// uplink reports packets seen by the uplink monitor to the controller.
 func (s *sending) uplink(ctx context.Context) {
 	follow(ctx, s.kernel.currentSender, func(k *bpf.Sender) error {
 		u, err := k.ReadUplink(ctx)
 		if err == nil && s.reporter != nil && s.cfg.serves(u.Source.Addr()) {
 			s.seen(u.Source.Addr().Unmap())
-			s.reporter.Uplink(api.Observation{Time: int64(u.Time), Source: u.Source, Destination: u.Destination, Length: u.Length})
+			s.reporter.Uplink(api.Observation{
+				Time: int64(u.Time), Source: u.Source, Destination: u.Destination,
+				Length: u.Length,
+			})
 		}
 		return err
 	})

@@ -15,13 +15,13 @@ import (
 	"holocast/netfunc/bpf"
 )
 
-// listeners answer requests to a running edge: the socket serves its status, HTTP metrics and
-// health too.
+// listeners answer requests to a running edge: socket serves its status; web also serves metrics
+// and health.
 type listeners struct{ socket, web *service.HTTP }
 
 // listen starts the listeners.
 func (d *daemon) listen() (*listeners, error) {
-	// The edge holds its lock: a socket that exists is a dead process's.
+	// The edge holds its lock, so an existing socket belongs to a dead process.
 	if err := os.Remove(d.cfg.Socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("socket: %w", err)
 	}
@@ -48,7 +48,7 @@ func (d *daemon) listen() (*listeners, error) {
 	return &listeners{socket, web}, nil
 }
 
-// Close ends all listeners.
+// Close closes all listeners.
 func (l *listeners) Close() {
 	l.socket.Close()
 	l.web.Close()
@@ -64,7 +64,7 @@ func (d *daemon) serveStatus(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(s)
 }
 
-// errNoPath is why an edge without a usable path is not healthy.
+// errNoPath is the health error of an edge without a usable path.
 var errNoPath = errors.New("no path is up")
 
 // healthy reports whether some path can carry packets.
@@ -77,11 +77,12 @@ func (d *daemon) healthy() error {
 	return errNoPath
 }
 
-// status is the edge as it is now.
+// status returns the edge's current status.
 func (d *daemon) status() (*Status, error) {
 	s := &Status{
-		Name: d.cfg.Name, Role: d.cfg.Role, Version: service.Version(), Running: true, PID: os.Getpid(), Started: d.started,
-		Pin: d.cfg.Pin, Paths: d.paths.status(),
+		Name: d.cfg.Name, Role: d.cfg.Role, Version: service.Version(), Running: true, PID: os.Getpid(),
+		Started: d.started,
+		Pin:     d.cfg.Pin, Paths: d.paths.status(),
 	}
 	err := errors.Join(
 		d.kernel.withSender(func(k *bpf.Sender) error { return s.addSender(k) }),
@@ -102,7 +103,7 @@ func (d *daemon) status() (*Status, error) {
 	return s, nil
 }
 
-// status returns the paths without their counters.
+// status returns the paths without counters.
 func (w *pathMonitor) status() []PathStatus {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -126,7 +127,7 @@ func (w *pathMonitor) status() []PathStatus {
 	return out
 }
 
-// sort brings a status into an order that does not change.
+// sort orders a status deterministically.
 func (s *Status) sort() {
 	slices.SortFunc(s.Paths, func(a, b PathStatus) int { return a.Index - b.Index })
 	if s.Receiver != nil {

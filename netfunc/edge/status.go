@@ -12,13 +12,13 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// Status is what "edge status --json" prints. Counters are those since the edge attached;
-// they outlive its program.
+// Status is the output of "edge status --json". Counters start when the edge attached; they outlive
+// its process.
 type Status struct {
 	Name       string            `json:"name"`
 	Role       api.Role          `json:"role,omitempty"`
 	Version    string            `json:"version,omitempty"`
-	Running    bool              `json:"running"` // else this is what is left in the kernel
+	Running    bool              `json:"running"` // false: only the kernel programs are left
 	PID        int               `json:"pid,omitempty"`
 	Started    time.Time         `json:"started,omitzero"`
 	Pin        string            `json:"pin"`
@@ -31,19 +31,20 @@ type Status struct {
 
 // PathStatus is one path.
 type PathStatus struct {
-	Index     int     `json:"index"`
-	Interface string  `json:"interface"`
-	Peer      string  `json:"peer,omitempty"`
-	Up        bool    `json:"up"`
-	Unknown   bool    `json:"unknown,omitempty"` // whether it is up: the edge does not run, and the kernel has no part in it
-	Problem   string  `json:"problem,omitempty"` // why it is not up
-	NextHop   string  `json:"next_hop,omitempty"`
-	Ethernet  string  `json:"ethernet,omitempty"` // of the next hop
-	RTT       float64 `json:"rtt_ms,omitempty"`   // of the last two seconds' probes
-	MinRTT    float64 `json:"min_rtt_ms,omitempty"`
-	Loss      float64 `json:"loss"` // of the newest 128 probes, 0 to 1
-	Probed    bool    `json:"probed"`
-	Refused   uint64  `json:"probes_refused"` // packets on the probe port that are no probes of the peer
+	Index     int    `json:"index"`
+	Interface string `json:"interface"`
+	Peer      string `json:"peer,omitempty"`
+	Up        bool   `json:"up"`
+	// state unknown: the edge is not running, and the kernel program does not use the path
+	Unknown  bool    `json:"unknown,omitempty"`
+	Problem  string  `json:"problem,omitempty"` // why it is not up
+	NextHop  string  `json:"next_hop,omitempty"`
+	Ethernet string  `json:"ethernet,omitempty"` // of the next hop
+	RTT      float64 `json:"rtt_ms,omitempty"`   // of the last two seconds' probes
+	MinRTT   float64 `json:"min_rtt_ms,omitempty"`
+	Loss     float64 `json:"loss"` // of the newest 128 probes, 0 to 1
+	Probed   bool    `json:"probed"`
+	Refused  uint64  `json:"probes_refused"` // packets on the probe port that are not the peer's probes
 
 	Sent      uint64 `json:"sent"`
 	SentBytes uint64 `json:"sent_bytes"`
@@ -53,7 +54,7 @@ type PathStatus struct {
 	Late      uint64 `json:"late"`
 	Rogue     uint64 `json:"rogue"`
 	Bytes     uint64 `json:"received_bytes"`
-	// Lost are packets that came on other paths of their flow's set, and not on this one.
+	// Lost counts packets that arrived on other paths of their flow's set but not on this one.
 	Lost uint64 `json:"lost"`
 }
 
@@ -67,7 +68,7 @@ type SenderStatus struct {
 	RingFull   uint64         `json:"ring_full"`
 }
 
-// PassedBySender are packets that were to be duplicated and passed as they were.
+// PassedBySender counts packets with a policy that passed unchanged, by reason.
 type PassedBySender struct {
 	Unusable uint64 `json:"no_usable_path"`
 	Expiring uint64 `json:"expiring"`
@@ -92,7 +93,7 @@ type Signals struct {
 type PolicyStatus struct {
 	Destination netip.Addr  `json:"destination"`
 	Paths       pathset.Set `json:"paths"`
-	Signalled   bool        `json:"signalled"` // by the controller, else configured
+	Signalled   bool        `json:"signalled"` // set by the controller, not the configuration
 	Nonce       uint64      `json:"nonce,string"`
 }
 
@@ -100,7 +101,7 @@ type PolicyStatus struct {
 type ReceiverStatus struct {
 	Flows   []FlowStatus `json:"flows"`
 	Unknown uint64       `json:"unknown"`
-	// Misaddressed frames were to another Ethernet address.
+	// Misaddressed counts frames to another Ethernet address.
 	Misaddressed uint64 `json:"misaddressed"`
 	Short        uint64 `json:"truncated"`
 	Races        uint64 `json:"races"`
@@ -114,7 +115,7 @@ type FlowStatus struct {
 	DSCP        uint8       `json:"dscp"`
 	Paths       pathset.Set `json:"paths"`
 	PerPath     []FlowPath  `json:"per_path,omitempty"`
-	Elimination *Algorithm  `json:"elimination,omitempty"` // nil when the edge does not run
+	Elimination *Algorithm  `json:"elimination,omitempty"` // nil if the edge is not running
 }
 
 // FlowPath is a flow on one path.
@@ -134,8 +135,8 @@ type Algorithm struct {
 	Packets    uint64           `json:"packets"` // seen
 	Window     uint32           `json:"window"`  // packets in it
 	Rewards    []api.Reward     `json:"rewards"` // N_i
-	Latent     pathset.Set      `json:"latent"`  // paths that lose what others deliver
-	Alarms     uint64           `json:"alarms"`  // times that one was found
+	Latent     pathset.Set      `json:"latent"`  // paths that lose packets others deliver
+	Alarms     uint64           `json:"alarms"`  // latent errors found
 	Decisions  uint64           `json:"decisions"`
 	Last       *api.Elimination `json:"last,omitempty"`
 	LastAt     time.Time        `json:"last_at,omitzero"`
@@ -147,7 +148,7 @@ type ControllerStatus struct {
 	report.Status
 }
 
-// path returns the status of path index, made if there is none.
+// path returns the status of path index, adding it if missing.
 func (s *Status) path(index int) *PathStatus {
 	for i := range s.Paths {
 		if s.Paths[i].Index == index {
@@ -158,7 +159,7 @@ func (s *Status) path(index int) *PathStatus {
 	return &s.Paths[len(s.Paths)-1]
 }
 
-// addSender adds what the sender's maps hold.
+// addSender adds the contents of the sender's maps.
 func (s *Status) addSender(k *bpf.Sender) error {
 	stats, err := k.Stats()
 	if err != nil {
@@ -182,7 +183,8 @@ func (s *Status) addSender(k *bpf.Sender) error {
 		Duplicated: stats.Duplicated, Uplink: stats.Uplink, RingFull: stats.RingFull,
 		Passed: PassedBySender{stats.Unusable, stats.Expiring, stats.Tagged, stats.Short, stats.Failed},
 		Signals: Signals{
-			Applied: stats.Applied, Malformed: stats.Malformed, Spoofed: stats.Spoofed, OtherVersion: stats.OtherVersion, Replayed: stats.Replayed,
+			Applied: stats.Applied, Malformed: stats.Malformed, Spoofed: stats.Spoofed,
+			OtherVersion: stats.OtherVersion, Replayed: stats.Replayed,
 			Full: stats.PolicyFull, Foreign: stats.Foreign, Nonce: nonce,
 		},
 		Policies: []PolicyStatus{},
@@ -194,7 +196,7 @@ func (s *Status) addSender(k *bpf.Sender) error {
 	return nil
 }
 
-// addReceiver adds what the receiver's maps hold.
+// addReceiver adds the contents of the receiver's maps.
 func (s *Status) addReceiver(k *bpf.Receiver) error {
 	stats, err := k.Stats()
 	if err != nil {
@@ -211,7 +213,8 @@ func (s *Status) addReceiver(k *bpf.Receiver) error {
 		}
 	}
 	out := &ReceiverStatus{
-		Flows: []FlowStatus{}, Unknown: stats.Unknown, Misaddressed: stats.Misaddressed, Short: stats.Short, Races: stats.Races,
+		Flows: []FlowStatus{}, Unknown: stats.Unknown, Misaddressed: stats.Misaddressed, Short: stats.Short,
+		Races:   stats.Races,
 		Evicted: stats.Evicted, RingFull: stats.RingFull,
 	}
 	for destination, f := range flows {

@@ -47,7 +47,7 @@ func (s *site) view() *viewing {
 				return
 			case <-time.After(wait):
 			}
-			for range 2 { // the first may only hear that nobody listened to the one before
+			for range 2 { // the first may fail with the ICMP error of the previous one
 				if _, err := conn.Write(make([]byte, 220)); err == nil {
 					break
 				}
@@ -58,16 +58,15 @@ func (s *site) view() *viewing {
 	return v
 }
 
-// at sets how long a frame takes.
+// at sets the frame interval.
 func (v *viewing) at(every time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.every = every
 }
 
-// TestSystem: controller and edges as they are run. A viewer that gets its frames late starts
-// duplication, elimination ends it; whatever is killed meanwhile, no packet is lost or comes
-// twice.
+// TestSystem runs the real controller and edges. Late frames start duplication, elimination ends
+// it, and no packet is lost or doubled whichever process is killed.
 func TestSystem(t *testing.T) {
 	s := newSite(t)
 	dir := t.TempDir()
@@ -85,14 +84,16 @@ func TestSystem(t *testing.T) {
 	keyFile, tokenFile := file("signal.key", string(key)), file("token", token+"\n")
 	config := file("controller.yaml", "reportInterval: 300ms\nrearm: 100ms\n")
 	args := []string{
-		"run", "--config", config, "--listen", relayAddress + ":" + controllerPort, "--token", tokenFile,
+		"run", "--config", config, "--http-listen", relayAddress + ":" + controllerPort, "--auth-token", tokenFile,
 		"--signal-key", keyFile, "--state", filepath.Join(dir, "state.json"), "--log-level", "debug",
 	}
 	startController := func() *programtest.Process { return startIn(t, s.relay, exec.Command(controllerBinary, args...)) }
 	controller := startController()
-	common := fmt.Sprintf("controller: {url: \"http://%s:%s\", token: %s}\nsignal: {key: %s}\n", relayAddress, controllerPort, tokenFile, keyFile)
+	common := fmt.Sprintf("controller: {url: \"http://%s:%s\", token: %s}\nsignal: {key: %s}\n", relayAddress,
+		controllerPort, tokenFile, keyFile)
 	near := s.edge(s.near, "near", common+"role: sender\nsender: {towards: [10.9.0.0/24], attach: [{interface: lan0}]}")
-	far := s.edge(s.far, "far", common+"role: receiver\nreceiver: {behind: [10.9.0.0/24]}\nuplink: {interfaces: [lan0]}\n"+
+	far := s.edge(s.far, "far", common+"role: receiver\nreceiver: {behind: [10.9.0.0/24]}\nuplink: {interfaces: "+
+		"[lan0]}\n"+
 		"elimination: {span: 500ms, completeSpan: 3s, guard: 50ms, threshold: 50ms, timeout: 60ms}")
 	far.start()
 	near.start()
@@ -119,7 +120,7 @@ func TestSystem(t *testing.T) {
 		v.at(20 * time.Millisecond)
 	}
 	trouble()
-	// Everything is killed, one after the other.
+	// Kill every process, one after another.
 	controller.Kill()
 	near.process.Kill()
 	near.start()
@@ -128,9 +129,9 @@ func TestSystem(t *testing.T) {
 	far.start()
 	near.until("connected again", func(st *Status) bool { return allUp(st) && st.Controller.Connected })
 	far.until("connected again", func(st *Status) bool { return allUp(st) && st.Controller.Connected })
-	// A controller that lost an edge for a while may have ended duplication: it starts again.
+	// A controller that lost an edge for a while may have ended duplication, so start it again.
 	trouble()
-	// All paths are good: one of them is found to suffice, and carries the flow.
+	// All paths are good, so finally one carries the flow.
 	near.until("single path", func(st *Status) bool { return policy(st).Len() == 1 })
 	far.until("armed", func(st *Status) bool { return st.Receiver.Flows[0].Elimination.State == api.Armed })
 	trouble()

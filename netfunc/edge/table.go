@@ -12,7 +12,7 @@ import (
 	"holocast/netfunc/api"
 )
 
-// print writes a status for people.
+// print writes the status as text.
 func (s *Status) print(w io.Writer) {
 	fmt.Fprintf(w, "edge %s", s.Name)
 	if s.Role != "" {
@@ -21,7 +21,7 @@ func (s *Status) print(w io.Writer) {
 	if s.Running {
 		fmt.Fprintf(w, ", running since %s as process %d\n", s.Started.Format(time.DateTime), s.PID)
 	} else {
-		fmt.Fprintf(w, ", not running; the programs in the kernel are\n")
+		fmt.Fprintf(w, ", not running; its kernel programs are\n")
 	}
 	for _, a := range s.Attached {
 		fmt.Fprintf(w, "  %s on %s: %s\n", a.Program, a.Interface, a.Mode)
@@ -29,7 +29,8 @@ func (s *Status) print(w io.Writer) {
 	if c := s.Controller; c != nil {
 		switch {
 		case c.Connected:
-			fmt.Fprintf(w, "controller %s, connected since %s: %d reports, %d observations of the uplink\n", c.URL, c.Since.Format(time.DateTime), c.Reports, c.Uplink)
+			fmt.Fprintf(w, "controller %s, connected since %s: %d reports, %d observations of the uplink\n", c.URL,
+				c.Since.Format(time.DateTime), c.Reports, c.Uplink)
 		default:
 			fmt.Fprintf(w, "controller %s, not connected since %s: %s\n", c.URL, c.Since.Format(time.DateTime), c.Error)
 		}
@@ -43,7 +44,7 @@ func (s *Status) print(w io.Writer) {
 	}
 }
 
-// table writes rows of cells in columns.
+// table writes aligned columns.
 func table(w io.Writer, rows ...[]string) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, r := range rows {
@@ -52,7 +53,7 @@ func table(w io.Writer, rows ...[]string) {
 	_ = t.Flush()
 }
 
-// roundTrip is a round-trip time in milliseconds; 0 = no probe was answered.
+// roundTrip formats a round-trip time in milliseconds; 0 = no probe was answered.
 func roundTrip(rtt float64) string {
 	if rtt == 0 {
 		return "-"
@@ -77,15 +78,18 @@ func (s *Status) printPaths(w io.Writer) {
 		if p.Probed {
 			rtt, least, loss = roundTrip(p.RTT), roundTrip(p.MinRTT), fmt.Sprintf("%.1f %%", 100*p.Loss)
 		}
-		rows = append(rows, append([]string{fmt.Sprint(p.Index), dash(p.Interface), state, rtt, least, loss}, numbers(p.Sent, p.First, p.Late, p.Lost, p.Rogue)...))
+		rows = append(rows, append([]string{fmt.Sprint(p.Index), dash(p.Interface), state, rtt, least, loss},
+			numbers(p.Sent, p.First, p.Late, p.Lost, p.Rogue)...))
 		if p.Problem != "" {
 			problems = append(problems, fmt.Sprintf("path %d is down: %s", p.Index, p.Problem))
 		}
 		if p.Refused > 0 && !p.Probed {
-			problems = append(problems, fmt.Sprintf("path %d: %d probes were refused: is signal.key the same at both edges, and peer the other's address?", p.Index, p.Refused))
+			problems = append(problems, fmt.Sprintf("path %d: %d probes refused: check that signal.key is the same "+
+				"at both edges, and that peer is the other edge's address", p.Index, p.Refused))
 		}
 		if n := p.Errors + p.TooBig; n > 0 {
-			problems = append(problems, fmt.Sprintf("path %d: %d replicas not sent, of which %d were longer than the MTU", p.Index, n, p.TooBig))
+			problems = append(problems, fmt.Sprintf("path %d: %d replicas not sent, %d of them longer than the MTU",
+				p.Index, n, p.TooBig))
 		}
 	}
 	fmt.Fprintln(w)
@@ -97,10 +101,12 @@ func (s *Status) printPaths(w io.Writer) {
 
 func (k *SenderStatus) print(w io.Writer) {
 	p := k.Passed
-	fmt.Fprintf(w, "\nduplicated %d; passed plain: %d no usable path, %d expiring, %d tagged, %d truncated, %d failed\n",
+	fmt.Fprintf(w, "\nduplicated %d; passed plain: %d no usable path, %d expiring, %d tagged, %d truncated, %d "+
+		"failed\n",
 		k.Duplicated, p.Unusable, p.Expiring, p.Tagged, p.Short, p.Failed)
 	g := k.Signals
-	fmt.Fprintf(w, "signalling: %d applied, %d malformed, %d spoofed, %d of another version, %d replayed, %d without room; uplink: %d packets seen\n",
+	fmt.Fprintf(w, "signalling: %d applied, %d malformed, %d spoofed, %d of another version, %d replayed, %d without "+
+		"room; uplink: %d packets seen\n",
 		g.Applied, g.Malformed, g.Spoofed, g.OtherVersion, g.Replayed, g.Full, k.Uplink)
 	rows := [][]string{{"POLICY", "PATHS", "SET BY"}}
 	for _, p := range k.Policies {
@@ -116,7 +122,8 @@ func (k *SenderStatus) print(w io.Writer) {
 }
 
 func (k *ReceiverStatus) print(w io.Writer) {
-	fmt.Fprintf(w, "\npassed: %d of no flow, %d to other Ethernet addresses, %d truncated, %d races; %d evicted; %d arrivals dropped\n", k.Unknown, k.Misaddressed, k.Short, k.Races, k.Evicted, k.RingFull)
+	fmt.Fprintf(w, "\npassed: %d of no flow, %d to other Ethernet addresses, %d truncated, %d races; %d evicted; %d "+
+		"arrivals dropped\n", k.Unknown, k.Misaddressed, k.Short, k.Races, k.Evicted, k.RingFull)
 	rows := [][]string{{"FLOW", "PATHS", "STATE", "GENERATION", "REWARDS", "LATENT", "FIRST", "LATE", "LOST"}}
 	for _, f := range k.Flows {
 		var first, late, lost uint64
@@ -128,7 +135,10 @@ func (k *ReceiverStatus) print(w io.Writer) {
 			state, generation, latent = dash(string(a.State)), fmt.Sprint(a.Generation), a.Latent.String()
 			rewards = rewardsText(a.Rewards, a.Window)
 		}
-		rows = append(rows, append([]string{f.Destination.String(), f.Paths.String(), state, generation, rewards, latent}, numbers(first, late, lost)...))
+		rows = append(rows, append([]string{
+			f.Destination.String(), f.Paths.String(), state, generation, rewards,
+			latent,
+		}, numbers(first, late, lost)...))
 	}
 	if len(rows) > 1 {
 		table(w, rows...)

@@ -8,13 +8,16 @@ import (
 	"testing"
 )
 
-// What is not known of a path is a dash, not a zero: no probe was answered lately, or none was ever sent.
+// Unknown values of a path print as a dash, not as zero.
 func TestPrintPaths(t *testing.T) {
 	for name, test := range map[string]struct {
 		path PathStatus
 		want string
 	}{
-		"up":            {PathStatus{Up: true, Probed: true, RTT: 20.04, MinRTT: 20}, `1 +wan1 +up +20\.04 ms +20\.00 ms +0\.0 %`},
+		"up": {
+			PathStatus{Up: true, Probed: true, RTT: 20.04, MinRTT: 20},
+			`1 +wan1 +up +20\.04 ms +20\.00 ms +0\.0 %`,
+		},
 		"fell silent":   {PathStatus{Probed: true, MinRTT: 20, Loss: 0.32}, `1 +wan1 +down +- +20\.00 ms +32\.0 %`},
 		"never probed":  {PathStatus{Up: true}, `1 +wan1 +up +- +- +-`},
 		"edge is ended": {PathStatus{Unknown: true}, `1 +wan1 +unknown +- +- +-`},

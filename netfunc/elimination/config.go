@@ -7,54 +7,52 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// Config sets the algorithm. Start from Default or Printed: no field but those that say
-// so may be zero.
+// Config configures the algorithm. Start from Default or Printed: only fields documented so may be
+// zero.
 type Config struct {
-	// W is the sliding window's size in packets; with Span its least size.
+	// W is the sliding window's size in packets, or its minimum if Span is set.
 	W int
-	// Alpha is α, by how much a replica may come after the first and still be rewarded.
+	// Alpha is α: a replica is rewarded if it arrives less than this after the first one.
 	Alpha time.Duration
-	// Span makes the window for removing paths as long as this, whatever the rate;
-	// 0 keeps it to W packets.
+	// Span is the duration of the window for removing paths; 0 = W packets.
 	Span time.Duration
-	// LastSpan is the same for removing the last path but one, from Span to CompleteSpan;
-	// 0 stands for twice Span, as far as CompleteSpan allows.
+	// LastSpan is the same for removing the last path but one, from Span to CompleteSpan; 0 = twice
+	// Span, at most CompleteSpan.
 	LastSpan time.Duration
-	// CompleteSpan is the same for finding a path that suffices alone, from Span to
-	// 20 times Span. It must be 0 where Span is.
+	// CompleteSpan is the same for finding a path that suffices alone, from Span to 20 times Span.
+	// It must be 0 if Span is.
 	CompleteSpan time.Duration
-	// Regret is how soon after the algorithm stopped a generation with more paths shows that
-	// it should not have; 0 never does. The next time CompleteSpan stands in for LastSpan.
+	// Regret is the time after a stop within which a new generation with more paths shows that
+	// stopping was wrong; 0 disables this. CompleteSpan then replaces LastSpan the next time.
 	Regret time.Duration
-	// Slack is the part of the window, 0 to below 1/8, by which N_i may miss none and all:
-	// a path is removed with that few rewards, and suffices alone missing that few. 0 is as
-	// printed.
+	// Slack is a fraction of the window, from 0 to below 1/8. A path is removed if its rewards are
+	// at most Slack, and suffices alone if at most Slack are missing. 0 is as printed.
 	Slack float64
 
-	// Timeout is how long after the first replica a packet is settled though some are
-	// missing. It must be at least Alpha; what it is beyond that does not
-	// change decisions but delays them, and allows for arrivals out of order.
+	// Timeout is the time after the first replica at which a packet is settled with replicas
+	// missing, at least Alpha. A longer Timeout allows for arrivals out of order; it delays
+	// decisions but does not change them.
 	Timeout time.Duration
-	// Memory is how long a packet is remembered after its first replica. It must be
-	// above the difference of delay between any two paths.
+	// Memory is how long a packet is remembered after its first replica. It must exceed the delay
+	// difference between any two paths.
 	Memory time.Duration
-	// Capacity is how many packets are remembered at most: rate × Memory, rounded up to
-	// a power of two. A packet takes 72 bytes, from when it is needed.
+	// Capacity is the maximum number of packets remembered: rate × Memory, rounded up to a power of
+	// two. Each packet takes 72 bytes, allocated on demand.
 	Capacity int
-	// Guard is how long after a start packets are not counted; 0 counts them all.
+	// Guard is the time after a start in which packets do not count; 0 = none.
 	Guard time.Duration
-	// Silence without any arrival starts the windows over; 0 never does.
+	// Silence is the time without arrivals after which the windows restart; 0 = never.
 	Silence time.Duration
 
-	// LatentPeriod is how often paths are tested for latent errors; 0 never does.
+	// LatentPeriod is the interval of tests for latent errors; 0 = never.
 	LatentPeriod time.Duration
-	// LatentLoss is the part of the replicas, 0 to 1, that a path must have lost in a
-	// period to be reported.
+	// LatentLoss is the fraction of replicas, 0 to 1, whose loss in one period makes a path
+	// latently failed.
 	LatentLoss float64
 }
 
-// Printed returns the algorithm as the paper prints it, with the window and the tolerance
-// of its evaluation. Packets that lose a replica are settled nevertheless.
+// Printed returns the algorithm as printed in the paper, with the window and tolerance of its
+// evaluation. Packets that lose a replica are nevertheless settled.
 func Printed() Config {
 	return Config{
 		W: 100, Alpha: 5 * time.Millisecond,
@@ -63,8 +61,8 @@ func Printed() Config {
 	}
 }
 
-// Default returns the configuration for delays that hold for a while, such as those of
-// Table I: of its paths it keeps the ones the paper does.
+// Default returns a configuration for delays that persist for a while, as in Table I. It
+// keeps the same paths of Table I as the paper.
 func Default() Config {
 	c := Printed()
 	c.Span = 2 * time.Second
@@ -76,14 +74,14 @@ func Default() Config {
 	return c
 }
 
-// Limits of what may be configured.
+// Limits of the configuration.
 const (
 	maxW        = 1 << 20
 	maxCapacity = 1 << 24
-	maxGap      = 2 * time.Second // what the times of a packet's replicas can differ by
+	maxGap      = 2 * time.Second // maximum time between a packet's replicas
 )
 
-// check returns an error that names the field that is wrong.
+// check validates a configuration; the error names the field.
 func (c Config) check() error {
 	switch {
 	case c.W < 1 || c.W > maxW:
@@ -95,11 +93,21 @@ func (c Config) check() error {
 	case c.Span == 0 && c.CompleteSpan != 0:
 		return fmt.Errorf("elimination: CompleteSpan %v is set, but Span is not", c.CompleteSpan)
 	case c.Span > 0 && (c.CompleteSpan < c.Span || c.CompleteSpan/maxSpans > c.Span):
-		return fmt.Errorf("elimination: CompleteSpan %v is not from Span, %v, to %d times that", c.CompleteSpan, c.Span, maxSpans)
+		return fmt.Errorf(
+			"elimination: CompleteSpan %v is not from Span, %v, to %d times that",
+			c.CompleteSpan,
+			c.Span,
+			maxSpans,
+		)
 	case c.Span == 0 && c.LastSpan != 0:
 		return fmt.Errorf("elimination: LastSpan %v is set, but Span is not", c.LastSpan)
 	case c.LastSpan != 0 && (c.LastSpan < c.Span || c.LastSpan > c.CompleteSpan):
-		return fmt.Errorf("elimination: LastSpan %v is not from Span, %v, to CompleteSpan, %v", c.LastSpan, c.Span, c.CompleteSpan)
+		return fmt.Errorf(
+			"elimination: LastSpan %v is not from Span, %v, to CompleteSpan, %v",
+			c.LastSpan,
+			c.Span,
+			c.CompleteSpan,
+		)
 	case c.Regret < 0:
 		return fmt.Errorf("elimination: Regret %v is negative", c.Regret)
 	case !(c.Slack >= 0 && c.Slack < 1./pathset.Max):

@@ -7,58 +7,57 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// Flow runs the algorithm for the packets to one destination. It is for one goroutine.
+// Flow runs the algorithm for one destination. It is not safe for concurrent use.
 type Flow struct {
 	conf       Config
 	paths      pathset.Set // P
 	generation uint64
 	packets    packets
 	window     window
-	n          uint64 // packets settled and counted since the last start
+	n          uint64 // packets settled and counted since the last restart
 
-	now      int64              // the latest time seen, ns
-	count    int64              // packets that come from then on count
-	heard    int64              // when the last replica arrived
-	lastSeen [pathset.Max]int64 // the same of each path
+	now      int64              // latest time seen, ns
+	count    int64              // packets first seen from then on count
+	heard    int64              // last arrival
+	lastSeen [pathset.Max]int64 // last arrival per path
 
-	decision Decision // under way
+	decision Decision // pending decision
 	decided  bool
 
-	ended   int64 // when it last stopped by itself; 0 = not since it started over
-	doubted bool  // a new generation showed soon that it should not have
+	ended   int64 // time of the last stop; 0 = none since the last restart
+	doubted bool  // a new generation soon after a stop showed that it was wrong
 
 	stats  [pathset.Max]PathStats
 	totals Stats
 	latent latentTest
 }
 
-// Decision is that paths were removed from P.
+// Decision is a removal of paths from P.
 type Decision struct {
-	// Generation of the path set that was decided about.
+	// Generation of the path set decided about.
 	Generation uint64
-	// Removed are the paths removed, Remaining is P without them.
+	// Removed is the set of paths removed; Remaining is P without them.
 	Removed, Remaining pathset.Set
-	// Silent are those of Removed on which nothing at all came during the window.
+	// Silent is the subset of Removed without any arrival during the window.
 	Silent pathset.Set
-	// Lossy are those of Removed that lost LatentLoss of their replicas or more, as far as
-	// is known by then: they do not carry the flow.
+	// Lossy is the subset of Removed that lost at least LatentLoss of their replicas, as far as
+	// known: these paths do not carry the flow.
 	Lossy pathset.Set
-	// Single says that one path is left: the algorithm has stopped, until
-	// SetPaths gives it a new generation.
+	// Single reports that one path is left: the algorithm has stopped until SetPaths sets a new
+	// generation.
 	Single bool
-	// Complete is the path i that sufficed alone (line 13 of Algorithm 1); 0 when the
-	// others were removed for want of rewards.
+	// Complete is the path i that suffices alone (line 13 of Algorithm 1); 0 if the others were
+	// removed for lack of rewards.
 	Complete int
-	// Packet is n, and At T_min(n), of the packet that decided.
+	// Packet is n, and At is T_min(n), of the deciding packet.
 	Packet uint64
 	At     time.Duration
-	// Rewards are N_i(n), path 1 first, of the last Window packets.
+	// Rewards is N_i(n) over the last Window packets; path 1 first.
 	Rewards [pathset.Max]uint32
 	Window  uint32
 }
 
-// New returns a flow without paths: give it some by SetPaths. The error names what is
-// wrong in the configuration.
+// New returns a flow without paths, which SetPaths adds. The error names the invalid field.
 func New(c Config) (*Flow, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -66,20 +65,18 @@ func New(c Config) (*Flow, error) {
 	return &Flow{conf: c, packets: newPackets(c.Capacity), window: newWindow(c)}, nil
 }
 
-// SetPaths sets the path set that the sender has or is about to have. Generations are
-// those of the controller: they grow when paths are added, and within one paths are only
-// taken away.
+// SetPaths sets the path set that the sender uses or is about to use. The controller's generation
+// increases when paths are added; within a generation, paths are only removed.
 //
-//   - A generation older than the last is not believed.
-//   - The same generation can only take paths away: what the algorithm removed is not
-//     brought back by a message that crossed its decision. Where the paths taken are others than
-//     those it removed itself, the window starts over, for T_min(n) is another now.
-//   - A newer generation starts over with the given set, unless it adds no path
-//     to those that are under way: then it is as the same.
+//   - An older generation is ignored.
+//   - The same generation only removes paths: a message that crossed a decision does not
+//     restore the paths it removed. If other paths were removed, the window restarts, since
+//     T_min(n) changes.
+//   - A newer generation restarts with the given set. If it adds no path to those in use, it
+//     is treated like the same generation.
 //
-// It returns whether P changed. Starting over, packets from before now are remembered but do
-// not count, nor do those that come within Guard. Arrivals may still be on their way to
-// Observe.
+// SetPaths reports whether P changed. After a restart, earlier packets are remembered but do not
+// count, nor do those that arrive within Guard. Arrivals may still be on their way to Observe.
 func (f *Flow) SetPaths(generation uint64, paths pathset.Set, now time.Duration) bool {
 	if generation < f.generation {
 		return false
@@ -104,7 +101,7 @@ func (f *Flow) SetPaths(generation uint64, paths pathset.Set, now time.Duration)
 	return changed
 }
 
-// Reset forgets everything but P and its generation, as after a restart at now.
+// Reset forgets everything except P and its generation, as after a restart at now.
 func (f *Flow) Reset(now time.Duration) {
 	f.packets.clear()
 	f.start(int64(now), f.conf.Guard)
@@ -113,9 +110,9 @@ func (f *Flow) Reset(now time.Duration) {
 // Paths returns P and its generation.
 func (f *Flow) Paths() (paths pathset.Set, generation uint64) { return f.paths, f.generation }
 
-// Observe reports that a replica of the packet with a key came on path i. Arrivals should be
-// told in the order of their times; some 10 µs of disorder, as between the processors of a
-// machine, do no harm. It returns whether there is a decision.
+// Observe reports the arrival of a replica of packet key on path i. Call it in the order of arrival
+// times; a disorder of some 10 µs, as between the CPUs of a machine, is harmless. It returns the
+// decision, if any.
 func (f *Flow) Observe(key uint64, path int, at time.Duration) (Decision, bool) {
 	t := f.advance(int64(at))
 	i := path - 1
@@ -139,19 +136,19 @@ func (f *Flow) Observe(key uint64, path int, at time.Duration) (Decision, bool) 
 	return f.decide()
 }
 
-// Advance gives the time when there are no arrivals, so that packets with missing replicas
-// are settled. No arrival from before now may reach Observe afterwards: it
-// would count as lost. It returns whether there is a decision.
+// Advance moves time forward without an arrival, to settle packets with missing replicas. Arrivals
+// from before now must not reach Observe afterwards, since they would count as lost. It returns the
+// decision, if any.
 func (f *Flow) Advance(now time.Duration) (Decision, bool) {
 	f.advance(int64(now))
 	return f.decide()
 }
 
-// stopped reports that there is no path to choose from.
+// stopped reports that P has no path left to choose from.
 func (f *Flow) stopped() bool { return f.paths&(f.paths-1) == 0 }
 
-// advance moves the time on, settles and forgets what is due, and returns t within the range
-// of a packet's gaps.
+// advance moves time forward, settles and forgets packets that are due, and returns t clamped to
+// the range of a packet's gaps.
 func (f *Flow) advance(t int64) int64 {
 	t = max(t, 0)
 	f.now = max(f.now, t)
@@ -167,7 +164,7 @@ func (f *Flow) advance(t int64) int64 {
 	return max(t, f.now-int64(maxGap))
 }
 
-// start starts the windows over at now. What is in flight does not count, nor does what comes
+// start restarts the windows at now. Packets in flight do not count, nor do those that arrive
 // within guard.
 func (f *Flow) start(now int64, guard time.Duration) {
 	now = max(now, f.now)
@@ -180,7 +177,7 @@ func (f *Flow) start(now int64, guard time.Duration) {
 	}
 }
 
-// replica records T_i(n) = t of the packet with a key.
+// replica records T_i(n) = t of packet key.
 func (f *Flow) replica(key uint64, bit pathset.Set, t int64) {
 	i := bit.First() - 1
 	p := f.packets.find(key)
@@ -202,7 +199,7 @@ func (f *Flow) replica(key uint64, bit pathset.Set, t int64) {
 	}
 }
 
-// makeRoom forgets the oldest packet before its time if there is no room for another.
+// makeRoom evicts the oldest packet if there is no room for another.
 func (f *Flow) makeRoom() {
 	if !f.packets.full() {
 		return
@@ -214,7 +211,7 @@ func (f *Flow) makeRoom() {
 	f.totals.Evicted++
 }
 
-// settle settles the packets whose replicas have come, or need not be waited for.
+// settle settles the packets whose replicas have arrived or timed out.
 func (f *Flow) settle() {
 	for f.packets.next != f.packets.end {
 		p := f.packets.at(f.packets.next)
@@ -225,7 +222,7 @@ func (f *Flow) settle() {
 	}
 }
 
-// decide returns the decision that was made, if any.
+// decide returns and clears the pending decision.
 func (f *Flow) decide() (Decision, bool) {
 	if !f.decided {
 		return Decision{}, false
@@ -236,8 +233,8 @@ func (f *Flow) decide() (Decision, bool) {
 	return d, true
 }
 
-// settleNext is the body of Algorithm 1's outer loop. A packet that came by no path of P,
-// as one of them was removed meanwhile, does not count.
+// settleNext is the body of Algorithm 1's outer loop. A packet without an arrival on a path of P,
+// after a removal, does not count.
 func (f *Flow) settleNext() {
 	p := f.packets.at(f.packets.next)
 	f.packets.next++
@@ -246,7 +243,7 @@ func (f *Flow) settleNext() {
 	if in == 0 || f.stopped() {
 		return
 	}
-	first := in.First() - 1 // of the paths that it came by, the one it came by first
+	first := in.First() - 1 // path of its first arrival
 	for s := in & (in - 1); s != 0; s &= s - 1 {
 		if i := s.First() - 1; p.gap[i] < p.gap[first] {
 			first = i
@@ -274,7 +271,7 @@ func (f *Flow) settleNext() {
 	}
 }
 
-// judge applies the two rules: lines 9–10 and 12–13 of Algorithm 1.
+// judge applies the two rules (lines 9–10 and 12–13 of Algorithm 1).
 func (f *Flow) judge(at int64) {
 	removed, complete := f.window.judge(f.paths)
 	d := &f.decision
@@ -282,8 +279,8 @@ func (f *Flow) judge(at int64) {
 		removed = f.paths &^ (complete & -complete)
 		d.Complete = complete.First()
 	}
-	// As printed P cannot become empty: packet n rewarded one of its paths. With Slack
-	// that may not be enough, where rewards were of paths that are gone.
+	// As printed, P cannot become empty, because packet n rewarded one of its paths. With Slack it
+	// can, if the rewards were earned by paths that are removed.
 	if removed == 0 || removed == f.paths {
 		return
 	}

@@ -18,9 +18,8 @@ func sortArrivals(a []arrival) {
 	slices.SortStableFunc(a, func(a, b arrival) int { return cmp.Compare(a.at, b.at) })
 }
 
-// trace returns the arrivals of packets 100 ms apart. A line is a packet, or several alike
-// with "× n" behind; its columns are when the replica on each path comes, ms after it was
-// sent, "-" for never.
+// trace returns the arrivals of packets sent 100 ms apart. Each line is a packet, or several equal
+// ones with "× n" at its end; column i is the delay on path i in ms, "-" if lost.
 func trace(from time.Duration, lines string) []arrival {
 	var out []arrival
 	key := uint64(from)
@@ -45,7 +44,7 @@ func trace(from time.Duration, lines string) []arrival {
 	return out
 }
 
-// small is the algorithm as printed with W = 4, α = 5 ms.
+// small returns the algorithm as printed with W = 4, α = 5 ms.
 func small() Config {
 	c := Printed()
 	c.W = 4
@@ -62,7 +61,7 @@ func newFlow(t *testing.T, c Config, paths ...int) *Flow {
 	return f
 }
 
-// feed returns the decisions about the arrivals.
+// feed returns the decisions after the arrivals.
 func feed(f *Flow, arrivals []arrival) []Decision {
 	var out []Decision
 	for _, a := range arrivals {
@@ -80,8 +79,8 @@ func TestTraces(t *testing.T) {
 		want  []string // packet: removed → remaining
 	}{
 		{"nothing before packet W+1", "20 30 ×4", nil},
-		{"the better path suffices alone", "20 30 ×5", []string{"5: 2 → 1, complete 1"}},
-		{"all alike: the lowest suffices", "20 20 24.9 ×5", []string{"5: 2+3 → 1, complete 1"}},
+		{"the fastest path suffices alone", "20 30 ×5", []string{"5: 2 → 1, complete 1"}},
+		{"equal paths: the lowest suffices", "20 20 24.9 ×5", []string{"5: 2+3 → 1, complete 1"}},
 		{"a gap of α earns nothing", "20 25 ×5", []string{"5: 2 → 1, complete 1"}},
 		{"zero reward removes", `
 			20 30 90
@@ -95,14 +94,14 @@ func TestTraces(t *testing.T) {
 			30 20 20
 			30 20 30
 			20 30 30 ×3`, []string{"7: 3 → 1+2"}},
-		{"a dead path holds nothing up", `
+		{"a dead path delays nothing", `
 			20 30 -
 			30 20 -
 			20 30 -
 			30 20 -
 			20 30 -
 			30 20 -`, []string{"5: 3 → 1+2"}},
-		{"a loss spoils completeness for W packets", `
+		{"a loss prevents completeness for W packets", `
 			20 30
 			20 30
 			- 30
@@ -184,11 +183,21 @@ func TestSetPaths(t *testing.T) {
 		paths pathset.Set
 		n     uint64 // packets in the window
 	}{
-		{"an older generation is not believed", func(f *Flow, now time.Duration) { f.SetPaths(4, good, now) }, pathset.Of(1, 2), 5},
-		{"a crossing snapshot brings nothing back", func(f *Flow, now time.Duration) { f.SetPaths(5, good, now) }, pathset.Of(1, 2), 5},
-		{"its own decision comes back", func(f *Flow, now time.Duration) { f.SetPaths(5, pathset.Of(1, 2), now) }, pathset.Of(1, 2), 5},
-		{"its own decision, a generation on", func(f *Flow, now time.Duration) { f.SetPaths(6, pathset.Of(1, 2), now) }, pathset.Of(1, 2), 5},
-		{"an operator takes a path", func(f *Flow, now time.Duration) { f.SetPaths(5, pathset.Of(2, 3), now) }, pathset.Of(2), 0},
+		{"an older generation is ignored", func(f *Flow, now time.Duration) {
+			f.SetPaths(4, good, now)
+		}, pathset.Of(1, 2), 5},
+		{"a crossing snapshot restores nothing", func(f *Flow, now time.Duration) {
+			f.SetPaths(5, good, now)
+		}, pathset.Of(1, 2), 5},
+		{"its own decision returns", func(f *Flow, now time.Duration) {
+			f.SetPaths(5, pathset.Of(1, 2), now)
+		}, pathset.Of(1, 2), 5},
+		{"its own decision in a newer generation", func(f *Flow, now time.Duration) {
+			f.SetPaths(6, pathset.Of(1, 2), now)
+		}, pathset.Of(1, 2), 5},
+		{"an operator removes a path", func(f *Flow, now time.Duration) {
+			f.SetPaths(5, pathset.Of(2, 3), now)
+		}, pathset.Of(2), 0},
 		{"triggered again", func(f *Flow, now time.Duration) { f.SetPaths(6, good, now) }, good, 0},
 		{"switched off", func(f *Flow, now time.Duration) { f.SetPaths(6, 0, now) }, 0, 0},
 	} {
@@ -207,14 +216,14 @@ func TestSetPaths(t *testing.T) {
 	}
 }
 
-// TestPathsInFlight has packets on their way when the path set changes.
+// TestPathsInFlight changes the path set while packets are in flight.
 func TestPathsInFlight(t *testing.T) {
-	t.Run("what was sent before does not count", func(t *testing.T) {
+	t.Run("packets sent before do not count", func(t *testing.T) {
 		c := small()
 		c.Guard = 50 * ms
 		f := newFlow(t, c)
 		f.SetPaths(1, pathset.Of(1, 2), 0)
-		for key := range uint64(20) { // 10 ms apart; path 2 is good but has nothing yet
+		for key := range uint64(20) { // 10 ms apart; path 2 is good but has no arrivals yet
 			f.Observe(key, 1, time.Duration(key+1)*10*ms)
 		}
 		f.SetPaths(2, pathset.Of(1, 2, 3), 201*ms)
@@ -225,7 +234,7 @@ func TestPathsInFlight(t *testing.T) {
 			t.Errorf("%d packets counted after the guard time, want 1", f.n)
 		}
 	})
-	t.Run("late replicas are not taken for first ones", func(t *testing.T) {
+	t.Run("late replicas do not count as first ones", func(t *testing.T) {
 		f := newFlow(t, small(), 1, 2)
 		for key := range uint64(3) {
 			f.Observe(key, 1, time.Duration(key)*ms)
@@ -244,13 +253,13 @@ func TestPathsInFlight(t *testing.T) {
 		feed(f, trace(0, "20 30 90 ×2\n30 20 90 ×3"))
 		before := f.Stats()
 		if d := feed(f, trace(time.Second, "30 20 1 ×9\n30 90 1")); len(d) != 1 || d[0].Complete != 2 {
-			t.Errorf("decisions %+v", d) // the gap of 1 and 3 is not looked at
+			t.Errorf("decisions %+v", d) // the gap between 1 and 3 is ignored
 		}
 		if s := f.Stats(); s.PerPath[2].Stray != before.PerPath[2].Stray+10 || s.PerPath[2].First != 0 {
 			t.Errorf("stats %+v", s.PerPath[2])
 		}
 	})
-	t.Run("a decision not told yet is void in a new generation", func(t *testing.T) {
+	t.Run("a new generation discards a pending decision", func(t *testing.T) {
 		f := newFlow(t, small(), 1, 2)
 		for _, a := range trace(0, "20 30 ×4\n20 -") {
 			f.Observe(a.key, a.path, a.at)
@@ -262,8 +271,7 @@ func TestPathsInFlight(t *testing.T) {
 	})
 }
 
-// TestRestart is the receiver starting in the middle of a stream: the first it hears of
-// packets are replicas that are late.
+// TestRestart: a receiver that starts mid-stream first sees late replicas.
 func TestRestart(t *testing.T) {
 	var arrivals []arrival
 	for key := range uint64(400) {
@@ -286,7 +294,7 @@ func TestRestart(t *testing.T) {
 		return f.Stats()
 	}
 	if s := run(0); s.PerPath[2].First == 0 {
-		t.Error("no ghosts: the test tests nothing")
+		t.Error("no late replica counted as a first one: the test is void")
 	}
 	if s := run(100 * ms); s.Window != 0 || s.Remembered != 0 {
 		t.Errorf("stats after Reset %+v", s)
@@ -306,7 +314,7 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestDisorder tells the arrivals of a packet in the wrong order.
+// TestDisorder delivers the arrivals of a packet in the wrong order.
 func TestDisorder(t *testing.T) {
 	f := newFlow(t, small(), 1, 2)
 	for key := range uint64(5) {
@@ -345,7 +353,7 @@ func TestStats(t *testing.T) {
 	}
 }
 
-// TestHostileKeys has somebody invent packets faster than they are forgotten.
+// TestHostileKeys: invented packets arrive faster than they are forgotten.
 func TestHostileKeys(t *testing.T) {
 	c := small()
 	c.W, c.Capacity = maxW, 100 // 128
@@ -355,14 +363,20 @@ func TestHostileKeys(t *testing.T) {
 	}
 	s := f.Stats()
 	if s.Remembered != 128 || s.Evicted != 100_000-128 || len(f.packets.ring) != 128 || len(f.packets.table) != 256 {
-		t.Errorf("%d remembered, %d evicted, ring %d, table %d", s.Remembered, s.Evicted, len(f.packets.ring), len(f.packets.table))
+		t.Errorf(
+			"%d remembered, %d evicted, ring %d, table %d",
+			s.Remembered,
+			s.Evicted,
+			len(f.packets.ring),
+			len(f.packets.table),
+		)
 	}
 }
 
 func TestLatentError(t *testing.T) {
 	c := Default()
 	f := newFlow(t, c, 1, 2, 3)
-	for key := range uint64(4000) { // one a millisecond; path 2 loses one in ten, path 3 one in a hundred
+	for key := range uint64(4000) { // one per millisecond; path 2 loses 10 %, path 3 loses 1 %
 		at := time.Second + time.Duration(key)*ms
 		f.Observe(key, 1, at)
 		if key%10 != 0 {
@@ -377,15 +391,21 @@ func TestLatentError(t *testing.T) {
 	}
 }
 
-// TestLossy: of the paths that earn nothing, those are told that do not even deliver.
+// TestLossy: a decision reports which of the useless paths also lose replicas.
 func TestLossy(t *testing.T) {
 	c := Default()
 	c.Span, c.CompleteSpan = 2*time.Second, 10*time.Second
 	f := newFlow(t, c, 1, 2, 3, 4)
 	var arrivals []arrival
-	for key := range uint64(4000) { // one a millisecond; paths 1 and 2 are in time, 3 and 4 late, and 4 loses every second
+	// one per millisecond; paths 1 and 2 are in time, 3 and 4 late, and 4 loses every second one
+	for key := range uint64(4000) {
 		at := time.Second + time.Duration(key)*ms
-		arrivals = append(arrivals, arrival{key, 1, at}, arrival{key, 2, at + time.Microsecond}, arrival{key, 3, at + 20*ms})
+		arrivals = append(
+			arrivals,
+			arrival{key, 1, at},
+			arrival{key, 2, at + time.Microsecond},
+			arrival{key, 3, at + 20*ms},
+		)
 		if key%2 == 0 {
 			arrivals = append(arrivals, arrival{key, 4, at + 20*ms})
 		}

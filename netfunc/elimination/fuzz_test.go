@@ -8,7 +8,7 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// FuzzModel compares with the literal algorithm: three bytes are an arrival.
+// FuzzModel compares Flow with the literal algorithm: three bytes per arrival.
 func FuzzModel(f *testing.F) {
 	f.Add(uint8(4), uint8(7), []byte{1, 1, 0, 1, 2, 2, 2, 1, 1, 2, 2, 1, 3, 1, 1, 4, 1, 1, 5, 1, 1, 6, 1, 1})
 	f.Fuzz(func(t *testing.T, w, paths uint8, data []byte) {
@@ -25,7 +25,7 @@ func FuzzModel(f *testing.F) {
 	})
 }
 
-// FuzzFlow does anything at any time: eleven bytes are a call.
+// FuzzFlow makes arbitrary calls: eleven bytes per call.
 func FuzzFlow(f *testing.F) {
 	f.Add(true, []byte("\x00\x1f\x00\x00\x00\x00\x00\x00\x00\x00\x01\x09\x01\x00\x00\x00\x00\x00\x00\x00\x00\x01"))
 	f.Fuzz(func(t *testing.T, span bool, data []byte) {
@@ -41,7 +41,7 @@ func FuzzFlow(f *testing.F) {
 		}
 		for ; len(data) >= 11; data = data[11:] {
 			before, generation := flow.Paths()
-			at := time.Duration(binary.LittleEndian.Uint64(data[2:])) // any, negative too
+			at := time.Duration(binary.LittleEndian.Uint64(data[2:])) // any time, including negative ones
 			if data[10]%4 != 0 {
 				at = time.Duration(flow.now) + at%time.Second
 			}
@@ -62,7 +62,8 @@ func FuzzFlow(f *testing.F) {
 				d, ok = flow.Observe(uint64(data[10]%32), int(data[1]%10), at)
 			}
 			after, _ := flow.Paths()
-			if after&^before != 0 || (after == 0) != (before == 0) || ok && (d.Remaining != after || d.Removed&after != 0 || d.Removed == 0) {
+			if after&^before != 0 || (after == 0) != (before == 0) ||
+				ok && (d.Remaining != after || d.Removed&after != 0 || d.Removed == 0) {
 				t.Fatalf("P = %v after %v, decision %v %+v", after, before, ok, d)
 			}
 			if s := flow.Stats(); s.Remembered > 16 {

@@ -8,10 +8,10 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// weather is a path whose delay varies between 20 and 70 ms, drawn for 50 to 200 ms at a time,
-// beside one of 30 to 35 ms that loses a packet in 2000. In a bad spell nothing below 45 ms is
-// drawn: the first path earns rewards only for what the other one loses. Else each fourth draw
-// is the least.
+// weather is two paths: one whose delay varies between 20 and 70 ms, drawn for 50 to 200 ms at a
+// time, and one of 30 to 35 ms that loses one packet in 2000. In a bad spell no delay below 45 ms
+// is drawn, so the first path is rewarded only for the losses of the second. Otherwise every fourth
+// draw is the minimum.
 type weather struct {
 	r            *rand.Rand
 	until        [2]time.Duration
@@ -20,7 +20,7 @@ type weather struct {
 	number, rate int
 }
 
-// blow gives the arrivals of what is sent from a time to another, and stops at a decision.
+// blow generates the arrivals of packets sent from one time to another, and stops at a decision.
 func (w *weather) blow(f *Flow, from, to time.Duration, bad bool) (Decision, bool) {
 	var underway []arrival
 	least, most := [2]time.Duration{20 * ms, 30 * ms}, [2]time.Duration{70 * ms, 35 * ms}
@@ -40,7 +40,7 @@ func (w *weather) blow(f *Flow, from, to time.Duration, bad bool) (Decision, boo
 			if i == 1 && w.r.IntN(2000) == 0 {
 				continue
 			}
-			w.last[i] = max(sent+w.delay[i], w.last[i]) // in order
+			w.last[i] = max(sent+w.delay[i], w.last[i]) // in order of arrival
 			underway = append(underway, arrival{uint64(w.number), i + 1, w.last[i]})
 		}
 	}
@@ -53,9 +53,9 @@ func (w *weather) blow(f *Flow, from, to time.Duration, bad bool) (Decision, boo
 	return Decision{}, false
 }
 
-// TestLastPathButOne: a path that was of no use for a moment is not given up where it is the last
-// protection of the other one. One that is of no use for longer is; and where that turns out to
-// have been a mistake, longer is asked for the next time.
+// TestLastPathButOne: a path that is useless for a moment is kept if it is the last protection of
+// another one. If it is useless for longer it is removed; if that turns out to be a mistake, the
+// next removal takes longer.
 func TestLastPathButOne(t *testing.T) {
 	both := pathset.Of(1, 2)
 	for seed := range uint64(10) {
@@ -77,7 +77,7 @@ func TestLastPathButOne(t *testing.T) {
 			case d.Complete == 0 && d.Window < uint32(w.rate)*uint32(least/time.Second):
 				t.Fatalf("seed %d: %s: in a window of %d packets", seed, what, d.Window)
 			}
-			now += length + 100*ms // for the next one not to overtake it
+			now += length + 100*ms // so that the next packet does not overtake it
 		}
 		blow("fair", 10*time.Second, false, 0, 0)
 		blow("bad for one window and a half", 3*time.Second, true, 0, 0)
@@ -88,14 +88,13 @@ func TestLastPathButOne(t *testing.T) {
 		blow("fair then", 3*time.Second, false, 0, 0)
 		blow("bad for very long", 14*time.Second, true, 8*time.Second, 12*time.Second)
 		now += time.Minute
-		f.SetPaths(3, both, now) // long after: it did well to stop
+		f.SetPaths(3, both, now) // long after: stopping was right
 		blow("fair the next day", 5*time.Second, false, 0, 0)
 		blow("bad for longer the next day", 6*time.Second, true, 2500*ms, 5500*ms)
 	}
 }
 
-// TestSpare: where all other paths earned nothing, the best of them stays beside the one that is
-// left until LastSpan has passed.
+// TestSpare: if no other path earns rewards, the best of them stays until LastSpan has passed.
 func TestSpare(t *testing.T) {
 	c := Default()
 	c.Guard = 0
@@ -104,7 +103,7 @@ func TestSpare(t *testing.T) {
 	for n := range 12_000 {
 		sent := time.Duration(n) * ms
 		second := 90 * ms
-		if n < 10 { // below Slack, but more than the others
+		if n < 10 { // below Slack, but most of them
 			second = 21 * ms
 		}
 		for i, delay := range []time.Duration{80 * ms, 20 * ms, second, 70 * ms} {
@@ -119,8 +118,7 @@ func TestSpare(t *testing.T) {
 	}
 }
 
-// TestSlowFlow: a flow so slow that Span passes with fewer than W packets is decided about when
-// there are W of them, and no sooner.
+// TestSlowFlow: with fewer than W packets in Span, the decision comes exactly at W packets.
 func TestSlowFlow(t *testing.T) {
 	for _, rate := range []int{1, 5, 20, 40, 49, 51, 100} {
 		c := Default()
@@ -129,7 +127,7 @@ func TestSlowFlow(t *testing.T) {
 		var arrivals []arrival
 		for n := range 1000 {
 			sent := time.Duration(n) * period
-			// Two paths take turns at being late, one is always late, and one is dead.
+			// Two paths alternate in being late, one is always late, and one is dead.
 			delays := []time.Duration{20 * ms, 40 * ms, 60 * ms}
 			if n%4 == 0 {
 				delays[0], delays[1] = 40*ms, 20*ms

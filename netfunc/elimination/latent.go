@@ -2,20 +2,20 @@ package elimination
 
 import "holocast/netfunc/pathset"
 
-// latentTest compares what came on each path with what should have come. IEEE Std
-// 802.1CB-2017, 7.4.4, counts what was discarded as a duplicate and reports that some path
-// fails; here the paths are known, and so is the failing one.
+// latentTest compares the arrivals on each path with those expected. IEEE Std 802.1CB-2017 section
+// 7.4.4 counts discarded duplicates and detects that some path fails; here the receiver knows the
+// paths, and so which one fails.
 type latentTest struct {
-	since   int64 // when the period began, ns
+	since   int64 // start of the period, ns
 	packets uint32
 	lost    [pathset.Max]uint32
 	found   pathset.Set
 }
 
-// leastTested is how many packets a period must have for the test to mean something.
+// leastTested is the number of packets a period needs for a meaningful test.
 const leastTested = 100
 
-// over counts the replicas of a packet that never came, when it is forgotten.
+// over counts a packet's missing replicas when it is forgotten.
 func (f *Flow) over(p *packet) {
 	if !p.counted {
 		return
@@ -32,7 +32,8 @@ func (f *Flow) over(p *packet) {
 	*test = latentTest{since: f.now, found: test.judge(f.conf.LatentLoss)}
 }
 
-// lossy are the paths that were found, and those that the period under way would find if it ended now.
+// lossy returns the paths found in the last period, and those the current period would find if it
+// ended now.
 func (t *latentTest) lossy(share float64) pathset.Set {
 	if t.packets < leastTested {
 		return t.found
@@ -40,7 +41,7 @@ func (t *latentTest) lossy(share float64) pathset.Set {
 	return t.found | t.judge(share)
 }
 
-// judge returns the paths that lost a share of their replicas or more.
+// judge returns the paths that lost at least share of their replicas.
 func (t *latentTest) judge(share float64) (found pathset.Set) {
 	for i, lost := range t.lost {
 		if lost > 0 && float64(lost) >= share*float64(t.packets) {

@@ -8,8 +8,8 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// model is Algorithm 1 written down literally, with maps and without regard to cost. What it
-// adds to the paper is only when a packet is settled, and what is forgotten.
+// model is a literal version of Algorithm 1, with maps and without regard to cost. It adds to the
+// paper only when packets are settled and forgotten.
 type model struct {
 	W                      int
 	alpha, timeout, memory time.Duration
@@ -18,7 +18,7 @@ type model struct {
 	n       int
 	R       map[int]map[int]int // packet number → path → reward
 	N       map[int]int
-	packets []*modelPacket // remembered, in the order of their first arrivals
+	packets []*modelPacket // remembered packets, in the order of their first arrivals
 	stopped bool
 }
 
@@ -30,8 +30,10 @@ type modelPacket struct {
 }
 
 func newModel(c Config, P pathset.Set) *model {
-	m := &model{W: c.W, alpha: c.Alpha, timeout: c.Timeout, memory: c.Memory,
-		P: map[int]bool{}, R: map[int]map[int]int{}, N: map[int]int{}}
+	m := &model{
+		W: c.W, alpha: c.Alpha, timeout: c.Timeout, memory: c.Memory,
+		P: map[int]bool{}, R: map[int]map[int]int{}, N: map[int]int{},
+	}
 	for i := 1; i <= pathset.Max; i++ {
 		if P.Has(i) {
 			m.P[i] = true
@@ -85,7 +87,7 @@ func (m *model) settleAll(now time.Duration) {
 	}
 }
 
-// settle has the lines of the paper.
+// settle follows the lines of the paper.
 func (m *model) settle(p *modelPacket) {
 	var Tmin time.Duration = -1
 	for i, t := range p.T {
@@ -140,7 +142,7 @@ type arrival struct {
 	at   time.Duration
 }
 
-// compare runs the arrivals through both and fails where they differ.
+// compare runs the arrivals through both versions and fails where they differ.
 func compare(t *testing.T, c Config, P pathset.Set, arrivals []arrival) {
 	t.Helper()
 	f, err := New(c)
@@ -161,7 +163,15 @@ func compare(t *testing.T, c Config, P pathset.Set, arrivals []arrival) {
 			t.Fatalf("arrival %d %+v: decision %+v, want P = %v from %v", n, a, d, want, before)
 		}
 		if s := f.Stats(); int(f.n) != m.n || s.Remembered != len(m.packets) {
-			t.Fatalf("arrival %d %+v: %d settled, %d remembered, want %d and %d", n, a, f.n, s.Remembered, m.n, len(m.packets))
+			t.Fatalf(
+				"arrival %d %+v: %d settled, %d remembered, want %d and %d",
+				n,
+				a,
+				f.n,
+				s.Remembered,
+				m.n,
+				len(m.packets),
+			)
 		}
 		rewards := f.Stats().PerPath
 		for i := range pathset.Max {
@@ -173,8 +183,8 @@ func compare(t *testing.T, c Config, P pathset.Set, arrivals []arrival) {
 	}
 }
 
-// TestModel compares with the literal algorithm over random paths, some of which are dead,
-// lossy, slow or good for a time only.
+// TestModel compares Flow with the literal algorithm over random paths, some dead,
+// lossy, slow or only temporarily good.
 func TestModel(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))

@@ -8,34 +8,34 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// packet is a packet n of which at least one replica came.
+// packet is a packet with at least one replica arrived.
 type packet struct {
 	key     uint64
-	base    int64              // when the first replica arrived, ns
-	gap     [pathset.Max]int32 // T_i(n) − base, ns, of the paths in arrived
+	base    int64              // arrival of the first replica, ns
+	gap     [pathset.Max]int32 // T_i(n) − base, ns, for paths in arrived
 	arrived pathset.Set
-	paths   pathset.Set // P when the first replica arrived
+	paths   pathset.Set // P at the arrival of the first replica
 	settled bool
-	counted bool // it is to earn rewards when settled
+	counted bool // earns rewards when settled
 }
 
 // packets remembers packets by key, in the order of their first arrivals:
 //
 //	oldest … settled … | next … waiting for replicas … | end
 //
-// They are in a ring; an open-addressed table with linear probing finds their places. Both
-// grow with the number of packets, up to a limit.
+// Packets are in a ring, indexed by an open-addressed hash table with linear probing. Both grow
+// with the number of packets, up to a limit.
 type packets struct {
-	ring              []packet // a power of two of them
-	oldest, next, end uint64   // positions, ever growing
-	table             []entry  // twice as many as ring
-	shift             uint     // takes a hash to its entry
-	seed              uint64   // odd: makes collisions of keys unforeseeable
-	limit             int      // of len(ring)
+	ring              []packet // a power of two
+	oldest, next, end uint64   // positions, never reduced
+	table             []entry  // twice the size of ring
+	shift             uint     // maps a hash to its table entry
+	seed              uint64   // odd; makes collisions unpredictable
+	limit             int      // maximum of len(ring)
 }
 
-// entry is the upper half of a key's hash, and the packet's place in the ring plus one in
-// the lower half; 0 is free.
+// entry holds the upper half of a key's hash, and in its lower half the packet's ring index plus
+// one; 0 = free.
 type entry uint64
 
 const leastPackets = 1 << 10
@@ -52,10 +52,10 @@ func newPackets(capacity int) packets {
 
 func (m *packets) at(position uint64) *packet { return &m.ring[position&uint64(len(m.ring)-1)] }
 
-// full reports that nothing can be added without forgetting the oldest.
+// full reports that adding a packet requires forgetting the oldest.
 func (m *packets) full() bool { return m.end-m.oldest == uint64(m.limit) }
 
-// find returns the packet with a key, nil where there is none.
+// find returns the packet of a key, or nil.
 func (m *packets) find(key uint64) *packet {
 	hash := key * m.seed
 	table := m.table
@@ -73,7 +73,7 @@ func (m *packets) find(key uint64) *packet {
 	}
 }
 
-// add remembers a packet that find did not find. There must be room.
+// add adds a packet that find did not return. There must be room.
 func (m *packets) add(key uint64) *packet {
 	if m.end-m.oldest == uint64(len(m.ring)) {
 		m.resize(2 * len(m.ring))
@@ -106,7 +106,7 @@ func (m *packets) forget() {
 	for m.table[i&mask] != want {
 		i++
 	}
-	// Move up those behind whose probing would end at the gap.
+	// Move up the following entries whose probing would otherwise stop at the gap.
 	for j := i + 1; ; j++ {
 		e := m.table[j&mask]
 		if e == 0 {
@@ -121,13 +121,13 @@ func (m *packets) forget() {
 	m.table[i&mask] = 0
 }
 
-// clear forgets all.
+// clear forgets everything.
 func (m *packets) clear() {
 	m.oldest, m.next = m.end, m.end
 	clear(m.table)
 }
 
-// resize changes the ring to size packets, at least as many as there are.
+// resize changes the ring to size packets, at least the current number.
 func (m *packets) resize(size int) {
 	old := *m
 	m.ring = make([]packet, size)

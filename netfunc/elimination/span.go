@@ -2,38 +2,36 @@ package elimination
 
 import "holocast/netfunc/pathset"
 
-// spanSlots is how many steps a window of time moves in to pass once.
+// spanSlots is the number of slots that Span is divided into.
 const spanSlots = 50
 
-// maxSpans is how many times Span CompleteSpan may be.
+// maxSpans is the maximum of CompleteSpan in multiples of Span.
 const maxSpans = 20
 
-// spanWindow holds the packets of the last Span, and of the last LastSpan and CompleteSpan; of
-// a flow so slow that those are fewer than W, the last W packets. It moves in steps of
-// Span/spanSlots, so that its memory does not depend on the rate, and the rules are asked when
-// it has moved.
+// spanWindow holds the packets of the last Span, LastSpan and CompleteSpan, and for slow flows the
+// last W packets, if those are more. It advances in steps of Span/spanSlots, so that its memory
+// does not depend on the rate, and the rules are applied after each step.
 type spanWindow struct {
-	step   int64 // ns
+	step   int64 // length of a slot, ns
 	slack  float64
 	recent *packetWindow // the last W packets
 
-	slots       []slot // the last ones; slot number s is at s mod len(slots)
-	first, last int64  // slot numbers: where the window began, and the one being filled
+	slots       []slot // ring; slot number s is at s mod len(slots)
+	first, last int64  // slot numbers: start of the window, and the current slot
 	empty       bool
 	short, long sum
-	// mid is what removes the last path but one. It is as long as long after a reset
-	// that asks for care.
+	// mid removes the last path but one. After a careful reset it is as long as long.
 	mid      sum
 	midSlots int64
 }
 
-// slot is the packets of one step.
+// slot holds the packets of one step.
 type slot struct {
 	packets uint32
 	rewards [pathset.Max]uint32
 }
 
-// sum is the packets of the last slots; of the one being filled too.
+// sum holds the packets of the last slots, including the current one.
 type sum struct {
 	slots int64
 	slot
@@ -63,7 +61,7 @@ func (w *spanWindow) add(at int64, reward pathset.Set) (moved bool) {
 	case w.empty:
 		w.empty, w.first, w.last = false, number, number
 	case number-w.last >= int64(len(w.slots)):
-		clear(w.slots) // nothing is left of what was
+		clear(w.slots) // everything has expired
 		w.short.slot, w.mid.slot, w.long.slot = slot{}, slot{}, slot{}
 		w.last, moved = number, true
 	default:
@@ -74,7 +72,7 @@ func (w *spanWindow) add(at int64, reward pathset.Set) (moved bool) {
 					t.drop(w.slot(out))
 				}
 			}
-			w.long.drop(w.slot(w.last)) // which is len(slots) before it
+			w.long.drop(w.slot(w.last)) // the slot len(slots) earlier, reused now
 			*w.slot(w.last) = slot{}
 			moved = true
 		}
@@ -94,7 +92,7 @@ func (w *spanWindow) add(at int64, reward pathset.Set) (moved bool) {
 	return moved
 }
 
-// drop takes the packets of a slot out.
+// drop subtracts the packets of a slot.
 func (t *sum) drop(s *slot) {
 	t.packets -= s.packets
 	for i := range t.rewards {
@@ -102,8 +100,8 @@ func (t *sum) drop(s *slot) {
 	}
 }
 
-// counts is what a window holds, the last W packets where its time has fewer, and whether it
-// has passed once.
+// counts returns the content of a window, or the last W packets if its time has fewer, and whether
+// the window is full.
 func (w *spanWindow) counts(t *sum) (s slot, filled bool) {
 	s = t.slot
 	if w.sparse(t) {
@@ -112,7 +110,7 @@ func (w *spanWindow) counts(t *sum) (s slot, filled bool) {
 	return s, w.last-w.first >= t.slots && s.packets >= uint32(len(w.recent.rewards))
 }
 
-// sparse reports that the time of a window has fewer than W packets.
+// sparse reports that a window's time has fewer than W packets.
 func (w *spanWindow) sparse(t *sum) bool { return t.packets < uint32(len(w.recent.rewards)) }
 
 func (w *spanWindow) judge(paths pathset.Set) (useless, complete pathset.Set) {
@@ -131,10 +129,10 @@ func (w *spanWindow) judge(paths pathset.Set) (useless, complete pathset.Set) {
 	return useless, complete
 }
 
-// few is how many rewards of so many packets are as good as none.
+// few returns the number of rewards that counts as none.
 func (w *spanWindow) few(s slot) uint32 { return uint32(float64(s.packets) * w.slack) }
 
-// useless returns the paths that earned as good as nothing in a window.
+// useless returns the paths with at most few rewards in a window.
 func (w *spanWindow) useless(t *sum, paths pathset.Set) (useless pathset.Set) {
 	c, filled := w.counts(t)
 	if !filled {
@@ -148,8 +146,8 @@ func (w *spanWindow) useless(t *sum, paths pathset.Set) (useless pathset.Set) {
 	return useless
 }
 
-// spare returns those of the paths about to be removed that are to stay, for only one other
-// would be left: none where they were of no use for longer, else the best.
+// spare returns the path to keep although it is about to be removed, because only one other would
+// be left: none if all were useless for the longer time, otherwise the best.
 func (w *spanWindow) spare(paths pathset.Set) (best pathset.Set) {
 	if w.useless(&w.mid, paths) == paths {
 		return 0
@@ -164,7 +162,7 @@ func (w *spanWindow) spare(paths pathset.Set) (best pathset.Set) {
 	return best
 }
 
-// of is the window that removes the last path but one, or the one that removes others.
+// of returns the window that removes the last path but one, or the one that removes others.
 func (w *spanWindow) of(last bool) *sum {
 	if last {
 		return &w.mid

@@ -4,38 +4,38 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// Stats counts since New.
+// Stats holds counters since New.
 type Stats struct {
-	// Packets of which a first replica came.
+	// Packets with at least one arrival.
 	Packets uint64
-	// Evicted packets were forgotten before Memory had passed, for want of Capacity:
-	// their replicas may since have been taken for first ones.
+	// Evicted counts packets forgotten before Memory passed, because Capacity was exceeded. Their
+	// later replicas may have counted as first ones.
 	Evicted uint64
-	// Unknown arrivals were on a path outside 1 to pathset.Max.
+	// Unknown counts arrivals on a path outside 1 to pathset.Max.
 	Unknown uint64
-	// Remembered is how many packets are remembered now.
+	// Remembered is the number of packets remembered now.
 	Remembered int
 	// Paths is P, Generation its generation.
 	Paths      pathset.Set
 	Generation uint64
-	// Latent are the paths of P that lost LatentLoss of their replicas or more in the
-	// last LatentPeriod, which duplication hid.
+	// Latent is the set of paths of P that lost at least LatentLoss of their replicas in the last
+	// LatentPeriod, hidden by duplication.
 	Latent pathset.Set
-	// Window is how many packets the window for removals holds.
+	// Window is the number of packets in the window for removals.
 	Window uint32
-	// Path 1 first.
+	// PerPath has path 1 first.
 	PerPath [pathset.Max]PathStats
 }
 
 // PathStats counts the replicas on a path.
 type PathStats struct {
-	Arrived  uint64 // on the path, whatever P is
-	First    uint64 // before all others
+	Arrived  uint64 // all arrivals on the path
+	First    uint64 // before any other replica
 	Rewarded uint64 // within α of the first
-	Late     uint64 // after that
+	Late     uint64 // later than α
 	Lost     uint64 // not within Memory
-	Stray    uint64 // came though the path is not in P
-	Repeated uint64 // came on the same path again
+	Stray    uint64 // arrived on a path outside P
+	Repeated uint64 // repeated on the same path
 	Reward   uint32 // N_i: rewards in the window
 }
 

@@ -12,7 +12,7 @@ import (
 
 var seeds = flag.Int("table1.seeds", 1, "runs of each simulation of Table I")
 
-// emulated is a path of Table I while background traffic varies its delay.
+// emulated is a path of Table I whose delay varies with background traffic.
 type emulated struct {
 	rate     float64 // bit/s
 	loss     float64
@@ -34,9 +34,9 @@ const (
 	queue    = 1000 // packets that wait on a path
 )
 
-// variation is for how long a delay that was drawn holds; 0 is one packet, which may then
-// overtake others. Where it holds, packets keep their order: those behind a longer delay
-// follow half as fast again as the path's rate, as in the network lab.
+// variation is how long a drawn delay persists. With 0, each packet has its own delay and may
+// overtake others. Otherwise packets keep their order: those behind a longer delay follow at 1.5
+// times the path's rate, as in the network lab.
 type variation struct{ min, max time.Duration }
 
 var (
@@ -52,7 +52,7 @@ type sending struct {
 	free, drawn, delay, last time.Duration
 }
 
-// send returns when a packet arrives that is sent at a time, and whether it does.
+// send returns the arrival time of a packet sent at a time, or false if it is lost.
 func (p *sending) send(sent time.Duration) (time.Duration, bool) {
 	airtime := time.Duration(nfovSize * 8 / p.rate * float64(time.Second))
 	switch {
@@ -77,19 +77,18 @@ func (p *sending) send(sent time.Duration) (time.Duration, bool) {
 	return at, true
 }
 
-// outcome is what became of the paths in a run.
+// outcome is the result for the paths in a run.
 type outcome struct {
-	removed [pathset.Max]time.Duration // after the start; 0 = kept
+	removed [pathset.Max]time.Duration // time after the start; 0 = kept
 	kept    pathset.Set                // when the background traffic ended
-	stopped time.Duration              // after the background traffic ended; 0 = not
+	stopped time.Duration              // time after the background traffic ended; 0 = not removed
 	left    pathset.Set                // at the end
 }
 
-// Background traffic is there for 40 s of the 55 s that packets are duplicated over all
-// paths.
+// Packets are duplicated over all paths for 55 s, with background traffic in the first 40 s.
 const begin, calm, end = time.Second, 41 * time.Second, 56 * time.Second
 
-// stream gives the arrivals of one run in the order of their times.
+// stream returns the arrivals of one run in order.
 func stream(v variation, seed uint64) iter.Seq[arrival] {
 	return func(yield func(arrival) bool) {
 		r := rand.New(rand.NewPCG(seed, 7))
@@ -127,7 +126,7 @@ func stream(v variation, seed uint64) iter.Seq[arrival] {
 	}
 }
 
-// run gives the arrivals to the algorithm.
+// run feeds the arrivals to the algorithm.
 func run(tb testing.TB, c Config, arrivals iter.Seq[arrival]) outcome {
 	f, err := New(c)
 	if err != nil {
@@ -167,9 +166,10 @@ func TestTable1(t *testing.T) {
 		v     variation
 		check func(o outcome) bool
 	}{
-		// As in the paper: paths 1 and 2 are kept, and 1 alone once the traffic is over.
+		// As in the paper: paths 1 and 2 are kept, and only 1 once the traffic has ended.
 		{"as printed, delays of packets vary", Printed(), perPacket, func(o outcome) bool {
-			return o.kept == pathset.Of(1, 2) && max(o.removed[2], o.removed[3], o.removed[4]) < soon && o.left == pathset.Of(1) && o.stopped < soon
+			return o.kept == pathset.Of(1, 2) && max(o.removed[2], o.removed[3], o.removed[4]) < soon &&
+				o.left == pathset.Of(1) && o.stopped < soon
 		}},
 		// A window of 13 ms sees one delay.
 		{"as printed, delays hold", Printed(), held, func(o outcome) bool {
@@ -182,7 +182,13 @@ func TestTable1(t *testing.T) {
 			good := 0
 			for seed := range *seeds {
 				o := run(t, test.conf, stream(test.v, uint64(seed)))
-				t.Logf("kept %v, left %v after another %v; removed after %v", o.kept, o.left, o.stopped, o.removed[:len(table1)])
+				t.Logf(
+					"kept %v, left %v after another %v; removed after %v",
+					o.kept,
+					o.left,
+					o.stopped,
+					o.removed[:len(table1)],
+				)
 				if test.check(o) {
 					good++
 				}

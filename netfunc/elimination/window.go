@@ -2,20 +2,20 @@ package elimination
 
 import "holocast/netfunc/pathset"
 
-// window is what the two rules look at.
+// window holds the rewards that the two rules evaluate.
 type window interface {
-	// add counts a settled packet with T_min(n) = at and drops what is no longer in the
-	// window. It returns whether the rules are to be asked.
+	// add counts a settled packet with T_min(n) = at and removes expired packets. It reports
+	// whether to apply the rules.
 	add(at int64, reward pathset.Set) bool
-	// judge returns the paths of P to remove, being of no use in the window, and those that
-	// suffice alone. There are none before the window was filled.
+	// judge returns the paths of P that are useless in the window, and those that suffice alone.
+	// Both are empty until the window is full.
 	judge(paths pathset.Set) (useless, complete pathset.Set)
-	// sums returns N_i, and how many packets they are of; last reports that it is about the
-	// window that removes the last path but one.
+	// sums returns N_i and the number of packets. last selects the window that removes the last
+	// path but one.
 	sums(last bool) (rewards [pathset.Max]uint32, packets uint32)
-	// began is T_min of the oldest packet in the window, or before it.
+	// began returns T_min of the oldest packet in the window, or an earlier time.
 	began(last bool) int64
-	// reset empties the window; careful asks more of what removes the last path but one.
+	// reset empties the window. careful lengthens the window for removing the last path but one.
 	reset(careful bool)
 }
 
@@ -28,11 +28,11 @@ func newWindow(c Config) window {
 
 // packetWindow holds the last W packets, as printed.
 type packetWindow struct {
-	n       uint64        // packets so far
+	n       uint64        // number of packets so far
 	rewards []pathset.Set // R_i of packet n is at n mod W
 	times   []int64       // T_min
 	count   [pathset.Max]uint32
-	slack   uint32 // by which N_i may miss 0 and W
+	slack   uint32 // tolerance of N_i from 0 and W
 }
 
 func newPacketWindow(c Config) *packetWindow {

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs what the OpenFlow controller needs into build/openflow/venv, with --dev also what
-# its tests need. It can run again; it does nothing if nothing changed.
+# Installs the OpenFlow controller's dependencies into build/openflow/venv, with --dev also those of
+# its tests. Does nothing if they are up to date.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -15,7 +15,7 @@ fi
 
 python=${PYTHON:-python3}
 if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-	echo "install.sh: Python 3.11 or later is missing (Debian: python3); PYTHON names another one" >&2
+	echo "install.sh: Python 3.11 or later is missing (Debian: python3); set PYTHON to use another one" >&2
 	exit 1
 fi
 stamp=$venv/installed
@@ -24,10 +24,10 @@ if [ -x "$venv/bin/python" ] && [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wante
 	exit 0
 fi
 if ! "$python" -m venv "$venv"; then
-	echo "install.sh: $python cannot make virtual environments (Debian: python3-venv)" >&2
+	echo "install.sh: $python cannot create virtual environments (Debian: python3-venv)" >&2
 	exit 1
 fi
 "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$requirements"
 site=$("$venv/bin/python" -c 'import site; print(site.getsitepackages()[0])')
-echo "$here" >"$site/holocast_openflow.pth" # python -m holocast_openflow works from anywhere
+echo "$here" >"$site/holocast_openflow.pth" # makes python -m holocast_openflow work anywhere
 echo "$wanted" >"$stamp"

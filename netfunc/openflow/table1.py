@@ -3,9 +3,9 @@
 
 relay 10.0.0.1 ── 1 s1 2‥6 ══ paths 1‥5 ══ 2‥6 s2 1 ── viewer 10.0.0.2
 
-Run as root, with the system's Python (Debian: mininet), beside the controller with
-table1.yaml. Without a command it opens Mininet's prompt; with one, the relay runs it
-while the delays vary from 10 s to 50 s.
+Run it as root with the system's Python (Debian: mininet), next to the controller with
+table1.yaml. Without a command it opens Mininet's prompt; otherwise the relay runs the
+command while the delays vary, from 10 s to 50 s.
 """
 
 import argparse
@@ -25,12 +25,12 @@ from mininet.node import OVSSwitch, RemoteController
 
 @dataclass(frozen=True)
 class Path:
-    """A row of the table. Conditions are those of each direction."""
+    """A row of the table. Conditions apply to each direction."""
 
     rate: int  # Mbit/s
     delay: int  # ms
     loss: float  # %
-    most: int  # ms; while there is background traffic the delay is from delay to this
+    most: int  # ms; during background traffic the delay is between delay and this
 
 
 TABLE = (
@@ -41,22 +41,24 @@ TABLE = (
     Path(50, 30, 0, 35),
 )
 BEGIN, END = 10.0, 50.0  # of the background traffic, s
-HOLD = (0.05, 0.2)  # how long a delay that was drawn holds, s
+HOLD = (0.05, 0.2)  # how long a drawn delay holds, s
 QUEUE = 1000  # packets
 
 
 def has_qdisc(*kind: str) -> bool:
-    """Tell whether the kernel has a queueing discipline."""
+    """Report whether the kernel has a queueing discipline."""
     script = f"ip link set lo up && tc qdisc add dev lo root {' '.join(kind)}"
     return subprocess.run(["unshare", "--net", "sh", "-c", script], check=False, capture_output=True).returncode == 0
 
 
 def build(datapath: str, controller: str, netem: bool, htb: bool) -> Mininet:
-    """Make hosts, switches and paths."""
+    """Create hosts, switches and paths."""
     net = Mininet(switch=OVSSwitch, controller=None, autoSetMacs=True)
     host, _, port = controller.rpartition(":")
     net.addController("c0", controller=RemoteController, ip=host, port=int(port))
-    s1, s2 = (net.addSwitch(name, datapath=datapath, protocols="OpenFlow13", failMode="secure") for name in ("s1", "s2"))
+    s1, s2 = (
+        net.addSwitch(name, datapath=datapath, protocols="OpenFlow13", failMode="secure") for name in ("s1", "s2")
+    )
     relay, viewer = net.addHost("relay", ip="10.0.0.1/24"), net.addHost("viewer", ip="10.0.0.2/24")
     net.addLink(relay, s1, cls=Link)
     net.addLink(viewer, s2, cls=Link)
@@ -67,13 +69,13 @@ def build(datapath: str, controller: str, netem: bool, htb: bool) -> Mininet:
             net.addLink(s1, s2, cls=Link)
     net.build()
     for node in (relay, viewer):
-        # The user-space datapath takes packets as they are, checksums included.
+        # The user-space datapath does not complete checksums.
         node.cmd(f"ethtool -K {node.defaultIntf()} tx off")
     return net
 
 
 def conditions(path: Path, delay: float, netem: bool) -> dict[str, object]:
-    """Return what Mininet wants to know of a link."""
+    """Return a link's options for Mininet."""
     out: dict[str, object] = {"bw": path.rate, "use_htb": True}
     if netem:
         out |= {"delay": f"{delay:.1f}ms", "loss": path.loss, "max_queue_size": QUEUE}
@@ -81,7 +83,7 @@ def conditions(path: Path, delay: float, netem: bool) -> dict[str, object]:
 
 
 def vary(intf: TCIntf, path: Path, begin: float, stop: threading.Event) -> None:
-    """Draw the delay of one direction anew while there is background traffic."""
+    """Vary the delay of one direction during background traffic."""
     stop.wait(begin + BEGIN - time.monotonic())
     while time.monotonic() < begin + END and not stop.is_set():
         set_delay(intf, path, random.uniform(path.delay, path.most))
@@ -90,24 +92,24 @@ def vary(intf: TCIntf, path: Path, begin: float, stop: threading.Event) -> None:
 
 
 def set_delay(intf: TCIntf, path: Path, delay: float) -> None:
-    """Change Mininet's netem, which is below its class 5:1, in place."""
+    """Change Mininet's netem, below its class 5:1, in place."""
     netem = ["netem", "delay", f"{delay:.1f}ms", "loss", f"{path.loss}%", "limit", str(QUEUE)]
     subprocess.run(["tc", "qdisc", "change", "dev", intf.name, "parent", "5:1", "handle", "10:", *netem], check=False)
 
 
 def main() -> int:
-    """Build the network and run what is asked for."""
+    """Build the network, then open the prompt or run the command."""
     options = argparse.ArgumentParser(description="Table I of the packet-duplication paper in Mininet.")
     options.add_argument("--controller", default="127.0.0.1:6653", help="OpenFlow address of the controller")
     options.add_argument("--datapath", choices=("kernel", "user"), default="kernel", help="of Open vSwitch")
-    options.add_argument("command", nargs="*", help="what the relay runs")
+    options.add_argument("command", nargs="*", help="command to run in the relay")
     arguments = options.parse_args()
     netem, htb = has_qdisc("netem", "delay", "1ms"), has_qdisc("handle", "5:", "htb", "default", "1")
     if not netem:
-        what = "rates" if htb else "nothing, as it has no HTB either,"
+        what = "rates" if htb else "nothing (no HTB either)"
         print(
-            f"table1: this kernel has no netem (CONFIG_NET_SCH_NETEM): of Table I the paths have {what} but neither delays nor "
-            "loss. `holocast-lab lab run table1` emulates them on any kernel.",
+            f"table1: this kernel has no netem (CONFIG_NET_SCH_NETEM): the paths emulate {what} of Table I, but "
+            "neither delays nor loss. `holocast-lab lab run table1` emulates them on any kernel.",
             file=sys.stderr,
         )
     setLogLevel("warning")
@@ -117,7 +119,7 @@ def main() -> int:
     try:
         net.start()
         if not net.waitConnected(timeout=30):
-            print(f"table1: the switches do not reach the controller at {arguments.controller}", file=sys.stderr)
+            print(f"table1: the switches cannot connect to the controller at {arguments.controller}", file=sys.stderr)
             return 1
         begin = time.monotonic()
         if netem:

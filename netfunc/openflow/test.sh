@@ -1,6 +1,6 @@
 #!/bin/bash
-# Tests the OpenFlow controller: style, types, units, and as root on Open vSwitch in
-# network namespaces. Arguments go to pytest.
+# Tests the OpenFlow controller: style, types, units, and as root Open vSwitch in network
+# namespaces. Arguments go to pytest.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -8,7 +8,7 @@ cd "$(dirname "$0")"
 bin=$(cd ../.. && pwd)/build/openflow/venv/bin
 
 for tool in ovs-vswitchd ethtool ip; do
-	command -v "$tool" >/dev/null || { echo "test.sh: $tool is missing: make setup-test installs it" >&2; exit 1; }
+	command -v "$tool" >/dev/null || { echo "test.sh: $tool is missing: run make setup-test" >&2; exit 1; }
 done
 
 "$bin/ruff" check --quiet .

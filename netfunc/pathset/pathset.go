@@ -1,5 +1,5 @@
-// Package pathset has sets of the paths between two edges, as policies, signalling
-// packets, REST calls and the elimination name them.
+// Package pathset implements sets of paths between two edges, as used in policies, signalling
+// packets, REST calls and elimination.
 package pathset
 
 import (
@@ -10,16 +10,14 @@ import (
 	"strings"
 )
 
-// Max is how many paths a pair of edges can have; their indices are 1 to Max.
+// Max is the maximum number of paths of a pair of edges. Path indices are 1 to Max.
 const Max = 8
 
-// Set is a set of paths as the policy map holds it: bit i is path i+1. The
-// empty set leaves packets to plain routing. In JSON it is a sorted array of path
-// indices.
+// Set is a set of paths in the form of the policy map: bit i is path i+1. The empty set leaves
+// packets to plain routing. Its JSON form is a sorted array of path indices.
 type Set uint8
 
-// Of returns the set of the given path indices; those outside 1 to Max are
-// left out.
+// Of returns the set of the given path indices. It ignores indices outside 1 to Max.
 func Of(indices ...int) Set {
 	var s Set
 	for _, i := range indices {
@@ -33,10 +31,10 @@ func Of(indices ...int) Set {
 // Has reports whether path index is in s.
 func (s Set) Has(index int) bool { return s&Of(index) != 0 }
 
-// Len is the number of paths in s.
+// Len returns the number of paths in s.
 func (s Set) Len() int { return bits.OnesCount8(uint8(s)) }
 
-// First is the index of the lowest path in s; 0 if there is none.
+// First returns the lowest path index in s, or 0 if s is empty.
 func (s Set) First() int {
 	if s == 0 {
 		return 0
@@ -75,7 +73,7 @@ func (s Set) MarshalJSON() ([]byte, error) { return json.Marshal(s.Indices()) }
 func (s *Set) UnmarshalJSON(b []byte) error {
 	var indices []int
 	if err := json.Unmarshal(b, &indices); err != nil {
-		return fmt.Errorf("paths are an array of numbers from 1 to %d", Max)
+		return fmt.Errorf("paths must be an array of numbers from 1 to %d", Max)
 	}
 	*s = 0
 	for _, i := range indices {

@@ -10,10 +10,14 @@ func TestSet(t *testing.T) {
 		set  Set
 		json string
 		text string
-	}{{0, "[]", "none"}, {Of(1), "[1]", "1"}, {Of(5, 2, 1), "[1,2,5]", "1+2+5"}, {0xff, "[1,2,3,4,5,6,7,8]", "1+2+3+4+5+6+7+8"}, {Of(0, 9, -1), "[]", "none"}} {
+	}{{0, "[]", "none"}, {Of(1), "[1]", "1"}, {Of(5, 2, 1), "[1,2,5]", "1+2+5"}, {
+		0xff, "[1,2,3,4,5,6,7,8]",
+		"1+2+3+4+5+6+7+8",
+	}, {Of(0, 9, -1), "[]", "none"}} {
 		b, err := json.Marshal(c.set)
 		var back Set
-		if err != nil || string(b) != c.json || c.set.String() != c.text || json.Unmarshal(b, &back) != nil || back != c.set {
+		if err != nil || string(b) != c.json || c.set.String() != c.text || json.Unmarshal(b, &back) != nil ||
+			back != c.set {
 			t.Errorf("%s, %s, %v", b, c.set, err)
 		}
 		if n := len(c.set.Indices()); n != c.set.Len() {

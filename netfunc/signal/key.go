@@ -35,7 +35,8 @@ func ReadKey(path string) ([]byte, error) {
 	}
 	key, err := hex.DecodeString(string(bytes.TrimSpace(b)))
 	if err != nil || len(key) < MinKey || len(key) > MaxKey {
-		return nil, fmt.Errorf("signalling key %s: want %d to %d hexadecimal digits, as \"controller key\" writes them", path, 2*MinKey, 2*MaxKey)
+		return nil, fmt.Errorf("signalling key %s: want %d to %d hexadecimal digits, as \"controller key\" writes them",
+			path, 2*MinKey, 2*MaxKey)
 	}
 	return key, nil
 }

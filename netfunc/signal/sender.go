@@ -72,7 +72,9 @@ func (s *Sender) Close() error { return s.conn.Close() }
 
 // Send sets the paths of destination at an edge with signalling address to. It returns the nonce
 // used.
-func (s *Sender) Send(edge string, to netip.AddrPort, destination netip.Addr, paths pathset.Set) (nonce uint64, err error) {
+func (s *Sender) Send(edge string, to netip.AddrPort, destination netip.Addr, paths pathset.Set) (nonce uint64,
+	err error,
+) {
 	if !to.Addr().Unmap().Is4() {
 		return 0, fmt.Errorf("signalling needs an IPv4 destination, not %s", to)
 	}
@@ -82,7 +84,8 @@ func (s *Sender) Send(edge string, to netip.AddrPort, destination netip.Addr, pa
 	defer s.mu.Unlock()
 	nonce = max(s.last[edge]+1, uint64(time.Now().UnixNano()))
 	s.last[edge] = nonce
-	b, err := Message{Destination: destination, Paths: paths, Nonce: nonce}.Append(make([]byte, 0, Size), EdgeKey(s.key, edge))
+	b, err := Message{Destination: destination, Paths: paths, Nonce: nonce}.Append(make([]byte, 0, Size),
+		EdgeKey(s.key, edge))
 	if err != nil {
 		return 0, err
 	}
@@ -100,7 +103,8 @@ const MaxAhead = 24 * time.Hour
 // key sent it.
 func (s *Sender) Exceed(edge string, nonce uint64) error {
 	if nonce > uint64(time.Now().Add(MaxAhead).UnixNano()) {
-		return fmt.Errorf("nonce %d of edge %s is more than %s ahead: replace the signalling key", nonce, edge, MaxAhead)
+		return fmt.Errorf("nonce %d of edge %s is more than %s ahead: replace the signalling key", nonce, edge,
+			MaxAhead)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

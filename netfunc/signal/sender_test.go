@@ -115,7 +115,10 @@ func TestSenderExceed(t *testing.T) {
 	for name, c := range map[string]struct {
 		nonce uint64
 		ok    bool
-	}{"an hour ahead": {ahead, true}, "far behind": {5, true}, "no time": {math.MaxUint64, false}, "2262": {math.MaxInt64, false}, "two days ahead": {uint64(time.Now().Add(48 * time.Hour).UnixNano()), false}} {
+	}{"an hour ahead": {ahead, true}, "far behind": {5, true}, "no time": {
+		math.MaxUint64,
+		false,
+	}, "2262": {math.MaxInt64, false}, "two days ahead": {uint64(time.Now().Add(48 * time.Hour).UnixNano()), false}} {
 		if err := s.Exceed("a", c.nonce); (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -168,7 +171,8 @@ func TestSenderErrors(t *testing.T) {
 	if _, err := NewSender(testKey()[:MinKey-1], netip.Addr{}); err == nil {
 		t.Error("a short key was accepted")
 	}
-	if _, err := NewSender(testKey(), netip.MustParseAddr("::1")); err == nil || !strings.Contains(err.Error(), "IPv4") {
+	if _, err := NewSender(testKey(), netip.MustParseAddr("::1")); err == nil ||
+		!strings.Contains(err.Error(), "IPv4") {
 		t.Error(err)
 	}
 	s, err := NewSender(testKey(), netip.Addr{})

@@ -60,7 +60,11 @@ var (
 type VersionError uint8
 
 func (v VersionError) Error() string {
-	return fmt.Sprintf("signalling message of version %d, want version %d: upgrade the controller and all edges together", uint8(v), Version)
+	return fmt.Sprintf(
+		"signalling message of version %d, want version %d: upgrade the controller and all edges together",
+		uint8(v),
+		Version,
+	)
 }
 
 // Message sets the paths of a destination.

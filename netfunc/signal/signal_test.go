@@ -147,7 +147,8 @@ func TestParseRefuses(t *testing.T) {
 		"HMAC, first":     {change(32, good[32]^1), testKey(), ErrSpoofed},
 		"HMAC, last":      {change(63, good[63]^0x80), testKey(), ErrSpoofed},
 		"another key":     {good, otherKey, ErrSpoofed},
-		"no destination":  {sign(append([]byte("HCSG\x02\x03\x00\x00\x00\x00\x00\x00\x00\x00\x00\x05"), make([]byte, 16)...)), testKey(), ErrMalformed},
+		"no destination": {sign(append([]byte("HCSG\x02\x03\x00\x00\x00\x00\x00\x00\x00\x00\x00\x05"),
+			make([]byte, 16)...)), testKey(), ErrMalformed},
 		"IPv4 unassigned": {sign([]byte("HCSG\x02\x03\x00\x00\x00\x00\x00\x00\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xff\xff\x00\x00\x00\x00")), testKey(), ErrMalformed},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,8 +1,7 @@
-// Package auth says who may do what at the relay: sessions prove by JSON Web Tokens
-// (RFC 7519), or by a client certificate, in which namespaces they may publish and to
-// which they may subscribe. Tokens come in the MOQT authorization token, of SETUP or of a
-// request (draft-ietf-moq-transport-18 §10.2.2), or in the session's URL, and what they
-// allow ends for living sessions when they expire or are revoked.
+// Package auth authenticates sessions and authorizes their requests. A JSON Web Token (RFC 7519) or
+// a client certificate names the namespaces in which its holder may publish or subscribe. Tokens
+// arrive in SETUP or a request (draft-ietf-moq-transport-18 §10.2.2), or in the session's URL. When
+// a token expires or is revoked, what it allowed ends, also for open sessions.
 package auth
 
 import (
@@ -21,45 +20,42 @@ import (
 	"holocast/internal/moqt"
 )
 
-// Config says whom to believe. Its zero value believes nobody.
+// Config configures authentication. The zero value accepts no credentials.
 type Config struct {
-	// Keys are files with the keys that sign tokens, and URLs of key sets.
+	// Keys are files with keys that sign tokens, and URLs of key sets.
 	Keys []string `yaml:"keys"`
-	// Refresh is how often the URLs are read again.
+	// Refresh is the interval between reads of the URLs.
 	Refresh time.Duration `yaml:"refresh"`
-	// Revoked is a file with the IDs and subjects of tokens that are no longer valid, one
-	// a line.
+	// Revoked is a file of revoked tokens, one ID or subject per line.
 	Revoked string `yaml:"revoked"`
-	// Issuer and Audience are what the claims iss and aud of every token must be; "" = any.
+	// Issuer and Audience are the required iss and aud claims; "" accepts any.
 	Issuer   string `yaml:"issuer"`
 	Audience string `yaml:"audience"`
-	// Anonymous is what sessions without a token may do.
+	// Anonymous are the rights of sessions without a token.
 	Anonymous Rights `yaml:"anonymous"`
 	// ClientCA is a PEM file with the certificates that sign client certificates.
 	ClientCA string `yaml:"clientCA"`
-	// Clients are what the holders of client certificates may do.
+	// Clients are the rights of client certificates.
 	Clients []Client `yaml:"clients"`
 }
 
-// Rights are namespace prefixes with slashes between their fields, as ParsePrefix reads
-// them.
+// Rights are namespace prefixes in the format of ParsePrefix.
 type Rights struct {
 	Publish   []string `yaml:"publish"`
 	Subscribe []string `yaml:"subscribe"`
 }
 
-// Client is the holder of a client certificate.
+// Client is a client certificate and its rights.
 type Client struct {
-	// Name is the certificate's common name, or one of its DNS names or URIs.
+	// Name is the certificate's common name or one of its DNS names or URIs.
 	Name   string `yaml:"name"`
 	Rights `yaml:",inline"`
 }
 
-// Enabled reports whether anybody can prove anything.
+// Enabled reports whether any kind of credential is configured.
 func (c *Config) Enabled() bool { return len(c.Keys) > 0 || c.ClientCA != "" }
 
-// Validate returns an error that begins with the name of the wrong setting. Files are not
-// read.
+// Validate returns an error that begins with the name of the wrong setting. It reads no files.
 func (c *Config) Validate() error {
 	for i, k := range c.Keys {
 		switch {
@@ -111,7 +107,7 @@ func (r Rights) parse() (parsed rights, err error) {
 	return parsed, nil
 }
 
-// rights are what somebody may do.
+// rights are parsed Rights.
 type rights struct{ publish, subscribe Prefixes }
 
 func (r rights) equal(o rights) bool {
@@ -121,40 +117,40 @@ func (r rights) equal(o rights) bool {
 
 func (r rights) none() bool { return len(r.publish)+len(r.subscribe) == 0 }
 
-// Authority verifies tokens and certificates, and takes back what they allowed when they
-// expire or are revoked. Its methods are safe for concurrent use.
+// Authority verifies tokens and certificates, and ends their grants when they expire or are
+// revoked. Its methods are safe for concurrent use.
 type Authority struct {
 	log   *slog.Logger
 	clock func() time.Time
 
-	reading sync.Mutex // of keys; before mu
+	reading sync.Mutex // held while reading keys; locked before mu
 
 	mu        sync.Mutex
 	cfg       Config
 	now       state
 	live      map[*Grant]struct{}
-	anonymous *Grant // what everybody may do
+	anonymous *Grant // rights of everybody
 }
 
-// state is what has been read of a configuration.
+// state holds the keys and files of a configuration.
 type state struct {
-	keys      map[string][]Key // by source
-	away      map[string]error // URLs that did not answer; their keys are those from before
-	revoked   map[string]struct{}
-	roots     *x509.CertPool
-	anonymous rights
-	clients   map[string]rights
-	files     map[string]fileState
+	keys        map[string][]Key // by source
+	unreachable map[string]error // unreachable URLs; their previous keys stay valid
+	revoked     map[string]struct{}
+	roots       *x509.CertPool
+	anonymous   rights
+	clients     map[string]rights
+	files       map[string]fileState
 }
 
-// fileState tells a file from its replacement.
+// fileState detects changes of a file.
 type fileState struct {
 	modified time.Time
 	size     int64
 }
 
-// New reads keys and certificates. Run keeps them up to date. A server of keys that does not
-// answer is no error: it is asked again until it does, and nobody has its keys meanwhile.
+// New reads keys and certificates; Run keeps them current. An unreachable key server is not an
+// error: it is retried, and until it responds its keys are unknown.
 func New(ctx context.Context, cfg Config, log *slog.Logger) (*Authority, error) {
 	a := &Authority{log: cmp.Or(log, slog.Default()), clock: time.Now, live: map[*Grant]struct{}{}}
 	if err := a.Replace(ctx, cfg); err != nil {
@@ -163,28 +159,30 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (*Authority, error) 
 	return a, nil
 }
 
-// Replace reads everything anew, from now on as cfg says. What living sessions were
-// allowed by what is no longer valid ends. With an error everything stays as it was. The keys
-// of a server that does not answer stay, and it is asked again.
+// Replace reads everything again, using cfg from now on. Grants that are no longer valid end. On
+// error nothing changes. An unreachable key server's previous keys stay valid, and it is retried.
 func (a *Authority) Replace(ctx context.Context, cfg Config) error {
 	a.reading.Lock()
 	defer a.reading.Unlock()
 	return a.read(ctx, cfg)
 }
 
-// read is Replace. a.reading is held.
+// read implements Replace. a.reading is held.
 func (a *Authority) read(ctx context.Context, cfg Config) error {
-	next := state{keys: map[string][]Key{}, away: map[string]error{}, clients: map[string]rights{}, files: map[string]fileState{}}
+	next := state{
+		keys: map[string][]Key{}, unreachable: map[string]error{}, clients: map[string]rights{},
+		files: map[string]fileState{},
+	}
 	a.mu.Lock()
 	before := a.now
 	a.mu.Unlock()
 	for _, source := range cfg.Keys {
-		// Before the file is read, so that a change in between is seen later.
-		next.note(source)
+		// Stat the file before reading it, so a change during the read is detected later.
+		next.recordFile(source)
 		keys, err := ReadKeys(ctx, source)
-		switch away := (*awayError)(nil); {
-		case errors.As(err, &away):
-			next.keys[source], next.away[source] = before.keys[source], err
+		switch unreachable := (*unreachableError)(nil); {
+		case errors.As(err, &unreachable):
+			next.keys[source], next.unreachable[source] = before.keys[source], err
 		case err != nil:
 			return fmt.Errorf("auth.keys: %w", err)
 		default:
@@ -211,27 +209,29 @@ func (a *Authority) read(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// report logs which URLs of keys stopped to answer, and which do again.
+// report logs key servers that became unreachable or reachable again.
 func (a *Authority) report(before, next state) {
-	for source, err := range next.away {
-		if before.away[source] != nil {
+	for source, err := range next.unreachable {
+		if before.unreachable[source] != nil {
 			continue
 		}
 		if keys := len(next.keys[source]); keys > 0 {
-			a.log.Error("a server of keys does not answer: its keys from before stay valid", "url", source, "keys", keys, "retry", awayRetry, "err", err)
+			a.log.Error("key server unreachable: keeping its previous keys",
+				"url", source, "keys", keys, "retry", retryInterval, "err", err)
 		} else {
-			a.log.Error("a server of keys does not answer: nobody with a token of its keys is let in until it does", "url", source, "retry", awayRetry, "err", err)
+			a.log.Error("key server unreachable: refusing tokens of its keys until it responds",
+				"url", source, "retry", retryInterval, "err", err)
 		}
 	}
-	for source := range before.away {
-		if next.away[source] == nil && next.keys[source] != nil {
-			a.log.Info("a server of keys answers again", "url", source, "keys", len(next.keys[source]))
+	for source := range before.unreachable {
+		if next.unreachable[source] == nil && next.keys[source] != nil {
+			a.log.Info("key server reachable again", "url", source, "keys", len(next.keys[source]))
 		}
 	}
 }
 
-// note remembers a file as it is now.
-func (s *state) note(file string) {
+// recordFile records the current state of a file.
+func (s *state) recordFile(file string) {
 	if file != "" && !isURL(file) {
 		s.files[file] = stat(file)
 	}
@@ -249,7 +249,7 @@ func (s *state) readRevoked(file string) error {
 	if file == "" {
 		return nil
 	}
-	s.note(file)
+	s.recordFile(file)
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return fmt.Errorf("auth.revoked: %w", err)
@@ -270,7 +270,7 @@ func (s *state) readClients(cfg Config) (err error) {
 	if cfg.ClientCA == "" {
 		return nil
 	}
-	s.note(cfg.ClientCA)
+	s.recordFile(cfg.ClientCA)
 	b, err := os.ReadFile(cfg.ClientCA)
 	if err != nil {
 		return fmt.Errorf("auth.clientCA: %w", err)
@@ -287,19 +287,19 @@ func (s *state) readClients(cfg Config) (err error) {
 	return nil
 }
 
-// awayRetry is how often a server of keys that does not answer is asked again.
-const awayRetry = 2 * time.Second
+// retryInterval separates retries of an unreachable key server.
+const retryInterval = 2 * time.Second
 
-// checkEvery is how often grants and files are looked at. The wall clock is asked each
-// time, so that a step of it does not prolong anything.
+// checkEvery is the interval between checks of grants and files. Each check reads the wall clock,
+// so a clock step does not extend a grant.
 const checkEvery = time.Second
 
-// Run ends what expires, and reads files that changed and, every Refresh, keys from URLs,
-// until ctx ends. What cannot be read is logged and stays as it was.
+// Run ends expired grants and rereads changed files, and URLs every Refresh, until ctx ends. Read
+// errors are logged and leave the previous state.
 func (a *Authority) Run(ctx context.Context) {
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
-	var reading sync.WaitGroup // a server of keys that does not answer delays no expiry
+	var reading sync.WaitGroup // in the background: a slow key server must not delay expiry
 	defer reading.Wait()
 	read := time.Now()
 	done := make(chan struct{}, 1)
@@ -313,7 +313,7 @@ func (a *Authority) Run(ctx context.Context) {
 		a.mu.Lock()
 		a.sweep(a.clock(), false)
 		due := time.Since(read) >= a.cfg.Refresh && slices.ContainsFunc(a.cfg.Keys, isURL) ||
-			time.Since(read) >= awayRetry && len(a.now.away) > 0
+			time.Since(read) >= retryInterval && len(a.now.unreachable) > 0
 		changed := a.now.changed()
 		a.mu.Unlock()
 		if !due && !changed {
@@ -322,7 +322,7 @@ func (a *Authority) Run(ctx context.Context) {
 		select {
 		case <-done:
 		default:
-			continue // still reading
+			continue // a read is still running
 		}
 		read = time.Now()
 		reading.Go(func() {
@@ -332,7 +332,7 @@ func (a *Authority) Run(ctx context.Context) {
 	}
 }
 
-// refresh reads everything again, from where it came before.
+// refresh rereads all sources.
 func (a *Authority) refresh(ctx context.Context, changed bool) {
 	a.reading.Lock()
 	defer a.reading.Unlock()
@@ -346,7 +346,7 @@ func (a *Authority) refresh(ctx context.Context, changed bool) {
 		a.log.Error("keeping the old keys", "err", err)
 		a.mu.Lock()
 		for file := range a.now.files {
-			a.now.note(file) // reported once
+			a.now.recordFile(file) // log the error once per change
 		}
 		a.mu.Unlock()
 	}
@@ -361,16 +361,16 @@ func (s *state) changed() bool {
 	return false
 }
 
-// sweep ends the grants that are no longer valid: those that expired, and with again,
-// those that would not be given any more. a.mu is held.
-func (a *Authority) sweep(now time.Time, again bool) {
+// sweep ends expired grants and, if renew is set, those that current keys and lists no longer
+// support. a.mu is held.
+func (a *Authority) sweep(now time.Time, renew bool) {
 	for g := range a.live {
 		now := g.time(now)
 		if !g.expires.IsZero() && !now.Before(g.expires) {
 			a.end(g, ErrExpired)
 			continue
 		}
-		if again {
+		if renew {
 			if err := g.renew(now); err != nil {
 				a.end(g, err)
 			}
@@ -384,31 +384,30 @@ func (a *Authority) end(g *Grant, why error) {
 	g.cancel(why)
 }
 
-// Grant is what one token or certificate allows its holder, for as long as its context
-// lasts; the context's cause is why it ended.
+// Grant is what a token or certificate allows. Its context ends with it; the cause is the reason.
 type Grant struct {
-	// Subject is who proved it; "" for what everybody may do.
+	// Subject is the authenticated identity; "" for the anonymous grant.
 	Subject string
 
 	rights
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	given   time.Time
-	expires time.Time                 // zero = never
-	renew   func(now time.Time) error // whether it would still be given; a.mu is held
+	expires time.Time                 // zero means never
+	renew   func(now time.Time) error // verifies the credential again; a.mu is held
 }
 
-// time is the time by which the grant is judged: now by the wall clock, and where that was set
-// back, what it would be without. So that neither prolongs the grant, nor ends it as one that is
-// not valid yet.
+// time returns the time by which to judge the grant: the wall clock, unless the wall clock was set
+// back. In that case it returns the time the clock would show otherwise, so that the step neither
+// extends the grant nor makes it not yet valid.
 func (g *Grant) time(now time.Time) time.Time {
-	if steady := g.given.Add(now.Sub(g.given)); now.Round(0).Before(steady.Round(0)) {
-		return steady
+	if unstepped := g.given.Add(now.Sub(g.given)); now.Round(0).Before(unstepped.Round(0)) {
+		return unstepped
 	}
 	return now
 }
 
-// Context ends with the grant.
+// Context returns a context that ends with the grant.
 func (g *Grant) Context() context.Context { return g.ctx }
 
 func (a *Authority) grant(g Grant) *Grant {
@@ -418,14 +417,14 @@ func (a *Authority) grant(g Grant) *Grant {
 	return &g
 }
 
-// release forgets a grant that nobody needs any more.
+// release ends a grant that is no longer used.
 func (a *Authority) release(g *Grant) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.end(g, context.Canceled)
 }
 
-// token verifies a token.
+// token verifies a token and returns its grant.
 func (a *Authority) token(raw string) (*Grant, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -457,7 +456,7 @@ func (a *Authority) token(raw string) (*Grant, error) {
 	return a.grant(g), nil
 }
 
-// certificate verifies a client's certificate chain; nil without one.
+// certificate verifies a client's certificate chain and returns its grant; nil without a chain.
 func (a *Authority) certificate(chain []*x509.Certificate) (*Grant, error) {
 	if len(chain) == 0 {
 		return nil, nil
@@ -467,7 +466,7 @@ func (a *Authority) certificate(chain []*x509.Certificate) (*Grant, error) {
 	leaf := chain[0]
 	check := func(now time.Time) (string, error) {
 		if a.now.roots == nil {
-			return "", nil // not asked for
+			return "", nil // client certificates are not configured
 		}
 		o := x509.VerifyOptions{
 			Roots: a.now.roots, Intermediates: x509.NewCertPool(), CurrentTime: now,
@@ -500,8 +499,8 @@ func (a *Authority) certificate(chain []*x509.Certificate) (*Grant, error) {
 	return a.grant(Grant{
 		Subject: "certificate " + name, rights: a.now.clients[name], expires: leaf.NotAfter,
 		renew: func(now time.Time) error {
-			again, err := check(now)
-			if err == nil && again != name {
+			current, err := check(now)
+			if err == nil && current != name {
 				err = ErrRevoked
 			}
 			return err

@@ -50,7 +50,7 @@ func mint(t testing.TB, k Key, c Claims) string {
 	return raw
 }
 
-// TestVerify: a token of each algorithm is what its key makes it, and nothing else.
+// TestVerify: a token is valid for the key that signed it, with each algorithm, and for no other.
 func TestVerify(t *testing.T) {
 	now := time.Now()
 	claims := Claims{Publish: Prefixes{studio}, Subscribe: Prefixes{studio, {}}}
@@ -66,7 +66,8 @@ func TestVerify(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s: %v", name, err)
 				}
-				if !(rights{c.Publish, c.Subscribe}).equal(rights{claims.Publish, claims.Subscribe}) || c.ID == "" || c.Subject != c.ID {
+				if !(rights{c.Publish, c.Subscribe}).equal(rights{claims.Publish, claims.Subscribe}) || c.ID == "" ||
+					c.Subject != c.ID {
 					t.Errorf("%s: claims %+v", name, c)
 				}
 			}
@@ -78,7 +79,7 @@ func TestVerify(t *testing.T) {
 				t.Errorf("another key of the same ID: %v", err)
 			}
 			want, _ := verify(raw, []Key{key}, "", "", now)
-			for i := range raw { // some bits at the end of a part mean nothing
+			for i := range raw { // the last bits of a part may be unused
 				b := []byte(raw)
 				b[i] ^= 4
 				if c, err := verify(string(b), []Key{key}, "", "", now); err == nil && !reflect.DeepEqual(c, want) {
@@ -89,8 +90,8 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestAlgorithmIsTheKeys: a token cannot choose how its signature is checked: not with a
-// public key as a secret, and not at all.
+// TestAlgorithmIsTheKeys: a token cannot choose its algorithm, neither "none" nor HMAC with a
+// public key as the secret.
 func TestAlgorithmIsTheKeys(t *testing.T) {
 	key := newTestKey(t, "RS256")
 	public, err := x509.MarshalPKIXPublicKey(key.Public().Key)
@@ -102,12 +103,16 @@ func TestAlgorithmIsTheKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, secret := range map[string][]byte{"PEM": text, "trimmed": []byte(strings.TrimSpace(string(text))), "DER": public} {
+	for name, secret := range map[string][]byte{
+		"PEM": text, "trimmed": []byte(strings.TrimSpace(string(text))),
+		"DER": public,
+	} {
 		forged, err := newKey(jose.JSONWebKey{Key: secret})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := verify(mint(t, forged, Claims{Publish: Prefixes{{}}}), keys, "", "", time.Now()); !errors.Is(err, ErrUnknown) {
+		_, err = verify(mint(t, forged, Claims{Publish: Prefixes{{}}}), keys, "", "", time.Now())
+		if !errors.Is(err, ErrUnknown) {
 			t.Errorf("%s as a secret: %v", name, err)
 		}
 	}
@@ -120,7 +125,7 @@ func TestAlgorithmIsTheKeys(t *testing.T) {
 	}
 }
 
-// TestClaims: when, from whom and for whom a token is valid.
+// TestClaims: exp, nbf, iat, iss and aud are checked.
 func TestClaims(t *testing.T) {
 	key, now := newTestKey(t, "EdDSA"), time.Now()
 	at := func(d time.Duration) *jwt.NumericDate { return jwt.NewNumericDate(now.Add(d)) }
@@ -143,13 +148,14 @@ func TestClaims(t *testing.T) {
 		"no audience":           {audience: "b", want: ErrOther},
 		"an audience, unwanted": {claims: jwt.Claims{Audience: jwt.Audience{"a"}}},
 	} {
-		if _, err := verify(mint(t, key, Claims{Claims: c.claims}), []Key{key}, c.issuer, c.audience, now); !errors.Is(err, c.want) {
+		_, err := verify(mint(t, key, Claims{Claims: c.claims}), []Key{key}, c.issuer, c.audience, now)
+		if !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}
 }
 
-// TestPrefixes: how namespaces are written in claims.
+// TestPrefixes: formats of namespace prefixes in claims.
 func TestPrefixes(t *testing.T) {
 	for text, want := range map[string]Prefixes{
 		`[]`:                             nil,
@@ -162,23 +168,28 @@ func TestPrefixes(t *testing.T) {
 		`["holocast/studio","holocast"]`: {studio, {"holocast"}},
 	} {
 		var got Prefixes
-		if err := json.Unmarshal([]byte(text), &got); err != nil || !(rights{publish: got}).equal(rights{publish: want}) {
+		if err := json.Unmarshal([]byte(text), &got); err != nil ||
+			!(rights{publish: got}).equal(rights{publish: want}) {
 			t.Errorf("%s: %v, %v", text, got, err)
 		}
 	}
-	for _, text := range []string{`"holocast"`, `{}`, `null1`, `[null]`, `[1]`, `[{}]`, `[""]`, `["a//b"]`, `[["a",""]]`, `[["a",1]]`, `["` + strings.Repeat("a/", 40) + `a"]`} {
+	for _, text := range []string{
+		`"holocast"`, `{}`, `null1`, `[null]`, `[1]`, `[{}]`, `[""]`, `["a//b"]`,
+		`[["a",""]]`, `[["a",1]]`, `["` + strings.Repeat("a/", 40) + `a"]`,
+	} {
 		var got Prefixes
 		if err := json.Unmarshal([]byte(text), &got); err == nil {
-			t.Errorf("%s is taken for %v", text, got)
+			t.Errorf("%s parsed as %v", text, got)
 		}
 	}
 	all := Prefixes{{}}
-	if !all.cover(moqt.Namespace{}) || !all.cover(studio) || (Prefixes{}).cover(studio) || !(Prefixes{studio}).cover(append(studio, "x")) || (Prefixes{studio}).cover(studio[:1]) {
-		t.Error("a prefix covers what it should not, or not what it should")
+	if !all.cover(moqt.Namespace{}) || !all.cover(studio) || (Prefixes{}).cover(studio) ||
+		!(Prefixes{studio}).cover(append(studio, "x")) || (Prefixes{studio}).cover(studio[:1]) {
+		t.Error("wrong namespaces are covered")
 	}
 }
 
-// TestParseKeys: the files that keys come in, and those that are refused.
+// TestParseKeys: accepted and refused key files.
 func TestParseKeys(t *testing.T) {
 	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -237,8 +248,8 @@ func TestParseKeys(t *testing.T) {
 	}
 }
 
-// TestKeySetURL: keys come from an address and are read again; an address that fails leaves
-// the old ones, and one that anybody on the way could answer for is refused.
+// TestKeySetURL: key sets are read from URLs and refreshed. A failing URL keeps its previous keys;
+// an insecure one is refused.
 func TestKeySetURL(t *testing.T) {
 	first, second := newTestKey(t, "ES256"), newTestKey(t, "EdDSA")
 	var serve atomic.Pointer[[]Key]
@@ -275,7 +286,7 @@ func TestKeySetURL(t *testing.T) {
 	serve.Store(nil)
 	time.Sleep(2 * checkEvery)
 	if old.Context().Err() != nil {
-		t.Error("the keys went with their server")
+		t.Error("the keys were dropped with their server")
 	}
 	serve.Store(&[]Key{second})
 	<-old.Context().Done()
@@ -298,8 +309,8 @@ func TestKeySetURL(t *testing.T) {
 	}
 }
 
-// TestKeySetURLAwayAtStart: a server of keys that does not answer keeps nobody from starting;
-// other keys are valid, and its own once it answers.
+// TestKeySetURLAwayAtStart: an unreachable key server does not prevent the start. Other keys are
+// valid, and its own once it responds.
 func TestKeySetURLAwayAtStart(t *testing.T) {
 	here, there := newTestKey(t, "ES256"), newTestKey(t, "EdDSA")
 	b, err := MarshalKey(here)
@@ -322,7 +333,8 @@ func TestKeySetURLAwayAtStart(t *testing.T) {
 	defer srv.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	var log bytes.Buffer
-	a, err := New(ctx, Config{Keys: []string{file, srv.URL}, Refresh: time.Hour}, slog.New(slog.NewTextHandler(&log, nil)))
+	a, err := New(ctx, Config{Keys: []string{file, srv.URL}, Refresh: time.Hour},
+		slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -350,7 +362,7 @@ func TestKeySetURLAwayAtStart(t *testing.T) {
 	}
 }
 
-// TestClockStep: a grant ends when the wall clock says so, however it came to do so.
+// TestClockStep: grants follow the wall clock, also after a step.
 func TestClockStep(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "key")
 	key := newTestKey(t, "EdDSA")
@@ -380,8 +392,8 @@ func TestClockStep(t *testing.T) {
 	}
 }
 
-// TestClockSetRight: a relay's clock that is set right by an hour ends no token that is valid by it
-// still, of a session that lives or one that comes, and all that is not.
+// TestClockSetRight: setting the clock right by an hour ends exactly the grants that are invalid at
+// the new time, for open and for new sessions.
 func TestClockSetRight(t *testing.T) {
 	key := newTestKey(t, "EdDSA")
 	file := filepath.Join(t.TempDir(), "keys.json")
@@ -397,16 +409,28 @@ func TestClockSetRight(t *testing.T) {
 	for name, c := range map[string]struct {
 		claims jwt.Claims
 		step   time.Duration
-		after  time.Duration // that it was given
-		want   error         // of the living session's
+		after  time.Duration // since the grant
+		want   error         // of the open session
 	}{
 		"set forward, hours left":        {jwt.Claims{Expiry: before(2 * time.Hour)}, time.Hour, 0, nil},
 		"set forward, no end":            {jwt.Claims{}, time.Hour, 0, nil},
 		"set forward, half an hour left": {jwt.Claims{Expiry: before(30 * time.Minute)}, time.Hour, 0, ErrExpired},
 		"set back":                       {jwt.Claims{Expiry: before(2 * time.Hour)}, -time.Hour, 0, nil},
-		"set back, valid from now":       {jwt.Claims{NotBefore: before(0), Expiry: before(time.Hour)}, -time.Hour, 0, nil},
-		"set back, before its end":       {jwt.Claims{Expiry: before(30 * time.Minute)}, -time.Hour, 29 * time.Minute, nil},
-		"set back, after its end":        {jwt.Claims{Expiry: before(30 * time.Minute)}, -time.Hour, 31 * time.Minute, ErrExpired},
+		"set back, valid from now": {
+			jwt.Claims{NotBefore: before(0), Expiry: before(time.Hour)},
+			-time.Hour, 0,
+			nil,
+		},
+		"set back, before its end": {
+			jwt.Claims{Expiry: before(30 * time.Minute)},
+			-time.Hour, 29 * time.Minute,
+			nil,
+		},
+		"set back, after its end": {
+			jwt.Claims{Expiry: before(30 * time.Minute)},
+			-time.Hour, 31 * time.Minute,
+			ErrExpired,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := Config{Keys: []string{file}, Refresh: time.Hour}
@@ -420,19 +444,20 @@ func TestClockSetRight(t *testing.T) {
 				t.Fatal(err)
 			}
 			a.clock = func() time.Time { return clocktest.Step(time.Now(), c.step).Add(c.after) }
-			for range 2 { // keys are read again
+			for range 2 { // rereads the keys
 				if err := a.Replace(t.Context(), cfg); err != nil {
 					t.Fatal(err)
 				}
 			}
 			if got := context.Cause(g.Context()); !errors.Is(got, c.want) || (got == nil) != (c.want == nil) {
-				t.Errorf("the living session's token: %v, want %v", got, c.want)
+				t.Errorf("the open session's token: %v, want %v", got, c.want)
 			}
 			if _, err := a.token(raw); c.step > 0 && !errors.Is(err, c.want) {
 				t.Errorf("a new session's token: %v, want %v", err, c.want)
 			}
-			if _, err := a.token(mint(t, key, Claims{Claims: jwt.Claims{Expiry: jwt.NewNumericDate(began.Add(-2 * time.Hour))}})); err == nil {
-				t.Error("an expired token is taken")
+			expired := jwt.Claims{Expiry: jwt.NewNumericDate(began.Add(-2 * time.Hour))}
+			if _, err := a.token(mint(t, key, Claims{Claims: expired})); err == nil {
+				t.Error("an expired token is accepted")
 			}
 		})
 	}

@@ -25,20 +25,20 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// Key verifies tokens, and signs them where it is a private key or a secret.
+// Key verifies tokens. A private key or a secret also signs them.
 type Key struct {
 	jose.JSONWebKey
 	algorithm jose.SignatureAlgorithm
 }
 
-// algorithms are those of the signatures that are accepted. A key has one of them,
-// whatever the token says (RFC 8725 §3.1).
+// algorithms are the accepted signature algorithms. Each key has exactly one of them, regardless of
+// the token's header (RFC 8725 §3.1).
 var algorithms = []jose.SignatureAlgorithm{jose.HS256, jose.RS256, jose.ES256, jose.EdDSA}
 
-// minSecret is the size of a shared secret at least, bytes (RFC 7518 §3.2).
+// minSecret is the minimum size of a shared secret in bytes (RFC 7518 §3.2).
 const minSecret = 32
 
-// newKey checks a key; the error says what is wrong with it.
+// newKey checks a key and selects its algorithm.
 func newKey(k jose.JSONWebKey) (Key, error) {
 	var a jose.SignatureAlgorithm
 	switch key := k.Key.(type) {
@@ -83,7 +83,7 @@ func newKey(k jose.JSONWebKey) (Key, error) {
 	return Key{k, a}, nil
 }
 
-// NewKey makes a key for one of the algorithms HS256, RS256, ES256 and EdDSA.
+// NewKey generates a key for HS256, RS256, ES256 or EdDSA.
 func NewKey(algorithm string) (Key, error) {
 	k := jose.JSONWebKey{Algorithm: algorithm, Use: "sig"}
 	var err error
@@ -110,14 +110,13 @@ func NewKey(algorithm string) (Key, error) {
 	return newKey(k)
 }
 
-// MarshalKey is the file of a key, as a JSON Web Key.
+// MarshalKey encodes a key as a JSON Web Key.
 func MarshalKey(k Key) ([]byte, error) {
 	b, err := json.MarshalIndent(k.JSONWebKey, "", "  ")
 	return append(b, '\n'), err
 }
 
-// MarshalPublic is the JSON Web Key Set with the public parts of keys. A shared secret has
-// none.
+// MarshalPublic encodes the public parts of keys as a JSON Web Key Set. Shared secrets have none.
 func MarshalPublic(keys []Key) ([]byte, error) {
 	set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{}}
 	for _, k := range keys {
@@ -131,14 +130,13 @@ func MarshalPublic(keys []Key) ([]byte, error) {
 	return append(b, '\n'), err
 }
 
-// CanSign reports whether the key can mint tokens.
+// CanSign reports whether the key can sign tokens.
 func (k Key) CanSign() bool {
 	_, symmetric := k.Key.([]byte)
 	return symmetric || !k.IsPublic()
 }
 
-// parseKeys reads the keys of a file: a JSON Web Key or a set of them, PEM blocks, or
-// otherwise a shared secret as it stands.
+// parseKeys parses a key file: a JSON Web Key or set, PEM blocks, or a raw shared secret.
 func parseKeys(b []byte) ([]Key, error) {
 	var raw []jose.JSONWebKey
 	switch text := bytes.TrimSpace(b); {
@@ -185,8 +183,8 @@ func parseKeys(b []byte) ([]Key, error) {
 	return keys, nil
 }
 
-// parseSet reads the keys of a set. Those of kinds that sign no tokens are left out, as
-// RFC 7517 §5 has it, unless there is no other.
+// parseSet parses the keys of a set. It skips keys of unsupported types (RFC 7517 §5) unless the
+// set has no others.
 func parseSet(all []json.RawMessage) (keys []Key, err error) {
 	err = errors.New("holds no key")
 	for _, one := range all {
@@ -230,8 +228,7 @@ func parsePEM(block *pem.Block) (any, error) {
 	return nil, fmt.Errorf("holds a PEM block %q, which is no key", block.Type)
 }
 
-// ReadKeys reads the keys of a file, or of an address: https://, or http:// on this
-// machine.
+// ReadKeys reads keys from a file or a URL: https://, or http:// on this machine.
 func ReadKeys(ctx context.Context, source string) ([]Key, error) {
 	var b []byte
 	var err error
@@ -241,7 +238,7 @@ func ReadKeys(ctx context.Context, source string) ([]Key, error) {
 		b, err = os.ReadFile(source)
 	}
 	if err != nil {
-		return nil, err // names the source
+		return nil, err // includes the source
 	}
 	keys, err := parseKeys(b)
 	if err != nil {
@@ -252,7 +249,7 @@ func ReadKeys(ctx context.Context, source string) ([]Key, error) {
 
 func isURL(source string) bool { return strings.Contains(source, "://") }
 
-// checkURL lets nobody on the way choose the keys.
+// checkURL rejects URLs whose keys an attacker on the path could replace.
 func checkURL(source string) error {
 	u, err := url.Parse(source)
 	if err != nil {
@@ -281,30 +278,32 @@ func fetch(ctx context.Context, source string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := &http.Client{CheckRedirect: func(r *http.Request, _ []*http.Request) error { return checkURL(r.URL.String()) }}
+	client := &http.Client{
+		CheckRedirect: func(r *http.Request, _ []*http.Request) error { return checkURL(r.URL.String()) },
+	}
 	defer client.CloseIdleConnections()
 	resp, err := client.Do(req)
 	if errors.Is(err, errInsecure) {
 		return nil, err
 	}
 	if err != nil {
-		return nil, &awayError{err}
+		return nil, &unreachableError{err}
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, &awayError{fmt.Errorf("%s answers %s", source, resp.Status)}
+		return nil, &unreachableError{fmt.Errorf("%s answers %s", source, resp.Status)}
 	}
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxKeySet))
 	if err != nil {
-		return nil, &awayError{err}
+		return nil, &unreachableError{err}
 	}
 	return b, nil
 }
 
-// awayError says that a server of keys could not be reached, or had no keys to give.
-type awayError struct{ error }
+// unreachableError reports a key server that is unreachable or returned no keys.
+type unreachableError struct{ error }
 
-func (e *awayError) Unwrap() error { return e.error }
+func (e *unreachableError) Unwrap() error { return e.error }
 
-// errInsecure says that keys would come by a way on which they can be changed.
+// errInsecure reports a key URL that is neither https nor local.
 var errInsecure = errors.New("keys come over https")

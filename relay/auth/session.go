@@ -13,35 +13,34 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// QueryParameter is the parameter of a session's URL that carries a token, for those who
-// cannot send it in SETUP.
+// QueryParameter carries a token in the session's URL, for clients that cannot send it in SETUP.
 const QueryParameter = "token"
 
-// maxGrants bounds the different tokens of one session.
+// maxGrants bounds the distinct tokens of a session.
 const maxGrants = 64
 
-// Action is what a session asks to do in a namespace.
+// Action is a kind of access to a namespace.
 type Action int
 
-// The actions.
+// Actions.
 const (
-	Subscribe Action = iota // receive tracks, or hear of them
+	Subscribe Action = iota // subscribe to tracks and discover them
 	Publish
 )
 
-// Session is what one session may do.
+// Session holds the grants of one session.
 type Session struct {
 	a *Authority
-	// own is what the session itself proved: by its SETUP, its URL or its certificate.
+	// own are the grants of the session itself, from SETUP, its URL or its certificate.
 	own []*Grant
 
 	mu     sync.Mutex
-	byText map[string]*Grant // of tokens of requests, too; nil once closed
+	byText map[string]*Grant // includes tokens of requests; nil once closed
 }
 
-// Open verifies what a session proves of itself. An error is a *moqt.SessionError with
-// which to close the session. A session that proves nothing is given what everybody may
-// do. Close it at its end.
+// Open verifies a session's credentials. Its error is a *moqt.SessionError with which to close the
+// session. A session without credentials has the anonymous rights. Close the result when the
+// session ends.
 func (a *Authority) Open(s *moqt.Session) (*Session, error) {
 	x := &Session{a: a, byText: map[string]*Grant{}}
 	add := func(g *Grant, err error) error {
@@ -63,7 +62,7 @@ func (a *Authority) Open(s *moqt.Session) (*Session, error) {
 	}
 	for _, t := range tokens {
 		if t.Type != 0 || t.AliasType == wire.TokenDelete || t.AliasType == wire.TokenUseAlias {
-			continue // of a kind that this relay knows nothing of
+			continue // unsupported token type
 		}
 		if err := add(x.token(string(t.Value))); err != nil {
 			return nil, err
@@ -72,7 +71,7 @@ func (a *Authority) Open(s *moqt.Session) (*Session, error) {
 	return x, nil
 }
 
-// tokenOf is the token in the path and query of a session's URL.
+// tokenOf returns the token in the query of a session's URL.
 func tokenOf(path string) string {
 	_, query, _ := strings.Cut(path, "?")
 	values, err := url.ParseQuery(query)
@@ -82,7 +81,7 @@ func tokenOf(path string) string {
 	return values.Get(QueryParameter)
 }
 
-// token verifies a token once a session.
+// token verifies a token, once per session.
 func (x *Session) token(raw string) (*Grant, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -103,8 +102,7 @@ func (x *Session) token(raw string) (*Grant, error) {
 	return g, err
 }
 
-// MayStay reports whether the session has proved anything so far, or may do something
-// without.
+// MayStay reports whether the session has presented credentials or has anonymous rights.
 func (x *Session) MayStay() bool {
 	everybody := x.everybody()
 	x.mu.Lock()
@@ -112,7 +110,7 @@ func (x *Session) MayStay() bool {
 	return len(x.own) > 0 || len(x.byText) > 0 || !everybody.none()
 }
 
-// Subject is who the session has proved to be, "" for nobody.
+// Subject returns the authenticated identity, "" if none.
 func (x *Session) Subject() string {
 	if len(x.own) == 0 {
 		return ""
@@ -120,15 +118,15 @@ func (x *Session) Subject() string {
 	return x.own[0].Subject
 }
 
-// everybody is what everybody may do.
+// everybody returns the anonymous grant.
 func (x *Session) everybody() *Grant {
 	x.a.mu.Lock()
 	defer x.a.mu.Unlock()
 	return x.a.anonymous
 }
 
-// Ended is closed when everything that the session itself proved has ended; the error
-// says why. It is nil for a session that proved nothing.
+// Ended returns a channel that receives the reason once all of the session's own grants have ended;
+// nil if it has none.
 func (x *Session) Ended() <-chan *moqt.SessionError {
 	if len(x.own) == 0 {
 		return nil
@@ -149,8 +147,7 @@ func (x *Session) Ended() <-chan *moqt.SessionError {
 	return ended
 }
 
-// Renewed reports whether something that the session proved, by a token of a request perhaps,
-// is valid still.
+// Renewed reports whether any grant of the session is still valid, including those of requests.
 func (x *Session) Renewed() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -162,11 +159,11 @@ func (x *Session) Renewed() bool {
 	return slices.ContainsFunc(x.own, func(g *Grant) bool { return g.ctx.Err() == nil })
 }
 
-// Allow says by which grant the session may act on a track, or on a namespace where
-// its name is "". tokens are those of the request. An error is a *moqt.RequestError.
+// Allow returns the grant that allows an action on a track, or on a namespace if the track's name
+// is empty. tokens are the request's. Its error is a *moqt.RequestError.
 //
-// Whoever publishes in a namespace may subscribe there, and whoever watches may send
-// receipts.
+// Publish rights include subscribing to the same namespaces, and subscribe rights include
+// publishing receipts there.
 func (x *Session) Allow(action Action, track moqt.TrackName, tokens []wire.Token) (*Grant, error) {
 	var grants []*Grant
 	for _, t := range tokens {
@@ -180,7 +177,7 @@ func (x *Session) Allow(action Action, track moqt.TrackName, tokens []wire.Token
 		grants = append(grants, g)
 	}
 	grants = append(grants, x.own...)
-	var best *Grant // the one that lasts longest
+	var best *Grant // with the latest expiry
 	var ended error
 	for _, g := range grants {
 		switch {
@@ -202,9 +199,12 @@ func (x *Session) Allow(action Action, track moqt.TrackName, tokens []wire.Token
 	case len(grants) == 0:
 		return nil, &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: "a token is needed"}
 	case action == Publish:
-		return nil, &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: "the token does not allow to publish there"}
+		return nil, &moqt.RequestError{
+			Code:   wire.RequestUnauthorized,
+			Reason: "the token does not allow publishing there",
+		}
 	}
-	return nil, &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: "the token does not allow to subscribe there"}
+	return nil, &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: "the token does not allow subscribing there"}
 }
 
 func (r rights) allow(action Action, track moqt.TrackName) bool {
@@ -215,7 +215,7 @@ func (r rights) allow(action Action, track moqt.TrackName) bool {
 	return publish || subscribe && strings.HasPrefix(track.Name, connect.ReceiptsPrefix)
 }
 
-// Close releases what the session was granted.
+// Close ends the session's grants.
 func (x *Session) Close() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -228,7 +228,7 @@ func (x *Session) Close() {
 	x.byText = nil
 }
 
-// sessionCode is the code to close a session with (§3.5).
+// sessionCode returns the code for closing a session (§3.5).
 func sessionCode(err error) wire.SessionCode {
 	switch {
 	case errors.Is(err, ErrMalformed):
@@ -239,7 +239,7 @@ func sessionCode(err error) wire.SessionCode {
 	return wire.Unauthorized
 }
 
-// requestCode is the code to refuse a request with (§10.6).
+// requestCode returns the code for refusing a request (§10.6).
 func requestCode(err error) wire.RequestCode {
 	switch {
 	case errors.Is(err, ErrMalformed):
@@ -250,7 +250,7 @@ func requestCode(err error) wire.RequestCode {
 	return wire.RequestUnauthorized
 }
 
-// DoneCode is the code to end a subscription with when its grant has ended (§10.11).
+// DoneCode returns the code for ending a subscription whose grant ended (§10.11).
 func DoneCode(err error) wire.DoneCode {
 	if errors.Is(err, ErrExpired) {
 		return wire.DoneExpired

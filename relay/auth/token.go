@@ -16,20 +16,20 @@ import (
 	"holocast/internal/moqt"
 )
 
-// Claims are what a token says, beside the registered claims of RFC 7519.
+// Claims are the claims of a token: the registered ones (RFC 7519) and namespace prefixes.
 type Claims struct {
 	jwt.Claims
-	// Publish and Subscribe are prefixes of the namespaces that the token's holder may
-	// publish in, and subscribe to.
+	// Publish and Subscribe are the prefixes of namespaces in which the holder may publish or
+	// subscribe.
 	Publish   Prefixes `json:"publish,omitempty"`
 	Subscribe Prefixes `json:"subscribe,omitempty"`
 }
 
-// Prefixes are namespace prefixes. In JSON and YAML each is a list of fields, or a
-// string with the fields between slashes; "/" and [] are the prefix of every namespace.
+// Prefixes are namespace prefixes. In JSON and YAML each is a list of fields or a string of fields
+// joined by slashes; "/" and [] match every namespace.
 type Prefixes []moqt.Namespace
 
-// cover reports whether ns lies under one of the prefixes.
+// cover reports whether one of the prefixes is a prefix of ns.
 func (p Prefixes) cover(ns moqt.Namespace) bool {
 	for _, prefix := range p {
 		if ns.HasPrefix(prefix) {
@@ -39,7 +39,7 @@ func (p Prefixes) cover(ns moqt.Namespace) bool {
 	return false
 }
 
-// ParsePrefix reads a prefix that is written with slashes.
+// ParsePrefix parses a prefix written with slashes.
 func ParsePrefix(s string) (moqt.Namespace, error) {
 	if s == "" {
 		return nil, errors.New(`an empty prefix; "/" is that of every namespace`)
@@ -90,13 +90,13 @@ func (p *Prefixes) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// MaxTokenLength bounds a token, bytes.
+// MaxTokenLength is the maximum size of a token in bytes.
 const MaxTokenLength = 8 << 10
 
-// clockSkew is by how much the issuer's clock may be ahead of the relay's.
+// clockSkew is the tolerance for an issuer's clock ahead of the relay's.
 const clockSkew = 30 * time.Second
 
-// Errors of tokens.
+// Token errors.
 var (
 	ErrMalformed = errors.New("the token cannot be read")
 	ErrUnknown   = errors.New("the token is not signed with a key of this relay")
@@ -106,7 +106,7 @@ var (
 	ErrOther     = errors.New("the token is for another audience, or from another issuer")
 )
 
-// verify checks a token's signature and when and for whom it is valid, at now.
+// verify checks a token's signature and its registered claims at the time now.
 func verify(raw string, keys []Key, issuer, audience string, now time.Time) (*Claims, error) {
 	if len(raw) > MaxTokenLength {
 		return nil, ErrMalformed
@@ -143,7 +143,7 @@ func (c *Claims) check(issuer, audience string, now time.Time) error {
 		want.AnyAudience = jwt.Audience{audience}
 	}
 	switch err := c.ValidateWithLeeway(want, clockSkew); {
-	case c.Expiry != nil && !now.Before(c.Expiry.Time()): // clocks that differ do not prolong it
+	case c.Expiry != nil && !now.Before(c.Expiry.Time()): // without clockSkew
 		return ErrExpired
 	case errors.Is(err, jwt.ErrNotValidYet), errors.Is(err, jwt.ErrIssuedInTheFuture):
 		return ErrNotYet
@@ -153,8 +153,7 @@ func (c *Claims) check(issuer, audience string, now time.Time) error {
 	return nil
 }
 
-// subject is the identity that the token proves: that of its subject, or, without one,
-// of the token itself.
+// subject returns the authenticated identity: the sub claim, or a hash of the token.
 func (c *Claims) subject(raw string) string {
 	switch {
 	case c.Subject != "" && c.Issuer != "":
@@ -166,8 +165,7 @@ func (c *Claims) subject(raw string) string {
 	return "token " + hex.EncodeToString(sum[:8])
 }
 
-// Mint signs a token. It fills in the moment and, where it has none, an ID, and the ID as
-// the subject.
+// Mint signs a token. It sets iat, and jti and sub if empty; sub defaults to jti.
 func Mint(k Key, c Claims, now time.Time) (raw string, id string, err error) {
 	if !k.CanSign() {
 		return "", "", errors.New("a public key signs no tokens")

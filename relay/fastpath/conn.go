@@ -192,7 +192,8 @@ func (c *conn) startSource() {
 	if c.unneeded {
 		return
 	}
-	c.m.forwarder.Source(c.source).Start(kernel.SourceOptions{Remote: c.state.Remote, HeaderKey: c.state.Rx.HP, Prefix: c.prefix})
+	c.m.forwarder.Source(c.source).
+		Start(kernel.SourceOptions{Remote: c.state.Remote, HeaderKey: c.state.Rx.HP, Prefix: c.prefix})
 }
 
 // received records a datagram that viewers want. The kernel opens the publisher's packets from then
@@ -374,7 +375,8 @@ func (c *conn) precompute() {
 		return
 	}
 	next := c.m.forwarder.Viewer(c.viewer).Next()
-	for c.precomputed = max(c.precomputed, next); c.precomputed < min(next+kernel.PrecomputedPackets, b.end); c.precomputed++ {
+	for c.precomputed = max(c.precomputed, next); c.precomputed < min(next+kernel.PrecomputedPackets,
+		b.end); c.precomputed++ {
 		k.Make(c.cipher, c.precomputed, c.length)
 	}
 }
@@ -385,7 +387,8 @@ func (c *conn) precompute() {
 func (c *conn) changeBlock(p quicext.Port, now time.Duration) {
 	v := c.m.forwarder.Viewer(c.viewer)
 	want := now-c.wanted < linger && !c.state.KeyUpdateDue
-	if b := c.block; b != nil && (!want || b.generation != c.state.Generation || p.Overtaken() || b.end-v.Next() < blockLow) {
+	if b := c.block; b != nil &&
+		(!want || b.generation != c.state.Generation || p.Overtaken() || b.end-v.Next() < blockLow) {
 		c.takeBack()
 	}
 	c.releaseOld(p, now)
@@ -487,7 +490,8 @@ func (c *conn) tick() (active bool) {
 	}
 	active = now-c.wanted < linger
 	wants := active && (!c.handed || now >= c.until)
-	if len(c.pending) > 0 || len(c.old) > 0 || wants != (c.block != nil) || c.block != nil && c.block.end-v.Next() < blockLow {
+	if len(c.pending) > 0 || len(c.old) > 0 || wants != (c.block != nil) ||
+		c.block != nil && c.block.end-v.Next() < blockLow {
 		c.handle.Wake()
 	}
 	return active

@@ -6,6 +6,7 @@ import (
 	"os"
 	"reflect"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unsafe"
 
@@ -46,13 +47,28 @@ func TestNumbersWhileUserSpaceSends(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = k.Close() })
+	// With fake time, a stall of the machine does not hand the viewer over.
+	synctest.Test(t, func(t *testing.T) { testNumbersWhileUserSpaceSends(t, k) })
+}
+
+func testNumbersWhileUserSpaceSends(t *testing.T, k *kernel.Forwarder) {
 	m := &Manager{forwarder: k, start: time.Now(), startK: kernel.Now()}
 	queued := false
-	c := &conn{m: m, waits: func() bool { return queued }, source: -1, on: true, handover: newHandover(), state: quicext.State{Generation: 1}}
+	c := &conn{
+		m:        m,
+		waits:    func() bool { return queued },
+		source:   -1,
+		on:       true,
+		handover: newHandover(),
+		state:    quicext.State{Generation: 1},
+	}
 	k.Viewer(0).Clear()
 	// User space passed on the second object of a group as a fallback.
 	shared := reflect.ValueOf(k.Viewer(0)).Elem().FieldByName("shared")
-	for _, field := range []reflect.Value{shared.FieldByName("Fallbacks"), shared.FieldByName("LastFallback").FieldByName("Object")} {
+	for _, field := range []reflect.Value{
+		shared.FieldByName("Fallbacks"),
+		shared.FieldByName("LastFallback").FieldByName("Object"),
+	} {
 		*(*uint64)(unsafe.Pointer(field.UnsafeAddr())) = 1
 	}
 	c.passed = 1

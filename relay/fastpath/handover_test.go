@@ -70,7 +70,15 @@ func TestHandover(t *testing.T) {
 			for i, s := range steps {
 				h.passed = s.passed
 				if maySend := h.check(s.at, s.left, s.several, s.unsent); maySend != s.maySend || h.handed != s.handed {
-					t.Fatalf("step %d, at %v: kernel may send: %v, handed over: %v; want %v, %v", i, s.at, maySend, h.handed, s.maySend, s.handed)
+					t.Fatalf(
+						"step %d, at %v: kernel may send: %v, handed over: %v; want %v, %v",
+						i,
+						s.at,
+						maySend,
+						h.handed,
+						s.maySend,
+						s.handed,
+					)
 				}
 			}
 		})

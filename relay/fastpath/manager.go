@@ -388,7 +388,15 @@ func (m *Manager) connection(s *moqt.Session, take func(*conn) bool) *conn {
 			m.refused["webtransport"]++
 			return nil
 		}
-		c = &conn{m: m, prefix: prefix, waits: s.DatagramsPending, source: -1, viewer: -1, handover: newHandover(), forwardedAt: map[location]time.Duration{}}
+		c = &conn{
+			m:           m,
+			prefix:      prefix,
+			waits:       s.DatagramsPending,
+			source:      -1,
+			viewer:      -1,
+			handover:    newHandover(),
+			forwardedAt: map[location]time.Duration{},
+		}
 		h, err := quicext.Attach(qc, c)
 		if err != nil {
 			m.log.Warn("kernel fast path: a connection uses user space", "peer", s.RemoteAddr().String(), "err", err)
@@ -499,7 +507,12 @@ func (m *Manager) Stats() Stats {
 	}
 	s.Counts, _ = m.forwarder.Counts()
 	s.Interfaces = len(m.attached)
-	s.Refused = map[string]uint64{"webtransport": m.refused["webtransport"], "attach": m.refused["attach"], "full": m.refused["full"], "cipher": m.refused["cipher"]}
+	s.Refused = map[string]uint64{
+		"webtransport": m.refused["webtransport"],
+		"attach":       m.refused["attach"],
+		"full":         m.refused["full"],
+		"cipher":       m.refused["cipher"],
+	}
 	for _, c := range m.conns {
 		c.mu.Lock()
 		if c.on && c.source >= 0 {

@@ -27,7 +27,10 @@ func TestSlots(t *testing.T) {
 // TestBlock: a block counts the records of its own numbers only.
 func TestBlock(t *testing.T) {
 	b := &block{first: 1000, end: 1000 + blockSize}
-	for number, ours := range map[int64]bool{999: false, 1000: true, 1063: true, 1064: true, 1000 + blockSize - 1: true, 1000 + blockSize: false} {
+	for number, ours := range map[int64]bool{
+		999: false, 1000: true, 1063: true, 1064: true,
+		1000 + blockSize - 1: true, 1000 + blockSize: false,
+	} {
 		if b.see(number) != ours {
 			t.Errorf("number %d: %v", number, !ours)
 		}

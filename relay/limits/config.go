@@ -6,47 +6,50 @@ import (
 	"strings"
 )
 
-// Kind is something that a relay has a bounded amount of.
+// Kind is a limited resource.
 type Kind int
 
-// Kinds. The first ones are held until they are given back.
+// Kinds. Those before Handshakes limit amounts in use.
 const (
-	Connections   Kind = iota // QUIC connections, from their first packet on
-	Streams                   // that a peer opened
-	Window                    // bytes that a peer may send before the relay has read them
-	Waiting                   // requests without an answer yet
+	Connections   Kind = iota // QUIC connections, from their first packet
+	Streams                   // opened by the peer
+	Window                    // bytes of flow-control credit beyond the initial window
+	Waiting                   // unanswered requests
 	Subscriptions             // to tracks and namespaces
 	Fetches
 	Namespaces // published
 	Tracks     // received from a publisher
-	Properties // bytes of the properties of these tracks
-	Cached     // bytes; what exceeds them is evicted, not refused
-	// These are a second's.
+	Properties // bytes of the tracks' properties
+	Cached     // bytes; beyond the limit the cache evicts
+	// The following limit rates per second.
 	Handshakes
-	Requests // and their updates
+	Requests // including updates
 	Groups   // and subgroups: streams of objects
 	Objects  // from publishers
-	Bytes    // of objects, from publishers
-	Initials // the first packets of connections
+	Bytes    // of objects from publishers
+	Initials // Initial packets (RFC 9000 §17.2.2)
 	kinds
 )
 
 const firstRate = Handshakes
 
-var names = [kinds]string{"connections", "streams", "window", "waiting", "subscriptions", "fetches", "namespaces", "tracks", "properties", "cached", "handshakes", "requests", "groups", "objects", "bytes", "initials"}
+var names = [kinds]string{
+	"connections", "streams", "window", "waiting", "subscriptions", "fetches", "namespaces",
+	"tracks", "properties", "cached", "handshakes", "requests", "groups", "objects", "bytes", "initials",
+}
 
 func (k Kind) String() string { return names[k] }
 
-// ofSessions reports whether a session may have more or less of it.
+// ofSessions reports whether the kind has a limit per session.
 func (k Kind) ofSessions() bool { return k != Connections && k != Handshakes && k != Initials }
 
-// Scope is whose a limit is.
+// Scope is the extent of a limit.
 type Scope int
 
 // Scopes.
 const (
 	Session Scope = iota
-	Address       // all sessions of an IPv4 address, or of a /64 of IPv6
+	Address       // all sessions of an IPv4 address or an IPv6 /64
 	All
 	scopes
 )
@@ -55,7 +58,7 @@ var scopeNames = [scopes]string{"session", "address", "all"}
 
 func (s Scope) String() string { return scopeNames[s] }
 
-// Bounds are the limits of one kind; 0 means none.
+// Bounds are the limits of one kind; 0 means no limit.
 type Bounds struct {
 	Session int64 `yaml:"session,omitempty"`
 	Address int64 `yaml:"address,omitempty"`
@@ -64,7 +67,7 @@ type Bounds struct {
 
 func (b *Bounds) at(s Scope) *int64 { return [...]*int64{&b.Session, &b.Address, &b.All}[s] }
 
-// Config has the limits of all kinds.
+// Config holds the limits of all kinds.
 type Config struct {
 	Connections   Bounds `yaml:"connections"`
 	Streams       Bounds `yaml:"streams"`
@@ -84,7 +87,7 @@ type Config struct {
 	Initials      Bounds `yaml:"initials"`
 }
 
-// Default is for a relay of some thousand sessions.
+// Default suits a relay with a few thousand sessions.
 func Default() Config {
 	return Config{
 		Connections:   Bounds{0, 2048, 8192},
@@ -102,19 +105,21 @@ func Default() Config {
 		Groups:        Bounds{2000, 4000, 16000},
 		Objects:       Bounds{80_000, 100_000, 200_000},
 		Bytes:         Bounds{80_000_000, 125_000_000, 250_000_000},
-		Initials:      Bounds{0, 5000, 20_000}, // two of a client with a post-quantum key, and those that are lost
+		// a client with a post-quantum key share sends two, plus retransmissions
+		Initials: Bounds{0, 5000, 20_000},
 	}
 }
 
-// of is what c has of a kind.
+// of returns the limits of a kind.
 func (c *Config) of(k Kind) *Bounds {
 	return [kinds]*Bounds{
-		&c.Connections, &c.Streams, &c.Window, &c.Waiting, &c.Subscriptions, &c.Fetches, &c.Namespaces, &c.Tracks, &c.Properties, &c.Cached,
+		&c.Connections, &c.Streams, &c.Window, &c.Waiting, &c.Subscriptions, &c.Fetches, &c.Namespaces, &c.Tracks,
+		&c.Properties, &c.Cached,
 		&c.Handshakes, &c.Requests, &c.Groups, &c.Objects, &c.Bytes, &c.Initials,
 	}[k]
 }
 
-// Validate checks the limits. Its errors begin with the setting.
+// Validate checks the limits. Its error begins with the setting.
 func (c *Config) Validate() error {
 	for k := range kinds {
 		for s := range scopes {
@@ -122,21 +127,21 @@ func (c *Config) Validate() error {
 			case v < 0:
 				return fmt.Errorf("limits.%s.%s must not be negative; 0 is no limit", k, s)
 			case v != 0 && s == Session && !k.ofSessions():
-				return fmt.Errorf("limits.%s.session: a session has one connection", k)
+				return fmt.Errorf("limits.%s.session: not available per session", k)
 			case v != 0 && s == All && k == Cached:
-				return fmt.Errorf("limits.cached.all: the cache of all tracks is bounded by cache.totalBytes")
+				return fmt.Errorf("limits.cached.all: use cache.totalBytes instead")
 			}
 		}
 	}
 	return nil
 }
 
-// Set changes a limit, as KIND.SCOPE=N. It makes *Config the value of a flag.
+// Set parses KIND.SCOPE=N and changes that limit. It makes *Config a pflag.Value.
 func (c *Config) Set(text string) error {
 	name, value, ok := strings.Cut(text, "=")
 	kind, scope, dot := strings.Cut(name, ".")
 	if !ok || !dot {
-		return fmt.Errorf("%q is not of the form subscriptions.session=100", text)
+		return fmt.Errorf("%q: want KIND.SCOPE=N, such as subscriptions.session=100", text)
 	}
 	n, err := strconv.ParseInt(value, 10, 64)
 	if err != nil {
@@ -150,11 +155,12 @@ func (c *Config) Set(text string) error {
 			}
 		}
 	}
-	return fmt.Errorf("there is no limit %q; kinds are %s, scopes %s", name, strings.Join(names[:], ", "), strings.Join(scopeNames[:], ", "))
+	return fmt.Errorf("unknown limit %q; kinds are %s, scopes %s", name, strings.Join(names[:], ", "),
+		strings.Join(scopeNames[:], ", "))
 }
 
-// String is empty, so that a flag's help does not list all limits.
+// String implements pflag.Value. It is empty to keep the help short.
 func (c *Config) String() string { return "" }
 
-// Type names the flag's form in its help.
+// Type implements pflag.Value.
 func (c *Config) Type() string { return "KIND.SCOPE=N" }

@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// lookEvery is how often the rates of first packets are estimated, while there are any.
-	lookEvery = 100 * time.Millisecond
-	// maxSources is how many addresses are told apart at a time: a flood may forge any number.
+	// measureEvery is the interval of rate measurements during traffic.
+	measureEvery = 100 * time.Millisecond
+	// maxSources bounds the addresses counted separately: a flood may forge any number of them.
 	maxSources = 4096
-	// maxOwnShares is how many addresses have a share of their own.
+	// maxOwnShares bounds the addresses with a share of their own.
 	maxOwnShares = 16
 )
 
-// shares are those of the first packets of connections that may pass: 1 is all of them.
+// shares are the fractions of Initial packets that the kernel passes; 1 passes all.
 type shares struct {
-	own  map[netip.Prefix]float64 // of addresses (of /64s of IPv6) that send more than they may
-	rest float64                  // of all others
+	own  map[netip.Prefix]float64 // of addresses (IPv6: /64s) over their limit
+	rest float64                  // of all other addresses
 }
 
 func (s shares) of(p netip.Prefix) float64 {
@@ -34,77 +34,79 @@ func (s shares) of(p netip.Prefix) float64 {
 	return s.rest
 }
 
-// all reports whether all pass.
+// all reports whether all packets pass.
 func (s shares) all() bool { return len(s.own) == 0 && s.rest == 1 }
 
-// initials are the first packets of connections (Initial packets, RFC 9000 §17.2.2). A flood of them
-// costs an answer each, and cannot be told from those of clients before. So whoever sends more than a
-// limit for a second has the kernel drop the rest; from what it passes the rates are estimated.
+// initials limits Initial packets of new connections (RFC 9000 §17.2.2). Answering a flood of them
+// is expensive, and they look like those of genuine clients. Beyond a limit, for longer than a
+// second, the kernel drops a fraction of them. Rates are estimated from the packets that pass.
 type initials struct {
-	began chan struct{} // some have come, and none before
+	began chan struct{} // signalled by the first packet after an idle time
 
-	mu      sync.Mutex
-	came    map[netip.Prefix]float64 // since the last look; those of too many addresses are of the zero one
-	flows   map[netip.Prefix]*flow   // that are ahead of their limit
-	rest    flow                     // all that have no share of their own
-	shares  shares
-	looked  time.Time
-	used    [scopes]float64 // a second
-	dropped [scopes]float64 // as is estimated
+	mu sync.Mutex
+	// passed packets since the last measurement; the zero prefix counts addresses beyond maxSources
+	passed   map[netip.Prefix]float64
+	flows    map[netip.Prefix]*flow // addresses with a backlog
+	rest     flow                   // all addresses without a share of their own
+	shares   shares
+	measured time.Time
+	used     [scopes]float64 // packets per second
+	dropped  [scopes]float64 // estimated
 }
 
 func (i *initials) init() {
 	i.began = make(chan struct{}, 1)
-	i.came, i.flows, i.shares.rest = map[netip.Prefix]float64{}, map[netip.Prefix]*flow{}, 1
+	i.passed, i.flows, i.shares.rest = map[netip.Prefix]float64{}, map[netip.Prefix]*flow{}, 1
 }
 
-// flow is packets of one address or of many.
+// flow measures packets of one address or of several.
 type flow struct {
-	rate  float64 // a second
-	ahead float64 // packets that came too early for the limit
+	rate    float64 // packets per second
+	backlog float64 // packets over the limit
 }
 
-// look counts what came since the last look, and reports whether that is more than a second ahead
-// of limit.
-func (f *flow) look(came, limit, elapsed float64) (over bool) {
-	f.rate = max(came/elapsed, f.rate/2)
+// measure counts arrived packets and reports whether the backlog exceeds one second of limit.
+func (f *flow) measure(arrived, limit, elapsed float64) (over bool) {
+	f.rate = max(arrived/elapsed, f.rate/2)
 	if limit == 0 {
-		f.ahead = 0
+		f.backlog = 0
 		return false
 	}
-	f.ahead = min(max(0, f.ahead+came-limit*elapsed), 2*limit)
-	return f.ahead > limit
+	f.backlog = min(max(0, f.backlog+arrived-limit*elapsed), 2*limit)
+	return f.backlog > limit
 }
 
-// CountInitials counts first packets of connections that have come from an address.
+// CountInitials counts Initial packets from an address that passed the kernel.
 func (l *Limits) CountInitials(from netip.Addr, n int) {
 	i, key := &l.initials, prefixOf(from)
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if len(i.came) == 0 {
+	if len(i.passed) == 0 {
 		select {
 		case i.began <- struct{}{}:
 		default:
 		}
 	}
-	if _, ok := i.came[key]; !ok && len(i.came) >= maxSources {
+	if _, ok := i.passed[key]; !ok && len(i.passed) >= maxSources {
 		key = netip.Prefix{}
 	}
-	i.came[key] += float64(n)
+	i.passed[key] += float64(n)
 }
 
-// FitInitials has pass let through the shares of the first packets of connections that the limits
-// allow, those of some addresses and of all others, until ctx ends. It calls it again and again while
-// that is not all of them, so that it may choose others.
-func (l *Limits) FitInitials(ctx context.Context, pass func(own map[netip.Prefix]float64, rest float64) error, log *slog.Logger) {
+// FitInitials limits Initial packets until ctx ends. It calls pass with the fractions of packets to
+// let through, per address and for all others, and repeats the call while not all packets pass, so
+// that the filter can vary its choice.
+func (l *Limits) FitInitials(ctx context.Context, pass func(own map[netip.Prefix]float64, rest float64) error,
+	log *slog.Logger,
+) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-l.initials.began:
 		}
-		if err := l.fitUntilCalm(ctx, pass, log); err != nil {
-			if !errors.Is(err, net.ErrClosed) { // the relay ends
+		if err := l.fitUntilIdle(ctx, pass, log); err != nil {
+			if !errors.Is(err, net.ErrClosed) { // the relay is stopping
 				log.Error("first packets of connections cannot be bounded", "err", err)
 			}
 			return
@@ -112,10 +114,12 @@ func (l *Limits) FitInitials(ctx context.Context, pass func(own map[netip.Prefix
 	}
 }
 
-func (l *Limits) fitUntilCalm(ctx context.Context, pass func(own map[netip.Prefix]float64, rest float64) error, log *slog.Logger) error {
+func (l *Limits) fitUntilIdle(ctx context.Context, pass func(own map[netip.Prefix]float64, rest float64) error,
+	log *slog.Logger,
+) error {
 	i := &l.initials
 	i.start(l.now())
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(measureEvery)
 	defer tick.Stop()
 	for calm := false; !calm; {
 		select {
@@ -123,8 +127,8 @@ func (l *Limits) fitUntilCalm(ctx context.Context, pass func(own map[netip.Prefi
 			return nil
 		case <-tick.C:
 		}
-		before := i.shares.all() // which lookAtInitials alone changes
-		calm = l.lookAtInitials()
+		before := i.shares.all() // only fitOnce writes shares
+		calm = l.fitOnce()
 		after := i.shares.all()
 		if before && after {
 			continue
@@ -146,12 +150,12 @@ func (l *Limits) fitUntilCalm(ctx context.Context, pass func(own map[netip.Prefi
 func (i *initials) start(now time.Time) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.looked = now
+	i.measured = now
 }
 
-// lookAtInitials estimates what came and sets the shares. calm: nothing did, and nobody is ahead of a
-// limit.
-func (l *Limits) lookAtInitials() (calm bool) {
+// fitOnce estimates rates and sets the shares. calm means that no packets arrived and there is no
+// backlog.
+func (l *Limits) fitOnce() (calm bool) {
 	l.mu.Lock()
 	limit, now := l.c.Initials, l.now()
 	l.mu.Unlock()
@@ -159,10 +163,10 @@ func (l *Limits) lookAtInitials() (calm bool) {
 	i := &l.initials
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	elapsed := max(now.Sub(i.looked), lookEvery/2).Seconds()
-	i.looked = now
-	arrived := map[netip.Prefix]float64{} // with what was dropped
-	for key, n := range i.came {
+	elapsed := max(now.Sub(i.measured), measureEvery/2).Seconds()
+	i.measured = now
+	arrived := map[netip.Prefix]float64{} // including the estimated drops
+	for key, n := range i.passed {
 		arrived[key] = n / i.shares.of(key)
 		scope := All
 		if _, own := i.shares.own[key]; own {
@@ -173,15 +177,15 @@ func (l *Limits) lookAtInitials() (calm bool) {
 			i.flows[key] = &flow{}
 		}
 	}
-	clear(i.came)
+	clear(i.passed)
 	i.used = [scopes]float64{}
 	var over []netip.Prefix
 	for key, f := range i.flows {
-		if f.look(arrived[key], ofAddress, elapsed) {
+		if f.measure(arrived[key], ofAddress, elapsed) {
 			over = append(over, key)
 		}
 		i.used[Address] = max(i.used[Address], f.rate)
-		if f.ahead == 0 {
+		if f.backlog == 0 {
 			delete(i.flows, key)
 		}
 	}
@@ -192,7 +196,8 @@ func (l *Limits) lookAtInitials() (calm bool) {
 		return 1
 	})
 	over = over[:min(len(over), maxOwnShares)]
-	// They have half of what all may have at most, so that others have the other half.
+	// Addresses over their limit share at most half of the total limit, which leaves the other half
+	// to all others.
 	each, others := ofAddress, ofAll
 	if ofAll > 0 {
 		each = min(each, ofAll/2/float64(max(1, len(over))))
@@ -211,17 +216,17 @@ func (l *Limits) lookAtInitials() (calm bool) {
 	for _, n := range arrived {
 		rest += n
 	}
-	if i.rest.look(rest, others, elapsed) {
+	if i.rest.measure(rest, others, elapsed) {
 		i.shares.rest = min(1, others/i.rest.rate)
 	}
 	i.used[All] += i.rest.rate
-	if calm = len(arrived) == 0 && len(i.flows) == 0 && i.rest.ahead == 0; calm {
+	if calm = len(arrived) == 0 && len(i.flows) == 0 && i.rest.backlog == 0; calm {
 		i.rest, i.used = flow{}, [scopes]float64{}
 	}
 	return calm
 }
 
-// usage is what there is a second, and how many were dropped.
+// usage returns the rate per second and the number of dropped packets.
 func (i *initials) usage(s Scope) (used int64, dropped uint64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

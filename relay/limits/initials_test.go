@@ -9,6 +9,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/netip"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,23 +17,43 @@ import (
 	"holocast/internal/origin"
 )
 
-// kernel passes first packets as it was told to.
+// kernel drops Initial packets according to its shares.
 type kernel struct {
 	*Limits
 	random *rand.Rand
+
+	mu     sync.Mutex
 	shares shares
-	calls  int
+	calls  int // of pass
+
 	passed map[netip.Addr]int
 }
 
 func (k *kernel) pass(own map[netip.Prefix]float64, rest float64) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	k.shares = shares{maps.Clone(own), rest}
 	k.calls++
 	return nil
 }
 
+// told returns the latest shares and the number of calls of pass.
+func (k *kernel) told() (shares, int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.shares, k.calls
+}
+
+// tracked returns the numbers of addresses that are counted and that have a backlog.
+func (k *kernel) tracked() (counted, backlogged int) {
+	k.initials.mu.Lock()
+	defer k.initials.mu.Unlock()
+	return len(k.initials.passed), len(k.initials.flows)
+}
+
 func (k *kernel) send(from netip.Addr, n int) {
-	share := k.shares.of(prefixOf(from))
+	now, _ := k.told()
+	share := now.of(prefixOf(from))
 	for range n {
 		if k.random.Float64() < share {
 			k.passed[from]++
@@ -41,11 +62,11 @@ func (k *kernel) send(from netip.Addr, n int) {
 	}
 }
 
-// during has each of a hundred milliseconds' windows of so long send something.
+// during calls send for each 100 ms window of d.
 func (k *kernel) during(d time.Duration, send func(window int)) {
-	for window := range int(d / lookEvery) {
+	for window := range int(d / measureEvery) {
 		send(window)
-		time.Sleep(lookEvery)
+		time.Sleep(measureEvery)
 	}
 }
 
@@ -62,7 +83,7 @@ func inBubble(t *testing.T, bounds Bounds, f func(k *kernel)) {
 			close(ended)
 		}()
 		k.CountInitials(addr(1<<20), 1)
-		time.Sleep(lookEvery / 2) // all that follows is between two looks
+		time.Sleep(measureEvery / 2) // between two measurements
 		f(k)
 		cancel()
 		<-ended
@@ -73,11 +94,11 @@ func addr(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
 }
 
-// TestInitials: of a flood as much is let through as the limits say, those who send little beside one
-// address's flood lose nothing, and all pass again when it is over.
+// TestInitials: a flood is reduced to the limits, other addresses lose nothing to one address's
+// flood, and all packets pass again afterwards.
 func TestInitials(t *testing.T) {
 	const clients = 50
-	calm := func(k *kernel) { // 500 packets a second of many clients
+	calm := func(k *kernel) { // 500 packets a second from many clients
 		for i := range clients {
 			k.send(addr(1<<16+i), 1)
 		}
@@ -85,8 +106,8 @@ func TestInitials(t *testing.T) {
 	for name, tt := range map[string]struct {
 		bounds      Bounds
 		attackers   int
-		each        int // packets of each in a window
-		most, least int // of theirs that come in a second, once that is settled
+		each        int // packets of each address per window
+		most, least int // passed per second once settled
 		spared      bool
 	}{
 		"one address":                {Bounds{0, 1000, 10_000}, 1, 10_000, 1300, 700, true},
@@ -127,21 +148,21 @@ func TestInitials(t *testing.T) {
 				for _, u := range k.Usage() {
 					sent := tt.attackers * tt.each * 10
 					if u.Kind == Initials && u.Scope == All && math.Abs(float64(u.Used)/float64(sent+500)-1) > 0.3 {
-						t.Errorf("%d packets a second are estimated, where %d came", u.Used, sent+500)
+						t.Errorf("estimated %d packets a second, want %d", u.Used, sent+500)
 					}
 				}
-				if len(k.shares.own) > maxOwnShares {
-					t.Errorf("%d addresses have shares", len(k.shares.own))
+				if now, _ := k.told(); len(now.own) > maxOwnShares {
+					t.Errorf("%d addresses have shares", len(now.own))
 				}
 				k.during(3*time.Second, func(int) { calm(k) })
-				if !k.shares.all() {
-					t.Errorf("after the flood %v pass", k.shares)
+				now, calls := k.told()
+				if !now.all() {
+					t.Errorf("after the flood %v pass", now)
 				}
 				k.during(time.Second, func(int) {})
-				calls := k.calls
 				k.during(time.Minute, func(int) {})
-				if k.calls != calls {
-					t.Error("the kernel is told things while nothing comes")
+				if _, later := k.told(); later != calls {
+					t.Error("pass was called without traffic")
 				}
 				for _, u := range k.Usage() {
 					if u.Kind == Initials && u.Used != 0 {
@@ -153,58 +174,62 @@ func TestInitials(t *testing.T) {
 	}
 }
 
-// TestInitialsBurst: what a second allows may come at once.
+// TestInitialsBurst: one second's limit may arrive at once.
 func TestInitialsBurst(t *testing.T) {
 	inBubble(t, Bounds{0, 1000, 10_000}, func(k *kernel) {
 		for range 5 {
 			k.send(addr(1), 1000)
 			time.Sleep(2 * time.Second)
 		}
-		if k.passed[addr(1)] != 5000 || k.calls != 0 {
+		if _, calls := k.told(); k.passed[addr(1)] != 5000 || calls != 0 {
 			t.Errorf("%d of 5000 packets passed", k.passed[addr(1)])
 		}
 	})
 }
 
-// TestInitialsOfManyAddresses bounds what is remembered.
+// TestInitialsOfManyAddresses: memory is bounded.
 func TestInitialsOfManyAddresses(t *testing.T) {
 	inBubble(t, Bounds{0, 1000, 10_000}, func(k *kernel) {
 		k.during(2*time.Second, func(window int) {
 			for i := range 20_000 {
 				k.send(addr(window*20_000+i), 1)
 			}
-			if n := len(k.initials.came); n > maxSources+1 {
+			if n, _ := k.tracked(); n > maxSources+1 {
 				t.Errorf("%d addresses are remembered", n)
 			}
 		})
-		if n := len(k.initials.flows); n > maxSources {
+		if _, n := k.tracked(); n > maxSources {
 			t.Errorf("%d flows are remembered", n)
 		}
 	})
 }
 
-// TestInitialsReplaced: limits that are taken away let all pass again.
+// TestInitialsReplaced: removing the limits lets all packets pass again.
 func TestInitialsReplaced(t *testing.T) {
 	inBubble(t, Bounds{0, 1000, 10_000}, func(k *kernel) {
 		k.during(time.Second, func(int) { k.send(addr(1), 10_000) })
-		if k.shares.of(prefixOf(addr(1))) > 0.1 {
-			t.Errorf("%v pass", k.shares)
+		if now, _ := k.told(); now.of(prefixOf(addr(1))) > 0.1 {
+			t.Errorf("%v pass", now)
 		}
 		k.Replace(Config{})
 		k.during(time.Second, func(int) { k.send(addr(1), 10_000) })
-		if !k.shares.all() {
-			t.Errorf("without limits %v pass", k.shares)
+		if now, _ := k.told(); !now.all() {
+			t.Errorf("without limits %v pass", now)
 		}
 	})
 }
 
-// TestInitialsFail: where the kernel does not take the shares, nothing goes on without end.
+// TestInitialsFail: FitInitials returns if the kernel refuses the shares.
 func TestInitialsFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Config{Initials: Bounds{0, 10, 10}}, origin.NewMemory(1<<20))
 		said := &logLines{}
 		l.CountInitials(addr(1), 1000)
-		l.FitInitials(t.Context(), func(map[netip.Prefix]float64, float64) error { return errors.New("no such filter") }, slog.New(slog.NewTextHandler(said, nil)))
+		l.FitInitials(t.Context(), func(map[netip.Prefix]float64,
+			float64,
+		) error {
+			return errors.New("no such filter")
+		}, slog.New(slog.NewTextHandler(said, nil)))
 		if len(*said) != 1 {
 			t.Errorf("it says %q", *said)
 		}
@@ -224,8 +249,8 @@ func BenchmarkCountInitials(b *testing.B) {
 			l := New(Config{}, origin.NewMemory(1<<20))
 			for i := 0; b.Loop(); i++ {
 				l.CountInitials(addr(i%sources), 1)
-				if i%1000 == 0 { // as after a tenth of a second
-					l.lookAtInitials()
+				if i%1000 == 0 { // every tenth of a second
+					l.fitOnce()
 				}
 			}
 		})

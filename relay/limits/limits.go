@@ -1,7 +1,7 @@
-// Package limits bounds what the peers of a relay take of it: one session, all sessions of
-// an address, and all of them together. Whoever reaches a limit is refused, or slowed down,
-// alone: the last quarter of what an address or the relay has is shared out equally, so that
-// those who want little have room, and rates are shared so that those who want little have it.
+// Package limits bounds what peers may use of a relay, per session, per address and in total. Only
+// the peer that exceeds a limit is refused or slowed down: the last quarter of an amount is shared
+// out equally among sessions or addresses, and rates are shared by max-min fairness, so peers with
+// small demands are not affected by others.
 package limits
 
 import (
@@ -17,8 +17,7 @@ import (
 	"holocast/internal/origin"
 )
 
-// Limits are those of a relay. Its methods, and those of its sessions, are safe for
-// concurrent use.
+// Limits enforces the limits of a relay. Its methods and those of Peer are safe for concurrent use.
 type Limits struct {
 	memory   *origin.Memory
 	now      func() time.Time
@@ -32,47 +31,47 @@ type Limits struct {
 	limited   [kinds][scopes]uint64
 }
 
-// node is a session, an address or all of them.
+// node is a session, an address or the whole relay.
 type node struct {
-	parent *node // nil above all
-	scope  Scope
-	kids   map[*node]struct{}
-	held   [kinds]int64
-	rates  [kinds - firstRate]rate
-	memory *origin.Memory // nil until it caches something
+	parent   *node // nil for the relay
+	scope    Scope
+	children map[*node]struct{}
+	held     [kinds]int64
+	rates    [kinds - firstRate]rate
+	memory   *origin.Memory // nil until something is cached
 }
 
-// New returns limits. What is cached counts towards memory as well.
+// New returns limits. Cached bytes also count towards memory.
 func New(c Config, memory *origin.Memory) *Limits {
 	l := &Limits{
 		memory: memory, now: time.Now, c: c,
-		all: node{scope: All, kids: map[*node]struct{}{}, memory: memory}, addresses: map[netip.Prefix]*node{},
+		all: node{scope: All, children: map[*node]struct{}{}, memory: memory}, addresses: map[netip.Prefix]*node{},
 	}
 	l.initials.init()
 	return l
 }
 
-// Replace changes the limits. Whoever has more than they allow keeps it.
+// Replace changes the limits. Peers keep what they use beyond the new ones.
 func (l *Limits) Replace(c Config) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.c = c
-	for address := range l.all.kids {
+	for address := range l.all.children {
 		l.bound(address)
-		for session := range address.kids {
+		for session := range address.children {
 			l.bound(session)
 		}
 	}
 }
 
-// bound gives a node's memory its limit. l.mu is held.
+// bound applies the limit of a node's memory. l.mu is held.
 func (l *Limits) bound(n *node) {
 	if n.memory != nil {
 		n.memory.SetLimit(*l.c.Cached.at(n.scope))
 	}
 }
 
-// Refused is the error of what a limit does not allow.
+// Refused is the error of an exceeded limit.
 type Refused struct {
 	Kind  Kind
 	Scope Scope
@@ -91,19 +90,23 @@ func (e *Refused) Error() string {
 // retryAfter is how long a refused peer waits before it retries.
 const retryAfter = time.Second
 
-// Unwrap is the refusal of a request.
+// Unwrap returns the refusal of a request.
 func (e *Refused) Unwrap() error {
-	return &moqt.RequestError{Code: wire.RequestExcessiveLoad, Reason: e.Error(), RetryInterval: wire.RetryAfter(retryAfter)}
+	return &moqt.RequestError{
+		Code:          wire.RequestExcessiveLoad,
+		Reason:        e.Error(),
+		RetryInterval: wire.RetryAfter(retryAfter),
+	}
 }
 
-// Peer is a connection and its session. The methods of a nil Peer bound nothing.
+// Peer is the use of one connection and its session. A nil Peer has no limits.
 type Peer struct {
 	l      *Limits
 	node   node
 	closed bool // under l.mu
 }
 
-// prefix is the address that a peer's sessions are counted by.
+// prefix returns the address range by which a peer's sessions are counted.
 func prefix(a net.Addr) netip.Prefix {
 	udp, ok := a.(*net.UDPAddr)
 	if !ok {
@@ -122,8 +125,9 @@ func prefixOf(ip netip.Addr) netip.Prefix {
 	return p
 }
 
-// Suspect reports whether an address has so many connections, or it or all attempt so many,
-// that it should prove to be the sender's before it is given more: others may forge it.
+// Suspect reports whether a client at the address should validate its address (Retry) first: the
+// address has many connections, or it or all addresses together attempt many. Source addresses may
+// be forged.
 func (l *Limits) Suspect(a net.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -138,14 +142,13 @@ func (l *Limits) Suspect(a net.Addr) bool {
 	return limit > 0 && 2*n.held[Connections] >= limit || l.hurries(n)
 }
 
-// hurries reports whether half of the handshakes that n may begin at once have been begun.
-// l.mu is held.
+// hurries reports whether n has used half of its handshake burst. l.mu is held.
 func (l *Limits) hurries(n *node) bool {
 	return n.rates[Handshakes-firstRate].due.Sub(l.now()) > Handshakes.burst()/2
 }
 
-// Greedy reports whether the sessions of an address have spent so much of a rate that a new one
-// would have to wait. They may connect again and again, to have a window's bytes read each time.
+// Greedy reports whether a new session of the address would have to wait for a rate. Such an
+// address could reconnect repeatedly to have an initial window's bytes read each time.
 func (l *Limits) Greedy(a net.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -161,7 +164,7 @@ func (l *Limits) Greedy(a net.Addr) bool {
 	return false
 }
 
-// Connect lets a new connection in.
+// Connect admits a new connection.
 func (l *Limits) Connect(a net.Addr) (*Peer, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,23 +172,23 @@ func (l *Limits) Connect(a net.Addr) (*Peer, error) {
 	key := prefix(a)
 	address := l.addresses[key]
 	if address == nil {
-		address = &node{parent: &l.all, scope: Address, kids: map[*node]struct{}{}}
+		address = &node{parent: &l.all, scope: Address, children: map[*node]struct{}{}}
 		l.addresses[key] = address
-		l.all.kids[address] = struct{}{}
+		l.all.children[address] = struct{}{}
 	}
 	if wait, why := l.pay(address, Handshakes, 1, false); wait > 0 {
 		return nil, why
 	}
 	p := &Peer{l: l, node: node{parent: address, scope: Session}}
-	address.kids[&p.node] = struct{}{}
+	address.children[&p.node] = struct{}{}
 	if err := l.acquire(&p.node, Connections, 1); err != nil {
-		delete(address.kids, &p.node)
+		delete(address.children, &p.node)
 		return nil, err
 	}
 	return p, nil
 }
 
-// sweep forgets addresses of which nothing is left. l.mu is held.
+// sweep removes unused addresses. l.mu is held.
 func (l *Limits) sweep(now time.Time) {
 	if now.Sub(l.swept) < time.Second {
 		return
@@ -193,15 +196,15 @@ func (l *Limits) sweep(now time.Time) {
 	l.swept = now
 	for key, n := range l.addresses {
 		spent := slices.ContainsFunc(n.rates[:], func(r rate) bool { return r.due.After(now) })
-		if len(n.kids) == 0 && !spent && (n.memory == nil || n.memory.Used() == 0) {
+		if len(n.children) == 0 && !spent && (n.memory == nil || n.memory.Used() == 0) {
 			n.memory.Close()
 			delete(l.addresses, key)
-			delete(l.all.kids, n)
+			delete(l.all.children, n)
 		}
 	}
 }
 
-// Close gives back all that the peer holds. What it has cached goes when its tracks do.
+// Close releases what the peer holds. Its cached bytes are released with their tracks.
 func (p *Peer) Close() {
 	p.l.mu.Lock()
 	defer p.l.mu.Unlock()
@@ -214,11 +217,11 @@ func (p *Peer) Close() {
 			n.held[k] -= p.node.held[k]
 		}
 	}
-	delete(p.node.parent.kids, &p.node)
+	delete(p.node.parent.children, &p.node)
 	p.node.memory.Close()
 }
 
-// Acquire takes n of a kind until Release gives them back, or fails with a *Refused.
+// Acquire takes n of a kind until Release, or fails with a *Refused.
 func (p *Peer) Acquire(k Kind, n int64) error {
 	if p == nil {
 		return nil
@@ -226,12 +229,12 @@ func (p *Peer) Acquire(k Kind, n int64) error {
 	p.l.mu.Lock()
 	defer p.l.mu.Unlock()
 	if p.closed {
-		return nil // and so does its session
+		return nil // the session is ending too
 	}
 	return p.l.acquire(&p.node, k, n)
 }
 
-// acquire is Acquire. l.mu is held.
+// acquire implements Acquire. l.mu is held.
 func (l *Limits) acquire(n *node, k Kind, amount int64) error {
 	child := (*node)(nil)
 	for at := n; at != nil; child, at = at, at.parent {
@@ -240,8 +243,9 @@ func (l *Limits) acquire(n *node, k Kind, amount int64) error {
 			continue
 		}
 		held := at.held[k] + amount
-		last := limit / 4 // shared out equally, so that who has little always has room
-		if held > limit || len(at.kids) > 1 && held > limit-last && child.held[k]+amount > max(1, last/int64(len(at.kids))) {
+		last := limit / 4 // shared out equally, which leaves room for peers that use little
+		if held > limit || len(at.children) > 1 && held > limit-last &&
+			child.held[k]+amount > max(1, last/int64(len(at.children))) {
 			l.limited[k][at.scope]++
 			return &Refused{k, at.scope, limit}
 		}
@@ -252,7 +256,7 @@ func (l *Limits) acquire(n *node, k Kind, amount int64) error {
 	return nil
 }
 
-// Release gives back what Acquire took.
+// Release returns n of a kind.
 func (p *Peer) Release(k Kind, n int64) {
 	if p == nil {
 		return
@@ -267,7 +271,7 @@ func (p *Peer) Release(k Kind, n int64) {
 	}
 }
 
-// Hold is Acquire of one of each kind; release gives them back, once.
+// Hold acquires one of each kind. release returns them; later calls do nothing.
 func (p *Peer) Hold(list ...Kind) (release func(), err error) {
 	for i, k := range list {
 		if err = p.Acquire(k, 1); err != nil {
@@ -284,7 +288,7 @@ func (p *Peer) Hold(list ...Kind) (release func(), err error) {
 	}), nil
 }
 
-// Memory is where the cache of the peer's tracks counts.
+// Memory returns the memory account of the peer's cached tracks.
 func (p *Peer) Memory() *origin.Memory {
 	if p == nil {
 		return nil
@@ -319,16 +323,16 @@ func (p *Peer) Opened(request bool) (wait time.Duration) {
 // GrowWindow implements moqt.Admission.
 func (p *Peer) GrowWindow(bytes uint64) bool { return p.Acquire(Window, int64(bytes)) == nil }
 
-// Usage is how much of a limit is used.
+// Usage is the use of one limit.
 type Usage struct {
 	Kind    Kind
 	Scope   Scope
-	Limit   int64  // 0 = none
-	Used    int64  // by the session or address that has most; a second's for rates
-	Limited uint64 // times that something was refused or delayed
+	Limit   int64  // 0 means no limit
+	Used    int64  // by the session or address that uses most; per second for rates
+	Limited uint64 // refusals and delays
 }
 
-// Usage lists all limits.
+// Usage returns the use of all limits.
 func (l *Limits) Usage() (list []Usage) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -346,9 +350,9 @@ func (l *Limits) Usage() (list []Usage) {
 			used[n.scope] = max(used[n.scope], of)
 		}
 		count(&l.all)
-		for address := range l.all.kids {
+		for address := range l.all.children {
 			count(address)
-			for session := range address.kids {
+			for session := range address.children {
 				count(session)
 			}
 		}

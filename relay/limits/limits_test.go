@@ -13,7 +13,7 @@ import (
 	"holocast/internal/origin"
 )
 
-// clocked are limits whose time passes as the test says.
+// clocked has limits with a clock that the test controls.
 type clocked struct {
 	*Limits
 	t  *testing.T
@@ -37,7 +37,7 @@ func (k *clocked) connect(ip string) *Peer {
 	return p
 }
 
-// refusedBy is the limit that err is of, "" for none.
+// refusedBy returns the limit that err reports, "" for none.
 func refusedBy(err error) string {
 	if r := (*Refused)(nil); errors.As(err, &r) {
 		return fmt.Sprintf("%s.%s", r.Kind, r.Scope)
@@ -45,7 +45,7 @@ func refusedBy(err error) string {
 	return ""
 }
 
-// most acquires one after the other until that is refused, and returns how many and why.
+// most acquires until refused and returns the count and the reason.
 func most(p *Peer, k Kind) (n int, why string) {
 	for {
 		if err := p.Acquire(k, 1); err != nil {
@@ -58,17 +58,42 @@ func most(p *Peer, k Kind) (n int, why string) {
 func TestScopes(t *testing.T) {
 	for name, c := range map[string]struct {
 		bounds Bounds
-		peers  []string // addresses, that acquire all they can, one after the other
+		peers  []string // addresses that acquire in turn until refused
 		got    []int
 		why    []string
 	}{
-		"session":        {Bounds{Session: 3}, []string{"10.0.0.1", "10.0.0.1"}, []int{3, 3}, []string{"x.session", "x.session"}},
-		"many":           {Bounds{Address: 80}, []string{"10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.1"}, []int{60, 5, 5, 5}, []string{"x.address", "x.address", "x.address", "x.address"}},
-		"address":        {Bounds{Session: 8, Address: 8}, []string{"10.0.0.1", "10.0.0.1", "10.0.0.2"}, []int{6, 1, 8}, []string{"x.address", "x.address", "x.session"}},
-		"all":            {Bounds{All: 16}, []string{"10.0.0.1", "10.0.0.2"}, []int{12, 2}, []string{"x.all", "x.all"}},
-		"one /64":        {Bounds{Address: 4}, []string{"2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"}, []int{3, 1, 4}, []string{"x.address", "x.address", "x.address"}},
-		"nobody else":    {Bounds{All: 16}, []string{"10.0.0.1"}, []int{16}, []string{"x.all"}},
-		"mapped address": {Bounds{Address: 4}, []string{"::ffff:10.0.0.1", "10.0.0.1"}, []int{3, 1}, []string{"x.address", "x.address"}},
+		"session": {
+			Bounds{Session: 3},
+			[]string{"10.0.0.1", "10.0.0.1"},
+			[]int{3, 3},
+			[]string{"x.session", "x.session"},
+		},
+		"many": {
+			Bounds{Address: 80},
+			[]string{"10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.1"},
+			[]int{60, 5, 5, 5},
+			[]string{"x.address", "x.address", "x.address", "x.address"},
+		},
+		"address": {
+			Bounds{Session: 8, Address: 8},
+			[]string{"10.0.0.1", "10.0.0.1", "10.0.0.2"},
+			[]int{6, 1, 8},
+			[]string{"x.address", "x.address", "x.session"},
+		},
+		"all": {Bounds{All: 16}, []string{"10.0.0.1", "10.0.0.2"}, []int{12, 2}, []string{"x.all", "x.all"}},
+		"one /64": {
+			Bounds{Address: 4},
+			[]string{"2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"},
+			[]int{3, 1, 4},
+			[]string{"x.address", "x.address", "x.address"},
+		},
+		"nobody else": {Bounds{All: 16}, []string{"10.0.0.1"}, []int{16}, []string{"x.all"}},
+		"mapped address": {
+			Bounds{Address: 4},
+			[]string{"::ffff:10.0.0.1", "10.0.0.1"},
+			[]int{3, 1},
+			[]string{"x.address", "x.address"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newClocked(t, Config{Fetches: c.bounds})
@@ -85,7 +110,7 @@ func TestScopes(t *testing.T) {
 			for _, p := range peers {
 				p.Close()
 				p.Close()
-				p.Release(Fetches, 1) // late
+				p.Release(Fetches, 1) // after the peer's end
 			}
 			for _, u := range k.Usage() {
 				if u.Used != 0 {
@@ -96,7 +121,7 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-// TestRefusal: whoever is refused learns which limit it was, and when to come again.
+// TestRefusal: a refusal names the limit and the retry interval.
 func TestRefusal(t *testing.T) {
 	k := newClocked(t, Config{Subscriptions: Bounds{Session: 1}})
 	p := k.connect("10.0.0.1")
@@ -106,7 +131,8 @@ func TestRefusal(t *testing.T) {
 	}
 	_, err = p.Hold(Waiting, Subscriptions)
 	var refused *moqt.RequestError
-	if !errors.As(err, &refused) || refused.Code != wire.RequestExcessiveLoad || refused.RetryInterval == 0 || refused.Reason != "limit subscriptions.session reached: 1 of a session" {
+	if !errors.As(err, &refused) || refused.Code != wire.RequestExcessiveLoad || refused.RetryInterval == 0 ||
+		refused.Reason != "limit subscriptions.session reached: 1 of a session" {
 		t.Errorf("refused with %v", err)
 	}
 	release()
@@ -124,8 +150,8 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// TestHandshakes: an address that connects too often has to prove itself first, and is then
-// refused; others are not.
+// TestHandshakes: an address that connects too often must first validate its address and is then
+// refused. Other addresses are not affected.
 func TestHandshakes(t *testing.T) {
 	k := newClocked(t, Config{Handshakes: Bounds{Address: 10}, Connections: Bounds{Address: 100}})
 	n := 0
@@ -150,10 +176,10 @@ func TestHandshakes(t *testing.T) {
 	k.connect("10.0.0.1")
 }
 
-// TestHandshakesOfManyAddresses: no more connect than all together may, though each address
-// does so once. Meanwhile each of them has to prove itself.
+// TestHandshakesOfManyAddresses: the total limit holds for addresses that connect once each, and
+// each must validate its address meanwhile.
 func TestHandshakesOfManyAddresses(t *testing.T) {
-	const limit, seconds, attempts = 100, 5, 2000 // attempts a second
+	const limit, seconds, attempts = 100, 5, 2000 // attempts per second
 	k := newClocked(t, Config{Handshakes: Bounds{Address: 50, All: limit}})
 	admitted, doubted := 0, 0
 	for i := range seconds * attempts {
@@ -172,7 +198,7 @@ func TestHandshakesOfManyAddresses(t *testing.T) {
 		k.at = k.at.Add(time.Second / attempts)
 	}
 	if most := limit * (seconds + 1); admitted > most || admitted < limit {
-		t.Errorf("%d connections were let in, want %d to %d", admitted, limit, most)
+		t.Errorf("%d connections admitted, want %d to %d", admitted, limit, most)
 	}
 	if doubted < seconds*attempts/2 {
 		t.Errorf("%d of %d were doubted", doubted, seconds*attempts)
@@ -190,28 +216,27 @@ func TestHandshakesOfManyAddresses(t *testing.T) {
 	}
 }
 
-// TestAddressesAreForgotten: nothing is kept of those who left.
-func TestAddressesAreForgotten(t *testing.T) {
+// TestUnusedAddressesRemoved: addresses without sessions are removed.
+func TestUnusedAddressesRemoved(t *testing.T) {
 	k := newClocked(t, Default())
 	for i := range 1000 {
 		k.connect(fmt.Sprintf("10.0.%d.%d", i/250, i%250)).Close()
 	}
 	k.at = k.at.Add(2 * time.Second)
 	k.connect("10.1.0.1")
-	if n := len(k.addresses); n != 1 || len(k.all.kids) != 1 {
+	if n := len(k.addresses); n != 1 || len(k.all.children) != 1 {
 		t.Errorf("%d addresses are kept", n)
 	}
 }
 
-// run has peers spend as fast as they want for some seconds and returns what each spent a
-// second.
+// run lets peers spend up to their demand for some seconds and returns what each spent per second.
 func (k *clocked) run(wanted map[*Peer]float64, wait time.Duration) map[*Peer]float64 {
 	const step = 5 * time.Millisecond
 	total, owed, until := map[*Peer]float64{}, map[*Peer]float64{}, map[*Peer]time.Time{}
 	began := k.at
 	for ; k.at.Sub(began) < wait; k.at = k.at.Add(step) {
 		for p, rate := range wanted {
-			owed[p] = min(owed[p]+rate*step.Seconds(), rate) // what is older is dropped
+			owed[p] = min(owed[p]+rate*step.Seconds(), rate) // the excess is dropped
 			for owed[p] >= 100 && !k.at.Before(until[p]) {
 				owed[p] -= 100
 				total[p] += 100
@@ -225,7 +250,7 @@ func (k *clocked) run(wanted map[*Peer]float64, wait time.Duration) map[*Peer]fl
 	return total
 }
 
-// TestFairRates: those who want little have it, whatever others want.
+// TestFairRates: small demands are met in full, whatever other peers demand.
 func TestFairRates(t *testing.T) {
 	k := newClocked(t, Config{Bytes: Bounds{Session: 80_000, Address: 100_000, All: 150_000}})
 	honest, greedy := k.connect("10.0.0.1"), k.connect("10.0.0.1")
@@ -236,10 +261,10 @@ func TestFairRates(t *testing.T) {
 		p        *Peer
 		min, max float64
 	}{
-		"beside a greedy one of its address":    {honest, 19_900, 20_000},
-		"beside greedy ones of other addresses": {far, 9_900, 10_000},
-		"greedy":                                {greedy, 40_000, 65_000},
-		"greedy, with an address of its own":    {farGreedy, 55_000, 82_000},
+		"next to a greedy one of its address":    {honest, 19_900, 20_000},
+		"next to greedy ones of other addresses": {far, 9_900, 10_000},
+		"greedy":                                 {greedy, 40_000, 65_000},
+		"greedy, at a separate address":          {farGreedy, 55_000, 82_000},
 	} {
 		if v := got[c.p]; v < c.min || v > c.max {
 			t.Errorf("%s: %.0f bytes/s, want %.0f to %.0f", name, v, c.min, c.max)
@@ -254,15 +279,15 @@ func TestFairRates(t *testing.T) {
 	}
 }
 
-// TestRatesOfThoseWhoComeAgain: sessions that come one after the other have no more together than
-// their address, or all of them, may. One that has less than its equal part notices nothing.
-func TestRatesOfThoseWhoComeAgain(t *testing.T) {
+// TestRatesOfReconnectingSessions: short sessions in sequence get no more than the limit of their
+// address or of the relay. Another session that uses less than its equal share is not delayed.
+func TestRatesOfReconnectingSessions(t *testing.T) {
 	const step, lasts, limit = 5 * time.Millisecond, 10, 1000 // ms, s
 	for name, c := range map[string]struct {
 		bounds Bounds
-		stay   time.Duration // of each session; 200 come in a second
-		apart  bool          // each has an address of its own
-		waits  bool          // as does the one beside them: its part is less than a request in a window
+		stay   time.Duration // lifetime of each session; 200 start per second
+		apart  bool          // each has its own address
+		waits  bool          // so does the other session, whose share is less than a request per window
 	}{
 		"leave at once":              {Bounds{Session: 200, Address: limit, All: 4000}, step, false, false},
 		"leave after a second":       {Bounds{Session: 200, Address: limit, All: 4000}, time.Second, false, false},
@@ -303,7 +328,7 @@ func TestRatesOfThoseWhoComeAgain(t *testing.T) {
 					return true
 				})
 			}
-			// A second's at once, and one that each session is not made to wait for.
+			// One second's limit at once, plus one request per session.
 			if most := limit*(lasts+1) + 200*lasts; spent > most {
 				t.Errorf("%d requests in %d s, want at most %d", spent, lasts, most)
 			}
@@ -314,7 +339,7 @@ func TestRatesOfThoseWhoComeAgain(t *testing.T) {
 	}
 }
 
-// TestGreedy: an address is greedy while a new session of it would have to wait.
+// TestGreedy: an address is greedy while a new session would have to wait.
 func TestGreedy(t *testing.T) {
 	k := newClocked(t, Config{Requests: Bounds{Session: 10, Address: 20}})
 	if k.Greedy(udp("10.0.0.1")) {
@@ -324,12 +349,12 @@ func TestGreedy(t *testing.T) {
 	k.connect("10.0.0.2")
 	p.Spend(Requests, 10)
 	if k.Greedy(udp("10.0.0.1")) {
-		t.Error("greedy for half of what it may have at once")
+		t.Error("greedy after half of a burst")
 	}
 	p.Spend(Requests, 1)
 	p.Close()
 	if !k.Greedy(udp("10.0.0.1")) || k.Greedy(udp("10.0.0.2")) {
-		t.Error("the greedy address is not told from the other one")
+		t.Error("wrong address is greedy")
 	}
 	k.at = k.at.Add(time.Second)
 	if k.Greedy(udp("10.0.0.1")) {
@@ -337,7 +362,7 @@ func TestGreedy(t *testing.T) {
 	}
 }
 
-// TestTake: what is refused costs nothing.
+// TestTake: a refused Take spends nothing.
 func TestTake(t *testing.T) {
 	k := newClocked(t, Config{Requests: Bounds{Session: 10}})
 	p := k.connect("10.0.0.1")
@@ -350,14 +375,17 @@ func TestTake(t *testing.T) {
 		}
 		k.at = k.at.Add(10 * time.Millisecond)
 	}
-	if taken < 38 || taken > 41 { // a second's at once, and three seconds'
+	if taken < 38 || taken > 41 { // one second's limit at once, then three seconds
 		t.Errorf("%d requests in 3 s at 10 a second", taken)
 	}
 }
 
-// TestPeer: what a connection asks for is bounded by the limits of that.
+// TestPeer: Admission methods are subject to their limits.
 func TestPeer(t *testing.T) {
-	k := newClocked(t, Config{Streams: Bounds{Session: 2}, Window: Bounds{Session: 100}, Requests: Bounds{Session: 1}, Groups: Bounds{Session: 4}})
+	k := newClocked(t, Config{
+		Streams: Bounds{Session: 2}, Window: Bounds{Session: 100}, Requests: Bounds{Session: 1},
+		Groups: Bounds{Session: 4},
+	})
 	p := k.connect("10.0.0.1")
 	opened := 0
 	for p.OpenStream() {
@@ -384,7 +412,7 @@ func TestPeer(t *testing.T) {
 	}
 }
 
-// TestReplace: new limits hold at once; what there is stays.
+// TestReplace: new limits apply at once; use beyond them remains.
 func TestReplace(t *testing.T) {
 	k := newClocked(t, Config{Tracks: Bounds{Session: 5}, Cached: Bounds{Session: 5}})
 	p := k.connect("10.0.0.1")
@@ -405,9 +433,9 @@ func TestConfig(t *testing.T) {
 	for text, want := range map[string]string{
 		"subscriptions.session=100": "",
 		"cached.address=0":          "",
-		"subscriptions=100":         `"subscriptions=100" is not of the form subscriptions.session=100`,
+		"subscriptions=100":         `"subscriptions=100": want KIND.SCOPE=N, such as subscriptions.session=100`,
 		"fetches.session=many":      `"many" is not a whole number`,
-		"viewers.all=5":             `there is no limit "viewers.all"; kinds are`,
+		"viewers.all=5":             `unknown limit "viewers.all"; kinds are`,
 	} {
 		c := Default()
 		err := c.Set(text)
@@ -417,8 +445,8 @@ func TestConfig(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"fetches.all=-1":        "limits.fetches.all must not be negative; 0 is no limit",
-		"connections.session=3": "limits.connections.session: a session has one connection",
-		"cached.all=3":          "limits.cached.all: the cache of all tracks is bounded by cache.totalBytes",
+		"connections.session=3": "limits.connections.session: not available per session",
+		"cached.all=3":          "limits.cached.all: use cache.totalBytes instead",
 		"cached.session=3":      "",
 	} {
 		c := Default()

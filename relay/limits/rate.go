@@ -6,27 +6,27 @@ import (
 	"time"
 )
 
-// window is how long a rate is measured for.
+// window is the measurement interval of rates.
 const window = 250 * time.Millisecond
 
-// burst is how far ahead of its rate one may be.
+// burst is how far a peer may run ahead of its rate.
 func (k Kind) burst() time.Duration {
 	if k == Handshakes || k == Requests {
-		return time.Second // those of many viewers may come at once
+		return time.Second // many viewers may arrive at once
 	}
 	return window
 }
 
-// rate is what a node spends of a kind each second.
+// rate is a node's spending of one kind.
 type rate struct {
-	due   time.Time // when all that was spent will be within a session's share, or an address's or everybody's limit
-	began time.Time // the window
-	spent float64   // in it
-	last  float64   // in the one before
-	share float64   // what each child may have a second; 0 = not known yet
+	due   time.Time // when the spending so far is within the limit or share
+	began time.Time // start of the window
+	spent float64   // in this window
+	last  float64   // in the previous window
+	share float64   // each child's share per second; 0 if unknown
 }
 
-// recent is the rate of late.
+// recent returns the rate of the last full window, per second.
 func (r *rate) recent(now time.Time) float64 {
 	switch age := now.Sub(r.began); {
 	case age < window:
@@ -37,12 +37,12 @@ func (r *rate) recent(now time.Time) float64 {
 	return 0
 }
 
-// latest is the rate of late, with what is about to be spent.
+// latest returns the rate including an amount about to be spent.
 func (r *rate) latest(amount float64) float64 {
 	return max(r.last, r.spent+amount) / window.Seconds()
 }
 
-// roll begins a new window if it is time to, and reports whether it did.
+// roll starts a new window if the current one is over, and reports whether it did.
 func (r *rate) roll(now time.Time) bool {
 	age := now.Sub(r.began)
 	if age < window {
@@ -56,8 +56,8 @@ func (r *rate) roll(now time.Time) bool {
 	return true
 }
 
-// share divides what may be spent a second so that those who want little have it and the
-// others the same: what each of these may have.
+// share returns the max-min fair share of limit: demands below it are met in full, and the others
+// get the share.
 func share(limit float64, wanted []float64) float64 {
 	slices.Sort(wanted)
 	for i, w := range wanted {
@@ -70,12 +70,12 @@ func share(limit float64, wanted []float64) float64 {
 	return limit
 }
 
-// pay has a node spend amount of a kind. It returns how long to wait before spending more, and
-// which limit is the reason. Unless always, it spends nothing where that is not 0.
-// l.mu is held.
+// pay charges amount to a node and its parents. It returns how long to wait before the next charge
+// and the limit responsible. If always is false and the wait is not 0, it charges nothing. l.mu is
+// held.
 func (l *Limits) pay(n *node, k Kind, amount float64, always bool) (wait time.Duration, why *Refused) {
 	now, i := l.now(), k-firstRate
-	var path []*node // up to all
+	var path []*node // from n to the relay
 	for at := n; at != nil; at = at.parent {
 		path = append(path, at)
 	}
@@ -89,9 +89,9 @@ func (l *Limits) pay(n *node, k Kind, amount float64, always bool) (wait time.Du
 		if rolled := r.roll(now); at == n {
 			break
 		} else if rolled || r.share == 0 {
-			wanted := make([]float64, 0, len(at.kids))
-			for kid := range at.kids {
-				wanted = append(wanted, kid.rates[i].recent(now))
+			wanted := make([]float64, 0, len(at.children))
+			for child := range at.children {
+				wanted = append(wanted, child.rates[i].recent(now))
 			}
 			r.share = share(may, wanted)
 		}
@@ -99,12 +99,13 @@ func (l *Limits) pay(n *node, k Kind, amount float64, always bool) (wait time.Du
 	}
 	took := seconds(amount / may)
 	if n.scope == Session && n.rates[i].due.IsZero() {
-		n.rates[i].due = l.start(n, k, now).Add(-took) // it need not wait for what it spends first
+		n.rates[i].due = l.start(n, k, now).Add(-took) // the first charge is free of waiting
 	}
 	var due [scopes]time.Time
 	due[n.scope] = later(n.rates[i].due, now).Add(took)
 	wait = due[n.scope].Sub(now) - k.burst()
-	// Shares are of those who were there a while ago: who comes again and again would have more.
+	// Shares reflect the peers of the previous window, so sessions that reconnect repeatedly could
+	// exceed the limits of address and relay. Check these too.
 	for above, at := range path {
 		limit := float64(*l.c.of(k).at(at.scope))
 		if at == n || limit == 0 {
@@ -129,11 +130,11 @@ func (l *Limits) pay(n *node, k Kind, amount float64, always bool) (wait time.Du
 	return max(0, wait), why
 }
 
-// little reports whether the first node of path, or one that it is part of, has no more than its
-// equal part of limit, which is the last node's.
+// little reports whether the first node of path, or one of its parents, uses at most its equal part
+// of limit, the limit of the last node.
 func little(path []*node, k Kind, amount, limit float64) bool {
 	for i := len(path) - 1; i > 0; i-- {
-		limit /= float64(len(path[i].kids))
+		limit /= float64(len(path[i].children))
 		if path[i-1].rates[k].latest(amount) <= limit {
 			return true
 		}
@@ -141,8 +142,8 @@ func little(path []*node, k Kind, amount, limit float64) bool {
 	return false
 }
 
-// start is how far ahead of its rate a new session is: as far as its address is, or all are.
-// l.mu is held.
+// start returns the initial due time of a new session: that of its address or the relay. l.mu is
+// held.
 func (l *Limits) start(n *node, k Kind, now time.Time) time.Time {
 	due := now
 	for at := n.parent; at != nil; at = at.parent {
@@ -153,7 +154,7 @@ func (l *Limits) start(n *node, k Kind, now time.Time) time.Time {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// Take spends n of a rate, or fails with a *Refused and spends nothing.
+// Take charges n to a rate, or fails with a *Refused and charges nothing.
 func (p *Peer) Take(k Kind, n int64) error {
 	if p == nil {
 		return nil
@@ -166,7 +167,7 @@ func (p *Peer) Take(k Kind, n int64) error {
 	return nil
 }
 
-// Spend spends n of a rate, and returns how long to wait before spending more.
+// Spend charges n to a rate and returns how long to wait before the next charge.
 func (p *Peer) Spend(k Kind, n int64) (wait time.Duration) {
 	if p == nil || n == 0 {
 		return 0

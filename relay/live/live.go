@@ -1,5 +1,5 @@
-// Package live serves a relay's page for its operator: who sends what to whom, how fast, and
-// what is lost and why. It is not for others: it names peers, subjects and tracks.
+// Package live serves an operator's page of a relay's sessions and tracks, with rates, losses and
+// their reasons. It exposes peers, subjects and tracks: serve it to the operator only.
 package live
 
 import (
@@ -15,9 +15,9 @@ import (
 //go:embed page
 var files embed.FS
 
-// report is what the page is made of; counters are since the beginning of a session or track.
+// report is the page's data. Counters start with the session or track.
 type report struct {
-	Time     int64     `json:"time_ms"` // of the relay's clock
+	Time     int64     `json:"time_ms"` // by the relay's clock
 	Sessions []session `json:"sessions"`
 	Tracks   []track   `json:"tracks"`
 }
@@ -32,27 +32,27 @@ type session struct {
 
 	RTT           float64 `json:"rtt_ms"`
 	MinRTT        float64 `json:"min_rtt_ms"`
-	Bandwidth     float64 `json:"bandwidth_bytes_per_second"` // estimated; 0 = unknown
+	Bandwidth     float64 `json:"bandwidth_bytes_per_second"` // estimated; 0 if unknown
 	Controller    string  `json:"controller"`
-	AppLimited    bool    `json:"app_limited"` // its path carries more than is sent
+	AppLimited    bool    `json:"app_limited"` // the path could carry more
 	InFlight      uint64  `json:"in_flight_bytes"`
 	Window        uint64  `json:"congestion_window_bytes"`
-	SentBytes     uint64  `json:"sent_bytes"` // on the connection
+	SentBytes     uint64  `json:"sent_bytes"` // whole connection
 	ReceivedBytes uint64  `json:"received_bytes"`
 
-	// What this session lost, by reason.
-	LostPackets      uint64 `json:"lost_packets"`      // on the path to it; retransmitted
+	// Losses of the session, by reason.
+	LostPackets      uint64 `json:"lost_packets"`      // towards the peer; retransmitted
 	Late             uint64 `json:"late_subgroups"`    // reset: missed their delivery timeout
-	Blocked          uint64 `json:"blocked_subgroups"` // at its limit of streams
-	UnsentDatagrams  uint64 `json:"unsent_datagrams"`  // the connection was behind
-	RefusedSubgroups uint64 `json:"refused_subgroups"` // from it: not accepted in time
+	Blocked          uint64 `json:"blocked_subgroups"` // no stream credit
+	UnsentDatagrams  uint64 `json:"unsent_datagrams"`  // the connection was congested
+	RefusedSubgroups uint64 `json:"refused_subgroups"` // from the peer: not accepted in time
 }
 
 type track struct {
 	Name     string   `json:"name"`
-	From     []uint64 `json:"from"` // sessions
+	From     []uint64 `json:"from"` // session numbers
 	Upstream []string `json:"upstream"`
-	To       []uint64 `json:"to"` // sessions
+	To       []uint64 `json:"to"` // session numbers
 
 	Cached        int64  `json:"cached_bytes"`
 	Objects       uint64 `json:"received_objects"`
@@ -60,10 +60,10 @@ type track struct {
 	SentBytes     uint64 `json:"sent_bytes"`
 	SentSubgroups uint64 `json:"sent_subgroups"`
 
-	// What was not sent, by reason.
-	Late            uint64 `json:"late_subgroups"`      // missed the delivery timeout
-	Behind          uint64 `json:"behind_subgroups"`    // the viewer was too far behind
-	Duplicates      uint64 `json:"duplicate_subgroups"` // came from another publisher, too
+	// Subgroups and datagrams not sent, by reason.
+	Late            uint64 `json:"late_subgroups"`      // missed their delivery timeout
+	Behind          uint64 `json:"behind_subgroups"`    // the viewer fell behind
+	Duplicates      uint64 `json:"duplicate_subgroups"` // another publisher sent them first
 	Evicted         uint64 `json:"evicted_subgroups"`   // older than the cache
 	UnsentDatagrams uint64 `json:"unsent_datagrams"`
 }
@@ -72,18 +72,19 @@ type track struct {
 func Handler(r *router.Router) http.Handler {
 	dir, err := fs.Sub(files, "page")
 	if err != nil {
-		panic(err) // of a constant
+		panic(err) // impossible: the path is constant
 	}
 	page := http.StripPrefix("/live/", http.FileServerFS(dir))
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /live/report.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-store")
-		_ = json.NewEncoder(w).Encode(read(r.View(), time.Now())) // the reader may be gone
+		_ = json.NewEncoder(w).Encode(read(r.View(), time.Now())) // fails if the client has left
 	})
 	mux.Handle("GET /live/", http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		h := w.Header()
-		h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+		h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src "+
+			"'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-cache")
@@ -97,10 +98,13 @@ func read(v router.View, now time.Time) report {
 	for _, s := range v.Sessions {
 		st := s.Session.Stats()
 		one := session{
-			Number: s.Number, Peer: s.Session.RemoteAddr().String(), Transport: "quic", Implementation: s.Session.Implementation(), Subject: s.Subject, Offers: []string{},
-			RTT: milliseconds(st.RTT), MinRTT: milliseconds(st.MinRTT), Bandwidth: st.Path.Bandwidth, Controller: st.Path.Controller,
+			Number: s.Number, Peer: s.Session.RemoteAddr().String(), Transport: "quic",
+			Implementation: s.Session.Implementation(), Subject: s.Subject, Offers: []string{},
+			RTT: milliseconds(st.RTT), MinRTT: milliseconds(st.MinRTT), Bandwidth: st.Path.Bandwidth,
+			Controller: st.Path.Controller,
 			AppLimited: st.Path.AppLimited, InFlight: uint64(max(st.Path.InFlight, 0)), Window: st.CongestionWindow,
-			SentBytes: st.BytesSent, ReceivedBytes: st.BytesReceived, LostPackets: st.PacketsLost, Late: st.DeliveryTimeouts, Blocked: st.StreamsBlocked,
+			SentBytes: st.BytesSent, ReceivedBytes: st.BytesReceived, LostPackets: st.PacketsLost,
+			Late: st.DeliveryTimeouts, Blocked: st.StreamsBlocked,
 			UnsentDatagrams: st.DatagramsUnsent, RefusedSubgroups: st.SubgroupsRefused + st.SubgroupsUnknown,
 		}
 		if s.Session.WebTransport() {
@@ -113,15 +117,18 @@ func read(v router.View, now time.Time) report {
 	}
 	for _, t := range v.Tracks {
 		r.Tracks = append(r.Tracks, track{
-			Name: t.Name.String(), From: list(t.From), Upstream: list(t.Other), To: list(t.To), Cached: t.Stats.CachedBytes,
-			Objects: t.Stats.Objects, ReceivedBytes: t.Stats.Bytes, SentBytes: t.Stats.SentBytes, SentSubgroups: t.Stats.SentSubgroups,
-			Late: t.Stats.Late, Behind: t.Stats.Behind, Duplicates: t.Stats.DuplicateSubgroup, Evicted: t.Stats.Evicted, UnsentDatagrams: t.Stats.UnsentDatagrams,
+			Name: t.Name.String(), From: list(t.From), Upstream: list(t.Other), To: list(t.To),
+			Cached:  t.Stats.CachedBytes,
+			Objects: t.Stats.Objects, ReceivedBytes: t.Stats.Bytes, SentBytes: t.Stats.SentBytes,
+			SentSubgroups: t.Stats.SentSubgroups,
+			Late:          t.Stats.Late, Behind: t.Stats.Behind,
+			Duplicates: t.Stats.DuplicateSubgroup, Evicted: t.Stats.Evicted, UnsentDatagrams: t.Stats.UnsentDatagrams,
 		})
 	}
 	return r
 }
 
-// list is l, and not nil: an empty list in JSON.
+// list replaces nil by an empty list for JSON.
 func list[T any](l []T) []T {
 	if l == nil {
 		return []T{}

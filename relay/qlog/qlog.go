@@ -50,7 +50,9 @@ func (f *Folder) Trace(_ context.Context, client bool, id quic.ConnectionID) qlo
 	if client {
 		side = "client"
 	}
-	file, err := f.create(fmt.Sprintf("%s_%s_%s%s", time.Now().UTC().Format("20060102T150405.000000"), id, side, extension))
+	file, err := f.create(
+		fmt.Sprintf("%s_%s_%s%s", time.Now().UTC().Format("20060102T150405.000000"), id, side, extension),
+	)
 	if err != nil {
 		f.log.Warn("connection without qlog", "err", err)
 		return nil

@@ -28,7 +28,11 @@ func exchange(t *testing.T, folder *Folder) {
 		t.Fatal(err)
 	}
 	conf := &quic.Config{Tracer: folder.Trace}
-	server := &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"test"}, MinVersion: tls.VersionTLS13}
+	server := &tls.Config{
+		Certificates: []tls.Certificate{cert},
+		NextProtos:   []string{"test"},
+		MinVersion:   tls.VersionTLS13,
+	}
 	ln, err := quic.ListenAddr("127.0.0.1:0", server, conf)
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,9 @@ import (
 //
 // Bridges may form a chain but not a ring: a namespace learned from one bridge is forwarded to all
 // others.
-func (r *Router) Bridge(ctx context.Context, open func(moqt.Handler) (*moqt.Session, error), has []moqt.Namespace, joined func()) error {
+func (r *Router) Bridge(
+	ctx context.Context, open func(moqt.Handler) (*moqt.Session, error), has []moqt.Namespace, joined func(),
+) error {
 	known := make(chan struct{}) // closed once the client's session is set
 	c := r.newClient()
 	c.bridge = true

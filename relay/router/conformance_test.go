@@ -18,8 +18,8 @@ import (
 	"holocast/internal/origin"
 )
 
-// entries reads a response: "3/0 text" for an object, "?3/7" and "-3/7" where a range ends
-// of which nothing is known, or nothing exists.
+// entries reads a response: "3/0 text" is an object, "?3/7" ends an unknown range and "-3/7" a
+// range without objects.
 func (r *relay) entries(f *moqt.FetchReader) (list []string) {
 	r.t.Helper()
 	defer f.Cancel()
@@ -52,8 +52,7 @@ func (r *relay) entries(f *moqt.FetchReader) (list []string) {
 	}
 }
 
-// fetched is a publisher whose FETCHes, but for joining ones, are counted, and answered as
-// answer says.
+// fetched is a publisher that counts FETCHes other than joining ones, and answers them with answer.
 type fetched struct {
 	*publisher
 	fetches atomic.Int32
@@ -87,40 +86,48 @@ func (r *relay) publishFetched(tr *origin.Track, answer func(*moqt.FetchRequest)
 
 func refuse(req *moqt.FetchRequest) { _ = req.Reject(wire.RequestNotSupported, "no FETCH here") }
 
-// hang answers nothing until the request is withdrawn.
+// hang leaves a request unanswered until it is cancelled.
 func hang(req *moqt.FetchRequest) { <-req.Context().Done() }
 
 func lasting(props ...wire.KeyValue) *origin.Track {
 	return origin.NewTrack(points, wire.AppendKeyValues(nil, props...), origin.Limits{MaxAge: time.Hour})
 }
 
-// TestFetchOfWhatIsElsewhere: a range that is in the cache in part is answered from there and
-// from the publisher, in the time that FILL_TIMEOUT allows; what does not come is unknown
-// (§10.2.5, §10.12.3).
-func TestFetchOfWhatIsElsewhere(t *testing.T) {
+// TestPartiallyCachedFetch: a range that is partly cached is served from the cache and from the
+// publisher, within FILL_TIMEOUT. Missing objects are reported as unknown (§10.2.5, §10.12.3).
+func TestPartiallyCachedFetch(t *testing.T) {
 	all := []string{"1/0 old 1", "2/0 old 2", "3/0 old 3", "4/0 old 4", "5/0 new 5", "6/0 new 6"}
 	rest := append([]string{"?3/end"}, all[3:]...)
 	ms := func(n int) *time.Duration { d := time.Duration(n) * time.Millisecond; return &d }
 	for name, tt := range map[string]struct {
 		answer  func(*moqt.FetchRequest)
-		cut     bool // the answer, once its first object is with the viewer
+		cut     bool // continues the answer once the viewer has its first object
 		fill    *time.Duration
 		order   moqt.GroupOrder
 		want    []string
 		fetches int32
 	}{
-		"from both":                 {want: all, fetches: 1},
-		"from both, descending":     {order: wire.Descending, want: reversed(all), fetches: 1},
-		"in time":                   {fill: ms(60_000), want: all, fetches: 1},
-		"only what is here":         {fill: ms(0), want: rest},
-		"refused by the publisher":  {answer: refuse, want: rest, fetches: 1},
-		"not answered in time":      {answer: hang, fill: ms(1000), want: rest, fetches: 1},
-		"not in time, descending":   {answer: hang, fill: ms(1000), order: wire.Descending, want: append(reversed(all[3:]), "?1/end"), fetches: 1},
-		"only here, descending":     {fill: ms(0), order: wire.Descending, want: append(reversed(all[3:]), "?1/end")},
-		"cut off by the publisher":  {cut: true, want: append([]string{"1/0 old 1", "?3/end"}, all[3:]...), fetches: 1},
-		"answered in part by it":    {answer: inPart, want: append([]string{"1/0 old 1", "?3/end"}, all[3:]...), fetches: 1},
-		"answered with other ones":  {answer: others, want: rest, fetches: 1},
-		"stuck inside the response": {answer: stuck, fill: ms(5000), want: append([]string{"1/0 old 1", "?3/end"}, all[3:]...), fetches: 1},
+		"from both":                {want: all, fetches: 1},
+		"from both, descending":    {order: wire.Descending, want: reversed(all), fetches: 1},
+		"in time":                  {fill: ms(60_000), want: all, fetches: 1},
+		"only what is here":        {fill: ms(0), want: rest},
+		"refused by the publisher": {answer: refuse, want: rest, fetches: 1},
+		"not answered in time":     {answer: hang, fill: ms(1000), want: rest, fetches: 1},
+		"not in time, descending": {
+			answer: hang, fill: ms(1000), order: wire.Descending,
+			want: append(reversed(all[3:]), "?1/end"), fetches: 1,
+		},
+		"only here, descending":    {fill: ms(0), order: wire.Descending, want: append(reversed(all[3:]), "?1/end")},
+		"cut off by the publisher": {cut: true, want: append([]string{"1/0 old 1", "?3/end"}, all[3:]...), fetches: 1},
+		"answered in part by it": {
+			answer: inPart, want: append([]string{"1/0 old 1", "?3/end"}, all[3:]...),
+			fetches: 1,
+		},
+		"answered with other ones": {answer: others, want: rest, fetches: 1},
+		"stuck inside the response": {
+			answer: stuck, fill: ms(5000),
+			want: append([]string{"1/0 old 1", "?3/end"}, all[3:]...), fetches: 1,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -147,8 +154,9 @@ func TestFetchOfWhatIsElsewhere(t *testing.T) {
 			r.mu.Lock()
 			shared := r.tracks[points.String()]
 			r.mu.Unlock()
-			shared.awaitFill(r.ctx) // group 4, which was there before the relay subscribed
-			f, err := viewer.Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 6}, moqt.FetchOptions{FillTimeout: tt.fill, GroupOrder: tt.order})
+			shared.awaitFill(r.ctx) // group 4, published before the relay subscribed
+			f, err := viewer.Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 6},
+				moqt.FetchOptions{FillTimeout: tt.fill, GroupOrder: tt.order})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -162,9 +170,9 @@ func TestFetchOfWhatIsElsewhere(t *testing.T) {
 	}
 }
 
-// TestFetchWithoutWaiting: a FETCH waits for nothing from upstream for longer than FILL_TIMEOUT
-// says, neither for objects nor for a subscription; 0 asks for nothing there (§10.2.5).
-func TestFetchWithoutWaiting(t *testing.T) {
+// TestFillTimeout: a FETCH waits for upstream objects or subscriptions no longer than FILL_TIMEOUT;
+// with 0 it makes no upstream request (§10.2.5).
+func TestFillTimeout(t *testing.T) {
 	fetch := func(r *relay, order moqt.GroupOrder, fill time.Duration) []string {
 		t.Helper()
 		f, err := r.dial(moqt.Handler{}).Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 3},
@@ -174,7 +182,7 @@ func TestFetchWithoutWaiting(t *testing.T) {
 		}
 		return r.entries(f)
 	}
-	t.Run("a track that nobody watches", func(t *testing.T) {
+	t.Run("track without viewers", func(t *testing.T) {
 		r := start(t, short())
 		var asked atomic.Int32
 		p := r.dial(moqt.Handler{Subscribe: func(req *moqt.SubscribeRequest) {
@@ -197,21 +205,26 @@ func TestFetchWithoutWaiting(t *testing.T) {
 			t.Errorf("in 100 ms: %q, want %q", got, want)
 		}
 		p.Close(wire.NoError, "")
-		r.eventually("the publisher is gone", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.offers) == 0 })
-		_, err := r.dial(moqt.Handler{}).Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 3}, moqt.FetchOptions{FillTimeout: new(time.Duration)})
+		r.eventually("the publisher is gone", func() bool { return len(r.Namespaces()) == 0 })
+		_, err := r.dial(moqt.Handler{}).Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 3},
+			moqt.FetchOptions{FillTimeout: new(time.Duration)})
 		if e := (*moqt.RequestError)(nil); !errors.As(err, &e) || e.Code != wire.RequestDoesNotExist {
-			t.Errorf("a track that nobody publishes: %v", err)
+			t.Errorf("unpublished track: %v", err)
 		}
 	})
 	t.Run("a joining FETCH that is not answered", func(t *testing.T) {
 		for _, fill := range []time.Duration{0, 100 * time.Millisecond} {
 			early := false
-			for range 5 { // on a machine that stalls the relay may give up first
+			for range 5 { // a stalled relay may time out first
 				r := start(t, short())
 				var ended atomic.Bool
 				p := r.dial(moqt.Handler{
 					Subscribe: func(req *moqt.SubscribeRequest) {
-						_, _ = req.Accept(moqt.TrackInfo{Largest: func() (moqt.Location, bool) { return moqt.Location{Group: 3}, true }})
+						_, _ = req.Accept(moqt.TrackInfo{Largest: func() (moqt.Location,
+							bool,
+						) {
+							return moqt.Location{Group: 3}, true
+						}})
 					},
 					Fetch: func(req *moqt.FetchRequest) {
 						<-req.Context().Done()
@@ -269,7 +282,7 @@ func reversed(list []string) []string {
 	return list
 }
 
-// begun answers a FETCH and writes the first of the objects asked for.
+// begun answers a FETCH and writes the first requested object.
 func begun(req *moqt.FetchRequest, group, end uint64) *moqt.FetchWriter {
 	w, err := req.Accept(moqt.Location{Group: end}, false, nil)
 	if err != nil {
@@ -286,8 +299,8 @@ func stuck(req *moqt.FetchRequest) {
 	<-req.Context().Done()
 }
 
-// TestFetchOverResetSubgroup: what a subgroup that was reset would have held is unknown,
-// unless the publisher still has it (§10.12.3).
+// TestFetchOverResetSubgroup: the missing part of a reset subgroup is unknown unless the publisher
+// still has it (§10.12.3).
 func TestFetchOverResetSubgroup(t *testing.T) {
 	for name, tt := range map[string]struct {
 		answer func(*moqt.FetchRequest)
@@ -298,7 +311,7 @@ func TestFetchOverResetSubgroup(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := start(t, Config{Linger: 20 * time.Millisecond, Limits: origin.Limits{MaxAge: time.Hour}})
-			// What is subscribed to is cut off, what is fetched is whole.
+			// The subscription is cut off, the fetch is complete.
 			whole, cut := lasting(), lasting()
 			h := wire.SubgroupHeader{Group: 1, FirstObject: true}
 			f, err := whole.OpenSubgroup(h)
@@ -340,7 +353,8 @@ func TestFetchOverResetSubgroup(t *testing.T) {
 			}
 			r.write(cut, 2, "next")
 			r.expect(sub, 2, "next")
-			fetch, err := viewer.Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 2}, moqt.FetchOptions{})
+			fetch, err := viewer.Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 2},
+				moqt.FetchOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -351,8 +365,8 @@ func TestFetchOverResetSubgroup(t *testing.T) {
 	}
 }
 
-// TestMaxCacheDuration: an object that the publisher lets nobody keep for longer comes from
-// the publisher again, even the newest (§12.3).
+// TestMaxCacheDuration: an expired object is fetched from the publisher again, even the newest one
+// (§12.3).
 func TestMaxCacheDuration(t *testing.T) {
 	r := start(t, short())
 	const keep = 50 * time.Millisecond
@@ -371,7 +385,8 @@ func TestMaxCacheDuration(t *testing.T) {
 	r.expect(sub, 1, "cached")
 	time.Sleep(2 * keep)
 	fetch := func(fill *time.Duration) []string {
-		f, err := viewer.Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 1}, moqt.FetchOptions{FillTimeout: fill})
+		f, err := viewer.Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 1},
+			moqt.FetchOptions{FillTimeout: fill})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -385,8 +400,8 @@ func TestMaxCacheDuration(t *testing.T) {
 	}
 }
 
-// TestNewGroupWithFirstSubscribe: a new group that the first subscriber requests is requested
-// with the SUBSCRIBE upstream (§10.2.13), and not again.
+// TestNewGroupWithFirstSubscribe: a new group requested by the first subscriber is requested once,
+// with the upstream SUBSCRIBE (§10.2.13).
 func TestNewGroupWithFirstSubscribe(t *testing.T) {
 	r := start(t, short())
 	props := moqt.Properties(wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyDynamicGroups, Int: 1}))
@@ -398,7 +413,8 @@ func TestNewGroupWithFirstSubscribe(t *testing.T) {
 	if _, err := p.PublishNamespace(r.ctx, session); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.dial(moqt.Handler{}).Subscribe(r.ctx, points, moqt.SubscribeOptions{NewGroupRequest: new(uint64(7))}); err != nil {
+	if _, err := r.dial(moqt.Handler{}).Subscribe(r.ctx, points,
+		moqt.SubscribeOptions{NewGroupRequest: new(uint64(7))}); err != nil {
 		t.Fatal(err)
 	}
 	if g := <-first; g == nil || *g != 7 {
@@ -414,9 +430,9 @@ func TestNewGroupWithFirstSubscribe(t *testing.T) {
 	}
 }
 
-// TestDifferentDuplicates: where two publishers have a track, an object of the same place
-// with another content, subgroup, priority or forwarding preference is a malformed track of the one
-// that sent it later; the other's goes on (§9.1).
+// TestDifferentDuplicates: if two publishers send different content, subgroup, priority or
+// forwarding preference for the same object, the later publisher's track is malformed; the other's
+// continues (§9.1).
 func TestDifferentDuplicates(t *testing.T) {
 	write := func(tr *origin.Track, h wire.SubgroupHeader, text string) {
 		if err := tr.WriteObject(h, moqt.Object{}, []byte(text)); err != nil {
@@ -471,12 +487,22 @@ func TestDifferentDuplicates(t *testing.T) {
 			malformed: true,
 		},
 		"a datagram instead of a subgroup": {
-			send:      func(tr *origin.Track, g uint64) { write(tr, explicit(g), "x") },
-			again:     func(tr *origin.Track, g uint64) { tr.SendDatagram(moqt.Datagram{Group: g, Payload: []byte("x")}) },
+			send: func(tr *origin.Track, g uint64) { write(tr, explicit(g), "x") },
+			again: func(tr *origin.Track, g uint64) {
+				tr.SendDatagram(moqt.Datagram{
+					Group:   g,
+					Payload: []byte("x"),
+				})
+			},
 			malformed: true,
 		},
 		"a subgroup instead of a datagram": {
-			send:      func(tr *origin.Track, g uint64) { tr.SendDatagram(moqt.Datagram{Group: g, Payload: []byte("x")}) },
+			send: func(tr *origin.Track, g uint64) {
+				tr.SendDatagram(moqt.Datagram{
+					Group:   g,
+					Payload: []byte("x"),
+				})
+			},
 			again:     func(tr *origin.Track, g uint64) { write(tr, explicit(g), "x") },
 			malformed: true,
 		},
@@ -485,8 +511,18 @@ func TestDifferentDuplicates(t *testing.T) {
 			again: func(tr *origin.Track, g uint64) { tr.SendDatagram(moqt.Datagram{Group: g, Payload: []byte("x")}) },
 		},
 		"another datagram": {
-			send:      func(tr *origin.Track, g uint64) { tr.SendDatagram(moqt.Datagram{Group: g, Payload: []byte("x")}) },
-			again:     func(tr *origin.Track, g uint64) { tr.SendDatagram(moqt.Datagram{Group: g, Payload: []byte("y")}) },
+			send: func(tr *origin.Track, g uint64) {
+				tr.SendDatagram(moqt.Datagram{
+					Group:   g,
+					Payload: []byte("x"),
+				})
+			},
+			again: func(tr *origin.Track, g uint64) {
+				tr.SendDatagram(moqt.Datagram{
+					Group:   g,
+					Payload: []byte("y"),
+				})
+			},
 			malformed: true,
 		},
 	} {
@@ -521,7 +557,7 @@ func TestDifferentDuplicates(t *testing.T) {
 	}
 }
 
-// stats are those of points.
+// stats returns the counters of points.
 func (r *relay) stats() (s origin.Stats) {
 	tracks, _ := r.Stats()
 	for _, tr := range tracks {
@@ -535,8 +571,8 @@ func (r *relay) stats() (s origin.Stats) {
 func (r *relay) objects() uint64    { return r.stats().Objects }
 func (r *relay) duplicates() uint64 { return r.stats().DuplicateSubgroup }
 
-// TestEndOfTrack: what the publisher says is the end of its track is passed on and told to
-// those who fetch; an object after it is a malformed track (§2.4.2, §11.2.1.1).
+// TestEndOfTrack: the relay forwards the publisher's end of track and reports it in FETCH
+// responses. An object after the end makes the track malformed (§2.4.2, §11.2.1.1).
 func TestEndOfTrack(t *testing.T) {
 	r := start(t, short())
 	type sender struct{ *moqt.Publication }
@@ -555,7 +591,10 @@ func TestEndOfTrack(t *testing.T) {
 	sub := r.subscribe(viewer)
 	pub := <-pubs
 	send := func(group uint64, o moqt.Object, payload string) {
-		w, err := pub.OpenSubgroup(wire.SubgroupHeader{Group: group, FirstObject: true, Mode: wire.SubgroupIDFirstObject})
+		w, err := pub.OpenSubgroup(wire.SubgroupHeader{
+			Group: group, FirstObject: true,
+			Mode: wire.SubgroupIDFirstObject,
+		})
 		if err == nil {
 			err = w.WriteObject(o, []byte(payload))
 		}
@@ -576,7 +615,8 @@ func TestEndOfTrack(t *testing.T) {
 	if o, err := sg.NextObject(); err != nil || o.Status != wire.StatusEndOfTrack {
 		t.Errorf("got %+v, %v, want the end of the track", o, err)
 	}
-	f, err := viewer.Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 9}, moqt.FetchOptions{FillTimeout: new(time.Duration)})
+	f, err := viewer.Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 9},
+		moqt.FetchOptions{FillTimeout: new(time.Duration)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -588,15 +628,15 @@ func TestEndOfTrack(t *testing.T) {
 	select {
 	case <-sub.Done():
 	case <-r.ctx.Done():
-		t.Fatal("the subscription goes on after an object beyond the end")
+		t.Fatal("the subscription survives an object after the end")
 	}
-	if e, ok := sub.Err().(*moqt.DoneError); !ok || e.Code != wire.DoneMalformedTrack { //nolint:errorlint // as it is
+	if e, ok := sub.Err().(*moqt.DoneError); !ok || e.Code != wire.DoneMalformedTrack { //nolint:errorlint // unchanged
 		t.Errorf("after an object beyond the end: %v", sub.Err())
 	}
 }
 
-// TestPublishMeetsSubscribe: where a publisher's PUBLISH and the relay's SUBSCRIBE of a track meet,
-// the subscriber that waits is served by whichever is accepted (§5.1, §9.5).
+// TestPublishMeetsSubscribe: if a publisher's PUBLISH and the relay's SUBSCRIBE of a track cross,
+// whichever is accepted serves the waiting subscriber (§5.1, §9.5).
 func TestPublishMeetsSubscribe(t *testing.T) {
 	r := start(t, short())
 	p := r.dial(moqt.Handler{Subscribe: func(req *moqt.SubscribeRequest) {
@@ -633,8 +673,8 @@ func TestPublishMeetsSubscribe(t *testing.T) {
 	}
 }
 
-// TestPriorGroupIDGap: a gap that reaches below group 0 is a malformed track, as the viewers are
-// told; one that does not is passed on (§12.8).
+// TestPriorGroupIDGap: a gap that reaches below group 0 makes the track malformed, also for
+// viewers. Other gaps are forwarded (§12.8).
 func TestPriorGroupIDGap(t *testing.T) {
 	for gap, malformed := range map[uint64]bool{3: false, 4: true} {
 		for _, datagram := range []bool{false, true} {
@@ -644,17 +684,19 @@ func TestPriorGroupIDGap(t *testing.T) {
 				tr := newPoints()
 				r.publish(tr)
 				sub := r.subscribe(r.dial(moqt.Handler{}))
-				props := moqt.Properties(wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyPriorGroupIDGap, Int: gap}))
+				props := moqt.Properties(wire.AppendKeyValues(nil,
+					wire.KeyValue{Type: wire.PropertyPriorGroupIDGap, Int: gap}))
 				if datagram {
 					tr.SendDatagram(moqt.Datagram{Group: 3, Properties: props, Payload: []byte("x")})
-				} else if err := tr.WriteObject(wire.SubgroupHeader{Group: 3, FirstObject: true, HasProperties: true}, moqt.Object{Properties: props}, []byte("x")); err != nil {
+				} else if err := tr.WriteObject(wire.SubgroupHeader{Group: 3, FirstObject: true, HasProperties: true},
+					moqt.Object{Properties: props}, []byte("x")); err != nil {
 					t.Fatal(err)
 				}
 				if malformed {
 					select {
 					case <-sub.Done():
 					case <-r.ctx.Done():
-						t.Fatal("the subscription goes on")
+						t.Fatal("the subscription stays open")
 					}
 					if e := (*moqt.DoneError)(nil); !errors.As(sub.Err(), &e) || e.Code != wire.DoneMalformedTrack {
 						t.Errorf("the subscription ended with %v", sub.Err())
@@ -687,8 +729,8 @@ func TestPriorGroupIDGap(t *testing.T) {
 	}
 }
 
-// TestTracksUnderAPrefix: the tracks that a SUBSCRIBE_TRACKS brings are PUBLISHed with its
-// forward state (§10.19).
+// TestTracksUnderAPrefix: tracks found by SUBSCRIBE_TRACKS are PUBLISHed with its forward state
+// (§10.19).
 func TestTracksUnderAPrefix(t *testing.T) {
 	r := start(t, short())
 	forward := make(chan *bool, 1)
@@ -718,7 +760,7 @@ func TestTracksUnderAPrefix(t *testing.T) {
 	r.expect(sub, 2, "wanted")
 }
 
-// lines passes on what a log writes, as long as somebody reads it.
+// lines forwards log lines until nobody reads them.
 type lines chan string
 
 func (w lines) Write(b []byte) (int, error) {
@@ -729,12 +771,12 @@ func (w lines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestPublishBlocked: a subscriber of tracks that has no stream left for a PUBLISH is told of the
-// track, is not sent the PUBLISH later, and may subscribe (§6.1).
+// TestPublishBlocked: a SUBSCRIBE_TRACKS subscriber without a free stream is told of the blocked
+// track. It gets no later PUBLISH for it, but may subscribe (§6.1).
 func TestPublishBlocked(t *testing.T) {
 	t.Parallel()
 	r := start(t, short())
-	var answer sync.Mutex // held while nothing is answered
+	var answer sync.Mutex // holds all answers
 	answer.Lock()
 	seen := make(chan string, 2000)
 	told := make(lines, 100)
@@ -743,7 +785,7 @@ func TestPublishBlocked(t *testing.T) {
 	viewer, err := moqt.Dial(r.ctx, r.url, r.tls, moqt.Handler{Publish: func(req *moqt.PublishRequest) {
 		seen <- req.Track.Namespace[1] + " " + req.Track.Name
 		answer.Lock()
-		answer.Unlock() //nolint:staticcheck // it may be answered now
+		answer.Unlock() //nolint:staticcheck // releases one answer
 		_ = req.Reject(wire.RequestUninterested, "enough")
 	}}, cfg)
 	if err != nil {
@@ -753,12 +795,13 @@ func TestPublishBlocked(t *testing.T) {
 	if err := viewer.SubscribeTracks(r.ctx, moqt.Namespace{"many"}); err != nil {
 		t.Fatal(err)
 	}
-	// More than a session may have open: half of them each.
+	// Together more than a session's stream limit, half of it each.
 	const each = 600
 	for _, who := range []string{"one", "other"} {
 		p := r.dial(moqt.Handler{Subscribe: func(req *moqt.SubscribeRequest) { _, _ = req.Accept(moqt.TrackInfo{}) }})
 		for i := range each {
-			if _, err := p.Publish(r.ctx, moqt.TrackName{Namespace: moqt.Namespace{"many", who}, Name: fmt.Sprint(i)}, moqt.TrackInfo{}); err != nil {
+			if _, err := p.Publish(r.ctx, moqt.TrackName{Namespace: moqt.Namespace{"many", who}, Name: fmt.Sprint(i)},
+				moqt.TrackInfo{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -767,20 +810,24 @@ func TestPublishBlocked(t *testing.T) {
 	select {
 	case line = <-told:
 	case <-r.ctx.Done():
-		t.Fatal("the subscriber was not told")
+		t.Fatal("the subscriber was not notified")
 	}
 	var name string
 	_, rest, _ := strings.Cut(line, "track=many-")
 	if _, err := fmt.Sscan(rest, &name); err != nil {
-		t.Fatalf("it was told %q", line)
+		t.Fatalf("it was notified of %q", line)
 	}
 	who, track, _ := strings.Cut(name, "--")
 	answer.Unlock()
-	if _, err := viewer.Subscribe(r.ctx, moqt.TrackName{Namespace: moqt.Namespace{"many", who}, Name: track}, moqt.SubscribeOptions{}); err != nil {
+	if _, err := viewer.Subscribe(r.ctx, moqt.TrackName{Namespace: moqt.Namespace{"many", who}, Name: track},
+		moqt.SubscribeOptions{}); err != nil {
 		t.Error(err)
 	}
-	// All others have come, or are said not to.
-	r.eventually("all tracks are told of", func() bool { return len(seen)+len(told)+1 >= 2*each || len(told) == cap(told) })
+	// All other tracks were published or reported as blocked.
+	r.eventually("all tracks are reported", func() bool {
+		return len(seen)+len(told)+1 >= 2*each ||
+			len(told) == cap(told)
+	})
 	for len(seen) > 0 {
 		if got := <-seen; got == who+" "+track {
 			t.Errorf("%s was published after PUBLISH_BLOCKED", got)
@@ -788,9 +835,9 @@ func TestPublishBlocked(t *testing.T) {
 	}
 }
 
-// TestTracksOfInterestEnd: who has withdrawn its SUBSCRIBE_TRACKS is sent no further PUBLISH,
-// and goes on with those that it has accepted (§6.1).
-func TestTracksOfInterestEnd(t *testing.T) {
+// TestDiscoveryEnd: after cancelling SUBSCRIBE_TRACKS a session receives no further PUBLISH, and
+// keeps its accepted subscriptions (§6.1).
+func TestDiscoveryEnd(t *testing.T) {
 	r := start(t, short())
 	viewer, subs := r.dialAccepting()
 	ctx, withdraw := context.WithCancel(r.ctx)
@@ -800,7 +847,8 @@ func TestTracksOfInterestEnd(t *testing.T) {
 	tr := r.publishTrack()
 	sub := <-subs
 	withdraw()
-	r.eventually("nobody is interested any more", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.discoveries.all) == 0 })
+	r.eventually("the discovery ends",
+		func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.discoveries.all) == 0 })
 	later := moqt.TrackName{Namespace: session, Name: "later"}
 	if _, err := r.dial(moqt.Handler{}).Publish(r.ctx, later, moqt.TrackInfo{}); err != nil {
 		t.Fatal(err)
@@ -811,13 +859,13 @@ func TestTracksOfInterestEnd(t *testing.T) {
 	r.write(tr, 1, "goes on")
 	r.expect(sub, 1, "goes on")
 	if len(subs) > 0 {
-		t.Error("a track was published to who did not ask for it")
+		t.Error("a track was published after the discovery ended")
 	}
 }
 
-// TestPrefixMoves: a subscriber of namespaces that changes its prefix is told of what there is
-// under the new one.
-func TestPrefixMoves(t *testing.T) {
+// TestPrefixUpdate: a namespace subscriber that changes its prefix learns the namespaces under the
+// new one.
+func TestPrefixUpdate(t *testing.T) {
 	r := start(t, short())
 	for _, ns := range []moqt.Namespace{{"a", "one"}, {"b", "two"}} {
 		if _, err := r.dial(moqt.Handler{}).PublishNamespace(r.ctx, ns); err != nil {
@@ -853,7 +901,7 @@ func TestPrefixMoves(t *testing.T) {
 	expect(true, "b", "three")
 }
 
-// TestDraftsMeet: publisher and viewer may speak different drafts with the relay.
+// TestDraftsMeet: publisher and viewer may use different drafts.
 func TestDraftsMeet(t *testing.T) {
 	for _, publishing := range wire.Versions() {
 		for _, watching := range wire.Versions() {

@@ -63,7 +63,7 @@ func (r *Router) acquireForFetch(ctx context.Context, req *moqt.FetchRequest) (*
 	if len(r.publishers(req.Track)) > 0 {
 		return nil, context.DeadlineExceeded
 	}
-	return nil, &moqt.RequestError{Code: wire.RequestDoesNotExist, Reason: "nobody publishes " + req.Track.String()}
+	return nil, notPublished(req.Track)
 }
 
 // fetchNewest fills the cache with the current group of sub.
@@ -107,7 +107,7 @@ func (t *track) fetchNewest(up Upstream, sub *moqt.Subscription) error {
 			return err
 		}
 		if o.Datagram {
-			t.BackfillDatagram(moqt.Datagram{Group: o.Group, Object: o.Object, Priority: o.Priority, Properties: o.Properties, Payload: payload})
+			t.BackfillDatagram(fetchedDatagram(o, payload))
 			continue
 		}
 		feed := feeds[o.Subgroup]
@@ -147,7 +147,10 @@ const oldFetchWait = 2 * time.Second
 type slots struct{ fills, lost, oldFrom, oldTo chan struct{} }
 
 func newSlots() slots {
-	return slots{make(chan struct{}, maxFills), make(chan struct{}, maxLost), make(chan struct{}, maxOldFetches), make(chan struct{}, maxOldFetches)}
+	return slots{
+		fills: make(chan struct{}, maxFills), lost: make(chan struct{}, maxLost),
+		oldFrom: make(chan struct{}, maxOldFetches), oldTo: make(chan struct{}, maxOldFetches),
+	}
 }
 
 // slotsOf returns the slots of an upstream. All upstreams that the relay dialled share one set.
@@ -172,7 +175,9 @@ func acquireSlot(ctx context.Context, free chan struct{}) error {
 // response holds a slot of the upstream and one of the viewer.
 func (c *client) source(up Upstream, s *moqt.Session, req *moqt.FetchRequest) origin.Source {
 	to, from := c.slots.oldTo, c.r.slotsOf(up).oldFrom
-	return func(ctx context.Context, start, end moqt.Location, order moqt.GroupOrder, timeout time.Duration) (*origin.Response, error) {
+	return func(
+		ctx context.Context, start, end moqt.Location, order moqt.GroupOrder, timeout time.Duration,
+	) (*origin.Response, error) {
 		if err := acquireSlot(ctx, to); err != nil {
 			return nil, err
 		}
@@ -181,7 +186,10 @@ func (c *client) source(up Upstream, s *moqt.Session, req *moqt.FetchRequest) or
 		cancel()
 		if err != nil {
 			<-to
-			return nil, &moqt.RequestError{Code: wire.RequestExcessiveLoad, Reason: "too many fetches of old groups at a time", RetryInterval: wire.RetryAfter(time.Second)}
+			return nil, &moqt.RequestError{
+				Code: wire.RequestExcessiveLoad, Reason: "too many concurrent fetches of old groups",
+				RetryInterval: wire.RetryAfter(time.Second),
+			}
 		}
 		f, err := s.Fetch(ctx, req.Track, start, end, moqt.FetchOptions{GroupOrder: order, FillTimeout: &timeout})
 		if err != nil {

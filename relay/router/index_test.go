@@ -9,7 +9,7 @@ import (
 	"holocast/internal/moqt"
 )
 
-// TestIndex: the indexes find what looking at every value finds.
+// TestIndex: the indexes return the same values as a linear search.
 func TestIndex(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	name := func() moqt.Namespace {
@@ -25,7 +25,7 @@ func TestIndex(t *testing.T) {
 		if old, there := values[i-50]; there {
 			under.remove(old, i-50)
 			at.remove(old, i-50)
-			at.remove(old, i-50) // as often as it likes
+			at.remove(old, i-50) // possibly several times
 			delete(values, i-50)
 		}
 		values[i] = name()
@@ -63,16 +63,16 @@ func TestIndex(t *testing.T) {
 	if len(under.all)+len(at.all) > 0 {
 		t.Errorf("%d and %d entries are left", len(under.all), len(at.all))
 	}
-	// Fields are not merely joined.
+	// Fields are length-delimited, not joined.
 	under.add(moqt.Namespace{"ab", "c"}, 1)
 	if found := slices.Collect(under.under(moqt.Namespace{"a", "bc"})); found != nil {
 		t.Errorf("found %v", found)
 	}
 }
 
-// TestNamespacesOfOthers: who waits for a publisher, or follows namespaces, is woken by
-// those it asked for alone, however many come and go elsewhere.
-func TestNamespacesOfOthers(t *testing.T) {
+// TestWakeupsByNamespace: requests that wait for a publisher, and discoveries, wake only for
+// namespaces they cover.
+func TestWakeupsByNamespace(t *testing.T) {
 	r := start(t, short())
 	waiting := r.hold(points)
 	defer waiting.release()

@@ -15,20 +15,20 @@ import (
 	"holocast/internal/origin"
 )
 
-// target is the tests' session at the relay.
+// target is the address of the tests' session at the relay.
 func (r *relay) target() connect.Target {
 	return connect.Target{URL: r.url + "/test", CertificateHash: hex.EncodeToString(r.hash[:])}
 }
 
-// goaway asks all sessions to move.
+// goaway sends GOAWAY with a URI to all sessions.
 func (r *relay) goaway(uri string) {
 	for _, s := range r.Sessions() {
 		go func() { _ = s.Goaway(r.ctx, uri, 10*time.Second) }()
 	}
 }
 
-// TestMoveBetweenRelays: when a relay asks its sessions to move to another one, publisher and
-// viewers do, and no frame is lost or comes twice.
+// TestMoveBetweenRelays: after a GOAWAY to another relay, publisher and viewers reconnect there,
+// and every frame arrives exactly once.
 func TestMoveBetweenRelays(t *testing.T) {
 	cert := newCertificate(t)
 	one, other := startWith(t, short(), cert), startWith(t, short(), cert)
@@ -70,7 +70,7 @@ func TestMoveBetweenRelays(t *testing.T) {
 				return err
 			}
 			defer sub.Cancel()
-			if sub.Largest != nil { // the group under way
+			if sub.Largest != nil { // the current group
 				f, err := sub.Joined(ctx)
 				if err != nil {
 					return err
@@ -110,7 +110,7 @@ func TestMoveBetweenRelays(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	one.eventually("all frames are here", func() bool { return count() == frames })
-	one.eventually("nobody is left at the first relay", func() bool { return len(one.Sessions()) == 0 })
+	one.eventually("the first relay has no sessions", func() bool { return len(one.Sessions()) == 0 })
 	mu.Lock()
 	defer mu.Unlock()
 	if len(sessions) != 2 {

@@ -32,9 +32,9 @@ const maxProperties = 16 << 10
 func checkTrack(largest *moqt.Location, props moqt.Properties) error {
 	switch {
 	case largest != nil && largest.Group > maxGroup:
-		return &moqt.RequestError{Code: wire.RequestMalformedTrack, Reason: "the track's largest group leaves no room for another"}
+		return &moqt.RequestError{Code: wire.RequestMalformedTrack, Reason: "the track's largest group is too large"}
 	case len(props) > maxProperties:
-		return &moqt.RequestError{Code: wire.RequestExcessiveLoad, Reason: "the track has too many properties"}
+		return &moqt.RequestError{Code: wire.RequestExcessiveLoad, Reason: "the track's properties are too large"}
 	}
 	return nil
 }
@@ -149,16 +149,20 @@ func (p *authorization) renew(g *auth.Grant) {
 func checkReserved(ns moqt.Namespace) error {
 	switch {
 	case len(ns) == 0:
-		return &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: "the empty namespace is everybody's"}
+		return &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: "the empty namespace cannot be published"}
 	case ns[0] == clock.Namespace:
-		return &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: clock.Namespace + " is the relay's namespace"}
+		reason := clock.Namespace + " is reserved for the relay"
+		return &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: reason}
 	}
 	return nil
 }
 
 // errTaken refuses a namespace that has an owner. It invites the publisher to retry, since the
 // owner may leave.
-var errTaken = &moqt.RequestError{Code: wire.RequestUninterested, Reason: "another publisher has the namespace", RetryInterval: wire.RetryAfter(2 * time.Second)}
+var errTaken = &moqt.RequestError{
+	Code: wire.RequestUninterested, Reason: "another publisher has the namespace",
+	RetryInterval: wire.RetryAfter(2 * time.Second),
+}
 
 // fromViewers reports whether viewers publish this track in the publisher's namespace.
 func fromViewers(name moqt.TrackName) bool {
@@ -259,8 +263,8 @@ func (r *Router) takeOwnership(ctx context.Context, find func() Upstream, take f
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		r.log.Info("a publisher is silent and another one takes its place", "peer", other.String())
-		p.c.s.Close(wire.NoError, "silent while another publisher came")
+		r.log.Info("unresponsive publisher replaced", "peer", other.String())
+		p.c.s.Close(wire.NoError, "unresponsive and replaced by another publisher")
 		r.disown(p)
 	}
 }
@@ -293,7 +297,8 @@ func (r *Router) revoke(ns moqt.Namespace, up Upstream, why error) {
 		t.mu.Unlock()
 	}
 	r.mu.Unlock()
-	r.log.Info("publisher's permission ended", "namespace", truncated(ns.String()), "peer", up.String(), "reason", reason(why))
+	r.log.Info("publisher's authorization ended",
+		"namespace", truncated(ns.String()), "peer", up.String(), "reason", reason(why))
 	for _, sub := range subs {
 		sub.Cancel()
 	}

@@ -10,8 +10,8 @@ import (
 	"holocast/relay/auth"
 )
 
-// TestClosedSessionUnauthorized: requests still being handled when their session ends are refused, even
-// where anybody may do anything.
+// TestClosedSessionUnauthorized: requests of a session that has just ended are refused, even if any
+// peer may do anything.
 func TestClosedSessionUnauthorized(t *testing.T) {
 	anybody := auth.Rights{Publish: []string{"/"}, Subscribe: []string{"/"}}
 	authority, err := auth.New(context.Background(), auth.Config{Anonymous: anybody}, quiet.Log)
@@ -34,7 +34,8 @@ func TestClosedSessionUnauthorized(t *testing.T) {
 			<-c.s.Context().Done()
 			for _, action := range []auth.Action{auth.Publish, auth.Subscribe} {
 				refused := (*moqt.RequestError)(nil)
-				if _, err := c.allow(action, points, nil); !errors.As(err, &refused) || refused.Code != wire.RequestUnauthorized {
+				if _, err := c.allow(action, points, nil); !errors.As(err, &refused) ||
+					refused.Code != wire.RequestUnauthorized {
 					t.Errorf("action %d of a closed session: %v, want it unauthorized", action, err)
 				}
 			}

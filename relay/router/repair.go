@@ -37,7 +37,8 @@ func (t *track) fillGaps(ctx context.Context, req *moqt.FetchRequest) {
 	}
 	if largest, ok := t.Largest(); req.End.Object == 0 && ok && group == largest.Group {
 		// Objects after the largest may not have been published yet.
-		if missing = slices.DeleteFunc(missing, func(s origin.Span) bool { return s.First > largest.Object }); len(missing) == 0 {
+		missing = slices.DeleteFunc(missing, func(s origin.Span) bool { return s.First > largest.Object })
+		if len(missing) == 0 {
 			return
 		}
 	}
@@ -96,7 +97,8 @@ func (t *track) uncovered(group uint64, spans []origin.Span) (rest []origin.Span
 
 // repairTimeout returns how long fetched objects remain useful to viewers.
 func (t *track) repairTimeout() time.Duration {
-	if ms, ok := t.Properties().Int(wire.PropertyObjectDeliveryTimeout); ok && ms > 0 && ms < uint64(repairTimeout.Milliseconds()) {
+	ms, ok := t.Properties().Int(wire.PropertyObjectDeliveryTimeout)
+	if ok && ms > 0 && ms < uint64(repairTimeout.Milliseconds()) {
 		return time.Duration(ms) * time.Millisecond
 	}
 	return repairTimeout
@@ -118,9 +120,11 @@ func (t *track) fetchLost(r *repair) {
 	defer func() { <-slots }()
 	n, err := 0, error(nil)
 	defer func() {
-		t.r.log.Debug("fetched what was lost", "track", t.Name().String(), "group", r.group, "first", r.first, "last", r.last, "objects", n, "err", err)
+		t.r.log.Debug("lost objects fetched", "track", t.Name().String(),
+			"group", r.group, "first", r.first, "last", r.last, "objects", n, "err", err)
 	}()
-	f, err := s.Fetch(ctx, t.Name(), moqt.Location{Group: r.group, Object: r.first}, moqt.Location{Group: r.group, Object: r.last + 1}, moqt.FetchOptions{})
+	start, end := moqt.Location{Group: r.group, Object: r.first}, moqt.Location{Group: r.group, Object: r.last + 1}
+	f, err := s.Fetch(ctx, t.Name(), start, end, moqt.FetchOptions{})
 	if err != nil {
 		return
 	}
@@ -141,8 +145,15 @@ func (t *track) fetchLost(r *repair) {
 		if payload, err = f.ReadPayload(nil, maxFetchedDatagram); err != nil {
 			return
 		}
-		t.BackfillDatagram(moqt.Datagram{Group: o.Group, Object: o.Object, Priority: o.Priority, Properties: o.Properties, Payload: payload})
+		t.BackfillDatagram(fetchedDatagram(o, payload))
 		n++
+	}
+}
+
+// fetchedDatagram converts a fetched object to a datagram.
+func fetchedDatagram(o wire.FetchObject, payload []byte) moqt.Datagram {
+	return moqt.Datagram{
+		Group: o.Group, Object: o.Object, Priority: o.Priority, Properties: o.Properties, Payload: payload,
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"holocast/internal/origin"
 )
 
-// TestUncovered: what is being fetched already is not fetched again.
+// TestUncovered: objects being fetched are not fetched again.
 func TestUncovered(t *testing.T) {
 	of := func(ends ...uint64) (list []origin.Span) {
 		for s := range slices.Chunk(ends, 2) {
@@ -37,19 +37,26 @@ func TestUncovered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := &track{repairs: []*repair{{group: 6, first: 0, last: 100}}} // of another group
 			for _, s := range c.repairs {
-				k.repairs = append(k.repairs, &repair{group: 7, first: s.First, last: s.Last, done: make(chan struct{})})
+				k.repairs = append(k.repairs, &repair{
+					group: 7, first: s.First, last: s.Last,
+					done: make(chan struct{}),
+				})
 			}
 			rest, wait := k.uncovered(7, c.missing)
 			if !slices.Equal(rest, c.rest) || len(wait) != c.waits {
-				t.Errorf("%v is fetched after waiting for %d repairs, want %v after %d", rest, len(wait), c.rest, c.waits)
+				t.Errorf("%v is fetched after waiting for %d repairs, want %v after %d", rest, len(wait), c.rest,
+					c.waits)
 			}
 		})
 	}
 }
 
-// TestRepairTimeout: a repair takes no longer than the objects are of use.
+// TestRepairTimeout: a repair lasts no longer than the objects' delivery timeout.
 func TestRepairTimeout(t *testing.T) {
-	for ms, want := range map[uint64]time.Duration{0: repairTimeout, 500: 500 * time.Millisecond, 60_000: repairTimeout, 1<<62 - 1: repairTimeout} {
+	for ms, want := range map[uint64]time.Duration{
+		0: repairTimeout, 500: 500 * time.Millisecond, 60_000: repairTimeout,
+		1<<62 - 1: repairTimeout,
+	} {
 		props := wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: ms})
 		k := &track{Track: origin.NewTrack(moqt.TrackName{Name: "t"}, props, origin.Limits{})}
 		if got := k.repairTimeout(); got != want {

@@ -246,13 +246,14 @@ func (c *client) open() bool {
 	r.mu.Unlock()
 	if full {
 		log.Warn("session refused: maxSessions reached", "sessions", r.cfg().MaxSessions)
-		s.Close(wire.InternalError, "the relay is at its limit of sessions")
+		s.Close(wire.InternalError, "the relay has reached its session limit")
 		if c.access != nil {
 			c.access.Close()
 		}
 		return false
 	}
-	log.Info("session open", "implementation", truncated(s.Implementation()), "webtransport", s.WebTransport(), "path", truncated(withoutQuery(s.Path())), "subject", truncated(c.subject))
+	log.Info("session open", "implementation", truncated(s.Implementation()), "webtransport", s.WebTransport(),
+		"path", truncated(withoutQuery(s.Path())), "subject", truncated(c.subject))
 	return true
 }
 
@@ -604,7 +605,7 @@ func (c *client) subscribe(req *moqt.SubscribeRequest) {
 		t.release()
 		return
 	}
-	r.log.Debug("subscribed", "track", truncated(req.Track.String()), "peer", req.Session().RemoteAddr().String())
+	r.log.Debug("subscribed", "track", truncated(req.Track.String()), "peer", c.s.RemoteAddr().String())
 	serving = true
 	go func() {
 		defer release()

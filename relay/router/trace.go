@@ -13,15 +13,21 @@ import (
 
 // traceReceived starts the span of an arriving subgroup and returns the function that ends it; nil
 // if the group is not traced.
-func (r *Router) traceReceived(track moqt.TrackName, from Upstream, h wire.SubgroupHeader) func(bytes int, failed string) {
+func (r *Router) traceReceived(
+	track moqt.TrackName, from Upstream, h wire.SubgroupHeader,
+) func(bytes int, failed string) {
 	if !r.cfg().Tracer.Traces(track, h.Group) {
 		return nil
 	}
 	begun := time.Now()
 	return func(bytes int, failed string) {
-		r.cfg().Tracer.Report(track, h.Group, trace.Span{Name: "receive", Begin: begun, End: time.Now(), Failed: failed, Attributes: []attribute.KeyValue{
-			attribute.String("network.peer.address", from.String()), attribute.Int64("holocast.subgroup", int64(h.Subgroup)), attribute.Int("holocast.bytes", bytes),
-		}})
+		r.cfg().Tracer.Report(track, h.Group, trace.Span{
+			Name: "receive", Begin: begun, End: time.Now(), Failed: failed,
+			Attributes: []attribute.KeyValue{
+				attribute.String("network.peer.address", from.String()),
+				attribute.Int64("holocast.subgroup", int64(h.Subgroup)), attribute.Int("holocast.bytes", bytes),
+			},
+		})
 	}
 }
 
@@ -30,7 +36,11 @@ func (r *Router) traceSent(to *moqt.Session, s origin.Delivery) {
 	if !r.cfg().Tracer.Traces(s.Track.Name(), s.Group) {
 		return
 	}
-	r.cfg().Tracer.Report(s.Track.Name(), s.Group, trace.Span{Name: "send", Begin: s.Arrived, End: s.Ended, Failed: s.Dropped, Attributes: []attribute.KeyValue{
-		attribute.String("network.peer.address", to.RemoteAddr().String()), attribute.Int64("holocast.subgroup", int64(s.Subgroup)), attribute.Int64("holocast.bytes", s.Bytes),
-	}})
+	r.cfg().Tracer.Report(s.Track.Name(), s.Group, trace.Span{
+		Name: "send", Begin: s.Arrived, End: s.Ended, Failed: s.Dropped,
+		Attributes: []attribute.KeyValue{
+			attribute.String("network.peer.address", to.RemoteAddr().String()),
+			attribute.Int64("holocast.subgroup", int64(s.Subgroup)), attribute.Int64("holocast.bytes", s.Bytes),
+		},
+	})
 }

@@ -37,7 +37,8 @@ type track struct {
 	wanted    *uint64       // group to request next; nil for none
 	relaying  bool          // relayGroupRequests is running
 	repairs   []*repair     // newest last
-	filled    chan struct{} // closed once the first upstream's newest group is cached; replaced when the last upstream is lost
+	// closed once the first upstream's newest group is cached; replaced when the last upstream is lost
+	filled chan struct{}
 }
 
 // hold finds or creates a track and takes a reference to it.
@@ -55,7 +56,8 @@ func (r *Router) holdLocked(name moqt.TrackName) *track {
 		t = &track{
 			Track: origin.NewTrack(name, nil, r.cfg().Limits), r: r,
 			upstreams: map[Upstream]*moqt.Subscription{}, refunds: map[Upstream]func(){}, joining: map[Upstream]bool{},
-			pubs: map[Upstream]bool{}, filled: make(chan struct{}), changed: make(chan struct{}), appeared: make(chan struct{}),
+			pubs: map[Upstream]bool{}, filled: make(chan struct{}), changed: make(chan struct{}),
+			appeared: make(chan struct{}),
 		}
 		t.Relayed = true
 		r.tracks[key] = t
@@ -83,7 +85,9 @@ func (r *Router) acquire(ctx context.Context, name moqt.TrackName, wait time.Dur
 }
 
 // acquireFor is acquire for a subscriber that requests a new group, or nil.
-func (r *Router) acquireFor(ctx context.Context, name moqt.TrackName, wait time.Duration, group *uint64) (*track, error) {
+func (r *Router) acquireFor(
+	ctx context.Context, name moqt.TrackName, wait time.Duration, group *uint64,
+) (*track, error) {
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
 	for {
@@ -136,7 +140,7 @@ func (t *track) await(ctx context.Context, mayWait bool, deadline <-chan time.Ti
 		case len(publishers) > 0:
 			return false, cmp.Or(refused, unreachable(t.Name()))
 		case !mayWait:
-			return false, &moqt.RequestError{Code: wire.RequestDoesNotExist, Reason: "nobody publishes " + t.Name().String()}
+			return false, notPublished(t.Name())
 		}
 		select {
 		case <-appeared:
@@ -146,13 +150,21 @@ func (t *track) await(ctx context.Context, mayWait bool, deadline <-chan time.Ti
 			waited = true
 		case <-deadline:
 			if mayWait {
-				return false, &moqt.RequestError{Code: wire.RequestTimeout, Reason: "no publisher of " + t.Name().String() + " appeared in time", RetryInterval: wire.RetryAfter(0)}
+				return false, &moqt.RequestError{
+					Code: wire.RequestTimeout, Reason: "no publisher of " + t.Name().String() + " appeared in time",
+					RetryInterval: wire.RetryAfter(0),
+				}
 			}
 			deadline = nil // not waiting for a publisher
 		case <-ctx.Done():
 			return false, context.Cause(ctx)
 		}
 	}
+}
+
+// notPublished refuses a request for a track without a publisher.
+func notPublished(name moqt.TrackName) error {
+	return &moqt.RequestError{Code: wire.RequestDoesNotExist, Reason: "nobody publishes " + name.String()}
 }
 
 // publishWait bounds the wait for a publisher's PUBLISH after the publisher refused our SUBSCRIBE

@@ -72,7 +72,8 @@ func (t *track) rejoin(up Upstream) {
 func (t *track) subscribe(up Upstream) {
 	sub, err := t.ask(up)
 	if err != nil {
-		t.r.log.Debug("upstream refused", "track", truncated(t.Name().String()), "upstream", up.String(), "err", truncated(err.Error()))
+		t.r.log.Debug("upstream refused",
+			"track", truncated(t.Name().String()), "upstream", up.String(), "err", truncated(err.Error()))
 		t.mu.Lock()
 		delete(t.joining, up)
 		t.lastErr = err
@@ -121,7 +122,10 @@ func (t *track) ask(up Upstream) (*moqt.Subscription, error) {
 
 // unreachable refuses a request for a track whose publisher is temporarily unreachable.
 func unreachable(name moqt.TrackName) error {
-	return &moqt.RequestError{Code: wire.RequestDoesNotExist, Reason: "the publisher of " + name.String() + " went away", RetryInterval: wire.RetryAfter(time.Second)}
+	return &moqt.RequestError{
+		Code: wire.RequestDoesNotExist, Reason: "the publisher of " + name.String() + " is unreachable",
+		RetryInterval: wire.RetryAfter(time.Second),
+	}
 }
 
 // adopt makes sub the track's subscription at up and starts receiving. refused is a reason not to;
@@ -157,7 +161,7 @@ func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool, relea
 	}
 	subject, first := t.r.subject(up), len(t.upstreams) == 0
 	if first && !t.lostAt.IsZero() && (t.subject != subject || !bytes.Equal(t.Properties(), sub.Properties)) {
-		t.end(wire.DoneInternalError, "another publisher has the track now")
+		t.end(wire.DoneInternalError, "another publisher took over the track")
 		t.mu.Unlock()
 		successor := t.r.holdLocked(t.Name())
 		t.r.mu.Unlock()
@@ -288,7 +292,8 @@ func (t *track) relayGroupRequests() {
 				ctx, cancel := context.WithTimeout(sub.Session().Context(), 5*time.Second)
 				defer cancel()
 				if _, err := sub.Update(ctx, moqt.Parameters{NewGroupRequest: group}); err != nil {
-					t.r.log.Debug("new group not requested", "track", truncated(t.Name().String()), "err", truncated(err.Error()))
+					t.r.log.Debug("new group not requested",
+						"track", truncated(t.Name().String()), "err", truncated(err.Error()))
 				}
 			}()
 		}
@@ -309,7 +314,7 @@ func (t *track) receive(up Upstream, sub *moqt.Subscription) {
 			return
 		}
 		if r.Group > maxGroup {
-			r.Malformed(fmt.Errorf("%w: group %d leaves no room for another", wire.ErrMalformedTrack, r.Group))
+			r.Malformed(fmt.Errorf("%w: group %d is too large", wire.ErrMalformedTrack, r.Group))
 			continue
 		}
 		// Open the subgroup before accepting the next one, so that viewers get the last subgroup
@@ -333,7 +338,9 @@ func (t *track) receive(up Upstream, sub *moqt.Subscription) {
 
 // receiveSubgroup forwards a subgroup as it arrives. traced, if not nil, receives the byte count
 // and the reason for an incomplete subgroup.
-func (t *track) receiveSubgroup(r *moqt.SubgroupReader, feed *origin.Feed, traced func(bytes int, failed string), in ingress) {
+func (t *track) receiveSubgroup(
+	r *moqt.SubgroupReader, feed *origin.Feed, traced func(bytes int, failed string), in ingress,
+) {
 	bytes, objects, failed := 0, 0, ""
 	if traced != nil {
 		defer func() { traced(bytes, failed) }()
@@ -447,7 +454,8 @@ func (t *track) upstreamEnded(up Upstream, sub *moqt.Subscription, err error) {
 		t.end(done.Code, done.Reason)
 		return
 	}
-	t.r.log.Info("publisher lost", "track", truncated(t.Name().String()), "reason", reason(err), "grace", t.r.cfg().Grace)
+	t.r.log.Info("publisher lost", "track", truncated(t.Name().String()), "reason", reason(err), "grace",
+		t.r.cfg().Grace)
 	for _, other := range t.r.publishers(t.Name()) {
 		if other == up {
 			t.rejoin(other)
@@ -599,7 +607,8 @@ func (t *track) offerTo(d *discovery) {
 		_ = d.a.Blocked(t.Name())
 	}
 	if err != nil {
-		t.r.log.Debug("PUBLISH refused", "track", truncated(t.Name().String()), "peer", s.RemoteAddr().String(), "err", truncated(err.Error()))
+		t.r.log.Debug("PUBLISH refused",
+			"track", truncated(t.Name().String()), "peer", s.RemoteAddr().String(), "err", truncated(err.Error()))
 		return
 	}
 	defer d.authz.onRevoke(func(why error) { _ = pub.Done(auth.DoneCode(why), why.Error()) })()

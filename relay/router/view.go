@@ -51,7 +51,10 @@ func (r *Router) View() View {
 			continue
 		}
 		queues[c.queue] = c.number
-		v.Sessions = append(v.Sessions, SessionView{Number: c.number, Session: c.s, Subject: c.subject, Offers: offers[c]})
+		v.Sessions = append(v.Sessions, SessionView{
+			Number: c.number, Session: c.s, Subject: c.subject,
+			Offers: offers[c],
+		})
 	}
 	slices.SortFunc(v.Sessions, func(a, b SessionView) int { return cmp.Compare(a.Number, b.Number) })
 	for _, t := range r.tracks {

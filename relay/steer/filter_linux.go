@@ -23,7 +23,12 @@ func attach(c *net.UDPConn, filter []bpf.Instruction) error {
 		return err
 	}
 	e := raw.Control(func(fd uintptr) {
-		err = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
+		err = unix.SetsockoptSockFprog(
+			int(fd),
+			unix.SOL_SOCKET,
+			unix.SO_ATTACH_FILTER,
+			&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]},
+		)
 	})
 	return errors.Join(e, err)
 }

@@ -163,7 +163,19 @@ func TestFilter(t *testing.T) {
 func TestShares(t *testing.T) {
 	tags := newTagger(&key)
 	wanted, junk := packets(t, tags)
-	none, half, again := machine(t, tags, shares{}), machine(t, tags, shares{rest: 0.5, salt: 1}), machine(t, tags, shares{rest: 0.5, salt: 2})
+	none, half, again := machine(
+		t,
+		tags,
+		shares{},
+	), machine(
+		t,
+		tags,
+		shares{rest: 0.5, salt: 1},
+	), machine(
+		t,
+		tags,
+		shares{rest: 0.5, salt: 2},
+	)
 	for name, p := range wanted {
 		if first := strings.HasPrefix(name, "first packet"); none(p) == first {
 			t.Errorf("%s passes: %t with a share of 0", name, first)

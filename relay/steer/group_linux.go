@@ -34,7 +34,10 @@ type Group struct {
 func requirements() []bpfload.Requirement {
 	return []bpfload.Requirement{
 		{Name: "steering of UDP sockets by eBPF (SK_REUSEPORT)", Since: "4.19", Have: func() error {
-			return errors.Join(features.HaveProgramType(ebpf.SkReuseport), features.HaveMapType(ebpf.ReusePortSockArray))
+			return errors.Join(
+				features.HaveProgramType(ebpf.SkReuseport),
+				features.HaveMapType(ebpf.ReusePortSockArray),
+			)
 		}},
 	}
 }
@@ -164,7 +167,10 @@ func (g *Group) Accept() error {
 	if g.off != nil {
 		return nil //nolint:nilerr // the only socket gets every packet
 	}
-	if err := g.acceptors.Put(uint32(0), steerAccepting{First: uint32(g.first), Count: uint32(len(g.sockets))}); err != nil {
+	if err := g.acceptors.Put(uint32(0), steerAccepting{
+		First: uint32(g.first),
+		Count: uint32(len(g.sockets)),
+	}); err != nil {
 		return fmt.Errorf("accept new connections: %w", err)
 	}
 	return nil

@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Control is where a running process is asked to upgrade: an abstract Unix socket whose name
-// has the address that the process serves. Root and the process's own user may ask.
+// Control accepts requests for an upgrade on an abstract Unix socket named after the process's UDP
+// address. Only root and the process's own user may send them.
 type Control struct {
 	ln *net.UnixListener
 }
 
-// controlName is the name of the socket for a UDP address ("host:port").
+// controlName returns the socket's name for a UDP address ("host:port").
 func controlName(addr string) (*net.UnixAddr, error) {
 	a, err := net.ResolveUDPAddr("udp", addr)
 	if err != nil {
@@ -47,10 +47,10 @@ func Listen(addr string) (*Control, error) {
 	return &Control{ln}, nil
 }
 
-// Inherited is the socket of the process before.
+// Inherited returns the predecessor's socket.
 func Inherited(ln net.Listener) *Control { return &Control{ln.(*net.UnixListener)} }
 
-// File is the socket for another process.
+// File returns the socket for another process.
 func (c *Control) File() (*os.File, error) {
 	if c == nil {
 		return nil, nil
@@ -58,15 +58,15 @@ func (c *Control) File() (*os.File, error) {
 	return c.ln.File()
 }
 
-// Close ends Serve. A nil Control has nothing to close or to serve.
+// Close ends Serve. Methods of a nil Control do nothing.
 func (c *Control) Close() {
 	if c != nil {
 		_ = c.ln.Close()
 	}
 }
 
-// Serve calls upgrade for each request, one after the other, until Close. It answers with the
-// process ID that upgrade returns, or its error.
+// Serve calls upgrade for each request in turn, until Close. It answers with the process ID that
+// upgrade returns, or with its error.
 func (c *Control) Serve(upgrade func() (pid int, err error)) {
 	for c != nil {
 		conn, err := c.ln.AcceptUnix()
@@ -91,7 +91,7 @@ func (c *Control) Serve(upgrade func() (pid int, err error)) {
 	}
 }
 
-// permitted reports whether the other end is root's or our own user's.
+// permitted reports whether the peer runs as root or as our own user.
 func permitted(conn *net.UnixConn) bool {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -102,7 +102,8 @@ func permitted(conn *net.UnixConn) bool {
 	return e == nil && err == nil && (cred.Uid == 0 || int(cred.Uid) == os.Geteuid())
 }
 
-// Ask has the process that serves a UDP address upgrade, and returns the new one's ID.
+// Ask requests an upgrade of the process that serves a UDP address and returns the new process's
+// ID.
 func Ask(addr string, limit time.Duration) (pid int, err error) {
 	name, err := controlName(addr)
 	if err != nil {
@@ -116,7 +117,8 @@ func Ask(addr string, limit time.Duration) (pid int, err error) {
 	_ = conn.SetReadDeadline(time.Now().Add(limit))
 	in := bufio.NewScanner(conn)
 	if !in.Scan() {
-		return 0, fmt.Errorf("the relay at %s does not answer: %w", addr, errors.Join(in.Err(), errors.New("its log may say why")))
+		return 0, fmt.Errorf("the relay at %s does not answer: %w", addr,
+			errors.Join(in.Err(), errors.New("its log may say why")))
 	}
 	if reason, failed := strings.CutPrefix(in.Text(), "error "); failed {
 		return 0, errors.New(reason)

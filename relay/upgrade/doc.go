@@ -1,5 +1,5 @@
-// Package upgrade replaces a running process by a new one of the same program, which may be
-// another version, without giving up what it serves: the new process is started with files of
-// the old one and what they are for, and the old one learns when the new one is ready, or that
-// it failed. What both do with that is theirs.
+// Package upgrade replaces a running process by a new one of the same program, possibly of another
+// version, without interrupting service. The old process starts the new one with open files and
+// state, and learns when it is ready or has failed. The program decides what to do with the files
+// and the state.
 package upgrade

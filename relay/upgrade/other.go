@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// File is an open file by what it is for.
+// File is a named open file.
 type File struct {
 	Name string
 	*os.File
 }
 
-// Signal asks a process to upgrade; there is none.
+// Signal is nil: no signal requests an upgrade.
 var Signal os.Signal
 
 var errSystem = errors.New("upgrades are for Linux")
 
-// Successor is a new process, seen by the old one.
+// Successor is the new process, as seen by the old one.
 type Successor struct{ PID int }
 
 // Start fails.
@@ -30,19 +30,19 @@ func Start(context.Context, any, []File) (*Successor, error) { return nil, errSy
 // Wait returns at once.
 func (s *Successor) Wait() (asked bool, err error) { return false, nil }
 
-// Predecessor is the old process, seen by the new one. There is none.
+// Predecessor is the old process, as seen by the new one. It does not exist on this system.
 type Predecessor struct{}
 
-// Inherit returns none.
+// Inherit returns nil.
 func Inherit() (*Predecessor, error) { return nil, nil }
 
 // State fails.
 func (p *Predecessor) State(any) error { return errSystem }
 
-// Files are none.
+// Files returns nil.
 func (p *Predecessor) Files(string) []*os.File { return nil }
 
-// Listener is none.
+// Listener returns nil.
 func (p *Predecessor) Listener(string) (net.Listener, error) { return nil, nil }
 
 // Ready does nothing.
@@ -54,16 +54,16 @@ func (p *Predecessor) Replaced() {}
 // Stopping does nothing.
 func (p *Predecessor) Stopping() {}
 
-// Control is where a running process is asked to upgrade.
+// Control accepts no requests.
 type Control struct{}
 
 // Listen fails.
 func Listen(string) (*Control, error) { return nil, errSystem }
 
-// Inherited is none.
+// Inherited returns a Control that does nothing.
 func Inherited(net.Listener) *Control { return &Control{} }
 
-// File is none.
+// File fails.
 func (c *Control) File() (*os.File, error) { return nil, errSystem }
 
 // Close does nothing.

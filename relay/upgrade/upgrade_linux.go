@@ -20,51 +20,51 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// variable tells a process that it was started by Start.
+// variable marks a process started by Start.
 const variable = "HOLOCAST_UPGRADE"
 
-// Descriptors of a process that was started by Start: its end of the line to the old process,
-// the error output that it has once it is ready, and the files.
+// Descriptors of a process started by Start: its end of the socket to the old process, the error
+// output to use once ready, and the files.
 const (
 	lineFD = 3 + iota
 	stderrFD
 	filesFD
 )
 
-// message is what a new process tells the old one, a line of JSON each.
+// message is a line of JSON from the new process to the old one.
 type message string
 
 const (
-	ready    message = "ready"    // it serves
-	replaced message = "replaced" // another one has taken over from it
-	stopping message = "stopping" // it was asked to end
+	ready    message = "ready"    // the process serves
+	replaced message = "replaced" // a successor has taken over from the process
+	stopping message = "stopping" // the process was asked to stop
 )
 
-// Signal asks a process to upgrade.
+// Signal requests an upgrade.
 var Signal os.Signal = unix.SIGUSR2
 
-// File is an open file by what it is for.
+// File is a named open file.
 type File struct {
 	Name string
 	*os.File
 }
 
-// hello is what a new process is told.
+// hello is the message from the old process to the new one.
 type hello struct {
 	Files []string
 	State json.RawMessage
 }
 
-// Successor is a new process, seen by the old one.
+// Successor is the new process, as seen by the old one.
 type Successor struct {
 	PID  int
 	line net.Conn
 	in   *bufio.Scanner
 }
 
-// Start starts the program again, as it was started, with files and state, which is encoded as
-// JSON, and waits until it is ready. If it does not become ready, or ctx ends, it is killed; the
-// error has the last line that it wrote. Start closes the files.
+// Start runs the program again with its arguments, passes it files and state (encoded as JSON), and
+// waits until it is ready. If it fails or ctx ends first, Start kills it; the error includes the
+// last line it wrote. Start closes the files.
 func Start(ctx context.Context, state any, files []File) (*Successor, error) {
 	defer func() {
 		for _, f := range files {
@@ -99,13 +99,13 @@ func Start(ctx context.Context, state any, files []File) (*Successor, error) {
 	}
 	cmd.Env = []string{variable + "=1"}
 	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "WATCHDOG_PID=") { // it is not that process
+		if !strings.HasPrefix(v, "WATCHDOG_PID=") { // the watchdog is the old process's
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
 	err = cmd.Start()
-	_, _ = stderr.Close(), theirs.Close() // so that we see when it has closed its own
-	for _, f := range files {             // as ours, too, which Fd changed
+	_, _ = stderr.Close(), theirs.Close() // or we would not notice when the new process closes its copies
+	for _, f := range files {             // Fd made ours blocking too
 		_ = unix.SetNonblock(int(f.Fd()), true)
 	}
 	if err != nil {
@@ -114,7 +114,7 @@ func Start(ctx context.Context, state any, files []File) (*Successor, error) {
 	}
 	var heard tail
 	var hearing sync.WaitGroup
-	hearing.Go(func() { // until it ends or is ready, when it has our error output itself
+	hearing.Go(func() { // until the process ends, or is ready and uses our error output itself
 		defer func() { _ = said.Close() }()
 		_, _ = io.Copy(io.MultiWriter(os.Stderr, &heard), said)
 	})
@@ -158,8 +158,8 @@ func (s *Successor) next() (m message, err error) {
 	return m, json.Unmarshal(s.in.Bytes(), &m)
 }
 
-// Wait returns when the new process ends. asked says that it was asked to; an error says that it
-// ended unexpectedly. It is neither where it was itself replaced before.
+// Wait returns when the new process ends. asked reports whether it was asked to stop; the error
+// reports an unexpected end. A process that was itself replaced returns false and nil.
 func (s *Successor) Wait() (asked bool, err error) {
 	defer func() { _ = s.line.Close() }()
 	over := false
@@ -177,14 +177,14 @@ func (s *Successor) Wait() (asked bool, err error) {
 	}
 }
 
-// Predecessor is the old process, seen by the new one.
+// Predecessor is the old process, as seen by the new one.
 type Predecessor struct {
 	line  net.Conn
 	files []File
 	state json.RawMessage
 }
 
-// Inherit returns the process that started this one to be replaced by it; nil if there is none.
+// Inherit returns the process that started this one as its successor; nil if there is none.
 func Inherit() (*Predecessor, error) {
 	if os.Getenv(variable) == "" {
 		return nil, nil
@@ -197,7 +197,7 @@ func Inherit() (*Predecessor, error) {
 	line, err := net.FileConn(f)
 	_ = f.Close()
 	if err != nil {
-		return nil, fmt.Errorf("%s is set, but nobody is replaced: %w", variable, err)
+		return nil, fmt.Errorf("%s is set, but there is no predecessor: %w", variable, err)
 	}
 	_ = line.SetReadDeadline(time.Now().Add(10 * time.Second))
 	var h hello
@@ -218,10 +218,10 @@ func Inherit() (*Predecessor, error) {
 	return p, nil
 }
 
-// State decodes what the old process told.
+// State decodes the old process's state.
 func (p *Predecessor) State(to any) error { return json.Unmarshal(p.state, to) }
 
-// Files are those of a name, in their order. They stay the Predecessor's.
+// Files returns the files of a name in their order. The Predecessor closes them.
 func (p *Predecessor) Files(name string) (files []*os.File) {
 	for _, f := range p.files {
 		if f.Name == name {
@@ -231,7 +231,8 @@ func (p *Predecessor) Files(name string) (files []*os.File) {
 	return files
 }
 
-// Listener is the listener of a name, nil if there is none. The old process has it, too.
+// Listener returns the listener of a name, nil if there is none. It shares the old process's
+// socket.
 func (p *Predecessor) Listener(name string) (net.Listener, error) {
 	for _, f := range p.Files(name) {
 		return net.FileListener(f)
@@ -239,8 +240,8 @@ func (p *Predecessor) Listener(name string) (net.Listener, error) {
 	return nil, nil
 }
 
-// Ready tells the old process, if there is one, that this one serves, and takes over its error
-// output.
+// Ready tells the old process that this one serves, and takes over its error output. Without an old
+// process it does nothing.
 func (p *Predecessor) Ready() error {
 	if p == nil {
 		return nil
@@ -256,15 +257,14 @@ func (p *Predecessor) Ready() error {
 	return p.say(ready)
 }
 
-// Replaced tells the old process that another one has taken over from this one, if there is an
-// old process. It may have ended.
+// Replaced tells the old process, if it still runs, that a successor has taken over from this one.
 func (p *Predecessor) Replaced() {
 	if p != nil {
 		_ = p.say(replaced)
 	}
 }
 
-// Stopping tells the old process that this one was asked to end.
+// Stopping tells the old process that this one was asked to stop.
 func (p *Predecessor) Stopping() {
 	if p != nil {
 		_ = p.say(stopping)
@@ -277,7 +277,7 @@ func (p *Predecessor) say(m message) error {
 	return json.NewEncoder(p.line).Encode(m)
 }
 
-// pair is a line between two processes: our end, and theirs.
+// pair returns our end and their end of a socket between two processes.
 func pair() (net.Conn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -293,7 +293,7 @@ func pair() (net.Conn, *os.File, error) {
 	return conn, theirs, nil
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the last bytes written to it.
 type tail struct{ b []byte }
 
 func (t *tail) Write(b []byte) (int, error) {
@@ -303,7 +303,7 @@ func (t *tail) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// line is the last line.
+// line returns the last line.
 func (t *tail) line() string {
 	b := bytes.TrimSpace(t.b)
 	return string(bytes.TrimSpace(b[bytes.LastIndexByte(b, '\n')+1:]))

@@ -9,18 +9,36 @@ var relay = dashboard{
 			stat("Sessions", "none", `sum(holocast_relay_sessions{instance=~"$instance"})`),
 			stat("Tracks", "none", `sum(holocast_relay_tracks{instance=~"$instance"})`),
 			stat("Subscriptions", "none", `sum(holocast_relay_viewers{instance=~"$instance"})`),
-			stat("Received", "bps", `8 * sum(rate(holocast_relay_received_bytes_total{instance=~"$instance"}[$__rate_interval]))`),
+			stat(
+				"Received", "bps",
+				`8 * sum(rate(holocast_relay_received_bytes_total{instance=~"$instance"}[$__rate_interval]))`,
+			),
 			stat("Sent", "bps", `8 * sum(rate(holocast_relay_sent_bytes_total{instance=~"$instance"}[$__rate_interval]))`),
-			stat("Late", "percentunit", `sum(rate(holocast_relay_dropped_subgroups_total{reason="late",instance=~"$instance"}[$__rate_interval])) / sum(rate(holocast_relay_sent_subgroups_total{instance=~"$instance"}[$__rate_interval]))`),
+			stat(
+				"Late", "percentunit",
+				`sum(rate(holocast_relay_dropped_subgroups_total{reason="late",instance=~"$instance"}[$__rate_interval])) / sum(rate(holocast_relay_sent_subgroups_total{instance=~"$instance"}[$__rate_interval]))`,
+			),
 		}},
 		{"Traffic", []panel{
 			{title: "Bytes of objects", unit: "bps", from: []query{
-				{`8 * sum by (instance) (rate(holocast_relay_received_bytes_total{instance=~"$instance"}[$__rate_interval]))`, "{{instance}} received"},
-				{`8 * sum by (instance) (rate(holocast_relay_sent_bytes_total{instance=~"$instance"}[$__rate_interval]))`, "{{instance}} sent"},
+				{
+					`8 * sum by (instance) (rate(holocast_relay_received_bytes_total{instance=~"$instance"}[$__rate_interval]))`,
+					"{{instance}} received",
+				},
+				{
+					`8 * sum by (instance) (rate(holocast_relay_sent_bytes_total{instance=~"$instance"}[$__rate_interval]))`,
+					"{{instance}} sent",
+				},
 			}},
 			{title: "Objects received, subgroups sent", unit: "cps", from: []query{
-				{`sum by (instance) (rate(holocast_relay_received_objects_total{instance=~"$instance"}[$__rate_interval]))`, "{{instance}} objects"},
-				{`sum by (instance) (rate(holocast_relay_sent_subgroups_total{instance=~"$instance"}[$__rate_interval]))`, "{{instance}} subgroups"},
+				{
+					`sum by (instance) (rate(holocast_relay_received_objects_total{instance=~"$instance"}[$__rate_interval]))`,
+					"{{instance}} objects",
+				},
+				{
+					`sum by (instance) (rate(holocast_relay_sent_subgroups_total{instance=~"$instance"}[$__rate_interval]))`,
+					"{{instance}} subgroups",
+				},
 			}},
 			{title: "Sessions", unit: "none", from: []query{
 				{`sum by (transport) (holocast_relay_sessions{instance=~"$instance"})`, "{{transport}}"},
@@ -28,22 +46,55 @@ var relay = dashboard{
 			{title: "Subscriptions by track", unit: "none", from: []query{
 				{`sum by (track) (holocast_relay_viewers{instance=~"$instance"})`, "{{track}}"},
 			}},
-			{title: "Cache by track", unit: "bytes", help: "Kept for those who join late, at most cache.maxBytes of a track.", from: []query{
-				{`sum by (track) (holocast_relay_cached_bytes{instance=~"$instance"})`, "{{track}}"},
-			}},
+			{
+				title: "Cache by track",
+				unit:  "bytes",
+				help:  "Objects kept for late joiners, at most cache.maxBytes per track.",
+				from: []query{
+					{`sum by (track) (holocast_relay_cached_bytes{instance=~"$instance"})`, "{{track}}"},
+				},
+			},
 		}},
-		{"Losses, and why", []panel{
-			{title: "Subgroups given up", unit: "cps", help: "Late: missed the delivery timeout, the viewer's path is a bottleneck. Behind: the viewer reads too slowly.", from: []query{
-				{`sum by (instance) (rate(holocast_relay_dropped_subgroups_total{reason="late",instance=~"$instance"}[$__rate_interval]))`, "{{instance}} late"},
-				{`sum by (instance) (rate(holocast_relay_dropped_subgroups_total{reason="behind",instance=~"$instance"}[$__rate_interval]))`, "{{instance}} behind"},
-			}},
-			{title: "Subgroups refused", unit: "cps", help: "Duplicate: of another publisher's. Evicted: older than the cache.", from: []query{
-				{`sum by (instance) (rate(holocast_relay_duplicate_subgroups_total{instance=~"$instance"}[$__rate_interval]))`, "{{instance}} duplicate"},
-				{`sum by (instance) (rate(holocast_relay_evicted_subgroups_total{instance=~"$instance"}[$__rate_interval]))`, "{{instance}} evicted"},
-				{`sum by (instance) (rate(holocast_relay_session_refused_subgroups_total{instance=~"$instance"}[$__rate_interval]))`, "{{instance}} not accepted in time"},
-			}},
+		{"Losses by reason", []panel{
+			{
+				title: "Subgroups dropped",
+				unit:  "cps",
+				help:  "Late: missed the delivery timeout on a congested path. Behind: the viewer reads too slowly.",
+				from: []query{
+					{
+						`sum by (instance) (rate(holocast_relay_dropped_subgroups_total{reason="late",instance=~"$instance"}[$__rate_interval]))`,
+						"{{instance}} late",
+					},
+					{
+						`sum by (instance) (rate(holocast_relay_dropped_subgroups_total{reason="behind",instance=~"$instance"}[$__rate_interval]))`,
+						"{{instance}} behind",
+					},
+				},
+			},
+			{
+				title: "Subgroups refused",
+				unit:  "cps",
+				help:  "Duplicate: also sent by another publisher. Evicted: older than the cache.",
+				from: []query{
+					{
+						`sum by (instance) (rate(holocast_relay_duplicate_subgroups_total{instance=~"$instance"}[$__rate_interval]))`,
+						"{{instance}} duplicate",
+					},
+					{
+						`sum by (instance) (rate(holocast_relay_evicted_subgroups_total{instance=~"$instance"}[$__rate_interval]))`,
+						"{{instance}} evicted",
+					},
+					{
+						`sum by (instance) (rate(holocast_relay_session_refused_subgroups_total{instance=~"$instance"}[$__rate_interval]))`,
+						"{{instance}} not accepted in time",
+					},
+				},
+			},
 			{title: "Datagrams dropped", unit: "cps", from: []query{
-				{`sum by (instance) (rate(holocast_relay_dropped_datagrams_total{instance=~"$instance"}[$__rate_interval]))`, "{{instance}}"},
+				{
+					`sum by (instance) (rate(holocast_relay_dropped_datagrams_total{instance=~"$instance"}[$__rate_interval]))`,
+					"{{instance}}",
+				},
 			}},
 		}},
 		{"Paths to peers", []panel{
@@ -51,12 +102,18 @@ var relay = dashboard{
 				{`holocast_relay_session_rtt_seconds{instance=~"$instance"}`, "{{peer}}"},
 				{`holocast_relay_session_min_rtt_seconds{instance=~"$instance"}`, "{{peer}} minimum"},
 			}},
-			{title: "Estimated bandwidth", unit: "bps", help: "What congestion control believes the path carries.", from: []query{
+			{title: "Estimated bandwidth", unit: "bps", help: "Congestion control's estimate.", from: []query{
 				{`8 * holocast_relay_session_bandwidth_bytes_per_second{instance=~"$instance"}`, "{{peer}} {{controller}}"},
 			}},
-			{title: "Bottlenecks", unit: "none", kind: "state-timeline", help: "Yes: the path carries more than is sent.", from: []query{
-				{`holocast_relay_session_app_limited{instance=~"$instance"}`, "{{peer}}"},
-			}},
+			{
+				title: "Application-limited sessions",
+				unit:  "none",
+				kind:  "state-timeline",
+				help:  "Yes: the path carries more than is sent.",
+				from: []query{
+					{`holocast_relay_session_app_limited{instance=~"$instance"}`, "{{peer}}"},
+				},
+			},
 			{title: "In flight, congestion window", unit: "bytes", from: []query{
 				{`holocast_relay_session_in_flight_bytes{instance=~"$instance"}`, "{{peer}} in flight"},
 				{`holocast_relay_session_congestion_window_bytes{instance=~"$instance"}`, "{{peer}} window"},
@@ -74,26 +131,58 @@ var capture = dashboard{
 	rows: []row{
 		{"Now", []panel{
 			stat("Connected", "none", `min(holocast_capture_connected{instance=~"$instance"})`),
-			stat("Frames published", "cps", `sum(rate(holocast_capture_frames_total{instance=~"$instance",result="published"}[$__rate_interval]))`),
-			stat("Published", "bps", `8 * sum(rate(holocast_capture_published_bytes_total{instance=~"$instance"}[$__rate_interval]))`),
+			stat(
+				"Frames published", "cps",
+				`sum(rate(holocast_capture_frames_total{instance=~"$instance",result="published"}[$__rate_interval]))`,
+			),
+			stat(
+				"Published", "bps",
+				`8 * sum(rate(holocast_capture_published_bytes_total{instance=~"$instance"}[$__rate_interval]))`,
+			),
 			stat("Rows kept", "percentunit", `min(holocast_capture_rows_kept_ratio{instance=~"$instance"})`),
-			stat("Captured to published, p95", "s", `histogram_quantile(0.95, sum by (le) (rate(holocast_capture_to_published_seconds_bucket{instance=~"$instance"}[$__rate_interval])))`),
+			stat(
+				"Captured to published, p95", "s",
+				`histogram_quantile(0.95, sum by (le) (rate(holocast_capture_to_published_seconds_bucket{instance=~"$instance"}[$__rate_interval])))`,
+			),
 			stat("Clock error", "s", `max(holocast_capture_clock_error_seconds{instance=~"$instance"})`),
 		}},
 		{"Frames", []panel{
-			{title: "Captures by result", unit: "cps", help: "Dropped: superseded by a newer one. Idle: nobody watched.", from: []query{
-				{`sum by (camera, result) (rate(holocast_capture_frames_total{instance=~"$instance"}[$__rate_interval]))`, "{{camera}} {{result}}"},
-			}},
+			{
+				title: "Captures by result",
+				unit:  "cps",
+				help:  "Dropped: superseded by a newer one. Idle: no subscribers.",
+				from: []query{
+					{
+						`sum by (camera, result) (rate(holocast_capture_frames_total{instance=~"$instance"}[$__rate_interval]))`,
+						"{{camera}} {{result}}",
+					},
+				},
+			},
 			{title: "Captured to published", unit: "s", help: "From the middle of the exposure.", from: []query{
-				{`histogram_quantile(0.5, sum by (camera, le) (rate(holocast_capture_to_published_seconds_bucket{instance=~"$instance"}[$__rate_interval])))`, "{{camera}} median"},
-				{`histogram_quantile(0.95, sum by (camera, le) (rate(holocast_capture_to_published_seconds_bucket{instance=~"$instance"}[$__rate_interval])))`, "{{camera}} p95"},
+				{
+					`histogram_quantile(0.5, sum by (camera, le) (rate(holocast_capture_to_published_seconds_bucket{instance=~"$instance"}[$__rate_interval])))`,
+					"{{camera}} median",
+				},
+				{
+					`histogram_quantile(0.95, sum by (camera, le) (rate(holocast_capture_to_published_seconds_bucket{instance=~"$instance"}[$__rate_interval])))`,
+					"{{camera}} p95",
+				},
 			}},
-			{title: "Stages, p95", unit: "s", help: "Waiting for a processor, mapping to points, encoding.", from: []query{
-				{`histogram_quantile(0.95, sum by (stage, le) (rate(holocast_capture_stage_seconds_bucket{instance=~"$instance"}[$__rate_interval])))`, "{{stage}}"},
+			{title: "Stages, p95", unit: "s", help: "Wait for a free core, mapping to points, encoding.", from: []query{
+				{
+					`histogram_quantile(0.95, sum by (stage, le) (rate(holocast_capture_stage_seconds_bucket{instance=~"$instance"}[$__rate_interval])))`,
+					"{{stage}}",
+				},
 			}},
 			{title: "Frames lost or thinned", unit: "cps", from: []query{
-				{`sum by (camera) (rate(holocast_capture_source_dropped_total{instance=~"$instance"}[$__rate_interval]))`, "{{camera}} not delivered"},
-				{`sum by (camera) (rate(holocast_capture_thinned_frames_total{instance=~"$instance"}[$__rate_interval]))`, "{{camera}} thinned"},
+				{
+					`sum by (camera) (rate(holocast_capture_source_dropped_total{instance=~"$instance"}[$__rate_interval]))`,
+					"{{camera}} not delivered",
+				},
+				{
+					`sum by (camera) (rate(holocast_capture_thinned_frames_total{instance=~"$instance"}[$__rate_interval]))`,
+					"{{camera}} thinned",
+				},
 			}},
 			{title: "Rows kept", unit: "percentunit", max: 1, help: "Below 1 while this machine is overloaded.", from: []query{
 				{`holocast_capture_rows_kept_ratio{instance=~"$instance"}`, "{{instance}}"},
@@ -101,15 +190,30 @@ var capture = dashboard{
 		}},
 		{"To the relay", []panel{
 			{title: "Bytes published, by track", unit: "bps", from: []query{
-				{`8 * sum by (track) (rate(holocast_capture_published_bytes_total{instance=~"$instance"}[$__rate_interval]))`, "{{track}}"},
+				{
+					`8 * sum by (track) (rate(holocast_capture_published_bytes_total{instance=~"$instance"}[$__rate_interval]))`,
+					"{{track}}",
+				},
 			}},
 			{title: "Bytes sent", unit: "bps", from: []query{
-				{`8 * sum by (instance) (rate(holocast_capture_sent_bytes_total{instance=~"$instance"}[$__rate_interval]))`, "{{instance}}"},
-				{`8 * holocast_capture_relay_bandwidth_bytes_per_second{instance=~"$instance"}`, "{{instance}} estimated bandwidth"},
+				{
+					`8 * sum by (instance) (rate(holocast_capture_sent_bytes_total{instance=~"$instance"}[$__rate_interval]))`,
+					"{{instance}}",
+				},
+				{
+					`8 * holocast_capture_relay_bandwidth_bytes_per_second{instance=~"$instance"}`,
+					"{{instance}} estimated bandwidth",
+				},
 			}},
-			{title: "Subgroups given up", unit: "cps", from: []query{
-				{`sum by (instance) (rate(holocast_capture_late_subgroups_total{instance=~"$instance"}[$__rate_interval]))`, "{{instance}} late"},
-				{`sum by (instance) (rate(holocast_capture_behind_subgroups_total{instance=~"$instance"}[$__rate_interval]))`, "{{instance}} behind"},
+			{title: "Subgroups dropped", unit: "cps", from: []query{
+				{
+					`sum by (instance) (rate(holocast_capture_late_subgroups_total{instance=~"$instance"}[$__rate_interval]))`,
+					"{{instance}} late",
+				},
+				{
+					`sum by (instance) (rate(holocast_capture_behind_subgroups_total{instance=~"$instance"}[$__rate_interval]))`,
+					"{{instance}} behind",
+				},
 			}},
 			{title: "Round trip to the relay", unit: "s", from: []query{
 				{`holocast_capture_relay_rtt_seconds{instance=~"$instance"}`, "{{instance}}"},
@@ -118,11 +222,11 @@ var capture = dashboard{
 			{title: "Packets lost", unit: "pps", from: []query{
 				{`rate(holocast_capture_relay_lost_packets_total{instance=~"$instance"}[$__rate_interval])`, "{{instance}}"},
 			}},
-			{title: "Clock", unit: "s", help: "The relay's clock minus this machine's, and the bound of its error.", from: []query{
+			{title: "Clock", unit: "s", help: "Relay clock minus local clock, with error bound.", from: []query{
 				{`holocast_capture_clock_offset_seconds{instance=~"$instance"}`, "{{instance}} offset"},
 				{`holocast_capture_clock_error_seconds{instance=~"$instance"}`, "{{instance}} error"},
 			}},
-			{title: "Subscriptions by track", unit: "none", help: "A relay counts as one.", from: []query{
+			{title: "Subscriptions by track", unit: "none", help: "A relay counts as one subscriber.", from: []query{
 				{`sum by (track) (holocast_capture_viewers{instance=~"$instance"})`, "{{track}}"},
 			}},
 			{title: "Cache by track", unit: "bytes", from: []query{
@@ -134,12 +238,18 @@ var capture = dashboard{
 				{`sum by (result) (rate(holocast_tiles_frames_total{instance=~"$instance"}[$__rate_interval]))`, "{{result}}"},
 			}},
 			{title: "Captured to published, encoding", unit: "s", from: []query{
-				{`histogram_quantile(0.95, sum by (le) (rate(holocast_tiles_capture_to_published_seconds_bucket{instance=~"$instance"}[$__rate_interval])))`, "published, p95"},
-				{`histogram_quantile(0.95, sum by (le) (rate(holocast_tiles_encode_seconds_bucket{instance=~"$instance"}[$__rate_interval])))`, "encoding, p95"},
+				{
+					`histogram_quantile(0.95, sum by (le) (rate(holocast_tiles_capture_to_published_seconds_bucket{instance=~"$instance"}[$__rate_interval])))`,
+					"published, p95",
+				},
+				{
+					`histogram_quantile(0.95, sum by (le) (rate(holocast_tiles_encode_seconds_bucket{instance=~"$instance"}[$__rate_interval])))`,
+					"encoding, p95",
+				},
 			}},
-			{title: "Qualities encoded", unit: "none", help: "Qualities are left out while this machine is too slow for all of them.", from: []query{
+			{title: "Qualities encoded", unit: "none", help: "An overloaded machine drops qualities.", from: []query{
 				{`holocast_tiles_qualities{instance=~"$instance"}`, "{{instance}}"},
-				{`increase(holocast_tiles_quality_drops_total{instance=~"$instance"}[$__rate_interval])`, "{{instance}} left out"},
+				{`increase(holocast_tiles_quality_drops_total{instance=~"$instance"}[$__rate_interval])`, "{{instance}} dropped"},
 			}},
 		}},
 		process("holocast_capture_connected"),
@@ -151,11 +261,17 @@ var pair = dashboard{
 	rows: []row{
 		{"Now", []panel{
 			stat("Paths up", "none", `sum(holocast_edge_path_up{instance=~"$instance"})`),
-			stat("Paths losing unseen", "none", `sum(holocast_edge_path_latent{instance=~"$instance"})`),
+			stat("Paths with silent loss", "none", `sum(holocast_edge_path_latent{instance=~"$instance"})`),
 			stat("Edges reporting", "none", `sum(holocast_controller_edge_up)`),
 			stat("Flows", "none", `sum(holocast_controller_flows)`),
-			stat("Duplicated", "pps", `sum(rate(holocast_edge_duplicated_packets_total{instance=~"$instance"}[$__rate_interval]))`),
-			stat("Reaction, p95", "s", `histogram_quantile(0.95, sum by (le) (rate(holocast_controller_reaction_seconds_bucket[1h])))`),
+			stat(
+				"Duplicated", "pps",
+				`sum(rate(holocast_edge_duplicated_packets_total{instance=~"$instance"}[$__rate_interval]))`,
+			),
+			stat(
+				"Reaction, p95", "s",
+				`histogram_quantile(0.95, sum by (le) (rate(holocast_controller_reaction_seconds_bucket[1h])))`,
+			),
 		}},
 		{"Paths", []panel{
 			{title: "Up", unit: "none", kind: "state-timeline", from: []query{
@@ -168,10 +284,16 @@ var pair = dashboard{
 				{`holocast_edge_path_probe_loss{instance=~"$instance"}`, "{{instance}} path {{path}}"},
 			}},
 			{title: "Sent", unit: "bps", from: []query{
-				{`8 * rate(holocast_edge_path_sent_bytes_total{instance=~"$instance"}[$__rate_interval])`, "{{instance}} path {{path}}"},
+				{
+					`8 * rate(holocast_edge_path_sent_bytes_total{instance=~"$instance"}[$__rate_interval])`,
+					"{{instance}} path {{path}}",
+				},
 			}},
 			{title: "Received", unit: "bps", from: []query{
-				{`8 * rate(holocast_edge_path_received_bytes_total{instance=~"$instance"}[$__rate_interval])`, "{{instance}} path {{path}}"},
+				{
+					`8 * rate(holocast_edge_path_received_bytes_total{instance=~"$instance"}[$__rate_interval])`,
+					"{{instance}} path {{path}}",
+				},
 			}},
 			{title: "First replicas", unit: "pps", help: "Which path delivers first.", from: []query{
 				{`rate(holocast_edge_path_first_packets_total{instance=~"$instance"}[$__rate_interval])`, "path {{path}}"},
@@ -179,34 +301,51 @@ var pair = dashboard{
 			{title: "Later replicas, dropped", unit: "pps", from: []query{
 				{`rate(holocast_edge_path_late_packets_total{instance=~"$instance"}[$__rate_interval])`, "path {{path}}"},
 			}},
-			{title: "Lost", unit: "pps", help: "Came on other paths of their set, not on this one.", from: []query{
+			{title: "Lost", unit: "pps", help: "Received on other paths of the set, but not on this one.", from: []query{
 				{`rate(holocast_edge_path_lost_packets_total{instance=~"$instance"}[$__rate_interval])`, "path {{path}}"},
 				{`rate(holocast_edge_path_rogue_packets_total{instance=~"$instance"}[$__rate_interval])`, "path {{path}} rogue"},
 			}},
 			{title: "Not sent", unit: "pps", from: []query{
-				{`sum by (instance, path, reason) (rate(holocast_edge_path_send_errors_total{instance=~"$instance"}[$__rate_interval]))`, "{{instance}} path {{path}} {{reason}}"},
+				{
+					`sum by (instance, path, reason) (rate(holocast_edge_path_send_errors_total{instance=~"$instance"}[$__rate_interval]))`,
+					"{{instance}} path {{path}} {{reason}}",
+				},
 			}},
 		}},
 		{"Flows", []panel{
-			{title: "Paths of a flow", unit: "none", help: "At the edges, and as the controller wants it; 0 is plain routing.", from: []query{
-				{`holocast_edge_flow_paths{instance=~"$instance"}`, "{{instance}} {{destination}} {{side}}"},
-				{`holocast_controller_flow_paths`, "controller {{destination}}"},
-			}},
-			{title: "Reward", unit: "none", help: "Of each path over Algorithm 1's window.", from: []query{
+			{
+				title: "Paths of a flow",
+				unit:  "none",
+				help:  "At the edges, and as set by the controller; 0 = plain routing.",
+				from: []query{
+					{`holocast_edge_flow_paths{instance=~"$instance"}`, "{{instance}} {{destination}} {{side}}"},
+					{`holocast_controller_flow_paths`, "controller {{destination}}"},
+				},
+			},
+			{title: "Reward", unit: "none", help: "Per path, over Algorithm 1's window.", from: []query{
 				{`holocast_edge_path_reward{instance=~"$instance"}`, "{{destination}} path {{path}}"},
 			}},
 			{title: "Decisions", unit: "none", from: []query{
 				{`sum by (kind) (increase(holocast_controller_decisions_total[$__rate_interval]))`, "{{kind}}"},
-				{`sum by (destination) (increase(holocast_edge_eliminations_total{instance=~"$instance"}[$__rate_interval]))`, "elimination {{destination}}"},
+				{
+					`sum by (destination) (increase(holocast_edge_eliminations_total{instance=~"$instance"}[$__rate_interval]))`,
+					"elimination {{destination}}",
+				},
 			}},
 			{title: "Packets passed unchanged", unit: "pps", from: []query{
-				{`sum by (instance, reason) (rate(holocast_edge_passed_packets_total{instance=~"$instance"}[$__rate_interval]))`, "{{instance}} {{reason}}"},
+				{
+					`sum by (instance, reason) (rate(holocast_edge_passed_packets_total{instance=~"$instance"}[$__rate_interval]))`,
+					"{{instance}} {{reason}}",
+				},
 			}},
 			{title: "Receipts seen", unit: "pps", from: []query{
 				{`rate(holocast_edge_uplink_packets_total{instance=~"$instance"}[$__rate_interval])`, "{{instance}}"},
 			}},
 			{title: "Signalling", unit: "none", from: []query{
-				{`sum by (instance, result) (increase(holocast_edge_signalling_packets_total{instance=~"$instance"}[$__rate_interval]))`, "{{instance}} {{result}}"},
+				{
+					`sum by (instance, result) (increase(holocast_edge_signalling_packets_total{instance=~"$instance"}[$__rate_interval]))`,
+					"{{instance}} {{result}}",
+				},
 				{`sum(increase(holocast_controller_signals_total[$__rate_interval]))`, "sent"},
 				{`sum(increase(holocast_controller_signals_failed_total[$__rate_interval]))`, "not sent"},
 			}},
@@ -222,25 +361,43 @@ var viewers = dashboard{
 			stat("Viewers", "none", `sum(holocast_viewer_sessions{instance=~"$instance"})`),
 			stat("Frame rate, worst", "none", `min(holocast_viewer_frames_per_second{instance=~"$instance"})`),
 			stat("Frame rate, median", "none", `quantile(0.5, holocast_viewer_frames_per_second{instance=~"$instance"})`),
-			stat("Frame delay, median", "s", `histogram_quantile(0.5, sum by (le) (rate(holocast_viewer_frame_delay_seconds_bucket{instance=~"$instance"}[$__rate_interval])))`),
-			stat("Frame delay, p95", "s", `histogram_quantile(0.95, sum by (le) (rate(holocast_viewer_frame_delay_seconds_bucket{instance=~"$instance"}[$__rate_interval])))`),
+			stat(
+				"Frame delay, median", "s",
+				`histogram_quantile(0.5, sum by (le) (rate(holocast_viewer_frame_delay_seconds_bucket{instance=~"$instance"}[$__rate_interval])))`,
+			),
+			stat(
+				"Frame delay, p95", "s",
+				`histogram_quantile(0.95, sum by (le) (rate(holocast_viewer_frame_delay_seconds_bucket{instance=~"$instance"}[$__rate_interval])))`,
+			),
 			stat("Monitor connected", "none", `min(holocast_viewer_monitor_connected{instance=~"$instance"})`),
 		}},
 		{"All viewers", []panel{
 			{title: "Viewers", unit: "none", from: []query{
 				{`holocast_viewer_sessions{instance=~"$instance"}`, "{{instance}}"},
 			}},
-			{title: "Frame delay", unit: "s", help: "From capture to decoded, of all viewers' frames.", from: []query{
-				{`histogram_quantile(0.5, sum by (le) (rate(holocast_viewer_frame_delay_seconds_bucket{instance=~"$instance"}[$__rate_interval])))`, "median"},
-				{`histogram_quantile(0.95, sum by (le) (rate(holocast_viewer_frame_delay_seconds_bucket{instance=~"$instance"}[$__rate_interval])))`, "p95"},
-				{`histogram_quantile(0.99, sum by (le) (rate(holocast_viewer_frame_delay_seconds_bucket{instance=~"$instance"}[$__rate_interval])))`, "p99"},
+			{title: "Frame delay", unit: "s", help: "From capture to decoded, over all viewers.", from: []query{
+				{
+					`histogram_quantile(0.5, sum by (le) (rate(holocast_viewer_frame_delay_seconds_bucket{instance=~"$instance"}[$__rate_interval])))`,
+					"median",
+				},
+				{
+					`histogram_quantile(0.95, sum by (le) (rate(holocast_viewer_frame_delay_seconds_bucket{instance=~"$instance"}[$__rate_interval])))`,
+					"p95",
+				},
+				{
+					`histogram_quantile(0.99, sum by (le) (rate(holocast_viewer_frame_delay_seconds_bucket{instance=~"$instance"}[$__rate_interval])))`,
+					"p99",
+				},
 			}},
 			{title: "Distribution of the frame delay", unit: "s", kind: "heatmap", from: []query{
-				{`sum by (le) (increase(holocast_viewer_frame_delay_seconds_bucket{instance=~"$instance"}[$__rate_interval]))`, "{{le}}"},
+				{
+					`sum by (le) (increase(holocast_viewer_frame_delay_seconds_bucket{instance=~"$instance"}[$__rate_interval]))`,
+					"{{le}}",
+				},
 			}},
 		}},
 		{"Each viewer", []panel{
-			{title: "Frame rate", unit: "none", help: "Distinct frames shown in the last second.", from: []query{
+			{title: "Frame rate", unit: "none", help: "Distinct frames displayed in the last second.", from: []query{
 				{`holocast_viewer_frames_per_second{instance=~"$instance"}`, "{{viewer}}"},
 			}},
 			{title: "Frame delay, median", unit: "s", from: []query{
@@ -255,7 +412,7 @@ var viewers = dashboard{
 			{title: "Frames shown", unit: "cps", from: []query{
 				{`rate(holocast_viewer_frames_total{instance=~"$instance"}[$__rate_interval])`, "{{viewer}}"},
 			}},
-			{title: "Frames lost", unit: "none", help: "Since the viewer came.", from: []query{
+			{title: "Frames lost", unit: "none", help: "Since the viewer joined.", from: []query{
 				{`holocast_viewer_lost_frames{instance=~"$instance"}`, "{{viewer}}"},
 			}},
 		}},
@@ -266,11 +423,16 @@ func stat(title, unit, expr string) panel {
 	return panel{title: title, unit: unit, kind: "stat", from: []query{{expr, ""}}}
 }
 
-// process is the row about the programs that have one of the metrics.
+// process returns the row of process metrics of the instances that export a metric.
 func process(metric string) row {
 	of := ` and on (instance) {__name__=~"` + metric + `",instance=~"$instance"}`
 	return row{"Process", []panel{
-		{title: "Processor", unit: "percentunit", help: "1 is one core.", from: []query{{`rate(process_cpu_seconds_total[$__rate_interval])` + of, "{{instance}}"}}},
+		{
+			title: "Processor",
+			unit:  "percentunit",
+			help:  "1 is one core.",
+			from:  []query{{`rate(process_cpu_seconds_total[$__rate_interval])` + of, "{{instance}}"}},
+		},
 		{title: "Memory", unit: "bytes", from: []query{{`process_resident_memory_bytes` + of, "{{instance}}"}}},
 		{title: "Goroutines", unit: "none", from: []query{{`go_goroutines` + of, "{{instance}}"}}},
 	}}

@@ -5,37 +5,37 @@ import (
 	"encoding/json"
 )
 
-// dashboard is one of Grafana's.
+// dashboard describes a Grafana dashboard.
 type dashboard struct {
 	file, title string // without extension
-	// instances is a metric whose instances can be chosen.
+	// instances is the metric that supplies the values of the variable $instance.
 	instances string
 	rows      []row
 }
 
-// row is a titled group of panels, three abreast.
+// row is a titled group of panels, three per line.
 type row struct {
 	title  string
 	panels []panel
 }
 
-// panel shows one or more queries over time.
+// panel shows queries over time.
 type panel struct {
 	title string
 	help  string
-	unit  string // Grafana's name of it
-	kind  string // timeseries unless given: stat, heatmap or state-timeline
+	unit  string // Grafana's name of the unit
+	kind  string // stat, heatmap or state-timeline; default timeseries
 	max   float64
 	from  []query
 }
 
-// query is PromQL; $instance stands for the instances chosen.
+// query is a PromQL expression; $instance stands for the selected instances.
 type query struct {
 	expr   string
 	legend string
 }
 
-// Columns of Grafana's grid, and what panels take of it.
+// Panel sizes in columns of Grafana's grid.
 const (
 	gridWidth  = 24
 	panelWidth = 8
@@ -46,7 +46,7 @@ const (
 
 type object = map[string]any
 
-// json is the dashboard as Grafana's provisioning reads it.
+// json returns the dashboard in the format of Grafana's provisioning.
 func (d dashboard) json() []byte {
 	source := object{"type": "prometheus", "uid": "${datasource}"}
 	var panels []object
@@ -95,7 +95,7 @@ func (d dashboard) json() []byte {
 		}},
 		"panels": panels,
 	}); err != nil {
-		panic(err) // of maps and strings
+		panic(err) // maps and strings always marshal
 	}
 	return b.Bytes()
 }
@@ -132,7 +132,11 @@ func (p panel) json() object {
 			"tooltip": object{"mode": "multi", "sort": "desc"},
 		}
 	case "stat":
-		o["options"] = object{"reduceOptions": object{"calcs": []string{"lastNotNull"}}, "graphMode": "area", "colorMode": "none"}
+		o["options"] = object{
+			"reduceOptions": object{"calcs": []string{"lastNotNull"}},
+			"graphMode":     "area",
+			"colorMode":     "none",
+		}
 	case "state-timeline":
 		defaults["mappings"] = []object{{"type": "value", "options": object{
 			"0": object{"text": "no", "color": "red"}, "1": object{"text": "yes", "color": "green"},

@@ -28,13 +28,13 @@ import (
 	"holocast/internal/programtest"
 )
 
-// patience is how long the system may take; a machine with two processors takes 20 s.
-const patience = 2 * time.Minute
+// startTimeout bounds the wait for all queries. On two cores it takes 20 s.
+const startTimeout = 5 * time.Minute
 
-// TestDashboardsOnARunningSystem: what deploy/compose describes runs in network namespaces, with
-// its configurations and commands: a relay, a capture server (here another one too, of 360°
-// video), a monitor, a viewer behind three paths, the pair that duplicates over them, and
-// Prometheus with our alerts. Every query of every panel has an answer.
+// TestDashboardsOnARunningSystem runs the services of deploy/compose in network namespaces, with
+// their configurations and commands: a relay, a capture server (here also one for 360° video), a
+// monitor, a viewer behind three paths, the edge pair that duplicates over them, and Prometheus
+// with the project's alerts. It checks that every query of every panel returns data.
 func TestDashboardsOnARunningSystem(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a whole system")
@@ -55,31 +55,33 @@ func TestDashboardsOnARunningSystem(t *testing.T) {
 		waiting = append(waiting, "count("+name+")")
 	}
 	all := len(waiting)
-	for deadline := time.Now().Add(patience); len(waiting) > 0 && time.Now().Before(deadline); time.Sleep(time.Second) {
+	deadline := time.Now().Add(startTimeout)
+	for ; len(waiting) > 0 && time.Now().Before(deadline); time.Sleep(time.Second) {
 		waiting = slices.DeleteFunc(waiting, s.answered)
 	}
 	for _, q := range waiting {
-		t.Errorf("no answer to %s", q)
+		t.Errorf("no data for %s", q)
 	}
-	t.Logf("%d of %d queries have an answer", all-len(waiting), all)
+	t.Logf("%d of %d queries return data", all-len(waiting), all)
 	s.rules()
 }
 
-// service is a container of the compose file.
+// service is a service of the compose file.
 type service struct {
 	Entrypoint, Command []string
 }
 
-// system is what runs: relay and viewer, which three paths join, and the host of all else.
+// system is the running system: relay and viewer, joined by three paths, and a host for everything
+// else.
 type system struct {
 	t                    *testing.T
 	dir                  string
 	services             map[string]service
 	relay, viewer, front *namespace.Namespace
-	http                 *http.Client // in front
+	http                 *http.Client // network of the compose file
 }
 
-// Addresses in the compose file's network "front", which is two cables here.
+// Addresses in the compose file's network "front", here two veth pairs.
 const (
 	frontOfRelay  = "10.7.1.1"
 	relayInFront  = "10.7.1.2"
@@ -89,7 +91,10 @@ const (
 
 func newSystem(t *testing.T) *system {
 	t.Helper()
-	dir, err := programtest.Build("holocast/relay", "holocast/capture-server", "holocast/tools/holocast", "holocast/netfunc/edge", "holocast/netfunc/controller")
+	dir, err := programtest.Build(
+		"holocast/relay", "holocast/capture-server", "holocast/tools/holocast", "holocast/netfunc/edge",
+		"holocast/netfunc/controller",
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,22 +128,28 @@ func newSystem(t *testing.T) *system {
 	s.cable(s.front, frontOfRelay, s.relay, relayInFront, "front0")
 	s.cable(s.front, frontOfViewer, s.viewer, viewerInFront, "front1")
 	for path := 1; path <= 3; path++ {
-		s.cable(s.relay, fmt.Sprintf("10.1.%d.2", path), s.viewer, fmt.Sprintf("10.1.%d.3", path), fmt.Sprintf("path%d", path))
+		s.cable(
+			s.relay, fmt.Sprintf("10.1.%d.2", path), s.viewer, fmt.Sprintf("10.1.%d.3", path),
+			fmt.Sprintf("path%d", path),
+		)
 	}
-	s.http = &http.Client{Transport: &http.Transport{DialContext: func(_ context.Context, network, address string) (c net.Conn, err error) {
-		err = s.front.Do(func() error {
-			c, err = net.Dial(network, address)
-			return err
-		})
-		return c, err
-	}}}
+	s.http = &http.Client{
+		Transport: &http.Transport{DialContext: func(_ context.Context, network, address string) (c net.Conn, err error) {
+			err = s.front.Do(func() error {
+				c, err = net.Dial(network, address)
+				return err
+			})
+			return c, err
+		}},
+	}
 	t.Cleanup(s.http.CloseIdleConnections)
 	return s
 }
 
 func (s *system) cable(a *namespace.Namespace, addressA string, b *namespace.Namespace, addressB, device string) {
 	s.t.Helper()
-	if err := namespace.Connect(namespace.End{Namespace: a, Device: device}, namespace.End{Namespace: b, Device: device}); err != nil {
+	err := namespace.Connect(namespace.End{Namespace: a, Device: device}, namespace.End{Namespace: b, Device: device})
+	if err != nil {
 		s.t.Fatal(err)
 	}
 	for n, address := range map[*namespace.Namespace]string{a: addressA, b: addressB} {
@@ -156,15 +167,17 @@ func (s *system) cable(a *namespace.Namespace, addressA string, b *namespace.Nam
 	}
 }
 
-// fill puts this system's addresses and folders in a text of the compose file's.
+// fill replaces addresses and folders in text from the compose file.
 func (s *system) fill(text string, changes ...string) string {
-	return strings.NewReplacer(append(changes,
-		"/keys", filepath.Join(s.dir, "keys"), "$$", "$", "controller:4793", frontOfRelay+":4793", "relay:4443", relayInFront+":4443", "relay:9192", relayInFront+":9192",
-		"capture-server:9190", "127.0.0.1:9190", "monitor:9191", "127.0.0.1:9191",
+	return strings.NewReplacer(append(
+		changes, "/keys", filepath.Join(s.dir, "keys"), "$$", "$", "controller:4793", frontOfRelay+":4793",
+		"relay:4443", relayInFront+":4443", "relay:9192", relayInFront+":9192", "capture-server:9190",
+		"127.0.0.1:9190", "monitor:9191", "127.0.0.1:9191",
 	)...).Replace(text)
 }
 
-// config is a file of deploy/compose, with the system's addresses and more settings.
+// config writes a configuration of deploy/compose with this system's addresses and additional
+// settings.
 func (s *system) config(name, more string, changes ...string) string {
 	s.t.Helper()
 	text, err := os.ReadFile(root + "/deploy/compose/" + name)
@@ -178,7 +191,7 @@ func (s *system) config(name, more string, changes ...string) string {
 	return path
 }
 
-// args are the arguments of a service.
+// args returns the arguments of a service.
 func (s *system) args(name string) (args []string) {
 	s.t.Helper()
 	c, ok := s.services[name]
@@ -200,7 +213,7 @@ func (s *system) command(program string, args ...string) *exec.Cmd {
 	return c
 }
 
-// once runs a program on a host to its end.
+// once runs a program on a host and waits for its exit.
 func (s *system) once(n *namespace.Namespace, program string, args ...string) {
 	s.t.Helper()
 	c := s.command(program, args...)
@@ -211,7 +224,7 @@ func (s *system) once(n *namespace.Namespace, program string, args ...string) {
 	}
 }
 
-// run starts a program on a host. It is asked to end with the test.
+// run starts a program on a host and terminates it at the end of the test.
 func (s *system) run(n *namespace.Namespace, program string, args ...string) {
 	s.t.Helper()
 	log, err := os.CreateTemp(s.dir, filepath.Base(program)+"-*.log")
@@ -250,9 +263,15 @@ func (s *system) start() {
 		s.t.Fatal(err)
 	}
 
-	s.run(s.front, "controller", "run", "--config", s.config("controller.yaml", "state: "+filepath.Join(s.dir, "state.json")+"\nmode: duplicate\n"))
+	s.run(
+		s.front, "controller", "run", "--config",
+		s.config("controller.yaml", "state: "+filepath.Join(s.dir, "state.json")+"\nmode: duplicate\n"),
+	)
 	edge := func(n *namespace.Namespace, name, more string, changes ...string) {
-		own := fmt.Sprintf("pin: /sys/fs/bpf/dashboards-%d-%s\nsocket: %s.sock\ndrain: 100ms\n", os.Getpid(), name, filepath.Join(s.dir, name))
+		own := fmt.Sprintf(
+			"pin: /sys/fs/bpf/dashboards-%d-%s\nsocket: %s.sock\ndrain: 100ms\n", os.Getpid(), name,
+			filepath.Join(s.dir, name),
+		)
 		s.run(n, "edge", "run", "--config", s.config(name+".yaml", own+more, changes...))
 	}
 	edge(s.viewer, "paris", "elimination: {completeSpan: 2s}\n", "controller:4793", frontOfViewer+":4793")
@@ -260,32 +279,37 @@ func (s *system) start() {
 	s.run(s.relay, "relay", "--config", s.config("relay.yaml", "", "/usr/share/holocast/web", web))
 	s.run(s.front, "capture-server", append(s.args("capture-server"), "--fps", "5")...)
 	film := filepath.Join(s.dir, "film.mp4")
-	if out, err := exec.Command("ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=512x256:rate=10", "-t", "2", film).CombinedOutput(); err != nil {
+	render := exec.Command("ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=512x256:rate=10", "-t", "2", film)
+	if out, err := render.CombinedOutput(); err != nil {
 		s.t.Fatalf("%v\n%s", err, out)
 	}
-	s.run(s.front, "capture-server", "--source", "equirect:"+film, "--grid", "4x2", "--qualities", "2", "--http", "127.0.0.1:9193", "--insecure", "moqt://"+relayInFront+":4443/tour")
+	s.run(
+		s.front, "capture-server", "--source", "equirect:"+film, "--grid", "4x2", "--qualities", "2", "--http",
+		"127.0.0.1:9193", "--insecure", "moqt://"+relayInFront+":4443/tour",
+	)
 	s.run(s.front, "holocast", s.args("monitor")...)
 	viewer := s.args("viewer")
 	s.run(s.viewer, viewer[0], viewer[1:]...)
 }
 
-// prometheus starts Prometheus with the compose file's configuration, at the system's addresses.
+// prometheus starts Prometheus with the compose file's configuration and this system's addresses.
 func (s *system) prometheus(program string) {
 	s.t.Helper()
 	rules, err := filepath.Abs(root + "/deploy/prometheus/holocast.rules.yml")
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.run(s.front, program, "--config.file="+s.config("prometheus.yaml", "",
-		"scrape_interval: 5s", "scrape_interval: 1s\n  scrape_timeout: 1s",
-		"[holocast.rules.yml]", "["+rules+"]",
-		`"capture-server:9190"`, `"127.0.0.1:9190", "127.0.0.1:9193"`,
-		"dns_sd_configs: [{names: [london, paris], type: A, port: 4792}]", `static_configs: [{targets: ["`+relayInFront+`:4792", "`+viewerInFront+`:4792"]}]`,
-		"dns_sd_configs: [{names: [controller], type: A, port: 4793}]", `static_configs: [{targets: ["`+frontOfRelay+`:4793"]}]`,
+	s.run(s.front, program, "--config.file="+s.config(
+		"prometheus.yaml", "", "scrape_interval: 5s", "scrape_interval: 1s\n  scrape_timeout: 1s",
+		"[holocast.rules.yml]", "["+rules+"]", `"capture-server:9190"`, `"127.0.0.1:9190", "127.0.0.1:9193"`,
+		"dns_sd_configs: [{names: [london, paris], type: A, port: 4792}]",
+		`static_configs: [{targets: ["`+relayInFront+`:4792", "`+viewerInFront+`:4792"]}]`,
+		"dns_sd_configs: [{names: [controller], type: A, port: 4793}]",
+		`static_configs: [{targets: ["`+frontOfRelay+`:4793"]}]`,
 	), "--storage.tsdb.path="+filepath.Join(s.dir, "tsdb"), "--web.listen-address=127.0.0.1:9099", "--log.level=warn")
 }
 
-// answered asks Prometheus a query.
+// answered reports whether a query returns data.
 func (s *system) answered(query string) bool {
 	var a struct {
 		Status, Error string
@@ -300,7 +324,7 @@ func (s *system) answered(query string) bool {
 	return len(a.Data.Result) > 0
 }
 
-// rules fails for each alert that Prometheus could not evaluate.
+// rules fails the test for each alert that Prometheus could not evaluate.
 func (s *system) rules() {
 	s.t.Helper()
 	var a struct {
@@ -326,7 +350,7 @@ func (s *system) rules() {
 	}
 }
 
-// get asks Prometheus' interface; false as long as it does not answer.
+// get sends a request to Prometheus' API; ok is false until it answers.
 func (s *system) get(path string, into any) bool {
 	r, err := s.http.Get("http://127.0.0.1:9099/api/v1/" + path)
 	if err != nil {

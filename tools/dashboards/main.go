@@ -1,6 +1,6 @@
-// Command dashboards writes Grafana's dashboards, deploy/grafana/dashboards/*.json, which
-// dashboards.go describes. Run it in the repository's root; with --check it fails where a
-// file is not current.
+// Command dashboards writes the Grafana dashboards defined in dashboards.go to
+// deploy/grafana/dashboards/*.json. Run it in the repository root. With --check it fails if a file
+// is out of date.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 const folder = "deploy/grafana/dashboards"
 
 func main() {
-	check := flag.Bool("check", false, "fail if a file in "+folder+" is not current")
+	check := flag.Bool("check", false, "fail if a file in "+folder+" is out of date")
 	flag.Parse()
 	if err := run(*check); err != nil {
 		fmt.Fprintln(os.Stderr, "dashboards:", err)
@@ -31,7 +31,7 @@ func run(check bool) error {
 		if !check {
 			errs = errors.Join(errs, os.WriteFile(path, text, 0o644)) //nolint:gosec // read by Grafana
 		} else if old, err := os.ReadFile(path); err != nil || !bytes.Equal(old, text) {
-			errs = errors.Join(errs, errors.New(path+" is not current: go run ./tools/dashboards"))
+			errs = errors.Join(errs, errors.New(path+" is out of date: run go run ./tools/dashboards"))
 		}
 	}
 	return errs

@@ -18,11 +18,11 @@ func TestFilesAreCurrent(t *testing.T) {
 	}
 	files, err := filepath.Glob(folder + "/*.json")
 	if err != nil || len(files) != len(dashboards) {
-		t.Errorf("%d files of %d dashboards (%v)", len(files), len(dashboards), err)
+		t.Errorf("%d files for %d dashboards (%v)", len(files), len(dashboards), err)
 	}
 }
 
-// Every metric that a dashboard or an alert names is one that a program declares.
+// TestMetricsAreDeclared checks that a program declares every metric used in a dashboard or alert.
 func TestMetricsAreDeclared(t *testing.T) {
 	page, err := os.ReadFile(root + "/docs/metrics.md")
 	if err != nil {
@@ -36,7 +36,7 @@ func TestMetricsAreDeclared(t *testing.T) {
 	}
 }
 
-// queries are the panels' queries, as Prometheus gets them from Grafana.
+// queries returns the panels' queries as Grafana sends them to Prometheus.
 func queries() (all []string) {
 	fill := strings.NewReplacer("$instance", ".*", "$__rate_interval", "10s")
 	for _, d := range dashboards {

@@ -23,7 +23,7 @@ import (
 	"holocast/tools/holocast/player"
 )
 
-// bridgeOptions are the flags of bridge.
+// bridgeOptions holds the flags of bridge.
 type bridgeOptions struct {
 	target             connect.Target
 	listen, http       string
@@ -34,7 +34,7 @@ type bridgeOptions struct {
 	duration           time.Duration
 	frames             string
 	json               bool
-	congestion         string // of TCP
+	congestion         string // TCP congestion control
 }
 
 func bridgeCommand() *cobra.Command {
@@ -42,20 +42,20 @@ func bridgeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bridge URL",
 		Short: "Serve a session to LiveScan3D's viewers",
-		Long: `Receives a session and serves it to viewers of LiveScan3D, in Unity and on a HoloLens,
-as LiveScan3D's server does: they ask for each frame over TCP, and get the points of all
-cameras in the coordinates of the studio. It waits for a relay or a session that is not
-there, and goes on when they come back.
+		Long: `Receives a session and serves it to LiveScan3D's viewers, in Unity and on HoloLens, with the
+protocol of LiveScan3D's server: a viewer requests each frame over TCP and receives the points of
+all cameras in studio coordinates. The bridge waits for a missing relay or session, and reconnects
+after an outage.
 
-Nothing that LiveScan3D says is encrypted or authorized: whoever reaches the address sees
-the session. By default that is this machine alone.`,
+LiveScan3D's protocol has neither encryption nor authorization: whoever reaches the address sees
+the session. The default is loopback.`,
 		Example: `  holocast bridge moqt://localhost:4443/demo
   holocast bridge --listen :48002 --points 100000 moqt://relay.example:4443/studio
   holocast bridge --listen 192.168.1.20:48002 --http 127.0.0.1:9192 moqt://relay.example:4443/studio`,
 		Args: service.Arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.target.URL = args[0]
-			if !cmd.Flags().Changed("log-level") { // who comes and goes is worth a line
+			if !cmd.Flags().Changed("log-level") { // log viewers that connect and leave
 				slog.SetDefault(slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
 			}
 			return serveBridge(cmd.Context(), o, cmd.OutOrStdout())
@@ -64,20 +64,26 @@ the session. By default that is this machine alone.`,
 	f := c.Flags()
 	o.target.AddFlags(f)
 	f.StringVar(&o.listen, "listen", o.listen, "TCP address for viewers; :48002 is all of this machine's")
-	f.IntVar(&o.points, "points", o.points, "most points of a frame, all cameras together: the others are left out evenly; 9 bytes each")
+	f.IntVar(
+		&o.points, "points", o.points,
+		"most points of a frame, all cameras together: the others are left out evenly; 9 bytes each",
+	)
 	f.IntSliceVar(&o.cameras, "camera", nil, "cameras to serve, by number (default all)")
 	f.StringVar(&o.quality, "quality", "", "quality of the tracks (default the best)")
-	f.IntVar(&o.viewers, "max-viewers", o.viewers, "most viewers at a time")
-	f.IntVar(&o.perSource, "max-per-address", 0, "most viewers of one address (default as --max-viewers)")
+	f.IntVar(&o.viewers, "max-viewers", o.viewers, "maximum number of viewers")
+	f.IntVar(&o.perSource, "max-per-address", 0, "maximum viewers per address (default --max-viewers)")
 	f.StringVar(&o.http, "http", "", "TCP address for /metrics and /healthz (default none)")
-	f.StringVar(&o.congestion, "tcp-congestion", "", "congestion control of the kernel's TCP to viewers, such as cubic or bbr (default the system's)")
+	f.StringVar(
+		&o.congestion, "tcp-congestion", "",
+		"the kernel's TCP congestion control, such as cubic or bbr (default the system's)",
+	)
 	f.DurationVar(&o.duration, "duration", 0, "stop after this long (default at Ctrl-C)")
-	f.StringVar(&o.frames, "frames", "", "write a line for every frame sent to this CSV file (times in UNIX µs)")
-	f.BoolVar(&o.json, "json", false, "print what was served as one JSON object, the last line of stdout")
+	f.StringVar(&o.frames, "frames", "", "write each sent frame to this CSV file (times in UNIX µs)")
+	f.BoolVar(&o.json, "json", false, "print a summary as one JSON object, the last line of stdout")
 	return c
 }
 
-// validate reports the first option that cannot be.
+// validate reports the first invalid option.
 func (o bridgeOptions) validate() error {
 	switch {
 	case o.points < 1 || o.points > livescan.MaxPoints:
@@ -90,7 +96,7 @@ func (o bridgeOptions) validate() error {
 	return nil
 }
 
-// errNoSession is why a bridge without a session is not healthy.
+// errNoSession is the health error of a bridge without a session.
 var errNoSession = errors.New("no frame of the session has arrived")
 
 // serveBridge serves viewers until ctx or the duration ends.
@@ -128,9 +134,11 @@ func serveBridge(ctx context.Context, o bridgeOptions, stdout io.Writer) (err er
 		clouds, _ := p.Clouds()
 		return clouds
 	}, o.points)
-	p = player.New(player.Config{Namespace: ns, Cameras: o.cameras, Quality: o.quality, Wait: true, Shown: func(f player.ShownFrame) {
-		frames.Shown(f.Camera, f.Captured, f.Shown)
-	}})
+	p = player.New(
+		player.Config{Namespace: ns, Cameras: o.cameras, Quality: o.quality, Wait: true, Shown: func(f player.ShownFrame) {
+			frames.Shown(f.Camera, f.Captured, f.Shown)
+		}},
+	)
 	defer p.Close()
 	cfg := bridge.Config{Viewers: o.viewers, PerAddress: o.perSource}
 	if o.frames != "" {
@@ -158,7 +166,7 @@ func serveBridge(ctx context.Context, o bridgeOptions, stdout io.Writer) (err er
 	defer stop()
 	received := make(chan error, 1)
 	go func() {
-		defer stop() // the session cannot be had at all
+		defer stop() // the session is unavailable
 		received <- receiveSession(ctx, o.target, p)
 	}()
 	err = errors.Join(server.Serve(ctx, ln), func() error { stop(); return <-received }())
@@ -173,7 +181,7 @@ func serveBridge(ctx context.Context, o bridgeOptions, stdout io.Writer) (err er
 	return nil
 }
 
-// bridged is what bridge says at its end.
+// bridged is the final summary.
 type bridged struct {
 	bridge.Statistics
 	Received player.Report `json:"received"`
@@ -184,12 +192,12 @@ func (b bridged) String() string {
 		b.Frames, b.Points/max(1, b.Frames), b.Viewers, float64(b.Bytes)/1e6, b.Refused, b.Dropped, b.Received)
 }
 
-// receiveSession plays the session, again when it ends, until ctx does.
+// receiveSession plays the session, and the next one after it ends, until ctx ends.
 func receiveSession(ctx context.Context, t connect.Target, p *player.Player) error {
 	for {
 		err := keep(ctx, t, moqt.Handler{}, true, true, p.Play)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // ctx ended it, it did not fail
+			return nil //nolint:nilerr // ctx ended
 		}
 		if err != nil {
 			return err
@@ -203,11 +211,11 @@ func receiveSession(ctx context.Context, t connect.Target, p *player.Player) err
 	}
 }
 
-// sentList is a CSV file with a line for every frame sent.
+// sentList writes a CSV line per sent frame.
 type sentList struct {
 	mu   sync.Mutex
 	file *os.File
-	w    *bufio.Writer // its first error is what close returns
+	w    *bufio.Writer // keeps its first error for close
 }
 
 func newSentList(path string) (*sentList, error) {
@@ -227,10 +235,13 @@ func (l *sentList) add(s bridge.Sent) {
 	if !s.Captured.IsZero() {
 		captured = s.Captured.UnixMicro()
 	}
-	fmt.Fprintf(l.w, "%s,%d,%d,%d,%d,%d,%d\n", s.Viewer, s.Frame, captured, s.Asked.UnixMicro(), s.Taken.UnixMicro(), s.Points, s.Bytes)
+	fmt.Fprintf(
+		l.w, "%s,%d,%d,%d,%d,%d,%d\n", s.Viewer, s.Frame, captured, s.Asked.UnixMicro(), s.Taken.UnixMicro(),
+		s.Points, s.Bytes,
+	)
 }
 
-// close writes what is left.
+// close flushes the file.
 func (l *sentList) close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

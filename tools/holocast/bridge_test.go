@@ -22,12 +22,12 @@ func startBridge(t *testing.T, args ...string) (*process, string) {
 	t.Helper()
 	b := start(t, "holocast", append([]string{"bridge", "--listen", "127.0.0.1:0"}, args...)...)
 	const before = "LiveScan3D's viewers of "
-	until(t, "the bridge's start", func() bool { return strings.Contains(b.Stdout.String(), before) })
+	until(t, "the bridge's address", func() bool { return strings.Contains(b.Stdout.String(), before) })
 	line, _, _ := strings.Cut(b.Stdout.String(), "\n")
 	return b, line[strings.LastIndex(line, " ")+1:]
 }
 
-// livescanViewer is one as LiveScan3D's.
+// livescanViewer is a viewer that speaks LiveScan3D's protocol.
 type livescanViewer struct {
 	t *testing.T
 	net.Conn
@@ -45,7 +45,7 @@ func connectViewer(t *testing.T, address string) *livescanViewer {
 	return &livescanViewer{t: t, Conn: conn, answers: livescan.NewAnswers(conn)}
 }
 
-// frame asks for a frame and returns its number of points.
+// frame requests a frame and returns its number of points.
 func (v *livescanViewer) frame() int {
 	v.t.Helper()
 	if _, err := v.Write([]byte{livescan.RequestFrame}); err != nil {
@@ -78,7 +78,7 @@ func TestBridge(t *testing.T) {
 
 	v := connectViewer(t, address)
 	if n := v.frame(); n != 0 {
-		t.Errorf("%d points of a session that is not there", n)
+		t.Errorf("%d points before the session exists", n)
 	}
 	if code := healthz(t, web); code != http.StatusServiceUnavailable {
 		t.Errorf("without a session: %d", code)
@@ -86,7 +86,7 @@ func TestBridge(t *testing.T) {
 	p := publish(t, sessionURL(port, "bridged"), 2, 1)
 	const points = testWidth * testHeight
 	until(t, "a frame of both cameras", func() bool { return v.frame() == 2*points })
-	// The second camera stands 300 mm to the right of the first, which sees the same.
+	// Both cameras see the same; the second stands 300 mm to the right.
 	if dx := int(v.cloud.XYZ[3*points]) - int(v.cloud.XYZ[0]); dx < 250 || dx > 350 {
 		t.Errorf("the cameras' first points are %d mm apart, want 300", dx)
 	}
@@ -94,11 +94,11 @@ func TestBridge(t *testing.T) {
 		t.Errorf("with a session: %d", code)
 	}
 
-	// The relay goes and comes back, and so does the picture; the viewer stays.
+	// The viewer stays connected across a restart of the relay.
 	relay.Kill()
 	for range 3 {
 		if n := v.frame(); n != 2*points {
-			t.Fatalf("%d points while the relay is away", n)
+			t.Fatalf("%d points without a relay", n)
 		}
 	}
 	startRelay(t, port)
@@ -119,7 +119,8 @@ func TestBridge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lines := strings.Count(string(text), "\n"); sum.Viewers != 1 || sum.Frames < 6 || sum.Received.Cameras != 2 || lines != int(sum.Frames)+1 {
+	if lines := strings.Count(string(text), "\n"); sum.Viewers != 1 || sum.Frames < 6 || sum.Received.Cameras != 2 ||
+		lines != int(sum.Frames)+1 {
 		t.Errorf("%+v, %d lines", sum, lines)
 	}
 	p.stop()
@@ -150,21 +151,35 @@ func TestBridgeRefuses(t *testing.T) {
 		{"viewers", []string{"--max-viewers", "0", url}, "--max-viewers is 0"},
 		{"viewers of an address", []string{"--max-per-address", "-1", url}, "--max-per-address is -1"},
 		{"address taken", []string{"--listen", taken.Addr().String(), url}, "--listen: "},
-		{"congestion control", []string{"--listen", "127.0.0.1:0", "--tcp-congestion", "none", url}, "--tcp-congestion: the kernel's TCP does not take \"none\""},
-		{"no address", []string{"--listen", "here", url}, `--listen: "here" is not an address to listen on; want HOST:PORT with an address of this machine, or :PORT for all of them`},
-		{"another's address", []string{"--listen", "192.0.2.1:48002", url}, `--listen: "192.0.2.1:48002" is not an address of this machine; want HOST:PORT`},
+		{
+			"congestion control",
+			[]string{"--listen", "127.0.0.1:0", "--tcp-congestion", "none", url},
+			"--tcp-congestion: the kernel's TCP does not take \"none\"",
+		},
+		{"no address", []string{"--listen", "here", url}, `--listen: "here" is not an address to listen on; want HOST:PORT`},
+		{
+			"another's address",
+			[]string{"--listen", "192.0.2.1:48002", url},
+			`--listen: "192.0.2.1:48002" is not an address of this machine; want HOST:PORT`,
+		},
 		{"no session", []string{"moqt://localhost:4443"}, "names no session"},
-		{"folder of the list", []string{"--listen", "127.0.0.1:0", "--frames", "/nowhere/x.csv", url}, "frames: open /nowhere/x.csv"},
+		{
+			"no folder for the list",
+			[]string{"--listen", "127.0.0.1:0", "--frames", "/nowhere/x.csv", url},
+			"frames: open /nowhere/x.csv",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if text := start(t, "holocast", append([]string{"bridge"}, c.args...)...).mustFail(); !strings.Contains(text, c.want) {
+			if text := start(t, "holocast", append([]string{"bridge"}, c.args...)...).mustFail(); !strings.Contains(
+				text, c.want,
+			) {
 				t.Errorf("%s", text)
 			}
 		})
 	}
 }
 
-// A duration ends the bridge.
+// TestBridgeDuration checks that --duration ends the bridge.
 func TestBridgeDuration(t *testing.T) {
 	b := start(t, "holocast", "bridge", "--listen", "127.0.0.1:0", "--duration", "100ms", sessionURL(1, "none"))
 	begun := time.Now()
@@ -174,8 +189,8 @@ func TestBridgeDuration(t *testing.T) {
 	}
 }
 
-// Real cameras go out to a viewer of LiveScan3D, and what it gets comes in again as a
-// camera's client of LiveScan3D sends it.
+// TestLiveScanBothWays serves real frames to a LiveScan3D viewer and feeds them back through a
+// capture server as a LiveScan3D client.
 func TestLiveScanBothWays(t *testing.T) {
 	data, err := sampledata.Find()
 	if err != nil {
@@ -183,15 +198,24 @@ func TestLiveScanBothWays(t *testing.T) {
 	}
 	port := freePort(t)
 	startRelay(t, port)
-	start(t, "capture-server", "--source", "livescan:"+filepath.Join(data, "livescan_testdata"), "--fps", "2", "--always-encode", sessionURL(port, "real"))
+	start(
+		t, "capture-server", "--source", "livescan:"+filepath.Join(data, "livescan_testdata"), "--fps", "2",
+		"--always-encode", sessionURL(port, "real"),
+	)
 	const points = 50_000
 	_, address := startBridge(t, "--points", fmt.Sprint(points), sessionURL(port, "real"))
 	v := connectViewer(t, address)
 	until(t, "a frame of four cameras", func() bool { return v.frame() > points*9/10 })
 
 	in := fmt.Sprintf("127.0.0.1:%d", freePort(t))
-	back := start(t, "capture-server", "--source", "livescan-tcp:"+in, "--calibration", "none", "--always-encode", sessionURL(port, "back"))
-	until(t, "the address for clients", func() bool { return strings.Contains(back.Stderr.String(), "waiting for LiveScan3D clients") })
+	back := start(
+		t, "capture-server", "--source", "livescan-tcp:"+in, "--calibration", "none", "--always-encode",
+		sessionURL(port, "back"),
+	)
+	until(
+		t, "the address for clients",
+		func() bool { return strings.Contains(back.Stderr.String(), "waiting for LiveScan3D clients") },
+	)
 	conn, err := net.Dial("tcp", in)
 	if err != nil {
 		t.Fatal(err)
@@ -209,7 +233,9 @@ func TestLiveScanBothWays(t *testing.T) {
 		}
 	}()
 	picture := filepath.Join(t.TempDir(), "back.png")
-	play := start(t, "holocast", "play", sessionURL(port, "back"), "--wait", "--duration", "3s", "--json", "--png", picture)
+	play := start(
+		t, "holocast", "play", sessionURL(port, "back"), "--wait", "--duration", "3s", "--json", "--png", picture,
+	)
 	play.mustSucceed()
 	var report struct {
 		Frames  uint64  `json:"frames"`

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// child is a program that runs for as long as we do.
+// child is a program that runs until this one ends.
 type child struct {
 	name string
 	log  string // path of its output
@@ -20,7 +20,7 @@ type child struct {
 	err  error // valid once done is closed
 }
 
-// findProgram finds another of Holocast's programs, beside this one or in PATH.
+// findProgram finds another Holocast program in this one's folder or in PATH.
 func findProgram(name string) (string, error) {
 	if self, err := os.Executable(); err == nil {
 		beside := filepath.Join(filepath.Dir(self), name)
@@ -51,7 +51,7 @@ func startChild(dir, name string, args ...string) (*child, error) {
 	cmd.SysProcAttr = childAttributes()
 	started := make(chan error)
 	go func() {
-		// The kernel takes the death of the thread that started a child for ours.
+		// Pdeathsig follows the thread that started the child, so that thread must live.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -71,22 +71,22 @@ func startChild(dir, name string, args ...string) (*child, error) {
 	return c, nil
 }
 
-// childPatience is how long a child may take to leave before it is killed.
-const childPatience = 3 * time.Second
+// childExitTimeout bounds the exit of a child before it is killed.
+const childExitTimeout = 3 * time.Second
 
-// stop asks the child and its own children to end, and makes them.
+// stop terminates the child and its children, and kills them if needed.
 func (c *child) stop() {
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		_ = syscall.Kill(-c.pid, sig)
 		select {
 		case <-c.done:
 			return
-		case <-time.After(childPatience):
+		case <-time.After(childExitTimeout):
 		}
 	}
 }
 
-// failure describes the end of a child that should not have ended.
+// failure describes a child's unexpected exit.
 func (c *child) failure() error {
 	why := "ended"
 	if c.err != nil {
@@ -95,7 +95,7 @@ func (c *child) failure() error {
 	return fmt.Errorf("%s %s\n%s", c.name, why, c.tail())
 }
 
-// tail is the end of the child's output.
+// tail returns the end of the child's output.
 func (c *child) tail() string {
 	b, err := os.ReadFile(c.log)
 	if err != nil {

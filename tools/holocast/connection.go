@@ -7,11 +7,14 @@ import (
 	"holocast/internal/moqt"
 )
 
-// keep connects to the target and calls use, and does so again when the connection
-// is lost, until use returns nil or an error made by connect.Final, or ctx ends.
-// Unless patient, a relay that cannot be reached at first is an error. With moving, use may run
-// twice at a time while the session moves (connect.Target.KeepMoving).
-func keep(ctx context.Context, t connect.Target, h moqt.Handler, patient, moving bool, use func(context.Context, *moqt.Session) error) error {
+// keep connects to the target and calls use, and reconnects when the connection is lost, until use
+// returns nil or a connect.Final error, or ctx ends. Unless patient, an unreachable relay is an
+// error at first. With moving, two calls of use may overlap while the session moves to another
+// relay (connect.Target.KeepMoving).
+func keep(
+	ctx context.Context, t connect.Target, h moqt.Handler, patient, moving bool,
+	use func(context.Context, *moqt.Session) error,
+) error {
 	if !patient {
 		began := false
 		err := t.Use(ctx, h, moqt.Config{}, moving, func(ctx context.Context, s *moqt.Session) error {

@@ -33,24 +33,23 @@ type demoOptions struct {
 	out         string
 }
 
-// demoPatience is how long the first frame may take. A slow machine renders the
-// synthetic performer for half of it.
-const demoPatience = time.Minute
+// firstFrameTimeout bounds the time to the first frame. On a slow machine, rendering the synthetic
+// performer takes half of it.
+const firstFrameTimeout = time.Minute
 
 func demoCommand() *cobra.Command {
 	var o demoOptions
 	c := &cobra.Command{
 		Use:   "demo",
 		Short: "Run a relay, a capture server and a player on this machine",
-		Long: `Starts a relay and a capture server on a free port, plays their session and shows
-frame rate and frame delay: four real cameras around a marker cube where
-HOLOCAST_DATA has their recording, a synthetic performer elsewhere. A picture of what
-was received and the programs' output are left in the output folder.
+		Long: `Starts a relay and a capture server on free ports, plays their session and shows frame rate and
+frame delay. The source is a recording of four real cameras around a marker cube if HOLOCAST_DATA
+has it, otherwise a synthetic performer. The output folder receives a picture of the last frame and
+the programs' logs.
 
-With --360 it plays 360° video: a real clip where HOLOCAST_DATA has one, a rendered
-plaza elsewhere.`,
+--360 plays 360° video: a real clip if HOLOCAST_DATA has one, otherwise a rendered plaza.`,
 		Example: `  holocast demo
-  holocast demo --seconds 10                      # ends by itself, the last line is JSON
+  holocast demo --seconds 10                      # ends after 10 s; the last line is JSON
   holocast demo --cameras 1
   holocast demo --360
   holocast demo --source synthetic --cameras 2 --capture-arg=--descriptions=4`,
@@ -62,10 +61,10 @@ plaza elsewhere.`,
 	f := c.Flags()
 	f.Float64Var(&o.seconds, "seconds", 0, "end this long after the first frame (default at Ctrl-C)")
 	f.IntVar(&o.cameras, "cameras", 0, "cameras (default all of the recording's, one synthetic)")
-	f.StringVar(&o.source, "source", "", "the capture server's source (default livescan:… with data, else synthetic)")
+	f.StringVar(&o.source, "source", "", "the capture server's source (default livescan:… with data, otherwise synthetic)")
 	f.BoolVar(&o.sphere, "360", false, "360° video instead of point clouds")
-	f.StringArrayVar(&o.captureArgs, "capture-arg", nil, "a further argument of capture-server; repeatable")
-	f.StringArrayVar(&o.relayArgs, "relay-arg", nil, "a further argument of relay; repeatable")
+	f.StringArrayVar(&o.captureArgs, "capture-arg", nil, "additional argument of capture-server; repeatable")
+	f.StringArrayVar(&o.relayArgs, "relay-arg", nil, "additional argument of relay; repeatable")
 	f.StringVar(&o.out, "out", "demo-out", "output folder")
 	return c
 }
@@ -118,8 +117,10 @@ func demo(ctx context.Context, o demoOptions, stdout io.Writer, stderr *os.File)
 	if err != nil {
 		return err
 	}
-	play := playOptions{target: target, wait: true, png: filepath.Join(o.out, "cloud.png"), fov: "90x90", scheme: sphere.Ours,
-		duration: time.Duration(o.seconds * float64(time.Second))}
+	play := playOptions{
+		target: target, wait: true, png: filepath.Join(o.out, "cloud.png"), fov: "90x90", scheme: sphere.Ours,
+		duration: time.Duration(o.seconds * float64(time.Second)),
+	}
 	cfg := player.Config{Namespace: ns, Viewer: "demo", Wait: true}
 	if o.sphere {
 		play.png = filepath.Join(o.out, "viewport.png")
@@ -129,7 +130,7 @@ func demo(ctx context.Context, o demoOptions, stdout io.Writer, stderr *os.File)
 	}
 	p := player.New(cfg)
 	defer p.Close()
-	// A child that ends ends the demo.
+	// If a child exits, the demo ends.
 	playing, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	go func() {
@@ -146,8 +147,8 @@ func demo(ctx context.Context, o demoOptions, stdout io.Writer, stderr *os.File)
 				stop(capture.failure())
 			case <-playing.Done():
 			}
-		case <-time.After(demoPatience):
-			stop(fmt.Errorf("no frame arrived in %v\n%s", demoPatience, capture.tail()))
+		case <-time.After(firstFrameTimeout):
+			stop(fmt.Errorf("no frame arrived in %v\n%s", firstFrameTimeout, capture.tail()))
 		case <-playing.Done():
 		}
 	}()
@@ -157,14 +158,14 @@ func demo(ctx context.Context, o demoOptions, stdout io.Writer, stderr *os.File)
 	}
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil // stopped before there was anything to see
+			return nil // stopped before the first frame
 		}
 		return fmt.Errorf("%w\n%s", err, capture.tail())
 	}
 	if err := play.writePictures(p); err != nil {
 		return err
 	}
-	fmt.Fprintln(stdout, "what was received last:", play.png)
+	fmt.Fprintln(stdout, "last received frame:", play.png)
 	if o.seconds == 0 {
 		fmt.Fprintln(stdout, report)
 		return nil
@@ -172,14 +173,14 @@ func demo(ctx context.Context, o demoOptions, stdout io.Writer, stderr *os.File)
 	return json.NewEncoder(stdout).Encode(report)
 }
 
-// chooseSource says what the capture server captures.
+// chooseSource returns the capture server's source.
 func (o *demoOptions) chooseSource(ctx context.Context, stderr io.Writer) (string, error) {
 	if o.source != "" {
 		return o.source, nil
 	}
-	kind, name, instead := "livescan:", "livescan_testdata", "a synthetic performer, as there is no recording of real cameras"
+	kind, name, instead := "livescan:", "livescan_testdata", "a synthetic performer, without recordings of real cameras"
 	if o.sphere {
-		kind, name, instead = "equirect:", filepath.Join("video360", "congo.mp4"), "a rendered plaza, as there is no film of a real place"
+		kind, name, instead = "equirect:", filepath.Join("video360", "congo.mp4"), "a rendered plaza, without a 360° film"
 	}
 	data, err := sampledata.Find()
 	if err == nil {
@@ -210,8 +211,8 @@ func (o *demoOptions) chooseSource(ctx context.Context, stderr io.Writer) (strin
 	return kind + path, err
 }
 
-// findViewer is the folder of the built web viewer beside the programs' own, ""
-// when it was not built.
+// findViewer returns the folder of the built web viewer next to the programs' folder, "" if it is
+// not built.
 func findViewer() string {
 	exe, err := os.Executable()
 	if err != nil {
@@ -224,7 +225,7 @@ func findViewer() string {
 	return dir
 }
 
-// freeAddress finds a port of this machine that is free for UDP and TCP.
+// freeAddress finds a local port that is free for UDP and TCP.
 func freeAddress() (string, error) {
 	for range 20 {
 		t, err := net.Listen("tcp", "127.0.0.1:0")
@@ -241,7 +242,7 @@ func freeAddress() (string, error) {
 	return "", errors.New("no port is free for both UDP and TCP")
 }
 
-// awaitHealth waits until the relay answers.
+// awaitHealth waits until the relay responds.
 func (c *child) awaitHealth(ctx context.Context, addr string) error {
 	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	deadline := time.After(10 * time.Second)

@@ -20,10 +20,9 @@ func doctorCommand() *cobra.Command {
 	var port int
 	c := &cobra.Command{
 		Use:   "doctor",
-		Short: "Find out what this machine can and cannot do",
-		Long: `Tries what sessions, cameras, the duplication pair and the network lab need, and names
-one command for each thing that is missing. It changes nothing, and fails only where
-sessions cannot work at all.`,
+		Short: "Check this machine's capabilities",
+		Long: `Checks the requirements of sessions, cameras, the duplication pair and the network lab, and names a
+command for each missing one. It changes nothing. It fails only if sessions cannot work at all.`,
 		Example: `  holocast doctor
   sudo holocast doctor --json`,
 		Args: cobra.NoArgs,
@@ -44,7 +43,11 @@ func diagnose(ctx context.Context, port int, asJSON bool, stdout io.Writer) erro
 		doctor.Check{Name: "data", Run: func(context.Context) doctor.Finding {
 			dir, err := sampledata.Find()
 			if err != nil {
-				return doctor.Finding{Status: doctor.Warn, Detail: err.Error() + ": the demo shows the synthetic performer, tests of real frames are skipped", Mend: "export HOLOCAST_DATA=/path/to/data"}
+				return doctor.Finding{
+					Status: doctor.Warn,
+					Detail: err.Error() + ": the demo shows the synthetic performer, tests of real frames are skipped",
+					Mend:   "export HOLOCAST_DATA=/path/to/data",
+				}
 			}
 			return doctor.Finding{Status: doctor.OK, Detail: dir}
 		}},
@@ -74,19 +77,26 @@ func diagnose(ctx context.Context, port int, asJSON bool, stdout io.Writer) erro
 	return nil
 }
 
-// checkFastPath loads the programs of the relay's kernel fast path, and attaches none.
+// checkFastPath loads the relay's fast-path programs without attaching them.
 func checkFastPath(context.Context) doctor.Finding {
 	err := fastpath.Try()
 	switch {
 	case err == nil:
 		return doctor.Finding{Status: doctor.OK, Detail: "relay --fastpath auto forwards datagrams in the kernel"}
 	case errors.Is(err, quicext.ErrUnsupported):
-		return doctor.Finding{Status: doctor.Warn, Detail: "datagrams go through user space: " + err.Error(), Mend: "make build"}
+		return doctor.Finding{
+			Status: doctor.Warn,
+			Detail: "datagrams go through user space: " + err.Error(),
+			Mend:   "make build",
+		}
 	}
-	return doctor.Finding{Status: doctor.Warn, Detail: "datagrams go through user space: the kernel fast path " + err.Error()}
+	return doctor.Finding{
+		Status: doctor.Warn,
+		Detail: "datagrams go through user space: the kernel fast path " + err.Error(),
+	}
 }
 
-// findPrograms looks for the others that a demo needs.
+// findPrograms looks for the programs that the demo needs.
 func findPrograms(context.Context) doctor.Finding {
 	_, relay := findProgram("relay")
 	_, capture := findProgram("capture-server")

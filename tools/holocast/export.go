@@ -31,12 +31,12 @@ func exportCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "export FILE.mcap|FOLDER",
 		Short: "Turn a recording into PLY files, Azure Kinect recordings or a 360° film",
-		Long: `Writes one PLY file a frame, all cameras merged in the studio's coordinates or each
-on its own, or one Azure Kinect recording (mkv) a camera. A Kinect recording's colour
-is what the frames carry, on the depth camera's pixels; its calibration says so.
+		Long: `Writes one PLY file per frame, with all cameras merged in studio coordinates or one file per camera,
+or one Azure Kinect recording (mkv) per camera. A Kinect recording has its color in the depth
+camera's geometry, as in the frames; its calibration reflects this.
 
-Of 360° video, recorded or prepared, it makes one film of the whole sphere: each tile at
-the best quality that was recorded, with sound and spherical metadata.`,
+From 360° video, recorded or prepared, it makes one film of the whole sphere: each tile at the best
+recorded quality, with sound and spherical metadata.`,
 		Example: `  holocast export demo.mcap --ply frames
   holocast export demo.mcap --ply frames --camera 0,2 --per-camera
   holocast export demo.mcap --k4a kinects --color bgra
@@ -50,11 +50,11 @@ the best quality that was recorded, with sound and spherical metadata.`,
 	f.StringVar(&o.ply, "ply", "", "folder for PLY files")
 	f.StringVar(&o.k4a, "k4a", "", "folder for Azure Kinect recordings")
 	f.StringVar(&o.mp4, "mp4", "", "file for a film of the whole sphere")
-	f.BoolVar(&o.perCamera, "per-camera", false, "PLY files of each camera on its own")
-	f.StringVar(&o.color, "color", "mjpg", "colour of Azure Kinect recordings: mjpg, or bgra, exact and large")
+	f.BoolVar(&o.perCamera, "per-camera", false, "write separate PLY files per camera")
+	f.StringVar(&o.color, "color", "mjpg", "color format of Azure Kinect recordings: mjpg, or bgra (exact, large)")
 	f.IntSliceVar(&o.cameras, "camera", nil, "cameras to export, by number (default all)")
 	f.StringVar(&o.quality, "quality", "", "quality of the tracks (default the best)")
-	f.BoolVar(&o.json, "json", false, "print what was exported as one JSON object, the last line of stdout")
+	f.BoolVar(&o.json, "json", false, "print a summary as one JSON object, the last line of stdout")
 	c.MarkFlagsOneRequired("ply", "k4a", "mp4")
 	return c
 }
@@ -66,7 +66,7 @@ func exportRecording(ctx context.Context, o exportOptions, path string, stdout i
 	case "bgra":
 		format = camera.BGRA
 	default:
-		return fmt.Errorf("--color %q is not mjpg or bgra", o.color)
+		return fmt.Errorf("--color %q: want mjpg or bgra", o.color)
 	}
 	sum := map[string]any{"file": path}
 	if o.mp4 != "" {
@@ -97,17 +97,25 @@ func exportRecording(ctx context.Context, o exportOptions, path string, stdout i
 		}
 		bar := newCountBar(what, int64(info.Records))
 		began := time.Now()
-		result, err := f(export.Config{Cameras: o.cameras, Quality: o.quality, Progress: func(n uint64) { bar.set(time.Since(began), int64(n)) }})
+		result, err := f(
+			export.Config{
+				Cameras:  o.cameras,
+				Quality:  o.quality,
+				Progress: func(n uint64) { bar.set(time.Since(began), int64(n)) },
+			},
+		)
 		bar.end()
 		if err != nil {
 			return err
 		}
-		sum[what] = map[string]any{"folder": dir, "files": len(result.Files), "frames": result.Frames,
-			"partial": result.Partial, "damaged": result.Damaged, "late": result.Late}
+		sum[what] = map[string]any{
+			"folder": dir, "files": len(result.Files), "frames": result.Frames,
+			"partial": result.Partial, "damaged": result.Damaged, "late": result.Late,
+		}
 		if !o.json {
 			fmt.Fprintf(stdout, "%s: %d frames in %d files", dir, result.Frames, len(result.Files))
 			if n := result.Damaged + result.Late; n > 0 {
-				fmt.Fprintf(stdout, ", %d left out (damaged or late)", n)
+				fmt.Fprintf(stdout, ", %d skipped (damaged or late)", n)
 			}
 			fmt.Fprintln(stdout)
 		}
@@ -132,7 +140,9 @@ func exportRecording(ctx context.Context, o exportOptions, path string, stdout i
 func exportFilm(ctx context.Context, o exportOptions, path string, sum map[string]any, stdout io.Writer) error {
 	bar := newCountBar("mp4", 1000)
 	began := time.Now()
-	film, err := export.MP4(ctx, path, o.mp4, export.Config{Progress: func(n uint64) { bar.set(time.Since(began), int64(n)) }})
+	film, err := export.MP4(
+		ctx, path, o.mp4, export.Config{Progress: func(n uint64) { bar.set(time.Since(began), int64(n)) }},
+	)
 	bar.end()
 	if err != nil {
 		return err
@@ -141,7 +151,7 @@ func exportFilm(ctx context.Context, o exportOptions, path string, sum map[strin
 	if !o.json {
 		fmt.Fprintf(stdout, "%s: %d frames", o.mp4, film.Frames)
 		if film.Missing > 0 {
-			fmt.Fprintf(stdout, ", %d times a tile of a GoP at low resolution, as it was not recorded whole", film.Missing)
+			fmt.Fprintf(stdout, ", %d incomplete tile GoPs shown at low resolution", film.Missing)
 		}
 		fmt.Fprintln(stdout)
 	}

@@ -10,11 +10,11 @@ import (
 	"holocast/tools/holocast/player"
 )
 
-// frameList is a CSV file with a line for every frame shown.
+// frameList writes a CSV line per displayed frame.
 type frameList struct {
 	mu   sync.Mutex
 	file *os.File
-	w    *bufio.Writer // its first error is what close returns
+	w    *bufio.Writer // keeps its first error for close
 }
 
 func newFrameList(path string) (*frameList, error) {
@@ -34,7 +34,7 @@ func (l *frameList) add(f player.ShownFrame) {
 		f.Captured.UnixMicro(), f.Arrived.UnixMicro(), f.Shown.UnixMicro(), f.Points, f.Bytes)
 }
 
-// close writes what is left. Frames that are shown later are not in the file.
+// close flushes the file; later frames are not written.
 func (l *frameList) close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

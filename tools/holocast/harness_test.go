@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -27,11 +28,14 @@ import (
 	"holocast/internal/programtest"
 )
 
-// programs is the folder with the programs under test, built once.
+// programs is the folder of the programs under test.
 var programs string
 
 func TestMain(m *testing.M) {
-	programtest.Main(m, func(dir string) { programs = dir }, "holocast/relay", "holocast/tools/holocast", "holocast/capture-server")
+	programtest.Main(
+		m, func(dir string) { programs = dir }, "holocast/relay", "holocast/tools/holocast",
+		"holocast/capture-server",
+	)
 }
 
 // process is a program under test.
@@ -40,20 +44,19 @@ type process struct {
 	t *testing.T
 }
 
-// start starts a program; it is killed when the test ends before it.
+// start starts a program. The end of the test kills it.
 func start(t *testing.T, name string, args ...string) *process {
 	t.Helper()
 	return &process{programtest.Start(t, exec.Command(filepath.Join(programs, name), args...)), t}
 }
 
-// patience is how long a program that has to end may take where others want the processor,
-// too: the demo renders and encodes first.
-const patience = 4 * time.Minute
+// exitTimeout bounds the wait for a program's exit on an overloaded machine.
+const exitTimeout = 4 * time.Minute
 
-// wait waits for the program's end.
+// wait waits for the program's exit.
 func (p *process) wait() error {
 	p.t.Helper()
-	return p.Wait(patience)
+	return p.Wait(exitTimeout)
 }
 
 func (p *process) mustSucceed() {
@@ -63,7 +66,7 @@ func (p *process) mustSucceed() {
 	}
 }
 
-// mustFail waits for the end with exit code 1 and returns what was said.
+// mustFail waits for exit code 1 and returns stderr.
 func (p *process) mustFail() string {
 	p.t.Helper()
 	var exit *exec.ExitError
@@ -73,7 +76,7 @@ func (p *process) mustFail() string {
 	return p.Stderr.String()
 }
 
-// lastLine unmarshals the last line of stdout.
+// lastLine unmarshals the last line of stdout into a value.
 func (p *process) lastLine(into any) {
 	p.t.Helper()
 	lines := strings.Split(strings.TrimSpace(p.Stdout.String()), "\n")
@@ -82,16 +85,25 @@ func (p *process) lastLine(into any) {
 	}
 }
 
+// interrupted sends SIGINT, waits for a successful exit and unmarshals the report.
+func (p *process) interrupted(into any) {
+	p.t.Helper()
+	p.Signal(syscall.SIGINT)
+	p.mustSucceed()
+	p.lastLine(into)
+}
+
+// until polls until f returns true.
 func until(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(90 * time.Second); !f(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); !f(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s did not happen", what)
 		}
 	}
 }
 
-// freePort returns a port that is free for UDP and TCP.
+// freePort returns a free port for UDP and TCP.
 func freePort(t *testing.T) int {
 	t.Helper()
 	for range 20 {
@@ -111,13 +123,13 @@ func freePort(t *testing.T) int {
 	return 0
 }
 
-// startRelay starts a relay and waits until it answers.
+// startRelay starts a relay and waits until it is healthy.
 func startRelay(t *testing.T, port int, args ...string) *process {
 	t.Helper()
 	addr := fmt.Sprintf("127.0.0.1:%d", port)
 	p := start(t, "relay", append([]string{"--listen", addr, "--http", addr}, args...)...)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	until(t, "the relay's start", func() bool {
+	until(t, "a healthy relay", func() bool {
 		r, err := client.Get("http://" + addr + "/healthz")
 		if err != nil {
 			return false
@@ -133,7 +145,7 @@ func sessionURL(port int, session string) string {
 	return fmt.Sprintf("moqt://127.0.0.1:%d/%s", port, session)
 }
 
-// publisher publishes a small session as a capture server does.
+// publisher publishes a session of small noisy frames.
 type publisher struct {
 	set    origin.Set
 	tracks []*origin.Track
@@ -142,7 +154,7 @@ type publisher struct {
 	enc    *pointcloud.Encoder
 	next   uint32
 	groups uint64
-	first  uint64 // the first group is one above
+	first  uint64 // ID before the first group
 
 	descriptions int
 	pause        atomic.Bool
@@ -154,19 +166,9 @@ const (
 	testHeight = 48
 )
 
-// publish begins a session of some cameras at 30 frames a second.
-func publish(t *testing.T, url string, cameras, descriptions int) *publisher {
+// testCatalog returns the catalog of a session of small frames.
+func testCatalog(t *testing.T, cameras, descriptions int) []byte {
 	t.Helper()
-	target := connect.Target{URL: url}
-	ns, err := target.Namespace()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &publisher{ns: ns, groups: uint64(time.Now().UnixMilli()), descriptions: descriptions}
-	p.first = p.groups
-	if p.enc, err = pointcloud.NewEncoder(pointcloud.EncoderOptions{}); err != nil {
-		t.Fatal(err)
-	}
 	c := catalog.Catalog{Version: catalog.Version, Tracks: []catalog.Track{catalog.NewClockTrack()}}
 	for n := range cameras {
 		id, err := c.AddInit(fmt.Sprintf("camera-%d", n), catalog.CameraInit{
@@ -181,18 +183,42 @@ func publish(t *testing.T, url string, cameras, descriptions int) *publisher {
 		c.Tracks = append(c.Tracks, catalog.Track{
 			Name: name, Packaging: catalog.PackagingPoints, IsLive: true, Role: catalog.RolePoints, InitRef: id,
 			Width: testWidth, Height: testHeight, Framerate: 30, Bitrate: 1e6,
-			Points: &catalog.Points{Camera: n, Quality: "full", Layout: "A", Descriptions: descriptions, MaxPoints: testWidth * testHeight, DeliveryTimeout: 1000},
+			Points: &catalog.Points{
+				Camera: n, Quality: "full", Layout: "A", Descriptions: descriptions,
+				MaxPoints: testWidth * testHeight, DeliveryTimeout: 1000,
+			},
 		})
-		p.tracks = append(p.tracks, origin.NewTrack(moqt.TrackName{Namespace: ns, Name: name}, nil, origin.Limits{}))
-		p.set.Add(p.tracks[n])
 	}
 	doc, err := c.Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return doc
+}
+
+// publish publishes a session at 30 frames per second.
+func publish(t *testing.T, url string, cameras, descriptions int) *publisher {
+	t.Helper()
+	target := connect.Target{URL: url}
+	ns, err := target.Namespace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &publisher{ns: ns, groups: uint64(time.Now().UnixMilli()), descriptions: descriptions}
+	p.first = p.groups
+	if p.enc, err = pointcloud.NewEncoder(pointcloud.EncoderOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for n := range cameras {
+		track := moqt.TrackName{Namespace: ns, Name: catalog.PointsTrack(n, "full")}
+		p.tracks = append(p.tracks, origin.NewTrack(track, nil, origin.Limits{}))
+		p.set.Add(p.tracks[n])
+	}
+	doc := testCatalog(t, cameras, descriptions)
 	p.cat = origin.NewTrack(moqt.TrackName{Namespace: ns, Name: catalog.TrackName}, nil, origin.Limits{})
 	p.set.Add(p.cat)
-	if err := p.cat.WriteObject(wire.SubgroupHeader{Group: p.groups, Mode: wire.SubgroupIDZero, Priority: 10, FirstObject: true}, moqt.Object{}, doc); err != nil {
+	h := wire.SubgroupHeader{Group: p.groups, Mode: wire.SubgroupIDZero, Priority: 10, FirstObject: true}
+	if err := p.cat.WriteObject(h, moqt.Object{}, doc); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -246,24 +272,38 @@ func (p *publisher) run(ctx context.Context, t *testing.T) {
 // frame publishes one frame of every camera.
 func (p *publisher) frame() error {
 	p.groups++
-	g := pointcloud.Grid{Width: testWidth, Height: testHeight, Depth: make([]uint16, testWidth*testHeight), Color: make([]byte, 3*testWidth*testHeight)}
+	return p.encode(len(p.tracks), time.Now(), func(camera, description int, b []byte) error {
+		h := wire.SubgroupHeader{
+			Group: p.groups, Subgroup: uint64(description), Mode: wire.SubgroupIDExplicit,
+			Priority: uint8(64 + description), FirstObject: true,
+		}
+		return p.tracks[camera].WriteObject(h, moqt.Object{ID: uint64(description)}, b)
+	})
+}
+
+// encode encodes one frame of every camera and passes each description to write.
+func (p *publisher) encode(cameras int, captured time.Time, write func(camera, description int, b []byte) error) error {
+	g := pointcloud.Grid{
+		Width:  testWidth,
+		Height: testHeight,
+		Depth:  make([]uint16, testWidth*testHeight),
+		Color:  make([]byte, 3*testWidth*testHeight),
+	}
 	for i := range g.Depth {
-		g.Depth[i] = uint16(1000 + i%testWidth*10 + rand.IntN(32)) // noise, which does not compress
+		g.Depth[i] = uint16(1000 + i%testWidth*10 + rand.IntN(32)) // incompressible noise
 	}
 	for i := range g.Color {
 		g.Color[i] = byte(rand.Uint32())
 	}
-	captured := uint64(time.Now().UnixMicro())
-	for n, t := range p.tracks {
+	for n := range cameras {
 		for d := range p.descriptions {
 			b, err := p.enc.Encode(nil, pointcloud.Header{
-				Sequence: p.next, CaptureTime: captured, Camera: uint16(n), Descriptions: uint8(p.descriptions),
+				Sequence: p.next, CaptureTime: uint64(captured.UnixMicro()), Camera: uint16(n), Descriptions: uint8(p.descriptions),
 			}, &pointcloud.Frame{Layout: pointcloud.LayoutGrid, Grid: g}, d)
 			if err != nil {
 				return err
 			}
-			h := wire.SubgroupHeader{Group: p.groups, Subgroup: uint64(d), Mode: wire.SubgroupIDExplicit, Priority: uint8(64 + d), FirstObject: true}
-			if err := t.WriteObject(h, moqt.Object{ID: uint64(d)}, b); err != nil {
+			if err := write(n, d, b); err != nil {
 				return err
 			}
 		}

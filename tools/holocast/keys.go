@@ -8,7 +8,7 @@ import (
 	"holocast/tools/holocast/player"
 )
 
-// key is what a key on the terminal means to play.
+// key is a key press's action in play.
 type key int
 
 const (
@@ -23,13 +23,13 @@ const (
 	keyQuit
 )
 
-// How far keys move.
+// Seek distances of the keys.
 const (
 	keyStep    = 5 * time.Second
 	keyFarStep = time.Minute
 )
 
-// press does what a key means.
+// press performs a key's action.
 func (k key) press(p *player.Player) error {
 	switch k {
 	case keyToggle:
@@ -50,13 +50,13 @@ func (k key) press(p *player.Player) error {
 	return nil
 }
 
-// escapes are the sequences of keys that are no characters, without ESC (ECMA-48 and xterm).
+// escapes maps escape sequences of keys, without ESC, to actions (ECMA-48 and xterm).
 var escapes = map[string]key{
 	"[A": keyFarForward, "[B": keyFarBack, "[C": keyForward, "[D": keyBack, "[H": keyBeginning, "[1~": keyBeginning,
 	"OA": keyFarForward, "OB": keyFarBack, "OC": keyForward, "OD": keyBack, "OH": keyBeginning,
 }
 
-// nextKey reads a key. An error is the input's.
+// nextKey reads a key. Errors are the input's.
 func nextKey(r *bufio.Reader) (key, error) {
 	b, err := r.ReadByte()
 	if err != nil {
@@ -89,7 +89,7 @@ func nextKey(r *bufio.Reader) (key, error) {
 	return escapes[seq], nil
 }
 
-// followKeys sends the keys that are pressed until the input ends.
+// followKeys sends pressed keys until the input ends.
 func followKeys(in io.Reader, keys chan<- key) {
 	r := bufio.NewReader(in)
 	for {

@@ -6,16 +6,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readKeys has a terminal hand on every key as it is pressed, until restore is called; Ctrl-C
-// stays what it is. Nothing comes of an input that is no terminal, or not this program's to
-// read.
+// readKeys reads single key presses from a terminal until restore is called; Ctrl-C keeps its
+// meaning. It returns nothing if the input is not a terminal or belongs to another process group.
 func readKeys(in *os.File) (keys <-chan key, restore func()) {
 	fd := int(in.Fd())
 	before, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 	if err != nil {
 		return nil, func() {}
 	}
-	// A program in the background would be stopped.
+	// Reading a terminal in the background would stop the program.
 	if group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP); err != nil || group != unix.Getpgrp() {
 		return nil, func() {}
 	}

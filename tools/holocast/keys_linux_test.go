@@ -25,7 +25,7 @@ func TestKeys(t *testing.T) {
 		{"arrows", "\x1b[A\x1b[B\x1b[C\x1b[D", []key{keyFarForward, keyFarBack, keyForward, keyBack}},
 		{"arrows in application mode", "\x1bOA\x1bOD", []key{keyFarForward, keyBack}},
 		{"home", "\x1b[H\x1b[1~", []key{keyBeginning, keyBeginning}},
-		{"keys of no use", "\x1b[15~ \x1b[1;5C ", []key{keyNone, keyToggle, keyNone, keyToggle}},
+		{"unassigned keys", "\x1b[15~ \x1b[1;5C ", []key{keyNone, keyToggle, keyNone, keyToggle}},
 		{"escape", "\x1b", []key{keyNone}},
 		{"no sequence", "\x1b[" + strings.Repeat("1", 20), nil},
 	} {
@@ -48,7 +48,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// terminal makes a pseudo-terminal.
+// terminal opens a pseudo-terminal.
 func terminal(t *testing.T) (master, slave *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -70,13 +70,13 @@ func terminal(t *testing.T) (master, slave *os.File) {
 	return master, slave
 }
 
-// Keys pause a replay and move about in it.
+// TestPlayKeys controls a player by keys: pause, seek to the beginning, shared replay, quit.
 func TestPlayKeys(t *testing.T) {
 	t.Parallel()
 	port := freePort(t)
 	startRelay(t, port)
 	first := filepath.Join(t.TempDir(), "first.mcap")
-	recordSession(t, port, first)
+	writeRecording(t, first)
 	url := sessionURL(port, "again")
 	start(t, "holocast", "replay", first, url, "--loop")
 	master, slave := terminal(t)
@@ -113,6 +113,6 @@ func TestPlayKeys(t *testing.T) {
 	}
 	after, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
 	if err != nil || *after != *before {
-		t.Errorf("the terminal is left as %+v, %v; it was %+v", after, err, before)
+		t.Errorf("terminal settings %+v, %v; before %+v", after, err, before)
 	}
 }

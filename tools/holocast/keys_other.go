@@ -4,5 +4,5 @@ package main
 
 import "os"
 
-// readKeys reads none: terminals differ.
+// readKeys reads no keys on this system.
 func readKeys(*os.File) (keys <-chan key, restore func()) { return nil, func() {} }

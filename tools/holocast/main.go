@@ -42,18 +42,21 @@ func command() *cobra.Command {
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			var l slog.Level
 			if err := l.UnmarshalText([]byte(level)); err != nil {
-				return fmt.Errorf("--log-level %q is not debug, info, warn or error", level)
+				return fmt.Errorf("--log-level %q: want debug, info, warn or error", level)
 			}
 			slog.SetDefault(slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: l})))
 			return nil
 		},
 	}
 	c.PersistentFlags().StringVar(&level, "log-level", "warn", "debug, info, warn or error")
-	c.AddCommand(playCommand(), bridgeCommand(), monitorCommand(), recordCommand(), replayCommand(), prepareCommand(), exportCommand(), demoCommand(), doctorCommand(), traceCommand(), movedCommand("bench"), movedCommand("lab"))
+	c.AddCommand(
+		playCommand(), bridgeCommand(), monitorCommand(), recordCommand(), replayCommand(), prepareCommand(),
+		exportCommand(), demoCommand(), doctorCommand(), traceCommand(), movedCommand("bench"), movedCommand("lab"),
+	)
 	return c
 }
 
-// movedCommand reports the new home of a subcommand that left for holocast-lab.
+// movedCommand reports that a subcommand moved to holocast-lab.
 func movedCommand(name string) *cobra.Command {
 	return &cobra.Command{
 		Use:                name,

@@ -25,9 +25,8 @@ func monitorCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "monitor URL",
 		Short: "Serve frame rate and frame delay of a session's viewers to Prometheus",
-		Long: `Reads the receipts of a session's viewers, one for every frame shown, and serves
-frame rate, frame delay and lost frames of each viewer under /metrics. It waits for a
-relay that is not there.`,
+		Long: `Reads the receipts of a session's viewers, one per displayed frame, and serves each viewer's frame
+rate, frame delay and lost frames under /metrics. It waits for a missing relay.`,
 		Example: `  holocast monitor moqt://localhost:4443/demo
   curl http://localhost:9191/metrics`,
 		Args: service.Arguments,
@@ -41,7 +40,7 @@ relay that is not there.`,
 	return c
 }
 
-// monitor serves the viewers' figures until ctx ends.
+// monitor serves the viewers' metrics until ctx ends.
 func monitor(ctx context.Context, target connect.Target, address string, stdout io.Writer) error {
 	ns, err := target.Namespace()
 	if err != nil {
@@ -77,15 +76,15 @@ func monitor(ctx context.Context, target connect.Target, address string, stdout 
 }
 
 const (
-	// watching is how long after its last receipt a viewer counts as one.
+	// watching is the time since the last receipt for which a viewer counts as present.
 	watching = 5 * time.Second
-	// forgetViewer is how long after its last receipt a viewer's figures are kept.
+	// forgetViewer is the time since the last receipt after which a viewer's metrics are removed.
 	forgetViewer = time.Minute
-	// maxViewers bounds the memory: further viewers are not measured one by one.
+	// maxViewers bounds the memory: later viewers have no metrics of their own.
 	maxViewers = 500
 )
 
-// viewers are the viewers of a session, as their receipts show them.
+// viewers tracks a session's viewers by their receipts.
 type viewers struct {
 	namespace moqt.Namespace
 	delays    prometheus.Histogram
@@ -95,10 +94,10 @@ type viewers struct {
 	all       map[string]*viewer
 }
 
-// viewer is one track of receipts.
+// viewer is one receipts track.
 type viewer struct {
 	meter qoe.Meter
-	last  time.Time // receipt
+	last  time.Time // time of the last receipt
 }
 
 func newViewers(ns moqt.Namespace) *viewers {
@@ -115,12 +114,12 @@ func (v *viewers) setConnected(yes bool) {
 	v.connected = yes
 }
 
-// handler takes the receipts that viewers PUBLISH.
+// handler accepts the viewers' receipts tracks.
 func (v *viewers) handler() moqt.Handler {
 	return moqt.Handler{Publish: func(r *moqt.PublishRequest) {
 		name, ok := strings.CutPrefix(r.Track.Name, connect.ReceiptsPrefix)
 		if !ok || !r.Track.Namespace.HasPrefix(v.namespace) {
-			_ = r.Reject(wire.RequestUninterested, "no receipts of this session")
+			_ = r.Reject(wire.RequestUninterested, "not a receipts track of this session")
 			return
 		}
 		sub, err := r.Accept(moqt.SubscribeOptions{})
@@ -143,7 +142,7 @@ func (v *viewers) handler() moqt.Handler {
 	}}
 }
 
-// shown counts a frame that a viewer showed.
+// shown counts a displayed frame.
 func (v *viewers) shown(name string, r qoe.Receipt, now time.Time) {
 	v.delays.Observe(r.Delay.Seconds())
 	v.mu.Lock()
@@ -161,7 +160,7 @@ func (v *viewers) shown(name string, r qoe.Receipt, now time.Time) {
 	one.meter.Shown(qoe.Frame{Camera: r.Camera, Sequence: r.Sequence, Shown: now, Delay: r.Delay})
 }
 
-// forget drops the viewers that left long ago.
+// forget removes viewers that left long ago.
 func (v *viewers) forget(now time.Time) {
 	for name, one := range v.all {
 		if now.Sub(one.last) > forgetViewer {
@@ -175,11 +174,18 @@ func (v *viewers) metrics() *service.Metrics {
 	var (
 		connected = m.Gauge("monitor_connected", "1 while the monitor is connected to the relay.")
 		sessions  = m.Gauge("sessions", "Viewers that sent a receipt in the last 5 s.")
-		rate      = m.Gauge("frames_per_second", "Distinct frames that a viewer showed in the last second, mean of its cameras.", "viewer")
-		delay     = m.Gauge("frame_delay_quantile_seconds", "Frame delay of a viewer over the last 5 s.", "viewer", "quantile")
-		jitter    = m.Gauge("jitter_seconds", "Jitter of a viewer's frame delay (RFC 3550, section 6.4.1).", "viewer")
-		frames    = m.Counter("frames_total", "Distinct frames that a viewer showed.", "viewer")
-		lost      = m.Gauge("lost_frames", "Gaps in the sequence numbers of the frames that a viewer showed, less those filled later.", "viewer")
+		rate      = m.Gauge(
+			"frames_per_second", "Distinct frames displayed in the last second, mean of the viewer's cameras.", "viewer",
+		)
+		delay = m.Gauge(
+			"frame_delay_quantile_seconds", "Quantiles of a viewer's frame delay over the last 5 s.", "viewer",
+			"quantile",
+		)
+		jitter = m.Gauge("jitter_seconds", "Jitter of a viewer's frame delay (RFC 3550, section 6.4.1).", "viewer")
+		frames = m.Counter("frames_total", "Distinct frames displayed by a viewer.", "viewer")
+		lost   = m.Gauge(
+			"lost_frames", "Gaps in the sequence numbers of displayed frames, minus those filled later.", "viewer",
+		)
 	)
 	m.Read(func(put service.Put) {
 		now := time.Now()
@@ -191,7 +197,8 @@ func (v *viewers) metrics() *service.Metrics {
 			s := one.meter.Live(now)
 			if now.Sub(one.last) <= watching {
 				present++
-				for quantile, ms := range map[string]float64{"0.5": s.FrameDelayMS.P50, "0.95": s.FrameDelayMS.P95, "0.99": s.FrameDelayMS.P99} {
+				d := s.FrameDelayMS
+				for quantile, ms := range map[string]float64{"0.5": d.P50, "0.95": d.P95, "0.99": d.P99} {
 					put(delay, ms/1e3, name, quantile)
 				}
 				put(jitter, s.JitterMS/1e3, name)

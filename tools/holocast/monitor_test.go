@@ -20,8 +20,11 @@ func TestViewers(t *testing.T) {
 	v := newViewers(moqt.Namespace{"holocast", "test"})
 	now := time.Now()
 	for i := range 10 {
-		if i != 4 { // a frame is lost
-			v.shown("a", qoe.Receipt{Sequence: uint32(i), Delay: 40 * time.Millisecond}, now.Add(time.Duration(i-10)*30*time.Millisecond))
+		if i != 4 { // one frame lost
+			v.shown(
+				"a", qoe.Receipt{Sequence: uint32(i), Delay: 40 * time.Millisecond},
+				now.Add(time.Duration(i-10)*30*time.Millisecond),
+			)
 		}
 	}
 	v.shown("left", qoe.Receipt{Delay: time.Second}, now.Add(-2*watching))
@@ -54,7 +57,7 @@ holocast_viewer_sessions 1
 	}
 }
 
-// More viewers than are kept do not take more memory.
+// TestViewersBounded checks that the monitor limits the number of viewers it remembers.
 func TestViewersBounded(t *testing.T) {
 	v := newViewers(nil)
 	now := time.Now()
@@ -62,12 +65,11 @@ func TestViewersBounded(t *testing.T) {
 		v.shown(fmt.Sprint(i), qoe.Receipt{}, now)
 	}
 	if len(v.all) != maxViewers {
-		t.Errorf("%d viewers are kept, at most %d are to be", len(v.all), maxViewers)
+		t.Errorf("%d viewers kept, want at most %d", len(v.all), maxViewers)
 	}
 }
 
-// A viewer that plays a session shows up in the metrics of a monitor that was there before
-// the session.
+// TestMonitor checks that a monitor started before the session reports its viewer.
 func TestMonitor(t *testing.T) {
 	t.Parallel()
 	port := freePort(t)
@@ -75,7 +77,7 @@ func TestMonitor(t *testing.T) {
 	url := sessionURL(port, "demo")
 	m := start(t, "holocast", "monitor", url, "--http", "127.0.0.1:0")
 	var address string
-	until(t, "the monitor's start", func() bool {
+	until(t, "a listening monitor", func() bool {
 		found := regexp.MustCompile(`http://(\S+)/metrics`).FindStringSubmatch(m.Stdout.String())
 		if found == nil {
 			return false
@@ -87,7 +89,7 @@ func TestMonitor(t *testing.T) {
 	start(t, "holocast", "play", url, "--wait")
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	shown := regexp.MustCompile(`(?m)^holocast_viewer_frames_total\{viewer="[0-9a-f]+"\} [1-9]`)
-	until(t, "a frame of the viewer's", func() bool {
+	until(t, "a displayed frame", func() bool {
 		r, err := client.Get(address)
 		if err != nil {
 			return false

@@ -31,7 +31,7 @@ import (
 	"holocast/tools/holocast/player/sphere"
 )
 
-// playOptions are the flags of play.
+// playOptions holds the flags of play.
 type playOptions struct {
 	target     connect.Target
 	cameras    []int
@@ -52,7 +52,7 @@ type playOptions struct {
 	noDecode    bool
 
 	from   time.Duration
-	own    bool // --from was given
+	own    bool // --from is set
 	script []player.Cue
 }
 
@@ -60,25 +60,26 @@ func playCommand() *cobra.Command {
 	o := playOptions{trace: trace.Config{Every: trace.DefaultEvery}}
 	c := &cobra.Command{
 		Use:   "play URL",
-		Short: "Receive a session, show its frame rate and frame delay",
-		Long: `Receives a session as a viewer does, decodes every frame and shows frame rate,
-frame delay (captured to decoded, on the relay's clock), points per frame, bit
-rate and lost frames. It goes on when the publisher or the relay comes back.
+		Short: "Receive a session and show its frame rate and frame delay",
+		Long: `Receives a session as a viewer does, decodes every frame and shows frame rate, frame delay
+(capture to decoded, on the relay's clock), points per frame, bit rate and lost frames. It
+continues when the publisher or the relay returns after an outage.
 
-Of 360° video it shows the frame rate, how good the viewport is, how much of it tiles show,
-stalls, wasted bytes, and the time from a turn of the head to a sharp tile. --gaze moves the
-head as recorded: CSV with the columns t and x, y, z (right, up, forward) or yaw, pitch
-(degrees), and perhaps video, user: FILE:VIDEO/USER picks one of several, the others of
-that video are the crowd that helps to predict the gaze.
+For 360° video it shows the frame rate, the PSNR of the viewport, the share of the viewport
+covered by tiles, stalls, wasted bytes, and the time from a turn of the head to a sharp tile.
+--gaze moves the head along a recorded trace: a CSV file with the columns t and either x, y, z
+(right, up, forward) or yaw, pitch (degrees), and optionally video and user. FILE:VIDEO/USER
+selects one trace; the video's other traces help to predict the gaze.
 
-Of a replay each viewer may play the recording by itself, without anybody else's noticing:
---from begins there. --seek AT:TO goes to TO when it gets to AT, and --pause-at AT pauses it,
-AT:TIME for so long; in the order in which they are given, each once. It ends with the recording.
-On a terminal the space bar pauses and continues, ← and → move 5 s, ↓ and ↑ a minute, Home goes to
-the beginning, L returns to the replay that all viewers share, Q quits.
+A viewer of a replay can play the recording at its own pace, without affecting other viewers.
+--from sets the start position. --seek AT:TO moves from position AT to TO; --pause-at AT pauses
+at AT, and AT:DURATION resumes after DURATION. Seeks and pauses apply once each, in the given
+order. Playback ends with the recording. On a terminal, the space bar pauses and resumes, ← and →
+seek by 5 s, ↓ and ↑ by a minute, Home seeks to the beginning, L returns to the shared replay and
+Q quits.
 
-A receipt of every frame goes back on the track receipts/<viewer> of the session,
-a datagram of 200 to 240 bytes.`,
+The player sends a receipt for every frame on the session's track receipts/<viewer>, a datagram
+of 200 to 240 bytes.`,
 		Example: `  holocast play moqt://localhost:4443/demo
   holocast play https://relay.example/studio --camera 0 --duration 10s --json
   holocast play moqt://localhost:4443/demo --duration 5s --png cloud.png --ply cloud.ply
@@ -99,48 +100,62 @@ a datagram of 200 to 240 bytes.`,
 	o.target.AddFlags(f)
 	f.IntSliceVar(&o.cameras, "camera", nil, "cameras to play, by number (default all)")
 	f.StringVar(&o.quality, "quality", "", "quality of the tracks (default the best)")
-	f.DurationVar(&o.duration, "duration", 0, "stop this long after the first frame (default at the session's end or Ctrl-C)")
-	f.DurationVar(&o.timeout, "delivery-timeout", 0, "age at which an object is not worth sending any more (default the session's)")
-	f.BoolVar(&o.wait, "wait", false, "wait for a relay or a session that is not there yet")
-	f.BoolVar(&o.json, "json", false, "print what was measured as one JSON object, the last line of stdout")
+	f.DurationVar(
+		&o.duration, "duration", 0, "stop this long after the first frame (default at the session's end or Ctrl-C)",
+	)
+	f.DurationVar(&o.timeout, "delivery-timeout", 0, "age after which objects are not sent (default the session's)")
+	f.BoolVar(&o.wait, "wait", false, "wait for the relay and the session to appear")
+	f.BoolVar(&o.json, "json", false, "print the measurements as one JSON object, the last line of stdout")
 	f.BoolVar(&o.noReceipts, "no-receipts", false, "send no receipts")
-	f.StringVar(&o.png, "png", "", "write a picture of the last frame, all cameras merged; of 360° video the viewport")
-	f.StringVar(&o.frames, "frames", "", "write a line for every frame shown to this CSV file (times in UNIX µs)")
+	f.StringVar(&o.png, "png", "", "write a picture of the last frame, all cameras merged; for 360° video the viewport")
+	f.StringVar(&o.frames, "frames", "", "write each displayed frame to this CSV file (times in UNIX µs)")
 	o.trace.AddFlags(f)
 	f.StringVar(&o.gaze, "gaze", "", "360°: head trace, FILE or FILE:VIDEO/USER (default straight ahead)")
-	f.StringVar(&o.crowd, "crowd", "", "360°: head traces of others, FILE or FILE:VIDEO (default the others of --gaze's video)")
+	f.StringVar(
+		&o.crowd, "crowd", "",
+		"360°: other viewers' head traces, FILE or FILE:VIDEO (default the others of --gaze's video)",
+	)
 	f.StringVar(&o.fov, "fov", "90x90", "360°: field of view, degrees, WIDTHxHEIGHT")
-	f.StringVar(&o.reference, "reference", "", "360°: the source's file, to compare the viewport with")
+	f.StringVar(&o.reference, "reference", "", "360°: the source file, for comparison with the viewport")
 	f.StringVar(&o.scheme, "scheme", sphere.Ours, "360°: how tiles are chosen: ours, whole, viewport, fixed or paper")
-	f.BoolVar(&o.noDecode, "no-decode", false, "360°: leave out decoding; viewport quality is then by the publisher's distortions alone")
-	f.DurationVar(&o.from, "from", 0, "of a replay: position to begin at")
-	f.Var(&cueValue{script: &o.script}, "seek", "of a replay: at a position go to another, AT:TO; repeatable")
-	f.Var(&cueValue{script: &o.script, pause: true}, "pause-at", "of a replay: pause at a position, AT for good or AT:TIME; repeatable")
+	f.BoolVar(
+		&o.noDecode, "no-decode", false, "360°: do not decode; rate the viewport by the publisher's distortions only",
+	)
+	f.DurationVar(&o.from, "from", 0, "replay: start position")
+	f.Var(&cueValue{script: &o.script}, "seek", "replay: at position AT seek to TO, AT:TO; repeatable")
+	f.Var(
+		&cueValue{script: &o.script, pause: true}, "pause-at",
+		"replay: pause at position AT, AT or AT:DURATION; repeatable",
+	)
 	f.StringVar(&o.ply, "ply", "", "write the last frame, all cameras merged")
 	return c
 }
 
-// play plays until the duration is over, the session ends or ctx does.
+// play plays until the duration is over, the session ends or ctx ends.
 func play(ctx context.Context, o playOptions, stdout io.Writer, stderr *os.File) error {
 	ns, err := o.target.Namespace()
 	if err != nil {
 		return err
 	}
-	for _, f := range []struct{ flag, path string }{{"png", o.png}, {"ply", o.ply}} { // now, not when all has been played
+	for _, f := range []struct{ flag, path string }{{"png", o.png}, {"ply", o.ply}} { // fail now instead of after playing
 		if info, err := os.Stat(filepath.Dir(f.path)); f.path != "" && (err != nil || !info.IsDir()) {
-			return fmt.Errorf("--%s: there is no folder %s", f.flag, filepath.Dir(f.path))
+			return fmt.Errorf("--%s: folder %s does not exist", f.flag, filepath.Dir(f.path))
 		}
 	}
 	if o.from < 0 {
 		return fmt.Errorf("--from %s is below 0", o.from)
 	}
-	tracer, err := trace.New(ctx, o.trace, trace.Program{Name: "holocast play", Version: service.Version()}, slog.Default())
+	tracer, err := trace.New(
+		ctx, o.trace, trace.Program{Name: "holocast play", Version: service.Version()}, slog.Default(),
+	)
 	if err != nil {
 		return err
 	}
 	defer tracer.Close()
-	cfg := player.Config{Namespace: ns, Cameras: o.cameras, Quality: o.quality, DeliveryTimeout: o.timeout, Wait: o.wait,
-		Own: o.own, From: o.from, Script: o.script}
+	cfg := player.Config{
+		Namespace: ns, Cameras: o.cameras, Quality: o.quality, DeliveryTimeout: o.timeout, Wait: o.wait,
+		Own: o.own, From: o.from, Script: o.script,
+	}
 	if !o.noReceipts {
 		cfg.Viewer = fmt.Sprintf("%08x", rand.Uint32())
 	}
@@ -174,15 +189,13 @@ func play(ctx context.Context, o playOptions, stdout io.Writer, stderr *os.File)
 	return json.NewEncoder(stdout).Encode(report)
 }
 
-// firstFramePatience is how long a session may take to show a frame, where there is
-// an end to playing it.
-const firstFramePatience = 20 * time.Second
+// playFirstFrameTimeout bounds the time to the first frame if playing has a time limit.
+const playFirstFrameTimeout = 20 * time.Second
 
-// decodePatience is how long what was seen of 360° video may still take to be decoded at the
-// end.
-const decodePatience = 30 * time.Second
+// decodeTimeout bounds the time for decoding the remaining 360° video at the end.
+const decodeTimeout = 30 * time.Second
 
-// watch plays and shows the live line. That ctx ended is no error where frames came.
+// watch plays and shows the live line. The end of ctx is not an error once frames have arrived.
 func watch(ctx context.Context, o playOptions, p *player.Player, stderr *os.File) (player.Report, error) {
 	playing, stop := context.WithCancel(ctx)
 	defer stop()
@@ -203,7 +216,7 @@ func watch(ctx context.Context, o playOptions, p *player.Player, stderr *os.File
 		case <-joined:
 			joined = nil
 			if o.duration > 0 {
-				limit = time.After(firstFramePatience)
+				limit = time.After(playFirstFrameTimeout)
 			}
 		case <-showing:
 			showing = nil
@@ -231,7 +244,7 @@ func watch(ctx context.Context, o playOptions, p *player.Player, stderr *os.File
 	}
 	line.end()
 	if v := p.Sphere(); v != nil {
-		finish, cancel := context.WithTimeout(ctx, decodePatience)
+		finish, cancel := context.WithTimeout(ctx, decodeTimeout)
 		v.Finish(finish)
 		cancel()
 	}
@@ -245,7 +258,7 @@ func watch(ctx context.Context, o playOptions, p *player.Player, stderr *os.File
 	return report, nil
 }
 
-// cueValue is a flag that adds to a script.
+// cueValue is a flag that appends to a script.
 type cueValue struct {
 	script *[]player.Cue
 	pause  bool
@@ -270,7 +283,7 @@ func (v *cueValue) Set(s string) (err error) {
 func position(s string) (time.Duration, error) {
 	d, err := time.ParseDuration(s)
 	if err != nil || d < 0 {
-		return 0, fmt.Errorf("%q is no position; write it like 1m30s", s)
+		return 0, fmt.Errorf("%q is not a position; write it like 1m30s", s)
 	}
 	return d, nil
 }
@@ -286,11 +299,12 @@ func (v *cueValue) Type() string {
 	return "AT:TO"
 }
 
-// sphere says how to play 360° video.
+// sphere returns the settings for 360° video.
 func (o playOptions) sphere() (*sphere.Config, error) {
 	cfg := &sphere.Config{Scheme: o.scheme, Decode: !o.noDecode, Reference: o.reference}
 	var w, h float64
-	if n, err := fmt.Sscanf(o.fov, "%gx%g", &w, &h); n != 2 || err != nil || !(w >= 10 && w <= 150 && h >= 10 && h <= 150) {
+	if n, err := fmt.Sscanf(o.fov, "%gx%g", &w, &h); n != 2 || err != nil ||
+		!(w >= 10 && w <= 150 && h >= 10 && h <= 150) {
 		return nil, fmt.Errorf("--fov %q: want WIDTHxHEIGHT, each 10 to 150 degrees", o.fov)
 	}
 	cfg.Viewport = tile360.Degrees(w, h)
@@ -343,7 +357,7 @@ func splitTrace(s string) (path, video, user string) {
 	return s[:at], video, user
 }
 
-// writePictures writes the files that were asked for.
+// writePictures writes the requested files.
 func (o playOptions) writePictures(p *player.Player) error {
 	if o.png == "" && o.ply == "" {
 		return nil
@@ -375,7 +389,7 @@ func (o playOptions) writePictures(p *player.Player) error {
 	return writeFile(o.png, func(w io.Writer) error { return render.PNG(w, opts, clouds...) })
 }
 
-// writeFile writes a file whole or not at all.
+// writeFile writes a file completely or not at all.
 func writeFile(path string, write func(io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".holocast-*")
 	if err != nil {
@@ -392,7 +406,7 @@ func writeFile(path string, write func(io.Writer) error) error {
 	return nil
 }
 
-// liveLine shows one line that is redrawn on a terminal and repeated elsewhere.
+// liveLine shows a line that is redrawn on terminals and repeated elsewhere.
 type liveLine struct {
 	f        *os.File
 	terminal bool

@@ -21,14 +21,13 @@ func prepareCommand() *cobra.Command {
 	var o prepareOptions
 	c := &cobra.Command{
 		Use:   "prepare FILM FOLDER",
-		Short: "Encode a 360° film as tiles, to be published again and again",
-		Long: `Cuts a 360° film into tiles and encodes each at several qualities, more slowly and better
-than a live encoder can. The folder then holds CMAF files, the session's catalog, the
-tiles' rates and distortions, and a manifest of MPEG-DASH for other people's players.
-Interrupted, by Ctrl-C or a full disk, the same command goes on where it was.
+		Short: "Encode a 360° film as tiles for repeated publishing",
+		Long: `Cuts a 360° film into tiles and encodes each at several qualities, with slower and better presets
+than a live encoder. The folder contains CMAF files, the session's catalog, the tiles' rates and
+distortions, and an MPEG-DASH manifest for other players. Run the same command again to resume after
+Ctrl-C or a full disk.
 
-FILM is whatever FFmpeg decodes and shows a whole sphere, in equirectangular
-projection, for one eye or for two.`,
+FILM is any input of FFmpeg with equirectangular projection, mono or stereo.`,
 		Example: `  holocast prepare panorama.mp4 tour
   holocast prepare panorama.mp4 tour --qualities 8 --preset slow
   holocast replay tour moqt://localhost:4443/tour --loop`,
@@ -40,9 +39,12 @@ projection, for one eye or for two.`,
 	f := c.Flags()
 	f.StringVar(&o.grid, "grid", "8x4", "tiles: columns x rows")
 	f.IntVar(&o.Qualities, "qualities", 5, "qualities of each tile, 1 to 8")
-	f.IntSliceVar(&o.Quantisers, "quantisers", nil, "quantisers of H.264 for the qualities, the worst first (default spread over 38 to 22)")
-	f.StringVar(&o.Preset, "preset", "medium", "what libx264 may take for better pictures: ultrafast, superfast and so on to veryslow")
-	f.StringVar(&o.Stereo, "stereo", "auto", "eyes in the film's pictures: auto, mono, top-bottom or side-by-side")
+	f.IntSliceVar(
+		&o.Quantisers, "quantisers", nil,
+		"H.264 quantizers of the qualities, lowest quality first (default spread over 38 to 22)",
+	)
+	f.StringVar(&o.Preset, "preset", "medium", "libx264 preset: ultrafast, superfast and so on to veryslow")
+	f.StringVar(&o.Stereo, "stereo", "auto", "stereo layout of the film: auto, mono, top-bottom or side-by-side")
 	f.StringVar(&o.size, "size", "", "scale one eye's picture to WxH pixels (default its own)")
 	return c
 }
@@ -74,7 +76,7 @@ func prepare(ctx context.Context, o prepareOptions, film, folder string, stdout 
 	if err != nil {
 		return err
 	}
-	defer func() { _ = s.Close() }() // only read
+	defer func() { _ = s.Close() }() // read-only
 	v := s.Video.Sphere
 	fmt.Fprintf(stdout, "%s: %.1f s of %d×%d tiles at %d qualities, in %s\n", folder, float64(s.Video.TrackDuration)/1000,
 		v.Columns, v.Rows, v.Qualities, time.Since(began).Round(time.Second))

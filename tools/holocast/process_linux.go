@@ -2,8 +2,8 @@ package main
 
 import "syscall"
 
-// childAttributes puts a child in a process group of its own, so that a terminal's
-// Ctrl-C reaches it only through us, and has the kernel stop it should we die.
+// childAttributes starts a child in its own process group, which a terminal's Ctrl-C does not
+// reach, and has the kernel terminate it with this process.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -4,6 +4,6 @@ package main
 
 import "syscall"
 
-// childAttributes puts a child in a process group of its own, so that a terminal's
-// Ctrl-C reaches it only through us.
+// childAttributes starts a child in its own process group, which a terminal's Ctrl-C does not
+// reach.
 func childAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/term"
 )
 
-// bar is a progress bar on stderr, where that is a terminal; elsewhere nothing.
+// bar is a progress bar on stderr if that is a terminal.
 type bar struct {
 	p     *progressbar.ProgressBar
 	timed bool
@@ -23,19 +23,19 @@ func newBar(what string, max int64, o ...progressbar.Option) *bar {
 	return &bar{p: progressbar.NewOptions64(max, o...)}
 }
 
-// newBytesBar counts bytes of a work whose end is not known.
+// newBytesBar counts bytes without a known total.
 func newBytesBar(what string) *bar {
 	return newBar(what, -1, progressbar.OptionShowBytes(true))
 }
 
-// newTimeBar counts towards a duration.
+// newTimeBar shows progress through a duration.
 func newTimeBar(what string, d time.Duration) *bar {
 	b := newBar(what, d.Milliseconds(), progressbar.OptionSetPredictTime(true))
 	b.timed = true
 	return b
 }
 
-// newCountBar counts things.
+// newCountBar shows progress through n items.
 func newCountBar(what string, n int64) *bar {
 	return newBar(what, n, progressbar.OptionShowCount())
 }

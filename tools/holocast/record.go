@@ -31,9 +31,9 @@ func recordCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "record URL FILE.mcap",
 		Short: "Record a session",
-		Long: `Records every object of a session, its catalog's tracks and the viewers' receipts,
-exactly as received and with its arrival time, in an MCAP file that replay publishes again. Ctrl-C ends it in order;
-after a crash or on a full disk the file replays up to its last second.`,
+		Long: `Records every object of a session, from the catalog's tracks and the viewers' receipts, unchanged
+and with its arrival time. The MCAP file can be published with replay. Ctrl-C ends the recording
+cleanly. After a crash or on a full disk at most the last second is lost.`,
 		Example: `  holocast record moqt://localhost:4443/demo demo.mcap
   holocast record moqt://localhost:4443/demo demo.mcap --duration 30s --wait`,
 		Args: service.Arguments,
@@ -45,18 +45,18 @@ after a crash or on a full disk the file replays up to its last second.`,
 	f := c.Flags()
 	o.target.AddFlags(f)
 	f.DurationVar(&o.duration, "duration", 0, "stop after this long (default at the session's end or Ctrl-C)")
-	f.BoolVar(&o.wait, "wait", false, "wait for a relay or a session that is not there yet")
-	f.BoolVar(&o.all, "all", false, "record every track published in the session's namespace, not only the catalog's and receipts")
-	f.BoolVar(&o.json, "json", false, "print what was recorded as one JSON object, the last line of stdout")
+	f.BoolVar(&o.wait, "wait", false, "wait for the relay and the session to appear")
+	f.BoolVar(&o.all, "all", false, "record every track in the session's namespace, not only the catalog's and receipts")
+	f.BoolVar(&o.json, "json", false, "print a summary as one JSON object, the last line of stdout")
 	return c
 }
 
-// recorded is what record says at its end.
+// recorded is the final summary.
 type recorded struct {
 	File    string  `json:"file"`
 	Objects uint64  `json:"objects"`
-	Records uint64  `json:"records"` // messages in the file: one an object, one more for each subgroup whose end came late
-	Bytes   uint64  `json:"bytes"`   // of payloads
+	Records uint64  `json:"records"` // messages: objects, and subgroup ends that arrived separately
+	Bytes   uint64  `json:"bytes"`   // payload bytes
 	Seconds float64 `json:"seconds"`
 }
 
@@ -65,7 +65,9 @@ func record(ctx context.Context, o recordOptions, path string, stdout io.Writer)
 	if err != nil {
 		return err
 	}
-	w, err := recording.Create(path, map[string]string{"url": o.target.Address(), "program": "holocast " + service.Version(wire.ALPN)})
+	w, err := recording.Create(
+		path, map[string]string{"url": o.target.Address(), "program": "holocast " + service.Version(wire.ALPN)},
+	)
 	if err != nil {
 		return err
 	}
@@ -97,7 +99,7 @@ func record(ctx context.Context, o recordOptions, path string, stdout io.Writer)
 		case err = <-ended:
 			going = false
 		case <-sync.C:
-			_ = w.Sync() // what is wrong with the file, Write says too
+			_ = w.Sync() // Write reports errors too
 		case now := <-tick.C:
 			select {
 			case <-r.Joined():
@@ -117,7 +119,7 @@ func record(ctx context.Context, o recordOptions, path string, stdout io.Writer)
 	bar.end()
 	switch {
 	case r.Err() != nil:
-		return r.Err() // the file's error; the connection ended because of it
+		return r.Err() // the file's error, which ended the connection
 	case err != nil && running.Err() == nil:
 		return err
 	}
@@ -126,10 +128,18 @@ func record(ctx context.Context, o recordOptions, path string, stdout io.Writer)
 	if n == 0 {
 		return errors.New("nothing was recorded")
 	}
-	sum := recorded{File: path, Objects: n, Records: records, Bytes: bytes, Seconds: time.Since(began).Round(time.Millisecond).Seconds()}
+	sum := recorded{
+		File:    path,
+		Objects: n,
+		Records: records,
+		Bytes:   bytes,
+		Seconds: time.Since(began).Round(time.Millisecond).Seconds(),
+	}
 	if o.json {
 		return json.NewEncoder(stdout).Encode(sum)
 	}
-	fmt.Fprintf(stdout, "%s: %d objects in %d records, %.1f MB, %.1f s\n", path, n, records, float64(bytes)/1e6, sum.Seconds)
+	fmt.Fprintf(
+		stdout, "%s: %d objects in %d records, %.1f MB, %.1f s\n", path, n, records, float64(bytes)/1e6, sum.Seconds,
+	)
 	return nil
 }

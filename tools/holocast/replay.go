@@ -30,21 +30,19 @@ func replayCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "replay FILE.mcap|FOLDER URL",
 		Short: "Publish a recorded session again",
-		Long: `Publishes a recording's objects again, bit for bit and with their timing, under the
-session that the URL names. With --loop each further pass raises the group IDs, so
-that they go on ascending; nothing else changes. A recording that was cut off is
-replayed up to where it can be read.
+		Long: `Publishes a recording's objects unchanged and with their original timing, as the session in the
+URL. --loop increases the group IDs in every pass; everything else stays the same. A truncated
+recording is replayed up to its last readable object.
 
-A FOLDER that prepare wrote, of 360° video, is replayed like the recording of a session
-that streamed it.
+FOLDER is 360° video written by prepare. It is replayed like the recording of a session.
 
-Viewers that can, such as the web viewer, pause the recording and move about in it, each
-for itself, while it is replayed.
+Viewers that support it, such as the web viewer, can pause and seek in the recording on their own
+while it is replayed.
 
-Players tell a replay from a live session and count its frame delay from a frame's
-arrival, because its capture is long past. With --live frames get new numbers and the
-time they are sent as their capture time, and players take them for live ones: frames
-that were encoded before load a network like a camera, at a fraction of the work.`,
+Players recognize a replay and measure frame delay from a frame's arrival, since the capture is
+long past. --live gives frames new sequence numbers and sets the capture time to the time of
+sending, so that players treat them as live. The network load then equals that of a camera, at a
+fraction of the CPU time.`,
 		Example: `  holocast replay demo.mcap moqt://localhost:4443/again
   holocast replay demo.mcap moqt://localhost:4443/again --loop --speed 0.5
   holocast replay demo.mcap moqt://localhost:4443/again --wait-viewer
@@ -57,19 +55,19 @@ that were encoded before load a network like a camera, at a fraction of the work
 	}
 	f := c.Flags()
 	o.target.AddFlags(f)
-	f.Float64Var(&o.speed, "speed", 1, "how much faster than recorded")
-	f.BoolVar(&o.loop, "loop", false, "begin again at the end, until Ctrl-C")
-	f.BoolVar(&o.waitViewer, "wait-viewer", false, "begin when somebody subscribes to a track beside the catalog")
-	f.BoolVar(&o.live, "live", false, "let frames look captured now, not replayed")
-	f.BoolVar(&o.json, "json", false, "print what was replayed as one JSON object, the last line of stdout")
+	f.Float64Var(&o.speed, "speed", 1, "playback speed relative to the recording")
+	f.BoolVar(&o.loop, "loop", false, "loop until Ctrl-C")
+	f.BoolVar(&o.waitViewer, "wait-viewer", false, "start when a viewer subscribes to a media track")
+	f.BoolVar(&o.live, "live", false, "give frames new capture times, as if live")
+	f.BoolVar(&o.json, "json", false, "print a summary as one JSON object, the last line of stdout")
 	return c
 }
 
-// replayed is what replay says at its end.
+// replayed is the final summary.
 type replayed struct {
 	File      string  `json:"file"`
 	Objects   uint64  `json:"objects"`
-	Unsent    uint64  `json:"unsent"` // subgroups and datagrams the relay could not be sent in time
+	Unsent    uint64  `json:"unsent"` // subgroups and datagrams not sent in time
 	Seconds   float64 `json:"seconds"`
 	Truncated bool    `json:"truncated"`
 }
@@ -82,7 +80,9 @@ func runReplay(ctx context.Context, o replayOptions, path string, stdout io.Writ
 	if o.speed <= 0 {
 		return fmt.Errorf("--speed %v is not above 0", o.speed)
 	}
-	r, err := replay.Open(path, replay.Config{Namespace: ns, Speed: o.speed, Loop: o.loop, WaitViewer: o.waitViewer, Live: o.live})
+	r, err := replay.Open(
+		path, replay.Config{Namespace: ns, Speed: o.speed, Loop: o.loop, WaitViewer: o.waitViewer, Live: o.live},
+	)
 	if err != nil {
 		return err
 	}
@@ -135,13 +135,21 @@ func runReplay(ctx context.Context, o replayOptions, path string, stdout io.Writ
 		return err
 	}
 	n, _, _ := r.Progress()
-	sum := replayed{File: path, Objects: n, Unsent: r.Unsent(), Seconds: time.Since(began).Round(time.Millisecond).Seconds(), Truncated: r.Info.Truncated != nil}
+	sum := replayed{
+		File:      path,
+		Objects:   n,
+		Unsent:    r.Unsent(),
+		Seconds:   time.Since(began).Round(time.Millisecond).Seconds(),
+		Truncated: r.Info.Truncated != nil,
+	}
 	if o.json {
 		return json.NewEncoder(stdout).Encode(sum)
 	}
 	fmt.Fprintf(stdout, "%s: %d objects in %.1f s\n", path, n, sum.Seconds)
 	if sum.Unsent > 0 {
-		return fmt.Errorf("%d subgroups or datagrams could not be sent in time: the path to the relay is too slow", sum.Unsent)
+		return fmt.Errorf(
+			"%d subgroups or datagrams could not be sent in time: the path to the relay is too slow", sum.Unsent,
+		)
 	}
 	return nil
 }

@@ -20,24 +20,23 @@ func traceCommand() *cobra.Command {
 	var frames int
 	c := &cobra.Command{
 		Use:   "trace",
-		Short: "Show where single frames spend their time, from capture to display",
+		Short: "Show where frames spend their time, from capture to display",
 		Long: `Receives the traces that capture-server, relay and holocast play send with
---trace http://localhost:4318, and draws each traced frame: what every program did
-with it, and when, on the relay's clock. It is a small OpenTelemetry collector (OTLP over
-HTTP), for a look; others keep traces.`,
+--trace http://localhost:4318, and draws a timeline of each traced frame across the programs, on the
+relay's clock. It is a small OpenTelemetry collector (OTLP over HTTP) that stores nothing.`,
 		Example: `  holocast trace --svg frame.svg`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return showTraces(cmd.Context(), cmd.OutOrStdout(), listen, frames, svg)
 		},
 	}
-	c.Flags().StringVar(&listen, "listen", "127.0.0.1:4318", "TCP address that programs send their spans to")
+	c.Flags().StringVar(&listen, "listen", "127.0.0.1:4318", "TCP address for spans from the programs")
 	c.Flags().IntVar(&frames, "frames", 0, "end after this many frames (default at Ctrl-C)")
 	c.Flags().StringVar(&svg, "svg", "", "also draw the last frame into this file")
 	return c
 }
 
-// showTraces prints traced frames until there were so many, or ctx ends.
+// showTraces prints traced frames until it has printed the given number, or ctx ends.
 func showTraces(ctx context.Context, stdout io.Writer, listen string, frames int, svg string) error {
 	web, err := service.ListenHTTP("--listen", listen, slog.Default())
 	if err != nil {
@@ -61,7 +60,11 @@ func showTraces(ctx context.Context, stdout io.Writer, listen string, frames int
 				shown++
 				fmt.Fprintln(stdout, frameText(f))
 				if svg != "" {
-					if err := writeFile(svg, func(w io.Writer) error { _, err := io.WriteString(w, frameSVG(f)); return err }); err != nil {
+					err := writeFile(svg, func(w io.Writer) error {
+						_, err := io.WriteString(w, frameSVG(f))
+						return err
+					})
+					if err != nil {
 						return err
 					}
 				}
@@ -71,14 +74,17 @@ func showTraces(ctx context.Context, stdout io.Writer, listen string, frames int
 	return nil
 }
 
-// frameTitle says which frame it is and how long it took.
+// frameTitle identifies the frame and gives its delay.
 func frameTitle(f collector.Frame) string {
 	root, _ := f.Root()
-	return fmt.Sprintf("%s, group %s: camera %s, frame %s, %s bytes", root.Attributes["holocast.track"], root.Attributes["holocast.group"],
-		root.Attributes["holocast.camera"], root.Attributes["holocast.sequence"], root.Attributes["holocast.bytes"])
+	return fmt.Sprintf(
+		"%s, group %s: camera %s, frame %s, %s bytes", root.Attributes["holocast.track"],
+		root.Attributes["holocast.group"], root.Attributes["holocast.camera"], root.Attributes["holocast.sequence"],
+		root.Attributes["holocast.bytes"],
+	)
 }
 
-// spanLabel names a span with whom it was for.
+// spanLabel names a span and its recipient.
 func spanLabel(s collector.Span) string {
 	label := s.Name
 	if peer := s.Attributes["network.peer.address"]; peer != "" {
@@ -93,7 +99,7 @@ func spanLabel(s collector.Span) string {
 	return label
 }
 
-// frameTime is when a frame's spans begin and end.
+// frameTime returns the start and end of a frame's spans.
 func frameTime(f collector.Frame) (begin, end time.Time) {
 	begin, end = f.Spans[0].Begin, f.Spans[0].End
 	for _, s := range f.Spans {
@@ -117,12 +123,15 @@ func frameText(f collector.Frame) string {
 		from := min(columns-1, int(columns*s.Begin.Sub(begin)/total))
 		wide := max(1, int(columns*s.End.Sub(s.Begin)/total))
 		bar := strings.Repeat(" ", from) + strings.Repeat("█", min(wide, columns-from))
-		fmt.Fprintf(&b, "%9.2f %9.2f  %-*s  %s: %s\n", ms(s.Begin.Sub(begin)), ms(s.End.Sub(s.Begin)), columns, bar, s.Program, spanLabel(s))
+		fmt.Fprintf(
+			&b, "%9.2f %9.2f  %-*s  %s: %s\n", ms(s.Begin.Sub(begin)), ms(s.End.Sub(s.Begin)), columns, bar, s.Program,
+			spanLabel(s),
+		)
 	}
 	return b.String()
 }
 
-// frameSVG draws the frame as a picture that needs nothing else.
+// frameSVG draws the frame as a self-contained picture.
 func frameSVG(f collector.Frame) string {
 	const (
 		width, left, right = 960, 380, 80
@@ -135,12 +144,22 @@ func frameSVG(f collector.Frame) string {
 	}
 	height := top + row*len(f.Spans) + 16
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="13">`+"\n", width, height)
-	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#fff"/><text x="16" y="24" fill="#1a2230">%s</text>`+"\n", width, height, html.EscapeString(frameTitle(f)))
+	fmt.Fprintf(
+		&b,
+		`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="13">`+"\n",
+		width, height,
+	)
+	fmt.Fprintf(
+		&b, `<rect width="%d" height="%d" fill="#fff"/><text x="16" y="24" fill="#1a2230">%s</text>`+"\n", width,
+		height, html.EscapeString(frameTitle(f)),
+	)
 	step := tickStep(total)
 	for at := time.Duration(0); at <= total; at += step {
-		fmt.Fprintf(&b, `<path d="M%.1f %dV%d" stroke="#dde2e9"/><text x="%.1f" y="%d" text-anchor="middle" fill="#5b6675">%g ms</text>`+"\n",
-			x(begin.Add(at)), top-8, height-12, x(begin.Add(at)), top-12, ms(at))
+		fmt.Fprintf(
+			&b,
+			`<path d="M%.1f %dV%d" stroke="#dde2e9"/><text x="%.1f" y="%d" text-anchor="middle" fill="#5b6675">%g ms</text>`+"\n",
+			x(begin.Add(at)), top-8, height-12, x(begin.Add(at)), top-12, ms(at),
+		)
 	}
 	colours := map[string]string{}
 	palette := []string{"#3f51b5", "#00897b", "#e65100", "#8e24aa", "#5d4037", "#546e7a"}
@@ -154,15 +173,18 @@ func frameSVG(f collector.Frame) string {
 			colour = "#b3261e"
 		}
 		y := top + row*i
-		fmt.Fprintf(&b, `<text x="16" y="%d" fill="%s">%s: %s</text><rect x="%.1f" y="%d" width="%.1f" height="%d" rx="2" fill="%s"/><text x="%.1f" y="%d" fill="#1a2230">%.1f</text>`+"\n",
-			y+15, colour, html.EscapeString(s.Program), html.EscapeString(spanLabel(s)),
-			x(s.Begin), y+3, max(1.5, x(s.End)-x(s.Begin)), row-8, colour, x(s.End)+5, y+15, ms(s.End.Sub(s.Begin)))
+		fmt.Fprintf(
+			&b,
+			`<text x="16" y="%d" fill="%s">%s: %s</text><rect x="%.1f" y="%d" width="%.1f" height="%d" rx="2" fill="%s"/><text x="%.1f" y="%d" fill="#1a2230">%.1f</text>`+"\n",
+			y+15, colour, html.EscapeString(s.Program), html.EscapeString(spanLabel(s)), x(s.Begin), y+3,
+			max(1.5, x(s.End)-x(s.Begin)), row-8, colour, x(s.End)+5, y+15, ms(s.End.Sub(s.Begin)),
+		)
 	}
 	b.WriteString("</svg>\n")
 	return b.String()
 }
 
-// tickStep is a round step that divides a time into 4 to 10.
+// tickStep returns a round step that divides a duration into 4 to 10 parts.
 func tickStep(total time.Duration) time.Duration {
 	step := time.Microsecond
 	for _, next := 0, []int{2, 5, 10}; ; {

@@ -22,15 +22,15 @@ import (
 	"holocast/internal/trace/collector"
 )
 
-// updatePicture draws the picture of docs/follow-one-frame.md anew.
-var updatePicture = flag.Bool("update", false, "draw docs/images/frame.svg anew")
+// updatePicture redraws the picture of docs/follow-one-frame.md.
+var updatePicture = flag.Bool("update", false, "redraw docs/images/frame.svg")
 
 var tracedTrack = moqt.TrackName{Namespace: moqt.Namespace{"holocast", "demo"}, Name: "points/0/full"}
 
-// What a publisher, a relay and a viewer did with a frame is one trace, in the order in which it
-// can only have happened, on one clock. Every program traces the frames it was told to; the
-// viewer is told of the collector by the environment.
-func TestTraceOfAFrame(t *testing.T) {
+// TestFrameTrace checks that publisher, relay and viewer report their spans of a frame in one trace,
+// in causal order on one clock, and only for the frames they are configured to sample. The viewer
+// gets the collector's URL from the environment.
+func TestFrameTrace(t *testing.T) {
 	into := collector.New()
 	server := httptest.NewServer(into)
 	defer server.Close()
@@ -43,7 +43,7 @@ func TestTraceOfAFrame(t *testing.T) {
 	start(t, "holocast", "play", sessionURL(port, "demo"), "--wait", "--trace-every", "20")
 
 	var whole []tracedFrame
-	until(t, "two frames of which all programs told", func() bool {
+	until(t, "two frames with spans of all programs", func() bool {
 		whole = whole[:0]
 		for _, f := range into.Frames() {
 			if traced, ok := newTracedFrame(t, f, descriptions); ok {
@@ -62,14 +62,14 @@ func TestTraceOfAFrame(t *testing.T) {
 	}
 }
 
-// tracedFrame is a frame's spans by program and name.
+// tracedFrame indexes a frame's spans by program and name.
 type tracedFrame struct {
 	collector.Frame
 	spans map[string][]collector.Span
 }
 
-// newTracedFrame sorts a frame's spans; false where some are missing, because they are still to
-// come, or the frame was not sent whole.
+// newTracedFrame indexes a frame's spans. It returns false if some are missing or the frame was not
+// sent completely.
 func newTracedFrame(t *testing.T, f collector.Frame, descriptions int) (tracedFrame, bool) {
 	t.Helper()
 	traced := tracedFrame{f, map[string][]collector.Span{}}
@@ -77,14 +77,15 @@ func newTracedFrame(t *testing.T, f collector.Frame, descriptions int) (tracedFr
 		what := s.Program + " " + s.Name
 		traced.spans[what] = append(traced.spans[what], s)
 		if group := number(t, s, "holocast.group"); int(group)%10 != 0 || s.Program == "holocast play" && int(group)%20 != 0 {
-			t.Errorf("%s of group %.0f, which it was not to trace", what, group)
+			t.Errorf("unexpected span %s of group %.0f", what, group)
 		}
 		if s.Failed != "" {
 			return traced, false
 		}
 	}
 	for what, n := range map[string]int{
-		"capture-server frame": 1, "capture-server capture": 1, "capture-server wait": 1, "capture-server map": 1, "capture-server encode": 1,
+		"capture-server frame": 1, "capture-server capture": 1, "capture-server wait": 1,
+		"capture-server map": 1, "capture-server encode": 1,
 		"capture-server send": descriptions, "relay receive": descriptions, "relay send": descriptions,
 		"holocast play receive": 1, "holocast play wait": 1, "holocast play decode": 1,
 	} {
@@ -95,8 +96,7 @@ func newTracedFrame(t *testing.T, f collector.Frame, descriptions int) (tracedFr
 	return traced, true
 }
 
-// check checks that the spans are one trace, and their order as far as one thing causes the
-// other, within what the programs know of the relay's clock.
+// check checks that the spans form one trace in causal order, within the programs' clock error.
 func (f tracedFrame) check(t *testing.T, descriptions int) {
 	t.Helper()
 	root, decode := f.spans["capture-server frame"][0], f.spans["holocast play decode"][0]
@@ -106,16 +106,21 @@ func (f tracedFrame) check(t *testing.T, descriptions int) {
 	}
 	for _, s := range f.Spans {
 		if s.ID != root.ID && s.Parent != root.ID {
-			t.Errorf("%s %s has the parent %s", s.Program, s.Name, s.Parent)
+			t.Errorf("%s %s: parent %s", s.Program, s.Name, s.Parent)
 		}
 		if s.End.Before(s.Begin) {
 			t.Errorf("%s %s ends before it begins", s.Program, s.Name)
 		}
 	}
 	if number(t, root, "holocast.sequence") != number(t, decode, "holocast.sequence") {
-		t.Errorf("frame %s was published, %s decoded", root.Attributes["holocast.sequence"], decode.Attributes["holocast.sequence"])
+		t.Errorf(
+			"published sequence %s, decoded %s", root.Attributes["holocast.sequence"],
+			decode.Attributes["holocast.sequence"],
+		)
 	}
-	known := time.Duration((number(t, root, "holocast.clock_error_ms")+number(t, decode, "holocast.clock_error_ms"))*1e6) + time.Microsecond
+	known := time.Duration(
+		(number(t, root, "holocast.clock_error_ms")+number(t, decode, "holocast.clock_error_ms"))*1e6,
+	) + time.Microsecond
 	after := func(what string, later, earlier time.Time) {
 		t.Helper()
 		if later.Add(known).Before(earlier) {
@@ -149,11 +154,11 @@ func (f tracedFrame) check(t *testing.T, descriptions int) {
 	after("wait, then decode", decode.Begin, one("holocast play wait").End)
 	delay := time.Duration(number(t, decode, "holocast.delay_ms") * 1e6)
 	if d := decode.End.Sub(root.Begin) - delay; d.Abs() > known {
-		t.Errorf("the frame's delay is %v, and its trace %v longer", delay, d)
+		t.Errorf("delay %v, trace longer by %v", delay, d)
 	}
 }
 
-// number is an attribute of a span.
+// number parses a numeric attribute of a span.
 func number(t *testing.T, s collector.Span, name string) float64 {
 	t.Helper()
 	v, err := strconv.ParseFloat(s.Attributes[name], 64)
@@ -163,16 +168,19 @@ func number(t *testing.T, s collector.Span, name string) float64 {
 	return v
 }
 
-// holocast trace prints a frame that it is sent, and draws it.
+// TestTrace checks that "holocast trace" prints and draws a received frame.
 func TestTrace(t *testing.T) {
 	address := fmt.Sprintf("127.0.0.1:%d", freePort(t))
 	picture := filepath.Join(t.TempDir(), "frame.svg")
 	p := start(t, "holocast", "trace", "--listen", address, "--frames", "1", "--svg", picture)
-	tracer, err := trace.New(t.Context(), trace.Config{Endpoint: "http://" + address, Every: 1}, trace.Program{Name: "<program>"}, slog.New(slog.DiscardHandler))
+	tracer, err := trace.New(
+		t.Context(), trace.Config{Endpoint: "http://" + address, Every: 1}, trace.Program{Name: "<program>"},
+		slog.New(slog.DiscardHandler),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the collector's start", func() bool {
+	until(t, "a listening collector", func() bool {
 		conn, err := net.Dial("tcp", address)
 		if err == nil {
 			_ = conn.Close()
@@ -181,7 +189,16 @@ func TestTrace(t *testing.T) {
 	})
 	begin := time.Unix(1795378254, 0)
 	tracer.Frame(tracedTrack, 1, trace.Span{Name: "frame", Begin: begin, End: begin.Add(10 * time.Millisecond)})
-	tracer.Report(tracedTrack, 1, trace.Span{Name: "send", Begin: begin.Add(5 * time.Millisecond), End: begin.Add(20 * time.Millisecond), Failed: "late"})
+	tracer.Report(
+		tracedTrack,
+		1,
+		trace.Span{
+			Name:   "send",
+			Begin:  begin.Add(5 * time.Millisecond),
+			End:    begin.Add(20 * time.Millisecond),
+			Failed: "late",
+		},
+	)
 	tracer.Close()
 	p.mustSucceed()
 	for _, want := range []string{
@@ -190,7 +207,7 @@ func TestTrace(t *testing.T) {
 		"     5.00     15.00            ██████████████████████████████  <program>: send (late)\n",
 	} {
 		if !strings.Contains(p.Stdout.String(), want) {
-			t.Errorf("%q is not in\n%s", want, p.Stdout.String())
+			t.Errorf("no %q in\n%s", want, p.Stdout.String())
 		}
 	}
 	b, err := os.ReadFile(picture)
@@ -210,7 +227,7 @@ func TestTrace(t *testing.T) {
 			texts++
 		}
 	}
-	if texts < 8 { // a title, ticks, two texts a span
+	if texts < 8 { // title, ticks and two texts per span
 		t.Errorf("%d texts in\n%s", texts, b)
 	}
 }

@@ -31,7 +31,10 @@ func startBehind(ctx context.Context, from connect.Target, ns moqt.Namespace) (b
 		return b, err
 	}
 	quiet := slog.New(slog.DiscardHandler)
-	ln, err := moqt.Listen("127.0.0.1:0", moqt.ListenConfig{Config: moqt.Config{Log: quiet}, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+	ln, err := moqt.Listen(
+		"127.0.0.1:0",
+		moqt.ListenConfig{Config: moqt.Config{Log: quiet}, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}},
+	)
 	if err != nil {
 		return b, err
 	}
@@ -42,7 +45,10 @@ func startBehind(ctx context.Context, from connect.Target, ns moqt.Namespace) (b
 	var serving sync.WaitGroup
 	serving.Go(func() { r.ServeAll(ctx, ln) })
 	hash := devcert.Hash(cert)
-	b.target = connect.Target{URL: "moqt://" + ln.Addr().String() + "/" + session, CertificateHash: hex.EncodeToString(hash[:])}
+	b.target = connect.Target{
+		URL:             "moqt://" + ln.Addr().String() + "/" + session,
+		CertificateHash: hex.EncodeToString(hash[:]),
+	}
 	b.stop = func() {
 		withdraw()
 		cancel()

@@ -18,7 +18,8 @@ port=${INTEROP_PORT:-$((20000 + RANDOM % 10000))} # and the next one
 
 . tools/interop/tap.sh
 metric() { # NAME: sum over its labels
-	curl -fs "http://127.0.0.1:$port/metrics" | awk -v name="holocast_relay_fastpath_$1" '$1 == name || index($1, name "{") == 1 { sum += $2 } END { printf "%d", sum }'
+	curl -fs "http://127.0.0.1:$port/metrics" |
+		awk -v name="holocast_relay_fastpath_$1" '$1 == name || index($1, name "{") == 1 { sum += $2 } END { printf "%d", sum }'
 }
 
 mkdir -p bin
@@ -29,7 +30,8 @@ start relay bin/relay --listen "127.0.0.1:$port" --http "127.0.0.1:$port" --fast
 await relay "relay is listening"
 start rough "$work/rough" --move 2s "127.0.0.1:$((port + 1))" "127.0.0.1:$port"
 await rough listening
-start capture-server bin/capture-server "moqt://127.0.0.1:$port/fastpath" --source synthetic --fps 10 --delivery datagram
+start capture-server bin/capture-server "moqt://127.0.0.1:$port/fastpath" --source synthetic --fps 10 \
+	--delivery datagram
 await capture-server publishing
 url=moqt://127.0.0.1:$((port + 1))/fastpath
 hash=$(curl -fs "http://127.0.0.1:$port/certificate.sha256")
@@ -42,12 +44,15 @@ view() {
 	lines=$(wc -l <"$work/relay.log")
 	rm -f "$work"/qlog/*
 	timeout $((seconds + 90)) "$@" >"$work/viewer.log" 2>&1 || problem="it failed"
-	forwarded=$(($(metric forwarded_packets_total) - forwarded)) lost=$(($(metric lost_packets_total) - lost)) moved=$(($(metric migrated_viewers_total) - moved))
+	forwarded=$(($(metric forwarded_packets_total) - forwarded)) lost=$(($(metric lost_packets_total) - lost))
+	moved=$(($(metric migrated_viewers_total) - moved))
 	tail -n +"$((lines + 1))" "$work/relay.log" >"$work/since.log"
 	keys=$(cat "$work"/qlog/* 2>/dev/null | grep -c key_updated || true)
 	tail -n 1 "$work/viewer.log" | grep -Eq '"frames": ?[1-9]' || problem="no frame was shown"
 	[ "$(grep -c 'msg="session open"' "$work/since.log")" = 1 ] || problem="it connected again"
-	if grep 'msg="session closed"' "$work/since.log" | grep -qv 'NO_ERROR'; then problem="its session ended with an error"; fi
+	if grep 'msg="session closed"' "$work/since.log" | grep -qv 'NO_ERROR'; then
+		problem="its session ended with an error"
+	fi
 	[ "$forwarded" -gt 0 ] || problem="the kernel forwarded nothing"
 	[ "$moved" -gt 0 ] || problem="it did not move"
 	[ "$keys" -gt 0 ] || problem="keys were not updated"

@@ -78,7 +78,8 @@ openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 
 	-addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout "$work/key.pem" -out "$work/cert.pem" 2>/dev/null
 theirs=$((port + 1))
 hash=$(openssl x509 -in "$work/cert.pem" -noout -fingerprint -sha256 | cut -d= -f2)
-start moq-relay-ietf "$peers/bin/moq-relay-ietf" --bind "127.0.0.1:$theirs" --tls-cert "$work/cert.pem" --tls-key "$work/key.pem" \
+start moq-relay-ietf "$peers/bin/moq-relay-ietf" --bind "127.0.0.1:$theirs" \
+	--tls-cert "$work/cert.pem" --tls-key "$work/key.pem" \
 	--coordinator-file "$work/coordinator.json"
 await moq-relay-ietf listening
 ours=$(curl -fs "http://127.0.0.1:$port/certificate.sha256")
@@ -114,7 +115,8 @@ fi
 # 4. Our relay downstream of theirs: it dials theirs. Theirs also dials ours and announces there
 # (--announce, or for a coordinator's namespace_subscribers), but answers no SUBSCRIBE on sessions
 # it dialed (moq-relay-ietf 0.8.0, src/consumer.rs:358 and 415).
-if timeout 60 "$work/roundtrip" --behind --certificate-hash "$hash" "moqt://127.0.0.1:$theirs/upstream" >"$work/roundtrip.log" 2>&1; then
+if timeout 60 "$work/roundtrip" --behind --certificate-hash "$hash" "moqt://127.0.0.1:$theirs/upstream" \
+	>"$work/roundtrip.log" 2>&1; then
 	report ok "moqt: our publisher at moq-relay-ietf, our player at our relay behind it: $(tail -n 1 "$work/roundtrip.log")"
 else
 	report "not ok" "moqt: our publisher at moq-relay-ietf, our player at our relay behind it"
@@ -126,13 +128,15 @@ fi
 hex() { printf %s "$1" | od -An -v -tx1 | tr -d ' \n'; }
 behind=$((port + 2))
 cat >"$work/behind.json" <<JSON
-{"namespaces": {"/behind": {"$(hex holocast).$(hex behind)": "moqt://127.0.0.1:$port/"}}, "tracks": {}, "namespace_subscribers": {}}
+{"namespaces": {"/behind": {"$(hex holocast).$(hex behind)": "moqt://127.0.0.1:$port/"}},
+"tracks": {}, "namespace_subscribers": {}}
 JSON
-start behind "$peers/bin/moq-relay-ietf" --bind "127.0.0.1:$behind" --tls-cert "$work/cert.pem" --tls-key "$work/key.pem" \
+start behind "$peers/bin/moq-relay-ietf" --bind "127.0.0.1:$behind" \
+	--tls-cert "$work/cert.pem" --tls-key "$work/key.pem" \
 	--tls-disable-verify --coordinator-file "$work/behind.json"
 await behind listening
-if timeout 60 "$work/roundtrip" --certificate-hash "$ours" --play "moqt://127.0.0.1:$behind/behind" --play-certificate-hash "$hash" \
-	"moqt://127.0.0.1:$port/behind" >"$work/roundtrip.log" 2>&1; then
+if timeout 60 "$work/roundtrip" --certificate-hash "$ours" --play "moqt://127.0.0.1:$behind/behind" \
+	--play-certificate-hash "$hash" "moqt://127.0.0.1:$port/behind" >"$work/roundtrip.log" 2>&1; then
 	report ok "moqt: our publisher at our relay, our player at moq-relay-ietf behind it: $(tail -n 1 "$work/roundtrip.log")"
 else
 	report "not ok" "moqt: our publisher at our relay, our player at moq-relay-ietf behind it"

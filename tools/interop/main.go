@@ -83,7 +83,8 @@ func run(ctx context.Context, o options) (string, error) {
 		set.Add(t)
 	}
 	description := make([]byte, 700)
-	if err := catalog.WriteObject(wire.SubgroupHeader{Group: 7, EndOfGroup: true}, moqt.Object{}, description); err != nil {
+	header := wire.SubgroupHeader{Group: 7, EndOfGroup: true}
+	if err := catalog.WriteObject(header, moqt.Object{}, description); err != nil {
 		return "", err
 	}
 
@@ -253,7 +254,12 @@ func publish(ctx context.Context, o options, points, receipts *origin.Track) (ma
 }
 
 // check waits for all objects and at least one datagram.
-func check(ctx context.Context, sent map[key][sha256.Size]byte, got <-chan arrival, datagrams <-chan struct{}) (string, error) {
+func check(
+	ctx context.Context,
+	sent map[key][sha256.Size]byte,
+	got <-chan arrival,
+	datagrams <-chan struct{},
+) (string, error) {
 	total := len(sent)
 	for len(sent) > 0 {
 		select {

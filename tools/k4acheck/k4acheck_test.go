@@ -165,7 +165,8 @@ func compareCloud(t *testing.T, cal camera.Calibration, f depthFrame) {
 		raw = binary.LittleEndian.AppendUint16(raw, d)
 	}
 	write(t, filepath.Join(dir, "depth"), raw)
-	sdk(t, "cloud", filepath.Join(dir, "calibration"), string(f.mode), filepath.Join(dir, "depth"), filepath.Join(dir, "cloud"))
+	sdk(t, "cloud", filepath.Join(dir, "calibration"), string(f.mode), filepath.Join(dir, "depth"),
+		filepath.Join(dir, "cloud"))
 	xyz, err := os.ReadFile(filepath.Join(dir, "cloud"))
 	if err != nil {
 		t.Fatal(err)
@@ -212,7 +213,10 @@ func compareCloud(t *testing.T, cal camera.Calibration, f depthFrame) {
 // TestColorPixels compares depth pixels' positions in the color image.
 func TestColorPixels(t *testing.T) {
 	doc := openRecording(t).Config.Calibration
-	for _, mode := range []camera.ColorMode{camera.Color720P, camera.Color1080P, camera.Color1440P, camera.Color1536P, camera.Color2160P, camera.Color3072P} {
+	for _, mode := range []camera.ColorMode{
+		camera.Color720P, camera.Color1080P, camera.Color1440P,
+		camera.Color1536P, camera.Color2160P, camera.Color3072P,
+	} {
 		t.Run(string(mode), func(t *testing.T) {
 			const step, depth = 16, 1500.0
 			cal, err := camera.Parse(doc, camera.WFOVUnbinned, mode)
@@ -339,12 +343,21 @@ func TestRecordingsOpen(t *testing.T) {
 			DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: camera.MJPG, FPS: 30,
 			Depth: true, IR: true, IMU: true, Serial: "1", Calibration: calibration,
 		},
-		"raw colour":  {DepthMode: camera.WFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: camera.NV12, FPS: 15, Depth: true, IR: true, Calibration: calibration},
-		"depth only":  {DepthMode: camera.WFOVUnbinned, FPS: 15, Depth: true, Calibration: calibration},
-		"depth late":  {DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color3072P, ColorFormat: camera.MJPG, FPS: 5, Depth: true, DepthDelay: 150 * time.Millisecond, Calibration: calibration},
-		"passive IR":  {DepthMode: camera.PassiveIR, FPS: 30, IR: true, Calibration: calibration},
-		"no depth":    {ColorMode: camera.Color1080P, ColorFormat: camera.MJPG, FPS: 30, IMU: true, Calibration: calibration},
-		"long enough": {DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: camera.MJPG, FPS: 5, Depth: true, IR: true, Calibration: calibration},
+		"raw colour": {
+			DepthMode: camera.WFOV2x2Binned, ColorMode: camera.Color720P,
+			ColorFormat: camera.NV12, FPS: 15, Depth: true, IR: true, Calibration: calibration,
+		},
+		"depth only": {DepthMode: camera.WFOVUnbinned, FPS: 15, Depth: true, Calibration: calibration},
+		"depth late": {
+			DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color3072P, ColorFormat: camera.MJPG,
+			FPS: 5, Depth: true, DepthDelay: 150 * time.Millisecond, Calibration: calibration,
+		},
+		"passive IR": {DepthMode: camera.PassiveIR, FPS: 30, IR: true, Calibration: calibration},
+		"no depth":   {ColorMode: camera.Color1080P, ColorFormat: camera.MJPG, FPS: 30, IMU: true, Calibration: calibration},
+		"long enough": {
+			DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color720P,
+			ColorFormat: camera.MJPG, FPS: 5, Depth: true, IR: true, Calibration: calibration,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "recording.mkv")

@@ -63,7 +63,12 @@ class SDK:
         return (ctypes.c_ubyte * size).from_address(self.k4a.k4a_image_get_buffer(image))
 
 
-SIZES = {"NFOV_2X2BINNED": (320, 288), "NFOV_UNBINNED": (640, 576), "WFOV_2X2BINNED": (512, 512), "WFOV_UNBINNED": (1024, 1024)}
+SIZES = {
+    "NFOV_2X2BINNED": (320, 288),
+    "NFOV_UNBINNED": (640, 576),
+    "WFOV_2X2BINNED": (512, 512),
+    "WFOV_UNBINNED": (1024, 1024),
+}
 
 
 def cloud(sdk, calibration, mode, depth_file, out):

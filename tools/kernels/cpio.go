@@ -7,15 +7,15 @@ import (
 	"path"
 )
 
-// archive writes a cpio archive of the new ASCII format (Documentation/driver-api/early-userspace/buffer-format.rst
-// of Linux), which the kernel unpacks into its first file system.
+// archive writes an initramfs: a cpio archive in the "new ASCII" format (Linux,
+// Documentation/driver-api/early-userspace/buffer-format.rst).
 type archive struct {
 	w    io.Writer
-	dirs map[string]bool // written
-	next uint32          // inode
+	dirs map[string]bool // directories written
+	next uint32          // last inode
 }
 
-// file adds a file and the directories above it.
+// file adds a file and its parent directories.
 func (a *archive) file(name string, mode fs.FileMode, content []byte) error {
 	if err := a.above(name); err != nil {
 		return err
@@ -38,13 +38,13 @@ func (a *archive) above(name string) error {
 	return a.entry(dir, 0o040755, nil)
 }
 
-// end writes the last entry.
+// end writes the trailer.
 func (a *archive) end() error { return a.entry("TRAILER!!!", 0, nil) }
 
 func (a *archive) entry(name string, mode uint32, content []byte) error {
 	a.next++
 	fields := [...]uint32{
-		a.next, mode, 0, 0, 1, 0, uint32(len(content)), // inode, mode, owner, group, links, time, size
+		a.next, mode, 0, 0, 1, 0, uint32(len(content)), // inode, mode, uid, gid, links, mtime, size
 		0, 0, 0, 0, uint32(len(name) + 1), 0, // devices, length of the name, checksum
 	}
 	header := "070701"

@@ -12,18 +12,17 @@ import (
 	"strings"
 )
 
-// packages are those whose tests the guests run: those with eBPF programs, and the relay, of
-// which they run the test that sets the machine's clock.
+// packages lists the packages whose tests the guests run: those with eBPF programs, and relay for
+// the test that sets the machine's clock.
 var packages = []string{"netfunc/bpf", "relay/fastpath/kernel", "relay/steer", "relay"}
 
-// static has a package's C code linked with the C library, which guests have none of.
+// static links a package's C code statically; guests have no C library.
 var static = []string{"-tags", "netgo,osusergo", "-ldflags", "-linkmode external -extldflags -static"}
 
-// program is a file of an image.
+// program is a file in an image.
 type program struct{ name, path string }
 
-// build compiles the guest, the tests and the relay that one of them runs, for guests without
-// a C library.
+// build compiles the guest, the tests and the relay, all statically linked.
 func build(ctx context.Context, work string) ([]program, error) {
 	dir := filepath.Join(work, "programs")
 	run := func(cgo string, args ...string) error {
@@ -70,7 +69,7 @@ func build(ctx context.Context, work string) ([]program, error) {
 	return programs, nil
 }
 
-// image writes the first file system of a guest: programs and modules.
+// image writes a guest's initramfs with programs and modules.
 func image(file string, programs []program, modules []module) (err error) {
 	f, err := os.Create(file)
 	if err != nil {

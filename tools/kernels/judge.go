@@ -11,8 +11,8 @@ import (
 	"holocast/tools/kernels/report"
 )
 
-// proofs are the tests that show what a program does: packets go through it, and each comes
-// exactly once, forwarded, or to the right socket.
+// proofs names, for each program, the test that sends packets through it and checks that each
+// arrives exactly once, at the right destination.
 var proofs = []struct{ program, test string }{
 	{"duplicate", "TestPairExactlyOnce"},
 	{"duplicate_out", "TestPairExactlyOnce/clsact_egress"},
@@ -27,7 +27,7 @@ type row struct{ kernel, program, attach, result string }
 
 var since = regexp.MustCompile(`needs Linux ([0-9.]+)`)
 
-// judge makes rows of what a guest reports, and says what is wrong.
+// judge turns a guest's report into table rows and a list of problems.
 func judge(k kernel, lines []report.Line) (rows []row, problems []string) {
 	name := k.version
 	found := make(map[string]report.Program)
@@ -38,7 +38,7 @@ func judge(k kernel, lines []report.Line) (rows []row, problems []string) {
 		case l.Kernel != nil:
 			name = l.Kernel.Release
 			if !strings.HasPrefix(name, k.version+".") {
-				problems = append(problems, fmt.Sprintf("it is Linux %s", name))
+				problems = append(problems, fmt.Sprintf("the guest runs Linux %s", name))
 			}
 		case l.Program != nil:
 			found[l.Program.Name] = *l.Program
@@ -58,7 +58,7 @@ func judge(k kernel, lines []report.Line) (rows []row, problems []string) {
 		problems = append(problems, report.ClockTest+" did not pass")
 	}
 	if !ended {
-		problems = append(problems, "the guest did not end as it should")
+		problems = append(problems, "the guest did not shut down normally")
 	}
 	for _, p := range proofs {
 		r := row{kernel: name, program: p.program}
@@ -83,7 +83,7 @@ func judge(k kernel, lines []report.Line) (rows []row, problems []string) {
 	return rows, problems
 }
 
-// justified tells whether what an error says is missing came after a version of Linux.
+// justified reports whether an error names a kernel feature newer than the given version of Linux.
 func justified(text, version string) bool {
 	m := since.FindStringSubmatch(text)
 	return m != nil && compare(version, m[1]) < 0
@@ -101,12 +101,15 @@ func compare(a, b string) int {
 	})
 }
 
-// table is rows in Markdown.
+// table formats rows as Markdown.
 func table(rows []row) string {
 	var b strings.Builder
 	b.WriteString("| kernel | program | attached by | |\n| --- | --- | --- | --- |\n")
 	for _, r := range rows {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.kernel, r.program, r.attach, strings.ReplaceAll(strings.ReplaceAll(r.result, "\n", " "), "|", "\\|"))
+		fmt.Fprintf(
+			&b, "| %s | %s | %s | %s |\n", r.kernel, r.program, r.attach,
+			strings.ReplaceAll(strings.ReplaceAll(r.result, "\n", " "), "|", "\\|"),
+		)
 	}
 	return b.String()
 }

@@ -14,9 +14,15 @@ import (
 	"holocast/tools/kernels/report"
 )
 
-// What cpio unpacks is what was archived.
+// TestArchive checks that cpio extracts the archived files.
 func TestArchive(t *testing.T) {
-	files := map[string]string{"init": "#!", "modules/a.ko": "x", "modules/order": "a.ko\n", "tests/p/q/test": strings.Repeat("y", 4097), "empty": ""}
+	files := map[string]string{
+		"init":           "#!",
+		"modules/a.ko":   "x",
+		"modules/order":  "a.ko\n",
+		"tests/p/q/test": strings.Repeat("y", 4097),
+		"empty":          "",
+	}
 	var b bytes.Buffer
 	a := archive{w: &b}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -32,7 +38,7 @@ func TestArchive(t *testing.T) {
 	}
 	cpio, err := exec.LookPath("cpio")
 	if err != nil {
-		t.Skip("no cpio to unpack it with")
+		t.Skip("cpio is not installed")
 	}
 	dir := t.TempDir()
 	cmd := exec.Command(cpio, "--extract", "--quiet")
@@ -63,7 +69,10 @@ func TestEntry(t *testing.T) {
 func TestDependency(t *testing.T) {
 	for _, test := range []struct{ out, want string }{
 		{"linux-image-cloud-amd64\n  Depends: linux-image-6.1.0-56-cloud-amd64\n", "linux-image-6.1.0-56-cloud-amd64"},
-		{"linux-image-virtual\n  Depends: linux-image-5.15.0-204-generic\n  Depends: linux-headers-virtual\n", "linux-image-5.15.0-204-generic"},
+		{
+			"linux-image-virtual\n  Depends: linux-image-5.15.0-204-generic\n  Depends: linux-headers-virtual\n",
+			"linux-image-5.15.0-204-generic",
+		},
 		{"linux-image-virtual\n  Depends: linux-base\n", ""},
 	} {
 		if got, err := dependency(test.out); got != test.want || (err == nil) != (test.want != "") {
@@ -83,7 +92,7 @@ func TestChoose(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if !slices.IsSortedFunc(kernels, func(a, b kernel) int { return compare(a.version, b.version) }) {
-		t.Error("the kernels are not in the order of their versions")
+		t.Error("kernels are not sorted by version")
 	}
 }
 
@@ -95,16 +104,19 @@ func TestJudge(t *testing.T) {
 			lines = append(lines, report.Line{Program: &report.Program{Name: p.program, Attach: "here"}},
 				report.Line{Test: &report.Test{Name: p.test, Result: "PASS"}})
 		}
-		return append(lines, report.Line{Test: &report.Test{Name: report.ClockTest, Result: "PASS"}}, report.Line{End: &report.End{}})
+		return append(
+			lines, report.Line{Test: &report.Test{Name: report.ClockTest, Result: "PASS"}},
+			report.Line{End: &report.End{}},
+		)
 	}
 	program := func(lines []report.Line) *report.Program { return lines[1].Program }
 	tests := []struct {
 		name    string
 		change  func([]report.Line) []report.Line
-		result  string // of the first program
+		result  string // for the first program
 		problem string // "" = none
 	}{
-		{"all is well", func(l []report.Line) []report.Line { return l }, "works", ""},
+		{"all pass", func(l []report.Line) []report.Line { return l }, "works", ""},
 		{"too old", func(l []report.Line) []report.Line {
 			*program(l) = report.Program{Name: "duplicate", Error: "kernel too old: x needs Linux 5.12", TooOld: true}
 			return l
@@ -122,13 +134,13 @@ func TestJudge(t *testing.T) {
 		}, "works", "TestX of p fails"},
 		{"the proof is skipped", func(l []report.Line) []report.Line {
 			l[2].Test.Result = "SKIP"
-			return slices.Delete(l, 8, 9) // eliminate's is the same
+			return slices.Delete(l, 8, 9) // same name as for eliminate
 		}, "TestPairExactlyOnce does not pass", "TestPairExactlyOnce did not pass"},
 		{"the clock is not set", func(l []report.Line) []report.Line {
 			l[len(l)-2].Test.Result = "SKIP"
 			return l
 		}, "works", "TestWallClockStep did not pass"},
-		{"no end", func(l []report.Line) []report.Line { return l[:len(l)-1] }, "works", "did not end"},
+		{"no end", func(l []report.Line) []report.Line { return l[:len(l)-1] }, "works", "did not shut down"},
 		{"another kernel", func(l []report.Line) []report.Line {
 			l[0].Kernel.Release = "5.100.1"
 			return l
@@ -151,7 +163,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// What guests write, the host reads.
+// TestReport checks that the host reads lines as guests write them.
 func TestReport(t *testing.T) {
 	lines := []report.Line{
 		{Kernel: &report.Kernel{Release: "6.1"}},
@@ -170,6 +182,6 @@ func TestReport(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if _, err := report.Read(bytes.NewReader(b.Bytes()[:b.Len()-3])); err == nil {
-		t.Error("a line that is cut off is read")
+		t.Error("truncated line accepted")
 	}
 }

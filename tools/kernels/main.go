@@ -1,11 +1,10 @@
-// Command kernels runs the project's eBPF programs on kernels that distributions maintain, in
-// virtual machines: it loads and attaches each, runs the tests of their packages, and prints
-// a table of kernels and programs. It also runs the relay's test of a step of the wall clock,
-// which would disturb other machines. A kernel that is too old for a program must be named too
-// old by the program's own error. It fails where a program neither works nor says so.
+// Command kernels runs the project's eBPF programs on distribution kernels in virtual machines. It
+// loads and attaches each program, runs their packages' tests, and prints a table of kernels and
+// programs. It also runs the relay's test of a wall-clock step, which would disturb the host. It
+// fails if a program neither works nor reports in its error that the kernel is too old.
 //
-// The kernels come by apt and are neither installed nor changed. QEMU emulates the processor
-// where there is no KVM.
+// Kernels are downloaded with apt, without installing or modifying them. Without KVM, QEMU emulates
+// the CPU.
 package main
 
 import (
@@ -37,10 +36,13 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	work := flag.String("work", "build/kernels", "directory of packages, images and logs")
+	work := flag.String("work", "build/kernels", "directory for packages, images and logs")
 	limit := flag.Duration("limit", 40*time.Minute, "how long one kernel may take")
 	flag.Usage = func() {
-		fmt.Fprintln(flag.CommandLine.Output(), "usage: go run ./tools/kernels [flags] [version ...]\n\nVersions are those of Linux; all, when none is named.")
+		fmt.Fprintln(
+			flag.CommandLine.Output(),
+			"usage: go run ./tools/kernels [flags] [version ...]\n\nversion is a version of Linux; the default is all.",
+		)
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -79,7 +81,7 @@ func run(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// choose finds kernels by their versions; all, without any.
+// choose returns the kernels with the given versions, or all kernels.
 func choose(versions []string) ([]kernel, error) {
 	if len(versions) == 0 {
 		return kernels, nil
@@ -88,7 +90,7 @@ func choose(versions []string) ([]kernel, error) {
 	for _, v := range versions {
 		i := slices.IndexFunc(kernels, func(k kernel) bool { return k.version == v })
 		if i < 0 {
-			return nil, fmt.Errorf("no kernel %s; there are %s", v, strings.Join(all(), ", "))
+			return nil, fmt.Errorf("unknown kernel version %s; available: %s", v, strings.Join(all(), ", "))
 		}
 		chosen = append(chosen, kernels[i])
 	}
@@ -102,8 +104,10 @@ func all() (versions []string) {
 	return versions
 }
 
-// run boots a kernel and returns what its guest reports, and where its console's output is.
-func (k kernel) run(ctx context.Context, work string, programs []program, limit time.Duration) (lines []report.Line, log string, err error) {
+// run boots a kernel and returns the guest's report and the path of the console log.
+func (k kernel) run(
+	ctx context.Context, work string, programs []program, limit time.Duration,
+) (lines []report.Line, log string, err error) {
 	dir, err := k.unpack(ctx, work)
 	if err != nil {
 		return nil, "", err
@@ -128,11 +132,11 @@ func (k kernel) run(ctx context.Context, work string, programs []program, limit 
 	defer func() { _ = console.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	machine := exec.CommandContext(ctx, "qemu-system-x86_64",
-		"-accel", accelerator(), "-cpu", "max", "-smp", "2", "-m", "1536",
-		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-serial", "stdio", "-serial", "file:"+out,
-		"-kernel", vmlinuz[0], "-initrd", initramfs, "-append", "console=ttyS0 panic=-1 quiet "+report.SkipVariable+"="+k.skip) // in the environment of init
+	machine := exec.CommandContext(
+		ctx, "qemu-system-x86_64", "-accel", accelerator(), "-cpu", "max", "-smp", "2", "-m", "1536", "-nodefaults",
+		"-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio", "-serial", "file:"+out, "-kernel",
+		vmlinuz[0], "-initrd", initramfs, "-append", "console=ttyS0 panic=-1 quiet "+report.SkipVariable+"="+k.skip,
+	) // passed to init's environment
 	machine.Stdout, machine.Stderr = console, console
 	if err := os.WriteFile(out, nil, 0o600); err != nil {
 		return nil, log, err
@@ -148,7 +152,7 @@ func (k kernel) run(ctx context.Context, work string, programs []program, limit 
 	return lines, log, err
 }
 
-// accelerator is KVM where the processor has it and the device may be used; or else emulation.
+// accelerator returns kvm if the device is usable, otherwise tcg (emulation).
 func accelerator() string {
 	device, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
 	if err != nil {

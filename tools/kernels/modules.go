@@ -13,16 +13,16 @@ import (
 	"strings"
 )
 
-// wanted are the modules that the tests need: interfaces, and traffic control.
+// wanted lists the kernel modules that the tests need: network interfaces and traffic control.
 var wanted = []string{"veth", "bridge", "8021q", "dummy", "sch_ingress", "cls_bpf", "sch_netem"}
 
-// module is a kernel module, not compressed.
+// module is an uncompressed kernel module.
 type module struct {
 	name string
 	elf  []byte
 }
 
-// modules finds modules below a directory and, before each, what it depends on.
+// modules finds modules below a directory and returns them after their dependencies.
 func modules(dir string, names []string) ([]module, error) {
 	files := make(map[string]string)
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -69,7 +69,7 @@ func modules(dir string, names []string) ([]module, error) {
 	return found, nil
 }
 
-// underscored is a module's name as the kernel has it; files may have dashes.
+// underscored returns the kernel's name of a module, whose file name may contain dashes.
 func underscored(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
 func uncompressed(path string) ([]byte, error) {
@@ -82,13 +82,13 @@ func uncompressed(path string) ([]byte, error) {
 	case ".zst":
 		unpack = exec.Command("zstd", "--decompress", "--stdout", "--quiet", path)
 	default:
-		return nil, fmt.Errorf("%s is neither .ko nor .xz nor .zst", path)
+		return nil, fmt.Errorf("%s has an unknown extension; want .ko, .xz or .zst", path)
 	}
 	unpack.Stderr = os.Stderr
 	return unpack.Output()
 }
 
-// dependencies are the modules that one says it needs, in its section .modinfo.
+// dependencies returns the dependencies listed in a module's section .modinfo.
 func dependencies(object []byte) ([]string, error) {
 	f, err := elf.NewFile(bytes.NewReader(object))
 	if err != nil {

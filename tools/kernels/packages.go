@@ -11,24 +11,31 @@ import (
 	"strings"
 )
 
-// kernel is one that a distribution builds and maintains.
+// kernel is a kernel maintained by a distribution.
 type kernel struct {
 	version string   // of Linux
-	distro  string   // of whose
-	meta    string   // the package that depends on the newest kernel of this version
-	sources []string // of apt, without options
-	ubuntu  bool     // signed by Ubuntu, whose keys are a package of Debian's
-	skip    string   // tests that need what this kernel cannot do for a test
+	distro  string   // name of the distribution
+	meta    string   // meta package that depends on the newest kernel of this version
+	sources []string // apt sources, without options
+	ubuntu  bool     // signed with Ubuntu's keys, which Debian packages
+	skip    string   // tests that this kernel does not support
 }
 
 const debian = "http://deb.debian.org/debian"
 
-// kernels are those to be tested, the oldest first.
+// kernels lists the tested kernels, oldest first.
 var kernels = []kernel{
 	{"5.10", "Debian 11", "linux-image-cloud-amd64", suites("bullseye"), false, ""},
-	// The GSO packets of its test runs have no type, so that their segments are not measured;
-	// TestPairExactlyOnce sends real ones.
-	{"5.15", "Ubuntu 22.04", "linux-image-virtual", []string{"http://archive.ubuntu.com/ubuntu jammy-updates main"}, true, "TestDuplicateMTU"},
+	// This kernel's test runs pass GSO packets without a type, so segments are not measured.
+	// TestPairExactlyOnce sends real GSO packets.
+	{
+		"5.15",
+		"Ubuntu 22.04",
+		"linux-image-virtual",
+		[]string{"http://archive.ubuntu.com/ubuntu jammy-updates main"},
+		true,
+		"TestDuplicateMTU",
+	},
 	{"6.1", "Debian 12", "linux-image-cloud-amd64", suites("bookworm"), false, ""},
 	{"6.12", "Debian 13", "linux-image-cloud-amd64", suites("trixie"), false, ""},
 }
@@ -39,10 +46,10 @@ func suites(release string) []string {
 
 const debianKeys = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
-// apt is apt's state for a few sources, apart from the system's.
+// apt is a private apt state with its own sources.
 type apt struct{ dir string }
 
-// newApt reads the indices of sources that are signed with the keys in a file.
+// newApt downloads the indices of sources signed with the keys in a file.
 func newApt(ctx context.Context, dir, keys string, sources []string) (apt, error) {
 	a := apt{dir}
 	for _, d := range []string{"state/lists/partial", "cache/archives/partial"} {
@@ -61,12 +68,13 @@ func newApt(ctx context.Context, dir, keys string, sources []string) (apt, error
 	return a, err
 }
 
-// command runs one of apt's programs in a directory, "" = this one.
+// command returns a command for one of apt's programs, run in a directory; "" = the current one.
 func (a apt) command(ctx context.Context, in, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, append([]string{
 		"-o", "Dir::Etc::sourcelist=" + filepath.Join(a.dir, "sources.list"), "-o", "Dir::Etc::sourceparts=-",
 		"-o", "Dir::State=" + filepath.Join(a.dir, "state"), "-o", "Dir::Cache=" + filepath.Join(a.dir, "cache"),
-		"-o", "APT::Architecture=amd64", "-o", "Acquire::Languages=none", "-o", "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false",
+		"-o", "APT::Architecture=amd64", "-o", "Acquire::Languages=none",
+		"-o", "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false",
 		"-o", "APT::Sandbox::User=", "-o", "APT::Update::Error-Mode=any",
 	}, args...)...)
 	cmd.Dir = in
@@ -95,7 +103,7 @@ func (a apt) fetch(ctx context.Context, into string, packages ...string) error {
 	return nil
 }
 
-// newest is the package of the newest kernel.
+// newest returns the package of the newest kernel.
 func (a apt) newest(ctx context.Context, meta string) (string, error) {
 	out, err := a.command(ctx, "", "apt-cache", "depends", "--no-recommends", "--no-suggests", meta)
 	if err != nil {
@@ -106,7 +114,7 @@ func (a apt) newest(ctx context.Context, meta string) (string, error) {
 
 var imageLine = regexp.MustCompile(`(?m)^ *Depends: (linux-image-[0-9]\S*)$`)
 
-// dependency is the package of a kernel in the output of apt-cache depends.
+// dependency finds the kernel package in the output of apt-cache depends.
 func dependency(out string) (string, error) {
 	m := imageLine.FindStringSubmatch(out)
 	if m == nil {
@@ -115,7 +123,7 @@ func dependency(out string) (string, error) {
 	return m[1], nil
 }
 
-// output runs a command; its error says what the command said.
+// output returns a command's stdout. Its error includes stderr.
 func output(cmd *exec.Cmd) (string, error) {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -126,8 +134,8 @@ func output(cmd *exec.Cmd) (string, error) {
 	return string(out), nil
 }
 
-// unpack puts a kernel's packages into a directory, unless they are there. Delete the
-// directory to have a newer one.
+// unpack unpacks a kernel's packages into a directory unless it exists. Delete the directory to get
+// a newer kernel.
 func (k kernel) unpack(ctx context.Context, work string) (dir string, err error) {
 	dir = filepath.Join(work, k.version)
 	if _, err := os.Stat(dir); err == nil {
@@ -161,7 +169,7 @@ func (k kernel) unpack(ctx context.Context, work string) (dir string, err error)
 	return dir, os.Rename(unfinished, dir)
 }
 
-// ubuntuKeys is the file of the keys that Ubuntu signs with, of a package that Debian signs.
+// ubuntuKeys returns the file of Ubuntu's signing keys, from a package signed by Debian.
 func ubuntuKeys(ctx context.Context, work string) (string, error) {
 	a, err := newApt(ctx, filepath.Join(work, "apt-keys"), debianKeys, suites("trixie")[:1])
 	if err != nil {

@@ -59,50 +59,60 @@ func benchmarks() []benchmark {
 			},
 		},
 		{
-			name: "relay", about: "relay: throughput per core, delay, memory, minutes of load, upgrade", parts: relay.Parts,
+			name: "relay", about: "relay: throughput per core, delay, memory, minutes of load, upgrade",
+			parts: relay.Parts,
 			run: func(ctx context.Context, o benchOptions) (result, error) {
 				o.relay.Parts, o.relay.Data, o.relay.Quick, o.relay.Log = o.parts, o.data, o.quick, o.log
 				return relay.Run(ctx, o.relay)
 			},
 		},
 		{
-			name: "hostile", about: "relay under attack: its resource use and another viewer's frames", parts: hostile.Names,
+			name: "hostile", about: "relay under attack: its resource use and another viewer's frames",
+			parts: hostile.Names,
 			run: func(ctx context.Context, o benchOptions) (result, error) {
 				self, err := os.Executable()
 				if err != nil {
 					return nil, err
 				}
-				return hostile.Run(ctx, hostile.Options{Parts: o.parts, Quick: o.quick, Log: o.log, Attacker: []string{self, attackName}})
+				return hostile.Run(ctx, hostile.Options{
+					Parts: o.parts, Quick: o.quick, Log: o.log,
+					Attacker: []string{self, attackName},
+				})
 			},
 		},
 		{
-			name: "congestion", about: "congestion control over emulated paths: throughput, queue, frames, fairness", parts: congestion.Parts,
-			root: true,
+			name: "congestion", about: "congestion control over emulated paths: throughput, queue, frames, fairness",
+			parts: congestion.Parts,
+			root:  true,
 			run: func(ctx context.Context, o benchOptions) (result, error) {
 				return congestion.Run(ctx, congestion.Options{Parts: o.parts, Quick: o.quick, Log: o.log})
 			},
 		},
 		{
-			name: "bottleneck", about: "a camera and 33 tracks over paths below their rate, frames in datagrams over lossy paths",
+			name: "bottleneck", about: "a camera and 33 tracks over paths below their rate, frames in datagrams " +
+				"over lossy paths",
 			parts: bottleneck.Parts, root: true,
 			run: func(ctx context.Context, o benchOptions) (result, error) {
 				return bottleneck.Run(ctx, bottleneck.Options{Parts: o.parts, Quick: o.quick, Log: o.log})
 			},
 		},
 		{
-			name: "tiles", about: "tiled 360° video: quality in the viewport, by tile selection scheme", parts: tiles.Parts,
+			name: "tiles", about: "tiled 360° video: quality in the viewport, by tile selection scheme",
+			parts: tiles.Parts,
 			run: func(ctx context.Context, o benchOptions) (result, error) {
 				return tiles.Run(ctx, tiles.Options{Data: o.data, Parts: o.parts, Quick: o.quick, Log: o.log})
 			},
 		},
 		{
-			name: "fastpath", about: "relay: packet delay and cost in user space and in the kernel", parts: fastpath.Parts, root: true,
+			name: "fastpath", about: "relay: packet delay and cost in user space and in the kernel",
+			parts: fastpath.Parts, root: true,
 			run: func(ctx context.Context, o benchOptions) (result, error) {
 				return fastpath.Run(ctx, fastpath.Options{Data: o.data, Parts: o.parts, Quick: o.quick, Log: o.log})
 			},
 		},
 		{
-			name: "duplication", about: "packet duplication over the paths of Table I: single path, redirection, duplication",
+			name: "duplication", about: "packet duplication over the paths of Table I: single path, redirection, " +
+				"duplication",
 			parts: duplication.Parts, root: true,
 			run: func(ctx context.Context, o benchOptions) (result, error) {
 				return duplication.Run(ctx, duplication.Options{
@@ -173,12 +183,14 @@ func benchCommand() *cobra.Command {
 	shared := c.PersistentFlags()
 	shared.BoolVar(&o.quick, "quick", false, "shorter, less accurate runs")
 	shared.BoolVar(&w.json, "json", false, "print the result as one JSON object on the last line of stdout")
-	shared.StringVar(&o.relay.Peer, "peer", "", "of relay: another relay to compare with: a moq-relay-ietf binary, auto to look for it in PATH "+
-		"and build/peers/bin, or a command with {addr}, {cert} and {key}")
+	shared.StringVar(&o.relay.Peer, "peer", "",
+		"of relay: another relay to compare with: a moq-relay-ietf binary, auto to look for it in PATH and "+
+			"build/peers/bin, or a command with {addr}, {cert} and {key}")
 	shared.StringVar(&w.out, "out", "", "folder for NAME.md and NAME.json (bench all: docs/results)")
 	shared.StringSliceVar(&o.parts, "parts", nil, "measure only these parts")
-	c.Flags().StringVar(&o.app, "app", "", "of duplication: push (default), livescan (frames requested over TCP; parts also cubic, bbr) "+
-		"or uplink (publisher to relay)")
+	c.Flags().StringVar(&o.app, "app", "",
+		"of duplication: push (default), livescan (frames requested over TCP; parts also cubic, bbr) or uplink "+
+			"(publisher to relay)")
 	c.AddCommand(benchRelayCommand(&o, &w, list))
 	return c
 }
@@ -306,7 +318,10 @@ It runs until interrupted.`,
 			if err != nil {
 				return err
 			}
-			return hostile.Attack(cmd.Context(), args[0], &hostile.Target{Addr: args[1], HTTP: args[2], TLS: devcert.Pinned(hash)}, cmd.OutOrStdout())
+			return hostile.Attack(cmd.Context(), args[0], &hostile.Target{
+				Addr: args[1], HTTP: args[2],
+				TLS: devcert.Pinned(hash),
+			}, cmd.OutOrStdout())
 		},
 	}
 }
@@ -346,7 +361,8 @@ func writeResult(dir string, b benchmark, o benchOptions, r result) (err error) 
 			made = append(made, "holocast-lab bench "+b.name+" --parts "+part)
 		}
 	}
-	md := fmt.Sprintf("# %s\n\n%s. Measured by `%s` on %s.\n\n%s\n", name, strings.ToUpper(b.about[:1])+b.describe()[1:], strings.Join(made, "`, `"),
+	md := fmt.Sprintf("# %s\n\n%s. Measured by `%s` on %s.\n\n%s\n", name,
+		strings.ToUpper(b.about[:1])+b.describe()[1:], strings.Join(made, "`, `"),
 		time.Now().UTC().Format(time.DateOnly), strings.TrimSpace(r.Markdown()))
 	figures, err := json.MarshalIndent(map[string]any{"command": command, "result": r}, "", "  ")
 	if err != nil {

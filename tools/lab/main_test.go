@@ -13,7 +13,8 @@ func TestInstalledPrograms(t *testing.T) {
 	// The calibration solver needs gonum/mat, see capture-server/calibrate.
 	allowed := map[string]string{"holocast/capture-server": "gonum.org/v1/gonum"}
 	for _, program := range []string{
-		"holocast/capture-server", "holocast/netfunc/controller", "holocast/netfunc/edge", "holocast/relay", "holocast/tools/holocast",
+		"holocast/capture-server", "holocast/netfunc/controller", "holocast/netfunc/edge", "holocast/relay",
+		"holocast/tools/holocast",
 	} {
 		t.Run(program, func(t *testing.T) {
 			out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", program).Output()

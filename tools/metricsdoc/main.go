@@ -1,5 +1,5 @@
-// Command metricsdoc writes docs/metrics.md from the code that declares the metrics. Run it in
-// the repository's root; with --check it fails where the file is not current.
+// Command metricsdoc writes docs/metrics.md from the code that declares the metrics. Run it in the
+// repository root. With --check it fails if the file is out of date.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 const page = "docs/metrics.md"
 
 func main() {
-	check := flag.Bool("check", false, "fail if "+page+" is not current")
+	check := flag.Bool("check", false, "fail if "+page+" is out of date")
 	flag.Parse()
 	if err := run(*check); err != nil {
 		fmt.Fprintln(os.Stderr, "metricsdoc:", err)
@@ -40,23 +40,23 @@ func run(check bool) error {
 		return os.WriteFile(page, text, 0o644) //nolint:gosec // a page of documentation
 	}
 	if old, err := os.ReadFile(page); err != nil || !bytes.Equal(old, text) {
-		return errors.New(page + " is not current: go run ./tools/metricsdoc")
+		return errors.New(page + " is out of date: run go run ./tools/metricsdoc")
 	}
 	return nil
 }
 
-// metric is one that a program declares.
+// metric is a declared metric.
 type metric struct {
 	name, kind, help string
 	labels           []string
 }
 
-// programs are the sections of the page, by the beginning of their metrics' names.
+// programs are the sections of the page, by metric prefix.
 var programs = []struct{ prefix, title string }{
 	{"holocast_relay_", "Relay"},
 	{"holocast_capture_", "Capture server"},
-	{"holocast_tiles_", "Capture server: tiles of a sphere"},
-	{"holocast_viewer_", "Monitor: what viewers see"},
+	{"holocast_tiles_", "Capture server: 360° tiles"},
+	{"holocast_viewer_", "Monitor: viewers"},
 	{"holocast_bridge_", "Bridge: LiveScan3D's viewers"},
 	{"holocast_edge_", "Edge"},
 	{"holocast_controller_", "Controller"},
@@ -68,7 +68,8 @@ func find(dir string) (all []metric, err error) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (strings.HasPrefix(d.Name(), ".") && path != dir || slices.Contains([]string{"build", "node_modules", "testdata", "bin"}, d.Name())):
+		case d.IsDir() && (strings.HasPrefix(d.Name(), ".") && path != dir ||
+			slices.Contains([]string{"build", "node_modules", "testdata", "bin"}, d.Name())):
 			return fs.SkipDir
 		case d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
 			return nil
@@ -84,8 +85,8 @@ func find(dir string) (all []metric, err error) {
 	return all, err
 }
 
-// inFile finds the metrics that a file declares: by service.Metrics, or by the options of
-// Prometheus' own types.
+// inFile finds the metrics declared in a file, through service.Metrics or the Prometheus client's
+// option types.
 func inFile(f *ast.File) (all []metric) {
 	prefix := ""
 	ast.Inspect(f, func(n ast.Node) bool {
@@ -118,7 +119,7 @@ func inFile(f *ast.File) (all []metric) {
 	return all
 }
 
-// options reads a literal such as prometheus.HistogramOpts{Name: "…", Help: "…"}.
+// options parses a literal such as prometheus.HistogramOpts{Name: "…", Help: "…"}.
 func options(e ast.Expr) (m metric, ok bool) {
 	literal, ok := e.(*ast.CompositeLit)
 	if !ok {
@@ -147,7 +148,7 @@ func options(e ast.Expr) (m metric, ok bool) {
 	return m, m.name != ""
 }
 
-// literals are the values of the expressions that are string literals.
+// literals returns the values of those expressions that are string literals.
 func literals(list []ast.Expr) (values []string) {
 	for _, e := range list {
 		if l, ok := e.(*ast.BasicLit); ok && l.Kind == token.STRING {
@@ -159,20 +160,23 @@ func literals(list []ast.Expr) (values []string) {
 	return values
 }
 
-// write makes the page.
+// write renders the page.
 func write(all []metric) []byte {
 	var b bytes.Buffer
 	b.WriteString(`# Metrics
 
-What the programs serve under ` + "`/metrics`" + ` for Prometheus. Each also has the Go runtime's (` + "`go_`" + `) and the process's
-(` + "`process_`" + `). Alerts: [holocast.rules.yml](../deploy/prometheus/holocast.rules.yml). This page is generated from the
-code: ` + "`go run ./tools/metricsdoc`" + `.
+The programs' Prometheus metrics, served under ` + "`/metrics`" + `. Every program also exports metrics of the Go
+runtime (` + "`go_`" + `) and the process (` + "`process_`" + `). Alerts:
+[holocast.rules.yml](../deploy/prometheus/holocast.rules.yml). This page is generated from the code: ` + "`go run ./tools/metricsdoc`" + `.
 `)
 	for _, p := range programs {
 		fmt.Fprintf(&b, "\n## %s\n\n| metric | type | labels | |\n| --- | --- | --- | --- |\n", p.title)
 		for _, m := range all {
 			if strings.HasPrefix(m.name, p.prefix) {
-				fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.name, m.kind, strings.Join(m.labels, ", "), strings.ReplaceAll(m.help, "|", `\|`))
+				fmt.Fprintf(
+					&b, "| `%s` | %s | %s | %s |\n", m.name, m.kind, strings.Join(m.labels, ", "),
+					strings.ReplaceAll(m.help, "|", `\|`),
+				)
 			}
 		}
 	}

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// The page is what the code declares now, and no metric lacks a name's prefix or its help.
+// The page must be up to date, and every metric needs a prefix, a help text and, for counters, the
+// suffix _total.
 func TestPageIsCurrent(t *testing.T) {
 	all, err := find("../..")
 	if err != nil {
@@ -19,17 +20,19 @@ func TestPageIsCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(write(all)) != string(page) {
-		t.Error("docs/metrics.md is not current: go run ./tools/metricsdoc")
+		t.Error("docs/metrics.md is out of date: run go run ./tools/metricsdoc")
 	}
 	for _, m := range all {
-		known := slices.ContainsFunc(programs, func(p struct{ prefix, title string }) bool { return strings.HasPrefix(m.name, p.prefix) })
+		known := slices.ContainsFunc(
+			programs, func(p struct{ prefix, title string }) bool { return strings.HasPrefix(m.name, p.prefix) },
+		)
 		if !known || m.help == "" || (m.kind == "counter") != strings.HasSuffix(m.name, "_total") {
 			t.Errorf("%+v", m)
 		}
 	}
 }
 
-// Every metric, and every label that an expression selects by, in the alerts exists.
+// Alerts may use only declared metrics and labels.
 func TestAlertsNameMetrics(t *testing.T) {
 	all, err := find("../..")
 	if err != nil {

@@ -50,6 +50,7 @@ func TestLongLines(t *testing.T) {
 		{"a.go", []string{"// " + long, "//go:generate " + long, "// https://" + strings.Repeat("x", 130)}},
 		{"a.md", []string{"| " + long, long}},
 		{"a.json", []string{long}},
+		{"b.go", []string{`	return fmt.Errorf("` + long + `", x)`}},
 	}
 	got := longLines(files)
 	if len(got) != 2 || !strings.HasPrefix(got[0], "a.go:1: ") || !strings.HasPrefix(got[1], "a.md:2: ") {
@@ -59,7 +60,8 @@ func TestLongLines(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	limits := rates{"core": 1.5}
-	if faults := limits.check(rates{"core": 1.6, "rust": 2.0}); len(faults) != 1 || !strings.HasPrefix(faults[0], "core: 1.6") {
+	if faults := limits.check(rates{"core": 1.6, "rust": 2.0}); len(faults) != 1 ||
+		!strings.HasPrefix(faults[0], "core: 1.6") {
 		t.Errorf("check = %q", faults)
 	}
 	if got := limits.lower(rates{"core": 1.8, "rust": 0.4}); got["core"] != 1.5 || got["rust"] != 0.4 {
@@ -68,7 +70,9 @@ func TestLimits(t *testing.T) {
 }
 
 func TestReadLimits(t *testing.T) {
-	for name, text := range map[string]string{"too high": "core 2.1\n", "no number": "core x\n", "NaN": "core NaN\n", "extra field": "core 1 2\n"} {
+	for name, text := range map[string]string{
+		"too high": "core 2.1\n", "no number": "core x\n", "NaN": "core NaN\n", "extra field": "core 1 2\n",
+	} {
 		t.Run(name, func(t *testing.T) {
 			path := t.TempDir() + "/limits.txt"
 			if err := (rates{}).write(path); err != nil {

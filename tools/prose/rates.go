@@ -115,7 +115,11 @@ func (limits rates) check(now rates) []string {
 		}
 		if now[a.name] > limit {
 			faults = append(faults, fmt.Sprintf(
-				"%s: %.1f listed phrases per 1,000 words; the limit is %.1f (go run ./tools/prose -list)", a.name, now[a.name], limit))
+				"%s: %.1f listed phrases per 1,000 words; the limit is %.1f (go run ./tools/prose -list)",
+				a.name,
+				now[a.name],
+				limit,
+			))
 		}
 	}
 	return faults

@@ -82,15 +82,21 @@ var changed = map[string]func(src []byte) ([]byte, error){
 	"buffer_pool.go": patchBufferPool,
 	"connection.go": inTurn(patchConnection, patchConnectionPath, patchConnectionExternal, patchConnectionSending,
 		patchConnectionPieces, patchConnectionStreams, patchConnectionIdle),
-	"crypto_stream.go":                           patchCryptoStream,
-	"conn_id_manager.go":                         patchConnIDManager,
-	"datagram_queue.go":                          inTurn(setConstant("maxDatagramRcvQueueLen", receivedDatagrams), patchDatagramQueue),
-	"frame_sorter.go":                            patchFrameSorter,
-	"framer.go":                                  patchFramer,
-	"http3/conn.go":                              patchRawConn,
-	"http3/frames.go":                            patchFrameParser,
-	"http3/server_conn.go":                       patchServerConn,
-	"http3/state_tracking_stream.go":             inTurn(setConstant("streamDatagramQueueLen", receivedDatagrams), patchTrackedStream),
+	"crypto_stream.go":   patchCryptoStream,
+	"conn_id_manager.go": patchConnIDManager,
+	"datagram_queue.go": inTurn(
+		setConstant("maxDatagramRcvQueueLen", receivedDatagrams),
+		patchDatagramQueue,
+	),
+	"frame_sorter.go":      patchFrameSorter,
+	"framer.go":            patchFramer,
+	"http3/conn.go":        patchRawConn,
+	"http3/frames.go":      patchFrameParser,
+	"http3/server_conn.go": patchServerConn,
+	"http3/state_tracking_stream.go": inTurn(
+		setConstant("streamDatagramQueueLen", receivedDatagrams),
+		patchTrackedStream,
+	),
 	"internal/ackhandler/ecn.go":                 patchECN,
 	"internal/ackhandler/packet.go":              patchPacket,
 	"internal/ackhandler/sent_packet_handler.go": patchSentPacketHandler,
@@ -124,7 +130,16 @@ func inTurn(changes ...func([]byte) ([]byte, error)) func([]byte) ([]byte, error
 // stamp returns a hash of everything that determines the tree.
 func (m module) stamp() string {
 	h := sha256.New()
-	parts := []string{m.path, m.version, text("patch.go"), text("patch_external.go"), text("patch_idle.go"), text("patch_receiving.go"), text("patch_sending.go"), text("patch_webtransport.go")}
+	parts := []string{
+		m.path,
+		m.version,
+		text("patch.go"),
+		text("patch_external.go"),
+		text("patch_idle.go"),
+		text("patch_receiving.go"),
+		text("patch_sending.go"),
+		text("patch_webtransport.go"),
+	}
 	for _, name := range slices.Sorted(maps.Keys(m.added)) {
 		parts = append(parts, name, text(m.added[name]))
 	}
@@ -251,7 +266,11 @@ func patchConnection(src []byte) ([]byte, error) {
 		return true
 	})
 	if constructed != 2 || loops != 1 {
-		return nil, fmt.Errorf("found %d constructions of the sent packet handler and %d calls of triggerSending in the run loop, not 2 and 1", constructed, loops)
+		return nil, fmt.Errorf(
+			"found %d constructions of the sent packet handler and %d calls of triggerSending in the run loop, not 2 and 1",
+			constructed,
+			loops,
+		)
 	}
 	return apply(src, edits)
 }
@@ -297,7 +316,12 @@ func patchFrameSorter(src []byte) ([]byte, error) {
 		return true
 	})
 	if structs != 1 || limits != 1 || searches != 1 {
-		return nil, fmt.Errorf("found %d types frameSorter, %d comparisons with the limit of gaps and %d searches of a gap, not 1 of each", structs, limits, searches)
+		return nil, fmt.Errorf(
+			"found %d types frameSorter, %d comparisons with the limit of gaps and %d searches of a gap, not 1 of each",
+			structs,
+			limits,
+			searches,
+		)
 	}
 	return apply(src, edits)
 }
@@ -343,7 +367,8 @@ func patchFramer(src []byte) ([]byte, error) {
 			case s.text(n.Fun) == "f.nonIncrementalStreams[urgency].Push" && len(n.Args) == 2:
 				pushes++
 				edits = append(edits, s.replace(n, "f.nonIncrementalStreams[urgency].add("+s.text(n.Args[0])+", "+s.text(n.Args[1])+", str)"))
-			case strings.HasPrefix(s.text(n.Fun), "f.retransmissionQueue[") && strings.HasSuffix(s.text(n.Fun), ".PushBack") && len(n.Args) == 1:
+			case strings.HasPrefix(s.text(n.Fun), "f.retransmissionQueue[") &&
+				strings.HasSuffix(s.text(n.Fun), ".PushBack") && len(n.Args) == 1:
 				pushes++
 				edits = append(edits, s.insert(n.Rparen, ", str"))
 			}
@@ -377,8 +402,15 @@ func patchFramer(src []byte) ([]byte, error) {
 		return true
 	})
 	if imports != 1 || queues != 2 || pushes != 4 || repairs != 2 || loops != 2 || updates != 1 {
-		return nil, fmt.Errorf("found %d imports of minheap, %d fields of queues, %d calls that add to them, %d parts of the loop that retransmits, %d loops over new data and %d functions UpdateStreamPriority, not 1, 2, 4, 2, 2 and 1",
-			imports, queues, pushes, repairs, loops, updates)
+		return nil, fmt.Errorf(
+			"found %d imports of minheap, %d fields of queues, %d calls that add to them, %d parts of the loop that retransmits, %d loops over new data and %d functions UpdateStreamPriority, not 1, 2, 4, 2, 2 and 1",
+			imports,
+			queues,
+			pushes,
+			repairs,
+			loops,
+			updates,
+		)
 	}
 	return apply(src, edits)
 }
@@ -434,19 +466,33 @@ func patchSendConn(src []byte) ([]byte, error) {
 
 // patchConnectionPath calls useConnIDOf when the connection switches to another path.
 func patchConnectionPath(src []byte) ([]byte, error) {
-	return patchExternal("connection.go", src,
-		change{"handleShortHeaderPacket", "c.pathManager.SwitchToPath(p.remoteAddr)", "c.useConnIDOf(p.remoteAddr)\n\t$"})
+	return patchExternal(
+		"connection.go",
+		src,
+		change{
+			"handleShortHeaderPacket",
+			"c.pathManager.SwitchToPath(p.remoteAddr)",
+			"c.useConnIDOf(p.remoteAddr)\n\t$",
+		},
+	)
 }
 
 // patchConnIDManager keeps add from retiring a connection ID in use, or reusing an old one, when
 // its frame is retransmitted.
 func patchConnIDManager(src []byte) ([]byte, error) {
-	return patchExternal("conn_id_manager.go", src,
+	return patchExternal(
+		"conn_id_manager.go",
+		src,
 		change{
 			"add", "f.SequenceNumber < max(h.activeSequenceNumber, h.highestProbingID) || f.SequenceNumber < h.highestRetired",
 			"!h.isInUse(f.SequenceNumber) && ($)",
 		},
-		change{"add", "f.SequenceNumber == h.activeSequenceNumber", "h.isInUse(f.SequenceNumber) || f.SequenceNumber == h.highestProbingID"})
+		change{
+			"add",
+			"f.SequenceNumber == h.activeSequenceNumber",
+			"h.isInUse(f.SequenceNumber) || f.SequenceNumber == h.highestProbingID",
+		},
+	)
 }
 
 // patchSendStream keeps resets within flow control and gives streams an order:
@@ -504,7 +550,14 @@ func patchSendStream(src []byte) ([]byte, error) {
 		return true
 	})
 	if structs != 1 || reserves != 1 || releases != 1 || fins != 1 || sizes != 1 {
-		return nil, fmt.Errorf("found %d types SendStream, %d and %d places where CancelWrite and popStreamFrame unlock, %d where OnLost queues a frame, and %d final sizes in handleStopSendingFrame, not 1 of each", structs, reserves, releases, fins, sizes)
+		return nil, fmt.Errorf(
+			"found %d types SendStream, %d and %d places where CancelWrite and popStreamFrame unlock, %d where OnLost queues a frame, and %d final sizes in handleStopSendingFrame, not 1 of each",
+			structs,
+			reserves,
+			releases,
+			fins,
+			sizes,
+		)
 	}
 	return apply(src, edits)
 }

@@ -68,7 +68,9 @@ func patchExternal(name string, src []byte, changes ...change) ([]byte, error) {
 //   - the loss timer is set for the oldest packet;
 //   - ECN counts are also read from ACKs of numbers below the largest acknowledged.
 func patchSentPacketHandler(src []byte) ([]byte, error) {
-	return patchExternal("sent_packet_handler.go", src,
+	return patchExternal(
+		"sent_packet_handler.go",
+		src,
 		change{"sentPacketHandler", "", "external *External"},
 		change{"sentPacketHandler", "", "runHandler"},
 		change{"SentPacket", "getPacket()", "h.newPacket()"},
@@ -76,21 +78,41 @@ func patchSentPacketHandler(src []byte) ([]byte, error) {
 			"SentPacket", "h.congestion.OnPacketSent(t, h.bytesInFlight, pn, size, isAckEliciting)",
 			"h.congestion.OnPacketSent(t, h.bytesInFlight, h.external.sent(pn, p), size, isAckEliciting)",
 		},
-		change{"ReceivedAck", "var spuriousLosses []protocol.PacketNumber", "h.external.acked(ack, encLevel, ackedPackets, rcvTime)\n\t$"},
+		change{
+			"ReceivedAck",
+			"var spuriousLosses []protocol.PacketNumber",
+			"h.external.acked(ack, encLevel, ackedPackets, rcvTime)\n\t$",
+		},
 		change{"ReceivedAck", "largestAcked > pnSpace.largestAcked", "($ || h.external.isNewer(ack))"},
 		change{
 			"ReceivedAck", "h.congestion.OnCongestionEvent(largestAcked, 0, priorInFlight)",
 			"h.congestion.OnCongestionEvent(h.external.newest(largestAcked), 0, priorInFlight)",
 		},
-		change{"ReceivedAck", "h.congestion.OnSpuriousLoss(pn)", "h.congestion.OnSpuriousLoss(h.external.spurious(pn))"},
+		change{
+			"ReceivedAck",
+			"h.congestion.OnSpuriousLoss(pn)",
+			"h.congestion.OnSpuriousLoss(h.external.spurious(pn))",
+		},
 		change{
 			"ReceivedAck", "h.congestion.OnPacketAcked(p.PacketNumber, p.Length, priorInFlight, rcvTime)",
 			"h.congestion.OnPacketAcked(p.inOrder(p.PacketNumber), p.Length, priorInFlight, rcvTime)",
 		},
-		change{"detectLostPackets", "pn > pnSpace.largestAcked", "!h.external.sentBeforeAcked(pn, p, pnSpace.largestAcked)"},
+		change{
+			"detectLostPackets",
+			"pn > pnSpace.largestAcked",
+			"!h.external.sentBeforeAcked(pn, p, pnSpace.largestAcked)",
+		},
 		change{"detectLostPackets", "break", "if h.external.isPast(pn) {\n\t\t\t\tbreak\n\t\t\t}\n\t\t\tcontinue"},
-		change{"detectLostPackets", "distance >= packetThreshold", "h.external.distance(p, distance) >= packetThreshold"},
-		change{"detectLostPackets", "pnSpace.lossTime.IsZero()", "$ || p.SendTime.Add(lossDelay).Before(pnSpace.lossTime)"},
+		change{
+			"detectLostPackets",
+			"distance >= packetThreshold",
+			"h.external.distance(p, distance) >= packetThreshold",
+		},
+		change{
+			"detectLostPackets",
+			"pnSpace.lossTime.IsZero()",
+			"$ || p.SendTime.Add(lossDelay).Before(pnSpace.lossTime)",
+		},
 		change{"detectLostPackets", "h.lostPackets.Add(pn, p.SendTime)", "$\n\t\t\t\th.external.lost(pn, p)"},
 		change{
 			"detectLostPackets", "h.congestion.OnCongestionEvent(pn, p.Length, priorInFlight)",
@@ -125,13 +147,32 @@ func patchECN(src []byte) ([]byte, error) {
 
 // patchUpdatableAEAD keeps the traffic secrets and reports and delays key updates.
 func patchUpdatableAEAD(src []byte) ([]byte, error) {
-	return patchExternal("updatable_aead.go", src,
+	return patchExternal(
+		"updatable_aead.go",
+		src,
 		change{"updatableAEAD", "", "externalKeys"},
-		change{"SetReadKey", "a.nextRcvTrafficSecret = a.getNextTrafficSecret(suite.Hash, trafficSecret)", "a.keepReadSecret(trafficSecret)\n\t$"},
-		change{"SetWriteKey", "a.nextSendTrafficSecret = a.getNextTrafficSecret(suite.Hash, trafficSecret)", "a.keepWriteSecret(trafficSecret)\n\t$"},
-		change{"rollKeys", "a.keyPhase++", "$\n\ta.readSecret, a.writeSecret = a.nextRcvTrafficSecret, a.nextSendTrafficSecret"},
-		change{"rollKeys", "a.nextSendAEAD = createAEAD(a.suite, a.nextSendTrafficSecret, a.version)", "$\n\ta.tellRolled()"},
-		change{"shouldInitiateKeyUpdate", "!a.updateAllowed()", "$ || a.isUpdateHeld()"})
+		change{
+			"SetReadKey",
+			"a.nextRcvTrafficSecret = a.getNextTrafficSecret(suite.Hash, trafficSecret)",
+			"a.keepReadSecret(trafficSecret)\n\t$",
+		},
+		change{
+			"SetWriteKey",
+			"a.nextSendTrafficSecret = a.getNextTrafficSecret(suite.Hash, trafficSecret)",
+			"a.keepWriteSecret(trafficSecret)\n\t$",
+		},
+		change{
+			"rollKeys",
+			"a.keyPhase++",
+			"$\n\ta.readSecret, a.writeSecret = a.nextRcvTrafficSecret, a.nextSendTrafficSecret",
+		},
+		change{
+			"rollKeys",
+			"a.nextSendAEAD = createAEAD(a.suite, a.nextSendTrafficSecret, a.version)",
+			"$\n\ta.tellRolled()",
+		},
+		change{"shouldInitiateKeyUpdate", "!a.updateAllowed()", "$ || a.isUpdateHeld()"},
+	)
 }
 
 // patchConnectionExternal makes the run loop and the handling of ACKs wait for the registration of

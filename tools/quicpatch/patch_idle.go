@@ -6,11 +6,18 @@ package main
 
 // patchCryptoSetup frees a server's TLS connection.
 func patchCryptoSetup(src []byte) ([]byte, error) {
-	return patchExternal("crypto_setup.go", src,
+	return patchExternal(
+		"crypto_setup.go",
+		src,
 		change{"cryptoSetup", "", "finished finished"},
 		change{"Close", "h.conn.Close()", "h.closeTLS()"},
-		change{"handleMessage", "h.conn.HandleData(encLevel.ToTLSEncryptionLevel(), data)", "h.handleTLSData(encLevel.ToTLSEncryptionLevel(), data)"},
-		change{"ConnectionState", "h.conn.ConnectionState()", "h.tlsState()"})
+		change{
+			"handleMessage",
+			"h.conn.HandleData(encLevel.ToTLSEncryptionLevel(), data)",
+			"h.handleTLSData(encLevel.ToTLSEncryptionLevel(), data)",
+		},
+		change{"ConnectionState", "h.conn.ConnectionState()", "h.tlsState()"},
+	)
 }
 
 // patchConnectionIdle frees state that only the handshake needs, and sends from small buffers if
@@ -24,9 +31,16 @@ func patchConnectionIdle(src []byte) ([]byte, error) {
 
 // patchCryptoStream frees sent data and the receive queue of a finished encryption level.
 func patchCryptoStream(src []byte) ([]byte, error) {
-	return patchExternal("crypto_stream.go", src,
-		change{"PopCryptoFrame", "s.writeBuf = s.writeBuf[n:]", "if $; len(s.writeBuf) == 0 {\n\t\ts.writeBuf = nil\n\t}"},
-		change{"Finish", "s.finished = true", "$\n\ts.queue = frameSorter{}"})
+	return patchExternal(
+		"crypto_stream.go",
+		src,
+		change{
+			"PopCryptoFrame",
+			"s.writeBuf = s.writeBuf[n:]",
+			"if $; len(s.writeBuf) == 0 {\n\t\ts.writeBuf = nil\n\t}",
+		},
+		change{"Finish", "s.finished = true", "$\n\ts.queue = frameSorter{}"},
+	)
 }
 
 // patchReceiveStreamReady notifies callbacks for a stream's data.
@@ -75,7 +89,14 @@ func patchRawConn(src []byte) ([]byte, error) {
 
 // patchTrackedStream notifies callbacks for datagrams of a stream.
 func patchTrackedStream(src []byte) ([]byte, error) {
-	return patchExternal("http3/state_tracking_stream.go", src,
+	return patchExternal(
+		"http3/state_tracking_stream.go",
+		src,
 		change{"stateTrackingStream", "", "onReady quic.ReadyCallback"},
-		change{"signalHasDatagram", "select {\n\tcase s.hasData <- struct{}{}:\n\tdefault:\n\t}", "$\n\ts.onReady.Notify()"})
+		change{
+			"signalHasDatagram",
+			"select {\n\tcase s.hasData <- struct{}{}:\n\tdefault:\n\t}",
+			"$\n\ts.onReady.Notify()",
+		},
+	)
 }

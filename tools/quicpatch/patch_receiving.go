@@ -7,15 +7,22 @@ package main
 // patchConnectionPieces lets connections receive several datagrams at once.
 func patchConnectionPieces(src []byte) ([]byte, error) {
 	const datagrams = "c.receivedPieces.datagrams"
-	return patchExternal("connection.go", src,
+	return patchExternal(
+		"connection.go",
+		src,
 		change{"receivedPacket", "", "pieceOf"},
 		change{"receivedPacket", "", "askedAddress"},
 		change{"Conn", "", "receivedPieces"},
 		change{"handlePacket", "c.receivedPackets.Len()", datagrams},
 		change{"handlePacket", "c.receivedPackets.PushBack(p)", "$\n\t" + datagrams + " += p.count()"},
 		change{"handlePackets", "p := c.receivedPackets.PopFront()", "$\n\t\t" + datagrams + " -= p.count()"},
-		change{"handlePackets", "c.handleOnePacket(p, datagramPayloadChecksum)", "c.handleReceived(p, datagramPayloadChecksum)"},
-		change{"handlePackets", "!hasMorePackets", "$ || c.tookEnough()"})
+		change{
+			"handlePackets",
+			"c.handleOnePacket(p, datagramPayloadChecksum)",
+			"c.handleReceived(p, datagramPayloadChecksum)",
+		},
+		change{"handlePackets", "!hasMorePackets", "$ || c.tookEnough()"},
+	)
 }
 
 // patchOOBConn reads several datagrams at once from a socket.
@@ -39,17 +46,35 @@ func patchServer(src []byte) ([]byte, error) {
 
 // patchBufferPool returns buffers of several datagrams to their pool.
 func patchBufferPool(src []byte) ([]byte, error) {
-	return patchExternal("buffer_pool.go", src,
-		change{"putBack", `panic("putPacketBuffer called with packet of wrong size!")`, "if !b.putBackPiece() {\n\t\t$\n\t}"})
+	return patchExternal(
+		"buffer_pool.go",
+		src,
+		change{
+			"putBack",
+			`panic("putPacketBuffer called with packet of wrong size!")`,
+			"if !b.putBackPiece() {\n\t\t$\n\t}",
+		},
+	)
 }
 
 // patchConnectionStreams passes on stream data without copying them from their packet.
 func patchConnectionStreams(src []byte) ([]byte, error) {
-	return patchExternal("connection.go", src,
+	return patchExternal(
+		"connection.go",
+		src,
 		change{"Conn", "", "receivedStream"},
 		change{"handlePackets", "func", "handleQueuedPackets"},
-		change{"handleFrames", "c.frameParser.ParseStreamFrame(frameType, data, c.version)", "c.parseStreamFrame(frameType, data)"},
-		change{"handleFrames", "c.streamsMap.HandleStreamFrame(streamFrame, rcvTime)", "c.handleStreamFrame(streamFrame, rcvTime)"})
+		change{
+			"handleFrames",
+			"c.frameParser.ParseStreamFrame(frameType, data, c.version)",
+			"c.parseStreamFrame(frameType, data)",
+		},
+		change{
+			"handleFrames",
+			"c.streamsMap.HandleStreamFrame(streamFrame, rcvTime)",
+			"c.handleStreamFrame(streamFrame, rcvTime)",
+		},
+	)
 }
 
 // patchReceiveStream copies data straight to a waiting Read, and wakes the reader from the

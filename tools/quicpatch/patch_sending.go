@@ -29,18 +29,32 @@ func patchConnectionSending(src []byte) ([]byte, error) {
 // patchSendStreamSharing lets frames refer to the data of WriteShared, and pulls data from a
 // source.
 func patchSendStreamSharing(src []byte) ([]byte, error) {
-	return patchExternal("send_stream.go", src,
+	return patchExternal(
+		"send_stream.go",
+		src,
 		change{"SendStream", "", "sharedWrite"},
 		change{"SendStream", "", "sourcedStream"},
-		change{"popNewStreamFrameForPacket", "limitedWrite := s.writeLimiter != nil && s.nextFrame == nil", "s.gather(maxBytes, v)\n\t$"},
+		change{
+			"popNewStreamFrameForPacket",
+			"limitedWrite := s.writeLimiter != nil && s.nextFrame == nil",
+			"s.gather(maxBytes, v)\n\t$",
+		},
 		change{"popNewStreamFrame", "f := wire.GetStreamFrame()", "f := s.newFrame()"},
-		change{"popNewStreamFrame", "s.getDataForWriting(f, maxDataLen)", "s.fill(f, maxDataLen)"})
+		change{"popNewStreamFrame", "s.getDataForWriting(f, maxDataLen)", "s.fill(f, maxDataLen)"},
+	)
 }
 
 // patchStreamFrame splits and puts back frames with shared data without modifying the data.
 func patchStreamFrame(src []byte) ([]byte, error) {
-	return patchExternal("stream_frame.go", src,
+	return patchExternal(
+		"stream_frame.go",
+		src,
 		change{"StreamFrame", "", "sharedData"},
-		change{"MaybeSplitOffFrame", "new := GetStreamFrame()", "if f.shared {\n\t\treturn f.splitShared(n), true\n\t}\n\n\t$"},
-		change{"PutBack", "putStreamFrame(f)", "if !f.putBackShared() {\n\t\t$\n\t}"})
+		change{
+			"MaybeSplitOffFrame",
+			"new := GetStreamFrame()",
+			"if f.shared {\n\t\treturn f.splitShared(n), true\n\t}\n\n\t$",
+		},
+		change{"PutBack", "putStreamFrame(f)", "if !f.putBackShared() {\n\t\t$\n\t}"},
+	)
 }

@@ -80,10 +80,13 @@ func TestPatchRefusesAnotherQuicGo(t *testing.T) {
 	if _, err := patchSendStream([]byte("package quic\n\ntype SendStream struct{}\n")); err == nil {
 		t.Error("no method CancelWrite: no error")
 	}
-	if _, err := setConstant("MaxConnUnprocessedPackets", "2")([]byte("package protocol\n\nconst MaxAcceptQueueSize = 32\n")); err == nil {
+	other := []byte("package protocol\n\nconst MaxAcceptQueueSize = 32\n")
+	if _, err := setConstant("MaxConnUnprocessedPackets", "2")(other); err == nil {
 		t.Error("no constant: no error")
 	}
-	for name, patch := range map[string]func([]byte) ([]byte, error){"connection.go": patchConnectionPath, "conn_id_manager.go": patchConnIDManager} {
+	for name, patch := range map[string]func([]byte) ([]byte, error){
+		"connection.go": patchConnectionPath, "conn_id_manager.go": patchConnIDManager,
+	} {
 		if _, err := patch([]byte("package quic\n\ntype Conn struct{}\n")); err == nil {
 			t.Errorf("no error for a different %s", name)
 		}
@@ -123,7 +126,10 @@ func TestPatchExternal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"\toutsidePacket\n", "p.Outstanding() && !p.outside && // a comment", "\th.none()\n\treturn nil\n", ") newest() *packet { return h.first() }"} {
+	for _, want := range []string{
+		"\toutsidePacket\n", "p.Outstanding() && !p.outside && // a comment",
+		"\th.none()\n\treturn nil\n", ") newest() *packet { return h.first() }",
+	} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
@@ -143,14 +149,27 @@ func TestPatchExternal(t *testing.T) {
 		}
 	}
 	for name, patch := range map[string]func([]byte) ([]byte, error){
-		"connection.go": patchConnectionExternal, "ecn.go": patchECN, "packet.go": patchPacket, "updatable_aead.go": patchUpdatableAEAD,
-		"sent_packet_handler.go": patchSentPacketHandler, "sent_packet_history.go": patchSentPacketHistory,
-		"connection.go, sending": patchConnectionSending, "send_stream.go": patchSendStreamSharing, "stream_frame.go": patchStreamFrame,
-		"streams_map_incoming.go": patchIncomingStreams, "http3/frames.go": patchFrameParser, "http3/server_conn.go": patchServerConn,
-		"receive_stream.go": patchReceiveStreamReady, "streams_map_incoming.go, onReady": patchIncomingStreamsReady, "datagram_queue.go": patchDatagramQueue,
-		"http3/conn.go": patchRawConn, "http3/state_tracking_stream.go": patchTrackedStream, "webtransport-go's streams_map_incoming.go": patchWebTransportStreams,
-		"webtransport-go's server.go": patchWebTransportServer, "webtransport-go's session.go": patchWebTransportSession,
-		"webtransport-go's capsule.go": patchCapsules,
+		"connection.go":                             patchConnectionExternal,
+		"ecn.go":                                    patchECN,
+		"packet.go":                                 patchPacket,
+		"updatable_aead.go":                         patchUpdatableAEAD,
+		"sent_packet_handler.go":                    patchSentPacketHandler,
+		"sent_packet_history.go":                    patchSentPacketHistory,
+		"connection.go, sending":                    patchConnectionSending,
+		"send_stream.go":                            patchSendStreamSharing,
+		"stream_frame.go":                           patchStreamFrame,
+		"streams_map_incoming.go":                   patchIncomingStreams,
+		"http3/frames.go":                           patchFrameParser,
+		"http3/server_conn.go":                      patchServerConn,
+		"receive_stream.go":                         patchReceiveStreamReady,
+		"streams_map_incoming.go, onReady":          patchIncomingStreamsReady,
+		"datagram_queue.go":                         patchDatagramQueue,
+		"http3/conn.go":                             patchRawConn,
+		"http3/state_tracking_stream.go":            patchTrackedStream,
+		"webtransport-go's streams_map_incoming.go": patchWebTransportStreams,
+		"webtransport-go's server.go":               patchWebTransportServer,
+		"webtransport-go's session.go":              patchWebTransportSession,
+		"webtransport-go's capsule.go":              patchCapsules,
 	} {
 		if _, err := patch([]byte(history)); err == nil {
 			t.Errorf("no error for a different %s", name)

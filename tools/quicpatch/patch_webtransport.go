@@ -11,7 +11,10 @@ var webTransport = module{
 		"session.go":              "e27912e99c703f41d118e529f87c0e74c9b6b4e1244e80b66cecd87177b1b3ca",
 		"streams_map_incoming.go": "b3e27736bf7d0a9d7688523d76540f754d15624f14ab03b6dbcb2c8b22056a58",
 	},
-	added: map[string]string{"rest.go": "tree/webtransport_rest.go.txt", "rest_test.go": "tree/webtransport_rest_test.go.txt"},
+	added: map[string]string{
+		"rest.go":      "tree/webtransport_rest.go.txt",
+		"rest_test.go": "tree/webtransport_rest_test.go.txt",
+	},
 	changed: map[string]func(src []byte) ([]byte, error){
 		"capsule.go":              patchCapsules,
 		"server.go":               patchWebTransportServer,
@@ -39,21 +42,43 @@ func patchWebTransportServer(src []byte) ([]byte, error) {
 // patchWebTransportSession reads and writes capsules on goroutines that exist only while there are
 // capsules.
 func patchWebTransportSession(src []byte) ([]byte, error) {
-	return patchExternal("session.go", src,
+	return patchExternal(
+		"session.go",
+		src,
 		change{"Session", "", "capsuleStream"},
-		change{"newSession", "go func() {\n\t\tdefer ctxCancel()\n\t\tc.readFromConnectStream()\n\t}()", "c.cancel = ctxCancel\n\tc.startReading()"},
+		change{
+			"newSession",
+			"go func() {\n\t\tdefer ctxCancel()\n\t\tc.readFromConnectStream()\n\t}()",
+			"c.cancel = ctxCancel\n\tc.startReading()",
+		},
 		change{"newSession", "go func() {\n\t\tdefer ctxCancel()\n\t\tc.writeToConnectStream()\n\t}()", ""},
 		change{"readFromConnectStream", "parser := http3.NewCapsuleParser(s.str)", ""},
-		change{"readFromConnectStream", "c, err := parseNextCapsule(parser)", "if s.rest() {\n\t\t\treturn\n\t\t}\n\t\tc, err := parseCapsule(s.parser)"},
+		change{
+			"readFromConnectStream",
+			"c, err := parseNextCapsule(parser)",
+			"if s.rest() {\n\t\t\treturn\n\t\t}\n\t\tc, err := parseCapsule(s.parser)",
+		},
 		change{"queueCapsule", "s.capsuleQueue = append(s.capsuleQueue, c)", "$\n\ts.startWriting()"},
-		change{"closeWithError", "s.str.SetWriteDeadline(time.Now().Add(closeSessionTimeout))", "$\n\t\ts.startWriting()"})
+		change{
+			"closeWithError",
+			"s.str.SetWriteDeadline(time.Now().Add(closeSessionTimeout))",
+			"$\n\t\ts.startWriting()",
+		},
+	)
 }
 
 // patchCapsules returns nil for capsules of unknown types.
 func patchCapsules(src []byte) ([]byte, error) {
-	return patchExternal("capsule.go", src,
+	return patchExternal(
+		"capsule.go",
+		src,
 		change{"parseNextCapsule", "func", "parseCapsule"},
-		change{"parseNextCapsule", "if err := capsuleReader.Discard(); err != nil {\n\t\t\t\treturn nil, err\n\t\t\t}", "return nil, capsuleReader.Discard()"})
+		change{
+			"parseNextCapsule",
+			"if err := capsuleReader.Discard(); err != nil {\n\t\t\t\treturn nil, err\n\t\t\t}",
+			"return nil, capsuleReader.Discard()",
+		},
+	)
 }
 
 // patchWebTransportStreams notifies callbacks for streams of a session.

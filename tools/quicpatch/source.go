@@ -37,51 +37,62 @@ var quicGo = module{
 }
 
 // quicGoHashes are the hashes of quic-go's files.
-var quicGoHashes = map[string]string{
-	"buffer_pool.go":                                 "20fbda42b43cc81a17c7df47219b1e442f7aa13d294d80fd395153da7929fd45",
-	"conn_id_generator.go":                           "3001576ff830487f85c6fe61b3e83cdbeee21a6a43fcfb724cb9cbdb16773844",
-	"conn_id_manager.go":                             "b5ec30125b7565acf32f6eb167181361833bdeacae10965bf015ae90521d26aa",
-	"connection.go":                                  "51f160cdef7aefe52e40fd48d9a71439f643e62cd8a4d561d3c28cec8db2888a",
-	"crypto_stream.go":                               "4b6a0af4d3bbd0c9090c951bc1cd569af432f7d3143bc57146238200db12475a",
-	"datagram_queue.go":                              "fbe89ef1692df3836ad296f6a05c9e502bfc0ff6da9f37de6ba3f72deaf9422b",
-	"flow_controller_connection.go":                  "d780f3beb3ad5e29ae429a77866396374c2c01d8312233383cfc30322ea09031",
-	"flow_controller_stream.go":                      "4aed772ebddebda72311b61cbeed8d99316519be096798ac8f9f4f7090cc9787",
-	"frame_sorter.go":                                "6f22ebac07d86a2666004dc1d000c32ab0edbf435348476549bf960b77ed34df",
-	"framer.go":                                      "925ced4e4ae3b69f7762b1d1a994678a464a71ebff4e7a38881a0902f21c53a2",
-	"http3/conn.go":                                  "87f63b89cc9a0e85287cf71cf516556fe2315d9b9ad11517e1f3605ae20355c1",
-	"http3/frames.go":                                "c15056479d707abb4f5f2e018ccae1c484960b7521e3f5581a20f2a24df162fe",
-	"http3/server_conn.go":                           "605412620104879a2f14fc2cf9a95f25bc7989fff5c43bc7dea841a7209db59f",
-	"http3/state_tracking_stream.go":                 "3faccaaa040a979082a3794db2d86b60eda920803ad52895f5d81d2f624735c6",
-	"internal/ackhandler/ecn.go":                     "1f55951da1085ab0c53ba0a13abe13155b189f9aca28d73e927baf4205a3ab37",
-	"internal/ackhandler/interfaces.go":              "7b43539175ae5e582a34807270b8bb1d730f288fcb34aa6075f674ffe9ebf840",
-	"internal/ackhandler/lost_packet_tracker.go":     "6c82ed41d917daa84ca4961c8e1a9847b548ad9e80845ac42ee566f89e7aa482",
-	"internal/ackhandler/packet.go":                  "20e0a9728edd98819b4afeff2b7afb3c497b33074ba4687f9093a1980cc94740",
-	"internal/ackhandler/packet_number_generator.go": "8d4dddc2f20160bf5be9bb0fc50cbb8fd34d8ae0bc53a054758f7632425df848",
-	"internal/ackhandler/sent_packet_handler.go":     "3de3937e85dfa519b197a957cb0e2d948268ed8704762cc2599d0206bc587ab7",
-	"internal/ackhandler/sent_packet_history.go":     "f13e37d41050bb1d0dbcf1e0d69f21b447262f74446ecf163137ed22fba50933",
-	"internal/congestion/interface.go":               "c0f041a19496e645775c24d8f8fc80871331b9aed684ed6bd0b1812a517babb7",
-	"internal/handshake/aead.go":                     "630855eb5181e4c738b8949503d342ea88f10120bd30cf3f24096e1eaaf925e3",
-	"internal/handshake/cipher_suite.go":             "ce8bc028081b0baf41abf91bc64bd8a848947dc044c06e1185a324d1fdd06db1",
-	"internal/handshake/crypto_setup.go":             "8e4b7a53c347f10d7812ae1c31935894b600f77782bead8d9e4bcc2bb85974da",
-	"internal/handshake/hkdf.go":                     "228413cc31413026c51774ebde0c0b66a00e6e43faeac57e77e3adde51886696",
-	"internal/handshake/updatable_aead.go":           "2c527ccdc0b38e8edf0ccee9b79ba2bdba1077df5c73d7d0efaadc644a5af52c",
-	"internal/monotime/time.go":                      "a9957ea88956b8c5139e4a57d7efcdc3a3a7ae703b92774c524bf52eadfdd13d",
-	"internal/protocol/params.go":                    "559b10f63a51332b7720a75f249629bc7173b2b5ff220cd654ccbe5049c4f3b5",
-	"internal/protocol/protocol.go":                  "a8da00928e939f35f4ddefb5cfd57f6e2b57f767cd41abea8f75bf73282ee886",
-	"internal/utils/connstats.go":                    "15c1d9d7f0724ce855d24a066b8dd5027bb0d35b840921ce2b14c52a4b3039d8",
-	"internal/utils/linkedlist/linkedlist.go":        "4007b540adc3819bb26e198c9a21e5821436f9d943d8e3e9fcbb93e04823f451",
-	"internal/wire/pool.go":                          "ae71ced5cd15bfb40e8841d9fa6885d33da9141747782efe4194b9444d148113",
-	"internal/wire/short_header.go":                  "f33ac1725936f91d2d5a2c11d010054c96c988b9310df55bc491e72318cd7e1e",
-	"internal/wire/stream_frame.go":                  "8fdd35e7d417df06b66b0e457c93a0a635dec9565128f4b0bf5dff24d6e81526",
-	"mtu_discoverer.go":                              "312dd22fd74f124588a8537e24c6fa1283b34377acf7cd127afb6b2d0de7c93d",
-	"packet_packer.go":                               "8688472d72e039d271d6d9fca6a5cf15ab01da43a454365eb8e3ba504cb05ae7",
-	"path_manager.go":                                "b14f055c755c167619bb44de77d80c5f76628c07cebda4e761809d0aa6b75866",
-	"receive_stream.go":                              "f9db2677411dcf00dbbe4366a4bcf75900d755e9e98cd657f661ecc8a070de7b",
-	"retransmission_queue.go":                        "cbaf159fdbe5dbf50a8c05a49f85267fdc070136256de402191bd14e27400db0",
-	"send_conn.go":                                   "69d07d84541928e275fc8738bb68a40eed526aca8ba70e4f0ba53f64a502edd3",
-	"send_queue.go":                                  "efecf7fa2b7db2e6caf3c5852fb7e0724b19165f63fb0351c7bbbca7d843b067",
-	"send_stream.go":                                 "5ec5766135d5f695f1dd919302d8011a9ead9deb12dedd8d0b9f54775cef7d85",
-	"streams_map_incoming.go":                        "223ce3cab68ecc7b72c2ad28e6222dbf94702837cd23891087d1dd55ea6f68b0",
+var quicGoHashes = parseHashes(`
+20fbda42b43cc81a17c7df47219b1e442f7aa13d294d80fd395153da7929fd45  buffer_pool.go
+3001576ff830487f85c6fe61b3e83cdbeee21a6a43fcfb724cb9cbdb16773844  conn_id_generator.go
+b5ec30125b7565acf32f6eb167181361833bdeacae10965bf015ae90521d26aa  conn_id_manager.go
+51f160cdef7aefe52e40fd48d9a71439f643e62cd8a4d561d3c28cec8db2888a  connection.go
+4b6a0af4d3bbd0c9090c951bc1cd569af432f7d3143bc57146238200db12475a  crypto_stream.go
+fbe89ef1692df3836ad296f6a05c9e502bfc0ff6da9f37de6ba3f72deaf9422b  datagram_queue.go
+d780f3beb3ad5e29ae429a77866396374c2c01d8312233383cfc30322ea09031  flow_controller_connection.go
+4aed772ebddebda72311b61cbeed8d99316519be096798ac8f9f4f7090cc9787  flow_controller_stream.go
+6f22ebac07d86a2666004dc1d000c32ab0edbf435348476549bf960b77ed34df  frame_sorter.go
+925ced4e4ae3b69f7762b1d1a994678a464a71ebff4e7a38881a0902f21c53a2  framer.go
+87f63b89cc9a0e85287cf71cf516556fe2315d9b9ad11517e1f3605ae20355c1  http3/conn.go
+c15056479d707abb4f5f2e018ccae1c484960b7521e3f5581a20f2a24df162fe  http3/frames.go
+605412620104879a2f14fc2cf9a95f25bc7989fff5c43bc7dea841a7209db59f  http3/server_conn.go
+3faccaaa040a979082a3794db2d86b60eda920803ad52895f5d81d2f624735c6  http3/state_tracking_stream.go
+1f55951da1085ab0c53ba0a13abe13155b189f9aca28d73e927baf4205a3ab37  internal/ackhandler/ecn.go
+7b43539175ae5e582a34807270b8bb1d730f288fcb34aa6075f674ffe9ebf840  internal/ackhandler/interfaces.go
+6c82ed41d917daa84ca4961c8e1a9847b548ad9e80845ac42ee566f89e7aa482  internal/ackhandler/lost_packet_tracker.go
+20e0a9728edd98819b4afeff2b7afb3c497b33074ba4687f9093a1980cc94740  internal/ackhandler/packet.go
+8d4dddc2f20160bf5be9bb0fc50cbb8fd34d8ae0bc53a054758f7632425df848  internal/ackhandler/packet_number_generator.go
+3de3937e85dfa519b197a957cb0e2d948268ed8704762cc2599d0206bc587ab7  internal/ackhandler/sent_packet_handler.go
+f13e37d41050bb1d0dbcf1e0d69f21b447262f74446ecf163137ed22fba50933  internal/ackhandler/sent_packet_history.go
+c0f041a19496e645775c24d8f8fc80871331b9aed684ed6bd0b1812a517babb7  internal/congestion/interface.go
+630855eb5181e4c738b8949503d342ea88f10120bd30cf3f24096e1eaaf925e3  internal/handshake/aead.go
+ce8bc028081b0baf41abf91bc64bd8a848947dc044c06e1185a324d1fdd06db1  internal/handshake/cipher_suite.go
+8e4b7a53c347f10d7812ae1c31935894b600f77782bead8d9e4bcc2bb85974da  internal/handshake/crypto_setup.go
+228413cc31413026c51774ebde0c0b66a00e6e43faeac57e77e3adde51886696  internal/handshake/hkdf.go
+2c527ccdc0b38e8edf0ccee9b79ba2bdba1077df5c73d7d0efaadc644a5af52c  internal/handshake/updatable_aead.go
+a9957ea88956b8c5139e4a57d7efcdc3a3a7ae703b92774c524bf52eadfdd13d  internal/monotime/time.go
+559b10f63a51332b7720a75f249629bc7173b2b5ff220cd654ccbe5049c4f3b5  internal/protocol/params.go
+a8da00928e939f35f4ddefb5cfd57f6e2b57f767cd41abea8f75bf73282ee886  internal/protocol/protocol.go
+15c1d9d7f0724ce855d24a066b8dd5027bb0d35b840921ce2b14c52a4b3039d8  internal/utils/connstats.go
+4007b540adc3819bb26e198c9a21e5821436f9d943d8e3e9fcbb93e04823f451  internal/utils/linkedlist/linkedlist.go
+ae71ced5cd15bfb40e8841d9fa6885d33da9141747782efe4194b9444d148113  internal/wire/pool.go
+f33ac1725936f91d2d5a2c11d010054c96c988b9310df55bc491e72318cd7e1e  internal/wire/short_header.go
+8fdd35e7d417df06b66b0e457c93a0a635dec9565128f4b0bf5dff24d6e81526  internal/wire/stream_frame.go
+312dd22fd74f124588a8537e24c6fa1283b34377acf7cd127afb6b2d0de7c93d  mtu_discoverer.go
+8688472d72e039d271d6d9fca6a5cf15ab01da43a454365eb8e3ba504cb05ae7  packet_packer.go
+b14f055c755c167619bb44de77d80c5f76628c07cebda4e761809d0aa6b75866  path_manager.go
+f9db2677411dcf00dbbe4366a4bcf75900d755e9e98cd657f661ecc8a070de7b  receive_stream.go
+cbaf159fdbe5dbf50a8c05a49f85267fdc070136256de402191bd14e27400db0  retransmission_queue.go
+69d07d84541928e275fc8738bb68a40eed526aca8ba70e4f0ba53f64a502edd3  send_conn.go
+efecf7fa2b7db2e6caf3c5852fb7e0724b19165f63fb0351c7bbbca7d843b067  send_queue.go
+5ec5766135d5f695f1dd919302d8011a9ead9deb12dedd8d0b9f54775cef7d85  send_stream.go
+223ce3cab68ecc7b72c2ad28e6222dbf94702837cd23891087d1dd55ea6f68b0  streams_map_incoming.go
+`)
+
+// parseHashes parses lines of sha256sum: a hash and a file name.
+func parseHashes(lines string) map[string]string {
+	hashes := map[string]string{}
+	for line := range strings.Lines(lines) {
+		if hash, name, found := strings.Cut(strings.TrimSpace(line), "  "); found {
+			hashes[name] = hash
+		}
+	}
+	return hashes
 }
 
 // checkRequired compares the version in go.mod with that of the patch.
@@ -95,7 +106,12 @@ func (m module) checkRequired(root string) error {
 		return fmt.Errorf("%s does not require %s", filepath.Join(root, "go.mod"), m.path)
 	}
 	if got := string(found[1]); got != m.version {
-		return fmt.Errorf("go.mod requires %s %s; the patch is for %s: review tools/quicpatch for the new version, or remove go.work to build without it", m.path, got, m.version)
+		return fmt.Errorf(
+			"go.mod requires %s %s; the patch is for %s: review tools/quicpatch for the new version, or remove go.work to build without it",
+			m.path,
+			got,
+			m.version,
+		)
 	}
 	return nil
 }
@@ -130,7 +146,13 @@ func (m module) verify(source string) error {
 			return err
 		}
 		if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != m.hashes[name] {
-			return fmt.Errorf("%s in %s differs from %s %s: run go clean -modcache if the module cache was changed, or review tools/quicpatch", name, source, m.path, m.version)
+			return fmt.Errorf(
+				"%s in %s differs from %s %s: run go clean -modcache if the module cache was changed, or review tools/quicpatch",
+				name,
+				source,
+				m.path,
+				m.version,
+			)
 		}
 	}
 	return nil

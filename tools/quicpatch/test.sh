@@ -1,18 +1,24 @@
 #!/bin/sh
-# Runs quic-go's own unit tests on the patched tree, and webtransport-go's on both.
+# Runs quic-go's unit tests on the patched tree, and webtransport-go's tests on both patched trees.
 set -eu
 cd "$(dirname "$0")/../.."
 GOWORK=off go run ./tools/quicpatch -q -work=false
+
+# Both modules scale the time limits of their tests: quic-go by this factor, webtransport-go by 5 if
+# CI is set.
+export TIMESCALE_FACTOR=10 CI=true
+
+# Tests of webtransport-go v0.13.0 that also fail now and then on the published modules:
+#   TestStreamResetError: writes to a stream that the server may already have stopped.
+#   TestServerRejectsPooledSessionWithoutFlowControl: the second request may overtake the first session.
+skip='^(TestStreamResetError|TestServerRejectsPooledSessionWithoutFlowControl)$'
+
 cd build/webtransport-go
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 printf 'go 1.26.0\nuse %s\nreplace github.com/quic-go/quic-go => %s\n' "$PWD" "$PWD/../quic-go" >"$work/go.work"
-GOWORK=$work/go.work go test "$@" . ./integrationtests || GOWORK=$work/go.work go test "$@" . ./integrationtests
+GOWORK=$work/go.work go test -skip "$skip" "$@" . ./integrationtests
 cd ../quic-go
 packages=$(GOWORK=off go list ./... | grep -v -e /integrationtests/ -e /interop -e /example)
-# Some of quic-go's tests go by the clock and fail on a busy machine: what fails is run again,
-# and only that, as Go remembers what passed.
-for _ in 1 2; do
-	GOWORK=off go test "$@" $packages && exit
-done
+# shellcheck disable=SC2086 # one argument per package
 GOWORK=off go test "$@" $packages

@@ -84,7 +84,8 @@ func run(w io.Writer, version string, programs []string) error {
 		})
 		all.On = append(all.On, name)
 		one := dependency{Ref: name}
-		modules := append([]*debug.Module{{Path: "std", Version: strings.TrimPrefix(info.GoVersion, "go")}}, info.Deps...)
+		modules := append([]*debug.Module{{Path: "std", Version: strings.TrimPrefix(info.GoVersion, "go")}},
+			info.Deps...)
 		for _, m := range modules {
 			c := module(m)
 			one.On = append(one.On, c.Ref)
@@ -97,7 +98,10 @@ func run(w io.Writer, version string, programs []string) error {
 		d.Dependencies = append(d.Dependencies, one)
 	}
 	d.Dependencies = append(d.Dependencies, all)
-	slices.SortFunc(d.Components, func(a, b component) int { return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Ref, b.Ref)) })
+	slices.SortFunc(d.Components, func(a, b component) int {
+		return cmp.Or(cmp.Compare(a.Type, b.Type),
+			cmp.Compare(a.Ref, b.Ref))
+	})
 	slices.SortFunc(d.Dependencies, func(a, b dependency) int { return cmp.Compare(a.Ref, b.Ref) })
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")

@@ -163,7 +163,8 @@ func lines(runs []Run) (out []Line) {
 			}
 		}
 		low, high := slices.Min(values), slices.Max(values)
-		l := Line{Name: name, Newest: newest.Figures[name], Ends: fmt.Sprintf("%d runs, %.4g to %.4g", len(values), low, high)}
+		l := Line{Name: name, Newest: newest.Figures[name], Ends: fmt.Sprintf("%d runs, %.4g to %.4g", len(values), low,
+			high)}
 		var points []string
 		for i, v := range values {
 			x, y := width/2, height/2

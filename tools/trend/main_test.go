@@ -12,7 +12,8 @@ import (
 // Each run extends the history, and the page highlights changed figures.
 func TestTrend(t *testing.T) {
 	dir := t.TempDir()
-	history, page, result := filepath.Join(dir, "trend.jsonl"), filepath.Join(dir, "index.html"), filepath.Join(dir, "codec.json")
+	history, page, result := filepath.Join(dir, "trend.jsonl"), filepath.Join(dir, "index.html"),
+		filepath.Join(dir, "codec.json")
 	night := time.Date(2026, 11, 1, 2, 0, 0, 0, time.UTC)
 	measure := func(encode float64) {
 		t.Helper()
@@ -32,7 +33,8 @@ func TestTrend(t *testing.T) {
 	if err != nil || len(runs) != 6 || !runs[5].Time.Equal(night) {
 		t.Fatalf("%d runs, %v", len(runs), err)
 	}
-	if got := lines(runs); len(got) != 2 || got[0].Name != "codec.nfov.a.bytes_per_point" || got[0].Moved || got[1].Moved {
+	if got := lines(runs); len(got) != 2 || got[0].Name != "codec.nfov.a.bytes_per_point" || got[0].Moved ||
+		got[1].Moved {
 		t.Errorf("%+v", got)
 	}
 	measure(7)
@@ -41,11 +43,13 @@ func TestTrend(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := lines(runs)[1]
-	if !got.Moved || got.Before != "5" || got.Change < 39.9 || got.Change > 40.1 || strings.Count(got.Points, ",") != 7 {
+	if !got.Moved || got.Before != "5" || got.Change < 39.9 || got.Change > 40.1 || strings.Count(got.Points,
+		",") != 7 {
 		t.Errorf("%+v", got)
 	}
 	html, err := os.ReadFile(page)
-	if err != nil || !strings.Contains(string(html), `<tr class="moved"><td>codec.nfov.a.encode_ms<td>7<td>5<td>&#43;40.0 %`) {
+	if err != nil || !strings.Contains(string(html),
+		`<tr class="moved"><td>codec.nfov.a.encode_ms<td>7<td>5<td>&#43;40.0 %`) {
 		t.Errorf("%v\n%s", err, html)
 	}
 }
@@ -76,7 +80,8 @@ func TestTrendRefuses(t *testing.T) {
 		if c.history == "none" {
 			c.history = filepath.Join(dir, "none.jsonl")
 		}
-		if err := run(time.Unix(0, 0), c.commit, c.history, "", c.results); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := run(time.Unix(0, 0), c.commit, c.history, "", c.results); err == nil || !strings.Contains(err.Error(),
+			c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
@@ -89,7 +94,8 @@ func TestTrendRefuses(t *testing.T) {
 func TestHistoryLimit(t *testing.T) {
 	dir := t.TempDir()
 	history := filepath.Join(dir, "trend.jsonl")
-	if err := os.WriteFile(history, []byte(strings.Repeat(`{"commit": "old", "figures": {}}`+"\n", keep)), 0o600); err != nil {
+	if err := os.WriteFile(history, []byte(strings.Repeat(`{"commit": "old", "figures": {}}`+"\n", keep)),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	result := filepath.Join(dir, "a.json")
@@ -99,7 +105,8 @@ func TestHistoryLimit(t *testing.T) {
 	if err := run(time.Unix(0, 0), "new", history, filepath.Join(dir, "page.html"), []string{result}); err != nil {
 		t.Fatal(err)
 	}
-	if runs, err := read(history); err != nil || len(runs) != keep || runs[keep-1].Commit != "new" || runs[0].Commit != "old" {
+	if runs, err := read(history); err != nil || len(runs) != keep || runs[keep-1].Commit != "new" ||
+		runs[0].Commit != "old" {
 		t.Errorf("%d runs, %v", len(runs), err)
 	}
 }

@@ -45,28 +45,28 @@ namespace Holocast.Verify
             return p;
         }
 
-        // A port that is free for both UDP and TCP.
+        static int nextPort = new System.Random().Next(20000);
+
+        // A port that is free for both UDP and TCP. It is below the ephemeral range: no outgoing connection can take it
+        // before the program under test does.
         public static int FreePort()
         {
             for (; ; )
             {
-                var tcp = new TcpListener(IPAddress.Loopback, 0);
-                tcp.Start();
-                int port = ((IPEndPoint)tcp.LocalEndpoint).Port;
+                int port = 10000 + nextPort++ % 20000;
                 try
                 {
-                    using (var udp = new UdpClient(new IPEndPoint(IPAddress.Loopback, port)))
+                    var tcp = new TcpListener(IPAddress.Loopback, port);
+                    tcp.Start();
+                    tcp.Stop();
+                    using (new UdpClient(new IPEndPoint(IPAddress.Loopback, port)))
                     {
                         return port;
                     }
                 }
                 catch (SocketException)
                 {
-                    // Try another port.
-                }
-                finally
-                {
-                    tcp.Stop();
+                    // Try the next port.
                 }
             }
         }

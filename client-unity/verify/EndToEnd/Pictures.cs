@@ -83,11 +83,11 @@ namespace Holocast.Verify
                     for (int i = 0; i < eyes.Length; i++)
                     {
                         double worst = Worst(drawn[i], view, sphere, stereo ? i : 0, out int regions);
-                        string told = "360° video" + (stereo ? " for two eyes" : "") + ", " + name
+                        string result = "360° video" + (stereo ? " for two eyes" : "") + ", " + name
                             + (eyes.Length == 1 ? "" : i == 0 ? ", left" : ", right") + ": worst of " + regions
                             + " regions off by " + worst.ToString("F2", CultureInfo.InvariantCulture);
-                        Check.That(regions > 1500 && worst < 4, told);
-                        Console.WriteLine("ok    " + told);
+                        Check.That(regions > 1500 && worst < 4, result);
+                        Console.WriteLine("ok    " + result);
                     }
                 }
             }
@@ -208,8 +208,8 @@ namespace Holocast.Verify
                 for (int i = 0; i < eyes.Length; i++)
                 {
                     byte[] wanted = Reference(frame, Clip() * eyes[i] * model);
-                    string told = "layout " + layout + ", " + (eyes.Length == 1 ? "mono" : i == 0 ? "left" : "right");
-                    Same(told, drawn[i], wanted);
+                    string result = "layout " + layout + ", " + (eyes.Length == 1 ? "mono" : i == 0 ? "left" : "right");
+                    Same(result, drawn[i], wanted);
                 }
                 if (eyes.Length == 2)
                 {
@@ -417,11 +417,11 @@ namespace Holocast.Verify
                 }
             }
             double share = equal / (double)Math.Max(1, covered);
-            string told = what + ": " + (100 * share).ToString("F2", CultureInfo.InvariantCulture) + " % of " + covered
-                + " pixels equal, worst region off by "
+            string result = what + ": " + (100 * share).ToString("F2", CultureInfo.InvariantCulture) + " % of "
+                + covered + " pixels equal, worst region off by "
                 + worst.ToString("F2", CultureInfo.InvariantCulture) + ", " + stray + " stray pixels of " + empty;
-            Check.That(covered > 50000 && share > 0.9 && worst < 8 && stray <= empty / 10000, told);
-            Console.WriteLine("ok    " + told);
+            Check.That(covered > 50000 && share > 0.9 && worst < 8 && stray <= empty / 10000, result);
+            Console.WriteLine("ok    " + result);
         }
 
         // The shift to the left, in pixels, at which the second picture matches the first best.

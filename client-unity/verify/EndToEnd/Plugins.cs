@@ -37,10 +37,10 @@ namespace Holocast.Verify
                     + "(x86_64): install the right one from the package's release, then restart."),
             })
             {
-                string told = Ask(library);
+                string message = Ask(library);
                 // Some runtimes report an invalid file as one that fails to load.
-                bool well = told == sentence || library == text && told.Contains("is missing or failed to load");
-                Console.WriteLine((well ? "ok    " : "FAIL  ") + Path.GetFileName(library) + ": " + told);
+                bool well = message == sentence || library == text && message.Contains("is missing or failed to load");
+                Console.WriteLine((well ? "ok    " : "FAIL  ") + Path.GetFileName(library) + ": " + message);
                 failed += well ? 0 : 1;
             }
             return failed + Named();
@@ -72,7 +72,7 @@ namespace Holocast.Verify
         }
 
         // Prints the HUD's message with this library.
-        public static int Tell(string library)
+        public static int PrintMessage(string library)
         {
             Lab.UseLibrary(library);
             var stage = new Stage("moqt://127.0.0.1:1/demo");
@@ -89,7 +89,7 @@ namespace Holocast.Verify
             var start =
                 new ProcessStartInfo(Process.GetCurrentProcess().MainModule.FileName) { RedirectStandardOutput = true };
             start.ArgumentList.Add(self);
-            start.ArgumentList.Add("tell");
+            start.ArgumentList.Add("message");
             start.ArgumentList.Add(library);
             using (Process p = Process.Start(start))
             {

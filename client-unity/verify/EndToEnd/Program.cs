@@ -9,9 +9,9 @@ namespace Holocast.Verify
         static int Main(string[] args)
         {
             string command = args.Length > 0 ? args[0] : "";
-            if (command == "tell")
+            if (command == "message")
             {
-                return Plugins.Tell(args[1]);
+                return Plugins.PrintMessage(args[1]);
             }
             if (args.Length < 2)
             {

@@ -58,9 +58,8 @@ namespace Holocast.Verify
 
         static string F(double v) => v.ToString("F1", CultureInfo.InvariantCulture);
 
-        // Frames, statistics and HUD of a live session. Prints first frame, FPS and frame delay beside those of
-        // holocast play for the README; the machine's load decides them, so only bounds that hold under any
-        // load are checked.
+        // Frames, statistics and HUD of a live session. Prints figures next to holocast play's for the README; they
+        // depend on the machine's load, so only bounds that hold under any load are checked.
         static void LiveSession(Lab lab)
         {
             int port = Lab.FreePort();
@@ -881,7 +880,8 @@ namespace Holocast.Verify
             File.Delete(keys);
             lab.Start("relay", "key", keys).MustEnd();
             string TokenFor(params string[] rights) =>
-                lab.Start("relay", new[] { "token", "--auth-keys", keys }.Concat(rights).ToArray()).MustEnd().Split('\n')
+                lab.Start("relay", new[] { "token", "--auth-keys", keys }.Concat(rights).ToArray())
+                    .MustEnd().Split('\n')
                 .First(l => l.StartsWith("eyJ")).Trim();
             lab.Relay(port, "--auth-keys", keys);
             string mayPublish = TokenFor("--publish", "secret"), mayWatch = TokenFor("--subscribe", "/");

@@ -15,7 +15,10 @@ function open(start: Start): { readonly viewer: Viewer; readonly points: Points;
     send({ type: "openVideo", port: port2 }, [port2]);
     return port1;
   };
-  const media = (host: Host) => [(points = new Points(host, start.decoders, start.quality, send)), (tiles = new Tiles(host, openVideo, start.rate / 8, send))];
+  const media = (host: Host) => [
+    (points = new Points(host, start.decoders, start.quality, send)),
+    (tiles = new Tiles(host, openVideo, start.rate / 8, send)),
+  ];
   return { viewer: new Viewer(start, media, send), points, tiles };
 }
 

@@ -42,7 +42,11 @@ export class Workers {
   }
 
   /** Delivers all messages, queued ones first. */
-  listen(fromNetwork: (m: FromNetwork) => void, fromDecoder: (m: FromDecoder) => void, fromVideo: (m: FromVideo) => void): void {
+  listen(
+    fromNetwork: (m: FromNetwork) => void,
+    fromDecoder: (m: FromDecoder) => void,
+    fromVideo: (m: FromVideo) => void,
+  ): void {
     this.#fromNetwork = fromNetwork;
     this.#fromDecoder = fromDecoder;
     this.#fromVideo = fromVideo;

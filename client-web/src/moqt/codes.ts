@@ -85,7 +85,9 @@ export class SessionError extends Error {
     readonly reason: string,
     readonly remote: boolean,
   ) {
-    super(`session closed${remote ? " by the relay" : ""}: ${codeName(SessionCode, code)}${reason ? `: ${reason}` : ""}`);
+    super(
+      `session closed${remote ? " by the relay" : ""}: ${codeName(SessionCode, code)}${reason ? `: ${reason}` : ""}`,
+    );
     this.name = "SessionError";
   }
 }

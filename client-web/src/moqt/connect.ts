@@ -57,7 +57,10 @@ export async function connect(url: string, pinned: string | undefined, o: Connec
     pin = parseHash(pinned);
     if (!pin) throw new ConnectError("certificate", "The link's certificate hash is not a SHA-256 in hex.");
     if (hash && hash.some((b, i) => b !== pin![i])) {
-      throw new ConnectError("certificate", `The certificate of the relay at ${relay.host} is not the one in the link.`);
+      throw new ConnectError(
+        "certificate",
+        `The certificate of the relay at ${relay.host} is not the one in the link.`,
+      );
     }
   }
   try {
@@ -77,7 +80,8 @@ export async function connect(url: string, pinned: string | undefined, o: Connec
       throw new ConnectError(
         hash || pin ? "refused" : "certificate",
         hash || pin
-          ? `The relay at ${relay.host} answers over HTTP but not over WebTransport; check that UDP is allowed.${detail}`
+          ? `The relay at ${relay.host} answers over HTTP but not over WebTransport; ` +
+            `check that UDP is allowed.${detail}`
           : `The relay's certificate was refused, or UDP does not reach it${detail}.`,
       );
     }
@@ -112,7 +116,9 @@ export async function keep(o: KeepOptions, signal: AbortSignal): Promise<void> {
   let wait = FIRST_RETRY;
   let url = o.url;
   let previous: Session | undefined;
-  const left = new Promise<"abort">((resolve) => signal.addEventListener("abort", () => resolve("abort"), { once: true }));
+  const left = new Promise<"abort">((resolve) =>
+    signal.addEventListener("abort", () => resolve("abort"), { once: true }),
+  );
   while (!signal.aborted) {
     let why: Error;
     try {

@@ -80,7 +80,8 @@ function objectProperties(r: Reader): Properties {
     return readProperties(new Reader(r.take(n)), false);
   } catch (e) {
     if (e instanceof UnknownMandatoryError) throw new MalformedTrackError(e.message);
-    if (e instanceof WireError && e.code === SessionCode.KEY_VALUE_FORMATTING_ERROR) throw new MalformedTrackError(e.message);
+    if (e instanceof WireError && e.code === SessionCode.KEY_VALUE_FORMATTING_ERROR)
+      throw new MalformedTrackError(e.message);
     throw e;
   }
 }
@@ -167,7 +168,13 @@ export class SubgroupParser extends ObjectParser {
     this.#subgroup ??= id;
     this.#ended = status !== "normal";
     this.sink.object({
-      group: this.stream.group, subgroup: this.#subgroup, id, priority: this.stream.priority, status, length, properties,
+      group: this.stream.group,
+      subgroup: this.#subgroup,
+      id,
+      priority: this.stream.priority,
+      status,
+      length,
+      properties,
     });
     return length;
   }
@@ -271,7 +278,12 @@ export function parseDatagram(b: Uint8Array): Datagram | null {
 }
 
 /** Encodes an object as a datagram. */
-export function encodeDatagram(alias: bigint, group: bigint, priority: number, payload: Uint8Array): Uint8Array<ArrayBuffer> {
+export function encodeDatagram(
+  alias: bigint,
+  group: bigint,
+  priority: number,
+  payload: Uint8Array,
+): Uint8Array<ArrayBuffer> {
   const w = new Writer();
   w.varint(0x04); // object ID 0
   w.varint(alias);

@@ -113,7 +113,12 @@ export interface Parameters {
 export type Message =
   | { readonly type: "setup"; readonly implementation: string }
   | { readonly type: "goaway"; readonly uri: string; readonly timeout: number }
-  | { readonly type: "subscribeOk"; readonly alias: bigint; readonly parameters: Parameters; readonly properties: Properties }
+  | {
+      readonly type: "subscribeOk";
+      readonly alias: bigint;
+      readonly parameters: Parameters;
+      readonly properties: Properties;
+    }
   | { readonly type: "fetchOk"; readonly endOfTrack: boolean; readonly end: Location; readonly properties: Properties }
   | { readonly type: "ok"; readonly parameters: Parameters }
   | { readonly type: "error"; readonly code: number; readonly retryAfter: number | undefined; readonly reason: string }
@@ -245,7 +250,12 @@ export function encodeUpdate(id: bigint, u: SubscriptionUpdate): Uint8Array<Arra
  * A FETCH that joins subscription `joining`, starting `groups` groups before its largest object
  * (§10.12.2).
  */
-export function encodeJoiningFetch(id: bigint, joining: bigint, groups: number, priority?: number): Uint8Array<ArrayBuffer> {
+export function encodeJoiningFetch(
+  id: bigint,
+  joining: bigint,
+  groups: number,
+  priority?: number,
+): Uint8Array<ArrayBuffer> {
   return message(MessageType.FETCH, (w) => {
     w.varint(id);
     w.varint(2);
@@ -360,7 +370,8 @@ function readParameters(r: Reader, where: keyof typeof scope): Parameters {
   for (let i = 0; i < count; i++) {
     const delta = r.int(Number.MAX_SAFE_INTEGER - type, "parameter type");
     type += delta;
-    if (i > 0 && delta === 0 && type !== param.authorizationToken) throw violation(`parameter 0x${type.toString(16)} is repeated`);
+    if (i > 0 && delta === 0 && type !== param.authorizationToken)
+      throw violation(`parameter 0x${type.toString(16)} is repeated`);
     if (!scope[where].includes(type)) throw violation(`parameter 0x${type.toString(16)} is not allowed here`);
     switch (type) {
       case param.authorizationToken:
@@ -423,10 +434,12 @@ export function readProperties(r: Reader, ofTrack: boolean, into: Properties = {
       } else {
         readIntProperty(type, r.varint(), ofTrack, into);
       }
-      if (type >= 0x4000n && type <= 0x7fffn) throw new UnknownMandatoryError(`mandatory track property 0x${type.toString(16)}`);
+      if (type >= 0x4000n && type <= 0x7fffn)
+        throw new UnknownMandatoryError(`mandatory track property 0x${type.toString(16)}`);
     }
   } catch (e) {
-    if (e instanceof ShortError) throw new WireError(SessionCode.KEY_VALUE_FORMATTING_ERROR, "a key-value pair is cut off");
+    if (e instanceof ShortError)
+      throw new WireError(SessionCode.KEY_VALUE_FORMATTING_ERROR, "a key-value pair is cut off");
     throw e;
   }
   return into;
@@ -517,7 +530,8 @@ export function parseMessage(type: number, payload: Uint8Array, version: Version
       }
       case MessageType.REQUEST_OK:
       case MessageType.PUBLISH_OK: {
-        if (type === MessageType.PUBLISH_OK && version >= 19) throw violation(`unknown message type 0x${type.toString(16)}`);
+        if (type === MessageType.PUBLISH_OK && version >= 19)
+          throw violation(`unknown message type 0x${type.toString(16)}`);
         const parameters = readParameters(r, "ok");
         readProperties(r, true);
         m = { type: "ok", parameters };

@@ -12,9 +12,32 @@ import {
   type Datagram, type ObjectHeader, type ObjectSink, type ObjectStatus, type StreamHeader,
 } from "./data.ts";
 import {
-  encodeFetch, encodeJoiningFetch, encodePublish, encodePublishDone, encodeRequestError, encodeRequestOk, encodeSetup, encodeSubscribe,
-  encodeSubscribeNamespace, encodeUpdate, MAX_MESSAGE, protocolOf, readMessage, trackKey, UnknownMandatoryError, versionOf, versions,
-  type Location, type Message, type Namespace, type ObjectRange, type Properties, type SubscribeOptions, type SubscriptionUpdate, type TrackName, type Version,
+  encodeFetch,
+  encodeJoiningFetch,
+  encodePublish,
+  encodePublishDone,
+  encodeRequestError,
+  encodeRequestOk,
+  encodeSetup,
+  encodeSubscribe,
+  encodeSubscribeNamespace,
+  encodeUpdate,
+  MAX_MESSAGE,
+  protocolOf,
+  readMessage,
+  trackKey,
+  UnknownMandatoryError,
+  versionOf,
+  versions,
+  type Location,
+  type Message,
+  type Namespace,
+  type ObjectRange,
+  type Properties,
+  type SubscribeOptions,
+  type SubscriptionUpdate,
+  type TrackName,
+  type Version,
 } from "./message.ts";
 
 /** ALPN identifiers of the supported drafts (§3.1), preferred first. */
@@ -146,7 +169,10 @@ function resetCode(e: unknown): number | undefined {
 function withTimeout<T>(p: Promise<T>, ms: number, what: string): Promise<T> {
   let timer: ReturnType<typeof setTimeout>;
   const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new RequestError(RequestCode.TIMEOUT, `no answer to ${what} in ${ms / 1000} s`, 0)), ms);
+    timer = setTimeout(
+      () => reject(new RequestError(RequestCode.TIMEOUT, `no answer to ${what} in ${ms / 1000} s`, 0)),
+      ms,
+    );
   });
   return Promise.race([p, late]).finally(() => clearTimeout(timer));
 }
@@ -252,7 +278,8 @@ export class Subscription {
   update(u: SubscriptionUpdate): void {
     if (this.ended || this.session.refusesChanges) return;
     this.#unanswered++;
-    this.request.send(encodeUpdate(this.session.takeId(), u)).catch(() => {}); // the stream's end is handled where it is read
+    // An error shows when the stream is read.
+    this.request.send(encodeUpdate(this.session.takeId(), u)).catch(() => {});
   }
 
   /** @internal The publisher answered an update (§10.9). */
@@ -271,7 +298,8 @@ export class Subscription {
     if (this.ended) return;
     this.ended = true;
     if (why instanceof DoneError) {
-      this.session.refusesChanges ||= why.code === DoneCode.UPDATE_FAILED || (why.code === DoneCode.INTERNAL_ERROR && this.#unanswered > 0);
+      this.session.refusesChanges ||=
+        why.code === DoneCode.UPDATE_FAILED || (why.code === DoneCode.INTERNAL_ERROR && this.#unanswered > 0);
       this.request.end();
     } else {
       this.request.abort(StreamCode.CANCELLED);
@@ -399,7 +427,11 @@ export class Session {
     const version = chosen ? versionOf(chosen) : versionOf((o.protocols ?? PROTOCOLS)[0]!);
     if (version === undefined) {
       transport.close();
-      throw new SessionError(SessionCode.VERSION_NEGOTIATION_FAILED, `the relay speaks ${chosen}, this viewer ${PROTOCOLS.join(" and ")}`, false);
+      throw new SessionError(
+        SessionCode.VERSION_NEGOTIATION_FAILED,
+        `the relay speaks ${chosen}, this viewer ${PROTOCOLS.join(" and ")}`,
+        false,
+      );
     }
     const s = new Session(transport, version);
     const ready = new Promise<void>((resolve) => (s.#ready = resolve));
@@ -452,12 +484,16 @@ export class Session {
       const info = await this.transport.closed;
       this.#shutdown(new SessionError(info.closeCode ?? 0, info.reason ?? "", true));
     } catch (e) {
-      this.#shutdown(new SessionError(SessionCode.INTERNAL_ERROR, e instanceof Error ? e.message : "connection lost", true));
+      this.#shutdown(
+        new SessionError(SessionCode.INTERNAL_ERROR, e instanceof Error ? e.message : "connection lost", true),
+      );
     }
   }
 
   async #acceptUni(): Promise<void> {
-    const streams = this.transport.incomingUnidirectionalStreams.getReader() as ReadableStreamDefaultReader<ReadableStream<Uint8Array>>;
+    const streams = this.transport.incomingUnidirectionalStreams.getReader() as ReadableStreamDefaultReader<
+      ReadableStream<Uint8Array>
+    >;
     try {
       for (;;) {
         const { value, done } = await streams.read();
@@ -524,8 +560,12 @@ export class Session {
    * object boundary.
    */
   async #pump(
-    reader: ReadableStreamDefaultReader<Uint8Array>, first: Uint8Array, parser: SubgroupParser | FetchParser, collector: Collector,
-    group: bigint | undefined, malformed: (e: Error) => void,
+    reader: ReadableStreamDefaultReader<Uint8Array>,
+    first: Uint8Array,
+    parser: SubgroupParser | FetchParser,
+    collector: Collector,
+    group: bigint | undefined,
+    malformed: (e: Error) => void,
   ): Promise<boolean> {
     try {
       parser.push(first);
@@ -605,7 +645,8 @@ export class Session {
   }
 
   async #acceptBidi(): Promise<void> {
-    const streams = this.transport.incomingBidirectionalStreams.getReader() as ReadableStreamDefaultReader<WebTransportBidirectionalStream>;
+    const incoming = this.transport.incomingBidirectionalStreams as ReadableStream<WebTransportBidirectionalStream>;
+    const streams = incoming.getReader();
     try {
       for (;;) {
         const { value, done } = await streams.read();
@@ -731,10 +772,16 @@ export class Session {
   }
 
   /** Waits for the answer to a request. Ends the request's stream on a refusal or an error. */
-  async #answer<T extends Message["type"]>(r: RequestStream, type: T, what: string, extra = 0): Promise<Extract<Message, { type: T }>> {
+  async #answer<T extends Message["type"]>(
+    r: RequestStream,
+    type: T,
+    what: string,
+    extra = 0,
+  ): Promise<Extract<Message, { type: T }>> {
     try {
       const m = await withTimeout(this.#orClosed(r.next()), REQUEST_TIMEOUT + extra, what);
-      if (m === null) throw new RequestError(RequestCode.INTERNAL_ERROR, `the relay closed ${what} without an answer`, 0);
+      if (m === null)
+        throw new RequestError(RequestCode.INTERNAL_ERROR, `the relay closed ${what} without an answer`, 0);
       if (m.type === "error") throw new RequestError(m.code, m.reason, m.retryAfter);
       if (m.type === "goaway") throw new RequestError(RequestCode.GOING_AWAY, "the relay asks to move the request", 0);
       if (m.type !== type) throw violation(`${m.type} in answer to ${what}`);
@@ -751,9 +798,14 @@ export class Session {
    * Subscribes to a track. With `join`, also fetches the newest group (§10.12.2) in the same
    * flight: a late joiner receives its first object within one round trip.
    */
-  async subscribe(track: TrackName, sink: TrackSink, o: SubscribeOptions & { readonly join?: boolean } = {}): Promise<Subscription> {
+  async subscribe(
+    track: TrackName,
+    sink: TrackSink,
+    o: SubscribeOptions & { readonly join?: boolean } = {},
+  ): Promise<Subscription> {
     const key = trackKey(track);
-    if (this.#tracks.has(key)) throw new RequestError(RequestCode.DUPLICATE_SUBSCRIPTION, `already subscribed to ${track.name}`, undefined);
+    if (this.#tracks.has(key))
+      throw new RequestError(RequestCode.DUPLICATE_SUBSCRIPTION, `already subscribed to ${track.name}`, undefined);
     const r = await this.#request();
     const id = this.takeId();
     const sub = new Subscription(this, track, id, sink, r);
@@ -775,7 +827,11 @@ export class Session {
     } catch (e) {
       this.#fail(e);
       const why = e instanceof Error ? e : new Error(String(e));
-      sub.finish(e instanceof UnknownMandatoryError ? new RequestError(RequestCode.UNSUPPORTED_EXTENSION, e.message, undefined) : why);
+      sub.finish(
+        e instanceof UnknownMandatoryError
+          ? new RequestError(RequestCode.UNSUPPORTED_EXTENSION, e.message, undefined)
+          : why,
+      );
       throw why;
     }
     this.#subscriptions.set(sub.alias, sub);
@@ -784,7 +840,8 @@ export class Session {
     for (const settle of waiting ?? []) settle(sub);
     void this.#follow(sub);
     // The relay may refuse to join a subscription it has not answered yet: try again.
-    if (sub.largest !== undefined) void joined?.then((done) => (done || sub.ended ? undefined : this.#join(sub, o.priority))).catch(() => {});
+    if (sub.largest !== undefined)
+      void joined?.then((done) => (done || sub.ended ? undefined : this.#join(sub, o.priority))).catch(() => {});
     return sub;
   }
 
@@ -793,7 +850,8 @@ export class Session {
     try {
       for (;;) {
         const m = await sub.request.next();
-        if (m === null) return sub.finish(new DoneError(DoneCode.INTERNAL_ERROR, "the publisher left without PUBLISH_DONE"));
+        if (m === null)
+          return sub.finish(new DoneError(DoneCode.INTERNAL_ERROR, "the publisher left without PUBLISH_DONE"));
         switch (m.type) {
           case "done":
             return sub.finish(new DoneError(m.code, m.reason));
@@ -841,7 +899,11 @@ export class Session {
    * `signal` aborts.
    */
   async fetch(
-    track: TrackName, first: bigint, last: bigint, sink: TrackSink, o: { readonly priority?: number; readonly signal?: AbortSignal; readonly objects?: ObjectRange } = {},
+    track: TrackName,
+    first: bigint,
+    last: bigint,
+    sink: TrackSink,
+    o: { readonly priority?: number; readonly signal?: AbortSignal; readonly objects?: ObjectRange } = {},
   ): Promise<void> {
     const { signal } = o;
     const r = await this.#request();

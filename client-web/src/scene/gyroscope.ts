@@ -39,7 +39,8 @@ export class Gyroscope {
    */
   static async start(walk: Walk, heading: () => number): Promise<Gyroscope> {
     const asks = DeviceOrientationEvent as unknown as { requestPermission?: () => Promise<string> };
-    if ((await asks.requestPermission?.()) === "denied") throw new Error("The browser does not allow motion sensors for this page.");
+    if ((await asks.requestPermission?.()) === "denied")
+      throw new Error("The browser does not allow motion sensors for this page.");
     return new Gyroscope(walk, heading);
   }
 

@@ -121,7 +121,13 @@ export class CameraPoints {
     if (rows > this.#capacity) {
       this.#free(this.#words);
       this.#capacity = Math.min(Math.ceil(this.track.maxPoints / ROW), rows + (rows >> 2) + 1);
-      this.#words.sourceTexture = allocate(this.renderer, three ? gl.RGB32UI : gl.RG32UI, ROW, this.#capacity, gl.NEAREST);
+      this.#words.sourceTexture = allocate(
+        this.renderer,
+        three ? gl.RGB32UI : gl.RG32UI,
+        ROW,
+        this.#capacity,
+        gl.NEAREST,
+      );
     }
     if (points > 0) {
       fill(this.renderer, this.#words.sourceTexture as WebGLTexture);
@@ -129,7 +135,8 @@ export class CameraPoints {
       const full = Math.floor(points / ROW);
       const rest = points % ROW;
       if (full > 0) gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, 0, ROW, full, format, gl.UNSIGNED_INT, words, 0);
-      if (rest > 0) gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, full, rest, 1, format, gl.UNSIGNED_INT, words, full * ROW * size);
+      if (rest > 0)
+        gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, full, rest, 1, format, gl.UNSIGNED_INT, words, full * ROW * size);
     }
     this.points = points;
     const index = this.quads.index(points);

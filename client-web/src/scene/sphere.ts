@@ -2,7 +2,19 @@
  * 360° video around the viewer: a low-resolution base sphere, overlaid with the tiles decoded so
  * far.
  */
-import { BoxGeometry, Euler, ExternalTexture, GLSL3, Group, Matrix3, Matrix4, Mesh, RawShaderMaterial, BackSide, type WebGLRenderer } from "three";
+import {
+  BoxGeometry,
+  Euler,
+  ExternalTexture,
+  GLSL3,
+  Group,
+  Matrix3,
+  Matrix4,
+  Mesh,
+  RawShaderMaterial,
+  BackSide,
+  type WebGLRenderer,
+} from "three";
 import { Grid } from "../media/tiles/sphere.ts";
 import type { Sphere } from "../media/tiles/track.ts";
 import fragmentShader from "./sphere.frag?raw";
@@ -47,15 +59,28 @@ export class VideoSphere {
     this.#textures.base.sourceTexture = allocate(renderer, gl.RGBA8, video.width, video.height, gl.LINEAR, true);
     if (this.tiled) this.#makeAtlas();
     const degree = Math.PI / 180;
-    const turn = new Matrix4().makeRotationFromEuler(new Euler(sphere.pitch * degree, -sphere.yaw * degree, sphere.roll * degree, "YXZ"));
+    const turn = new Matrix4().makeRotationFromEuler(
+      new Euler(sphere.pitch * degree, -sphere.yaw * degree, sphere.roll * degree, "YXZ"),
+    );
     this.sceneToPicture.setFromMatrix4(turn).transpose();
     const shared: Uniforms = {
-      base: { value: this.#textures.base }, atlas: { value: this.#textures.atlas }, decoded: { value: this.#textures.decoded }, grid: { value: this.tiled ? [sphere.columns, sphere.rows] : [0, 0] },
-      size: { value: [sphere.width, sphere.height] }, eyes: { value: this.#eyes }, sceneToPicture: { value: this.sceneToPicture },
+      base: { value: this.#textures.base },
+      atlas: { value: this.#textures.atlas },
+      decoded: { value: this.#textures.decoded },
+      grid: { value: this.tiled ? [sphere.columns, sphere.rows] : [0, 0] },
+      size: { value: [sphere.width, sphere.height] },
+      eyes: { value: this.#eyes },
+      sceneToPicture: { value: this.sceneToPicture },
     };
     for (let eye = 0; eye < this.#eyes; eye++) {
       const material = new RawShaderMaterial({
-        glslVersion: GLSL3, vertexShader, fragmentShader, side: BackSide, depthTest: false, depthWrite: false, uniforms: { ...shared, eye: { value: eye } },
+        glslVersion: GLSL3,
+        vertexShader,
+        fragmentShader,
+        side: BackSide,
+        depthTest: false,
+        depthWrite: false,
+        uniforms: { ...shared, eye: { value: eye } },
       });
       this.#materials.push(material);
       const mesh = new Mesh(this.#geometry, material);
@@ -108,7 +133,17 @@ export class VideoSphere {
     this.#changed = false;
     const gl = fill(this.renderer, this.#textures.decoded.sourceTexture as WebGLTexture);
     gl.pixelStorei(gl.UNPACK_ALIGNMENT, 1);
-    gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, 0, this.#grid.columns, this.#grid.rows, gl.RED_INTEGER, gl.UNSIGNED_BYTE, this.#decoded);
+    gl.texSubImage2D(
+      gl.TEXTURE_2D,
+      0,
+      0,
+      0,
+      this.#grid.columns,
+      this.#grid.rows,
+      gl.RED_INTEGER,
+      gl.UNSIGNED_BYTE,
+      this.#decoded,
+    );
     gl.pixelStorei(gl.UNPACK_ALIGNMENT, 4);
   }
 
@@ -116,6 +151,7 @@ export class VideoSphere {
     this.object.removeFromParent();
     this.#geometry.dispose();
     for (const m of this.#materials) m.dispose();
-    for (const t of Object.values(this.#textures)) if (t.sourceTexture) this.#gl.deleteTexture(t.sourceTexture as WebGLTexture);
+    for (const t of Object.values(this.#textures))
+      if (t.sourceTexture) this.#gl.deleteTexture(t.sourceTexture as WebGLTexture);
   }
 }

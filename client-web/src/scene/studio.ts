@@ -9,7 +9,7 @@ import { Walk } from "./walk.ts";
 
 export type Theme = "dark" | "light";
 
-/** Time in which the view covers half the distance to the subject, ms. */
+/** Half-life of the distance between view and subject while following, ms. */
 const FOLLOW_HALF = 400;
 
 /** The session's cameras in one scene; metres, y up. */
@@ -270,7 +270,8 @@ export class Studio {
     if (this.#subjects.size === 0) return false;
     this.stage.updateMatrixWorld(true);
     this.#middle.set(0, 0, 0);
-    for (const [n, s] of this.#subjects) this.#middle.add(this.#place.copy(s).applyMatrix4(this.#points.get(n)!.object.matrixWorld));
+    for (const [n, s] of this.#subjects)
+      this.#middle.add(this.#place.copy(s).applyMatrix4(this.#points.get(n)!.object.matrixWorld));
     this.#middle.multiplyScalar(1 / this.#subjects.size);
     return true;
   }

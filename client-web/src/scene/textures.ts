@@ -27,7 +27,14 @@ export function fill(renderer: WebGLRenderer, texture: WebGLTexture): WebGL2Rend
  * Creates a texture and leaves it bound. filter: for minification and magnification. Clamps to the
  * edge, optionally repeating in x.
  */
-export function allocate(renderer: WebGLRenderer, internal: number, width: number, height: number, filter: number, repeat = false): WebGLTexture {
+export function allocate(
+  renderer: WebGLRenderer,
+  internal: number,
+  width: number,
+  height: number,
+  filter: number,
+  repeat = false,
+): WebGLTexture {
   const gl = renderer.getContext() as WebGL2RenderingContext;
   const texture = gl.createTexture();
   if (!texture) throw new Error("WebGL gives no texture: its context was lost");

@@ -95,7 +95,9 @@ export class Walk {
     const yaw = Math.atan2(this.#forward.x, -this.#forward.z) + right;
     const most = Math.PI / 2 - POLE;
     const pitch = Math.max(-most, Math.min(most, Math.asin(Math.max(-1, Math.min(1, this.#forward.y))) + up));
-    this.lookAlong(this.#forward.set(Math.sin(yaw) * Math.cos(pitch), Math.sin(pitch), -Math.cos(yaw) * Math.cos(pitch)));
+    this.lookAlong(
+      this.#forward.set(Math.sin(yaw) * Math.cos(pitch), Math.sin(pitch), -Math.cos(yaw) * Math.cos(pitch)),
+    );
   }
 
   get mode(): Mode {

@@ -8,7 +8,12 @@ import type { Phase } from "../media/session/messages.ts";
 export const name = (text: string): string => `\u2068${text}\u2069`;
 
 /** The message for a phase; undefined while there is a picture. */
-export function messageFor(phase: Phase, detail: string, link: Link, hasPicture: boolean): { title: string; advice: string } | undefined {
+export function messageFor(
+  phase: Phase,
+  detail: string,
+  link: Link,
+  hasPicture: boolean,
+): { title: string; advice: string } | undefined {
   const host = name(new URL(link.relay).host);
   const session = name(link.session ?? "");
   switch (phase) {
@@ -17,10 +22,15 @@ export function messageFor(phase: Phase, detail: string, link: Link, hasPicture:
     case "no-webtransport":
       return {
         title: "This browser has no WebTransport",
-        advice: "Open the link in a current Chrome, Edge, Firefox or Safari. Unless this machine serves the page, it also needs https.",
+        advice:
+          "Open the link in a current Chrome, Edge, Firefox or Safari. " +
+            "Unless this machine serves the page, it also needs https.",
       };
     case "unreachable":
-      return { title: "Relay unreachable", advice: `${detail} Trying again. Check that the relay is running and that the link names it correctly.` };
+      return {
+        title: "Relay unreachable",
+        advice: `${detail} Trying again. Check that the relay is running and that the link names it correctly.`,
+      };
     case "certificate":
       return { title: "Certificate refused", advice: `${detail} Ask for a new link. Trying again.` };
     case "refused":
@@ -28,11 +38,21 @@ export function messageFor(phase: Phase, detail: string, link: Link, hasPicture:
     case "lost":
       return { title: "Connection lost", advice: `Trying again. ${detail}` };
     case "waiting":
-      return { title: "Nothing published yet", advice: `Session “${session}” at ${host} has no media yet. It appears here when it starts.` };
+      return {
+        title: "Nothing published yet",
+        advice: `Session “${session}” at ${host} has no media yet. It appears here when it starts.`,
+      };
     case "silent":
-      return { title: "The publisher is silent", advice: `“${session}” is published at ${host}, but has sent nothing for some seconds. It continues here when it does.` };
+      return {
+        title: "The publisher is silent",
+        advice: `“${session}” is published at ${host}, but has sent nothing for some seconds. ` +
+          "It continues here when it does.",
+      };
     case "ended":
-      return { title: "Session ended", advice: `“${session}” is no longer published. It appears here if it starts again.` };
+      return {
+        title: "Session ended",
+        advice: `“${session}” is no longer published. It appears here if it starts again.`,
+      };
     case "live":
       return hasPicture ? undefined : { title: "Connecting…", advice: "waiting for the first frame" };
     case "listing":
@@ -46,6 +66,7 @@ export function showFailure(e: unknown): void {
   for (const part of document.querySelectorAll<HTMLElement>("#stats, #bottom")) part.hidden = true;
   message.querySelector("h1")!.textContent = "The viewer cannot start";
   message.querySelector("p")!.textContent =
-    `${e instanceof Error ? e.message : String(e)} It needs WebGL 2, which may be turned off in this browser. Reload the page to try again.`;
+    `${e instanceof Error ? e.message : String(e)} It needs WebGL 2, which may be turned off in this browser. ` +
+    "Reload the page to try again.";
   message.hidden = false;
 }

@@ -56,12 +56,21 @@ export class Page {
     this.#studio.renderer.setAnimationLoop(() => this.#frame());
     this.#refresh(REFRESH);
     this.#qualityMenu = new QualityMenu((quality) => workers?.send({ type: "quality", quality }));
-    this.#playBar = new PlayBar(document.querySelector<HTMLElement>("#playback")!, (action) => workers?.send({ type: "playback", action }));
-    bindToolbar(this.#studio, this.#panel.root, () => JSON.stringify(this.stats(), undefined, 2), this.#playBar, this.#video);
+    this.#playBar = new PlayBar(document.querySelector<HTMLElement>("#playback")!, (action) =>
+      workers?.send({ type: "playback", action }),
+    );
+    bindToolbar(
+      this.#studio,
+      this.#panel.root,
+      () => JSON.stringify(this.stats(), undefined, 2),
+      this.#playBar,
+      this.#video,
+    );
     this.#tell();
     workers?.listen((m) => this.#fromNetwork(m), (m) => this.#points.fromDecoder(m), (m) => this.#video.fromVideo(m));
     const { xr } = this.#studio.renderer;
-    for (const change of ["sessionstart", "sessionend"] as const) xr.addEventListener(change, () => this.#reportVisibility());
+    for (const change of ["sessionstart", "sessionend"] as const)
+      xr.addEventListener(change, () => this.#reportVisibility());
     document.addEventListener("visibilitychange", () => this.#reportVisibility());
     this.#reportVisibility();
   }
@@ -136,7 +145,9 @@ export class Page {
     this.#video.upload(now);
     if (!this.#studio.draw(time)) return;
     this.#meter.drawn(now);
-    this.#points.drawn(now, (f, shown) => (this.#replayed ? shown - f.arrived : shown + (this.#clock?.offset ?? 0) - f.captured));
+    this.#points.drawn(now, (f, shown) =>
+      this.#replayed ? shown - f.arrived : shown + (this.#clock?.offset ?? 0) - f.captured,
+    );
     if (this.#firstFrame === undefined && (this.#meter.frames > 0 || this.#video.pictures > 0)) {
       this.#firstFrame = performance.now();
       this.#tell();
@@ -183,17 +194,26 @@ export class Page {
       delay_from: this.#replayed ? "arrival" : "capture",
       playback: this.#playback?.duration
         ? {
-            duration_ms: this.#playback.duration, position_ms: round(this.#playback.position, 0), playing: this.#playback.playing,
-            live: this.#playback.live, waiting: this.#playback.waiting,
+            duration_ms: this.#playback.duration,
+            position_ms: round(this.#playback.position, 0),
+            playing: this.#playback.playing,
+            live: this.#playback.live,
+            waiting: this.#playback.waiting,
           }
         : null,
       ...m,
       frames_received: counts?.received ?? 0, frames_lost: counts?.lost ?? 0, frames_late: counts?.late ?? 0,
       frames_skipped: (counts?.skipped ?? 0) + m.frames_overtaken, frames_declined: counts?.declined ?? 0,
       parts: counts && Object.values(counts.parts).some((n) => n > 0) ? counts.parts : null,
-      streams_cut: t?.cut ?? 0, streams_refused: t?.refused ?? 0, streams_malformed: t?.malformed ?? 0,
-      reconnects: t?.reconnects ?? 0, rtt_ms: round(t?.rtt ?? 0, 2),
-      clock: { offset_ms: this.#clock ? round(this.#clock.offset, 3) : null, error_ms: this.#clock ? round(this.#clock.error, 3) : null },
+      streams_cut: t?.cut ?? 0,
+      streams_refused: t?.refused ?? 0,
+      streams_malformed: t?.malformed ?? 0,
+      reconnects: t?.reconnects ?? 0,
+      rtt_ms: round(t?.rtt ?? 0, 2),
+      clock: {
+        offset_ms: this.#clock ? round(this.#clock.offset, 3) : null,
+        error_ms: this.#clock ? round(this.#clock.error, 3) : null,
+      },
       video: this.#video.stats(),
       draw_ms: round(this.#studio.drawing.took, 1), drawn_share: this.#studio.drawing.share,
       first_frame_ms: this.#firstFrame === undefined ? null : round(this.#firstFrame, 1),

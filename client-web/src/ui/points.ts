@@ -1,6 +1,14 @@
 /** Passes point clouds from the decode workers to the scene. */
 import { localTime } from "../media/session/clock.ts";
-import type { DecodedFrame, FrameCounts, FromDecoder, FromPoints, Qualities, Released, ToPoints } from "../media/points/messages.ts";
+import type {
+  DecodedFrame,
+  FrameCounts,
+  FromDecoder,
+  FromPoints,
+  Qualities,
+  Released,
+  ToPoints,
+} from "../media/points/messages.ts";
 import type { CameraTrack } from "../media/points/track.ts";
 import type { Studio } from "../scene/studio.ts";
 import type { Meter } from "./hud/meter.ts";
@@ -16,7 +24,7 @@ export class PointsView {
   /** The newest undrawn frame of each camera. */
   readonly #pending = new Map<number, DecodedFrame>();
   readonly #onScreen: DecodedFrame[] = [];
-  /** Ray tables of tracks the page has not been told of yet. */
+  /** Ray tables of tracks the page does not know yet. */
   readonly #rays = new Map<string, Extract<FromDecoder, { type: "rays" }>>();
   #badMessage = "";
   /**
@@ -101,7 +109,14 @@ export class PointsView {
 
   /** Releases a frame. next: local time from which the page can use another. */
   #release({ camera, track, words, sequence }: DecodedFrame, next: number | undefined, delay?: number): void {
-    const m: Released = { type: "released", camera, track, words, next, shown: delay === undefined ? undefined : { sequence, delay } };
+    const m: Released = {
+      type: "released",
+      camera,
+      track,
+      words,
+      next,
+      shown: delay === undefined ? undefined : { sequence, delay },
+    };
     this.send(m, [words]);
   }
 

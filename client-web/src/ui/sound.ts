@@ -86,7 +86,11 @@ export class Sound {
   add(m: Samples): void {
     const [first] = m.channels;
     if (!this.on || !this.#context || !first || first.length === 0) return;
-    const buffer = new AudioBuffer({ numberOfChannels: m.channels.length, length: first.length, sampleRate: m.sampleRate });
+    const buffer = new AudioBuffer({
+      numberOfChannels: m.channels.length,
+      length: first.length,
+      sampleRate: m.sampleRate,
+    });
     m.channels.forEach((c, i) => buffer.copyToChannel(c, i));
     this.#pieces.push({ at: m.timestamp / 1000, buffer, source: undefined, end: 0 });
     if (this.#pieces.length > MAX_WAITING) this.#pieces.shift();
@@ -101,7 +105,9 @@ export class Sound {
     const now = mediaTime(due, localTime());
     const { currentTime } = context;
     const latency = context.outputLatency || context.baseLatency || 0;
-    this.#pieces = this.#pieces.filter((p) => (p.source ? p.end > currentTime : p.at + 1000 * p.buffer.duration > now || this.#missed()));
+    this.#pieces = this.#pieces.filter((p) =>
+      p.source ? p.end > currentTime : p.at + 1000 * p.buffer.duration > now || this.#missed(),
+    );
     for (const p of this.#pieces) {
       if (p.source) continue;
       if (p.at - now > AHEAD) break;

@@ -18,7 +18,13 @@ export interface Stats extends MeterSnapshot {
   /** Start of the frame delay: "arrival" in a replay, whose frames were captured long ago. */
   readonly delay_from: "capture" | "arrival";
   /** Position in a seekable recording; null without one. */
-  readonly playback: { readonly duration_ms: number; readonly position_ms: number; readonly playing: boolean; readonly live: boolean; readonly waiting: boolean } | null;
+  readonly playback: {
+    readonly duration_ms: number;
+    readonly position_ms: number;
+    readonly playing: boolean;
+    readonly live: boolean;
+    readonly waiting: boolean;
+  } | null;
   /** Frames received in full or in part. */
   readonly frames_received: number;
   /** Gaps in the sequence numbers of received frames. */

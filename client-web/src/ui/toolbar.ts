@@ -20,7 +20,13 @@ function toggle(id: string, get: () => boolean, set: (on: boolean) => void): () 
 }
 
 /** Connects buttons and keys to the scene and the statistics. */
-export function bindToolbar(studio: Studio, stats: HTMLElement, json: () => string, playback: { toggle(): void }, video: { readonly sound: { readonly on: boolean }; turnSound(on: boolean): void }): void {
+export function bindToolbar(
+  studio: Studio,
+  stats: HTMLElement,
+  json: () => string,
+  playback: { toggle(): void },
+  video: { readonly sound: { readonly on: boolean }; turnSound(on: boolean): void },
+): void {
   const notice = document.querySelector<HTMLElement>("#notice")!;
   let clearing: ReturnType<typeof setTimeout> | undefined;
   const notify = (text: string): void => {
@@ -62,8 +68,17 @@ export function bindToolbar(studio: Studio, stats: HTMLElement, json: () => stri
   if (document.fullscreenEnabled) {
     const full = document.querySelector<HTMLButtonElement>("button#full")!;
     full.hidden = false;
-    click("full", "KeyX", () => void (document.fullscreenElement ? document.exitFullscreen() : document.documentElement.requestFullscreen()).catch(report));
-    document.addEventListener("fullscreenchange", () => full.setAttribute("aria-pressed", String(document.fullscreenElement !== null)));
+    click(
+      "full",
+      "KeyX",
+      () =>
+        void (
+          document.fullscreenElement ? document.exitFullscreen() : document.documentElement.requestFullscreen()
+        ).catch(report),
+    );
+    document.addEventListener("fullscreenchange", () =>
+      full.setAttribute("aria-pressed", String(document.fullscreenElement !== null)),
+    );
   }
   actions["KeyK"] = () => playback.toggle();
   function report(e: unknown): void {
@@ -82,7 +97,8 @@ export function bindToolbar(studio: Studio, stats: HTMLElement, json: () => stri
 /** Hides buttons without effect in this session: inside 360° video there is nowhere to walk. */
 export function fitToolbar(studio: Studio, audible: boolean): void {
   const { inside } = studio.controls;
-  for (const id of ["home", "follow", "walk", "grid"]) document.querySelector<HTMLElement>(`button#${id}`)!.hidden = inside;
+  for (const id of ["home", "follow", "walk", "grid"])
+    document.querySelector<HTMLElement>(`button#${id}`)!.hidden = inside;
   document.querySelector<HTMLElement>("button#sound")!.hidden = !audible;
   document.querySelector<HTMLElement>("button#motion")!.hidden = !inside || !Gyroscope.likely;
 }
@@ -141,7 +157,9 @@ export class QualityMenu {
     const now = [...new Set(received)].join(", ");
     const texts = new Map(names.map((n) => [n, n]));
     texts.set("auto", chosen === "auto" ? `automatic (${now})` : "automatic");
-    this.#select.replaceChildren(...[...texts].reverse().map(([value, text]) => new Option(text, value, false, value === chosen)));
+    this.#select.replaceChildren(
+      ...[...texts].reverse().map(([value, text]) => new Option(text, value, false, value === chosen)),
+    );
   }
 }
 

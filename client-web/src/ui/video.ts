@@ -1,6 +1,14 @@
 /** Passes 360° video from the decoder to the scene, and measures the quality seen. */
 import { localTime } from "../media/session/clock.ts";
-import { mediaTime, BASE, type Due, type FromTiles, type FromVideo, type TileState, type ToTiles } from "../media/tiles/messages.ts";
+import {
+  mediaTime,
+  BASE,
+  type Due,
+  type FromTiles,
+  type FromVideo,
+  type TileState,
+  type ToTiles,
+} from "../media/tiles/messages.ts";
 import { Grid, View, type Vec } from "../media/tiles/sphere.ts";
 import type { Sphere } from "../media/tiles/track.ts";
 import type { Studio } from "../scene/studio.ts";
@@ -128,7 +136,8 @@ export class VideoView {
     }
     if (!this.sphere || m.run < this.#run) return m.frame.close();
     let w = this.#waiting.get(m.tile);
-    if (!w) this.#waiting.set(m.tile, (w = { frames: [], due: -Infinity, quality: -1, shown: -Infinity, aside: undefined }));
+    if (!w)
+      this.#waiting.set(m.tile, (w = { frames: [], due: -Infinity, quality: -1, shown: -Infinity, aside: undefined }));
     w.frames.push(m);
     if (w.frames.length > MAX_WAITING) w.frames.shift()!.frame.close();
   }
@@ -260,8 +269,12 @@ export class VideoView {
       }),
       viewport_quality: Math.round(1000 * this.#quality) / 1000,
       tile_hits: this.#looked === 0 ? 0 : Math.round((1000 * this.#hits) / this.#looked) / 1000,
-      stalls: this.#stalls, motion_to_quality_ms: this.#motion === null ? null : Math.round(this.#motion),
-      tile_messages: this.state?.messages ?? 0, pictures: this.#pictures, bad: this.#bad, delay_ms: Math.round(this.#delay),
+      stalls: this.#stalls,
+      motion_to_quality_ms: this.#motion === null ? null : Math.round(this.#motion),
+      tile_messages: this.state?.messages ?? 0,
+      pictures: this.#pictures,
+      bad: this.#bad,
+      delay_ms: Math.round(this.#delay),
       shown_ms: Math.round((this.#waiting.get(BASE)?.shown ?? 0) / 1000),
       due_ms: this.#due ? Math.round(mediaTime(this.#due, localTime())) : 0, sound: s.sound ? this.sound.stats() : null,
     };

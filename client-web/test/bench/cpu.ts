@@ -1,15 +1,15 @@
-/** CPU time of what takes part in a measurement, from Linux' /proc. */
+/** CPU time of the processes in a measurement, from Linux's /proc. */
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 
-/** Milliseconds a clock tick of /proc has. */
+/** Duration of a clock tick in /proc, ms. */
 const TICK = 10;
 
-/** What the CPU is used for. */
+/** Uses of the CPU. */
 export const uses = {
-  drawing: "Chromium's GPU process, here software",
-  page: "the page's own thread, the compositor's and the browser's process",
+  drawing: "Chromium's GPU process, which renders in software here",
+  page: "the page's main thread, the compositor and the browser process",
   workers: "the viewer's network and decode workers",
-  network: "Chromium's network service, and the thread that takes its bytes over",
+  network: "Chromium's network service, and the thread that receives its data",
   relay: "the relay",
   others: "publishers, and the second subscriber",
 } as const;
@@ -17,7 +17,7 @@ export const uses = {
 export type Use = keyof typeof uses;
 /** CPU time, ms. */
 export type CpuTime = Readonly<Record<Use, number>> & {
-  /** Of the whole machine, with what takes no part. */
+  /** Of the machine, including other programs. */
   readonly machine: number;
 };
 
@@ -31,7 +31,11 @@ function stat(path: string): Stat {
   const text = readFileSync(path, "utf8");
   const end = text.lastIndexOf(")");
   const fields = text.slice(end + 2).split(" ");
-  return { name: text.slice(text.indexOf("(") + 1, end), parent: Number(fields[1]), time: (Number(fields[11]) + Number(fields[12])) * TICK };
+  return {
+    name: text.slice(text.indexOf("(") + 1, end),
+    parent: Number(fields[1]),
+    time: (Number(fields[11]) + Number(fields[12])) * TICK,
+  };
 }
 
 function processes(): Map<number, Stat> {
@@ -41,18 +45,18 @@ function processes(): Map<number, Stat> {
     try {
       found.set(Number(d), stat(`/proc/${d}/stat`));
     } catch {
-      // It ended meanwhile.
+      // The process has exited.
     }
   }
   return found;
 }
 
-/** Time of a process of Chromium's, by use. */
-function chromium(pid: number, line: string, whole: number): Partial<Record<Use, number>> {
-  if (line.includes("--type=gpu-process")) return { drawing: whole };
-  if (line.includes("--utility-sub-type=network")) return { network: whole };
-  if (!line.includes("--type=renderer")) return { page: whole };
-  const t = { page: whole, workers: 0, network: 0 };
+/** CPU time of a Chromium process, by use. */
+function chromium(pid: number, line: string, total: number): Partial<Record<Use, number>> {
+  if (line.includes("--type=gpu-process")) return { drawing: total };
+  if (line.includes("--utility-sub-type=network")) return { network: total };
+  if (!line.includes("--type=renderer")) return { page: total };
+  const t = { page: total, workers: 0, network: 0 };
   for (const tid of readdirSync(`/proc/${pid}/task`)) {
     const { name, time } = stat(`/proc/${pid}/task/${tid}/stat`);
     const use = name.startsWith("DedicatedWorker") ? "workers" : name === "Chrome_ChildIOT" ? "network" : undefined;
@@ -63,7 +67,7 @@ function chromium(pid: number, line: string, whole: number): Partial<Record<Use,
   return t;
 }
 
-/** CPU time so far of the programs that this process started; undefined where the system does not tell. */
+/** CPU time so far of the programs started by this process; undefined without /proc. */
 export function cpuTime(): CpuTime | undefined {
   if (!existsSync("/proc/stat")) return undefined;
   const total: Record<Use, number> = { drawing: 0, page: 0, workers: 0, network: 0, relay: 0, others: 0 };
@@ -73,24 +77,33 @@ export function cpuTime(): CpuTime | undefined {
     if (pid === process.pid || !ours(pid)) continue;
     try {
       const line = readFileSync(`/proc/${pid}/cmdline`, "utf8");
-      const parts = /chrom/.test(line.split("\0")[0]!) ? chromium(pid, line, time) : { [name === "relay" ? "relay" : "others"]: time };
+      const parts = /chrom/.test(line.split("\0")[0]!)
+        ? chromium(pid, line, time)
+        : { [name === "relay" ? "relay" : "others"]: time };
       for (const [use, t] of Object.entries(parts)) total[use as Use] += t;
     } catch {
-      // It ended meanwhile.
+      // The process has exited.
     }
   }
   // user, nice, system, idle, iowait, irq, softirq, steal
-  const [user, nice, system, , , irq, softirq, steal] = readFileSync("/proc/stat", "utf8").split("\n")[0]!.trim().split(/\s+/).slice(1).map(Number);
+  const [user, nice, system, , , irq, softirq, steal] = readFileSync("/proc/stat", "utf8")
+    .split("\n")[0]!
+    .trim()
+    .split(/\s+/)
+    .slice(1)
+    .map(Number);
   return { ...total, machine: (user! + nice! + system! + irq! + softirq! + steal!) * TICK };
 }
 
-/** CPU time used between two readings, ms a second. */
+/** CPU time between two readings, ms per second. */
 export function used(before: CpuTime | undefined, after: CpuTime | undefined, seconds: number): CpuTime | undefined {
   if (!before || !after) return undefined;
-  return Object.fromEntries(Object.entries(after).map(([use, t]) => [use, (t - before[use as Use]) / seconds])) as unknown as CpuTime;
+  return Object.fromEntries(
+    Object.entries(after).map(([use, t]) => [use, (t - before[use as Use]) / seconds]),
+  ) as unknown as CpuTime;
 }
 
-/** What took no part, ms a second: the machine had something else to do. */
+/** CPU time of other programs, ms per second. */
 export function elsewhere(c: CpuTime): number {
   return c.machine - (Object.keys(uses) as Use[]).reduce((n, use) => n + c[use], 0);
 }

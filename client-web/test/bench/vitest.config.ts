@@ -1,5 +1,11 @@
 import { defineConfig } from "vitest/config";
 
 export default defineConfig({
-  test: { include: ["test/bench/*.bench.ts"], globalSetup: "test/e2e/programs.ts", testTimeout: 1_200_000, hookTimeout: 120_000, fileParallelism: false },
+  test: {
+    include: ["test/bench/*.bench.ts"],
+    globalSetup: "test/e2e/programs.ts",
+    testTimeout: 1_200_000,
+    hookTimeout: 120_000,
+    fileParallelism: false,
+  },
 });

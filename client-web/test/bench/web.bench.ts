@@ -9,7 +9,9 @@ import { afterAll, beforeAll, expect, it } from "vitest";
 import { FrameDecoder } from "../../src/media/points/frame.ts";
 import { parseHeader } from "../../src/media/points/header.ts";
 import { Zstd } from "../../src/media/points/zstd.ts";
-import { freePort, hide, hideable, Lab, repo, shows, stats } from "../e2e/lab.ts";
+import { Cage } from "../e2e/cage.ts";
+import { chromiumPath } from "../e2e/launch.ts";
+import { freePort, hide, hideable, Lab, repo, shows, stats, type Program } from "../e2e/lab.ts";
 import { cpuTime, elsewhere, used, uses, type Use } from "./cpu.ts";
 import type { Result } from "./page/bench.worker.ts";
 
@@ -20,57 +22,87 @@ const frames = mkdtempSync(join(tmpdir(), "holocast-frames-"));
 interface Decode extends Result {
   readonly frame: string;
   readonly layout: string;
-  /** Bytes of the planes a second. */
+  /** Megabytes of planes decoded per second. */
   readonly mb_per_s: number;
 }
 
 interface Pipeline {
   readonly points: number;
-  /** Pictures a second with the points in memory, uploaded and drawn anew at every chance. */
+  /** Pictures per second if points in memory are uploaded and drawn on every animation frame. */
   readonly renderer_fps: number;
-  /** The same of a session's 30 frames a second. */
+  /** Pictures per second of a live session with 30 frames per second. */
   readonly rendered_fps: number;
-  /** Distinct frames shown a second. */
+  /** Distinct frames shown per second. */
   readonly fps: number;
   readonly received_fps: number;
-  /** Frames a second that the relay was asked not to send. */
+  /** Declined frames per second. */
   readonly declined_fps: number;
-  /** Of the renderer's pictures, those that drawing live has not, and twice the standard error. */
+  /** Share of the renderer's pictures that a live session lacks, and twice the standard error. */
   readonly overhead_percent: number;
   readonly overhead_error_percent: number;
-  /** CPU time that drawing live takes beside the drawing: the viewer's, and the relay's for having a receiver more; percent of the renderer's drawing. */
+  /** Additional CPU time of a live session, of the viewer and of the relay; percent of the renderer's drawing. */
   readonly own_percent: number | null;
   readonly relay_percent: number | null;
   readonly frame_delay_ms: { readonly p50: number; readonly p95: number };
   readonly decode_ms: number;
-  /** Pictures a second of each pair of slices, as they were measured. */
+  /** Pictures per second in each pair of slices, as measured. */
   readonly renderer_rounds: readonly number[];
   readonly rendered_rounds: readonly number[];
-  /** CPU time, ms a second; null where the system does not tell. */
+  /** CPU time, ms per second; null without /proc. */
   readonly cpu: { readonly renderer: Cpu; readonly live: Cpu } | null;
 }
 
 type Cpu = Readonly<Record<Use, number>>;
 
-const results: { machine: string; date: string; decode: Decode[]; pipeline: Pipeline[] } = {
-  machine: `${cpus().length} × ${cpus()[0]?.model ?? "unknown"}, Chromium with software WebGL (SwiftShader), 960×640`,
+/** A viewer with a fifth of the CPU time it would use. */
+interface Overload {
+  readonly limited: string;
+  /** Frames shown in WATCH seconds. */
+  readonly shown: number;
+  readonly frame_delay_ms: { readonly p50: number; readonly p95: number };
+  readonly draw_ms: number;
+  readonly drawn_share: number;
+}
+
+const VIEWPORT = { width: 960, height: 640 };
+/** Seconds with the limit before and while frames are counted. */
+const ADAPT = 7;
+const WATCH = 12;
+
+interface Results {
+  readonly machine: string;
+  readonly date: string;
+  readonly decode: Decode[];
+  readonly pipeline: Pipeline[];
+  readonly overload: Overload[];
+  /** From opening the page to its first picture, median. */
+  first_frame_ms: number | null;
+}
+
+const results: Results = {
+  machine:
+    `${cpus().length} × ${cpus()[0]?.model ?? "unknown"}, Chromium with software WebGL (SwiftShader), ` +
+    `${VIEWPORT.width}×${VIEWPORT.height}`,
   date: new Date().toISOString().slice(0, 10),
   decode: [],
   pipeline: [],
+  overload: [],
+  first_frame_ms: null,
 };
 
 /**
- * Pairs of slices, of the renderer alone and live, by turns first: the speed of a shared machine changes within
- * seconds, and neighbours see the same of it. Seconds; the first of live are its way to an even pace.
+ * Pairs of slices, renderer alone and live, in alternating order: the speed of a shared machine changes within seconds
+ * but is similar in adjacent slices. Durations in seconds; live drawing needs longer to reach a steady state.
  */
 const PAIRS = 30;
 const SLICE = 4;
 const SETTLE = { alone: 0.5, live: 1.2 } as const;
+const sleep = (seconds: number) => new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
 const median = (v: number[]): number => v.sort((a, b) => a - b)[v.length >> 1]!;
-/** What is aimed at: ms for a real frame, percent of the renderer's pictures. */
+/** Targets: ms to decode a real frame, and percent of the renderer's pictures. */
 const TARGET_DECODE = 6;
 const TARGET_OVERHEAD = 10;
-/** Share of the machine that other programs may have in a pair, and how many pairs are measured anew for that. */
+/** Maximum share of other programs in a pair, and number of pairs that may be repeated because of it. */
 const OTHERS = 0.03;
 const SPARE = PAIRS / 2;
 const percent = (v: number | null): string => (v === null ? "unknown" : `${v.toFixed(1).replace("-", "−")} %`);
@@ -83,35 +115,48 @@ beforeAll(async () => {
 });
 
 afterAll(async () => {
+  if (results.pipeline.length > 0) write();
   await lab.close();
   rmSync(frames, { recursive: true, force: true });
 });
 
-it("decodes in a worker", async () => {
+it("measures decoding in a worker", async () => {
   const page = await lab.page();
   await page.goto(`http://127.0.0.1:${lab.webPort}/bench/index.html`);
   await page.waitForFunction(() => window.bench !== undefined);
   for (const file of readdirSync(frames).sort()) {
     const [, frame, layout] = /^(.*)-([abc])\.hcpf$/.exec(file)!;
     const object = readFileSync(join(frames, file));
-    const r = await page.evaluate(([o, n]) => window.bench(o, n), [object.toString("base64"), object.length > 4e6 ? 15 : 41] as const);
-    results.decode.push({ ...r, frame: frame!, layout: layout!.toUpperCase(), mb_per_s: round(r.raw / r.decode / 1000) });
+    const r = await page.evaluate(([o, n]) => window.bench(o, n), [
+      object.toString("base64"),
+      object.length > 4e6 ? 15 : 41,
+    ] as const);
+    results.decode.push({
+      ...r,
+      frame: frame!,
+      layout: layout!.toUpperCase(),
+      mb_per_s: round(r.raw / r.decode / 1000),
+    });
   }
   results.decode.sort((a, b) => a.points - b.points);
   await page.close();
   expect(results.decode.length).toBeGreaterThanOrEqual(9);
 });
 
-it("draws as fast as the renderer alone, nearly", async () => {
+it("compares a live session with the renderer alone", async () => {
   const port = await freePort();
   const relay = await lab.relay(port);
   const wasm = (name: string) => readFileSync(join(root, "src/media/points", name));
   const decoder = await FrameDecoder.create(wasm("planes.wasm"), await Zstd.create(wasm("zstd.wasm")));
   const page = await lab.page(hideable);
+  await page.setViewportSize(VIEWPORT);
   for (const [width, height] of [[276, 248], [391, 352], [605, 544]] as const) {
     const size = ["--width", `${width}`, "--height", `${height}`];
-    // What is published, relayed and received by another subscriber is the same in both measurements.
-    const programs = [await lab.publisher(port, `live-${width}`, ...size, "--fps", "30"), await lab.watcher(port, `live-${width}`)];
+    // Publishing, relaying and a second subscriber are the same in both measurements.
+    const programs = [
+      await lab.publisher(port, `live-${width}`, ...size, "--fps", "30"),
+      await lab.watcher(port, `live-${width}`),
+    ];
     const object = lab.publisherOutput(...size, "--object");
     const { words, points } = decoder.decode([object], { maxPoints: parseHeader(object).points });
     await page.goto(lab.link(port, `live-${width}`));
@@ -130,19 +175,79 @@ it("draws as fast as the renderer alone, nearly", async () => {
   }
   await page.close();
   await relay.stop();
-  write();
 });
+
+it("measures the time to the first picture", async () => {
+  const port = await freePort();
+  const relay = await lab.relay(port);
+  await lab.publisher(port, "first", "--width", "391", "--height", "352");
+  const times: number[] = [];
+  for (let i = 0; i < 11; i++) {
+    const page = await lab.page();
+    await page.setViewportSize(VIEWPORT);
+    await page.goto(lab.link(port, "first"));
+    times.push((await shows(page)).first_frame_ms!);
+    await page.close();
+  }
+  results.first_frame_ms = round(median(times), 0);
+  await relay.stop();
+});
+
+it.runIf(process.getuid?.() === 0)("measures delays with a fifth of the CPU time", async () => {
+  const cage = new Cage(chromiumPath);
+  const limited = new Lab(cage.executable);
+  await limited.open();
+  try {
+    const port = await freePort();
+    await limited.relay(port);
+    await limited.publisher(port, "busy", "--width", "391", "--height", "352", "--fps", "30");
+    const receipts = await limited.receipts(port, "busy");
+    for (const gpu of [false, true]) results.overload.push(await overload(limited, cage, port, receipts, gpu));
+  } finally {
+    await limited.close();
+    cage.close();
+  }
+});
+
+async function overload(from: Lab, cage: Cage, port: number, receipts: Program, gpu: boolean): Promise<Overload> {
+  const page = await from.page();
+  await page.setViewportSize(VIEWPORT);
+  await page.goto(from.link(port, "busy"));
+  await shows(page, 60);
+  const cores = 0.2 * (await cage.uses(gpu, 4));
+  if (gpu) cage.limitGPU(cores);
+  else cage.limit(cores);
+  await sleep(ADAPT);
+  receipts.output = "";
+  await sleep(WATCH);
+  const delays = [...receipts.output.matchAll(/^receipt \S+ 0 \d+ (-?\d+)$/gm)]
+    .map((m) => Number(m[1]) / 1000)
+    .sort((a, b) => a - b);
+  const percentile = (q: number) => round(delays[Math.max(0, Math.ceil(q * delays.length) - 1)] ?? NaN, 0);
+  const s = await stats(page);
+  cage.limit(Infinity);
+  if (gpu) cage.limitGPU(Infinity);
+  await page.close();
+  return {
+    limited: gpu ? "GPU process" : "browser",
+    shown: delays.length,
+    frame_delay_ms: { p50: percentile(0.5), p95: percentile(0.95) },
+    draw_ms: s.draw_ms,
+    drawn_share: s.drawn_share,
+  };
+}
 
 type Mode = keyof typeof SETTLE;
 type Measured = Awaited<ReturnType<typeof slice>>;
 type Pair = Readonly<Record<Mode, Measured>>;
 
-/** Share of the machine that other programs had, at most. */
-const busy = (p: Pair): number => Math.max(...[p.alone, p.live].map((m) => (m.cpu ? elsewhere(m.cpu) / (1000 * cpus().length) : 0)));
+/** Maximum share of other programs in a pair. */
+const busy = (p: Pair): number =>
+  Math.max(...[p.alone, p.live].map((m) => (m.cpu ? elsewhere(m.cpu) / (1000 * cpus().length) : 0)));
 const quiet = (p: Pair): boolean => busy(p) < OTHERS;
 
 async function slice(page: Page, mode: Mode) {
-  await hide(page, mode === "alone"); // receives nothing then
+  await hide(page, mode === "alone"); // a hidden page receives nothing
   await page.evaluate((on) => void (window.drawAgain = on), mode === "alone");
   await new Promise((resolve) => setTimeout(resolve, 1000 * SETTLE[mode]));
   const first = await stats(page);
@@ -154,30 +259,58 @@ async function slice(page: Page, mode: Mode) {
   const last = await stats(page);
   const rate = (count: (s: typeof last) => number) => (count(last) - count(first)) / took;
   return {
-    rendered, cpu, fps: rate((s) => s.frames), received: rate((s) => s.frames_received), declined: rate((s) => s.frames_declined),
-    p50: last.frame_delay_ms.p50, p95: last.frame_delay_ms.p95, decode: last.decode_ms.p50,
+    rendered,
+    cpu,
+    fps: rate((s) => s.frames),
+    received: rate((s) => s.frames_received),
+    declined: rate((s) => s.frames_declined),
+    p50: last.frame_delay_ms.p50,
+    p95: last.frame_delay_ms.p95,
+    decode: last.decode_ms.p50,
   };
 }
 
 function compare(points: number, pairs: readonly Pair[]): Pipeline {
-  const mean = (mode: Mode, f: (m: Measured) => number, of = pairs) => of.reduce((n, p) => n + f(p[mode]), 0) / of.length;
-  const overhead = (of: readonly Pair[]) => 100 * (1 - mean("live", (m) => m.rendered, of) / mean("alone", (m) => Math.min(m.rendered, 30), of));
-  const means = (mode: Mode) => Object.fromEntries((Object.keys(uses) as Use[]).map((use) => [use, round(mean(mode, (m) => m.cpu![use]), 0)])) as Cpu;
+  const mean = (mode: Mode, f: (m: Measured) => number, of = pairs) =>
+    of.reduce((n, p) => n + f(p[mode]), 0) / of.length;
+  const overhead = (of: readonly Pair[]) =>
+    100 * (1 - mean("live", (m) => m.rendered, of) / mean("alone", (m) => Math.min(m.rendered, 30), of));
+  const means = (mode: Mode) =>
+    Object.fromEntries(
+      (Object.keys(uses) as Use[]).map((use) => [
+        use,
+        round(
+          mean(mode, (m) => m.cpu![use]),
+          0,
+        ),
+      ]),
+    ) as Cpu;
   const cpu = pairs.every((p) => p.alone.cpu && p.live.cpu) ? { renderer: means("alone"), live: means("live") } : null;
-  const more = (...list: Use[]) => (cpu ? round((100 * list.reduce((n, use) => n + cpu.live[use] - cpu.renderer[use], 0)) / cpu.renderer.drawing) : null);
+  const more = (...list: Use[]) =>
+    cpu
+      ? round((100 * list.reduce((n, use) => n + cpu.live[use] - cpu.renderer[use], 0)) / cpu.renderer.drawing)
+      : null;
   const middle = (f: (m: Measured) => number) => median(pairs.map((p) => f(p.live)));
   return {
-    points, renderer_fps: round(mean("alone", (m) => m.rendered)), rendered_fps: round(mean("live", (m) => m.rendered)),
-    fps: round(mean("live", (m) => m.fps)), received_fps: round(mean("live", (m) => m.received)), declined_fps: round(mean("live", (m) => m.declined)),
-    overhead_percent: round(overhead(pairs)), overhead_error_percent: round(2 * jackknife(pairs, overhead)),
-    own_percent: more("page", "workers", "network"), relay_percent: more("relay"),
-    frame_delay_ms: { p50: middle((m) => m.p50), p95: middle((m) => m.p95) }, decode_ms: round(middle((m) => m.decode)),
-    renderer_rounds: pairs.map((p) => round(p.alone.rendered)), rendered_rounds: pairs.map((p) => round(p.live.rendered)),
+    points,
+    renderer_fps: round(mean("alone", (m) => m.rendered)),
+    rendered_fps: round(mean("live", (m) => m.rendered)),
+    fps: round(mean("live", (m) => m.fps)),
+    received_fps: round(mean("live", (m) => m.received)),
+    declined_fps: round(mean("live", (m) => m.declined)),
+    overhead_percent: round(overhead(pairs)),
+    overhead_error_percent: round(2 * jackknife(pairs, overhead)),
+    own_percent: more("page", "workers", "network"),
+    relay_percent: more("relay"),
+    frame_delay_ms: { p50: middle((m) => m.p50), p95: middle((m) => m.p95) },
+    decode_ms: round(middle((m) => m.decode)),
+    renderer_rounds: pairs.map((p) => round(p.alone.rendered)),
+    rendered_rounds: pairs.map((p) => round(p.live.rendered)),
     cpu,
   };
 }
 
-/** Standard error of a figure of some samples, by leaving out each (Tukey). */
+/** Standard error of a statistic by the jackknife (Tukey). */
 function jackknife<T>(samples: readonly T[], figure: (of: readonly T[]) => number): number {
   const n = samples.length;
   const without = samples.map((_, i) => figure(samples.filter((_, k) => k !== i)));
@@ -185,7 +318,7 @@ function jackknife<T>(samples: readonly T[], figure: (of: readonly T[]) => numbe
   return Math.sqrt(((n - 1) / n) * without.reduce((sum, v) => sum + (v - mean) ** 2, 0));
 }
 
-/** Pictures a second, from the first of some seconds to the last. */
+/** Pictures per second over a time in seconds. */
 function pictureRate(seconds: number): Promise<number> {
   const { render } = window.holocast!.studio.renderer.info;
   const at: number[] = [];
@@ -204,7 +337,7 @@ function pictureRate(seconds: number): Promise<number> {
 
 declare global {
   interface Window {
-    /** Whether the points in memory are uploaded and drawn at every chance. */
+    /** Upload and draw the points in memory on every animation frame. */
     drawAgain: boolean;
   }
 }
@@ -222,17 +355,47 @@ function write(): void {
   const out = join(repo, "docs/results");
   mkdirSync(out, { recursive: true });
   writeFileSync(join(out, "web.json"), `${JSON.stringify(results, undefined, 2)}\n`);
-  const rows = results.decode.map(
-    (d) => `| ${d.frame} | ${d.points.toLocaleString("en")} | ${d.layout} | ${round(d.bytes / d.points, 2)} | ${round(d.decode, 2)} | ${round(d.zstd, 2)} | ${d.mb_per_s} |`,
+  const { first_frame_ms, overload } = results;
+  const row = (...cells: readonly (string | number)[]): string => `| ${cells.join(" | ")} |`;
+  const count = (n: number): string => n.toLocaleString("en");
+  const rows = results.decode.map((d) =>
+    row(
+      d.frame,
+      count(d.points),
+      d.layout,
+      round(d.bytes / d.points, 2),
+      round(d.decode, 2),
+      round(d.zstd, 2),
+      d.mb_per_s,
+    ),
   );
   const real = results.decode.find((d) => d.frame === "kinect-nfov" && d.layout === "A");
-  const lines = results.pipeline.map(
-    (p) =>
-      `| ${p.points.toLocaleString("en")} | ${p.renderer_fps} | ${p.rendered_fps} | ${percent(p.overhead_percent)} ± ${p.overhead_error_percent} | ${percent(p.own_percent)} | ${percent(p.relay_percent)} | ${p.received_fps} | ${p.declined_fps} | ${round(p.frame_delay_ms.p50, 0)} / ${round(p.frame_delay_ms.p95, 0)} | ${p.decode_ms} |`,
+  const verdict = real
+    ? `Target: ${TARGET_DECODE} ms for the real frame of ${count(real.points)} points in layout A. ` +
+      `Measured: **${round(real.decode, 1)} ms**.`
+    : "The real frame is missing: `HOLOCAST_DATA` was not found.";
+  const delay = ({ p50, p95 }: { readonly p50: number; readonly p95: number }) => `${round(p50, 0)} / ${round(p95, 0)}`;
+  const lines = results.pipeline.map((p) =>
+    row(
+      count(p.points), p.renderer_fps, p.rendered_fps, `${percent(p.overhead_percent)} ± ${p.overhead_error_percent}`,
+      percent(p.own_percent), percent(p.relay_percent), p.received_fps, p.declined_fps, delay(p.frame_delay_ms),
+      p.decode_ms,
+    ),
   );
   const names = Object.keys(uses) as Use[];
   const cpu = results.pipeline.flatMap(({ points, cpu }) =>
-    cpu ? (["renderer", "live"] as const).map((k) => `| ${points.toLocaleString("en")} | ${k === "live" ? "live" : "renderer only"} | ${names.map((use) => cpu[k][use]).join(" | ")} |`) : [],
+    cpu
+      ? (["renderer", "live"] as const).map((k) =>
+          row(count(points), k === "live" ? "live" : "renderer only", ...names.map((use) => cpu[k][use])),
+        )
+      : [],
+  );
+  const columns = [
+    "points", "renderer only, fps", "drawn live, fps", "overhead", "CPU: the viewer", "the relay", "received, fps",
+    "declined, fps", "frame delay ms", "decode ms",
+  ];
+  const overloaded = overload.map((o) =>
+    row(o.limited, o.shown, delay(o.frame_delay_ms), o.draw_ms, percent(100 * o.drawn_share)),
   );
   writeFileSync(
     join(out, "web.md"),
@@ -242,43 +405,62 @@ ${results.date}, ${results.machine}. \`make bench-web\` measures again.
 
 ## Decoding
 
-One frame in one worker, from the object's bytes to words for the GPU; medians. MB/s counts the planes, before zstd.
-\`kinect-nfov\` is a frame of a real Azure Kinect, there where \`HOLOCAST_DATA\` is; the others are a ball before a wall with
-sensor noise, which compresses worse.
+Time to decode a frame in a worker, from the object's bytes to words for the GPU; medians. MB/s counts
+uncompressed planes. \`kinect-nfov\` is a frame of an Azure Kinect, if \`HOLOCAST_DATA\` has one. The other
+frames show a ball in front of a wall with sensor noise, which compresses worse.
 
 | frame | points | layout | bytes/point | decode ms | of which zstd ms | MB/s |
 | --- | ---: | --- | ---: | ---: | ---: | ---: |
 ${rows.join("\n")}
 
-${real ? `Target: the real frame of ${real.points.toLocaleString("en")} points in layout A in ${TARGET_DECODE} ms; it takes **${round(real.decode, 1)} ms**.` : `The real frame is missing: \`HOLOCAST_DATA\` was not found.`}
+${verdict}
 
 ## Pipeline
 
-One camera, 30 frames a second. Publisher, relay, a second subscriber and the browser share the machine named above, which
-also does the GPU's work: there is no graphics hardware. *Renderer only* has the same points in memory, uploads and draws them at
-every chance, and receives no frames, while the other programs go on as before. The *overhead* is how many of its pictures are missing
-when they are drawn of what arrives. Target: ${TARGET_OVERHEAD} %.
+One camera, 30 frames per second. Publisher, relay, a second subscriber and the browser share the machine named
+above, which also renders in software. *Renderer only* uploads and draws the same points from memory on every
+animation frame and receives nothing, while the other programs continue. The *overhead* is the share of its
+pictures that a live session lacks. Target: ${TARGET_OVERHEAD} %.
 
-One page does both by turns, ${PAIRS} pairs of ${SLICE} s each: the speed of a shared machine changes within seconds, and neighbours in time see the same
-of it. Means; the overhead with twice its standard error (jackknife over the pairs). Pairs in which the machine gave more than ${100 * OTHERS} % to
-other programs were measured anew, as far as ${SPARE} spare ones went.
+One page alternates between both, in ${PAIRS} pairs of ${SLICE} s each: the speed of a shared machine changes
+within seconds, but is similar in adjacent slices. Figures are means; the overhead has twice its standard error
+(jackknife over the pairs). Pairs in which other programs used more than ${100 * OTHERS} % of the machine are
+repeated, up to ${SPARE} times.
 
-Beside it is the CPU time that is missing for drawing: what *the viewer* takes to receive, decode and hand over, and what *the relay* takes more,
-as it has a receiver more and sends on the same cores; both as shares of what the renderer alone draws with. The relay's is in the
-overhead though it is not the viewer's work.
+The table also lists the CPU time taken from drawing: by *the viewer* to receive, decode and hand over frames,
+and by *the relay*, which serves one more receiver on the same cores; both as a share of the renderer's drawing
+time. The overhead includes the relay's share.
 
-Where pictures are drawn more slowly than frames come, the viewer asks the relay to leave out those between (*declined*); what is received and
-not drawn is skipped undecoded. Frame delay is capture to picture handed to the GPU, median / 95th percentile of the last five seconds.
+If a page draws more slowly than frames arrive, the viewer asks the relay to leave out frames (*declined*).
+Frames received but not drawn are skipped undecoded. Frame delay is capture to submission of the picture: median
+/ 95th percentile of the last five seconds.
 
-| points | renderer only, fps | drawn live, fps | overhead | CPU: the viewer | the relay | received, fps | declined, fps | frame delay ms | decode ms |
-| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+${row(...columns)}
+${row(...columns.map(() => "---:"))}
 ${lines.join("\n")}
 
-${cpu.length > 0 ? `CPU time, ms a second, of ${1000 * cpus().length}: ${names.map((use) => `*${use}* is ${uses[use]}`).join("; ")}.
+${
+  cpu.length > 0
+    ? `CPU time, ms per second, of ${1000 * cpus().length}:
+${names.map((use) => `*${use}* is ${uses[use]}`).join(";\n")}.
 
 | points | | ${names.join(" | ")} |
 | ---: | --- | ${names.map(() => "---:").join(" | ")} |
 ${cpu.join("\n")}
-` : ""}`,
+` : ""}
+${first_frame_ms === null ? "" : `## First picture
+
+From opening the page to the first picture of a session with ${count(391 * 352)} pixels per frame:
+${first_frame_ms} ms (median of 11).
+`}
+${overload.length === 0 ? "" : `## Too little CPU time
+
+A cgroup limits the browser, or its GPU process, to a fifth of the CPU time it would use for 30 frames per second.
+After ${ADAPT} s, for ${WATCH} s:
+
+| limited | frames shown | frame delay ms, median / 95th percentile | last picture drawn in, ms | points drawn |
+| --- | ---: | ---: | ---: | ---: |
+${overloaded.join("\n")}
+`}`,
   );
 }

@@ -14,7 +14,8 @@ class Group {
 
   constructor(name: string, parent?: Group) {
     this.dir = join(parent?.dir ?? (this.#v2 ? V2 : V1), name);
-    if (this.#v2 && !readFileSync(join(V2, "cgroup.controllers"), "utf8").includes("cpu")) throw new Error("cgroup v2: no cpu controller");
+    if (this.#v2 && !readFileSync(join(V2, "cgroup.controllers"), "utf8").includes("cpu"))
+      throw new Error("cgroup v2: no cpu controller");
     if (this.#v2) writeFileSync(join(V2, "cgroup.subtree_control"), "+cpu");
     mkdirSync(this.dir);
     // A high weight makes the quota decide, not the load of the machine.
@@ -56,7 +57,9 @@ export class Cage {
   constructor(browser: string) {
     this.#group = new Group(basename(this.#folder));
     this.#inner = new Group(`${basename(this.#folder)}-stage`);
-    writeFileSync(this.executable, `#!/bin/sh\necho $$ > ${this.#group.procs}\nexec ${browser} "$@"\n`, { mode: 0o755 });
+    writeFileSync(this.executable, `#!/bin/sh\necho $$ > ${this.#group.procs}\nexec ${browser} "$@"\n`, {
+      mode: 0o755,
+    });
   }
 
   /** Limits all processes of the browser, in cores. */

@@ -45,18 +45,69 @@ export class Cinema extends Fixture {
   }
 
   /** Encodes a still image, made by ffmpeg filters, as a film. */
-  film(name: string, width: number, height: number, filter: string, { matrix, full }: Coding = { matrix: "bt709" }): VideoPlayback {
+  film(
+    name: string,
+    width: number,
+    height: number,
+    filter: string,
+    { matrix, full }: Coding = { matrix: "bt709" },
+  ): VideoPlayback {
     const file = join(this.folder, `${name}.mp4`);
-    const input = ["-v", "error", "-f", "lavfi", "-i", `color=gray:size=${width}x${height}:rate=10`, "-vf", `format=rgb24,${filter}`];
-    const rgba = execFileSync("ffmpeg", [...input, "-frames:v", "1", "-f", "rawvideo", "-pix_fmt", "rgba", "-"], { maxBuffer: 64 << 20 });
+    const input = [
+      "-v",
+      "error",
+      "-f",
+      "lavfi",
+      "-i",
+      `color=gray:size=${width}x${height}:rate=10`,
+      "-vf",
+      `format=rgb24,${filter}`,
+    ];
+    const rgba = execFileSync("ffmpeg", [...input, "-frames:v", "1", "-f", "rawvideo", "-pix_fmt", "rgba", "-"], {
+      maxBuffer: 64 << 20,
+    });
     const one = join(this.folder, `${name}.png`);
     execFileSync("ffmpeg", [...input, "-frames:v", "1", one]);
-    execFileSync("ffmpeg", ["-v", "error", "-loop", "1", "-framerate", "10", "-i", one, "-t", "6", "-vf", `scale=out_color_matrix=${matrix}:out_range=${full ? "pc" : "tv"}`, "-colorspace", matrix, "-c:v", "libx264", "-preset", "veryfast", "-crf", "10", "-pix_fmt", full ? "yuvj420p" : "yuv420p", file]);
+    execFileSync("ffmpeg", [
+      "-v",
+      "error",
+      "-loop",
+      "1",
+      "-framerate",
+      "10",
+      "-i",
+      one,
+      "-t",
+      "6",
+      "-vf",
+      `scale=out_color_matrix=${matrix}:out_range=${full ? "pc" : "tv"}`,
+      "-colorspace",
+      matrix,
+      "-c:v",
+      "libx264",
+      "-preset",
+      "veryfast",
+      "-crf",
+      "10",
+      "-pix_fmt",
+      full ? "yuvj420p" : "yuv420p",
+      file,
+    ]);
     return { file, picture: { width, height, rgba: new Uint8Array(rgba) } };
   }
 
   async publish(session: string, file: string, ...args: string[]): Promise<Program> {
-    const p = this.lab.program("capture-server", "--source", `equirect:${file}`, "--grid", "4x2", "--qualities", "2", ...args, `moqt://127.0.0.1:${this.port}/${session}`);
+    const p = this.lab.program(
+      "capture-server",
+      "--source",
+      `equirect:${file}`,
+      "--grid",
+      "4x2",
+      "--qualities",
+      "2",
+      ...args,
+      `moqt://127.0.0.1:${this.port}/${session}`,
+    );
     this.open.push(p);
     await p.says(/publishing/);
     return p;

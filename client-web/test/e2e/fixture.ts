@@ -14,13 +14,18 @@ export class Fixture {
     beforeAll(async () => {
       await this.lab.open();
       this.port = await freePort();
-      this.relay = await this.lab.relay(this.port);
+      this.relay = await this.startRelay();
     });
     afterEach(async ({ task }) => {
       if (task.result?.state === "fail") await this.#report(task.name);
       for (const x of this.open.splice(0)) await ("close" in x ? x.close() : x.stop());
     });
     afterAll(() => this.lab.close());
+  }
+
+  /** Starts a relay whose cache is long enough for viewers on a slow machine. */
+  startRelay(): Promise<Program> {
+    return this.lab.relay(this.port, "--cache-max-age", "60s");
   }
 
   /** Logs the state of all programs and pages after a failure. */

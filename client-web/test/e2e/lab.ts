@@ -24,7 +24,9 @@ const types: Record<string, string> = {
 };
 
 /** Content-Security-Policy like the relay's. Workers use the one of their own response, not the page's. */
-const policy = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; connect-src *";
+const policy =
+  "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline'; " +
+  "img-src 'self' data: blob:; connect-src *";
 
 /** Returns a port that is free for both UDP and TCP. */
 export async function freePort(): Promise<number> {
@@ -117,7 +119,12 @@ export class Lab {
         res.writeHead(404).end();
         return;
       }
-      res.writeHead(200, { "content-type": types[extname(file)] ?? "application/octet-stream", "content-security-policy": policy }).end(readFileSync(file));
+      res
+        .writeHead(200, {
+          "content-type": types[extname(file)] ?? "application/octet-stream",
+          "content-security-policy": policy,
+        })
+        .end(readFileSync(file));
     });
     await new Promise<void>((resolve) => this.#web!.listen(0, "127.0.0.1", resolve));
     this.webPort = (this.#web.address() as AddressInfo).port;
@@ -147,7 +154,19 @@ export class Lab {
   /** Starts a relay. The environment's RELAY_ARGS may hold further arguments, such as --fastpath=chacha20. */
   async relay(port: number, ...args: string[]): Promise<Program> {
     const more = (process.env["RELAY_ARGS"] ?? "").split(" ").filter(Boolean);
-    const p = this.program("relay", "--listen", `127.0.0.1:${port}`, "--http", `127.0.0.1:${port}`, "--publisher-grace", "3s", "--drain", "1s", ...more, ...args);
+    const p = this.program(
+      "relay",
+      "--listen",
+      `127.0.0.1:${port}`,
+      "--http",
+      `127.0.0.1:${port}`,
+      "--publisher-grace",
+      "3s",
+      "--drain",
+      "1s",
+      ...more,
+      ...args,
+    );
     await p.says(/relay is listening/);
     return p;
   }
@@ -159,12 +178,10 @@ export class Lab {
     return p;
   }
 
-  /** Records a session and returns the file. */
-  async record(port: number, session: string, seconds: number): Promise<string> {
-    const file = join(this.#folder, `${session}.mcap`);
-    const p = this.program("holocast", "record", `moqt://127.0.0.1:${port}/${session}`, file, "--duration", `${seconds}s`);
-    await until("end of the recording", async () => !p.running);
-    if (!existsSync(file)) throw new Error(`no recording:\n${p.output}`);
+  /** Writes a recording with the test publisher and returns the file. */
+  recording(...args: string[]): string {
+    const file = join(this.#folder, "take.mcap");
+    this.run("publisher", "--record", file, ...args);
     return file;
   }
 
@@ -196,14 +213,26 @@ export class Lab {
 
   /** Starts a relay that sends GOAWAY with the URI of a session at another relay. */
   async leaving(port: number, to: number, session: string, ...args: string[]): Promise<Program> {
-    const p = this.program("publisher", "--leave-for", `https://127.0.0.1:${to}/${session}`, ...args, `127.0.0.1:${port}`);
+    const p = this.program(
+      "publisher",
+      "--leave-for",
+      `https://127.0.0.1:${to}/${session}`,
+      ...args,
+      `127.0.0.1:${port}`,
+    );
     await p.says(/sending away/);
     return p;
   }
 
   /** Starts a proxy of a relay that refuses to update subscriptions. */
   async refusing(port: number, behind: number, ...args: string[]): Promise<Program> {
-    const p = this.program("publisher", "--refuse-updates", `https://127.0.0.1:${behind}/`, ...args, `127.0.0.1:${port}`);
+    const p = this.program(
+      "publisher",
+      "--refuse-updates",
+      `https://127.0.0.1:${behind}/`,
+      ...args,
+      `127.0.0.1:${port}`,
+    );
     await p.says(/refusing updates/);
     return p;
   }
@@ -247,7 +276,11 @@ export class Lab {
     });
     page.on("pageerror", (e) => this.errors.push(String(e)));
     page.on("console", (m) => {
-      if (m.type() === "error" && !/ERR_CONNECTION_REFUSED|WebTransport|ERR_QUIC|Failed to load resource/.test(m.text())) this.errors.push(m.text());
+      if (
+        m.type() === "error" &&
+        !/ERR_CONNECTION_REFUSED|WebTransport|ERR_QUIC|Failed to load resource/.test(m.text())
+      )
+        this.errors.push(m.text());
     });
     if (init) await page.addInitScript(init);
     return page;
@@ -279,7 +312,8 @@ export const hideable = `{
   };
 }`;
 
-export const hide = (page: Page, on: boolean): Promise<void> => page.evaluate((on) => (window as unknown as { hide(on: boolean): void }).hide(on), on);
+export const hide = (page: Page, on: boolean): Promise<void> =>
+  page.evaluate((on) => (window as unknown as { hide(on: boolean): void }).hide(on), on);
 
 export const stats = (page: Page): Promise<Stats> => page.evaluate(() => window.holocast!.stats());
 
@@ -293,6 +327,7 @@ export const shows = (page: Page, frames = 1): Promise<Stats> =>
 export async function metric(port: number, name: string): Promise<number> {
   const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
   let sum = 0;
-  for (const line of text.split("\n")) if (line.startsWith(name) && /[ {]/.test(line[name.length] ?? "")) sum += Number(line.split(" ").pop());
+  for (const line of text.split("\n"))
+    if (line.startsWith(name) && /[ {]/.test(line[name.length] ?? "")) sum += Number(line.split(" ").pop());
   return sum;
 }

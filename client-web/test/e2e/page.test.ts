@@ -71,8 +71,14 @@ describe("messages", () => {
 describe("the page", () => {
   it.each(["vr", "ar"])("shows the session in WebXR: %s", async (mode) => {
     await fixture.publisher("xr", ...small);
-    const iwer = readFileSync(fileURLToPath(new URL("../../node_modules/iwer/build/iwer.min.js", import.meta.url)), "utf8");
-    const page = await fixture.view(lab.link(fixture.port, "xr"), `${iwer}; new IWER.XRDevice(IWER.metaQuest3).installRuntime({ forceInstall: true });`);
+    const iwer = readFileSync(
+      fileURLToPath(new URL("../../node_modules/iwer/build/iwer.min.js", import.meta.url)),
+      "utf8",
+    );
+    const page = await fixture.view(
+      lab.link(fixture.port, "xr"),
+      `${iwer}; new IWER.XRDevice(IWER.metaQuest3).installRuntime({ forceInstall: true });`,
+    );
     await shows(page);
     const button = page.locator(`button#${mode}`);
     await until("the button", () => button.isVisible());
@@ -83,7 +89,9 @@ describe("the page", () => {
     const before = await stats(page);
     await shows(page, before.frames + 3);
     await button.dispatchEvent("click"); // the emulator's canvas covers the page
-    await until("the end of the WebXR session", () => page.evaluate(() => !window.holocast!.studio.renderer.xr.isPresenting));
+    await until("the end of the WebXR session", () =>
+      page.evaluate(() => !window.holocast!.studio.renderer.xr.isPresenting),
+    );
     const after = await stats(page);
     await shows(page, after.frames + 2);
   });
@@ -99,11 +107,17 @@ describe("the page", () => {
     const eye = await page.evaluate(() => window.holocast!.studio.view.eye);
     await page.locator("button#grid").click();
     await page.keyboard.down("w");
-    await until("a step forward", async () => (await page.evaluate(() => window.holocast!.studio.view.eye))[2]! < eye[2]! - 0.05);
+    await until(
+      "a step forward",
+      async () => (await page.evaluate(() => window.holocast!.studio.view.eye))[2]! < eye[2]! - 0.05,
+    );
     await page.keyboard.up("w");
     await page.keyboard.press("x");
     await until("a full screen", () => page.evaluate(() => document.fullscreenElement !== null));
-    await until("its button to be pressed", async () => (await page.locator("button#full").getAttribute("aria-pressed")) === "true");
+    await until(
+      "its button to be pressed",
+      async () => (await page.locator("button#full").getAttribute("aria-pressed")) === "true",
+    );
     await page.keyboard.press("x");
     await until("the end of full screen", () => page.evaluate(() => document.fullscreenElement === null));
     // The page remembers that single-letter shortcuts are off.
@@ -120,7 +134,7 @@ describe("the page", () => {
   });
 
   it("keeps the screen on while frames arrive", async () => {
-    await fixture.publisher("awake", ...small, "--frames", "3");
+    const p = await fixture.publisher("awake", ...small, "--pause");
     const page = await fixture.view(lab.link(fixture.port, "awake"), `
       globalThis.lock = { held: false, taken: 0 };
       Object.defineProperty(navigator, "wakeLock", { value: { request: async () => {
@@ -131,6 +145,7 @@ describe("the page", () => {
       } } });`);
     const lock = (): Promise<{ held: boolean; taken: number }> => page.evaluate("lock");
     await until("a wake lock", async () => (await lock()).taken > 0);
+    p.signal("SIGUSR1");
     await message(page, /The publisher is silent/);
     await until("its release", async () => !(await lock()).held);
     expect((await lock()).taken).toBe(1);
@@ -141,14 +156,24 @@ describe("the page", () => {
     const page = await lab.page();
     open.push(page);
     await page.setViewportSize({ width, height });
-    await page.goto(lab.link(fixture.port, "a-name-that-somebody-gave-without-a-thought-of-phones-and-how-narrow-they-are"));
+    await page.goto(
+      lab.link(fixture.port, "a-name-that-somebody-gave-without-a-thought-of-phones-and-how-narrow-they-are"),
+    );
     await message(page, /Nothing published yet/);
     expect(await page.locator("#stats").isHidden()).toBe(true); // the panel would cover the subject
     await page.keyboard.press("h");
     await page.evaluate(() => (document.querySelector<HTMLElement>("#playback")!.hidden = false));
-    const boxes = await Promise.all(["#stats", "#message", "#playback", "#tools"].map(async (id) => ({ id, ...(await page.locator(id).boundingBox())! })));
+    const boxes = await Promise.all(
+      ["#stats", "#message", "#playback", "#tools"].map(async (id) => ({
+        id,
+        ...(await page.locator(id).boundingBox())!,
+      })),
+    );
     for (const [i, a] of boxes.entries()) {
-      expect(a.x >= 0 && a.y >= 0 && a.x + a.width <= width && a.y + a.height <= height, `${a.id} within the page`).toBe(true);
+      expect(
+        a.x >= 0 && a.y >= 0 && a.x + a.width <= width && a.y + a.height <= height,
+        `${a.id} within the page`,
+      ).toBe(true);
       for (const b of boxes.slice(i + 1)) {
         const apart = a.x + a.width <= b.x || b.x + b.width <= a.x || a.y + a.height <= b.y || b.y + b.height <= a.y;
         expect(apart, `${a.id} beside ${b.id}`).toBe(true);

@@ -34,8 +34,14 @@ export interface Difference {
 }
 
 /** Compares a picture with a reference whose background is transparent. */
-export function compare(got: Picture, want: Picture, background: readonly [number, number, number], region = 16): Difference {
-  if (got.width !== want.width || got.height !== want.height) throw new Error(`${got.width}×${got.height} against ${want.width}×${want.height}`);
+export function compare(
+  got: Picture,
+  want: Picture,
+  background: readonly [number, number, number],
+  region = 16,
+): Difference {
+  if (got.width !== want.width || got.height !== want.height)
+    throw new Error(`${got.width}×${got.height} against ${want.width}×${want.height}`);
   let covered = 0;
   let empty = 0;
   let worst = 0;

@@ -15,7 +15,13 @@ declare module "vitest" {
   }
 }
 
-const packages = ["./relay", "./capture-server", "./tools/holocast", "./client-web/test/publisher", "./tools/interop/rough"];
+const packages = [
+  "./relay",
+  "./capture-server",
+  "./tools/holocast",
+  "./client-web/test/publisher",
+  "./tools/interop/rough",
+];
 
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const root = fileURLToPath(new URL("../../../", import.meta.url));

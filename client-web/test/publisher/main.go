@@ -4,6 +4,7 @@
 //	publisher [flags] moqt://127.0.0.1:4443/SESSION     publish until stopped
 //	publisher --reference MATRIX [flags]                write a picture of the frame to stdout, raw RGBA
 //	publisher --object [flags]                          write the frame as an object to stdout
+//	publisher --record FILE [flags]                     write a recording of evenly spaced frames
 //	publisher --dump DIR                                write frames of several sizes and layouts to files
 //	publisher --receipts moqt://127.0.0.1:4443/SESSION  print the receipts of the session's viewers
 //	publisher --leave-for URI [--on-signal] ADDRESS     relay that sends GOAWAY to its peers
@@ -56,7 +57,7 @@ type options struct {
 	maxPoints     int
 	correct       bool
 	hold          bool
-	even          bool
+	pause         bool
 	timeout       time.Duration
 	datagrams     int // period of the lost datagrams; 0 = streams
 	document      string
@@ -70,22 +71,23 @@ func main() {
 	flag.IntVar(&o.descriptions, "descriptions", 1, "1 or 4")
 	flag.Float64Var(&o.fps, "fps", 30, "frames per second")
 	flag.BoolVar(&o.hostile, "hostile", false, "insert malformed objects between the frames")
-	flag.StringVar(&o.matrix, "reference", "", "render the frame with this matrix from camera to clip space: 16 numbers, column-major")
+	flag.StringVar(&o.matrix, "reference", "", "render the frame with this matrix to clip space: 16 numbers, column-major")
 	flag.StringVar(&o.viewport, "viewport", "960x640", "size of the reference picture")
 	flag.BoolVar(&o.object, "object", false, "write the frame as an object to stdout")
 	flag.IntVar(&o.frames, "frames", 0, "number of frames to publish before falling silent; 0 = unlimited")
 	flag.BoolVar(&o.delta, "delta", false, "publish an empty catalog and add the track by a delta update")
 	flag.BoolVar(&o.compress, "compress", false, "with --delta: compress the catalog's objects with gzip")
 	flag.BoolVar(&o.noCameras, "no-cameras", false, "publish a catalog without tracks")
-	flag.IntVar(&o.maxPoints, "max-points", 0, "maximum number of points announced in the catalog; 0 = width times height")
+	flag.IntVar(&o.maxPoints, "max-points", 0, "maximum points announced in the catalog; 0 = width times height")
 	flag.BoolVar(&o.correct, "correct", false, "publish the camera at the origin, and correct its pose on SIGUSR1")
 	flag.BoolVar(&o.hold, "hold", false, "publish one frame, and the others after SIGUSR1")
-	flag.BoolVar(&o.even, "even", false, "space capture times by exactly one frame interval, however late frames are published")
+	flag.BoolVar(&o.pause, "pause", false, "fall silent on SIGUSR1")
 	flag.DurationVar(&o.timeout, "timeout", 500*time.Millisecond, "delivery timeout of the frames")
 	flag.IntVar(&o.datagrams, "datagrams", 0, "send frames in datagrams and drop every Nth; 0 = use streams")
 	flag.StringVar(&o.document, "catalog", "", "publish only this file, as the catalog")
+	file := flag.String("record", "", "write a recording of --frames frames to this file")
 	dump := flag.String("dump", "", "write frames of several sizes and layouts to this directory")
-	data := flag.String("data", os.Getenv("HOLOCAST_DATA"), "with --dump: directory with recordings of real sensors; default $HOLOCAST_DATA")
+	data := flag.String("data", os.Getenv("HOLOCAST_DATA"), "with --dump: directory with sensor recordings")
 	watching := flag.Bool("watch", false, "subscribe instead of publish")
 	receipts := flag.Bool("receipts", false, "print receipts instead of publishing")
 	leaveFor := flag.String("leave-for", "", "act as a relay that sends GOAWAY with the URI of a session")
@@ -99,6 +101,8 @@ func main() {
 	switch {
 	case *dump != "":
 		err = dumpFrames(*dump, *data)
+	case *file != "":
+		err = writeRecording(*file, o)
 	case o.object:
 		err = writeObject(os.Stdout, o)
 	case o.matrix != "":
@@ -128,7 +132,9 @@ func (o *options) scene() frametest.Cloud { return frametest.SyntheticCloud(o.wi
 // lens returns the intrinsics of scene.
 func (o *options) lens() camera.Intrinsics {
 	f := 0.8 * float64(o.width)
-	return camera.Intrinsics{Width: o.width, Height: o.height, Fx: f, Fy: f, Cx: float64(o.width) / 2, Cy: float64(o.height) / 2}
+	return camera.Intrinsics{
+		Width: o.width, Height: o.height, Fx: f, Fy: f, Cx: float64(o.width) / 2, Cy: float64(o.height) / 2,
+	}
 }
 
 // pose places the camera 1.2 m above the studio's floor, looking along −z, y up.
@@ -149,7 +155,7 @@ type publisher struct {
 	catalog *origin.Track
 	points  *origin.Track
 	poses   *origin.Track  // nil without --correct
-	signals chan os.Signal // SIGUSR1 for --correct and --hold
+	signals chan os.Signal // SIGUSR1 for --correct, --hold and --pause
 	clock   clock.Estimator
 
 	group uint64
@@ -168,7 +174,7 @@ func publish(ctx context.Context, o options, url string) error {
 		return p.publishDocument(ctx, target)
 	}
 	p.points = p.newTrack(catalog.PointsTrack(0, "full"))
-	if o.correct || o.hold {
+	if o.correct || o.hold || o.pause {
 		p.signals = make(chan os.Signal, 1)
 		signal.Notify(p.signals, syscall.SIGUSR1)
 	}
@@ -209,13 +215,15 @@ func (p *publisher) publishDocument(ctx context.Context, target connect.Target) 
 }
 
 func (p *publisher) newTrack(name string) *origin.Track {
-	t := origin.NewTrack(moqt.TrackName{Namespace: p.ns, Name: name}, nil, origin.Limits{MaxAge: max(time.Second, p.timeout)})
+	limits := origin.Limits{MaxAge: max(time.Second, p.timeout)}
+	t := origin.NewTrack(moqt.TrackName{Namespace: p.ns, Name: name}, nil, limits)
 	p.set.Add(t)
 	return t
 }
 
 func (p *publisher) serve(ctx context.Context, s *moqt.Session) error {
-	go func() { _ = connect.FollowClock(s.Context(), s, &p.clock, nil) }() // optional: relay and publisher share a clock
+	// Errors do not matter: relay and publisher share a clock.
+	go func() { _ = connect.FollowClock(s.Context(), s, &p.clock, nil) }()
 	time.Sleep(3 * clock.Interval)
 	ns, err := s.PublishNamespace(ctx, p.ns)
 	if err != nil {
@@ -244,18 +252,23 @@ func (p *publisher) correctPose() error {
 	return p.describe(pose)
 }
 
-func (p *publisher) describe(at camera.Transform) error {
+// newCatalog returns a catalog with the camera at a pose.
+func (p *publisher) newCatalog(at camera.Transform) (catalog.Catalog, error) {
 	c := catalog.Catalog{Version: catalog.Version}
 	lens := p.lens()
 	ref, err := c.AddInit("camera-0", catalog.CameraInit{Grid: lens, Pose: at, DepthMax: 10000})
 	if err != nil {
-		return err
+		return c, err
 	}
 	layout := map[string]string{"a": "A", "b": "B", "c": "C"}[p.layout]
 	t := catalog.Track{
 		Name: p.points.Name().Name, Packaging: catalog.PackagingPoints, IsLive: true, Role: catalog.RolePoints,
 		InitRef: ref, Framerate: p.fps,
-		Points: &catalog.Points{CameraName: "test", Quality: "full", Layout: layout, Descriptions: p.descriptions, MaxPoints: cmp.Or(p.maxPoints, p.width*p.height), DeliveryTimeout: int(p.timeout.Milliseconds()), Delivery: p.delivery()},
+		Points: &catalog.Points{
+			CameraName: "test", Quality: "full", Layout: layout, Descriptions: p.descriptions,
+			MaxPoints:       cmp.Or(p.maxPoints, p.width*p.height),
+			DeliveryTimeout: int(p.timeout.Milliseconds()), Delivery: p.delivery(),
+		},
 	}
 	if layout == "A" {
 		t.Width, t.Height = p.width, p.height
@@ -265,6 +278,14 @@ func (p *publisher) describe(at camera.Transform) error {
 	}
 	if p.poses != nil {
 		c.Tracks = append(c.Tracks, catalog.NewPoseTrack(t.Name))
+	}
+	return c, nil
+}
+
+func (p *publisher) describe(at camera.Transform) error {
+	c, err := p.newCatalog(at)
+	if err != nil {
+		return err
 	}
 	b, err := c.Marshal()
 	if err != nil {
@@ -299,7 +320,9 @@ func (p *publisher) describeByDelta(c catalog.Catalog) error {
 	if err != nil {
 		return err
 	}
-	h := wire.SubgroupHeader{Group: p.group, Mode: wire.SubgroupIDExplicit, Priority: 128, FirstObject: true, HasProperties: p.compress}
+	h := wire.SubgroupHeader{
+		Group: p.group, Mode: wire.SubgroupIDExplicit, Priority: 128, FirstObject: true, HasProperties: p.compress,
+	}
 	f, err := p.catalog.OpenSubgroup(h)
 	if err != nil {
 		return err
@@ -326,29 +349,22 @@ func (p *publisher) describeByDelta(c catalog.Catalog) error {
 }
 
 func (p *publisher) write(t *origin.Track, group uint64, subgroup int, payload []byte) error {
-	h := wire.SubgroupHeader{Group: group, Subgroup: uint64(subgroup), Mode: wire.SubgroupIDExplicit, Priority: uint8(128 + subgroup), FirstObject: true}
+	h := wire.SubgroupHeader{
+		Group: group, Subgroup: uint64(subgroup), Mode: wire.SubgroupIDExplicit,
+		Priority: uint8(128 + subgroup), FirstObject: true,
+	}
 	return t.WriteObject(h, moqt.Object{ID: uint64(subgroup)}, payload)
 }
 
 // produce publishes the scene repeatedly. Its objects are encoded once; only their headers
 // change between frames.
 func (p *publisher) produce(ctx context.Context) error {
-	scene := p.scene()
-	enc, err := pointcloud.NewEncoder(pointcloud.EncoderOptions{})
+	objects, err := p.encodeAll()
 	if err != nil {
 		return err
 	}
-	defer enc.Close()
-	objects := make([][]byte, p.descriptions)
-	for d := range objects {
-		if objects[d], err = p.encode(enc, &scene, d); err != nil {
-			return err
-		}
-	}
-	interval := time.Duration(float64(time.Second) / p.fps)
-	tick := time.NewTicker(interval)
+	tick := time.NewTicker(p.interval())
 	defer tick.Stop()
-	var first time.Time
 	for sequence := uint32(0); ; sequence++ {
 		if p.frames > 0 && sequence == uint32(p.frames) {
 			<-ctx.Done()
@@ -362,6 +378,10 @@ func (p *publisher) produce(ctx context.Context) error {
 			select {
 			case <-ticks:
 			case <-p.signals:
+				if p.pause {
+					<-ctx.Done()
+					return nil
+				}
 				if p.poses == nil {
 					break
 				}
@@ -372,22 +392,10 @@ func (p *publisher) produce(ctx context.Context) error {
 				return nil
 			}
 		}
-		now := p.clock.Now()
-		if sequence == 0 {
-			first = now
-		} else if p.even {
-			now = first.Add(time.Duration(sequence) * interval)
-		}
-		captured := uint64(now.UnixMicro())
-		stamp := func(object []byte) []byte {
-			b := bytes.Clone(object)
-			binary.LittleEndian.PutUint32(b[8:], sequence)
-			binary.LittleEndian.PutUint64(b[20:], captured)
-			return b
-		}
+		captured := p.clock.Now()
 		p.group++
 		if p.hostile && sequence%2 == 1 {
-			if err := p.attack(int(sequence/2), stamp(objects[0])); err != nil {
+			if err := p.attack(int(sequence/2), stamp(objects[0], sequence, captured)); err != nil {
 				return err
 			}
 			continue
@@ -395,8 +403,8 @@ func (p *publisher) produce(ctx context.Context) error {
 		next := uint64(0)
 		for d, object := range objects {
 			if p.datagrams > 0 {
-				next = p.writeParts(next, d == len(objects)-1, stamp(object))
-			} else if err := p.write(p.points, p.group, d, stamp(object)); err != nil {
+				next = p.writeParts(next, d == len(objects)-1, stamp(object, sequence, captured))
+			} else if err := p.write(p.points, p.group, d, stamp(object, sequence, captured)); err != nil {
 				return err
 			}
 		}
@@ -415,6 +423,33 @@ func (p *publisher) writeParts(next uint64, last bool, description []byte) uint6
 		next = d.Object + 1
 	}
 	return next
+}
+
+func (o *options) interval() time.Duration { return time.Duration(float64(time.Second) / o.fps) }
+
+// stamp returns a copy of an object with the given header fields.
+func stamp(object []byte, sequence uint32, captured time.Time) []byte {
+	b := bytes.Clone(object)
+	binary.LittleEndian.PutUint32(b[8:], sequence)
+	binary.LittleEndian.PutUint64(b[20:], uint64(captured.UnixMicro()))
+	return b
+}
+
+// encodeAll returns one object per description.
+func (o *options) encodeAll() ([][]byte, error) {
+	scene := o.scene()
+	enc, err := pointcloud.NewEncoder(pointcloud.EncoderOptions{})
+	if err != nil {
+		return nil, err
+	}
+	defer enc.Close()
+	objects := make([][]byte, o.descriptions)
+	for d := range objects {
+		if objects[d], err = o.encode(enc, &scene, d); err != nil {
+			return nil, err
+		}
+	}
+	return objects, nil
 }
 
 func (o *options) encode(enc *pointcloud.Encoder, scene *frametest.Cloud, description int) ([]byte, error) {

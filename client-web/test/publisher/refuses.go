@@ -31,7 +31,9 @@ func refuseUpdates(ctx context.Context, addr, behind string, cut bool) error {
 	srv := &webtransport.Server{
 		H3: &http3.Server{
 			Addr: addr, Handler: mux, Logger: slog.New(slog.DiscardHandler),
-			TLSConfig:  http3.ConfigureTLSConfig(&tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13}),
+			TLSConfig: http3.ConfigureTLSConfig(&tls.Config{
+				Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13,
+			}),
 			QUICConfig: frontConfig(),
 		},
 		ApplicationProtocols: []string{wire.ALPN},
@@ -224,7 +226,8 @@ func (f *front) refuse(subscriber *webtransport.Stream) {
 		subscriber.CancelWrite(webtransport.StreamErrorCode(wire.StreamInternalError))
 		return
 	}
-	_ = send(subscriber, &wire.RequestError{Code: wire.RequestNotSupported, Reason: "this relay does not update subscriptions"})
+	reason := "this relay does not update subscriptions"
+	_ = send(subscriber, &wire.RequestError{Code: wire.RequestNotSupported, Reason: reason})
 	_ = send(subscriber, &wire.PublishDone{Code: wire.DoneUpdateFailed, StreamCount: wire.StreamCountUnknown})
 	_ = subscriber.Close()
 }

@@ -19,7 +19,8 @@ func watch(ctx context.Context, url string) error {
 		return err
 	}
 	err = target.Keep(ctx, moqt.Handler{}, moqt.Config{}, func(ctx context.Context, s *moqt.Session) error {
-		sub, err := s.Subscribe(ctx, moqt.TrackName{Namespace: ns, Name: catalog.PointsTrack(0, "full")}, moqt.SubscribeOptions{})
+		track := moqt.TrackName{Namespace: ns, Name: catalog.PointsTrack(0, "full")}
+		sub, err := s.Subscribe(ctx, track, moqt.SubscribeOptions{})
 		if err != nil {
 			return err
 		}

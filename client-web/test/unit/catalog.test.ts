@@ -3,16 +3,29 @@ import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { parsePoses, readCameras } from "../../src/media/points/track.ts";
 import { readSphere } from "../../src/media/tiles/track.ts";
-import { CatalogError, CatalogReader, decompress, parseCatalog, type Catalog } from "../../src/media/session/catalog.ts";
+import {
+  CatalogError,
+  CatalogReader,
+  decompress,
+  parseCatalog,
+  type Catalog,
+} from "../../src/media/session/catalog.ts";
 
 /** A document, text that is not JSON, or a gzip stream in base64. */
 type Payload = { readonly text: string } | { readonly gzip: string } | { readonly deltaUpdate?: unknown };
 interface Vectors {
   readonly valid: readonly { readonly name: string; readonly objects: readonly Payload[]; readonly want: object }[];
   readonly invalid: readonly { readonly name: string; readonly objects: readonly Payload[]; readonly error: string }[];
-  readonly poses: readonly { readonly name: string; readonly text: string; readonly want?: object[]; readonly error?: string }[];
+  readonly poses: readonly {
+    readonly name: string;
+    readonly text: string;
+    readonly want?: object[];
+    readonly error?: string;
+  }[];
 }
-const vectors = JSON.parse(readFileSync(new URL("../../../internal/catalog/testdata/vectors.json", import.meta.url), "utf8")) as Vectors;
+const vectors = JSON.parse(
+  readFileSync(new URL("../../../internal/catalog/testdata/vectors.json", import.meta.url), "utf8"),
+) as Vectors;
 const encoder = new TextEncoder();
 
 /** Reads the objects of a catalog track; independent catalogs start groups. */
@@ -22,7 +35,10 @@ async function read(objects: readonly Payload[]): Promise<Catalog> {
   let id = 0n;
   let catalog: Catalog | undefined;
   for (const o of objects) {
-    const payload = "gzip" in o ? Uint8Array.from(atob(o.gzip), (c) => c.charCodeAt(0)) : encoder.encode("text" in o ? o.text : JSON.stringify(o));
+    const payload =
+      "gzip" in o
+        ? Uint8Array.from(atob(o.gzip), (c) => c.charCodeAt(0))
+        : encoder.encode("text" in o ? o.text : JSON.stringify(o));
     const plain = await decompress(payload, "gzip" in o ? 1 : 0);
     const delta = new TextDecoder().decode(plain).includes('"deltaUpdate"');
     if (!delta || group === 0n) [group, id] = [group + 1n, 0n];
@@ -33,7 +49,8 @@ async function read(objects: readonly Payload[]): Promise<Catalog> {
   return catalog!;
 }
 
-const inside = (path: string, outer: string): boolean => path === outer || path.startsWith(`${outer}.`) || path.startsWith(`${outer}[`);
+const inside = (path: string, outer: string): boolean =>
+  path === outer || path.startsWith(`${outer}.`) || path.startsWith(`${outer}[`);
 
 describe("catalog vectors", () => {
   it.each(vectors.valid)("takes: $name", async ({ objects, want }) => {
@@ -41,15 +58,33 @@ describe("catalog vectors", () => {
     const { qualities, hasPoses } = readCameras(catalog);
     const cameras = qualities.map((list) =>
       list.map(({ grid, pose, timeline, datagrams, ...rest }) => ({
-        ...rest, ...(datagrams && { datagrams }), timeline: timeline ?? null, grid: grid.width === 1 ? null : [grid.width, grid.height], pose: pose.t,
+        ...rest,
+        ...(datagrams && { datagrams }),
+        timeline: timeline ?? null,
+        grid: grid.width === 1 ? null : [grid.width, grid.height],
+        pose: pose.t,
       })),
     );
     const s = readSphere(catalog);
     const sphere = s && {
-      video: s.video.track, stereo: s.stereo, width: s.width, height: s.height, columns: s.columns, rows: s.rows, qualities: s.qualities,
-      yaw: s.yaw, tiles: s.tiles.flat().map((t) => t.track), rates: s.rates !== undefined,
+      video: s.video.track,
+      stereo: s.stereo,
+      width: s.width,
+      height: s.height,
+      columns: s.columns,
+      rows: s.rows,
+      qualities: s.qualities,
+      yaw: s.yaw,
+      tiles: s.tiles.flat().map((t) => t.track),
+      rates: s.rates !== undefined,
     };
-    expect({ complete: catalog.complete, tracks: catalog.tracks.map((t) => t.name), cameras, poses: hasPoses, ...(sphere && { sphere }) }).toEqual(want);
+    expect({
+      complete: catalog.complete,
+      tracks: catalog.tracks.map((t) => t.name),
+      cameras,
+      poses: hasPoses,
+      ...(sphere && { sphere }),
+    }).toEqual(want);
   });
   it.each(vectors.invalid)("refuses: $name", async ({ objects, error }) => {
     if (objects.length > 1) await read(objects.slice(0, -1));

@@ -77,7 +77,9 @@ describe("point-cloud frame vectors", () => {
   it("enforces the track's limits", () => {
     const object = read("full-a1.hcpf");
     expect(() => decoder.decode([object], { maxPoints: 0 })).toThrow(/points: 1, the track has at most 0/);
-    expect(() => decoder.decode([object], { maxPoints: 10, width: 640, height: 576 })).toThrow(/1×1, the track has 640×576/);
+    expect(() => decoder.decode([object], { maxPoints: 10, width: 640, height: 576 })).toThrow(
+      /1×1, the track has 640×576/,
+    );
   });
 
   it("survives every flipped bit of a small object", () => {
@@ -99,7 +101,9 @@ describe("point-cloud frame vectors", () => {
 
 describe("ray table", () => {
   it("equals the capture server's bit by bit", () => {
-    const vector = JSON.parse(readFileSync(new URL("../../../internal/camera/testdata/raytable.json", import.meta.url), "utf8")) as {
+    const vector = JSON.parse(
+      readFileSync(new URL("../../../internal/camera/testdata/raytable.json", import.meta.url), "utf8"),
+    ) as {
       intrinsics: Intrinsics;
       withoutRays: number;
       sha256: string;

@@ -7,7 +7,15 @@ import { expect, it } from "vitest";
 const root = fileURLToPath(new URL("../../src/", import.meta.url));
 
 /** A layer may import from earlier ones. Folders of the same layer do not import each other. */
-const layers: readonly (readonly string[])[] = [["moqt"], ["media/session"], ["media/points", "media/tiles"], ["media"], ["scene"], ["ui"], ["."]];
+const layers: readonly (readonly string[])[] = [
+  ["moqt"],
+  ["media/session"],
+  ["media/points", "media/tiles"],
+  ["media"],
+  ["scene"],
+  ["ui"],
+  ["."],
+];
 
 interface Import {
   readonly from: string;
@@ -18,7 +26,9 @@ interface Import {
 const statement = /(?:\bfrom|\bimport|\bimport\(|new URL\()\s*"(\.[^"]*)"/g;
 
 const folder = (file: string): string => dirname(file);
-const files = readdirSync(root, { recursive: true, encoding: "utf8" }).filter((f) => f.endsWith(".ts") && !f.includes("kernel/"));
+const files = readdirSync(root, { recursive: true, encoding: "utf8" }).filter(
+  (f) => f.endsWith(".ts") && !f.includes("kernel/"),
+);
 const imports: Import[] = files.flatMap((from) =>
   [...readFileSync(resolve(root, from), "utf8").matchAll(statement)].map((m) => ({
     from, to: relative(root, resolve(root, folder(from), m[1]!.replace(/\?.*/, ""))),

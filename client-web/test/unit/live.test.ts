@@ -23,16 +23,63 @@ describe("assembler", () => {
     }
     return out;
   };
-  it("delivers a frame of one description at once", () => expect(run(1, [[1n, 0], [2n, 0]])).toEqual(["1:0", "2:0"]));
-  it("waits for all four descriptions", () => expect(run(4, [[1n, 0], [1n, 2], [1n, 1], [1n, 3]])).toEqual(["1:0213"]));
-  it("does not wait for a lost description", () => expect(run(4, [[1n, 0], [1n, 1], ["lost", 1n, 3], [1n, 2]])).toEqual(["1:012"]));
+  it("delivers a frame of one description at once", () =>
+    expect(
+      run(1, [
+        [1n, 0],
+        [2n, 0],
+      ]),
+    ).toEqual(["1:0", "2:0"]));
+  it("waits for all four descriptions", () =>
+    expect(
+      run(4, [
+        [1n, 0],
+        [1n, 2],
+        [1n, 1],
+        [1n, 3],
+      ]),
+    ).toEqual(["1:0213"]));
+  it("does not wait for a lost description", () =>
+    expect(
+      run(4, [
+        [1n, 0],
+        [1n, 1],
+        ["lost", 1n, 3],
+        [1n, 2],
+      ]),
+    ).toEqual(["1:012"]));
   it("delivers an incomplete frame when a later one completes", () => {
     expect(run(4, [[1n, 0], [2n, 0], [2n, 1], [2n, 2], [2n, 3], [1n, 1]])).toEqual(["1:0", "2:0123"]);
   });
-  it("ignores duplicates", () => expect(run(1, [[1n, 0], [1n, 0]])).toEqual(["1:0"]));
-  it("drops late frames", () => expect(run(1, [[2n, 0], [1n, 0]])).toEqual(["2:0"]));
-  it("follows a restarted publisher", () => expect(run(1, [[90000n, 0], [5n, 0], [6n, 0]])).toEqual(["90000:0", "5:0", "6:0"]));
-  it("ignores unknown descriptions", () => expect(run(1, [[1n, 9], [1n, 0]])).toEqual(["1:0"]));
+  it("ignores duplicates", () =>
+    expect(
+      run(1, [
+        [1n, 0],
+        [1n, 0],
+      ]),
+    ).toEqual(["1:0"]));
+  it("drops late frames", () =>
+    expect(
+      run(1, [
+        [2n, 0],
+        [1n, 0],
+      ]),
+    ).toEqual(["2:0"]));
+  it("follows a restarted publisher", () =>
+    expect(
+      run(1, [
+        [90000n, 0],
+        [5n, 0],
+        [6n, 0],
+      ]),
+    ).toEqual(["90000:0", "5:0", "6:0"]));
+  it("ignores unknown descriptions", () =>
+    expect(
+      run(1, [
+        [1n, 9],
+        [1n, 0],
+      ]),
+    ).toEqual(["1:0"]));
   it("holds at most four incomplete frames", () => {
     expect(run(4, [[1n, 0], [2n, 0], [3n, 0], [4n, 0], [5n, 0]])).toEqual(["1:0"]);
   });
@@ -69,7 +116,14 @@ describe("clock", () => {
     expect(parseStamp(new Uint8Array(16))).toBeUndefined();
   });
   /** Feeds stamps of a clock `offset` ahead, with a path delay of `way` ms plus `queue`. */
-  const feed = (c: ClockEstimator, from: number, count: number, offset: number, way: number, queue: (i: number) => number): number => {
+  const feed = (
+    c: ClockEstimator,
+    from: number,
+    count: number,
+    offset: number,
+    way: number,
+    queue: (i: number) => number,
+  ): number => {
     for (let i = 0; i < count; i++) c.observe(from + i * 100 + offset, from + i * 100 + way + queue(i));
     return from + count * 100;
   };
@@ -121,7 +175,15 @@ describe("meter", () => {
       m.arrived([[i % 2, 2 * (1 + (i >> 1))]], now); // every second frame is not drawn
     }
     const s = m.snapshot(1e6 + 199 * 50 + 1);
-    expect(s).toMatchObject({ fps: 10, received_fps: 20, rendered_fps: 20, frames: 200, pictures: 200, points: 2000, mbit_per_s: 1.6 });
+    expect(s).toMatchObject({
+      fps: 10,
+      received_fps: 20,
+      rendered_fps: 20,
+      frames: 200,
+      pictures: 200,
+      points: 2000,
+      mbit_per_s: 1.6,
+    });
     expect(s.frame_delay_ms).toEqual({ p50: 4, p95: 9, p99: 9 });
     expect(m.snapshot(1e6 + 60000).fps).toBe(0);
   });
@@ -147,7 +209,18 @@ describe("link", () => {
     expect(link("?quality=low").quality).toBe("low");
   });
   it("has a message for every phase", () => {
-    const phases: Phase[] = ["connecting", "no-webtransport", "unreachable", "certificate", "refused", "lost", "waiting", "silent", "ended", "live"];
+    const phases: Phase[] = [
+      "connecting",
+      "no-webtransport",
+      "unreachable",
+      "certificate",
+      "refused",
+      "lost",
+      "waiting",
+      "silent",
+      "ended",
+      "live",
+    ];
     const titles = phases.map((p) => messageFor(p, "", link("?session=x"), false)?.title);
     expect(titles.every((t) => t !== undefined && t.length > 5)).toBe(true);
     expect(messageFor("live", "", link(""), true)).toBeUndefined();
@@ -164,7 +237,11 @@ describe("contrast", () => {
     return [Number(rgb[1]), Number(rgb[2]), Number(rgb[3]), Number(rgb[4]) / 100];
   };
   const luminance = (c: readonly number[]): number => {
-    const [r, g, b] = c.map((v) => (v / 255 <= 0.03928 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4)) as [number, number, number];
+    const [r, g, b] = c.map((v) => (v / 255 <= 0.03928 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4)) as [
+      number,
+      number,
+      number,
+    ];
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
   const themes = { dark: /:root \{([^}]*)\}/, light: /:root\[data-theme="light"\] \{([^}]*)\}/ };
@@ -286,19 +363,22 @@ describe("pace", () => {
     [110, 2, 0.4, 1.2],
     [220, 2, 0.4, 1.2],
     [220, 60, 0.4, 2.5],
-  ])("declines most frames that are not drawn: a picture every %d ms, round trip %d ms, jitter %d", (cycle, rtt, jitter, most) => {
-    const { relay, given, sequence, published } = watch(cycle, rtt, jitter);
-    expect(given.length).toBeGreaterThan((0.85 * 20_000) / (cycle + DISPLAY));
-    expect(relay.sent.length / given.length).toBeLessThan(most);
-    expect(relay.sent.length).toBeLessThan(published);
-    expect(relay.moves).toBeLessThan(2 * given.length);
-    // No frame is lost: the ones not sent count as declined.
-    expect(sequence.lost).toBe(0);
-    expect(sequence.received + sequence.declined).toBeGreaterThan(published - 20);
-    // The frames given to the page are hardly older than if all had been sent.
-    const late = given.slice(5).map((g) => g.at - (Number(g.group - 5000n) * INTERVAL + rtt / 2));
-    expect(late.reduce((a, b) => a + b) / late.length).toBeLessThan(INTERVAL);
-  });
+  ])(
+    "declines most frames that are not drawn: a picture every %d ms, round trip %d ms, jitter %d",
+    (cycle, rtt, jitter, most) => {
+      const { relay, given, sequence, published } = watch(cycle, rtt, jitter);
+      expect(given.length).toBeGreaterThan((0.85 * 20_000) / (cycle + DISPLAY));
+      expect(relay.sent.length / given.length).toBeLessThan(most);
+      expect(relay.sent.length).toBeLessThan(published);
+      expect(relay.moves).toBeLessThan(2 * given.length);
+      // No frame is lost: the ones not sent count as declined.
+      expect(sequence.lost).toBe(0);
+      expect(sequence.received + sequence.declined).toBeGreaterThan(published - 20);
+      // The frames given to the page are hardly older than if all had been sent.
+      const late = given.slice(5).map((g) => g.at - (Number(g.group - 5000n) * INTERVAL + rtt / 2));
+      expect(late.reduce((a, b) => a + b) / late.length).toBeLessThan(INTERVAL);
+    },
+  );
   it("counts missing frames as lost unless declined", () => {
     const s = new Sequence();
     s.add(1);
@@ -350,7 +430,8 @@ describe("feed", () => {
     const posted: { type: string; words?: ArrayBuffer; objects?: Uint8Array[] }[] = [];
     const port = { postMessage: (m: never) => void posted.push(m) } as unknown as MessagePort;
     const f = new Feed(track, port, { loops: false, rtt: 1 });
-    const decoded = () => posted.filter((m) => m.type === "frame").map((m) => new DataView(m.objects![0]!.buffer).getUint32(8, true));
+    const decoded = () =>
+      posted.filter((m) => m.type === "frame").map((m) => new DataView(m.objects![0]!.buffer).getUint32(8, true));
     return { f, posted, decoded };
   };
   it("passes on the first frame at once, and the next when the page can use it", () => {
@@ -391,7 +472,11 @@ describe("feed", () => {
   it("skips late frames, and declines the ones queued behind them", () => {
     const { f, decoded } = open();
     const starts: bigint[] = [];
-    f.follow({ startAt: (group: bigint) => void starts.push(group), session: {}, cancel: () => {} } as unknown as Subscription);
+    f.follow({
+      startAt: (group: bigint) => void starts.push(group),
+      session: {},
+      cancel: () => {},
+    } as unknown as Subscription);
     const at = (n: number, age: number) => {
       const [object] = frame(n);
       new DataView(object!.buffer).setBigUint64(20, BigInt(Math.round(1000 * (localTime() - age))), true);

@@ -12,20 +12,29 @@ class Lab {
   time = 5000;
   skipped = 0;
   readonly shown: string[] = [];
-  readonly asked: { track: string; first: number; last: number; answer(): void; fail(e: object): void; aborted(): boolean }[] = [];
+  readonly asked: {
+    track: string;
+    first: number;
+    last: number;
+    answer(): void;
+    fail(e: object): void;
+    aborted(): boolean;
+  }[] = [];
   readonly playback: Playback;
 
   constructor(readonly duration = 10_000, cameras = 1) {
     const ports: PlaybackPorts = {
       now: () => this.time,
       skip: () => void this.skipped++,
-      show: (track, frame) => void this.shown.push(`${track}:${frame[0]![0]! * 40}${frame.length > 1 ? `x${frame.length}` : ""}`),
+      show: (track, frame) =>
+        void this.shown.push(`${track}:${frame[0]![0]! * 40}${frame.length > 1 ? `x${frame.length}` : ""}`),
       fetch: (track, first, last, object, signal) =>
         new Promise((resolve, reject) => {
           this.asked.push({
             track, first: Number(first), last: Number(last),
             answer: () => {
-              for (let g = Math.ceil(Number(first) / 40) * 40; g <= Math.min(Number(last), duration); g += 40) object(BigInt(g), Uint8Array.of(g / 40));
+              for (let g = Math.ceil(Number(first) / 40) * 40; g <= Math.min(Number(last), duration); g += 40)
+                object(BigInt(g), Uint8Array.of(g / 40));
               resolve();
             },
             fail: reject, aborted: () => signal.aborted,
@@ -145,12 +154,21 @@ describe("playback", () => {
     expect(groupAt(t, 0)).toBe(0n);
     expect(mediaAt(t, 13n)).toBe(700);
   });
-  it.each([[0, "0:00"], [75_900, "1:15"], [3_725_000, "1:02:05"]])("formats %i ms as %s", (ms, text) => expect(clockTime(ms)).toBe(text));
+  it.each([
+    [0, "0:00"],
+    [75_900, "1:15"],
+    [3_725_000, "1:02:05"],
+  ])("formats %i ms as %s", (ms, text) => expect(clockTime(ms)).toBe(text));
 });
 
 describe("a catalog's objects", () => {
   const encode = (o: object) => new TextEncoder().encode(JSON.stringify(o));
-  const track = (name: string) => ({ name, packaging: "eventtimeline", eventType: "dev.holocast.pose/v1", isLive: true });
+  const track = (name: string) => ({
+    name,
+    packaging: "eventtimeline",
+    eventType: "dev.holocast.pose/v1",
+    isLive: true,
+  });
   const whole = encode({ version: "draft-01", tracks: [] });
   const delta = (op: string, ...tracks: object[]) => encode({ generatedAt: 1, deltaUpdate: [{ op, tracks }] });
 
@@ -191,7 +209,13 @@ describe("a catalog's objects", () => {
 
 describe("automatic quality", () => {
   /** Simulates seconds of frames, with shares skipped and lost; returns the levels. */
-  const run = (c: QualityChooser, from: { at: number; frames: number; undrawn: number; lost: number }, seconds: number, skipped: number, lost = 0) => {
+  const run = (
+    c: QualityChooser,
+    from: { at: number; frames: number; undrawn: number; lost: number },
+    seconds: number,
+    skipped: number,
+    lost = 0,
+  ) => {
     const levels: number[] = [];
     for (let i = 0; i < seconds; i++) {
       from.at += 1000;
@@ -204,7 +228,8 @@ describe("automatic quality", () => {
   };
   const start = () => ({ at: 0, frames: 0, undrawn: 0, lost: 0 });
   it("keeps the level if all goes well", () => expect(run(new QualityChooser(), start(), 60, 0.02).at(-1)).toBe(0));
-  it("keeps the level if some frames are skipped", () => expect(run(new QualityChooser(), start(), 60, 0.5).at(-1)).toBe(0));
+  it("keeps the level if some frames are skipped", () =>
+    expect(run(new QualityChooser(), start(), 60, 0.5).at(-1)).toBe(0));
   it("lowers it if most frames are skipped", () => expect(run(new QualityChooser(), start(), 12, 0.8).at(-1)).toBe(1));
   it("lowers it if many frames are lost", () => expect(run(new QualityChooser(), start(), 12, 0, 0.3).at(-1)).toBe(1));
   it("retries the better level later, and less often after a failure", () => {

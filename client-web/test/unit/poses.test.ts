@@ -7,7 +7,13 @@ import { GridHelper, type WebGLRenderer } from "three";
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
 import type { TrackSink } from "../../src/moqt/index.ts";
 import { Points } from "../../src/media/points/medium.ts";
-import type { DecodedFrame, FromDecoder, FromPoints, PageToDecoder, ToDecoder } from "../../src/media/points/messages.ts";
+import type {
+  DecodedFrame,
+  FromDecoder,
+  FromPoints,
+  PageToDecoder,
+  ToDecoder,
+} from "../../src/media/points/messages.ts";
 import { sameTrack, samePose, type CameraTrack, type Transform } from "../../src/media/points/track.ts";
 import { parseCatalog } from "../../src/media/session/catalog.ts";
 import type { Host } from "../../src/media/session/medium.ts";
@@ -20,8 +26,21 @@ const front: Transform = { r: [1, 0, 0, 0, -1, 0, 0, 0, -1], t: [0, 1200, 2000] 
 const right: Transform = { r: [0, 0, -1, 0, -1, 0, -1, 0, 0], t: [2000, 1200, 0] };
 const grid = { width: 4, height: 2, fx: 500, fy: 500, cx: 2, cy: 1, k: [0, 0, 0, 0, 0, 0], p: [0, 0] };
 const track: CameraTrack = {
-  track: "points/0/full", camera: 0, name: "", quality: "full", layout: "B", descriptions: 1, maxPoints: 8, deliveryTimeout: 0, datagrams: false,
-  framerate: 30, grid, pose: origin, bitrate: 0, duration: 0, timeline: undefined,
+  track: "points/0/full",
+  camera: 0,
+  name: "",
+  quality: "full",
+  layout: "B",
+  descriptions: 1,
+  maxPoints: 8,
+  deliveryTimeout: 0,
+  datagrams: false,
+  framerate: 30,
+  grid,
+  pose: origin,
+  bitrate: 0,
+  duration: 0,
+  timeline: undefined,
 };
 
 describe("tracks", () => {
@@ -41,17 +60,38 @@ describe("a session's point clouds", () => {
   const encoder = new TextEncoder();
   /** A catalog with cameras at the given poses. */
   const catalog = (poses: readonly Transform[], maxPoints = 8, qualities = ["full"]) =>
-    parseCatalog(encoder.encode(JSON.stringify({
-      version: "1",
-      initDataList: poses.map((pose, i) => ({ id: `camera-${i}`, type: "inline", data: btoa(JSON.stringify({ grid, pose, depthMin: 0, depthMax: 9000 })) })),
-      tracks: [
-        ...poses.flatMap((_, i) => qualities.map((quality) => ({
-          name: `points/${i}/${quality}`, packaging: "hcpf", isLive: true, initRef: `camera-${i}`, framerate: 30,
-          hcpf: { camera: i, quality, layout: "B", descriptions: 1, maxPoints },
-        }))),
-        { name: "pose", packaging: "eventtimeline", eventType: "dev.holocast.pose/v1", isLive: true, mimeType: "application/json", depends: ["points/0/full"] },
-      ],
-    })));
+    parseCatalog(
+      encoder.encode(
+        JSON.stringify({
+          version: "1",
+          initDataList: poses.map((pose, i) => ({
+            id: `camera-${i}`,
+            type: "inline",
+            data: btoa(JSON.stringify({ grid, pose, depthMin: 0, depthMax: 9000 })),
+          })),
+          tracks: [
+            ...poses.flatMap((_, i) =>
+              qualities.map((quality) => ({
+                name: `points/${i}/${quality}`,
+                packaging: "hcpf",
+                isLive: true,
+                initRef: `camera-${i}`,
+                framerate: 30,
+                hcpf: { camera: i, quality, layout: "B", descriptions: 1, maxPoints },
+              })),
+            ),
+            {
+              name: "pose",
+              packaging: "eventtimeline",
+              eventType: "dev.holocast.pose/v1",
+              isLive: true,
+              mimeType: "application/json",
+              depends: ["points/0/full"],
+            },
+          ],
+        }),
+      ),
+    );
   const open = () => {
     const toDecoder: ToDecoder[] = [];
     const toPage: FromPoints[] = [];
@@ -66,16 +106,31 @@ describe("a session's point clouds", () => {
         return { session, ended: false, done: new Promise(() => {}), cancel: () => void cancelled++ };
       },
     };
-    const host = { session, live: true, loops: false, rtt: 1, track: (name: string) => ({ namespace: [], name }), changed: () => {} };
+    const host = {
+      session,
+      live: true,
+      loops: false,
+      rtt: 1,
+      track: (name: string) => ({ namespace: [], name }),
+      changed: () => {},
+    };
     const port = { postMessage: (m: ToDecoder) => void toDecoder.push(m) };
-    const points = new Points(host as unknown as Host, [port as unknown as MessagePort], "auto", (m) => void toPage.push(m));
+    const points = new Points(
+      host as unknown as Host,
+      [port as unknown as MessagePort],
+      "auto",
+      (m) => void toPage.push(m),
+    );
     const take = (c: ReturnType<typeof catalog>) => {
       points.prepare(c)();
       points.follow();
       return Promise.resolve();
     };
     const event = (camera: number, pose: Transform) =>
-      poses!.object!({ status: "normal", payload: encoder.encode(JSON.stringify([{ T: 1, data: { camera, pose } }])) } as never);
+      poses!.object!({
+        status: "normal",
+        payload: encoder.encode(JSON.stringify([{ T: 1, data: { camera, pose } }])),
+      } as never);
     /** A camera's pose at the page and at the decoder. */
     const places = (camera: number) => {
       let page: Transform | undefined;
@@ -135,7 +190,10 @@ describe("a session's point clouds", () => {
 describe("the decode worker", () => {
   const testdata = new URL("../../../internal/pointcloud/testdata/", import.meta.url);
   const { valid } = JSON.parse(readFileSync(new URL("manifest.json", testdata), "utf8")) as {
-    valid: { objects: string[]; header: { camera: number; layout: string; points: number; width: number; height: number } }[];
+    valid: {
+      objects: string[];
+      header: { camera: number; layout: string; points: number; width: number; height: number };
+    }[];
   };
   const vector = valid.find((v) => v.header.layout === "B" && v.objects.length === 1 && v.header.points > 0)!;
   const { camera } = vector.header;
@@ -144,7 +202,11 @@ describe("the decode worker", () => {
     let listen: ((e: { data: PageToDecoder }) => void) | undefined;
     let got: ((f: DecodedFrame) => void) | undefined;
     vi.stubGlobal("location", { href: "http://page.example/" });
-    vi.stubGlobal("fetch", async (url: URL) => new Response(readFileSync(new URL(`../../src/media/points/${url.pathname.split("/").pop()}`, import.meta.url))));
+    vi.stubGlobal(
+      "fetch",
+      async (url: URL) =>
+        new Response(readFileSync(new URL(`../../src/media/points/${url.pathname.split("/").pop()}`, import.meta.url))),
+    );
     vi.stubGlobal("addEventListener", (_: string, f: typeof listen) => (listen = f));
     vi.stubGlobal("postMessage", (m: FromDecoder) => {
       if (m.type === "frame") got!(m);
@@ -195,7 +257,12 @@ describe("the view", () => {
     }));
     vi.stubGlobal("addEventListener", () => {});
     const { Studio } = await import("../../src/scene/studio.ts");
-    const canvas = () => Object.assign(new EventTarget(), { style: {}, ownerDocument: new EventTarget(), getRootNode: () => new EventTarget() }) as unknown as HTMLCanvasElement;
+    const canvas = () =>
+      Object.assign(new EventTarget(), {
+        style: {},
+        ownerDocument: new EventTarget(),
+        getRootNode: () => new EventTarget(),
+      }) as unknown as HTMLCanvasElement;
     make = () => new Studio(canvas());
   });
   beforeEach(() => void (presenting = false));
@@ -208,9 +275,11 @@ describe("the view", () => {
   const studio = () => {
     const s = make();
     s.setCameras([track]);
-    const upload = (pose: Transform, floor = 0) => s.upload(0, new Uint32Array(3), 1, { middle: [0, 0, 2000], floor, pose });
+    const upload = (pose: Transform, floor = 0) =>
+      s.upload(0, new Uint32Array(3), 1, { middle: [0, 0, 2000], floor, pose });
     const sees = (eye: number[], target: number[]) => {
-      for (const [i, v] of [...s.view.eye, ...s.view.target].entries()) expect(v).toBeCloseTo([...eye, ...target][i]!, 3);
+      for (const [i, v] of [...s.view.eye, ...s.view.target].entries())
+        expect(v).toBeCloseTo([...eye, ...target][i]!, 3);
     };
     return { s, upload, sees };
   };
@@ -253,7 +322,7 @@ describe("the view", () => {
     s.setPose(0, front);
     upload(front, 100);
     sees([1, 1, 1], atOrigin[1]);
-    expect(s.stage.children.find((o) => o instanceof GridHelper)!.position.y).toBeCloseTo(0.1, 6); // the floor is found nevertheless
+    expect(s.stage.children.find((o) => o instanceof GridHelper)!.position.y).toBeCloseTo(0.1, 6); // the floor is found
     s.frame();
     sees(...fromFront);
     s.setPose(0, right);

@@ -7,7 +7,8 @@ import { ows, type Problem } from "../../src/media/tiles/ows.ts";
 import { BUDGET_PERCENTILE, Planner, type Gop } from "../../src/media/tiles/planner.ts";
 import { angles, equirect, Grid, View, type Vec } from "../../src/media/tiles/sphere.ts";
 
-const read = <T>(name: string): T => JSON.parse(readFileSync(new URL(`../../../internal/tile360/testdata/${name}.json`, import.meta.url), "utf8")) as T;
+const read = <T>(name: string): T =>
+  JSON.parse(readFileSync(new URL(`../../../internal/tile360/testdata/${name}.json`, import.meta.url), "utf8")) as T;
 
 interface GridOf {
   columns: number;
@@ -24,13 +25,16 @@ interface CrowdOf {
   viewers: Vec[][];
 }
 const gridOf = (g: GridOf) => new Grid(g.columns, g.rows, g.width, g.height);
-const viewOf = (g: GridOf, v: ViewOf) => new View(gridOf(g), (v.fieldOfView[0] * Math.PI) / 180, (v.fieldOfView[1] * Math.PI) / 180, v.samples);
+const viewOf = (g: GridOf, v: ViewOf) =>
+  new View(gridOf(g), (v.fieldOfView[0] * Math.PI) / 180, (v.fieldOfView[1] * Math.PI) / 180, v.samples);
 const gazeOf = (c: CrowdOf | undefined) => new Gaze(c && new Crowd(c.rate, c.viewers));
 
 /** Compares numbers with a relative tolerance of 10⁻⁹. */
 function near(got: unknown, want: unknown, at = "$"): void {
   if (typeof want === "number") {
-    expect(Math.abs((got as number) - want), `${at}: ${String(got)}, want ${want}`).toBeLessThanOrEqual(1e-9 * Math.max(1, Math.abs(want)));
+    expect(Math.abs((got as number) - want), `${at}: ${String(got)}, want ${want}`).toBeLessThanOrEqual(
+      1e-9 * Math.max(1, Math.abs(want)),
+    );
   } else {
     const [g, w] = [Array.from(got as number[]), want as unknown[]];
     expect(g.length, at).toBe(w.length);
@@ -44,7 +48,8 @@ describe("geometry vectors", () => {
     grids: (GridOf & { rects: number[][]; solidAngles: number[]; tiles: number[] })[];
     viewports: (GridOf & ViewOf & { looks: { direction: Vec; p: number }[]; share: number[]; seen: number[] })[];
   }>("geometry");
-  it("directions", () => v.directions.forEach((c) => near([angles(c.direction), equirect(c.direction)], [[c.yaw, c.pitch], c.picture])));
+  it("directions", () =>
+    v.directions.forEach((c) => near([angles(c.direction), equirect(c.direction)], [[c.yaw, c.pitch], c.picture])));
   it.each(v.grids)("grid of $columns×$rows, $width×$height", (c) => {
     const g = gridOf(c);
     const all = Array.from({ length: g.tiles }, (_, t) => t);
@@ -124,7 +129,10 @@ describe("planner vectors", () => {
       for (const x of s.samples ?? []) p.gaze.add(x.t, x.gaze);
       for (const r of s.rates ?? []) p.capacity.add(r);
       near([p.capacity.mean, p.capacity.percentile(BUDGET_PERCENTILE)], [s.mean, s.p10], `step ${i}: capacity`);
-      expect(p.plan(s.gops, s.seconds, s.pending).map((r) => [r.gop, r.tile, r.quality]), `step ${i}`).toEqual(s.requests);
+      expect(
+        p.plan(s.gops, s.seconds, s.pending).map((r) => [r.gop, r.tile, r.quality]),
+        `step ${i}`,
+      ).toEqual(s.requests);
       const { loss, bound, expected } = p.chosen!;
       near([loss, bound, expected], [s.chosen.loss, s.chosen.bound, s.chosen.expected], `step ${i}: chosen`);
     });

@@ -3,17 +3,49 @@ import { VideoPlayback, type Choice, type VideoPlaybackPorts } from "../../src/m
 import type { Sphere } from "../../src/media/tiles/track.ts";
 import type { ReceivedObject, TrackSink } from "../../src/moqt/index.ts";
 
-const tile = (t: number) => [0, 1].map((quality) => ({ track: `tiles/${t}/${quality}`, codec: "", config: undefined, width: 16, height: 16, tile: t, quality, bitrate: 1 }));
+const tile = (t: number) =>
+  [0, 1].map((quality) => ({
+    track: `tiles/${t}/${quality}`,
+    codec: "",
+    config: undefined,
+    width: 16,
+    height: 16,
+    tile: t,
+    quality,
+    bitrate: 1,
+  }));
 const line = { media: 0, mediaStep: 1, group: 0, groupStep: 1, wallclock: 1e12 };
 const sphere: Sphere = {
-  video: { track: "video", codec: "", config: undefined, width: 16, height: 16 }, timeline: line, stereo: false, width: 64, height: 32, columns: 2, rows: 1, qualities: 2,
-  yaw: 0, pitch: 0, roll: 0, color: undefined, framerate: 30, gop: 1000, latency: 1000, rates: undefined, tiles: [tile(0), tile(1)],
+  video: { track: "video", codec: "", config: undefined, width: 16, height: 16 },
+  timeline: line,
+  stereo: false,
+  width: 64,
+  height: 32,
+  columns: 2,
+  rows: 1,
+  qualities: 2,
+  yaw: 0,
+  pitch: 0,
+  roll: 0,
+  color: undefined,
+  framerate: 30,
+  gop: 1000,
+  latency: 1000,
+  rates: undefined,
+  tiles: [tile(0), tile(1)],
   sound: { track: "audio", codec: "opus", config: undefined, sampleRate: 48000, channels: 2 },
 };
 
 const settle = () => new Promise((resolve) => setTimeout(resolve));
 const object = (group: number): ReceivedObject =>
-  ({ group: BigInt(group), subgroup: 0n, id: 0n, status: "normal", properties: {}, payload: Uint8Array.of(1) }) as unknown as ReceivedObject;
+  ({
+    group: BigInt(group),
+    subgroup: 0n,
+    id: 0n,
+    status: "normal",
+    properties: {},
+    payload: Uint8Array.of(1),
+  }) as unknown as ReceivedObject;
 
 /** A simulated film of 3.5 seconds, whose fetches the test answers. */
 class Lab {
@@ -22,15 +54,31 @@ class Lab {
   heard = false;
   choice: readonly Choice[] = [{ tile: 1, quality: 1 }, { tile: 0, quality: 0 }];
   readonly taken: string[] = [];
-  readonly asked: { what: string; priority: number; sink: TrackSink; done(): void; fail(e: object): void; signal: AbortSignal }[] = [];
+  readonly asked: {
+    what: string;
+    priority: number;
+    sink: TrackSink;
+    done(): void;
+    fail(e: object): void;
+    signal: AbortSignal;
+  }[] = [];
   readonly film: VideoPlayback;
 
   constructor() {
     const ports: VideoPlaybackPorts = {
       choose: () => this.choice,
-      turn: (_start, _rates, there) => [{ tile: 0, quality: 0 }, { tile: 1, quality: 0 }].filter((c) => !there.has(c.tile)),
+      turn: (_start, _rates, there) =>
+        [
+          { tile: 0, quality: 0 },
+          { tile: 1, quality: 0 },
+        ].filter((c) => !there.has(c.tile)),
       take: (t, quality, o) => void this.taken.push(`${t}/${quality}@${o.group}`),
-      drop: () => void this.drops++, due: () => {}, carried: () => {}, received: () => {}, audible: () => this.heard, now: () => this.now,
+      drop: () => void this.drops++,
+      due: () => {},
+      carried: () => {},
+      received: () => {},
+      audible: () => this.heard,
+      now: () => this.now,
     };
     this.film = new VideoPlayback(sphere, line, {
       duration: 3500,

@@ -6,8 +6,22 @@ import {
   encodeDatagram, FetchParser, parseDatagram, readStreamHeader, SubgroupParser, type ObjectHeader, type ObjectSink,
 } from "../../src/moqt/data.ts";
 import {
-  encodeJoiningFetch, encodePublish, encodePublishDone, encodeRequestError, encodeRequestOk, encodeSetup, encodeSubscribe,
-  encodeUpdate, encodeSubscribeNamespace, MessageType, parseMessage, protocolOf, readMessage, UnknownMandatoryError, versionOf, versions,
+  encodeJoiningFetch,
+  encodePublish,
+  encodePublishDone,
+  encodeRequestError,
+  encodeRequestOk,
+  encodeSetup,
+  encodeSubscribe,
+  encodeUpdate,
+  encodeSubscribeNamespace,
+  MessageType,
+  parseMessage,
+  protocolOf,
+  readMessage,
+  UnknownMandatoryError,
+  versionOf,
+  versions,
 } from "../../src/moqt/message.ts";
 
 // Generated from internal/moqt/wire: go test ./client-web/test/wirevectors -update
@@ -35,7 +49,13 @@ describe("integers", () => {
 
 describe("messages of a viewer", () => {
   const track = { namespace: ["holocast", "bühne"], name: "points/0/full" };
-  const all = { rendezvousTimeout: 10000, subgroupDeliveryTimeout: 500, priority: 128, filter: "largestObject", groupOrder: "descending" } as const;
+  const all = {
+    rendezvousTimeout: 10000,
+    subgroupDeliveryTimeout: 500,
+    priority: 128,
+    filter: "largestObject",
+    groupOrder: "descending",
+  } as const;
   it.each([
     ["setup", encodeSetup("holocast-web")],
     ["setupWithToken", encodeSetup("holocast-web", "a.b.c")],
@@ -137,7 +157,15 @@ describe("data streams", () => {
     const { notes, boundary } = parse(vectors.streams["explicit"]!, piece);
     expect(boundary).toBe(true);
     expect(notes.objects.map((o) => o.header)).toMatchObject([
-      { group: 1n << 40n, subgroup: 3n, id: 2n, priority: 9, length: 3n, status: "normal", properties: { other: new Map([[0x78, 1n]]) } },
+      {
+        group: 1n << 40n,
+        subgroup: 3n,
+        id: 2n,
+        priority: 9,
+        length: 3n,
+        status: "normal",
+        properties: { other: new Map([[0x78, 1n]]) },
+      },
       { id: 3n, length: 0n, status: "normal" },
       { id: 7n, length: 300n },
       { id: 8n, length: 0n, status: "endOfGroup" },
@@ -150,7 +178,11 @@ describe("data streams", () => {
     expect(notes.objects[0]!.header.priority).toBeUndefined();
   });
   it("subgroup zero", () => {
-    expect(parse(vectors.streams["zero"]!, 5).notes.objects[0]!.header).toMatchObject({ group: 8n, subgroup: 0n, priority: 0 });
+    expect(parse(vectors.streams["zero"]!, 5).notes.objects[0]!.header).toMatchObject({
+      group: 8n,
+      subgroup: 0n,
+      priority: 0,
+    });
   });
   it.each([1, 3, 1000])("a fetched range, in pieces of %i bytes", (piece) => {
     const { notes, boundary } = parse(vectors.streams["fetch"]!, piece);

@@ -17,7 +17,10 @@ class Session extends EventTarget {
 /** A studio whose renderer calls setSession, and the modes it was in. */
 function studio(setSession: () => Promise<void>): { studio: Studio; modes: (string | undefined)[] } {
   const modes: (string | undefined)[] = [];
-  return { studio: { enterXR: (mode?: string) => modes.push(mode), renderer: { xr: { setSession } } } as unknown as Studio, modes };
+  return {
+    studio: { enterXR: (mode?: string) => modes.push(mode), renderer: { xr: { setSession } } } as unknown as Studio,
+    modes,
+  };
 }
 
 function offer(): Session {

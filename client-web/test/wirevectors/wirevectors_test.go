@@ -1,5 +1,5 @@
-// Package wirevectors keeps the bytes that the web viewer's MOQT library is tested
-// with: internal/moqt/wire writes them, ../unit/wire.test.ts reads them.
+// Package wirevectors generates the test vectors of the web viewer's MOQT library from
+// internal/moqt/wire. ../unit/wire.test.ts reads them.
 package wirevectors
 
 import (
@@ -13,12 +13,12 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-var update = flag.Bool("update", false, "write ../unit/wire.json anew")
+var update = flag.Bool("update", false, "rewrite ../unit/wire.json")
 
 const file = "../unit/wire.json"
 
-// TestVectors fails when the vectors are not what the wire package writes now; go
-// test -update mends that.
+// TestVectors compares the vectors with the output of the wire package; run go test -update
+// after changes of that.
 func TestVectors(t *testing.T) {
 	got, err := json.MarshalIndent(vectors(t), "", "  ")
 	if err != nil {
@@ -51,59 +51,161 @@ func vectors(t *testing.T) map[string]any {
 		}
 		return hex.EncodeToString(b)
 	}
-	props := wire.Properties(wire.AppendKeyValues(nil,
+	props := wire.Properties(wire.AppendKeyValues(
+		nil,
 		wire.KeyValue{Type: wire.PropertyPublisherPriority, Int: 7},
 		wire.KeyValue{Type: 0x78, Int: 1},
-		wire.KeyValue{Type: wire.PropertyImmutable, Bytes: wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x101, Bytes: []byte("x")})},
+		wire.KeyValue{
+			Type:  wire.PropertyImmutable,
+			Bytes: wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x101, Bytes: []byte("x")}),
+		},
 	))
-	values := []uint64{0, 1, 127, 128, 16383, 16384, 1<<21 - 1, 1 << 21, 1<<28 - 1, 1 << 28, 1 << 35, 1<<42 - 1, 1 << 49, 1<<53 + 1, 1<<56 - 1, 1 << 56, 1<<64 - 1}
+	values := []uint64{
+		0, 1, 127, 128, 16383, 16384, 1<<21 - 1, 1 << 21, 1<<28 - 1, 1 << 28, 1 << 35, 1<<42 - 1, 1 << 49,
+		1<<53 + 1, 1<<56 - 1, 1 << 56, 1<<64 - 1,
+	}
 	varints := make([]map[string]string, 0, len(values))
 	for _, v := range values {
-		varints = append(varints, map[string]string{"value": jsonNumber(v), "hex": hex.EncodeToString(wire.AppendVarint(nil, v))})
+		varints = append(
+			varints, map[string]string{"value": jsonNumber(v), "hex": hex.EncodeToString(wire.AppendVarint(nil, v))},
+		)
 	}
 	return map[string]any{
 		"varints": varints,
-		// What a viewer sends.
+		// Sent by a viewer.
 		"sent": map[string]string{
-			"setup":              message(&wire.Setup{Implementation: "holocast-web"}),
-			"setupWithToken":     message(&wire.Setup{Implementation: "holocast-web", AuthorizationTokens: []wire.Token{{AliasType: wire.TokenUseValue, Value: []byte("a.b.c")}}}),
-			"subscribe":          message(&wire.Subscribe{RequestID: 4, Track: track}),
-			"subscribeAll":       message(&wire.Subscribe{RequestID: 300, Track: track, Parameters: wire.Parameters{RendezvousTimeout: ptr(uint64(10000)), SubgroupDeliveryTimeout: ptr(uint64(500)), SubscriberPriority: ptr(uint8(128)), Filter: &wire.Filter{Type: wire.FilterLargestObject}, GroupOrder: ptr(wire.Descending)}}),
-			"joiningFetch":       message(&wire.Fetch{RequestID: 6, FetchType: wire.FetchRelativeJoining, JoiningRequestID: 4, Parameters: wire.Parameters{SubscriberPriority: ptr(uint8(16))}}),
+			"setup": message(&wire.Setup{Implementation: "holocast-web"}),
+			"setupWithToken": message(
+				&wire.Setup{
+					Implementation:      "holocast-web",
+					AuthorizationTokens: []wire.Token{{AliasType: wire.TokenUseValue, Value: []byte("a.b.c")}},
+				},
+			),
+			"subscribe": message(&wire.Subscribe{RequestID: 4, Track: track}),
+			"subscribeAll": message(
+				&wire.Subscribe{
+					RequestID: 300,
+					Track:     track,
+					Parameters: wire.Parameters{
+						RendezvousTimeout:       ptr(uint64(10000)),
+						SubgroupDeliveryTimeout: ptr(uint64(500)),
+						SubscriberPriority:      ptr(uint8(128)),
+						Filter:                  &wire.Filter{Type: wire.FilterLargestObject},
+						GroupOrder:              ptr(wire.Descending),
+					},
+				},
+			),
+			"joiningFetch": message(
+				&wire.Fetch{
+					RequestID:        6,
+					FetchType:        wire.FetchRelativeJoining,
+					JoiningRequestID: 4,
+					Parameters:       wire.Parameters{SubscriberPriority: ptr(uint8(16))},
+				},
+			),
 			"subscribeNamespace": message(&wire.SubscribeNamespace{RequestID: 8, Prefix: wire.Namespace{"holocast"}}),
-			"startUpdate":        message(&wire.RequestUpdate{RequestID: 12, Parameters: wire.Parameters{Filter: &wire.Filter{Type: wire.FilterAbsoluteStart, Start: wire.Location{Group: 1763665200123}}}}),
-			"publish":            message(&wire.Publish{RequestID: 10, Track: track, TrackAlias: 3}),
-			"requestError":       message(&wire.RequestError{Code: wire.RequestNotSupported, Reason: "no"}),
-			"requestOk":          message(&wire.RequestOK{}),
-			"publishDone":        message(&wire.PublishDone{Code: wire.DoneTrackEnded, Reason: ""}),
-			"datagram":           datagram(t, &wire.Datagram{TrackAlias: 3, Group: 70000, Priority: 128, Payload: []byte("receipt")}),
+			"startUpdate": message(
+				&wire.RequestUpdate{
+					RequestID: 12,
+					Parameters: wire.Parameters{
+						Filter: &wire.Filter{Type: wire.FilterAbsoluteStart, Start: wire.Location{Group: 1763665200123}},
+					},
+				},
+			),
+			"publish":      message(&wire.Publish{RequestID: 10, Track: track, TrackAlias: 3}),
+			"requestError": message(&wire.RequestError{Code: wire.RequestNotSupported, Reason: "no"}),
+			"requestOk":    message(&wire.RequestOK{}),
+			"publishDone":  message(&wire.PublishDone{Code: wire.DoneTrackEnded, Reason: ""}),
+			"datagram": datagram(
+				t, &wire.Datagram{TrackAlias: 3, Group: 70000, Priority: 128, Payload: []byte("receipt")},
+			),
 		},
-		// What a viewer is sent.
+		// Received by a viewer.
 		"received": map[string]string{
-			"setup":         message(&wire.Setup{Implementation: "holocast"}),
-			"goaway":        message(&wire.Goaway{NewSessionURI: "https://other.example:4443/", Timeout: 5000, RequestID: ptr(uint64(12))}),
-			"subscribeOk":   message(&wire.SubscribeOK{TrackAlias: 1 << 60, Parameters: wire.Parameters{LargestObject: &wire.Location{Group: 1763665200123, Object: 2}, Expires: ptr(uint64(0))}, Properties: props}),
-			"fetchOk":       message(&wire.FetchOK{EndOfTrack: true, End: wire.Location{Group: 9, Object: 1}}),
-			"requestOk":     message(&wire.RequestOK{Parameters: wire.Parameters{Forward: ptr(false)}}),
-			"requestError":  message(&wire.RequestError{Code: wire.RequestDoesNotExist, RetryInterval: 1001, Reason: "nobody publishes it"}),
-			"redirect":      message(&wire.RequestError{Code: wire.RequestRedirect, Reason: "there", Redirect: &wire.Redirect{ConnectURI: "https://x/", Track: track}}),
-			"publishDone":   message(&wire.PublishDone{Code: wire.DoneTooFarBehind, StreamCount: wire.StreamCountUnknown, Reason: "slow"}),
-			"update":        message(&wire.RequestUpdate{RequestID: 1, Parameters: wire.Parameters{Forward: ptr(true), SubscriberPriority: ptr(uint8(3))}}),
+			"setup": message(&wire.Setup{Implementation: "holocast"}),
+			"goaway": message(
+				&wire.Goaway{NewSessionURI: "https://other.example:4443/", Timeout: 5000, RequestID: ptr(uint64(12))},
+			),
+			"subscribeOk": message(
+				&wire.SubscribeOK{
+					TrackAlias: 1 << 60,
+					Parameters: wire.Parameters{
+						LargestObject: &wire.Location{Group: 1763665200123, Object: 2},
+						Expires:       ptr(uint64(0)),
+					},
+					Properties: props,
+				},
+			),
+			"fetchOk":   message(&wire.FetchOK{EndOfTrack: true, End: wire.Location{Group: 9, Object: 1}}),
+			"requestOk": message(&wire.RequestOK{Parameters: wire.Parameters{Forward: ptr(false)}}),
+			"requestError": message(
+				&wire.RequestError{Code: wire.RequestDoesNotExist, RetryInterval: 1001, Reason: "nobody publishes it"},
+			),
+			"redirect": message(
+				&wire.RequestError{
+					Code:     wire.RequestRedirect,
+					Reason:   "there",
+					Redirect: &wire.Redirect{ConnectURI: "https://x/", Track: track},
+				},
+			),
+			"publishDone": message(
+				&wire.PublishDone{Code: wire.DoneTooFarBehind, StreamCount: wire.StreamCountUnknown, Reason: "slow"},
+			),
+			"update": message(
+				&wire.RequestUpdate{
+					RequestID:  1,
+					Parameters: wire.Parameters{Forward: ptr(true), SubscriberPriority: ptr(uint8(3))},
+				},
+			),
 			"namespace":     message(&wire.NamespaceAdded{Suffix: wire.Namespace{"bühne"}}),
 			"namespaceDone": message(&wire.NamespaceDone{Suffix: wire.Namespace{"bühne"}}),
-			"mandatory":     message(&wire.SubscribeOK{TrackAlias: 1, Properties: wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x4002, Int: 1})}),
-			"subscribe":     message(&wire.Subscribe{RequestID: 1, Track: track}),
+			"mandatory": message(
+				&wire.SubscribeOK{TrackAlias: 1, Properties: wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x4002, Int: 1})},
+			),
+			"subscribe": message(&wire.Subscribe{RequestID: 1, Track: track}),
 		},
 		"streams": map[string]string{
-			"explicit":    subgroup(t, wire.SubgroupHeader{TrackAlias: 5, Group: 1 << 40, Subgroup: 3, Mode: wire.SubgroupIDExplicit, Priority: 9, HasProperties: true}),
-			"firstObject": subgroup(t, wire.SubgroupHeader{TrackAlias: 5, Group: 7, Mode: wire.SubgroupIDFirstObject, DefaultPriority: true, EndOfGroup: true, FirstObject: true}),
-			"zero":        subgroup(t, wire.SubgroupHeader{TrackAlias: 5, Group: 8}),
-			"fetch":       fetch(t),
-			"padding":     hex.EncodeToString(append(wire.Padding{}.Append(nil), 0, 0, 0)),
+			"explicit": subgroup(
+				t,
+				wire.SubgroupHeader{
+					TrackAlias:    5,
+					Group:         1 << 40,
+					Subgroup:      3,
+					Mode:          wire.SubgroupIDExplicit,
+					Priority:      9,
+					HasProperties: true,
+				},
+			),
+			"firstObject": subgroup(
+				t,
+				wire.SubgroupHeader{
+					TrackAlias:      5,
+					Group:           7,
+					Mode:            wire.SubgroupIDFirstObject,
+					DefaultPriority: true,
+					EndOfGroup:      true,
+					FirstObject:     true,
+				},
+			),
+			"zero":    subgroup(t, wire.SubgroupHeader{TrackAlias: 5, Group: 8}),
+			"fetch":   fetch(t),
+			"padding": hex.EncodeToString(append(wire.Padding{}.Append(nil), 0, 0, 0)),
 		},
 		"datagrams": map[string]string{
-			"normal":  datagram(t, &wire.Datagram{TrackAlias: 5, Group: 9, Object: 2, DefaultPriority: true, Properties: wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x0e, Int: 7}), Payload: []byte("stamp")}),
-			"status":  datagram(t, &wire.Datagram{TrackAlias: 5, Group: 9, Object: 3, Priority: 1, Status: wire.StatusEndOfTrack}),
+			"normal": datagram(
+				t,
+				&wire.Datagram{
+					TrackAlias:      5,
+					Group:           9,
+					Object:          2,
+					DefaultPriority: true,
+					Properties:      wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x0e, Int: 7}),
+					Payload:         []byte("stamp"),
+				},
+			),
+			"status": datagram(
+				t, &wire.Datagram{TrackAlias: 5, Group: 9, Object: 3, Priority: 1, Status: wire.StatusEndOfTrack},
+			),
 			"padding": "f0132b3e29" + strings.Repeat("00", 15),
 		},
 	}
@@ -143,7 +245,10 @@ func fetch(t *testing.T) string {
 	e := wire.NewFetchEncoder(wire.Ascending)
 	for _, o := range []wire.FetchObject{
 		{Group: 5, Object: 0, Subgroup: 0, Priority: 9, PayloadLength: 4},
-		{Group: 5, Object: 1, Subgroup: 1, Priority: 10, PayloadLength: 4, Properties: wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x78, Int: 0})},
+		{
+			Group: 5, Object: 1, Subgroup: 1, Priority: 10, PayloadLength: 4,
+			Properties: wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x78, Int: 0}),
+		},
 		{Group: 5, Object: 2, Subgroup: 1, Priority: 10, PayloadLength: 0},
 		{Range: wire.RangeUnknown, Group: 7, Object: 100},
 		{Group: 8, Object: 0, Datagram: true, Priority: 10, PayloadLength: 2},

@@ -1,5 +1,5 @@
-// Package clocktest has times as a program reads them after its wall clock was stepped, for tests
-// of what has to go by the monotonic clock.
+// Package clocktest creates times as read after a step of the wall clock, for tests of code that
+// must use the monotonic clock.
 package clocktest
 
 import (
@@ -8,14 +8,14 @@ import (
 )
 
 // Bits of time.Time's first word: a flag for a monotonic reading, seconds of the wall clock, and
-// nanoseconds. The monotonic reading is another word.
+// nanoseconds. The second word is the monotonic reading.
 const (
 	hasMonotonic = 1 << 63
 	second       = 1 << 30
 )
 
-// Step returns t as time.Now would have returned it if the wall clock had been stepped by d,
-// whole seconds, before. t comes from time.Now.
+// Step returns t as time.Now would have returned it after a step of the wall clock by d, whole
+// seconds. t must come from time.Now.
 func Step(t time.Time, d time.Duration) time.Time {
 	word := (*uint64)(unsafe.Pointer(&t))
 	if *word&hasMonotonic == 0 {

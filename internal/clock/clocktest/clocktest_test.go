@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestStep: the wall clock's reading is another one, the monotonic one is the same.
+// TestStep checks that the wall clock reading changes and the monotonic one does not.
 func TestStep(t *testing.T) {
 	now := time.Now()
 	for _, d := range []time.Duration{time.Hour, -time.Hour, -time.Second, 0} {

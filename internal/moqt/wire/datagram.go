@@ -42,7 +42,10 @@ func (d *Datagram) Append(b []byte) ([]byte, error) {
 		}
 	}
 	if err := d.Status.validate(d.Properties); err != nil {
-		return nil, fmt.Errorf("moqt: cannot send datagram: %v", err) //nolint:errorlint // a local mistake: an *Error would end the session
+		return nil, fmt.Errorf(
+			"moqt: cannot send datagram: %v",
+			err,
+		) //nolint:errorlint // a local mistake: an *Error would end the session
 	}
 	b = AppendVarint(AppendVarint(AppendVarint(b, t), d.TrackAlias), d.Group)
 	if d.Object != 0 {

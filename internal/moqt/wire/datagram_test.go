@@ -15,7 +15,10 @@ func TestDatagramBytes(t *testing.T) {
 	}{
 		{"object", "00 01 02 03 04 6162", Datagram{TrackAlias: 1, Group: 2, Object: 3, Priority: 4, Payload: []byte("ab")}},
 		{"object 0", "04 01 02 04 61", Datagram{TrackAlias: 1, Group: 2, Priority: 4, Payload: []byte("a")}},
-		{"empty, default priority", "0c 8080 02", Datagram{TrackAlias: 128, Group: 2, DefaultPriority: true, Payload: []byte{}}},
+		{
+			"empty, default priority", "0c 8080 02",
+			Datagram{TrackAlias: 128, Group: 2, DefaultPriority: true, Payload: []byte{}},
+		},
 		{"end of group", "0e 01 02 61", Datagram{TrackAlias: 1, Group: 2, DefaultPriority: true, EndOfGroup: true, Payload: []byte("a")}},
 		{
 			"properties", "0d 01 02 02 0205 61",

@@ -256,7 +256,9 @@ func decodeFetch(order GroupOrder, b []byte) (objects []FetchObject, err error) 
 			return objects, err
 		}
 		objects = append(objects, o)
-		if n, _ := io.Copy(io.Discard, io.LimitReader(r, int64(min(o.PayloadLength, 1<<62)))); uint64(n) < o.PayloadLength {
+		if n, _ := io.Copy(io.Discard, io.LimitReader(r, int64(min(o.PayloadLength, 1<<62)))); uint64(
+			n,
+		) < o.PayloadLength {
 			return objects, io.ErrUnexpectedEOF
 		}
 	}

@@ -237,8 +237,14 @@ func TestMessageErrors(t *testing.T) {
 		{"namespace field too long", TypeNamespace, "01 9001" + long(4097), ProtocolViolation, "4097 bytes"},
 		{"namespace too long", TypeNamespace, "02 9000" + long(4096) + "0161", ProtocolViolation, "namespace exceeds 4096"},
 		{"full name too long", TypeSubscribe, "00 01 9000" + long(4096) + "0161 00", ProtocolViolation, "4097 bytes exceeds"},
-		{"blocked name too long", TypePublishBlocked, "01 9000" + long(4096) + "0161", ProtocolViolation, "4097 bytes exceeds"},
-		{"redirect name too long", TypeRequestError, "34 00 00 00 01 9000" + long(4096) + "0161", ProtocolViolation, "4097 bytes exceeds"},
+		{
+			"blocked name too long", TypePublishBlocked,
+			"01 9000" + long(4096) + "0161", ProtocolViolation, "4097 bytes exceeds",
+		},
+		{
+			"redirect name too long", TypeRequestError,
+			"34 00 00 00 01 9000" + long(4096) + "0161", ProtocolViolation, "4097 bytes exceeds",
+		},
 		{"redirect missing", TypeRequestError, "34 00 00", ProtocolViolation, "ends inside a field"},
 		{"redirect without its code", TypeRequestError, "10 00 00 00 00 00", ProtocolViolation, "3 bytes after"},
 

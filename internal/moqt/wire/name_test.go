@@ -12,7 +12,11 @@ func TestTrackNameString(t *testing.T) {
 		in   TrackName
 		want string
 	}{
-		{"draft example", TrackName{Namespace{"example.net", "team2", "project_x"}, "report"}, "example.2enet-team2-project_x--report"},
+		{
+			"draft example",
+			TrackName{Namespace{"example.net", "team2", "project_x"}, "report"},
+			"example.2enet-team2-project_x--report",
+		},
 		{"separators escaped", TrackName{Namespace{"a-b", "c"}, "points/0/high"}, "a.2db-c--points.2f0.2fhigh"},
 		{"arbitrary bytes", TrackName{Namespace{"\x00\xff"}, "é"}, ".00.ff--.c3.a9"},
 		{"empty name", TrackName{Namespace{"a"}, ""}, "a--"},

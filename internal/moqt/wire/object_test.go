@@ -11,7 +11,9 @@ import (
 )
 
 func TestSubgroupObjects(t *testing.T) {
-	props := Properties(AppendKeyValues(nil, KeyValue{Type: 4, Int: 2186796243}, KeyValue{Type: 77, Bytes: []byte("traceID:123456")}))
+	props := Properties(
+		AppendKeyValues(nil, KeyValue{Type: 4, Int: 2186796243}, KeyValue{Type: 77, Bytes: []byte("traceID:123456")}),
+	)
 	for _, tt := range []struct {
 		name          string
 		hasProperties bool
@@ -179,7 +181,11 @@ func randomSubgroup(t *testing.T, rnd *rand.Rand, hasProperties bool) []byte {
 
 // scan feeds stream to a scanner in pieces of the sizes that next returns. It returns the objects,
 // the number of consumed bytes, and whether it stopped at a boundary.
-func scan(hasProperties bool, stream []byte, next func() int) (objects []Object, consumed int, boundary bool, err error) {
+func scan(
+	hasProperties bool,
+	stream []byte,
+	next func() int,
+) (objects []Object, consumed int, boundary bool, err error) {
 	s := ObjectScanner{Decoder: ObjectDecoder{HasProperties: hasProperties}}
 	for end := 0; end < len(stream); {
 		end = min(len(stream), end+next())
@@ -270,7 +276,9 @@ func decodeSubgroup(hasProperties bool, b []byte) (objects []Object, err error) 
 			return objects, err
 		}
 		objects = append(objects, o)
-		if n, _ := io.Copy(io.Discard, io.LimitReader(r, int64(min(o.PayloadLength, 1<<62)))); uint64(n) < o.PayloadLength {
+		if n, _ := io.Copy(io.Discard, io.LimitReader(r, int64(min(o.PayloadLength, 1<<62)))); uint64(
+			n,
+		) < o.PayloadLength {
 			return objects, io.ErrUnexpectedEOF
 		}
 	}
@@ -367,7 +375,10 @@ func BenchmarkScanner(b *testing.B) {
 // track (§12.8), also on a subgroup stream.
 func TestPriorGroupIDGap(t *testing.T) {
 	for gap, ok := range map[uint64]bool{0: true, 3: true, 4: false} {
-		o := Object{Properties: AppendKeyValues(nil, KeyValue{Type: PropertyPriorGroupIDGap, Int: gap}), PayloadLength: 1}
+		o := Object{
+			Properties:    AppendKeyValues(nil, KeyValue{Type: PropertyPriorGroupIDGap, Int: gap}),
+			PayloadLength: 1,
+		}
 		b, err := (&ObjectEncoder{HasProperties: true}).Append(nil, o)
 		if err != nil {
 			t.Fatal(err)

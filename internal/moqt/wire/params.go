@@ -55,8 +55,17 @@ const (
 // paramScope lists the messages in which draft-18 allows each parameter. REQUEST_OK stands for the
 // responses to all requests; CheckResponse distinguishes them.
 var paramScope = map[uint64][]MessageType{
-	paramObjectDeliveryTimeout:   {TypeRequestOK, TypeSubscribe, TypeRequestUpdate},
-	paramAuthorizationToken:      {TypePublish, TypeSubscribe, TypeRequestUpdate, TypeSubscribeNamespace, TypeSubscribeTracks, TypePublishNamespace, TypeTrackStatus, TypeFetch},
+	paramObjectDeliveryTimeout: {TypeRequestOK, TypeSubscribe, TypeRequestUpdate},
+	paramAuthorizationToken: {
+		TypePublish,
+		TypeSubscribe,
+		TypeRequestUpdate,
+		TypeSubscribeNamespace,
+		TypeSubscribeTracks,
+		TypePublishNamespace,
+		TypeTrackStatus,
+		TypeFetch,
+	},
 	paramRendezvousTimeout:       {TypeSubscribe},
 	paramSubgroupDeliveryTimeout: {TypeRequestOK, TypeSubscribe, TypeRequestUpdate},
 	paramExpires:                 {TypeSubscribeOK, TypePublish, TypeRequestOK},
@@ -201,7 +210,11 @@ func (c *cursor) params(m MessageType) (p Parameters) {
 			p.NewGroupRequest = new(c.varint())
 		case paramNamespacePrefix:
 			p.NamespacePrefix = new(c.namespace())
-		case paramSubgroupFilter, paramObjectIDFilter, paramPriorityFilter, paramObjectPropertyFilter, paramTrackPropertyFilter:
+		case paramSubgroupFilter,
+			paramObjectIDFilter,
+			paramPriorityFilter,
+			paramObjectPropertyFilter,
+			paramTrackPropertyFilter:
 			if b := c.bytes(MaxMessageLength, "range filter"); len(b) > 0 {
 				p.RangeFilters = true
 			}

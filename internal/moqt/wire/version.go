@@ -89,7 +89,8 @@ func (v Version) allows(param uint64, m MessageType) (known, allowed bool) {
 
 // repeats reports whether a message may repeat a parameter.
 func (v Version) repeats(param uint64) bool {
-	return param == paramAuthorizationToken || v >= Draft19 && param >= paramSubgroupFilter && param <= paramTrackPropertyFilter
+	return param == paramAuthorizationToken ||
+		v >= Draft19 && param >= paramSubgroupFilter && param <= paramTrackPropertyFilter
 }
 
 // knows reports whether the version has a message type.

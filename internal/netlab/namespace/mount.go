@@ -192,7 +192,8 @@ func parseMounts(text string) []mount {
 			continue
 		}
 		m := mount{
-			id: fields[0], parent: fields[1], device: fields[2], point: unescape.Replace(fields[4]), kind: fields[dash+1],
+			id: fields[0], parent: fields[1], device: fields[2], point: unescape.Replace(fields[4]),
+			kind: fields[dash+1],
 		}
 		for _, optional := range fields[6:dash] {
 			if strings.HasPrefix(optional, "shared:") {

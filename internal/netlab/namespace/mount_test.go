@@ -262,16 +262,21 @@ func TestParseMounts(t *testing.T) {
 		visible []string
 	}{
 		{"empty", "", "31", false, nil},
-		{"visible", "40 31 0:4 net:[1] /run/netns/a\\040b rw shared:6 - nsfs nsfs rw\n", "31", false, []string{"/run/netns/a b"}},
+		{
+			"visible", "40 31 0:4 net:[1] /run/netns/a\\040b rw shared:6 - nsfs nsfs rw\n", "31", false,
+			[]string{"/run/netns/a b"},
+		},
 		{
 			"twin in the peer group",
-			"40 31 0:4 net:[1] /run/netns/a rw shared:6 - nsfs nsfs rw\n41 30 0:4 net:[1] /run/netns/a rw shared:6 - nsfs nsfs rw\n",
+			"40 31 0:4 net:[1] /run/netns/a rw shared:6 - nsfs nsfs rw\n41 30 0:4 net:[1] /run/netns/a rw shared:6 - " +
+				"nsfs nsfs rw\n",
 			"31", false,
 			[]string{"/run/netns/a"},
 		},
 		{
 			"hidden",
-			"40 31 0:4 net:[1] /run/netns/a rw - nsfs nsfs rw\n50 31 0:21 /netns /run/netns rw shared:9 - tmpfs tmpfs rw\n",
+			"40 31 0:4 net:[1] /run/netns/a rw - nsfs nsfs rw\n50 31 0:21 /netns /run/netns rw shared:9 - tmpfs " +
+				"tmpfs rw\n",
 			"50", true,
 			nil,
 		},

@@ -80,7 +80,8 @@ func noOffloads(device string) error {
 			_    [16]byte // the rest of the union
 		}{data: unsafe.Pointer(&value)}
 		copy(request.name[:unix.IFNAMSIZ-1], device)
-		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
+		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL,
+			uintptr(unsafe.Pointer(&request))); errno != 0 {
 			return fmt.Errorf("%s cannot be turned off: %w", feature.name, errno)
 		}
 	}
@@ -108,7 +109,8 @@ func (e End) Steer(cpus []int) error {
 			if err := unix.Mount("netlab", "/sys", "sysfs", 0, ""); err != nil {
 				return err
 			}
-			return os.WriteFile(filepath.Join("/sys/class/net", e.Device, "queues/rx-0/rps_cpus"), []byte(mask(cpus)), 0)
+			return os.WriteFile(filepath.Join("/sys/class/net", e.Device, "queues/rx-0/rps_cpus"), []byte(mask(cpus)),
+				0)
 		}()
 	}()
 	if err := <-result; err != nil {

@@ -268,7 +268,8 @@ func (p *port) count() (wire.Counts, error) {
 		}
 		now := totals{uint64(statistics.Basic.Packets), statistics.Basic.Bytes, uint64(statistics.Queue.Drops)}
 		c := wire.Counts{
-			PacketsOut: now.packets - p.last.packets, BytesOut: now.bytes - p.last.bytes, Lost: now.drops - p.last.drops,
+			PacketsOut: now.packets - p.last.packets, BytesOut: now.bytes - p.last.bytes,
+			Lost:     now.drops - p.last.drops,
 			QueueMax: uint64(statistics.Queue.Backlog),
 		}
 		c.PacketsIn, c.BytesIn = c.PacketsOut+c.Lost, c.BytesOut

@@ -65,10 +65,17 @@ func TestParameters(t *testing.T) {
 }
 
 func TestStep(t *testing.T) {
-	varied := wire.Conditions{Rate: 1e6, Variation: &wire.Variation{Min: 20 * ms, Max: 70 * ms, EveryMin: 50 * ms, EveryMax: 200 * ms}}
+	varied := wire.Conditions{Rate: 1e6, Variation: &wire.Variation{
+		Min: 20 * ms, Max: 70 * ms, EveryMin: 50 * ms,
+		EveryMax: 200 * ms,
+	}}
 	calm := wire.Conditions{Rate: 1e6, Delay: 20 * ms}
 	p := &port{
-		Port:   Port{Timeline: []wire.Change{{Conditions: calm}, {At: 10 * time.Second, Conditions: varied}, {At: 50 * time.Second, Conditions: calm}}},
+		Port: Port{Timeline: []wire.Change{
+			{Conditions: calm},
+			{At: 10 * time.Second, Conditions: varied},
+			{At: 50 * time.Second, Conditions: calm},
+		}},
 		random: rand.New(rand.NewPCG(1, 0)),
 	}
 	draws := 0

@@ -210,7 +210,8 @@ func stamp(oob []byte) (int64, bool) {
 		return 0, false
 	}
 	for _, m := range messages {
-		if m.Header.Level == unix.SOL_SOCKET && m.Header.Type == unix.SCM_TIMESTAMPNS && len(m.Data) >= int(unsafe.Sizeof(unix.Timespec{})) {
+		if m.Header.Level == unix.SOL_SOCKET && m.Header.Type == unix.SCM_TIMESTAMPNS &&
+			len(m.Data) >= int(unsafe.Sizeof(unix.Timespec{})) {
 			t := (*unix.Timespec)(unsafe.Pointer(&m.Data[0]))
 			return t.Nano(), true
 		}

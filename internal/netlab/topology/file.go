@@ -221,7 +221,8 @@ func (f file) names() error {
 	for field, names := range map[string][]string{"hosts": f.Hosts, "edges": f.Edges} {
 		for i, name := range names {
 			if !nodeName.MatchString(name) || name == "lo" {
-				return fmt.Errorf("%s[%d]: invalid name %q: want up to 12 of a-z, 0-9 and -, beginning with a letter", field, i, name)
+				return fmt.Errorf("%s[%d]: invalid name %q: want up to 12 of a-z, 0-9 and -, beginning with a letter",
+					field, i, name)
 			}
 			if seen[name] {
 				return fmt.Errorf("%s[%d]: duplicate name %q", field, i, name)
@@ -231,7 +232,8 @@ func (f file) names() error {
 	}
 	for i, p := range f.Paths {
 		if !nodeName.MatchString(p.Name) || p.Name == "lo" {
-			return fmt.Errorf("paths[%d].name: invalid name %q: want up to 12 of a-z, 0-9 and -, beginning with a letter", i, p.Name)
+			return fmt.Errorf("paths[%d].name: invalid name %q: want up to 12 of a-z, 0-9 and -, beginning with a "+
+				"letter", i, p.Name)
 		}
 		if seen[p.Name] {
 			return fmt.Errorf("paths[%d].name: duplicate name %q", i, p.Name)
@@ -426,7 +428,8 @@ func (f *fileBurst) model() (*wire.BurstLoss, error) {
 	}
 	share := b.Average / b.InBad
 	if !(share < 1) || share/(1-share) > b.Length {
-		return nil, fmt.Errorf("average: %s is unreachable with length %v and inBad %v %%", f.Average, b.Length, 100*b.InBad)
+		return nil, fmt.Errorf("average: %s is unreachable with length %v and inBad %v %%", f.Average, b.Length,
+			100*b.InBad)
 	}
 	return b, nil
 }

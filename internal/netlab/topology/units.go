@@ -104,7 +104,10 @@ func parseQueue(s string, rate float64) (bytes, packets int, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	scale, ok := map[string]float64{"packets": 1, "packet": 1, "B": 1, "kB": 1e3, "MB": 1e6, "KiB": 1 << 10, "MiB": 1 << 20}[unit]
+	scale, ok := map[string]float64{
+		"packets": 1, "packet": 1, "B": 1, "kB": 1e3, "MB": 1e6, "KiB": 1 << 10,
+		"MiB": 1 << 20,
+	}[unit]
 	if !ok {
 		return 0, 0, fmt.Errorf("%q: want a queue such as 1000 packets, 512kB, 50ms or unlimited", s)
 	}

@@ -258,7 +258,8 @@ func counts(c *C.struct_forward_counts) Counts {
 	n := Counts{
 		PacketsIn: uint64(c.packets_in), BytesIn: uint64(c.bytes_in),
 		PacketsOut: uint64(c.packets_out), BytesOut: uint64(c.bytes_out),
-		Lost: uint64(c.lost), LostBurst: uint64(c.lost_burst), QueueFull: uint64(c.queue_full), Failed: uint64(c.failed),
+		Lost: uint64(c.lost), LostBurst: uint64(c.lost_burst), QueueFull: uint64(c.queue_full),
+		Failed:   uint64(c.failed),
 		DelayMin: float64(c.delay_min) / ms, DelayMax: float64(c.delay_max) / ms, QueueMax: uint64(c.queue_max),
 	}
 	if n.PacketsOut > 0 {
@@ -290,7 +291,8 @@ func (f *Forwarder) Stop() (Report, []Sample, error) {
 			Wait:        quantiles(&stats.wait, 1e6),
 			Queue:       quantiles(&stats.occupied, 1),
 			Asked:       float64(stats.asked),
-			Lost:        uint64(stats.packets[Lost]), Burst: uint64(stats.packets[LostBurst]), Full: uint64(stats.packets[QueueFull]),
+			Lost:        uint64(stats.packets[Lost]), Burst: uint64(stats.packets[LostBurst]),
+			Full: uint64(stats.packets[QueueFull]),
 			Faults: Faults{
 				Ring: uint64(faults.ring), Memory: uint64(faults.memory),
 				Oversize: uint64(faults.oversize), Send: uint64(faults.send),

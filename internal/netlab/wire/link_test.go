@@ -88,7 +88,8 @@ func TestLinkRateAndDelay(t *testing.T) {
 				t.Fatalf("%d packets of %d left", len(packets), n)
 			}
 			sending := 8 * float64(frame+c.overhead) / c.rate * float64(time.Second)
-			within(t, "the first packet's delay in ns", float64(packets[0].Due-time.Second), sending+float64(c.delay), 1)
+			within(t, "the first packet's delay in ns", float64(packets[0].Due-time.Second), sending+float64(c.delay),
+				1)
 			took := float64(packets[n-1].Due - packets[0].Due)
 			within(t, "the time of all in units of sending one", took/sending, n-1, 0.001*n)
 			for i := 1; i < n; i++ {
@@ -367,7 +368,10 @@ func TestNextAfterLongSilence(t *testing.T) {
 }
 
 func BenchmarkLink(b *testing.B) {
-	l, err := NewLink([]Change{{Conditions: Conditions{Rate: 400e6, Delay: 20 * time.Millisecond, Loss: 0.0005, QueuePackets: 1000}}}, 1)
+	l, err := NewLink([]Change{{Conditions: Conditions{
+		Rate: 400e6, Delay: 20 * time.Millisecond, Loss: 0.0005,
+		QueuePackets: 1000,
+	}}}, 1)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -11,11 +11,11 @@ import (
 	"holocast/internal/recording"
 )
 
-// Session is the namespace of what the recordings hold.
+// Session is the recordings' namespace.
 var Session = []string{"holocast", "first"}
 
-// Write makes a recording of objects, 4 ms apart, whose track "data" has a publisher
-// priority of 7 and a property of its own. It returns the file's path.
+// Write makes a recording of objects 4 ms apart and returns its path. Its track "data" has
+// publisher priority 7 and a track property.
 func Write(t *testing.T, objects []recording.Object) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "first.mcap")
@@ -24,8 +24,12 @@ func Write(t *testing.T, objects []recording.Object) string {
 		t.Fatal(err)
 	}
 	if err := w.AddTrack(recording.TrackInfo{
-		Track:      wire.TrackName{Namespace: Session, Name: "data"},
-		Properties: wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyPublisherPriority, Int: 7}, wire.KeyValue{Type: 0x6863_7271, Bytes: []byte("x")}),
+		Track: wire.TrackName{Namespace: Session, Name: "data"},
+		Properties: wire.AppendKeyValues(
+			nil,
+			wire.KeyValue{Type: wire.PropertyPublisherPriority, Int: 7},
+			wire.KeyValue{Type: 0x6863_7271, Bytes: []byte("x")},
+		),
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +45,7 @@ func Write(t *testing.T, objects []recording.Object) string {
 	return path
 }
 
-// Catalog is the object of a catalog with live tracks of these names.
+// Catalog returns a catalog object with live tracks of these names.
 func Catalog(t *testing.T, names ...string) recording.Object {
 	t.Helper()
 	c := catalog.Catalog{Version: catalog.Version}
@@ -52,5 +56,11 @@ func Catalog(t *testing.T, names ...string) recording.Object {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return recording.Object{Track: wire.TrackName{Namespace: Session, Name: catalog.TrackName}, Group: 3, Priority: 5, Payload: doc, FirstObject: true}
+	return recording.Object{
+		Track:       wire.TrackName{Namespace: Session, Name: catalog.TrackName},
+		Group:       3,
+		Priority:    5,
+		Payload:     doc,
+		FirstObject: true,
+	}
 }

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Check runs "program check FILE" for each of the configurations, by what it has to say after the file's
-// name: " is valid" with status 0, or with status 1 the line, the setting and what is wrong with it, such as
+// Check runs "program check FILE" for each configuration and compares the output after the file's
+// name with the key: " is valid" with status 0, or line, setting and error with status 1, such as
 // `:2: drain: "5" has no unit; write 5s`.
 func Check(t *testing.T, program string, configurations map[string]string) {
 	t.Helper()

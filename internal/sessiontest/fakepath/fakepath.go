@@ -1,6 +1,6 @@
-// Package fakepath emulates a network path in the time of a testing/synctest bubble. A bottleneck
-// sends packets as its rate allows, and they arrive after a delay: on a busy machine as on an idle
-// one, and without waiting.
+// Package fakepath emulates a network path in the virtual time of a testing/synctest bubble. A
+// bottleneck sends packets at its rate, and they arrive after a delay. Tests run without waiting
+// and do not depend on the machine's load.
 package fakepath
 
 import (
@@ -19,12 +19,12 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// Test runs f in a bubble in which connections of quic-go work. Its clock begins after the process
-// did, not in the year 2000: quic-go counts time from the start of the process, and timers do not
-// work below 0.
+// Test runs f in a bubble that supports quic-go's connections. Its clock starts after the process
+// did, not in the year 2000, because quic-go counts time from the start of the process, and timers
+// do not work before that.
 func Test(t *testing.T, f func(*testing.T)) {
 	t.Helper()
-	began := time.Now().Round(0) // without the monotonic clock, which the bubble has not
+	began := time.Now().Round(0) // without the monotonic reading, which the bubble does not have
 	synctest.Test(t, func(t *testing.T) {
 		t.Helper()
 		time.Sleep(time.Until(began) + time.Hour)
@@ -32,14 +32,14 @@ func Test(t *testing.T, f func(*testing.T)) {
 	})
 }
 
-// Direction is what packets meet one way.
+// Direction describes one direction of a path.
 type Direction struct {
-	// Rate is what the bottleneck carries in a second after Begin, the first of which is 0, bytes
-	// per second and more than 0. Nil = any.
+	// Rate returns the bottleneck's rate during a second after Begin, starting from 0, in bytes per
+	// second, above 0. Nil means unlimited.
 	Rate  func(second int) float64
 	Delay time.Duration
-	// Queue is for how long the bottleneck may be busy with what waits, at its rate when a packet
-	// comes: if longer, the packet is dropped. 0 = any.
+	// Queue is the maximum queueing delay, at the rate when a packet arrives; packets above it are
+	// dropped. 0 means unlimited.
 	Queue time.Duration
 }
 
@@ -56,7 +56,7 @@ func New(fromA, fromB Direction) *Path {
 	return p
 }
 
-// Begin begins the seconds that rates are given for. Before, it is second 0.
+// Begin starts counting the seconds of Rate. Until then it is second 0.
 func (p *Path) Begin() {
 	for _, l := range []*link{p.A.out, p.B.out} {
 		l.mu.Lock()
@@ -71,8 +71,8 @@ func (p *Path) Close() {
 	_ = p.B.Close()
 }
 
-// Connect returns the ends of a session over the path, the client at B. They end with the bubble's
-// test, and the path with them.
+// Connect returns both ends of a session over the path, with the client at B. Session and path end
+// with the test.
 func (p *Path) Connect(t *testing.T, client, server moqt.Handler) (c, s *moqt.Session) {
 	t.Helper()
 	cert, err := devcert.Generate(time.Now(), p.A.addr.IP.String())
@@ -95,7 +95,13 @@ func (p *Path) Connect(t *testing.T, client, server moqt.Handler) (c, s *moqt.Se
 		accepted <- s
 	}()
 	cfg.Packets = p.B
-	c, err = moqt.Dial(t.Context(), "moqt://"+p.A.addr.String()+"/test", devcert.Pinned(devcert.Hash(cert)), client, cfg)
+	c, err = moqt.Dial(
+		t.Context(),
+		"moqt://"+p.A.addr.String()+"/test",
+		devcert.Pinned(devcert.Hash(cert)),
+		client,
+		cfg,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,17 +112,17 @@ func (p *Path) Connect(t *testing.T, client, server moqt.Handler) (c, s *moqt.Se
 	return c, s
 }
 
-// overhead is what a packet takes beside its UDP payload: headers of Ethernet, IP and UDP, bytes.
+// overhead is the size of a packet's Ethernet, IP and UDP headers in bytes.
 const overhead = 14 + 20 + 8
 
-// link is one direction.
+// link is one direction of a path.
 type link struct {
 	Direction
 	from, to *End
 
 	mu    sync.Mutex
-	began time.Time // zero = not yet
-	free  time.Time // when the bottleneck has sent what it has
+	began time.Time // zero until Begin
+	free  time.Time // when the bottleneck's queue will be empty
 }
 
 func (l *link) send(b []byte) {
@@ -137,7 +143,7 @@ func (l *link) send(b []byte) {
 	l.to.arrive(packet{bytes.Clone(b), l.from.addr, l.free.Add(l.Delay)})
 }
 
-// rate returns the rate at a time, and until when it lasts.
+// rate returns the rate at a time, and when that rate ends.
 func (l *link) rate(at time.Time) (rate float64, until time.Time) {
 	if l.began.IsZero() {
 		return l.Rate(0), at.Add(time.Second)
@@ -146,7 +152,7 @@ func (l *link) rate(at time.Time) (rate float64, until time.Time) {
 	return l.Rate(int(second.Seconds())), l.began.Add(second + time.Second)
 }
 
-// sent returns when the bottleneck has sent so many bytes more.
+// sent returns when the bottleneck will have sent size more bytes.
 func (l *link) sent(size float64) time.Time {
 	for at := l.free; ; {
 		rate, until := l.rate(at)
@@ -159,7 +165,7 @@ func (l *link) sent(size float64) time.Time {
 	}
 }
 
-// waiting returns how many bytes the bottleneck has not sent.
+// waiting returns the number of queued bytes.
 func (l *link) waiting(now time.Time) (size float64) {
 	for at := now; at.Before(l.free); {
 		rate, until := l.rate(at)
@@ -175,10 +181,10 @@ func (l *link) waiting(now time.Time) (size float64) {
 type packet struct {
 	data []byte
 	from net.Addr
-	at   time.Time // of arrival
+	at   time.Time // arrival time
 }
 
-// End is one end of a path, as a socket.
+// End is one end of a path. It implements net.PacketConn.
 type End struct {
 	addr *net.UDPAddr
 	out  *link
@@ -187,7 +193,7 @@ type End struct {
 	packets  []packet
 	closed   bool
 	deadline time.Time
-	changed  chan struct{} // closed and replaced when one of the above changes
+	changed  chan struct{} // closed and replaced when a field above changes
 }
 
 var _ net.PacketConn = (*End)(nil)
@@ -196,7 +202,7 @@ func newEnd(host byte) *End {
 	return &End{addr: &net.UDPAddr{IP: net.IPv4(192, 0, 2, host), Port: 4443}, changed: make(chan struct{})}
 }
 
-// change changes what readers wait for.
+// change modifies the fields above and wakes readers.
 func (e *End) change(what func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -230,7 +236,8 @@ func (e *End) ReadFrom(b []byte) (int, net.Addr, error) {
 	}
 }
 
-// next returns a packet that has arrived, or when to look again, unless there is a change before.
+// next returns a packet that has arrived, or the time to check again unless something changes
+// before.
 func (e *End) next() (p packet, next time.Time, changed <-chan struct{}, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -252,7 +259,7 @@ func (e *End) next() (p packet, next time.Time, changed <-chan struct{}, err err
 	return p, next, e.changed, nil
 }
 
-// WriteTo implements net.PacketConn. All goes to the other end.
+// WriteTo implements net.PacketConn. All packets go to the other end.
 func (e *End) WriteTo(b []byte, _ net.Addr) (int, error) {
 	e.mu.Lock()
 	closed := e.closed
@@ -282,5 +289,5 @@ func (e *End) SetReadDeadline(t time.Time) error {
 // SetDeadline implements net.PacketConn.
 func (e *End) SetDeadline(t time.Time) error { return e.SetReadDeadline(t) }
 
-// SetWriteDeadline implements net.PacketConn. Writing never waits.
+// SetWriteDeadline implements net.PacketConn. Writes never block.
 func (e *End) SetWriteDeadline(time.Time) error { return nil }

@@ -10,7 +10,7 @@ import (
 	"holocast/internal/sessiontest/fakepath"
 )
 
-// receive returns when packets of 958 bytes arrive, which take 1000, after a moment.
+// receive returns the arrival times of packets of 958 bytes, which occupy 1000.
 func receive(t *testing.T, e *fakepath.End, n int, began time.Time) (at []time.Duration) {
 	t.Helper()
 	for range n {
@@ -37,7 +37,7 @@ func TestBottleneck(t *testing.T) {
 			}
 			return time.Now()
 		}
-		// The queue has room for 4000 bytes, the packet being sent included.
+		// The queue holds 4000 bytes, including the packet being sent.
 		for i, at := range receive(t, p.B, 4, send(6)) {
 			if want := time.Duration(100*(i+1)+20) * time.Millisecond; at != want {
 				t.Errorf("packet %d arrives after %v, want %v", i, at, want)
@@ -46,7 +46,7 @@ func TestBottleneck(t *testing.T) {
 		p.Begin()
 		began := time.Now()
 		time.Sleep(900 * time.Millisecond)
-		// 1000 bytes until the rate falls, 2000 in the second after, the rest at the last rate.
+		// 1000 bytes until the rate falls, 2000 in the next second, the rest at the last rate.
 		send(4)
 		for i, at := range receive(t, p.B, 4, began) {
 			if want := time.Duration([]int{1020, 1520, 2020, 2070}[i]) * time.Millisecond; at != want {

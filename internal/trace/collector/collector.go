@@ -1,5 +1,5 @@
-// Package collector receives the spans that package trace sends, as a small OpenTelemetry
-// collector: OTLP over HTTP, binary protobuf.
+// Package collector is a small OpenTelemetry collector for the spans of package trace: OTLP over
+// HTTP, binary protobuf.
 package collector
 
 import (
@@ -28,21 +28,21 @@ type Span struct {
 	Attributes    map[string]string
 }
 
-// Frame is what is known of a frame, its spans in the order in which they began.
+// Frame holds the received spans of a frame, by start time.
 type Frame struct {
 	Trace string
 	Spans []Span
-	heard time.Time // when the last span came
+	heard time.Time // arrival of the last span
 }
 
-// Bounds of what is kept: programs that others run may send here, too.
+// Memory bounds: other programs may send here too.
 const (
 	maxBody   = 4 << 20
 	maxTraces = 1000
-	maxSpans  = 1000 // of a frame
+	maxSpans  = 1000 // per frame
 )
 
-// settleAfter is how long after its last span a frame counts as told: programs send theirs
+// settleAfter is the time without new spans after which a frame counts as complete: programs export
 // once a second.
 const settleAfter = 3 * time.Second
 
@@ -55,10 +55,10 @@ type Collector struct {
 // New returns a collector without spans.
 func New() *Collector { return &Collector{frames: map[string]*Frame{}} }
 
-// ServeHTTP takes an ExportTraceServiceRequest (OTLP 1.x, binary protobuf over HTTP).
+// ServeHTTP accepts an ExportTraceServiceRequest (OTLP 1.x, binary protobuf over HTTP).
 func (c *Collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Content-Type") != "application/x-protobuf" {
-		http.Error(w, "only application/x-protobuf is taken", http.StatusUnsupportedMediaType)
+		http.Error(w, "want application/x-protobuf", http.StatusUnsupportedMediaType)
 		return
 	}
 	body := io.Reader(http.MaxBytesReader(w, r.Body, maxBody))
@@ -81,10 +81,10 @@ func (c *Collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	w.Header().Set("Content-Type", "application/x-protobuf") // of an empty ExportTraceServiceResponse
+	w.Header().Set("Content-Type", "application/x-protobuf") // for an empty ExportTraceServiceResponse
 }
 
-// take takes the spans of a request.
+// take stores the spans of a request.
 func (c *Collector) take(b []byte, now time.Time) error {
 	var request wire.ExportTraceServiceRequest
 	if err := proto.Unmarshal(b, &request); err != nil {
@@ -103,7 +103,7 @@ func (c *Collector) take(b []byte, now time.Time) error {
 	return nil
 }
 
-// add takes a span. c.mu is held.
+// add stores a span. c.mu is held.
 func (c *Collector) add(program string, s *otlp.Span, now time.Time) {
 	id := fmt.Sprintf("%x", s.GetTraceId())
 	f := c.frames[id]
@@ -118,8 +118,10 @@ func (c *Collector) add(program string, s *otlp.Span, now time.Time) {
 		return
 	}
 	one := Span{
-		Program: program, Name: s.GetName(), ID: fmt.Sprintf("%x", s.GetSpanId()), Parent: fmt.Sprintf("%x", s.GetParentSpanId()),
-		Begin: time.Unix(0, int64(s.GetStartTimeUnixNano())), End: time.Unix(0, int64(s.GetEndTimeUnixNano())), Attributes: attributes(s.GetAttributes()),
+		Program: program, Name: s.GetName(), ID: fmt.Sprintf("%x", s.GetSpanId()),
+		Parent: fmt.Sprintf("%x", s.GetParentSpanId()),
+		Begin:  time.Unix(0, int64(s.GetStartTimeUnixNano())), End: time.Unix(0, int64(s.GetEndTimeUnixNano())),
+		Attributes: attributes(s.GetAttributes()),
 	}
 	if s.GetStatus().GetCode() == otlp.Status_STATUS_CODE_ERROR {
 		one.Failed = cmp.Or(s.GetStatus().GetMessage(), "failed")
@@ -128,7 +130,7 @@ func (c *Collector) add(program string, s *otlp.Span, now time.Time) {
 	f.heard = now
 }
 
-// attributes are those of text and numbers.
+// attributes returns the text and number attributes.
 func attributes(list []*common.KeyValue) map[string]string {
 	m := map[string]string{}
 	for _, kv := range list {
@@ -144,8 +146,7 @@ func attributes(list []*common.KeyValue) map[string]string {
 	return m
 }
 
-// Settled removes and returns the frames of which nothing came for a while, those whose root is
-// known; others are forgotten.
+// Settled removes complete frames, and returns those with a root span.
 func (c *Collector) Settled(now time.Time) []Frame {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,7 +165,7 @@ func (c *Collector) Settled(now time.Time) []Frame {
 	return list
 }
 
-// Root is the publisher's span of the frame.
+// Root returns the publisher's span of the frame.
 func (f *Frame) Root() (Span, bool) {
 	i := slices.IndexFunc(f.Spans, func(s Span) bool { return s.Parent == "" })
 	if i < 0 {
@@ -173,14 +174,14 @@ func (f *Frame) Root() (Span, bool) {
 	return f.Spans[i], true
 }
 
-// sort puts the spans into the order in which they began, longer ones first.
+// sort orders the spans by start time, longer ones first.
 func (f *Frame) sort() {
 	slices.SortStableFunc(f.Spans, func(a, b Span) int {
 		return cmp.Or(a.Begin.Compare(b.Begin), b.End.Compare(a.End))
 	})
 }
 
-// Frames returns what is known of all frames now, those included whose root is not.
+// Frames returns all current frames, including those without a root span.
 func (c *Collector) Frames() []Frame {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,10 +13,14 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// request is a request with spans.
+// request encodes spans as a request.
 func request(t testing.TB, spans ...*otlp.Span) []byte {
 	t.Helper()
-	b, err := proto.Marshal(&wire.ExportTraceServiceRequest{ResourceSpans: []*otlp.ResourceSpans{{ScopeSpans: []*otlp.ScopeSpans{{Spans: spans}}}}})
+	b, err := proto.Marshal(
+		&wire.ExportTraceServiceRequest{
+			ResourceSpans: []*otlp.ResourceSpans{{ScopeSpans: []*otlp.ScopeSpans{{Spans: spans}}}},
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,15 +65,28 @@ func TestServeHTTP(t *testing.T) {
 	}
 }
 
-// A frame is told once nothing came for a while, with its spans in order; one without a root is
-// forgotten then.
+// A frame settles once no spans arrive for a while; frames without a root are dropped then.
 func TestSettled(t *testing.T) {
 	c := New()
 	now := time.Unix(1795378254, 0)
 	at := func(ms int) uint64 { return uint64(now.Add(time.Duration(ms) * time.Millisecond).UnixNano()) }
 	spans := []*otlp.Span{
-		{TraceId: []byte{1}, SpanId: []byte{3}, ParentSpanId: []byte{2}, Name: "send", StartTimeUnixNano: at(5), EndTimeUnixNano: at(9)},
-		{TraceId: []byte{1}, SpanId: []byte{4}, ParentSpanId: []byte{2}, Name: "capture", StartTimeUnixNano: at(0), EndTimeUnixNano: at(2)},
+		{
+			TraceId:           []byte{1},
+			SpanId:            []byte{3},
+			ParentSpanId:      []byte{2},
+			Name:              "send",
+			StartTimeUnixNano: at(5),
+			EndTimeUnixNano:   at(9),
+		},
+		{
+			TraceId:           []byte{1},
+			SpanId:            []byte{4},
+			ParentSpanId:      []byte{2},
+			Name:              "capture",
+			StartTimeUnixNano: at(0),
+			EndTimeUnixNano:   at(2),
+		},
 		{TraceId: []byte{1}, SpanId: []byte{2}, Name: "frame", StartTimeUnixNano: at(0), EndTimeUnixNano: at(5)},
 		{TraceId: []byte{9}, SpanId: []byte{3}, ParentSpanId: []byte{2}, Name: "send"},
 	}
@@ -109,9 +126,14 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// Whoever reaches the collector may send it anything.
+// Any peer may send the collector anything.
 func FuzzTake(f *testing.F) {
-	f.Add(request(f, &otlp.Span{TraceId: []byte{1}, SpanId: []byte{2}, Name: "frame", StartTimeUnixNano: 1, EndTimeUnixNano: 2}))
+	f.Add(
+		request(
+			f,
+			&otlp.Span{TraceId: []byte{1}, SpanId: []byte{2}, Name: "frame", StartTimeUnixNano: 1, EndTimeUnixNano: 2},
+		),
+	)
 	f.Add([]byte{0x0a, 0xff})
 	f.Fuzz(func(_ *testing.T, b []byte) {
 		c := New()

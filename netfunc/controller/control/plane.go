@@ -295,7 +295,8 @@ func (p *Plane) send(now time.Time, signals []policy.Signal) {
 func (p *Plane) write(d api.Decision) {
 	args := []any{"kind", d.Kind, "reason", d.Reason}
 	if d.Destination.IsValid() {
-		args = append(args, "destination", d.Destination, "from", d.From, "to", d.To, "generation", d.Generation, "state", d.State)
+		args = append(args, "destination", d.Destination, "from", d.From, "to", d.To, "generation", d.Generation,
+			"state", d.State)
 	}
 	if n := len(d.Others); n > 0 {
 		args = append(args, "flows", 1+n)
@@ -310,7 +311,10 @@ func (p *Plane) write(d api.Decision) {
 func (p *Plane) Hello(h api.Edge) (w api.Welcome, err error) {
 	p.event(func(now time.Time) {
 		if err = p.engine.Hello(now, h); err == nil {
-			w = api.Welcome{ReportInterval: int(p.conf.Policy.ReportInterval / time.Millisecond), Flows: p.flowsOf(h.Name)}
+			w = api.Welcome{
+				ReportInterval: int(p.conf.Policy.ReportInterval / time.Millisecond),
+				Flows:          p.flowsOf(h.Name),
+			}
 		}
 	})
 	return w, err

@@ -26,7 +26,10 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 func start(t *testing.T, change func(*Config)) (*Plane, *testlog.Buffer) {
 	t.Helper()
 	l := &testlog.Buffer{}
-	c := Config{Policy: policy.DefaultConfig(), Key: bytes.Repeat([]byte{1}, signal.KeySize), Log: slog.New(slog.NewTextHandler(l, nil))}
+	c := Config{
+		Policy: policy.DefaultConfig(), Key: bytes.Repeat([]byte{1}, signal.KeySize),
+		Log: slog.New(slog.NewTextHandler(l, nil)),
+	}
 	if change != nil {
 		change(&c)
 	}
@@ -82,7 +85,8 @@ func TestStateNotSaved(t *testing.T) {
 		t.Fatal(err)
 	}
 	hello(t, p, netip.MustParseAddrPort("127.0.0.1:9"))
-	eventually(t, "the failure shows", func() bool { return p.Status().StateErr != "" && l.Has("cannot save the state") })
+	eventually(t, "the failure shows",
+		func() bool { return p.Status().StateErr != "" && l.Has("cannot save the state") })
 	if _, err := p.Set(viewer, api.Setting{Mode: api.Duplicate}); err != nil {
 		t.Error(err)
 	}
@@ -153,7 +157,10 @@ func TestTicks(t *testing.T) {
 	var mu sync.Mutex
 	var reactions []time.Duration
 	p, _ := start(t, func(c *Config) {
-		c.Policy.Trigger = policy.Trigger{Interval: 20 * time.Millisecond, Count: 3, Silence: 40 * time.Millisecond, Live: 2}
+		c.Policy.Trigger = policy.Trigger{
+			Interval: 20 * time.Millisecond, Count: 3, Silence: 40 * time.Millisecond,
+			Live: 2,
+		}
 		c.Policy.ReportInterval = time.Hour // the edges do not report again
 		c.Policy.Signal = policy.Resend{First: 5 * time.Millisecond, Slow: 50 * time.Millisecond}
 		c.Reaction = func(d time.Duration) { mu.Lock(); reactions = append(reactions, d); mu.Unlock() }

@@ -40,11 +40,13 @@ func (g Grant) allows(h api.Edge) error {
 		if p.Addr().Is4In6() {
 			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 		}
-		if !slices.ContainsFunc(g.Prefixes, func(q netip.Prefix) bool { return q.Bits() <= p.Bits() && q.Contains(p.Addr()) }) {
+		if !slices.ContainsFunc(g.Prefixes,
+			func(q netip.Prefix) bool { return q.Bits() <= p.Bits() && q.Contains(p.Addr()) }) {
 			return fmt.Errorf("prefix %s is not granted to edge %s", p, h.Name)
 		}
 	}
-	if a := h.Signal.Addr().Unmap(); h.Role.Sends() && !slices.ContainsFunc(g.Signal, func(q netip.Prefix) bool { return q.Contains(a) }) {
+	if a := h.Signal.Addr().Unmap(); h.Role.Sends() && !slices.ContainsFunc(g.Signal,
+		func(q netip.Prefix) bool { return q.Contains(a) }) {
 		return fmt.Errorf("signalling address %s is not granted to edge %s", a, h.Name)
 	}
 	return nil
@@ -80,8 +82,11 @@ type Resend struct {
 // DefaultConfig returns the paper's settings, with our own where it gives none.
 func DefaultConfig() Config {
 	return Config{
-		Mode:           api.Auto,
-		Trigger:        Trigger{Interval: 150 * time.Millisecond, Count: 3, Silence: 450 * time.Millisecond, Merge: 10 * time.Millisecond, Live: 5},
+		Mode: api.Auto,
+		Trigger: Trigger{
+			Interval: 150 * time.Millisecond, Count: 3, Silence: 450 * time.Millisecond,
+			Merge: 10 * time.Millisecond, Live: 5,
+		},
 		Redirect:       Redirect{Margin: 0.1, Gain: 2 * time.Millisecond, Hold: time.Second},
 		Signal:         Resend{First: 20 * time.Millisecond, Slow: time.Second},
 		ReportInterval: time.Second,

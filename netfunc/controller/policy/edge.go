@@ -57,7 +57,8 @@ func CheckEdge(h api.Edge) error {
 		return fmt.Errorf("peer %.80q is not the name of another edge", h.Peer)
 	case h.Role != api.Sender && h.Role != api.Receiver && h.Role != api.Both:
 		return fmt.Errorf("role %.20q: want sender, receiver or both", h.Role)
-	case h.Role.Sends() && (!h.Signal.IsValid() || !h.Signal.Addr().Unmap().Is4() || h.Signal.Addr().IsUnspecified() || h.Signal.Port() == 0):
+	case h.Role.Sends() && (!h.Signal.IsValid() || !h.Signal.Addr().Unmap().Is4() || h.Signal.Addr().IsUnspecified() ||
+		h.Signal.Port() == 0):
 		return errors.New("signal: a sender needs an IPv4 address and port")
 	case len(h.Towards) > maxPrefixes || len(h.Behind) > maxPrefixes:
 		return fmt.Errorf("more than %d prefixes in towards or behind", maxPrefixes)
@@ -77,7 +78,8 @@ func understands(h api.Edge) error {
 	if !h.Role.Sends() || h.SignalVersion == signal.Version {
 		return nil
 	}
-	return fmt.Errorf("edge %s supports signalling version %d, this controller sends version %d: upgrade the controller and all edges together",
+	return fmt.Errorf("edge %s supports signalling version %d, this controller sends version %d: upgrade the "+
+		"controller and all edges together",
 		h.Name, max(h.SignalVersion, 1), signal.Version)
 }
 

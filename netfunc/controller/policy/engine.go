@@ -323,7 +323,8 @@ func (e *Engine) adopt(now time.Time, c *edge, p api.Policy) {
 	}
 	e.decide(now, api.Decision{
 		Kind: "adopt", Destination: f.Destination, Edge: c.Name, To: f.Paths, Generation: f.Generation,
-		State: f.State, Reason: fmt.Sprintf("edge %s has a path set in force that this controller did not know", c.Name),
+		State: f.State, Reason: fmt.Sprintf("edge %s has a path set in force that this controller did not know",
+			c.Name),
 	})
 	e.follow(now, f, "")
 }
@@ -407,7 +408,8 @@ func (e *Engine) Eliminate(now time.Time, name string, o api.Elimination) (api.F
 			e.decide(now, api.Decision{
 				Kind: "stale", Destination: f.Destination, Edge: name, From: f.Paths, To: f.Paths,
 				Generation: o.Generation, State: f.State,
-				Reason: fmt.Sprintf("elimination of path %s refused: it refers to generation %d, in force is %d", o.Removed, o.Generation, f.Generation),
+				Reason: fmt.Sprintf("elimination of path %s refused: it refers to generation %d, in force is %d",
+					o.Removed, o.Generation, f.Generation),
 			})
 		}
 		return f.viewing(), fmt.Errorf("%w: it is %d", ErrStale, f.Generation)
@@ -752,8 +754,10 @@ func (e *Engine) decide(now time.Time, d api.Decision) {
 
 // alike reports whether two decisions of one event differ only in their destinations.
 func alike(a, b api.Decision) bool {
-	return a.Destination.IsValid() && b.Destination.IsValid() && a.Time.Equal(b.Time) && a.Kind == b.Kind && a.Edge == b.Edge &&
-		a.From == b.From && a.To == b.To && a.Generation == b.Generation && a.State == b.State && a.Reason == b.Reason &&
+	return a.Destination.IsValid() && b.Destination.IsValid() && a.Time.Equal(b.Time) && a.Kind == b.Kind &&
+		a.Edge == b.Edge &&
+		a.From == b.From && a.To == b.To && a.Generation == b.Generation && a.State == b.State &&
+		a.Reason == b.Reason &&
 		a.Rewards == nil && b.Rewards == nil
 }
 

@@ -15,291 +15,358 @@ import (
 	"holocast/netfunc/signal"
 )
 
-// Each step in the life of a flow; it starts live and armed, unless before makes it duplicating.
-func TestCourse(t *testing.T) {
-	all := pathset.Of(1, 2, 3, 4, 5)
-	duplicating := func(w *world) { w.trouble(); w.report("a") }
-	// Down to path 2, a while after a start that helped; more is the extra time before the last
-	// elimination.
-	single := func(w *world, more time.Duration) {
+// A step is one step in the life of a flow, which starts live and armed unless before changes that.
+type step struct {
+	name   string
+	conf   func(*Config)
+	before func(*world)
+	step   func(*world)
+	want   want
+}
+
+// want is the state of a flow after a step.
+type want struct {
+	state api.State
+	paths pathset.Set
+	kinds []string // of the step's decisions
+	again bool     // expects a new generation
+}
+
+// all is the set of the world's paths.
+var all = pathset.Of(1, 2, 3, 4, 5)
+
+func duplicating(w *world) { w.trouble(); w.report("a") }
+
+// single takes a flow down to path 2, a while after a start that helped; more is the extra time
+// before the last elimination.
+func single(w *world, more time.Duration) {
+	duplicating(w)
+	_ = w.eliminate(3, 4, 5)
+	w.live(time.Second, 33*time.Millisecond)
+	w.pass(more)
+	_ = w.eliminate(1)
+}
+
+func redirecting(c *Config) { c.Mode = api.Redirect }
+
+var steps = []step{
+	{
+		"good intervals", nil, nil, func(w *world) { w.live(2*time.Second, 33*time.Millisecond) },
+		want{api.Armed, 0, nil, false},
+	},
+	{
+		"three long intervals", nil, nil, (*world).trouble,
+		want{api.Duplicating, all, []string{"start"}, true},
+	},
+	{
+		"silence", nil, nil, func(w *world) { w.pass(451 * time.Millisecond) },
+		want{api.Duplicating, all, []string{"start"}, true},
+	},
+	{
+		"a path is down at the start", nil, func(w *world) { w.set("a", 4, func(p *api.Path) { p.Up = false }); w.report("a") },
+		(*world).trouble,
+		want{api.Duplicating, pathset.Of(1, 2, 3, 5), []string{"start"}, true},
+	},
+	{
+		"a path is down at the receiver", nil, func(w *world) { w.set("b", 1, func(p *api.Path) { p.Up = false }); w.report("b") },
+		(*world).trouble,
+		want{api.Duplicating, pathset.Of(2, 3, 4, 5), []string{"start"}, true},
+	},
+	{
+		"a path answers no probe", nil, func(w *world) { w.set("a", 2, func(p *api.Path) { p.Loss = 1 }); w.report("a") },
+		(*world).trouble,
+		want{api.Duplicating, pathset.Of(1, 3, 4, 5), []string{"start"}, true},
+	},
+	{"no path answers a probe", nil, func(w *world) {
+		for i := 1; i <= 5; i++ {
+			w.set("a", i, func(p *api.Path) { p.Loss = 1 })
+		}
+		w.report("a")
+	}, (*world).trouble, want{api.Duplicating, all, []string{"start"}, true}},
+	{"only one path is up", nil, func(w *world) {
+		for i := 2; i <= 5; i++ {
+			w.set("a", i, func(p *api.Path) { p.Up = false })
+		}
+		w.report("a")
+	}, (*world).trouble, want{api.Single, pathset.Of(1), []string{"start"}, true}},
+	{"no path is up", nil, func(w *world) {
+		for i := 1; i <= 5; i++ {
+			w.set("a", i, func(p *api.Path) { p.Up = false })
+		}
+		w.report("a")
+	}, (*world).trouble, want{api.Armed, 0, []string{"trigger"}, false}},
+	{
+		"trouble despite all paths", nil, duplicating, func(w *world) { w.live(2*time.Second, 160*time.Millisecond) },
+		want{api.Duplicating, all, []string{"trigger"}, false},
+	},
+	{
+		"eliminations", nil, duplicating, func(w *world) { _ = w.eliminate(4); _ = w.eliminate(3); _ = w.eliminate(3) },
+		want{api.Trimmed, pathset.Of(1, 2, 5), []string{"trim", "trim"}, false},
+	},
+	{
+		"down to one", nil, duplicating, func(w *world) { _ = w.eliminate(4, 3, 5); _ = w.eliminate(1) },
+		want{api.Single, pathset.Of(2), []string{"trim", "single"}, false},
+	},
+	{"one delivers all", nil, duplicating, func(w *world) {
+		_, _ = w.e.Eliminate(w.now, "b", api.Elimination{
+			Destination: viewer, Generation: w.flow().Generation,
+			Removed: pathset.Of(1, 3, 4, 5), Remaining: pathset.Of(2), Single: true,
+		})
+		w.deliver()
+	}, want{api.Single, pathset.Of(2), []string{"single"}, false}},
+	{
+		"armed again", nil, func(w *world) { duplicating(w); _ = w.eliminate(4, 3, 5, 1); w.report("a") },
+		func(w *world) { w.live(1100*time.Millisecond, 33*time.Millisecond) },
+		want{api.Armed, pathset.Of(2), []string{"rearm"}, false},
+	},
+	{"and again in trouble", nil, func(w *world) {
 		duplicating(w)
-		_ = w.eliminate(3, 4, 5)
-		w.live(time.Second, 33*time.Millisecond)
-		w.pass(more)
-		_ = w.eliminate(1)
-	}
-	redirecting := func(c *Config) { c.Mode = api.Redirect }
-	type want struct {
-		state api.State
-		paths pathset.Set
-		kinds []string // of the step's decisions
-		again bool     // expects a new generation
-	}
-	for _, c := range []struct {
-		name   string
-		conf   func(*Config)
-		before func(*world)
-		step   func(*world)
-		want   want
-	}{
-		{
-			"good intervals", nil, nil, func(w *world) { w.live(2*time.Second, 33*time.Millisecond) },
-			want{api.Armed, 0, nil, false},
-		},
-		{
-			"three long intervals", nil, nil, (*world).trouble,
-			want{api.Duplicating, all, []string{"start"}, true},
-		},
-		{
-			"silence", nil, nil, func(w *world) { w.pass(451 * time.Millisecond) },
-			want{api.Duplicating, all, []string{"start"}, true},
-		},
-		{
-			"a path is down at the start", nil, func(w *world) { w.set("a", 4, func(p *api.Path) { p.Up = false }); w.report("a") }, (*world).trouble,
-			want{api.Duplicating, pathset.Of(1, 2, 3, 5), []string{"start"}, true},
-		},
-		{
-			"a path is down at the receiver", nil, func(w *world) { w.set("b", 1, func(p *api.Path) { p.Up = false }); w.report("b") }, (*world).trouble,
-			want{api.Duplicating, pathset.Of(2, 3, 4, 5), []string{"start"}, true},
-		},
-		{
-			"a path answers no probe", nil, func(w *world) { w.set("a", 2, func(p *api.Path) { p.Loss = 1 }); w.report("a") }, (*world).trouble,
-			want{api.Duplicating, pathset.Of(1, 3, 4, 5), []string{"start"}, true},
-		},
-		{"no path answers a probe", nil, func(w *world) {
-			for i := 1; i <= 5; i++ {
-				w.set("a", i, func(p *api.Path) { p.Loss = 1 })
-			}
+		_ = w.eliminate(4, 3, 5, 1)
+		w.live(1100*time.Millisecond, 33*time.Millisecond)
+	}, (*world).trouble, want{api.Duplicating, all, []string{"start"}, true}},
+	{
+		"trouble right after the single path", nil,
+		func(w *world) { duplicating(w); _ = w.eliminate(4, 3, 5, 1); w.report("a") },
+		func(w *world) { w.trouble() },
+		want{api.Single, pathset.Of(2), nil, false},
+	},
+	{"one path turns out to be too little", nil, func(w *world) {
+		single(w, 0)
+		w.report("a")
+	}, (*world).trouble, want{api.Trimmed, pathset.Of(1, 2), []string{"start"}, true}},
+	{"the trouble is from before", func(c *Config) { c.Trigger.Count = 1 }, func(w *world) {
+		single(w, 100*time.Millisecond)
+		w.report("a")
+	}, func(w *world) { w.pass(60 * time.Millisecond); w.see("b") }, want{api.Single, pathset.Of(2), nil, false}},
+	{"and so are the two", nil, func(w *world) {
+		single(w, 0)
+		w.report("a")
+		w.trouble()
+		w.live(1100*time.Millisecond, 33*time.Millisecond)
+	}, (*world).trouble, want{api.Duplicating, all, []string{"start"}, true}},
+	{"one path is too little, and the other is dead", nil, func(w *world) {
+		single(w, 0)
+		w.set("a", 1, func(p *api.Path) { p.Up = false })
+		w.report("a")
+	}, (*world).trouble, want{api.Single, pathset.Of(2), nil, false}},
+	{"a trimmed set is too small", nil, func(w *world) {
+		duplicating(w)
+		_ = w.eliminate(3, 4)
+		w.live(1100*time.Millisecond, 33*time.Millisecond)
+	}, (*world).trouble, want{api.Duplicating, all, []string{"start"}, true}},
+	{"the flow ends", nil, duplicating, func(w *world) {
+		for range 11 {
+			w.pass(time.Second)
 			w.report("a")
-		}, (*world).trouble, want{api.Duplicating, all, []string{"start"}, true}},
-		{"only one path is up", nil, func(w *world) {
-			for i := 2; i <= 5; i++ {
-				w.set("a", i, func(p *api.Path) { p.Up = false })
-			}
-			w.report("a")
-		}, (*world).trouble, want{api.Single, pathset.Of(1), []string{"start"}, true}},
-		{"no path is up", nil, func(w *world) {
-			for i := 1; i <= 5; i++ {
-				w.set("a", i, func(p *api.Path) { p.Up = false })
-			}
-			w.report("a")
-		}, (*world).trouble, want{api.Armed, 0, []string{"trigger"}, false}},
-		{
-			"trouble despite all paths", nil, duplicating, func(w *world) { w.live(2*time.Second, 160*time.Millisecond) },
-			want{api.Duplicating, all, []string{"trigger"}, false},
-		},
-		{
-			"eliminations", nil, duplicating, func(w *world) { _ = w.eliminate(4); _ = w.eliminate(3); _ = w.eliminate(3) },
-			want{api.Trimmed, pathset.Of(1, 2, 5), []string{"trim", "trim"}, false},
-		},
-		{
-			"down to one", nil, duplicating, func(w *world) { _ = w.eliminate(4, 3, 5); _ = w.eliminate(1) },
-			want{api.Single, pathset.Of(2), []string{"trim", "single"}, false},
-		},
-		{"one delivers all", nil, duplicating, func(w *world) {
-			_, _ = w.e.Eliminate(w.now, "b", api.Elimination{Destination: viewer, Generation: w.flow().Generation, Removed: pathset.Of(1, 3, 4, 5), Remaining: pathset.Of(2), Single: true})
-			w.deliver()
-		}, want{api.Single, pathset.Of(2), []string{"single"}, false}},
-		{
-			"armed again", nil, func(w *world) { duplicating(w); _ = w.eliminate(4, 3, 5, 1); w.report("a") },
-			func(w *world) { w.live(1100*time.Millisecond, 33*time.Millisecond) },
-			want{api.Armed, pathset.Of(2), []string{"rearm"}, false},
-		},
-		{"and again in trouble", nil, func(w *world) {
+			w.report("b")
+		}
+	}, want{api.Armed, 0, []string{"stop"}, false}},
+	{
+		"a path of several is lost", nil, duplicating,
+		func(w *world) { w.set("a", 1, func(p *api.Path) { p.Up = false }); w.report("a") },
+		want{api.Trimmed, pathset.Of(2, 3, 4, 5), []string{"path", "trim"}, false},
+	},
+	{
+		"it comes back", nil, func(w *world) {
 			duplicating(w)
-			_ = w.eliminate(4, 3, 5, 1)
-			w.live(1100*time.Millisecond, 33*time.Millisecond)
-		}, (*world).trouble, want{api.Duplicating, all, []string{"start"}, true}},
-		{
-			"trouble right after the single path", nil, func(w *world) { duplicating(w); _ = w.eliminate(4, 3, 5, 1); w.report("a") },
-			func(w *world) { w.trouble() },
-			want{api.Single, pathset.Of(2), nil, false},
-		},
-		{"one path turns out to be too little", nil, func(w *world) {
-			single(w, 0)
-			w.report("a")
-		}, (*world).trouble, want{api.Trimmed, pathset.Of(1, 2), []string{"start"}, true}},
-		{"the trouble is from before", func(c *Config) { c.Trigger.Count = 1 }, func(w *world) {
-			single(w, 100*time.Millisecond)
-			w.report("a")
-		}, func(w *world) { w.pass(60 * time.Millisecond); w.see("b") }, want{api.Single, pathset.Of(2), nil, false}},
-		{"and so are the two", nil, func(w *world) {
-			single(w, 0)
-			w.report("a")
-			w.trouble()
-			w.live(1100*time.Millisecond, 33*time.Millisecond)
-		}, (*world).trouble, want{api.Duplicating, all, []string{"start"}, true}},
-		{"one path is too little, and the other is dead", nil, func(w *world) {
-			single(w, 0)
 			w.set("a", 1, func(p *api.Path) { p.Up = false })
 			w.report("a")
-		}, (*world).trouble, want{api.Single, pathset.Of(2), nil, false}},
-		{"a trimmed set is too small", nil, func(w *world) {
-			duplicating(w)
-			_ = w.eliminate(3, 4)
-			w.live(1100*time.Millisecond, 33*time.Millisecond)
-		}, (*world).trouble, want{api.Duplicating, all, []string{"start"}, true}},
-		{"the flow ends", nil, duplicating, func(w *world) {
-			for range 11 {
-				w.pass(time.Second)
-				w.report("a")
-				w.report("b")
-			}
-		}, want{api.Armed, 0, []string{"stop"}, false}},
-		{
-			"a path of several is lost", nil, duplicating, func(w *world) { w.set("a", 1, func(p *api.Path) { p.Up = false }); w.report("a") },
-			want{api.Trimmed, pathset.Of(2, 3, 4, 5), []string{"path", "trim"}, false},
-		},
-		{
-			"it comes back", nil, func(w *world) {
-				duplicating(w)
-				w.set("a", 1, func(p *api.Path) { p.Up = false })
-				w.report("a")
-			}, func(w *world) { w.set("a", 1, func(p *api.Path) { p.Up = true }); w.report("a") },
-			want{api.Trimmed, pathset.Of(2, 3, 4, 5), []string{"path"}, false},
-		},
-		{
-			"a path of two is lost", nil, func(w *world) { duplicating(w); _ = w.eliminate(3, 4, 5); w.report("a") },
-			func(w *world) { w.set("a", 1, func(p *api.Path) { p.Loss = 1 }); w.report("a") },
-			want{api.Single, pathset.Of(2), []string{"single"}, false},
-		},
-		{
-			"the single path is lost", nil, func(w *world) { duplicating(w); _ = w.eliminate(1, 3, 4, 5); w.report("a") },
-			func(w *world) { w.set("b", 2, func(p *api.Path) { p.Up = false }); w.report("b") },
-			want{api.Duplicating, pathset.Of(1, 3, 4, 5), []string{"path", "start"}, true},
-		},
-		{"all paths are lost", nil, duplicating, func(w *world) {
-			for i := 1; i <= 5; i++ {
-				w.set("a", i, func(p *api.Path) { p.Up = false })
-			}
+		}, func(w *world) { w.set("a", 1, func(p *api.Path) { p.Up = true }); w.report("a") },
+		want{api.Trimmed, pathset.Of(2, 3, 4, 5), []string{"path"}, false},
+	},
+	{
+		"a path of two is lost", nil, func(w *world) { duplicating(w); _ = w.eliminate(3, 4, 5); w.report("a") },
+		func(w *world) { w.set("a", 1, func(p *api.Path) { p.Loss = 1 }); w.report("a") },
+		want{api.Single, pathset.Of(2), []string{"single"}, false},
+	},
+	{
+		"the single path is lost", nil, func(w *world) { duplicating(w); _ = w.eliminate(1, 3, 4, 5); w.report("a") },
+		func(w *world) { w.set("b", 2, func(p *api.Path) { p.Up = false }); w.report("b") },
+		want{api.Duplicating, pathset.Of(1, 3, 4, 5), []string{"path", "start"}, true},
+	},
+	{"all paths are lost", nil, duplicating, func(w *world) {
+		for i := 1; i <= 5; i++ {
+			w.set("a", i, func(p *api.Path) { p.Up = false })
+		}
+		w.report("a")
+	}, want{api.Duplicating, all, []string{"path"}, false}},
+	{"the receiver is lost", nil, duplicating, func(w *world) {
+		for range 3 {
+			w.pass(700 * time.Millisecond)
+			w.see("a")
 			w.report("a")
-		}, want{api.Duplicating, all, []string{"path"}, false}},
-		{"the receiver is lost", nil, duplicating, func(w *world) {
-			for range 3 {
-				w.pass(700 * time.Millisecond)
-				w.see("a")
-				w.report("a")
+		}
+	}, want{api.Single, pathset.Of(1), []string{"edge", "single"}, false}},
+	{
+		"the receiver does not listen any more", nil, func(w *world) { w.e.Watching("b", 1); w.e.Watching("b", 0) },
+		(*world).trouble,
+		want{api.Single, pathset.Of(1), []string{"single"}, true},
+	},
+	{
+		"it stops listening in the middle", nil, func(w *world) { w.e.Watching("b", 1); duplicating(w) },
+		func(w *world) { w.e.Watching("b", 0); w.live(time.Second, 33*time.Millisecond) },
+		want{api.Duplicating, all, nil, false},
+	},
+	{
+		"it listens again", nil, func(w *world) { w.e.Watching("b", 1); w.e.Watching("b", 0); w.e.Watching("b", 1) },
+		(*world).trouble,
+		want{api.Duplicating, all, []string{"start"}, true},
+	},
+	{"an edge restarts, path by path", nil, duplicating, func(w *world) {
+		up := w.paths["b"]
+		for n := range 6 {
+			w.paths["b"] = nil
+			for i, p := range up {
+				p.Up = i < n
+				w.paths["b"] = append(w.paths["b"], p)
 			}
-		}, want{api.Single, pathset.Of(1), []string{"edge", "single"}, false}},
-		{
-			"the receiver does not listen any more", nil, func(w *world) { w.e.Watching("b", 1); w.e.Watching("b", 0) }, (*world).trouble,
-			want{api.Single, pathset.Of(1), []string{"single"}, true},
-		},
-		{
-			"it stops listening in the middle", nil, func(w *world) { w.e.Watching("b", 1); duplicating(w) }, func(w *world) { w.e.Watching("b", 0); w.live(time.Second, 33*time.Millisecond) },
-			want{api.Duplicating, all, nil, false},
-		},
-		{
-			"it listens again", nil, func(w *world) { w.e.Watching("b", 1); w.e.Watching("b", 0); w.e.Watching("b", 1) }, (*world).trouble,
-			want{api.Duplicating, all, []string{"start"}, true},
-		},
-		{"an edge restarts, path by path", nil, duplicating, func(w *world) {
-			up := w.paths["b"]
-			for n := range 6 {
-				w.paths["b"] = nil
-				for i, p := range up {
-					p.Up = i < n
-					w.paths["b"] = append(w.paths["b"], p)
-				}
-				if n == 0 {
-					w.hello("b")
-				}
-				w.report("b")
+			if n == 0 {
+				w.hello("b")
 			}
-		}, want{api.Duplicating, all, []string{"edge", "path", "path", "path", "path", "path"}, false}},
-		{"an edge restarts without a path", nil, duplicating, func(w *world) {
-			w.set("b", 4, func(p *api.Path) { p.Up = false })
-			w.hello("b")
 			w.report("b")
-			w.live(1100*time.Millisecond, 33*time.Millisecond)
-		}, want{api.Trimmed, pathset.Of(1, 2, 3, 5), []string{"edge", "trim"}, false}},
-		{
-			"the receiver leaves", nil, duplicating, func(w *world) { _ = w.e.Leave(w.now, "b"); w.deliver() },
-			want{api.Single, pathset.Of(1), []string{"edge", "single"}, false},
-		},
-		{"trouble without a receiver", nil, func(w *world) { _ = w.e.Leave(w.now, "b"); w.deliver() }, func(w *world) {
-			for range 4 {
-				w.pass(160 * time.Millisecond)
-				w.see("a")
-			}
-		}, want{api.Single, pathset.Of(1), []string{"single"}, true}},
-		{
-			"the sender leaves", nil, duplicating, func(w *world) { _ = w.e.Leave(w.now, "a"); w.deliver() },
-			want{api.Armed, 0, []string{"edge", "stop"}, false},
-		},
-		{"the sender is lost", nil, duplicating, func(w *world) {
-			for range 8 {
-				w.pass(400 * time.Millisecond)
-				w.see("b")
-				w.report("b")
-			}
-		}, want{api.Duplicating, all, []string{"trigger", "edge"}, false}},
-		{"off", nil, duplicating, func(w *world) { w.mode(api.Off) }, want{api.Disabled, 0, []string{"operator"}, false}},
-		{"off is not triggered", nil, func(w *world) { w.mode(api.Off) }, (*world).trouble, want{api.Disabled, 0, nil, false}},
-		{"on again", nil, func(w *world) { w.mode(api.Off) }, func(w *world) { w.mode(api.Auto) }, want{api.Armed, 0, []string{"operator"}, false}},
-		{"duplicate", nil, nil, func(w *world) { w.mode(api.Duplicate) }, want{api.Duplicating, all, []string{"operator", "start"}, true}},
-		{"duplicate over some", nil, nil, func(w *world) { w.mode(api.Duplicate, 2, 5) }, want{api.Duplicating, pathset.Of(2, 5), []string{"operator", "start"}, true}},
-		{
-			"duplicate loses one", nil, func(w *world) { w.mode(api.Duplicate, 2, 5) }, func(w *world) { w.set("a", 5, func(p *api.Path) { p.Up = false }); w.report("a") },
-			want{api.Duplicating, pathset.Of(2), []string{"path", "start"}, false},
-		},
-		{
-			"duplicate gets it back", nil, func(w *world) {
-				w.mode(api.Duplicate, 2, 5)
-				w.set("a", 5, func(p *api.Path) { p.Up = false })
-				w.report("a")
-			}, func(w *world) { w.set("a", 5, func(p *api.Path) { p.Up = true }); w.report("a") },
-			want{api.Duplicating, pathset.Of(2, 5), []string{"path", "start"}, true},
-		},
-		{"duplicate stays without a viewer", nil, func(w *world) { w.mode(api.Duplicate); w.report("a") }, func(w *world) {
+		}
+	}, want{api.Duplicating, all, []string{"edge", "path", "path", "path", "path", "path"}, false}},
+	{"an edge restarts without a path", nil, duplicating, func(w *world) {
+		w.set("b", 4, func(p *api.Path) { p.Up = false })
+		w.hello("b")
+		w.report("b")
+		w.live(1100*time.Millisecond, 33*time.Millisecond)
+	}, want{api.Trimmed, pathset.Of(1, 2, 3, 5), []string{"edge", "trim"}, false}},
+	{
+		"the receiver leaves", nil, duplicating, func(w *world) { _ = w.e.Leave(w.now, "b"); w.deliver() },
+		want{api.Single, pathset.Of(1), []string{"edge", "single"}, false},
+	},
+	{"trouble without a receiver", nil, func(w *world) { _ = w.e.Leave(w.now, "b"); w.deliver() }, func(w *world) {
+		for range 4 {
+			w.pass(160 * time.Millisecond)
+			w.see("a")
+		}
+	}, want{api.Single, pathset.Of(1), []string{"single"}, true}},
+	{
+		"the sender leaves", nil, duplicating, func(w *world) { _ = w.e.Leave(w.now, "a"); w.deliver() },
+		want{api.Armed, 0, []string{"edge", "stop"}, false},
+	},
+	{"the sender is lost", nil, duplicating, func(w *world) {
+		for range 8 {
+			w.pass(400 * time.Millisecond)
+			w.see("b")
+			w.report("b")
+		}
+	}, want{api.Duplicating, all, []string{"trigger", "edge"}, false}},
+	{"off", nil, duplicating, func(w *world) { w.mode(api.Off) }, want{
+		api.Disabled, 0,
+		[]string{"operator"},
+		false,
+	}},
+	{
+		"off is not triggered", nil, func(w *world) { w.mode(api.Off) }, (*world).trouble,
+		want{api.Disabled, 0, nil, false},
+	},
+	{
+		"on again", nil, func(w *world) { w.mode(api.Off) }, func(w *world) { w.mode(api.Auto) },
+		want{api.Armed, 0, []string{"operator"}, false},
+	},
+	{
+		"duplicate", nil, nil, func(w *world) { w.mode(api.Duplicate) },
+		want{api.Duplicating, all, []string{"operator", "start"}, true},
+	},
+	{
+		"duplicate over some", nil, nil, func(w *world) { w.mode(api.Duplicate, 2, 5) },
+		want{api.Duplicating, pathset.Of(2, 5), []string{"operator", "start"}, true},
+	},
+	{
+		"duplicate loses one", nil, func(w *world) { w.mode(api.Duplicate, 2, 5) },
+		func(w *world) { w.set("a", 5, func(p *api.Path) { p.Up = false }); w.report("a") },
+		want{api.Duplicating, pathset.Of(2), []string{"path", "start"}, false},
+	},
+	{
+		"duplicate gets it back", nil, func(w *world) {
+			w.mode(api.Duplicate, 2, 5)
+			w.set("a", 5, func(p *api.Path) { p.Up = false })
+			w.report("a")
+		}, func(w *world) { w.set("a", 5, func(p *api.Path) { p.Up = true }); w.report("a") },
+		want{api.Duplicating, pathset.Of(2, 5), []string{"path", "start"}, true},
+	},
+	{
+		"duplicate stays without a viewer", nil, func(w *world) { w.mode(api.Duplicate); w.report("a") },
+		func(w *world) {
 			for range 20 {
 				w.pass(time.Second)
 				w.report("a")
 				w.report("b")
 			}
-		}, want{api.Duplicating, all, nil, false}},
-		{"auto within some paths", nil, func(w *world) { w.mode(api.Auto, 1, 2) }, (*world).trouble, want{api.Duplicating, pathset.Of(1, 2), []string{"start"}, true}},
-		{
-			"auto out of duplicate", nil, func(w *world) { w.mode(api.Duplicate) }, func(w *world) { w.mode(api.Auto); _ = w.eliminate(3) },
-			want{api.Trimmed, pathset.Of(1, 2, 4, 5), []string{"operator", "trim"}, false},
 		},
-		{"redirect on trouble", redirecting, func(w *world) {
-			w.set("a", 1, func(p *api.Path) { p.RTT = 60 })
-			w.report("a")
-		}, (*world).trouble, want{api.Redirected, pathset.Of(2), []string{"redirect"}, true}},
-		{"redirect without trouble", redirecting, nil, func(w *world) {
-			w.set("a", 1, func(p *api.Path) { p.RTT = 60 })
-			w.live(2*time.Second, 33*time.Millisecond)
-		}, want{api.Armed, 0, nil, false}},
-		{"redirect does not swap equals", redirecting, func(w *world) { w.trouble(); w.live(1100*time.Millisecond, 33*time.Millisecond) }, func(w *world) {
+		want{api.Duplicating, all, nil, false},
+	},
+	{
+		"auto within some paths", nil, func(w *world) { w.mode(api.Auto, 1, 2) }, (*world).trouble,
+		want{api.Duplicating, pathset.Of(1, 2), []string{"start"}, true},
+	},
+	{
+		"auto out of duplicate", nil, func(w *world) { w.mode(api.Duplicate) },
+		func(w *world) { w.mode(api.Auto); _ = w.eliminate(3) },
+		want{api.Trimmed, pathset.Of(1, 2, 4, 5), []string{"operator", "trim"}, false},
+	},
+	{"redirect on trouble", redirecting, func(w *world) {
+		w.set("a", 1, func(p *api.Path) { p.RTT = 60 })
+		w.report("a")
+	}, (*world).trouble, want{api.Redirected, pathset.Of(2), []string{"redirect"}, true}},
+	{"redirect without trouble", redirecting, nil, func(w *world) {
+		w.set("a", 1, func(p *api.Path) { p.RTT = 60 })
+		w.live(2*time.Second, 33*time.Millisecond)
+	}, want{api.Armed, 0, nil, false}},
+	{
+		"redirect does not swap equals", redirecting,
+		func(w *world) { w.trouble(); w.live(1100*time.Millisecond, 33*time.Millisecond) }, func(w *world) {
 			w.set("a", 2, func(p *api.Path) { p.RTT = 19 })
 			w.report("a")
 			w.trouble()
-		}, want{api.Redirected, pathset.Of(1), []string{"trigger"}, false}},
-		{"redirect moves on", redirecting, func(w *world) { w.trouble(); w.live(1100*time.Millisecond, 33*time.Millisecond) }, func(w *world) {
+		},
+		want{api.Redirected, pathset.Of(1), []string{"trigger"}, false},
+	},
+	{
+		"redirect moves on", redirecting,
+		func(w *world) { w.trouble(); w.live(1100*time.Millisecond, 33*time.Millisecond) }, func(w *world) {
 			w.set("a", 2, func(p *api.Path) { p.RTT = 15 })
 			w.report("a")
 			w.trouble()
-		}, want{api.Redirected, pathset.Of(2), []string{"redirect"}, true}},
-		{"redirect follows at any time", func(c *Config) { c.Mode, c.Redirect.Follow = api.Redirect, true }, func(w *world) { w.trouble(); w.live(1100*time.Millisecond, 33*time.Millisecond) }, func(w *world) {
-			w.set("a", 2, func(p *api.Path) { p.RTT = 15 })
-			w.report("a")
-		}, want{api.Redirected, pathset.Of(2), []string{"redirect"}, true}},
-		{"redirect holds", func(c *Config) { c.Mode, c.Redirect.Follow = api.Redirect, true }, (*world).trouble, func(w *world) {
-			w.set("a", 2, func(p *api.Path) { p.RTT = 15 })
-			w.report("a")
-		}, want{api.Redirected, pathset.Of(1), nil, false}},
-		{
-			"redirect off a lost path", redirecting, (*world).trouble, func(w *world) { w.set("a", 1, func(p *api.Path) { p.Up = false }); w.report("a") },
-			want{api.Redirected, pathset.Of(2), []string{"path", "redirect"}, true},
 		},
-		{"redirect to one path", nil, nil, func(w *world) { w.mode(api.Redirect, 5) }, want{api.Redirected, pathset.Of(5), []string{"operator", "redirect"}, true}},
-		{"eliminations under redirect", redirecting, (*world).trouble, func(w *world) {
-			if err := w.eliminate(2); !errors.Is(err, ErrPinned) {
-				w.t.Error(err)
-			}
-		}, want{api.Redirected, pathset.Of(1), nil, false}},
-	} {
+		want{api.Redirected, pathset.Of(2), []string{"redirect"}, true},
+	},
+	{
+		"redirect follows at any time", func(c *Config) { c.Mode, c.Redirect.Follow = api.Redirect, true },
+		func(w *world) { w.trouble(); w.live(1100*time.Millisecond, 33*time.Millisecond) }, func(w *world) {
+			w.set("a", 2, func(p *api.Path) { p.RTT = 15 })
+			w.report("a")
+		},
+		want{api.Redirected, pathset.Of(2), []string{"redirect"}, true},
+	},
+	{
+		"redirect holds", func(c *Config) { c.Mode, c.Redirect.Follow = api.Redirect, true }, (*world).trouble,
+		func(w *world) {
+			w.set("a", 2, func(p *api.Path) { p.RTT = 15 })
+			w.report("a")
+		},
+		want{api.Redirected, pathset.Of(1), nil, false},
+	},
+	{
+		"redirect off a lost path", redirecting, (*world).trouble,
+		func(w *world) { w.set("a", 1, func(p *api.Path) { p.Up = false }); w.report("a") },
+		want{api.Redirected, pathset.Of(2), []string{"path", "redirect"}, true},
+	},
+	{
+		"redirect to one path", nil, nil, func(w *world) { w.mode(api.Redirect, 5) },
+		want{api.Redirected, pathset.Of(5), []string{"operator", "redirect"}, true},
+	},
+	{"eliminations under redirect", redirecting, (*world).trouble, func(w *world) {
+		if err := w.eliminate(2); !errors.Is(err, ErrPinned) {
+			w.t.Error(err)
+		}
+	}, want{api.Redirected, pathset.Of(1), nil, false}},
+}
+
+func TestCourse(t *testing.T) {
+	for _, c := range steps {
 		t.Run(c.name, func(t *testing.T) {
 			w := pair(t, c.conf)
 			w.live(time.Second, 33*time.Millisecond)
@@ -420,7 +487,8 @@ func TestLossyPathsRest(t *testing.T) {
 	trim(pathset.Of(3, 4, 5), 3, 4, 5)
 	w.live(4*time.Second, 33*time.Millisecond)
 	again(1, 2)
-	if !strings.Contains(w.reasons(), "though all other paths that are up are in use; path 3+4+5 did not carry the flow lately") {
+	if !strings.Contains(w.reasons(),
+		"though all other paths that are up are in use; path 3+4+5 did not carry the flow lately") {
 		t.Error(w.reasons())
 	}
 	w.set("a", 2, func(p *api.Path) { p.Up = false })
@@ -608,18 +676,53 @@ func TestEliminateRefuses(t *testing.T) {
 		o    api.Elimination
 		want error
 	}{
-		"unknown edge":      {"x", api.Elimination{Destination: viewer, Generation: generation, Removed: 1}, ErrUnknownEdge},
-		"another edge":      {"a", api.Elimination{Destination: viewer, Generation: generation, Removed: 1}, ErrNotReceiver},
-		"unknown flow":      {"b", api.Elimination{Destination: netip.MustParseAddr("10.9.9.9"), Generation: generation, Removed: 1}, ErrUnknownFlow},
-		"older":             {"b", api.Elimination{Destination: viewer, Generation: generation - 1, Removed: 1}, ErrStale},
-		"newer":             {"b", api.Elimination{Destination: viewer, Generation: generation + 1, Removed: 1}, ErrStale},
-		"all":               {"b", api.Elimination{Destination: viewer, Generation: generation, Removed: 0x1f}, ErrNoPathLeft},
-		"single of two":     {"b", api.Elimination{Destination: viewer, Generation: generation, Remaining: 3, Single: true}, ErrInvalid},
-		"single of others":  {"b", api.Elimination{Destination: viewer, Generation: generation, Remaining: 0x80, Single: true}, ErrNoPathLeft},
-		"too many rewards":  {"b", api.Elimination{Destination: viewer, Generation: generation, Removed: 1, Rewards: make([]api.Reward, 9)}, ErrInvalid},
+		"unknown edge": {
+			"x",
+			api.Elimination{Destination: viewer, Generation: generation, Removed: 1},
+			ErrUnknownEdge,
+		},
+		"another edge": {
+			"a",
+			api.Elimination{Destination: viewer, Generation: generation, Removed: 1},
+			ErrNotReceiver,
+		},
+		"unknown flow": {"b", api.Elimination{
+			Destination: netip.MustParseAddr("10.9.9.9"), Generation: generation,
+			Removed: 1,
+		}, ErrUnknownFlow},
+		"older": {
+			"b",
+			api.Elimination{Destination: viewer, Generation: generation - 1, Removed: 1},
+			ErrStale,
+		},
+		"newer": {
+			"b",
+			api.Elimination{Destination: viewer, Generation: generation + 1, Removed: 1},
+			ErrStale,
+		},
+		"all": {
+			"b",
+			api.Elimination{Destination: viewer, Generation: generation, Removed: 0x1f},
+			ErrNoPathLeft,
+		},
+		"single of two": {"b", api.Elimination{
+			Destination: viewer, Generation: generation, Remaining: 3,
+			Single: true,
+		}, ErrInvalid},
+		"single of others": {"b", api.Elimination{
+			Destination: viewer, Generation: generation, Remaining: 0x80,
+			Single: true,
+		}, ErrNoPathLeft},
+		"too many rewards": {"b", api.Elimination{
+			Destination: viewer, Generation: generation, Removed: 1,
+			Rewards: make([]api.Reward, 9),
+		}, ErrInvalid},
 		"nothing":           {"b", api.Elimination{Destination: viewer, Generation: generation}, nil},
 		"a path it has not": {"b", api.Elimination{Destination: viewer, Generation: generation, Removed: 0x80}, nil},
-		"mapped address":    {"b", api.Elimination{Destination: netip.AddrFrom16(viewer.As16()), Generation: generation}, nil},
+		"mapped address": {"b", api.Elimination{
+			Destination: netip.AddrFrom16(viewer.As16()),
+			Generation:  generation,
+		}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := w.e.Eliminate(w.now, c.edge, c.o); !errors.Is(err, c.want) {
@@ -637,7 +740,10 @@ func TestReasonOfAnEdge(t *testing.T) {
 	w := pair(t, nil)
 	w.live(time.Second, 33*time.Millisecond)
 	w.trouble()
-	_, err := w.e.Eliminate(w.now, "b", api.Elimination{Destination: viewer, Generation: w.flow().Generation, Removed: 8, Reason: "late\n\x1b[2J" + strings.Repeat("é", 1000)})
+	_, err := w.e.Eliminate(w.now, "b", api.Elimination{
+		Destination: viewer, Generation: w.flow().Generation,
+		Removed: 8, Reason: "late\n\x1b[2J" + strings.Repeat("é", 1000),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -653,27 +759,56 @@ func TestPairing(t *testing.T) {
 	prefix := netip.MustParsePrefix
 	sender := func(name, peer, towards string) api.Edge {
 		return api.Edge{
-			Name: name, Role: api.Both, Peer: peer, Signal: netip.MustParseAddrPort("10.1.0.1:4790"), SignalVersion: signal.Version,
-			Towards: []netip.Prefix{prefix(towards)}, Paths: []api.Path{{Index: 1, Up: true}, {Index: 2, Up: true}},
+			Name: name, Role: api.Both, Peer: peer, Signal: netip.MustParseAddrPort("10.1.0.1:4790"),
+			SignalVersion: signal.Version,
+			Towards:       []netip.Prefix{prefix(towards)}, Paths: []api.Path{{Index: 1, Up: true}, {Index: 2, Up: true}},
 		}
 	}
 	receiver := func(name, peer, behind string) api.Edge {
-		return api.Edge{Name: name, Role: api.Receiver, Peer: peer, Behind: []netip.Prefix{prefix(behind)}, Paths: []api.Path{{Index: 1, Up: true}, {Index: 2, Up: true}}}
+		return api.Edge{
+			Name: name, Role: api.Receiver, Peer: peer, Behind: []netip.Prefix{prefix(behind)},
+			Paths: []api.Path{{Index: 1, Up: true}, {Index: 2, Up: true}},
+		}
 	}
 	for name, c := range map[string]struct {
 		edges            []api.Edge
 		lost             string
 		sender, receiver string
 	}{
-		"two":              {[]api.Edge{sender("a", "", "10.9.0.0/16"), receiver("b", "", "10.9.0.0/16")}, "", "a", "b"},
-		"longest prefix":   {[]api.Edge{sender("a", "", "0.0.0.0/0"), sender("c", "", "10.9.0.0/24"), receiver("b", "", "10.0.0.0/8")}, "", "c", "b"},
-		"mapped prefix":    {[]api.Edge{sender("a", "", "::ffff:10.9.0.0/112"), receiver("b", "", "10.9.0.0/16")}, "", "a", "b"},
-		"named peers":      {[]api.Edge{sender("a", "d", "10.9.0.0/16"), receiver("b", "", "10.9.0.7/32"), receiver("d", "a", "10.9.0.0/16")}, "", "a", "d"},
-		"lost":             {[]api.Edge{sender("a", "", "10.9.0.7/32"), sender("c", "", "10.9.0.0/24"), receiver("b", "", "10.0.0.0/8")}, "a", "c", "b"},
-		"lost, no other":   {[]api.Edge{sender("a", "", "10.9.0.7/32"), receiver("b", "", "10.0.0.0/8")}, "a", "a", "b"},
-		"not behind it":    {[]api.Edge{sender("a", "", "10.9.0.0/16"), receiver("b", "", "10.8.0.0/16")}, "", "a", ""},
-		"none towards it":  {[]api.Edge{sender("a", "", "10.8.0.0/16"), receiver("b", "", "10.9.0.0/16")}, "", "", ""},
-		"itself is no end": {[]api.Edge{func() api.Edge { e := sender("a", "", "10.9.0.0/16"); e.Behind = e.Towards; return e }()}, "", "a", ""},
+		"two": {
+			[]api.Edge{sender("a", "", "10.9.0.0/16"), receiver("b", "", "10.9.0.0/16")},
+			"", "a",
+			"b",
+		},
+		"longest prefix": {[]api.Edge{
+			sender("a", "", "0.0.0.0/0"), sender("c", "", "10.9.0.0/24"),
+			receiver("b", "", "10.0.0.0/8"),
+		}, "", "c", "b"},
+		"mapped prefix": {
+			[]api.Edge{sender("a", "", "::ffff:10.9.0.0/112"), receiver("b", "", "10.9.0.0/16")},
+			"",
+			"a", "b",
+		},
+		"named peers": {[]api.Edge{
+			sender("a", "d", "10.9.0.0/16"), receiver("b", "", "10.9.0.7/32"),
+			receiver("d", "a", "10.9.0.0/16"),
+		}, "", "a", "d"},
+		"lost": {[]api.Edge{
+			sender("a", "", "10.9.0.7/32"), sender("c", "", "10.9.0.0/24"),
+			receiver("b", "", "10.0.0.0/8"),
+		}, "a", "c", "b"},
+		"lost, no other": {
+			[]api.Edge{sender("a", "", "10.9.0.7/32"), receiver("b", "", "10.0.0.0/8")},
+			"a", "a",
+			"b",
+		},
+		"not behind it":   {[]api.Edge{sender("a", "", "10.9.0.0/16"), receiver("b", "", "10.8.0.0/16")}, "", "a", ""},
+		"none towards it": {[]api.Edge{sender("a", "", "10.8.0.0/16"), receiver("b", "", "10.9.0.0/16")}, "", "", ""},
+		"itself is no end": {[]api.Edge{func() api.Edge {
+			e := sender("a", "", "10.9.0.0/16")
+			e.Behind = e.Towards
+			return e
+		}()}, "", "a", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, DefaultConfig())
@@ -753,7 +888,8 @@ func TestEightPaths(t *testing.T) {
 	w.set("a", 1, func(p *api.Path) { p.RTT = 500 })
 	w.report("a")
 	if f := w.flow(); f.Paths != 0xff || f.Generation != generation {
-		t.Errorf("paths %s of generation %d, want generation %d: only an RTT changed", f.Paths, f.Generation, generation)
+		t.Errorf("paths %s of generation %d, want generation %d: only an RTT changed", f.Paths, f.Generation,
+			generation)
 	}
 }
 
@@ -762,7 +898,8 @@ func TestSignalVersions(t *testing.T) {
 	w := pair(t, nil)
 	old := w.e.edges["a"].Edge
 	for version, want := range map[int]string{
-		0:                  "edge a supports signalling version 1, this controller sends version 2: upgrade the controller and all edges together",
+		0: "edge a supports signalling version 1, this controller sends version 2: upgrade the " +
+			"controller and all edges together",
 		1:                  "edge a supports signalling version 1, this controller sends version 2: ",
 		3:                  "edge a supports signalling version 3, this controller sends version 2: ",
 		signal.Version:     "",
@@ -770,7 +907,8 @@ func TestSignalVersions(t *testing.T) {
 	} {
 		old.SignalVersion = version
 		err := New(DefaultConfig()).Hello(w.now, old)
-		if want == "" && err != nil || want != "" && (!errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want)) {
+		if want == "" && err != nil || want != "" && (!errors.Is(err, ErrInvalid) ||
+			!strings.Contains(err.Error(), want)) {
 			t.Errorf("version %d: %v, want %q", version, err, want)
 		}
 		state := w.e.State(10)
@@ -857,7 +995,10 @@ func TestSpoofedViewers(t *testing.T) {
 			w.report("a")
 			w.report("b")
 		}
-		o := api.Observation{Time: 1, Source: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, byte(1 + n>>8), byte(n)}), 1)}
+		o := api.Observation{Time: 1, Source: netip.AddrPortFrom(netip.AddrFrom4([4]byte{
+			10, 9, byte(1 + n>>8),
+			byte(n),
+		}), 1)}
 		if err := w.e.Uplink(w.now, "b", []api.Observation{o}); err != nil {
 			t.Fatal(err)
 		}
@@ -887,7 +1028,10 @@ func TestLimits(t *testing.T) {
 	}
 	for _, f := range w.e.Flows() { // they become proven and are no longer displaced
 		for i := range w.e.conf.Trigger.Live {
-			o := api.Observation{Time: int64(i) * int64(33*time.Millisecond), Source: netip.AddrPortFrom(f.Destination, 1)}
+			o := api.Observation{
+				Time:   int64(i) * int64(33*time.Millisecond),
+				Source: netip.AddrPortFrom(f.Destination, 1),
+			}
 			if err := w.e.Uplink(w.now, "b", []api.Observation{o}); err != nil {
 				t.Error(err)
 			}
@@ -895,10 +1039,12 @@ func TestLimits(t *testing.T) {
 	}
 	kept := w.e.Flows()
 	o := api.Observation{Time: 1, Source: netip.MustParseAddrPort("10.9.0.9:1")}
-	if err := w.e.Uplink(w.now, "b", []api.Observation{o}); err != nil || !w.e.Take().Full || !reflect.DeepEqual(w.e.Flows(), kept) {
+	if err := w.e.Uplink(w.now, "b", []api.Observation{o}); err != nil || !w.e.Take().Full ||
+		!reflect.DeepEqual(w.e.Flows(), kept) {
 		t.Errorf("%v, %+v", err, w.e.Flows())
 	}
-	if _, err := w.e.Set(w.now, netip.MustParseAddr("10.9.1.1"), api.Setting{Mode: api.Auto}); !errors.Is(err, ErrFull) {
+	if _, err := w.e.Set(w.now, netip.MustParseAddr("10.9.1.1"), api.Setting{Mode: api.Auto}); !errors.Is(err,
+		ErrFull) {
 		t.Error(err)
 	}
 	for i := range 2 * maxSources {
@@ -930,8 +1076,10 @@ func TestDecisions(t *testing.T) {
 func TestCheckEdge(t *testing.T) {
 	good := func() api.Edge {
 		return api.Edge{
-			Name: "edge-a.1", Role: api.Sender, Signal: netip.MustParseAddrPort("10.0.0.1:4790"), SignalVersion: signal.Version,
-			Paths: []api.Path{{Index: 1, Interface: "eth1"}}, Towards: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+			Name: "edge-a.1", Role: api.Sender, Signal: netip.MustParseAddrPort("10.0.0.1:4790"),
+			SignalVersion: signal.Version,
+			Paths:         []api.Path{{Index: 1, Interface: "eth1"}},
+			Towards:       []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
 		}
 	}
 	for name, c := range map[string]struct {

@@ -40,7 +40,8 @@ func (m *meter) observe(t Trigger, end time.Duration, at int64, now time.Time) s
 		return ""
 	}
 	m.run = 0
-	return fmt.Sprintf("%s between uplink packets, above %s for the %s time in a row", ms(gap), ms(t.Interval), ordinal(t.Count))
+	return fmt.Sprintf("%s between uplink packets, above %s for the %s time in a row", ms(gap), ms(t.Interval),
+		ordinal(t.Count))
 }
 
 // silence returns why the trigger fires at now for lack of packets, "" if it does not.

@@ -81,7 +81,10 @@ func (e *Engine) signal(now time.Time, f *flow) {
 	if e.held(f) {
 		if e.replicates(f) {
 			f.resent = now
-			e.effects.Signals = append(e.effects.Signals, Signal{Edge: s.Name, To: s.Signal, Destination: f.Destination, Paths: pathset.Of(e.least(f, f.Paths))})
+			e.effects.Signals = append(e.effects.Signals, Signal{
+				Edge: s.Name, To: s.Signal, Destination: f.Destination,
+				Paths: pathset.Of(e.least(f, f.Paths)),
+			})
 			e.at(e.due(f))
 		}
 		return
@@ -90,13 +93,17 @@ func (e *Engine) signal(now time.Time, f *flow) {
 		f.signalled = now
 	}
 	f.resent = now
-	e.effects.Signals = append(e.effects.Signals, Signal{Edge: s.Name, To: s.Signal, Destination: f.Destination, Paths: f.Paths})
+	e.effects.Signals = append(e.effects.Signals, Signal{
+		Edge: s.Name, To: s.Signal, Destination: f.Destination,
+		Paths: f.Paths,
+	})
 	if !f.reported && !s.Lost && now.Sub(f.signalled) >= e.conf.Signal.Slow {
 		f.reported = true
 		e.decide(now, api.Decision{
 			Kind: "signal", Destination: f.Destination, Edge: s.Name, From: f.Paths, To: f.Paths,
 			Generation: f.Generation, State: f.State,
-			Reason: fmt.Sprintf("edge %s has not reported paths %s in force for %s; still signalling", s.Name, f.Paths, ms(now.Sub(f.signalled))),
+			Reason: fmt.Sprintf("edge %s has not reported paths %s in force for %s; still signalling", s.Name, f.Paths,
+				ms(now.Sub(f.signalled))),
 		})
 	}
 	e.at(e.due(f))
@@ -222,7 +229,10 @@ func (e *Engine) steer(now time.Time, f *flow, why string) {
 		e.futile(now, f, why+", and no other path is up")
 		return
 	}
-	e.move(now, f, api.Single, pathset.Of(to), api.Decision{Kind: "single", Reason: fmt.Sprintf("%s: path %d has the least RTT", why, to)})
+	e.move(now, f, api.Single, pathset.Of(to), api.Decision{
+		Kind:   "single",
+		Reason: fmt.Sprintf("%s: path %d has the least RTT", why, to),
+	})
 }
 
 // redirect moves a flow to the path with the least RTT (the paper's section IV.D). If quiet, an
@@ -274,7 +284,10 @@ func (e *Engine) settle(now time.Time, why string) {
 func (e *Engine) follow(now time.Time, f *flow, why string) {
 	if f.Sender == "" {
 		if f.Paths != 0 {
-			e.move(now, f, resting(f.Mode), 0, api.Decision{Kind: "stop", Reason: cmp.Or(why, "its edge has left") + ": no edge sends to it"})
+			e.move(now, f, resting(f.Mode), 0, api.Decision{
+				Kind:   "stop",
+				Reason: cmp.Or(why, "its edge has left") + ": no edge sends to it",
+			})
 		}
 		f.Applied = true
 		return
@@ -299,13 +312,19 @@ func (e *Engine) follow(now time.Time, f *flow, why string) {
 				e.futile(now, f, why)
 			}
 		case all != 0 && all != f.Paths && (f.Live || f.set):
-			e.move(now, f, api.Duplicating, all, api.Decision{Kind: "start", Reason: cmp.Or(why, "the paths that are up changed")})
+			e.move(now, f, api.Duplicating, all, api.Decision{
+				Kind:   "start",
+				Reason: cmp.Or(why, "the paths that are up changed"),
+			})
 		}
 	case api.Redirect:
 		switch one := f.fixed(); {
 		case one != 0:
 			if f.Paths != one && usable == one {
-				e.move(now, f, api.Redirected, one, api.Decision{Kind: "redirect", Reason: cmp.Or(why, "the path answers again") + ": the operator's path is up"})
+				e.move(now, f, api.Redirected, one, api.Decision{
+					Kind:   "redirect",
+					Reason: cmp.Or(why, "the path answers again") + ": the operator's path is up",
+				})
 			}
 		case f.Paths == 0:
 			if dead := e.stranded(now, f); dead != "" {
@@ -336,9 +355,13 @@ func (e *Engine) followAuto(now time.Time, f *flow, usable pathset.Set, why stri
 		e.steer(now, f, cmp.Or(why, "the receiver is lost")+": no receiver removes duplicates")
 	case left == f.Paths:
 	case left.Len() == 1:
-		e.move(now, f, api.Single, left, api.Decision{Kind: "single", Reason: cmp.Or(why, "no probe is answered") + fmt.Sprintf(": path %s is lost", f.Paths&^left)})
+		e.move(now, f, api.Single, left,
+			api.Decision{Kind: "single", Reason: cmp.Or(why, "no probe is answered") + fmt.Sprintf(": path %s is lost",
+				f.Paths&^left)})
 	default:
-		e.move(now, f, api.Trimmed, left, api.Decision{Kind: "trim", Reason: cmp.Or(why, "no probe is answered") + fmt.Sprintf(": path %s is lost", f.Paths&^left)})
+		e.move(now, f, api.Trimmed, left,
+			api.Decision{Kind: "trim", Reason: cmp.Or(why, "no probe is answered") + fmt.Sprintf(": path %s is lost",
+				f.Paths&^left)})
 	}
 }
 

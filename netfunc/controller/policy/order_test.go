@@ -127,11 +127,15 @@ func TestSetRefuses(t *testing.T) {
 		{"10.10.0.8", 0, "no edge sends to 10.10.0.8"},
 	} {
 		_, err := w.e.Set(w.now, netip.MustParseAddr(c.dst), api.Setting{Mode: api.Duplicate, Paths: c.paths})
-		if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), c.want)) {
+		if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, ErrInvalid) ||
+			!strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s, paths %s: %v, want %q", c.dst, c.paths, err, c.want)
 		}
 	}
-	if _, err := New(DefaultConfig()).Set(w.now, viewer, api.Setting{Mode: api.Duplicate, Paths: pathset.Of(7)}); err != nil {
+	if _, err := New(DefaultConfig()).Set(w.now, viewer, api.Setting{
+		Mode:  api.Duplicate,
+		Paths: pathset.Of(7),
+	}); err != nil {
 		t.Errorf("before the first edge: %v", err)
 	}
 }

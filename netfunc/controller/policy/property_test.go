@@ -40,7 +40,10 @@ func (p *play) step() {
 		for range p.next()%8 + 1 {
 			p.pass(time.Duration(p.next()) * time.Millisecond)
 			if p.e.Known(name) {
-				o := api.Observation{Time: p.now.Add(p.clock[name]).UnixNano(), Source: netip.AddrPortFrom(dst, 9), Destination: server}
+				o := api.Observation{
+					Time: p.now.Add(p.clock[name]).UnixNano(), Source: netip.AddrPortFrom(dst, 9),
+					Destination: server,
+				}
 				if err := p.e.Uplink(p.now, name, []api.Observation{o}); err != nil {
 					t.Fatal(err)
 				}
@@ -49,7 +52,10 @@ func (p *play) step() {
 		}
 	case 5, 6:
 		f, ok := p.e.Flow(dst)
-		o := api.Elimination{Destination: dst, Generation: f.Generation + uint64(p.next()%4/3), Removed: pathset.Set(p.next()), Remaining: pathset.Set(p.next()), Single: p.next()%4 == 0}
+		o := api.Elimination{
+			Destination: dst, Generation: f.Generation + uint64(p.next()%4/3),
+			Removed: pathset.Set(p.next()), Remaining: pathset.Set(p.next()), Single: p.next()%4 == 0,
+		}
 		g, err := p.e.Eliminate(p.now, "b", o)
 		p.deliver()
 		after, _ := p.e.Flow(dst)
@@ -79,7 +85,8 @@ func (p *play) step() {
 	case 9:
 		mode := []api.Mode{api.Auto, api.Duplicate, api.Redirect, api.Off}[p.next()%4]
 		paths := p.next()
-		if _, err := p.e.Set(p.now, dst, api.Setting{Mode: mode, Paths: pathset.Set(paths & p.next())}); err != nil && !errors.Is(err, ErrInvalid) {
+		if _, err := p.e.Set(p.now, dst, api.Setting{Mode: mode, Paths: pathset.Set(paths & p.next())}); err != nil &&
+			!errors.Is(err, ErrInvalid) {
 			t.Fatal(err)
 		}
 		p.deliver()
@@ -165,7 +172,10 @@ func (p *play) check() {
 }
 
 func run(t *testing.T, script []byte) {
-	p := &play{world: pair(t, func(c *Config) { c.Forget = 20 * time.Second }), script: script, begun: map[netip.Addr]api.Flow{}}
+	p := &play{
+		world: pair(t, func(c *Config) { c.Forget = 20 * time.Second }), script: script,
+		begun: map[netip.Addr]api.Flow{},
+	}
 	p.clock["a2"] = 0
 	for len(p.script) > 0 {
 		p.step()
@@ -310,7 +320,8 @@ func TestRestoreRefuses(t *testing.T) {
 func BenchmarkUplink(b *testing.B) {
 	w := pair(b, nil)
 	for i := range 500 {
-		o := api.Observation{Time: 1, Source: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}), 1)}
+		o := api.Observation{Time: 1, Source: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}),
+			1)}
 		_ = w.e.Uplink(w.now, "b", []api.Observation{o})
 	}
 	o := []api.Observation{{Source: request}}
@@ -324,7 +335,8 @@ func BenchmarkUplink(b *testing.B) {
 func BenchmarkReport(b *testing.B) {
 	w := pair(b, nil)
 	for i := range 500 {
-		o := api.Observation{Time: 1, Source: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}), 1)}
+		o := api.Observation{Time: 1, Source: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}),
+			1)}
 		_ = w.e.Uplink(w.now, "b", []api.Observation{o})
 	}
 	for b.Loop() {

@@ -30,7 +30,8 @@ func TestReconfigure(t *testing.T) {
 		c.Trigger.Count = 1
 		c.ReportInterval, c.MaxFlows, c.MaxEdges, c.KeepDecisions = time.Hour, 1, 1, 1
 	})
-	if c, d := w.e.Config(), DefaultConfig(); c.ReportInterval != d.ReportInterval || c.MaxFlows != d.MaxFlows || c.MaxEdges != d.MaxEdges || c.KeepDecisions != d.KeepDecisions {
+	if c, d := w.e.Config(), DefaultConfig(); c.ReportInterval != d.ReportInterval || c.MaxFlows != d.MaxFlows ||
+		c.MaxEdges != d.MaxEdges || c.KeepDecisions != d.KeepDecisions {
 		t.Errorf("%+v", c)
 	}
 	w.pass(200 * time.Millisecond)
@@ -62,7 +63,8 @@ func TestReconfigure(t *testing.T) {
 	if gone := change(func(c *Config) { c.Grants = grants }); gone != nil {
 		t.Errorf("granted, but gone: %v", gone)
 	}
-	if gone := change(func(c *Config) { c.Grants = map[string]Grant{"a": grants["a"]} }); !slices.Equal(gone, []string{"b"}) || w.e.Known("b") || !w.e.Known("a") {
+	if gone := change(func(c *Config) { c.Grants = map[string]Grant{"a": grants["a"]} }); !slices.Equal(gone,
+		[]string{"b"}) || w.e.Known("b") || !w.e.Known("a") {
 		t.Errorf("gone: %v", gone)
 	}
 	if f := w.flow(); f.Paths.Len() > 1 {

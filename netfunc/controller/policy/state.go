@@ -25,7 +25,10 @@ type KeptFlow struct {
 
 // State returns the persistent state, with the newest keep decisions.
 func (e *Engine) State(keep int) State {
-	s := State{Sequence: e.sequence, Edges: e.Edges(), Decisions: slices.Clone(e.decisions[max(0, len(e.decisions)-keep):])}
+	s := State{
+		Sequence: e.sequence, Edges: e.Edges(),
+		Decisions: slices.Clone(e.decisions[max(0, len(e.decisions)-keep):]),
+	}
 	for _, f := range e.each() {
 		s.Flows = append(s.Flows, KeptFlow{Flow: f.viewing(), Set: f.set})
 	}
@@ -72,8 +75,9 @@ func (e *Engine) Restore(now time.Time, s State) error {
 	}
 	if len(e.edges)+len(e.flows) > 0 {
 		e.decide(now, api.Decision{
-			Kind:   "restart",
-			Reason: fmt.Sprintf("the controller started with %d edges and %d flows of an earlier run", len(e.edges), len(e.flows)),
+			Kind: "restart",
+			Reason: fmt.Sprintf("the controller started with %d edges and %d flows of an earlier run", len(e.edges),
+				len(e.flows)),
 		})
 	}
 	e.arrangeAll(now) // the configuration may have changed

@@ -25,10 +25,22 @@ func TestStranded(t *testing.T) {
 		last  string // last decision
 	}{
 		{"down at the sender", nil, byPath1, down, api.Duplicating, others, "start"},
-		{"down at the receiver", nil, byPath1, func(w *world) { w.set("b", 1, func(p *api.Path) { p.Up = false }) }, api.Duplicating, others, "start"},
-		{"no probe is answered", nil, byPath1, func(w *world) { w.set("a", 1, func(p *api.Path) { p.Loss = 1 }) }, api.Duplicating, others, "start"},
-		{"the route went with it", nil, byPath1, func(w *world) { down(w); w.plain["a"] = api.Route{Unreachable: true} }, api.Duplicating, others, "start"},
-		{"redirection", func(c *Config) { c.Mode = api.Redirect }, byPath1, down, api.Redirected, pathset.Of(2), "redirect"},
+		{
+			"down at the receiver", nil, byPath1, func(w *world) { w.set("b", 1, func(p *api.Path) { p.Up = false }) },
+			api.Duplicating, others, "start",
+		},
+		{
+			"no probe is answered", nil, byPath1, func(w *world) { w.set("a", 1, func(p *api.Path) { p.Loss = 1 }) },
+			api.Duplicating, others, "start",
+		},
+		{
+			"the route went with it", nil, byPath1,
+			func(w *world) { down(w); w.plain["a"] = api.Route{Unreachable: true} }, api.Duplicating, others, "start",
+		},
+		{
+			"redirection", func(c *Config) { c.Mode = api.Redirect }, byPath1, down, api.Redirected, pathset.Of(2),
+			"redirect",
+		},
 		{"one path is left", nil, byPath1, func(w *world) {
 			for i := 1; i <= 4; i++ {
 				w.set("a", i, func(p *api.Path) { p.Up = false })
@@ -39,10 +51,16 @@ func TestStranded(t *testing.T) {
 				w.set("a", i, func(p *api.Path) { p.Up = false })
 			}
 		}, api.Armed, 0, "path"},
-		{"another path dies", nil, byPath1, func(w *world) { w.set("a", 2, func(p *api.Path) { p.Up = false }) }, api.Armed, 0, "path"},
+		{
+			"another path dies", nil, byPath1, func(w *world) { w.set("a", 2, func(p *api.Path) { p.Up = false }) },
+			api.Armed, 0, "path",
+		},
 		{"plain routing takes no path", nil, func(w *world) { w.plain["a"] = api.Route{} }, down, api.Armed, 0, "path"},
 		{"an edge that tells nothing", nil, func(*world) {}, down, api.Armed, 0, "path"},
-		{"a path that the operator forbids", nil, func(w *world) { byPath1(w); w.mode(api.Auto, 2, 3) }, func(*world) {}, api.Armed, 0, "restart"},
+		{
+			"a path that the operator forbids", nil, func(w *world) { byPath1(w); w.mode(api.Auto, 2, 3) },
+			func(*world) {}, api.Armed, 0, "restart",
+		},
 		{"switched off", func(c *Config) { c.Mode = api.Off }, byPath1, down, api.Disabled, 0, "path"},
 		{"the viewer is long gone", nil, func(w *world) {
 			byPath1(w)

@@ -41,7 +41,8 @@ func newWorld(t testing.TB, conf Config) *world {
 	}
 	return &world{
 		t: t, e: New(conf), now: time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC),
-		paths: map[string][]api.Path{}, told: map[string]map[netip.Addr]uint8{}, deaf: map[string]bool{}, slow: map[string]bool{}, plain: map[string]api.Route{},
+		paths: map[string][]api.Path{}, told: map[string]map[netip.Addr]uint8{}, deaf: map[string]bool{},
+		slow: map[string]bool{}, plain: map[string]api.Route{},
 		clock: map[string]time.Duration{"a": time.Hour, "b": 5 * time.Hour}, nonces: map[string]map[netip.Addr]uint64{},
 	}
 }
@@ -101,7 +102,10 @@ func (w *world) report(name string) {
 	r := api.Report{Paths: w.paths[name], Nonce: w.nonce}
 	r.Ready = w.ready(name)
 	for dst, paths := range w.told[name] {
-		r.Policies = append(r.Policies, api.Policy{Destination: dst, Paths: pathset.Set(paths), Nonce: w.nonces[name][dst]})
+		r.Policies = append(r.Policies, api.Policy{
+			Destination: dst, Paths: pathset.Set(paths),
+			Nonce: w.nonces[name][dst],
+		})
 	}
 	if route, ok := w.plain[name]; ok {
 		route.Destination = viewer
@@ -241,7 +245,10 @@ func (w *world) eliminate(removed ...int) error { return w.eliminateLossy(0, rem
 func (w *world) eliminateLossy(lossy pathset.Set, removed ...int) error {
 	f := w.flow()
 	r := pathset.Of(removed...)
-	_, err := w.e.Eliminate(w.now, "b", api.Elimination{Destination: viewer, Generation: f.Generation, Removed: r, Remaining: f.Paths &^ r, Lossy: lossy})
+	_, err := w.e.Eliminate(w.now, "b", api.Elimination{
+		Destination: viewer, Generation: f.Generation, Removed: r,
+		Remaining: f.Paths &^ r, Lossy: lossy,
+	})
 	w.deliver()
 	return err
 }

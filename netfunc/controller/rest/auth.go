@@ -83,7 +83,10 @@ func (s *Server) admit(who access, r *http.Request) *api.Problem {
 		// Only this machine can reach the listener, but a foreign web page in a local browser could
 		// too, through a name that resolves to this address.
 		if !local(r.Host) {
-			return &api.Problem{Status: http.StatusForbidden, Detail: "without a token the controller answers only as localhost"}
+			return &api.Problem{
+				Status: http.StatusForbidden,
+				Detail: "without a token the controller answers only as localhost",
+			}
 		}
 		return nil
 	}
@@ -136,7 +139,10 @@ type credential struct {
 // callers returns the valid credentials of a request.
 func (a Auth) callers(r *http.Request) (out []credential) {
 	if name, ok := certified(r); ok && a.ClientCertificates {
-		out = append(out, credential{what: fmt.Sprintf("certificate %q", name), operator: slices.Contains(a.Operators, name), edge: name})
+		out = append(out, credential{
+			what:     fmt.Sprintf("certificate %q", name),
+			operator: slices.Contains(a.Operators, name), edge: name,
+		})
 	}
 	return append(out, a.tokens(bearer(r))...)
 }
@@ -193,10 +199,12 @@ func (c credential) refused(a Auth, who access, edge string) *api.Problem {
 	case edge == "", c.edge != "" && c.edge == edge:
 		return nil
 	case !c.shared:
-		return &api.Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("%s is not valid for edge %.80q", c.what, edge)}
+		return &api.Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("%s is not valid for edge %.80q", c.what,
+			edge)}
 	}
 	if _, own := a.Edges[edge]; own {
-		return &api.Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("edge %.80q must use its own token", edge)}
+		return &api.Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("edge %.80q must use its own token",
+			edge)}
 	}
 	return nil
 }

@@ -75,7 +75,8 @@ func TestOpenAPIHasTheRoutes(t *testing.T) {
 				t.Fatal(err)
 			}
 			if op.Summary == "" || op.OperationID == "" || ids[op.OperationID] != "" {
-				t.Errorf("%s: summary %q, operationId %q (also of %s)", key, op.Summary, op.OperationID, ids[op.OperationID])
+				t.Errorf("%s: summary %q, operationId %q (also of %s)", key, op.Summary, op.OperationID,
+					ids[op.OperationID])
 			}
 			ids[op.OperationID] = key
 			if free := op.Security != nil && len(*op.Security) == 0; free != (r.who == open) {
@@ -161,7 +162,8 @@ func same(t *testing.T, name string, s schema, typ reflect.Type) {
 		}
 		if p.Items != nil {
 			item, itemRef := jsonType(f.Type.Elem(), false)
-			if p.Items.Ref != "" && strings.TrimPrefix(p.Items.Ref, "#/components/schemas/") != itemRef || p.Items.Ref == "" && p.Items.Type != item {
+			if p.Items.Ref != "" && strings.TrimPrefix(p.Items.Ref, "#/components/schemas/") != itemRef ||
+				p.Items.Ref == "" && p.Items.Type != item {
 				t.Errorf("%s.%s: items differ", name, tag)
 			}
 		}
@@ -232,7 +234,10 @@ func TestOpenAPIHasTheWords(t *testing.T) {
 	modes := []string{"auto", "duplicate", "off", "redirect"}
 	states := []string{"armed", "duplicating", "off", "redirected", "single", "trimmed"}
 	for at, want := range map[[2]string][]string{
-		{"Setting", "mode"}: modes, {"Flow", "mode"}: modes, {"Status", "mode"}: modes, {"Flow", "state"}: states, {"Decision", "state"}: states,
+		{"Setting", "mode"}: modes, {"Flow", "mode"}: modes, {"Status", "mode"}: modes, {
+			"Flow",
+			"state",
+		}: states, {"Decision", "state"}: states,
 		{"Edge", "role"}: {"both", "receiver", "sender"},
 	} {
 		if got := words(at[0], at[1]); !slices.Equal(got, want) {

@@ -134,7 +134,10 @@ func (s *Server) handle(serves func(route) bool, rest http.Handler) http.Handler
 	for path, allowed := range methods { // otherwise the mux would answer in plain text
 		mux.Handle(path, s.throttled(open, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Allow", allowed[2:])
-			s.fail(w, "", &api.Problem{Status: http.StatusMethodNotAllowed, Detail: "method not allowed: this path accepts " + allowed[2:]})
+			s.fail(w, "", &api.Problem{
+				Status: http.StatusMethodNotAllowed,
+				Detail: "method not allowed: this path accepts " + allowed[2:],
+			})
 		})))
 	}
 	mux.Handle("/v1/", s.throttled(open, http.HandlerFunc(s.notFound)))
@@ -169,7 +172,10 @@ func (s *Server) throttled(who access, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.limiter.Load().allow(keyOf(s.auth.Load().caller(who, r), r), time.Now()) {
 			w.Header().Set("Retry-After", "1")
-			s.fail(w, "", &api.Problem{Status: http.StatusTooManyRequests, Detail: "more requests than http.rate allows"})
+			s.fail(w, "", &api.Problem{
+				Status: http.StatusTooManyRequests,
+				Detail: "more requests than http.rate allows",
+			})
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -190,7 +196,10 @@ func (s *Server) guarded(r route) http.Handler {
 			done, ok := s.conf.Admitted(req.Context(), c)
 			if !ok {
 				w.Header().Set("Connection", "close")
-				s.fail(w, r.path, &api.Problem{Status: http.StatusServiceUnavailable, Detail: "http.maxConnections, http.perAddress or http.perEdge connections are busy"})
+				s.fail(w, r.path, &api.Problem{
+					Status: http.StatusServiceUnavailable,
+					Detail: "http.maxConnections, http.perAddress or http.perEdge connections are busy",
+				})
 				return
 			}
 			defer done()
@@ -243,17 +252,32 @@ func problem(err error) *api.Problem {
 	case errors.As(err, &p):
 		return p
 	case errors.As(err, &tooLarge):
-		return &api.Problem{Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("the request is larger than %d bytes", tooLarge.Limit)}
+		return &api.Problem{
+			Status: http.StatusRequestEntityTooLarge,
+			Detail: fmt.Sprintf("the request is larger than %d bytes", tooLarge.Limit),
+		}
 	case errors.Is(err, policy.ErrUnknownEdge):
-		return &api.Problem{Type: api.TypeUnknownEdge, Title: "Unknown edge", Status: http.StatusNotFound, Detail: err.Error()}
+		return &api.Problem{
+			Type: api.TypeUnknownEdge, Title: "Unknown edge", Status: http.StatusNotFound,
+			Detail: err.Error(),
+		}
 	case errors.Is(err, policy.ErrUnknownFlow):
-		return &api.Problem{Type: api.TypeUnknownFlow, Title: "Unknown flow", Status: http.StatusNotFound, Detail: err.Error()}
+		return &api.Problem{
+			Type: api.TypeUnknownFlow, Title: "Unknown flow", Status: http.StatusNotFound,
+			Detail: err.Error(),
+		}
 	case errors.Is(err, policy.ErrStale):
-		return &api.Problem{Type: api.TypeStale, Title: "Stale generation", Status: http.StatusConflict, Detail: err.Error()}
+		return &api.Problem{
+			Type: api.TypeStale, Title: "Stale generation", Status: http.StatusConflict,
+			Detail: err.Error(),
+		}
 	case errors.Is(err, policy.ErrForbidden):
 		return &api.Problem{Status: http.StatusForbidden, Detail: err.Error()}
 	case errors.Is(err, policy.ErrUnconfirmed):
-		return &api.Problem{Type: api.TypeUnconfirmed, Title: "Unconfirmed", Status: http.StatusConflict, Detail: err.Error()}
+		return &api.Problem{
+			Type: api.TypeUnconfirmed, Title: "Unconfirmed", Status: http.StatusConflict,
+			Detail: err.Error(),
+		}
 	case errors.Is(err, policy.ErrPinned), errors.Is(err, policy.ErrNotReceiver), errors.Is(err, policy.ErrNoPathLeft):
 		return &api.Problem{Status: http.StatusConflict, Detail: err.Error()}
 	case errors.Is(err, policy.ErrInvalid):
@@ -462,7 +486,10 @@ func (s *Server) listFlows(w http.ResponseWriter, _ *http.Request) error {
 func destination(r *http.Request) (netip.Addr, error) {
 	dst, err := netip.ParseAddr(r.PathValue("destination"))
 	if err != nil || dst.Zone() != "" {
-		return dst, &api.Problem{Status: http.StatusUnprocessableEntity, Detail: fmt.Sprintf("destination %.60q is not an address without zone", r.PathValue("destination"))}
+		return dst, &api.Problem{
+			Status: http.StatusUnprocessableEntity,
+			Detail: fmt.Sprintf("destination %.60q is not an address without zone", r.PathValue("destination")),
+		}
 	}
 	return dst, nil
 }
@@ -506,7 +533,10 @@ func (s *Server) listDecisions(w http.ResponseWriter, r *http.Request) error {
 		}
 		n, err := strconv.ParseUint(q.Get(name), 10, 64)
 		if err != nil || n > most {
-			return 0, &api.Problem{Status: http.StatusUnprocessableEntity, Detail: fmt.Sprintf("%s=%.30q: want a number from 0 to %d", name, q.Get(name), most)}
+			return 0, &api.Problem{
+				Status: http.StatusUnprocessableEntity,
+				Detail: fmt.Sprintf("%s=%.30q: want a number from 0 to %d", name, q.Get(name), most),
+			}
 		}
 		return n, nil
 	}

@@ -53,7 +53,10 @@ func start(t testing.TB, change func(*Config)) *controller {
 		t.Fatal(err)
 	}
 	conf := Config{
-		Auth: Auth{Token: token, EdgeToken: edgeToken, Edges: map[string]string{"london": ownToken, "paris": "own-token-of-edge-paris"}}, MaxBody: 64 << 10, KeepAlive: 50 * time.Millisecond, Log: log,
+		Auth: Auth{Token: token, EdgeToken: edgeToken, Edges: map[string]string{
+			"london": ownToken,
+			"paris":  "own-token-of-edge-paris",
+		}}, MaxBody: 64 << 10, KeepAlive: 50 * time.Millisecond, Log: log,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics") }),
 	}
 	if change != nil {
@@ -92,9 +95,16 @@ func (c *controller) client(token string) *api.Client {
 
 // edges returns sender a, signalled at the UDP socket, and receiver b.
 func (c *controller) edges() (a, b api.Edge) {
-	paths := []api.Path{{Index: 1, Interface: "p1", Up: true, RTT: 20}, {Index: 2, Interface: "p2", Up: true, RTT: 30}, {Index: 3, Interface: "p3", Up: true, RTT: 100}}
+	paths := []api.Path{
+		{Index: 1, Interface: "p1", Up: true, RTT: 20},
+		{Index: 2, Interface: "p2", Up: true, RTT: 30},
+		{Index: 3, Interface: "p3", Up: true, RTT: 100},
+	}
 	prefix := []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}
-	return api.Edge{Name: "a", Role: api.Sender, Signal: c.udp.LocalAddr().(*net.UDPAddr).AddrPort(), SignalVersion: signal.Version, Paths: paths, Towards: prefix},
+	return api.Edge{
+			Name: "a", Role: api.Sender, Signal: c.udp.LocalAddr().(*net.UDPAddr).AddrPort(),
+			SignalVersion: signal.Version, Paths: paths, Towards: prefix,
+		},
 		api.Edge{Name: "b", Role: api.Receiver, Paths: paths, Behind: prefix}
 }
 
@@ -132,7 +142,10 @@ var (
 // trouble returns the uplink observations of a flow in trouble.
 func trouble() (seen []api.Observation) {
 	for i := range 4 {
-		seen = append(seen, api.Observation{Time: int64(i) * int64(200*time.Millisecond), Source: request, Destination: netip.MustParseAddrPort("10.1.0.2:4443"), Length: 240})
+		seen = append(seen, api.Observation{
+			Time: int64(i) * int64(200*time.Millisecond), Source: request,
+			Destination: netip.MustParseAddrPort("10.1.0.2:4443"), Length: 240,
+		})
 	}
 	return seen
 }
@@ -152,7 +165,10 @@ func TestCourse(t *testing.T) {
 	report := func(paths pathset.Set, nonce uint64) {
 		t.Helper()
 		a, _ := c.edges()
-		if err := edge.Report(ctx, "a", api.Report{Paths: a.Paths, Nonce: nonce, Policies: []api.Policy{{Destination: viewer, Paths: paths, Nonce: nonce}}}); err != nil {
+		if err := edge.Report(ctx, "a", api.Report{
+			Paths: a.Paths, Nonce: nonce,
+			Policies: []api.Policy{{Destination: viewer, Paths: paths, Nonce: nonce}},
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -162,12 +178,19 @@ func TestCourse(t *testing.T) {
 		t.Fatalf("%+v, %v", flows, err)
 	}
 	f := flows[0]
-	if f.State != api.Duplicating || f.Paths != 0b111 || !f.Applied || !f.Live || f.Sender != "a" || f.Receiver != "b" || f.Interval != 200 {
+	if f.State != api.Duplicating || f.Paths != 0b111 || !f.Applied || !f.Live || f.Sender != "a" ||
+		f.Receiver != "b" || f.Interval != 200 {
 		t.Errorf("%+v", f)
 	}
 
-	outcomes, err := edge.Eliminate(ctx, "b", api.Elimination{Destination: viewer, Generation: f.Generation - 1, Removed: 0b100},
-		api.Elimination{Destination: viewer, Generation: f.Generation, Removed: 0b101, Remaining: 0b010, Rewards: []api.Reward{{Path: 2, Reward: 99, Window: 100}}})
+	outcomes, err := edge.Eliminate(ctx, "b", api.Elimination{
+		Destination: viewer, Generation: f.Generation - 1,
+		Removed: 0b100,
+	},
+		api.Elimination{
+			Destination: viewer, Generation: f.Generation, Removed: 0b101, Remaining: 0b010,
+			Rewards: []api.Reward{{Path: 2, Reward: 99, Window: 100}},
+		})
 	if err != nil || !errors.Is(outcomes[0].Err(), api.ErrStale) {
 		t.Errorf("stale: %v, %v", outcomes, err)
 	}
@@ -204,7 +227,8 @@ func TestCourse(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	}
-	if want := []string{"edge", "edge", "start", "stale", "single", "operator", "operator"}; err != nil || !slices.Equal(kinds, want) {
+	if want := []string{"edge", "edge", "start", "stale", "single", "operator", "operator"}; err != nil ||
+		!slices.Equal(kinds, want) {
 		t.Errorf("%v, %v, want %v", kinds, err, want)
 	}
 	if later, err := op.Decisions(ctx, 5); err != nil || len(later) != 2 {
@@ -305,7 +329,8 @@ func TestAuthentication(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = resp.Body.Close()
-		if resp.StatusCode == http.StatusUnauthorized && !strings.HasPrefix(resp.Header.Get("WWW-Authenticate"), "Bearer ") {
+		if resp.StatusCode == http.StatusUnauthorized && !strings.HasPrefix(resp.Header.Get("WWW-Authenticate"),
+			"Bearer ") {
 			t.Errorf("%s %s: no WWW-Authenticate", method, path)
 		}
 		return resp.StatusCode
@@ -320,9 +345,10 @@ func TestAuthentication(t *testing.T) {
 			"Basic " + token:      http.StatusUnauthorized,
 			token:                 http.StatusUnauthorized,
 			"Bearer " + edgeToken: map[access]int{operator: http.StatusForbidden}[r.who],
-			"Bearer " + ownToken:  map[bool]int{true: http.StatusForbidden}[r.who == operator || strings.Contains(path, "nobody")],
-			"Bearer " + token:     0,
-			"bearer " + token:     0,
+			"Bearer " + ownToken: map[bool]int{true: http.StatusForbidden}[r.who == operator ||
+				strings.Contains(path, "nobody")],
+			"Bearer " + token: 0,
+			"bearer " + token: 0,
 		} {
 			got := call(r.method, path, authorization)
 			switch {
@@ -331,7 +357,8 @@ func TestAuthentication(t *testing.T) {
 				if got != http.StatusOK {
 					t.Errorf("%s %s with %q: %d", r.method, path, authorization, got)
 				}
-			case want == 0 && (got == http.StatusUnauthorized || got == http.StatusForbidden || got == http.StatusTooManyRequests):
+			case want == 0 && (got == http.StatusUnauthorized || got == http.StatusForbidden ||
+				got == http.StatusTooManyRequests):
 				t.Errorf("%s %s with %q: %d", r.method, path, authorization, got)
 			case want != 0 && got != want:
 				t.Errorf("%s %s with %q: %d, want %d", r.method, path, authorization, got, want)
@@ -341,7 +368,8 @@ func TestAuthentication(t *testing.T) {
 	if got := call("GET", "/", ""); got != http.StatusOK {
 		t.Errorf("the page: %d", got)
 	}
-	if _, err := c.client("wrong-token-entirely").Status(t.Context()); !errors.Is(err, api.ErrUnauthorized) && !strings.Contains(err.Error(), "too many attempts") {
+	if _, err := c.client("wrong-token-entirely").Status(t.Context()); !errors.Is(err, api.ErrUnauthorized) &&
+		!strings.Contains(err.Error(), "too many attempts") {
 		t.Error(err)
 	}
 }
@@ -378,7 +406,8 @@ func TestWhoseToken(t *testing.T) {
 			var refused error
 			limit, stop := context.WithCancel(ctx)
 			defer stop()
-			err := c.Watch(limit, name, func(api.Update) error { return seen }, func(err error) { refused = err; stop() })
+			err := c.Watch(limit, name, func(api.Update) error { return seen },
+				func(err error) { refused = err; stop() })
 			if errors.Is(err, seen) {
 				return nil
 			}
@@ -423,7 +452,10 @@ func TestWhoseToken(t *testing.T) {
 
 func TestTokensDiffer(t *testing.T) {
 	for want, a := range map[string]Auth{
-		"":                             {Token: "a", EdgeToken: "b", Edges: map[string]string{"london": "c", "paris": "d"}},
+		"": {Token: "a", EdgeToken: "b", Edges: map[string]string{
+			"london": "c",
+			"paris":  "d",
+		}},
 		"auth.edgeToken is":            {Token: "a", EdgeToken: "a"},
 		"auth.edges.london is":         {Token: "a", Edges: map[string]string{"london": "a"}},
 		"the token of auth.edgeToken":  {EdgeToken: "b", Edges: map[string]string{"london": "b"}},
@@ -440,7 +472,8 @@ func TestTokensDiffer(t *testing.T) {
 func TestWithoutCredentials(t *testing.T) {
 	c := start(t, func(c *Config) { c.Auth = Auth{} })
 	for host, want := range map[string]int{
-		"localhost:4793": 200, "127.0.0.1": 200, "[::1]:4793": 200, "evil.example": 403, "10.0.0.1:4793": 403, "localhost.evil.example": 403,
+		"localhost:4793": 200, "127.0.0.1": 200, "[::1]:4793": 200, "evil.example": 403, "10.0.0.1:4793": 403,
+		"localhost.evil.example": 403,
 	} {
 		r := httptest.NewRequest("GET", "/v1/status", nil)
 		r.Host = host
@@ -475,23 +508,26 @@ func TestRefuses(t *testing.T) {
 		want                     int
 		detail                   string
 	}{
-		"no such call":        {"GET", "/v1/nothing", "", "", 404, "openapi.json"},
-		"wrong method":        {"PATCH", "/v1/flows", js, "{}", 405, "GET"},
-		"page is only read":   {"POST", "/", js, "{}", 405, ""},
-		"no such file":        {"GET", "/etc/passwd", "", "", 404, ""},
-		"not JSON by name":    {"POST", "/v1/edges", "text/plain", "{}", 415, "application/json"},
-		"no name":             {"POST", "/v1/edges", "", "{}", 415, "application/json"},
-		"empty":               {"POST", "/v1/edges", js, "", 400, "empty body"},
-		"not JSON":            {"POST", "/v1/edges", js, "{", 400, "JSON"},
-		"two":                 {"POST", "/v1/edges", js, "{}{}", 400, "more than one"},
-		"wrong type":          {"POST", "/v1/edges", js, `{"name":5}`, 400, "name"},
-		"array":               {"POST", "/v1/edges", js, `[]`, 400, "JSON"},
-		"deep":                {"POST", "/v1/edges", js, strings.Repeat("[", 20_000), 400, "JSON"},
-		"path 9 in a set":     {"PUT", "/v1/flows/10.9.0.7", js, `{"mode":"auto","paths":[9]}`, 400, "path 9"},
-		"path 9":              {"POST", "/v1/edges/a/report", js, `{"paths":[{"index":9}]}`, 422, "path 9"},
-		"bad edge":            {"POST", "/v1/edges", js, `{"name":"x","role":"boss"}`, 422, "role"},
-		"source is no peer":   {"POST", "/v1/edges/b/uplink", js, `{"observations":[{"time_ns":1}]}`, 422, "source"},
-		"oversize":            {"POST", "/v1/edges", js, `{"name":"` + strings.Repeat("x", 70_000) + `"}`, 413, "65536"},
+		"no such call":      {"GET", "/v1/nothing", "", "", 404, "openapi.json"},
+		"wrong method":      {"PATCH", "/v1/flows", js, "{}", 405, "GET"},
+		"page is only read": {"POST", "/", js, "{}", 405, ""},
+		"no such file":      {"GET", "/etc/passwd", "", "", 404, ""},
+		"not JSON by name":  {"POST", "/v1/edges", "text/plain", "{}", 415, "application/json"},
+		"no name":           {"POST", "/v1/edges", "", "{}", 415, "application/json"},
+		"empty":             {"POST", "/v1/edges", js, "", 400, "empty body"},
+		"not JSON":          {"POST", "/v1/edges", js, "{", 400, "JSON"},
+		"two":               {"POST", "/v1/edges", js, "{}{}", 400, "more than one"},
+		"wrong type":        {"POST", "/v1/edges", js, `{"name":5}`, 400, "name"},
+		"array":             {"POST", "/v1/edges", js, `[]`, 400, "JSON"},
+		"deep":              {"POST", "/v1/edges", js, strings.Repeat("[", 20_000), 400, "JSON"},
+		"path 9 in a set":   {"PUT", "/v1/flows/10.9.0.7", js, `{"mode":"auto","paths":[9]}`, 400, "path 9"},
+		"path 9":            {"POST", "/v1/edges/a/report", js, `{"paths":[{"index":9}]}`, 422, "path 9"},
+		"bad edge":          {"POST", "/v1/edges", js, `{"name":"x","role":"boss"}`, 422, "role"},
+		"source is no peer": {"POST", "/v1/edges/b/uplink", js, `{"observations":[{"time_ns":1}]}`, 422, "source"},
+		"oversize": {
+			"POST", "/v1/edges", js, `{"name":"` + strings.Repeat("x", 70_000) + `"}`, 413,
+			"65536",
+		},
 		"oversize after it":   {"POST", "/v1/edges", js, `{}` + strings.Repeat(" ", 70_000), 413, "65536"},
 		"unknown edge":        {"POST", "/v1/edges/x/report", js, `{"paths":[]}`, 404, "hello"},
 		"unknown edge, watch": {"GET", "/v1/edges/x/watch", "", "", 404, "hello"},
@@ -503,9 +539,18 @@ func TestRefuses(t *testing.T) {
 		"slip of the pen":     {"PUT", "/v1/flows/10.9.0.7", js, `{"mode":"off","path":[1]}`, 400, "path"},
 		"since":               {"GET", "/v1/decisions?since=-1", "", "", 422, "since"},
 		"limit":               {"GET", "/v1/decisions?limit=1001", "", "", 422, "limit"},
-		"no elimination":      {"POST", "/v1/edges/b/eliminations", js, `{"destination":"10.9.0.7","generation":1,"removed":[1],"remaining":[2]}`, 422, "0 eliminations"},
-		"of an unknown edge":  {"POST", "/v1/edges/x/eliminations", js, `{"eliminations":[{"destination":"10.9.0.7","generation":1,"removed":[1],"remaining":[2]}]}`, 404, "hello"},
-		"many eliminations":   {"POST", "/v1/edges/b/eliminations", js, `{"eliminations":[{}` + strings.Repeat(`,{}`, 256) + `]}`, 422, "257 eliminations"},
+		"no elimination": {
+			"POST", "/v1/edges/b/eliminations", js,
+			`{"destination":"10.9.0.7","generation":1,"removed":[1],"remaining":[2]}`, 422, "0 eliminations",
+		},
+		"of an unknown edge": {
+			"POST", "/v1/edges/x/eliminations", js,
+			`{"eliminations":[{"destination":"10.9.0.7","generation":1,"removed":[1],"remaining":[2]}]}`, 404, "hello",
+		},
+		"many eliminations": {
+			"POST", "/v1/edges/b/eliminations", js,
+			`{"eliminations":[{}` + strings.Repeat(`,{}`, 256) + `]}`, 422, "257 eliminations",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			req, err := http.NewRequestWithContext(t.Context(), r.method, c.URL+r.path, strings.NewReader(r.body))
@@ -529,7 +574,8 @@ func TestRefuses(t *testing.T) {
 				return
 			}
 			var p api.Problem
-			if err := json.Unmarshal(b, &p); err != nil || resp.Header.Get("Content-Type") != api.ProblemType || p.Status != r.want || p.Title == "" || p.Type == "" || !strings.Contains(p.Detail, r.detail) {
+			if err := json.Unmarshal(b, &p); err != nil || resp.Header.Get("Content-Type") != api.ProblemType ||
+				p.Status != r.want || p.Title == "" || p.Type == "" || !strings.Contains(p.Detail, r.detail) {
 				t.Errorf("%s %s, want %q", resp.Header.Get("Content-Type"), b, r.detail)
 			}
 		})
@@ -542,7 +588,8 @@ func TestRateLimit(t *testing.T) {
 	for i := range 6 {
 		_, err := op.Status(t.Context())
 		var p *api.Problem
-		if limited := errors.As(err, &p) && p.Status == http.StatusTooManyRequests && p.Temporary(); limited != (i == 5) {
+		if limited := errors.As(err, &p) && p.Status == http.StatusTooManyRequests &&
+			p.Temporary(); limited != (i == 5) {
 			t.Errorf("request %d: %v", i, err)
 		}
 	}
@@ -604,7 +651,10 @@ func TestLimiter(t *testing.T) {
 
 func TestPage(t *testing.T) {
 	c := start(t, nil)
-	for path, kind := range map[string]string{"/": "text/html", "/app.js": "text/javascript", "/style.css": "text/css"} {
+	for path, kind := range map[string]string{
+		"/": "text/html", "/app.js": "text/javascript",
+		"/style.css": "text/css",
+	} {
 		resp, err := c.Client().Get(c.URL + path)
 		if err != nil {
 			t.Fatal(err)
@@ -612,7 +662,8 @@ func TestPage(t *testing.T) {
 		b, _ := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
 		h := resp.Header
-		if resp.StatusCode != 200 || !strings.HasPrefix(h.Get("Content-Type"), kind) || !strings.Contains(h.Get("Content-Security-Policy"), "default-src 'none'") {
+		if resp.StatusCode != 200 || !strings.HasPrefix(h.Get("Content-Type"), kind) ||
+			!strings.Contains(h.Get("Content-Security-Policy"), "default-src 'none'") {
 			t.Errorf("%s: %d %v", path, resp.StatusCode, h)
 		}
 		for _, outside := range []string{"http://", "https://", "//cdn", "style=\"", "onclick"} {
@@ -634,7 +685,10 @@ func FuzzCalls(f *testing.F) {
 	c := start(f, nil)
 	c.hello()
 	calls := []struct{ method, path string }{
-		{"POST", "/v1/edges"}, {"POST", "/v1/edges/a/report"}, {"POST", "/v1/edges/b/uplink"}, {"POST", "/v1/edges/b/eliminations"}, {"PUT", "/v1/flows/10.9.0.7"},
+		{"POST", "/v1/edges"}, {"POST", "/v1/edges/a/report"}, {"POST", "/v1/edges/b/uplink"}, {
+			"POST",
+			"/v1/edges/b/eliminations",
+		}, {"PUT", "/v1/flows/10.9.0.7"},
 	}
 	f.Fuzz(func(t *testing.T, which uint8, body []byte) {
 		call := calls[int(which)%len(calls)]

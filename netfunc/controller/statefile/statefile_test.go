@@ -75,7 +75,8 @@ func TestDamaged(t *testing.T) {
 		var got state
 		there, err := f.Load(&got)
 		switch {
-		case there && err == nil && reflect.DeepEqual(got, state{"edge-a", []int{1, 2, 5}}) && strings.EqualFold(string(b), string(good)):
+		case there && err == nil && reflect.DeepEqual(got, state{"edge-a", []int{1, 2, 5}}) &&
+			strings.EqualFold(string(b), string(good)):
 			continue // JSON ignores the case of keys
 		case there || (!errors.Is(err, ErrDamaged) && !errors.Is(err, ErrNewer)):
 			t.Fatalf("%d: %+v, %v, %v of %s", i, got, there, err, b)

@@ -1,12 +1,11 @@
 //go:build linux
 
-// Package neighbour keeps what a packet needs to leave an edge over a path: the device, its
-// Ethernet address and that of the next hop.
+// Package neighbour tracks the link-layer state of an edge's paths: device, its Ethernet address
+// and that of the next hop.
 //
-// Packets that an eBPF program redirects pass by the kernel's neighbour subsystem, so nothing
-// resolves the next hop for them and nothing confirms it. The table does: it follows the
-// kernel's links and neighbours by netlink, and has the kernel resolve next hops that are
-// missing or old.
+// Packets redirected by an eBPF program bypass the kernel's neighbour subsystem, so nothing
+// resolves or confirms their next hop. The table does: it follows the kernel's links and neighbours
+// by netlink, and makes the kernel resolve missing or stale next hops.
 package neighbour
 
 import (
@@ -24,32 +23,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// refreshEvery is how often the table asks the kernel, notified or not: the kernel reports a
-// lost carrier up to a second late, netlink drops notifications under load, and next hops are to stay
-// resolved.
+// refreshEvery is the polling interval besides notifications: the kernel reports a lost carrier up
+// to a second late, netlink drops notifications under load, and next hops must stay resolved.
 const refreshEvery = 200 * time.Millisecond
 
-// valid are the states of a neighbour whose address can be used (NUD_VALID of the kernel).
+// valid combines the neighbour states with a usable address (the kernel's NUD_VALID).
 const valid = netlink.NUD_PERMANENT | netlink.NUD_NOARP | netlink.NUD_REACHABLE |
 	netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE
 
-// A Hop is where a path leaves the edge.
+// A Hop describes where a path leaves the edge.
 type Hop struct {
 	Path      int        // 1 to 8
 	Interface string     // device
-	Address   netip.Addr // of the next hop; zero: as Peer is routed through the device
+	Address   netip.Addr // of the next hop; zero = from the route to Peer through the device
 	Peer      netip.Addr // the other edge
 }
 
-// A State is what is known of a hop.
+// A State is the link-layer state of a hop.
 type State struct {
-	Interface int              // index of the device; 0 when there is none
+	Interface int              // index of the device; 0 if missing
 	Address   netip.Addr       // of the next hop
 	Source    net.HardwareAddr // of the device
-	NextHop   net.HardwareAddr // of the next hop; nil until it is resolved
-	Up        bool             // packets can leave
-	Problem   string           // why they cannot, in one sentence
-	Resolving bool             // the problem is that the next hop has not answered yet
+	NextHop   net.HardwareAddr // of the next hop; nil until resolved
+	Up        bool             // packets can be sent
+	Problem   string           // why not, in one sentence
+	Resolving bool             // the problem is an unresolved next hop
 }
 
 func (s State) equal(o State) bool {
@@ -60,15 +58,15 @@ func (s State) equal(o State) bool {
 // A Table follows the hops of an edge.
 type Table struct {
 	Hops      []Hop
-	Changed   func(Hop, State) // called by Run with every hop's first state and each other one
-	Namespace *netns.NsHandle  // whose devices they are; nil: those of the process
+	Changed   func(Hop, State) // called by Run with the initial state of every hop and each change
+	Namespace *netns.NsHandle  // of the devices; nil = the process's
 	Log       *slog.Logger
 
 	handle *netlink.Handle
 	states map[int]State // by path
 }
 
-// Run follows the hops until ctx ends. It fails only where netlink cannot be used at all.
+// Run follows the hops until ctx ends. It fails only if netlink is unavailable.
 func (t *Table) Run(ctx context.Context) error {
 	var err error
 	if t.Namespace != nil {
@@ -86,7 +84,7 @@ func (t *Table) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		t.Log.Warn("subscription to links and neighbours ended", "err", err)
+		t.Log.Warn("netlink subscription ended", "err", err)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -95,7 +93,7 @@ func (t *Table) Run(ctx context.Context) error {
 	}
 }
 
-// follow subscribes and keeps the states until the subscription breaks.
+// follow subscribes and updates the states until the subscription ends.
 func (t *Table) follow(ctx context.Context) error {
 	done := make(chan struct{})
 	broken := make(chan error, 2)
@@ -108,17 +106,23 @@ func (t *Table) follow(ctx context.Context) error {
 	}
 	defer func() {
 		close(done)
-		for range links { // the subscriptions end when nothing blocks them
+		for range links { // drained, the subscriptions can end
 		}
 		for range neighbours {
 		}
 	}()
-	if err := netlink.LinkSubscribeWithOptions(links, done, netlink.LinkSubscribeOptions{Namespace: t.Namespace, ErrorCallback: report}); err != nil {
+	if err := netlink.LinkSubscribeWithOptions(links, done, netlink.LinkSubscribeOptions{
+		Namespace:     t.Namespace,
+		ErrorCallback: report,
+	}); err != nil {
 		close(links)
 		close(neighbours)
 		return fmt.Errorf("links: %w", err)
 	}
-	if err := netlink.NeighSubscribeWithOptions(neighbours, done, netlink.NeighSubscribeOptions{Namespace: t.Namespace, ErrorCallback: report}); err != nil {
+	if err := netlink.NeighSubscribeWithOptions(neighbours, done, netlink.NeighSubscribeOptions{
+		Namespace:     t.Namespace,
+		ErrorCallback: report,
+	}); err != nil {
 		close(neighbours)
 		return fmt.Errorf("neighbours: %w", err)
 	}
@@ -153,7 +157,7 @@ func (t *Table) follow(ctx context.Context) error {
 	}
 }
 
-// refresh asks the kernel about the hops that which chooses, and reports changes.
+// refresh queries the kernel about the hops selected by which, and reports changes.
 func (t *Table) refresh(which func(Hop) bool) {
 	for _, h := range t.Hops {
 		if !which(h) {
@@ -168,7 +172,7 @@ func (t *Table) refresh(which func(Hop) bool) {
 	}
 }
 
-// look finds the state of a hop that was in state before.
+// look returns the state of a hop; before is its previous state.
 func (t *Table) look(h Hop, before State) State {
 	link, err := t.handle.LinkByName(h.Interface)
 	if err != nil {
@@ -205,9 +209,9 @@ func (t *Table) look(h Hop, before State) State {
 	case state&valid != 0 && len(address) == 6:
 		s.NextHop, s.Up = address, true
 	case state&netlink.NUD_FAILED != 0:
-		s.Problem = fmt.Sprintf("nobody answers for %s on interface %s", s.Address, h.Interface)
+		s.Problem = fmt.Sprintf("no answer for %s on interface %s", s.Address, h.Interface)
 	case before.Up && before.Interface == s.Interface && before.Address == s.Address:
-		// Forgotten by the kernel, which had no use for it, and being resolved again.
+		// The kernel dropped the unused entry; it is being resolved again.
 		s.NextHop, s.Up = before.NextHop, true
 	default:
 		s.Resolving = true
@@ -237,7 +241,7 @@ func (t *Table) route(h Hop, device int) (netip.Addr, error) {
 	return netip.Addr{}, errors.New("the route leaves through another interface")
 }
 
-// find returns the state and Ethernet address of a neighbour, NUD_NONE when there is none.
+// find returns the state and Ethernet address of a neighbour, NUD_NONE if unknown.
 func (t *Table) find(address netip.Addr, device int) (int, net.HardwareAddr, error) {
 	all, err := t.handle.NeighList(device, family(address))
 	if err != nil {
@@ -251,13 +255,13 @@ func (t *Table) find(address netip.Addr, device int) (int, net.HardwareAddr, err
 	return netlink.NUD_NONE, nil, nil
 }
 
-// resolve has the kernel ask for a neighbour, or confirm the one it has (NTF_USE).
+// resolve makes the kernel resolve or confirm a neighbour (NTF_USE).
 func (t *Table) resolve(address netip.Addr, device int) {
 	err := t.handle.NeighSet(&netlink.Neigh{
 		LinkIndex: device, Family: family(address), IP: address.AsSlice(), Flags: netlink.NTF_USE,
 	})
 	if err != nil {
-		t.Log.Debug("neighbour not asked for", "address", address, "err", err)
+		t.Log.Debug("cannot resolve neighbour", "address", address, "err", err)
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// wire is two namespaces and a cable between them.
+// wire is a cable between two namespaces.
 type wire struct {
 	t               *testing.T
 	near, far       *namespace.Namespace
@@ -83,10 +83,16 @@ func start(t *testing.T, hop Hop, prepare func(*wire)) *wire {
 			t.Fatal(err)
 		}
 	}
-	w.nearEnd, w.farEnd = namespace.End{Namespace: w.near, Device: "wan1"}, namespace.End{Namespace: w.far, Device: "wan1"}
+	w.nearEnd, w.farEnd = namespace.End{Namespace: w.near, Device: "wan1"}, namespace.End{
+		Namespace: w.far,
+		Device:    "wan1",
+	}
 	prepare(w)
 	fd := netns.NsHandle(w.near.FD())
-	table := &Table{Hops: []Hop{hop}, Namespace: &fd, Log: slog.New(slog.DiscardHandler), Changed: func(_ Hop, s State) { w.states <- s }}
+	table := &Table{
+		Hops: []Hop{hop}, Namespace: &fd, Log: slog.New(slog.DiscardHandler),
+		Changed: func(_ Hop, s State) { w.states <- s },
+	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- table.Run(ctx) }()
@@ -110,9 +116,18 @@ func TestTable(t *testing.T) {
 		near, far string // addresses
 		hop       Hop
 	}{
-		"IPv4, next hop configured": {"10.1.0.1/24", "10.1.0.2/24", Hop{Path: 1, Interface: "wan1", Address: netip.MustParseAddr("10.1.0.2")}},
-		"IPv4, peer on the link":    {"10.1.0.1/24", "10.1.0.2/24", Hop{Path: 1, Interface: "wan1", Peer: netip.MustParseAddr("10.1.0.2")}},
-		"IPv6":                      {"fd00::1/64", "fd00::2/64", Hop{Path: 1, Interface: "wan1", Address: netip.MustParseAddr("fd00::2")}},
+		"IPv4, next hop configured": {"10.1.0.1/24", "10.1.0.2/24", Hop{
+			Path: 1, Interface: "wan1",
+			Address: netip.MustParseAddr("10.1.0.2"),
+		}},
+		"IPv4, peer on the link": {"10.1.0.1/24", "10.1.0.2/24", Hop{
+			Path: 1, Interface: "wan1",
+			Peer: netip.MustParseAddr("10.1.0.2"),
+		}},
+		"IPv6": {"fd00::1/64", "fd00::2/64", Hop{
+			Path: 1, Interface: "wan1",
+			Address: netip.MustParseAddr("fd00::2"),
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := start(t, c.hop, func(*wire) {})
@@ -126,7 +141,8 @@ func TestTable(t *testing.T) {
 			if far := w.link(w.farEnd).Attrs().HardwareAddr; s.NextHop.String() != far.String() {
 				t.Errorf("next hop %s, want %s", s.NextHop, far)
 			}
-			if near := w.link(w.nearEnd).Attrs(); s.Source.String() != near.HardwareAddr.String() || s.Interface != near.Index {
+			if near := w.link(w.nearEnd).Attrs(); s.Source.String() != near.HardwareAddr.String() ||
+				s.Interface != near.Index {
 				t.Errorf("%+v, want source %s of device %d", s, near.HardwareAddr, near.Index)
 			}
 
@@ -154,7 +170,8 @@ func TestTable(t *testing.T) {
 			if s.Address.Is6() {
 				w.address(w.nearEnd, c.near)
 			}
-			w.until("up again with another address", func(s State) bool { return s.Up && s.NextHop.String() == other.String() })
+			w.until("up again with another address",
+				func(s State) bool { return s.Up && s.NextHop.String() == other.String() })
 
 			if err := w.near.Handle.LinkDel(w.link(w.nearEnd)); err != nil {
 				t.Fatal(err)
@@ -164,7 +181,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestGateway: a peer behind a router is reached by the router's address.
+// TestGateway: a peer behind a router is reached through the router.
 func TestGateway(t *testing.T) {
 	w := start(t, Hop{Path: 1, Interface: "wan1", Peer: netip.MustParseAddr("10.9.0.2")}, func(w *wire) {
 		if err := namespace.Connect(w.nearEnd, w.farEnd); err != nil {
@@ -173,9 +190,12 @@ func TestGateway(t *testing.T) {
 		w.address(w.nearEnd, "10.1.0.1/24")
 		w.address(w.farEnd, "10.1.0.254/24")
 	})
-	// Without a route the kernel takes the peer to be on the link.
+	// Without a route the kernel assumes the peer on the link.
 	w.until("no route", problem("10.9.0.2 is not resolved yet on interface wan1"))
-	route := &netlink.Route{LinkIndex: w.link(w.nearEnd).Attrs().Index, Gw: net.IPv4(10, 1, 0, 254), Dst: &net.IPNet{IP: net.IPv4(10, 9, 0, 0).To4(), Mask: net.CIDRMask(24, 32)}}
+	route := &netlink.Route{
+		LinkIndex: w.link(w.nearEnd).Attrs().Index, Gw: net.IPv4(10, 1, 0, 254),
+		Dst: &net.IPNet{IP: net.IPv4(10, 9, 0, 0).To4(), Mask: net.CIDRMask(24, 32)},
+	}
 	if err := w.near.Handle.RouteAdd(route); err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +205,7 @@ func TestGateway(t *testing.T) {
 	}
 }
 
-// TestSilent: a next hop that nobody has is a problem that says so.
+// TestSilent: a next hop that does not answer is reported.
 func TestSilent(t *testing.T) {
 	w := start(t, Hop{Path: 1, Interface: "wan1", Address: netip.MustParseAddr("10.1.0.77")}, func(w *wire) {
 		if err := namespace.Connect(w.nearEnd, w.farEnd); err != nil {
@@ -193,10 +213,10 @@ func TestSilent(t *testing.T) {
 		}
 		w.address(w.nearEnd, "10.1.0.1/24")
 	})
-	w.until("unanswered", problem("nobody answers for 10.1.0.77 on interface wan1"))
+	w.until("unanswered", problem("no answer for 10.1.0.77 on interface wan1"))
 }
 
-// TestForgotten: an entry that the kernel drops is resolved again, and until then used.
+// TestForgotten: an entry dropped by the kernel stays in use while it is resolved again.
 func TestForgotten(t *testing.T) {
 	w := start(t, Hop{Path: 1, Interface: "wan1", Address: netip.MustParseAddr("10.1.0.2")}, func(w *wire) {
 		if err := namespace.Connect(w.nearEnd, w.farEnd); err != nil {
@@ -208,7 +228,10 @@ func TestForgotten(t *testing.T) {
 	w.until("resolved", up)
 	index := w.link(w.nearEnd).Attrs().Index
 	for range 3 {
-		if err := w.near.Handle.NeighDel(&netlink.Neigh{LinkIndex: index, IP: net.IPv4(10, 1, 0, 2).To4()}); err != nil {
+		if err := w.near.Handle.NeighDel(&netlink.Neigh{
+			LinkIndex: index,
+			IP:        net.IPv4(10, 1, 0, 2).To4(),
+		}); err != nil {
 			t.Fatal(err)
 		}
 		select {
@@ -219,6 +242,6 @@ func TestForgotten(t *testing.T) {
 	}
 	list, err := w.near.Handle.NeighList(index, netlink.FAMILY_V4)
 	if err != nil || len(list) != 1 || list[0].State&valid == 0 {
-		t.Fatalf("the kernel's neighbours are %v (%v), want one that is resolved", list, err)
+		t.Fatalf("the kernel's neighbours are %v (%v), want one resolved", list, err)
 	}
 }

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package probe measures the paths between two edges: each sends small UDP packets over every
-// path and answers those of the other. It measures round-trip time, loss and whether a path
-// carries packets in both directions.
+// Package probe measures the paths between two edges: each sends small UDP packets over every path
+// and answers the other's. It measures round-trip time, loss and whether a path works in both
+// directions.
 package probe
 
 import (
@@ -14,19 +14,19 @@ import (
 	"time"
 )
 
-// A probe is the whole payload of a UDP datagram, network byte order:
+// A probe is the whole payload of a UDP datagram, in network byte order:
 //
 //	 0  magic "HCPR"
 //	 4  version u8 = 1
 //	 5  kind u8: 1 request, 2 answer
-//	 6  path u8: 1 to 8, as the requester counts
+//	 6  path u8: 1 to 8, numbered by the requester
 //	 7  reserved u8 = 0
-//	 8  session u64: random, of the requester's run
+//	 8  session u64: random, per run of the requester
 //	16  sequence u32
 //	20  dwell u32: nanoseconds between receipt of a request and its answer; 0 in requests
-//	24  HMAC-SHA256 over bytes 0 to 23, its first 16 bytes; zeros where no key is set
+//	24  HMAC-SHA256 over bytes 0 to 23, truncated to 16 bytes; zeros without a key
 //
-// An answer is as long as its request, so that nothing is amplified.
+// An answer has the length of its request, which rules out amplification.
 const (
 	size    = 40
 	signed  = 24
@@ -39,7 +39,7 @@ const (
 	answer  = 2
 )
 
-// errRefused: not a probe, or not of the peer with the key.
+// errRefused: not a probe, or not signed by the peer.
 var errRefused = errors.New("not a probe of the peer")
 
 type packet struct {

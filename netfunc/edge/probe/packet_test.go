@@ -52,7 +52,7 @@ func TestPacket(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever comes in, a packet that is taken is what its fields write.
+// FuzzParse: any accepted packet equals the encoding of its fields.
 func FuzzParse(f *testing.F) {
 	key := []byte("0123456789abcdef")
 	f.Add(packet{kind: request, path: 1, session: 1, sequence: 2}.append(nil, key))
@@ -61,7 +61,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, k := range [][]byte{nil, key} {
 			if p, err := parse(b, k); err == nil && !bytes.Equal(p.append(nil, k), b) {
-				t.Fatalf("%x was taken as %+v", b, p)
+				t.Fatalf("%x was accepted as %+v", b, p)
 			}
 		}
 	})

@@ -15,7 +15,7 @@ import (
 	"holocast/internal/testlog"
 )
 
-// A port that another program has is said once, and probing begins when it is free.
+// A port in use is logged once, and probing begins when it is free.
 func TestPortInUse(t *testing.T) {
 	taken, err := net.ListenUDP("udp4", &net.UDPAddr{})
 	if err != nil {
@@ -40,7 +40,7 @@ func TestPortInUse(t *testing.T) {
 			}
 		}
 	}
-	wait("it is said", func() bool { return said() > 0 })
+	wait("the warning", func() bool { return said() > 0 })
 	time.Sleep(2 * reopenAfter)
 	_ = taken.Close()
 	wait("probes are sent", func() bool { return p.Stats().Sent > 0 })

@@ -18,19 +18,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reopenAfter is the wait before a socket that failed is opened again: its device may come
-// back with another index.
+// reopenAfter is the delay before a failed socket is opened again: its device may return with
+// another index.
 const reopenAfter = 500 * time.Millisecond
 
-// A Prober measures one path, and answers the peer's probes on it. Its fields are not to be
-// changed once it runs.
+// A Prober measures one path, and answers the peer's probes on it. Its fields must not change while
+// it runs.
 type Prober struct {
 	Path      int            // 1 to 8
-	Interface string         // that the packets use, whatever the routing table says
-	Peer      netip.AddrPort // the other edge's address on this path; its port is ours as well
+	Interface string         // used regardless of the routing table
+	Peer      netip.AddrPort // the other edge's address on this path; both edges use its port
 	Every     time.Duration  // between probes
 	Timeout   time.Duration  // after which a probe counts as lost
-	Key       []byte         // shared with the peer; nil: probes are not authenticated
+	Key       []byte         // shared with the peer; nil = no authentication
 	Log       *slog.Logger
 
 	mu      sync.Mutex
@@ -52,7 +52,8 @@ func (p *Prober) Run(ctx context.Context) {
 		}
 		taken := errors.Is(err, unix.EADDRINUSE)
 		if taken && !warned {
-			log.Warn("the path is not probed, and not noticed when it dies: another program has the UDP port; end that, or set another probe.port at both edges",
+			log.Warn("path not probed, its failure would go unnoticed: the UDP port is in use; free it, or set "+
+				"another probe.port at both edges",
 				"port", p.Peer.Port())
 		} else {
 			log.Debug("probes interrupted", "err", err)
@@ -66,14 +67,14 @@ func (p *Prober) Run(ctx context.Context) {
 	}
 }
 
-// Stats returns what was found up to now.
+// Stats returns the current statistics.
 func (p *Prober) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.window.at(time.Now())
 }
 
-// run probes over one socket until ctx ends or the socket fails.
+// run probes with one socket until ctx ends or the socket fails.
 func (p *Prober) run(ctx context.Context) error {
 	conn, err := p.open(ctx)
 	if err != nil {
@@ -96,21 +97,25 @@ func (p *Prober) run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		p.mu.Lock()
-		b = packet{kind: request, path: uint8(p.Path), session: p.session, sequence: p.window.sending(time.Now())}.append(b[:0], p.Key)
+		b = packet{
+			kind: request, path: uint8(p.Path), session: p.session,
+			sequence: p.window.sending(time.Now()),
+		}.append(b[:0], p.Key)
 		p.mu.Unlock()
-		// A path that is down gives an error here; the probe is lost, and counted so.
+		// If the path is down this fails; the probe counts as lost.
 		if _, err := conn.WriteToUDPAddrPort(b, p.Peer); errors.Is(err, unix.ENODEV) || errors.Is(err, net.ErrClosed) {
 			return err
 		}
 	}
 }
 
-// open opens the socket of a path, which carries requests and answers of both edges.
+// open opens the socket of a path, for requests and answers of both edges.
 func (p *Prober) open(ctx context.Context) (*net.UDPConn, error) {
 	control := func(_, _ string, c syscall.RawConn) error {
 		var failed error
 		err := c.Control(func(fd uintptr) {
-			if failed = unix.SetsockoptString(int(fd), unix.SOL_SOCKET, unix.SO_BINDTODEVICE, p.Interface); failed == nil {
+			if failed = unix.SetsockoptString(int(fd), unix.SOL_SOCKET, unix.SO_BINDTODEVICE,
+				p.Interface); failed == nil {
 				failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)
 			}
 		})
@@ -128,7 +133,7 @@ func (p *Prober) open(ctx context.Context) (*net.UDPConn, error) {
 	return pc.(*net.UDPConn), nil
 }
 
-// receive takes answers and gives them, until the socket is closed or fails.
+// receive processes and sends answers until the socket is closed or fails.
 func (p *Prober) receive(conn *net.UDPConn) error {
 	b, oob, out := make([]byte, 256), make([]byte, 128), make([]byte, 0, size)
 	for {
@@ -153,18 +158,19 @@ func (p *Prober) receive(conn *net.UDPConn) error {
 			continue
 		}
 		in.kind, in.dwell = answer, time.Since(at)
-		_, _ = conn.WriteToUDPAddrPort(in.append(out[:0], p.Key), from) // lost is lost
+		_, _ = conn.WriteToUDPAddrPort(in.append(out[:0], p.Key), from) // a failure counts as loss
 	}
 }
 
-// received returns when the kernel received the packet of a control message, which tells
-// more of the path than when this process came to run.
+// received returns the kernel's receive timestamp from a control message, which excludes the
+// scheduling delay of this process.
 func received(oob []byte) time.Time {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err == nil {
 		for _, m := range messages {
 			if m.Header.Level == unix.SOL_SOCKET && m.Header.Type == unix.SCM_TIMESTAMPNS && len(m.Data) >= 16 {
-				return time.Unix(int64(binary.NativeEndian.Uint64(m.Data)), int64(binary.NativeEndian.Uint64(m.Data[8:])))
+				return time.Unix(int64(binary.NativeEndian.Uint64(m.Data)),
+					int64(binary.NativeEndian.Uint64(m.Data[8:])))
 			}
 		}
 	}

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// pair is two namespaces with one path between them.
+// pair is a path between two namespaces.
 type pair struct {
 	t         *testing.T
 	near, far namespace.End
@@ -59,11 +59,12 @@ func newPair(t *testing.T) *pair {
 	return p
 }
 
-// run starts a prober whose sockets are in the namespace of end, until stop is called.
+// run starts a prober with its sockets in the namespace of end; stop ends it.
 func (p *pair) run(end namespace.End, peer string, key []byte) (prober *Prober, stop func()) {
 	prober = &Prober{
-		Path: 1, Interface: "wan1", Peer: netip.MustParseAddrPort(peer), Every: 10 * time.Millisecond, Timeout: 100 * time.Millisecond,
-		Key: key, Log: slog.New(slog.DiscardHandler),
+		Path: 1, Interface: "wan1", Peer: netip.MustParseAddrPort(peer), Every: 10 * time.Millisecond,
+		Timeout: 100 * time.Millisecond,
+		Key:     key, Log: slog.New(slog.DiscardHandler),
 	}
 	ctx, cancel := context.WithCancel(p.t.Context())
 	var wg sync.WaitGroup
@@ -97,7 +98,8 @@ func TestProber(t *testing.T) {
 	key := []byte("0123456789abcdef")
 	p := newPair(t)
 	near, _ := p.run(p.near, "10.1.0.2:4791", key)
-	until(t, "nobody there", near, func(s Stats) bool { return s.Loss == 1 && s.Answered == 0 && s.Silent > 100*time.Millisecond })
+	until(t, "nobody there", near,
+		func(s Stats) bool { return s.Loss == 1 && s.Answered == 0 && s.Silent > 100*time.Millisecond })
 
 	far, stop := p.run(p.far, "10.1.0.1:4791", key)
 	for _, prober := range []*Prober{near, far} {
@@ -117,7 +119,7 @@ func TestProber(t *testing.T) {
 	}
 	stop()
 
-	// The device goes and comes back.
+	// The device goes down and up.
 	link, err := p.near.Link()
 	if err != nil {
 		t.Fatal(err)
@@ -130,5 +132,6 @@ func TestProber(t *testing.T) {
 	}
 	before := near.Stats().Answered
 	p.run(p.far, "10.1.0.1:4791", key)
-	until(t, "answers after the path came back", near, func(s Stats) bool { return s.Answered > before+10 && s.Silent < 100*time.Millisecond })
+	until(t, "answers after the path came back", near,
+		func(s Stats) bool { return s.Answered > before+10 && s.Silent < 100*time.Millisecond })
 }

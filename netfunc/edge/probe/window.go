@@ -4,10 +4,10 @@ package probe
 
 import "time"
 
-// remembered is how many probes loss and least round-trip time are taken over.
+// remembered is the number of probes for loss and minimum round-trip time.
 const remembered = 128
 
-// A window is the account of the newest probes of a path.
+// A window holds the newest probes of a path.
 type window struct {
 	timeout time.Duration
 	next    uint32 // sequence number of the next probe
@@ -15,8 +15,8 @@ type window struct {
 	stats   Stats
 }
 
-// recent is the greatest age of probes that count for the present state of a path. It is more than the
-// time that a lost probe takes to be known as such.
+// recent is the maximum age of probes for the present state of a path. It exceeds the time after
+// which a probe counts as lost.
 const recent = 2 * time.Second
 
 // sent is a probe.
@@ -26,21 +26,20 @@ type sent struct {
 	answered bool
 }
 
-// Stats is what the probes of a path found.
+// Stats are the statistics of a path's probes.
 type Stats struct {
-	RTT     time.Duration // of the last answer; 0: none yet
-	MinRTT  time.Duration // least of the newest 128 probes
-	BestRTT time.Duration // least ever
-	Loss    float64       // part of the newest 128 probes that was not answered in time, 0 to 1
-	// RecentRTT and RecentLoss are the mean and the part lost of the probes of the last
-	// two seconds.
+	RTT     time.Duration // of the last answer; 0 = none yet
+	MinRTT  time.Duration // minimum of the newest 128 probes
+	BestRTT time.Duration // minimum ever
+	Loss    float64       // fraction of the newest 128 probes not answered in time, 0 to 1
+	// RecentRTT is the mean, and RecentLoss the lost fraction, of the last two seconds' probes.
 	RecentRTT  time.Duration
 	RecentLoss float64
 
 	Sent, Answered uint64        // probes
-	Refused        uint64        // packets on the probe port that are no probes of the peer
-	LastAnswer     time.Time     // zero: none yet
-	Silent         time.Duration // since the first probe that no answer came after
+	Refused        uint64        // packets on the probe port that are not the peer's probes
+	LastAnswer     time.Time     // zero = none yet
+	Silent         time.Duration // since the first probe after the last answer
 }
 
 // sending returns the sequence number of a probe sent at now.
@@ -52,7 +51,8 @@ func (w *window) sending(now time.Time) uint32 {
 	return n
 }
 
-// answered takes the answer to probe n, that came at now after the peer held it for dwell.
+// answered processes the answer to probe n, received at now, which the peer held for dwell. It
+// reports whether the probe was still unanswered.
 func (w *window) answered(n uint32, now time.Time, dwell time.Duration) bool {
 	if uint64(w.next-n-1) >= min(remembered, w.stats.Sent) {
 		return false // forgotten, or never sent
@@ -61,7 +61,7 @@ func (w *window) answered(n uint32, now time.Time, dwell time.Duration) bool {
 	if p.answered {
 		return false
 	}
-	// Clocks are set now and then; a round trip takes some time.
+	// A clock adjustment must not yield a round trip below zero.
 	p.answered, p.rtt = true, max(now.Sub(p.at)-dwell, time.Microsecond)
 	w.stats.Answered++
 	w.stats.RTT = p.rtt
@@ -72,8 +72,7 @@ func (w *window) answered(n uint32, now time.Time, dwell time.Duration) bool {
 	return true
 }
 
-// at returns the account at a time. Probes younger than the timeout may still be answered
-// and are not yet counted as lost.
+// at returns the statistics at a time. Probes younger than the timeout do not count as lost yet.
 func (w *window) at(now time.Time) Stats {
 	s := w.stats
 	var all, late tally
@@ -99,7 +98,7 @@ func (w *window) at(now time.Time) Stats {
 	return s
 }
 
-// tally sums up probes that were answered or lost.
+// tally summarizes probes that were answered or lost.
 type tally struct {
 	answered, lost int
 	sum, least     time.Duration

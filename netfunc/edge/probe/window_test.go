@@ -23,18 +23,27 @@ func TestWindow(t *testing.T) {
 		},
 		"one answered": {
 			do:  func(w *window) { w.answered(w.sending(at(0)), at(30), 0) },
-			now: 100, want: Stats{Sent: 1, Answered: 1, RTT: ms(30), MinRTT: ms(30), BestRTT: ms(30), RecentRTT: ms(30), LastAnswer: at(30)},
+			now: 100, want: Stats{
+				Sent: 1, Answered: 1, RTT: ms(30), MinRTT: ms(30), BestRTT: ms(30), RecentRTT: ms(30),
+				LastAnswer: at(30),
+			},
 		},
 		"the peer's time is not the path's": {
 			do:  func(w *window) { w.answered(w.sending(at(0)), at(30), ms(10)) },
-			now: 100, want: Stats{Sent: 1, Answered: 1, RTT: ms(20), MinRTT: ms(20), BestRTT: ms(20), RecentRTT: ms(20), LastAnswer: at(30)},
+			now: 100, want: Stats{
+				Sent: 1, Answered: 1, RTT: ms(20), MinRTT: ms(20), BestRTT: ms(20), RecentRTT: ms(20),
+				LastAnswer: at(30),
+			},
 		},
 		"one of two lost": {
 			do: func(w *window) {
 				w.sending(at(0))
 				w.answered(w.sending(at(100)), at(120), 0)
 			},
-			now: 1100, want: Stats{Sent: 2, Answered: 1, RTT: ms(20), MinRTT: ms(20), BestRTT: ms(20), RecentRTT: ms(20), Loss: 0.5, RecentLoss: 0.5, LastAnswer: at(120)},
+			now: 1100, want: Stats{
+				Sent: 2, Answered: 1, RTT: ms(20), MinRTT: ms(20), BestRTT: ms(20),
+				RecentRTT: ms(20), Loss: 0.5, RecentLoss: 0.5, LastAnswer: at(120),
+			},
 		},
 		"silent since the first of three": {
 			do: func(w *window) {
@@ -43,37 +52,49 @@ func TestWindow(t *testing.T) {
 				w.sending(at(200))
 				w.sending(at(300))
 			},
-			now: 1150, want: Stats{Sent: 4, Answered: 1, RTT: ms(20), MinRTT: ms(20), BestRTT: ms(20), RecentRTT: ms(20), Loss: 0.5, RecentLoss: 0.5, LastAnswer: at(20), Silent: ms(1050)},
+			now: 1150, want: Stats{
+				Sent: 4, Answered: 1, RTT: ms(20), MinRTT: ms(20), BestRTT: ms(20),
+				RecentRTT: ms(20), Loss: 0.5, RecentLoss: 0.5, LastAnswer: at(20), Silent: ms(1050),
+			},
 		},
-		"better of late": {
+		"better recently": {
 			do: func(w *window) {
 				w.sending(at(0))
 				w.answered(w.sending(at(100)), at(150), 0)
 				w.answered(w.sending(at(3000)), at(3030), 0)
 			},
-			now: 3100, want: Stats{Sent: 3, Answered: 2, RTT: ms(30), MinRTT: ms(30), BestRTT: ms(30), Loss: 1. / 3, RecentRTT: ms(30), LastAnswer: at(3030)},
+			now: 3100, want: Stats{
+				Sent: 3, Answered: 2, RTT: ms(30), MinRTT: ms(30), BestRTT: ms(30), Loss: 1. / 3,
+				RecentRTT: ms(30), LastAnswer: at(3030),
+			},
 		},
 		"answered twice": {
 			do: func(w *window) {
 				n := w.sending(at(0))
 				w.answered(n, at(30), 0)
 				if w.answered(n, at(40), 0) {
-					t.Error("the second answer counted")
+					t.Error("a second answer counted")
 				}
 			},
-			now: 100, want: Stats{Sent: 1, Answered: 1, RTT: ms(30), MinRTT: ms(30), BestRTT: ms(30), RecentRTT: ms(30), LastAnswer: at(30)},
+			now: 100, want: Stats{
+				Sent: 1, Answered: 1, RTT: ms(30), MinRTT: ms(30), BestRTT: ms(30), RecentRTT: ms(30),
+				LastAnswer: at(30),
+			},
 		},
 		"never sent": {
 			do: func(w *window) {
 				if w.answered(0, at(10), 0) || w.answered(1<<31, at(10), 0) {
-					t.Error("an answer to nothing counted")
+					t.Error("an answer without a probe counted")
 				}
 			},
 			want: Stats{},
 		},
 		"a clock set back": {
 			do:  func(w *window) { w.answered(w.sending(at(100)), at(50), 0) },
-			now: 200, want: Stats{Sent: 1, Answered: 1, RTT: time.Microsecond, MinRTT: time.Microsecond, BestRTT: time.Microsecond, RecentRTT: time.Microsecond, LastAnswer: at(50)},
+			now: 200, want: Stats{
+				Sent: 1, Answered: 1, RTT: time.Microsecond, MinRTT: time.Microsecond,
+				BestRTT: time.Microsecond, RecentRTT: time.Microsecond, LastAnswer: at(50),
+			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -86,8 +107,7 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// TestForgotten: what is older than the newest 128 probes no longer counts, and the sequence
-// numbers go round.
+// TestForgotten: probes older than the newest 128 do not count, and sequence numbers wrap around.
 func TestForgotten(t *testing.T) {
 	w := &window{timeout: time.Second, next: 1<<32 - 200}
 	now := time.Unix(1_700_000_000, 0)
@@ -99,13 +119,13 @@ func TestForgotten(t *testing.T) {
 	if w.answered(first, now, 0) {
 		t.Error("a forgotten probe was answered")
 	}
-	for range 300 { // past the end of the numbers
+	for range 300 { // past the wrap-around
 		now = now.Add(100 * time.Millisecond)
 		if !w.answered(w.sending(now), now.Add(40*time.Millisecond), 0) {
-			t.Fatal("an answer was not taken")
+			t.Fatal("an answer was not accepted")
 		}
 	}
 	if s := w.at(now); s.Loss != 0 || s.MinRTT != 40*time.Millisecond || s.BestRTT != 20*time.Millisecond {
-		t.Errorf("%+v, want no loss, 40 ms of late and 20 ms ever", s)
+		t.Errorf("%+v, want no loss, 40 ms recently and 20 ms ever", s)
 	}
 }

@@ -10,12 +10,13 @@ import (
 )
 
 const (
-	// recall is the greatest age of observations that are sent again. It is the
-	// time after which it takes a flow without any for ended, by default.
+	// recall is the maximum age of observations sent again. It equals the controller's default time
+	// without packets after which a flow has ended.
 	recall = 10 * time.Second
-	// recalled is how many observations of a viewer are kept: by default more than make a flow live.
+	// recalled is the number of observations kept per viewer: by default more than make a flow
+	// live.
 	recalled = 8
-	// maxViewers are remembered; beyond that the one seen longest ago is forgotten.
+	// maxViewers limits the viewers remembered; beyond it the one seen longest ago is forgotten.
 	maxViewers = maxUplink / recalled
 )
 
@@ -27,7 +28,7 @@ type watched struct {
 	newest []api.Observation
 }
 
-// add takes in an observation made now.
+// add records an observation made now.
 func (r *recent) add(o api.Observation, now time.Time) {
 	if *r == nil {
 		*r = make(recent)
@@ -59,8 +60,8 @@ func (r *recent) forget() {
 	delete(*r, oldest)
 }
 
-// since returns the observations of the viewers that were seen after a time, oldest first, and
-// forgets the other viewers.
+// since returns the observations of viewers seen after a time, oldest first, and forgets the other
+// viewers.
 func (r *recent) since(after time.Time) (out []api.Observation) {
 	for source, v := range *r {
 		if v.seen.Before(after) {

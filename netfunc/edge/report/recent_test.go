@@ -27,9 +27,9 @@ func TestRecent(t *testing.T) {
 	}
 	out := r.since(start.Add((maxViewers + 8) * time.Millisecond))
 	if len(out) != 6 || out[0].Time != 10*(maxViewers+8) || out[5].Time != 10*(maxViewers+9)+2 {
-		t.Errorf("%+v, want those of the last two viewers in order", out)
+		t.Errorf("%+v, want the last two viewers' in order", out)
 	}
 	if len(r) != 2 {
-		t.Errorf("%d viewers are remembered that were not seen lately", len(r)-2)
+		t.Errorf("%d viewers are remembered that were not seen recently", len(r)-2)
 	}
 }

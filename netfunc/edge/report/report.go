@@ -1,6 +1,6 @@
-// Package report keeps an edge and its controller in touch: hello, heartbeats, what the uplink
-// monitor saw, eliminations, and the flows that the controller wants. A controller that
-// cannot be reached is retried with back-off; the edge goes on meanwhile.
+// Package report connects an edge with its controller: hello, heartbeats, uplink observations,
+// eliminations, and the controller's flows. It retries an unreachable controller with back-off
+// while the edge keeps working.
 package report
 
 import (
@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	// waiting observations beyond this displace the oldest.
+	// maxUplink limits undelivered observations; beyond it the oldest are dropped.
 	maxUplink = 4096
-	// batch is how many observations go into one call at most.
+	// batch limits the observations per call.
 	batch = 512
-	// heartbeat is the report interval where the controller gives none.
+	// heartbeat is the report interval if the controller gives none.
 	heartbeat = time.Second
 )
 
@@ -30,9 +30,9 @@ const (
 type Reporter struct {
 	Client *api.Client
 	Name   string                         // of the edge
-	Hello  func(context.Context) api.Edge // what the edge is, asked before each hello
-	Report func() api.Report              // what the edge counts, asked before each heartbeat
-	Update func(api.Update)               // applies what the controller wants; snapshots come first
+	Hello  func(context.Context) api.Edge // returns the edge's description, before each hello
+	Report func() api.Report              // returns a report, before each heartbeat
+	Update func(api.Update)               // applies an update; snapshots come first
 	Log    *slog.Logger
 
 	once  sync.Once
@@ -43,7 +43,7 @@ type Reporter struct {
 	mu           sync.Mutex
 	uplink       []api.Observation
 	recent       recent
-	eliminations map[netip.Addr]api.Elimination // the newest undelivered one of each destination
+	eliminations map[netip.Addr]api.Elimination // undelivered, merged per destination
 	status       Status
 }
 
@@ -51,14 +51,14 @@ type Reporter struct {
 type Status struct {
 	Connected bool      `json:"connected"`
 	Since     time.Time `json:"since"`           // of Connected
-	Error     string    `json:"error,omitempty"` // of the last failure while not connected
+	Error     string    `json:"error,omitempty"` // last failure, while not connected
 	Reports   uint64    `json:"reports"`         // delivered
 	Failures  uint64    `json:"failures"`        // calls that failed
-	// Uplink are the observations delivered, UplinkLost those given up.
+	// Uplink counts observations delivered, UplinkLost those dropped.
 	Uplink       uint64 `json:"uplink"`
 	UplinkLost   uint64 `json:"uplink_lost"`
 	Eliminations uint64 `json:"eliminations"` // delivered
-	Stale        uint64 `json:"stale"`        // eliminations that a newer path set had overtaken
+	Stale        uint64 `json:"stale"`        // eliminations refused for an outdated path set
 }
 
 func (r *Reporter) init() {
@@ -77,19 +77,19 @@ func (r *Reporter) Status() Status {
 	return r.status
 }
 
-// Soon has a report sent at once.
+// Soon requests an immediate report.
 func (r *Reporter) Soon() {
 	r.init()
 	wake(r.soon)
 }
 
-// Uplink reports a packet from a viewer to the controller at once.
+// Uplink reports a viewer's packet to the controller at once.
 func (r *Reporter) Uplink(o api.Observation) {
 	r.init()
 	r.mu.Lock()
 	r.recent.add(o, time.Now())
 	if !r.status.Connected {
-		r.status.UplinkLost++ // only the newest are of use by the time they are delivered
+		r.status.UplinkLost++ // only the newest are still useful on delivery
 		r.mu.Unlock()
 		return
 	}
@@ -102,8 +102,8 @@ func (r *Reporter) Uplink(o api.Observation) {
 	wake(r.seen)
 }
 
-// Eliminate reports paths to remove to the controller, until it is delivered. An undelivered
-// one of the same destination is merged with it.
+// Eliminate reports paths to remove until delivered. It is merged with an undelivered elimination
+// of the same destination.
 func (r *Reporter) Eliminate(e api.Elimination) {
 	r.init()
 	r.mu.Lock()
@@ -115,7 +115,7 @@ func (r *Reporter) Eliminate(e api.Elimination) {
 	wake(r.found)
 }
 
-// Run talks to the controller until ctx ends.
+// Run communicates with the controller until ctx ends.
 func (r *Reporter) Run(ctx context.Context) {
 	r.init()
 	var b api.Backoff
@@ -124,7 +124,7 @@ func (r *Reporter) Run(ctx context.Context) {
 		if err == nil {
 			b.Reset()
 			r.connected()
-			r.Log.Info("the controller knows this edge")
+			r.Log.Info("registered with the controller")
 			r.Update(api.Update{Snapshot: true, Flows: w.Flows})
 			err = r.session(ctx, time.Duration(w.ReportInterval)*time.Millisecond)
 		}
@@ -138,10 +138,10 @@ func (r *Reporter) Run(ctx context.Context) {
 	}
 }
 
-// Leave deregisters the edge at the controller, so that nothing is duplicated to it any more.
+// Leave deregisters the edge, which ends duplication to it.
 func (r *Reporter) Leave(ctx context.Context) error { return r.Client.Leave(ctx, r.Name) }
 
-// session talks until a call fails or ctx ends. It waits for all its goroutines.
+// session communicates until a call fails or ctx ends. It waits for all its goroutines.
 func (r *Reporter) session(ctx context.Context, every time.Duration) error {
 	if every <= 0 {
 		every = heartbeat
@@ -180,8 +180,8 @@ func (r *Reporter) reports(ctx context.Context, every time.Duration) error {
 	}
 }
 
-// observations sends what the uplink monitor sees, one call at a time: what comes during a
-// call goes with the next.
+// observations sends uplink observations, one call at a time: those made during a call go with the
+// next.
 func (r *Reporter) observations(ctx context.Context) error {
 	for {
 		select {
@@ -207,9 +207,9 @@ func (r *Reporter) observations(ctx context.Context) error {
 	}
 }
 
-// decisions delivers eliminations. One that fails stays for the next session.
+// decisions delivers eliminations. A failed one stays for the next session.
 func (r *Reporter) decisions(ctx context.Context) error {
-	wake(r.found) // those of an earlier session
+	wake(r.found) // for those of an earlier session
 	for {
 		select {
 		case <-ctx.Done():
@@ -234,8 +234,8 @@ func (r *Reporter) decisions(ctx context.Context) error {
 	}
 }
 
-// eliminated counts what became of an elimination. It returns an error where it is to be told
-// again later.
+// eliminated counts the result of an elimination. It returns an error if the elimination must be
+// sent again.
 func (r *Reporter) eliminated(e api.Elimination, err error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -245,10 +245,11 @@ func (r *Reporter) eliminated(e api.Elimination, err error) error {
 		r.status.Eliminations++
 	case errors.Is(err, api.ErrStale):
 		r.status.Stale++
-	case errors.Is(err, api.ErrUnknownEdge) || !errors.As(err, &problem) || problem.Temporary() || problem.Status == http.StatusUnauthorized:
+	case errors.Is(err, api.ErrUnknownEdge) || !errors.As(err, &problem) || problem.Temporary() ||
+		problem.Status == http.StatusUnauthorized:
 		return err
 	default:
-		// Refused for good: the flow is gone, or its operator decided otherwise.
+		// Refused for good: the flow is gone, or its operator changed the mode.
 		r.Log.Warn("elimination refused", "destination", e.Destination, "removed", e.Removed, "err", err)
 	}
 	if now := r.eliminations[e.Destination]; now.Generation == e.Generation && now.Removed == e.Removed {
@@ -257,7 +258,7 @@ func (r *Reporter) eliminated(e api.Elimination, err error) error {
 	return nil
 }
 
-// flows applies what the controller wants.
+// flows applies the controller's updates.
 func (r *Reporter) flows(ctx context.Context) error {
 	return r.Client.Watch(ctx, r.Name, func(u api.Update) error {
 		if u.Snapshot || len(u.Flows)+len(u.Removed) > 0 {
@@ -267,8 +268,8 @@ func (r *Reporter) flows(ctx context.Context) error {
 	}, func(err error) { r.Log.Debug("watch interrupted", "err", err) })
 }
 
-// connected begins a session. A controller that just started knows nothing of the viewers
-// that fell silent before: the newest observations of each are sent again.
+// connected begins a session. A restarted controller does not know recently silent viewers: the
+// newest observations of each are sent again.
 func (r *Reporter) connected() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -277,7 +278,7 @@ func (r *Reporter) connected() {
 	wake(r.seen)
 }
 
-// lost notes a failure, and logs the first after each connection.
+// lost records a failure, and logs the first after each connection.
 func (r *Reporter) lost(err error) {
 	r.mu.Lock()
 	was := r.status
@@ -290,7 +291,7 @@ func (r *Reporter) lost(err error) {
 	r.uplink = r.uplink[:0]
 	r.mu.Unlock()
 	if was.Connected || was.Error != err.Error() {
-		r.Log.Warn("no controller; going on without", "err", err)
+		r.Log.Warn("controller unreachable, continuing without it", "err", err)
 	}
 }
 
@@ -300,7 +301,7 @@ func (r *Reporter) count(f func(*Status)) {
 	f(&r.status)
 }
 
-// wake makes the reader of c run, now or when it next looks.
+// wake wakes the reader of c, now or when it next waits.
 func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// controller answers as the real one does, and remembers what it was told.
+// controller is a fake controller that records the calls.
 type controller struct {
 	t       *testing.T
 	address string
@@ -36,18 +36,21 @@ type controller struct {
 	calls        int // about eliminations
 	left         bool
 	refuse       map[string]*api.Problem     // by the last element of the path
-	refuseOne    map[netip.Addr]*api.Problem // eliminations of destinations
+	refuseOne    map[netip.Addr]*api.Problem // eliminations by destination
 	updates      chan api.Update
 }
 
 func newController(t *testing.T) *controller {
-	c := &controller{t: t, address: "127.0.0.1:0", every: 20, refuse: map[string]*api.Problem{}, updates: make(chan api.Update, 16)}
+	c := &controller{
+		t: t, address: "127.0.0.1:0", every: 20, refuse: map[string]*api.Problem{},
+		updates: make(chan api.Update, 16),
+	}
 	c.start()
 	t.Cleanup(c.stop)
 	return c
 }
 
-// start listens, again on the same port after stop; what edges said is forgotten.
+// start listens, on the same port after stop, and forgets the edges.
 func (c *controller) start() {
 	c.t.Helper()
 	ln, err := net.Listen("tcp", c.address)
@@ -64,7 +67,8 @@ func (c *controller) start() {
 		c.told(w, r, "report", &api.Report{}, func(v any) { c.reports++; c.last = *v.(*api.Report) })
 	})
 	mux.HandleFunc("POST /v1/edges/london/uplink", func(w http.ResponseWriter, r *http.Request) {
-		c.told(w, r, "uplink", &api.Uplink{}, func(v any) { c.uplink = append(c.uplink, v.(*api.Uplink).Observations...) })
+		c.told(w, r, "uplink", &api.Uplink{},
+			func(v any) { c.uplink = append(c.uplink, v.(*api.Uplink).Observations...) })
 	})
 	mux.HandleFunc("POST /v1/edges/london/eliminations", func(w http.ResponseWriter, r *http.Request) {
 		var told api.Eliminations
@@ -107,7 +111,7 @@ func (c *controller) stop() {
 	c.mu.Unlock()
 }
 
-// told reads what a request says into v and takes it, unless it is to be refused.
+// told decodes a request into v and calls take, unless the call is to be refused.
 func (c *controller) told(w http.ResponseWriter, r *http.Request, call string, v any, take func(any)) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,12 +148,12 @@ func (c *controller) until(what string, ok func() bool) {
 	}
 }
 
-// start runs a reporter; updates are what it was told.
+// start runs a reporter; updates receives its updates.
 func start(t *testing.T, c *controller) (r *Reporter, updates chan api.Update) {
 	return startWith(t, c, func(*Reporter) {})
 }
 
-// startWith does something with the reporter before it runs.
+// startWith calls do with the reporter before it runs.
 func startWith(t *testing.T, c *controller, do func(*Reporter)) (r *Reporter, updates chan api.Update) {
 	client, err := api.NewClient(api.Options{URL: "http://" + c.address, Timeout: 2 * time.Minute})
 	if err != nil {
@@ -188,10 +192,13 @@ func TestConversation(t *testing.T) {
 	}
 	c.until("uplink", func() bool { return len(c.uplink) == 1000 })
 	if !slices.IsSortedFunc(c.uplink, func(a, b api.Observation) int { return int(a.Time - b.Time) }) {
-		t.Error("observations came out of order")
+		t.Error("observations arrived out of order")
 	}
 
-	r.Eliminate(api.Elimination{Destination: viewer, Generation: 3, Removed: pathset.Of(2), Remaining: pathset.Of(1, 3)})
+	r.Eliminate(api.Elimination{
+		Destination: viewer, Generation: 3, Removed: pathset.Of(2),
+		Remaining: pathset.Of(1, 3),
+	})
 	c.until("elimination", func() bool { return len(c.eliminations) == 1 && c.eliminations[0].Generation == 3 })
 
 	c.updates <- api.Update{Flows: []api.Flow{{Destination: viewer, Paths: pathset.Of(1, 3), Generation: 3}}}
@@ -208,7 +215,7 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-// TestSoon: a report that is due does not wait for the interval.
+// TestSoon: an immediate report does not wait for the interval.
 func TestSoon(t *testing.T) {
 	c := newController(t)
 	c.every = 3_600_000
@@ -219,7 +226,7 @@ func TestSoon(t *testing.T) {
 	}
 }
 
-// TestControllerRestarts: an edge says hello again, and what it could not tell is told then.
+// TestControllerRestarts: the edge registers again and delivers its pending messages.
 func TestControllerRestarts(t *testing.T) {
 	c := newController(t)
 	r, updates := start(t, c)
@@ -237,8 +244,14 @@ func TestControllerRestarts(t *testing.T) {
 	for i := range 20 {
 		r.Uplink(api.Observation{Time: int64(i), Source: request})
 	}
-	r.Eliminate(api.Elimination{Destination: viewer, Generation: 3, Removed: pathset.Of(2), Remaining: pathset.Of(1, 3)})
-	r.Eliminate(api.Elimination{Destination: viewer, Generation: 3, Removed: pathset.Of(3), Remaining: pathset.Of(1), Single: true})
+	r.Eliminate(api.Elimination{
+		Destination: viewer, Generation: 3, Removed: pathset.Of(2),
+		Remaining: pathset.Of(1, 3),
+	})
+	r.Eliminate(api.Elimination{
+		Destination: viewer, Generation: 3, Removed: pathset.Of(3), Remaining: pathset.Of(1),
+		Single: true,
+	})
 	c.start()
 	if u := <-updates; !u.Snapshot {
 		t.Errorf("%+v came before a snapshot", u)
@@ -247,7 +260,7 @@ func TestControllerRestarts(t *testing.T) {
 	if e := c.eliminations[0]; e.Removed != pathset.Of(2, 3) || e.Remaining != pathset.Of(1) || !e.Single {
 		t.Errorf("%+v, want both eliminations in one", e)
 	}
-	// The controller is to know the viewer, even if nothing is seen of it any more.
+	// The controller learns of the viewer even if it has fallen silent.
 	c.until("the newest observations", func() bool { return len(c.uplink) == recalled })
 	if c.uplink[0].Time != 20-recalled || c.uplink[recalled-1].Time != 19 {
 		t.Errorf("observations %+v", c.uplink)
@@ -258,7 +271,7 @@ func TestControllerRestarts(t *testing.T) {
 	c.until("a second hello", func() bool { return c.hellos == 2 })
 }
 
-// TestForgotten: an edge that the controller does not know says hello again.
+// TestForgotten: an edge unknown to the controller registers again.
 func TestForgotten(t *testing.T) {
 	c := newController(t)
 	_, updates := start(t, c)
@@ -276,8 +289,14 @@ func TestRefused(t *testing.T) {
 		problem *api.Problem
 		status  func(Status) bool
 	}{
-		"stale":   {&api.Problem{Type: api.TypeStale, Title: "stale", Status: 409}, func(s Status) bool { return s.Stale == 1 && s.Connected }},
-		"no flow": {&api.Problem{Type: api.TypeUnknownFlow, Title: "unknown flow", Status: 404}, func(s Status) bool { return s.Stale == 0 && s.Connected }},
+		"stale": {
+			&api.Problem{Type: api.TypeStale, Title: "stale", Status: 409},
+			func(s Status) bool { return s.Stale == 1 && s.Connected },
+		},
+		"no flow": {
+			&api.Problem{Type: api.TypeUnknownFlow, Title: "unknown flow", Status: 404},
+			func(s Status) bool { return s.Stale == 0 && s.Connected },
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newController(t)
@@ -291,23 +310,25 @@ func TestRefused(t *testing.T) {
 				return len(r.eliminations) == 0
 			})
 			c.until("status", func() bool { return p.status(r.Status()) })
-			c.until("reports go on", func() bool { return c.reports > 3 && c.hellos == 1 })
+			c.until("further reports", func() bool { return c.reports > 3 && c.hellos == 1 })
 		})
 	}
 }
 
-// TestTogether: outcomes that wait go in one call, and one that is refused does not hold up
-// the others.
+// TestTogether: pending outcomes go in one call, and a refused one does not delay the others.
 func TestTogether(t *testing.T) {
 	c := newController(t)
 	gone := netip.MustParseAddr("10.9.1.7")
 	c.refuseOne = map[netip.Addr]*api.Problem{gone: {Type: api.TypeUnknownFlow, Title: "unknown flow", Status: 404}}
 	r, _ := startWith(t, c, func(r *Reporter) {
 		for i := range 300 {
-			r.Eliminate(api.Elimination{Destination: netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}), Generation: 1, Removed: pathset.Of(2)})
+			r.Eliminate(api.Elimination{
+				Destination: netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}),
+				Generation:  1, Removed: pathset.Of(2),
+			})
 		}
 	})
-	c.until("all were told", func() bool { return len(c.eliminations) == 300 })
+	c.until("all delivered", func() bool { return len(c.eliminations) == 300 })
 	c.until("status", func() bool { s := r.Status(); return s.Eliminations == 299 && s.Connected })
 	if c.calls != 2 {
 		t.Errorf("%d calls", c.calls)
@@ -319,7 +340,7 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// TestToken: a wrong token is said, and not the end.
+// TestToken: a wrong token is reported and retried.
 func TestToken(t *testing.T) {
 	c := newController(t)
 	c.refuse["edges"] = &api.Problem{Title: "Unauthorized", Status: 401, Detail: "the token is wrong"}

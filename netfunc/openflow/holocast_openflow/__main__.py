@@ -1,4 +1,4 @@
-"""The launcher: holocast_openflow CONFIG. os-ken has none since osken-manager went."""
+"""The launcher: holocast_openflow CONFIG. os-ken no longer ships one."""
 
 import argparse
 import logging
@@ -22,7 +22,7 @@ LOG = logging.getLogger("holocast_openflow")
 def main() -> int:
     """Run until SIGINT or SIGTERM."""
     options = argparse.ArgumentParser(prog="holocast_openflow", description="Duplicates packets on OpenFlow switches.")
-    options.add_argument("config", type=Path, help="configuration file; openflow.yaml is an example")
+    options.add_argument("config", type=Path, help="configuration file; see openflow.yaml")
     options.add_argument("--verbose", action="store_true", help="log calls and OpenFlow messages too")
     arguments = options.parse_args()
     logging.basicConfig(level=logging.DEBUG if arguments.verbose else logging.INFO,
@@ -38,7 +38,7 @@ def main() -> int:
     cfg.CONF(args=[], project="holocast_openflow", default_config_files=[])
     cfg.CONF.set_override("ofp_listen_host", conf.openflow[0])
     cfg.CONF.set_override("ofp_tcp_listen_port", conf.openflow[1])
-    # Without echo requests a switch that vanished would stay connected for ever.
+    # Echo requests detect a switch that vanished.
     cfg.CONF.set_override("echo_request_interval", 5.0)
     cfg.CONF.set_override("maximum_unreplied_echo_requests", 2)
     manager = app_manager.AppManager.get_instance()
@@ -56,9 +56,9 @@ def main() -> int:
     LOG.info("REST on %s:%d, OpenFlow on %s:%d", *server.server_address[:2], *conf.openflow)
 
     def stop(number: int, _: FrameType | None) -> None:
-        LOG.info("%s: the switches keep their rules", signal.Signals(number).name)
-        # Nothing is left to do: the state is written when it changes, and os-ken's
-        # threads cannot be stopped from outside.
+        LOG.info("%s: stopping, the switches keep their rules", signal.Signals(number).name)
+        # Exit at once: the state is written on every change, and os-ken's threads cannot be stopped
+        # from outside.
         os._exit(0)
 
     signal.signal(signal.SIGTERM, stop)

@@ -1,4 +1,4 @@
-"""The configuration file. See openflow.yaml, which has every setting."""
+"""The configuration file. openflow.yaml lists every setting."""
 
 import dataclasses
 import ipaddress
@@ -17,15 +17,15 @@ MODES = ("auto", "duplicate", "redirect", "off")
 
 
 class ConfigError(Exception):
-    """One sentence that names the setting that is wrong."""
+    """An error of one sentence that names the wrong setting."""
 
 
 @dataclass(frozen=True)
 class Port:
-    """Where a path begins or ends at a switch."""
+    """The end of a path at a switch."""
 
     number: int
-    mac: str | None = None  # next hop, if that is a router; None leaves the MACs alone
+    mac: str | None = None  # next hop if it is a router; None keeps the MACs
 
 
 @dataclass(frozen=True)
@@ -38,33 +38,33 @@ class Switch:
 
     @property
     def default(self) -> int:
-        """The path of packets that are not to be duplicated."""
+        """The path of packets that are not duplicated."""
         return min(self.paths)
 
 
 @dataclass(frozen=True)
 class Trigger:
-    """When a flow is in trouble (section III.A, steps 1 and 2). Times are seconds."""
+    """Conditions that start duplication (section III.A, steps 1 and 2). Times in seconds."""
 
     interval: float = 0.150  # between two uplink packets of a viewer; longer ones count
-    count: int = 3  # this many running
-    silence: float = 0.450  # of a live flow; 0 = does not count
-    merge: float = 0.010  # packets that follow another so soon belong to it
+    count: int = 3  # that many in a row
+    silence: float = 0.450  # of a live flow; 0 = ignored
+    merge: float = 0.010  # packets that follow another this closely count as one
     live: int = 5  # packets that make a flow live
 
 
 @dataclass(frozen=True)
 class TLS:
-    """Certificates of the REST server, PEM files."""
+    """TLS files of the REST server, PEM."""
 
     certificate: str
     key: str
-    client_ca: str | None = None  # asks clients for a certificate (mTLS)
+    client_ca: str | None = None  # requires client certificates (mTLS)
 
 
 @dataclass(frozen=True)
 class Config:
-    """What the configuration file says."""
+    """The parsed configuration."""
 
     sender: Switch
     receiver: Switch | None  # None: the paths end at an eBPF edge
@@ -77,11 +77,11 @@ class Config:
     mode: str = "auto"
     uplink: tuple[int, int] = (200, 300)  # bytes of the IP packet
     trigger: Trigger = field(default_factory=Trigger)
-    report: float = 1.0  # seconds between reports of an edge; it is lost after three
-    rearm: float = 1.0  # seconds from a start, or the single path, to the next trigger
-    end: float = 10.0  # seconds without uplink after which a flow has ended
-    forget: float = 300.0  # and after which it is forgotten
-    flows: int = 256  # at most
+    report: float = 1.0  # seconds between reports of an edge; lost after three
+    rearm: float = 1.0  # seconds from start or single path to the next trigger
+    end: float = 10.0  # seconds without uplink until a flow has ended
+    forget: float = 300.0  # seconds until it is forgotten
+    flows: int = 256  # maximum
 
 
 def load(path: Path) -> Config:
@@ -94,7 +94,7 @@ def load(path: Path) -> Config:
 
 
 def parse(settings: object) -> Config:
-    """Check settings as YAML has them."""
+    """Validate settings parsed from YAML."""
     top = _Section("", settings)
     sender, receiver = _switch(top.section("sender")), None
     if top.has("receiver"):
@@ -138,7 +138,10 @@ def parse(settings: object) -> Config:
 def _check(c: Config) -> Config:
     t = c.trigger
     for wrong, sentence in (
-        (not c.token and not (c.tls and c.tls.client_ca), "token, tokenFile or tls.clientCA must be set: every call needs one"),
+        (
+            not c.token and not (c.tls and c.tls.client_ca),
+            "token, tokenFile or tls.clientCA must be set: every call needs one",
+        ),
         (bool(c.token) and bool(re.search(r"\s", c.token or "")), "token contains white space"),
         (c.mode not in MODES, f"mode {c.mode!r} is not one of {', '.join(MODES)}"),
         (not 20 <= c.uplink[0] <= c.uplink[1] <= 9000, "uplink.min and uplink.max must be from 20 to 9000 bytes"),
@@ -157,7 +160,7 @@ def _check(c: Config) -> Config:
 
 
 class _Section:
-    """A mapping of the file; what is not asked for is unknown."""
+    """A mapping of the file; settings not read are unknown."""
 
     def __init__(self, name: str, settings: object) -> None:
         if not isinstance(settings, dict):

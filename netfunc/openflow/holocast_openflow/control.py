@@ -1,4 +1,4 @@
-"""The engine as the threads of switches, REST calls and the clock share it."""
+"""The engine, shared by the threads of switches, REST calls and the clock."""
 
 import json
 import logging
@@ -17,24 +17,26 @@ from .policy import Effects, Engine, Flow
 LOG = logging.getLogger(__name__)
 
 TICK = 0.02  # seconds
-BACKLOG = 256  # updates that a watcher may be behind
+BACKLOG = 256  # undelivered updates per watcher
 
 
 class Watcher:
     """One watch stream."""
 
     def __init__(self, edge: str) -> None:
-        """Watch for an edge."""
+        """Watch an edge's flows."""
         self.edge = edge
         self.updates: queue.Queue[Json | None] = queue.Queue(BACKLOG)
-        self.known: set[str] = set()  # destinations that it was told of
+        self.known: set[str] = set()  # destinations sent to it
 
 
 class Control:
-    """Runs an engine. Every use of it goes through act()."""
+    """Runs an engine. All access goes through act()."""
 
-    def __init__(self, conf: Config, route: Callable[[list[Flow]], None], forget: Callable[[list[object]], None]) -> None:
-        """Take what tells the switch of flows that changed, and of those that ended."""
+    def __init__(
+        self, conf: Config, route: Callable[[list[Flow]], None], forget: Callable[[list[object]], None]
+    ) -> None:
+        """Take the callbacks that update the switch: for changed flows and for ended ones."""
         started = time.time() - time.monotonic()
         self.conf = conf
         self.started = time.time()
@@ -47,7 +49,7 @@ class Control:
 
     @contextmanager
     def act(self) -> Iterator[tuple[Engine, float]]:
-        """Hold the engine, and do afterwards what it wants to be done."""
+        """Lock the engine, and carry out its effects afterwards."""
         with self._lock:
             try:
                 yield self._engine, time.monotonic()
@@ -55,7 +57,7 @@ class Control:
                 self._do(self._engine.take())
 
     def watch(self, edge: str) -> Watcher:
-        """Begin a watch stream; its first update is a snapshot."""
+        """Open a watch stream; its first update is a snapshot."""
         with self.act() as (engine, now):
             engine.edge(edge)
             watcher = Watcher(edge)
@@ -66,12 +68,12 @@ class Control:
         return watcher
 
     def unwatch(self, watcher: Watcher) -> None:
-        """End a watch stream."""
+        """Close a watch stream."""
         with self._lock, suppress(ValueError):
             self._watchers.remove(watcher)
 
     def run(self) -> None:
-        """Move the time on, for ever."""
+        """Run the clock forever."""
         while True:
             time.sleep(TICK)
             with self.act() as (engine, now):
@@ -83,7 +85,14 @@ class Control:
         if effects.removed:
             self._forget(list(effects.removed))
         for d in effects.decisions:
-            LOG.info("%s %s: %s → %s: %s", d["kind"], d.get("destination", d.get("edge", "")), d["from"], d["to"], d["reason"])
+            LOG.info(
+                "%s %s: %s → %s: %s",
+                d["kind"],
+                d.get("destination", d.get("edge", "")),
+                d["from"],
+                d["to"],
+                d["reason"],
+            )
         if effects.flows or effects.removed:
             self._tell(effects)
         if effects.decisions or effects.removed:
@@ -111,7 +120,7 @@ class Control:
                 update["flows"] = list(update["flows"].values())
             try:
                 watcher.updates.put_nowait(update)
-            except queue.Full:  # it begins anew with a snapshot
+            except queue.Full:  # it restarts with a snapshot
                 self._watchers.remove(watcher)
                 with suppress(queue.Empty):
                     watcher.updates.get_nowait()
@@ -125,7 +134,7 @@ class Control:
             with self.act() as (engine, now):
                 engine.restore(now, json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError) as e:
-            LOG.warning("state %s is not used: %s", path, e)
+            LOG.warning("ignoring invalid state %s: %s", path, e)
 
     def _save(self) -> None:
         path, text = self.conf.state, json.dumps(self._engine.state(), indent=1)
@@ -139,6 +148,6 @@ class Control:
                 os.fsync(f.fileno())
             temporary.replace(path)
         except OSError as e:
-            LOG.error("state %s is not written: %s", path, e)
+            LOG.error("cannot write state %s: %s", path, e)
             return
         self._saved = text

@@ -21,26 +21,26 @@ MAX_ELIMINATIONS = 256
 
 
 class Refused(Exception):
-    """A call that is answered by a problem (RFC 9457); detail is one sentence."""
+    """An error response (RFC 9457); detail is one sentence."""
 
     def __init__(self, status: int, detail: str, kind: str = "about:blank") -> None:
-        """Take the HTTP status, the sentence, and the type."""
+        """Take the HTTP status, the detail, and the type."""
         super().__init__(detail)
         self.status, self.detail, self.kind = status, detail, kind
 
 
 @dataclass(frozen=True)
 class PathReport:
-    """A path as an edge sees it."""
+    """A path as seen by an edge."""
 
     up: bool
-    rtt: float = 0.0  # ms; 0 = not known
-    answers: bool = True  # to probes, some of them
+    rtt: float = 0.0  # ms; 0 = unknown
+    answers: bool = True  # some probes were answered
 
 
 @dataclass(frozen=True)
 class Hello:
-    """An edge that registers."""
+    """The hello of an edge."""
 
     name: str
     role: str
@@ -64,7 +64,7 @@ class Elimination:
 
 @dataclass(frozen=True)
 class Observation:
-    """A packet that an edge's uplink monitor saw."""
+    """A packet seen by an edge's uplink monitor."""
 
     time: float  # seconds, on the edge's clock
     source: Address
@@ -77,7 +77,7 @@ def hello(body: Json) -> Hello:
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
         raise Refused(400, "name is not 1 to 64 letters, digits, '.', '_' or '-'")
     if role == "sender":
-        raise Refused(400, "the sender is an OpenFlow switch here: this controller takes receivers only")
+        raise Refused(400, "this controller accepts only receivers: the sender is an OpenFlow switch")
     if role not in ("receiver", "both"):
         raise Refused(400, "role is not receiver or both")
     prefixes = body.get("behind") or []
@@ -116,7 +116,7 @@ def eliminations(body: Json) -> list[Elimination]:
 
 
 def elimination(body: Json) -> Elimination:
-    """Parse one of POST /v1/edges/{name}/eliminations."""
+    """Parse one elimination of POST /v1/edges/{name}/eliminations."""
     generation = body.get("generation")
     if type(generation) is not int:
         raise Refused(400, "generation is not a whole number")
@@ -129,7 +129,9 @@ def elimination(body: Json) -> Elimination:
     if not isinstance(rewards, list) or len(rewards) > paths.MAX_PATHS:
         raise Refused(400, f"rewards is not an array of up to {paths.MAX_PATHS}")
     reason = re.sub(r"[^\x20-\x7e\u00a0-\uffff]", " ", str(body.get("reason") or ""))[:200]
-    return Elimination(address(body.get("destination")), generation, removed, remaining, body.get("single") is True, rewards, reason)
+    return Elimination(
+        address(body.get("destination")), generation, removed, remaining, body.get("single") is True, rewards, reason
+    )
 
 
 def observations(body: Json) -> list[Observation]:
@@ -150,7 +152,7 @@ def observations(body: Json) -> list[Observation]:
 
 
 def setting(body: Json) -> tuple[str, Paths]:
-    """Parse PUT /v1/flows/{destination}: the mode and the paths allowed, none for all."""
+    """Parse PUT /v1/flows/{destination}: mode and allowed paths, none = all."""
     mode = body.get("mode")
     if mode not in MODES:
         raise Refused(400, f"mode is not one of {', '.join(MODES)}")

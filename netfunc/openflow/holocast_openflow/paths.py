@@ -1,4 +1,4 @@
-"""Path sets and how packets are marked with the path that they take."""
+"""Path sets, and the DSCP marks of paths."""
 
 from collections.abc import Iterable
 
@@ -14,12 +14,12 @@ def codepoint(path: int) -> int:
 
 
 def parse(indices: object, where: str) -> Paths:
-    """Return a path set from JSON or YAML; ValueError in one sentence if it is none."""
+    """Parse a path set from JSON or YAML; ValueError has one sentence."""
     if not isinstance(indices, list) or not all(type(i) is int and 1 <= i <= MAX_PATHS for i in indices):
         raise ValueError(f"{where} is not an array of numbers from 1 to {MAX_PATHS}")
     return frozenset(indices)
 
 
 def name(paths: Iterable[int]) -> str:
-    """Write a path set as "1+2+5", the empty one as "none"."""
+    """Format a path set as "1+2+5", the empty one as "none"."""
     return "+".join(str(i) for i in sorted(paths)) or "none"

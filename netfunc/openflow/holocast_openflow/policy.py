@@ -1,8 +1,8 @@
-"""Decides which paths the packets of each flow take. A state machine without I/O.
+"""Selects the paths of each flow: a state machine without I/O.
 
 armed → (trigger) duplicating → (elimination) trimmed → (one path left) single → armed.
-The time is a parameter of every event: seconds on a clock that does not go back. What
-is to be done about events is taken from the engine afterwards.
+Every event takes the time as a parameter, in seconds on a monotonic clock. The caller
+then takes the effects from the engine.
 """
 
 from collections import deque
@@ -13,21 +13,33 @@ from typing import Any
 
 from . import paths as pathset
 from .config import Config
-from .messages import STALE, UNKNOWN_EDGE, UNKNOWN_FLOW, Address, Elimination, Hello, Json, Observation, PathReport, Refused, address
+from .messages import (
+    STALE,
+    UNKNOWN_EDGE,
+    UNKNOWN_FLOW,
+    Address,
+    Elimination,
+    Hello,
+    Json,
+    Observation,
+    PathReport,
+    Refused,
+    address,
+)
 from .paths import NONE, Paths
 from .trigger import Meter
 
 KEPT_DECISIONS = 1024
-LOST_AFTER = 3  # reports that may be missing
+LOST_AFTER = 3  # missed reports
 MAX_EDGES = 64
 MAX_VIEWERS = 64  # behind one address
 
-RESTING = {"off": "off"}  # state of a flow left to the default path, by mode; else armed
+RESTING = {"off": "off"}  # state of a flow on the default path, by mode; else armed
 
 
 @dataclass
 class Edge:
-    """An edge that said hello."""
+    """A registered edge."""
 
     hello: Hello
     paths: dict[int, PathReport]
@@ -45,8 +57,8 @@ class Flow:
     mode: str
     since: str
     state: str = "armed"
-    allowed: Paths = NONE  # none stands for all
-    paths: Paths = NONE  # none: the default path, unmarked
+    allowed: Paths = NONE  # empty = all
+    paths: Paths = NONE  # empty = the default path, unmarked
     generation: int = 0
     by_operator: bool = False
     applied: bool = False
@@ -54,26 +66,26 @@ class Flow:
     receiver: str | None = None
     moved: float = float("-inf")
     seen: float = 0.0
-    orphaned: float = 0.0  # since when no receiver is there
-    futile: int = -1  # generation of which a trigger without effect was told
+    orphaned: float = 0.0  # since when it has had no receiver
+    futile: int = -1  # last generation with a recorded trigger without effect
     meters: dict[tuple[str, int], Meter] = field(default_factory=dict)
 
 
 @dataclass
 class Effects:
-    """What is to be done about events."""
+    """Pending results of events."""
 
-    flows: list[Flow] = field(default_factory=list)  # made or changed
-    rerouted: list[Flow] = field(default_factory=list)  # whose paths the switch must be told
+    flows: list[Flow] = field(default_factory=list)  # created or changed
+    rerouted: list[Flow] = field(default_factory=list)  # path sets to send to the switch
     removed: list[Address] = field(default_factory=list)
     decisions: list[Json] = field(default_factory=list)
 
 
 class Engine:
-    """Holds flows and edges. Not for several threads at a time."""
+    """Holds flows and edges. Not thread-safe."""
 
     def __init__(self, conf: Config, wall: Callable[[float], float]) -> None:
-        """Take the configuration, and what converts our clock to UNIX time."""
+        """Take the configuration and the conversion from our clock to UNIX time."""
         self.conf = conf
         self.wall = wall
         self.edges: dict[str, Edge] = {}
@@ -84,14 +96,14 @@ class Engine:
         self.effects = Effects()
 
     def take(self) -> Effects:
-        """Return what is to be done, and forget it."""
+        """Return and clear the pending effects."""
         out, self.effects = self.effects, Effects()
         return out
 
-    # Events of the switches
+    # Switch events
 
     def observe(self, now: float, observer: str, seen: Observation) -> None:
-        """Take in an uplink packet."""
+        """Process an uplink packet."""
         flow = self.flows.get(seen.source)
         if flow is None:
             if len(self.flows) >= self.conf.flows or not any(seen.source in n for n in self.conf.towards):
@@ -106,27 +118,31 @@ class Engine:
             self._fire(now, flow, why)
 
     def ports(self, now: float, dpid: int, up: Paths) -> None:
-        """Take in which paths' ports are up at a switch."""
+        """Record which paths' ports are up at a switch."""
         was = self.up.get(dpid)
         if was == up:
             return
         self.up[dpid] = up
-        self._decide(now, None, "path", f"switch {dpid:#x} has paths {pathset.name(up)} up", before=was or NONE, after=up)
+        self._decide(
+            now, None, "path", f"switch {dpid:#x} has paths {pathset.name(up)} up", before=was or NONE, after=up
+        )
         self._follow(now)
 
     def installed(self, destination: Address, version: int) -> None:
-        """Take in that the switch has a path set in force."""
+        """Record that a path set is in force at the switch."""
         flow = self.flows.get(destination)
         if flow and flow.version == version and not flow.applied:
             flow.applied = True
             self.effects.flows.append(flow)
 
     def tick(self, now: float) -> None:
-        """Look for what is due. To be called every 20 ms or so."""
+        """Process deadlines. Call it every 20 ms or so."""
         for name, edge in self.edges.items():
             if not edge.lost and now - edge.heard > LOST_AFTER * self.conf.report:
                 edge.lost = True
-                self._decide(now, None, "edge", f"edge {name} is lost: no report for {now - edge.heard:.1f} s", edge=name)
+                self._decide(
+                    now, None, "edge", f"edge {name} is lost: no report for {now - edge.heard:.1f} s", edge=name
+                )
                 self._follow(now)
         for flow in list(self.flows.values()):
             self._tick(now, flow)
@@ -139,24 +155,24 @@ class Engine:
             raise Refused(503, f"there are {MAX_EDGES} edges")
         stamp = self.stamp(now)
         self.edges[h.name] = Edge(h, h.paths, stamp, stamp, now)
-        self._decide(now, None, "edge", f"edge {h.name} said hello as {h.role}", edge=h.name)
+        self._decide(now, None, "edge", f"edge {h.name} registered as {h.role}", edge=h.name)
         self._follow(now)
 
     def report(self, now: float, name: str, reports: dict[int, PathReport]) -> None:
-        """Take in an edge's heartbeat."""
+        """Process an edge's heartbeat."""
         edge = self.edge(name)
         edge.paths, edge.reported, edge.heard, edge.lost = reports, self.stamp(now), now, False
         self._follow(now)
 
     def leave(self, now: float, name: str) -> None:
-        """Take an edge out."""
+        """Remove an edge."""
         self.edge(name)
         del self.edges[name]
         self._decide(now, None, "edge", f"edge {name} left", edge=name)
         self._follow(now)
 
     def eliminate(self, now: float, name: str, e: Elimination) -> Flow:
-        """Take in an outcome of Algorithm 1 (steps 4 to 6)."""
+        """Process an outcome of Algorithm 1 (steps 4 to 6)."""
         self.edge(name)
         flow = self.flows.get(e.destination)
         if flow is None:
@@ -164,22 +180,29 @@ class Engine:
         if flow.receiver != name:
             raise Refused(409, f"edge {name} is not the receiver of the flow to {flow.destination}")
         if e.generation != flow.generation or not flow.paths:
-            raise Refused(409, f"the generation is no longer in force: it is {flow.generation}", STALE)
+            raise Refused(409, f"the generation is not in force: current is {flow.generation}", STALE)
         if flow.mode != "auto":
             raise Refused(409, f"the flow's mode is {flow.mode}: its paths are not eliminated")
         left = flow.paths & e.remaining if e.single else flow.paths - e.removed
         if not left:
             raise Refused(409, "the elimination would leave no path")
         if left != flow.paths:
-            why = e.reason or f"path {pathset.name(flow.paths - left)} brought nothing in time during a window"
+            why = e.reason or f"path {pathset.name(flow.paths - left)} delivered nothing in time during a window"
             single = len(left) == 1
             self._move(
-                now, flow, "single" if single else "trimmed", left, "single" if single else "trim", why, edge=name, rewards=e.rewards
+                now,
+                flow,
+                "single" if single else "trimmed",
+                left,
+                "single" if single else "trim",
+                why,
+                edge=name,
+                rewards=e.rewards,
             )
         return flow
 
     def set(self, now: float, destination: Address, mode: str, allowed: Paths) -> Flow:
-        """Do what an operator wants of a flow."""
+        """Apply an operator's setting to a flow."""
         flow = self.flows.get(destination)
         if flow is None:
             if len(self.flows) >= self.conf.flows:
@@ -199,29 +222,29 @@ class Engine:
         return flow
 
     def edge(self, name: str) -> Edge:
-        """Return an edge; Refused if it did not say hello."""
+        """Return an edge; Refused if it is not registered."""
         if name not in self.edges:
-            raise Refused(404, f"no edge {name[:64]} said hello", UNKNOWN_EDGE)
+            raise Refused(404, f"edge {name[:64]} is not registered: say hello first", UNKNOWN_EDGE)
         return self.edges[name]
 
     # Decisions
 
     def _fire(self, now: float, flow: Flow, why: str) -> None:
-        """Act on the trigger: start over all paths, also out of a set that turned out too small."""
+        """Handle the trigger: start over all paths, also from a set that proved too small."""
         if now - flow.moved < self.conf.rearm or flow.mode in ("off", "duplicate"):
             return
         usable = self._usable(flow)
         if flow.mode == "redirect":
             self._redirect(now, flow, usable, why)
         elif flow.receiver is None:
-            self._futile(now, flow, f"{why}, but no receiver is there that removes duplicates")
+            self._futile(now, flow, f"{why}, but no receiver removes duplicates")
         elif usable <= flow.paths:
             self._futile(now, flow, f"{why}, but no other path is up")
         else:
             self._move(now, flow, "duplicating" if len(usable) > 1 else "single", usable, "start", why)
 
     def _futile(self, now: float, flow: Flow, why: str) -> None:
-        """Write down, once for each generation, that the trigger could do nothing."""
+        """Record, once per generation, a trigger without effect."""
         if flow.futile != flow.generation:
             flow.futile = flow.generation
             self._decide(now, flow, "trigger", why, before=flow.paths, after=flow.paths)
@@ -235,7 +258,14 @@ class Engine:
             return
         best = min(rtts, key=lambda i: (rtts[i], i))
         if flow.paths != {best}:
-            self._move(now, flow, "redirected", frozenset({best}), "redirect", f"{why}: path {best} has the least RTT, {rtts[best]:.1f} ms")
+            self._move(
+                now,
+                flow,
+                "redirected",
+                frozenset({best}),
+                "redirect",
+                f"{why}: path {best} has the least RTT, {rtts[best]:.1f} ms",
+            )
 
     def _tick(self, now: float, flow: Flow) -> None:
         for meter in flow.meters.values():
@@ -243,10 +273,16 @@ class Engine:
             if why:
                 self._fire(now, flow, why)
                 return
-        if len(flow.paths) > 1 and flow.mode != "duplicate" and flow.receiver is None and now - flow.orphaned > self.conf.end:
-            self._move(now, flow, "armed", NONE, "stop", "no receiver is left that removes duplicates")
+        if (
+            len(flow.paths) > 1
+            and flow.mode != "duplicate"
+            and flow.receiver is None
+            and now - flow.orphaned > self.conf.end
+        ):
+            self._move(now, flow, "armed", NONE, "stop", "no receiver removes duplicates")
         if flow.state == "single" and now - flow.moved >= self.conf.rearm:
-            self._move(now, flow, "armed", flow.paths, "rearm", f"path {pathset.name(flow.paths)} is left, the trigger is armed")
+            why = f"path {pathset.name(flow.paths)} carries the flow; the trigger is re-armed"
+            self._move(now, flow, "armed", flow.paths, "rearm", why)
         if now - flow.seen >= self.conf.end and not flow.by_operator:
             if flow.paths or flow.meters:
                 flow.meters.clear()
@@ -256,7 +292,7 @@ class Engine:
                 self.effects.removed.append(flow.destination)
 
     def _follow(self, now: float) -> None:
-        """Bring the flows in line with edges and ports that changed."""
+        """Adapt the flows to changed edges and ports."""
         for flow in self.flows.values():
             receiver = self._receiver(flow.destination)
             if receiver != flow.receiver:
@@ -272,19 +308,20 @@ class Engine:
                 self._move(now, flow, state, left, "trim", f"path {pathset.name(flow.paths - usable)} is lost")
 
     def _usable(self, flow: Flow) -> Paths:
-        """Return the paths that are allowed, and up as far as is known."""
+        """Return the allowed paths that are not known to be down."""
         usable = frozenset(self.conf.sender.paths)
         for up in self.up.values():
             usable &= up
         edge = self.edges.get(flow.receiver or "")
         if edge:
-            # A switch answers no probes. Where another edge does, a path without answers is dead.
+            # Switches answer no probes. If the peer is an edge that does, a path without answers is
+            # dead.
             answers = any(p.answers for p in edge.paths.values())
             usable -= {i for i, p in edge.paths.items() if not p.up or (answers and not p.answers)}
         return usable & flow.allowed if flow.allowed else usable
 
     def _receiver(self, destination: Address) -> str | None:
-        """Return the edge with the longest prefix that the destination is behind."""
+        """Return the edge whose behind has the longest prefix for the destination."""
         best, found = -1, None
         for name, edge in sorted(self.edges.items()):
             for network in edge.hello.behind:
@@ -305,7 +342,7 @@ class Engine:
     def _move(self, now: float, flow: Flow, state: str, to: Paths, kind: str, why: str, **more: Any) -> None:
         before = flow.paths
         if to - before:
-            # The time, so that generations grow also over a restart without state.
+            # Based on the time, generations also grow across a restart without state.
             flow.generation = max(flow.generation + 1, int(self.wall(now) * 1000))
         if state != flow.state:
             flow.state, flow.since = state, self.stamp(now)
@@ -318,7 +355,9 @@ class Engine:
         self.effects.flows.append(flow)
         self._decide(now, flow, kind, why, before=before, after=to, **more)
 
-    def _decide(self, now: float, flow: Flow | None, kind: str, why: str, before: Paths = NONE, after: Paths = NONE, **more: Any) -> None:
+    def _decide(
+        self, now: float, flow: Flow | None, kind: str, why: str, before: Paths = NONE, after: Paths = NONE, **more: Any
+    ) -> None:
         self.sequence += 1
         d: Json = {"sequence": self.sequence, "time": self.stamp(now), "kind": kind, "reason": why}
         if flow is not None:
@@ -327,14 +366,14 @@ class Engine:
         self.decisions.append(d)
         self.effects.decisions.append(d)
 
-    # What the world sees
+    # JSON views
 
     def stamp(self, now: float) -> str:
-        """Return a time as JSON has it."""
+        """Format a time for JSON."""
         return datetime.fromtimestamp(self.wall(now), UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
     def flow_json(self, now: float, flow: Flow) -> Json:
-        """Return a flow as netfunc/api has it."""
+        """Return a flow in the format of netfunc/api."""
         out: Json = {
             "destination": str(flow.destination),
             "mode": flow.mode,
@@ -355,13 +394,13 @@ class Engine:
         return out
 
     def edge_json(self, edge: Edge) -> Json:
-        """Return an edge as netfunc/api has it."""
+        """Return an edge in the format of netfunc/api."""
         return edge.hello.json | {"lost": edge.lost, "since": edge.since, "reported": edge.reported}
 
     # Restarts
 
     def state(self) -> Json:
-        """Return what is kept over a restart."""
+        """Return the persistent state."""
         return {
             "flows": [
                 {"destination": str(f.destination), "mode": f.mode, "allowed": sorted(f.allowed), "state": f.state,
@@ -371,10 +410,12 @@ class Engine:
         }  # fmt: skip
 
     def restore(self, now: float, state: Json) -> None:
-        """Bring a new engine to a state; ValueError if there is something impossible in it."""
+        """Restore a state into a new engine; ValueError if it is invalid."""
         try:
             for kept in state["flows"]:
-                flow = Flow(address(kept["destination"]), str(kept["mode"]), self.stamp(now), seen=now, moved=now, orphaned=now)
+                flow = Flow(
+                    address(kept["destination"]), str(kept["mode"]), self.stamp(now), seen=now, moved=now, orphaned=now
+                )
                 flow.state, flow.generation = str(kept["state"]), int(kept["generation"])
                 flow.allowed = pathset.parse(kept["allowed"], "allowed")
                 flow.paths = pathset.parse(kept["paths"], "paths") & frozenset(self.conf.sender.paths)
@@ -383,4 +424,4 @@ class Engine:
                 self.flows[flow.destination] = flow
                 self.effects.rerouted.append(flow)
         except (KeyError, TypeError, Refused) as e:
-            raise ValueError(f"the state is not one that was written by this program: {e}") from e
+            raise ValueError(f"not a state of this program: {e}") from e

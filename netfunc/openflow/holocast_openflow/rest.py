@@ -1,4 +1,4 @@
-"""The REST contract of netfunc/api, as far as receivers and operators need it."""
+"""The REST interface of netfunc/api, as far as receivers and operators need it."""
 
 import hmac
 import json
@@ -20,19 +20,19 @@ from .policy import Engine
 LOG = logging.getLogger(__name__)
 
 MAX_BODY = 1 << 20
-MAX_CALLS = 64  # at a time, watch streams among them
+MAX_CALLS = 64  # concurrent connections, including watch streams
 KEEP_ALIVE = 5.0  # seconds between lines of a watch stream
-IDLE = 30.0  # seconds that a connection may be silent
+IDLE = 30.0  # seconds of silence before a connection is closed
 
 
 def problem(e: Refused) -> Json:
-    """Problem details of RFC 9457."""
+    """Return problem details (RFC 9457)."""
     return {"type": e.kind, "title": HTTPStatus(e.status).phrase, "status": e.status, "detail": e.detail}
 
 
 def outcome(engine: Engine, now: float, name: str, e: Elimination) -> Json:
-    """Say what became of an elimination: the flow as it is then, or why it was refused."""
-    engine.edge(name)  # the whole call is refused to an unknown one
+    """Return the outcome of an elimination: the resulting flow, or the reason for refusal."""
+    engine.edge(name)  # an unknown edge fails the whole call
     try:
         return {"destination": str(e.destination), "flow": engine.flow_json(now, engine.eliminate(now, name, e))}
     except Refused as refused:
@@ -40,14 +40,14 @@ def outcome(engine: Engine, now: float, name: str, e: Elimination) -> Json:
 
 
 class Server(ThreadingHTTPServer):
-    """Answers calls, each in its thread."""
+    """Answers each call in its own thread."""
 
     daemon_threads = True
     allow_reuse_address = True
     request_queue_size = MAX_CALLS
 
     def __init__(self, conf: Config, control: Control) -> None:
-        """Listen; OSError if that is not possible."""
+        """Listen; OSError if that fails."""
         self.conf, self.control = conf, control
         self.slots = threading.BoundedSemaphore(MAX_CALLS)
         self.tls: ssl.SSLContext | None = None
@@ -61,14 +61,14 @@ class Server(ThreadingHTTPServer):
         super().__init__(conf.listen, Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection if there are not too many."""
+        """Serve a connection within the limit."""
         if self.slots.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Shake hands in the connection's own thread."""
+        """Perform the TLS handshake in the connection's own thread."""
         try:
             request.settimeout(IDLE)
             if self.tls:
@@ -81,7 +81,7 @@ class Server(ThreadingHTTPServer):
             self.slots.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say what went wrong without a trace for clients that went away."""
+        """Log errors without a trace for clients that disconnected."""
         LOG.debug("call from %s failed", client_address, exc_info=True)
 
 
@@ -93,7 +93,7 @@ class Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def handle_one_request(self) -> None:
-        """Take connections that end as they are."""
+        """Ignore how connections end."""
         try:
             super().handle_one_request()
         except OSError:
@@ -118,7 +118,11 @@ class Handler(BaseHTTPRequestHandler):
             raise
         except Exception:
             LOG.exception("%s %s", self.command, self.path)
-            self._send(500, {"type": "about:blank", "title": "Internal Server Error", "status": 500}, "application/problem+json")
+            self._send(
+                500,
+                {"type": "about:blank", "title": "Internal Server Error", "status": 500},
+                "application/problem+json",
+            )
         else:
             if isinstance(answer, dict):
                 self._send(200, answer)
@@ -126,7 +130,7 @@ class Handler(BaseHTTPRequestHandler):
                 self._send(204, None)
 
     def _call(self, body: Json) -> Json | bool | None:
-        """Do a call. The answer is JSON, None for none, True if it was written already."""
+        """Execute a call. Return JSON, None for no content, or True if the response was already written."""
         url = urlsplit(self.path)
         parts = [unquote(p) for p in url.path.strip("/").split("/")]
         control = self.control
@@ -168,12 +172,13 @@ class Handler(BaseHTTPRequestHandler):
                     return engine.flow_json(now, engine.set(now, messages.address(destination), mode, allowed))
                 case "GET", ["v1", "status"]:
                     return self._status(engine.sequence, len(engine.edges), len(engine.flows), engine.stamp(now))
-        raise Refused(404, f"there is no {self.command} {url.path[:80]}")
+        raise Refused(404, f"unknown call {self.command} {url.path[:80]}")
 
     def _status(self, sequence: int, edges: int, flows: int, now: str) -> Json:
         t = self.control.conf.trigger
         return {
-            "version": "openflow", "now": now, "edges": edges, "flows": flows, "sequence": sequence, "mode": self.control.conf.mode,
+            "version": "openflow", "now": now, "edges": edges, "flows": flows, "sequence": sequence,
+            "mode": self.control.conf.mode,
             "trigger": {"interval_ms": t.interval * 1000, "count": t.count, "silence_ms": t.silence * 1000},
         }  # fmt: skip
 
@@ -212,7 +217,7 @@ class Handler(BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "0")
         if not length.isdecimal() or int(length) > MAX_BODY or self.headers.get("Transfer-Encoding"):
             self.close_connection = True
-            raise Refused(413, f"the body must be given with its length, at most {MAX_BODY} bytes")
+            raise Refused(413, f"the body needs a Content-Length of at most {MAX_BODY} bytes")
         raw = self.rfile.read(int(length))
         if not raw:
             return {}
@@ -234,5 +239,5 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(raw)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Leave calls to the debug log."""
+        """Log calls at level debug."""
         LOG.debug("%s %s", self.address_string(), format % args)

@@ -19,7 +19,7 @@ from .messages import Address
 from .paths import Paths, codepoint
 
 COOKIE = 0x486F6C6F63617374  # "Holocast"
-CAPTURE = 128  # bytes of an uplink packet that the controller gets
+CAPTURE = 128  # bytes of an uplink packet sent to the controller
 
 DEFAULT, PATH, FLOW = 10, 20, 30  # priorities
 
@@ -27,11 +27,11 @@ _ETHERNET = 14
 _CHECK_PKT_LARGER = 49
 _NXM_NX_REG0 = 0x00010004
 
-Message = Any  # os-ken has no types
+Message = Any  # os-ken is untyped
 
 
 def sender(dp: Any, conf: Config, default: int) -> Iterator[Message]:
-    """Forward by the default path, and watch the uplink."""
+    """Forward on the default path, and monitor the uplink."""
     switch = conf.sender
     yield from _forward(dp, switch, default)
     for port in switch.paths.values():
@@ -39,12 +39,14 @@ def sender(dp: Any, conf: Config, default: int) -> Iterator[Message]:
             longer = [_longer_than(conf.uplink[0] - 1, 0), _longer_than(conf.uplink[1], 1)]
             yield _rule(dp, 0, PATH, _match(network, "src", in_port=port.number), longer, goto=1)
     deliver = _outputs(switch.access)
-    yield _rule(dp, 1, PATH, parser.OFPMatch(reg0=(1, 3)), [*deliver, parser.OFPActionOutput(of.OFPP_CONTROLLER, CAPTURE)])
+    yield _rule(
+        dp, 1, PATH, parser.OFPMatch(reg0=(1, 3)), [*deliver, parser.OFPActionOutput(of.OFPP_CONTROLLER, CAPTURE)]
+    )
     yield _rule(dp, 1, DEFAULT, parser.OFPMatch(), deliver)
 
 
 def receiver(dp: Any, switch: Switch, default: int) -> Iterator[Message]:
-    """Forward, and take the mark of the path off again."""
+    """Forward, and remove the path's mark."""
     yield from _forward(dp, switch, default)
     for path, port in switch.paths.items():
         unmark = [parser.OFPActionSetField(ip_dscp=0), *_outputs(switch.access)]
@@ -64,10 +66,12 @@ def _forward(dp: Any, switch: Switch, default: int) -> Iterator[Message]:
 def group(dp: Any, switch: Switch, default: int, number: int, paths: Paths) -> list[Message]:
     """Send a flow's packets on its paths; on the default path, unmarked, if there are none.
 
-    Two messages, as OpenFlow does not know "add or modify": one of them is refused.
+    Two messages, since OpenFlow has no "add or modify": the switch refuses one of them.
     """
     buckets = [_bucket(switch, path, mark=bool(paths)) for path in sorted(paths or {default})]
-    return [parser.OFPGroupMod(dp, command, of.OFPGT_ALL, number, buckets) for command in (of.OFPGC_ADD, of.OFPGC_MODIFY)]
+    return [
+        parser.OFPGroupMod(dp, command, of.OFPGT_ALL, number, buckets) for command in (of.OFPGC_ADD, of.OFPGC_MODIFY)
+    ]
 
 
 def steer(dp: Any, switch: Switch, number: int, destination: Address) -> Iterator[Message]:
@@ -77,7 +81,7 @@ def steer(dp: Any, switch: Switch, number: int, destination: Address) -> Iterato
 
 
 def remove(dp: Any, number: int) -> list[Message]:
-    """Remove a group, and with it the rules that lead to it."""
+    """Remove a group with the rules that use it."""
     return [parser.OFPGroupMod(dp, of.OFPGC_DELETE, of.OFPGT_ALL, number)]
 
 
@@ -89,7 +93,7 @@ def _towards(switch: Switch, destination: Address) -> Iterator[Message]:
 
 def _bucket(switch: Switch, path: int, *, mark: bool) -> Message:
     port = switch.paths[path]
-    actions = [parser.OFPActionSetField(ip_dscp=codepoint(path))] if mark else []  # leaves ECN alone
+    actions = [parser.OFPActionSetField(ip_dscp=codepoint(path))] if mark else []  # keeps ECN
     if port.mac:
         actions.append(parser.OFPActionSetField(eth_dst=port.mac))
     return parser.OFPBucket(actions=[*actions, parser.OFPActionOutput(port.number)])
@@ -97,18 +101,24 @@ def _bucket(switch: Switch, path: int, *, mark: bool) -> Message:
 
 def _match(network: Network, side: str, **more: Any) -> Message:
     kind = {4: (0x0800, "ipv4_"), 6: (0x86DD, "ipv6_")}[network.version]
-    return parser.OFPMatch(eth_type=kind[0], **{kind[1] + side: (str(network.network_address), str(network.netmask))}, **more)
+    return parser.OFPMatch(
+        eth_type=kind[0], **{kind[1] + side: (str(network.network_address), str(network.netmask))}, **more
+    )
 
 
 def _outputs(ports: Iterable[int]) -> list[Message]:
     return [parser.OFPActionOutput(p) for p in ports]
 
 
-def _rule(dp: Any, table: int, priority: int, match: Message, actions: list[Message], goto: int | None = None) -> Message:
+def _rule(
+    dp: Any, table: int, priority: int, match: Message, actions: list[Message], goto: int | None = None
+) -> Message:
     instructions = [parser.OFPInstructionActions(of.OFPIT_APPLY_ACTIONS, actions)]
     if goto is not None:
         instructions.append(parser.OFPInstructionGotoTable(goto))
-    return parser.OFPFlowMod(dp, cookie=COOKIE, table_id=table, priority=priority, match=match, instructions=instructions)
+    return parser.OFPFlowMod(
+        dp, cookie=COOKIE, table_id=table, priority=priority, match=match, instructions=instructions
+    )
 
 
 def _longer_than(length: int, bit: int) -> Message:

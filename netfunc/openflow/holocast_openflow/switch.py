@@ -1,4 +1,4 @@
-"""The os-ken application: keeps the switches as the engine wants them."""
+"""The os-ken application, which keeps the switches in line with the engine."""
 
 import logging
 import threading
@@ -22,7 +22,7 @@ LOG = logging.getLogger(__name__)
 
 
 class Duplication(app_manager.OSKenApp):  # type: ignore[misc]
-    """Both switches. Its handlers run in a thread of os-ken's, route and forget in any."""
+    """Both switches. Handlers run in a thread of os-ken, route and forget in any thread."""
 
     OFP_VERSIONS = (of.OFP_VERSION,)
 
@@ -34,15 +34,15 @@ class Duplication(app_manager.OSKenApp):  # type: ignore[misc]
         self.datapaths: dict[int, Any] = {}
         self.live: dict[int, set[int]] = {}  # ports that are up, by switch
         self.default = conf.sender.default
-        self.groups: dict[Address, tuple[int, Paths]] = {}  # number and paths, as the sender has them or shall
+        self.groups: dict[Address, tuple[int, Paths]] = {}  # group number and desired paths at the sender
         self.barriers: dict[int, list[tuple[Address, int]]] = {}
         self.lock = threading.RLock()
         self.control = Control(conf, self.route, self.forget)
 
-    # What the engine wants
+    # From the engine
 
     def route(self, flows: list[Flow]) -> None:
-        """Give the sender the path sets of flows."""
+        """Send the flows' path sets to the sender."""
         with self.lock:
             dp = self.datapaths.get(self.conf.sender.dpid)
             for flow in flows:
@@ -56,7 +56,7 @@ class Duplication(app_manager.OSKenApp):  # type: ignore[misc]
                 self._confirm(dp, [(f.destination, f.version) for f in flows])
 
     def forget(self, destinations: list[Any]) -> None:
-        """Take flows that ended off the sender."""
+        """Remove ended flows from the sender."""
         with self.lock:
             dp = self.datapaths.get(self.conf.sender.dpid)
             for destination in destinations:
@@ -65,22 +65,22 @@ class Duplication(app_manager.OSKenApp):  # type: ignore[misc]
                     self._send(dp, rules.remove(dp, number))
 
     def _number(self, destination: Address) -> int:
-        """Return a group number, the same at every start where possible."""
+        """Return a group number, the same after a restart if possible."""
         taken = {number for number, _ in self.groups.values()}
         number = zlib.crc32(destination.packed) & 0x7FFFFFFF
         while number in taken or number == 0:
             number = (number + 1) & 0x7FFFFFFF
         return number
 
-    # What the switches say
+    # From the switches
 
     @set_ev_cls(ofp_event.EventOFPSwitchFeatures, CONFIG_DISPATCHER)
     def connected(self, event: Any) -> None:
-        """Bring a switch that connected in line; packets go on meanwhile."""
+        """Configure a switch that connected, without interrupting its traffic."""
         dp = event.msg.datapath
         switch = self.switches.get(dp.id)
         if switch is None:
-            LOG.warning("switch %#x is none of the configured ones", dp.id)
+            LOG.warning("switch %#x is not configured", dp.id)
             return
         LOG.info("switch %#x connected", dp.id)
         with self.lock:
@@ -99,7 +99,7 @@ class Duplication(app_manager.OSKenApp):  # type: ignore[misc]
 
     @set_ev_cls(ofp_event.EventOFPStateChange, DEAD_DISPATCHER)
     def disconnected(self, event: Any) -> None:
-        """Note that a switch is gone; it keeps its rules."""
+        """Record that a switch disconnected; it keeps its rules."""
         dp = event.datapath
         with self.lock:
             if dp is not None and dp.id in self.datapaths and self.datapaths[dp.id] is dp:
@@ -108,13 +108,13 @@ class Duplication(app_manager.OSKenApp):  # type: ignore[misc]
 
     @set_ev_cls(ofp_event.EventOFPPortDescStatsReply, [CONFIG_DISPATCHER, MAIN_DISPATCHER])
     def described(self, event: Any) -> None:
-        """Take in the ports of a switch."""
+        """Record the ports of a switch."""
         self.live[event.msg.datapath.id] = {p.port_no for p in event.msg.body if _is_up(p)}
         self._ports(event.msg.datapath.id)
 
     @set_ev_cls(ofp_event.EventOFPPortStatus, [CONFIG_DISPATCHER, MAIN_DISPATCHER])
     def port_changed(self, event: Any) -> None:
-        """Take in that a port went up or down."""
+        """Record that a port went up or down."""
         msg = event.msg
         live = self.live.setdefault(msg.datapath.id, set())
         live.discard(msg.desc.port_no)
@@ -124,7 +124,7 @@ class Duplication(app_manager.OSKenApp):  # type: ignore[misc]
 
     @set_ev_cls(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)
     def packet_in(self, event: Any) -> None:
-        """Take in an uplink packet in the size window."""
+        """Process an uplink packet in the size window."""
         with self.control.act() as (engine, now):
             seen = uplink.read(bytes(event.msg.data))
             if seen and self.conf.uplink[0] <= seen[2] <= self.conf.uplink[1]:
@@ -132,7 +132,7 @@ class Duplication(app_manager.OSKenApp):  # type: ignore[misc]
 
     @set_ev_cls(ofp_event.EventOFPBarrierReply, [CONFIG_DISPATCHER, MAIN_DISPATCHER])
     def confirmed(self, event: Any) -> None:
-        """Take in that path sets are in force."""
+        """Record that path sets are in force."""
         with self.lock:
             done = self.barriers.pop(event.msg.xid, [])
         with self.control.act() as (engine, _):
@@ -141,13 +141,13 @@ class Duplication(app_manager.OSKenApp):  # type: ignore[misc]
 
     @set_ev_cls(ofp_event.EventOFPErrorMsg, [CONFIG_DISPATCHER, MAIN_DISPATCHER])
     def refused(self, event: Any) -> None:
-        """Report what a switch refuses; of add and modify of a group one always is."""
+        """Log what a switch refuses, except one of adding and modifying a group."""
         msg = event.msg
         if msg.type == of.OFPET_GROUP_MOD_FAILED and msg.code in (of.OFPGMFC_GROUP_EXISTS, of.OFPGMFC_UNKNOWN_GROUP):
             return
-        LOG.error("switch %#x refuses a message: type %d, code %d", msg.datapath.id or 0, msg.type, msg.code)
+        LOG.error("switch %#x refused a message: type %d, code %d", msg.datapath.id or 0, msg.type, msg.code)
 
-    # How it is done
+    # Helpers
 
     def _ports(self, dpid: int) -> None:
         switch = self.switches.get(dpid)
@@ -162,7 +162,7 @@ class Duplication(app_manager.OSKenApp):  # type: ignore[misc]
         default = min(usable, default=self.conf.sender.default)
         with self.lock:
             if default != self.default:
-                LOG.info("packets of no flow take path %d", default)
+                LOG.info("packets without a flow use path %d", default)
                 self.default = default
                 for dp in self.datapaths.values():
                     self._install(dp)

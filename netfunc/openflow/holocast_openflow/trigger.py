@@ -1,4 +1,4 @@
-"""The trigger: what the uplink packets of a viewer tell about its stream."""
+"""The trigger: judges a viewer's stream by its uplink packets."""
 
 from dataclasses import dataclass
 
@@ -7,14 +7,14 @@ from .config import Trigger
 
 @dataclass
 class Meter:
-    """Watches the uplink packets of one viewer as one observer sees them."""
+    """Tracks the uplink packets of one viewer as seen by one observer."""
 
-    last: float = 0.0  # the last packet counted, on the observer's clock
-    seen: float = 0.0  # the last packet, on ours
-    packets: int = 0  # counted
-    run: int = 0  # intervals too long, running
+    last: float = 0.0  # last packet counted, on the observer's clock
+    seen: float = 0.0  # last packet, on our clock
+    packets: int = 0  # packets counted
+    run: int = 0  # consecutive long intervals
     interval: float = 0.0
-    silent: bool = False  # the silence under way has fired
+    silent: bool = False  # the current silence has fired
 
     def observe(self, t: Trigger, end: float, at: float, now: float) -> str | None:
         """Take in a packet; the reason why the trigger fires, if it does.
@@ -34,10 +34,10 @@ class Meter:
         if self.run < t.count:
             return None
         self.run = 0
-        return f"{_ms(gap)} between uplink packets, above {_ms(t.interval)} {t.count} times running"
+        return f"{_ms(gap)} between uplink packets, above {_ms(t.interval)} {t.count} times in a row"
 
     def silence(self, t: Trigger, now: float) -> str | None:
-        """Return the reason why the trigger fires for want of packets, if it does."""
+        """Return why the trigger fires for lack of packets, if it does."""
         if t.silence == 0 or self.silent or self.packets < t.live or now - self.seen < t.silence:
             return None
         self.silent, self.run = True, 0

@@ -1,4 +1,4 @@
-"""Reads the uplink packets that the switch hands up."""
+"""Parses uplink packets sent by the switch."""
 
 import ipaddress
 import struct

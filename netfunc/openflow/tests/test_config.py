@@ -35,7 +35,7 @@ def test_example(tmp_path: Path) -> None:
 
 
 def test_defaults_in_example() -> None:
-    """What is commented out in the example is what holds without it."""
+    """The commented settings of the example equal the defaults."""
     lines = EXAMPLE.read_text().split("# uplink:")[1]
     shown = yaml.safe_load("uplink:" + lines.replace("\n# ", "\n"))
     c = config.parse({**MINIMAL, **shown})

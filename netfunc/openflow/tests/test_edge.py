@@ -1,4 +1,4 @@
-"""The switch duplicates, netfunc/edge removes duplicates and eliminates paths. Needs root and Go."""
+"""The switch duplicates; netfunc/edge removes duplicates and eliminates paths. Needs root and Go."""
 
 import shutil
 import subprocess
@@ -13,7 +13,9 @@ from lab import VIEWER, EdgeLab, wait
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
-pytestmark = pytest.mark.skipif(labs.missing() is not None or not shutil.which("go"), reason=labs.missing() or "needs Go")
+pytestmark = pytest.mark.skipif(
+    labs.missing() is not None or not shutil.which("go"), reason=labs.missing() or "needs Go"
+)
 
 
 @pytest.fixture
@@ -40,7 +42,7 @@ def test_with_edge(lab: EdgeLab) -> None:
     lab.seen()
     lab.stall()
     wait("duplication", lambda: flow(lab)["state"] == "duplicating" and flow(lab)["applied"])
-    time.sleep(0.3)  # the edge hears of it, and the datapath follows
+    time.sleep(0.3)  # until the edge has the update and the datapath its rules
     lab.seen()
 
     before = lab.sent
@@ -51,7 +53,7 @@ def test_with_edge(lab: EdgeLab) -> None:
     assert [s.number for s in got] == list(range(before, lab.sent)), "the viewer misses packets, or has them twice"
     assert {s.tos for s in got} == {2}, "the viewer sees marks of paths, or no ECN"
 
-    # All paths are alike, so one or another suffices alone.
+    # The paths are equal, so one of them suffices.
     lab.send(400)
     left = wait("one path to be left", lambda: len(flow(lab)["paths"]) == 1 and flow(lab)["paths"])
     [single] = [d for d in lab.call("GET", "/v1/decisions?since=0")[1]["decisions"] if d["kind"] == "single"]

@@ -15,7 +15,9 @@ def test_codepoints() -> None:
 
 
 def test_hello() -> None:
-    h = messages.hello({"name": "e", "role": "both", "behind": ["10.0.0.2/24"], "paths": [{"index": 8, "up": True, "rtt_ms": 3}]})
+    h = messages.hello(
+        {"name": "e", "role": "both", "behind": ["10.0.0.2/24"], "paths": [{"index": 8, "up": True, "rtt_ms": 3}]}
+    )
     assert h.behind == (ipaddress.ip_network("10.0.0.0/24"),)
     assert h.paths[8] == messages.PathReport(True, 3.0)
 
@@ -53,9 +55,16 @@ def test_mapped_address() -> None:
 
 
 def test_observations() -> None:
-    body = {"observations": [{"time_ns": 1500000000, "source": "[fd00::2]:7", "destination": "[fd00::1]:8", "length": 250}]}
+    body = {
+        "observations": [{"time_ns": 1500000000, "source": "[fd00::2]:7", "destination": "[fd00::1]:8", "length": 250}]
+    }
     assert messages.observations(body) == [messages.Observation(1.5, ipaddress.ip_address("fd00::2"), 7)]
-    for entry in (1, {"time_ns": "1", "source": "1.2.3.4:5"}, {"time_ns": 1, "source": "1.2.3.4"}, {"time_ns": 1, "source": None}):
+    for entry in (
+        1,
+        {"time_ns": "1", "source": "1.2.3.4:5"},
+        {"time_ns": 1, "source": "1.2.3.4"},
+        {"time_ns": 1, "source": None},
+    ):
         with pytest.raises(Refused):
             messages.observations({"observations": [entry]})
 
@@ -64,13 +73,22 @@ def test_elimination() -> None:
     body = {"destination": "10.0.0.2", "generation": 3, "removed": [3], "remaining": [1, 2], "reason": "line\nbreak"}
     e = messages.elimination(body)
     assert (set(e.removed), set(e.remaining), e.single, e.reason) == ({3}, {1, 2}, False, "line break")
-    for wrong in ({"generation": "3"}, {"removed": [9]}, {"removed": 3}, {"remaining": [1.0]}, {"destination": "x"}, {"rewards": [1] * 9}):
+    for wrong in (
+        {"generation": "3"},
+        {"removed": [9]},
+        {"removed": 3},
+        {"remaining": [1.0]},
+        {"destination": "x"},
+        {"rewards": [1] * 9},
+    ):
         with pytest.raises(Refused):
             messages.elimination(body | wrong)
 
 
 V6 = ipaddress.ip_address("fd00::2").packed
-IPV4 = bytes(12) + struct.pack("!HBBHHHBBH4s4sHH", 0x0800, 0x45, 0, 250, 0, 0, 64, 17, 0, bytes([10, 0, 0, 2]), bytes(4), 5000, 6000)
+IPV4 = bytes(12) + struct.pack(
+    "!HBBHHHBBH4s4sHH", 0x0800, 0x45, 0, 250, 0, 0, 64, 17, 0, bytes([10, 0, 0, 2]), bytes(4), 5000, 6000
+)
 IPV6 = bytes(12) + struct.pack("!HIHBB16s16sHH", 0x86DD, 6 << 28, 210, 17, 64, V6, bytes(16), 5000, 6000)
 
 

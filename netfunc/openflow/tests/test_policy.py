@@ -14,10 +14,14 @@ ALL = frozenset({1, 2, 3})
 
 
 class World:
-    """An engine, its clock, and what it wants to be done."""
+    """An engine, its clock and its effects."""
 
     def __init__(self, **settings: Any) -> None:
-        base = {"sender": {"dpid": 1, "access": [1], "paths": {1: 2, 2: 3, 3: 4}}, "towards": ["10.0.0.0/24"], "token": "x"}
+        base = {
+            "sender": {"dpid": 1, "access": [1], "paths": {1: 2, 2: 3, 3: 4}},
+            "towards": ["10.0.0.0/24"],
+            "token": "x",
+        }
         self.engine = Engine(config.parse(base | settings), lambda now: now + 1_700_000_000)
         self.now = 1000.0
 
@@ -109,7 +113,7 @@ def test_nobody_else_eliminates() -> None:
     e = Elimination(VIEWER, w.flow.generation, frozenset({1}), frozenset({2, 3}), False, [], "")
     with pytest.raises(Refused, match="not the receiver"):
         w.engine.eliminate(w.now, "other", e)
-    with pytest.raises(Refused, match="said hello"):
+    with pytest.raises(Refused, match="not registered"):
         w.engine.eliminate(w.now, "nobody", e)
 
 
@@ -127,7 +131,7 @@ def test_receiver_lost() -> None:
     w.trigger()
     w.uplink(*[0.033] * 120)
     assert w.engine.edges["dead"].lost
-    assert w.flow.paths == ALL, "it may come back"
+    assert w.flow.paths == ALL, "it may return"
     w.uplink(*[0.033] * 310)
     assert w.flow.paths == frozenset()
 
@@ -196,7 +200,7 @@ def test_restart() -> None:
     assert again.flow.paths == {1, 2}
     states: list[dict[str, Any]] = [{}, {"flows": [{}]}, {"flows": [{"destination": "x"}]}, {"flows": 1}]
     for broken in states:
-        with pytest.raises(ValueError, match="not one that was written"):
+        with pytest.raises(ValueError, match="not a state of this program"):
             World().engine.restore(0, broken)
 
 
@@ -214,7 +218,7 @@ def test_strangers_make_no_flows() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_happens(seed: int) -> None:
-    """Within a generation paths are only taken away, and never all of them by an elimination."""
+    """Within a generation paths are only removed, and an elimination never removes all."""
     r = random.Random(seed)
     w = World()
     w.hello()

@@ -35,13 +35,18 @@ class Service:
         self.control = Control(conf, self.routed.extend, lambda _: None)
         self.server = rest.Server(conf, self.control)
         self.port = self.server.server_address[1]
-        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()  # shutdown waits as long
+        polling = 0.01  # interval of shutdown
+        threading.Thread(target=self.server.serve_forever, args=(polling,), daemon=True).start()
 
-    def request(self, method: str, path: str, body: Any = None, token: str | None = "secret", tls: ssl.SSLContext | None = None) -> Any:
+    def request(
+        self, method: str, path: str, body: Any = None, token: str | None = "secret", tls: ssl.SSLContext | None = None
+    ) -> Any:
         if tls:
-            c: http.client.HTTPConnection = http.client.HTTPSConnection("127.0.0.1", self.port, context=tls, timeout=10)
+            c: http.client.HTTPConnection = http.client.HTTPSConnection(
+                "127.0.0.1", self.port, context=tls, timeout=120
+            )
         else:
-            c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+            c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         c.request(method, path, raw, {"Authorization": f"Bearer {token}"} if token else {})
         return c.getresponse()
@@ -52,7 +57,7 @@ class Service:
         return response.status, json.loads(raw) if raw else None
 
     def trigger(self) -> None:
-        """Let a viewer's uplink stall, on a clock of its own."""
+        """Stall a viewer's uplink, on a simulated clock."""
         at = 0.0
         for interval in [0.033] * 6 + [0.2] * 3:
             at += interval
@@ -73,13 +78,15 @@ HELLO = {"name": "r", "role": "receiver", "behind": ["10.0.0.0/24"]}
 
 def test_contract(service: Service) -> None:
     assert service.call("POST", "/v1/edges", HELLO) == (200, {"report_interval_ms": 1000, "flows": []})
-    assert service.call("POST", "/v1/edges/r/report", {"paths": [{"index": 1, "up": True, "rtt_ms": 20.5}], "nonce": "0"}) == (204, None)
+    report = {"paths": [{"index": 1, "up": True, "rtt_ms": 20.5}], "nonce": "0"}
+    assert service.call("POST", "/v1/edges/r/report", report) == (204, None)
     watch = service.request("GET", "/v1/edges/r/watch")
     assert json.loads(watch.readline()) == {"snapshot": True, "flows": []}
     service.trigger()
     updates = [json.loads(watch.readline()) for _ in range(2)]
     [flow] = updates[-1]["flows"]
-    assert (flow["state"], flow["paths"], flow["receiver"], flow["sender"]) == ("duplicating", [1, 2, 3], "r", "switch-1")
+    assert (flow["state"], flow["paths"]) == ("duplicating", [1, 2, 3])
+    assert (flow["receiver"], flow["sender"]) == ("r", "switch-1")
     assert [f.destination for f in service.routed][-1] == ipaddress.ip_address(VIEWER)
     elimination = {"destination": VIEWER, "generation": flow["generation"], "removed": [3], "remaining": [1, 2]}
     stale = elimination | {"generation": flow["generation"] - 1}
@@ -143,14 +150,19 @@ def test_wrong_calls(service: Service, method: str, path: str, body: Any, status
 
 @pytest.mark.parametrize("header", ["Content-Length: 1048577", "Content-Length: -1", "Transfer-Encoding: chunked"])
 def test_body_that_is_not_read(service: Service, header: str) -> None:
-    with socket.create_connection(("127.0.0.1", service.port), timeout=10) as s:
+    with socket.create_connection(("127.0.0.1", service.port), timeout=120) as s:
         s.sendall(f"POST /v1/edges HTTP/1.1\r\nAuthorization: Bearer secret\r\n{header}\r\n\r\n".encode())
         assert s.recv(4096).startswith(b"HTTP/1.1 413 ")
 
 
 def test_nonsense_on_the_wire(service: Service) -> None:
-    for nonsense in (b"\x00\x16\x03\x01", b"GET\r\n\r\n", b"POST /v1/edges HTTP/1.1\r\nContent-Length: x\r\n\r\n", b"\r\n" * 200):
-        with socket.create_connection(("127.0.0.1", service.port), timeout=10) as s:
+    for nonsense in (
+        b"\x00\x16\x03\x01",
+        b"GET\r\n\r\n",
+        b"POST /v1/edges HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+        b"\r\n" * 200,
+    ):
+        with socket.create_connection(("127.0.0.1", service.port), timeout=120) as s:
             s.sendall(nonsense)
             s.shutdown(socket.SHUT_WR)
             while s.recv(4096):
@@ -165,18 +177,22 @@ def test_a_slow_watcher_begins_anew(service: Service) -> None:
         for mode in ("duplicate", "off"):
             service.call("PUT", f"/v1/flows/10.0.0.{n % 5 + 2}", {"mode": mode})
     updates = []
-    while (update := watcher.updates.get(timeout=1)) is not None:
+    while (update := watcher.updates.get(timeout=120)) is not None:
         updates.append(update)
     assert len(updates) <= 256
 
 
 def certificates(directory: Path) -> None:
-    """Make a CA, and by it a certificate of the server and of a client."""
+    """Create a CA, and certificates for the server and a client."""
     run = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"]
-    subprocess.run([*run, "-subj", "/CN=ca", "-keyout", "ca.key", "-out", "ca.pem"], cwd=directory, check=True, capture_output=True)
+    subprocess.run(
+        [*run, "-subj", "/CN=ca", "-keyout", "ca.key", "-out", "ca.pem"], cwd=directory, check=True, capture_output=True
+    )
     for name in ("server", "client"):
         by = ["-CA", "ca.pem", "-CAkey", "ca.key", "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
-        subprocess.run([*run, *by, "-keyout", f"{name}.key", "-out", f"{name}.pem"], cwd=directory, check=True, capture_output=True)
+        subprocess.run(
+            [*run, *by, "-keyout", f"{name}.key", "-out", f"{name}.pem"], cwd=directory, check=True, capture_output=True
+        )
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl")
@@ -203,7 +219,8 @@ def test_state_survives(tmp_path: Path) -> None:
     [flow] = service.call("GET", "/v1/flows")[1]["flows"]
     again = Service(state=str(state))
     [kept] = again.call("GET", "/v1/flows")[1]["flows"]
-    assert {k: kept[k] for k in ("paths", "state", "generation")} == {k: flow[k] for k in ("paths", "state", "generation")}
+    for key in ("paths", "state", "generation"):
+        assert kept[key] == flow[key]
     state.write_text('{"flows": [{"destination": "x"')
     assert Service(state=str(state)).call("GET", "/v1/flows")[1]["flows"] == []
     for s in (service, again):

@@ -20,7 +20,7 @@ DP = ProtocolDesc(of.OFP_VERSION)
 
 
 def wire(message: Any) -> Any:
-    """Return a message as it is read from the wire."""
+    """Parse a serialized message."""
     message.set_xid(1)
     message.serialize()
     raw = bytes(message.buf)
@@ -55,7 +55,7 @@ def test_group_without_paths() -> None:
 
 
 def test_no_loops() -> None:
-    """Nothing that comes from a path goes to a path."""
+    """Packets from a path never go to a path."""
     paths = {11, 12, 13}
     messages = [*rules.sender(DP, CONF, 1), *rules.receiver(DP, CONF.receiver, 1)]  # type: ignore[arg-type]
     for m in messages:
@@ -80,7 +80,8 @@ def test_uplink_window() -> None:
 
 
 def test_receiver_takes_marks_off() -> None:
-    marks = [m.match for m in map(wire, rules.receiver(DP, CONF.receiver, 1)) if "ip_dscp" in m.match]  # type: ignore[arg-type]
+    messages = rules.receiver(DP, CONF.receiver, 1)  # type: ignore[arg-type]
+    marks = [m.match for m in map(wire, messages) if "ip_dscp" in m.match]
     assert {(m["in_port"], m["ip_dscp"]) for m in marks} == {(11, 3), (12, 7), (13, 11)}
 
 

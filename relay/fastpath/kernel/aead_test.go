@@ -99,7 +99,10 @@ func random(n int) []byte {
 // TestAEAD compares lengths around every block boundary, and random ones, with x/crypto.
 func TestAEAD(t *testing.T) {
 	k := newKernelAEAD(t)
-	lengths := []int{0, 1, 7, 8, 9, 15, 16, 17, 31, 32, 63, 64, 65, 127, 128, 1200, 1434, 1450, 1471, 1472, 1519, 1520, 1521, 1535, 1536}
+	lengths := []int{
+		0, 1, 7, 8, 9, 15, 16, 17, 31, 32, 63, 64, 65, 127, 128, 1200, 1434, 1450, 1471, 1472, 1519, 1520,
+		1521, 1535, 1536,
+	}
 	for range 200 {
 		lengths = append(lengths, rand.IntN(1537))
 	}
@@ -112,7 +115,10 @@ func TestAEAD(t *testing.T) {
 		sealed := a.Seal(nil, nonce, text, data)
 		where := fmt.Sprintf("%d bytes of text, %d of data", len(text), len(data))
 		if result, out := k.run(t, "seal", input(key, nonce, text, data)); result != 0 ||
-			!bytes.Equal(wordBytes(out.Text[:])[:length], sealed[:length]) || !bytes.Equal(wordBytes(out.Tag[:]), sealed[length:]) {
+			!bytes.Equal(
+				wordBytes(out.Text[:])[:length],
+				sealed[:length],
+			) || !bytes.Equal(wordBytes(out.Tag[:]), sealed[length:]) {
 			t.Fatalf("sealed wrongly: %s", where)
 		}
 		in := input(key, nonce, sealed[:length], data)
@@ -129,7 +135,8 @@ func TestAEAD(t *testing.T) {
 		}
 		in = input(key, nonce, sealed[:length], data)
 		setBytes(in.Tag[:], sealed[length:])
-		if result, out := k.run(t, "open", in); result != 1 || !bytes.Equal(wordBytes(out.Text[:])[:length], sealed[:length]) {
+		if result, out := k.run(t, "open", in); result != 1 ||
+			!bytes.Equal(wordBytes(out.Text[:])[:length], sealed[:length]) {
 			t.Fatalf("packet opens with a wrong bit %d: %s", bit, where)
 		}
 	}
@@ -152,7 +159,10 @@ func TestPoly1305Carries(t *testing.T) {
 					text[i] = cipher[i] ^ stream[64+i]
 				}
 				sealed := a.Seal(nil, nonce, text, data)
-				if _, out := k.run(t, "seal", input(key, nonce, text, data)); !bytes.Equal(wordBytes(out.Tag[:]), sealed[length:]) {
+				if _, out := k.run(t, "seal", input(key, nonce, text, data)); !bytes.Equal(
+					wordBytes(out.Tag[:]),
+					sealed[length:],
+				) {
 					t.Fatalf("wrong tag for %d bytes of ciphertext %#x", length, fill)
 				}
 			}

@@ -79,7 +79,10 @@ func checkLaboratory(ifindex int) error {
 		first = birthplace
 	}
 	if i.Flags&net.FlagLoopback == 0 && (err1 != nil || first == "" || mine == first) {
-		return fmt.Errorf("interface %s: unprotected packets are allowed only on loopback and in other network namespaces", i.Name)
+		return fmt.Errorf(
+			"interface %s: unprotected packets are allowed only on loopback and in other network namespaces",
+			i.Name,
+		)
 	}
 	return nil
 }

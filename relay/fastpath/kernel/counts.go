@@ -48,7 +48,9 @@ func (k *Forwarder) Counts() (Counts, error) {
 	}
 	return Counts{
 		Precomputed: sum(fastpathCountCOUNT_PRECOMPUTED),
-		Opened:      sum(fastpathCountCOUNT_OPENED), Forwarded: sum(fastpathCountCOUNT_FORWARDED), Bytes: sum(fastpathCountCOUNT_BYTES),
+		Opened: sum(
+			fastpathCountCOUNT_OPENED,
+		), Forwarded: sum(fastpathCountCOUNT_FORWARDED), Bytes: sum(fastpathCountCOUNT_BYTES),
 		Failed: sum(fastpathCountCOUNT_FAILED), Migrated: sum(fastpathCountCOUNT_MIGRATED),
 		UserSpace: by(userReasons), Fallback: by(fallbackReasons),
 	}, nil

@@ -53,7 +53,9 @@ type Forwarder struct {
 // Check returns why the programs cannot run on this kernel, or nil if it knows of no reason.
 func Check() error {
 	if b, err := os.ReadFile("/sys/kernel/realtime"); err == nil && strings.TrimSpace(string(b)) == "1" {
-		return errors.New("cannot run on a kernel with PREEMPT_RT, where a program may be interrupted while it uses per-CPU memory")
+		return errors.New(
+			"cannot run on a kernel with PREEMPT_RT, where a program may be interrupted while it uses per-CPU memory",
+		)
 	}
 	if err := features.HaveProgramType(ebpf.SchedCLS); errors.Is(err, unix.EPERM) {
 		return bpfload.Explain("eBPF", err, nil)
@@ -65,12 +67,24 @@ func Check() error {
 // replace it.
 func requirements() []bpfload.Requirement {
 	return []bpfload.Requirement{
-		{Name: "the helper bpf_clone_redirect in TC", Since: "4.2", Have: bpfload.Helper(ebpf.SchedCLS, asm.FnCloneRedirect)},
-		{Name: "the helper bpf_skb_change_proto in TC", Since: "4.8", Have: bpfload.Helper(ebpf.SchedCLS, asm.FnSkbChangeProto)},
+		{
+			Name:  "the helper bpf_clone_redirect in TC",
+			Since: "4.2",
+			Have:  bpfload.Helper(ebpf.SchedCLS, asm.FnCloneRedirect),
+		},
+		{
+			Name:  "the helper bpf_skb_change_proto in TC",
+			Since: "4.8",
+			Have:  bpfload.Helper(ebpf.SchedCLS, asm.FnSkbChangeProto),
+		},
 		{Name: "bounded loops in eBPF", Since: "5.3", Have: features.HaveBoundedLoops},
 		{Name: "eBPF ring buffers", Since: "5.8", Have: func() error { return features.HaveMapType(ebpf.RingBuf) }},
 		// Detected by a helper of the same version.
-		{Name: "atomic compare-and-exchange in eBPF", Since: "5.12", Have: bpfload.Helper(ebpf.SchedCLS, asm.FnCheckMtu)},
+		{
+			Name:  "atomic compare-and-exchange in eBPF",
+			Since: "5.12",
+			Have:  bpfload.Helper(ebpf.SchedCLS, asm.FnCheckMtu),
+		},
 	}
 }
 
@@ -87,7 +101,8 @@ func Open(o Options) (_ *Forwarder, err error) {
 		return nil, err
 	}
 	for name, value := range map[string]any{
-		fastpathVarPort: networkOrder(o.Port), fastpathVarCidLength: uint32(o.ConnIDLen), fastpathVarUnprotected: o.Unprotected,
+		fastpathVarPort: networkOrder(o.Port), fastpathVarCidLength: uint32(o.ConnIDLen),
+		fastpathVarUnprotected: o.Unprotected,
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("setting %s: %w", name, err)
@@ -162,7 +177,10 @@ type Role struct{ Source, Viewer int }
 
 // SetConnection assigns a connection ID to a connection.
 func (k *Forwarder) SetConnection(id []byte, r Role) error {
-	return k.maps[fastpathMapConnections].Put(connID(id), fastpathConnection{Source: uint32(r.Source + 1), Viewer: uint32(r.Viewer + 1)})
+	return k.maps[fastpathMapConnections].Put(
+		connID(id),
+		fastpathConnection{Source: uint32(r.Source + 1), Viewer: uint32(r.Viewer + 1)},
+	)
 }
 
 // RemoveConnection removes a connection ID.

@@ -204,7 +204,7 @@ __noinline int next_frame(struct work *w)
 
 /*
  * Finds the DATAGRAM frame in the opened text and sets w->rest and w->end to its content. Returns
- * false unless there is exactly one, with only ACK, PING and PADDING beside it.
+ * false unless there is exactly one, accompanied only by ACK, PING and PADDING.
  */
 static __always_inline bool find_datagram(struct work *w)
 {

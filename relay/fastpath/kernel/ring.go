@@ -63,7 +63,11 @@ func (r *ring) drain(take func([]byte)) {
 
 // drained reports whether the ring is empty.
 func (r *ring) drained() bool {
-	return atomic.LoadUint64((*uint64)(unsafe.Pointer(&r.consumer[0]))) == atomic.LoadUint64((*uint64)(unsafe.Pointer(&r.producer[0])))
+	return atomic.LoadUint64(
+		(*uint64)(unsafe.Pointer(&r.consumer[0])),
+	) == atomic.LoadUint64(
+		(*uint64)(unsafe.Pointer(&r.producer[0])),
+	)
 }
 
 func (r *ring) close() error {

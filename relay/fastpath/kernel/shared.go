@@ -192,7 +192,13 @@ func (v *Viewer) Next() int64 { return int64(atomic.LoadUint64(&v.shared.Block.N
 func (v *Viewer) Fallbacks() (n uint64, track uint32, group, object uint64) {
 	s := &v.shared
 	n = atomic.LoadUint64(&s.Fallbacks)
-	return n, atomic.LoadUint32(&s.LastFallback.Track), atomic.LoadUint64(&s.LastFallback.Group), atomic.LoadUint64(&s.LastFallback.Object)
+	return n, atomic.LoadUint32(
+			&s.LastFallback.Track,
+		), atomic.LoadUint64(
+			&s.LastFallback.Group,
+		), atomic.LoadUint64(
+			&s.LastFallback.Object,
+		)
 }
 
 // CatchUp records that user space has sent the first n fallbacks. If there are no more, the

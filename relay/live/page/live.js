@@ -11,7 +11,7 @@ const si = (value, unit) => {
 };
 const bits = (bytesPerSecond) => (bytesPerSecond === undefined ? "" : si(8 * bytesPerSecond, "bit/s"));
 
-/** A row; a cell is a text, or a text and its class. */
+/** A table row. A cell is a text or [text, class]. */
 function row(cells) {
   const tr = document.createElement("tr");
   for (const cell of cells) {
@@ -24,7 +24,7 @@ function row(cells) {
   return tr;
 }
 
-/** What was lost, by reason: totals, and how many since the last report. */
+/** Losses by reason: totals, and the increase since the last report. */
 function losses(now, before, reasons) {
   return Object.entries(reasons)
     .filter(([key]) => now[key] > 0)
@@ -35,7 +35,7 @@ function losses(now, before, reasons) {
     .join(", ");
 }
 
-/** The text of a name's field, whose bytes that are no letters, digits or _ are written as .2f. */
+/** Decodes a field of a name, in which bytes other than letters, digits and _ are written as .2f. */
 function plain(field) {
   try {
     return decodeURIComponent(field.replace(/\.([0-9a-f]{2})/g, "%$1"));
@@ -52,7 +52,7 @@ function parts(name) {
 
 const inOrder = new Intl.Collator("en", { numeric: true }); // tiles/9 before tiles/10
 
-// What was lost, by reason; the page explains them below the tables.
+// Losses by reason. The page explains them below the tables.
 const ofTracks = {
   late_subgroups: "late", behind_subgroups: "behind", unsent_datagrams: "datagrams unsent",
   evicted_subgroups: "evicted", duplicate_subgroups: "duplicate",
@@ -66,12 +66,13 @@ function show(report) {
   const seconds = last ? (report.time_ms - last.time_ms) / 1000 : 0;
   const sessionsBefore = new Map(last?.sessions.map((s) => [s.number, s]));
   const tracksBefore = new Map(last?.tracks.map((t) => [t.name, t]));
-  const rate = (now, before, key) => (before && seconds > 0 ? Math.max(0, now[key] - before[key]) / seconds : undefined);
+  const rate = (now, before, key) =>
+    before && seconds > 0 ? Math.max(0, now[key] - before[key]) / seconds : undefined;
   const peers = new Map(report.sessions.map((s) => [s.number, `#${s.number}\u00a0${s.subject || s.peer}`]));
   const called = (numbers) => numbers.map((n) => peers.get(n) ?? `#${n}`).join(", ");
 
   report.tracks.sort((a, b) => inOrder.compare(parts(a.name).join("/"), parts(b.name).join("/")));
-  const byNamespace = new Map(); // the tracks that go to somebody, and the others
+  const byNamespace = new Map(); // tracks with viewers and without
   for (const t of report.tracks) {
     const [namespace, name] = parts(t.name);
     if (!byNamespace.has(namespace)) byNamespace.set(namespace, { sent: [], kept: [] });
@@ -86,13 +87,16 @@ function show(report) {
       const before = tracksBefore.get(t.name);
       const objects = rate(t, before, "received_objects");
       rows.push(row([
-        [name, "wrap"], [[called(t.from), ...t.upstream].filter(Boolean).join(", ") || "nobody", "wrap"], [called(t.to), "wrap"],
+        [name, "wrap"], [[called(t.from), ...t.upstream].filter(Boolean).join(", ") || "none", "wrap"],
+        [called(t.to), "wrap"],
         [bits(rate(t, before, "received_bytes")), "n"], [bits(rate(t, before, "sent_bytes")), "n"],
-        [objects === undefined ? "" : objects.toFixed(1), "n"], [si(t.cached_bytes, "B"), "n"], [losses(t, before, ofTracks), "wrap lost"],
+        [objects === undefined ? "" : objects.toFixed(1), "n"], [si(t.cached_bytes, "B"), "n"],
+        [losses(t, before, ofTracks), "wrap lost"],
       ]));
     }
     if (kept.length) {
-      const line = row([[`to nobody: ${kept.map(([name, t]) => `${name} from ${called(t.from) || "nobody"}`).join(", ")}`, "wrap dim"]]);
+      const names = kept.map(([name, t]) => `${name} from ${called(t.from) || "none"}`);
+      const line = row([[`without viewers: ${names.join(", ")}`, "wrap dim"]]);
       line.firstChild.colSpan = 8;
       rows.push(line);
     }
@@ -101,25 +105,33 @@ function show(report) {
 
   document.querySelector("#sessions").replaceChildren(...report.sessions.map((s) => {
     const before = sessionsBefore.get(s.number);
-    const carries = s.bandwidth_bytes_per_second ? `${s.app_limited ? "≥ " : ""}${bits(s.bandwidth_bytes_per_second)}` : "";
+    const bandwidth = s.bandwidth_bytes_per_second
+      ? `${s.app_limited ? "≥ " : ""}${bits(s.bandwidth_bytes_per_second)}`
+      : "";
     const watched = new Map(); // names by namespace
     for (const t of report.tracks.filter((t) => t.to.includes(s.number))) {
       const [namespace, name] = parts(t.name);
       watched.set(namespace, [...(watched.get(namespace) ?? []), name]);
     }
+    const subject = s.subject ? ` (${s.subject})` : "";
+    const peer = [s.peer + subject, s.transport, s.implementation].filter(Boolean).join(" · ");
+    const subscriptions = [...watched].map(([namespace, names]) => `${namespace}: ${names.join(", ")}`);
     return row([
-      [`#${s.number}`, "n"], [`${s.peer}${s.subject ? ` (${s.subject})` : ""} · ${s.transport}${s.implementation ? ` · ${s.implementation}` : ""}`, "wrap"],
-      [s.offers.map((o) => parts(o)[0]).join(", "), "wrap"], [[...watched].map(([namespace, names]) => `${namespace}: ${names.join(", ")}`).join("; "), "wrap"],
-      [bits(rate(s, before, "received_bytes")), "n"], [bits(rate(s, before, "sent_bytes")), "n"], [carries, "n"],
+      [`#${s.number}`, "n"], [peer, "wrap"],
+      [s.offers.map((o) => parts(o)[0]).join(", "), "wrap"], [subscriptions.join("; "), "wrap"],
+      [bits(rate(s, before, "received_bytes")), "n"], [bits(rate(s, before, "sent_bytes")), "n"], [bandwidth, "n"],
       [`${s.rtt_ms.toFixed(1)} (${s.min_rtt_ms.toFixed(1)}) ms`, "n"], [losses(s, before, ofSessions), "wrap lost"],
     ]);
   }));
   document.querySelector("#no-tracks").hidden = report.tracks.length > 0;
   document.querySelector("#no-sessions").hidden = report.sessions.length > 0;
   const to = report.sessions.filter((s) => report.tracks.some((t) => t.to.includes(s.number))).length;
-  const namespaces = new Set([...byNamespace.keys(), ...report.sessions.flatMap((s) => s.offers.map((o) => parts(o)[0]))]).size;
+  const offered = report.sessions.flatMap((s) => s.offers.map((o) => parts(o)[0]));
+  const namespaces = new Set([...byNamespace.keys(), ...offered]).size;
   const of = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
-  state.textContent = `${of(namespaces, "namespace")}, ${of(report.sessions.length, "session")}, of which ${to} watching · ${new Date(report.time_ms).toLocaleTimeString()}`;
+  const time = new Date(report.time_ms).toLocaleTimeString();
+  state.textContent =
+    `${of(namespaces, "namespace")}, ${of(report.sessions.length, "session")} (${of(to, "subscriber")}) · ${time}`;
   state.className = "";
   last = report;
 }
@@ -130,7 +142,7 @@ async function poll() {
     if (!response.ok) throw new Error(`the relay answered ${response.status}`);
     show(await response.json());
   } catch (e) {
-    state.textContent = `No answer: ${e.message}. Trying again.`;
+    state.textContent = `No answer: ${e.message}. Retrying.`;
     state.className = "bad";
   }
   setTimeout(poll, 1000);

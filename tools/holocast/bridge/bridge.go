@@ -1,8 +1,8 @@
-// Package bridge serves a session's clouds to LiveScan3D's viewers.
+// Package bridge serves a session's point clouds to LiveScan3D viewers.
 //
-// A viewer asks for each frame, and is answered with the newest that it has not got: all
-// cameras' points, merged in the space of the studio. However many viewers there are, a
-// frame is merged and encoded once, and not at all while nobody asks.
+// A viewer requests each frame and receives the newest one that it lacks: the points of all
+// cameras, merged in session coordinates. A frame is merged and encoded once for all viewers, on
+// the first request.
 package bridge
 
 import (
@@ -21,34 +21,34 @@ import (
 	"holocast/internal/livescan"
 )
 
-// Config says how viewers are served. Zero values stand for the defaults.
+// Config configures a Server. Zero values select the defaults.
 type Config struct {
-	Viewers    int // most at a time; default 16
-	PerAddress int // most from one address; default as Viewers
-	// Patience is how long a viewer waits for a frame that it has not got, before it is sent
-	// the newest again; default 200 ms. Some viewers do nothing else while they wait.
-	Patience time.Duration
-	// Stall is how long a viewer may take nothing of what it is sent; default 5 s.
+	Viewers    int // maximum at a time; default 16
+	PerAddress int // maximum per address; default Viewers
+	// MaxWait bounds the wait for a newer frame before a viewer receives the newest again; default
+	// 200 ms. Some viewers block while they wait.
+	MaxWait time.Duration
+	// Stall bounds the time that a viewer may read nothing while it is sent a frame; default 5 s.
 	Stall time.Duration
-	// Idle is how long a viewer may ask for nothing; default 1 min.
+	// Idle bounds the time between requests of a viewer; default 1 min.
 	Idle time.Duration
-	// Sent, if set, is called for every frame sent, from the viewers' goroutines.
+	// Sent, if set, is called for every sent frame, on the viewers' goroutines.
 	Sent func(Sent)
 	Log  *slog.Logger // nil = slog.Default
 }
 
-// Sent is a frame that a viewer was sent.
+// Sent describes a frame sent to a viewer.
 type Sent struct {
 	Viewer   string    // address
-	Frame    uint64    // number of the frame, from 1; 0 where there was none yet
-	Captured time.Time // of the frame's camera that is furthest ahead, on the relay's clock
-	Asked    time.Time // the request was read
-	Taken    time.Time // the last byte was handed to the network
+	Frame    uint64    // frame number from 1; 0 before the first
+	Captured time.Time // latest capture among its cameras, on the relay's clock
+	Asked    time.Time // when the request was read
+	Taken    time.Time // when the last byte was written to the socket
 	Points   int
 	Bytes    int
 }
 
-// Server serves viewers.
+// Server serves frames to viewers.
 type Server struct {
 	cfg    Config
 	log    *slog.Logger
@@ -65,31 +65,37 @@ type Server struct {
 	gone            *prometheus.CounterVec
 }
 
-// Statistics sum up a server's life.
+// Statistics summarize a server's run.
 type Statistics struct {
-	Viewers int    `json:"viewers"` // that connected
+	Viewers int    `json:"viewers"` // connected in total
 	Most    int    `json:"most_viewers"`
-	Refused int    `json:"refused"` // viewers: too many
-	Dropped int    `json:"dropped"` // viewers: too slow, silent, or no viewer of LiveScan3D
+	Refused int    `json:"refused"` // over a limit
+	Dropped int    `json:"dropped"` // too slow, silent, or with another protocol
 	Frames  uint64 `json:"frames"`  // sent to viewers
 	Again   uint64 `json:"frames_again"`
 	Points  uint64 `json:"points"`
 	Bytes   uint64 `json:"bytes"`
-	Encoded uint64 `json:"frames_encoded"` // each for all viewers
+	Encoded uint64 `json:"frames_encoded"` // encoded once for all viewers
 }
 
-// NewServer makes a server of what frames has.
+// NewServer returns a server for frames.
 func NewServer(frames *Frames, cfg Config) *Server {
 	cfg.Viewers = cmp.Or(cfg.Viewers, 16)
 	cfg.PerAddress = cmp.Or(cfg.PerAddress, cfg.Viewers)
-	cfg.Patience = cmp.Or(cfg.Patience, 200*time.Millisecond)
+	cfg.MaxWait = cmp.Or(cfg.MaxWait, 200*time.Millisecond)
 	cfg.Stall = cmp.Or(cfg.Stall, 5*time.Second)
 	cfg.Idle = cmp.Or(cfg.Idle, time.Minute)
 	return &Server{
 		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), frames: frames, viewers: map[net.Conn]netip.Addr{},
-		connected: prometheus.NewGauge(prometheus.GaugeOpts{Name: "holocast_bridge_viewers", Help: "Viewers of LiveScan3D that are connected."}),
-		sent:      prometheus.NewCounter(prometheus.CounterOpts{Name: "holocast_bridge_sent_frames_total", Help: "Frames sent to viewers."}),
-		sentBytes: prometheus.NewCounter(prometheus.CounterOpts{Name: "holocast_bridge_sent_bytes_total", Help: "Bytes sent to viewers."}),
+		connected: prometheus.NewGauge(
+			prometheus.GaugeOpts{Name: "holocast_bridge_viewers", Help: "Viewers of LiveScan3D that are connected."},
+		),
+		sent: prometheus.NewCounter(
+			prometheus.CounterOpts{Name: "holocast_bridge_sent_frames_total", Help: "Frames sent to viewers."},
+		),
+		sentBytes: prometheus.NewCounter(
+			prometheus.CounterOpts{Name: "holocast_bridge_sent_bytes_total", Help: "Bytes sent to viewers."},
+		),
 		gone: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "holocast_bridge_connections_ended_total",
 			Help: "Connections of viewers by why they ended: closed, slow, silent, protocol, refused.",
@@ -97,12 +103,12 @@ func NewServer(frames *Frames, cfg Config) *Server {
 	}
 }
 
-// Metrics are the server's.
+// Metrics returns the server's collectors.
 func (s *Server) Metrics() []prometheus.Collector {
 	return []prometheus.Collector{s.connected, s.sent, s.sentBytes, s.gone}
 }
 
-// Statistics sum up what was done so far.
+// Statistics returns the statistics so far.
 func (s *Server) Statistics() Statistics {
 	encoded := s.frames.encodedCount()
 	s.mu.Lock()
@@ -112,7 +118,7 @@ func (s *Server) Statistics() Statistics {
 	return sum
 }
 
-// Serve accepts viewers until ctx ends, which is no error, and returns when they are gone.
+// Serve accepts viewers until ctx ends, which is not an error, and returns after the last viewer.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	stop := context.AfterFunc(ctx, func() { s.close(ln) })
 	defer stop()
@@ -126,7 +132,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 			}
 			return nil
 		}
-		if e := (net.Error)(nil); errors.As(err, &e) && !errors.Is(err, net.ErrClosed) { // no descriptor is left
+		if e := net.Error(nil); errors.As(err, &e) && !errors.Is(err, net.ErrClosed) { // no file descriptor left
 			s.log.Warn("viewer not accepted", "err", err)
 			select {
 			case <-time.After(100 * time.Millisecond):
@@ -147,7 +153,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	}
 }
 
-// close ends all connections.
+// close closes all connections.
 func (s *Server) close(ln net.Listener) {
 	_ = ln.Close()
 	s.mu.Lock()
@@ -158,7 +164,7 @@ func (s *Server) close(ln net.Listener) {
 	}
 }
 
-// admit counts a viewer; otherwise it says why not.
+// admit counts a viewer, or returns why it is refused.
 func (s *Server) admit(conn net.Conn) string {
 	addr := address(conn)
 	s.mu.Lock()
@@ -171,13 +177,13 @@ func (s *Server) admit(conn net.Conn) string {
 	}
 	switch {
 	case s.closed:
-		return "the bridge is ending"
+		return "the bridge is shutting down"
 	case len(s.viewers) >= s.cfg.Viewers:
 		s.sum.Refused++
-		return "there are as many viewers as --max-viewers allows"
+		return "--max-viewers reached"
 	case same >= s.cfg.PerAddress:
 		s.sum.Refused++
-		return "its address has as many viewers as --max-per-address allows"
+		return "--max-per-address reached"
 	}
 	s.viewers[conn] = addr
 	s.sum.Viewers++
@@ -194,13 +200,13 @@ func address(conn net.Conn) netip.Addr {
 	return a.Addr().Unmap()
 }
 
-// errSilent and errSlow say why a viewer is dropped.
+// Reasons for dropping a viewer.
 var (
-	errSilent = errors.New("it asked for no frame")
-	errSlow   = errors.New("it took nothing of a frame")
+	errSilent = errors.New("no request from the viewer")
+	errSlow   = errors.New("the viewer reads nothing")
 )
 
-// serve answers one viewer until it goes or must.
+// serve answers one viewer until it leaves or is dropped.
 func (s *Server) serve(ctx context.Context, conn net.Conn) {
 	log := s.log.With("viewer", conn.RemoteAddr())
 	log.Info("viewer connected")
@@ -212,15 +218,15 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) {
 	switch {
 	case errors.Is(err, errSlow):
 		reason, dropped = "slow", true
-		log.Warn("viewer dropped: it is too slow, or its network is", "took_nothing_for", s.cfg.Stall, "frames", frames)
+		log.Warn("viewer dropped: viewer or network too slow", "stalled", s.cfg.Stall, "frames", frames)
 	case errors.Is(err, errSilent):
 		reason, dropped = "silent", true
-		log.Warn("viewer dropped: it asks for no frame", "for", s.cfg.Idle, "frames", frames)
+		log.Warn("viewer dropped: it requests no frames", "for", s.cfg.Idle, "frames", frames)
 	case errors.As(err, &protocol):
 		reason, dropped = "protocol", true
-		log.Warn("viewer dropped: it is none of LiveScan3D's", "err", err)
+		log.Warn("viewer dropped: not LiveScan3D's protocol", "err", err)
 	default:
-		log.Info("viewer gone", "after", time.Since(began).Round(time.Millisecond), "frames", frames)
+		log.Info("viewer left", "after", time.Since(began).Round(time.Millisecond), "frames", frames)
 	}
 	s.gone.WithLabelValues(reason).Inc()
 	s.mu.Lock()
@@ -232,20 +238,20 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// piece is how much a viewer is given Stall for.
+// piece is the number of bytes a viewer must read within Stall.
 const piece = 64 << 10
 
-// answer answers a viewer's requests, and returns how many. Requests that come ahead of
-// their answers wait in the connection.
+// answer answers a viewer's requests and returns their number. Pipelined requests wait in the
+// connection.
 func (s *Server) answer(ctx context.Context, conn net.Conn) (frames int, err error) {
-	var has uint64 // the newest frame that the viewer got
+	var has uint64 // the newest frame sent to the viewer
 	for ; ; frames++ {
 		if err := conn.SetReadDeadline(time.Now().Add(s.cfg.Idle)); err != nil {
 			return frames, err
 		}
 		var request [1]byte
 		if _, err := io.ReadFull(conn, request[:]); err != nil {
-			if e := (net.Error)(nil); errors.As(err, &e) && e.Timeout() {
+			if e := net.Error(nil); errors.As(err, &e) && e.Timeout() {
 				err = errSilent
 			}
 			return frames, err
@@ -254,7 +260,7 @@ func (s *Server) answer(ctx context.Context, conn net.Conn) (frames int, err err
 			return frames, &livescan.ProtocolError{What: "a viewer sends the byte 0 to ask for a frame, this one sent another"}
 		}
 		asked := time.Now()
-		f, err := s.frames.newest(ctx, has, s.cfg.Patience)
+		f, err := s.frames.newest(ctx, has, s.cfg.MaxWait)
 		if err != nil {
 			return frames, err
 		}
@@ -263,7 +269,7 @@ func (s *Server) answer(ctx context.Context, conn net.Conn) (frames int, err err
 				return frames, err
 			}
 			n, err := conn.Write(rest[:min(piece, len(rest))])
-			if e := (net.Error)(nil); errors.As(err, &e) && e.Timeout() {
+			if e := net.Error(nil); errors.As(err, &e) && e.Timeout() {
 				return frames, errSlow
 			}
 			if err != nil {

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// scene is the clouds of a session's cameras.
+// scene holds the clouds of a session's cameras.
 type scene struct {
 	mu     sync.Mutex
 	clouds []pointcloud.Points
@@ -40,7 +40,7 @@ func (s *scene) get() []pointcloud.Points {
 	return s.clouds
 }
 
-// line is n points along x, of one colour.
+// line returns n points along x, of one color.
 func line(n int, color byte) (p pointcloud.Points) {
 	for i := range n {
 		p.XYZ = append(p.XYZ, int16(i), 0, 0)
@@ -83,7 +83,7 @@ func serve(t *testing.T, budget int, cfg Config) *served {
 	return s
 }
 
-// viewer is one as LiveScan3D's.
+// viewer is a LiveScan3D viewer.
 type viewer struct {
 	t *testing.T
 	net.Conn
@@ -126,13 +126,13 @@ func until(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !f(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s did not happen", what)
+			t.Fatalf("timeout waiting for %s", what)
 		}
 	}
 }
 
 func TestAnswersWithTheNewest(t *testing.T) {
-	s := serve(t, 1000, Config{Patience: 20 * time.Millisecond})
+	s := serve(t, 1000, Config{MaxWait: 20 * time.Millisecond})
 	v := s.connect(t)
 	v.ask()
 	if p := v.read(); len(p.XYZ) != 0 {
@@ -145,7 +145,7 @@ func TestAnswersWithTheNewest(t *testing.T) {
 	if p := v.read(); len(p.XYZ) != 3*7 || p.RGB[0] != 1 || p.RGB[3*3] != 2 || p.XYZ[3*4] != 1 {
 		t.Errorf("points %v, colours %v", p.XYZ, p.RGB)
 	}
-	v.ask() // nothing new: the same again
+	v.ask() // no newer frame: the same again
 	if p := v.read(); len(p.XYZ) != 3*7 {
 		t.Errorf("%d points", len(p.XYZ)/3)
 	}
@@ -155,15 +155,15 @@ func TestAnswersWithTheNewest(t *testing.T) {
 	}
 }
 
-// A viewer waits for a frame that it has not got.
+// A viewer waits for a frame that it lacks.
 func TestWaitsForANewFrame(t *testing.T) {
-	s := serve(t, 1000, Config{Patience: time.Hour})
+	s := serve(t, 1000, Config{MaxWait: time.Hour})
 	v := s.connect(t)
 	now := time.Now()
 	s.scene.set(line(1, 1))
 	s.frames.Shown(0, now, now)
 	v.ask()
-	v.ask() // ahead of the answer
+	v.ask() // pipelined
 	if p := v.read(); len(p.XYZ) != 3 {
 		t.Errorf("%d points", len(p.XYZ)/3)
 	}
@@ -175,7 +175,7 @@ func TestWaitsForANewFrame(t *testing.T) {
 }
 
 func TestOneEncodingForAll(t *testing.T) {
-	s := serve(t, 1000, Config{Patience: time.Hour})
+	s := serve(t, 1000, Config{MaxWait: time.Hour})
 	var viewers []*viewer
 	for range 8 {
 		viewers = append(viewers, s.connect(t))
@@ -204,7 +204,7 @@ func TestBudget(t *testing.T) {
 		name   string
 		clouds []pointcloud.Points
 		budget int
-		want   []int // points of each cloud
+		want   []int // points per cloud
 	}{
 		{"all", []pointcloud.Points{line(10, 1), line(20, 2)}, 30, []int{10, 20}},
 		{"half", []pointcloud.Points{line(10, 1), line(20, 2)}, 15, []int{5, 10}},
@@ -233,8 +233,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// A frame is whole when every camera has a newer cloud; a camera that lags or is gone does
-// not hold up the others.
+// A frame is complete when every camera has a newer cloud; a lagging or missing camera does not
+// delay the others.
 func TestWholeFrames(t *testing.T) {
 	f := NewFrames(func() []pointcloud.Points { return nil }, 1)
 	begun := time.Now()
@@ -245,7 +245,7 @@ func TestWholeFrames(t *testing.T) {
 			f.Shown(c, at(n), at(n))
 		}
 	}
-	show(-1, 0, 1, 2) // which cameras there are is not known before
+	show(-1, 0, 1, 2) // the set of cameras is unknown before
 	show(0, 0, 1, 2)
 	first := number()
 	for n := 1; n <= 10; n++ {
@@ -269,7 +269,7 @@ func TestWholeFrames(t *testing.T) {
 	if got := number(); got < before+9 {
 		t.Errorf("%d frames of 10 while a camera lags", got-before)
 	}
-	show(60, 0, 1) // it is gone for more than a second
+	show(60, 0, 1) // it is missing for over a second
 	show(61, 0, 1)
 	before = number()
 	show(62, 0, 1)
@@ -279,11 +279,11 @@ func TestWholeFrames(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	s := serve(t, 10, Config{Viewers: 2, PerAddress: 1, Patience: time.Millisecond})
+	s := serve(t, 10, Config{Viewers: 2, PerAddress: 1, MaxWait: time.Millisecond})
 	first := s.connect(t)
 	first.ask()
 	first.read()
-	s.connect(t).expectEnd() // of the same address
+	s.connect(t).expectEnd() // from the same address
 	until(t, "the refusal", func() bool { return s.Statistics().Refused == 1 })
 	if text := s.log.String(); !strings.Contains(text, "--max-per-address") {
 		t.Errorf("log %s", text)
@@ -294,7 +294,7 @@ func TestLimits(t *testing.T) {
 	again.ask()
 	again.read()
 
-	s = serve(t, 10, Config{Viewers: 1, Patience: time.Millisecond})
+	s = serve(t, 10, Config{Viewers: 1, MaxWait: time.Millisecond})
 	first = s.connect(t)
 	first.ask()
 	first.read()
@@ -306,7 +306,7 @@ func TestLimits(t *testing.T) {
 }
 
 func TestBadViewers(t *testing.T) {
-	big := line(1_000_000, 1) // more than the connection's buffers hold
+	big := line(1_000_000, 1) // more than the socket buffers hold
 	for _, c := range []struct {
 		name   string
 		cfg    Config
@@ -314,16 +314,16 @@ func TestBadViewers(t *testing.T) {
 		log    string
 		reason string
 	}{
-		{"silent", Config{Idle: 20 * time.Millisecond}, func(*viewer) {}, "asks for no frame", "silent"},
-		{"a web browser", Config{}, func(v *viewer) { _, _ = v.Write([]byte("GET / HTTP/1.1\r\n\r\n")) }, "none of LiveScan3D's", "protocol"},
+		{"silent", Config{Idle: 20 * time.Millisecond}, func(*viewer) {}, "requests no frames", "silent"},
+		{"a web browser", Config{}, func(v *viewer) { _, _ = v.Write([]byte("GET / HTTP/1.1\r\n\r\n")) }, "not LiveScan3D's protocol", "protocol"},
 		{"slow", Config{Stall: 50 * time.Millisecond}, func(v *viewer) {
-			for range 4 { // and reads none
+			for range 4 { // without reading any
 				v.ask()
 			}
 		}, "too slow", "slow"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.cfg.Patience = time.Millisecond
+			c.cfg.MaxWait = time.Millisecond
 			s := serve(t, 2_000_000, c.cfg)
 			s.scene.set(big)
 			s.frames.Shown(0, time.Now(), time.Now())
@@ -342,7 +342,7 @@ func TestBadViewers(t *testing.T) {
 
 // Serve ends with its context, whatever viewers do.
 func TestEnds(t *testing.T) {
-	s := serve(t, 10, Config{Patience: time.Hour})
+	s := serve(t, 10, Config{MaxWait: time.Hour})
 	asking, silent := s.connect(t), s.connect(t)
 	asking.ask()
 	until(t, "both viewers", func() bool { return testutil.ToFloat64(s.connected) == 2 })

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SetCongestion chooses the congestion control of the kernel's TCP, such as cubic or bbr, for
-// the connections that ln will accept.
+// SetCongestion sets the kernel's TCP congestion control, such as cubic or bbr, for connections
+// that ln accepts.
 func SetCongestion(ln net.Listener, name string) error {
 	l, ok := ln.(*net.TCPListener)
 	if !ok {
@@ -25,7 +25,10 @@ func SetCongestion(ln net.Listener, name string) error {
 		return err
 	}
 	if set != nil {
-		return fmt.Errorf("the kernel's TCP does not take %q: %w; it has those of sysctl net.ipv4.tcp_available_congestion_control, and allows all of them to root", name, set)
+		return fmt.Errorf(
+			"TCP congestion control %q: %w; sysctl net.ipv4.tcp_available_congestion_control lists the available ones, which root may use",
+			name, set,
+		)
 	}
 	return nil
 }

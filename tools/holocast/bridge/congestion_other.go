@@ -9,5 +9,5 @@ import (
 
 // SetCongestion needs Linux.
 func SetCongestion(net.Listener, string) error {
-	return errors.New("choosing the congestion control of the kernel's TCP needs Linux")
+	return errors.New("selecting the TCP congestion control needs Linux")
 }

@@ -9,26 +9,26 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// Frames are the frames of a session, of which the newest is kept.
+// Frames assembles a session's frames and keeps the newest.
 type Frames struct {
-	clouds func() []pointcloud.Points // the newest of every camera
-	budget int                        // most points of a frame
+	clouds func() []pointcloud.Points // the newest cloud of every camera
+	budget int                        // maximum points per frame
 
 	mu       sync.Mutex
-	number   uint64               // of the newest frame
-	captured time.Time            // its cameras' latest
-	changed  chan struct{}        // closed when there is a newer one
-	has      map[uint16]bool      // cameras that the frame under way has
-	seen     map[uint16]time.Time // when a camera last had a frame
-	latest   map[uint16]time.Time // its capture
+	number   uint64               // number of the newest frame
+	captured time.Time            // latest capture among its cameras
+	changed  chan struct{}        // closed when a newer frame exists
+	has      map[uint16]bool      // cameras with a cloud for the next frame
+	seen     map[uint16]time.Time // time of a camera's last cloud
+	latest   map[uint16]time.Time // its capture time
 
-	encoding sync.Mutex // held while a frame is encoded
+	encoding sync.Mutex // held during encoding
 	current  *encoded
 	count    uint64
 	merged   pointcloud.Points
 }
 
-// encoded is a frame as viewers get it; it does not change.
+// encoded is an immutable frame as sent to viewers.
 type encoded struct {
 	number   uint64
 	captured time.Time
@@ -36,8 +36,8 @@ type encoded struct {
 	answer   []byte
 }
 
-// NewFrames makes frames of the newest clouds of a session's cameras, of which clouds
-// returns fresh copies, with at most budget points in all.
+// NewFrames returns Frames of the newest clouds of a session's cameras, with at most budget points
+// per frame. clouds must return fresh copies.
 func NewFrames(clouds func() []pointcloud.Points, budget int) *Frames {
 	return &Frames{
 		clouds: clouds, budget: min(budget, livescan.MaxPoints), changed: make(chan struct{}),
@@ -46,15 +46,15 @@ func NewFrames(clouds func() []pointcloud.Points, budget int) *Frames {
 }
 
 const (
-	// away is how long after its last frame a camera is not waited for.
+	// away is the time without clouds after which a camera is ignored.
 	away = time.Second
-	// together is how far apart the captures of a frame may be: less than a frame's time, so
-	// that a frame does not hold a camera's next capture, and more than half of it.
+	// together bounds the spread of capture times within a frame: more than half a frame interval
+	// and less than a full one.
 	together = 25 * time.Millisecond
 )
 
-// Shown takes note that a camera has a newer cloud. A frame is whole when all cameras have
-// one that is newer than in the frame before, or when one of them has its next.
+// Shown records a camera's newer cloud. A frame is complete when every camera has a newer cloud
+// than in the previous frame, or when a camera has its next one.
 func (f *Frames) Shown(camera uint16, captured, at time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,7 +76,7 @@ func (f *Frames) Shown(camera uint16, captured, at time.Time) {
 	f.finish()
 }
 
-// finish makes what there is the newest frame. f.mu is held.
+// finish makes the collected clouds the newest frame. f.mu is held.
 func (f *Frames) finish() {
 	f.number++
 	for c := range f.has {
@@ -89,20 +89,20 @@ func (f *Frames) finish() {
 	f.changed = make(chan struct{})
 }
 
-// state is the newest frame's number and capture time, and what is closed when there is a
-// newer one.
+// state returns the newest frame's number and capture time, and a channel that is closed when a
+// newer frame exists.
 func (f *Frames) state() (uint64, time.Time, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.number, f.captured, f.changed
 }
 
-// newest returns the newest frame. Where that is the one that the viewer has, it waits for
-// another, but no longer than patience.
-func (f *Frames) newest(ctx context.Context, has uint64, patience time.Duration) (*encoded, error) {
+// newest returns the newest frame. If the viewer has it already, newest waits up to maxWait for
+// the next.
+func (f *Frames) newest(ctx context.Context, has uint64, maxWait time.Duration) (*encoded, error) {
 	number, _, changed := f.state()
 	if number == has {
-		timer := time.NewTimer(patience)
+		timer := time.NewTimer(maxWait)
 		defer timer.Stop()
 		select {
 		case <-changed:
@@ -139,7 +139,7 @@ func (f *Frames) encode(number uint64, captured time.Time) *encoded {
 	}
 }
 
-// thin appends c to p, or as large a part of it, evenly chosen, as budget is of total.
+// thin appends c to p, reduced evenly by budget/total.
 func thin(p, c *pointcloud.Points, total, budget int) {
 	if total <= budget {
 		p.XYZ, p.RGB = append(p.XYZ, c.XYZ...), append(p.RGB, c.RGB...)

@@ -1,5 +1,4 @@
-// Package doctor finds out what a machine can and cannot do for Holocast, by trying
-// rather than by guessing, and says how to fix what is missing.
+// Package doctor tests a machine's capabilities for Holocast and suggests fixes.
 package doctor
 
 import (
@@ -15,14 +14,14 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// Status is how bad a finding is.
+// Status is a finding's severity.
 type Status string
 
 // Statuses.
 const (
 	OK   Status = "ok"
-	Warn Status = "warn" // something will be slower or missing
-	Fail Status = "fail" // sessions will not work
+	Warn Status = "warn" // something is slower or unavailable
+	Fail Status = "fail" // sessions will fail
 )
 
 // Finding is the result of one check.
@@ -30,7 +29,7 @@ type Finding struct {
 	Name   string `json:"name"`
 	Status Status `json:"status"`
 	Detail string `json:"detail"`
-	Mend   string `json:"mend,omitempty"` // a command, or what to do
+	Mend   string `json:"mend,omitempty"` // a command or instruction
 }
 
 func ok(detail string, args ...any) Finding {
@@ -45,13 +44,13 @@ func fail(mend, detail string, args ...any) Finding {
 	return Finding{Status: Fail, Detail: fmt.Sprintf(detail, args...), Mend: mend}
 }
 
-// Check examines one thing.
+// Check tests one capability.
 type Check struct {
 	Name string
 	Run  func(context.Context) Finding
 }
 
-// Run runs checks in their order.
+// Run runs checks in order.
 func Run(ctx context.Context, checks []Check) []Finding {
 	findings := make([]Finding, len(checks))
 	for i, c := range checks {
@@ -61,16 +60,16 @@ func Run(ctx context.Context, checks []Check) []Finding {
 	return findings
 }
 
-// machine is what the checks examine: this machine, or in tests a made-up one.
+// machine is the machine under test, faked in unit tests.
 type machine struct {
 	cores  int
-	arch   string // as runtime.GOARCH
+	arch   string // a GOARCH
 	avx2   bool
 	listen func(ctx context.Context, network, address string) (io.Closer, error)
 	system
 }
 
-// thisMachine is the one that this program runs on.
+// thisMachine returns the machine that runs the program.
 func thisMachine() *machine {
 	return &machine{
 		cores: runtime.NumCPU(), arch: runtime.GOARCH, avx2: cpu.X86.HasAVX2,
@@ -85,7 +84,7 @@ func thisMachine() *machine {
 	}
 }
 
-// Checks are those of this operating system. port is the relay's UDP and TCP port.
+// Checks returns the checks of this operating system. port is the relay's UDP and TCP port.
 func Checks(port int) []Check { return thisMachine().checks(port) }
 
 func (m *machine) checks(port int) []Check {
@@ -113,7 +112,7 @@ func (m *machine) processor(context.Context) Finding {
 	return ok("%s", detail)
 }
 
-// freePort tries to listen where a relay would.
+// freePort tries to listen like a relay.
 func (m *machine) freePort(ctx context.Context, port int) Finding {
 	var err error
 	for _, network := range []string{"udp", "tcp"} {
@@ -128,9 +127,18 @@ func (m *machine) freePort(ctx context.Context, port int) Finding {
 	case err == nil:
 		return ok("%d is free", port)
 	case errors.Is(err, syscall.EADDRINUSE):
-		return warn(fmt.Sprintf("ss -lnptu 'sport = :%d'   # who has it; or relay --listen 127.0.0.1:PORT --http 127.0.0.1:PORT", port), "%d is in use: a relay may be running already", port)
+		return warn(
+			fmt.Sprintf(
+				"ss -lnptu 'sport = :%d'   # shows the owner; or relay --listen 127.0.0.1:PORT --http 127.0.0.1:PORT", port,
+			),
+			"%d is in use: a relay may be running already",
+			port,
+		)
 	case errors.Is(err, os.ErrPermission):
-		return fail(fmt.Sprintf("sudo setcap cap_net_bind_service=+ep bin/relay   # or a port above 1023, not %d", port), "no permission to listen on %d", port)
+		return fail(
+			fmt.Sprintf("sudo setcap cap_net_bind_service=+ep bin/relay   # or a port above 1023, not %d", port),
+			"no permission to listen on %d", port,
+		)
 	}
 	return fail("relay --listen 127.0.0.1:PORT --http 127.0.0.1:PORT", "cannot listen on %d: %v", port, err)
 }

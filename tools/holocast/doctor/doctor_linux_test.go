@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fake is a machine that lacks nothing, for a test to take something from.
+// fake is a machine with every capability; tests remove some.
 type fake struct {
 	*machine
 	t *testing.T
@@ -43,7 +43,10 @@ func newFake(t *testing.T) fake {
 		},
 	}}
 	f.write("/proc/self/status", "Name:\tholocast\nCapEff:\t000001ffffffffff\n")
-	f.write("/proc/self/maps", "7f00-7f01 r-xp 0 0 0 /usr/lib/libzstd.so.1.5.4\n7f02-7f03 r-xp 0 0 0 /usr/lib/libturbojpeg.so.0.2.0\n")
+	f.write(
+		"/proc/self/maps",
+		"7f00-7f01 r-xp 0 0 0 /usr/lib/libzstd.so.1.5.4\n7f02-7f03 r-xp 0 0 0 /usr/lib/libturbojpeg.so.0.2.0\n",
+	)
 	f.write("/proc/sys/net/core/rmem_max", "8388608\n")
 	f.write("/proc/sys/net/core/wmem_max", "8388608\n")
 	f.write("/sys/kernel/btf/vmlinux", strings.Repeat("b", 5000))
@@ -71,7 +74,7 @@ func (f fake) remove(path string) {
 	}
 }
 
-// link adds a network interface; one without a driver is virtual.
+// link adds a network interface, virtual if it has no driver.
 func (f fake) link(name, driver string) {
 	f.t.Helper()
 	dir := "/sys/class/net/" + name
@@ -83,7 +86,8 @@ func (f fake) link(name, driver string) {
 	}
 	f.write("/sys/bus/drivers/"+driver+"/bind", "")
 	f.write(dir+"/device/vendor", "")
-	if err := os.Symlink(filepath.Join(f.root, "/sys/bus/drivers", driver), filepath.Join(f.root, dir, "device/driver")); err != nil {
+	target, link := filepath.Join(f.root, "/sys/bus/drivers", driver), filepath.Join(f.root, dir, "device/driver")
+	if err := os.Symlink(target, link); err != nil {
 		f.t.Fatal(err)
 	}
 }
@@ -119,8 +123,8 @@ func TestFindings(t *testing.T) {
 		change func(fake)
 		check  string
 		status Status
-		detail string // a part of it
-		mend   string // a part of it
+		detail string // substring
+		mend   string // substring
 	}{
 		{"everything there", nil, "processor", OK, "8 cores, AVX2", ""},
 		{"two cores", func(f fake) { f.cores = 2 }, "processor", Warn, "2 cores", "fewer cameras"},
@@ -128,14 +132,56 @@ func TestFindings(t *testing.T) {
 		{"ARM", func(f fake) { f.arch, f.avx2 = "arm64", false }, "processor", OK, "no SIMD kernels for arm64", ""},
 
 		{"port free", nil, "UDP and TCP port", OK, "4443 is free", ""},
-		{"port in use", func(f fake) { f.listen = refuse(syscall.EADDRINUSE) }, "UDP and TCP port", Warn, "4443 is in use", "ss -lnptu"},
-		{"port not permitted", func(f fake) { f.listen = refuse(fs.ErrPermission) }, "UDP and TCP port", Fail, "no permission", "setcap"},
-		{"no network", func(f fake) { f.listen = refuse(syscall.EAFNOSUPPORT) }, "UDP and TCP port", Fail, "cannot listen on 4443", "--listen"},
+		{
+			"port in use",
+			func(f fake) { f.listen = refuse(syscall.EADDRINUSE) },
+			"UDP and TCP port",
+			Warn,
+			"4443 is in use",
+			"ss -lnptu",
+		},
+		{
+			"port not permitted",
+			func(f fake) { f.listen = refuse(fs.ErrPermission) },
+			"UDP and TCP port",
+			Fail,
+			"no permission",
+			"setcap",
+		},
+		{
+			"no network",
+			func(f fake) { f.listen = refuse(syscall.EAFNOSUPPORT) },
+			"UDP and TCP port",
+			Fail,
+			"cannot listen on 4443",
+			"--listen",
+		},
 
 		{"kernel", nil, "kernel", OK, "6.18.0", ""},
-		{"kernel without TCX", func(f fake) { f.release = func() (string, error) { return "6.1.0-18-amd64", nil } }, "kernel", OK, "clsact", ""},
-		{"old kernel", func(f fake) { f.release = func() (string, error) { return "5.10.0-28-amd64", nil } }, "kernel", Warn, "older than 5.15", "upgrade"},
-		{"no uname", func(f fake) { f.release = func() (string, error) { return "", unix.EFAULT } }, "kernel", Warn, "unknown", ""},
+		{
+			"kernel without TCX",
+			func(f fake) { f.release = func() (string, error) { return "6.1.0-18-amd64", nil } },
+			"kernel",
+			OK,
+			"clsact",
+			"",
+		},
+		{
+			"old kernel",
+			func(f fake) { f.release = func() (string, error) { return "5.10.0-28-amd64", nil } },
+			"kernel",
+			Warn,
+			"older than 5.15",
+			"upgrade",
+		},
+		{
+			"no uname",
+			func(f fake) { f.release = func() (string, error) { return "", unix.EFAULT } },
+			"kernel",
+			Warn,
+			"unknown",
+			"",
+		},
 
 		{"eBPF", nil, "eBPF", OK, "TC and XDP", ""},
 		{"no capability", unprivileged, "eBPF", Warn, "CAP_BPF", "setcap"},
@@ -153,8 +199,22 @@ func TestFindings(t *testing.T) {
 		{"no BTF", func(f fake) { f.remove("/sys/kernel/btf") }, "BTF", Warn, "CO-RE", "CONFIG_DEBUG_INFO_BTF"},
 
 		{"native XDP", nil, "native XDP", OK, "eth0 (igc)", ""},
-		{"driver without XDP", func(f fake) { f.remove("/sys/class/net/eth0"); f.link("eth1", "r8169") }, "native XDP", Warn, "eth1 (r8169)", "veth"},
-		{"virtual interface", func(f fake) { f.remove("/sys/class/net/eth0"); f.link("dummy0", "") }, "native XDP", Warn, "dummy0 (virtual)", "veth"},
+		{
+			"driver without XDP",
+			func(f fake) { f.remove("/sys/class/net/eth0"); f.link("eth1", "r8169") },
+			"native XDP",
+			Warn,
+			"eth1 (r8169)",
+			"veth",
+		},
+		{
+			"virtual interface",
+			func(f fake) { f.remove("/sys/class/net/eth0"); f.link("dummy0", "") },
+			"native XDP",
+			Warn,
+			"dummy0 (virtual)",
+			"veth",
+		},
 		{"veth", func(f fake) {
 			f.remove("/sys/class/net/eth0")
 			f.link("v0", "")
@@ -172,24 +232,45 @@ func TestFindings(t *testing.T) {
 		}, "native XDP", Warn, "eth0.7 (vlan)", "veth"},
 		{"no /sys", func(f fake) { f.remove("/sys/class/net") }, "native XDP", Warn, "cannot be listed", ""},
 
-		{"netem", nil, "netem", OK, "the kernel has it", ""},
-		{"no netem", func(f fake) { f.tryNetem = func() error { return unix.ENOENT } }, "netem", Warn, "refuses", "modprobe"},
+		{"netem", nil, "netem", OK, "available in the kernel", ""},
+		{"no netem", func(f fake) { f.tryNetem = func() error { return unix.ENOENT } }, "netem", Warn, "refused", "modprobe"},
 		{"netem as a module, not root", func(f fake) {
 			f.tryNetem = func() error { return errNotTried }
 			f.write("/lib/modules/6.18.0-1-amd64/modules.dep", "kernel/net/sched/sch_netem.ko:\n")
-		}, "netem", OK, "as root", ""},
-		{"no netem, not root", func(f fake) { f.tryNetem = func() error { return errNotTried } }, "netem", Warn, "not found", "modprobe"},
+		}, "netem", OK, "to root", ""},
+		{
+			"no netem, not root",
+			func(f fake) { f.tryNetem = func() error { return errNotTried } },
+			"netem",
+			Warn,
+			"not found",
+			"modprobe",
+		},
 
 		{"UDP buffers", nil, "UDP buffers", OK, "7 MB", ""},
 		{"small UDP buffers, unprivileged", func(f fake) {
 			unprivileged(f)
 			f.write("/proc/sys/net/core/rmem_max", "212992\n")
 		}, "UDP buffers", Warn, "net.core.rmem_max = 212 kB", "sysctl -w net.core.rmem_max="},
-		{"small UDP buffers, CAP_NET_ADMIN", func(f fake) { f.write("/proc/sys/net/core/wmem_max", "212992\n") }, "UDP buffers", OK, "CAP_NET_ADMIN", ""},
+		{
+			"small UDP buffers, CAP_NET_ADMIN",
+			func(f fake) { f.write("/proc/sys/net/core/wmem_max", "212992\n") },
+			"UDP buffers",
+			OK,
+			"CAP_NET_ADMIN",
+			"",
+		},
 		{"no sysctl", func(f fake) { f.remove("/proc/sys/net/core/rmem_max") }, "UDP buffers", Warn, "cannot be read", ""},
 
 		{"UDP GSO", nil, "UDP GSO", OK, "segments UDP", ""},
-		{"no UDP GSO", func(f fake) { f.tryGSO = func() error { return unix.ENOPROTOOPT } }, "UDP GSO", Warn, "does not segment", "4.18"},
+		{
+			"no UDP GSO",
+			func(f fake) { f.tryGSO = func() error { return unix.ENOPROTOOPT } },
+			"UDP GSO",
+			Warn,
+			"does not segment",
+			"4.18",
+		},
 
 		{"open files", nil, "open files", OK, "1024, at most 1048576", ""},
 		{"few open files", func(f fake) {
@@ -197,9 +278,9 @@ func TestFindings(t *testing.T) {
 		}, "open files", Warn, "at most 1024", "ulimit"},
 
 		{"clock", nil, "clock", OK, "1.5 ms", ""},
-		{"clock not synchronised", func(f fake) {
+		{"clock not synchronized", func(f fake) {
 			f.clock = func() (int, unix.Timex, error) { return unix.TIME_ERROR, unix.Timex{}, nil }
-		}, "clock", Warn, "not synchronised", "set-ntp"},
+		}, "clock", Warn, "not synchronized", "set-ntp"},
 
 		{"codec libraries", nil, "codec libraries", OK, "libzstd 1.5.4, libturbojpeg 0.2.0", ""},
 		{"no libturbojpeg", func(f fake) {
@@ -213,18 +294,46 @@ func TestFindings(t *testing.T) {
 			f.write("/opt/k4a/libk4a.so", "")
 			f.env("HOLOCAST_LIBK4A", "/opt/k4a/libk4a.so")
 		}, "libk4a", OK, "/opt/k4a/libk4a.so", ""},
-		{"libk4a set and not there", func(f fake) { f.env("HOLOCAST_LIBK4A", "/opt/none.so") }, "libk4a", Warn, "HOLOCAST_LIBK4A", "export"},
+		{
+			"libk4a set and missing",
+			func(f fake) { f.env("HOLOCAST_LIBK4A", "/opt/none.so") },
+			"libk4a",
+			Warn,
+			"HOLOCAST_LIBK4A",
+			"export",
+		},
 
 		{"camera", nil, "depth camera", OK, "Orbbec Femto Bolt", ""},
 		{"no camera", func(f fake) { f.remove("/sys/bus/usb") }, "depth camera", Warn, "none connected", "USB 3"},
-		{"another USB device", func(f fake) { f.remove("/sys/bus/usb"); f.usb("1-2", "1d6b", "0002") }, "depth camera", Warn, "none connected", "USB 3"},
+		{
+			"another USB device",
+			func(f fake) { f.remove("/sys/bus/usb"); f.usb("1-2", "1d6b", "0002") },
+			"depth camera",
+			Warn,
+			"none connected",
+			"USB 3",
+		},
 		{"no permission for the camera", func(f fake) {
 			f.writable = func(device string) bool { return device != "/dev/bus/usb/001/004" }
 		}, "depth camera", Warn, "no permission for Orbbec Femto Bolt", "udev"},
 
 		{"disk space", nil, "disk space", OK, "100 GB", ""},
-		{"little disk space", func(f fake) { f.freeBytes = func() (float64, error) { return 3e9, nil } }, "disk space", Warn, "3.0 GB", "df -h"},
-		{"no disk space", func(f fake) { f.freeBytes = func() (float64, error) { return 1e8, nil } }, "disk space", Fail, "0.1 GB", "df -h"},
+		{
+			"little disk space",
+			func(f fake) { f.freeBytes = func() (float64, error) { return 3e9, nil } },
+			"disk space",
+			Warn,
+			"3.0 GB",
+			"df -h",
+		},
+		{
+			"no disk space",
+			func(f fake) { f.freeBytes = func() (float64, error) { return 1e8, nil } },
+			"disk space",
+			Fail,
+			"0.1 GB",
+			"df -h",
+		},
 	}
 	seen := map[string]bool{}
 	for _, tt := range tests {
@@ -237,10 +346,11 @@ func TestFindings(t *testing.T) {
 			for _, found := range Run(t.Context(), f.checks(4443)) {
 				switch {
 				case found.Name != tt.check:
-				case found.Status != tt.status || !strings.Contains(found.Detail, tt.detail) || !strings.Contains(found.Mend, tt.mend):
+				case found.Status != tt.status || !strings.Contains(found.Detail, tt.detail) ||
+					!strings.Contains(found.Mend, tt.mend):
 					t.Errorf("%+v, want status %s, %q, mend %q", found, tt.status, tt.detail, tt.mend)
 				case found.Status == OK && found.Mend != "":
-					t.Errorf("nothing is wrong, but there is something to do: %q", found.Mend)
+					t.Errorf("a fix without a fault: %q", found.Mend)
 				}
 			}
 		})
@@ -252,7 +362,7 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// A machine that lacks nothing has no finding but ok.
+// A fully capable machine has only ok findings.
 func TestNothingMissing(t *testing.T) {
 	for _, f := range Run(t.Context(), newFake(t).checks(4443)) {
 		if f.Status != OK {
@@ -261,7 +371,7 @@ func TestNothingMissing(t *testing.T) {
 	}
 }
 
-// What the checks try on this very machine works or fails with an error of its own.
+// Checks that run on the real machine succeed or fail with their own error.
 func TestTry(t *testing.T) {
 	for name, try := range map[string]func() error{
 		"empty TC program":  func() error { return loadEmpty(unix.BPF_PROG_TYPE_SCHED_CLS) },

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// system is what the checks of a Linux machine examine.
+// system accesses a Linux machine.
 type system struct {
-	root      string // prefix of the paths of files: "" but in tests
+	root      string // prefix of file paths, "" except in tests
 	release   func() (string, error)
 	getenv    func(string) string
 	loadEmpty func(programType uint32) error
@@ -83,14 +83,14 @@ func (m *machine) kernel(context.Context) Finding {
 	case err != nil:
 		return warn("", "unknown: %v", err)
 	case major < 5 || major == 5 && minor < 15:
-		return warn("upgrade to Linux 5.15 or later", "%s is older than 5.15, the oldest that our eBPF programs are for", release)
+		return warn("upgrade to Linux 5.15 or later", "%s is older than 5.15, the minimum for the eBPF programs", release)
 	case major < 6 || major == 6 && minor < 6:
 		return ok("%s (TC programs attach by clsact; TCX needs 6.6)", release)
 	}
 	return ok("%s", release)
 }
 
-// Capabilities (include/uapi/linux/capability.h) that eBPF networking needs.
+// Capabilities that eBPF networking needs (include/uapi/linux/capability.h).
 func (m *machine) capabilities() (bpf, netAdmin bool) {
 	f, err := os.Open(m.path("/proc/self/status"))
 	if err != nil {
@@ -107,18 +107,24 @@ func (m *machine) capabilities() (bpf, netAdmin bool) {
 	return false, false
 }
 
-// ebpf loads the smallest program of both kinds that the duplication pair attaches.
+// ebpf loads minimal programs of the two types used by the duplication pair.
 func (m *machine) ebpf(context.Context) Finding {
 	bpf, admin := m.capabilities()
 	if !bpf || !admin {
-		return warn("sudo setcap cap_bpf,cap_net_admin,cap_perfmon+ep bin/edge bin/relay   # or run them with sudo", "not without CAP_BPF and CAP_NET_ADMIN: the edge pair and the relay's fast path stay off")
+		return warn(
+			"sudo setcap cap_bpf,cap_net_admin,cap_perfmon+ep bin/edge bin/relay   # or run them with sudo",
+			"needs CAP_BPF and CAP_NET_ADMIN: the edge pair and the relay's fast path stay off",
+		)
 	}
 	for _, p := range []struct {
 		name string
 		kind uint32
 	}{{"TC", unix.BPF_PROG_TYPE_SCHED_CLS}, {"XDP", unix.BPF_PROG_TYPE_XDP}} {
 		if err := m.loadEmpty(p.kind); err != nil {
-			return warn("check kernel.unprivileged_bpf_disabled, the container's seccomp profile and CONFIG_BPF_SYSCALL", "the kernel refuses a %s program: %v", p.name, err)
+			return warn(
+				"check kernel.unprivileged_bpf_disabled, the container's seccomp profile and CONFIG_BPF_SYSCALL",
+				"the kernel refuses a %s program: %v", p.name, err,
+			)
 		}
 	}
 	return ok("TC and XDP programs load")
@@ -127,14 +133,18 @@ func (m *machine) ebpf(context.Context) Finding {
 func (m *machine) btf(context.Context) Finding {
 	info, err := os.Stat(m.path("/sys/kernel/btf/vmlinux"))
 	if err != nil {
-		return warn("use a kernel with CONFIG_DEBUG_INFO_BTF=y", "no /sys/kernel/btf/vmlinux: only programs without CO-RE relocations load")
+		return warn(
+			"use a kernel with CONFIG_DEBUG_INFO_BTF=y",
+			"no /sys/kernel/btf/vmlinux: only programs without CO-RE relocations load",
+		)
 	}
 	return ok("%d kB in /sys/kernel/btf/vmlinux", info.Size()/1000)
 }
 
-// nativeDrivers are network drivers known to run XDP programs themselves.
+// nativeDrivers are network drivers with native XDP.
 var nativeDrivers = []string{
-	"atlantic", "bnxt_en", "cpsw", "dpaa2-eth", "ena", "fec", "gve", "hv_netvsc", "i40e", "ice", "igb", "igc", "ixgbe", "ixgbevf",
+	"atlantic", "bnxt_en", "cpsw", "dpaa2-eth", "ena", "fec", "gve", "hv_netvsc", "i40e", "ice", "igb", "igc", "ixgbe",
+	"ixgbevf",
 	"lan966x", "mana", "mlx4_en", "mlx5_core", "mvneta", "mvpp2", "netsec", "nfp", "octeontx2", "qede", "sfc", "stmmac", "tsnep",
 	"tun", "veth", "virtio_net", "xen_netfront",
 }
@@ -163,12 +173,15 @@ func (m *machine) nativeXDP(context.Context) Finding {
 		}
 	}
 	if len(can) == 0 {
-		return warn("use a veth pair or an interface of a driver with native XDP for the receiving edge", "no interface is known to have it: %s", strings.Join(cannot, ", "))
+		return warn(
+			"use a veth pair or an interface of a driver with native XDP for the receiving edge",
+			"no interface is known to support it: %s", strings.Join(cannot, ", "),
+		)
 	}
 	return ok("%s", strings.Join(can, ", "))
 }
 
-// linkKind is the kind of a virtual interface, where sysfs tells.
+// linkKind returns the kind of a virtual interface, if sysfs has it.
 func (m *machine) linkKind(name string) string {
 	b, err := os.ReadFile(m.path("/sys/class/net", name, "uevent"))
 	if err != nil {
@@ -182,7 +195,7 @@ func (m *machine) linkKind(name string) string {
 	if _, err := os.Stat(m.path("/sys/class/net", name, "tun_flags")); err == nil {
 		return "tun"
 	}
-	// A veth end names its peer's index.
+	// A veth end contains its peer's index.
 	self, _ := os.ReadFile(m.path("/sys/class/net", name, "ifindex"))
 	peer, _ := os.ReadFile(m.path("/sys/class/net", name, "iflink"))
 	if len(self) > 0 && !bytes.Equal(self, peer) {
@@ -191,7 +204,7 @@ func (m *machine) linkKind(name string) string {
 	return ""
 }
 
-// quicBuffer is the UDP buffer quic-go asks for, bytes.
+// quicBuffer is the UDP buffer that quic-go requests, bytes.
 const quicBuffer = 7 << 20
 
 func (m *machine) udpBuffers(context.Context) Finding {
@@ -211,11 +224,11 @@ func (m *machine) udpBuffers(context.Context) Finding {
 	if len(small) == 0 {
 		return ok("7 MB and more")
 	}
-	detail := strings.Join(small, ", ") + ", QUIC wants 7 MB"
+	detail := strings.Join(small, ", ") + ", QUIC needs 7 MB"
 	if _, admin := m.capabilities(); admin {
 		return ok("%s, which programs run with CAP_NET_ADMIN exceed", detail)
 	}
-	return warn("sudo sysctl -w "+strings.Join(mend, " "), "%s: bursts of packets get lost", detail)
+	return warn("sudo sysctl -w "+strings.Join(mend, " "), "%s: packet bursts get lost", detail)
 }
 
 func (m *machine) gso(context.Context) Finding {
@@ -243,12 +256,15 @@ func (m *machine) clockSync(context.Context) Finding {
 	case err != nil:
 		return warn("", "unknown: %v", err)
 	case state == unix.TIME_ERROR || t.Status&unix.STA_UNSYNC != 0:
-		return warn("sudo timedatectl set-ntp true", "not synchronised: delays within a session are right all the same, by the relay's clock, but not its dates")
+		return warn(
+			"sudo timedatectl set-ntp true",
+			"not synchronized: delays within a session are correct, on the relay's clock, but dates are not",
+		)
 	}
-	return ok("synchronised, error at most %.1f ms", float64(t.Maxerror)/1000)
+	return ok("synchronized, error at most %.1f ms", float64(t.Maxerror)/1000)
 }
 
-// codecLibraries looks at what this program has loaded.
+// codecLibraries checks the libraries that this program has loaded.
 func (m *machine) codecLibraries(context.Context) Finding {
 	b, err := os.ReadFile(m.path("/proc/self/maps"))
 	if err != nil {
@@ -271,7 +287,10 @@ func (m *machine) codecLibraries(context.Context) Finding {
 		}
 	}
 	if len(missing) > 0 {
-		return warn("make build   # with CGO_ENABLED=1 and libzstd-dev, libturbojpeg0-dev", "%s not linked: coding is several times slower", strings.Join(missing, ", "))
+		return warn(
+			"make build   # with CGO_ENABLED=1 and libzstd-dev, libturbojpeg0-dev",
+			"%s not linked: coding is several times slower", strings.Join(missing, ", "),
+		)
 	}
 	return ok("%s", strings.Join(found, ", "))
 }
@@ -289,13 +308,16 @@ func (m *machine) libk4a(context.Context) Finding {
 			return ok("%s", found[0])
 		}
 	}
-	return warn("install the Azure Kinect SDK or Orbbec's K4A wrapper, or set HOLOCAST_LIBK4A; only live cameras need it", "not found")
+	return warn(
+		"install the Azure Kinect SDK or Orbbec's K4A wrapper, or set HOLOCAST_LIBK4A; only live cameras need it",
+		"not found",
+	)
 }
 
-// cameras are the USB IDs of what libk4a opens.
+// cameras maps USB IDs to the cameras that libk4a opens.
 var cameras = map[string]string{
 	"045e:097a": "Azure Kinect hub", "045e:097b": "Azure Kinect hub", "045e:097c": "Azure Kinect depth camera",
-	"045e:097d": "Azure Kinect colour camera", "045e:097e": "Azure Kinect microphones",
+	"045e:097d": "Azure Kinect color camera", "045e:097e": "Azure Kinect microphones",
 	"2bc5:0669": "Orbbec Femto Mega", "2bc5:066b": "Orbbec Femto Bolt", "2bc5:0638": "Orbbec Femto",
 }
 
@@ -324,9 +346,16 @@ func (m *machine) depthCamera(context.Context) Finding {
 	}
 	switch {
 	case len(found) == 0:
-		return warn("connect an Azure Kinect or Orbbec Femto by USB 3; recordings and the synthetic performer need none", "none connected")
+		return warn(
+			"connect an Azure Kinect or Orbbec Femto by USB 3; recordings and the synthetic performer need none",
+			"none connected",
+		)
 	case len(closed) > 0:
-		return warn(`echo 'SUBSYSTEM=="usb", ATTR{idVendor}=="045e|2bc5", MODE="0666"' | sudo tee /etc/udev/rules.d/99-k4a.rules && sudo udevadm control --reload && sudo udevadm trigger`, "no permission for %s", strings.Join(closed, ", "))
+		return warn(
+			`echo 'SUBSYSTEM=="usb", ATTR{idVendor}=="045e|2bc5", MODE="0666"' | `+
+				`sudo tee /etc/udev/rules.d/99-k4a.rules && sudo udevadm control --reload && sudo udevadm trigger`,
+			"no permission for %s", strings.Join(closed, ", "),
+		)
 	}
 	return ok("%s", strings.Join(found, ", "))
 }
@@ -339,23 +368,26 @@ func (m *machine) diskSpace(context.Context) Finding {
 	gb := free / 1e9
 	switch {
 	case gb < 0.5:
-		return fail("df -h .   # and make room", "%.1f GB left here", gb)
+		return fail("df -h .   # and free space", "%.1f GB free here", gb)
 	case gb < 10:
-		return warn("df -h .   # and make room, or record elsewhere", "%.1f GB left here; four cameras record 2 GB a minute", gb)
+		return warn(
+			"df -h .   # and free space, or record elsewhere", "%.1f GB free here; four cameras record 2 GB per minute",
+			gb,
+		)
 	}
-	return ok("%.0f GB left here; four cameras record 2 GB a minute", gb)
+	return ok("%.0f GB free here; four cameras record 2 GB per minute", gb)
 }
 
-// errNotTried says that a check needs rights that we do not have.
+// errNotTried reports a check that needs root.
 var errNotTried = errors.New("not tried without root")
 
 func (m *machine) netem(context.Context) Finding {
 	const mend = "sudo modprobe sch_netem   # Debian and Ubuntu: in linux-modules-extra-$(uname -r)"
 	switch err := m.tryNetem(); {
 	case err == nil:
-		return ok("the kernel has it")
+		return ok("available in the kernel")
 	case !errors.Is(err, errNotTried):
-		return warn(mend, "the kernel refuses it (%v): internal/netlab forwards packets itself", err)
+		return warn(mend, "refused by the kernel (%v): internal/netlab forwards packets itself", err)
 	}
 	release, err := m.release()
 	if err == nil {
@@ -364,7 +396,7 @@ func (m *machine) netem(context.Context) Finding {
 		loaded, _ := os.ReadFile(m.path("/proc/modules"))
 		for _, list := range [][]byte{builtin, modules, loaded} {
 			if bytes.Contains(list, []byte("sch_netem")) {
-				return ok("the kernel has it (as root)")
+				return ok("available in the kernel (to root)")
 			}
 		}
 	}

@@ -7,13 +7,16 @@ import (
 	"runtime"
 )
 
-// system is what the checks of this operating system examine: nothing.
+// system is empty: this operating system has no checks.
 type system struct{}
 
 func thisSystem() system { return system{} }
 
 func (m *machine) systemChecks() []Check {
 	return []Check{{"operating system", func(context.Context) Finding {
-		return warn("use Linux for the duplication pair, the relay's fast path and cameras", "%s: sessions work in user space only", runtime.GOOS)
+		return warn(
+			"use Linux for the duplication pair, the relay's fast path and cameras",
+			"%s: sessions work in user space only", runtime.GOOS,
+		)
 	}}}
 }

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loadEmpty loads a program that lets everything pass: r0 = 0; exit.
+// loadEmpty loads a program that passes every packet: r0 = 0; exit.
 func loadEmpty(kind uint32) error {
 	code := [2]uint64{0x00000000000000b7, 0x0000000000000095}
 	license := [4]byte{'G', 'P', 'L', 0}
-	// union bpf_attr of BPF_PROG_LOAD (include/uapi/linux/bpf.h), as far as it is used.
+	// The used fields of union bpf_attr for BPF_PROG_LOAD (include/uapi/linux/bpf.h).
 	attr := struct {
 		kind, count        uint32
 		code, license      uint64
@@ -37,7 +37,7 @@ func loadEmpty(kind uint32) error {
 	return unix.Close(int(fd))
 }
 
-// tryGSO asks a UDP socket for segmentation (udp(7), UDP_SEGMENT).
+// tryGSO enables segmentation on a UDP socket (udp(7), UDP_SEGMENT).
 func tryGSO() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -48,12 +48,11 @@ func tryGSO() error {
 	return err
 }
 
-// tryNetem adds a netem qdisc to the loopback interface of a network namespace of
-// its own, which is gone when the thread that has it is.
+// tryNetem adds a netem qdisc to loopback in a new network namespace, which ends with its thread.
 func tryNetem() error {
 	result := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlock: the thread ends with us
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		result <- func() error {
 			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 				if errors.Is(err, unix.EPERM) {
@@ -75,7 +74,7 @@ func addNetem() error {
 	}
 	defer func() { _ = unix.Close(fd) }()
 	const (
-		headerLen = unix.SizeofNlMsghdr + 20 // with struct tcmsg
+		headerLen = unix.SizeofNlMsghdr + 20 // including struct tcmsg
 		tcaKind   = 1
 		tcaOption = 2
 	)
@@ -107,7 +106,7 @@ func addNetem() error {
 		return err
 	}
 	if n < unix.SizeofNlMsghdr+4 || binary.NativeEndian.Uint16(answer[4:]) != unix.NLMSG_ERROR {
-		return fmt.Errorf("netlink answered %d bytes that are no acknowledgement", n)
+		return fmt.Errorf("netlink replied with %d bytes that are not an acknowledgment", n)
 	}
 	if code := int32(binary.NativeEndian.Uint32(answer[unix.SizeofNlMsghdr:])); code != 0 {
 		return unix.Errno(-code)

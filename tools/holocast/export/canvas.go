@@ -6,7 +6,7 @@ import (
 	"holocast/internal/catalog"
 )
 
-// canvas is a picture of the sphere in 4:2:0, with the right eye's below the left one's.
+// canvas is a 4:2:0 picture of the sphere, for stereo with the right eye below the left.
 type canvas struct {
 	b      []byte
 	sphere *catalog.Sphere
@@ -21,8 +21,8 @@ func newCanvas(s *catalog.Sphere) *canvas {
 	return c
 }
 
-// planes calls do with each plane of the canvas and of another picture, for each eye:
-// the offsets of the eye's first sample, and how many pixels a sample is wide and high.
+// planes calls do for each plane of the canvas and of another picture, per eye, with the offsets of
+// the eye's first sample and the sample's width and height in pixels.
 func (c *canvas) planes(width, height int, do func(to, from, toStride, fromStride, scale int)) {
 	s := c.sphere
 	eyes := s.Eyes()
@@ -41,7 +41,7 @@ func (c *canvas) planes(width, height int, do func(to, from, toStride, fromStrid
 	}
 }
 
-// put copies a tile's picture to its place.
+// put copies a tile's picture into place.
 func (c *canvas) put(r image.Rectangle, frame []byte) {
 	c.planes(r.Dx(), r.Dy()*c.sphere.Eyes(), func(to, from, toStride, fromStride, scale int) {
 		for y := range r.Dy() / scale {
@@ -51,7 +51,7 @@ func (c *canvas) put(r image.Rectangle, frame []byte) {
 	})
 }
 
-// enlarge fills a tile's place with what the low-resolution sphere shows there.
+// enlarge fills a tile's place from the low-resolution sphere.
 func (c *canvas) enlarge(r image.Rectangle, d *decoder) {
 	s := c.sphere
 	c.planes(d.width, d.height, func(to, from, toStride, fromStride, scale int) {
@@ -76,8 +76,8 @@ func (c *canvas) whole(d *decoder) {
 	c.enlarge(image.Rect(0, 0, c.sphere.Width, c.sphere.Height), d)
 }
 
-// between is where among n samples the centre of sample i of full lies: after a and before
-// b, by f of 256.
+// between locates the center of sample i of full among n samples: between a and b, f/256 of the
+// way.
 func between(i, full, n int) (a, b, f int) {
 	at := (2*i+1)*n*128/full - 128 // in units of 1/256 sample
 	a = at >> 8

@@ -1,5 +1,5 @@
-// Package export turns a recorded session into files that other tools read: one
-// PLY file a frame, or one Azure Kinect recording a camera.
+// Package export converts a recorded session for other tools: one PLY file per frame, or one Azure
+// Kinect recording per camera.
 package export
 
 import (
@@ -24,22 +24,22 @@ import (
 	"holocast/internal/recording"
 )
 
-// Config says what to export.
+// Config selects the exported data.
 type Config struct {
-	Cameras []int  // numbers in the catalog; nil = all
-	Quality string // of the points tracks; "" = the highest bit rate
+	Cameras []int  // catalog numbers; nil = all
+	Quality string // quality of the points tracks; "" = the highest bit rate
 	Log     *slog.Logger
-	// Progress, if set, is called with the number of objects read so far.
+	// Progress, if set, receives the number of objects read so far.
 	Progress func(objects uint64)
 }
 
-// Result is what was exported.
+// Result summarizes an export.
 type Result struct {
 	Files   []string
-	Frames  int // files of PLY, or captures of all recordings
-	Damaged int // frames that could not be decoded
-	Partial int // frames without all their descriptions
-	Late    int // frames that came after a later one and were left out
+	Frames  int // PLY files, or captures in all recordings
+	Damaged int // undecodable frames
+	Partial int // frames with missing descriptions
+	Late    int // frames skipped because a later one had arrived
 }
 
 // stream is the recorded track of one camera.
@@ -47,31 +47,31 @@ type stream struct {
 	number  int
 	track   catalog.Track
 	init    catalog.CameraInit
-	moves   []catalog.PoseEvent // as they were recorded
+	moves   []catalog.PoseEvent // in recording order
 	rays    camera.RayTable
 	layout  pointcloud.Layout
 	decoder *pointcloud.Decoder
 	frame   pointcloud.Frame // decoded last
 
 	current *frame
-	last    uint64 // group of the newest frame handed on
+	last    uint64 // group of the last frame passed on
 	some    bool
 	recent  []*frame // for merging
 }
 
-// frame is the descriptions of one frame as they were recorded.
+// frame holds the recorded descriptions of one frame.
 type frame struct {
 	group   uint64
 	header  pointcloud.Header
 	objects [][]byte
 }
 
-// reader walks a recording frame by frame.
+// reader reads a recording frame by frame.
 type reader struct {
 	cfg     Config
 	log     *slog.Logger
 	r       *recording.Reader
-	root    wire.TrackName // the catalog
+	root    wire.TrackName // the catalog's
 	streams map[string]*stream
 	chosen  []*stream // by camera number
 	result  Result
@@ -96,13 +96,13 @@ func (x *reader) close() error {
 	return x.r.Close()
 }
 
-// findCameras reads the first catalog of the recording.
+// findCameras reads the recording's first catalog.
 func (x *reader) findCameras(path string) error {
 	r, err := recording.Open(path)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = r.Close() }() // only read
+	defer func() { _ = r.Close() }() // read-only
 	var c *catalog.Catalog
 	for c == nil {
 		o, err := r.Next()
@@ -143,7 +143,7 @@ func (x *reader) findCameras(path string) error {
 				return err
 			}
 		}
-		s.layout, _ = pointcloud.ParseLayout(s.track.Points.Layout) // the catalog was validated
+		s.layout, _ = pointcloud.ParseLayout(s.track.Points.Layout) // the catalog is validated
 		if s.layout.OnGrid() {
 			s.rays = s.init.Grid.RayTable()
 		}
@@ -165,8 +165,8 @@ func (x *reader) findCameras(path string) error {
 	return nil
 }
 
-// findPoses reads the rest of the recording for the events of its pose track. An event
-// may be about frames that were recorded before it.
+// findPoses reads the events of the pose track from the rest of the recording. An event may concern
+// earlier frames.
 func (x *reader) findPoses(r *recording.Reader, t catalog.Track) error {
 	name := connect.TrackName(x.root.Namespace, t).String()
 	for {
@@ -175,7 +175,7 @@ func (x *reader) findPoses(r *recording.Reader, t catalog.Track) error {
 			return nil
 		}
 		if err != nil || o.Track.String() != name || o.EndOnly || o.Status != 0 {
-			continue // frames tells of errors
+			continue // frames reports errors
 		}
 		events, err := catalog.ParsePoses(o.Payload)
 		if err != nil {
@@ -191,8 +191,7 @@ func (x *reader) findPoses(r *recording.Reader, t catalog.Track) error {
 	}
 }
 
-// pose is where the camera was at a time, UNIX µs: as the last event says that is about
-// that time.
+// pose returns the camera's pose at a time, UNIX µs, from the last event that covers it.
 func (s *stream) pose(at uint64) camera.Transform {
 	for _, e := range slices.Backward(s.moves) {
 		if e.T <= int64(at/1000) {
@@ -202,7 +201,7 @@ func (s *stream) pose(at uint64) camera.Transform {
 	return s.init.Pose
 }
 
-// frames calls use with every frame of every camera in the order of arrival.
+// frames calls use for every frame of every camera, in arrival order.
 func (x *reader) frames(ctx context.Context, use func(*stream, *frame) error) error {
 	hand := func(s *stream, f *frame) error {
 		if len(f.objects) < int(f.header.Descriptions) {
@@ -269,7 +268,7 @@ func (x *reader) frames(ctx context.Context, use func(*stream, *frame) error) er
 	return nil
 }
 
-// cloud decodes a frame to points in the studio.
+// cloud decodes a frame to points in session coordinates.
 func (s *stream) cloud(f *frame) (pointcloud.Points, error) {
 	if _, err := s.decoder.Decode(&s.frame, f.objects...); err != nil {
 		return pointcloud.Points{}, err
@@ -280,19 +279,19 @@ func (s *stream) cloud(f *frame) (pointcloud.Points, error) {
 	return s.frame.Points.Transform(s.pose(f.header.CaptureTime)), nil
 }
 
-// mergeDepth is how many frames of a camera are kept to find the one nearest to
-// another camera's in time.
+// mergeDepth is the number of frames kept per camera, to find the one closest in time to another
+// camera's.
 const mergeDepth = 4
 
-// PLY writes one file a frame into dir: frame-000000.ply and so on, or, of each
-// camera on its own, camera-0/frame-000000.ply. A merged frame is the first
-// camera's and the nearest of each other camera by capture time.
+// PLY writes one file per frame into dir: frame-000000.ply and so on, or, per camera,
+// camera-0/frame-000000.ply. A merged frame consists of the first camera's and each other camera's
+// closest frame by capture time.
 func PLY(ctx context.Context, path, dir string, merged bool, cfg Config) (Result, error) {
 	x, err := open(path, cfg)
 	if err != nil {
 		return Result{}, err
 	}
-	defer func() { _ = x.close() }() // only read
+	defer func() { _ = x.close() }() // read-only
 	if merged {
 		err = x.merged(ctx, dir)
 	} else {
@@ -322,8 +321,8 @@ func (x *reader) damaged(s *stream, f *frame, err error) {
 
 func (x *reader) merged(ctx context.Context, dir string) error {
 	first := x.chosen[0]
-	// A frame is written when its successor is here, so that the other cameras'
-	// frames of the same moment are, too.
+	// A frame is written once its successor has arrived, and with it the other cameras' frames of
+	// the same time.
 	var pending *frame
 	emit := func() error {
 		if pending == nil {
@@ -362,7 +361,7 @@ func (x *reader) merged(ctx context.Context, dir string) error {
 	return errors.Join(err, emit())
 }
 
-// nearest is the frame captured closest to a time, UNIX µs.
+// nearest returns the frame captured closest to a time, UNIX µs.
 func (s *stream) nearest(at uint64) *frame {
 	var best *frame
 	distance := math.Inf(1)

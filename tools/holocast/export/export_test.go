@@ -22,15 +22,22 @@ import (
 	"holocast/internal/recording"
 )
 
-// lens is that of an Azure Kinect's depth camera, half as large.
-var lens = camera.Intrinsics{Width: 320, Height: 288, Fx: 252, Fy: 252, Cx: 160.5, Cy: 167.5,
-	K: [6]float64{5.3, 3.6, 0.19, 5.6, 5.4, 1}, P: [2]float64{4e-5, -6e-5}, MaxRadius: 1.74}
+// lens is an Azure Kinect depth camera's, at half size.
+var lens = camera.Intrinsics{
+	Width: 320, Height: 288, Fx: 252, Fy: 252, Cx: 160.5, Cy: 167.5,
+	K: [6]float64{5.3, 3.6, 0.19, 5.6, 5.4, 1}, P: [2]float64{4e-5, -6e-5}, MaxRadius: 1.74,
+}
 
 const frames = 5
 
-// grid is frame n of a camera.
+// grid returns frame n of a camera.
 func grid(n, camera int) pointcloud.Grid {
-	g := pointcloud.Grid{Width: lens.Width, Height: lens.Height, Depth: make([]uint16, lens.Width*lens.Height), Color: make([]byte, 3*lens.Width*lens.Height)}
+	g := pointcloud.Grid{
+		Width:  lens.Width,
+		Height: lens.Height,
+		Depth:  make([]uint16, lens.Width*lens.Height),
+		Color:  make([]byte, 3*lens.Width*lens.Height),
+	}
 	for i := range g.Depth {
 		if i%7 != 0 {
 			g.Depth[i] = uint16(1000 + n + i%lens.Width)
@@ -40,8 +47,8 @@ func grid(n, camera int) pointcloud.Grid {
 	return g
 }
 
-// record makes a recording of cameras in a layout; the frame drop of each camera has
-// lost a description. moves are objects of the pose track, at the end.
+// record makes a recording of cameras in a layout; each camera's frame drop lacks a description.
+// moves are objects of the pose track, at the end.
 func record(t *testing.T, cameras, descriptions int, layout string, drop int, moves ...[]catalog.PoseEvent) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "a.mcap")
@@ -58,20 +65,45 @@ func record(t *testing.T, cameras, descriptions int, layout string, drop int, mo
 	at := time.Unix(1790000000, 0)
 	write := func(name string, group, subgroup uint64, payload []byte) {
 		at = at.Add(time.Millisecond)
-		err := w.Write(recording.Object{Track: wire.TrackName{Namespace: ns, Name: name}, Group: group, Subgroup: subgroup, ObjectID: subgroup, Payload: payload, Arrival: at})
+		err := w.Write(
+			recording.Object{
+				Track:    wire.TrackName{Namespace: ns, Name: name},
+				Group:    group,
+				Subgroup: subgroup,
+				ObjectID: subgroup,
+				Payload:  payload,
+				Arrival:  at,
+			},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	c := catalog.Catalog{Version: catalog.Version}
 	for n := range cameras {
-		id, err := c.AddInit(fmt.Sprint(n), catalog.CameraInit{Grid: lens, Pose: camera.Transform{R: camera.Identity.R, T: [3]float64{1000 * float64(n)}}, DepthMax: 5000})
+		id, err := c.AddInit(
+			fmt.Sprint(n),
+			catalog.CameraInit{
+				Grid:     lens,
+				Pose:     camera.Transform{R: camera.Identity.R, T: [3]float64{1000 * float64(n)}},
+				DepthMax: 5000,
+			},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Tracks = append(c.Tracks, catalog.Track{Name: catalog.PointsTrack(n, "full"), Packaging: catalog.PackagingPoints, InitRef: id,
+		c.Tracks = append(c.Tracks, catalog.Track{
+			Name: catalog.PointsTrack(n, "full"), Packaging: catalog.PackagingPoints, InitRef: id,
 			Width: lens.Width, Height: lens.Height, Framerate: 30,
-			Points: &catalog.Points{Camera: n, CameraName: fmt.Sprintf("camera %d", n), Quality: "full", Layout: layout, Descriptions: descriptions, MaxPoints: lens.Width * lens.Height}})
+			Points: &catalog.Points{
+				Camera:       n,
+				CameraName:   fmt.Sprintf("camera %d", n),
+				Quality:      "full",
+				Layout:       layout,
+				Descriptions: descriptions,
+				MaxPoints:    lens.Width * lens.Height,
+			},
+		})
 	}
 	if len(moves) > 0 {
 		c.Tracks = append(c.Tracks, catalog.NewPoseTrack())
@@ -83,12 +115,21 @@ func record(t *testing.T, cameras, descriptions int, layout string, drop int, mo
 	write(catalog.TrackName, 0, 0, doc)
 	for f := range frames {
 		for n := range cameras {
-			h := pointcloud.Header{Sequence: uint32(f), DeviceTime: uint64(5e6 + 33333*f), CaptureTime: uint64(1.79e15 + 33333*float64(f)), Camera: uint16(n), Descriptions: uint8(descriptions)}
+			h := pointcloud.Header{
+				Sequence:     uint32(f),
+				DeviceTime:   uint64(5e6 + 33333*f),
+				CaptureTime:  uint64(1.79e15 + 33333*float64(f)),
+				Camera:       uint16(n),
+				Descriptions: uint8(descriptions),
+			}
 			for d := range descriptions {
 				if f == drop && d == descriptions-1 {
 					continue
 				}
-				from := pointcloud.Frame{Grid: grid(f, n), Points: pointcloud.Points{XYZ: []int16{1, 2, 3, 4, 5, 6}, RGB: make([]byte, 6)}}
+				from := pointcloud.Frame{
+					Grid:   grid(f, n),
+					Points: pointcloud.Points{XYZ: []int16{1, 2, 3, 4, 5, 6}, RGB: make([]byte, 6)},
+				}
 				from.Layout, _ = pointcloud.ParseLayout(layout)
 				b, err := enc.Encode(nil, h, &from, d)
 				if err != nil {
@@ -169,7 +210,8 @@ func TestK4A(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = mkv.Close() }()
-			if mkv.Config.DepthMode != camera.NFOV2x2Binned || mkv.Config.ColorMode != camera.Color720P || mkv.Config.Serial != "camera 1" {
+			if mkv.Config.DepthMode != camera.NFOV2x2Binned || mkv.Config.ColorMode != camera.Color720P ||
+				mkv.Config.Serial != "camera 1" {
 				t.Errorf("%+v", mkv.Config)
 			}
 			cal, err := camera.Parse(mkv.Config.Calibration, mkv.Config.DepthMode, mkv.Config.ColorMode)
@@ -190,9 +232,10 @@ func TestK4A(t *testing.T) {
 	}
 }
 
-// checkCapture checks a capture's depth and that every point finds its colour through
-// the calibration.
-func checkCapture(t *testing.T, c *k4amkv.Capture, want pointcloud.Grid, cal camera.Calibration, format camera.ColorFormat) {
+// checkCapture checks a capture's depth, and that the calibration maps every point to its color.
+func checkCapture(
+	t *testing.T, c *k4amkv.Capture, want pointcloud.Grid, cal camera.Calibration, format camera.ColorFormat,
+) {
 	t.Helper()
 	rays := cal.Depth.RayTable()
 	for i, d := range want.Depth {
@@ -206,12 +249,12 @@ func checkCapture(t *testing.T, c *k4amkv.Capture, want pointcloud.Grid, cal cam
 		z := float64(d)
 		u, v, ok := cal.Color.Project(cal.DepthToColor.Apply([3]float64{x * z, float64(rays.Y[i]) * z, z}))
 		if !ok {
-			t.Fatalf("pixel %d is not seen by the colour camera", i)
+			t.Fatalf("pixel %d is outside the color image", i)
 		}
 		at := 4 * (int(math.Round(v))*cal.Color.Width + int(math.Round(u)))
 		got := []byte{c.Color[at+2], c.Color[at+1], c.Color[at]}
 		if !bytes.Equal(got, want.Color[3*i:3*i+3]) {
-			t.Fatalf("colour %v of pixel %d, want %v", got, i, want.Color[3*i:3*i+3])
+			t.Fatalf("color %v of pixel %d, want %v", got, i, want.Color[3*i:3*i+3])
 		}
 	}
 }
@@ -219,7 +262,8 @@ func checkCapture(t *testing.T, c *k4amkv.Capture, want pointcloud.Grid, cal cam
 func TestRefused(t *testing.T) {
 	dir := t.TempDir()
 	points := record(t, 1, 1, "B", -1)
-	if _, err := K4A(t.Context(), points, dir, camera.MJPG, quiet); err == nil || !strings.Contains(err.Error(), "only layout A") {
+	if _, err := K4A(t.Context(), points, dir, camera.MJPG, quiet); err == nil ||
+		!strings.Contains(err.Error(), "only layout A") {
 		t.Errorf("layout B: %v", err)
 	}
 	if r, err := PLY(t.Context(), points, dir, true, quiet); err != nil || r.Frames != frames {
@@ -227,7 +271,8 @@ func TestRefused(t *testing.T) {
 	}
 	cfg := quiet
 	cfg.Cameras = []int{4}
-	if _, err := PLY(t.Context(), points, dir, true, cfg); err == nil || !strings.Contains(err.Error(), "has no camera 4, only [0]") {
+	if _, err := PLY(t.Context(), points, dir, true, cfg); err == nil ||
+		!strings.Contains(err.Error(), "has no camera 4, only [0]") {
 		t.Errorf("camera 4: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -237,8 +282,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestPosesThatAreCorrectedLater: cameras are published before it is known where they
-// stand, so a pose event is about frames recorded before it, too.
+// TestPosesThatAreCorrectedLater checks that a pose event applies to earlier frames too: cameras
+// publish before their poses are known.
 func TestPosesThatAreCorrectedLater(t *testing.T) {
 	at := func(ms int64, camera int, x float64) catalog.PoseEvent {
 		return catalog.PoseEvent{T: 1_790_000_000_000 + ms, Data: catalog.Pose{Camera: camera, Pose: translated(x)}}
@@ -248,7 +293,8 @@ func TestPosesThatAreCorrectedLater(t *testing.T) {
 	moved := []catalog.PoseEvent{at(100, 1, 9000)} // between frames 2 and 3
 	broken := []catalog.PoseEvent{{Data: catalog.Pose{Camera: 0}}, at(0, 5, 1)}
 	dir := t.TempDir()
-	if _, err := PLY(t.Context(), record(t, 2, 1, "B", -1, first, corrected, moved, broken), dir, false, quiet); err != nil {
+	file := record(t, 2, 1, "B", -1, first, corrected, moved, broken)
+	if _, err := PLY(t.Context(), file, dir, false, quiet); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]float32{

@@ -15,15 +15,14 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// jpegQuality is near enough to lossless for colours that were JPEG before.
+// jpegQuality is nearly lossless for colors that were JPEG before.
 const jpegQuality = 95
 
-// K4A writes one Azure Kinect recording a camera into dir, camera-0.mkv and so on,
-// which libk4arecord opens. Depth is the frames'. Colour was brought to the depth
-// camera's pixels when the frames were made: it goes back as the image of a colour
-// camera at the depth camera's place and with its lens, which the recording's
-// calibration describes, so that every depth pixel finds its own colour. format is
-// camera.MJPG, or camera.BGRA, which is exact and twenty times larger.
+// K4A writes one Azure Kinect recording per camera into dir, camera-0.mkv and so on, readable by
+// libk4arecord. Depth is copied. Color, already mapped to depth pixels, is stored as the image of a
+// color camera with the depth camera's pose and lens, which the recording's calibration describes,
+// so every depth pixel maps to its own color. format is camera.MJPG, or camera.BGRA, which is exact
+// and twenty times larger.
 func K4A(ctx context.Context, path, dir string, format camera.ColorFormat, cfg Config) (result Result, err error) {
 	x, err := open(path, cfg)
 	if err != nil {
@@ -71,9 +70,9 @@ type kinect struct {
 	path     string
 	w        *k4amkv.Writer
 	encoder  *mjpeg.Encoder // nil for BGRA
-	width    int            // of the colour image
+	width    int            // of the color image
 	height   int
-	left     int // where the depth image begins in it
+	left     int // column of the depth image in it
 	top      int
 	rgb      []byte
 	color    []byte
@@ -81,9 +80,10 @@ type kinect struct {
 	captures int
 }
 
-// place finds the depth mode of a grid and the smallest colour mode that holds it.
+// place returns the depth mode of a grid and the smallest color mode that contains it.
 func place(width, height int) (camera.DepthMode, camera.ColorMode, error) {
-	for _, d := range []camera.DepthMode{camera.NFOVUnbinned, camera.NFOV2x2Binned, camera.WFOV2x2Binned, camera.WFOVUnbinned} {
+	modes := []camera.DepthMode{camera.NFOVUnbinned, camera.NFOV2x2Binned, camera.WFOV2x2Binned, camera.WFOVUnbinned}
+	for _, d := range modes {
 		if w, h := d.Size(); w != width || h != height {
 			continue
 		}
@@ -98,11 +98,13 @@ func place(width, height int) (camera.DepthMode, camera.ColorMode, error) {
 
 func newKinect(s *stream, dir string, format camera.ColorFormat) (*kinect, error) {
 	if !s.layout.OnGrid() {
-		return nil, fmt.Errorf("camera %d has layout %s: only layout A is a sensor's image; export --ply takes all", s.number, s.layout)
+		return nil, fmt.Errorf(
+			"camera %d has layout %s: only layout A is a sensor image; export --ply accepts all", s.number, s.layout,
+		)
 	}
 	depth, color, err := place(s.track.Width, s.track.Height)
 	if err != nil {
-		return nil, fmt.Errorf("camera %d: %w; export --ply takes all", s.number, err)
+		return nil, fmt.Errorf("camera %d: %w; export --ply accepts all", s.number, err)
 	}
 	k := &kinect{path: filepath.Join(dir, fmt.Sprintf("camera-%d.mkv", s.number))}
 	k.width, k.height = color.Size()
@@ -111,7 +113,12 @@ func newKinect(s *stream, dir string, format camera.ColorFormat) (*kinect, error
 	lens.Width, lens.Height = k.width, k.height
 	lens.Cx += float64(k.left)
 	lens.Cy += float64(k.top)
-	calibration := camera.Calibration{Serial: s.track.Points.CameraName, Depth: s.init.Grid, Color: lens, DepthToColor: camera.Identity}
+	calibration := camera.Calibration{
+		Serial:       s.track.Points.CameraName,
+		Depth:        s.init.Grid,
+		Color:        lens,
+		DepthToColor: camera.Identity,
+	}
 	doc, err := calibration.Document(depth, color)
 	if err != nil {
 		return nil, fmt.Errorf("camera %d: %w", s.number, err)
@@ -134,7 +141,7 @@ func newKinect(s *stream, dir string, format camera.ColorFormat) (*kinect, error
 	return k, nil
 }
 
-// kinectRate is the nearest frame rate an Azure Kinect has.
+// kinectRate returns the closest frame rate of an Azure Kinect.
 func kinectRate(fps float64) int {
 	switch {
 	case fps == 0 || fps > 22:
@@ -155,8 +162,8 @@ func (k *kinect) close() error {
 	return k.w.Close()
 }
 
-// write writes one frame at its device time. A device time that does not rise is
-// that of a source that began again, and goes on a frame after the last.
+// write writes one frame at its device time. If that does not increase, because the source
+// restarted, the frame follows one frame interval after the last.
 func (k *kinect) write(g *pointcloud.Grid, h pointcloud.Header) error {
 	at := time.Duration(min(h.DeviceTime, math.MaxInt64/2000)) * time.Microsecond
 	if k.captures > 0 && at <= k.last {

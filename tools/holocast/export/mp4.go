@@ -20,42 +20,42 @@ import (
 	"holocast/internal/spherical"
 )
 
-// film is a recorded sphere that becomes one film.
+// film is a recorded sphere to convert.
 type film struct {
 	cfg    Config
 	path   string
-	dir    string // for what is cut out of the recording
+	dir    string // temporary files
 	c      *catalog.Catalog
 	video  *catalog.Track
 	sphere *catalog.Sphere
 	tracks map[string]*filmTrack
-	tiles  [][]*filmTrack // [tile], the best quality first
+	tiles  [][]*filmTrack // [tile], best quality first
 
-	groups []uint64             // of GoPs, ascending
-	frames []int                // of each
-	times  map[uint64]time.Time // of the groups' first frames
+	groups []uint64             // GoPs, ascending
+	frames []int                // per GoP
+	times  map[uint64]time.Time // time of each group's first frame
 	sound  []cmaf.Sample
 	format *loc.AudioFormat
-	offset time.Duration // of the sound's beginning
+	offset time.Duration // start of the sound
 }
 
-// filmTrack is what was recorded of a track.
+// filmTrack is a recorded track.
 type filmTrack struct {
 	catalog.Track
 	config []byte
-	groups map[uint64]int // objects from the first on, of groups that came whole
+	groups map[uint64]int // objects from the first on, of complete groups
 	open   map[uint64]int
 }
 
-// Film is what MP4 wrote.
+// Film summarizes the written film.
 type Film struct {
 	Frames  int
-	Missing int // tiles that had to be shown at low resolution, counted in each GoP
+	Missing int // tiles shown at low resolution, counted per GoP
 }
 
-// MP4 makes a film of the whole sphere of a recording, or of a folder of prepared video:
-// in each GoP every tile at the best quality that was recorded whole, and the sphere at
-// low resolution where there is none. The film has spherical metadata.
+// MP4 makes a film of the whole sphere from a recording or a folder of prepared video. Each GoP
+// uses every tile's best completely recorded quality, or the low-resolution sphere if there is
+// none. The film has spherical metadata.
 func MP4(ctx context.Context, path, out string, cfg Config) (Film, error) {
 	f := &film{cfg: cfg, path: path, tracks: map[string]*filmTrack{}, times: map[uint64]time.Time{}}
 	result, err := f.export(ctx, out)
@@ -91,20 +91,20 @@ func (f *film) export(ctx context.Context, out string) (result Film, err error) 
 	return result, os.Rename(partial, out)
 }
 
-// each calls do with every object of the recording that is of a track of the sphere's.
+// each calls do for every recorded object of the sphere's tracks.
 func (f *film) each(ctx context.Context, do func(t *filmTrack, o *recording.Object) error) error {
 	r, _, err := replay.OpenSource(f.path)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = r.Close() }() // only read
+	defer func() { _ = r.Close() }() // read-only
 	for n := uint64(0); ctx.Err() == nil; n++ {
 		o, err := r.Next()
 		if err == io.EOF {
 			return nil
 		}
 		if err != nil {
-			continue // what is damaged is left out
+			continue // skip damaged records
 		}
 		if o.Track.Name == catalog.TrackName && f.c == nil {
 			if err := f.readCatalog(&o); err != nil {
@@ -126,7 +126,7 @@ func (f *film) readCatalog(o *recording.Object) error {
 		return err
 	}
 	if c.Sphere() == nil {
-		return nil // the sphere may come with a later catalog
+		return nil // a later catalog may have the sphere
 	}
 	f.c, f.video = c, c.Sphere()
 	f.sphere = f.video.Sphere
@@ -151,7 +151,7 @@ func (f *film) readCatalog(o *recording.Object) error {
 	return nil
 }
 
-// index finds out which groups were recorded whole.
+// index finds the completely recorded groups.
 func (f *film) index(ctx context.Context) error {
 	err := f.each(ctx, func(t *filmTrack, o *recording.Object) error {
 		if t.Role == catalog.RoleAudio {
@@ -191,7 +191,7 @@ func (f *film) index(ctx context.Context) error {
 	}
 	slices.Sort(f.groups)
 	if len(f.groups) == 0 {
-		return errors.New("no GoP of 360° video was recorded whole")
+		return errors.New("no GoP of 360° video was recorded completely")
 	}
 	for _, g := range f.groups {
 		f.frames = append(f.frames, longest[g])
@@ -199,7 +199,7 @@ func (f *film) index(ctx context.Context) error {
 	return nil
 }
 
-// choose says which track shows each tile in each GoP, [GoP][tile]; nil is none.
+// choose returns the track to show for each tile in each GoP, [GoP][tile], or nil.
 func (f *film) choose() [][]*filmTrack {
 	chosen := make([][]*filmTrack, len(f.groups))
 	for i, g := range f.groups {
@@ -213,7 +213,7 @@ func (f *film) choose() [][]*filmTrack {
 	return chosen
 }
 
-// stream is a file of H.264 that a decoder is given: the chosen groups in their order.
+// filmStream is an H.264 file for a decoder: the chosen groups in order.
 type filmStream struct {
 	file    *os.File
 	order   []uint64
@@ -225,9 +225,9 @@ func (f *film) stream(name string) (*filmStream, error) {
 	return &filmStream{file: file, pending: map[uint64][]byte{}}, err
 }
 
-// extract writes the chosen groups to files, and collects the sound.
+// extract writes the chosen groups to files and collects the sound.
 func (f *film) extract(ctx context.Context, chosen [][]*filmTrack) (err error) {
-	streams := make([]*filmStream, 1+len(f.tiles)) // the video's is the first
+	streams := make([]*filmStream, 1+len(f.tiles)) // the first is the video's
 	defer func() {
 		for _, s := range streams {
 			if s != nil {
@@ -274,7 +274,7 @@ func (f *film) extract(ctx context.Context, chosen [][]*filmTrack) (err error) {
 	})
 }
 
-// add takes an object of a chosen group up, and writes what is whole and next.
+// add accepts an object of a chosen group and writes the complete groups that are next.
 func (s *filmStream) add(t *filmTrack, o *recording.Object) (err error) {
 	b := s.pending[o.Group]
 	if !o.EndOnly {
@@ -308,12 +308,12 @@ func (s *filmStream) add(t *filmTrack, o *recording.Object) (err error) {
 func (f *film) addSound(t *filmTrack, o *recording.Object) error {
 	p, err := loc.Parse(o.Properties)
 	if err != nil || o.EndOnly || len(o.Payload) == 0 {
-		return nil //nolint:nilerr // what has no time is no packet of sound
+		return nil //nolint:nilerr // not a sound packet without a timestamp
 	}
 	n := len(f.groups) - 1
 	first, last := f.times[f.groups[0]], f.times[f.groups[n]]
 	if p.Timestamp.Before(first) || p.Timestamp.Sub(last).Seconds() > float64(f.frames[n])/f.video.Framerate {
-		return nil // there is no picture with it
+		return nil // no picture has its time
 	}
 	if f.format == nil {
 		channels, _ := strconv.Atoi(t.ChannelConfig)
@@ -323,14 +323,14 @@ func (f *film) addSound(t *filmTrack, o *recording.Object) error {
 	samples := 1024
 	if t.Codec == "opus" {
 		if samples, err = loc.OpusSamples(o.Payload); err != nil {
-			return nil //nolint:nilerr // a damaged packet is left out
+			return nil //nolint:nilerr // skip damaged packets
 		}
 	}
 	f.sound = append(f.sound, cmaf.Sample{Data: o.Payload, Duration: uint32(samples), Sync: true})
 	return nil
 }
 
-// decoder is FFmpeg decoding one stream.
+// decoder is an FFmpeg process that decodes one stream.
 type decoder struct {
 	process       *ffmpeg.Process
 	pipe          ffmpeg.Pipe
@@ -338,7 +338,7 @@ type decoder struct {
 	frame         []byte
 }
 
-// format420 is FFmpeg's name of 4:2:0 in the film's range.
+// format420 returns FFmpeg's name for 4:2:0 in the film's range.
 func (f *film) format420() string {
 	if f.sphere.Color.FullRange {
 		return "yuvj420p"
@@ -347,8 +347,10 @@ func (f *film) format420() string {
 }
 
 func (f *film) decode(ctx context.Context, stream, width, height int) (*decoder, error) {
-	p, pipes, err := ffmpeg.Start(ctx, 1, nil, "-threads", "1", "-f", "h264", "-i", "file:"+filepath.Join(f.dir, strconv.Itoa(stream)+".h264"),
-		"-vsync", "passthrough", "-f", "rawvideo", "-pix_fmt", f.format420(), "pipe:3")
+	p, pipes, err := ffmpeg.Start(
+		ctx, 1, nil, "-threads", "1", "-f", "h264", "-i", "file:"+filepath.Join(f.dir, strconv.Itoa(stream)+".h264"),
+		"-vsync", "passthrough", "-f", "rawvideo", "-pix_fmt", f.format420(), "pipe:3",
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -371,7 +373,7 @@ func (d *decoder) close() {
 	_ = d.pipe.Close()
 }
 
-// compose decodes all streams at once, puts the frames together and has FFmpeg encode them.
+// compose decodes all streams in parallel, composes the frames and has FFmpeg encode them.
 func (f *film) compose(ctx context.Context, chosen [][]*filmTrack, out string) (result Film, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -401,18 +403,27 @@ func (f *film) compose(ctx context.Context, chosen [][]*filmTrack, out string) (
 			return result, err
 		}
 	}
-	args := []string{"-f", "rawvideo", "-pix_fmt", f.format420(), "-s", fmt.Sprintf("%dx%d", s.Width, s.Height*s.Eyes()),
-		"-r", strconv.FormatFloat(f.video.Framerate, 'f', -1, 64), "-i", "pipe:0"}
+	args := []string{
+		"-f", "rawvideo", "-pix_fmt", f.format420(), "-s", fmt.Sprintf("%dx%d", s.Width, s.Height*s.Eyes()),
+		"-r", strconv.FormatFloat(f.video.Framerate, 'f', -1, 64), "-i", "pipe:0",
+	}
 	if len(f.sound) > 0 {
 		path := filepath.Join(f.dir, "sound.mp4")
-		b := append(cmaf.Init(cmaf.Track{Timescale: uint32(f.format.SampleRate), Audio: f.format}, 0), cmaf.Fragment(1, 0, f.sound)...)
+		b := append(
+			cmaf.Init(cmaf.Track{Timescale: uint32(f.format.SampleRate), Audio: f.format}, 0),
+			cmaf.Fragment(1, 0, f.sound)...)
 		if err := os.WriteFile(path, b, 0o600); err != nil {
 			return result, err
 		}
-		args = append(args, "-itsoffset", strconv.FormatFloat(f.offset.Seconds(), 'f', 6, 64), "-i", "file:"+path, "-map", "0", "-map", "1", "-c:a", "copy")
+		args = append(
+			args, "-itsoffset", strconv.FormatFloat(f.offset.Seconds(), 'f', 6, 64), "-i", "file:"+path, "-map", "0",
+			"-map", "1", "-c:a", "copy",
+		)
 	}
 	args = append(args, "-c:v", "libx264", "-crf", "18", "-pix_fmt", f.format420())
-	for option, name := range map[string]string{"-color_primaries": s.Color.Primaries, "-color_trc": s.Color.Transfer, "-colorspace": s.Color.Matrix} {
+	for option, name := range map[string]string{
+		"-color_primaries": s.Color.Primaries, "-color_trc": s.Color.Transfer, "-colorspace": s.Color.Matrix,
+	} {
 		if name != "" {
 			args = append(args, option, name)
 		}
@@ -428,7 +439,7 @@ func (f *film) compose(ctx context.Context, chosen [][]*filmTrack, out string) (
 	ended := make(chan error, 1)
 	go func() {
 		err := encoder.Wait()
-		_ = r.CloseWithError(errors.New("the encoder has ended")) // whoever writes learns of it
+		_ = r.CloseWithError(errors.New("the encoder has ended")) // reported to the writer
 		ended <- err
 	}()
 	canvas := newCanvas(s)
@@ -438,7 +449,7 @@ func (f *film) compose(ctx context.Context, chosen [][]*filmTrack, out string) (
 	}
 	werr := func() error {
 		for i, g := range f.groups {
-			if i > 0 { // what was not recorded is a still picture
+			if i > 0 { // a gap in the recording becomes a still picture
 				for range int(min(g-f.groups[i-1]-1, maxGap)) * f.frames[i-1] {
 					if _, err := w.Write(canvas.b); err != nil {
 						return err
@@ -482,7 +493,7 @@ func (f *film) compose(ctx context.Context, chosen [][]*filmTrack, out string) (
 		}
 		return nil
 	}()
-	_ = w.CloseWithError(werr) // nil is the end
+	_ = w.CloseWithError(werr) // nil means end of file
 	if werr != nil {
 		cancel()
 	}
@@ -493,5 +504,5 @@ func (f *film) compose(ctx context.Context, chosen [][]*filmTrack, out string) (
 	return result, err
 }
 
-// maxGap is how many GoPs in a row that were not recorded are shown as a still.
+// maxGap is the maximum number of consecutive missing GoPs shown as a still.
 const maxGap = 60

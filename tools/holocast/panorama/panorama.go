@@ -1,7 +1,6 @@
-// Package panorama renders a short 360° film, with sound, for the demo where there is no
-// recording of a real place: a plaza at dusk with balls that circle the viewer at
-// different heights and speeds, and a clock that ticks. It is periodic, so that it can
-// loop.
+// Package panorama renders a short 360° film with sound for the demo, in place of a real recording:
+// a plaza at dusk with balls circling the viewer at different heights and speeds, and a ticking
+// clock. It loops seamlessly.
 package panorama
 
 import (
@@ -27,7 +26,7 @@ const (
 	Height = 640
 )
 
-// FPS and Seconds are its rate and its length.
+// FPS and Seconds are the film's frame rate and length.
 const (
 	FPS     = 30
 	Seconds = 4
@@ -44,7 +43,7 @@ func (a vec) dot(b vec) float64        { return a.x*b.x + a.y*b.y + a.z*b.z }
 func (a vec) unit() vec                { return a.times(1 / math.Sqrt(a.dot(a))) }
 func (a vec) mix(b vec, t float64) vec { return a.times(1 - t).add(b.times(t)) }
 
-// ball circles the viewer a whole number of times in the film.
+// ball circles the viewer an integer number of times per loop.
 type ball struct {
 	radius, distance, height float64 // metres
 	turns, phase, bounce     float64
@@ -59,18 +58,22 @@ var balls = []ball{
 	{0.3, 2.5, 0.8, -2, 0.15, 0.4, vec{0.9, 0.4, 0.9}},
 }
 
-// floor is how far the floor lies below the viewer's eyes, metres.
+// floor is the distance from the viewer's eyes down to the floor, metres.
 const floor = 1.6
 
 var sun = vec{0.4, 0.5, 0.75}.unit()
 
-// center is where a ball is at a time, 0 to 1 of the film.
+// center returns a ball's position at a time from 0 to 1 of the loop.
 func (b *ball) center(t float64) vec {
 	a := 2 * math.Pi * (b.turns*t + b.phase)
-	return vec{b.distance * math.Sin(a), b.height + b.bounce*math.Abs(math.Sin(2*math.Pi*Seconds/2*t+b.phase)), b.distance * math.Cos(a)}
+	return vec{
+		b.distance * math.Sin(a),
+		b.height + b.bounce*math.Abs(math.Sin(2*math.Pi*Seconds/2*t+b.phase)),
+		b.distance * math.Cos(a),
+	}
 }
 
-// scene is where everything is at one moment.
+// scene holds all positions at one moment.
 type scene struct {
 	centers []vec
 	hand    float64 // angle of the clock's hand
@@ -84,7 +87,7 @@ func at(t float64) *scene {
 	return s
 }
 
-// hit is the nearest ball that a ray from a point meets.
+// hit returns the nearest ball on a ray.
 func (s *scene) hit(from, d vec) (index int, distance float64) {
 	index, distance = -1, math.Inf(1)
 	for i := range balls {
@@ -101,7 +104,7 @@ func (s *scene) hit(from, d vec) (index int, distance float64) {
 	return index, distance
 }
 
-// color is what is seen in a direction, 0 to 1.
+// color returns the color in a direction, 0 to 1.
 func (s *scene) color(d vec) vec {
 	i, l := s.hit(vec{}, d)
 	if i >= 0 {
@@ -121,7 +124,7 @@ func (s *scene) color(d vec) vec {
 	return s.sky(d)
 }
 
-// ground is the plaza at a point of it: slabs, the balls' shadows, haze.
+// ground returns the plaza's color at a point: slabs, the balls' shadows, haze.
 func (s *scene) ground(p vec) vec {
 	slab := vec{0.55, 0.5, 0.45}
 	if (int(math.Floor(p.x))+int(math.Floor(p.z)))%2 != 0 {
@@ -134,7 +137,7 @@ func (s *scene) ground(p vec) vec {
 	return slab.mix(vec{0.75, 0.55, 0.45}, far)
 }
 
-// sky is dusk, with pillars at the eight winds and a clock in front.
+// sky returns the color of the dusk sky, with pillars in eight directions and a clock in front.
 func (s *scene) sky(d vec) vec {
 	a := math.Atan2(d.x, d.z)
 	up := math.Asin(math.Max(-1, math.Min(1, d.y)))
@@ -157,7 +160,7 @@ func (s *scene) sky(d vec) vec {
 	return c.add(vec{glow, 0.8 * glow, 0.5 * glow})
 }
 
-// Frame paints frame n: width × height pixels of red, green and blue.
+// Frame renders frame n: width × height RGB pixels.
 func Frame(n, width, height int) []byte {
 	s := at(float64(n) / (FPS * Seconds))
 	b := make([]byte, 3*width*height)
@@ -181,7 +184,8 @@ func Frame(n, width, height int) []byte {
 	return b
 }
 
-// sound is the clock: a tick a second, the first of the film higher, in mono 16-bit samples.
+// sound returns the ticking clock in mono 16-bit samples: one tick per second, the first one
+// higher.
 func sound() []byte {
 	var b bytes.Buffer
 	for n := range sampleRate * Seconds {
@@ -191,13 +195,13 @@ func sound() []byte {
 			pitch = 1400
 		}
 		v := 0.6 * math.Exp(-60*t) * math.Sin(2*math.Pi*pitch*t)
-		_ = binary.Write(&b, binary.LittleEndian, int16(v*math.MaxInt16)) // a buffer takes all
+		_ = binary.Write(&b, binary.LittleEndian, int16(v*math.MaxInt16)) // a buffer does not fail
 	}
 	return b.Bytes()
 }
 
-// Write renders the film to an MP4 file. progress, where not nil, is told how many of how
-// many frames are done.
+// Write renders the film to an MP4 file. progress may be nil; it receives the finished and total
+// frame counts.
 func Write(ctx context.Context, path string, progress func(done, total int)) (err error) {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".panorama-")
 	if err != nil {
@@ -209,16 +213,19 @@ func Write(ctx context.Context, path string, progress func(done, total int)) (er
 		return err
 	}
 	r, w := io.Pipe()
-	p, _, err := ffmpeg.Start(ctx, 0, r, "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", fmt.Sprintf("%dx%d", Width, Height), "-r", fmt.Sprint(FPS), "-i", "pipe:0",
-		"-f", "s16le", "-ar", fmt.Sprint(sampleRate), "-ac", "1", "-i", "file:"+ticks,
-		"-c:v", "libx264", "-preset", "veryfast", "-crf", "16", "-pix_fmt", "yuv420p", "-c:a", "aac", "-shortest", "file:"+partial)
+	p, _, err := ffmpeg.Start(
+		ctx, 0, r, "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", fmt.Sprintf("%dx%d", Width, Height), "-r",
+		fmt.Sprint(FPS), "-i", "pipe:0", "-f", "s16le", "-ar", fmt.Sprint(sampleRate), "-ac", "1", "-i",
+		"file:"+ticks, "-c:v", "libx264", "-preset", "veryfast", "-crf", "16", "-pix_fmt", "yuv420p", "-c:a", "aac",
+		"-shortest", "file:"+partial,
+	)
 	if err != nil {
 		return err
 	}
 	ended := make(chan error, 1)
 	go func() {
 		err := p.Wait()
-		_ = r.CloseWithError(errors.New("the encoder has ended")) // whoever writes learns of it
+		_ = r.CloseWithError(errors.New("the encoder has ended")) // reported to the writer
 		ended <- err
 	}()
 	const total = FPS * Seconds

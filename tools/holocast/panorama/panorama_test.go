@@ -14,7 +14,7 @@ import (
 	"holocast/internal/spherical"
 )
 
-// The film moves, everywhere around, and its end joins its beginning.
+// The film moves in all directions, and its end matches its start.
 func TestFrames(t *testing.T) {
 	const w, h = 128, 64
 	difference := func(a, b []byte) float64 {
@@ -26,7 +26,7 @@ func TestFrames(t *testing.T) {
 	}
 	first := Frame(0, w, h)
 	if d := difference(first, Frame(FPS*Seconds, w, h)); d != 0 {
-		t.Errorf("the frame behind the last differs from the first by %v", d)
+		t.Errorf("the frame after the last differs from the first by %v", d)
 	}
 	step, far := difference(first, Frame(1, w, h)), difference(first, Frame(FPS, w, h))
 	if step == 0 || far < 1 || far < step {
@@ -39,7 +39,7 @@ func TestFrames(t *testing.T) {
 			a, b = append(a, first[at:at+3*w/4]...), append(b, Frame(FPS, w, h)[at:at+3*w/4]...)
 		}
 		if difference(a, b) == 0 {
-			t.Errorf("nothing moves in quarter %d", quarter)
+			t.Errorf("no motion in quarter %d", quarter)
 		}
 	}
 }
@@ -54,13 +54,14 @@ func TestWrite(t *testing.T) {
 		t.Errorf("interrupted: %v", err)
 	}
 	if list, _ := os.ReadDir(filepath.Dir(path)); len(list) != 0 {
-		t.Errorf("interrupted, it leaves %v", list)
+		t.Errorf("files left after an interruption: %v", list)
 	}
 	last := 0
 	if err := Write(t.Context(), path, func(done, _ int) { last = done }); err != nil || last != FPS*Seconds {
 		t.Fatalf("%d frames, %v", last, err)
 	}
-	out, err := exec.CommandContext(t.Context(), "ffprobe", "-v", "error", "-count_packets", "-show_entries", "stream=codec_name,nb_read_packets", "-of", "csv=p=0", path).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "ffprobe", "-v", "error", "-count_packets", "-show_entries", "stream=codec_name,nb_read_packets", "-of", "csv=p=0", path).
+		CombinedOutput()
 	if err != nil || !strings.HasPrefix(string(out), "h264,120") || !strings.Contains(string(out), "aac,") {
 		t.Errorf("ffprobe: %v: %s", err, out)
 	}
@@ -68,7 +69,8 @@ func TestWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m, err := spherical.Parse(bytes.NewReader(b), int64(len(b))); err != nil || m != (spherical.Metadata{Projection: spherical.Equirectangular, Stereo: spherical.Mono}) {
+	if m, err := spherical.Parse(bytes.NewReader(b), int64(len(b))); err != nil ||
+		m != (spherical.Metadata{Projection: spherical.Equirectangular, Stereo: spherical.Mono}) {
 		t.Errorf("metadata %+v, %v", m, err)
 	}
 }

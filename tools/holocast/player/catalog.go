@@ -11,19 +11,19 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// update is a catalog of the session, and whether that is a replay.
+// update is one version of the session's catalog. replayed is true if the session is a replay.
 type update struct {
 	*catalog.Catalog
 	replayed bool
 }
 
-// followCatalog sends every catalog of the session to updates until the track or
-// the connection ends. nil means that the publisher ended it.
+// followCatalog sends every catalog of the session to updates until the track or the connection
+// ends. It returns nil if the publisher ended the track.
 func (p *Player) followCatalog(ctx context.Context, s *moqt.Session, updates chan<- update) error {
 	name := moqt.TrackName{Namespace: p.cfg.Namespace, Name: catalog.TrackName}
 	wait := p.cfg.Wait
 	select {
-	case <-p.joined: // it was there: it is away, not unknown
+	case <-p.joined: // played before: the publisher is away, not unknown
 		wait = true
 	default:
 	}
@@ -39,8 +39,8 @@ func (p *Player) followCatalog(ctx context.Context, s *moqt.Session, updates cha
 		replayed, _ := sub.Properties.Int(connect.ReplayProperty)
 		err = p.objects(ctx, sub, catalog.MaxSize, func(o wire.FetchObject, payload []byte) error {
 			current, err := reader.Read(payload, o.Properties, sub.Properties)
-			if err != nil { // another one may follow; until then the last that was understood holds
-				p.log.Warn("catalog ignored: it cannot be read", "err", err)
+			if err != nil { // keep the last valid catalog
+				p.log.Warn("catalog ignored", "err", err)
 				return nil
 			}
 			select {
@@ -61,7 +61,7 @@ func (p *Player) followCatalog(ctx context.Context, s *moqt.Session, updates cha
 	}
 }
 
-// followPoses applies the pose track's events.
+// followPoses applies the events of the pose track to the feeds.
 func (p *Player) followPoses(ctx context.Context, s *moqt.Session, name moqt.TrackName) {
 	sub, err := connect.Subscribe(ctx, s, name, 0, true)
 	if err == nil {
@@ -76,7 +76,7 @@ func (p *Player) followPoses(ctx context.Context, s *moqt.Session, name moqt.Tra
 				}
 			}
 			if err != nil {
-				p.log.Warn("poses ignored: they cannot be read", "err", err)
+				p.log.Warn("pose event ignored", "err", err)
 			}
 			return nil
 		})
@@ -87,9 +87,11 @@ func (p *Player) followPoses(ctx context.Context, s *moqt.Session, name moqt.Tra
 	}
 }
 
-// objects reads a track of small objects in order, first the newest group by
-// FETCH: one group after the other, each object once.
-func (p *Player) objects(ctx context.Context, sub *moqt.Subscription, limit int, use func(o wire.FetchObject, payload []byte) error) error {
+// objects reads a track of small objects in order and passes each object to use once. It fetches
+// the newest group first.
+func (p *Player) objects(
+	ctx context.Context, sub *moqt.Subscription, limit int, use func(o wire.FetchObject, payload []byte) error,
+) error {
 	var newest moqt.Location
 	var some bool
 	take := func(o wire.FetchObject, payload []byte) error {
@@ -102,7 +104,7 @@ func (p *Player) objects(ctx context.Context, sub *moqt.Subscription, limit int,
 	}
 	err := fetch(ctx, sub, limit, take)
 	if e := (*moqt.RequestError)(nil); errors.As(err, &e) {
-		p.log.Debug("the newest group cannot be fetched", "track", sub.Track().String(), "err", err)
+		p.log.Debug("newest group not fetched", "track", sub.Track().String(), "err", err)
 	} else if err != nil {
 		return err
 	}
@@ -111,12 +113,12 @@ func (p *Player) objects(ctx context.Context, sub *moqt.Subscription, limit int,
 		if err != nil {
 			return err
 		}
-		stop := context.AfterFunc(ctx, func() { r.Cancel(wire.StreamCancelled) }) // a publisher may keep the group open
+		stop := context.AfterFunc(ctx, func() { r.Cancel(wire.StreamCancelled) }) // the publisher may keep the group open
 		for {
 			o, err := r.NextObject()
 			var payload []byte
 			if err == nil && o.PayloadLength > uint64(limit) {
-				p.log.Warn("object ignored: it is too long", "track", sub.Track().String(), "bytes", o.PayloadLength, "limit", limit)
+				p.log.Warn("object ignored: too long", "track", sub.Track().String(), "bytes", o.PayloadLength, "limit", limit)
 				r.Cancel(wire.StreamCancelled)
 				break
 			}
@@ -141,10 +143,9 @@ func (p *Player) objects(ctx context.Context, sub *moqt.Subscription, limit int,
 	}
 }
 
-// fetch reads the group that a subscription began in, as far as it is the past. A
-// relay may answer a track's first SUBSCRIBE before its publisher did (moq-relay-ietf
-// does) and not know what that group is: then all that the publisher keeps is asked
-// for.
+// fetch reads the past objects of the group in which a subscription began. A relay may answer a
+// track's first SUBSCRIBE before its publisher does (moq-relay-ietf) and then does not know that
+// group. In that case fetch requests all groups the publisher keeps.
 func fetch(ctx context.Context, sub *moqt.Subscription, limit int, use func(wire.FetchObject, []byte) error) error {
 	var f *moqt.FetchReader
 	var err error
@@ -157,7 +158,7 @@ func fetch(ctx context.Context, sub *moqt.Subscription, limit int, use func(wire
 		return err
 	}
 	if err = f.Each(ctx, limit, use); errors.Is(err, moqt.ErrObjectTooLarge) {
-		return nil // nothing that can be used is behind it
+		return nil // objects after it are unusable
 	}
 	return err
 }

@@ -15,42 +15,44 @@ import (
 	"holocast/internal/trace"
 )
 
-// clockState is what is known of the relay's clock.
+// clockState is the source of the relay's time.
 type clockState uint8
 
 const (
-	clockUnknown clockState = iota // no stamp yet: frames wait to be measured
-	clockRelay                     // estimated from stamps
-	clockLocal                     // the relay sends none
+	clockUnknown clockState = iota // no stamp received yet; frames wait in unmeasured
+	clockRelay                     // estimated from the relay's stamps
+	clockLocal                     // the relay sends no stamps
 )
 
-// clockPatience is how long frames wait for the first stamp.
-const clockPatience = 2 * time.Second
+// firstStampTimeout bounds the wait for the first stamp.
+const firstStampTimeout = 2 * time.Second
 
-// maxUnmeasured bounds the frames that wait for the clock.
+// maxUnmeasured bounds the frames waiting for the first stamp.
 const maxUnmeasured = 1024
 
-// shown is a frame that was shown and is to be measured.
+// shown is a displayed frame with its timestamps.
 type shown struct {
 	header   pointcloud.Header
 	points   int
 	bytes    int
-	arrived  time.Time // its first object's last byte
+	arrived  time.Time // last byte of its first object
 	at       time.Time
 	replayed bool
-	own      bool // of a recording that this player plays by itself
+	own      bool // from a recording this player plays on its own
 	late     bool
 
-	// Where time went, for traces.
-	track              moqt.TrackName
-	group              uint64
-	began, whole, took time.Time // its first object's first byte; its last object's last byte; the decoder's begin
+	// For traces.
+	track            moqt.TrackName
+	group            uint64
+	began, completed time.Time // first byte of its first object, last byte of its last object
+	decodeStart      time.Time
 }
 
-// followClock estimates the relay's clock.
+// followClock estimates the relay's clock from its stamps. Without stamps it falls back to the
+// local clock.
 func (p *Player) followClock(ctx context.Context, s *moqt.Session) {
-	patience := time.AfterFunc(clockPatience, func() { p.setClock(clockLocal) })
-	defer patience.Stop()
+	timer := time.AfterFunc(firstStampTimeout, func() { p.setClock(clockLocal) })
+	defer timer.Stop()
 	err := connect.FollowClock(ctx, s, &p.clock, func(st moqt.Stats) {
 		p.mu.Lock()
 		p.rtt, p.minRTT = st.RTT, st.MinRTT
@@ -58,7 +60,7 @@ func (p *Player) followClock(ctx context.Context, s *moqt.Session) {
 		p.setClock(clockRelay)
 	})
 	if e := (*moqt.RequestError)(nil); errors.As(err, &e) {
-		p.log.Debug("the relay has no clock track", "err", err)
+		p.log.Debug("the relay has no clock track; using the local clock", "err", err)
 		p.setClock(clockLocal)
 	}
 }
@@ -76,14 +78,14 @@ func (p *Player) setClock(state clockState) {
 	p.unmeasured = nil
 }
 
-// firstShown notes that something is shown.
+// firstShown records the time of the first picture.
 func (p *Player) firstShown(at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.noteFirst(at)
 }
 
-// noteFirst is firstShown; p.mu is held.
+// noteFirst is firstShown with p.mu held.
 func (p *Player) noteFirst(at time.Time) {
 	if p.first.IsZero() {
 		p.first = at
@@ -91,7 +93,7 @@ func (p *Player) noteFirst(at time.Time) {
 	}
 }
 
-// show counts a frame that was shown.
+// show reports a displayed frame to Config.Shown and measures it, now or after the first stamp.
 func (p *Player) show(f shown) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,13 +111,13 @@ func (p *Player) show(f shown) {
 	p.measure(f)
 }
 
-// replayAge is the age beyond which a frame cannot be live: it comes from a
-// recording that does not say so.
+// replayAge is the age from which a frame counts as recorded even if its track lacks the replay
+// property.
 const replayAge = time.Minute
 
-// measure counts a frame with its delay since its capture or, of a recording's,
-// since its arrival here or, where this player plays that by itself, since it was due. p.mu is
-// held.
+// measure records the delay of a displayed frame. The delay counts from capture for live frames,
+// from arrival for replayed frames, and from the due time for a recording this player plays on its
+// own. The caller holds p.mu.
 func (p *Player) measure(f shown) {
 	captured := time.UnixMicro(int64(f.header.CaptureTime))
 	delay := p.clock.At(f.at).Sub(captured)
@@ -126,7 +128,7 @@ func (p *Player) measure(f shown) {
 	if p.replayed = f.replayed || delay > replayAge; p.replayed {
 		delay = f.at.Sub(f.arrived)
 		if f.late {
-			return // without its capture time the meter would take it for a restart
+			return // the meter would take it for a publisher restart
 		}
 	}
 	p.meter.Shown(qoe.Frame{
@@ -134,27 +136,30 @@ func (p *Player) measure(f shown) {
 	})
 	p.trace(f, delay)
 	if f.own {
-		return // the publisher's rate and duplication have no part in it
+		return // receipts steer the publisher's rate and duplication, which do not apply
 	}
 	p.receipts.send(qoe.Receipt{Camera: f.header.Camera, Sequence: f.header.Sequence, Delay: delay}, p.log)
 }
 
-// trace reports the spans of a frame that was shown, if it is a traced one.
+// trace reports the spans of a displayed frame if the tracer samples it.
 func (p *Player) trace(f shown, delay time.Duration) {
 	if !p.cfg.Tracer.Traces(f.track, f.group) {
 		return
 	}
 	about := []attribute.KeyValue{
-		attribute.String("holocast.viewer", p.cfg.Viewer), attribute.Int("holocast.camera", int(f.header.Camera)), attribute.Int64("holocast.sequence", int64(f.header.Sequence)),
+		attribute.String("holocast.viewer", p.cfg.Viewer),
+		attribute.Int("holocast.camera", int(f.header.Camera)),
+		attribute.Int64("holocast.sequence", int64(f.header.Sequence)),
 	}
+	received := append(slices.Clip(about), attribute.Int("holocast.bytes", f.bytes))
 	shown := []attribute.KeyValue{
 		attribute.Float64("holocast.delay_ms", float64(delay.Microseconds())/1e3), attribute.Int("holocast.points", f.points),
 		attribute.Float64("holocast.clock_error_ms", float64(p.clock.Estimate(f.at).Error.Microseconds())/1e3),
 	}
 	for _, s := range []trace.Span{
-		{Name: "receive", Begin: f.began, End: f.whole, Attributes: append(slices.Clip(about), attribute.Int("holocast.bytes", f.bytes))},
-		{Name: "wait", Begin: f.whole, End: f.took, Attributes: about},
-		{Name: "decode", Begin: f.took, End: f.at, Attributes: append(slices.Clip(about), shown...)},
+		{Name: "receive", Begin: f.began, End: f.completed, Attributes: received},
+		{Name: "wait", Begin: f.completed, End: f.decodeStart, Attributes: about},
+		{Name: "decode", Begin: f.decodeStart, End: f.at, Attributes: append(slices.Clip(about), shown...)},
 	} {
 		s.Begin, s.End = p.clock.At(s.Begin), p.clock.At(s.End)
 		p.cfg.Tracer.Report(f.track, f.group, s)

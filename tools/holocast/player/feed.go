@@ -17,72 +17,71 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// backlog is how many whole frames of a camera may wait for its decoder. What
-// comes on top pushes out the oldest: the decoder is behind then, and the newest
-// frame is what matters.
+// backlog limits the frames per camera that wait for the decoder. When it is full, the oldest is
+// dropped: the newest frame matters most.
 const backlog = 3
 
-// history is how many groups back a feed knows whether it has shown them.
+// history is the number of past groups for which a feed remembers the displayed descriptions.
 const history = 64
 
-// feed is one camera: its track's objects become frames, frames are decoded by a
-// goroutine of the feed's own, and the newest is kept.
+// feed receives one camera's track. It assembles objects into frames, decodes them on its own
+// goroutine and keeps the newest.
 type feed struct {
 	p      *Player
 	camera int
 	queue  chan *frame
-	free   chan []byte // buffers of objects that were decoded, to be read into again
+	free   chan []byte // buffers of decoded objects, for reuse
 	done   chan struct{}
 
 	mu         sync.Mutex
 	track      catalog.Track
 	subscribed moqt.TrackName
 	init       catalog.CameraInit
-	at         camera.Transform // where the camera is now
+	at         camera.Transform // current pose
 	rays       camera.RayTable
-	current    *frame               // being put together
-	newest     uint64               // the largest group begun
-	started    bool                 // newest is set
-	past       map[uint64][256]bool // groups handed on, of the last history, and which of their descriptions came
-	queued     int                  // frames in the queue or being decoded
-	idle       *sync.Cond           // queued reached 0
+	current    *frame               // being assembled
+	newest     uint64               // largest group started
+	started    bool                 // newest is valid
+	past       map[uint64][256]bool // received descriptions by group, for the last history groups passed to the decoder
+	queued     int                  // frames queued or being decoded
+	idle       *sync.Cond           // signaled when queued changes
 	counters   counters
-	sources    int             // subscriptions that are received
-	receiver   *parts.Receiver // of the newest one
-	parts      parts.Stats     // of those before
-	run        int             // jumps so far
+	sources    int             // active subscriptions
+	receiver   *parts.Receiver // of the newest subscription
+	parts      parts.Stats     // of earlier subscriptions
+	epoch      int             // number of seeks so far
 
-	picture sync.Mutex
-	frame   pointcloud.Frame // the newest
-	header  pointcloud.Header
-	has     bool
-	showed  int // jumps before it
+	picture    sync.Mutex
+	frame      pointcloud.Frame // the newest frame
+	header     pointcloud.Header
+	has        bool
+	shownEpoch int // value of epoch for frame
 }
 
-// counters are what a feed did with what arrived.
+// counters counts a feed's frames and objects by outcome.
 type counters struct {
-	partial      uint64 // frames shown without all their descriptions
-	skipped      uint64 // frames not shown because the decoder was behind
-	late         uint64 // descriptions that came after their frame was shown
-	damaged      uint64 // objects or frames that could not be decoded
-	reset        uint64 // subgroups that were reset before they arrived
-	shown, whole uint64 // descriptions shown, and of those frames in all
+	partial      uint64 // frames displayed without all their descriptions
+	skipped      uint64 // frames dropped because the decoder was behind
+	late         uint64 // descriptions received after their frame was displayed
+	damaged      uint64 // objects or frames that failed to decode
+	reset        uint64 // subgroups reset by the sender
+	shown, total uint64 // descriptions displayed, and the total in those frames
 }
 
-// frame is the descriptions of one frame.
+// frame holds the received descriptions of one frame.
 type frame struct {
-	group    uint64
-	header   pointcloud.Header // of the first object
-	objects  [][]byte
-	has      [256]bool // by description
-	lost     int
-	began    time.Time // the first byte of its first object
-	arrived  time.Time // the last
-	whole    time.Time // the last byte of its last object
-	replayed bool
-	own      bool // of a recording that this player plays by itself; it arrived when it was due
-	run      int  // jumps before it
-	late     bool // overtaken before anything of it had arrived
+	group     uint64
+	header    pointcloud.Header // from the first object
+	objects   [][]byte
+	has       [256]bool // indexed by description
+	lost      int
+	began     time.Time // first byte of its first object
+	arrived   time.Time // last byte of its first object
+	completed time.Time // last byte of its last object
+	replayed  bool
+	own       bool // from a recording this player plays on its own; arrived is then the due time
+	epoch     int  // the feed's epoch when it was queued
+	late      bool // a newer frame started before any of its objects arrived
 }
 
 func newFeed(p *Player, camera int) (*feed, error) {
@@ -90,7 +89,14 @@ func newFeed(p *Player, camera int) (*feed, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &feed{p: p, camera: camera, queue: make(chan *frame, backlog), free: make(chan []byte, 4*backlog), done: make(chan struct{}), past: map[uint64][256]bool{}}
+	f := &feed{
+		p:      p,
+		camera: camera,
+		queue:  make(chan *frame, backlog),
+		free:   make(chan []byte, 4*backlog),
+		done:   make(chan struct{}),
+		past:   map[uint64][256]bool{},
+	}
 	f.idle = sync.NewCond(&f.mu)
 	go f.decode(dec)
 	return f, nil
@@ -101,7 +107,7 @@ func (f *feed) close() {
 	<-f.done
 }
 
-// configure tells the feed of its camera. It may be called again.
+// configure sets the catalog entry and calibration of the camera. It may be called again.
 func (f *feed) configure(t catalog.Track, init catalog.CameraInit) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -112,12 +118,12 @@ func (f *feed) configure(t catalog.Track, init catalog.CameraInit) {
 		init.Pose = camera.Identity
 	}
 	if f.track.Name == "" || f.init.Pose != init.Pose {
-		f.at = init.Pose // else the catalog says nothing new, and a move stands
+		f.at = init.Pose // otherwise keep the pose track's pose
 	}
 	f.track, f.init = t, init
 }
 
-// move takes the camera's pose from the pose track.
+// move sets the camera's pose.
 func (f *feed) move(pose camera.Transform) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -133,17 +139,17 @@ func (f *feed) timeout(override time.Duration) time.Duration {
 	return time.Duration(f.track.Points.DeliveryTimeout) * time.Millisecond
 }
 
-// maxObject bounds an object of the track, bytes: 12 bytes a point are more than
-// any layout takes.
+// maxObject returns the size limit of the track's objects in bytes: 12 bytes per point exceed every
+// layout.
 func (f *feed) maxObject() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return 12*f.track.Points.MaxPoints + 1<<16
 }
 
-// receive takes what a subscription brings until it ends, and returns why. It calls came
-// whenever an object was not fetched. The frames of two subscriptions at a time are the same.
-func (f *feed) receive(ctx context.Context, sub *moqt.Subscription, came func()) error {
+// receive reads a subscription until it ends and returns the reason. It calls received for every
+// object that was not fetched. Two subscriptions may run at once; their frames are identical.
+func (f *feed) receive(ctx context.Context, sub *moqt.Subscription, received func()) error {
 	f.mu.Lock()
 	if f.sources++; f.sources == 1 {
 		f.current, f.started = nil, false
@@ -162,7 +168,7 @@ func (f *feed) receive(ctx context.Context, sub *moqt.Subscription, came func())
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	limit := f.maxObject()
-	datagrams := f.receiveParts(ctx, &wg, sub, limit, replay != 0, came)
+	datagrams := f.receiveParts(ctx, &wg, sub, limit, replay != 0, received)
 	if sub.Largest != nil {
 		wg.Go(func() {
 			err := fetch(ctx, sub, limit, func(o wire.FetchObject, payload []byte) error {
@@ -176,7 +182,7 @@ func (f *feed) receive(ctx context.Context, sub *moqt.Subscription, came func())
 				return nil
 			})
 			if err != nil && ctx.Err() == nil {
-				f.p.log.Debug("the newest group cannot be fetched", "track", sub.Track().String(), "err", err)
+				f.p.log.Debug("newest group not fetched", "track", sub.Track().String(), "err", err)
 			}
 		})
 	}
@@ -184,22 +190,29 @@ func (f *feed) receive(ctx context.Context, sub *moqt.Subscription, came func())
 		r, err := sub.AcceptSubgroup(ctx)
 		if err != nil {
 			if !connect.Ended(err) {
-				sub.Cancel() // so that readers of open subgroups return
+				sub.Cancel() // unblocks readers of open subgroups
 			}
 			return err
 		}
-		wg.Go(func() { f.read(r, limit, replay != 0, came) })
+		wg.Go(func() { f.read(r, limit, replay != 0, received) })
 	}
 }
 
-// receiveParts begins to take what comes in datagrams.
-func (f *feed) receiveParts(ctx context.Context, wg *sync.WaitGroup, sub *moqt.Subscription, limit int, replayed bool, came func()) *parts.Receiver {
-	r := parts.NewReceiver(ctx, sub, parts.Limits{MaxPayload: limit, Timeout: f.timeout(f.p.cfg.DeliveryTimeout)}, func(p parts.Payload) {
-		now := time.Now()
-		f.p.meter.Received(len(p.Bytes), now)
-		f.add(p.Group, p.Bytes, now, now, replayed, false)
-		came()
-	})
+// receiveParts starts receiving frames sent as datagrams.
+func (f *feed) receiveParts(
+	ctx context.Context, wg *sync.WaitGroup, sub *moqt.Subscription, limit int, replayed bool, received func(),
+) *parts.Receiver {
+	r := parts.NewReceiver(
+		ctx,
+		sub,
+		parts.Limits{MaxPayload: limit, Timeout: f.timeout(f.p.cfg.DeliveryTimeout)},
+		func(p parts.Payload) {
+			now := time.Now()
+			f.p.meter.Received(len(p.Bytes), now)
+			f.add(p.Group, p.Bytes, now, now, replayed, false)
+			received()
+		},
+	)
 	f.mu.Lock()
 	f.receiver = r
 	inDatagrams := f.track.Points.Delivery == catalog.DeliveryDatagram
@@ -208,7 +221,7 @@ func (f *feed) receiveParts(ctx context.Context, wg *sync.WaitGroup, sub *moqt.S
 		r.Joining()
 	}
 	wg.Go(func() {
-		_ = r.Run() // ends with the subscription
+		_ = r.Run() // returns when the subscription ends
 		sum := r.Stats()
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -220,19 +233,19 @@ func (f *feed) receiveParts(ctx context.Context, wg *sync.WaitGroup, sub *moqt.S
 	return r
 }
 
-// partStats are the counters of what came in datagrams.
+// partStats sums the datagram counters over all subscriptions.
 func (f *feed) partStats() (s parts.Stats) {
 	f.mu.Lock()
 	s, r := f.parts, f.receiver
 	f.mu.Unlock()
-	if r != nil { // its lock is taken before f's
+	if r != nil { // Stats locks the receiver, which must not happen under f.mu
 		s.Add(r.Stats())
 	}
 	return s
 }
 
-// read takes one subgroup.
-func (f *feed) read(r *moqt.SubgroupReader, limit int, replayed bool, came func()) {
+// read reads one subgroup.
+func (f *feed) read(r *moqt.SubgroupReader, limit int, replayed bool, received func()) {
 	for {
 		began := time.Now()
 		o, err := r.NextObject()
@@ -260,7 +273,7 @@ func (f *feed) read(r *moqt.SubgroupReader, limit int, replayed bool, came func(
 			now := time.Now()
 			f.p.meter.Received(len(payload), now)
 			f.add(r.Group, payload, began, now, replayed, false)
-			came()
+			received()
 			continue
 		}
 		if err == io.EOF {
@@ -268,30 +281,30 @@ func (f *feed) read(r *moqt.SubgroupReader, limit int, replayed bool, came func(
 		}
 		r.Cancel(wire.StreamCancelled)
 		if e := (*moqt.StreamError)(nil); errors.As(err, &e) && e.Remote {
-			f.lose(r.Group)
+			f.subgroupReset(r.Group)
 		}
 		return
 	}
 }
 
-// add takes one object, whose first byte arrived at began and whose last at at. Objects that
-// were fetched are of no use any more when a later frame has begun.
+// add processes one object. began and at are the arrival times of its first and last byte. A
+// fetched object of an older frame than the current one is ignored.
 func (f *feed) add(group uint64, payload []byte, began, at time.Time, replayed, fetched bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	h, err := pointcloud.ParseHeader(payload)
 	if err == nil && int(h.Camera) != f.camera {
-		err = fmt.Errorf("camera %d in the frame's header", h.Camera)
+		err = fmt.Errorf("frame header names camera %d", h.Camera)
 	}
 	if err != nil {
 		f.counters.damaged++
 		f.p.log.Debug("object", "camera", f.camera, "group", group, "err", err)
 		return
 	}
-	if came, shown := f.past[group]; shown {
-		if !came[h.Description] { // else it came over the other subscription
-			came[h.Description] = true
-			f.past[group] = came
+	if received, shown := f.past[group]; shown {
+		if !received[h.Description] { // otherwise a copy from the other subscription
+			received[h.Description] = true
+			f.past[group] = received
 			f.counters.late++
 		}
 		return
@@ -300,14 +313,14 @@ func (f *feed) add(group uint64, payload []byte, began, at time.Time, replayed, 
 		if fetched {
 			return
 		}
-		// A frame of which nothing had arrived when it was overtaken.
-		late := &frame{group: group, began: began, arrived: at, whole: at, replayed: replayed, late: true}
+		// A newer frame started before this one's first object arrived.
+		late := &frame{group: group, began: began, arrived: at, completed: at, replayed: replayed, late: true}
 		late.take(h, payload)
-		f.hand(late)
+		f.enqueue(late)
 		return
 	}
 	if f.current != nil && f.current.group != group {
-		f.hand(f.current)
+		f.enqueue(f.current)
 		f.current = nil
 	}
 	f.newest, f.started = group, true
@@ -317,11 +330,11 @@ func (f *feed) add(group uint64, payload []byte, began, at time.Time, replayed, 
 	if !f.current.take(h, payload) {
 		return
 	}
-	f.current.whole = at
+	f.current.completed = at
 	f.complete()
 }
 
-// take adds an object to the frame, once.
+// take adds an object to the frame. It returns false for a duplicate.
 func (fr *frame) take(h pointcloud.Header, payload []byte) bool {
 	if len(fr.objects) == 0 {
 		fr.header = h
@@ -334,8 +347,8 @@ func (fr *frame) take(h pointcloud.Header, payload []byte) bool {
 	return true
 }
 
-// lose notes that a subgroup of a frame was reset: nothing more of it will come.
-func (f *feed) lose(group uint64) {
+// subgroupReset records that a subgroup of a frame was reset and no more of it will arrive.
+func (f *feed) subgroupReset(group uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.counters.reset++
@@ -345,17 +358,17 @@ func (f *feed) lose(group uint64) {
 	}
 }
 
-// complete hands the current frame on when all of it that will come is here. f.mu
-// is held.
+// complete queues the current frame for decoding if all its descriptions have arrived or were
+// reset. The caller holds f.mu.
 func (f *feed) complete() {
 	c := f.current
 	if n := len(c.objects); n > 0 && n+c.lost >= int(c.header.Descriptions) {
-		f.hand(c)
+		f.enqueue(c)
 		f.current = nil
 	}
 }
 
-// name is the camera's track in the session, and in its recording.
+// name returns the name of the camera's track, which is the same in the session and its recording.
 func (f *feed) name() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -368,21 +381,21 @@ func (f *feed) damaged() {
 	f.counters.damaged++
 }
 
-// handRecorded hands on a frame of the recording that is due now, as are so many before it that
-// are not shown.
-func (f *feed) handRecorded(fr *frame, skipped int) {
+// enqueueRecorded queues a recorded frame that is due now. skipped counts the due frames before it,
+// which are dropped.
+func (f *feed) enqueueRecorded(fr *frame, skipped int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.counters.skipped += uint64(skipped)
 	fr.arrived = time.Now()
-	f.hand(fr)
+	f.enqueue(fr)
 }
 
-// jump forgets what was received: what comes next does not follow it.
-func (f *feed) jump() {
+// flush discards received frames at a seek.
+func (f *feed) flush() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.run++
+	f.epoch++
 	f.current, f.started = nil, false
 	clear(f.past)
 	for {
@@ -396,10 +409,10 @@ func (f *feed) jump() {
 	}
 }
 
-// hand gives a frame to the decoder, and when that is behind makes room. f.mu is
-// held.
-func (f *feed) hand(fr *frame) {
-	fr.run = f.run
+// enqueue passes a frame to the decoder. If the queue is full, it drops the oldest frame. The
+// caller holds f.mu.
+func (f *feed) enqueue(fr *frame) {
+	fr.epoch = f.epoch
 	f.past[fr.group] = fr.has
 	for g := range f.past {
 		if g+history < f.newest {
@@ -422,12 +435,12 @@ func (f *feed) hand(fr *frame) {
 	}
 }
 
-// drain hands on what is there and waits until it is decoded.
+// drain queues the current frame and waits until the decoder has processed all frames.
 func (f *feed) drain() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.current != nil && len(f.current.objects) > 0 {
-		f.hand(f.current)
+		f.enqueue(f.current)
 		f.current = nil
 	}
 	for f.queued > 0 {
@@ -442,7 +455,7 @@ func size(objects [][]byte) (n int) {
 	return n
 }
 
-// decode shows frames until the queue is closed.
+// decode decodes frames until the queue is closed.
 func (f *feed) decode(dec *pointcloud.Decoder) {
 	defer close(f.done)
 	defer dec.Close()
@@ -452,17 +465,21 @@ func (f *feed) decode(dec *pointcloud.Decoder) {
 		dec.MaxPoints = f.track.Points.MaxPoints
 		name := f.subscribed
 		f.mu.Unlock()
-		took := time.Now()
+		decodeStart := time.Now()
 		h, err := dec.Decode(&frame, fr.objects...)
 		if err == nil {
 			f.picture.Lock()
-			if !f.has || fr.run > f.showed || int32(h.Sequence-f.header.Sequence) > 0 || h.CaptureTime > f.header.CaptureTime {
+			if !f.has || fr.epoch > f.shownEpoch || int32(h.Sequence-f.header.Sequence) > 0 ||
+				h.CaptureTime > f.header.CaptureTime {
 				f.frame, frame = frame, f.frame
-				f.header, f.has, f.showed = h, true, fr.run
+				f.header, f.has, f.shownEpoch = h, true, fr.epoch
 			}
 			f.picture.Unlock()
-			f.p.show(shown{header: h, points: int(h.Points), bytes: size(fr.objects), arrived: fr.arrived, at: time.Now(), replayed: fr.replayed, own: fr.own, late: fr.late,
-				track: name, group: fr.group, began: fr.began, whole: fr.whole, took: took})
+			f.p.show(shown{
+				header: h, points: int(h.Points), bytes: size(fr.objects), arrived: fr.arrived, at: time.Now(),
+				replayed: fr.replayed, own: fr.own, late: fr.late,
+				track: name, group: fr.group, began: fr.began, completed: fr.completed, decodeStart: decodeStart,
+			})
 		} else {
 			f.p.log.Debug("frame", "camera", f.camera, "group", fr.group, "err", err)
 		}
@@ -478,7 +495,7 @@ func (f *feed) decode(dec *pointcloud.Decoder) {
 			f.counters.damaged++
 		default:
 			f.counters.shown += uint64(len(fr.objects))
-			f.counters.whole += uint64(h.Descriptions)
+			f.counters.total += uint64(h.Descriptions)
 			if len(fr.objects) < int(h.Descriptions) {
 				f.counters.partial++
 			}
@@ -489,7 +506,7 @@ func (f *feed) decode(dec *pointcloud.Decoder) {
 	}
 }
 
-// cloud is the newest frame as points in the studio.
+// cloud returns the newest frame as points in studio coordinates.
 func (f *feed) cloud() pointcloud.Points {
 	f.mu.Lock()
 	rays, pose := f.rays, f.at

@@ -11,8 +11,8 @@ import (
 	"holocast/internal/sessiontest"
 )
 
-// TestFramesOverTwoConnections: while the session moves from one connection to another, both
-// bring the same frames; each is shown once, and the counters show nothing of it.
+// TestFramesOverTwoConnections checks that a player with two connections to the same session
+// displays each frame once and counts no losses.
 func TestFramesOverTwoConnections(t *testing.T) {
 	st := newStage(t, 2, 4, "B", nil)
 	p := New(Config{Namespace: namespace, Log: slog.New(slog.DiscardHandler)})
@@ -31,7 +31,9 @@ func TestFramesOverTwoConnections(t *testing.T) {
 	}
 	subscribed := func(n int) {
 		t.Helper()
-		sessiontest.Until(t, "the subscriptions", func() bool { return st.cameras[0].Viewers() == n && st.cameras[1].Viewers() == n })
+		sessiontest.Until(
+			t, "the subscriptions", func() bool { return st.cameras[0].Viewers() == n && st.cameras[1].Viewers() == n },
+		)
 	}
 	sequence := uint32(0)
 	show := func(n int) {
@@ -55,12 +57,16 @@ func TestFramesOverTwoConnections(t *testing.T) {
 	second()
 	r := p.Snapshot(time.Now())
 	if r.Frames != 2*uint64(sequence) || r.FramesPartial != 0 || r.FramesDamaged != 0 || r.DescriptionsLate != 0 {
-		t.Errorf("after %d frames of each camera: %d shown, %d partial, %d damaged, %d descriptions late", sequence, r.Frames, r.FramesPartial, r.FramesDamaged, r.DescriptionsLate)
+		t.Errorf(
+			"%d frames per camera: %d displayed, %d partial, %d damaged, %d descriptions late", sequence, r.Frames,
+			r.FramesPartial, r.FramesDamaged, r.DescriptionsLate,
+		)
 	}
 }
 
-// TestCopiesAreNotLate: what comes again after its frame was shown is not late, though the
-// connection that brought it first has gone; what comes for the first time is, once.
+// TestCopiesAreNotLate checks that a second copy of a displayed description does not count as late,
+// even after the connection that delivered the first copy has closed, and that a first copy counts
+// once.
 func TestCopiesAreNotLate(t *testing.T) {
 	f, st := newIdleFeed(t, 4)
 	add := func(sequence uint32, description int) {
@@ -73,17 +79,17 @@ func TestCopiesAreNotLate(t *testing.T) {
 	for d := range 3 {
 		add(2, d)
 	}
-	add(3, 0) // the second frame is shown without its last description
+	add(3, 0) // the second frame is displayed without its last description
 	for d := range 4 {
 		add(1, d)
 	}
 	add(2, 0)
 	if late := f.counters.late; late != 0 {
-		t.Errorf("%d copies count as late", late)
+		t.Errorf("%d copies counted as late", late)
 	}
 	add(2, 3)
 	add(2, 3)
 	if late := f.counters.late; late != 1 {
-		t.Errorf("%d descriptions are late, want 1", late)
+		t.Errorf("%d late descriptions, want 1", late)
 	}
 }

@@ -1,13 +1,11 @@
-// Package player receives a session as a viewer does: it follows the catalog,
-// subscribes to the cameras' point-cloud tracks, puts frames together, decodes
-// them and measures what a viewer would see. It draws nothing; whoever wants a
-// picture asks for the newest cloud.
+// Package player receives a session as a viewer does: it follows the catalog, subscribes to the
+// cameras' point-cloud tracks, assembles and decodes frames, and measures quality of experience. It
+// draws nothing; Clouds returns the newest point clouds.
 //
-// A viewer that comes late subscribes from the largest object on and fetches the
-// group before it (MOQT draft-18 §10.12.2), so it has a frame one round trip after
-// the catalog. A frame is shown when all its descriptions have arrived, or with
-// those that have when an object of a later frame does: a congested path costs
-// density, not frames.
+// A late joiner subscribes from the largest object and fetches the rest of that group (MOQT
+// draft-18 §10.12.2), so its first frame arrives one round trip after the catalog. A frame is
+// displayed when all its descriptions have arrived, or without the missing ones when an object of a
+// later frame arrives. A congested path therefore costs point density, not frame rate.
 package player
 
 import (
@@ -30,69 +28,68 @@ import (
 	"holocast/tools/holocast/player/sphere"
 )
 
-// Config says what to play.
+// Config configures a Player.
 type Config struct {
 	Namespace moqt.Namespace // of the session
-	Cameras   []int          // numbers in the catalog; nil = all
-	Quality   string         // of the points tracks; "" = the highest bit rate
-	// DeliveryTimeout is how old an object may get before it is not worth sending
-	// any more; 0 = what the catalog says of the track.
+	Cameras   []int          // camera numbers in the catalog; nil = all
+	Quality   string         // quality of the points tracks; "" = highest bit rate
+	// DeliveryTimeout is the age at which senders drop an object; 0 = the catalog's value.
 	DeliveryTimeout time.Duration
-	// Viewer names the track receipts/<viewer> that a receipt of every frame
-	// shown is sent on; "" sends none.
+	// Viewer names the receipt track, receipts/<viewer>. The player sends one receipt per displayed
+	// frame. "" disables receipts.
 	Viewer string
-	// Wait makes Play wait for a session that nobody publishes yet.
+	// Wait makes Play wait for a session without a publisher.
 	Wait bool
-	// Sphere says how to play the session's 360° video; nil = not at all. Its clock is the
-	// player's.
+	// Sphere configures playback of the session's 360° video; nil disables it. The player sets its
+	// Clock and Log.
 	Sphere *sphere.Config
-	// Shown, if set, is called for every frame that was shown, one after the other. It
-	// must not call the player.
+	// Shown, if set, is called for every displayed frame, one call at a time. It must not call the
+	// player.
 	Shown func(ShownFrame)
-	// Own has the player play a replay's recording by itself from the start, from From on
-	// and as Script says: the cues one after the other, each when the position gets to it. Else it
-	// does so once it is told to pause or seek.
+	// Own makes the player play a replay's recording at its own pace, starting at From and
+	// following Script. Script lists the cues in the order in which they apply. Without Own, the
+	// player joins the shared replay and switches to its own pace at the first pause or seek.
 	Own    bool
 	From   time.Duration
 	Script []Cue
-	Tracer *trace.Tracer // of single frames; nil = none
+	Tracer *trace.Tracer // traces sampled frames; nil = none
 	Log    *slog.Logger  // nil = slog.Default
 }
 
-// ShownFrame is a frame that was shown.
+// ShownFrame describes a displayed frame.
 type ShownFrame struct {
 	Camera   uint16
 	Sequence uint32
 	Captured time.Time // on the relay's clock
-	Arrived  time.Time // the last byte of its first object, local clock
-	Shown    time.Time // decoded, local clock
+	Arrived  time.Time // last byte of its first object, local clock
+	Shown    time.Time // end of decoding, local clock
 	Points   int
-	Bytes    int // of its objects
+	Bytes    int // total size of its objects
 }
 
-// Player plays one session, over any number of connections one after the other.
+// Player plays one session over successive or overlapping connections.
 type Player struct {
-	cfg    Config
-	log    *slog.Logger
-	meter  qoe.Meter
-	clock  clock.Estimator
-	began  time.Time
-	joined chan struct{}
-	showed chan struct{}
-	turn   chan struct{} // taken by the connection that plays 360° video or a recording
+	cfg       Config
+	log       *slog.Logger
+	meter     qoe.Meter
+	clock     clock.Estimator
+	began     time.Time
+	joined    chan struct{}
+	showed    chan struct{}
+	exclusive chan struct{} // held by the connection that plays 360° video or a recording
 
 	recorded *recorded
 
 	mu         sync.Mutex
-	sphere     *sphere.Viewer // nil where the session has none
+	sphere     *sphere.Viewer // nil if the session has no 360° video
 	feeds      map[int]*feed
-	first      time.Time // when the first frame was shown
+	first      time.Time // time of the first displayed frame
 	hasClock   clockState
 	rtt        time.Duration // to the relay
 	minRTT     time.Duration
-	unmeasured []shown // frames that wait for the clock
-	replayed   bool    // the newest frame came from a recording
-	own        bool    // which this player plays by itself
+	unmeasured []shown // frames waiting for the clock
+	replayed   bool    // the newest frame is recorded
+	own        bool    // this player plays the recording on its own
 	receipts   receipts
 }
 
@@ -100,7 +97,7 @@ type Player struct {
 func New(cfg Config) *Player {
 	return &Player{
 		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), began: time.Now(),
-		joined: make(chan struct{}), showed: make(chan struct{}), turn: make(chan struct{}, 1), feeds: map[int]*feed{},
+		joined: make(chan struct{}), showed: make(chan struct{}), exclusive: make(chan struct{}, 1), feeds: map[int]*feed{},
 		recorded: newRecorded(cfg.From, cfg.Script, cfg.Own),
 	}
 }
@@ -115,7 +112,7 @@ func (p *Player) Close() {
 	}
 }
 
-// Joined is closed when the session's catalog is here.
+// Joined is closed when the player has received the session's catalog.
 func (p *Player) Joined() <-chan struct{} { return p.joined }
 
 func (p *Player) isJoined() bool {
@@ -127,17 +124,17 @@ func (p *Player) isJoined() bool {
 	}
 }
 
-// Showing is closed when the first frame was shown.
+// Showing is closed when the player has displayed its first frame.
 func (p *Player) Showing() <-chan struct{} { return p.showed }
 
-// Play may run over two connections at a time, while the session moves from one to the other
-// (connect.Target.KeepMoving); it has settled once each camera's frames come over its own. 360°
-// video and recordings play over one: the other is to wait.
+// Play plays the session over one connection until the publisher ends the session, ctx ends or the
+// connection fails. It returns nil if the publisher ended the session, *connect.NoSessionError if
+// the session does not exist, and otherwise the connection's error. Errors that another connection
+// would not fix are marked with connect.Final.
 //
-// Play plays over one connection until ctx or the connection ends, whose error it
-// returns, or the publisher ends the session: then it returns nil. A session that
-// does not exist is a *connect.NoSessionError. What another connection would not mend is
-// marked with connect.Final.
+// Two calls may overlap while the session moves to another connection (connect.Target.KeepMoving).
+// The new connection counts as settled once it has delivered a frame of each camera. 360° video and
+// recordings use one connection at a time; the other call waits.
 func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 	ctx, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -158,7 +155,7 @@ func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 	fail := func(err error) error {
 		stop()
 		for range updates {
-			continue // until its sender is gone
+			continue // until the sender returns
 		}
 		return connect.Final(err)
 	}
@@ -179,7 +176,7 @@ func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 				following = true
 				wg.Go(func() { p.followRecording(ctx, s) })
 			}
-		case <-p.recorded.turned:
+		case <-p.recorded.changed:
 			if p.recorded.ended() {
 				stop()
 				cameras.Wait()
@@ -193,7 +190,7 @@ func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 			continue
 		}
 		wanted, err := p.wanted(current, settling)
-		if err != nil && p.isJoined() { // it played before
+		if err != nil && p.isJoined() { // a previous catalog is playing
 			p.log.Warn("catalog ignored", "err", err)
 			continue
 		}
@@ -216,7 +213,7 @@ func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 		}
 		settling.begun()
 	}
-	if ended == nil { // in order: what is in flight still arrives
+	if ended == nil { // ended by the publisher: wait for data in flight
 		cameras.Wait()
 		return nil
 	}
@@ -225,11 +222,14 @@ func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 	return ended
 }
 
-// wanted lists what to receive, by full track name, and tells the feeds of their cameras.
-func (p *Player) wanted(c *catalog.Catalog, settling *settling) (map[string]func(context.Context, *moqt.Session), error) {
+// wanted returns the receive functions for the catalog's tracks, by full track name, and configures
+// the feeds.
+func (p *Player) wanted(
+	c *catalog.Catalog, settling *settling,
+) (map[string]func(context.Context, *moqt.Session), error) {
 	list := map[string]func(context.Context, *moqt.Session){}
 	if c.IsComplete {
-		return list, nil // whatever it still lists
+		return list, nil // ignore the tracks it lists
 	}
 	own, recording, err := p.recorded.wanted()
 	if err != nil || own && recording == nil {
@@ -254,22 +254,22 @@ func (p *Player) wanted(c *catalog.Catalog, settling *settling) (map[string]func
 	switch {
 	case own:
 		list[recordingKey] = func(ctx context.Context, s *moqt.Session) {
-			p.alone(ctx, func() { p.playRecording(ctx, s, c, feeds, v) })
+			p.exclusively(ctx, func() { p.playRecording(ctx, s, c, feeds, v) })
 		}
 	default:
 		for _, f := range feeds {
 			name := connect.TrackName(p.cfg.Namespace, f.track)
 			settling.expect(f.camera)
 			list[name.String()] = func(ctx context.Context, s *moqt.Session) {
-				p.watch(ctx, s, name, f, func() { settling.came(f.camera) })
-				settling.came(f.camera)
+				p.watch(ctx, s, name, f, func() { settling.received(f.camera) })
+				settling.received(f.camera)
 			}
 		}
 		if v != nil {
 			list[connect.TrackName(p.cfg.Namespace, *c.Sphere()).String()] = func(ctx context.Context, s *moqt.Session) {
-				p.alone(ctx, func() {
+				p.exclusively(ctx, func() {
 					if err := v.Play(ctx, s); err != nil && ctx.Err() == nil && s.Err() == nil {
-						p.log.Error("the 360° video cannot be received", "err", err)
+						p.log.Error("360° video not received", "err", err)
 					}
 				})
 			}
@@ -283,21 +283,21 @@ func (p *Player) wanted(c *catalog.Catalog, settling *settling) (map[string]func
 	return list, nil
 }
 
-// alone calls play once no other connection does what it does.
-func (p *Player) alone(ctx context.Context, play func()) {
+// exclusively calls play when no other connection is inside exclusively.
+func (p *Player) exclusively(ctx context.Context, play func()) {
 	select {
-	case p.turn <- struct{}{}:
+	case p.exclusive <- struct{}{}:
 	case <-ctx.Done():
 		return
 	}
-	defer func() { <-p.turn }()
+	defer func() { <-p.exclusive }()
 	play()
 }
 
-// recordingKey stands for the recording in what is wanted.
+// recordingKey is the key of the recording in the map that wanted returns.
 const recordingKey = "recording"
 
-// configure tells the feeds of a catalog's cameras, those that are to be played.
+// configure configures the feeds of the cameras selected by Config.Cameras.
 func (p *Player) configure(c *catalog.Catalog) (feeds []*feed, err error) {
 	cameras := c.Cameras()
 	for _, n := range p.cfg.Cameras {
@@ -329,8 +329,8 @@ func (p *Player) configure(c *catalog.Catalog) (feeds []*feed, err error) {
 	return feeds, nil
 }
 
-// configureSphere tells the viewer of a catalog's 360° video; nil where there is none, or it is
-// not to be played.
+// configureSphere configures the viewer of the catalog's 360° video. It returns nil if there is no
+// such video or playback is disabled.
 func (p *Player) configureSphere(c *catalog.Catalog) (*sphere.Viewer, error) {
 	if c.Sphere() == nil || p.cfg.Sphere == nil {
 		return nil, nil
@@ -363,14 +363,14 @@ func (p *Player) configureSphere(c *catalog.Catalog) (*sphere.Viewer, error) {
 	return v, nil
 }
 
-// Sphere returns the viewer of the session's 360° video, nil where there is none.
+// Sphere returns the viewer of the session's 360° video, or nil.
 func (p *Player) Sphere() *sphere.Viewer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.sphere
 }
 
-// feed finds or makes the feed of a camera.
+// feed returns the feed of a camera, creating it if necessary.
 func (p *Player) feed(camera int) (*feed, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -396,8 +396,8 @@ func (p *Player) sorted() []*feed {
 	return list
 }
 
-// Clouds returns the newest frame of every camera as points in the studio's
-// coordinates, and where each camera stands, millimetres.
+// Clouds returns the newest frame of every camera as points in studio coordinates and the camera
+// positions, in millimeters.
 func (p *Player) Clouds() (clouds []pointcloud.Points, sensors [][3]float64) {
 	for _, f := range p.sorted() {
 		if c := f.cloud(); len(c.XYZ) > 0 {
@@ -407,44 +407,44 @@ func (p *Player) Clouds() (clouds []pointcloud.Points, sensors [][3]float64) {
 	return clouds, sensors
 }
 
-// YUp reports whether the studio's y axis points up, going by how the cameras
-// stand in it: their own points down.
+// YUp reports whether the studio's y axis points up. It assumes upright cameras, whose own y axes
+// point down.
 func (p *Player) YUp() bool {
 	var y float64
 	for _, f := range p.sorted() {
-		y += f.pose().R[4] // what the camera's y axis becomes
+		y += f.pose().R[4] // y component of the camera's y axis in the studio
 	}
 	return y < 0
 }
 
-// pose is where the camera is, as the catalog and the pose track say.
+// pose returns the camera's current pose, from the catalog or the pose track.
 func (f *feed) pose() camera.Transform {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.at
 }
 
-// settling tells when what a connection is to bring comes.
+// settling detects when a connection has delivered data of every expected camera.
 type settling struct {
 	ctx context.Context
 
 	mu      sync.Mutex
-	cameras map[int]bool // expected; false = nothing came yet
-	all     bool         // there are no others
+	cameras map[int]bool // expected cameras; true once data arrived
+	all     bool         // the list is complete
 }
 
 func newSettling(ctx context.Context) *settling {
 	return &settling{ctx: ctx, cameras: map[int]bool{}}
 }
 
-// expect says that a camera's frames are to come.
+// expect adds a camera to wait for.
 func (s *settling) expect(camera int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cameras[camera] = s.cameras[camera] || false
 }
 
-// begun says that all cameras are expected.
+// begun declares the list of expected cameras complete.
 func (s *settling) begun() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -452,18 +452,18 @@ func (s *settling) begun() {
 	s.check()
 }
 
-// came says that a camera's frames come, or will not.
-func (s *settling) came(camera int) {
+// received records that a camera has delivered data or will not do so.
+func (s *settling) received(camera int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cameras[camera] = true
 	s.check()
 }
 
-// check is what follows from the above. s.mu is held.
+// check calls connect.Settled if all cameras have delivered. The caller holds s.mu.
 func (s *settling) check() {
-	for _, came := range s.cameras {
-		if !came {
+	for _, received := range s.cameras {
+		if !received {
 			return
 		}
 	}
@@ -472,13 +472,13 @@ func (s *settling) check() {
 	}
 }
 
-// watch receives one camera's track until it or the connection ends. came is called when
-// something of it has come, once or more often.
-func (p *Player) watch(ctx context.Context, s *moqt.Session, name moqt.TrackName, f *feed, came func()) {
+// watch receives one camera's track until the track or the connection ends. It calls received for
+// every object.
+func (p *Player) watch(ctx context.Context, s *moqt.Session, name moqt.TrackName, f *feed, received func()) {
 	for {
 		sub, err := connect.Subscribe(ctx, s, name, f.timeout(p.cfg.DeliveryTimeout), true)
 		if err == nil {
-			err = f.receive(ctx, sub, came)
+			err = f.receive(ctx, sub, received)
 			sub.Cancel()
 		}
 		if connect.Ended(err) {
@@ -491,6 +491,6 @@ func (p *Player) watch(ctx context.Context, s *moqt.Session, name moqt.TrackName
 			}
 			return
 		}
-		p.log.Warn("the publisher is away", "track", name.String(), "reason", err)
+		p.log.Warn("publisher away", "track", name.String(), "reason", err)
 	}
 }

@@ -10,14 +10,13 @@ import (
 	"holocast/internal/qoe"
 )
 
-// receipts sends a datagram object for every frame shown on a track of its own,
-// receipts/<viewer> in the session's namespace, which is offered to the relay with
-// PUBLISH: the relay then passes it to whoever follows the session's tracks
-// (SUBSCRIBE_TRACKS), and nobody has to know the viewer's name before.
+// receipts sends one datagram per displayed frame on the track receipts/<viewer> in the session's
+// namespace. It offers the track to the relay with PUBLISH, so that peers following the session's
+// tracks (SUBSCRIBE_TRACKS) receive it without knowing the viewer's name.
 type receipts struct {
 	mu   sync.Mutex
 	pub  *moqt.Publication
-	sent uint64 // the next group; goes on over connections
+	sent uint64 // next group; continues across connections
 }
 
 func (p *Player) receiptsTrack() moqt.TrackName {
@@ -32,7 +31,7 @@ func (r *receipts) open(ctx context.Context, s *moqt.Session, name moqt.TrackNam
 	}})
 	if err != nil {
 		if ctx.Err() == nil {
-			log.Debug("no receipts: the relay refused the track", "track", name.String(), "err", err)
+			log.Debug("no receipts: relay refused the track", "track", name.String(), "err", err)
 		}
 		return
 	}
@@ -41,7 +40,7 @@ func (r *receipts) open(ctx context.Context, s *moqt.Session, name moqt.TrackNam
 	r.mu.Unlock()
 }
 
-// close stops sending them on a session.
+// close stops sending receipts on a session.
 func (r *receipts) close(s *moqt.Session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,14 +49,14 @@ func (r *receipts) close(s *moqt.Session) {
 	}
 }
 
-// send sends one receipt, if it can be sent now.
+// send sends one receipt if the relay forwards the track.
 func (r *receipts) send(receipt qoe.Receipt, log *slog.Logger) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.pub == nil || !r.pub.Forwarding() {
 		return
 	}
-	// The session counts what the transport does not take.
+	// The session counts datagrams that the transport drops.
 	if err := r.pub.SendDatagram(moqt.Datagram{Group: r.sent, Priority: 128, Payload: receipt.Append(nil)}); err != nil {
 		log.Debug("receipt not sent", "err", err)
 	}

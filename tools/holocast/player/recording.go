@@ -18,78 +18,84 @@ import (
 	"holocast/tools/holocast/player/sphere"
 )
 
-// Cue is what happens when a recording gets to a position: the player pauses there for so
-// long, or goes to another position.
+// Cue is an action at a position of a recording: a pause of duration For, or a seek to To.
 type Cue struct {
 	At    time.Duration
 	Pause bool
-	For   time.Duration // 0 = until Play or Toggle is called
+	For   time.Duration // 0 = until Toggle or a seek
 	To    time.Duration
 }
 
-// ErrNotRecorded says that a session cannot be paused or moved about in.
-var ErrNotRecorded = errors.New("the session is live: only a replay can be paused and moved about in")
+// ErrNotRecorded reports that the session is live, without pause and seek.
+var ErrNotRecorded = errors.New("the session is live: only a replay can be paused or seeked")
 
-// Timing of a recording's playback, as the web viewer has it.
+// Playback timing, as in the web viewer.
 const (
 	playbackTick = 10 * time.Millisecond
-	firstWindow  = 250 * time.Millisecond // fetched at a time, at first after a seek
-	window       = time.Second            // and then
+	firstWindow  = 250 * time.Millisecond // first FETCH after a seek
+	window       = time.Second            // later FETCHes
 	keptAhead    = 1500 * time.Millisecond
-	framesBefore = 100 * time.Millisecond // a seek shows the frame before its place, which may have begun so long ago
-	fetchAgain   = 500 * time.Millisecond // after a FETCH that failed
+	framesBefore = 100 * time.Millisecond // a seek shows the last frame before its position, up to this much earlier
+	fetchAgain   = 500 * time.Millisecond // delay after a failed FETCH
 	fetchTimeout = 20 * time.Second
 )
 
-// recorded is a replay's recording and how it is played (docs/spec/replay.md): by this player
-// alone, or, as long as nobody pauses or seeks, at the pace that all viewers of the replay
-// share.
+// recorded is the playback state of a replay's recording (docs/spec/replay.md). The player follows
+// the replay shared by all viewers until a pause or seek, and then plays the recording at its own
+// pace.
 type recorded struct {
-	turned chan struct{} // what is to be played has changed
+	changed chan struct{} // receives a value when tracks to play may have changed
 
 	mu       sync.Mutex
 	replayed bool             // the session is a replay
-	catalog  *catalog.Catalog // the recording's; nil until it is known
-	refused  error            // why it will not be
-	own      bool             // this player plays it
-	position time.Duration    // where it is then
+	catalog  *catalog.Catalog // of the recording; nil until received
+	refused  error            // error if the replay offers no recording
+	own      bool             // this player plays at its own pace
+	position time.Duration    // current position if own
 	playing  bool
-	jumps    int // seeks that are to be carried out
+	seeks    int // seeks requested so far
 	length   time.Duration
-	over     bool // it was played to its end
+	over     bool // the end was reached
 	script   []Cue
-	resume   time.Time // when a pause of the script ends
+	resume   time.Time // end of the current scripted pause
 	stats    playbackStats
 
-	captured atomic.Int64 // of the newest frame of the shared replay, UNIX µs; 0 = unknown
+	captured atomic.Int64 // capture time of the newest frame of the shared replay, Unix µs; 0 = unknown
 }
 
-// playbackStats are what a playback adds up.
+// playbackStats accumulates over all connections.
 type playbackStats struct {
-	seeks          int // of which something was shown
+	seeks          int // seeks that have shown a picture
 	seeking        time.Duration
 	waited, paused time.Duration
 }
 
-// Recording is what came of a recording.
+// Recording reports the playback of a recording.
 type Recording struct {
 	PositionS float64 `json:"position_s"`
 	LengthS   float64 `json:"length_s"`
-	// Own says that this player plays the recording by itself; else it watches the replay that
-	// all share.
+	// Own is true if the player plays the recording at its own pace, false if it follows the shared
+	// replay.
 	Own     bool    `json:"own"`
 	Playing bool    `json:"playing"`
-	Seeks   int     `json:"seeks"`    // the first position counts
+	Seeks   int     `json:"seeks"`    // including the initial position
 	SeekMS  float64 `json:"seek_ms"`  // mean time from a seek to its first picture
-	WaitedS float64 `json:"waited_s"` // playing, but what was due had not arrived
+	WaitedS float64 `json:"waited_s"` // time stalled for lack of data
 	PausedS float64 `json:"paused_s"`
 }
 
 func newRecorded(from time.Duration, script []Cue, own bool) *recorded {
-	return &recorded{turned: make(chan struct{}, 1), own: own, playing: true, position: from, script: slices.Clone(script), jumps: 1}
+	return &recorded{
+		changed:  make(chan struct{}, 1),
+		own:      own,
+		playing:  true,
+		position: from,
+		script:   slices.Clone(script),
+		seeks:    1,
+	}
 }
 
-// isReplay notes whether the session is one.
+// isReplay records whether the session is a replay.
 func (r *recorded) isReplay(replayed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,14 +103,14 @@ func (r *recorded) isReplay(replayed bool) {
 	if replayed {
 		return
 	}
-	if r.catalog != nil { // another session took its place
+	if r.catalog != nil { // a live session replaced the replay
 		r.own, r.script = false, nil
 	}
 	r.catalog, r.refused = nil, nil
 }
 
-// wanted reports whether this player plays the recording by itself, and what there is of it: nil
-// as long as that is not known.
+// wanted reports whether the player plays the recording at its own pace, and returns the
+// recording's catalog, or nil if it is not known yet.
 func (r *recorded) wanted() (own bool, c *catalog.Catalog, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,14 +123,15 @@ func (r *recorded) wanted() (own bool, c *catalog.Catalog, err error) {
 	return r.own, r.catalog, nil
 }
 
-func (r *recorded) turn() {
+func (r *recorded) notify() {
 	select {
-	case r.turned <- struct{}{}:
+	case r.changed <- struct{}{}:
 	default:
 	}
 }
 
-// control changes how the recording is played; the player then plays it by itself.
+// control changes the playback state. It switches the player from the shared replay to its own
+// pace.
 func (p *Player) control(change func(r *recorded)) error {
 	r, captured := p.recorded, p.captured()
 	r.mu.Lock()
@@ -137,16 +144,16 @@ func (p *Player) control(change func(r *recorded)) error {
 	}
 	if !r.own {
 		r.own, r.playing, r.position = true, true, r.shared(captured)
-		r.jumps++
+		r.seeks++
 	}
 	r.resume = time.Time{}
 	change(r)
-	r.turn()
+	r.notify()
 	return nil
 }
 
-// captured is when what is shown of the shared replay was captured; the zero time where that is
-// not known.
+// captured returns the capture time of the frame of the shared replay on display, or the zero time
+// if unknown.
 func (p *Player) captured() (at time.Time) {
 	if v := p.Sphere(); v != nil {
 		at = v.Captured()
@@ -157,7 +164,7 @@ func (p *Player) captured() (at time.Time) {
 	return at
 }
 
-// shared is the position of the shared replay. r.mu is held.
+// shared returns the position of the shared replay. The caller holds r.mu.
 func (r *recorded) shared(captured time.Time) time.Duration {
 	if r.catalog == nil || captured.IsZero() {
 		return 0
@@ -165,28 +172,28 @@ func (r *recorded) shared(captured time.Time) time.Duration {
 	return min(max(0, captured.Sub(wallclock(r.catalog))), r.length)
 }
 
-// seek goes to a position. r.mu is held.
+// seek moves to a position. The caller holds r.mu.
 func (r *recorded) seek(to time.Duration) {
 	r.position = min(max(0, to), r.length)
-	r.jumps++
+	r.seeks++
 }
 
-// Seek goes to a position of the recording.
+// Seek moves to a position in the recording.
 func (p *Player) Seek(to time.Duration) error {
 	return p.control(func(r *recorded) { r.seek(to) })
 }
 
-// Skip goes forward by d, backward if that is negative.
+// Skip moves by d, backward if d is negative.
 func (p *Player) Skip(d time.Duration) error {
 	return p.control(func(r *recorded) { r.seek(r.position + d) })
 }
 
-// Toggle pauses the recording, or goes on with it.
+// Toggle pauses or resumes the recording.
 func (p *Player) Toggle() error {
 	return p.control(func(r *recorded) { r.playing = !r.playing })
 }
 
-// Share returns to the replay that all viewers share.
+// Share returns to the shared replay.
 func (p *Player) Share() error {
 	r := p.recorded
 	r.mu.Lock()
@@ -195,18 +202,18 @@ func (p *Player) Share() error {
 		return ErrNotRecorded
 	}
 	r.own, r.script = false, nil
-	r.turn()
+	r.notify()
 	return nil
 }
 
-// ended reports whether the recording was played to its end.
+// ended reports whether playback reached the end of the recording.
 func (r *recorded) ended() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.over
 }
 
-// recordingReport is nil where there is no recording.
+// recordingReport returns nil if the session has no recording.
 func (p *Player) recordingReport() *Recording {
 	r, captured := p.recorded, p.captured()
 	r.mu.Lock()
@@ -215,8 +222,10 @@ func (p *Player) recordingReport() *Recording {
 		return nil
 	}
 	s := &r.stats
-	out := &Recording{PositionS: seconds(r.position), LengthS: seconds(r.length), Own: r.own, Playing: r.playing, Seeks: s.seeks,
-		WaitedS: seconds(s.waited), PausedS: seconds(s.paused)}
+	out := &Recording{
+		PositionS: seconds(r.position), LengthS: seconds(r.length), Own: r.own, Playing: r.playing, Seeks: s.seeks,
+		WaitedS: seconds(s.waited), PausedS: seconds(s.paused),
+	}
 	if !r.own {
 		out.PositionS, out.Playing = seconds(r.shared(captured)), true
 	}
@@ -228,7 +237,7 @@ func (p *Player) recordingReport() *Recording {
 
 func seconds(d time.Duration) float64 { return math.Round(d.Seconds()*1e3) / 1e3 }
 
-// wallclock is the capture time of a recording's beginning.
+// wallclock returns the capture time at the start of a recording.
 func wallclock(c *catalog.Catalog) time.Time {
 	for _, t := range c.Tracks {
 		if onTimeline(t) {
@@ -238,22 +247,24 @@ func wallclock(c *catalog.Catalog) time.Time {
 	return time.Time{}
 }
 
-// onTimeline reports whether a track's group IDs are media time in milliseconds.
+// onTimeline reports whether a track's group IDs are media times in milliseconds.
 func onTimeline(t catalog.Track) bool {
 	x := t.Template
-	return x.Media == 0 && x.MediaStep == 1 && x.Location == [2]uint64{} && x.Step == [2]uint64{1, 0} && t.TrackDuration > 0
+	return x.Media == 0 && x.MediaStep == 1 && x.Location == [2]uint64{} && x.Step == [2]uint64{1, 0} &&
+		t.TrackDuration > 0
 }
 
-// recordingNamespace is where a replay offers its recording.
+// recordingNamespace returns the namespace in which a replay offers its recording.
 func (p *Player) recordingNamespace() moqt.Namespace {
 	return append(slices.Clone(p.cfg.Namespace), replay.OnDemandField)
 }
 
-// recordingAgain is when a recording that ended is asked for again: its replay may return.
+// recordingAgain is the delay before the player subscribes again to a recording that ended. Its
+// replay may return.
 const recordingAgain = time.Second
 
-// followRecording learns what a replay's recording has, for as long as the session lasts, or
-// until the replay says that it offers none.
+// followRecording reads the recording's catalog until the session ends or the replay reports that
+// it offers none.
 func (p *Player) followRecording(ctx context.Context, s *moqt.Session) {
 	r := p.recorded
 	for {
@@ -265,7 +276,7 @@ func (p *Player) followRecording(ctx context.Context, s *moqt.Session) {
 		known := r.catalog != nil
 		if !known {
 			r.refused = fmt.Errorf("the replay does not offer its recording: %w", err)
-			r.turn()
+			r.notify()
 		}
 		r.mu.Unlock()
 		if e := (*moqt.RequestError)(nil); errors.As(err, &e) && !known {
@@ -279,10 +290,11 @@ func (p *Player) followRecording(ctx context.Context, s *moqt.Session) {
 	}
 }
 
-// readRecording takes the catalogs of a recording until their track ends, and returns why it
-// did.
+// readRecording reads the recording's catalogs until their track ends. It returns the reason.
 func (p *Player) readRecording(ctx context.Context, s *moqt.Session) error {
-	sub, err := connect.Subscribe(ctx, s, moqt.TrackName{Namespace: p.recordingNamespace(), Name: catalog.TrackName}, 0, false)
+	sub, err := connect.Subscribe(
+		ctx, s, moqt.TrackName{Namespace: p.recordingNamespace(), Name: catalog.TrackName}, 0, false,
+	)
 	if err != nil {
 		return err
 	}
@@ -306,50 +318,58 @@ func (p *Player) readRecording(ctx context.Context, s *moqt.Session) error {
 			}
 		}
 		r.position = min(r.position, r.length)
-		r.turn()
+		r.notify()
 		return nil
 	})
 }
 
-// part is what is played of a recording: a camera's track, or the sphere.
-type part interface {
-	// Seek empties it; what it shows next is what the position shows.
+// playable is one component of a recording: a camera's track or the sphere.
+type playable interface {
+	// Seek discards buffered data. The next picture is the one at position.
 	Seek(position time.Duration)
-	// Tick fetches what follows a position, where that is not here, and shows what is due;
-	// playing: the position goes on.
+	// Tick fetches data ahead of position if necessary and shows what is due. playing is false
+	// while the position stands still.
 	Tick(position time.Duration, playing bool)
-	// Until is up to where everything is here, beyond the recording's length if nothing is to
-	// come.
-	Until() time.Duration
-	// Primed reports whether something was shown since the last seek.
+	// Buffered returns the end of the buffered range. A value beyond the recording's length means
+	// that all data has arrived.
+	Buffered() time.Duration
+	// Primed reports whether it has shown a picture since the last seek.
 	Primed() bool
-	// Close stops fetching and waits until nothing is under way.
+	// Close stops fetching and waits for pending requests.
 	Close()
 }
 
-// playRecording plays the recording until ctx ends, or it does.
-func (p *Player) playRecording(ctx context.Context, s *moqt.Session, c *catalog.Catalog, cameras []*feed, v *sphere.Viewer) {
+// playRecording plays the recording until it or ctx ends.
+func (p *Player) playRecording(
+	ctx context.Context, s *moqt.Session, c *catalog.Catalog, cameras []*feed, v *sphere.Viewer,
+) {
 	r := p.recorded
 	ctx, stop := context.WithCancel(ctx)
-	var parts []part
+	var parts []playable
 	defer func() {
 		stop()
 		for _, x := range parts {
 			x.Close()
 		}
 	}()
-	fetch := func(ctx context.Context, track string, first, last uint64, priority uint8, limit int, use func(wire.FetchObject, []byte)) (over bool, err error) {
-		return p.fetchRecorded(ctx, s, moqt.TrackName{Namespace: p.recordingNamespace(), Name: track}, first, last, priority, limit, use)
+	fetch := func(ctx context.Context, track string, first, last uint64, priority uint8, limit int,
+		use func(wire.FetchObject, []byte),
+	) (over bool, err error) {
+		return p.fetchRecorded(
+			ctx, s, moqt.TrackName{Namespace: p.recordingNamespace(), Name: track}, first, last, priority, limit, use,
+		)
 	}
 	r.mu.Lock()
 	length := r.length
-	r.jumps++ // of a connection before, nothing is here
+	r.seeks++ // buffers start empty on a new connection
 	r.mu.Unlock()
 	for _, f := range cameras {
-		parts = append(parts, newReel(ctx, f, length, fetch))
+		parts = append(parts, newTrackBuffer(ctx, f, length, fetch))
 	}
 	if v != nil {
-		parts = append(parts, v.Film(ctx, wallclock(c), length, fetch, func() time.Duration { return s.Stats().RTT }))
+		parts = append(
+			parts, v.StartPlayback(ctx, wallclock(c), length, fetch, func() time.Duration { return s.Stats().RTT }),
+		)
 	}
 	tick := time.NewTicker(playbackTick)
 	defer tick.Stop()
@@ -361,32 +381,32 @@ func (p *Player) playRecording(ctx context.Context, s *moqt.Session, c *catalog.
 			return
 		}
 	}
-	r.turn()
+	r.notify()
 }
 
-// playback moves the position on.
+// playback advances the position.
 type playback struct {
 	p      *Player
-	parts  []part
-	at     time.Time // of the tick before
-	sought time.Time // when a seek began of which nothing was shown; zero without one
-	jumps  int
+	parts  []playable
+	at     time.Time // time of the previous tick
+	sought time.Time // start of a seek that has shown no picture yet; otherwise zero
+	seeks  int
 }
 
-// tick advances, fetches ahead, and shows what is due. It reports whether the recording is
-// over.
+// tick advances the position, prefetches and shows what is due. It reports whether the recording
+// has ended.
 func (b *playback) tick(now time.Time) (over bool) {
 	r := b.p.recorded
 	r.mu.Lock()
 	if !r.resume.IsZero() && !now.Before(r.resume) {
-		if paused := r.resume.Sub(b.at); paused > 0 { // the recording goes on from then, however late this tick is
+		if paused := r.resume.Sub(b.at); paused > 0 { // resume at the scheduled time, however late this tick is
 			r.stats.paused += paused
 			b.at = r.resume
 		}
 		r.resume, r.playing = time.Time{}, true
 	}
-	b.jump(now)
-	waiting := slices.ContainsFunc(b.parts, func(x part) bool { return !x.Primed() && x.Until() <= r.length })
+	b.applySeek(now)
+	waiting := slices.ContainsFunc(b.parts, func(x playable) bool { return !x.Primed() && x.Buffered() <= r.length })
 	if !waiting && !b.sought.IsZero() {
 		r.stats.seeks++
 		r.stats.seeking += now.Sub(b.sought)
@@ -401,7 +421,7 @@ func (b *playback) tick(now time.Time) (over bool) {
 		wanted := r.position + elapsed
 		here := r.length
 		for _, x := range b.parts {
-			if until := x.Until(); until <= r.length {
+			if until := x.Buffered(); until <= r.length {
 				here = min(here, max(until, r.position))
 			}
 		}
@@ -410,7 +430,7 @@ func (b *playback) tick(now time.Time) (over bool) {
 			waiting = true
 		}
 		b.advance(min(wanted, here), now)
-		b.jump(now)
+		b.applySeek(now)
 	}
 	position, playing := r.position, r.playing && !waiting
 	over = r.playing && len(b.parts) > 0 && position >= r.length
@@ -422,8 +442,8 @@ func (b *playback) tick(now time.Time) (over bool) {
 	return over
 }
 
-// advance moves the position to where it should be, and does what the script says on the way.
-// r.mu is held.
+// advance moves the position to a target, or to the next cue on the way, and applies that cue. The
+// caller holds r.mu.
 func (b *playback) advance(to time.Duration, now time.Time) {
 	r := b.p.recorded
 	from := r.position
@@ -444,27 +464,30 @@ func (b *playback) advance(to time.Duration, now time.Time) {
 	r.seek(cue.To)
 }
 
-// jump carries out a seek. r.mu is held.
-func (b *playback) jump(now time.Time) {
+// applySeek carries out a requested seek. The caller holds r.mu.
+func (b *playback) applySeek(now time.Time) {
 	r := b.p.recorded
-	if r.jumps == b.jumps {
+	if r.seeks == b.seeks {
 		return
 	}
-	b.jumps, b.sought = r.jumps, now
+	b.seeks, b.sought = r.seeks, now
 	b.p.meter.Jump()
 	for _, x := range b.parts {
 		x.Seek(r.position)
 	}
 }
 
-// fetchRecorded reads the groups first to last of a recording's track. over says that the
-// recording ends before them.
-func (p *Player) fetchRecorded(ctx context.Context, s *moqt.Session, name moqt.TrackName, first, last uint64, priority uint8,
-	limit int, use func(wire.FetchObject, []byte),
+// fetchRecorded reads groups first to last of a recording's track. over reports that the recording
+// ends before first.
+func (p *Player) fetchRecorded(
+	ctx context.Context, s *moqt.Session, name moqt.TrackName, first, last uint64, priority uint8, limit int,
+	use func(wire.FetchObject, []byte),
 ) (over bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	f, err := s.Fetch(ctx, name, moqt.Location{Group: first}, moqt.Location{Group: last}, moqt.FetchOptions{Priority: &priority})
+	f, err := s.Fetch(
+		ctx, name, moqt.Location{Group: first}, moqt.Location{Group: last}, moqt.FetchOptions{Priority: &priority},
+	)
 	if err != nil {
 		var refused *moqt.RequestError
 		over = errors.As(err, &refused) && refused.Code == wire.RequestInvalidRange

@@ -7,11 +7,17 @@ import (
 	"time"
 )
 
-// TestPauseEndsInTime: a pause of the script lasts as long as it says, and the recording goes on
-// from its end, also where the player is held up over it.
+// TestPauseEndsInTime checks that a scripted pause has its configured duration and that playback
+// resumes from its scheduled end even if the tick is late.
 func TestPauseEndsInTime(t *testing.T) {
 	for _, late := range []time.Duration{0, playbackTick, 500 * time.Millisecond} {
-		p := New(Config{Namespace: namespace, Log: slog.New(slog.DiscardHandler), Script: []Cue{{At: 800 * time.Millisecond, Pause: true, For: 300 * time.Millisecond}}})
+		p := New(
+			Config{
+				Namespace: namespace,
+				Log:       slog.New(slog.DiscardHandler),
+				Script:    []Cue{{At: 800 * time.Millisecond, Pause: true, For: 300 * time.Millisecond}},
+			},
+		)
 		t.Cleanup(p.Close)
 		r := p.recorded
 		r.own, r.length = true, 2*time.Second
@@ -21,20 +27,20 @@ func TestPauseEndsInTime(t *testing.T) {
 			b.tick(began.Add(at))
 		}
 		if r.playing || r.position != 800*time.Millisecond {
-			t.Fatalf("held up by %v: at %v, playing: %v", late, r.position, r.playing)
+			t.Fatalf("tick %v late: at %v, playing: %v", late, r.position, r.playing)
 		}
 		b.tick(began.Add(1100*time.Millisecond + late))
 		if want := 800*time.Millisecond + late; !r.playing || r.position != want || r.stats.paused != 300*time.Millisecond {
-			t.Errorf("held up by %v: at %v after a pause of %v, want %v after one of 300ms", late, r.position, r.stats.paused, want)
+			t.Errorf("tick %v late: at %v after a pause of %v, want %v after 300ms", late, r.position, r.stats.paused, want)
 		}
 	}
 }
 
-// TestReelShowsWhatIsDue: each frame is shown while the position goes on evenly; of those that are
-// due at once, the newest.
-func TestReelShowsWhatIsDue(t *testing.T) {
+// TestDueFramesShown checks that every frame is shown while the position advances evenly, and only
+// the newest of several due at once.
+func TestDueFramesShown(t *testing.T) {
 	f, _ := newIdleFeed(t, 1)
-	r := &reel{f: f}
+	r := &trackBuffer{f: f}
 	for group := uint64(0); group < 1000; group += 33 {
 		r.frames = append(r.frames, &frame{group: group})
 	}
@@ -49,10 +55,10 @@ func TestReelShowsWhatIsDue(t *testing.T) {
 		show(at)
 	}
 	if want := []uint64{0, 33, 66, 99, 132, 165, 198}; !slices.Equal(shown, want) || f.counters.skipped != 0 {
-		t.Errorf("groups %v and %d skipped, want %v", shown, f.counters.skipped, want)
+		t.Errorf("groups %v shown and %d skipped, want %v and 0", shown, f.counters.skipped, want)
 	}
 	show(300 * time.Millisecond)
 	if last := shown[len(shown)-1]; last != 297 || f.counters.skipped != 2 {
-		t.Errorf("group %d and %d skipped after 100 ms, want 297 and 2", last, f.counters.skipped)
+		t.Errorf("group %d shown and %d skipped after 100 ms, want 297 and 2", last, f.counters.skipped)
 	}
 }

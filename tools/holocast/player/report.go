@@ -10,40 +10,38 @@ import (
 	"holocast/tools/holocast/player/sphere"
 )
 
-// Report is what a player measured; its JSON form is one flat object.
+// Report holds a player's measurements. Its JSON form is one flat object.
 type Report struct {
 	qoe.Snapshot
-	// DelayFrom is what frame delays are counted from: "capture", or of a replayed
-	// recording, whose capture lies in the past, the frame's "arrival" here, or when it was
-	// "due" where this player plays the recording by itself.
+	// DelayFrom is the start of the measured frame delays: "capture" for live sessions, "arrival"
+	// for a replay, and "due" for a recording that this player plays at its own pace.
 	DelayFrom string `json:"delay_from"`
-	// Clock is whose clock delays are on: "relay", or "local" where the relay sends
-	// none.
+	// Clock is the clock of the delays: "relay", or "local" if the relay sends no stamps.
 	Clock string `json:"clock"`
-	// ClockErrorMS bounds the error of the estimate of the relay's clock.
+	// ClockErrorMS bounds the error of the relay clock estimate.
 	ClockErrorMS float64 `json:"clock_error_ms"`
-	RTTMS        float64 `json:"rtt_ms"` // to the relay, smoothed; 0 until its clock was heard
+	RTTMS        float64 `json:"rtt_ms"` // smoothed RTT to the relay; 0 until the first stamp
 	MinRTTMS     float64 `json:"min_rtt_ms"`
-	FirstFrameMS float64 `json:"first_frame_ms"` // from the start of the player to the first frame shown
-	// Density is the part of the shown frames' descriptions that was there.
+	FirstFrameMS float64 `json:"first_frame_ms"` // from New to the first displayed frame
+	// Density is the share of descriptions received, over displayed frames.
 	Density          float64 `json:"density"`
-	FramesPartial    uint64  `json:"frames_partial"`    // shown without all their descriptions
-	FramesSkipped    uint64  `json:"frames_skipped"`    // of those lost: the decoder was behind
-	FramesDamaged    uint64  `json:"frames_damaged"`    // of those lost: could not be decoded
-	DescriptionsLate uint64  `json:"descriptions_late"` // came after their frame was shown
-	SubgroupsReset   uint64  `json:"subgroups_reset"`   // given up by the relay or the publisher
-	// Parts is of the frames that came in datagrams; nil where none did.
+	FramesPartial    uint64  `json:"frames_partial"`    // displayed without all their descriptions
+	FramesSkipped    uint64  `json:"frames_skipped"`    // lost because the decoder was behind
+	FramesDamaged    uint64  `json:"frames_damaged"`    // lost because decoding failed
+	DescriptionsLate uint64  `json:"descriptions_late"` // received after their frame was displayed
+	SubgroupsReset   uint64  `json:"subgroups_reset"`   // by the relay or the publisher
+	// Parts counts frames sent as datagrams; nil if there were none.
 	Parts *parts.Stats `json:"parts,omitempty"`
-	// Sphere is of the 360° video; nil where the session has none.
+	// Sphere reports the 360° video; nil if the session has none.
 	Sphere *sphere.Report `json:"sphere,omitempty"`
-	// Recording is of the session's recording; nil where the session is live.
+	// Recording reports playback of the recording; nil for live sessions.
 	Recording *Recording `json:"recording,omitempty"`
 }
 
-// Snapshot sums up the run so far.
+// Snapshot returns the report for the whole run.
 func (p *Player) Snapshot(now time.Time) Report { return p.report(p.meter.Snapshot(now), now) }
 
-// Live sums up the moment.
+// Live returns the report for the most recent interval.
 func (p *Player) Live(now time.Time) Report { return p.report(p.meter.Live(now), now) }
 
 func (p *Player) report(s qoe.Snapshot, now time.Time) Report {
@@ -65,13 +63,13 @@ func (p *Player) report(s qoe.Snapshot, now time.Time) Report {
 	}
 	p.mu.Unlock()
 	r.ClockErrorMS = milliseconds(p.clock.Estimate(now).Error)
-	var shown, whole uint64
+	var shown, total uint64
 	for _, f := range feeds {
 		f.mu.Lock()
 		c := f.counters
 		f.mu.Unlock()
 		shown += c.shown
-		whole += c.whole
+		total += c.total
 		r.FramesPartial += c.partial
 		r.FramesSkipped += c.skipped
 		r.FramesDamaged += c.damaged
@@ -88,18 +86,18 @@ func (p *Player) report(s qoe.Snapshot, now time.Time) Report {
 	if v := p.Sphere(); v != nil {
 		r.Sphere = new(v.Report())
 		if len(feeds) == 0 {
-			r.ofSphere()
+			r.fillFromSphere()
 		}
 	}
-	if whole > 0 {
-		r.Density = math.Round(1e4*float64(shown)/float64(whole)) / 1e4
+	if total > 0 {
+		r.Density = math.Round(1e4*float64(shown)/float64(total)) / 1e4
 	}
 	return r
 }
 
-// ofSphere has the figures that all media have say what was seen of the sphere, in a session
-// that has nothing else. Every picture is shown at its time, so that all have the same delay.
-func (r *Report) ofSphere() {
+// fillFromSphere fills the common figures from the 360° video of a session without point clouds.
+// Every picture has the same delay, because each is shown at its due time.
+func (r *Report) fillFromSphere() {
 	s := r.Sphere
 	r.FPS, r.Frames, r.FramesLost, r.MbitPerS = s.FPS, uint64(s.Frames), uint64(s.FramesMissed), s.MbitPerS
 	if s.Frames > 0 {
@@ -109,7 +107,7 @@ func (r *Report) ofSphere() {
 
 func milliseconds(d time.Duration) float64 { return math.Round(float64(d)/1e4) / 100 }
 
-// String is the report on one line.
+// String returns the report as one line.
 func (r Report) String() string {
 	if x := r.Recording; x != nil {
 		r.Recording = nil
@@ -123,7 +121,10 @@ func (r Report) String() string {
 		r.Sphere = nil
 		return r.String() + "  " + s
 	}
-	s := fmt.Sprintf("%5.1f fps  delay %.1f / %.1f / %.1f ms (p50/p95/p99", r.FPS, r.FrameDelayMS.P50, r.FrameDelayMS.P95, r.FrameDelayMS.P99)
+	s := fmt.Sprintf(
+		"%5.1f fps  delay %.1f / %.1f / %.1f ms (p50/p95/p99", r.FPS, r.FrameDelayMS.P50, r.FrameDelayMS.P95,
+		r.FrameDelayMS.P99,
+	)
 	if r.DelayFrom != "capture" {
 		s += " since " + r.DelayFrom + ", recording"
 	}
@@ -140,7 +141,7 @@ func (r Report) String() string {
 	return s
 }
 
-// String is the position, as players show it.
+// String returns the position as players show it.
 func (r *Recording) String() string {
 	clock := func(seconds float64) string {
 		return fmt.Sprintf("%d:%04.1f", int(seconds)/60, seconds-float64(int(seconds)/60*60))

@@ -17,8 +17,8 @@ import (
 	"holocast/internal/sessiontest"
 )
 
-// TestFramesInDatagrams: frames in datagrams are recorded like those on streams, also what
-// was lost of them and what was published before the recorder came.
+// TestFramesInDatagrams checks that frames in datagrams are recorded like those on streams,
+// including lost parts and frames published before the recorder joined.
 func TestFramesInDatagrams(t *testing.T) {
 	const width, height, descriptions, frames = 160, 120, 4, 5
 	enc, err := pointcloud.NewEncoder(pointcloud.EncoderOptions{})
@@ -34,8 +34,16 @@ func TestFramesInDatagrams(t *testing.T) {
 		return x
 	}
 	points := track("points/0/full")
-	c := catalog.Catalog{Version: catalog.Version, Tracks: []catalog.Track{{Name: "points/0/full", Packaging: catalog.PackagingPoints, IsLive: true,
-		Points: &catalog.Points{Quality: "full", Layout: "B", Descriptions: descriptions, MaxPoints: width * height, Delivery: catalog.DeliveryDatagram}}}}
+	c := catalog.Catalog{Version: catalog.Version, Tracks: []catalog.Track{{
+		Name: "points/0/full", Packaging: catalog.PackagingPoints, IsLive: true,
+		Points: &catalog.Points{
+			Quality:      "full",
+			Layout:       "B",
+			Descriptions: descriptions,
+			MaxPoints:    width * height,
+			Delivery:     catalog.DeliveryDatagram,
+		},
+	}}}
 	doc, err := c.Marshal()
 	if err != nil {
 		t.Fatal(err)
@@ -46,11 +54,15 @@ func TestFramesInDatagrams(t *testing.T) {
 	send := func(group uint64, lost func(object uint64) bool) {
 		next := uint64(0)
 		for i := range descriptions {
-			b, err := enc.Encode(nil, pointcloud.Header{Sequence: uint32(group), Descriptions: descriptions}, scene.Frame(pointcloud.LayoutPoints), i)
+			b, err := enc.Encode(
+				nil, pointcloud.Header{Sequence: uint32(group), Descriptions: descriptions},
+				scene.Frame(pointcloud.LayoutPoints), i,
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for d := range parts.Cut(moqt.Datagram{Group: group, Object: next, Priority: 96, EndOfGroup: i == descriptions-1}, b) {
+			first := moqt.Datagram{Group: group, Object: next, Priority: 96, EndOfGroup: i == descriptions-1}
+			for d := range parts.Cut(first, b) {
 				if lost(d.Object) {
 					points.BackfillDatagram(d)
 				} else {
@@ -74,7 +86,9 @@ func TestFramesInDatagrams(t *testing.T) {
 	go func() { ended <- r.Record(ctx, client) }()
 	recorded := func(n uint64) {
 		t.Helper()
-		sessiontest.Until(t, "the next frame", func() bool { _, _, records := r.Counts(); return records == 1+n*descriptions })
+		sessiontest.Until(
+			t, "the next frame", func() bool { _, _, records := r.Counts(); return records == 1+n*descriptions },
+		)
 	}
 	recorded(1)
 	for i := range uint64(frames - 1) {
@@ -104,14 +118,17 @@ func TestFramesInDatagrams(t *testing.T) {
 			continue
 		}
 		h, err := pointcloud.ParseHeader(o.Payload)
-		if err != nil || o.Forwarding != recording.Subgroup || o.Subgroup != uint64(h.Description) || o.ObjectID != o.Subgroup || o.End != recording.EndFIN {
+		if err != nil || o.Forwarding != recording.Subgroup || o.Subgroup != uint64(h.Description) ||
+			o.ObjectID != o.Subgroup ||
+			o.End != recording.EndFIN {
 			t.Errorf("%v: %s", err, describe(o))
 		}
 		whole[o.Group] = append(whole[o.Group], o.Payload)
 	}
 	for group := uint64(100); group < 100+frames; group++ {
 		var f pointcloud.Frame
-		if h, err := dec.Decode(&f, whole[group]...); err != nil || len(whole[group]) != descriptions || h.Sequence != uint32(group) {
+		if h, err := dec.Decode(&f, whole[group]...); err != nil || len(whole[group]) != descriptions ||
+			h.Sequence != uint32(group) {
 			t.Errorf("frame %d: %d descriptions, %v", group, len(whole[group]), err)
 		}
 	}

@@ -1,7 +1,7 @@
-// Package recorder records a session at its relay: every object of the catalog, of
-// the tracks it lists and of the receipts that viewers PUBLISH, exactly as received.
-// Other tracks that somebody publishes in the session's namespace are recorded on
-// request. The relay's own tracks (its clock) belong to no session and are not.
+// Package recorder records a session at its relay: every object of the catalog, of the tracks in
+// it, and of the viewers' receipts, exactly as received. Other tracks in the session's namespace
+// are recorded on request. The relay's own tracks (its clock) belong to no session and are not
+// recorded.
 package recorder
 
 import (
@@ -25,19 +25,18 @@ import (
 	"holocast/internal/recording"
 )
 
-// Config says what to record.
+// Config selects the recorded tracks.
 type Config struct {
 	Namespace moqt.Namespace
-	// All records every track that is PUBLISHed in the session's namespace, not only
-	// receipts and the catalog's.
+	// All records every track PUBLISHed in the session's namespace, not only receipts and the
+	// catalog's tracks.
 	All bool
-	// Wait makes Record wait for a session that nobody publishes yet.
+	// Wait makes Record wait for the session's publisher.
 	Wait bool
 	Log  *slog.Logger // nil = slog.Default
 }
 
-// Recorder records one session, over any number of connections one after the
-// other.
+// Recorder records one session, over any number of consecutive connections.
 type Recorder struct {
 	cfg Config
 	log *slog.Logger
@@ -45,7 +44,7 @@ type Recorder struct {
 
 	objects, bytes, records atomic.Uint64
 	joined                  chan struct{}
-	failed                  chan struct{} // closed when the file cannot be written to any more
+	failed                  chan struct{} // closed when writing the file fails
 
 	mu     sync.Mutex
 	tracks map[string]*track
@@ -53,40 +52,42 @@ type Recorder struct {
 	err    error
 }
 
-// track is what is known of a track over all connections.
+// track is the state of a track across connections.
 type track struct {
 	name   moqt.TrackName
-	busy   bool           // a subscription is being received
+	busy   bool           // it has a running subscription
 	newest *moqt.Location // recorded
-	// catalog takes the objects of the catalog track, nil for other tracks.
+	// catalog handles the objects of the catalog track; nil for other tracks.
 	catalog    func(payload []byte, properties ...catalog.Properties)
-	properties moqt.Properties // of the track
-	parts      parts.Limits    // of frames in datagrams; zero = there are none
+	properties moqt.Properties // track properties
+	parts      parts.Limits    // limits for frames in datagrams; zero without them
 }
 
-// New records to w, which stays the caller's to Sync and Close.
+// New returns a Recorder that writes to w. The caller syncs and closes w.
 func New(w *recording.Writer, cfg Config) *Recorder {
-	return &Recorder{cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), w: w,
-		joined: make(chan struct{}), failed: make(chan struct{}), tracks: map[string]*track{}, listed: map[string]bool{}}
+	return &Recorder{
+		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), w: w,
+		joined: make(chan struct{}), failed: make(chan struct{}), tracks: map[string]*track{}, listed: map[string]bool{},
+	}
 }
 
-// Joined is closed when the session's catalog is here.
+// Joined is closed once the session's catalog has arrived.
 func (r *Recorder) Joined() <-chan struct{} { return r.joined }
 
-// Counts are the objects recorded so far and their payloads' bytes, and the records
-// in the file: one an object, and one more where a subgroup's end came much later.
+// Counts returns the recorded objects, their payload bytes, and the records in the file: one per
+// object, and one per subgroup end that arrived much later.
 func (r *Recorder) Counts() (objects, bytes, records uint64) {
 	return r.objects.Load(), r.bytes.Load(), r.records.Load()
 }
 
-// Err is why nothing more can be recorded, nil while it can.
+// Err returns the error that ended the recording, or nil.
 func (r *Recorder) Err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.err
 }
 
-// fail notes the first error of the file.
+// fail stores the file's first error.
 func (r *Recorder) fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,17 +105,17 @@ type run struct {
 	wg  sync.WaitGroup
 }
 
-// Handler takes the receipts, and what else is to be recorded, that are PUBLISHed in
-// the session's namespace. Record must be using the handler's session.
+// Handler accepts PUBLISHed receipts and other tracks to record. Record must run on the handler's
+// session.
 func (r *Recorder) Handler() moqt.Handler {
 	return moqt.Handler{Publish: func(req *moqt.PublishRequest) {
 		if !r.wants(req.Track) {
-			_ = req.Reject(wire.RequestUninterested, "not of the session that is recorded")
+			_ = req.Reject(wire.RequestUninterested, "not in the recorded session")
 			return
 		}
 		t, ok := r.claim(req.Track)
 		if !ok {
-			_ = req.Reject(wire.RequestDuplicateSubscription, "subscribed to already")
+			_ = req.Reject(wire.RequestDuplicateSubscription, "already subscribed")
 			return
 		}
 		defer r.release(t)
@@ -128,7 +129,7 @@ func (r *Recorder) Handler() moqt.Handler {
 	}}
 }
 
-// wants reports whether a track that is PUBLISHed is to be recorded.
+// wants reports whether to record a PUBLISHed track.
 func (r *Recorder) wants(name moqt.TrackName) bool {
 	if !name.Namespace.HasPrefix(r.cfg.Namespace) {
 		return false
@@ -138,7 +139,7 @@ func (r *Recorder) wants(name moqt.TrackName) bool {
 	return r.cfg.All || strings.HasPrefix(name.Name, connect.ReceiptsPrefix) || r.listed[name.String()]
 }
 
-// claim makes a track one subscription's.
+// claim reserves a track for one subscription.
 func (r *Recorder) claim(name moqt.TrackName) (*track, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -160,10 +161,9 @@ func (r *Recorder) release(t *track) {
 	t.busy = false
 }
 
-// Record records over one connection until ctx or the connection ends, whose error
-// it returns, or the publisher ends the session: then it returns nil. A file that
-// cannot be written to any more ends it too; Err then says why. What another
-// connection would not mend is marked with connect.Final.
+// Record records over one connection until ctx or the connection ends, and returns that error, or
+// until the publisher ends the session, and returns nil. It also ends if writing the file fails;
+// see Err. Errors that reconnecting cannot fix are marked with connect.Final.
 func (r *Recorder) Record(ctx context.Context, s *moqt.Session) error {
 	ctx, stop := context.WithCancel(ctx)
 	x := &run{Recorder: r, ctx: ctx, s: s}
@@ -253,7 +253,7 @@ func (x *run) followCatalog(t *track) error {
 	}
 }
 
-// follow records a track that the catalog lists, as often as its publisher returns.
+// follow records a track of the catalog, and again whenever its publisher returns.
 func (x *run) follow(name moqt.TrackName, limits parts.Limits) {
 	t, ok := x.claim(name)
 	if !ok {
@@ -279,7 +279,7 @@ func (x *run) follow(name moqt.TrackName, limits parts.Limits) {
 	}
 }
 
-// receive records what a subscription brings until it ends, and returns why.
+// receive records a subscription until it ends, and returns the reason.
 func (x *run) receive(sub *moqt.Subscription, t *track) error {
 	ctx, stop := context.WithCancel(x.ctx)
 	var wg sync.WaitGroup
@@ -311,7 +311,8 @@ func (x *run) receive(sub *moqt.Subscription, t *track) error {
 			}
 			x.record(t, recording.Object{
 				Track: name, Group: d.Group, ObjectID: d.Object, Priority: d.Priority, Status: uint8(d.Status),
-				Properties: d.Properties, Payload: d.Payload, Forwarding: recording.Datagram, EndOfGroup: d.EndOfGroup, Arrival: time.Now(),
+				Properties: d.Properties, Payload: d.Payload, Forwarding: recording.Datagram,
+				EndOfGroup: d.EndOfGroup, Arrival: time.Now(),
 			})
 		}
 	})
@@ -319,7 +320,7 @@ func (x *run) receive(sub *moqt.Subscription, t *track) error {
 		r, err := sub.AcceptSubgroup(ctx)
 		if err != nil {
 			if !connect.Ended(err) {
-				sub.Cancel() // so that readers of open subgroups return
+				sub.Cancel() // unblocks readers of open subgroups
 			}
 			return err
 		}
@@ -327,7 +328,7 @@ func (x *run) receive(sub *moqt.Subscription, t *track) error {
 	}
 }
 
-// partsOf are the bounds of a track's frames in datagrams; zero where it has none.
+// partsOf returns the limits for a track's frames in datagrams; zero without them.
 func partsOf(ct catalog.Track) (l parts.Limits) {
 	if p := ct.Points; p != nil && p.Delivery == catalog.DeliveryDatagram {
 		l.MaxPayload = min(12*p.MaxPoints+1<<16, recording.MaxObject-wire.MaxObjectProperties)
@@ -336,8 +337,8 @@ func partsOf(ct catalog.Track) (l parts.Limits) {
 	return l
 }
 
-// receiveParts records descriptions that come in datagrams as those on streams are: whole, so
-// that whoever plays the recording need not repair anything.
+// receiveParts records descriptions from datagrams as complete objects, like those on streams, so
+// players need no repair.
 func (x *run) receiveParts(ctx context.Context, sub *moqt.Subscription, t *track) *parts.Receiver {
 	r := parts.NewReceiver(ctx, sub, t.parts, func(p parts.Payload) {
 		h, err := pointcloud.ParseHeader(p.Bytes)
@@ -355,9 +356,11 @@ func (x *run) receiveParts(ctx context.Context, sub *moqt.Subscription, t *track
 	return r
 }
 
-// fetch records the group that the subscription began in, as far as it is the past
-// and was not recorded before the connection was lost.
-func (x *run) fetch(ctx context.Context, sub *moqt.Subscription, t *track, name wire.TrackName, frames *parts.Receiver) error {
+// fetch records the earlier part of the group in which the subscription began, unless recorded
+// before a reconnection.
+func (x *run) fetch(
+	ctx context.Context, sub *moqt.Subscription, t *track, name wire.TrackName, frames *parts.Receiver,
+) error {
 	x.mu.Lock()
 	before := t.newest
 	x.mu.Unlock()
@@ -380,11 +383,11 @@ func (x *run) fetch(ctx context.Context, sub *moqt.Subscription, t *track, name 
 			at := moqt.Location{Group: o.Group, Object: o.Object}
 			x.mu.Lock()
 			known := t.newest != nil && !t.newest.Less(at)
-			if frames != nil && o.Datagram { // whose IDs are not those recorded
+			if frames != nil && o.Datagram { // its IDs differ from recorded ones
 				known = before != nil && o.Group <= before.Group
 			}
 			if known && t.catalog != nil {
-				t.catalog(payload, o.Properties, t.properties) // what to follow on this connection
+				t.catalog(payload, o.Properties, t.properties) // tracks to follow on this connection
 			}
 			x.mu.Unlock()
 			if known {
@@ -405,7 +408,7 @@ func (x *run) fetch(ctx context.Context, sub *moqt.Subscription, t *track, name 
 		}
 	}
 	if e := (*moqt.RequestError)(nil); err == io.EOF || errors.As(err, &e) {
-		return nil // what is not there to fetch is not there to record
+		return nil // not available: nothing to record
 	}
 	return err
 }
@@ -435,7 +438,7 @@ func (x *run) read(r *moqt.SubgroupReader, t *track, name wire.TrackName) {
 		case errors.As(err, &reset):
 			o.End = recording.EndReset
 		default:
-			x.log.Warn("subgroup recorded in part", "track", name.String(), "group", r.Group, "err", err)
+			x.log.Warn("subgroup recorded partially", "track", name.String(), "group", r.Group, "err", err)
 			r.Cancel(wire.StreamCancelled)
 			held.flush()
 			return
@@ -448,11 +451,10 @@ func (x *run) read(r *moqt.SubgroupReader, t *track, name wire.TrackName) {
 	}
 }
 
-// holdFor is how long an object waits for the end of its subgroup, so that both are
-// one record.
+// holdFor is the time an object waits for the end of its subgroup, to combine both in one record.
 const holdFor = 200 * time.Millisecond
 
-// held is the newest object of a subgroup, not written yet.
+// held is a subgroup's newest object, not written yet.
 type held struct {
 	r *Recorder
 
@@ -461,7 +463,7 @@ type held struct {
 	timer *time.Timer
 }
 
-// next holds o and writes what was held before.
+// next holds o and writes the previous object.
 func (h *held) next(o recording.Object) {
 	h.flush()
 	h.mu.Lock()
@@ -480,8 +482,8 @@ func (h *held) flush() {
 	}
 }
 
-// end writes the object that is held as the subgroup's last, or the end alone, which
-// has the subgroup's fields and how it ended.
+// end writes the held object as the subgroup's last, or a record of the end alone, with the
+// subgroup's fields.
 func (h *held) end(end recording.Object) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -496,7 +498,7 @@ func (h *held) end(end recording.Object) {
 	h.r.write(end)
 }
 
-// record notes and writes one object.
+// record counts and writes one object.
 func (r *Recorder) record(t *track, o recording.Object) {
 	r.note(t, o)
 	r.write(o)
@@ -510,7 +512,7 @@ func (r *Recorder) write(o recording.Object) {
 	r.records.Add(1)
 }
 
-// note counts an object that is about to be written, and follows the catalog.
+// note counts an object about to be written, and follows the catalog.
 func (r *Recorder) note(t *track, o recording.Object) {
 	r.objects.Add(1)
 	r.bytes.Add(uint64(len(o.Payload)))

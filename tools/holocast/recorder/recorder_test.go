@@ -10,8 +10,8 @@ import (
 	"holocast/internal/recording"
 )
 
-// TestHeld: an object and the end of its subgroup are one record if the end comes soon,
-// two if it comes late.
+// TestHeld checks that an object and the end of its subgroup share a record if the end follows
+// soon.
 func TestHeld(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.mcap")
 	w, err := recording.Create(path, nil)
@@ -20,14 +20,20 @@ func TestHeld(t *testing.T) {
 	}
 	r := New(w, Config{})
 	object := func(group, id uint64) recording.Object {
-		return recording.Object{Track: wire.TrackName{Name: "x"}, Group: group, ObjectID: id, Payload: []byte("x"), Arrival: time.Now()}
+		return recording.Object{
+			Track:    wire.TrackName{Name: "x"},
+			Group:    group,
+			ObjectID: id,
+			Payload:  []byte("x"),
+			Arrival:  time.Now(),
+		}
 	}
 	for group, flushed := range []bool{false, true} {
 		h := held{r: r}
 		h.next(object(uint64(group), 0))
 		h.next(object(uint64(group), 1))
 		if flushed {
-			h.flush() // as its timer does
+			h.flush() // like its timer
 		}
 		end := object(uint64(group), 1)
 		end.End = recording.EndFIN
@@ -42,7 +48,13 @@ func TestHeld(t *testing.T) {
 		end       recording.End
 		endOnly   bool
 	}
-	want := []record{{0, 0, recording.EndOpen, false}, {0, 1, recording.EndFIN, false}, {1, 0, recording.EndOpen, false}, {1, 1, recording.EndOpen, false}, {1, 1, recording.EndFIN, true}}
+	want := []record{
+		{0, 0, recording.EndOpen, false},
+		{0, 1, recording.EndFIN, false},
+		{1, 0, recording.EndOpen, false},
+		{1, 1, recording.EndOpen, false},
+		{1, 1, recording.EndFIN, true},
+	}
 	f, err := recording.Open(path)
 	if err != nil {
 		t.Fatal(err)

@@ -46,15 +46,19 @@ func read(t *testing.T, path string) (objects []recording.Object, info recording
 	}
 }
 
-// describe is what of an object a replay keeps.
+// describe formats the fields that a replay preserves.
 func describe(o recording.Object) string {
-	return fmt.Sprintf("%s %d/%d/%d priority %d status %d forwarding %d properties %x payload %.20q last %v", o.Track.Name, o.Group, o.Subgroup, o.ObjectID,
-		o.Priority, o.Status, o.Forwarding, o.Properties, o.Payload, o.EndOfGroup)
+	return fmt.Sprintf(
+		"%s %d/%d/%d priority %d status %d forwarding %d properties %x payload %.20q last %v", o.Track.Name, o.Group,
+		o.Subgroup, o.ObjectID, o.Priority, o.Status, o.Forwarding, o.Properties, o.Payload, o.EndOfGroup,
+	)
 }
 
-// Every kind of object goes through a replay and a second recording unchanged.
+// Every kind of object survives a replay and a second recording unchanged.
 func TestEveryKindOfObject(t *testing.T) {
-	props := wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x1000, Int: 9}, wire.KeyValue{Type: 0x1001, Bytes: []byte("why")})
+	props := wire.AppendKeyValues(
+		nil, wire.KeyValue{Type: 0x1000, Int: 9}, wire.KeyValue{Type: 0x1001, Bytes: []byte("why")},
+	)
 	data := wire.TrackName{Namespace: session, Name: "data"}
 	nested := wire.TrackName{Namespace: append(slices.Clone(session), "sub"), Name: "more"}
 	foreign := wire.TrackName{Namespace: []string{"other"}, Name: "data"}
@@ -63,13 +67,40 @@ func TestEveryKindOfObject(t *testing.T) {
 		cat,
 		{Track: data, Group: 10, ObjectID: 0, Priority: 1, FirstObject: true, Payload: []byte("a")},
 		{Track: data, Group: 10, ObjectID: 2, Priority: 1, Properties: props, Payload: []byte("b")},
-		{Track: data, Group: 10, Subgroup: 5, ObjectID: 1, Priority: 2, FirstObject: true, Payload: []byte("c"), End: recording.EndFIN},
+		{
+			Track:       data,
+			Group:       10,
+			Subgroup:    5,
+			ObjectID:    1,
+			Priority:    2,
+			FirstObject: true,
+			Payload:     []byte("c"),
+			End:         recording.EndFIN,
+		},
 		{Track: data, Group: 10, ObjectID: 3, Priority: 1, Payload: nil},
 		{Track: data, Group: 10, ObjectID: 4, Priority: 1, Status: uint8(wire.StatusEndOfGroup)},
 		{Track: data, Group: 10, EndOnly: true, End: recording.EndFIN},
-		{Track: data, Group: 11, ObjectID: 0, Priority: 9, Forwarding: recording.Datagram, Properties: props, Payload: []byte("d"), EndOfGroup: true},
+		{
+			Track:      data,
+			Group:      11,
+			ObjectID:   0,
+			Priority:   9,
+			Forwarding: recording.Datagram,
+			Properties: props,
+			Payload:    []byte("d"),
+			EndOfGroup: true,
+		},
 		{Track: data, Group: 12, ObjectID: 0, Priority: 9, Forwarding: recording.Datagram, Payload: []byte("e")},
-		{Track: data, Group: 13, Subgroup: 1, ObjectID: 0, Priority: 3, EndOfGroup: true, FirstObject: true, Payload: []byte("f")},
+		{
+			Track:       data,
+			Group:       13,
+			Subgroup:    1,
+			ObjectID:    0,
+			Priority:    3,
+			EndOfGroup:  true,
+			FirstObject: true,
+			Payload:     []byte("f"),
+		},
 		{Track: data, Group: 13, Subgroup: 1, EndOnly: true, End: recording.EndReset, EndOfGroup: true, Priority: 3},
 		{Track: nested, Group: 1, Payload: []byte("of a deeper namespace"), Priority: 4},
 		{Track: foreign, Group: 1, Payload: []byte("of another session"), Priority: 4},
@@ -123,7 +154,7 @@ func TestEveryKindOfObject(t *testing.T) {
 	for _, o := range got {
 		reset = reset || o.End == recording.EndReset && o.Group == 13 && o.Subgroup == 1
 		if !slices.Equal(o.Track.Namespace, ns) {
-			t.Errorf("%v is of another session", o.Track)
+			t.Errorf("%v belongs to another session", o.Track)
 		}
 		if !o.EndOnly && o.Track.Name == "data" {
 			have = append(have, describe(o))
@@ -135,11 +166,13 @@ func TestEveryKindOfObject(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(have, "\n"), strings.Join(want, "\n"))
 	}
 	if !reset {
-		t.Error("the subgroup that was reset was not reset again")
+		t.Error("the reset subgroup was not reset in the replay")
 	}
-	// The catalog is the same, and tracks keep their properties.
-	if i := slices.IndexFunc(got, func(o recording.Object) bool { return o.Track.Name == catalog.TrackName }); i < 0 || string(got[i].Payload) != string(cat.Payload) || got[i].Group != cat.Group {
-		t.Error("no catalog, or another one")
+	// The catalog is unchanged, and tracks keep their properties.
+	if i := slices.IndexFunc(got, func(o recording.Object) bool { return o.Track.Name == catalog.TrackName }); i < 0 ||
+		string(got[i].Payload) != string(cat.Payload) ||
+		got[i].Group != cat.Group {
+		t.Error("missing or different catalog")
 	}
 	i := slices.IndexFunc(info.Tracks, func(t recording.TrackInfo) bool { return t.Track.Name == "data" })
 	if i < 0 {
@@ -150,6 +183,6 @@ func TestEveryKindOfObject(t *testing.T) {
 		t.Errorf("properties %x", p)
 	}
 	if v, _ := p.Int(connect.ReplayProperty); v != 1 {
-		t.Errorf("properties %x do not say that it is a replay", p)
+		t.Errorf("properties %x do not mark a replay", p)
 	}
 }

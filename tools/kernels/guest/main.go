@@ -1,8 +1,8 @@
 //go:build linux && amd64
 
-// Command guest is the init process of the virtual machines that tools/kernels starts. It
-// loads the kernel's modules, attaches every eBPF program, runs the tests of their packages and
-// the one that sets the machine's clock, writes what came of it to the second serial port, and switches the machine off.
+// Command guest is the init process of the virtual machines that tools/kernels starts. It loads
+// kernel modules, attaches every eBPF program, runs their packages' tests and the test that sets
+// the machine's clock, writes the results to the second serial port, and powers the machine off.
 package main
 
 import (
@@ -34,7 +34,7 @@ func main() {
 		os.Exit(2)
 	}
 	if len(os.Args) == 1 {
-		// Packages look at /proc when they are initialised: once more, now that it is there.
+		// Some packages read /proc during initialization. Run again now that it is mounted.
 		err := mount()
 		if err == nil {
 			err = unix.Exec("/init", []string{"/init", "mounted"}, os.Environ())
@@ -53,7 +53,12 @@ func main() {
 
 func mount() error {
 	for _, m := range []struct{ kind, dir string }{
-		{"devtmpfs", "/dev"}, {"proc", "/proc"}, {"sysfs", "/sys"}, {"tmpfs", "/tmp"}, {"tmpfs", "/run"}, {"bpf", "/sys/fs/bpf"},
+		{"devtmpfs", "/dev"},
+		{"proc", "/proc"},
+		{"sysfs", "/sys"},
+		{"tmpfs", "/tmp"},
+		{"tmpfs", "/run"},
+		{"bpf", "/sys/fs/bpf"},
 	} {
 		if err := os.MkdirAll(m.dir, 0o755); err != nil {
 			return err
@@ -106,7 +111,7 @@ func (g *guest) run() error {
 	if err := interfaces(); err != nil {
 		return err
 	}
-	missing := make(map[string]bool) // packages with programs that are not there
+	missing := make(map[string]bool) // packages whose programs failed to attach
 	for _, p := range programs {
 		if !g.attach(p) {
 			missing[p.pkg] = true
@@ -121,7 +126,7 @@ func (g *guest) run() error {
 	return nil
 }
 
-// modules loads the modules that the file order in a directory lists.
+// modules loads the modules listed in the file order of a directory.
 func modules(dir string) error {
 	order, err := os.ReadFile(filepath.Join(dir, "order"))
 	if err != nil {
@@ -141,7 +146,7 @@ func modules(dir string) error {
 	return nil
 }
 
-// interfaces makes a veth pair, a and b, and sets lo up.
+// interfaces creates a veth pair, a and b, and sets lo up.
 func interfaces() error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "a"
@@ -160,14 +165,14 @@ func interfaces() error {
 	return nil
 }
 
-// program is an eBPF program and how it is attached; the hook's name is returned, and what
-// takes it off again.
+// program is an eBPF program. attach attaches it and returns the hook's name and a function that
+// detaches it.
 type program struct {
 	name, pkg string
 	attach    func() (hook string, detach func() error, err error)
 }
 
-// programs are all of the project's.
+// programs lists all of the project's programs.
 var programs = []program{
 	{"duplicate", "netfunc/bpf", sender(pair.Ingress)},
 	{"duplicate_out", "netfunc/bpf", sender(pair.Egress)},
@@ -225,7 +230,8 @@ func steering() (string, func() error, error) {
 	return "reuseport", func() error { g.Close(); return nil }, nil
 }
 
-// trafficControl is by what programs are attached to a: clsact where that is there.
+// trafficControl returns the hook in use for traffic control: clsact if that qdisc exists,
+// otherwise TCX.
 func trafficControl() string {
 	l, err := netlink.LinkByName("a")
 	if err != nil {
@@ -243,7 +249,7 @@ func trafficControl() string {
 	return "TCX"
 }
 
-// attach attaches a program, reports how that went and takes it off again.
+// attach attaches and detaches a program and reports the result.
 func (g *guest) attach(p program) bool {
 	r := report.Program{Name: p.name, Package: p.pkg}
 	hook, detach, err := p.attach()
@@ -252,7 +258,7 @@ func (g *guest) attach(p program) bool {
 		r.Error, r.TooOld = err.Error(), errors.Is(err, bpfload.ErrKernel)
 		var verifier *ebpf.VerifierError
 		if errors.As(err, &verifier) {
-			fmt.Printf("%+v\n", verifier) // all that it says
+			fmt.Printf("%+v\n", verifier) // the full verifier log
 		}
 	default:
 		r.Attach = hook
@@ -267,13 +273,13 @@ func (g *guest) attach(p program) bool {
 
 var verdict = regexp.MustCompile(`^ *--- (PASS|FAIL|SKIP): (\S+)`)
 
-// test runs the tests of a package.
+// test runs a package's tests.
 func (g *guest) test(pkg string) {
 	args := []string{"-test.v", "-test.timeout", "30m"}
 	switch pkg {
 	case "netfunc/bpf":
-		// What an emulated processor carries; and without the many packets at random, of
-		// which one kernel sees enough.
+		// Limit the rate to what an emulated CPU handles. Skip the randomized packet tests: their
+		// coverage does not depend on the kernel.
 		skip := "TestEliminateModel|TestDuplicateAny|Fuzz.*"
 		if more := os.Getenv(report.SkipVariable); more != "" {
 			skip += "|" + more

@@ -1,5 +1,5 @@
-// Package report is what a guest writes to its second serial port: one JSON object a line,
-// read by the program that started it.
+// Package report defines the lines that a guest writes to its second serial port, one JSON object
+// each.
 package report
 
 import (
@@ -9,17 +9,17 @@ import (
 	"io"
 )
 
-// SkipVariable is the guest's environment variable that names tests to be left out, by |.
+// SkipVariable is the environment variable with the tests the guest skips, separated by |.
 const SkipVariable = "holocast_skip"
 
-// ClockTest is the relay's test that sets the machine's clock. ClockVariable is the environment
-// variable that allows it to.
+// ClockTest is the relay's test that sets the machine's clock. It runs only if ClockVariable is
+// set.
 const (
 	ClockTest     = "TestWallClockStep"
 	ClockVariable = "HOLOCAST_TEST_SET_CLOCK"
 )
 
-// Line is one thing that a guest found out. Exactly one of its pointers is set.
+// Line is one result. Exactly one of its pointers is set.
 type Line struct {
 	Kernel  *Kernel  `json:"kernel,omitempty"`
 	Program *Program `json:"program,omitempty"`
@@ -27,30 +27,30 @@ type Line struct {
 	End     *End     `json:"end,omitempty"`
 }
 
-// Kernel is what a guest runs.
+// Kernel identifies the guest's kernel.
 type Kernel struct {
-	Release string `json:"release"` // of uname
+	Release string `json:"release"` // as printed by uname
 }
 
-// Program is an eBPF program that was loaded and attached, or was not.
+// Program is the result of loading and attaching an eBPF program.
 type Program struct {
 	Name    string `json:"name"`
 	Package string `json:"package"`
-	Attach  string `json:"attach,omitempty"` // the hook: TCX, clsact, XDP, reuseport; "" = not attached
-	Error   string `json:"error,omitempty"`  // why not
+	Attach  string `json:"attach,omitempty"` // hook: TCX, clsact, XDP or reuseport; "" = not attached
+	Error   string `json:"error,omitempty"`  // reason if not attached
 	TooOld  bool   `json:"too_old,omitempty"`
 }
 
-// Test is a test of a package with programs.
+// Test is the result of a test.
 type Test struct {
 	Package string `json:"package"`
-	Name    string `json:"name"` // with subtests
+	Name    string `json:"name"` // including subtests
 	Result  string `json:"result"`
 }
 
-// End says that a guest did all it was to do.
+// End marks the regular end of the report.
 type End struct {
-	Failed []string `json:"failed,omitempty"` // what could not be done
+	Failed []string `json:"failed,omitempty"` // failed steps
 }
 
 // Write writes a line.
@@ -63,7 +63,7 @@ func (l Line) Write(w io.Writer) error {
 	return err
 }
 
-// Read reads all lines. What a guest had not written whole when it ended is an error.
+// Read reads all lines. A truncated last line is an error.
 func Read(r io.Reader) (lines []Line, err error) {
 	s := bufio.NewScanner(r)
 	s.Buffer(nil, 1<<20)

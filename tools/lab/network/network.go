@@ -107,7 +107,8 @@ its host. The addresses of all nodes are in the environment: $ADDR_B and $ADDR6_
 The run ends with the last command of --exec, or after the duration. It fails if such a
 command failed, or if the emulation was late or lost packets that it should not have.`,
 		Example: `  holocast-lab lab run table1 --exec a='ping -c 10 $ADDR_B'
-  holocast-lab lab run path1-varying --background b='iperf3 -s' --exec a='iperf3 -c $ADDR_B -t 60 -J' --json --plot run.svg`,
+  holocast-lab lab run path1-varying --background b='iperf3 -s' \
+    --exec a='iperf3 -c $ADDR_B -t 60 -J' --json --plot run.svg`,
 		Args: service.Arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t, err := load(args[0])
@@ -149,7 +150,8 @@ command failed, or if the emulation was late or lost packets that it should not 
 	emulatorFlag(c, &options.Emulator)
 	f := c.Flags()
 	f.StringArrayVar(&foreground, "exec", nil, "HOST='COMMAND' to run and wait for; repeatable")
-	f.StringArrayVar(&background, "background", nil, "HOST='COMMAND' to run until the foreground commands end; repeatable")
+	f.StringArrayVar(&background, "background", nil,
+		"HOST='COMMAND' to run until the foreground commands end; repeatable")
 	f.DurationVar(&duration, "duration", 0, "maximum duration (default: the topology's)")
 	f.StringArrayVar(&plots, "plot", nil, "draw the time series into this .png or .svg file")
 	f.BoolVar(&asJSON, "json", false, "print the full report as JSON, with time series and command output")
@@ -215,7 +217,8 @@ where edges pin their programs. Schedules begin with the shell. SIGTERM ends bot
 			}
 			for _, name := range t.Nodes() {
 				n := l.Node(name)
-				fmt.Fprintf(cmd.ErrOrStderr(), "%-12s %-12v nsenter --net=/run/netns/%s\n", name, n.Addr, n.Namespace.Name)
+				fmt.Fprintf(cmd.ErrOrStderr(), "%-12s %-12v nsenter --net=/run/netns/%s\n", name, n.Addr,
+					n.Namespace.Name)
 			}
 			err = interactive(cmd.Context(), l, node, shell)
 			var exit *exec.ExitError

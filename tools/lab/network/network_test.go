@@ -69,7 +69,8 @@ func TestShowIsATopology(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad.yaml")
-	if err := os.WriteFile(bad, []byte("name: x\nhosts: [a, b]\npaths: [{name: p, between: [a, b], rate: fast}]"), 0o600); err != nil {
+	if err := os.WriteFile(bad, []byte("name: x\nhosts: [a, b]\npaths: [{name: p, between: [a, b], rate: fast}]"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -94,7 +95,8 @@ func TestRunAndPlot(t *testing.T) {
 		t.Skip("network lab unavailable: ", err)
 	}
 	plot := filepath.Join(t.TempDir(), "run.svg")
-	out, err := lab(t, "run", "lan", "--exec", `a=echo "{\"b\":\"$ADDR_B\"}"`, "--background", "b=sleep 60", "--json", "--plot", plot)
+	out, err := lab(t, "run", "lan", "--exec", `a=echo "{\"b\":\"$ADDR_B\"}"`, "--background", "b=sleep 60", "--json",
+		"--plot", plot)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,8 +7,9 @@ using UnityEngine.XR.Interaction.Toolkit;
 
 namespace Holocast
 {
-    /// <summary> Lets MRTK3 move, turn and scale a hologram, near and far, with one or two hands.
-    /// Replaces the hand input of HolocastPlacement. Does nothing if the project lacks MRTK3.
+    /// <summary>
+    /// Lets MRTK3 move, turn and scale a hologram, near and far, with one or two hands. Replaces the hand
+    /// input of HolocastPlacement. Does nothing if the project lacks MRTK3.
     /// </summary>
     [AddComponentMenu("Holocast/Holocast Manipulation (MRTK3)")]
     [RequireComponent(typeof(HolocastPlacement))]

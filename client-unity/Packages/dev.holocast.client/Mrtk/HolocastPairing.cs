@@ -5,9 +5,11 @@ using Microsoft.MixedReality.OpenXR;
 
 namespace Holocast
 {
-    /// <summary> Joins the session whose address (moqt://… or a web viewer link) is in a QR code
-    /// that comes into view. Requires an ARMarkerManager on the XR origin and the WebCam
-    /// capability. Does nothing if the project lacks Microsoft's OpenXR plugin. </summary>
+    /// <summary>
+    /// Joins the session whose address (moqt://… or a web viewer link) is in a QR code that comes into view.
+    /// Requires an ARMarkerManager on the XR origin and the WebCam capability. Does nothing if the project
+    /// lacks Microsoft's OpenXR plugin.
+    /// </summary>
     [AddComponentMenu("Holocast/Holocast Pairing (QR code, OpenXR)")]
     [RequireComponent(typeof(HolocastBrowser))]
     public sealed class HolocastPairing : MonoBehaviour

@@ -8,9 +8,11 @@ using UnityEngine.XR.ARSubsystems;
 
 namespace Holocast
 {
-    /// <summary> Anchors a hologram to the room, so that HoloLens restores its place in later runs
-    /// wherever they start. Requires an ARAnchorManager on the XR origin. Without Microsoft's
-    /// OpenXR plugin it behaves like HolocastAnchor. </summary>
+    /// <summary>
+    /// Anchors a hologram to the room, so that HoloLens restores its place in later runs wherever they start.
+    /// Requires an ARAnchorManager on the XR origin. Without Microsoft's OpenXR plugin it behaves like
+    /// HolocastAnchor.
+    /// </summary>
     [AddComponentMenu("Holocast/Holocast World Anchor (OpenXR)")]
     public sealed class HolocastWorldAnchor : HolocastAnchor
     {

@@ -461,7 +461,7 @@ fn undecodable_frames() {
     let mut st = Stage::new();
     let mut r = st.session(0);
     let good = frame(1, st.shared.now());
-    let told = |st: &Stage| st.shared.with_status(|s| (s.undecodable, s.error.clone()));
+    let undecodable = |st: &Stage| st.shared.with_status(|s| (s.undecodable, s.error.clone()));
     let mut group = 100;
     let cut = &good[..good.len() - 4];
     for (bad, why) in [
@@ -470,19 +470,19 @@ fn undecodable_frames() {
     ] {
         let before = st.shared.stats(None).map_or(0, |s| s.damaged);
         for n in 1..=10 {
-            assert_eq!(told(&st).0, None);
+            assert_eq!(undecodable(&st).0, None);
             st.object(&mut r, 2, group, bad);
             group += 1;
             let counted = |st: &Stage| st.shared.stats(None).map_or(0, |s| s.damaged) == before + n;
             st.until("a damaged frame", counted);
         }
-        st.until("the report", |st| told(st).0 == Some(CAMERA));
-        assert!(told(&st).1.starts_with(why), "{}", told(&st).1);
+        st.until("the report", |st| undecodable(st).0 == Some(CAMERA));
+        assert!(undecodable(&st).1.starts_with(why), "{}", undecodable(&st).1);
         st.object(&mut r, 2, group, &good);
         group += 1;
         let a = st.acquired();
         st.shared.release(a.handle, None);
-        st.until("the end of the report", |st| told(st).0.is_none());
+        st.until("the end of the report", |st| undecodable(st).0.is_none());
     }
 }
 

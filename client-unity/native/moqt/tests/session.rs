@@ -454,7 +454,7 @@ fn namespaces_added_and_removed() {
         ]
         .concat(),
     );
-    let told: Vec<_> = p
+    let reported: Vec<_> = p
         .events()
         .into_iter()
         .filter_map(|e| match e {
@@ -462,7 +462,7 @@ fn namespaces_added_and_removed() {
             _ => None,
         })
         .collect();
-    assert_eq!(told, [(true, b"a".to_vec()), (true, b"b".to_vec()), (false, b"a".to_vec())]);
+    assert_eq!(reported, [(true, b"a".to_vec()), (true, b"b".to_vec()), (false, b"a".to_vec())]);
     p.send(k, &[message(kind::NAMESPACE, &name("c")), message(kind::NAMESPACE, &name("d"))].concat());
     assert!(matches!(p.events().last(), Some(Event::Failed { request, .. }) if *request == r));
     let r = p.s.subscribe_namespace(0, &Namespace::new(["holocast"]));

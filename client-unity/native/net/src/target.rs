@@ -142,7 +142,7 @@ mod tests {
             ("moqt:///demo", "names no host"),
             ("moqt://relay:0/x", "has an invalid port"),
             ("moqt://relay:99999/x", "has an invalid port"),
-            ("moqt://[::1/x", "without its ]"),
+            ("moqt://[::1/x", "lacks the ]"),
             ("moqt://[relay]/x", "invalid address"),
             ("moqt://me@relay/x", "must not name a user"),
             ("moqt://relay/a b", "space"),

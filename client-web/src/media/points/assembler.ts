@@ -30,7 +30,7 @@ export class Assembler {
     private readonly ready: (frame: Assembled) => void,
   ) {}
 
-  /** False if an object of this group is of no more use. */
+  /** False if the frame of this group was already delivered or overtaken. */
   wants(group: bigint): boolean {
     // A restarted publisher may use lower group IDs: far below is not late.
     return group > this.#last || group + 1000n < this.#last;

@@ -51,7 +51,10 @@ function decode(decoder: FrameDecoder, m: Extract<ToDecoder, { type: "frame" }>)
   const { grid, maxPoints } = c.track;
   const f = decoder.decode(m.objects, { maxPoints, width: grid.width, height: grid.height });
   if (f.header.camera !== m.camera || f.header.layout !== c.track.layout) {
-    throw new Error(`a frame of camera ${f.header.camera}, layout ${f.header.layout} on the track of camera ${m.camera}, layout ${c.track.layout}`);
+    throw new Error(
+      `frame of camera ${f.header.camera}, layout ${f.header.layout} ` +
+        `on the track of camera ${m.camera}, layout ${c.track.layout}`,
+    );
   }
   let { words } = m;
   if (!words || words.byteLength < f.words.byteLength) words = new ArrayBuffer(Math.max(f.words.byteLength, 1 << 16));
@@ -63,8 +66,18 @@ function decode(decoder: FrameDecoder, m: Extract<ToDecoder, { type: "frame" }>)
   if (locate) c.located = decoded;
   send(
     {
-      type: "frame", camera: m.camera, track: c.track.track, sequence: f.header.sequence, captured: Number(f.header.captureTime) / 1000, points: f.points,
-      form: f.form, words, bytes, decode: performance.now() - began, arrived: m.arrived, decoded,
+      type: "frame",
+      camera: m.camera,
+      track: c.track.track,
+      sequence: f.header.sequence,
+      captured: Number(f.header.captureTime) / 1000,
+      points: f.points,
+      form: f.form,
+      words,
+      bytes,
+      decode: performance.now() - began,
+      arrived: m.arrived,
+      decoded,
       subject: locate ? subject(f, c.rays, c.pose) : undefined,
     },
     [words],
@@ -99,7 +112,9 @@ function follow(port: MessagePort, ready: Promise<FrameDecoder>): void {
 
 addEventListener("message", (e: MessageEvent<PageToDecoder>) => {
   const ready = (async () => {
-    const [kernel, zstd] = await Promise.all([kernelUrl, zstdUrl].map(async (url) => (await fetch(new URL(url, location.href))).arrayBuffer()));
+    const [kernel, zstd] = await Promise.all(
+      [kernelUrl, zstdUrl].map(async (url) => (await fetch(new URL(url, location.href))).arrayBuffer()),
+    );
     return FrameDecoder.create(kernel!, await Zstd.create(zstd!));
   })();
   follow(e.data.network, ready);

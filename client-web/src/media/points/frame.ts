@@ -55,8 +55,13 @@ export class FrameDecoder {
       seen |= 1 << h.description;
       points += h.points;
     }
-    if (points > limits.maxPoints) throw new FrameError("points", `${points}, the track has at most ${limits.maxPoints}`);
-    if (formOf(first.layout) === "pixels" && limits.width !== undefined && (first.width !== limits.width || first.height !== limits.height)) {
+    if (points > limits.maxPoints)
+      throw new FrameError("points", `${points}, the track has at most ${limits.maxPoints}`);
+    if (
+      formOf(first.layout) === "pixels" &&
+      limits.width !== undefined &&
+      (first.width !== limits.width || first.height !== limits.height)
+    ) {
       throw new FrameError("width", `${first.width}×${first.height}, the track has ${limits.width}×${limits.height}`);
     }
     const form = formOf(first.layout);
@@ -66,7 +71,14 @@ export class FrameDecoder {
     let out = words;
     headers.forEach((h, i) => {
       const planes = this.zstd.decode(objects[i]!.subarray(44), h.rawLength);
-      if (!layouts[h.layout].decode(this.#kernel, h, share(h), { raw: planes.byteOffset, length: planes.length, row, out })) {
+      if (
+        !layouts[h.layout].decode(this.#kernel, h, share(h), {
+          raw: planes.byteOffset,
+          length: planes.length,
+          row,
+          out,
+        })
+      ) {
         throw new FrameError("planes", `inconsistent with ${h.points} points`);
       }
       out += 4 * size * h.points;

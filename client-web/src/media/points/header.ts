@@ -99,7 +99,13 @@ export function parseHeader(b: Uint8Array): Header {
 /** True if h and o belong to descriptions of the same frame. */
 export function sameFrame(h: Header, o: Header): boolean {
   return (
-    h.layout === o.layout && h.sequence === o.sequence && h.deviceTime === o.deviceTime && h.captureTime === o.captureTime &&
-    h.camera === o.camera && h.descriptions === o.descriptions && h.width === o.width && h.height === o.height
+    h.layout === o.layout &&
+    h.sequence === o.sequence &&
+    h.deviceTime === o.deviceTime &&
+    h.captureTime === o.captureTime &&
+    h.camera === o.camera &&
+    h.descriptions === o.descriptions &&
+    h.width === o.width &&
+    h.height === o.height
   );
 }

@@ -7,7 +7,15 @@ import type { Header, Share } from "./header.ts";
 /** The compiled kernel/planes.ts. */
 export interface Kernel {
   grid(
-    raw: number, length: number, points: number, w: number, h: number, step: number, dx: number, dy: number, row: number,
+    raw: number,
+    length: number,
+    points: number,
+    w: number,
+    h: number,
+    step: number,
+    dx: number,
+    dy: number,
+    row: number,
     out: number,
   ): number;
   cloud(raw: number, length: number, points: number, out: number): number;
@@ -53,7 +61,8 @@ export const layouts = {
       const gaps = Math.floor(pixels / 255);
       return [gaps + 2 * packed(n) + n, pixels + gaps + 1 + 2 * packed(n) + 10 * n];
     },
-    decode: (k, h, s, { raw, length, row, out }) => !!k.grid(raw, length, h.points, s.width, s.height, s.step, s.dx, s.dy, row, out),
+    decode: (k, h, s, { raw, length, row, out }) =>
+      !!k.grid(raw, length, h.points, s.width, s.height, s.step, s.dx, s.dy, row, out),
   },
   B: {
     code: 2,

@@ -8,7 +8,16 @@ import { Feed } from "./feed.ts";
 import type { FromPoints, Released, ToPoints, Undecoded } from "./messages.ts";
 import { addParts, noParts, partOf, type PartsCounts } from "./parts.ts";
 import { QualityChooser } from "./quality.ts";
-import { parsePoses, POSE_TRACK, readCameras, samePose, sameTrack, type CameraTrack, type Cameras, type Transform } from "./track.ts";
+import {
+  parsePoses,
+  POSE_TRACK,
+  readCameras,
+  samePose,
+  sameTrack,
+  type CameraTrack,
+  type Cameras,
+  type Transform,
+} from "./track.ts";
 
 /** How long the relay may wait for a publisher, ms. */
 const RENDEZVOUS = 10_000;
@@ -43,7 +52,8 @@ export class Points implements Medium {
     private readonly send: (m: FromPoints) => void,
   ) {
     for (const port of decoders) {
-      port.onmessage = (e: MessageEvent<Undecoded>) => this.#feeds.get(e.data.camera)?.wanted(localTime(), e.data.words);
+      port.onmessage = (e: MessageEvent<Undecoded>) =>
+        this.#feeds.get(e.data.camera)?.wanted(localTime(), e.data.words);
     }
   }
 
@@ -123,9 +133,15 @@ export class Points implements Medium {
       else this.#drop(feed);
     }
     this.send({ type: "cameras", cameras });
-    this.send({ type: "qualities", names: this.#names, chosen: this.#automatic ? "auto" : this.quality, received: cameras.map((c) => c.quality) });
+    this.send({
+      type: "qualities",
+      names: this.#names,
+      chosen: this.#automatic ? "auto" : this.quality,
+      received: cameras.map((c) => c.quality),
+    });
     for (const [i, c] of cameras.entries()) {
-      if (!this.#feeds.has(c.camera)) this.#feeds.set(c.camera, new Feed(c, this.decoders[i % this.decoders.length]!, this.host));
+      if (!this.#feeds.has(c.camera))
+        this.#feeds.set(c.camera, new Feed(c, this.decoders[i % this.decoders.length]!, this.host));
     }
     this.host.changed();
   }
@@ -184,7 +200,8 @@ export class Points implements Medium {
         if (d.status === "normal" && feed.wants(d.group)) parts.add(partOf(d), false);
       },
       cut: (group, subgroup) => {
-        if (feed.run === run) assembler.lost(group, subgroup === undefined ? 0 : Number(subgroup)); // otherwise the next subscription delivers it
+        // A later subscription would deliver it again.
+        if (feed.run === run) assembler.lost(group, subgroup === undefined ? 0 : Number(subgroup));
       },
       received: (bytes) => this.host.received(bytes),
     };
@@ -224,7 +241,11 @@ export class Points implements Medium {
       },
     };
     try {
-      const sub = await s.subscribe(this.host.track(POSE_TRACK), sink, { join: true, priority: DOCUMENT_PRIORITY, filter: "largestObject" });
+      const sub = await s.subscribe(this.host.track(POSE_TRACK), sink, {
+        join: true,
+        priority: DOCUMENT_PRIORITY,
+        filter: "largestObject",
+      });
       await sub.done;
     } catch {
       // Without a pose track, the catalog's poses apply.
@@ -247,7 +268,12 @@ export class Points implements Medium {
       const { track, camera } = feed.camera;
       const timeline = past.find((t) => t.track === track && t.camera === camera)?.timeline;
       if (!timeline) continue;
-      recordedTracks.set(track, { timeline, maxObject: maxFrame(feed.camera), show: (o) => feed.show(o), skip: (o) => feed.skip(o) });
+      recordedTracks.set(track, {
+        timeline,
+        maxObject: maxFrame(feed.camera),
+        show: (o) => feed.show(o),
+        skip: (o) => feed.skip(o),
+      });
     }
     return recordedTracks;
   }
@@ -271,7 +297,12 @@ export class Points implements Medium {
       n.declined += f.sequence.declined;
       n.skipped += f.skipped;
     }
-    this.send({ type: "frames", arrived: [...this.#feeds.values()].map((f) => [f.camera.camera, f.sequence.received] as const), ...n, parts });
+    this.send({
+      type: "frames",
+      arrived: [...this.#feeds.values()].map((f) => [f.camera.camera, f.sequence.received] as const),
+      ...n,
+      parts,
+    });
     if (!this.host.live) return;
     for (const f of this.#feeds.values()) f.checkOverdue();
     if (!this.#cameras || !this.#automatic) return;

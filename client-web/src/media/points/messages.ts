@@ -109,5 +109,10 @@ export interface DecodedFrame {
 /** From a decode worker to the page. */
 export type FromDecoder =
   | DecodedFrame
-  | { readonly type: "rays"; readonly camera: number; readonly track: string; readonly table: Float32Array<ArrayBuffer> }
+  | {
+      readonly type: "rays";
+      readonly camera: number;
+      readonly track: string;
+      readonly table: Float32Array<ArrayBuffer>;
+    }
   | { readonly type: "bad"; readonly camera: number; readonly message: string };

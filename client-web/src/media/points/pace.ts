@@ -108,7 +108,9 @@ export class Pace {
   hold(): number {
     if (this.#wanted === undefined) return -Infinity;
     const due = this.#due;
-    return this.#waiting && due > this.#wanted && due - this.#wanted < HOLD * this.#interval ? due + HOLD * this.#interval : this.#wanted;
+    return this.#waiting && due > this.#wanted && due - this.#wanted < HOLD * this.#interval
+      ? due + HOLD * this.#interval
+      : this.#wanted;
   }
 
   /**
@@ -117,7 +119,9 @@ export class Pace {
    */
   idle(now: number, rtt: number): bigint | undefined {
     const since = now - this.#given;
-    return since > Math.max(MIN_IDLE, IDLE_CYCLES * this.#cycle) ? this.#decline(now + Math.min(MAX_DECLINE, since), now, rtt) : undefined;
+    return since > Math.max(MIN_IDLE, IDLE_CYCLES * this.#cycle)
+      ? this.#decline(now + Math.min(MAX_DECLINE, since), now, rtt)
+      : undefined;
   }
 
   /**

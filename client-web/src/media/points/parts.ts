@@ -82,7 +82,17 @@ export interface PartsCounts {
 }
 
 export function noParts(): PartsCounts {
-  return { frames: 0, repaired: 0, abandoned: 0, parts_lost: 0, requests: 0, requested: 0, late: 0, duplicate: 0, refused: 0 };
+  return {
+    frames: 0,
+    repaired: 0,
+    abandoned: 0,
+    parts_lost: 0,
+    requests: 0,
+    requested: 0,
+    late: 0,
+    duplicate: 0,
+    refused: 0,
+  };
 }
 
 /** Adds b to a. */
@@ -164,7 +174,11 @@ export class PartsAssembler {
       return [];
     }
     let f = this.#frame(p.group);
-    if (p.object >= BigInt(MAX_OBJECTS) || p.payload.length > this.maxPayload || (f && f.end > 0 && Number(p.object) >= f.end)) {
+    if (
+      p.object >= BigInt(MAX_OBJECTS) ||
+      p.payload.length > this.maxPayload ||
+      (f && f.end > 0 && Number(p.object) >= f.end)
+    ) {
       this.counts.refused++;
       return [];
     }
@@ -254,7 +268,19 @@ export class PartsAssembler {
   #open(group: bigint, now: number): Frame {
     if (this.#frames.length === MAX_FRAMES) this.#abandon(this.#frames[0]!);
     const f: Frame = {
-      group, began: now, newest: now, parts: new Map(), next: 0, reached: 0, holes: [], starts: [], end: 0, requests: 0, seen: false, fetched: false, bytes: 0,
+      group,
+      began: now,
+      newest: now,
+      parts: new Map(),
+      next: 0,
+      reached: 0,
+      holes: [],
+      starts: [],
+      end: 0,
+      requests: 0,
+      seen: false,
+      fetched: false,
+      bytes: 0,
     };
     this.#frames.push(f);
     this.#begun = now;

@@ -61,7 +61,8 @@ export function readCameras(catalog: Catalog): Cameras {
   const byCamera = new Map<number, CameraTrack[]>();
   let hasPoses = false;
   for (const t of catalog.tracks) {
-    if ((t.packaging === PACKAGING) !== (t.fields["hcpf"] != null)) throw new CatalogError(`${t.path}.hcpf`, `missing or not allowed, packaging is “${t.packaging}”`);
+    if ((t.packaging === PACKAGING) !== (t.fields["hcpf"] != null))
+      throw new CatalogError(`${t.path}.hcpf`, `missing or not allowed, packaging is “${t.packaging}”`);
     // Ignore tracks of other namespaces.
     if (t.namespace !== "") continue;
     if (t.eventType === POSE_EVENT && t.name === POSE_TRACK) hasPoses = true;
@@ -71,7 +72,8 @@ export function readCameras(catalog: Catalog): Cameras {
     if (list) list.push(track);
     else byCamera.set(track.camera, [track]);
   }
-  if (byCamera.size > MAX_CAMERAS) throw new CatalogError("$.tracks", `${byCamera.size} cameras, more than ${MAX_CAMERAS}`);
+  if (byCamera.size > MAX_CAMERAS)
+    throw new CatalogError("$.tracks", `${byCamera.size} cameras, more than ${MAX_CAMERAS}`);
   const qualities = [...byCamera.values()].sort((a, b) => a[0]!.camera - b[0]!.camera);
   for (const list of qualities) list.sort((a, b) => b.bitrate - a.bitrate);
   return { qualities, hasPoses };
@@ -89,14 +91,29 @@ function readCamera(catalog: Catalog, t: Track): CameraTrack {
   const maxPoints = integer(p["maxPoints"] ?? 0, `${path}.maxPoints`, 1, MAX_POINTS);
   const deliveryTimeout = integer(p["deliveryTimeout"] ?? 0, `${path}.deliveryTimeout`, 0, 0x7fffffff);
   const delivery = p["delivery"] ?? "";
-  if (delivery !== "" && delivery !== "stream" && delivery !== "datagram") throw new CatalogError(`${path}.delivery`, "neither stream nor datagram");
+  if (delivery !== "" && delivery !== "stream" && delivery !== "datagram")
+    throw new CatalogError(`${path}.delivery`, "neither stream nor datagram");
   const onGrid = formOf(layout) === "pixels";
   if (onGrid && (t.width < 1 || t.height < 1 || t.width > MAX_GRID || t.height > MAX_GRID)) {
-    throw new CatalogError(`${path}.layout`, `layout ${layout} needs width and height in 1…${MAX_GRID}, not ${t.width}×${t.height}`);
+    throw new CatalogError(
+      `${path}.layout`,
+      `layout ${layout} needs width and height in 1…${MAX_GRID}, not ${t.width}×${t.height}`,
+    );
   }
   const about = {
-    track: t.name, camera, name: word("cameraName"), quality: word("quality"), layout, descriptions, maxPoints, deliveryTimeout, datagrams: delivery === "datagram",
-    framerate: t.framerate, bitrate: t.bitrate, duration: t.duration, timeline: t.timeline,
+    track: t.name,
+    camera,
+    name: word("cameraName"),
+    quality: word("quality"),
+    layout,
+    descriptions,
+    maxPoints,
+    deliveryTimeout,
+    datagrams: delivery === "datagram",
+    framerate: t.framerate,
+    bitrate: t.bitrate,
+    duration: t.duration,
+    timeline: t.timeline,
   };
   if (t.initRef === "") {
     if (onGrid) throw new CatalogError(`${path}.layout`, `layout ${layout} needs an initRef to the camera's geometry`);
@@ -104,7 +121,8 @@ function readCamera(catalog: Catalog, t: Track): CameraTrack {
   }
   const { path: at, value: init } = initData(catalog, t);
   const grid = intrinsics(init["grid"], `${at}.grid`);
-  if (onGrid && (t.width !== grid.width || t.height !== grid.height)) throw new CatalogError(`${at}.grid`, `${grid.width}×${grid.height} pixels, the track has ${t.width}×${t.height}`);
+  if (onGrid && (t.width !== grid.width || t.height !== grid.height))
+    throw new CatalogError(`${at}.grid`, `${grid.width}×${grid.height} pixels, the track has ${t.width}×${t.height}`);
   const pose = transform(init["pose"], `${at}.pose`);
   const depth = (field: string) => integer(init[field] ?? 0, `${at}.${field}`, 0, 65535);
   if (depth("depthMin") > depth("depthMax")) throw new CatalogError(`${at}.depthMin`, "beyond depthMax");
@@ -161,6 +179,9 @@ export function parsePoses(payload: Uint8Array): PoseEvent[] {
     const event = object(v, `poses[${i}]`);
     integer(event["T"] ?? 0, `poses[${i}].T`, -Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER);
     const data = object(event["data"], `poses[${i}].data`);
-    return { camera: integer(data["camera"] ?? 0, `poses[${i}].data.camera`, 0, 65535), pose: transform(data["pose"], `poses[${i}].data.pose`) };
+    return {
+      camera: integer(data["camera"] ?? 0, `poses[${i}].data.camera`, 0, 65535),
+      pose: transform(data["pose"], `poses[${i}].data.pose`),
+    };
   });
 }

@@ -100,7 +100,8 @@ export class Zstd {
     new Uint8Array(this.#wasm.memory.buffer, src, body.length).set(body);
     const got = this.#wasm.ZSTD_decompress(dst, length, src, body.length) | 0;
     if (got < 0 && got !== TOO_SMALL) bad(`damaged (error ${-got})`);
-    if (got !== length) throw new FrameError("raw length", `${length}, but the zstd frame yields ${got < 0 ? "more" : got}`);
+    if (got !== length)
+      throw new FrameError("raw length", `${length}, but the zstd frame yields ${got < 0 ? "more" : got}`);
     return new Uint8Array(this.#wasm.memory.buffer, dst, length);
   }
 }

@@ -195,7 +195,8 @@ export class CatalogReader {
 
 function readCatalog(doc: Json): Catalog {
   if (doc["deltaUpdate"] !== undefined) throw new CatalogError("$", "a delta update, not an independent catalog");
-  if (doc["version"] !== "draft-01" && doc["version"] !== "1") throw new CatalogError("$.version", "missing, or not supported");
+  if (doc["version"] !== "draft-01" && doc["version"] !== "1")
+    throw new CatalogError("$.version", "missing, or not supported");
   const inits = new Map<string, InitData>();
   for (const [i, v] of array(doc["initDataList"] ?? [], "$.initDataList", MAX_INITS).entries()) {
     const path = `$.initDataList[${i}]`;
@@ -218,7 +219,8 @@ function readTracks(list: unknown, path: string, inits: ReadonlyMap<string, Init
   const seen = new Set<string>();
   return array(list, path, MAX_TRACKS).map((v, i) => {
     const t = readTrack(object(v, `${path}[${i}]`), `${path}[${i}]`);
-    if (t.initRef !== "" && !inits.has(t.initRef)) throw new CatalogError(`${t.path}.initRef`, "no entry of initDataList has this id");
+    if (t.initRef !== "" && !inits.has(t.initRef))
+      throw new CatalogError(`${t.path}.initRef`, "no entry of initDataList has this id");
     const key = JSON.stringify([t.namespace, t.name]);
     if (seen.has(key)) throw new CatalogError(`${t.path}.name`, "taken by an earlier track");
     seen.add(key);
@@ -234,10 +236,35 @@ const texts: Check = (v, path) => array(v, path, MAX_TRACKS).forEach((t, i) => t
 
 /** Type checks for the MSF fields of a track that a player may use. */
 const checks: Readonly<Record<string, Check>> = {
-  namespace: text, name: text, packaging: text, eventType: text, isLive: flag, targetLatency: size, buffers: object, role: text,
-  label: text, renderGroup: wholeNumber, altGroup: wholeNumber, initRef: text, depends: texts, codec: text, mimeType: text, framerate: size,
-  timescale: size, bitrate: count, avgBitrate: count, maxGopDuration: size, width: count, height: count, samplerate: count,
-  channelConfig: text, lang: text, trackDuration: count, template: timeline, connectionUri: text, token: text,
+  namespace: text,
+  name: text,
+  packaging: text,
+  eventType: text,
+  isLive: flag,
+  targetLatency: size,
+  buffers: object,
+  role: text,
+  label: text,
+  renderGroup: wholeNumber,
+  altGroup: wholeNumber,
+  initRef: text,
+  depends: texts,
+  codec: text,
+  mimeType: text,
+  framerate: size,
+  timescale: size,
+  bitrate: count,
+  avgBitrate: count,
+  maxGopDuration: size,
+  width: count,
+  height: count,
+  samplerate: count,
+  channelConfig: text,
+  lang: text,
+  trackDuration: count,
+  template: timeline,
+  connectionUri: text,
+  token: text,
 };
 
 /** Checks the types of a track's fields. */
@@ -250,10 +277,23 @@ function readTrack(o: Json, path: string): Track {
   const word = (field: string): string => (o[field] as string | undefined) ?? "";
   const figure = (field: string): number => (o[field] as number | undefined) ?? 0;
   const t: Track = {
-    path, name: word("name"), namespace: word("namespace"), packaging: word("packaging"), eventType: word("eventType"), role: word("role"),
-    isLive: o["isLive"] === true, initRef: word("initRef"), codec: word("codec"), width: figure("width"), height: figure("height"),
-    framerate: figure("framerate"), bitrate: figure("bitrate"), samplerate: figure("samplerate"), channelConfig: word("channelConfig"),
-    duration: o["isLive"] === true ? 0 : figure("trackDuration"), timeline: o["template"] == null ? undefined : timeline(o["template"], `${path}.template`),
+    path,
+    name: word("name"),
+    namespace: word("namespace"),
+    packaging: word("packaging"),
+    eventType: word("eventType"),
+    role: word("role"),
+    isLive: o["isLive"] === true,
+    initRef: word("initRef"),
+    codec: word("codec"),
+    width: figure("width"),
+    height: figure("height"),
+    framerate: figure("framerate"),
+    bitrate: figure("bitrate"),
+    samplerate: figure("samplerate"),
+    channelConfig: word("channelConfig"),
+    duration: o["isLive"] === true ? 0 : figure("trackDuration"),
+    timeline: o["template"] == null ? undefined : timeline(o["template"], `${path}.template`),
     fields: o,
   };
   const bad = (field: string, detail: string): never => {
@@ -261,10 +301,12 @@ function readTrack(o: Json, path: string): Track {
   };
   const encoder = new TextEncoder();
   if (t.name === "") bad("name", "missing");
-  if (encoder.encode(t.namespace).length + encoder.encode(t.name).length > MAX_NAME) bad("name", `with its namespace more than ${MAX_NAME} bytes`);
+  if (encoder.encode(t.namespace).length + encoder.encode(t.name).length > MAX_NAME)
+    bad("name", `with its namespace more than ${MAX_NAME} bytes`);
   if (t.packaging === "") bad("packaging", "missing");
-  if ((t.packaging === EVENTS) !== (t.eventType !== "")) bad("eventType", `missing or not allowed, packaging is “${t.packaging}”`);
-  if (figure("targetLatency") !== 0 && o["buffers"] != null) bad("buffers", "not allowed beside targetLatency");
+  if ((t.packaging === EVENTS) !== (t.eventType !== ""))
+    bad("eventType", `missing or not allowed, packaging is “${t.packaging}”`);
+  if (figure("targetLatency") !== 0 && o["buffers"] != null) bad("buffers", "not allowed together with targetLatency");
   if (t.isLive && figure("trackDuration") !== 0) bad("trackDuration", "not allowed on a live track");
   if (t.name.startsWith("tiles/") && t.role === "video") bad("role", "players would take a tile for a rendition");
   return t;

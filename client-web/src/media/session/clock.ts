@@ -58,7 +58,8 @@ export class ClockEstimator {
       this.#samples.push(n);
     }
     this.#suspects = [];
-    while (this.#samples.length > 1 && (at - this.#samples[0]!.at > WINDOW || this.#samples.length > MAX_SAMPLES)) this.#samples.shift();
+    while (this.#samples.length > 1 && (at - this.#samples[0]!.at > WINDOW || this.#samples.length > MAX_SAMPLES))
+      this.#samples.shift();
     let best = -Infinity;
     for (const s of this.#samples) {
       const score = s.offset - n.offset - MAX_DRIFT * (at - s.at);

@@ -42,7 +42,14 @@ export interface RecordingSource {
    * Fetches groups first to last of a track; rejects with `invalidRange` if the recording ends
    * before `first`.
    */
-  fetch(track: string, first: bigint, last: bigint, sink: TrackSink, priority: number, signal: AbortSignal): Promise<void>;
+  fetch(
+    track: string,
+    first: bigint,
+    last: bigint,
+    sink: TrackSink,
+    priority: number,
+    signal: AbortSignal,
+  ): Promise<void>;
 }
 
 /** One kind of media in the network worker. */

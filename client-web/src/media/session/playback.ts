@@ -21,7 +21,11 @@ export type Objects = Uint8Array<ArrayBuffer>[];
 export interface PlaybackPorts {
   /** Fetches groups first to last of a track; resolves when all have arrived. */
   fetch(
-    track: string, first: bigint, last: bigint, object: (group: bigint, payload: Uint8Array<ArrayBuffer>) => void, signal: AbortSignal,
+    track: string,
+    first: bigint,
+    last: bigint,
+    object: (group: bigint, payload: Uint8Array<ArrayBuffer>) => void,
+    signal: AbortSignal,
   ): Promise<void>;
   show(track: string, frame: Objects): void;
   /** A frame arrived after a later one was due. */

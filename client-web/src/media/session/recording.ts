@@ -75,7 +75,11 @@ export class Recording {
   /** Duration, ms; 0 without a recording that any medium can play. */
   get #duration(): number {
     const catalog = this.#catalog;
-    if (!catalog || this.media.every((m) => m.recordedTracks(catalog).size === 0 && !m.part?.(catalog, this.#source(0)))) return 0;
+    if (
+      !catalog ||
+      this.media.every((m) => m.recordedTracks(catalog).size === 0 && !m.part?.(catalog, this.#source(0)))
+    )
+      return 0;
     return Math.max(0, ...catalog.tracks.map((t) => (t.timeline ? t.duration : 0)));
   }
 
@@ -84,7 +88,8 @@ export class Recording {
     if (!this.#playback || !this.#catalog) return;
     const before = new Set(this.#recordedTracks.keys());
     this.#rewind();
-    if ([...this.#recordedTracks.keys()].some((name) => !before.has(name))) this.#playback.seek(this.#playback.position);
+    if ([...this.#recordedTracks.keys()].some((name) => !before.has(name)))
+      this.#playback.seek(this.#playback.position);
   }
 
   #rewind(): void {
@@ -154,11 +159,18 @@ export class Recording {
   }
 
   #source(duration: number): RecordingSource {
-    return { duration, fetch: (name, first, last, sink, priority, signal) => this.#request(name, first, last, sink, priority, signal) };
+    return {
+      duration,
+      fetch: (name, first, last, sink, priority, signal) => this.#request(name, first, last, sink, priority, signal),
+    };
   }
 
   async #fetch(
-    name: string, first: bigint, last: bigint, object: (group: bigint, payload: Uint8Array<ArrayBuffer>) => void, signal: AbortSignal,
+    name: string,
+    first: bigint,
+    last: bigint,
+    object: (group: bigint, payload: Uint8Array<ArrayBuffer>) => void,
+    signal: AbortSignal,
   ): Promise<void> {
     const track = this.#recordedTracks.get(name);
     if (!track) throw new Error("not played");
@@ -172,13 +184,25 @@ export class Recording {
     await this.#request(name, first, last, sink, PRIORITY, signal);
   }
 
-  async #request(name: string, first: bigint, last: bigint, sink: TrackSink, priority: number, signal: AbortSignal): Promise<void> {
+  async #request(
+    name: string,
+    first: bigint,
+    last: bigint,
+    sink: TrackSink,
+    priority: number,
+    signal: AbortSignal,
+  ): Promise<void> {
     const { session } = this.host;
     if (!session || session.over) throw new Error("not connected");
     try {
-      await session.fetch(this.#track(name), first, last, sink, { priority, signal: AbortSignal.any([signal, AbortSignal.timeout(FETCH_TIMEOUT)]) });
+      await session.fetch(this.#track(name), first, last, sink, {
+        priority,
+        signal: AbortSignal.any([signal, AbortSignal.timeout(FETCH_TIMEOUT)]),
+      });
     } catch (e) {
-      throw Object.assign(new Error(String(e)), { invalidRange: e instanceof RequestError && e.code === RequestCode.INVALID_RANGE });
+      throw Object.assign(new Error(String(e)), {
+        invalidRange: e instanceof RequestError && e.code === RequestCode.INVALID_RANGE,
+      });
     }
   }
 
@@ -196,7 +220,12 @@ export class Recording {
   report(): void {
     const p = this.#playback;
     this.tell({
-      type: "playback", duration: this.#duration, position: this.#position(), playing: p?.playing ?? true, live: !p, waiting: p?.waiting ?? false,
+      type: "playback",
+      duration: this.#duration,
+      position: this.#position(),
+      playing: p?.playing ?? true,
+      live: !p,
+      waiting: p?.waiting ?? false,
     });
   }
 }

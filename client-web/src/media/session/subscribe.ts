@@ -6,14 +6,18 @@ export const DOCUMENT_PRIORITY = 16;
 
 /** Follows a catalog: reports each new version, and errors in unreadable ones. */
 export async function subscribeCatalog(
-  session: Session, track: TrackName, o: { readonly rendezvousTimeout?: number }, use: (catalog: Catalog | Error) => void,
+  session: Session,
+  track: TrackName,
+  o: { readonly rendezvousTimeout?: number },
+  use: (catalog: Catalog | Error) => void,
 ): Promise<Subscription> {
   const reader = new CatalogReader();
   let sub: Subscription | undefined;
   const read = async (object: ReceivedObject): Promise<void> => {
     if (object.status !== "normal") return;
     try {
-      const compression = object.properties.other?.get(COMPRESSION_PROPERTY) ?? sub?.properties.other?.get(COMPRESSION_PROPERTY) ?? 0;
+      const compression =
+        object.properties.other?.get(COMPRESSION_PROPERTY) ?? sub?.properties.other?.get(COMPRESSION_PROPERTY) ?? 0;
       const catalog = reader.add(object.group, object.id, await decompress(object.payload, Number(compression)));
       if (catalog) use(catalog);
     } catch (e) {

@@ -189,17 +189,22 @@ export class Viewer implements Host {
     while (this.#current(s)) {
       let sub: Subscription | undefined;
       const timer = setTimeout(() => {
-        if (this.#current(s) && !this.#hadCatalog) this.#enter("waiting", "");
+        // A catalog that was refused keeps its error message.
+        if (this.#current(s) && !this.#hadCatalog && this.#phase !== "refused") this.#enter("waiting", "");
       }, CATALOG_WAIT);
       try {
-        sub = await subscribeCatalog(s, this.track("catalog"), { rendezvousTimeout: RENDEZVOUS }, (c) => this.#takeCatalog(s, c));
+        sub = await subscribeCatalog(s, this.track("catalog"), { rendezvousTimeout: RENDEZVOUS }, (c) =>
+          this.#takeCatalog(s, c),
+        );
       } catch (e) {
         clearTimeout(timer);
         if (!this.#current(s)) return;
-        const absent = e instanceof RequestError && (e.code === RequestCode.DOES_NOT_EXIST || e.code === RequestCode.TIMEOUT);
+        const absent =
+          e instanceof RequestError && (e.code === RequestCode.DOES_NOT_EXIST || e.code === RequestCode.TIMEOUT);
         if (absent) this.#enter(this.#hadCatalog ? "ended" : "waiting", "");
         else this.#enter("refused", reason(e));
-        if (e instanceof RequestError && e.code === RequestCode.UNAUTHORIZED) return; // final: the session would end if this changed
+        // Final: authorization cannot change within a session.
+        if (e instanceof RequestError && e.code === RequestCode.UNAUTHORIZED) return;
         await new Promise((resolve) => setTimeout(resolve, 1000));
         continue;
       }
@@ -213,7 +218,8 @@ export class Viewer implements Host {
       clearTimeout(timer);
       if (!this.#current(s)) return;
       this.#forget();
-      const ended = why instanceof DoneError && (why.code === DoneCode.TRACK_ENDED || why.code === DoneCode.SUBSCRIPTION_ENDED);
+      const ended =
+        why instanceof DoneError && (why.code === DoneCode.TRACK_ENDED || why.code === DoneCode.SUBSCRIPTION_ENDED);
       this.#enter("ended", ended ? "" : why.message);
       await new Promise((resolve) => setTimeout(resolve, 500));
     }
@@ -248,7 +254,9 @@ export class Viewer implements Host {
   async #report(): Promise<void> {
     const s = this.session;
     if (s && !s.over) {
-      const stats = await (s.transport as { getStats?: () => Promise<{ minRtt?: number; smoothedRtt?: number }> }).getStats?.().catch(() => undefined);
+      const stats = await (s.transport as { getStats?: () => Promise<{ minRtt?: number; smoothedRtt?: number }> })
+        .getStats?.()
+        .catch(() => undefined);
       const request = Number.isFinite(s.requestTime) ? s.requestTime : 0;
       this.#clock.minRtt = Math.min(stats?.minRtt || Infinity, request || Infinity);
       if (!Number.isFinite(this.#clock.minRtt)) this.#clock.minRtt = 0;
@@ -261,8 +269,13 @@ export class Viewer implements Host {
     if (this.#recording.offered) this.#recording.report();
     const c = s?.counters;
     this.send({
-      type: "traffic", bytes: this.#bytes, rtt: this.rtt, reconnects: this.#reconnects, cut: this.#lost.cut + (c?.streamsCut ?? 0),
-      refused: this.#lost.refused + (c?.streamsRefused ?? 0), malformed: this.#lost.malformed + (c?.malformed ?? 0),
+      type: "traffic",
+      bytes: this.#bytes,
+      rtt: this.rtt,
+      reconnects: this.#reconnects,
+      cut: this.#lost.cut + (c?.streamsCut ?? 0),
+      refused: this.#lost.refused + (c?.streamsRefused ?? 0),
+      malformed: this.#lost.malformed + (c?.malformed ?? 0),
     });
     if (this.#clock.known) this.send({ type: "clock", offset: this.#clock.offset, error: this.#clock.error(now) });
   }
@@ -277,11 +290,18 @@ export class Viewer implements Host {
 }
 
 /** Session codes that mean missing authorization. */
-const UNAUTHORIZED: ReadonlySet<number> = new Set([SessionCode.UNAUTHORIZED, SessionCode.MALFORMED_AUTH_TOKEN, SessionCode.EXPIRED_AUTH_TOKEN]);
+const UNAUTHORIZED: ReadonlySet<number> = new Set([
+  SessionCode.UNAUTHORIZED,
+  SessionCode.MALFORMED_AUTH_TOKEN,
+  SessionCode.EXPIRED_AUTH_TOKEN,
+]);
 
 /** Error text for the page. */
 function reason(e: unknown): string {
-  const unauthorized = e instanceof SessionError ? UNAUTHORIZED.has(e.code) : e instanceof RequestError && e.code === RequestCode.UNAUTHORIZED;
+  const unauthorized =
+    e instanceof SessionError
+      ? UNAUTHORIZED.has(e.code)
+      : e instanceof RequestError && e.code === RequestCode.UNAUTHORIZED;
   if (unauthorized) return `${(e as Error).message}. Ask for a link with a token that is valid for this session.`;
   return e instanceof Error ? e.message : String(e);
 }

@@ -103,6 +103,8 @@ export class Train {
   /** Rate at which the GoP's first frames arrived, bytes per second; 0 if too few did. */
   rate(group: bigint): number {
     const bytes = this.#to - this.#from;
-    return group !== this.#group || bytes < MIN_TRAIN ? 0 : (1000 * bytes) / Math.max(this.#last - this.#first, MIN_TRAIN_TIME);
+    return group !== this.#group || bytes < MIN_TRAIN
+      ? 0
+      : (1000 * bytes) / Math.max(this.#last - this.#first, MIN_TRAIN_TIME);
   }
 }

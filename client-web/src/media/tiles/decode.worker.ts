@@ -50,11 +50,14 @@ class Tile {
       if (c.timestamp / 1000 - now > AHEAD) return;
       this.#waiting.shift();
       const begins = c.id === 0;
-      if (!begins && (c.group !== this.#group || c.quality !== this.#quality || c.id !== this.#next)) continue; // its predecessor is missing
+      // Its predecessor is missing.
+      if (!begins && (c.group !== this.#group || c.quality !== this.#quality || c.id !== this.#next)) continue;
       try {
         if (begins) this.#begin(c);
         this.#next = c.id + 1;
-        this.#decoder!.decode(new EncodedVideoChunk({ type: begins ? "key" : "delta", timestamp: c.timestamp, data: c.data }));
+        this.#decoder!.decode(
+          new EncodedVideoChunk({ type: begins ? "key" : "delta", timestamp: c.timestamp, data: c.data }),
+        );
       } catch (e) {
         this.#fail(e);
       }
@@ -81,7 +84,11 @@ class Tile {
     }
     if (key !== this.#configured) {
       this.#decoder.configure({
-        codec: coding.codec, codedWidth: coding.width, codedHeight: coding.height, optimizeForLatency: true, ...(description && { description }),
+        codec: coding.codec,
+        codedWidth: coding.width,
+        codedHeight: coding.height,
+        optimizeForLatency: true,
+        ...(description && { description }),
         ...(sphere?.color?.matrix && { colorSpace: sphere.color }),
       });
       this.#configured = key;
@@ -115,7 +122,8 @@ class Sound {
 
   decode(timestamp: number, data: Uint8Array<ArrayBuffer>): void {
     try {
-      if (this.#decoder.state === "configured") this.#decoder.decode(new EncodedAudioChunk({ type: "key", timestamp, data }));
+      if (this.#decoder.state === "configured")
+        this.#decoder.decode(new EncodedAudioChunk({ type: "key", timestamp, data }));
     } catch (e) {
       this.#fail(e);
     }

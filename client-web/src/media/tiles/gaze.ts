@@ -32,14 +32,62 @@ const blends = [
  */
 const spreads = [
   [
-    [[0, 0, 0], [0.036, 0.013, 0], [0.093, 0.028, 0], [0.218, 0.06, 0], [0.336, 0.092, 0], [0.436, 0.122, 0], [0.584, 0.183, 0]],
-    [[0, 0, 0], [0.078, 0.027, 0], [0.174, 0.054, 0], [0.355, 0.104, 0], [0.509, 0.15, 0], [0.637, 0.194, 0], [0.809, 0.275, 0]],
-    [[0, 0, 0], [0.122, 0.038, 0], [0.242, 0.07, 0], [0.464, 0.128, 0], [0.661, 0.186, 0], [0.814, 0.245, 0], [1.007, 0.353, 0]],
+    [
+      [0, 0, 0],
+      [0.036, 0.013, 0],
+      [0.093, 0.028, 0],
+      [0.218, 0.06, 0],
+      [0.336, 0.092, 0],
+      [0.436, 0.122, 0],
+      [0.584, 0.183, 0],
+    ],
+    [
+      [0, 0, 0],
+      [0.078, 0.027, 0],
+      [0.174, 0.054, 0],
+      [0.355, 0.104, 0],
+      [0.509, 0.15, 0],
+      [0.637, 0.194, 0],
+      [0.809, 0.275, 0],
+    ],
+    [
+      [0, 0, 0],
+      [0.122, 0.038, 0],
+      [0.242, 0.07, 0],
+      [0.464, 0.128, 0],
+      [0.661, 0.186, 0],
+      [0.814, 0.245, 0],
+      [1.007, 0.353, 0],
+    ],
   ],
   [
-    [[0, 0, 0], [0.038, 0.013, 0], [0.097, 0.029, 0], [0.225, 0.061, 0.1], [0.343, 0.093, 0.1], [0.438, 0.124, 0.2], [0.581, 0.182, 0.2]],
-    [[0, 0, 0], [0.078, 0.027, 0], [0.173, 0.055, 0], [0.351, 0.103, 0], [0.499, 0.149, 0.2], [0.62, 0.192, 0.3], [0.789, 0.267, 0.4]],
-    [[0, 0, 0], [0.122, 0.038, 0], [0.241, 0.071, 0], [0.46, 0.128, 0.1], [0.649, 0.186, 0.2], [0.794, 0.242, 0.3], [0.978, 0.343, 0.4]],
+    [
+      [0, 0, 0],
+      [0.038, 0.013, 0],
+      [0.097, 0.029, 0],
+      [0.225, 0.061, 0.1],
+      [0.343, 0.093, 0.1],
+      [0.438, 0.124, 0.2],
+      [0.581, 0.182, 0.2],
+    ],
+    [
+      [0, 0, 0],
+      [0.078, 0.027, 0],
+      [0.173, 0.055, 0],
+      [0.351, 0.103, 0],
+      [0.499, 0.149, 0.2],
+      [0.62, 0.192, 0.3],
+      [0.789, 0.267, 0.4],
+    ],
+    [
+      [0, 0, 0],
+      [0.122, 0.038, 0],
+      [0.241, 0.071, 0],
+      [0.46, 0.128, 0.1],
+      [0.649, 0.186, 0.2],
+      [0.794, 0.242, 0.3],
+      [0.978, 0.343, 0.4],
+    ],
   ],
 ] as const;
 /** Radii, in standard deviations, that divide the errors into equally frequent rings. */
@@ -149,7 +197,14 @@ export class Gaze {
   predict(ahead: number): Vec {
     const [right, up] = this.#offset(ahead);
     const { last } = this;
-    const [ownX, ownY, crowdX, crowdY, aloneX, aloneY] = at(blends, ahead) as [number, number, number, number, number, number];
+    const [ownX, ownY, crowdX, crowdY, aloneX, aloneY] = at(blends, ahead) as [
+      number,
+      number,
+      number,
+      number,
+      number,
+      number,
+    ];
     const c = this.crowd?.mean(last, last.t + ahead);
     if (!c) return moved(last.gaze, aloneX * right, aloneY * up);
     const [x, y] = offset(last.gaze, c);
@@ -162,7 +217,11 @@ export class Gaze {
     const [right, up] = this.velocity();
     const speed = Math.sqrt(right * right + up * up);
     const found = speeds.findIndex((s) => speed <= s);
-    const [ex, ey, share] = at(spreads[this.crowd ? 1 : 0]![found < 0 ? speeds.length : found]!, ahead) as [number, number, number];
+    const [ex, ey, share] = at(spreads[this.crowd ? 1 : 0]![found < 0 ? speeds.length : found]!, ahead) as [
+      number,
+      number,
+      number,
+    ];
     const gazes: PossibleGaze[] = [];
     if (this.crowd) {
       gazes.push(...this.crowd.gazes(this.last, this.last.t + ahead, p * share));

@@ -142,7 +142,12 @@ export class Tiles implements Medium {
       if (this.#port) this.#post({ type: "sphere", sphere, same });
       if (!same) this.send({ type: "sphere", sphere });
       if (sphere && sphere.columns > 0 && !this.#planner) {
-        const view = new View(new Grid(sphere.columns, sphere.rows, sphere.width, sphere.height), this.#view.width, this.#view.height, SAMPLES);
+        const view = new View(
+          new Grid(sphere.columns, sphere.rows, sphere.width, sphere.height),
+          this.#view.width,
+          this.#view.height,
+          SAMPLES,
+        );
         this.#planner = new Planner(view, sphere.qualities, 0.1);
         this.#planner.capacity.guess(this.#limited(FIRST_RATE));
       }
@@ -206,7 +211,13 @@ export class Tiles implements Medium {
 
   part(recording: Catalog, source: RecordingSource): Part | undefined {
     const sphere = readSphere(recording);
-    if (!sphere?.timeline || !this.#sphere || sphere.columns !== this.#sphere.columns || sphere.rows !== this.#sphere.rows) return undefined;
+    if (
+      !sphere?.timeline ||
+      !this.#sphere ||
+      sphere.columns !== this.#sphere.columns ||
+      sphere.rows !== this.#sphere.rows
+    )
+      return undefined;
     const playback = new VideoPlayback(sphere, sphere.timeline, source, {
       choose: (start, rates) => {
         this.#playback = playback;
@@ -248,7 +259,10 @@ export class Tiles implements Medium {
     const missing = this.#missing(planner, sphere, (t) => fetched.has(t));
     if (missing.length === 0) return [];
     const plan = planner.plan([gopOf(sphere, rates, start)], sphere.gop / 1000, 0);
-    return missing.map((tile) => ({ tile, quality: plan.find((r) => r.tile === tile)?.quality ?? sphere.tiles[tile]![0]!.quality }));
+    return missing.map((tile) => ({
+      tile,
+      quality: plan.find((r) => r.tile === tile)?.quality ?? sphere.tiles[tile]![0]!.quality,
+    }));
   }
 
   /** Tiles in view for which `has` returns false. */
@@ -265,8 +279,16 @@ export class Tiles implements Medium {
 
   tick(): void {
     if (!this.#sphere) return;
-    const asked = Array.from({ length: this.#sphere.columns * this.#sphere.rows }, (_, t) => this.#following.get(t)?.track.quality ?? -1);
-    this.send({ type: "tiles", asked, ...this.#counts, capacity: this.#planner?.capacity.percentile(BUDGET_PERCENTILE) ?? 0 });
+    const asked = Array.from(
+      { length: this.#sphere.columns * this.#sphere.rows },
+      (_, t) => this.#following.get(t)?.track.quality ?? -1,
+    );
+    this.send({
+      type: "tiles",
+      asked,
+      ...this.#counts,
+      capacity: this.#planner?.capacity.percentile(BUDGET_PERCENTILE) ?? 0,
+    });
   }
 
   async #followVideo(s: Session, sphere: Sphere): Promise<void> {
@@ -278,7 +300,11 @@ export class Tiles implements Medium {
     while (!s.over && this.#run === run) {
       try {
         const sub = await s.subscribe(this.host.track(sphere.video.track), sink, {
-          join: true, priority: VIDEO_PRIORITY, filter: "largestObject", rendezvousTimeout: RENDEZVOUS, subgroupDeliveryTimeout: Math.ceil(sphere.latency + sphere.gop),
+          join: true,
+          priority: VIDEO_PRIORITY,
+          filter: "largestObject",
+          rendezvousTimeout: RENDEZVOUS,
+          subgroupDeliveryTimeout: Math.ceil(sphere.latency + sphere.gop),
         });
         if (this.#run !== run) return sub.cancel();
         this.#video = sub;
@@ -303,7 +329,11 @@ export class Tiles implements Medium {
     while (sphere.sound && this.#audible && !this.#sound && !s.over && this.#run === run) {
       try {
         const sub = await s.subscribe(this.host.track(sphere.sound.track), sink, {
-          join: true, priority: SOUND_PRIORITY, filter: "largestObject", rendezvousTimeout: RENDEZVOUS, subgroupDeliveryTimeout: Math.ceil(sphere.latency + sphere.gop),
+          join: true,
+          priority: SOUND_PRIORITY,
+          filter: "largestObject",
+          rendezvousTimeout: RENDEZVOUS,
+          subgroupDeliveryTimeout: Math.ceil(sphere.latency + sphere.gop),
         });
         if (this.#run !== run || !this.#audible || this.#sound) return sub.cancel();
         this.#sound = sub;
@@ -329,7 +359,11 @@ export class Tiles implements Medium {
       },
     };
     try {
-      await s.subscribe(this.host.track(name), sink, { join: true, priority: DOCUMENT_PRIORITY, filter: "largestObject" });
+      await s.subscribe(this.host.track(name), sink, {
+        join: true,
+        priority: DOCUMENT_PRIORITY,
+        filter: "largestObject",
+      });
     } catch {
       // See above.
     }
@@ -339,7 +373,12 @@ export class Tiles implements Medium {
    * Receives a track's frames. Drops duplicates of a tile that is both fetched and subscribed to.
    * joined: the group in progress.
    */
-  #sink(tile: number, quality: number, joined = -1n, taken?: (o: ReceivedObject, timestamp: number) => void): TrackSink {
+  #sink(
+    tile: number,
+    quality: number,
+    joined = -1n,
+    taken?: (o: ReceivedObject, timestamp: number) => void,
+  ): TrackSink {
     let newest = -1n;
     let next = 0n;
     return {
@@ -421,7 +460,10 @@ export class Tiles implements Medium {
     this.#leaving = [];
     clearTimeout(this.#deciding);
     const at = start + sphere.gop + (this.host.loops ? this.#quickest : -this.host.offset);
-    this.#deciding = setTimeout(() => this.#decide(group + 1n), Math.max(0, at - AHEAD - 1.5 * this.host.rtt - localTime()));
+    this.#deciding = setTimeout(
+      () => this.#decide(group + 1n),
+      Math.max(0, at - AHEAD - 1.5 * this.host.rtt - localTime()),
+    );
   }
 
   /** Measures the network with a GoP. */
@@ -446,7 +488,12 @@ export class Tiles implements Medium {
     if (!planner || !sphere || !this.#newest || !this.host.live) return;
     this.#updateView(planner);
     const plan = planner.plan([gopOf(sphere, this.#rates, this.#newest.start + sphere.gop)], sphere.gop / 1000, 0);
-    const wanted = new Map(plan.map((r, rank) => [r.tile, { quality: r.quality, priority: Math.min(LAST_PRIORITY, TILE_PRIORITY + 3 * rank) }]));
+    const wanted = new Map(
+      plan.map((r, rank) => [
+        r.tile,
+        { quality: r.quality, priority: Math.min(LAST_PRIORITY, TILE_PRIORITY + 3 * rank) },
+      ]),
+    );
     for (const [tile, f] of [...this.#following]) {
       const w = wanted.get(tile);
       if (w && w.quality === f.track.quality && !f.ended) {
@@ -500,7 +547,9 @@ export class Tiles implements Medium {
     this.#counts.messages++;
     session
       .subscribe(this.host.track(track.track), this.#sink(tile, track.quality, atOnce ? from : undefined), {
-        priority, subgroupDeliveryTimeout: Math.ceil(sphere.latency), ...(atOnce ? { filter: "largestObject", join: true } : { start: from }),
+        priority,
+        subgroupDeliveryTimeout: Math.ceil(sphere.latency),
+        ...(atOnce ? { filter: "largestObject", join: true } : { start: from }),
       })
       .then(
         (sub) => {
@@ -540,7 +589,14 @@ function gopOf(s: Sphere, rates: Rates | undefined, start: number, have?: readon
   const listed = (tile: number, quality: number) => s.tiles[tile]!.some((t) => t.quality === quality);
   // Offer only tiles that the catalog lists, even if the rates include others.
   const bytes = r.bytes.map((b, i) => (listed(Math.floor(i / s.qualities), i % s.qualities) ? b : 0));
-  return { start: start / 1000, duration: s.gop / 1000, miss: r.missing, bytes, distortion: r.distortion, ...(have && { have }) };
+  return {
+    start: start / 1000,
+    duration: s.gop / 1000,
+    miss: r.missing,
+    bytes,
+    distortion: r.distortion,
+    ...(have && { have }),
+  };
 }
 
 /** Substitute until rates arrive: the tracks' bit rates, and typical distortions. */

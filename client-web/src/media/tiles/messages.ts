@@ -58,7 +58,12 @@ export type ToVideo =
   | Due
   | Drop
   /** An audio packet; timestamp in UNIX µs. */
-  | { readonly type: "packet"; readonly run: number; readonly timestamp: number; readonly data: Uint8Array<ArrayBuffer> }
+  | {
+      readonly type: "packet";
+      readonly run: number;
+      readonly timestamp: number;
+      readonly data: Uint8Array<ArrayBuffer>;
+    }
   | {
       readonly type: "chunk";
       readonly run: number;
@@ -75,7 +80,14 @@ export type ToVideo =
 
 /** From the video decode worker to the page. */
 export type FromVideo =
-  | { readonly type: "picture"; readonly run: number; readonly tile: number; readonly quality: number; readonly timestamp: number; readonly frame: VideoFrame }
+  | {
+      readonly type: "picture";
+      readonly run: number;
+      readonly tile: number;
+      readonly quality: number;
+      readonly timestamp: number;
+      readonly frame: VideoFrame;
+    }
   | Samples
   | { readonly type: "bad"; readonly tile: number; readonly message: string };
 

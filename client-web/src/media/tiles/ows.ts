@@ -64,7 +64,8 @@ interface Choice {
   bound: number;
 }
 
-const offered = (p: Problem, i: number): boolean => p.bytes[i]! > 0 && p.bytes[i]! <= Number.MAX_VALUE && Math.abs(p.distortion[i]!) <= Number.MAX_VALUE;
+const offered = (p: Problem, i: number): boolean =>
+  p.bytes[i]! > 0 && p.bytes[i]! <= Number.MAX_VALUE && Math.abs(p.distortion[i]!) <= Number.MAX_VALUE;
 
 /** Computes a plan. refine: maximum number of search states; 0 = greedy only. */
 export function ows(p: Problem, refine = DEFAULT_REFINE): Plan {
@@ -127,7 +128,10 @@ function hull(p: Problem, t: number): Corner[] {
 
 /** Indexes sorted by value, descending, in single precision; ties by index. */
 function descending(keys: { readonly value: number; readonly index: number }[]): number[] {
-  return keys.map(({ value, index }) => ({ value: Math.fround(value), index })).sort((a, b) => b.value - a.value || a.index - b.index).map(({ index }) => index);
+  return keys
+    .map(({ value, index }) => ({ value: Math.fround(value), index }))
+    .sort((a, b) => b.value - a.value || a.index - b.index)
+    .map(({ index }) => index);
 }
 
 /** Applies the hulls' steps in order of descending slope as long as they fit. */
@@ -168,14 +172,20 @@ function greedy(p: Problem, hulls: readonly Corner[][]): { choice: Choice; slope
 function search(p: Problem, choice: Choice, slope: number, refine: number): void {
   const slack = choice.loss - choice.bound;
   const before = [...choice.quality];
-  const open: { readonly tile: number; readonly options: { bytes: number; excess: number; quality: number }[]; readonly least: number }[] = [];
-  let fixed = 0, least = 0;
+  const open: {
+    readonly tile: number;
+    readonly options: { bytes: number; excess: number; quality: number }[];
+    readonly least: number;
+  }[] = [];
+  let fixed = 0,
+    least = 0;
   for (let t = 0; t < p.seen.length; t++) {
     const seen = p.seen[t]!;
     const all = [{ bytes: 0, excess: seen * p.miss[t]!, quality: -1 }];
     for (let q = 0; q < p.qualities; q++) {
       const i = t * p.qualities + q;
-      if (offered(p, i)) all.push({ bytes: p.bytes[i]!, excess: seen * p.distortion[i]! + slope * p.bytes[i]!, quality: q });
+      if (offered(p, i))
+        all.push({ bytes: p.bytes[i]!, excess: seen * p.distortion[i]! + slope * p.bytes[i]!, quality: q });
     }
     const base = Math.min(...all.map((o) => o.excess));
     const options = all.map((o) => ({ ...o, excess: o.excess - base })).filter((o) => o.excess < slack);
@@ -201,7 +211,8 @@ function search(p: Problem, choice: Choice, slope: number, refine: number): void
       for (const o of options) {
         const bytes = s.bytes + o.bytes;
         const excess = s.excess + o.excess;
-        if (bytes + least <= p.budget && excess < slack) next.push({ bytes, excess, loss: excess - slope * bytes, previous: i, quality: o.quality });
+        if (bytes + least <= p.budget && excess < slack)
+          next.push({ bytes, excess, loss: excess - slope * bytes, previous: i, quality: o.quality });
       }
     }
     // Keep the Pareto front in bytes and loss.

@@ -70,14 +70,23 @@ export class Planner {
     const problem = { qualities: this.qualities, seen, miss, bytes, distortion, capacity };
     const requests: Request[] = [];
     const ask = (plan: Plan): void => {
-      for (const i of plan.order) requests.push({ gop: Math.floor(i / tiles), tile: i % tiles, quality: plan.quality[i]! });
+      for (const i of plan.order)
+        requests.push({ gop: Math.floor(i / tiles), tile: i % tiles, quality: plan.quality[i]! });
     };
-    const plan = ows({ ...problem, budget: this.capacity.percentile(BUDGET_PERCENTILE) * seconds - pending }, this.refine);
+    const plan = ows(
+      { ...problem, budget: this.capacity.percentile(BUDGET_PERCENTILE) * seconds - pending },
+      this.refine,
+    );
     this.chosen = plan;
     ask(plan);
     // Additional tiles follow. If the network cannot carry them, only they are late.
     for (const i of plan.order) bytes.fill(0, i * this.qualities, (i + 1) * this.qualities);
-    ask(ows({ ...problem, budget: this.capacity.percentile(SPARE_PERCENTILE) * seconds - pending - plan.bytes }, this.refine));
+    ask(
+      ows(
+        { ...problem, budget: this.capacity.percentile(SPARE_PERCENTILE) * seconds - pending - plan.bytes },
+        this.refine,
+      ),
+    );
     return requests;
   }
 

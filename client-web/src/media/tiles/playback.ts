@@ -158,7 +158,9 @@ export class VideoPlayback implements Part {
       const gop: Gop = { group, at: Number(group), rates: rates.get(group), fetched: new Set() };
       this.#gops = [...this.#gops.slice(-3), gop];
       const chosen = this.ports.choose(this.#stamp(gop), gop.rates);
-      await Promise.all(chosen.map((c, rank) => this.#fetchTile(gop, c, Math.min(LAST_PRIORITY, TILE_PRIORITY + 3 * rank), ahead)));
+      await Promise.all(
+        chosen.map((c, rank) => this.#fetchTile(gop, c, Math.min(LAST_PRIORITY, TILE_PRIORITY + 3 * rank), ahead)),
+      );
     }
     await sound;
     if (!signal.aborted) this.ports.carried(this.#bytes, this.ports.now() - began);
@@ -212,11 +214,25 @@ export class VideoPlayback implements Part {
 
   async #fetchSound([first, last]: readonly [bigint, bigint], signal: AbortSignal): Promise<void> {
     if (!this.ports.audible() || !this.sphere.sound) return;
-    await this.source.fetch(this.sphere.sound.track, first, last, this.#sink((o) => this.ports.take(SOUND, 0, o), signal), SOUND_PRIORITY, signal).catch(() => {});
+    await this.source
+      .fetch(
+        this.sphere.sound.track,
+        first,
+        last,
+        this.#sink((o) => this.ports.take(SOUND, 0, o), signal),
+        SOUND_PRIORITY,
+        signal,
+      )
+      .catch(() => {});
   }
 
   /** Fetches a tile. After a failure it may be requested again. */
-  async #fetchTile({ group, fetched }: Gop, { tile, quality }: Choice, priority: number, signal: AbortSignal): Promise<void> {
+  async #fetchTile(
+    { group, fetched }: Gop,
+    { tile, quality }: Choice,
+    priority: number,
+    signal: AbortSignal,
+  ): Promise<void> {
     const track = this.sphere.tiles[tile]!.find((t) => t.quality === quality);
     if (!track) return;
     fetched.add(tile);

@@ -83,7 +83,8 @@ export function readSphere(catalog: Catalog): Sphere | undefined {
     video = t;
   }
   for (const t of catalog.tracks) {
-    if ((t.role === "tile") !== (t.fields["hctile"] != null)) throw new CatalogError(`${t.path}.hctile`, `missing or not allowed, role is “${t.role}”`);
+    if ((t.role === "tile") !== (t.fields["hctile"] != null))
+      throw new CatalogError(`${t.path}.hctile`, `missing or not allowed, role is “${t.role}”`);
     if (t.role === "tile" && !video) throw new CatalogError(`${t.path}.hctile`, "no track has hcsphere");
   }
   if (!video) return undefined;
@@ -91,34 +92,65 @@ export function readSphere(catalog: Catalog): Sphere | undefined {
   const s = object(video.fields["hcsphere"], path);
   const int = (field: string, min: number, max: number) => integer(s[field] ?? 0, `${path}.${field}`, min, max);
   const degrees = (field: string) => number(s[field] ?? 0, `${path}.${field}`, -360, 360);
-  if (text(s["projection"] ?? "", `${path}.projection`) !== "equirectangular") throw new CatalogError(`${path}.projection`, "not equirectangular");
-  if (s["stereo"] !== "mono" && s["stereo"] !== "top-bottom") throw new CatalogError(`${path}.stereo`, "none of mono, top-bottom");
+  if (text(s["projection"] ?? "", `${path}.projection`) !== "equirectangular")
+    throw new CatalogError(`${path}.projection`, "not equirectangular");
+  if (s["stereo"] !== "mono" && s["stereo"] !== "top-bottom")
+    throw new CatalogError(`${path}.stereo`, "none of mono, top-bottom");
   const [width, height] = [int("width", 2, MAX_SIZE), int("height", 2, MAX_SIZE)];
   if (width % 2 !== 0) throw new CatalogError(`${path}.width`, "not even");
   if (height % 2 !== 0) throw new CatalogError(`${path}.height`, "not even");
-  const [columns, rows, qualities] = [int("columns", 0, MAX_TILES), int("rows", 0, MAX_TILES), int("qualities", 0, MAX_QUALITIES)];
+  const [columns, rows, qualities] = [
+    int("columns", 0, MAX_TILES),
+    int("rows", 0, MAX_TILES),
+    int("qualities", 0, MAX_QUALITIES),
+  ];
   if (columns !== 0 || rows !== 0 || qualities !== 0) {
-    if (columns < 1 || rows < 1 || columns * rows > MAX_TILES) throw new CatalogError(`${path}.columns`, `a grid of ${columns}×${rows} tiles`);
-    if (Math.floor(width / columns) < MIN_TILE || Math.floor(height / rows) < MIN_TILE) throw new CatalogError(`${path}.columns`, "tiles are too small");
+    if (columns < 1 || rows < 1 || columns * rows > MAX_TILES)
+      throw new CatalogError(`${path}.columns`, `a grid of ${columns}×${rows} tiles`);
+    if (Math.floor(width / columns) < MIN_TILE || Math.floor(height / rows) < MIN_TILE)
+      throw new CatalogError(`${path}.columns`, "tiles are too small");
     if (qualities < 1) throw new CatalogError(`${path}.qualities`, "none");
   }
   const stereo = s["stereo"] === "top-bottom";
   const grid = new Grid(Math.max(1, columns), Math.max(1, rows), width, height);
   const tiles: TileTrack[][] = Array.from({ length: columns * rows }, () => []);
-  for (const t of catalog.tracks) if (t.role === "tile" && t.namespace === "") readTile(catalog, t, grid, qualities, stereo, tiles);
+  for (const t of catalog.tracks)
+    if (t.role === "tile" && t.namespace === "") readTile(catalog, t, grid, qualities, stereo, tiles);
   for (const list of tiles) list.sort((a, b) => a.quality - b.quality);
   const figure = (field: string, otherwise: number) => {
     const v = video.fields[field];
     return typeof v === "number" && v > 0 ? Math.min(v, 60_000) : otherwise;
   };
   return {
-    video: coding(catalog, video), sound: readSound(catalog), timeline: video.timeline, stereo, width, height, columns, rows, qualities, yaw: degrees("yaw"), pitch: degrees("pitch"), roll: degrees("roll"),
-    color: readColor(s["color"], `${path}.color`), framerate: video.framerate || 30, gop: figure("maxGopDuration", GOP), latency: figure("targetLatency", LATENCY),
-    rates: catalog.tracks.find((t) => t.eventType === RATES_EVENT && t.namespace === "")?.name, tiles,
+    video: coding(catalog, video),
+    sound: readSound(catalog),
+    timeline: video.timeline,
+    stereo,
+    width,
+    height,
+    columns,
+    rows,
+    qualities,
+    yaw: degrees("yaw"),
+    pitch: degrees("pitch"),
+    roll: degrees("roll"),
+    color: readColor(s["color"], `${path}.color`),
+    framerate: video.framerate || 30,
+    gop: figure("maxGopDuration", GOP),
+    latency: figure("targetLatency", LATENCY),
+    rates: catalog.tracks.find((t) => t.eventType === RATES_EVENT && t.namespace === "")?.name,
+    tiles,
   };
 }
 
-function readTile(catalog: Catalog, t: Track, grid: Grid, qualities: number, stereo: boolean, tiles: TileTrack[][]): void {
+function readTile(
+  catalog: Catalog,
+  t: Track,
+  grid: Grid,
+  qualities: number,
+  stereo: boolean,
+  tiles: TileTrack[][],
+): void {
   const path = `${t.path}.hctile`;
   const o = object(t.fields["hctile"], path);
   const int = (field: string, min: number, max: number) => integer(o[field] ?? 0, `${path}.${field}`, min, max);
@@ -127,16 +159,24 @@ function readTile(catalog: Catalog, t: Track, grid: Grid, qualities: number, ste
   if (tile >= tiles.length) throw new CatalogError(`${path}.tile`, `${tile} of ${tiles.length}`);
   if (quality >= qualities) throw new CatalogError(`${path}.quality`, `${quality} of ${qualities}`);
   const want = grid.rect(tile);
-  const got: Rect = { x: int("x", 0, MAX_SIZE), y: int("y", 0, MAX_SIZE), width: int("width", 1, MAX_SIZE), height: int("height", 1, MAX_SIZE) };
+  const got: Rect = {
+    x: int("x", 0, MAX_SIZE),
+    y: int("y", 0, MAX_SIZE),
+    width: int("width", 1, MAX_SIZE),
+    height: int("height", 1, MAX_SIZE),
+  };
   if (got.x !== want.x || got.y !== want.y || got.width !== want.width || got.height !== want.height) {
     throw new CatalogError(`${path}.x`, `not the rectangle of tile ${tile}`);
   }
-  if (t.width !== got.width || t.height !== got.height * (stereo ? 2 : 1)) throw new CatalogError(`${path}.width`, `pictures of ${t.width}×${t.height}`);
+  if (t.width !== got.width || t.height !== got.height * (stereo ? 2 : 1))
+    throw new CatalogError(`${path}.width`, `pictures of ${t.width}×${t.height}`);
   tiles[tile]!.push({ ...coding(catalog, t), tile, quality, bitrate: t.bitrate });
 }
 
 const colors = {
-  primaries: ["bt709", "bt470bg", "smpte170m"], transfer: ["bt709", "smpte170m", "iec61966-2-1"], matrix: ["bt709", "bt470bg", "smpte170m"],
+  primaries: ["bt709", "bt470bg", "smpte170m"],
+  transfer: ["bt709", "smpte170m", "iec61966-2-1"],
+  matrix: ["bt709", "bt470bg", "smpte170m"],
 } as const;
 
 function readColor(v: unknown, path: string): Color | undefined {
@@ -148,19 +188,26 @@ function readColor(v: unknown, path: string): Color | undefined {
     if (!(colors[field] as readonly string[]).includes(name)) throw new CatalogError(`${path}.${field}`, "not known");
     return { [field]: name };
   };
-  return { ...known("primaries"), ...known("transfer"), ...known("matrix"), fullRange: o["fullRange"] != null && flag(o["fullRange"], `${path}.fullRange`) };
+  return {
+    ...known("primaries"),
+    ...known("transfer"),
+    ...known("matrix"),
+    fullRange: o["fullRange"] != null && flag(o["fullRange"], `${path}.fullRange`),
+  };
 }
 
 function readSound(catalog: Catalog): SoundTrack | undefined {
   const t = catalog.tracks.find((t) => t.role === "audio" && t.packaging === "loc" && t.namespace === "");
   if (!t) return undefined;
   const channels = Number(t.channelConfig || 2);
-  if (!(t.samplerate > 0) || !(channels >= 1 && channels <= MAX_CHANNELS)) throw new CatalogError(`${t.path}.samplerate`, "no sound has this format");
+  if (!(t.samplerate > 0) || !(channels >= 1 && channels <= MAX_CHANNELS))
+    throw new CatalogError(`${t.path}.samplerate`, "no sound has this format");
   return { track: t.name, codec: t.codec, config: configuration(catalog, t), sampleRate: t.samplerate, channels };
 }
 
 function coding(catalog: Catalog, t: Track): Coding {
-  if (t.width > MAX_PICTURE || t.height > MAX_PICTURE) throw new CatalogError(`${t.path}.width`, `pictures of ${t.width}×${t.height}`);
+  if (t.width > MAX_PICTURE || t.height > MAX_PICTURE)
+    throw new CatalogError(`${t.path}.width`, `pictures of ${t.width}×${t.height}`);
   return { track: t.name, codec: t.codec, config: configuration(catalog, t), width: t.width, height: t.height };
 }
 

@@ -34,7 +34,8 @@ class Ring {
 
   sum(now: number, window: number, key?: number): number {
     let s = 0;
-    for (let i = 0; i < RING; i++) if (now - this.at[i]! < window && (key === undefined || this.key[i] === key)) s += this.value[i]!;
+    for (let i = 0; i < RING; i++)
+      if (now - this.at[i]! < window && (key === undefined || this.key[i] === key)) s += this.value[i]!;
     return s;
   }
 
@@ -128,8 +129,12 @@ export class Meter {
     const [p50, p95, p99] = this.#delay.percentiles(now, DELAY_WINDOW, [50, 95, 99]) as [number, number, number];
     const [d50, d95] = this.#decode.percentiles(now, DELAY_WINDOW, [50, 95]) as [number, number];
     const per = cameras.map((c) => ({
-      camera: c.camera, fps: this.#delay.count(now, RATE_WINDOW, c.camera), received_fps: this.#received.sum(now, RATE_WINDOW, c.camera),
-      frames: c.frames, points: c.points, sequence: c.sequence,
+      camera: c.camera,
+      fps: this.#delay.count(now, RATE_WINDOW, c.camera),
+      received_fps: this.#received.sum(now, RATE_WINDOW, c.camera),
+      frames: c.frames,
+      points: c.points,
+      sequence: c.sequence,
     }));
     const mean = (v: number[]) => (v.length > 0 ? v.reduce((a, b) => a + b, 0) / v.length : 0);
     return {

@@ -9,24 +9,53 @@ type Row = readonly [label: string, title: string, value: (s: Stats) => string, 
 const points: readonly Row[] = [
   ["FPS", "Distinct frames shown in the last second, averaged over the cameras", (s) => s.fps.toFixed(1)],
   ["Received", "Frames that arrived in the last second, averaged over the cameras", (s) => s.received_fps.toFixed(1)],
-  ["Frame delay", "Capture to display (replay: arrival to display), median and 95th percentile of five seconds", (s) => `${ms(s.frame_delay_ms.p50)} / ${ms(s.frame_delay_ms.p95)}`],
+  [
+    "Frame delay",
+    "Capture to display (replay: arrival to display), median and 95th percentile of five seconds",
+    (s) => `${ms(s.frame_delay_ms.p50)} / ${ms(s.frame_delay_ms.p95)}`,
+  ],
   ["Points", "Points shown, over all cameras", (s) => s.points.toLocaleString("en")],
-  ["Lost / late", "Frames that never arrived, and frames that arrived after a later one", (s) => `${s.frames_lost} / ${s.frames_late}`],
-  ["Skipped / declined", "Frames received but superseded before they could be shown, and frames not sent because this page draws more slowly than the frame rate", (s) => `${s.frames_skipped} / ${s.frames_declined}`],
-  ["Repaired / lost parts", "Frames completed by fetching missing datagrams, and parts that arrived too late or never", (s) => `${s.parts!.repaired} / ${s.parts!.parts_lost}`, (s) => s.parts !== null],
+  [
+    "Lost / late",
+    "Frames that never arrived, and frames that arrived after a later one",
+    (s) => `${s.frames_lost} / ${s.frames_late}`,
+  ],
+  [
+    "Skipped / declined",
+    "Frames received but superseded before they could be shown, and frames not sent because this page draws too slowly",
+    (s) => `${s.frames_skipped} / ${s.frames_declined}`,
+  ],
+  [
+    "Repaired / lost parts",
+    "Frames completed by fetching missing datagrams, and parts that arrived too late or never",
+    (s) => `${s.parts!.repaired} / ${s.parts!.parts_lost}`,
+    (s) => s.parts !== null,
+  ],
   ["Decode", "Time to decode a frame, median", (s) => ms(s.decode_ms.p50)],
 ];
 const video: readonly Row[] = [
-  ["Viewport", "Quality in the viewport: 0 % is the low-resolution sphere, 100 % the best tiles everywhere", (s) => percent(s.video!.viewport_quality)],
+  [
+    "Viewport",
+    "Quality in the viewport: 0 % is the low-resolution sphere, 100 % the best tiles everywhere",
+    (s) => percent(s.video!.viewport_quality),
+  ],
   ["Tile hits", "Share of the viewport, over time, covered by tiles", (s) => percent(s.video!.tile_hits)],
-  ["Motion to quality", "From the last turn of the head to a sharp view", (s) => (s.video!.motion_to_quality_ms === null ? "–" : ms(s.video!.motion_to_quality_ms))],
+  [
+    "Motion to quality",
+    "From the last turn of the head to a sharp view",
+    (s) => (s.video!.motion_to_quality_ms === null ? "–" : ms(s.video!.motion_to_quality_ms)),
+  ],
   ["Stalls", "Number of video stalls", (s) => String(s.video!.stalls)],
   ["Video delay", "Capture to display", (s) => ms(s.video!.delay_ms)],
 ];
 const both: readonly Row[] = [
   ["Pictures", "Pictures drawn in the last second, for new frames or a changed view", (s) => s.rendered_fps.toFixed(1)],
   ["Bit rate", "Payload received in the last second", (s) => `${s.mbit_per_s.toFixed(1)} Mbit/s`],
-  ["Clock", "Error bound of the estimate of the relay's clock", (s) => (s.clock.error_ms === null ? "unknown" : `± ${ms(s.clock.error_ms)}`)],
+  [
+    "Clock",
+    "Error bound of the estimate of the relay's clock",
+    (s) => (s.clock.error_ms === null ? "unknown" : `± ${ms(s.clock.error_ms)}`),
+  ],
 ];
 
 const percent = (v: number): string => `${Math.round(100 * v)} %`;
@@ -34,7 +63,13 @@ const ms = (v: number): string => `${v.toFixed(1)} ms`;
 
 /** The statistics panel. */
 export class Panel {
-  readonly #rows: { readonly row: HTMLElement; readonly value: HTMLElement; readonly text: (s: Stats) => string; readonly shown: (s: Stats) => boolean; readonly of: "points" | "video" | "both" }[] = [];
+  readonly #rows: {
+    readonly row: HTMLElement;
+    readonly value: HTMLElement;
+    readonly text: (s: Stats) => string;
+    readonly shown: (s: Stats) => boolean;
+    readonly of: "points" | "video" | "both";
+  }[] = [];
   readonly #map: TileMap;
   readonly #title: HTMLElement;
   readonly #graph: Graph;
@@ -67,7 +102,8 @@ export class Panel {
     if (this.root.hidden) return;
     this.#title.textContent = `${s.session === undefined ? "no session" : name(s.session)} at ${name(s.relay_host)}`;
     for (const { row, value, text, shown, of } of this.#rows) {
-      row.hidden = (of === "video" ? s.video === null : of === "points" && s.video !== null && s.cameras === 0) || !shown(s);
+      row.hidden =
+        (of === "video" ? s.video === null : of === "points" && s.video !== null && s.cameras === 0) || !shown(s);
       if (row.hidden) continue;
       const t = text(s);
       if (value.textContent !== t) value.textContent = t;

@@ -5,6 +5,11 @@ export default defineConfig({
   root: fileURLToPath(new URL(".", import.meta.url)),
   base: "./",
   logLevel: "warn",
-  build: { target: "es2022", outDir: fileURLToPath(new URL("../../out/bench", import.meta.url)), emptyOutDir: true, assetsInlineLimit: 0 },
+  build: {
+    target: "es2022",
+    outDir: fileURLToPath(new URL("../../out/bench", import.meta.url)),
+    emptyOutDir: true,
+    assetsInlineLimit: 0,
+  },
   worker: { format: "es" },
 });

@@ -1,9 +1,9 @@
-// The status page: it asks the controller once a second and draws what it says.
-// Everything shown is text or attributes, never markup made of what edges sent.
+// The status page: it polls the controller once a second and draws the result.
+// Data from edges is only shown as text and attributes, never as markup.
 
 const $ = (id) => document.getElementById(id);
 const SVG = 'http://www.w3.org/2000/svg';
-const PERIOD = 1000; // ms between two rounds of questions
+const PERIOD = 1000; // ms between polls
 const HIDDEN_PERIOD = 10000;
 const SAMPLES = 120; // of RTT for a sparkline
 const KEEP = 4096; // decisions
@@ -14,8 +14,8 @@ let token = sessionStorage.getItem('token') ?? '';
 let paused = false;
 let timer = 0;
 let decisions = [];
-let last = null; // the last answers
-let heard = 0; // when, by performance.now()
+let last = null; // the last responses
+let heard = 0; // time of the last response, performance.now()
 let drawnUpTo = -1;
 const rtts = new Map(); // "edge path" → samples
 
@@ -50,9 +50,9 @@ async function round() {
   clearTimeout(timer);
   try {
     const since = decisions.length ? decisions[decisions.length - 1].sequence : 0;
-    const status = await ask('v1/status'); // alone: one refusal of the token is enough
+    const status = await ask('v1/status'); // first, so a wrong token fails once
     const [edges, flows, fresh] = await Promise.all([ask('v1/edges'), ask('v1/flows'), ask(`v1/decisions?since=${since}`)]);
-    // A controller that began anew counts from the start again.
+    // A restarted controller may number its decisions from the start.
     if (status.sequence < since) decisions = [];
     else decisions = decisions.concat(fresh.decisions).slice(-KEEP);
     last = { status, edges: edges.edges, flows: flows.flows };
@@ -74,14 +74,14 @@ async function round() {
 function connection(kind, text) {
   const c = $('connection');
   c.className = kind;
-  if (c.textContent !== text) c.textContent = text; // else it would be read aloud again
+  if (c.textContent !== text) c.textContent = text; // otherwise screen readers would repeat it
 }
 
 function login(why) {
   $('main').hidden = true;
   $('login').hidden = false;
-  $('login-why').textContent = token ? `The controller refused: ${why}.` : 'This controller asks for a token. It stays in this tab.';
-  connection('bad', 'A token is needed');
+  $('login-why').textContent = token ? `The controller refused the token: ${why}.` : 'This controller requires a token. It is stored in this tab only.';
+  connection('bad', 'Token required');
   $('token').focus();
 }
 
@@ -95,7 +95,7 @@ $('login').addEventListener('submit', (event) => {
 $('pause').addEventListener('click', () => {
   paused = !paused;
   $('pause').setAttribute('aria-pressed', String(paused));
-  $('pause').textContent = paused ? 'Go on' : 'Pause';
+  $('pause').textContent = paused ? 'Resume' : 'Pause';
   if (!paused && last) draw();
 });
 for (const id of ['window', 'filter']) $(id).addEventListener('input', () => last && drawTimelines());
@@ -116,7 +116,7 @@ function sample(edges) {
   for (const key of rtts.keys()) if (!known.has(key)) rtts.delete(key);
 }
 
-// ---- words
+// ---- formatting
 
 const ms = (v) => (v ? `${v < 10 ? v.toFixed(2) : v.toFixed(1)} ms` : '–');
 const count = (v) => (v ?? 0).toLocaleString('en');
@@ -137,7 +137,7 @@ function clock(t, fine) {
   return fine ? `${s}.${pad(d.getMilliseconds(), 3)}` : s;
 }
 
-/** The controller's present time, so that clocks need not agree. */
+/** The controller's current time: its clock may differ from the browser's. */
 const now = () => Date.parse(last.status.now) + (performance.now() - heard);
 
 function chips(paths, all) {
@@ -147,12 +147,12 @@ function chips(paths, all) {
   return box;
 }
 
-/** Whether a decision is about a destination. */
+/** Reports whether a decision concerns a destination. */
 function concerns(d, destination) {
   return d.destination === destination || (d.others ?? []).includes(destination);
 }
 
-/** The paths that any edge has, or any decision was about. */
+/** All paths of edges and decisions. */
 function allPaths(destination) {
   const set = new Set();
   for (const e of last.edges) for (const p of e.paths ?? []) set.add(p.index);
@@ -195,11 +195,11 @@ function drawSummary() {
   if ($('alarm').textContent !== alarms.join(' ')) $('alarm').textContent = alarms.join(' ');
 }
 
-/** The stretches of time in which a flow had a path set, from decisions about it. */
+/** Periods with constant path set of a flow, from its decisions. */
 function stretches(flow, from, to) {
   const about = decisions.filter((d) => concerns(d, flow.destination) && d.state);
   const out = [];
-  // Nothing is known of the time before the log and the controller began.
+  // The time before the first decision and the start of the controller is unknown.
   const began = Math.min(Date.parse(last.status.started), Date.parse(decisions[0]?.time ?? last.status.now));
   let start = about.length ? began : Date.parse(flow.since);
   let paths = about.length ? about[0].from : flow.paths;
@@ -241,7 +241,7 @@ function timeline(flow, from, to) {
   const g = svg('svg', { viewBox: `0 0 ${width} ${bottom + AXIS}`, height: bottom + AXIS, role: 'img' });
   const spoken = parts.slice(-6).map((p) =>
     `${p.paths.length ? `paths ${p.paths.join(', ')} (${p.state})` : 'plain routing'} for ${span(p.end - p.start)}`).join('; then ');
-  g.append(svg('title', {}, `${flow.destination}: ${spoken || 'nothing in this window'}. The table of decisions says the same in words.`));
+  g.append(svg('title', {}, `${flow.destination}: ${spoken || 'nothing in this window'}. The table of decisions has the same in words.`));
 
   const seconds = (to - from) / 1000;
   const step = (STEPS.find((s) => seconds / s <= Math.max(2, (right - LEFT) / 110)) ?? 14400) * 1000;
@@ -271,7 +271,7 @@ function timeline(flow, from, to) {
     el('h3', {}, flow.destination, badge(flow.state), el('span', { class: 'dim' }, flow.live ? '' : 'no viewer')), g);
 }
 
-/** Stretches by path, with those that meet and have the same state made one. */
+/** Periods by path; adjacent ones with the same state are merged. */
 function merged(parts) {
   const out = [];
   const open = new Map();
@@ -324,7 +324,7 @@ function drawEdges() {
         el('span', { class: 'dim' }, [e.signal ? `signalling to ${e.signal}` : '', e.towards?.length ? `towards ${e.towards.join(', ')}` : '',
           e.behind?.length ? `behind it ${e.behind.join(', ')}` : ''].filter(Boolean).join(' · '))),
       el('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': `Paths of ${e.name}` }, el('table', {},
-        el('thead', {}, el('tr', {}, ...['Path', 'Interface', 'State', 'RTT since this page is open'].map((h) => el('th', { scope: 'col' }, h)),
+        el('thead', {}, el('tr', {}, ...['Path', 'Interface', 'State', 'RTT since page load'].map((h) => el('th', { scope: 'col' }, h)),
           ...['RTT', 'Least', 'Loss', 'Sent', 'First', 'Late', 'Rogue'].map((h) => el('th', { scope: 'col', class: 'n' }, h)))),
         el('tbody', {}, ...rows))));
   }));
@@ -352,7 +352,7 @@ function spark(key, path) {
 
 function drawDecisions() {
   const newest = decisions.at(-1)?.sequence ?? 0;
-  if (newest === drawnUpTo) return; // a row being read or copied stays where it is
+  if (newest === drawnUpTo) return; // keeps a row in place while it is read or copied
   drawnUpTo = newest;
   $('decisions').replaceChildren(...decisions.slice(-SHOWN).reverse().map((d) => {
     const rewards = (d.rewards ?? []).map((r) => `path ${r.path}: ${r.reward} of ${r.window}`).join(', ');

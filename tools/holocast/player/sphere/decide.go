@@ -13,23 +13,23 @@ import (
 	"holocast/internal/tile360"
 )
 
-// schedule is when the next decision is due.
+// schedule tracks which decisions have been made.
 type schedule struct {
-	group uint64 // the newest decided for
-	again int    // decisions made within the GoP under way
+	group uint64 // newest group decided for
+	again int    // number of replans within the current GoP
 }
 
-// action is what a decision has the session do.
+// action sends the requests that follow from a decision.
 type action func(context.Context, *moqt.Session)
 
-// firstRate is what the network is expected to carry before anything is known of it, and
-// rateGrowth how a rate grows that was not measured while everything comes in time.
+// firstRate is the assumed network rate before the first measurement. rateGrowth multiplies the
+// estimate after an interval without late objects in which the rate could not be measured.
 const (
 	firstRate  = 1e6 / 8 // bytes per second
 	rateGrowth = 1.3
 )
 
-// decide makes the decision that is due, if any. v.mu is held.
+// decide makes the next decision if it is due. The caller holds v.mu.
 func (v *Viewer) decide(now time.Time, rtt time.Duration, next *schedule) []action {
 	if !v.began || !v.tiled || v.latest == nil {
 		return nil
@@ -54,12 +54,12 @@ func (v *Viewer) decide(now time.Time, rtt time.Duration, next *schedule) []acti
 	case v.cfg.Scheme == Ours && next.group > v.newest-1 && next.again < replans-1 &&
 		now.After(begun.Add(time.Duration(next.again+1)*v.gop/replans)) && now.Before(begun.Add(v.gop-rtt-decideAhead)):
 		next.again++
-		return v.decideAgain(now)
+		return v.replan(now)
 	}
 	return nil
 }
 
-// measure feeds the capacity with what came since the last decision.
+// measure updates the capacity estimate from the interval since the last decision.
 func (v *Viewer) measure(now time.Time) {
 	m := v.interval
 	v.interval = meter{began: now}
@@ -71,7 +71,7 @@ func (v *Viewer) measure(now time.Time) {
 	switch carried := v.train.Rate(v.newest); {
 	case carried > 0:
 		v.rate = max(carried, came)
-	case m.late*10 > m.objects: // the network was full: that is what it carries
+	case m.late*10 > m.objects: // congested: the received rate is the capacity
 		v.rate = came
 	default:
 		v.rate, measured = max(v.rate*rateGrowth, came*rateGrowth, firstRate), false
@@ -82,8 +82,7 @@ func (v *Viewer) measure(now time.Time) {
 	}
 }
 
-// useful returns a rate, or the greatest that is of use where that is less: all tiles at all
-// qualities.
+// useful clips a rate to the rate of all tiles at all qualities.
 func (v *Viewer) useful(rate float64) float64 {
 	most := 0.0
 	if v.latest != nil {
@@ -98,8 +97,8 @@ func (v *Viewer) useful(rate float64) float64 {
 	return min(rate, max(most/v.gop.Seconds(), firstRate))
 }
 
-// gopOf describes a GoP to the planner: by its own record where that is here, which it is of
-// recorded content, or by the newest.
+// gopOf describes a GoP to the planner, from its own rates record if available (recordings have
+// one) or from the newest record.
 func (v *Viewer) gopOf(id uint64, start float64) tile360.GoP {
 	r := v.rates[id]
 	if r == nil {
@@ -119,8 +118,8 @@ func (v *Viewer) gopOf(id uint64, start float64) tile360.GoP {
 	return g
 }
 
-// lag returns how many bytes of tiles of the group under way should have come by now and have
-// not, and how many are still to be sent.
+// lag returns the bytes of subscribed tiles that are overdue in the newest group, and the bytes not
+// yet due.
 func (v *Viewer) lag(now time.Time) (late, left float64) {
 	g := v.groups[v.newest]
 	gop := v.gopOf(v.newest, 0)
@@ -140,7 +139,7 @@ func (v *Viewer) lag(now time.Time) (late, left float64) {
 	return late, left
 }
 
-// decideNext chooses the tiles of the GoP that is about to begin.
+// decideNext selects the tiles of the next GoP.
 func (v *Viewer) decideNext(now time.Time) (actions []action) {
 	v.measure(now)
 	id := v.newest + 1
@@ -149,19 +148,19 @@ func (v *Viewer) decideNext(now time.Time) (actions []action) {
 	late, _ := v.lag(now)
 	video := float64(v.groups[v.newest].bytes(key{-1, 0}))
 	pending := late + video
-	wanted := map[int]wish{}
+	wanted := map[int]target{}
 	if v.cfg.Scheme == Ours {
 		requests := v.planner.Plan([]tile360.GoP{gop}, v.gop.Seconds(), pending)
 		sure := len(v.planner.Chosen().Order)
 		spare := v.planner.Capacity.Percentile(v.cfg.Percentile)*v.gop.Seconds() - pending - v.planner.Chosen().Bytes
-		// Not what comes beyond the budget: everything is sent as it is encoded, so that it would
-		// wait in the network's queue before what matters, not behind it.
+		// Requests beyond the budget are skipped. The publisher sends everything as it is encoded,
+		// so they would queue in front of more important data.
 		for i, r := range requests[:sure] {
-			wanted[r.Tile] = wish{v.steady(&gop, r, &spare), priorityOf(i)}
+			wanted[r.Tile] = target{v.keepQuality(&gop, r, &spare), priorityOf(i)}
 		}
 	} else {
 		for i, r := range v.baseline(&gop, start, pending) {
-			wanted[r.Tile] = wish{r.Quality, priorityOf(i)}
+			wanted[r.Tile] = target{r.Quality, priorityOf(i)}
 		}
 	}
 	v.counters.Decisions++
@@ -178,20 +177,24 @@ func (v *Viewer) decideNext(now time.Time) (actions []action) {
 		delete(v.subs, tile)
 		s.last = v.newest
 		v.ending = append(v.ending, s)
-		if s.first > v.newest { // it has not begun
+		if s.first > v.newest { // the subscription has not started
 			actions = append(actions, v.unsubscribe(s))
 			continue
 		}
 		actions = append(actions, v.update(s, moqt.Parameters{Filter: &moqt.Filter{
-			Type: wire.FilterAbsoluteRange, Start: moqt.Location{Group: s.first}, EndGroup: s.last}}))
+			Type: wire.FilterAbsoluteRange, Start: moqt.Location{Group: s.first}, EndGroup: s.last,
+		}}))
 	}
 	for tile, w := range wanted {
 		s := &subscription{key: key{tile, w.quality}, first: id, priority: w.priority}
 		v.subs[tile] = s
-		actions = append(actions, v.subscribe(s, &moqt.Filter{Type: wire.FilterAbsoluteStart, Start: moqt.Location{Group: id}}, false))
+		actions = append(
+			actions,
+			v.subscribe(s, &moqt.Filter{Type: wire.FilterAbsoluteStart, Start: moqt.Location{Group: id}}, false),
+		)
 	}
 	keep := v.ending[:0]
-	for _, s := range v.ending { // those the publisher did not end by itself
+	for _, s := range v.ending { // subscriptions the publisher did not end
 		if s.last+2 > v.newest {
 			keep = append(keep, s)
 			continue
@@ -202,13 +205,14 @@ func (v *Viewer) decideNext(now time.Time) (actions []action) {
 	return actions
 }
 
-// indifference is the share of the plan's loss that a better quality must avoid, to be worth
-// two messages.
-const indifference = 0.005
+// minGain is the share of the plan's loss that a quality change must avoid to be worth its two
+// messages.
+const minGain = 0.005
 
-// steady returns the quality that a tile is received at where the planner's is one step from
-// that and little would be gained, or the budget has enough to spare for the better one.
-func (v *Viewer) steady(gop *tile360.GoP, r tile360.Request, spare *float64) int {
+// keepQuality returns the current quality of a tile instead of the planned one if they differ by
+// one step and the change gains little. A better current quality must also fit into the spare
+// budget.
+func (v *Viewer) keepQuality(gop *tile360.GoP, r tile360.Request, spare *float64) int {
 	s := v.subs[r.Tile]
 	if s == nil || s.quality < r.Quality-1 || s.quality > r.Quality+1 || s.quality == r.Quality {
 		return r.Quality
@@ -216,30 +220,30 @@ func (v *Viewer) steady(gop *tile360.GoP, r tile360.Request, spare *float64) int
 	is, would := r.Tile*v.planner.Qualities+s.quality, r.Tile*v.planner.Qualities+r.Quality
 	more := gop.Bytes[is] - gop.Bytes[would]
 	gain := v.planner.Seen(0, r.Tile) * (gop.Distortion[is] - gop.Distortion[would])
-	if !(gop.Bytes[is] > 0) || more > *spare || !(gain < indifference*v.planner.Chosen().Loss) {
+	if !(gop.Bytes[is] > 0) || more > *spare || !(gain < minGain*v.planner.Chosen().Loss) {
 		return r.Quality
 	}
 	*spare -= max(0, more)
 	return s.quality
 }
 
-// wish is what a decision wants of a tile.
-type wish struct {
+// target is the planned quality and priority of a tile.
+type target struct {
 	quality  int
 	priority uint8
 }
 
 const priorityStep = 16
 
-// priorityOf is the subscriber priority of the tile at a place in the order: six steps, so
-// that small changes cost no message.
+// priorityOf returns the subscriber priority of the tile at index i of the plan. It has six steps,
+// so that small changes in order cost no message.
 func priorityOf(i int) uint8 {
 	return uint8(priorityTile + min(5, i/4)*priorityStep)
 }
 
-// decideAgain looks whether the head has turned elsewhere than was expected: tiles of the GoP
-// under way are joined, those of the one being shown fetched.
-func (v *Viewer) decideAgain(now time.Time) (actions []action) {
+// replan checks the plan against the current gaze. It joins newly needed tiles of the newest GoP
+// and fetches those of the GoP on display.
+func (v *Viewer) replan(now time.Time) (actions []action) {
 	under := v.groups[v.newest]
 	var gops []tile360.GoP
 	var ids []uint64
@@ -268,7 +272,7 @@ func (v *Viewer) decideAgain(now time.Time) (actions []action) {
 				gop.Have[s.tile] = max(gop.Have[s.tile], s.quality)
 			}
 		}
-		v.keep(&gop)
+		v.fixQualities(&gop)
 		gops, ids = append(gops, gop), append(ids, id)
 	}
 	if len(gops) == 0 {
@@ -281,7 +285,7 @@ func (v *Viewer) decideAgain(now time.Time) (actions []action) {
 	v.counters.Decisions++
 	for _, r := range requests[:sure] {
 		id, k := ids[r.GoP], key{r.Tile, r.Quality}
-		const priority = priorityUrgent // the others' budget was planned without these
+		const priority = priorityUrgent // they exceed the budget planned for the others
 		v.urgent[fetched{id, k}] = true
 		v.counters.Urgent++
 		if id != v.newest {
@@ -300,9 +304,9 @@ func (v *Viewer) decideAgain(now time.Time) (actions []action) {
 	return actions
 }
 
-// keep has the tiles of a GoP keep what they have: to change the quality of a GoP under way is to
-// begin it anew, and to lose what has come.
-func (v *Viewer) keep(gop *tile360.GoP) {
+// fixQualities excludes tiles that are already being received from replanning. A quality change
+// within a GoP would restart the tile and waste the received data.
+func (v *Viewer) fixQualities(gop *tile360.GoP) {
 	for t, q := range gop.Have {
 		if q >= 0 {
 			clear(gop.Bytes[t*v.planner.Qualities : (t+1)*v.planner.Qualities])
@@ -310,7 +314,7 @@ func (v *Viewer) keep(gop *tile360.GoP) {
 	}
 }
 
-// baseline chooses as one of the schemes to compare with does.
+// baseline selects tiles by one of the baseline schemes.
 func (v *Viewer) baseline(gop *tile360.GoP, start, pending float64) []tile360.Request {
 	tiles, seconds := v.grid.Tiles(), v.gop.Seconds()
 	share, seen := make([]float64, tiles), make([]float64, tiles)
@@ -354,7 +358,7 @@ func (g *group) bytes(k key) int {
 	return 0
 }
 
-// subscribe has a tile received until it is ended.
+// subscribe returns an action that receives a tile until its subscription ends.
 func (v *Viewer) subscribe(s *subscription, filter *moqt.Filter, join bool) action {
 	v.counters.Subscribes++
 	if join {
@@ -371,7 +375,10 @@ func (v *Viewer) subscribe(s *subscription, filter *moqt.Filter, join bool) acti
 		ctx, cancel = context.WithCancel(ctx)
 		close(began)
 		defer cancel()
-		sub, err := session.Subscribe(ctx, name, moqt.SubscribeOptions{Filter: filter, Priority: &priority, ObjectDeliveryTimeout: timeout, Join: join})
+		sub, err := session.Subscribe(
+			ctx, name,
+			moqt.SubscribeOptions{Filter: filter, Priority: &priority, ObjectDeliveryTimeout: timeout, Join: join},
+		)
 		if err == nil {
 			v.mu.Lock()
 			s.sub = sub
@@ -381,16 +388,16 @@ func (v *Viewer) subscribe(s *subscription, filter *moqt.Filter, join bool) acti
 		}
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		if v.subs[s.tile] == s { // it ended by itself: the next decision may ask again
+		if v.subs[s.tile] == s { // ended by the publisher: the next decision may subscribe again
 			delete(v.subs, s.tile)
 		}
-		v.refused(s.key, err)
+		v.noteRefusal(s.key, err)
 	}
 }
 
-// refused notes a refusal: the tile is not asked for at that quality again until there is
-// another catalog. v.mu is held.
-func (v *Viewer) refused(k key, err error) {
+// noteRefusal removes a refused tile and quality from the offer until the next catalog. The caller
+// holds v.mu.
+func (v *Viewer) noteRefusal(k key, err error) {
 	var refused *moqt.RequestError
 	if !errors.As(err, &refused) {
 		return
@@ -400,10 +407,13 @@ func (v *Viewer) refused(k key, err error) {
 		level = slog.LevelWarn
 	}
 	delete(v.offered, k)
-	v.log.Log(context.Background(), level, "a tile is refused: the low-resolution sphere is shown in its place", "tile", k.tile, "quality", k.quality, "err", err)
+	v.log.Log(
+		context.Background(), level, "tile refused; showing the low-resolution sphere instead", "tile", k.tile,
+		"quality", k.quality, "err", err,
+	)
 }
 
-// update changes a subscription.
+// update returns an action that changes a subscription.
 func (v *Viewer) update(s *subscription, p moqt.Parameters) action {
 	v.counters.Updates++
 	return func(ctx context.Context, _ *moqt.Session) {
@@ -411,15 +421,15 @@ func (v *Viewer) update(s *subscription, p moqt.Parameters) action {
 		sub := s.sub
 		v.mu.Unlock()
 		if sub == nil {
-			return // refused, or not answered within a GoP: it is ended below
+			return // refused, or unanswered for a GoP: unsubscribe handles it
 		}
 		if _, err := sub.Update(ctx, p); err != nil && ctx.Err() == nil && sub.Err() == nil {
-			v.log.Debug("a subscription cannot be changed", "track", sub.Track().String(), "err", err)
+			v.log.Debug("subscription not updated", "track", sub.Track().String(), "err", err)
 		}
 	}
 }
 
-// unsubscribe ends a subscription that has not ended.
+// unsubscribe returns an action that ends a subscription.
 func (v *Viewer) unsubscribe(s *subscription) action {
 	if s.sub == nil || s.sub.Err() == nil {
 		v.counters.Unsubscribes++
@@ -427,19 +437,21 @@ func (v *Viewer) unsubscribe(s *subscription) action {
 	return func(context.Context, *moqt.Session) { s.cancel() }
 }
 
-// fetch asks for a group that has been published.
+// fetch returns an action that fetches a published group of a tile.
 func (v *Viewer) fetch(id uint64, k key, priority uint8) action {
 	v.counters.Fetches++
 	name := v.name(catalog.TileTrack(k.tile, k.quality))
 	return func(ctx context.Context, session *moqt.Session) {
-		f, err := session.Fetch(ctx, name, moqt.Location{Group: id}, moqt.Location{Group: id}, moqt.FetchOptions{Priority: &priority})
+		f, err := session.Fetch(
+			ctx, name, moqt.Location{Group: id}, moqt.Location{Group: id}, moqt.FetchOptions{Priority: &priority},
+		)
 		if err == nil {
 			err = v.readFetch(ctx, f, k)
 		}
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		if err != nil && ctx.Err() == nil {
-			v.log.Debug("a tile cannot be fetched", "track", name.String(), "group", id, "err", err)
+			v.log.Debug("tile not fetched", "track", name.String(), "group", id, "err", err)
 			v.counters.Refused++
 			return
 		}

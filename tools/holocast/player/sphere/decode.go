@@ -20,11 +20,11 @@ import (
 	"holocast/internal/tile360"
 )
 
-// slotShown is what a viewport showed at a moment.
+// slotShown describes the viewport's content in one slot.
 type slotShown struct {
 	frame   int
 	gaze    tile360.Vec
-	quality map[int]int // of the tiles in the viewport that were there
+	quality map[int]int // of the received tiles in the viewport
 }
 
 // job is a GoP to decode.
@@ -36,17 +36,17 @@ type job struct {
 	slots  []slotShown
 }
 
-// backlog is how many GoPs may wait for the decoder.
+// backlog limits the GoPs waiting for the decoder.
 const backlog = 8
 
-// decoder decodes what was seen, a GoP at a time, behind the viewer. GoPs that it cannot keep
-// up with are left out.
+// decoder decodes the displayed tiles GoP by GoP, after the viewer has displayed them. It skips
+// GoPs if it falls behind.
 type decoder struct {
 	viewport  tile360.Viewport
 	reference string
 	log       *slog.Logger
 	jobs      chan *job
-	pending   sync.WaitGroup // jobs that are not done
+	pending   sync.WaitGroup // unfinished jobs
 	ctx       context.Context
 	stop      context.CancelFunc
 	done      chan struct{}
@@ -56,7 +56,7 @@ type decoder struct {
 	decoded int
 	missed  int
 	failed  error
-	picture *image.YCbCr // the newest, the left eye's, with its colours and the gaze
+	picture *image.YCbCr // left eye of the newest picture; colors and gaze belong to it
 	colors  tile360.Colors
 	gaze    tile360.Vec
 }
@@ -66,7 +66,15 @@ func newDecoder(cfg Config, log *slog.Logger) (*decoder, error) {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	d := &decoder{viewport: cfg.Viewport, reference: cfg.Reference, log: log, jobs: make(chan *job, backlog), ctx: ctx, stop: stop, done: make(chan struct{})}
+	d := &decoder{
+		viewport:  cfg.Viewport,
+		reference: cfg.Reference,
+		log:       log,
+		jobs:      make(chan *job, backlog),
+		ctx:       ctx,
+		stop:      stop,
+		done:      make(chan struct{}),
+	}
 	go d.run()
 	return d, nil
 }
@@ -76,7 +84,7 @@ func (d *decoder) close() {
 	<-d.done
 }
 
-// offer gives a GoP to the decoder, unless it is behind.
+// offer queues a GoP, or counts it as missed if the queue is full.
 func (d *decoder) offer(j *job) {
 	d.pending.Add(1)
 	select {
@@ -95,10 +103,10 @@ func (d *decoder) results() (psnr []float64, decoded, missed int) {
 	return append([]float64{}, d.psnr...), d.decoded, d.missed
 }
 
-// run decodes until the decoder is closed.
+// run decodes jobs until the decoder is closed.
 func (d *decoder) run() {
 	defer close(d.done)
-	defer func() { // what nobody decodes any more
+	defer func() { // drop queued jobs
 		for {
 			select {
 			case <-d.jobs:
@@ -124,12 +132,12 @@ func (d *decoder) run() {
 		if d.reference != "" && ref == nil && d.failed == nil {
 			var err error
 			if ref, err = openReference(d.ctx, d.reference, &j.sphere); err != nil && d.ctx.Err() == nil {
-				d.log.Error("the viewport is not compared with the reference", "reference", d.reference, "err", err)
+				d.log.Error("reference not readable; viewport not compared", "reference", d.reference, "err", err)
 				d.fail(err)
 			}
 		}
 		if err := d.decode(j, ref); err != nil && d.ctx.Err() == nil {
-			d.log.Warn("a GoP was not decoded", "err", err)
+			d.log.Warn("GoP not decoded", "err", err)
 			d.mu.Lock()
 			d.missed++
 			d.mu.Unlock()
@@ -144,7 +152,7 @@ func (d *decoder) fail(err error) {
 	d.failed = err
 }
 
-// planes is a decoded track: pictures of width×height in 4:2:0, one after the other.
+// planes holds the decoded pictures of a track, each width×height in 4:2:0.
 type planes struct {
 	width, height int
 	pictures      []byte
@@ -158,7 +166,8 @@ func (p *planes) frame(i int) []byte {
 	return p.pictures[i*n : (i+1)*n]
 }
 
-// decode decodes what was seen of a GoP and judges its slots.
+// decode decodes the displayed tracks of a GoP, measures the PSNR of its slots and draws the last
+// one.
 func (d *decoder) decode(j *job, ref *reference) (err error) {
 	dir, err := os.MkdirTemp("", "holocast-play-")
 	if err != nil {
@@ -173,7 +182,7 @@ func (d *decoder) decode(j *job, ref *reference) (err error) {
 	}
 	format := "yuv420p"
 	if j.sphere.Color.FullRange {
-		format = "yuvj420p" // or FFmpeg would make it limited
+		format = "yuvj420p" // otherwise FFmpeg converts to limited range
 	}
 	var inputs, outputs []string
 	var order []key
@@ -200,7 +209,10 @@ func (d *decoder) decode(j *job, ref *reference) (err error) {
 			return err
 		}
 		inputs = append(inputs, "-f", "h264", "-i", file+".h264")
-		outputs = append(outputs, "-map", strconv.Itoa(n)+":v", "-fps_mode", "passthrough", "-pix_fmt", format, "-f", "rawvideo", file+".yuv")
+		outputs = append(
+			outputs, "-map", strconv.Itoa(n)+":v", "-fps_mode", "passthrough", "-pix_fmt", format, "-f", "rawvideo",
+			file+".yuv",
+		)
 		order = append(order, k)
 	}
 	if err := ffmpeg.Run(d.ctx, append(append([]string{"-threads", "1"}, inputs...), outputs...)...); err != nil {
@@ -231,7 +243,7 @@ func (d *decoder) decode(j *job, ref *reference) (err error) {
 			continue
 		}
 		if ref == nil && i < len(j.slots)-1 {
-			continue // only the last is drawn
+			continue // without a reference only the last slot is needed
 		}
 		for t := range j.grid.Tiles() {
 			r := j.grid.Rect(t)
@@ -263,7 +275,7 @@ func (d *decoder) decode(j *job, ref *reference) (err error) {
 	return nil
 }
 
-// paste copies the left eye of a tile's picture into its rectangle.
+// paste copies the left eye of a tile's picture into rectangle r of the canvas.
 func paste(canvas *image.YCbCr, r image.Rectangle, picture []byte, width, height int) {
 	cb := width * height
 	cr := cb + width*height/4
@@ -277,7 +289,8 @@ func paste(canvas *image.YCbCr, r image.Rectangle, picture []byte, width, height
 	}
 }
 
-// enlarge fills a rectangle from the left eye of the low-resolution sphere, bilinearly.
+// enlarge fills rectangle r from the left eye of the low-resolution sphere with bilinear
+// interpolation.
 func enlarge(canvas *image.YCbCr, r image.Rectangle, picture []byte, width, height, eyes int) {
 	full := canvas.Rect.Max
 	scale := func(dst []byte, stride int, src []byte, w, h, fullW, fullH int, r image.Rectangle) {
@@ -304,7 +317,7 @@ func enlarge(canvas *image.YCbCr, r image.Rectangle, picture []byte, width, heig
 	scale(canvas.Cr, canvas.CStride, picture[cr:], width/2, eye/2, full.X/2, full.Y/2, half)
 }
 
-// reference is the source's pictures, the left eye's luma.
+// reference holds the left eye's luma of the source.
 type reference struct {
 	file          *os.File
 	width, height int
@@ -318,7 +331,7 @@ const (
 	maxReference            = 4 << 30 // bytes of luma
 )
 
-// openReference decodes the source.
+// openReference decodes the source into a temporary file.
 func openReference(ctx context.Context, input string, s *catalog.Sphere) (ref *reference, err error) {
 	video, err := equirect.Open(ctx, input, equirect.Options{Width: s.Width, Height: s.Height})
 	if err != nil {
@@ -331,7 +344,7 @@ func openReference(ctx context.Context, input string, s *catalog.Sphere) (ref *r
 	var sound sync.WaitGroup
 	defer sound.Wait()
 	defer reader.Close()
-	if video.AudioFormat() != nil { // it must be read for the pictures to come
+	if video.AudioFormat() != nil { // unread sound would block the video
 		sound.Go(func() {
 			a, err := reader.Audio()
 			for err == nil {
@@ -362,7 +375,9 @@ func openReference(ctx context.Context, input string, s *catalog.Sphere) (ref *r
 			return nil, err
 		}
 		if (len(ref.thumbs)+1)*s.Width*s.Height > maxReference {
-			return nil, fmt.Errorf("%s is too long to be kept: %d frames of %d×%d", input, len(ref.thumbs), s.Width, s.Height)
+			return nil, fmt.Errorf(
+				"%s is too long for a reference: more than %d frames of %d×%d", input, len(ref.thumbs), s.Width, s.Height,
+			)
 		}
 		eye := &frame.Eyes[0]
 		for y := range s.Height {
@@ -373,7 +388,7 @@ func openReference(ctx context.Context, input string, s *catalog.Sphere) (ref *r
 		ref.thumbs = append(ref.thumbs, thumb(eye.Y, eye.YStride, s.Width, s.Height))
 	}
 	if len(ref.thumbs) == 0 {
-		return nil, fmt.Errorf("%s has no pictures", input)
+		return nil, fmt.Errorf("%s contains no pictures", input)
 	}
 	ref.picture = image.NewYCbCr(image.Rect(0, 0, s.Width, s.Height), image.YCbCrSubsampleRatio420)
 	return ref, nil
@@ -381,7 +396,7 @@ func openReference(ctx context.Context, input string, s *catalog.Sphere) (ref *r
 
 func (r *reference) close() { _ = r.file.Close() }
 
-// thumb shrinks luma.
+// thumb downscales luma to thumbWidth×thumbHeight.
 func thumb(pix []byte, stride, width, height int) []byte {
 	sum, n := [thumbWidth * thumbHeight]uint32{}, [thumbWidth * thumbHeight]uint32{}
 	for y := range height {
@@ -399,8 +414,8 @@ func thumb(pix []byte, stride, width, height int) []byte {
 	return t
 }
 
-// matching returns the source's picture that a low-resolution picture shows: timestamps say
-// nothing of where in the source a session is.
+// matching returns the source picture most similar to a low-resolution picture. Timestamps do not
+// reveal the position in the source.
 func (r *reference) matching(pix []byte, width, height int) (*image.YCbCr, error) {
 	t := thumb(pix, width, width, height)
 	best, least := 0, math.MaxInt
@@ -423,7 +438,7 @@ func (r *reference) matching(pix []byte, width, height int) (*image.YCbCr, error
 	return r.picture, nil
 }
 
-// Finish waits until what was seen so far is decoded, or ctx ends.
+// Finish waits until all displayed GoPs are decoded or ctx ends.
 func (v *Viewer) Finish(ctx context.Context) {
 	if v.decoder == nil {
 		return
@@ -441,8 +456,8 @@ func (v *Viewer) Finish(ctx context.Context) {
 	}
 }
 
-// Picture returns the newest viewport that was decoded, drawn width pixels wide; nil where
-// there is none.
+// Picture draws the newest decoded viewport at the given width in pixels. It returns nil if there
+// is none.
 func (v *Viewer) Picture(width int) image.Image {
 	if v.decoder == nil {
 		return nil
@@ -454,5 +469,6 @@ func (v *Viewer) Picture(width int) image.Image {
 		return nil
 	}
 	height := int(math.Round(float64(width) * math.Tan(d.viewport.Height/2) / math.Tan(d.viewport.Width/2)))
-	return tile360.NewSampler(tile360.Mono, 0, d.picture.Rect.Max, d.viewport, d.gaze, width, height).Draw(d.picture, d.colors)
+	return tile360.NewSampler(tile360.Mono, 0, d.picture.Rect.Max, d.viewport, d.gaze, width, height).
+		Draw(d.picture, d.colors)
 }

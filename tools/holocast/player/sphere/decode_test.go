@@ -20,7 +20,7 @@ import (
 
 const testWidth, testHeight, testFrames = 512, 256, 30
 
-// testPicture is a sphere with stripes that move.
+// testPicture returns picture n of a sphere with moving stripes.
 func testPicture(n int) *image.YCbCr {
 	p := image.NewYCbCr(image.Rect(0, 0, testWidth, testHeight), image.YCbCrSubsampleRatio420)
 	for y := range testHeight {
@@ -34,7 +34,7 @@ func testPicture(n int) *image.YCbCr {
 	return p
 }
 
-// encoded makes a GoP of tiles as a publisher does, and the source's file.
+// encoded encodes a GoP of tiles as a publisher does, and writes the source to a file.
 func encoded(t *testing.T, sphere catalog.Sphere) (tracks map[key]*received, file string) {
 	t.Helper()
 	enc, err := tileencoder.New(tileencoder.Config{Sphere: sphere, FPSNum: 30, FPSDen: 1})
@@ -72,14 +72,24 @@ func encoded(t *testing.T, sphere catalog.Sphere) (tracks map[key]*received, fil
 		t.Fatal(err)
 	}
 	file = filepath.Join(t.TempDir(), "source.mp4")
-	if err := ffmpeg.Run(t.Context(), "-f", "rawvideo", "-pix_fmt", "yuv420p", "-s", "512x256", "-r", "30", "-i", raw, "-c:v", "libx264", "-qp", "1", file); err != nil {
+	err = ffmpeg.Run(t.Context(), "-f", "rawvideo", "-pix_fmt", "yuv420p", "-s", "512x256", "-r", "30", "-i", raw,
+		"-c:v", "libx264", "-qp", "1", file)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return tracks, file
 }
 
-func TestDecodeAgainstTheSource(t *testing.T) {
-	sphere := catalog.Sphere{Projection: catalog.ProjectionEquirectangular, Stereo: catalog.StereoMono, Width: testWidth, Height: testHeight, Columns: 4, Rows: 2, Qualities: 2}
+func TestDecodedPSNR(t *testing.T) {
+	sphere := catalog.Sphere{
+		Projection: catalog.ProjectionEquirectangular,
+		Stereo:     catalog.StereoMono,
+		Width:      testWidth,
+		Height:     testHeight,
+		Columns:    4,
+		Rows:       2,
+		Qualities:  2,
+	}
 	tracks, file := encoded(t, sphere)
 	d, err := newDecoder(Config{Viewport: tile360.Degrees(90, 90), Reference: file}, slog.Default())
 	if err != nil {
@@ -94,8 +104,11 @@ func TestDecodeAgainstTheSource(t *testing.T) {
 		}
 		return q
 	}
-	job := &job{sphere: sphere, video: image.Pt(w, h), grid: tile360.Grid{Columns: 4, Rows: 2, Width: testWidth, Height: testHeight}, tracks: tracks,
-		slots: []slotShown{{frame: 1}, {frame: 14, quality: all(0)}, {frame: 29, quality: all(1)}}}
+	job := &job{
+		sphere: sphere, video: image.Pt(w, h), tracks: tracks,
+		grid:  tile360.Grid{Columns: 4, Rows: 2, Width: testWidth, Height: testHeight},
+		slots: []slotShown{{frame: 1}, {frame: 14, quality: all(0)}, {frame: 29, quality: all(1)}},
+	}
 	for i := range job.slots {
 		job.slots[i].gaze = tile360.Direction(float64(i), 0.2)
 	}
@@ -103,14 +116,14 @@ func TestDecodeAgainstTheSource(t *testing.T) {
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		psnr, decoded, missed := d.results()
 		if missed > 0 || time.Now().After(deadline) {
-			t.Fatalf("%d GoPs decoded, %d not", decoded, missed)
+			t.Fatalf("%d GoPs decoded, %d missed", decoded, missed)
 		}
 		if decoded == 0 {
 			continue
 		}
-		// The low-resolution sphere, the worst quality, the best one.
+		// Slots in order: low-resolution sphere, lowest quality, highest quality.
 		if len(psnr) != 3 || !(psnr[0] > 15) || !(psnr[1] > psnr[0]) || !(psnr[2] > psnr[1]) || !(psnr[2] > 33) {
-			t.Errorf("viewports of %.1f dB", psnr)
+			t.Errorf("viewport PSNR %.1f dB, want three increasing values, the first > 15 and the last > 33", psnr)
 		}
 		break
 	}
@@ -123,8 +136,9 @@ func TestDecodeAgainstTheSource(t *testing.T) {
 	}
 }
 
-func TestReferenceThatIsMissing(t *testing.T) {
-	if _, err := openReference(t.Context(), filepath.Join(t.TempDir(), "none.mp4"), &catalog.Sphere{Width: 512, Height: 256}); err == nil {
-		t.Error("a missing file was opened")
+func TestReferenceMissing(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "none.mp4")
+	if _, err := openReference(t.Context(), file, &catalog.Sphere{Width: 512, Height: 256}); err == nil {
+		t.Error("opened a missing file")
 	}
 }

@@ -11,30 +11,30 @@ import (
 	"holocast/internal/tile360"
 )
 
-// judge sums up what the viewer saw.
+// judge accumulates the measurements of the displayed viewport.
 type judge struct {
-	view      *tile360.View // of the viewport, finer than the planner's
-	psnr      []float64     // of each slot, from the published distortions
-	hits      float64       // sum over slots of the viewport's share that tiles showed
-	slots     int           // that had a picture
-	stalled   int           // slots without one
-	frames    int           // of the low-resolution sphere that were there when they were due
-	missed    int           // that were not, since the first that was
-	from, to  time.Time     // of live video: when the first GoP judged begins, and the last ends
-	arrivals  []float64     // s from capture to arrival, of the low-resolution sphere's frames as they were sent
-	useful    uint64        // bytes of tiles that were seen, and of what all need
-	counted   uint64        // bytes of the groups judged
+	view      *tile360.View // finer than the planner's
+	psnr      []float64     // of each slot in dB, from the published distortions
+	hits      float64       // sum over slots of the viewport share covered by tiles
+	slots     int           // slots with a picture
+	stalled   int           // slots without a picture
+	frames    int           // frames of the low-resolution sphere received in time
+	missed    int           // frames of it not received in time, after the first
+	from, to  time.Time     // live video: start of the first judged GoP, end of the last
+	arrivals  []float64     // seconds from capture to arrival, of live frames of the low-resolution sphere
+	useful    uint64        // bytes of displayed tiles and the low-resolution sphere
+	counted   uint64        // bytes of all judged groups
 	gops      int
 	lastGroup uint64
-	centre    int           // tile in the viewport's middle
-	since     time.Duration // media time when the viewport's middle came to it; −1 = it has been sharp since
-	turns     []float64     // s
+	centre    int           // tile in the viewport's center
+	since     time.Duration // media time at which the center moved to that tile; −1 = already sharp
+	turns     []float64     // seconds until the center tile was sharp
 }
 
-// maxSlots bounds what is kept of a long session: 30 hours.
+// maxSlots bounds the memory for long sessions: 30 hours of slots.
 const maxSlots = 1 << 20
 
-// judgeDue judges the groups whose time is over. v.mu is held.
+// judgeDue judges the groups whose display time has passed. The caller holds v.mu.
 func (v *Viewer) judgeDue(now time.Time) {
 	if !v.began {
 		return
@@ -57,7 +57,7 @@ func (v *Viewer) judgeDue(now time.Time) {
 	}
 }
 
-// ready returns, for each frame, whether it and all before it had come when it was due.
+// ready returns, for each frame, whether it and all frames before it arrived in time.
 func (v *Viewer) ready(r *received) []bool {
 	ok := make([]bool, 0, len(r.frames))
 	var latest time.Time
@@ -73,14 +73,14 @@ func (v *Viewer) ready(r *received) []bool {
 	return ok
 }
 
-// judgeGroup finds out what was seen of a GoP.
+// judgeGroup measures what the viewport showed of a GoP.
 func (v *Viewer) judgeGroup(g *group) {
 	g.judged = true
 	j := &v.judge
 	if j.from.IsZero() {
 		j.from = g.start
 	}
-	if end := g.start.Add(v.gop); v.film == nil && !v.replayed && end.After(j.to) {
+	if end := g.start.Add(v.gop); v.playback == nil && !v.replayed && end.After(j.to) {
 		j.to = end
 	}
 	j.gops++
@@ -94,7 +94,7 @@ func (v *Viewer) judgeGroup(g *group) {
 		j.counted += uint64(r.bytes)
 	}
 	shows := func(k key, frame int) bool { return frame < len(ready[k]) && ready[k][frame] }
-	var rates tile360.GoP // of no use until a record has come
+	var rates tile360.GoP // only valid if rated
 	rated := v.latest != nil
 	if rated {
 		rates = v.gopOf(g.id, 0)
@@ -105,7 +105,8 @@ func (v *Viewer) judgeGroup(g *group) {
 	used := map[key]bool{{-1, 0}: true}
 	var seen []slotShown
 	for i := range slots {
-		if slot := v.gop / time.Duration(slots); v.film != nil && !v.film.seen(g.start.Add(time.Duration(i)*slot), slot) {
+		if slot := v.gop / time.Duration(slots); v.playback != nil &&
+			!v.playback.seen(g.start.Add(time.Duration(i)*slot), slot) {
 			continue
 		}
 		frame := (2*i + 1) * frames / (2 * slots)
@@ -147,14 +148,14 @@ func (v *Viewer) judgeGroup(g *group) {
 				}
 			}
 		}
-		if !low && hits < 0.999 { // a part of the viewport has nothing to show
+		if !low && hits < 0.999 { // part of the viewport has no picture
 			if j.slots > 0 {
 				j.stalled++
 			}
 			continue
 		}
 		j.slots++
-		v.shows()
+		v.noteShown()
 		j.hits += hits
 		if rated && len(j.psnr) < maxSlots {
 			j.psnr = append(j.psnr, tile360.PSNR(mse))
@@ -168,15 +169,23 @@ func (v *Viewer) judgeGroup(g *group) {
 		j.useful += uint64(g.bytes(k))
 	}
 	if v.decoder != nil && len(seen) > 0 {
-		v.decoder.offer(&job{sphere: *v.video.Sphere, video: image.Pt(v.video.Width, v.video.Height), grid: v.grid, tracks: g.tracks, slots: seen})
+		v.decoder.offer(
+			&job{
+				sphere: *v.video.Sphere,
+				video:  image.Pt(v.video.Width, v.video.Height),
+				grid:   v.grid,
+				tracks: g.tracks,
+				slots:  seen,
+			},
+		)
 	}
 }
 
 // ended reports whether the publisher ended the group before a frame.
 func (r *received) ended(frame int) bool { return r != nil && r.complete && frame >= len(r.frames) }
 
-// turned measures the time from the viewport's middle coming to another tile until that tile
-// is shown by more than the low-resolution sphere.
+// turned measures the time from the viewport's center moving to another tile until that tile is
+// displayed.
 func (v *Viewer) turned(gaze tile360.Vec, media time.Duration, quality map[int]int) {
 	j := &v.judge
 	centre := v.grid.Tile(gaze)
@@ -195,7 +204,7 @@ func (v *Viewer) turned(gaze tile360.Vec, media time.Duration, quality map[int]i
 	}
 }
 
-// counters are what the viewer did.
+// counters counts a viewer's traffic and requests.
 type counters struct {
 	Bytes        uint64
 	Decisions    uint64
@@ -209,41 +218,41 @@ type counters struct {
 	Damaged      uint64
 }
 
-// Report is what a viewer measured of a sphere.
+// Report holds a viewer's measurements of the 360° video.
 type Report struct {
 	Scheme string `json:"scheme"`
-	// Frames are pictures of the whole sphere that were there when they were due, FramesMissed
-	// those of the same GoPs that were not, and FPS how many a second of playing were there.
+	// Frames counts pictures of the low-resolution sphere received in time, FramesMissed those that
+	// were not, in the same GoPs. FPS is Frames per second of playback.
 	Frames       int     `json:"frames"`
 	FramesMissed int     `json:"frames_missed"`
 	FPS          float64 `json:"fps"`
-	// LatencyMS is how long after its capture a picture is due: the session's target.
+	// LatencyMS is the target latency from capture to display.
 	LatencyMS float64 `json:"latency_ms"`
-	// ArrivalMS has percentiles of the time from a picture's capture to its arrival, on the
-	// relay's clock; nil of recordings, and where that is not known.
+	// ArrivalMS holds percentiles of the time from capture to arrival on the relay's clock; nil for
+	// recordings and without a relay clock.
 	ArrivalMS *qoe.Percentiles `json:"arrival_ms,omitempty"`
-	// PSNR is the viewport's, weighted by solid angle, from the distortions that the publisher
-	// measured; dB.
+	// PSNR of the viewport in dB, weighted by solid angle, from the distortions that the publisher
+	// measured.
 	PSNRMean float64 `json:"viewport_psnr_mean"`
-	PSNRP5   float64 `json:"viewport_psnr_p5"` // exceeded 95 % of the time
-	// DecodedPSNR is the same of the decoded pictures against the reference; absent without one.
+	PSNRP5   float64 `json:"viewport_psnr_p5"` // exceeded by 95 % of slots
+	// PSNR of the decoded viewport against the reference; absent without one.
 	DecodedPSNRMean float64 `json:"decoded_psnr_mean,omitempty"`
 	DecodedPSNRP5   float64 `json:"decoded_psnr_p5,omitempty"`
-	StallRatio      float64 `json:"stall_ratio"` // of the time since the first picture
-	TileHits        float64 `json:"tile_hits"`   // share of the viewport that tiles showed, not the low-resolution sphere
-	MbitPerS        float64 `json:"mbit_per_s"`  // of payload
+	StallRatio      float64 `json:"stall_ratio"` // share of the time since the first picture
+	TileHits        float64 `json:"tile_hits"`   // share of the viewport covered by tiles
+	MbitPerS        float64 `json:"mbit_per_s"`  // payload
 	WastedRatio     float64 `json:"wasted_ratio"`
-	// MotionToQualityMS is the time from the viewport's middle coming to another tile until
-	// that tile is sharp, over Turns of the head.
+	// MotionToQualityMS is the mean time from the viewport's center moving to another tile until
+	// that tile is displayed, over Turns movements.
 	Turns                int     `json:"turns"`
 	MotionToQualityMS    float64 `json:"motion_to_quality_ms"`
 	MotionToQualityP95MS float64 `json:"motion_to_quality_p95_ms"`
 	GOPs                 int     `json:"gops"`
 	GOPsDecoded          int     `json:"gops_decoded"`
-	GOPsNotDecoded       int     `json:"gops_not_decoded"` // the decoder was behind
+	GOPsNotDecoded       int     `json:"gops_not_decoded"` // because the decoder was behind
 	Decisions            uint64  `json:"decisions"`
-	Urgent               uint64  `json:"urgent_tiles"` // asked for within their GoP
-	// Messages are the requests sent.
+	Urgent               uint64  `json:"urgent_tiles"` // requested within their GoP
+	// Messages counts the requests sent.
 	Messages struct {
 		Subscribe     uint64 `json:"subscribe"`
 		RequestUpdate uint64 `json:"request_update"`
@@ -252,53 +261,55 @@ type Report struct {
 	} `json:"messages"`
 	MessagesPerGOP float64 `json:"messages_per_gop"`
 	Refused        uint64  `json:"requests_refused"`
-	Reset          uint64  `json:"groups_reset"`    // by the relay or the publisher: they were late
-	Damaged        uint64  `json:"objects_damaged"` // not understood
+	Reset          uint64  `json:"groups_reset"`    // late groups, reset by the relay or the publisher
+	Damaged        uint64  `json:"objects_damaged"` // objects that failed to parse
 	CapacityMbit   float64 `json:"capacity_mbit_per_s"`
-	// Sound is what came of the session's sound; nil where it has none.
+	// Sound counts sound packets; nil if the session has no sound.
 	Sound *SoundReport `json:"sound,omitempty"`
 }
 
-// SoundReport counts packets of sound.
+// SoundReport counts sound packets.
 type SoundReport struct {
 	Codec   string `json:"codec"`
-	Packets uint64 `json:"packets"` // in time
+	Packets uint64 `json:"packets"` // received in time
 	Late    uint64 `json:"packets_late"`
 	Missing uint64 `json:"packets_missing"`
 	Bytes   uint64 `json:"bytes"`
 }
 
-// Report sums up the run so far.
+// Report returns the report for the whole run.
 func (v *Viewer) Report() Report {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	j, c := &v.judge, &v.counters
 	r := Report{
-		Scheme: v.cfg.Scheme, GOPs: j.gops, Decisions: c.Decisions, Urgent: c.Urgent, Refused: c.Refused, Reset: c.Reset, Damaged: c.Damaged,
-		CapacityMbit: 8e-6 * v.planner.Capacity.Mean(), Frames: j.frames, FramesMissed: j.missed, LatencyMS: v.latency.Seconds() * 1000,
-		Turns: len(j.turns),
+		Scheme: v.cfg.Scheme, GOPs: j.gops, Decisions: c.Decisions, Urgent: c.Urgent,
+		Refused: c.Refused, Reset: c.Reset, Damaged: c.Damaged,
+		CapacityMbit: 8e-6 * v.planner.Capacity.Mean(), Frames: j.frames, FramesMissed: j.missed,
+		LatencyMS: v.latency.Seconds() * 1000,
+		Turns:     len(j.turns),
 	}
 	if len(j.arrivals) > 0 {
 		sorted := slices.Sorted(slices.Values(j.arrivals))
 		r.ArrivalMS = &qoe.Percentiles{P50: quantile(sorted, 0.50), P95: quantile(sorted, 0.95), P99: quantile(sorted, 0.99)}
 	}
-	r.PSNRMean, r.PSNRP5 = meanAnd(j.psnr, 0.05)
+	r.PSNRMean, r.PSNRP5 = meanAndQuantile(j.psnr, 0.05)
 	if v.decoder != nil {
 		var psnr []float64
 		psnr, r.GOPsDecoded, r.GOPsNotDecoded = v.decoder.results()
-		r.DecodedPSNRMean, r.DecodedPSNRP5 = meanAnd(psnr, 0.05)
+		r.DecodedPSNRMean, r.DecodedPSNRP5 = meanAndQuantile(psnr, 0.05)
 	}
 	if n := j.slots + j.stalled; n > 0 {
 		r.StallRatio = float64(j.stalled) / float64(n)
 		r.MbitPerS = 8e-6 * float64(c.Bytes) / (float64(n) / slotsPerS)
-		// Of a GoP of which nothing came, nothing was judged.
+		// GoPs without any received data are not judged, so wall time bounds the rate.
 		r.FPS = math.Round(100*float64(j.frames)/max(float64(n)/slotsPerS, j.to.Sub(j.from).Seconds())) / 100
 	}
 	r.TileHits = j.hits / float64(max(1, j.slots))
 	if j.counted > 0 {
 		r.WastedRatio = 1 - float64(j.useful)/float64(j.counted)
 	}
-	mean, p95 := meanAnd(j.turns, 0.95)
+	mean, p95 := meanAndQuantile(j.turns, 0.95)
 	r.MotionToQualityMS, r.MotionToQualityP95MS = 1000*mean, 1000*p95
 	m := &r.Messages
 	m.Subscribe, m.RequestUpdate, m.Unsubscribe, m.Fetch = c.Subscribes, c.Updates, c.Unsubscribes, c.Fetches
@@ -311,7 +322,7 @@ func (v *Viewer) Report() Report {
 	return r
 }
 
-// String is the report on one line.
+// String returns the report as one line.
 func (r Report) String() string {
 	s := fmt.Sprintf("%5.1f fps  ", r.FPS)
 	if r.DecodedPSNRMean > 0 {
@@ -324,19 +335,19 @@ func (r Report) String() string {
 		more = fmt.Sprintf("  motion to quality %.0f ms", r.MotionToQualityMS)
 	}
 	if r.Sound != nil {
-		more += fmt.Sprintf("  %d packets of sound, %d late, %d missing", r.Sound.Packets, r.Sound.Late, r.Sound.Missing)
+		more += fmt.Sprintf("  %d sound packets, %d late, %d missing", r.Sound.Packets, r.Sound.Late, r.Sound.Missing)
 	}
 	return s + fmt.Sprintf("  %.0f %% tile hits  %.1f %% stalls  %.2f Mbit/s  %.0f %% wasted  %.1f messages/GoP",
 		100*r.TileHits, 100*r.StallRatio, r.MbitPerS, 100*r.WastedRatio, r.MessagesPerGOP) + more
 }
 
-// quantile returns a quantile of sorted seconds in milliseconds, to a hundredth.
+// quantile returns a quantile of sorted seconds, in milliseconds rounded to a hundredth.
 func quantile(sorted []float64, q float64) float64 {
 	return math.Round(1e5*sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]) / 100
 }
 
-// meanAnd returns the mean of values and a quantile, 0 without any.
-func meanAnd(v []float64, q float64) (mean, quantile float64) {
+// meanAndQuantile returns the mean and a quantile of v, or zeros if v is empty.
+func meanAndQuantile(v []float64, q float64) (mean, quantile float64) {
 	if len(v) == 0 {
 		return 0, 0
 	}

@@ -19,29 +19,31 @@ import (
 // replayProperty is the track property of a replayed recording (docs/spec/replay.md).
 const replayProperty = 0x6863_7270
 
-// Priorities of what is subscribed to; tiles come behind, by their order.
+// Subscriber priorities. Tiles start at priorityTile and follow the plan's order.
 const (
 	priorityRates  = 16
 	prioritySound  = 24
 	priorityVideo  = 32
-	priorityTile   = 64 // of the most important tile
+	priorityTile   = 64 // most important tile
 	priorityUrgent = 160
 )
 
-// subscription is a tile's.
+// subscription is a tile's subscription.
 type subscription struct {
 	key
-	first    uint64 // group
-	last     uint64 // group after which it ends; 0 = it does not
+	first    uint64 // first group
+	last     uint64 // last group; 0 = open-ended
 	priority uint8
 	cancel   context.CancelFunc
 
-	sub *moqt.Subscription // once it is accepted
+	sub *moqt.Subscription // nil until accepted
 }
 
-// receiveTrack subscribes to a track from its largest object on and takes the group under way
-// first. It returns why the subscription ended.
-func (v *Viewer) receiveTrack(ctx context.Context, s *moqt.Session, name moqt.TrackName, k key, timeout time.Duration) error {
+// receiveTrack subscribes to a track from its largest object and joins the current group. It
+// returns the reason for the subscription's end.
+func (v *Viewer) receiveTrack(
+	ctx context.Context, s *moqt.Session, name moqt.TrackName, k key, timeout time.Duration,
+) error {
 	for {
 		sub, err := s.Subscribe(ctx, name, moqt.SubscribeOptions{
 			Filter: &moqt.Filter{Type: wire.FilterLargestObject}, Priority: new(uint8(priorityVideo)),
@@ -57,11 +59,11 @@ func (v *Viewer) receiveTrack(ctx context.Context, s *moqt.Session, name moqt.Tr
 		if !errors.As(err, &done) || done.Code == wire.DoneTrackEnded || done.Code == wire.DoneSubscriptionEnded {
 			return err
 		}
-		v.log.Warn("the publisher is away", "track", name.String(), "reason", err)
+		v.log.Warn("publisher away", "track", name.String(), "reason", err)
 	}
 }
 
-// receive takes what a subscription brings until it ends, and returns why.
+// receive reads a subscription until it ends and returns the reason.
 func (v *Viewer) receive(ctx context.Context, sub *moqt.Subscription, k key, join bool) error {
 	replay, _ := sub.Properties.Int(replayProperty)
 	if replay != 0 {
@@ -78,7 +80,7 @@ func (v *Viewer) receive(ctx context.Context, sub *moqt.Subscription, k key, joi
 				err = v.readFetch(ctx, f, k)
 			}
 			if err != nil && ctx.Err() == nil {
-				v.log.Debug("the group under way cannot be fetched", "track", sub.Track().String(), "err", err)
+				v.log.Debug("current group not fetched", "track", sub.Track().String(), "err", err)
 			}
 		})
 	}
@@ -86,7 +88,7 @@ func (v *Viewer) receive(ctx context.Context, sub *moqt.Subscription, k key, joi
 		r, err := sub.AcceptSubgroup(ctx)
 		if err != nil {
 			if ctx.Err() != nil {
-				sub.Cancel() // so that readers of open subgroups return
+				sub.Cancel() // unblocks readers of open subgroups
 			}
 			return err
 		}
@@ -129,9 +131,11 @@ func (v *Viewer) readFetch(ctx context.Context, f *moqt.FetchReader, k key) erro
 	})
 }
 
-// add takes a frame. Objects that were fetched are older than what is sent now and say
-// nothing about delay.
-func (v *Viewer) add(k key, id, object uint64, properties wire.Properties, payload []byte, now time.Time, fetched bool) {
+// add processes a frame. A fetched frame is older than the live edge and does not contribute to the
+// delay estimate.
+func (v *Viewer) add(
+	k key, id, object uint64, properties wire.Properties, payload []byte, now time.Time, fetched bool,
+) {
 	p, err := loc.Parse(properties)
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -156,7 +160,7 @@ func (v *Viewer) add(k key, id, object uint64, properties wire.Properties, paylo
 			return
 		}
 		if id < v.forgotten {
-			return // it is not to be judged again
+			return // already judged
 		}
 		g = &group{id: id, tracks: map[key]*received{}}
 		v.groups[id] = g
@@ -166,13 +170,13 @@ func (v *Viewer) add(k key, id, object uint64, properties wire.Properties, paylo
 	}
 	whole := k.tile < 0
 	if whole && v.replayed && v.began && id > v.newest && object == 0 && p.Timestamp.Before(v.groups[v.newest].start) {
-		v.again()
+		v.replayRestarted()
 	}
 	if !fetched {
-		// Tiles of a replay may be of the time before it began again.
-		if delay := now.Sub(p.Timestamp); delay < v.least && (whole || !v.replayed) {
-			v.least = delay
-		} else if v.least < math.MaxInt64 && delay > v.least+v.latency/2 {
+		// Tiles of a replay may precede its restart.
+		if delay := now.Sub(p.Timestamp); delay < v.minDelay && (whole || !v.replayed) {
+			v.minDelay = delay
+		} else if v.minDelay < math.MaxInt64 && delay > v.minDelay+v.latency/2 {
 			v.interval.late++
 		}
 		if whole && !v.replayed && v.cfg.Relay != nil && v.cfg.Relay() && len(v.judge.arrivals) < maxSlots {
@@ -187,7 +191,7 @@ func (v *Viewer) add(k key, id, object uint64, properties wire.Properties, paylo
 	}
 }
 
-// store keeps a frame that came at a time, unless it is here already. v.mu is held.
+// store stores a frame unless it is a duplicate. The caller holds v.mu.
 func (v *Viewer) store(g *group, k key, object uint64, p *loc.Properties, payload []byte, at time.Time) bool {
 	if g.start.IsZero() && object == 0 {
 		g.start = p.Timestamp
@@ -215,18 +219,18 @@ func (v *Viewer) store(g *group, k key, object uint64, p *loc.Properties, payloa
 	return true
 }
 
-// again notes that a replay begins again: its timestamps go back, and with them the clock. What
-// came before is judged by the clock that it came by. v.mu is held.
-func (v *Viewer) again() {
+// replayRestarted resets the clock when a replay starts over and its timestamps jump back. It first
+// judges the earlier GoPs by the old clock. The caller holds v.mu.
+func (v *Viewer) replayRestarted() {
 	for _, id := range slices.Sorted(maps.Keys(v.groups)) {
 		if g := v.groups[id]; id <= v.newest && !g.judged && !g.start.IsZero() {
 			v.judgeGroup(g)
 		}
 	}
-	v.least = math.MaxInt64
+	v.minDelay = math.MaxInt64
 }
 
-// followSound counts a session's sound for as long as it lasts.
+// followSound counts the packets of the sound track until the session ends.
 func (v *Viewer) followSound(ctx context.Context, s *moqt.Session, name moqt.TrackName, timeout time.Duration) {
 	for ctx.Err() == nil {
 		sub, err := s.Subscribe(ctx, name, moqt.SubscribeOptions{
@@ -236,7 +240,7 @@ func (v *Viewer) followSound(ctx context.Context, s *moqt.Session, name moqt.Tra
 		v.count(func(c *counters) { c.Subscribes++ })
 		if err != nil {
 			if ctx.Err() == nil {
-				v.log.Warn("the session's sound cannot be received", "err", err)
+				v.log.Warn("sound not received", "err", err)
 			}
 			return
 		}
@@ -256,7 +260,7 @@ func (v *Viewer) followSound(ctx context.Context, s *moqt.Session, name moqt.Tra
 	}
 }
 
-// readSound takes a group of packets: one object each.
+// readSound reads a group of sound packets, one per object.
 func (v *Viewer) readSound(r *moqt.SubgroupReader) {
 	next, began := uint64(0), false
 	for {
@@ -297,7 +301,7 @@ func (v *Viewer) readSound(r *moqt.SubgroupReader) {
 	}
 }
 
-// complete notes that a group came to its end. v.mu is held.
+// complete marks a group as complete. The caller holds v.mu.
 func (v *Viewer) complete(k key, id uint64) {
 	if g := v.groups[id]; g != nil && g.tracks[k] != nil {
 		g.tracks[k].complete = true
@@ -310,7 +314,7 @@ func (v *Viewer) count(what func(*counters)) {
 	what(&v.counters)
 }
 
-// followRates reads the track of bytes and distortions.
+// followRates reads the track of tile sizes and distortions.
 func (v *Viewer) followRates(ctx context.Context, s *moqt.Session, name moqt.TrackName) {
 	take := func(id uint64, payload []byte) {
 		v.mu.Lock()
@@ -334,12 +338,14 @@ func (v *Viewer) followRates(ctx context.Context, s *moqt.Session, name moqt.Tra
 	}
 	for ctx.Err() == nil {
 		sub, err := s.Subscribe(ctx, name, moqt.SubscribeOptions{
-			Filter: &moqt.Filter{Type: wire.FilterLargestObject}, Priority: new(uint8(priorityRates)), Join: true, RendezvousTimeout: 20 * time.Second,
+			Filter: &moqt.Filter{
+				Type: wire.FilterLargestObject,
+			}, Priority: new(uint8(priorityRates)), Join: true, RendezvousTimeout: 20 * time.Second,
 		})
 		v.count(func(c *counters) { c.Subscribes++ })
 		if err != nil {
 			if ctx.Err() == nil {
-				v.log.Warn("the session's rates cannot be followed: tiles are chosen by their bit rates alone", "err", err)
+				v.log.Warn("rates not received; choosing tiles by bit rate alone", "err", err)
 			}
 			return
 		}
@@ -348,7 +354,7 @@ func (v *Viewer) followRates(ctx context.Context, s *moqt.Session, name moqt.Tra
 				_ = f.Each(ctx, catalog.MaxSize, func(o wire.FetchObject, payload []byte) error {
 					take(o.Group, payload)
 					return nil
-				}) // without them tiles are chosen by their bit rates, for a GoP
+				}) // on an error the next group's rates follow
 			}
 		}
 		for {
@@ -379,7 +385,7 @@ func (v *Viewer) followRates(ctx context.Context, s *moqt.Session, name moqt.Tra
 	}
 }
 
-// away reports whether err says that a track's publisher went away and may return.
+// away reports whether err means that a track's publisher went away and may return.
 func away(err error) bool {
 	var done *moqt.DoneError
 	return errors.As(err, &done) && done.Code != wire.DoneTrackEnded && done.Code != wire.DoneSubscriptionEnded

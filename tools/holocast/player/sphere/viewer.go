@@ -1,11 +1,11 @@
-// Package sphere plays a session's tiled 360° video (docs/spec/tiles.md) without a window: a
-// recorded or still head decides where to look, internal/tile360 which tiles to fetch for
-// that, and what arrived by the time it was due is what the viewer saw.
+// Package sphere plays a session's tiled 360° video (docs/spec/tiles.md) without a window. A
+// recorded or fixed head orientation determines the gaze, and internal/tile360 selects the tiles. A
+// frame counts as displayed if it arrived by its due time.
 //
-// The viewer shows a frame at its timestamp plus the catalog's target latency. Before each
-// GoP begins at the publisher it subscribes to tiles for it, ends the subscriptions it no
-// longer wants and leaves the rest alone; between, when the head turns, it joins tiles of the
-// GoP under way and fetches those of the one being shown.
+// A frame is due at its timestamp plus the catalog's target latency. Before each GoP starts at the
+// publisher, the viewer subscribes to the GoP's tiles and ends subscriptions it no longer needs.
+// Between these decisions, when the head turns, it joins tiles of the newest GoP and fetches tiles
+// of the GoP on display.
 package sphere
 
 import (
@@ -25,7 +25,8 @@ import (
 	"holocast/internal/tile360"
 )
 
-// Schemes are the ways to choose tiles: ours, and those that bench tiles compares it with.
+// Schemes select tiles. Ours is the default, the others are baselines for `holocast-lab bench
+// tiles`.
 const (
 	Ours     = "ours"
 	Whole    = "whole"
@@ -34,48 +35,47 @@ const (
 	Paper    = "paper"
 )
 
-// Config says what to play and how to look at it.
+// Config configures a Viewer.
 type Config struct {
-	// Head is where the viewer looks, by seconds since the first picture; nil = straight
-	// ahead.
+	// Head returns the gaze at a time in seconds since the first picture; nil = straight ahead.
 	Head     func(seconds float64) tile360.Vec
-	Crowd    *tile360.Crowd // what others looked at; nil = not known
+	Crowd    *tile360.Crowd // gaze of earlier viewers; nil = unknown
 	Viewport tile360.Viewport
-	Scheme   string // "" = Ours
-	// Percentile of the predicted capacity is what is planned with; 0 = the planner's own.
+	Scheme   string // default Ours
+	// Percentile of the predicted capacity to plan with; 0 = the planner's default.
 	Percentile float64
-	// Decode has FFmpeg decode what is seen, where it is installed.
+	// Decode decodes the displayed tiles with FFmpeg, if it is installed.
 	Decode bool
-	// Reference is the source's file or URL; with it the viewport is compared with the
-	// source. It implies Decode.
+	// Reference is the file or URL of the source, for comparison with the viewport. It implies
+	// Decode.
 	Reference string
-	// Clock is the relay's, Relay whether it is known.
+	// Clock estimates the relay's clock. Relay reports whether the estimate is valid.
 	Clock *clock.Estimator
 	Relay func() bool
-	Log   *slog.Logger // nil = slog.Default
+	Log   *slog.Logger // default slog.Default
 }
 
-// The viewer's timing.
+// Timing and limits.
 const (
-	replans     = 4                      // decisions a GoP: at its beginning, and when the head may have turned
-	decideAhead = 150 * time.Millisecond // before a GoP begins at the publisher, and a round trip
-	slotsPerS   = 10                     // moments of a second at which the viewport is judged
+	replans     = 4                      // decisions per GoP
+	decideAhead = 150 * time.Millisecond // time before a GoP starts at the publisher, in addition to the RTT
+	slotsPerS   = 10                     // viewport measurements per second
 	headRate    = 20                     // gaze samples per second
-	settle      = 50 * time.Millisecond  // after a GoP's last frame was due until it is judged
+	settle      = 50 * time.Millisecond  // delay from a GoP's last frame to its measurement
 	keepGroups  = 8
-	maxFrames   = 1 << 9 // of a group
+	maxFrames   = 1 << 9 // per group
 	maxObject   = 8 << 20
-	maxGroup    = 32 << 20 // bytes of one track's
+	maxGroup    = 32 << 20 // bytes per track and group
 )
 
-// Viewer plays one session's sphere, over any number of connections one after the other.
+// Viewer plays one session's 360° video over successive connections.
 type Viewer struct {
 	cfg Config
 	log *slog.Logger
 
 	mu       sync.Mutex
-	video    catalog.Track // the catalog's; Sphere is set
-	grid     tile360.Grid  // of one tile where there are none
+	video    catalog.Track // from the catalog; Sphere is set
+	grid     tile360.Grid  // 1×1 without tiles
 	tiled    bool
 	offered  map[key]catalog.Track
 	name     func(track string) moqt.TrackName
@@ -84,35 +84,35 @@ type Viewer struct {
 	replayed bool
 
 	groups    map[uint64]*group
-	newest    uint64 // largest group of video begun
-	forgotten uint64 // groups below this are, unless groups has them
+	newest    uint64 // largest group of the video track
+	forgotten uint64 // groups below this have been deleted, except those in groups
 	began     bool
-	first     time.Time     // timestamp of the first picture, from which the head's time counts
-	least     time.Duration // least arrival − timestamp seen
+	first     time.Time     // timestamp of the first picture, time 0 of Config.Head
+	minDelay  time.Duration // smallest arrival − timestamp
 	rates     map[uint64]*catalog.Rates
 	latest    *catalog.Rates
 	planner   tile360.Planner
 	solver    tile360.Solver
-	subs      map[int]*subscription // tiles subscribed to from the newest decision on
+	subs      map[int]*subscription // current subscriptions by tile
 	ending    []*subscription
 	urgent    map[fetched]bool
 
-	audio    string // name of the session's track of sound; "" = none
+	audio    string // name of the sound track; "" = none
 	sound    SoundReport
 	interval meter // since the last decision
 	train    tile360.Train
-	opened   time.Time // that train's times count from
+	opened   time.Time // time 0 of train
 	rate     float64
 	counters counters
 	judge    judge
 	decoder  *decoder
-	film     *Film // while a recording is played by this viewer alone
-	shown    bool  // showing is closed
+	playback *Playback // set while playing a recording at its own pace
+	shown    bool      // showing is closed
 	showing  chan struct{}
 	closed   chan struct{}
 }
 
-// key is a tile at a quality; the low-resolution sphere is tile −1.
+// key identifies a tile at a quality. The low-resolution sphere is tile −1.
 type key struct{ tile, quality int }
 
 type fetched struct {
@@ -120,20 +120,20 @@ type fetched struct {
 	key
 }
 
-// group is what arrived of a GoP.
+// group holds the received data of a GoP.
 type group struct {
 	id     uint64
-	start  time.Time // timestamp of its first frame
+	start  time.Time // timestamp of the first frame
 	tracks map[key]*received
 	judged bool
 }
 
-// received is one tile's GoP, or the low-resolution sphere's.
+// received holds the received data of one track in a GoP.
 type received struct {
 	config   []byte
-	frames   []frame // by object; those that are missing have no payload
+	frames   []frame // indexed by object ID; missing frames have no payload
 	bytes    int
-	complete bool // the subgroup ended as its publisher meant it to
+	complete bool // the publisher ended the subgroup
 }
 
 type frame struct {
@@ -142,12 +142,12 @@ type frame struct {
 	stamp   time.Time
 }
 
-// meter sums up an interval.
+// meter accumulates over an interval.
 type meter struct {
 	began   time.Time
 	bytes   int
 	objects int
-	late    int // objects that came later than the earliest by more than half the target latency
+	late    int // objects delayed by more than half the target latency beyond the minimum
 }
 
 // New returns a viewer. The caller must Close it.
@@ -162,25 +162,26 @@ func New(cfg Config) (*Viewer, error) {
 	switch cfg.Scheme {
 	case Ours, Whole, Viewport, Fixed, Paper:
 	default:
-		return nil, fmt.Errorf("scheme %q is unknown; %s, %s, %s, %s and %s are known", cfg.Scheme, Ours, Whole, Viewport, Fixed, Paper)
+		return nil, fmt.Errorf("unknown scheme %q; use %s, %s, %s, %s or %s", cfg.Scheme, Ours, Whole, Viewport, Fixed, Paper)
 	}
 	v := &Viewer{
 		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), groups: map[uint64]*group{}, rates: map[uint64]*catalog.Rates{},
-		subs: map[int]*subscription{}, urgent: map[fetched]bool{}, showing: make(chan struct{}), closed: make(chan struct{}), least: math.MaxInt64,
-		opened: time.Now(),
+		subs: map[int]*subscription{}, urgent: map[fetched]bool{}, showing: make(chan struct{}), closed: make(chan struct{}),
+		minDelay: math.MaxInt64,
+		opened:   time.Now(),
 	}
 	if cfg.Decode || cfg.Reference != "" {
 		var err error
 		if v.decoder, err = newDecoder(cfg, v.log); err != nil && cfg.Reference != "" {
 			return nil, err
 		} else if err != nil {
-			v.log.Warn("what is seen is not decoded", "err", err)
+			v.log.Warn("video not decoded", "err", err)
 		}
 	}
 	return v, nil
 }
 
-// Close ends decoding. Play must have returned.
+// Close stops the decoder. Play must have returned.
 func (v *Viewer) Close() {
 	close(v.closed)
 	if v.decoder != nil {
@@ -188,22 +189,21 @@ func (v *Viewer) Close() {
 	}
 }
 
-// Showing is closed when the first picture was shown.
+// Showing is closed when the first picture has been displayed.
 func (v *Viewer) Showing() <-chan struct{} { return v.showing }
 
-// shows notes that something is shown. v.mu is held.
-func (v *Viewer) shows() {
+// noteShown records that a picture is on display. The caller holds v.mu.
+func (v *Viewer) noteShown() {
 	if !v.shown {
 		v.shown = true
 		close(v.showing)
 	}
 }
 
-// Closed is closed by Close.
+// Closed returns a channel that Close closes.
 func (v *Viewer) Closed() <-chan struct{} { return v.closed }
 
-// Configure tells the viewer of a catalog whose Sphere is not nil. Name makes full names of
-// its tracks.
+// Configure applies a catalog whose Sphere is not nil. name returns the full name of a track.
 func (v *Viewer) Configure(c *catalog.Catalog, name func(catalog.Track) moqt.TrackName) {
 	t := *c.Sphere()
 	v.mu.Lock()
@@ -237,7 +237,7 @@ func (v *Viewer) Configure(c *catalog.Catalog, name func(catalog.Track) moqt.Tra
 	v.name = func(track string) moqt.TrackName { return namespaced[track] }
 }
 
-// Play plays over one connection until ctx ends or the publisher ends the video, for which
+// Play plays over one connection until ctx ends or the publisher ends the video. In the latter case
 // it returns nil.
 func (v *Viewer) Play(ctx context.Context, s *moqt.Session) error {
 	ctx, stop := context.WithCancel(ctx)
@@ -289,29 +289,31 @@ func (v *Viewer) Play(ctx context.Context, s *moqt.Session) error {
 	}
 }
 
-// local returns when a timestamp was, on this machine's clock: by the relay's clock, or of
-// recordings and where that is not known by the least delay that was seen. v.mu is held.
+// local converts a timestamp to this machine's clock, using the relay's clock or, for recordings
+// and without a relay clock, the smallest delay observed. The caller holds v.mu.
 func (v *Viewer) local(stamp time.Time) time.Time {
 	if !v.replayed && v.cfg.Relay != nil && v.cfg.Relay() {
 		now := time.Now()
 		return now.Add(stamp.Sub(v.cfg.Clock.At(now)))
 	}
-	if v.least == math.MaxInt64 {
+	if v.minDelay == math.MaxInt64 {
 		return time.Now()
 	}
-	return stamp.Add(v.least)
+	return stamp.Add(v.minDelay)
 }
 
-// due returns when a frame is to be shown: by this machine's clock, or by a film's. v.mu is held.
+// due returns the time at which to display a frame: on this machine's clock, or on the playback's
+// timeline. The caller holds v.mu.
 func (v *Viewer) due(stamp time.Time) time.Time {
-	if v.film != nil {
+	if v.playback != nil {
 		return stamp
 	}
 	return v.local(stamp).Add(v.latency)
 }
 
-// playhead returns the seconds since the first picture that are shown at a time. v.mu is held.
+// playhead returns the media time, in seconds since the first picture, on display at a time. The
+// caller holds v.mu.
 func (v *Viewer) playhead(now time.Time) float64 { return now.Sub(v.due(v.first)).Seconds() }
 
-// media returns a timestamp in seconds since the first picture.
+// media converts a timestamp to seconds since the first picture.
 func (v *Viewer) media(stamp time.Time) float64 { return stamp.Sub(v.first).Seconds() }

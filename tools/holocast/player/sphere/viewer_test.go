@@ -28,15 +28,23 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 var namespace = moqt.Namespace{"holocast", "tour"}
 
-// avcC is of a picture that nobody decodes.
+// avcC is the configuration of video that is never decoded.
 var avcC = []byte{1, 0x42, 0xc0, 0x1e, 0xff, 0xe1, 0, 4, 0x67, 0x42, 0xc0, 0x1e, 1, 0, 2, 0x68, 0xce}
 
-// film is a sphere of 8×4 tiles at two qualities: 60 and 240 kbit/s for each tile.
+// film returns a sphere of 8×4 tiles at two qualities of 60 and 240 kbit/s per tile.
 func film() spheretest.Film {
 	frames := [2][]byte{make([]byte, 250), make([]byte, 1000)}
 	low := make([]byte, 500)
 	return spheretest.Film{
-		Sphere:     catalog.Sphere{Projection: catalog.ProjectionEquirectangular, Stereo: catalog.StereoMono, Width: 1920, Height: 960, Columns: 8, Rows: 4, Qualities: 2},
+		Sphere: catalog.Sphere{
+			Projection: catalog.ProjectionEquirectangular,
+			Stereo:     catalog.StereoMono,
+			Width:      1920,
+			Height:     960,
+			Columns:    8,
+			Rows:       4,
+			Qualities:  2,
+		},
 		VideoWidth: 480, VideoHeight: 240, FPS: 30, GOPs: 4, Latency: time.Second,
 		Frame: func(_, tile, quality, _ int) []byte {
 			if tile == spheretest.Video {
@@ -56,8 +64,7 @@ func film() spheretest.Film {
 	}
 }
 
-// watch has a viewer watch the film until enough GoPs were judged, in fake time: publisher and
-// viewer go by the clock, and no machine is late.
+// watch plays the film in fake time until the viewer has judged the given number of GoPs.
 func watch(t *testing.T, f spheretest.Film, cfg sphere.Config, gops int) (report sphere.Report) {
 	t.Helper()
 	fakepath.Test(t, func(t *testing.T) { report = watchNow(t, f, cfg, gops) })
@@ -70,7 +77,8 @@ func watchNow(t *testing.T, f spheretest.Film, cfg sphere.Config, gops int, miss
 	if err != nil {
 		t.Fatal(err)
 	}
-	session, _ := fakepath.New(fakepath.Direction{}, fakepath.Direction{}).Connect(t, moqt.Handler{}, without(p.Set.Handler(), missing...))
+	session, _ := fakepath.New(fakepath.Direction{}, fakepath.Direction{}).
+		Connect(t, moqt.Handler{}, without(p.Set.Handler(), missing...))
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -104,12 +112,12 @@ func watchNow(t *testing.T, f spheretest.Film, cfg sphere.Config, gops int, miss
 	report := v.Report()
 	stop()
 	if err := <-played; !errors.Is(err, context.Canceled) {
-		t.Errorf("the viewer ended with %v", err)
+		t.Errorf("Play returned %v", err)
 	}
 	return report
 }
 
-// without returns a handler that has no tracks of names with these prefixes.
+// without returns a handler that rejects requests for tracks with these name prefixes.
 func without(h moqt.Handler, prefixes ...string) moqt.Handler {
 	missing := func(n moqt.TrackName) bool {
 		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(n.Name, p) })
@@ -134,7 +142,10 @@ func without(h moqt.Handler, prefixes ...string) moqt.Handler {
 
 func readCatalog(t *testing.T, ctx context.Context, s *moqt.Session) *catalog.Catalog {
 	t.Helper()
-	sub, err := s.Subscribe(ctx, moqt.TrackName{Namespace: namespace, Name: catalog.TrackName}, moqt.SubscribeOptions{Filter: &moqt.Filter{Type: wire.FilterLargestObject}, Join: true})
+	sub, err := s.Subscribe(
+		ctx, moqt.TrackName{Namespace: namespace, Name: catalog.TrackName},
+		moqt.SubscribeOptions{Filter: &moqt.Filter{Type: wire.FilterLargestObject}, Join: true},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,23 +169,26 @@ func readCatalog(t *testing.T, ctx context.Context, s *moqt.Session) *catalog.Ca
 	return c
 }
 
-func TestViewerOfAWidePath(t *testing.T) {
-	r := watch(t, film(), sphere.Config{Head: func(s float64) tile360.Vec { return tile360.Direction(0.4*s, 0.1*math.Sin(s)) }}, 6)
+func TestViewerAmpleBandwidth(t *testing.T) {
+	r := watch(
+		t, film(),
+		sphere.Config{Head: func(s float64) tile360.Vec { return tile360.Direction(0.4*s, 0.1*math.Sin(s)) }}, 6,
+	)
 	if r.TileHits == 0 || r.PSNRMean < tile360.PSNR(300) || r.Decisions == 0 {
-		t.Errorf("nothing but the low-resolution sphere was seen: %+v", r)
+		t.Errorf("no tiles displayed: %+v", r)
 	}
 	if r.Damaged != 0 || r.Refused != 0 {
 		t.Errorf("%d objects damaged, %d requests refused", r.Damaged, r.Refused)
 	}
 	if r.Frames < 120 || r.FramesMissed > 30 || r.FPS < 20 || r.FPS > 30.1 || r.LatencyMS != 1000 {
-		t.Errorf("%d frames, %d missed, %.2f a second, due after %.0f ms", r.Frames, r.FramesMissed, r.FPS, r.LatencyMS)
+		t.Errorf("%d frames, %d missed, %.2f fps, latency %.0f ms", r.Frames, r.FramesMissed, r.FPS, r.LatencyMS)
 	}
 	if r.MessagesPerGOP > 64 {
-		t.Errorf("%.0f messages a GoP for 32 tiles", r.MessagesPerGOP)
+		t.Errorf("%.0f messages per GoP for 32 tiles", r.MessagesPerGOP)
 	}
 }
 
-func TestViewerBySchemes(t *testing.T) {
+func TestViewerSchemes(t *testing.T) {
 	for _, scheme := range []string{sphere.Whole, sphere.Viewport, sphere.Fixed, sphere.Paper} {
 		t.Run(scheme, func(t *testing.T) {
 			t.Parallel()
@@ -185,12 +199,12 @@ func TestViewerBySchemes(t *testing.T) {
 		})
 	}
 	if _, err := sphere.New(sphere.Config{Scheme: "best"}); err == nil {
-		t.Error("scheme best is known")
+		t.Error("scheme best accepted")
 	}
 }
 
-// Without rates nothing is known of the tiles: the low-resolution sphere is shown, and how
-// good it is, nobody can say.
+// TestViewerWithoutRates checks that a viewer without rates shows the low-resolution sphere and
+// reports no PSNR.
 func TestViewerWithoutRates(t *testing.T) {
 	fakepath.Test(t, func(t *testing.T) {
 		r := watchNow(t, film(), sphere.Config{}, 3, catalog.RatesTrack)
@@ -200,8 +214,9 @@ func TestViewerWithoutRates(t *testing.T) {
 	})
 }
 
-// A tile track that never comes leaves the low-resolution sphere visible, and the viewer says so.
-func TestViewerOfMissingTiles(t *testing.T) {
+// TestMissingTiles checks that the viewer shows the low-resolution sphere in place of refused tiles
+// and logs the refusal once.
+func TestMissingTiles(t *testing.T) {
 	f := film()
 	p, err := spheretest.New(namespace, f)
 	if err != nil {
@@ -231,12 +246,12 @@ func TestViewerOfMissingTiles(t *testing.T) {
 	select {
 	case <-v.Showing():
 	default:
-		t.Error("nothing was shown")
+		t.Error("no picture displayed")
 	}
 	if r := v.Report(); r.TileHits != 0 || r.Refused == 0 {
 		t.Errorf("%+v", r)
 	}
-	if n := strings.Count(log.String(), "a tile is refused: the low-resolution sphere is shown in its place"); n != 1 {
-		t.Errorf("it is said %d times: %s", n, log.String())
+	if n := strings.Count(log.String(), "tile refused; showing the low-resolution sphere instead"); n != 1 {
+		t.Errorf("refusal logged %d times: %s", n, log.String())
 	}
 }

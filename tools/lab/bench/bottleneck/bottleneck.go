@@ -124,7 +124,8 @@ func (p Path) String() string { return fmt.Sprintf("%g Mbit/s, %g %% loss", p.Ra
 
 // conditions returns the path in a topology file's syntax.
 func (p Path) conditions() string {
-	return fmt.Sprintf("rate: %gMbit, delay: %gms, queue: %gms, loss: %g%%", p.RateMbps, p.DelayMs, p.QueueMs, 100*p.Loss)
+	return fmt.Sprintf("rate: %gMbit, delay: %gms, queue: %gms, loss: %g%%", p.RateMbps, p.DelayMs, p.QueueMs,
+		100*p.Loss)
 }
 
 // payloadShare is the payload's share of the path's rate, with full packets over QUIC, as BBR
@@ -138,8 +139,10 @@ func (p Path) fits() float64 {
 
 // Figures are one viewer's results.
 type Figures struct {
-	FPS        float64 `json:"fps"`                // captured during the measurement and complete within lateFrame
-	DelayP50Ms float64 `json:"frame_delay_ms_p50"` // capture to last byte, of frames completed during the measurement; 0 = none
+	FPS float64 `json:"fps"` // captured during the measurement and complete within lateFrame
+	//
+	// From capture to last byte, of frames completed during the measurement; 0 = none.
+	DelayP50Ms float64 `json:"frame_delay_ms_p50"`
 	DelayP95Ms float64 `json:"frame_delay_ms_p95"`
 	//
 	// Wasted is the percentage of received QUIC packet bytes that are not payload of complete
@@ -176,7 +179,10 @@ func (r *Result) summarize() {
 	for _, run := range r.Runs {
 		if of[run.Path] == nil {
 			of[run.Path] = map[string][]Measurement{}
-			r.Paths = append(r.Paths, Summary{Path: run.Path, Fits: run.Path.fits(), Of: map[string]Figures{}, Late: []string{}})
+			r.Paths = append(r.Paths, Summary{
+				Path: run.Path, Fits: run.Path.fits(), Of: map[string]Figures{},
+				Late: []string{},
+			})
 		}
 		of[run.Path][run.Contender] = append(of[run.Path][run.Contender], run)
 	}
@@ -225,20 +231,26 @@ func (r Result) cameraMarkdown() string {
 		return ""
 	}
 	repeats, seconds := len(r.Runs)/len(r.Paths)/len(Contenders()), r.Runs[0].Seconds
-	fmt.Fprintf(&b, "One camera, %d kB %d times a second: %.0f Mbit/s, over paths below and above that rate. `%s` is what relay "+
-		"and capture server do, with a delivery timeout of %d ms; `%s` is that timeout alone, with frames sent in order until they are late; "+
-		"`%s` has no timeout.\n\n",
-		r.FrameBytes/1000, r.FramesPerS, float64(8*r.FrameBytes*r.FramesPerS)*1e-6, Holocast, r.TimeoutMs, DeliveryTimeout, Queue)
-	fmt.Fprintf(&b, "Measured at %s UTC in %.0f s; medians of %d measurements of %.0f s each, in which one frame is %.2f frames/s. "+
-		"Frames/s counts frames captured during the measurement and complete within %g s. The path's capacity in frames is %.1f %% of its "+
-		"rate, without headers and losses. Delays are from capture to the last byte of frames completed during the measurement, however "+
-		"late; those of `%s` grow with time. Wasted bytes reached the viewer without being payload of a complete frame; about 2 %% are "+
-		"headers. %d measurements were repeated because the emulator was late; rows marked * were late in every attempt.\n\n",
-		r.Began.UTC().Format("2006-01-02 15:04"), r.Seconds, repeats, seconds, 1/seconds, lateFrame.Seconds(), 100*payloadShare, Queue, r.Repeated)
+	fmt.Fprintf(&b, "One camera, %d kB %d times a second: %.0f Mbit/s, over paths below and above that rate. `%s` "+
+		"is what relay and capture server do, with a delivery timeout of %d ms; `%s` is that timeout alone, with "+
+		"frames sent in "+
+		"order until they are late; `%s` has no timeout.\n\n",
+		r.FrameBytes/1000, r.FramesPerS, float64(8*r.FrameBytes*r.FramesPerS)*1e-6, Holocast, r.TimeoutMs,
+		DeliveryTimeout, Queue)
+	fmt.Fprintf(&b, "Measured at %s UTC in %.0f s; medians of %d measurements of %.0f s each, in which one frame is "+
+		"%.2f frames/s. Frames/s counts frames captured during the measurement and complete within %g s. The path's "+
+		"capacity in frames is %.1f %% of its rate, without headers and losses. Delays are from capture to the last "+
+		"byte of frames completed during the measurement, however late; those of `%s` grow with time. Wasted bytes "+
+		"reached the viewer without being payload of a complete "+
+		"frame; about 2 %% are headers. %d measurements were repeated because the emulator was late; rows marked * "+
+		"were late in every attempt.\n\n",
+		r.Began.UTC().Format("2006-01-02 15:04"), r.Seconds, repeats, seconds, 1/seconds, lateFrame.Seconds(),
+		100*payloadShare, Queue, r.Repeated)
 	fmt.Fprintf(&b, "![%s](%s)\n", plotTitle, plotFile)
 	for _, s := range r.Paths {
 		fmt.Fprintf(&b, "\n### %v\n\n%g ms one way, a queue of %g ms: capacity %.1f frames/s.\n\n"+
-			"| | frames/s | of capacity | frame delay p50 / p95 ms | wasted | queue p50 ms |\n| --- | ---: | ---: | ---: | ---: | ---: |\n",
+			"| | frames/s | of capacity | frame delay p50 / p95 ms | wasted | queue p50 ms |\n| --- | ---: | ---: | "+
+			"---: | ---: | ---: |\n",
 			s.Path, s.DelayMs, s.QueueMs, s.Fits)
 		for _, contender := range Contenders() {
 			f, ok := s.Of[contender]
@@ -252,7 +264,8 @@ func (r Result) cameraMarkdown() string {
 			if slices.Contains(s.Late, contender) {
 				mark = "*"
 			}
-			fmt.Fprintf(&b, "| %s%s | %.1f | %.0f %% | %s | %.0f %% | %.0f |\n", contender, mark, f.FPS, 100*f.FPS/s.Fits, delays, f.Wasted, f.QueueP50Ms)
+			fmt.Fprintf(&b, "| %s%s | %.1f | %.0f %% | %s | %.0f %% | %.0f |\n", contender, mark, f.FPS,
+				100*f.FPS/s.Fits, delays, f.Wasted, f.QueueP50Ms)
 		}
 	}
 	return b.String()
@@ -277,7 +290,10 @@ func (r Result) SavePlots(dir string) error {
 		return s
 	}
 	frames := chart.Panel{Title: fmt.Sprintf("Frames per second, complete within %g s", lateFrame.Seconds())}
-	delay := chart.Panel{Title: fmt.Sprintf("Median frame delay, ms, where below %g s", lateFrame.Seconds()), X: "Mbit/s of the path"}
+	delay := chart.Panel{
+		Title: fmt.Sprintf("Median frame delay, ms, where below %g s", lateFrame.Seconds()),
+		X:     "Mbit/s of the path",
+	}
 	for _, contender := range Contenders() {
 		frames.Series = append(frames.Series, line(contender, func(s Summary) float64 { return s.Of[contender].FPS }))
 		delay.Series = append(delay.Series, line(contender, func(s Summary) float64 {

@@ -10,11 +10,17 @@ import (
 )
 
 func TestSummary(t *testing.T) {
-	narrow, wide := Path{RateMbps: 15, DelayMs: 30, QueueMs: 120, Loss: 0.001}, Path{RateMbps: 60, DelayMs: 30, QueueMs: 120, Loss: 0.001}
+	narrow, wide := Path{RateMbps: 15, DelayMs: 30, QueueMs: 120, Loss: 0.001}, Path{
+		RateMbps: 60, DelayMs: 30,
+		QueueMs: 120, Loss: 0.001,
+	}
 	var r Result
 	add := func(path Path, contender string, failures []string, fps ...float64) {
 		for _, v := range fps {
-			r.Runs = append(r.Runs, Measurement{Path: path, Contender: contender, Seconds: 4, Figures: Figures{FPS: v, DelayP50Ms: 10 * v, Wasted: 2 * v}, Failures: failures})
+			r.Runs = append(r.Runs, Measurement{
+				Path: path, Contender: contender, Seconds: 4,
+				Figures: Figures{FPS: v, DelayP50Ms: 10 * v, Wasted: 2 * v}, Failures: failures,
+			})
 		}
 	}
 	for _, path := range []Path{wide, narrow} {

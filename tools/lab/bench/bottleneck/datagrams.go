@@ -51,12 +51,15 @@ func (r Result) datagramMarkdown() string {
 		return ""
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n## Frames in datagrams\n\n%d kB %d times a second from a publisher through the relay to one viewer, on streams "+
-		"and in datagrams of up to %d bytes of payload, interleaved. One hop is a path of %d Mbit/s, %d ms and a queue of 30 ms with loss "+
-		"in both directions; the other is local. Frames/s counts frames sent in the %.0f s measured and complete within %d ms. Repaired "+
-		"frames were completed by FETCH; overhead is data received in excess of the frames' payload. Measured at %s UTC.\n\n",
-		datagramFrameBytes/1000, FramesPerS, parts.MaxPart, datagramRate, datagramDelay, r.Datagrams[0].Seconds, Timeout.Milliseconds(), r.DatagramsBegan.UTC().Format("2006-01-02 15:04"))
-	b.WriteString("| loss | hop | transport | delivery | frames/s | delay p50 / p95 / p99 ms | repaired | parts lost | overhead | relay CPU s/Gbit |\n| ---: | --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n")
+	fmt.Fprintf(&b, "\n## Frames in datagrams\n\n%d kB %d times a second from a publisher through the relay to one "+
+		"viewer, on streams and in datagrams of up to %d bytes of payload, interleaved. One hop is a path of %d "+
+		"Mbit/s, %d ms and a queue of 30 ms with loss in both directions; the other is local. Frames/s counts "+
+		"frames sent in the %.0f s measured and complete within %d ms. Repaired frames were completed by FETCH; "+
+		"overhead is data received in excess of the frames' payload. Measured at %s UTC.\n\n",
+		datagramFrameBytes/1000, FramesPerS, parts.MaxPart, datagramRate, datagramDelay, r.Datagrams[0].Seconds,
+		Timeout.Milliseconds(), r.DatagramsBegan.UTC().Format("2006-01-02 15:04"))
+	b.WriteString("| loss | hop | transport | delivery | frames/s | delay p50 / p95 / p99 ms | repaired | parts " +
+		"lost | overhead | relay CPU s/Gbit |\n| ---: | --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, d := range r.Datagrams {
 		mark := ""
 		if len(d.Failures) > 0 {
@@ -64,9 +67,11 @@ func (r Result) datagramMarkdown() string {
 		}
 		repaired, lost := "", ""
 		if d.Parts != (parts.Stats{}) {
-			repaired, lost = fmt.Sprintf("%d of %d", d.Parts.Repaired, d.Parts.Frames+d.Parts.Abandoned), fmt.Sprint(d.Parts.PartsLost)
+			repaired, lost = fmt.Sprintf("%d of %d", d.Parts.Repaired, d.Parts.Frames+d.Parts.Abandoned),
+				fmt.Sprint(d.Parts.PartsLost)
 		}
-		fmt.Fprintf(&b, "| %g %% | %s | %s | %s%s | %.1f | %.0f / %.0f / %.0f | %s | %s | %.1f %% | %.2f |\n", 100*d.Loss, d.Hop, d.Transport, d.Delivery, mark,
+		fmt.Fprintf(&b, "| %g %% | %s | %s | %s%s | %.1f | %.0f / %.0f / %.0f | %s | %s | %.1f %% | %.2f |\n",
+			100*d.Loss, d.Hop, d.Transport, d.Delivery, mark,
 			d.FPS, d.DelayP50, d.DelayP95, d.DelayP99, repaired, lost, 100*d.Overhead, d.CPU)
 	}
 	b.WriteString("\nRows marked * were measured while the emulator was late.\n")

@@ -24,7 +24,12 @@ import (
 // measureDatagrams measures frames on streams and in datagrams.
 func measureDatagrams(ctx context.Context, o Options) (runs []DatagramRun, err error) {
 	warm, duration := 1500*time.Millisecond, 20*time.Second
-	hops, transports := []DatagramRun{{Hop: downstream}, {Hop: downstream, Loss: 0.0005}, {Hop: downstream, Loss: 0.01}, {Hop: upstream, Loss: 0.01}}, []string{"moqt", "https"}
+	hops, transports := []DatagramRun{
+		{Hop: downstream},
+		{Hop: downstream, Loss: 0.0005},
+		{Hop: downstream, Loss: 0.01},
+		{Hop: upstream, Loss: 0.01},
+	}, []string{"moqt", "https"}
 	if o.Quick {
 		duration, transports = 4*time.Second, transports[:1]
 		hops = hops[:3]
@@ -39,15 +44,18 @@ func measureDatagrams(ctx context.Context, o Options) (runs []DatagramRun, err e
 			for _, delivery := range []string{catalog.DeliveryStream, catalog.DeliveryDatagram} {
 				for attempt := 1; ; attempt++ {
 					run := hop
-					run.Transport, run.Delivery = map[string]string{"moqt": "QUIC", "https": "WebTransport"}[transport], delivery
+					run.Transport, run.Delivery = map[string]string{"moqt": "QUIC", "https": "WebTransport"}[transport],
+						delivery
 					if err := run.measure(ctx, binary, transport, warm, duration); err != nil {
 						return nil, fmt.Errorf("%s over %s, %g %% loss: %w", delivery, run.Transport, 100*run.Loss, err)
 					}
 					if len(run.Failures) > 0 && attempt < attempts && !o.Quick {
 						continue
 					}
-					fmt.Fprintf(o.Log, "%g %% loss %s, %s, %s: %.1f frames/s, delay p50 %.1f p99 %.1f ms, %d repaired, %d parts lost\n",
-						100*run.Loss, run.Hop, run.Transport, delivery, run.FPS, run.DelayP50, run.DelayP99, run.Parts.Repaired, run.Parts.PartsLost)
+					fmt.Fprintf(o.Log, "%g %% loss %s, %s, %s: %.1f frames/s, delay p50 %.1f p99 %.1f ms, %d "+
+						"repaired, %d parts lost\n",
+						100*run.Loss, run.Hop, run.Transport, delivery, run.FPS, run.DelayP50, run.DelayP99,
+						run.Parts.Repaired, run.Parts.PartsLost)
 					runs = append(runs, run)
 					break
 				}
@@ -60,7 +68,8 @@ func measureDatagrams(ctx context.Context, o Options) (runs []DatagramRun, err e
 // measure runs a publisher on host a and a viewer on host b. The relay's host decides which hop is
 // emulated.
 func (r *DatagramRun) measure(ctx context.Context, binary, transport string, warm, duration time.Duration) (err error) {
-	t, err := topology.OnePath("datagrams", fmt.Sprintf("rate: %dMbit, delay: %dms, queue: 30ms, loss: %g%%", datagramRate, datagramDelay, 100*r.Loss))
+	t, err := topology.OnePath("datagrams", fmt.Sprintf("rate: %dMbit, delay: %dms, queue: 30ms, loss: %g%%",
+		datagramRate, datagramDelay, 100*r.Loss))
 	if err != nil {
 		return err
 	}
@@ -115,11 +124,12 @@ func (r *DatagramRun) measure(ctx context.Context, binary, transport string, war
 		return err
 	}
 	v := &viewer{began: time.Now(), session: viewerSession, frameBytes: datagramFrameBytes}
-	receiver := parts.NewReceiver(ctx, sub, parts.Limits{MaxPayload: datagramFrameBytes, Timeout: Timeout}, func(p parts.Payload) {
-		if len(p.Bytes) == datagramFrameBytes {
-			v.add(p.Bytes, 0)
-		}
-	})
+	receiver := parts.NewReceiver(ctx, sub, parts.Limits{MaxPayload: datagramFrameBytes, Timeout: Timeout},
+		func(p parts.Payload) {
+			if len(p.Bytes) == datagramFrameBytes {
+				v.add(p.Bytes, 0)
+			}
+		})
 	running.Go(func() { _ = receiver.Run() }) // until ctx ends
 	running.Go(func() { _ = v.receive(ctx, sub) })
 	running.Go(func() { _ = sendFrames(ctx, v.began, datagramFrameBytes, sender(track, r.Delivery)) })
@@ -163,7 +173,8 @@ func sender(t *origin.Track, delivery string) func(context.Context, uint64, []by
 	return func(_ context.Context, n uint64, frame []byte) error {
 		group := first + n
 		if delivery == catalog.DeliveryDatagram {
-			for d := range parts.Cut(moqt.Datagram{Group: group, Priority: wire.DefaultPriority, EndOfGroup: true}, frame) {
+			for d := range parts.Cut(moqt.Datagram{Group: group, Priority: wire.DefaultPriority, EndOfGroup: true},
+				frame) {
 				t.SendDatagram(d)
 			}
 			return nil

@@ -37,7 +37,8 @@ func TestDatagrams(t *testing.T) {
 			t.Logf("%s, %g %% loss: %s", d.Delivery, 100*d.Loss, d.Failures)
 			continue
 		}
-		if d.FPS == 0 || d.DelayP50 < datagramDelay || (d.Parts.Frames > 0) != (d.Delivery == catalog.DeliveryDatagram) {
+		if d.FPS == 0 || d.DelayP50 < datagramDelay ||
+			(d.Parts.Frames > 0) != (d.Delivery == catalog.DeliveryDatagram) {
 			t.Errorf("%+v", d)
 		}
 	}
@@ -51,13 +52,15 @@ func TestDatagrams(t *testing.T) {
 		t.Fatal(err)
 	}
 	both, err := Result{Tiles: []TileMeasurement{{Contender: Holocast}}}.With(b)
-	if err != nil || !strings.Contains(both.Markdown(), "| QUIC |") || !strings.Contains(both.Markdown(), "base complete") {
+	if err != nil || !strings.Contains(both.Markdown(), "| QUIC |") || !strings.Contains(both.Markdown(),
+		"base complete") {
 		t.Errorf("%v:\n%v", err, both)
 	}
 }
 
 func TestParts(t *testing.T) {
-	if _, err := Run(t.Context(), Options{Parts: []string{"detour"}}); err == nil || !strings.Contains(err.Error(), "camera, tiles, datagrams") {
+	if _, err := Run(t.Context(), Options{Parts: []string{"detour"}}); err == nil || !strings.Contains(err.Error(),
+		"camera, tiles, datagrams") {
 		t.Errorf("unknown part: %v", err)
 	}
 }

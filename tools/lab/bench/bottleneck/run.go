@@ -30,7 +30,10 @@ func paths(quick bool) []Path {
 	if quick {
 		return []Path{path(15, 0.001)}
 	}
-	return []Path{path(10, 0.001), path(15, 0.001), path(25, 0.001), path(34, 0.001), path(40, 0.001), path(60, 0.001), path(15, 0.01)}
+	return []Path{
+		path(10, 0.001), path(15, 0.001), path(25, 0.001), path(34, 0.001), path(40, 0.001), path(60, 0.001),
+		path(15, 0.01),
+	}
 }
 
 // Run measures. It needs permission to create network namespaces.
@@ -39,7 +42,8 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		return Result{}, err
 	}
 	if !quiccc.Patched() {
-		return Result{}, errors.New("this program lacks our quic-go patches (congestion control, stream priorities): build it with make")
+		return Result{}, errors.New("this program lacks our quic-go patches (congestion control, stream " +
+			"priorities): build it with make")
 	}
 	if o.Log == nil {
 		o.Log = io.Discard
@@ -86,7 +90,8 @@ func Run(ctx context.Context, o Options) (Result, error) {
 			err = turns(tilePaths(o.Quick), func(path Path, contender string) ([]string, func(), error) {
 				run, err := measureTiles(ctx, path, contender, warmup, duration)
 				return run.Failures, func() {
-					fmt.Fprintf(o.Log, "%d tracks, %v, %s: base %.0f %% complete, %.1f tiles of %.1f, %.0f %% inverted, %.0f %% wasted\n",
+					fmt.Fprintf(o.Log, "%d tracks, %v, %s: base %.0f %% complete, %.1f tiles of %.1f, %.0f %% "+
+						"inverted, %.0f %% wasted\n",
 						1+Tiles, path, contender, run.Base, run.Complete, path.tilesFit(), run.Inverted, run.Wasted)
 					r.Tiles = append(r.Tiles, run)
 				}, err
@@ -155,7 +160,9 @@ func (l *link) close() error {
 }
 
 // measure sends frames from host a to host b over one path.
-func measure(ctx context.Context, path Path, contender string, warmup, duration time.Duration) (r Measurement, err error) {
+func measure(ctx context.Context, path Path, contender string, warmup, duration time.Duration) (r Measurement,
+	err error,
+) {
 	src := newSource(contender)
 	defer func() { src.wait() }()
 	l, err := open(ctx, path, src.handler)
@@ -215,7 +222,9 @@ func measure(ctx context.Context, path Path, contender string, warmup, duration 
 
 // sendFrames sends frames of n bytes until ctx ends. Each starts with its capture time in ns since
 // began.
-func sendFrames(ctx context.Context, began time.Time, n int, send func(ctx context.Context, group uint64, frame []byte) error) error {
+func sendFrames(ctx context.Context, began time.Time, n int, send func(ctx context.Context, group uint64,
+	frame []byte) error,
+) error {
 	next := time.Now()
 	for group := uint64(0); ; group++ {
 		frame := make([]byte, n)
@@ -282,7 +291,10 @@ func (v *viewer) read(sg *moqt.SubgroupReader) {
 }
 
 func (v *viewer) add(payload []byte, measured int) {
-	f := frame{captured: time.Duration(binary.BigEndian.Uint64(payload)), arrived: time.Since(v.began), measured: measured}
+	f := frame{
+		captured: time.Duration(binary.BigEndian.Uint64(payload)), arrived: time.Since(v.began),
+		measured: measured,
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.frames = append(v.frames, f)

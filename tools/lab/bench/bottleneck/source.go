@@ -35,7 +35,10 @@ func newSource(contender string) source {
 
 // header returns a frame's subgroup header.
 func header(group uint64) wire.SubgroupHeader {
-	return wire.SubgroupHeader{Group: group, Mode: wire.SubgroupIDExplicit, Priority: wire.DefaultPriority, FirstObject: true, EndOfGroup: true}
+	return wire.SubgroupHeader{
+		Group: group, Mode: wire.SubgroupIDExplicit, Priority: wire.DefaultPriority,
+		FirstObject: true, EndOfGroup: true,
+	}
 }
 
 // properties returns a track's properties with a delivery timeout, as the capture server sets them.

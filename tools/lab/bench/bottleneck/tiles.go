@@ -77,10 +77,10 @@ func (r Result) tilesMarkdown() string {
 		return ""
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n## %d tracks\n\nA base track of %.0f Mbit/s and %d tiles of %.0f Mbit/s with distinct priorities, in groups of one "+
-		"second: %d objects in one subgroup, each of which needs the previous ones. A group is complete if all of them arrive; its delivery "+
-		"timeout, %d ms, starts at its end. Tiles are counted per second; inverted are those in a second in which a higher-priority tile is "+
-		"incomplete.\n",
+	fmt.Fprintf(&b, "\n## %d tracks\n\nA base track of %.0f Mbit/s and %d tiles of %.0f Mbit/s with distinct "+
+		"priorities, in groups of one second: %d objects in one subgroup, each of which needs the previous ones. A "+
+		"group is complete if all of them arrive; its delivery timeout, %d ms, starts at its end. Tiles are counted "+
+		"per second; inverted are those in a second in which a higher-priority tile is incomplete.\n",
 		1+Tiles, 8e-6*BaseBytes*ObjectsPerS, Tiles, 8e-6*TileBytes*ObjectsPerS, ObjectsPerS, r.TimeoutMs)
 	var paths []Path
 	for _, run := range r.Tiles {
@@ -91,7 +91,8 @@ func (r Result) tilesMarkdown() string {
 	slices.SortFunc(paths, func(a, b Path) int { return cmp.Compare(a.RateMbps, b.RateMbps) })
 	for _, path := range paths {
 		fmt.Fprintf(&b, "\n### %d tracks, %v\n\nCapacity: the base and %.1f tiles.\n\n"+
-			"| | base complete | tiles complete | inverted | object delay p95 ms | wasted |\n| --- | ---: | ---: | ---: | ---: | ---: |\n",
+			"| | base complete | tiles complete | inverted | object delay p95 ms | wasted |\n| --- | ---: | ---: | "+
+			"---: | ---: | ---: |\n",
 			1+Tiles, path, path.tilesFit())
 		for _, contender := range Contenders() {
 			var runs []TileMeasurement
@@ -115,8 +116,10 @@ func (r Result) tilesMarkdown() string {
 				mark = "*"
 			}
 			fmt.Fprintf(&b, "| %s%s | %.0f %% | %.1f | %.0f %% | %.0f | %.0f %% |\n", contender, mark,
-				median(func(f TileFigures) float64 { return f.Base }), median(func(f TileFigures) float64 { return f.Complete }),
-				median(func(f TileFigures) float64 { return f.Inverted }), median(func(f TileFigures) float64 { return f.DelayP95Ms }),
+				median(func(f TileFigures) float64 { return f.Base }),
+				median(func(f TileFigures) float64 { return f.Complete }),
+				median(func(f TileFigures) float64 { return f.Inverted }),
+				median(func(f TileFigures) float64 { return f.DelayP95Ms }),
 				median(func(f TileFigures) float64 { return f.Wasted }))
 		}
 	}

@@ -37,11 +37,17 @@ func tileProperties(timeout time.Duration) moqt.Properties {
 	if timeout == 0 {
 		return nil
 	}
-	return wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: uint64(timeout.Milliseconds())})
+	return wire.AppendKeyValues(nil, wire.KeyValue{
+		Type: wire.PropertySubgroupDeliveryTimeout,
+		Int:  uint64(timeout.Milliseconds()),
+	})
 }
 
 func tileHeader(track int, group uint64) wire.SubgroupHeader {
-	return wire.SubgroupHeader{Group: group, Mode: wire.SubgroupIDExplicit, Priority: priority(track), FirstObject: true, EndOfGroup: true}
+	return wire.SubgroupHeader{
+		Group: group, Mode: wire.SubgroupIDExplicit, Priority: priority(track),
+		FirstObject: true, EndOfGroup: true,
+	}
 }
 
 // tileSource sends the tracks as a contender does. send does not wait.
@@ -156,7 +162,9 @@ func tilesFromPublications(timeout time.Duration) tileSource {
 }
 
 // measureTiles sends the tiled stream from host a to host b over one path.
-func measureTiles(ctx context.Context, path Path, contender string, warmup, duration time.Duration) (r TileMeasurement, err error) {
+func measureTiles(ctx context.Context, path Path, contender string, warmup, duration time.Duration) (r TileMeasurement,
+	err error,
+) {
 	src := newTileSource(contender)
 	var running, sending sync.WaitGroup
 	defer func() { sending.Wait(); src.wait() }()

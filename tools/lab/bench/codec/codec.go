@@ -189,7 +189,9 @@ func (b *bench) measure(c *frametest.Cloud, s *[4]samples) error {
 
 var errLossy = errors.New("the decoded frame differs from the input")
 
-func (b *bench) measureLayout(c *frametest.Cloud, e *pointcloud.Encoder, l pointcloud.Layout, descriptions int, s *samples) error {
+func (b *bench) measureLayout(c *frametest.Cloud, e *pointcloud.Encoder, l pointcloud.Layout, descriptions int,
+	s *samples,
+) error {
 	h := pointcloud.Header{Descriptions: uint8(descriptions)}
 	objects, from := b.objects[:descriptions], c.Frame(l)
 	start := time.Now()
@@ -233,7 +235,8 @@ func (r Result) Markdown() string {
 	if r.Source == "synthetic" {
 		scene = "synthetic frames: HOLOCAST_DATA was not found"
 	}
-	fmt.Fprintf(&b, "Bytes per point (encode / decode, milliseconds): one thread, medians over %d %s.\n\n", r.Frames, scene)
+	fmt.Fprintf(&b, "Bytes per point (encode / decode, milliseconds): one thread, medians over %d %s.\n\n", r.Frames,
+		scene)
 	fmt.Fprintf(&b, "| | NFOV, %d points | FHD-mapped, %d points |\n| --- | --- | --- |\n", r.NFOV.Points, r.FHD.Points)
 	fmt.Fprintf(&b, "| raw | 9.00 | 9.00 |\n")
 	for _, row := range []struct {

@@ -13,8 +13,8 @@ import (
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
-// cpuFor is the processor time, in seconds, that both ends of a connection over the
-// loopback interface take for a gigabit, at whatever rate they reach.
+// cpuFor returns the CPU seconds per gigabit of both ends of a loopback connection, at whatever
+// rate it reaches.
 func cpuFor(ctx context.Context, transport string, d time.Duration) (float64, error) {
 	f := &flow{transport: transport}
 	if err := f.openQUIC(ctx, here, here, netip.MustParseAddrPort("127.0.0.1:0")); err != nil {
@@ -36,18 +36,18 @@ func cpuFor(ctx context.Context, transport string, d time.Duration) (float64, er
 		return 0, failed
 	}
 	if received == 0 {
-		return 0, fmt.Errorf("%s carried nothing over the loopback interface", transport)
+		return 0, fmt.Errorf("%s transferred nothing over loopback", transport)
 	}
 	return spent.Seconds() / (float64(received) * 8e-9), nil
 }
 
 func processorTime() time.Duration {
 	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // cannot fail for oneself
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // cannot fail for RUSAGE_SELF
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// cpu compares our default controller with quic-go's own, in turns.
+// cpu compares our default controller with quic-go's own, alternately.
 func cpu(ctx context.Context, turns int, d time.Duration) (*CPU, error) {
 	seconds := map[string][]float64{}
 	for range turns {

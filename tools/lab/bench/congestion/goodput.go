@@ -7,33 +7,31 @@ import (
 	"time"
 )
 
-// A goodput tells how much application data has arrived, in whatever order. What the
-// application has read is not that: behind a gap it gets nothing, and when the gap is
-// filled all that came since, which in a few seconds can be more than the path carries.
-// So what has arrived is counted where it arrives, by the packet, and converted with the
-// share of it that is new application data: what the application has read of it at the
-// moment when that is most, which is when no gap is open.
+// goodput estimates the application data that has arrived, in any order. Data read by the
+// application is no measure: behind a gap it reads nothing, and once the gap closes it reads
+// everything since, which within a few seconds can exceed the path's rate. So goodput counts
+// arrivals by packet and scales them by the share of new application data, taken as the maximum of
+// read/arrived, which is reached when no gap is open.
 type goodput struct{ share float64 }
 
-// lookEvery is how often a goodput looks for a moment without a gap. Over path 1 a gap
-// begins every 60 ms and lasts a round trip.
+// lookEvery is the interval between looks for a moment without a gap. Over path 1 a gap begins
+// every 60 ms and lasts a round trip.
 const lookEvery = 10 * time.Millisecond
 
-// look takes note of what the application has read, in bytes, and of what has arrived, in
-// any unit.
+// look records the bytes read by the application and the arrivals, in any unit.
 func (g *goodput) look(read, arrived int64) {
 	if arrived > 0 {
 		g.share = max(g.share, float64(read)/float64(arrived))
 	}
 }
 
-// mbps is the application data in what arrived in d.
+// mbps returns the rate of application data for arrivals during d.
 func (g *goodput) mbps(arrived int64, d time.Duration) float64 {
 	return g.share * float64(arrived) * 8e-6 / d.Seconds()
 }
 
-// watch samples flows until ctx ends, and looks at them for their goodputs from warmup
-// on: until its first losses nothing of a flow comes twice.
+// watch samples flows until ctx ends. It updates their goodputs after warmup, because a flow has no
+// duplicates before its first loss.
 func watch(ctx context.Context, flows []*flow, warmup time.Duration) ([]series, []goodput) {
 	lines, goodputs := make([]series, len(flows)), make([]goodput, len(flows))
 	began, last := time.Now(), time.Duration(0)

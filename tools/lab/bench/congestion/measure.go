@@ -14,18 +14,18 @@ import (
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
-// load is what flows of a measurement send.
+// load is the traffic of a measurement's flows.
 type load struct {
 	warmup, duration time.Duration
 	frame            int           // bytes; 0 = bulk
-	interval         time.Duration // of frames
+	interval         time.Duration // between frames
 	stagger          time.Duration // between the starts of flows
 }
 
-// lateFrame is the delay after which a frame is of no use.
+// lateFrame is the delay after which a frame is useless.
 const lateFrame = time.Second
 
-// measure runs transports side by side over the path of t.
+// measure runs transports concurrently over the path of t.
 func measure(ctx context.Context, t *topology.Topology, transports []string, l load) (m *Measurement, err error) {
 	lab, err := netlab.Start(t, netlab.Options{})
 	if err != nil {
@@ -82,7 +82,7 @@ func measure(ctx context.Context, t *topology.Topology, transports []string, l l
 		arrived[i] = f.arrived() - before[i]
 	}
 	if l.frame > 0 {
-		pause(ctx, lateFrame) // for the last frames to arrive
+		pause(ctx, lateFrame) // for frames in flight
 	}
 	stopWatching()
 	watched.Wait()

@@ -10,18 +10,17 @@ import (
 	"holocast/internal/netlab/chart"
 )
 
-// plotEvery is how much of a series one point of a plot sums up: a delay that varies
-// delivers in gusts.
+// plotEvery is the time per plotted point. A varying delay delivers in bursts.
 const plotEvery = 500 * time.Millisecond
 
-// SavePlots draws throughput and frame delay over time into dir: the first good run of
-// each kind, as congestion-NAME.svg.
+// SavePlots draws throughput and frame delay over time into dir: the first valid run of each kind,
+// as congestion-NAME.svg.
 func (r Result) SavePlots(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	for _, p := range r.plots() {
-		if len(p.panels) == 0 { // of an earlier run: drawn then
+		if len(p.panels) == 0 { // from an earlier result, already drawn
 			continue
 		}
 		if err := chart.Save(filepath.Join(dir, p.file), p.panels); err != nil {
@@ -31,7 +30,7 @@ func (r Result) SavePlots(dir string) error {
 	return nil
 }
 
-// Plots by the part they are of, and what they show.
+// The plots of each part, and their titles.
 var (
 	plotsOf    = map[string][]string{"path1": {path1Plot, framesPlot}, "fairness": {fairnessPlot}}
 	plotTitles = map[string]string{
@@ -95,12 +94,13 @@ func (r Result) plots() []plot {
 	return []plot{{path1Plot, bulk}, {framesPlot, frames}, {fairnessPlot, shared}}
 }
 
-// first is the first run of one transport alone over a path, preferably one whose
-// emulation was good; nil if there is none.
+// first returns the first run of a single transport over a path, preferably one with accurate
+// emulation, or nil.
 func (r *Result) first(path, load, transport string) (found *Measurement) {
 	for i := range r.Runs {
 		m := &r.Runs[i]
-		if m.Part != "path1" || m.Path != path || m.Load != load || len(m.Flows) != 1 || m.Flows[0].Transport != transport {
+		if m.Part != "path1" || m.Path != path || m.Load != load || len(m.Flows) != 1 ||
+			m.Flows[0].Transport != transport {
 			continue
 		}
 		if len(m.Failures) == 0 {
@@ -126,7 +126,7 @@ func (s series) throughput(name string) chart.Series {
 	return line
 }
 
-// rtt is empty for a flow that tells none.
+// rtt is empty if the flow reports no round-trip time.
 func (s series) rtt(name string) chart.Series {
 	line := chart.Series{Name: name}
 	for _, p := range s {

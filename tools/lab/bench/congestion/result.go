@@ -1,6 +1,5 @@
-// Package congestion measures congestion control over the paths of the network lab:
-// throughput, queueing delay, the delay of a live stream of frames and fairness, of
-// our controllers, of quic-go's own NewReno and of the kernel's TCP in the same run.
+// Package congestion measures congestion control over emulated paths: throughput, queueing delay,
+// frame delay and fairness of our controllers, quic-go's NewReno and the kernel's TCP, in one run.
 package congestion
 
 import (
@@ -14,31 +13,33 @@ import (
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
-// Options say what to measure.
+// Options configure Run.
 type Options struct {
-	Parts []string  // of Parts; none: all
-	Quick bool      // path 1 alone, a few seconds each
-	Log   io.Writer // progress, a line each; nil for none
+	Parts []string  // some of Parts; nil = all
+	Quick bool      // path 1 only, a few seconds each
+	Log   io.Writer // progress lines; nil discards them
 }
 
-// Parts are what a run can be divided into: path 1 in detail, every controller over every
-// path, a camera over every path, flows that share a path, and processor time.
+// Parts lists the parts: path 1 in detail, each controller over each path, a camera over each path,
+// flows sharing a path, and CPU time.
 func Parts() []string { return []string{"path1", "matrix", "frames", "fairness", "cpu"} }
 
-// Transports that are not one of our controllers.
+// Transports other than our controllers.
 const (
-	// stock is quic-go's own NewReno, as published.
+	//
+	// stock is quic-go's published NewReno.
 	stock = "stock"
-	// tcp- and a name is the kernel's TCP with that congestion control.
+	//
+	// tcpPrefix and a name select the kernel's TCP with that congestion control.
 	tcpPrefix = "tcp-"
 )
 
-// Result is what a run measured. The fields with a name of their own are medians
-// of the repetitions; NewReno is quic-go's own.
+// Result holds the measurements. Named fields are medians over the repetitions; NewReno is
+// quic-go's.
 type Result struct {
-	Controllers  []string         `json:"controllers"` // that were in the program
+	Controllers  []string         `json:"controllers"` // in this build
 	Path1        Comparison       `json:"path1"`
-	Path1Varying Comparison       `json:"path1_varying"` // its delay drawn anew from 20 to 70 ms all the time
+	Path1Varying Comparison       `json:"path1_varying"` // delay changing continuously between 20 and 70 ms
 	LiveNFOV     Live             `json:"live_nfov"`
 	LiveVarying  Live             `json:"live_nfov_varying"`
 	Fairness     map[string]Share `json:"fairness,omitempty"` // by path and flows
@@ -47,16 +48,16 @@ type Result struct {
 	Runs         []Measurement    `json:"runs"`
 }
 
-// Part is a part of a run.
+// Part is a measured part.
 type Part struct {
 	Name     string    `json:"part"`
 	Began    time.Time `json:"began"`
-	Seconds  float64   `json:"seconds"`  // that it took
-	Repeated int       `json:"repeated"` // measurements made anew because the emulator was late
+	Seconds  float64   `json:"seconds"`  // duration of the run
+	Repeated int       `json:"repeated"` // measurements repeated because the emulator was late
 	Plots    []string  `json:"plots,omitempty"`
 }
 
-// Comparison is bulk data over one path.
+// Comparison holds bulk transfers over one path.
 type Comparison struct {
 	BBRMbps         float64 `json:"bbr_mbps"`
 	NewRenoMbps     float64 `json:"newreno_mbps"`
@@ -66,26 +67,26 @@ type Comparison struct {
 	QueueDelayP99Ms float64 `json:"queue_delay_ms_p99"`
 }
 
-// Live is one camera's frames: 375 kB, 30 times a second.
+// Live holds one camera's frames: 375 kB, 30 times a second.
 type Live struct {
-	BBRFPS          float64 `json:"bbr_fps"` // of frames that arrived within a second
+	BBRFPS          float64 `json:"bbr_fps"` // of frames that arrive within a second
 	NewRenoFPS      float64 `json:"newreno_fps"`
 	BBRDelayP50Ms   float64 `json:"bbr_frame_delay_ms_p50"`
 	BBRDelayP99Ms   float64 `json:"bbr_frame_delay_ms_p99"`
 	NewRenoDelayP50 float64 `json:"newreno_frame_delay_ms_p50"`
 }
 
-// Share is what flows had of a path that they shared.
+// Share holds the rates of flows sharing a path.
 type Share struct {
 	Jain float64   `json:"jain"` // Jain's fairness index
 	Mbps []float64 `json:"mbps"`
 }
 
-// CPU is processor time of both ends over the loopback interface, seconds for a gigabit.
+// CPU is both ends' CPU time over loopback, in seconds per gigabit.
 type CPU struct {
 	BBR   float64 `json:"bbr_s_per_gbit"`
 	Stock float64 `json:"stock_s_per_gbit"`
-	Turns int     `json:"turns"` // that the medians are of
+	Turns int     `json:"turns"` // medians are over the turns
 }
 
 // Measurement is one run of one or more flows over a path.
@@ -96,13 +97,13 @@ type Measurement struct {
 	Seconds        float64  `json:"seconds"`
 	Flows          []Flow   `json:"flows"`
 	Mbps           float64  `json:"mbps"`               // of all flows
-	Jain           float64  `json:"jain,omitempty"`     // Jain's fairness index of several
-	QueueP50Ms     float64  `json:"queue_delay_ms_p50"` // after the warm-up, as the one-way delay
+	Jain           float64  `json:"jain,omitempty"`     // Jain's fairness index of several flows
+	QueueP50Ms     float64  `json:"queue_delay_ms_p50"` // after the warm-up, in the forward direction
 	QueueP99Ms     float64  `json:"queue_delay_ms_p99"`
 	DelayP50Ms     float64  `json:"one_way_delay_ms_p50"`
 	DelayP99Ms     float64  `json:"one_way_delay_ms_p99"`
-	QueueDrops     uint64   `json:"queue_drops"`            // packets, with the warm-up
-	Lost           uint64   `json:"path_losses"`            // packets, by the path's own loss, with the warm-up
+	QueueDrops     uint64   `json:"queue_drops"`            // packets, including the warm-up
+	Lost           uint64   `json:"path_losses"`            // packets lost by the path itself, including the warm-up
 	DepartureP99Us float64  `json:"departure_error_p99_us"` // of the emulator
 	Failures       []string `json:"emulator_failures,omitempty"`
 	Warnings       []string `json:"emulator_warnings,omitempty"`
@@ -112,18 +113,22 @@ type Measurement struct {
 type Flow struct {
 	Transport  string  `json:"transport"`
 	Mbps       float64 `json:"mbps"`
-	FPS        float64 `json:"fps,omitempty"` // frames captured in the time measured that arrived within a second
+	FPS        float64 `json:"fps,omitempty"` // captured during the measurement and arrived within a second
 	FrameP50Ms float64 `json:"frame_delay_ms_p50,omitempty"`
 	FrameP99Ms float64 `json:"frame_delay_ms_p99,omitempty"`
 
 	series          series
-	frameT, frameMs []float64 // seconds of arrival, delay
+	frameT, frameMs []float64 // arrival in seconds, delay
 }
 
-// Markdown is the result for people.
+// Markdown returns the report.
 func (r Result) Markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Congestion controllers in this build: %s. `stock` is quic-go's own NewReno, `tcp-` the kernel's TCP. Mbit/s are of application data that reached the receiving host in the time measured, each byte once, in order or not: what waits behind a gap counts when it arrives, not when the gap is filled, which in a short time can be more than the path carries. Of 400 Mbit/s of Ethernet frames that is 381 at most over QUIC and 383 over TCP, and in a short time a little more where the path's delay falls.\n", strings.Join(r.Controllers, ", "))
+	fmt.Fprintf(&b, "Congestion controllers in this build: %s. `stock` is quic-go's own NewReno, `tcp-` the "+
+		"kernel's TCP. Mbit/s count application data that arrived during the measurement, each byte once, in any "+
+		"order: data behind a gap counts on arrival, not when the gap closes, which could exceed the path's "+
+		"rate over a short time. Of 400 Mbit/s of Ethernet frames that is at most 381 over QUIC and 383 over "+
+		"TCP, briefly more while the path's delay falls.\n", strings.Join(r.Controllers, ", "))
 	repeated := 0
 	b.WriteString("\nMeasured")
 	for i, p := range r.Measured {
@@ -133,9 +138,12 @@ func (r Result) Markdown() string {
 		}
 		fmt.Fprintf(&b, " %s at %s UTC in %.0f s", p.Name, p.Began.UTC().Format("2006-01-02 15:04"), p.Seconds)
 	}
-	fmt.Fprintf(&b, ".\n\nDelays are those of all packets after the warm-up, drops and losses those of the whole measurement. %d measurements were made anew because the emulator was late; what is marked * was late all the same.\n", repeated)
+	fmt.Fprintf(&b, ".\n\nDelays cover all packets after the warm-up, drops and losses the whole measurement. %d "+
+		"measurements were repeated because the emulator was late; rows marked * were late in every attempt.\n",
+		repeated)
 	if c := r.CPU; c != nil {
-		fmt.Fprintf(&b, "\nProcessor time of both ends over the loopback interface: %.3f s a gigabit with BBR, %.3f with quic-go's own NewReno, %+.1f %% (medians of %d turns).\n", c.BBR, c.Stock, 100*(c.BBR/c.Stock-1), c.Turns)
+		fmt.Fprintf(&b, "\nCPU time of both ends over loopback: %.3f s per gigabit with BBR, %.3f with quic-go's "+
+			"own NewReno, %+.1f %% (medians of %d turns).\n", c.BBR, c.Stock, 100*(c.BBR/c.Stock-1), c.Turns)
 	}
 	for _, p := range r.Measured {
 		for _, name := range p.Plots {
@@ -144,35 +152,41 @@ func (r Result) Markdown() string {
 	}
 	r.medians(&b)
 	r.table(&b, "Bulk data", func(m *Measurement) bool { return m.Load == "bulk" && len(m.Flows) == 1 },
-		"| path | transport | Mbit/s | queue p50 / p99 ms | one-way delay p50 / p99 ms | queue drops | path losses |\n| --- | --- | ---: | ---: | ---: | ---: | ---: |\n",
+		"| path | transport | Mbit/s | queue p50 / p99 ms | one-way delay p50 / p99 ms | queue drops | path losses "+
+			"|\n| --- | --- | ---: | ---: | ---: | ---: | ---: |\n",
 		func(m *Measurement) string {
-			return fmt.Sprintf("| %s%s | %s | %.1f | %.1f / %.1f | %.1f / %.1f | %d | %d |\n", m.Path, m.mark(), m.Flows[0].Transport,
+			return fmt.Sprintf("| %s%s | %s | %.1f | %.1f / %.1f | %.1f / %.1f | %d | %d |\n", m.Path, m.mark(),
+				m.Flows[0].Transport,
 				m.Mbps, m.QueueP50Ms, m.QueueP99Ms, m.DelayP50Ms, m.DelayP99Ms, m.QueueDrops, m.Lost)
 		})
 	r.table(&b, "One camera, 375 kB 30 times a second", func(m *Measurement) bool { return m.Load == "frames" },
-		"| path | transport | frames/s within 1 s | frame delay p50 / p99 ms | Mbit/s |\n| --- | --- | ---: | ---: | ---: |\n",
+		"| path | transport | frames/s within 1 s | frame delay p50 / p99 ms | Mbit/s |\n| --- | --- | ---: | ---: "+
+			"| ---: |\n",
 		func(m *Measurement) string {
 			f := m.Flows[0]
-			return fmt.Sprintf("| %s%s | %s | %.1f | %.0f / %.0f | %.0f |\n", m.Path, m.mark(), f.Transport, f.FPS, f.FrameP50Ms, f.FrameP99Ms, f.Mbps)
+			return fmt.Sprintf("| %s%s | %s | %.1f | %.0f / %.0f | %.0f |\n", m.Path, m.mark(), f.Transport, f.FPS,
+				f.FrameP50Ms, f.FrameP99Ms, f.Mbps)
 		})
-	r.table(&b, "Flows that share a path", func(m *Measurement) bool { return m.Load == "bulk" && len(m.Flows) > 1 },
+	r.table(&b, "Flows sharing a path", func(m *Measurement) bool { return m.Load == "bulk" && len(m.Flows) > 1 },
 		"| path | flows, Mbit/s | Jain's index | queue p50 / p99 ms |\n| --- | --- | ---: | ---: |\n",
 		func(m *Measurement) string {
 			var flows []string
 			for _, f := range m.Flows {
 				flows = append(flows, fmt.Sprintf("%s %.1f", f.Transport, f.Mbps))
 			}
-			return fmt.Sprintf("| %s%s | %s | %.3f | %.1f / %.1f |\n", m.Path, m.mark(), strings.Join(flows, ", "), m.Jain, m.QueueP50Ms, m.QueueP99Ms)
+			return fmt.Sprintf("| %s%s | %s | %.3f | %.1f / %.1f |\n", m.Path, m.mark(), strings.Join(flows, ", "),
+				m.Jain, m.QueueP50Ms, m.QueueP99Ms)
 		})
 	return b.String()
 }
 
-// medians is the comparison that the other tables are the detail of.
+// medians writes the summary of the other tables.
 func (r Result) medians(b *strings.Builder) {
 	if r.Path1.BBRMbps == 0 {
 		return
 	}
-	b.WriteString("\n### Path 1, medians\n\n| path | BBR | quic-go's NewReno | TCP BBR | TCP CUBIC | BBR's queue p50 / p99 ms |\n| --- | ---: | ---: | ---: | ---: | ---: |\n")
+	b.WriteString("\n### Path 1, medians\n\n| path | BBR | quic-go's NewReno | TCP BBR | TCP CUBIC | BBR's queue " +
+		"p50 / p99 ms |\n| --- | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, row := range []struct {
 		name string
 		c    Comparison
@@ -181,18 +195,23 @@ func (r Result) medians(b *strings.Builder) {
 		if row.c.TCPCubicMbps > 0 {
 			cubic = fmt.Sprintf("%.1f", row.c.TCPCubicMbps)
 		}
-		fmt.Fprintf(b, "| %s | %.1f | %.1f | %.1f | %s | %.1f / %.1f |\n", row.name, row.c.BBRMbps, row.c.NewRenoMbps, row.c.TCPBBRMbps, cubic, row.c.QueueDelayP50Ms, row.c.QueueDelayP99Ms)
+		fmt.Fprintf(b, "| %s | %.1f | %.1f | %.1f | %s | %.1f / %.1f |\n", row.name, row.c.BBRMbps, row.c.NewRenoMbps,
+			row.c.TCPBBRMbps, cubic, row.c.QueueDelayP50Ms, row.c.QueueDelayP99Ms)
 	}
-	b.WriteString("\n| one camera | BBR frames/s | NewReno frames/s | BBR delay p50 / p99 ms | NewReno delay p50 ms |\n| --- | ---: | ---: | ---: | ---: |\n")
+	b.WriteString("\n| one camera | BBR frames/s | NewReno frames/s | BBR delay p50 / p99 ms | NewReno delay p50 ms " +
+		"|\n| --- | ---: | ---: | ---: | ---: |\n")
 	for _, row := range []struct {
 		name string
 		l    Live
 	}{{"path1", r.LiveNFOV}, {"path1-varying", r.LiveVarying}} {
-		fmt.Fprintf(b, "| %s | %.1f | %.1f | %.0f / %.0f | %.0f |\n", row.name, row.l.BBRFPS, row.l.NewRenoFPS, row.l.BBRDelayP50Ms, row.l.BBRDelayP99Ms, row.l.NewRenoDelayP50)
+		fmt.Fprintf(b, "| %s | %.1f | %.1f | %.0f / %.0f | %.0f |\n", row.name, row.l.BBRFPS, row.l.NewRenoFPS,
+			row.l.BBRDelayP50Ms, row.l.BBRDelayP99Ms, row.l.NewRenoDelayP50)
 	}
 }
 
-func (r Result) table(b *strings.Builder, title string, of func(*Measurement) bool, head string, row func(*Measurement) string) {
+func (r Result) table(b *strings.Builder, title string, of func(*Measurement) bool, head string,
+	row func(*Measurement) string,
+) {
 	if !slices.ContainsFunc(r.Runs, func(m Measurement) bool { return of(&m) }) {
 		return
 	}
@@ -211,7 +230,7 @@ func (m *Measurement) mark() string {
 	return ""
 }
 
-// With adds the parts of an earlier result, as JSON, that r has not.
+// With adds the parts of an earlier result that r lacks.
 func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	var old Result
 	if err := json.Unmarshal(earlier, &old); err != nil {
@@ -246,7 +265,7 @@ func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	return r, nil
 }
 
-// summarize fills in what has a name of its own.
+// summarize computes the named fields.
 func (r *Result) summarize() {
 	r.Path1, r.Path1Varying = r.compare("path1"), r.compare("path1-varying")
 	r.LiveNFOV, r.LiveVarying = r.live("path1"), r.live("path1-varying")
@@ -264,11 +283,12 @@ func (r *Result) summarize() {
 	}
 }
 
-// median of what of takes from the runs of one transport alone over path 1.
+// median returns a figure's median over the runs of a single transport over a path.
 func (r *Result) median(path, load, transport string, of func(*Measurement) float64) float64 {
 	var v []float64
 	for i := range r.Runs {
-		if m := &r.Runs[i]; m.Part == "path1" && m.Path == path && m.Load == load && len(m.Flows) == 1 && m.Flows[0].Transport == transport {
+		if m := &r.Runs[i]; m.Part == "path1" && m.Path == path && m.Load == load && len(m.Flows) == 1 &&
+			m.Flows[0].Transport == transport {
 			v = append(v, of(m))
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"holocast/internal/quiccc"
 )
 
-// Conditions besides the built-in paths; a name that ends in -varying is the path of Table
-// I with its delay varying as there, but all the time.
+// Paths in addition to the built-in ones. PATH-varying is the path of Table I with its delay
+// variation at all times.
 var conditions = []struct{ name, yaml string }{
 	{"path1-varying", "rate: 400Mbit, delay: 20ms, loss: 0.05%, variation: {delay: 20ms-70ms}"},
 	{"path2-varying", "rate: 400Mbit, delay: 30ms, loss: 0.05%, variation: {delay: 30ms-35ms}"},
@@ -33,14 +33,14 @@ var conditions = []struct{ name, yaml string }{
 	{"wireless", "rate: 80Mbit, delay: 10ms, loss: 0.1%, variation: {delay: 10ms-40ms}"},
 }
 
-// Paths that flows share, with queues of half, one and four bandwidth-delay products.
+// Shared paths, with queues of half, one and four bandwidth-delay products.
 var shared = []struct{ name, yaml string }{
 	{"shared-shallow", "rate: 100Mbit, delay: 15ms, queue: 15ms"},
 	{"shared", "rate: 100Mbit, delay: 15ms, queue: 30ms"},
 	{"shared-deep", "rate: 100Mbit, delay: 15ms, queue: 120ms"},
 }
 
-// plan is one measurement to make.
+// plan describes one measurement.
 type plan struct {
 	part       string
 	topology   *topology.Topology
@@ -49,14 +49,14 @@ type plan struct {
 }
 
 const (
-	frameSize     = 375_000 // bytes of one camera's frame
+	frameSize     = 375_000 // bytes per camera frame
 	frameInterval = time.Second / 30
 )
 
-// attempts is how often a measurement is made whose emulator was late.
+// attempts limits the repetitions of a measurement with a late emulator.
 const attempts = 3
 
-// Run measures. It needs the rights to make network namespaces.
+// Run measures. It needs permission to create network namespaces.
 func Run(ctx context.Context, o Options) (Result, error) {
 	for _, part := range o.Parts {
 		if !slices.Contains(Parts(), part) {
@@ -67,7 +67,8 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		return Result{}, err
 	}
 	if !quiccc.Patched() {
-		return Result{}, errors.New("this program has quic-go's own congestion control alone: build it with the tree of tools/quicpatch (make build)")
+		return Result{}, errors.New("this program lacks our quic-go patches, so it has only one congestion control: " +
+			"build it with make")
 	}
 	plans, err := plansFor(o)
 	if err != nil {
@@ -106,15 +107,16 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		part := &r.Measured[len(r.Measured)-1]
 		part.Repeated += again
 		part.Seconds = time.Since(part.Began).Seconds()
-		fmt.Fprintf(log, "%d/%d %s%s %s %v: %.1f Mbit/s, queue %.1f ms\n", i+1, len(plans), m.Path, m.mark(), m.Load, p.transports, m.Mbps, m.QueueP50Ms)
+		fmt.Fprintf(log, "%d/%d %s%s %s %v: %.1f Mbit/s, queue %.1f ms\n", i+1, len(plans), m.Path, m.mark(), m.Load,
+			p.transports, m.Mbps, m.QueueP50Ms)
 		r.Runs = append(r.Runs, *m)
 	}
 	r.summarize()
 	return r, nil
 }
 
-// measureWell measures anew where the emulator was late, and tells how often; the last
-// attempt counts, late or not. A quick run has no time for that.
+// measureWell repeats a measurement while the emulator is late, and returns the number of
+// repetitions. The last attempt counts in any case. A quick run does not repeat.
 func measureWell(ctx context.Context, p plan, quick bool) (*Measurement, int, error) {
 	for again := 0; ; again++ {
 		m, err := measure(ctx, p.topology, p.transports, p.load)
@@ -128,7 +130,7 @@ func (o Options) has(part string) bool {
 	return len(o.Parts) == 0 || slices.Contains(o.Parts, part)
 }
 
-// topologies are the built-in paths and all conditions.
+// topologies returns the built-in and additional paths.
 func topologies() (map[string]*topology.Topology, []string, error) {
 	all, names := map[string]*topology.Topology{}, []string{"lan", "path1", "path2", "path3", "path4", "path5"}
 	for _, name := range names {
@@ -161,9 +163,11 @@ func plansFor(o Options) ([]plan, error) {
 		frames := load{warmup: time.Second, duration: 8 * time.Second, frame: frameSize, interval: frameInterval}
 		repeat, transports := 3, compared
 		if o.Quick {
-			bulk.duration, frames.duration, repeat, transports = 2500*time.Millisecond, 2500*time.Millisecond, 1, transports[:3]
+			bulk.duration, frames.duration, repeat, transports = 2500*time.Millisecond, 2500*time.Millisecond, 1,
+				transports[:3]
 		}
-		// What is compared takes turns, so that a busy machine slows all alike.
+		//
+		// Transports alternate, so a busy machine slows all alike.
 		for range repeat {
 			for _, name := range []string{"path1", "path1-varying"} {
 				for _, transport := range transports {
@@ -181,9 +185,13 @@ func plansFor(o Options) ([]plan, error) {
 	if o.has("matrix") {
 		bulk := load{warmup: 2 * time.Second, duration: 2500 * time.Millisecond}
 		for _, name := range names {
-			for _, transport := range []string{"bbr", "cubic", "newreno", "vegas", "yeah", stock, "tcp-bbr", "tcp-cubic"} {
-				if o.has("path1") && (name == "path1" || name == "path1-varying") && slices.Contains(compared, transport) {
-					continue // measured already, and better
+			for _, transport := range []string{
+				"bbr", "cubic", "newreno", "vegas", "yeah", stock, "tcp-bbr",
+				"tcp-cubic",
+			} {
+				if o.has("path1") && (name == "path1" || name == "path1-varying") && slices.Contains(compared,
+					transport) {
+					continue // measured above, with more repetitions
 				}
 				plans = append(plans, plan{"matrix", all[name], []string{transport}, bulk})
 			}
@@ -192,7 +200,8 @@ func plansFor(o Options) ([]plan, error) {
 	if o.has("frames") {
 		frames := load{warmup: time.Second, duration: 4 * time.Second, frame: frameSize, interval: frameInterval}
 		for _, name := range names {
-			if name == "path4" || name == "path5" || name == "path4-varying" || name == "path5-varying" || name == "wireless" {
+			if name == "path4" || name == "path5" || name == "path4-varying" || name == "path5-varying" ||
+				name == "wireless" {
 				continue // slower than a camera
 			}
 			if o.has("path1") && (name == "path1" || name == "path1-varying") {
@@ -206,7 +215,11 @@ func plansFor(o Options) ([]plan, error) {
 	if !o.has("fairness") {
 		return plans, nil
 	}
-	together := load{warmup: 6 * time.Second, duration: 15 * time.Second, stagger: 500 * time.Millisecond} // CUBIC takes its time
+	together := load{
+		warmup:   6 * time.Second,
+		duration: 15 * time.Second,
+		stagger:  500 * time.Millisecond,
+	} // enough for CUBIC to converge
 	for _, c := range shared {
 		t, err := topology.OnePath(c.name, c.yaml)
 		if err != nil {
@@ -217,7 +230,8 @@ func plansFor(o Options) ([]plan, error) {
 		}
 		if c.name == "shared" {
 			sets = append(sets, []string{"bbr", "bbr", "bbr", "bbr"}, []string{"bbr", "bbr", "cubic", "cubic"},
-				[]string{"bbr", "bbr", "tcp-cubic", "tcp-cubic"}, []string{"cubic", "cubic"}, []string{"cubic", "tcp-cubic"})
+				[]string{"bbr", "bbr", "tcp-cubic", "tcp-cubic"}, []string{"cubic", "cubic"},
+				[]string{"cubic", "tcp-cubic"})
 		}
 		for _, transports := range sets {
 			plans = append(plans, plan{"fairness", t, transports, together})

@@ -7,7 +7,7 @@ import (
 	"errors"
 )
 
-// Run needs Linux: the network lab is made of network namespaces.
+// Run fails: emulated paths need Linux network namespaces.
 func Run(context.Context, Options) (Result, error) {
-	return Result{}, errors.New("the network lab needs Linux")
+	return Result{}, errors.New("emulated paths need Linux")
 }

@@ -38,7 +38,8 @@ func TestPlans(t *testing.T) {
 		}
 		t.Logf("%s: %d measurements, %v", tt.name, len(plans), total)
 	}
-	if _, err := Run(t.Context(), Options{Parts: []string{"path7"}}); err == nil || !strings.Contains(err.Error(), "path7") {
+	if _, err := Run(t.Context(), Options{Parts: []string{"path7"}}); err == nil || !strings.Contains(err.Error(),
+		"path7") {
 		t.Errorf("part path7: %v", err)
 	}
 }
@@ -53,7 +54,7 @@ func TestProcessorTime(t *testing.T) {
 	}
 }
 
-// TestMeasure carries each kind of traffic over the lab for a second.
+// TestMeasure transfers each kind of traffic over an emulated path for a second.
 func TestMeasure(t *testing.T) {
 	if err := netlab.Supported(); err != nil {
 		t.Skip(err)
@@ -105,9 +106,8 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// TestGoodput has a path that delivers 10 MB a second in packets of 1250 bytes, 1000 of
-// them new, and an application that waits behind a gap from before the time measured
-// until within it.
+// TestGoodput simulates a path that delivers 10 MB/s in packets of 1250 bytes, 1000 of them new
+// data, and an application that waits behind a gap from before the measurement until within it.
 func TestGoodput(t *testing.T) {
 	var g goodput
 	for ms := int64(1000); ms <= 3000; ms += 10 {
@@ -125,11 +125,11 @@ func TestGoodput(t *testing.T) {
 		t.Errorf("%.2f Mbit/s of 80", got)
 	}
 	if got := (&goodput{}).mbps(1000, time.Second); got != 0 {
-		t.Errorf("%.2f Mbit/s of nothing read", got)
+		t.Errorf("%.2f Mbit/s although nothing was read", got)
 	}
 }
 
-// TestWith adds a part to an earlier result's others.
+// TestWith adds a part to an earlier result.
 func TestWith(t *testing.T) {
 	run := func(part, path string, mbps ...float64) Measurement {
 		m := Measurement{Part: part, Path: path, Load: "bulk", Mbps: mbps[0]}
@@ -152,7 +152,8 @@ func TestWith(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := with.(Result)
-	if r.Path1.BBRMbps != 300 || len(r.Runs) != 2 || len(r.Measured) != 2 || r.Measured[0].Seconds != 7 || r.CPU == nil || len(r.Fairness["shared bbr+bbr"].Mbps) != 2 {
+	if r.Path1.BBRMbps != 300 || len(r.Runs) != 2 || len(r.Measured) != 2 || r.Measured[0].Seconds != 7 ||
+		r.CPU == nil || len(r.Fairness["shared bbr+bbr"].Mbps) != 2 {
 		t.Errorf("%+v", r)
 	}
 	if md := r.Markdown(); !strings.Contains(md, "fairness at") || !strings.Contains(md, fairnessPlot) {

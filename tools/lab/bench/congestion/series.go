@@ -9,12 +9,12 @@ import (
 // sampleEvery is the time between the points of a series.
 const sampleEvery = 100 * time.Millisecond
 
-// A series is what a flow did over time.
+// series is a flow over time.
 type series []point
 
 type point struct {
 	at      time.Duration // since the flows began
-	arrived int64         // until then, as flow.arrived
-	mbps    float64       // of application data, since the point before
+	arrived int64         // total, as flow.arrived
+	mbps    float64       // of application data, since the previous point
 	est     congestion.Estimates
 }

@@ -30,22 +30,23 @@ import (
 	"holocast/internal/quiccc"
 )
 
-// A flow carries data from one host to another.
+// flow carries data from one host to another.
 type flow struct {
 	transport string
 	send      io.WriteCloser             // bulk data; nil for frames
 	frame     func(payload []byte) error // one frame; nil for bulk
 	estimates func() (congestion.Estimates, bool)
 
-	received atomic.Int64 // bytes that the application read
-	// arrived is what has reached the receiving host, in whatever order and with what
-	// came twice: bytes of QUIC packets, segments of TCP.
+	received atomic.Int64 // bytes read by the application
+	//
+	// arrived returns the amount that has reached the receiving host, in any order and including
+	// duplicates: bytes of QUIC packets, or segments of TCP.
 	arrived func() int64
 	frames  frameLog
 	close   func()
 }
 
-// frameLog is the arrivals of a stream of frames.
+// frameLog records the arrivals of a stream of frames.
 type frameLog struct {
 	mu     sync.Mutex
 	delays []time.Duration
@@ -59,7 +60,7 @@ func (l *frameLog) add(sent time.Time) {
 	l.delays, l.at = append(l.delays, now.Sub(sent)), append(l.at, now)
 }
 
-// captured are the delays of the frames that were captured from from to to and arrived.
+// captured returns the delays of frames captured between from and to that arrived.
 func (l *frameLog) captured(from, to time.Time) []time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,7 +73,7 @@ func (l *frameLog) captured(from, to time.Time) []time.Duration {
 	return d
 }
 
-// lines are the frames' delays in ms over the seconds of their arrival after from.
+// lines returns the frames' delays in ms over their arrival in seconds after from.
 func (l *frameLog) lines(from time.Time) (t, y []float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,13 +83,13 @@ func (l *frameLog) lines(from time.Time) (t, y []float64) {
 	return t, y
 }
 
-// A place runs a function where its sockets are to be.
+// place runs a function in a network namespace.
 type place func(func() error) error
 
-// here is the host itself.
+// here runs it in the current namespace.
 func here(do func() error) error { return do() }
 
-// open connects from host a to host b of a lab.
+// open connects host a to host b of a lab.
 func open(ctx context.Context, lab *netlab.Lab, transport string, port uint16) (*flow, error) {
 	if lab.Node("a") == nil || lab.Node("b") == nil {
 		return nil, errors.New("the topology has no hosts a and b")
@@ -144,7 +145,7 @@ func (f *flow) openTCP(ctx context.Context, a, b place, addr netip.AddrPort, cc 
 	return nil
 }
 
-// segments counts the segments with data that have reached c.
+// segments returns a counter of data segments received by c.
 func segments(c *net.TCPConn) (func() int64, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -161,7 +162,7 @@ func segments(c *net.TCPConn) (func() int64, error) {
 	}, nil
 }
 
-// count reads until the end.
+// count reads until the end of r.
 func (f *flow) count(r io.Reader) {
 	buf := make([]byte, 256<<10)
 	for {
@@ -175,8 +176,8 @@ func (f *flow) count(r io.Reader) {
 
 const alpn = "holocast-bench"
 
-// receiveWindow is larger than any bandwidth-delay product measured, so that flow
-// control is not what is measured.
+// receiveWindow exceeds every measured bandwidth-delay product, so flow control does not limit a
+// flow.
 const receiveWindow = 64 << 20
 
 func quicConfig() *quic.Config {
@@ -220,7 +221,8 @@ func (f *flow) openQUIC(ctx context.Context, a, b place, addr netip.AddrPort) (e
 			f.close()
 		}
 	}()
-	ln, err := serverTransport.Listen(&tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{alpn}}, quicConfig())
+	ln, err := serverTransport.Listen(&tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{alpn}},
+		quicConfig())
 	if err != nil {
 		return err
 	}
@@ -229,7 +231,10 @@ func (f *flow) openQUIC(ctx context.Context, a, b place, addr netip.AddrPort) (e
 			return err
 		}
 	}
-	client, err := clientTransport.Dial(ctx, serverUDP.LocalAddr(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{alpn}}, quicConfig())
+	client, err := clientTransport.Dial(ctx, serverUDP.LocalAddr(), &tls.Config{
+		InsecureSkipVerify: true,
+		NextProtos:         []string{alpn},
+	}, quicConfig())
 	if err != nil {
 		return err
 	}
@@ -262,7 +267,7 @@ func (f *flow) openQUIC(ctx context.Context, a, b place, addr netip.AddrPort) (e
 	return nil
 }
 
-// bulk opens one stream when it is first written to.
+// bulk opens a stream on its first write.
 type bulk struct {
 	client *quic.Conn
 	s      *quic.SendStream
@@ -281,7 +286,7 @@ func (b *bulk) Write(p []byte) (int, error) {
 
 func (b *bulk) Close() error { return nil }
 
-// frameHeader is the time a frame was captured, UNIX ns; 0 for bulk data.
+// frameHeader holds a frame's capture time in Unix ns; 0 for bulk data.
 const frameHeader = 8
 
 func (f *flow) receive(s io.Reader) {
@@ -297,11 +302,11 @@ func (f *flow) receive(s io.Reader) {
 	}
 }
 
-// runBulk sends without end until ctx ends.
+// runBulk sends continuously until ctx ends.
 func (f *flow) runBulk(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, f.close)
 	defer stop()
-	data := make([]byte, 4<<20) // what a kernel's socket buffer holds
+	data := make([]byte, 4<<20) // the size of a kernel socket buffer
 	for ctx.Err() == nil {
 		if _, err := f.send.Write(data); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("%s: sending ended: %w", f.transport, err)
@@ -310,8 +315,8 @@ func (f *flow) runBulk(ctx context.Context) error {
 	return nil
 }
 
-// runFrames captures frames of size bytes until ctx ends; each is written by a
-// goroutine of its own, as a live source does not wait for the one before.
+// runFrames captures frames of size bytes until ctx ends. Each is written by its own goroutine, as
+// a live source does not wait for the previous frame.
 func (f *flow) runFrames(ctx context.Context, interval time.Duration, size int) (captured int, err error) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -340,7 +345,7 @@ func (f *flow) runFrames(ctx context.Context, interval time.Duration, size int) 
 	}
 }
 
-// certificate is a server certificate for one run.
+// certificate returns a server certificate for one run.
 func certificate() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -1,8 +1,7 @@
-// Package duplication is the evaluation of Qian et al., "Enabling eBPF-based packet
-// duplication for robust volumetric video streaming" (section IV), on our system: a live
-// session of capture server, relay and player over the five paths of Table I in the
-// network lab, with the duplication pair and its controller between them. The programs of
-// the session know nothing of it.
+// Package duplication reproduces the evaluation of Qian et al., "Enabling eBPF-based packet
+// duplication for robust volumetric video streaming" (Section IV): a live session of capture
+// server, relay and player over the five paths of Table I, emulated, with an edge pair and its
+// controller in between. The session's programs are unaware of the pair.
 package duplication
 
 import (
@@ -15,33 +14,36 @@ import (
 	"holocast/netfunc/api"
 )
 
-// Options say what to measure.
+// Options configure Run.
 type Options struct {
-	Data  string // folder of recordings of real cameras; "" = the synthetic performer
-	Quick bool   // 20 s a run instead of 60
-	// App is what carries frames: Push, the default, or LiveScan.
+	Data  string // folder with recordings of real cameras; "" = the synthetic performer
+	Quick bool   // runs of 20 s instead of 60 s
+	//
+	// App carries the frames; default Push.
 	App App
-	// Parts names levels and modes, and of LiveScan congestion controls; of each kind none
-	// stands for all.
+	//
+	// Parts selects levels, modes and, for LiveScan, congestion controls. A kind without a part is
+	// measured in full.
 	Parts []string
-	Log   io.Writer // progress, a line each; nil = none
-	// Keep is a folder for the programs' logs and lists of frames; "" = they are removed.
+	Log   io.Writer // progress lines; nil discards them
+	//
+	// Keep is a folder for the programs' logs and frame lists; "" deletes them.
 	Keep string
 }
 
-// App is what carries frames from the source to the viewer.
+// App is an application that carries frames from source to viewer.
 type App string
 
 // The applications.
 const (
-	Push     App = "push"     // our session: relay and player, over QUIC with BBR
-	LiveScan App = "livescan" // LiveScan3D's viewer protocol: each frame is asked for, over TCP
-	Uplink   App = "uplink"   // our session, with the relay beside the viewer: its publisher is far away
+	Push     App = "push"     // our relay and player, over QUIC with BBR
+	LiveScan App = "livescan" // LiveScan3D's viewer protocol: the viewer requests each frame over TCP
+	Uplink   App = "uplink"   // Push with the relay on the viewer's side of the paths
 )
 
 var apps = []App{Push, LiveScan, Uplink}
 
-// Suffix is what the names of the application's results end with.
+// Suffix returns the suffix of the application's result files.
 func (a App) Suffix() string {
 	if a == "" || a == Push {
 		return ""
@@ -52,31 +54,31 @@ func (a App) Suffix() string {
 // Congestion is a congestion control of the kernel's TCP.
 type Congestion string
 
-// The congestion controls that LiveScan is measured with. The paper's section IV-A says BBR.
+// LiveScan's congestion controls. The paper's Section IV-A says BBR.
 const (
 	Cubic Congestion = "cubic" // Linux's default
 	BBR   Congestion = "bbr"
 )
 
-// Congestions lists them all.
+// Congestions lists the congestion controls.
 var Congestions = []Congestion{Cubic, BBR}
 
-// Mode is how packets take the paths.
+// Mode is the use of the paths.
 type Mode string
 
-// The modes, as the paper compares them.
+// The modes that the paper compares.
 const (
-	Reference Mode = "reference" // path 1 alone, nothing varies
-	Single    Mode = "single"    // path 1 alone, delays vary
-	Redirect  Mode = "redirect"  // the path with the least round-trip time
-	Duplicate Mode = "duplicate" // all paths, then those that the elimination leaves
+	Reference Mode = "reference" // path 1 only, without variation
+	Single    Mode = "single"    // path 1 only, with varying delay
+	Redirect  Mode = "redirect"  // the path with the lowest round-trip time
+	Duplicate Mode = "duplicate" // all paths, reduced by elimination
 )
 
-// Modes lists them all.
+// Modes lists the modes.
 var Modes = []Mode{Reference, Single, Redirect, Duplicate}
 
-// policy is how the controller chooses paths; "" = there is no pair. Nothing that a publisher
-// is sent tells that it is in trouble, so of Uplink an operator chooses them.
+// policy returns the controller's mode, "" without a pair. On the uplink an operator chooses the
+// paths, since packets to a publisher do not reveal its problems.
 func (m Mode) policy(a App) api.Mode {
 	if a == Uplink && m == Duplicate {
 		return api.Off
@@ -84,32 +86,35 @@ func (m Mode) policy(a App) api.Mode {
 	return map[Mode]api.Mode{Redirect: api.Redirect, Duplicate: api.Auto}[m]
 }
 
-// level is a resolution of the paper.
+// level is one of the paper's resolutions.
 type level struct {
 	name, about     string
 	geometry, color string // of the capture server
-	// live levels are encoded as they are sent; the frames of the others before, for
-	// two processors do not encode, relay, decode and emulate them at a time.
+	//
+	// live levels are encoded during the run. Two processors cannot encode, relay, decode and
+	// emulate the others at once, so those are encoded beforehand.
 	live bool
-	// trigger is the interval between receipts that starts duplication. There is a receipt
-	// for every frame shown: 33 ms are in order, and 40 ms more where packets had to be sent
-	// again over path 1, in the largest frames more than once.
+	//
+	// trigger is the interval between receipts that starts duplication. Receipts follow each frame
+	// shown: 33 ms apart normally, and 40 ms later for each retransmission over path 1, of which
+	// large frames need several.
 	trigger time.Duration
-	// points is how many points a frame of LiveScan has, of which each takes 9 bytes: as
-	// many as make the bit rate that the level has in our session.
+	//
+	// points is the number of points in a LiveScan frame, 9 bytes each, which yields the level's
+	// bit rate in our session.
 	points int
 }
 
 var levels = []level{
 	{"nfov", "NFOV: every reading of the depth camera", "depth", "720P", true, 100 * time.Millisecond, 33_000},
-	{"hd", "HD: depth mapped to 1280×720 pixels of colour", "color", "720P", false, 90 * time.Millisecond, 53_000},
-	{"fhd", "FHD: depth mapped to 1920×1080 pixels of colour", "color", "1080P", false, 110 * time.Millisecond, 100_000},
+	{"hd", "HD: depth mapped to 1280×720 color pixels", "color", "720P", false, 90 * time.Millisecond, 53_000},
+	{"fhd", "FHD: depth mapped to 1920×1080 color pixels", "color", "1080P", false, 110 * time.Millisecond, 100_000},
 }
 
-// schedule says when things happen in a run, from the moment its times count.
+// schedule is the timing of a run, from the end of its warm-up.
 type schedule struct {
 	length   time.Duration
-	from, to time.Duration // delays vary, and what is measured counts
+	from, to time.Duration // delays vary and figures count
 }
 
 var (
@@ -119,19 +124,21 @@ var (
 
 const (
 	fps = 30
-	// settle is from the first frame shown to the moment that times count from: the
-	// congestion control finds its rate.
-	settle = 3 * time.Second
-	// settlePair is the same with the pair, which may take the beginning for trouble.
-	settlePair = 6 * time.Second
-	// spare is how many runs are made again, in all, because the machine was too busy.
-	spare = 4
+	//
+	// warmup follows the first frame shown, while congestion control finds its rate.
+	warmup = 3 * time.Second
+	//
+	// warmupPair is the warm-up with a pair, which the session's start may trigger.
+	warmupPair = 6 * time.Second
+	//
+	// maxRepeats limits the repeated runs, in total, because of a busy machine.
+	maxRepeats = 4
 )
 
-// Parts are the names of levels and modes, which all applications have.
+// Parts lists the levels and modes, which all applications share.
 func Parts() []string { return Push.parts() }
 
-// modes are those an application is measured in.
+// modes returns the application's modes.
 func (a App) modes() []Mode {
 	if a == Uplink {
 		return []Mode{Reference, Single, Duplicate}
@@ -139,7 +146,7 @@ func (a App) modes() []Mode {
 	return Modes
 }
 
-// parts are an application's.
+// parts returns the application's parts.
 func (a App) parts() (names []string) {
 	for _, l := range levels {
 		names = append(names, l.name)
@@ -155,7 +162,7 @@ func (a App) parts() (names []string) {
 	return names
 }
 
-// congestions returns the congestion controls of Options.Parts; Push has its own.
+// congestions returns the congestion controls of Options.Parts. Push has its own.
 func (o Options) congestions() (list []Congestion) {
 	if o.App != LiveScan {
 		return []Congestion{""}

@@ -40,9 +40,9 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// steady is a player's list of 30 frames a second for ten seconds, each shown delay after
-// its capture, without every tenth.
-func steady(begun time.Time, delay time.Duration) string {
+// regularFrames returns a player's frame list: 30 frames a second for ten seconds, shown delay
+// after capture, without every tenth.
+func regularFrames(begun time.Time, delay time.Duration) string {
 	var b strings.Builder
 	b.WriteString("camera,sequence,captured_us,arrived_us,shown_us,points,bytes\n")
 	for i := range 300 {
@@ -58,7 +58,7 @@ func steady(begun time.Time, delay time.Duration) string {
 
 func TestFrames(t *testing.T) {
 	begun := time.Unix(1790000000, 0)
-	frames, err := readFrames(strings.NewReader(steady(begun, 40*time.Millisecond)), begun)
+	frames, err := readFrames(strings.NewReader(regularFrames(begun, 40*time.Millisecond)), begun)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestFrames(t *testing.T) {
 		t.Errorf("delays %+v", d)
 	}
 	if s := sum(frames, time.Minute, 2*time.Minute); s.frames != 0 || s.fps != 0 {
-		t.Errorf("of a time without frames: %+v", s)
+		t.Errorf("summary without frames: %+v", s)
 	}
 	for _, text := range []string{"", "camera\n0,1,2\n"} {
 		if _, err := readFrames(strings.NewReader(text), begun); err == nil {
@@ -91,8 +91,8 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// counted is a run of ten seconds with 1 MB a second to send, twice that from 5 s on.
-func counted() (list []traffic) {
+// sampleTraffic is ten seconds of traffic at 1 MB/s, doubled from 5 s on.
+func sampleTraffic() (list []traffic) {
 	for i := range 41 {
 		t := traffic{at: time.Duration(i) * time.Second / 4}
 		t.entered = uint64(i) * 250_000
@@ -114,9 +114,9 @@ func TestTraffic(t *testing.T) {
 		{0, 10 * time.Second, 1.5, 8},
 		{0, 5 * time.Second, 1, 8},
 		{5 * time.Second, 10 * time.Second, 2, 8},
-		{5100 * time.Millisecond, 10 * time.Second, 2, 8}, // the nearest readings
+		{5100 * time.Millisecond, 10 * time.Second, 2, 8}, // uses the nearest readings
 	} {
-		if d := difference(counted(), c.from, c.to); d.cost() != c.cost || d.mbps() != c.mbps {
+		if d := difference(sampleTraffic(), c.from, c.to); d.cost() != c.cost || d.mbps() != c.mbps {
 			t.Errorf("%v to %v: cost %v, %v Mbit/s", c.from, c.to, d.cost(), d.mbps())
 		}
 	}
@@ -125,11 +125,11 @@ func TestTraffic(t *testing.T) {
 	}
 }
 
-// made is a result of runs that were not made.
-func made(t *testing.T) *Result {
+// syntheticResult returns a result of invented runs.
+func syntheticResult(t *testing.T) *Result {
 	t.Helper()
 	begun := time.Unix(1790000000, 0)
-	frames, err := readFrames(strings.NewReader(steady(begun, 40*time.Millisecond)), begun)
+	frames, err := readFrames(strings.NewReader(regularFrames(begun, 40*time.Millisecond)), begun)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,11 +137,15 @@ func made(t *testing.T) *Result {
 	r := newResult(Options{}, s)
 	for _, l := range levels {
 		for _, m := range Modes {
-			x := newMeasurement(l.name, m, s, frames, counted())
+			x := newMeasurement(l.name, m, s, frames, sampleTraffic())
 			x.Attempts = 1
 			x.Processors = map[string]float64{"relay": 0.25, "network": 0.5}
 			if m == Duplicate {
-				x.Decisions = []Decision{{2.5, "start", []int{1, 2, 3, 4, 5}, "late"}, {5, "trim", []int{1, 2}, "no rewards"}, {9, "single", []int{1}, "enough"}}
+				x.Decisions = []Decision{
+					{2.5, "start", []int{1, 2, 3, 4, 5}, "late"},
+					{5, "trim", []int{1, 2}, "no rewards"},
+					{9, "single", []int{1}, "enough"},
+				}
 				x.Rewards = []Rewards{{3, 100, map[int]int{1: 90, 2: 80}}, {4, 100, map[int]int{1: 100}}}
 				x.Delays.T = []float64{1, 2}
 				x.Delays.Ms[0] = []float64{20, 70}
@@ -154,7 +158,7 @@ func made(t *testing.T) *Result {
 }
 
 func TestResult(t *testing.T) {
-	r := made(t)
+	r := syntheticResult(t)
 	var out bytes.Buffer
 	if err := json.NewEncoder(&out).Encode(r); err != nil {
 		t.Fatal(err)
@@ -173,12 +177,17 @@ func TestResult(t *testing.T) {
 		if err := json.Unmarshal(whole[l.name], &x); err != nil {
 			t.Fatal(err)
 		}
-		if len(x.FPS) != 4 || len(x.DelayP95) != 4 || len(x.Throughput) != 4 || x.FPS["duplicate"] != 27 || x.Cost != 1.5 {
+		if len(x.FPS) != 4 || len(x.DelayP95) != 4 || len(x.Throughput) != 4 || x.FPS["duplicate"] != 27 ||
+			x.Cost != 1.5 {
 			t.Errorf("%s: %+v", l.name, x)
 		}
 	}
 	text := r.Markdown()
-	for _, want := range []string{"| FPS with duplication | almost full at all levels | NFOV 27.0, HD 27.0, FHD 27.0 |", "NFOV 1+2", "| run | network | relay |", "| HD redirect | 0.50 | 0.25 |", "| 5.00 | trim | 1+2 | no rewards |"} {
+	for _, want := range []string{
+		"| FPS with duplication | almost full at all levels | NFOV 27.0, HD 27.0, FHD 27.0 |",
+		"NFOV 1+2", "| run | network | relay |", "| HD redirect | 0.50 | 0.25 |",
+		"| 5.00 | trim | 1+2 | no rewards |",
+	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
@@ -199,28 +208,33 @@ func TestResult(t *testing.T) {
 }
 
 func TestWith(t *testing.T) {
-	before := made(t)
+	before := syntheticResult(t)
 	earlier, err := json.Marshal(before)
 	if err != nil {
 		t.Fatal(err)
 	}
 	now := newResult(Options{}, schedule{length: 10 * time.Second})
-	now.add(levels[2], &Measurement{Level: "fhd", Mode: Single, FPS: 3, Mbps: 1, Began: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)})
+	now.add(levels[2], &Measurement{Level: "fhd", Mode: Single, FPS: 3, Mbps: 1, Began: time.Date(2026, 1, 2, 3, 4, 5,
+		0, time.UTC)})
 	x, err := now.With(earlier)
 	if err != nil {
 		t.Fatal(err)
 	}
 	all, ok := x.(*Result)
-	if !ok || len(all.Runs) != len(before.Runs) || all.FHD.FPS[Single] != 3 || all.FHD.Gain[Duplicate] != 8 || all.NFOV.Cost != before.NFOV.Cost {
+	if !ok || len(all.Runs) != len(before.Runs) || all.FHD.FPS[Single] != 3 || all.FHD.Gain[Duplicate] != 8 ||
+		all.NFOV.Cost != before.NFOV.Cost {
 		t.Errorf("%d runs, %+v", len(all.Runs), all.FHD)
 	}
-	if !strings.Contains(all.Markdown(), "Runs began, UTC: FHD single 2026-01-02 03:04.") || len(all.run("nfov", Duplicate).Decisions) != 3 {
-		t.Error("what was measured before is lost, or what was measured now")
+	if !strings.Contains(all.Markdown(), "Start of the runs, UTC: FHD single 2026-01-02 03:04.") ||
+		len(all.run("nfov", Duplicate).Decisions) != 3 {
+		t.Error("merging lost earlier or new runs")
 	}
-	if _, err := newResult(Options{App: LiveScan}, schedule{length: 10 * time.Second}).With(earlier); err == nil || !strings.Contains(err.Error(), "is of push, not of livescan") {
+	if _, err := newResult(Options{App: LiveScan}, schedule{length: 10 * time.Second}).With(earlier); err == nil ||
+		!strings.Contains(err.Error(), "is of push, not of livescan") {
 		t.Errorf("error %v", err)
 	}
-	if _, err := newResult(Options{}, full).With(earlier); err == nil || !strings.Contains(err.Error(), "runs of 10 s") {
+	if _, err := newResult(Options{}, full).With(earlier); err == nil || !strings.Contains(err.Error(),
+		"runs of 10 s") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -254,13 +268,13 @@ func TestChooseApp(t *testing.T) {
 	}
 }
 
-// madeLiveScan is a result of LiveScan whose runs were not made.
-func madeLiveScan(t *testing.T, parts ...string) *Result {
+// syntheticLiveScan returns a LiveScan result of invented runs.
+func syntheticLiveScan(t *testing.T, parts ...string) *Result {
 	t.Helper()
 	o := Options{App: LiveScan, Parts: parts}
 	r := newResult(o, schedule{10 * time.Second, 2 * time.Second, 8 * time.Second})
 	for _, c := range o.congestions() {
-		for i, x := range made(t).Runs {
+		for i, x := range syntheticResult(t).Runs {
 			x.FPS = map[Congestion]float64{Cubic: 10, BBR: 20}[c]
 			r.of(c).add(levels[i/len(Modes)], x)
 		}
@@ -269,7 +283,7 @@ func madeLiveScan(t *testing.T, parts ...string) *Result {
 }
 
 func TestLiveScanResult(t *testing.T) {
-	r := madeLiveScan(t)
+	r := syntheticLiveScan(t)
 	out, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)
@@ -285,11 +299,15 @@ func TestLiveScanResult(t *testing.T) {
 	if err := json.Unmarshal(out, &got); err != nil {
 		t.Fatal(err)
 	}
-	if got.App != "livescan" || got.Congestion != "cubic" || got.NFOV.FPS["single"] != 10 || got.BBR.FHD.FPS["duplicate"] != 20 {
+	if got.App != "livescan" || got.Congestion != "cubic" || got.NFOV.FPS["single"] != 10 ||
+		got.BBR.FHD.FPS["duplicate"] != 20 {
 		t.Errorf("%+v", got)
 	}
 	text := r.Markdown()
-	for _, want := range []string{"## The kernel's TCP with CUBIC", "## The kernel's TCP with BBR", "(duplication-livescan-cubic-nfov.png)", "(duplication-livescan-bbr-gain.png)"} {
+	for _, want := range []string{
+		"## The kernel's TCP with CUBIC", "## The kernel's TCP with BBR",
+		"(duplication-livescan-cubic-nfov.png)", "(duplication-livescan-bbr-gain.png)",
+	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
@@ -304,11 +322,11 @@ func TestLiveScanResult(t *testing.T) {
 }
 
 func TestLiveScanWith(t *testing.T) {
-	earlier, err := json.Marshal(madeLiveScan(t, "cubic"))
+	earlier, err := json.Marshal(syntheticLiveScan(t, "cubic"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := madeLiveScan(t, "bbr").With(earlier)
+	x, err := syntheticLiveScan(t, "bbr").With(earlier)
 	if err != nil {
 		t.Fatal(err)
 	}

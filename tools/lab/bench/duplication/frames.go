@@ -9,28 +9,29 @@ import (
 	"time"
 )
 
-// frame is a frame the player showed. Times are from the moment that a run's times count.
+// frame is a frame shown by the player. Times are relative to the end of the warm-up.
 type frame struct {
 	sequence        uint32
 	captured, shown time.Duration
 	points, bytes   int
 }
 
-// readFrames reads the player's list of frames; its clock and the capture server's are one
-// machine's, so differences of its times are exact.
+// readFrames reads the player's frame list. Player and capture server share one machine's clock, so
+// differences are exact.
 func readFrames(r io.Reader, begun time.Time) ([]frame, error) {
 	var frames []frame
 	seen := map[uint32]bool{}
 	lines := bufio.NewScanner(r)
 	if !lines.Scan() {
-		return nil, fmt.Errorf("the list of frames is empty: %w", lines.Err())
+		return nil, fmt.Errorf("frame list is empty: %w", lines.Err())
 	}
 	for lines.Scan() {
 		var camera, captured, arrived, shown int64
 		var f frame
-		_, err := fmt.Sscanf(lines.Text(), "%d,%d,%d,%d,%d,%d,%d", &camera, &f.sequence, &captured, &arrived, &shown, &f.points, &f.bytes)
+		_, err := fmt.Sscanf(lines.Text(), "%d,%d,%d,%d,%d,%d,%d", &camera, &f.sequence, &captured, &arrived, &shown,
+			&f.points, &f.bytes)
 		if err != nil {
-			return nil, fmt.Errorf("list of frames: %q: %w", lines.Text(), err)
+			return nil, fmt.Errorf("frame list: %q: %w", lines.Text(), err)
 		}
 		if seen[f.sequence] {
 			continue
@@ -42,22 +43,22 @@ func readFrames(r io.Reader, begun time.Time) ([]frame, error) {
 	return frames, lines.Err()
 }
 
-// Quantiles of frame delays, milliseconds.
+// Quantiles of frame delays in milliseconds.
 type Quantiles struct {
 	P50 float64 `json:"p50"`
 	P95 float64 `json:"p95"`
 	P99 float64 `json:"p99"`
 }
 
-// shownFrames sums up frames.
+// shownFrames summarizes frames.
 type shownFrames struct {
 	fps             float64
 	delay           Quantiles
-	points, bytes   float64 // mean of a frame
-	frames, skipped int     // skipped: numbers missing between the first and the last
+	points, bytes   float64 // mean per frame
+	frames, skipped int     // skipped: sequence numbers missing between first and last
 }
 
-// sum sums up the frames shown from from to to.
+// sum summarizes the frames shown between from and to.
 func sum(frames []frame, from, to time.Duration) (s shownFrames) {
 	var delays []float64
 	low, high := uint32(math.MaxUint32), uint32(0)
@@ -84,7 +85,7 @@ func sum(frames []frame, from, to time.Duration) (s shownFrames) {
 
 func ms(d time.Duration) float64 { return float64(d) / 1e6 }
 
-// quantile of sorted values, by nearest rank; 0 of none.
+// quantile returns a quantile of sorted values by nearest rank, 0 if there are none.
 func quantile(sorted []float64, q float64) float64 {
 	if len(sorted) == 0 {
 		return 0
@@ -92,16 +93,16 @@ func quantile(sorted []float64, q float64) float64 {
 	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
 }
 
-// Series is what one run did over time.
+// Series is one run over time.
 type Series struct {
-	T     []float64 `json:"t"`              // seconds; the end of an interval
-	FPS   []float64 `json:"fps"`            // frames shown in the second before
-	Delay []float64 `json:"frame_delay_ms"` // mean of the frames shown in the second before; 0 = there were none
+	T     []float64 `json:"t"`              // seconds; end of the interval
+	FPS   []float64 `json:"fps"`            // frames shown in the preceding second
+	Delay []float64 `json:"frame_delay_ms"` // mean over the preceding second; 0 without frames
 	Mbps  []float64 `json:"throughput_mbps"`
-	Paths []float64 `json:"paths"` // bytes sent over all paths for every byte to send
+	Paths []float64 `json:"paths"` // bytes sent over all paths per byte to send
 }
 
-// series is a run second by second.
+// series returns the run in steps of a second.
 func series(frames []frame, counted []traffic, length time.Duration) (s Series) {
 	const window = time.Second
 	for t := window; t <= length; t += window {

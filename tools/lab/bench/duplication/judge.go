@@ -9,14 +9,14 @@ import (
 	"holocast/internal/netlab"
 )
 
-// mostOthers is how much of a processor other programs may take from a run.
+// mostOthers limits the processor share that other programs may take during a run.
 const mostOthers = 0.3
 
-// streamRate is how many packets a second on a path are more than probes.
+// streamRate is a path's packet rate above which it carries more than probes.
 const streamRate = 200
 
-// judge takes over what the lab says of a run: the delays of its paths, and whether it was
-// exact. Only the paths' direction to the viewer, and what the kernel dropped, count.
+// judge adds the lab's report on a run: path delays and accuracy. It considers only the paths'
+// direction to the viewer, and packets dropped by the kernel.
 func (m *Measurement) judge(r *netlab.Report, length time.Duration) {
 	m.Failures = r.Failures
 	for i, p := range r.Paths {
@@ -44,6 +44,6 @@ func (m *Measurement) judge(r *netlab.Report, length time.Duration) {
 		}
 	}
 	if n := m.Processors[others]; n > mostOthers {
-		m.Failures = append(m.Failures, fmt.Sprintf("other programs of the machine took %.2f processors (limit %.2f)", n, mostOthers))
+		m.Failures = append(m.Failures, fmt.Sprintf("other programs used %.2f processors (limit %.2f)", n, mostOthers))
 	}
 }

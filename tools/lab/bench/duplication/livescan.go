@@ -17,11 +17,11 @@ import (
 	"holocast/tools/lab/bench/internal/pause"
 )
 
-// ahead is how many frames the viewer has asked for and not got yet: enough for 30 a second
-// over a round trip of 200 ms.
+// ahead is the number of frames requested in advance: enough for 30 a second at a round trip of 200
+// ms.
 const ahead = 8
 
-// livescanViewer asks for frames as LiveScan3D's viewers do.
+// livescanViewer requests frames as LiveScan3D's viewers do.
 type livescanViewer struct {
 	conn net.Conn
 	done chan struct{}
@@ -32,14 +32,14 @@ type livescanViewer struct {
 	stopped  bool
 }
 
-// arrival is an answer that has arrived whole.
+// arrival is a complete response.
 type arrival struct {
 	at     time.Time
 	points int
 }
 
-// startLiveScan starts the bridge beside the relay, and a viewer; it returns when that has
-// frames.
+// startLiveScan starts the bridge on the relay's host and a viewer, and waits for the viewer's
+// first frame.
 func (s *session) startLiveScan(ctx context.Context, m *media, congestion Congestion, url, hash string) (err error) {
 	address := net.JoinHostPort(s.lab.Node(source).Addr.String(), fmt.Sprint(livescan.ViewerPort))
 	s.bridge, err = s.start(source, "holocast", "bridge", url, "--certificate-hash", hash, "--listen", address,
@@ -67,7 +67,7 @@ func (s *session) startLiveScan(ctx context.Context, m *media, congestion Conges
 			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("the viewer has no frame after %v", firstFrame)
+			return fmt.Errorf("no frame at the viewer after %v", firstFrame)
 		}
 		if err := pause.For(ctx, 20*time.Millisecond); err != nil {
 			return err
@@ -90,11 +90,11 @@ func (s *session) openLiveScan(ctx context.Context, address string) (*livescanVi
 	return v, nil
 }
 
-// run asks and reads until the connection ends.
+// run requests and reads frames until the connection ends.
 func (v *livescanViewer) run() {
 	defer close(v.done)
 	ask := func(n int) error {
-		for range n { // each in a segment of its own, as they are counted
+		for range n { // one segment each, as segments are counted
 			if _, err := v.conn.Write([]byte{livescan.RequestFrame}); err != nil {
 				return err
 			}
@@ -116,7 +116,7 @@ func (v *livescanViewer) run() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.stopped {
-		v.err = fmt.Errorf("the viewer's connection ended: %w", err)
+		v.err = fmt.Errorf("viewer's connection ended: %w", err)
 	}
 }
 
@@ -133,7 +133,7 @@ func (v *livescanViewer) failure() error {
 	return v.err
 }
 
-// stop ends the viewer and returns what arrived.
+// stop ends the viewer and returns the arrivals.
 func (v *livescanViewer) stop() []arrival {
 	v.mu.Lock()
 	v.stopped = true
@@ -143,18 +143,18 @@ func (v *livescanViewer) stop() []arrival {
 	return v.arrivals
 }
 
-// readSent reads the bridge's list of frames sent to one viewer, of which the k-th is the
-// viewer's k-th answer. Frames that were sent again are left out.
+// readSent reads the bridge's list of frames sent to one viewer, whose k-th entry is the viewer's
+// k-th arrival. It skips frames sent repeatedly.
 func readSent(r io.Reader, arrivals []arrival, begun time.Time) ([]frame, error) {
 	lines := bufio.NewScanner(r)
 	if !lines.Scan() {
-		return nil, fmt.Errorf("the list of frames sent is empty: %w", lines.Err())
+		return nil, fmt.Errorf("list of frames sent is empty: %w", lines.Err())
 	}
 	var frames []frame
 	last := int64(0)
 	for _, a := range arrivals {
 		if !lines.Scan() {
-			break // the answer on whose last byte the bridge was ended
+			break // the bridge ended during this response
 		}
 		fields := splitFields(lines.Text())
 		if len(fields) != 6 {
@@ -162,22 +162,24 @@ func readSent(r io.Reader, arrivals []arrival, begun time.Time) ([]frame, error)
 		}
 		number, captured, points, bytes := fields[0], fields[1], int(fields[4]), int(fields[5])
 		if points != a.points {
-			return nil, fmt.Errorf("the viewer got %d points, the bridge sent %d", a.points, points)
+			return nil, fmt.Errorf("viewer received %d points, bridge sent %d", a.points, points)
 		}
 		if number == last || number == 0 {
 			continue
 		}
 		last = number
 		frames = append(frames, frame{
-			sequence: uint32(number), captured: time.UnixMicro(captured).Sub(begun), shown: a.at.Sub(begun), //nolint:gosec // counts from 1
+			sequence: uint32(
+				number,
+			), captured: time.UnixMicro(captured).Sub(begun), shown: a.at.Sub(begun), //nolint:gosec // counts from 1
 			points: points, bytes: bytes,
 		})
 	}
 	return frames, lines.Err()
 }
 
-// splitFields returns the numbers behind the first field, the viewer's address; nil where
-// one is none.
+// splitFields returns the numbers after the first field, which is the viewer's address, or nil on a
+// malformed line.
 func splitFields(line string) []int64 {
 	_, numbers, _ := strings.Cut(line, ",")
 	var f [6]int64

@@ -22,9 +22,9 @@ func TestReadSent(t *testing.T) {
 	const list = head +
 		"10.0.0.2:4000,0,0,0,0,0,4\n" + // before the first frame
 		"10.0.0.2:4000,7,1790000000000000,0,0,10,94\n" +
-		"10.0.0.2:4000,7,1790000000000000,0,0,10,94\n" + // again
+		"10.0.0.2:4000,7,1790000000000000,0,0,10,94\n" + // repeated
 		"10.0.0.2:4000,9,1790000000066000,0,0,12,112\n" +
-		"10.0.0.2:4000,10,1790000000100000,0,0,12,112\n" // on its way at the end
+		"10.0.0.2:4000,10,1790000000100000,0,0,12,112\n" // in flight at the end
 	arrivals := []arrival{{at(-10), 0}, {at(40), 10}, {at(60), 10}, {at(110), 12}}
 	frames, err := readSent(strings.NewReader(list), arrivals, begun)
 	if err != nil {
@@ -40,9 +40,10 @@ func TestReadSent(t *testing.T) {
 	for _, c := range []struct{ name, list, want string }{
 		{"empty", "", "is empty"},
 		{"garbage", head + "x\n", `list of frames sent: "x"`},
-		{"other points", head + "10.0.0.2:4000,7,1,0,0,11,94\n", "the viewer got 0 points, the bridge sent 11"},
+		{"other points", head + "10.0.0.2:4000,7,1,0,0,11,94\n", "viewer received 0 points, bridge sent 11"},
 	} {
-		if _, err := readSent(strings.NewReader(c.list), arrivals, begun); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := readSent(strings.NewReader(c.list), arrivals, begun); err == nil || !strings.Contains(err.Error(),
+			c.want) {
 			t.Errorf("%s: error %v, want one with %q", c.name, err, c.want)
 		}
 	}
@@ -62,12 +63,16 @@ func TestThin(t *testing.T) {
 		}
 	}
 	c := catalog.Catalog{Version: catalog.Version}
-	ref, err := c.AddInit("camera", catalog.CameraInit{Grid: camera.Intrinsics{Width: w, Height: h, Fx: 60, Fy: 60, Cx: 31.5, Cy: 23.5}, Pose: camera.Identity})
+	ref, err := c.AddInit("camera", catalog.CameraInit{Grid: camera.Intrinsics{
+		Width: w, Height: h, Fx: 60, Fy: 60,
+		Cx: 31.5, Cy: 23.5,
+	}, Pose: camera.Identity})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.Tracks = []catalog.Track{{
-		Name: catalog.PointsTrack(0, "full"), Packaging: catalog.PackagingPoints, IsLive: true, InitRef: ref, Width: w, Height: h,
+		Name: catalog.PointsTrack(0, "full"), Packaging: catalog.PackagingPoints, IsLive: true, InitRef: ref, Width: w,
+		Height: h,
 		Points: &catalog.Points{Quality: "full", Layout: "A", Descriptions: 1, MaxPoints: w * h},
 	}}
 	text, err := c.Marshal()
@@ -75,7 +80,8 @@ func TestThin(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, points := range []int{1, 100, w * h} {
-		b, err := encoder.Encode(nil, pointcloud.Header{Sequence: 5, Descriptions: 1}, &pointcloud.Frame{Layout: pointcloud.LayoutGrid, Grid: g}, 0)
+		b, err := encoder.Encode(nil, pointcloud.Header{Sequence: 5, Descriptions: 1},
+			&pointcloud.Frame{Layout: pointcloud.LayoutGrid, Grid: g}, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,12 +90,14 @@ func TestThin(t *testing.T) {
 		if err := thin(frames, others, points); err != nil {
 			t.Fatal(err)
 		}
-		if c, err := catalog.Parse(others[0].Payload); err != nil || c.Tracks[0].Points.Layout != "B" || c.Tracks[0].Points.MaxPoints != points {
+		if c, err := catalog.Parse(others[0].Payload); err != nil || c.Tracks[0].Points.Layout != "B" ||
+			c.Tracks[0].Points.MaxPoints != points {
 			t.Errorf("catalog %s, %v", others[0].Payload, err)
 		}
 		header, err := pointcloud.ParseHeader(frames[0].Payload)
 		want := min(w*h*2/3, points)
-		if err != nil || int(header.Points) != want || header.Sequence != 5 || header.Layout != pointcloud.LayoutPoints {
+		if err != nil || int(header.Points) != want || header.Sequence != 5 ||
+			header.Layout != pointcloud.LayoutPoints {
 			t.Errorf("%d points: %+v, %v", points, header, err)
 		}
 	}

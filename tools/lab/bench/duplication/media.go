@@ -20,15 +20,15 @@ import (
 	"holocast/internal/recording"
 )
 
-// media is where a level's frames come from.
+// media is the source of a level's frames.
 type media struct {
 	level level
 	app   App
 	data  string // recordings of real cameras; "" = the synthetic performer
-	file  string // frames that were encoded before; "" = the level is live
+	file  string // frames encoded beforehand; "" = live
 }
 
-// capture is the capture server's command line but for the session.
+// capture returns the capture server's command line without the session.
 func (m *media) capture(rate int) []string {
 	from := "synthetic"
 	if m.data != "" {
@@ -36,11 +36,12 @@ func (m *media) capture(rate int) []string {
 	}
 	return []string{
 		"--source", from, "--cameras", "1", "--calibration", "none", "--low=false", "--layout", "a",
-		"--depth-mode", "NFOV_UNBINNED", "--color-mode", m.level.color, "--geometry", m.level.geometry, "--fps", fmt.Sprint(rate),
+		"--depth-mode", "NFOV_UNBINNED", "--color-mode", m.level.color, "--geometry", m.level.geometry, "--fps",
+		fmt.Sprint(rate),
 	}
 }
 
-// start starts what publishes the level's session.
+// start starts the level's publisher.
 func (m *media) start(p *programs, node *netlab.Node, dir, url, hash string) (*process, error) {
 	if m.file == "" {
 		return p.start(node, dir, "capture-server", append(m.capture(fps), "--certificate-hash", hash, url)...)
@@ -48,7 +49,7 @@ func (m *media) start(p *programs, node *netlab.Node, dir, url, hash string) (*p
 	return p.start(node, dir, "holocast", "replay", m.file, url, "--certificate-hash", hash, "--loop", "--live")
 }
 
-// openMedia encodes a level's frames where they are not encoded live.
+// openMedia encodes a level's frames unless the level is live.
 func openMedia(ctx context.Context, p *programs, l level, o Options, dir string) (*media, error) {
 	m := &media{level: l, app: o.App, data: o.Data}
 	if l.live && o.App != LiveScan {
@@ -73,7 +74,7 @@ func openMedia(ctx context.Context, p *programs, l level, o Options, dir string)
 	return m, os.Remove(raw)
 }
 
-// record has the capture server encode a few frames, slowly.
+// record makes the capture server encode a few frames, slowly.
 func (m *media) record(ctx context.Context, p *programs, dir, path string) (err error) {
 	t, err := topology.Builtin("lan")
 	if err != nil {
@@ -96,13 +97,14 @@ func (m *media) record(ctx context.Context, p *programs, dir, path string) (err 
 		return err
 	}
 	g.add(x)
-	rec, err := p.start(node, dir, "holocast", "record", url, path, "--certificate-hash", hash, "--wait", "--duration", "2500ms")
+	rec, err := p.start(node, dir, "holocast", "record", url, path, "--certificate-hash", hash, "--wait", "--duration",
+		"2500ms")
 	if err != nil {
 		return err
 	}
 	select {
 	case <-rec.done:
-	case <-time.After(3 * time.Minute): // the synthetic performer is rendered first
+	case <-time.After(3 * time.Minute): // rendering the synthetic performer takes time
 		rec.kill()
 	case <-ctx.Done():
 		rec.kill()
@@ -114,14 +116,14 @@ func (m *media) record(ctx context.Context, p *programs, dir, path string) (err 
 	return nil
 }
 
-// retime writes a second of a recording's frames, exactly 1/fps apart, so that a replay in
-// a loop is as regular as a camera; with no more than points points each, unless that is 0.
+// retime writes one second of a recording's frames exactly 1/fps apart, so a looped replay is as
+// regular as a camera. points limits the points per frame; 0 = no limit.
 func retime(from, to string, points int) (err error) {
 	r, err := recording.Open(from)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = r.Close() }() // only read
+	defer func() { _ = r.Close() }() // read-only
 	var frames, others []recording.Object
 	isFrame := func(t moqt.TrackName) bool {
 		ok, _ := filepath.Match("points/*/*", t.Name)
@@ -136,7 +138,7 @@ func retime(from, to string, points int) (err error) {
 			return err
 		}
 		switch {
-		case o.EndOnly: // the end of a frame's subgroup; each has one object
+		case o.EndOnly: // ends a frame's subgroup, which has one object
 		case isFrame(o.Track):
 			frames = append(frames, o)
 		default:
@@ -144,10 +146,10 @@ func retime(from, to string, points int) (err error) {
 		}
 	}
 	if len(frames) == 0 {
-		return errors.New("no frame was recorded")
+		return errors.New("the recording contains no frame")
 	}
 	if len(frames) > 1 {
-		frames = frames[:len(frames)&^1] // the data's two frames in turn
+		frames = frames[:len(frames)&^1] // the data's two frames alternate
 	}
 	if points > 0 {
 		if err := thin(frames, others, points); err != nil {
@@ -182,8 +184,8 @@ func retime(from, to string, points int) (err error) {
 	return nil
 }
 
-// thin leaves points of each frame's points, evenly chosen, in layout B: whoever decodes it
-// does not look for them in the whole grid. The catalog among others says so.
+// thin reduces each frame to points evenly chosen points in layout B, which the decoder need not
+// search for in the grid. It reads the ray table from the catalog in others.
 func thin(frames, others []recording.Object, points int) error {
 	var rays camera.RayTable
 	for i, o := range others {
@@ -227,7 +229,7 @@ func thin(frames, others []recording.Object, points int) error {
 			return err
 		}
 		if len(rays.X) != len(f.Grid.Depth) {
-			return fmt.Errorf("a frame of %d pixels, the catalog says %d", len(f.Grid.Depth), len(rays.X))
+			return fmt.Errorf("frame has %d pixels, the catalog says %d", len(f.Grid.Depth), len(rays.X))
 		}
 		rest := 0
 		for k, d := range f.Grid.Depth {

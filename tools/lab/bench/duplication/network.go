@@ -12,22 +12,22 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// Nodes of the network: Table I's, and the controller's own on a network of its own.
+// Nodes: those of Table I, and the controller's on a network of its own.
 const (
 	source     = "a" // capture server and relay
 	viewer     = "b"
-	near       = "ea" // the edge beside the source
-	far        = "eb" // the edge beside the viewer
+	near       = "ea" // the edge on the source's side
+	far        = "eb" // the edge on the viewer's side
 	management = "c"  // the controller
 )
 
-// uplinkPaths are those of Uplink's duplication, 1 and 2: the two that carry every level.
+// uplinkPaths are Uplink's duplication paths: the two that carry every level.
 const uplinkPaths pathset.Set = 0b11
 
 func pathName(index int) string { return fmt.Sprintf("path%d", index) }
 
-// network returns Table I with a host for the controller, which both edges reach by
-// cables that are no path. Delays vary from s.from to s.to, or not at all.
+// network returns Table I and a host for the controller, connected to both edges by links that are
+// no paths. Delays vary from s.from to s.to if varies is set.
 func network(s schedule, varies bool) (*topology.Topology, error) {
 	t, err := topology.Builtin("table1-varying")
 	if err != nil {
@@ -47,7 +47,8 @@ func network(s schedule, varies bool) (*topology.Topology, error) {
 		}
 	}
 	t.Hosts = append(t.Hosts, management)
-	t.Links = append(t.Links, topology.Link{Between: [2]string{management, near}}, topology.Link{Between: [2]string{management, far}})
+	t.Links = append(t.Links, topology.Link{Between: [2]string{management, near}},
+		topology.Link{Between: [2]string{management, far}})
 	t.Duration = s.length
 	return t, nil
 }

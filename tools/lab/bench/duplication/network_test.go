@@ -26,7 +26,8 @@ func TestNetwork(t *testing.T) {
 				if p.Name != pathName(i+1) || p.Between != [2]string{near, far} {
 					t.Errorf("path %d is %s between %v", i+1, p.Name, p.Between)
 				}
-				if c.varies && (p.Forward[1].At != c.s.from || p.Backward[2].At != c.s.to || p.Forward[2].Variation != nil) {
+				if c.varies && (p.Forward[1].At != c.s.from || p.Backward[2].At != c.s.to ||
+					p.Forward[2].Variation != nil) {
 					t.Errorf("%s: %+v", p.Name, p.Forward)
 				}
 			}
@@ -49,7 +50,7 @@ func TestOfProcess(t *testing.T) {
 	}
 }
 
-// TestOfOther: another program counts with its children, and a thread of the kernel does not.
+// Other programs count with their ended children; kernel threads do not count.
 func TestOfOther(t *testing.T) {
 	for stat, want := range map[string]time.Duration{
 		"42 (a) b (c) S 1 42 42 0 -1 4194560 1 2 3 4 150 50 70 30 20 0 1 0 100 0 0": 3 * time.Second,
@@ -63,7 +64,7 @@ func TestOfOther(t *testing.T) {
 	}
 }
 
-// TestOthers: a program that is busy beside a run is seen, and the run's own are not.
+// A busy program counts as another's unless it belongs to the run.
 func TestOthers(t *testing.T) {
 	loop := exec.Command("sh", "-c", "while :; do :; done")
 	if err := loop.Start(); err != nil {
@@ -72,15 +73,15 @@ func TestOthers(t *testing.T) {
 	defer func() { _ = loop.Process.Kill(); _ = loop.Wait() }()
 	mine := &session{}
 	mine.group.add(&process{title: "relay", cmd: loop})
-	beside := &session{}
-	ours, theirs := mine.processors(), beside.processors()
+	other := &session{}
+	ours, theirs := mine.processors(), other.processors()
 	for limit := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		seen, own := beside.processors()[others]-theirs[others], mine.processors()["relay"]-ours["relay"]
+		seen, own := other.processors()[others]-theirs[others], mine.processors()["relay"]-ours["relay"]
 		if seen >= 100*time.Millisecond && own >= 100*time.Millisecond {
 			break
 		}
 		if time.Now().After(limit) {
-			t.Fatalf("of a busy program %v is seen as another's, and %v as the run's own", seen, own)
+			t.Fatalf("of a busy program %v counts as another's, and %v as the run's own", seen, own)
 		}
 	}
 }

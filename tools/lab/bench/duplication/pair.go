@@ -27,13 +27,13 @@ import (
 	"holocast/tools/lab/bench/internal/pause"
 )
 
-// pair is the duplication pair and its controller.
+// pair is an edge pair and its controller.
 type pair struct {
 	s           *session
-	name        string // what the names of the edges begin with: they are the machine's
+	name        string // prefix of the edges' names, which are unique on the machine
 	mode        api.Mode
 	watched     watched
-	address     string // of the controller, host:port
+	address     string // controller's host:port
 	token       string
 	source      netip.Addr // the relay
 	destination netip.Addr // the viewer
@@ -44,17 +44,17 @@ type pair struct {
 
 const controllerPort = 4780
 
-// watched is the packets from the viewer that the controller goes by, and what of them is
-// trouble.
+// watched describes the viewer's packets that the controller observes, and its trigger.
 type watched struct {
-	interval    time.Duration // between two of them
-	count       int           // so many times running
-	least, most int           // their length, bytes
+	interval    time.Duration // between two packets
+	count       int           // in succession
+	least, most int           // packet length in bytes
 }
 
-// watched of our session are receipts, of 259 to 284 bytes; nothing else from a viewer has
-// more than 100. Of LiveScan3D's viewers they are requests: a segment with one byte, which
-// is one more than an acknowledgement has; 150 ms three times running is the paper's.
+// watched returns the packets to observe. In our session these are receipts of 259 to 284 bytes;
+// other packets from a viewer have at most 100. LiveScan3D's viewers send requests: one-byte
+// segments, one byte longer than an acknowledgement; 150 ms three times in a row is the paper's
+// trigger.
 func (m *media) watched() watched {
 	if m.app == LiveScan {
 		const request = 20 + 32 + 1 // IPv4, TCP with time stamps
@@ -63,11 +63,11 @@ func (m *media) watched() watched {
 	return watched{m.level.trigger, 1, 200, 300}
 }
 
-// pairs counts those of this process.
+// pairs numbers this process's pairs.
 var pairs atomic.Int64
 
-// startPair starts the controller and both edges, and returns when they know each other
-// and every path is up.
+// startPair starts the controller and both edges and waits until they are connected and every path
+// is up.
 func (s *session) startPair(ctx context.Context, mode api.Mode, w watched) error {
 	p := &pair{
 		s: s, mode: mode, watched: w, name: fmt.Sprintf("bench-%d-%d", os.Getpid(), pairs.Add(1)),
@@ -94,13 +94,14 @@ func (s *session) startPair(ctx context.Context, mode api.Mode, w watched) error
 	return p.await(ctx)
 }
 
-// back has what goes back to the relay duplicated over some paths.
+// back duplicates traffic to the relay over the given paths.
 func (p *pair) back(ctx context.Context, over pathset.Set) error { return p.set(ctx, p.source, over) }
 
-// set has what goes to a destination duplicated over some paths, as an operator does.
+// set duplicates traffic to a destination over the given paths, as an operator does.
 func (p *pair) set(ctx context.Context, destination netip.Addr, over pathset.Set) error {
 	var f api.Flow
-	return p.ask(ctx, http.MethodPut, "/v1/flows/"+destination.String(), api.Setting{Mode: api.Duplicate, Paths: over}, &f)
+	return p.ask(ctx, http.MethodPut, "/v1/flows/"+destination.String(), api.Setting{Mode: api.Duplicate, Paths: over},
+		&f)
 }
 
 func random(n int) []byte {
@@ -111,12 +112,12 @@ func random(n int) []byte {
 
 func (p *pair) file(name string) string { return filepath.Join(p.s.dir, name) }
 
-// pins is the folder of what edges keep in the kernel.
+// pins is the edges' folder of pinned BPF objects.
 const pins = "/sys/fs/bpf/holocast"
 
 func (p *pair) pin(edge string) string { return filepath.Join(pins, p.name+"-"+edge) }
 
-// sweep removes what benchmarks left in the kernel that were killed.
+// sweep removes kernel objects of killed benchmarks.
 func sweep() error {
 	left, err := filepath.Glob(filepath.Join(pins, "bench-*"))
 	if err != nil {
@@ -136,9 +137,10 @@ func sweep() error {
 	return nil
 }
 
-// startController starts the controller; it takes up its state where there is one.
+// startController starts the controller, which resumes from its state file if there is one.
 func (p *pair) startController() (err error) {
-	config := fmt.Sprintf(controllerConfig, controllerPort, p.file("token"), p.file("key"), p.file("state.json"), p.mode, p.watched.interval, p.watched.count)
+	config := fmt.Sprintf(controllerConfig, controllerPort, p.file("token"), p.file("key"), p.file("state.json"),
+		p.mode, p.watched.interval, p.watched.count)
 	if err := os.WriteFile(p.file("controller.yaml"), []byte(config), 0o644); err != nil {
 		return err
 	}
@@ -146,13 +148,15 @@ func (p *pair) startController() (err error) {
 	return err
 }
 
-// startEdge starts an edge; it takes over what is pinned.
+// startEdge starts an edge, which takes over pinned objects.
 func (p *pair) startEdge(edge string) error {
-	config := fmt.Sprintf(edgeConfig, p.name+"-"+edge, p.pin(edge), p.file(edge+".sock"), p.address, p.file("token"), p.file("key"))
+	config := fmt.Sprintf(edgeConfig, p.name+"-"+edge, p.pin(edge), p.file(edge+".sock"), p.address, p.file("token"),
+		p.file("key"))
 	if edge == near {
 		config += fmt.Sprintf(bothWays, source, p.destination, p.source)
 	} else {
-		config += fmt.Sprintf(bothWays, viewer, p.source, p.destination) + fmt.Sprintf(monitor, viewer, p.watched.least, p.watched.most)
+		config += fmt.Sprintf(bothWays, viewer, p.source, p.destination) + fmt.Sprintf(monitor, viewer, p.watched.least,
+			p.watched.most)
 	}
 	config += "paths:\n"
 	other := map[string]string{near: far, far: near}[edge]
@@ -180,7 +184,7 @@ func (p *pair) startEdge(edge string) error {
 	return nil
 }
 
-// address is the IPv4 address of a node's device.
+// address returns the IPv4 address of a node's device.
 func address(node *netlab.Node, device string) (netip.Addr, error) {
 	handle := node.Namespace.Handle
 	link, err := handle.LinkByName(device)
@@ -195,7 +199,7 @@ func address(node *netlab.Node, device string) (netip.Addr, error) {
 	return a.Unmap(), nil
 }
 
-// edgeStatus is the part of an edge's status that counts here.
+// edgeStatus is the part of an edge's status used here.
 type edgeStatus struct {
 	Running bool `json:"running"`
 	Paths   []struct {
@@ -223,7 +227,7 @@ type edgeStatus struct {
 	} `json:"controller"`
 }
 
-// status asks an edge.
+// status queries an edge.
 func (p *pair) status(ctx context.Context, edge string) (s edgeStatus, err error) {
 	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -234,7 +238,7 @@ func (p *pair) status(ctx context.Context, edge string) (s edgeStatus, err error
 	return s, fetch(ctx, client, http.MethodGet, "http://edge/status", "", nil, &s)
 }
 
-// ask calls the controller, from its own host.
+// ask calls the controller's API from its own host.
 func (p *pair) ask(ctx context.Context, method, path string, in, out any) error {
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -275,9 +279,11 @@ func fetch(ctx context.Context, client *http.Client, method, url, token string, 
 	return json.NewDecoder(resp.Body).Decode(out)
 }
 
-// await waits until both edges talk to the controller and every path is up.
+const readyLimit = time.Minute
+
+// await waits until both edges are connected to the controller and every path is up.
 func (p *pair) await(ctx context.Context) error {
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(readyLimit)
 	for {
 		why := ""
 		for _, edge := range []string{near, far} {
@@ -301,7 +307,7 @@ func (p *pair) await(ctx context.Context) error {
 			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("the pair is not ready after 20 s: %s", why)
+			return fmt.Errorf("the pair is not ready after %v: %s", readyLimit, why)
 		}
 		if err := pause.For(ctx, 50*time.Millisecond); err != nil {
 			return err
@@ -340,7 +346,8 @@ func (p *pair) history(ctx context.Context, begun time.Time) ([]Decision, []Rewa
 			continue
 		}
 		out = append(out, Decision{
-			T: round(d.Time.Sub(begun).Seconds(), 3), Kind: d.Kind, Paths: d.To.Indices(), Reason: strings.TrimSuffix(d.Reason, "."),
+			T: round(d.Time.Sub(begun).Seconds(), 3), Kind: d.Kind, Paths: d.To.Indices(),
+			Reason: strings.TrimSuffix(d.Reason, "."),
 		})
 	}
 	return out, p.rewards, nil

@@ -1,6 +1,6 @@
 package duplication
 
-// Configurations of the pair's programs. What is not in them is as their example files say.
+// Configuration of the pair's programs. Other settings keep the example files' values.
 const (
 	controllerConfig = `
 http: {listen: ":%d"}
@@ -20,16 +20,20 @@ http: ""
 controller: {url: "http://%s", token: %s}
 signal: {key: %s}
 `
-	// bothWays is for the interface of the LAN, what is duplicated and what lies behind.
+	//
+	// bothWays is for an edge whose LAN interface carries both the duplicated traffic and its
+	// destination.
 	bothWays = `
 role: both
 sender: {attach: [{interface: %s, direction: ingress}], towards: [%s/32]}
 receiver: {behind: [%s/32]}
 ` + eliminate + "\n"
 
-	// monitor is for the interface that the watched packets come in by.
+	//
+	// monitor is for the interface that receives the observed packets.
 	monitor = "uplink: {interfaces: [%s], min: %d, max: %d}\n"
 
-	// The window is a time: see package elimination.
+	//
+	// The window is a duration: see package elimination.
 	eliminate = "elimination: {window: 100, threshold: 5ms, span: 2s, completeSpan: 10s, guard: 100ms}"
 )

@@ -14,7 +14,7 @@ import (
 	"holocast/internal/netlab/chart"
 )
 
-// SavePlots draws what the paper draws into dir.
+// SavePlots draws the paper's figures into dir.
 func (r *Result) SavePlots(dir string) error {
 	for _, l := range levels {
 		if r.draws(l.name) {
@@ -41,15 +41,20 @@ func (r *Result) SavePlots(dir string) error {
 
 func (r *Result) plotFile(dir, name string) string { return filepath.Join(dir, r.plotName(name)) }
 
-// plotName is the name of a plot's file.
+// plotName returns a plot's file name.
 func (r *Result) plotName(name string) string {
 	return "duplication" + r.App.Suffix() + r.Congestion.suffix() + "-" + name + ".png"
 }
 
-// overTime is Fig. 5: a level in all modes.
+// overTime is Fig. 5: one level in all modes.
 func (r *Result) overTime(level string) []chart.Panel {
 	title := strings.ToUpper(level)
-	panels := []chart.Panel{{Title: title + ", frames shown a second"}, {Title: title + ", frame delay, ms, mean of a second"}, {Title: title + ", throughput, Mbit/s"}, {Title: title + ", bytes sent, by those of one path"}}
+	panels := []chart.Panel{
+		{Title: title + ", frames shown per second"},
+		{Title: title + ", frame delay, ms, mean per second"},
+		{Title: title + ", throughput, Mbit/s"},
+		{Title: title + ", bytes sent ÷ one path"},
+	}
 	for _, m := range Modes {
 		x := r.run(level, m)
 		if x == nil {
@@ -62,14 +67,17 @@ func (r *Result) overTime(level string) []chart.Panel {
 	return panels
 }
 
-// overPaths is Fig. 6: packets and rewards of the paths.
+// overPaths is Fig. 6: packet delays and rewards of the paths.
 func (r *Result) overPaths() []chart.Panel {
 	packets := chart.Panel{Title: "Delay of the packets on each path, ms (duplication)"}
 	m := r.run("nfov", Duplicate)
 	for i, y := range m.Delays.Ms {
-		packets.Series = append(packets.Series, chart.Series{Name: fmt.Sprintf("path %d", i+1), T: m.Delays.T, Y: gaps(y)})
+		packets.Series = append(packets.Series, chart.Series{
+			Name: fmt.Sprintf("path %d", i+1), T: m.Delays.T,
+			Y: gaps(y),
+		})
 	}
-	first := chart.Panel{Title: "Delay of the packet that comes first, ms"}
+	first := chart.Panel{Title: "Delay of the first copy, ms"}
 	if s := r.run("nfov", Single); s != nil {
 		first.Series = append(first.Series, chart.Series{Name: "single path", T: s.Delays.T, Y: gaps(s.Delays.Ms[0])})
 	}
@@ -89,7 +97,7 @@ func (r *Result) overPaths() []chart.Panel {
 	return []chart.Panel{packets, first, rewards}
 }
 
-// firstDelays is the least of the paths' delays at each moment.
+// firstDelays returns the lowest path delay at each moment.
 func (m *Measurement) firstDelays() []float64 {
 	y := make([]float64, len(m.Delays.T))
 	for i := range y {
@@ -103,7 +111,7 @@ func (m *Measurement) firstDelays() []float64 {
 	return y
 }
 
-// gaps leaves out what was not measured.
+// gaps replaces missing values by NaN.
 func gaps(y []float64) []float64 {
 	out := make([]float64, len(y))
 	for i, v := range y {
@@ -114,10 +122,10 @@ func gaps(y []float64) []float64 {
 	return out
 }
 
-// bars is Fig. 7: throughput by that of the single path.
+// bars is Fig. 7: throughput relative to the single path.
 func (r *Result) bars(path string) error {
 	p := plot.New()
-	p.Title.Text = "Throughput, by that of the single path"
+	p.Title.Text = "Throughput ÷ that of the single path"
 	p.Y.Min = 0
 	p.Legend.Top = true
 	p.Add(plotter.NewGrid())

@@ -9,18 +9,17 @@ import (
 	"time"
 )
 
-// tick is the unit of processor times in /proc, which Linux fixes for user space.
+// tick is the unit of CPU times in /proc, which Linux fixes for user space.
 const tick = 10 * time.Millisecond
 
-// Names of what uses processors besides the programs of a run.
+// Users of CPU time other than a run's programs.
 const (
 	emulation  = "network"    // this process: the emulated paths
-	interrupts = "interrupts" // with what the kernel does in them for packets
+	interrupts = "interrupts" // packet processing in the kernel
 	others     = "others"     // other programs of the machine
 )
 
-// processors is the processor time used since the machine and the programs started, by who
-// used it; only differences mean something.
+// processors returns the CPU time used so far, by user. Only differences are meaningful.
 func (s *session) processors() map[string]time.Duration {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -45,7 +44,7 @@ func (s *session) processors() map[string]time.Duration {
 		}
 		stat, err := os.ReadFile("/proc/" + e.Name() + "/stat")
 		if err != nil {
-			continue // it ended
+			continue // ended meanwhile
 		}
 		if title, is := ours[pid]; is {
 			used[title] += ofProcess(stat)
@@ -56,38 +55,39 @@ func (s *session) processors() map[string]time.Duration {
 	return used
 }
 
-// share is how many processors were used in a time, by who used them.
+// share returns the processors used during a time, by user.
 func share(before, after map[string]time.Duration, elapsed time.Duration) map[string]float64 {
 	s := map[string]float64{}
 	for who, t := range after {
-		// A program that ended takes its time along: a difference may come out below 0.
+		//
+		// Ended programs take their CPU time along, so a difference may be negative.
 		s[who] = max(0, round((t-before[who]).Seconds()/elapsed.Seconds(), 2))
 	}
 	return s
 }
 
-// ofProcess is user and system time in a process's stat: fields 14 and 15, counted from
-// behind the name, which may hold anything.
+// ofProcess returns a process's user and system time: fields 14 and 15 of its stat file, counted
+// after the name, which may contain anything.
 func ofProcess(stat []byte) time.Duration {
 	return fields(stat[bytes.LastIndexByte(stat, ')')+1:], 11, 2)
 }
 
-// ofOther is the same of a process that is none of the run's, with that of its children that
-// ended: a build is many short processes. The sums of /proc/stat do not show it, for
-// they leave out what programs did while an interrupt was served, and the sums of programs do not.
-// The kernel's own threads count for nothing, since they work for the run's packets.
+// ofOther returns the CPU time of a process outside the run, with that of its ended children: a
+// build is many short processes. It reads processes, as /proc/stat misattributes time spent serving
+// interrupts. Kernel threads count as 0, since they process the run's packets.
 func ofOther(stat []byte) time.Duration {
 	behind := stat[bytes.LastIndexByte(stat, ')')+1:]
-	if f := bytes.Fields(behind); len(f) < 2 || string(f[1]) == kthreadd || bytes.HasPrefix(stat, []byte(kthreadd+" ")) {
+	if f := bytes.Fields(behind); len(f) < 2 || string(f[1]) == kthreadd || bytes.HasPrefix(stat,
+		[]byte(kthreadd+" ")) {
 		return 0
 	}
 	return fields(behind, 11, 4)
 }
 
-// kthreadd is the process ID of the parent of all threads of the kernel.
+// kthreadd is the process ID of all kernel threads' parent.
 const kthreadd = "2"
 
-// fields sums n fields of a line from first on.
+// fields sums n fields of a line, starting at first.
 func fields(line []byte, first, n int) (sum time.Duration) {
 	list := bytes.Fields(line)
 	for i := first; i < min(len(list), first+n); i++ {

@@ -21,7 +21,7 @@ import (
 	"holocast/internal/netlab"
 )
 
-// packages are where the programs of a run are built from.
+// packages maps programs to their packages.
 var packages = map[string]string{
 	"capture-server": "holocast/capture-server",
 	"relay":          "holocast/relay",
@@ -36,7 +36,7 @@ type programs struct {
 	temp string // folder to remove
 }
 
-// findPrograms finds the programs beside this one and builds those that are not there.
+// findPrograms finds the programs next to this one and builds missing ones.
 func findPrograms(ctx context.Context, names ...string) (*programs, error) {
 	p := &programs{path: map[string]string{}}
 	self, err := os.Executable()
@@ -44,9 +44,9 @@ func findPrograms(ctx context.Context, names ...string) (*programs, error) {
 		return nil, err
 	}
 	for _, name := range names {
-		beside := filepath.Join(filepath.Dir(self), name)
-		if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() {
-			p.path[name] = beside
+		sibling := filepath.Join(filepath.Dir(self), name)
+		if info, err := os.Stat(sibling); err == nil && info.Mode().IsRegular() {
+			p.path[name] = sibling
 			continue
 		}
 		if p.temp == "" {
@@ -55,8 +55,10 @@ func findPrograms(ctx context.Context, names ...string) (*programs, error) {
 			}
 		}
 		p.path[name] = filepath.Join(p.temp, name)
-		if out, err := exec.CommandContext(ctx, "go", "build", "-o", p.path[name], packages[name]).CombinedOutput(); err != nil {
-			return nil, errors.Join(fmt.Errorf("%s is not beside this program, and it cannot be built: %w\n%s", name, err, out), p.remove())
+		if out, err := exec.CommandContext(ctx, "go", "build", "-o", p.path[name],
+			packages[name]).CombinedOutput(); err != nil {
+			return nil, errors.Join(fmt.Errorf("no %s next to this program, and building it failed: %w\n%s", name, err,
+				out), p.remove())
 		}
 	}
 	return p, nil
@@ -69,26 +71,27 @@ func (p *programs) remove() error {
 	return os.RemoveAll(p.temp)
 }
 
-// process is a program that runs in a node of the lab.
+// process is a program running in a node of the lab.
 type process struct {
 	name   string
-	title  string // what it is in lists of processes
+	title  string // name in processor statistics
 	cmd    *exec.Cmd
-	log    string // file with what it wrote to stderr
+	log    string // file with its stderr
 	stdout bytes.Buffer
 	done   chan struct{}
-	err    error // valid once done is closed
+	err    error // valid after done is closed
 }
 
-// niceness of the programs of a run: what runs on the machine besides shall not be
-// measured.
+// niceness gives a run's programs priority over the machine's other programs.
 const niceness = -15
 
-// start starts a program in a node; what it says goes to dir/name-node.log, behind what was
-// there.
+// start starts a program in a node. Its stderr is appended to dir/name-node.log.
 func (p *programs) start(node *netlab.Node, dir, name string, args ...string) (*process, error) {
 	cmd := node.Command(context.Background(), p.path[name], args...)
-	x := &process{name: name, title: name, cmd: cmd, log: filepath.Join(dir, name+"-"+node.Name+".log"), done: make(chan struct{})}
+	x := &process{
+		name: name, title: name, cmd: cmd, log: filepath.Join(dir, name+"-"+node.Name+".log"),
+		done: make(chan struct{}),
+	}
 	log, err := os.OpenFile(x.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
@@ -96,18 +99,20 @@ func (p *programs) start(node *netlab.Node, dir, name string, args ...string) (*
 	cmd.Stdout, cmd.Stderr = &x.stdout, log
 	cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Setsid = false, true
 	err = node.Namespace.Do(func() error {
-		// Niceness is the thread's, and what it starts inherits it.
+		//
+		// Niceness belongs to the thread, and children inherit it.
 		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, niceness); err != nil {
 			return fmt.Errorf("niceness %d: %w", niceness, err)
 		}
 		defer func() { _ = unix.Setpriority(unix.PRIO_PROCESS, 0, 0) }()
 		return cmd.Start()
 	})
-	_ = log.Close() // the program has its own
+	_ = log.Close() // the child holds its own descriptor
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	// Where the kernel schedules sessions, niceness counts within one only.
+	//
+	// With autogroup scheduling, niceness only counts within a session.
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", cmd.Process.Pid), []byte(fmt.Sprint(niceness)), 0)
 	go func() {
 		defer close(x.done)
@@ -116,21 +121,21 @@ func (p *programs) start(node *netlab.Node, dir, name string, args ...string) (*
 	return x, nil
 }
 
-// remove forgets a process that is to end before the others.
+// remove removes a process that is about to end early.
 func (g *group) remove(x *process) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.list = slices.DeleteFunc(g.list, func(y *process) bool { return y == x })
 }
 
-// kill ends the process without a warning.
+// kill kills the process.
 func (x *process) kill() {
 	_ = unix.Kill(-x.cmd.Process.Pid, unix.SIGKILL)
 	<-x.done
 }
 
-// stop asks the process to end, and kills it where it does not. The error is of one that
-// had ended before.
+// stop terminates the process, killing it if necessary. The error reports one that had already
+// ended.
 func (x *process) stop() error {
 	select {
 	case <-x.done:
@@ -146,20 +151,20 @@ func (x *process) stop() error {
 	return nil
 }
 
-// failure describes the end of a process that should not have ended.
+// failure describes an unexpected end of the process.
 func (x *process) failure() error {
 	text, _ := os.ReadFile(x.log)
 	lines := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
 	err := x.err
 	if err == nil {
-		err = errors.New("without an error")
+		err = errors.New("exit status 0")
 	}
 	return fmt.Errorf("%s ended: %w\n  %s", x.name, err, strings.Join(lines[max(0, len(lines)-12):], "\n  "))
 }
 
-// said waits until what the process wrote holds text, and returns it all.
-func (x *process) said(ctx context.Context, text string, patience time.Duration) (string, error) {
-	deadline := time.After(patience)
+// awaitOutput waits until the process's stdout contains text and returns its output.
+func (x *process) awaitOutput(ctx context.Context, text string, limit time.Duration) (string, error) {
+	deadline := time.After(limit)
 	for tick := time.NewTicker(20 * time.Millisecond); ; {
 		if all, err := os.ReadFile(x.log); err == nil && bytes.Contains(all, []byte(text)) {
 			return string(all), nil
@@ -170,14 +175,14 @@ func (x *process) said(ctx context.Context, text string, patience time.Duration)
 		case <-x.done:
 			return "", x.failure()
 		case <-deadline:
-			return "", fmt.Errorf("%s did not say %q within %v: %w", x.name, text, patience, x.failure())
+			return "", fmt.Errorf("%s did not say %q within %v: %w", x.name, text, limit, x.failure())
 		case <-ctx.Done():
 			return "", ctx.Err()
 		}
 	}
 }
 
-// group is the processes of a run, in the order they were started.
+// group holds a run's processes in start order.
 type group struct {
 	mu   sync.Mutex
 	list []*process
@@ -189,7 +194,7 @@ func (g *group) add(x *process) {
 	g.list = append(g.list, x)
 }
 
-// stop ends them all, the last first.
+// stop ends all processes in reverse order.
 func (g *group) stop() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -199,7 +204,7 @@ func (g *group) stop() {
 	g.list = nil
 }
 
-// check returns why one of them has ended.
+// check returns an error if a process has ended.
 func (g *group) check() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -213,15 +218,18 @@ func (g *group) check() error {
 	return nil
 }
 
-// startRelay starts a relay in a node and returns its session's URL and certificate.
-func (p *programs) startRelay(ctx context.Context, g *group, node *netlab.Node, dir string) (url, hash string, err error) {
-	x, err := p.start(node, dir, "relay", "--listen", ":4443", "--insecure", "--http", "", "--tls-hosts", node.Addr.String(), "--log-format", "json")
+// startRelay starts a relay in a node and returns its session URL and certificate hash.
+func (p *programs) startRelay(ctx context.Context, g *group, node *netlab.Node, dir string) (url, hash string,
+	err error,
+) {
+	x, err := p.start(node, dir, "relay", "--listen", ":4443", "--insecure", "--http", "", "--tls-hosts",
+		node.Addr.String(), "--log-format", "json")
 	if err != nil {
 		return "", "", err
 	}
 	g.add(x)
 	const ready = "relay is listening"
-	text, err := x.said(ctx, ready, 15*time.Second)
+	text, err := x.awaitOutput(ctx, ready, 15*time.Second)
 	if err != nil {
 		return "", "", err
 	}

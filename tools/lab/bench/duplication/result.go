@@ -9,47 +9,52 @@ import (
 	"time"
 )
 
-// Result is what was measured.
+// Result holds the measurements of one application.
 type Result struct {
-	// App is what carried the frames; "" = Push, in results that have no other.
+	//
+	// App carried the frames; "" = Push, in older results.
 	App App `json:"app"`
-	// Congestion is that of the kernel's TCP, of LiveScan.
+	//
+	// Congestion is LiveScan's TCP congestion control.
 	Congestion Congestion `json:"congestion,omitempty"`
 	NFOV       *Level     `json:"nfov,omitempty"`
 	HD         *Level     `json:"hd,omitempty"`
 	FHD        *Level     `json:"fhd,omitempty"`
 
-	Seconds float64 `json:"seconds"` // of a run
-	From    float64 `json:"from_s"`  // FPS, delays and throughput are of the time from here
-	To      float64 `json:"to_s"`    // to here, in which delays vary
+	Seconds float64 `json:"seconds"` // per run
+	From    float64 `json:"from_s"`  // start of the time that FPS, delays and throughput cover
+	To      float64 `json:"to_s"`    // its end; delays vary in between
 	Source  string  `json:"source"`  // of the frames
 	Trigger string  `json:"trigger"` // settings of the pair
 	// Processors of the machine.
 	Processors int            `json:"processors"`
 	Runs       []*Measurement `json:"runs"`
 
-	// BBR is the same over TCP with BBR.
+	//
+	// BBR holds the same measurements over TCP with BBR.
 	BBR *Result `json:"bbr,omitempty"`
 }
 
-// Level sums up the runs of one level, by mode.
+// Level summarizes one level's runs by mode.
 type Level struct {
 	FPS        map[Mode]float64 `json:"fps"`
 	DelayP50   map[Mode]float64 `json:"frame_delay_ms_p50"`
 	DelayP95   map[Mode]float64 `json:"frame_delay_ms_p95"`
 	DelayP99   map[Mode]float64 `json:"frame_delay_ms_p99"`
 	Throughput map[Mode]float64 `json:"throughput_mbps"`
-	// Cost is the bytes of duplication on all paths for each of one path, over the whole
-	// run; CostVarying is that while delays vary.
+	//
+	// Cost is duplication's bytes over all paths per byte over one path, during the whole run.
+	// CostVarying covers the time with varying delays.
 	Cost        float64 `json:"cost"`
 	CostVarying float64 `json:"cost_varying"`
-	// Gain is the throughput of redirection and duplication by that of the single path.
+	//
+	// Gain is the throughput of redirection and duplication relative to the single path.
 	Gain   map[Mode]float64 `json:"gain"`
 	Points float64          `json:"points_per_frame"`
-	Mbps   float64          `json:"media_mbps"` // 30 frames a second
+	Mbps   float64          `json:"media_mbps"` // at 30 frames a second
 }
 
-// Measurement is one run.
+// Measurement holds one run.
 type Measurement struct {
 	Level    string     `json:"level"`
 	Mode     Mode       `json:"mode"`
@@ -58,31 +63,32 @@ type Measurement struct {
 	Delay    Quantiles  `json:"frame_delay_ms"`
 	Frames   int        `json:"frames"`
 	Lost     int        `json:"frames_lost"`
-	Mbps     float64    `json:"throughput_mbps"` // delivered to the viewer, Ethernet frames
+	Mbps     float64    `json:"throughput_mbps"` // to the viewer, in Ethernet frames
 	Points   float64    `json:"points_per_frame"`
 	Bytes    float64    `json:"bytes_per_frame"`
 	Cost     float64    `json:"cost"`
 	Varying  float64    `json:"cost_varying"`
-	Sent     []uint64   `json:"sent_bytes"` // on each path, over the whole run
+	Sent     []uint64   `json:"sent_bytes"` // per path, over the whole run
 	Series   Series     `json:"series"`
-	Delays   PathDelays `json:"path_delays,omitzero"`   // of NFOV
-	LateUs   float64    `json:"departure_error_us_p99"` // of the emulation, the worst path's
-	Failures []string   `json:"failures,omitempty"`     // why the emulation was not exact
+	Delays   PathDelays `json:"path_delays,omitzero"`   // NFOV only
+	LateUs   float64    `json:"departure_error_us_p99"` // of the emulation, worst path
+	Failures []string   `json:"failures,omitempty"`     // reasons for inaccurate emulation
 	Attempts int        `json:"attempts"`
-	// Processors is how many were used, by which program.
+	//
+	// Processors is the number of processors used, by program.
 	Processors map[string]float64 `json:"processors"`
 
 	Decisions []Decision `json:"decisions,omitempty"`
 	Rewards   []Rewards  `json:"rewards,omitempty"`
 }
 
-// PathDelays are the delays of the stream's packets on the paths to the viewer over time.
+// PathDelays are the stream's packet delays on the paths to the viewer over time.
 type PathDelays struct {
 	T  []float64        `json:"t"`
-	Ms [paths][]float64 `json:"ms"` // mean of the interval; 0 = no packets but probes
+	Ms [paths][]float64 `json:"ms"` // mean per interval; 0 = only probes
 }
 
-// Decision is one of the controller's.
+// Decision is a decision of the controller.
 type Decision struct {
 	T      float64 `json:"t"`
 	Kind   string  `json:"kind"`
@@ -90,7 +96,7 @@ type Decision struct {
 	Reason string  `json:"reason"`
 }
 
-// Rewards are the cumulative rewards of the paths at a moment.
+// Rewards are the paths' cumulative rewards at one time.
 type Rewards struct {
 	T      float64     `json:"t"`
 	Window int         `json:"window"` // packets
@@ -98,7 +104,10 @@ type Rewards struct {
 }
 
 func newResult(o Options, s schedule) *Result {
-	r := &Result{Seconds: s.length.Seconds(), From: s.from.Seconds(), To: s.to.Seconds(), Processors: runtime.NumCPU(), Source: "LiveScan3D test data, camera 0"}
+	r := &Result{
+		Seconds: s.length.Seconds(), From: s.from.Seconds(), To: s.to.Seconds(), Processors: runtime.NumCPU(),
+		Source: "LiveScan3D test data, camera 0",
+	}
 	if o.Data == "" {
 		r.Source = "synthetic performer"
 	}
@@ -108,30 +117,33 @@ func newResult(o Options, s schedule) *Result {
 		return r
 	}
 	if r.App == Uplink {
-		r.Trigger = "Paths 1 and 2, as an operator asks for: `controller set ADDRESS --mode duplicate --paths 1,2`."
+		r.Trigger = "Paths 1 and 2, set by an operator: `controller set ADDRESS --mode duplicate --paths 1,2`."
 		return r
 	}
 	for _, l := range levels {
 		r.Trigger += fmt.Sprintf("%s %v, ", strings.ToUpper(l.name), l.trigger)
 	}
-	r.Trigger = fmt.Sprintf("Trigger: one interval between receipts above %s; or none for 450 ms; armed again after 5 s. Elimination: α 5 ms, W the packets of 2 s, or of 4 s for the last path but one, of which a path may miss 1 %%.", strings.TrimSuffix(r.Trigger, ", "))
+	r.Trigger = fmt.Sprintf("Trigger: one interval between receipts above %s, or none for 450 ms; re-armed after 5 "+
+		"s. Elimination: α 5 ms, W the packets of 2 s, or of 4 s for the second-to-last path, of which a path may "+
+		"miss 1 %%.",
+		strings.TrimSuffix(r.Trigger, ", "))
 	return r
 }
 
-// of is the result over TCP with a congestion control: r itself, or that beside it.
+// of returns the result for a congestion control: r itself, or r.BBR.
 func (r *Result) of(c Congestion) *Result {
 	if c == r.Congestion {
 		return r
 	}
 	if r.BBR == nil {
-		beside := *r
-		beside.Congestion, beside.Runs, beside.NFOV, beside.HD, beside.FHD, beside.BBR = c, nil, nil, nil, nil, nil
-		r.BBR = &beside
+		bbr := *r
+		bbr.Congestion, bbr.Runs, bbr.NFOV, bbr.HD, bbr.FHD, bbr.BBR = c, nil, nil, nil, nil, nil
+		r.BBR = &bbr
 	}
 	return r.BBR
 }
 
-// suffix is how a congestion control ends names.
+// suffix returns the suffix of file names.
 func (c Congestion) suffix() string {
 	if c == "" {
 		return ""
@@ -143,26 +155,29 @@ func newMeasurement(level string, mode Mode, s schedule, frames []frame, counted
 	shown := sum(frames, s.from, s.to)
 	whole, varying := difference(counted, 0, s.length), difference(counted, s.from, s.to)
 	return &Measurement{
-		Level: level, Mode: mode, FPS: round(shown.fps, 2), Delay: shown.delay, Frames: shown.frames, Lost: shown.skipped,
+		Level: level, Mode: mode, FPS: round(shown.fps, 2), Delay: shown.delay, Frames: shown.frames,
+		Lost: shown.skipped,
 		Mbps: round(varying.mbps(), 2), Points: round(shown.points, 0), Bytes: round(shown.bytes, 0),
 		Cost: round(whole.cost(), 3), Varying: round(varying.cost(), 3), Sent: whole.paths[:],
 		Series: series(frames, counted, s.length),
 	}
 }
 
-// String is the run on one line.
+// String returns a one-line summary.
 func (m *Measurement) String() string {
-	return fmt.Sprintf("%.1f fps, frame delay %.1f / %.1f / %.1f ms (p50/p95/p99), %.1f Mbit/s, cost %.2f, %d frames lost, %.0f points, departure error %.0f µs, processors: %v",
+	return fmt.Sprintf("%.1f fps, frame delay %.1f / %.1f / %.1f ms (p50/p95/p99), %.1f Mbit/s, cost %.2f, %d "+
+		"frames lost, %.0f points, departure error %.0f µs, processors: %v",
 		m.FPS, m.Delay.P50, m.Delay.P95, m.Delay.P99, m.Mbps, m.Cost, m.Lost, m.Points, m.LateUs, m.Processors)
 }
 
-// add takes a run into its level.
+// add adds a run to its level.
 func (r *Result) add(l level, m *Measurement) {
 	r.Runs = append(r.Runs, m)
 	at := map[string]**Level{"nfov": &r.NFOV, "hd": &r.HD, "fhd": &r.FHD}[l.name]
 	if *at == nil {
 		*at = &Level{
-			FPS: map[Mode]float64{}, DelayP50: map[Mode]float64{}, DelayP95: map[Mode]float64{}, DelayP99: map[Mode]float64{},
+			FPS: map[Mode]float64{}, DelayP50: map[Mode]float64{}, DelayP95: map[Mode]float64{},
+			DelayP99:   map[Mode]float64{},
 			Throughput: map[Mode]float64{}, Gain: map[Mode]float64{},
 		}
 	}
@@ -180,7 +195,7 @@ func (r *Result) add(l level, m *Measurement) {
 	}
 }
 
-// draws reports whether there is enough measured for one of the plots.
+// draws reports whether enough was measured for a plot.
 func (r *Result) draws(plot string) bool {
 	switch plot {
 	case "paths":
@@ -202,18 +217,19 @@ func (r *Result) draws(plot string) bool {
 	return false
 }
 
-// With adds the runs of an earlier result, as JSON, that r has not; the error is for one of
-// runs of another length.
+// With adds the runs of an earlier result that r lacks. It fails if their length or application
+// differs.
 func (r *Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	var old Result
 	if err := json.Unmarshal(earlier, &old); err != nil {
 		return nil, fmt.Errorf("earlier result: %w", err)
 	}
 	if old.Seconds != r.Seconds || old.Source != r.Source {
-		return nil, fmt.Errorf("the earlier result has runs of %.0f s of %s, not of %.0f s of %s: measure all parts, or write to another folder", old.Seconds, old.Source, r.Seconds, r.Source)
+		return nil, fmt.Errorf("the earlier result has runs of %.0f s of %s, not of %.0f s of %s: measure all "+
+			"parts, or choose another folder", old.Seconds, old.Source, r.Seconds, r.Source)
 	}
 	if old.App = cmp.Or(old.App, Push); old.App != r.App {
-		return nil, fmt.Errorf("the earlier result is of %s, not of %s: write to another folder", old.App, r.App)
+		return nil, fmt.Errorf("the earlier result is of %s, not of %s: choose another folder", old.App, r.App)
 	}
 	var all *Result
 	for _, c := range append([]Congestion{""}, Congestions...) {
@@ -229,8 +245,7 @@ func (r *Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	return all, nil
 }
 
-// measured is the result over TCP with a congestion control, "" where there is no TCP; nil if
-// there is none.
+// measured returns the result for a congestion control ("" without TCP), or nil.
 func (r *Result) measured(c Congestion) *Result {
 	switch {
 	case r.Congestion == c:
@@ -241,7 +256,7 @@ func (r *Result) measured(c Congestion) *Result {
 	return nil
 }
 
-// with adds the runs of old that r has not. Either may be nil.
+// with adds old's runs that r lacks. Either may be nil.
 func (r *Result) with(old *Result) *Result {
 	if r == nil && old == nil {
 		return nil
@@ -264,5 +279,7 @@ func (r *Result) with(old *Result) *Result {
 	return &all
 }
 
-// livescanTrigger says how the pair was set for LiveScan.
-const livescanTrigger = "Trigger: 150 ms between requests, three times running, as in the paper; or none for 450 ms; armed again after 5 s. Elimination: α 5 ms, W the packets of 2 s, or of 4 s for the last path but one, of which a path may miss 1 %."
+// livescanTrigger describes the pair's settings for LiveScan.
+const livescanTrigger = "Trigger: 150 ms between requests three times in a row, as in the paper, or none for 450 " +
+	"ms; re-armed after 5 s. Elimination: α 5 ms, W the packets of 2 s, or of 4 s for the second-to-last path, of " +
+	"which a path may miss 1 %."

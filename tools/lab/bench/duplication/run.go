@@ -15,16 +15,16 @@ import (
 	"holocast/tools/lab/bench/internal/pause"
 )
 
-// bench is a benchmark under way.
+// bench is a running benchmark.
 type bench struct {
 	programs *programs
 	schedule schedule
 	dir      string
 	log      io.Writer
-	spare    int // runs that may be made again
+	repeats  int // remaining repetitions
 }
 
-// Run measures. It needs the rights to make network namespaces and to load BPF programs.
+// Run measures. It needs permission to create network namespaces and load BPF programs.
 func Run(ctx context.Context, o Options) (r *Result, err error) {
 	if err := netlab.Supported(); err != nil {
 		return nil, err
@@ -33,9 +33,9 @@ func Run(ctx context.Context, o Options) (r *Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{schedule: full, dir: o.Keep, log: o.Log, spare: spare}
+	b := &bench{schedule: full, dir: o.Keep, log: o.Log, repeats: maxRepeats}
 	if o.Quick {
-		b.schedule, b.spare = quick, spare/2
+		b.schedule, b.repeats = quick, maxRepeats/2
 	}
 	if b.log == nil {
 		b.log = io.Discard
@@ -80,7 +80,7 @@ func Run(ctx context.Context, o Options) (r *Result, err error) {
 	return r, nil
 }
 
-// measure makes a run, again where the lab was not exact.
+// measure performs a run, and repeats it if the emulation was inaccurate.
 func (b *bench) measure(ctx context.Context, m *media, mode Mode, congestion Congestion) (*Measurement, error) {
 	var best *Measurement
 	for i := 1; ; i++ {
@@ -96,19 +96,22 @@ func (b *bench) measure(ctx context.Context, m *media, mode Mode, congestion Con
 		for _, f := range run.Failures {
 			fmt.Fprintf(b.log, "  not exact: %s\n", f)
 		}
-		if best == nil || len(run.Failures) < len(best.Failures) || len(run.Failures) == len(best.Failures) && run.Processors[others] < best.Processors[others] {
+		if best == nil || len(run.Failures) < len(best.Failures) || len(run.Failures) == len(best.Failures) &&
+			run.Processors[others] < best.Processors[others] {
 			best = run
 		}
 		best.Attempts = i
-		if len(run.Failures) == 0 || b.spare == 0 {
+		if len(run.Failures) == 0 || b.repeats == 0 {
 			return best, nil
 		}
-		b.spare--
+		b.repeats--
 	}
 }
 
-// run makes one run.
-func (b *bench) run(ctx context.Context, m *media, mode Mode, congestion Congestion, dir string) (r *Measurement, err error) {
+// run performs one run.
+func (b *bench) run(ctx context.Context, m *media, mode Mode, congestion Congestion, dir string) (r *Measurement,
+	err error,
+) {
 	t, err := network(b.schedule, mode != Reference)
 	if err != nil {
 		return nil, err
@@ -133,11 +136,11 @@ func (b *bench) run(ctx context.Context, m *media, mode Mode, congestion Congest
 			return nil, err
 		}
 	}
-	calm := settle
+	wait := warmup
 	if s.pair != nil {
-		calm = settlePair
+		wait = warmupPair
 	}
-	if err := pause.For(ctx, calm); err != nil {
+	if err := pause.For(ctx, wait); err != nil {
 		return nil, err
 	}
 	if err := lab.Begin(); err != nil {
@@ -175,19 +178,19 @@ func (b *bench) run(ctx context.Context, m *media, mode Mode, congestion Congest
 	return r, nil
 }
 
-// session is the processes of a run.
+// session holds a run's processes.
 type session struct {
 	programs *programs
 	lab      *netlab.Lab
 	dir      string
 	group    group
-	player   *process // nil where the viewer is LiveScan3D's
+	player   *process // nil with LiveScan
 	livescan *livescanViewer
 	bridge   *process
 	pair     *pair
 }
 
-// stop ends all processes of the session.
+// stop ends the session's processes.
 func (s *session) stop() error {
 	if s.livescan != nil {
 		s.livescan.stop()
@@ -208,12 +211,10 @@ func (s *session) start(node, name string, args ...string) (*process, error) {
 	return x, err
 }
 
-// firstFrame is how long the player may take to show something; the synthetic performer
-// is rendered first.
+// firstFrame limits the time to the first frame, which includes rendering the synthetic performer.
 const firstFrame = 2 * time.Minute
 
-// startMedia starts relay, publisher and player, and returns when the player shows
-// frames.
+// startMedia starts relay, publisher and player and waits until the player shows frames.
 func (s *session) startMedia(ctx context.Context, m *media, congestion Congestion) error {
 	a, v := s.lab.Node(source), s.lab.Node(viewer)
 	at := a
@@ -233,20 +234,21 @@ func (s *session) startMedia(ctx context.Context, m *media, congestion Congestio
 	if m.app == LiveScan {
 		return s.startLiveScan(ctx, m, congestion, url, hash)
 	}
-	s.player, err = s.programs.start(v, s.dir, "holocast", "play", url, "--certificate-hash", hash, "--wait", "--frames", s.frames())
+	s.player, err = s.programs.start(v, s.dir, "holocast", "play", url, "--certificate-hash", hash, "--wait",
+		"--frames", s.frames())
 	if err != nil {
 		return err
 	}
 	s.player.title = "player"
 	s.group.add(s.player)
-	_, err = s.player.said(ctx, " fps ", firstFrame)
+	_, err = s.player.awaitOutput(ctx, " fps ", firstFrame)
 	return err
 }
 
 func (s *session) frames() string { return filepath.Join(s.dir, "frames.csv") }
 
-// endMedia ends the player and returns what it showed; with LiveScan3D, it ends viewer and bridge and
-// returns what the viewer got.
+// endMedia stops the player and returns its frames. With LiveScan it stops viewer and bridge and
+// returns the viewer's frames.
 func (s *session) endMedia(begun time.Time) ([]frame, error) {
 	writer, read := s.player, readFrames
 	if s.livescan != nil {
@@ -269,7 +271,7 @@ func (s *session) endMedia(begun time.Time) ([]frame, error) {
 	return read(f, begun)
 }
 
-// watch reads the interfaces' counters until length has passed.
+// watch reads the interfaces' counters for length.
 func (s *session) watch(ctx context.Context, begun time.Time, length time.Duration) (counted []traffic, err error) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()

@@ -7,7 +7,7 @@ import (
 	"errors"
 )
 
-// Run needs Linux: the network lab is made of network namespaces, the pair of BPF programs.
+// Run fails: network namespaces and BPF need Linux.
 func Run(context.Context, Options) (*Result, error) {
-	return nil, errors.New("the network lab and the duplication pair need Linux")
+	return nil, errors.New("the duplication benchmark needs Linux")
 }

@@ -4,17 +4,16 @@ import "time"
 
 const paths = 5
 
-// traffic is what interfaces counted up to a moment of a run, or between two; bytes of
-// Ethernet frames.
+// traffic holds interface counters at one time of a run, or their difference, in bytes of Ethernet
+// frames.
 type traffic struct {
 	at        time.Duration
 	paths     [paths]uint64 // sent by both edges
-	entered   uint64        // received by them from the source and the viewer
+	entered   uint64        // received by the edges from source and viewer
 	delivered uint64        // sent to the viewer
 }
 
-// difference is what was counted between two moments, as near to them as there are
-// readings.
+// difference returns the traffic between two times, from the nearest readings.
 func difference(counted []traffic, from, to time.Duration) traffic {
 	if len(counted) == 0 {
 		return traffic{}
@@ -36,7 +35,7 @@ func difference(counted []traffic, from, to time.Duration) traffic {
 	return d
 }
 
-// mbps is what was delivered to the viewer, Mbit/s.
+// mbps returns the rate delivered to the viewer.
 func (t traffic) mbps() float64 {
 	if t.at <= 0 {
 		return 0
@@ -44,7 +43,7 @@ func (t traffic) mbps() float64 {
 	return float64(t.delivered) * 8e-6 / t.at.Seconds()
 }
 
-// cost is the bytes that all paths carried for each that one path would have.
+// cost returns the bytes on all paths per byte to carry.
 func (t traffic) cost() float64 {
 	if t.entered == 0 {
 		return 0

@@ -61,15 +61,17 @@ func (r Result) cameraMarkdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `## A camera
 
-%s, %.0f Mbit/s in datagrams, 30 frames a second, through the relay to %d near viewers and one behind a path of %s; then with an
-additional bulk TCP flow (CUBIC) from the relay's host over that path; then with a busy thread per processor instead. Frames/s counts
-frames of %.0f s complete within %d ms, for the near viewers the lowest. Unregistered is data that the kernel had sent and congestion
-control did not know of yet: the maximum over samples, and the value after the camera stopped. Load average before the run: %.1f.
-Measured at %s UTC.
+%s, %.0f Mbit/s in datagrams, 30 frames a second, through the relay to %d near viewers and one behind a path of %s;
+then with an additional bulk TCP flow (CUBIC) from the relay's host over that path; then with a busy thread per
+processor instead. Frames/s counts frames of %.0f s complete within %d ms, for the near viewers the lowest.
+Unregistered is data that the kernel had sent and congestion control did not know of yet: the maximum over samples,
+and the value after the camera stopped. Load average before the run: %.1f. Measured at %s UTC.
 
-| way | load | near: frames/s | delay p50 / p99 ms | far: frames/s | delay p50 / p99 ms | repaired | TCP Mbit/s | sent by the kernel | lost | fallback: window | unregistered kB |
-| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
-`, r.CameraSource, r.CameraMbps, nearViewers, FarPath, r.Camera[0].Seconds, CameraTimeout.Milliseconds(), r.CameraLoad, r.CameraBegan.UTC().Format("2006-01-02 15:04"))
+`, r.CameraSource, r.CameraMbps, nearViewers, FarPath, r.Camera[0].Seconds, CameraTimeout.Milliseconds(), r.CameraLoad,
+		r.CameraBegan.UTC().Format("2006-01-02 15:04"))
+	b.WriteString("| way | load | near: frames/s | delay p50 / p99 ms | far: frames/s | delay p50 / p99 ms | repaired | " +
+		"TCP Mbit/s | sent by the kernel | lost | fallback: window | unregistered kB |\n" +
+		"| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, c := range r.Camera {
 		condition, tcp, mark := "", "", ""
 		switch {
@@ -86,8 +88,10 @@ Measured at %s UTC.
 			kernel = fmt.Sprintf(" %.0f | %.0f | %.0f | %.0f in %d samples, finally %.0f ",
 				c.Forwarded, c.Lost, c.Fallback["budget"], c.UnregisteredMax/1000, c.Samples, c.UnregisteredEnd/1000)
 		}
-		fmt.Fprintf(&b, "| %s%s | %s | %.1f | %.0f / %.0f | %.1f | %.0f / %.0f | %d | %s |%s|\n", c.Way, mark, condition,
-			c.Near.FPS, c.Near.DelayP50, c.Near.DelayP99, c.Far.FPS, c.Far.DelayP50, c.Far.DelayP99, c.Far.Repaired, tcp, kernel)
+		fmt.Fprintf(&b, "| %s%s | %s | %.1f | %.0f / %.0f | %.1f | %.0f / %.0f | %d | %s |%s|\n", c.Way, mark,
+			condition,
+			c.Near.FPS, c.Near.DelayP50, c.Near.DelayP99, c.Far.FPS, c.Far.DelayP50, c.Far.DelayP99, c.Far.Repaired,
+			tcp, kernel)
 	}
 	b.WriteString("\nRows marked * were measured while the emulator was late.\n")
 	return b.String()

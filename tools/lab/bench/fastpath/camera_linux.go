@@ -67,8 +67,8 @@ func camera(ctx context.Context, o Options, binary string, r *Result) error {
 				return fmt.Errorf("camera, %s: %w", way, err)
 			}
 			if o.Log != nil {
-				fmt.Fprintf(o.Log, "camera, %s, TCP flow %t, busy threads %t: near %.1f frames/s, far %.1f, TCP %.0f Mbit/s, "+
-					"%.0f packets by the kernel, up to %.0f B unregistered\n",
+				fmt.Fprintf(o.Log, "camera, %s, TCP flow %t, busy threads %t: near %.1f frames/s, far %.1f, TCP "+
+					"%.0f Mbit/s, %.0f packets by the kernel, up to %.0f B unregistered\n",
 					way, run.TCP, run.Busy, run.Near.FPS, run.Far.FPS, run.TCPMbps, run.Forwarded, run.UnregisteredMax)
 			}
 			r.Camera = append(r.Camera, run)
@@ -80,7 +80,8 @@ func camera(ctx context.Context, o Options, binary string, r *Result) error {
 // measure runs the network, relay, camera and viewers.
 func (r *CameraRun) measure(ctx context.Context, binary string, frames [][]byte, length time.Duration) (err error) {
 	t, err := topology.Parse([]byte(`{name: camera, hosts: [publisher, near, far], edges: [relay],
-links: [{between: [publisher, relay]}, {between: [near, relay]}], paths: [{name: path1, between: [far, relay], ` + FarPath + `}]}`))
+links: [{between: [publisher, relay]}, {between: [near, relay]}],
+paths: [{name: path1, between: [far, relay], ` + FarPath + `}]}`))
 	if err != nil {
 		return err
 	}
@@ -106,13 +107,15 @@ links: [{between: [publisher, relay]}, {between: [near, relay]}], paths: [{name:
 	defer cancel()
 	dial := func(from, addr string, h moqt.Handler) (s *moqt.Session, err error) {
 		err = lab.Node(from).Namespace.Do(func() error {
-			s, err = moqt.Dial(ctx, fmt.Sprintf("moqt://%s:%d", addr, relayPort), devcert.Pinned(relay.Hash()), h, direct.Quiet)
+			s, err = moqt.Dial(ctx, fmt.Sprintf("moqt://%s:%d", addr, relayPort), devcert.Pinned(relay.Hash()), h,
+				direct.Quiet)
 			return err
 		})
 		return s, err
 	}
 	ms := uint64(CameraTimeout.Milliseconds())
-	track := origin.NewTrack(trackName, wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: ms},
+	track := origin.NewTrack(trackName, wire.AppendKeyValues(nil,
+		wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: ms},
 		wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: ms}), origin.Limits{MaxAge: time.Second})
 	var set origin.Set
 	set.Add(track)
@@ -254,7 +257,8 @@ func (s *sentFrames) send(ctx context.Context, t *origin.Track, frames [][]byte)
 		s.mu.Lock()
 		s.at[group] = time.Now()
 		s.mu.Unlock()
-		for d := range parts.Cut(moqt.Datagram{Group: group, Priority: wire.DefaultPriority, EndOfGroup: true}, frames[group%uint64(len(frames))]) {
+		for d := range parts.Cut(moqt.Datagram{Group: group, Priority: wire.DefaultPriority, EndOfGroup: true},
+			frames[group%uint64(len(frames))]) {
 			t.SendDatagram(d)
 		}
 		next = next.Add(time.Second / cameraFPS)
@@ -327,7 +331,10 @@ func (f *tcpFlow) start(ctx context.Context, running *sync.WaitGroup, lab *netla
 	})
 	var out net.Conn
 	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
-		e := c.Control(func(fd uintptr) { err = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, "cubic") })
+		e := c.Control(func(fd uintptr) {
+			err = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION,
+				"cubic")
+		})
 		return errors.Join(e, err)
 	}}
 	if err := lab.Node("relay").Namespace.Do(func() (err error) {

@@ -90,7 +90,8 @@ func (c *capture) run(closing <-chan struct{}) {
 		}
 		for _, m := range messages {
 			if m.Header.Type == unix.SO_TIMESTAMPNS && len(m.Data) >= 16 {
-				p.at = time.Unix(int64(binary.NativeEndian.Uint64(m.Data)), int64(binary.NativeEndian.Uint64(m.Data[8:])))
+				p.at = time.Unix(int64(binary.NativeEndian.Uint64(m.Data)),
+					int64(binary.NativeEndian.Uint64(m.Data[8:])))
 			}
 		}
 		c.mu.Lock()

@@ -107,11 +107,13 @@ func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 		return nil, err
 	}
 	if len(r.All) == 0 {
-		old.Camera, old.CameraSource, old.CameraMbps, old.CameraBegan, old.CameraLoad = r.Camera, r.CameraSource, r.CameraMbps, r.CameraBegan, r.CameraLoad
+		old.Camera, old.CameraSource, old.CameraMbps, old.CameraBegan, old.CameraLoad = r.Camera, r.CameraSource,
+			r.CameraMbps, r.CameraBegan, r.CameraLoad
 		return old, nil
 	}
 	if len(r.Camera) == 0 {
-		r.Camera, r.CameraSource, r.CameraMbps, r.CameraBegan, r.CameraLoad = old.Camera, old.CameraSource, old.CameraMbps, old.CameraBegan, old.CameraLoad
+		r.Camera, r.CameraSource, r.CameraMbps, r.CameraBegan, r.CameraLoad = old.Camera, old.CameraSource,
+			old.CameraMbps, old.CameraBegan, old.CameraLoad
 	}
 	return r, nil
 }
@@ -136,21 +138,32 @@ func (r Result) packetsMarkdown() string {
 		return ""
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, `A publisher sends %d objects a second of %d B, one per datagram, through a relay to viewers; all three are in network
-namespaces on one machine with %d processors. Delay is from a packet's arrival at the relay's interface to the departure
-of each copy, by the kernel's time stamps on packet sockets. Each row covers %d turns of %.0f s; the rows of a table alternate.
+	fmt.Fprintf(
+		&b,
+		`A publisher sends %d objects a second of %d B, one per datagram, through a relay to viewers; all three are in network
+namespaces on one machine with %d processors. Delay is from a packet's arrival at the relay's interface to the
+departure of each copy, by the kernel's time stamps on packet sockets. Each row covers %d turns of %.0f s; the rows
+of a table alternate.
 
 * **user**: the relay in user space, with AES-128-GCM as negotiated by TLS.
 * **chacha20**: the relay with its kernel fast path; eBPF decrypts and encrypts packets.
-* **none**: the fast path's programs without packet protection, which reproduces the thesis. The packets are synthetic, as QUIC
-  always protects packets. CPU time is that of the programs alone.
-* **forward**: IP forwarding in the kernel, one packet sent per viewer. Its CPU time cannot be separated from the machine's.
+* **none**: the fast path's programs without packet protection, which reproduces the thesis. The packets are
+  synthetic, as QUIC always protects packets. CPU time is that of the programs alone.
+* **forward**: IP forwarding in the kernel, one packet sent per viewer. Its CPU time cannot be separated from the
+  machine's.
 
-Packets beyond a viewer's congestion window, or without a packet number, fall back to user space and wait there. They form
-the tail of **chacha20** if they exceed 1 %%. On a network without delay, BBR's window is a few packets, and
-the relay's process needs the processor to learn of an ACK. Load average before the run: %.1f.
+Packets beyond a viewer's congestion window, or without a packet number, fall back to user space and wait there.
+They form the tail of **chacha20** if they exceed 1 %%. On a network without delay, BBR's window is a few packets,
+and the relay's process needs the processor to learn of an ACK. Load average before the run: %.1f.
 
-`, packetsPerS, payloadSize, r.Processors, r.Turns, r.Seconds, r.LoadAverage)
+`,
+		packetsPerS,
+		payloadSize,
+		r.Processors,
+		r.Turns,
+		r.Seconds,
+		r.LoadAverage,
+	)
 	for _, viewers := range slices.Sorted(maps.Keys(r.All)) {
 		for _, load := range Loads {
 			title := "idle"
@@ -158,8 +171,9 @@ the relay's process needs the processor to learn of an ACK. Load average before 
 				title = fmt.Sprintf("%d busy threads", r.Processors)
 			}
 			fmt.Fprintf(&b, "## %d viewer%s, %s\n\n"+
-				"| way | p50 µs | p99 µs | jitter µs | CPU s/Gbit | system calls/s | forwarded by the kernel | fallback: window | other fallback "+
-				"| packets | lost |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+				"| way | p50 µs | p99 µs | jitter µs | CPU s/Gbit | system calls/s | forwarded by the kernel | "+
+				"fallback: window | other fallback | packets | lost |\n| --- | ---: | ---: | ---: | ---: | ---: "+
+				"| ---: | ---: | ---: | ---: | ---: |\n",
 				viewers, map[bool]string{false: "s"}[viewers == 1], title)
 			for _, way := range Ways {
 				c, ok := r.All[viewers][load][way]
@@ -180,7 +194,8 @@ the relay's process needs the processor to learn of an ACK. Load average before 
 					}
 				}
 				fmt.Fprintf(&b, "| %s | %.0f | %.0f | %.0f | %s | %s | %.1f %% | %.0f | %.0f | %d | %d |\n",
-					way, c.P50, c.P99, c.JitterUs, cpu, calls, 100*c.Forwarded, c.Fallback["budget"], other, c.Packets, c.Lost)
+					way, c.P50, c.P99, c.JitterUs, cpu, calls, 100*c.Forwarded, c.Fallback["budget"], other, c.Packets,
+					c.Lost)
 			}
 			b.WriteByte('\n')
 		}

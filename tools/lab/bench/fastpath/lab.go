@@ -118,7 +118,8 @@ func (l *lab) close() error {
 // listen opens a UDP socket in a namespace.
 func listen(n *namespace.Namespace, ip string, port int) (c *net.UDPConn, err error) {
 	err = n.Do(func() (err error) {
-		c, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(ip), uint16(port))))
+		c, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(ip),
+			uint16(port))))
 		return err
 	})
 	return c, err

@@ -94,7 +94,10 @@ type programs struct {
 var programsID = []byte{1, 2, 3, 4} // the packets' connection ID
 
 func startPrograms(l *lab, viewers int) (_ session, err error) {
-	p := &programs{viewers: viewers, stop: make(chan struct{}), toRelay: netip.AddrPortFrom(netip.MustParseAddr(relayUpIP), relayPort)}
+	p := &programs{
+		viewers: viewers, stop: make(chan struct{}),
+		toRelay: netip.AddrPortFrom(netip.MustParseAddr(relayUpIP), relayPort),
+	}
 	defer func() {
 		if err != nil {
 			p.close()
@@ -110,7 +113,10 @@ func startPrograms(l *lab, viewers int) (_ session, err error) {
 		return nil, err
 	}
 	go discard(p.sink)
-	if p.kernel, err = kernel.Open(kernel.Options{Port: relayPort, ConnIDLen: len(programsID), Unprotected: true}); err != nil {
+	if p.kernel, err = kernel.Open(kernel.Options{
+		Port: relayPort, ConnIDLen: len(programsID),
+		Unprotected: true,
+	}); err != nil {
 		return nil, err
 	}
 	for _, end := range l.ends {
@@ -130,7 +136,10 @@ func startPrograms(l *lab, viewers int) (_ session, err error) {
 	src := p.kernel.Source(0)
 	src.Clear()
 	src.SetKeys(0, zero)
-	src.Start(kernel.SourceOptions{Remote: netip.AddrPortFrom(netip.MustParseAddr(publisherIP), 5000), HeaderKey: zero.Key})
+	src.Start(kernel.SourceOptions{
+		Remote:    netip.AddrPortFrom(netip.MustParseAddr(publisherIP), 5000),
+		HeaderKey: zero.Key,
+	})
 	var subs []kernel.Subscription
 	for i, to := range p.to {
 		if err := p.kernel.AddRoute(to); err != nil {
@@ -147,7 +156,8 @@ func startPrograms(l *lab, viewers int) (_ session, err error) {
 			return nil, fmt.Errorf("route to %v: %w", to, err)
 		}
 	}
-	if err := errors.Join(p.kernel.SetConnection(programsID, kernel.Role{Source: 0, Viewer: -1}), p.kernel.SetTrack(0, 1, 1, subs)); err != nil {
+	if err := errors.Join(p.kernel.SetConnection(programsID, kernel.Role{Source: 0, Viewer: -1}),
+		p.kernel.SetTrack(0, 1, 1, subs)); err != nil {
 		return nil, err
 	}
 	p.kernel.Renew(kernel.Now() + time.Minute)

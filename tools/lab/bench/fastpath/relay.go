@@ -113,7 +113,8 @@ func startRelay(ctx context.Context, l *lab, binary, fastpath string, viewers in
 
 // start runs the relay and waits until it listens.
 func (r *relaySession) start(binary, fastpath string) error {
-	r.cmd = exec.Command(binary, "--listen", ":"+strconv.Itoa(relayPort), "--insecure", "--http", "", "--admin", relayUpIP+":8080",
+	r.cmd = exec.Command(binary, "--listen", ":"+strconv.Itoa(relayPort), "--insecure", "--http", "", "--admin",
+		relayUpIP+":8080",
 		"--log-format", "json", "--drain", "0s", "--fastpath", fastpath)
 	stderr, err := r.cmd.StderrPipe()
 	if err != nil {
@@ -153,12 +154,15 @@ func (r *relaySession) start(binary, fastpath string) error {
 }
 
 // dial opens a session with logged traffic secrets.
-func (r *relaySession) dial(ctx context.Context, from *namespace.Namespace, ip string, h moqt.Handler) (s *moqt.Session, log *keyLog, err error) {
+func (r *relaySession) dial(ctx context.Context, from *namespace.Namespace, ip string, h moqt.Handler) (s *moqt.Session,
+	log *keyLog, err error,
+) {
 	log = &keyLog{}
 	config := devcert.Pinned(r.hash)
 	config.KeyLogWriter = log
 	err = from.Do(func() (err error) {
-		s, err = moqt.Dial(ctx, fmt.Sprintf("moqt://%s:%d", ip, relayPort), config, h, moqt.Config{Log: slog.New(slog.DiscardHandler)})
+		s, err = moqt.Dial(ctx, fmt.Sprintf("moqt://%s:%d", ip, relayPort), config, h,
+			moqt.Config{Log: slog.New(slog.DiscardHandler)})
 		return err
 	})
 	if err == nil {
@@ -277,7 +281,9 @@ func (r *relaySession) metrics(take func(series string, v float64)) error {
 
 // metrics passes the metrics served at addr in a namespace to take.
 func metrics(in *namespace.Namespace, addr string, take func(series string, v float64)) error {
-	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (c net.Conn, err error) {
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (c net.Conn,
+		err error,
+	) {
 		err = in.Do(func() error {
 			c, err = new(net.Dialer).DialContext(ctx, network, address)
 			return err

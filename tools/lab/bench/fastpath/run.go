@@ -69,7 +69,10 @@ func (m *measured) add(o measured) {
 }
 
 func (m *measured) cell() Cell {
-	c := Cell{P50: quantile.Of(m.delays, 0.5), P99: quantile.Of(m.delays, 0.99), Packets: len(m.delays), Lost: m.lost, Fallback: m.fallback}
+	c := Cell{
+		P50: quantile.Of(m.delays, 0.5), P99: quantile.Of(m.delays, 0.99), Packets: len(m.delays), Lost: m.lost,
+		Fallback: m.fallback,
+	}
 	for _, s := range m.steps {
 		c.JitterUs += s / float64(len(m.steps))
 	}
@@ -141,7 +144,10 @@ func runPackets(ctx context.Context, o Options, relay string) (Result, error) {
 			}
 		}
 	}
-	r := Result{All: map[int]map[string]map[string]Cell{}, Processors: runtime.NumCPU(), Seconds: p.length.Seconds(), Turns: p.turns, LoadAverage: load}
+	r := Result{
+		All: map[int]map[string]map[string]Cell{}, Processors: runtime.NumCPU(), Seconds: p.length.Seconds(),
+		Turns: p.turns, LoadAverage: load,
+	}
 	for viewers, loads := range all {
 		r.All[viewers] = map[string]map[string]Cell{}
 		for load, ways := range loads {

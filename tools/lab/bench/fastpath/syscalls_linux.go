@@ -32,7 +32,10 @@ func countSyscalls(pid int) (_ *syscalls, err error) {
 	if err = unix.Stat("/proc/self/ns/pid", &namespace); err != nil {
 		return nil, err
 	}
-	if s.count, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1}); err != nil {
+	if s.count, err = ebpf.NewMap(&ebpf.MapSpec{
+		Type: ebpf.Array, KeySize: 4, ValueSize: 8,
+		MaxEntries: 1,
+	}); err != nil {
 		return nil, err
 	}
 	if s.program, err = ebpf.NewProgram(&ebpf.ProgramSpec{

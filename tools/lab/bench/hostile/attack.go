@@ -24,84 +24,94 @@ import (
 
 // Target is a relay under attack.
 type Target struct {
-	Addr string // of sessions, UDP
-	HTTP string // of the metrics
+	Addr string // UDP address for sessions
+	HTTP string // address of /metrics
 	TLS  *tls.Config
 }
 
-// attack is something that a hostile peer does, until ctx ends.
+// attack is the behavior of a hostile peer until ctx ends.
 type attack struct {
 	name, about string
 	run         func(ctx context.Context, t *Target) error
 }
 
-// attacks lists them.
+// forged is an attack that may exclude new viewers: their first packets look like the attacker's.
+const forged = "forged addresses"
+
+// attacks lists the attacks.
 func attacks() []attack {
 	return []attack{
-		{"namespace", "publishes the camera's namespace, one above, the empty one, and the camera's track, with properties and a largest group of its own", stealNamespace},
-		{"bad publisher", "a track of its own with groups far ahead, a delivery timeout of 1 ms, a hundred open subgroups and junk, and viewers of it", badPublisher},
-		{"reset requests", "SUBSCRIBEs of the camera's namespace whose streams are reset at once", resetRequests},
-		{"missing tracks", "SUBSCRIBEs of tracks that the camera does not have, as fast as they are refused", missingTracks},
-		{"waiting requests", "SUBSCRIBEs that wait for a publisher, as many as are let in", waitingRequests},
+		{"namespace", "publishes the camera's namespace, its parent, the empty one, and the camera's track with " +
+			"other properties and a later largest group", stealNamespace},
+		{"bad publisher", "a track with groups far ahead, a delivery timeout of 1 ms, a hundred open subgroups and " +
+			"junk, and its viewers", badPublisher},
+		{"reset requests", "SUBSCRIBEs in the camera's namespace whose streams are reset at once", resetRequests},
+		{"missing tracks", "SUBSCRIBEs of missing tracks of the camera, as fast as they are refused", missingTracks},
+		{"waiting requests", "SUBSCRIBEs that wait for a publisher, as many as admitted", waitingRequests},
 		{"unread fetches", "20 sessions FETCH the camera's old groups and read nothing", unreadFetches},
 		{"namespaces", "100 sessions with 1,000 namespaces each", manyNamespaces},
-		{"cache flood", "16 sessions with 8 tracks each, objects of 1 MB as fast as they go", cacheFlood},
+		{"cache flood", "16 sessions with 8 tracks each, objects of 1 MB at full rate", cacheFlood},
 		{"property flood", "tracks and objects with 12 kB of properties each", propertyFlood},
-		{"empty objects", "objects of zero bytes, as fast as they go, and a viewer of them", emptyObjects},
-		{"empty groups", "streams of one empty object each, as fast as they go", emptyGroups},
-		{"small datagrams", "objects of ten bytes in datagrams, as fast as they go", smallDatagrams},
-		{"long timers", "20 viewers with a delivery timeout of 24 h, of a track of small groups", longTimers},
+		{"empty objects", "objects of zero bytes at full rate, and a viewer of them", emptyObjects},
+		{"empty groups", "streams of one empty object each at full rate", emptyGroups},
+		{"small datagrams", "objects of ten bytes in datagrams at full rate", smallDatagrams},
+		{"long timers", "20 viewers of a track of small groups, with a delivery timeout of 24 h", longTimers},
 		{"slow readers", "20 viewers of the camera that read nothing", slowReaders},
-		{"new groups", "4 viewers of the camera that ask for a new group again and again", newGroups},
-		{"churn", "SUBSCRIBE to the camera and cancel, again and again, in 8 sessions", churn},
-		{"half-open streams", "8 sessions with 2,000 streams each of which nothing comes but a byte", halfOpen},
-		{"unread windows", "16 sessions that send megabytes behind a request, which nobody reads", unreadWindows},
-		{"long names", "paths, names and namespaces of kilobytes, which end up in logs", longNames},
+		{"new groups", "4 viewers of the camera that request new groups continuously", newGroups},
+		{"churn", "SUBSCRIBE to the camera and cancel, repeatedly, in 8 sessions", churn},
+		{"half-open streams", "8 sessions with 2,000 streams each that carry one byte", halfOpen},
+		{
+			"unread windows", "16 sessions that send megabytes after a request, which the relay does not read",
+			unreadWindows,
+		},
+		{"long names", "paths, names and namespaces of kilobytes, which reach the logs", longNames},
 		{"idle sessions", "1,000 sessions that do nothing", idleSessions},
-		{"scrapes", "200 sessions, and 20 requests for metrics at a time", scrapes},
-		{"connections", "connects and leaves, as fast as it goes", connections},
-		{"handshakes", "begins handshakes and says no more", handshakes},
-		{"datagram flood", "UDP datagrams of junk, as fast as they go", datagramFlood},
-		{"first packets", "first packets of connections with nothing wrong in their headers, as fast as they go, from one address", firstPackets(1)},
-		{"forged addresses", "the same from 60,000 addresses", firstPackets(60_000)},
+		{"scrapes", "200 sessions, and 20 concurrent requests for metrics", scrapes},
+		{"connections", "connects and disconnects at full rate", connections},
+		{"handshakes", "starts handshakes and does not continue them", handshakes},
+		{"datagram flood", "UDP datagrams of junk at full rate", datagramFlood},
+		{"first packets", "Initial packets with valid headers at full rate, from one address", firstPackets(1)},
+		{forged, "Initial packets with valid headers at full rate, from 60,000 addresses", firstPackets(60_000)},
 	}
 }
 
-// Attack runs one of the attacks on a relay of this machine until ctx ends. It says on out when
-// it begins.
+// Attack runs an attack on a local relay until ctx ends. It writes started to out once the attack
+// is running.
 func Attack(ctx context.Context, name string, t *Target, out io.Writer) error {
 	host, _, err := net.SplitHostPort(t.Addr)
 	if ip := net.ParseIP(host); err != nil || !ip.IsLoopback() {
-		return fmt.Errorf("%s is not an address that only this machine reaches", t.Addr)
+		return fmt.Errorf("%s is no loopback address: only local relays can be attacked", t.Addr)
 	}
 	for _, a := range attacks() {
 		if a.name == name {
-			fmt.Fprint(out, underWay)
+			fmt.Fprint(out, started)
 			err := a.run(ctx, t)
 			<-ctx.Done()
 			return err
 		}
 	}
-	return fmt.Errorf("there is no attack %q; there are %s", name, strings.Join(Names(), ", "))
+	return fmt.Errorf("no attack %q; there are %s", name, strings.Join(Names(), ", "))
 }
 
-// Sessions of the attacker.
+//
+// The attacker's sessions.
 
 func (t *Target) dial(ctx context.Context) (*moqt.Session, error) {
 	return moqt.Dial(ctx, "moqt://"+t.Addr, t.TLS, moqt.Handler{}, direct.Quiet)
 }
 
-// raw is a session spoken by hand.
+// raw is a session without the MOQT library.
 type raw struct {
 	*quic.Conn
-	next uint64 // request ID
+	next uint64 // next request ID
 }
 
 func (t *Target) raw(ctx context.Context, setup *wire.Setup) (*raw, error) {
 	conf := t.TLS.Clone()
 	conf.NextProtos, conf.ServerName = []string{wire.ALPN}, "localhost"
 	c, err := quic.DialAddr(ctx, t.Addr, conf, &quic.Config{
-		EnableDatagrams: true, EnableStreamResetPartialDelivery: true, KeepAlivePeriod: time.Second, MaxIncomingUniStreams: 1 << 20,
+		EnableDatagrams: true, EnableStreamResetPartialDelivery: true, KeepAlivePeriod: time.Second,
+		MaxIncomingUniStreams: 1 << 20,
 	})
 	if err != nil {
 		return nil, err
@@ -122,7 +132,7 @@ func (t *Target) raw(ctx context.Context, setup *wire.Setup) (*raw, error) {
 	return r, err
 }
 
-// request opens a request stream with what build makes of its ID.
+// request opens a request stream and sends the message that build returns for its ID.
 func (r *raw) request(ctx context.Context, build func(id uint64) wire.Message) (*quic.Stream, error) {
 	s, err := r.OpenStreamSync(ctx)
 	if err != nil {
@@ -137,8 +147,8 @@ func (r *raw) request(ctx context.Context, build func(id uint64) wire.Message) (
 	return s, err
 }
 
-// again calls f until ctx ends, a moment later after an error: sessions are closed on it.
-func again(ctx context.Context, f func() error) {
+// repeat calls f until ctx ends, after a short pause on errors, since the relay closes sessions.
+func repeat(ctx context.Context, f func() error) {
 	for ctx.Err() == nil {
 		if f() != nil {
 			pause(ctx, 20*time.Millisecond)
@@ -155,11 +165,11 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// each runs f n times side by side, each again and again.
+// each runs n concurrent copies of f, each repeatedly.
 func each(ctx context.Context, n int, f func(i int) error) error {
 	var wg sync.WaitGroup
 	for i := range n {
-		wg.Go(func() { again(ctx, func() error { return f(i) }) })
+		wg.Go(func() { repeat(ctx, func() error { return f(i) }) })
 	}
 	wg.Wait()
 	return nil
@@ -175,7 +185,7 @@ func (t *Target) inSession(ctx context.Context, f func(*moqt.Session) error) err
 	return f(s)
 }
 
-// inRaw runs f in a new session that is spoken by hand.
+// inRaw runs f in a new raw session.
 func (t *Target) inRaw(ctx context.Context, f func(*raw) error) error {
 	r, err := t.raw(ctx, nil)
 	if err != nil {
@@ -187,13 +197,15 @@ func (t *Target) inRaw(ctx context.Context, f func(*raw) error) error {
 	return f(r)
 }
 
-// own is a name of the attacker's.
+// own returns a track name of the attacker's.
 func own(name string) moqt.TrackName {
 	return moqt.TrackName{Namespace: moqt.Namespace{"attack", rand.Text()}, Name: name}
 }
 
 // publishing runs f with a publication of the attacker's.
-func (t *Target) publishing(ctx context.Context, track moqt.TrackName, info moqt.TrackInfo, f func(*moqt.Publication) error) error {
+func (t *Target) publishing(ctx context.Context, track moqt.TrackName, info moqt.TrackInfo,
+	f func(*moqt.Publication) error,
+) error {
 	return t.inSession(ctx, func(s *moqt.Session) error {
 		p, err := s.Publish(ctx, track, info)
 		if err != nil {
@@ -252,12 +264,16 @@ func badPublisher(ctx context.Context, t *Target) error {
 				return err
 			}
 			for i := range uint64(100) {
-				if w, err := p.OpenSubgroup(wire.SubgroupHeader{Group: 1 << 50, Subgroup: i, Mode: wire.SubgroupIDExplicit}); err == nil {
+				if w, err := p.OpenSubgroup(wire.SubgroupHeader{
+					Group: 1 << 50, Subgroup: i,
+					Mode: wire.SubgroupIDExplicit,
+				}); err == nil {
 					_ = w.WriteObject(moqt.Object{ID: i}, []byte("{\"version\":"))
 				}
 			}
 			for group := uint64(1<<50 + 1); ctx.Err() == nil; group++ {
-				if err := object(p, group, moqt.Object{}, []byte("junk")); err != nil && !errors.Is(err, moqt.ErrStreamsBlocked) {
+				if err := object(p, group, moqt.Object{}, []byte("junk")); err != nil && !errors.Is(err,
+					moqt.ErrStreamsBlocked) {
 					return err
 				}
 				pause(ctx, time.Millisecond)
@@ -273,7 +289,7 @@ func subscribeTo(name string) func(id uint64) wire.Message {
 	}
 }
 
-// missing asks for tracks that do not exist, and hands then the stream of each request.
+// missing requests missing tracks and passes each request's stream to then.
 func missing(ctx context.Context, t *Target, then func(*quic.Stream)) error {
 	return each(ctx, 4, func(int) error {
 		return t.inRaw(ctx, func(r *raw) error {
@@ -307,7 +323,10 @@ func waitingRequests(ctx context.Context, t *Target) error {
 		return t.inRaw(ctx, func(r *raw) error {
 			for i := 0; ; i++ {
 				s, err := r.request(ctx, func(id uint64) wire.Message {
-					return &wire.Subscribe{RequestID: id, Track: own("never"), Parameters: moqt.Parameters{RendezvousTimeout: new(uint64(1 << 30))}}
+					return &wire.Subscribe{
+						RequestID: id, Track: own("never"),
+						Parameters: moqt.Parameters{RendezvousTimeout: new(uint64(1 << 30))},
+					}
 				})
 				if err != nil {
 					return err
@@ -335,7 +354,9 @@ func manyNamespaces(ctx context.Context, t *Target) error {
 		return t.inRaw(ctx, func(r *raw) error {
 			for n := 0; n < 1000; n++ {
 				s, err := r.request(ctx, func(id uint64) wire.Message {
-					return &wire.PublishNamespace{RequestID: id, Namespace: moqt.Namespace{"attack", fmt.Sprint(i), fmt.Sprint(n)}}
+					return &wire.PublishNamespace{RequestID: id, Namespace: moqt.Namespace{
+						"attack", fmt.Sprint(i), fmt.Sprint(n),
+					}}
 				})
 				if err != nil {
 					return err
@@ -348,7 +369,7 @@ func manyNamespaces(ctx context.Context, t *Target) error {
 	})
 }
 
-// flood publishes 8 tracks in a session and calls send for each, again and again.
+// flood publishes 8 tracks per session and calls send for each repeatedly.
 func flood(ctx context.Context, t *Target, sessions int, send func(p *moqt.Publication, group uint64) error) error {
 	return each(ctx, sessions, func(int) error {
 		return t.inSession(ctx, func(s *moqt.Session) error {
@@ -377,10 +398,14 @@ func flood(ctx context.Context, t *Target, sessions int, send func(p *moqt.Publi
 
 func cacheFlood(ctx context.Context, t *Target) error {
 	payload := make([]byte, 1<<20)
-	return flood(ctx, t, 16, func(p *moqt.Publication, group uint64) error { return object(p, group, moqt.Object{}, payload) })
+	return flood(ctx, t, 16, func(p *moqt.Publication,
+		group uint64,
+	) error {
+		return object(p, group, moqt.Object{}, payload)
+	})
 }
 
-// twelveKB are properties of a type that nobody knows.
+// twelveKB returns properties of an unknown type.
 func twelveKB() moqt.Properties {
 	return wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x3fff1, Bytes: make([]byte, 12<<10)})
 }
@@ -391,7 +416,8 @@ func propertyFlood(ctx context.Context, t *Target) error {
 		_ = each(ctx, 4, func(int) error {
 			return t.inSession(ctx, func(s *moqt.Session) error {
 				for range 1000 {
-					if _, err := s.Publish(ctx, own("properties"), moqt.TrackInfo{Properties: props}); err != nil && s.Err() != nil {
+					if _, err := s.Publish(ctx, own("properties"), moqt.TrackInfo{Properties: props}); err != nil &&
+						s.Err() != nil {
 						return err
 					}
 				}
@@ -455,7 +481,11 @@ func emptyObjects(ctx context.Context, t *Target) error {
 }
 
 func emptyGroups(ctx context.Context, t *Target) error {
-	return flood(ctx, t, 4, func(p *moqt.Publication, group uint64) error { return object(p, group, moqt.Object{}, nil) })
+	return flood(ctx, t, 4, func(p *moqt.Publication,
+		group uint64,
+	) error {
+		return object(p, group, moqt.Object{}, nil)
+	})
 }
 
 func smallDatagrams(ctx context.Context, t *Target) error {
@@ -474,7 +504,10 @@ func longTimers(ctx context.Context, t *Target) error {
 	go func() {
 		_ = each(ctx, 20, func(int) error {
 			return t.inSession(ctx, func(s *moqt.Session) error {
-				sub, err := s.Subscribe(ctx, track, moqt.SubscribeOptions{SubgroupDeliveryTimeout: 24 * time.Hour, ObjectDeliveryTimeout: 24 * time.Hour})
+				sub, err := s.Subscribe(ctx, track, moqt.SubscribeOptions{
+					SubgroupDeliveryTimeout: 24 * time.Hour,
+					ObjectDeliveryTimeout:   24 * time.Hour,
+				})
 				if err != nil {
 					return err
 				}
@@ -491,7 +524,8 @@ func longTimers(ctx context.Context, t *Target) error {
 	return each(ctx, 1, func(int) error {
 		return t.publishing(ctx, track, moqt.TrackInfo{}, func(p *moqt.Publication) error {
 			for group := uint64(0); ctx.Err() == nil; group++ {
-				if err := object(p, group, moqt.Object{}, []byte("small")); err != nil && !errors.Is(err, moqt.ErrStreamsBlocked) {
+				if err := object(p, group, moqt.Object{}, []byte("small")); err != nil && !errors.Is(err,
+					moqt.ErrStreamsBlocked) {
 					return err
 				}
 				pause(ctx, time.Millisecond)
@@ -501,7 +535,7 @@ func longTimers(ctx context.Context, t *Target) error {
 	})
 }
 
-// readerOf reads a subgroup's bytes.
+// readerOf returns a reader of a subgroup's bytes.
 func readerOf(r *moqt.SubgroupReader) io.Reader { return rawReader{r} }
 
 type rawReader struct{ r *moqt.SubgroupReader }
@@ -529,7 +563,10 @@ func newGroups(ctx context.Context, t *Target) error {
 			}
 			go func() { _, _ = io.Copy(io.Discard, s) }()
 			for group := uint64(1); ; group++ {
-				b, err := wire.AppendMessage(nil, &wire.RequestUpdate{RequestID: r.next, Parameters: moqt.Parameters{NewGroupRequest: &group, Forward: new(false)}})
+				b, err := wire.AppendMessage(nil, &wire.RequestUpdate{
+					RequestID:  r.next,
+					Parameters: moqt.Parameters{NewGroupRequest: &group, Forward: new(false)},
+				})
 				if err != nil {
 					return err
 				}
@@ -592,7 +629,8 @@ func unreadWindows(ctx context.Context, t *Target) error {
 					return err
 				}
 				_ = s.SetWriteDeadline(time.Now().Add(time.Second))
-				// A message that is announced, and then never complete.
+				//
+				// A message that is announced and never completed.
 				_, _ = s.Write(append([]byte{byte(wire.TypeRequestUpdate), 0xff, 0xff}, junk...))
 			}
 			pause(ctx, 5*time.Second)
@@ -640,7 +678,10 @@ func idleSessions(ctx context.Context, t *Target) error {
 		return err
 	}
 	for n := 0; n < 1000 && ctx.Err() == nil; {
-		c, err := tr.Dial(ctx, addr, conf, &quic.Config{EnableDatagrams: true, EnableStreamResetPartialDelivery: true, KeepAlivePeriod: 2 * time.Second})
+		c, err := tr.Dial(ctx, addr, conf, &quic.Config{
+			EnableDatagrams: true, EnableStreamResetPartialDelivery: true,
+			KeepAlivePeriod: 2 * time.Second,
+		})
 		if err != nil {
 			pause(ctx, 50*time.Millisecond)
 			continue
@@ -685,11 +726,11 @@ func connections(ctx context.Context, t *Target) error {
 		if err == nil {
 			_ = r.CloseWithError(0, "")
 		}
-		return nil // and at once again
+		return nil // and immediately again
 	})
 }
 
-// hello is a client's first datagram, of a connection that it does not go on with.
+// hello returns a client's first datagram, of a connection that it abandons.
 func (t *Target) hello(ctx context.Context) ([]byte, error) {
 	in, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -744,8 +785,8 @@ func datagramFlood(ctx context.Context, t *Target) error {
 	})
 }
 
-// firstPackets sends first packets of connections (RFC 9000 §17.2.2) from so many addresses. Without
-// the keys nobody can tell that there is nothing in them.
+// firstPackets sends Initial packets (RFC 9000, Section 17.2.2) from a number of addresses. Without
+// the keys their lack of content cannot be detected.
 func firstPackets(addresses int) func(ctx context.Context, t *Target) error {
 	return func(ctx context.Context, t *Target) error {
 		hello, err := t.hello(ctx)
@@ -768,7 +809,7 @@ func firstPackets(addresses int) func(ctx context.Context, t *Target) error {
 		packets := ipv4.NewPacketConn(out)
 		for i := 0; ctx.Err() == nil; {
 			for j := range batch {
-				const id = 6 // where the connection's ID begins, which is of eight bytes at least
+				const id = 6 // offset of the connection ID, which has at least eight bytes
 				_, _ = rand.Read(batch[j].Buffers[0][id : id+8])
 				from := ipv4.ControlMessage{Src: net.IPv4(127, 1+byte(i>>16), byte(i>>8), byte(i))}
 				batch[j].OOB = from.Marshal()

@@ -14,13 +14,13 @@ import (
 	"holocast/tools/lab/bench/internal/load"
 )
 
-// viewer watches the camera, as players do: it connects again when it has to.
+// viewer watches the camera as players do: it reconnects when necessary.
 type viewer struct {
 	wg sync.WaitGroup
 
 	mu      sync.Mutex
 	sent    map[uint64]time.Time
-	frames  []frame // as they arrived
+	frames  []frame // in order of arrival
 	arrived chan struct{}
 }
 
@@ -29,20 +29,21 @@ type frame struct {
 	delay time.Duration
 }
 
-// watch has a camera published to a relay and watched there until ctx ends.
+// watch publishes the camera to a relay and views it until ctx ends.
 func watch(ctx context.Context, relay *load.Relay) *viewer {
 	v := &viewer{sent: map[uint64]time.Time{}, arrived: make(chan struct{}, 1)}
-	t := origin.NewTrack(camera, wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyDynamicGroups, Int: 1}), origin.Limits{})
-	t.NewGroup = func(uint64) {} // each frame is one
+	t := origin.NewTrack(camera, wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyDynamicGroups, Int: 1}),
+		origin.Limits{})
+	t.NewGroup = func(uint64) {} // each frame is a group
 	v.wg.Go(func() { v.film(ctx, t) })
-	v.wg.Go(func() { again(ctx, func() error { return offer(ctx, relay, t) }) })
-	v.wg.Go(func() { again(ctx, func() error { return v.see(ctx, relay) }) })
+	v.wg.Go(func() { repeat(ctx, func() error { return offer(ctx, relay, t) }) })
+	v.wg.Go(func() { repeat(ctx, func() error { return v.see(ctx, relay) }) })
 	return v
 }
 
 func (v *viewer) wait() { v.wg.Wait() }
 
-// film makes the frames.
+// film captures the frames.
 func (v *viewer) film(ctx context.Context, t *origin.Track) {
 	payload := make([]byte, FrameBytes)
 	tick := time.NewTicker(time.Second / FramesPerS)
@@ -56,11 +57,12 @@ func (v *viewer) film(ctx context.Context, t *origin.Track) {
 		v.mu.Lock()
 		v.sent[group] = time.Now()
 		v.mu.Unlock()
-		_ = t.WriteObject(wire.SubgroupHeader{Group: group, FirstObject: true, EndOfGroup: true}, moqt.Object{}, payload)
+		_ = t.WriteObject(wire.SubgroupHeader{Group: group, FirstObject: true, EndOfGroup: true}, moqt.Object{},
+			payload)
 	}
 }
 
-// offer publishes the camera in a session, until that ends.
+// offer publishes the camera in a session until that ends.
 func offer(ctx context.Context, relay *load.Relay, t *origin.Track) error {
 	var set origin.Set
 	set.Add(t)
@@ -81,7 +83,7 @@ func offer(ctx context.Context, relay *load.Relay, t *origin.Track) error {
 	}
 }
 
-// see takes the frames in a session, until that ends.
+// see views the camera in a session until that ends.
 func (v *viewer) see(ctx context.Context, relay *load.Relay) error {
 	s, err := relay.View(ctx)
 	if err != nil {
@@ -99,7 +101,7 @@ func (v *viewer) see(ctx context.Context, relay *load.Relay) error {
 		}
 		v.wg.Go(func() {
 			v.take(r)
-			_, _ = r.NextObject() // the stream's end, so that another may be opened
+			_, _ = r.NextObject() // reading to the stream's end returns its credit
 		})
 	}
 }
@@ -126,12 +128,12 @@ func (v *viewer) first(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(10 * time.Second):
-		return errors.New("the viewer has no frame within 10 s, without an attack")
+	case <-time.After(noFrameLimit):
+		return errors.New("no frame at the viewer within a minute, without an attack")
 	}
 }
 
-// between are the figures of a time.
+// between returns the figures between two times.
 func (v *viewer) between(from, to time.Time) (fps, p95, gap float64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -155,10 +157,10 @@ func (v *viewer) between(from, to time.Time) (fps, p95, gap float64) {
 	return float64(len(delays)) / to.Sub(from).Seconds(), p95, float64(longest.Microseconds()) / 1000
 }
 
-// newViewer is how long a new viewer waits for its first whole frame.
-func newViewer(ctx context.Context, relay *load.Relay) time.Duration {
+// newViewer returns a new viewer's time to the first complete frame.
+func newViewer(ctx context.Context, relay *load.Relay, limit time.Duration) time.Duration {
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, newViewerMs*time.Millisecond)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for ctx.Err() == nil {
 		if err := firstFrame(ctx, relay); err == nil {
@@ -169,7 +171,7 @@ func newViewer(ctx context.Context, relay *load.Relay) time.Duration {
 	return time.Since(began)
 }
 
-// firstFrame returns when a new session has a whole frame, of before or after it came.
+// firstFrame returns when a new session has a complete frame, cached or live.
 func firstFrame(ctx context.Context, relay *load.Relay) error {
 	s, err := relay.View(ctx)
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package hostile attacks a relay in many ways while a camera is watched through it, and tells
-// what its viewer notices. The attackers are a process of their own, on the same machine, at the
-// lowest priority and on one processor: the figures are about what the relay lets them do, not
-// about who gets the processor.
+// Package hostile attacks a relay while a camera is viewed through it, and measures the effect on
+// the viewer. The attackers run as a separate process with the lowest priority on one processor of
+// the same machine, so the figures show what the relay admits rather than competition for
+// processors.
 package hostile
 
 import (
@@ -27,59 +27,66 @@ const (
 	FramesPerS = 30
 )
 
-// What the relay is told to keep to, and what its viewer keeps at least.
+// The relay's configuration, and the minimum for its viewer.
 const (
-	cacheBytes  = 128 << 20
-	limitBytes  = cacheBytes + cacheBytes/2 + 512<<20 // which a relay makes of that
-	leastFPS    = 29
-	mostDelays  = 3 // times the baseline's p95
-	newViewerMs = 5000
+	cacheBytes = 128 << 20
+	limitBytes = cacheBytes + cacheBytes/2 + 512<<20 // the relay's own default for this cache
+	leastFPS   = 29
+	mostDelays = 3 // multiples of the baseline's p95
+	// newViewerLimit limits a new viewer's wait for its first frame, noFrameLimit the first viewer's.
+	newViewerLimit = 5 * time.Second
+	noFrameLimit   = time.Minute
 )
 
 var camera = moqt.TrackName{Namespace: moqt.Namespace{"holocast", "bench"}, Name: "points"}
 
-// Options say what to measure.
+// Options configure Run.
 type Options struct {
 	Parts []string // attacks; nil = all
 	Quick bool
-	Time  time.Duration // of each attack; 0 = 10 s, or 5 s with Quick
-	Log   io.Writer     // progress, a line each; nil for none
-	// Relay is the relay's binary. "" means the one beside this program or, in the
-	// source tree, one built for this run.
+	Time  time.Duration // per attack; 0 = 10 s, or 5 s with Quick
+	Log   io.Writer     // progress lines; nil discards them
+	//
+	// Relay is the relay's binary; "" selects the one next to this program, or builds one.
 	Relay string
-	// Attacker is a command that calls Attack with the arguments that follow it.
+	//
+	// Attacker is a command that passes its additional arguments to Attack.
 	Attacker []string
+
+	newViewer time.Duration // overrides newViewerLimit in tests
 }
 
-// Result is what a run measured.
+// Result holds the measurements.
 type Result struct {
-	Seconds  float64 `json:"seconds"`  // of each attack
-	LimitMB  float64 `json:"limit_mb"` // of the relay's memory, as it is configured
+	Seconds  float64 `json:"seconds"`  // per attack
+	LimitMB  float64 `json:"limit_mb"` // the relay's configured memory limit
 	Baseline Figures `json:"baseline"` // without an attack
 	Attacks  []Under `json:"attacks"`
-	// Kept is whether in all attacks the viewer kept 29 frames a second and three times its
-	// baseline's delay, and the relay its memory.
+	//
+	// Kept reports that in all attacks the viewer kept 29 frames a second and at most three times
+	// the baseline's delay, and the relay its memory limit.
 	Kept bool `json:"kept"`
 }
 
-// Figures are what a viewer has of the camera, and what the relay needs.
+// Figures are the viewer's frames and the relay's resources.
 type Figures struct {
 	FPS   float64 `json:"fps"`
-	P95Ms float64 `json:"p95_ms"` // delay of whole frames
-	GapMs float64 `json:"gap_ms"` // the longest time without one
-	// NewViewerMs is from a new viewer's first packet to its first whole frame, median.
+	P95Ms float64 `json:"p95_ms"` // delay of complete frames
+	GapMs float64 `json:"gap_ms"` // longest time without a complete frame
+	//
+	// NewViewerMs is the median time from a new viewer's first packet to its first complete frame.
 	NewViewerMs float64 `json:"new_viewer_first_frame_ms"`
 	PeakMB      float64 `json:"relay_peak_mb"`
 	Goroutines  int     `json:"goroutines"` // of the relay
-	CPU         float64 `json:"relay_cpu"`  // processors that the relay kept busy
+	CPU         float64 `json:"relay_cpu"`  // processors used by the relay
 }
 
-// Under is what is left under an attack, and after it.
+// Under holds the figures during and after an attack.
 type Under struct {
 	Name  string `json:"name"`
 	About string `json:"about"`
 	Figures
-	FPSAfter float64 `json:"fps_after"` // once the attacker has gone
+	FPSAfter float64 `json:"fps_after"` // after the attacker has gone
 	Kept     bool    `json:"kept"`
 }
 
@@ -103,11 +110,11 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 		}
 	}
 	if len(o.Attacker) == 0 {
-		return r, errors.New("hostile: there is no attacker")
+		return r, errors.New("hostile: no attacker command")
 	}
 	for _, part := range o.Parts {
 		if !slices.Contains(Names(), part) {
-			return r, fmt.Errorf("hostile: there is no attack %q; there are %s", part, strings.Join(Names(), ", "))
+			return r, fmt.Errorf("hostile: no attack %q; there are %s", part, strings.Join(Names(), ", "))
 		}
 	}
 	binary, remove, err := load.Binary(ctx, o.Relay)
@@ -133,19 +140,21 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 		u.Kept = u.FPS >= leastFPS && u.P95Ms <= mostDelays*r.Baseline.P95Ms && u.PeakMB <= r.LimitMB
 		r.Kept = r.Kept && u.Kept
 		r.Attacks = append(r.Attacks, u)
-		fmt.Fprintf(o.Log, "%s: %s, %.1f FPS after it\n", a.name, u.Figures, u.FPSAfter)
+		fmt.Fprintf(o.Log, "%s: %s, then %.1f FPS\n", a.name, u.Figures, u.FPSAfter)
 	}
 	return r, nil
 }
 
 func (f Figures) String() string {
-	return fmt.Sprintf("%.1f FPS, p95 %.0f ms, gap %.0f ms, new viewer %.0f ms, relay %.0f MB, %d goroutines, %.2f processors", f.FPS, f.P95Ms, f.GapMs, f.NewViewerMs, f.PeakMB, f.Goroutines, f.CPU)
+	return fmt.Sprintf("%.1f FPS, p95 %.0f ms, gap %.0f ms, new viewer %.0f ms, relay %.0f MB, %d goroutines, %.2f "+
+		"processors", f.FPS, f.P95Ms, f.GapMs, f.NewViewerMs, f.PeakMB, f.Goroutines, f.CPU)
 }
 
-// one measures an attack on a new relay, or with no name none.
+// one measures an attack, or the baseline without a name, on a new relay.
 func (o Options) one(ctx context.Context, binary string, a attack) (u Under, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	relay, err := load.StartAt(binary, "127.0.0.1", (*exec.Cmd).Start, "--http", "127.0.0.1:0", "--cache-total-bytes", fmt.Sprint(cacheBytes))
+	relay, err := load.StartAt(binary, "127.0.0.1", (*exec.Cmd).Start, "--http", "127.0.0.1:0", "--cache-total-bytes",
+		fmt.Sprint(cacheBytes))
 	if err != nil {
 		cancel()
 		return u, err
@@ -171,17 +180,23 @@ func (o Options) one(ctx context.Context, binary string, a attack) (u Under, err
 	}
 	began := time.Now()
 	u.Name, u.About = a.name, a.about
+	limit := newViewerLimit
+	if o.newViewer > 0 && a.name != forged {
+		limit = o.newViewer
+	}
 	var first []time.Duration
-	for time.Since(began) < o.Time {
+	// A stalled machine may deliver nothing for o.Time.
+	for time.Since(began) < o.Time || u.FPS == 0 && time.Since(began) < o.Time+noFrameLimit {
 		next := time.Now().Add(time.Second)
-		first = append(first, newViewer(ctx, relay))
+		first = append(first, newViewer(ctx, relay, limit))
 		u.Goroutines = max(u.Goroutines, relay.Goroutines(ctx))
-		pause(ctx, min(time.Until(next), o.Time-time.Since(began)))
+		pause(ctx, max(0, min(time.Until(next), o.Time-time.Since(began))))
+		u.FPS, _, _ = v.between(began, time.Now())
 	}
 	ended := time.Now()
 	after, err := relay.CPU()
 	if err != nil {
-		return u, errors.Join(errors.New("the relay did not survive"), err)
+		return u, errors.Join(errors.New("the relay crashed"), err)
 	}
 	u.CPU = (after - cpu).Seconds() / ended.Sub(began).Seconds()
 	u.FPS, u.P95Ms, u.GapMs = v.between(began, ended)
@@ -199,14 +214,15 @@ func (o Options) one(ctx context.Context, binary string, a attack) (u Under, err
 	return u, err
 }
 
-// attack starts the attacker, which is under way then. 39 is the lowest priority, whatever ours.
+// attack starts the attacker and waits until it is active. 39 is the lowest priority, whatever
+// ours.
 func (o Options) attack(ctx context.Context, relay *load.Relay, name string) (stop func() error, err error) {
 	addr, hash := relay.Addr(), relay.Hash()
 	args := append(append([]string{"-n", "39"}, o.Attacker...), name, addr, relay.HTTP(), hex.EncodeToString(hash[:]))
 	cmd := exec.CommandContext(ctx, "nice", args...)
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
-	said := &strings.Builder{}
-	cmd.Stderr = said
+	output := &strings.Builder{}
+	cmd.Stderr = output
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -215,32 +231,38 @@ func (o Options) attack(ctx context.Context, relay *load.Relay, name string) (st
 		return nil, err
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil || line != underWay {
+	if err != nil || line != started {
 		_ = cmd.Process.Kill()
-		return nil, fmt.Errorf("the attacker did not start: %w: %s", cmd.Wait(), said.String())
+		return nil, fmt.Errorf("the attacker did not start: %w: %s", cmd.Wait(), output.String())
 	}
 	return func() error {
 		_ = cmd.Process.Kill()
 		if err := cmd.Wait(); cmd.ProcessState.Exited() {
-			return fmt.Errorf("the attacker ended: %w: %s", err, said.String())
+			return fmt.Errorf("the attacker ended early: %w: %s", err, output.String())
 		}
 		return nil
 	}, nil
 }
 
-// underWay is what the attacker says first.
-const underWay = "under way\n"
+// started is the attacker's first output.
+const started = "attack started\n"
 
-// Markdown is the table of the result.
+// Markdown returns the table.
 func (r Result) Markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "A camera of %d frames of %d kB a second and its viewer, through a relay that is attacked for %.0f s at a time; then 1 s later without the attacker. ", FramesPerS, FrameBytes/1000, r.Seconds)
-	fmt.Fprintf(&b, "Camera, viewer and attackers share the machine and the address 127.0.0.1, which takes away the limits between addresses. The attackers are a process of the lowest priority, on one processor. ")
-	fmt.Fprintf(&b, "The relay has its default limits, and a cache of %d MiB: it is to need no more than %.0f MB. To be kept: %d FPS, %d times the baseline's delay, that memory.\n\n", cacheBytes>>20, r.LimitMB, leastFPS, mostDelays)
-	fmt.Fprintf(&b, "| attack | FPS | delay p95 ms | longest gap ms | new viewer's first frame ms | relay MB | goroutines | processors | FPS after | kept |\n")
+	fmt.Fprintf(&b, "A camera of %d frames of %d kB a second and its viewer, through a relay that is attacked for "+
+		"%.0f s by each attack; then for 1 s without the attacker. ", FramesPerS, FrameBytes/1000, r.Seconds)
+	b.WriteString("Camera, viewer and attackers share the machine and the address 127.0.0.1, so limits per address " +
+		"do not separate them. The attackers are one process with the lowest priority, on one processor. ")
+	fmt.Fprintf(&b, "The relay has its default limits and a cache of %d MiB; its memory limit is %.0f MB. Kept "+
+		"means at least %d FPS, at most %d times the baseline's delay, and that memory limit.\n\n", cacheBytes>>20,
+		r.LimitMB, leastFPS, mostDelays)
+	fmt.Fprintf(&b, "| attack | FPS | delay p95 ms | longest gap ms | new viewer's first frame ms | relay MB | "+
+		"goroutines | processors | FPS after | kept |\n")
 	fmt.Fprintf(&b, "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	row := func(name string, f Figures, after, kept string) {
-		fmt.Fprintf(&b, "| %s | %.1f | %.0f | %.0f | %.0f | %.0f | %d | %.2f | %s | %s |\n", name, f.FPS, f.P95Ms, f.GapMs, f.NewViewerMs, f.PeakMB, f.Goroutines, f.CPU, after, kept)
+		fmt.Fprintf(&b, "| %s | %.1f | %.0f | %.0f | %.0f | %.0f | %d | %.2f | %s | %s |\n", name, f.FPS, f.P95Ms,
+			f.GapMs, f.NewViewerMs, f.PeakMB, f.Goroutines, f.CPU, after, kept)
 	}
 	row("none", r.Baseline, "", "")
 	for _, u := range r.Attacks {

@@ -147,7 +147,7 @@ func sendSlowly(ctx context.Context, t *origin.Track, group uint64) (began time.
 }
 
 func (r *FirstByte) markdown() string {
-	return fmt.Sprintf("Objects of %d kB produced over %d ms, to %d viewers: first byte after **%.2f ms** "+
-		"(median; p99 %.2f ms; without relay %.2f ms).\n",
+	return fmt.Sprintf("Objects of %d kB produced over %d ms, to %d viewers: first byte after **%.2f ms** (median; "+
+		"p99 %.2f ms; without relay %.2f ms).\n",
 		slowBytes/1000, slowTime.Milliseconds(), slowViewers, r.P50Ms, r.P99Ms, r.DirectMs)
 }

@@ -12,7 +12,8 @@ func TestFirstByte(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := r.FirstByte
-	if f == nil || f.P50Ms <= 0 || f.P99Ms < f.P50Ms || f.DirectMs <= 0 || r.Load != nil || r.Soak != nil || r.Upgrade != nil {
+	if f == nil || f.P50Ms <= 0 || f.P99Ms < f.P50Ms || f.DirectMs <= 0 || r.Load != nil || r.Soak != nil ||
+		r.Upgrade != nil {
 		t.Fatalf("incomplete result: %+v", r)
 	}
 	// A later run of another part keeps this one.
@@ -21,13 +22,15 @@ func TestFirstByte(t *testing.T) {
 		t.Fatal(err)
 	}
 	both, err := Result{Soak: &Soak{Viewers: 3}}.With(b)
-	if err != nil || !strings.Contains(both.Markdown(), "first byte after") || !strings.Contains(both.Markdown(), "3 viewers") {
+	if err != nil || !strings.Contains(both.Markdown(), "first byte after") || !strings.Contains(both.Markdown(),
+		"3 viewers") {
 		t.Errorf("merge with an earlier result: %v\n%v", err, both)
 	}
 }
 
 func TestParts(t *testing.T) {
-	if _, err := Run(t.Context(), Options{Parts: []string{"detour"}}); err == nil || !strings.Contains(err.Error(), "load, first-byte") {
+	if _, err := Run(t.Context(), Options{Parts: []string{"detour"}}); err == nil || !strings.Contains(err.Error(),
+		"load, first-byte") {
 		t.Errorf("unknown part: %v", err)
 	}
 }

@@ -94,7 +94,8 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Log == nil {
 		o.Log = io.Discard
 	}
-	o.Publishers, o.Rate, o.FrameBytes = cmp.Or(o.Publishers, 1), cmp.Or(o.Rate, FramesPerS), cmp.Or(o.FrameBytes, FrameBytes)
+	o.Publishers, o.Rate, o.FrameBytes = cmp.Or(o.Publishers, 1), cmp.Or(o.Rate, FramesPerS),
+		cmp.Or(o.FrameBytes, FrameBytes)
 	viewers, sessions, length := []int{1, 4, 16, 50}, 2000, 8*time.Second
 	if o.Quick {
 		viewers, sessions, length = []int{1, 4, 16}, 200, 3*time.Second
@@ -115,7 +116,8 @@ func (o Options) withDefaults() (Options, error) {
 		return o, errors.New("a remote relay cannot be compared with a local peer: omit --peer")
 	case o.At != nil && o.WebTransport:
 		return o, errors.New("the URL's scheme selects the transport of a remote relay: use https for WebTransport")
-	case o.Publishers < 1 || o.Rate < 0 || o.FrameBytes < 1 || o.Time < 0 || slices.ContainsFunc(o.Viewers, func(n int) bool { return n < 1 }):
+	case o.Publishers < 1 || o.Rate < 0 || o.FrameBytes < 1 || o.Time < 0 || slices.ContainsFunc(o.Viewers,
+		func(n int) bool { return n < 1 }):
 		return o, errors.New("publishers, viewers, rate, frame size and time must be positive")
 	case o.Loss < 0 || o.Loss >= 1:
 		return o, fmt.Errorf("packet loss %v is out of range: want 0 to less than 1", o.Loss)
@@ -279,8 +281,10 @@ func underLoad(ctx context.Context, o Options) (r Load, err error) {
 	defer func() { _ = direct.Close() }()
 	direct.Loss = o.Loss
 	r = Load{
-		Began: time.Now(), Publishers: o.Publishers, FrameBytes: o.FrameBytes, Loss: o.Loss, WebTransport: o.WebTransport, Turns: turns,
-		Ours: Contender{Name: "holocast relay", Fanout: map[int]Fanout{}}, Requested: o.Rate, Rate: map[int]float64{}, Straight: map[int]load.Quantiles{},
+		Began: time.Now(), Publishers: o.Publishers, FrameBytes: o.FrameBytes, Loss: o.Loss,
+		WebTransport: o.WebTransport, Turns: turns,
+		Ours: Contender{Name: "holocast relay", Fanout: map[int]Fanout{}}, Requested: o.Rate, Rate: map[int]float64{},
+		Straight: map[int]load.Quantiles{},
 	}
 	contenders := []*Contender{&r.Ours}
 	var relays []*load.Relay
@@ -327,7 +331,8 @@ func underLoad(ctx context.Context, o Options) (r Load, err error) {
 		if c.FirstObjectMs, err = firstObject(ctx, relay, joins, o); err != nil {
 			return r, fmt.Errorf("%s: first object: %w", c.Name, err)
 		}
-		fmt.Fprintf(o.Log, "%s: idle session %.0f kB, first object after %.1f ms\n", c.Name, c.SessionKB, c.FirstObjectMs)
+		fmt.Fprintf(o.Log, "%s: idle session %.0f kB, first object after %.1f ms\n", c.Name, c.SessionKB,
+			c.FirstObjectMs)
 	}
 	for _, n := range o.Viewers {
 		offered := load.Frames{Publishers: o.Publishers, Viewers: n, Bytes: o.FrameBytes, Time: warm}
@@ -381,7 +386,8 @@ func underLoad(ctx context.Context, o Options) (r Load, err error) {
 			f := medians(runs[i])
 			f.CapacityMbit = quantile.Of(most[i], 0.5)
 			c.Fanout[n] = f
-			fmt.Fprintf(o.Log, "%s %d→%d: %.1f frames/s, %.2f CPU s/Gbit, added delay p50 %.1f p99 %.1f ms, at most %.0f Mbit/s\n",
+			fmt.Fprintf(o.Log, "%s %d→%d: %.1f frames/s, %.2f CPU s/Gbit, added delay p50 %.1f p99 %.1f ms, at most "+
+				"%.0f Mbit/s\n",
 				c.Name, o.Publishers, n, rate, f.CPUSPerGbit, f.AddedDelay.P50, f.AddedDelay.P99, f.CapacityMbit)
 		}
 	}
@@ -396,12 +402,16 @@ func underLoad(ctx context.Context, o Options) (r Load, err error) {
 		for i, relay := range relays {
 			c := contenders[i]
 			f := c.Fanout[n]
-			if f.Saturated, err = saturate(ctx, relay, f.CapacityMbit, load.Frames{Publishers: o.Publishers, Viewers: n, Bytes: o.FrameBytes, Time: warm}); err != nil {
+			if f.Saturated, err = saturate(ctx, relay, f.CapacityMbit, load.Frames{
+				Publishers: o.Publishers, Viewers: n,
+				Bytes: o.FrameBytes, Time: warm,
+			}); err != nil {
 				return r, fmt.Errorf("%s, %d viewers, saturated: %w", c.Name, n, err)
 			}
 			c.Fanout[n] = f
 			fmt.Fprintf(o.Log, "%s %d→%d, offered %.0f Mbit/s: %.0f delivered, delay p50 %.0f p99 %.0f ms\n",
-				c.Name, o.Publishers, n, f.Saturated.OfferedMbit, f.Saturated.MbitPerS, f.Saturated.Delay.P50, f.Saturated.Delay.P99)
+				c.Name, o.Publishers, n, f.Saturated.OfferedMbit, f.Saturated.MbitPerS, f.Saturated.Delay.P50,
+				f.Saturated.Delay.P99)
 		}
 	}
 	r.compare()
@@ -427,7 +437,10 @@ func saturate(ctx context.Context, relay *load.Relay, mbit float64, f load.Frame
 			return out, err
 		}
 		all := float64(len(s.Delays) + s.Lost)
-		out = Saturated{OfferedMbit: all * float64(f.Bytes) * 8 / f.Time.Seconds() / 1e6, MbitPerS: s.MbitPerS(), Delivered: float64(len(s.Delays)) / all}
+		out = Saturated{
+			OfferedMbit: all * float64(f.Bytes) * 8 / f.Time.Seconds() / 1e6, MbitPerS: s.MbitPerS(),
+			Delivered: float64(len(s.Delays)) / all,
+		}
 		if len(s.Delays) > 0 {
 			out.Delay = s.Quantiles()
 		}
@@ -458,7 +471,10 @@ func turn(ctx context.Context, relay *load.Relay, frames load.Frames, without lo
 	if len(s.Delays) == 0 {
 		return f, errors.New("no frame arrived")
 	}
-	f = Fanout{MbitPerS: s.MbitPerS(), CPUSPerGbit: (after - before).Seconds() / (s.Bits() / 1e9), Delay: s.Quantiles(), Lost: s.Lost}
+	f = Fanout{
+		MbitPerS: s.MbitPerS(), CPUSPerGbit: (after - before).Seconds() / (s.Bits() / 1e9), Delay: s.Quantiles(),
+		Lost: s.Lost,
+	}
 	f.AddedDelay = f.Delay.Less(without)
 	return f, nil
 }
@@ -488,8 +504,10 @@ func medians(runs []Fanout) (f Fanout) {
 	if f.CPUSPerGbit > 0 {
 		f.GbitPerS = 1 / f.CPUSPerGbit
 	}
-	f.Delay.P50, f.Delay.P99 = of(func(r Fanout) float64 { return r.Delay.P50 }), of(func(r Fanout) float64 { return r.Delay.P99 })
-	f.AddedDelay.P50, f.AddedDelay.P99 = of(func(r Fanout) float64 { return r.AddedDelay.P50 }), of(func(r Fanout) float64 { return r.AddedDelay.P99 })
+	f.Delay.P50, f.Delay.P99 = of(func(r Fanout) float64 { return r.Delay.P50 }),
+		of(func(r Fanout) float64 { return r.Delay.P99 })
+	f.AddedDelay.P50, f.AddedDelay.P99 = of(func(r Fanout) float64 { return r.AddedDelay.P50 }),
+		of(func(r Fanout) float64 { return r.AddedDelay.P99 })
 	return f
 }
 
@@ -518,7 +536,8 @@ func findPeer(peer string) (command, name string, err error) {
 	}
 	found, err := exec.LookPath(filepath.Join("build", "peers", "bin", PeerName))
 	if err != nil {
-		return "", "", fmt.Errorf("%s is neither in PATH nor in build/peers/bin: cargo install --locked --root build/peers %s", PeerName, PeerName)
+		return "", "", fmt.Errorf("%s is neither in PATH nor in build/peers/bin: cargo install --locked --root "+
+			"build/peers %s", PeerName, PeerName)
 	}
 	return found, PeerName, nil
 }
@@ -551,7 +570,10 @@ func sessionMemory(ctx context.Context, relay *load.Relay, n int) (float64, erro
 // on a track that already has a viewer.
 func firstObject(ctx context.Context, relay *load.Relay, joins int, o Options) (float64, error) {
 	t := load.NewTrack(relay, "joins")
-	stop, err := load.Audience(ctx, relay, []*origin.Track{t}, 1, func(_ int, r *moqt.SubgroupReader) { _, _ = io.Copy(io.Discard, r) })
+	stop, err := load.Audience(ctx, relay, []*origin.Track{t}, 1, func(_ int, r *moqt.SubgroupReader) {
+		_,
+			_ = io.Copy(io.Discard, r)
+	})
 	if err != nil {
 		return 0, err
 	}
@@ -606,7 +628,8 @@ func (r *Load) markdown() string {
 	if r.WebTransport {
 		transport = "WebTransport"
 	}
-	fmt.Fprintf(&b, "%s of %g frames of %g kB a second over %s", source, r.Requested, float64(r.FrameBytes)/1000, transport)
+	fmt.Fprintf(&b, "%s of %g frames of %g kB a second over %s", source, r.Requested, float64(r.FrameBytes)/1000,
+		transport)
 	if r.Loss > 0 {
 		fmt.Fprintf(&b, ", %g %% of the packets to and from viewers lost", 100*r.Loss)
 	}
@@ -615,13 +638,14 @@ func (r *Load) markdown() string {
 		fmt.Fprintf(&b, ", publisher, relay and viewers on one machine")
 	}
 	fmt.Fprintf(&b, ", medians of %d turns. ", r.Turns)
-	b.WriteString("If the slower relay does not sustain that rate, all are offered two thirds of its capacity. Added delay is " +
-		"relative to the same frames sent directly to one viewer over raw QUIC. In rows without a relay the publisher serves all viewers " +
-		"itself.\n\n")
+	b.WriteString("If the slower relay does not sustain that rate, all are offered two thirds of its capacity. " +
+		"Added delay is relative to the same frames sent directly to one viewer over raw QUIC. In rows without a " +
+		"relay the publisher serves all viewers itself.\n\n")
 	contenders := []Contender{r.Ours}
 	if r.Peer != nil {
 		contenders = append(contenders, *r.Peer)
-		fmt.Fprintf(&b, "Throughput per core **%.2f×** the peer's, added delay p99 **%.2f×**, each at its worst fan-out.\n\n",
+		fmt.Fprintf(&b, "Throughput per core **%.2f×** the peer's, added delay p99 **%.2f×**, each at its worst "+
+			"fan-out.\n\n",
 			r.ThroughputPerCoreRatio, r.P99DelayRatio)
 	}
 	known := func(format string, v float64) string { // dash for a remote relay's process
@@ -630,29 +654,36 @@ func (r *Load) markdown() string {
 		}
 		return fmt.Sprintf(format, v)
 	}
-	b.WriteString("| relay | viewers | frames/s | Mbit/s | CPU s/Gbit | Gbit/s per core | added delay p50 / p99 ms | capacity Mbit/s | lost |\n")
+	b.WriteString("| relay | viewers | frames/s | Mbit/s | CPU s/Gbit | Gbit/s per core | added delay p50 / p99 ms " +
+		"| capacity Mbit/s | lost |\n")
 	fmt.Fprintf(&b, "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, n := range slices.Sorted(maps.Keys(r.Rate)) {
 		for _, c := range contenders {
 			f := c.Fanout[n]
-			fmt.Fprintf(&b, "| %s | %d | %.1f | %.0f | %s | %s | %.1f / %.1f | %.0f | %d |\n", c.Name, n, r.Rate[n], f.MbitPerS, known("%.2f", f.CPUSPerGbit), known("%.2f", f.GbitPerS),
+			fmt.Fprintf(&b, "| %s | %d | %.1f | %.0f | %s | %s | %.1f / %.1f | %.0f | %d |\n", c.Name, n, r.Rate[n],
+				f.MbitPerS, known("%.2f", f.CPUSPerGbit), known("%.2f", f.GbitPerS),
 				f.AddedDelay.P50, f.AddedDelay.P99, f.CapacityMbit, f.Lost)
 		}
-		fmt.Fprintf(&b, "| none | %d | %.1f | – | – | – | %.1f / %.1f | – | – |\n", n, r.Rate[n], r.Straight[n].P50, r.Straight[n].P99)
+		fmt.Fprintf(&b, "| none | %d | %.1f | – | – | – | %.1f / %.1f | – | – |\n", n, r.Rate[n], r.Straight[n].P50,
+			r.Straight[n].P99)
 	}
-	fmt.Fprintf(&b, "\nPast saturation: the first rate, in steps of a half, at which fewer than %.0f %% of the frames arrive complete or "+
-		"half of them take more than %d ms.\n\n", 100*carried, lateAfter)
-	b.WriteString("| relay | viewers | offered Mbit/s | complete frames Mbit/s | frames complete | delay p50 / p99 ms | memory MB |\n")
+	fmt.Fprintf(&b, "\nPast saturation: the first rate, in steps of a half, at which fewer than %.0f %% of the "+
+		"frames arrive complete or half of them take more than %d ms.\n\n", 100*carried, lateAfter)
+	b.WriteString("| relay | viewers | offered Mbit/s | complete frames Mbit/s | frames complete | delay p50 / p99 " +
+		"ms | memory MB |\n")
 	fmt.Fprintf(&b, "| --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, n := range slices.Sorted(maps.Keys(r.Rate)) {
 		for _, c := range contenders {
 			s := c.Fanout[n].Saturated
-			fmt.Fprintf(&b, "| %s | %d | %.0f | %.0f | %.0f %% | %.0f / %.0f | %s |\n", c.Name, n, s.OfferedMbit, s.MbitPerS, 100*s.Delivered, s.Delay.P50, s.Delay.P99, known("%.0f", s.MemoryMB))
+			fmt.Fprintf(&b, "| %s | %d | %.0f | %.0f | %.0f %% | %.0f / %.0f | %s |\n", c.Name, n, s.OfferedMbit,
+				s.MbitPerS, 100*s.Delivered, s.Delay.P50, s.Delay.P99, known("%.0f", s.MemoryMB))
 		}
 	}
-	b.WriteString("\n| relay | late joiner's first object ms | idle session kB | memory before saturation MB |\n| --- | --- | --- | --- |\n")
+	b.WriteString("\n| relay | late joiner's first object ms | idle session kB | memory before saturation MB |\n| " +
+		"--- | --- | --- | --- |\n")
 	for _, c := range contenders {
-		fmt.Fprintf(&b, "| %s | %.1f | %s | %s |\n", c.Name, c.FirstObjectMs, known("%.0f", c.SessionKB), known("%.0f", c.MemoryMB))
+		fmt.Fprintf(&b, "| %s | %.1f | %s | %s |\n", c.Name, c.FirstObjectMs, known("%.0f", c.SessionKB),
+			known("%.0f", c.MemoryMB))
 	}
 	return b.String()
 }

@@ -25,7 +25,8 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := r.Ours.Fanout[1]
-	if f.MbitPerS <= 0 || f.CPUSPerGbit <= 0 || f.CapacityMbit <= 0 || r.Ours.FirstObjectMs <= 0 || r.Ours.MemoryMB <= 0 || r.Peer != nil {
+	if f.MbitPerS <= 0 || f.CPUSPerGbit <= 0 || f.CapacityMbit <= 0 || r.Ours.FirstObjectMs <= 0 ||
+		r.Ours.MemoryMB <= 0 || r.Peer != nil {
 		t.Errorf("incomplete result: %+v", r)
 	}
 	if x := f.Saturated; x.OfferedMbit <= 0 || x.MemoryMB <= 0 {
@@ -49,13 +50,15 @@ func TestRemoteRelay(t *testing.T) {
 	for scheme, webTransport := range map[string]bool{"moqt": false, "https": true} {
 		at := connect.Target{URL: scheme + "://" + relay.Addr() + "/load", CertificateHash: hex.EncodeToString(hash[:])}
 		r, err := Run(ctx, Options{
-			Quick: true, At: &at, Publishers: 2, Viewers: []int{2}, Rate: 50, FrameBytes: 5_000, Loss: 0.01, Time: 300 * time.Millisecond, Log: t.Output(),
+			Quick: true, At: &at, Publishers: 2, Viewers: []int{2}, Rate: 50, FrameBytes: 5_000, Loss: 0.01,
+			Time: 300 * time.Millisecond, Log: t.Output(),
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		f := r.Ours.Fanout[2]
-		if r.Ours.Name != at.URL || r.WebTransport != webTransport || f.MbitPerS <= 0 || f.CapacityMbit <= 0 || r.Ours.FirstObjectMs <= 0 {
+		if r.Ours.Name != at.URL || r.WebTransport != webTransport || f.MbitPerS <= 0 || f.CapacityMbit <= 0 ||
+			r.Ours.FirstObjectMs <= 0 {
 			t.Errorf("incomplete result: %+v", r)
 		}
 		if f.CPUSPerGbit != 0 || f.GbitPerS != 0 || r.Ours.MemoryMB != 0 || f.Saturated.MemoryMB != 0 {
@@ -85,7 +88,8 @@ func TestOptions(t *testing.T) {
 		}
 	}
 	o, err := Options{}.withDefaults()
-	if err != nil || o.Publishers != 1 || o.Rate != FramesPerS || o.FrameBytes != FrameBytes || len(o.Viewers) != 4 || o.Sessions != 2000 {
+	if err != nil || o.Publishers != 1 || o.Rate != FramesPerS || o.FrameBytes != FrameBytes || len(o.Viewers) != 4 ||
+		o.Sessions != 2000 {
 		t.Errorf("defaults: %+v, %v", o, err)
 	}
 }
@@ -112,7 +116,8 @@ func TestPeerCommand(t *testing.T) {
 	if err != nil || s.Bits() == 0 {
 		t.Errorf("%v bits, %v", s.Bits(), err)
 	}
-	if _, err := load.StartPeer(ctx, binary+" --no-such-flag {addr}"); err == nil || !strings.Contains(err.Error(), "no-such-flag") {
+	if _, err := load.StartPeer(ctx, binary+" --no-such-flag {addr}"); err == nil || !strings.Contains(err.Error(),
+		"no-such-flag") {
 		t.Errorf("start a broken peer: %v", err)
 	}
 }
@@ -127,12 +132,17 @@ func TestCompare(t *testing.T) {
 	}
 	r.compare()
 	if math.Abs(r.ThroughputPerCoreRatio-1.5) > 1e-9 || r.P99DelayRatio != 0.75 {
-		t.Errorf("compare: throughput %v, delay %v; want the worst of each, 1.5 and 0.75", r.ThroughputPerCoreRatio, r.P99DelayRatio)
+		t.Errorf("compare: throughput %v, delay %v; want the worst of each, 1.5 and 0.75", r.ThroughputPerCoreRatio,
+			r.P99DelayRatio)
 	}
 }
 
 func TestMedians(t *testing.T) {
-	f := medians([]Fanout{{MbitPerS: 3, CPUSPerGbit: 2, Lost: 1}, {MbitPerS: 1, CPUSPerGbit: 0.5}, {MbitPerS: 2, CPUSPerGbit: 4, Lost: 2}})
+	f := medians([]Fanout{
+		{MbitPerS: 3, CPUSPerGbit: 2, Lost: 1},
+		{MbitPerS: 1, CPUSPerGbit: 0.5},
+		{MbitPerS: 2, CPUSPerGbit: 4, Lost: 2},
+	})
 	if f.MbitPerS != 2 || f.CPUSPerGbit != 2 || f.GbitPerS != 0.5 || f.Lost != 3 {
 		t.Errorf("medians: %+v", f)
 	}

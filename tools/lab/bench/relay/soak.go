@@ -79,7 +79,8 @@ func soak(ctx context.Context, o Options) (*Soak, error) {
 	defer relay.Stop()
 	a := &arrivals{}
 	t := load.NewTrack(relay, "soak")
-	leave, err := load.Audience(ctx, relay, []*origin.Track{t}, viewers, func(_ int, r *moqt.SubgroupReader) { a.receive(r) })
+	leave, err := load.Audience(ctx, relay, []*origin.Track{t}, viewers,
+		func(_ int, r *moqt.SubgroupReader) { a.receive(r) })
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +97,8 @@ func soak(ctx context.Context, o Options) (*Soak, error) {
 		}
 		s.Seconds = time.Since(r.Began).Seconds()
 		r.Samples = append(r.Samples, s)
-		fmt.Fprintf(o.Log, "%.0f s: %.0f goroutines, heap %.1f MB, memory %.1f MB, %.2f processors, %d frames, delay p50 %.1f p99 %.1f ms\n",
+		fmt.Fprintf(o.Log, "%.0f s: %.0f goroutines, heap %.1f MB, memory %.1f MB, %.2f processors, %d frames, "+
+			"delay p50 %.1f p99 %.1f ms\n",
 			s.Seconds, s.Goroutines, s.HeapMB, s.MemoryMB, s.CPU, s.Frames, s.P50, s.P99)
 	}
 	r.Seconds = time.Since(r.Began).Seconds()
@@ -225,15 +227,16 @@ func (r *Soak) compare() {
 
 func (r *Soak) markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d viewers of a %.0f Mbit/s track, %d frames a second for %.0f s; publisher, relay and viewers on one machine. "+
-		"Heap is the next garbage collection's goal, twice the reachable heap. Heap and memory are medians of a sample, goroutines its "+
-		"maximum. %d of %d frames were lost.\n\n",
+	fmt.Fprintf(&b, "%d viewers of a %.0f Mbit/s track, %d frames a second for %.0f s; publisher, relay and viewers "+
+		"on one machine. Heap is the next garbage collection's goal, twice the reachable heap. Heap and memory are "+
+		"medians of a sample, goroutines its maximum. %d of %d frames were lost.\n\n",
 		r.Viewers, soakFrameBytes*FramesPerS*8/1e6, FramesPerS, r.Seconds, r.Lost, r.Sent*r.Viewers)
 	flat := "Flat"
 	if !r.Flat {
 		flat = "**Not flat**"
 	}
-	fmt.Fprintf(&b, "%s: from the second to the last third, goroutines grow by %.1f %%, heap by %.1f %%, memory by %.1f %% (limit %.0f %%).\n\n",
+	fmt.Fprintf(&b, "%s: from the second to the last third, goroutines grow by %.1f %%, heap by %.1f %%, memory by "+
+		"%.1f %% (limit %.0f %%).\n\n",
 		flat, 100*r.Growth.Goroutines, 100*r.Growth.Heap, 100*r.Growth.Memory, 100*maxGrowth)
 	b.WriteString("| s | goroutines | heap MB | memory MB | processors | frames | delay p50 / p99 ms |\n" +
 		"| --- | --- | --- | --- | --- | --- | --- |\n")

@@ -32,7 +32,8 @@ func TestSoakGrowth(t *testing.T) {
 	series := func(heap ...float64) (r Soak) {
 		for i, h := range heap {
 			r.Samples = append(r.Samples, SoakSample{
-				Seconds: float64(i + 1), Goroutines: 100, HeapMB: h, MemoryMB: 50, Frames: 7, Quantiles: load.Quantiles{P50: 1, P99: 2},
+				Seconds: float64(i + 1), Goroutines: 100, HeapMB: h, MemoryMB: 50, Frames: 7,
+				Quantiles: load.Quantiles{P50: 1, P99: 2},
 			})
 		}
 		r.compare()
@@ -50,12 +51,14 @@ func TestSoakGrowth(t *testing.T) {
 		"seven samples": {[]float64{1, 1, 1, 20, 20, 30, 30}, 0.5, false},
 	} {
 		r := series(c.heap...)
-		if math.Abs(r.Growth.Heap-c.growth) > 1e-9 || r.Flat != c.flat || r.Growth.Goroutines != 0 || r.Growth.Memory != 0 {
+		if math.Abs(r.Growth.Heap-c.growth) > 1e-9 || r.Flat != c.flat || r.Growth.Goroutines != 0 ||
+			r.Growth.Memory != 0 {
 			t.Errorf("%s: %+v, flat %t", name, r.Growth, r.Flat)
 		}
 	}
 	r := series(10, 20, 30)
-	if md := r.markdown(); !strings.Contains(md, "**Not flat**") || !strings.Contains(md, "| 3 | 100 | 30.0 | 50.0 | 0.00 | 7 | 1.0 / 2.0 |") {
+	if md := r.markdown(); !strings.Contains(md, "**Not flat**") || !strings.Contains(md,
+		"| 3 | 100 | 30.0 | 50.0 | 0.00 | 7 | 1.0 / 2.0 |") {
 		t.Errorf("table:\n%s", md)
 	}
 	if r := series(1, 2); r.Flat {

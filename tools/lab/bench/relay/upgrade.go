@@ -53,15 +53,35 @@ func (r *Upgrade) markdown() string {
 	for _, ms := range r.UpgradeMs {
 		took = append(took, fmt.Sprintf("%.0f", ms))
 	}
-	return fmt.Sprintf(`%s, %d kB on average, to %d viewers on loopback while the relay is replaced %d times; %d more viewers join
-after each upgrade. Frames are sent 30 times a second, or slower if viewers do not keep up. Load average before the run: %.1f.
+	return fmt.Sprintf(
+		`%s, %d kB on average, to %d viewers on loopback while the relay is replaced %d times; %d more viewers join
+after each upgrade. Frames are sent 30 times a second, or slower if viewers do not keep up. Load average before the
+run: %.1f.
 
-| frames sent | frames/s | expected by viewers | lost | sessions ended | upgrade took ms | delay p50 / p99 ms | until %d s after an upgrade | longest gap ms |
-| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+`+"| frames sent | frames/s | expected by viewers | lost | sessions ended | upgrade took ms | "+
+			"delay p50 / p99 ms | until %d s after an upgrade | longest gap ms |\n"+
+			`| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 | %d | %.1f | %d | %d | %d | %s | %.0f / %.0f | %.0f / %.0f | %.0f |
-`, r.Source, r.FrameBytes/1000, upgradeViewers, upgrades, lateJoiners, r.LoadAverage, int(upgradeEffect.Seconds()),
-		r.Sent, float64(r.Sent)/r.Seconds, r.Expected, r.Lost, r.Sessions, strings.Join(took, ", "),
-		r.Delay.P50, r.Delay.P99, r.DelayAfter.P50, r.DelayAfter.P99, r.GapMs)
+`,
+		r.Source,
+		r.FrameBytes/1000,
+		upgradeViewers,
+		upgrades,
+		lateJoiners,
+		r.LoadAverage,
+		int(upgradeEffect.Seconds()),
+		r.Sent,
+		float64(r.Sent)/r.Seconds,
+		r.Expected,
+		r.Lost,
+		r.Sessions,
+		strings.Join(took, ", "),
+		r.Delay.P50,
+		r.Delay.P99,
+		r.DelayAfter.P50,
+		r.DelayAfter.P99,
+		r.GapMs,
+	)
 }
 
 // upgradeRun is the state of one measurement.
@@ -106,7 +126,11 @@ func upgradeUnderLoad(ctx context.Context, o Options) (out *Upgrade, err error) 
 	}
 	defer remove()
 	// Frames that a busy machine delays must not expire from the cache.
-	relay, err := load.StartAt(binary, "127.0.0.1", (*exec.Cmd).Start, append(load.Unlimited(), "--cache-max-age", "1m")...)
+	relay, err := load.StartAt(
+		binary,
+		"127.0.0.1",
+		(*exec.Cmd).Start,
+		append(load.Unlimited(), "--cache-max-age", "1m")...)
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +282,8 @@ func (r *upgradeRun) send(ctx context.Context, t *origin.Track) error {
 		group := r.last
 		r.sent[group] = time.Now()
 		r.mu.Unlock()
-		if err := t.WriteObject(wire.SubgroupHeader{Group: group, FirstObject: true, EndOfGroup: true}, moqt.Object{}, r.frame(group)); err != nil {
+		if err := t.WriteObject(wire.SubgroupHeader{Group: group, FirstObject: true, EndOfGroup: true}, moqt.Object{},
+			r.frame(group)); err != nil {
 			return err
 		}
 	}

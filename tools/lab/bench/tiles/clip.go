@@ -20,39 +20,41 @@ import (
 
 const (
 	columns, rows = 8, 4
-	fps           = 30 // also frames of a GoP: it lasts one second
-	slotsPerS     = 10 // moments of a second at which a viewport is judged: those of the head traces
+	fps           = 30 // also frames per GoP of one second
+	slotsPerS     = 10 // evaluations of a viewport per second, as in the head traces
 	framesPerSlot = fps / slotsPerS
-	// The squared error is kept in cells of the picture.
+	//
+	// Squared errors are stored per cell of the picture.
 	cellColumns, cellRows = 120, 60
 	cells                 = cellColumns * cellRows
 )
 
-// clip is a piece of video as tiles: what each tile of each GoP takes at each quality, and
-// how wrong it is where.
+// clip is video as tiles: the size of each tile of each GoP at each quality, and its errors by
+// position.
 type clip struct {
 	name      string
 	grid      tile360.Grid
 	qualities int
-	gops      []tile360.GoP // Start and Have are not set
-	video     []float64     // bytes of the low-resolution sphere of each GoP
-	// errors is the mean squared error of luma by quality, slot and cell. Behind the tiles'
-	// qualities come the low-resolution sphere and a black picture.
+	gops      []tile360.GoP // without Start and Have
+	video     []float64     // bytes of the low-resolution sphere per GoP
+	//
+	// errors is the mean squared error of luma by quality, slot and cell. After the tiles'
+	// qualities follow the low-resolution sphere and a black picture.
 	errors [][][]float32
 	black  [][]float64 // by GoP and tile: distortion of a black picture
-	// encoded are the streams themselves: by tile and quality, and of the low-resolution
-	// sphere.
+	//
+	// encoded holds the streams: by tile and quality, and the low-resolution sphere.
 	encoded    [][]stream
 	encodedLow stream
 	lowWidth   int
 	lowHeight  int
 }
 
-// Indexes into clip.errors of what is shown where a tile is missing.
+// Indexes into clip.errors for what replaces a missing tile.
 func (c *clip) low() int   { return c.qualities }
 func (c *clip) blank() int { return c.qualities + 1 }
 
-// bytes returns what a second of the whole sphere takes at a quality, on average.
+// bytes returns the average size of one second of the whole sphere at a quality.
 func (c *clip) bytes(quality int) float64 {
 	sum := 0.0
 	for _, g := range c.gops {
@@ -78,15 +80,15 @@ func (c *clip) mse(quality int) float64 {
 	return sum / (4 * math.Pi * float64(len(c.gops)))
 }
 
-// source is a file of ../shared/data/video360, or one like it.
+// source is a video file, as in ../shared/data/video360.
 type source struct {
 	name          string
 	file          string
-	crop          string // of FFmpeg: the left eye, where there are two
-	width, height int    // of one eye
+	crop          string // FFmpeg filter that selects the left eye, if there are two
+	width, height int    // per eye
 }
 
-// sources are the clips measured with.
+// sources returns the measured clips.
 func sources(dir string) []source {
 	return []source{
 		{"congo", filepath.Join(dir, "congo.mp4"), "crop=1920:540:0:0,setsar=1,", 1920, 540},
@@ -94,8 +96,8 @@ func sources(dir string) []source {
 	}
 }
 
-// measure encodes a clip's tiles at rate factors (x264's CRF), worst first, with FFmpeg, and
-// compares what a decoder makes of them with the source. Seconds bounds the clip's length.
+// measure encodes a clip's tiles with FFmpeg at rate factors (x264's CRF), worst first, and
+// compares the decoded pictures with the source. seconds limits the clip's length.
 func measure(ctx context.Context, s source, crfs []int, videoCRF, seconds int) (c *clip, err error) {
 	dir, err := os.MkdirTemp("", "holocast-bench-tiles-")
 	if err != nil {
@@ -114,12 +116,16 @@ func measure(ctx context.Context, s source, crfs []int, videoCRF, seconds int) (
 		}
 	}
 	original := func() []string {
-		return append([]string{"-i", s.file, "-vf", s.crop + "format=yuv420p", "-t", fmt.Sprint(seconds), "-r", fmt.Sprint(fps)}, raw...)
+		return append([]string{
+			"-i", s.file, "-vf", s.crop + "format=yuv420p", "-t", fmt.Sprint(seconds), "-r",
+			fmt.Sprint(fps),
+		}, raw...)
 	}
 
 	// The low-resolution sphere: a quarter of the width and height.
 	low := filepath.Join(dir, "video.h264")
-	args := append(append([]string{}, input...), "-vf", fmt.Sprintf("%sscale=%d:%d:flags=area,format=yuv420p", s.crop, s.width/4, s.height/8*2))
+	args := append(append([]string{}, input...), "-vf", fmt.Sprintf("%sscale=%d:%d:flags=area,format=yuv420p", s.crop,
+		s.width/4, s.height/8*2))
 	if err := ffmpeg(ctx, append(append(args, x264(videoCRF)...), low)...); err != nil {
 		return nil, err
 	}
@@ -136,23 +142,30 @@ func measure(ctx context.Context, s source, crfs []int, videoCRF, seconds int) (
 		c.gops = append(c.gops, tile360.GoP{
 			Duration: 1,
 			Miss:     make([]float64, c.grid.Tiles()),
-			Bytes:    make([]float64, c.grid.Tiles()*c.qualities), Distortion: make([]float64, c.grid.Tiles()*c.qualities),
+			Bytes:    make([]float64, c.grid.Tiles()*c.qualities), Distortion: make([]float64,
+				c.grid.Tiles()*c.qualities),
 		})
 	}
-	scaled := append([]string{"-i", low, "-vf", fmt.Sprintf("scale=%d:%d:flags=bilinear,format=yuv420p", s.width, s.height)}, raw...)
+	scaled := append([]string{"-i", low, "-vf", fmt.Sprintf("scale=%d:%d:flags=bilinear,format=yuv420p", s.width,
+		s.height)}, raw...)
 	shown, err := c.compare(ctx, original(), scaled, func(gop, tile int, mse float64) { c.gops[gop].Miss[tile] = mse })
 	if err != nil {
 		return nil, err
 	}
 	c.black = make([][]float64, n)
-	dark := append([]string{"-f", "lavfi", "-i", fmt.Sprintf("color=black:size=%dx%d:rate=%d", s.width, s.height, fps), "-vf", "format=yuv420p"}, raw...)
-	blank, err := c.compare(ctx, original(), dark, func(gop, tile int, mse float64) { c.black[gop] = append(c.black[gop], mse) })
+	dark := append([]string{
+		"-f", "lavfi", "-i", fmt.Sprintf("color=black:size=%dx%d:rate=%d", s.width, s.height, fps),
+		"-vf", "format=yuv420p",
+	}, raw...)
+	blank, err := c.compare(ctx, original(), dark,
+		func(gop, tile int, mse float64) { c.black[gop] = append(c.black[gop], mse) })
 	if err != nil {
 		return nil, err
 	}
 
 	for q, crf := range crfs {
-		// One process cuts the picture and encodes all tiles, another decodes and joins them.
+		//
+		// One process cuts the picture and encodes all tiles; another decodes and joins them.
 		var cut strings.Builder
 		fmt.Fprintf(&cut, "[0:v]%sformat=yuv420p,split=%d", s.crop, c.grid.Tiles())
 		for t := range c.grid.Tiles() {
@@ -192,7 +205,8 @@ func measure(ctx context.Context, s source, crfs []int, videoCRF, seconds int) (
 				c.gops[g].Bytes[t*c.qualities+q] = b
 			}
 		}
-		join = append(join, "-filter_complex", fmt.Sprintf("xstack=inputs=%d:layout=%s,format=yuv420p", c.grid.Tiles(), strings.Join(layout, "|")))
+		join = append(join, "-filter_complex", fmt.Sprintf("xstack=inputs=%d:layout=%s,format=yuv420p", c.grid.Tiles(),
+			strings.Join(layout, "|")))
 		errs, err := c.compare(ctx, original(), append(join, raw...), func(gop, tile int, mse float64) {
 			c.gops[gop].Distortion[tile*c.qualities+q] = mse
 		})
@@ -208,7 +222,8 @@ func measure(ctx context.Context, s source, crfs []int, videoCRF, seconds int) (
 var raw = []string{"-an", "-f", "rawvideo", "-"}
 
 func ffmpegCommand(ctx context.Context, args ...string) *exec.Cmd {
-	return exec.CommandContext(ctx, "ffmpeg", append([]string{"-hide_banner", "-nostdin", "-loglevel", "error", "-y"}, args...)...)
+	return exec.CommandContext(ctx, "ffmpeg", append([]string{"-hide_banner", "-nostdin", "-loglevel", "error", "-y"},
+		args...)...)
 }
 
 func ffmpeg(ctx context.Context, args ...string) error {
@@ -218,7 +233,7 @@ func ffmpeg(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// gopBytes returns the sizes of a file's GoPs: each begins with a sequence parameter set.
+// gopBytes returns the sizes of a file's GoPs, each of which starts with a sequence parameter set.
 func gopBytes(file string) ([]float64, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -244,13 +259,13 @@ func gopBytes(file string) ([]float64, error) {
 	return sizes, nil
 }
 
-// stream is an H.264 stream as objects carry it.
+// stream is an H.264 stream in the form of objects.
 type stream struct {
 	config []byte   // avcC
-	frames [][]byte // NAL units with lengths
+	frames [][]byte // length-prefixed NAL units
 }
 
-// readStream splits a byte stream with start codes. A frame is one slice.
+// readStream splits a byte stream with start codes. Frames have one slice.
 func readStream(file string) (s stream, err error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -287,10 +302,12 @@ func readStream(file string) (s stream, err error) {
 	return s, err
 }
 
-// compare runs two FFmpegs that write the original and what a viewer sees instead, and
-// returns the mean squared error by slot and cell. Each tile's distortion in each GoP, weighted
-// by solid angle, goes to distortion.
-func (c *clip) compare(ctx context.Context, original, seen []string, distortion func(gop, tile int, mse float64)) (slots [][]float32, err error) {
+// compare runs two FFmpeg commands that write the original and the viewer's picture. It returns the
+// mean squared error by slot and cell, and passes each tile's distortion per GoP, weighted by solid
+// angle, to distortion.
+func (c *clip) compare(ctx context.Context, original, seen []string, distortion func(gop, tile int,
+	mse float64),
+) (slots [][]float32, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var streams [2]*bufio.Reader
@@ -311,12 +328,13 @@ func (c *clip) compare(ctx context.Context, original, seen []string, distortion 
 	defer func() {
 		cancel()
 		for _, cmd := range commands {
-			_ = cmd.Wait() // what counts is what was read
+			_ = cmd.Wait() // a read error has been reported
 		}
 	}()
 	w, h := c.grid.Width, c.grid.Height
 	frames := [2][]byte{make([]byte, w*h*3/2), make([]byte, w*h*3/2)}
-	// Which cell and tile a pixel is in, and how many pixels a cell has.
+	//
+	// The cell and tile of each pixel, and the number of pixels per cell.
 	cellOf, tileOf := make([]int32, w*h), make([]int32, w*h)
 	pixels := make([]float32, cells)
 	for y := range h {
@@ -382,13 +400,13 @@ func (c *clip) compare(ctx context.Context, original, seen []string, distortion 
 	return slots, nil
 }
 
-// ray is a point of a viewport: where it is in the picture, and its share of the solid angle.
+// ray is a point of a viewport: its cell in the picture, and its share of the solid angle.
 type ray struct {
 	tile, cell int32
 	weight     float32
 }
 
-// viewportRays is how many points a viewport is judged at, along each edge.
+// viewportRays is the number of evaluated points along each edge of a viewport.
 const viewportRays = 32
 
 // look returns the rays of a viewport.

@@ -22,17 +22,23 @@ import (
 	"holocast/tools/lab/bench/internal/direct"
 )
 
-var recordings = flag.String("recordings", "", "page to write on viewings of the recordings in HOLOCAST_DATA, in fake time")
+var recordings = flag.String("recordings", "",
+	"page to write on viewings of the recordings in HOLOCAST_DATA, in fake time")
 
-// inFakeTime is session where no machine is late: the viewer's and the publisher's code and QUIC
-// run as they are, in the time of a bubble and over a path of that time.
+// inFakeTime runs a session without delays by the machine: viewer, publisher and QUIC run
+// unmodified in a synctest bubble over a simulated path.
 //
-// The network's first second begins so long after the viewer did.
-func inFakeTime(t *testing.T, after time.Duration, film spheretest.Film, tr trace, net network, scheme string, percentile float64, gops int) (report sphere.Report) {
+// The network's first second starts after the viewer does, by the given time.
+func inFakeTime(t *testing.T, after time.Duration, film spheretest.Film, tr trace, net network, scheme string,
+	percentile float64, gops int,
+) (report sphere.Report) {
 	t.Helper()
 	fakepath.Test(t, func(t *testing.T) {
 		path := fakepath.New(
-			fakepath.Direction{Rate: func(s int) float64 { return max(leastMbit*1e6/8, net.at(float64(s))) }, Delay: sessionDelay, Queue: sessionQueue},
+			fakepath.Direction{
+				Rate:  func(s int) float64 { return max(leastMbit*1e6/8, net.at(float64(s))) },
+				Delay: sessionDelay, Queue: sessionQueue,
+			},
 			fakepath.Direction{Rate: func(int) float64 { return 20e6 / 8 }, Delay: sessionDelay, Queue: sessionQueue})
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
@@ -45,24 +51,33 @@ func inFakeTime(t *testing.T, after time.Duration, film spheretest.Film, tr trac
 		}
 		failed := make(chan error, 2)
 		running.Go(func() { failed <- publisher.Run(ctx) })
-		time.Sleep(2200 * time.Millisecond) // the rates of GoPs come when they have ended
+		time.Sleep(2200 * time.Millisecond) // GoP rates are known after the GoPs end
 		s, _ := path.Connect(t, moqt.Handler{}, publisher.Set.Handler())
 		cat, err := readCatalog(ctx, s, ns)
 		if err != nil {
 			t.Fatal(err)
 		}
-		v, err := sphere.New(sphere.Config{Head: tr.head.At, Crowd: tr.crowd, Viewport: fieldOfView, Scheme: scheme, Percentile: percentile, Log: direct.Quiet.Log})
+		v, err := sphere.New(sphere.Config{
+			Head: tr.head.At, Crowd: tr.crowd, Viewport: fieldOfView, Scheme: scheme,
+			Percentile: percentile, Log: direct.Quiet.Log,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer v.Close()
-		v.Configure(cat, func(track catalog.Track) moqt.TrackName { return moqt.TrackName{Namespace: ns, Name: track.Name} })
+		v.Configure(cat, func(track catalog.Track) moqt.TrackName {
+			return moqt.TrackName{
+				Namespace: ns,
+				Name:      track.Name,
+			}
+		})
 		time.AfterFunc(after, path.Begin)
 		running.Go(func() { failed <- v.Play(ctx, s) })
-		for limit := time.Now().Add(time.Duration(gops+20) * time.Second); v.Report().GOPs < gops; time.Sleep(50 * time.Millisecond) {
+		limit := time.Now().Add(time.Duration(gops+20) * time.Second)
+		for ; v.Report().GOPs < gops; time.Sleep(50 * time.Millisecond) {
 			select {
 			case err := <-failed:
-				t.Fatalf("the session ended: %v", err)
+				t.Fatalf("session ended: %v", err)
 			default:
 			}
 			if time.Now().After(limit) {
@@ -74,7 +89,7 @@ func inFakeTime(t *testing.T, after time.Duration, film spheretest.Film, tr trac
 	return report
 }
 
-// streams are what a synthetic clip is encoded as: frames of its bytes, with nothing in them.
+// streams encodes a synthetic clip as frames of the right sizes without content.
 func streams(c *clip) {
 	config := []byte{1, 0x42, 0xc0, 0x1e, 0xff, 0xe1, 0, 4, 0x67, 0x42, 0xc0, 0x1e, 1, 0, 2, 0x68, 0xce}
 	of := func(bytes func(gop int) float64) stream {
@@ -97,8 +112,8 @@ func streams(c *clip) {
 	}
 }
 
-// Over paths that carry less than the whole sphere a viewer's picture does not stand still, and is
-// better than by the other schemes.
+// Over paths below the whole sphere's rate our scheme does not stall, and its picture is better
+// than by other schemes.
 func TestViewingsInFakeTime(t *testing.T) {
 	if !quiccc.Patched() {
 		t.Skip("needs quic-go as patched by tools/quicpatch (make build)")
@@ -116,7 +131,8 @@ func TestViewingsInFakeTime(t *testing.T) {
 		t.Run(net.name, func(t *testing.T) {
 			ours := inFakeTime(t, 0, c.film(), tr, net, Ours, 0, gops)
 			t.Logf("%s: %v", Ours, ours)
-			// Goroutines run in any order, and a frame more or less may be late after a fall.
+			//
+			// Goroutine order varies, and so the number of late frames after a fall.
 			if ours.GOPs < gops || ours.StallRatio > 0.02 {
 				t.Errorf("%d GoPs, %.1f %% stalls", ours.GOPs, 100*ours.StallRatio)
 			}
@@ -134,7 +150,7 @@ func TestViewingsInFakeTime(t *testing.T) {
 	}
 }
 
-// fall is a rate that falls to a part of it for some seconds and rises again.
+// fall is a rate that falls to a fraction for some seconds and recovers.
 type fall struct {
 	name    string
 	part    float64 // 0 = an outage
@@ -155,13 +171,14 @@ const (
 	fallGOPs   = 14
 )
 
-// network is a path whose rate, bytes per second, falls.
+// network is a path whose rate, in bytes per second, falls.
 func (f fall) network(rate float64) network {
-	return network{f.name, append(append(seconds(fallBegins, rate), seconds(f.seconds, max(rate*f.part, leastMbit*1e6/8))...), seconds(20, rate)...)}
+	return network{f.name, append(append(seconds(fallBegins, rate), seconds(f.seconds, max(rate*f.part,
+		leastMbit*1e6/8))...), seconds(20, rate)...)}
 }
 
-// A viewer asks for tiles within a rate that then falls: the low-resolution sphere comes in time all
-// the same, before what was lost of tiles.
+// A viewer requests tiles within a rate that then falls. The low-resolution sphere still arrives in
+// time, before retransmitted tiles.
 func TestFallsInFakeTime(t *testing.T) {
 	if !quiccc.Patched() {
 		t.Skip("needs quic-go as patched by tools/quicpatch (make build)")
@@ -181,7 +198,8 @@ func TestFallsInFakeTime(t *testing.T) {
 					psnr[i] += r.PSNRMean / 2
 				}
 			}
-			// Goroutines run in any order, and some frames more or less may be late.
+			//
+			// Goroutine order varies, and so the number of late frames.
 			if most := stall[1] + 0.05; f.part == 0 && stall[0] > most || f.part > 0 && stall[0] > 0.04 {
 				t.Errorf("%.1f %% stalls, %.1f %% where the whole sphere is sent", 100*stall[0], 100*stall[1])
 			}
@@ -196,8 +214,8 @@ func TestFallsInFakeTime(t *testing.T) {
 	}
 }
 
-// The viewings of `holocast-lab bench tiles --parts sessions` where no machine is late, and longer ones
-// of the same.
+// The viewings of `holocast-lab bench tiles --parts sessions` without delays by the machine, and
+// longer ones.
 func TestRecordingsInFakeTime(t *testing.T) {
 	data := os.Getenv("HOLOCAST_DATA")
 	if *recordings == "" || data == "" {
@@ -218,7 +236,14 @@ func TestRecordingsInFakeTime(t *testing.T) {
 	}
 	film := c.film()
 	var b strings.Builder
-	fmt.Fprintf(&b, "# tiles in fake time\n\nThe real sessions of [tiles](tiles.md) where no machine is late: publisher, viewer and QUIC run as they are, in the time of Go's `testing/synctest` over a path of that time, so that a busy machine changes nothing. The order of what happens at the same moment still differs from run to run. In seconds in which a trace carried nothing the path carries 0.05 Mbit/s; the low-resolution sphere takes that and its packets' headers.\n\nMade by `go test ./tools/lab/bench/tiles -run TestRecordingsInFakeTime -recordings FILE` on %s.\n", time.Now().UTC().Format("2006-01-02"))
+	fmt.Fprintf(&b, "# tiles in fake time\n\nThe real sessions of [tiles](tiles.md) without delays by the machine: "+
+		"publisher, viewer and QUIC run unmodified in the time of Go's `testing/synctest` over a simulated path, so "+
+		"a busy machine changes "+
+		"nothing. The order of simultaneous events still differs from run to run. Where a trace carries nothing, "+
+		"the path carries 0.05 Mbit/s, enough for the low-resolution sphere and its packets' headers.\n\n"+
+		"Measured by `go test ./tools/lab/bench/tiles -run TestRecordingsInFakeTime "+
+		"-recordings FILE` on %s.\n",
+		time.Now().UTC().Format("2006-01-02"))
 	for _, s := range []int{set.sessionGOPs, set.watched} {
 		set.sessionGOPs = s
 		r, err := viewings(t.Context(), t.Output(), set, c, watchers(heads, c, set), nets,
@@ -228,7 +253,8 @@ func TestRecordingsInFakeTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(&b, "\n## %d s\n\n%d head movements × %d networks. In the traces' first %d s the path carries", s, r.Heads, r.Networks, s)
+		fmt.Fprintf(&b, "\n## %d s\n\n%d head movements × %d networks. In the traces' first %d s the path carries", s,
+			r.Heads, r.Networks, s)
 		for n, net := range nets[:r.Networks] {
 			scaled := net.scaled(2*c.bytes(c.qualities/2), s)
 			fmt.Fprintf(&b, "%s %.2f to %.2f Mbit/s (%s)", map[bool]string{true: "", false: ","}[n == 0],
@@ -238,24 +264,28 @@ func TestRecordingsInFakeTime(t *testing.T) {
 		r.tables(&b)
 	}
 	writeFalls(t, &b, film, watchers(heads, c, set)[:set.sessionHeads], 2*c.bytes(c.qualities/2))
-	if err := os.WriteFile(*recordings, []byte(b.String()), 0o644); err != nil { //nolint:gosec // a page of the documentation
+	err = os.WriteFile(*recordings, []byte(b.String()), 0o644) //nolint:gosec // a page of the documentation
+	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// writeFalls writes what viewers see of a film over paths whose rate, bytes per second, falls.
+// writeFalls writes what viewers see over paths whose rate, in bytes per second, falls.
 func writeFalls(t *testing.T, b *strings.Builder, film spheretest.Film, traces []trace, rate float64) {
 	t.Helper()
-	fmt.Fprintf(b, "\n## Falls of the rate\n\n%d head movements × 14 s. The path carries %.2f Mbit/s, falls after %d s, each viewing's at another moment of a GoP, and rises again.\n\n",
+	fmt.Fprintf(b, "\n## Falls of the rate\n\n%d head movements × 14 s. The path carries %.2f Mbit/s, falls after "+
+		"%d s, each viewing's at another moment of a GoP, and rises again.\n\n",
 		len(traces), 8e-6*rate, fallBegins)
-	b.WriteString("| fall | ours: stalls | whole sphere: stalls | ours: viewport PSNR mean | whole sphere: mean | gain, median |\n| --- | ---: | ---: | ---: | ---: | ---: |\n")
+	b.WriteString("| fall | ours: stalls | whole sphere: stalls | ours: viewport PSNR mean | whole sphere: mean | " +
+		"gain, median |\n| --- | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, f := range falls {
 		var stall, psnr [2]float64
 		var gain []float64
 		for h, tr := range traces {
 			var each [2]float64
 			for i, scheme := range []string{Ours, Whole} {
-				r := inFakeTime(t, time.Duration(h)*time.Second/time.Duration(len(traces)), film, tr, f.network(rate), scheme, 0, fallGOPs)
+				r := inFakeTime(t, time.Duration(h)*time.Second/time.Duration(len(traces)), film, tr, f.network(rate),
+					scheme, 0, fallGOPs)
 				t.Logf("%s, %s: %v", f.name, scheme, r)
 				stall[i] += r.StallRatio / float64(len(traces))
 				psnr[i] += r.PSNRMean / float64(len(traces))
@@ -264,7 +294,8 @@ func writeFalls(t *testing.T, b *strings.Builder, film spheretest.Film, traces [
 			gain = append(gain, each[0]-each[1])
 		}
 		slices.Sort(gain)
-		fmt.Fprintf(b, "| %s | %.2f %% | %.2f %% | %.2f dB | %.2f dB | %+.2f dB |\n", f.name, 100*stall[0], 100*stall[1], psnr[0], psnr[1],
+		fmt.Fprintf(b, "| %s | %.2f %% | %.2f %% | %.2f dB | %.2f dB | %+.2f dB |\n", f.name, 100*stall[0],
+			100*stall[1], psnr[0], psnr[1],
 			(gain[(len(gain)-1)/2]+gain[len(gain)/2])/2)
 	}
 }

@@ -9,18 +9,18 @@ import (
 	"strconv"
 )
 
-// network is what a path carried, bytes in each second, scaled.
+// network is a path's capacity in bytes for each second, scaled.
 type network struct {
 	name string
 	rate []float64
 }
 
-// at returns the rate at a time; the trace begins again where it ends.
+// at returns the rate at a time. The trace repeats.
 func (n network) at(t float64) float64 {
 	return n.rate[int(max(0, t))%len(n.rate)]
 }
 
-// scaled returns the network at a mean rate, bytes per second, over the first seconds.
+// scaled returns the network with a given mean rate, in bytes per second, over the first seconds.
 func (n network) scaled(mean float64, seconds int) network {
 	sum := 0.0
 	for i := range seconds {
@@ -33,8 +33,7 @@ func (n network) scaled(mean float64, seconds int) network {
 	return out
 }
 
-// networks reads traces of 5Gophers: second by second throughput of commercial 5G on foot and
-// in a car.
+// networks reads 5Gophers traces: the throughput of commercial 5G per second, walking and driving.
 func networks(dir string) ([]network, error) {
 	var all []network
 	for _, c := range []struct{ name, file, column string }{
@@ -80,7 +79,7 @@ func readColumn(file, column string) (v []float64, err error) {
 		}
 		mbps, err := strconv.ParseFloat(row[at], 64)
 		if err != nil || !(mbps >= 0) {
-			return nil, errors.Join(fmt.Errorf("%s: line %d: %q is no throughput", file, i+2, row[at]), err)
+			return nil, errors.Join(fmt.Errorf("%s: line %d: %q is not a throughput", file, i+2, row[at]), err)
 		}
 		v = append(v, mbps*1e6/8)
 	}

@@ -8,19 +8,20 @@ import (
 	"holocast/internal/tile360"
 )
 
-// PaperStep is one scheme in the paper's own setting.
+// PaperStep is one scheme in the paper's setting.
 type PaperStep struct {
 	Name string    `json:"name"`
 	PSNR []float64 `json:"psnr_mean"` // by condition, dB
 }
 
-// Conditions are the paper's, with the mean throughput of FBDT and MPTCP: section 6.2 for the
-// first two, FBDT's published logs for mobility. Mbit/s.
+// condition is one of the paper's conditions, with the mean throughput of FBDT and MPTCP in Mbit/s:
+// Section 6.2 for the first two, FBDT's published logs for mobility.
 type condition struct {
 	name        string
 	fbdt, mptcp float64
-	// variation is the power to which the walking trace's second by second ratios are taken:
-	// the paper gives no series.
+	//
+	// variation is the exponent applied to the walking trace's ratio of successive seconds. The
+	// paper gives no series.
 	variation float64
 }
 
@@ -32,7 +33,7 @@ func conditions() []condition {
 	}
 }
 
-// ConditionNames are the names of the paper's channel conditions.
+// ConditionNames returns the names of the paper's channel conditions.
 func ConditionNames() (names []string) {
 	for _, c := range conditions() {
 		names = append(names, c.name)
@@ -40,25 +41,48 @@ func ConditionNames() (names []string) {
 	return names
 }
 
-// paperSetting simulates section 6.3: missing tiles are blank, the viewer's own motion is not
-// known, only the crowd's, and the baseline (FIX on MPTCP) has the rates that were chosen for
-// what FBDT carries. From there to ours one thing changes at a time.
+// paperSetting simulates Section 6.3: missing tiles are blank; only the crowd's gaze is known, not
+// the viewer's own; and the baseline (FIX on MPTCP) uses rates chosen for FBDT's capacity. Each
+// step from there to ours changes one thing.
 func paperSetting(c *clip, walking network, traces []trace, seconds int) []PaperStep {
 	best := c.bytes(c.qualities - 1)
 	all := []struct {
-		name      string
-		scheme    scheme
-		fbdt      bool // what carries
-		toldFBDT  bool // what the capacity is predicted from
-		predicted bool
+		name        string
+		scheme      scheme
+		fbdt        bool // the transport
+		predictFBDT bool // basis of the capacity prediction
+		predicted   bool
 	}{
-		{"FIX on MPTCP, budget for FBDT (the paper's baseline)", scheme{percentile: mean, seen: observed, gaze: crowdMap, choose: fixed}, false, true, false},
-		{"OWS as printed on FBDT (the paper's result)", scheme{percentile: mean, seen: observed, gaze: crowdMap, choose: printed}, true, true, false},
-		{"FIX on MPTCP, budget for MPTCP", scheme{percentile: tile360.BudgetPercentile, seen: observed, gaze: crowdMap, choose: fixed}, false, false, false},
-		{"printed rates, our order on MPTCP", scheme{percentile: tile360.BudgetPercentile, seen: observed, gaze: crowdMap, choose: printedRates}, false, false, false},
-		{"our rates and order on MPTCP", scheme{percentile: tile360.BudgetPercentile, gaze: crowdMap, choose: ows, spare: true}, false, false, false},
-		{"gaze predicted, on MPTCP", scheme{percentile: tile360.BudgetPercentile, gaze: spread, choose: ows, spare: true}, false, false, false},
-		{"on FBDT", scheme{percentile: tile360.BudgetPercentile, gaze: spread, choose: ows, spare: true}, true, true, false},
+		{"FIX on MPTCP, budget for FBDT (the paper's baseline)", scheme{
+			percentile: mean, seen: observed,
+			gaze: crowdMap, choose: fixed,
+		}, false, true, false},
+		{"OWS as printed on FBDT (the paper's result)", scheme{
+			percentile: mean, seen: observed, gaze: crowdMap,
+			choose: printed,
+		}, true, true, false},
+		{"FIX on MPTCP, budget for MPTCP", scheme{
+			percentile: tile360.BudgetPercentile, seen: observed, gaze: crowdMap,
+			choose: fixed,
+		}, false, false, false},
+		{"printed rates, our order on MPTCP", scheme{
+			percentile: tile360.BudgetPercentile, seen: observed,
+			gaze: crowdMap, choose: printedRates,
+		}, false, false, false},
+		{"our rates and order on MPTCP", scheme{
+			percentile: tile360.BudgetPercentile, gaze: crowdMap, choose: ows,
+			leftover: true,
+		}, false, false, false},
+		{"gaze predicted, on MPTCP", scheme{
+			percentile: tile360.BudgetPercentile, gaze: spread, choose: ows,
+			leftover: true,
+		}, false, false, false},
+		{
+			"on FBDT",
+			scheme{percentile: tile360.BudgetPercentile, gaze: spread, choose: ows, leftover: true},
+			true, true,
+			false,
+		},
 	}
 	var out []PaperStep
 	for _, a := range all {
@@ -71,16 +95,16 @@ func paperSetting(c *clip, walking network, traces []trace, seconds int) []Paper
 				varied.rate = append(varied.rate, math.Pow(max(0.02, min(3, r/before)), cond.variation))
 			}
 			fbdt, mptcp := varied.scaled(cond.fbdt*scale, seconds), varied.scaled(cond.mptcp*scale, seconds)
-			carries, told := mptcp, mptcp
+			carries, predicted := mptcp, mptcp
 			if a.fbdt {
 				carries = fbdt
 			}
-			if a.toldFBDT {
-				told = fbdt
+			if a.predictFBDT {
+				predicted = fbdt
 			}
 			sum, n := 0.0, 0
 			for _, t := range traces {
-				o := simulate(c, carries, t, a.scheme, seconds, &told, true)
+				o := simulate(c, carries, t, a.scheme, seconds, &predicted, true)
 				for _, p := range o.psnr {
 					sum += p
 					n++
@@ -93,8 +117,8 @@ func paperSetting(c *clip, walking network, traces []trace, seconds int) []Paper
 	return out
 }
 
-// owsTime returns how long OWS takes for 1024 tiles at 8 qualities, ms, and its certified gap:
-// the least of many runs, since the machine has other things to do.
+// owsTime returns the time of OWS for 1024 tiles at 8 qualities in ms, the minimum of many runs,
+// and its certified gap.
 func owsTime() (ms, gap float64) {
 	const tiles, qualities = 1024, 8
 	p := tile360.Problem{Qualities: qualities}

@@ -6,42 +6,43 @@ import (
 	"holocast/internal/tile360"
 )
 
-// scheme is a way to choose tiles.
+// scheme is a way to select tiles.
 type scheme struct {
 	name string
-	// again: it decides several times a GoP, and may ask for tiles of the GoP being shown.
-	// What follows is of schemes that decide once, a second before a GoP is shown.
+	//
+	// again: it decides several times per GoP and may request tiles of the GoP being shown. The
+	// following fields apply to schemes that decide once, a second before a GoP is shown.
 	again      bool
-	percentile float64 // of the predicted capacity: the budget; mean or known instead
+	percentile float64 // of the predicted capacity, as the budget; or mean
 	seen       weighting
 	gaze       prediction
-	spare      bool // what OWS leaves out is asked for last
+	leftover   bool // finally request the tiles that OWS leaves out
 	choose     func(s *tile360.Solver, p *tile360.Problem, plan *tile360.Plan)
 }
 
-// mean, as a percentile, is the mean of the predicted capacity.
+// mean as a percentile selects the mean of the predicted capacity.
 const mean = -1
 
-// weighting is what Problem.Seen is.
+// weighting selects Problem.Seen.
 type weighting int
 
 const (
-	share    weighting = iota // the expected share of the viewport
-	observed                  // the probability that anything of the tile is seen
+	share    weighting = iota // expected share of the viewport
+	observed                  // probability that any part of the tile is seen
 )
 
-// prediction is where the viewer is expected to look.
+// prediction is the predicted gaze.
 type prediction int
 
 const (
 	spread   prediction = iota // Gaze.Looks, with the crowd
 	alone                      // Gaze.Looks, without a crowd
 	point                      // Gaze.Predict, without its errors
-	last                       // where the viewer looks now
-	crowdMap                   // where the crowd looks, whatever the viewer does
+	last                       // the current gaze
+	crowdMap                   // the crowd's gaze, independent of the viewer
 )
 
-// The schemes that are compared, in the order of the tables.
+// The compared schemes, in table order.
 const (
 	Ours     = "ours"
 	Whole    = "whole"
@@ -50,7 +51,7 @@ const (
 	Paper    = "paper"
 )
 
-// Schemes returns the names of the schemes.
+// Schemes lists the schemes.
 func Schemes() []string { return []string{Ours, Whole, Viewport, Fixed, Paper} }
 
 // paperRounds is the paper's M.
@@ -60,7 +61,7 @@ func printed(s *tile360.Solver, p *tile360.Problem, plan *tile360.Plan) {
 	s.Paper(p, paperRounds, plan)
 }
 
-// printedRates are the paper's rates in our order.
+// printedRates selects the paper's rates in our order.
 func printedRates(s *tile360.Solver, p *tile360.Problem, plan *tile360.Plan) {
 	s.Fixed(p, plan)
 	slices.SortStableFunc(plan.Order, func(a, b int) int {
@@ -86,8 +87,7 @@ func viewport(s *tile360.Solver, p *tile360.Problem, plan *tile360.Plan) { s.Vie
 
 func fixed(s *tile360.Solver, p *tile360.Problem, plan *tile360.Plan) { s.Fixed(p, plan) }
 
-// compared returns the schemes of the main table. A baseline plans with the percentile that
-// it is given.
+// compared returns a scheme of the main table. A baseline plans with the given percentile.
 func compared(name string, percentile float64) scheme {
 	return map[string]scheme{
 		Ours:     {name: Ours, again: true, gaze: spread},
@@ -98,7 +98,7 @@ func compared(name string, percentile float64) scheme {
 	}[name]
 }
 
-// steps lead from the paper's scheme to ours, each with one thing changed.
+// steps lead from the paper's scheme to ours, changing one thing each.
 func steps() []scheme {
 	const p = tile360.BudgetPercentile
 	return []scheme{
@@ -106,24 +106,24 @@ func steps() []scheme {
 		{name: "printed rates, printed order", percentile: p, seen: observed, choose: printed},
 		{name: "printed rates, our order", percentile: p, seen: observed, choose: printedRates},
 		{name: "our rates, our order", percentile: p, choose: ows},
-		{name: "tiles beyond the budget last", percentile: p, spare: true, choose: ows},
-		{name: "decided again every 250 ms: ours", again: true},
+		{name: "tiles beyond the budget last", percentile: p, leftover: true, choose: ows},
+		{name: "decided every 250 ms: ours", again: true},
 	}
 }
 
-// gazes are our rates and order, within the budget, with less and less known of the gaze.
+// gazes are our rates and order within the budget, with decreasing knowledge of the gaze.
 func gazes() []scheme {
 	const p = tile360.BudgetPercentile
 	return []scheme{
-		{name: "predicted with its errors, and the crowd's", percentile: p, choose: ows},
-		{name: "predicted with its errors", percentile: p, gaze: alone, choose: ows},
-		{name: "predicted without its errors", percentile: p, gaze: point, choose: ows},
-		{name: "where it is now", percentile: p, gaze: last, choose: ows},
+		{name: "predicted with errors, and the crowd's", percentile: p, choose: ows},
+		{name: "predicted with errors", percentile: p, gaze: alone, choose: ows},
+		{name: "predicted without errors", percentile: p, gaze: point, choose: ows},
+		{name: "current", percentile: p, gaze: last, choose: ows},
 	}
 }
 
-// planAgain decides as the planner does, several times a GoP: what has not begun to come is
-// asked for again, or not any more.
+// planAgain decides as the planner does, several times per GoP: it requests or cancels tiles whose
+// transfer has not begun.
 func (v *viewer) planAgain(g int) {
 	pending := 0.0
 	under := map[[2]int]int{}
@@ -161,7 +161,7 @@ func (v *viewer) planAgain(g int) {
 	}
 }
 
-// planOnce decides about a GoP as the scheme does.
+// planOnce decides on a GoP as the scheme does.
 func (v *viewer) planOnce(g int) {
 	gop, s := v.gop(g), v.scheme
 	v.planner.View.Expect(v.looks(g), v.share, v.seen)
@@ -186,7 +186,7 @@ func (v *viewer) planOnce(g int) {
 	solver := &v.planner.Solver
 	s.choose(solver, &v.problem, &v.plan)
 	v.ask(g)
-	if s.spare {
+	if s.leftover {
 		v.problem.Bytes = slices.Clone(v.problem.Bytes)
 		for _, t := range v.plan.Order {
 			clear(v.problem.Bytes[t*v.clip.qualities : (t+1)*v.clip.qualities])
@@ -205,7 +205,7 @@ func (v *viewer) ask(g int) {
 	}
 }
 
-// looks are where the viewer is expected to look during a GoP.
+// looks returns the predicted gaze during a GoP.
 func (v *viewer) looks(g int) []tile360.Look {
 	ahead := func(at float64) float64 { return max(0, float64(g)+at-v.head) }
 	switch v.scheme.gaze {

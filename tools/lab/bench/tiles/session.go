@@ -23,25 +23,32 @@ import (
 	"holocast/tools/lab/bench/internal/direct"
 )
 
-// sessions has a viewer watch over an emulated path, by every scheme in turn.
-func sessions(ctx context.Context, log io.Writer, set setup, c *clip, traces []trace, nets []network) (*Sessions, error) {
+// sessions makes a viewer watch over an emulated path, with each scheme in turn.
+func sessions(ctx context.Context, log io.Writer, set setup, c *clip, traces []trace, nets []network) (*Sessions,
+	error,
+) {
 	if os.Geteuid() != 0 {
-		fmt.Fprintln(log, "real sessions are left out: network namespaces need root")
+		fmt.Fprintln(log, "skip real sessions: network namespaces need root")
 		return nil, nil
 	}
 	if err := netlab.Supported(); err != nil {
 		return nil, err
 	}
 	if !quiccc.Patched() {
-		return nil, errors.New("this program has quic-go's own congestion control, and streams without priority: build it with the tree of tools/quicpatch (make build)")
+		return nil, errors.New("this program lacks our quic-go patches (congestion control, stream priorities): " +
+			"build it with make")
 	}
-	return viewings(ctx, log, set, c, traces, nets, func(t trace, net network, scheme string, percentile float64) (sphere.Report, int, error) {
+	return viewings(ctx, log, set, c, traces, nets, func(t trace, net network, scheme string,
+		percentile float64,
+	) (sphere.Report, int, error) {
 		return session(ctx, c, t, net, scheme, percentile, set.sessionGOPs)
 	})
 }
 
 // session is one viewing.
-func session(ctx context.Context, c *clip, t trace, net network, scheme string, percentile float64, gops int) (report sphere.Report, late int, err error) {
+func session(ctx context.Context, c *clip, t trace, net network, scheme string, percentile float64,
+	gops int,
+) (report sphere.Report, late int, err error) {
 	var schedule strings.Builder
 	mbit := func(second int) float64 { return max(leastMbit, 8e-6*net.at(float64(second))) }
 	for i := 1; i < gops+20; i++ {
@@ -85,7 +92,7 @@ paths:
 	defer func() { err = errors.Join(err, server.Close()) }()
 	failed := make(chan error, 2)
 	running.Go(func() { failed <- publisher.Run(ctx) })
-	select { // the rates of GoPs come when they have ended
+	select { // GoP rates are known after the GoPs end
 	case <-time.After(2200 * time.Millisecond):
 	case <-ctx.Done():
 		return report, 0, ctx.Err()
@@ -102,12 +109,20 @@ paths:
 	if err != nil {
 		return report, 0, err
 	}
-	v, err := sphere.New(sphere.Config{Head: t.head.At, Crowd: t.crowd, Viewport: fieldOfView, Scheme: scheme, Percentile: percentile, Log: direct.Quiet.Log})
+	v, err := sphere.New(sphere.Config{
+		Head: t.head.At, Crowd: t.crowd, Viewport: fieldOfView, Scheme: scheme,
+		Percentile: percentile, Log: direct.Quiet.Log,
+	})
 	if err != nil {
 		return report, 0, err
 	}
 	defer v.Close()
-	v.Configure(cat, func(track catalog.Track) moqt.TrackName { return moqt.TrackName{Namespace: ns, Name: track.Name} })
+	v.Configure(cat, func(track catalog.Track) moqt.TrackName {
+		return moqt.TrackName{
+			Namespace: ns,
+			Name:      track.Name,
+		}
+	})
 	if err := lab.Begin(); err != nil {
 		return report, 0, err
 	}
@@ -115,9 +130,9 @@ paths:
 	for limit := time.After(time.Duration(gops+20) * time.Second); v.Report().GOPs < gops; {
 		select {
 		case err := <-failed:
-			return report, 0, fmt.Errorf("the session ended: %w", err)
+			return report, 0, fmt.Errorf("session ended: %w", err)
 		case <-limit:
-			return v.Report(), 0, nil // what stalled so long that it did not come
+			return v.Report(), 0, nil // stalled too long to finish
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"io"
 )
 
-// sessions needs Linux's network namespaces.
+// sessions needs Linux network namespaces.
 func sessions(_ context.Context, log io.Writer, _ setup, _ *clip, _ []trace, _ []network) (*Sessions, error) {
-	fmt.Fprintln(log, "real sessions are left out: they need Linux")
+	fmt.Fprintln(log, "skip real sessions: they need Linux")
 	return nil, nil
 }

@@ -12,22 +12,23 @@ import (
 	"holocast/tools/holocast/player/sphere/spheretest"
 )
 
-// The path of a viewing: its one-way delay, its queue, and what it carries in seconds in which the
-// trace carried nothing: enough to keep a connection.
+// The path of a viewing: one-way delay, queue, and the capacity where the trace has none, which
+// keeps the connection alive.
 const (
 	sessionDelay = 20 * time.Millisecond
 	sessionQueue = 150 * time.Millisecond
 	leastMbit    = 0.05
 )
 
-// viewings has a viewer watch by every scheme in turn, and compares. Watch is one viewing; it
-// returns 1 if the emulator was late.
+// viewings makes a viewer watch with each scheme in turn, and compares them. watch is one viewing;
+// it returns 1 if the emulator was late.
 func viewings(ctx context.Context, log io.Writer, set setup, c *clip, traces []trace, nets []network,
 	watch func(t trace, net network, scheme string, percentile float64) (sphere.Report, int, error),
 ) (*Sessions, error) {
 	r := &Sessions{
-		Heads: set.sessionHeads, Networks: set.sessionNetworks, Seconds: set.sessionGOPs, Schemes: map[string]SessionFigures{},
-		Gains: map[string]Gain{}, Began: time.Now(),
+		Heads: set.sessionHeads, Networks: set.sessionNetworks, Seconds: set.sessionGOPs,
+		Schemes: map[string]SessionFigures{},
+		Gains:   map[string]Gain{}, Began: time.Now(),
 	}
 	all := map[string]*gains{}
 	for n := range set.sessionNetworks {
@@ -55,7 +56,8 @@ func viewings(ctx context.Context, log io.Writer, set setup, c *clip, traces []t
 				if all[s.key] == nil {
 					all[s.key] = newGains(set.sessionHeads)
 				}
-				all[s.key].add(h, ours.PSNRMean-report.PSNRMean, ours.PSNRP5-report.PSNRP5, ours.StallRatio-report.StallRatio)
+				all[s.key].add(h, ours.PSNRMean-report.PSNRMean, ours.PSNRP5-report.PSNRP5,
+					ours.StallRatio-report.StallRatio)
 			}
 		}
 	}
@@ -66,7 +68,8 @@ func viewings(ctx context.Context, log io.Writer, set setup, c *clip, traces []t
 }
 
 func readCatalog(ctx context.Context, s *moqt.Session, ns moqt.Namespace) (*catalog.Catalog, error) {
-	f, err := s.Fetch(ctx, moqt.TrackName{Namespace: ns, Name: catalog.TrackName}, moqt.Location{Group: 1}, moqt.Location{Group: 1}, moqt.FetchOptions{})
+	f, err := s.Fetch(ctx, moqt.TrackName{Namespace: ns, Name: catalog.TrackName}, moqt.Location{Group: 1},
+		moqt.Location{Group: 1}, moqt.FetchOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +84,7 @@ func readCatalog(ctx context.Context, s *moqt.Session, ns moqt.Namespace) (*cata
 	return catalog.Parse(doc)
 }
 
-// film is the clip as a session publishes it.
+// film returns the clip in the form that a session publishes.
 func (c *clip) film() spheretest.Film {
 	of := func(tile, quality int) *stream {
 		if tile == spheretest.Video {
@@ -91,7 +94,8 @@ func (c *clip) film() spheretest.Film {
 	}
 	return spheretest.Film{
 		Sphere: catalog.Sphere{
-			Projection: catalog.ProjectionEquirectangular, Stereo: catalog.StereoMono, Width: c.grid.Width, Height: c.grid.Height,
+			Projection: catalog.ProjectionEquirectangular, Stereo: catalog.StereoMono, Width: c.grid.Width,
+			Height:  c.grid.Height,
 			Columns: c.grid.Columns, Rows: c.grid.Rows, Qualities: c.qualities,
 		},
 		VideoWidth: c.lowWidth, VideoHeight: c.lowHeight, FPS: fps, GOPs: len(c.gops), Latency: time.Second,
@@ -113,7 +117,7 @@ func (c *clip) film() spheretest.Film {
 	}
 }
 
-// add adds a viewing to the means over so many.
+// add adds a viewing's share to the mean over of viewings.
 func (f *SessionFigures) add(r sphere.Report, of float64) {
 	f.PSNRMean += r.PSNRMean / of
 	f.PSNRP5 += r.PSNRP5 / of

@@ -12,19 +12,19 @@ import (
 const (
 	step    = 0.01 // s
 	rtt     = 0.04 // s from a request to the first byte
-	replan  = 0.25 // s between decisions of a scheme that may change its mind
-	planned = 8    // samples along a viewport's edge that planning takes
+	replan  = 0.25 // s between decisions of schemes that decide repeatedly
+	planned = 8    // samples along a viewport's edge in planning
 )
 
 // fieldOfView is the viewport's.
 var fieldOfView = tile360.Degrees(90, 90)
 
-// trace is a head movement, with what its viewport shows at every slot.
+// trace is a head movement, with its viewport at every slot.
 type trace struct {
 	name  string
 	head  gazetrace.Trace
 	crowd *tile360.Crowd
-	rays  [][]ray // by slot, each over the picture of the clip's grid
+	rays  [][]ray // by slot, for the clip's grid
 }
 
 func newTrace(name string, head gazetrace.Trace, crowd *tile360.Crowd, g tile360.Grid, seconds int) trace {
@@ -35,23 +35,23 @@ func newTrace(name string, head gazetrace.Trace, crowd *tile360.Crowd, g tile360
 	return t
 }
 
-// job is a tile of a GoP on its way; tile −1 is the low-resolution sphere.
+// job is a tile of a GoP in transfer; tile −1 is the low-resolution sphere.
 type job struct {
 	gop, tile, quality int
 	bytes, left        float64
-	ready              float64 // when its first byte may come
+	ready              float64 // earliest arrival of the first byte
 }
 
-// viewer is a simulated viewer: it watches a clip, which begins again where it ends, over a
-// network, and asks for tiles as its scheme says.
+// viewer is a simulated viewer. It watches a repeating clip over a network and requests tiles as
+// its scheme decides.
 type viewer struct {
-	clip    *clip
-	net     network
-	told    network // what the viewer measures
-	trace   trace
-	scheme  scheme
-	seconds int
-	blank   bool // a tile that is missing is black, and there is no low-resolution sphere
+	clip      *clip
+	net       network
+	predicted network // the basis of capacity prediction
+	trace     trace
+	scheme    scheme
+	seconds   int
+	blank     bool // missing tiles are black, and there is no low-resolution sphere
 
 	planner tile360.Planner
 	problem tile360.Problem
@@ -60,41 +60,41 @@ type viewer struct {
 	seen    []float64
 
 	now      float64 // s since the start
-	head     float64 // playhead: s of the medium; it begins at −1
+	head     float64 // playhead: s of the medium; starts at −1
 	queue    []job
-	quality  map[int][]int  // of a GoP's tiles that are there; −1 = none
-	video    map[int]bool   // GoPs whose low-resolution sphere is there
+	quality  map[int][]int  // tile qualities received, by GoP; −1 = none
+	video    map[int]bool   // GoPs whose low-resolution sphere is received
 	stalled  float64        // s
-	used     map[[3]int]int // tiles that are there: bytes, 0 once they have been seen
+	used     map[[3]int]int // received tiles: bytes, 0 after they have been seen
 	received float64
 	wasted   float64
 	psnr     []float64 // by slot shown
-	hits     float64   // sum over slots of the viewport's share that tiles showed
+	hits     float64   // sum over slots of the viewport's share covered by tiles
 
-	centre int     // tile in the viewport's middle
-	since  float64 // when the viewport's middle came to it; −1 = it has been sharp since
+	center int     // tile at the viewport's center
+	since  float64 // when the viewport's center reached it; −1 = sharp since
 	turns  []float64
 }
 
-// outcome is what a viewer got.
+// outcome holds a viewer's results.
 type outcome struct {
-	psnr             []float64 // of each slot shown, dB
+	psnr             []float64 // per slot shown, dB
 	turns            []float64 // s from a head's turn to another tile until that tile is sharp
 	shown, stalled   float64   // s
 	received, wasted float64   // bytes
-	hits             float64   // sum over slots of the viewport's share that tiles showed
+	hits             float64   // sum over slots of the viewport's share covered by tiles
 }
 
-// simulate has a viewer watch for some seconds. Told is what the capacity is predicted from,
-// if that is not what the network carries; with blank, missing tiles are black.
-func simulate(c *clip, n network, t trace, s scheme, seconds int, told *network, blank bool) outcome {
+// simulate runs a viewer for some seconds. predicted is the basis of capacity prediction if it differs
+// from n; with blank, missing tiles are black.
+func simulate(c *clip, n network, t trace, s scheme, seconds int, predicted *network, blank bool) outcome {
 	v := &viewer{
-		clip: c, net: n, told: n, trace: t, scheme: s, seconds: seconds, blank: blank, head: -1,
+		clip: c, net: n, predicted: n, trace: t, scheme: s, seconds: seconds, blank: blank, head: -1,
 		share: make([]float64, c.grid.Tiles()), seen: make([]float64, c.grid.Tiles()),
-		quality: map[int][]int{}, video: map[int]bool{}, used: map[[3]int]int{}, centre: -1, since: -1,
+		quality: map[int][]int{}, video: map[int]bool{}, used: map[[3]int]int{}, center: -1, since: -1,
 	}
-	if told != nil {
-		v.told = *told
+	if predicted != nil {
+		v.predicted = *predicted
 	}
 	v.planner = tile360.Planner{
 		View: tile360.NewView(c.grid, fieldOfView, planned), Qualities: c.qualities, Latency: rtt + 0.1,
@@ -111,25 +111,27 @@ func simulate(c *clip, n network, t trace, s scheme, seconds int, told *network,
 }
 
 func (v *viewer) run() {
-	v.planner.Capacity.Add(v.told.at(0))
+	v.planner.Capacity.Add(v.predicted.at(0))
 	v.enter(-1)
 	nextPlan, nextSlot := replan, 0
 	carried, measured := 0.0, 0.0
-	// Times are counted in steps, so that their sum is exact.
+	//
+	// Time is counted in steps, so sums are exact.
 	for steps, played := 0, 0; v.head < float64(v.seconds)-step/2; steps++ {
 		v.now = float64(steps) * step
 		v.transfer()
-		carried += v.told.at(v.now) * step
+		carried += v.predicted.at(v.now) * step
 		if measured += step; measured > 1-step/2 {
 			v.planner.Capacity.Add(carried / measured)
 			carried, measured = 0, 0
 		}
-		// The playhead stands where the low-resolution sphere of what comes next is missing.
+		//
+		// The playhead stops where the low-resolution sphere is missing.
 		gop := int(math.Floor(float64(played+1)*step - 1 + 1e-9))
 		if boundary := (played+1)%int(1/step) == 0; boundary && gop < v.seconds && !v.video[gop] {
 			v.stalled += step
 			if gop == 0 {
-				v.stalled = 0 // not a stall: nothing was shown yet
+				v.stalled = 0 // start-up is no stall
 			}
 		} else {
 			played++
@@ -150,10 +152,10 @@ func (v *viewer) run() {
 	}
 }
 
-// gop returns what is known of a GoP.
+// gop returns a GoP's sizes and distortions.
 func (v *viewer) gop(g int) *tile360.GoP { return &v.clip.gops[g%len(v.clip.gops)] }
 
-// videoBytes returns what the low-resolution sphere of a GoP takes.
+// videoBytes returns the size of a GoP's low-resolution sphere.
 func (v *viewer) videoBytes(g int) float64 {
 	if v.blank {
 		return 0
@@ -161,7 +163,7 @@ func (v *viewer) videoBytes(g int) float64 {
 	return v.clip.video[g%len(v.clip.video)]
 }
 
-// have returns the qualities of a GoP's tiles that are there.
+// have returns the received qualities of a GoP's tiles.
 func (v *viewer) have(g int) []int {
 	q, ok := v.quality[g]
 	if !ok {
@@ -174,8 +176,7 @@ func (v *viewer) have(g int) []int {
 	return q
 }
 
-// enter begins a GoP: what was meant for it and has not come is given up, and the next one is
-// asked for.
+// enter begins a GoP: it cancels the GoP's outstanding tiles and requests the next GoP.
 func (v *viewer) enter(g int) {
 	keep := v.queue[:0]
 	for _, j := range v.queue {
@@ -198,9 +199,10 @@ func (v *viewer) enter(g int) {
 	v.decide(g)
 }
 
-// decide asks for tiles of the GoP after g, or for tiles of both.
+// decide requests tiles of the GoP after g, or of both.
 func (v *viewer) decide(g int) {
-	// The head is sampled as the display shows what is due.
+	//
+	// The head is sampled at display time.
 	for t := max(0, v.planner.Gaze.Last().T+0.05); t <= max(0, v.head)+1e-9; t += 0.05 {
 		v.planner.Gaze.Add(tile360.Sample{T: t, Gaze: v.trace.head.At(t)})
 	}
@@ -214,7 +216,7 @@ func (v *viewer) decide(g int) {
 	}
 }
 
-// transfer has the network carry what comes first in the queue.
+// transfer transmits the head of the queue.
 func (v *viewer) transfer() {
 	budget := v.net.at(v.now) * step
 	for i := 0; i < len(v.queue) && budget > 0; {
@@ -241,7 +243,7 @@ func (v *viewer) transfer() {
 	}
 }
 
-// show judges the viewport in a slot.
+// show evaluates the viewport in a slot.
 func (v *viewer) show(slot int) {
 	g := slot / slotsPerS
 	have := v.have(g)
@@ -265,17 +267,18 @@ func (v *viewer) show(slot int) {
 	}
 	v.psnr = append(v.psnr, tile360.PSNR(sum))
 	v.hits += hits
-	// How long until a tile that the viewport's middle comes to is sharp.
-	centre := v.clip.grid.Tile(v.trace.head.At((float64(slot) + 0.5) / slotsPerS))
-	if centre != v.centre {
+	//
+	// The time until a tile is sharp after the viewport's center reaches it.
+	center := v.clip.grid.Tile(v.trace.head.At((float64(slot) + 0.5) / slotsPerS))
+	if center != v.center {
 		if v.since >= 0 {
-			v.turns = append(v.turns, v.now-v.since) // the viewer turned on without having seen it sharp
+			v.turns = append(v.turns, v.now-v.since) // the viewer moved on before it was sharp
 		}
-		if v.centre = centre; slot > 0 {
+		if v.center = center; slot > 0 {
 			v.since = v.now
 		}
 	}
-	if v.since >= 0 && have[centre] >= 0 {
+	if v.since >= 0 && have[center] >= 0 {
 		v.turns = append(v.turns, v.now-v.since)
 		v.since = -1
 	}

@@ -1,7 +1,7 @@
-// Package tiles measures what a viewer of tiled 360° video sees who can fetch only part of it:
-// recorded head movements over recorded networks, with the bytes and distortions of real video.
-// Our choice of tiles (internal/tile360) is compared with the whole sphere at one quality, the
-// predicted viewport alone, tiles in a fixed order, and the FBDT paper's OWS as printed.
+// Package tiles measures what a viewer of tiled 360° video sees when only part of it can be
+// fetched: recorded head movements over recorded networks, with sizes and distortions of real
+// video. It compares our tile selection (internal/tile360) with the whole sphere at one quality,
+// the predicted viewport only, tiles in a fixed order, and OWS as printed in the FBDT paper.
 package tiles
 
 import (
@@ -26,12 +26,12 @@ import (
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
-// Options say what to measure.
+// Options configure Run.
 type Options struct {
 	Data  string    // folder with video360, head_traces and network_traces
-	Parts []string  // of Parts; none: all
+	Parts []string  // some of Parts; nil = all
 	Quick bool      // one short clip at three qualities, 20 s of each head movement
-	Log   io.Writer // progress; nil for none
+	Log   io.Writer // progress lines; nil discards them
 }
 
 // The parts of the benchmark.
@@ -40,12 +40,12 @@ const (
 	inSessions = "sessions"
 )
 
-// Parts are the names of the parts that can be measured by themselves.
+// Parts lists the parts of the benchmark.
 func Parts() []string { return []string{simulated, inSessions} }
 
 func (o Options) has(part string) bool { return len(o.Parts) == 0 || slices.Contains(o.Parts, part) }
 
-// With adds to a result of some parts what an earlier one, as JSON, has of the others.
+// With adds the parts of an earlier result that r lacks.
 func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	var old Result
 	if err := json.Unmarshal(earlier, &old); err != nil {
@@ -61,7 +61,7 @@ func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	return r, nil
 }
 
-// Measured returns the parts that the result has.
+// Measured lists the parts present.
 func (r Result) Measured() (parts []string) {
 	if len(r.Steps) > 0 {
 		parts = append(parts, simulated)
@@ -72,40 +72,40 @@ func (r Result) Measured() (parts []string) {
 	return parts
 }
 
-// Figures are what viewers got by one scheme, all slots of all runs together.
+// Figures are the results of one scheme over all slots of all runs.
 type Figures struct {
 	PSNRMean   float64 `json:"psnr_mean"`    // of the viewport, weighted by solid angle, dB
 	PSNRP5     float64 `json:"psnr_p5"`      // exceeded 95 % of the time
-	Stall      float64 `json:"stall_ratio"`  // of the time since the first picture
-	Wasted     float64 `json:"wasted_ratio"` // of the bytes: of tiles that were never seen, or not whole in time
-	Hits       float64 `json:"tile_hits"`    // share of the viewport that tiles showed, not the low-resolution sphere
+	Stall      float64 `json:"stall_ratio"`  // share of the time since the first picture
+	Wasted     float64 `json:"wasted_ratio"` // share of bytes: tiles never seen, or incomplete in time
+	Hits       float64 `json:"tile_hits"`    // share of the viewport covered by tiles, not the low-resolution sphere
 	Mbps       float64 `json:"mbps"`         // received
 	QualityMs  float64 `json:"motion_to_quality_ms"`
 	QualityP95 float64 `json:"motion_to_quality_p95_ms"`
 	Percentile float64 `json:"budget_percentile"` // of the predicted capacity
 }
 
-// Gain is how much better ours is than a baseline: of the runs' differences, dB.
+// Gain is the difference between ours and a baseline, run by run, in dB.
 type Gain struct {
 	MeanMedian float64 `json:"psnr_mean_median"` // median over head movements of the difference in mean
 	P5Median   float64 `json:"psnr_p5_median"`
 	MeanLeast  float64 `json:"psnr_mean_least"`
-	Stalls     float64 `json:"stall_ratio_median"` // ours − the baseline's
+	Stalls     float64 `json:"stall_ratio_median"` // ours minus the baseline's
 }
 
-// Step is a scheme on the way from the paper's to ours.
+// Step is a scheme between the paper's and ours.
 type Step struct {
 	Name string `json:"name"`
 	Figures
 }
 
-// Rate is ours and a baseline at a mean rate of the network.
+// Rate compares ours with baselines at a mean network rate.
 type Rate struct {
 	Mbps float64            `json:"mbps"`
 	PSNR map[string]float64 `json:"psnr_mean"` // by scheme
 }
 
-// Prediction is how wrong predictions of the gaze were, degrees.
+// Prediction holds errors of gaze prediction in degrees.
 type Prediction struct {
 	Kind  string     `json:"kind"`
 	Mean  [3]float64 `json:"mean"` // 0.5, 1 and 2 s ahead
@@ -113,32 +113,33 @@ type Prediction struct {
 	Count int        `json:"count"`
 }
 
-// Sessions are what viewers got over emulated paths.
+// Sessions holds results over emulated paths.
 type Sessions struct {
 	Heads    int                       `json:"head_traces"`
 	Networks int                       `json:"network_traces"`
-	Seconds  int                       `json:"seconds"`       // of each viewing
-	Late     int                       `json:"emulator_late"` // viewings whose emulator was late
+	Seconds  int                       `json:"seconds"`       // per viewing
+	Late     int                       `json:"emulator_late"` // viewings with a late emulator
 	Schemes  map[string]SessionFigures `json:"schemes"`
-	Gains    map[string]Gain           `json:"gains"` // of ours, by baseline
+	Gains    map[string]Gain           `json:"gains"` // of ours over each baseline
 	Began    time.Time                 `json:"began"`
 }
 
 // SessionFigures are means over viewings.
 type SessionFigures struct {
 	PSNRMean  float64 `json:"psnr_mean"`
-	PSNRP5    float64 `json:"psnr_p5"` // of each viewing
+	PSNRP5    float64 `json:"psnr_p5"` // per viewing
 	Stall     float64 `json:"stall_ratio"`
 	Wasted    float64 `json:"wasted_ratio"`
 	Hits      float64 `json:"tile_hits"`
 	Mbps      float64 `json:"mbps"`
 	QualityMs float64 `json:"motion_to_quality_ms"`
 	Messages  float64 `json:"messages_per_gop"`
-	// Percentile of the predicted capacity is what it planned with.
+	//
+	// Percentile of the predicted capacity used in planning.
 	Percentile float64 `json:"budget_percentile"`
 }
 
-// Clip is a piece of video measured.
+// Clip describes a measured video.
 type Clip struct {
 	Name    string    `json:"name"`
 	Seconds int       `json:"seconds"`
@@ -149,7 +150,7 @@ type Clip struct {
 	LowPSNR float64   `json:"low_ws_psnr"`
 }
 
-// Result is what a run measured.
+// Result holds the measurements.
 type Result struct {
 	Ours     Figures `json:"ours"`
 	Whole    Figures `json:"whole"`
@@ -159,7 +160,7 @@ type Result struct {
 	OWSMs    float64 `json:"ows_ms"`  // 1024 tiles at 8 qualities
 	OWSGap   float64 `json:"ows_gap"` // certified, as a share of the bound
 
-	Gains      map[string]Gain `json:"gains"` // of ours, by baseline
+	Gains      map[string]Gain `json:"gains"` // of ours over each baseline
 	Steps      []Step          `json:"steps"`
 	Gazes      []Step          `json:"gazes"`
 	Paper63    []PaperStep     `json:"paper_setting"`
@@ -169,26 +170,27 @@ type Result struct {
 	Clips      []Clip          `json:"clips"`
 	Heads      int             `json:"head_traces"`
 	Networks   []string        `json:"network_traces"`
-	Watched    int             `json:"seconds"` // of each head movement
+	Watched    int             `json:"seconds"` // per head movement
 	Began      time.Time       `json:"began"`
 	Took       float64         `json:"took_seconds"`
 
-	sample map[string][]float64 // of a run: PSNR by slot and scheme, to plot
+	sample map[string][]float64 // of one run: PSNR by slot and scheme, for the plot
 }
 
-// setup is what a run measures with.
+// setup is the extent of a run.
 type setup struct {
 	crfs     []int
 	videoCRF int
-	seconds  int // of a clip
+	seconds  int // per clip
 	clips    int
 	heads    int
 	networks int
 	watched  int
-	budgets  []float64 // percentiles that baselines may plan with; each gets its best
-	rates    []float64 // means of the network, as shares of the middle quality's whole sphere
+	budgets  []float64 // percentiles that baselines may plan with; each uses its best
+	rates    []float64 // mean network rates, as shares of the middle quality's whole sphere
 
-	// Of real sessions: a viewing by each scheme for every pair of these.
+	//
+	// Real sessions: each scheme has a viewing for every pair of these.
 	sessionHeads, sessionNetworks, sessionGOPs int
 }
 
@@ -199,28 +201,32 @@ func setupOf(quick bool) setup {
 	return setup{[]int{42, 37, 32, 27, 22}, 34, 8, 2, 8, 3, 40, []float64{10, 50}, []float64{0.5, 1, 2}, 8, 3, 12}
 }
 
-// trainedViewers is how many viewers of each video the gaze model was measured in; they are the
-// crowd, and the head movements are of others.
+// trainedViewers is the number of viewers of each video in the gaze model. They are the crowd; the
+// head movements are of others.
 const trainedViewers = 15
 
 // Run measures.
 func Run(ctx context.Context, o Options) (r Result, err error) {
 	if o.Data == "" {
-		return r, errors.New("needs recorded video, head movements and networks: set HOLOCAST_DATA to a folder with video360, head_traces and network_traces")
+		return r, errors.New("needs recorded video, head movements and networks: set HOLOCAST_DATA to a folder with " +
+			"video360, head_traces and network_traces")
 	}
 	if o.Log == nil {
 		o.Log = io.Discard
 	}
 	for _, part := range o.Parts {
 		if !slices.Contains(Parts(), part) {
-			return r, fmt.Errorf("part %q is unknown; %s are known", part, strings.Join(Parts(), " and "))
+			return r, fmt.Errorf("no part %q; there are %s", part, strings.Join(Parts(), ", "))
 		}
 	}
 	set := setupOf(o.Quick)
 	if !o.has(simulated) {
 		set.clips = 1
 	}
-	r = Result{Began: time.Now(), Heads: set.heads, Watched: set.watched, Gains: map[string]Gain{}, sample: map[string][]float64{}}
+	r = Result{
+		Began: time.Now(), Heads: set.heads, Watched: set.watched, Gains: map[string]Gain{},
+		sample: map[string][]float64{},
+	}
 	r.OWSMs, r.OWSGap = owsTime()
 	heads, err := gazetrace.Open(filepath.Join(o.Data, "head_traces", "all_10hz.csv.gz"))
 	if err != nil {
@@ -269,12 +275,12 @@ type run struct {
 	clip  int
 	trace int
 	net   int
-	named map[string]outcome // by scheme, and percentile
+	named map[string]outcome // by scheme and percentile
 }
 
 func key(name string, percentile float64) string { return fmt.Sprintf("%s@%g", name, percentile) }
 
-// watchers are the head movements that watch a clip, each of another video.
+// watchers returns the head movements that watch a clip, each recorded with another video.
 func watchers(heads []gazetrace.Trace, c *clip, set setup) (traces []trace) {
 	videos := gazetrace.Videos(heads)
 	for k := range set.heads {
@@ -287,7 +293,9 @@ func watchers(heads []gazetrace.Trace, c *clip, set setup) (traces []trace) {
 }
 
 // compare runs all schemes.
-func (r *Result) compare(ctx context.Context, o Options, set setup, clips []*clip, heads []gazetrace.Trace, nets []network) error {
+func (r *Result) compare(ctx context.Context, o Options, set setup, clips []*clip, heads []gazetrace.Trace,
+	nets []network,
+) error {
 	traces := make([][]trace, len(clips))
 	for i, c := range clips {
 		traces[i] = watchers(heads, c, set)
@@ -339,7 +347,8 @@ func (r *Result) compare(ctx context.Context, o Options, set setup, clips []*cli
 				rates[k][i] = map[string]outcome{}
 				n := nets[run.net].scaled(middle*share, set.watched)
 				for _, name := range Schemes() {
-					rates[k][i][name] = simulate(c, n, t, compared(name, tile360.SparePercentile), set.watched, nil, false)
+					rates[k][i][name] = simulate(c, n, t, compared(name, tile360.SparePercentile), set.watched, nil,
+						false)
 				}
 			}
 			return nil
@@ -360,8 +369,9 @@ func (r *Result) compare(ctx context.Context, o Options, set setup, clips []*cli
 	r.Ours = figures(ours)
 	r.Ours.Percentile = tile360.BudgetPercentile
 	for name, f := range map[string]*Figures{Whole: &r.Whole, Viewport: &r.Viewport, Fixed: &r.Fixed, Paper: &r.Paper} {
-		// A baseline plans with the percentile that gives it the best mean, of those that do
-		// not stall more than the most careful one.
+		//
+		// A baseline plans with the percentile of the best mean that stalls no more than the most
+		// cautious percentile.
 		careful := figures(of(key(name, set.budgets[0])))
 		*f, f.Percentile = careful, set.budgets[0]
 		for _, p := range set.budgets {
@@ -396,7 +406,7 @@ func (r *Result) compare(ctx context.Context, o Options, set setup, clips []*cli
 	return ctx.Err()
 }
 
-// figures sums up viewings.
+// figures summarizes viewings.
 func figures(outs []outcome) (f Figures) {
 	var psnr, turns []float64
 	var shown, stalled, received, wasted, hits float64
@@ -423,7 +433,7 @@ func figures(outs []outcome) (f Figures) {
 	return f
 }
 
-// gain compares run by run; a head movement's gain is the median over its clips and networks.
+// gain compares run by run. A head movement's gain is the median over its clips and networks.
 func gain(runs []*run, ours, theirs []outcome, heads int) Gain {
 	g := newGains(heads)
 	for i, run := range runs {
@@ -444,7 +454,8 @@ func newGains(heads int) *gains {
 }
 
 func (g *gains) add(head int, mean, p5, stall float64) {
-	g.means[head], g.p5s[head], g.stalls[head] = append(g.means[head], mean), append(g.p5s[head], p5), append(g.stalls[head], stall)
+	g.means[head], g.p5s[head], g.stalls[head] = append(g.means[head], mean), append(g.p5s[head], p5),
+		append(g.stalls[head], stall)
 	g.least = min(g.least, mean)
 }
 
@@ -459,8 +470,8 @@ func (g *gains) gain() Gain {
 	return Gain{MeanMedian: median(g.means), P5Median: median(g.p5s), MeanLeast: g.least, Stalls: median(g.stalls)}
 }
 
-// sessionSchemes are compared in real sessions, ours first. All plan with the same percentile of
-// what the viewer believes that the network carries; the whole sphere also with the median.
+// sessionSchemes are the schemes of real sessions, ours first. All plan with the same percentile of
+// the viewer's capacity estimate; the whole sphere also with the median.
 var sessionSchemes = []struct {
 	key, title, name string
 	percentile       float64
@@ -473,30 +484,43 @@ var sessionSchemes = []struct {
 	{Paper, "OWS as printed", Paper, tile360.BudgetPercentile},
 }
 
-// markdown writes the section of real sessions.
+// markdown writes the section on real sessions.
 func (s *Sessions) markdown(b *strings.Builder) {
-	fmt.Fprintf(b, "\n## Real sessions\n\nThe first clip is published as it was encoded, live, over an emulated path of %v one way whose rate follows the trace second by second, scaled to twice the whole sphere at the middle quality (packets and objects have headers, and the viewer must find out what the path carries), to the viewer of `holocast play`: %d head movements × %d networks × %d s by each scheme. All plan with the tenth percentile of what the viewer believes that the path carries, the whole sphere a second time with the median, which is best for it in the simulation. Quality is by the publisher's distortions of whole tiles. %d viewings had an emulator that was late. Unlike in the simulation a GoP is sent as it is encoded, not a second before it is shown, and tiles beyond the budget are not asked for. A stall is a moment at which the low-resolution sphere is late and not all of the viewport has tiles. [The same in fake time](tiles-fake-time.md), where no machine is late.\n\n",
+	fmt.Fprintf(b, "\n## Real sessions\n\nThe first clip is published live, as encoded, over an emulated path of %v "+
+		"one way to the viewer of `holocast "+
+		"play`. The path's rate follows the trace per second, scaled to twice the whole sphere at the middle "+
+		"quality, which leaves room for headers and capacity probing. %d head movements × %d networks × %d s per "+
+		"scheme. All schemes plan with the tenth percentile of the viewer's capacity estimate; the whole sphere "+
+		"also with the median, its best in the simulation. Quality is computed from the publisher's distortions "+
+		"of complete tiles. %d viewings had a late emulator. Unlike in the simulation, a GoP is sent as it is "+
+		"encoded, not a second before it is shown, and tiles beyond the budget are not requested. A stall is a "+
+		"moment at which the low-resolution sphere is late and tiles do not cover the viewport. [The same in "+
+		"fake time](tiles-fake-time.md), without delays by the machine.\n\n",
 		sessionDelayText, s.Heads, s.Networks, s.Seconds, s.Late)
-	fmt.Fprintf(b, "Measured by `holocast-lab bench tiles --parts %s` at %s UTC.\n\n", inSessions, s.Began.UTC().Format("2006-01-02 15:04"))
+	fmt.Fprintf(b, "Measured by `holocast-lab bench tiles --parts %s` at %s UTC.\n\n", inSessions,
+		s.Began.UTC().Format("2006-01-02 15:04"))
 	s.tables(b)
 }
 
-// tables writes what the schemes got, and how much better ours is.
+// tables writes the schemes' results and the gains of ours.
 func (s *Sessions) tables(b *strings.Builder) {
-	b.WriteString("| scheme | viewport PSNR mean | p5 | stalls | wasted | tile hits | Mbit/s | motion to quality | messages a GoP |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
+	b.WriteString("| scheme | viewport PSNR mean | p5 | stalls | wasted | tile hits | Mbit/s | motion to quality | " +
+		"messages per GoP |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, scheme := range sessionSchemes {
 		f := s.Schemes[scheme.key]
-		fmt.Fprintf(b, "| %s | %.2f dB | %.2f dB | %.2f %% | %.0f %% | %.0f %% | %.2f | %.0f ms | %.1f |\n", scheme.title, f.PSNRMean, f.PSNRP5, 100*f.Stall, 100*f.Wasted, 100*f.Hits, f.Mbps, f.QualityMs, f.Messages)
+		fmt.Fprintf(b, "| %s | %.2f dB | %.2f dB | %.2f %% | %.0f %% | %.0f %% | %.2f | %.0f ms | %.1f |\n",
+			scheme.title, f.PSNRMean, f.PSNRP5, 100*f.Stall, 100*f.Wasted, 100*f.Hits, f.Mbps, f.QualityMs, f.Messages)
 	}
-	b.WriteString("\nOurs against each, differences of the same viewing:\n\n| baseline | median over head movements: mean | p5 | stalls | least of all viewings: mean |\n| --- | ---: | ---: | ---: | ---: |\n")
+	b.WriteString("\nOurs against each, differences of the same viewing:\n\n| baseline | median over head " +
+		"movements: mean | p5 | stalls | least of all viewings: mean |\n| --- | ---: | ---: | ---: | ---: |\n")
 	for _, scheme := range sessionSchemes[1:] {
 		g := s.Gains[scheme.key]
-		fmt.Fprintf(b, "| %s | %+.2f dB | %+.2f dB | %+.2f %% | %+.2f dB |\n", scheme.title, g.MeanMedian, g.P5Median, 100*g.Stalls, g.MeanLeast)
+		fmt.Fprintf(b, "| %s | %+.2f dB | %+.2f dB | %+.2f %% | %+.2f dB |\n", scheme.title, g.MeanMedian, g.P5Median,
+			100*g.Stalls, g.MeanLeast)
 	}
 }
 
-// predictions measures the gaze predictors on viewers whose traces the model was not measured
-// in.
+// predictions measures the gaze predictors on viewers outside the model.
 func predictions(heads []gazetrace.Trace) []Prediction {
 	kinds := []string{"last position", "linear regression", "crowd", "blend without a crowd", "blend"}
 	horizons := [3]float64{0.5, 1, 2}
@@ -539,32 +563,54 @@ func predictions(heads []gazetrace.Trace) []Prediction {
 	return out
 }
 
-// Markdown is the result for people.
+// Markdown returns the report.
 func (r Result) Markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Simulated: %d head movements of %d s × %d networks (%s) × %d clips, cut into %d×%d tiles in GoPs of 1 s. Bytes and errors are those of the clips' tiles encoded by x264; the networks' mean is scaled to the whole sphere at the middle quality, their shape is the trace's. The viewport has 90°×90°; its squared error is weighted by solid angle and judged ten times a second. All schemes get the low-resolution sphere first, predict the same gaze and capacity, and have a second to fetch a GoP before it is shown; what is late shows the low-resolution sphere.\n\n",
+	fmt.Fprintf(&b, "Simulated: %d head movements of %d s × %d networks (%s) × %d clips, cut into %d×%d tiles in "+
+		"GoPs of 1 s. Sizes and errors are those of the clips' tiles encoded by x264. The networks' mean is scaled "+
+		"to the whole sphere at the middle quality; their shape is the trace's. The viewport has 90°×90°; its "+
+		"squared error is weighted by solid angle and evaluated ten times a second. All schemes fetch the "+
+		"low-resolution sphere first, use the same prediction of gaze and capacity, and have a second to fetch a "+
+		"GoP before it is shown; the low-resolution sphere replaces late tiles.\n\n",
 		r.Heads, r.Watched, len(r.Networks), strings.Join(r.Networks, "; "), len(r.Clips), columns, rows)
-	b.WriteString("| scheme | viewport PSNR mean | p5 | stalls | wasted | tile hits | Mbit/s | motion to quality mean / p95 | budget |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n")
+	b.WriteString("| scheme | viewport PSNR mean | p5 | stalls | wasted | tile hits | Mbit/s | motion to quality " +
+		"mean / p95 | budget |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n")
 	for _, s := range []struct {
 		name string
 		f    Figures
-	}{{"ours", r.Ours}, {"whole sphere at one quality", r.Whole}, {"predicted viewport only", r.Viewport}, {"tiles in fixed order", r.Fixed}, {"OWS as printed", r.Paper}} {
-		fmt.Fprintf(&b, "| %s | %.2f dB | %.2f dB | %.2f %% | %.0f %% | %.0f %% | %.2f | %.0f / %.0f ms | p%.0f |\n", s.name,
-			s.f.PSNRMean, s.f.PSNRP5, 100*s.f.Stall, 100*s.f.Wasted, 100*s.f.Hits, s.f.Mbps, s.f.QualityMs, s.f.QualityP95, s.f.Percentile)
+	}{
+		{"ours", r.Ours},
+		{"whole sphere at one quality", r.Whole},
+		{"predicted viewport only", r.Viewport},
+		{"tiles in fixed order", r.Fixed},
+		{"OWS as printed", r.Paper},
+	} {
+		fmt.Fprintf(&b, "| %s | %.2f dB | %.2f dB | %.2f %% | %.0f %% | %.0f %% | %.2f | %.0f / %.0f ms | p%.0f |\n",
+			s.name,
+			s.f.PSNRMean, s.f.PSNRP5, 100*s.f.Stall, 100*s.f.Wasted, 100*s.f.Hits, s.f.Mbps, s.f.QualityMs,
+			s.f.QualityP95, s.f.Percentile)
 	}
-	b.WriteString("\nThe budget is a percentile of the predicted capacity. A baseline is shown at the one that serves it best. Ours plans with the tenth, and asks for tiles beyond it last. Wasted are the bytes of tiles that were never in the viewport or not whole in time. Motion to quality is the time from the viewport's middle coming to another tile until that tile is shown by more than the low-resolution sphere.\n\n")
+	b.WriteString("\nThe budget is a percentile of the predicted capacity. Baselines use their best percentile. " +
+		"Ours plans with the tenth and requests tiles beyond it last. Wasted bytes are of tiles never in the " +
+		"viewport or incomplete in time. Motion to quality is the time from the viewport's center reaching another " +
+		"tile until that tile is sharper than the low-resolution sphere.\n\n")
 	fmt.Fprintf(&b, "![%s](%s)\n\n", plotTitle, plotFile)
 	if len(r.Rates) > 0 {
 		fmt.Fprintf(&b, "![%s](%s)\n\n", ratesTitle, ratesFile)
 	}
-	b.WriteString("Ours against each, differences of the same viewing:\n\n| baseline | median over head movements: mean | p5 | stalls | least of all viewings: mean |\n| --- | ---: | ---: | ---: | ---: |\n")
+	b.WriteString("Ours against each, differences of the same viewing:\n\n| baseline | median over head movements: " +
+		"mean | p5 | stalls | least of all viewings: mean |\n| --- | ---: | ---: | ---: | ---: |\n")
 	for _, name := range Schemes()[1:] {
 		g := r.Gains[name]
-		fmt.Fprintf(&b, "| %s | %+.2f dB | %+.2f dB | %+.2f %% | %+.2f dB |\n", name, g.MeanMedian, g.P5Median, 100*g.Stalls, g.MeanLeast)
+		fmt.Fprintf(&b, "| %s | %+.2f dB | %+.2f dB | %+.2f %% | %+.2f dB |\n", name, g.MeanMedian, g.P5Median,
+			100*g.Stalls, g.MeanLeast)
 	}
-	fmt.Fprintf(&b, "\nOWS for 1024 tiles at 8 qualities takes %.2f ms; its loss is within %.4f %% of the optimum's bound.\n", r.OWSMs, 100*r.OWSGap)
+	fmt.Fprintf(&b, "\nOWS for 1024 tiles at 8 qualities takes %.2f ms; its loss is within %.4f %% of the optimum's "+
+		"bound.\n", r.OWSMs, 100*r.OWSGap)
 
-	b.WriteString("\n## What makes the difference\n\nFrom the paper's FIX to ours, one thing changed at a time; all but the last two send no more than the tenth percentile of the predicted capacity.\n\n| | mean | step | p5 | Mbit/s |\n| --- | ---: | ---: | ---: | ---: |\n")
+	b.WriteString("\n## What makes the difference\n\nFrom the paper's FIX to ours, changing one thing at a time; " +
+		"all but the last two stay within the tenth percentile of the predicted capacity.\n\n| | mean | step | p5 | " +
+		"Mbit/s |\n| --- | ---: | ---: | ---: | ---: |\n")
 	for i, s := range r.Steps {
 		step := ""
 		if i > 0 {
@@ -577,7 +623,11 @@ func (r Result) Markdown() string {
 		r.Sessions.markdown(&b)
 	}
 
-	fmt.Fprintf(&b, "\n## The paper's own setting\n\nSection 6.3 reports 10 dB (LoS) to 13 dB (nLoS, mobility) more for OWS on FBDT than for FIX on MPTCP. Here: no low-resolution sphere, so that a missing tile is black; the gaze of the crowd alone; both with rates chosen for FBDT's mean throughput, of which MPTCP carries what the paper measured (%s). The paper gives no series, so the walking trace's variation stands in, weakened for LoS and nLoS. FBDT's LoS throughput is scaled to the whole sphere at the best quality.\n\n| |", paperRates())
+	fmt.Fprintf(&b, "\n## The paper's own setting\n\nSection 6.3 reports a gain of 10 dB (LoS) to 13 dB (nLoS, "+
+		"mobility) for OWS on FBDT over FIX on MPTCP. Here: no low-resolution sphere, so missing tiles are black; "+
+		"only the crowd's gaze; both with rates chosen for FBDT's mean throughput, of which MPTCP carries what the "+
+		"paper measured (%s). The paper gives no series, so the walking trace's variation replaces it, reduced for "+
+		"LoS and nLoS. FBDT's LoS throughput is scaled to the whole sphere at the best quality.\n\n| |", paperRates())
 	for _, name := range ConditionNames() {
 		fmt.Fprintf(&b, " %s |", name)
 	}
@@ -593,7 +643,15 @@ func (r Result) Markdown() string {
 		for _, d := range []struct {
 			name     string
 			from, to int
-		}{{"*the paper's gain: its result − its baseline*", 0, 1}, {"*rates: a budget that fits*", 0, 2}, {"*ordering*", 2, 3}, {"*our rates*", 3, 4}, {"*prediction*", 4, 5}, {"*transport*", 5, 6}, {"*ours − the paper's result*", 1, 6}} {
+		}{
+			{"*the paper's gain: its result − its baseline*", 0, 1},
+			{"*rates: a budget that fits*", 0, 2},
+			{"*ordering*", 2, 3},
+			{"*our rates*", 3, 4},
+			{"*prediction*", 4, 5},
+			{"*transport*", 5, 6},
+			{"*ours − the paper's result*", 1, 6},
+		} {
 			fmt.Fprintf(&b, "| %s |", d.name)
 			for k := range r.Paper63[0].PSNR {
 				fmt.Fprintf(&b, " %+.2f dB |", r.Paper63[d.to].PSNR[k]-r.Paper63[d.from].PSNR[k])
@@ -602,13 +660,17 @@ func (r Result) Markdown() string {
 		}
 	}
 
-	b.WriteString("\nWhere missing tiles are black our rates lose against printed ones: those send every tile, ours leave out what the crowd's few viewers did not look at. A low-resolution sphere makes that a good bargain.\n\n## Gaze prediction\n\nOur rates and order, decided once within the budget, by what is known of the gaze:\n\n| gaze | mean | p5 |\n| --- | ---: | ---: |\n")
+	b.WriteString("\nWith black missing tiles, our rates lose to the printed ones: those send every tile, while " +
+		"ours omit tiles that the crowd's few viewers did not look at. With a low-resolution sphere, omitting them " +
+		"pays off.\n\n## Gaze prediction\n\nOur rates and order, decided once within the budget, by knowledge of " +
+		"the gaze:\n\n| gaze | mean | p5 |\n| --- | ---: | ---: |\n")
 	for _, s := range r.Gazes {
 		fmt.Fprintf(&b, "| %s | %.2f dB | %.2f dB |\n", s.Name, s.PSNRMean, s.PSNRP5)
 	}
 	b.WriteString("\n")
 	if len(r.Prediction) > 0 {
-		fmt.Fprintf(&b, "Angular error on viewers whose traces the model was not measured in (%d predictions for each), mean / p90:\n\n| | 0.5 s ahead | 1 s | 2 s |\n| --- | ---: | ---: | ---: |\n", r.Prediction[0].Count)
+		fmt.Fprintf(&b, "Angular error on viewers outside the model (%d predictions each), mean / p90:\n\n| | 0.5 s "+
+			"ahead | 1 s | 2 s |\n| --- | ---: | ---: | ---: |\n", r.Prediction[0].Count)
 	}
 	for _, p := range r.Prediction {
 		fmt.Fprintf(&b, "| %s |", p.Kind)
@@ -619,7 +681,9 @@ func (r Result) Markdown() string {
 	}
 	b.WriteString("\n## Clips\n\n")
 	for _, c := range r.Clips {
-		fmt.Fprintf(&b, "* %s, %d s: CRF %v gives %s Mbit/s and %s dB for the whole sphere; the low-resolution sphere has %.2f Mbit/s and %.1f dB.\n", c.Name, c.Seconds, c.CRF, numbers(c.Mbps, "%.2f"), numbers(c.PSNR, "%.1f"), c.LowMbps, c.LowPSNR)
+		fmt.Fprintf(&b, "* %s, %d s: CRF %v gives %s Mbit/s and %s dB for the whole sphere; the low-resolution "+
+			"sphere has %.2f Mbit/s and %.1f dB.\n", c.Name, c.Seconds, c.CRF, numbers(c.Mbps, "%.2f"),
+			numbers(c.PSNR, "%.1f"), c.LowMbps, c.LowPSNR)
 	}
 	fmt.Fprintf(&b, "\nMeasured at %s UTC in %.0f s.\n", r.Began.UTC().Format("2006-01-02 15:04"), r.Took)
 	return b.String()
@@ -662,7 +726,8 @@ func (r Result) SavePlots(dir string) error {
 	rates := chart.Panel{Title: "Mean viewport PSNR, dB", X: "Mbit/s of the network"}
 	for _, name := range Schemes() {
 		s := chart.Series{Name: name}
-		// Second by second: ten points a second hide each other.
+		//
+		// Per second: ten points a second would obscure each other.
 		psnr := r.sample[name]
 		for i := 0; i+slotsPerS <= len(psnr); i += slotsPerS {
 			sum := 0.0

@@ -11,9 +11,12 @@ import (
 	"holocast/internal/tile360"
 )
 
-// synthetic is a clip of tiles that all look alike.
+// synthetic returns a clip whose tiles are all alike.
 func synthetic() *clip {
-	c := &clip{name: "synthetic", grid: tile360.Grid{Columns: columns, Rows: rows, Width: 1920, Height: 960}, qualities: 3}
+	c := &clip{
+		name: "synthetic", grid: tile360.Grid{Columns: columns, Rows: rows, Width: 1920, Height: 960},
+		qualities: 3,
+	}
 	mse := []float64{60, 25, 8, 250, 14000} // by quality, then the low-resolution sphere, then black
 	for range 4 {
 		g := tile360.GoP{Duration: 1}
@@ -40,7 +43,7 @@ func synthetic() *clip {
 	return c
 }
 
-// head turns to and fro.
+// head turns left and right.
 func head() gazetrace.Trace {
 	var t gazetrace.Trace
 	for i := range 300 {
@@ -63,7 +66,8 @@ func TestSimulatedSchemes(t *testing.T) {
 	for _, name := range Schemes() {
 		o := simulate(c, net, tr, compared(name, 10), 20, nil, false)
 		f := figures([]outcome{o})
-		if len(o.psnr) != 20*slotsPerS || f.Stall != 0 || f.Wasted < 0 || f.Wasted > 1 || f.Hits < 0 || f.Hits > 1+1e-6 {
+		if len(o.psnr) != 20*slotsPerS || f.Stall != 0 || f.Wasted < 0 || f.Wasted > 1 || f.Hits < 0 ||
+			f.Hits > 1+1e-6 {
 			t.Errorf("%s: %d slots, %+v", name, len(o.psnr), f)
 		}
 		if name != Ours && f.PSNRMean >= ours.PSNRMean {
@@ -77,7 +81,8 @@ func TestSimulatedSchemes(t *testing.T) {
 			t.Errorf("%s received %.0f bytes of %.0f", name, o.received, most)
 		}
 	}
-	// A network that carries everything shows the best quality everywhere.
+	//
+	// A network above every rate shows the best quality everywhere.
 	wide := network{"wide", []float64{1e7}}
 	for _, name := range []string{Ours, Whole} {
 		f := figures([]outcome{simulate(c, wide, tr, compared(name, 10), 20, nil, false)})
@@ -85,10 +90,11 @@ func TestSimulatedSchemes(t *testing.T) {
 			t.Errorf("%s over a wide network: %+v", name, f)
 		}
 	}
-	// One that stands still stalls.
+	//
+	// A network that stops causes a stall.
 	gap := network{"gap", append(seconds(5, 100_000), seconds(3, 0)...)}
 	if f := figures([]outcome{simulate(c, gap, tr, compared(Ours, 10), 20, nil, false)}); f.Stall == 0 {
-		t.Errorf("three seconds of nothing: %+v", f)
+		t.Errorf("three seconds without capacity: %+v", f)
 	}
 }
 
@@ -125,7 +131,10 @@ func TestReadColumn(t *testing.T) {
 	if v, err := readColumn(file, "mbps"); err != nil || len(v) != 2 || v[1] != 2e6 {
 		t.Errorf("%v, %v", v, err)
 	}
-	for text, want := range map[string]string{"a,mbps\n": "no measurements", "a,b\n1,2\n": "no column mbps", "a,mbps\n1,fast\n": `"fast" is no throughput`} {
+	for text, want := range map[string]string{
+		"a,mbps\n": "no measurements", "a,b\n1,2\n": "no column mbps",
+		"a,mbps\n1,fast\n": `"fast" is not a throughput`,
+	} {
 		write(text)
 		if _, err := readColumn(file, "mbps"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
@@ -148,7 +157,8 @@ func TestReadStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := readStream(file)
-	if err != nil || len(s.frames) != 3 || !bytes.Equal(s.frames[1], []byte{0, 0, 0, 2, 0x41, 3}) || len(s.config) == 0 {
+	if err != nil || len(s.frames) != 3 || !bytes.Equal(s.frames[1], []byte{0, 0, 0, 2, 0x41, 3}) ||
+		len(s.config) == 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
 	if sizes, err := gopBytes(file); err != nil || len(sizes) != 2 {

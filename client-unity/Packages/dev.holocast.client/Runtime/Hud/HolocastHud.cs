@@ -3,9 +3,10 @@ using UnityEngine.Rendering;
 
 namespace Holocast
 {
-    /// <summary> Shows the statistics of a HolocastSession (frame rate, frame delay, loss, points,
-    /// bit rate) and its message for the user, as text in the scene. Follows the user's view with a
-    /// delay. </summary>
+    /// <summary>
+    /// Shows the statistics of a HolocastSession (frame rate, frame delay, loss, points, bit rate) and its
+    /// message for the user, as text in the scene. Follows the user's view with a delay.
+    /// </summary>
     [AddComponentMenu("Holocast/Holocast Hud")]
     [DefaultExecutionOrder(100)]
     [DisallowMultipleComponent]

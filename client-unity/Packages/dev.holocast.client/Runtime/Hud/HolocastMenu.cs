@@ -6,9 +6,10 @@ using UnityEngine.XR;
 
 namespace Holocast
 {
-    /// <summary> A headset menu to join sessions, type an address, move the hologram and control
-    /// playback. It opens while no session is live and whenever the user looks down. To choose an
-    /// item, look at it and pinch. </summary>
+    /// <summary>
+    /// A headset menu to join sessions, type an address, move the hologram and control playback. It opens
+    /// while no session is live and whenever the user looks down. To choose an item, look at it and pinch.
+    /// </summary>
     [AddComponentMenu("Holocast/Holocast Menu")]
     [DefaultExecutionOrder(-60)]
     [DisallowMultipleComponent]

@@ -3,9 +3,11 @@ using UnityEngine;
 
 namespace Holocast
 {
-    /// <summary> Saves a hologram's pose and scale across runs, in PlayerPrefs, in scene
-    /// coordinates. That suits devices whose scene origin is fixed, such as PCs;
-    /// HolocastWorldAnchor (MRTK assembly) anchors to the room instead. </summary>
+    /// <summary>
+    /// Saves a hologram's pose and scale across runs, in PlayerPrefs, in scene coordinates. That suits
+    /// devices whose scene origin is fixed, such as PCs; HolocastWorldAnchor (MRTK assembly) anchors to the
+    /// room instead.
+    /// </summary>
     [AddComponentMenu("Holocast/Holocast Anchor")]
     public class HolocastAnchor : MonoBehaviour
     {

@@ -3,8 +3,10 @@ using UnityEngine.XR;
 
 namespace Holocast
 {
-    /// <summary> Moves a camera with the user's head, for scenes without a camera rig (MRTK3
-    /// provides one). Without a headset the camera does not move. </summary>
+    /// <summary>
+    /// Moves a camera with the user's head, for scenes without a camera rig (MRTK3 provides one). Without a
+    /// headset the camera does not move.
+    /// </summary>
     [AddComponentMenu("Holocast/Holocast Head")]
     [RequireComponent(typeof(Camera))]
     [DefaultExecutionOrder(-200)]

@@ -3,9 +3,11 @@ using UnityEngine.XR;
 
 namespace Holocast
 {
-    /// <summary> Places a hologram. It appears in front of the user; a tap puts it down; one or two
-    /// hands move, turn and scale it. With a HolocastAnchor on the same object its place is kept
-    /// across runs. Add this to the HolocastSession's object. </summary>
+    /// <summary>
+    /// Places a hologram. It appears in front of the user; a tap puts it down; one or two hands move, turn
+    /// and scale it. With a HolocastAnchor on the same object its place is kept across runs. Add this to the
+    /// HolocastSession's object.
+    /// </summary>
     [AddComponentMenu("Holocast/Holocast Placement")]
     [DefaultExecutionOrder(-40)]
     [DisallowMultipleComponent]

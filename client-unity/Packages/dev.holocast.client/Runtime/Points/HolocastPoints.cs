@@ -6,8 +6,7 @@ using UnityEngine.XR;
 
 namespace Holocast
 {
-    /// <summary> Shows the points of one or all cameras of a HolocastSession on this object or its
-    /// parents. </summary>
+    /// <summary>Shows the points of one or all cameras of a HolocastSession on this object or its parents.</summary>
     [AddComponentMenu("Holocast/Holocast Points")]
     [DefaultExecutionOrder(-50)]
     [DisallowMultipleComponent]
@@ -145,9 +144,11 @@ namespace Holocast
 
         internal IReadOnlyList<CameraPoints> Views => views;
 
-        /// <summary> Locates the subject: the centre of the nearer half of all points, and the
-        /// horizontal direction in which the first camera sees it, both in world coordinates.
-        /// Returns false until a frame has been shown. </summary>
+        /// <summary>
+        /// Locates the subject: the centre of the nearer half of all points, and the horizontal direction in
+        /// which the first camera sees it, both in world coordinates. Returns false until a frame has been
+        /// shown.
+        /// </summary>
         public bool TryGetSubject(out Vector3 middle, out Vector3 seenAlong)
         {
             middle = Vector3.zero;

@@ -2,8 +2,7 @@ using System;
 
 namespace Holocast
 {
-    /// <summary> Address of a session or relay. Parses typed text, stored addresses and QR codes.
-    /// </summary>
+    /// <summary>Address of a session or relay. Parses typed text, stored addresses and QR codes.</summary>
     public readonly struct HolocastAddress : IEquatable<HolocastAddress>
     {
         /// <summary>moqt://host[:port][/session][?token=…]. The token authorizes the viewer at the relay.</summary>
@@ -12,18 +11,20 @@ namespace Holocast
         /// <summary>SHA-256 of the relay's certificate, hex; empty uses the platform's trust store.</summary>
         public readonly string CertificateHash;
 
-        /// <summary>Creates an address from a moqt:// URL and a certificate hash (hex, or empty), without
-        /// validation.</summary>
+        /// <summary>
+        /// Creates an address from a moqt:// URL and a certificate hash (hex, or empty), without validation.
+        /// </summary>
         public HolocastAddress(string url, string certificateHash)
         {
             Url = url ?? "";
             CertificateHash = certificateHash ?? "";
         }
 
-        /// <summary> Parses moqt://host:port/session, host:port/session, or a web viewer link
-        /// (http://…/?relay=https://host:port&amp;session=…&amp;certificate=…#token=…). The first
-        /// two may end in #hash, the SHA-256 of the certificate. Returns false if the text is none
-        /// of these. </summary>
+        /// <summary>
+        /// Parses moqt://host:port/session, host:port/session, or a web viewer link
+        /// (http://…/?relay=https://host:port&amp;session=…&amp;certificate=…#token=…). The first two may end
+        /// in #hash, the SHA-256 of the certificate. Returns false if the text is none of these.
+        /// </summary>
         public static bool TryParse(string text, out HolocastAddress address)
         {
             address = default;

@@ -5,8 +5,7 @@ using UnityEngine;
 
 namespace Holocast
 {
-    /// <summary> Lists a relay's sessions and remembers joined addresses. Join connects a
-    /// HolocastSession. </summary>
+    /// <summary>Lists a relay's sessions and remembers joined addresses. Join connects a HolocastSession.</summary>
     [AddComponentMenu("Holocast/Holocast Browser")]
     [DefaultExecutionOrder(-95)]
     public sealed class HolocastBrowser : MonoBehaviour
@@ -36,9 +35,10 @@ namespace Holocast
         /// <summary>Relay whose sessions are listed.</summary>
         public HolocastAddress Relay => address;
 
-        /// <summary> Names of the relay's sessions, sorted. If the viewer's token is limited to
-        /// some sessions, the relay may refuse the full list; then only those the token names and
-        /// the address's own appear. </summary>
+        /// <summary>
+        /// Names of the relay's sessions, sorted. If the viewer's token is limited to some sessions, the
+        /// relay may refuse the full list; then only those the token names and the address's own appear.
+        /// </summary>
         public IReadOnlyList<string> Sessions => sessions;
 
         /// <summary>Addresses joined before, latest first.</summary>

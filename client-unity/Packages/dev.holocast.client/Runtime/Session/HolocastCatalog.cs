@@ -136,8 +136,9 @@ namespace Holocast
         /// <summary>Cameras sorted by number.</summary>
         public IReadOnlyList<HolocastCamera> Cameras => cameras;
 
-        /// <summary> True if the studio's y axis points up. Derived from the cameras' poses: their
-        /// y axes point down. </summary>
+        /// <summary>
+        /// True if the studio's y axis points up. Derived from the cameras' poses: their y axes point down.
+        /// </summary>
         public bool StudioYUp { get; private set; }
 
         internal HolocastCamera Camera(int number)

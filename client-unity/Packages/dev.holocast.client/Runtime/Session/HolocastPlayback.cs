@@ -3,8 +3,10 @@ using UnityEngine;
 
 namespace Holocast
 {
-    /// <summary> Controls playback of a replayed recording, for this viewer only. Add it to the
-    /// HolocastSession's object or below it. </summary>
+    /// <summary>
+    /// Controls playback of a replayed recording, for this viewer only. Add it to the HolocastSession's
+    /// object or below it.
+    /// </summary>
     [AddComponentMenu("Holocast/Holocast Playback")]
     [DefaultExecutionOrder(-90)]
     public sealed class HolocastPlayback : MonoBehaviour

@@ -6,9 +6,11 @@ using UnityEngine.Events;
 
 namespace Holocast
 {
-    /// <summary> Connects to a session at a relay and follows it across restarts of relay and
-    /// publisher. Child components show its frames (HolocastPoints), place them (HolocastPlacement)
-    /// and report status (HolocastHud). All members must be used on the main thread. </summary>
+    /// <summary>
+    /// Connects to a session at a relay and follows it across restarts of relay and publisher. Child
+    /// components show its frames (HolocastPoints), place them (HolocastPlacement) and report status
+    /// (HolocastHud). All members must be used on the main thread.
+    /// </summary>
     [AddComponentMenu("Holocast/Holocast Session")]
     [DefaultExecutionOrder(-100)]
     [DisallowMultipleComponent]
@@ -96,8 +98,10 @@ namespace Holocast
             set => receipts = value;
         }
 
-        /// <summary>Fetches the relay's certificate hash over plain HTTP. For development only. Takes effect
-        /// with Connect.</summary>
+        /// <summary>
+        /// Fetches the relay's certificate hash over plain HTTP. For development only. Takes effect with
+        /// Connect.
+        /// </summary>
         public bool Insecure
         {
             get => insecure;

@@ -2,9 +2,11 @@ using Holocast.Native;
 
 namespace Holocast
 {
-    /// <summary> Statistics, defined as in the other Holocast viewers. Frame delay is the time from
-    /// capture until a frame is decoded or shown, both on the relay's clock. Rates cover the last
-    /// second, percentiles and means the last five seconds, counts the whole run. </summary>
+    /// <summary>
+    /// Statistics, defined as in the other Holocast viewers. Frame delay is the time from capture until a
+    /// frame is decoded or shown, both on the relay's clock. Rates cover the last second, percentiles and
+    /// means the last five seconds, counts the whole run.
+    /// </summary>
     public readonly struct HolocastStatistics
     {
         /// <summary>Distinct frames shown per second, averaged over cameras.</summary>

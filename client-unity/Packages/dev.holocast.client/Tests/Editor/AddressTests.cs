@@ -19,7 +19,7 @@ namespace Holocast.Tests
         [TestCase("moqt://relay.example/demo?token=a.b.c", "moqt://relay.example/demo?token=a.b.c", "")]
         [TestCase("http://pc:4443/?relay=https://pc:4443&session=demo#token=a.b.c", "moqt://pc:4443/demo?token=a.b.c",
             "")]
-        public void Reads(string text, string url, string hash)
+        public void ParsesAddresses(string text, string url, string hash)
         {
             Assert.IsTrue(HolocastAddress.TryParse(text, out HolocastAddress a), text);
             Assert.AreEqual(url, a.Url);
@@ -34,14 +34,14 @@ namespace Holocast.Tests
         [TestCase("two words")]
         [TestCase("relay/demo#abc")]
         [TestCase("ftp://pc/?session=demo")]
-        public void Refuses(string text)
+        public void RejectsInvalidAddresses(string text)
         {
             Assert.IsFalse(HolocastAddress.TryParse(text, out _), text);
         }
 
         [TestCase("moqt://relay.example:4443/demo?token=a.b.c", "demo")]
         [TestCase("moqt://relay.example:4443?token=a.b.c", "")]
-        public void KeepsItsToken(string text, string session)
+        public void KeepsTheToken(string text, string session)
         {
             Assert.IsTrue(HolocastAddress.TryParse(text, out HolocastAddress a), text);
             Assert.AreEqual("relay.example:4443", a.Host);
@@ -50,7 +50,7 @@ namespace Holocast.Tests
         }
 
         [Test]
-        public void KnowsItsParts()
+        public void HostAndSession()
         {
             var a = new HolocastAddress("moqt://pc:4443/a/b", Hash);
             Assert.AreEqual("pc:4443", a.Host);

@@ -40,7 +40,7 @@ namespace Holocast.Tests
         }
 
         [Test]
-        public void FollowsChanges()
+        public void FollowsCatalogChanges()
         {
             var catalog = new HolocastCatalog();
             catalog.Set(new[] { Track(0, "a", "full", 1), Track(0, "a", "low", 2), Track(1, "b", "full", 3) }, 3);
@@ -53,7 +53,7 @@ namespace Holocast.Tests
         }
 
         [Test]
-        public void ACameraThatMovesLeavesNoGarbage()
+        public void MovingCameraAllocatesNothing()
         {
             var catalog = new HolocastCatalog();
             var tracks = new[] { Track(0, "a", "full", 1), Track(1, "b", "full", 2) };

@@ -12,7 +12,7 @@ namespace Holocast.Tests
     public sealed class DoctorTests
     {
         [Test]
-        public void AMissingLibraryIsBad()
+        public void MissingLibrary()
         {
             Assert.AreEqual(Verdict.Good, Doctor.OfLibrary(null).Verdict);
             Finding f = Doctor.OfLibrary("The library is missing.");
@@ -24,7 +24,7 @@ namespace Holocast.Tests
         [TestCase(GraphicsDeviceType.Direct3D11, true, Verdict.Good)]
         [TestCase(GraphicsDeviceType.Vulkan, true, Verdict.Unsure)]
         [TestCase(GraphicsDeviceType.Direct3D11, false, Verdict.Bad)]
-        public void GraphicsNeedBuffers(GraphicsDeviceType device, bool compute, Verdict verdict)
+        public void GraphicsSupport(GraphicsDeviceType device, bool compute, Verdict verdict)
         {
             Assert.AreEqual(verdict, Doctor.OfGraphics(device, compute).Verdict);
         }
@@ -37,14 +37,14 @@ namespace Holocast.Tests
         }
 
         [Test]
-        public void AnEmptySceneLacksSessionAndCamera()
+        public void EmptyScene()
         {
             List<Finding> f = Doctor.OfScene(new HolocastSession[0], new HolocastPoints[0], null);
             Assert.AreEqual(2, f.Count(x => x.Verdict == Verdict.Bad));
         }
 
         [Test]
-        public void ASceneIsLookedThrough()
+        public void SceneChecks()
         {
             var o = new GameObject("Hologram");
             o.SetActive(false);

@@ -26,13 +26,13 @@ namespace Holocast.Tests
         [TestCase(HolocastState.Live, "old error", "")]
         [TestCase(HolocastState.Listing, "", "")]
         [TestCase(HolocastState.Disconnected, "", "")]
-        public void Tells(HolocastState state, string detail, string sentence)
+        public void MessagePerState(HolocastState state, string detail, string sentence)
         {
             Assert.AreEqual(sentence, Messages.For(state, Address, detail, 0));
         }
 
         [Test]
-        public void TellsThatSessionsAreNotListed()
+        public void ListingRefused()
         {
             Assert.AreEqual("The relay at pc:4443 does not list its sessions: UNAUTHORIZED: a token is needed.",
                 Messages.For(HolocastState.Refused, new HolocastAddress("moqt://pc:4443", ""),
@@ -42,14 +42,14 @@ namespace Holocast.Tests
         [TestCase(0u, "", "The relay at pc:4443 has no sessions yet.")]
         [TestCase(Abi.StateSomeSessions, "The relay at pc:4443 lists only the sessions that the token allows.",
             "The relay at pc:4443 has no sessions that the token allows yet.")]
-        public void TellsWhichSessionsAreListed(uint flags, string some, string none)
+        public void ListingLimitedByToken(uint flags, string some, string none)
         {
             Assert.AreEqual(some, Messages.For(HolocastState.Listing, Address, "old error", flags));
             Assert.AreEqual(none, Messages.NoSessions(Address, flags));
         }
 
         [Test]
-        public void TellsThatFramesCannotBeDecoded()
+        public void UndecodableFrames()
         {
             Assert.AreEqual("No frame of camera 0 can be decoded: points: too many.",
                 Messages.For(HolocastState.Live, Address, "no frame of camera 0 can be decoded: points: too many",
@@ -57,7 +57,7 @@ namespace Holocast.Tests
         }
 
         [Test]
-        public void TellsThatThereIsNoCamera()
+        public void NoCameras()
         {
             var native = new HcState { phase = HcPhase.Live, flags = Abi.StateNoCamera };
             Assert.AreEqual(HolocastState.Waiting, Messages.State(native, false));

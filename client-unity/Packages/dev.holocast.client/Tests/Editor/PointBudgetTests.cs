@@ -13,7 +13,7 @@ namespace Holocast.Tests
         }
 
         [Test]
-        public void GoesDownWhileTheDisplayMissesItsRate()
+        public void RaisesTheLevelWhileTheRateIsMissed()
         {
             var budget = new PointBudget();
             double now = 0;
@@ -26,7 +26,7 @@ namespace Holocast.Tests
         }
 
         [Test]
-        public void ComesBackAndWaitsLongerAfterAFailedTry()
+        public void LowersTheLevelAndBacksOff()
         {
             var budget = new PointBudget();
             double now = 0;
@@ -43,7 +43,7 @@ namespace Holocast.Tests
         }
 
         [Test]
-        public void KeepsStillInBetween()
+        public void KeepsTheLevelBetweenThresholds()
         {
             var budget = new PointBudget();
             double now = 0;
@@ -51,11 +51,11 @@ namespace Holocast.Tests
             Run(budget, ref now, 60, 54, 2);
             Assert.AreEqual(1, budget.Level);
             Run(budget, ref now, 5, 54, 0);
-            Assert.AreEqual(0, budget.Level, "a level beyond the worst is left");
+            Assert.AreEqual(0, budget.Level, "a level beyond the worst is lowered");
         }
 
         [Test]
-        public void DoesNothingWithoutARate()
+        public void IgnoresAnUnknownRate()
         {
             var budget = new PointBudget();
             for (double now = 0; now < 60; now++)

@@ -35,7 +35,7 @@ namespace Holocast.Tests
         static readonly double[] Identity = { 1, 0, 0, 0, 1, 0, 0, 0, 1 };
 
         [Test]
-        public void TurnsDownToUp()
+        public void FlipsTheYAxis()
         {
             HcTrack track = Track(Identity, new double[] { 100, 200, 300 });
             // One metre to the right, one down, two ahead of the camera.
@@ -47,7 +47,7 @@ namespace Holocast.Tests
         [TestCase(3.1, 0.1, -2.0)]
         [TestCase(-1.5707, 1.2, 0.0)]
         [TestCase(2.0, -3.0, 1.0)]
-        public void TurnsWithTheCamera(double a, double b, double c)
+        public void AppliesTheRotation(double a, double b, double c)
         {
             double sa = System.Math.Sin(a), ca = System.Math.Cos(a), sb = System.Math.Sin(b), cb = System.Math.Cos(b),
                 sc = System.Math.Sin(c), cc = System.Math.Cos(c);
@@ -69,7 +69,7 @@ namespace Holocast.Tests
         }
 
         [Test]
-        public void KnowsWhichWayIsUp()
+        public void DetectsTheUpAxis()
         {
             var catalog = new HolocastCatalog();
             catalog.Set(new[] { Track(Identity, new double[3]) }, 1);

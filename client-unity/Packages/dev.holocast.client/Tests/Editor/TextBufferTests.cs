@@ -10,7 +10,7 @@ namespace Holocast.Tests
         [TestCase(1000L, "1,000")]
         [TestCase(-238112L, "-238,112")]
         [TestCase(1234567890L, "1,234,567,890")]
-        public void WritesWholeNumbers(long value, string text)
+        public void FormatsIntegers(long value, string text)
         {
             Assert.AreEqual(text, new TextBuffer(40).Add(value).ToString());
         }
@@ -23,13 +23,13 @@ namespace Holocast.Tests
         [TestCase(12345.0, "12,345.0")]
         [TestCase(double.NaN, "–")]
         [TestCase(double.PositiveInfinity, "–")]
-        public void WritesNumbers(double value, string text)
+        public void FormatsDecimals(double value, string text)
         {
             Assert.AreEqual(text, new TextBuffer(40).Add(value).ToString());
         }
 
         [Test]
-        public void LeavesOutWhatDoesNotFit()
+        public void DropsTextBeyondCapacity()
         {
             var t = new TextBuffer(4);
             t.Add("ab").Add(12345L);

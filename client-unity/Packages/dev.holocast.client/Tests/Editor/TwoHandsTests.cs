@@ -24,7 +24,7 @@ namespace Holocast.Tests
         }
 
         [Test]
-        public void HandsThatPartScale()
+        public void HandDistanceScales()
         {
             TwoHands hands = TwoHands.Grab(new Vector3(0, 1, 2), Quaternion.identity, 1, new Vector3(-0.1f, 1, 0.5f),
                 new Vector3(0.1f, 1, 0.5f));
@@ -36,7 +36,7 @@ namespace Holocast.Tests
         }
 
         [Test]
-        public void HandsThatTurnTurn()
+        public void HandDirectionTurns()
         {
             TwoHands hands = TwoHands.Grab(Vector3.zero, Quaternion.identity, 1, new Vector3(-0.2f, 0, 0),
                 new Vector3(0.2f, 0, 0));
@@ -46,7 +46,7 @@ namespace Holocast.Tests
         }
 
         [Test]
-        public void ScaleHasBounds()
+        public void ScaleIsBounded()
         {
             TwoHands hands = TwoHands.Grab(Vector3.zero, Quaternion.identity, 1, new Vector3(-0.001f, 0, 0),
                 new Vector3(0.001f, 0, 0));

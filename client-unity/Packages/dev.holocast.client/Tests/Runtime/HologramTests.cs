@@ -31,7 +31,7 @@ namespace Holocast.Tests
         }
 
         [UnityTest]
-        public IEnumerator AWrongAddressIsToldInASentence()
+        public IEnumerator InvalidAddressMessage()
         {
             var session = hologram.GetComponent<HolocastSession>();
             session.Url = "ftp://relay/demo";
@@ -43,7 +43,7 @@ namespace Holocast.Tests
         }
 
         [UnityTest]
-        public IEnumerator StateChangesAreTold()
+        public IEnumerator StateChangedEvent()
         {
             var session = hologram.GetComponent<HolocastSession>();
             session.Url = "";
@@ -59,7 +59,7 @@ namespace Holocast.Tests
         }
 
         [UnityTest]
-        public IEnumerator AnAnchorRemembersThePlace()
+        public IEnumerator AnchorRestoresThePlace()
         {
             hologram.GetComponent<HolocastSession>().Url = "";
             var anchor = hologram.AddComponent<HolocastAnchor>();
@@ -79,7 +79,7 @@ namespace Holocast.Tests
         }
 
         [UnityTest]
-        public IEnumerator TheHudTellsWhatIsWrong()
+        public IEnumerator HudShowsTheMessage()
         {
             var session = hologram.GetComponent<HolocastSession>();
             session.Url = "two words";

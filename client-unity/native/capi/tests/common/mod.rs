@@ -288,22 +288,38 @@ impl Drop for Process {
     }
 }
 
-/// A port that is free for both UDP and TCP.
+/// A port that is free for both UDP and TCP. It is below the ephemeral range: no outgoing connection can take it before
+/// the program under test does, and a connect to it cannot connect to itself.
 pub fn free_port() -> u16 {
+    use std::hash::{BuildHasher, RandomState};
+    static NEXT: OnceLock<AtomicUsize> = OnceLock::new();
+    let next = NEXT.get_or_init(|| AtomicUsize::new(RandomState::new().hash_one(0) as usize % (1 << 30)));
     loop {
-        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = tcp.local_addr().unwrap().port();
-        if UdpSocket::bind(("127.0.0.1", port)).is_ok() {
+        let port = (10_000 + next.fetch_add(1, Relaxed) % 20_000) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() && UdpSocket::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }
     }
 }
 
-/// Starts a relay and waits until it accepts connections.
+/// The response of a relay's HTTP server; None if it does not answer.
+fn http_get(port: u16, path: &str) -> Option<String> {
+    use std::io::{Read, Write};
+    let mut c = std::net::TcpStream::connect(("127.0.0.1", port)).ok()?;
+    write!(c, "GET {path} HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\n\r\n").ok()?;
+    let mut text = String::new();
+    c.read_to_string(&mut text).ok()?;
+    Some(text).filter(|t| t.lines().next().is_some_and(|status| status.contains(" 200 ")))
+}
+
+/// Starts a relay and waits until it is healthy.
 pub fn relay(port: u16, args: &[&str]) -> Process {
     let addr = format!("127.0.0.1:{port}");
-    let p = Process::start("relay", &[&["--listen", &addr, "--http", &addr], args].concat());
-    until("the relay's start", || std::net::TcpStream::connect(&addr).ok());
+    let mut p = Process::start("relay", &[&["--listen", &addr, "--http", &addr], args].concat());
+    until("the relay's start", || {
+        assert!(p.child.try_wait().unwrap().is_none(), "the relay exited");
+        http_get(port, "/healthz")
+    });
     p
 }
 
@@ -326,11 +342,7 @@ pub fn resident() -> u64 {
 
 /// SHA-256 of a relay's certificate, fetched over HTTP.
 pub fn certificate_hash(port: u16) -> String {
-    use std::io::{Read, Write};
-    let mut c = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
-    write!(c, "GET /certificate.sha256 HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\n\r\n").unwrap();
-    let mut text = String::new();
-    c.read_to_string(&mut text).unwrap();
+    let text = until("the certificate's hash", || http_get(port, "/certificate.sha256"));
     text.trim().lines().last().unwrap().trim().to_owned()
 }
 

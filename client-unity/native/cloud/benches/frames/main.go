@@ -49,8 +49,10 @@ func run(dir string) error {
 		cloud  *frametest.Cloud
 		layout pointcloud.Layout
 	}{
-		{"nfov-a", &frame.NFOV, pointcloud.LayoutGrid}, {"nfov-b", &frame.NFOV, pointcloud.LayoutPoints},
-		{"nfov-c", &frame.NFOV, pointcloud.LayoutInterleaved}, {"fhd-a", &frame.FHD, pointcloud.LayoutGrid},
+		{"nfov-a", &frame.NFOV, pointcloud.LayoutGrid},
+		{"nfov-b", &frame.NFOV, pointcloud.LayoutPoints},
+		{"nfov-c", &frame.NFOV, pointcloud.LayoutInterleaved},
+		{"fhd-a", &frame.FHD, pointcloud.LayoutGrid},
 	} {
 		in := pointcloud.Frame{Layout: c.layout, Grid: c.cloud.Grid, Points: c.cloud.Points}
 		object, err := e.Encode(nil, pointcloud.Header{}, &in, 0)

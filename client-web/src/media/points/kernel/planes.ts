@@ -1,7 +1,7 @@
 /**
  * Decodes the planes of a point-cloud frame (docs/spec/point-cloud-frame.md) into words for the GPU. AssemblyScript,
  * compiled to planes.wasm by `npm run wasm`. Works in the zstd decoder's memory, where the planes already are: it has
- * no data of its own, and the caller passes all addresses; see ../frame.ts.
+ * no static data, and the caller passes all addresses; see ../frame.ts.
  */
 
 // The remaining escapes, and a flag set when one is missing or out of range.

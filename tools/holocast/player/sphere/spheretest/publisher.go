@@ -1,5 +1,4 @@
-// Package spheretest publishes tiled 360° video that is encoded already, in real time, for
-// tests and benchmarks.
+// Package spheretest publishes pre-encoded tiled 360° video in real time, for tests and benchmarks.
 package spheretest
 
 import (
@@ -16,23 +15,24 @@ import (
 	"holocast/internal/origin"
 )
 
-// Video is the low-resolution sphere where a tile is asked for.
+// Video stands for the low-resolution sphere in place of a tile number.
 const Video = -1
 
-// Film is what is published; it begins again where it ends.
+// Film is the published content. It loops.
 type Film struct {
 	Sphere                  catalog.Sphere
 	VideoWidth, VideoHeight int
-	FPS                     int // also frames of a GoP
+	FPS                     int // also the number of frames per GoP
 	GOPs                    int
 	Latency                 time.Duration
-	// Frame returns a frame's NAL units with lengths, Config avcC of a tile at a quality.
+	// Frame returns a frame as length-prefixed NAL units. Config returns the avcC record of a tile
+	// at a quality.
 	Frame  func(gop, tile, quality, frame int) []byte
 	Config func(tile, quality int) []byte
 	Rates  func(gop int) catalog.RatesData
 }
 
-// Publisher is a session of a film.
+// Publisher publishes a Film as a session.
 type Publisher struct {
 	Set   origin.Set
 	film  Film
@@ -41,19 +41,24 @@ type Publisher struct {
 	rates *origin.Track
 }
 
-// track is one with its open group.
+// track is a track with its open group.
 type track struct {
 	*origin.Track
 	priority uint8
 	feed     *origin.Feed
 }
 
-// New prepares a session. Its Set answers viewers.
+// New creates the session's tracks. Pass requests of viewers to Set's handler.
 func New(ns moqt.Namespace, film Film) (*Publisher, error) {
 	p := &Publisher{film: film}
 	ms := uint64(film.Latency.Milliseconds())
 	timeout := func(ms uint64) moqt.Properties {
-		return moqt.Properties(wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: ms}, wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: ms}))
+		return moqt.Properties(
+			wire.AppendKeyValues(
+				nil, wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: ms},
+				wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: ms},
+			),
+		)
 	}
 	timeouts := timeout(ms)
 	add := func(name string, props moqt.Properties) *origin.Track {
@@ -67,9 +72,14 @@ func New(ns moqt.Namespace, film Film) (*Publisher, error) {
 		config := film.Config(tile, quality)
 		codec, err := loc.AVCCodec(config)
 		id := fmt.Sprintf("avc-%d", len(c.InitDataList))
-		c.InitDataList = append(c.InitDataList, catalog.InitData{ID: id, Type: "inline", Data: base64.StdEncoding.EncodeToString(config)})
-		return catalog.Track{Name: name, Packaging: catalog.PackagingLOC, IsLive: true, Role: role, RenderGroup: &group, InitRef: id, Codec: codec,
-			TargetLatency: float64(ms), Framerate: float64(film.FPS), Bitrate: 1_000_000, MaxGOPDuration: 1000}, err
+		c.InitDataList = append(
+			c.InitDataList, catalog.InitData{ID: id, Type: "inline", Data: base64.StdEncoding.EncodeToString(config)},
+		)
+		return catalog.Track{
+			Name: name, Packaging: catalog.PackagingLOC, IsLive: true, Role: role, RenderGroup: &group, InitRef: id,
+			Codec:         codec,
+			TargetLatency: float64(ms), Framerate: float64(film.FPS), Bitrate: 1_000_000, MaxGOPDuration: 1000,
+		}, err
 	}
 	video, err := entry(catalog.VideoTrack, catalog.RoleVideo, Video, 0)
 	if err != nil {
@@ -103,10 +113,12 @@ func New(ns moqt.Namespace, film Film) (*Publisher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p, add(catalog.TrackName, nil).WriteObject(wire.SubgroupHeader{Group: 1, Priority: 32, EndOfGroup: true, FirstObject: true}, moqt.Object{}, doc)
+	return p, add(
+		catalog.TrackName, nil,
+	).WriteObject(wire.SubgroupHeader{Group: 1, Priority: 32, EndOfGroup: true, FirstObject: true}, moqt.Object{}, doc)
 }
 
-// Run publishes until ctx ends. The first group is begun at once.
+// Run publishes until ctx ends. It starts the first group immediately.
 func (p *Publisher) Run(ctx context.Context) error {
 	began := time.Now()
 	first := uint64(began.UnixMilli())
@@ -126,13 +138,24 @@ func (p *Publisher) Run(ctx context.Context) error {
 			properties := loc.Properties{Timestamp: at}
 			if frame == 0 {
 				properties.VideoConfig = p.film.Config(tile, quality)
-				f, err := t.OpenSubgroup(wire.SubgroupHeader{Group: group, Mode: wire.SubgroupIDExplicit, Priority: t.priority, HasProperties: true, EndOfGroup: true, FirstObject: true})
+				f, err := t.OpenSubgroup(
+					wire.SubgroupHeader{
+						Group:         group,
+						Mode:          wire.SubgroupIDExplicit,
+						Priority:      t.priority,
+						HasProperties: true,
+						EndOfGroup:    true,
+						FirstObject:   true,
+					},
+				)
 				if err != nil {
 					return err
 				}
 				t.feed = f
 			}
-			err := t.feed.WriteObject(moqt.Object{ID: uint64(frame), Properties: properties.Append(nil)}, p.film.Frame(gop, tile, quality, frame))
+			err := t.feed.WriteObject(
+				moqt.Object{ID: uint64(frame), Properties: properties.Append(nil)}, p.film.Frame(gop, tile, quality, frame),
+			)
 			if err == nil && frame == p.film.FPS-1 {
 				err = t.feed.Close()
 			}
@@ -153,7 +176,8 @@ func (p *Publisher) Run(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if err := p.rates.WriteObject(wire.SubgroupHeader{Group: group, Priority: 32, EndOfGroup: true, FirstObject: true}, moqt.Object{}, b); err != nil {
+			h := wire.SubgroupHeader{Group: group, Priority: 32, EndOfGroup: true, FirstObject: true}
+			if err := p.rates.WriteObject(h, moqt.Object{}, b); err != nil {
 				return err
 			}
 		}

@@ -30,7 +30,10 @@ func Listen(addr netip.Addr, h moqt.Handler) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	ln, err := moqt.Listen(netip.AddrPortFrom(addr, 0).String(), moqt.ListenConfig{Config: Quiet, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+	ln, err := moqt.Listen(netip.AddrPortFrom(addr, 0).String(), moqt.ListenConfig{
+		Config: Quiet,
+		TLS:    &tls.Config{Certificates: []tls.Certificate{cert}},
+	})
 	if err != nil {
 		return nil, err
 	}

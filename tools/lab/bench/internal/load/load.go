@@ -77,7 +77,9 @@ func newTrack(s Server, publisher int, name string) *origin.Track {
 
 // Audience publishes tracks and connects n viewers with a session each. It calls each for every
 // subgroup received; track counts from 0. stop disconnects them and waits.
-func Audience(ctx context.Context, s Server, tracks []*origin.Track, n int, each func(track int, r *moqt.SubgroupReader)) (stop func(), err error) {
+func Audience(ctx context.Context, s Server, tracks []*origin.Track, n int,
+	each func(track int, r *moqt.SubgroupReader),
+) (stop func(), err error) {
 	var wg sync.WaitGroup
 	var sessions []*moqt.Session
 	var published []func()
@@ -205,7 +207,8 @@ func Feed(ctx context.Context, t *origin.Track, n int, rate float64, before func
 	defer tick.Stop()
 	for group := uint64(0); ; group++ {
 		before(group)
-		if err := t.WriteObject(wire.SubgroupHeader{Group: group, FirstObject: true, EndOfGroup: true}, moqt.Object{}, payload); err != nil {
+		if err := t.WriteObject(wire.SubgroupHeader{Group: group, FirstObject: true, EndOfGroup: true}, moqt.Object{},
+			payload); err != nil {
 			return err
 		}
 		select {
@@ -259,7 +262,8 @@ func Transfer(ctx context.Context, s Server, f Frames) (Sample, error) {
 			sent[frame{track, group}] = time.Now()
 			mu.Unlock()
 			out.Sent++
-			if err := t.WriteObject(wire.SubgroupHeader{Group: group, FirstObject: true, EndOfGroup: true}, moqt.Object{}, payload); err != nil {
+			if err := t.WriteObject(wire.SubgroupHeader{Group: group, FirstObject: true, EndOfGroup: true},
+				moqt.Object{}, payload); err != nil {
 				return err
 			}
 		}

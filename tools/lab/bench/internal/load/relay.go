@@ -81,7 +81,10 @@ func Start(ctx context.Context, path string, more ...string) (*Relay, error) {
 // Unlimited returns arguments that lift the per-address and rate limits, as all load comes from one
 // address.
 func Unlimited() (args []string) {
-	for _, limit := range []string{"connections.address", "handshakes.address", "handshakes.all", "initials.address", "initials.all", "bytes.session", "bytes.address", "bytes.all"} {
+	for _, limit := range []string{
+		"connections.address", "handshakes.address", "handshakes.all", "initials.address",
+		"initials.all", "bytes.session", "bytes.address", "bytes.all",
+	} {
 		args = append(args, "--limits", limit+"=0")
 	}
 	return args
@@ -95,7 +98,8 @@ func StartAt(path, addr string, start func(*exec.Cmd) error, more ...string) (*R
 		Msg, UDP, HTTP string
 		Hash           string `json:"certificate_sha256"`
 	}
-	cmd := exec.Command(path, "--listen", net.JoinHostPort(addr, "0"), "--insecure", "--http", "", "--log-format", "json")
+	cmd := exec.Command(path, "--listen", net.JoinHostPort(addr, "0"), "--insecure", "--http", "", "--log-format",
+		"json")
 	cmd.Args = append(cmd.Args, more...)
 	if err := p.run(cmd, start, func(line []byte) (bool, error) {
 		var l listening
@@ -145,7 +149,8 @@ func StartPeer(ctx context.Context, command string) (*Relay, error) {
 		name, kind string
 		der        []byte
 	}{{"cert.pem", "CERTIFICATE", cert.Certificate[0]}, {"key.pem", "PRIVATE KEY", key}} {
-		if err := os.WriteFile(file(f.name), pem.EncodeToMemory(&pem.Block{Type: f.kind, Bytes: f.der}), 0o600); err != nil {
+		if err := os.WriteFile(file(f.name), pem.EncodeToMemory(&pem.Block{Type: f.kind, Bytes: f.der}),
+			0o600); err != nil {
 			p.clean()
 			return nil, err
 		}
@@ -160,7 +165,8 @@ func StartPeer(ctx context.Context, command string) (*Relay, error) {
 	p.url, p.tls = "moqt://"+addr, devcert.Pinned(devcert.Hash(cert))
 	words := strings.Fields(command)
 	for i, word := range words {
-		words[i] = strings.NewReplacer("{addr}", addr, "{cert}", file("cert.pem"), "{key}", file("key.pem"), "{dir}", temp).Replace(word)
+		words[i] = strings.NewReplacer("{addr}", addr, "{cert}", file("cert.pem"), "{key}", file("key.pem"), "{dir}",
+			temp).Replace(word)
 	}
 	if err := p.run(exec.Command(words[0], words[1:]...), (*exec.Cmd).Start, nil); err != nil {
 		return nil, err

@@ -15,7 +15,8 @@ func Load(dataDir string) (source string, frames [][]byte, err error) {
 	source = "Frames of an Azure Kinect (NFOV unbinned; LiveScan3D test data)"
 	clouds, err := frametest.Load(dataDir, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		source, clouds = "Frames of a synthetic scene (HOLOCAST_DATA was not found)", []frametest.Frame{frametest.Synthetic(1), frametest.Synthetic(2)}
+		source, clouds = "Frames of a synthetic scene (HOLOCAST_DATA was not found)",
+			[]frametest.Frame{frametest.Synthetic(1), frametest.Synthetic(2)}
 	} else if err != nil {
 		return "", nil, err
 	}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"time"
+
+	"holocast/internal/catalog"
+	"holocast/internal/moqt"
+	"holocast/internal/recording"
+)
+
+// writeRecording writes a recording of a session. Unlike frames recorded from a live session,
+// its frames arrive at exactly even intervals.
+func writeRecording(path string, o options) error {
+	p := &publisher{options: o, ns: moqt.Namespace{"holocast", "take"}}
+	p.catalog = p.newTrack(catalog.TrackName)
+	p.points = p.newTrack(catalog.PointsTrack(0, "full"))
+	objects, err := o.encodeAll()
+	if err != nil {
+		return err
+	}
+	c, err := p.newCatalog(pose)
+	if err != nil {
+		return err
+	}
+	doc, err := c.Marshal()
+	if err != nil {
+		return err
+	}
+	w, err := recording.Create(path, nil)
+	if err != nil {
+		return err
+	}
+	start := time.Now().Add(-time.Duration(o.frames) * o.interval())
+	write := func(track *moqt.TrackName, group uint64, subgroup int, at time.Time, payload []byte) {
+		if err == nil {
+			err = w.Write(recording.Object{
+				Track: *track, Group: group, Subgroup: uint64(subgroup), ObjectID: uint64(subgroup), Priority: 128,
+				Payload: payload, FirstObject: true, End: recording.EndFIN, Arrival: at,
+			})
+		}
+	}
+	write(&moqt.TrackName{Namespace: p.ns, Name: catalog.TrackName}, 1, 0, start, doc)
+	points := p.points.Name()
+	for i := range o.frames {
+		at := start.Add(time.Duration(i) * o.interval())
+		for d, object := range objects {
+			write(&points, uint64(1+i), d, at, stamp(object, uint32(i), at))
+		}
+	}
+	if closing := w.Close(); err == nil {
+		err = closing
+	}
+	return err
+}
