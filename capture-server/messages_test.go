@@ -295,7 +295,7 @@ func poseYAML(name, rotation, translation string) string {
 	return "cameras:\n  " + name + ":\n    rotation: [" + rotation + "]\n    translation: [" + translation + "]\n"
 }
 
-func TestUnreachableRelayIsTriedAgain(t *testing.T) {
+func TestUnreachableRelayRetried(t *testing.T) {
 	c := exec.CommandContext(
 		t.Context(),
 		filepath.Join(bin, "capture-server"),

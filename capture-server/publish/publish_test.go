@@ -82,7 +82,7 @@ func add(t *testing.T, p *publish.Publisher, media ...publish.Medium) {
 	}
 }
 
-func TestSessionIsMadeAnew(t *testing.T) {
+func TestReconnect(t *testing.T) {
 	r := publishtest.NewRelay(t)
 	p := newSession(t, prometheus.NewRegistry())
 	add(t, p, newTicker(p, "clock"))
@@ -198,7 +198,7 @@ type undescribed struct{ *ticker }
 
 func (undescribed) Describe(*catalog.Catalog) error { return errors.New("no codec") }
 
-func TestAddRefusesWhatCannotBeDescribed(t *testing.T) {
+func TestAddDescribeError(t *testing.T) {
 	p := newSession(t, nil)
 	k := newTicker(p, "tiles")
 	if err := p.Add(undescribed{k}); err == nil || err.Error() != "catalog of tiles: no codec" {

@@ -40,7 +40,7 @@ func machine(s *shedder, gops int, share float64) (dropped int) {
 	return dropped
 }
 
-func TestQualitiesGoBeforeFrames(t *testing.T) {
+func TestQualitiesDroppedBeforeFrames(t *testing.T) {
 	s := newShedder(3, time.Second)
 	if dropped := machine(s, 20, 0.25); dropped != 0 || s.active != 3 {
 		t.Errorf("on a fast machine: %d qualities left, %d frames dropped", s.active, dropped)

@@ -301,7 +301,7 @@ func TestTruncatedPlays(t *testing.T) {
 	}
 }
 
-func TestLackOfFFmpeg(t *testing.T) {
+func TestFFmpegMissing(t *testing.T) {
 	path := film(t, "a.mp4", "128x64")
 	t.Setenv("PATH", t.TempDir())
 	if _, err := Open(t.Context(), path, Options{}); !errors.Is(err, ffmpeg.ErrAbsent) {

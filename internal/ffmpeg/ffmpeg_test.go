@@ -33,7 +33,7 @@ func mustParse(t *testing.T, s string) Input {
 	return in
 }
 
-func TestWhatFFmpegSays(t *testing.T) {
+func TestExplain(t *testing.T) {
 	for _, tt := range []struct{ name, says, want string }{
 		{
 			"no decoder", "[aost#0:0 @ 0x5] x\nDecoder (codec av1) not found for input stream #0:0",

@@ -334,7 +334,7 @@ func TestSeek(t *testing.T) {
 	}
 }
 
-func TestCuesPointAmiss(t *testing.T) {
+func TestWrongCues(t *testing.T) {
 	config := small
 	config.IMU = false
 	path, want := record(t, config, 70)

@@ -148,7 +148,7 @@ func TestColourAndDepthAgree(t *testing.T) {
 	}
 }
 
-func TestNoiseIsTheSensors(t *testing.T) {
+func TestDepthNoise(t *testing.T) {
 	opts := small()
 	opts.Depth = camera.NFOVUnbinned
 	opts.Frames = 1

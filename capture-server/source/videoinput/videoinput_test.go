@@ -204,7 +204,7 @@ func TestTimeline(t *testing.T) {
 	}
 }
 
-func TestNothingInIt(t *testing.T) {
+func TestInputWithoutPictures(t *testing.T) {
 	s, err := Open(t.Context(), film(t, "a.mp4", 1), Options{Log: quiet})
 	if err != nil {
 		t.Fatal(err)
