@@ -108,7 +108,10 @@ type Track struct {
 	final         *moqt.Location // end of the track as published; no later objects exist
 	missed        *moqt.Location // the group was published up to here before the subscription and is not cached
 	absent        []Span         // groups known not to exist
-	viewers       map[*viewer]struct{}
+	learned       *moqt.Location // from RaiseLargest
+	arrivals      uint64         // arrival number of the last object
+	restarted     uint64         // arrival number of the last Restart
+	viewers       map[*Viewer]struct{}
 	ended         *moqt.DoneError
 	discarded     bool
 
@@ -143,12 +146,13 @@ type subgroupKey struct {
 type datagram struct {
 	moqt.Datagram
 	arrived    time.Time
-	backfilled bool // not for subscriptions
+	arrival    uint64 // from Track.arrive
+	backfilled bool   // not for subscriptions
 }
 
 // NewTrack returns an empty track. Subscribers receive props.
 func NewTrack(name moqt.TrackName, props moqt.Properties, limits Limits) *Track {
-	t := &Track{name: name, props: props, limits: limits.withDefaults(), viewers: map[*viewer]struct{}{}}
+	t := &Track{name: name, props: props, limits: limits.withDefaults(), viewers: map[*Viewer]struct{}{}}
 	t.memory.Store(limits.Memory)
 	limits.Memory.add(t)
 	return t
@@ -206,12 +210,24 @@ func (t *Track) RaiseLargest(l moqt.Location) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.raise(l)
+	if t.learned == nil || t.learned.Less(l) {
+		t.learned = &l
+	}
 }
 
 func (t *Track) raise(l moqt.Location) {
 	if !t.hasLargest || t.largest.Less(l) {
 		t.largest, t.hasLargest = l, true
 	}
+}
+
+// arrive records the location of an object that arrives and returns its arrival number. Since both
+// change together, the largest location at Attach covers every object that arrived before. t.mu is
+// held.
+func (t *Track) arrive(l moqt.Location) uint64 {
+	t.raise(l)
+	t.arrivals++
+	return t.arrivals
 }
 
 // Info describes the track for SUBSCRIBE_OK and TRACK_STATUS.
@@ -570,11 +586,11 @@ func (t *Track) store(dg moqt.Datagram, backfilled bool) bool {
 	if _, again := g.hashes[dg.Object]; again || dg.Object < g.evictedBelow {
 		return false
 	}
-	t.raise(moqt.Location{Group: dg.Group, Object: dg.Object})
+	arrival := t.arrive(moqt.Location{Group: dg.Group, Object: dg.Object})
 	if g.gone {
 		return true
 	}
-	d := datagram{dg, now, backfilled}
+	d := datagram{dg, now, arrival, backfilled}
 	if g.hashes == nil {
 		g.hashes = map[uint64]uint64{}
 	}
@@ -675,7 +691,9 @@ func (t *Track) Restart(next *moqt.Location) {
 		t.beforeRestart = &moqt.Location{Group: t.largest.Group}
 	}
 	t.largest, t.hasLargest = moqt.Location{}, false
-	t.final, t.missed, t.absent = nil, nil, nil
+	t.final, t.missed, t.absent, t.learned = nil, nil, nil, nil
+	t.arrivals++
+	t.restarted = t.arrivals
 	if next != nil {
 		t.resume(next.Group)
 	}

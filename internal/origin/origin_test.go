@@ -576,6 +576,136 @@ func TestLateJoiner(t *testing.T) {
 	}
 }
 
+// TestAttach: objects that arrive between Attach, Accept and Serve come once: through the
+// subscription, and not through the joining fetch.
+func TestAttach(t *testing.T) {
+	tr := NewTrack(testName, nil, Limits{})
+	f, err := tr.OpenSubgroup(header(4, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := uint64(0)
+	write := func() { // an object in the open subgroup, one in its own and a datagram
+		if err := f.WriteObject(moqt.Object{ID: next}, []byte{byte(next)}); err != nil {
+			t.Error(err)
+		}
+		payload := []byte{byte(next + 1)}
+		if err := tr.WriteObject(header(4, next+1), moqt.Object{ID: next + 1}, payload); err != nil {
+			t.Error(err)
+		}
+		tr.SendDatagram(moqt.Datagram{Group: 4, Object: next + 2, Payload: []byte{byte(next + 2)}})
+		next += 3
+	}
+	write()
+	c, _ := sessiontest.Connect(t, moqt.Handler{}, moqt.Handler{
+		Subscribe: func(req *moqt.SubscribeRequest) {
+			v := NewQueue(0).Attach(tr)
+			write()
+			pub, err := req.Accept(v.Info())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			write()
+			go v.Serve(Publication{pub}) //nolint:errcheck // ends with the session
+			write()
+			if err := f.Close(); err != nil {
+				t.Error(err)
+			}
+			for tr.Viewers() == 0 { // Serve has not sent the earlier datagrams yet
+				time.Sleep(time.Millisecond)
+			}
+			tr.SendDatagram(moqt.Datagram{Group: 5, Payload: []byte{byte(next)}})
+		},
+		Fetch: func(req *moqt.FetchRequest) { _ = tr.ServeFetch(req, nil) },
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	sub, err := c.Subscribe(ctx, testName, moqt.SubscribeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fetched, streamed, datagrams []byte
+	fetch, err := c.FetchJoining(ctx, sub, 0, moqt.FetchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := fetch.Next(); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		b, err := fetch.ReadPayload(nil, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fetched = append(fetched, b...)
+	}
+	for range 4 { // subgroups
+		sg, err := sub.AcceptSubgroup(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for {
+			if _, err := sg.NextObject(); err == io.EOF {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			b, err := sg.ReadPayload(nil, 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			streamed = append(streamed, b...)
+		}
+	}
+	for len(datagrams) < 4 {
+		d, err := sub.AcceptDatagram(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		datagrams = append(datagrams, d.Payload...)
+	}
+	slices.Sort(streamed)
+	slices.Sort(datagrams)
+	if want := []byte{0, 1, 2}; !bytes.Equal(fetched, want) {
+		t.Errorf("fetched %v, want %v", fetched, want)
+	}
+	if want := []byte{3, 4, 6, 7, 9, 10}; !bytes.Equal(streamed, want) {
+		t.Errorf("subgroups delivered %v, want %v", streamed, want)
+	}
+	if want := []byte{5, 8, 11, 12}; !bytes.Equal(datagrams, want) {
+		t.Errorf("datagrams delivered %v, want %v", datagrams, want)
+	}
+}
+
+// TestLargestBeforeServe: the largest location in SUBSCRIBE_OK includes what upstream published
+// before it accepted the subscription, but not what arrived later, nor the numbering before a
+// restart.
+func TestLargestBeforeServe(t *testing.T) {
+	tr := NewTrack(testName, nil, Limits{})
+	tr.SendDatagram(moqt.Datagram{Group: 4})
+	v := NewQueue(0).Attach(tr)
+	check := func(when string, want *moqt.Location) {
+		t.Helper()
+		if l, ok := v.Largest(); ok != (want != nil) || ok && l != *want {
+			t.Errorf("%s: %v, %t", when, l, ok)
+		}
+	}
+	tr.SendDatagram(moqt.Datagram{Group: 9})
+	check("an object arrived", &moqt.Location{Group: 4})
+	tr.RaiseLargest(moqt.Location{Group: 3})
+	check("upstream is behind", &moqt.Location{Group: 4})
+	tr.RaiseLargest(moqt.Location{Group: 8})
+	check("upstream is ahead", &moqt.Location{Group: 8})
+	tr.Restart(nil)
+	tr.SendDatagram(moqt.Datagram{Group: 1})
+	check("the publisher restarted", nil)
+	tr.RaiseLargest(moqt.Location{Group: 2})
+	check("upstream is ahead again", &moqt.Location{Group: 2})
+}
+
 // TestFetchAfterTrim: a fetch reports the evicted part of a group as unknown.
 func TestFetchAfterTrim(t *testing.T) {
 	tr := NewTrack(testName, nil, Limits{MaxBytes: 100_000})
@@ -738,7 +868,7 @@ func TestMaxCacheDurationOfSubscriptions(t *testing.T) {
 		Limits{MaxAge: time.Hour},
 	)
 	tr.Relayed = true
-	since := time.Now()
+	v := NewQueue(0).Attach(tr)
 	write := func(group uint64) {
 		t.Helper()
 		if err := tr.WriteObject(header(group, 0), moqt.Object{}, []byte("x")); err != nil {
@@ -749,12 +879,12 @@ func TestMaxCacheDurationOfSubscriptions(t *testing.T) {
 	write(1)
 	time.Sleep(2 * keep)
 	c, _ := sessiontest.Connect(t, moqt.Handler{}, moqt.Handler{Subscribe: func(req *moqt.SubscribeRequest) {
-		pub, err := req.Accept(tr.Info())
+		pub, err := req.Accept(v.Info())
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		go NewQueue(0).Serve(tr, Publication{pub}, since) //nolint:errcheck // ends with the session
+		go v.Serve(Publication{pub}) //nolint:errcheck // ends with the session
 	}})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

@@ -63,7 +63,7 @@ func (d *delivery) class() class {
 
 // start sends a subgroup to a viewer. At the limit it drops the least important delivery: the
 // oldest in the lowest class.
-func (q *Queue) start(v *viewer, sg *subgroup) {
+func (q *Queue) start(v *Viewer, sg *subgroup) {
 	d := &delivery{v: v, sg: sg, started: time.Now(), dropped: make(chan struct{})}
 	q.mu.Lock()
 	victim := d
@@ -104,7 +104,7 @@ func (d *delivery) lessImportant(o *delivery) bool {
 }
 
 // deliveriesTo returns the deliveries in flight to one viewer of the session.
-func (q *Queue) deliveriesTo(v *viewer) []*delivery {
+func (q *Queue) deliveriesTo(v *Viewer) []*delivery {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var list []*delivery
@@ -118,7 +118,7 @@ func (q *Queue) deliveriesTo(v *viewer) []*delivery {
 
 // line identifies one subscription's deliveries of one class, which are sent in group order.
 type line struct {
-	v *viewer
+	v *Viewer
 	class
 }
 

@@ -20,13 +20,13 @@ type quietSink struct {
 func (s quietSink) Priority() uint8 { return s.priority }
 
 // testViewer returns a viewer of a new track in q.
-func (q *Queue) testViewer(priority uint8) *viewer {
-	return &viewer{t: NewTrack(testName, nil, Limits{}), q: q, sink: quietSink{priority: priority}}
+func (q *Queue) testViewer(priority uint8) *Viewer {
+	return &Viewer{t: NewTrack(testName, nil, Limits{}), q: q, sink: quietSink{priority: priority}}
 }
 
 // testDeliveries adds deliveries whose first object arrived waits ago. If waits is 0, everything
 // that arrived is sent.
-func (v *viewer) testDeliveries(publisher uint8, waits time.Duration, groups ...uint64) {
+func (v *Viewer) testDeliveries(publisher uint8, waits time.Duration, groups ...uint64) {
 	for _, group := range groups {
 		h := header(group, 0)
 		h.Priority = publisher
@@ -41,7 +41,7 @@ func (v *viewer) testDeliveries(publisher uint8, waits time.Duration, groups ...
 	}
 }
 
-func (v *viewer) testGroups() []string {
+func (v *Viewer) testGroups() []string {
 	var got []string
 	for _, f := range v.q.deliveriesTo(v) {
 		got = append(got, fmt.Sprintf("%d:%d", f.sg.header.Priority, f.sg.header.Group))
@@ -82,7 +82,7 @@ func testDropStale(t *testing.T) {
 	const long = time.Hour
 	q := NewQueue(0)
 	first, second, third := q.testViewer(128), q.testViewer(128), q.testViewer(129)
-	want := func(what string, v *viewer, want ...string) {
+	want := func(what string, v *Viewer, want ...string) {
 		t.Helper()
 		if got := v.testGroups(); !slices.Equal(got, want) {
 			t.Errorf("%s: in flight are %v, want %v", what, got, want)

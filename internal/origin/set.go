@@ -3,7 +3,6 @@ package origin
 import (
 	"context"
 	"sync"
-	"time"
 
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
@@ -78,11 +77,9 @@ func (s *Set) Handler() moqt.Handler {
 				_ = r.Reject(wire.RequestDoesNotExist, "no track "+r.Track.String())
 				return
 			}
-			since := time.Now()
-			if pub, err := r.Accept(t.Info()); err == nil {
-				go s.queue(r.Session()).
-					Serve(t, Publication{pub}, since)
-				//nolint:errcheck // the session handles its own errors
+			v := s.queue(r.Session()).Attach(t)
+			if pub, err := r.Accept(v.Info()); err == nil {
+				go v.Serve(Publication{pub}) //nolint:errcheck // the session handles its own errors
 			}
 		},
 		Fetch: func(r *moqt.FetchRequest) {

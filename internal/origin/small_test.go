@@ -60,7 +60,7 @@ func (s *countingSink) Abort(wire.StreamCode) {}
 func TestSmallObjectsShareWrites(t *testing.T) {
 	const objects = 5000
 	tr := NewTrack(testName, nil, Limits{})
-	since := time.Now()
+	v := NewQueue(0).Attach(tr)
 	f, err := tr.OpenSubgroup(header(1, 0))
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func TestSmallObjectsShareWrites(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	sink := &countingSink{ctx: ctx, closed: make(chan struct{})}
 	done := make(chan struct{})
-	go func() { defer close(done); _ = NewQueue(0).Serve(tr, sink, since) }()
+	go func() { defer close(done); _ = v.Serve(sink) }()
 	<-sink.closed
 	cancel()
 	<-done

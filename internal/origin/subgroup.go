@@ -28,6 +28,7 @@ const (
 type object struct {
 	wire.Object
 	arrived time.Time // of the first byte
+	arrival uint64    // from Track.arrive
 	offset  int64     // of the header
 	payload int64     // of the payload
 }
@@ -95,12 +96,12 @@ func (s *subgroup) isOpen() bool {
 	return s.state == open
 }
 
-// hasSince reports whether the subgroup has, or may still get, objects that arrive after since.
-func (s *subgroup) hasSince(since time.Time) bool {
+// hasAfter reports whether the subgroup has, or may still get, objects with a higher arrival number.
+func (s *subgroup) hasAfter(arrival uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := len(s.objects)
-	return s.state == open || n > 0 && !s.objects[n-1].arrived.Before(since)
+	return s.state == open || n > 0 && s.objects[n-1].arrival > arrival
 }
 
 // missingFrom returns the first object ID that is incomplete or has not arrived.
@@ -375,7 +376,8 @@ func (s *subgroup) append(chunk []byte) {
 	s.starts = append(s.starts, s.size)
 }
 
-// charge accounts for n bytes and the index entries of objects about to be published.
+// charge accounts for n bytes and the index entries of objects about to be published, and numbers
+// the objects.
 func (f *Feed) charge(n int64, added []object, now time.Time) error {
 	sg := f.sg
 	for i := range added {
@@ -395,7 +397,7 @@ func (f *Feed) charge(n int64, added []object, now time.Time) error {
 		if o := sg.g.holder(l.Object, sg); o != nil {
 			return malformed("object {%d, %d} arrived in subgroups %d and %d", l.Group, l.Object, o.ID(), sg.id)
 		}
-		sg.t.raise(l)
+		added[i].arrival = sg.t.arrive(l)
 	}
 	sg.charge(n, now)
 	return nil

@@ -23,12 +23,16 @@ const maxPiece = 128 << 10
 // need few pieces.
 const deadlineSlack = time.Millisecond
 
-// viewer serves one subscription.
-type viewer struct {
-	t     *Track
-	q     *Queue // the session's
-	sink  Sink
-	since time.Time // earlier objects belong to the joining fetch
+// Viewer is one subscription to a track. It sends nothing before Serve.
+type Viewer struct {
+	t    *Track
+	q    *Queue // the session's
+	sink Sink   // set by Serve
+
+	// State of the track at Attach. Objects up to then belong to the joining fetch.
+	after      uint64 // arrival number
+	largest    moqt.Location
+	hasLargest bool
 
 	mu        sync.Mutex
 	offered   []*subgroup
@@ -39,7 +43,7 @@ type viewer struct {
 
 // delivery is the transmission of one subgroup to one viewer.
 type delivery struct {
-	v       *viewer
+	v       *Viewer
 	sg      *subgroup
 	started time.Time
 	dropped chan struct{} // closed when the delivery is dropped
@@ -120,13 +124,49 @@ func (d *delivery) wasDropped() bool {
 	return d.isDropped
 }
 
-// Serve sends a track, from since on, to an accepted subscription of the queue's session until
-// either ends. since must be a time before the subscription was accepted. Serve returns the
-// subscription's cause, or the *moqt.DoneError that ended the track, after all its goroutines have
-// ended.
-func (q *Queue) Serve(t *Track, sink Sink, since time.Time) error {
-	v := &viewer{t: t, q: q, sink: sink, since: since, wake: make(chan struct{}, 1), crew: gopool.New()}
-	t.attach(v)
+// Attach returns a viewer of the track for a subscription of the queue's session. The subscription
+// covers the objects that arrive from now on, so call Attach before accepting it. A viewer that is
+// never served needs no cleanup.
+func (q *Queue) Attach(t *Track) *Viewer {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return &Viewer{
+		t: t, q: q, after: t.arrivals, largest: t.largest, hasLargest: t.hasLargest,
+		wake: make(chan struct{}, 1), crew: gopool.New(),
+	}
+}
+
+// Info is Track.Info with the viewer's Largest, for the subscription's SUBSCRIBE_OK or PUBLISH.
+func (v *Viewer) Info() moqt.TrackInfo {
+	i := v.t.Info()
+	i.Largest = v.Largest
+	return i
+}
+
+// Largest returns the track's largest location. Before Serve it leaves out the objects that arrive
+// after Attach, since they belong to the subscription, but not a location learned from upstream.
+func (v *Viewer) Largest() (l moqt.Location, ok bool) {
+	t := v.t
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if v.sink != nil {
+		return t.largest, t.hasLargest
+	}
+	if v.after >= t.restarted {
+		l, ok = v.largest, v.hasLargest
+	}
+	if t.learned != nil && (!ok || l.Less(*t.learned)) {
+		l, ok = *t.learned, true
+	}
+	return l, ok
+}
+
+// Serve sends the objects that arrive after Attach to the accepted subscription until it or the
+// track ends. It returns the subscription's cause, or the *moqt.DoneError that ended the track,
+// after all its goroutines have ended. Call it at most once.
+func (v *Viewer) Serve(sink Sink) error {
+	t, q := v.t, v.q
+	v.start(sink)
 	defer func() {
 		t.mu.Lock()
 		delete(t.viewers, v)
@@ -166,7 +206,7 @@ func (q *Queue) Serve(t *Track, sink Sink, since time.Time) error {
 }
 
 // finish ends the subscription when its deliveries are done, at the latest after MaxAge.
-func (v *viewer) finish(end *moqt.DoneError) error {
+func (v *Viewer) finish(end *moqt.DoneError) error {
 	v.t.mu.Lock()
 	maxAge := v.t.limits.MaxAge
 	v.t.mu.Unlock()
@@ -184,20 +224,22 @@ func (v *viewer) finish(end *moqt.DoneError) error {
 	return end
 }
 
-// attach adds v to the viewers and offers it the objects that arrived since it subscribed.
-func (t *Track) attach(v *viewer) {
+// start adds v to the track's viewers and offers it the objects that have arrived since Attach.
+func (v *Viewer) start(sink Sink) {
+	t := v.t
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	v.sink = sink
 	expired := t.expiry(time.Now())
 	for _, g := range t.groups {
 		for _, sg := range g.subgroups {
-			if !sg.backfilled && sg.hasSince(v.since) {
+			if !sg.backfilled && sg.hasAfter(v.after) {
 				v.offer(sg)
 			}
 		}
 		for _, d := range g.datagrams {
-			if !d.backfilled && !d.arrived.Before(v.since) && !d.arrived.Before(expired) &&
-				v.sink.Passes(moqt.Location{Group: d.Group, Object: d.Object}) {
+			if !d.backfilled && d.arrival > v.after && !d.arrived.Before(expired) &&
+				sink.Passes(moqt.Location{Group: d.Group, Object: d.Object}) {
 				v.sendDatagram(d.Datagram)
 			}
 		}
@@ -205,7 +247,7 @@ func (t *Track) attach(v *viewer) {
 	t.viewers[v] = struct{}{}
 }
 
-func (v *viewer) sendDatagram(d moqt.Datagram) {
+func (v *Viewer) sendDatagram(d moqt.Datagram) {
 	if v.sink.SendDatagram(d) != nil {
 		v.t.unsent.Add(1)
 	} else {
@@ -213,13 +255,13 @@ func (v *viewer) sendDatagram(d moqt.Datagram) {
 	}
 }
 
-// wants reports whether the viewer is due an object: it arrived after since and passes the filter.
-func (v *viewer) wants(group uint64, o *object) bool {
-	return !o.arrived.Before(v.since) && v.sink.Passes(moqt.Location{Group: group, Object: o.ID})
+// wants reports whether the viewer is due an object: it arrived after Attach and passes the filter.
+func (v *Viewer) wants(group uint64, o *object) bool {
+	return o.arrival > v.after && v.sink.Passes(moqt.Location{Group: group, Object: o.ID})
 }
 
 // offer queues a new subgroup for the viewer without blocking.
-func (v *viewer) offer(sg *subgroup) {
+func (v *Viewer) offer(sg *subgroup) {
 	v.mu.Lock()
 	if len(v.offered) < maxOffered {
 		v.offered = append(v.offered, sg)
@@ -231,14 +273,14 @@ func (v *viewer) offer(sg *subgroup) {
 }
 
 // endOnRestart ends the subscription: the groups it waits for will not be published.
-func (v *viewer) endOnRestart() {
+func (v *Viewer) endOnRestart() {
 	v.mu.Lock()
 	v.restarted = true
 	v.mu.Unlock()
 	v.signal()
 }
 
-func (v *viewer) restartError() *moqt.DoneError {
+func (v *Viewer) restartError() *moqt.DoneError {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.restarted {
@@ -247,14 +289,14 @@ func (v *viewer) restartError() *moqt.DoneError {
 	return &moqt.DoneError{Code: wire.DoneInternalError, Reason: "the publisher restarted its group numbering"}
 }
 
-func (v *viewer) signal() {
+func (v *Viewer) signal() {
 	select {
 	case v.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (v *viewer) take() []*subgroup {
+func (v *Viewer) take() []*subgroup {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	o := v.offered
@@ -262,14 +304,14 @@ func (v *viewer) take() []*subgroup {
 	return o
 }
 
-func (v *viewer) idle() bool {
+func (v *Viewer) idle() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return len(v.offered) == 0
 }
 
 // send sends one subgroup.
-func (v *viewer) send(d *delivery) {
+func (v *Viewer) send(d *delivery) {
 	sg := d.sg
 	if !sg.add(d) {
 		return // already evicted
@@ -369,7 +411,7 @@ func (d *delivery) report(o *object, reason string) {
 
 // pump sends the subgroup's bytes from offset at, where object i starts (or its payload, if restart
 // holds its header). It returns ErrEvicted if the bytes are gone.
-func (v *viewer) pump(d *delivery, restart []byte, at int64, i int) error {
+func (v *Viewer) pump(d *delivery, restart []byte, at int64, i int) error {
 	sg, w := d.sg, d.w
 	d.sent.Store(at)
 	d.retime()

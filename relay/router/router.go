@@ -575,12 +575,12 @@ func (c *client) subscribe(req *moqt.SubscribeRequest) {
 		}
 	}()
 	if t := r.local.Track(req.Track); t != nil {
-		since := time.Now()
-		if pub, err := req.Accept(t.Info()); err == nil {
+		v := c.queue.Attach(t)
+		if pub, err := req.Accept(v.Info()); err == nil {
 			serving = true
 			go func() {
 				defer release()
-				_ = c.queue.Serve(t, origin.Publication{Publication: pub}, since)
+				_ = v.Serve(origin.Publication{Publication: pub})
 			}()
 		}
 		return
@@ -594,13 +594,16 @@ func (c *client) subscribe(req *moqt.SubscribeRequest) {
 	if ms := req.Parameters.RendezvousTimeout; ms != nil {
 		wait = min(time.Duration(min(*ms, 1<<31))*time.Millisecond, r.cfg().MaxRendezvous)
 	}
-	since := time.Now() // a subscriber that waited receives everything since its request
-	t, err := r.acquireFor(req.Context(), req.Track, wait, req.Parameters.NewGroupRequest)
+	var v *origin.Viewer
+	t, err := r.acquireFor(req.Context(), req.Track, wait, func(t *track) {
+		t.requestFirst(req.Parameters.NewGroupRequest)
+		v = c.queue.Attach(t.Track) // a subscriber that waits receives everything from here on
+	})
 	if err != nil {
 		r.reject(req, err)
 		return
 	}
-	pub, err := req.Accept(t.info())
+	pub, err := req.Accept(t.info(v))
 	if err != nil {
 		t.release()
 		return
@@ -610,7 +613,7 @@ func (c *client) subscribe(req *moqt.SubscribeRequest) {
 	go func() {
 		defer release()
 		defer authz.onRevoke(func(why error) { _ = pub.Done(auth.DoneCode(why), why.Error()) })()
-		err := c.queue.Serve(t.Track, r.cfg().FastPath.Viewer(t.Track, pub), since)
+		err := v.Serve(r.cfg().FastPath.Viewer(t.Track, pub))
 		t.release()
 		r.log.Debug("subscription ended", "track", truncated(req.Track.String()), "reason", reason(err))
 	}()

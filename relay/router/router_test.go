@@ -542,12 +542,12 @@ func TestDiscovery(t *testing.T) {
 func (r *relay) publishTrack() *origin.Track {
 	r.t.Helper()
 	tr := newPoints()
-	since := time.Now()
-	pub, err := r.dial(moqt.Handler{}).Publish(r.ctx, points, tr.Info())
+	v := origin.NewQueue(0).Attach(tr)
+	pub, err := r.dial(moqt.Handler{}).Publish(r.ctx, points, v.Info())
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	go func() { _ = origin.NewQueue(0).Serve(tr, origin.Publication{Publication: pub}, since) }()
+	go func() { _ = v.Serve(origin.Publication{Publication: pub}) }()
 	return tr
 }
 

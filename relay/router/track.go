@@ -81,18 +81,19 @@ func (t *track) release() {
 // acquire returns a track with an upstream subscription, creating it if needed. It waits at most
 // wait for a publisher. The caller releases the track.
 func (r *Router) acquire(ctx context.Context, name moqt.TrackName, wait time.Duration) (*track, error) {
-	return r.acquireFor(ctx, name, wait, nil)
+	return r.acquireFor(ctx, name, wait, func(*track) {})
 }
 
-// acquireFor is acquire for a subscriber that requests a new group, or nil.
+// acquireFor is acquire that calls prepare with the track before it waits for the subscription. If
+// the track is removed meanwhile, it calls prepare with the one that replaces it.
 func (r *Router) acquireFor(
-	ctx context.Context, name moqt.TrackName, wait time.Duration, group *uint64,
+	ctx context.Context, name moqt.TrackName, wait time.Duration, prepare func(*track),
 ) (*track, error) {
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
 	for {
 		t := r.hold(name)
-		t.requestFirst(group)
+		prepare(t)
 		retry, err := t.await(ctx, wait > 0, deadline.C)
 		if err == nil && !retry {
 			return t, nil
@@ -252,8 +253,8 @@ func (t *track) remove(after time.Duration) {
 }
 
 // info describes the track to a viewer.
-func (t *track) info() moqt.TrackInfo {
-	i := t.Info()
+func (t *track) info(v *origin.Viewer) moqt.TrackInfo {
+	i := v.Info()
 	i.NewGroup = t.requestGroup
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -595,11 +595,11 @@ func (t *track) offerTo(d *discovery) {
 	t.refs++
 	t.mu.Unlock()
 	defer t.release()
-	since := time.Now()
+	v := d.c.queue.Attach(t.Track)
 	if !d.mayOffer(t) {
 		return
 	}
-	info := t.info()
+	info := t.info(v)
 	info.Paused, info.Defaults = d.paused, d.params
 	s := d.c.s
 	pub, err := s.Publish(s.Context(), t.Name(), info)
@@ -612,5 +612,5 @@ func (t *track) offerTo(d *discovery) {
 		return
 	}
 	defer d.authz.onRevoke(func(why error) { _ = pub.Done(auth.DoneCode(why), why.Error()) })()
-	_ = d.c.queue.Serve(t.Track, t.r.cfg().FastPath.Viewer(t.Track, pub), since)
+	_ = v.Serve(t.r.cfg().FastPath.Viewer(t.Track, pub))
 }
