@@ -304,7 +304,7 @@ func TestKeySetURL(t *testing.T) {
 	}
 	to := httptest.NewServer(http.RedirectHandler("http://192.0.2.1/set", http.StatusFound))
 	defer to.Close()
-	if _, err := ReadKeys(t.Context(), to.URL); err == nil || !strings.Contains(err.Error(), "keys must be fetched over https") {
+	if _, err := ReadKeys(t.Context(), to.URL); err == nil || !strings.Contains(err.Error(), "fetched over https") {
 		t.Errorf("a redirect to plain HTTP: %v", err)
 	}
 }
