@@ -214,7 +214,7 @@ func (s *server) startBackground(ctx context.Context) error {
 	s.wg.Go(func() { s.router.ServeAll(running, s.ln) })
 	s.drain.Store(int64(s.cfg.Drain))
 	reloaded := settings.Reloaded()
-	if s.authority == nil { // enabling authentication takes a restart
+	if s.authority == nil { // enabling authentication requires a restart
 		reloaded = slices.DeleteFunc(reloaded, func(key string) bool { return key == "auth" })
 	}
 	s.onClose(service.OnReload(ctx, s.log.Logger, s.cfg, reloaded,
@@ -226,7 +226,7 @@ func (s *server) startBackground(ctx context.Context) error {
 func (s *server) reload(ctx context.Context, next Config) error {
 	if s.authority != nil {
 		if !next.Auth.Enabled() {
-			return errors.New("auth.keys: disabling authentication takes a restart")
+			return errors.New("auth.keys: disabling authentication requires a restart")
 		}
 		if err := s.authority.Replace(ctx, next.Auth); err != nil {
 			return err

@@ -208,8 +208,8 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// reduction returns the factor by which colour images can be decoded smaller and still be as fine
-// as depth images.
+// reduction returns the largest factor by which colour images can be reduced when decoded without
+// becoming coarser than depth images.
 func reduction(cal camera.Calibration) int {
 	ratio := cal.Color.Fx / cal.Depth.Fx
 	switch {
@@ -300,8 +300,8 @@ func (m *Mapper) SetPose(pose camera.Transform) {
 // undefined.
 func (m *Mapper) Map(f *source.Frame, g *pointcloud.Grid) error { return m.MapRows(f, g, 1) }
 
-// MapRows maps one row in every and leaves the others empty. Cost falls accordingly, except for
-// decoding colour.
+// MapRows maps every n-th row, where n is every, and leaves the others empty. Cost falls
+// accordingly, except for decoding colour.
 func (m *Mapper) MapRows(f *source.Frame, g *pointcloud.Grid, every int) error {
 	d := m.cal.Depth
 	if len(f.Depth) != d.Width*d.Height {

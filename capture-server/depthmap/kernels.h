@@ -60,7 +60,7 @@ void project(const uint16_t *depth, int32_t n, const float *x, const float *y,
 void project_vertices(const uint16_t *depth, int32_t n, const float *x, const float *y,
 		      const struct lens *lens, float *u, float *v, float *zc);
 
-// uncover: clears the buffer of struct cover, n cells and one more.
+// uncover: clears the n + 1 cells of the buffer of struct cover.
 void uncover(uint16_t *zbuf, int32_t n);
 
 // splat: records n depth pixels in the buffer.

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// ticker is a medium with one track of the same name, which gets an object every few milliseconds.
+// ticker is a medium with a single track, named after it, and an object every few milliseconds.
 type ticker struct {
 	name   string
 	track  *origin.Track

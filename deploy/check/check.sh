@@ -12,7 +12,7 @@ for unit in systemd/*.service; do
 	systemd-analyze security --offline=true --threshold=29 --no-pager "$unit" | tail -1
 done
 systemd-analyze verify --man=no "$work"/*.service
-# ebpf/rlimit tries bpf() before main runs. The unit must answer with an error instead of killing
+# ebpf/rlimit tries bpf() before main runs. The unit must make the call fail instead of killing
 # the service.
 grep -qx SystemCallErrorNumber=EPERM systemd/holocast-relay.service
 for script in package.sh test.sh scripts/*.in scripts/make-signal-key */test.sh test/*.sh; do

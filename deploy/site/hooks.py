@@ -1,4 +1,4 @@
-"""Brings what docs/ links to outside of docs/ into the site.
+"""Adds files outside docs/ to the site if docs/ links to them.
 
 The pages are written to be read in the repository, where they link to READMEs, sample
 configurations and code. In the site the READMEs named in the navigation are pages, and other

@@ -254,7 +254,7 @@ func (r *Rates) Validate(s *Sphere) error {
 		for q := range d.Bytes[i] {
 			b, m := d.Bytes[i][q], d.MSE[i][q]
 			if (b == nil) != (m == nil) || b != nil && (*b < 0 || bad(*m)) {
-				return fmt.Errorf("catalog: rates of tile %d at quality %d make no sense", i, q)
+				return fmt.Errorf("catalog: rates of tile %d at quality %d are invalid", i, q)
 			}
 		}
 		if bad(d.Missing[i]) {

@@ -142,8 +142,8 @@ func TestRates(t *testing.T) {
 		{"no record", `[]`, "0 records"},
 		{"too few tiles", `[{"data":{"bytes":[[1,2]],"mse":[[1,2]],"missing":[1]}}]`, "1, 1 and 1 tiles, want 2"},
 		{"too few qualities", strings.Replace(good, "[1,2]", "[1]", 1), "tile 0 at 1 and 2 qualities"},
-		{"bytes without distortion", strings.Replace(good, "9.5", "null", 1), "tile 0 at quality 0 make no sense"},
-		{"negative", strings.Replace(good, "[1,2]", "[-1,2]", 1), "make no sense"},
+		{"bytes without distortion", strings.Replace(good, "9.5", "null", 1), "tile 0 at quality 0 are invalid"},
+		{"negative", strings.Replace(good, "[1,2]", "[-1,2]", 1), "are invalid"},
 		{"missing", strings.Replace(good, "50", "-50", 1), "where tile 1 is missing"},
 		{"not JSON", "[", "rates: byte"},
 	} {

@@ -154,7 +154,7 @@ func TestLocalClockIsSet(t *testing.T) {
 	}
 }
 
-// A queue that stands for five seconds must not count as a clock step.
+// A queue that lasts five seconds must not count as a clock step.
 func TestStandingQueue(t *testing.T) {
 	w := newWorld(0)
 	w.run(100)

@@ -187,8 +187,8 @@ func (b *BBR) adaptLowerBoundsFromCongestion() {
 	b.inflightShortterm = max(b.inflightLatest, b.inflightBefore, int64(bbrBeta*float64(b.inflightShortterm)))
 }
 
-// adaptToQueue bounds the volume in flight in ProbeBW_CRUISE once a queue stands: to (1 - Headroom)
-// bandwidth-delay products while it stands, then to one.
+// adaptToQueue bounds the volume in flight in ProbeBW_CRUISE after a standing queue was detected:
+// to (1 - Headroom) bandwidth-delay products while it persists, then to one.
 func (b *BBR) adaptToQueue() {
 	copy(b.rttRounds[1:], b.rttRounds[:])
 	b.rttRounds[0] = b.rttLatest

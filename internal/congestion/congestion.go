@@ -128,7 +128,7 @@ func Names() []string {
 // CheckName returns an error for an unknown controller name.
 func CheckName(name string) error {
 	if _, ok := constructors[name]; !ok {
-		return fmt.Errorf("congestion controller %q is unknown; there are %s", name, strings.Join(Names(), ", "))
+		return fmt.Errorf("congestion controller %q is unknown; want one of %s", name, strings.Join(Names(), ", "))
 	}
 	return nil
 }

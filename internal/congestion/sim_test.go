@@ -170,12 +170,12 @@ func (s *sim) newSender(t testing.TB, name string) *simSender {
 	return &simSender{sim: s, flow: f, largest: -1, highest: -1, slack: time.Millisecond}
 }
 
-// startBulk sends without end, starting at at.
+// startBulk starts an endless transfer at time at.
 func (s *simSender) startBulk(at time.Duration) {
 	s.at(at, func() { s.bulk = true; s.send() })
 }
 
-// startFrames captures a frame of size every interval, starting at at.
+// startFrames captures a frame of size every interval, from time at on.
 func (s *simSender) startFrames(at, interval time.Duration, size int) {
 	var capture func()
 	capture = func() {

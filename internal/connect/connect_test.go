@@ -44,7 +44,7 @@ func relay(t *testing.T, tellHash bool) (addr, hash string) {
 	return serving(t, tellHash, func(*moqt.Session) {})
 }
 
-// serving is relay with a function to call for each session.
+// serving is like relay and calls accepted for each session.
 func serving(t *testing.T, tellHash bool, accepted func(*moqt.Session)) (addr, hash string) {
 	t.Helper()
 	cert, err := devcert.Generate(time.Now(), "127.0.0.1")

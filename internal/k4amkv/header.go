@@ -444,7 +444,7 @@ func (h *header) config(f *file) (c Config, tracks [trackCount]*track, littleEnd
 				&DamageError{
 					color.start,
 					"TrackEntry COLOR",
-					fmt.Errorf("%d×%d is no colour resolution of an Azure Kinect", color.width, color.height),
+					fmt.Errorf("%d×%d is not a colour resolution of an Azure Kinect", color.width, color.height),
 				},
 			)
 		}

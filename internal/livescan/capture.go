@@ -263,7 +263,7 @@ func (m *Messages) calibration() (*Calibration, error) {
 		return nil, err
 	}
 	if err := c.Pose.Validate(); err != nil {
-		return nil, protocolError("the pose of a client is none: %v", err)
+		return nil, protocolError("invalid client pose: %v", err)
 	}
 	return c, nil
 }

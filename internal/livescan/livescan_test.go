@@ -205,7 +205,7 @@ func TestBadMessages(t *testing.T) {
 		{"truncated pose", []byte{1, 0, 0}, "unexpected EOF"},
 		{
 			"pose of noise", append([]byte{1, 0, 0, 0, 0}, bytes.Repeat([]byte{0x42}, 48)...),
-			"the pose of a client is none",
+			"invalid client pose",
 		},
 		{"hostile length", frame(0x7fffffff, 0), "announces 2147483647 bytes"},
 		{"three bytes", frame(3, 0, 1, 2, 3), "announces 3 bytes"},

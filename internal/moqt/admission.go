@@ -18,8 +18,8 @@ type Admission interface {
 	// stream is refused with EXCESSIVE_LOAD.
 	OpenStream() bool
 	CloseStream()
-	// Opened counts an object stream or, if request is set, a request or REQUEST_UPDATE. The
-	// session waits that long before it accepts the next one.
+	// Opened counts an object stream or, if request is set, a request or REQUEST_UPDATE. It
+	// returns how long the session must wait before it accepts the next one.
 	Opened(request bool) (wait time.Duration)
 	// GrowWindow reports whether the receive window may grow by this many bytes.
 	GrowWindow(bytes uint64) bool

@@ -642,7 +642,7 @@ func (s *Session) handleGoaway(g *wire.Goaway) error {
 	case g.RequestID == nil:
 		return protocolViolation("GOAWAY on the control stream without a request ID")
 	case *g.RequestID&1 != own:
-		return &wire.Error{Code: wire.InvalidRequestID, Msg: "GOAWAY names a request of the wrong side"}
+		return &wire.Error{Code: wire.InvalidRequestID, Msg: "GOAWAY names a request ID of the wrong parity"}
 	}
 	s.log.Debug("moqt goaway received", "uri", truncate(g.NewSessionURI), "timeout_ms", g.Timeout)
 	go func() {

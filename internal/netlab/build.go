@@ -225,8 +225,8 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// A hop is the next cable from a node towards another cable's network, and which end of it is the
-// next node.
+// A hop is the next cable on the way from a node to another cable's network. end tells which end of
+// the cable is the next node.
 type hop struct {
 	to    cable
 	cable cable

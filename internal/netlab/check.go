@@ -39,7 +39,7 @@ type CheckedFlow struct {
 	AskedMbps   float64      `json:"asked_mbps"`   // of frames; 0 = unlimited
 	Mbps        float64      `json:"mbps"`         // under load
 	AskedDelay  float64      `json:"asked_ms"`     // including serialization
-	DelayError  float64      `json:"error_p50_us"` // measured − asked, for a single packet in flight
+	DelayError  float64      `json:"error_p50_us"` // measured − AskedDelay, for a single packet in flight
 	DelayErr99  float64      `json:"error_p99_us"`
 	AskedLoss   float64      `json:"asked_loss"`
 	Loss        float64      `json:"loss"` // lost to the loss model, as a fraction of all packets

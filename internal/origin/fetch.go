@@ -62,7 +62,7 @@ func (t *Track) ServeFetch(r *moqt.FetchRequest, source Source) error {
 	}
 	a := &answer{t: t, plan: p, source: source, fill: fill}
 	if source != nil && p.nothingCached() {
-		// Nothing is cached: the upstream answer is the answer.
+		// Nothing is cached: return upstream's answer.
 		a.first, err = a.open(r.Context(), p.pieces[0])
 		if late := errors.Is(err, errTooSlow) && (p.known || fill.total); err != nil && !late {
 			return errors.Join(err, r.RejectWith(err))
@@ -530,7 +530,7 @@ func (g *group) coverage(t *Track, now time.Time) coverage {
 	for _, sg := range g.subgroups {
 		knownFrom, knownTo := sg.coverage(expired)
 		k.knownFrom = max(k.knownFrom, knownFrom)
-		// otherwise a newer stream replaces this one
+		// If not indexed, this stream was replaced by a newer one.
 		if g.index[subgroupKey{sg.id, sg.header.FirstObject, sg.backfilled}] == sg {
 			k.knownTo = min(k.knownTo, knownTo)
 		}
@@ -687,7 +687,7 @@ func (g *group) confirmed(first, last uint64) bool {
 	return true
 }
 
-// noteAbsent records that of the groups first to last only the ones in seen exist.
+// noteAbsent records that of the groups from first to last only those in seen exist.
 func (t *Track) noteAbsent(first, last uint64, seen []uint64) {
 	slices.Sort(seen)
 	t.mu.Lock()

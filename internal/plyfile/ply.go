@@ -48,7 +48,7 @@ func (c Cloud) Points(scale float64) (pointcloud.Points, error) {
 // Write writes points as a binary PLY file.
 func Write(w io.Writer, p pointcloud.Points) error {
 	if len(p.XYZ)%3 != 0 || len(p.RGB) != len(p.XYZ) {
-		return fmt.Errorf("ply: %d coordinates and %d colour values are no points", len(p.XYZ), len(p.RGB))
+		return fmt.Errorf("ply: %d coordinates and %d colour values do not form points", len(p.XYZ), len(p.RGB))
 	}
 	out := bufio.NewWriterSize(w, 1<<16)
 	head := fmt.Appendf(nil, "ply\nformat binary_little_endian 1.0\ncomment Holocast, metres\nelement vertex %d\n"+

@@ -179,7 +179,7 @@ func (d *Decoder) parse(headers *[4]Header, objects [][]byte) (points int, err e
 		case int(h.Width)*int(h.Height) > d.limit():
 			return 0, formatError("width", 32, "%d×%d pixels, this decoder takes %d", h.Width, h.Height, d.limit())
 		case i > 0 && !h.sameFrame(&headers[0]):
-			return 0, formatError("mismatch", 8, "object %d is of another frame than object 0", i)
+			return 0, formatError("mismatch", 8, "object %d belongs to another frame than object 0", i)
 		case seen[h.Description]:
 			return 0, formatError("description", 30, "%d given twice", h.Description)
 		}
@@ -203,9 +203,9 @@ func (h *Header) sameFrame(o *Header) bool {
 func zstdError(detail string) error { return formatError("zstd", HeaderLen, "%s", detail) }
 
 func rawLengthError(h *Header) error {
-	return formatError("raw length", 40, "%d is not what the zstd frame holds", h.RawLength)
+	return formatError("raw length", 40, "%d differs from the zstd frame's length", h.RawLength)
 }
 
 func planesError(h *Header) error {
-	return formatError("planes", HeaderLen, "the planes are not those of %d points in layout %s", h.Points, h.Layout)
+	return formatError("planes", HeaderLen, "the planes do not hold %d points in layout %s", h.Points, h.Layout)
 }

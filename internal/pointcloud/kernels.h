@@ -50,7 +50,7 @@ struct hcpf_result hcpf_encode(struct hcpf_encoder *e, struct hcpf_frame f);
 struct hcpf_decoder *hcpf_decoder_new(void);
 void hcpf_decoder_free(struct hcpf_decoder *d);
 
-// The grid's share must be empty; a cloud must have exactly the object's points.
+// The grid's pixels of this description must be empty. A cloud must hold exactly as many points as the object.
 struct hcpf_result hcpf_decode(struct hcpf_decoder *d, struct hcpf_frame f, uint32_t points, uint32_t raw_length,
 	const uint8_t *src, size_t length);
 

@@ -227,7 +227,7 @@ func (r *Reader) recordAt(offset int64) (mcap.OpCode, int64, error) {
 	case length > maxRecord:
 		return 0, 0, fmt.Errorf("a %v record of %d bytes, more than %d", op, length, int64(maxRecord))
 	case length > uint64(left):
-		return 0, 0, fmt.Errorf("a %v record of %d bytes, only %d are there", op, length, left)
+		return 0, 0, fmt.Errorf("a %v record of %d bytes, only %d remain", op, length, left)
 	}
 	return op, int64(length), nil
 }

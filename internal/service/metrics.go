@@ -26,7 +26,7 @@ func NewRegistry(cs ...prometheus.Collector) *prometheus.Registry {
 const (
 	maxScrapes  = 8                      // concurrent requests; further ones get status 503
 	scrapeShare = 10                     // new pages take at most this fraction of one processor
-	scrapeBurst = 500 * time.Millisecond // or this much at once
+	scrapeBurst = 500 * time.Millisecond // CPU time that a burst of new pages may take
 	scrapeDebt  = 100 * time.Millisecond // bounds the age of a repeated page
 	maxPages    = 4                      // formats and encodings whose last page is kept
 )

@@ -62,7 +62,7 @@ func TestManyScrapes(t *testing.T) {
 				}
 			}
 			made := time.Duration(read.Load()-before) * cost
-			// Earlier requests may have left the full allowance, and the last page a debt.
+			// The burst allowance may have been full at the start, and the last page may exceed it.
 			if most := scrapeBurst + time.Since(began)/scrapeShare + scrapeDebt; made > most {
 				t.Errorf("pages took %s of %s, want at most %s", made, time.Since(began), most)
 			}

@@ -153,13 +153,13 @@ func (p *parser) boxes(start, end int64, depth int, do func(box) error) error {
 			b.start += 8
 			big := binary.BigEndian.Uint64(h[8:])
 			if big < 16 || big > math.MaxInt64/2 {
-				return fmt.Errorf("box %q at %d says it has %d bytes", b.kind, at, big)
+				return fmt.Errorf("box %q at %d has the invalid size %d", b.kind, at, big)
 			}
 			length = int64(big)
 		case length == 0:
 			length = end - at
 		case length < 8:
-			return fmt.Errorf("box %q at %d says it has %d bytes", b.kind, at, length)
+			return fmt.Errorf("box %q at %d has the invalid size %d", b.kind, at, length)
 		}
 		b.end = at + length
 		if b.end > end {

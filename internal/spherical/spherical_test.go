@@ -101,10 +101,10 @@ func TestHostileBoxes(t *testing.T) {
 	}{
 		{"empty", nil, "not an MP4 file"},
 		{"text", []byte("hello, this is no film"), "not an MP4 file"},
-		{"size below a header", []byte("\x00\x00\x00\x04ftypisom"), `box "ftyp" at 0 says it has 4 bytes`},
+		{"size below a header", []byte("\x00\x00\x00\x04ftypisom"), `box "ftyp" at 0 has the invalid size 4`},
 		{
 			"huge size", []byte("\x00\x00\x00\x01ftyp\xff\xff\xff\xff\xff\xff\xff\xff"),
-			"says it has 18446744073709551615 bytes",
+			"has the invalid size 18446744073709551615",
 		},
 		{
 			"child longer than its parent",

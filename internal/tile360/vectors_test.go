@@ -523,7 +523,7 @@ func makePlanner() *[]plannerCase {
 				Rates:   []float64{60000, 45000, 90000, 2000},
 				GoPs:    []gop{now, next},
 				Seconds: 0.3,
-			}, // too little left of the first
+			}, // the first GoP has almost ended
 			{
 				Samples: w[8:16],
 				Rates:   []float64{70000, 80000},

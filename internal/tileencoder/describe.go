@@ -29,7 +29,7 @@ const altGroup = 1000
 // audioBitrate bounds FFmpeg's sound, bits per second.
 const audioBitrate = 160_000
 
-// Description adds to the encoders' settings what else a catalog contains.
+// Description holds the catalog fields that do not follow from the encoder's settings.
 type Description struct {
 	Label         string
 	TargetLatency time.Duration

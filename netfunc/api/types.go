@@ -300,9 +300,9 @@ type Status struct {
 
 // Trigger defines when duplication starts.
 type Trigger struct {
-	Interval float64 `json:"interval_ms"` // longer intervals count
-	Count    int     `json:"count"`       // that many in a row
-	Silence  float64 `json:"silence_ms"`  // or no packet at all for this long
+	Interval float64 `json:"interval_ms"` // longer intervals are late
+	Count    int     `json:"count"`       // consecutive late intervals
+	Silence  float64 `json:"silence_ms"`  // time without any packet, an alternative to Count
 }
 
 // EdgeList answers GET /v1/edges.

@@ -165,7 +165,7 @@ func BenchmarkSignal(b *testing.B) {
 	bench := newSignalBench(b, SenderOptions{})
 	payload := message(b, testKey, signal.Message{Destination: viewer4, Paths: 7, Nonce: 200})
 	frame := bench.signalFrame(payload).frame()
-	b.Run("verified", func(b *testing.B) { // and rejected as replayed from the second packet on
+	b.Run("verified", func(b *testing.B) { // from the second packet on, also rejected as replayed
 		repeatProgram(b, bench.host, bench.programs[senderProgMonitor], frame)
 	})
 	frame[len(frame)-65] ^= 1
@@ -460,7 +460,7 @@ func BenchmarkFlows(b *testing.B) {
 				}
 			}
 			first, probes := firsts(mustReceived(b, p.receiver)), uint64(0)
-			busy, came, start := busyTime(b), p.came(b), time.Now()
+			busy, came, start := busyTime(b), p.forwarded(b), time.Now()
 			stop := make(chan struct{})
 			var sent atomic.Int64
 			var wg sync.WaitGroup
@@ -481,7 +481,7 @@ func BenchmarkFlows(b *testing.B) {
 			if got := firsts(mustReceived(b, p.receiver)) - first; got > uint64(sent.Load())+probes {
 				b.Errorf("%d paths: %d first replicas of %d packets", paths, got, uint64(sent.Load())+probes)
 			}
-			n := float64(p.came(b) - came)
+			n := float64(p.forwarded(b) - came)
 			results[m].rate = append(results[m].rate, n/took.Seconds())
 			results[m].cpu = append(results[m].cpu, float64(spent.Nanoseconds())/n)
 			results[m].lost = append(results[m].lost, 100*max(0, 1-n/float64(sent.Load())))
@@ -513,8 +513,8 @@ func firsts(s ReceiverStats) (n uint64) {
 	return n
 }
 
-// came returns the number of packets the far edge has sent towards the viewers.
-func (p *pair) came(b *testing.B) uint64 {
+// forwarded returns the number of packets the far edge has sent towards the viewers.
+func (p *pair) forwarded(b *testing.B) uint64 {
 	b.Helper()
 	return p.b.link(b, "lan").Attrs().Statistics.TxPackets
 }

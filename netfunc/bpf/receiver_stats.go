@@ -9,7 +9,7 @@ import (
 type ReceiverPath struct {
 	First uint64 // passed
 	Late  uint64 // dropped
-	Rogue uint64 // of these, on a path outside the flow's set or repeated on the same path
+	Rogue uint64 // part of Late: on a path outside the flow's set or repeated on the same path
 	Bytes uint64 // IP bytes, passed and dropped
 	// Missing counts packets that arrived on another path but not on this one since this path
 	// joined its flow's set, including packets still in flight. It covers the current sets, and

@@ -33,7 +33,7 @@ func (r *ring) next(ctx context.Context) ([]byte, error) {
 		if !errors.Is(err, ringbuf.ErrFlushed) {
 			return record.RawSample, err
 		}
-		// Flushed for this context, or for that of an earlier call.
+		// The reader was flushed because this context ended, or that of an earlier call.
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}

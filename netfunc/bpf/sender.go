@@ -256,8 +256,8 @@ func (s *Sender) open(programs map[string]*ebpf.Program, targets []target, o Sen
 	return errors.Join(detachExcept(s.dir, keep), detachClsact(s.dir, clsact))
 }
 
-// rekey forgets the nonces of the key of an earlier run, which must not block those of a new key.
-// Packets of the new key from before now cannot be replayed.
+// rekey restarts the nonces if the key has changed: those of the previous key must not block
+// messages with the new one. Messages recorded before now cannot be replayed.
 func (s *Sender) rekey(key []byte) error {
 	sum := sha256.Sum256(append([]byte("nonces "), key...))
 	is, was := binary.BigEndian.Uint64(sum[:]), uint64(0)

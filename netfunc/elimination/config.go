@@ -16,11 +16,11 @@ type Config struct {
 	Alpha time.Duration
 	// Span is the duration of the window for removing paths; 0 = W packets.
 	Span time.Duration
-	// LastSpan is the same for removing the last path but one, from Span to CompleteSpan; 0 = twice
-	// Span, at most CompleteSpan.
+	// LastSpan is the duration of the window for removing the last path but one, from Span to
+	// CompleteSpan; 0 = twice Span, at most CompleteSpan.
 	LastSpan time.Duration
-	// CompleteSpan is the same for finding a path that suffices alone, from Span to 20 times Span.
-	// It must be 0 if Span is.
+	// CompleteSpan is the duration of the window for finding a path that suffices alone, from Span
+	// to 20 times Span. It must be 0 if Span is.
 	CompleteSpan time.Duration
 	// Regret is the time after a stop within which a new generation with more paths shows that
 	// stopping was wrong; 0 disables this. CompleteSpan then replaces LastSpan the next time.

@@ -20,7 +20,8 @@ type spanWindow struct {
 	first, last int64  // slot numbers: start of the window, and the current slot
 	empty       bool
 	short, long sum
-	// mid removes the last path but one. After a careful reset it is as long as long.
+	// mid covers LastSpan, the window for removing the last path but one. After a careful reset it
+	// covers as much as long.
 	mid      sum
 	midSlots int64
 }
@@ -72,7 +73,7 @@ func (w *spanWindow) add(at int64, reward pathset.Set) (moved bool) {
 					t.drop(w.slot(out))
 				}
 			}
-			w.long.drop(w.slot(w.last)) // the slot len(slots) earlier, reused now
+			w.long.drop(w.slot(w.last)) // the oldest slot, whose place in the ring is reused
 			*w.slot(w.last) = slot{}
 			moved = true
 		}
@@ -146,8 +147,8 @@ func (w *spanWindow) useless(t *sum, paths pathset.Set) (useless pathset.Set) {
 	return useless
 }
 
-// spare returns the path to keep although it is about to be removed, because only one other would
-// be left: none if all were useless for the longer time, otherwise the best.
+// spare returns a path that is about to be removed but must stay, because otherwise a single path
+// would remain: the best one, or none if all were useless in the longer window.
 func (w *spanWindow) spare(paths pathset.Set) (best pathset.Set) {
 	if w.useless(&w.mid, paths) == paths {
 		return 0

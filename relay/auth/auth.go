@@ -74,7 +74,7 @@ func (c *Config) Validate() error {
 		return errors.New("auth.clientCA and auth.clients must be given together")
 	}
 	if c.Revoked != "" && !c.Enabled() {
-		return errors.New("auth.revoked is of no use without auth.keys")
+		return errors.New("auth.revoked has no effect without auth.keys")
 	}
 	if _, err := c.Anonymous.parse(); err != nil {
 		return fmt.Errorf("auth.anonymous: %w", err)
@@ -397,9 +397,9 @@ type Grant struct {
 	renew   func(now time.Time) error // verifies the credential again; a.mu is held
 }
 
-// time returns the time by which to judge the grant: the wall clock, unless the wall clock was set
-// back. In that case it returns the time the clock would show otherwise, so that the step neither
-// extends the grant nor makes it not yet valid.
+// time returns the time by which to judge the grant: the wall clock, or if that was set back, the
+// time it would show otherwise. Setting the clock back thus neither extends a grant nor makes it
+// invalid because it starts in the future.
 func (g *Grant) time(now time.Time) time.Time {
 	if unstepped := g.given.Add(now.Sub(g.given)); now.Round(0).Before(unstepped.Round(0)) {
 		return unstepped

@@ -235,11 +235,11 @@ func TestParseKeys(t *testing.T) {
 		"empty":                {" \n", 0, "is empty"},
 		"empty set":            {`{"keys":[]}`, 0, "holds no key"},
 		"no signatures":        {`{"keys":[` + encryption + `]}`, 0, "holds a key"},
-		"broken JSON":          {`{`, 0, "is no JSON Web Key"},
-		"broken PEM":           {"-----BEGIN PUBLIC KEY-----\nx\n", 0, "is no PEM"},
+		"broken JSON":          {`{`, 0, "is not a JSON Web Key"},
+		"broken PEM":           {"-----BEGIN PUBLIC KEY-----\nx\n", 0, "is not a readable PEM"},
 		"another curve":        {p384PEM, 0, "P-256"},
 		"small RSA":            {small, 0, "2048 are needed"},
-		"a request":            {block("CERTIFICATE REQUEST", pkix, nil), 0, "which is no key"},
+		"a request":            {block("CERTIFICATE REQUEST", pkix, nil), 0, "which is not a key"},
 	} {
 		keys, err := parseKeys([]byte(c.file))
 		if len(keys) != c.keys || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
@@ -304,7 +304,7 @@ func TestKeySetURL(t *testing.T) {
 	}
 	to := httptest.NewServer(http.RedirectHandler("http://192.0.2.1/set", http.StatusFound))
 	defer to.Close()
-	if _, err := ReadKeys(t.Context(), to.URL); err == nil || !strings.Contains(err.Error(), "keys come over https") {
+	if _, err := ReadKeys(t.Context(), to.URL); err == nil || !strings.Contains(err.Error(), "fetched over https") {
 		t.Errorf("a redirect to plain HTTP: %v", err)
 	}
 }

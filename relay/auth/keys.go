@@ -72,7 +72,7 @@ func newKey(k jose.JSONWebKey) (Key, error) {
 	case ed25519.PublicKey, ed25519.PrivateKey:
 		a = jose.EdDSA
 	default:
-		return Key{}, fmt.Errorf("a key of type %T, which signs no tokens", k.Key)
+		return Key{}, fmt.Errorf("a key of type %T, which cannot sign tokens", k.Key)
 	}
 	if k.Algorithm != "" && k.Algorithm != string(a) {
 		return Key{}, fmt.Errorf("a key for %s; tokens are signed with HS256, RS256, ES256 or EdDSA", k.Algorithm)
@@ -147,7 +147,7 @@ func parseKeys(b []byte) ([]Key, error) {
 			Keys []json.RawMessage `json:"keys"`
 		}
 		if err := json.Unmarshal(text, &set); err != nil {
-			return nil, fmt.Errorf("is no JSON Web Key: %w", err)
+			return nil, fmt.Errorf("is not a JSON Web Key: %w", err)
 		}
 		if set.Keys == nil {
 			set.Keys = []json.RawMessage{text}
@@ -167,7 +167,7 @@ func parseKeys(b []byte) ([]Key, error) {
 			text = rest
 		}
 		if raw == nil {
-			return nil, errors.New("is no PEM file that can be read")
+			return nil, errors.New("is not a readable PEM file")
 		}
 	default:
 		raw = append(raw, jose.JSONWebKey{Key: text})
@@ -225,7 +225,7 @@ func parsePEM(block *pem.Block) (any, error) {
 		}
 		return c.PublicKey, nil
 	}
-	return nil, fmt.Errorf("holds a PEM block %q, which is no key", block.Type)
+	return nil, fmt.Errorf("holds a PEM block %q, which is not a key", block.Type)
 }
 
 // ReadKeys reads keys from a file or a URL: https://, or http:// on this machine.
@@ -306,4 +306,4 @@ type unreachableError struct{ error }
 func (e *unreachableError) Unwrap() error { return e.error }
 
 // errInsecure reports a key URL that is neither https nor local.
-var errInsecure = errors.New("keys come over https")
+var errInsecure = errors.New("keys must be fetched over https")

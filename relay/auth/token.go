@@ -80,7 +80,7 @@ func (p *Prefixes) UnmarshalJSON(b []byte) error {
 		case json.Unmarshal(one, &fields) == nil && fields != nil:
 			ns, err = checkPrefix(fields)
 		default:
-			err = fmt.Errorf("%s is no namespace prefix", one)
+			err = fmt.Errorf("%s is not a namespace prefix", one)
 		}
 		if err != nil {
 			return err
@@ -168,7 +168,7 @@ func (c *Claims) subject(raw string) string {
 // Mint signs a token. It sets iat, and jti and sub if empty; sub defaults to jti.
 func Mint(k Key, c Claims, now time.Time) (raw string, id string, err error) {
 	if !k.CanSign() {
-		return "", "", errors.New("a public key signs no tokens")
+		return "", "", errors.New("a public key cannot sign tokens")
 	}
 	if c.ID == "" {
 		var b [8]byte

@@ -9,7 +9,7 @@ import (
 
 const (
 	// maxCatchUp is the time user space has to catch up with the fallbacks. Beyond it, the machine
-	// or path is too busy for two ways of sending.
+	// or path is too busy for sending both from the kernel and from user space.
 	maxCatchUp  = 30 * time.Millisecond
 	minHandover = time.Second // initial duration of a handover
 	maxHandover = 8 * time.Second

@@ -9,7 +9,7 @@ import (
 // Kind is a limited resource.
 type Kind int
 
-// Kinds. Those before Handshakes limit amounts in use.
+// Kinds of limits. Kinds before Handshakes limit amounts in use.
 const (
 	Connections   Kind = iota // QUIC connections, from their first packet
 	Streams                   // opened by the peer
@@ -24,7 +24,7 @@ const (
 	// The following limit rates per second.
 	Handshakes
 	Requests // including updates
-	Groups   // and subgroups: streams of objects
+	Groups   // groups and subgroups, which are streams of objects
 	Objects  // from publishers
 	Bytes    // of objects from publishers
 	Initials // Initial packets (RFC 9000 §17.2.2)

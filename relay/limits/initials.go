@@ -107,7 +107,7 @@ func (l *Limits) FitInitials(ctx context.Context, pass func(own map[netip.Prefix
 		}
 		if err := l.fitUntilIdle(ctx, pass, log); err != nil {
 			if !errors.Is(err, net.ErrClosed) { // the relay is stopping
-				log.Error("first packets of connections cannot be bounded", "err", err)
+				log.Error("Initial packets cannot be limited", "err", err)
 			}
 			return
 		}
@@ -138,10 +138,10 @@ func (l *Limits) fitUntilIdle(ctx context.Context, pass func(own map[netip.Prefi
 		}
 		switch {
 		case before:
-			log.Warn("first packets of connections come too fast: some are dropped", "limits", "initials",
+			log.Warn("Initial packets exceed the limit: dropping some", "limits", "initials",
 				"addresses", slices.Collect(maps.Keys(i.shares.own)), "of_others", 1-i.shares.rest)
 		case after:
-			log.Info("first packets of connections are all let through again")
+			log.Info("Initial packets are within the limit again")
 		}
 	}
 	return nil

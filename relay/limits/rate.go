@@ -130,8 +130,8 @@ func (l *Limits) pay(n *node, k Kind, amount float64, always bool) (wait time.Du
 	return max(0, wait), why
 }
 
-// little reports whether the first node of path, or one of its parents, uses at most its equal part
-// of limit, the limit of the last node.
+// little reports whether the first node of path, or one of its parents, uses at most an equal share
+// of limit, which is the limit of the path's last node.
 func little(path []*node, k Kind, amount, limit float64) bool {
 	for i := len(path) - 1; i > 0; i-- {
 		limit /= float64(len(path[i].children))

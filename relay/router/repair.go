@@ -30,7 +30,7 @@ func (t *track) fillGaps(ctx context.Context, req *moqt.FetchRequest) {
 	if req.Start.Group != req.End.Group || ctx.Err() != nil { // a repair covers one group
 		return
 	}
-	group, last := req.Start.Group, req.End.Object-1 // of 0, the whole group
+	group, last := req.Start.Group, req.End.Object-1 // End.Object 0 means the whole group
 	missing := t.Missing(group, req.Start.Object, last)
 	if len(missing) == 0 {
 		return

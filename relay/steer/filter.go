@@ -131,7 +131,7 @@ func (t tagger) filter(first shares) []bpf.Instruction {
 		}
 		return list
 	}
-	either := func(cond bpf.JumpTest, val uint32, then []bpf.Instruction) []bpf.Instruction { // then must return
+	either := func(cond bpf.JumpTest, val uint32, then []bpf.Instruction) []bpf.Instruction { // then returns
 		return program([]bpf.Instruction{bpf.JumpIf{Cond: cond, Val: val, SkipFalse: uint8(len(then))}}, then)
 	}
 	tagged := func(id uint32) []bpf.Instruction {

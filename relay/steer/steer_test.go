@@ -103,7 +103,7 @@ func loopback(from string) net.IP {
 	return net.IPv4(127, 0, 0, 1)
 }
 
-// took reads a packet that a socket has received, if any.
+// took reads a waiting packet from a socket and reports whether there was one.
 func took(c *net.UDPConn) (got bool) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -376,7 +376,7 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-// There is room for one more process, but not for any number.
+// There are slots for one more process, but not for arbitrarily many.
 func TestSlotsRunOut(t *testing.T) {
 	g := listen(t, "127.0.0.1:0", MaxSockets+1)
 	if n := len(g.Sockets()); n != MaxSockets {

@@ -104,8 +104,8 @@ func Start(ctx context.Context, state any, files []File) (*Successor, error) {
 		}
 	}
 	err = cmd.Start()
-	_, _ = stderr.Close(), theirs.Close() // or we would not notice when the new process closes its copies
-	for _, f := range files {             // Fd made ours blocking too
+	_, _ = stderr.Close(), theirs.Close() // otherwise the new process closing its copies would go unnoticed
+	for _, f := range files {             // Fd also made our copies blocking
 		_ = unix.SetNonblock(int(f.Fd()), true)
 	}
 	if err != nil {

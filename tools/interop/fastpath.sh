@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 seconds=${1:-${FASTPATH_SECONDS:-20}}
-port=${INTEROP_PORT:-$((20000 + RANDOM % 10000))} # and the next one
+port=${INTEROP_PORT:-$((20000 + RANDOM % 10000))} # the next port is used too
 [ "$EUID" = 0 ] || {
 	echo "1..0 # SKIP the kernel fast path needs root"
 	exit 0
@@ -56,7 +56,7 @@ view() {
 	[ "$forwarded" -gt 0 ] || problem="the kernel forwarded nothing"
 	[ "$moved" -gt 0 ] || problem="it did not move"
 	[ "$keys" -gt 0 ] || problem="keys were not updated"
-	echo "# $name: the kernel sent $forwarded packets, $lost of them lost; $moved moves; $keys events of key updates"
+	echo "# $name: the kernel sent $forwarded packets, $lost of them lost; $moved moves; $keys key_updated events"
 	if [ -z "$problem" ]; then
 		report ok "$name through the kernel: $(tail -n 1 "$work/viewer.log")"
 	else

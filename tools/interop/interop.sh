@@ -10,7 +10,7 @@ cd "$(dirname "$0")/../.."
 client=moq-test-client@0.2.0
 relay=moq-relay-ietf@0.8.0
 scenarios=18 # in moq-test-client 0.2.0
-port=${INTEROP_PORT:-$((20000 + RANDOM % 10000))} # and the next two
+port=${INTEROP_PORT:-$((20000 + RANDOM % 10000))} # the next two ports are used too
 peers=build/peers
 
 . tools/interop/tap.sh

@@ -210,7 +210,7 @@ func compareCloud(t *testing.T, cal camera.Calibration, f depthFrame) {
 	}
 }
 
-// TestColorPixels compares depth pixels' positions in the color image.
+// TestColorPixels compares the positions of depth pixels in the color image with the SDK's.
 func TestColorPixels(t *testing.T) {
 	doc := openRecording(t).Config.Calibration
 	for _, mode := range []camera.ColorMode{

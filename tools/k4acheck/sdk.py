@@ -1,4 +1,4 @@
-"""Asks Microsoft's Azure Kinect SDK for its answers, for k4acheck_test.go to compare.
+"""Prints results of Microsoft's Azure Kinect SDK, for k4acheck_test.go to compare.
 
 usage: sdk.py LIBDIR cloud  CALIBRATION DEPTH_MODE DEPTH OUT
        sdk.py LIBDIR pixels CALIBRATION DEPTH_MODE COLOR_MODE STEP DEPTH OUT

@@ -118,7 +118,7 @@ var imageLine = regexp.MustCompile(`(?m)^ *Depends: (linux-image-[0-9]\S*)$`)
 func dependency(out string) (string, error) {
 	m := imageLine.FindStringSubmatch(out)
 	if m == nil {
-		return "", fmt.Errorf("no package of a kernel in %q", out)
+		return "", fmt.Errorf("no kernel package in %q", out)
 	}
 	return m[1], nil
 }

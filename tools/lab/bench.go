@@ -160,7 +160,7 @@ func benchCommand() *cobra.Command {
 				return err
 			}
 			if !slices.Contains(cmd.ValidArgs, args[0]) {
-				return fmt.Errorf("no benchmark %q; there are %s", args[0], strings.Join(cmd.ValidArgs, ", "))
+				return fmt.Errorf("no benchmark %q; want one of %s", args[0], strings.Join(cmd.ValidArgs, ", "))
 			}
 			return nil
 		},

@@ -30,14 +30,14 @@ func patchOOBConn(src []byte) ([]byte, error) {
 	return patchExternal("sys_conn_oob.go", src, change{"ReadPacket", "func", "readDatagram"})
 }
 
-// patchTransport passes on several datagrams at once, and answers first packets of a flood.
+// patchTransport passes on several datagrams at once, and answers Initial packets of a flood.
 func patchTransport(src []byte) ([]byte, error) {
 	return patchExternal("transport.go", src,
 		change{"listen", "t.handlePacket(p)", "t.handlePiece(p)"},
 		change{"handlePacket", "t.mutex.Lock()", "if t.retryAtOnce(&p) {\n\t\treturn\n\t}\n\t$"})
 }
 
-// patchServer answers first packets of a flood on the reading goroutine.
+// patchServer answers Initial packets of a flood on the reading goroutine.
 func patchServer(src []byte) ([]byte, error) {
 	return patchExternal("server.go", src,
 		change{"baseServer", "", "lastRetry"},

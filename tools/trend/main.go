@@ -143,7 +143,7 @@ type Line struct {
 	Name   string
 	Newest float64
 	Before string  // median of the ten previous runs; "" if there are none
-	Change float64 // of the newest relative to that, in percent
+	Change float64 // of Newest relative to the median, in percent
 	Moved  bool    // beyond the usual spread
 	Points string  // of an SVG polyline
 	Ends   string  // number of runs and range, for the tooltip

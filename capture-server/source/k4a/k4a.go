@@ -194,7 +194,7 @@ func (o *Options) config() (C.struct_k4a_config, error) {
 	case o.SubordinateDelay < 0 || o.SubordinateDelay >= frame:
 		return c, fmt.Errorf("subordinate delay %v: must be between 0 and a frame of %v", o.SubordinateDelay, frame)
 	case o.SubordinateDelay != 0 && o.Sync != Subordinate:
-		return c, fmt.Errorf("subordinate delay %v: the sync mode is %s", o.SubordinateDelay, o.Sync)
+		return c, fmt.Errorf("subordinate delay %v: requires sync mode subordinate, not %s", o.SubordinateDelay, o.Sync)
 	}
 	c.depth_mode = C.int(depth + 1)
 	c.color_resolution = C.int(color)
@@ -219,7 +219,7 @@ func (d *Device) start(config C.struct_k4a_config) error {
 			return fmt.Errorf("no camera has serial number %s; attached: %s", d.options.Serial, describe(infos))
 		}
 	} else if index < 0 || index >= count {
-		return fmt.Errorf("there is no camera %d: %d attached, counted from 0", index, count)
+		return fmt.Errorf("no camera %d: %d attached, numbered from 0", index, count)
 	}
 	var err error
 	if d.handle, err = l.open(index); err != nil {

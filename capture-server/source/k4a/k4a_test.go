@@ -181,7 +181,7 @@ func TestOpenErrors(t *testing.T) {
 			settings: []string{"DEVICES=0"}, is: ErrNoDevice,
 			want: "k4a: no camera found. Check its USB 3 cable",
 		},
-		"no such index": {options: Options{Index: 2}, want: "k4a: there is no camera 2: 2 attached, counted from 0"},
+		"no such index": {options: Options{Index: 2}, want: "k4a: no camera 2: 2 attached, numbered from 0"},
 		"no such serial": {
 			options: Options{Serial: "000123"}, want: "k4a: no camera has serial number 000123; attached: FAKE0, FAKE1",
 		},
@@ -250,7 +250,7 @@ func TestOpenErrors(t *testing.T) {
 		},
 		"delay of no kind": {
 			options: Options{SubordinateDelay: time.Millisecond},
-			want:    "subordinate delay 1ms: the sync mode is standalone",
+			want:    "subordinate delay 1ms: requires sync mode subordinate, not standalone",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

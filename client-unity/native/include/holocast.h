@@ -106,7 +106,7 @@
 // The session has 360° video: hc_subscribe with HC_SPHERE.
 #define HC_STATE_SPHERE 8
 
-// The relay refused the full session list: hc_sessions has those named by the token and the URL.
+// The relay refused the full session list: hc_sessions returns only those named by the token and the URL.
 #define HC_STATE_SOME_SESSIONS 16
 
 // A camera or the 360° video has delivered only undecodable frames; see hc_error.

@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 : "${ZIG:=$PWD/../../build/unity/zig/ziglang/zig}"
-# The specification's vendor is uwp, but crates with import libraries know the target by this name.
+# The proper target has the vendor uwp, but crates with import libraries only recognize this name.
 target=aarch64-pc-windows-gnullvm
 export ZIG ZIG_TARGET=aarch64-windows-gnu
 built=${CARGO_TARGET_DIR:-$PWD/target}

@@ -1,4 +1,4 @@
-"""Looks into a Windows library: what it imports, by a list of what may be, and whether a store application loads it.
+"""Checks a Windows library: its imports against a list of allowed ones, and that store applications can load it.
 
     check.py uwp-arm64 holocast.dll        against allowed-uwp.txt, the flag must be set
     check.py x64 holocast.dll              against the libraries that every Windows 10 has

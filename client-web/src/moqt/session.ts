@@ -211,7 +211,7 @@ class RequestStream {
       } catch (e) {
         if (!(e instanceof ShortError)) throw e;
       }
-      if (this.#buf.length > MAX_MESSAGE + 16) throw violation("message exceeds its bound");
+      if (this.#buf.length > MAX_MESSAGE + 16) throw violation("message exceeds its limit");
       const { value, done } = await this.#reader.read();
       if (done) {
         if (this.#buf.length > 0) throw violation("a request stream ends inside a message");
@@ -338,7 +338,7 @@ export class DatagramTrack {
   }
 }
 
-/** What a session refused or lost. */
+/** Counts of data that a session refused or lost. */
 export interface SessionCounters {
   subgroupsUnknown: number;
   datagramsUnknown: number;

@@ -3,11 +3,9 @@ const SLOW = 250;
 const QUICK = 100;
 /** Number of drawing times whose median is judged: a single stall need not be the GPU's fault. */
 const TOGETHER = 3;
-/**
- * Factor by which to thin out the points at once, and the share of the time this must save: some
- * cost is fixed.
- */
+/** Factor by which one step thins out the points. */
 const THINNER = 4;
+/** Share of the drawing time that a step must save; some cost is fixed. */
 const WORTH = 0.25;
 /** Rounds before a change that brought nothing is retried; doubles every time. */
 const RETRY_AFTER = 4;

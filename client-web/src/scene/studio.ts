@@ -352,7 +352,7 @@ export class Studio {
     this.sphere?.update();
     this.renderer.render(this.scene, this.camera); // the drawing buffer is not preserved
     return new Promise((resolve, reject) => {
-      this.canvas.toBlob((b) => (b ? resolve(b) : reject(new Error("the browser makes no picture"))), "image/png");
+      this.canvas.toBlob((b) => (b ? resolve(b) : reject(new Error("cannot create an image"))), "image/png");
     });
   }
 

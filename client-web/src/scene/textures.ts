@@ -37,7 +37,7 @@ export function allocate(
 ): WebGLTexture {
   const gl = renderer.getContext() as WebGL2RenderingContext;
   const texture = gl.createTexture();
-  if (!texture) throw new Error("WebGL gives no texture: its context was lost");
+  if (!texture) throw new Error("WebGL cannot create a texture: its context was lost");
   fill(renderer, texture);
   gl.texStorage2D(gl.TEXTURE_2D, 1, internal, width, height);
   gl.texParameteri(gl.TEXTURE_2D, gl.TEXTURE_MIN_FILTER, filter);

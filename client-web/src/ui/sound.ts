@@ -21,8 +21,9 @@ interface Piece {
 
 export interface SoundStats {
   readonly on: boolean;
-  /** Pieces scheduled, and pieces that arrived too late. */
+  /** Pieces scheduled. */
   readonly played: number;
+  /** Pieces that arrived too late. */
   readonly late: number;
   /**
    * Offset of the newest piece from its due time according to the browser, ms; positive = late.

@@ -92,8 +92,9 @@ export class VideoView {
   #hits = 0;
   #looked = 0;
   #quality = 0;
-  /** Time at which the viewport stopped being sharp, and the last time this took to recover. */
+  /** Time at which the viewport stopped being sharp. */
   #blurredSince: number | undefined;
+  /** Time that the viewport last took to become sharp again. */
   #motion: number | null = null;
   #wasSharp = false;
   #delay = 0;

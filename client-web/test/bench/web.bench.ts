@@ -37,11 +37,13 @@ interface Pipeline {
   readonly received_fps: number;
   /** Declined frames per second. */
   readonly declined_fps: number;
-  /** Share of the renderer's pictures that a live session lacks, and twice the standard error. */
+  /** Share of the renderer's pictures that a live session lacks. */
   readonly overhead_percent: number;
+  /** Twice the standard error of overhead_percent. */
   readonly overhead_error_percent: number;
-  /** Additional CPU time of a live session, of the viewer and of the relay; percent of the renderer's drawing. */
+  /** CPU time that a live session adds in the viewer, percent of that for drawing. */
   readonly own_percent: number | null;
+  /** CPU time that a live session takes in the relay, percent of that for drawing. */
   readonly relay_percent: number | null;
   readonly frame_delay_ms: { readonly p50: number; readonly p95: number };
   readonly decode_ms: number;
@@ -102,8 +104,9 @@ const median = (v: number[]): number => v.sort((a, b) => a - b)[v.length >> 1]!;
 /** Targets: ms to decode a real frame, and percent of the renderer's pictures. */
 const TARGET_DECODE = 6;
 const TARGET_OVERHEAD = 10;
-/** Maximum share of other programs in a pair, and number of pairs that may be repeated because of it. */
+/** A pair is repeated if other programs use more than this share of the CPU time. */
 const OTHERS = 0.03;
+/** Number of pairs that may be repeated. */
 const SPARE = PAIRS / 2;
 const percent = (v: number | null): string => (v === null ? "unknown" : `${v.toFixed(1).replace("-", "−")} %`);
 const round = (v: number, digits = 1): number => Number(v.toFixed(digits));

@@ -249,7 +249,7 @@ export class Lab {
     return execFileSync(join(inject("programs"), "publisher"), args, { maxBuffer: 64 << 20 });
   }
 
-  /** executable: starts a browser of its own instead of using the one shared by all files. */
+  /** executable: starts a separate browser instead of using the one shared by all files. */
   constructor(private readonly executable?: string) {}
 
   async browser(): Promise<BrowserContext> {

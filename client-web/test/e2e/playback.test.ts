@@ -98,7 +98,7 @@ it("lets each viewer pause, seek and return to the shared replay", async () => {
   await hide(a, false);
   await until("playback to resume", async () => {
     const { playing, position_ms, duration_ms } = (await stats(a)).playback!;
-    return playing || position_ms === duration_ms; // or has reached the end meanwhile
+    return playing || position_ms === duration_ms; // or it has already reached the end
   });
   await a.keyboard.press("End");
   await until("the end", async () => {

@@ -291,11 +291,9 @@ class Relay {
 
 describe("pace", () => {
   const INTERVAL = 1000 / 30;
-  /**
-   * Refresh interval of the display, and the lead time with which a page needs a frame before
-   * drawing.
-   */
+  /** Refresh interval of the display. */
   const DISPLAY = 1000 / 60;
+  /** How long before drawing a page needs a frame. */
   const AHEAD = 40;
   const DECODE = 5;
   /**

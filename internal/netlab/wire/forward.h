@@ -39,7 +39,7 @@ struct forward_row {
 	struct forward_counts links[FORWARD_LINKS];
 };
 
-// Packets dropped although no condition asked for it.
+// Packets dropped for other reasons than the conditions.
 struct forward_faults {
 	uint64_t ring;     // arrived faster than the thread read them
 	uint64_t memory;   // no free slot

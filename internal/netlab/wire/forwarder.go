@@ -111,7 +111,7 @@ type Sample struct {
 	Links []Counts
 }
 
-// Faults count packets dropped although no condition asked for it.
+// Faults count packets dropped for other reasons than the conditions.
 type Faults struct {
 	Ring     uint64 `json:"ring"`     // arrived faster than the thread read them
 	Memory   uint64 `json:"memory"`   // no memory left: see Options.MaxMemory

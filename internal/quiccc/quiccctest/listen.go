@@ -1,5 +1,5 @@
-// Package quiccctest connects QUIC endpoints over the loopback interface, for tests of what
-// the patched quic-go has more than the published one.
+// Package quiccctest connects QUIC endpoints over the loopback interface, to test features that
+// only the patched quic-go has.
 package quiccctest
 
 import (

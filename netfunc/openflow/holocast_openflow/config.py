@@ -46,9 +46,9 @@ class Switch:
 class Trigger:
     """Conditions that start duplication (section III.A, steps 1 and 2). Times in seconds."""
 
-    interval: float = 0.150  # between two uplink packets of a viewer; longer ones count
-    count: int = 3  # that many in a row
-    silence: float = 0.450  # of a live flow; 0 = ignored
+    interval: float = 0.150  # a longer interval between two uplink packets of a viewer is late
+    count: int = 3  # consecutive late intervals
+    silence: float = 0.450  # without packets of a live flow; 0 = ignored
     merge: float = 0.010  # packets that follow another this closely count as one
     live: int = 5  # packets that make a flow live
 

@@ -34,7 +34,7 @@ LOST_AFTER = 3  # missed reports
 MAX_EDGES = 64
 MAX_VIEWERS = 64  # behind one address
 
-RESTING = {"off": "off"}  # state of a flow on the default path, by mode; else armed
+RESTING = {"off": "off"}  # state of a flow on the default path, by mode; others are armed
 
 
 @dataclass

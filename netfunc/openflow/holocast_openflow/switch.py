@@ -22,12 +22,12 @@ LOG = logging.getLogger(__name__)
 
 
 class Duplication(app_manager.OSKenApp):  # type: ignore[misc]
-    """Both switches. Handlers run in a thread of os-ken, route and forget in any thread."""
+    """Controls both switches. Handlers run in an os-ken thread; route and forget may be called from any thread."""
 
     OFP_VERSIONS = (of.OFP_VERSION,)
 
     def __init__(self, *args: Any, conf: Config, **kwargs: Any) -> None:
-        """Take the configuration and make the control."""
+        """Create the controller from a configuration."""
         super().__init__(*args, **kwargs)
         self.conf = conf
         self.switches: dict[int, Switch] = {s.dpid: s for s in (conf.sender, conf.receiver) if s}
@@ -141,7 +141,7 @@ class Duplication(app_manager.OSKenApp):  # type: ignore[misc]
 
     @set_ev_cls(ofp_event.EventOFPErrorMsg, [CONFIG_DISPATCHER, MAIN_DISPATCHER])
     def refused(self, event: Any) -> None:
-        """Log what a switch refuses, except one of adding and modifying a group."""
+        """Log a refused message. Of adding and modifying a group, which are sent together, one always fails."""
         msg = event.msg
         if msg.type == of.OFPET_GROUP_MOD_FAILED and msg.code in (of.OFPGMFC_GROUP_EXISTS, of.OFPGMFC_UNKNOWN_GROUP):
             return

@@ -96,7 +96,8 @@ func random(n int) []byte {
 	return b
 }
 
-// TestAEAD compares lengths around every block boundary, and random ones, with x/crypto.
+// TestAEAD compares the programs' AEAD with x/crypto's for lengths around every block boundary and
+// random ones.
 func TestAEAD(t *testing.T) {
 	k := newKernelAEAD(t)
 	lengths := []int{
@@ -170,7 +171,7 @@ func TestPoly1305Carries(t *testing.T) {
 	}
 }
 
-// TestHeaderProtection compares header protection masks (RFC 9001 section 5.4.4).
+// TestHeaderProtection compares header protection masks (RFC 9001 section 5.4.4) with x/crypto's.
 func TestHeaderProtection(t *testing.T) {
 	k := newKernelAEAD(t)
 	for range 50 {

@@ -135,7 +135,7 @@ impl Decoder {
                 Layout::C => points::records(raw, mine),
             };
             if !whole {
-                let detail = format!("not the planes of {} points in layout {:?}", h.points, h.layout);
+                let detail = format!("the planes do not hold {} points in layout {:?}", h.points, h.layout);
                 return Err(FrameError::new("planes", detail));
             }
             out = rest;

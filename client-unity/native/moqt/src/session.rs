@@ -1248,7 +1248,7 @@ impl Session {
             }
             (_, Message::Goaway { request: Some(id), .. }) if id % 2 == 1 => Err(WireError {
                 code: code::session::INVALID_REQUEST_ID,
-                reason: "GOAWAY names a request of the wrong side".into(),
+                reason: "GOAWAY names a request ID of the wrong parity".into(),
             }),
             (_, Message::Goaway { uri, timeout_ms, .. }) => {
                 self.goaway = true;
@@ -1291,7 +1291,7 @@ impl Session {
             (Kind::Subscribe(_) | Kind::Publish { .. }, Message::Update { id, .. }) if answered && id % 2 == 0 => {
                 return Err(WireError {
                     code: code::session::INVALID_REQUEST_ID,
-                    reason: format!("request {id} is of the wrong side"),
+                    reason: format!("request ID {id} has the wrong parity"),
                 });
             }
             (Kind::Subscribe(_), Message::Update { .. }) if answered => {

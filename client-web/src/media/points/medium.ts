@@ -41,8 +41,8 @@ export class Points implements Medium {
   #poses: Session | undefined;
   /** Poses from the pose track, by camera; they override the catalog's. */
   readonly #moved = new Map<number, Transform>();
-  readonly #countedParts: PartsCounts = noParts(); // of removed feeds
-  readonly #counted = { received: 0, lost: 0, late: 0, declined: 0, skipped: 0 }; // of removed feeds
+  readonly #countedParts: PartsCounts = noParts(); // for removed feeds
+  readonly #counted = { received: 0, lost: 0, late: 0, declined: 0, skipped: 0 }; // for removed feeds
 
   /** decoders: ports to the decode workers. quality: a quality name, or "auto". */
   constructor(

@@ -4,14 +4,13 @@
  * newest frame at each repaint. Times are local milliseconds.
  */
 
-/** Minimum and maximum span of arrivals over which the frame interval is measured. */
+/** Minimum span of arrivals over which the frame interval is measured. */
 const SPAN = 300;
+/** Maximum span of arrivals over which the frame interval is measured. */
 const MAX_SPAN = 2000;
-/**
- * In frame intervals: how much later than requested a frame may arrive, and how long to wait for
- * one that is due.
- */
+/** Tolerated delay of a frame after the requested time, in frame intervals. */
 const LATE = 0.15;
+/** Maximum wait for a frame that is due, in frame intervals. */
 const HOLD = 0.5;
 /** Weight of the newest sample in the moving average of the page's interval. */
 const NEWEST = 0.25;
@@ -37,13 +36,15 @@ export class Pace {
   #after: Arrival | undefined;
   /** Time between groups; 0 = unknown. */
   #interval = 0;
-  /** Time for which the page last requested a frame, and the mean interval between such times. */
+  /** Time for which the page last requested a frame. */
   #wanted: number | undefined;
+  /** Mean interval between the times of requests. */
   #cycle = 0;
   /** When the page was last given a frame. */
   #given = 0;
-  /** First group to be sent, and the maximum of that so far. */
+  /** First group that the relay is to send. */
   #start = 0n;
+  /** Largest #start so far. */
   #maxStart = 0n;
   /** First group after a queue was drained. */
   #drainedUntil = 0n;

@@ -11,16 +11,17 @@ export const LENGTH_PROPERTY = 0x6863706c;
 
 /** Upper bound of object IDs, exclusive. */
 const MAX_OBJECTS = 1 << 16;
-/** Limits: open groups, gaps per group, payloads per group, remembered past groups. */
+/** Maximum number of open groups. */
 const MAX_FRAMES = 16;
+/** Maximum number of gaps per group. */
 const MAX_HOLES = 256;
+/** Maximum number of payloads per group. */
 const MAX_STARTS = 255;
+/** Number of past groups remembered. */
 const HISTORY = 64;
-/**
- * Memory charged per part in addition to its payload, and the total limit unless two payloads need
- * more; bytes.
- */
+/** Memory charged per part in addition to its payload, bytes. */
 const PART_COST = 128;
+/** Memory limit, bytes; more if two payloads need it. */
 const ROOM = 32 << 20;
 /** A part counts as lost once this many later ones of its group have arrived (RFC 9002 §6.1.1). */
 const REORDERING = 3;
@@ -63,21 +64,23 @@ export interface PartsRequest {
 }
 
 export interface PartsCounts {
-  /** Complete groups; the ones among them that needed requested parts; abandoned groups. */
+  /** Complete groups. */
   frames: number;
+  /** Complete groups that needed requested parts. */
   repaired: number;
+  /** Groups given up as incomplete. */
   abandoned: number;
   /** Parts missing when their group was abandoned. */
   parts_lost: number;
-  /** Requests sent, and parts requested. */
+  /** Requests sent. */
   requests: number;
+  /** Parts requested. */
   requested: number;
-  /**
-   * Parts of complete or abandoned groups, duplicate parts, and parts that contradict others or
-   * exceed a limit.
-   */
+  /** Parts that arrived after their group was complete or abandoned. */
   late: number;
+  /** Duplicate parts. */
   duplicate: number;
+  /** Parts that contradict others or exceed a limit. */
   refused: number;
 }
 

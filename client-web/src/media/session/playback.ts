@@ -4,12 +4,11 @@
  */
 import type { Timeline } from "./catalog.ts";
 
-/**
- * Length of the first fetch after a seek, of later fetches, and how far ahead of the position to
- * fetch.
- */
+/** Length of the first fetch after a seek. */
 const FIRST = 250;
+/** Length of later fetches. */
 const WINDOW = 1000;
+/** How far to fetch ahead of the position. */
 const AHEAD = 1500;
 /** A seek shows the frame at or before its position, which may start this much earlier. */
 const BEFORE = 100;

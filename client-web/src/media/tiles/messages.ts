@@ -37,8 +37,9 @@ export interface TileState {
   readonly asked: readonly number[];
   /** Requests that subscribed to, changed or cancelled tiles since the start. */
   readonly messages: number;
-  /** Tile GoPs received in full, and ones cut off. */
+  /** Tile GoPs received in full. */
   readonly complete: number;
+  /** Tile GoPs that were cut off. */
   readonly cut: number;
   /** Predicted capacity used for planning, bytes per second. */
   readonly capacity: number;
@@ -53,7 +54,7 @@ export type FromTiles =
 
 /** From the network worker to the video decode worker. */
 export type ToVideo =
-  /** same: only the list of tracks changed. */
+  /** same: the sphere is unchanged except for its list of tracks. */
   | { readonly type: "sphere"; readonly sphere: Sphere | undefined; readonly same: boolean }
   | Due
   | Drop

@@ -213,7 +213,7 @@ async fn fetch(conn: &mut Connection, group: u64) -> Result<()> {
     let (header, mut data) = conn.accept_fetch_stream().await?;
     match header {
         AnyFetchHeader::Draft18(header) if header.request_id == request.request_id() => {}
-        other => return Err(format!("a fetch stream with {other:?}").into()),
+        other => return Err(format!("unexpected {other:?} on the fetch stream").into()),
     }
     data.begin_fetch_objects(GroupOrder::Ascending);
     for id in 0..OBJECTS {
@@ -245,7 +245,7 @@ async fn watch(
     match conn.recv_on_request_stream(namespaces).await? {
         ControlMessage::Namespace(told)
             if told.namespace_suffix == TrackNamespace(vec![field("one")]) => {}
-        other => return Err(format!("told {other:?} for the new namespace").into()),
+        other => return Err(format!("got {other:?} instead of the new namespace").into()),
     }
     fetch(conn, STORED).await?;
     let mut subscription = conn
@@ -296,7 +296,7 @@ async fn run(addr: &str) -> Result<String> {
     let fetches = fetches?;
     match viewer.recv_on_request_stream(&mut namespaces).await? {
         ControlMessage::NamespaceDone(_) => {}
-        other => return Err(format!("told {other:?} for the withdrawn namespace").into()),
+        other => return Err(format!("got {other:?} instead of the withdrawal of the namespace").into()),
     }
     publisher.close(0, b"done");
     viewer.close(0, b"done");

@@ -72,7 +72,7 @@ func (o Options) has(part string) bool { return len(o.Parts) == 0 || slices.Cont
 func (o Options) check() error {
 	for _, part := range o.Parts {
 		if !slices.Contains(Parts(), part) {
-			return fmt.Errorf("no part %q; there are %s", part, strings.Join(Parts(), ", "))
+			return fmt.Errorf("no part %q; want one of %s", part, strings.Join(Parts(), ", "))
 		}
 	}
 	return nil

@@ -46,7 +46,7 @@ func TestDatagrams(t *testing.T) {
 		t.Errorf("the table:\n%s", md)
 	}
 	//
-	// A later run of another part keeps this one.
+	// A later run of another part keeps this part's result.
 	b, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)

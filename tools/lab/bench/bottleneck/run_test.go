@@ -16,7 +16,7 @@ func TestFigures(t *testing.T) {
 		{captured: s / 2, arrived: s, measured: 30},        // captured before, arrived during the measurement
 		{captured: s, arrived: 3 * s / 2, measured: 100},   // in time
 		{captured: s, arrived: 5 * s / 2, measured: 100},   // late
-		{captured: 5 * s / 2, arrived: 3 * s, measured: 7}, // in time, but arrived after it
+		{captured: 5 * s / 2, arrived: 3 * s, measured: 7}, // in time, but after the measurement
 		{captured: 3 * s, arrived: 4 * s},                  // after
 	}}
 	want := Figures{FPS: 1, DelayP50Ms: 500, DelayP95Ms: 1500, Wasted: 52.6}

@@ -86,7 +86,7 @@ type Share struct {
 type CPU struct {
 	BBR   float64 `json:"bbr_s_per_gbit"`
 	Stock float64 `json:"stock_s_per_gbit"`
-	Turns int     `json:"turns"` // medians are over the turns
+	Turns int     `json:"turns"` // repetitions that the medians cover
 }
 
 // Measurement is one run of one or more flows over a path.

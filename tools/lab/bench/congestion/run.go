@@ -60,7 +60,7 @@ const attempts = 3
 func Run(ctx context.Context, o Options) (Result, error) {
 	for _, part := range o.Parts {
 		if !slices.Contains(Parts(), part) {
-			return Result{}, fmt.Errorf("no part %q; there are %s", part, strings.Join(Parts(), ", "))
+			return Result{}, fmt.Errorf("no part %q; want one of %s", part, strings.Join(Parts(), ", "))
 		}
 	}
 	if err := netlab.Supported(); err != nil {

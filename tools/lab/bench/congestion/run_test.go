@@ -107,7 +107,8 @@ func TestMeasure(t *testing.T) {
 }
 
 // TestGoodput simulates a path that delivers 10 MB/s in packets of 1250 bytes, 1000 of them new
-// data, and an application that waits behind a gap from before the measurement until within it.
+// data. The application is blocked by a gap that opens before the measurement and is filled during
+// it.
 func TestGoodput(t *testing.T) {
 	var g goodput
 	for ms := int64(1000); ms <= 3000; ms += 10 {

@@ -12,7 +12,7 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// Nodes: those of Table I, and the controller's on a network of its own.
+// Nodes: those of Table I, and the controller on a separate network.
 const (
 	source     = "a" // capture server and relay
 	viewer     = "b"

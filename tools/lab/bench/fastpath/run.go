@@ -94,7 +94,7 @@ func (m *measured) cell() Cell {
 func Run(ctx context.Context, o Options) (r Result, err error) {
 	for _, part := range o.Parts {
 		if !slices.Contains(Parts(), part) {
-			return r, fmt.Errorf("no part %q; there are %s", part, strings.Join(Parts(), ", "))
+			return r, fmt.Errorf("no part %q; want one of %s", part, strings.Join(Parts(), ", "))
 		}
 	}
 	has := func(part string) bool { return len(o.Parts) == 0 || slices.Contains(o.Parts, part) }
@@ -243,7 +243,7 @@ type session interface {
 	close()
 }
 
-// usage is the cost of a way so far.
+// usage is the cost so far of one way of forwarding.
 type usage struct {
 	cpu      time.Duration
 	calls    uint64             // system calls

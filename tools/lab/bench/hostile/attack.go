@@ -35,7 +35,7 @@ type attack struct {
 	run         func(ctx context.Context, t *Target) error
 }
 
-// forged is an attack that may exclude new viewers: their first packets look like the attacker's.
+// forged names an attack that may keep out new viewers, whose first packets look like the attacker's.
 const forged = "forged addresses"
 
 // attacks lists the attacks.
@@ -90,7 +90,7 @@ func Attack(ctx context.Context, name string, t *Target, out io.Writer) error {
 			return err
 		}
 	}
-	return fmt.Errorf("no attack %q; there are %s", name, strings.Join(Names(), ", "))
+	return fmt.Errorf("no attack %q; want one of %s", name, strings.Join(Names(), ", "))
 }
 
 //

@@ -114,7 +114,7 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 	}
 	for _, part := range o.Parts {
 		if !slices.Contains(Names(), part) {
-			return r, fmt.Errorf("hostile: no attack %q; there are %s", part, strings.Join(Names(), ", "))
+			return r, fmt.Errorf("hostile: no attack %q; want one of %s", part, strings.Join(Names(), ", "))
 		}
 	}
 	binary, remove, err := load.Binary(ctx, o.Relay)

@@ -106,7 +106,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.Sessions, o.Time = cmp.Or(o.Sessions, sessions), cmp.Or(o.Time, length)
 	for _, part := range o.Parts {
 		if !slices.Contains(Parts(), part) {
-			return o, fmt.Errorf("no part %q; there are %s", part, strings.Join(Parts(), ", "))
+			return o, fmt.Errorf("no part %q; want one of %s", part, strings.Join(Parts(), ", "))
 		}
 	}
 	switch {
@@ -236,7 +236,7 @@ type Load struct {
 	P99DelayRatio          float64 `json:"p99_delay_ratio,omitempty"`
 }
 
-// Contender holds one relay's figures. Those of the process are 0 for a remote relay.
+// Contender holds one relay's figures. Figures of the process are 0 for a remote relay.
 type Contender struct {
 	Name   string         `json:"name"`
 	Fanout map[int]Fanout `json:"fanout"` // by number of viewers
@@ -265,7 +265,7 @@ type Saturated struct {
 	OfferedMbit float64        `json:"offered_mbit_per_s"` // over all viewers
 	MbitPerS    float64        `json:"mbit_per_s"`         // of complete frames
 	Delivered   float64        `json:"delivered"`          // share of frames that arrived complete
-	Delay       load.Quantiles `json:"delay_ms"`           // of those; 0 if there are none
+	Delay       load.Quantiles `json:"delay_ms"`           // of complete frames; 0 if there are none
 	MemoryMB    float64        `json:"memory_mb,omitempty"`
 }
 

@@ -23,7 +23,7 @@ const maxGrowth = 0.05
 type soakOptions struct {
 	viewers  int           // 0 = 200
 	time     time.Duration // 0 = 10 min, or 1 min with Quick
-	interval time.Duration // of a sample; 0 = a tenth of time
+	interval time.Duration // between samples; 0 = a tenth of time
 }
 
 // Soak is the relay's resource use while many viewers watch one track for minutes.

@@ -36,7 +36,7 @@ type Upgrade struct {
 	Seconds    float64        `json:"seconds"`
 	Sent       int            `json:"frames_sent"`
 	Expected   int            `json:"frames_expected"` // over all viewers
-	Lost       int            `json:"frames_lost"`     // of those: missing or damaged
+	Lost       int            `json:"frames_lost"`     // missing or damaged
 	Sessions   int            `json:"sessions_ended"`  // early
 	UpgradeMs  []float64      `json:"upgrade_ms"`      // from the command to the new process's readiness
 	Delay      load.Quantiles `json:"delay_ms"`        // of complete frames away from upgrades

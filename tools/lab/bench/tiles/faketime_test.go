@@ -132,7 +132,7 @@ func TestViewingsInFakeTime(t *testing.T) {
 			ours := inFakeTime(t, 0, c.film(), tr, net, Ours, 0, gops)
 			t.Logf("%s: %v", Ours, ours)
 			//
-			// Goroutine order varies, and so the number of late frames after a fall.
+			// Goroutine order varies, and so does the number of late frames after a fall.
 			if ours.GOPs < gops || ours.StallRatio > 0.02 {
 				t.Errorf("%d GoPs, %.1f %% stalls", ours.GOPs, 100*ours.StallRatio)
 			}
@@ -199,7 +199,7 @@ func TestFallsInFakeTime(t *testing.T) {
 				}
 			}
 			//
-			// Goroutine order varies, and so the number of late frames.
+			// Goroutine order varies, and so does the number of late frames.
 			if most := stall[1] + 0.05; f.part == 0 && stall[0] > most || f.part > 0 && stall[0] > 0.04 {
 				t.Errorf("%.1f %% stalls, %.1f %% where the whole sphere is sent", 100*stall[0], 100*stall[1])
 			}

@@ -13,7 +13,7 @@ type scheme struct {
 	// again: it decides several times per GoP and may request tiles of the GoP being shown. The
 	// following fields apply to schemes that decide once, a second before a GoP is shown.
 	again      bool
-	percentile float64 // of the predicted capacity, as the budget; or mean
+	percentile float64 // the budget: this percentile of the predicted capacity, or mean
 	seen       weighting
 	gaze       prediction
 	leftover   bool // finally request the tiles that OWS leaves out

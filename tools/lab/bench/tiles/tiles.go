@@ -216,7 +216,7 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 	}
 	for _, part := range o.Parts {
 		if !slices.Contains(Parts(), part) {
-			return r, fmt.Errorf("no part %q; there are %s", part, strings.Join(Parts(), ", "))
+			return r, fmt.Errorf("no part %q; want one of %s", part, strings.Join(Parts(), ", "))
 		}
 	}
 	set := setupOf(o.Quick)

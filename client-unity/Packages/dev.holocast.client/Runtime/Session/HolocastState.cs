@@ -5,7 +5,7 @@ namespace Holocast
     /// <summary>State of a HolocastSession.</summary>
     public enum HolocastState
     {
-        /// <summary>Not connected, and not meant to be.</summary>
+        /// <summary>Not connected and not connecting.</summary>
         Disconnected,
 
         /// <summary>The address or the native library is unusable. Not retried.</summary>

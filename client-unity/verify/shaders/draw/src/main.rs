@@ -243,7 +243,7 @@ fn pipeline(gpu: &Gpu, shaders: &Path, shader: &str, keywords: &[String]) -> Res
     let name = std::iter::once(shader.to_string()).chain(keywords.iter().cloned()).collect::<Vec<_>>().join(".");
     let vertex = code(shaders, &format!("{name}.vert.spv"))?;
     let fragment = code(shaders, &format!("{name}.frag.spv"))?;
-    // The fragment shader's bindings are shifted: the stages' bindings are disjoint.
+    // The fragment shader's binding numbers are shifted, so they do not collide with the vertex shader's.
     let resources: Vec<_> = spirv::resources(&vertex).into_iter().chain(spirv::resources(&fragment)).collect();
     let bindings: Vec<_> = resources
         .iter()
