@@ -29,7 +29,7 @@ func TestCheck(t *testing.T) {
 		`:3: origins[1]: "watch.example.com" is not of the form`: "origins:\n  - https://a.example\n  " +
 			"- watch.example.com\n",
 		`:1: congestion: `:                                   "congestion: reno\n",
-		`:2: log.level "loud": want debug`:                  "log:\n  level: loud\n",
+		`:2: log.level "loud": want debug`:                   "log:\n  level: loud\n",
 		`:2: auth.anonymous.subscribe: "demo" is not a list`: "auth:\n  anonymous: {subscribe: demo}\n",
 	})
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"holocast/internal/pause"
 )
 
 // Backoff spaces retries: each wait is twice the last, from Min to Max, minus a random part of up
@@ -24,14 +26,7 @@ func (b *Backoff) Wait(ctx context.Context) error {
 	}
 	d := min(max(b.next, lo), hi)
 	b.next = 2 * d
-	t := time.NewTimer(d - rand.N(d/2+1))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return pause.For(ctx, d-rand.N(d/2+1))
 }
 
 // Reset starts again at Min, after a success.

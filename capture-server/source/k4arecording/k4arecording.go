@@ -16,6 +16,7 @@ import (
 	"holocast/capture-server/source"
 	"holocast/internal/camera"
 	"holocast/internal/k4amkv"
+	"holocast/internal/pause"
 )
 
 // Options configures a Player.
@@ -129,7 +130,7 @@ func (p *Player) Next(ctx context.Context, f *source.Frame) error {
 			p.delivered = p.delivered || c.Depth != nil
 			continue
 		}
-		if err := sleepUntil(ctx, due); err != nil {
+		if err := pause.For(ctx, time.Until(due)); err != nil {
 			p.release(c)
 			return err
 		}
@@ -183,19 +184,4 @@ func (p *Player) again() error {
 	p.delivered = false
 	p.shift = p.last + p.period - p.origin
 	return p.reader.SeekTo(0)
-}
-
-func sleepUntil(ctx context.Context, due time.Time) error {
-	d := time.Until(due)
-	if d <= 0 {
-		return nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

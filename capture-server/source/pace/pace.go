@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"holocast/internal/pause"
 )
 
 // Clock is the common trigger of a studio's cameras. It starts at the first call of Wait.
@@ -96,11 +98,11 @@ func (c *Camera) Wait(ctx context.Context) (frame int64, due time.Time, err erro
 	due = c.Clock.start.Add(c.Offset(frame))
 	// A Go timer fires up to a millisecond late, which would distort every delay measurement, so
 	// the thread itself sleeps for the last part.
-	if err := wait(ctx, time.Until(due)-timerSlack); err != nil {
+	if err := pause.For(ctx, time.Until(due)-timerSlack); err != nil {
 		return 0, time.Time{}, err
 	}
 	sleep(time.Until(due))
-	if err := wait(ctx, time.Until(due)); err != nil {
+	if err := pause.For(ctx, time.Until(due)); err != nil {
 		return 0, time.Time{}, err
 	}
 	c.next++
@@ -109,17 +111,3 @@ func (c *Camera) Wait(ctx context.Context) (frame int64, due time.Time, err erro
 
 // timerSlack is the maximum lateness of a timer.
 const timerSlack = 1200 * time.Microsecond
-
-func wait(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}

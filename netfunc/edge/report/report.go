@@ -26,7 +26,7 @@ const (
 	heartbeat = time.Second
 )
 
-// A Reporter is the edge's side of the connection.
+// Reporter sends an edge's reports to the controller and receives its path sets.
 type Reporter struct {
 	Client *api.Client
 	Name   string                         // of the edge

@@ -257,7 +257,7 @@ func (s *Server) answer(ctx context.Context, conn net.Conn) (frames int, err err
 			return frames, err
 		}
 		if request[0] != livescan.RequestFrame {
-			return frames, &livescan.ProtocolError{What: "a viewer sends the byte 0 to ask for a frame, this one sent another"}
+			return frames, &livescan.ProtocolError{What: "a frame request must be the byte 0"}
 		}
 		asked := time.Now()
 		f, err := s.frames.newest(ctx, has, s.cfg.MaxWait)

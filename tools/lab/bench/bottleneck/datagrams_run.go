@@ -16,8 +16,8 @@ import (
 	"holocast/internal/netlab/topology"
 	"holocast/internal/origin"
 	"holocast/internal/parts"
+	"holocast/internal/pause"
 	"holocast/tools/lab/bench/internal/load"
-	"holocast/tools/lab/bench/internal/pause"
 	"holocast/tools/lab/bench/internal/quantile"
 )
 

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"holocast/internal/pause"
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
@@ -26,9 +27,9 @@ func cpuFor(ctx context.Context, transport string, d time.Duration) (float64, er
 	var sending sync.WaitGroup
 	var failed error
 	sending.Go(func() { failed = f.runBulk(ctx) })
-	pause(ctx, d/4)
+	_ = pause.For(ctx, d/4)
 	spent, received := processorTime(), f.received.Load()
-	pause(ctx, d)
+	_ = pause.For(ctx, d)
 	spent, received = processorTime()-spent, f.received.Load()-received
 	cancel()
 	sending.Wait()

@@ -11,6 +11,7 @@ import (
 
 	"holocast/internal/netlab"
 	"holocast/internal/netlab/topology"
+	"holocast/internal/pause"
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
@@ -63,14 +64,14 @@ func measure(ctx context.Context, t *topology.Topology, transports []string, l l
 	var lines []series
 	var goodputs []goodput
 	watched.Go(func() { lines, goodputs = watch(watching, flows, l.warmup) })
-	pause(ctx, l.warmup)
+	_ = pause.For(ctx, l.warmup)
 	before := make([]int64, len(flows))
 	for i, f := range flows {
 		before[i] = f.arrived()
 	}
 	lab.Mark()
 	began := time.Now()
-	pause(ctx, l.duration)
+	_ = pause.For(ctx, l.duration)
 	ended := time.Now()
 	elapsed := ended.Sub(began)
 	m = &Measurement{Path: t.Name, Load: "bulk", Seconds: elapsed.Seconds()}
@@ -82,7 +83,7 @@ func measure(ctx context.Context, t *topology.Topology, transports []string, l l
 		arrived[i] = f.arrived() - before[i]
 	}
 	if l.frame > 0 {
-		pause(ctx, lateFrame) // for frames in flight
+		_ = pause.For(ctx, lateFrame) // for frames in flight
 	}
 	stopWatching()
 	watched.Wait()
@@ -122,11 +123,4 @@ func measure(ctx context.Context, t *topology.Topology, transports []string, l l
 		m.Jain = m.Mbps * m.Mbps / (float64(len(m.Flows)) * squares)
 	}
 	return m, nil
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"holocast/internal/livescan"
-	"holocast/tools/lab/bench/internal/pause"
+	"holocast/internal/pause"
 )
 
 // ahead is the number of frames requested in advance: enough for 30 a second at a round trip of 200

@@ -21,10 +21,10 @@ import (
 	"time"
 
 	"holocast/internal/netlab"
+	"holocast/internal/pause"
 	"holocast/netfunc/api"
 	"holocast/netfunc/pathset"
 	"holocast/netfunc/signal"
-	"holocast/tools/lab/bench/internal/pause"
 )
 
 // pair is an edge pair and its controller.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"holocast/internal/netlab"
-	"holocast/tools/lab/bench/internal/pause"
+	"holocast/internal/pause"
 )
 
 // bench is a running benchmark.

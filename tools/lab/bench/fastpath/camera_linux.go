@@ -25,9 +25,9 @@ import (
 	"holocast/internal/netlab/topology"
 	"holocast/internal/origin"
 	"holocast/internal/parts"
+	"holocast/internal/pause"
 	"holocast/tools/lab/bench/internal/direct"
 	"holocast/tools/lab/bench/internal/load"
-	"holocast/tools/lab/bench/internal/pause"
 	"holocast/tools/lab/bench/internal/quantile"
 	"holocast/tools/lab/bench/internal/realframes"
 )

@@ -19,6 +19,7 @@ import (
 
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
+	"holocast/internal/pause"
 	"holocast/tools/lab/bench/internal/direct"
 )
 
@@ -151,17 +152,8 @@ func (r *raw) request(ctx context.Context, build func(id uint64) wire.Message) (
 func repeat(ctx context.Context, f func() error) {
 	for ctx.Err() == nil {
 		if f() != nil {
-			pause(ctx, 20*time.Millisecond)
+			_ = pause.For(ctx, 20*time.Millisecond)
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
 	}
 }
 
@@ -276,7 +268,7 @@ func badPublisher(ctx context.Context, t *Target) error {
 					moqt.ErrStreamsBlocked) {
 					return err
 				}
-				pause(ctx, time.Millisecond)
+				_ = pause.For(ctx, time.Millisecond)
 			}
 			return nil
 		})
@@ -343,7 +335,7 @@ func unreadFetches(ctx context.Context, t *Target) error {
 			for range 4 {
 				_, _ = s.Fetch(ctx, camera, moqt.Location{}, moqt.Location{Group: 1 << 40}, moqt.FetchOptions{})
 			}
-			pause(ctx, 4*time.Second)
+			_ = pause.For(ctx, 4*time.Second)
 			return s.Err()
 		})
 	})
@@ -385,7 +377,7 @@ func flood(ctx context.Context, t *Target, sessions int, send func(p *moqt.Publi
 				for _, p := range list {
 					switch err := send(p, group); {
 					case errors.Is(err, moqt.ErrStreamsBlocked):
-						pause(ctx, time.Millisecond)
+						_ = pause.For(ctx, time.Millisecond)
 					case err != nil:
 						return err
 					}
@@ -421,7 +413,7 @@ func propertyFlood(ctx context.Context, t *Target) error {
 						return err
 					}
 				}
-				pause(ctx, time.Second)
+				_ = pause.For(ctx, time.Second)
 				return nil
 			})
 		})
@@ -492,7 +484,7 @@ func smallDatagrams(ctx context.Context, t *Target) error {
 	return flood(ctx, t, 4, func(p *moqt.Publication, group uint64) error {
 		err := p.SendDatagram(moqt.Datagram{Group: group, Payload: []byte("ten bytes.")})
 		if errors.Is(err, moqt.ErrQueueFull) {
-			pause(ctx, time.Millisecond)
+			_ = pause.For(ctx, time.Millisecond)
 			return nil
 		}
 		return err
@@ -528,7 +520,7 @@ func longTimers(ctx context.Context, t *Target) error {
 					moqt.ErrStreamsBlocked) {
 					return err
 				}
-				pause(ctx, time.Millisecond)
+				_ = pause.For(ctx, time.Millisecond)
 			}
 			return nil
 		})
@@ -588,7 +580,7 @@ func churn(ctx context.Context, t *Target) error {
 					if s.Err() != nil {
 						return err
 					}
-					pause(ctx, 10*time.Millisecond)
+					_ = pause.For(ctx, 10*time.Millisecond)
 					continue
 				}
 				sub.Cancel()
@@ -613,7 +605,7 @@ func halfOpen(ctx context.Context, t *Target) error {
 				}
 				_, _ = u.Write([]byte{0x10})
 			}
-			pause(ctx, time.Second)
+			_ = pause.For(ctx, time.Second)
 			return errors.New("once more")
 		})
 	})
@@ -633,7 +625,7 @@ func unreadWindows(ctx context.Context, t *Target) error {
 				// A message that is announced and never completed.
 				_, _ = s.Write(append([]byte{byte(wire.TypeRequestUpdate), 0xff, 0xff}, junk...))
 			}
-			pause(ctx, 5*time.Second)
+			_ = pause.For(ctx, 5*time.Second)
 			return nil
 		})
 	})
@@ -683,7 +675,7 @@ func idleSessions(ctx context.Context, t *Target) error {
 			KeepAlivePeriod: 2 * time.Second,
 		})
 		if err != nil {
-			pause(ctx, 50*time.Millisecond)
+			_ = pause.For(ctx, 50*time.Millisecond)
 			continue
 		}
 		s, err := c.OpenUniStream()
@@ -702,7 +694,7 @@ func scrapes(ctx context.Context, t *Target) error {
 	go func() {
 		for range 200 {
 			if _, err := t.raw(ctx, nil); err != nil {
-				pause(ctx, 20*time.Millisecond)
+				_ = pause.For(ctx, 20*time.Millisecond)
 			}
 		}
 	}()

@@ -11,6 +11,7 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
+	"holocast/internal/pause"
 	"holocast/tools/lab/bench/internal/load"
 )
 
@@ -166,7 +167,7 @@ func newViewer(ctx context.Context, relay *load.Relay, limit time.Duration) time
 		if err := firstFrame(ctx, relay); err == nil {
 			break
 		}
-		pause(ctx, 20*time.Millisecond)
+		_ = pause.For(ctx, 20*time.Millisecond)
 	}
 	return time.Since(began)
 }

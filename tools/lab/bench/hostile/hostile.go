@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"holocast/internal/moqt"
+	"holocast/internal/pause"
 	"holocast/tools/lab/bench/internal/load"
 )
 
@@ -166,13 +167,13 @@ func (o Options) one(ctx context.Context, binary string, a attack) (u Under, err
 	if err := v.first(ctx); err != nil {
 		return u, err
 	}
-	pause(ctx, 500*time.Millisecond)
+	_ = pause.For(ctx, 500*time.Millisecond)
 	stop := func() error { return nil }
 	if a.name != "" {
 		if stop, err = o.attack(ctx, relay, a.name); err != nil {
 			return u, err
 		}
-		pause(ctx, time.Second)
+		_ = pause.For(ctx, time.Second)
 	}
 	cpu, err := relay.CPU()
 	if err != nil {
@@ -190,7 +191,7 @@ func (o Options) one(ctx context.Context, binary string, a attack) (u Under, err
 		next := time.Now().Add(time.Second)
 		first = append(first, newViewer(ctx, relay, limit))
 		u.Goroutines = max(u.Goroutines, relay.Goroutines(ctx))
-		pause(ctx, max(0, min(time.Until(next), o.Time-time.Since(began))))
+		_ = pause.For(ctx, max(0, min(time.Until(next), o.Time-time.Since(began))))
 		u.FPS, _, _ = v.between(began, time.Now())
 	}
 	ended := time.Now()
@@ -206,7 +207,7 @@ func (o Options) one(ctx context.Context, binary string, a attack) (u Under, err
 	}
 	if a.name != "" {
 		calm := time.Now().Add(time.Second)
-		pause(ctx, time.Until(calm.Add(o.Time/4)))
+		_ = pause.For(ctx, time.Until(calm.Add(o.Time/4)))
 		u.FPSAfter, _, _ = v.between(calm, time.Now())
 	}
 	peak, err := relay.PeakMemory()
