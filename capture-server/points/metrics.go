@@ -72,8 +72,8 @@ func (m *metrics) collectors(of *Medium) []prometheus.Collector {
 	for _, l := range of.pipelines {
 		m.thinned.WithLabelValues(l.label()) // export 0 from the start
 		all = append(all, prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "holocast_capture_source_dropped_total",
-			Help: "Captures lost at the source: no depth, or missed during the previous one.",
+			Name:        "holocast_capture_source_dropped_total",
+			Help:        "Captures lost at the source: no depth, or missed during the previous one.",
 			ConstLabels: prometheus.Labels{"camera": l.label()},
 		}, func() float64 { return float64(l.src.Dropped()) }))
 	}
