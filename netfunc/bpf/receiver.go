@@ -273,12 +273,12 @@ func PinnedReceiver(pin string) (*Receiver, error) {
 type Verdict uint8
 
 const (
-	// First: it passed.
+	// First means the replica passed.
 	First Verdict = iota
-	// Late: it was dropped because another replica of the packet had arrived.
+	// Late means the replica was dropped because another one of the packet had arrived.
 	Late
-	// Rogue: its path is not in the flow's set, or already delivered the packet. If it was the
-	// first replica, it passed nevertheless; see Arrival.Passed.
+	// Rogue means the replica's path is not in the flow's set, or already delivered the packet. A
+	// first replica passes nevertheless; see Arrival.Passed.
 	Rogue
 )
 

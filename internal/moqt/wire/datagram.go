@@ -42,10 +42,8 @@ func (d *Datagram) Append(b []byte) ([]byte, error) {
 		}
 	}
 	if err := d.Status.validate(d.Properties); err != nil {
-		return nil, fmt.Errorf(
-			"moqt: cannot send datagram: %v",
-			err,
-		) //nolint:errorlint // a local mistake: an *Error would end the session
+		// A local mistake: a wrapped *Error would end the session.
+		return nil, fmt.Errorf("moqt: cannot send datagram: %v", err) //nolint:errorlint
 	}
 	b = AppendVarint(AppendVarint(AppendVarint(b, t), d.TrackAlias), d.Group)
 	if d.Object != 0 {

@@ -89,11 +89,8 @@ func (v Version) AppendMessage(b []byte, m Message) ([]byte, error) {
 	}
 	b[at], b[at+1] = byte(n>>8), byte(n)
 	if _, err := v.ParseMessage(m.Type(), b[at+2:]); err != nil {
-		return nil, fmt.Errorf(
-			"moqt: cannot send %s: %v",
-			m.Type(),
-			err,
-		) //nolint:errorlint // a local mistake: an *Error would end the session
+		// A local mistake: a wrapped *Error would end the session.
+		return nil, fmt.Errorf("moqt: cannot send %s: %v", m.Type(), err) //nolint:errorlint
 	}
 	return b, nil
 }

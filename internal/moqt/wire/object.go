@@ -181,10 +181,8 @@ type ObjectEncoder struct {
 // track.
 func (e *ObjectEncoder) Append(b []byte, o Object) ([]byte, error) {
 	if err := o.Status.validate(o.Properties); err != nil {
-		return nil, fmt.Errorf(
-			"moqt: cannot send object: %v",
-			err,
-		) //nolint:errorlint // a local mistake: an *Error would end the session
+		// A local mistake: a wrapped *Error would end the session.
+		return nil, fmt.Errorf("moqt: cannot send object: %v", err) //nolint:errorlint
 	}
 	delta := o.ID
 	if e.ended {

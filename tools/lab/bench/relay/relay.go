@@ -198,8 +198,8 @@ func (r Result) Markdown() string {
 		}
 		fmt.Fprintf(&b, "## %s\n\nMeasured on %s.\n\n%s", title, began.UTC().Format(time.DateOnly), text)
 	}
-	if r.Load != nil {
-		section("Load", r.Load.Began, r.Load.markdown())
+	if load := r.Load; load != nil {
+		section("Load", load.Began, load.markdown())
 	}
 	if r.FirstByte != nil {
 		section("First byte", r.FirstByte.Began, r.FirstByte.markdown())
