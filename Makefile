@@ -8,7 +8,6 @@ NFPM_VERSION := v2.44.1
 ACTIONLINT_VERSION := v1.7.7
 LINT_VERSION := v2.15.0
 LINT         := $(CURDIR)/build/tools/golangci-lint-$(LINT_VERSION)
-GOFUMPT_VERSION := v0.12.0
 ACTIONLINT   := $(CURDIR)/build/tools/actionlint-$(ACTIONLINT_VERSION)
 BIN          := bin
 # Go does not stamp versions in a workspace.
@@ -192,8 +191,8 @@ test-site: build site ## Test the site's links, pages and search, and run the ma
 	deploy/site/test.py
 	node deploy/site/browse.mjs
 
-fmt: ## Format the Go code (gofumpt)
-	GOWORK=off go run mvdan.cc/gofumpt@$(GOFUMPT_VERSION) -l -w $$(git ls-files '*.go')
+fmt: $(LINT) ## Format the Go code (gofumpt)
+	$(LINT) fmt ./...
 
 bench: build ## Run all benchmarks (an hour on an idle machine) and write docs/results
 	$(BIN)/holocast-lab bench all --out docs/results
