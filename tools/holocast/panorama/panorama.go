@@ -202,7 +202,11 @@ func sound() []byte {
 
 // Write renders the film to an MP4 file. progress may be nil; it receives the finished and total
 // frame counts.
-func Write(ctx context.Context, path string, progress func(done, total int)) (err error) {
+func Write(ctx context.Context, path string, progress func(done, total int)) error {
+	return write(ctx, path, Width, Height, progress)
+}
+
+func write(ctx context.Context, path string, width, height int, progress func(done, total int)) (err error) {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".panorama-")
 	if err != nil {
 		return err
@@ -214,7 +218,7 @@ func Write(ctx context.Context, path string, progress func(done, total int)) (er
 	}
 	r, w := io.Pipe()
 	p, _, err := ffmpeg.Start(
-		ctx, 0, r, "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", fmt.Sprintf("%dx%d", Width, Height), "-r",
+		ctx, 0, r, "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", fmt.Sprintf("%dx%d", width, height), "-r",
 		fmt.Sprint(FPS), "-i", "pipe:0", "-f", "s16le", "-ar", fmt.Sprint(sampleRate), "-ac", "1", "-i",
 		"file:"+ticks, "-c:v", "libx264", "-preset", "veryfast", "-crf", "16", "-pix_fmt", "yuv420p", "-c:a", "aac",
 		"-shortest", "file:"+partial,
@@ -230,7 +234,7 @@ func Write(ctx context.Context, path string, progress func(done, total int)) (er
 	}()
 	const total = FPS * Seconds
 	for n := range total {
-		if _, err = w.Write(Frame(n, Width, Height)); err != nil {
+		if _, err = w.Write(Frame(n, width, height)); err != nil {
 			break
 		}
 		if progress != nil {

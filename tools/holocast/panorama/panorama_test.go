@@ -48,16 +48,17 @@ func TestWrite(t *testing.T) {
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
 		t.Skip("ffmpeg is not installed")
 	}
+	const w, h = 256, 128 // the race detector makes rendering slow
 	path := filepath.Join(t.TempDir(), "panorama.mp4")
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := Write(ctx, path, func(int, int) { cancel() }); !errors.Is(err, context.Canceled) {
+	if err := write(ctx, path, w, h, func(int, int) { cancel() }); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
 	}
 	if list, _ := os.ReadDir(filepath.Dir(path)); len(list) != 0 {
 		t.Errorf("files left after an interruption: %v", list)
 	}
 	last := 0
-	if err := Write(t.Context(), path, func(done, _ int) { last = done }); err != nil || last != FPS*Seconds {
+	if err := write(t.Context(), path, w, h, func(done, _ int) { last = done }); err != nil || last != FPS*Seconds {
 		t.Fatalf("%d frames, %v", last, err)
 	}
 	out, err := exec.CommandContext(
