@@ -69,7 +69,7 @@ pub const HC_STATE_RECORDING: u32 = 2;
 pub const HC_STATE_NO_CAMERA: u32 = 4;
 /// The session has 360° video: hc_subscribe with HC_SPHERE.
 pub const HC_STATE_SPHERE: u32 = 8;
-/// The relay refused the full session list: hc_sessions has those named by the token and the URL.
+/// The relay refused the full session list: hc_sessions returns only those named by the token and the URL.
 pub const HC_STATE_SOME_SESSIONS: u32 = 16;
 /// A camera or the 360° video has delivered only undecodable frames; see hc_error.
 pub const HC_STATE_UNDECODABLE: u32 = 32;
