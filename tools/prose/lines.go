@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"iter"
 	"regexp"
 	"strings"
 	"unicode/utf8"
@@ -18,37 +19,42 @@ var literal = regexp.MustCompile("\"(?:[^\"\\\\]|\\\\.){40,}\"|`[^`]{40,}`|'(?:[
 // blocks and images of documents, URLs, and the Go tool's directives.
 func longLines(files []file) []string {
 	var faults []string
-	for _, f := range files {
-		if kind(f.name) == other {
-			continue
+	check := func(f file, i int, text string) {
+		if n := utf8.RuneCountInString(text); n > columns && wrappable(f.name, f.lines[i]) {
+			faults = append(faults, fmt.Sprintf("%s:%d: %d columns; the limit is %d", f.name, i+1, n, columns))
 		}
-		block := false // inside a code block or comment of a document
-		for i, line := range f.lines {
-			if kind(f.name) == document {
-				switch {
-				case strings.HasPrefix(line, "```"):
-					block = !block
-				case strings.HasPrefix(line, "<!--"):
-					block = true
-				}
-				inside := block
-				if strings.HasSuffix(line, "-->") {
-					block = false
-				}
-				if inside {
-					continue
-				}
+	}
+	for _, f := range files {
+		switch kind(f.name) {
+		case document:
+			for i, line := range outsideBlocks(f.lines) {
+				check(f, i, line)
 			}
-			text := line
-			if kind(f.name) != document {
-				text = literal.ReplaceAllString(line, strings.Repeat("x", 40))
-			}
-			if n := utf8.RuneCountInString(text); n > columns && wrappable(f.name, line) {
-				faults = append(faults, fmt.Sprintf("%s:%d: %d columns; the limit is %d", f.name, i+1, n, columns))
+		case script, code:
+			for i, line := range f.lines {
+				check(f, i, literal.ReplaceAllString(line, strings.Repeat("x", 40)))
 			}
 		}
 	}
 	return faults
+}
+
+// outsideBlocks yields the lines of a document outside code blocks and comments.
+func outsideBlocks(lines []string) iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		fence, comment := false, false
+		for i, line := range lines {
+			fenceLine := strings.HasPrefix(line, "```")
+			comment = comment || strings.HasPrefix(line, "<!--")
+			if fenceLine {
+				fence = !fence
+			}
+			if !fence && !fenceLine && !comment && !yield(i, line) {
+				return
+			}
+			comment = comment && !strings.HasSuffix(line, "-->")
+		}
+	}
 }
 
 func wrappable(name, line string) bool {

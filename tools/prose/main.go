@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -59,17 +60,15 @@ func run(list, update bool, paths []string) error {
 	}
 	if len(paths) > 0 {
 		files = below(files, paths)
+	}
+	if list || len(paths) > 0 {
 		for _, h := range phrases(files) {
 			fmt.Println(h)
 		}
+	}
+	if len(paths) > 0 {
 		return nil
 	}
-	if list {
-		for _, h := range phrases(files) {
-			fmt.Println(h)
-		}
-	}
-	var faults []string
 	rates := measure(files)
 	limits, err := readLimits(limitsFile)
 	if err != nil {
@@ -78,14 +77,11 @@ func run(list, update bool, paths []string) error {
 	if update {
 		return limits.lower(rates).write(limitsFile)
 	}
-	faults = append(faults, limits.check(rates)...)
-	faults = append(faults, longLines(files)...)
 	subjects, err := checkSubjects()
 	if err != nil {
 		return err
 	}
-	faults = append(faults, subjects...)
-	if len(faults) > 0 {
+	if faults := slices.Concat(limits.check(rates), longLines(files), subjects); len(faults) > 0 {
 		return errors.New(strings.Join(faults, "\n"))
 	}
 	return nil

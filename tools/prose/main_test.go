@@ -48,7 +48,7 @@ func TestLongLines(t *testing.T) {
 	long := strings.Repeat("word ", 30)
 	files := []file{
 		{"a.go", []string{"// " + long, "//go:generate " + long, "// https://" + strings.Repeat("x", 130)}},
-		{"a.md", []string{"| " + long, long}},
+		{"a.md", []string{"| " + long, long, "```", long, "```", "<!-- run: " + long, long + " -->", "text"}},
 		{"a.json", []string{long}},
 		{"b.go", []string{`	return fmt.Errorf("` + long + `", x)`}},
 	}
