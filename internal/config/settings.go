@@ -189,7 +189,7 @@ func (t Table) Check(cfg any) error {
 		v := s.field(cfg)
 		sign := 0
 		switch {
-		case v.CanInt() && v.Int() < 0, v.CanFloat() && v.Float() < 0:
+		case v.CanInt() && v.Int() < 0, v.CanFloat() && !(v.Float() >= 0): // NaN too
 			sign = -1
 		case !v.IsZero():
 			sign = 1

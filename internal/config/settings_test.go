@@ -3,6 +3,7 @@ package config
 import (
 	"io"
 	"maps"
+	"math"
 	"net/netip"
 	"os"
 	"slices"
@@ -43,7 +44,7 @@ var table = append(Table{
 	{Key: "cache.maxAge", Help: "Maximum age.", OldFlag: "cache-age", OldKey: "cache.age", Range: Positive},
 	{Key: "cache.maxBytes", Help: "Maximum size in bytes.", Range: NotNegative},
 	{Key: "peer", Help: "IP address of the peer."},
-	{Key: "ratio", Help: "A ratio.", Flag: "-"},
+	{Key: "ratio", Help: "A ratio.", Flag: "-", Range: NotNegative},
 	{Key: "tokens", Help: "Tokens by name."},
 	{Key: "clients", Help: "Clients by name."},
 }, LogSettings()...)
@@ -99,6 +100,7 @@ func TestRanges(t *testing.T) {
 		"":                                    func(*program) {},
 		"cache.maxAge must be above 0":        func(p *program) { p.Cache.MaxAge = 0 },
 		"cache.maxBytes must not be negative": func(p *program) { p.Cache.MaxBytes = -1 },
+		"ratio must not be negative":          func(p *program) { p.Ratio = math.NaN() },
 	} {
 		p := defaults()
 		change(p)
