@@ -4,7 +4,6 @@ package main
 
 import (
 	"fmt"
-	"log/slog"
 	"os"
 	"strings"
 
@@ -26,7 +25,6 @@ func main() {
 }
 
 func command() *cobra.Command {
-	var level string
 	c := &cobra.Command{
 		Use:   "holocast-lab",
 		Short: "Run benchmarks and emulated networks",
@@ -36,16 +34,8 @@ func command() *cobra.Command {
 		Version:       service.Version(strings.Join(wire.ALPNs(wire.Versions()), ", "), quiccc.Build()),
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			var l slog.Level
-			if err := l.UnmarshalText([]byte(level)); err != nil {
-				return fmt.Errorf("--log-level %q: want debug, info, warn or error", level)
-			}
-			slog.SetDefault(slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: l})))
-			return nil
-		},
 	}
-	c.PersistentFlags().StringVar(&level, "log-level", "warn", "debug, info, warn or error")
+	service.LogLevel(c)
 	c.AddCommand(benchCommand(), network.Command(), attackCommand())
 	return c
 }

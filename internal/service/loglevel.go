@@ -1,0 +1,22 @@
+package service
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+)
+
+// LogLevel adds the flag --log-level, by default warn, to a command and its subcommands. They then
+// log as text to standard error.
+func LogLevel(c *cobra.Command) {
+	level := c.PersistentFlags().String("log-level", "warn", "debug, info, warn or error")
+	c.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		var l slog.Level
+		if err := l.UnmarshalText([]byte(*level)); err != nil {
+			return fmt.Errorf("--log-level %q: want debug, info, warn or error", *level)
+		}
+		slog.SetDefault(slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: l})))
+		return nil
+	}
+}
