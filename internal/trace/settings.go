@@ -8,7 +8,7 @@ func Settings() config.Table {
 		{Key: "trace", Help: "Tracing of single frames."},
 		{
 			Key: "trace.endpoint", OldFlag: "trace",
-			Help: "OpenTelemetry collector (OTLP over HTTP), such as http://localhost:4318.",
+			Help: "Collector of OpenTelemetry traces (OTLP over HTTP), such as http://localhost:4318.",
 			More: "\"\" uses the environment variable OTEL_EXPORTER_OTLP_ENDPOINT; without it nothing is traced.",
 		},
 		{

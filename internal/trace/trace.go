@@ -21,7 +21,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/spf13/pflag"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
@@ -51,17 +50,6 @@ type Config struct {
 	Endpoint string `yaml:"endpoint"`
 	// Every selects one frame in this many.
 	Every uint64 `yaml:"every"`
-}
-
-// AddFlags adds --trace and --trace-every.
-func (c *Config) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(
-		&c.Endpoint,
-		"trace",
-		c.Endpoint,
-		"URL of an OpenTelemetry collector (OTLP over HTTP), http://host:4318, that is sent spans of single frames (default $OTEL_EXPORTER_OTLP_ENDPOINT)",
-	)
-	f.Uint64Var(&c.Every, "trace-every", c.Every, "trace one frame in this many; use the same value in all programs")
 }
 
 // Validate returns an error that names the invalid setting.

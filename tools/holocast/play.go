@@ -31,6 +31,11 @@ import (
 	"holocast/tools/holocast/player/sphere"
 )
 
+// traced holds the settings that trace.Settings describes.
+type traced struct {
+	Trace trace.Config `yaml:"trace"`
+}
+
 // playOptions holds the flags of play.
 type playOptions struct {
 	target     connect.Target
@@ -43,7 +48,7 @@ type playOptions struct {
 	noReceipts bool
 	png, ply   string
 	frames     string
-	trace      trace.Config
+	traced     traced
 
 	gaze, crowd string // head traces
 	fov         string
@@ -57,7 +62,7 @@ type playOptions struct {
 }
 
 func playCommand() *cobra.Command {
-	o := playOptions{trace: trace.Config{Every: trace.DefaultEvery}}
+	o := playOptions{traced: traced{trace.Config{Every: trace.DefaultEvery}}}
 	c := &cobra.Command{
 		Use:   "play URL",
 		Short: "Receive a session and show its frame rate and frame delay",
@@ -90,7 +95,7 @@ of 200 to 240 bytes.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.target.URL = args[0]
 			o.own = cmd.Flags().Changed("from") || len(o.script) > 0
-			if err := o.trace.Validate(); err != nil {
+			if err := o.traced.Trace.Validate(); err != nil {
 				return err
 			}
 			return play(cmd.Context(), o, cmd.OutOrStdout(), os.Stderr)
@@ -109,7 +114,7 @@ of 200 to 240 bytes.`,
 	f.BoolVar(&o.noReceipts, "no-receipts", false, "send no receipts")
 	f.StringVar(&o.png, "png", "", "write a picture of the last frame, all cameras merged; for 360° video the viewport")
 	f.StringVar(&o.frames, "frames", "", "write each displayed frame to this CSV file (times in UNIX µs)")
-	o.trace.AddFlags(f)
+	trace.Settings().AddFlags(f, &o.traced)
 	f.StringVar(&o.gaze, "gaze", "", "360°: head trace, FILE or FILE:VIDEO/USER (default straight ahead)")
 	f.StringVar(
 		&o.crowd, "crowd", "",
@@ -146,7 +151,7 @@ func play(ctx context.Context, o playOptions, stdout io.Writer, stderr *os.File)
 		return fmt.Errorf("--from %s is below 0", o.from)
 	}
 	tracer, err := trace.New(
-		ctx, o.trace, trace.Program{Name: "holocast play", Version: service.Version()}, slog.Default(),
+		ctx, o.traced.Trace, trace.Program{Name: "holocast play", Version: service.Version()}, slog.Default(),
 	)
 	if err != nil {
 		return err

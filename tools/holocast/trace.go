@@ -22,7 +22,7 @@ func traceCommand() *cobra.Command {
 		Use:   "trace",
 		Short: "Show where frames spend their time, from capture to display",
 		Long: `Receives the traces that capture-server, relay and holocast play send with
---trace http://localhost:4318, and draws a timeline of each traced frame across the programs, on the
+--trace-endpoint http://localhost:4318, and draws a timeline of each traced frame across the programs, on the
 relay's clock. It is a small OpenTelemetry collector (OTLP over HTTP) that stores nothing.`,
 		Example: `  holocast trace --svg frame.svg`,
 		Args:    cobra.NoArgs,
