@@ -20,7 +20,7 @@ const (
 )
 
 // processors chooses GOMAXPROCS. With more processors than the load needs, each wake-up of a
-// goroutine wakes a thread on another processor, mostly in vain. This cost a fifth of the relay's
+// goroutine wakes a thread on another processor, usually without work for it. This cost a fifth of the relay's
 // CPU time with four viewers of one camera (docs/adr/0009-send-path.md).
 type processors struct {
 	most, now int

@@ -241,7 +241,7 @@ func (p *Publisher) runMedia(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// Time limits of shutdown: for subscribers to receive what is being sent, and for the last messages
+// Time limits of shutdown: for subscribers to receive pending objects, and for the last messages
 // to leave.
 const (
 	drainLimit = time.Second

@@ -142,7 +142,7 @@ func (w *Writer) configure() error {
 
 // WriteCapture records copies of c's images and IMU samples. Captures may be slightly out of order,
 // but one more than half a second older than the newest is an error. After a disk error every call
-// returns that error; Close then reports what the file contains.
+// returns that error; Close then reports the file's contents.
 func (w *Writer) WriteCapture(c *Capture) error {
 	if w.err != nil {
 		return w.err
@@ -523,7 +523,7 @@ func (w *Writer) tags() []fileTag {
 }
 
 // Close writes pending blocks and the index, and closes the file. If data could not be written, the
-// error describes what the file contains: on a full disk the recording is truncated to its last
+// error describes the file's contents: on a full disk the recording is truncated to its last
 // complete cluster and remains readable. A recording without frames is removed.
 func (w *Writer) Close() error {
 	err := w.flush(math.MaxInt64)

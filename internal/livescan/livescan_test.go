@@ -334,7 +334,7 @@ func FuzzAnswers(f *testing.F) {
 			again = livescan.AppendAnswer(again, &p)
 		}
 		if !bytes.HasPrefix(b, again) {
-			t.Fatal("what was read is written differently")
+			t.Fatal("a read message is written differently")
 		}
 	})
 }

@@ -174,7 +174,7 @@ func testSendOutside(t *testing.T, controller string) {
 			t.Errorf("connection ended: %v", err)
 		}
 	}
-	// What the path delivered must reach the application, except for overtaken packets and a few that
+	// Delivered packets must reach the application, except for overtaken packets and a few that
 	// the path itself reordered.
 	delivered, overtaken := checkOutcome(t, p, k)
 	eventually(t, "the client receives the datagrams", func() bool {

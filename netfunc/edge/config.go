@@ -374,8 +374,8 @@ func (c *Config) validateControl() error {
 	return nil
 }
 
-// secret reads a file that only its owner and group may read or write; what is the name of its
-// setting.
+// secret reads a file that only its owner and group may read or write. Errors name the setting
+// what.
 func secret(what, path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -43,8 +43,8 @@
 // costs little by then, since the useless paths are gone.
 //
 // The first rule also stops the algorithm when it removes the last path but one, which is as serious as
-// the second rule. So it requires [Config].LastSpan: a path that varies between 20 and 70 ms, beside a
-// steady one of 30 ms, occasionally earns nothing for 2 s, and losses of the steady path then stall
+// the second rule. So it requires [Config].LastSpan: a path that varies between 20 and 70 ms, next to
+// a steady one of 30 ms, occasionally earns nothing for 2 s, and losses of the steady path then stall
 // frames. Until LastSpan has passed, the best of the useless paths stays. After a mistake, the trigger
 // starts a new generation. If that happens within [Config].Regret of a stop, CompleteSpan replaces
 // LastSpan the next time.

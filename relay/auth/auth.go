@@ -1,7 +1,7 @@
 // Package auth authenticates sessions and authorizes their requests. A JSON Web Token (RFC 7519) or
 // a client certificate names the namespaces in which its holder may publish or subscribe. Tokens
 // arrive in SETUP or a request (draft-ietf-moq-transport-18 §10.2.2), or in the session's URL. When
-// a token expires or is revoked, what it allowed ends, also for open sessions.
+// a token expires or is revoked, the sessions and requests that it allowed end.
 package auth
 
 import (

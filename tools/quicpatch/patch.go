@@ -501,8 +501,8 @@ func patchConnIDManager(src []byte) ([]byte, error) {
 //   - CancelWrite calls reserveReset after it has queued the reset and truncated the
 //     unreliable data;
 //   - popStreamFrame calls releaseReset;
-//   - a frame lost after a reset, of which only the reliable data is retransmitted,
-//     loses its FIN;
+//   - a frame lost after a reset loses its FIN, and only its reliable data is
+//     retransmitted;
 //   - the reset of handleStopSendingFrame uses finalSize.
 func patchSendStream(src []byte) ([]byte, error) {
 	s, err := parse("send_stream.go", src)

@@ -327,7 +327,7 @@ func (p *Player) readRecording(ctx context.Context, s *moqt.Session) error {
 type playable interface {
 	// Seek discards buffered data. The next picture is the one at position.
 	Seek(position time.Duration)
-	// Tick fetches data ahead of position if necessary and shows what is due. playing is false
+	// Tick fetches data ahead of position if necessary and shows due frames. playing is false
 	// while the position stands still.
 	Tick(position time.Duration, playing bool)
 	// Buffered returns the end of the buffered range. A value beyond the recording's length means
@@ -393,7 +393,7 @@ type playback struct {
 	seeks  int
 }
 
-// tick advances the position, prefetches and shows what is due. It reports whether the recording
+// tick advances the position, prefetches and shows due frames. It reports whether the recording
 // has ended.
 func (b *playback) tick(now time.Time) (over bool) {
 	r := b.p.recorded

@@ -252,7 +252,7 @@ impl Playback {
             }
         }
         if buffer.bytes > MAX_BYTES {
-            // Too large for a second of any recording: show what arrived and request the rest
+            // Too large for a second of any recording: show the received frames and request the rest
             // later.
             self.actions.extend(buffer.request.take().map(Action::Cancel));
             if let Some(f) = buffer.under_way.take() {
@@ -282,7 +282,7 @@ impl Playback {
         let duration = self.duration;
         let Some(buffer) = self.buffers.values_mut().find(|r| r.request == Some(id)) else { return };
         buffer.request = None;
-        // Keep what arrived and request the rest again, unless it lies past the end.
+        // Keep the received frames and request the rest again, unless it lies past the end.
         if let Some(group) = buffer.under_way.as_ref().map(|f| f.group) {
             buffer.until = buffer.timeline.media_at(group + 1);
         }
@@ -364,7 +364,7 @@ mod tests {
     const LINE: Timeline = Timeline { media: 0.0, media_step: 1.0, group: 0.0, group_step: 1.0, wallclock: 1e12 };
 
     /// Plays a recording with a frame every 33 ms against a relay that answers at once, and logs
-    /// what is shown.
+    /// the displayed frames.
     struct Stage {
         p: Playback,
         now: Nanos,

@@ -599,7 +599,7 @@ impl Player {
         let Some(f) = self.feeds.get_mut(&camera).filter(|_| o.status == ObjectStatus::Normal) else { return false };
         let mut out = Vec::new();
         let whole = f.add_part(o, now, replayed, &mut out);
-        // For a part from the previous connection: request what is missing over the new one.
+        // For a part from the previous connection: request its missing parts over the new one.
         f.check_at.get_or_insert(now + MIN_WAIT);
         if let Some(n) = whole {
             self.shared.measures().received(camera, n, now);
@@ -867,7 +867,7 @@ impl Player {
 
     fn drop_feeds(&mut self, s: &mut Session) {
         for camera in self.feeds.keys().copied().collect::<Vec<_>>() {
-            // Show what has arrived of the last frame.
+            // Show the received part of the last frame.
             let mut out = Vec::new();
             if let Some(f) = self.feeds.get_mut(&camera) {
                 f.emit(&mut out);

@@ -468,7 +468,7 @@ fn parameters(r: &mut Reader<'_>, scope: &[u64]) -> Read<Parameters> {
     Ok(p)
 }
 
-// Property types (§15.8), with those of MSF and Holocast.
+// Property types of MOQT (§15.8), MSF and Holocast.
 const IMMUTABLE: u64 = 0x0b;
 const PUBLISHER_PRIORITY: u64 = 0x0e;
 const GROUP_ORDER: u64 = 0x22;

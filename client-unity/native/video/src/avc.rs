@@ -92,7 +92,7 @@ impl Config {
     }
 
     /// Replaces a frame's NAL unit lengths with start codes, as [`crate::OpenH264`] expects. Omits
-    /// parameter sets: only those of the configuration have been checked.
+    /// parameter sets: only the configuration's have been checked.
     pub(crate) fn annex_b(&self, frame: &[u8], out: &mut Vec<u8>) -> Result<(), VideoError> {
         let mut b = frame;
         while !b.is_empty() {

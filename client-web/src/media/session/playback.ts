@@ -126,7 +126,7 @@ class TrackBuffer implements Part {
       (e: unknown) => {
         if (this.#request !== request) return;
         this.#request = undefined;
-        // Keep what arrived; request the rest again unless the recording ends before it.
+        // Keep the received objects; request the rest again unless the recording ends before it.
         finish();
         if (group >= 0n) this.until = mediaAt(this.timeline, group + 1n);
         if ((e as { invalidRange?: boolean } | undefined)?.invalidRange) this.until = this.duration + 1;

@@ -114,7 +114,7 @@ impl Tiles {
             for q in 0..qualities {
                 let i = tile * qualities + q;
                 let nominal = |t: &TileTrack| if t.bitrate > 0.0 { t.bitrate } else { 300_000.0 } / 8.0 * g.duration;
-                // Offer only what is currently encoded, regardless of the record.
+                // Offer only qualities that are being encoded, regardless of the record.
                 let bytes = self.track(tile, q).map(|t| rates.map_or_else(|| nominal(t), |r| r.bytes[i]));
                 g.bytes.push(bytes.unwrap_or(0.0));
                 g.distortion.push(rates.map_or(60.0 / f64::from(1u32 << q), |r| r.distortion[i]));
