@@ -218,14 +218,17 @@ func (f file) topology() (*Topology, error) {
 
 func (f file) names() error {
 	seen := map[string]bool{}
-	for field, names := range map[string][]string{"hosts": f.Hosts, "edges": f.Edges} {
-		for i, name := range names {
+	for _, list := range []struct {
+		field string
+		names []string
+	}{{"hosts", f.Hosts}, {"edges", f.Edges}} {
+		for i, name := range list.names {
 			if !nodeName.MatchString(name) || name == "lo" {
 				return fmt.Errorf("%s[%d]: invalid name %q: want up to 12 of a-z, 0-9 and -, beginning with a letter",
-					field, i, name)
+					list.field, i, name)
 			}
 			if seen[name] {
-				return fmt.Errorf("%s[%d]: duplicate name %q", field, i, name)
+				return fmt.Errorf("%s[%d]: duplicate name %q", list.field, i, name)
 			}
 			seen[name] = true
 		}
