@@ -352,7 +352,8 @@ func TestReplayLive(t *testing.T) {
 	r := p.interrupt()
 	rep.Signal(syscall.SIGINT)
 	rep.mustSucceed()
-	if r.DelayFrom != "capture" || r.FramesDuplicate != 0 || r.PublisherRestarts != 0 || r.FramesLost > r.FramesSkipped {
+	// Interrupted, the player leaves frames undecoded that later ones have overtaken.
+	if r.DelayFrom != "capture" || r.FramesDuplicate != 0 || r.PublisherRestarts != 0 || r.FramesLost > r.Frames/3 {
 		t.Errorf("%+v", r)
 	}
 	list := displayedFrames(t, frames)
