@@ -383,6 +383,25 @@ describe("pace", () => {
     s.add(6, false, 3);
     expect([s.received, s.declined, s.lost]).toEqual([2, 3, 1]);
   });
+  /** A pace that has measured the frame interval up to group 29. */
+  const steady = () => {
+    const pace = new Pace();
+    for (let i = 0; i < 30; i++) pace.arrived(BigInt(i), i * INTERVAL);
+    return pace;
+  };
+  it("counts a drained queue as declined, however long the drain", () => {
+    const pace = steady();
+    const start = pace.drain(3000)!;
+    expect(start).toBeGreaterThan(150n);
+    expect(pace.arrived(start, 30 * INTERVAL + 6000)).toBe(Number(start) - 30);
+  });
+  it("counts groups declined in the previous subscription", () => {
+    const before = steady();
+    expect(before.drain(3 * INTERVAL)).toBe(35n);
+    const pace = new Pace(before);
+    expect(pace.arrived(37n, 37 * INTERVAL)).toBe(5); // two are lost
+    expect(pace.arrived(38n, 38 * INTERVAL)).toBe(0);
+  });
   it("receives one frame per second while nothing is drawn", () => {
     const pace = new Pace();
     const relay = new Relay(pace, 10, () => {});

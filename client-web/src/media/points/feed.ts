@@ -112,7 +112,7 @@ export class Feed {
       this.#receiver = this.#nextReceiver;
       this.#nextReceiver = undefined;
     }
-    this.#pace = new Pace();
+    this.#pace = new Pace(this.#pace);
     this.#from = 0n;
     const { largest } = subscription;
     if (this.camera.datagrams && largest) this.#receiver?.assembler.expect(largest.group, largest.object, localTime());

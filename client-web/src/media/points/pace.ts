@@ -30,6 +30,9 @@ interface Arrival {
 }
 
 export class Pace {
+  /** Newest group, including earlier subscriptions. */
+  #last: bigint | undefined;
+  /** Newest arrival of this subscription. */
   #newest: Arrival | undefined;
   /** Arrivals from which the frame interval is measured; #from is in use, #after replaces it. */
   #from: Arrival | undefined;
@@ -49,25 +52,39 @@ export class Pace {
   /** First group after a queue was drained. */
   #drainedUntil = 0n;
 
+  /** before: the previous subscription to the track, whose declined groups still count. */
+  constructor(before?: Pace) {
+    if (!before) return;
+    this.#last = before.#last;
+    this.#maxStart = before.#maxStart;
+  }
+
   /** Adds an arrival. Returns the number of declined groups between it and the previous one. */
   arrived(group: bigint, at: number): number {
-    const last = this.#newest;
+    const last = this.#last;
+    if (last !== undefined && group <= last && group + RESTART_GAP > last) return 0; // late
+    const restarted = last !== undefined && (group < last || group - last > RESTART_GAP);
+    const before = this.#newest;
     const now = { group, at };
-    if (last && group <= last.group && group + RESTART_GAP > last.group) return 0; // late
+    this.#last = group;
     this.#newest = now;
-    if (!last || group < last.group || group - last.group > RESTART_GAP || at - last.at > 2 * MAX_DECLINE) {
+    if (!before || restarted || at - before.at > 2 * MAX_DECLINE) {
       this.#from = this.#after = now;
       this.#interval = 0;
-      if (last && group < last.group) this.#start = this.#maxStart = this.#drainedUntil = 0n;
+    } else {
+      if (at - this.#after!.at > MAX_SPAN / 2) {
+        this.#from = this.#after;
+        this.#after = now;
+      }
+      const span = at - this.#from!.at;
+      if (span >= SPAN) this.#interval = span / Number(group - this.#from!.group);
+    }
+    if (last === undefined) return 0;
+    if (restarted) {
+      if (group < last) this.#start = this.#maxStart = this.#drainedUntil = 0n;
       return 0;
     }
-    if (at - this.#after!.at > MAX_SPAN / 2) {
-      this.#from = this.#after;
-      this.#after = now;
-    }
-    const span = at - this.#from!.at;
-    if (span >= SPAN) this.#interval = span / Number(group - this.#from!.group);
-    const declined = (this.#maxStart < group ? this.#maxStart : group) - last.group - 1n;
+    const declined = (this.#maxStart < group ? this.#maxStart : group) - last - 1n;
     return declined > 0n ? Number(declined) : 0;
   }
 
