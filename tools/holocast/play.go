@@ -249,7 +249,7 @@ func watch(ctx context.Context, o playOptions, p *player.Player, stderr *os.File
 	}
 	line.end()
 	if v := p.Sphere(); v != nil {
-		finish, cancel := context.WithTimeout(ctx, decodeTimeout)
+		finish, cancel := context.WithTimeout(context.WithoutCancel(ctx), decodeTimeout) // also after an interrupt
 		v.Finish(finish)
 		cancel()
 	}
