@@ -67,6 +67,7 @@ export class Tiles implements Medium {
   #run = 0;
   #video: Subscription | undefined;
   #sound: Subscription | undefined;
+  #ratesTrack: Subscription | undefined;
   /** True if the user turned sound on. */
   #audible = false;
   /** Set while a recording is played. */
@@ -179,12 +180,16 @@ export class Tiles implements Medium {
     clearTimeout(this.#deciding);
     this.#video?.cancel();
     this.#sound?.cancel();
+    this.#ratesTrack?.cancel();
     if (this.#playback) {
       this.#playback.stop();
       this.#drop();
     }
-    this.#video = this.#sound = this.#playback = undefined;
-    for (const f of [...this.#following.values(), ...this.#leaving]) f.subscription?.cancel();
+    this.#video = this.#sound = this.#ratesTrack = this.#playback = undefined;
+    for (const f of [...this.#following.values(), ...this.#leaving]) {
+      f.ended = true; // also if its SUBSCRIBE is unanswered
+      f.subscription?.cancel();
+    }
     this.#following.clear();
     this.#leaving = [];
     this.#newest = undefined;
@@ -347,6 +352,7 @@ export class Tiles implements Medium {
   }
 
   async #followRates(s: Session, sphere: Sphere, name: string): Promise<void> {
+    const run = this.#run;
     const sink: TrackSink = {
       maxObject: MAX_CATALOG,
       object: (o) => {
@@ -359,11 +365,13 @@ export class Tiles implements Medium {
       },
     };
     try {
-      await s.subscribe(this.host.track(name), sink, {
+      const sub = await s.subscribe(this.host.track(name), sink, {
         join: true,
         priority: DOCUMENT_PRIORITY,
         filter: "largestObject",
       });
+      if (this.#run !== run) return sub.cancel();
+      this.#ratesTrack = sub;
     } catch {
       // See above.
     }
