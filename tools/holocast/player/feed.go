@@ -21,8 +21,8 @@ import (
 // dropped: the newest frame matters most.
 const backlog = 3
 
-// history is the number of past groups for which a feed remembers the displayed descriptions.
-const history = 64
+// history is the number of frames passed to the decoder whose descriptions a feed remembers.
+const history = 256
 
 // feed receives one camera's track. It assembles objects into frames, decodes them on its own
 // goroutine and keeps the newest.
@@ -42,7 +42,8 @@ type feed struct {
 	current    *frame               // being assembled
 	newest     uint64               // largest group started
 	started    bool                 // newest is valid
-	past       map[uint64][256]bool // received descriptions by group, for the last history groups passed to the decoder
+	past       map[uint64][256]bool // received descriptions by group, for the last history frames passed to the decoder
+	passed     []uint64             // keys of past, the oldest first
 	queued     int                  // frames queued or being decoded
 	idle       *sync.Cond           // signaled when queued changes
 	counters   counters
@@ -152,8 +153,7 @@ func (f *feed) maxObject() int {
 func (f *feed) receive(ctx context.Context, sub *moqt.Subscription, received func()) error {
 	f.mu.Lock()
 	if f.sources++; f.sources == 1 {
-		f.current, f.started = nil, false
-		clear(f.past)
+		f.forget()
 	}
 	f.subscribed = sub.Track()
 	f.mu.Unlock()
@@ -396,8 +396,7 @@ func (f *feed) flush() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.epoch++
-	f.current, f.started = nil, false
-	clear(f.past)
+	f.forget()
 	for {
 		select {
 		case <-f.queue:
@@ -409,16 +408,24 @@ func (f *feed) flush() {
 	}
 }
 
+// forget discards the state of received groups. The caller holds f.mu.
+func (f *feed) forget() {
+	f.current, f.started, f.passed = nil, false, nil
+	clear(f.past)
+}
+
 // enqueue passes a frame to the decoder. If the queue is full, it drops the oldest frame. The
 // caller holds f.mu.
 func (f *feed) enqueue(fr *frame) {
 	fr.epoch = f.epoch
-	f.past[fr.group] = fr.has
-	for g := range f.past {
-		if g+history < f.newest {
-			delete(f.past, g)
+	if _, again := f.past[fr.group]; !again {
+		if len(f.passed) == history {
+			delete(f.past, f.passed[0])
+			f.passed = f.passed[1:]
 		}
+		f.passed = append(f.passed, fr.group)
 	}
+	f.past[fr.group] = fr.has
 	for {
 		select {
 		case f.queue <- fr:

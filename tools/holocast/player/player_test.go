@@ -572,6 +572,24 @@ func TestReset(t *testing.T) {
 	}
 }
 
+// TestVeryLateFrame checks that a frame is queued once even if its descriptions arrive long after
+// newer frames.
+func TestVeryLateFrame(t *testing.T) {
+	f, st := newIdleFeed(t, 4)
+	add := func(n uint32, description int) {
+		f.add(uint64(n), st.object(0, n, description), time.Now(), time.Now(), false, false)
+	}
+	for d := range 4 {
+		add(1000, d)
+	}
+	for d := range 4 {
+		add(7, d)
+	}
+	if len(f.queue) != 2 || f.counters.late != 3 {
+		t.Errorf("%d frames queued, want 2; %d descriptions late, want 3", len(f.queue), f.counters.late)
+	}
+}
+
 // TestDecoderBehind checks that a feed keeps the newest frames for a slow decoder and counts the
 // dropped ones.
 func TestDecoderBehind(t *testing.T) {
