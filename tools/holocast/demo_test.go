@@ -114,7 +114,10 @@ func TestDemo360(t *testing.T) {
 	}
 	t.Setenv("HOLOCAST_DATA", filepath.Join(t.TempDir(), "nothing"))
 	out := filepath.Join(t.TempDir(), "demo-out")
-	p := start(t, "holocast", "demo", "--360", "--out", out, "--seconds", "4", "--capture-arg=--size=512x256")
+	p := start(t, "holocast", "demo", "--360", "--out", out, "--seconds", "3600", "--capture-arg=--size=512x256")
+	rated := regexp.MustCompile(`viewport [2-9]\d\.\d dB`)
+	until(t, "measured video", func() bool { return rated.MatchString(p.Stderr.String()) })
+	p.Signal(syscall.SIGINT)
 	p.mustSucceed()
 	var r struct {
 		Frames int `json:"frames"`
