@@ -14,8 +14,8 @@ import (
 	"holocast/internal/quiccc"
 )
 
-// TestDatagrams measures briefly. It checks that frames arrive, not how many, and ignores
-// measurements with a late emulator.
+// TestDatagrams measures briefly. It checks that frames arrive, not how many: a busy machine may
+// lose all of a measurement's frames.
 func TestDatagrams(t *testing.T) {
 	if err := netlab.Supported(); err != nil {
 		t.Skip("no network namespaces: ", err)
@@ -32,15 +32,21 @@ func TestDatagrams(t *testing.T) {
 	if len(r.Datagrams) != 6 {
 		t.Fatalf("%d measurements, want 6", len(r.Datagrams))
 	}
+	shown := map[string]bool{}
 	for _, d := range r.Datagrams {
 		if len(d.Failures) > 0 {
 			t.Logf("%s, %g %% loss: %s", d.Delivery, 100*d.Loss, d.Failures)
+		}
+		if d.FPS == 0 {
 			continue
 		}
-		if d.FPS == 0 || d.DelayP50 < datagramDelay ||
-			(d.Parts.Frames > 0) != (d.Delivery == catalog.DeliveryDatagram) {
+		shown[d.Delivery] = true
+		if d.DelayP50 < datagramDelay || (d.Parts.Frames > 0) != (d.Delivery == catalog.DeliveryDatagram) {
 			t.Errorf("%+v", d)
 		}
+	}
+	if !shown[catalog.DeliveryDatagram] || !shown[catalog.DeliveryStream] {
+		t.Errorf("frames arrived over %v only", shown)
 	}
 	if md := r.Markdown(); strings.Count(md, "| QUIC |") != 6 || strings.Contains(md, "base complete") {
 		t.Errorf("the table:\n%s", md)
