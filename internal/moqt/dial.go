@@ -23,6 +23,11 @@ import (
 // implementation is sent in SETUP (§10.3.1.5).
 const implementation = "holocast"
 
+// initialPacketSize is the UDP payload that every QUIC path carries (RFC 9000 §14), in bytes. Tunnels
+// often carry IP packets of 1280 bytes, which quic-go's default exceeds. Path MTU discovery finds
+// larger sizes.
+const initialPacketSize = 1200
+
 // quicConfig returns the settings common to clients and servers. A stream's receive window holds
 // several point-cloud frames of a camera, so flow control does not delay them. The connection's
 // window holds a full queue of such frames, so one subscription that is not read does not block the
@@ -40,6 +45,7 @@ func quicConfig() *quic.Config {
 		MaxConnectionReceiveWindow:       64 << 20,
 		MaxIdleTimeout:                   5 * time.Second,
 		KeepAlivePeriod:                  1500 * time.Millisecond,
+		InitialPacketSize:                initialPacketSize,
 	}
 }
 
