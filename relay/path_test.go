@@ -311,7 +311,7 @@ func reply(packet []byte, names map[string]answers) []byte {
 	return out
 }
 
-// TestNames connects viewers to names with several addresses, some of which are dead.
+// TestNames connects viewers to names with several addresses, some of them dead.
 func TestNames(t *testing.T) {
 	none := []string{}
 	dead, dead6 := []string{"10.77.2.99"}, []string{"fd77:2::99"}
