@@ -9,12 +9,12 @@ import (
 	"holocast/internal/service"
 )
 
-// resetKey returns the key of stateless resets, which tell peers at once that the relay was
-// restarted (RFC 9000 §10.3). It derives from the certificate's key and thus survives a restart;
-// nil for a development certificate, which does not.
-func resetKey(cfg Config, cert *service.Certificate) (*[32]byte, error) {
+// resetKey returns the key of stateless resets, which tell peers at once that their session ended
+// (RFC 9000 §10.3). It derives from the certificate's key and thus survives a restart. With a
+// development certificate, which does not, it is own, the process's own key.
+func resetKey(cfg Config, cert *service.Certificate, own *[32]byte) (*[32]byte, error) {
 	if cfg.TLS.Certificate == "" {
-		return nil, nil
+		return own, nil
 	}
 	secret, err := x509.MarshalPKCS8PrivateKey(cert.Get().PrivateKey)
 	if err != nil {

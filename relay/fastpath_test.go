@@ -29,6 +29,7 @@ import (
 	"holocast/internal/netlab/namespace"
 	"holocast/internal/netlab/topology"
 	"holocast/internal/origin"
+	"holocast/internal/parts"
 )
 
 // fastLab is a publisher, a relay with the kernel fast path and a viewer, each in its own network
@@ -186,7 +187,7 @@ func (l *fastLab) datagrams(tr *origin.Track) (end func()) {
 		for group := uint64(1); ; group++ {
 			select {
 			case <-tick.C:
-				payload := bytes.Repeat([]byte{byte(group)}, 1100)
+				payload := bytes.Repeat([]byte{byte(group)}, parts.MaxPart)
 				tr.SendDatagram(moqt.Datagram{Group: group, Priority: 7, Payload: payload})
 			case <-stop:
 				return
@@ -199,21 +200,34 @@ func (l *fastLab) datagrams(tr *origin.Track) (end func()) {
 // TestFastPath: viewers of every kind receive each forwarded object exactly once, also across
 // quic-go's first key update.
 func TestFastPath(t *testing.T) {
-	for name, url := range map[string][2]string{
-		"QUIC, IPv4":                 {"moqt://10.77.1.2:4443", "moqt://10.77.2.2:4443"},
-		"WebTransport to QUIC, IPv6": {"https://[fd77:1::2]:4443/test", "moqt://[fd77:2::2]:4443"},
-		"QUIC to WebTransport":       {"moqt://10.77.1.2:4443", "https://[fd77:2::2]:4443/test"},
+	for name, c := range map[string]struct {
+		publisher, viewer string
+		mtu               int
+	}{
+		"QUIC, IPv4":                 {"moqt://10.77.1.2:4443", "moqt://10.77.2.2:4443", 1500},
+		"WebTransport to QUIC, IPv6": {"https://[fd77:1::2]:4443/test", "moqt://[fd77:2::2]:4443", 1500},
+		"QUIC to WebTransport":       {"moqt://10.77.1.2:4443", "https://[fd77:2::2]:4443/test", 1500},
+		"smallest MTU of IPv6":       {"moqt://[fd77:1::2]:4443", "https://[fd77:2::2]:4443/test", 1280},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newFastLab(t)
+			for _, device := range []string{"publisher", "viewer"} {
+				link, err := l.relay.Handle.LinkByName(device)
+				if err == nil {
+					err = l.relay.Handle.LinkSetMTU(link, c.mtu)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
 			tr := origin.NewTrack(points, nil, origin.Limits{})
 			var set origin.Set
 			set.Add(tr)
-			s := l.dial(l.publisher, url[0], set.Handler())
+			s := l.dial(l.publisher, c.publisher, set.Handler())
 			if _, err := s.PublishNamespace(t.Context(), session); err != nil {
 				t.Fatal(err)
 			}
-			viewer := l.dial(l.viewer, url[1], moqt.Handler{})
+			viewer := l.dial(l.viewer, c.viewer, moqt.Handler{})
 			sub := subscribe(t, viewer, points)
 			end := l.datagrams(tr)
 			seen := map[uint64]bool{}
@@ -228,7 +242,7 @@ func TestFastPath(t *testing.T) {
 					t.Fatalf("group %d arrived twice", d.Group)
 				}
 				seen[d.Group] = true
-				if len(d.Payload) != 1100 || d.Payload[0] != byte(d.Group) || d.Priority != 7 {
+				if len(d.Payload) != parts.MaxPart || d.Payload[0] != byte(d.Group) || d.Priority != 7 {
 					t.Fatalf("group %d: wrong object", d.Group)
 				}
 			}

@@ -45,6 +45,7 @@ const (
 	envPublish = "HOLOCAST_TEST_PUBLISH"
 	envView    = "HOLOCAST_TEST_VIEW"
 	envHash    = "HOLOCAST_TEST_HASH"
+	envSize    = "HOLOCAST_TEST_SIZE" // of the publisher's frames, bytes; default: a few
 )
 
 // binary is the relay under test.
@@ -643,8 +644,12 @@ func publishUntilKilled(url string) {
 	if _, err := s.PublishNamespace(context.Background(), session); err != nil {
 		panic(err)
 	}
+	frame := []byte(strconv.Itoa(os.Getpid()))
+	if size, err := strconv.Atoi(os.Getenv(envSize)); err == nil {
+		frame = make([]byte, size)
+	}
 	for {
-		_ = tr.WriteObject(header(uint64(time.Now().UnixMilli())), moqt.Object{}, []byte(strconv.Itoa(os.Getpid())))
+		_ = tr.WriteObject(header(uint64(time.Now().UnixMilli())), moqt.Object{}, frame)
 		time.Sleep(20 * time.Millisecond)
 	}
 }
@@ -656,9 +661,11 @@ func viewUntilKilled(url string) {
 		panic(err)
 	}
 	for {
-		if _, err := next(context.Background(), sub); err != nil {
+		f, err := next(context.Background(), sub)
+		if err != nil {
 			panic(err)
 		}
+		fmt.Println(f.group)
 	}
 }
 

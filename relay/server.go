@@ -46,7 +46,7 @@ type server struct {
 
 	keys      keys
 	cert      *service.Certificate
-	reset     *[32]byte       // stateless reset key; nil with a development certificate
+	reset     *[32]byte       // stateless reset key
 	authority *auth.Authority // nil without authentication
 	guard     guard
 
@@ -115,7 +115,7 @@ func (s *server) loadKeys(ctx context.Context) (err error) {
 	} else if development != nil {
 		s.cert.Adopt(development)
 	}
-	if s.reset, err = resetKey(s.cfg, s.cert); err != nil {
+	if s.reset, err = resetKey(s.cfg, s.cert, &s.keys.Reset); err != nil {
 		return err
 	}
 	if s.cfg.Auth.Enabled() {

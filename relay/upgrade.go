@@ -52,7 +52,7 @@ type state struct {
 
 // keys are secrets that both processes share, so that clients can resume sessions with either.
 type keys struct {
-	Token, Ticket [32]byte
+	Token, Ticket, Reset [32]byte
 	// Certificate is the development certificate in DER, CertificateKey its key in PKCS #8; empty
 	// if certificates come from files.
 	Certificate, CertificateKey []byte
@@ -68,6 +68,7 @@ type bridge struct {
 func newKeys() (k keys) {
 	_, _ = rand.Read(k.Token[:]) // never fails
 	_, _ = rand.Read(k.Ticket[:])
+	_, _ = rand.Read(k.Reset[:])
 	return k
 }
 

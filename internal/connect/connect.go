@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"holocast/internal/devcert"
+	"holocast/internal/eyeballs"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 )
@@ -264,7 +265,10 @@ func askHash(ctx context.Context, u *url.URL) (hash [32]byte, err error) {
 	if err != nil {
 		return hash, err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	client := http.Client{Transport: &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: eyeballs.DialTCP, DisableKeepAlives: true,
+	}}
+	resp, err := client.Do(req)
 	if err != nil {
 		return hash, err
 	}

@@ -244,7 +244,7 @@ func TestFrameInDatagrams(t *testing.T) {
 		}
 		pub := <-accepted
 		properties := wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x6863_706c, Int: 1 << 20})
-		payload := make([]byte, 1150)
+		payload := make([]byte, 1130)
 		for group := range uint64(frames) {
 			for i := range uint64(parts) {
 				// Large IDs give the longest header.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/quic-go/quic-go/http3"
 	"github.com/quic-go/webtransport-go"
 
+	"holocast/internal/eyeballs"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/quiccc"
 	"holocast/internal/udpio"
@@ -22,6 +24,11 @@ import (
 
 // implementation is sent in SETUP (§10.3.1.5).
 const implementation = "holocast"
+
+// initialPacketSize is the UDP payload that every QUIC path carries (RFC 9000 §14), in bytes. Tunnels
+// often carry IP packets of 1280 bytes, which quic-go's default exceeds. Path MTU discovery finds
+// larger sizes.
+const initialPacketSize = 1200
 
 // quicConfig returns the settings common to clients and servers. A stream's receive window holds
 // several point-cloud frames of a camera, so flow control does not delay them. The connection's
@@ -40,6 +47,7 @@ func quicConfig() *quic.Config {
 		MaxConnectionReceiveWindow:       64 << 20,
 		MaxIdleTimeout:                   5 * time.Second,
 		KeepAlivePeriod:                  1500 * time.Millisecond,
+		InitialPacketSize:                initialPacketSize,
 	}
 }
 
@@ -167,9 +175,13 @@ func dialWebTransport(
 
 // dialError explains common connection failures.
 func dialError(rawURL string, err error) error {
+	err = mostTelling(err)
 	var te *quic.TransportError
 	var cert *tls.CertificateVerificationError
+	var dns *net.DNSError
 	switch {
+	case errors.As(err, &dns) && dns.IsTimeout:
+		return fmt.Errorf("connect to %s: the name server does not answer for %s", rawURL, dns.Name)
 	case errors.As(err, &cert):
 		return fmt.Errorf("connect to %s: the relay's certificate is not trusted: %w", rawURL, cert.Err)
 	case errors.As(err, &te) && te.ErrorCode.IsCryptoError() && strings.Contains(te.Error(), "no application protocol"):
@@ -192,15 +204,39 @@ func dialError(rawURL string, err error) error {
 		// each attempt.
 		cause := te.ErrorMessage[strings.LastIndexByte(te.ErrorMessage, ':')+1:]
 		return fmt.Errorf("connect to %s: %s", rawURL, strings.TrimSpace(cause))
-	case errors.As(err, new(*quic.IdleTimeoutError)),
-		errors.As(err, new(*quic.HandshakeTimeoutError)),
-		errors.Is(err, context.DeadlineExceeded):
+	case isTimeout(err):
 		return fmt.Errorf("connect to %s: no answer (is the relay running, and does UDP reach it?)", rawURL)
 	}
 	return fmt.Errorf("connect to %s: %w", rawURL, err)
 }
 
-// dialQUIC dials over packets if set, otherwise over a UDP socket with batched I/O.
+// mostTelling returns the error of the address that came closest to a session: one that answered, or
+// else one that packets were sent to.
+func mostTelling(err error) error {
+	all, ok := errors.AsType[eyeballs.Errors](err)
+	if !ok {
+		return err
+	}
+	rank := func(err error) int {
+		te, ok := errors.AsType[*quic.TransportError](err)
+		switch {
+		case ok && te.ErrorCode == quic.InternalError && !te.Remote:
+			return 0
+		case isTimeout(err):
+			return 1
+		}
+		return 2
+	}
+	return slices.MaxFunc(all, func(a, b error) int { return rank(a) - rank(b) })
+}
+
+func isTimeout(err error) bool {
+	return errors.As(err, new(*quic.IdleTimeoutError)) || errors.As(err, new(*quic.HandshakeTimeoutError)) ||
+		errors.Is(err, context.DeadlineExceeded)
+}
+
+// dialQUIC dials the addresses of a host over packets if set, otherwise over a UDP socket with
+// batched I/O.
 func dialQUIC(
 	ctx context.Context,
 	addr string,
@@ -208,10 +244,6 @@ func dialQUIC(
 	config *quic.Config,
 	packets net.PacketConn,
 ) (*quic.Conn, error) {
-	ua, err := net.ResolveUDPAddr("udp", addr)
-	if err != nil {
-		return nil, err
-	}
 	closing := func() {}
 	if packets == nil {
 		socket, err := net.ListenUDP("udp", nil)
@@ -221,7 +253,9 @@ func dialQUIC(
 		packets, closing = udpio.Wrap(socket), func() { _ = socket.Close() }
 	}
 	tr := &quic.Transport{Conn: packets}
-	qc, err := tr.Dial(ctx, ua, tlsConfig, config)
+	qc, err := eyeballs.Dial(ctx, addr, func(ctx context.Context, to netip.AddrPort) (*quic.Conn, error) {
+		return tr.Dial(ctx, net.UDPAddrFromAddrPort(to), tlsConfig, config)
+	}, func(late *quic.Conn) { _ = late.CloseWithError(0, "") })
 	if err != nil {
 		_ = tr.Close()
 		closing()

@@ -16,6 +16,7 @@ import (
 	"github.com/quic-go/quic-go/http3"
 
 	"holocast/internal/devcert"
+	"holocast/internal/eyeballs"
 	"holocast/internal/moqt/wire"
 )
 
@@ -290,5 +291,29 @@ func TestPathOverWebTransport(t *testing.T) {
 				t.Errorf("error %v, want %s", err, tt.want)
 			}
 		})
+	}
+}
+
+// TestMostTelling selects the reason among the errors of a host's addresses.
+func TestMostTelling(t *testing.T) {
+	unreachable := error(&quic.TransportError{ErrorCode: quic.InternalError, ErrorMessage: "network is unreachable"})
+	refused := error(&quic.TransportError{ErrorCode: quic.ConnectionRefused, Remote: true})
+	for name, c := range map[string]struct {
+		err, want error
+	}{
+		"one address":                   {unreachable, unreachable},
+		"no route to IPv6, silent IPv4": {eyeballs.Errors{unreachable, context.DeadlineExceeded}, context.DeadlineExceeded},
+		"silent, then refused":          {eyeballs.Errors{context.DeadlineExceeded, refused}, refused},
+		"refused, then silent":          {eyeballs.Errors{refused, context.DeadlineExceeded}, refused},
+		"no route at all":               {eyeballs.Errors{unreachable, unreachable}, unreachable},
+	} {
+		if got := mostTelling(c.err); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+	silent := &net.DNSError{Err: "no answer", Name: "relay.example", IsTimeout: true}
+	want := "connect to moqt://relay.example/x: the name server does not answer for relay.example"
+	if got := dialError("moqt://relay.example/x", silent).Error(); got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

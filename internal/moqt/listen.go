@@ -29,8 +29,8 @@ type ListenConfig struct {
 	Config
 	TLS *tls.Config // needs a certificate; Listen sets its ALPN protocols
 	// ResetKey is the key of stateless resets (RFC 9000 §10.3). Peers of an earlier process with
-	// the same key learn at once that their sessions ended. With nil they wait for the idle
-	// timeout.
+	// the same key learn at once that their sessions ended; nil = a random key, for peers of this
+	// process.
 	ResetKey *[32]byte
 	// HTTP answers HTTP/3 requests that are not WebTransport; nil = 404.
 	HTTP http.Handler
@@ -126,9 +126,11 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 		sessions: make(chan *Session), conns: map[*quic.Conn]struct{}{},
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
-	if cfg.TokenKey == nil {
-		cfg.TokenKey = new([32]byte)
-		_, _ = rand.Read(cfg.TokenKey[:]) // never fails
+	for _, key := range []**[32]byte{&cfg.TokenKey, &cfg.ResetKey} {
+		if *key == nil {
+			*key = new([32]byte)
+			_, _ = rand.Read((*key)[:]) // never fails
+		}
 	}
 	admit, verify := cfg.admit(connContext), cfg.verifySourceAddress()
 	for i, socket := range sockets {

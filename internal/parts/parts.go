@@ -11,8 +11,8 @@ import (
 )
 
 // MaxPart is the maximum payload of one object, bytes. With MOQT, WebTransport and QUIC headers it
-// fits 1280 bytes of UDP payload.
-const MaxPart = 1150
+// fits 1200 bytes of UDP payload, which every QUIC path carries (RFC 9000 §14).
+const MaxPart = 1130
 
 // LengthProperty marks the first part of a payload; its value is the payload's length in bytes. The
 // type is even, for a number, and outside the mandatory range.

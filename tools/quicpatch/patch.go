@@ -23,6 +23,8 @@ var sources embed.FS
 
 // added maps our files in quic-go's tree to their text.
 var added = map[string]string{
+	"black_hole.go":                                "tree/black_hole.go.txt",
+	"black_hole_test.go":                           "tree/black_hole_test.go.txt",
 	"congestion_controller.go":                     "tree/congestion_controller.go.txt",
 	"external.go":                                  "tree/external.go.txt",
 	"external_test.go":                             "tree/external_test.go.txt",
@@ -30,6 +32,7 @@ var added = map[string]string{
 	"frame_sorter_gaps_test.go":                    "tree/frame_sorter_gaps_test.go.txt",
 	"internal/ackhandler/acks.go":                  "tree/internal_ackhandler_acks.go.txt",
 	"internal/ackhandler/backoff.go":               "tree/internal_ackhandler_backoff.go.txt",
+	"internal/ackhandler/black_hole.go":            "tree/internal_ackhandler_black_hole.go.txt",
 	"internal/ackhandler/controller.go":            "tree/internal_ackhandler_controller.go.txt",
 	"internal/ackhandler/external.go":              "tree/internal_ackhandler_external.go.txt",
 	"internal/ackhandler/external_test.go":         "tree/internal_ackhandler_external_test.go.txt",
@@ -54,6 +57,8 @@ var added = map[string]string{
 	"receive_piece_linux_test.go":                  "tree/receive_piece_linux_test.go.txt",
 	"reset_credit.go":                              "tree/reset_credit.go.txt",
 	"reset_credit_test.go":                         "tree/reset_credit_test.go.txt",
+	"reset_size.go":                                "tree/reset_size.go.txt",
+	"reset_size_test.go":                           "tree/reset_size_test.go.txt",
 	"http3/rest.go":                                "tree/http3_rest.go.txt",
 	"http3/rest_test.go":                           "tree/http3_rest_test.go.txt",
 	"idle.go":                                      "tree/idle.go.txt",
@@ -104,15 +109,18 @@ var changed = map[string]func(src []byte) ([]byte, error){
 	"internal/handshake/crypto_setup.go":         patchCryptoSetup,
 	"internal/handshake/updatable_aead.go":       patchUpdatableAEAD,
 	"internal/protocol/params.go":                setConstant("MaxConnUnprocessedPackets", unprocessedPackets),
-	"internal/protocol/protocol.go":              setConstant("MaxLargePacketBufferSize", sendBuffer),
-	"internal/wire/stream_frame.go":              inTurn(patchStreamFrame, patchPacketFrame),
-	"receive_stream.go":                          inTurn(patchReceiveStream, patchReceiveStreamReady),
-	"send_conn.go":                               patchSendConn,
-	"send_stream.go":                             inTurn(patchSendStream, patchSendStreamSharing),
-	"streams_map_incoming.go":                    inTurn(patchIncomingStreams, patchIncomingStreamsReady),
-	"sys_conn_oob.go":                            patchOOBConn,
-	"server.go":                                  patchServer,
-	"transport.go":                               patchTransport,
+	"internal/protocol/protocol.go": inTurn(
+		setConstant("MaxLargePacketBufferSize", sendBuffer),
+		setConstant("MinStatelessResetSize", "MinReceivedStatelessResetSize"),
+	),
+	"internal/wire/stream_frame.go": inTurn(patchStreamFrame, patchPacketFrame),
+	"receive_stream.go":             inTurn(patchReceiveStream, patchReceiveStreamReady),
+	"send_conn.go":                  patchSendConn,
+	"send_stream.go":                inTurn(patchSendStream, patchSendStreamSharing),
+	"streams_map_incoming.go":       inTurn(patchIncomingStreams, patchIncomingStreamsReady),
+	"sys_conn_oob.go":               patchOOBConn,
+	"server.go":                     patchServer,
+	"transport.go":                  patchTransport,
 }
 
 // inTurn combines changes of one file.
@@ -464,7 +472,8 @@ func patchSendConn(src []byte) ([]byte, error) {
 	return apply(src, edits)
 }
 
-// patchConnectionPath calls useConnIDOf when the connection switches to another path.
+// patchConnectionPath calls useConnIDOf when the connection switches to another path, and limits
+// the size of probes.
 func patchConnectionPath(src []byte) ([]byte, error) {
 	return patchExternal(
 		"connection.go",
@@ -473,6 +482,16 @@ func patchConnectionPath(src []byte) ([]byte, error) {
 			"handleShortHeaderPacket",
 			"c.pathManager.SwitchToPath(p.remoteAddr)",
 			"c.useConnIDOf(p.remoteAddr)\n\t$",
+		},
+		change{
+			"sendProbePacket",
+			"c.packer.PackPTOProbePacket(encLevel, c.maxPacketSize(), false, now, c.version)",
+			"c.packer.PackPTOProbePacket(encLevel, c.probeSize(), false, now, c.version)",
+		},
+		change{
+			"sendProbePacket",
+			"c.packer.PackPTOProbePacket(encLevel, c.maxPacketSize(), true, now, c.version)",
+			"c.packer.PackPTOProbePacket(encLevel, c.probeSize(), true, now, c.version)",
 		},
 	)
 }

@@ -72,7 +72,7 @@ func patchSentPacketHandler(src []byte) ([]byte, error) {
 		"sent_packet_handler.go",
 		src,
 		change{"sentPacketHandler", "", "external *External"},
-		change{"sentPacketHandler", "", "runHandler"},
+		change{"sentPacketHandler", "", "runHandler\n\tblackHole"},
 		change{"SentPacket", "getPacket()", "h.newPacket()"},
 		change{
 			"SentPacket", "h.congestion.OnPacketSent(t, h.bytesInFlight, pn, size, isAckEliciting)",
@@ -81,7 +81,7 @@ func patchSentPacketHandler(src []byte) ([]byte, error) {
 		change{
 			"ReceivedAck",
 			"var spuriousLosses []protocol.PacketNumber",
-			"h.external.acked(ack, encLevel, ackedPackets, rcvTime)\n\t$",
+			"h.external.acked(ack, encLevel, ackedPackets, rcvTime)\n\th.blackHole.onAcked(ackedPackets)\n\t$",
 		},
 		change{"ReceivedAck", "largestAcked > pnSpace.largestAcked", "($ || h.external.isNewer(ack))"},
 		change{
@@ -91,7 +91,7 @@ func patchSentPacketHandler(src []byte) ([]byte, error) {
 		change{
 			"ReceivedAck",
 			"h.congestion.OnSpuriousLoss(pn)",
-			"h.congestion.OnSpuriousLoss(h.external.spurious(pn))",
+			"h.congestion.OnSpuriousLoss(h.external.spurious(pn))\n\t\th.blackHole = blackHole{}",
 		},
 		change{
 			"ReceivedAck", "h.congestion.OnPacketAcked(p.PacketNumber, p.Length, priorInFlight, rcvTime)",
@@ -113,13 +113,13 @@ func patchSentPacketHandler(src []byte) ([]byte, error) {
 			"pnSpace.lossTime.IsZero()",
 			"$ || p.SendTime.Add(lossDelay).Before(pnSpace.lossTime)",
 		},
-		change{"detectLostPackets", "h.lostPackets.Add(pn, p.SendTime)", "$\n\t\t\t\th.external.lost(pn, p)"},
+		change{"detectLostPackets", "h.lostPackets.Add(pn, p.SendTime)", "$\n\t\t\t\th.external.lost(pn, p)\n\t\t\t\th.blackHole.onLost(p)"},
 		change{
 			"detectLostPackets", "h.congestion.OnCongestionEvent(pn, p.Length, priorInFlight)",
 			"h.congestion.OnCongestionEvent(p.inOrder(pn), p.Length, priorInFlight)",
 		},
 		change{"detectLostPackets", "h.ecnTracker != nil", "$ && !p.outside"},
-		change{"MigratedPath", "h.lostPackets.Reset()", "$\n\th.external.migrated()"},
+		change{"MigratedPath", "h.lostPackets.Reset()", "$\n\th.external.migrated()\n\th.blackHole = blackHole{}"},
 	)
 }
 

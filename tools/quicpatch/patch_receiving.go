@@ -34,7 +34,11 @@ func patchOOBConn(src []byte) ([]byte, error) {
 func patchTransport(src []byte) ([]byte, error) {
 	return patchExternal("transport.go", src,
 		change{"listen", "t.handlePacket(p)", "t.handlePiece(p)"},
-		change{"handlePacket", "t.mutex.Lock()", "if t.retryAtOnce(&p) {\n\t\treturn\n\t}\n\t$"})
+		change{"handlePacket", "t.mutex.Lock()", "if t.retryAtOnce(&p) {\n\t\treturn\n\t}\n\t$"},
+		change{
+			"sendStatelessReset", "make([]byte, protocol.MinStatelessResetSize-16, protocol.MinStatelessResetSize)",
+			"make([]byte, resetSize(len(p.data))-16, resetSize(len(p.data)))",
+		})
 }
 
 // patchServer answers Initial packets of a flood on the reading goroutine.

@@ -55,7 +55,7 @@ type Options struct {
 
 // Traffic: paced objects of one datagram each.
 const (
-	payloadSize = 1150
+	payloadSize = 1130
 	packetsPerS = 1000
 )
 
