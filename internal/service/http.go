@@ -101,10 +101,40 @@ func (h *HTTP) Close() {
 	}
 }
 
-// Health answers 200 "ok" while check returns nil, and 503 with its error otherwise.
+// healthLimit bounds the wait for a health check, below a Kubernetes probe's usual timeout of a
+// second.
+const healthLimit = 800 * time.Millisecond
+
+// errStalled is the health error of a program whose check does not return.
+var errStalled = errors.New("stalled: the health check does not return")
+
+// Health answers 200 "ok" while check returns nil, and 503 with its error otherwise, also if check
+// blocks. check acquires the locks that the program's work needs.
 func Health(check func() error) http.HandlerFunc {
+	free := make(chan struct{}, 1) // at most one check runs, even if it never returns
+	limited := func() error {
+		limit := time.NewTimer(healthLimit)
+		defer limit.Stop()
+		result := make(chan error, 1)
+		select {
+		case free <- struct{}{}:
+			go func() {
+				err := check()
+				<-free
+				result <- err
+			}()
+		case <-limit.C:
+			return errStalled
+		}
+		select {
+		case err := <-result:
+			return err
+		case <-limit.C:
+			return errStalled
+		}
+	}
 	return func(w http.ResponseWriter, _ *http.Request) {
-		if err := check(); err != nil {
+		if err := limited(); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}

@@ -6,8 +6,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -65,6 +68,36 @@ func TestHTTP(t *testing.T) {
 			t.Errorf("metrics lack %q:\n%s", line, body)
 		}
 	}
+}
+
+// TestHealthStalled: a program whose check blocks is unhealthy, without collecting goroutines, and
+// healthy again once the check returns.
+func TestHealthStalled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var running, most atomic.Int32
+		release := make(chan struct{})
+		h := Health(func() error {
+			most.Store(max(most.Load(), running.Add(1)))
+			defer running.Add(-1)
+			<-release
+			return nil
+		})
+		ask := func() (int, string) {
+			w := httptest.NewRecorder()
+			h(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/healthz", nil))
+			return w.Code, w.Body.String()
+		}
+		for range 3 {
+			if status, body := ask(); status != 503 || !strings.HasPrefix(body, "stalled") {
+				t.Errorf("%d %q, want 503 and stalled", status, body)
+			}
+		}
+		close(release)
+		synctest.Wait()
+		if status, body := ask(); status != 200 || most.Load() != 1 {
+			t.Errorf("afterwards %d %q; %d checks at a time", status, body, most.Load())
+		}
+	})
 }
 
 func TestListenHTTPErrors(t *testing.T) {
