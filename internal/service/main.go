@@ -7,11 +7,13 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"holocast/internal/config"
+	"holocast/internal/logqueue"
 )
 
 // Settings is a program's configuration.
@@ -35,11 +37,25 @@ func Main[C any, P Settings[C]](name string, defaults func() C, command func(P) 
 	ctx, stop := Context()
 	defer stop()
 	err := (&program[C, P]{defaults, command}).run(ctx)
-	if err == nil || errors.Is(err, context.Canceled) && ctx.Err() != nil { // stopped by a signal
-		return
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil { // stopped by a signal
+		err = nil
 	}
-	fmt.Fprintln(os.Stderr, name+":", err)
-	os.Exit(1)
+	Exit(name, err)
+}
+
+// flushLimit bounds the wait for a log that nobody reads.
+const flushLimit = time.Second
+
+// Exit writes the rest of the log. It prints an error to stderr after the program's name and exits
+// with status 1; without an error it returns.
+func Exit(name string, err error) {
+	if err != nil {
+		fmt.Fprintln(logqueue.Stderr, name+":", err)
+	}
+	logqueue.Stderr.Flush(flushLimit)
+	if err != nil {
+		os.Exit(1)
+	}
 }
 
 func (p *program[C, P]) run(ctx context.Context) error {

@@ -4,7 +4,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,10 +18,7 @@ func main() {
 	defer stop()
 	c := command()
 	service.Document(c)
-	if err := c.ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "holocast:", err)
-		os.Exit(1)
-	}
+	service.Exit("holocast", c.ExecuteContext(ctx))
 }
 
 func command() *cobra.Command {
