@@ -31,7 +31,8 @@ func ListenTCP(setting, addr string) (net.Listener, error) {
 // size, and logs connection errors at debug level.
 func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler: h, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+		Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute,
 		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 }
@@ -57,10 +58,12 @@ func ListenHTTP(setting, addr string, log *slog.Logger) (*HTTP, error) {
 	return NewHTTP(ln, log), nil
 }
 
-// NewHTTP serves on ln and closes it in Close.
+// NewHTTP serves on ln and closes it in Close. It bounds the open connections; see [maxConns].
 func NewHTTP(ln net.Listener, log *slog.Logger) *HTTP {
 	mux := http.NewServeMux()
-	return &HTTP{ln: ln, mux: mux, srv: NewServer(mux, log)}
+	h := &HTTP{ln: ln, mux: mux, srv: NewServer(mux, log)}
+	h.srv.ConnState = newestConns(maxConns()).track
+	return h
 }
 
 // Addr returns the listener's address, "" without a listener.
