@@ -32,10 +32,11 @@ type program[C any, P Settings[C]] struct {
 // Main runs a program. It loads the --config file over the defaults, creates the command line,
 // whose flags write to the configuration, adds the command "check FILE", and executes it. An error
 // other than cancellation by a signal is printed to stderr after the program's name and exits with
-// status 1. For signals see [Context] and, for SIGHUP, [OnReload].
+// status 1. For signals see [Context] and, for SIGHUP, [OnReload]; for memory [LimitMemory].
 func Main[C any, P Settings[C]](name string, defaults func() C, command func(P) *cobra.Command) {
 	ctx, stop := Context()
 	defer stop()
+	LimitMemory(0)
 	err := (&program[C, P]{defaults, command}).run(ctx)
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil { // stopped by a signal
 		err = nil

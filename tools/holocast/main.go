@@ -16,6 +16,7 @@ import (
 func main() {
 	ctx, stop := service.Context()
 	defer stop()
+	service.LimitMemory(0)
 	c := command()
 	service.Document(c)
 	service.Exit("holocast", c.ExecuteContext(ctx))
