@@ -88,8 +88,8 @@ func (p *process) works() {
 	}
 }
 
-// TestUnreadLog: a relay whose log nobody reads serves new sessions, metrics and health, and ends
-// when asked.
+// TestUnreadLog: a relay with an unread log serves new sessions, metrics and health, and stops on
+// request.
 func TestUnreadLog(t *testing.T) {
 	p, log := startPiped(t)
 	p.fill(log)

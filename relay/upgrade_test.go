@@ -418,7 +418,7 @@ func TestBridgeIsPrivate(t *testing.T) {
 	cancel()
 }
 
-// TestUpgradeWithUnreadLog: a process whose log nobody reads can be replaced.
+// TestUpgradeWithUnreadLog: a process with an unread log can be replaced.
 func TestUpgradeWithUnreadLog(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: the relay may not use eBPF")

@@ -1,4 +1,4 @@
-// Package logqueue keeps programs running when nobody reads their log.
+// Package logqueue keeps programs running while their log is stuck.
 package logqueue
 
 import (

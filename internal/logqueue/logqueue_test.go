@@ -22,8 +22,8 @@ func (s *stalled) Write(b []byte) (int, error) {
 	return s.Buffer.Write(b)
 }
 
-// TestStalledReader: writes to a log that nobody reads return. Excess records are counted, and
-// logged once the log is read again.
+// TestStalledReader: writes to an unread log return. Excess records are counted, and reported once
+// the log has a reader again.
 func TestStalledReader(t *testing.T) {
 	for name, c := range map[string]struct {
 		records, size, dropped int

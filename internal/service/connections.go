@@ -21,7 +21,7 @@ func maxConns() int {
 }
 
 // conns bounds a server's open connections. Beyond the bound it closes the oldest one, so that
-// connections which never send a request do not keep out others.
+// silent clients do not keep out others.
 type conns struct {
 	most int
 

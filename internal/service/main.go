@@ -44,7 +44,7 @@ func Main[C any, P Settings[C]](name string, defaults func() C, command func(P) 
 	Exit(name, err)
 }
 
-// flushLimit bounds the wait for a log that nobody reads.
+// flushLimit bounds the wait for an unread log.
 const flushLimit = time.Second
 
 // Exit writes the rest of the log. It prints an error to stderr after the program's name and exits

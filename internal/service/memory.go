@@ -56,7 +56,7 @@ func memoryLimit(root fs.FS) (lowest int64) {
 		if m.v1 {
 			file = "memory.limit_in_bytes"
 		}
-		// A container may see only its own part of the hierarchy, or have a namespace of its own.
+		// A container may see only its own part of the hierarchy, or have its own namespace.
 		below, ok := strings.CutPrefix(group, strings.TrimSuffix(m.root, "/"))
 		if !ok || strings.Contains(below, "..") {
 			below = ""

@@ -14,8 +14,8 @@ import (
 	"holocast/internal/logqueue"
 )
 
-// NewRegistry returns a registry with the given collectors and those of the log, the Go runtime and
-// the process.
+// NewRegistry returns a registry with the given collectors and the metrics of the log, the Go
+// runtime and the process.
 func NewRegistry(cs ...prometheus.Collector) *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	log := NewMetrics("holocast_log_")
