@@ -111,11 +111,11 @@ const healthLimit = 800 * time.Millisecond
 // errStalled is the health error of a program whose check does not return.
 var errStalled = errors.New("stalled: the health check does not return")
 
-// Health answers 200 "ok" while check returns nil, and 503 with its error otherwise, also if check
-// blocks. check acquires the locks that the program's work needs.
-func Health(check func() error) http.HandlerFunc {
+// Bounded returns check with a limit of 0.8 s, after which it returns an error. check acquires the
+// locks that the program's work needs.
+func Bounded(check func() error) func() error {
 	free := make(chan struct{}, 1) // at most one check runs, even if it never returns
-	limited := func() error {
+	return func() error {
 		limit := time.NewTimer(healthLimit)
 		defer limit.Stop()
 		result := make(chan error, 1)
@@ -136,8 +136,13 @@ func Health(check func() error) http.HandlerFunc {
 			return errStalled
 		}
 	}
+}
+
+// Health answers 200 "ok" while check, [Bounded], returns nil, and 503 with its error otherwise.
+func Health(check func() error) http.HandlerFunc {
+	check = Bounded(check)
 	return func(w http.ResponseWriter, _ *http.Request) {
-		if err := limited(); err != nil {
+		if err := check(); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
