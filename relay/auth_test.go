@@ -912,3 +912,30 @@ func TestTokenCommand(t *testing.T) {
 		}
 	}
 }
+
+// TestKeyOnFullDisk: a key that does not fit on its disk leaves no file, so the next try succeeds.
+func TestKeyOnFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=4k"); err != nil {
+		t.Skipf("cannot mount a small tmpfs (needs root): %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	other, key := filepath.Join(dir, "other"), filepath.Join(dir, "relay.key")
+	if err := os.WriteFile(other, make([]byte, 4<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), binary, "key", key).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "no space left on device") {
+		t.Errorf("%v: %s", err, out)
+	}
+	if err := os.Remove(other); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), binary, "key", key).CombinedOutput(); err != nil {
+		t.Errorf("the next try: %v: %s", err, out)
+	}
+}

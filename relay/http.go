@@ -30,6 +30,7 @@ func (s *server) serveHTTP(ctx context.Context, predecessor *upgrade.Predecessor
 		if ctx.Err() != nil {
 			return errDraining
 		}
+		s.router.Stats() // takes the router's locks
 		return nil
 	}))
 	registry := service.NewRegistry(newMetrics(s.router), newLimitMetrics(s.limits), newFastPathMetrics(s.fast))

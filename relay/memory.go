@@ -1,31 +1,20 @@
 package main
 
-import (
-	"os"
-	"runtime/debug"
-	"strconv"
-	"strings"
-)
+import "holocast/internal/service"
 
-// limitMemory sets the garbage collector's memory limit from the cache size and the container's
-// limit. GOMEMLIMIT overrides it.
-func limitMemory(cache int64) (limit int64) {
-	if os.Getenv("GOMEMLIMIT") != "" {
-		return debug.SetMemoryLimit(-1)
-	}
-	b, _ := os.ReadFile("/sys/fs/cgroup/memory.max") // missing outside containers
-	limit = memoryLimit(cache, string(b))
-	debug.SetMemoryLimit(limit)
-	return limit
+// fitMemory fits a cache of total bytes into the memory limit of the container or service, and
+// returns its size. It sets the garbage collector's limit, which it returns too, to 1.5 times that
+// size plus 512 MiB, or less under a lower memory limit.
+func fitMemory(total int64) (cache, collector int64) {
+	cache = cacheSize(total, service.MemoryLimit())
+	return cache, service.LimitMemory(cache + cache/2 + 512<<20)
 }
 
-// memoryLimit returns 1.5 times the cache size plus 512 MiB, or 90 % of a smaller cgroup limit,
-// which leaves a tenth for memory outside the runtime.
-func memoryLimit(cache int64, cgroup string) int64 {
-	limit := cache + cache/2 + 512<<20
-	// the text is "max" without a limit
-	if most, err := strconv.ParseInt(strings.TrimSpace(cgroup), 10, 64); err == nil {
-		limit = min(limit, most-most/10)
+// cacheSize bounds the cache by 40 % of the memory limit; 0 means no limit. Sessions, buffers and
+// garbage use the rest.
+func cacheSize(total, limit int64) int64 {
+	if limit <= 0 {
+		return total
 	}
-	return limit
+	return min(total, limit/10*4)
 }

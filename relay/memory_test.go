@@ -2,20 +2,16 @@ package main
 
 import "testing"
 
-func TestMemoryLimit(t *testing.T) {
-	for _, c := range []struct {
-		cache  int64
-		cgroup string
-		want   int64
-	}{
-		{1 << 30, "", 2 << 30},
-		{1 << 30, "max\n", 2 << 30},
-		{1 << 30, "1000000000\n", 900_000_000},
-		{1 << 30, "100000000000\n", 2 << 30},
-		{1 << 20, "0", 0},
+func TestCacheSize(t *testing.T) {
+	for _, c := range []struct{ total, limit, want int64 }{
+		{1 << 30, 0, 1 << 30},
+		{1 << 30, 8 << 30, 1 << 30},
+		{1 << 30, 1_000_000_000, 400_000_000},
+		{100 << 20, 256 << 20, 100 << 20},
+		{1 << 20, 1 << 40, 1 << 20},
 	} {
-		if got := memoryLimit(c.cache, c.cgroup); got != c.want {
-			t.Errorf("cache %d, cgroup %q: %d, want %d", c.cache, c.cgroup, got, c.want)
+		if got := cacheSize(c.total, c.limit); got != c.want {
+			t.Errorf("%d bytes with a limit of %d: %d, want %d", c.total, c.limit, got, c.want)
 		}
 	}
 }

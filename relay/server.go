@@ -103,7 +103,6 @@ func (s *server) loadKeys(ctx context.Context) (err error) {
 	if s.predecessor, s.inherited, err = inherit(s.cfg); err != nil {
 		return err
 	}
-	s.log.Debug("memory", "limit_bytes", limitMemory(s.cfg.Cache.TotalBytes))
 	if s.cert, err = service.NewCertificate(s.cfg.certificate(), s.log.Logger); err != nil {
 		return err
 	}
@@ -142,13 +141,23 @@ func (s *server) startRouter(ctx context.Context) (err error) {
 		return err
 	}
 	s.onClose(func() { _ = s.fast.Close() })
-	s.memory = origin.NewMemory(s.cfg.Cache.TotalBytes)
+	s.memory = origin.NewMemory(s.fitMemory(s.cfg))
 	s.limits = limits.New(s.cfg.Limits, s.memory)
 	c := s.cfg.routing()
 	c.Limits.Memory = s.memory
 	c.Auth, c.Backups, c.FastPath, c.Tracer, c.Log = s.authority, s.cfg.Publisher.Backups, s.fast, s.tracer, log
 	s.router = router.New(c)
 	return nil
+}
+
+// fitMemory returns the size of a configuration's cache and limits the process's memory.
+func (s *server) fitMemory(cfg Config) int64 {
+	cache, collector := fitMemory(cfg.Cache.TotalBytes)
+	if cache < cfg.Cache.TotalBytes {
+		s.log.Info("cache.totalBytes exceeds 40 % of the memory limit", "cache_bytes", cache)
+	}
+	s.log.Debug("memory", "cache_bytes", cache, "collector_limit_bytes", collector)
+	return cache
 }
 
 // listen opens the sockets for sessions and for HTTP.
@@ -238,8 +247,7 @@ func (s *server) reload(ctx context.Context, next Config) error {
 	s.limits.Replace(next.Limits)
 	s.log.SetLevel(next.Log)
 	s.router.SetLimits(next.routing())
-	s.memory.SetLimit(next.Cache.TotalBytes)
-	limitMemory(next.Cache.TotalBytes)
+	s.memory.SetLimit(s.fitMemory(next))
 	s.guard.allow(next.Origins)
 	s.drain.Store(int64(next.Drain))
 	return nil

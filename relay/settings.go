@@ -84,9 +84,9 @@ var settings = slices.Concat(
 		{
 			Key:  "cache.totalBytes",
 			Help: "Maximum memory of all tracks, in bytes.",
-			More: "When exceeded, the largest track evicts its oldest groups. The garbage collector keeps the " +
-				"process below 1.5 times this value plus 512 MiB, or below its container's limit. GOMEMLIMIT " +
-				"overrides that.",
+			More: "When exceeded, the largest track evicts its oldest groups. At most 40 % of the memory limit of " +
+				"the relay's container or service. The garbage collector keeps the process below 1.5 times this " +
+				"value plus 512 MiB, or below that limit. GOMEMLIMIT overrides that.",
 		},
 		{
 			Key: "cache.maxAge", OldFlag: "cache-age", Range: config.Positive,

@@ -116,6 +116,19 @@ func signingKey(ctx context.Context, sources []string) (auth.Key, error) {
 	return auth.Key{}, fmt.Errorf("%s: only public keys, which cannot sign", strings.Join(sources, ", "))
 }
 
+// writeKey writes a new key's file and closes it. On error it removes the file, which would keep the
+// next key from its name.
+func writeKey(f *os.File, key []byte) error {
+	_, err := f.Write(key)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
 // keyCommand generates keys.
 func keyCommand() *cobra.Command {
 	var algorithm string
@@ -158,8 +171,7 @@ With --public, read FILE and print the public key set for relays that only verif
 			if err != nil {
 				return err
 			}
-			_, err = f.Write(b)
-			return errors.Join(err, f.Close())
+			return writeKey(f, b)
 		},
 	}
 	c.Flags().StringVar(&algorithm, "algorithm", "EdDSA",

@@ -417,3 +417,21 @@ func TestBridgeIsPrivate(t *testing.T) {
 	}
 	cancel()
 }
+
+// TestUpgradeWithUnreadLog: a process with an unread log can be replaced.
+func TestUpgradeWithUnreadLog(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root: the relay may not use eBPF")
+	}
+	p, log := startPiped(t)
+	p.fill(log)
+	next := p.upgrade()
+	eventually(t, "the old process has ended", func() bool { return !running(p.Cmd.Process) })
+	p.works()
+	if err := next.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Err(); err != nil { // waits for the standard output of both
+		t.Errorf("the old process ended with %v", err)
+	}
+}

@@ -9,6 +9,10 @@ trap 'rm -rf "$work"' EXIT
 for unit in systemd/*.service; do
 	# systemd-analyze verify requires existing programs.
 	sed 's#^ExecStart=/usr/bin/[a-z-]*#ExecStart=/bin/true#' "$unit" >"$work/$(basename "$unit")"
+	# A service restarts after any unexpected end, and systemd never gives up.
+	for line in Restart=always StartLimitIntervalSec=0 'RestartSec=[25]'; do
+		grep -qx "$line" "$unit" || { echo "$unit lacks $line" >&2; exit 1; }
+	done
 	systemd-analyze security --offline=true --threshold=29 --no-pager "$unit" | tail -1
 done
 systemd-analyze verify --man=no "$work"/*.service

@@ -4,6 +4,10 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
+	"syscall"
+
+	"holocast/internal/logqueue"
 )
 
 // Log is the log section of a program's configuration.
@@ -18,17 +22,23 @@ type Logger struct {
 	level *slog.LevelVar
 }
 
-// Logger returns a logger to stderr and makes it the default. Its error names the wrong setting.
+// brokenPipe receives SIGPIPE, which would otherwise end a program whose log has lost its reader.
+// Unlike an ignored signal, it keeps its default effect in child processes.
+var brokenPipe = make(chan os.Signal, 1)
+
+// Logger returns a logger to stderr and makes it the default. Logging never blocks, and the program
+// survives the end of the log's reader. The error names the wrong setting.
 func (l Log) Logger() (*Logger, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
 	}
 	level := new(slog.LevelVar)
 	o := &slog.HandlerOptions{Level: level}
-	var h slog.Handler = slog.NewTextHandler(os.Stderr, o)
+	var h slog.Handler = slog.NewTextHandler(logqueue.Stderr, o)
 	if l.Format == "json" {
-		h = slog.NewJSONHandler(os.Stderr, o)
+		h = slog.NewJSONHandler(logqueue.Stderr, o)
 	}
+	signal.Notify(brokenPipe, syscall.SIGPIPE)
 	log := &Logger{slog.New(h), level}
 	log.SetLevel(l)
 	slog.SetDefault(log.Logger)

@@ -3,14 +3,15 @@ package service
 import (
 	"crypto/tls"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
 	"time"
 
 	"holocast/internal/devcert"
+	"holocast/internal/filestate"
 )
 
 const (
@@ -36,25 +37,35 @@ type Certificate struct {
 
 	mu      sync.Mutex
 	current *tls.Certificate
-	read    [2]fileState // files at the last read
+	read    [2]filestate.State // files at the last read
 	checked time.Time
-	valid   time.Time // start of validity if the files are not valid yet; otherwise zero
+	failed  string // the last error logged, "" after success
 }
 
-// fileState detects changes of a file.
-type fileState struct {
-	modified time.Time
-	size     int64
-}
-
-// NewCertificate loads or generates the certificate.
+// NewCertificate loads or generates the certificate. It accepts one outside its validity, as a
+// running server keeps its own when that expires: the machine's clock may be wrong at boot, and
+// clients report an expired certificate more clearly than a missing server.
 func NewCertificate(f CertificateFiles, log *slog.Logger) (*Certificate, error) {
 	c := &Certificate{files: f, log: log, clock: time.Now}
-	if err := c.load(c.clock()); err != nil {
+	err := c.load(c.clock())
+	if invalid := (*validityError)(nil); errors.As(err, &invalid) {
+		c.current, c.failed = invalid.cert, err.Error()
+		log.Error("clients will refuse the certificate until it is replaced", "err", err)
+		return c, nil
+	}
+	if err != nil {
 		return nil, err
 	}
 	return c, nil
 }
+
+// validityError reports a certificate that is expired or not valid yet.
+type validityError struct {
+	cert *tls.Certificate
+	text string
+}
+
+func (e *validityError) Error() string { return e.text }
 
 // Replace loads or generates the certificate from f and uses f from now on. On error the old
 // certificate and files stay.
@@ -79,35 +90,30 @@ func (c *Certificate) load(now time.Time) error {
 		if err != nil {
 			return fmt.Errorf("development certificate: %w", err)
 		}
-		c.current = &cert
+		c.current, c.failed = &cert, ""
 		return nil
 	}
 	name := c.files.Section + ".certificate " + c.files.Certificate
-	// Stat the files before reading them, so a change during the read is detected later. Record the
-	// state of unusable files too, so their error is reported once.
-	c.read, c.valid = c.state(), time.Time{}
+	// Stat the files before reading them, so a change during the read is detected later.
+	c.read = c.state()
 	cert, err := tls.LoadX509KeyPair(c.files.Certificate, c.files.Key)
 	if err != nil {
 		return fmt.Errorf("%s, %s.key %s: %w", name, c.files.Section, c.files.Key, err)
 	}
 	switch leaf := cert.Leaf; {
 	case now.After(leaf.NotAfter):
-		return fmt.Errorf("%s expired on %s", name, leaf.NotAfter.Format(time.DateOnly))
+		return &validityError{&cert, fmt.Sprintf("%s expired on %s", name, leaf.NotAfter.Format(time.DateOnly))}
 	case now.Before(leaf.NotBefore):
-		c.valid = leaf.NotBefore // the machine's clock may be corrected
-		return fmt.Errorf("%s is not valid before %s", name, leaf.NotBefore.Format(time.DateTime))
+		return &validityError{
+			&cert, fmt.Sprintf("%s is not valid before %s", name, leaf.NotBefore.Format(time.DateTime)),
+		}
 	}
-	c.current = &cert
+	c.current, c.failed = &cert, ""
 	return nil
 }
 
-func (c *Certificate) state() (s [2]fileState) {
-	for i, path := range []string{c.files.Certificate, c.files.Key} {
-		if info, err := os.Stat(path); err == nil {
-			s[i] = fileState{info.ModTime(), info.Size()}
-		}
-	}
-	return s
+func (c *Certificate) state() [2]filestate.State {
+	return [2]filestate.State{filestate.Of(c.files.Certificate), filestate.Of(c.files.Key)}
 }
 
 // Adopt uses the predecessor's development certificate, which clients have pinned. It does nothing
@@ -131,11 +137,15 @@ func (c *Certificate) Get() *tls.Certificate {
 		stale = now.After(c.current.Leaf.NotAfter.Add(-renewBefore))
 	case now.Sub(c.checked) > checkEvery:
 		c.checked = now
-		stale = c.state() != c.read || !c.valid.IsZero() && !now.Before(c.valid)
+		// Errors may pass without a change of the files: a wrong clock, a lack of descriptors.
+		stale = c.failed != "" || c.state() != c.read
 	}
 	if stale {
 		if err := c.load(now); err != nil {
-			c.log.Error("keeping the old certificate", "err", err)
+			if c.failed != err.Error() {
+				c.log.Error("keeping the old certificate", "err", err)
+			}
+			c.failed = err.Error()
 		} else {
 			c.log.Info("certificate replaced", "sha256", hash(c.current), "until", c.current.Leaf.NotAfter)
 		}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"holocast/internal/clock/clocktest"
 	"holocast/internal/devcert"
 )
@@ -42,8 +44,6 @@ func TestCertificateErrors(t *testing.T) {
 		key  string
 		want string
 	}{
-		"expired":        {time.Now().Add(-2 * devcert.Lifetime), key, "tls.certificate " + cert + " expired on "},
-		"not yet":        {time.Now().Add(devcert.Lifetime), key, "tls.certificate " + cert + " is not valid before "},
 		"no key":         {time.Now(), key + ".none", "tls.certificate " + cert + ", tls.key " + key + ".none: open "},
 		"not that key's": {time.Now(), cert, "tls.certificate " + cert + ", tls.key " + cert + ": tls: "},
 	} {
@@ -54,6 +54,76 @@ func TestCertificateErrors(t *testing.T) {
 				t.Errorf("%v, want %s", err, c.want)
 			}
 		})
+	}
+}
+
+// TestCertificateOutsideValidity: a server starts with an expired certificate, or one not valid yet,
+// logs that once, and uses its replacement.
+func TestCertificateOutsideValidity(t *testing.T) {
+	for name, c := range map[string]struct {
+		at   time.Duration // of the certificate, from now
+		says string
+	}{
+		"expired": {-2 * devcert.Lifetime, " expired on "},
+		"not yet": {devcert.Lifetime, " is not valid before "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+			write(t, time.Now().Add(c.at), cert, key)
+			var log strings.Builder
+			one, err := NewCertificate(CertificateFiles{Certificate: cert, Key: key, Section: "tls"},
+				slog.New(slog.NewTextHandler(&log, nil)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			again := func() string {
+				one.checked = time.Time{}
+				return one.Hash()
+			}
+			first := one.Hash()
+			if again() != first || strings.Count(log.String(), cert+c.says) != 1 {
+				t.Errorf("logged %q", &log)
+			}
+			write(t, time.Now(), cert, key)
+			if again() == first {
+				t.Error("the replacement is not used")
+			}
+		})
+	}
+}
+
+// TestCertificateWithoutDescriptors: a certificate that cannot be read for lack of descriptors is
+// read once there are some, though its files have not changed again.
+func TestCertificateWithoutDescriptors(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	write(t, time.Now(), cert, key)
+	c, err := NewCertificate(CertificateFiles{Certificate: cert, Key: key, Section: "tls"}, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := c.Hash()
+	write(t, time.Now(), cert, key)
+	again := func() string {
+		c.checked = time.Time{}
+		return c.Hash()
+	}
+	func() {
+		var limit unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: limit.Max}); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) }()
+		if again() != first || c.failed == "" {
+			t.Error("files are read without descriptors")
+		}
+	}()
+	if again() == first {
+		t.Error("the new certificate is not used")
 	}
 }
 

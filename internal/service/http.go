@@ -31,7 +31,8 @@ func ListenTCP(setting, addr string) (net.Listener, error) {
 // size, and logs connection errors at debug level.
 func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler: h, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+		Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute,
 		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 }
@@ -57,10 +58,12 @@ func ListenHTTP(setting, addr string, log *slog.Logger) (*HTTP, error) {
 	return NewHTTP(ln, log), nil
 }
 
-// NewHTTP serves on ln and closes it in Close.
+// NewHTTP serves on ln and closes it in Close. It bounds the open connections; see [maxConns].
 func NewHTTP(ln net.Listener, log *slog.Logger) *HTTP {
 	mux := http.NewServeMux()
-	return &HTTP{ln: ln, mux: mux, srv: NewServer(mux, log)}
+	h := &HTTP{ln: ln, mux: mux, srv: NewServer(mux, log)}
+	h.srv.ConnState = newestConns(maxConns()).track
+	return h
 }
 
 // Addr returns the listener's address, "" without a listener.
@@ -101,8 +104,43 @@ func (h *HTTP) Close() {
 	}
 }
 
-// Health answers 200 "ok" while check returns nil, and 503 with its error otherwise.
+// healthLimit bounds the wait for a health check, below a Kubernetes probe's usual timeout of a
+// second.
+const healthLimit = 800 * time.Millisecond
+
+// errStalled is the health error of a program whose check does not return.
+var errStalled = errors.New("stalled: the health check does not return")
+
+// Bounded returns check with a limit of 0.8 s, after which it returns an error. check acquires the
+// locks that the program's work needs.
+func Bounded(check func() error) func() error {
+	free := make(chan struct{}, 1) // at most one check runs, even if it never returns
+	return func() error {
+		limit := time.NewTimer(healthLimit)
+		defer limit.Stop()
+		result := make(chan error, 1)
+		select {
+		case free <- struct{}{}:
+			go func() {
+				err := check()
+				<-free
+				result <- err
+			}()
+		case <-limit.C:
+			return errStalled
+		}
+		select {
+		case err := <-result:
+			return err
+		case <-limit.C:
+			return errStalled
+		}
+	}
+}
+
+// Health answers 200 "ok" while check, [Bounded], returns nil, and 503 with its error otherwise.
 func Health(check func() error) http.HandlerFunc {
+	check = Bounded(check)
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if err := check(); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)

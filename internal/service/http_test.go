@@ -6,8 +6,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -65,6 +69,112 @@ func TestHTTP(t *testing.T) {
 			t.Errorf("metrics lack %q:\n%s", line, body)
 		}
 	}
+}
+
+// TestHealthStalled: a program whose check blocks is unhealthy, without collecting goroutines, and
+// healthy again once the check returns.
+func TestHealthStalled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var running, most atomic.Int32
+		release := make(chan struct{})
+		h := Health(func() error {
+			most.Store(max(most.Load(), running.Add(1)))
+			defer running.Add(-1)
+			<-release
+			return nil
+		})
+		ask := func() (int, string) {
+			w := httptest.NewRecorder()
+			h(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/healthz", nil))
+			return w.Code, w.Body.String()
+		}
+		for range 3 {
+			if status, body := ask(); status != 503 || !strings.HasPrefix(body, "stalled") {
+				t.Errorf("%d %q, want 503 and stalled", status, body)
+			}
+		}
+		close(release)
+		synctest.Wait()
+		if status, body := ask(); status != 200 || most.Load() != 1 {
+			t.Errorf("afterwards %d %q; %d checks at a time", status, body, most.Load())
+		}
+	})
+}
+
+// TestUnfinishedRequests: beyond the bound on connections the oldest are closed, so requests that
+// never end do not keep others out.
+func TestUnfinishedRequests(t *testing.T) {
+	web, err := ListenHTTP("http", "127.0.0.1:0", quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer web.Close()
+	const most = 4
+	open := newestConns(most)
+	web.srv.ConnState = open.track
+	web.Handle("GET /healthz", Health(func() error { return nil }))
+	web.Start()
+	for name, text := range map[string]string{
+		"no byte": "", "half a header": "GET /healthz HT",
+		"no body": "GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 5 * most {
+				c, err := net.Dial("tcp", web.Addr())
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = c.Close() })
+				if _, err := io.WriteString(c, text); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if status, _ := get(t, "http://"+web.Addr()+"/healthz"); status != 200 {
+				t.Errorf("status %d", status)
+			}
+			open.mu.Lock()
+			defer open.mu.Unlock()
+			if n := len(open.open); n > most || n != open.age.Len() {
+				t.Errorf("%d connections, %d in order; want %d at most", n, open.age.Len(), most)
+			}
+		})
+	}
+}
+
+// pipeListener accepts one end of a pipe.
+type pipeListener struct {
+	conn chan net.Conn
+	done chan struct{}
+}
+
+func (l pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conn:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+func (l pipeListener) Close() error { close(l.done); return nil }
+func (pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
+
+// TestBodyNeverArrives: a request whose body does not arrive ends.
+func TestBodyNeverArrives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := pipeListener{make(chan net.Conn, 1), make(chan struct{})}
+		srv := NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), quiet)
+		go func() { _ = srv.Serve(l) }()
+		ours, theirs := net.Pipe()
+		l.conn <- theirs
+		go func() { _, _ = io.WriteString(ours, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n") }()
+		began := time.Now()
+		_, _ = io.Copy(io.Discard, ours) // until the server closes the connection
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("the connection stays open for %v", took)
+		}
+		_ = ours.Close()
+		_ = srv.Close()
+	})
 }
 
 func TestListenHTTPErrors(t *testing.T) {

@@ -3,8 +3,11 @@ package service
 import (
 	"fmt"
 	"log/slog"
+	"os"
 
 	"github.com/spf13/cobra"
+
+	"holocast/internal/logqueue"
 )
 
 // LogLevel adds the flag --log-level, by default warn, to a command and its subcommands. They then
@@ -16,7 +19,11 @@ func LogLevel(c *cobra.Command) {
 		if err := l.UnmarshalText([]byte(*level)); err != nil {
 			return fmt.Errorf("--log-level %q: want debug, info, warn or error", *level)
 		}
-		slog.SetDefault(slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: l})))
+		w := cmd.ErrOrStderr()
+		if w == os.Stderr {
+			w = logqueue.Stderr
+		}
+		slog.SetDefault(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: l})))
 		return nil
 	}
 }

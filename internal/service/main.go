@@ -7,11 +7,13 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"holocast/internal/config"
+	"holocast/internal/logqueue"
 )
 
 // Settings is a program's configuration.
@@ -30,16 +32,31 @@ type program[C any, P Settings[C]] struct {
 // Main runs a program. It loads the --config file over the defaults, creates the command line,
 // whose flags write to the configuration, adds the command "check FILE", and executes it. An error
 // other than cancellation by a signal is printed to stderr after the program's name and exits with
-// status 1. For signals see [Context] and, for SIGHUP, [OnReload].
+// status 1. For signals see [Context] and, for SIGHUP, [OnReload]; for memory [LimitMemory].
 func Main[C any, P Settings[C]](name string, defaults func() C, command func(P) *cobra.Command) {
 	ctx, stop := Context()
 	defer stop()
+	LimitMemory(0)
 	err := (&program[C, P]{defaults, command}).run(ctx)
-	if err == nil || errors.Is(err, context.Canceled) && ctx.Err() != nil { // stopped by a signal
-		return
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil { // stopped by a signal
+		err = nil
 	}
-	fmt.Fprintln(os.Stderr, name+":", err)
-	os.Exit(1)
+	Exit(name, err)
+}
+
+// flushLimit bounds the wait for an unread log.
+const flushLimit = time.Second
+
+// Exit writes the rest of the log. It prints an error to stderr after the program's name and exits
+// with status 1; without an error it returns.
+func Exit(name string, err error) {
+	if err != nil {
+		fmt.Fprintln(logqueue.Stderr, name+":", err)
+	}
+	logqueue.Stderr.Flush(flushLimit)
+	if err != nil {
+		os.Exit(1)
+	}
 }
 
 func (p *program[C, P]) run(ctx context.Context) error {

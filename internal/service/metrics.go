@@ -10,12 +10,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"holocast/internal/logqueue"
 )
 
-// NewRegistry returns a registry with the given collectors and those of the Go runtime and the
-// process.
+// NewRegistry returns a registry with the given collectors and the metrics of the log, the Go
+// runtime and the process.
 func NewRegistry(cs ...prometheus.Collector) *prometheus.Registry {
 	reg := prometheus.NewRegistry()
+	log := NewMetrics("holocast_log_")
+	dropped := log.Counter("records_dropped_total", "Log records dropped because the log was read too slowly.")
+	log.Read(func(put Put) { put(dropped, float64(logqueue.Stderr.Dropped())) })
+	reg.MustRegister(log)
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	reg.MustRegister(cs...)
 	return reg

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"holocast/internal/filestate"
 	"holocast/internal/moqt"
 )
 
@@ -122,83 +123,145 @@ func (r rights) none() bool { return len(r.publish)+len(r.subscribe) == 0 }
 type Authority struct {
 	log   *slog.Logger
 	clock func() time.Time
+	fetch func(ctx context.Context, url string) ([]Key, error) // ReadKeys
+	wake  chan struct{}                                        // makes Run look for due work
 
-	reading sync.Mutex // held while reading keys; locked before mu
+	reading sync.Mutex // held while reading files; locked before mu
 
 	mu        sync.Mutex
 	cfg       Config
 	now       state
+	failed    string // the last error of reading files, "" after success
+	servers   map[string]*keyServer
 	live      map[*Grant]struct{}
 	anonymous *Grant // rights of everybody
 }
 
-// state holds the keys and files of a configuration.
+// state holds the content of a configuration's files.
 type state struct {
-	keys        map[string][]Key // by source
-	unreachable map[string]error // unreachable URLs; their previous keys stay valid
-	revoked     map[string]struct{}
-	roots       *x509.CertPool
-	anonymous   rights
-	clients     map[string]rights
-	files       map[string]fileState
+	keys      map[string][]Key // by file
+	revoked   map[string]struct{}
+	roots     *x509.CertPool
+	anonymous rights
+	clients   map[string]rights
+	files     map[string]filestate.State
 }
 
-// fileState detects changes of a file.
-type fileState struct {
-	modified time.Time
-	size     int64
+// keyServer is the server of a key set. Authority.mu guards it.
+type keyServer struct {
+	keys     []Key
+	err      error     // of the last answer; the previous keys stay valid
+	asked    time.Time // start of the last fetch; zero if one is due
+	fetching bool
 }
+
+// startWait bounds the wait for key servers at the start.
+const startWait = time.Second
 
 // New reads keys and certificates; Run keeps them current. An unreachable key server is not an
-// error: it is retried, and until it responds its keys are unknown.
+// error: New waits for all of them for a second, Run retries, and until it responds its keys are
+// unknown.
 func New(ctx context.Context, cfg Config, log *slog.Logger) (*Authority, error) {
-	a := &Authority{log: cmp.Or(log, slog.Default()), clock: time.Now, live: map[*Grant]struct{}{}}
+	return newAuthority(ctx, cfg, log, ReadKeys)
+}
+
+func newAuthority(ctx context.Context, cfg Config, log *slog.Logger,
+	fetch func(context.Context, string) ([]Key, error),
+) (*Authority, error) {
+	a := &Authority{
+		log: cmp.Or(log, slog.Default()), clock: time.Now, fetch: fetch, wake: make(chan struct{}, 1),
+		live: map[*Grant]struct{}{},
+	}
 	if err := a.Replace(ctx, cfg); err != nil {
 		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startWait)
+	defer cancel()
+	var wg sync.WaitGroup
+	results := make(chan error, len(a.servers))
+	for url, s := range a.servers {
+		s.asked, s.fetching = time.Now(), true
+		wg.Go(func() { results <- a.fetchKeys(ctx, url, s) })
+	}
+	wg.Wait()
+	close(results)
+	for err := range results {
+		if unreachable := (*unreachableError)(nil); err != nil && !errors.As(err, &unreachable) {
+			return nil, fmt.Errorf("auth.keys: %w", err)
+		}
 	}
 	return a, nil
 }
 
-// Replace reads everything again, using cfg from now on. Grants that are no longer valid end. On
-// error nothing changes. An unreachable key server's previous keys stay valid, and it is retried.
+// Replace reads all files again, using cfg from now on, and makes Run fetch the keys of all servers.
+// Grants that are no longer valid end; a server's previous keys stay valid until it responds. On
+// error nothing changes.
 func (a *Authority) Replace(ctx context.Context, cfg Config) error {
 	a.reading.Lock()
 	defer a.reading.Unlock()
-	return a.read(ctx, cfg)
-}
-
-// read implements Replace. a.reading is held.
-func (a *Authority) read(ctx context.Context, cfg Config) error {
-	next := state{
-		keys: map[string][]Key{}, unreachable: map[string]error{}, clients: map[string]rights{},
-		files: map[string]fileState{},
-	}
-	a.mu.Lock()
-	before := a.now
-	a.mu.Unlock()
-	for _, source := range cfg.Keys {
-		// Stat the file before reading it, so a change during the read is detected later.
-		next.recordFile(source)
-		keys, err := ReadKeys(ctx, source)
-		switch unreachable := (*unreachableError)(nil); {
-		case errors.As(err, &unreachable):
-			next.keys[source], next.unreachable[source] = before.keys[source], err
-		case err != nil:
-			return fmt.Errorf("auth.keys: %w", err)
-		default:
-			next.keys[source] = keys
-		}
-	}
-	if err := next.readRevoked(cfg.Revoked); err != nil {
+	next, err := readFiles(ctx, cfg, nil)
+	if err != nil {
 		return err
 	}
-	if err := next.readClients(cfg); err != nil {
-		return err
-	}
-	a.report(before, next)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.cfg, a.now = cfg, next
+	servers := map[string]*keyServer{}
+	for _, source := range cfg.Keys {
+		if !isURL(source) {
+			continue
+		}
+		servers[source] = a.servers[source]
+		if servers[source] == nil {
+			servers[source] = &keyServer{}
+		}
+		servers[source].asked = time.Time{}
+	}
+	a.cfg, a.servers, a.failed = cfg, servers, ""
+	a.apply(next)
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// readFiles reads the files of a configuration. With before, a file that cannot be read leaves that
+// part of before in place, so an unreadable key does not delay a revocation.
+func readFiles(ctx context.Context, cfg Config, before *state) (next state, err error) {
+	next = state{keys: map[string][]Key{}, clients: map[string]rights{}, files: map[string]filestate.State{}}
+	for _, source := range cfg.Keys {
+		if isURL(source) {
+			continue
+		}
+		// Stat the file before reading it, so a change during the read is detected later.
+		next.recordFile(source)
+		keys, e := ReadKeys(ctx, source)
+		if e != nil {
+			err = errors.Join(err, fmt.Errorf("auth.keys: %w", e))
+			if before != nil {
+				keys = before.keys[source]
+			}
+		}
+		next.keys[source] = keys
+	}
+	if e := next.readRevoked(cfg.Revoked); e != nil {
+		err = errors.Join(err, e)
+		if before != nil {
+			next.revoked = before.revoked
+		}
+	}
+	if e := next.readClients(cfg); e != nil {
+		err = errors.Join(err, e)
+		if before != nil {
+			next.roots, next.clients = before.roots, before.clients
+		}
+	}
+	return next, err
+}
+
+// apply uses next from now on. a.mu is held.
+func (a *Authority) apply(next state) {
+	a.now = next
 	a.sweep(a.clock(), true)
 	if a.anonymous == nil || !a.anonymous.equal(next.anonymous) {
 		if a.anonymous != nil {
@@ -206,42 +269,42 @@ func (a *Authority) read(ctx context.Context, cfg Config) error {
 		}
 		a.anonymous = a.grant(Grant{rights: next.anonymous, renew: func(time.Time) error { return nil }})
 	}
-	return nil
 }
 
-// report logs key servers that became unreachable or reachable again.
-func (a *Authority) report(before, next state) {
-	for source, err := range next.unreachable {
-		if before.unreachable[source] != nil {
-			continue
-		}
-		if keys := len(next.keys[source]); keys > 0 {
-			a.log.Error("key server unreachable: keeping its previous keys",
-				"url", source, "keys", keys, "retry", retryInterval, "err", err)
-		} else {
-			a.log.Error("key server unreachable: refusing tokens of its keys until it responds",
-				"url", source, "retry", retryInterval, "err", err)
-		}
+// fetchKeys fetches the keys of a server and logs if it became unreachable or reachable again.
+func (a *Authority) fetchKeys(ctx context.Context, url string, s *keyServer) error {
+	keys, err := a.fetch(ctx, url)
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return nil // the program ends
 	}
-	for source := range before.unreachable {
-		if next.unreachable[source] == nil && next.keys[source] != nil {
-			a.log.Info("key server reachable again", "url", source, "keys", len(next.keys[source]))
-		}
+	a.mu.Lock()
+	before := s.err
+	s.err, s.fetching = err, false
+	if err == nil {
+		s.keys = keys
+		a.sweep(a.clock(), true)
 	}
+	kept := len(s.keys)
+	a.mu.Unlock()
+	switch {
+	case err == nil && before != nil:
+		a.log.Info("key server reachable again", "url", url, "keys", kept)
+	case err == nil || before != nil:
+	case kept > 0:
+		a.log.Error("key server unreachable: keeping its previous keys",
+			"url", url, "keys", kept, "retry", retryInterval, "err", err)
+	default:
+		a.log.Error("key server unreachable: refusing tokens of its keys until it responds",
+			"url", url, "retry", retryInterval, "err", err)
+	}
+	return err
 }
 
 // recordFile records the current state of a file.
 func (s *state) recordFile(file string) {
 	if file != "" && !isURL(file) {
-		s.files[file] = stat(file)
+		s.files[file] = filestate.Of(file)
 	}
-}
-
-func stat(file string) (f fileState) {
-	if info, err := os.Stat(file); err == nil {
-		f = fileState{info.ModTime(), info.Size()}
-	}
-	return f
 }
 
 func (s *state) readRevoked(file string) error {
@@ -294,67 +357,83 @@ const retryInterval = 2 * time.Second
 // so a clock step does not extend a grant.
 const checkEvery = time.Second
 
-// Run ends expired grants and rereads changed files, and URLs every Refresh, until ctx ends. Read
-// errors are logged and leave the previous state.
+// Run ends expired grants, rereads changed files, and fetches the keys of servers every Refresh,
+// until ctx ends. Read errors are logged and leave the previous state.
 func (a *Authority) Run(ctx context.Context) {
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
-	var reading sync.WaitGroup // in the background: a slow key server must not delay expiry
-	defer reading.Wait()
-	read := time.Now()
-	done := make(chan struct{}, 1)
-	done <- struct{}{}
+	var background sync.WaitGroup // slow servers and file systems must not delay expiry
+	defer background.Wait()
+	free := make(chan struct{}, 1) // for one read of files at a time
 	for {
+		a.mu.Lock()
+		a.sweep(a.clock(), false)
+		changed := a.now.changed()
+		reread := changed || a.failed != ""
+		for url, s := range a.servers {
+			interval := a.cfg.Refresh
+			if s.err != nil {
+				interval = retryInterval
+			}
+			if s.fetching || !s.asked.IsZero() && time.Since(s.asked) < interval {
+				continue
+			}
+			s.asked, s.fetching = time.Now(), true
+			background.Go(func() { _ = a.fetchKeys(ctx, url, s) })
+		}
+		a.mu.Unlock()
+		if reread {
+			select {
+			case free <- struct{}{}:
+				background.Go(func() {
+					a.refresh(ctx, changed)
+					<-free
+				})
+			default: // a read is still running
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		case <-a.wake:
 		}
-		a.mu.Lock()
-		a.sweep(a.clock(), false)
-		due := time.Since(read) >= a.cfg.Refresh && slices.ContainsFunc(a.cfg.Keys, isURL) ||
-			time.Since(read) >= retryInterval && len(a.now.unreachable) > 0
-		changed := a.now.changed()
-		a.mu.Unlock()
-		if !due && !changed {
-			continue
-		}
-		select {
-		case <-done:
-		default:
-			continue // a read is still running
-		}
-		read = time.Now()
-		reading.Go(func() {
-			a.refresh(ctx, changed)
-			done <- struct{}{}
-		})
 	}
 }
 
-// refresh rereads all sources.
+// refresh rereads all files. After an error Run repeats it, though the files may not change again:
+// the cause may be a lack of descriptors.
 func (a *Authority) refresh(ctx context.Context, changed bool) {
 	a.reading.Lock()
 	defer a.reading.Unlock()
 	a.mu.Lock()
-	cfg := a.cfg
+	cfg, before, failed := a.cfg, a.now, a.failed
 	a.mu.Unlock()
-	switch err := a.read(ctx, cfg); {
-	case err == nil && changed:
+	next, err := readFiles(ctx, cfg, &before)
+	if ctx.Err() != nil {
+		return
+	}
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	a.mu.Lock()
+	if changed || err == nil { // otherwise spare the grants a useless check
+		a.apply(next)
+	}
+	a.failed = text
+	a.mu.Unlock()
+	switch {
+	case err == nil:
 		a.log.Info("keys replaced")
-	case err != nil && ctx.Err() == nil:
+	case text != failed:
 		a.log.Error("keeping the old keys", "err", err)
-		a.mu.Lock()
-		for file := range a.now.files {
-			a.now.recordFile(file) // log the error once per change
-		}
-		a.mu.Unlock()
 	}
 }
 
 func (s *state) changed() bool {
 	for file, was := range s.files {
-		if stat(file) != was {
+		if filestate.Of(file) != was {
 			return true
 		}
 	}
@@ -432,6 +511,9 @@ func (a *Authority) token(raw string) (*Grant, error) {
 		var keys []Key
 		for _, more := range a.now.keys {
 			keys = append(keys, more...)
+		}
+		for _, s := range a.servers {
+			keys = append(keys, s.keys...)
 		}
 		c, err := verify(raw, keys, a.cfg.Issuer, a.cfg.Audience, now)
 		if err != nil {

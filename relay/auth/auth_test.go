@@ -21,13 +21,16 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
+	"golang.org/x/sys/unix"
 
 	"holocast/internal/clock/clocktest"
 	"holocast/internal/moqt"
+	"holocast/internal/testlog"
 )
 
 var studio = moqt.Namespace{"holocast", "studio"}
@@ -506,5 +509,137 @@ func FuzzPrefixes(f *testing.F) {
 		if err != nil || !(rights{publish: p}).equal(rights{publish: again}) {
 			t.Errorf("%v becomes %s: %v, %v", p, b, again, err)
 		}
+	})
+}
+
+// silent is a key server that never responds.
+func silent(ctx context.Context, url string) ([]Key, error) {
+	<-ctx.Done()
+	return nil, &unreachableError{errors.New(url + " does not respond")}
+}
+
+// TestSilentKeyServers: silent key servers delay neither the start by more than a second, nor
+// SIGHUP, nor a revocation.
+func TestSilentKeyServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		key := newTestKey(t, "ES256")
+		b, err := MarshalKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := Config{
+			Keys:    []string{filepath.Join(dir, "key"), "https://one.example", "https://two.example", "https://three.example"},
+			Revoked: filepath.Join(dir, "revoked"), Refresh: time.Minute,
+		}
+		for file, content := range map[string][]byte{cfg.Keys[0]: b, cfg.Revoked: nil} {
+			if err := os.WriteFile(file, content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		began := time.Now()
+		a, err := newAuthority(ctx, cfg, slog.New(slog.DiscardHandler), silent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > startWait {
+			t.Errorf("the start takes %v", took)
+		}
+		done := make(chan struct{})
+		go func() { defer close(done); a.Run(ctx) }()
+		defer func() { cancel(); <-done }()
+		grant, err := a.token(mint(t, key, Claims{Claims: jwt.Claims{Subject: "alice"}}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(retryInterval + checkEvery) // fetches are in progress
+		began = time.Now()
+		if err := os.WriteFile(cfg.Revoked, []byte("alice\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		<-grant.Context().Done()
+		if took := time.Since(began); took > 2*checkEvery {
+			t.Errorf("a revocation takes %v", took)
+		}
+		began = time.Now()
+		cfg.Keys = append(cfg.Keys, "https://four.example")
+		if err := a.Replace(ctx, cfg); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > 0 {
+			t.Errorf("SIGHUP takes %v", took)
+		}
+	})
+}
+
+// TestUnreadableFiles: files that cannot be read leave the previous state, are read again though
+// they do not change, and do not delay the others.
+func TestUnreadableFiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		key := newTestKey(t, "ES256")
+		b, err := MarshalKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := Config{
+			Keys: []string{filepath.Join(dir, "key")}, Revoked: filepath.Join(dir, "revoked"), Refresh: time.Minute,
+		}
+		write := func(file string, content []byte) {
+			t.Helper()
+			if err := os.WriteFile(file, content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(cfg.Keys[0], b)
+		write(cfg.Revoked, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		var log testlog.Buffer
+		a, err := New(ctx, cfg, slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() { defer close(done); a.Run(ctx) }()
+		defer func() { cancel(); <-done }()
+		token := func(subject string) *Grant {
+			t.Helper()
+			g, err := a.token(mint(t, key, Claims{Claims: jwt.Claims{Subject: subject}}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return g
+		}
+		alice, bob := token("alice"), token("bob")
+
+		// No descriptors: the change is read later.
+		var limit unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Fatal(err)
+		}
+		write(cfg.Revoked, []byte("alice\n"))
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: limit.Max}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * checkEvery)
+		synctest.Wait()
+		early := alice.Context().Err()
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Fatal(err)
+		}
+		if early != nil || strings.Count(log.String(), "keeping the old keys") != 1 {
+			t.Errorf("alice's grant: %v; logged %s", early, log.String())
+		}
+		<-alice.Context().Done()
+		if bob.Context().Err() != nil {
+			t.Error("the grant of another ended")
+		}
+
+		// A damaged key: its previous content stays, and the revocation applies.
+		write(cfg.Keys[0], []byte("damaged"))
+		write(cfg.Revoked, []byte("bob\n"))
+		<-bob.Context().Done()
+		token("carol")
 	})
 }

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/hex"
@@ -65,7 +66,7 @@ func startWith(t *testing.T, cfg Config, cert tls.Certificate) *relay {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Log = quiet.Log
+	cfg.Log = cmp.Or(cfg.Log, quiet.Log)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	hash := devcert.Hash(cert)
 	r := &relay{
@@ -316,6 +317,58 @@ func TestNamespaceWithdrawn(t *testing.T) {
 	if _, err := s.Subscribe(r.ctx, other, moqt.SubscribeOptions{}); !errors.As(err, &e) ||
 		e.Code != wire.RequestDoesNotExist {
 		t.Errorf("subscribe after the withdrawal: %v", err)
+	}
+}
+
+// blockingHandler blocks records with a message until released.
+type blockingHandler struct {
+	slog.Handler
+	message           string
+	blocked, released chan struct{}
+}
+
+func (h blockingHandler) Enabled(context.Context, slog.Level) bool { return true }
+func (h blockingHandler) WithAttrs([]slog.Attr) slog.Handler       { return h }
+
+func (h blockingHandler) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == h.message {
+		h.blocked <- struct{}{}
+		<-h.released
+	}
+	return nil
+}
+
+// TestLogBlocks: a blocked log stops only the goroutine that logs; the router holds no lock.
+func TestLogBlocks(t *testing.T) {
+	for name, message := range map[string]string{
+		"session opens":       "session open",
+		"namespace published": "namespace published",
+		"subscription begins": "subscribed",
+		"publisher lost":      "publisher lost",
+		"namespace withdrawn": "namespace withdrawn",
+		"session closes":      "session closed",
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := blockingHandler{slog.DiscardHandler, message, make(chan struct{}, 100), make(chan struct{})}
+			cfg := short()
+			cfg.Log = slog.New(h)
+			r := start(t, cfg)
+			released := sync.OnceFunc(func() { close(h.released) })
+			t.Cleanup(released) // before the router's
+			works := make(chan struct{})
+			go func() {
+				defer close(works)
+				p := r.publish(newPoints())
+				_ = r.subscribe(r.dial(moqt.Handler{}))
+				p.Close(wire.NoError, "")
+			}()
+			<-h.blocked
+			r.Stats()
+			r.Sessions()
+			r.upstreams()
+			released()
+			<-works
+		})
 	}
 }
 

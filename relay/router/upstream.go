@@ -432,6 +432,14 @@ func (t *track) receiveDatagrams(sub *moqt.Subscription) {
 // upstreamEnded handles the end of an upstream subscription. If the publisher ended the track, it
 // ends for the viewers too; if the publisher disconnected, the track waits for it or another one.
 func (t *track) upstreamEnded(up Upstream, sub *moqt.Subscription, err error) {
+	if t.lostPublisher(up, sub, err) {
+		t.r.log.Info("publisher lost", "track", truncated(t.Name().String()), "reason", reason(err), "grace",
+			t.r.cfg().Grace)
+	}
+}
+
+// lostPublisher implements upstreamEnded. It reports whether the track waits for a publisher.
+func (t *track) lostPublisher(up Upstream, sub *moqt.Subscription, err error) bool {
 	t.r.mu.Lock()
 	defer t.r.mu.Unlock()
 	t.mu.Lock()
@@ -442,20 +450,18 @@ func (t *track) upstreamEnded(up Upstream, sub *moqt.Subscription, err error) {
 	t.arm()
 	t.notify()
 	if t.removed || len(t.upstreams) > 0 {
-		return
+		return false
 	}
 	t.Interrupted()
 	var done *moqt.DoneError
 	switch {
 	case errors.Is(err, wire.ErrMalformedTrack):
 		t.end(wire.DoneMalformedTrack, "the publisher's track is malformed")
-		return
+		return false
 	case errors.As(err, &done) && endsTrack(done.Code):
 		t.end(done.Code, done.Reason)
-		return
+		return false
 	}
-	t.r.log.Info("publisher lost", "track", truncated(t.Name().String()), "reason", reason(err), "grace",
-		t.r.cfg().Grace)
 	for _, other := range t.r.publishers(t.Name()) {
 		if other == up {
 			t.rejoin(other)
@@ -463,6 +469,7 @@ func (t *track) upstreamEnded(up Upstream, sub *moqt.Subscription, err error) {
 			go t.join(other)
 		}
 	}
+	return true
 }
 
 // endsTrack reports whether a PUBLISH_DONE code ends the track rather than only this subscription.

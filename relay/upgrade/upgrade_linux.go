@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"holocast/internal/logqueue"
 )
 
 // variable marks a process started by Start.
@@ -116,7 +118,7 @@ func Start(ctx context.Context, state any, files []File) (*Successor, error) {
 	var hearing sync.WaitGroup
 	hearing.Go(func() { // until the process ends, or is ready and uses our error output itself
 		defer func() { _ = said.Close() }()
-		_, _ = io.Copy(io.MultiWriter(os.Stderr, &heard), said)
+		_, _ = io.Copy(io.MultiWriter(logqueue.Stderr, &heard), said)
 	})
 	s := &Successor{PID: cmd.Process.Pid, line: ours, in: bufio.NewScanner(ours)}
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })

@@ -4,7 +4,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,12 +16,10 @@ import (
 func main() {
 	ctx, stop := service.Context()
 	defer stop()
+	service.LimitMemory(0)
 	c := command()
 	service.Document(c)
-	if err := c.ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "holocast:", err)
-		os.Exit(1)
-	}
+	service.Exit("holocast", c.ExecuteContext(ctx))
 }
 
 func command() *cobra.Command {

@@ -3,8 +3,6 @@
 package main
 
 import (
-	"fmt"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,10 +16,7 @@ import (
 func main() {
 	ctx, stop := service.Context()
 	defer stop()
-	if err := command().ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "holocast-lab:", err)
-		os.Exit(1)
-	}
+	service.Exit("holocast-lab", command().ExecuteContext(ctx))
 }
 
 func command() *cobra.Command {

@@ -60,6 +60,7 @@ var programs = []struct{ prefix, title string }{
 	{"holocast_bridge_", "Bridge: LiveScan3D's viewers"},
 	{"holocast_edge_", "Edge"},
 	{"holocast_controller_", "Controller"},
+	{"holocast_log_", "All programs"},
 }
 
 // find parses the Go files below dir.

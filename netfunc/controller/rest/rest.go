@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"holocast/internal/service"
 	"holocast/netfunc/api"
 	"holocast/netfunc/controller/control"
 	"holocast/netfunc/controller/policy"
@@ -61,6 +62,7 @@ type Server struct {
 	conf    Config
 	auth    atomic.Pointer[Auth]
 	plane   *control.Plane
+	alive   func() error // fails if plane is stalled
 	limiter atomic.Pointer[limiter]
 	failing *limiter // for failed authentication
 	routes  []route
@@ -114,6 +116,7 @@ func (s *Server) SetRate(r Rate) { s.limiter.Store(newLimiter(r)) }
 // New returns a Server.
 func New(c Config, p *control.Plane) *Server {
 	s := &Server{conf: c, plane: p, failing: newLimiter(failures), routes: routes()}
+	s.alive = service.Bounded(func() error { p.Counts(); return nil })
 	s.SetRate(c.Rate)
 	s.SetAuth(c.Auth)
 	s.handler = s.handle(func(route) bool { return true }, pageFiles())
@@ -573,6 +576,9 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 	if context.Cause(r.Context()) != nil {
 		return &api.Problem{Status: http.StatusServiceUnavailable, Detail: "the controller is stopping"}
+	}
+	if err := s.alive(); err != nil {
+		return &api.Problem{Status: http.StatusServiceUnavailable, Detail: err.Error()}
 	}
 	_, err := io.WriteString(w, "ok\n")
 	return err

@@ -1,0 +1,101 @@
+// Package logqueue keeps programs running while their log is stuck.
+package logqueue
+
+import (
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// maxBytes bounds the records waiting in a Queue.
+const maxBytes = 1 << 20
+
+// Stderr writes to standard error. All of a program's logs go through it.
+var Stderr = New(os.Stderr)
+
+// Queue is a writer that never blocks: it queues records and drops them while the queue is full.
+// After that it logs their number to the default logger. It is safe for concurrent use.
+type Queue struct {
+	w io.Writer
+
+	mu       sync.Mutex
+	records  [][]byte
+	bytes    int           // of records and of the one being written
+	done     chan struct{} // closed when all is written; nil if nothing is queued
+	dropped  uint64
+	reported uint64 // part of dropped already logged
+}
+
+// New returns a queue for w.
+func New(w io.Writer) *Queue { return &Queue{w: w} }
+
+// Write queues a record, one line or several. It never fails.
+func (q *Queue) Write(record []byte) (int, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.bytes+len(record) > maxBytes {
+		q.dropped++
+		return len(record), nil
+	}
+	q.records = append(q.records, append([]byte(nil), record...))
+	q.bytes += len(record)
+	if q.done == nil {
+		q.done = make(chan struct{})
+		go q.drain()
+	}
+	return len(record), nil
+}
+
+// drain writes the queued records.
+func (q *Queue) drain() {
+	for {
+		q.mu.Lock()
+		if len(q.records) == 0 {
+			close(q.done)
+			q.done, q.records = nil, nil
+			q.mu.Unlock()
+			return
+		}
+		record := q.records[0]
+		q.records = q.records[1:]
+		q.mu.Unlock()
+
+		_, err := q.w.Write(record)
+
+		q.mu.Lock()
+		q.bytes -= len(record)
+		lost := uint64(0)
+		if err != nil {
+			q.dropped++
+		} else if q.bytes <= maxBytes/2 {
+			lost, q.reported = q.dropped-q.reported, q.dropped
+		}
+		q.mu.Unlock()
+		if lost > 0 {
+			slog.Warn("log records dropped: the log is read too slowly", "records", lost)
+		}
+	}
+}
+
+// Flush waits until all records are written, at most for limit.
+func (q *Queue) Flush(limit time.Duration) {
+	q.mu.Lock()
+	done := q.done
+	q.mu.Unlock()
+	if done == nil {
+		return
+	}
+	select {
+	case <-done:
+	case <-time.After(limit):
+	}
+}
+
+// Dropped returns the number of records dropped so far.
+func (q *Queue) Dropped() uint64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.dropped
+}

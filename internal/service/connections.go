@@ -1,0 +1,61 @@
+package service
+
+import (
+	"container/list"
+	"net"
+	"net/http"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxConns returns the maximum number of a listener's HTTP connections: an eighth of the process's
+// descriptors, which keeps the others for sockets, files and child processes.
+func maxConns() int {
+	const most = 512
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
+		return most
+	}
+	return int(max(1, min(most, limit.Cur/8)))
+}
+
+// conns bounds a server's open connections. Beyond the bound it closes the oldest one, so that
+// silent clients do not keep out others.
+type conns struct {
+	most int
+
+	mu   sync.Mutex
+	open map[net.Conn]*list.Element
+	age  list.List // of net.Conn, the oldest first
+}
+
+func newestConns(most int) *conns { return &conns{most: most, open: map[net.Conn]*list.Element{}} }
+
+// track implements http.Server.ConnState.
+func (c *conns) track(conn net.Conn, state http.ConnState) {
+	var oldest net.Conn
+	c.mu.Lock()
+	switch state {
+	case http.StateNew:
+		c.open[conn] = c.age.PushBack(conn)
+		if len(c.open) > c.most {
+			oldest = c.age.Front().Value.(net.Conn)
+			c.forget(oldest)
+		}
+	case http.StateClosed, http.StateHijacked:
+		c.forget(conn)
+	}
+	c.mu.Unlock()
+	if oldest != nil {
+		_ = oldest.Close()
+	}
+}
+
+// forget removes a connection if it is known. c.mu is held.
+func (c *conns) forget(conn net.Conn) {
+	if e := c.open[conn]; e != nil {
+		c.age.Remove(e)
+		delete(c.open, conn)
+	}
+}
