@@ -25,7 +25,7 @@ type Line struct {
 
 // New returns a timeline that begins at recorded time start. The time after a jump of the clock
 // follows step after the previous one.
-func New(start, step time.Duration) Line { return Line{step: step, last: start} }
+func New(start, step time.Duration) *Line { return &Line{step: step, last: start} }
 
 // Place returns the time from the line's start to a recorded time, and whether the clock jumped
 // there. Places ascend, strictly unless the step is 0.

@@ -72,7 +72,7 @@ type Part struct {
 	start time.Duration // recorded time of the first frame
 	step  time.Duration // frame interval
 
-	line   timeline.Line // of the pass
+	line   *timeline.Line // of the pass
 	warned bool
 
 	// Guarded by take.mu.
