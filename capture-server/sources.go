@@ -281,7 +281,7 @@ func (o *opener) kinect(spec sourceSpec) ([]points.Camera, error) {
 	opts := k4a.Options{
 		Library: o.cfg.K4A.Library, Depth: o.depth, Color: o.color, Format: format, FPS: int(o.cfg.FPS),
 		Serial: spec.arg,
-		Sync:   spec.sync, SubordinateDelay: spec.subordinateDelay, DepthDelay: spec.depthDelay,
+		Sync:   spec.sync, SubordinateDelay: spec.subordinateDelay, DepthDelay: spec.depthDelay, Log: o.log,
 	}
 	if float64(opts.FPS) != o.cfg.FPS {
 		return nil, fmt.Errorf("fps is %g, but an Azure Kinect has 5, 15 or 30", o.cfg.FPS)
