@@ -149,7 +149,7 @@ func (p *Player) next(ctx context.Context, f *source.Frame) error {
 			continue
 		}
 		*f = source.Frame{
-			Depth: c.Depth, Color: c.Color, Format: p.reader.Config.ColorFormat,
+			Depth: c.Depth, Color: c.Color, Format: p.reader.Config.ColorFormat, IR: c.IR,
 			DeviceTime: m.Device, CaptureTime: m.Due,
 			Free: func() { p.release(c) },
 		}
