@@ -27,7 +27,7 @@ func TestPublishBeforeSolve(t *testing.T) {
 	cfg := defaultConfig()
 	// The second studio's camera of the same name is renamed; its pose must still be found.
 	cfg.Sources = []string{"livescan:" + filepath.Join(dir, "virtualdevice0"), "livescan:" + dir}
-	cameras, unplaced, err := openSources(t.Context(), &cfg, log)
+	cameras, unplaced, err := openSources(t.Context(), &cfg, nil, log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"holocast/capture-server/points"
 	"holocast/capture-server/publish"
 	"holocast/capture-server/source"
+	"holocast/capture-server/source/pace"
 	"holocast/internal/config"
 	"holocast/internal/connect"
 	"holocast/internal/moqt/wire"
@@ -109,7 +110,8 @@ func run(ctx context.Context, cfg Config) error {
 		defer reload()()
 		return replayPrepared(ctx, dir, &cfg, target, ns, web, log)
 	}
-	cameras, unplaced, err := openSources(ctx, &cfg, log)
+	take := pace.NewTake(cfg.Loop, log)
+	cameras, unplaced, err := openSources(ctx, &cfg, take, log)
 	if err != nil {
 		return err
 	}
@@ -127,7 +129,7 @@ func run(ctx context.Context, cfg Config) error {
 			return err
 		}
 	}
-	if err := addClouds(p, &cfg, len(cameras)); err != nil {
+	if err := addClouds(p, &cfg, take, len(cameras)); err != nil {
 		return err
 	}
 	if err := addSphere(ctx, p, &cfg); err != nil {
@@ -201,7 +203,7 @@ func addPoints(p *publish.Publisher, cfg *Config, cameras []points.Camera) (*poi
 }
 
 // addClouds adds the sources of points to the session. Their numbers follow the cameras'.
-func addClouds(p *publish.Publisher, cfg *Config, first int) error {
+func addClouds(p *publish.Publisher, cfg *Config, take *pace.Take, first int) error {
 	var sources []source.Clouds
 	fail := func(err error) error {
 		for _, s := range sources {
@@ -214,7 +216,7 @@ func addClouds(p *publish.Publisher, cfg *Config, first int) error {
 		if err != nil || !spec.clouds() {
 			continue
 		}
-		opened, err := cfg.openClouds(spec, p.Log())
+		opened, err := cfg.openClouds(spec, take, p.Log())
 		if err != nil {
 			return fail(err)
 		}

@@ -18,6 +18,7 @@ import (
 	"holocast/capture-server/source/k4arecording"
 	"holocast/capture-server/source/livescanfiles"
 	"holocast/capture-server/source/livescantcp"
+	"holocast/capture-server/source/pace"
 	"holocast/capture-server/source/synthetic"
 	"holocast/internal/camera"
 	protocol "holocast/internal/livescan"
@@ -126,11 +127,12 @@ func checkSync(names []string, specs []sourceSpec, log *slog.Logger) {
 
 func inChain(s sourceSpec) bool { return s.sync == k4a.Master || s.sync == k4a.Subordinate }
 
-// openSources opens all configured cameras, in order. Cameras of unplaced studios are at the origin
-// until their poses are solved.
+// openSources opens all configured cameras, in order. Recordings join the take. Cameras of unplaced
+// studios are at the origin until their poses are solved.
 func openSources(
 	ctx context.Context,
 	cfg *Config,
+	take *pace.Take,
 	log *slog.Logger,
 ) (cameras []points.Camera, unplaced []unplacedStudio, err error) {
 	depth, err := camera.ParseDepthMode(cfg.DepthMode)
@@ -158,7 +160,7 @@ func openSources(
 			closeCameras(slices.Concat(opened...))
 		}
 	}()
-	o := opener{cfg: cfg, log: log, depth: depth, color: color}
+	o := opener{cfg: cfg, log: log, take: take, depth: depth, color: color}
 	// Masters start last, once the subordinates wait for the first trigger.
 	for _, masters := range []bool{false, true} {
 		for i, spec := range specs {
@@ -196,6 +198,7 @@ func closeCameras(cameras []points.Camera) {
 type opener struct {
 	cfg   *Config
 	log   *slog.Logger
+	take  *pace.Take
 	depth camera.DepthMode
 	color camera.ColorMode
 }
@@ -238,7 +241,9 @@ func (o *opener) synthetic(ctx context.Context) ([]points.Camera, error) {
 }
 
 func (o *opener) livescan(dir string) ([]points.Camera, error) {
-	sources, err := livescanfiles.Open(dir, livescanfiles.Options{Depth: o.depth, Color: o.color, FPS: o.cfg.FPS})
+	sources, err := livescanfiles.Open(dir, livescanfiles.Options{
+		Depth: o.depth, Color: o.color, FPS: o.cfg.FPS, Log: o.log,
+	})
 	if errors.Is(err, livescanfiles.ErrMode) {
 		return nil, fmt.Errorf("%w (depthMode is %s and colorMode %s; the directory may have other modes)", err,
 			o.depth, o.color)
@@ -258,7 +263,7 @@ func (o *opener) livescan(dir string) ([]points.Camera, error) {
 }
 
 func (o *opener) recording(path string) ([]points.Camera, error) {
-	p, err := k4arecording.Open(path, k4arecording.Options{Loop: o.cfg.Loop})
+	p, err := k4arecording.Open(path, k4arecording.Options{Take: o.take})
 	if err != nil {
 		return nil, err
 	}
@@ -276,7 +281,7 @@ func (o *opener) kinect(spec sourceSpec) ([]points.Camera, error) {
 	opts := k4a.Options{
 		Library: o.cfg.K4A.Library, Depth: o.depth, Color: o.color, Format: format, FPS: int(o.cfg.FPS),
 		Serial: spec.arg,
-		Sync:   spec.sync, SubordinateDelay: spec.subordinateDelay, DepthDelay: spec.depthDelay,
+		Sync:   spec.sync, SubordinateDelay: spec.subordinateDelay, DepthDelay: spec.depthDelay, Log: o.log,
 	}
 	if float64(opts.FPS) != o.cfg.FPS {
 		return nil, fmt.Errorf("fps is %g, but an Azure Kinect has 5, 15 or 30", o.cfg.FPS)
@@ -291,10 +296,11 @@ func (o *opener) kinect(spec sourceSpec) ([]points.Camera, error) {
 	return cameras(d), nil
 }
 
-// openClouds opens a source of points: a recording, or a LiveScan3D server for clients.
-func (c *Config) openClouds(spec sourceSpec, log *slog.Logger) ([]source.Clouds, error) {
+// openClouds opens a source of points: a recording, which joins the take, or a LiveScan3D server for
+// clients.
+func (c *Config) openClouds(spec sourceSpec, take *pace.Take, log *slog.Logger) ([]source.Clouds, error) {
 	if spec.kind == "livescan" {
-		b, err := livescanfiles.OpenBin(spec.arg)
+		b, err := livescanfiles.OpenBin(spec.arg, take)
 		if err != nil {
 			return nil, err
 		}

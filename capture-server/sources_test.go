@@ -81,7 +81,7 @@ func TestKinectsInStep(t *testing.T) {
 				t.Fatal(err)
 			}
 			var log bytes.Buffer
-			cameras, _, err := openSources(t.Context(), &cfg, slog.New(slog.NewTextHandler(&log, nil)))
+			cameras, _, err := openSources(t.Context(), &cfg, nil, slog.New(slog.NewTextHandler(&log, nil)))
 			if err != nil {
 				t.Fatal(err)
 			}

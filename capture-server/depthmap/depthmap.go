@@ -9,6 +9,7 @@ package depthmap
 import "C"
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -95,8 +96,16 @@ const (
 	maxSlope = 0.045
 )
 
-// ErrNoColor is returned for a capture without a colour image.
+// ErrNoColor is wrapped by the ColorError for a capture without a colour image.
 var ErrNoColor = errors.New("frame has no colour image")
+
+// ColorError reports a capture whose colour image is missing or damaged. Its depth is mapped: in the
+// colours of the previous image if that is recent, otherwise in its infrared brightness or grey.
+type ColorError struct{ Err error }
+
+func (e *ColorError) Error() string { return "depthmap: " + e.Err.Error() }
+
+func (e *ColorError) Unwrap() error { return e.Err }
 
 // Mapper maps one camera's captures. It is not safe for concurrent use.
 type Mapper struct {
@@ -122,6 +131,7 @@ type Mapper struct {
 
 	decoder *mjpeg.Decoder
 	image   colorImage
+	last    lastColor
 }
 
 // New prepares the mapping of captures with calibration cal. Errors name the wrong setting.
@@ -129,12 +139,11 @@ func New(cal camera.Calibration, cfg Config) (*Mapper, error) {
 	if err := cal.Validate(); err != nil {
 		return nil, fmt.Errorf("depthmap: calibration: %w", err)
 	}
-	if cal.Color.Width == 0 {
-		return nil, errors.New("depthmap: calibration has no colour camera")
+	if cal.Color.Width == 0 && cfg.Geometry == ColorGeometry {
+		return nil, errors.New(`depthmap: geometry is "color", but the camera captures no colour; set "depth"`)
 	}
-	if c := cal.Color; c.Width < minSide || c.Height < minSide || c.Width > maxSide || c.Height > maxSide {
-		return nil, fmt.Errorf("depthmap: colour camera of %d×%d pixels, want %d to %d each way", c.Width, c.Height,
-			minSide, maxSide)
+	if w, h := cal.Color.Width, cal.Color.Height; w != 0 && (min(w, h) < minSide || max(w, h) > maxSide) {
+		return nil, fmt.Errorf("depthmap: colour camera of %d×%d pixels, want %d to %d each way", w, h, minSide, maxSide)
 	}
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("depthmap: %w", err)
@@ -151,7 +160,9 @@ func New(cal camera.Calibration, cfg Config) (*Mapper, error) {
 		m.out, m.toDepth, m.reduce = cal.Color, cal.DepthToColor.Inverse(), 1
 	}
 	m.prepareRays()
-	m.prepareLens()
+	if m.colored() {
+		m.prepareLens()
+	}
 	m.prepareBox()
 	m.prepareBuffers()
 	return m, nil
@@ -278,9 +289,15 @@ func (m *Mapper) prepareBuffers() {
 		m.warped = make([]uint32, m.cal.Color.Width*m.cal.Color.Height)
 		return
 	}
-	m.u, m.v = make([]uint16, n), make([]uint16, n)
-	m.aim(1)
+	if m.colored() {
+		m.u, m.v = make([]uint16, n), make([]uint16, n)
+		m.aim(1)
+	}
+	m.every = 1
 }
+
+// colored reports whether the camera captures colour.
+func (m *Mapper) colored() bool { return m.cal.Color.Width > 0 }
 
 // Close frees the image decoder.
 func (m *Mapper) Close() { m.decoder.Close() }
@@ -295,9 +312,9 @@ func (m *Mapper) SetPose(pose camera.Transform) {
 	m.prepareBox()
 }
 
-// Map maps a capture to a grid, reusing g's buffers. It returns ErrNoColor for a frame without a
-// colour image. Images that are damaged or not of the calibrated size are errors, after which g is
-// undefined.
+// Map maps a capture to a grid, reusing g's buffers. If the colour image is missing, damaged or not
+// of the calibrated size, it maps the depth and returns a *ColorError, unless the camera captures
+// no colour. After other errors g is undefined.
 func (m *Mapper) Map(f *source.Frame, g *pointcloud.Grid) error { return m.MapRows(f, g, 1) }
 
 // MapRows maps every n-th row, where n is every, and leaves the others empty. Cost falls
@@ -308,14 +325,39 @@ func (m *Mapper) MapRows(f *source.Frame, g *pointcloud.Grid, every int) error {
 		return fmt.Errorf("depthmap: depth image has %d pixels, calibration has %d×%d (%d)", len(f.Depth), d.Width,
 			d.Height, d.Width*d.Height)
 	}
-	if len(f.Color) == 0 {
-		return fmt.Errorf("depthmap: %w", ErrNoColor)
-	}
 	clean := m.filter(f.Depth)
-	if m.cfg.Geometry == ColorGeometry {
-		return m.mapColor(f, clean, g, every)
+	resize(g, m.out)
+	if !m.colored() {
+		m.cut(clean, g, every)
+		m.gray(f, g)
+		return nil
 	}
-	return m.mapDepth(f, clean, g, every)
+	frame, missing := m.last.complete(f)
+	do := m.mapDepth
+	if m.cfg.Geometry == ColorGeometry {
+		do = m.mapColor
+	}
+	err := do(frame, clean, g, every)
+	switch {
+	case err != nil && !errors.Is(err, mjpeg.ErrIncomplete):
+		m.gray(f, g)
+	case missing == nil:
+		m.last.keep(f)
+	}
+	if err = cmp.Or(missing, err); err != nil {
+		return &ColorError{err}
+	}
+	return nil
+}
+
+// cut copies every n-th row of depth to g and clips it.
+func (m *Mapper) cut(clean []uint16, g *pointcloud.Grid, every int) {
+	m.every = every
+	if every > 1 {
+		clear(g.Depth)
+	}
+	m.rows(func(first, n int) { copy(g.Depth[first:first+n], clean[first:first+n]) })
+	m.clip(g.Depth)
 }
 
 // filter returns depth without noise, as a copy if it changes. Clipping comes later, as clipped
@@ -353,20 +395,15 @@ func (m *Mapper) mapDepth(f *source.Frame, clean []uint16, g *pointcloud.Grid, e
 	// Decode colour and project depth concurrently; they take most of the time.
 	decoded := make(chan error, 1)
 	go func() { decoded <- m.image.load(m.decoder, f, m.cal.Color, m.reduce) }()
-	resize(g, m.out)
 	m.aim(every)
-	if every > 1 {
-		clear(g.Depth)
-	}
-	m.rows(func(first, n int) { copy(g.Depth[first:first+n], clean[first:first+n]) })
-	m.clip(g.Depth)
+	m.cut(clean, g, every)
 	m.project(clean)
 	m.splat(clean)
-	if err := <-decoded; err != nil {
-		return fmt.Errorf("depthmap: %w", err)
+	err := <-decoded
+	if err == nil || errors.Is(err, mjpeg.ErrIncomplete) {
+		m.sample(g)
 	}
-	m.sample(g)
-	return nil
+	return err
 }
 
 // aim prepares the occlusion test for one row of depth in every.
@@ -427,7 +464,6 @@ func (m *Mapper) sample(g *pointcloud.Grid) {
 }
 
 func (m *Mapper) mapColor(f *source.Frame, clean []uint16, g *pointcloud.Grid, every int) error {
-	resize(g, m.out)
 	// Decode and warp concurrently.
 	decoded := make(chan error, 1)
 	go func() { decoded <- m.image.rgb(m.decoder, f, m.cal.Color, g.Color) }()
@@ -440,10 +476,7 @@ func (m *Mapper) mapColor(f *source.Frame, clean []uint16, g *pointcloud.Grid, e
 			clear(g.Depth[y*g.Width : (y+1)*g.Width])
 		}
 	}
-	if err := <-decoded; err != nil {
-		return fmt.Errorf("depthmap: %w", err)
-	}
-	return nil
+	return <-decoded
 }
 
 // warp renders m.clean into the colour camera's depth image.

@@ -10,9 +10,11 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"holocast/capture-server/source"
 	"holocast/internal/camera"
+	"holocast/internal/mjpeg"
 	"holocast/internal/pointcloud"
 )
 
@@ -503,6 +505,103 @@ func TestMapRefuses(t *testing.T) {
 	}
 }
 
+// TestWithoutColor checks that depth is mapped with missing and damaged colour.
+func TestWithoutColor(t *testing.T) {
+	cal := kinectLike()
+	blind := cal
+	blind.Color, blind.DepthToColor = camera.Intrinsics{}, camera.Identity
+	n := cal.Depth.Width * cal.Depth.Height
+	depth, ir := flat(n, 1500), flat(n, 500)
+	var red, small source.Frame
+	at := func(c color.RGBA) func(int, int) color.RGBA { return func(int, int) color.RGBA { return c } }
+	paint(t, &red, camera.MJPG, cal.Color.Width, cal.Color.Height, at(color.RGBA{R: 200, A: 255}))
+	paint(t, &small, camera.MJPG, 64, 32, at(color.RGBA{}))
+	seen := color.RGBA{R: 200}
+	grey, infrared := color.RGBA{R: 128, G: 128, B: 128}, color.RGBA{R: 127, G: 127, B: 127}
+	for _, tt := range []struct {
+		name      string
+		cal       camera.Calibration
+		color     []byte
+		ir        []uint16
+		want      color.RGBA
+		wantColor color.RGBA // in colour geometry
+		err       error
+	}{
+		{"no colour camera", blind, nil, nil, grey, color.RGBA{}, nil},
+		{"no colour camera, infrared", blind, nil, ir, infrared, color.RGBA{}, nil},
+		{"no image", cal, nil, nil, grey, grey, ErrNoColor},
+		{"no image, infrared", cal, nil, ir, infrared, grey, ErrNoColor},
+		{"another size", cal, small.Color, ir, infrared, grey, errors.ErrUnsupported},
+		{"no end marker", cal, red.Color[:len(red.Color)-2], ir, seen, seen, mjpeg.ErrIncomplete},
+		{"corrupt", cal, red.Color[:30], ir, infrared, grey, mjpeg.ErrCorrupt},
+	} {
+		for geometry, want := range map[Geometry]color.RGBA{DepthGeometry: tt.want, ColorGeometry: tt.wantColor} {
+			if want == (color.RGBA{}) {
+				continue
+			}
+			t.Run(tt.name+"_"+string(geometry), func(t *testing.T) {
+				m := newMapper(t, tt.cal, Config{Geometry: geometry})
+				var g pointcloud.Grid
+				err := m.Map(&source.Frame{Depth: depth, Color: tt.color, Format: camera.MJPG, IR: tt.ir}, &g)
+				if bad := (*ColorError)(nil); (tt.err != nil) != errors.As(err, &bad) ||
+					tt.err != errors.ErrUnsupported && !errors.Is(err, tt.err) {
+					t.Errorf("error %v, want %v", err, tt.err)
+				}
+				middle := g.Height/2*g.Width + g.Width/2
+				if got := g.Color[3*middle : 3*middle+3]; g.Depth[middle] < 1400 || !near(got, want, 3) {
+					t.Errorf("depth %d of colour %v, want %v", g.Depth[middle], got, want)
+				}
+			})
+		}
+	}
+}
+
+func near(got []byte, want color.RGBA, most int) bool {
+	for i, w := range []byte{want.R, want.G, want.B} {
+		if d := int(got[i]) - int(w); d < -most || d > most {
+			return false
+		}
+	}
+	return true
+}
+
+// TestColorOfHalf checks that a camera with colour in half of its captures does not flicker, and
+// that old colour is not used.
+func TestColorOfHalf(t *testing.T) {
+	cal := kinectLike()
+	for _, format := range []camera.ColorFormat{camera.MJPG, camera.NV12, camera.BGRA} {
+		t.Run(string(format), func(t *testing.T) {
+			m := newMapper(t, cal, Config{})
+			began := time.Now()
+			var g pointcloud.Grid
+			for k, after := range []int{0, 33, 66, 100, 133, 1000} { // milliseconds
+				f := source.Frame{
+					Depth:       flat(cal.Depth.Width*cal.Depth.Height, 1500),
+					CaptureTime: began.Add(time.Duration(after) * time.Millisecond),
+				}
+				if k%2 == 0 && k < 4 {
+					paint(t, &f, format, cal.Color.Width, cal.Color.Height, func(int, int) color.RGBA {
+						return color.RGBA{R: 200, A: 255}
+					})
+				}
+				err := m.Map(&f, &g)
+				if (err == nil) != (len(f.Color) > 0) {
+					t.Errorf("capture %d: error %v", k, err)
+				}
+				clear(f.Color) // released
+				want := color.RGBA{R: 200}
+				if k == 1 || k == 5 { // before the first that is kept, and long after the last
+					want = color.RGBA{R: 128, G: 128, B: 128}
+				}
+				middle := g.Height/2*g.Width + g.Width/2
+				if got := g.Color[3*middle : 3*middle+3]; !near(got, want, 4) {
+					t.Errorf("capture %d has colour %v, want %v", k, got, want)
+				}
+			}
+		})
+	}
+}
+
 func TestNewRefuses(t *testing.T) {
 	good := kinectLike()
 	noColor := good
@@ -519,7 +618,11 @@ func TestNewRefuses(t *testing.T) {
 		want string
 	}{
 		{"calibration", broken, Config{}, "calibration: depth: focal length"},
-		{"no colour camera", noColor, Config{}, "calibration has no colour camera"},
+		{
+			"no colour camera", noColor,
+			Config{Geometry: ColorGeometry},
+			`geometry is "color", but the camera captures no colour; set "depth"`,
+		},
 		{"colour too large", large, Config{}, "colour camera of 4097×180 pixels, want 16 to 4096 each way"},
 		{"colour too small", tiny, Config{}, "colour camera of 320×1 pixels, want 16 to 4096 each way"},
 		{"geometry", good, Config{Geometry: "mesh"}, `geometry is "mesh", want "depth" or "color"`},

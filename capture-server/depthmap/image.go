@@ -4,12 +4,15 @@ package depthmap
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"image"
+	"time"
 
 	"holocast/capture-server/source"
 	"holocast/internal/camera"
 	"holocast/internal/mjpeg"
+	"holocast/internal/pointcloud"
 )
 
 // colorImage is a frame's colour image in its original layout, or as the planes of its JPEG. Only
@@ -23,8 +26,11 @@ type colorImage struct {
 }
 
 // load reads f's image, which must have the calibrated size. A JPEG is decoded at 1/reduce of its
-// size.
+// size, also with mjpeg.ErrIncomplete. A frame without an image is ErrNoColor.
 func (c *colorImage) load(d *mjpeg.Decoder, f *source.Frame, in camera.Intrinsics, reduce int) error {
+	if len(f.Color) == 0 {
+		return ErrNoColor
+	}
 	w, h := in.Width, in.Height
 	c.bgra = nil
 	c.layout = C.struct_layout{width: C.int32_t(w), height: C.int32_t(h), y_step: 1, c_step: 1, limited: 1}
@@ -37,11 +43,11 @@ func (c *colorImage) load(d *mjpeg.Decoder, f *source.Frame, in camera.Intrinsic
 		if hdr.Width != w || hdr.Height != h {
 			return fmt.Errorf("colour image is %d×%d, calibration has %d×%d", hdr.Width, hdr.Height, w, h)
 		}
-		if err := d.DecodeYCbCr(&c.jpeg, f.Color, reduce); err != nil {
-			return err
+		err = d.DecodeYCbCr(&c.jpeg, f.Color, reduce)
+		if err == nil || errors.Is(err, mjpeg.ErrIncomplete) {
+			c.fromJPEG()
 		}
-		c.fromJPEG()
-		return nil
+		return err
 	case camera.NV12:
 		if err := wantBytes(f, in, w*h+2*((w+1)/2)*((h+1)/2)); err != nil {
 			return err
@@ -95,9 +101,9 @@ func (c *colorImage) fromJPEG() {
 	}
 }
 
-// rgb converts f's entire image into dst.
+// rgb converts f's entire image into dst. Its errors are load's.
 func (c *colorImage) rgb(d *mjpeg.Decoder, f *source.Frame, in camera.Intrinsics, dst []byte) error {
-	if f.Format == camera.MJPG {
+	if f.Format == camera.MJPG && len(f.Color) > 0 {
 		hdr, err := d.Header(f.Color)
 		if err != nil {
 			return err
@@ -118,4 +124,53 @@ func (c *colorImage) rgb(d *mjpeg.Decoder, f *source.Frame, in camera.Intrinsics
 		C.planes_to_rgb(u8(c.y), u8(c.cb), u8(c.cr), &c.layout, u8(dst))
 	}
 	return nil
+}
+
+// maxReuse is the age at which a colour image no longer replaces missing ones. In the dark an Azure
+// Kinect captures colour at half the rate of depth.
+const maxReuse = 250 * time.Millisecond
+
+// lastColor is the last colour image of a camera that drops some.
+type lastColor struct {
+	image    []byte
+	format   camera.ColorFormat
+	captured time.Time
+	drops    bool // the camera has dropped an image
+}
+
+// complete returns a frame with the last image and ErrNoColor if f has none.
+func (l *lastColor) complete(f *source.Frame) (*source.Frame, error) {
+	if len(f.Color) > 0 {
+		return f, nil
+	}
+	l.drops = true
+	with := *f
+	if age := f.CaptureTime.Sub(l.captured); len(l.image) > 0 && age >= 0 && age <= maxReuse {
+		with.Color, with.Format = l.image, l.format
+	}
+	return &with, ErrNoColor
+}
+
+// keep copies f's image if the camera drops some.
+func (l *lastColor) keep(f *source.Frame) {
+	if l.drops {
+		l.image, l.format, l.captured = append(l.image[:0], f.Color...), f.Format, f.CaptureTime
+	}
+}
+
+// maxIR is the infrared brightness shown as white, as in Azure Kinect's viewer.
+const maxIR = 1000
+
+// gray colours g by f's infrared image if g has its pixels, otherwise in medium grey.
+func (m *Mapper) gray(f *source.Frame, g *pointcloud.Grid) {
+	if len(f.IR) != len(g.Depth) || m.cfg.Geometry != DepthGeometry {
+		for i := range g.Color {
+			g.Color[i] = 128
+		}
+		return
+	}
+	for i, v := range f.IR {
+		level := byte(min(uint32(v)*255/maxIR, 255))
+		g.Color[3*i], g.Color[3*i+1], g.Color[3*i+2] = level, level, level
+	}
 }

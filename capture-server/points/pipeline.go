@@ -45,6 +45,8 @@ type pipeline struct {
 	grid    pointcloud.Grid
 	mapped  *camera.Transform // pose set in mapper
 	lastErr string
+	gray    int       // captures without usable colour
+	warned  time.Time // about them
 }
 
 // capture is a frame of the source. It is released once encoded or dropped.
@@ -205,11 +207,14 @@ func (l *pipeline) publish(c *capture) {
 		l.mapper.SetPose(*pose)
 	}
 	every := l.m.every()
-	if err := l.mapper.MapRows(&c.Frame, &l.grid, every); err != nil {
+	err := l.mapper.MapRows(&c.Frame, &l.grid, every)
+	mapped := time.Now()
+	if bad := (*depthmap.ColorError)(nil); errors.As(err, &bad) {
+		l.colorless(err, mapped)
+	} else if err != nil {
 		l.fail(err)
 		return
 	}
-	mapped := time.Now()
 	h := pointcloud.Header{
 		Sequence:     c.sequence,
 		DeviceTime:   uint64(max(0, c.DeviceTime.Microseconds())),
@@ -278,6 +283,18 @@ func (l *pipeline) strain(took time.Duration, now time.Time) {
 	if g := l.m.governor; g != nil {
 		g.observe(l.number, float64(took)/float64(l.period), now)
 	}
+}
+
+// colorless counts a capture without usable colour. It warns about the first, and then once a
+// minute.
+func (l *pipeline) colorless(err error, now time.Time) {
+	l.gray++
+	if now.Sub(l.warned) < time.Minute {
+		return
+	}
+	l.warned = now
+	l.m.session.Log().Warn("captures without usable colour show depth alone or earlier colour", "camera", l.number,
+		"name", l.src.Name(), "captures", l.gray, "err", err)
 }
 
 // fail counts an unusable capture and logs its error unless it repeats the last one. The next

@@ -285,7 +285,7 @@ func TestUnwatchedTrackHasNoGaps(t *testing.T) {
 
 	// An unusable capture is replaced at once.
 	full.newest.Store(&long)
-	take().Color = nil
+	take().Depth = nil
 	encode()
 	if failed := counted(t, m, "failed"); failed != 1 {
 		t.Errorf("%v captures failed, want 1", failed)
@@ -419,17 +419,18 @@ func TestUnusableCaptures(t *testing.T) {
 		name   string
 		change func(*source.Frame)
 		want   string
+		result string
 	}{
-		{"no colour", func(f *source.Frame) { f.Color = nil }, "frame has no colour image"},
-		{"cut colour", func(f *source.Frame) { f.Color = f.Color[:100] }, "depthmap: "},
+		{"no colour", func(f *source.Frame) { f.Color = nil }, "frame has no colour image", "published"},
+		{"cut colour", func(f *source.Frame) { f.Color = f.Color[:100] }, "depthmap: ", "published"},
 		{
 			"raw colour of another size", func(f *source.Frame) { f.Format = camera.BGRA; f.Color = f.Color[:4] },
-			"BGRA colour image has 4 bytes, calibration's 1280×720 pixels have 3686400",
+			"BGRA colour image has 4 bytes, calibration's 1280×720 pixels have 3686400", "published",
 		},
 		{
 			"depth of another size",
 			func(f *source.Frame) { f.Depth = f.Depth[:100] },
-			"depth image has 100 pixels, calibration has 320×288 (92160)",
+			"depth image has 100 pixels, calibration has 320×288 (92160)", "failed",
 		},
 	}
 	for _, tt := range tests {
@@ -444,8 +445,8 @@ func TestUnusableCaptures(t *testing.T) {
 			if strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), tt.want) {
 				t.Errorf("log %q, want %q once", log.String(), tt.want)
 			}
-			if failed := counted(t, m, "failed"); failed != 3 {
-				t.Errorf("%v captures failed, want 3", failed)
+			if n := counted(t, m, tt.result); n != 3 {
+				t.Errorf("%v captures %s, want 3", n, tt.result)
 			}
 		})
 	}

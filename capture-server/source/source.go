@@ -16,6 +16,8 @@ type Frame struct {
 	Depth  []uint16 // width×height of Calibration().Depth, millimetres, 0 = no reading
 	Color  []byte   // encoded or raw, see Format; nil if the camera dropped it
 	Format camera.ColorFormat
+	// IR is the active brightness of Depth's pixels, nil if unknown. It replaces missing colour.
+	IR []uint16
 
 	DeviceTime  time.Duration // device clock, with an arbitrary origin
 	CaptureTime time.Time     // local clock, middle of the exposure
@@ -31,7 +33,7 @@ func (f *Frame) Release() {
 		f.Free = nil
 		free()
 	}
-	f.Depth, f.Color = nil, nil
+	f.Depth, f.Color, f.IR = nil, nil, nil
 }
 
 // Source is one camera. Next blocks until a frame is due (recordings pace themselves by their

@@ -9,10 +9,12 @@
 
 enum { ERROR_LEN = 200 }; // JMSG_LENGTH_MAX
 
+enum { INCOMPLETE = 1 }; // decoded, with a warning
+
 static int failed(tjhandle h, char *err)
 {
 	snprintf(err, ERROR_LEN, "%s", tjGetErrorStr2(h));
-	return -1;
+	return tjGetErrorCode(h) == TJERR_WARNING ? INCOMPLETE : -1;
 }
 
 static int decode_header(tjhandle h, const unsigned char *jpeg, unsigned long len,

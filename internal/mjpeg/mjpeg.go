@@ -21,8 +21,14 @@ const MaxPixels = 1 << 24
 // Slack is each plane's spare capacity in bytes, for vector loads at the last sample.
 const Slack = 16
 
-// ErrCorrupt is wrapped by errors for images that libjpeg-turbo cannot decode completely.
-var ErrCorrupt = errors.New("corrupt JPEG image")
+var (
+	// ErrCorrupt is wrapped by errors for images that libjpeg-turbo cannot decode completely.
+	ErrCorrupt = errors.New("corrupt JPEG image")
+	// ErrIncomplete is an ErrCorrupt for images that are decoded nevertheless: up to the damage as
+	// recorded, behind it grey or distorted. A missing end marker and stray bytes between segments
+	// leave the image complete.
+	ErrIncomplete = fmt.Errorf("%w", ErrCorrupt)
+)
 
 var errClosed = errors.New("mjpeg: use after Close")
 
@@ -92,8 +98,9 @@ func (d *Decoder) Header(jpeg []byte) (Header, error) {
 		return Header{}, fmt.Errorf("mjpeg: %w: no bytes", ErrCorrupt)
 	}
 	var w, h, samp, space C.int
-	if C.decode_header(d.handle, ptr(jpeg), C.ulong(len(jpeg)), &w, &h, &samp, &space, &d.err[0]) != 0 {
-		return Header{}, d.corrupt(jpeg)
+	if C.decode_header(d.handle, ptr(jpeg), C.ulong(len(jpeg)), &w, &h, &samp, &space, &d.err[0]) < 0 || w < 1 ||
+		h < 1 {
+		return Header{}, d.failure(ErrCorrupt, jpeg)
 	}
 	if int64(w)*int64(h) > MaxPixels {
 		return Header{}, fmt.Errorf("mjpeg: image of %d×%d pixels exceeds the limit of %d pixels", w, h, MaxPixels)
@@ -107,7 +114,7 @@ func (d *Decoder) Header(jpeg []byte) (Header, error) {
 
 // DecodeYCbCr decodes an image to its stored planes, without colour conversion. reduce is 1, 2, 4
 // or 8: the image is decoded at 1/reduce of its size, rounded up, averaging pixels. dst is
-// overwritten; its buffers are reused if large enough.
+// overwritten, also with ErrIncomplete; its buffers are reused if large enough.
 func (d *Decoder) DecodeYCbCr(dst *image.YCbCr, jpeg []byte, reduce int) error {
 	if reduce != 1 && reduce != 2 && reduce != 4 && reduce != 8 {
 		return fmt.Errorf("mjpeg: reduce is %d, want 1, 2, 4 or 8", reduce)
@@ -124,35 +131,41 @@ func (d *Decoder) DecodeYCbCr(dst *image.YCbCr, jpeg []byte, reduce int) error {
 	if err := resize(dst, w, h, hdr.Ratio); err != nil {
 		return err
 	}
-	if C.decode_planes(d.handle, ptr(jpeg), C.ulong(len(jpeg)),
+	return d.result(C.decode_planes(d.handle, ptr(jpeg), C.ulong(len(jpeg)),
 		ptr(dst.Y), ptr(dst.Cb), ptr(dst.Cr), C.int(dst.YStride), C.int(dst.CStride),
-		C.int(w), C.int(h), decodeFlags, &d.err[0]) != 0 {
-		return d.corrupt(jpeg)
-	}
-	return nil
+		C.int(w), C.int(h), C.TJFLAG_LIMITSCANS, &d.err[0]), jpeg)
 }
 
 // DecodeRGB decodes an image to R G B bytes, row-major, appended to dst[:0]. It also returns width
-// and height in pixels.
+// and height in pixels. The image is valid with ErrIncomplete too.
 func (d *Decoder) DecodeRGB(dst, jpeg []byte) (rgb []byte, width, height int, err error) {
 	hdr, err := d.Header(jpeg)
 	if err != nil {
 		return nil, 0, 0, err
 	}
 	rgb = grow(dst, 3*hdr.Width*hdr.Height)
-	if C.decode_rgb(d.handle, ptr(jpeg), C.ulong(len(jpeg)), ptr(rgb),
-		C.int(hdr.Width), C.int(hdr.Height), decodeFlags, &d.err[0]) != 0 {
-		return nil, 0, 0, d.corrupt(jpeg)
+	err = d.result(C.decode_rgb(d.handle, ptr(jpeg), C.ulong(len(jpeg)), ptr(rgb),
+		C.int(hdr.Width), C.int(hdr.Height), C.TJFLAG_LIMITSCANS, &d.err[0]), jpeg)
+	if err != nil && !errors.Is(err, ErrIncomplete) {
+		return nil, 0, 0, err
 	}
-	return rgb, hdr.Width, hdr.Height, nil
+	return rgb, hdr.Width, hdr.Height, err
 }
 
-// Treat warnings (data ends early, a marker is missing) as errors, as a half grey picture is
-// useless. Limit scans, as a progressive image can declare so many that decoding takes minutes.
-const decodeFlags = C.TJFLAG_STOPONWARNING | C.TJFLAG_LIMITSCANS
+// result returns the error of a decoding call. The calls limit scans: a hostile progressive image
+// would take minutes.
+func (d *Decoder) result(code C.int, jpeg []byte) error {
+	switch code {
+	case 0:
+		return nil
+	case C.INCOMPLETE:
+		return d.failure(ErrIncomplete, jpeg)
+	}
+	return d.failure(ErrCorrupt, jpeg)
+}
 
-func (d *Decoder) corrupt(jpeg []byte) error {
-	return fmt.Errorf("mjpeg: %w of %d bytes: %s", ErrCorrupt, len(jpeg), C.GoString(&d.err[0]))
+func (d *Decoder) failure(kind error, jpeg []byte) error {
+	return fmt.Errorf("mjpeg: %w of %d bytes: %s", kind, len(jpeg), C.GoString(&d.err[0]))
 }
 
 // Encoder encodes JPEG images. It is not safe for concurrent use; Close frees it.

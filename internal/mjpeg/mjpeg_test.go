@@ -8,6 +8,7 @@ import (
 	stdjpeg "image/jpeg"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -189,7 +190,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"empty", nil, true, "no bytes"},
 		{"no JPEG", []byte("II*\x00 not a JPEG at all"), true, "Not a JPEG file"},
 		{"header cut off", good[:20], true, "corrupt JPEG image of 20 bytes"},
-		{"pixels cut off", good[:len(good)/2], true, "Premature end of JPEG file"},
+		{"no pixels", good[:sof], true, "corrupt JPEG image"},
 		{"too large", huge, false, "40000×40000 pixels exceeds the limit"},
 		{"grey", gray, false, "image of 16×16 pixels is not YCbCr"},
 	}
@@ -202,6 +203,47 @@ func TestDecodeRefuses(t *testing.T) {
 			}
 			if errors.Is(err, ErrCorrupt) != tt.corrupt {
 				t.Errorf("errors.Is(%q, ErrCorrupt) is %v", err, !tt.corrupt)
+			}
+		})
+	}
+}
+
+// TestDecodeDamaged checks that pictures stay complete up to the damage.
+func TestDecodeDamaged(t *testing.T) {
+	const size = 64
+	good := stdEncode(t, picture(size, size))
+	scan := bytes.Index(good, []byte{0xff, 0xda})
+	var want image.YCbCr
+	if err := newDecoder(t).DecodeYCbCr(&want, good, 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name string
+		jpeg []byte
+		rows int // complete
+		err  error
+	}{
+		{"no end marker", good[:len(good)-2], size, ErrIncomplete},
+		{"end marker cut in half", good[:len(good)-1], size, ErrIncomplete},
+		{"stray bytes between segments", slices.Concat(good[:scan], []byte("stray"), good[scan:]), size, ErrIncomplete},
+		{
+			"stray bytes before the end marker", slices.Concat(good[:len(good)-2], []byte("stray"), good[len(good)-2:]),
+			size - 16, ErrIncomplete,
+		},
+		{"bytes after the end marker", append(bytes.Clone(good), "stray"...), size, nil},
+		{"pixels cut off", good[:scan+(len(good)-scan)/2], 16, ErrIncomplete},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newDecoder(t)
+			var img image.YCbCr
+			if err := d.DecodeYCbCr(&img, tt.jpeg, 1); !errors.Is(err, tt.err) {
+				t.Errorf("error %v, want %v", err, tt.err)
+			}
+			if n := tt.rows * want.YStride; len(img.Y) < n || !bytes.Equal(img.Y[:n], want.Y[:n]) {
+				t.Errorf("the first %d rows differ from the whole picture's", tt.rows)
+			}
+			if rgb, _, _, err := d.DecodeRGB(nil, tt.jpeg); !errors.Is(err, tt.err) || len(rgb) != 3*size*size {
+				t.Errorf("%d bytes of RGB, error %v", len(rgb), err)
 			}
 		})
 	}

@@ -25,6 +25,7 @@ import (
 	"holocast/internal/origin"
 	"holocast/internal/prepared"
 	"holocast/internal/recording"
+	"holocast/internal/timeline"
 )
 
 // Config configures a replay.
@@ -229,7 +230,8 @@ func (r *Replayer) Run(ctx context.Context) error {
 	}
 	began := time.Now()
 	for {
-		if err := r.play(ctx, began, first); err != nil {
+		length, err := r.play(ctx, began, first)
+		if err != nil {
 			return err
 		}
 		if !r.cfg.Loop {
@@ -240,7 +242,7 @@ func (r *Replayer) Run(ctx context.Context) error {
 		r.endSubgroups(func(*track, subgroup, *feed) bool { return true })
 		r.raise()
 		// The last frame is shown for a frame interval too.
-		began = began.Add(r.scale(r.Info.Duration() + time.Second/30))
+		began = began.Add(r.scale(length + time.Second/30))
 	}
 }
 
@@ -357,13 +359,18 @@ func (r *Replayer) list() []*track {
 // readAhead is the number of objects read in advance.
 const readAhead = 64
 
-// play publishes the recording once. first is already published.
-func (r *Replayer) play(ctx context.Context, began time.Time, first *recording.Object) error {
+// play publishes the recording once and returns its length. first is already published.
+func (r *Replayer) play(
+	ctx context.Context,
+	began time.Time,
+	first *recording.Object,
+) (length time.Duration, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	length = r.Info.Duration()
 	reader, _, err := OpenSource(r.path)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	objects := make(chan recording.Object, readAhead)
 	done := make(chan struct{})
@@ -394,7 +401,20 @@ func (r *Replayer) play(ctx context.Context, began time.Time, first *recording.O
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var swept time.Time
+	var line *timeline.Line
+	var last time.Duration
 	for o := range objects {
+		at := o.Arrival.Sub(r.Info.Start)
+		if line == nil {
+			line = timeline.New(at, 0)
+		}
+		place, jumped := line.Place(at)
+		if jumped {
+			r.log.Warn("the recorder's clock jumps; objects continue at once", "recording", r.path, "after", last, "to",
+				o.Arrival)
+			length = 0
+		}
+		last = place
 		t := r.tracks[o.Track.String()]
 		if t == nil {
 			continue
@@ -403,12 +423,11 @@ func (r *Replayer) play(ctx context.Context, began time.Time, first *recording.O
 			first = nil
 			continue
 		}
-		at := o.Arrival.Sub(r.Info.Start)
-		timer.Reset(time.Until(began.Add(r.scale(at))))
+		timer.Reset(time.Until(began.Add(r.scale(place))))
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
-			return ctx.Err()
+			return 0, ctx.Err()
 		}
 		r.at.Store(int64(at))
 		if err := r.publish(t, &o); err != nil {
@@ -422,7 +441,7 @@ func (r *Replayer) play(ctx context.Context, began time.Time, first *recording.O
 			})
 		}
 	}
-	return ctx.Err()
+	return cmp.Or(length, last), ctx.Err()
 }
 
 // unendedFor is the time that a subgroup without a recorded end stays open after later groups have

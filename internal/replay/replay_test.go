@@ -1,10 +1,13 @@
 package replay
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"holocast/internal/leaktest"
 	"holocast/internal/moqt"
@@ -81,4 +84,33 @@ func TestLoopRaisesGroups(t *testing.T) {
 	if s := track.Stats(); s.DuplicateSubgroup != 0 {
 		t.Errorf("%+v", s)
 	}
+}
+
+// A clock that was set during the recording costs the replay no time.
+func TestClockJump(t *testing.T) {
+	data := wire.TrackName{Namespace: session, Name: "data"}
+	objects := []recording.Object{recordingtest.Catalog(t, "data")}
+	for g := range uint64(4) {
+		o := recording.Object{Track: data, Group: g, FirstObject: true, Payload: []byte{byte(g)}, End: recording.EndFIN}
+		o.Arrival = time.Unix(1790000000, 0).Add(time.Duration(g+1) * 4 * time.Millisecond)
+		if g >= 2 {
+			o.Arrival = o.Arrival.Add(10 * 365 * 24 * time.Hour)
+		}
+		objects = append(objects, o)
+	}
+	path := recordingtest.Write(t, objects)
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		r, err := Open(path, Config{Live: true, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if err := r.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took != 12*time.Millisecond || !strings.Contains(log.String(), "clock jumps") {
+			t.Errorf("the replay takes %v, want 12ms; log %s", took, &log)
+		}
+	})
 }

@@ -1,29 +1,68 @@
 package k4a
 
-import "time"
+import (
+	"log/slog"
+	"time"
+)
 
 // deviceClock maps times of the device's clock to this machine's monotonic clock. An image cannot
 // arrive before it is exposed, so the smallest difference between arrival and device time is the
 // clocks' offset plus the camera's minimum delay, which the host cannot measure. Clocks drift apart
-// by up to 0.1 ms a second, so the minimum covers only the last one to two windows.
+// by up to 0.1 ms a second, so the minimum covers only the last one to two windows. A clock that
+// keeps jumping, stands still or runs slow is ignored: its images count as exposed on arrival.
 type deviceClock struct {
+	log               *slog.Logger
 	window            time.Duration
 	current, previous time.Duration // smallest offset in this window and the previous one
 	begun             time.Duration // arrival at the start of this window
+	last              time.Duration // newest device time
 	started           bool
+	jumps             int           // without a calm time between
+	jumped            time.Duration // arrival at the last one
+	unusable          bool
 }
+
+const (
+	// maxOffset is the change of the offset at which the device's clock was set.
+	maxOffset = time.Second
+	// maxDrift is the growth of the smallest offset in a window, far beyond any quartz.
+	maxDrift = 100 * time.Millisecond
+	// More than maxJumps without calm between two of them make a clock unusable.
+	maxJumps = 3
+	calm     = time.Minute
+)
 
 // at returns the monotonic time of a device time. The image of that time arrived at arrival.
 func (c *deviceClock) at(device, arrival time.Duration) time.Duration {
-	offset := arrival - device
+	if c.unusable {
+		return arrival
+	}
+	offset, over := arrival-device, arrival-c.begun > c.window
 	switch {
-	case !c.started || (offset-min(c.current, c.previous)).Abs() > time.Second:
-		// The first image, or a reset of the device's clock.
-		*c = deviceClock{window: c.window, current: offset, previous: offset, begun: arrival, started: true}
-	case arrival-c.begun > c.window:
+	case !c.started:
+		c.restart(offset, arrival)
+	case device <= c.last, (offset - min(c.current, c.previous)).Abs() > maxOffset,
+		over && c.current-c.previous > maxDrift:
+		if arrival-c.jumped > calm {
+			c.jumps = 0
+		}
+		if c.jumps++; c.jumps > maxJumps {
+			c.unusable = true
+			c.log.Warn("the camera's clock is unusable; frames are timed by their arrival", "from", c.last, "to", device)
+			return arrival
+		}
+		c.log.Warn("the camera's clock jumps; it is set again by arrival", "from", c.last, "to", device)
+		c.restart(offset, arrival)
+		c.jumped = arrival
+	case over:
 		c.previous, c.current, c.begun = c.current, offset, arrival
 	default:
 		c.current = min(c.current, offset)
 	}
+	c.last = device
 	return device + min(c.current, c.previous)
+}
+
+func (c *deviceClock) restart(offset, arrival time.Duration) {
+	c.current, c.previous, c.begun, c.started = offset, offset, arrival, true
 }

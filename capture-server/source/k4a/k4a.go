@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -54,6 +55,8 @@ type Options struct {
 	// DepthDelay is the delay of depth after colour, positive or negative, less than a frame. Depth
 	// cameras that see the same scene interfere unless their exposures are at least 160 µs apart.
 	DepthDelay time.Duration
+
+	Log *slog.Logger // nil is slog.Default
 }
 
 // Info describes an attached camera.
@@ -138,7 +141,7 @@ func Open(options Options) (*Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("k4a: %w", err)
 	}
-	d := &Device{library: l, options: options, clock: deviceClock{window: 5 * time.Second}}
+	d := &Device{library: l, options: options}
 	if err := d.start(config); err != nil {
 		return nil, errors.Join(fmt.Errorf("k4a: %w", err), d.Close())
 	}
@@ -228,6 +231,8 @@ func (d *Device) start(config C.struct_k4a_config) error {
 	if d.serial, err = l.serial(d.handle); err != nil {
 		return err
 	}
+	log := cmp.Or(d.options.Log, slog.Default())
+	d.clock = deviceClock{window: 5 * time.Second, log: log.With("name", d.serial)}
 	doc, err := d.calibration()
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -298,23 +299,63 @@ func TestMicrosoftsLibrary(t *testing.T) {
 	}
 }
 
+// TestDeviceClock checks the times of captures with a delay of 20 to 32 ms, by a clock that steps
+// or fails after the hundredth.
 func TestDeviceClock(t *testing.T) {
-	c := deviceClock{window: time.Second}
-	const offset = 100 * time.Second
-	var worst time.Duration
-	for i := range 300 {
-		exposed := time.Duration(i) * 33 * time.Millisecond
-		delay := 20*time.Millisecond + time.Duration(i*7%13)*time.Millisecond
-		got := c.at(exposed, exposed+offset+delay)
-		if i >= 13 {
-			worst = max(worst, (got - (exposed + offset + 20*time.Millisecond)).Abs())
-		}
-	}
-	if worst > time.Millisecond {
-		t.Errorf("captures are placed up to %v amiss", worst)
-	}
-	// The device's clock restarts with the cameras.
-	if got, want := c.at(0, 200*time.Second), 200*time.Second; got != want {
-		t.Errorf("after a reset a capture is placed at %v, want %v", got, want)
+	const (
+		frame, shortest, longest = 33 * time.Millisecond, 20 * time.Millisecond, 32 * time.Millisecond
+		jumps, unusable          = "the camera's clock jumps", "the camera's clock is unusable"
+	)
+	for _, tt := range []struct {
+		name   string
+		device func(n int, exposed time.Duration) time.Duration
+		amiss  time.Duration // bound on the distance from exposure plus the shortest delay
+		from   int           // first capture that counts
+		log    string
+	}{
+		{"steady", func(_ int, e time.Duration) time.Duration { return e }, time.Millisecond, 13, ""},
+		{"fast by 100 ppm", func(_ int, e time.Duration) time.Duration { return e + e/10000 }, 2 * time.Millisecond, 13, ""},
+		{"zero", func(int, time.Duration) time.Duration { return 0 }, longest - shortest, 0, unusable},
+		{"back 0.7 s", func(n int, e time.Duration) time.Duration {
+			return e - time.Duration(n/100)*700*time.Millisecond
+		}, longest - shortest, 13, jumps},
+		{"back to zero", func(n int, e time.Duration) time.Duration {
+			return e - time.Duration(n/100*100)*frame
+		}, longest - shortest, 13, jumps},
+		{"forward 0.7 s", func(n int, e time.Duration) time.Duration {
+			return e + time.Duration(n/100)*700*time.Millisecond
+		}, longest - shortest, 13, ""},
+		{"to the epoch", func(n int, e time.Duration) time.Duration {
+			return e + time.Duration(min(n/100, 1))*1730796756*time.Second
+		}, longest - shortest, 13, jumps},
+		{"32 bits of microseconds", func(_ int, e time.Duration) time.Duration {
+			return (e + 1<<32*time.Microsecond - 2*time.Second) % (1 << 32 * time.Microsecond)
+		}, longest - shortest, 13, jumps},
+		{
+			"nanoseconds for microseconds", func(_ int, e time.Duration) time.Duration { return 1000 * e },
+			longest - shortest, 0, unusable,
+		},
+		{"slow", func(_ int, e time.Duration) time.Duration { return e * 588 / 1000 }, longest - shortest, 400, unusable},
+		{
+			"slow by a tenth", func(_ int, e time.Duration) time.Duration { return e * 9 / 10 }, longest - shortest,
+			1400, unusable,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var log bytes.Buffer
+			c := deviceClock{window: 5 * time.Second, log: slog.New(slog.NewTextHandler(&log, nil))}
+			const offset = 100 * time.Second
+			for n := range 1500 {
+				exposed := time.Duration(n+1) * frame
+				delay := shortest + time.Duration(n*7%13)*time.Millisecond
+				got := c.at(tt.device(n, exposed), exposed+offset+delay)
+				if amiss := (got - (exposed + offset + shortest)).Abs(); n >= tt.from && amiss > tt.amiss {
+					t.Fatalf("capture %d is placed %v amiss, want at most %v", n, amiss, tt.amiss)
+				}
+			}
+			if !strings.Contains(log.String(), tt.log) || tt.log == "" && log.Len() > 0 {
+				t.Errorf("log %q, want %q", &log, tt.log)
+			}
+		})
 	}
 }

@@ -1,5 +1,5 @@
-// Package k4arecording plays Azure Kinect recordings (internal/k4amkv) at their recorded rate,
-// optionally in a loop.
+// Package k4arecording plays Azure Kinect recordings (internal/k4amkv) at their recorded rate, in
+// step with others, optionally in a loop.
 package k4arecording
 
 import (
@@ -14,15 +14,15 @@ import (
 	"time"
 
 	"holocast/capture-server/source"
+	"holocast/capture-server/source/pace"
 	"holocast/internal/camera"
 	"holocast/internal/k4amkv"
-	"holocast/internal/pause"
 )
 
 // Options configures a Player.
 type Options struct {
-	// Loop restarts the recording at its end; device times keep growing.
-	Loop bool
+	// Take is the take to join; device times keep growing in a loop. nil is a take without a loop.
+	Take *pace.Take
 	// Name is the source's name; "" is the camera's serial number, or the file's name if the
 	// recording has none.
 	Name string
@@ -34,18 +34,13 @@ type Player struct {
 	options Options
 	cal     camera.Calibration
 	reader  *k4amkv.Reader
-	period  time.Duration
 	dropped atomic.Int64
 
 	mu    sync.Mutex
 	spare []*k4amkv.Capture // released by callers of Next
 
-	begun     bool
-	start     time.Time     // local time of the first capture
-	origin    time.Duration // device time of the first capture
-	shift     time.Duration // added to device times, for earlier passes
-	last      time.Duration // device time of the newest capture, with shift
-	delivered bool          // a frame was returned in this pass
+	part      *pace.Part
+	delivered bool // a frame was returned in this pass
 }
 
 // Open opens a recording, which must have depth and a calibration.
@@ -54,10 +49,23 @@ func Open(path string, options Options) (*Player, error) {
 	if err != nil {
 		return nil, fmt.Errorf("k4amkv: %w", err)
 	}
-	p := &Player{path: path, options: options, reader: r, period: time.Second / time.Duration(r.Config.FPS)}
+	p := &Player{path: path, options: options, reader: r}
 	if err := p.configure(); err != nil {
 		return nil, errors.Join(fmt.Errorf("k4amkv: %s: %w", path, err), r.Close())
 	}
+	start := r.Config.StartOffset
+	first := p.capture()
+	if r.Next(first) == nil {
+		start = first.Time()
+	}
+	p.release(first)
+	if err := r.SeekTo(0); err != nil {
+		return nil, errors.Join(fmt.Errorf("k4amkv: %s: %w", path, err), r.Close())
+	}
+	if p.options.Take == nil {
+		p.options.Take = pace.NewTake(false, nil)
+	}
+	p.part = p.options.Take.Join(p.options.Name, start, time.Second/time.Duration(r.Config.FPS))
 	return p, nil
 }
 
@@ -95,11 +103,22 @@ func (p *Player) FPS() float64 { return float64(p.reader.Config.FPS) }
 func (p *Player) Dropped() int64 { return p.dropped.Load() }
 
 // Close implements source.Source.
-func (p *Player) Close() error { return p.reader.Close() }
+func (p *Player) Close() error {
+	p.part.Leave()
+	return p.reader.Close()
+}
 
 // Next implements source.Source. It returns a *source.DamageError for damaged data after all
 // captures before it.
 func (p *Player) Next(ctx context.Context, f *source.Frame) error {
+	err := p.next(ctx, f)
+	if damage := (*source.DamageError)(nil); err != nil && !errors.As(err, &damage) {
+		p.part.Leave()
+	}
+	return err
+}
+
+func (p *Player) next(ctx context.Context, f *source.Frame) error {
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -110,7 +129,7 @@ func (p *Player) Next(ctx context.Context, f *source.Frame) error {
 			p.release(c)
 		}
 		if errors.Is(err, io.EOF) {
-			if err := p.again(); err != nil {
+			if err := p.again(ctx); err != nil {
 				return err
 			}
 			continue
@@ -118,26 +137,20 @@ func (p *Player) Next(ctx context.Context, f *source.Frame) error {
 		if err != nil {
 			return p.failure(err)
 		}
-		t := c.Time() + p.shift
-		if !p.begun {
-			p.begun, p.start, p.origin = true, time.Now(), t
-		}
-		p.last = max(p.last, t)
-		due := p.start.Add(t - p.origin)
-		if c.Depth == nil || time.Since(due) > p.period {
-			p.release(c)
-			p.dropped.Add(1)
-			p.delivered = p.delivered || c.Depth != nil
-			continue
-		}
-		if err := pause.For(ctx, time.Until(due)); err != nil {
+		m, err := p.part.Wait(ctx, c.Time())
+		if err != nil {
 			p.release(c)
 			return err
 		}
-		p.delivered = true
+		p.delivered = p.delivered || c.Depth != nil
+		if c.Depth == nil || m.Late {
+			p.release(c)
+			p.dropped.Add(1)
+			continue
+		}
 		*f = source.Frame{
-			Depth: c.Depth, Color: c.Color, Format: p.reader.Config.ColorFormat,
-			DeviceTime: t, CaptureTime: due,
+			Depth: c.Depth, Color: c.Color, Format: p.reader.Config.ColorFormat, IR: c.IR,
+			DeviceTime: m.Device, CaptureTime: m.Due,
 			Free: func() { p.release(c) },
 		}
 		return nil
@@ -173,15 +186,14 @@ func (p *Player) failure(err error) error {
 	return named
 }
 
-// again seeks to the beginning; without Options.Loop it returns io.EOF.
-func (p *Player) again() error {
-	if !p.options.Loop {
-		return io.EOF
-	}
+// again waits for the next pass; without a loop it returns io.EOF.
+func (p *Player) again(ctx context.Context) error {
 	if !p.delivered {
 		return fmt.Errorf("k4amkv: %s: no capture of the recording has depth", p.path)
 	}
 	p.delivered = false
-	p.shift = p.last + p.period - p.origin
+	if err := p.part.Again(ctx); err != nil {
+		return err
+	}
 	return p.reader.SeekTo(0)
 }

@@ -7,11 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"holocast/capture-server/source"
+	"holocast/capture-server/source/pace"
 	"holocast/internal/camera"
 	"holocast/internal/k4amkv"
 )
@@ -30,6 +32,12 @@ const device = 3 * time.Second // device time of a recording's first capture
 // have only IR.
 func record(t *testing.T, config k4amkv.Config, n int, absent ...int) string {
 	t.Helper()
+	return recordFrom(t, device, config, n, absent...)
+}
+
+// recordFrom is record with the device time of the first capture.
+func recordFrom(t *testing.T, first time.Duration, config k4amkv.Config, n int, absent ...int) string {
+	t.Helper()
 	config.FPS = 5
 	path := filepath.Join(t.TempDir(), "studio.mkv")
 	w, err := k4amkv.Create(path, config)
@@ -38,7 +46,7 @@ func record(t *testing.T, config k4amkv.Config, n int, absent ...int) string {
 	}
 	width, height := config.DepthMode.Size()
 	for i := range n {
-		at := device + time.Duration(i)*200*time.Millisecond
+		at := first + time.Duration(i)*200*time.Millisecond
 		image := make([]uint16, width*height)
 		for p := range image {
 			image[p] = uint16(i + 1)
@@ -107,7 +115,7 @@ func TestPace(t *testing.T) {
 func TestLoop(t *testing.T) {
 	path := record(t, depthOnly, 3)
 	synctest.Test(t, func(t *testing.T) {
-		p := open(t, path, Options{Loop: true, Name: "left"})
+		p := open(t, path, Options{Take: pace.NewTake(true, nil), Name: "left"})
 		start := time.Now()
 		var last source.Frame
 		for i := range 10 {
@@ -129,6 +137,39 @@ func TestLoop(t *testing.T) {
 		if p.Name() != "left" || p.Dropped() != 0 {
 			t.Errorf("name %q, %d dropped", p.Name(), p.Dropped())
 		}
+	})
+}
+
+// TestInStep plays two recordings of one take, whose starts and ends differ, for three passes.
+func TestInStep(t *testing.T) {
+	const interval = 200 * time.Millisecond
+	paths := []string{recordFrom(t, device, depthOnly, 6), recordFrom(t, device+2*interval+interval/4, depthOnly, 5)}
+	synctest.Test(t, func(t *testing.T) {
+		take := pace.NewTake(true, nil)
+		start := time.Now()
+		var all sync.WaitGroup
+		for i, path := range paths {
+			n := 6 - i
+			p := open(t, path, Options{Take: take})
+			all.Go(func() {
+				for k := range 3 * n {
+					var f source.Frame
+					if err := p.Next(t.Context(), &f); err != nil {
+						t.Error(err)
+						return
+					}
+					// Depth is the index of the capture, and the period ends a frame after the second recording.
+					at := time.Duration(f.Depth[0]-1)*interval + time.Duration(i)*(2*interval+interval/4) +
+						time.Duration(k/n)*(7*interval+interval/4)
+					if f.CaptureTime.Sub(start) != at || f.DeviceTime != device+at || int(f.Depth[0]) != k%n+1 {
+						t.Errorf("recording %d: capture %d plays at %v as %v, want %v", i, f.Depth[0],
+							f.CaptureTime.Sub(start), f.DeviceTime, at)
+					}
+					f.Release()
+				}
+			})
+		}
+		all.Wait()
 	})
 }
 
@@ -236,7 +277,7 @@ func TestRealRecording(t *testing.T) {
 		t.Skipf("HOLOCAST_DATA not found: %v", err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		p := open(t, filepath.Join(dir, "k4a_recording", "pyk4a_recording.mkv"), Options{Loop: true})
+		p := open(t, filepath.Join(dir, "k4a_recording", "pyk4a_recording.mkv"), Options{Take: pace.NewTake(true, nil)})
 		if p.Name() != "001514394512" {
 			t.Errorf("name %q", p.Name())
 		}

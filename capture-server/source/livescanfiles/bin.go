@@ -2,6 +2,7 @@ package livescanfiles
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -36,29 +37,31 @@ type binFrame struct {
 	points int
 }
 
-// Bin plays a .bin recording of LiveScan3D in a loop, timed by its timestamps. It holds the points
-// of one or all clients, in studio space.
+// Bin plays a .bin recording of LiveScan3D, timed by its timestamps. It holds the points of one or
+// all clients, in studio space.
 type Bin struct {
 	name   string
 	file   *os.File
 	frames []binFrame
+	times  []time.Duration
+	next   int   // index of the next frame
 	damage error // why the recording is truncated; nil once reported
-	pace   pace.Camera
+	part   *pace.Part
 	fps    float64
 	buf    []byte
 }
 
-// OpenBin opens a recording. A truncated recording plays up to the damage. Errors name the file and
-// byte.
-func OpenBin(path string) (*Bin, error) {
-	b, err := openBin(path)
+// OpenBin opens a recording as part of a take. A truncated recording plays up to the damage. Errors
+// name the file and byte.
+func OpenBin(path string, take *pace.Take) (*Bin, error) {
+	b, err := openBin(path, take)
 	if err != nil {
 		return nil, fmt.Errorf("livescan: %s: %w", path, err)
 	}
 	return b, nil
 }
 
-func openBin(path string) (_ *Bin, err error) {
+func openBin(path string, take *pace.Take) (_ *Bin, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, errors.Unwrap(err)
@@ -79,17 +82,13 @@ func openBin(path string) (_ *Bin, err error) {
 		}
 		return nil, damage
 	}
-	clock, err := pace.NewClock(30)
-	if err != nil {
-		return nil, err
-	}
-	times := binTimes(stamps)
 	b := &Bin{
 		name: strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), file: f, frames: frames, damage: damage,
 	}
-	step := interval(times, clock)
+	var step time.Duration
+	b.times, step = binTimes(stamps)
 	b.fps = 1 / step.Seconds()
-	b.pace = pace.Camera{Clock: clock, Recorded: &pace.Recording{Frames: times, Period: times[len(times)-1] + step}}
+	b.part = take.Join(b.name, b.times[0], step)
 	return b, nil
 }
 
@@ -151,36 +150,24 @@ func parseBinHeader(text []byte) (points int, stamp int32, length int, err error
 	return int(n), int32(t), length, nil //nolint:gosec // LiveScan3D writes the low 32 bits
 }
 
-// binTimes converts timestamps, stored as their low 32 bits, to times since the first. The unit is
-// the microsecond, or the millisecond in old recordings: no camera captures 1000 frames a second.
-func binTimes(stamps []int32) []time.Duration {
-	steps := make([]int64, len(stamps))
+// binTimes converts timestamps, stored as their low 32 bits, to times that do not wrap. step is the
+// median interval. The unit is the microsecond, or the millisecond in old recordings: no camera
+// captures 1000 frames a second.
+func binTimes(stamps []int32) (times []time.Duration, step time.Duration) {
+	times = make([]time.Duration, len(stamps))
+	times[0] = time.Duration(uint32(stamps[0])) //nolint:gosec // the low bits
 	for i := 1; i < len(stamps); i++ {
-		steps[i] = int64(stamps[i] - stamps[i-1]) // wraps like the timestamps
+		times[i] = times[i-1] + time.Duration(stamps[i]-stamps[i-1]) // wraps like the timestamps
 	}
-	sorted := slices.Clone(steps[1:])
-	slices.Sort(sorted)
-	unit := time.Microsecond
-	usual := int64(33_333)
-	if len(sorted) > 0 && sorted[len(sorted)/2] > 0 {
-		usual = sorted[len(sorted)/2]
-		if usual < 1000 {
-			unit = time.Millisecond
-		}
+	scale := 1000 // ns
+	if step = pace.Interval(times); step > 0 && step < 1000 {
+		scale = 1_000_000
 	}
-	times := make([]time.Duration, len(stamps))
-	for i := 1; i < len(times); i++ {
-		step := steps[i]
-		if step <= 0 || time.Duration(step)*unit > maxPause {
-			step = usual // the clock stepped
-		}
-		times[i] = times[i-1] + time.Duration(step)*unit
+	for i := range times {
+		times[i] *= time.Duration(scale)
 	}
-	return times
+	return times, cmp.Or(step*time.Duration(scale), time.Second/30)
 }
-
-// maxPause limits the pause between two frames.
-const maxPause = time.Minute
 
 // Name returns the file's name without its extension.
 func (b *Bin) Name() string { return b.name }
@@ -197,14 +184,24 @@ func (b *Bin) MaxPoints() int {
 	return most
 }
 
-// Next waits for the next frame, in a loop. At the end of a truncated recording it returns a
+// Next waits for the next frame. At the end of a truncated recording it returns a
 // [source.DamageError] once.
 func (b *Bin) Next(ctx context.Context, c *source.Cloud) error {
-	k, due, err := b.pace.Wait(ctx)
-	if err != nil {
-		return err
+	m := pace.Moment{Late: true}
+	for m.Late {
+		if b.next == len(b.frames) {
+			if err := b.part.Again(ctx); err != nil {
+				return err
+			}
+			b.next = 0
+		}
+		var err error
+		if m, err = b.part.Wait(ctx, b.times[b.next]); err != nil {
+			return err
+		}
+		b.next++
 	}
-	i := int(k % int64(len(b.frames)))
+	i := b.next - 1
 	if i == len(b.frames)-1 && b.damage != nil {
 		err := b.damage
 		b.damage = nil
@@ -223,9 +220,12 @@ func (b *Bin) Next(ctx context.Context, c *source.Cloud) error {
 	for i, at := 0, 6*f.points; i < len(c.RGB); i, at = i+3, at+4 {
 		copy(c.RGB[i:i+3], b.buf[at:])
 	}
-	c.DeviceTime, c.CaptureTime = b.pace.Offset(k), due
+	c.DeviceTime, c.CaptureTime = m.Device, m.Due
 	return nil
 }
 
 // Close closes the file.
-func (b *Bin) Close() error { return b.file.Close() }
+func (b *Bin) Close() error {
+	b.part.Leave()
+	return b.file.Close()
+}

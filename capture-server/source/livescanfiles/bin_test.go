@@ -8,11 +8,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"holocast/capture-server/source"
+	"holocast/capture-server/source/pace"
 )
 
 // appendBin appends a frame in LiveScan3D's format, followed by end.
@@ -33,7 +35,7 @@ func openBytes(t *testing.T, file []byte) *Bin {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "recording_0.bin")
 	write(t, path, file)
-	b, err := OpenBin(path)
+	b, err := OpenBin(path, pace.NewTake(true, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,6 +77,7 @@ func TestBin(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := openBytes(t, file)
 				var c source.Cloud
+				var first time.Duration
 				for k, want := range tt.times {
 					if err := b.Next(t.Context(), &c); err != nil {
 						t.Fatal(err)
@@ -84,13 +87,56 @@ func TestBin(t *testing.T) {
 						!bytes.Equal(c.RGB[3*i:], []byte{byte(i), 20, 30}) {
 						t.Errorf("frame %d: points %v %v", k, c.XYZ, c.RGB)
 					}
-					if c.DeviceTime != want {
-						t.Errorf("frame %d is due after %v, want %v", k, c.DeviceTime, want)
+					if k == 0 {
+						first = c.DeviceTime
+					}
+					if got := c.DeviceTime - first; got != want {
+						t.Errorf("frame %d is due after %v, want %v", k, got, want)
 					}
 				}
 			})
 		})
 	}
+}
+
+// TestBinsInStep plays two clients' recordings of one take for three passes.
+func TestBinsInStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		take := pace.NewTake(true, nil)
+		var bins []*Bin
+		for i, stamps := range [][]int64{{5_000_000, 5_010_000, 5_020_000}, {5_011_000, 5_021_000, 5_031_000, 5_041_000}} {
+			var file []byte
+			for _, s := range stamps {
+				file = appendBin(file, s, 1, int16((s-5_000_000)/1000), "\n")
+			}
+			path := filepath.Join(t.TempDir(), fmt.Sprintf("client_%d.bin", i))
+			write(t, path, file)
+			b, err := OpenBin(path, take)
+			if err != nil {
+				t.Fatal(err)
+			}
+			bins = append(bins, b)
+		}
+		start := time.Now()
+		var all sync.WaitGroup
+		for _, b := range bins {
+			all.Go(func() {
+				defer func() { _ = b.Close() }()
+				for k := range 3 * len(b.frames) {
+					var c source.Cloud
+					if err := b.Next(t.Context(), &c); err != nil {
+						t.Error(err)
+						return
+					}
+					at := time.Duration(k/len(b.frames))*51*time.Millisecond + time.Duration(c.XYZ[0])*time.Millisecond
+					if got := c.CaptureTime.Sub(start); got != at || c.DeviceTime != 5*time.Second+at {
+						t.Errorf("%s: frame %d plays at %v as %v, want %v", b.Name(), k, got, c.DeviceTime, at)
+					}
+				}
+			})
+		}
+		all.Wait()
+	})
 }
 
 func TestBinEmptyFrame(t *testing.T) {
@@ -145,13 +191,13 @@ func TestOpenBinRefuses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "x.bin")
 			write(t, path, []byte(tt.file))
-			if _, err := OpenBin(path); err == nil || !strings.Contains(err.Error(), tt.want) ||
+			if _, err := OpenBin(path, pace.NewTake(true, nil)); err == nil || !strings.Contains(err.Error(), tt.want) ||
 				!strings.Contains(err.Error(), path) {
 				t.Errorf("error %v, want one with %q", err, tt.want)
 			}
 		})
 	}
-	if _, err := OpenBin(filepath.Join(t.TempDir(), "none.bin")); err == nil ||
+	if _, err := OpenBin(filepath.Join(t.TempDir(), "none.bin"), nil); err == nil ||
 		!strings.Contains(err.Error(), "none.bin: no such file") {
 		t.Errorf("error %v", err)
 	}
@@ -172,11 +218,8 @@ func FuzzIndexBin(f *testing.F) {
 			}
 		}
 		if len(frames) > 0 {
-			times := binTimes(stamps)
-			for i := 1; i < len(times); i++ {
-				if times[i] <= times[i-1] {
-					t.Fatalf("frame %d is due %v after frame %d", i, times[i]-times[i-1], i-1)
-				}
+			if times, step := binTimes(stamps); len(times) != len(frames) || step <= 0 {
+				t.Fatalf("%d times, %v apart, of %d frames", len(times), step, len(frames))
 			}
 		}
 	})

@@ -26,8 +26,8 @@ import (
 	"fmt"
 	"image"
 	"io"
+	"log/slog"
 	"os"
-	"slices"
 	"time"
 
 	"golang.org/x/image/tiff"
@@ -45,6 +45,7 @@ type Options struct {
 	Color  camera.ColorMode // for a studio with several; "" is Color720P
 	FPS    float64          // frame rate without timestamps; 0 is 30
 	Frames int              // play only the first Frames of each camera; 0 is all
+	Log    *slog.Logger     // nil is slog.Default
 }
 
 const (
@@ -87,7 +88,7 @@ func open(dir string, opts Options) ([]source.Source, error) {
 		w, h := r.depth.Size()
 		total += 2 * w * h * len(r.frames)
 	}
-	timelines := schedule(found, clock)
+	timelines := schedule(found, clock, cmp.Or(opts.Log, slog.Default()))
 	sources := make([]source.Source, len(found))
 	for i, r := range found {
 		p, err := newPlayer(r)
@@ -103,13 +104,9 @@ func open(dir string, opts Options) ([]source.Source, error) {
 	return sources, nil
 }
 
-// sameClock is the maximum time between the first frames of cameras that share a clock. LiveScan3D
-// starts a take's cameras one by one.
-const sameClock = 5 * time.Second
-
 // schedule returns each camera's frame times: device times if all frames have one, otherwise frame
 // numbers if some are missing, otherwise nil for one frame per tick.
-func schedule(cameras []*recorded, clock *pace.Clock) []*pace.Recording {
+func schedule(cameras []*recorded, clock *pace.Clock, log *slog.Logger) []*pace.Recording {
 	stamped, gaps := true, false
 	for _, r := range cameras {
 		for i, f := range r.frames {
@@ -119,58 +116,21 @@ func schedule(cameras []*recorded, clock *pace.Clock) []*pace.Recording {
 				f.number != cameras[0].frames[i].number
 		}
 	}
-	timelines := make([]*pace.Recording, len(cameras))
 	if !stamped && !gaps {
-		return timelines
+		return make([]*pace.Recording, len(cameras))
 	}
-	at := func(r *recorded, f filePair) time.Duration {
-		if stamped {
-			return time.Duration(r.stamps[f.number]) * time.Microsecond
-		}
-		return clock.Offset(int64(f.number))
-	}
-	// Cameras with a common clock start at the earliest first frame, others each at its own.
-	starts := make([]time.Duration, len(cameras))
+	recordings := make([]pace.Times, len(cameras))
 	for i, r := range cameras {
-		starts[i] = at(r, r.frames[0])
-	}
-	if first := slices.Min(starts); slices.Max(starts)-first <= sameClock {
-		for i := range starts {
-			starts[i] = first
-		}
-	}
-	var period time.Duration
-	for i, r := range cameras {
-		timelines[i] = &pace.Recording{}
-		kept := r.frames[:0]
-		for _, f := range r.frames {
-			t := at(r, f) - starts[i]
-			if n := len(timelines[i].Frames); n > 0 && t <= timelines[i].Frames[n-1] {
-				continue // the clock stepped back
+		times := make([]time.Duration, len(r.frames))
+		for k, f := range r.frames {
+			times[k] = clock.Offset(int64(f.number))
+			if stamped {
+				times[k] = time.Duration(r.stamps[f.number]) * time.Microsecond
 			}
-			timelines[i].Frames = append(timelines[i].Frames, t)
-			kept = append(kept, f)
 		}
-		r.frames = kept
-		period = max(period, timelines[i].Frames[len(kept)-1]+interval(timelines[i].Frames, clock))
+		recordings[i] = pace.Times{Name: r.name, Frames: times, Step: cmp.Or(pace.Interval(times), clock.Offset(1))}
 	}
-	for _, t := range timelines {
-		t.Period = period
-	}
-	return timelines
-}
-
-// interval returns the median frame interval, or the clock's if there is only one frame.
-func interval(frames []time.Duration, clock *pace.Clock) time.Duration {
-	if len(frames) < 2 {
-		return clock.Offset(1)
-	}
-	steps := make([]time.Duration, len(frames)-1)
-	for i := range steps {
-		steps[i] = frames[i+1] - frames[i]
-	}
-	slices.Sort(steps)
-	return steps[(len(steps)-1)/2]
+	return pace.Schedule(recordings, log)
 }
 
 // player is one camera.
@@ -209,7 +169,7 @@ func newPlayer(r *recorded) (*player, error) {
 func (p *player) load(keep bool) error {
 	p.fps = p.pace.Clock.FPS()
 	if r := p.pace.Recorded; r != nil {
-		p.fps = 1 / interval(r.Frames, p.pace.Clock).Seconds()
+		p.fps = 1 / cmp.Or(pace.Interval(r.Frames), p.pace.Clock.Offset(1)).Seconds()
 	}
 	if !keep {
 		return p.read(0).err

@@ -363,6 +363,13 @@ func TestTake(t *testing.T) {
 			[]uint16{1000, 1001, 1000},
 			[]time.Duration{0, 10 * ms, 20 * ms},
 		},
+		{
+			"a clock that stepped back",
+			[]map[int]uint64{{0: 90_000_000, 1: 90_010_000, 2: 10_000, 3: 20_000}},
+			nil, true, 0,
+			[]uint16{0, 1, 2, 3, 0},
+			[]time.Duration{0, 10 * ms, 20 * ms, 30 * ms, 40 * ms},
+		},
 		{"no time stamps, a frame missing", []map[int]uint64{{0: 0, 1: 0, 3: 0}}, func(t *testing.T, dir string) {
 			remove(t, dir, "client_0/Timestamps_Client0.txt")
 		}, true, 0, []uint16{0, 1, 3, 0}, []time.Duration{0, 10 * ms, 30 * ms, 40 * ms}},

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"holocast/internal/pause"
 )
 
 // Clock is the common trigger of a studio's cameras. It starts at the first call of Wait.
@@ -96,13 +94,7 @@ func (c *Camera) Wait(ctx context.Context) (frame int64, due time.Time, err erro
 	}
 	frame = c.next
 	due = c.Clock.start.Add(c.Offset(frame))
-	// A Go timer fires up to a millisecond late, which would distort every delay measurement, so
-	// the thread itself sleeps for the last part.
-	if err := pause.For(ctx, time.Until(due)-timerSlack); err != nil {
-		return 0, time.Time{}, err
-	}
-	sleep(time.Until(due))
-	if err := pause.For(ctx, time.Until(due)); err != nil {
+	if err := until(ctx, due, nil); err != nil {
 		return 0, time.Time{}, err
 	}
 	c.next++
@@ -111,3 +103,22 @@ func (c *Camera) Wait(ctx context.Context) (frame int64, due time.Time, err erro
 
 // timerSlack is the maximum lateness of a timer.
 const timerSlack = 1200 * time.Microsecond
+
+// until blocks until due, or until sooner is closed. It returns ctx's error as soon as ctx ends.
+func until(ctx context.Context, due time.Time, sooner <-chan struct{}) error {
+	// A Go timer fires up to a millisecond late, which would distort every delay measurement, so
+	// the thread itself sleeps for the last part.
+	for _, slack := range []time.Duration{timerSlack, 0} {
+		timer := time.NewTimer(time.Until(due) - slack)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			sleep(min(time.Until(due), slack))
+		case <-sooner:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}

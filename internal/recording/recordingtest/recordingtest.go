@@ -14,8 +14,8 @@ import (
 // Session is the recordings' namespace.
 var Session = []string{"holocast", "first"}
 
-// Write makes a recording of objects 4 ms apart and returns its path. Its track "data" has
-// publisher priority 7 and a track property.
+// Write makes a recording and returns its path. Objects without an arrival time arrive 4 ms apart.
+// Its track "data" has publisher priority 7 and a track property.
 func Write(t *testing.T, objects []recording.Object) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "first.mcap")
@@ -34,7 +34,9 @@ func Write(t *testing.T, objects []recording.Object) string {
 		t.Fatal(err)
 	}
 	for i, o := range objects {
-		o.Arrival = time.Unix(1790000000, 0).Add(time.Duration(i) * 4 * time.Millisecond)
+		if o.Arrival.IsZero() {
+			o.Arrival = time.Unix(1790000000, 0).Add(time.Duration(i) * 4 * time.Millisecond)
+		}
 		if err := w.Write(o); err != nil {
 			t.Fatal(err)
 		}
