@@ -207,9 +207,6 @@ func (f *file) headerElement(h *header, e element) error {
 			if e.id != idTag {
 				return nil
 			}
-			if len(h.tags) == maxTags {
-				return e.damage("more than %d tags", maxTags)
-			}
 			return f.tag(h, e)
 		})
 	case idAttachments:
@@ -285,34 +282,46 @@ func (f *file) trackEntry(e element) (track, error) {
 }
 
 func (f *file) tag(h *header, e element) error {
-	var t tag
-	var name string
-	err := f.children(e, func(e element) error {
+	var attachment uint64
+	var simple []element
+	if err := f.children(e, func(e element) error {
 		switch e.id {
 		case idTargets:
 			return f.children(e, func(e element) (err error) {
 				if e.id == idTagAttachment {
-					t.attachment, err = f.uint(e)
+					attachment, err = f.uint(e)
 				}
 				return err
 			})
 		case idSimpleTag:
-			return f.children(e, func(e element) (err error) {
-				switch e.id {
-				case idTagName:
-					name, err = f.string(e)
-				case idTagString:
-					t.value, err = f.string(e)
-				}
-				return err
-			})
+			if len(h.tags)+len(simple) == maxTags {
+				return e.damage("more than %d tags", maxTags)
+			}
+			simple = append(simple, e)
 		}
 		return nil
-	})
-	if _, ok := h.tags[name]; !ok { // the first tag of a name counts, as in libk4arecord
-		h.tags[name] = t
+	}); err != nil {
+		return err
 	}
-	return err
+	for _, e := range simple {
+		t := tag{attachment: attachment}
+		var name string
+		if err := f.children(e, func(e element) (err error) {
+			switch e.id {
+			case idTagName:
+				name, err = f.string(e)
+			case idTagString:
+				t.value, err = f.string(e)
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+		if _, ok := h.tags[name]; !ok { // the first tag of a name counts, as in libk4arecord
+			h.tags[name] = t
+		}
+	}
+	return nil
 }
 
 func (f *file) attachedFile(e element) (attachment, error) {
@@ -397,12 +406,15 @@ func (t *track) fourCC() (string, error) {
 	switch {
 	case t.encoded:
 		return "", damage("frames are compressed by Matroska ContentEncodings, which k4a recordings never are")
+	case t.codec == "V_MJPEG": // FFmpeg renames MJPG
+		return string(camera.MJPG), nil
 	case t.codec != "V_MS/VFW/FOURCC":
 		return "", damage("codec %q is not V_MS/VFW/FOURCC", t.codec)
 	case len(t.private) != 40:
 		return "", damage("BITMAPINFOHEADER of %d bytes, want 40", len(t.private))
 	}
-	w, h := binary.LittleEndian.Uint32(t.private[4:]), binary.LittleEndian.Uint32(t.private[8:])
+	w, h := binary.LittleEndian.Uint32(t.private[4:]), int32(binary.LittleEndian.Uint32(t.private[8:]))
+	h = max(h, -h) // negative: rows from top to bottom
 	if uint64(w) != t.width || uint64(h) != t.height {
 		return "", damage("BITMAPINFOHEADER says %d×%d, the track %d×%d", w, h, t.width, t.height)
 	}
@@ -495,7 +507,7 @@ func (h *header) config(f *file) (c Config, tracks [trackCount]*track, littleEnd
 				)
 			}
 			switch fourCC {
-			case "b16g":
+			case "b16g", "\x00\x00\x00\x00": // FFmpeg writes 0
 			case "YUY2": // early recorders wrote 16-bit little-endian under this name
 				littleEndian = true
 			default:

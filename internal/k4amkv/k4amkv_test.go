@@ -383,6 +383,93 @@ func unsized(file []byte, cluster int64) []byte {
 	return file
 }
 
+// TestRemuxed reads recordings as FFmpeg and mkvmerge rewrite them.
+func TestRemuxed(t *testing.T) {
+	config := small
+	config.IMU = false
+	path, want := record(t, config, 3)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reference := open(t, path)
+	replace := func(pairs ...string) []byte {
+		file := bytes.Clone(whole)
+		for i := 0; i < len(pairs); i += 2 {
+			at := bytes.Index(file, []byte(pairs[i]))
+			if at < 0 || len(pairs[i]) != len(pairs[i+1]) {
+				t.Fatalf("cannot replace %q", pairs[i])
+			}
+			copy(file[at:], pairs[i+1])
+		}
+		return file
+	}
+	height := binary.LittleEndian.AppendUint32(nil, 288)
+	negative := binary.LittleEndian.AppendUint32(nil, -288&math.MaxUint32)
+	depth := "\x01\x00\x10\x00b16g"
+	for name, file := range map[string][]byte{
+		"one Tag of all SimpleTags": oneTag(t, reference, whole, false),
+		"Targets last":              oneTag(t, reference, whole, true),
+		"V_MJPEG":                   replace("V_MS/VFW/FOURCC", "V_MJPEG"+strings.Repeat("\x00", 8)),
+		"grey of FourCC 0": replace(
+			string(height)+depth, string(negative)+depth[:4]+"\x00\x00\x00\x00",
+			string(height)+depth, string(negative)+depth[:4]+"\x00\x00\x00\x00",
+		),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := NewReader(bytes.NewReader(file), int64(len(file)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(r.Config, reference.Config) {
+				t.Errorf("configuration\n got %+v\nwant %+v", r.Config, reference.Config)
+			}
+			got, err := readAll(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			compare(t, got, want)
+		})
+	}
+}
+
+// oneTag returns a recording with the contents of all its Tag elements in one.
+func oneTag(t *testing.T, r *Reader, file []byte, targetsLast bool) []byte {
+	t.Helper()
+	start := bytes.LastIndex(file, []byte{0x12, 0x54, 0xC3, 0x67}) // SeekHead has the first
+	tags, err := r.file.header(int64(start), r.file.size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var simple, target []byte
+	if err := r.file.children(tags, func(e element) error {
+		return r.file.children(e, func(e element) error {
+			content := file[e.start:e.end]
+			if e.id == idSimpleTag {
+				simple = append(simple, content...)
+			} else if bytes.Contains(content, []byte{0x63, 0xC6}) { // TagAttachmentUID
+				target = content
+			}
+			return nil
+		})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	content := append(bytes.Clone(target), simple...)
+	if targetsLast {
+		content = append(simple, target...)
+	}
+	b := append(bytes.Clone(file[:start]), 0x12, 0x54, 0xC3, 0x67)
+	b = appendSize(b, int64(len(content)+6))
+	b = append(b, 0x73, 0x73)
+	b = appendSize(b, int64(len(content)))
+	b = append(b, content...)
+	b = append(b, file[tags.end:]...)
+	binary.BigEndian.PutUint64(b[r.header.segment.data-8:], 1<<56) // its size has changed
+	copy(b[r.header.segment.data:], void(seekHeadSize))            // and so have its positions
+	return b
+}
+
 func TestSeek(t *testing.T) {
 	config := small
 	config.IMU = false
