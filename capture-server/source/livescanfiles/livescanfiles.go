@@ -5,6 +5,7 @@
 //	<take>/client_0/Depth_0.tiff …            16 bits, millimetres
 //	<take>/client_0/Color_0.jpg …
 //	<take>/client_0/Timestamps_Client0.txt    frame, device time in microseconds
+//	<take>/Extrinsics_Open3D.log              camera poses, see [Poses]
 //
 // LiveScan3D's published test set, with a directory per mode:
 //
