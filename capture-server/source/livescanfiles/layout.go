@@ -198,53 +198,67 @@ func (r *recorded) findTake(dir string, entries []fs.DirEntry) error {
 	return nil
 }
 
-// findSizes determines the modes from the first images that are not placeholders. After
-// synchronisation a missing frame has a depth image of one pixel.
+// findSizes determines the modes from the first readable images and removes the placeholders before
+// them. After synchronisation a missing frame has a depth image of one pixel.
 func (r *recorded) findSizes(dir string) error {
+	var damage error
 	frames := r.frames[:0]
-	for _, f := range r.frames {
-		if r.depth != "" && r.color != camera.ColorOff {
+	for i, f := range r.frames {
+		placeholder, err := r.readSizes(f)
+		if damage == nil {
+			damage = err
+		}
+		if !placeholder {
 			frames = append(frames, f)
-			continue
 		}
-		file, err := readFile(f.depth)
-		if err != nil {
-			return err
-		}
-		size, err := tiff.DecodeConfig(bytes.NewReader(file))
-		if err != nil {
-			return fmt.Errorf("%s: %w", f.depth, err)
-		}
-		if isPlaceholder(size) {
-			continue
-		}
-		depth, err := camera.DepthModeOf(size.Width, size.Height)
-		if err != nil {
-			return fmt.Errorf("%s: %w", f.depth, err)
-		}
-		r.depth = depth
-		frames = append(frames, f)
-		if f.color == "" {
-			continue
-		}
-		if file, err = readFile(f.color); err != nil {
-			return err
-		}
-		if size, err = jpeg.DecodeConfig(bytes.NewReader(file)); err != nil {
-			return fmt.Errorf("%s: %w", f.color, err)
-		}
-		if r.color, err = camera.ColorModeOf(size.Width, size.Height); err != nil {
-			return fmt.Errorf("%s: %w", f.color, err)
+		if r.depth != "" && r.color != camera.ColorOff {
+			frames = append(frames, r.frames[i+1:]...)
+			break
 		}
 	}
 	r.frames = frames
 	switch {
+	case r.depth != "" && r.color != camera.ColorOff:
+		return nil
+	case damage != nil:
+		return damage
 	case r.depth == "":
 		return fmt.Errorf("%s has no Depth_*.tiff with a picture", dir)
-	case r.color == camera.ColorOff:
-		return fmt.Errorf("%s has no Color_*.jpg that belongs to a Depth_*.tiff", dir)
 	}
-	return nil
+	return fmt.Errorf("%s has no Color_*.jpg that belongs to a Depth_*.tiff", dir)
+}
+
+// readSizes sets the modes that are still unknown from one capture's images.
+func (r *recorded) readSizes(f filePair) (placeholder bool, err error) {
+	file, err := readFile(f.depth)
+	if err != nil {
+		return false, err
+	}
+	size, err := tiff.DecodeConfig(bytes.NewReader(file))
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", f.depth, err)
+	}
+	if isPlaceholder(size) {
+		return true, nil
+	}
+	if r.depth == "" {
+		if r.depth, err = camera.DepthModeOf(size.Width, size.Height); err != nil {
+			return false, fmt.Errorf("%s: %w", f.depth, err)
+		}
+	}
+	if f.color == "" {
+		return false, nil
+	}
+	if file, err = readFile(f.color); err != nil {
+		return false, err
+	}
+	if size, err = jpeg.DecodeConfig(bytes.NewReader(file)); err != nil {
+		return false, fmt.Errorf("%s: %w", f.color, err)
+	}
+	if r.color, err = camera.ColorModeOf(size.Width, size.Height); err != nil {
+		return false, fmt.Errorf("%s: %w", f.color, err)
+	}
+	return false, nil
 }
 
 func isPlaceholder(size image.Config) bool { return size.Width == 1 && size.Height == 1 }
