@@ -239,7 +239,9 @@ func (o *opener) synthetic(ctx context.Context) ([]points.Camera, error) {
 }
 
 func (o *opener) livescan(dir string) ([]points.Camera, error) {
-	sources, err := livescanfiles.Open(dir, livescanfiles.Options{Depth: o.depth, Color: o.color, FPS: o.cfg.FPS})
+	sources, err := livescanfiles.Open(dir, livescanfiles.Options{
+		Depth: o.depth, Color: o.color, FPS: o.cfg.FPS, Log: o.log,
+	})
 	if errors.Is(err, livescanfiles.ErrMode) {
 		return nil, fmt.Errorf("%w (depthMode is %s and colorMode %s; the directory may have other modes)", err,
 			o.depth, o.color)

@@ -19,6 +19,9 @@ import (
 	"holocast/internal/camera"
 )
 
+// errForeign reports a directory that is no camera's.
+var errForeign = errors.New("no Intrinsics.json")
+
 // ErrMode reports that a studio has no directory for the requested modes.
 var ErrMode = errors.New("no such file or directory")
 
@@ -53,7 +56,12 @@ func find(dir string, opts Options) ([]*recorded, error) {
 		if !e.IsDir() {
 			continue
 		}
-		r, err := findCamera(filepath.Join(dir, e.Name()), opts)
+		path := filepath.Join(dir, e.Name())
+		r, err := findCamera(path, opts)
+		if errors.Is(err, errForeign) {
+			opts.Log.Warn("skipping a folder without Intrinsics.json", "folder", path)
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -92,6 +100,12 @@ func intrinsics(dir string, entries []fs.DirEntry) (path string, take bool) {
 	return path, take
 }
 
+// isImages reports whether a camera's directory has such a file or directory.
+func isImages(e fs.DirEntry) bool {
+	name := strings.ToLower(strings.TrimPrefix(e.Name(), "synced_"))
+	return strings.HasPrefix(name, "depth_") || name == "depthimages"
+}
+
 func findCamera(dir string, opts Options) (*recorded, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -99,7 +113,10 @@ func findCamera(dir string, opts Options) (*recorded, error) {
 	}
 	path, take := intrinsics(dir, entries)
 	if path == "" {
-		return nil, fmt.Errorf("%s has no Intrinsics.json", dir)
+		if slices.ContainsFunc(entries, isImages) {
+			return nil, fmt.Errorf("%s has no Intrinsics.json", dir)
+		}
+		return nil, errForeign
 	}
 	r := &recorded{name: filepath.Base(dir), intrinsics: path}
 	if take {
@@ -263,14 +280,15 @@ func (r *recorded) readSizes(f filePair) (placeholder bool, err error) {
 
 func isPlaceholder(size image.Config) bool { return size.Width == 1 && size.Height == 1 }
 
-// parseStamps parses lines of frame number and device time in microseconds, separated by a tab.
+// parseStamps parses lines of frame number and device time in microseconds, separated by a tab. It
+// ignores a last line without a time.
 func parseStamps(text []byte) (map[int]uint64, error) {
 	stamps := map[int]uint64{}
 	line := 0
-	for l := range bytes.Lines(text) {
+	for l := range bytes.Lines(trimBOM(text)) {
 		line++
 		fields := strings.Fields(string(l))
-		if len(fields) == 0 {
+		if len(fields) == 0 || len(fields) == 1 && !bytes.HasSuffix(l, []byte{'\n'}) {
 			continue
 		}
 		if len(fields) != 2 {

@@ -27,6 +27,7 @@ import (
 	"fmt"
 	"image"
 	"io"
+	"log/slog"
 	"os"
 	"slices"
 	"time"
@@ -46,6 +47,7 @@ type Options struct {
 	Color  camera.ColorMode // for a studio with several; "" is Color720P
 	FPS    float64          // frame rate without timestamps; 0 is 30
 	Frames int              // play only the first Frames of each camera; 0 is all
+	Log    *slog.Logger     // nil is slog.Default
 }
 
 const (
@@ -64,6 +66,7 @@ func Open(dir string, opts Options) ([]source.Source, error) {
 	opts.Depth = cmp.Or(opts.Depth, camera.NFOVUnbinned)
 	opts.Color = cmp.Or(opts.Color, camera.Color720P)
 	opts.FPS = cmp.Or(opts.FPS, 30)
+	opts.Log = cmp.Or(opts.Log, slog.Default())
 	cameras, err := open(dir, opts)
 	if err != nil {
 		return nil, fmt.Errorf("livescan: %w", err)

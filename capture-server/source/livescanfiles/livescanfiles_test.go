@@ -7,6 +7,7 @@ import (
 	"image"
 	"image/color"
 	"image/jpeg"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -564,9 +565,57 @@ func testDamaged(t *testing.T, dir string, n int, keep bool) {
 	}
 }
 
+// TestForeignFiles checks that files of other programs do not refuse a take.
+func TestForeignFiles(t *testing.T) {
+	const bom = "\xef\xbb\xbf"
+	for name, tt := range map[string]struct {
+		change func(t *testing.T, dir string)
+		log    string
+	}{
+		"a folder of a Mac's zip": {func(t *testing.T, dir string) {
+			write(t, filepath.Join(dir, "__MACOSX/client_0/._Depth_0.tiff"), []byte("x"))
+			write(t, filepath.Join(dir, "client_0/._Depth_0.tiff"), []byte("x"))
+			write(t, filepath.Join(dir, ".DS_Store"), []byte("x"))
+		}, "__MACOSX"},
+		"sound":         {func(t *testing.T, dir string) { write(t, filepath.Join(dir, "audio/take.wav"), nil) }, "audio"},
+		"a point cloud": {func(t *testing.T, dir string) { write(t, filepath.Join(dir, "merged_0.ply"), nil) }, ""},
+		"byte order mark": {func(t *testing.T, dir string) {
+			write(t, filepath.Join(dir, "client_0/Timestamps_Client0.txt"), []byte(bom+"0\t0\r\n1\t10000\r\n"))
+		}, ""},
+		"a calibration with a byte order mark": {func(t *testing.T, dir string) {
+			path := filepath.Join(dir, "client_0/Intrinsics_Calib_0.json")
+			b, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, path, append([]byte(bom), b...))
+		}, ""},
+		"time stamps cut off": {func(t *testing.T, dir string) {
+			write(t, filepath.Join(dir, "client_0/Timestamps_Client0.txt"), []byte("0\t0\n1\t10000\n2"))
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := writeTake(t, map[int]uint64{0: 0, 1: 10_000})
+			tt.change(t, dir)
+			var log bytes.Buffer
+			cameras, err := Open(dir, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(cameras) != 1 || !strings.Contains(log.String(), tt.log) || (tt.log == "") != (log.Len() == 0) {
+				t.Errorf("%d cameras, log %q, want 1 and %q", len(cameras), log.String(), tt.log)
+			}
+			if fps := cameras[0].FPS(); fps != 100 {
+				t.Errorf("%v frames per second, want 100", fps)
+			}
+		})
+	}
+}
+
 func FuzzParseStamps(f *testing.F) {
 	f.Add([]byte("0\t5000\n1\t5033\n"))
 	f.Add([]byte("0 5000\r\n\r\n"))
+	f.Add([]byte("\xef\xbb\xbf0\t5000\n1"))
 	f.Add([]byte("-1\t99999999999999999999\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		stamps, err := parseStamps(b)
