@@ -48,6 +48,7 @@ func sdkCommand(t *testing.T, args ...string) *exec.Cmd {
 	libs := filepath.Join("..", "..", "build", "k4a", "pyk4a_bundle.libs")
 	cmd := exec.CommandContext(t.Context(), "python3", append([]string{"sdk.py", libs}, args...)...)
 	cmd.Stderr = os.Stderr
+	cmd.Env = append(os.Environ(), "K4A_ENABLE_LOG_TO_STDOUT=0") // it reports Rational6KT for every pixel
 	return cmd
 }
 
@@ -157,6 +158,21 @@ func TestPointCloud(t *testing.T) {
 			depth := make([]uint16, cal.Depth.Width*cal.Depth.Height)
 			for i := range depth {
 				depth[i] = uint16(250 + i*7%6000)
+			}
+			compareCloud(t, cal, depthFrame{"ramp", doc, mode, depth})
+		})
+	}
+	// Up to 3 m the conversion of an early device's lens model is within a millimetre.
+	for _, mode := range []camera.DepthMode{camera.NFOVUnbinned, camera.WFOV2x2Binned} {
+		t.Run("Rational6KT/"+string(mode), func(t *testing.T) {
+			doc := bytes.Replace(doc, []byte("BrownConrady"), []byte("Rational6KT"), 2)
+			cal, err := camera.Parse(doc, mode, camera.ColorOff)
+			if err != nil {
+				t.Fatal(err)
+			}
+			depth := make([]uint16, cal.Depth.Width*cal.Depth.Height)
+			for i := range depth {
+				depth[i] = uint16(250 + i*7%2750)
 			}
 			compareCloud(t, cal, depthFrame{"ramp", doc, mode, depth})
 		})
