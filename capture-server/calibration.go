@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"slices"
@@ -11,6 +13,8 @@ import (
 
 	"holocast/capture-server/calibrate"
 	"holocast/capture-server/points"
+	"holocast/capture-server/source"
+	"holocast/capture-server/source/livescanfiles"
 	"holocast/internal/camera"
 	"holocast/internal/config"
 )
@@ -101,6 +105,27 @@ func (p *poses) of(names []string) (map[int]camera.Transform, error) {
 		all[i] = pose
 	}
 	return all, nil
+}
+
+// placeStored moves a livescan source's cameras to the poses stored with the take. It returns false if
+// there are none, and the markers have to be found.
+func placeStored(dir string, cameras []points.Camera, log *slog.Logger) bool {
+	sources := make([]source.Source, len(cameras))
+	for i, c := range cameras {
+		sources[i] = c.Source
+	}
+	poses, err := livescanfiles.Poses(dir, sources)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			log.Warn("stored camera poses not used, looking for markers", "studio", dir, "err", err)
+		}
+		return false
+	}
+	for i, pose := range poses {
+		cameras[i].Pose = pose
+	}
+	log.Info("camera poses read from the take", "studio", dir, "cameras", len(poses))
+	return true
 }
 
 // unplacedStudio is a livescan source whose camera poses are not solved yet.

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"bytes"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"holocast/capture-server/points"
 	"holocast/capture-server/publish"
 	"holocast/capture-server/publish/publishtest"
 	"holocast/internal/camera"
@@ -77,4 +81,64 @@ func newestPoses(t *testing.T, p *publish.Publisher) map[int]camera.Transform {
 		poses[e.Data.Camera] = e.Data.Pose
 	}
 	return poses
+}
+
+// TestStoredPoses checks that auto prefers the poses stored with a take to the markers.
+func TestStoredPoses(t *testing.T) {
+	dir := studio(t, 1280, 720)
+	serial := camerasOf(t, dir, calibrationNone, nil)[0].Source.Calibration().Serial
+	const matrix = "1 0 0 0.5 0 1 0 1.25 0 0 1 -2 0 0 0 1\n"
+	for name, tt := range map[string]struct {
+		calibration, file string
+		stored            bool
+		log               string
+	}{
+		"auto":          {calibrationAuto, "0\t" + serial + "\t7\n" + matrix, true, "camera poses read from the take"},
+		"none":          {calibrationNone, "0\t" + serial + "\t7\n" + matrix, false, ""},
+		"another take":  {calibrationAuto, "0\tother\t7\n" + matrix, false, "no pose of camera kinect"},
+		"damaged":       {calibrationAuto, "0\t" + serial, false, "stored camera poses not used"},
+		"without poses": {calibrationAuto, "", false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(dir, "Extrinsics_Open3D.log")
+			if tt.file == "" {
+				if err := os.RemoveAll(path); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				writeFile(t, path, []byte(tt.file))
+			}
+			var log bytes.Buffer
+			c := camerasOf(t, dir, tt.calibration, &log)[0]
+			want := camera.Transform{}
+			if tt.stored {
+				want = camera.Transform{R: camera.Identity.R, T: [3]float64{500, 1250, -2000}}.
+					Compose(c.Source.Calibration().DepthToColor)
+			}
+			if c.Pose != want || !strings.Contains(log.String(), tt.log) || tt.log == "" && log.Len() > 0 {
+				t.Errorf("pose %v, log %q, want %v and %q", c.Pose, log.String(), want, tt.log)
+			}
+		})
+	}
+}
+
+// camerasOf opens a livescan source. Cameras without stored poses must be left to the markers, unless
+// the calibration is none.
+func camerasOf(t *testing.T, dir, calibration string, log io.Writer) []points.Camera {
+	t.Helper()
+	if log == nil {
+		log = io.Discard
+	}
+	cfg := defaultConfig()
+	cfg.Sources, cfg.Calibration = []string{"livescan:" + dir}, calibration
+	cameras, unplaced, err := openSources(t.Context(), &cfg, slog.New(slog.NewTextHandler(log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeCameras(cameras) })
+	solve := calibration == calibrationAuto && cameras[0].Pose == (camera.Transform{})
+	if (len(unplaced) == 1) != solve {
+		t.Errorf("%d studios to place, want one: %v", len(unplaced), solve)
+	}
+	return cameras
 }

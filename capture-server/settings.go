@@ -89,9 +89,10 @@ delays both after the master's.`,
 	{Key: "loop", Help: "Loop recordings and videos."},
 	{
 		Key: "calibration", Reload: true,
-		Help: "Camera poses: a YAML file, auto (solve them from markers) or none (leave cameras at the origin).",
-		More: `auto solves livescan studios and uses the synthetic studio's own poses. A file has a pose for
-every camera, from depth camera space (x right, y down, z forward) to studio space:
+		Help: "Camera poses: a YAML file, auto (the take's or from markers) or none (leave cameras at the origin).",
+		More: `auto uses a livescan take's Extrinsics_Open3D.log, else solves the poses, and uses the synthetic
+studio's own. A file has a pose for every camera, from depth camera space (x right, y down,
+z forward) to studio space:
   cameras:
     "000841194412":
       rotation: [1, 0, 0, 0, -1, 0, 0, 0, -1]  # 3×3, row-major

@@ -74,6 +74,109 @@ func TestParseReadsEveryField(t *testing.T) {
 	}
 }
 
+// TestParseVariants parses documents that the Azure Kinect Sensor SDK accepts, too.
+func TestParseVariants(t *testing.T) {
+	want := parseDocument(t, NFOVUnbinned, Color720P)
+	fifteen := strings.ReplaceAll(document, ":14,", ":15,")
+	fifteen = strings.Replace(fifteen, "0.00008]", "0.00008,1.74]", 1)
+	for name, doc := range map[string]string{
+		"byte order mark":     "\xef\xbb\xbf" + document,
+		"NUL":                 document + "\x00",
+		"text after the NUL":  document + "\x00 written by a wrapper",
+		"binary after it":     document + "\x00\xff\xfe{",
+		"text after it":       document + "\r\n// end",
+		"another document":    document + document,
+		"space":               "\n " + document + " \n",
+		"15 parameters":       fifteen,
+		"14 of 15 parameters": strings.ReplaceAll(document, ":14,", ":15,"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			cal, err := Parse([]byte(doc), NFOVUnbinned, Color720P)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Parse(cal.Raw, NFOVUnbinned, Color720P); err != nil {
+				t.Errorf("Raw: %v", err)
+			}
+			cal.Raw = want.Raw
+			if !reflect.DeepEqual(cal, want) {
+				t.Errorf("calibration\n got %+v\nwant %+v", cal, want)
+			}
+		})
+	}
+}
+
+// rationalDocument has the lenses of an early device.
+const rationalDocument = `{"CalibrationInformation":{"Cameras":[
+{"Intrinsics":{"ModelParameterCount":15,"ModelParameters":[0.5102,0.5003,0.4935,0.4937,
+ 0.4361,0.06834,0.004369,0.7732,0.1479,0.02008,-0.000483,-0.0000545,0.0000639,-0.00009,1.739],
+ "ModelType":"CALIBRATION_LensDistortionModelRational6KT"},
+ "Location":"CALIBRATION_CameraLocationD0","MetricRadius":1.739,
+ "Rt":{"Rotation":[1,0,0,0,1,0,0,0,1],"Translation":[0,0,0]},"SensorHeight":1024,"SensorWidth":1024},
+{"Intrinsics":{"ModelParameterCount":15,"ModelParameters":[0.5064,0.5013,0.4732,0.6306,
+ 0.6688,-2.7474,1.5317,0.5454,-2.5779,1.464,0.001089,0.001036,-0.0000857,0.000833,1.4],
+ "ModelType":"CALIBRATION_LensDistortionModelRational6KT"},
+ "Location":"CALIBRATION_CameraLocationPV0","MetricRadius":0,
+ "Rt":{"Rotation":[1,0,0,0,1,0,0,0,1],"Translation":[-0.032,-0.002,0.004]},
+ "SensorHeight":3072,"SensorWidth":4096}]}}`
+
+// TestParseRational6KT compares converted lenses with the model's formula.
+func TestParseRational6KT(t *testing.T) {
+	cal, err := Parse([]byte(rationalDocument), WFOVUnbinned, Color1536P)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, lens := range map[string]struct {
+		got            Intrinsics
+		cx, cy, fx, fy float64 // of the document, pixels
+		k              [6]float64
+		centre, p      [2]float64
+		radius         float64 // of the image's corners or of the lens
+	}{
+		"depth": {
+			cal.Depth, 0.5102*1024 - 0.5, 0.5003*1024 - 0.5, 0.4935 * 1024, 0.4937 * 1024,
+			[6]float64{0.4361, 0.06834, 0.004369, 0.7732, 0.1479, 0.02008},
+			[2]float64{-0.000483, -0.0000545},
+			[2]float64{-0.00009, 0.0000639},
+			1.73,
+		},
+		"colour": {
+			cal.Color, 0.5064*2048 - 0.5, 0.5013*1536 - 0.5, 0.4732 * 2048, 0.6306 * 1536,
+			[6]float64{0.6688, -2.7474, 1.5317, 0.5454, -2.5779, 1.464},
+			[2]float64{0.001089, 0.001036},
+			[2]float64{0.000833, -0.0000857},
+			1.3,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pixels, worst := 0, 0.0
+			for x := -lens.radius; x <= lens.radius; x += 0.02 {
+				for y := -lens.radius; y <= lens.radius; y += 0.02 {
+					dx, dy := x-lens.centre[0], y-lens.centre[1]
+					s, k, p := dx*dx+dy*dy, lens.k, lens.p
+					d := (1 + k[0]*s + k[1]*s*s + k[2]*s*s*s) / (1 + k[3]*s + k[4]*s*s + k[5]*s*s*s)
+					u := (dx*d+(s+2*dx*dx)*p[1]+dx*dy*p[0]+lens.centre[0])*lens.fx + lens.cx
+					v := (dy*d+(s+2*dy*dy)*p[0]+dx*dy*p[1]+lens.centre[1])*lens.fy + lens.cy
+					gotU, gotV, ok := lens.got.Project([3]float64{x, y, 1})
+					if x*x+y*y > lens.radius*lens.radius ||
+						math.Abs(2*u+1-float64(lens.got.Width)) > float64(lens.got.Width) ||
+						math.Abs(2*v+1-float64(lens.got.Height)) > float64(lens.got.Height) {
+						continue
+					}
+					pixels++
+					if worst = max(worst, math.Hypot(gotU-u, gotV-v)); !ok {
+						t.Fatalf("(%g, %g) has no pixel, want (%g, %g)", x, y, u, v)
+					}
+				}
+			}
+			// The corners are worst.
+			if limit := 0.0006 * lens.fx; pixels < 1000 || worst > limit {
+				t.Errorf("up to %.3f pixels from the model at %d points, want at most %.3f", worst, pixels, limit)
+			}
+		})
+	}
+}
+
 func TestParseModes(t *testing.T) {
 	for _, depth := range []DepthMode{NFOV2x2Binned, NFOVUnbinned, WFOV2x2Binned, WFOVUnbinned} {
 		for _, color := range []ColorMode{
@@ -147,8 +250,8 @@ func TestParseRefuses(t *testing.T) {
 		color ColorMode
 		want  string
 	}{
-		"empty":      {doc: "", want: "not a factory document: unexpected end of JSON input"},
-		"not JSON":   {doc: "{", want: "not a factory document: unexpected end of JSON input"},
+		"empty":      {doc: "", want: "not a factory document: EOF"},
+		"not JSON":   {doc: "{", want: "not a factory document: unexpected EOF"},
 		"other JSON": {doc: `{"a":1}`, want: "no CalibrationInformation"},
 		"null":       {doc: `null`, want: "no CalibrationInformation"},
 		"too large": {
@@ -165,12 +268,20 @@ func TestParseRefuses(t *testing.T) {
 			want: "no camera CALIBRATION_CameraLocationPV0 among the document's 2 cameras",
 		},
 		"model": {
-			doc:  replace("BrownConrady", "Rational6KT"),
-			want: `CALIBRATION_CameraLocationD0: lens model "Rational6KT" is not supported`,
+			doc:  replace("BrownConrady", "Polynomial3K"),
+			want: `CALIBRATION_CameraLocationD0: lens model "Polynomial3K" is not supported`,
 		},
 		"count": {
 			doc:  replace(":14", ":13"),
-			want: "ModelParameterCount 13 with 14 ModelParameters, want 14 of both",
+			want: "ModelParameterCount 13 with 14 ModelParameters, want 14 or 15 of both",
+		},
+		"many parameters": {
+			doc:  replace(`:14,"ModelParameters":[0.51,`, `:16,"ModelParameters":[0.51,0,0,`),
+			want: "ModelParameterCount 16 with 16 ModelParameters, want 14 or 15 of both",
+		},
+		"far from Brown-Conrady": {
+			doc:  strings.Replace(replace("BrownConrady", "Rational6KT"), ",0,0,-0.00005", ",0.1,0,-0.00005", 1),
+			want: "CALIBRATION_CameraLocationD0: lens model Rational6KT is 0.0",
 		},
 		"few parameters": {doc: replace("0.51,", ""), want: "ModelParameterCount 14 with 13 ModelParameters"},
 		"no intrinsics":  {doc: replace(`"Intrinsics"`, `"Extrinsics"`), want: "no field Intrinsics"},
@@ -418,6 +529,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(document), uint8(1), uint8(1))
 	f.Add([]byte(strings.Replace(document, "0.51,", "1e308,", 1)), uint8(3), uint8(6))
 	f.Add([]byte(`{"CalibrationInformation":{"Cameras":[{}]}}`), uint8(0), uint8(0))
+	f.Add([]byte("\xef\xbb\xbf"+rationalDocument+"\x00text"), uint8(3), uint8(1))
 	depths := []DepthMode{NFOV2x2Binned, NFOVUnbinned, WFOV2x2Binned, WFOVUnbinned, PassiveIR}
 	colors := []ColorMode{ColorOff, Color720P, Color1080P, Color1440P, Color1536P, Color2160P, Color3072P}
 	f.Fuzz(func(t *testing.T, doc []byte, depth, color uint8) {

@@ -45,11 +45,13 @@ const (
 	depthLocation = "CALIBRATION_CameraLocationD0"
 	colorLocation = "CALIBRATION_CameraLocationPV0"
 	brownConrady  = "CALIBRATION_LensDistortionModelBrownConrady"
+	rational6KT   = "CALIBRATION_LensDistortionModelRational6KT"
 )
 
 // Parse parses an Azure Kinect's factory document for one depth mode and one colour mode. The
 // document is the calibration.json of a k4a recording, the result of k4a_device_get_raw_calibration
-// or LiveScan3D's Intrinsics.json; a trailing NUL is allowed. With ColorOff, Color is zero and
+// or LiveScan3D's Intrinsics.json. As in the SDK, a byte order mark may precede it and any text follow
+// it, and the lens model may be Rational6KT of early devices, which is converted. With ColorOff, Color is zero and
 // DepthToColor is Identity. Errors name the field of the document.
 //
 // Crops and scales follow the Azure Kinect Sensor SDK 1.4 (mode_specific_calibration.c).
@@ -76,11 +78,13 @@ func parse(doc []byte, depth DepthMode, color ColorMode) (Calibration, error) {
 	if len(doc) > maxDocument {
 		return Calibration{}, fmt.Errorf("document has %d bytes, at most %d are read", len(doc), maxDocument)
 	}
-	body := bytes.TrimRight(doc, "\x00 \t\r\n")
+	body := bytes.TrimPrefix(doc, []byte("\xef\xbb\xbf"))
 	var f factoryDocument
-	if err := json.Unmarshal(body, &f); err != nil {
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	if err := decoder.Decode(&f); err != nil {
 		return Calibration{}, fmt.Errorf("not a factory document: %w", err)
 	}
+	body = body[:decoder.InputOffset()]
 	if f.CalibrationInformation == nil {
 		return Calibration{}, errors.New("no CalibrationInformation")
 	}
@@ -168,23 +172,23 @@ func find(cameras []factoryCamera, location string) (calibrated, error) {
 }
 
 // check converts a camera's entry to geometry. ModelParameters are cx cy fx fy k1 k2 k3 k4 k5 k6
-// codx cody p2 p1, in this order.
+// codx cody p2 p1, in this order, and in some documents a metric radius, which the SDK ignores.
 func (f *factoryCamera) check() (calibrated, error) {
-	const count = 14
+	const least, most = 14, 15
 	in := f.Intrinsics
 	if in == nil {
 		return calibrated{}, errors.New("no field Intrinsics")
 	}
-	if in.ModelType != brownConrady {
-		return calibrated{}, fmt.Errorf("lens model %q is not supported, only BrownConrady",
+	if in.ModelType != brownConrady && in.ModelType != rational6KT {
+		return calibrated{}, fmt.Errorf("lens model %q is not supported, only BrownConrady and Rational6KT",
 			strings.TrimPrefix(in.ModelType, "CALIBRATION_LensDistortionModel"))
 	}
 	p := in.ModelParameters
-	if in.ModelParameterCount != count || len(p) != count {
-		return calibrated{}, fmt.Errorf("ModelParameterCount %d with %d ModelParameters, want %d of both",
-			in.ModelParameterCount, len(p), count)
+	if in.ModelParameterCount > most || len(p) < least || len(p) > in.ModelParameterCount {
+		return calibrated{}, fmt.Errorf("ModelParameterCount %d with %d ModelParameters, want %d or %d of both",
+			in.ModelParameterCount, len(p), least, most)
 	}
-	if p[10] != 0 || p[11] != 0 {
+	if in.ModelType == brownConrady && (p[10] != 0 || p[11] != 0) {
 		return calibrated{}, fmt.Errorf("centre of distortion (%g, %g) is not zero", p[10], p[11])
 	}
 	if f.Rt == nil {
@@ -208,6 +212,9 @@ func (f *factoryCamera) check() (calibrated, error) {
 	c.lens.rest.MaxRadius = f.MetricRadius
 	if f.MetricRadius <= 0.0001 {
 		c.lens.rest.MaxRadius = defaultMaxRadius
+	}
+	if in.ModelType == rational6KT {
+		return c, c.lens.fromRational6KT([2]float64(p[10:12]))
 	}
 	return c, nil
 }

@@ -95,7 +95,7 @@ func (f *file) readHeader() (*header, error) {
 	done := map[int64]bool{}
 	var seek []int64
 	for at := segment.data; ; {
-		e, err := f.header(at, segment.end)
+		e, err := f.sectionHeader(h, at)
 		if errors.Is(err, io.EOF) {
 			break
 		}
@@ -106,12 +106,12 @@ func (f *file) readHeader() (*header, error) {
 			h.firstCluster = e.start
 			break
 		}
-		if e.end > segment.end {
-			return nil, e.damage("%d bytes long, but only %d are left%s", e.end-e.data, segment.end-e.data,
-				f.truncated(segment.end))
+		if e.end > h.segment.end {
+			return nil, e.damage("%d bytes long, but only %d are left%s", e.end-e.data, h.segment.end-e.data,
+				f.truncated(h.segment.end))
 		}
 		if e.id == idSeekHead {
-			if seek, err = f.seekHead(e, segment, seek); err != nil {
+			if seek, err = f.seekHead(e, segment.data, seek); err != nil {
 				return nil, err
 			}
 		}
@@ -122,7 +122,7 @@ func (f *file) readHeader() (*header, error) {
 		at = e.end
 	}
 	if h.firstCluster == 0 {
-		return nil, &DamageError{segment.end, "Cluster", errors.New("the recording ends before its first frame")}
+		return nil, &DamageError{h.segment.end, "Cluster", errors.New("the recording ends before its first frame")}
 	}
 	for _, at := range seek {
 		if at <= h.firstCluster || done[at] {
@@ -131,7 +131,7 @@ func (f *file) readHeader() (*header, error) {
 		done[at] = true
 		// Cues follow the clusters, so a truncated recording has none. SeekTo then scans the
 		// clusters.
-		if e, err := f.child(at, segment.end); err == nil && e.id == idCues {
+		if e, err := f.child(at, f.size); err == nil && e.id == idCues {
 			if f.headerElement(h, e) != nil {
 				h.index = nil
 			}
@@ -144,8 +144,27 @@ func (f *file) readHeader() (*header, error) {
 	return h, nil
 }
 
-// seekHead appends the file offsets in a SeekHead.
-func (f *file) seekHead(e, segment element, offsets []int64) ([]int64, error) {
+// sectionHeader reads the header of Segment's child at offset. A recorder writes Segment's size when
+// it closes the file. A child beyond that size proves it wrong, and Segment extends to the end of the
+// file.
+func (f *file) sectionHeader(h *header, offset int64) (element, error) {
+	e, err := f.header(offset, f.size)
+	end := &h.segment.end
+	beyond := offset >= *end || !e.unknown && e.end > *end && e.end <= f.size
+	if err == nil && beyond && (topLevel(e.id) || e.id == idVoid) {
+		*end = f.size
+	}
+	if offset >= *end {
+		return element{}, io.EOF
+	}
+	if e.unknown {
+		e.end = *end
+	}
+	return e, err
+}
+
+// seekHead appends the file offsets in a SeekHead of the Segment whose content begins at segment.
+func (f *file) seekHead(e element, segment int64, offsets []int64) ([]int64, error) {
 	err := f.children(e, func(s element) error {
 		if s.id != idSeek {
 			return nil
@@ -155,8 +174,8 @@ func (f *file) seekHead(e, segment element, offsets []int64) ([]int64, error) {
 				return nil
 			}
 			v, err := f.uint(p)
-			if v < uint64(segment.end-segment.data) {
-				offsets = append(offsets, segment.data+int64(v))
+			if v < uint64(f.size-segment) {
+				offsets = append(offsets, segment+int64(v))
 			}
 			return err
 		})
@@ -187,9 +206,6 @@ func (f *file) headerElement(h *header, e element) error {
 		return f.children(e, func(e element) error {
 			if e.id != idTag {
 				return nil
-			}
-			if len(h.tags) == maxTags {
-				return e.damage("more than %d tags", maxTags)
 			}
 			return f.tag(h, e)
 		})
@@ -266,34 +282,46 @@ func (f *file) trackEntry(e element) (track, error) {
 }
 
 func (f *file) tag(h *header, e element) error {
-	var t tag
-	var name string
-	err := f.children(e, func(e element) error {
+	var attachment uint64
+	var simple []element
+	if err := f.children(e, func(e element) error {
 		switch e.id {
 		case idTargets:
 			return f.children(e, func(e element) (err error) {
 				if e.id == idTagAttachment {
-					t.attachment, err = f.uint(e)
+					attachment, err = f.uint(e)
 				}
 				return err
 			})
 		case idSimpleTag:
-			return f.children(e, func(e element) (err error) {
-				switch e.id {
-				case idTagName:
-					name, err = f.string(e)
-				case idTagString:
-					t.value, err = f.string(e)
-				}
-				return err
-			})
+			if len(h.tags)+len(simple) == maxTags {
+				return e.damage("more than %d tags", maxTags)
+			}
+			simple = append(simple, e)
 		}
 		return nil
-	})
-	if _, ok := h.tags[name]; !ok { // the first tag of a name counts, as in libk4arecord
-		h.tags[name] = t
+	}); err != nil {
+		return err
 	}
-	return err
+	for _, e := range simple {
+		t := tag{attachment: attachment}
+		var name string
+		if err := f.children(e, func(e element) (err error) {
+			switch e.id {
+			case idTagName:
+				name, err = f.string(e)
+			case idTagString:
+				t.value, err = f.string(e)
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+		if _, ok := h.tags[name]; !ok { // the first tag of a name counts, as in libk4arecord
+			h.tags[name] = t
+		}
+	}
+	return nil
 }
 
 func (f *file) attachedFile(e element) (attachment, error) {
@@ -378,12 +406,15 @@ func (t *track) fourCC() (string, error) {
 	switch {
 	case t.encoded:
 		return "", damage("frames are compressed by Matroska ContentEncodings, which k4a recordings never are")
+	case t.codec == "V_MJPEG": // FFmpeg renames MJPG
+		return string(camera.MJPG), nil
 	case t.codec != "V_MS/VFW/FOURCC":
 		return "", damage("codec %q is not V_MS/VFW/FOURCC", t.codec)
 	case len(t.private) != 40:
 		return "", damage("BITMAPINFOHEADER of %d bytes, want 40", len(t.private))
 	}
-	w, h := binary.LittleEndian.Uint32(t.private[4:]), binary.LittleEndian.Uint32(t.private[8:])
+	w, h := binary.LittleEndian.Uint32(t.private[4:]), int32(binary.LittleEndian.Uint32(t.private[8:]))
+	h = max(h, -h) // negative: rows from top to bottom
 	if uint64(w) != t.width || uint64(h) != t.height {
 		return "", damage("BITMAPINFOHEADER says %d×%d, the track %d×%d", w, h, t.width, t.height)
 	}
@@ -476,7 +507,7 @@ func (h *header) config(f *file) (c Config, tracks [trackCount]*track, littleEnd
 				)
 			}
 			switch fourCC {
-			case "b16g":
+			case "b16g", "\x00\x00\x00\x00": // FFmpeg writes 0
 			case "YUY2": // early recorders wrote 16-bit little-endian under this name
 				littleEndian = true
 			default:

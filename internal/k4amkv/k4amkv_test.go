@@ -293,6 +293,183 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
+// TestUnclosed reads files whose Segment or last Cluster has no valid size, as libk4arecord leaves
+// them until it closes them.
+func TestUnclosed(t *testing.T) {
+	config := small
+	config.IMU = false
+	path, want := record(t, config, 30)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := open(t, path)
+	segment, first := r.header.segment.data, r.header.firstCluster
+	clusters := clusterStarts(r)
+	last := clusters[len(clusters)-1]
+	cues := bytes.LastIndex(whole, []byte{0x1C, 0x53, 0xBB, 0x6B})
+	for name, tc := range map[string]struct {
+		size   int64 // of Segment
+		change func(file []byte) []byte
+	}{
+		"size 0":                 {0, func(b []byte) []byte { return b[:cues] }},
+		"closed, size 0":         {0, nil},
+		"ends in the header":     {100, nil},
+		"ends before a cluster":  {first - segment, nil},
+		"ends in a cluster":      {first - segment + 20, nil},
+		"ends after ten":         {clusters[10] - segment, nil},
+		"ends in the tenth":      {clusters[10] - segment + 500, nil},
+		"last cluster of size 0": {0, func(b []byte) []byte { return unsized(b[:cues], last) }},
+		"all clusters of size 0": {0, func(b []byte) []byte {
+			for _, at := range clusters {
+				b = unsized(b, at)
+			}
+			return b
+		}},
+		"neither Info nor SeekHead": {0, func(b []byte) []byte {
+			copy(b[segment:], void(seekHeadSize))
+			info := bytes.Index(b, []byte{0x15, 0x49, 0xA9, 0x66})
+			copy(b[info:], void(bytes.Index(b, []byte{0x16, 0x54, 0xAE, 0x6B})-info))
+			return b[:cues]
+		}},
+		"trailing zeros": {int64(len(whole)) - segment, func(b []byte) []byte {
+			return append(b, make([]byte, 1000)...)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := bytes.Clone(whole)
+			binary.BigEndian.PutUint64(file[segment-8:], 1<<56|uint64(tc.size))
+			if tc.change != nil {
+				file = tc.change(file)
+			}
+			r, err := NewReader(bytes.NewReader(file), int64(len(file)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := readAll(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			compare(t, got, want)
+			if err := r.SeekTo(want[20].Time() - r.Config.StartOffset); err != nil {
+				t.Fatal(err)
+			}
+			var c Capture
+			if err := r.Next(&c); err != nil || c.Time() != want[20].Time() {
+				t.Errorf("after SeekTo: capture of %v, error %v, want %v", c.Time(), err, want[20].Time())
+			}
+		})
+	}
+}
+
+// clusterStarts returns the offsets of a recording's clusters.
+func clusterStarts(r *Reader) []int64 {
+	var starts []int64
+	for at := r.header.firstCluster; ; {
+		e, err := r.file.header(at, r.header.segment.end)
+		if err != nil {
+			return starts
+		}
+		if e.id == idCluster {
+			starts = append(starts, e.start)
+		}
+		at = e.end
+	}
+}
+
+// unsized sets the size of the Cluster at an offset to 0.
+func unsized(file []byte, cluster int64) []byte {
+	binary.BigEndian.PutUint64(file[cluster+4:], 1<<56)
+	return file
+}
+
+// TestRemuxed reads recordings as FFmpeg and mkvmerge rewrite them.
+func TestRemuxed(t *testing.T) {
+	config := small
+	config.IMU = false
+	path, want := record(t, config, 3)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reference := open(t, path)
+	replace := func(pairs ...string) []byte {
+		file := bytes.Clone(whole)
+		for i := 0; i < len(pairs); i += 2 {
+			at := bytes.Index(file, []byte(pairs[i]))
+			if at < 0 || len(pairs[i]) != len(pairs[i+1]) {
+				t.Fatalf("cannot replace %q", pairs[i])
+			}
+			copy(file[at:], pairs[i+1])
+		}
+		return file
+	}
+	height := binary.LittleEndian.AppendUint32(nil, 288)
+	negative := binary.LittleEndian.AppendUint32(nil, -288&math.MaxUint32)
+	depth := "\x01\x00\x10\x00b16g"
+	for name, file := range map[string][]byte{
+		"one Tag of all SimpleTags": oneTag(t, reference, whole, false),
+		"Targets last":              oneTag(t, reference, whole, true),
+		"V_MJPEG":                   replace("V_MS/VFW/FOURCC", "V_MJPEG"+strings.Repeat("\x00", 8)),
+		"grey of FourCC 0": replace(
+			string(height)+depth, string(negative)+depth[:4]+"\x00\x00\x00\x00",
+			string(height)+depth, string(negative)+depth[:4]+"\x00\x00\x00\x00",
+		),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := NewReader(bytes.NewReader(file), int64(len(file)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(r.Config, reference.Config) {
+				t.Errorf("configuration\n got %+v\nwant %+v", r.Config, reference.Config)
+			}
+			got, err := readAll(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			compare(t, got, want)
+		})
+	}
+}
+
+// oneTag returns a recording with the contents of all its Tag elements in one.
+func oneTag(t *testing.T, r *Reader, file []byte, targetsLast bool) []byte {
+	t.Helper()
+	start := bytes.LastIndex(file, []byte{0x12, 0x54, 0xC3, 0x67}) // SeekHead has the first
+	tags, err := r.file.header(int64(start), r.file.size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var simple, target []byte
+	if err := r.file.children(tags, func(e element) error {
+		return r.file.children(e, func(e element) error {
+			content := file[e.start:e.end]
+			if e.id == idSimpleTag {
+				simple = append(simple, content...)
+			} else if bytes.Contains(content, []byte{0x63, 0xC6}) { // TagAttachmentUID
+				target = content
+			}
+			return nil
+		})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	content := append(bytes.Clone(target), simple...)
+	if targetsLast {
+		content = append(simple, target...)
+	}
+	b := append(bytes.Clone(file[:start]), 0x12, 0x54, 0xC3, 0x67)
+	b = appendSize(b, int64(len(content)+6))
+	b = append(b, 0x73, 0x73)
+	b = appendSize(b, int64(len(content)))
+	b = append(b, content...)
+	b = append(b, file[tags.end:]...)
+	binary.BigEndian.PutUint64(b[r.header.segment.data-8:], 1<<56) // its size has changed
+	copy(b[r.header.segment.data:], void(seekHeadSize))            // and so have its positions
+	return b
+}
+
 func TestSeek(t *testing.T) {
 	config := small
 	config.IMU = false
@@ -419,18 +596,7 @@ func TestBitFlips(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var clusters []int64
-	r := open(t, path)
-	for at := r.header.firstCluster; ; {
-		e, err := r.file.header(at, r.header.segment.end)
-		if err != nil {
-			break
-		}
-		if e.id == idCluster {
-			clusters = append(clusters, e.start)
-		}
-		at = e.end
-	}
+	clusters := clusterStarts(open(t, path))
 	if len(clusters) != 40 {
 		t.Fatalf("%d clusters, want 40", len(clusters))
 	}
@@ -771,6 +937,10 @@ func FuzzReader(f *testing.F) {
 	}
 	f.Add(file, int64(50*time.Millisecond))
 	f.Add(file[:len(file)/2], int64(0))
+	unclosed := bytes.Clone(file)
+	segment := bytes.Index(unclosed, []byte{0x18, 0x53, 0x80, 0x67})
+	binary.BigEndian.PutUint64(unclosed[segment+4:], 1<<56)
+	f.Add(unclosed, int64(50*time.Millisecond))
 	f.Add([]byte{0x1A, 0x45, 0xDF, 0xA3, 0x80}, int64(1))
 	f.Fuzz(func(t *testing.T, file []byte, seek int64) {
 		r, err := NewReader(bytes.NewReader(file), int64(len(file)))

@@ -168,7 +168,7 @@ func (r *Reader) scan() {
 	const gap = int64(500 * time.Millisecond)
 	r.scanned, r.header.index = true, nil
 	for at := r.header.firstCluster; len(r.header.index) < maxIndex; {
-		e, err := r.file.header(at, r.header.segment.end)
+		e, err := r.file.sectionHeader(r.header, at)
 		if err != nil {
 			return
 		}
@@ -387,7 +387,7 @@ func (r *Reader) readBlock() error {
 // enterCluster finds the next cluster and checks its checksum.
 func (r *Reader) enterCluster() error {
 	for {
-		e, err := r.file.header(r.at, r.header.segment.end)
+		e, err := r.file.sectionHeader(r.header, r.at)
 		if err != nil {
 			if !errors.Is(err, io.EOF) {
 				r.resync(r.at)

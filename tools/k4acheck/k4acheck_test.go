@@ -6,9 +6,11 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"image"
+	"io"
 	"math"
 	"os"
 	"os/exec"
@@ -28,6 +30,15 @@ import (
 // x86-64 only; elsewhere the test is skipped.
 func sdk(t *testing.T, args ...string) []byte {
 	t.Helper()
+	out, err := sdkCommand(t, args...).Output()
+	if err != nil {
+		t.Fatalf("sdk.py %v: %v", args, err)
+	}
+	return out
+}
+
+func sdkCommand(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		t.Skip("the Azure Kinect SDK exists for Linux on x86-64 only")
 	}
@@ -35,13 +46,10 @@ func sdk(t *testing.T, args ...string) []byte {
 		t.Fatalf("the Azure Kinect SDK is not installed and tools/k4acheck/check.sh could not install it: %v\n%s", err, out)
 	}
 	libs := filepath.Join("..", "..", "build", "k4a", "pyk4a_bundle.libs")
-	cmd := exec.Command("python3", append([]string{"sdk.py", libs}, args...)...)
+	cmd := exec.CommandContext(t.Context(), "python3", append([]string{"sdk.py", libs}, args...)...)
 	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("sdk.py %v: %v", args, err)
-	}
-	return out
+	cmd.Env = append(os.Environ(), "K4A_ENABLE_LOG_TO_STDOUT=0") // it reports Rational6KT for every pixel
+	return cmd
 }
 
 // data returns the capture data, or skips the test.
@@ -150,6 +158,21 @@ func TestPointCloud(t *testing.T) {
 			depth := make([]uint16, cal.Depth.Width*cal.Depth.Height)
 			for i := range depth {
 				depth[i] = uint16(250 + i*7%6000)
+			}
+			compareCloud(t, cal, depthFrame{"ramp", doc, mode, depth})
+		})
+	}
+	// Up to 3 m the conversion of an early device's lens model is within a millimetre.
+	for _, mode := range []camera.DepthMode{camera.NFOVUnbinned, camera.WFOV2x2Binned} {
+		t.Run("Rational6KT/"+string(mode), func(t *testing.T) {
+			doc := bytes.Replace(doc, []byte("BrownConrady"), []byte("Rational6KT"), 2)
+			cal, err := camera.Parse(doc, mode, camera.ColorOff)
+			if err != nil {
+				t.Fatal(err)
+			}
+			depth := make([]uint16, cal.Depth.Width*cal.Depth.Height)
+			for i := range depth {
+				depth[i] = uint16(250 + i*7%2750)
 			}
 			compareCloud(t, cal, depthFrame{"ramp", doc, mode, depth})
 		})
@@ -429,6 +452,45 @@ func TestCutOffRecordingOpens(t *testing.T) {
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestKilledRecorder reads what libk4arecord leaves when it is killed, which its own reader refuses.
+func TestKilledRecorder(t *testing.T) {
+	dir := t.TempDir()
+	calibration := []byte(`{"CalibrationInformation":{}}`)
+	write(t, filepath.Join(dir, "calibration"), calibration)
+	path := filepath.Join(dir, "recording.mkv")
+	const sent = 90
+	cmd := sdkCommand(t, "kill", filepath.Join(dir, "calibration"), strconv.Itoa(sent), path)
+	if err := cmd.Run(); cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != -1 {
+		t.Fatalf("sdk.py kill: %v, want the end by a signal", err)
+	}
+	r, err := k4amkv.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	if c := r.Config; c.DepthMode != camera.NFOV2x2Binned || c.FPS != 30 || !c.Depth || !c.IR ||
+		!bytes.Equal(c.Calibration, calibration) {
+		t.Errorf("configuration %+v", c)
+	}
+	n := 0
+	for ; ; n++ {
+		var c k4amkv.Capture
+		var damage *k4amkv.DamageError
+		if err := r.Next(&c); errors.Is(err, io.EOF) || errors.As(err, &damage) { // the last may be incomplete
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		at := time.Duration(n*1_000_000/30) * time.Microsecond
+		if len(c.Depth) != 320*288 || c.Depth[100] != uint16(n) || c.IR[100] != uint16(n) || c.DepthTime != at {
+			t.Errorf("capture %d: depth %d and IR %d at %v, want %d at %v", n, c.Depth[100], c.IR[100], c.DepthTime, n, at)
+		}
+	}
+	if n < 10 || n > sent {
+		t.Errorf("%d captures of %d, want at least the 10 before the kill", n, sent)
 	}
 }
 

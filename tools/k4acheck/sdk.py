@@ -3,12 +3,15 @@
 usage: sdk.py LIBDIR cloud  CALIBRATION DEPTH_MODE DEPTH OUT
        sdk.py LIBDIR pixels CALIBRATION DEPTH_MODE COLOR_MODE STEP DEPTH OUT
        sdk.py LIBDIR captures RECORDING
+       sdk.py LIBDIR kill CALIBRATION COUNT RECORDING
 
 cloud     DEPTH is an image of the mode's size, little-endian uint16 in millimetres. OUT gets
           k4a_transformation_depth_image_to_point_cloud's points: 3 int16 per pixel.
 pixels    OUT gets, for every STEP-th depth pixel in both directions at DEPTH millimetres, the
           colour pixel: 3 float32, u v valid.
 captures  Prints the recording's captures as libk4arecord reads them, one JSON object.
+kill      Records COUNT captures at 30 per second, NFOV_2X2BINNED without colour, and kills itself
+          before it closes the file, once that has ten of them. Every pixel of capture i is i.
 
 LIBDIR holds libk4a and libk4arecord. The depth engine is not needed: it computes only what
 runs on the GPU.
@@ -17,12 +20,16 @@ runs on the GPU.
 import ctypes
 import glob
 import json
+import os
+import signal
 import sys
+import time
 import zlib
 
 DEPTH_MODES = ["OFF", "NFOV_2X2BINNED", "NFOV_UNBINNED", "WFOV_2X2BINNED", "WFOV_UNBINNED", "PASSIVE_IR"]
 COLOR_MODES = ["OFF", "720P", "1080P", "1440P", "1536P", "2160P", "3072P"]
-IMAGE_DEPTH16, IMAGE_CUSTOM = 4, 8
+IMAGE_DEPTH16, IMAGE_IR16, IMAGE_CUSTOM = 4, 5, 8
+FPS_30 = 2
 CALIBRATION_DEPTH, CALIBRATION_COLOR = 0, 1
 STREAM_SUCCEEDED, STREAM_EOF = 0, 2
 CALIBRATION_SIZE = 4096  # more than sizeof(k4a_calibration_t)
@@ -148,8 +155,47 @@ def captures(sdk, path):
     sdk.record.k4a_playback_close(playback)
 
 
+class DeviceConfiguration(ctypes.Structure):
+    _fields_ = [
+        ("color_format", ctypes.c_int), ("color_resolution", ctypes.c_int), ("depth_mode", ctypes.c_int),
+        ("camera_fps", ctypes.c_int), ("synchronized_images_only", ctypes.c_bool), ("depth_delay", ctypes.c_int32),
+        ("wired_sync_mode", ctypes.c_int), ("subordinate_delay", ctypes.c_uint32),
+        ("no_streaming_indicator", ctypes.c_bool),
+    ]
+
+
+def kill(sdk, calibration, count, path):
+    mode = "NFOV_2X2BINNED"
+    width, height = SIZES[mode]
+    configuration = DeviceConfiguration(depth_mode=DEPTH_MODES.index(mode), camera_fps=FPS_30)
+    recording = ctypes.c_void_p()
+    check(sdk.record.k4a_record_create(path.encode(), None, configuration, ctypes.byref(recording)),
+          "k4a_record_create")
+    with open(calibration, "rb") as f:
+        document = f.read()
+    check(sdk.record.k4a_record_add_attachment(
+        recording, b"calibration.json", document, ctypes.c_size_t(len(document))), "k4a_record_add_attachment")
+    check(sdk.record.k4a_record_write_header(recording), "k4a_record_write_header")
+    for i in range(int(count)):
+        capture = ctypes.c_void_p()
+        check(sdk.k4a.k4a_capture_create(ctypes.byref(capture)), "k4a_capture_create")
+        for fmt, add in ((IMAGE_DEPTH16, sdk.k4a.k4a_capture_set_depth_image),
+                         (IMAGE_IR16, sdk.k4a.k4a_capture_set_ir_image)):
+            image = sdk.image(fmt, width, height, 2 * width)
+            sdk.pixels_of(image)[:] = i.to_bytes(2, "little") * (width * height)
+            sdk.k4a.k4a_image_set_device_timestamp_usec(image, ctypes.c_uint64(2_000_000 + i * 1_000_000 // 30))
+            add(capture, image)
+            sdk.k4a.k4a_image_release(image)
+        check(sdk.record.k4a_record_write_capture(recording, capture), "k4a_record_write_capture")
+        sdk.k4a.k4a_capture_release(capture)
+    # The library's thread writes the captures older than two seconds.
+    while os.path.getsize(path) < 10 * 2 * 2 * width * height:
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def main():
-    commands = {"cloud": (cloud, 4), "pixels": (pixels, 6), "captures": (captures, 1)}
+    commands = {"cloud": (cloud, 4), "pixels": (pixels, 6), "captures": (captures, 1), "kill": (kill, 3)}
     if len(sys.argv) < 3 or sys.argv[2] not in commands or len(sys.argv) - 3 != commands[sys.argv[2]][1]:
         sys.exit(__doc__)
     commands[sys.argv[2]][0](SDK(sys.argv[1]), *sys.argv[3:])

@@ -19,6 +19,9 @@ import (
 	"holocast/internal/camera"
 )
 
+// errForeign reports a directory that is no camera's.
+var errForeign = errors.New("no Intrinsics.json")
+
 // ErrMode reports that a studio has no directory for the requested modes.
 var ErrMode = errors.New("no such file or directory")
 
@@ -53,7 +56,12 @@ func find(dir string, opts Options) ([]*recorded, error) {
 		if !e.IsDir() {
 			continue
 		}
-		r, err := findCamera(filepath.Join(dir, e.Name()), opts)
+		path := filepath.Join(dir, e.Name())
+		r, err := findCamera(path, opts)
+		if errors.Is(err, errForeign) {
+			opts.Log.Warn("skipping a folder without Intrinsics.json", "folder", path)
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -92,6 +100,12 @@ func intrinsics(dir string, entries []fs.DirEntry) (path string, take bool) {
 	return path, take
 }
 
+// isImages reports whether a camera's directory has such a file or directory.
+func isImages(e fs.DirEntry) bool {
+	name := strings.ToLower(strings.TrimPrefix(e.Name(), "synced_"))
+	return strings.HasPrefix(name, "depth_") || name == "depthimages"
+}
+
 func findCamera(dir string, opts Options) (*recorded, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -99,7 +113,10 @@ func findCamera(dir string, opts Options) (*recorded, error) {
 	}
 	path, take := intrinsics(dir, entries)
 	if path == "" {
-		return nil, fmt.Errorf("%s has no Intrinsics.json", dir)
+		if slices.ContainsFunc(entries, isImages) {
+			return nil, fmt.Errorf("%s has no Intrinsics.json", dir)
+		}
+		return nil, errForeign
 	}
 	r := &recorded{name: filepath.Base(dir), intrinsics: path}
 	if take {
@@ -198,65 +215,80 @@ func (r *recorded) findTake(dir string, entries []fs.DirEntry) error {
 	return nil
 }
 
-// findSizes determines the modes from the first images that are not placeholders. After
-// synchronisation a missing frame has a depth image of one pixel.
+// findSizes determines the modes from the first readable images and removes the placeholders before
+// them. After synchronisation a missing frame has a depth image of one pixel.
 func (r *recorded) findSizes(dir string) error {
+	var damage error
 	frames := r.frames[:0]
-	for _, f := range r.frames {
-		if r.depth != "" && r.color != camera.ColorOff {
+	for i, f := range r.frames {
+		placeholder, err := r.readSizes(f)
+		if damage == nil {
+			damage = err
+		}
+		if !placeholder {
 			frames = append(frames, f)
-			continue
 		}
-		file, err := readFile(f.depth)
-		if err != nil {
-			return err
-		}
-		size, err := tiff.DecodeConfig(bytes.NewReader(file))
-		if err != nil {
-			return fmt.Errorf("%s: %w", f.depth, err)
-		}
-		if isPlaceholder(size) {
-			continue
-		}
-		depth, err := camera.DepthModeOf(size.Width, size.Height)
-		if err != nil {
-			return fmt.Errorf("%s: %w", f.depth, err)
-		}
-		r.depth = depth
-		frames = append(frames, f)
-		if f.color == "" {
-			continue
-		}
-		if file, err = readFile(f.color); err != nil {
-			return err
-		}
-		if size, err = jpeg.DecodeConfig(bytes.NewReader(file)); err != nil {
-			return fmt.Errorf("%s: %w", f.color, err)
-		}
-		if r.color, err = camera.ColorModeOf(size.Width, size.Height); err != nil {
-			return fmt.Errorf("%s: %w", f.color, err)
+		if r.depth != "" && r.color != camera.ColorOff {
+			frames = append(frames, r.frames[i+1:]...)
+			break
 		}
 	}
 	r.frames = frames
 	switch {
+	case r.depth != "" && r.color != camera.ColorOff:
+		return nil
+	case damage != nil:
+		return damage
 	case r.depth == "":
 		return fmt.Errorf("%s has no Depth_*.tiff with a picture", dir)
-	case r.color == camera.ColorOff:
-		return fmt.Errorf("%s has no Color_*.jpg that belongs to a Depth_*.tiff", dir)
 	}
-	return nil
+	return fmt.Errorf("%s has no Color_*.jpg that belongs to a Depth_*.tiff", dir)
+}
+
+// readSizes sets the modes that are still unknown from one capture's images.
+func (r *recorded) readSizes(f filePair) (placeholder bool, err error) {
+	file, err := readFile(f.depth)
+	if err != nil {
+		return false, err
+	}
+	size, err := tiff.DecodeConfig(bytes.NewReader(file))
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", f.depth, err)
+	}
+	if isPlaceholder(size) {
+		return true, nil
+	}
+	if r.depth == "" {
+		if r.depth, err = camera.DepthModeOf(size.Width, size.Height); err != nil {
+			return false, fmt.Errorf("%s: %w", f.depth, err)
+		}
+	}
+	if f.color == "" {
+		return false, nil
+	}
+	if file, err = readFile(f.color); err != nil {
+		return false, err
+	}
+	if size, err = jpeg.DecodeConfig(bytes.NewReader(file)); err != nil {
+		return false, fmt.Errorf("%s: %w", f.color, err)
+	}
+	if r.color, err = camera.ColorModeOf(size.Width, size.Height); err != nil {
+		return false, fmt.Errorf("%s: %w", f.color, err)
+	}
+	return false, nil
 }
 
 func isPlaceholder(size image.Config) bool { return size.Width == 1 && size.Height == 1 }
 
-// parseStamps parses lines of frame number and device time in microseconds, separated by a tab.
+// parseStamps parses lines of frame number and device time in microseconds, separated by a tab. It
+// ignores a last line without a time.
 func parseStamps(text []byte) (map[int]uint64, error) {
 	stamps := map[int]uint64{}
 	line := 0
-	for l := range bytes.Lines(text) {
+	for l := range bytes.Lines(trimBOM(text)) {
 		line++
 		fields := strings.Fields(string(l))
-		if len(fields) == 0 {
+		if len(fields) == 0 || len(fields) == 1 && !bytes.HasSuffix(l, []byte{'\n'}) {
 			continue
 		}
 		if len(fields) != 2 {

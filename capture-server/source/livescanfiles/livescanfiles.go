@@ -5,6 +5,7 @@
 //	<take>/client_0/Depth_0.tiff …            16 bits, millimetres
 //	<take>/client_0/Color_0.jpg …
 //	<take>/client_0/Timestamps_Client0.txt    frame, device time in microseconds
+//	<take>/Extrinsics_Open3D.log              camera poses, see [Poses]
 //
 // LiveScan3D's published test set, with a directory per mode:
 //
@@ -16,7 +17,7 @@
 //
 // The cameras of a studio play synchronized and in a loop: a take by its timestamps, in its
 // recorded modes; anything else at Options.FPS. Colour stays JPEG. A camera's missing frames are
-// gaps.
+// gaps; so are unreadable ones.
 package livescanfiles
 
 import (
@@ -64,6 +65,7 @@ func Open(dir string, opts Options) ([]source.Source, error) {
 	opts.Depth = cmp.Or(opts.Depth, camera.NFOVUnbinned)
 	opts.Color = cmp.Or(opts.Color, camera.Color720P)
 	opts.FPS = cmp.Or(opts.FPS, 30)
+	opts.Log = cmp.Or(opts.Log, slog.Default())
 	cameras, err := open(dir, opts)
 	if err != nil {
 		return nil, fmt.Errorf("livescan: %w", err)
@@ -141,6 +143,8 @@ type player struct {
 	pace  pace.Camera
 	fps   float64
 
+	damaged map[int]bool // frames reported as unreadable
+
 	kept  []picture    // all pictures, or nil
 	ahead chan picture // receives the picture being read, if kept is nil
 }
@@ -162,28 +166,40 @@ func newPlayer(r *recorded) (*player, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", r.intrinsics, err)
 	}
-	return &player{name: r.name, cal: cal, files: r.frames}, nil
+	return &player{name: r.name, cal: cal, files: r.frames, damaged: map[int]bool{}}, nil
 }
 
-// load reads and checks all images if keep is set, otherwise only the first.
+// load reads all images if keep is set. It fails if none of the captures is readable.
 func (p *player) load(keep bool) error {
 	p.fps = p.pace.Clock.FPS()
 	if r := p.pace.Recorded; r != nil {
 		p.fps = 1 / cmp.Or(pace.Interval(r.Frames), p.pace.Clock.Offset(1)).Seconds()
 	}
-	if !keep {
-		return p.read(0).err
+	read := p.read
+	if keep {
+		kept := make([]picture, len(p.files))
+		var g errgroup.Group
+		g.SetLimit(4)
+		for i := range kept {
+			g.Go(func() error {
+				kept[i] = p.read(i)
+				return nil
+			})
+		}
+		_ = g.Wait()
+		p.kept, read = kept, func(i int) picture { return kept[i] }
 	}
-	p.kept = make([]picture, len(p.files))
-	var g errgroup.Group
-	g.SetLimit(4)
+	var damage error
 	for i := range p.files {
-		g.Go(func() error {
-			p.kept[i] = p.read(i)
-			return p.kept[i].err
-		})
+		err := read(i).err
+		if err == nil {
+			return nil
+		}
+		if damage == nil {
+			damage = err
+		}
 	}
-	return g.Wait()
+	return damage
 }
 
 // read reads and checks one capture's images. depth is nil for a placeholder.
@@ -257,6 +273,7 @@ func decodeDepth(file []byte, width, height int) ([]uint16, error) {
 	return depth, nil
 }
 
+// checkColor checks a JPEG image's size. The image's data may still be damaged.
 func checkColor(jpeg []byte, width, height int) error {
 	d, err := mjpeg.NewDecoder()
 	if err != nil {
@@ -270,8 +287,7 @@ func checkColor(jpeg []byte, width, height int) error {
 	if hdr.Width != width || hdr.Height != height {
 		return fmt.Errorf("colour image is %d×%d, the colour mode has %d×%d", hdr.Width, hdr.Height, width, height)
 	}
-	var img image.YCbCr
-	return d.DecodeYCbCr(&img, jpeg, 8)
+	return nil
 }
 
 func readFile(path string) ([]byte, error) {
@@ -303,7 +319,7 @@ func (p *player) FPS() float64 { return p.fps }
 func (p *player) Dropped() int64 { return p.pace.Dropped() }
 
 // Next waits for the next frame, in a loop. For an unreadable frame it returns a
-// [source.DamageError].
+// [source.DamageError] once; in later loops the frame is missing.
 func (p *player) Next(ctx context.Context, f *source.Frame) error {
 	for {
 		k, due, err := p.pace.Wait(ctx)
@@ -311,10 +327,11 @@ func (p *player) Next(ctx context.Context, f *source.Frame) error {
 			return err
 		}
 		got := p.picture(int(k % int64(len(p.files))))
-		if got.err != nil {
+		if got.err != nil && !p.damaged[got.index] {
+			p.damaged[got.index] = true
 			return &source.DamageError{Err: fmt.Errorf("livescan: %w", got.err)}
 		}
-		if got.depth == nil {
+		if got.err != nil || got.depth == nil {
 			continue // missing frame
 		}
 		*f = source.Frame{

@@ -7,6 +7,7 @@ import (
 	"image"
 	"image/color"
 	"image/jpeg"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -188,9 +189,11 @@ func TestOpenRefuses(t *testing.T) {
 			}
 		}, binned, "has no Depth_*.tiff"},
 		{"depth of another mode", func(t *testing.T, dir string) {
+			removeSecond(t, dir)
 			write(t, filepath.Join(dir, "kinectA/depth_NFOV_2X2BINNED/Depth_1.tiff"), depthTIFF(t, 640, 576, 1))
 		}, binned, "Depth_1.tiff: depth image is 640×576, the depth mode has 320×288"},
 		{"depth of 8 bits", func(t *testing.T, dir string) {
+			removeSecond(t, dir)
 			var buf bytes.Buffer
 			if err := tiff.Encode(&buf, image.NewGray(image.Rect(0, 0, 320, 288)), nil); err != nil {
 				t.Fatal(err)
@@ -198,6 +201,7 @@ func TestOpenRefuses(t *testing.T) {
 			write(t, filepath.Join(dir, "kinectA/depth_NFOV_2X2BINNED/Depth_1.tiff"), buf.Bytes())
 		}, binned, "Depth_1.tiff: depth image is *image.Gray, want 16 bits of grey"},
 		{"hostile size", func(t *testing.T, dir string) {
+			removeSecond(t, dir)
 			b := depthTIFF(t, 320, 288, 1)
 			// The TIFF entry of the width: tag 256, type 3 or 4, count 1, value.
 			at := bytes.Index(b, []byte{0x00, 0x01, 0x03, 0x00, 0x01, 0x00, 0x00, 0x00, 0x40, 0x01})
@@ -208,13 +212,21 @@ func TestOpenRefuses(t *testing.T) {
 			write(t, filepath.Join(dir, "kinectA/depth_NFOV_2X2BINNED/Depth_1.tiff"), b)
 		}, binned, "depth image is 65535×288, the depth mode has 320×288"},
 		{"cut off depth", func(t *testing.T, dir string) {
-			path := filepath.Join(dir, "kinectA/depth_NFOV_2X2BINNED/Depth_2.tiff")
+			removeSecond(t, dir)
+			path := filepath.Join(dir, "kinectA/depth_NFOV_2X2BINNED/Depth_1.tiff")
 			write(t, path, depthTIFF(t, 320, 288, 1)[:60])
-		}, binned, "Depth_2.tiff: "},
-		{"cut off colour", func(t *testing.T, dir string) {
-			write(t, filepath.Join(dir, "kinectA/color_720p/Color_2.jpg"), colorJPEG(t, 1280, 720)[:1000])
-		}, binned, "Color_2.jpg: mjpeg: corrupt JPEG image of 1000 bytes"},
+		}, binned, "Depth_1.tiff: "},
+		{"colour without a header", func(t *testing.T, dir string) {
+			removeSecond(t, dir)
+			write(t, filepath.Join(dir, "kinectA/color_720p/Color_1.jpg"), colorJPEG(t, 1280, 720)[:20])
+		}, binned, "Color_1.jpg: mjpeg: corrupt JPEG image of 20 bytes"},
+		{"all frames damaged", func(t *testing.T, dir string) {
+			for _, n := range []string{"1", "2"} {
+				write(t, filepath.Join(dir, "kinectA/depth_NFOV_2X2BINNED/Depth_"+n+".tiff"), nil)
+			}
+		}, binned, "Depth_1.tiff: "},
 		{"colour of another mode", func(t *testing.T, dir string) {
+			removeSecond(t, dir)
 			write(t, filepath.Join(dir, "kinectA/color_720p/Color_1.jpg"), colorJPEG(t, 640, 480))
 		}, binned, "Color_1.jpg: colour image is 640×480, the colour mode has 1280×720"},
 		{"frame rate", func(*testing.T, string) {}, Options{FPS: -30}, "frame rate is -30"},
@@ -228,6 +240,13 @@ func TestOpenRefuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// removeSecond removes the second of a studio's two frames.
+func removeSecond(t *testing.T, dir string) {
+	t.Helper()
+	remove(t, dir, "kinectA/depth_NFOV_2X2BINNED/Depth_2.tiff")
+	remove(t, dir, "kinectA/color_720p/Color_2.jpg")
 }
 
 func remove(t *testing.T, dir, name string) {
@@ -485,37 +504,125 @@ func TestTakeRefused(t *testing.T) {
 	}
 }
 
-// TestTakeDamaged checks that an unreadable frame loses only that frame.
+// TestTakeDamaged checks that an unreadable frame, reported once, loses only that frame.
 func TestTakeDamaged(t *testing.T) {
-	dir := writeTake(t, map[int]uint64{0: 0, 1: 10_000, 2: 20_000})
-	synctest.Test(t, func(t *testing.T) {
-		cameras, err := Open(dir, Options{})
-		if err != nil {
-			t.Fatal(err)
+	for name, damage := range map[string]struct {
+		file string // of frame N
+		data []byte
+	}{
+		"empty depth":            {"Depth_N.tiff", nil},
+		"cut off depth":          {"Depth_N.tiff", depthTIFF(t, 320, 288, 1)[:60]},
+		"depth of another mode":  {"Depth_N.tiff", depthTIFF(t, 640, 576, 1)},
+		"depth of no mode":       {"Depth_N.tiff", depthTIFF(t, 100, 100, 1)},
+		"empty colour":           {"Color_N.jpg", nil},
+		"cut off colour":         {"Color_N.jpg", colorJPEG(t, 1280, 720)[:20]},
+		"colour of another mode": {"Color_N.jpg", colorJPEG(t, 64, 64)},
+	} {
+		for n := range 3 {
+			if n == 0 && name == "depth of another mode" {
+				continue // it would set the mode
+			}
+			for _, keep := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s %d keep %v", name, n, keep), func(t *testing.T) {
+					dir := writeTake(t, map[int]uint64{0: 0, 1: 10_000, 2: 20_000})
+					write(t, filepath.Join(dir, "client_0", strings.Replace(damage.file, "N", fmt.Sprint(n), 1)), damage.data)
+					synctest.Test(t, func(t *testing.T) { testDamaged(t, dir, n, keep) })
+				})
+			}
 		}
-		p := cameras[0].(*player)
+	}
+}
+
+// testDamaged plays three loops of a take whose frame n of 3 is damaged.
+func testDamaged(t *testing.T, dir string, n int, keep bool) {
+	cameras, err := Open(dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := cameras[0].(*player)
+	if !keep {
 		p.kept = nil
-		write(t, filepath.Join(dir, "client_0/Depth_1.tiff"), depthTIFF(t, 320, 288, 1)[:60])
-		var f source.Frame
-		if err := p.Next(t.Context(), &f); err != nil || f.Depth[0] != 0 {
+		if err := p.load(false); err != nil {
 			t.Fatal(err)
 		}
+	}
+	var got, want []int
+	for i := range 9 {
+		if i%3 != n {
+			want = append(want, i%3)
+		}
+	}
+	reports := 0
+	for len(got) < len(want) {
+		var f source.Frame
 		var damage *source.DamageError
-		if err := p.Next(t.Context(), &f); !errors.As(err, &damage) {
-			t.Fatalf("error %v, want damage", err)
+		if err := p.Next(t.Context(), &f); errors.As(err, &damage) {
+			reports++
+		} else if err != nil {
+			t.Fatal(err)
+		} else {
+			got = append(got, int(f.Depth[0]))
 		}
-		if err := p.Next(t.Context(), &f); err != nil || f.Depth[0] != 2 {
-			t.Errorf("frame of depth %d, error %v", f.Depth[0], err)
-		}
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	}
+	if !slices.Equal(got, want) || reports != 1 {
+		t.Errorf("frames %v, damage reported %d times, want %v and once", got, reports, want)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestForeignFiles checks that files of other programs do not refuse a take.
+func TestForeignFiles(t *testing.T) {
+	const bom = "\xef\xbb\xbf"
+	for name, tt := range map[string]struct {
+		change func(t *testing.T, dir string)
+		log    string
+	}{
+		"a folder of a Mac's zip": {func(t *testing.T, dir string) {
+			write(t, filepath.Join(dir, "__MACOSX/client_0/._Depth_0.tiff"), []byte("x"))
+			write(t, filepath.Join(dir, "client_0/._Depth_0.tiff"), []byte("x"))
+			write(t, filepath.Join(dir, ".DS_Store"), []byte("x"))
+		}, "__MACOSX"},
+		"sound":         {func(t *testing.T, dir string) { write(t, filepath.Join(dir, "audio/take.wav"), nil) }, "audio"},
+		"a point cloud": {func(t *testing.T, dir string) { write(t, filepath.Join(dir, "merged_0.ply"), nil) }, ""},
+		"byte order mark": {func(t *testing.T, dir string) {
+			write(t, filepath.Join(dir, "client_0/Timestamps_Client0.txt"), []byte(bom+"0\t0\r\n1\t10000\r\n"))
+		}, ""},
+		"a calibration with a byte order mark": {func(t *testing.T, dir string) {
+			path := filepath.Join(dir, "client_0/Intrinsics_Calib_0.json")
+			b, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, path, append([]byte(bom), b...))
+		}, ""},
+		"time stamps cut off": {func(t *testing.T, dir string) {
+			write(t, filepath.Join(dir, "client_0/Timestamps_Client0.txt"), []byte("0\t0\n1\t10000\n2"))
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := writeTake(t, map[int]uint64{0: 0, 1: 10_000})
+			tt.change(t, dir)
+			var log bytes.Buffer
+			cameras, err := Open(dir, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(cameras) != 1 || !strings.Contains(log.String(), tt.log) || (tt.log == "") != (log.Len() == 0) {
+				t.Errorf("%d cameras, log %q, want 1 and %q", len(cameras), log.String(), tt.log)
+			}
+			if fps := cameras[0].FPS(); fps != 100 {
+				t.Errorf("%v frames per second, want 100", fps)
+			}
+		})
+	}
 }
 
 func FuzzParseStamps(f *testing.F) {
 	f.Add([]byte("0\t5000\n1\t5033\n"))
 	f.Add([]byte("0 5000\r\n\r\n"))
+	f.Add([]byte("\xef\xbb\xbf0\t5000\n1"))
 	f.Add([]byte("-1\t99999999999999999999\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		stamps, err := parseStamps(b)
