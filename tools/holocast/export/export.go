@@ -64,6 +64,7 @@ type frame struct {
 	group   uint64
 	header  pointcloud.Header
 	objects [][]byte
+	used    bool // in a merged frame
 }
 
 // reader reads a recording frame by frame.
@@ -285,7 +286,7 @@ const mergeDepth = 4
 
 // PLY writes one file per frame into dir: frame-000000.ply and so on, or, per camera,
 // camera-0/frame-000000.ply. A merged frame consists of the first camera's and each other camera's
-// closest frame by capture time.
+// closest frame by capture time, at most half a frame interval away.
 func PLY(ctx context.Context, path, dir string, merged bool, cfg Config) (Result, error) {
 	x, err := open(path, cfg)
 	if err != nil {
@@ -319,23 +320,21 @@ func (x *reader) damaged(s *stream, f *frame, err error) {
 	x.log.Warn("not exported", "camera", s.number, "group", f.group, "err", err)
 }
 
+// merged writes frames led by the first camera. While it is silent, before its first frame or after
+// its last, another camera leads.
 func (x *reader) merged(ctx context.Context, dir string) error {
 	first := x.chosen[0]
-	// A frame is written once its successor has arrived, and with it the other cameras' frames of
-	// the same time.
-	var pending *frame
-	emit := func() error {
-		if pending == nil {
-			return nil
-		}
+	lead := func(leader *stream, f *frame) error {
+		at := f.header.CaptureTime
 		var all pointcloud.Points
 		for _, s := range x.chosen {
-			f := pending
-			if s != first {
-				if f = s.nearest(pending.header.CaptureTime); f == nil {
+			f := f
+			if s != leader {
+				if f = s.nearest(at); f == nil {
 					continue
 				}
 			}
+			f.used = true
 			cloud, err := s.cloud(f)
 			if err != nil {
 				x.damaged(s, f, err)
@@ -343,30 +342,92 @@ func (x *reader) merged(ctx context.Context, dir string) error {
 			}
 			all.XYZ, all.RGB = append(all.XYZ, cloud.XYZ...), append(all.RGB, cloud.RGB...)
 		}
-		pending = nil
 		return x.write(dir, x.result.Frames, all)
 	}
+	// A frame is written once its successor has arrived, and with it the other cameras' frames of
+	// the same time.
+	var pending *frame
+	emit := func() error {
+		if pending == nil {
+			return nil
+		}
+		f := pending
+		pending = nil
+		return lead(first, f)
+	}
+	var led uint64 // capture time of the first camera's newest frame
+	// orphans writes the frames captured while the first camera was silent, up to a time.
+	orphans := func(until uint64) error {
+		for {
+			var leader *stream
+			var f *frame
+			for _, s := range x.chosen {
+				for _, r := range s.recent {
+					at := r.header.CaptureTime
+					if !r.used && at < until && (led == 0 || at > led+uint64(1.5*first.period())) &&
+						(f == nil || at < f.header.CaptureTime) {
+						leader, f = s, r
+					}
+				}
+			}
+			if f == nil {
+				return nil
+			}
+			if err := emit(); err != nil {
+				return err
+			}
+			if err := lead(leader, f); err != nil {
+				return err
+			}
+		}
+	}
 	err := x.frames(ctx, func(s *stream, f *frame) error {
+		at := f.header.CaptureTime
 		if s == first {
-			err := emit()
-			pending = f
-			return err
+			if err := emit(); err != nil {
+				return err
+			}
+			if err := orphans(at - min(at, uint64(first.period()/2))); err != nil {
+				return err
+			}
+			pending, led = f, at
+			return nil
 		}
 		s.recent = append(s.recent, f)
-		if len(s.recent) > mergeDepth {
-			s.recent = slices.Delete(s.recent, 0, 1)
+		if len(s.recent) <= mergeDepth {
+			return nil
 		}
-		return nil
+		oldest := s.recent[0].header.CaptureTime
+		if pending != nil && oldest+uint64(s.period()) > led {
+			if err := emit(); err != nil { // while its companions are here
+				return err
+			}
+		}
+		err := orphans(oldest + 1)
+		s.recent = slices.Delete(s.recent, 0, 1)
+		return err
 	})
-	return errors.Join(err, emit())
+	if err != nil {
+		return err
+	}
+	if err := emit(); err != nil {
+		return err
+	}
+	return orphans(math.MaxUint64)
 }
 
-// nearest returns the frame captured closest to a time, UNIX µs.
+// period returns the track's frame interval, µs.
+func (s *stream) period() float64 {
+	return 1e6 / min(max(cmp.Or(s.track.Framerate, 30), 0.1), 1000)
+}
+
+// nearest returns the frame captured closest to a time, UNIX µs. It returns nil if none is within
+// half a frame interval, plus 1 ms of jitter: the camera lost the frame or has ended.
 func (s *stream) nearest(at uint64) *frame {
 	var best *frame
-	distance := math.Inf(1)
+	distance := s.period()/2 + 1000
 	for _, f := range s.recent {
-		if d := math.Abs(float64(int64(f.header.CaptureTime - at))); d < distance {
+		if d := math.Abs(float64(int64(f.header.CaptureTime - at))); d <= distance {
 			best, distance = f, d
 		}
 	}

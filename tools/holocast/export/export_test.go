@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +52,24 @@ func grid(n, camera int) pointcloud.Grid {
 // moves are objects of the pose track, at the end.
 func record(t *testing.T, cameras, descriptions int, layout string, drop int, moves ...[]catalog.PoseEvent) string {
 	t.Helper()
+	return take{
+		cameras: cameras, frames: frames, descriptions: descriptions, layout: layout, drop: drop, moves: moves,
+	}.record(t)
+}
+
+// take describes a recording.
+type take struct {
+	cameras, frames, descriptions int
+	layout                        string
+	drop                          int // frame without its last description
+	moves                         [][]catalog.PoseEvent
+	missing                       func(frame, camera int) bool
+	rates                         []float64 // per camera, frames per second; nil = 30
+}
+
+func (k take) record(t *testing.T) string {
+	t.Helper()
+	cameras, descriptions, layout := k.cameras, k.descriptions, k.layout
 	path := filepath.Join(t.TempDir(), "a.mcap")
 	w, err := recording.Create(path, nil)
 	if err != nil {
@@ -92,9 +111,13 @@ func record(t *testing.T, cameras, descriptions int, layout string, drop int, mo
 		if err != nil {
 			t.Fatal(err)
 		}
+		rate := 30.0
+		if k.rates != nil {
+			rate = k.rates[n]
+		}
 		c.Tracks = append(c.Tracks, catalog.Track{
 			Name: catalog.PointsTrack(n, "full"), Packaging: catalog.PackagingPoints, InitRef: id,
-			Width: lens.Width, Height: lens.Height, Framerate: 30,
+			Width: lens.Width, Height: lens.Height, Framerate: rate,
 			Points: &catalog.Points{
 				Camera:       n,
 				CameraName:   fmt.Sprintf("camera %d", n),
@@ -105,7 +128,7 @@ func record(t *testing.T, cameras, descriptions int, layout string, drop int, mo
 			},
 		})
 	}
-	if len(moves) > 0 {
+	if len(k.moves) > 0 {
 		c.Tracks = append(c.Tracks, catalog.NewPoseTrack())
 	}
 	doc, err := c.Marshal()
@@ -113,8 +136,11 @@ func record(t *testing.T, cameras, descriptions int, layout string, drop int, mo
 		t.Fatal(err)
 	}
 	write(catalog.TrackName, 0, 0, doc)
-	for f := range frames {
+	for f := range k.frames {
 		for n := range cameras {
+			if k.missing != nil && k.missing(f, n) {
+				continue
+			}
 			h := pointcloud.Header{
 				Sequence:     uint32(f),
 				DeviceTime:   uint64(5e6 + 33333*f),
@@ -123,7 +149,7 @@ func record(t *testing.T, cameras, descriptions int, layout string, drop int, mo
 				Descriptions: uint8(descriptions),
 			}
 			for d := range descriptions {
-				if f == drop && d == descriptions-1 {
+				if f == k.drop && d == descriptions-1 {
 					continue
 				}
 				from := pointcloud.Frame{
@@ -139,7 +165,7 @@ func record(t *testing.T, cameras, descriptions int, layout string, drop int, mo
 			}
 		}
 	}
-	for i, events := range moves {
+	for i, events := range k.moves {
 		doc, err := catalog.MarshalPoses(events)
 		if err != nil {
 			t.Fatal(err)
@@ -195,6 +221,69 @@ func TestPLY(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestMergedByTime checks which cameras' frames a merged file contains.
+func TestMergedByTime(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		cameras int
+		rates   []float64
+		missing func(frame, camera int) bool
+		clouds  []int // per file
+	}{
+		{"all there", 3, nil, nil, []int{3, 3, 3, 3, 3, 3, 3, 3, 3, 3}},
+		{"one ends", 3, nil, func(f, n int) bool { return n == 1 && f >= 2 }, []int{3, 3, 2, 2, 2, 2, 2, 2, 2, 2}},
+		{"one begins late", 2, nil, func(f, n int) bool { return n == 1 && f < 7 }, []int{1, 1, 1, 1, 1, 1, 1, 2, 2, 2}},
+		{"one loses a frame", 2, nil, func(f, n int) bool { return n == 1 && f == 4 }, []int{2, 2, 2, 2, 1, 2, 2, 2, 2, 2}},
+		{
+			"one has half the rate", 2,
+			[]float64{30, 15},
+			func(f, n int) bool { return n == 1 && f%2 == 1 },
+			[]int{2, 2, 2, 2, 2, 2, 2, 2, 2, 2},
+		},
+		{
+			"the first has half the rate", 2,
+			[]float64{15, 30},
+			func(f, n int) bool { return n == 0 && f%2 == 1 },
+			[]int{2, 2, 2, 2, 2},
+		},
+		{"the first ends", 3, nil, func(f, n int) bool { return n == 0 && f >= 2 }, []int{3, 3, 2, 2, 2, 2, 2, 2, 2}},
+		{"the first begins late", 3, nil, func(f, n int) bool { return n == 0 && f < 7 }, []int{2, 2, 2, 2, 2, 2, 2, 3, 3, 3}},
+		{"the first pauses", 2, nil, func(f, n int) bool { return n == 0 && f > 1 && f < 8 }, []int{2, 2, 1, 1, 1, 1, 1, 2, 2}},
+		{"the first has no frame", 2, nil, func(_, n int) bool { return n == 0 }, []int{1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := take{
+				cameras: tt.cameras, frames: 10, descriptions: 1, layout: "B", drop: -1, rates: tt.rates, missing: tt.missing,
+			}.record(t)
+			r, err := PLY(t.Context(), path, dir, true, quiet)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []int
+			for _, file := range r.Files {
+				got = append(got, len(readPLY(t, file).XYZ)/6) // two points each
+			}
+			if !slices.Equal(got, tt.clouds) {
+				t.Errorf("%v clouds per file, want %v", got, tt.clouds)
+			}
+		})
+	}
+}
+
+func readPLY(t *testing.T, path string) plyfile.Cloud {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := plyfile.Read(f)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 func TestK4A(t *testing.T) {
@@ -301,15 +390,7 @@ func TestPosesThatAreCorrectedLater(t *testing.T) {
 		"camera-0/frame-000000.ply": 7.001, "camera-0/frame-000004.ply": 7.001,
 		"camera-1/frame-000002.ply": 8.001, "camera-1/frame-000004.ply": 9.001,
 	} {
-		f, err := os.Open(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := plyfile.Read(f)
-		if err := errors.Join(err, f.Close()); err != nil {
-			t.Fatal(err)
-		}
-		if got := c.XYZ[0]; math.Abs(float64(got-want)) > 1e-4 {
+		if got := readPLY(t, filepath.Join(dir, name)).XYZ[0]; math.Abs(float64(got-want)) > 1e-4 {
 			t.Errorf("%s: the first point is at x = %g m, want %g", name, got, want)
 		}
 	}
