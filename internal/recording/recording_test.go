@@ -382,7 +382,7 @@ func TestDamage(t *testing.T) {
 			false,
 		},
 		{"opcode 0", func(b []byte) { b[second] = 0 }, "reserved opcode 0", false},
-		{"loose message", func(b []byte) { b[second] = byte(mcap.OpMessage) }, "a message record outside a chunk", true},
+		{"loose message", func(b []byte) { b[second] = byte(mcap.OpMessage) }, "damaged message record", true},
 		{"huge uncompressed size", func(b []byte) { put(b[second+9+16:], 1<<62) }, "bytes uncompressed, more than", true},
 		{"wrong uncompressed size", func(b []byte) { b[second+9+16]++ }, "bytes uncompressed and has", true},
 		{
