@@ -83,12 +83,15 @@ func TestRewritten(t *testing.T) {
 	written := take(t)
 	path := recordingtest.Write(t, written)
 	want := texts(written)
+	compressed := func(how mcap.CompressionFormat) recordingtest.Rewriting {
+		return recordingtest.Rewriting{WriterOptions: mcap.WriterOptions{Chunked: true, Compression: how}}
+	}
 	for _, tt := range []struct {
 		name string
 		how  recordingtest.Rewriting
 	}{
-		{"lz4", recordingtest.Rewriting{WriterOptions: mcap.WriterOptions{Chunked: true, Compression: mcap.CompressionLZ4}}},
-		{"zstd", recordingtest.Rewriting{WriterOptions: mcap.WriterOptions{Chunked: true, Compression: mcap.CompressionZSTD}}},
+		{"lz4", compressed(mcap.CompressionLZ4)},
+		{"zstd", compressed(mcap.CompressionZSTD)},
 		{"uncompressed", recordingtest.Rewriting{WriterOptions: mcap.WriterOptions{Chunked: true}}},
 		{"small chunks", recordingtest.Rewriting{WriterOptions: mcap.WriterOptions{Chunked: true, ChunkSize: 100}}},
 		{"unchunked", recordingtest.Rewriting{}},

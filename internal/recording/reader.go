@@ -398,7 +398,7 @@ func (r *Reader) record(objects []Object, op mcap.OpCode, record []byte) ([]Obje
 	return objects, nil
 }
 
-// sorted sorts objects by arrival and, in a trimmed recording, removes those of incomplete groups.
+// sorted sorts objects by arrival. In a trimmed recording it removes incomplete groups' objects.
 func (r *Reader) sorted(objects []Object) []Object {
 	slices.SortStableFunc(objects, func(a, b Object) int { return a.Arrival.Compare(b.Arrival) })
 	if r.trimmed {

@@ -68,7 +68,9 @@ func newWriter(path string, file *os.File, metadata map[string]string) (*Writer,
 	if err != nil {
 		return nil, fmt.Errorf("recording %s: %w", path, err)
 	}
-	w := &Writer{path: path, file: file, encoder: encoder, channels: make(map[string]uint16), properties: make(map[string][]byte)}
+	w := &Writer{
+		path: path, file: file, encoder: encoder, channels: make(map[string]uint16), properties: make(map[string][]byte),
+	}
 	w.opts = &mcap.WriterOptions{
 		IncludeCRC: true,
 		Chunked:    true,

@@ -92,12 +92,13 @@ func Rewrite(t *testing.T, path string, how Rewriting) string {
 		check(w.WriteChannel(&mcap.Channel{ID: 900, SchemaID: 7, Topic: "/foreign", MessageEncoding: "json"}))
 		check(w.WriteMessage(&mcap.Message{ChannelID: 900, LogTime: 1, Data: []byte("{}")}))
 	}
-	it, e := r.Messages(mcap.UsingIndex(true), mcap.InOrder(mcap.FileOrder), mcap.WithMetadataCallback(func(m *mcap.Metadata) error {
+	metadata := func(m *mcap.Metadata) error {
 		if !how.DropMetadata {
 			check(w.WriteMetadata(m))
 		}
 		return nil
-	}))
+	}
+	it, e := r.Messages(mcap.UsingIndex(true), mcap.InOrder(mcap.FileOrder), mcap.WithMetadataCallback(metadata))
 	check(e)
 	if err != nil {
 		t.Fatal(err)

@@ -1,5 +1,5 @@
-// Package export converts a recorded session for other tools: one PLY file per frame, or one Azure
-// Kinect recording per camera.
+// Package export converts a recorded session for other tools: PLY files, Azure Kinect recordings,
+// RGB-D image sets, Foxglove's messages in an MCAP file, or a 360° film.
 package export
 
 import (
@@ -28,6 +28,7 @@ import (
 type Config struct {
 	Cameras []int  // catalog numbers; nil = all
 	Quality string // quality of the points tracks; "" = the highest bit rate
+	Force   bool   // replace an earlier export
 	Log     *slog.Logger
 	// Progress, if set, receives the number of objects read so far.
 	Progress func(objects uint64)
@@ -104,27 +105,22 @@ func (x *reader) findCameras(path string) error {
 		return err
 	}
 	defer func() { _ = r.Close() }() // read-only
-	var c *catalog.Catalog
-	for c == nil {
-		o, err := r.Next()
-		if err == io.EOF {
-			return fmt.Errorf("recording %s has no catalog: it is not a recording of a session", path)
-		}
-		if err != nil || o.Track.Name != catalog.TrackName || o.EndOnly || o.ObjectID != 0 {
-			continue
-		}
-		var track moqt.Properties
-		for _, t := range r.Info.Tracks {
-			if t.Track.String() == o.Track.String() {
-				track = t.Properties
-			}
-		}
-		var first catalog.Reader
-		if c, err = first.Read(o.Payload, moqt.Properties(o.Properties), track); err != nil {
-			return fmt.Errorf("recording %s: %w", path, err)
-		}
-		x.root = o.Track
+	o, err := recording.FirstCatalog(path, r, nil)
+	if err != nil {
+		return err
 	}
+	var track moqt.Properties
+	for _, t := range r.Info.Tracks {
+		if t.Track.String() == o.Track.String() {
+			track = t.Properties
+		}
+	}
+	var first catalog.Reader
+	c, err := first.Read(o.Payload, moqt.Properties(o.Properties), track)
+	if err != nil {
+		return fmt.Errorf("recording %s: %w", path, err)
+	}
+	x.root = o.Track
 	for _, n := range x.cfg.Cameras {
 		if !slices.Contains(c.Cameras(), n) {
 			return fmt.Errorf("recording %s has no camera %d, only %v", path, n, c.Cameras())
@@ -293,6 +289,9 @@ func PLY(ctx context.Context, path, dir string, merged bool, cfg Config) (Result
 		return Result{}, err
 	}
 	defer func() { _ = x.close() }() // read-only
+	if err := PLYFiles.prepare(dir, cfg.Force); err != nil {
+		return Result{}, err
+	}
 	if merged {
 		err = x.merged(ctx, dir)
 	} else {
@@ -436,17 +435,9 @@ func (s *stream) nearest(at uint64) *frame {
 
 // write writes frame n.
 func (x *reader) write(dir string, n int, cloud pointcloud.Points) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
 	path := filepath.Join(dir, fmt.Sprintf("frame-%06d.ply", n))
-	f, err := os.Create(path)
-	if err != nil {
+	if err := create(path, func(f *os.File) error { return plyfile.Write(f, cloud) }); err != nil {
 		return err
-	}
-	if err := errors.Join(plyfile.Write(f, cloud), f.Close()); err != nil {
-		_ = os.Remove(path)
-		return fmt.Errorf("write %s: %w", path, err)
 	}
 	x.result.Frames++
 	x.result.Files = append(x.result.Files, path)
