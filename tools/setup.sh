@@ -25,7 +25,7 @@ want ffmpeg
 want iproute2
 if [[ "${1:-}" == --test ]]; then
 	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || want chromium
-	# The Azure Kinect SDK comes from PyPI; the OpenFlow controller is Python.
+	# The Azure Kinect SDK and the readers of exports come from PyPI; the OpenFlow controller is Python.
 	python3 -m pip --version >/dev/null 2>&1 || want python3-pip
 	python3 -c 'import ensurepip' 2>/dev/null || want python3-venv
 	command -v ovs-vswitchd >/dev/null || want openvswitch-switch

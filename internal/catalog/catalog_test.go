@@ -335,6 +335,9 @@ func TestBadDeltas(t *testing.T) {
 }
 
 func TestPoses(t *testing.T) {
+	if b, err := MarshalPoses(nil); err != nil || string(b) != "[]" {
+		t.Errorf("no events: %s, %v, want []", b, err)
+	}
 	want := []PoseEvent{{T: 1790000000000, Data: Pose{Camera: 2, Pose: camera.Identity}}}
 	b, err := MarshalPoses(want)
 	if err != nil {

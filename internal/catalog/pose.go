@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -57,6 +58,9 @@ func NewClockTrack() Track {
 
 // MarshalPoses returns the payload of a pose track's object.
 func MarshalPoses(events []PoseEvent) ([]byte, error) {
+	if events == nil {
+		events = []PoseEvent{} // a timeline is an array even without records (MSF §8)
+	}
 	b, err := json.Marshal(events)
 	if err != nil {
 		return nil, fmt.Errorf("catalog: poses: %w", err)
@@ -64,10 +68,14 @@ func MarshalPoses(events []PoseEvent) ([]byte, error) {
 	return b, nil
 }
 
-// ParsePoses reads and validates a pose track's object.
+// ParsePoses reads and validates a pose track's object. It reads null, which earlier versions of
+// MarshalPoses wrote, as no events.
 func ParsePoses(b []byte) ([]PoseEvent, error) {
 	if len(b) > MaxSize {
 		return nil, fmt.Errorf("catalog: poses: %d bytes, more than %d", len(b), MaxSize)
+	}
+	if bytes.Equal(bytes.TrimSpace(b), []byte("null")) {
+		return nil, nil
 	}
 	var raw []json.RawMessage
 	if err := decode(b, "poses", &raw); err != nil {

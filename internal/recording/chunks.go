@@ -4,16 +4,24 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/foxglove/mcap/go/mcap"
 )
 
 // Chunks reads the whole recording in file order and calls visit with each chunk's objects, by
-// arrival, and the chunk's byte offset, for ReadChunk. Damaged chunks are skipped. Objects share
+// arrival, and the chunk's byte offset, for ReadChunk. Records outside chunks are read in batches of a chunk's
+// size. Damaged chunks are skipped. Objects share
 // their chunk's memory. Afterwards Next starts from the beginning.
 func (r *Reader) Chunks(visit func(offset int64, objects []Object) error) error {
 	r.rewind()
 	defer r.rewind()
+	r.ready = nil
+	if len(r.restored) > 0 {
+		if err := visit(0, slices.Clone(r.restored)); err != nil {
+			return err
+		}
+	}
 	for {
 		objects, err := r.nextChunk()
 		var frame *frameError
@@ -31,13 +39,19 @@ func (r *Reader) Chunks(visit func(offset int64, objects []Object) error) error 
 
 // ReadChunk reads the objects of a chunk that Chunks found, by arrival.
 func (r *Reader) ReadChunk(offset int64) ([]Object, error) {
-	op, length, err := r.recordAt(offset)
-	if err == nil && op != mcap.OpChunk {
-		err = fmt.Errorf("found a %v record instead of the chunk", op)
+	if offset == 0 {
+		return slices.Clone(r.restored), nil
 	}
+	op, length, err := r.recordAt(offset)
 	var objects []Object
-	if err == nil {
+	switch {
+	case err != nil:
+	case op == mcap.OpChunk:
 		objects, err = r.chunk(offset+9, length)
+	case op == mcap.OpChannel || op == mcap.OpMessage:
+		objects, _, err = r.loose(offset)
+	default:
+		err = fmt.Errorf("found a %v record instead of the chunk", op)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("recording %s: chunk at byte %d: %w", r.name, offset, err)
@@ -48,5 +62,5 @@ func (r *Reader) ReadChunk(offset int64) ([]Object, error) {
 // rewind makes Next start with the first object again. Known channels are kept.
 func (r *Reader) rewind() {
 	r.offset, r.dataEnd = int64(len(mcap.Magic)), false
-	r.ready, r.ahead = nil, nil
+	r.ready, r.ahead = slices.Clone(r.restored), nil
 }

@@ -4,7 +4,9 @@
 // Each track is an MCAP channel whose topic is the serialized full track name (MOQT draft-18 §1.5).
 // Each object is a message: a fixed header, the object's properties and its payload; see
 // [objectSchema]. Messages are written in zstd chunks of at most about a second, so a file left by
-// a crash replays up to its last chunk.
+// a crash replays up to its last chunk. The catalogs and poses are repeated in metadata records, so
+// that a recording without its start plays too. The reader accepts every compression of MCAP, and
+// messages outside chunks.
 package recording
 
 import (
@@ -64,8 +66,9 @@ type Object struct {
 const MaxObject = 32 << 20
 
 const (
-	headerVersion = 1
-	headerSize    = 32
+	messageEncoding = "moqt" // of MCAP channels
+	headerVersion   = 1
+	headerSize      = 32
 )
 
 // Flag bits of the message header.

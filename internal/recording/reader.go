@@ -1,6 +1,7 @@
 package recording
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"encoding/hex"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/foxglove/mcap/go/mcap"
 	"github.com/klauspost/compress/zstd"
+	"github.com/pierrec/lz4/v4"
 
 	"holocast/internal/moqt/wire"
 )
@@ -76,6 +78,14 @@ type Reader struct {
 	dataEnd  bool  // offset is past the DataEnd record
 	chunkAt  int64 // offset of the last chunk read
 	channels map[uint16]TrackInfo
+	others   map[uint16]bool // channels without objects
+
+	// State of a trimmed recording.
+	states     []state
+	stateBytes int64
+	restored   []Object // precede the first
+	trimmed    bool
+	first      map[string]uint64 // first complete group, by topic
 
 	// Objects of the current chunk and the next, by arrival. Two chunks suffice to sort the output
 	// of concurrent writers, and bound memory.
@@ -102,7 +112,10 @@ func NewReader(name string, src io.ReadSeeker) (*Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("recording %s: %w", name, err)
 	}
-	r := &Reader{name: name, src: src, decoder: decoder, channels: make(map[uint16]TrackInfo)}
+	r := &Reader{
+		name: name, src: src, decoder: decoder, channels: make(map[uint16]TrackInfo), others: make(map[uint16]bool),
+		first: make(map[string]uint64),
+	}
 	if err := r.open(); err != nil {
 		decoder.Close()
 		return nil, fmt.Errorf("recording %s: %w", name, err)
@@ -125,7 +138,8 @@ func (r *Reader) open() error {
 	} else {
 		r.scan()
 	}
-	r.offset, r.dataEnd = int64(len(mcap.Magic)), false
+	r.restore()
+	r.rewind()
 	clear(r.channels)
 	return nil
 }
@@ -191,24 +205,57 @@ func (r *Reader) nextChunk() ([]Object, error) {
 			r.end = start
 			return nil, &frameError{start, err}
 		}
-		r.offset = start + 9 + length
+		var objects []Object
 		switch op {
 		case mcap.OpChunk:
-			objects, err := r.chunk(start+9, length)
-			if err != nil {
+			r.offset = start + 9 + length
+			if objects, err = r.chunk(start+9, length); err != nil {
 				return nil, fmt.Errorf("damaged chunk at byte %d: %w", start, err)
 			}
-			if len(objects) > 0 {
-				r.chunkAt = start
-				return objects, nil
-			}
 		case mcap.OpChannel, mcap.OpMessage:
-			return nil, fmt.Errorf("byte %d: a %v record outside a chunk, which recordings do not have", start, op)
-		case mcap.OpDataEnd:
-			r.dataEnd = true
+			if objects, r.offset, err = r.loose(start); err != nil {
+				return nil, fmt.Errorf("byte %d: damaged %v record: %w", start, op, err)
+			}
+		default:
+			r.offset = start + 9 + length
+			r.dataEnd = op == mcap.OpDataEnd
+		}
+		if len(objects) > 0 {
+			r.chunkAt = start
+			return objects, nil
 		}
 	}
 	return nil, io.EOF
+}
+
+// loose reads records outside chunks from offset on, as many as a chunk has, and returns their
+// objects by arrival and the next record's offset. An error concerns the first record.
+func (r *Reader) loose(offset int64) (objects []Object, next int64, err error) {
+	size := int64(0)
+	for next = offset; size < chunkBytes && next < r.end; {
+		op, length, err := r.recordAt(next)
+		if err != nil || op == mcap.OpChunk || op == mcap.OpDataEnd {
+			break // for nextChunk
+		}
+		if op == mcap.OpChannel || op == mcap.OpMessage {
+			b := make([]byte, length)
+			if err = r.readAt(b, next+9); err == nil {
+				objects, err = r.record(objects, op, b)
+			}
+		}
+		if err != nil && next > offset {
+			break // reported by the next call
+		}
+		next += 9 + length
+		size += length
+		if err != nil {
+			return nil, next, err
+		}
+		if n := len(objects); n > 0 && objects[n-1].Arrival.Sub(objects[0].Arrival) >= chunkTime {
+			break
+		}
+	}
+	return r.sorted(objects), next, nil
 }
 
 // recordAt reads the header of the record at offset and checks that the record fits the file.
@@ -269,6 +316,11 @@ func (r *Reader) chunk(offset, length int64) ([]Object, error) {
 	}
 	switch mcap.CompressionFormat(compression) {
 	case mcap.CompressionNone:
+	case mcap.CompressionLZ4:
+		var err error
+		if b, err = io.ReadAll(io.LimitReader(lz4.NewReader(bytes.NewReader(b)), int64(size)+1)); err != nil {
+			return nil, err
+		}
 	case mcap.CompressionZSTD:
 		// The output grows with the actual data, not with the size in the header.
 		var err error
@@ -276,7 +328,7 @@ func (r *Reader) chunk(offset, length int64) ([]Object, error) {
 			return nil, err
 		}
 	default:
-		return nil, fmt.Errorf("compressed with %.32q, only zstd is supported", compression)
+		return nil, fmt.Errorf("compressed with %.32q, only lz4 and zstd are supported", compression)
 	}
 	if uint64(len(b)) != size {
 		return nil, fmt.Errorf("it announces %d bytes uncompressed and has %d", size, len(b))
@@ -300,41 +352,71 @@ func (r *Reader) records(b []byte) ([]Object, error) {
 		}
 		record := b[pos+9 : pos+9+int(length)]
 		pos += 9 + int(length)
-		switch op {
-		case mcap.OpChannel:
-			id, info, err := parseChannel(record)
-			if err != nil {
-				return nil, err
-			}
-			r.channels[id] = info
-		case mcap.OpMessage:
-			m, err := mcap.ParseMessage(record)
-			if err != nil {
-				return nil, fmt.Errorf("message: %w", err)
-			}
-			channel, ok := r.channels[m.ChannelID]
-			if !ok {
-				return nil, fmt.Errorf("a message on unknown channel %d", m.ChannelID)
-			}
-			o, err := parseObject(m.Data)
-			if err != nil {
-				return nil, err
-			}
-			if m.LogTime > math.MaxInt64 {
-				return nil, fmt.Errorf("arrival time %d is out of range", m.LogTime)
-			}
-			o.Track, o.Arrival = channel.Track, time.Unix(0, int64(m.LogTime))
-			objects = append(objects, o)
+		var err error
+		if objects, err = r.record(objects, op, record); err != nil {
+			return nil, err
 		}
 	}
-	slices.SortStableFunc(objects, func(a, b Object) int { return a.Arrival.Compare(b.Arrival) })
+	return r.sorted(objects), nil
+}
+
+// record adds the object of a message to objects, or keeps a channel.
+func (r *Reader) record(objects []Object, op mcap.OpCode, record []byte) ([]Object, error) {
+	switch op {
+	case mcap.OpChannel:
+		id, info, err := parseChannel(record)
+		if errors.Is(err, errNoObjects) {
+			r.others[id] = true
+			return objects, nil
+		}
+		if err != nil {
+			return objects, err
+		}
+		r.channels[id] = info
+	case mcap.OpMessage:
+		m, err := mcap.ParseMessage(record)
+		if err != nil {
+			return objects, fmt.Errorf("message: %w", err)
+		}
+		channel, ok := r.channels[m.ChannelID]
+		switch {
+		case r.others[m.ChannelID]:
+			return objects, nil
+		case !ok:
+			return objects, fmt.Errorf("a message on unknown channel %d", m.ChannelID)
+		}
+		o, err := parseObject(m.Data)
+		if err != nil {
+			return objects, err
+		}
+		if m.LogTime > math.MaxInt64 {
+			return objects, fmt.Errorf("arrival time %d is out of range", m.LogTime)
+		}
+		o.Track, o.Arrival = channel.Track, time.Unix(0, int64(m.LogTime))
+		objects = append(objects, o)
+	}
 	return objects, nil
 }
+
+// sorted sorts objects by arrival. In a trimmed recording it removes incomplete groups' objects.
+func (r *Reader) sorted(objects []Object) []Object {
+	slices.SortStableFunc(objects, func(a, b Object) int { return a.Arrival.Compare(b.Arrival) })
+	if r.trimmed {
+		objects = slices.DeleteFunc(objects, func(o Object) bool { return !r.complete(&o) })
+	}
+	return objects
+}
+
+// errNoObjects reports a channel of another program, in a merged file.
+var errNoObjects = errors.New("its messages are not MOQT objects")
 
 func parseChannel(record []byte) (uint16, TrackInfo, error) {
 	c, err := mcap.ParseChannel(record)
 	if err != nil {
 		return 0, TrackInfo{}, fmt.Errorf("channel: %w", err)
+	}
+	if c.MessageEncoding != messageEncoding {
+		return c.ID, TrackInfo{}, fmt.Errorf("channel %d: %w", c.ID, errNoObjects)
 	}
 	info := TrackInfo{}
 	if info.Track, err = wire.ParseTrackName(c.Topic); err == nil {
@@ -354,6 +436,12 @@ func parseChannel(record []byte) (uint16, TrackInfo, error) {
 	return c.ID, info, nil
 }
 
+// closed reports whether the file ends with MCAP's magic number.
+func (r *Reader) closed() bool {
+	magic := make([]byte, len(mcap.Magic))
+	return r.readAt(magic, r.size-int64(len(magic))) == nil && slices.Equal(magic, mcap.Magic)
+}
+
 // readSummary reads the index at the end of a closed recording.
 func (r *Reader) readSummary() (Info, error) {
 	const footer = 9 + 8 + 8 + 4
@@ -364,7 +452,7 @@ func (r *Reader) readSummary() (Info, error) {
 	if err := r.readAt(tail, r.size-int64(len(tail))); err != nil {
 		return Info{}, err
 	}
-	if !slices.Equal(tail[footer:], mcap.Magic) || tail[0] != byte(mcap.OpFooter) {
+	if !r.closed() || tail[0] != byte(mcap.OpFooter) {
 		return Info{}, errors.New("no footer")
 	}
 	start, end := binary.LittleEndian.Uint64(tail[9:]), r.size-int64(len(tail))
@@ -373,23 +461,35 @@ func (r *Reader) readSummary() (Info, error) {
 	}
 	tracks := make(map[uint16]TrackInfo)
 	var info Info
+	var statistics bool
+	var states []mcap.MetadataIndex
 	for offset := int64(start); offset < end; {
 		op, length, err := r.recordAt(offset)
 		if err != nil {
 			return Info{}, err
 		}
-		if op == mcap.OpChannel || op == mcap.OpStatistics {
+		switch op {
+		case mcap.OpChannel, mcap.OpStatistics, mcap.OpMetadataIndex:
 			record := make([]byte, length)
 			if err := r.readAt(record, offset+9); err != nil {
 				return Info{}, err
 			}
-			if op == mcap.OpChannel {
+			switch op {
+			case mcap.OpChannel:
 				id, track, err := parseChannel(record)
 				if err != nil {
 					return Info{}, err
 				}
 				tracks[id] = track
-			} else {
+			case mcap.OpMetadataIndex:
+				i, err := mcap.ParseMetadataIndex(record)
+				if err != nil {
+					return Info{}, err
+				}
+				if i.Name == stateName {
+					states = append(states, *i)
+				}
+			default:
 				s, err := mcap.ParseStatistics(record)
 				if err != nil {
 					return Info{}, err
@@ -397,6 +497,7 @@ func (r *Reader) readSummary() (Info, error) {
 				if s.MessageStartTime > s.MessageEndTime || s.MessageEndTime > math.MaxInt64 {
 					return Info{}, errors.New("statistics end before they begin")
 				}
+				statistics = true
 				info.Records = s.MessageCount
 				if s.MessageCount > 0 {
 					info.Start, info.End = time.Unix(0, int64(s.MessageStartTime)), time.Unix(0, int64(s.MessageEndTime))
@@ -404,6 +505,14 @@ func (r *Reader) readSummary() (Info, error) {
 			}
 		}
 		offset += 9 + length
+	}
+	if !statistics || info.Records > 0 && len(tracks) == 0 {
+		return Info{}, errors.New("the summary lacks statistics or channels, which are optional")
+	}
+	for _, i := range states {
+		if op, length, err := r.recordAt(int64(min(i.Offset, uint64(r.size)))); err == nil && op == mcap.OpMetadata {
+			r.readState(int64(i.Offset)+9, length)
+		}
 	}
 	info.Tracks = sorted(tracks)
 	return info, nil
@@ -433,8 +542,12 @@ func (r *Reader) scan() {
 			r.Info.Records++
 		}
 	}
-	r.end = r.offset
 	r.Info.Tracks = sorted(r.channels)
+	if r.dataEnd && r.closed() {
+		r.end = r.size
+		return
+	}
+	r.end = r.offset
 	r.Info.Truncated = &Truncation{Offset: r.offset, Lost: r.size - r.offset, Reason: reason}
 }
 

@@ -382,7 +382,7 @@ func TestDamage(t *testing.T) {
 			false,
 		},
 		{"opcode 0", func(b []byte) { b[second] = 0 }, "reserved opcode 0", false},
-		{"loose message", func(b []byte) { b[second] = byte(mcap.OpMessage) }, "a message record outside a chunk", true},
+		{"loose message", func(b []byte) { b[second] = byte(mcap.OpMessage) }, "damaged message record", true},
 		{"huge uncompressed size", func(b []byte) { put(b[second+9+16:], 1<<62) }, "bytes uncompressed, more than", true},
 		{"wrong uncompressed size", func(b []byte) { b[second+9+16]++ }, "bytes uncompressed and has", true},
 		{
@@ -434,6 +434,28 @@ func TestDamage(t *testing.T) {
 	}
 }
 
+// foreign returns a file of another tool, with one object and its state.
+func foreign(t testing.TB, opts mcap.WriterOptions) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w, err := mcap.NewWriter(&b, &opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Object{Payload: []byte("{}")}
+	data, err := o.appendTo(nil)
+	const topic = "a--catalog"
+	if err := errors.Join(
+		err, w.WriteHeader(&mcap.Header{}), w.WriteMetadata(stateOf(topic, 1, nil, data)),
+		w.WriteSchema(&mcap.Schema{ID: 1, Name: "moqt.Object"}),
+		w.WriteChannel(&mcap.Channel{SchemaID: 1, Topic: topic, MessageEncoding: messageEncoding}),
+		w.WriteMessage(&mcap.Message{LogTime: 2, Data: data}), w.Close(),
+	); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
 // FuzzReader feeds the reader whole files and, through inner, hostile chunk contents in a valid
 // frame with a valid checksum.
 func FuzzReader(f *testing.F) {
@@ -443,6 +465,9 @@ func FuzzReader(f *testing.F) {
 	}
 	f.Add(whole, []byte{})
 	f.Add(whole[:len(whole)/2], []byte{})
+	for _, opts := range []mcap.WriterOptions{{}, {Chunked: true, Compression: mcap.CompressionLZ4}} {
+		f.Add(foreign(f, opts), []byte{})
+	}
 	f.Add(mcap.Magic, []byte{byte(mcap.OpMessage), 1, 0, 0, 0, 0, 0, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, file, inner []byte) {
 		if len(inner) > 0 {

@@ -38,6 +38,7 @@ type Writer struct {
 	opts       *mcap.WriterOptions
 	encoder    *zstd.Encoder
 	channels   map[string]uint16 // by serialized full track name
+	properties map[string][]byte // of tracks, by the same
 	sequence   []uint32          // next message sequence, by channel
 	pending    mcap.Message      // newest message, not yet passed to mcap
 	hasPending bool
@@ -67,7 +68,9 @@ func newWriter(path string, file *os.File, metadata map[string]string) (*Writer,
 	if err != nil {
 		return nil, fmt.Errorf("recording %s: %w", path, err)
 	}
-	w := &Writer{path: path, file: file, encoder: encoder, channels: make(map[string]uint16)}
+	w := &Writer{
+		path: path, file: file, encoder: encoder, channels: make(map[string]uint16), properties: make(map[string][]byte),
+	}
 	w.opts = &mcap.WriterOptions{
 		IncludeCRC: true,
 		Chunked:    true,
@@ -118,7 +121,7 @@ func (w *Writer) channel(info TrackInfo) (uint16, error) {
 	}
 	id := uint16(len(w.channels))
 	err := w.mcap.WriteChannel(&mcap.Channel{
-		ID: id, SchemaID: 1, Topic: topic, MessageEncoding: "moqt",
+		ID: id, SchemaID: 1, Topic: topic, MessageEncoding: messageEncoding,
 		Metadata: map[string]string{
 			"alias":      strconv.FormatUint(info.Alias, 10),
 			"properties": hex.EncodeToString(info.Properties),
@@ -128,6 +131,7 @@ func (w *Writer) channel(info TrackInfo) (uint16, error) {
 		return 0, w.fail(err)
 	}
 	w.channels[topic] = id
+	w.properties[topic] = info.Properties
 	w.sequence = append(w.sequence, 0)
 	return id, nil
 }
@@ -168,6 +172,18 @@ func (w *Writer) Write(o Object) error {
 	if w.chunkStart == 0 {
 		w.chunkStart = arrival
 	}
+	if stated(&o) {
+		return w.writeState(o.Track.String(), arrival, data)
+	}
+	return nil
+}
+
+// writeState writes an object's metadata record. It precedes the open chunk, which is in memory.
+func (w *Writer) writeState(topic string, arrival int64, data []byte) error {
+	if err := w.mcap.WriteMetadata(stateOf(topic, arrival, w.properties[topic], data)); err != nil {
+		return w.fail(err)
+	}
+	w.whole = int64(w.mcap.Offset())
 	return nil
 }
 

@@ -147,7 +147,8 @@ func Open(path string, cfg Config) (*Replayer, error) {
 		}
 	}
 	if r.root == nil {
-		return nil, fmt.Errorf("recording %s has no catalog track: it is not a recording of a session", path)
+		_, err := recording.FirstCatalog(path, reader, func(*recording.Object) bool { return false })
+		return nil, err // the cause
 	}
 	for _, t := range info.Tracks {
 		ns := t.Track.Namespace
@@ -315,19 +316,10 @@ func (r *Replayer) firstCatalog() (*recording.Object, error) {
 		return nil, err
 	}
 	defer func() { _ = reader.Close() }() // read-only
-	for {
-		o, err := reader.Next()
-		if err == io.EOF {
-			return nil, fmt.Errorf("recording %s has no catalog object and cannot be played", r.path)
-		}
-		if err != nil {
-			r.log.Warn("not replayed", "err", err)
-			continue
-		}
-		if t := r.tracks[o.Track.String()]; t != nil && t.catalog && !o.EndOnly {
-			return &o, nil
-		}
-	}
+	return recording.FirstCatalog(r.path, reader, func(o *recording.Object) bool {
+		t := r.tracks[o.Track.String()]
+		return t != nil && t.catalog
+	})
 }
 
 // awaitViewer waits until a media track has a subscriber, and a moment for the others.

@@ -34,8 +34,8 @@ func TestOpenRefuses(t *testing.T) {
 		cfg     Config
 		want    string
 	}{
-		{"no catalog", []recording.Object{data}, Config{}, "has no catalog track"},
-		{"no catalog object", []recording.Object{bad, data}, Config{}, "has no catalog object"},
+		{"no catalog", []recording.Object{data}, Config{}, "its start was cut off"},
+		{"no catalog object", []recording.Object{bad, data}, Config{}, "its start was cut off"},
 		{"speed", []recording.Object{recordingtest.Catalog(t)}, Config{Speed: -1}, "speed -1 is below 0"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

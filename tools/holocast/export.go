@@ -18,7 +18,10 @@ import (
 
 type exportOptions struct {
 	ply, k4a  string
+	rgbd      string
+	foxglove  string
 	mp4       string
+	force     bool
 	perCamera bool
 	color     string
 	cameras   []int
@@ -30,16 +33,28 @@ func exportCommand() *cobra.Command {
 	var o exportOptions
 	c := &cobra.Command{
 		Use:   "export FILE.mcap|FOLDER",
-		Short: "Turn a recording into PLY files, Azure Kinect recordings or a 360° film",
-		Long: `Writes one PLY file per frame, with all cameras merged in studio coordinates or one file per camera,
-or one Azure Kinect recording (mkv) per camera. A Kinect recording has its color in the depth
-camera's geometry, as in the frames; its calibration reflects this.
+		Short: "Turn a recording into files of other tools",
+		Long: `Writes, from point clouds, any of these:
+
+--ply       a PLY file per frame, with all cameras merged in studio coordinates or one file per
+            camera
+--k4a       an Azure Kinect recording (mkv) per camera. Its color is in the depth camera's geometry,
+            as in the frames; its calibration reflects this
+--rgbd      a folder of images per camera: 16-bit depth in millimetres and aligned color (PNG) of a
+            pinhole camera, with intrinsics, extrinsics and trajectory as Open3D and the TUM RGB-D
+            benchmark define them
+--foxglove  an MCAP file of foxglove.PointCloud and foxglove.FrameTransforms messages
 
 From 360° video, recorded or prepared, it makes one film of the whole sphere: each tile at the best
-recorded quality, with sound and spherical metadata.`,
+recorded quality, with sound and spherical metadata.
+
+Existing files are kept: an export into a folder with an earlier one is refused. --force deletes the
+earlier export first, and no other files.`,
 		Example: `  holocast export demo.mcap --ply frames
   holocast export demo.mcap --ply frames --camera 0,2 --per-camera
   holocast export demo.mcap --k4a kinects --color bgra
+  holocast export demo.mcap --rgbd images --camera 0
+  holocast export demo.mcap --foxglove clouds.mcap --force
   holocast export tour.mcap --mp4 tour.mp4`,
 		Args: service.Arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -49,13 +64,16 @@ recorded quality, with sound and spherical metadata.`,
 	f := c.Flags()
 	f.StringVar(&o.ply, "ply", "", "folder for PLY files")
 	f.StringVar(&o.k4a, "k4a", "", "folder for Azure Kinect recordings")
+	f.StringVar(&o.rgbd, "rgbd", "", "folder for RGB-D images")
+	f.StringVar(&o.foxglove, "foxglove", "", "MCAP file for Foxglove's messages")
 	f.StringVar(&o.mp4, "mp4", "", "file for a film of the whole sphere")
+	f.BoolVar(&o.force, "force", false, "replace the files of an earlier export")
 	f.BoolVar(&o.perCamera, "per-camera", false, "write separate PLY files per camera")
 	f.StringVar(&o.color, "color", "mjpg", "color format of Azure Kinect recordings: mjpg, or bgra (exact, large)")
 	f.IntSliceVar(&o.cameras, "camera", nil, "cameras to export, by number (default all)")
 	f.StringVar(&o.quality, "quality", "", "quality of the tracks (default the best)")
 	f.BoolVar(&o.json, "json", false, "print a summary as one JSON object, the last line of stdout")
-	c.MarkFlagsOneRequired("ply", "k4a", "mp4")
+	c.MarkFlagsOneRequired("ply", "k4a", "rgbd", "foxglove", "mp4")
 	return c
 }
 
@@ -68,12 +86,15 @@ func exportRecording(ctx context.Context, o exportOptions, path string, stdout i
 	default:
 		return fmt.Errorf("--color %q: want mjpg or bgra", o.color)
 	}
+	if err := o.unused(path); err != nil {
+		return err
+	}
 	sum := map[string]any{"file": path}
 	if o.mp4 != "" {
 		if err := exportFilm(ctx, o, path, sum, stdout); err != nil {
 			return err
 		}
-		if o.ply == "" && o.k4a == "" {
+		if o.ply == "" && o.k4a == "" && o.rgbd == "" && o.foxglove == "" {
 			if o.json {
 				return json.NewEncoder(stdout).Encode(sum)
 			}
@@ -91,8 +112,8 @@ func exportRecording(ctx context.Context, o exportOptions, path string, stdout i
 	if t := info.Truncated; t != nil {
 		fmt.Fprintf(os.Stderr, "holocast: %s: %v\n", path, t)
 	}
-	run := func(what, dir string, f func(export.Config) (export.Result, error)) error {
-		if dir == "" {
+	run := func(what, target string, f func(export.Config) (export.Result, error)) error {
+		if target == "" {
 			return nil
 		}
 		bar := newCountBar(what, int64(info.Records))
@@ -101,6 +122,7 @@ func exportRecording(ctx context.Context, o exportOptions, path string, stdout i
 			export.Config{
 				Cameras:  o.cameras,
 				Quality:  o.quality,
+				Force:    o.force,
 				Progress: func(n uint64) { bar.set(time.Since(began), int64(n)) },
 			},
 		)
@@ -109,11 +131,11 @@ func exportRecording(ctx context.Context, o exportOptions, path string, stdout i
 			return err
 		}
 		sum[what] = map[string]any{
-			"folder": dir, "files": len(result.Files), "frames": result.Frames,
+			"folder": target, "files": len(result.Files), "frames": result.Frames,
 			"partial": result.Partial, "damaged": result.Damaged, "late": result.Late,
 		}
 		if !o.json {
-			fmt.Fprintf(stdout, "%s: %d frames in %d files", dir, result.Frames, len(result.Files))
+			fmt.Fprintf(stdout, "%s: %d frames in %d files", target, result.Frames, len(result.Files))
 			if n := result.Damaged + result.Late; n > 0 {
 				fmt.Fprintf(stdout, ", %d skipped (damaged or late)", n)
 			}
@@ -131,8 +153,43 @@ func exportRecording(ctx context.Context, o exportOptions, path string, stdout i
 	}); err != nil {
 		return err
 	}
+	if err := run("rgbd", o.rgbd, func(c export.Config) (export.Result, error) {
+		return export.RGBD(ctx, path, o.rgbd, c)
+	}); err != nil {
+		return err
+	}
+	if err := run("foxglove", o.foxglove, func(c export.Config) (export.Result, error) {
+		return export.Foxglove(ctx, path, o.foxglove, c)
+	}); err != nil {
+		return err
+	}
 	if o.json {
 		return json.NewEncoder(stdout).Encode(sum)
+	}
+	return nil
+}
+
+// unused returns an error if an output exists, before any is written.
+func (o exportOptions) unused(path string) error {
+	for _, out := range []string{o.mp4, o.foxglove} {
+		if out != "" {
+			if err := export.UnusedFile(path, out, o.force); err != nil {
+				return err
+			}
+		}
+	}
+	if o.force {
+		return nil
+	}
+	for _, x := range []struct {
+		dir  string
+		kind export.Kind
+	}{{o.ply, export.PLYFiles}, {o.k4a, export.K4AFiles}, {o.rgbd, export.RGBDFiles}} {
+		if x.dir != "" {
+			if err := x.kind.Unused(x.dir); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

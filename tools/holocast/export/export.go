@@ -1,5 +1,5 @@
-// Package export converts a recorded session for other tools: one PLY file per frame, or one Azure
-// Kinect recording per camera.
+// Package export converts a recorded session for other tools: PLY files, Azure Kinect recordings,
+// RGB-D image sets, Foxglove's messages in an MCAP file, or a 360° film.
 package export
 
 import (
@@ -28,6 +28,7 @@ import (
 type Config struct {
 	Cameras []int  // catalog numbers; nil = all
 	Quality string // quality of the points tracks; "" = the highest bit rate
+	Force   bool   // replace an earlier export
 	Log     *slog.Logger
 	// Progress, if set, receives the number of objects read so far.
 	Progress func(objects uint64)
@@ -64,6 +65,7 @@ type frame struct {
 	group   uint64
 	header  pointcloud.Header
 	objects [][]byte
+	used    bool // in a merged frame
 }
 
 // reader reads a recording frame by frame.
@@ -103,27 +105,22 @@ func (x *reader) findCameras(path string) error {
 		return err
 	}
 	defer func() { _ = r.Close() }() // read-only
-	var c *catalog.Catalog
-	for c == nil {
-		o, err := r.Next()
-		if err == io.EOF {
-			return fmt.Errorf("recording %s has no catalog: it is not a recording of a session", path)
-		}
-		if err != nil || o.Track.Name != catalog.TrackName || o.EndOnly || o.ObjectID != 0 {
-			continue
-		}
-		var track moqt.Properties
-		for _, t := range r.Info.Tracks {
-			if t.Track.String() == o.Track.String() {
-				track = t.Properties
-			}
-		}
-		var first catalog.Reader
-		if c, err = first.Read(o.Payload, moqt.Properties(o.Properties), track); err != nil {
-			return fmt.Errorf("recording %s: %w", path, err)
-		}
-		x.root = o.Track
+	o, err := recording.FirstCatalog(path, r, nil)
+	if err != nil {
+		return err
 	}
+	var track moqt.Properties
+	for _, t := range r.Info.Tracks {
+		if t.Track.String() == o.Track.String() {
+			track = t.Properties
+		}
+	}
+	var first catalog.Reader
+	c, err := first.Read(o.Payload, moqt.Properties(o.Properties), track)
+	if err != nil {
+		return fmt.Errorf("recording %s: %w", path, err)
+	}
+	x.root = o.Track
 	for _, n := range x.cfg.Cameras {
 		if !slices.Contains(c.Cameras(), n) {
 			return fmt.Errorf("recording %s has no camera %d, only %v", path, n, c.Cameras())
@@ -285,13 +282,16 @@ const mergeDepth = 4
 
 // PLY writes one file per frame into dir: frame-000000.ply and so on, or, per camera,
 // camera-0/frame-000000.ply. A merged frame consists of the first camera's and each other camera's
-// closest frame by capture time.
+// closest frame by capture time, at most half a frame interval away.
 func PLY(ctx context.Context, path, dir string, merged bool, cfg Config) (Result, error) {
 	x, err := open(path, cfg)
 	if err != nil {
 		return Result{}, err
 	}
 	defer func() { _ = x.close() }() // read-only
+	if err := PLYFiles.prepare(dir, cfg.Force); err != nil {
+		return Result{}, err
+	}
 	if merged {
 		err = x.merged(ctx, dir)
 	} else {
@@ -319,23 +319,21 @@ func (x *reader) damaged(s *stream, f *frame, err error) {
 	x.log.Warn("not exported", "camera", s.number, "group", f.group, "err", err)
 }
 
+// merged writes frames led by the first camera. While it is silent, before its first frame or after
+// its last, another camera leads.
 func (x *reader) merged(ctx context.Context, dir string) error {
 	first := x.chosen[0]
-	// A frame is written once its successor has arrived, and with it the other cameras' frames of
-	// the same time.
-	var pending *frame
-	emit := func() error {
-		if pending == nil {
-			return nil
-		}
+	lead := func(leader *stream, f *frame) error {
+		at := f.header.CaptureTime
 		var all pointcloud.Points
 		for _, s := range x.chosen {
-			f := pending
-			if s != first {
-				if f = s.nearest(pending.header.CaptureTime); f == nil {
+			f := f
+			if s != leader {
+				if f = s.nearest(at); f == nil {
 					continue
 				}
 			}
+			f.used = true
 			cloud, err := s.cloud(f)
 			if err != nil {
 				x.damaged(s, f, err)
@@ -343,30 +341,92 @@ func (x *reader) merged(ctx context.Context, dir string) error {
 			}
 			all.XYZ, all.RGB = append(all.XYZ, cloud.XYZ...), append(all.RGB, cloud.RGB...)
 		}
-		pending = nil
 		return x.write(dir, x.result.Frames, all)
 	}
+	// A frame is written once its successor has arrived, and with it the other cameras' frames of
+	// the same time.
+	var pending *frame
+	emit := func() error {
+		if pending == nil {
+			return nil
+		}
+		f := pending
+		pending = nil
+		return lead(first, f)
+	}
+	var led uint64 // capture time of the first camera's newest frame
+	// orphans writes the frames captured while the first camera was silent, up to a time.
+	orphans := func(until uint64) error {
+		for {
+			var leader *stream
+			var f *frame
+			for _, s := range x.chosen {
+				for _, r := range s.recent {
+					at := r.header.CaptureTime
+					if !r.used && at < until && (led == 0 || at > led+uint64(1.5*first.period())) &&
+						(f == nil || at < f.header.CaptureTime) {
+						leader, f = s, r
+					}
+				}
+			}
+			if f == nil {
+				return nil
+			}
+			if err := emit(); err != nil {
+				return err
+			}
+			if err := lead(leader, f); err != nil {
+				return err
+			}
+		}
+	}
 	err := x.frames(ctx, func(s *stream, f *frame) error {
+		at := f.header.CaptureTime
 		if s == first {
-			err := emit()
-			pending = f
-			return err
+			if err := emit(); err != nil {
+				return err
+			}
+			if err := orphans(at - min(at, uint64(first.period()/2))); err != nil {
+				return err
+			}
+			pending, led = f, at
+			return nil
 		}
 		s.recent = append(s.recent, f)
-		if len(s.recent) > mergeDepth {
-			s.recent = slices.Delete(s.recent, 0, 1)
+		if len(s.recent) <= mergeDepth {
+			return nil
 		}
-		return nil
+		oldest := s.recent[0].header.CaptureTime
+		if pending != nil && oldest+uint64(s.period()) > led {
+			if err := emit(); err != nil { // while its companions are here
+				return err
+			}
+		}
+		err := orphans(oldest + 1)
+		s.recent = slices.Delete(s.recent, 0, 1)
+		return err
 	})
-	return errors.Join(err, emit())
+	if err != nil {
+		return err
+	}
+	if err := emit(); err != nil {
+		return err
+	}
+	return orphans(math.MaxUint64)
 }
 
-// nearest returns the frame captured closest to a time, UNIX µs.
+// period returns the track's frame interval, µs.
+func (s *stream) period() float64 {
+	return 1e6 / min(max(cmp.Or(s.track.Framerate, 30), 0.1), 1000)
+}
+
+// nearest returns the frame captured closest to a time, UNIX µs. It returns nil if none is within
+// half a frame interval, plus 1 ms of jitter: the camera lost the frame or has ended.
 func (s *stream) nearest(at uint64) *frame {
 	var best *frame
-	distance := math.Inf(1)
+	distance := s.period()/2 + 1000
 	for _, f := range s.recent {
-		if d := math.Abs(float64(int64(f.header.CaptureTime - at))); d < distance {
+		if d := math.Abs(float64(int64(f.header.CaptureTime - at))); d <= distance {
 			best, distance = f, d
 		}
 	}
@@ -375,17 +435,9 @@ func (s *stream) nearest(at uint64) *frame {
 
 // write writes frame n.
 func (x *reader) write(dir string, n int, cloud pointcloud.Points) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
 	path := filepath.Join(dir, fmt.Sprintf("frame-%06d.ply", n))
-	f, err := os.Create(path)
-	if err != nil {
+	if err := create(path, func(f *os.File) error { return plyfile.Write(f, cloud) }); err != nil {
 		return err
-	}
-	if err := errors.Join(plyfile.Write(f, cloud), f.Close()); err != nil {
-		_ = os.Remove(path)
-		return fmt.Errorf("write %s: %w", path, err)
 	}
 	x.result.Frames++
 	x.result.Files = append(x.result.Files, path)

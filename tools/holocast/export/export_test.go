@@ -3,15 +3,28 @@ package export
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"image"
+	"image/png"
 	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/foxglove/mcap/go/mcap"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/descriptorpb"
+	"google.golang.org/protobuf/types/dynamicpb"
 
 	"holocast/internal/camera"
 	"holocast/internal/catalog"
@@ -20,6 +33,7 @@ import (
 	"holocast/internal/plyfile"
 	"holocast/internal/pointcloud"
 	"holocast/internal/recording"
+	"holocast/internal/recording/recordingtest"
 )
 
 // lens is an Azure Kinect depth camera's, at half size.
@@ -51,6 +65,25 @@ func grid(n, camera int) pointcloud.Grid {
 // moves are objects of the pose track, at the end.
 func record(t *testing.T, cameras, descriptions int, layout string, drop int, moves ...[]catalog.PoseEvent) string {
 	t.Helper()
+	return take{
+		cameras: cameras, frames: frames, descriptions: descriptions, layout: layout, drop: drop, moves: moves,
+	}.record(t)
+}
+
+// take describes a recording.
+type take struct {
+	cameras, frames, descriptions int
+	layout                        string
+	drop                          int // frame without its last description
+	moves                         [][]catalog.PoseEvent
+	missing                       func(frame, camera int) bool
+	rates                         []float64 // per camera, frames per second; nil = 30
+	early                         bool      // moves precede the frames
+}
+
+func (k take) record(t *testing.T) string {
+	t.Helper()
+	cameras, descriptions, layout := k.cameras, k.descriptions, k.layout
 	path := filepath.Join(t.TempDir(), "a.mcap")
 	w, err := recording.Create(path, nil)
 	if err != nil {
@@ -92,9 +125,13 @@ func record(t *testing.T, cameras, descriptions int, layout string, drop int, mo
 		if err != nil {
 			t.Fatal(err)
 		}
+		rate := 30.0
+		if k.rates != nil {
+			rate = k.rates[n]
+		}
 		c.Tracks = append(c.Tracks, catalog.Track{
 			Name: catalog.PointsTrack(n, "full"), Packaging: catalog.PackagingPoints, InitRef: id,
-			Width: lens.Width, Height: lens.Height, Framerate: 30,
+			Width: lens.Width, Height: lens.Height, Framerate: rate,
 			Points: &catalog.Points{
 				Camera:       n,
 				CameraName:   fmt.Sprintf("camera %d", n),
@@ -105,7 +142,7 @@ func record(t *testing.T, cameras, descriptions int, layout string, drop int, mo
 			},
 		})
 	}
-	if len(moves) > 0 {
+	if len(k.moves) > 0 {
 		c.Tracks = append(c.Tracks, catalog.NewPoseTrack())
 	}
 	doc, err := c.Marshal()
@@ -113,8 +150,23 @@ func record(t *testing.T, cameras, descriptions int, layout string, drop int, mo
 		t.Fatal(err)
 	}
 	write(catalog.TrackName, 0, 0, doc)
-	for f := range frames {
+	writeMoves := func() {
+		for i, events := range k.moves {
+			doc, err := catalog.MarshalPoses(events)
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(catalog.PoseTrack, uint64(i), 0, doc)
+		}
+	}
+	if k.early {
+		writeMoves()
+	}
+	for f := range k.frames {
 		for n := range cameras {
+			if k.missing != nil && k.missing(f, n) {
+				continue
+			}
 			h := pointcloud.Header{
 				Sequence:     uint32(f),
 				DeviceTime:   uint64(5e6 + 33333*f),
@@ -123,7 +175,7 @@ func record(t *testing.T, cameras, descriptions int, layout string, drop int, mo
 				Descriptions: uint8(descriptions),
 			}
 			for d := range descriptions {
-				if f == drop && d == descriptions-1 {
+				if f == k.drop && d == descriptions-1 {
 					continue
 				}
 				from := pointcloud.Frame{
@@ -139,12 +191,8 @@ func record(t *testing.T, cameras, descriptions int, layout string, drop int, mo
 			}
 		}
 	}
-	for i, events := range moves {
-		doc, err := catalog.MarshalPoses(events)
-		if err != nil {
-			t.Fatal(err)
-		}
-		write(catalog.PoseTrack, uint64(i), 0, doc)
+	if !k.early {
+		writeMoves()
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
@@ -195,6 +243,77 @@ func TestPLY(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestMergedByTime checks which cameras' frames a merged file contains.
+func TestMergedByTime(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		cameras int
+		rates   []float64
+		missing func(frame, camera int) bool
+		clouds  []int // per file
+	}{
+		{"all there", 3, nil, nil, []int{3, 3, 3, 3, 3, 3, 3, 3, 3, 3}},
+		{"one ends", 3, nil, func(f, n int) bool { return n == 1 && f >= 2 }, []int{3, 3, 2, 2, 2, 2, 2, 2, 2, 2}},
+		{"one begins late", 2, nil, func(f, n int) bool { return n == 1 && f < 7 }, []int{1, 1, 1, 1, 1, 1, 1, 2, 2, 2}},
+		{"one loses a frame", 2, nil, func(f, n int) bool { return n == 1 && f == 4 }, []int{2, 2, 2, 2, 1, 2, 2, 2, 2, 2}},
+		{
+			"one has half the rate", 2,
+			[]float64{30, 15},
+			func(f, n int) bool { return n == 1 && f%2 == 1 },
+			[]int{2, 2, 2, 2, 2, 2, 2, 2, 2, 2},
+		},
+		{
+			"the first has half the rate", 2,
+			[]float64{15, 30},
+			func(f, n int) bool { return n == 0 && f%2 == 1 },
+			[]int{2, 2, 2, 2, 2},
+		},
+		{"the first ends", 3, nil, func(f, n int) bool { return n == 0 && f >= 2 }, []int{3, 3, 2, 2, 2, 2, 2, 2, 2}},
+		{
+			"the first begins late", 3, nil,
+			func(f, n int) bool { return n == 0 && f < 7 },
+			[]int{2, 2, 2, 2, 2, 2, 2, 3, 3, 3},
+		},
+		{
+			"the first pauses", 2, nil,
+			func(f, n int) bool { return n == 0 && f > 1 && f < 8 },
+			[]int{2, 2, 1, 1, 1, 1, 1, 2, 2},
+		},
+		{"the first has no frame", 2, nil, func(_, n int) bool { return n == 0 }, []int{1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := take{
+				cameras: tt.cameras, frames: 10, descriptions: 1, layout: "B", drop: -1, rates: tt.rates, missing: tt.missing,
+			}.record(t)
+			r, err := PLY(t.Context(), path, dir, true, quiet)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []int
+			for _, file := range r.Files {
+				got = append(got, len(readPLY(t, file).XYZ)/6) // two points each
+			}
+			if !slices.Equal(got, tt.clouds) {
+				t.Errorf("%v clouds per file, want %v", got, tt.clouds)
+			}
+		})
+	}
+}
+
+func readPLY(t *testing.T, path string) plyfile.Cloud {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := plyfile.Read(f)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 func TestK4A(t *testing.T) {
@@ -259,6 +378,280 @@ func checkCapture(
 	}
 }
 
+// TestUsedFolder checks that an export never mixes with an earlier one, and that Force deletes only
+// the earlier export's files.
+func TestUsedFolder(t *testing.T) {
+	recording := take{cameras: 2, frames: 2, descriptions: 1, layout: "A", drop: -1}.record(t)
+	exports := map[string]func(dir string, cfg Config) (Result, error){
+		"ply": func(dir string, cfg Config) (Result, error) { return PLY(t.Context(), recording, dir, true, cfg) },
+		"ply per camera": func(dir string, cfg Config) (Result, error) {
+			return PLY(t.Context(), recording, dir, false, cfg)
+		},
+		"k4a": func(dir string, cfg Config) (Result, error) {
+			return K4A(t.Context(), recording, dir, camera.MJPG, cfg)
+		},
+		"rgbd": func(dir string, cfg Config) (Result, error) { return RGBD(t.Context(), recording, dir, cfg) },
+	}
+	// Files of an earlier, longer export with more cameras.
+	stale := map[string][]string{
+		"ply":            {"frame-000099.ply", "camera-7/frame-000000.ply"},
+		"ply per camera": {"frame-000000.ply", "camera-1/frame-000099.ply"},
+		"k4a":            {"camera-0.mkv", "camera-7.mkv"},
+		"rgbd":           {"camera-0/depth/000099.png", "camera-7/trajectory.log"},
+	}
+	own := []string{"notes.txt", "frame-1.ply", "frame-000000-mine.ply", "camera-7/color/mine.png", "camera-front.mkv"}
+	for name, run := range exports {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "a[b]*")
+			write := func(names []string) {
+				for _, file := range names {
+					path := filepath.Join(dir, file)
+					if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+						t.Fatal(err)
+					}
+					if err := os.WriteFile(path, []byte(name), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			contents := func() (list []string) {
+				_ = filepath.WalkDir(dir, func(path string, e os.DirEntry, _ error) error {
+					if rel, _ := filepath.Rel(dir, path); !e.IsDir() {
+						list = append(list, rel)
+					}
+					return nil
+				})
+				return list
+			}
+			write(own)
+			fresh, err := run(dir, quiet)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := contents()
+			if len(want) != len(own)+len(fresh.Files) {
+				t.Fatalf("files %v, want %v and %v", want, own, fresh.Files)
+			}
+			write(stale[name])
+			before := contents()
+			if _, err := run(dir, quiet); err == nil || !strings.Contains(err.Error(), "--force") ||
+				!strings.Contains(err.Error(), dir) {
+				t.Errorf("used folder: %v", err)
+			}
+			if got := contents(); !slices.Equal(got, before) {
+				t.Errorf("a refused export leaves %v, want %v", got, before)
+			}
+			cfg := quiet
+			cfg.Force = true
+			if r, err := run(dir, cfg); err != nil || r.Frames != fresh.Frames {
+				t.Errorf("forced: %+v, %v", r, err)
+			}
+			if got := contents(); !slices.Equal(got, want) {
+				t.Errorf("forced, files %v, want %v", got, want)
+			}
+			for _, file := range own {
+				if b, err := os.ReadFile(filepath.Join(dir, file)); err != nil || string(b) != name {
+					t.Errorf("%s: %q, %v", file, b, err)
+				}
+			}
+		})
+	}
+	t.Run("foxglove", func(t *testing.T) {
+		out := filepath.Join(t.TempDir(), "a.mcap")
+		for n, want := range []string{"", "exists", "", "is the recording itself"} {
+			cfg := quiet
+			cfg.Force = n >= 2
+			from := recording
+			if n == 3 {
+				from = out
+			}
+			if _, err := Foxglove(t.Context(), from, out, cfg); want == "" && err != nil ||
+				want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+				t.Errorf("run %d: %v, want %q", n, err, want)
+			}
+		}
+	})
+}
+
+// TestRGBD checks the images against the frames: each pixel shows the ray of the pinhole camera.
+func TestRGBD(t *testing.T) {
+	dir := t.TempDir()
+	r, err := RGBD(t.Context(), record(t, 2, 1, "A", -1), dir, quiet)
+	if err != nil || r.Frames != 2*frames {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	decode := func(path string) image.Image {
+		f, err := os.Open(filepath.Join(dir, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		i, err := png.Decode(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return i
+	}
+	depth, ok := decode("camera-1/depth/000003.png").(*image.Gray16)
+	color := decode("camera-1/color/000003.png")
+	if !ok || depth.Rect.Dx() != lens.Width || color.Bounds() != depth.Rect {
+		t.Fatalf("depth %T of %v, color of %v", depth, depth.Bounds(), color.Bounds())
+	}
+	from := grid(3, 1)
+	points := 0
+	for y := range lens.Height {
+		for x := range lens.Width {
+			got := depth.Gray16At(x, y).Y
+			if got == 0 {
+				continue
+			}
+			points++
+			u, v, ok := lens.Project([3]float64{(float64(x) - lens.Cx) / lens.Fx, (float64(y) - lens.Cy) / lens.Fy, 1})
+			i := int(math.Round(v))*lens.Width + int(math.Round(u))
+			r, g, b, _ := color.At(x, y).RGBA()
+			if !ok || got != from.Depth[i] || [3]byte{byte(r), byte(g), byte(b)} != [3]byte(from.Color[3*i:]) {
+				t.Fatalf("pixel %d, %d: depth %d, color %d %d %d, want pixel %d's", x, y, got, r>>8, g>>8, b>>8, i)
+			}
+		}
+	}
+	if points < lens.Width*lens.Height/2 {
+		t.Errorf("%d points", points)
+	}
+	for file, want := range map[string]string{
+		"intrinsic.json":   `"intrinsic_matrix":[252,0,0,0,252,0,160.5,167.5,1]`,
+		"trajectory.json":  `{"class_name":"PinholeCameraParameters","extrinsic":[1,0,0,0,0,1,0,0,0,0,1,0,-1,0,0,1]`,
+		"trajectory.log":   "4 4 5\n1 0 0 1\n0 1 0 0\n0 0 1 0\n0 0 0 1\n",
+		"associations.txt": "1790000000.099999 depth/000003.png 1790000000.099999 color/000003.png\n",
+		"groundtruth.txt":  "1790000000.099999 1.000000 0.000000 0.000000 0.000000000 0.000000000 0.000000000 1.000000000\n",
+	} {
+		b, err := os.ReadFile(filepath.Join(dir, "camera-1", file))
+		if err != nil || !strings.Contains(string(b), want) {
+			t.Errorf("%s lacks %q: %.300q, %v", file, want, b, err)
+		}
+	}
+}
+
+// TestFoxglove reads the messages with their embedded schemas.
+func TestFoxglove(t *testing.T) {
+	moved := []catalog.PoseEvent{{
+		T: 1_790_000_000_000 + 100, Data: catalog.Pose{Camera: 1, Pose: translated(9000)}, // between frames 2 and 3
+	}}
+	for _, layout := range []string{"A", "B"} {
+		out := filepath.Join(t.TempDir(), "a.mcap")
+		r, err := Foxglove(t.Context(), record(t, 2, 1, layout, -1, moved), out, quiet)
+		if err != nil || r.Frames != 2*frames || !slices.Equal(r.Files, []string{out}) {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		f, err := os.Open(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		reader, err := mcap.NewReader(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		it, err := reader.Messages()
+		if err != nil {
+			t.Fatal(err)
+		}
+		topics := map[string]int{}
+		var positions []string
+		if err := mcap.Range(it, func(s *mcap.Schema, c *mcap.Channel, m *mcap.Message) error {
+			topics[c.Topic]++
+			var set descriptorpb.FileDescriptorSet
+			if err := proto.Unmarshal(s.Data, &set); err != nil {
+				return err
+			}
+			files, err := protodesc.NewFiles(&set)
+			if err != nil {
+				return err
+			}
+			d, err := files.FindDescriptorByName(protoreflect.FullName(s.Name))
+			if err != nil {
+				return err
+			}
+			message := dynamicpb.NewMessage(d.(protoreflect.MessageDescriptor))
+			if err := proto.Unmarshal(m.Data, message); err != nil {
+				return err
+			}
+			if len(message.GetUnknown()) > 0 || s.Encoding != "protobuf" || c.MessageEncoding != "protobuf" {
+				return fmt.Errorf("%s does not fit its schema", c.Topic)
+			}
+			text, err := protojson.Marshal(message)
+			if err != nil {
+				return err
+			}
+			var v struct {
+				FrameID     string `json:"frameId"`
+				PointStride int    `json:"pointStride"`
+				Data        []byte `json:"data"`
+				Transforms  []struct {
+					Timestamp, ParentFrameID, ChildFrameID string
+					Translation                            struct{ X float64 }
+				} `json:"transforms"`
+			}
+			if err := json.Unmarshal(text, &v); err != nil {
+				return err
+			}
+			for _, x := range v.Transforms {
+				positions = append(positions, fmt.Sprint(x.ParentFrameID, " ", x.ChildFrameID, " ", x.Translation.X))
+			}
+			if c.Topic == "/camera-1/points" && layout == "B" {
+				want := []byte{}
+				for _, mm := range []float32{1, 2, 3} {
+					want = binary.LittleEndian.AppendUint32(want, math.Float32bits(mm/1000))
+				}
+				if want = append(want, 0, 0, 0, 255); v.PointStride != 16 || !bytes.Equal(v.Data[:16], want) ||
+					len(v.Data) != 32 || v.FrameID != "camera-1" {
+					return fmt.Errorf("points %v of stride %d in %q, want %v first", v.Data, v.PointStride, v.FrameID, want)
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if topics["/camera-0/points"] != frames || topics["/camera-1/points"] != frames || topics["/tf"] != 3 {
+			t.Errorf("messages %v", topics)
+		}
+		want := []string{"session camera-0 0", "session camera-1 1", "session camera-1 9"}
+		if !slices.Equal(positions, want) {
+			t.Errorf("transforms %q, want %q", positions, want)
+		}
+	}
+}
+
+// TestTrimmed exports a recording that another tool trimmed, with the poses valid at its start.
+func TestTrimmed(t *testing.T) {
+	began := []catalog.PoseEvent{{T: 1_789_999_999_000, Data: catalog.Pose{Camera: 1, Pose: translated(7000)}}}
+	path := take{
+		cameras: 2, frames: 10, descriptions: 4, layout: "B", drop: -1, moves: [][]catalog.PoseEvent{began}, early: true,
+	}.record(t)
+	cut := recordingtest.Rewrite(t, path, recordingtest.Rewriting{
+		// Two messages, then eight of each frame: within the first camera's third frame.
+		After: time.Unix(1790000000, 0).Add(21 * time.Millisecond),
+	})
+	r, err := PLY(t.Context(), cut, t.TempDir(), true, quiet)
+	if err != nil || r.Frames != 8 || r.Partial+r.Damaged+r.Late != 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	for i, want := range []float64{7.001, 0.001} {
+		c := readPLY(t, r.Files[0])
+		if i == 1 {
+			c = readPLY(t, r.Files[1])
+		}
+		if got := float64(c.XYZ[0]); math.Abs(got-want) > 1e-4 {
+			t.Errorf("file %d: the first point is at x = %g m, want %g", i, got, want)
+		}
+	}
+	_, err = PLY(t.Context(), recordingtest.Rewrite(t, path, recordingtest.Rewriting{
+		After: time.Unix(1790000000, 0).Add(21 * time.Millisecond), DropMetadata: true,
+	}), t.TempDir(), true, quiet)
+	if err == nil || !strings.Contains(err.Error(), "its start was cut off") {
+		t.Errorf("without metadata: %v", err)
+	}
+}
+
 func TestRefused(t *testing.T) {
 	dir := t.TempDir()
 	points := record(t, 1, 1, "B", -1)
@@ -277,7 +670,7 @@ func TestRefused(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := PLY(ctx, points, dir, true, quiet); !errors.Is(err, context.Canceled) {
+	if _, err := PLY(ctx, points, t.TempDir(), true, quiet); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
@@ -301,15 +694,7 @@ func TestPosesThatAreCorrectedLater(t *testing.T) {
 		"camera-0/frame-000000.ply": 7.001, "camera-0/frame-000004.ply": 7.001,
 		"camera-1/frame-000002.ply": 8.001, "camera-1/frame-000004.ply": 9.001,
 	} {
-		f, err := os.Open(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := plyfile.Read(f)
-		if err := errors.Join(err, f.Close()); err != nil {
-			t.Fatal(err)
-		}
-		if got := c.XYZ[0]; math.Abs(float64(got-want)) > 1e-4 {
+		if got := readPLY(t, filepath.Join(dir, name)).XYZ[0]; math.Abs(float64(got-want)) > 1e-4 {
 			t.Errorf("%s: the first point is at x = %g m, want %g", name, got, want)
 		}
 	}

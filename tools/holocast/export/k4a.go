@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -28,14 +27,14 @@ func K4A(ctx context.Context, path, dir string, format camera.ColorFormat, cfg C
 	if err != nil {
 		return Result{}, err
 	}
-	defer func() { err = errors.Join(err, x.close()) }()
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	defer func() { _ = x.close() }() // read-only
+	if err := K4AFiles.prepare(dir, cfg.Force); err != nil {
 		return Result{}, err
 	}
 	cameras := map[*stream]*kinect{}
 	defer func() {
 		for _, k := range cameras {
-			err = errors.Join(err, k.close())
+			err = first(errors.Join(err, k.close()))
 		}
 	}()
 	for _, s := range x.chosen {
@@ -47,22 +46,29 @@ func K4A(ctx context.Context, path, dir string, format camera.ColorFormat, cfg C
 		x.result.Files = append(x.result.Files, k.path)
 	}
 	err = x.frames(ctx, func(s *stream, f *frame) error {
-		h, err := s.decoder.Decode(&s.frame, f.objects...)
-		grid := &s.frame.Grid
-		if err == nil && h.Layout != s.layout {
-			err = fmt.Errorf("layout %s, the track has %s", h.Layout, s.layout)
-		}
-		if err == nil && (grid.Width != s.track.Width || grid.Height != s.track.Height) {
-			err = fmt.Errorf("%d×%d pixels, the track has %d×%d", grid.Width, grid.Height, s.track.Width, s.track.Height)
-		}
+		h, err := s.decodeGrid(f)
 		if err != nil {
 			x.damaged(s, f, err)
 			return nil
 		}
 		x.result.Frames++
-		return cameras[s].write(grid, h)
+		return cameras[s].write(&s.frame.Grid, h)
 	})
 	return x.result, err
+}
+
+// decodeGrid decodes a frame of a track in layout A into s.frame.
+func (s *stream) decodeGrid(f *frame) (pointcloud.Header, error) {
+	h, err := s.decoder.Decode(&s.frame, f.objects...)
+	grid := &s.frame.Grid
+	switch {
+	case err != nil:
+	case h.Layout != s.layout:
+		err = fmt.Errorf("layout %s, the track has %s", h.Layout, s.layout)
+	case grid.Width != s.track.Width || grid.Height != s.track.Height:
+		err = fmt.Errorf("%d×%d pixels, the track has %d×%d", grid.Width, grid.Height, s.track.Width, s.track.Height)
+	}
+	return h, err
 }
 
 // kinect writes one camera's recording.
@@ -191,8 +197,5 @@ func (k *kinect) write(g *pointcloud.Grid, h pointcloud.Header) error {
 		}
 	}
 	c.Color = k.color
-	if err := k.w.WriteCapture(&c); err != nil {
-		return fmt.Errorf("%s: %w", k.path, err)
-	}
-	return nil
+	return k.w.WriteCapture(&c)
 }

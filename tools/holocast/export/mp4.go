@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ type film struct {
 	c      *catalog.Catalog
 	video  *catalog.Track
 	sphere *catalog.Sphere
+	damage error // the first
 	tracks map[string]*filmTrack
 	tiles  [][]*filmTrack // [tile], best quality first
 
@@ -104,6 +106,7 @@ func (f *film) each(ctx context.Context, do func(t *filmTrack, o *recording.Obje
 			return nil
 		}
 		if err != nil {
+			f.damage = cmp.Or(f.damage, err)
 			continue // skip damaged records
 		}
 		if o.Track.Name == catalog.TrackName && f.c == nil {
@@ -177,8 +180,11 @@ func (f *film) index(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if f.c == nil {
-		return errors.New("it has no 360° video")
+	switch {
+	case f.c == nil && f.damage != nil:
+		return fmt.Errorf("no 360° video can be read: %w", f.damage)
+	case f.c == nil:
+		return errors.New("it has no 360° video, or its catalog was cut off")
 	}
 	longest := map[uint64]int{}
 	for _, t := range f.tracks {

@@ -538,6 +538,9 @@ pub fn parse_poses(b: &[u8]) -> Parsed<Vec<(u16, Transform)>> {
         Err(e) => return wrong("poses", e.to_string()),
     };
     let mut out = Vec::new();
+    if v.is_null() {
+        return Ok(out); // earlier publishers end the track with null
+    }
     for (i, v) in array(Some(&v), "poses", MAX_TRACKS)?.iter().enumerate() {
         let path = format!("poses[{i}].data");
         let Some(data) = v.get("data") else { return wrong(&path, "missing") };
@@ -658,6 +661,18 @@ mod tests {
         let mut z = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         z.write_all(&vec![b' '; MAX_SIZE + 1]).unwrap();
         assert!(CatalogReader::default().add(1, 0, z.finish().unwrap(), 1).is_err());
+    }
+
+    #[test]
+    fn poses() {
+        for none in ["[]", " null\n"] {
+            assert_eq!(parse_poses(none.as_bytes()).unwrap().len(), 0);
+        }
+        let v = json!([{"T": 1, "data": {"camera": 3, "pose": {"r": [1,0,0,0,1,0,0,0,1], "t": [1,2,3]}}}]);
+        assert_eq!(parse_poses(v.to_string().as_bytes()).unwrap()[0].0, 3);
+        for bad in ["[", "{}", "[null]", "[{}]"] {
+            assert!(parse_poses(bad.as_bytes()).is_err(), "{bad}");
+        }
     }
 
     proptest::proptest! {

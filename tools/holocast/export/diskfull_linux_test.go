@@ -1,0 +1,67 @@
+package export
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"holocast/internal/camera"
+)
+
+// TestDiskFull simulates a full disk by a file size limit. The limit applies to a process, so the
+// test runs itself in a child process. A full disk is one error of one line, and leaves no partial
+// file except recordings, which play up to there.
+func TestDiskFull(t *testing.T) {
+	const kind, recording = "EXPORT_KIND", "EXPORT_RECORDING"
+	if os.Getenv(kind) != "" {
+		exportBeyond(t, os.Getenv(kind), os.Getenv(recording))
+		return
+	}
+	path := take{cameras: 2, frames: 2, descriptions: 1, layout: "A", drop: -1}.record(t)
+	for _, name := range []string{"ply", "ply per camera", "k4a", "rgbd", "foxglove"} {
+		t.Run(name, func(t *testing.T) {
+			self := exec.Command(os.Args[0], "-test.run=^TestDiskFull$")
+			self.Env = append(os.Environ(), kind+"="+name, recording+"="+path)
+			if out, err := self.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+func exportBeyond(t *testing.T, kind, recording string) {
+	signal.Ignore(syscall.SIGXFSZ)
+	const size = 5000
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: size, Max: size}); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	var err error
+	switch kind {
+	case "ply":
+		_, err = PLY(t.Context(), recording, dir, true, quiet)
+	case "ply per camera":
+		_, err = PLY(t.Context(), recording, dir, false, quiet)
+	case "k4a":
+		_, err = K4A(t.Context(), recording, dir, camera.MJPG, quiet)
+	case "rgbd":
+		_, err = RGBD(t.Context(), recording, dir, quiet)
+	case "foxglove":
+		_, err = Foxglove(t.Context(), recording, filepath.Join(dir, "a.mcap"), quiet)
+	}
+	if !errors.Is(err, syscall.EFBIG) || strings.Count(err.Error(), "file too large") != 1 ||
+		strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), dir) {
+		t.Errorf("error %v, want one line with the file", err)
+	}
+	_ = filepath.WalkDir(dir, func(path string, e os.DirEntry, _ error) error {
+		if !e.IsDir() && filepath.Ext(path) != ".mkv" {
+			t.Errorf("%s is left", path)
+		}
+		return nil
+	})
+}

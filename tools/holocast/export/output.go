@@ -1,0 +1,119 @@
+package export
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+)
+
+// Kind is a kind of export into a folder.
+type Kind struct {
+	// globs find candidates, relative to the folder; names matches the exported files among them.
+	globs []string
+	names *regexp.Regexp
+}
+
+// Kinds of exports into folders.
+var (
+	PLYFiles = Kind{
+		[]string{"frame-*.ply", "camera-*/frame-*.ply"},
+		regexp.MustCompile(`^(camera-\d+/)?frame-\d{6,}\.ply$`),
+	}
+	K4AFiles  = Kind{[]string{"camera-*.mkv"}, regexp.MustCompile(`^camera-\d+\.mkv$`)}
+	RGBDFiles = Kind{
+		[]string{"camera-*/color/*.png", "camera-*/depth/*.png", "camera-*/*.json", "camera-*/*.log", "camera-*/*.txt"},
+		regexp.MustCompile(`^camera-\d+/((color|depth)/\d{6,}\.png|` +
+			`(intrinsic|trajectory)\.json|trajectory\.log|(associations|groundtruth)\.txt)$`),
+	}
+)
+
+// find returns the files of an earlier export in a folder, relative to it.
+func (k Kind) find(dir string) ([]string, error) {
+	var found []string
+	for _, glob := range k.globs {
+		list, err := fs.Glob(os.DirFS(dir), glob)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, slices.DeleteFunc(list, func(s string) bool { return !k.names.MatchString(s) })...)
+	}
+	return found, nil
+}
+
+// Unused returns an error if a folder holds files of an earlier export.
+func (k Kind) Unused(dir string) error {
+	found, err := k.find(dir)
+	if err == nil && len(found) > 0 {
+		err = fmt.Errorf("%s holds %d files of an earlier export, such as %s; use another folder, or --force to delete them",
+			dir, len(found), found[0])
+	}
+	return err
+}
+
+// prepare makes the folder; with force it deletes the files of an earlier export, and no others.
+func (k Kind) prepare(dir string, force bool) error {
+	if !force {
+		if err := k.Unused(dir); err != nil {
+			return err
+		}
+		return os.MkdirAll(dir, 0o755)
+	}
+	found, err := k.find(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range found {
+		if err := os.Remove(filepath.Join(dir, filepath.FromSlash(name))); err != nil {
+			return err
+		}
+		for parent := path.Dir(name); parent != "."; parent = path.Dir(parent) {
+			_ = os.Remove(filepath.Join(dir, filepath.FromSlash(parent))) // if empty
+		}
+	}
+	return os.MkdirAll(dir, 0o755)
+}
+
+// UnusedFile returns an error if the file to write exists, unless force is set, or if it is the
+// recording itself.
+func UnusedFile(recording, out string, force bool) error {
+	to, err := os.Stat(out)
+	if err != nil {
+		return nil //nolint:nilerr // created later, which reports other errors
+	}
+	if from, err := os.Stat(recording); err == nil && os.SameFile(from, to) {
+		return fmt.Errorf("%s is the recording itself", out)
+	}
+	if !force {
+		return fmt.Errorf("%s exists; use another name, or --force to replace it", out)
+	}
+	return nil
+}
+
+// first returns the first of joined errors: on a full disk, others only repeat it.
+func first(err error) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only the outermost
+		return first(joined.Unwrap()[0])
+	}
+	return err
+}
+
+// create calls write with a new file at path, and removes it after an error.
+func create(path string, write func(*os.File) error) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	if err := first(errors.Join(write(f), f.Close())); err != nil {
+		_ = os.Remove(path)
+		return err
+	}
+	return nil
+}
