@@ -3,6 +3,7 @@ package ffmpeg
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -115,6 +116,7 @@ func TestParseProbe(t *testing.T) {
 		{"codec_type":"video","codec_name":"h264","width":1920,"height":1080,"sample_aspect_ratio":"9:16",
 		"avg_frame_rate":"0/0","r_frame_rate":"30000/1001",
 		"side_data_list":[{"side_data_type":"Stereo 3D","type":"top and bottom"},
+		{"side_data_type":"Content light level metadata","max_content":1000,"max_average":400},
 		{"side_data_type":"Spherical Mapping","projection":"equirectangular","yaw":3}]}],
 		"format":{"duration":"10.5"}}`))
 	if err != nil {
@@ -122,7 +124,7 @@ func TestParseProbe(t *testing.T) {
 	}
 	want := Video{
 		Codec: "h264", Width: 1920, Height: 1080, PixelAspect: 9.0 / 16, FPSNum: 30000, FPSDen: 1001,
-		Projection: "equirectangular", Stereo: "top and bottom", Yaw: 3,
+		Projection: "equirectangular", Stereo: "top and bottom", Yaw: 3, MaxCLL: 1000,
 	}
 	if !info.Audio || *info.Video != want || info.Duration.Seconds() != 10.5 {
 		t.Errorf("got %+v %+v", info, *info.Video)
@@ -136,6 +138,25 @@ func TestParseProbe(t *testing.T) {
 	} {
 		if _, err := parseProbe([]byte(tt.doc)); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", tt.doc, err, tt.want)
+		}
+	}
+}
+
+func TestRotation(t *testing.T) {
+	for _, tt := range []struct {
+		rotation      float64
+		width, height int
+		aspect        float64
+	}{{0, 4, 2, 2}, {90, 2, 4, 0.5}, {-90, 2, 4, 0.5}, {270, 2, 4, 0.5}, {180, 4, 2, 2}, {-180, 4, 2, 2}, {3, 4, 2, 2}} {
+		info, err := parseProbe(fmt.Appendf(nil, `{"streams":[{"codec_type":"video","codec_name":"h264","width":4,"height":2,
+			"sample_aspect_ratio":"2:1","side_data_list":[{"side_data_type":"Display Matrix","rotation":%v}]}]}`,
+			tt.rotation))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v := info.Video; v.Width != tt.width || v.Height != tt.height || v.PixelAspect != tt.aspect {
+			t.Errorf("%v°: %d×%d, pixel aspect %v; want %d×%d, %v", tt.rotation, v.Width, v.Height, v.PixelAspect,
+				tt.width, tt.height, tt.aspect)
 		}
 	}
 }

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -87,7 +89,7 @@ type Info struct {
 // Video is an input's first video stream.
 type Video struct {
 	Codec          string
-	Width, Height  int     // pixels
+	Width, Height  int     // pixels, as FFmpeg delivers them: a display matrix is applied
 	PixelAspect    float64 // pixel width divided by height
 	FPSNum, FPSDen int
 	Projection     string // equirectangular or cubemap; "" if unknown
@@ -99,6 +101,7 @@ type Video struct {
 	// FFmpeg's names; "" if the stream has none.
 	ColorPrimaries, ColorTransfer, ColorSpace string
 	ColorRange                                string // tv, pc
+	MaxCLL                                    int    // maximum content light level (CTA-861.3), cd/m²; 0 if unknown
 }
 
 // FPS returns the frame rate.
@@ -113,18 +116,51 @@ func Probe(ctx context.Context, in Input) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	args := append([]string{"-v", "error", "-print_format", "json", "-show_format", "-show_streams"}, in.args...)
+	out, err := probe(ctx, path, in, "-show_format", "-show_streams")
+	if err != nil {
+		return Info{}, err
+	}
+	info, err := parseProbe(out)
+	if err == nil && info.Video.ColorTransfer == "smpte2084" && info.Video.MaxCLL == 0 && !in.Live() {
+		info.Video.MaxCLL = maxCLL(ctx, path, in)
+	}
+	return info, err
+}
+
+// maxCLL returns the light level in the first picture's metadata, 0 if it has none.
+func maxCLL(ctx context.Context, path string, in Input) int {
+	out, err := probe(ctx, path, in, "-select_streams", "v:0", "-show_frames", "-read_intervals", "%+#1")
+	var doc struct {
+		Frames []struct {
+			SideData []sideData `json:"side_data_list"`
+		} `json:"frames"`
+	}
+	if err != nil || json.Unmarshal(out, &doc) != nil {
+		return 0
+	}
+	var v Video
+	for _, f := range doc.Frames {
+		for _, d := range f.SideData {
+			v.apply(&d)
+		}
+	}
+	return v.MaxCLL
+}
+
+// probe returns ffprobe's description of an input as JSON.
+func probe(ctx context.Context, path string, in Input, show ...string) ([]byte, error) {
+	args := slices.Concat([]string{"-v", "error", "-print_format", "json"}, show, in.args)
 	cmd := exec.CommandContext(ctx, path, args...) //nolint:gosec // arguments come from this program
 	var stderr tail
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
 		if ctx.Err() != nil {
-			return Info{}, ctx.Err()
+			return nil, ctx.Err()
 		}
-		return Info{}, stderr.explain(err)
+		return nil, stderr.explain(err)
 	}
-	return parseProbe(out)
+	return out, nil
 }
 
 func parseProbe(b []byte) (Info, error) {
@@ -146,13 +182,7 @@ func parseProbe(b []byte) (Info, error) {
 			Disposition struct {
 				Picture int `json:"attached_pic"`
 			} `json:"disposition"`
-			SideData []struct {
-				Type       string  `json:"type"`
-				Projection string  `json:"projection"`
-				Yaw        float64 `json:"yaw"`
-				Pitch      float64 `json:"pitch"`
-				Roll       float64 `json:"roll"`
-			} `json:"side_data_list"`
+			SideData []sideData `json:"side_data_list"`
 		} `json:"streams"`
 		Format struct {
 			Duration string `json:"duration"`
@@ -191,11 +221,7 @@ func parseProbe(b []byte) (Info, error) {
 			}
 		}
 		for _, d := range s.SideData {
-			if d.Projection != "" {
-				v.Projection, v.Yaw, v.Pitch, v.Roll = d.Projection, d.Yaw, d.Pitch, d.Roll
-			} else if d.Type != "" {
-				v.Stereo = d.Type
-			}
+			v.apply(&d)
 		}
 		info.Video = v
 	}
@@ -206,6 +232,34 @@ func parseProbe(b []byte) (Info, error) {
 		return info, fmt.Errorf("its pictures are %d×%d", info.Video.Width, info.Video.Height)
 	}
 	return info, nil
+}
+
+// sideData is an entry of ffprobe's side_data_list.
+type sideData struct {
+	Kind       string  `json:"side_data_type"`
+	Type       string  `json:"type"` // of Stereo 3D
+	Projection string  `json:"projection"`
+	Yaw        float64 `json:"yaw"`
+	Pitch      float64 `json:"pitch"`
+	Roll       float64 `json:"roll"`
+	Rotation   float64 `json:"rotation"` // of Display Matrix, degrees
+	MaxContent int     `json:"max_content"`
+	Dolby      int     `json:"dv_profile"`
+}
+
+func (v *Video) apply(d *sideData) {
+	switch {
+	case d.Projection != "":
+		v.Projection, v.Yaw, v.Pitch, v.Roll = d.Projection, d.Yaw, d.Pitch, d.Roll
+	case d.Kind == "Stereo 3D":
+		v.Stereo = d.Type
+	case math.Abs(math.Abs(math.Remainder(d.Rotation, 360))-90) < 1: // FFmpeg turns the picture
+		v.Width, v.Height, v.PixelAspect = v.Height, v.Width, 1/v.PixelAspect
+	case d.MaxContent > 0:
+		v.MaxCLL = d.MaxContent
+	case d.Dolby == 5: // its base layer is no ordinary HDR
+		v.ColorSpace = "Dolby Vision profile 5"
+	}
 }
 
 // known returns "" for FFmpeg's names of unknown values.
@@ -227,13 +281,17 @@ func ratio(s, by string) (num, den int, ok bool) {
 }
 
 // HasEncoder reports whether this FFmpeg has an encoder.
-func HasEncoder(ctx context.Context, name string) bool {
+func HasEncoder(ctx context.Context, name string) bool { return has(ctx, "encoder", "Encoder", name) }
+
+// HasFilter reports whether this FFmpeg has a filter.
+func HasFilter(ctx context.Context, name string) bool { return has(ctx, "filter", "Filter", name) }
+
+func has(ctx context.Context, kind, title, name string) bool {
 	path, err := Find("ffmpeg")
 	if err != nil {
 		return false
 	}
-	out, err := exec.CommandContext(ctx, path, "-hide_banner", "-v", "error", "-h", "encoder="+name).
-		CombinedOutput()
-		//nolint:gosec // arguments come from this program
-	return err == nil && strings.Contains(string(out), "Encoder "+name+" ")
+	//nolint:gosec // arguments come from this program
+	out, err := exec.CommandContext(ctx, path, "-hide_banner", "-v", "error", "-h", kind+"="+name).CombinedOutput()
+	return err == nil && strings.Contains(string(out), title+" "+name)
 }
