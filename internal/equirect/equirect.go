@@ -9,7 +9,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -46,9 +45,8 @@ type Video struct {
 	Notes []string
 
 	layout string // of the input: spherical.Mono, TopBottom or SideBySide
-	scale  bool
-	matrix string // FFmpeg's name of the colour space to convert to; "" for no conversion
-	aac    bool   // this FFmpeg lacks libopus
+	colors conversion
+	aac    bool // this FFmpeg lacks libopus
 }
 
 // Open probes an input. Errors explain why it cannot be used.
@@ -99,7 +97,12 @@ func (v *Video) open(ctx context.Context, opts Options) error {
 	if err := v.chooseSize(opts); err != nil {
 		return err
 	}
-	v.chooseColor()
+	if v.colors, err = convert(ctx, s, nil); err != nil {
+		return err
+	}
+	if v.Sphere.Color = v.colors.to; v.colors.note != "" {
+		v.Notes = append(v.Notes, v.colors.note)
+	}
 	v.Sphere.Projection = catalog.ProjectionEquirectangular
 	v.Sphere.Stereo = catalog.StereoMono
 	if v.layout != spherical.Mono {
@@ -227,49 +230,7 @@ func (v *Video) chooseSize(opts Options) error {
 		return fmt.Errorf("its pictures of %d×%d are too small", s.Width, s.Height)
 	}
 	v.Sphere.Width, v.Sphere.Height = width, height
-	fw, fh := v.frameSize()
-	v.scale = fw != s.Width || fh != s.Height
 	return nil
-}
-
-// chooseColor determines the pictures' colour space, or converts to BT.709 if tiles or viewers do
-// not support it.
-func (v *Video) chooseColor() {
-	s := v.Info.Video
-	c := &v.Sphere.Color
-	// Without metadata, assume what players assume: BT.601 at standard definition, otherwise
-	// BT.709.
-	standard := "bt709"
-	if s.Width <= 1024 && s.Height <= 576 {
-		standard = "smpte170m"
-	}
-	rgb := strings.Contains(s.PixelFormat, "rgb") || strings.Contains(s.PixelFormat, "bgr") ||
-		strings.HasPrefix(s.PixelFormat, "gbr") ||
-		strings.HasPrefix(s.PixelFormat, "pal8")
-	switch {
-	case rgb:
-		v.matrix, c.Matrix = "bt709", "bt709"
-	case s.ColorSpace == "":
-		c.Matrix = standard
-	case s.ColorSpace == "bt709" || s.ColorSpace == "bt470bg" || s.ColorSpace == "smpte170m":
-		c.Matrix = s.ColorSpace
-	default:
-		v.matrix, c.Matrix = "bt709", "bt709"
-		v.Notes = append(v.Notes, fmt.Sprintf("colours converted from %.20s to BT.709", s.ColorSpace))
-	}
-	one := func(got, otherwise string, of ...string) string {
-		if slices.Contains(of, got) {
-			return got
-		}
-		return otherwise
-	}
-	c.Primaries = one(s.ColorPrimaries, c.Matrix, "bt709", "bt470bg", "smpte170m")
-	transfer := "smpte170m"
-	if c.Matrix == "bt709" {
-		transfer = "bt709"
-	}
-	c.Transfer = one(s.ColorTransfer, transfer, "bt709", "smpte170m", "iec61966-2-1")
-	c.FullRange = !rgb && v.matrix == "" && (s.ColorRange == "pc" || strings.HasPrefix(s.PixelFormat, "yuvj"))
 }
 
 // frameSize returns the size of the pictures that FFmpeg delivers.
@@ -334,13 +295,11 @@ func (v *Video) Start(ctx context.Context, loop bool) (*Reader, error) {
 	if v.Input.Live() {
 		filter = fmt.Sprintf("fps=%d/%d", v.FPSNum, v.FPSDen)
 	}
-	if v.scale || v.matrix != "" {
-		w, h := v.frameSize()
-		filter += fmt.Sprintf(",scale=%d:%d:flags=area", w, h)
-		if v.matrix != "" {
-			filter += ":out_color_matrix=" + v.matrix + ":out_range=tv"
-		}
-		filter += ",setsar=1"
+	// Even an input of this size is scaled: its size may change.
+	w, h := v.frameSize()
+	filter += fmt.Sprintf(",scale=%d:%d:flags=area%s,setsar=1", w, h, v.colors.scale)
+	if v.colors.filter != "" {
+		filter += "," + v.colors.filter
 	}
 	format := "yuv420p"
 	if v.Sphere.Color.FullRange {

@@ -3,6 +3,7 @@ package equirect
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"holocast/internal/catalog"
 	"holocast/internal/ffmpeg"
 	"holocast/internal/spherical"
 )
@@ -41,61 +41,6 @@ func tagged(t *testing.T, size, stereo string) string {
 		t.Fatal(err)
 	}
 	return path
-}
-
-func TestColor(t *testing.T) {
-	bt709 := catalog.Color{Primaries: "bt709", Transfer: "bt709", Matrix: "bt709"}
-	bt601 := catalog.Color{Primaries: "smpte170m", Transfer: "smpte170m", Matrix: "smpte170m"}
-	full := bt601
-	full.FullRange = true
-	pal := catalog.Color{Primaries: "bt470bg", Transfer: "smpte170m", Matrix: "bt470bg"}
-	mixed := catalog.Color{Primaries: "bt709", Transfer: "iec61966-2-1", Matrix: "smpte170m"}
-	for _, tt := range []struct {
-		name   string
-		video  ffmpeg.Video
-		want   catalog.Color
-		matrix string // converted to
-		notes  int
-	}{
-		{"large, says nothing", ffmpeg.Video{Width: 1920, Height: 960, PixelFormat: "yuv420p"}, bt709, "", 0},
-		{"small, says nothing", ffmpeg.Video{Width: 640, Height: 320, PixelFormat: "yuv420p"}, bt601, "", 0},
-		{"large, BT.601", ffmpeg.Video{
-			Width: 1920, Height: 960, PixelFormat: "yuv420p", ColorSpace: "smpte170m",
-			ColorRange: "tv",
-		}, bt601, "", 0},
-		{
-			"small, BT.709",
-			ffmpeg.Video{Width: 640, Height: 320, PixelFormat: "yuv420p", ColorSpace: "bt709"},
-			bt709, "",
-			0,
-		},
-		{"PAL", ffmpeg.Video{
-			Width: 720, Height: 360, PixelFormat: "yuv420p", ColorSpace: "bt470bg",
-			ColorTransfer: "gamma28",
-		}, pal, "", 0},
-		{"mixed", ffmpeg.Video{
-			Width: 1920, Height: 960, PixelFormat: "yuv420p", ColorSpace: "smpte170m",
-			ColorPrimaries: "bt709", ColorTransfer: "iec61966-2-1",
-		}, mixed, "", 0},
-		{"full range", ffmpeg.Video{Width: 640, Height: 320, PixelFormat: "yuv420p", ColorRange: "pc"}, full, "", 0},
-		{"a camera's JPEG", ffmpeg.Video{Width: 640, Height: 320, PixelFormat: "yuvj422p"}, full, "", 0},
-		{
-			"RGB",
-			ffmpeg.Video{Width: 640, Height: 320, PixelFormat: "gbrp", ColorSpace: "gbr", ColorRange: "pc"},
-			bt709,
-			"bt709", 0,
-		},
-		{"BT.2020", ffmpeg.Video{
-			Width: 1920, Height: 960, PixelFormat: "yuv420p10le", ColorSpace: "bt2020nc",
-			ColorPrimaries: "bt2020", ColorTransfer: "smpte2084",
-		}, bt709, "bt709", 1},
-	} {
-		v := &Video{Info: ffmpeg.Info{Video: &tt.video}}
-		v.chooseColor()
-		if v.Sphere.Color != tt.want || v.matrix != tt.matrix || len(v.Notes) != tt.notes {
-			t.Errorf("%s: %+v, converted to %q, notes %q", tt.name, v.Sphere.Color, v.matrix, v.Notes)
-		}
-	}
 }
 
 func TestOpen(t *testing.T) {
@@ -196,6 +141,64 @@ func TestOpen(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRotated plays films that a phone or camera turned by the track's matrix (tkhd).
+func TestRotated(t *testing.T) {
+	for _, tt := range []struct {
+		degrees int
+		matrix  [4]int32 // a, b, c, d of ISO/IEC 14496-12, §8.3.2
+	}{{90, [4]int32{0, 1, -1, 0}}, {180, [4]int32{-1, 0, 0, -1}}, {270, [4]int32{0, -1, 1, 0}}} {
+		size := "64x128"
+		if tt.degrees == 180 {
+			size = "128x64"
+		}
+		path := film(t, "a.mp4", size)
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := bytes.Index(b, []byte("tkhd")) + 44
+		for i, v := range tt.matrix {
+			binary.BigEndian.PutUint32(b[at+4*(i+i/2):], uint32(v<<16))
+		}
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		want, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-i", path, "-pix_fmt", "yuv420p", "-f",
+			"rawvideo", "-").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := Open(t.Context(), path, Options{})
+		if err != nil {
+			t.Fatalf("%d°: %v", tt.degrees, err)
+		}
+		if v.Sphere.Width != 128 || v.Sphere.Height != 64 || v.layout != spherical.Mono {
+			t.Errorf("%d°: %d×%d, %s; want 128×64, mono", tt.degrees, v.Sphere.Width, v.Sphere.Height, v.layout)
+		}
+		if got := decode(t, v); psnr(got, want) < 60 {
+			t.Errorf("%d°: %d bytes, PSNR %.1f dB to FFmpeg's %d bytes", tt.degrees, len(got), psnr(got, want), len(want))
+		}
+	}
+}
+
+// decode returns all pictures of a file.
+func decode(t *testing.T, v *Video) (b []byte) {
+	t.Helper()
+	r, err := v.Start(t.Context(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	f := v.NewFrame()
+	for err = r.Next(f); err == nil; err = r.Next(f) {
+		b = append(b, f.b...)
+	}
+	if err != io.EOF {
+		t.Fatal(err)
+	}
+	return b
 }
 
 func TestBadInput(t *testing.T) {
