@@ -7,6 +7,7 @@ import "time"
 type shedder struct {
 	qualities int
 	gopTime   time.Duration
+	frameTime time.Duration
 
 	active int // qualities being encoded
 	busy   time.Duration
@@ -14,6 +15,7 @@ type shedder struct {
 	calm   int // consecutive GoPs with time for another quality
 	wait   int // GoPs of calm before adding one
 	late   bool
+	shed   bool          // frames of the GoP were dropped
 	lag    time.Duration // of the previous GoP
 }
 
@@ -26,10 +28,12 @@ const (
 	// again doubles the wait.
 	minWait = 5
 	maxWait = 80
+	// fullLoad is the share of the time that encoding may take without falling behind.
+	fullLoad = 0.9
 )
 
-func newShedder(qualities int, gop time.Duration) *shedder {
-	return &shedder{qualities: qualities, gopTime: gop, active: qualities, wait: minWait}
+func newShedder(qualities int, gop, frame time.Duration) *shedder {
+	return &shedder{qualities: qualities, gopTime: gop, frameTime: frame, active: qualities, wait: minWait}
 }
 
 // dropFrame reports whether to drop a frame with this lag behind capture.
@@ -42,6 +46,7 @@ func (s *shedder) dropFrame(lag time.Duration) bool {
 	case lag < lateQuality:
 		s.late = false
 	}
+	s.shed = s.shed || s.late
 	return s.late
 }
 
@@ -58,11 +63,14 @@ func (s *shedder) gop(lag time.Duration) bool {
 		return false
 	}
 	load := float64(s.busy) / float64(s.gopTime)
-	s.busy, s.frames = 0, 0
+	// With dropped frames, the lag is small again and the load counts only some of the frames.
+	whole := float64(s.busy) / float64(s.frames) / float64(s.frameTime)
+	overloaded := s.shed && whole > fullLoad
+	s.busy, s.frames, s.shed = 0, 0, false
 	before := s.lag
 	s.lag = lag
-	if lag > lateQuality && lag >= before && load > 0.5 && s.active > 1 {
-		s.active--
+	if (overloaded || lag > lateQuality && lag >= before && load > 0.5) && s.active > 1 {
+		s.active = max(1, min(s.active-1, int(float64(s.active)*fullLoad/whole)))
 		s.calm = 0
 		return true
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 func TestSkipOrder(t *testing.T) {
-	s := newShedder(4, time.Second)
+	s := newShedder(4, time.Second, time.Second/30)
 	for left, want := range map[int]string{
 		4: "[false false false false]", 3: "[false false true false]", 2: "[false true true false]",
 		1: "[false true true true]",
@@ -24,13 +24,15 @@ func TestSkipOrder(t *testing.T) {
 func machine(s *shedder, gops int, share float64) (dropped int) {
 	const frame = time.Second / 30
 	var late time.Duration
+	group := -1
 	for n := range 30 * gops {
 		late = max(0, late-frame)
 		if s.dropFrame(late) {
 			dropped++
 			continue
 		}
-		if n%30 == 0 {
+		if n/30 > group { // the GoP's first frame that is not dropped
+			group = n / 30
 			s.gop(late)
 		}
 		took := time.Duration(share * float64(s.active) * float64(frame))
@@ -41,7 +43,7 @@ func machine(s *shedder, gops int, share float64) (dropped int) {
 }
 
 func TestQualitiesDroppedBeforeFrames(t *testing.T) {
-	s := newShedder(3, time.Second)
+	s := newShedder(3, time.Second, time.Second/30)
 	if dropped := machine(s, 20, 0.25); dropped != 0 || s.active != 3 {
 		t.Errorf("on a fast machine: %d qualities left, %d frames dropped", s.active, dropped)
 	}
@@ -56,9 +58,25 @@ func TestQualitiesDroppedBeforeFrames(t *testing.T) {
 	}
 }
 
+// TestOverload checks that machines too slow for several qualities publish almost as many frames as
+// with one quality.
+func TestOverload(t *testing.T) {
+	const gops = 60
+	for _, qualities := range []int{2, 3, 5, 8} {
+		for _, share := range []float64{0.6, 0.9, 1.5, 3, 10} { // of a frame's time, per quality
+			all := 30 * gops
+			one := all - machine(newShedder(1, time.Second, time.Second/30), gops, share)
+			got := all - machine(newShedder(qualities, time.Second, time.Second/30), gops, share)
+			if float64(got) < 0.8*float64(one) {
+				t.Errorf("%d qualities of %v: %d frames published, %d with one quality", qualities, share, got, one)
+			}
+		}
+	}
+}
+
 // TestWaitGrows checks that a quality that fails repeatedly is retried less often.
 func TestWaitGrows(t *testing.T) {
-	s := newShedder(2, time.Second)
+	s := newShedder(2, time.Second, time.Second/30)
 	s.active = 1
 	tries := 0
 	for range 200 {

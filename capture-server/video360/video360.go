@@ -204,7 +204,7 @@ func (m *Medium) publishPictures() error {
 		begun   bool
 		last    time.Time // timestamp of the previous frame
 		gopAt   int64     // timestamp of the GoP's first frame, ms
-		shedder = newShedder(m.cfg.Qualities, m.gopDuration())
+		shedder = newShedder(m.cfg.Qualities, m.gopDuration(), m.src.Since(1))
 		drops   dropReport
 	)
 	for f := range m.src.Frames() {

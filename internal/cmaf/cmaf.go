@@ -18,7 +18,7 @@ type Track struct {
 	// Video.
 	Width, Height int
 	AVCConfig     []byte
-	Spherical     string // stereo layout of package spherical; "" unless the picture is an entire sphere
+	Spherical     *spherical.Metadata // nil unless the picture is an entire sphere
 	// Sound.
 	Audio *loc.AudioFormat
 }
@@ -73,8 +73,8 @@ func Init(t Track, duration uint64) []byte {
 	stbl := box("stbl", full("stsd", 0, 0, u32(1), t.entry()), full("stts", 0, 0, u32(0)), full("stsc", 0, 0, u32(0)),
 		full("stsz", 0, 0, u32(0, 0)), full("stco", 0, 0, u32(0)))
 	trak := box("trak", tkhd, box("mdia", mdhd, hdlr, box("minf", header, dinf, stbl)))
-	if t.Spherical != "" {
-		trak = box("trak", trak[8:], spherical.TrackBox(t.Spherical))
+	if t.Spherical != nil {
+		trak = box("trak", trak[8:], spherical.TrackBox(*t.Spherical))
 	}
 	mvex := box("mvex", full("trex", 0, 0, u32(1, 1, 0, 0, 0)))
 	ftyp := box("ftyp", []byte("iso6"), u32(0), []byte("iso6cmfcdashmp41"))
@@ -86,8 +86,8 @@ func (t *Track) entry() []byte {
 	zeros := func(n int) []byte { return make([]byte, n) }
 	if t.Audio == nil {
 		sphere := []byte(nil)
-		if t.Spherical != "" {
-			sphere = spherical.SampleEntryBoxes(t.Spherical)
+		if t.Spherical != nil {
+			sphere = spherical.SampleEntryBoxes(*t.Spherical)
 		}
 		return box("avc1", zeros(6), u16(1), zeros(16), u16(uint16(t.Width), uint16(t.Height)),
 			u32(0x480000, 0x480000, 0), u16(1), zeros(32), u16(24, 0xffff), box("avcC", t.AVCConfig), sphere)

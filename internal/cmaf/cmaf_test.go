@@ -51,7 +51,10 @@ func video(t testing.TB) (Track, [][]Sample) {
 		}
 		fragments[n/10] = append(fragments[n/10], Sample{b, 1, n%10 == 0})
 	}
-	return Track{Timescale: 10, Width: 64, Height: 32, AVCConfig: e.Config(), Spherical: spherical.TopBottom}, fragments
+	return Track{
+		Timescale: 10, Width: 64, Height: 32, AVCConfig: e.Config(),
+		Spherical: &spherical.Metadata{Stereo: spherical.TopBottom, Yaw: 30, Roll: -5},
+	}, fragments
 }
 
 func TestRoundTrip(t *testing.T) {

@@ -3,6 +3,7 @@
 package equirect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,10 +46,13 @@ type Video struct {
 	// Notes are hints for the user, one sentence each.
 	Notes []string
 
-	layout string // of the input: spherical.Mono, TopBottom or SideBySide
-	scale  bool
-	matrix string // FFmpeg's name of the colour space to convert to; "" for no conversion
-	aac    bool   // this FFmpeg lacks libopus
+	opts       Options
+	layout     string // of the input: spherical.Mono, TopBottom or SideBySide
+	rightFirst bool   // the right eye is above or on the left instead
+	colors     conversion
+	sound      bool // published
+	endless    bool
+	aac        bool // this FFmpeg lacks libopus
 }
 
 // Open probes an input. Errors explain why it cannot be used.
@@ -57,14 +61,41 @@ func Open(ctx context.Context, input string, opts Options) (*Video, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &Video{Input: in}
-	if err := v.open(ctx, opts); err != nil {
+	v := &Video{Input: in, opts: opts}
+	if err := v.open(ctx, nil); err != nil {
 		return nil, fmt.Errorf("%s: %w", input, err)
 	}
+	v.sound, v.endless = v.Info.Audio != nil, in.Live() || in.File() == "" && v.Info.Duration == 0
 	return v, nil
 }
 
-func (v *Video) open(ctx context.Context, opts Options) error {
+// Endless reports a live input, or one over HTTP without a known end.
+func (v *Video) Endless() bool { return v.endless }
+
+// Reopen probes an input again before another Start: its size, colours and sound may have changed.
+// Pictures keep the published size and colours. It returns notes for the user.
+func (v *Video) Reopen(ctx context.Context) ([]string, error) {
+	now := &Video{Input: v.Input, opts: v.opts}
+	if err := now.open(ctx, &v.Sphere.Color); err != nil {
+		return nil, fmt.Errorf("%s: %w", v.Input, err)
+	}
+	if now.layout != v.layout || now.rightFirst != v.rightFirst {
+		return nil, fmt.Errorf("%s: its pictures of %d×%d are %s now, and the session is %s; restart it, or set --stereo",
+			v.Input, now.Info.Video.Width, now.Info.Video.Height, now.layout, v.layout)
+	}
+	if was, is := v.Info.Video, now.Info.Video; was.Width != is.Width || was.Height != is.Height {
+		now.Notes = append(now.Notes, fmt.Sprintf("pictures were %d×%d, now %d×%d; scaled to the published size",
+			was.Width, was.Height, is.Width, is.Height))
+	}
+	if v.sound && now.Info.Audio == nil {
+		now.Notes = append(now.Notes, "it has no sound now")
+	}
+	v.Info, v.colors = now.Info, now.colors
+	return now.Notes, nil
+}
+
+// open probes the input. to, unless nil, is the colour space already published.
+func (v *Video) open(ctx context.Context, to *catalog.Color) error {
 	var meta spherical.Metadata
 	var err error
 	if v.Input.File() != "" {
@@ -77,29 +108,43 @@ func (v *Video) open(ctx context.Context, opts Options) error {
 	}
 	s := v.Info.Video
 	if meta.Projection == "" && s.Projection != "" {
-		meta.Projection, meta.Yaw, meta.Pitch, meta.Roll = s.Projection, s.Yaw, s.Pitch, s.Roll
-		meta.Part = strings.Contains(s.Projection, "tiled")
+		meta.Projection, meta.Part = s.Projection, false
+		meta.Yaw, meta.Pitch, meta.Roll = spherical.Pose(s.Yaw, s.Pitch, s.Roll)
+		if strings.Contains(s.Projection, spherical.Equirectangular) { // also tiled and half equirectangular
+			meta.Part, meta.Projection = s.Projection != spherical.Equirectangular, spherical.Equirectangular
+		}
 	}
-	if meta.Stereo == "" {
-		meta.Stereo = map[string]string{
-			"2D": spherical.Mono, "top and bottom": spherical.TopBottom,
-			"side by side": spherical.SideBySide,
-		}[s.Stereo]
+	if meta.Stereo == "" && s.Stereo != "" {
+		meta.Stereo, meta.RightFirst = s.Stereo, s.Inverted
+		if name := stereoNames[s.Stereo]; name != "" {
+			meta.Stereo = name
+		}
+	}
+	if v1 := spherical.ParseV1([]byte(s.SphericalV1)); meta.Projection == "" && v1.Projection != "" {
+		meta.Projection, meta.Part, meta.Yaw, meta.Pitch, meta.Roll = v1.Projection, v1.Part, v1.Yaw, v1.Pitch, v1.Roll
+		meta.Stereo = cmp.Or(meta.Stereo, v1.Stereo)
 	}
 	switch {
+	case meta.Part:
+		return errors.New("it shows only part of the sphere, as VR180 does; only entire spheres are supported")
+	case meta.Projection == spherical.Mesh:
+		return errors.New("it shows a mesh, as VR180 does; only entire spheres with equirectangular pictures are supported")
 	case meta.Projection != "" && meta.Projection != spherical.Equirectangular:
 		return fmt.Errorf("its projection is %.40s, but only equirectangular pictures are supported (FFmpeg's filter "+
 			"v360 converts)", meta.Projection)
-	case meta.Part:
-		return errors.New("it shows only part of the sphere, as VR180 does; only entire spheres are supported")
 	}
-	if err := v.chooseLayout(opts.Stereo, meta); err != nil {
+	if err := v.chooseLayout(v.opts.Stereo, meta); err != nil {
 		return err
 	}
-	if err := v.chooseSize(opts); err != nil {
+	if err := v.chooseSize(v.opts); err != nil {
 		return err
 	}
-	v.chooseColor()
+	if v.colors, err = convert(ctx, s, to); err != nil {
+		return err
+	}
+	if v.Sphere.Color = v.colors.to; v.colors.note != "" {
+		v.Notes = append(v.Notes, v.colors.note)
+	}
 	v.Sphere.Projection = catalog.ProjectionEquirectangular
 	v.Sphere.Stereo = catalog.StereoMono
 	if v.layout != spherical.Mono {
@@ -113,7 +158,15 @@ func (v *Video) open(ctx context.Context, opts Options) error {
 	if s.FPS() > MaxFPS {
 		v.Notes = append(v.Notes, fmt.Sprintf("frame rate reduced from %.5g to %d", s.FPS(), MaxFPS))
 	}
-	v.aac = v.Info.Audio && !ffmpeg.HasEncoder(ctx, "libopus")
+	if len(v.Info.Undecodable) > 0 {
+		note := "it plays without sound"
+		if v.Info.Audio != nil {
+			note = "the track after it plays"
+		}
+		v.Notes = append(v.Notes, fmt.Sprintf("this FFmpeg cannot decode its sound (%.40s): %s",
+			strings.Join(v.Info.Undecodable, ", "), note))
+	}
+	v.aac = v.Info.Audio != nil && !ffmpeg.HasEncoder(ctx, "libopus")
 	return nil
 }
 
@@ -155,6 +208,11 @@ func unwrapPath(err error) error {
 	return err
 }
 
+// stereoNames translates FFmpeg's names.
+var stereoNames = map[string]string{
+	"2D": spherical.Mono, "top and bottom": spherical.TopBottom, "side by side": spherical.SideBySide,
+}
+
 // aspectTolerance is the tolerance of a sphere's 2:1 aspect ratio.
 const aspectTolerance = 0.02
 
@@ -162,16 +220,21 @@ func (v *Video) chooseLayout(asked string, meta spherical.Metadata) error {
 	s := v.Info.Video
 	switch asked {
 	case spherical.Mono, spherical.TopBottom, spherical.SideBySide:
-		v.layout = asked
+		v.layout, v.rightFirst = asked, asked == meta.Stereo && meta.RightFirst
 		return nil
 	case "", StereoAuto:
 	default:
 		return fmt.Errorf("stereo is %q, want %s, %s, %s or %s", asked, StereoAuto, spherical.Mono, spherical.TopBottom,
 			spherical.SideBySide)
 	}
-	if meta.Stereo != "" {
-		v.layout = meta.Stereo
+	switch meta.Stereo {
+	case "":
+	case spherical.Mono, spherical.TopBottom, spherical.SideBySide:
+		v.layout, v.rightFirst = meta.Stereo, meta.RightFirst
 		return nil
+	default:
+		return fmt.Errorf("its eyes are arranged as %.40s; supported are %s and %s. If this is wrong, set --stereo",
+			meta.Stereo, spherical.TopBottom, spherical.SideBySide)
 	}
 	if meta.Projection != "" {
 		v.layout = spherical.Mono
@@ -227,49 +290,7 @@ func (v *Video) chooseSize(opts Options) error {
 		return fmt.Errorf("its pictures of %d×%d are too small", s.Width, s.Height)
 	}
 	v.Sphere.Width, v.Sphere.Height = width, height
-	fw, fh := v.frameSize()
-	v.scale = fw != s.Width || fh != s.Height
 	return nil
-}
-
-// chooseColor determines the pictures' colour space, or converts to BT.709 if tiles or viewers do
-// not support it.
-func (v *Video) chooseColor() {
-	s := v.Info.Video
-	c := &v.Sphere.Color
-	// Without metadata, assume what players assume: BT.601 at standard definition, otherwise
-	// BT.709.
-	standard := "bt709"
-	if s.Width <= 1024 && s.Height <= 576 {
-		standard = "smpte170m"
-	}
-	rgb := strings.Contains(s.PixelFormat, "rgb") || strings.Contains(s.PixelFormat, "bgr") ||
-		strings.HasPrefix(s.PixelFormat, "gbr") ||
-		strings.HasPrefix(s.PixelFormat, "pal8")
-	switch {
-	case rgb:
-		v.matrix, c.Matrix = "bt709", "bt709"
-	case s.ColorSpace == "":
-		c.Matrix = standard
-	case s.ColorSpace == "bt709" || s.ColorSpace == "bt470bg" || s.ColorSpace == "smpte170m":
-		c.Matrix = s.ColorSpace
-	default:
-		v.matrix, c.Matrix = "bt709", "bt709"
-		v.Notes = append(v.Notes, fmt.Sprintf("colours converted from %.20s to BT.709", s.ColorSpace))
-	}
-	one := func(got, otherwise string, of ...string) string {
-		if slices.Contains(of, got) {
-			return got
-		}
-		return otherwise
-	}
-	c.Primaries = one(s.ColorPrimaries, c.Matrix, "bt709", "bt470bg", "smpte170m")
-	transfer := "smpte170m"
-	if c.Matrix == "bt709" {
-		transfer = "bt709"
-	}
-	c.Transfer = one(s.ColorTransfer, transfer, "bt709", "smpte170m", "iec61966-2-1")
-	c.FullRange = !rgb && v.matrix == "" && (s.ColorRange == "pc" || strings.HasPrefix(s.PixelFormat, "yuvj"))
 }
 
 // frameSize returns the size of the pictures that FFmpeg delivers.
@@ -320,38 +341,32 @@ type Reader struct {
 // audioBitrate of sound, bits per second.
 const audioBitrate = "128k"
 
-// Start starts decoding, at the beginning of a file or at the live position. With loop, a file
-// repeats forever.
-func (v *Video) Start(ctx context.Context, loop bool) (*Reader, error) {
+// Start starts decoding, at the beginning of a file or at the live position.
+func (v *Video) Start(ctx context.Context) (*Reader, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	var args []string
-	if loop {
-		args = append(args, "-stream_loop", "-1")
-	}
-	args = append(args, v.Input.Args()...)
+	args := slices.Clone(v.Input.Args())
 	// A file's pictures and sound share time 0. If there is no picture at 0, use the first.
 	filter := fmt.Sprintf("fps=%d/%d:start_time=0", v.FPSNum, v.FPSDen)
 	if v.Input.Live() {
 		filter = fmt.Sprintf("fps=%d/%d", v.FPSNum, v.FPSDen)
 	}
-	if v.scale || v.matrix != "" {
-		w, h := v.frameSize()
-		filter += fmt.Sprintf(",scale=%d:%d:flags=area", w, h)
-		if v.matrix != "" {
-			filter += ":out_color_matrix=" + v.matrix + ":out_range=tv"
-		}
-		filter += ",setsar=1"
+	// Even an input of this size is scaled: its size may change.
+	w, h := v.frameSize()
+	filter += fmt.Sprintf(",scale=%d:%d:flags=area%s,setsar=1", w, h, v.colors.scale)
+	if v.colors.filter != "" {
+		filter += "," + v.colors.filter
 	}
 	format := "yuv420p"
 	if v.Sphere.Color.FullRange {
 		format = "yuvj420p" // otherwise FFmpeg converts to limited range
 	}
-	args = append(args, "-map", "0:v:0", "-vf", filter, "-pix_fmt", format, "-f", "rawvideo", "pipe:3")
+	args = append(args, "-map", fmt.Sprintf("0:%d", v.Info.Video.Stream), "-vf", filter, "-pix_fmt", format, "-f",
+		"rawvideo", "pipe:3")
 	pipes := 1
-	if v.Info.Audio {
+	if v.sound && v.Info.Audio != nil {
 		pipes = 2
-		args = append(args, "-map", "0:a:0", "-af", "aresample=async=1:first_pts=0", "-ac", "2", "-ar", "48000", "-b:a",
-			audioBitrate)
+		args = append(args, "-map", fmt.Sprintf("0:%d", v.Info.Audio.Stream), "-af", "aresample=async=1:first_pts=0",
+			"-ac", "2", "-ar", "48000", "-b:a", audioBitrate)
 		if v.aac {
 			args = append(args, "-c:a", "aac", "-f", "adts")
 		} else {
@@ -395,6 +410,9 @@ func (v *Video) NewFrame() *Frame {
 	}
 	f.Eyes[1] = whole
 	f.Eyes[1].Y, f.Eyes[1].Cb, f.Eyes[1].Cr = whole.Y[right:], whole.Cb[rightC:], whole.Cr[rightC:]
+	if v.rightFirst {
+		f.Eyes[0], f.Eyes[1] = f.Eyes[1], f.Eyes[0]
+	}
 	return f
 }
 
@@ -419,6 +437,9 @@ type Audio struct {
 // Next returns the next packet, io.EOF at the end.
 func (a *Audio) Next() (loc.Packet, error) { return a.next() }
 
+// HasAudio reports whether the input has sound.
+func (r *Reader) HasAudio() bool { return r.audio != nil }
+
 // Audio starts reading the sound. Do not call it without sound.
 func (r *Reader) Audio() (*Audio, error) {
 	if r.v.aac {
@@ -438,7 +459,7 @@ func (r *Reader) Audio() (*Audio, error) {
 // AudioFormat returns the format of the decoded sound, or nil.
 func (v *Video) AudioFormat() *loc.AudioFormat {
 	switch {
-	case !v.Info.Audio:
+	case !v.sound:
 		return nil
 	case v.aac: // AAC-LC, 48 kHz, stereo
 		return &loc.AudioFormat{Codec: "mp4a.40.2", SampleRate: 48000, Channels: 2, Config: []byte{0x11, 0x90}}

@@ -3,6 +3,7 @@ package equirect
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"holocast/internal/catalog"
 	"holocast/internal/ffmpeg"
 	"holocast/internal/spherical"
 )
@@ -37,65 +37,10 @@ func film(t *testing.T, name, size string, args ...string) string {
 func tagged(t *testing.T, size, stereo string) string {
 	t.Helper()
 	path := film(t, "film.mp4", size)
-	if err := spherical.Tag(path, stereo); err != nil {
+	if err := spherical.Tag(path, spherical.Metadata{Stereo: stereo}); err != nil {
 		t.Fatal(err)
 	}
 	return path
-}
-
-func TestColor(t *testing.T) {
-	bt709 := catalog.Color{Primaries: "bt709", Transfer: "bt709", Matrix: "bt709"}
-	bt601 := catalog.Color{Primaries: "smpte170m", Transfer: "smpte170m", Matrix: "smpte170m"}
-	full := bt601
-	full.FullRange = true
-	pal := catalog.Color{Primaries: "bt470bg", Transfer: "smpte170m", Matrix: "bt470bg"}
-	mixed := catalog.Color{Primaries: "bt709", Transfer: "iec61966-2-1", Matrix: "smpte170m"}
-	for _, tt := range []struct {
-		name   string
-		video  ffmpeg.Video
-		want   catalog.Color
-		matrix string // converted to
-		notes  int
-	}{
-		{"large, says nothing", ffmpeg.Video{Width: 1920, Height: 960, PixelFormat: "yuv420p"}, bt709, "", 0},
-		{"small, says nothing", ffmpeg.Video{Width: 640, Height: 320, PixelFormat: "yuv420p"}, bt601, "", 0},
-		{"large, BT.601", ffmpeg.Video{
-			Width: 1920, Height: 960, PixelFormat: "yuv420p", ColorSpace: "smpte170m",
-			ColorRange: "tv",
-		}, bt601, "", 0},
-		{
-			"small, BT.709",
-			ffmpeg.Video{Width: 640, Height: 320, PixelFormat: "yuv420p", ColorSpace: "bt709"},
-			bt709, "",
-			0,
-		},
-		{"PAL", ffmpeg.Video{
-			Width: 720, Height: 360, PixelFormat: "yuv420p", ColorSpace: "bt470bg",
-			ColorTransfer: "gamma28",
-		}, pal, "", 0},
-		{"mixed", ffmpeg.Video{
-			Width: 1920, Height: 960, PixelFormat: "yuv420p", ColorSpace: "smpte170m",
-			ColorPrimaries: "bt709", ColorTransfer: "iec61966-2-1",
-		}, mixed, "", 0},
-		{"full range", ffmpeg.Video{Width: 640, Height: 320, PixelFormat: "yuv420p", ColorRange: "pc"}, full, "", 0},
-		{"a camera's JPEG", ffmpeg.Video{Width: 640, Height: 320, PixelFormat: "yuvj422p"}, full, "", 0},
-		{
-			"RGB",
-			ffmpeg.Video{Width: 640, Height: 320, PixelFormat: "gbrp", ColorSpace: "gbr", ColorRange: "pc"},
-			bt709,
-			"bt709", 0,
-		},
-		{"BT.2020", ffmpeg.Video{
-			Width: 1920, Height: 960, PixelFormat: "yuv420p10le", ColorSpace: "bt2020nc",
-			ColorPrimaries: "bt2020", ColorTransfer: "smpte2084",
-		}, bt709, "bt709", 1},
-	} {
-		v := &Video{Info: ffmpeg.Info{Video: &tt.video}}
-		v.chooseColor()
-		if v.Sphere.Color != tt.want || v.matrix != tt.matrix || len(v.Notes) != tt.notes {
-			t.Errorf("%s: %+v, converted to %q, notes %q", tt.name, v.Sphere.Color, v.matrix, v.Notes)
-		}
-	}
 }
 
 func TestOpen(t *testing.T) {
@@ -174,7 +119,7 @@ func TestOpen(t *testing.T) {
 			if notes := strings.Join(v.Notes, "\n"); tt.note == "" && notes != "" || !strings.Contains(notes, tt.note) {
 				t.Errorf("notes %q, want %q", notes, tt.note)
 			}
-			r, err := v.Start(t.Context(), false)
+			r, err := v.Start(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -196,6 +141,236 @@ func TestOpen(t *testing.T) {
 			}
 		})
 	}
+}
+
+// matroska copies a film with spherical metadata to Matroska and replaces its ProjectionType and
+// StereoMode (RFC 9559, sections 5.1.4.1.28.42 and 5.1.4.1.28.3), unless they are 0.
+func matroska(t *testing.T, size string, projection, stereoMode byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "a.mkv")
+	if out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-i",
+		tagged(t, size, spherical.TopBottom), "-c", "copy", "-write_crc32", "0", "-strict", "unofficial", path).
+		CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range []struct {
+		value   byte
+		element []byte
+	}{{projection, []byte{0x76, 0x71, 0x81, 1}}, {stereoMode, []byte{0x53, 0xb8, 0x81, 3}}} {
+		at := bytes.Index(b, e.element)
+		if at < 0 {
+			t.Fatalf("no element %x", e.element)
+		}
+		if e.value != 0 {
+			b[at+3] = e.value
+		}
+	}
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestMatroska(t *testing.T) {
+	for _, tt := range []struct {
+		name                   string
+		projection, stereoMode byte
+		layout                 string
+		rightFirst             bool
+		err                    string
+	}{
+		{name: "top-bottom", layout: spherical.TopBottom},
+		{name: "bottom-top", stereoMode: 2, layout: spherical.TopBottom, rightFirst: true},
+		{name: "left-right", stereoMode: 1, layout: spherical.SideBySide},
+		{name: "right-left", stereoMode: 11, layout: spherical.SideBySide, rightFirst: true},
+		{name: "checkerboard", stereoMode: 4, err: "its eyes are arranged as checkerboard"},
+		{name: "rows", stereoMode: 6, err: "its eyes are arranged as interleaved lines"},
+		{name: "mesh", projection: 3, err: "it shows a mesh, as VR180 does"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			v, err := Open(t.Context(), matroska(t, "128x128", tt.projection, tt.stereoMode), Options{})
+			if tt.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.err) {
+					t.Errorf("%v, want %q", err, tt.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if v.layout != tt.layout || v.rightFirst != tt.rightFirst {
+				t.Errorf("%s, the right eye first: %v", v.layout, v.rightFirst)
+			}
+			f := v.NewFrame()
+			if first := &f.Eyes[0].Y[0] == &f.b[0]; first == tt.rightFirst {
+				t.Errorf("the left eye is first: %v", first)
+			}
+		})
+	}
+}
+
+// TestMatroskaTag reads V1 as the RFC stores it in Matroska.
+func TestMatroskaTag(t *testing.T) {
+	v, err := Open(t.Context(), film(t, "a.mkv", "128x96", "-metadata:s:v:0", "SPHERICAL-VIDEO=<rdf:SphericalVideo>"+
+		"<GSpherical:Spherical>true</GSpherical:Spherical><GSpherical:StereoMode>top-bottom</GSpherical:StereoMode>"+
+		"<GSpherical:InitialViewHeadingDegrees>90</GSpherical:InitialViewHeadingDegrees></rdf:SphericalVideo>"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v.layout != spherical.TopBottom || v.Sphere.Yaw != -90 {
+		t.Errorf("%s, yaw %v", v.layout, v.Sphere.Yaw)
+	}
+}
+
+// TestPlaysWhatPlays opens films with a useless part.
+func TestPlaysWhatPlays(t *testing.T) {
+	sound := []string{"-f", "lavfi", "-i", "sine=duration=1"}
+	cover := func(t *testing.T) string {
+		return film(t, "cover.png", "32x32", "-frames:v", "1")
+	}
+	for _, tt := range []struct {
+		name  string
+		path  func(t *testing.T) string
+		sound bool
+		note  string
+	}{
+		{"raw H.264", func(t *testing.T) string { return film(t, "a.h264", "128x64") }, false, ""},
+		{"cover art first", func(t *testing.T) string {
+			return film(t, "a.mp4", "128x64", "-i", cover(t), "-map", "1", "-map", "0", "-c:v:0", "png", "-c:v:1", "libx264",
+				"-disposition:v:0", "attached_pic")
+		}, false, ""},
+		{"vendor's bytes at the end", func(t *testing.T) string {
+			path := film(t, "a.mp4", "128x64")
+			b, err := os.ReadFile(path)
+			if err == nil {
+				err = os.WriteFile(path, append(b, "\xff\xff\xff\xffvendor's trailer"...), 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return path
+		}, false, ""},
+		{"undecodable sound", func(t *testing.T) string {
+			return unknownSound(t, film(t, "a.mp4", "128x64", sound...))
+		}, false, "cannot decode its sound (apac): it plays without sound"},
+		{"undecodable sound first", func(t *testing.T) string {
+			return unknownSound(t, film(t, "a.mp4", "128x64", append(sound, "-map", "1", "-map", "0", "-map", "1")...))
+		}, true, "cannot decode its sound (apac): the track after it plays"},
+		{"a picture with a percent sign", func(t *testing.T) string {
+			from := film(t, "a.jpg", "128x64", "-frames:v", "1")
+			to := filepath.Join(filepath.Dir(from), "50%d.jpg")
+			if err := os.Rename(from, to); err != nil {
+				t.Fatal(err)
+			}
+			return to
+		}, false, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			v, err := Open(t.Context(), tt.path(t), Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if notes := strings.Join(v.Notes, "\n"); tt.note == "" && notes != "" || !strings.Contains(notes, tt.note) {
+				t.Errorf("notes %q, want %q", notes, tt.note)
+			}
+			if v.Sphere.Width != 128 || (v.AudioFormat() != nil) != tt.sound {
+				t.Errorf("%s, sound %v", v.Name(), v.AudioFormat())
+			}
+			r, err := v.Start(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			if tt.sound {
+				go func() {
+					a, err := r.Audio()
+					for err == nil {
+						_, err = a.Next()
+					}
+				}()
+			}
+			if err := r.Next(v.NewFrame()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// unknownSound changes the type of a film's first sound track.
+func unknownSound(t *testing.T, path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := bytes.Index(b, []byte("mp4a"))
+	copy(b[at:], "apac")
+	copy(b[at+bytes.Index(b[at:], []byte("esds")):], "free")
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestRotated plays films that a phone or camera turned by the track's matrix (tkhd).
+func TestRotated(t *testing.T) {
+	for _, tt := range []struct {
+		degrees int
+		matrix  [4]int32 // a, b, c, d of ISO/IEC 14496-12, §8.3.2
+	}{{90, [4]int32{0, 1, -1, 0}}, {180, [4]int32{-1, 0, 0, -1}}, {270, [4]int32{0, -1, 1, 0}}} {
+		size := "64x128"
+		if tt.degrees == 180 {
+			size = "128x64"
+		}
+		path := film(t, "a.mp4", size)
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := bytes.Index(b, []byte("tkhd")) + 44
+		for i, v := range tt.matrix {
+			binary.BigEndian.PutUint32(b[at+4*(i+i/2):], uint32(v<<16))
+		}
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		want, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-i", path, "-pix_fmt", "yuv420p", "-f",
+			"rawvideo", "-").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := Open(t.Context(), path, Options{})
+		if err != nil {
+			t.Fatalf("%d°: %v", tt.degrees, err)
+		}
+		if v.Sphere.Width != 128 || v.Sphere.Height != 64 || v.layout != spherical.Mono {
+			t.Errorf("%d°: %d×%d, %s; want 128×64, mono", tt.degrees, v.Sphere.Width, v.Sphere.Height, v.layout)
+		}
+		if got := decode(t, v); psnr(got, want) < 60 {
+			t.Errorf("%d°: %d bytes, PSNR %.1f dB to FFmpeg's %d bytes", tt.degrees, len(got), psnr(got, want), len(want))
+		}
+	}
+}
+
+// decode returns all pictures of a file.
+func decode(t *testing.T, v *Video) (b []byte) {
+	t.Helper()
+	r, err := v.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	f := v.NewFrame()
+	for err = r.Next(f); err == nil; err = r.Next(f) {
+		b = append(b, f.b...)
+	}
+	if err != io.EOF {
+		t.Fatal(err)
+	}
+	return b
 }
 
 func TestBadInput(t *testing.T) {
@@ -288,7 +463,7 @@ func TestTruncatedPlays(t *testing.T) {
 	if err != nil || len(v.Notes) != 1 || !strings.Contains(v.Notes[0], "truncated MP4") {
 		t.Fatalf("%v, notes %q", err, v.Notes)
 	}
-	r, err := v.Start(t.Context(), false)
+	r, err := v.Start(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -321,7 +496,7 @@ func TestSound(t *testing.T) {
 			v.aac = aac
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			r, err := v.Start(ctx, false)
+			r, err := v.Start(ctx)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -88,17 +89,40 @@ func Start(ctx context.Context, pipes int, stdin io.Reader, args ...string) (*Pr
 		ours, theirs = append(ours, r), append(theirs, w)
 	}
 	p.cmd.ExtraFiles = theirs
-	err = p.cmd.Start()
+	started := make(chan error)
+	go func() {
+		defer close(p.done)
+		p.err = supervise(p.cmd, started)
+	}()
+	err = <-started
 	closeAll(theirs)
 	if err != nil {
 		closeAll(ours)
 		return nil, nil, fmt.Errorf("ffmpeg: %w", err)
 	}
-	go func() {
-		p.err = p.cmd.Wait()
-		close(p.done)
-	}()
 	return p, ours, nil
+}
+
+// supervise runs a program until it ends and reports its start. On Linux, the program dies with
+// this process, even if that is killed.
+func supervise(cmd *exec.Cmd, started chan<- error) error {
+	// Linux sends the signal when the thread that started the program ends.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	dieWithParent(cmd)
+	err := cmd.Start()
+	started <- err
+	if err != nil {
+		return err
+	}
+	return cmd.Wait()
+}
+
+// run runs a program until it ends.
+func run(cmd *exec.Cmd) error {
+	started, ended := make(chan error, 1), make(chan error, 1)
+	go func() { ended <- supervise(cmd, started) }()
+	return <-ended
 }
 
 // Wait waits for the end and returns ffmpeg's error, if any.
@@ -143,6 +167,7 @@ func (t *tail) Write(b []byte) (int, error) {
 var (
 	noDecoder = regexp.MustCompile(`(?m)Decoder \(codec ([^)]+)\) not found|Unknown decoder '([^']+)'`)
 	noEncoder = regexp.MustCompile(`(?m)Unknown encoder '([^']+)'|Encoder \(codec ([^)]+)\) not found`)
+	failed    = regexp.MustCompile(`(?m)^\[[^]]* @ 0x[0-9a-f]+\] (.* failed: .*)$`)
 	address   = regexp.MustCompile(`^\[[^]]* @ 0x[0-9a-f]+\] `)
 )
 
@@ -158,6 +183,9 @@ func (t *tail) explain(err error) error {
 	}
 	if bytes.Contains(t.b, []byte("moov atom not found")) {
 		return ErrNoIndex
+	}
+	if m := failed.FindSubmatch(t.b); m != nil { // the last line may have the wrong error code
+		return fmt.Errorf("ffmpeg: %.300s", strings.TrimSpace(string(m[1])))
 	}
 	lines := strings.Split(strings.TrimSpace(string(t.b)), "\n")
 	last := strings.TrimSpace(address.ReplaceAllString(lines[len(lines)-1], ""))

@@ -3,6 +3,7 @@ package ffmpeg
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -49,6 +50,10 @@ func TestExplain(t *testing.T) {
 			"anything", "a\n[tcp @ 0x55d0c0] Connection to tcp://127.0.0.1:1 failed: Connection refused\n",
 			"Connection to tcp://127.0.0.1:1 failed: Connection refused",
 		},
+		{
+			"port in use", "[udp @ 0x55d0c0] bind failed: Address already in use\n" +
+				"udp://127.0.0.1:5000: Inappropriate ioctl for device", "ffmpeg: bind failed: Address already in use",
+		},
 		{"nothing", "", "exit status 1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -87,6 +92,8 @@ func TestParseInput(t *testing.T) {
 	}{
 		{in: "film.mp4", args: "-protocol_whitelist file -i file:/"},
 		{in: "-i", args: "-i file:/"},
+		{in: "50%d.jpg", args: "-f image2 -pattern_type none -protocol_whitelist file -i file:/"},
+		{in: "50%d.mp4", args: "-protocol_whitelist file -i file:/"},
 		{in: "concat:/etc/passwd", args: "file:/"},
 		{in: "/dev/video0", live: true, args: "-f v4l2 -i /dev/video0"},
 		{in: "rtmp://host/live", live: true, args: "-i rtmp://host/live"},
@@ -109,22 +116,31 @@ func TestParseInput(t *testing.T) {
 	}
 }
 
+func decodes(codec string) bool { return codec != "ac4" }
+
 func TestParseProbe(t *testing.T) {
-	info, err := parseProbe([]byte(`{"streams":[{"codec_type":"audio","codec_name":"aac"},
-		{"codec_type":"video","codec_name":"png","width":1,"height":1,"disposition":{"attached_pic":1}},
-		{"codec_type":"video","codec_name":"h264","width":1920,"height":1080,"sample_aspect_ratio":"9:16",
+	info, err := parseProbe([]byte(`{"streams":[{"index":0,"codec_type":"audio","codec_tag_string":"apac"},
+		{"index":1,"codec_type":"audio","codec_name":"ac4"},
+		{"index":2,"codec_type":"audio","codec_name":"aac","channels":2,"channel_layout":"stereo"},
+		{"index":3,"codec_type":"audio","codec_name":"opus"},
+		{"index":4,"codec_type":"video","codec_name":"png","width":1,"height":1,"disposition":{"attached_pic":1}},
+		{"index":5,"codec_type":"video","codec_name":"h264","width":1920,"height":1080,"sample_aspect_ratio":"9:16",
 		"avg_frame_rate":"0/0","r_frame_rate":"30000/1001",
-		"side_data_list":[{"side_data_type":"Stereo 3D","type":"top and bottom"},
-		{"side_data_type":"Spherical Mapping","projection":"equirectangular","yaw":3}]}],
-		"format":{"duration":"10.5"}}`))
+		"side_data_list":[{"side_data_type":"Stereo 3D","type":"top and bottom","inverted":1},
+		{"side_data_type":"Content light level metadata","max_content":1000,"max_average":400},
+		{"side_data_type":"Spherical Mapping","projection":"equirectangular","yaw":3}],
+		"tags":{"SPHERICAL-VIDEO":"<a>"}}],
+		"format":{"duration":"10.5"}}`), decodes)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := Video{
-		Codec: "h264", Width: 1920, Height: 1080, PixelAspect: 9.0 / 16, FPSNum: 30000, FPSDen: 1001,
-		Projection: "equirectangular", Stereo: "top and bottom", Yaw: 3,
+		Stream: 5, Codec: "h264", Width: 1920, Height: 1080, PixelAspect: 9.0 / 16, FPSNum: 30000, FPSDen: 1001,
+		Projection: "equirectangular", Stereo: "top and bottom", Yaw: 3, MaxCLL: 1000,
+		Inverted: true, SphericalV1: "<a>",
 	}
-	if !info.Audio || *info.Video != want || info.Duration.Seconds() != 10.5 {
+	if info.Audio == nil || *info.Audio != (Audio{2, "aac", 2, "stereo"}) || *info.Video != want ||
+		strings.Join(info.Undecodable, " ") != "apac ac4" || info.Duration.Seconds() != 10.5 {
 		t.Errorf("got %+v %+v", info, *info.Video)
 	}
 	for _, tt := range []struct{ doc, want string }{
@@ -134,8 +150,27 @@ func TestParseProbe(t *testing.T) {
 		{`{"streams":[{"codec_type":"video","codec_tag_string":"abcd"}]}`, "cannot decode video of type abcd"},
 		{`[`, "ffprobe"},
 	} {
-		if _, err := parseProbe([]byte(tt.doc)); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := parseProbe([]byte(tt.doc), decodes); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", tt.doc, err, tt.want)
+		}
+	}
+}
+
+func TestRotation(t *testing.T) {
+	for _, tt := range []struct {
+		rotation      float64
+		width, height int
+		aspect        float64
+	}{{0, 4, 2, 2}, {90, 2, 4, 0.5}, {-90, 2, 4, 0.5}, {270, 2, 4, 0.5}, {180, 4, 2, 2}, {-180, 4, 2, 2}, {3, 4, 2, 2}} {
+		info, err := parseProbe(fmt.Appendf(nil, `{"streams":[{"codec_type":"video","codec_name":"h264","width":4,"height":2,
+			"sample_aspect_ratio":"2:1","side_data_list":[{"side_data_type":"Display Matrix","rotation":%v}]}]}`,
+			tt.rotation), decodes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v := info.Video; v.Width != tt.width || v.Height != tt.height || v.PixelAspect != tt.aspect {
+			t.Errorf("%v°: %d×%d, pixel aspect %v; want %d×%d, %v", tt.rotation, v.Width, v.Height, v.PixelAspect,
+				tt.width, tt.height, tt.aspect)
 		}
 	}
 }

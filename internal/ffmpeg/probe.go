@@ -1,12 +1,16 @@
 package ffmpeg
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -63,7 +67,17 @@ func ParseInput(s string) (Input, error) {
 	if err != nil {
 		return Input{}, err
 	}
-	return Input{name: s, file: path, args: []string{"-protocol_whitelist", "file", "-i", "file:" + path}}, nil
+	args := []string{"-protocol_whitelist", "file", "-i", "file:" + path}
+	if strings.Contains(path, "%") && image[strings.ToLower(filepath.Ext(path))] {
+		args = append([]string{"-f", "image2", "-pattern_type", "none"}, args...)
+	}
+	return Input{name: s, file: path, args: args}, nil
+}
+
+// image lists the extensions of pictures whose names FFmpeg takes for patterns of a sequence.
+var image = map[string]bool{
+	".jpg": true, ".jpeg": true, ".png": true, ".tif": true, ".tiff": true, ".bmp": true, ".webp": true,
+	".exr": true, ".jp2": true, ".tga": true, ".dng": true,
 }
 
 func (i Input) String() string { return i.name }
@@ -80,18 +94,31 @@ func (i Input) Args() []string { return i.args }
 // Info describes an input.
 type Info struct {
 	Video    *Video
-	Audio    bool
+	Audio    *Audio        // nil without decodable sound
 	Duration time.Duration // 0 if unknown
+	// Undecodable lists the codecs of the sound streams before Audio, which this FFmpeg cannot decode.
+	Undecodable []string
 }
 
-// Video is an input's first video stream.
+// Audio is an input's first sound stream that FFmpeg can decode.
+type Audio struct {
+	Stream   int // index in the input
+	Codec    string
+	Channels int
+	Layout   string // FFmpeg's name, such as stereo; "" if unknown
+}
+
+// Video is an input's first video stream, other than cover art.
 type Video struct {
+	Stream         int // index in the input
 	Codec          string
-	Width, Height  int     // pixels
+	Width, Height  int     // pixels, as FFmpeg delivers them: a display matrix is applied
 	PixelAspect    float64 // pixel width divided by height
 	FPSNum, FPSDen int
 	Projection     string // equirectangular or cubemap; "" if unknown
-	Stereo         string // 2D, top and bottom, or side by side; "" if unknown
+	Stereo         string // FFmpeg's name: 2D, top and bottom, side by side, …; "" if unknown
+	Inverted       bool   // the right eye comes first
+	SphericalV1    string // XML of the Matroska tag SPHERICAL-VIDEO; "" without
 	Yaw            float64
 	Pitch          float64
 	Roll           float64
@@ -99,6 +126,7 @@ type Video struct {
 	// FFmpeg's names; "" if the stream has none.
 	ColorPrimaries, ColorTransfer, ColorSpace string
 	ColorRange                                string // tv, pc
+	MaxCLL                                    int    // maximum content light level (CTA-861.3), cd/m²; 0 if unknown
 }
 
 // FPS returns the frame rate.
@@ -113,23 +141,68 @@ func Probe(ctx context.Context, in Input) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	args := append([]string{"-v", "error", "-print_format", "json", "-show_format", "-show_streams"}, in.args...)
-	cmd := exec.CommandContext(ctx, path, args...) //nolint:gosec // arguments come from this program
-	var stderr tail
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
+	out, err := probe(ctx, path, in, "-show_format", "-show_streams")
 	if err != nil {
-		if ctx.Err() != nil {
-			return Info{}, ctx.Err()
-		}
-		return Info{}, stderr.explain(err)
+		return Info{}, err
 	}
-	return parseProbe(out)
+	info, err := parseProbe(out.stdout, func(codec string) bool { return has(ctx, "decoder", "Decoder", codec) })
+	if err == nil && info.Video.Projection == "" && strings.Contains(out.warnings, "Unknown spherical metadata type 3") {
+		info.Video.Projection = "mesh" // FFmpeg knows no name for Matroska's ProjectionType 3
+	}
+	if err == nil && info.Video.ColorTransfer == "smpte2084" && info.Video.MaxCLL == 0 && !in.Live() {
+		info.Video.MaxCLL = maxCLL(ctx, path, in)
+	}
+	return info, err
 }
 
-func parseProbe(b []byte) (Info, error) {
+// maxCLL returns the light level in the first picture's metadata, 0 if it has none.
+func maxCLL(ctx context.Context, path string, in Input) int {
+	out, err := probe(ctx, path, in, "-select_streams", "v:0", "-show_frames", "-read_intervals", "%+#1")
+	var doc struct {
+		Frames []struct {
+			SideData []sideData `json:"side_data_list"`
+		} `json:"frames"`
+	}
+	if err != nil || json.Unmarshal(out.stdout, &doc) != nil {
+		return 0
+	}
+	var v Video
+	for _, f := range doc.Frames {
+		for _, d := range f.SideData {
+			v.apply(&d)
+		}
+	}
+	return v.MaxCLL
+}
+
+type probed struct {
+	stdout   []byte
+	warnings string
+}
+
+// probe returns ffprobe's description of an input as JSON, and its warnings.
+func probe(ctx context.Context, path string, in Input, show ...string) (probed, error) {
+	args := slices.Concat([]string{"-v", "warning", "-print_format", "json"}, show, in.args)
+	cmd := exec.CommandContext(ctx, path, args...) //nolint:gosec // arguments come from this program
+	var stdout bytes.Buffer
+	var stderr tail
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := run(cmd); err != nil {
+		if ctx.Err() != nil {
+			return probed{}, ctx.Err()
+		}
+		return probed{}, stderr.explain(err)
+	}
+	return probed{stdout.Bytes(), string(stderr.b)}, nil
+}
+
+// parseProbe parses ffprobe's output. decodes reports whether FFmpeg decodes a codec.
+func parseProbe(b []byte, decodes func(codec string) bool) (Info, error) {
 	var doc struct {
 		Streams []struct {
+			Index       int    `json:"index"`
+			Channels    int    `json:"channels"`
+			Layout      string `json:"channel_layout"`
 			Type        string `json:"codec_type"`
 			Codec       string `json:"codec_name"`
 			Tag         string `json:"codec_tag_string"`
@@ -146,16 +219,12 @@ func parseProbe(b []byte) (Info, error) {
 			Disposition struct {
 				Picture int `json:"attached_pic"`
 			} `json:"disposition"`
-			SideData []struct {
-				Type       string  `json:"type"`
-				Projection string  `json:"projection"`
-				Yaw        float64 `json:"yaw"`
-				Pitch      float64 `json:"pitch"`
-				Roll       float64 `json:"roll"`
-			} `json:"side_data_list"`
+			SideData []sideData `json:"side_data_list"`
+			Tags     tags       `json:"tags"`
 		} `json:"streams"`
 		Format struct {
 			Duration string `json:"duration"`
+			Tags     tags   `json:"tags"`
 		} `json:"format"`
 	}
 	if err := json.Unmarshal(b, &doc); err != nil {
@@ -167,14 +236,20 @@ func parseProbe(b []byte) (Info, error) {
 	}
 	for i := range doc.Streams {
 		s := &doc.Streams[i]
-		if s.Type == "audio" {
-			info.Audio = true
+		if s.Type == "audio" && info.Audio == nil {
+			if known(s.Codec) == "" || s.Codec == "none" {
+				info.Undecodable = append(info.Undecodable, s.Tag)
+			} else if !decodes(s.Codec) {
+				info.Undecodable = append(info.Undecodable, s.Codec)
+			} else {
+				info.Audio = &Audio{Stream: s.Index, Codec: s.Codec, Channels: s.Channels, Layout: known(s.Layout)}
+			}
 		}
 		if s.Type != "video" || s.Disposition.Picture != 0 || info.Video != nil {
 			continue
 		}
 		v := &Video{
-			Codec: s.Codec, Width: s.Width, Height: s.Height, PixelAspect: 1, PixelFormat: s.PixelFormat,
+			Stream: s.Index, Codec: s.Codec, Width: s.Width, Height: s.Height, PixelAspect: 1, PixelFormat: s.PixelFormat,
 			ColorPrimaries: known(s.Primaries), ColorTransfer: known(s.Transfer), ColorSpace: known(s.Space),
 			ColorRange: known(s.Range),
 		}
@@ -191,12 +266,9 @@ func parseProbe(b []byte) (Info, error) {
 			}
 		}
 		for _, d := range s.SideData {
-			if d.Projection != "" {
-				v.Projection, v.Yaw, v.Pitch, v.Roll = d.Projection, d.Yaw, d.Pitch, d.Roll
-			} else if d.Type != "" {
-				v.Stereo = d.Type
-			}
+			v.apply(&d)
 		}
+		v.SphericalV1 = cmp.Or(s.Tags.get("spherical-video"), doc.Format.Tags.get("spherical-video"))
 		info.Video = v
 	}
 	if info.Video == nil {
@@ -206,6 +278,47 @@ func parseProbe(b []byte) (Info, error) {
 		return info, fmt.Errorf("its pictures are %d×%d", info.Video.Width, info.Video.Height)
 	}
 	return info, nil
+}
+
+// tags are a stream's or file's tags, by name in any case.
+type tags map[string]string
+
+func (t tags) get(name string) string {
+	for k, v := range t {
+		if strings.EqualFold(k, name) {
+			return v
+		}
+	}
+	return ""
+}
+
+// sideData is an entry of ffprobe's side_data_list.
+type sideData struct {
+	Kind       string  `json:"side_data_type"`
+	Type       string  `json:"type"` // of Stereo 3D
+	Inverted   int     `json:"inverted"`
+	Projection string  `json:"projection"`
+	Yaw        float64 `json:"yaw"`
+	Pitch      float64 `json:"pitch"`
+	Roll       float64 `json:"roll"`
+	Rotation   float64 `json:"rotation"` // of Display Matrix, degrees
+	MaxContent int     `json:"max_content"`
+	Dolby      int     `json:"dv_profile"`
+}
+
+func (v *Video) apply(d *sideData) {
+	switch {
+	case d.Projection != "":
+		v.Projection, v.Yaw, v.Pitch, v.Roll = d.Projection, d.Yaw, d.Pitch, d.Roll
+	case d.Kind == "Stereo 3D":
+		v.Stereo, v.Inverted = known(d.Type), d.Inverted != 0
+	case math.Abs(math.Abs(math.Remainder(d.Rotation, 360))-90) < 1: // FFmpeg turns the picture
+		v.Width, v.Height, v.PixelAspect = v.Height, v.Width, 1/v.PixelAspect
+	case d.MaxContent > 0:
+		v.MaxCLL = d.MaxContent
+	case d.Dolby == 5: // its base layer is no ordinary HDR
+		v.ColorSpace = "Dolby Vision profile 5"
+	}
 }
 
 // known returns "" for FFmpeg's names of unknown values.
@@ -227,13 +340,17 @@ func ratio(s, by string) (num, den int, ok bool) {
 }
 
 // HasEncoder reports whether this FFmpeg has an encoder.
-func HasEncoder(ctx context.Context, name string) bool {
+func HasEncoder(ctx context.Context, name string) bool { return has(ctx, "encoder", "Encoder", name) }
+
+// HasFilter reports whether this FFmpeg has a filter.
+func HasFilter(ctx context.Context, name string) bool { return has(ctx, "filter", "Filter", name) }
+
+func has(ctx context.Context, kind, title, name string) bool {
 	path, err := Find("ffmpeg")
 	if err != nil {
 		return false
 	}
-	out, err := exec.CommandContext(ctx, path, "-hide_banner", "-v", "error", "-h", "encoder="+name).
-		CombinedOutput()
-		//nolint:gosec // arguments come from this program
-	return err == nil && strings.Contains(string(out), "Encoder "+name+" ")
+	//nolint:gosec // arguments come from this program
+	out, err := exec.CommandContext(ctx, path, "-hide_banner", "-v", "error", "-h", kind+"="+name).CombinedOutput()
+	return err == nil && strings.Contains(string(out), title+" "+name)
 }

@@ -61,6 +61,9 @@ func Read(r io.Reader) ([]Trace, error) {
 		defer func() { _ = z.Close() }()
 		buffered = bufio.NewReader(z)
 	}
+	if mark, _ := buffered.Peek(3); string(mark) == "\ufeff" { // byte order mark, as spreadsheets write it
+		_, _ = buffered.Discard(3) // just peeked
+	}
 	rows := csv.NewReader(buffered)
 	rows.ReuseRecord = true
 	header, err := rows.Read()

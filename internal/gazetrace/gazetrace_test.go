@@ -16,7 +16,9 @@ func TestRead(t *testing.T) {
 	z := gzip.NewWriter(&zipped)
 	_, _ = z.Write([]byte(text))
 	_ = z.Close()
-	for name, in := range map[string]string{"text": text, "gzip": zipped.String()} {
+	for name, in := range map[string]string{
+		"text": text, "gzip": zipped.String(), "byte order mark": "\ufeff" + text,
+	} {
 		t.Run(name, func(t *testing.T) {
 			traces, err := Read(strings.NewReader(in))
 			if err != nil || len(traces) != 3 {

@@ -2,8 +2,8 @@ package prepared
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/xml"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -108,10 +108,7 @@ func (p *preparation) outputs(headers []partHeader) []*output {
 		return o
 	}
 	w, h := tileencoder.VideoSize(s)
-	layout := spherical.Mono
-	if s.Eyes() == 2 {
-		layout = spherical.TopBottom
-	}
+	meta := spherical.Of(s)
 	list := []*output{
 		add(
 			catalog.VideoTrack,
@@ -119,7 +116,7 @@ func (p *preparation) outputs(headers []partHeader) []*output {
 				Width:     w,
 				Height:    h * s.Eyes(),
 				AVCConfig: p.enc.Config(tileencoder.Video, 0),
-				Spherical: layout,
+				Spherical: &meta,
 			},
 			func(h *partHeader) int64 { return h.VideoBytes },
 		),
@@ -138,9 +135,8 @@ func (p *preparation) outputs(headers []partHeader) []*output {
 // write writes the files from index from to before index to.
 func (p *preparation) write(outputs []*output, from, to int, headers []partHeader) (err error) {
 	defer func() {
-		for _, o := range outputs[from:to] {
-			err = errors.Join(err, o.close())
-		}
+		closed := closeAll(outputs[from:to])
+		err = cmp.Or(err, closed)
 	}()
 	for _, o := range outputs[from:to] {
 		if err := o.create(p.dir); err != nil {
@@ -188,11 +184,21 @@ func (o *output) fragment(samples []cmaf.Sample) error {
 	return err
 }
 
+// closeAll returns the first error: on a full disk, all outputs fail.
+func closeAll(outputs []*output) (err error) {
+	for _, o := range outputs {
+		closed := o.close()
+		err = cmp.Or(err, closed)
+	}
+	return err
+}
+
 func (o *output) close() error {
 	if o.file == nil {
 		return nil
 	}
-	return errors.Join(o.w.Flush(), o.file.Close())
+	flushed, closed := o.w.Flush(), o.file.Close()
+	return cmp.Or(flushed, closed)
 }
 
 // writeSound writes the sound in fragments aligned with the GoPs.
@@ -217,7 +223,10 @@ func (p *preparation) writeSound(sound []loc.Packet, f *loc.AudioFormat, gops in
 		}
 	}
 	o.index = cmaf.Index(uint32(f.SampleRate), o.entries)
-	defer func() { err = errors.Join(err, o.close()) }()
+	defer func() {
+		closed := o.close()
+		err = cmp.Or(err, closed)
+	}()
 	if err := o.create(p.dir); err != nil {
 		return nil, err
 	}

@@ -96,7 +96,7 @@ func (p *preparation) run(ctx context.Context, input string) error {
 	if p.video, err = equirect.Open(ctx, input, p.opts.Options); err != nil {
 		return err
 	}
-	if p.video.Input.Live() {
+	if p.video.Endless() {
 		return fmt.Errorf("%s is live and has no end; prepare needs a file", input)
 	}
 	for _, note := range p.video.Notes {
@@ -215,7 +215,7 @@ const readAhead = 4
 func (p *preparation) encode(ctx context.Context) (frames int64, sound []loc.Packet, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r, err := p.video.Start(ctx, false)
+	r, err := p.video.Start(ctx)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -224,7 +224,7 @@ func (p *preparation) encode(ctx context.Context) (frames int64, sound []loc.Pac
 	defer audio.Wait()
 	defer cancel()
 	var soundErr error
-	if p.video.Info.Audio {
+	if r.HasAudio() {
 		audio.Go(func() { sound, soundErr = readSound(r) })
 	}
 	decoded, free := make(chan *equirect.Frame, readAhead), make(chan *equirect.Frame, readAhead+1)

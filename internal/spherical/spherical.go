@@ -1,6 +1,7 @@
 // Package spherical reads and writes the 360° metadata of MP4 files: Google's Spherical Video V2
 // (boxes st3d and sv3d of the sample entry) and V1 (XML in a uuid box of the track), see
-// https://github.com/google/spatial-media/tree/master/docs. V2 takes precedence.
+// https://github.com/google/spatial-media/tree/master/docs. V2 takes precedence. Of Apple's
+// Projected Media Profile (box vexu), it reads the projection.
 package spherical
 
 import (
@@ -20,6 +21,7 @@ const (
 	Mono       = "mono"
 	TopBottom  = "top-bottom"   // the left eye above
 	SideBySide = "side-by-side" // the left eye on the left
+	Custom     = "custom"       // described elsewhere
 )
 
 // Projections.
@@ -33,7 +35,9 @@ const (
 type Metadata struct {
 	Projection string // "" if unspecified
 	Stereo     string // "" if unspecified
-	// Yaw, Pitch and Roll rotate the sphere, degrees.
+	RightFirst bool   // the right eye is above or on the left instead
+	// Yaw, Pitch and Roll rotate the sphere, degrees: its front to the right, upwards, and
+	// counter-clockwise, in the order of [Pose].
 	Yaw, Pitch, Roll float64
 	// Part reports that the picture shows only part of the sphere.
 	Part bool
@@ -59,7 +63,7 @@ func (e *TruncatedError) Error() string {
 
 // Limits of Parse.
 const (
-	maxBoxes = 1 << 14
+	maxBoxes = 1 << 22 // 64 MiB of headers
 	maxDepth = 12
 	maxLeaf  = 1 << 20 // bytes of a box read into memory
 )
@@ -67,38 +71,48 @@ const (
 // Parse reads the metadata of an MP4 file of size bytes.
 func Parse(r io.ReaderAt, size int64) (Metadata, error) {
 	p := parser{r: r}
-	first := true
 	moov := false
+	var kind [8]byte
+	if n, err := r.ReadAt(kind[:], 0); n < 8 || !topLevel[string(kind[4:])] {
+		if err != nil && err != io.EOF {
+			return Metadata{}, err
+		}
+		return Metadata{}, ErrNotMP4
+	}
 	err := p.boxes(0, size, 0, func(b box) error {
-		if first && !topLevel[b.kind] {
-			return ErrNotMP4
-		}
-		first = false
-		if b.missing > 0 {
+		switch {
+		case moov && !topLevel[b.kind]:
+			return errEnough // a camera's own data follow the last box
+		case b.missing > 0:
 			return &TruncatedError{Box: b.kind, Bytes: b.missing, Index: moov}
-		}
-		if b.kind != "moov" || moov {
+		case b.kind != "moov" || moov:
 			return nil
 		}
-		moov = true
-		return p.movie(b)
+		err := p.movie(b)
+		if moov = err == nil; moov && p.fragmented {
+			return errEnough // any part of its fragments plays
+		}
+		return err
 	})
-	if first && err == nil {
-		err = ErrNotMP4
-	}
 	var cut *TruncatedError
-	if err == nil && !moov {
+	switch {
+	case errors.Is(err, errEnough) || moov && !errors.As(err, &cut):
+		err = nil
+	case err == nil:
 		err = &TruncatedError{Box: "moov", Bytes: 8}
-	} else if err != nil && !errors.As(err, &cut) {
+	case !errors.As(err, &cut):
 		return Metadata{}, err
 	}
 	return p.metadata(), err
 }
 
+// errEnough ends a search: the rest of the file does not matter, or it has too many boxes.
+var errEnough = errors.New("enough boxes")
+
 // topLevel lists the boxes that a file may start with.
 var topLevel = map[string]bool{
 	"ftyp": true, "moov": true, "mdat": true, "free": true, "skip": true, "wide": true, "pnot": true,
-	"styp": true, "uuid": true, "moof": true, "sidx": true,
+	"styp": true, "uuid": true, "moof": true, "sidx": true, "mfra": true, "meta": true, "emsg": true, "prft": true,
 }
 
 type parser struct {
@@ -106,6 +120,8 @@ type parser struct {
 	count  int
 	found  bool // parsed the first video track
 	v1, v2 Metadata
+
+	fragmented bool
 }
 
 func (p *parser) metadata() Metadata {
@@ -133,7 +149,7 @@ func (p *parser) boxes(start, end int64, depth int, do func(box) error) error {
 	}
 	for at := start; at < end; {
 		if p.count++; p.count > maxBoxes {
-			return fmt.Errorf("more than %d boxes", maxBoxes)
+			return errEnough
 		}
 		var h [16]byte
 		if end-at < 8 {
@@ -190,6 +206,7 @@ func (p *parser) read(b box, limit int64) ([]byte, error) {
 
 func (p *parser) movie(moov box) error {
 	return p.boxes(moov.start, moov.end, 1, func(b box) error {
+		p.fragmented = p.fragmented || b.kind == "mvex"
 		if b.kind != "trak" || p.found {
 			return nil
 		}
@@ -221,7 +238,7 @@ func (p *parser) track(trak box) error {
 				}
 				u, err := p.read(b, maxLeaf)
 				if err == nil && len(u) > 16 && bytes.Equal(u[:16], v1ID[:]) {
-					v1 = parseV1(u[16:])
+					v1 = ParseV1(u[16:])
 				}
 				return err
 			}
@@ -255,10 +272,13 @@ func (p *parser) sampleEntries(stsd box, depth int, m *Metadata) error {
 			switch b.kind {
 			case "st3d":
 				d, err := p.read(b, maxLeaf)
-				if err == nil && len(d) >= 5 && d[4] < 3 {
-					m.Stereo = []string{Mono, TopBottom, SideBySide}[d[4]]
+				if err == nil && len(d) >= 5 && d[4] < 5 {
+					m.Stereo = []string{Mono, TopBottom, SideBySide, Custom, SideBySide}[d[4]]
+					m.RightFirst = d[4] == 4
 				}
 				return err
+			case "vexu":
+				return p.vexu(b, depth+2, m)
 			case "sv3d":
 				return p.sv3d(b, depth+2, m)
 			}
@@ -281,7 +301,7 @@ func (p *parser) sv3d(sv3d box, depth int, m *Metadata) error {
 			case "prhd":
 				d, err := p.read(b, maxLeaf)
 				if err == nil && len(d) >= 16 {
-					m.Yaw, m.Pitch, m.Roll = fixed(d[4:]), fixed(d[8:]), fixed(d[12:])
+					m.Yaw, m.Pitch, m.Roll = Pose(fixed(d[4:]), fixed(d[8:]), fixed(d[12:]))
 				}
 				return err
 			case "equi":
@@ -291,10 +311,37 @@ func (p *parser) sv3d(sv3d box, depth int, m *Metadata) error {
 					m.Part = !bytes.Equal(d[4:20], make([]byte, 16)) // bounds
 				}
 				return err
+			case "hequ":
+				m.Projection, m.Part = Equirectangular, true
 			case "cbmp":
 				m.Projection = Cubemap
 			case "mshp":
 				m.Projection = Mesh
+			}
+			return nil
+		})
+	})
+}
+
+// vexu parses the video extended usage of Apple's Projected Media Profile.
+func (p *parser) vexu(vexu box, depth int, m *Metadata) error {
+	return p.boxes(vexu.start, vexu.end, depth, func(b box) error {
+		if b.kind != "proj" || m.Projection != "" {
+			return nil
+		}
+		return p.boxes(b.start, b.end, depth+1, func(b box) error {
+			if b.kind != "prji" {
+				return nil
+			}
+			d, err := p.read(b, maxLeaf)
+			if err != nil || len(d) < 8 {
+				return err
+			}
+			switch kind := string(d[4:8]); kind {
+			case "equi", "hequ":
+				m.Projection, m.Part = Equirectangular, kind == "hequ"
+			case "fish", "prim":
+				m.Projection = "fisheye"
 			}
 			return nil
 		})
@@ -307,8 +354,8 @@ func fixed(b []byte) float64 { return float64(int32(binary.BigEndian.Uint32(b)))
 // v1ID is the extended type of V1's uuid box.
 var v1ID = [16]byte{0xff, 0xcc, 0x82, 0x63, 0xf8, 0x55, 0x4a, 0x93, 0x88, 0x14, 0x58, 0x7a, 0x02, 0x52, 0x1f, 0xdd}
 
-// parseV1 parses the XML up to the first error.
-func parseV1(b []byte) Metadata {
+// ParseV1 parses V1's XML up to the first error.
+func ParseV1(b []byte) Metadata {
 	values := map[string]string{}
 	d := xml.NewDecoder(bytes.NewReader(b))
 	d.Strict = false
@@ -353,9 +400,12 @@ func parseV1(b []byte) Metadata {
 		}
 		return v
 	}
-	m.Part = values["CroppedAreaImageWidthPixels"] != values["FullPanoWidthPixels"] ||
-		values["CroppedAreaImageHeightPixels"] != values["FullPanoHeightPixels"]
-	m.Yaw, m.Pitch, m.Roll = number("InitialViewHeadingDegrees"), number("InitialViewPitchDegrees"),
-		number("InitialViewRollDegrees")
+	cropped := func(area, whole string) bool { // both default to the picture's size
+		return values[area] != "" && values[whole] != "" && values[area] != values[whole]
+	}
+	m.Part = cropped("CroppedAreaImageWidthPixels", "FullPanoWidthPixels") ||
+		cropped("CroppedAreaImageHeightPixels", "FullPanoHeightPixels")
+	m.Yaw, m.Pitch, m.Roll = initialView(number("InitialViewHeadingDegrees"), number("InitialViewPitchDegrees"),
+		number("InitialViewRollDegrees"))
 	return m
 }

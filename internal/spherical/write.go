@@ -5,33 +5,55 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 
+	"holocast/internal/catalog"
 	"holocast/internal/mp4box"
 )
 
 // writer is the StitchingSoftware of V1 and the metadata source of V2.
 const writer = "Holocast"
 
+// Of returns the metadata of a published sphere.
+func Of(s *catalog.Sphere) Metadata {
+	m := Metadata{Projection: Equirectangular, Stereo: Mono, Yaw: s.Yaw, Pitch: s.Pitch, Roll: s.Roll}
+	if s.Eyes() == 2 {
+		m.Stereo = TopBottom
+	}
+	return m
+}
+
 // v1XML returns V1's description of an equirectangular picture.
-func v1XML(stereo string) string {
-	mode := map[string]string{TopBottom: "top-bottom", SideBySide: "left-right"}[stereo]
+func v1XML(m Metadata) string {
+	mode := map[string]string{TopBottom: "top-bottom", SideBySide: "left-right"}[m.Stereo]
 	if mode == "" {
 		mode = "mono"
+	}
+	view := ""
+	if heading, pitch, roll := inverse(m.Yaw, m.Pitch, m.Roll); heading != 0 || pitch != 0 || roll != 0 {
+		view = fmt.Sprintf("<GSpherical:InitialViewHeadingDegrees>%.0f</GSpherical:InitialViewHeadingDegrees>"+
+			"<GSpherical:InitialViewPitchDegrees>%.0f</GSpherical:InitialViewPitchDegrees>"+
+			"<GSpherical:InitialViewRollDegrees>%.0f</GSpherical:InitialViewRollDegrees>", heading, pitch, 0-roll)
 	}
 	return `<?xml version="1.0"?><rdf:SphericalVideo xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#"` +
 		` xmlns:GSpherical="http://ns.google.com/videos/1.0/spherical/"><GSpherical:Spherical>true</GSpherical:Spherical>` +
 		`<GSpherical:Stitched>true</GSpherical:Stitched><GSpherical:StitchingSoftware>` + writer +
 		`</GSpherical:StitchingSoftware>` +
 		`<GSpherical:ProjectionType>equirectangular</GSpherical:ProjectionType><GSpherical:StereoMode>` + mode +
-		`</GSpherical:StereoMode></rdf:SphericalVideo>`
+		`</GSpherical:StereoMode>` + view + `</rdf:SphericalVideo>`
 }
 
 // SampleEntryBoxes returns V2's boxes for an equirectangular picture, to be appended to its sample
 // entry.
-func SampleEntryBoxes(stereo string) []byte {
-	mode := map[string]byte{TopBottom: 1, SideBySide: 2}[stereo]
-	proj := mp4box.Append(nil, "prhd", make([]byte, 16))
+func SampleEntryBoxes(m Metadata) []byte {
+	mode := map[string]byte{TopBottom: 1, SideBySide: 2}[m.Stereo]
+	yaw, pitch, roll := Pose(m.Yaw, m.Pitch, m.Roll)
+	pose := make([]byte, 4)
+	for _, v := range []float64{yaw, pitch, roll} {
+		pose = binary.BigEndian.AppendUint32(pose, uint32(int32(math.Round(math.Remainder(v, 360)*(1<<16)))))
+	}
+	proj := mp4box.Append(nil, "prhd", pose)
 	proj = mp4box.Append(proj, "equi", make([]byte, 20))
 	sv3d := mp4box.Append(nil, "svhd", make([]byte, 4), append([]byte(writer), 0))
 	sv3d = mp4box.Append(sv3d, "proj", proj)
@@ -39,13 +61,13 @@ func SampleEntryBoxes(stereo string) []byte {
 }
 
 // TrackBox returns V1's box for an equirectangular picture, to be appended to its track.
-func TrackBox(stereo string) []byte {
-	return mp4box.Append(nil, "uuid", v1ID[:], []byte(v1XML(stereo)))
+func TrackBox(m Metadata) []byte {
+	return mp4box.Append(nil, "uuid", v1ID[:], []byte(v1XML(m)))
 }
 
 // Tag adds equirectangular metadata, V1 and V2, to the first video track of an MP4 file. The file's
 // last box must be moov, as FFmpeg writes it.
-func Tag(path, stereo string) error {
+func Tag(path string, m Metadata) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -71,7 +93,7 @@ func Tag(path, stereo string) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	tagged := false
-	body, err := rewrite(old, nil, &tagged, stereo)
+	body, err := rewrite(old, nil, &tagged, m)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
@@ -83,7 +105,7 @@ func Tag(path, stereo string) error {
 }
 
 // rewrite copies a box's children and adds the metadata to the first video track.
-func rewrite(b []byte, path []string, tagged *bool, stereo string) ([]byte, error) {
+func rewrite(b []byte, path []string, tagged *bool, m Metadata) ([]byte, error) {
 	var out []byte
 	for len(b) > 0 {
 		kind, body, rest, err := mp4box.Next(b)
@@ -93,11 +115,11 @@ func rewrite(b []byte, path []string, tagged *bool, stereo string) ([]byte, erro
 		b = rest
 		switch {
 		case kind == "trak" && len(path) == 0 && !*tagged && isVideo(body):
-			if body, err = rewrite(body, append(path, kind), tagged, stereo); err == nil {
-				body = append(body, TrackBox(stereo)...)
+			if body, err = rewrite(body, append(path, kind), tagged, m); err == nil {
+				body = append(body, TrackBox(m)...)
 			}
 		case len(path) > 0 && (kind == "mdia" || kind == "minf" || kind == "stbl"):
-			body, err = rewrite(body, append(path, kind), tagged, stereo)
+			body, err = rewrite(body, append(path, kind), tagged, m)
 		case len(path) == 4 && kind == "stsd" && len(body) > stsdHeader+8:
 			entry := body[stsdHeader:]
 			n := binary.BigEndian.Uint32(entry)
@@ -105,7 +127,7 @@ func rewrite(b []byte, path []string, tagged *bool, stereo string) ([]byte, erro
 				return nil, fmt.Errorf("sample entry of %d bytes", n)
 			}
 			*tagged = true
-			first := mp4box.Append(nil, string(entry[4:8]), entry[8:n], SampleEntryBoxes(stereo))
+			first := mp4box.Append(nil, string(entry[4:8]), entry[8:n], SampleEntryBoxes(m))
 			body = append(append(append([]byte(nil), body[:stsdHeader]...), first...), entry[n:]...)
 		}
 		if err != nil {

@@ -30,7 +30,7 @@ func tourFilm(t *testing.T) string {
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if err := spherical.Tag(path, spherical.TopBottom); err != nil {
+	if err := spherical.Tag(path, spherical.Metadata{Stereo: spherical.TopBottom}); err != nil {
 		t.Fatal(err)
 	}
 	return path

@@ -1,5 +1,5 @@
 // Package videoinput plays 360° video: files at their own rate, and live cameras, encoders and
-// streams. It reopens a live input that ends, fails or stops delivering pictures.
+// streams. It reopens an input without an end that ends, fails or stops delivering pictures.
 package videoinput
 
 import (
@@ -30,6 +30,7 @@ type Player struct {
 	frames  chan *Frame
 	free    chan *equirect.Frame
 	packets chan Packet
+	opened  bool // play was called
 
 	// Time limits, shortened by tests.
 	silence, firstBackoff time.Duration
@@ -55,6 +56,7 @@ const (
 
 const (
 	silence      = 10 * time.Second // time without a picture before a live input is reopened
+	httpSilence  = time.Minute      // the same over HTTP: FFmpeg itself waits for a playlist's next segment
 	firstBackoff = 500 * time.Millisecond
 	maxBackoff   = 10 * time.Second
 )
@@ -71,6 +73,9 @@ func Open(ctx context.Context, input string, opts Options) (*Player, error) {
 	s := &Player{
 		Video: v, opts: opts, frames: make(chan *Frame, framesAhead), free: make(chan *equirect.Frame, framesAhead+2),
 		packets: make(chan Packet, packetsAhead), silence: silence, firstBackoff: firstBackoff,
+	}
+	if !v.Input.Live() {
+		s.silence = httpSilence
 	}
 	for range cap(s.free) {
 		s.free <- v.NewFrame()
@@ -95,7 +100,7 @@ func (s *Player) Run(ctx context.Context) error {
 	backoff := s.firstBackoff
 	for {
 		n, err := s.play(ctx)
-		if ctx.Err() != nil || !s.Input.Live() {
+		if ctx.Err() != nil || !s.Endless() {
 			if ctx.Err() == nil && err == nil && n == 0 {
 				err = fmt.Errorf("%s: no pictures", s.Input)
 			}
@@ -120,40 +125,102 @@ var (
 	errSilent = errors.New("no picture within the time limit")
 )
 
-// play decodes the input once and returns the number of pictures.
+// play plays the input once, or a looping file forever. It returns the number of pictures.
 func (s *Player) play(ctx context.Context) (n int64, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	r, err := s.Start(ctx, s.opts.Loop && !s.Input.Live())
-	if err != nil {
-		return 0, err
-	}
-	defer r.Close()
 	watchdog := time.AfterFunc(s.silence, func() { cancel(errSilent) })
 	defer watchdog.Stop()
 	if s.Input.File() != "" {
 		watchdog.Stop()
 	}
-	line := &timeline{live: s.Input.Live(), known: make(chan struct{})}
+	if s.opened {
+		notes, err := s.Reopen(ctx)
+		if err != nil {
+			return 0, cmp.Or(context.Cause(ctx), err)
+		}
+		for _, note := range notes {
+			s.opts.Log.Warn("360° video", "input", s.Input.String(), "note", note)
+		}
+	}
+	s.opened = true
+	r, err := s.Start(ctx)
+	if err != nil {
+		return 0, err
+	}
+	loop := s.opts.Loop && !s.Endless()
+	line := &timeline{live: s.Input.Live(), endless: s.Endless(), known: make(chan struct{})}
+	for l := (lap{Player: s, line: line, loop: loop, r: r}); ; {
+		played, err := l.play(ctx, watchdog)
+		n += played
+		if err != nil || !loop || played == 0 {
+			return n, err
+		}
+		if l, err = l.following(ctx, played); err != nil {
+			return n, err
+		}
+	}
+}
+
+// lap plays a file from its start to its end. FFmpeg's own loop (-stream_loop) repeats after the
+// sound's length, which may be shorter than the pictures'.
+type lap struct {
+	*Player
+	line  *timeline
+	loop  bool
+	first int64 // number of the first picture since the start of the first lap
+	r     *equirect.Reader
+	next  *equirect.Reader // of the next lap, if already started
+	heard time.Duration    // length of the sound
+}
+
+const (
+	// prefetch is the time before a lap's end at which the next one's decoder starts.
+	prefetch = 2 * time.Second
+	// soundExcess is the excess of sound over pictures that does not delay the next lap.
+	soundExcess = 100 * time.Millisecond
+)
+
+// following returns the lap after one of a number of pictures.
+func (l *lap) following(ctx context.Context, played int64) (lap, error) {
+	audible := l.first + int64((l.heard-soundExcess).Seconds()*float64(l.FPSNum)/float64(l.FPSDen))
+	next := lap{Player: l.Player, line: l.line, loop: l.loop, first: max(l.first+played, audible), r: l.next}
+	if next.r != nil {
+		return next, nil
+	}
+	var err error
+	next.r, err = l.Start(ctx)
+	return next, err
+}
+
+// play returns the number of pictures.
+func (l *lap) play(ctx context.Context, watchdog *time.Timer) (n int64, err error) {
+	audible, cancel := context.WithCancel(ctx)
 	var sound sync.WaitGroup
-	defer sound.Wait()
-	defer cancel(nil)
-	if s.Info.Audio {
+	defer func() {
+		cancel()
+		l.r.Close()
+		if err != nil && l.next != nil {
+			l.next.Close()
+		}
+		sound.Wait()
+	}()
+	if l.r.HasAudio() {
 		sound.Go(func() {
-			if err := s.playSound(ctx, r, line); err != nil && ctx.Err() == nil {
-				s.opts.Log.Warn("sound ends", "input", s.Input.String(), "err", err)
+			if err := l.playSound(audible); err != nil && audible.Err() == nil {
+				l.opts.Log.Warn("sound ends", "input", l.Input.String(), "err", err)
 			}
 		})
 	}
 	for {
 		var f *equirect.Frame
 		select {
-		case f = <-s.free:
+		case f = <-l.free:
 		case <-ctx.Done():
 			return n, context.Cause(ctx)
 		}
-		if err := r.Next(f); err != nil {
-			s.free <- f
+		if err := l.r.Next(f); err != nil {
+			l.free <- f
 			if context.Cause(ctx) != nil {
 				return n, context.Cause(ctx)
 			}
@@ -163,34 +230,40 @@ func (s *Player) play(ctx context.Context) (n int64, err error) {
 			}
 			return n, err
 		}
-		if s.Input.File() == "" {
-			watchdog.Reset(s.silence)
+		if l.Input.File() == "" {
+			watchdog.Reset(l.silence)
 		}
-		captured := line.frame(s.Since(n), time.Now())
+		if l.loop && l.next == nil && l.Info.Duration > 0 && l.Since(n) >= l.Info.Duration-prefetch {
+			if l.next, err = l.Start(ctx); err != nil {
+				return n, err
+			}
+		}
+		captured := l.line.frame(l.Since(l.first+n), time.Now())
 		n++
 		if wait := time.Until(captured); wait > 0 {
 			select {
 			case <-time.After(wait):
 			case <-ctx.Done():
-				s.free <- f
+				l.free <- f
 				return n, context.Cause(ctx)
 			}
 		}
 		select {
-		case s.frames <- &Frame{f, captured}:
+		case l.frames <- &Frame{f, captured}:
 		case <-ctx.Done():
-			s.free <- f
+			l.free <- f
 			return n, context.Cause(ctx)
 		}
 	}
 }
 
-func (s *Player) playSound(ctx context.Context, r *equirect.Reader, line *timeline) error {
-	a, err := r.Audio()
+func (l *lap) playSound(ctx context.Context) error {
+	a, err := l.r.Audio()
 	if err != nil {
 		return err
 	}
 	samples := int64(-a.Format.PreSkip)
+	begin := l.Since(l.first)
 	for {
 		p, err := a.Next()
 		if err != nil {
@@ -199,11 +272,12 @@ func (s *Player) playSound(ctx context.Context, r *equirect.Reader, line *timeli
 			}
 			return err
 		}
-		at, err := line.sound(ctx, samplesTime(samples, a.Format))
+		at, err := l.line.sound(ctx, begin+samplesTime(samples, a.Format))
 		if err != nil {
 			return err
 		}
 		samples += int64(p.Samples)
+		l.heard = samplesTime(samples, a.Format)
 		if wait := time.Until(at); wait > 0 {
 			select {
 			case <-time.After(wait):
@@ -212,7 +286,7 @@ func (s *Player) playSound(ctx context.Context, r *equirect.Reader, line *timeli
 			}
 		}
 		select {
-		case s.packets <- Packet{p.Data, at}:
+		case l.packets <- Packet{p.Data, at}:
 		case <-ctx.Done():
 			return nil
 		}
@@ -225,9 +299,12 @@ func samplesTime(n int64, f loc.AudioFormat) time.Duration {
 
 // timeline converts media times to capture times. A file's first picture is captured when it is
 // decoded. Live pictures arrive some time after capture; the smallest delay seen applies to all.
+//
+// Pictures of a live playlist arrive in bursts and are paced like a file's, until they are late.
 type timeline struct {
-	live  bool
-	known chan struct{} // closed when anchor is set
+	live    bool
+	endless bool
+	known   chan struct{} // closed when anchor is set
 
 	mu     sync.Mutex
 	anchor time.Time // capture time of media time 0
@@ -251,10 +328,9 @@ func (l *timeline) frame(media time.Duration, now time.Time) time.Time {
 	}
 	lag := now.Sub(l.anchor.Add(media))
 	switch {
-	case !l.live:
-	case lag < 0 || lag > maxLag:
+	case l.endless && lag > maxLag, l.live && lag < 0:
 		l.anchor = l.anchor.Add(lag)
-	default:
+	case l.live:
 		l.anchor = l.anchor.Add(lag / slew)
 	}
 	return l.anchor.Add(media)

@@ -3,14 +3,20 @@ package videoinput
 import (
 	"context"
 	"errors"
+	"fmt"
+	"hash/crc32"
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -105,6 +111,61 @@ func TestFileEnds(t *testing.T) {
 	}
 }
 
+// TestLoopRepeatsTheFilm checks that all pictures repeat with shorter and longer sound.
+func TestLoopRepeatsTheFilm(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		sound string // seconds; "" for none
+		lap   int    // pictures
+	}{
+		{"no sound", "", 10},
+		{"short sound", "0.2", 10},
+		{"sound of the same length", "0.5", 10},
+		{"long sound", "1", 18},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			args := []string{"-map", "0:v", "-frames:v", "10"}
+			if tt.sound != "" {
+				args = append(args, "-map", "1:a", "-af", "atrim=duration="+tt.sound)
+			}
+			s, err := Open(t.Context(), film(t, "a.mp4", 1, args...), Options{Loop: true, Log: quiet})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ran := make(chan error, 1)
+			go func() { ran <- s.Run(ctx) }()
+			go func() {
+				for range s.Packets() {
+					continue
+				}
+			}()
+			var hashes []uint32
+			var times []time.Time
+			for f := range s.Frames() {
+				hashes, times = append(hashes, crc32.ChecksumIEEE(f.Eyes[0].Y)), append(times, f.Captured)
+				s.Release(f)
+				if len(hashes) == 25 {
+					cancel()
+				}
+			}
+			cancel()
+			if err := <-ran; !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+			for i := range 25 {
+				if (hashes[i] == hashes[0]) != (i%10 == 0) {
+					t.Errorf("picture %d equals the first: %v", i, hashes[i] == hashes[0])
+				}
+				due := time.Duration(i/10*tt.lap+i%10) * 50 * time.Millisecond
+				if d := times[i].Sub(times[0]); (d - due).Abs() > 60*time.Millisecond {
+					t.Errorf("picture %d is due after %s, want %s", i, d, due)
+				}
+			}
+		})
+	}
+}
+
 func TestFileLoops(t *testing.T) {
 	s, err := Open(t.Context(), film(t, "a.mp4", 1), Options{Loop: true, Log: quiet})
 	if err != nil {
@@ -119,6 +180,12 @@ func TestFileLoops(t *testing.T) {
 // server serves a stream to each connection, then stays silent or closes it.
 func server(t *testing.T, stream []byte, silent bool) (url string) {
 	t.Helper()
+	return serve(t, func(int) []byte { return stream }, silent)
+}
+
+// serve serves the stream of each connection.
+func serve(t *testing.T, stream func(connection int) []byte, silent bool) (url string) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -126,12 +193,12 @@ func server(t *testing.T, stream []byte, silent bool) (url string) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for {
+		for n := 0; ; n++ {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			_, _ = c.Write(stream) // the client may close early
+			_, _ = c.Write(stream(n)) // the client may close early
 			if silent {
 				_, _ = io.Copy(io.Discard, c) // until the client closes
 			}
@@ -178,10 +245,101 @@ func TestLiveInputReopens(t *testing.T) {
 	}
 }
 
+// TestLiveInputChanges checks that an encoder may return with another size, other colours and without sound.
+func TestLiveInputChanges(t *testing.T) {
+	read := func(path string) []byte {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	before := read(film(t, "a.ts", 5, "-c:v", "libx264", "-g", "5", "-bf", "0"))
+	after := read(film(t, "b.ts", 5, "-map", "0:v", "-vf", "drawbox=color=white:thickness=fill,scale=96:48",
+		"-c:v", "libx264", "-g", "5", "-bf", "0", "-pix_fmt", "yuvj420p", "-color_range", "pc"))
+	var log testlog.Buffer
+	s, err := Open(t.Context(), serve(t, func(n int) []byte {
+		if n < 2 { // probed and played
+			return before
+		}
+		return after
+	}, false), Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.firstBackoff = 10 * time.Millisecond
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ran := make(chan error, 1)
+	go func() { ran <- s.Run(ctx) }()
+	go func() {
+		for range s.Packets() {
+			continue
+		}
+	}()
+	white := 0
+	for f := range s.Frames() {
+		y := f.Eyes[0].Y
+		if !slices.ContainsFunc(y, func(v byte) bool { return v < 233 || v > 237 }) && len(y) == 64*32 {
+			if white++; white == 30 {
+				cancel()
+			}
+		}
+		s.Release(f)
+	}
+	cancel()
+	if err := <-ran; !errors.Is(err, context.Canceled) || white < 30 {
+		t.Errorf("%d pictures of the encoder that returned, %v; log: %s", white, err, log.String())
+	}
+	for _, want := range []string{"pictures were 64×32, now 96×48", "it has no sound now", "colours converted"} {
+		if !log.Has(want) {
+			t.Errorf("%q is not in the log: %s", want, log.String())
+		}
+	}
+}
+
+// TestPlaylistPauses checks that a live HLS input that fails for some time plays on.
+func TestPlaylistPauses(t *testing.T) {
+	dir := filepath.Dir(film(t, "all.m3u8", 6, "-map", "0:v", "-c:v", "libx264", "-g", "20", "-bf", "0", "-f", "hls",
+		"-hls_time", "1", "-hls_list_size", "0"))
+	var playlists atomic.Int64
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/live.m3u8" {
+			http.ServeFile(w, r, filepath.Join(dir, filepath.Base(r.URL.Path)))
+			return
+		}
+		n := playlists.Add(1)
+		first := 0
+		switch {
+		case n > 6:
+			first = 3
+		case n > 2:
+			http.Error(w, "the encoder pauses", http.StatusNotFound)
+			return
+		}
+		_, _ = fmt.Fprintf(w, "#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-TARGETDURATION:1\n#EXT-X-MEDIA-SEQUENCE:%d\n", first)
+		for i := range 3 {
+			_, _ = fmt.Fprintf(w, "#EXTINF:1.0,\nall%d.ts\n", first+i)
+		}
+	}))
+	defer web.Close()
+	var log testlog.Buffer
+	s, err := Open(t.Context(), web.URL+"/live.m3u8", Options{Loop: true, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.firstBackoff = 10 * time.Millisecond
+	if frames, _, err := play(t, s, 80); !errors.Is(err, context.Canceled) || len(frames) < 80 {
+		t.Errorf("%d pictures, %v", len(frames), err)
+	}
+	if !log.Has("input stopped, reopening it") {
+		t.Errorf("the log is %s", log.String())
+	}
+}
+
 func TestTimeline(t *testing.T) {
 	base := time.Now()
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
-	l := &timeline{live: true, known: make(chan struct{})}
+	l := &timeline{live: true, endless: true, known: make(chan struct{})}
 	for _, tt := range []struct {
 		name           string
 		media, arrival int
@@ -201,6 +359,13 @@ func TestTimeline(t *testing.T) {
 	file.frame(0, base)
 	if got := file.frame(ms(100), base.Add(time.Hour)).Sub(base); got != ms(100) {
 		t.Errorf("a file's picture is captured at %s", got)
+	}
+	playlist := &timeline{endless: true, known: make(chan struct{})}
+	playlist.frame(0, base)
+	for _, tt := range []struct{ media, arrival, want int }{{2000, 10, 2000}, {3000, 3500, 3000}, {4000, 9000, 9000}} {
+		if got := playlist.frame(ms(tt.media), base.Add(ms(tt.arrival))).Sub(base); got != ms(tt.want) {
+			t.Errorf("a playlist's picture of %s is captured at %s, want %s", ms(tt.media), got, ms(tt.want))
+		}
 	}
 }
 

@@ -83,11 +83,7 @@ func (f *film) export(ctx context.Context, out string) (result Film, err error) 
 	if result, err = f.compose(ctx, chosen, partial); err != nil {
 		return result, err
 	}
-	layout := spherical.Mono
-	if f.sphere.Eyes() == 2 {
-		layout = spherical.TopBottom
-	}
-	if err := spherical.Tag(partial, layout); err != nil {
+	if err := spherical.Tag(partial, spherical.Of(f.sphere)); err != nil {
 		return result, err
 	}
 	return result, os.Rename(partial, out)

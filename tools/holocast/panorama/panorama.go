@@ -248,7 +248,7 @@ func write(ctx context.Context, path string, width, height int, progress func(do
 	if err != nil {
 		return err
 	}
-	if err := spherical.Tag(partial, spherical.Mono); err != nil {
+	if err := spherical.Tag(partial, spherical.Metadata{Stereo: spherical.Mono}); err != nil {
 		return err
 	}
 	return os.Rename(partial, path)

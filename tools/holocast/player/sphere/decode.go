@@ -337,14 +337,14 @@ func openReference(ctx context.Context, input string, s *catalog.Sphere) (ref *r
 	if err != nil {
 		return nil, err
 	}
-	reader, err := video.Start(ctx, false)
+	reader, err := video.Start(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var sound sync.WaitGroup
 	defer sound.Wait()
 	defer reader.Close()
-	if video.AudioFormat() != nil { // unread sound would block the video
+	if reader.HasAudio() { // unread sound would block the video
 		sound.Go(func() {
 			a, err := reader.Audio()
 			for err == nil {
