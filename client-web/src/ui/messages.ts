@@ -37,6 +37,11 @@ export function messageFor(
       return { title: "The relay does not serve this", advice: detail };
     case "lost":
       return { title: "Connection lost", advice: `Trying again. ${detail}` };
+    case "unplayable":
+      return {
+        title: "This browser cannot play it",
+        advice: `${detail} Open the link in a current Chrome, Edge, Firefox or Safari.`,
+      };
     case "waiting":
       return {
         title: "Nothing published yet",

@@ -217,6 +217,7 @@ describe("link", () => {
       "refused",
       "lost",
       "waiting",
+      "unplayable",
       "silent",
       "ended",
       "live",

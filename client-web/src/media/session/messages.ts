@@ -10,6 +10,7 @@ export type Phase =
   | "lost" // the connection broke; reconnecting
   | "listing" // no session in the link: the list is shown
   | "waiting" // connected, but nothing is published yet
+  | "unplayable" // published, but this browser cannot play it
   | "live"
   | "silent" // published, but no media arrive
   | "ended";

@@ -248,7 +248,13 @@ export class Viewer implements Host {
       return;
     }
     for (const m of this.#media) m.follow();
-    this.#enter(this.#media.some((m) => m.present) ? "live" : "waiting", "");
+    this.settle();
+  }
+
+  settle(): void {
+    const why = this.#media.find((m) => m.unplayable !== undefined)?.unplayable;
+    if (this.#media.some((m) => m.present)) this.#enter("live", why ?? "");
+    else this.#enter(why === undefined ? "waiting" : "unplayable", why ?? "");
   }
 
   async #report(): Promise<void> {
@@ -285,7 +291,8 @@ export class Viewer implements Host {
     if (this.#phase !== "live" && this.#phase !== "silent") return;
     const present = this.#media.filter((m) => m.present);
     const silent = present.length > 0 && this.#seen && !this.#recording.watched && present.every((m) => m.silent(now));
-    this.#enter(silent ? "silent" : "live", "");
+    if (silent) this.#enter("silent", "");
+    else if (this.#phase === "silent") this.settle();
   }
 }
 

@@ -10,7 +10,7 @@ import { VideoPlayback, MAX_FRAME, type Choice } from "./playback.ts";
 import { mediaTime, SOUND, BASE, type Due, type FromTiles, type ToTiles, type ToVideo } from "./messages.ts";
 import { BUDGET_PERCENTILE, Planner, type Gop, type Request } from "./planner.ts";
 import { Grid, View, type Vec } from "./sphere.ts";
-import { parseRates, readSphere, type Rates, type Sphere, type TileTrack } from "./track.ts";
+import { parseRates, readSphere, type Coding, type Rates, type Sphere, type TileTrack } from "./track.ts";
 
 /** Frame properties (draft-ietf-moq-loc-03): capture time in UNIX µs, and avcC. */
 const TIMESTAMP = 0x0a;
@@ -75,6 +75,10 @@ export class Tiles implements Medium {
   #seeks = 0;
   #rates: Rates | undefined;
   #planner: Planner | undefined;
+  unplayable: string | undefined;
+  /** Codec of the catalog's video, and whether the browser is known to decode it. */
+  #codec: string | undefined;
+  #playable = false;
   /** Numbers of tiles that the GPU can show and the browser can decode at a time. */
   #fit = Infinity;
   #decoders = Infinity;
@@ -136,8 +140,15 @@ export class Tiles implements Medium {
   }
 
   prepare(catalog: Catalog): () => void {
-    const sphere = readSphere(catalog);
+    const read = readSphere(catalog);
     return () => {
+      if (read?.video.codec !== this.#codec) {
+        this.#codec = read?.video.codec;
+        this.#playable = false;
+        this.unplayable = undefined;
+        if (read) void this.#check(read.video, catalog);
+      }
+      const sphere = this.unplayable === undefined ? read : undefined;
       // The catalog lists the currently encoded tracks: qualities may come and go on the same
       // sphere.
       const shape = sphere && JSON.stringify({ ...sphere, tiles: sphere.tiles.length });
@@ -159,6 +170,17 @@ export class Tiles implements Medium {
         this.#planner.capacity.guess(this.#limited(FIRST_RATE));
       }
     };
+  }
+
+  /** Nothing is fetched until the browser is known to decode the video. */
+  async #check(video: Coding, catalog: Catalog): Promise<void> {
+    const why = await whyUnplayable(video);
+    if (this.#codec !== video.codec) return; // the catalog changed
+    this.unplayable = why;
+    this.#playable = why === undefined;
+    if (this.#playable) return this.follow();
+    this.prepare(catalog)();
+    this.host.settle();
   }
 
   #openPort(): MessagePort {
@@ -193,7 +215,7 @@ export class Tiles implements Medium {
 
   follow(): void {
     const { session } = this.host;
-    if (!session || !this.host.live || !this.#sphere) return;
+    if (!session || !this.host.live || !this.#sphere || !this.#playable) return;
     if (this.#session === session) return; // an existing loop resubscribes by itself
     this.leave();
     this.#session = session;
@@ -242,6 +264,7 @@ export class Tiles implements Medium {
     if (
       !sphere?.timeline ||
       !this.#sphere ||
+      !this.#playable ||
       sphere.columns !== this.#sphere.columns ||
       sphere.rows !== this.#sphere.rows
     )
@@ -645,6 +668,14 @@ export class Tiles implements Medium {
     f.subscription.update({ start: f.from, end: last });
     this.#leaving.push(f);
   }
+}
+
+/** Why the browser cannot decode a video, as a sentence; undefined if it can. */
+async function whyUnplayable({ codec, width, height }: Coding): Promise<string | undefined> {
+  if (typeof VideoDecoder === "undefined") return "This browser has no WebCodecs (VideoDecoder), which 360° video needs.";
+  const config = { codec, codedWidth: width, codedHeight: height };
+  const supported = await VideoDecoder.isConfigSupported(config).then((s) => s.supported === true, () => false);
+  return supported ? undefined : `This browser does not decode the session's video (${codec}, ${width}×${height}).`;
 }
 
 /** Timestamp of a frame or audio packet, UNIX µs. */
