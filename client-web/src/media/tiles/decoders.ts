@@ -159,11 +159,14 @@ class Tile {
     if (from > 0) this.#waiting.splice(0, from);
   }
 
-  /** Configures the decoder for a group; false if none is available. */
+  /** Configures the decoder for a group; false if none is available, or the track has gone. */
   #begin(c: Chunk): boolean {
     const { sphere } = this.decoders;
     const coding = this.tile === BASE ? sphere?.video : sphere?.tiles[this.tile]?.find((t) => t.quality === c.quality);
-    if (!coding) throw new Error("no such track");
+    if (!coding) {
+      this.#next = -1;
+      return false; // an overloaded publisher has just dropped this quality
+    }
     const description = c.config ?? coding.config;
     const key = `${coding.codec} ${description ? Array.from(description).join() : ""}`;
     if (!this.open) {
