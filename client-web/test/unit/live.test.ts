@@ -218,6 +218,8 @@ describe("link", () => {
       "lost",
       "waiting",
       "unplayable",
+      "foreign",
+      "graphics",
       "silent",
       "ended",
       "live",

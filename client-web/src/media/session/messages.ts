@@ -11,6 +11,8 @@ export type Phase =
   | "listing" // no session in the link: the list is shown
   | "waiting" // connected, but nothing is published yet
   | "unplayable" // published, but this browser cannot play it
+  | "foreign" // published, but by a program whose media the viewer does not know
+  | "graphics" // the browser took the graphics processor from the page
   | "live"
   | "silent" // published, but no media arrive
   | "ended";
