@@ -31,10 +31,7 @@ export class Slots {
     return this.#slots.get(tile) ?? -1;
   }
 
-  /**
-   * Gives a tile a slot for its next picture. May take the slot of a tile for which `shown` returns false; −1 if
-   * there is none.
-   */
+  /** Returns a tile's slot for its next picture, if necessary that of a hidden tile; −1 if all tiles are shown. */
   take(tile: number, shown: (tile: number) => boolean): number {
     let slot = this.#slots.get(tile);
     if (slot === undefined && this.#slots.size < this.count) slot = this.#slots.size;

@@ -23,7 +23,7 @@ uniform mat3 sceneToPicture; // rotation
 
 const float PI = 3.14159265358979;
 // Share of a tile's width and height over which it fades towards a missing neighbour.
-const float FEATHER = 0.12;
+const float FEATHER = 0.05;
 
 // Start of tile i of n along `pixels`: i·pixels/n rounded to the nearest even number (docs/spec/tiles.md).
 int edge(int i, int n, int pixels) {

@@ -58,7 +58,8 @@ export class VideoSphere {
     const scale = Math.min(1, maxSize / video.width, maxSize / video.height);
     const [width, height] = [Math.floor(scale * video.width), Math.floor(scale * video.height)];
     if (scale < 1) this.#scaled = new OffscreenCanvas(width, height).getContext("2d")!;
-    const g = (this.#grid = new Grid(Math.max(1, sphere.columns), Math.max(1, sphere.rows), sphere.width, sphere.height));
+    const [columns, rows] = [Math.max(1, sphere.columns), Math.max(1, sphere.rows)];
+    const g = (this.#grid = new Grid(columns, rows, sphere.width, sphere.height));
     this.#slots = new Slots(g, this.#eyes, maxSize);
     this.#shown = new Uint8Array(g.tiles);
     const texture = (format: number, w: number, h: number, filter: number, repeat = false) =>
@@ -121,10 +122,7 @@ export class VideoSphere {
     this.object.visible = true;
   }
 
-  /**
-   * Uploads a tile's picture to the atlas; false if that is full of tiles that are shown, or the picture has the wrong
-   * size.
-   */
+  /** Uploads a tile's picture to the atlas. False if shown tiles fill that, or the picture has the wrong size. */
   uploadTile(tile: number, frame: VideoFrame): boolean {
     const { width, height } = this.#grid.rect(tile);
     if (frame.displayWidth !== width || frame.displayHeight !== height * this.#eyes) return false;

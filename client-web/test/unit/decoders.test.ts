@@ -101,7 +101,7 @@ describe("tile decoders", () => {
     expect(inUse.size).toBe(4);
   });
 
-  it("passes those of tiles out of view to others", async () => {
+  it("reuses decoders of tiles out of view", async () => {
     const lab = new Lab();
     await lab.gop(0, [BASE, 0, 1, 2, 3, 4]);
     await lab.gop(1, [BASE, 0, 1, 2]);
@@ -121,7 +121,7 @@ describe("tile decoders", () => {
     expect(lab.limit).toBeUndefined();
   });
 
-  it("takes a single damaged tile for what it is", async () => {
+  it("tolerates a damaged tile", async () => {
     const lab = new Lab();
     most = Infinity;
     damaged.add(0);
@@ -129,7 +129,7 @@ describe("tile decoders", () => {
     expect(lab.limit).toBeUndefined();
   });
 
-  it("says nothing about their number if the base sphere fails", async () => {
+  it("ignores failures of the base sphere", async () => {
     const lab = new Lab();
     damaged.add(BASE);
     await lab.gop(0, [BASE]);

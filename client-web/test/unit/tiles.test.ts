@@ -1,4 +1,4 @@
-/** The choice of tiles: what the browser decodes and the GPU shows. */
+/** Tile selection within the limits of decoders and GPU. */
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { parseCatalog } from "../../src/media/session/catalog.ts";
 import type { Host } from "../../src/media/session/medium.ts";
@@ -39,7 +39,8 @@ class Lab {
         this.subscribed.add(name);
         if (name === "video") this.base = sink;
         const cancel = () => void this.subscribed.delete(name);
-        return { done: new Promise(() => {}), cancel, update: (o: { end?: bigint }) => o.end !== undefined && cancel() };
+        const update = (o: { end?: bigint }) => o.end !== undefined && cancel();
+        return { done: new Promise(() => {}), cancel, update };
       },
     };
     const host = {
@@ -151,7 +152,7 @@ describe("the number of tiles", () => {
     expect(front.every((t) => released.includes(t))).toBe(true);
   });
 
-  it("is at most that which the GPU shows", async () => {
+  it("is at most the GPU's", async () => {
     const lab = await start();
     lab.tiles.take({ type: "fit", tiles: 2 });
     expect(await lab.gop(2)).toHaveLength(2);

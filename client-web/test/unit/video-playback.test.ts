@@ -142,7 +142,7 @@ describe("a recorded sphere", () => {
     expect(lab.open).toContain("video 1000-1999");
   });
 
-  it("fetches the best tiles in view while paused, and what the plan leaves for later GoPs", async () => {
+  it("fetches the best tiles in view while paused", async () => {
     const lab = new Lab();
     lab.choice = []; // a young estimate of the capacity
     lab.film.seek(1700);

@@ -12,8 +12,7 @@ const MAX_WAITING = 600;
 const IDLE = 500;
 const IDLE_FRAMES = 4;
 /**
- * Decoders that failed one after another before their first picture: one failure may be a damaged tile's, more are a
- * lack of decoders.
+ * Successive failures before a first picture that mean a lack of decoders; a single one may come from a damaged tile.
  */
 const FAILURES = 2;
 /** Time after which another decoder is tried in addition to those known to exist, ms. */
@@ -70,7 +69,7 @@ export class Decoders {
     return [...this.#tiles.values()].filter((t) => t.open).length;
   }
 
-  /** False if a tile that continues at a timestamp, ms, must wait for another one to release its decoder. */
+  /** Makes room for a tile's decoder, closing one without data since `timestamp`, ms. False if all are in use. */
   admit(tile: number, timestamp: number): boolean {
     if (this.open < this.#most) return true;
     const others = [...this.#tiles.values()]
@@ -80,7 +79,7 @@ export class Decoders {
     return this.open < this.#most;
   }
 
-  /** A new decoder returned its first picture, or failed before. The base sphere's says nothing about their number. */
+  /** A new decoder returned its first picture, or failed before. Failures of the base sphere do not count. */
   tried(tile: number, works: boolean): void {
     this.#failures = works ? 0 : this.#failures + Number(tile !== BASE);
     if (this.#failures >= FAILURES && this.open > 0) this.#limit(this.open);
@@ -165,7 +164,7 @@ class Tile {
     const coding = this.tile === BASE ? sphere?.video : sphere?.tiles[this.tile]?.find((t) => t.quality === c.quality);
     if (!coding) {
       this.#next = -1;
-      return false; // an overloaded publisher has just dropped this quality
+      return false; // an overloaded publisher dropped this quality
     }
     const description = c.config ?? coding.config;
     const key = `${coding.codec} ${description ? Array.from(description).join() : ""}`;

@@ -329,8 +329,8 @@ export class Tiles implements Medium {
   }
 
   /**
-   * Tiles that fill more than a share of the view and for which `has` returns false, the largest first. If all together
-   * are more than can be decoded and shown, drops those out of view.
+   * Tiles in view without `has`, the largest first; each fills more than the share `least`. Drops tiles out of view if
+   * the total exceeds the number of decoders or slots.
    */
   #missing(
     planner: Planner,

@@ -34,8 +34,8 @@ export interface VideoPlaybackPorts {
   /** Chooses the tiles of the GoP that starts at a timestamp, ms; most important first. */
   choose(start: number, rates: Rates | undefined): readonly Choice[];
   /**
-   * Chooses tiles in the current view that were not fetched; while paused, also those of which there is a better
-   * quality. fetched: the quality of each tile; tiles to be fetched again later are removed.
+   * Chooses missing tiles in the current view; while paused, also tiles with a better quality. fetched: each tile's
+   * quality. Removes tiles from it that must be fetched again later.
    */
   turn(start: number, rates: Rates | undefined, fetched: Map<number, number>, paused: boolean): readonly Choice[];
   take(tile: number, quality: number, object: ReceivedObject): void;
