@@ -1,8 +1,11 @@
 /** Time without input after which controls hide, ms. */
 const QUIET = 3000;
 
-/** Hides controls over a picture while the user does nothing and `may` returns true. */
-export function hideWhenIdle(controls: HTMLElement, may: () => boolean): void {
+/**
+ * Hides controls over a picture while the user does nothing and `may` returns true. Returns a function that shows them
+ * like input.
+ */
+export function hideWhenIdle(controls: HTMLElement, may: () => boolean): () => void {
   let resting: ReturnType<typeof setTimeout> | undefined;
   const stir = (): void => {
     controls.classList.remove("quiet");
@@ -19,4 +22,5 @@ export function hideWhenIdle(controls: HTMLElement, may: () => boolean): void {
   for (const type of ["pointermove", "pointerdown", "wheel", "keydown", "focusin"])
     addEventListener(type, stir, { capture: true, passive: true });
   stir();
+  return stir;
 }

@@ -44,6 +44,7 @@ export class Page {
   #lost = false;
   readonly #hint = document.querySelector<HTMLElement>("#hint")!;
   readonly #notify: (text: string) => void;
+  readonly #showControls: () => void;
 
   /** workers: undefined in a browser without WebTransport. */
   constructor(
@@ -79,7 +80,7 @@ export class Page {
       this.#video,
     );
     this.#notify = notify;
-    hideWhenIdle(document.querySelector<HTMLElement>("#bottom")!, () =>
+    this.#showControls = hideWhenIdle(document.querySelector<HTMLElement>("#bottom")!, () =>
       this.#video.sphere !== undefined && this.#message.hidden && this.#playback?.playing !== false,
     );
     this.#tell();
@@ -177,6 +178,7 @@ export class Page {
     if (this.#firstFrame === undefined && (this.#meter.frames > 0 || this.#video.pictures > 0)) {
       this.#firstFrame = performance.now();
       this.#hint.hidden = !this.#studio.controls.inside;
+      this.#showControls();
       this.#tell();
     }
   }
