@@ -40,6 +40,7 @@ addEventListener("message", ({ data: m }: MessageEvent<ToNetwork>) => {
       break;
     case "gaze":
     case "sound":
+    case "fit":
       opened?.tiles.take(m);
       break;
     default:

@@ -19,6 +19,7 @@ import { Grid } from "../media/tiles/sphere.ts";
 import type { Sphere } from "../media/tiles/track.ts";
 import fragmentShader from "./sphere.frag?raw";
 import vertexShader from "./sphere.vert?raw";
+import { Slots } from "./slots.ts";
 import { allocate, fill } from "./textures.ts";
 
 /** three.js layers of the WebXR cameras: 1 for the left eye only, 2 for the right. */
@@ -32,18 +33,19 @@ interface Uniforms {
 
 export class VideoSphere {
   readonly object = new Group();
-  /** False if the tile atlas exceeds MAX_TEXTURE_SIZE. */
-  readonly tiled: boolean;
   /** Rotation from scene to picture coordinates. */
   readonly sceneToPicture = new Matrix3();
   readonly #gl: WebGL2RenderingContext;
-  readonly #textures = { base: new ExternalTexture(), atlas: new ExternalTexture(), decoded: new ExternalTexture() };
-  readonly #decoded: Uint8Array;
+  readonly #textures = { base: new ExternalTexture(), atlas: new ExternalTexture(), slots: new ExternalTexture() };
+  readonly #shown: Uint8Array;
   readonly #grid: Grid;
+  readonly #slots: Slots;
   readonly #eyes: number;
+  /** Scales pictures of the base sphere that exceed the GPU's limit; undefined if they fit. */
+  readonly #scaled: OffscreenCanvasRenderingContext2D | undefined;
   readonly #geometry = new BoxGeometry(2, 2, 2);
   readonly #materials: RawShaderMaterial[] = [];
-  #changed = false;
+  #changed = true;
 
   constructor(
     private readonly renderer: WebGLRenderer,
@@ -52,12 +54,22 @@ export class VideoSphere {
     const gl = (this.#gl = renderer.getContext() as WebGL2RenderingContext);
     this.#eyes = sphere.stereo ? 2 : 1;
     const maxSize = gl.getParameter(gl.MAX_TEXTURE_SIZE) as number;
-    this.tiled = sphere.columns > 0 && sphere.width <= maxSize && sphere.height * this.#eyes <= maxSize;
-    this.#grid = new Grid(Math.max(1, sphere.columns), Math.max(1, sphere.rows), sphere.width, sphere.height);
-    this.#decoded = new Uint8Array(this.#grid.tiles);
     const { video } = sphere;
-    this.#textures.base.sourceTexture = allocate(renderer, gl.RGBA8, video.width, video.height, gl.LINEAR, true);
-    if (this.tiled) this.#makeAtlas();
+    const scale = Math.min(1, maxSize / video.width, maxSize / video.height);
+    const [width, height] = [Math.floor(scale * video.width), Math.floor(scale * video.height)];
+    if (scale < 1) this.#scaled = new OffscreenCanvas(width, height).getContext("2d")!;
+    const [columns, rows] = [Math.max(1, sphere.columns), Math.max(1, sphere.rows)];
+    const g = (this.#grid = new Grid(columns, rows, sphere.width, sphere.height));
+    this.#slots = new Slots(g, this.#eyes, maxSize);
+    this.#shown = new Uint8Array(g.tiles);
+    const texture = (format: number, w: number, h: number, filter: number, repeat = false) =>
+      allocate(renderer, format, w, h, filter, repeat);
+    this.#textures.base.sourceTexture = texture(gl.RGBA8, width, height, gl.LINEAR, true);
+    // Without tiles these are not sampled, but drawing fails if a sampler has no texture of its kind.
+    const atlas = this.tiles > 0 ? this.#slots : { columns: 1, rows: 1, width: 1, height: 1 };
+    const [atlasWidth, atlasHeight] = [atlas.columns * atlas.width, atlas.rows * atlas.height];
+    this.#textures.atlas.sourceTexture = texture(gl.RGBA8, atlasWidth, atlasHeight, gl.LINEAR);
+    this.#textures.slots.sourceTexture = texture(gl.R16UI, g.columns, g.rows, gl.NEAREST);
     const degree = Math.PI / 180;
     const turn = new Matrix4().makeRotationFromEuler(
       new Euler(sphere.pitch * degree, -sphere.yaw * degree, sphere.roll * degree, "YXZ"),
@@ -66,8 +78,11 @@ export class VideoSphere {
     const shared: Uniforms = {
       base: { value: this.#textures.base },
       atlas: { value: this.#textures.atlas },
-      decoded: { value: this.#textures.decoded },
-      grid: { value: this.tiled ? [sphere.columns, sphere.rows] : [0, 0] },
+      slots: { value: this.#textures.slots },
+      atlasColumns: { value: atlas.columns },
+      slot: { value: [atlas.width, atlas.height] },
+      atlasSize: { value: [atlasWidth, atlasHeight] },
+      grid: { value: this.tiles > 0 ? [sphere.columns, sphere.rows] : [0, 0] },
       size: { value: [sphere.width, sphere.height] },
       eyes: { value: this.#eyes },
       sceneToPicture: { value: this.sceneToPicture },
@@ -92,58 +107,60 @@ export class VideoSphere {
     this.object.visible = false;
   }
 
-  #makeAtlas(): void {
-    const gl = this.#gl;
-    const g = this.#grid;
-    this.#textures.atlas.sourceTexture = allocate(this.renderer, gl.RGBA8, g.width, g.height * this.#eyes, gl.LINEAR);
-    this.#textures.decoded.sourceTexture = allocate(this.renderer, gl.R8UI, g.columns, g.rows, gl.NEAREST);
-    this.#changed = true;
+  /** Number of tiles that the GPU can show at a time; 0 without tiles. */
+  get tiles(): number {
+    return this.sphere.columns === 0 ? 0 : this.#slots.count;
   }
 
   /** Uploads a picture of the base sphere. */
   uploadBase(frame: VideoFrame): void {
     const { width, height } = this.sphere.video;
     if (frame.displayWidth !== width || frame.displayHeight !== height) return; // size differs from the catalog
+    this.#scaled?.drawImage(frame, 0, 0, this.#scaled.canvas.width, this.#scaled.canvas.height);
     const gl = fill(this.renderer, this.#textures.base.sourceTexture as WebGLTexture);
-    gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, 0, gl.RGBA, gl.UNSIGNED_BYTE, frame);
+    gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, 0, gl.RGBA, gl.UNSIGNED_BYTE, this.#scaled?.canvas ?? frame);
     this.object.visible = true;
   }
 
-  /** Uploads a tile's picture to the atlas. */
-  uploadTile(tile: number, frame: VideoFrame): void {
-    if (!this.tiled) return;
-    const { x, y, width, height } = this.#grid.rect(tile);
-    if (frame.displayWidth !== width || frame.displayHeight !== height * this.#eyes) return;
+  /** Uploads a tile's picture to the atlas. False if shown tiles fill that, or the picture has the wrong size. */
+  uploadTile(tile: number, frame: VideoFrame): boolean {
+    const { width, height } = this.#grid.rect(tile);
+    if (frame.displayWidth !== width || frame.displayHeight !== height * this.#eyes) return false;
+    const before = this.#slots.of(tile);
+    const slot = this.tiles === 0 ? -1 : this.#slots.take(tile, (t) => this.#shown[t] === 1);
+    if (slot < 0) return false;
+    this.#changed ||= slot !== before;
+    const { columns } = this.#slots;
+    const [x, y] = [(slot % columns) * this.#slots.width, Math.floor(slot / columns) * this.#slots.height];
     const gl = fill(this.renderer, this.#textures.atlas.sourceTexture as WebGLTexture);
-    gl.texSubImage2D(gl.TEXTURE_2D, 0, x, y * this.#eyes, gl.RGBA, gl.UNSIGNED_BYTE, frame);
+    gl.texSubImage2D(gl.TEXTURE_2D, 0, x, y, gl.RGBA, gl.UNSIGNED_BYTE, frame);
+    return true;
   }
 
   /**
    * Shows a tile if its picture in the atlas is current, otherwise the base sphere in its place.
    */
-  show(tile: number, decoded: boolean): void {
-    if (this.#decoded[tile] === Number(decoded)) return;
-    this.#decoded[tile] = Number(decoded);
+  show(tile: number, current: boolean): void {
+    const shown = Number(current && this.#slots.of(tile) >= 0);
+    if (this.#shown[tile] === shown) return;
+    this.#shown[tile] = shown;
     this.#changed = true;
+  }
+
+  /** True if a tile is shown, false if the base sphere is in its place. */
+  shows(tile: number): boolean {
+    return this.#shown[tile] === 1;
   }
 
   /** Call before drawing. */
   update(): void {
-    if (!this.tiled || !this.#changed) return;
+    if (!this.#changed) return;
     this.#changed = false;
-    const gl = fill(this.renderer, this.#textures.decoded.sourceTexture as WebGLTexture);
-    gl.pixelStorei(gl.UNPACK_ALIGNMENT, 1);
-    gl.texSubImage2D(
-      gl.TEXTURE_2D,
-      0,
-      0,
-      0,
-      this.#grid.columns,
-      this.#grid.rows,
-      gl.RED_INTEGER,
-      gl.UNSIGNED_BYTE,
-      this.#decoded,
-    );
+    const gl = fill(this.renderer, this.#textures.slots.sourceTexture as WebGLTexture);
+    const { columns, rows } = this.#grid;
+    const slots = Uint16Array.from(this.#shown, (shown, tile) => (shown ? this.#slots.of(tile) + 1 : 0));
+    gl.pixelStorei(gl.UNPACK_ALIGNMENT, 2);
+    gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, 0, columns, rows, gl.RED_INTEGER, gl.UNSIGNED_SHORT, slots);
     gl.pixelStorei(gl.UNPACK_ALIGNMENT, 4);
   }
 

@@ -37,6 +37,19 @@ export function messageFor(
       return { title: "The relay does not serve this", advice: detail };
     case "lost":
       return { title: "Connection lost", advice: `Trying again. ${detail}` };
+    case "unplayable":
+      return {
+        title: "This browser cannot play it",
+        advice: `${detail} Open the link in a current Chrome, Edge, Firefox or Safari.`,
+      };
+    case "foreign":
+      return { title: "Published by another program", advice: `“${session}” at ${host}: ${detail}` };
+    case "graphics":
+      return {
+        title: "No picture",
+        advice: "The browser took the graphics processor from this page, as after a driver's crash. " +
+          "The page continues by itself if it gets it back; otherwise reload it, or restart the browser.",
+      };
     case "waiting":
       return {
         title: "Nothing published yet",

@@ -8,10 +8,11 @@ import { Meter, round } from "./hud/meter.ts";
 import { Panel } from "./hud/panel.ts";
 import type { Link } from "./link.ts";
 import { messageFor } from "./messages.ts";
+import { hideWhenIdle } from "./idle.ts";
 import { PlayBar } from "./playbar.ts";
 import { PointsView } from "./points.ts";
 import type { Stats } from "./stats.ts";
-import { bindToolbar, fitToolbar, QualityMenu } from "./toolbar.ts";
+import { bindToolbar, fitToolbar, QualityMenu, revealDetails } from "./toolbar.ts";
 import { VideoView } from "./video.ts";
 
 /** Refresh interval of the statistics, ms: normally, and while the page is busy. */
@@ -39,6 +40,11 @@ export class Page {
   #traffic: Traffic | undefined;
   #firstFrame: number | undefined;
   #seen = true;
+  /** True once the GPU context is lost. */
+  #lost = false;
+  readonly #hint = document.querySelector<HTMLElement>("#hint")!;
+  readonly #notify: (text: string) => void;
+  readonly #showControls: () => void;
 
   /** workers: undefined in a browser without WebTransport. */
   constructor(
@@ -52,19 +58,30 @@ export class Page {
     addEventListener("resize", fit);
     fit();
     // A phone may destroy the GPU context with all of its resources: reload.
-    this.#studio.canvas.addEventListener("webglcontextrestored", () => location.reload());
+    const { canvas } = this.#studio;
+    canvas.addEventListener("webglcontextrestored", () => location.reload());
+    canvas.addEventListener("webglcontextlost", () => {
+      this.#lost = true;
+      this.#reportVisibility();
+      this.#tell();
+    });
+    for (const type of ["pointerdown", "keydown"]) canvas.addEventListener(type, () => (this.#hint.hidden = true));
     this.#studio.renderer.setAnimationLoop(() => this.#frame());
     this.#refresh(REFRESH);
     this.#qualityMenu = new QualityMenu((quality) => workers?.send({ type: "quality", quality }));
     this.#playBar = new PlayBar(document.querySelector<HTMLElement>("#playback")!, (action) =>
       workers?.send({ type: "playback", action }),
     );
-    bindToolbar(
+    const notify = bindToolbar(
       this.#studio,
       this.#panel.root,
       () => JSON.stringify(this.stats(), undefined, 2),
       this.#playBar,
       this.#video,
+    );
+    this.#notify = notify;
+    this.#showControls = hideWhenIdle(document.querySelector<HTMLElement>("#bottom")!, () =>
+      this.#video.sphere !== undefined && this.#message.hidden && this.#playback?.playing !== false,
     );
     this.#tell();
     workers?.listen((m) => this.#fromNetwork(m), (m) => this.#points.fromDecoder(m), (m) => this.#video.fromVideo(m));
@@ -86,7 +103,7 @@ export class Page {
 
   /** Tells the workers whether the page is visible, on screen or in a headset. */
   #reportVisibility(): void {
-    const seen = !document.hidden || this.#studio.renderer.xr.isPresenting;
+    const seen = (!document.hidden && !this.#lost) || this.#studio.renderer.xr.isPresenting;
     if (seen === this.#seen) return;
     this.#seen = seen;
     this.workers?.send({ type: "seen", seen });
@@ -125,19 +142,29 @@ export class Page {
       case "due":
       case "drop":
       case "tiles":
+        if (this.#lost) break;
         this.#video.fromNetwork(m);
-        fitToolbar(this.#studio, this.#video.sphere?.sound !== undefined);
+        this.#fit();
         break;
       case "openVideo":
         break; // only for the workers
       default:
+        if (this.#lost) break;
         this.#points.fromNetwork(m);
-        if (m.type === "cameras") fitToolbar(this.#studio, this.#video.sphere?.sound !== undefined);
+        if (m.type === "cameras") this.#fit();
         if (m.type === "qualities") this.#qualityMenu.show(m.names, m.chosen, m.received);
     }
   }
 
+  /** Fits the controls to the media of the session. */
+  #fit(): void {
+    fitToolbar(this.#studio, this.#video.sphere?.sound !== undefined);
+    if (this.#points.cameras.length > 0 || this.#video.sphere)
+      revealDetails(this.#panel.root, this.#points.cameras.length === 0);
+  }
+
   #frame(): void {
+    if (this.#lost) return;
     const time = performance.now();
     if (this.#studio.busy(time)) return;
     const now = localTime();
@@ -150,12 +177,16 @@ export class Page {
     );
     if (this.#firstFrame === undefined && (this.#meter.frames > 0 || this.#video.pictures > 0)) {
       this.#firstFrame = performance.now();
+      this.#hint.hidden = !this.#studio.controls.inside;
+      this.#showControls();
       this.#tell();
     }
   }
 
   #tell(): void {
-    const text = messageFor(this.#phase, this.#detail, this.link, this.#firstFrame !== undefined);
+    const phase = this.#lost ? "graphics" : this.#phase;
+    if (phase === "live" && this.#detail !== "") this.#notify(this.#detail);
+    const text = messageFor(phase, this.#detail, this.link, this.#firstFrame !== undefined);
     this.#message.hidden = text === undefined;
     if (text) {
       this.#message.querySelector("h1")!.textContent = text.title;

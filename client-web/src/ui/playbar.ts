@@ -12,6 +12,12 @@ export function clockTime(ms: number): string {
   return s < 3600 ? `${minutes}:${seconds}` : `${Math.floor(s / 3600)}:${String(minutes).padStart(2, "0")}:${seconds}`;
 }
 
+/** Formats a position and a duration, ms. Durations omit the last frame: ten seconds are 9.97 s at 30 FPS. */
+export function progress(position: number, duration: number): [position: string, duration: string] {
+  const end = 1000 * Math.round(duration / 1000);
+  return [clockTime(position >= duration ? end : position), clockTime(end)];
+}
+
 /** Play, pause and seek controls for a replayed recording; hidden without a seekable recording. */
 export class PlayBar {
   readonly #play: HTMLButtonElement;
@@ -74,10 +80,10 @@ export class PlayBar {
   }
 
   #label(position: number): void {
-    const duration = this.#state?.duration ?? 0;
-    const text = `${clockTime(position)} / ${clockTime(duration)}`;
+    const [now, end] = progress(position, this.#state?.duration ?? 0);
+    const text = `${now} / ${end}`;
     if (this.#time.textContent === text) return;
     this.#time.textContent = text;
-    this.#position.setAttribute("aria-valuetext", `${clockTime(position)} of ${clockTime(duration)}`);
+    this.#position.setAttribute("aria-valuetext", `${now} of ${end}`);
   }
 }

@@ -6,6 +6,8 @@ import { enterXR, supportedXR, type XRMode } from "../scene/xr.ts";
 const NOTICE_TIME = 5000;
 /** Local storage key: "off" disables single-letter shortcuts. */
 const LETTERS = "holocast.letters";
+/** Session storage key: the user's choice for the details, "on" or "off". */
+const DETAILS = "holocast.details";
 
 function toggle(id: string, get: () => boolean, set: (on: boolean) => void): () => void {
   const b = document.querySelector<HTMLButtonElement>(`button#${id}`)!;
@@ -19,14 +21,14 @@ function toggle(id: string, get: () => boolean, set: (on: boolean) => void): () 
   return flip;
 }
 
-/** Connects buttons and keys to the scene and the statistics. */
+/** Connects buttons and keys to the scene and the details. Returns a function that shows a notice. */
 export function bindToolbar(
   studio: Studio,
   stats: HTMLElement,
   json: () => string,
   playback: { toggle(): void },
   video: { readonly sound: { readonly on: boolean }; turnSound(on: boolean): void },
-): void {
+): (text: string) => void {
   const notice = document.querySelector<HTMLElement>("#notice")!;
   let clearing: ReturnType<typeof setTimeout> | undefined;
   const notify = (text: string): void => {
@@ -34,22 +36,30 @@ export function bindToolbar(
     clearTimeout(clearing);
     clearing = setTimeout(() => (notice.textContent = ""), NOTICE_TIME);
   };
-  const applyTheme = () => (document.documentElement.dataset["theme"] = studio.theme);
   if (matchMedia("(prefers-color-scheme: light)").matches) studio.setTheme("light");
-  applyTheme();
+  applyTheme(studio);
 
   // On a phone the panel would cover the subject.
   stats.hidden = matchMedia("(max-width: 560px), (max-height: 480px)").matches;
+  const chosen = remembered(DETAILS, () => sessionStorage);
+  if (chosen !== null) {
+    stats.hidden = chosen === "off";
+    stats.classList.remove("early");
+  }
 
   const actions: Record<string, () => void> = {
     KeyF: toggle("follow", () => studio.follow, (on) => (studio.follow = on)),
     KeyV: toggle("walk", () => studio.controls.mode === "walk", (on) => (studio.controls.mode = on ? "walk" : "orbit")),
     KeyG: toggle("grid", () => studio.grid, (on) => (studio.grid = on)),
-    KeyH: toggle("figures", () => !stats.hidden, (on) => (stats.hidden = !on)),
+    KeyH: toggle("figures", () => !stats.hidden, (on) => {
+      stats.hidden = !on;
+      stats.classList.remove("early");
+      remember(DETAILS, on ? "on" : "off", () => sessionStorage);
+    }),
     KeyM: toggle("sound", () => video.sound.on, (on) => video.turnSound(on)),
     KeyL: toggle("light", () => studio.theme === "light", (on) => {
       studio.setTheme(on ? "light" : "dark");
-      applyTheme();
+      applyTheme(studio);
     }),
   };
   const click = (id: string, key: string, act: () => void) => {
@@ -64,7 +74,7 @@ export function bindToolbar(
   });
   click("home", "KeyR", () => studio.frame());
   click("picture", "KeyP", () => void savePicture(studio).then(() => notify("Picture saved."), report));
-  click("copy", "KeyC", () => void copy(json()).then(() => notify("Statistics copied."), report));
+  click("copy", "KeyC", () => void copy(json()).then(() => notify("Details copied."), report));
   if (document.fullscreenEnabled) {
     const full = document.querySelector<HTMLButtonElement>("button#full")!;
     full.hidden = false;
@@ -92,12 +102,27 @@ export function bindToolbar(
   });
   offerMotion(studio, report);
   void offerXR(studio, report);
+  return notify;
+}
+
+/** Inside 360° video there is no background, and a dark page disturbs the picture least. */
+function applyTheme(studio: Studio): void {
+  document.documentElement.dataset["theme"] = studio.controls.inside ? "dark" : studio.theme;
+}
+
+/** Shows the details of the first media, unless the user chose: of point clouds at once, of 360° video on demand. */
+export function revealDetails(stats: HTMLElement, sphere: boolean): void {
+  if (!stats.classList.contains("early")) return;
+  stats.classList.remove("early");
+  stats.hidden ||= sphere;
+  document.querySelector("button#figures")!.setAttribute("aria-pressed", String(!stats.hidden));
 }
 
 /** Hides buttons without effect in this session: inside 360° video there is nowhere to walk. */
 export function fitToolbar(studio: Studio, audible: boolean): void {
   const { inside } = studio.controls;
-  for (const id of ["home", "follow", "walk", "grid"])
+  applyTheme(studio);
+  for (const id of ["home", "follow", "walk", "grid", "light"])
     document.querySelector<HTMLElement>(`button#${id}`)!.hidden = inside;
   document.querySelector<HTMLElement>("button#sound")!.hidden = !audible;
   document.querySelector<HTMLElement>("button#motion")!.hidden = !inside || !Gyroscope.likely;
@@ -126,17 +151,17 @@ function offerMotion(studio: Studio, report: (e: unknown) => void): void {
 }
 
 // Storage may be disabled; the choice then lasts until the page is closed.
-function remembered(key: string): string | null {
+function remembered(key: string, storage = () => localStorage): string | null {
   try {
-    return localStorage.getItem(key);
+    return storage().getItem(key);
   } catch {
     return null;
   }
 }
 
-function remember(key: string, value: string): void {
+function remember(key: string, value: string, storage = () => localStorage): void {
   try {
-    localStorage.setItem(key, value);
+    storage().setItem(key, value);
   } catch {
     // See above.
   }

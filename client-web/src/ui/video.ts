@@ -112,6 +112,8 @@ export class VideoView {
         this.sphere = m.sphere;
         this.#view = undefined;
         this.studio.setSphere(m.sphere);
+        if (this.studio.sphere && this.studio.sphere.tiles < this.studio.sphere.sphere.tiles.length)
+          this.send({ type: "fit", tiles: this.studio.sphere.tiles });
         break;
       case "due":
         this.#due = this.sound.due = m;
@@ -177,8 +179,14 @@ export class VideoView {
     for (const [tile, w] of this.#waiting) {
       let last: (typeof w.frames)[number] | undefined;
       while (w.frames.length > 0 && w.frames[0]!.frame.timestamp <= due) {
-        last?.frame.close();
-        last = w.frames.shift();
+        const next = w.frames.shift()!;
+        // A better quality starts with pictures from before the one shown.
+        const behind = w.due - next.frame.timestamp;
+        if (behind > 0 && behind < 2000 * this.sphere.gop) next.frame.close();
+        else {
+          last?.frame.close();
+          last = next;
+        }
       }
       if (last) {
         w.due = last.frame.timestamp;
@@ -188,7 +196,7 @@ export class VideoView {
       }
       if (w.aside && (tile === BASE || (this.#near[tile] ?? 1) > 0)) {
         if (tile === BASE) sphere.uploadBase(w.aside);
-        else sphere.uploadTile(tile, w.aside);
+        else if (!sphere.uploadTile(tile, w.aside)) continue;
         w.aside.close();
         w.aside = undefined;
         w.shown = w.due;
@@ -202,19 +210,20 @@ export class VideoView {
     const stale = due - (STALE * 1e6) / this.sphere.framerate;
     for (let t = 0; t < this.sphere.tiles.length; t++) {
       const w = this.#waiting.get(t);
-      sphere.show(t, w !== undefined && w.shown >= stale);
+      const wanted = sphere.tiles === this.sphere.tiles.length || (this.#near[t] ?? 1) > 0;
+      sphere.show(t, w !== undefined && w.shown >= stale && wanted);
     }
     const base = this.#waiting.get(BASE);
     const stalled = base !== undefined && base.shown < due - 1000 * STALL;
     if (stalled && !this.#stalled) this.#stalls++;
     this.#stalled = stalled;
-    this.#measure(now, stale);
+    this.#measure(now);
     if (changed) this.studio.dirty = true;
     return changed;
   }
 
   /** Measures the viewport's quality, and reports the gaze to the network worker. */
-  #measure(now: number, stale: number): void {
+  #measure(now: number): void {
     if (now - this.#sent < SEND) return;
     this.#sent = now;
     const s = this.sphere!;
@@ -236,7 +245,7 @@ export class VideoView {
     let sharp = 0;
     this.#share.forEach((share, t) => {
       const w = this.#waiting.get(t);
-      if (!w || w.due < stale) return;
+      if (!w || !this.studio.sphere!.shows(t)) return;
       hit += share;
       quality += (share * (w.quality + 1)) / s.qualities;
       if (w.quality >= s.qualities - 2) sharp += share;

@@ -15,10 +15,12 @@ const VIDEO_VIEWPORT = { width: 384, height: 256 };
 const WIDTH = 1280;
 const HEIGHT = 640;
 
-/** A still image: a smooth colour gradient with a fine checkerboard that only tiles can resolve. */
-const still = "128+70*sin(2*PI*X/W)";
-const checks = "24*(2*mod(floor(X/5)+floor(Y/5),2)-1)";
-const scene = `geq=r='${still}+${checks}':g='128+70*cos(4*PI*X/W)+${checks}':b='40+170*Y/H+${checks}'`;
+/** A still image: a smooth colour gradient with a fine checkerboard that only tiles can resolve; size in pixels. */
+export function scene(size: number): string {
+  const still = "128+70*sin(2*PI*X/W)";
+  const checks = `24*(2*mod(floor(X/${size})+floor(Y/${size}),2)-1)`;
+  return `geq=r='${still}+${checks}':g='128+70*cos(4*PI*X/W)+${checks}':b='40+170*Y/H+${checks}'`;
+}
 
 export interface Coding {
   readonly matrix: "bt709" | "smpte170m";
@@ -39,7 +41,7 @@ export class Cinema extends Fixture {
   constructor() {
     super();
     beforeAll(() => {
-      this.mono = this.film("mono", WIDTH, HEIGHT, scene);
+      this.mono = this.film("mono", WIDTH, HEIGHT, scene(5));
     });
     afterAll(() => rmSync(this.folder, { recursive: true, force: true }));
   }

@@ -5,7 +5,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { createServer, type Server, type ServerResponse } from "node:http";
 import { createServer as createTcp, type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
-import { extname, join, normalize } from "node:path";
+import { basename, extname, join, normalize } from "node:path";
 import { fileURLToPath } from "node:url";
 import { chromium, type Browser, type BrowserContext, type Page } from "playwright-core";
 import { inject } from "vitest";
@@ -104,6 +104,8 @@ export class Lab {
   readonly foreign: string[] = [];
   readonly errors: string[] = [];
   readonly #blocked: ServerResponse[] = [];
+  /** Code to prepend to served scripts, by the start of their names. */
+  readonly patches = new Map<string, string>();
 
   /** Serves the page. */
   async open(): Promise<void> {
@@ -119,12 +121,13 @@ export class Lab {
         res.writeHead(404).end();
         return;
       }
+      const [, patch] = [...this.patches].find(([name]) => basename(file).startsWith(name)) ?? [];
       res
         .writeHead(200, {
           "content-type": types[extname(file)] ?? "application/octet-stream",
           "content-security-policy": policy,
         })
-        .end(readFileSync(file));
+        .end(patch === undefined ? readFileSync(file) : `${patch}\n${readFileSync(file, "utf8")}`);
     });
     await new Promise<void>((resolve) => this.#web!.listen(0, "127.0.0.1", resolve));
     this.webPort = (this.#web.address() as AddressInfo).port;

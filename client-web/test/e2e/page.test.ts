@@ -1,7 +1,9 @@
 /** The viewer's page: messages, controls and layout. */
-import { mkdirSync, readFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, onTestFinished } from "vitest";
 import { Fixture, message, small } from "./fixture.ts";
 import { freePort, shows, stats, until } from "./lab.ts";
 
@@ -25,6 +27,40 @@ describe("messages", () => {
     await message(page, /Nothing published yet/); // the catalog's subscription stays pending at the relay
     await fixture.publisher("soon", ...small);
     await shows(page);
+  });
+
+  it.each([
+    ["catalog", "loc", { version: "draft-01", generatedAt: 1 }],
+    [".catalog", "cmaf", { version: 1, streamingFormat: 1 }],
+  ])("reports another program's %s", async (track, packaging, fields) => {
+    const catalog = { ...fields, tracks: [{ name: "hd", packaging, codec: "avc1.64001f" }] };
+    const folder = mkdtempSync(join(tmpdir(), "holocast-foreign-"));
+    onTestFinished(() => rmSync(folder, { recursive: true }));
+    const file = join(folder, "catalog.json");
+    writeFileSync(file, JSON.stringify(catalog));
+    await fixture.publisher(`foreign${track}`, "--catalog", file, "--catalog-track", track);
+    const page = await fixture.view(lab.link(fixture.port, `foreign${track}`));
+    const text = await message(page, /Published by another program/);
+    expect(text).toContain(`“${track}”`);
+    expect(text).toContain(`hd (${packaging}, avc1.64001f)`);
+  });
+
+  it("reports a lost GPU context, and receives nothing meanwhile", async () => {
+    await fixture.publisher("context", ...small);
+    const page = await fixture.view(lab.link(fixture.port, "context"));
+    await shows(page);
+    await page.evaluate(() => {
+      window.holocast!.studio.renderer.getContext().getExtension("WEBGL_lose_context")!.loseContext();
+    });
+    await message(page, /No picture/);
+    let last = -1;
+    await until("the end of frames", async () => {
+      const earlier = last;
+      last = (await stats(page)).bytes;
+      if (earlier === last) return true;
+      await new Promise((resolve) => setTimeout(resolve, 2000)); // ten frames
+      return false;
+    });
   });
 
   it("reports that a session has ended", async () => {

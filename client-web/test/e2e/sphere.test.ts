@@ -1,14 +1,16 @@
 /** Rendering of 360° video in all directions, with and without tiles. */
+import { execFileSync } from "node:child_process";
 import { mkdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { Page } from "playwright-core";
-import { describe, expect, it } from "vitest";
-import { Cinema, sharp, turn, video, type Coding } from "./cinema.ts";
+import { beforeAll, describe, expect, it } from "vitest";
+import { Cinema, scene, sharp, turn, video, type Coding } from "./cinema.ts";
 import { repo, until } from "./lab.ts";
 import { canvasPicture, type Picture } from "./picture.ts";
 
 const cinema = new Cinema();
-const { lab } = cinema;
+const { lab, open } = cinema;
 const images = process.env["PICTURES"] ?? `${repo}client-web/test/out`;
 
 /** Renders the view of an equirectangular picture on the CPU. */
@@ -95,8 +97,9 @@ const showTiles = (page: Page, tiles: boolean): Promise<void> =>
     const { show, uploadTile } = Object.getPrototypeOf(sphere) as typeof sphere;
     window.shownTiles = 0;
     sphere.uploadTile = (tile, frame) => {
-      uploadTile.call(sphere, tile, frame);
-      window.shownTiles!++;
+      const uploaded = uploadTile.call(sphere, tile, frame);
+      if (uploaded) window.shownTiles!++;
+      return uploaded;
     };
     sphere.show = (tile, decoded) => show.call(sphere, tile, tiles && decoded);
     if (!tiles) for (let t = 0; t < sphere.sphere.tiles.length; t++) sphere.show(t, false);
@@ -268,6 +271,56 @@ describe("rendering of 360° video", () => {
       page.evaluate(() => !window.holocast!.studio.renderer.xr.isPresenting),
     );
     await sharp(page);
+  });
+
+  describe("larger than the GPU's textures", () => {
+    let picture: Picture;
+    beforeAll(() => {
+      picture = cinema.film("small", 960, 480, scene(2)).picture;
+      const [file, folder] = [join(cinema.folder, "8k.mp4"), join(cinema.folder, "8k")];
+      const scaled = ["-vf", "fps=2,scale=7680:3840:flags=neighbor", "-preset", "ultrafast", "-t", "2", file];
+      execFileSync("ffmpeg", ["-v", "error", "-i", join(cinema.folder, "small.mp4"), ...scaled]);
+      lab.run("holocast", "prepare", file, folder, "--grid", "8x4", "--qualities", "1", "--preset", "ultrafast");
+    });
+
+    /** Init script for a GPU with a limit. */
+    const limited = (limit: number) => `{
+      const { getParameter, texStorage2D } = WebGL2RenderingContext.prototype;
+      Object.assign(WebGL2RenderingContext.prototype, {
+        getParameter(name) {
+          return name === this.MAX_TEXTURE_SIZE ? ${limit} : getParameter.call(this, name);
+        },
+        texStorage2D(target, levels, format, width, height) {
+          if (Math.max(width, height) > ${limit}) throw new Error(\`a texture of \${width}×\${height}\`);
+          texStorage2D.call(this, target, levels, format, width, height);
+        },
+      });
+    }`;
+
+    it.each([
+      [4096, "with the tiles in view"],
+      [512, "without tiles"],
+      [256, "with a smaller base sphere"],
+    ])("%i pixels: is shown %s", async (limit) => {
+      const session = `8k-${limit}`;
+      const link = `moqt://127.0.0.1:${cinema.port}/${session}`;
+      open.push(lab.program("holocast", "replay", join(cinema.folder, "8k"), link, "--loop"));
+      const page = await cinema.watch(session, "", limited(limit));
+      for (const yaw of [0, 170]) {
+        await turn(page, yaw, 0);
+        if (limit === 4096) await sharp(page);
+        let d = { worst: 0, least: 0, detail: 0 };
+        await until(`a picture at ${yaw}`, async () => {
+          const got = await canvasPicture(page);
+          d = judge(got, reference(picture, yaw, 0, got.width, got.height));
+          return d.worst < 40 && (limit < 4096 || d.detail > 0.5);
+        }).finally(() => console.log(limit, yaw, JSON.stringify(d)));
+      }
+      const v = (await video(page))!;
+      if (limit < 4096) expect([v.viewport_quality, v.tile_hits, v.tile_messages]).toEqual([0, 0, 0]);
+      else expect(v.tiles.filter((q) => q >= 0).length).toBeLessThanOrEqual(16);
+      expect(await page.evaluate(() => window.holocast!.studio.renderer.getContext().getError())).toBe(0);
+    });
   });
 
   it("logs no errors", () => expect(lab.errors).toEqual([]));

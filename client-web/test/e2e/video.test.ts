@@ -3,7 +3,7 @@ import { execFileSync } from "node:child_process";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Page } from "playwright-core";
-import { beforeAll, describe, expect, it } from "vitest";
+import { beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { Cinema, sharp, turn, video } from "./cinema.ts";
 import { message } from "./fixture.ts";
 import { hide, hideable, repo, shows, stats, until } from "./lab.ts";
@@ -175,6 +175,65 @@ describe("360° video", () => {
     expect((await stats(page)).video).toBeNull();
   });
 
+  /** Prepends code to the workers of the pages opened until the test ends. */
+  const patchWorker = (name: string, code: string): void => {
+    lab.patches.set(`${name}.worker-`, code);
+    onTestFinished(() => lab.patches.clear());
+  };
+
+  it("says that the browser has no WebCodecs, and receives nothing", async () => {
+    patchWorker("network", "delete globalThis.VideoDecoder;");
+    await cinema.publish("codecs", cinema.mono.file);
+    const page = await cinema.view(lab.link(cinema.port, "codecs"));
+    await message(page, /no WebCodecs/);
+    const s = await stats(page);
+    expect([s.phase, s.video, s.bytes]).toEqual(["unplayable", null, 0]);
+  });
+
+  it("shows as many tiles as there are decoders, the ones in view", async () => {
+    patchWorker("decode", `{
+      const open = new Set();
+      const Decoder = globalThis.VideoDecoder;
+      globalThis.VideoDecoder = class extends Decoder {
+        #fail;
+        constructor(init) {
+          super(init);
+          this.#fail = init.error;
+        }
+        configure(config) {
+          if (!open.has(this) && open.size === 4) {
+            queueMicrotask(() => {
+              if (this.state === "closed") return;
+              super.close();
+              this.#fail(new DOMException("all decoders are in use", "OperationError"));
+            });
+            this.decode = () => {};
+            return;
+          }
+          open.add(this);
+          super.configure(config);
+        }
+        close() {
+          open.delete(this);
+          super.close();
+        }
+      };
+    }`);
+    await cinema.publish("four", cinema.mono.file, "--grid", "8x4");
+    const page = await cinema.watch("four");
+    const shown = async () => (await video(page))!.tiles.flatMap((q, t) => (q >= 0 ? [t] : []));
+    const ahead = await until("three tiles", async () => {
+      const tiles = await shown();
+      return tiles.length === 3 && (await video(page))!.viewport_quality > 0.2 ? tiles : undefined;
+    });
+    await turn(page, 180, 0);
+    await until("three others behind", async () => {
+      const tiles = await shown();
+      const other = tiles.every((t) => !ahead.includes(t));
+      return tiles.length === 3 && other && (await video(page))!.viewport_quality > 0.2;
+    });
+  });
+
   describe("of a recording", () => {
     let prepared: string;
     beforeAll(async () => {
@@ -245,6 +304,41 @@ describe("360° video", () => {
         async () => (await stats(page)).playback!.live && (await video(page))!.pictures > shared + 5,
       );
       await until("tiles of it", async () => (await video(page))!.viewport_quality > 0.45);
+    });
+
+    it("becomes sharp when paused right after opening, and after a seek", async () => {
+      open.push(lab.program("holocast", "replay", prepared, `moqt://127.0.0.1:${cinema.port}/early`, "--loop"));
+      const page = await cinema.watch("early", "&rate=0.02"); // too low for good tiles
+      await until("the playback bar", () => page.locator("#playback").isVisible());
+      await page.locator("button#play").click();
+      await until("a pause", async () => !(await stats(page)).playback!.playing);
+      const best = () => until("the best tiles in view", async () => (await video(page))!.viewport_quality > 0.98);
+      await best();
+      await seek(page, 2900);
+      await best();
+      await turn(page, 180, 0);
+      await best();
+    });
+
+    it("shows its controls only while they are needed", async () => {
+      open.push(lab.program("holocast", "replay", prepared, `moqt://127.0.0.1:${cinema.port}/bars`, "--loop"));
+      const page = await cinema.watch("bars");
+      await until("the playback bar", () => page.locator("#playback").isVisible());
+      expect(await page.locator("#time").innerText()).toMatch(/ \/ 0:06$/);
+      const hint = page.locator("#hint");
+      expect(await hint.getAttribute("hidden")).toBeNull();
+      const opacity = () => page.locator("#tools").evaluate((e) => getComputedStyle(e).opacity);
+      await page.mouse.move(200, 50);
+      await page.mouse.down();
+      await page.mouse.up();
+      expect(await hint.isHidden()).toBe(true);
+      await until("hidden controls", async () => (await opacity()) === "0");
+      await page.mouse.move(200, 50);
+      await until("controls", async () => (await opacity()) === "1");
+      await until("hidden controls again", async () => (await opacity()) === "0");
+      await page.locator("button#play").click(); // the pointer's move shows the button
+      await until("a pause", async () => !(await stats(page)).playback!.playing);
+      expect(await opacity()).toBe("1");
     });
 
     it("continues when the shared replay loops", async () => {
@@ -383,11 +477,14 @@ describe("360° video", () => {
     await page.keyboard.up("ArrowRight");
     const eye = await page.evaluate(() => window.holocast!.studio.view.eye);
     expect(eye.every((x) => Math.abs(x) < 0.1)).toBe(true); // keys do not walk
-    const statistics = page.locator("#stats");
-    await until("the statistics of video", async () => (await statistics.innerText()).includes("Motion to quality"));
-    expect(await statistics.innerText()).not.toContain("Points");
+    const details = page.locator("#stats");
+    expect(await details.isHidden()).toBe(true);
+    await page.keyboard.press("h");
+    await until("the details of video", async () => (await details.innerText()).includes("Sharp after a turn"));
+    expect(await details.innerText()).not.toContain("Points");
     expect(await page.locator("button#walk").isHidden()).toBe(true);
     expect(await page.locator("button#motion").isHidden()).toBe(true);
+    expect(await page.locator("button#light").isHidden()).toBe(true);
     expect(lab.errors).toEqual([]);
   });
 });

@@ -61,6 +61,7 @@ type options struct {
 	timeout       time.Duration
 	datagrams     int // period of the lost datagrams; 0 = streams
 	document      string
+	catalogTrack  string
 }
 
 func main() {
@@ -85,6 +86,7 @@ func main() {
 	flag.DurationVar(&o.timeout, "timeout", 500*time.Millisecond, "delivery timeout of the frames")
 	flag.IntVar(&o.datagrams, "datagrams", 0, "send frames in datagrams and drop every Nth; 0 = use streams")
 	flag.StringVar(&o.document, "catalog", "", "publish only this file, as the catalog")
+	flag.StringVar(&o.catalogTrack, "catalog-track", catalog.TrackName, "name of the catalog's track")
 	file := flag.String("record", "", "write a recording of --frames frames to this file")
 	dump := flag.String("dump", "", "write frames of several sizes and layouts to this directory")
 	data := flag.String("data", os.Getenv("HOLOCAST_DATA"), "with --dump: directory with sensor recordings")
@@ -169,7 +171,7 @@ func publish(ctx context.Context, o options, url string) error {
 		return err
 	}
 	p := &publisher{options: o, url: url, ns: ns, group: uint64(time.Now().UnixMilli())}
-	p.catalog = p.newTrack(catalog.TrackName)
+	p.catalog = p.newTrack(o.catalogTrack)
 	if o.document != "" {
 		return p.publishDocument(ctx, target)
 	}

@@ -3,7 +3,7 @@ import { readCameras } from "../../src/media/points/track.ts";
 import { CatalogReader, type Catalog, type Timeline } from "../../src/media/session/catalog.ts";
 import { groupAt, mediaAt, Playback, type PlaybackPorts } from "../../src/media/session/playback.ts";
 import { QualityChooser } from "../../src/media/points/quality.ts";
-import { clockTime } from "../../src/ui/playbar.ts";
+import { clockTime, progress } from "../../src/ui/playbar.ts";
 
 const line: Timeline = { media: 0, mediaStep: 1, group: 0, groupStep: 1, wallclock: 1e12 };
 
@@ -159,6 +159,15 @@ describe("playback", () => {
     [75_900, "1:15"],
     [3_725_000, "1:02:05"],
   ])("formats %i ms as %s", (ms, text) => expect(clockTime(ms)).toBe(text));
+  it.each([
+    [0, 9967, "0:00 / 0:10"], // 30 frames per second
+    [9899, 9900, "0:09 / 0:10"], // 10 frames per second
+    [9900, 9900, "0:10 / 0:10"],
+    [59_967, 59_967, "1:00 / 1:00"],
+    [10_400, 10_400, "0:10 / 0:10"],
+    [0, 0, "0:00 / 0:00"],
+  ])("formats %i of %i ms as %s", (position, duration, text) =>
+    expect(progress(position, duration).join(" / ")).toBe(text));
 });
 
 describe("a catalog's objects", () => {

@@ -67,11 +67,10 @@ class Lab {
   constructor() {
     const ports: VideoPlaybackPorts = {
       choose: () => this.choice,
-      turn: (_start, _rates, there) =>
-        [
-          { tile: 0, quality: 0 },
-          { tile: 1, quality: 0 },
-        ].filter((c) => !there.has(c.tile)),
+      turn: (_start, _rates, there, paused) =>
+        [0, 1]
+          .map((tile) => ({ tile, quality: Number(paused) }))
+          .filter((c) => (there.get(c.tile) ?? -1) < c.quality),
       take: (t, quality, o) => void this.taken.push(`${t}/${quality}@${o.group}`),
       drop: () => void this.drops++,
       due: () => {},
@@ -141,6 +140,38 @@ describe("a recorded sphere", () => {
     lab.film.refill(700);
     await settle();
     expect(lab.open).toContain("video 1000-1999");
+  });
+
+  it("fetches the best tiles in view while paused", async () => {
+    const lab = new Lab();
+    lab.choice = []; // a young estimate of the capacity
+    lab.film.seek(1700);
+    lab.film.refill(1700, false);
+    await settle();
+    await lab.answer("video", 1001);
+    expect(lab.open).toEqual(["tiles/0/1 1001-1001", "tiles/1/1 1001-1001"]);
+    lab.film.turn();
+    expect(lab.open).toHaveLength(2); // not twice
+    lab.asked[0]!.fail(new Error("lost"));
+    await settle();
+    lab.film.turn();
+    expect(lab.open.filter((t) => t === "tiles/0/1 1001-1001")).toHaveLength(2); // again
+    lab.film.refill(1700, false);
+    await settle();
+    await lab.answer("video", 2001);
+    expect(lab.open.some((t) => t.endsWith("2001-2001"))).toBe(false);
+  });
+
+  it("improves tiles when paused in mid-GoP", async () => {
+    const lab = new Lab();
+    lab.choice = [{ tile: 0, quality: 0 }];
+    lab.film.seek(0);
+    lab.film.refill(0, true);
+    await lab.answer("video", 0);
+    await lab.answer("tiles/0/0", 0);
+    lab.film.refill(400, false);
+    lab.film.turn();
+    expect(lab.open.filter((t) => t.startsWith("tiles"))).toEqual(["tiles/0/1 0-0", "tiles/1/1 0-0"]);
   });
 
   it("waits for tiles while paused", async () => {

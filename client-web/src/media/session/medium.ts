@@ -23,6 +23,8 @@ export interface Host {
   shown(camera: number, sequence: number, delay: number): void;
   /** Reports that the set of received tracks changed. */
   changed(): void;
+  /** Reports that a medium turned out to be playable or not. */
+  settle(): void;
 }
 
 /** A recorded track that the session plays for a medium. */
@@ -56,6 +58,8 @@ export interface RecordingSource {
 export interface Medium {
   /** True if the catalog lists tracks of this medium. */
   readonly present: boolean;
+  /** Why this browser cannot play this medium's tracks, as a sentence; undefined if it can. */
+  readonly unplayable?: string | undefined;
   /** Capture time of the current frame, UNIX ms on the relay's clock; 0 = unknown. */
   readonly captured: number;
   /**

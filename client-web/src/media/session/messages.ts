@@ -10,6 +10,9 @@ export type Phase =
   | "lost" // the connection broke; reconnecting
   | "listing" // no session in the link: the list is shown
   | "waiting" // connected, but nothing is published yet
+  | "unplayable" // published, but this browser cannot play it
+  | "foreign" // published, but by a program whose media the viewer does not know
+  | "graphics" // the browser took the graphics processor from the page
   | "live"
   | "silent" // published, but no media arrive
   | "ended";

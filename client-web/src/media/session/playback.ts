@@ -52,8 +52,8 @@ export interface Part {
   readonly until: number;
   seek(media: number): void;
   stop(): void;
-  /** Fetches the data after a position unless already fetched. */
-  refill(position: number): void;
+  /** Fetches the data after a position unless already fetched. playing: false while paused. */
+  refill(position: number, playing: boolean): void;
   /** Shows the frames that are due. moving: playback continues from the position. */
   show(position: number, moving: boolean): void;
 }
@@ -235,7 +235,7 @@ export class Playback {
     }
     this.#at = now;
     for (const p of all) {
-      p.refill(this.#position);
+      p.refill(this.#position, this.#playing);
       p.show(this.#position, this.#playing && !this.waiting);
     }
   }

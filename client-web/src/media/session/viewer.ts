@@ -7,6 +7,7 @@ import {
   type DatagramTrack, type Session, type Subscription, type TrackName, type TrackSink,
 } from "../../moqt/index.ts";
 import type { Catalog } from "./catalog.ts";
+import { describe, findForeign, listTracks } from "./foreign.ts";
 import { ClockEstimator, CLOCK_TRACK, localTime, parseStamp } from "./clock.ts";
 import type { Host, Medium } from "./medium.ts";
 import type { FromSession, Phase, PlaybackAction, WatchOptions } from "./messages.ts";
@@ -37,6 +38,8 @@ export class Viewer implements Host {
   #phase: Phase | undefined;
   #detail = "";
   #hadCatalog = false;
+  /** Names of the catalog's tracks, for the case that no medium plays them. */
+  #others = "";
   #seen = true;
   #bytes = 0;
   #reconnects = 0;
@@ -190,7 +193,8 @@ export class Viewer implements Host {
       let sub: Subscription | undefined;
       const timer = setTimeout(() => {
         // A catalog that was refused keeps its error message.
-        if (this.#current(s) && !this.#hadCatalog && this.#phase !== "refused") this.#enter("waiting", "");
+        const said = this.#phase === "refused" || this.#phase === "foreign";
+        if (this.#current(s) && !this.#hadCatalog && !said) this.#enter("waiting", "");
       }, CATALOG_WAIT);
       try {
         sub = await subscribeCatalog(s, this.track("catalog"), { rendezvousTimeout: RENDEZVOUS }, (c) =>
@@ -201,7 +205,8 @@ export class Viewer implements Host {
         if (!this.#current(s)) return;
         const absent =
           e instanceof RequestError && (e.code === RequestCode.DOES_NOT_EXIST || e.code === RequestCode.TIMEOUT);
-        if (absent) this.#enter(this.#hadCatalog ? "ended" : "waiting", "");
+        if (absent && !this.#hadCatalog) await this.#lookFurther(s);
+        else if (absent) this.#enter("ended", "");
         else this.#enter("refused", reason(e));
         // Final: authorization cannot change within a session.
         if (e instanceof RequestError && e.code === RequestCode.UNAUTHORIZED) return;
@@ -225,6 +230,12 @@ export class Viewer implements Host {
     }
   }
 
+  /** There is no catalog: looks for another program's. */
+  async #lookFurther(s: Session): Promise<void> {
+    const foreign = await findForeign(s, (name) => this.track(name));
+    if (this.#current(s)) this.#enter(foreign === undefined ? "waiting" : "foreign", foreign ?? "");
+  }
+
   #forget(): void {
     this.#recording.offer(undefined);
     for (const m of this.#media) m.clear();
@@ -240,6 +251,7 @@ export class Viewer implements Host {
         this.#enter("ended", "");
         return;
       }
+      this.#others = listTracks(catalog);
       const effects = this.#media.map((m) => m.prepare(catalog));
       this.#hadCatalog = true;
       for (const take of effects) take();
@@ -248,7 +260,15 @@ export class Viewer implements Host {
       return;
     }
     for (const m of this.#media) m.follow();
-    this.#enter(this.#media.some((m) => m.present) ? "live" : "waiting", "");
+    this.settle();
+  }
+
+  settle(): void {
+    const why = this.#media.find((m) => m.unplayable !== undefined)?.unplayable;
+    if (this.#media.some((m) => m.present)) this.#enter("live", why ?? "");
+    else if (why !== undefined) this.#enter("unplayable", why);
+    else if (this.#others === "") this.#enter("waiting", "");
+    else this.#enter("foreign", describe("catalog", this.#others));
   }
 
   async #report(): Promise<void> {
@@ -285,7 +305,8 @@ export class Viewer implements Host {
     if (this.#phase !== "live" && this.#phase !== "silent") return;
     const present = this.#media.filter((m) => m.present);
     const silent = present.length > 0 && this.#seen && !this.#recording.watched && present.every((m) => m.silent(now));
-    this.#enter(silent ? "silent" : "live", "");
+    if (silent) this.#enter("silent", "");
+    else if (this.#phase === "silent") this.settle();
   }
 }
 

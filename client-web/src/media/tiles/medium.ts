@@ -8,9 +8,9 @@ import { DOCUMENT_PRIORITY } from "../session/subscribe.ts";
 import { Train } from "./capacity.ts";
 import { VideoPlayback, MAX_FRAME, type Choice } from "./playback.ts";
 import { mediaTime, SOUND, BASE, type Due, type FromTiles, type ToTiles, type ToVideo } from "./messages.ts";
-import { BUDGET_PERCENTILE, Planner, type Gop } from "./planner.ts";
+import { BUDGET_PERCENTILE, Planner, type Gop, type Request } from "./planner.ts";
 import { Grid, View, type Vec } from "./sphere.ts";
-import { parseRates, readSphere, type Rates, type Sphere, type TileTrack } from "./track.ts";
+import { parseRates, readSphere, type Coding, type Rates, type Sphere, type TileTrack } from "./track.ts";
 
 /** Frame properties (draft-ietf-moq-loc-03): capture time in UNIX µs, and avcC. */
 const TIMESTAMP = 0x0a;
@@ -76,6 +76,13 @@ export class Tiles implements Medium {
   #seeks = 0;
   #rates: Rates | undefined;
   #planner: Planner | undefined;
+  unplayable: string | undefined;
+  /** Codec of the catalog's video, and whether the browser is known to decode it. */
+  #codec: string | undefined;
+  #playable = false;
+  /** Numbers of tiles that the GPU can show and the browser can decode at a time. */
+  #fit = Infinity;
+  #decoders = Infinity;
   #view = VIEW;
   readonly #following = new Map<number, Following>();
   /** Subscriptions that end with the current group. */
@@ -95,7 +102,7 @@ export class Tiles implements Medium {
   readonly #counts = { messages: 0, complete: 0, cut: 0 };
 
   /**
-   * open: starts the decode worker and returns a port to it. most: maximum rate of tiles, bytes per
+   * open: starts the decode worker and returns a port to it. maxRate: maximum rate of tiles, bytes per
    * second.
    */
   constructor(
@@ -121,6 +128,10 @@ export class Tiles implements Medium {
       else if (this.#session && this.#sphere) void this.#followSound(this.#session, this.#sphere);
       return;
     }
+    if (m.type === "fit") {
+      this.#fit = m.tiles;
+      return;
+    }
     this.#view = m;
     if (this.#planner && this.#due) {
       this.#planner.gaze.add(this.captured / 1000, m.gaze);
@@ -130,8 +141,15 @@ export class Tiles implements Medium {
   }
 
   prepare(catalog: Catalog): () => void {
-    const sphere = readSphere(catalog);
+    const read = readSphere(catalog);
     return () => {
+      if (read?.video.codec !== this.#codec) {
+        this.#codec = read?.video.codec;
+        this.#playable = false;
+        this.unplayable = undefined;
+        if (read) void this.#check(read.video, catalog);
+      }
+      const sphere = this.unplayable === undefined ? read : undefined;
       // The catalog lists the currently encoded tracks: qualities may come and go on the same
       // sphere.
       const shape = sphere && JSON.stringify({ ...sphere, tiles: sphere.tiles.length });
@@ -139,7 +157,7 @@ export class Tiles implements Medium {
       this.#shape = shape;
       if (!same) this.clear();
       this.#sphere = sphere;
-      if (sphere) this.#port ??= this.open();
+      if (sphere) this.#port ??= this.#openPort();
       if (this.#port) this.#post({ type: "sphere", sphere, same });
       if (!same) this.send({ type: "sphere", sphere });
       if (sphere && sphere.columns > 0 && !this.#planner) {
@@ -155,6 +173,38 @@ export class Tiles implements Medium {
     };
   }
 
+  /** Nothing is fetched until the browser is known to decode the video. */
+  async #check(video: Coding, catalog: Catalog): Promise<void> {
+    const why = await whyUnplayable(video);
+    if (this.#codec !== video.codec) return; // the catalog changed
+    this.unplayable = why;
+    this.#playable = why === undefined;
+    if (this.#playable) return this.follow();
+    this.prepare(catalog)();
+    this.host.settle();
+  }
+
+  #openPort(): MessagePort {
+    const port = this.open();
+    port.onmessage = ({ data }: MessageEvent<number>) => (this.#decoders = data);
+    return port;
+  }
+
+  /** Number of tiles that can be decoded and shown at a time. */
+  get #most(): number {
+    return Math.min(this.#fit, this.#decoders);
+  }
+
+  /** The first tiles of a plan, as many as can be decoded and shown. */
+  #best(plan: readonly Request[]): Map<number, { readonly quality: number; readonly priority: number }> {
+    const best = new Map<number, { readonly quality: number; readonly priority: number }>();
+    for (const [rank, { tile, quality }] of plan.entries()) {
+      if (best.has(tile) || best.size < this.#most)
+        best.set(tile, { quality, priority: Math.min(LAST_PRIORITY, TILE_PRIORITY + 3 * rank) });
+    }
+    return best;
+  }
+
   /** Applies the user's limit to a rate in bytes per second. */
   #limited(rate: number): number {
     return Math.min(rate, this.maxRate);
@@ -166,7 +216,7 @@ export class Tiles implements Medium {
 
   follow(): void {
     const { session } = this.host;
-    if (!session || !this.host.live || !this.#sphere) return;
+    if (!session || !this.host.live || !this.#sphere || !this.#playable) return;
     if (this.#session === session) return; // an existing loop resubscribes by itself
     this.leave();
     this.#session = session;
@@ -219,6 +269,7 @@ export class Tiles implements Medium {
     if (
       !sphere?.timeline ||
       !this.#sphere ||
+      !this.#playable ||
       sphere.columns !== this.#sphere.columns ||
       sphere.rows !== this.#sphere.rows
     )
@@ -228,7 +279,10 @@ export class Tiles implements Medium {
         this.#playback = playback;
         return this.#choose(sphere, start, rates);
       },
-      turn: (start, rates, fetched) => this.#turn(sphere, start, rates, fetched),
+      turn: (start, rates, fetched, paused) => {
+        this.#playback = playback;
+        return this.#turn(sphere, start, rates, fetched, paused);
+      },
       take: (tile, quality, o) => this.#hand(tile, quality, o),
       drop: () => this.#drop(),
       due: (timestamp, moving) => this.#set(localTime() - timestamp, moving ? undefined : timestamp),
@@ -254,15 +308,24 @@ export class Tiles implements Medium {
     const planner = this.#planner;
     if (!planner) return [];
     this.#updateView(planner);
-    return planner.plan([gopOf(sphere, rates, start)], sphere.gop / 1000, 0);
+    const plan = this.#best(planner.plan([gopOf(sphere, rates, start)], sphere.gop / 1000, 0));
+    return [...plan].map(([tile, { quality }]) => ({ tile, quality }));
   }
 
-  /** Chooses tiles in view that are missing. */
-  #turn(sphere: Sphere, start: number, rates: Rates | undefined, fetched: ReadonlySet<number>): readonly Choice[] {
+  /** Chooses tiles in view that are missing; while paused, any that could be better. */
+  #turn(
+    sphere: Sphere,
+    start: number,
+    rates: Rates | undefined,
+    fetched: Map<number, number>,
+    paused: boolean,
+  ): readonly Choice[] {
     const planner = this.#planner;
     if (!planner) return [];
-    const missing = this.#missing(planner, sphere, (t) => fetched.has(t));
-    if (missing.length === 0) return [];
+    const best = (t: number) => sphere.tiles[t]!.at(-1)!.quality;
+    const has = paused ? (t: number) => fetched.get(t) === best(t) : (t: number) => fetched.has(t);
+    const missing = this.#missing(planner, sphere, has, paused ? 0 : IN_VIEW, fetched, (t) => fetched.delete(t));
+    if (missing.length === 0 || paused) return missing.map((tile) => ({ tile, quality: best(tile) }));
     const plan = planner.plan([gopOf(sphere, rates, start)], sphere.gop / 1000, 0);
     return missing.map((tile) => ({
       tile,
@@ -270,12 +333,35 @@ export class Tiles implements Medium {
     }));
   }
 
-  /** Tiles in view for which `has` returns false. */
-  #missing(planner: Planner, sphere: Sphere, has: (tile: number) => boolean): number[] {
+  /**
+   * Tiles in view without `has`, the largest first; each fills more than the share `least`. Drops tiles out of view if
+   * the total exceeds the number of decoders or slots.
+   */
+  #missing(
+    planner: Planner,
+    sphere: Sphere,
+    has: (tile: number) => boolean,
+    least: number,
+    there: ReadonlyMap<number, unknown>,
+    drop: (tile: number) => void,
+  ): number[] {
     this.#updateView(planner);
     const share = new Float64Array(sphere.tiles.length);
     planner.view.expect([{ gaze: planner.gaze.last.gaze, p: 1 }], share);
-    return [...share.keys()].filter((t) => share[t]! > IN_VIEW && !has(t) && sphere.tiles[t]!.length > 0);
+    const missing = [...share.keys()]
+      .filter((t) => share[t]! > least && sphere.tiles[t]!.length > 0 && !has(t))
+      .sort((a, b) => share[b]! - share[a]!);
+    const most = this.#most;
+    const added = missing.filter((t) => !there.has(t)).length;
+    if (added > 0 && there.size + added > most) {
+      for (const t of [...there.keys()]) {
+        if (share[t]! > 0) continue;
+        drop(t);
+        this.#post({ type: "release", tile: t });
+      }
+    }
+    let room = most - there.size;
+    return missing.filter((t) => there.has(t) || room-- > 0);
   }
 
   silent(now: number): boolean {
@@ -496,12 +582,7 @@ export class Tiles implements Medium {
     if (!planner || !sphere || !this.#newest || !this.host.live) return;
     this.#updateView(planner);
     const plan = planner.plan([gopOf(sphere, this.#rates, this.#newest.start + sphere.gop)], sphere.gop / 1000, 0);
-    const wanted = new Map(
-      plan.map((r, rank) => [
-        r.tile,
-        { quality: r.quality, priority: Math.min(LAST_PRIORITY, TILE_PRIORITY + 3 * rank) },
-      ]),
-    );
+    const wanted = this.#best(plan);
     for (const [tile, f] of [...this.#following]) {
       const w = wanted.get(tile);
       if (w && w.quality === f.track.quality && !f.ended) {
@@ -523,8 +604,17 @@ export class Tiles implements Medium {
     const planner = this.#planner;
     const sphere = this.#sphere;
     if (!planner || !sphere || !this.#newest || !this.host.live) return;
-    const missing = this.#missing(planner, sphere, (t) => this.#following.has(t));
+    const following = this.#following;
+    const missing = this.#missing(planner, sphere, (t) => following.has(t), IN_VIEW, following, (t) => {
+      this.#end(t, following.get(t)!, -1n);
+    });
     if (missing.length === 0) return;
+    if (following.size + this.#leaving.length + missing.length > this.#most) {
+      for (const f of this.#leaving.splice(0)) {
+        f.subscription?.cancel();
+        if (!following.has(f.track.tile)) this.#post({ type: "release", tile: f.track.tile });
+      }
+    }
     const have = sphere.tiles.map((_, t) => this.#following.get(t)?.track.quality ?? -1);
     const plan = planner.plan([gopOf(sphere, this.#rates, this.#newest.start, have)], sphere.gop / 1000, 0);
     for (const tile of missing) {
@@ -586,6 +676,14 @@ export class Tiles implements Medium {
     f.subscription.update({ start: f.from, end: last });
     this.#leaving.push(f);
   }
+}
+
+/** Why the browser cannot decode a video, as a sentence; undefined if it can. */
+async function whyUnplayable({ codec, width, height }: Coding): Promise<string | undefined> {
+  if (typeof VideoDecoder === "undefined") return "This browser has no WebCodecs (VideoDecoder), which 360° video needs.";
+  const config = { codec, codedWidth: width, codedHeight: height };
+  const supported = await VideoDecoder.isConfigSupported(config).then((s) => s.supported === true, () => false);
+  return supported ? undefined : `This browser does not decode the session's video (${codec}, ${width}×${height}).`;
 }
 
 /** Timestamp of a frame or audio packet, UNIX µs. */

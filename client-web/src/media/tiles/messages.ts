@@ -11,7 +11,9 @@ export type ToTiles =
   /** Gaze in sphere coordinates, and field of view: angles between opposite edges, radians. */
   | { readonly type: "gaze"; readonly gaze: Vec; readonly width: number; readonly height: number }
   /** Turns sound on or off. */
-  | { readonly type: "sound"; readonly on: boolean };
+  | { readonly type: "sound"; readonly on: boolean }
+  /** Number of tiles that the GPU can show at a time. */
+  | { readonly type: "fit"; readonly tiles: number };
 
 /** The playout clock. */
 export interface Due {
@@ -65,19 +67,24 @@ export type ToVideo =
       readonly timestamp: number;
       readonly data: Uint8Array<ArrayBuffer>;
     }
-  | {
-      readonly type: "chunk";
-      readonly run: number;
-      readonly tile: number;
-      readonly quality: number;
-      readonly group: bigint;
-      /** Index in its group; 0 is a key frame. */
-      readonly id: number;
-      /** UNIX time, µs. */
-      readonly timestamp: number;
-      readonly config: Uint8Array | undefined;
-      readonly data: Uint8Array<ArrayBuffer>;
-    };
+  /** A tile out of view gives its decoder to another one. */
+  | { readonly type: "release"; readonly tile: number }
+  | Chunk;
+
+/** A frame of a tile or the base sphere. */
+export interface Chunk {
+  readonly type: "chunk";
+  readonly run: number;
+  readonly tile: number;
+  readonly quality: number;
+  readonly group: bigint;
+  /** Index in its group; 0 is a key frame. */
+  readonly id: number;
+  /** UNIX time, µs. */
+  readonly timestamp: number;
+  readonly config: Uint8Array | undefined;
+  readonly data: Uint8Array<ArrayBuffer>;
+}
 
 /** From the video decode worker to the page. */
 export type FromVideo =
@@ -103,7 +110,10 @@ export interface Samples {
   readonly channels: readonly Float32Array<ArrayBuffer>[];
 }
 
-/** From the page to the video decode worker: the port its chunks arrive on. */
+/**
+ * From the page to the video decode worker: the port its chunks arrive on, and on which it reports how many tiles it
+ * can decode at a time.
+ */
 export interface PageToVideo {
   readonly network: MessagePort;
 }

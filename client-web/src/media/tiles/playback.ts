@@ -33,8 +33,11 @@ export interface Choice {
 export interface VideoPlaybackPorts {
   /** Chooses the tiles of the GoP that starts at a timestamp, ms; most important first. */
   choose(start: number, rates: Rates | undefined): readonly Choice[];
-  /** Chooses tiles in the current view that were not fetched. */
-  turn(start: number, rates: Rates | undefined, fetched: ReadonlySet<number>): readonly Choice[];
+  /**
+   * Chooses missing tiles in the current view; while paused, also tiles with a better quality. fetched: each tile's
+   * quality. Removes tiles from it that must be fetched again later.
+   */
+  turn(start: number, rates: Rates | undefined, fetched: Map<number, number>, paused: boolean): readonly Choice[];
   take(tile: number, quality: number, object: ReceivedObject): void;
   /** Discards all frames received so far. */
   drop(): void;
@@ -54,7 +57,8 @@ interface Gop {
   /** Media time, ms. */
   readonly at: number;
   readonly rates: Rates | undefined;
-  readonly fetched: Set<number>;
+  /** Quality of each tile fetched or being fetched. */
+  readonly fetched: Map<number, number>;
 }
 
 export class VideoPlayback implements Part {
@@ -67,6 +71,7 @@ export class VideoPlayback implements Part {
   #tiles: AbortController | undefined;
   #retry = 0;
   #moving = false;
+  #playing = true;
   #bytes = 0;
   /** Aborted by a seek. */
   #run = new AbortController();
@@ -100,8 +105,9 @@ export class VideoPlayback implements Part {
     this.#run = new AbortController();
   }
 
-  refill(position: number): void {
+  refill(position: number, playing = true): void {
     this.#position = position;
+    this.#playing = playing;
     if (this.#fetches) {
       // The base sphere must not run dry: stop fetching tiles.
       if (this.primed && this.#moving && !this.ended && this.until - position < SHORT) this.#tiles?.abort();
@@ -124,11 +130,17 @@ export class VideoPlayback implements Part {
     this.ports.due(this.timeline.wallclock + position - this.timeline.media, moving);
   }
 
-  /** The view moved: fetches missing tiles of the current GoP. */
+  get #current(): Gop | undefined {
+    return this.#gops.findLast((g) => g.at <= this.#position);
+  }
+
+  /**
+   * The view may have moved: fetches missing tiles of the current GoP. While paused there is time for the best quality.
+   */
   turn(): void {
-    const gop = this.#gops.findLast((g) => g.at <= this.#position);
+    const gop = this.#current;
     if (!gop) return;
-    for (const c of this.ports.turn(this.#stamp(gop), gop.rates, gop.fetched)) {
+    for (const c of this.ports.turn(this.#stamp(gop), gop.rates, gop.fetched, !this.#playing)) {
       void this.#fetchTile(gop, c, TILE_PRIORITY, this.#run.signal);
     }
   }
@@ -155,8 +167,12 @@ export class VideoPlayback implements Part {
     this.until = groups === undefined ? this.source.duration + 1 : end;
     this.primed ||= this.until > this.#position;
     for (const group of groups ?? []) {
-      const gop: Gop = { group, at: Number(group), rates: rates.get(group), fetched: new Set() };
+      const gop: Gop = { group, at: Number(group), rates: rates.get(group), fetched: new Map() };
       this.#gops = [...this.#gops.slice(-3), gop];
+      if (!this.#playing && gop === this.#current) {
+        this.turn();
+        continue;
+      }
       const chosen = this.ports.choose(this.#stamp(gop), gop.rates);
       await Promise.all(
         chosen.map((c, rank) => this.#fetchTile(gop, c, Math.min(LAST_PRIORITY, TILE_PRIORITY + 3 * rank), ahead)),
@@ -235,8 +251,10 @@ export class VideoPlayback implements Part {
   ): Promise<void> {
     const track = this.sphere.tiles[tile]!.find((t) => t.quality === quality);
     if (!track) return;
-    fetched.add(tile);
+    fetched.set(tile, quality);
     const sink = this.#sink((o) => this.ports.take(tile, quality, o), signal);
-    await this.source.fetch(track.track, group, group, sink, priority, signal).catch(() => fetched.delete(tile));
+    await this.source.fetch(track.track, group, group, sink, priority, signal).catch(() => {
+      if (fetched.get(tile) === quality) fetched.delete(tile);
+    });
   }
 }

@@ -198,7 +198,7 @@ function readColor(v: unknown, path: string): Color | undefined {
 
 function readSound(catalog: Catalog): SoundTrack | undefined {
   const t = catalog.tracks.find((t) => t.role === "audio" && t.packaging === "loc" && t.namespace === "");
-  if (!t) return undefined;
+  if (!t || typeof AudioDecoder === "undefined") return undefined; // Safari before 26 decodes video only
   const channels = Number(t.channelConfig || 2);
   if (!(t.samplerate > 0) || !(channels >= 1 && channels <= MAX_CHANNELS))
     throw new CatalogError(`${t.path}.samplerate`, "no sound has this format");

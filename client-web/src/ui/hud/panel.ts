@@ -35,33 +35,34 @@ const points: readonly Row[] = [
 ];
 const video: readonly Row[] = [
   [
-    "Viewport",
-    "Quality in the viewport: 0 % is the low-resolution sphere, 100 % the best tiles everywhere",
+    "Sharpness",
+    "Quality of the view: 0 % is the low-resolution sphere, 100 % the best quality everywhere",
     (s) => percent(s.video!.viewport_quality),
   ],
-  ["Tile hits", "Share of the viewport, over time, covered by tiles", (s) => percent(s.video!.tile_hits)],
+  ["Sharp so far", "Share of the view, over time, sharper than the low-resolution sphere", (s) => percent(s.video!.tile_hits)],
   [
-    "Motion to quality",
-    "From the last turn of the head to a sharp view",
-    (s) => (s.video!.motion_to_quality_ms === null ? "–" : ms(s.video!.motion_to_quality_ms)),
+    "Sharp after a turn",
+    "From the last turn of the view until it was sharp",
+    (s) => (s.video!.motion_to_quality_ms === null ? "–" : seconds(s.video!.motion_to_quality_ms)),
   ],
-  ["Stalls", "Number of video stalls", (s) => String(s.video!.stalls)],
-  ["Video delay", "Capture to display", (s) => ms(s.video!.delay_ms)],
+  ["Interruptions", "How often the video stopped for lack of data", (s) => String(s.video!.stalls)],
+  ["Delay", "Capture to display", (s) => seconds(s.video!.delay_ms)],
 ];
 const both: readonly Row[] = [
-  ["Pictures", "Pictures drawn in the last second, for new frames or a changed view", (s) => s.rendered_fps.toFixed(1)],
-  ["Bit rate", "Payload received in the last second", (s) => `${s.mbit_per_s.toFixed(1)} Mbit/s`],
+  ["Drawn per second", "Pictures drawn, for new frames or a changed view", (s) => s.rendered_fps.toFixed(0)],
+  ["Data rate", "Media received in the last second", (s) => `${s.mbit_per_s.toFixed(1)} Mbit/s`],
   [
-    "Clock",
+    "Clock error",
     "Error bound of the estimate of the relay's clock",
     (s) => (s.clock.error_ms === null ? "unknown" : `± ${ms(s.clock.error_ms)}`),
   ],
 ];
 
 const percent = (v: number): string => `${Math.round(100 * v)} %`;
+const seconds = (v: number): string => `${(v / 1000).toFixed(1)} s`;
 const ms = (v: number): string => `${v.toFixed(1)} ms`;
 
-/** The statistics panel. */
+/** The panel with details of the session. */
 export class Panel {
   readonly #rows: {
     readonly row: HTMLElement;

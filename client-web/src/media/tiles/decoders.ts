@@ -1,0 +1,216 @@
+/** Decoders of the base sphere and the tiles, at most as many as the browser has. */
+import { BASE, type Chunk } from "./messages.ts";
+import type { Sphere } from "./track.ts";
+
+/** Lead time of decoding, ms. */
+const AHEAD = 200;
+/** Maximum number of chunks queued in a decoder. */
+const MAX_QUEUED = 8;
+/** Maximum number of chunks waiting per tile: several GoPs. */
+const MAX_WAITING = 600;
+/** A tile without chunks for this long, ms, plus several frames, releases its decoder. */
+const IDLE = 500;
+const IDLE_FRAMES = 4;
+/**
+ * Successive failures before a first picture that mean a lack of decoders; a single one may come from a damaged tile.
+ */
+const FAILURES = 2;
+/** Time after which another decoder is tried in addition to those known to exist, ms. */
+const RETRY = 30_000;
+
+export interface DecoderPorts {
+  picture(tile: number, quality: number, frame: VideoFrame): void;
+  bad(tile: number, message: string): void;
+  /** Reports how many tiles can be decoded at a time. */
+  most(tiles: number): void;
+  /** Local time, ms. */
+  now(): number;
+}
+
+export class Decoders {
+  sphere: Sphere | undefined;
+  readonly #tiles = new Map<number, Tile>();
+  /** Number of decoders that the browser has, as far as known. */
+  #most = Infinity;
+  #retry = Infinity;
+  #failures = 0;
+
+  constructor(readonly ports: DecoderPorts) {}
+
+  add(c: Chunk): void {
+    let t = this.#tiles.get(c.tile);
+    if (!t) this.#tiles.set(c.tile, (t = new Tile(c.tile, this)));
+    t.add(c);
+  }
+
+  /** Decodes the chunks due soon. now: the timestamp currently due, ms; moving: false while paused. */
+  feed(now: number, moving: boolean): void {
+    if (this.ports.now() >= this.#retry) this.#limit(this.#most + 1);
+    const idle = now - IDLE - (1000 * IDLE_FRAMES) / (this.sphere?.framerate ?? 30);
+    for (const t of this.#tiles.values()) {
+      t.feed(now);
+      if (moving && t.tile !== BASE && t.idle && t.last < idle) t.close();
+    }
+  }
+
+  /** Discards a tile that is out of view. */
+  release(tile: number): void {
+    this.#tiles.get(tile)?.close();
+    this.#tiles.delete(tile);
+  }
+
+  /** Discards all tiles and the base sphere. */
+  drop(): void {
+    for (const t of this.#tiles.values()) t.close();
+    this.#tiles.clear();
+  }
+
+  get open(): number {
+    return [...this.#tiles.values()].filter((t) => t.open).length;
+  }
+
+  /** Makes room for a tile's decoder, closing one without data since `timestamp`, ms. False if all are in use. */
+  admit(tile: number, timestamp: number): boolean {
+    if (this.open < this.#most) return true;
+    const others = [...this.#tiles.values()]
+      .filter((t) => t.open && t.tile !== BASE && (tile === BASE || (t.idle && t.last < timestamp)))
+      .sort((a, b) => a.last - b.last);
+    others[0]?.close();
+    return this.open < this.#most;
+  }
+
+  /** A new decoder returned its first picture, or failed before. Failures of the base sphere do not count. */
+  tried(tile: number, works: boolean): void {
+    this.#failures = works ? 0 : this.#failures + Number(tile !== BASE);
+    if (this.#failures >= FAILURES && this.open > 0) this.#limit(this.open);
+  }
+
+  #limit(decoders: number): void {
+    this.#most = decoders;
+    this.#retry = this.ports.now() + RETRY;
+    this.ports.most(decoders - 1); // one is the base sphere's
+  }
+}
+
+/** A tile's decoder and waiting chunks. */
+class Tile {
+  /** Timestamp of the newest chunk passed to the decoder, ms. */
+  last = -Infinity;
+  readonly #waiting: Chunk[] = [];
+  #decoder: VideoDecoder | undefined;
+  /** True once the decoder has returned a picture. */
+  #works = false;
+  #configured = "";
+  /** Group and quality being decoded, and the expected ID of the next chunk. */
+  #group = -1n;
+  #quality = -1;
+  #next = 0;
+
+  constructor(
+    readonly tile: number,
+    private readonly decoders: Decoders,
+  ) {}
+
+  get open(): boolean {
+    return this.#decoder !== undefined && this.#decoder.state !== "closed";
+  }
+
+  /** True without chunks to decode. */
+  get idle(): boolean {
+    return this.#waiting.length === 0;
+  }
+
+  add(c: Chunk): void {
+    if (c.group < this.#group) return;
+    this.#waiting.push(c);
+    if (this.#waiting.length > MAX_WAITING) this.#waiting.shift();
+  }
+
+  /** Decodes the chunks due soon; now: the timestamp currently due, ms. */
+  feed(now: number): void {
+    this.#skip(now);
+    while (this.#waiting.length > 0 && (this.#decoder?.decodeQueueSize ?? 0) < MAX_QUEUED) {
+      const c = this.#waiting[0]!;
+      if (c.timestamp / 1000 - now > AHEAD) return;
+      this.#waiting.shift();
+      const begins = c.id === 0;
+      // Its predecessor is missing.
+      if (!begins && (c.group !== this.#group || c.quality !== this.#quality || c.id !== this.#next)) continue;
+      try {
+        if (begins && !this.#begin(c)) continue;
+        this.#next = c.id + 1;
+        this.last = c.timestamp / 1000;
+        this.#decoder!.decode(
+          new EncodedVideoChunk({ type: begins ? "key" : "delta", timestamp: c.timestamp, data: c.data }),
+        );
+      } catch (e) {
+        this.#fail(e);
+      }
+    }
+  }
+
+  /** Drops chunks made obsolete by the start of a later group or of a better quality. */
+  #skip(now: number): void {
+    let from = 0;
+    this.#waiting.forEach((c, i) => {
+      if (c.id === 0 && c.timestamp / 1000 <= now) from = i;
+    });
+    if (from > 0) this.#waiting.splice(0, from);
+  }
+
+  /** Configures the decoder for a group; false if none is available, or the track has gone. */
+  #begin(c: Chunk): boolean {
+    const { sphere } = this.decoders;
+    const coding = this.tile === BASE ? sphere?.video : sphere?.tiles[this.tile]?.find((t) => t.quality === c.quality);
+    if (!coding) {
+      this.#next = -1;
+      return false; // an overloaded publisher dropped this quality
+    }
+    const description = c.config ?? coding.config;
+    const key = `${coding.codec} ${description ? Array.from(description).join() : ""}`;
+    if (!this.open) {
+      this.#next = -1;
+      if (!this.decoders.admit(this.tile, c.timestamp / 1000)) return false;
+      const decoder = new VideoDecoder({
+        output: (frame) => this.#output(frame),
+        error: (e) => decoder === this.#decoder && this.#fail(e),
+      });
+      this.#decoder = decoder;
+      this.#configured = "";
+      this.#works = false;
+    }
+    if (key !== this.#configured) {
+      this.#decoder!.configure({
+        codec: coding.codec,
+        codedWidth: coding.width,
+        codedHeight: coding.height,
+        optimizeForLatency: true,
+        ...(description && { description }),
+        ...(sphere?.color?.matrix && { colorSpace: sphere.color }),
+      });
+      this.#configured = key;
+    }
+    [this.#group, this.#quality] = [c.group, c.quality];
+    return true;
+  }
+
+  #output(frame: VideoFrame): void {
+    if (!this.#works) this.decoders.tried(this.tile, true);
+    this.#works = true;
+    this.decoders.ports.picture(this.tile, this.#quality, frame);
+  }
+
+  #fail(e: unknown): void {
+    this.decoders.ports.bad(this.tile, e instanceof Error ? e.message : String(e));
+    const fresh = this.#decoder !== undefined && !this.#works;
+    this.close();
+    if (fresh) this.decoders.tried(this.tile, false);
+  }
+
+  /** Releases the decoder until the next group starts. */
+  close(): void {
+    this.#next = -1;
+    if (this.open) this.#decoder!.close();
+    this.#decoder = undefined;
+  }
+}
