@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
 
 use crate::error::{explain, Failure, NetError};
+use crate::eyeballs;
 use crate::reconnect::{App, Driver};
 use crate::rtt::{Observed, Rtt};
 use crate::target::Target;
@@ -71,33 +72,31 @@ pub(crate) async fn dial(target: &Target, pinned: Option<Hash>, insecure: bool) 
         return Err(NetError::new(Failure::Unreachable, text));
     }
     let tls = trust::tls(pinned)?;
-    let system = |e: std::io::Error| NetError::new(Failure::System, format!("no socket: {e}"));
-    let host = target.host.as_str();
-    let addresses: Vec<SocketAddr> = match tokio::net::lookup_host((host, target.port)).await {
-        Ok(list) => list.collect(),
-        Err(e) => return Err(NetError::new(Failure::Unreachable, format!("cannot resolve the host name {host}: {e}"))),
-    };
     let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(tls)
         .map_err(|e| NetError::new(Failure::System, e.to_string()))?;
     let observed = Arc::new(Observed::new());
     let mut config = quinn::ClientConfig::new(Arc::new(crypto));
     config.transport_config(Arc::new(transport(observed.clone())?));
-    let mut failure = NetError::new(Failure::Unreachable, format!("the host name {host} has no address"));
-    for address in addresses.into_iter().take(4) {
-        let endpoint = endpoint(address).map_err(system)?;
-        let connecting = endpoint
-            .connect_with(config.clone(), address, host)
-            .map_err(|e| NetError::new(Failure::Refused, format!("cannot connect to {authority}: {e}")))?;
-        match tokio::time::timeout(HANDSHAKE, connecting).await {
-            Ok(Ok(connection)) => return Ok(Dialled { endpoint, connection, observed }),
-            Ok(Err(e)) => failure = explain(&e, authority, false),
-            Err(_) => failure = explain(&ConnectionError::TimedOut, authority, false),
-        }
-        if failure.failure != Failure::Unreachable {
-            break;
-        }
+    eyeballs::connect(&target.host, target.port, |address| {
+        handshake(address, config.clone(), observed.clone(), target.clone())
+    })
+    .await
+}
+
+/// Connects to one address.
+async fn handshake(
+    address: SocketAddr, config: quinn::ClientConfig, observed: Arc<Observed>, target: Target,
+) -> Result<Dialled, NetError> {
+    let authority = &target.authority;
+    let endpoint = endpoint(address).map_err(|e| NetError::new(Failure::System, format!("no socket: {e}")))?;
+    let connecting = endpoint
+        .connect_with(config, address, &target.host)
+        .map_err(|e| NetError::new(Failure::Refused, format!("cannot connect to {authority}: {e}")))?;
+    match tokio::time::timeout(HANDSHAKE, connecting).await {
+        Ok(Ok(connection)) => Ok(Dialled { endpoint, connection, observed }),
+        Ok(Err(e)) => Err(explain(&e, authority, false)),
+        Err(_) => Err(explain(&ConnectionError::TimedOut, authority, false)),
     }
-    Err(failure)
 }
 
 fn endpoint(peer: SocketAddr) -> std::io::Result<Endpoint> {

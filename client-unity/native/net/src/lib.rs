@@ -3,6 +3,7 @@
 
 mod conn;
 mod error;
+mod eyeballs;
 mod reconnect;
 mod rtt;
 mod target;

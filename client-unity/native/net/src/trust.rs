@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::error::{Failure, NetError};
+use crate::eyeballs;
 use crate::target::Target;
 
 /// SHA-256 of a certificate.
@@ -184,7 +185,9 @@ const MOST: u64 = 4096;
 /// UDP port.
 pub(crate) async fn ask_hash(t: &Target) -> Option<Hash> {
     let ask = async {
-        let mut s = TcpStream::connect((t.host.as_str(), t.port)).await.ok()?;
+        let unreachable = |e: std::io::Error| NetError::new(Failure::Unreachable, e.to_string());
+        let dial = |address| async move { TcpStream::connect(address).await.map_err(unreachable) };
+        let mut s = eyeballs::connect(&t.host, t.port, dial).await.ok()?;
         let request = format!("GET /certificate.sha256 HTTP/1.0\r\nHost: {}\r\n\r\n", t.authority);
         s.write_all(request.as_bytes()).await.ok()?;
         let mut answer = Vec::new();
