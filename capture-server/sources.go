@@ -172,7 +172,7 @@ func openSources(
 	}
 	for i, spec := range specs {
 		if spec.kind == "livescan" && spec.cameras() && cfg.Calibration == calibrationAuto {
-			unplaced = append(unplaced, newUnplaced(spec.arg, len(cameras), opened[i]))
+			unplaced = append(unplaced, newUnplaced(spec.arg, cfg.MarkerBox, len(cameras), opened[i]))
 		}
 		cameras = append(cameras, opened[i]...)
 	}
