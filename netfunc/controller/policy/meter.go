@@ -12,8 +12,7 @@ const (
 	// rhythm is the number of intervals whose median is the frame interval, and within which late
 	// ones count; 16 suffice for a verdict.
 	rhythm, enoughRhythm = 64, 16
-	// lateCount is the number of late intervals that fire the trigger. A single change of a path's
-	// delay causes one.
+	// lateCount late intervals fire the trigger. A single change of a path's delay causes one.
 	lateCount = 2
 	// silentIntervals is the shortest silence, in frame intervals, of a slow flow.
 	silentIntervals = 4
