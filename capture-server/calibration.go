@@ -131,13 +131,14 @@ func placeStored(dir string, cameras []points.Camera, log *slog.Logger) bool {
 // unplacedStudio is a livescan source whose camera poses are not solved yet.
 type unplacedStudio struct {
 	dir     string
+	box     string         // the setting markerBox
 	numbers map[string]int // camera numbers in the session, by name in dir
 }
 
 // newUnplaced describes the studio in dir. Its cameras are numbered from first and still have their
 // directories' names.
-func newUnplaced(dir string, first int, cameras []points.Camera) unplacedStudio {
-	s := unplacedStudio{dir: dir, numbers: map[string]int{}}
+func newUnplaced(dir, box string, first int, cameras []points.Camera) unplacedStudio {
+	s := unplacedStudio{dir: dir, box: box, numbers: map[string]int{}}
 	for i, c := range cameras {
 		s.numbers[c.Source.Name()] = first + i
 	}
@@ -147,7 +148,10 @@ func newUnplaced(dir string, first int, cameras []points.Camera) unplacedStudio 
 // place solves the cameras' poses from the markers they see and publishes them, which takes
 // seconds. Until then, or if there are no markers, the cameras stay at the origin.
 func (s unplacedStudio) place(ctx context.Context, m *points.Medium, log *slog.Logger) {
-	solved, residual, err := calibrate.Livescan(ctx, s.dir)
+	solved, residual, notes, err := calibrate.Livescan(ctx, s.dir, s.box)
+	for _, note := range notes {
+		log.Warn("mistake in the file of marker poses", "studio", s.dir, "note", note)
+	}
 	poses := map[int]camera.Transform{}
 	for name, pose := range solved {
 		if n, ok := s.numbers[name]; ok {
@@ -161,10 +165,11 @@ func (s unplacedStudio) place(ctx context.Context, m *points.Medium, log *slog.L
 		return
 	}
 	if err != nil {
-		log.Warn("camera poses not solved, all cameras stay at the origin; set calibration to a file of poses",
-			"studio", s.dir, "err", err)
+		log.Warn("camera poses not solved, all cameras stay at the origin; set markerBox, or calibration to a file of "+
+			"poses", "studio", s.dir, "err", err)
 		return
 	}
 	log.Info("camera poses solved", "studio", s.dir, "cameras", len(poses),
-		"surface_distance_mm", fmt.Sprintf("%.1f", residual.Median), "pairs", residual.Pairs)
+		"surface_distance_mm", fmt.Sprintf("%.1f", residual.Median), "marker_distance_mm",
+		fmt.Sprintf("%.1f", residual.Markers), "pairs", residual.Pairs)
 }

@@ -131,7 +131,7 @@ func camerasOf(t *testing.T, dir, calibration string, log io.Writer) []points.Ca
 	}
 	cfg := defaultConfig()
 	cfg.Sources, cfg.Calibration = []string{"livescan:" + dir}, calibration
-	cameras, unplaced, err := openSources(t.Context(), &cfg, slog.New(slog.NewTextHandler(log, nil)))
+	cameras, unplaced, err := openSources(t.Context(), &cfg, nil, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}

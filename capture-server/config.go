@@ -36,6 +36,7 @@ type Config struct {
 	ColorMode   string   `yaml:"colorMode"`
 	Loop        bool     `yaml:"loop"`
 	Calibration string   `yaml:"calibration"`
+	MarkerBox   string   `yaml:"markerBox"`
 	K4A         struct {
 		Library string `yaml:"library"`
 		Format  string `yaml:"format"`

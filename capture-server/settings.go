@@ -98,6 +98,12 @@ z forward) to studio space:
       rotation: [1, 0, 0, 0, -1, 0, 0, 0, -1]  # 3×3, row-major
       translation: [0, 1200, 0]                # millimetres`,
 	},
+	{
+		Key:  "markerBox",
+		Help: "Box of markers for calibration auto: LiveScan3D's file of marker poses, or a width in millimetres.",
+		More: "A width is that of a box of four sides. The default is the .txt file of marker poses in the livescan\n" +
+			"directory, else 210, for markers printed on A4.",
+	},
 	{Key: "k4a.library", Help: "Path of libk4a or its directory (default $" + k4a.LibraryEnv + ", else the system's)."},
 	{
 		Key:  "k4a.format",

@@ -175,7 +175,7 @@ func openSources(
 	for i, spec := range specs {
 		if spec.kind == "livescan" && spec.cameras() && cfg.Calibration == calibrationAuto &&
 			!placeStored(spec.arg, opened[i], log) {
-			unplaced = append(unplaced, newUnplaced(spec.arg, len(cameras), opened[i]))
+			unplaced = append(unplaced, newUnplaced(spec.arg, cfg.MarkerBox, len(cameras), opened[i]))
 		}
 		cameras = append(cameras, opened[i]...)
 	}

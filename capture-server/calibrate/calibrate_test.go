@@ -99,7 +99,13 @@ func TestNoMarkerInNoise(t *testing.T) {
 
 // room is a scene for ray casting: the box with its markers, a floor and walls.
 type room struct {
-	half, size float64 // of the box, of the markers, millimetres
+	at   Placement  // of the markers, on the box
+	half [3]float64 // of the box above the middle, millimetres; below it is 220 high
+	size float64    // half of a marker's square
+}
+
+func square(width, size float64) room {
+	return room{at: Box(width), half: [3]float64{width / 2, 120, width / 2}, size: size}
 }
 
 // cast returns the distance of the scene along dir from eye, its brightness, and whether it is the
@@ -116,7 +122,7 @@ func (r room) cast(eye, dir [3]float64) (t float64, gray uint8, box bool) {
 			t, gray = d, uint8(110+30*k)
 		}
 	}
-	low, high := [3]float64{-r.half, -220, -r.half}, [3]float64{r.half, 120, r.half}
+	low, high := [3]float64{-r.half[0], -220, -r.half[2]}, r.half
 	enter, leave, axis := 0.0, math.Inf(1), -1
 	for k := range 3 {
 		a, b := (low[k]-eye[k])/dir[k], (high[k]-eye[k])/dir[k]
@@ -133,7 +139,7 @@ func (r room) cast(eye, dir [3]float64) (t float64, gray uint8, box bool) {
 	}
 	t, gray = enter, 230
 	p := [3]float64{eye[0] + t*dir[0], eye[1] + t*dir[1], eye[2] + t*dir[2]}
-	for id, place := range Box(2 * r.half) {
+	for id, place := range r.at {
 		inverse := place.Inverse()
 		if q := inverse.Apply(p); math.Abs(q[2]) < 0.01 {
 			gray = ink(id, q[0]/r.size, -q[1]/r.size)
@@ -199,7 +205,7 @@ func lookAt(eye [3]float64) camera.Transform {
 }
 
 func TestSolveFindsKnownPoses(t *testing.T) {
-	scene := room{half: 105, size: 84}
+	scene := square(210, 84)
 	truth := []camera.Transform{
 		lookAt([3]float64{300, 500, 1800}), lookAt([3]float64{1900, 400, 250}),
 		lookAt([3]float64{-200, 450, -1850}), lookAt([3]float64{-1800, 550, -350}),
@@ -297,11 +303,14 @@ func studio(t testing.TB) string {
 }
 
 func TestRealStudio(t *testing.T) {
-	poses, residual, err := Livescan(t.Context(), studio(t))
+	poses, residual, notes, err := Livescan(t.Context(), studio(t), "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%+v", residual)
+	if len(notes) != 1 || !strings.HasPrefix(notes[0], "marker 3 is at [0 0 0.105] m") {
+		t.Errorf("notes %q", notes) // the file's marker 3 is where marker 0 is
+	}
 	if len(poses) != 4 {
 		t.Fatalf("%d poses, want 4", len(poses))
 	}
@@ -324,7 +333,7 @@ func TestRealStudio(t *testing.T) {
 func BenchmarkLivescan(b *testing.B) {
 	dir := studio(b)
 	for b.Loop() {
-		if _, _, err := Livescan(b.Context(), dir); err != nil {
+		if _, _, _, err := Livescan(b.Context(), dir, ""); err != nil {
 			b.Fatal(err)
 		}
 	}

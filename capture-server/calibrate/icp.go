@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,13 +23,25 @@ type Residual struct {
 	// Markers is the root mean square distance of the markers' corners from their positions on the
 	// box, millimetres.
 	Markers float64
+	// Size is half the side of the markers' squares as measured, millimetres.
+	Size float64
+	// Through is the largest fraction of a camera's readings that another camera, of which they are
+	// in view, looks through by 80 mm; Worst names the other and the camera.
+	Through float64
+	Worst   [2]string
 }
 
 const (
 	pixelStep  = 4 // use every fourth pixel of every fourth row
 	normalStep = 3 // pixel distance of the readings for a normal
 	farthest   = 4000
-	finalGate  = 50 // millimetres
+	finalGate  = 50  // millimetres
+	seeThrough = 80  // millimetres
+	minShared  = 500 // readings of a camera in view of another, for a verdict
+	//
+	// maxThrough bounds Residual.Through for a known box, maxGuess for one of several. A real studio
+	// has 0.007; in an empty square room, cameras at the wrong sides of the box have 0.027.
+	maxThrough, maxGuess = 0.15, 0.02
 )
 
 // gates are the maximum distances of matched readings per iteration, millimetres.
@@ -63,6 +76,9 @@ func Solve(ctx context.Context, views []View, at Placement) ([]camera.Transform,
 	if err != nil {
 		return nil, Residual{}, err
 	}
+	if err := check(views, sightings, at, size); err != nil {
+		return nil, Residual{}, err
+	}
 	poses := byMarkers(sightings, at, size)
 	for _, gate := range gates {
 		if err := ctx.Err(); err != nil {
@@ -72,7 +88,56 @@ func Solve(ctx context.Context, views []View, at Placement) ([]camera.Transform,
 			return nil, Residual{}, err
 		}
 	}
-	return poses, residual(surfaces, poses, distance(cornersOf(sightings, poses), placesOf(sightings, at, size))), nil
+	for i, v := range views {
+		own := sightings[i : i+1]
+		if off := distance(cornersOf(own, poses[i:i+1]), placesOf(own, at, size)); off > markerTolerance {
+			return nil, Residual{}, fmt.Errorf("calibrate: camera %s: %w: its markers are %.0f mm from their places on the "+
+				"box; set markerBox", v.Name, ErrDisagree, off)
+		}
+	}
+	r := residual(surfaces, poses, distance(cornersOf(sightings, poses), placesOf(sightings, at, size)))
+	r.Size = size
+	for i, from := range surfaces {
+		for j, to := range surfaces {
+			share, n := through(from, to, poses[j].Inverse().Compose(poses[i]))
+			if i != j && n >= minShared && share >= r.Through {
+				r.Through, r.Worst = share, [2]string{views[j].Name, views[i].Name}
+			}
+		}
+	}
+	return poses, r, r.refuse(maxThrough)
+}
+
+// refuse returns an error that names the cameras that disagree most, if they do by more than most.
+func (r Residual) refuse(most float64) error {
+	if r.Through <= most {
+		return nil
+	}
+	return fmt.Errorf("calibrate: cameras %s and %s disagree: %w: the first looks through %.0f %% of the surfaces of the "+
+		"second; set markerBox", r.Worst[0], r.Worst[1], ErrDisagree, 100*r.Through)
+}
+
+// through returns the fraction of a view's readings that another, to which move leads, looks
+// through, among those before or on its own surfaces; and their number.
+func through(from, to *surface, move camera.Transform) (share float64, n int) {
+	behind := 0
+	for _, s := range from.sample {
+		p := move.Apply(from.points[s])
+		u, v, ok := to.lens.Project(p)
+		if !ok || u < 0 || v < 0 || u > float64(to.lens.Width-1) || v > float64(to.lens.Height-1) {
+			continue
+		}
+		k := int(v+0.5)*to.lens.Width + int(u+0.5)
+		z := to.points[k][2]
+		switch {
+		case to.normals[k] == ([3]float64{}) || p[2] > z+seeThrough:
+			continue // not measured, an edge, or hidden
+		case p[2] < z-seeThrough:
+			behind++
+		}
+		n++
+	}
+	return float64(behind) / float64(max(1, n)), n
 }
 
 func distance(a, b [][3]float64) float64 {
@@ -147,11 +212,8 @@ func (s *surface) normal(x, y int) bool {
 		(c1*b[0] + c3*b[1] + c4*b[2]) / det,
 		(c2*b[0] + c4*b[1] + c5*b[2]) / det,
 	}
-	length := math.Sqrt(dot(n, n))
-	for k := range n {
-		n[k] /= length
-	}
-	if math.Abs(dot(n, center)) < 0.26*math.Sqrt(dot(center, center)) {
+	n = scaled(n, 1/length(n))
+	if math.Abs(dot(n, center)) < grazing*length(center) {
 		return false
 	}
 	s.normals[y*w+x] = n
@@ -343,4 +405,33 @@ func residual(surfaces []*surface, poses []camera.Transform, markers float64) Re
 		r.RMS = math.Sqrt(sum / float64(len(distances)))
 	}
 	return r
+}
+
+// solveAny solves the poses with the placement that the views contradict least. LiveScan3D's markers
+// fill four fifths of the side of a box: if the width is a guess, others contradict it.
+func solveAny(ctx context.Context, views []View, box choice) (
+	best []camera.Transform, least Residual, err error,
+) {
+	for _, at := range box.options {
+		poses, r, failed := Solve(ctx, views, at)
+		if failed == nil && len(box.options) > 1 {
+			failed = r.refuse(maxGuess)
+		}
+		if width := 2 * length(at[0].T); failed == nil && box.guessed && math.Abs(r.Size/0.4-width) > 0.1*width {
+			failed = fmt.Errorf("calibrate: %w: markers %.0f mm wide belong to a box of about %.0f mm, not %.0f mm; set "+
+				"markerBox", ErrDisagree, 2*r.Size, r.Size/0.4, width)
+		}
+		switch {
+		case failed != nil && !errors.Is(failed, ErrDisagree):
+			return nil, Residual{}, failed
+		case failed != nil:
+			err = cmp.Or(err, failed)
+		case best == nil || r.Through < least.Through:
+			best, least = poses, r
+		}
+	}
+	if best != nil {
+		err = nil
+	}
+	return best, least, err
 }

@@ -15,23 +15,28 @@ import (
 // boxWidth is the width of LiveScan3D's box for markers printed on A4, millimetres.
 const boxWidth = 210
 
-// Livescan solves the poses of a recorded studio (package livescanfiles) from its first frame. It
-// returns poses by camera name and the residual. It uses the largest recorded colour images, in
-// which markers are most legible.
-func Livescan(ctx context.Context, dir string) (map[string]camera.Transform, Residual, error) {
+// Livescan solves the poses of a recorded studio (package livescanfiles) from its first frame. box
+// is LiveScan3D's file of marker poses or the width of a box of four sides in millimetres; "" is the
+// marker file in dir, else a width of 210. It returns poses by camera name, the residual, and notes
+// on the marker file. It uses the largest recorded colour images, in which markers are most legible.
+func Livescan(ctx context.Context, dir, box string) (map[string]camera.Transform, Residual, []string, error) {
+	choice, err := findBox(dir, box)
+	if err != nil {
+		return nil, Residual{}, nil, err
+	}
 	views, err := firstViews(ctx, dir)
 	if err != nil {
-		return nil, Residual{}, err
+		return nil, Residual{}, nil, err
 	}
-	poses, residual, err := Solve(ctx, views, Box(boxWidth))
+	poses, residual, err := solveAny(ctx, views, choice)
 	if err != nil {
-		return nil, Residual{}, err
+		return nil, Residual{}, nil, err
 	}
 	byName := make(map[string]camera.Transform, len(views))
 	for i, v := range views {
 		byName[v.Name] = poses[i]
 	}
-	return byName, residual, nil
+	return byName, residual, choice.notes, nil
 }
 
 func firstViews(ctx context.Context, dir string) ([]View, error) {

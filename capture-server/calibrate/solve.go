@@ -15,6 +15,7 @@ import (
 	"image"
 	"math"
 	"slices"
+	"strings"
 
 	"gonum.org/v1/gonum/mat"
 
@@ -33,22 +34,11 @@ type View struct {
 // has its origin in the middle of the square, x right, y up and z out of the paper.
 type Placement map[int]camera.Transform
 
-// Box returns the placement of four markers on the vertical sides of a box, as on LiveScan3D's
-// calibration cube: 0 in front, 1 behind, 2 on the right, 3 on the left.
-func Box(width float64) Placement {
-	p := make(Placement)
-	for id, degrees := range []float64{0, 180, 90, -90} {
-		sin, cos := math.Sincos(degrees * math.Pi / 180)
-		p[id] = camera.Transform{
-			R: [9]float64{cos, 0, sin, 0, 1, 0, -sin, 0, cos},
-			T: [3]float64{sin * width / 2, 0, cos * width / 2},
-		}
-	}
-	return p
-}
-
 // ErrNoMarker is wrapped by errors for a view that sees no placed marker.
 var ErrNoMarker = errors.New("no marker")
+
+// ErrDisagree is wrapped by errors for cameras whose pictures contradict the box or each other.
+var ErrDisagree = errors.New("wrong marker box")
 
 // sighting is a measured marker; its corners are in depth camera space, millimetres.
 type sighting struct {
@@ -99,6 +89,33 @@ func sight(
 
 // sizeTolerance is the maximum deviation of a marker's size from the others', as a fraction.
 const sizeTolerance = 0.03
+
+// markerTolerance bounds the root mean square distance of markers' corners from their places,
+// millimetres. Real studios reach 3.5; a box of the neighbouring paper size misses by twenty or more.
+const markerTolerance = 8
+
+// check returns an error that names a camera which sees markers together as the box cannot have
+// them.
+func check(views []View, sightings [][]sighting, at Placement, size float64) error {
+	for i, v := range views {
+		if len(sightings[i]) < 2 {
+			continue
+		}
+		own := sightings[i : i+1]
+		pose := byMarkers(own, at, size)
+		off := distance(cornersOf(own, pose), placesOf(own, at, size))
+		if off <= markerTolerance {
+			continue
+		}
+		var ids []int
+		for _, s := range sightings[i] {
+			ids = append(ids, s.id)
+		}
+		return fmt.Errorf("calibrate: camera %s: %w: it sees markers %s together, %.0f mm from where the box has them; "+
+			"set markerBox", v.Name, ErrDisagree, strings.Trim(fmt.Sprint(ids), "[]"), off)
+	}
+	return nil
+}
 
 // byMarkers computes each view's pose from its own markers alone.
 func byMarkers(sightings [][]sighting, at Placement, size float64) []camera.Transform {
@@ -158,6 +175,9 @@ func measure(v *View, on *surface, m marker) (s sighting, ok bool) {
 	if !ok {
 		return s, false
 	}
+	if center := centroid(readings); math.Abs(dot(normal, center)) < grazing*length(center) {
+		return s, false
+	}
 	back := v.Calibration.DepthToColor.Inverse()
 	var model [5][3]float64
 	for k, r := range rays {
@@ -200,6 +220,9 @@ func contains(polygon [][2]float64, x, y float64) bool {
 	}
 	return in
 }
+
+// grazing is the sine of the least angle at which a surface is measured.
+const grazing = 0.26
 
 // minOnPlane is the minimum number of readings for a plane.
 const minOnPlane = 60

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -48,13 +49,16 @@ type Path struct {
 	// Up is false if the path cannot carry packets: no carrier, administratively down, or no
 	// neighbour.
 	Up bool `json:"up"`
-	// RTT of the probes between the edges, milliseconds: the mean since the last report, and the
-	// minimum ever; 0 = no probe answered yet.
+	// RTT of the probes between the edges, milliseconds: the mean of the last two seconds, and the
+	// minimum of the newest 128 probes; 0 = none answered.
 	RTT    float64 `json:"rtt_ms,omitempty"`
 	MinRTT float64 `json:"min_rtt_ms,omitempty"`
-	// Loss is the fraction of unanswered probes since the last report, 0 to 1. At 1 the path is
-	// dead or the peer does not answer.
+	// Loss is the fraction of unanswered probes of the last two seconds, 0 to 1. At 1 the path is
+	// dead or the peer does not answer. Lost is the number unanswered of the newest 128 probes.
 	Loss float64 `json:"loss,omitempty"`
+	Lost int     `json:"lost,omitempty"`
+	// Silent means that three probes in a row lack an answer that is due.
+	Silent bool `json:"silent,omitempty"`
 	// Counters since the edge attached: packets and bytes sent on the path; of the packets
 	// received, first replicas, later replicas, and packets outside their flow's path set.
 	Sent      uint64 `json:"sent,omitempty"`
@@ -300,9 +304,19 @@ type Status struct {
 
 // Trigger defines when duplication starts.
 type Trigger struct {
-	Interval float64 `json:"interval_ms"` // longer intervals are late
-	Count    int     `json:"count"`       // consecutive late intervals
-	Silence  float64 `json:"silence_ms"`  // time without any packet, an alternative to Count
+	Rule        string  `json:"rule"`        // lateness or paper
+	Sensitivity float64 `json:"sensitivity"` // lateness: the frame interval divided by the tolerated lateness
+	Interval    float64 `json:"interval_ms"` // paper: longer intervals are late
+	Count       int     `json:"count"`       // paper: consecutive late intervals
+	Silence     float64 `json:"silence_ms"`  // time without any packet, an alternative to both
+}
+
+// String describes the rule and its setting.
+func (t Trigger) String() string {
+	if t.Rule == "paper" {
+		return fmt.Sprintf("%d × above %.0f ms", t.Count, t.Interval)
+	}
+	return fmt.Sprintf("%s, sensitivity %g", t.Rule, t.Sensitivity)
 }
 
 // EdgeList answers GET /v1/edges.

@@ -16,6 +16,8 @@ func TestCheck(t *testing.T) {
 		`:3: unknown setting "rate"`:               key + "rate: 5\n",
 		`:4: http.listen :4793 is open to others`:  key + "http:\n  listen: \":4793\"\n",
 		`:3: mode "both" is not auto, duplicate`:   key + "mode: both\n",
+		`:4: trigger.rule "mean" is not lateness`:  key + "trigger:\n  rule: mean\n",
+		`:4: trigger.sensitivity must be above 0`:  key + "trigger:\n  sensitivity: 0\n",
 		`:4: trigger.interval: "150" has no unit`:  key + "trigger:\n  interval: 150\n",
 		`:5: trigger.merge must be at least 0`:     key + "trigger:\n  interval: 100ms\n  merge: 1s\n",
 		`:3: end must be above trigger.interval`:   key + "end: 1ms\n",

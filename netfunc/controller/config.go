@@ -49,6 +49,9 @@ type Config struct {
 	State   string   `yaml:"state"`
 	Mode    api.Mode `yaml:"mode"`
 	Trigger struct {
+		Rule        policy.Rule `yaml:"rule"`
+		Sensitivity float64     `yaml:"sensitivity"`
+
 		Interval time.Duration `yaml:"interval"`
 		Count    int           `yaml:"count"`
 		Silence  time.Duration `yaml:"silence"`
@@ -89,6 +92,7 @@ func defaultConfig() Config {
 	c.State = "/var/lib/holocast/controller.json"
 	c.Mode = p.Mode
 	t := p.Trigger
+	c.Trigger.Rule, c.Trigger.Sensitivity = t.Rule, t.Sensitivity
 	c.Trigger.Interval, c.Trigger.Count, c.Trigger.Silence, c.Trigger.Merge, c.Trigger.Live = t.Interval, t.Count,
 		t.Silence, t.Merge, t.Live
 	r := p.Redirect
@@ -115,6 +119,7 @@ func (c *Config) policy() policy.Config {
 	return policy.Config{
 		Mode: c.Mode, Grants: grants,
 		Trigger: policy.Trigger{
+			Rule: c.Trigger.Rule, Sensitivity: c.Trigger.Sensitivity,
 			Interval: c.Trigger.Interval, Count: c.Trigger.Count, Silence: c.Trigger.Silence,
 			Merge: c.Trigger.Merge, Live: c.Trigger.Live,
 		},

@@ -146,9 +146,8 @@ func ask(ctx context.Context, c *api.Client, decisions int) (p picture, err erro
 func (p picture) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	s := p.Status
-	fmt.Fprintf(w, "controller %s, up %s: %d edges, %d flows, mode %s; trigger above %.0f ms, %d running\n",
-		s.Version, s.Now.Sub(s.Started).Round(time.Second), s.Edges, s.Flows, s.Mode, s.Trigger.Interval,
-		s.Trigger.Count)
+	fmt.Fprintf(w, "controller %s, up %s: %d edges, %d flows, mode %s; trigger %s\n",
+		s.Version, s.Now.Sub(s.Started).Round(time.Second), s.Edges, s.Flows, s.Mode, s.Trigger)
 	if s.StateErr != "" {
 		fmt.Fprintf(w, "THE STATE IS NOT SAVED: %s\n", s.StateErr)
 	}

@@ -139,13 +139,28 @@ var policySettings = config.Table{
 	},
 	{Key: "trigger", Reload: true, Help: "Conditions that start duplication."},
 	{
-		Key:  "trigger.interval",
-		Help: "Longest normal gap between two uplink packets of a viewer.",
+		Key:  "trigger.rule",
+		Help: "Rule for the uplink packets of a viewer, one per displayed frame: lateness or paper.",
+		More: "\n" +
+			"  lateness  packets come late for the frame interval while the flow's path is slower than its\n" +
+			"            own minimum, or loses probes; a slow viewer and a long path do not count\n" +
+			"  paper     trigger.count gaps above trigger.interval in a row, as in Qian et al.; also used\n" +
+			"            for flows over paths without a peer to probe",
 	},
-	{Key: "trigger.count", Help: "Number of gaps above trigger.interval in a row that fire the trigger."},
+	{
+		Key:  "trigger.sensitivity",
+		Help: "Sensitivity of lateness: above 0, at most 10. A packet may be late by the frame interval divided by it.",
+		More: "Half as much added round-trip time counts as a slower path.",
+	},
+	{
+		Key:  "trigger.interval",
+		Help: "Longest normal gap between two uplink packets for the rule paper.",
+	},
+	{Key: "trigger.count", Help: "Number of gaps above trigger.interval in a row that fire the rule paper."},
 	{
 		Key:  "trigger.silence",
 		Help: "Time without any packet of a live flow that fires the trigger by itself; 0s disables this.",
+		More: "With the rule lateness the path must be silent too.",
 	},
 	{
 		Key:  "trigger.merge",

@@ -39,7 +39,14 @@ type monitoredPath struct {
 	hop    neighbour.State
 	silent bool   // the peer answers on other paths only
 	after  uint64 // count of answers that ends the silence
+
+	// The controller knows these from the last report.
+	told     time.Duration // excess
+	toldMute bool
 }
+
+// worse is the growth of a path's excess that is reported at once.
+const worse = 5 * time.Millisecond
 
 func newPathMonitor(cfg *Config, key []byte, log *slog.Logger) *pathMonitor {
 	w := &pathMonitor{log: log, down: cfg.Probe.Down}
@@ -171,6 +178,7 @@ func (w *pathMonitor) listen(now time.Time, stats map[int]probe.Stats) {
 		if !probed {
 			continue
 		}
+		w.hurry(one, s)
 		switch {
 		case !one.silent && steady && s.Silent >= w.down:
 			w.change(one.Index, func(one *monitoredPath) { one.silent, one.after = true, s.Answered+answersToReturn })
@@ -180,6 +188,16 @@ func (w *pathMonitor) listen(now time.Time, stats map[int]probe.Stats) {
 			// answers must be consecutive
 			w.change(one.Index, func(one *monitoredPath) { one.after = s.Answered + answersToReturn })
 		}
+	}
+}
+
+// hurry requests a report if a path is worse than the controller knows.
+func (w *pathMonitor) hurry(one *monitoredPath, s probe.Stats) {
+	w.mu.Lock()
+	urgent := one.urgent(s)
+	w.mu.Unlock()
+	if urgent {
+		w.changed()
 	}
 }
 
@@ -216,11 +234,34 @@ func (w *pathMonitor) report() []api.Path {
 		p.Up, _ = one.up()
 		if one.prober != nil {
 			s := one.prober.Stats()
-			p.RTT, p.MinRTT, p.Loss = milliseconds(s.RecentRTT), milliseconds(s.BestRTT), s.RecentLoss
+			p.RTT, p.MinRTT = milliseconds(s.RecentRTT), milliseconds(s.MinRTT)
+			p.Loss, p.Lost, p.Silent = s.RecentLoss, s.Lost, one.mute(s)
+			one.tell(s)
 		}
 		out = append(out, p)
 	}
 	return out
+}
+
+// mute reports whether three probes in a row lack an answer that is due.
+func (one *monitoredPath) mute(s probe.Stats) bool {
+	return s.Answered > 0 && s.Silent > s.RTT+3*one.prober.Every
+}
+
+// tell notes the path state in a report to the controller.
+func (one *monitoredPath) tell(s probe.Stats) { one.told, one.toldMute = excess(s), one.mute(s) }
+
+// excess is a path's recent round trip above its minimum.
+func excess(s probe.Stats) time.Duration {
+	if s.RecentRTT == 0 {
+		return 0
+	}
+	return s.RecentRTT - s.MinRTT
+}
+
+// urgent reports whether a path is worse than the controller knows. Its trigger then reacts at once.
+func (one *monitoredPath) urgent(s probe.Stats) bool {
+	return one.mute(s) && !one.toldMute || excess(s) > one.told+worse
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

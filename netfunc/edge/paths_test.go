@@ -97,6 +97,37 @@ func TestListen(t *testing.T) {
 	up("and on all again", true, true, true)
 }
 
+// A path that gets worse is reported at once, and again only when it is worse still.
+func TestUrgentReports(t *testing.T) {
+	w, _ := newTestWays(t)
+	var reports int
+	w.changed = func() { reports++ }
+	const ms = time.Millisecond
+	for i, c := range []struct {
+		stats  probe.Stats
+		urgent bool
+	}{
+		{probe.Stats{Answered: 9, RTT: 40 * ms, RecentRTT: 41 * ms, MinRTT: 40 * ms}, false},
+		{probe.Stats{Answered: 9, RTT: 40 * ms, RecentRTT: 45 * ms, MinRTT: 40 * ms}, false},
+		{probe.Stats{Answered: 9, RTT: 70 * ms, RecentRTT: 47 * ms, MinRTT: 40 * ms}, true},
+		{probe.Stats{Answered: 9, RTT: 70 * ms, RecentRTT: 51 * ms, MinRTT: 40 * ms}, false},
+		{probe.Stats{Answered: 9, RTT: 70 * ms, RecentRTT: 53 * ms, MinRTT: 40 * ms}, true},
+		{probe.Stats{Answered: 9, RTT: 70 * ms, RecentRTT: 53 * ms, MinRTT: 40 * ms, Silent: 300 * ms}, false},
+		{probe.Stats{Answered: 9, RTT: 70 * ms, RecentRTT: 53 * ms, MinRTT: 40 * ms, Silent: 400 * ms}, true},
+		{probe.Stats{Answered: 9, RTT: 70 * ms, RecentRTT: 53 * ms, MinRTT: 40 * ms, Silent: 500 * ms}, false},
+		{probe.Stats{Answered: 9, RTT: 300 * ms, RecentRTT: 300 * ms, MinRTT: 300 * ms, Silent: 300 * ms}, false},
+		{probe.Stats{Silent: time.Minute}, false},
+	} {
+		before := reports
+		w.listen(time.Unix(1_700_000_000, 0), map[int]probe.Stats{1: c.stats})
+		if urgent := reports > before; urgent != c.urgent {
+			t.Errorf("%d: %+v is urgent: %v", i, c.stats, urgent)
+		} else if urgent {
+			w.all[0].tell(c.stats)
+		}
+	}
+}
+
 func TestWhyDown(t *testing.T) {
 	w, sets := newTestWays(t)
 	var news int

@@ -120,7 +120,7 @@ func (w *pathMonitor) status() []PathStatus {
 		if one.prober != nil {
 			s := one.prober.Stats()
 			p.Peer, p.Probed, p.Refused = one.Peer.String(), s.Answered > 0, s.Refused
-			p.RTT, p.MinRTT, p.Loss = milliseconds(s.RecentRTT), milliseconds(s.BestRTT), s.Loss
+			p.RTT, p.MinRTT, p.Loss = milliseconds(s.RecentRTT), milliseconds(s.MinRTT), s.Loss
 		}
 		out = append(out, p)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	"holocast/capture-server/source"
+	"holocast/capture-server/source/pace"
 )
 
 // TestUnclosed loops a recording as libk4arecord leaves it when it is killed: Segment of size 0, no
@@ -25,7 +26,7 @@ func TestUnclosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		p := open(t, path, Options{Loop: true})
+		p := open(t, path, Options{Take: pace.NewTake(true, nil)})
 		for i, damaged := 0, 0; i < 9; {
 			var f source.Frame
 			if err := p.Next(t.Context(), &f); err != nil {

@@ -463,7 +463,10 @@ func (p *Plane) Status() api.Status {
 	s := api.Status{
 		Version: p.conf.Version, Started: p.started, Now: time.Now(), Flows: len(p.engine.Flows()),
 		Signals: p.counts.Signals, Sequence: p.engine.Sequence(), Mode: p.conf.Policy.Mode,
-		Trigger: api.Trigger{Interval: millis(t.Interval), Count: t.Count, Silence: millis(t.Silence)},
+		Trigger: api.Trigger{
+			Rule: string(t.Rule), Sensitivity: t.Sensitivity,
+			Interval: millis(t.Interval), Count: t.Count, Silence: millis(t.Silence),
+		},
 	}
 	for _, e := range p.engine.Edges() {
 		if !e.Lost {

@@ -158,6 +158,7 @@ func TestTicks(t *testing.T) {
 	var reactions []time.Duration
 	p, _ := start(t, func(c *Config) {
 		c.Policy.Trigger = policy.Trigger{
+			Rule: policy.Paper, Sensitivity: 1,
 			Interval: 20 * time.Millisecond, Count: 3, Silence: 40 * time.Millisecond,
 			Live: 2,
 		}

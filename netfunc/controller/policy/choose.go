@@ -59,6 +59,54 @@ func (e *Engine) stranded(now time.Time, f *flow) string {
 	return ""
 }
 
+// minLost is the number of the newest 128 probes whose loss strains a path.
+const minLost = 3
+
+// strain returns the state of the paths that carry f, by its sender's probes. The best path counts.
+func (e *Engine) strain(f *flow) (best strain) {
+	s := e.edges[f.Sender]
+	if s == nil || s.Lost {
+		return strain{}
+	}
+	set := f.Paths
+	if set == 0 && s.routes[f.Destination].Path != 0 {
+		set = pathset.Of(s.routes[f.Destination].Path)
+	}
+	for _, i := range set.Indices() {
+		p, _ := s.path(i)
+		if p.MinRTT == 0 && p.Loss == 0 {
+			continue // not probed
+		}
+		one := strain{known: true, mute: p.Silent || p.Loss >= 1 || !p.Up, lossy: p.Lost >= minLost}
+		if p.MinRTT > 0 {
+			one.excess = time.Duration(max(0, p.RTT-p.MinRTT) * float64(time.Millisecond))
+		}
+		switch {
+		case one.mute:
+			one.path = fmt.Sprintf("path %d does not answer", i)
+		case one.lossy:
+			one.path = fmt.Sprintf("path %d lost %d of its last probes", i, p.Lost)
+		default:
+			one.path = fmt.Sprintf("path %d is %.0f ms above its floor, %.0f ms", i, p.RTT-p.MinRTT, p.MinRTT)
+		}
+		if !best.known || one.less(best) {
+			best = one
+		}
+	}
+	return best
+}
+
+// less reports whether a path is strained less than another.
+func (s strain) less(o strain) bool {
+	if s.mute != o.mute {
+		return o.mute
+	}
+	if s.lossy != o.lossy {
+		return o.lossy
+	}
+	return s.excess < o.excess
+}
+
 // receiver returns the edge that removes f's duplicates, nil if none is working.
 func (e *Engine) receiver(f *flow) *edge {
 	if r := e.edges[f.Receiver]; r != nil && !r.Lost && !r.leaving {

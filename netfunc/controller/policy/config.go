@@ -52,10 +52,22 @@ func (g Grant) allows(h api.Edge) error {
 	return nil
 }
 
-// Trigger defines when a flow is in trouble (Qian et al., section III.A, steps 1 and 2).
+// Rule judges a viewer's uplink packets.
+type Rule string
+
+// The rules. A flow over paths without probes falls back to Paper.
+const (
+	Lateness Rule = "lateness" // packets come late while the flow's path is above its floor or loses probes
+	Paper    Rule = "paper"    // long intervals in a row (Qian et al., section III.A, steps 1 and 2)
+)
+
+// Trigger defines when a flow is in trouble.
 type Trigger struct {
-	Interval time.Duration // between two uplink packets of a viewer; longer ones count
-	Count    int           // that many in a row
+	Rule Rule
+	// Lateness: packets are late by more than the frame interval divided by Sensitivity.
+	Sensitivity float64
+	Interval    time.Duration // Paper: between two uplink packets of a viewer; longer ones count
+	Count       int           // Paper: that many in a row
 	// Silence of a live flow that fires the trigger by itself; 0 = never.
 	Silence time.Duration
 	// Packets that follow another within Merge count as one: delayed frames are acknowledged in
@@ -84,6 +96,7 @@ func DefaultConfig() Config {
 	return Config{
 		Mode: api.Auto,
 		Trigger: Trigger{
+			Rule: Lateness, Sensitivity: 2,
 			Interval: 150 * time.Millisecond, Count: 3, Silence: 450 * time.Millisecond,
 			Merge: 10 * time.Millisecond, Live: 5,
 		},
@@ -99,11 +112,18 @@ func DefaultConfig() Config {
 	}
 }
 
+// maxSensitivity bounds Trigger.Sensitivity.
+const maxSensitivity = 10
+
 // Validate returns an error that names the wrong setting.
 func (c Config) Validate() error {
 	switch {
 	case !knownMode(c.Mode):
 		return fmt.Errorf("mode %q is not auto, duplicate, redirect or off", c.Mode)
+	case c.Trigger.Rule != Lateness && c.Trigger.Rule != Paper:
+		return fmt.Errorf("trigger.rule %q is not lateness or paper", c.Trigger.Rule)
+	case !(c.Trigger.Sensitivity > 0 && c.Trigger.Sensitivity <= maxSensitivity):
+		return fmt.Errorf("trigger.sensitivity must be above 0 and at most %d", maxSensitivity)
 	case c.Trigger.Interval <= 0:
 		return errors.New("trigger.interval must be above 0")
 	case c.Trigger.Count < 1:

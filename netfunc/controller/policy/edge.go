@@ -97,6 +97,8 @@ func checkPaths(paths []api.Path) error {
 			return fmt.Errorf("path %d: rtt_ms and min_rtt_ms must be 0 to 1000000", p.Index)
 		case p.Loss < 0 || p.Loss > 1:
 			return fmt.Errorf("path %d: loss must be 0 to 1", p.Index)
+		case p.Lost < 0:
+			return fmt.Errorf("path %d: lost must not be negative", p.Index)
 		}
 		seen |= pathset.Of(p.Index)
 	}

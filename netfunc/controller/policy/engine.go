@@ -251,6 +251,7 @@ func (e *Engine) Report(now time.Time, name string, r api.Report) error {
 	} else {
 		for _, f := range e.each() {
 			e.follow(now, f, reason)
+			e.listen(now, f)
 		}
 	}
 	e.at(now.Add(lostAfter * e.conf.ReportInterval))
@@ -371,7 +372,7 @@ func (e *Engine) observe(now time.Time, f *flow, s source, at int64) {
 		m = &meter{}
 		f.meters[s] = m
 	}
-	why := m.observe(e.conf.Trigger, e.conf.End, at, now)
+	why := m.observe(e.conf.Trigger, e.strain(f), e.conf.End, at, now)
 	f.seen = now
 	if m.good >= e.conf.Trigger.Live && !f.helped {
 		f.helped, f.idle = true, 0
@@ -578,10 +579,8 @@ func (e *Engine) Tick(now time.Time) {
 }
 
 func (e *Engine) tick(now time.Time, f *flow) {
+	e.listen(now, f)
 	for s, m := range f.meters {
-		if why := m.silence(e.conf.Trigger, now); why != "" {
-			e.fire(now, f, why)
-		}
 		if now.Sub(m.seen) >= e.conf.End {
 			delete(f.meters, s)
 		}
@@ -602,6 +601,15 @@ func (e *Engine) tick(now time.Time, f *flow) {
 	if !f.set && !f.Live && f.Paths == 0 && (f.Applied || f.Sender == "") && !now.Before(f.seen.Add(e.conf.Forget)) {
 		delete(e.flows, f.Destination)
 		e.touch(f)
+	}
+}
+
+// listen judges the silence of a flow's viewers.
+func (e *Engine) listen(now time.Time, f *flow) {
+	for _, m := range f.meters {
+		if why := m.silence(e.conf.Trigger, e.strain(f), now); why != "" {
+			e.fire(now, f, why)
+		}
 	}
 }
 

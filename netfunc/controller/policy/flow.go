@@ -88,7 +88,7 @@ func (f *flow) unfit(c Config, now time.Time) (set pathset.Set) {
 // calm restarts the count of long intervals.
 func (f *flow) calm() {
 	for _, m := range f.meters {
-		m.run = 0
+		m.calm()
 	}
 }
 

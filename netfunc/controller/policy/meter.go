@@ -2,7 +2,20 @@ package policy
 
 import (
 	"fmt"
+	"math/bits"
+	"slices"
 	"time"
+)
+
+// Constants of the rule Lateness.
+const (
+	// rhythm is the number of intervals whose median is the frame interval, and within which late
+	// ones count; 16 suffice for a verdict.
+	rhythm, enoughRhythm = 64, 16
+	// lateCount late intervals fire the trigger. A single change of a path's delay causes one.
+	lateCount = 2
+	// silentIntervals is the shortest silence, in frame intervals, of a slow flow.
+	silentIntervals = 4
 )
 
 // meter tracks the uplink packets of one viewer as seen by one edge.
@@ -13,30 +26,62 @@ type meter struct {
 	run      int       // consecutive long intervals
 	good     int       // consecutive short intervals, up to Trigger.Live
 	interval time.Duration
-	silent   bool // the current silence has fired
+	gaps     [rhythm]time.Duration // the newest intervals, a ring
+	counted  int                   // intervals since the start
+	late     uint64                // which of the newest intervals were late; the lowest bit is the newest
+	silent   bool                  // the current silence has passed its limit
+	fired    bool                  // and has fired
+}
+
+// strain is the state of the paths that carry a flow, relative to their own floor. The paths
+// between the edges are known to strain a flow only by their probes.
+type strain struct {
+	known  bool          // the path and its probes
+	excess time.Duration // mean round trip of the last two seconds above the minimum of the last 128
+	lossy  bool          // probes are lost
+	mute   bool          // no probe is answered
+	path   string        // description
+}
+
+// frame returns the interval of the flow's frames: the median of the newest intervals, 0 = unknown
+// yet. Neither delayed frames nor the bursts behind them move it.
+func (m *meter) frame() time.Duration {
+	n := min(m.counted, rhythm)
+	if n < enoughRhythm {
+		return 0
+	}
+	sorted := m.gaps
+	slices.Sort(sorted[:n])
+	return sorted[n/2]
+}
+
+// tolerance returns how late a packet may be.
+func (t Trigger) tolerance(frame time.Duration) time.Duration {
+	return max(time.Duration(float64(frame)/t.Sensitivity), t.Merge, time.Millisecond)
 }
 
 // observe adds a packet and returns why the trigger fires, "" if it does not. A gap of at least end
 // starts over: the viewer was away.
-func (m *meter) observe(t Trigger, end time.Duration, at int64, now time.Time) string {
-	m.seen, m.silent = now, false
+func (m *meter) observe(t Trigger, p strain, end time.Duration, at int64, now time.Time) string {
+	m.seen, m.silent, m.fired = now, false, false
 	gap := time.Duration(at - m.last)
 	switch {
 	case m.packets == 0 || gap >= end || gap <= -end:
 		// The first packet, the first in a long time, or one of an edge that restarted.
-		m.last, m.packets, m.run, m.good, m.interval = at, 1, 0, 0, 0
+		*m = meter{last: at, seen: now, packets: 1}
 		return ""
 	case gap < t.Merge: // may be negative: records of two CPUs may be swapped
 		return ""
 	}
 	m.last, m.interval = at, gap
 	m.packets = min(m.packets+1, t.Live)
-	if gap <= t.Interval {
-		m.run, m.good = 0, min(m.good+1, t.Live)
-		return ""
+	frame := m.frame()
+	m.gaps[m.counted%rhythm] = gap
+	m.counted++
+	if t.Rule == Lateness && p.known {
+		return m.lateness(t, p, gap, frame)
 	}
-	m.run, m.good = m.run+1, 0
-	if m.run < t.Count {
+	if !m.count(gap > t.Interval, t) || m.run < t.Count {
 		return ""
 	}
 	m.run = 0
@@ -44,22 +89,70 @@ func (m *meter) observe(t Trigger, end time.Duration, at int64, now time.Time) s
 		ordinal(t.Count))
 }
 
-// silence returns why the trigger fires at now for lack of packets, "" if it does not.
-func (m *meter) silence(t Trigger, now time.Time) string {
-	if d := m.silentAt(t); d.IsZero() || now.Before(d) {
+// count notes whether an interval is long, and returns it.
+func (m *meter) count(long bool, t Trigger) bool {
+	if long {
+		m.run, m.good = m.run+1, 0
+	} else {
+		m.run, m.good = 0, min(m.good+1, t.Live)
+	}
+	return long
+}
+
+// lateness judges an interval by the frame interval. A late packet alone proves nothing: the viewer
+// may decode slowly, or its own network may be bad. So the trigger fires only while the path is
+// strained by half as much.
+func (m *meter) lateness(t Trigger, p strain, gap, frame time.Duration) string {
+	if frame == 0 {
+		m.count(gap > t.Interval, t)
 		return ""
 	}
-	m.silent, m.run, m.good = true, 0, 0
+	tolerance := t.tolerance(frame)
+	m.late <<= 1
+	if m.count(gap > frame+tolerance, t) {
+		m.late |= 1
+	}
+	n := bits.OnesCount64(m.late)
+	if n < lateCount || !p.lossy && !p.mute && p.excess <= tolerance/2 {
+		return ""
+	}
+	m.late = 0
+	return fmt.Sprintf("%d of %d uplink packets more than %s late, of one every %s, and %s", n, rhythm, ms(tolerance),
+		ms(frame), p.path)
+}
+
+// silence returns why the trigger fires at now for lack of packets, "" if it does not. With the
+// rule Lateness, the silence of a viewer whose path answers is its own.
+func (m *meter) silence(t Trigger, p strain, now time.Time) string {
+	if m.fired || t.Silence == 0 || m.packets < t.Live || now.Before(m.seen.Add(m.patience(t))) {
+		return ""
+	}
+	m.silent = true
+	if t.Rule == Lateness && p.known && !p.mute {
+		return ""
+	}
+	m.fired, m.run, m.good = true, 0, 0
 	return fmt.Sprintf("no uplink packet of a live flow for %s", ms(now.Sub(m.seen)))
 }
 
-// silentAt returns when silence fires the trigger; zero = never.
+// patience is the limit of a silence.
+func (m *meter) patience(t Trigger) time.Duration {
+	if t.Rule == Lateness {
+		return max(t.Silence, silentIntervals*m.frame())
+	}
+	return t.Silence
+}
+
+// silentAt returns when silence is due to be judged; zero = never.
 func (m *meter) silentAt(t Trigger) time.Time {
 	if t.Silence == 0 || m.silent || m.packets < t.Live {
 		return time.Time{}
 	}
-	return m.seen.Add(t.Silence)
+	return m.seen.Add(m.patience(t))
 }
+
+// calm restarts the count of long intervals.
+func (m *meter) calm() { m.run, m.late = 0, 0 }
 
 // ms formats a duration in milliseconds for reasons.
 func ms(d time.Duration) string {

@@ -36,7 +36,7 @@ func TestMeter(t *testing.T) {
 			var m meter
 			var fires []int
 			for i, p := range c.packets {
-				if m.observe(DefaultConfig().Trigger, 10*time.Second, p, time.Unix(0, p)) != "" {
+				if m.observe(DefaultConfig().Trigger, strain{}, 10*time.Second, p, time.Unix(0, p)) != "" {
 					fires = append(fires, i)
 				}
 			}
@@ -58,7 +58,7 @@ func TestMeterSilence(t *testing.T) {
 	feed := func(m *meter, n int, from time.Time) time.Time {
 		for i := range n {
 			from = from.Add(33 * time.Millisecond)
-			m.observe(conf, 10*time.Second, from.UnixNano(), from)
+			m.observe(conf, strain{}, 10*time.Second, from.UnixNano(), from)
 			_ = i
 		}
 		return from
@@ -66,25 +66,25 @@ func TestMeterSilence(t *testing.T) {
 	t.Run("of a live flow", func(t *testing.T) {
 		var m meter
 		last := feed(&m, 5, start)
-		if why := m.silence(conf, last.Add(449*time.Millisecond)); why != "" {
+		if why := m.silence(conf, strain{}, last.Add(449*time.Millisecond)); why != "" {
 			t.Error("too early:", why)
 		}
-		why := m.silence(conf, last.Add(450*time.Millisecond))
+		why := m.silence(conf, strain{}, last.Add(450*time.Millisecond))
 		if why != "no uplink packet of a live flow for 450 ms" {
 			t.Errorf("%q", why)
 		}
-		if why := m.silence(conf, last.Add(5*time.Second)); why != "" {
+		if why := m.silence(conf, strain{}, last.Add(5*time.Second)); why != "" {
 			t.Error("twice:", why)
 		}
 		last = feed(&m, 1, last.Add(5*time.Second))
-		if m.silence(conf, last.Add(time.Second)) == "" {
+		if m.silence(conf, strain{}, last.Add(time.Second)) == "" {
 			t.Error("not after another packet")
 		}
 	})
 	t.Run("before it is live", func(t *testing.T) {
 		var m meter
 		last := feed(&m, 4, start)
-		if why := m.silence(conf, last.Add(time.Second)); why != "" {
+		if why := m.silence(conf, strain{}, last.Add(time.Second)); why != "" {
 			t.Error(why)
 		}
 	})
@@ -93,7 +93,7 @@ func TestMeterSilence(t *testing.T) {
 		off.Silence = 0
 		var m meter
 		last := feed(&m, 9, start)
-		if why := m.silence(off, last.Add(time.Hour)); why != "" {
+		if why := m.silence(off, strain{}, last.Add(time.Hour)); why != "" {
 			t.Error(why)
 		}
 	})

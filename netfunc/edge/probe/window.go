@@ -28,10 +28,10 @@ type sent struct {
 
 // Stats are the statistics of a path's probes.
 type Stats struct {
-	RTT     time.Duration // of the last answer; 0 = none yet
-	MinRTT  time.Duration // minimum of the newest 128 probes
-	BestRTT time.Duration // minimum ever
-	Loss    float64       // fraction of the newest 128 probes not answered in time, 0 to 1
+	RTT    time.Duration // of the last answer; 0 = none yet
+	MinRTT time.Duration // minimum of the newest 128 probes
+	Lost   int           // probes of the newest 128 not answered in time
+	Loss   float64       // fraction of the newest 128 probes not answered in time, 0 to 1
 	// RecentRTT is the mean, and RecentLoss the lost fraction, of the last two seconds' probes.
 	RecentRTT  time.Duration
 	RecentLoss float64
@@ -66,9 +66,6 @@ func (w *window) answered(n uint32, now time.Time, dwell time.Duration) bool {
 	w.stats.Answered++
 	w.stats.RTT = p.rtt
 	w.stats.LastAnswer = now
-	if w.stats.BestRTT == 0 || p.rtt < w.stats.BestRTT {
-		w.stats.BestRTT = p.rtt
-	}
 	return true
 }
 
@@ -86,7 +83,7 @@ func (w *window) at(now time.Time) Stats {
 			late.add(p)
 		}
 	}
-	s.MinRTT, s.Loss = all.least, all.loss()
+	s.MinRTT, s.Lost, s.Loss = all.least, all.lost, all.loss()
 	s.RecentRTT, s.RecentLoss = late.mean(), late.loss()
 	for back := range uint32(min(remembered, w.stats.Sent)) {
 		p := w.probes[(w.next-1-back)%remembered]

@@ -179,7 +179,9 @@ function drawSummary() {
     ['Flows', String(flows.filter((f) => f.live).length), flows.some((f) => !f.live) ? `live of ${flows.length}` : 'live'],
     ['Duplicating', String(flows.filter((f) => f.paths.length > 1).length), ''],
     ['Mode', status.mode, ''],
-    ['Trigger', `${status.trigger.count} × > ${status.trigger.interval_ms} ms`, ''],
+    ['Trigger', status.trigger.rule === 'paper'
+      ? `${status.trigger.count} × > ${status.trigger.interval_ms} ms`
+      : `${status.trigger.rule}, sensitivity ${status.trigger.sensitivity}`, ''],
     ['Signalling packets', count(status.signals), ''],
     ['Up', span(Date.parse(status.now) - Date.parse(status.started)), ''],
   ];

@@ -95,20 +95,15 @@ type level struct {
 	// emulate the others at once, so those are encoded beforehand.
 	live bool
 	//
-	// trigger is the interval between receipts that starts duplication. Receipts follow each frame
-	// shown: 33 ms apart normally, and 40 ms later for each retransmission over path 1, of which
-	// large frames need several.
-	trigger time.Duration
-	//
 	// points is the number of points in a LiveScan frame, 9 bytes each, which yields the level's
 	// bit rate in our session.
 	points int
 }
 
 var levels = []level{
-	{"nfov", "NFOV: every reading of the depth camera", "depth", "720P", true, 100 * time.Millisecond, 33_000},
-	{"hd", "HD: depth mapped to 1280×720 color pixels", "color", "720P", false, 90 * time.Millisecond, 53_000},
-	{"fhd", "FHD: depth mapped to 1920×1080 color pixels", "color", "1080P", false, 110 * time.Millisecond, 100_000},
+	{"nfov", "NFOV: every reading of the depth camera", "depth", "720P", true, 33_000},
+	{"hd", "HD: depth mapped to 1280×720 color pixels", "color", "720P", false, 53_000},
+	{"fhd", "FHD: depth mapped to 1920×1080 color pixels", "color", "1080P", false, 100_000},
 }
 
 // schedule is the timing of a run, from the end of its warm-up.

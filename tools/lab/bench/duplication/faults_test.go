@@ -131,7 +131,7 @@ func newFaults(t *testing.T, mode api.Mode) *faults {
 		}
 	})
 	// A busy machine delays receipts too, so only the silence of a dead path triggers.
-	if err := f.startPair(ctx, mode, watched{400 * time.Millisecond, 1, 200, 300}); err != nil {
+	if err := f.startPair(ctx, mode, watched{controller: "trigger: {rule: paper, interval: 400ms, count: 1}\nrearm: 5s\n"}); err != nil {
 		t.Fatal(err)
 	}
 	// Acknowledgements survive the loss of one path.

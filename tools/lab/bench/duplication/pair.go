@@ -44,23 +44,21 @@ type pair struct {
 
 const controllerPort = 4780
 
-// watched describes the viewer's packets that the controller observes, and its trigger.
+// watched holds settings for the viewer's packets that the controller observes; "" are the defaults,
+// made for our session's receipts.
 type watched struct {
-	interval    time.Duration // between two packets
-	count       int           // in succession
-	least, most int           // packet length in bytes
+	controller string // lines of YAML
+	lengths    string // of the packets, added to the edge's uplink
 }
 
-// watched returns the packets to observe. In our session these are receipts of 259 to 284 bytes;
-// other packets from a viewer have at most 100. LiveScan3D's viewers send requests: one-byte
-// segments, one byte longer than an acknowledgement; 150 ms three times in a row is the paper's
-// trigger.
+// watched returns the packets to observe. LiveScan3D's viewers send requests: one-byte segments, one
+// byte longer than an acknowledgement, to which the paper's rule applies.
 func (m *media) watched() watched {
 	if m.app == LiveScan {
 		const request = 20 + 32 + 1 // IPv4, TCP with time stamps
-		return watched{150 * time.Millisecond, 3, request, request}
+		return watched{"trigger: {rule: paper}\nrearm: 5s\n", fmt.Sprintf(", min: %d, max: %d", request, request)}
 	}
-	return watched{m.level.trigger, 1, 200, 300}
+	return watched{}
 }
 
 // pairs numbers this process's pairs.
@@ -140,7 +138,7 @@ func sweep() error {
 // startController starts the controller, which resumes from its state file if there is one.
 func (p *pair) startController() (err error) {
 	config := fmt.Sprintf(controllerConfig, controllerPort, p.file("token"), p.file("key"), p.file("state.json"),
-		p.mode, p.watched.interval, p.watched.count)
+		p.mode, p.watched.controller)
 	if err := os.WriteFile(p.file("controller.yaml"), []byte(config), 0o644); err != nil {
 		return err
 	}
@@ -155,8 +153,7 @@ func (p *pair) startEdge(edge string) error {
 	if edge == near {
 		config += fmt.Sprintf(bothWays, source, p.destination, p.source)
 	} else {
-		config += fmt.Sprintf(bothWays, viewer, p.source, p.destination) + fmt.Sprintf(monitor, viewer, p.watched.least,
-			p.watched.most)
+		config += fmt.Sprintf(bothWays, viewer, p.source, p.destination) + fmt.Sprintf(monitor, viewer, p.watched.lengths)
 	}
 	config += "paths:\n"
 	other := map[string]string{near: far, far: near}[edge]

@@ -1,6 +1,6 @@
 package duplication
 
-// Configuration of the pair's programs. Other settings keep the example files' values.
+// Configuration of the pair's programs. Other settings keep their defaults.
 const (
 	controllerConfig = `
 http: {listen: ":%d"}
@@ -8,9 +8,7 @@ auth: {token: %s}
 signal: {key: %s}
 state: %s
 mode: %s
-trigger: {interval: %v, count: %d}
-rearm: 5s
-`
+%s`
 
 	edgeConfig = `
 name: %s
@@ -27,13 +25,9 @@ signal: {key: %s}
 role: both
 sender: {attach: [{interface: %s, direction: ingress}], towards: [%s/32]}
 receiver: {behind: [%s/32]}
-` + eliminate + "\n"
+`
 
 	//
 	// monitor is for the interface that receives the observed packets.
-	monitor = "uplink: {interfaces: [%s], min: %d, max: %d}\n"
-
-	//
-	// The window is a duration: see package elimination.
-	eliminate = "elimination: {window: 100, threshold: 5ms, span: 2s, completeSpan: 10s, guard: 100ms}"
+	monitor = "uplink: {interfaces: [%s]%s}\n"
 )

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime"
-	"strings"
 	"time"
 )
 
@@ -120,13 +119,8 @@ func newResult(o Options, s schedule) *Result {
 		r.Trigger = "Paths 1 and 2, set by an operator: `controller set ADDRESS --mode duplicate --paths 1,2`."
 		return r
 	}
-	for _, l := range levels {
-		r.Trigger += fmt.Sprintf("%s %v, ", strings.ToUpper(l.name), l.trigger)
-	}
-	r.Trigger = fmt.Sprintf("Trigger: one interval between receipts above %s, or none for 450 ms; re-armed after 5 "+
-		"s. Elimination: α 5 ms, W the packets of 2 s, or of 4 s for the second-to-last path, of which a path may "+
-		"miss 1 %%.",
-		strings.TrimSuffix(r.Trigger, ", "))
+	r.Trigger = "The pair runs with its default settings: trigger.rule lateness, sensitivity 2, for all levels. " +
+		"Elimination: α 5 ms, W the packets of 2 s, or of 4 s for the second-to-last path, of which a path may miss 1 %."
 	return r
 }
 

@@ -1,0 +1,260 @@
+package calibrate
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"holocast/internal/camera"
+)
+
+// LiveScan3D's boxes of four sides, by the order of the markers seen from above.
+var (
+	testSetOrder   = []float64{0, 180, 90, -90} // degrees by identity: 1 is behind 0
+	publishedOrder = []float64{0, -90, 180, 90} // 0, 1, 2, 3 clockwise
+)
+
+// Box returns the placement of four markers on the vertical sides of a box, as on the calibration
+// cube of LiveScan3D's test set: 0 in front, 1 behind, 2 on the right, 3 on the left.
+func Box(width float64) Placement { return box(testSetOrder, width) }
+
+// PublishedBox returns the placement on LiveScan3D's published boxes of four sides: 0 in front, 1
+// on the left, 2 behind, 3 on the right.
+func PublishedBox(width float64) Placement { return box(publishedOrder, width) }
+
+func box(order []float64, width float64) Placement {
+	p := make(Placement)
+	for id, degrees := range order {
+		r := turn(0, degrees, 0)
+		p[id] = camera.Transform{R: r, T: scaled(outward(r), width/2)}
+	}
+	return p
+}
+
+// turn returns the rotation Rz·Ry·Rx, in degrees.
+func turn(x, y, z float64) [9]float64 {
+	sx, cx := math.Sincos(x * math.Pi / 180)
+	sy, cy := math.Sincos(y * math.Pi / 180)
+	sz, cz := math.Sincos(z * math.Pi / 180)
+	return [9]float64{
+		cz * cy, cz*sy*sx - sz*cx, cz*sy*cx + sz*sx,
+		sz * cy, sz*sy*sx + cz*cx, sz*sy*cx - cz*sx,
+		-sy, cy * sx, cy * cx,
+	}
+}
+
+// outward returns the direction out of the paper.
+func outward(r [9]float64) [3]float64 { return [3]float64{r[2], r[5], r[8]} }
+
+func scaled(v [3]float64, by float64) [3]float64 { return [3]float64{v[0] * by, v[1] * by, v[2] * by} }
+
+func length(v [3]float64) float64 { return math.Sqrt(dot(v, v)) }
+
+// Limits of a marker file.
+const (
+	maxBoxFile = 64 << 10 // bytes
+	maxMarkers = 16       // identities
+	farMarker  = 10       // metres from the middle of the box
+)
+
+// markerEntry is a marker in LiveScan3D's file, as written.
+type markerEntry struct {
+	id     int
+	line   int
+	angles [3]float64 // degrees
+	at     [3]float64 // metres
+	has    int        // bits: 1 angles, 2 position
+}
+
+// ReadBox reads LiveScan3D's text files of marker poses, of both forms:
+//
+//	Marker ID 2                         Marker ID 2
+//	Translation	X: 0	Y: 0	Z: -0.105   Orientation: 0 | 90 | 0
+//	Rotation	X: 0	Y: 180	Z: 0        Translation: 0.105 | 0 | 0
+//
+// Lengths are metres and angles degrees, in the order x, y, z. The first form, which LiveScan3D
+// writes, gives the inverse rotation. A marker at the origin is unused. The test set's file has a
+// marker beside the side that it faces: the side counts, and notes say so.
+func ReadBox(r io.Reader) (at Placement, notes []string, err error) {
+	entries, err := readEntries(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	at = make(Placement)
+	inverse := inverted(entries)
+	for _, e := range entries {
+		if e.at == ([3]float64{}) {
+			continue
+		}
+		pose := camera.Transform{R: turn(e.angles[0], e.angles[1], e.angles[2]), T: scaled(e.at, 1000)}
+		if inverse {
+			pose.R = camera.Transform{R: pose.R}.Inverse().R
+		}
+		if side := outward(pose.R); dot(side, pose.T) < 0.7*length(pose.T) {
+			pose.T = scaled(side, length(pose.T))
+			notes = append(notes, fmt.Sprintf("marker %d is at %v m, not on the side that it faces: moved there", e.id, e.at))
+		}
+		for id, other := range at {
+			if dot(outward(other.R), outward(pose.R)) > 0.7 {
+				return nil, nil, fmt.Errorf("line %d: markers %d and %d are on the same side of the box", e.line, id, e.id)
+			}
+		}
+		at[e.id] = pose
+	}
+	if len(at) == 0 {
+		return nil, nil, errors.New(`no marker has a position: want LiveScan3D's marker poses, beginning with "Marker ID 0"`)
+	}
+	return at, notes, nil
+}
+
+func readEntries(r io.Reader) (entries []markerEntry, err error) {
+	b, err := io.ReadAll(io.LimitReader(r, maxBoxFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(b) > maxBoxFile {
+		return nil, fmt.Errorf("larger than %d bytes", maxBoxFile)
+	}
+	for i, line := range strings.Split(strings.TrimPrefix(string(b), "\ufeff"), "\n") {
+		word, rest := cutName(line)
+		if word == "marker" && strings.HasPrefix(strings.TrimSpace(rest), "ID") {
+			id, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(rest), "ID")))
+			if err != nil || id < 0 || id >= maxMarkers {
+				return nil, fmt.Errorf("line %d: %.40q has no identity of 0 to %d", i+1, strings.TrimSpace(line), maxMarkers-1)
+			}
+			if slices.ContainsFunc(entries, func(e markerEntry) bool { return e.id == id }) {
+				return nil, fmt.Errorf("line %d: marker %d appears twice", i+1, id)
+			}
+			entries = append(entries, markerEntry{id: id, line: i + 1})
+			continue
+		}
+		position := word == "translation"
+		if len(entries) == 0 || !position && word != "rotation" && word != "orientation" {
+			continue // a title or comment
+		}
+		v, ok := triple(rest)
+		if !ok || position && length(v) > farMarker {
+			return nil, fmt.Errorf("line %d: %.60q does not give x, y and z", i+1, strings.TrimSpace(line))
+		}
+		e := &entries[len(entries)-1]
+		if position {
+			e.at, e.has = v, e.has|2
+		} else {
+			e.angles, e.has = v, e.has|1
+		}
+	}
+	for _, e := range entries {
+		if e.has != 3 {
+			return nil, fmt.Errorf("line %d: marker %d has no translation or no rotation", e.line, e.id)
+		}
+	}
+	return entries, nil
+}
+
+// cutName splits the first word off a line, in lower case.
+func cutName(line string) (word, rest string) {
+	line = strings.TrimSpace(line)
+	if i := strings.IndexAny(line, " \t:"); i > 0 {
+		return strings.ToLower(line[:i]), line[i+1:]
+	}
+	return strings.ToLower(line), ""
+}
+
+// triple reads three numbers, which "|", or a name and a colon each, separate.
+func triple(s string) (v [3]float64, ok bool) {
+	fields := strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(" \t\r|:XYZ", r) })
+	if len(fields) != 3 {
+		return v, false
+	}
+	for k, f := range fields {
+		x, err := strconv.ParseFloat(f, 64)
+		if err != nil || math.IsNaN(x) || math.IsInf(x, 0) {
+			return v, false
+		}
+		v[k] = x
+	}
+	return v, true
+}
+
+// inverted reports whether more markers face away from the middle of the box with their rotations
+// inverted.
+func inverted(entries []markerEntry) bool {
+	balance := 0
+	for _, e := range entries {
+		r := turn(e.angles[0], e.angles[1], e.angles[2])
+		back := camera.Transform{R: r}.Inverse().R
+		if dot(outward(back), e.at) > 0.7*length(e.at) {
+			balance++
+		}
+		if dot(outward(r), e.at) > 0.7*length(e.at) {
+			balance--
+		}
+	}
+	return balance > 0
+}
+
+// choice holds the placements to try for a take.
+type choice struct {
+	options []Placement
+	guessed bool     // the width
+	notes   []string // on the marker file
+}
+
+// findBox returns the placements of the setting, a file or a width in millimetres, else of the marker
+// file in the take's directory, else of LiveScan3D's boxes of A4.
+func findBox(dir, setting string) (c choice, err error) {
+	if setting == "" {
+		setting = markerFile(dir)
+	}
+	c.guessed = setting == ""
+	width := float64(boxWidth)
+	if w, err := strconv.ParseFloat(setting, 64); err == nil {
+		if !(w >= 20 && w <= 2000) {
+			return c, fmt.Errorf("calibrate: marker box of %s mm: want 20 to 2000", setting)
+		}
+		width, setting = w, ""
+	}
+	if setting == "" {
+		c.options = []Placement{Box(width), PublishedBox(width)}
+		return c, nil
+	}
+	f, err := os.Open(setting)
+	if err != nil {
+		return c, fmt.Errorf("calibrate: marker box: %w", err)
+	}
+	defer f.Close()
+	at, notes, err := ReadBox(f)
+	if err != nil {
+		return c, fmt.Errorf("calibrate: marker box %s: %w", setting, err)
+	}
+	c.options, c.notes = []Placement{at}, notes
+	return c, nil
+}
+
+// markerFile returns the text file of marker poses in a take, "" if there is none.
+func markerFile(dir string) string {
+	files, _ := filepath.Glob(filepath.Join(escape(dir), "*.txt"))
+	for _, path := range files {
+		f, err := os.Open(path)
+		if err != nil {
+			continue
+		}
+		b, _ := io.ReadAll(io.LimitReader(f, maxBoxFile))
+		_ = f.Close()
+		if strings.Contains(string(b), "Marker ID 0") {
+			return path
+		}
+	}
+	return ""
+}
+
+// escape quotes the characters that Glob interprets.
+func escape(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
