@@ -426,7 +426,7 @@ describe("360° video", () => {
       "--grid",
       "4x2",
       "--qualities",
-      "2",
+      "1",
       "--source",
       "synthetic",
       "--fps",

@@ -20,7 +20,10 @@ const catalog = parseCatalog(new TextEncoder().encode(JSON.stringify({
         projection: "equirectangular", stereo: "mono", width: 512, height: 256, columns: 2, rows: 1, qualities: 1,
       },
     },
-    { name: "rates", packaging: "eventtimeline", isLive: true, eventType: "dev.holocast.tiles.rd/v1", depends: ["video"] },
+    {
+      name: "rates", packaging: "eventtimeline", isLive: true, eventType: "dev.holocast.tiles.rd/v1",
+      depends: ["video"],
+    },
     tile(0),
     tile(1),
   ],
