@@ -51,6 +51,7 @@ type Video struct {
 	rightFirst bool   // the right eye is above or on the left instead
 	colors     conversion
 	sound      bool // published
+	ambisonics spherical.Ambisonics
 	endless    bool
 	aac        bool // this FFmpeg lacks libopus
 }
@@ -90,7 +91,7 @@ func (v *Video) Reopen(ctx context.Context) ([]string, error) {
 	if v.sound && now.Info.Audio == nil {
 		now.Notes = append(now.Notes, "it has no sound now")
 	}
-	v.Info, v.colors = now.Info, now.colors
+	v.Info, v.colors, v.ambisonics = now.Info, now.colors, now.ambisonics
 	return now.Notes, nil
 }
 
@@ -166,6 +167,7 @@ func (v *Video) open(ctx context.Context, to *catalog.Color) error {
 		v.Notes = append(v.Notes, fmt.Sprintf("this FFmpeg cannot decode its sound (%.40s): %s",
 			strings.Join(v.Info.Undecodable, ", "), note))
 	}
+	v.ambisonics = ambisonicsOf(v.Info.Audio, meta.Ambisonics)
 	v.aac = v.Info.Audio != nil && !ffmpeg.HasEncoder(ctx, "libopus")
 	return nil
 }
@@ -365,8 +367,8 @@ func (v *Video) Start(ctx context.Context) (*Reader, error) {
 	pipes := 1
 	if v.sound && v.Info.Audio != nil {
 		pipes = 2
-		args = append(args, "-map", fmt.Sprintf("0:%d", v.Info.Audio.Stream), "-af", "aresample=async=1:first_pts=0",
-			"-ac", "2", "-ar", "48000", "-b:a", audioBitrate)
+		args = append(args, "-map", fmt.Sprintf("0:%d", v.Info.Audio.Stream), "-af",
+			downmix(v.ambisonics)+"aresample=async=1:first_pts=0", "-ac", "2", "-ar", "48000", "-b:a", audioBitrate)
 		if v.aac {
 			args = append(args, "-c:a", "aac", "-f", "adts")
 		} else {

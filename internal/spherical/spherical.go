@@ -41,6 +41,8 @@ type Metadata struct {
 	Yaw, Pitch, Roll float64
 	// Part reports that the picture shows only part of the sphere.
 	Part bool
+	// Ambisonics describes the first sound track, unless its channels are loudspeakers'.
+	Ambisonics Ambisonics
 }
 
 // ErrNotMP4 reports a file that does not start like an MP4 or QuickTime file.
@@ -122,6 +124,8 @@ type parser struct {
 	v1, v2 Metadata
 
 	fragmented bool
+	sound      bool // parsed the first sound track
+	ambisonics Ambisonics
 }
 
 func (p *parser) metadata() Metadata {
@@ -132,6 +136,7 @@ func (p *parser) metadata() Metadata {
 	if m.Stereo == "" {
 		m.Stereo = p.v1.Stereo
 	}
+	m.Ambisonics = p.ambisonics
 	return m
 }
 
@@ -207,17 +212,21 @@ func (p *parser) read(b box, limit int64) ([]byte, error) {
 func (p *parser) movie(moov box) error {
 	return p.boxes(moov.start, moov.end, 1, func(b box) error {
 		p.fragmented = p.fragmented || b.kind == "mvex"
-		if b.kind != "trak" || p.found {
+		if b.kind != "trak" || p.found && p.sound {
 			return nil
 		}
-		return p.track(b)
+		if err := p.track(b); !p.found {
+			return err
+		}
+		return nil // sound plays without metadata
 	})
 }
 
-// track parses a track and keeps its metadata if it is video.
+// track parses a track and keeps its metadata if it is the first of video or sound.
 func (p *parser) track(trak box) error {
 	var kind string
 	var v1, v2 Metadata
+	var ambisonics Ambisonics
 	var walk func(b box, depth int) error
 	walk = func(parent box, depth int) error {
 		return p.boxes(parent.start, parent.end, depth, func(b box) error {
@@ -231,6 +240,10 @@ func (p *parser) track(trak box) error {
 				}
 				return err
 			case "stsd":
+				if kind == "soun" {
+					ambisonics = p.soundEntry(b, depth+1)
+					return nil
+				}
 				return p.sampleEntries(b, depth+1, &v2)
 			case "uuid":
 				if parent.kind != "trak" || b.end-b.start > maxLeaf {
@@ -248,8 +261,11 @@ func (p *parser) track(trak box) error {
 	if err := walk(trak, 2); err != nil {
 		return err
 	}
-	if kind == "vide" {
+	switch {
+	case kind == "vide" && !p.found:
 		p.found, p.v1, p.v2 = true, v1, v2
+	case kind == "soun" && !p.sound:
+		p.sound, p.ambisonics = true, ambisonics
 	}
 	return nil
 }
