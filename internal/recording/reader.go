@@ -235,7 +235,7 @@ func (r *Reader) loose(offset int64) (objects []Object, next int64, err error) {
 	for next = offset; size < chunkBytes && next < r.end; {
 		op, length, err := r.recordAt(next)
 		if err != nil || op == mcap.OpChunk || op == mcap.OpDataEnd {
-			break // for nextChunk
+			break
 		}
 		if op == mcap.OpChannel || op == mcap.OpMessage {
 			b := make([]byte, length)
@@ -255,7 +255,7 @@ func (r *Reader) loose(offset int64) (objects []Object, next int64, err error) {
 			break
 		}
 	}
-	return r.sorted(objects), next, nil
+	return r.sorted(objects), next, nil //nolint:nilerr // nextChunk reports the error at next
 }
 
 // recordAt reads the header of the record at offset and checks that the record fits the file.

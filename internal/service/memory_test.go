@@ -21,7 +21,8 @@ func TestMemoryLimit(t *testing.T) {
 		"no files": {want: 0},
 		"unit": {
 			"0::/system.slice/holocast-relay.service\n", v2,
-			map[string]string{"system.slice/holocast-relay.service/memory.max": "268435456\n"}, 256 << 20,
+			map[string]string{"system.slice/holocast-relay.service/memory.max": "268435456\n"},
+			256 << 20,
 		},
 		"slice above": {
 			"0::/system.slice/holocast-relay.service\n", v2, map[string]string{
@@ -39,19 +40,23 @@ func TestMemoryLimit(t *testing.T) {
 		"controller off":   {"0::/a\n", v2, nil, 0},
 		"unit, version 1": {
 			"5:cpu:/\n4:memory:/system.slice/relay.service\n", v1,
-			map[string]string{"memory/system.slice/relay.service/memory.limit_in_bytes": "268435456\n"}, 256 << 20,
+			map[string]string{"memory/system.slice/relay.service/memory.limit_in_bytes": "268435456\n"},
+			256 << 20,
 		},
 		"no limit, version 1": {
 			"4:memory:/\n", v1,
-			map[string]string{"memory/memory.limit_in_bytes": "9223372036854771712\n"}, 0,
+			map[string]string{"memory/memory.limit_in_bytes": "9223372036854771712\n"},
+			0,
 		},
 		"container, version 1": {
 			"4:cpu,memory:/docker/7f\n", container,
-			map[string]string{"memory/memory.limit_in_bytes": "268435456\n"}, 256 << 20,
+			map[string]string{"memory/memory.limit_in_bytes": "268435456\n"},
+			256 << 20,
 		},
 		"group in a container, version 1": {
 			"4:memory:/docker/7f/sub\n", container,
-			map[string]string{"memory/sub/memory.limit_in_bytes": "5000000\n"}, 5000000,
+			map[string]string{"memory/sub/memory.limit_in_bytes": "5000000\n"},
+			5000000,
 		},
 		"hybrid": {
 			"4:memory:/a\n0::/a\n", hybrid, map[string]string{"memory/a/memory.limit_in_bytes": "5000000\n"}, 5000000,

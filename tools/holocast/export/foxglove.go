@@ -121,7 +121,7 @@ func appendText(b []byte, field protowire.Number, s string) []byte {
 	return appendMessage(b, field, []byte(s))
 }
 
-func appendDoubles(b []byte, values ...float64) []byte {
+func doubles(values ...float64) (b []byte) {
 	for i, v := range values {
 		b = protowire.AppendTag(b, protowire.Number(i+1), protowire.Fixed64Type)
 		b = protowire.AppendFixed64(b, math.Float64bits(v))
@@ -147,8 +147,8 @@ func frameTransforms(at uint64, number int, pose camera.Transform) []byte {
 	t := appendMessage(nil, 1, timestamp(at))
 	t = appendText(t, 2, foxgloveRoot)
 	t = appendText(t, 3, foxgloveFrame(number))
-	t = appendMessage(t, 4, appendDoubles(nil, pose.T[0]/1000, pose.T[1]/1000, pose.T[2]/1000))
-	t = appendMessage(t, 5, appendDoubles(nil, q.X, q.Y, q.Z, q.W))
+	t = appendMessage(t, 4, doubles(pose.T[0]/1000, pose.T[1]/1000, pose.T[2]/1000))
+	t = appendMessage(t, 5, doubles(q.X, q.Y, q.Z, q.W))
 	return appendMessage(nil, 1, t)
 }
 
@@ -164,8 +164,8 @@ const pointStride = 3*4 + 4
 func pointCloud(at uint64, number int, p pointcloud.Points) []byte {
 	m := appendMessage(nil, 1, timestamp(at))
 	m = appendText(m, 2, foxgloveFrame(number))
-	identity := appendMessage(nil, 1, appendDoubles(nil, 0, 0, 0))
-	m = appendMessage(m, 3, appendMessage(identity, 2, appendDoubles(nil, 0, 0, 0, 1)))
+	identity := appendMessage(nil, 1, doubles(0, 0, 0))
+	m = appendMessage(m, 3, appendMessage(identity, 2, doubles(0, 0, 0, 1)))
 	m = appendFixed32(m, 4, pointStride)
 	for i, name := range []string{"x", "y", "z", "red", "green", "blue", "alpha"} {
 		offset, numeric := uint32(4*i), uint64(numericFloat32)

@@ -96,7 +96,7 @@ func UnusedFile(recording, out string, force bool) error {
 
 // first returns the first of joined errors: on a full disk, others only repeat it.
 func first(err error) error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only the outermost
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return first(joined.Unwrap()[0])
 	}
 	return err
