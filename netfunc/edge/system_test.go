@@ -82,7 +82,7 @@ func TestSystem(t *testing.T) {
 		return path
 	}
 	keyFile, tokenFile := file("signal.key", string(key)), file("token", token+"\n")
-	config := file("controller.yaml", "reportInterval: 300ms\nrearm: 100ms\n")
+	config := file("controller.yaml", "reportInterval: 300ms\nrearm: 100ms\ntrigger: {rule: paper}\n")
 	args := []string{
 		"run", "--config", config, "--http-listen", relayAddress + ":" + controllerPort, "--auth-token", tokenFile,
 		"--signal-key", keyFile, "--state", filepath.Join(dir, "state.json"), "--log-level", "debug",

@@ -147,10 +147,13 @@ func TestInStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		take := pace.NewTake(true, nil)
 		start := time.Now()
-		var all sync.WaitGroup
+		players := make([]*Player, len(paths))
 		for i, path := range paths {
+			players[i] = open(t, path, Options{Take: take})
+		}
+		var all sync.WaitGroup
+		for i, p := range players {
 			n := 6 - i
-			p := open(t, path, Options{Take: take})
 			all.Go(func() {
 				for k := range 3 * n {
 					var f source.Frame
