@@ -5,6 +5,7 @@
 import { localTime } from "../session/clock.ts";
 import { Decoders } from "./decoders.ts";
 import { mediaTime, SOUND, type Due, type FromVideo, type PageToVideo, type ToVideo } from "./messages.ts";
+import { packetDuration } from "./sound.ts";
 import type { SoundTrack } from "./track.ts";
 
 /** Interval between checks for chunks that are due, ms. */
@@ -24,21 +25,46 @@ const video = new Decoders({
   now: localTime,
 });
 
+/** Difference from the end of the previous packet, µs, that is a gap or an overlap. */
+const DISCONTINUITY = 5000;
+
 /** The sound's decoder. */
 class Sound {
-  readonly #decoder = new AudioDecoder({ output: (data) => this.#output(data), error: (e) => this.#fail(e) });
+  #decoder: AudioDecoder;
+  /** End of the newest packet, µs. */
+  #end: number | undefined;
 
-  constructor({ codec, config, sampleRate, channels }: SoundTrack) {
-    this.#decoder.configure({ codec, sampleRate, numberOfChannels: channels, ...(config && { description: config }) });
+  constructor(private readonly track: SoundTrack) {
+    this.#decoder = this.#open();
+  }
+
+  #open(): AudioDecoder {
+    const { codec, config, sampleRate, channels } = this.track;
+    const decoder = new AudioDecoder({ output: (data) => this.#output(data), error: (e) => this.#fail(e) });
+    decoder.configure({ codec, sampleRate, numberOfChannels: channels, ...(config && { description: config }) });
+    return decoder;
   }
 
   decode(timestamp: number, data: Uint8Array<ArrayBuffer>): void {
     try {
+      // Decoders count samples from the first packet on, and ignore later timestamps.
+      if (this.#end !== undefined && Math.abs(timestamp - this.#end) > DISCONTINUITY) this.#restart();
+      this.#end = timestamp + packetDuration(this.track, data);
       if (this.#decoder.state === "configured")
         this.#decoder.decode(new EncodedAudioChunk({ type: "key", timestamp, data }));
     } catch (e) {
       this.#fail(e);
     }
+  }
+
+  #restart(): void {
+    const old = this.#decoder;
+    if (old.state === "configured")
+      void old.flush().then(
+        () => old.close(),
+        () => {},
+      );
+    this.#decoder = this.#open();
   }
 
   #output(data: AudioData): void {
