@@ -272,7 +272,12 @@ func (l *lap) playSound(ctx context.Context) error {
 			}
 			return err
 		}
-		at, err := l.line.sound(ctx, begin+samplesTime(samples, a.Format))
+		start := samplesTime(samples, a.Format)
+		if l.loop && l.Info.Duration > 0 && start >= l.Info.Duration && start < l.Info.Duration+soundExcess {
+			samples += int64(p.Samples)
+			continue // the encoder's padding would overlap the next lap
+		}
+		at, err := l.line.sound(ctx, begin+start)
 		if err != nil {
 			return err
 		}
