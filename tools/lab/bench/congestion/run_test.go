@@ -45,7 +45,7 @@ func TestPlans(t *testing.T) {
 }
 
 func TestProcessorTime(t *testing.T) {
-	c, err := cpu(t.Context(), 1, 50*time.Millisecond)
+	c, err := cpu(t.Context(), 1, time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
