@@ -77,6 +77,9 @@ demo: build ## Stream a session through a relay to a player on this machine
 setup-test: setup ## Install build and test dependencies (Debian, Ubuntu)
 	@tools/setup.sh --test
 
+# Compilers and linters yield to tests that run at the same time.
+BACKGROUND   := nice -n 19
+
 # Tests wait more than they compute, so three stages run at a time; each prints its output when it
 # ends. WITH adds targets: make test WITH=lint
 test: setup-test build ## Run all tests
@@ -90,8 +93,8 @@ LONGEST := ./tools/holocast ./relay ./capture-server \
 
 # Three packages at a time keep two cores busy.
 test-go: setup-test quic-go
-	GOWORK=off go build ./...
-	go vet ./...
+	GOWORK=off $(BACKGROUND) go build ./...
+	$(BACKGROUND) go vet ./...
 	go test -p 3 -vet=off $(TEST_ARGS) $$(go list $(LONGEST) ./... | grep -v -x -F "$$(go list $$(tools/race.sh))")
 
 test-race: setup-test quic-go
@@ -109,16 +112,17 @@ test-web: setup-test build ## Test the web viewer, also in Chromium
 	cd client-web && npm run --silent test && npm run --silent test:e2e
 
 test-unity: setup-test build ## Test the Unity client without Unity (needs cargo)
+	cd client-unity/native && $(BACKGROUND) cargo test --quiet --locked --workspace --profile verify --no-run
 	$(MAKE) -C client-unity/native --no-print-directory test
-	cd client-unity/native && cargo build --quiet --locked --profile verify -p capi
+	cd client-unity/native && $(BACKGROUND) cargo build --quiet --locked --profile verify -p capi
 	client-unity/verify/verify.sh
 
 fuzz: quic-go ## Fuzz every target for FUZZ_TIME (3s), from the committed corpora
-	@tools/fuzz.sh $(FUZZ_TIME)
+	@$(BACKGROUND) tools/fuzz.sh $(FUZZ_TIME)
 
 lint: quic-go $(LINT) $(ACTIONLINT) ## Run golangci-lint, actionlint, and check English, line lengths and commits
-	$(LINT) run --allow-parallel-runners ./...
-	cd deploy/check && GOWORK=off $(LINT) run --allow-parallel-runners ./...
+	$(BACKGROUND) $(LINT) run --allow-parallel-runners ./...
+	cd deploy/check && GOWORK=off $(BACKGROUND) $(LINT) run --allow-parallel-runners ./...
 	$(ACTIONLINT)
 	go run ./tools/prose
 
@@ -139,9 +143,9 @@ generate: ## Compile the eBPF programs (needs clang)
 # With Debian 12's clang.
 check-generate: ## Fail if the committed eBPF objects differ from a fresh build
 	@tools/setup.sh --bpf
-	netfunc/bpf/generate.sh --check
-	relay/fastpath/kernel/generate.sh --check
-	relay/steer/generate.sh --check
+	$(BACKGROUND) netfunc/bpf/generate.sh --check
+	$(BACKGROUND) relay/fastpath/kernel/generate.sh --check
+	$(BACKGROUND) relay/steer/generate.sh --check
 
 packages: build ## Build the Debian and RPM packages into build/packages
 	@test -x build/tools/nfpm-$(NFPM_VERSION) || { \
