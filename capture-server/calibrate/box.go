@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -239,8 +240,9 @@ func findBox(dir, setting string) (c choice, err error) {
 
 // markerFile returns the text file of marker poses in a take, "" if there is none.
 func markerFile(dir string) string {
-	files, _ := filepath.Glob(filepath.Join(escape(dir), "*.txt"))
-	for _, path := range files {
+	files, _ := fs.Glob(os.DirFS(dir), "*.txt") // the pattern is valid
+	for _, name := range files {
+		path := filepath.Join(dir, name)
 		f, err := os.Open(path)
 		if err != nil {
 			continue
@@ -252,9 +254,4 @@ func markerFile(dir string) string {
 		}
 	}
 	return ""
-}
-
-// escape quotes the characters that Glob interprets.
-func escape(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
