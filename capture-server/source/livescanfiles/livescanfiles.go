@@ -90,7 +90,7 @@ func open(dir string, opts Options) ([]source.Source, error) {
 		w, h := r.depth.Size()
 		total += 2 * w * h * len(r.frames)
 	}
-	timelines := schedule(found, clock, cmp.Or(opts.Log, slog.Default()))
+	timelines := schedule(found, clock, opts.Log)
 	sources := make([]source.Source, len(found))
 	for i, r := range found {
 		p, err := newPlayer(r)
