@@ -67,6 +67,7 @@ func Open(ctx context.Context, input string, opts Options) (*Video, error) {
 		return nil, fmt.Errorf("%s: %w", input, err)
 	}
 	v.sound, v.endless = v.Info.Audio != nil, in.Live() || in.File() == "" && v.Info.Duration == 0
+	v.aac = v.sound && !ffmpeg.HasEncoder(ctx, "libopus")
 	return v, nil
 }
 
@@ -168,7 +169,6 @@ func (v *Video) open(ctx context.Context, to *catalog.Color) error {
 			strings.Join(v.Info.Undecodable, ", "), note))
 	}
 	v.ambisonics = ambisonicsOf(v.Info.Audio, meta.Ambisonics)
-	v.aac = v.Info.Audio != nil && !ffmpeg.HasEncoder(ctx, "libopus")
 	return nil
 }
 
