@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"image"
 	"image/png"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -192,7 +191,7 @@ func (s *imageSet) finish() ([]string, error) {
 	} {
 		path := filepath.Join(s.dir, x.name)
 		if err := create(path, func(f *os.File) error {
-			_, err := io.Copy(f, bytes.NewReader(x.contents))
+			_, err := f.Write(x.contents)
 			return err
 		}); err != nil {
 			return nil, err
