@@ -18,7 +18,7 @@ func ambisonicsOf(a *ffmpeg.Audio, file spherical.Ambisonics) spherical.Ambisoni
 	if name, ok := strings.CutPrefix(a.Layout, "ambisonic "); ok {
 		digits, fixed, _ := strings.Cut(name, "+")
 		if order, err := strconv.Atoi(digits); err == nil && order >= 1 {
-			return spherical.FirstOrder(order, fixed == "stereo")
+			return spherical.ACN(order, fixed == "stereo")
 		}
 	}
 	if file.Channels == a.Channels {

@@ -107,7 +107,7 @@ func soundSamples(t *testing.T, v *Video) (n int) {
 }
 
 func TestLayoutNames(t *testing.T) {
-	of := spherical.FirstOrder
+	of := spherical.ACN
 	file := spherical.Ambisonics{Channels: 4, W: 0, Y: 1}
 	for _, tt := range []struct {
 		audio *ffmpeg.Audio

@@ -18,9 +18,9 @@ const (
 	maxChannels = (maxOrder+1)*(maxOrder+1) + 2
 )
 
-// FirstOrder returns the layout of a track of ambisonics in ACN order, with two channels of
+// ACN returns the layout of a track of ambisonics in ACN order, with two channels of
 // head-locked stereo behind them or not.
-func FirstOrder(order int, stereo bool) Ambisonics {
+func ACN(order int, stereo bool) Ambisonics {
 	n := (order + 1) * (order + 1)
 	a := Ambisonics{Channels: n, W: 0, Y: 1}
 	if stereo {

@@ -23,10 +23,10 @@ func TestSA3D(t *testing.T) {
 		box  []byte
 		want Ambisonics
 	}{
-		{"first order", sa3d(0, 0, 1, 0, 0, 1, 2, 3), FirstOrder(1, false)},
+		{"first order", sa3d(0, 0, 1, 0, 0, 1, 2, 3), ACN(1, false)},
 		{"B-format's order of channels", sa3d(0, 0, 1, 0, 0, 3, 1, 2), Ambisonics{Channels: 4, W: 0, Y: 2}},
-		{"second order", sa3d(0, 0, 2, 0, second...), FirstOrder(2, false)},
-		{"with stereo", sa3d(0, 0x80, 1, 0, 0, 1, 2, 3, 4, 5), FirstOrder(1, true)},
+		{"second order", sa3d(0, 0, 2, 0, second...), ACN(2, false)},
+		{"with stereo", sa3d(0, 0x80, 1, 0, 0, 1, 2, 3, 4, 5), ACN(1, true)},
 		{"another version", sa3d(1, 0, 1, 0, 0, 1, 2, 3), Ambisonics{}},
 		{"another type", sa3d(0, 1, 1, 0, 0, 1, 2, 3), Ambisonics{}},
 		{"another normalization", sa3d(0, 0, 1, 1, 0, 1, 2, 3), Ambisonics{}},
@@ -66,7 +66,7 @@ func TestSoundEntry(t *testing.T) {
 		} {
 			b := mp4box.Append(nil, "ftyp", []byte("isom\x00\x00\x00\x00"))
 			got, err := parse(mp4box.Append(b, "moov", tracks))
-			want := Metadata{Projection: Equirectangular, Stereo: Mono, Ambisonics: FirstOrder(1, false)}
+			want := Metadata{Projection: Equirectangular, Stereo: Mono, Ambisonics: ACN(1, false)}
 			if err != nil || got != want {
 				t.Errorf("version %d, %s the video: %+v, %v", version, name, got, err)
 			}
