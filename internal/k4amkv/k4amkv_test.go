@@ -50,6 +50,20 @@ func frame(config Config, i int) Capture {
 	return c
 }
 
+// recordImages writes n captures without IMU samples to a file, and returns its path, its content
+// and the captures.
+func recordImages(t *testing.T, n int) (path string, file []byte, captures []Capture) {
+	t.Helper()
+	config := small
+	config.IMU = false
+	path, captures = record(t, config, n)
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path, file, captures
+}
+
 // record writes n captures to a file and returns its path and the captures.
 func record(t testing.TB, config Config, n int) (string, []Capture) {
 	t.Helper()
@@ -296,13 +310,7 @@ func TestCutOff(t *testing.T) {
 // TestUnclosed reads files whose Segment or last Cluster has no valid size, as libk4arecord leaves
 // them until it closes them.
 func TestUnclosed(t *testing.T) {
-	config := small
-	config.IMU = false
-	path, want := record(t, config, 30)
-	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	path, whole, want := recordImages(t, 30)
 	r := open(t, path)
 	segment, first := r.header.segment.data, r.header.firstCluster
 	clusters := clusterStarts(r)
@@ -385,13 +393,7 @@ func unsized(file []byte, cluster int64) []byte {
 
 // TestRemuxed reads recordings as FFmpeg and mkvmerge rewrite them.
 func TestRemuxed(t *testing.T) {
-	config := small
-	config.IMU = false
-	path, want := record(t, config, 3)
-	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	path, whole, want := recordImages(t, 3)
 	reference := open(t, path)
 	replace := func(pairs ...string) []byte {
 		file := bytes.Clone(whole)
@@ -471,13 +473,7 @@ func oneTag(t *testing.T, r *Reader, file []byte, targetsLast bool) []byte {
 }
 
 func TestSeek(t *testing.T) {
-	config := small
-	config.IMU = false
-	path, want := record(t, config, 120)
-	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, whole, want := recordImages(t, 120)
 	cues := bytes.LastIndex(whole, []byte{0x1C, 0x53, 0xBB, 0x6B})
 	for name, file := range map[string][]byte{"by cues": whole, "by scan": whole[:cues]} {
 		t.Run(name, func(t *testing.T) {
@@ -529,13 +525,7 @@ func TestWrongCues(t *testing.T) {
 }
 
 func TestTruncated(t *testing.T) {
-	config := small
-	config.IMU = false
-	path, want := record(t, config, 30)
-	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	path, whole, want := recordImages(t, 30)
 	r := open(t, path)
 	first := int(r.header.firstCluster)
 	for name, tc := range map[string]struct {
@@ -589,13 +579,7 @@ func TestTruncated(t *testing.T) {
 }
 
 func TestBitFlips(t *testing.T) {
-	config := small
-	config.IMU = false
-	path, want := record(t, config, 40)
-	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	path, whole, want := recordImages(t, 40)
 	clusters := clusterStarts(open(t, path))
 	if len(clusters) != 40 {
 		t.Fatalf("%d clusters, want 40", len(clusters))
@@ -694,13 +678,7 @@ func TestHeaderErrors(t *testing.T) {
 }
 
 func TestHostileLengths(t *testing.T) {
-	config := small
-	config.IMU = false
-	path, _ := record(t, config, 2)
-	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, whole, _ := recordImages(t, 2)
 	hostile := func(element []byte, skip int) []byte {
 		file := bytes.Clone(whole)
 		at := bytes.Index(file, element)

@@ -518,25 +518,31 @@ func silent(ctx context.Context, url string) ([]Key, error) {
 	return nil, &unreachableError{errors.New(url + " does not respond")}
 }
 
+// testFiles writes a key, and an empty file of revocations, and returns a configuration with them
+// and the key.
+func testFiles(t *testing.T) (Config, Key) {
+	t.Helper()
+	dir := t.TempDir()
+	key := newTestKey(t, "ES256")
+	b, err := MarshalKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := Config{
+		Keys: []string{filepath.Join(dir, "key")}, Revoked: filepath.Join(dir, "revoked"), Refresh: time.Minute,
+	}
+	if err := errors.Join(os.WriteFile(cfg.Keys[0], b, 0o600), os.WriteFile(cfg.Revoked, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return cfg, key
+}
+
 // TestSilentKeyServers: silent key servers delay neither the start by more than a second, nor
 // SIGHUP, nor a revocation.
 func TestSilentKeyServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		key := newTestKey(t, "ES256")
-		b, err := MarshalKey(key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfg := Config{
-			Keys:    []string{filepath.Join(dir, "key"), "https://one.example", "https://two.example", "https://three.example"},
-			Revoked: filepath.Join(dir, "revoked"), Refresh: time.Minute,
-		}
-		for file, content := range map[string][]byte{cfg.Keys[0]: b, cfg.Revoked: nil} {
-			if err := os.WriteFile(file, content, 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
+		cfg, key := testFiles(t)
+		cfg.Keys = append(cfg.Keys, "https://one.example", "https://two.example", "https://three.example")
 		ctx, cancel := context.WithCancel(t.Context())
 		began := time.Now()
 		a, err := newAuthority(ctx, cfg, slog.New(slog.DiscardHandler), silent)
@@ -577,23 +583,13 @@ func TestSilentKeyServers(t *testing.T) {
 // they do not change, and do not delay the others.
 func TestUnreadableFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		key := newTestKey(t, "ES256")
-		b, err := MarshalKey(key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfg := Config{
-			Keys: []string{filepath.Join(dir, "key")}, Revoked: filepath.Join(dir, "revoked"), Refresh: time.Minute,
-		}
+		cfg, key := testFiles(t)
 		write := func(file string, content []byte) {
 			t.Helper()
 			if err := os.WriteFile(file, content, 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
-		write(cfg.Keys[0], b)
-		write(cfg.Revoked, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		var log testlog.Buffer
 		a, err := New(ctx, cfg, slog.New(slog.NewTextHandler(&log, nil)))
