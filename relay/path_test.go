@@ -277,7 +277,7 @@ func (l *pathLab) serveNames(names map[string]answers) {
 	}()
 }
 
-// reply answers a DNS query; nil if it is to be ignored.
+// reply answers a DNS query; nil to ignore it.
 func reply(packet []byte, names map[string]answers) []byte {
 	var query dnsmessage.Message
 	if query.Unpack(packet) != nil || len(query.Questions) != 1 {

@@ -81,7 +81,7 @@ type markerEntry struct {
 //
 // Lengths are metres and angles degrees, in the order x, y, z. The first form, which LiveScan3D
 // writes, gives the inverse rotation. A marker at the origin is unused. The test set's file has a
-// marker beside the side that it faces: the side counts, and notes say so.
+// marker off the side that it faces; ReadBox moves it there and adds a note.
 func ReadBox(r io.Reader) (at Placement, notes []string, err error) {
 	entries, err := readEntries(r)
 	if err != nil {

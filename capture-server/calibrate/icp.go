@@ -25,8 +25,8 @@ type Residual struct {
 	Markers float64
 	// Size is half the side of the markers' squares as measured, millimetres.
 	Size float64
-	// Through is the largest fraction of a camera's readings that another camera, of which they are
-	// in view, looks through by 80 mm; Worst names the other and the camera.
+	// Through is the largest fraction of the readings of one camera, within the view of a second,
+	// that the second looks through by 80 mm. Worst names the second and the first.
 	Through float64
 	Worst   [2]string
 }

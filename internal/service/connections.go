@@ -20,7 +20,7 @@ func maxConns() int {
 	return int(max(1, min(most, limit.Cur/8)))
 }
 
-// conns bounds a server's open connections. Beyond the bound it closes the oldest one, so that
+// conns bounds a server's open connections. Beyond the bound it closes the oldest one, so
 // silent clients do not keep out others.
 type conns struct {
 	most int

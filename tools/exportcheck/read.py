@@ -50,7 +50,7 @@ def camera(o3d, folder):
 
 
 def fields(d):
-    """Returns a message type's fields as text, including those of its parts."""
+    """Returns a message type's fields as text, including nested types."""
     out = []
     for f in d.fields:
         inner = f.message_type or f.enum_type

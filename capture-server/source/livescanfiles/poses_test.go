@@ -20,7 +20,7 @@ const (
 	identityOfClient0 = "0\tUnknown\t0\n1 0 0 0 0 1 0 0 0 0 1 0 0 0 0 1\n"
 )
 
-// storedPoses are those of poseOfClient0 and poseOfClient1: colour camera to studio, millimetres.
+// storedPoses holds poseOfClient0 and poseOfClient1: colour camera to studio, millimetres.
 var storedPoses = []camera.Transform{
 	{R: [9]float64{1, 0, 0, 0, -1, 0, 0, 0, -1}, T: [3]float64{500, 1250, -2000}},
 	{R: [9]float64{0, 0, 1, 0, 1, 0, -1, 0, 0}, T: [3]float64{-1500, 0, 250}},

@@ -74,7 +74,7 @@ const recordsChanges = `{
     let loud;
     let end;
     return (samples, sampleRate, begin) => {
-      if (Math.abs(begin - end) > GAP) loud = undefined; // what is missing may contain a change
+      if (Math.abs(begin - end) > GAP) loud = undefined; // the gap may contain a change
       end = begin + (1000 * samples.length) / sampleRate;
       for (let i = 0; i + WINDOW <= samples.length; i += WINDOW) {
         const now = samples.subarray(i, i + WINDOW).some((v) => Math.abs(v) > 0.1);

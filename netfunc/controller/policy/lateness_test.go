@@ -18,7 +18,7 @@ type stream struct {
 	floor   time.Duration                                 // one-way delay
 	noise   time.Duration                                 // mean of further delay, per packet
 	varies  [2]time.Duration                              // range of further delay, held for 50 to 200 ms
-	step    time.Duration                                 // added for good from then on
+	step    time.Duration                                 // added permanently, from then on
 	dead    bool                                          // once it varies
 	decode  func(*rand.Rand, time.Duration) time.Duration // time to show a frame
 	conf    func(*Config)

@@ -120,7 +120,7 @@ func newResult(o Options, s schedule) *Result {
 		return r
 	}
 	r.Trigger = "The pair runs with its default settings: trigger.rule lateness, sensitivity 2, for all levels. " +
-		"Elimination: α 5 ms, W the packets of 2 s, or of 4 s for the second-to-last path, of which a path may miss 1 %."
+		"Elimination: α 5 ms, W the packets of 2 s, or of 4 s for the second-to-last path; 1 % of them may be missing."
 	return r
 }
 
