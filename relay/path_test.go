@@ -49,6 +49,8 @@ func newPathLab(t *testing.T) *pathLab {
 		if *ns, err = g.Add(name); err != nil {
 			t.Fatal(err)
 		}
+		// A router solicits no neighbour before its link-local address has passed DAD, up to 2 s.
+		l.must((*ns).Set("net/ipv6/conf/default/accept_dad", "0"))
 	}
 	l.ends = [4]namespace.End{
 		{Namespace: l.host, Device: "lan0"},
@@ -68,7 +70,6 @@ func newPathLab(t *testing.T) *pathLab {
 		for _, prefix := range addresses {
 			address, err := netlink.ParseAddr(prefix)
 			l.must(err)
-			address.Flags = 2 // IFA_F_NODAD
 			l.must(l.ends[i].Namespace.Handle.AddrAdd(l.link(i), address))
 		}
 	}
