@@ -112,8 +112,7 @@ export class VideoView {
         this.sphere = m.sphere;
         this.#view = undefined;
         this.studio.setSphere(m.sphere);
-        if (this.studio.sphere && this.studio.sphere.tiles < this.studio.sphere.sphere.tiles.length)
-          this.send({ type: "fit", tiles: this.studio.sphere.tiles });
+        if (this.studio.sphere) this.send({ type: "fit", tiles: this.studio.sphere.tiles });
         break;
       case "due":
         this.#due = this.sound.due = m;

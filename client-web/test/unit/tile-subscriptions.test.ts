@@ -75,6 +75,7 @@ it.each(["answered", "unanswered"])("cancels all subscriptions when the page is 
   const port = { postMessage() {} } as unknown as MessagePort;
   const tiles = new Tiles(host, () => port, Infinity, () => {});
   tiles.prepare(catalog)();
+  tiles.take({ type: "fit", tiles: 99 });
   await vi.advanceTimersByTimeAsync(0); // whether the browser decodes the video
   tiles.follow();
   const [video] = session.of(/^video$/);

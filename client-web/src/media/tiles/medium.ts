@@ -80,8 +80,8 @@ export class Tiles implements Medium {
   /** Codec of the catalog's video, and whether the browser is known to decode it. */
   #codec: string | undefined;
   #playable = false;
-  /** Numbers of tiles that the GPU can show and the browser can decode at a time. */
-  #fit = Infinity;
+  /** Numbers of tiles that the GPU can show, 0 until the page reports it, and the browser can decode at a time. */
+  #fit = 0;
   #decoders = Infinity;
   #view = VIEW;
   readonly #following = new Map<number, Following>();
@@ -130,14 +130,13 @@ export class Tiles implements Medium {
     }
     if (m.type === "fit") {
       this.#fit = m.tiles;
-      return;
+    } else {
+      this.#view = m;
+      if (this.#due) this.#planner?.gaze.add(this.captured / 1000, m.gaze);
     }
-    this.#view = m;
-    if (this.#planner && this.#due) {
-      this.#planner.gaze.add(this.captured / 1000, m.gaze);
-      if (this.#playback) this.#playback.turn();
-      else this.#urgent();
-    }
+    if (!this.#planner || !this.#due) return;
+    if (this.#playback) this.#playback.turn();
+    else this.#urgent();
   }
 
   prepare(catalog: Catalog): () => void {
@@ -155,7 +154,10 @@ export class Tiles implements Medium {
       const shape = sphere && JSON.stringify({ ...sphere, tiles: sphere.tiles.length });
       const same = shape === this.#shape;
       this.#shape = shape;
-      if (!same) this.clear();
+      if (!same) {
+        this.clear();
+        this.#fit = 0;
+      }
       this.#sphere = sphere;
       if (sphere) this.#port ??= this.#openPort();
       if (this.#port) this.#post({ type: "sphere", sphere, same });
