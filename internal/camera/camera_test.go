@@ -41,7 +41,7 @@ func TestParseReadsEveryField(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Use variables, so that the products round as at run time.
+	// As constants, the products would not be rounded as at run time.
 	depthFx, colorFx, colorFy := 0.4925, 0.478, 0.637
 	wantDepth := Intrinsics{
 		Width: 640, Height: 576,
@@ -74,7 +74,7 @@ func TestParseReadsEveryField(t *testing.T) {
 	}
 }
 
-// TestParseVariants parses documents that the Azure Kinect Sensor SDK accepts, too.
+// TestParseVariants parses unusual documents that the Azure Kinect Sensor SDK also accepts.
 func TestParseVariants(t *testing.T) {
 	want := parseDocument(t, NFOVUnbinned, Color720P)
 	fifteen := strings.ReplaceAll(document, ":14,", ":15,")
@@ -106,7 +106,7 @@ func TestParseVariants(t *testing.T) {
 	}
 }
 
-// rationalDocument has the lenses of an early device.
+// rationalDocument is the factory document of an early device, with Rational6KT lenses.
 const rationalDocument = `{"CalibrationInformation":{"Cameras":[
 {"Intrinsics":{"ModelParameterCount":15,"ModelParameters":[0.5102,0.5003,0.4935,0.4937,
  0.4361,0.06834,0.004369,0.7732,0.1479,0.02008,-0.000483,-0.0000545,0.0000639,-0.00009,1.739],
@@ -203,8 +203,8 @@ func TestParseModes(t *testing.T) {
 	}
 }
 
-// checkSameRay compares the rays of the full sensor's corner point (u, v) in two modes. Sensor
-// pixels count from the top-left corner of an image width pixels wide.
+// checkSameRay compares the rays of one sensor point in two modes. (u, v) counts pixels from the
+// top-left corner of a full-sensor image that is width pixels wide.
 func checkSameRay(t *testing.T, crop func() (crop, bool), in, full *Intrinsics, u, v, width float64) {
 	t.Helper()
 	c, _ := crop()
@@ -217,7 +217,7 @@ func checkSameRay(t *testing.T, crop func() (crop, bool), in, full *Intrinsics, 
 }
 
 func TestParseLegacy16x9(t *testing.T) {
-	// The same lens, calibrated on the 16:9 middle of the sensor.
+	// This is the same lens, calibrated on the 16:9 middle of the sensor.
 	wide := strings.NewReplacer(
 		`"SensorHeight":3072,"SensorWidth":4096`, `"SensorHeight":2304,"SensorWidth":4096`,
 		"0.506,0.478,0.637", "0.508,0.478,0.8493333333333334",
@@ -256,7 +256,7 @@ func TestParseRefuses(t *testing.T) {
 		"null":       {doc: `null`, want: "no CalibrationInformation"},
 		"too large": {
 			doc:  strings.Repeat(" ", maxDocument+1),
-			want: "document has 1048577 bytes, at most 1048576 are read",
+			want: "document has 1048577 bytes, more than the limit of 1048576",
 		},
 		"infinite": {doc: replace("0.51,", "1e999,"), want: "cannot unmarshal number 1e999"},
 		"no depth camera": {
@@ -273,17 +273,17 @@ func TestParseRefuses(t *testing.T) {
 		},
 		"count": {
 			doc:  replace(":14", ":13"),
-			want: "ModelParameterCount 13 with 14 ModelParameters, want 14 or 15 of both",
+			want: "ModelParameterCount is 13 for 14 ModelParameters; both must be 14 or 15",
 		},
 		"many parameters": {
 			doc:  replace(`:14,"ModelParameters":[0.51,`, `:16,"ModelParameters":[0.51,0,0,`),
-			want: "ModelParameterCount 16 with 16 ModelParameters, want 14 or 15 of both",
+			want: "ModelParameterCount is 16 for 16 ModelParameters; both must be 14 or 15",
 		},
 		"far from Brown-Conrady": {
 			doc:  strings.Replace(replace("BrownConrady", "Rational6KT"), ",0,0,-0.00005", ",0.1,0,-0.00005", 1),
-			want: "CALIBRATION_CameraLocationD0: lens model Rational6KT is 0.0",
+			want: "CALIBRATION_CameraLocationD0: lens model Rational6KT deviates by 0.0",
 		},
-		"few parameters": {doc: replace("0.51,", ""), want: "ModelParameterCount 14 with 13 ModelParameters"},
+		"few parameters": {doc: replace("0.51,", ""), want: "ModelParameterCount is 14 for 13 ModelParameters"},
 		"no intrinsics":  {doc: replace(`"Intrinsics"`, `"Extrinsics"`), want: "no field Intrinsics"},
 		"no Rt":          {doc: replace(`"Rt"`, `"Tr"`), want: "no field Rt"},
 		"short rotation": {
@@ -308,7 +308,7 @@ func TestParseRefuses(t *testing.T) {
 		},
 		"colour sensor": {
 			doc: replace(`"SensorWidth":4096`, `"SensorWidth":3072`), color: Color720P,
-			want: "sensor is 3072×3072, want an aspect of 4:3 or 16:9",
+			want: "sensor is 3072×3072, want an aspect ratio of 4:3 or 16:9",
 		},
 		"passive IR":         {doc: document, depth: PassiveIR, want: "depth mode PASSIVE_IR has no depth"},
 		"unknown depth mode": {doc: document, depth: "NARROW", want: `unknown depth mode "NARROW"`},
@@ -518,7 +518,7 @@ func TestParseRealCalibrations(t *testing.T) {
 				rays++
 			}
 		}
-		// The narrow field of view lies well within the lens.
+		// The lens model covers the whole narrow field of view, so every pixel has a ray.
 		if rays != len(table.X) {
 			t.Errorf("%s: %d of %d pixels have a ray", file, rays, len(table.X))
 		}

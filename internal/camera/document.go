@@ -26,7 +26,7 @@ func (c Calibration) Document(depth DepthMode, color ColorMode) ([]byte, error) 
 		crop crop
 	}{{"depth", &c.Depth, depthCrop}, {"color", &c.Color, colorCrop}} {
 		if l.in.Width != int(l.crop.out[0]) || l.in.Height != int(l.crop.out[1]) {
-			return nil, fmt.Errorf("calibration: %s is %d×%d, its mode %v×%v", l.name, l.in.Width, l.in.Height,
+			return nil, fmt.Errorf("calibration: %s is %d×%d, but its mode has %v×%v", l.name, l.in.Width, l.in.Height,
 				l.crop.out[0], l.crop.out[1])
 		}
 	}

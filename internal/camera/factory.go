@@ -50,9 +50,9 @@ const (
 
 // Parse parses an Azure Kinect's factory document for one depth mode and one colour mode. The
 // document is the calibration.json of a k4a recording, the result of k4a_device_get_raw_calibration
-// or LiveScan3D's Intrinsics.json. As in the SDK, a byte order mark may precede it and any text follow
-// it, and the lens model may be Rational6KT of early devices, which is converted. With ColorOff, Color is zero and
-// DepthToColor is Identity. Errors name the field of the document.
+// or LiveScan3D's Intrinsics.json. As in the SDK, a byte order mark may precede the document and
+// any text may follow it. Lenses of early devices (model Rational6KT) are converted. With ColorOff,
+// Color is zero and DepthToColor is Identity. Errors name the field of the document.
 //
 // Crops and scales follow the Azure Kinect Sensor SDK 1.4 (mode_specific_calibration.c).
 func Parse(doc []byte, depth DepthMode, color ColorMode) (Calibration, error) {
@@ -76,7 +76,7 @@ func parse(doc []byte, depth DepthMode, color ColorMode) (Calibration, error) {
 		return Calibration{}, fmt.Errorf("unknown colour mode %q", string(color))
 	}
 	if len(doc) > maxDocument {
-		return Calibration{}, fmt.Errorf("document has %d bytes, at most %d are read", len(doc), maxDocument)
+		return Calibration{}, fmt.Errorf("document has %d bytes, more than the limit of %d", len(doc), maxDocument)
 	}
 	body := bytes.TrimPrefix(doc, []byte("\xef\xbb\xbf"))
 	var f factoryDocument
@@ -112,10 +112,10 @@ func parse(doc []byte, depth DepthMode, color ColorMode) (Calibration, error) {
 		switch {
 		case c.SensorWidth > 0 && c.SensorWidth*3/4 == c.SensorHeight:
 		case c.SensorWidth > 0 && c.SensorWidth*9/16 == c.SensorHeight:
-			// Calibrated on a 16:9 image, the middle of the 4:3 sensor.
+			// This lens was calibrated on a 16:9 image, the middle of the 4:3 sensor.
 			c.lens = c.lens.widen()
 		default:
-			return Calibration{}, fmt.Errorf("%s: sensor is %d×%d, want an aspect of 4:3 or 16:9", colorLocation,
+			return Calibration{}, fmt.Errorf("%s: sensor is %d×%d, want an aspect ratio of 4:3 or 16:9", colorLocation,
 				c.SensorWidth, c.SensorHeight)
 		}
 		cal.Color = c.lens.cut(colorCrop)
@@ -185,7 +185,7 @@ func (f *factoryCamera) check() (calibrated, error) {
 	}
 	p := in.ModelParameters
 	if in.ModelParameterCount > most || len(p) < least || len(p) > in.ModelParameterCount {
-		return calibrated{}, fmt.Errorf("ModelParameterCount %d with %d ModelParameters, want %d or %d of both",
+		return calibrated{}, fmt.Errorf("ModelParameterCount is %d for %d ModelParameters; both must be %d or %d",
 			in.ModelParameterCount, len(p), least, most)
 	}
 	if in.ModelType == brownConrady && (p[10] != 0 || p[11] != 0) {

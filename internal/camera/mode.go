@@ -20,7 +20,7 @@ const (
 // ColorMode is a colour resolution, named as in k4a recordings.
 type ColorMode string
 
-// Colour resolutions of an Azure Kinect; ColorOff is a camera that records none.
+// Colour resolutions of an Azure Kinect; ColorOff means that the camera records no colour.
 const (
 	ColorOff   ColorMode = ""
 	Color720P  ColorMode = "720P"  // 1280×720
@@ -42,8 +42,8 @@ const (
 	BGRA ColorFormat = "BGRA" // 4 bytes a pixel
 )
 
-// crop defines a mode's image: the calibrated image is scaled to scaled, then out pixels are taken
-// at offset.
+// crop defines a mode's image: the calibrated image is resized to scaled pixels and then cropped to
+// out pixels at offset.
 type crop struct {
 	scaled, offset, out [2]float64
 }

@@ -8,9 +8,9 @@ import (
 // maxConversion bounds the error of a converted lens model, in focal lengths: 1 mm at 1 m.
 const maxConversion = 1e-3
 
-// fromRational6KT turns a lens of the model Rational6KT, with the tangential coefficients in l and a
-// centre of distortion in focal lengths, into the closest one of Intrinsics. Rational6KT differs from
-// Brown-Conrady in that centre and in half the weight of the mixed tangential terms
+// fromRational6KT converts l, which holds tangential coefficients of the model Rational6KT, to the
+// closest Brown-Conrady lens. centre is the centre of distortion in focal lengths. Rational6KT
+// differs from Brown-Conrady in that centre and in half the weight of the mixed tangential terms
 // (transformation_project_internal in the Azure Kinect Sensor SDK 1.4). Tangential coefficients and
 // principal point are fitted by least squares over the image.
 func (l *unitLens) fromRational6KT(centre [2]float64) error {
@@ -64,7 +64,7 @@ func (l *unitLens) fromRational6KT(centre [2]float64) error {
 		worst = math.Max(worst, math.Abs(e)) // keeps NaN
 	}
 	if !(worst <= maxConversion) || len(rows) == 0 {
-		return fmt.Errorf("lens model Rational6KT is %.2g focal lengths from any Brown-Conrady model, at most %g are read",
+		return fmt.Errorf("lens model Rational6KT deviates by %.2g focal lengths from any Brown-Conrady model; the limit is %g",
 			worst, maxConversion)
 	}
 	l.rest.P = [2]float64{fit[0], fit[1]}

@@ -85,7 +85,7 @@ type Quaternion struct {
 func (m Transform) Quaternion() Quaternion {
 	r := &m.R
 	var q Quaternion
-	// Divide by the largest of the four components (Shepperd's method).
+	// Divide by a component of magnitude at least 1/2 (a variant of Shepperd's method).
 	switch {
 	case r[0]+r[4]+r[8] > 0:
 		s := 2 * math.Sqrt(1+r[0]+r[4]+r[8])
@@ -112,7 +112,7 @@ func (m Transform) Quaternion() Quaternion {
 func FromQuaternion(q Quaternion, t [3]float64) (Transform, error) {
 	n := math.Sqrt(q.X*q.X + q.Y*q.Y + q.Z*q.Z + q.W*q.W)
 	if !(n > 0) || math.IsInf(n, 0) {
-		return Transform{}, fmt.Errorf("quaternion %v has length %g", q, n)
+		return Transform{}, fmt.Errorf("quaternion %v has the invalid length %g", q, n)
 	}
 	x, y, z, w := q.X/n, q.Y/n, q.Z/n, q.W/n
 	return Transform{R: [9]float64{

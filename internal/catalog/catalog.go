@@ -47,7 +47,7 @@ const (
 	RolePoints = "pointcloud"
 )
 
-// Limits of Parse, far above a session's needs and small enough to be harmless.
+// Limits of Parse, far above the needs of a session and low enough to bound its memory.
 const (
 	MaxSize      = 1 << 20 // bytes of one catalog object, after decompression
 	maxTracks    = 4096
@@ -141,7 +141,7 @@ func (t *Template) UnmarshalJSON(b []byte) error {
 	}
 	into := []any{&t.Media, &t.MediaStep, &t.Location, &t.Step, &t.Wallclock, &t.WallclockStep}
 	if len(list) != len(into) {
-		return &templateError{fmt.Errorf("%d values, wants %d", len(list), len(into))}
+		return &templateError{fmt.Errorf("%d values, want %d", len(list), len(into))}
 	}
 	for i, v := range into {
 		if err := json.Unmarshal(list[i], v); err != nil {

@@ -104,7 +104,7 @@ func (c *Catalog) applyOne(op string, raw json.RawMessage, path string) error {
 			return nil
 		}
 		if ref.Name == "" {
-			return fmt.Errorf("catalog: %s.name: missing, a clone needs a new name", path)
+			return fmt.Errorf("catalog: %s.name: missing; a clone needs a new name", path)
 		}
 		c.Tracks = append(c.Tracks, t)
 	default:

@@ -104,7 +104,7 @@ func (c *Catalog) Init(t Track) (CameraInit, error) {
 	path := fmt.Sprintf("$.initDataList[%d].data", i)
 	d := c.InitDataList[i]
 	if d.Type != "inline" {
-		return CameraInit{}, fmt.Errorf("catalog: %s: of type %s, a camera's must be inline", path, d.Type)
+		return CameraInit{}, fmt.Errorf("catalog: %s: type is %s, but camera data must be inline", path, d.Type)
 	}
 	b, err := base64.StdEncoding.DecodeString(d.Data)
 	if err != nil {

@@ -19,7 +19,8 @@ type Properties interface {
 }
 
 // Read applies the next object and returns the current catalog. properties are the object's, then
-// the track's; the first with a compression applies. On an error the catalog stays as it was.
+// the track's; the first that contain MSF_COMPRESSION apply. On an error the catalog stays as it
+// was.
 func (r *Reader) Read(payload []byte, properties ...Properties) (*Catalog, error) {
 	compression := uint64(0)
 	for _, p := range properties {

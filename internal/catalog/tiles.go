@@ -123,7 +123,7 @@ func (s *Sphere) Validate() error {
 	case s.Height < 2 || s.Height > MaxSphereSize || s.Height%2 != 0:
 		return fmt.Errorf("height: %d is not an even number in 2…%d", s.Height, MaxSphereSize)
 	case !finite(s.Yaw) || !finite(s.Pitch) || !finite(s.Roll):
-		return fmt.Errorf("yaw: %v, %v, %v are not degrees", s.Yaw, s.Pitch, s.Roll)
+		return fmt.Errorf("yaw: %v, pitch %v, roll %v: want degrees", s.Yaw, s.Pitch, s.Roll)
 	case s.Columns == 0 && s.Rows == 0 && s.Qualities == 0:
 		return nil
 	case s.Columns < 1 || s.Rows < 1 || s.Columns > MaxTiles || s.Rows > MaxTiles || s.Tiles() > MaxTiles:
@@ -158,7 +158,7 @@ func (t *Tile) validate() error {
 		return fmt.Errorf("quality: %d is not in 0…%d", t.Quality, MaxQualities-1)
 	case t.X < 0 || t.Y < 0 || t.Width < 1 || t.Height < 1 ||
 		t.X > MaxSphereSize || t.Y > MaxSphereSize || t.Width > MaxSphereSize || t.Height > MaxSphereSize:
-		return fmt.Errorf("x: a rectangle of %d×%d at %d, %d", t.Width, t.Height, t.X, t.Y)
+		return fmt.Errorf("x: invalid rectangle: %d×%d at %d, %d", t.Width, t.Height, t.X, t.Y)
 	}
 	return nil
 }
@@ -176,7 +176,7 @@ func (c *Catalog) validateSphere() error {
 			return fmt.Errorf("catalog: $.tracks[%d].hcsphere: an earlier track already has one", i)
 		}
 		if t.Width > math.MaxUint16 || t.Height > math.MaxUint16 {
-			return fmt.Errorf("catalog: $.tracks[%d].width: pictures of %d×%d", i, t.Width, t.Height)
+			return fmt.Errorf("catalog: $.tracks[%d].width: pictures of %d×%d exceed 65535×65535", i, t.Width, t.Height)
 		}
 		sphere = t.Sphere
 	}
@@ -190,14 +190,14 @@ func (c *Catalog) validateSphere() error {
 		case sphere == nil:
 			return fmt.Errorf("%s: no track has hcsphere", path)
 		case t.Tile >= sphere.Tiles():
-			return fmt.Errorf("%s.tile: %d of a grid of %d×%d", path, t.Tile, sphere.Columns, sphere.Rows)
+			return fmt.Errorf("%s.tile: %d is outside the grid of %d×%d tiles", path, t.Tile, sphere.Columns, sphere.Rows)
 		case t.Quality >= sphere.Qualities:
-			return fmt.Errorf("%s.quality: %d of %d", path, t.Quality, sphere.Qualities)
+			return fmt.Errorf("%s.quality: %d is not in 0…%d", path, t.Quality, sphere.Qualities-1)
 		case t.Rect() != sphere.Rect(t.Tile):
 			return fmt.Errorf("%s.x: rectangle %v, but that of tile %d is %v", path, t.Rect(), t.Tile, sphere.Rect(t.Tile))
 		case c.Tracks[i].Width != t.Width || c.Tracks[i].Height != t.Height*sphere.Eyes():
-			return fmt.Errorf("%s.width: pictures of %d×%d for a rectangle of %d×%d", path, c.Tracks[i].Width,
-				c.Tracks[i].Height, t.Width, t.Height)
+			return fmt.Errorf("%s.width: pictures are %d×%d, want %d×%d", path, c.Tracks[i].Width,
+				c.Tracks[i].Height, t.Width, t.Height*sphere.Eyes())
 		}
 	}
 	return nil
@@ -244,11 +244,11 @@ func (r *Rates) Validate(s *Sphere) error {
 	bad := func(v float64) bool { return v < 0 || math.IsNaN(v) || math.IsInf(v, 0) }
 	d := &r.Data
 	if n := s.Tiles(); len(d.Bytes) != n || len(d.MSE) != n || len(d.Missing) != n {
-		return fmt.Errorf("catalog: rates of %d, %d and %d tiles, want %d", len(d.Bytes), len(d.MSE), len(d.Missing), n)
+		return fmt.Errorf("catalog: rates list %d, %d and %d tiles, want %d", len(d.Bytes), len(d.MSE), len(d.Missing), n)
 	}
 	for i := range d.Bytes {
 		if len(d.Bytes[i]) != s.Qualities || len(d.MSE[i]) != s.Qualities {
-			return fmt.Errorf("catalog: rates of tile %d at %d and %d qualities, want %d", i, len(d.Bytes[i]),
+			return fmt.Errorf("catalog: rates of tile %d list %d and %d qualities, want %d", i, len(d.Bytes[i]),
 				len(d.MSE[i]), s.Qualities)
 		}
 		for q := range d.Bytes[i] {
@@ -258,7 +258,7 @@ func (r *Rates) Validate(s *Sphere) error {
 			}
 		}
 		if bad(d.Missing[i]) {
-			return fmt.Errorf("catalog: distortion %v where tile %d is missing", d.Missing[i], i)
+			return fmt.Errorf("catalog: invalid distortion %v for missing tile %d", d.Missing[i], i)
 		}
 	}
 	return nil

@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// vectors are the catalogs of testdata/vectors.json, which the web viewer's reader is tested with
-// too.
+// vectors are the catalogs of testdata/vectors.json, which also test the web viewer's reader.
 type vectors struct {
 	Valid []struct {
 		Name    string

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// window is how long a stamp is used: long enough to include one that met an empty queue, short
-	// enough to keep drift small.
+	// window bounds the age of the stamps in use. It is long enough to include one that met an
+	// empty queue, and short enough to keep drift small.
 	window = 10 * time.Second
 	// maxDrift bounds the drift between two clocks: 50 ppm is a poor quartz.
 	maxDrift = 50e-6
@@ -67,8 +67,8 @@ func (e *Estimator) Observe(s Stamp, arrived time.Time, rtt RTT) {
 		if len(e.suspects) < stepStamps {
 			return
 		}
-		// Neither queueing nor a stray packet: a clock was set or the path changed. Restart from
-		// the suspects.
+		// So many suspects are neither queueing nor stray packets: a clock was set or the path
+		// changed. Restart from the suspects.
 		e.samples = append(e.samples[:0], e.suspects...)
 		e.suspects = e.suspects[:0]
 		e.steps++
@@ -97,7 +97,7 @@ func (e *Estimator) choose() {
 	e.samples = append(e.samples[:0], e.samples[drop:]...)
 	best := math.Inf(-1)
 	for _, s := range e.samples {
-		// Subtract the first, because ns since 1970 do not fit a float64.
+		// Subtract the first sample's, because ns since 1970 do not fit a float64.
 		score := float64(s.relay-e.samples[0].relay) - maxDrift*float64(e.latest-s.at)
 		if score >= best {
 			best, e.best = score, s

@@ -14,12 +14,12 @@ const (
 	second       = 1 << 30
 )
 
-// Step returns t as time.Now would have returned it after a step of the wall clock by d, whole
-// seconds. t must come from time.Now.
+// Step returns t as time.Now would have returned it after the wall clock stepped by d, which must
+// be whole seconds. t must come from time.Now.
 func Step(t time.Time, d time.Duration) time.Time {
 	word := (*uint64)(unsafe.Pointer(&t))
 	if *word&hasMonotonic == 0 {
-		panic("clocktest: a time without a monotonic reading")
+		panic("clocktest: time has no monotonic reading")
 	}
 	*word += uint64(int64(d/time.Second) * second)
 	return t
