@@ -98,7 +98,8 @@ const (
 // Admission returns the limits of the session's connection; nil without ListenConfig.Admit.
 func (s *Session) Admission() Admission { return admission(s.conn.quic()) }
 
-// takeStream charges a stream opened by the peer. done returns it and may be called repeatedly.
+// takeStream charges a stream opened by the peer. done releases the charge and may be called
+// repeatedly.
 func (s *Session) takeStream() (done func(), ok bool) {
 	a := s.Admission()
 	if a == nil {
@@ -128,7 +129,7 @@ func (s *Session) paceStreams(request bool) {
 	}
 }
 
-// countedStream returns a charged stream once it is read to its end or refused.
+// countedStream releases a stream's charge once the stream is read to its end or refused.
 type countedStream struct {
 	receiveStream
 	done func()

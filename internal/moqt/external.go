@@ -10,7 +10,8 @@ import (
 	"github.com/quic-go/webtransport-go"
 )
 
-// Access for senders outside this process that build datagrams like those of SendDatagram.
+// The methods below serve senders outside this process that build the same datagrams as
+// SendDatagram.
 
 // Conn returns the QUIC connection that carries the session.
 func (s *Session) Conn() *quic.Conn { return s.conn.quic() }

@@ -334,8 +334,8 @@ func (w *FetchWriter) run() {
 
 // resolveJoining computes the range of a joining fetch (§10.12.2.1).
 func (s *Session) resolveJoining(r *FetchRequest, m *wire.Fetch) error {
-	// A SUBSCRIBE may still arrive. An ID that was already seen and is not joinable, or a PUBLISH
-	// of ours that was never sent, will not.
+	// The SUBSCRIBE may still arrive. Waiting is pointless for an ID that was already seen and is
+	// not joinable, or for a PUBLISH of ours that was never sent.
 	var p *Publication
 	known := false
 	find := func() bool {
@@ -461,7 +461,7 @@ func (w *FetchWriter) write(b []byte) error {
 	return streamError(err)
 }
 
-// Close ends the response. Objects of the range that were not sent do not exist.
+// Close ends the response. To the peer, objects of the range that were not sent do not exist.
 func (w *FetchWriter) Close() error {
 	defer w.r.end()
 	defer w.stop()

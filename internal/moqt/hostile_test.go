@@ -24,8 +24,8 @@ type rawPeer struct {
 	control *quic.SendStream
 }
 
-// hasty returns a configuration with a short timeout, selected by change, for a test to wait for.
-// All other timeouts are long.
+// hasty returns a configuration with long timeouts, except for those that change sets to a short
+// one.
 func hasty(change func(w *waits, soon time.Duration)) Config {
 	w := patient()
 	change(w, 200*time.Millisecond)

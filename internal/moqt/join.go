@@ -21,8 +21,8 @@ type joiningFetch struct {
 	ended    bool
 }
 
-// join sends the joining FETCH of a SUBSCRIBE with this request ID, which may wait for a publisher
-// for the rendezvous timeout.
+// join sends a joining FETCH for the SUBSCRIBE with this request ID. For up to the rendezvous
+// timeout, the SUBSCRIBE may wait for a publisher.
 func (s *Session) join(request uint64, rendezvous time.Duration) *joiningFetch {
 	j := &joiningFetch{done: make(chan struct{}), cancelled: make(chan struct{})}
 	go func() {

@@ -97,8 +97,8 @@ func TestIdleSessionGoroutines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// At the server one, the connection's, and over WebTransport two more that accept streams. At
-	// the client another two for its socket, and over WebTransport three more.
+	// The server has one goroutine per connection, and over WebTransport two more that accept
+	// streams. The client has two more for its socket, and over WebTransport another three.
 	for scheme, most := range map[string]int{"moqt": 1 + 3, "https": 3 + 8} {
 		t.Run(scheme, func(t *testing.T) {
 			cfg := Config{waits: patient(), Log: slog.New(slog.DiscardHandler)}
@@ -210,7 +210,7 @@ func TestDuplicateSubscription(t *testing.T) {
 			e.Code != wire.RequestNotSupported {
 			t.Errorf("PUBLISH by the subscriber: %v", err)
 		}
-		// Let the peer refuse it, not our own check.
+		// Bypass our own check: the peer must refuse it.
 		p.client.mu.Lock()
 		clear(p.client.receiving)
 		p.client.mu.Unlock()
@@ -530,8 +530,8 @@ func TestFilters(t *testing.T) {
 	}
 }
 
-// The peer accepts as much as its window, and the transport keeps the rest: the stream has ended
-// here but not arrived there (§8).
+// The peer accepts one window of data and the transport buffers the rest, so the stream has ended
+// at the sender but has not arrived (§8).
 func TestSubgroupDeliveryTimeoutAfterFIN(t *testing.T) {
 	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
 		p, sub, pub := subscribed(t, connect, TrackInfo{}, SubscribeOptions{SubgroupDeliveryTimeout: time.Second})
@@ -577,7 +577,7 @@ func TestSubgroupDeliveryTimeoutAfterFIN(t *testing.T) {
 				t.Errorf("late subgroup: %v", err)
 			}
 		}
-		// None may be left if the session ends before the timeout.
+		// The session's end must also stop the timers of subgroups that have not timed out yet.
 		if _, err := sub.Update(p.ctx, Parameters{SubgroupDeliveryTimeout: new(uint64(3_600_000))}); err != nil {
 			t.Fatal(err)
 		}

@@ -166,7 +166,7 @@ type DiscoveryRequest struct {
 	Prefix Namespace // as first requested
 	Tracks bool
 	// Move, if set before the request is accepted, decides on a change of prefix (§10.9.2). An
-	// error, as for RejectWith, refuses it and ends the request. moved is called after the
+	// error refuses the change as RejectWith does, and ends the request. moved is called after the
 	// subscriber has been informed.
 	Move func(prefix Namespace) (moved func(), err error)
 

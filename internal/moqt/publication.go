@@ -114,7 +114,7 @@ func (p *Publication) applyDefaults(d Parameters) {
 	p.filter = d.Filter
 }
 
-// timeout converts milliseconds. More than a day counts as none.
+// timeout converts milliseconds; more than a day counts as no timeout.
 func timeout(ms uint64) time.Duration {
 	if ms > uint64(24*time.Hour/time.Millisecond) {
 		return 0

@@ -376,7 +376,7 @@ func TestUnreadJoinIsCancelled(t *testing.T) {
 			t.Fatal(err)
 		}
 		select {
-		case <-began: // an early cancelled one may never start
+		case <-began: // if cancelled early, it may never begin
 		case <-p.ctx.Done():
 			t.Fatal("no fetch")
 		}

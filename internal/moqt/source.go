@@ -36,8 +36,8 @@ func asSourceStream(s *quic.SendStream) sourceStream {
 	return q
 }
 
-// wtSource is the QUIC stream under a WebTransport stream. It returns the errors of the
-// WebTransport stream, which are the session's.
+// wtSource is the QUIC stream under a WebTransport stream. It converts errors to those of the
+// WebTransport stream, which carry the session's error.
 type wtSource struct {
 	sourceStream
 	s wtSend

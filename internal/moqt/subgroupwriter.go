@@ -234,7 +234,7 @@ func (w *SubgroupWriter) Reset(code wire.StreamCode) {
 	w.reset(code)
 }
 
-// Abort is Reset for other goroutines than the writer's, whose next write fails.
+// Abort is Reset for goroutines other than the writer's. The writer's next write fails.
 func (w *SubgroupWriter) Abort(code wire.StreamCode) { w.Reset(code) }
 
 func (w *SubgroupWriter) reset(code wire.StreamCode) {

@@ -42,7 +42,7 @@ func (d *Datagram) Append(b []byte) ([]byte, error) {
 		}
 	}
 	if err := d.Status.validate(d.Properties); err != nil {
-		// A local mistake: a wrapped *Error would end the session.
+		// Do not wrap a local mistake: a wrapped *Error would end the session.
 		return nil, fmt.Errorf("moqt: cannot send datagram: %v", err) //nolint:errorlint
 	}
 	b = AppendVarint(AppendVarint(AppendVarint(b, t), d.TrackAlias), d.Group)

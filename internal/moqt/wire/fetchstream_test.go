@@ -169,7 +169,7 @@ func TestFetchDecoderErrors(t *testing.T) {
 		})
 	}
 	t.Run("malformed track", func(t *testing.T) {
-		// A prior group ID gap of 6 in group 5.
+		// A prior group ID gap of 6 is impossible in group 5.
 		_, err := NewFetchDecoder(Ascending).Decode(bytes.NewReader(unhex(t, "3c 05 03 07 02 3c06 00")))
 		if !errors.Is(err, ErrMalformedTrack) {
 			t.Errorf("Decode: %v, want a malformed track", err)

@@ -89,7 +89,7 @@ func (v Version) AppendMessage(b []byte, m Message) ([]byte, error) {
 	}
 	b[at], b[at+1] = byte(n>>8), byte(n)
 	if _, err := v.ParseMessage(m.Type(), b[at+2:]); err != nil {
-		// A local mistake: a wrapped *Error would end the session.
+		// Do not wrap a local mistake: a wrapped *Error would end the session.
 		return nil, fmt.Errorf("moqt: cannot send %s: %v", m.Type(), err) //nolint:errorlint
 	}
 	return b, nil

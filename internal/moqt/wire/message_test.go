@@ -324,7 +324,7 @@ func TestAppendMessageRefuses(t *testing.T) {
 			if b != nil || err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Fatalf("AppendMessage = %x, %v, want an error with %q", b, err, tt.want)
 			}
-			// The caller's mistake, not the peer's.
+			// The mistake is the caller's, not the peer's.
 			if e := new(Error); errors.As(err, &e) {
 				t.Errorf("error %v would close the session", err)
 			}

@@ -181,7 +181,7 @@ type ObjectEncoder struct {
 // track.
 func (e *ObjectEncoder) Append(b []byte, o Object) ([]byte, error) {
 	if err := o.Status.validate(o.Properties); err != nil {
-		// A local mistake: a wrapped *Error would end the session.
+		// Do not wrap a local mistake: a wrapped *Error would end the session.
 		return nil, fmt.Errorf("moqt: cannot send object: %v", err) //nolint:errorlint
 	}
 	delta := o.ID

@@ -145,7 +145,7 @@ func TestObjectEncoderRefuses(t *testing.T) {
 	}
 }
 
-// randomSubgroup returns a subgroup stream after its header.
+// randomSubgroup returns the bytes of a random subgroup stream, without its header.
 func randomSubgroup(t *testing.T, rnd *rand.Rand, hasProperties bool) []byte {
 	enc := ObjectEncoder{HasProperties: hasProperties}
 	var b []byte
@@ -371,8 +371,8 @@ func BenchmarkScanner(b *testing.B) {
 	}
 }
 
-// TestPriorGroupIDGap checks that a gap larger than the number of earlier groups is a malformed
-// track (§12.8), also on a subgroup stream.
+// TestPriorGroupIDGap checks that the subgroup decoder reports a malformed track when the gap
+// exceeds the number of earlier groups (§12.8).
 func TestPriorGroupIDGap(t *testing.T) {
 	for gap, ok := range map[uint64]bool{0: true, 3: true, 4: false} {
 		o := Object{

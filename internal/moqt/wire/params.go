@@ -15,7 +15,7 @@ const (
 const DefaultPriority uint8 = 128
 
 // Parameters are the message parameters of a request or response (§10.2). A nil field is absent;
-// its default depends on the message and never equals a value. Durations are milliseconds.
+// the meaning of its absence depends on the message. Durations are milliseconds.
 type Parameters struct {
 	ObjectDeliveryTimeout   *uint64     // 0x02
 	AuthorizationTokens     []Token     // 0x03

@@ -20,7 +20,7 @@ func (m *Publish) append(b []byte) []byte {
 	return append(m.Parameters.append(b), m.Properties...)
 }
 
-// PublishDone ends a subscription by the publisher (§10.11).
+// PublishDone is the publisher's end of a subscription (§10.11).
 type PublishDone struct {
 	Code        DoneCode
 	StreamCount uint64 // data streams opened, or StreamCountUnknown
