@@ -8,7 +8,7 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// TestDeliveryReports: OnDone reports complete, reset and evicted deliveries.
+// TestDeliveryReports checks that OnDone reports complete, reset and evicted deliveries.
 func TestDeliveryReports(t *testing.T) {
 	tr := NewTrack(testName, nil, Limits{})
 	deliveries := make(chan Delivery, 10)

@@ -130,7 +130,7 @@ func newBudget(milliseconds *uint64) budget {
 	return budget{min(time.Duration(min(*milliseconds, math.MaxInt32))*time.Millisecond, fillTimeout), true}
 }
 
-// errTooSlow: the source exceeded the budget.
+// errTooSlow means that the source exceeded the budget.
 var errTooSlow = &moqt.RequestError{
 	Code:          wire.RequestTimeout,
 	Reason:        "the publisher did not answer the fetch in time",
@@ -274,7 +274,7 @@ type answer struct {
 	t      *Track
 	source Source
 	fill   budget
-	first  *Response // to the first piece, if requested in advance
+	first  *Response // response to the first piece, if requested in advance
 	w      *moqt.FetchWriter
 	buf    []byte
 }

@@ -27,8 +27,8 @@ func fill(t *testing.T, m *Memory, name string, n int) *Track {
 	return tr
 }
 
-// TestGreedyPublisherEvictsItsOwn: a publisher above its share evicts its own groups, however many
-// tracks it uses.
+// TestGreedyPublisherEvictsItsOwn checks that a publisher above its share evicts its own groups,
+// however many tracks it uses.
 func TestGreedyPublisherEvictsItsOwn(t *testing.T) {
 	whole := NewMemory(1_000_000)
 	near, far := whole.Part(0), whole.Part(0)
@@ -53,8 +53,8 @@ func TestGreedyPublisherEvictsItsOwn(t *testing.T) {
 	}
 }
 
-// TestPartOfMemory: a part has its own limit, the limit can change, and a track can move to another
-// part.
+// TestPartOfMemory checks that a part has its own limit, the limit can change, and a track can move
+// to another part.
 func TestPartOfMemory(t *testing.T) {
 	whole := NewMemory(0)
 	a, b := whole.Part(100_000), whole.Part(0)

@@ -256,9 +256,9 @@ func (t *Track) Stats() Stats {
 
 // Errors returned by Track and Feed.
 var (
-	// ErrDuplicate: the subgroup was already received, or is being received.
+	// ErrDuplicate means that the subgroup was already received, or is being received.
 	ErrDuplicate = errors.New("origin: duplicate subgroup")
-	// ErrEvicted: the subgroup is older than the track's limits allow.
+	// ErrEvicted means that the subgroup is older than the track's limits allow.
 	ErrEvicted = errors.New("origin: subgroup older than the cache")
 )
 
@@ -473,7 +473,7 @@ func (g *group) markMissing(from uint64) {
 }
 
 // Interrupted records that the publisher went away: the rest of the current group may have been
-// published and not received.
+// published but not received.
 func (t *Track) Interrupted() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -69,7 +69,7 @@ func checkAccount(t *testing.T, tr *Track) {
 	}
 }
 
-// TestHostilePublishers: no publisher input makes a track exceed its memory limit.
+// TestHostilePublishers checks that no publisher input makes a track exceed its memory limit.
 func TestHostilePublishers(t *testing.T) {
 	const maxBytes = 1 << 20
 	payload := make([]byte, 40_000)
@@ -207,7 +207,7 @@ func TestHostilePublishers(t *testing.T) {
 	})
 }
 
-// TestObjectTooLong: an object whose end overflows int64 is rejected.
+// TestObjectTooLong checks that an object whose end overflows int64 is rejected.
 func TestObjectTooLong(t *testing.T) {
 	for length, ok := range map[uint64]bool{
 		1 << 62: true, math.MaxInt64 - 1: false, 1 << 63: false,
@@ -304,7 +304,7 @@ func TestDuplicates(t *testing.T) {
 	if _, err := tr.OpenSubgroup(header(1, 0)); err != nil {
 		t.Errorf("after a reset: %v", err)
 	}
-	// These take the ID of their first object.
+	// Subgroups in this mode take the ID of their first object.
 	byFirst := wire.SubgroupHeader{Group: 2, Mode: wire.SubgroupIDFirstObject, FirstObject: true}
 	for i, want := range []error{nil, ErrDuplicate} {
 		if err := tr.WriteObject(byFirst, moqt.Object{ID: 5}, []byte("x")); !errors.Is(err, want) {
@@ -318,7 +318,8 @@ func TestDuplicates(t *testing.T) {
 	}
 }
 
-// TestMissing: Missing lists gaps of groups sent as datagrams, and nothing of other groups.
+// TestMissing checks that Missing lists gaps of groups sent as datagrams, and nothing of other
+// groups.
 func TestMissing(t *testing.T) {
 	tr := NewTrack(testName, nil, Limits{})
 	send := func(group, object uint64, end bool) {
@@ -475,7 +476,7 @@ func (r *testServer) read(sub *moqt.Subscription) (group uint64, objects [][]byt
 	}
 }
 
-// TestCutThrough: an object's first bytes reach the viewer before its last have arrived.
+// TestCutThrough checks that an object's first bytes reach the viewer before its last have arrived.
 func TestCutThrough(t *testing.T) {
 	tr := NewTrack(testName, nil, Limits{})
 	r := newTestServer(t, tr)
@@ -515,8 +516,8 @@ func TestCutThrough(t *testing.T) {
 	}
 }
 
-// TestLateJoiner: the joining fetch delivers the part of the open subgroup that arrived before the
-// subscription, and the subscription the rest.
+// TestLateJoiner checks that the joining fetch delivers the part of the open subgroup that arrived
+// before the subscription, and the subscription the rest.
 func TestLateJoiner(t *testing.T) {
 	for _, mode := range []wire.SubgroupIDMode{wire.SubgroupIDExplicit, wire.SubgroupIDFirstObject} {
 		tr := NewTrack(testName, nil, Limits{})
@@ -576,8 +577,8 @@ func TestLateJoiner(t *testing.T) {
 	}
 }
 
-// TestAttach: objects that arrive between Attach, Accept and Serve come once: through the
-// subscription, and not through the joining fetch.
+// TestAttach checks that objects that arrive between Attach, Accept and Serve come once: through
+// the subscription, and not through the joining fetch.
 func TestAttach(t *testing.T) {
 	tr := NewTrack(testName, nil, Limits{})
 	f, err := tr.OpenSubgroup(header(4, 0))
@@ -680,9 +681,9 @@ func TestAttach(t *testing.T) {
 	}
 }
 
-// TestLargestBeforeServe: the largest location in SUBSCRIBE_OK includes what upstream published
-// before it accepted the subscription, but not what arrived later, nor the numbering before a
-// restart.
+// TestLargestBeforeServe checks that the largest location in SUBSCRIBE_OK includes what upstream
+// published before it accepted the subscription, but not what arrived later, nor the numbering
+// before a restart.
 func TestLargestBeforeServe(t *testing.T) {
 	tr := NewTrack(testName, nil, Limits{})
 	tr.SendDatagram(moqt.Datagram{Group: 4})
@@ -706,7 +707,7 @@ func TestLargestBeforeServe(t *testing.T) {
 	check("upstream is ahead again", &moqt.Location{Group: 2})
 }
 
-// TestFetchAfterTrim: a fetch reports the evicted part of a group as unknown.
+// TestFetchAfterTrim checks that a fetch reports the evicted part of a group as unknown.
 func TestFetchAfterTrim(t *testing.T) {
 	tr := NewTrack(testName, nil, Limits{MaxBytes: 100_000})
 	r := newTestServer(t, tr)
@@ -753,8 +754,8 @@ func TestFetchAfterTrim(t *testing.T) {
 	}
 }
 
-// TestViewerThatReadsNothing: a stalled viewer does not make the track exceed its limit, and other
-// viewers get everything.
+// TestViewerThatReadsNothing checks that a stalled viewer does not make the track exceed its limit,
+// and other viewers get everything.
 func TestViewerThatReadsNothing(t *testing.T) {
 	const size, frames = 400_000, 180 // 72 MB: more than a session's receive window
 	const maxOpen = 8
@@ -797,7 +798,8 @@ func TestViewerThatReadsNothing(t *testing.T) {
 	tr.mu.Unlock()
 }
 
-// TestEndWithUnreadViewer: a viewer that reads nothing does not block the end of a track.
+// TestEndWithUnreadViewer checks that a viewer that reads nothing does not block the end of a
+// track.
 func TestEndWithUnreadViewer(t *testing.T) {
 	tr := NewTrack(testName, nil, Limits{MaxAge: 50 * time.Millisecond})
 	r := newTestServer(t, tr)
@@ -820,7 +822,8 @@ func TestEndWithUnreadViewer(t *testing.T) {
 	}
 }
 
-// TestForwardToggle: a paused viewer receives nothing, and new subgroups once it resumes.
+// TestForwardToggle checks that a paused viewer receives nothing, and new subgroups once it
+// resumes.
 func TestForwardToggle(t *testing.T) {
 	tr := NewTrack(testName, nil, Limits{})
 	r := newTestServer(t, tr)
@@ -855,11 +858,11 @@ func TestForwardToggle(t *testing.T) {
 	write(3)
 	forward(true)
 	write(4)
-	upTo(4, 2) // 1 may still come: streams are independent
+	upTo(4, 2) // group 1 may still arrive: streams are independent
 }
 
-// TestMaxCacheDurationOfSubscriptions: a relay sends a late subscriber no subgroup or datagram
-// older than MAX_CACHE_DURATION (§12.3).
+// TestMaxCacheDurationOfSubscriptions checks that a relay sends a late subscriber no subgroup or
+// datagram older than MAX_CACHE_DURATION (§12.3).
 func TestMaxCacheDurationOfSubscriptions(t *testing.T) {
 	const keep = 200 * time.Millisecond
 	tr := NewTrack(

@@ -50,8 +50,8 @@ func (v *Viewer) testGroups() []string {
 	return got
 }
 
-// TestLowPriorityGivesWay: the lowest class is dropped first, whatever its track, and within it the
-// oldest delivery.
+// TestLowPriorityGivesWay checks that the lowest class is dropped first, whatever its track, and
+// within it the oldest delivery.
 func TestLowPriorityGivesWay(t *testing.T) {
 	q := NewQueue(0)
 	base, tiles, preview := q.testViewer(128), q.testViewer(128), q.testViewer(200)
@@ -74,8 +74,8 @@ func TestLowPriorityGivesWay(t *testing.T) {
 	}
 }
 
-// TestDropStale: on a congested path only the newest group waits behind the one being sent, in the
-// class that was late and in all lower ones.
+// TestDropStale checks that on a congested path only the newest group waits behind the one being
+// sent, in the class that was late and in all lower ones.
 func TestDropStale(t *testing.T) { synctest.Test(t, testDropStale) }
 
 func testDropStale(t *testing.T) {
@@ -121,8 +121,8 @@ func testDropStale(t *testing.T) {
 	want("no longer congested", first, "1:2", "1:3", "1:4", "2:10", "2:5", "2:7", "2:8", "2:9")
 }
 
-// TestIncompleteGroupsAreNotStale: a long group whose next objects have not arrived is kept on a
-// congested path.
+// TestIncompleteGroupsAreNotStale checks that a long group whose next objects have not arrived is
+// kept on a congested path.
 func TestIncompleteGroupsAreNotStale(t *testing.T) {
 	q := NewQueue(0)
 	v := q.testViewer(128)
@@ -134,7 +134,8 @@ func TestIncompleteGroupsAreNotStale(t *testing.T) {
 	}
 }
 
-// TestUnsent: unsent returns the arrival of the first object that is not completely sent.
+// TestUnsent checks that unsent returns the arrival of the first object that is not completely
+// sent.
 func TestUnsent(t *testing.T) {
 	at := func(n int) time.Time { return time.Unix(int64(n), 0) }
 	s := &subgroup{
@@ -151,8 +152,8 @@ func TestUnsent(t *testing.T) {
 	}
 }
 
-// TestSubgroupDeadline: a subgroup delivery timeout counts from the end of the subgroup, however
-// little was sent by then.
+// TestSubgroupDeadline checks that a subgroup delivery timeout counts from the end of the subgroup,
+// however little was sent by then.
 func TestSubgroupDeadline(t *testing.T) {
 	props := moqt.Properties(
 		wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: 50}),

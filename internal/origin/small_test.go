@@ -55,8 +55,8 @@ func (s *countingSink) Close() error          { close(s.closed); return nil }
 func (s *countingSink) Reset(wire.StreamCode) {}
 func (s *countingSink) Abort(wire.StreamCode) {}
 
-// TestSmallObjectsShareWrites: objects that arrive together are sent in few pieces even if each has
-// a deadline.
+// TestSmallObjectsShareWrites checks that objects that arrive together are sent in few pieces even
+// if each has a deadline.
 func TestSmallObjectsShareWrites(t *testing.T) {
 	const objects = 5000
 	tr := NewTrack(testName, nil, Limits{})

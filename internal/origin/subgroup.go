@@ -144,8 +144,9 @@ func (s *subgroup) first() moqt.Properties {
 	return s.objects[0].Properties
 }
 
-// object returns object i, or a channel to wait on if it has not arrived. over is set if it never
-// will. If objects from i on were evicted, it returns the first one left and its index.
+// object returns object i, or a channel to wait on if it has not arrived yet. over is set if it
+// never will arrive. If objects from i on were evicted, it returns the first one left and its
+// index.
 func (s *subgroup) object(i int) (o object, at int, changed <-chan struct{}, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,7 +200,7 @@ func (s *subgroup) piece(at int64, i *int, timed bool) (b []byte, o *object, err
 	return s.from(at, limit), o, nil
 }
 
-// errReset: the publisher reset the subgroup.
+// errReset means that the publisher reset the subgroup.
 var errReset = errors.New("origin: subgroup reset by the publisher")
 
 // from returns at most limit contiguous bytes from offset at, which must be cached. s.mu is held.
@@ -252,7 +253,7 @@ func (s *subgroup) unsent(at int64) (arrived time.Time, ok bool) {
 	return s.objects[i].arrived, true
 }
 
-// add registers d for the subgroup's end and eviction. It returns false if the subgroup is already
+// add registers f for the subgroup's end and eviction. It returns false if the subgroup is already
 // evicted.
 func (s *subgroup) add(f *delivery) bool {
 	s.mu.Lock()
@@ -454,7 +455,7 @@ func (f *Feed) Commit(n int) error {
 		if header {
 			at := base + int64(f.checked)
 			if o.PayloadLength > math.MaxInt64-uint64(at)-uint64(n) {
-				failed = fmt.Errorf("%w: object of %d bytes", wire.ErrMalformedTrack, o.PayloadLength)
+				failed = fmt.Errorf("%w: object length %d overflows", wire.ErrMalformedTrack, o.PayloadLength)
 				break
 			}
 			added = append(added, object{Object: o, arrived: now, offset: at, payload: at + int64(n)})

@@ -23,8 +23,9 @@ const (
 	// reordering is the number of later parts after which a part counts as lost (RFC 9002 §6.1.1).
 	reordering = 3
 	// quiet is the time without parts of a group after which its missing end is requested, or a
-	// quarter of the round-trip time if longer. A missing end of more than nearby parts is probably
-	// not sent yet and waits for another group to begin, or much longer.
+	// quarter of the round-trip time if longer. If more than nearby parts are missing, the end has
+	// probably not been sent yet: it is requested when another group begins, or after longer times
+	// that wait.
 	quiet  = 8 * time.Millisecond
 	longer = 10
 	// Requests for parts closer than this are merged: duplicates cost less than another message.
@@ -419,8 +420,9 @@ func (f *frame) endDue(rtt time.Duration) time.Time {
 }
 
 // ask appends requests for a group's missing parts; over means that no more will arrive
-// unrequested. The last request within limit covers everything that is missing: a later one would
-// wait for an answer, at a rate-limited relay longer than the group lives.
+// unrequested. The last request within limit covers everything still missing. A further request
+// would have to wait for an answer, which a rate-limited relay may send only after the group has
+// expired.
 func (a *Assembler) ask(f *frame, over bool, limit int, list []Request) []Request {
 	var open *Request
 	for i := range f.holes {

@@ -15,7 +15,7 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// vector is a case of testdata/assembler.json, which the web viewer is tested with too.
+// vector is a case of testdata/assembler.json, which also tests the web viewer.
 type vector struct {
 	Name       string `json:"name"`
 	MaxPayload int    `json:"max_payload"`

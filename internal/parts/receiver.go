@@ -9,8 +9,8 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// Concurrent fetches of a Receiver and their priority: the waiting frame is older than newly sent
-// ones.
+// Limit of a Receiver's concurrent fetches, and their priority, which is above that of frames: the
+// frame that waits for them is older than newly sent ones.
 const (
 	maxFetches    = 8
 	fetchPriority = uint8(64)
