@@ -32,7 +32,7 @@ const (
 	bbrQueueRounds       = 6     // after which a queue counts as standing
 )
 
-// never is earlier than all time stamps; unlimited is larger than all volumes.
+// never is earlier than any timestamp; unlimited is larger than any byte count.
 const (
 	never     = time.Duration(math.MinInt64 / 4)
 	unlimited = int64(math.MaxInt64 / 4)
@@ -102,7 +102,7 @@ const (
 //     retransmission is lost the same way. When a path of 2 Mbit/s with a queue of
 //     150 ms fell to 0.4 Mbit/s, frames of the highest priority were more than a
 //     second late. If the application limits the flow, the first such round ends
-//     Startup, which is not looking for more bandwidth then.
+//     Startup, which could not find more bandwidth then.
 //   - ECN: the draft requires that CE marks are treated as congestion (§3.7) but not
 //     how. The first mark of a round trip counts as a loss above LossThresh.
 //   - A standing queue counts as congestion even without loss. The estimates of BBR
@@ -332,8 +332,8 @@ func (b *BBR) OnSpuriousLoss(now time.Duration) {
 	b.undoState = bbrNone
 }
 
-// OnPersistentCongestion implements OnEnterRTO (§5.6.4.4): one packet more than is in flight, but
-// at least the pipelining minimum.
+// OnPersistentCongestion implements OnEnterRTO (§5.6.4.4). The window becomes one packet more than
+// is in flight, but at least the pipelining minimum.
 func (b *BBR) OnPersistentCongestion(now time.Duration) {
 	b.now = now
 	b.saveCwnd()

@@ -43,7 +43,7 @@ func (u *Cubic) OnLoss(_ time.Duration, l *Loss) {
 	}
 }
 
-// OnECN responds as to a loss (RFC 9438 §4.6).
+// OnECN treats CE marks like a loss (RFC 9438 §4.6).
 func (u *Cubic) OnECN(_ time.Duration, _ *Sample, episode bool) {
 	if episode {
 		u.reduce()

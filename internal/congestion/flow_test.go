@@ -74,8 +74,8 @@ func TestSampler(t *testing.T) {
 	}
 }
 
-// TestHistory keeps packets in flight over several times the initial ring size, with skipped
-// numbers.
+// TestHistory checks a ring that grows to several times its initial size and has gaps between
+// packet numbers.
 func TestHistory(t *testing.T) {
 	var h history
 	for n := int64(5); n < 5000; n += 3 {
@@ -130,7 +130,7 @@ func TestPacer(t *testing.T) {
 	if bursts < 950 || bursts > 1100 {
 		t.Errorf("%d bursts in a second, want one a millisecond", bursts)
 	}
-	// It keeps the rate even if woken a millisecond late each time.
+	// The pacer keeps the rate even if woken a millisecond late each time.
 	sent, now = 0, time.Second
 	for now < 2*time.Second {
 		for p.hasBudget(now) {
@@ -142,7 +142,7 @@ func TestPacer(t *testing.T) {
 	if got := float64(sent); got < 0.98*rate {
 		t.Errorf("woken late: %.0f bytes in a second, want %.0f", got, rate)
 	}
-	// It keeps the rate when woken 20 ms late if half a round trip is longer.
+	// The pacer keeps the rate when woken 20 ms late if half a round trip is longer.
 	p.catchUp = 25 * time.Millisecond
 	sent, now = 0, 2*time.Second
 	for now < 3*time.Second {
@@ -246,7 +246,7 @@ func TestPersistentCongestion(t *testing.T) {
 			x.round(nil)
 		}
 		before := x.f.Window()
-		// For one second nothing arrives: a packet every 50 ms is lost.
+		// For one second no packet arrives: one is lost every 50 ms.
 		first := x.next
 		for range 20 {
 			x.f.Sent(x.now, x.next, 1200, 1200)

@@ -26,8 +26,8 @@ func (f *maxFilter) update(value float64, at, window int64) float64 {
 	case value >= b[2].value:
 		b[2].value, b[2].at = value, at
 	}
-	// Move up when the best leaves the window, or when a part of the window has passed without a
-	// candidate.
+	// Promote the next candidate when the best leaves the window, or when a part of the window has
+	// passed without a new candidate.
 	switch age := at - b[0].at; {
 	case age > window:
 		b[0], b[1] = b[1], b[2]

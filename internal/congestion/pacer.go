@@ -24,7 +24,7 @@ type pacer struct {
 	smss    int64
 	credit  float64 // bytes
 	updated time.Duration
-	waiting bool // the bucket is empty since the last packet
+	waiting bool // the bucket lacked credit for the last packet
 	catchUp time.Duration
 }
 

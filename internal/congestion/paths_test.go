@@ -464,7 +464,7 @@ func TestBBRPhases(t *testing.T) {
 			t.Errorf("phases %v with 20 %% loss", order)
 		}
 	})
-	t.Run("low rate", func(t *testing.T) { // the product is less than a packet
+	t.Run("low rate", func(t *testing.T) { // bandwidth-delay product below one packet
 		f := start(func(p *simPath) { p.rate = 0.05 * mbit; p.queue = 16 << 10; p.delay = time.Millisecond })
 		f.startBulk(0)
 		f.run(30 * time.Second)

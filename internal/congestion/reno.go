@@ -19,7 +19,7 @@ func (r *Reno) OnLoss(_ time.Duration, l *Loss) {
 	}
 }
 
-// OnECN responds as to a loss (RFC 9002 §7.1).
+// OnECN treats CE marks like a loss (RFC 9002 §7.1).
 func (r *Reno) OnECN(_ time.Duration, _ *Sample, episode bool) {
 	if episode {
 		r.reduceTo(int64(renoBeta * float64(r.cwnd)))

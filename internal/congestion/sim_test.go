@@ -58,7 +58,7 @@ type simPath struct {
 	rate       float64                          // bytes/s
 	rateAt     func(time.Duration) float64      // instead of rate
 	delay      time.Duration                    // each way
-	vary       time.Duration                    // additional random delay each way: uniform up to this, resampled
+	vary       time.Duration                    // maximum random extra delay each way, redrawn every 50 to 200 ms
 	queue      int                              // bytes
 	loss       float64                          // fraction of packets
 	burstLoss  float64                          // fraction of packets, in bursts of 20
@@ -116,7 +116,7 @@ func (s *sim) transmit(size int, deliver func(ce bool)) {
 		s.extraDelay = time.Duration(s.rand.Float64() * float64(s.path.vary))
 		s.extraUntil = s.now + 50*time.Millisecond + time.Duration(s.rand.Float64()*150)*time.Millisecond
 	}
-	// Packets behind a longer delay catch up at 1.5 times the rate.
+	// After a drop in delay, packets catch up at 1.5 times the rate, in order.
 	apart := time.Duration(float64(size) / rate / 1.5 * 1e9)
 	s.lastArrival = max(s.busyUntil+s.path.delay+s.extraDelay, s.lastArrival+apart)
 	ce := s.path.markAbove > 0 && wait > s.path.markAbove

@@ -19,7 +19,8 @@ type delayRound struct {
 }
 
 // update processes an ACK. At the end of a round with enough samples, ok is true, queued is the
-// window's excess over the base RTT's need, in packets, and rtt is the lowest of the round.
+// flow's queue in packets (the window beyond the bandwidth-delay product at the base RTT), and rtt
+// is the lowest RTT of the round.
 func (d *delayRound) update(c *State, cwnd int64, s *Sample) (queued float64, rtt time.Duration, ok bool) {
 	if s.RTT > 0 {
 		if d.baseRTT == 0 || s.RTT < d.baseRTT {
@@ -62,7 +63,7 @@ func (v *Vegas) OnLoss(_ time.Duration, l *Loss) {
 	}
 }
 
-// OnECN responds as to a loss.
+// OnECN treats CE marks like a loss.
 func (v *Vegas) OnECN(_ time.Duration, _ *Sample, episode bool) {
 	if episode {
 		v.reduceTo(int64(renoBeta * float64(v.cwnd)))

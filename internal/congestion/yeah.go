@@ -43,7 +43,7 @@ func (y *YeAH) OnLoss(_ time.Duration, l *Loss) {
 	}
 }
 
-// OnECN responds as to a loss.
+// OnECN treats CE marks like a loss.
 func (y *YeAH) OnECN(_ time.Duration, _ *Sample, episode bool) {
 	if episode {
 		y.reduce()
