@@ -8,8 +8,9 @@ import (
 	"holocast/internal/catalog"
 )
 
-// FirstCatalog reads from r, the start of the recording at path, its first complete catalog that
-// accept, if set, accepts. The error gives the cause if there is none: damage, or a cut.
+// FirstCatalog reads r, the recording at path, from its start, and returns the first complete
+// catalog that accept, if not nil, approves. Without one, the error says why: damage, or a removed
+// catalog or start.
 func FirstCatalog(path string, r interface{ Next() (Object, error) }, accept func(*Object) bool) (*Object, error) {
 	var damage error
 	objects := 0

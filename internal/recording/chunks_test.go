@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Chunks visits the whole recording, in a form that can be read again in any order, and resets the
-// reader.
+// TestChunks checks that Chunks visits the whole recording, that its chunks can be read again in
+// any order, and that it resets the reader.
 func TestChunks(t *testing.T) {
 	want := session(100)
 	r, err := Open(record(t, want))

@@ -43,7 +43,7 @@ func fill(t *testing.T, w *Writer, path string, objects []Object) {
 	checkObjects(t, got, objects[:len(got)])
 }
 
-// The file descriptor is redirected to /dev/full halfway.
+// TestDiskFull redirects the file descriptor to /dev/full halfway.
 func TestDiskFull(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "full.mcap")
 	w, err := Create(path, nil)
@@ -67,7 +67,8 @@ func TestDiskFull(t *testing.T) {
 	fill(t, w, path, objects)
 }
 
-// A real file system of 1 MB, where the kernel takes part of a chunk first.
+// TestDiskFullTmpfs fills a real file system of 1 MB, where the kernel accepts part of a chunk
+// before it fails.
 func TestDiskFullTmpfs(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {

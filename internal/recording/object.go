@@ -147,7 +147,7 @@ func parseObject(b []byte) (Object, error) {
 	}
 	properties := uint64(binary.LittleEndian.Uint32(b[4:]))
 	if properties > uint64(len(b)-headerSize) {
-		return Object{}, fmt.Errorf("object properties of %d bytes in a message with %d left", properties, len(b)-headerSize)
+		return Object{}, fmt.Errorf("object properties have %d bytes, but the message has %d left", properties, len(b)-headerSize)
 	}
 	o := Object{
 		Priority:    b[2],

@@ -22,9 +22,9 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// The reader frames MCAP records itself: mcap's lexer slices by unchecked lengths (a chunk's
-// compression name, a chunk's records) and panics on hostile files. It uses mcap's safe parsers of
-// schema, channel, message and statistics within a record.
+// The reader parses the framing of MCAP records itself, because mcap's lexer slices by unchecked
+// lengths (a chunk's compression name, a chunk's records) and panics on hostile files. For schemas,
+// channels, messages and statistics it uses mcap's parsers, which are safe.
 
 // Limits of the reader.
 const (
@@ -228,8 +228,8 @@ func (r *Reader) nextChunk() ([]Object, error) {
 	return nil, io.EOF
 }
 
-// loose reads records outside chunks from offset on, as many as a chunk has, and returns their
-// objects by arrival and the next record's offset. An error concerns the first record.
+// loose reads records outside chunks from offset on, about a chunk's size at a time. It returns
+// their objects by arrival and the next record's offset. An error concerns the first record.
 func (r *Reader) loose(offset int64) (objects []Object, next int64, err error) {
 	size := int64(0)
 	for next = offset; size < chunkBytes && next < r.end; {
@@ -270,11 +270,11 @@ func (r *Reader) recordAt(offset int64) (mcap.OpCode, int64, error) {
 	op, length := mcap.OpCode(head[0]), binary.LittleEndian.Uint64(head[1:])
 	switch left := r.size - offset - int64(len(head)); {
 	case op == mcap.OpReserved:
-		return 0, 0, errors.New("a record with the reserved opcode 0")
+		return 0, 0, errors.New("a record has the reserved opcode 0")
 	case length > maxRecord:
-		return 0, 0, fmt.Errorf("a %v record of %d bytes, more than %d", op, length, int64(maxRecord))
+		return 0, 0, fmt.Errorf("a %v record has %d bytes, more than %d", op, length, int64(maxRecord))
 	case length > uint64(left):
-		return 0, 0, fmt.Errorf("a %v record of %d bytes, only %d remain", op, length, left)
+		return 0, 0, fmt.Errorf("a %v record has %d bytes, but only %d remain", op, length, left)
 	}
 	return op, int64(length), nil
 }
@@ -303,16 +303,16 @@ func (r *Reader) chunk(offset, length int64) ([]Object, error) {
 	nameLength := uint64(binary.LittleEndian.Uint32(b[28:]))
 	b = b[fixed:]
 	if nameLength > 32 || uint64(len(b)) < nameLength+8 {
-		return nil, fmt.Errorf("a compression name of %d bytes", nameLength)
+		return nil, fmt.Errorf("its compression name of %d bytes is too long", nameLength)
 	}
 	compression := string(b[:nameLength])
 	stored := binary.LittleEndian.Uint64(b[nameLength:])
 	b = b[nameLength+8:]
 	if stored != uint64(len(b)) {
-		return nil, fmt.Errorf("it announces %d bytes of records and has %d", stored, len(b))
+		return nil, fmt.Errorf("its header states %d bytes of records, but it has %d", stored, len(b))
 	}
 	if size > maxChunk {
-		return nil, fmt.Errorf("%d bytes uncompressed, more than %d", size, int64(maxChunk))
+		return nil, fmt.Errorf("it has %d bytes uncompressed, more than %d", size, int64(maxChunk))
 	}
 	switch mcap.CompressionFormat(compression) {
 	case mcap.CompressionNone:
@@ -328,10 +328,10 @@ func (r *Reader) chunk(offset, length int64) ([]Object, error) {
 			return nil, err
 		}
 	default:
-		return nil, fmt.Errorf("compressed with %.32q, only lz4 and zstd are supported", compression)
+		return nil, fmt.Errorf("it is compressed with %.32q, only lz4 and zstd are supported", compression)
 	}
 	if uint64(len(b)) != size {
-		return nil, fmt.Errorf("it announces %d bytes uncompressed and has %d", size, len(b))
+		return nil, fmt.Errorf("its header states %d bytes uncompressed, but it has %d", size, len(b))
 	}
 	if sum != 0 && crc32.ChecksumIEEE(b) != sum {
 		return nil, errors.New("its checksum is wrong")
@@ -348,7 +348,7 @@ func (r *Reader) records(b []byte) ([]Object, error) {
 		}
 		op, length := mcap.OpCode(b[pos]), binary.LittleEndian.Uint64(b[pos+1:])
 		if length > uint64(len(b)-pos-9) {
-			return nil, fmt.Errorf("a %v record of %d bytes where %d are left", op, length, len(b)-pos-9)
+			return nil, fmt.Errorf("a %v record has %d bytes, but only %d remain", op, length, len(b)-pos-9)
 		}
 		record := b[pos+9 : pos+9+int(length)]
 		pos += 9 + int(length)
@@ -495,7 +495,8 @@ func (r *Reader) readSummary() (Info, error) {
 					return Info{}, err
 				}
 				if s.MessageStartTime > s.MessageEndTime || s.MessageEndTime > math.MaxInt64 {
-					return Info{}, errors.New("statistics end before they begin")
+					return Info{}, fmt.Errorf("invalid time range in the statistics: %d to %d ns", s.MessageStartTime,
+						s.MessageEndTime)
 				}
 				statistics = true
 				info.Records = s.MessageCount

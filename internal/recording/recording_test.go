@@ -270,7 +270,7 @@ func TestTruncationIsExplained(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := r.Info.Truncated.String()
-	for _, part := range []string{"cut off: the last", "from byte", "a chunk record of", "remain"} {
+	for _, part := range []string{"cut off: the last", "from byte", "a chunk record has", "remain"} {
 		if !strings.Contains(text, part) {
 			t.Errorf("%q lacks %q", text, part)
 		}
@@ -372,27 +372,27 @@ func TestDamage(t *testing.T) {
 		{
 			"record beyond the file",
 			func(b []byte) { put(b[second+1:], 1<<25) },
-			"a chunk record of 33554432 bytes, only",
+			"a chunk record has 33554432 bytes, but only",
 			false,
 		},
 		{
 			"record beyond reason",
 			func(b []byte) { put(b[second+1:], 1<<63) },
-			"a chunk record of 9223372036854775808 bytes, more than",
+			"a chunk record has 9223372036854775808 bytes, more than",
 			false,
 		},
 		{"opcode 0", func(b []byte) { b[second] = 0 }, "reserved opcode 0", false},
 		{"loose message", func(b []byte) { b[second] = byte(mcap.OpMessage) }, "damaged message record", true},
 		{"huge uncompressed size", func(b []byte) { put(b[second+9+16:], 1<<62) }, "bytes uncompressed, more than", true},
-		{"wrong uncompressed size", func(b []byte) { b[second+9+16]++ }, "bytes uncompressed and has", true},
+		{"wrong uncompressed size", func(b []byte) { b[second+9+16]++ }, "bytes uncompressed, but it has", true},
 		{
 			"compression name too long",
 			func(b []byte) { binary.LittleEndian.PutUint32(b[second+9+28:], 1<<31) },
-			"a compression name of 2147483648 bytes",
+			"compression name of 2147483648 bytes",
 			true,
 		},
 		{"other compression", func(b []byte) { copy(b[second+9+32:], "zlib") }, `compressed with "zlib"`, true},
-		{"stored size", func(b []byte) { put(b[second+9+36:], 1<<62) }, "bytes of records and has", true},
+		{"stored size", func(b []byte) { put(b[second+9+36:], 1<<62) }, "bytes of records, but it has", true},
 		{"checksum", func(b []byte) { b[second+9+24]++ }, "its checksum is wrong", true},
 		{"bit flip", func(b []byte) { b[second+9+5000] ^= 4 }, "damaged chunk at byte", true},
 	}

@@ -47,8 +47,8 @@ type Writer struct {
 	err        error // the error that ended the recording
 }
 
-// Create starts a recording in a new file and never overwrites one. metadata (relay, session,
-// version) is stored for people.
+// Create starts a recording in a new file; it fails if the file exists. metadata (relay, session,
+// version) is informational.
 func Create(path string, metadata map[string]string) (*Writer, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o644)
 	if err != nil {

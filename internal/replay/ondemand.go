@@ -100,7 +100,7 @@ func (o *onDemand) handler(h moqt.Handler) moqt.Handler {
 			return
 		}
 		if err := o.serve(t, r); err != nil && r.Context().Err() == nil {
-			o.r.log.Debug("recording not fetched", "track", r.Track.String(), "err", err)
+			o.r.log.Debug("fetch of the recording failed", "track", r.Track.String(), "err", err)
 		}
 	}
 	return h

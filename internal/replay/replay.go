@@ -322,7 +322,8 @@ func (r *Replayer) firstCatalog() (*recording.Object, error) {
 	})
 }
 
-// awaitViewer waits until a media track has a subscriber, and a moment for the others.
+// awaitViewer waits until a media track has a subscriber, and a moment longer for other
+// subscriptions.
 func (r *Replayer) awaitViewer(ctx context.Context) bool {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -380,7 +381,7 @@ func (r *Replayer) play(
 				return
 			}
 			if err != nil {
-				r.log.Warn("not replayed", "err", err)
+				r.log.Warn("part of the recording skipped", "err", err)
 				continue
 			}
 			select {
@@ -402,7 +403,7 @@ func (r *Replayer) play(
 		}
 		place, jumped := line.Place(at)
 		if jumped {
-			r.log.Warn("the recorder's clock jumps; objects continue at once", "recording", r.path, "after", last, "to",
+			r.log.Warn("the recorder's clock jumped; replay continues without a pause", "recording", r.path, "after", last, "to",
 				o.Arrival)
 			length = 0
 		}
@@ -423,7 +424,7 @@ func (r *Replayer) play(
 		}
 		r.at.Store(int64(at))
 		if err := r.publish(t, &o); err != nil {
-			r.log.Warn("not replayed", "track", o.Track.String(), "group", o.Group, "subgroup", o.Subgroup,
+			r.log.Warn("object not replayed", "track", o.Track.String(), "group", o.Group, "subgroup", o.Subgroup,
 				"object", o.ObjectID, "err", err)
 		}
 		if o.Arrival.Sub(swept) > time.Second {
@@ -522,8 +523,8 @@ func (r *Replayer) endSubgroups(which func(*track, subgroup, *feed) bool) {
 	}
 }
 
-// Serve offers the tracks over one connection until it, ctx or the replay ends. The end of the
-// replay closes over; Serve then returns nil once the relay has everything. Errors that
+// Serve offers the tracks over one connection until it, ctx or the replay ends. over is closed at
+// the end of the replay; Serve then returns nil once the relay has received everything. Errors that
 // reconnecting cannot fix are marked with connect.Final.
 func (r *Replayer) Serve(ctx context.Context, s *moqt.Session, over <-chan struct{}) error {
 	if r.cfg.Live {

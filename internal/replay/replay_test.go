@@ -51,7 +51,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// A loop raises every track's groups by its own span.
+// A loop raises each track's groups by that track's own span.
 func TestLoopRaisesGroups(t *testing.T) {
 	data := wire.TrackName{Namespace: session, Name: "data"}
 	objects := append(make([]recording.Object, 0, 4), recordingtest.Catalog(t, "data"))
@@ -109,7 +109,7 @@ func TestClockJump(t *testing.T) {
 		if err := r.Run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(began); took != 12*time.Millisecond || !strings.Contains(log.String(), "clock jumps") {
+		if took := time.Since(began); took != 12*time.Millisecond || !strings.Contains(log.String(), "clock jumped") {
 			t.Errorf("the replay takes %v, want 12ms; log %s", took, &log)
 		}
 	})
