@@ -110,7 +110,7 @@ func Read(r io.Reader) ([]Trace, error) {
 				return nil, fmt.Errorf("head trace: line %d: %w", line, err)
 			}
 			if l := v[1]*v[1] + v[2]*v[2] + v[3]*v[3]; !(l > 1e-6) || l > 1e6 {
-				return nil, fmt.Errorf("head trace: line %d: x, y, z have no direction", line)
+				return nil, fmt.Errorf("head trace: line %d: x, y, z do not give a direction", line)
 			}
 			s = tile360.Sample{T: v[0], Gaze: tile360.Vec{X: v[1], Y: v[2], Z: v[3]}.Unit()}
 		} else {

@@ -58,7 +58,7 @@ func TestReadRefuses(t *testing.T) {
 		"not a number": {"t,yaw,pitch\n0,0,up\n", `line 2: "up" is not a number`},
 		"infinite":     {"t,yaw,pitch\n0,0,Inf\n", `line 2: "Inf" is not a number`},
 		"order":        {"t,yaw,pitch\n1,0,0\n1,0,0\n", "line 3: t does not ascend"},
-		"no direction": {"t,x,y,z\n1,0,0,0\n", "line 2: x, y, z have no direction"},
+		"no direction": {"t,x,y,z\n1,0,0,0\n", "line 2: x, y, z do not give a direction"},
 		"short line":   {"t,yaw,pitch\n1,0\n", "wrong number of fields"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -185,7 +185,7 @@ type file struct {
 	size int64
 }
 
-var errBadVint = errors.New("no valid variable-length integer")
+var errBadVint = errors.New("invalid variable-length integer")
 
 // header reads the element header at offset. The content may extend beyond limit. At limit it
 // returns io.EOF.

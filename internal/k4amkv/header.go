@@ -44,7 +44,7 @@ type attachment struct {
 	data element
 }
 
-// indexEntry locates a cluster with a block of a given time.
+// indexEntry locates a cluster with a block at a given time.
 type indexEntry struct {
 	time   int64 // nanoseconds since the recording's start
 	offset int64
@@ -144,9 +144,9 @@ func (f *file) readHeader() (*header, error) {
 	return h, nil
 }
 
-// sectionHeader reads the header of Segment's child at offset. A recorder writes Segment's size when
-// it closes the file. A child beyond that size proves it wrong, and Segment extends to the end of the
-// file.
+// sectionHeader reads the header of Segment's child at offset. A recorder writes Segment's size
+// when it closes the file. If a child lies beyond that size, the size is wrong and Segment extends
+// to the end of the file.
 func (f *file) sectionHeader(h *header, offset int64) (element, error) {
 	e, err := f.header(offset, f.size)
 	end := &h.segment.end
@@ -522,7 +522,7 @@ func (h *header) config(f *file) (c Config, tracks [trackCount]*track, littleEnd
 		}
 	}
 	if c.FPS < 1 || c.FPS > 1000 {
-		return fail(fmt.Errorf("frame rate of %d per second", c.FPS))
+		return fail(fmt.Errorf("frame rate %d is not in 1…1000", c.FPS))
 	}
 	if c.StartOffset, err = h.durationTag("K4A_START_OFFSET_NS"); err != nil {
 		return fail(err)

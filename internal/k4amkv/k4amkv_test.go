@@ -184,7 +184,7 @@ func TestRoundTrip(t *testing.T) {
 					t.Fatal(err)
 				}
 				if config.IMU {
-					// The sample before a capture may be in its cluster and then belongs to it.
+					// IMU samples precede every capture but perhaps the first.
 					for i := range got {
 						if pass == 0 && i > 0 && len(got[i].IMU) == 0 {
 							t.Fatalf("capture %d has no IMU sample", i)
@@ -216,7 +216,7 @@ func TestRawColorFormats(t *testing.T) {
 				image[i] = byte(i * 7)
 			}
 			if err := w.WriteCapture(&Capture{Color: image[1:]}); err == nil ||
-				!strings.Contains(err.Error(), "colour image of") {
+				!strings.Contains(err.Error(), "colour image has") {
 				t.Errorf("an image a byte short: error %v", err)
 			}
 			if err := w.WriteCapture(&Capture{Color: image}); err != nil {
@@ -542,7 +542,7 @@ func TestTruncated(t *testing.T) {
 		"before the cluster": {size: first, open: "the recording ends before its first frame"},
 		"in a frame":         {size: len(whole) * 2 / 3, next: "left in the file", min: 18},
 		"in the first frame": {size: first + 500, next: "left in the file"},
-		"in a header":        {size: first + 7, open: "(Cluster): no valid variable-length integer as size"},
+		"in a header":        {size: first + 7, open: "(Cluster): invalid variable-length integer as size"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := NewReader(bytes.NewReader(whole[:tc.size]), int64(tc.size))
@@ -727,7 +727,7 @@ func TestWriterRefuses(t *testing.T) {
 		"nothing":     {func(c *Config) { *c = Config{FPS: 30} }, "neither colour, depth nor IR is recorded"},
 		"calibration": {
 			func(c *Config) { c.Calibration = make([]byte, 2<<20) },
-			"calibration of 2097152 bytes, at most 1048576",
+			"calibration has 2097152 bytes, more than the limit of 1048576",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -761,7 +761,7 @@ func TestWriterRefuses(t *testing.T) {
 	}{
 		"no image": {Capture{}, "the capture has no image"},
 		"late":     {late, "is too late: the recording has reached"},
-		"short":    {short, "depth image of 100 values, want 92160"},
+		"short":    {short, "depth image has 100 values, want 92160"},
 		"IR": {
 			Capture{IR: make([]uint16, 320*288)},
 			"the capture has an IR image, but the recording has no such track",
@@ -770,7 +770,7 @@ func TestWriterRefuses(t *testing.T) {
 			Capture{Color: []byte{1}, ColorTime: base + time.Hour, IMU: make([]IMUSample, 1)},
 			"the capture has IMU samples, but the recording has no such track",
 		},
-		"empty colour": {Capture{Color: []byte{}, ColorTime: base + time.Hour}, "colour image of 0 values"},
+		"empty colour": {Capture{Color: []byte{}, ColorTime: base + time.Hour}, "colour image has 0 bytes, want 1 to 67108864"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := w.WriteCapture(&tc.c); err == nil || !strings.Contains(err.Error(), tc.want) {

@@ -132,8 +132,9 @@ func (r *Reader) moveTo(offset, skipBefore int64) {
 	r.imu = r.imu[:0]
 }
 
-// SeekTo continues with the first capture not earlier than t, since the recording's start. It uses
-// the recording's Cues or, in a truncated recording without Cues, scans the clusters.
+// SeekTo continues with the first capture not earlier than t, which counts from the recording's
+// start. It uses the recording's Cues or, in a truncated recording without Cues, scans the
+// clusters.
 func (r *Reader) SeekTo(t time.Duration) error {
 	if t <= 0 {
 		r.moveTo(r.header.firstCluster, math.MinInt64)
@@ -454,7 +455,8 @@ func (r *Reader) block(e element) (bool, error) {
 	at := e.data + int64(n+3)
 	if i == trackIMU {
 		if lacing != 0 && len(b) > n+3 {
-			// Samples have a fixed size, so their count suffices for every lacing.
+			// Samples have a fixed size, so their number gives their position for every kind of
+			// lacing.
 			at = e.end - imuSize*(int64(b[n+3])+1)
 		}
 		return false, r.samples(e, at)

@@ -23,7 +23,7 @@ const (
 	// clusterLength bounds the time between a cluster's blocks, whose times are int16 ticks
 	// relative to the cluster's.
 	clusterLength = 32 * time.Millisecond
-	// hold is how long blocks are buffered, to be sorted with blocks of other tracks.
+	// hold bounds the time for which blocks are buffered, to be sorted with blocks of other tracks.
 	hold = 500 * time.Millisecond
 	// cueGap is the minimum time between index entries.
 	cueGap = time.Second
@@ -90,7 +90,7 @@ func (w *Writer) configure() error {
 		return fmt.Errorf("FPS is %d, want 5, 15 or 30", c.FPS)
 	}
 	if len(c.Calibration) > maxCalibration {
-		return fmt.Errorf("calibration of %d bytes, at most %d", len(c.Calibration), maxCalibration)
+		return fmt.Errorf("calibration has %d bytes, more than the limit of %d", len(c.Calibration), maxCalibration)
 	}
 	next := uint64(1)
 	add := func(track int) {
@@ -188,8 +188,10 @@ func (w *Writer) check(c *Capture) error {
 		case w.numbers[image.track] == 0:
 			return fmt.Errorf("the capture has %s %s image, but the recording has no such track", image.article,
 				image.name)
-		case image.size == 0 || image.size > maxColor || want != 0 && image.size != want:
-			return fmt.Errorf("%s image of %d values, want %d", image.name, image.size, want)
+		case want == 0 && (image.size == 0 || image.size > maxColor):
+			return fmt.Errorf("%s image has %d bytes, want 1 to %d", image.name, image.size, maxColor)
+		case want != 0 && image.size != want:
+			return fmt.Errorf("%s image has %d values, want %d", image.name, image.size, want)
 		case int64(image.time) < w.flushed:
 			return fmt.Errorf("%s image of %v is too late: the recording has reached %v", image.name, image.time,
 				time.Duration(w.newest))

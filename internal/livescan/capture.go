@@ -182,7 +182,7 @@ func NewMessages(r io.Reader) (*Messages, error) {
 // Close frees the decoder.
 func (m *Messages) Close() { m.zstd.Close() }
 
-// Version returns the version, as far as known from the messages.
+// Version returns the version inferred from the messages so far.
 func (m *Messages) Version() Version { return m.version }
 
 // Assume sets the version of a client that did not reveal it.
@@ -328,7 +328,7 @@ func (m *Messages) decompress(b []byte) ([]byte, error) {
 		case !errors.Is(err, zstd.ErrDecoderSizeExceeded):
 			return nil, protocolError("a frame cannot be decompressed: %v", err)
 		case size >= limit:
-			return nil, protocolError("a frame of %d bytes is more than %d when decompressed", len(b), limit)
+			return nil, protocolError("a frame of %d bytes exceeds %d bytes when decompressed", len(b), limit)
 		}
 	}
 }

@@ -47,7 +47,7 @@ func NewOpusReader(r io.Reader) (*OpusReader, AudioFormat, error) {
 	if tags, err := o.packet(); err != nil {
 		return nil, AudioFormat{}, err
 	} else if !bytes.HasPrefix(tags, []byte("OpusTags")) {
-		return nil, AudioFormat{}, errors.New("loc: an Opus stream without its comment header")
+		return nil, AudioFormat{}, errors.New("loc: the Opus stream has no comment header")
 	}
 	return o, AudioFormat{
 		Codec:      "opus",
@@ -96,7 +96,7 @@ func (o *OpusReader) page() error {
 	for _, n := range table {
 		at := len(o.partial)
 		if at+int(n) > maxPacket {
-			return fmt.Errorf("loc: an Opus packet of more than %d bytes", maxPacket)
+			return fmt.Errorf("loc: an Opus packet exceeds %d bytes", maxPacket)
 		}
 		o.partial = append(o.partial, make([]byte, n)...)
 		if _, err := io.ReadFull(o.r, o.partial[at:]); err != nil {
@@ -122,7 +122,7 @@ func noEOF(err error) error {
 // OpusSamples returns an Opus packet's length in samples at 48 kHz (RFC 6716 §3.1).
 func OpusSamples(b []byte) (int, error) {
 	if len(b) == 0 {
-		return 0, errors.New("loc: an empty Opus packet")
+		return 0, errors.New("loc: empty Opus packet")
 	}
 	config := int(b[0] >> 3)
 	var frame int
@@ -140,14 +140,14 @@ func OpusSamples(b []byte) (int, error) {
 		frames = 1
 	case 3:
 		if len(b) < 2 {
-			return 0, errors.New("loc: an Opus packet is cut off")
+			return 0, errors.New("loc: truncated Opus packet")
 		}
 		frames = int(b[1] & 0x3f)
 	}
 	if n := frame * frames; n >= 120 && n <= 5760 {
 		return n, nil
 	}
-	return 0, fmt.Errorf("loc: an Opus packet of %d samples", frame*frames)
+	return 0, fmt.Errorf("loc: an Opus packet has %d samples, want 120 to 5760", frame*frames)
 }
 
 // AACReader reads AAC from an ADTS stream (ISO/IEC 13818-7 §6.2).
@@ -171,7 +171,7 @@ func NewAACReader(r io.Reader) (*AACReader, AudioFormat, error) {
 		return nil, AudioFormat{}, err
 	}
 	if int(rate) >= len(aacRates) || channels < 1 || channels > 2 {
-		return nil, AudioFormat{}, errors.New("loc: AAC of an unknown sample rate, or neither mono nor stereo")
+		return nil, AudioFormat{}, errors.New("loc: the AAC stream has an unknown sample rate, or is neither mono nor stereo")
 	}
 	a.first = &p
 	object := profile + 1
@@ -203,7 +203,7 @@ func (a *AACReader) Next() (Packet, error) {
 		header = 9
 	}
 	if n <= header {
-		return Packet{}, fmt.Errorf("loc: an ADTS frame of %d bytes", n)
+		return Packet{}, fmt.Errorf("loc: an ADTS frame has the invalid length %d", n)
 	}
 	b := make([]byte, n-7)
 	if _, err := io.ReadFull(a.r, b); err != nil {

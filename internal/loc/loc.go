@@ -47,7 +47,7 @@ func Parse(b wire.Properties) (p Properties, err error) {
 	for kv := range b.All() {
 		switch kv.Type {
 		case PropertyTimescale:
-			return p, fmt.Errorf("%w, but one in %d per second", ErrNoTimestamp, kv.Int)
+			return p, fmt.Errorf("%w, but in %d units per second", ErrNoTimestamp, kv.Int)
 		case PropertyTimestamp:
 			if kv.Int > maxTimestamp {
 				return p, fmt.Errorf("loc: timestamp %d µs is beyond the year 9999", kv.Int)
@@ -86,7 +86,7 @@ func ParameterSets(avcC []byte) (sets [][]byte, err error) {
 		return nil, bad
 	}
 	if avcC[4]&3 != 3 {
-		return nil, fmt.Errorf("loc: avcC has NAL lengths of %d bytes, only 4 are understood", avcC[4]&3+1)
+		return nil, fmt.Errorf("loc: avcC has NAL lengths of %d bytes, only 4 bytes are supported", avcC[4]&3+1)
 	}
 	b := avcC[5:]
 	for _, mask := range []byte{0x1f, 0xff} {
@@ -112,7 +112,7 @@ func ParameterSets(avcC []byte) (sets [][]byte, err error) {
 // AVCCodec returns the codec string of avcC (RFC 6381), such as avc1.42c01e.
 func AVCCodec(avcC []byte) (string, error) {
 	if len(avcC) < 4 || avcC[0] != 1 {
-		return "", errors.New("loc: avcC is cut off or not of version 1")
+		return "", errors.New("loc: avcC is truncated or not of version 1")
 	}
 	return fmt.Sprintf("avc1.%02x%02x%02x", avcC[1], avcC[2], avcC[3]), nil
 }
@@ -131,7 +131,7 @@ func AppendAnnexB(dst, payload []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// AppendAnnexBConfig does the same for the parameter sets of avcC.
+// AppendAnnexBConfig appends the parameter sets of avcC in the same format.
 func AppendAnnexBConfig(dst, avcC []byte) ([]byte, error) {
 	sets, err := ParameterSets(avcC)
 	for _, s := range sets {

@@ -25,7 +25,7 @@ func TestProperties(t *testing.T) {
 		want string
 	}{
 		{"none", nil, "no timestamp"},
-		{"other units", []wire.KeyValue{{Type: PropertyTimescale, Int: 90000}, {Type: PropertyTimestamp, Int: 1}}, "one in 90000 per second"},
+		{"other units", []wire.KeyValue{{Type: PropertyTimescale, Int: 90000}, {Type: PropertyTimestamp, Int: 1}}, "in 90000 units per second"},
 		{"far future", []wire.KeyValue{{Type: PropertyTimestamp, Int: 1 << 60}}, "beyond the year 9999"},
 	} {
 		if _, err := Parse(wire.AppendKeyValues(nil, tt.kvs...)); err == nil || !strings.Contains(err.Error(), tt.want) {

@@ -24,9 +24,9 @@ const Slack = 16
 var (
 	// ErrCorrupt is wrapped by errors for images that libjpeg-turbo cannot decode completely.
 	ErrCorrupt = errors.New("corrupt JPEG image")
-	// ErrIncomplete is an ErrCorrupt for images that are decoded nevertheless: up to the damage as
-	// recorded, behind it grey or distorted. A missing end marker and stray bytes between segments
-	// leave the image complete.
+	// ErrIncomplete wraps ErrCorrupt for images that are decoded in part: correct up to the damage,
+	// grey or distorted after it. A missing end marker and stray bytes between segments leave the
+	// image complete.
 	ErrIncomplete = fmt.Errorf("%w", ErrCorrupt)
 )
 
@@ -95,7 +95,7 @@ func (d *Decoder) Header(jpeg []byte) (Header, error) {
 		return Header{}, errClosed
 	}
 	if len(jpeg) == 0 {
-		return Header{}, fmt.Errorf("mjpeg: %w: no bytes", ErrCorrupt)
+		return Header{}, fmt.Errorf("mjpeg: %w: empty", ErrCorrupt)
 	}
 	var w, h, samp, space C.int
 	if C.decode_header(d.handle, ptr(jpeg), C.ulong(len(jpeg)), &w, &h, &samp, &space, &d.err[0]) < 0 || w < 1 ||

@@ -187,7 +187,7 @@ func TestDecodeRefuses(t *testing.T) {
 		corrupt bool
 		want    string
 	}{
-		{"empty", nil, true, "no bytes"},
+		{"empty", nil, true, "image: empty"},
 		{"no JPEG", []byte("II*\x00 not a JPEG at all"), true, "Not a JPEG file"},
 		{"header cut off", good[:20], true, "corrupt JPEG image of 20 bytes"},
 		{"no pixels", good[:sof], true, "corrupt JPEG image"},

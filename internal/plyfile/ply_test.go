@@ -55,8 +55,8 @@ func TestEmpty(t *testing.T) {
 	}
 }
 
-// TestPointSequence reads files that declare "float x" for "property float x", and normals they do
-// not have.
+// TestPointSequence reads files that declare "float x" instead of "property float x", and normals
+// that they do not contain.
 func TestPointSequence(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(dataDir(t), "point_sequence", "*.ply"))
 	if err != nil || len(files) == 0 {

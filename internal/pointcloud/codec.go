@@ -66,17 +66,17 @@ func (f *Frame) check() error {
 		return fmt.Errorf("frame of unknown %s", f.Layout)
 	case f.Layout.OnGrid():
 		if g.Width < 1 || g.Width > MaxSide || g.Height < 1 || g.Height > MaxSide {
-			return fmt.Errorf("grid of %d×%d pixels, each side must be 1 to %d", g.Width, g.Height, MaxSide)
+			return fmt.Errorf("grid of %d×%d pixels: each side must be 1 to %d", g.Width, g.Height, MaxSide)
 		}
 		if n := g.Width * g.Height; len(g.Depth) != n || len(g.Color) != 3*n {
 			return fmt.Errorf("grid of %d×%d pixels has %d depths and %d colour bytes", g.Width, g.Height, len(g.Depth),
 				len(g.Color))
 		}
 	case len(p.XYZ) != len(p.RGB) || len(p.XYZ)%3 != 0:
-		return fmt.Errorf("cloud of %d coordinates and %d colour bytes, want three of each a point", len(p.XYZ),
+		return fmt.Errorf("cloud of %d coordinates and %d colour bytes: want three of each per point", len(p.XYZ),
 			len(p.RGB))
 	case len(p.XYZ)/3 > MaxPoints:
-		return fmt.Errorf("cloud of %d points, at most %d", len(p.XYZ)/3, MaxPoints)
+		return fmt.Errorf("cloud of %d points exceeds the limit of %d", len(p.XYZ)/3, MaxPoints)
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func (d *Decoder) parse(headers *[4]Header, objects [][]byte) (points int, err e
 		case err != nil:
 			return 0, err
 		case int(h.Width)*int(h.Height) > d.limit():
-			return 0, formatError("width", 32, "%d×%d pixels, this decoder takes %d", h.Width, h.Height, d.limit())
+			return 0, formatError("width", 32, "%d×%d pixels exceed this decoder's limit of %d", h.Width, h.Height, d.limit())
 		case i > 0 && !h.sameFrame(&headers[0]):
 			return 0, formatError("mismatch", 8, "object %d belongs to another frame than object 0", i)
 		case seen[h.Description]:
@@ -186,7 +186,7 @@ func (d *Decoder) parse(headers *[4]Header, objects [][]byte) (points int, err e
 		seen[h.Description] = true
 		headers[i] = h
 		if points += int(h.Points); points > d.limit() {
-			return 0, formatError("points", 36, "%d, this decoder takes %d", points, d.limit())
+			return 0, formatError("points", 36, "%d points exceed this decoder's limit of %d", points, d.limit())
 		}
 	}
 	return points, nil

@@ -65,7 +65,8 @@ func (p pattern) grid(width, height int, seed uint64) *Grid {
 	return g
 }
 
-// cloud returns the grid's points with equally extreme coordinates.
+// cloud returns the grid's points. x and y combine position and depth, so they are as difficult to
+// encode as the depths.
 func cloud(g *Grid) *Points {
 	p := &Points{XYZ: []int16{}, RGB: []byte{}}
 	for i, d := range g.Depth {

@@ -112,7 +112,7 @@ func (h *Header) check() error {
 	case h.Descriptions != 1 && h.Descriptions != 4:
 		return formatError("descriptions", 31, "%d, want 1 or 4", h.Descriptions)
 	case h.Description >= h.Descriptions:
-		return formatError("description", 30, "%d of %d", h.Description, h.Descriptions)
+		return formatError("description", 30, "index %d, but there are %d descriptions", h.Description, h.Descriptions)
 	}
 	most := uint32(MaxPoints)
 	if h.Layout.OnGrid() {
@@ -128,7 +128,7 @@ func (h *Header) check() error {
 		return formatError("width", 32, "%d×%d in layout %s, want 0×0", h.Width, h.Height, h.Layout)
 	}
 	if h.Points > most {
-		return formatError("points", 36, "%d, at most %d", h.Points, most)
+		return formatError("points", 36, "%d, want at most %d", h.Points, most)
 	}
 	if least, most := layouts[h.Layout].rawBounds(*h); uint64(h.RawLength) < least || uint64(h.RawLength) > most {
 		return formatError("raw length", 40, "%d, want %d to %d", h.RawLength, least, most)

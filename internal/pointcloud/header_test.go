@@ -109,8 +109,8 @@ func TestDecoderRefuses(t *testing.T) {
 			decodeGrid(0, points, object),
 			"mismatch at byte 8: object 1 belongs to another frame than object 0",
 		},
-		{"grid above the limit", decodeGrid(63, object), "width at byte 32: 8×8 pixels, this decoder takes 63"},
-		{"cloud above the limit", decodePoints(63, points), "points at byte 36: 64, this decoder takes 63"},
+		{"grid above the limit", decodeGrid(63, object), "width at byte 32: 8×8 pixels exceed this decoder's limit of 63"},
+		{"cloud above the limit", decodePoints(63, points), "points at byte 36: 64 points exceed this decoder's limit of 63"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

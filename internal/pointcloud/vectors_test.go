@@ -264,7 +264,7 @@ func (w *vectorWriter) valid(name string, objects []string, expected string) {
 	w.m.Valid = append(w.m.Valid, describeVector(name, objects, expected, h))
 }
 
-// drift writes a row whose R−G grows by 510 a pixel, beyond valid colours and 2¹⁵. Decoders must
+// drift writes a row whose R−G grows by 510 per pixel, beyond valid colours and 2¹⁵. Decoders must
 // still agree.
 func (w *vectorWriter) drift() {
 	const n = 200

@@ -73,11 +73,12 @@ func Image(opts Options, clouds ...pointcloud.Points) (*image.RGBA, error) {
 	}
 	for i, c := range clouds {
 		if len(c.XYZ)%3 != 0 || len(c.RGB) != len(c.XYZ) {
-			return nil, fmt.Errorf("render: cloud %d has %d coordinates and %d colour values", i, len(c.XYZ), len(c.RGB))
+			return nil, fmt.Errorf("render: cloud %d has %d coordinates and %d colour values, want three of each per point",
+				i, len(c.XYZ), len(c.RGB))
 		}
 	}
 	if opts.Sensors != nil && len(opts.Sensors) != len(clouds) {
-		return nil, fmt.Errorf("render: %d sensors for %d clouds", len(opts.Sensors), len(clouds))
+		return nil, fmt.Errorf("render: %d sensors for %d clouds, want one per cloud", len(opts.Sensors), len(clouds))
 	}
 	s := measure(clouds, opts.YUp)
 	img := image.NewRGBA(image.Rect(0, 0, opts.Width, opts.Height))
