@@ -51,7 +51,7 @@ func u32(v ...uint32) (b []byte) {
 	return b
 }
 
-// matrix is the identity matrix of a picture.
+// matrix is the identity transformation in movie and track headers.
 var matrix = u32(0x10000, 0, 0, 0, 0x10000, 0, 0, 0, 0x40000000)
 
 // Init returns the init segment. duration is in units of the timescale.
@@ -187,7 +187,7 @@ func find(b []byte, path ...string) ([]byte, error) {
 		}
 		b = rest
 	}
-	return nil, fmt.Errorf("%w: it has no box %s", ErrDamaged, path[0])
+	return nil, fmt.Errorf("%w: no box %s", ErrDamaged, path[0])
 }
 
 // ParseIndex parses the sidx box after the init segment at the start of a file. It returns the
@@ -221,12 +221,12 @@ var ErrShort = errors.New("cmaf: truncated before the end of the index")
 
 func parseIndex(b []byte) ([]Entry, error) {
 	if len(b) < 32 || b[0] != 1 {
-		return nil, fmt.Errorf("%w: its index", ErrDamaged)
+		return nil, fmt.Errorf("%w: invalid index", ErrDamaged)
 	}
 	count := int(binary.BigEndian.Uint16(b[30:]))
 	b = b[32:]
 	if len(b) != 12*count {
-		return nil, fmt.Errorf("%w: an index of %d bytes for %d fragments", ErrDamaged, len(b), count)
+		return nil, fmt.Errorf("%w: %d bytes of index for %d fragments", ErrDamaged, len(b), count)
 	}
 	entries := make([]Entry, count)
 	for i := range entries {
@@ -247,7 +247,7 @@ func ParseFragment(b []byte) ([]Sample, error) {
 	}
 	for i, n := range sizes {
 		if uint64(n) > uint64(len(mdat)) {
-			return nil, fmt.Errorf("%w: samples longer than their data", ErrDamaged)
+			return nil, fmt.Errorf("%w: samples exceed their data", ErrDamaged)
 		}
 		samples[i].Data, mdat = mdat[:n:n], mdat[n:]
 	}
@@ -280,7 +280,7 @@ func parseMoof(b []byte) (samples []Sample, sizes []uint32, end int, err error) 
 	}
 	if len(trun) < 12 || binary.BigEndian.Uint32(trun) != 0x000701 ||
 		uint64(len(trun)-12) != 12*uint64(binary.BigEndian.Uint32(trun[4:])) {
-		return nil, nil, 0, fmt.Errorf("%w: its list of samples", ErrDamaged)
+		return nil, nil, 0, fmt.Errorf("%w: invalid list of samples", ErrDamaged)
 	}
 	for e := trun[12:]; len(e) > 0; e = e[12:] {
 		samples = append(samples,

@@ -42,7 +42,7 @@ var unlikeSDR = []string{"smpte2084", "arib-std-b67", "linear", "log100", "log31
 // sdrWhite is the luminance shown as white when HDR is converted, cd/m²: zscale's default.
 const sdrWhite = 100
 
-// conversion brings an input's pictures to a colour space that viewers know.
+// conversion converts an input's pictures to a colour space that viewers support.
 type conversion struct {
 	to     catalog.Color
 	scale  string // arguments of FFmpeg's filter scale
@@ -50,8 +50,8 @@ type conversion struct {
 	note   string // for the user
 }
 
-// convert determines the colour space to publish. Viewers know BT.709 and BT.601; others are
-// converted to BT.709. to, unless nil, is the colour space already published.
+// convert determines the colour space to publish. Viewers support BT.709 and BT.601; other colour
+// spaces are converted to BT.709. to, unless nil, is the colour space already published.
 func convert(ctx context.Context, s *ffmpeg.Video, to *catalog.Color) (c conversion, err error) {
 	matrix, transfer, primaries := s.ColorSpace, s.ColorTransfer, s.ColorPrimaries
 	rgb := strings.Contains(s.PixelFormat, "rgb") || strings.Contains(s.PixelFormat, "bgr") ||

@@ -71,7 +71,7 @@ func Open(ctx context.Context, input string, opts Options) (*Video, error) {
 	return v, nil
 }
 
-// Endless reports a live input, or one over HTTP without a known end.
+// Endless reports whether the input is live, or comes over HTTP without a known end.
 func (v *Video) Endless() bool { return v.endless }
 
 // Reopen probes an input again before another Start: its size, colours and sound may have changed.
@@ -82,7 +82,7 @@ func (v *Video) Reopen(ctx context.Context) ([]string, error) {
 		return nil, fmt.Errorf("%s: %w", v.Input, err)
 	}
 	if now.layout != v.layout || now.rightFirst != v.rightFirst {
-		return nil, fmt.Errorf("%s: its pictures of %d×%d are %s now, and the session is %s; restart it, or set --stereo",
+		return nil, fmt.Errorf("%s: its pictures of %d×%d are now %s, but the session is %s; restart it, or set --stereo",
 			v.Input, now.Info.Video.Width, now.Info.Video.Height, now.layout, v.layout)
 	}
 	if was, is := v.Info.Video, now.Info.Video; was.Width != is.Width || was.Height != is.Height {
@@ -340,7 +340,7 @@ type Reader struct {
 	audio   ffmpeg.Pipe // nil without sound
 }
 
-// audioBitrate of sound, bits per second.
+// audioBitrate is the bit rate of encoded sound, in bits per second.
 const audioBitrate = "128k"
 
 // Start starts decoding, at the beginning of a file or at the live position.

@@ -226,7 +226,7 @@ func TestMatroskaTag(t *testing.T) {
 	}
 }
 
-// TestPlaysWhatPlays opens films with a useless part.
+// TestPlaysWhatPlays opens films with a part that cannot be played, such as undecodable sound.
 func TestPlaysWhatPlays(t *testing.T) {
 	sound := []string{"-f", "lavfi", "-i", "sine=duration=1"}
 	cover := func(t *testing.T) string {
@@ -315,7 +315,7 @@ func unknownSound(t *testing.T, path string) string {
 	return path
 }
 
-// TestRotated plays films that a phone or camera turned by the track's matrix (tkhd).
+// TestRotated plays films that a phone or camera rotated by the track's matrix (tkhd).
 func TestRotated(t *testing.T) {
 	for _, tt := range []struct {
 		degrees int

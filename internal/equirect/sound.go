@@ -9,7 +9,7 @@ import (
 	"holocast/internal/spherical"
 )
 
-// ambisonicsOf returns the layout of a sound track from FFmpeg's name of it, such as "ambisonic 1"
+// ambisonicsOf returns the layout of a sound track from FFmpeg's name for it, such as "ambisonic 1"
 // or "ambisonic 1+stereo" (Opus mapping family 2), or else from the file's metadata.
 func ambisonicsOf(a *ffmpeg.Audio, file spherical.Ambisonics) spherical.Ambisonics {
 	if a == nil {
@@ -29,7 +29,7 @@ func ambisonicsOf(a *ffmpeg.Audio, file spherical.Ambisonics) spherical.Ambisoni
 
 // downmix returns the filters that turn ambisonics into stereo, each ending with a comma; "" for
 // other sound, which FFmpeg mixes itself. They decode to two cardioids, left and right of the
-// sphere's front. FFmpeg cannot mix ambisonics, and takes four channels for loudspeakers.
+// sphere's front. FFmpeg cannot mix ambisonics; it would treat four channels as loudspeakers.
 func downmix(a spherical.Ambisonics) string {
 	if a.Channels == 0 {
 		return ""

@@ -54,12 +54,11 @@ type Process struct {
 	err    error
 }
 
-// Pipe is an output of ffmpeg, in its arguments pipe:3 for the first, pipe:4 for the second and so
-// on.
+// Pipe is an output of ffmpeg. In its arguments, the first is pipe:3, the second pipe:4 and so on.
 type Pipe = *os.File
 
-// Start runs ffmpeg, with stdin unless it is nil, and returns the given number of output pipes. ctx
-// kills it.
+// Start runs ffmpeg, with stdin unless it is nil, and returns the given number of output pipes.
+// Cancelling ctx kills it.
 func Start(ctx context.Context, pipes int, stdin io.Reader, args ...string) (*Process, []Pipe, error) {
 	path, err := Find("ffmpeg")
 	if err != nil {

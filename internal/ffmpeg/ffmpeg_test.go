@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// pretend replaces FFmpeg's programs by one that prints a message and fails.
+// pretend replaces FFmpeg's programs with one that prints a message and fails.
 func pretend(t *testing.T, says string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -99,7 +99,7 @@ func TestParseInput(t *testing.T) {
 		{in: "rtmp://host/live", live: true, args: "-i rtmp://host/live"},
 		{in: "srt://host:9000", live: true, args: "-i srt://host:9000"},
 		{in: "https://host/film.mp4", args: "-i https://host/film.mp4"},
-		{in: "subfile://x", err: "is none of rtmp"},
+		{in: "subfile://x", err: "is not supported; want rtmp"},
 		{in: "", err: "no input"},
 	} {
 		in, err := ParseInput(tt.in)
@@ -146,7 +146,7 @@ func TestParseProbe(t *testing.T) {
 	for _, tt := range []struct{ doc, want string }{
 		{`{}`, "no video stream"},
 		{`{"streams":[{"codec_type":"audio"}]}`, "no video stream"},
-		{`{"streams":[{"codec_type":"video","codec_name":"h264"}]}`, "pictures are 0×0"},
+		{`{"streams":[{"codec_type":"video","codec_name":"h264"}]}`, "pictures have an invalid size, 0×0"},
 		{`{"streams":[{"codec_type":"video","codec_tag_string":"abcd"}]}`, "cannot decode video of type abcd"},
 		{`[`, "ffprobe"},
 	} {

@@ -40,7 +40,7 @@ var liveSchemes = map[string]bool{
 var fileSchemes = map[string]bool{"http": true, "https": true}
 
 // ParseInput accepts FILE, /dev/videoN and URLs. It prevents FFmpeg from interpreting a file's name
-// as a URL, and the file from making FFmpeg open others.
+// as a URL, and files from making FFmpeg open other files.
 func ParseInput(s string) (Input, error) {
 	scheme, _, isURL := strings.Cut(s, "://")
 	switch {
@@ -58,7 +58,7 @@ func ParseInput(s string) (Input, error) {
 		return Input{name: s, args: []string{"-protocol_whitelist", "http,https,tcp,tls,crypto", "-i", s}}, nil
 	case isURL:
 		return Input{}, fmt.Errorf(
-			"input %q: %s:// is none of rtmp, rtmps, rtsp, rtsps, srt, udp, rtp, tcp, http, https",
+			"input %q: %s:// is not supported; want rtmp, rtmps, rtsp, rtsps, srt, udp, rtp, tcp, http, https",
 			s,
 			scheme,
 		)
@@ -118,7 +118,7 @@ type Video struct {
 	Projection     string // equirectangular or cubemap; "" if unknown
 	Stereo         string // FFmpeg's name: 2D, top and bottom, side by side, …; "" if unknown
 	Inverted       bool   // the right eye comes first
-	SphericalV1    string // XML of the Matroska tag SPHERICAL-VIDEO; "" without
+	SphericalV1    string // XML of the Matroska tag SPHERICAL-VIDEO; "" if absent
 	Yaw            float64
 	Pitch          float64
 	Roll           float64
@@ -147,7 +147,7 @@ func Probe(ctx context.Context, in Input) (Info, error) {
 	}
 	info, err := parseProbe(out.stdout, func(codec string) bool { return has(ctx, "decoder", "Decoder", codec) })
 	if err == nil && info.Video.Projection == "" && strings.Contains(out.warnings, "Unknown spherical metadata type 3") {
-		info.Video.Projection = "mesh" // FFmpeg knows no name for Matroska's ProjectionType 3
+		info.Video.Projection = "mesh" // FFmpeg has no name for Matroska's ProjectionType 3
 	}
 	if err == nil && info.Video.ColorTransfer == "smpte2084" && info.Video.MaxCLL == 0 && !in.Live() {
 		info.Video.MaxCLL = maxCLL(ctx, path, in)
@@ -275,7 +275,7 @@ func parseProbe(b []byte, decodes func(codec string) bool) (Info, error) {
 		return info, ErrNoVideo
 	}
 	if info.Video.Width < 1 || info.Video.Height < 1 {
-		return info, fmt.Errorf("its pictures are %d×%d", info.Video.Width, info.Video.Height)
+		return info, fmt.Errorf("its pictures have an invalid size, %d×%d", info.Video.Width, info.Video.Height)
 	}
 	return info, nil
 }
@@ -316,7 +316,7 @@ func (v *Video) apply(d *sideData) {
 		v.Width, v.Height, v.PixelAspect = v.Height, v.Width, 1/v.PixelAspect
 	case d.MaxContent > 0:
 		v.MaxCLL = d.MaxContent
-	case d.Dolby == 5: // its base layer is no ordinary HDR
+	case d.Dolby == 5: // its base layer is not ordinary HDR
 		v.ColorSpace = "Dolby Vision profile 5"
 	}
 }

@@ -30,7 +30,7 @@ func Next(b []byte) (kind string, body, rest []byte, err error) {
 	}
 	n := uint64(binary.BigEndian.Uint32(b))
 	if n < 8 || n > uint64(len(b)) {
-		return "", nil, nil, fmt.Errorf("box %q of %d bytes in %d bytes", b[4:8], n, len(b))
+		return "", nil, nil, fmt.Errorf("box %q has %d bytes, want 8 to %d", b[4:8], n, len(b))
 	}
 	return string(b[4:8]), b[8:n], b[n:], nil
 }

@@ -105,7 +105,7 @@ func (r *Reader) Next() (recording.Object, error) {
 	return o, nil
 }
 
-// Chunks calls do with the objects of each GoP; media have no payloads.
+// Chunks calls do with the objects of each GoP; media objects have no payloads.
 func (r *Reader) Chunks(do func(offset int64, objects []recording.Object) error) error {
 	for g := range r.s.Rates {
 		objects, err := r.s.gop(g, false)

@@ -199,7 +199,7 @@ func (f *file) open(s *Sphere) (err error) {
 		f.fragments = append(f.fragments, fragment{at, int64(e.Size), begin})
 		at, begin = at+int64(e.Size), begin+float64(e.Duration)/f.timescale
 		if e.Size > maxFragment {
-			return fmt.Errorf("a fragment of %d bytes", e.Size)
+			return fmt.Errorf("a fragment of %d bytes is too large", e.Size)
 		}
 	}
 	if at > info.Size() {
@@ -216,7 +216,7 @@ func frameRate(fps float64) (num, den int, err error) {
 			return r, d, nil
 		}
 	}
-	return 0, 0, fmt.Errorf("frame rate %v", fps)
+	return 0, 0, fmt.Errorf("unsupported frame rate %v", fps)
 }
 
 func abs(v float64) float64 {

@@ -2,8 +2,8 @@ package spherical
 
 import "encoding/binary"
 
-// Ambisonics tells which channels of a sound track carry which components of the sound field, in
-// ACN order and SN3D normalization (AmbiX). The zero value is none.
+// Ambisonics maps the channels of a sound track to components of the sound field, in ACN order and
+// SN3D normalization (AmbiX). The zero value means no ambisonics.
 type Ambisonics struct {
 	Channels int  // of the track; 0 = no ambisonics
 	W, Y     int  // channels of the omnidirectional component and of left minus right
@@ -18,8 +18,8 @@ const (
 	maxChannels = (maxOrder+1)*(maxOrder+1) + 2
 )
 
-// ACN returns the layout of a track of ambisonics in ACN order, with two channels of
-// head-locked stereo behind them or not.
+// ACN returns the layout of an ambisonics track in ACN order. stereo adds two channels of
+// head-locked stereo after the others.
 func ACN(order int, stereo bool) Ambisonics {
 	n := (order + 1) * (order + 1)
 	a := Ambisonics{Channels: n, W: 0, Y: 1}

@@ -283,7 +283,8 @@ func (p *parser) sampleEntries(stsd box, depth int, m *Metadata) error {
 			return nil
 		}
 		first = false
-		// Some files pad the entry with zeros, an error that is ignored unless metadata precede them.
+		// Some files pad the entry with zeros. That error is ignored unless metadata came before
+		// them.
 		err := p.boxes(entry.start+visualHeader, entry.end, depth+1, func(b box) error {
 			switch b.kind {
 			case "st3d":

@@ -54,7 +54,7 @@ func TestWritten(t *testing.T) {
 		}
 		v1, err := parse(movie(nil, TrackBox(want)))
 		if err != nil || math.Abs(math.Remainder(v1.Yaw-want.Yaw, 360)) > 3 || math.Abs(v1.Pitch-want.Pitch) > 1 ||
-			math.Abs(v1.Roll-want.Roll) > 3 { // whole degrees of the initial view
+			math.Abs(v1.Roll-want.Roll) > 3 { // V1 stores the initial view in whole degrees
 			t.Errorf("%+v: V1 %+v, %v", want, v1, err)
 		}
 	}

@@ -36,8 +36,8 @@ func (c *Capacity) Guess(rate float64) bool {
 	return true
 }
 
-// Add adds a measured rate, bytes per second, of a time when there was data to send. Rates below 1
-// count as 1.
+// Add adds a rate measured while there was data to send, bytes per second. Rates below 1 count as
+// 1.
 func (c *Capacity) Add(rate float64) {
 	if !(rate >= 1) {
 		rate = 1

@@ -1,6 +1,6 @@
 package tile360
 
-// For tests that measure the model.
+// These names are exported for tests that measure the model.
 type (
 	Blend  = blend
 	Spread = spread

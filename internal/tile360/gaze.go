@@ -36,7 +36,7 @@ func (g *Gaze) Add(s Sample) {
 	g.samples = append(g.samples[:copy(g.samples, g.samples[from:])], s)
 }
 
-// Last returns the last sample, forward if there is none.
+// Last returns the last sample; without one, the zero time and the gaze forward.
 func (g *Gaze) Last() Sample {
 	if n := len(g.samples); n > 0 {
 		return g.samples[n-1]

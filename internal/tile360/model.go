@@ -1,8 +1,8 @@
 package tile360
 
-// A model of gaze prediction, fitted to recorded head movements. TestModel fits it to the traces of
-// Nasrabadi et al., "A Taxonomy and Dataset for 360° Videos" (MMSys 2019), viewers 1–15 of each
-// video, and writes model_data.go with -update.
+// This file is a model of gaze prediction, fitted to recorded head movements. TestModel fits it to
+// the traces of Nasrabadi et al., "A Taxonomy and Dataset for 360° Videos" (MMSys 2019), viewers
+// 1–15 of each video, and writes model_data.go with -update.
 
 // blend holds the weights of the regression's and the crowd's offset, to the right (X) and up (Y),
 // with a crowd and alone.

@@ -91,7 +91,7 @@ func others(viewers []gazetrace.Trace) func(int) *tile360.Crowd {
 	}
 }
 
-// regress returns the weights a, b that minimize Σ (z − a·x − b·y)².
+// regression computes the weights a, b that minimize Σ (z − a·x − b·y)².
 type regression struct{ xx, xy, yy, xz, yz float64 }
 
 func (r *regression) add(x, y, z float64) {

@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// Problem is a choice for one GoP: the tiles to send, their qualities and order.
+// Problem is a choice of tiles to send, their qualities and order, for one GoP or several. Tiles of
+// several GoPs are listed one GoP after the other.
 type Problem struct {
 	Qualities int // per tile
 	// Seen is each tile's expected share of the viewport: the probability that a point of the
@@ -113,7 +114,7 @@ const DefaultRefine = 8192
 const refineTiles = 128
 
 // hullPoint is a corner of the lower convex hull of a tile's losses over bytes. Each tile's first
-// point is not to send it.
+// point stands for not sending it.
 type hullPoint struct {
 	bytes, loss float64 // loss is weighted by Seen
 	quality     int32

@@ -9,10 +9,10 @@ import (
 type GoP struct {
 	Start, Duration float64 // seconds on the medium's timeline
 	// Miss, Bytes and Distortion are as in Problem: Miss is the low-resolution sphere's distortion
-	// in each tile, the others are at [tile*qualities+quality].
+	// in each tile; the others are at [tile*qualities+quality].
 	Miss, Bytes, Distortion []float64
-	// Have is the quality of each tile already received or requested, −1 for none. Nil is none for
-	// all tiles.
+	// Have is the quality of each tile already received or requested, −1 for none. Nil means none
+	// for every tile.
 	Have []int
 }
 

@@ -2,7 +2,7 @@ package tile360
 
 import "math"
 
-// Viewport is a viewer's field of view: a rectilinear projection, seen through its centre.
+// Viewport is a viewer's field of view: a rectilinear projection around the gaze.
 type Viewport struct {
 	Width, Height float64 // angles between opposite edges, radians, below π
 }

@@ -132,7 +132,7 @@ func New(cfg Config) (*Encoder, error) {
 		cfg.Quantisers = Quantisers(max(1, s.Qualities))[:s.Qualities]
 	}
 	if len(cfg.Quantisers) != s.Qualities {
-		return nil, fmt.Errorf("%d quantisers for %d qualities", len(cfg.Quantisers), s.Qualities)
+		return nil, fmt.Errorf("%d quantisers for %d qualities, want one each", len(cfg.Quantisers), s.Qualities)
 	}
 	for i := 1; i < len(cfg.Quantisers); i++ {
 		if cfg.Quantisers[i] >= cfg.Quantisers[i-1] {
@@ -140,7 +140,7 @@ func New(cfg Config) (*Encoder, error) {
 		}
 	}
 	if cfg.FPSNum < 1 || cfg.FPSDen < 1 {
-		return nil, fmt.Errorf("%d/%d frames per second", cfg.FPSNum, cfg.FPSDen)
+		return nil, fmt.Errorf("invalid rate of %d/%d frames per second", cfg.FPSNum, cfg.FPSDen)
 	}
 	fps := float64(cfg.FPSNum) / float64(cfg.FPSDen)
 	if cfg.GOP == 0 {

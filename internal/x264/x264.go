@@ -71,13 +71,13 @@ func New(cfg Config) (*Encoder, error) {
 	case cfg.QP < 1 || cfg.QP > MaxQP:
 		return nil, fmt.Errorf("x264: quantiser %d, want 1 to %d", cfg.QP, MaxQP)
 	case cfg.FPSNum < 1 || cfg.FPSDen < 1:
-		return nil, fmt.Errorf("x264: %d/%d frames per second", cfg.FPSNum, cfg.FPSDen)
+		return nil, fmt.Errorf("x264: invalid rate of %d/%d frames per second", cfg.FPSNum, cfg.FPSDen)
 	case !slices.Contains(Presets, cfg.Preset):
 		return nil, fmt.Errorf("x264: preset %q, want one of %q", cfg.Preset, Presets)
 	}
 	for _, name := range []string{cfg.Color.Primaries, cfg.Color.Transfer, cfg.Color.Matrix} {
 		if _, ok := codes[name]; !ok {
-			return nil, fmt.Errorf("x264: colours of %q", name)
+			return nil, fmt.Errorf("x264: unknown colour name %q", name)
 		}
 	}
 	preset := C.CString(cfg.Preset)
