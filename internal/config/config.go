@@ -22,8 +22,8 @@ import (
 // Flag names the flag for the configuration file.
 const Flag = "config"
 
-// Load reads the file given by --config in args over into, a pointer to the program's configuration
-// with its defaults. It returns the file's name, "" without the flag.
+// Load reads the file named by --config in args into the program's configuration. into points to it
+// and holds the defaults. Load returns the file's name, "" without the flag.
 func Load(args []string, into any) (file string, err error) {
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	fs.ParseErrorsAllowlist.UnknownFlags = true
@@ -38,7 +38,7 @@ func Load(args []string, into any) (file string, err error) {
 	return *path, Read(*path, into)
 }
 
-// Read reads a file over into.
+// Read reads a file into the configuration that into points to.
 func Read(path string, into any) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -47,7 +47,7 @@ func Read(path string, into any) error {
 	return Decode(path, b, into)
 }
 
-// Decode reads YAML over into, a pointer to a struct. Settings missing in the YAML keep their
+// Decode reads YAML into the struct that into points to. Settings missing in the YAML keep their
 // values; unknown settings are an error.
 func Decode(file string, b []byte, into any) error {
 	b = renameOldKeys(file, b, into)
@@ -77,8 +77,8 @@ func Decode(file string, b []byte, into any) error {
 	return nil
 }
 
-// rejectedSetting finds the setting whose text a type refused, since yaml's error does not name it. It
-// removes candidates with that value until the error disappears.
+// rejectedSetting finds the setting whose text its type rejected, because yaml's error does not
+// name it. It removes candidates with that value until the error disappears.
 func rejectedSetting(b []byte, into any, refused error) (entry, bool) {
 	var root yaml.Node
 	if yaml.Unmarshal(b, &root) != nil {

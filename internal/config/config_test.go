@@ -165,7 +165,7 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// FuzzDecode: any file is either read or refused.
+// FuzzDecode checks that any file is either read or refused.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		"listen: :5\n", "cache: {maxBytes: 1}", "a: &a [*a]", "<<: 1", "- : [",

@@ -120,7 +120,7 @@ func (t Table) AddFlags(fs *pflag.FlagSet, cfg any, keys ...string) {
 	}
 }
 
-// addFlag adds a flag for a field; false if its type cannot be one.
+// addFlag adds a flag for a field. It returns false if a flag cannot have the field's type.
 func addFlag(fs *pflag.FlagSet, name, usage string, field reflect.Value) bool {
 	switch p := field.Addr().Interface().(type) {
 	case pflag.Value:
@@ -366,7 +366,8 @@ func comment(b *bytes.Buffer, indent, text string) {
 	flush()
 }
 
-// renameOldKeys replaces deprecated keys by present ones, without changing the lines, and warns of each.
+// renameOldKeys replaces deprecated keys with current ones and warns about each. Lines keep their
+// numbers.
 func renameOldKeys(file string, b []byte, into any) []byte {
 	d, ok := into.(Described)
 	if !ok {

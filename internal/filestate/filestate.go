@@ -3,9 +3,9 @@ package filestate
 
 import "golang.org/x/sys/unix"
 
-// State is one state of a file. States before and after a change differ, even if the change keeps
-// size and modification time: another file in its place, other permissions. The zero State is that
-// of a missing file.
+// State is one state of a file. States before and after a change differ, even if size and
+// modification time stay the same: if the file was replaced, or its permissions changed. The zero
+// State is that of a missing file.
 type State struct {
 	device, inode     uint64
 	size              int64

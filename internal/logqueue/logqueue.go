@@ -15,8 +15,9 @@ const maxBytes = 1 << 20
 // Stderr writes to standard error. All of a program's logs go through it.
 var Stderr = New(os.Stderr)
 
-// Queue is a writer that never blocks: it queues records and drops them while the queue is full.
-// After that it logs their number to the default logger. It is safe for concurrent use.
+// Queue is a writer that never blocks: it queues records, and drops them while the queue is full.
+// When there is room again, it logs the number dropped to the default logger. It is safe for
+// concurrent use.
 type Queue struct {
 	w io.Writer
 

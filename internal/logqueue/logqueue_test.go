@@ -22,8 +22,8 @@ func (s *stalled) Write(b []byte) (int, error) {
 	return s.Buffer.Write(b)
 }
 
-// TestStalledReader: writes to an unread log return. Excess records are counted, and reported once
-// the log has a reader again.
+// TestStalledReader checks that writes to an unread log return, and that dropped records are
+// counted, and reported once the log has a reader again.
 func TestStalledReader(t *testing.T) {
 	for name, c := range map[string]struct {
 		records, size, dropped int
@@ -45,7 +45,7 @@ func TestStalledReader(t *testing.T) {
 						t.Fatalf("%d, %v", n, err)
 					}
 				}
-				q.Flush(time.Second) // returns, since synctest would find a deadlock
+				q.Flush(time.Second) // must return: synctest reports a deadlock otherwise
 				if got := q.Dropped(); got != uint64(c.dropped) {
 					t.Errorf("%d records dropped, want %d", got, c.dropped)
 				}
@@ -75,7 +75,7 @@ type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
-// TestFailingWriter: records are dropped and counted when their reader has gone.
+// TestFailingWriter checks that records are dropped and counted when their reader has gone.
 func TestFailingWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(failing{})
@@ -89,7 +89,7 @@ func TestFailingWriter(t *testing.T) {
 	})
 }
 
-// TestReuse: the caller may reuse a record's memory.
+// TestReuse checks that the caller may reuse a record's memory.
 func TestReuse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &stalled{release: make(chan struct{})}

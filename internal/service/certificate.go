@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// renewBefore is how long before expiry a development certificate is renewed.
+	// renewBefore is the time before expiry at which a development certificate is renewed.
 	renewBefore = 24 * time.Hour
 	// checkEvery is the interval between checks of a certificate's files.
 	checkEvery = time.Second
@@ -137,7 +137,8 @@ func (c *Certificate) Get() *tls.Certificate {
 		stale = now.After(c.current.Leaf.NotAfter.Add(-renewBefore))
 	case now.Sub(c.checked) > checkEvery:
 		c.checked = now
-		// Errors may pass without a change of the files: a wrong clock, a lack of descriptors.
+		// An error may disappear without a change of the files, for example a wrong clock or a lack
+		// of descriptors.
 		stale = c.failed != "" || c.state() != c.read
 	}
 	if stale {

@@ -57,8 +57,8 @@ func TestCertificateErrors(t *testing.T) {
 	}
 }
 
-// TestCertificateOutsideValidity: a server starts with an expired certificate, or one not valid yet,
-// logs that once, and uses its replacement.
+// TestCertificateOutsideValidity checks that a server starts with an expired certificate, or one
+// not valid yet, logs that once, and uses its replacement.
 func TestCertificateOutsideValidity(t *testing.T) {
 	for name, c := range map[string]struct {
 		at   time.Duration // of the certificate, from now
@@ -93,8 +93,8 @@ func TestCertificateOutsideValidity(t *testing.T) {
 	}
 }
 
-// TestCertificateWithoutDescriptors: a certificate that cannot be read for lack of descriptors is
-// read once there are some, though its files have not changed again.
+// TestCertificateWithoutDescriptors checks that a certificate that cannot be read for lack of
+// descriptors is read once there are some, though its files have not changed again.
 func TestCertificateWithoutDescriptors(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
@@ -127,8 +127,8 @@ func TestCertificateWithoutDescriptors(t *testing.T) {
 	}
 }
 
-// TestCertificateReplaced: a replaced certificate is used. An unusable one is reported once, and
-// the old one stays.
+// TestCertificateReplaced checks that a replaced certificate is used. An unusable one is reported
+// once, and the old one stays.
 func TestCertificateReplaced(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
@@ -181,8 +181,9 @@ func TestDevelopmentCertificate(t *testing.T) {
 	}
 }
 
-// TestCertificateClockStep: steps of the wall clock do not affect checks and replacement of files.
-// A certificate that is not valid yet by a slow clock is used once the clock is corrected.
+// TestCertificateClockStep checks that steps of the wall clock do not affect checks and replacement
+// of files. A certificate that is not valid yet by a slow clock is used once the clock is
+// corrected.
 func TestCertificateClockStep(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")

@@ -138,7 +138,8 @@ func Bounded(check func() error) func() error {
 	}
 }
 
-// Health answers 200 "ok" while check, [Bounded], returns nil, and 503 with its error otherwise.
+// Health answers 200 "ok" while check returns nil, and 503 with its error otherwise. It limits the
+// check's time; see [Bounded].
 func Health(check func() error) http.HandlerFunc {
 	check = Bounded(check)
 	return func(w http.ResponseWriter, _ *http.Request) {

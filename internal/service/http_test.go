@@ -71,8 +71,8 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// TestHealthStalled: a program whose check blocks is unhealthy, without collecting goroutines, and
-// healthy again once the check returns.
+// TestHealthStalled checks that a program whose check blocks is unhealthy, without collecting
+// goroutines, and healthy again once the check returns.
 func TestHealthStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var running, most atomic.Int32
@@ -101,8 +101,8 @@ func TestHealthStalled(t *testing.T) {
 	})
 }
 
-// TestUnfinishedRequests: beyond the bound on connections the oldest are closed, so requests that
-// never end do not keep others out.
+// TestUnfinishedRequests checks that beyond the bound on connections the oldest are closed, so
+// requests that never end do not keep others out.
 func TestUnfinishedRequests(t *testing.T) {
 	web, err := ListenHTTP("http", "127.0.0.1:0", quiet)
 	if err != nil {
@@ -158,7 +158,7 @@ func (l pipeListener) Accept() (net.Conn, error) {
 func (l pipeListener) Close() error { close(l.done); return nil }
 func (pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// TestBodyNeverArrives: a request whose body does not arrive ends.
+// TestBodyNeverArrives checks that a request whose body does not arrive ends.
 func TestBodyNeverArrives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := pipeListener{make(chan net.Conn, 1), make(chan struct{})}
@@ -211,7 +211,7 @@ func TestHTTPOff(t *testing.T) {
 	web.Close()
 }
 
-// TestCloseBeforeStart: Close releases the address even if nothing was served.
+// TestCloseBeforeStart checks that Close releases the address even if nothing was served.
 func TestCloseBeforeStart(t *testing.T) {
 	web, err := ListenHTTP("http", "127.0.0.1:0", quiet)
 	if err != nil {
@@ -226,7 +226,8 @@ func TestCloseBeforeStart(t *testing.T) {
 	again.Close()
 }
 
-// TestMetricsAreConsistent: reported metrics match the declared ones, which the registry checks.
+// TestMetricsAreConsistent checks that reported metrics match the declared ones, which the registry
+// checks.
 func TestMetricsAreConsistent(t *testing.T) {
 	m := NewMetrics("holocast_test_")
 	m.Gauge("unused", "A figure without a value.")

@@ -123,7 +123,7 @@ not read, and no address is tried.`,
 	}
 }
 
-// ErrInterrupted is the cause of Context's end after SIGINT: a user waits at a terminal.
+// ErrInterrupted is the cause of Context's end after SIGINT, which a user at a terminal sends.
 var ErrInterrupted = fmt.Errorf("interrupted: %w", context.Canceled)
 
 // Context returns a context that ends on SIGINT or SIGTERM, after notifying the service manager.

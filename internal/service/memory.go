@@ -10,8 +10,8 @@ import (
 )
 
 // LimitMemory sets the garbage collector's limit from the memory limit of the process's cgroup, but
-// at most to most bytes; 0 for no such bound. GOMEMLIMIT overrides it. LimitMemory returns the limit
-// set.
+// to no more than most bytes unless most is 0. GOMEMLIMIT overrides it. LimitMemory returns the
+// limit set.
 func LimitMemory(most int64) int64 {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return debug.SetMemoryLimit(-1)

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestManyScrapes: requests in any format take no more than their share of a processor. Each
-// response has the requested format and is recent.
+// TestManyScrapes checks that requests in any format take no more than their share of a processor.
+// Each response has the requested format and is recent.
 func TestManyScrapes(t *testing.T) {
 	const cost = 10 * time.Millisecond // per page
 	var read atomic.Int64

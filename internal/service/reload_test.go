@@ -76,7 +76,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestNotify: the service manager is told of readiness, liveness, reloading and stopping.
+// TestNotify checks that the service manager is told of readiness, liveness, reloading and
+// stopping.
 func TestNotify(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s") // socket addresses are limited to 108 bytes
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})

@@ -2,7 +2,7 @@ package service
 
 import "testing"
 
-// TestVersion: a build outside the repository has a version other than Go's "(devel)".
+// TestVersion checks that a build outside the repository has a version other than Go's "(devel)".
 func TestVersion(t *testing.T) {
 	set := version
 	t.Cleanup(func() { version = set })
