@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Errors for errors.Is. The errors returned wrap them and name what failed and what is missing.
+// Errors for errors.Is. Returned errors wrap one of them and name the failed operation.
 var (
-	// ErrPrivilege: the process lacks the privileges for eBPF.
+	// ErrPrivilege means that the process lacks the privileges for eBPF.
 	ErrPrivilege = errors.New("needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")
-	// ErrKernel: the kernel lacks a feature. The message names it and the first Linux version with
-	// it.
+	// ErrKernel means that the kernel lacks a feature. The message names it and the first Linux
+	// version with it.
 	ErrKernel = errors.New("kernel too old")
 )
 
@@ -42,7 +42,8 @@ func Missing(needs []Requirement) error {
 	return nil
 }
 
-// Explain wraps err, a failure of what, with the likely cause.
+// Explain wraps err with its likely cause: missing privileges, or the first of needs that the
+// kernel lacks. what names the failed operation.
 func Explain(what string, err error, needs []Requirement) error {
 	var refused *ebpf.VerifierError // the verifier returns EACCES, too
 	if errors.Is(err, unix.EPERM) || errors.Is(err, fs.ErrPermission) && !errors.As(err, &refused) {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestExplain: Explain names the first missing feature and its Linux version, or the missing
-// privilege.
+// TestExplain checks that Explain names the first missing feature and its Linux version, or the
+// missing privilege.
 func TestExplain(t *testing.T) {
 	have := func() error { return nil }
 	lack := func() error { return ebpf.ErrNotSupported }

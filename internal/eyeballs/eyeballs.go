@@ -14,13 +14,13 @@ import (
 
 const (
 	// attemptDelay is the Connection Attempt Delay (RFC 8305 §5): an address that has not answered
-	// for so long gets a rival.
+	// by then gets a competitor.
 	attemptDelay = 250 * time.Millisecond
 	// resolutionDelay is the Resolution Delay (§3): how long IPv4 addresses wait for IPv6 ones.
 	resolutionDelay = 50 * time.Millisecond
 )
 
-// Errors are the errors of all addresses, in order of time.
+// Errors are the errors of all addresses, in the order they occurred.
 type Errors []error
 
 // Error joins the messages.
@@ -36,9 +36,9 @@ func (e Errors) Error() string {
 func (e Errors) Unwrap() []error { return e }
 
 // Dial resolves the host of address ("host:port") and returns the first connection that dial opens.
-// IPv6 and IPv4 addresses take turns, the next one after attemptDelay or at a failure. The contexts
-// of attempts that come too late are cancelled, and discard closes their connections. Errors are a
-// *net.DNSError, the only attempt's error, or Errors.
+// IPv6 and IPv4 addresses take turns; each attempt starts attemptDelay after the previous one, or
+// when that fails. The contexts of losing attempts are cancelled, and discard closes their
+// connections. Errors are a *net.DNSError, the only attempt's error, or Errors.
 func Dial[C any](
 	ctx context.Context, address string, dial func(context.Context, netip.AddrPort) (C, error), discard func(C),
 ) (conn C, err error) {
@@ -120,7 +120,7 @@ type race[C any] struct {
 
 func (r *race[C]) run(ctx context.Context, resolve lookup) (none C, err error) {
 	if r.host == "localhost" {
-		// Nothing reports a refusal on the loopback device, where programs often serve IPv4 alone.
+		// On loopback, programs often serve only IPv4, and no error reports a refused IPv6 attempt.
 		r.next = ipv4
 	}
 	for f, network := range []string{"ip6", "ip4"} {

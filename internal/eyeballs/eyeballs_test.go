@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// name is a host as a name server describes it.
+// name is a name server's answer for a host.
 type name struct {
 	addresses []string      // nil = not found
 	after     time.Duration // the answer arrives; negative = never
 }
 
-// peer is an address: it answers after a time; negative = never.
+// peer is an address that answers after the given time; negative = never.
 type peer struct {
 	after time.Duration
 	err   error
@@ -200,7 +200,7 @@ func TestDial(t *testing.T) {
 	}
 }
 
-// TestAddressErrors gives addresses that are none.
+// TestAddressErrors dials malformed addresses.
 func TestAddressErrors(t *testing.T) {
 	for _, address := range []string{"relay.example", "relay.example:", "relay.example:99999", "a:b:c", ""} {
 		_, err := DialTCP(t.Context(), "tcp", address)

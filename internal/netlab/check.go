@@ -17,7 +17,7 @@ import (
 	"holocast/internal/netlab/wire"
 )
 
-// frameOverhead is the Ethernet, IPv4 and UDP header bytes around a UDP payload.
+// frameOverhead is the size of the Ethernet, IPv4 and UDP headers around a UDP payload.
 const frameOverhead = 14 + 20 + 8
 
 // A Load describes the traffic that Check sends.

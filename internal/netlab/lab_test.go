@@ -29,7 +29,7 @@ import (
 	"holocast/internal/netlab/wire"
 )
 
-// victim in the environment makes the test binary build a lab and wait to be killed.
+// victim is the environment variable that makes the test binary build a lab and wait to be killed.
 const victim = "NETLAB_TEST_VICTIM"
 
 func TestMain(m *testing.M) {

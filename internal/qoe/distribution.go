@@ -59,7 +59,7 @@ func nearestRank(sorted []time.Duration, p int) float64 {
 
 func rankOf(n uint64, p int) uint64 { return (n*uint64(p) + 99) / 100 }
 
-// milliseconds returns d in milliseconds, down to 10 µs as the bins are.
+// milliseconds returns d in milliseconds, rounded down to 10 µs like the bins.
 func milliseconds(d time.Duration) float64 {
 	return math.Floor(float64(d)/float64(fineBin)) / 100
 }

@@ -200,7 +200,7 @@ type CameraSnapshot struct {
 // Snapshot summarizes a Meter; its JSON form is the last line of the programs' --json output.
 type Snapshot struct {
 	// FPS is the mean of the cameras' rates: distinct frames after the first, per second since the
-	// first. Startup does not count, a final stall does.
+	// first. Startup does not count; a final stall does.
 	FPS            float64     `json:"fps"`
 	FrameDelayMS   Percentiles `json:"frame_delay_ms"`
 	Frames         uint64      `json:"frames"`      // distinct displayed frames, all cameras

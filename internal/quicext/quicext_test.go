@@ -268,7 +268,7 @@ func checkOutcome(t *testing.T, p *path, k *kernel) (delivered, overtaken int) {
 	return len(k.used) - lost, overtaken
 }
 
-// numberAt is a packet number and when the path saw it.
+// numberAt is a packet number and the time that packet crossed the path.
 type numberAt struct {
 	number int64
 	at     time.Time
@@ -334,7 +334,7 @@ func testMigration(t *testing.T, controller string) {
 		t.Fatal(err)
 	}
 	eventually(t, "a new path", func() bool {
-		// The server may still be validating it.
+		// The server may still be validating the new path.
 		if err := client.SendDatagram([]byte("here")); err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MTU of every device, in bytes.
+// MTU is the MTU of every device, in bytes.
 const MTU = 1500
 
 // An End is one end of a cable.

@@ -85,7 +85,7 @@ func Listen(ctx context.Context, address netip.AddrPort) (*net.UDPConn, error) {
 // far.
 func (f Flow) Run(ctx context.Context) (Result, error) {
 	if f.Size < header || f.Size > maxSize {
-		return Result{}, fmt.Errorf("probe: payload of %d bytes, not %d to %d", f.Size, header, maxSize)
+		return Result{}, fmt.Errorf("probe: payload of %d bytes, want %d to %d", f.Size, header, maxSize)
 	}
 	type arrived struct {
 		r   Result

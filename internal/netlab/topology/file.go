@@ -90,7 +90,7 @@ type fileCommand struct {
 // Parse reads a topology. Errors name the field.
 func Parse(data []byte) (*Topology, error) {
 	if len(data) > maxFile {
-		return nil, fmt.Errorf("topology of %d bytes exceeds %d", len(data), maxFile)
+		return nil, fmt.Errorf("topology of %d bytes exceeds the limit of %d", len(data), maxFile)
 	}
 	var f file
 	decoder := yaml.NewDecoder(bytes.NewReader(data))

@@ -57,7 +57,7 @@ func (l *Link) Close() {
 	l.link = nil
 }
 
-// Push adds a packet that arrives, no earlier than the one before.
+// Push adds a packet at its arrival time, which must not be earlier than the previous packet's.
 func (l *Link) Push(arrival time.Duration, length int, id uint32) Verdict {
 	return Verdict(C.link_push(l.link, C.int64_t(arrival), C.uint32_t(length), C.uint32_t(id)))
 }
@@ -73,8 +73,8 @@ func (l *Link) Pop(now time.Duration) (Packet, bool) {
 	}, true
 }
 
-// Next returns when to call Pop next: no packet is due earlier under the current conditions. It
-// returns false if the link is empty.
+// Next returns the time at which to call Pop again: no packet is due earlier under the current
+// conditions. It returns false if the link is empty.
 func (l *Link) Next() (time.Duration, bool) {
 	next := time.Duration(C.link_next(l.link))
 	return next, next != C.LINK_NEVER

@@ -102,7 +102,7 @@ func TestLinkRateAndDelay(t *testing.T) {
 }
 
 func TestLinkChangesOfRate(t *testing.T) {
-	// 1000 bit/s, 10 kbit/s in the second second, then 100 bit/s.
+	// The rate is 1 kbit/s in the first second, 10 kbit/s in the second one, then 100 bit/s.
 	l := newLink(t,
 		Change{Conditions: Conditions{Rate: 1000}},
 		Change{At: time.Second, Conditions: Conditions{Rate: 10000}},
@@ -116,7 +116,7 @@ func TestLinkChangesOfRate(t *testing.T) {
 		within(t, "departure in s", p.Due.Seconds(), want[i], 1e-6)
 	}
 
-	// A packet half sent when the rate changes.
+	// Half of the packet has been sent when the rate changes.
 	l = newLink(t,
 		Change{Conditions: Conditions{Rate: 1000}},
 		Change{At: time.Second, Conditions: Conditions{Rate: 4000}})
@@ -178,7 +178,8 @@ func TestLinkQueue(t *testing.T) {
 }
 
 func TestLinkOverload(t *testing.T) {
-	// Twice the rate for ten seconds: half arrives, after a full queue.
+	// Packets come at twice the path's rate for ten seconds: half of them arrive, delayed by a full
+	// queue.
 	l := newLink(t, Change{Conditions: Conditions{Rate: 12.112e6, QueueBytes: 100 * frame}}) // 1000 packets/s
 	out := 0
 	for i := range 20000 {

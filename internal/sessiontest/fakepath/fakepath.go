@@ -143,7 +143,7 @@ func (l *link) send(b []byte) {
 	l.to.arrive(packet{bytes.Clone(b), l.from.addr, l.free.Add(l.Delay)})
 }
 
-// rate returns the rate at a time, and when that rate ends.
+// rate returns the rate at a time, and the time at which that rate ends.
 func (l *link) rate(at time.Time) (rate float64, until time.Time) {
 	if l.began.IsZero() {
 		return l.Rate(0), at.Add(time.Second)
@@ -152,7 +152,7 @@ func (l *link) rate(at time.Time) (rate float64, until time.Time) {
 	return l.Rate(int(second.Seconds())), l.began.Add(second + time.Second)
 }
 
-// sent returns when the bottleneck will have sent size more bytes.
+// sent returns the time at which the bottleneck will have sent size more bytes.
 func (l *link) sent(size float64) time.Time {
 	for at := l.free; ; {
 		rate, until := l.rate(at)

@@ -46,7 +46,8 @@ func TestBottleneck(t *testing.T) {
 		p.Begin()
 		began := time.Now()
 		time.Sleep(900 * time.Millisecond)
-		// 1000 bytes until the rate falls, 2000 in the next second, the rest at the last rate.
+		// 1000 bytes leave before the rate falls, 2000 in the next second, and the rest at the last
+		// rate.
 		send(4)
 		for i, at := range receive(t, p.B, 4, began) {
 			if want := time.Duration([]int{1020, 1520, 2020, 2070}[i]) * time.Millisecond; at != want {

@@ -72,7 +72,7 @@ func (c *Collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	b, err := io.ReadAll(body)
 	if err == nil && len(b) > maxBody {
-		err = errors.New("too large")
+		err = errors.New("request too large")
 	}
 	if err == nil {
 		err = c.take(b, time.Now())
