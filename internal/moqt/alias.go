@@ -1,7 +1,7 @@
 package moqt
 
 // Aliases chosen here start at 0 in a client and at serverAliases in a server. A relay's upstream
-// is usually a client, so its aliases are free downstream. Aliases up to this size take at most two
+// is usually a client, so its aliases are free downstream. Aliases below 1<<14 take at most two
 // bytes per datagram.
 const (
 	serverAliases       = 1 << 13

@@ -20,7 +20,7 @@ var ErrObjectTooLarge = errors.New("moqt: object exceeds the size this receiver 
 type FetchOptions struct {
 	Priority    *uint8 // nil = 128
 	GroupOrder  GroupOrder
-	FillTimeout *time.Duration // how long a relay waits for objects it lacks; nil = the relay's default
+	FillTimeout *time.Duration // a relay's maximum wait for objects it lacks; nil = the relay's default
 	Tokens      []wire.Token
 }
 
@@ -55,9 +55,9 @@ func (s *Session) Fetch(
 	return s.fetch(ctx, wire.Fetch{FetchType: wire.FetchStandalone, Track: track, Start: start, End: end}, o, 0)
 }
 
-// FetchJoining requests the objects up to the largest location at which sub began, starting the
-// given number of groups earlier. Response and subscription then meet without gap or overlap
-// (§10.12.2).
+// FetchJoining requests the objects that precede sub: from the given number of groups before the
+// largest location at which sub began, up to that location. Response and subscription then meet
+// without gap or overlap (§10.12.2).
 func (s *Session) FetchJoining(
 	ctx context.Context,
 	sub *Subscription,

@@ -145,7 +145,7 @@ func TestUpdateByThePublisher19(t *testing.T) {
 }
 
 // TestSubgroupTimeouts19 checks that the properties of the first object override the track's
-// timeouts, within the subscriber's (§8).
+// timeouts, but not the subscriber's (§8).
 func TestSubgroupTimeouts19(t *testing.T) {
 	track := Properties(
 		wire.AppendKeyValues(

@@ -78,7 +78,7 @@ func (m *FetchOK) append(b []byte) []byte {
 func (c *cursor) fetchOK() *FetchOK {
 	end := c.uint8()
 	if end > 1 {
-		c.fail(violation("end of track %d", end))
+		c.fail(violation("invalid end of track %d", end))
 	}
 	return &FetchOK{end == 1, c.location(), c.params(TypeFetchOK), c.trackProperties()}
 }

@@ -94,7 +94,7 @@ func (d *FetchDecoder) Decode(r ByteReader) (o FetchObject, err error) {
 		o.Range = RangeKind(flags)
 		err = d.decodeRange(&o, r)
 	case flags > fetchFlags:
-		err = violation("fetch serialization flags %#x", flags)
+		err = violation("invalid fetch serialization flags %#x", flags)
 	default:
 		err = d.decodeObject(&o, flags, r)
 	}

@@ -164,11 +164,11 @@ func validateTrackProperty(kv KeyValue) error {
 		}
 	case PropertyPublisherGroupOrder: // §12.5
 		if kv.Int != uint64(Ascending) && kv.Int != uint64(Descending) {
-			return violation("default publisher group order %d", kv.Int)
+			return violation("invalid default publisher group order %d", kv.Int)
 		}
 	case PropertyDynamicGroups: // §12.6
 		if kv.Int > 1 {
-			return violation("dynamic groups %d", kv.Int)
+			return violation("invalid dynamic groups %d", kv.Int)
 		}
 	}
 	return nil

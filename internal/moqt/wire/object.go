@@ -62,12 +62,12 @@ func (v *objectValidator) list(b []byte, inImmutable bool) error {
 			}
 		case kv.Type == PropertyPriorGroupIDGap: // §12.8
 			if v.groupGap || kv.Int > v.at.Group {
-				return malformed("prior group ID gap %d of group %d", kv.Int, v.at.Group)
+				return malformed("invalid prior group ID gap %d in group %d", kv.Int, v.at.Group)
 			}
 			v.groupGap = true
 		case kv.Type == PropertyPriorObjectIDGap: // §12.9
 			if v.objectGap || kv.Int > v.at.Object {
-				return malformed("prior object ID gap %d of object %d", kv.Int, v.at.Object)
+				return malformed("invalid prior object ID gap %d at object %d", kv.Int, v.at.Object)
 			}
 			v.objectGap = true
 		}

@@ -253,7 +253,7 @@ func TestScannerErrors(t *testing.T) {
 }
 
 func TestPartialPropertiesAllocateNothing(t *testing.T) {
-	// 65535 announced bytes of properties, of which ten have arrived.
+	// The object announces 65535 bytes of properties, of which ten have arrived.
 	b := unhex(t, "00 c0ffff 01020304050607080910")
 	s := ObjectScanner{Decoder: ObjectDecoder{HasProperties: true}}
 	if n := testing.AllocsPerRun(100, func() {

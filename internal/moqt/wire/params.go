@@ -188,7 +188,7 @@ func (c *cursor) params(m MessageType) (p Parameters) {
 		case paramForward:
 			v := c.uint8()
 			if v > 1 {
-				c.fail(violation("forward parameter %d", v))
+				c.fail(violation("invalid forward parameter %d", v))
 			}
 			p.Forward = new(v == 1)
 		case paramSubscriberPriority:
@@ -203,7 +203,7 @@ func (c *cursor) params(m MessageType) (p Parameters) {
 		case paramGroupOrder:
 			v := GroupOrder(c.uint8())
 			if v != Ascending && v != Descending && c.err == nil {
-				c.fail(violation("group order %d", v))
+				c.fail(violation("invalid group order %d", v))
 			}
 			p.GroupOrder = &v
 		case paramNewGroupRequest:

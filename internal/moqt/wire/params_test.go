@@ -135,7 +135,7 @@ func TestParameterScope(t *testing.T) {
 func TestParameterRepeated(t *testing.T) {
 	for _, p := range parameters {
 		t.Run(p.name, func(t *testing.T) {
-			// The first message that allows the parameter, with the parameter twice.
+			// Repeat the parameter in the first message that allows it.
 			for _, c := range carriers {
 				typ := c.make(Parameters{}).Type()
 				if typ != p.scope[0] {

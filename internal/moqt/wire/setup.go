@@ -75,7 +75,7 @@ func (c *cursor) setup() *Setup {
 		case optionAuthorizationToken:
 			t, err := ParseToken(kv.Bytes)
 			if err == nil && (t.AliasType == TokenDelete || t.AliasType == TokenUseAlias) {
-				err = violation("authorization token alias type %d in SETUP", t.AliasType)
+				err = violation("invalid authorization token alias type %d in SETUP", t.AliasType)
 			}
 			if err == nil && len(m.AuthorizationTokens) == MaxTokens {
 				err = violation("more than %d authorization tokens in SETUP", MaxTokens)

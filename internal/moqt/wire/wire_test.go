@@ -31,7 +31,7 @@ func wantError(t *testing.T, err error, code SessionCode, what string) {
 	}
 }
 
-// newRand returns the same random numbers in every run.
+// newRand returns a generator of the same random numbers in every run.
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 18)) }
 
 // allocated returns the average number of bytes allocated by a call of f.
