@@ -22,7 +22,7 @@ type Intrinsics struct {
 	MaxRadius float64 `json:"maxRadius,omitempty"`
 }
 
-// The inverse's stopping rule, as in the Azure Kinect Sensor SDK 1.4
+// Stopping rule of Unproject, as in the Azure Kinect Sensor SDK 1.4
 // (transformation_iterative_unproject). Errors are squared distances in pixels².
 const (
 	unprojectPasses   = 20

@@ -309,9 +309,9 @@ func (t *Track) validate(path string) error {
 	case t.Packaging == "":
 		return bad("packaging", "missing")
 	case t.Packaging == PackagingEventTimeline && t.EventType == "":
-		return bad("eventType", "missing, packaging is %q", t.Packaging)
+		return bad("eventType", "missing, although packaging is %q", t.Packaging)
 	case t.Packaging != PackagingEventTimeline && t.EventType != "":
-		return bad("eventType", "not allowed, packaging is %.40q", t.Packaging)
+		return bad("eventType", "not allowed with packaging %.40q", t.Packaging)
 	case t.TargetLatency != 0 && t.Buffers != nil:
 		return bad("buffers", "not allowed together with targetLatency")
 	case t.IsLive && t.TrackDuration != 0:
@@ -319,13 +319,13 @@ func (t *Track) validate(path string) error {
 	case strings.HasPrefix(t.Name, "tiles/") && t.Role == RoleVideo:
 		return bad("role", "a tile must not be %q: players would treat it as a rendition", RoleVideo)
 	case t.Packaging == PackagingPoints && t.Points == nil:
-		return bad("hcpf", "missing, packaging is %q", t.Packaging)
+		return bad("hcpf", "missing, although packaging is %q", t.Packaging)
 	case t.Packaging != PackagingPoints && t.Points != nil:
-		return bad("hcpf", "not allowed, packaging is %.40q", t.Packaging)
+		return bad("hcpf", "not allowed with packaging %.40q", t.Packaging)
 	case t.Role == RoleTile && t.Tile == nil:
-		return bad("hctile", "missing, role is %q", t.Role)
+		return bad("hctile", "missing, although role is %q", t.Role)
 	case t.Role != RoleTile && t.Tile != nil:
-		return bad("hctile", "not allowed, role is %.40q", t.Role)
+		return bad("hctile", "not allowed with role %.40q", t.Role)
 	case t.Points != nil:
 		return t.Points.validate(path+".hcpf", t)
 	case t.Sphere != nil:

@@ -21,7 +21,7 @@ type Points struct {
 	Descriptions    int    `json:"descriptions"`    // subgroups of a frame: 1 or 4
 	MaxPoints       int    `json:"maxPoints"`       // maximum points per frame
 	DeliveryTimeout int    `json:"deliveryTimeout"` // milliseconds; 0 = none
-	// Delivery is "" or DeliveryStream, or DeliveryDatagram.
+	// Delivery is DeliveryStream, also if empty, or DeliveryDatagram.
 	Delivery string `json:"delivery,omitempty"`
 }
 

@@ -115,7 +115,7 @@ func TestBadSpheres(t *testing.T) {
 		{"rectangle", func(c *Catalog) { c.Tracks[2].Tile.X = 2 }, "hctile.x: rectangle"},
 		{"picture", func(c *Catalog) { c.Tracks[2].Height /= 2 }, "hctile.width: pictures are"},
 		{"negative rectangle", func(c *Catalog) { c.Tracks[2].Tile.Width = -1 }, "hctile.x: invalid rectangle: -1"},
-		{"role without tile", func(c *Catalog) { c.Tracks[2].Tile = nil }, `hctile: missing, role is "tile"`},
+		{"role without tile", func(c *Catalog) { c.Tracks[2].Tile = nil }, `hctile: missing, although role is "tile"`},
 		{"tile of role video", func(c *Catalog) { c.Tracks[2].Role = RoleVideo }, "a tile must not be"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
