@@ -274,7 +274,7 @@ func (f *file) readAt(b []byte, offset int64) error {
 func (f *file) bytes(e element, limit int64) ([]byte, error) {
 	n := e.end - e.data
 	if n > limit {
-		return nil, e.damage("%d bytes long, at most %d are read", n, limit)
+		return nil, e.damage("%d bytes long, more than the limit of %d", n, limit)
 	}
 	b := make([]byte, n)
 	return b, f.readAt(b, e.data)
@@ -284,7 +284,7 @@ func (f *file) uint(e element) (uint64, error) {
 	var buf [8]byte
 	n := e.end - e.data
 	if n > 8 {
-		return 0, e.damage("integer of %d bytes", n)
+		return 0, e.damage("integer of %d bytes is longer than 8", n)
 	}
 	err := f.readAt(buf[8-n:], e.data)
 	return binary.BigEndian.Uint64(buf[:]), err
@@ -300,7 +300,7 @@ func (f *file) float(e element) (float64, error) {
 	case 8:
 		return math.Float64frombits(v), err
 	}
-	return 0, e.damage("floating-point number of %d bytes", e.end-e.data)
+	return 0, e.damage("floating-point number of %d bytes, want 4 or 8", e.end-e.data)
 }
 
 // maxString bounds names, codec IDs and tags.

@@ -234,7 +234,7 @@ func (f *file) info(h *header, e element) error {
 		case idTimestampScale:
 			v, err := f.uint(e)
 			if err == nil && (v == 0 || v > 1e9) {
-				return e.damage("%d nanoseconds", v)
+				return e.damage("invalid time scale of %d nanoseconds", v)
 			}
 			h.scale = int64(v)
 			return err
@@ -416,7 +416,7 @@ func (t *track) fourCC() (string, error) {
 	w, h := binary.LittleEndian.Uint32(t.private[4:]), int32(binary.LittleEndian.Uint32(t.private[8:]))
 	h = max(h, -h) // negative: rows from top to bottom
 	if uint64(w) != t.width || uint64(h) != t.height {
-		return "", damage("BITMAPINFOHEADER says %d×%d, the track %d×%d", w, h, t.width, t.height)
+		return "", damage("BITMAPINFOHEADER says %d×%d, but the track is %d×%d", w, h, t.width, t.height)
 	}
 	return string(t.private[16:20]), nil
 }

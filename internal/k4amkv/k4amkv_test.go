@@ -663,7 +663,7 @@ func TestHeaderErrors(t *testing.T) {
 		"track number": {replace("\xd7\x81\x01\x73\xc5", "\xd7\x81\x00\x73\xc5"), `track "COLOR" has no number`},
 		"colour size": {
 			replace("\xb0\x82\x05\x00", "\xb0\x82\x05\x01"),
-			"BITMAPINFOHEADER says 1280×720, the track 1281×720",
+			"BITMAPINFOHEADER says 1280×720, but the track is 1281×720",
 		},
 		"header too long": {replace("\x28\x00\x00\x00\x00\x05\x00\x00\xd0\x02",
 			"\x28\x00\x00\x00\x00\x06\x00\x00\xd0\x02"), "BITMAPINFOHEADER says 1536×720"},

@@ -151,7 +151,7 @@ func (r *Reader) SeekTo(t time.Duration) error {
 	}
 	e, err := r.file.header(offset, r.header.segment.end)
 	if err == nil && e.id != idCluster {
-		err = e.damage("Cues point here, but it is no Cluster")
+		err = e.damage("Cues point here, but this is not a Cluster")
 	}
 	if err != nil {
 		if r.scanned {
@@ -469,7 +469,7 @@ func (r *Reader) block(e element) (bool, error) {
 		return false, e.damage("image of %d bytes, want %d", size, want)
 	}
 	if size == 0 || size > maxColor {
-		return false, e.damage("image of %d bytes", size)
+		return false, e.damage("image of %d bytes, want 1 to %d", size, maxColor)
 	}
 	if t+r.delay[i] < r.skipBefore {
 		return false, nil

@@ -152,8 +152,8 @@ func (d *Decoder) DecodeRGB(dst, jpeg []byte) (rgb []byte, width, height int, er
 	return rgb, hdr.Width, hdr.Height, err
 }
 
-// result returns the error of a decoding call. The calls limit scans: a hostile progressive image
-// would take minutes.
+// result returns the error of a decoding call. The calls limit the number of scans, because a
+// hostile progressive image would take minutes.
 func (d *Decoder) result(code C.int, jpeg []byte) error {
 	switch code {
 	case 0:

@@ -179,7 +179,7 @@ func readHeader(in *bufio.Reader) (header, error) {
 			continue
 		case "element":
 			if len(words) != 3 {
-				return bad("an element has a name and a count")
+				return bad("an element needs a name and a count")
 			}
 			if inVertex = words[1] == "vertex"; !inVertex {
 				if !h.seen {
@@ -192,13 +192,13 @@ func readHeader(in *bufio.Reader) (header, error) {
 			}
 			count, err := strconv.Atoi(words[2])
 			if err != nil || count < 0 || count > MaxPoints {
-				return bad("a count is 0…%d", MaxPoints)
+				return bad("the count is not in 0…%d", MaxPoints)
 			}
 			h.points, h.seen = count, true
 			continue
 		case "end_header":
 			if !format || !h.seen {
-				return bad("no format or no vertex element before it")
+				return bad("the format or the vertex element is missing before it")
 			}
 			return h, nil
 		case "property":
@@ -212,7 +212,7 @@ func readHeader(in *bufio.Reader) (header, error) {
 			continue
 		}
 		if len(words) != 2 || kindSize(words[0]) == 0 {
-			return bad("a vertex property is a scalar type and a name")
+			return bad("a vertex property needs a scalar type and a name")
 		}
 		if len(h.properties) == maxProperties {
 			return bad("more than %d properties", maxProperties)

@@ -110,7 +110,7 @@ func TestBadFiles(t *testing.T) {
 		{"two vertex elements", head + "element vertex 1\n", "a second vertex element"},
 		{"faces first", "ply\nformat ascii 1.0\nelement face 3\n", "before the vertices"},
 		{"list in a vertex", head + "property list uchar int x\n", "header line 4"},
-		{"unknown type", head + "property quad x\n", "a vertex property is"},
+		{"unknown type", head + "property quad x\n", "a vertex property needs"},
 		{"unknown keyword", head + "quad x\n", "unknown keyword"},
 		{
 			"no z",
@@ -125,7 +125,7 @@ func TestBadFiles(t *testing.T) {
 			"property red is float",
 		},
 		{"cut off", head + xyz + "end_header\n" + strings.Repeat("\x00", 23), "cut off in vertex 1 of 2"},
-		{"no format", "ply\nelement vertex 0\nend_header\n", "no format"},
+		{"no format", "ply\nelement vertex 0\nend_header\n", "the format or"},
 		{"too many properties", head + strings.Repeat("property float a\n", 65), "more than 64 properties"},
 		{"too many lines", "ply\n" + strings.Repeat("comment\n", 300), "more than 200 lines"},
 		{"long line", "ply\n" + strings.Repeat("x", 2000), "header line 2: more than 1000 characters"},

@@ -28,7 +28,7 @@ func tryInflate(object []byte) ([]byte, error) {
 	return d.DecodeAll(object[HeaderLen:], nil)
 }
 
-// assemble builds an object of a header and planes that may not match.
+// assemble builds an object from a header and planes that may not match.
 func assemble(t testing.TB, h Header, raw []byte) []byte {
 	t.Helper()
 	e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
