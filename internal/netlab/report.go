@@ -19,7 +19,7 @@ type Report struct {
 	Commands []Result  `json:"commands,omitempty"`
 	Series   []Sample  `json:"series,omitempty"`
 	Warnings []string  `json:"warnings,omitempty"`
-	Failures []string  `json:"failures,omitempty"` // why the run is invalid; empty if it is valid
+	Failures []string  `json:"failures,omitempty"` // reasons why the run is invalid; empty if it is valid
 }
 
 // Emulation describes the emulator of a run.

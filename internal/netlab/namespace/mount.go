@@ -170,7 +170,8 @@ func readMounts() (mountTable, error) {
 	return newMountTable(parseMounts(string(text)), strconv.FormatUint(stat.Mnt_id, 10)), nil
 }
 
-// newMountTable returns the table for the ID of the mount that path lookup of folder finds.
+// newMountTable returns the table of the given mounts. id is the mount that path lookup of folder
+// finds.
 func newMountTable(mounts []mount, id string) mountTable {
 	t := mountTable{mounts: mounts}
 	for m := t.byID(id); m != nil; m = t.byID(m.parent) {

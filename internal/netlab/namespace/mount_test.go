@@ -167,7 +167,7 @@ func bindFolder(t *testing.T, flags uintptr) {
 	}
 }
 
-// deadLab is the name of a namespace whose lab's process does not exist.
+// deadLab returns the name of a namespace whose lab's process does not exist.
 func deadLab(t *testing.T, node string) string {
 	t.Helper()
 	ended := exec.Command("true")
@@ -182,7 +182,7 @@ func TestCleanCoveredNamespaces(t *testing.T) {
 		dead := []string{deadLab(t, "a"), deadLab(t, "b"), deadLab(t, "c")}
 		mountDirectly(t, dead[0])
 		mountDirectly(t, "foreign")
-		bindFolder(t, 0) // hides the two without copying them
+		bindFolder(t, 0) // hides both namespaces without copying them
 		if err := unix.Mount("", folder, "", unix.MS_PRIVATE, ""); err != nil {
 			t.Fatal(err)
 		}

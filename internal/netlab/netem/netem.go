@@ -218,7 +218,7 @@ func (p *port) between(low, high time.Duration) time.Duration {
 	return low + time.Duration(p.random.Int64N(int64(high-low)+1))
 }
 
-// parameters returns netem's parameters. Its limit includes the packets being delayed.
+// parameters returns netem's parameters. netem's limit includes the packets being delayed.
 func parameters(c wire.Conditions, delay time.Duration) netlink.NetemQdiscAttrs {
 	limit := float64(math.MaxInt32)
 	if c.QueueBytes > 0 {

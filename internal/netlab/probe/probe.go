@@ -35,7 +35,7 @@ type Flow struct {
 	Size          int     // bytes of UDP payload, 16 to 1472
 	PacketRate    float64 // packets per second
 	Duration      time.Duration
-	Linger        time.Duration // how long to wait for packets in flight
+	Linger        time.Duration // time to wait for packets in flight
 }
 
 // A Result reports the outcome of a flow.

@@ -181,13 +181,13 @@ func (f file) topology() (*Topology, error) {
 	case len(f.Hosts) == 0:
 		return nil, errors.New("hosts: missing")
 	case len(f.Hosts)+len(f.Edges) > maxNodes:
-		return nil, fmt.Errorf("hosts, edges: %d nodes exceed %d", len(f.Hosts)+len(f.Edges), maxNodes)
+		return nil, fmt.Errorf("hosts, edges: %d nodes exceed the limit of %d", len(f.Hosts)+len(f.Edges), maxNodes)
 	case len(f.Links) > maxLinks:
-		return nil, fmt.Errorf("links: %d exceed %d", len(f.Links), maxLinks)
+		return nil, fmt.Errorf("links: %d exceed the limit of %d", len(f.Links), maxLinks)
 	case len(f.Paths) == 0 || len(f.Paths) > maxPaths:
 		return nil, fmt.Errorf("paths: %d, want 1 to %d", len(f.Paths), maxPaths)
 	case len(f.Run) > maxCommands:
-		return nil, fmt.Errorf("run: %d commands exceed %d", len(f.Run), maxCommands)
+		return nil, fmt.Errorf("run: %d commands exceed the limit of %d", len(f.Run), maxCommands)
 	}
 	if err := f.names(); err != nil {
 		return nil, err
@@ -322,7 +322,7 @@ type conditions struct {
 
 func (p filePath) timeline(direction string) ([]wire.Change, error) {
 	if len(p.Schedule) > maxSteps {
-		return nil, fmt.Errorf("schedule: %d steps exceed %d", len(p.Schedule), maxSteps)
+		return nil, fmt.Errorf("schedule: %d steps exceed the limit of %d", len(p.Schedule), maxSteps)
 	}
 	events := []event{{field: "", apply: p.Conditions.apply}}
 	if direction == "backward" && p.Backward != nil {
