@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A simulated path in virtual time: senders with any controller share one bottleneck with a
-// drop-tail queue, random or burst loss, CE marking, and varying delay. Packets stay in order. The
-// simulation is deterministic for a seed.
+// This file simulates a path in virtual time. Senders with any controller share one bottleneck with
+// a drop-tail queue, random or burst loss, CE marking, and varying delay. Packets stay in order.
+// The simulation is deterministic for a seed.
 
 const simPacket = 1400 // bytes
 

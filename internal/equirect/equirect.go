@@ -82,7 +82,7 @@ func (v *Video) Reopen(ctx context.Context) ([]string, error) {
 		return nil, fmt.Errorf("%s: %w", v.Input, err)
 	}
 	if now.layout != v.layout || now.rightFirst != v.rightFirst {
-		return nil, fmt.Errorf("%s: its pictures of %d×%d are now %s, but the session is %s; restart it, or set --stereo",
+		return nil, fmt.Errorf("%s: its pictures of %d×%d are now %s, but the session is %s; restart the session, or set --stereo",
 			v.Input, now.Info.Video.Width, now.Info.Video.Height, now.layout, v.layout)
 	}
 	if was, is := v.Info.Video, now.Info.Video; was.Width != is.Width || was.Height != is.Height {

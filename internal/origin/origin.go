@@ -531,7 +531,7 @@ func (t *Track) checkEnd(l moqt.Location, status wire.ObjectStatus) error {
 	end := status == wire.StatusEndOfTrack
 	switch {
 	case t.final != nil && !l.Less(*t.final) && (!end || l != *t.final):
-		return malformed("object {%d, %d} after the end of the track", l.Group, l.Object)
+		return malformed("object {%d, %d} arrived after the end of the track", l.Group, l.Object)
 	case end && t.hasLargest && l.Less(t.largest):
 		return malformed(
 			"the track ends at {%d, %d}, before {%d, %d}",

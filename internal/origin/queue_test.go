@@ -24,8 +24,8 @@ func (q *Queue) testViewer(priority uint8) *Viewer {
 	return &Viewer{t: NewTrack(testName, nil, Limits{}), q: q, sink: quietSink{priority: priority}}
 }
 
-// testDeliveries adds deliveries whose first object arrived waits ago. If waits is 0, everything
-// that arrived is sent.
+// testDeliveries adds a delivery for each group. Its first object arrived the time waits ago; if
+// waits is 0, everything that arrived is sent.
 func (v *Viewer) testDeliveries(publisher uint8, waits time.Duration, groups ...uint64) {
 	for _, group := range groups {
 		h := header(group, 0)
@@ -50,8 +50,8 @@ func (v *Viewer) testGroups() []string {
 	return got
 }
 
-// TestLowPriorityGivesWay checks that the lowest class is dropped first, whatever its track, and
-// within it the oldest delivery.
+// TestLowPriorityGivesWay checks that the lowest class is dropped first, across tracks, and within
+// it the oldest delivery.
 func TestLowPriorityGivesWay(t *testing.T) {
 	q := NewQueue(0)
 	base, tiles, preview := q.testViewer(128), q.testViewer(128), q.testViewer(200)

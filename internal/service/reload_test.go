@@ -76,7 +76,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestNotify checks that the service manager is told of readiness, liveness, reloading and
+// TestNotify checks that the service manager receives readiness, liveness, reloading and
 // stopping.
 func TestNotify(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s") // socket addresses are limited to 108 bytes
