@@ -14,7 +14,7 @@ import (
 type vectors struct {
 	Valid []struct {
 		Name    string
-		Objects []vectorObject // of one group; each whole catalog begins a new one
+		Objects []vectorObject // in order; each whole catalog begins a group
 		Want    vectorCatalog
 	}
 	Invalid []struct {

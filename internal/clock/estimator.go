@@ -67,7 +67,7 @@ func (e *Estimator) Observe(s Stamp, arrived time.Time, rtt RTT) {
 		if len(e.suspects) < stepStamps {
 			return
 		}
-		// So many suspects are neither queueing nor stray packets: a clock was set or the path
+		// Queueing and stray packets do not explain so many suspects: a clock was set or the path
 		// changed. Restart from the suspects.
 		e.samples = append(e.samples[:0], e.suspects...)
 		e.suspects = e.suspects[:0]

@@ -29,7 +29,7 @@ func (b *BBR) updateMaxBw() {
 }
 
 // advanceMaxBwFilter implements AdvanceMaxBwFilter (§5.5.6). A cycle without a sample keeps the
-// previous one's.
+// previous cycle's maximum.
 func (b *BBR) advanceMaxBwFilter() {
 	if b.maxBwFilter[1] == 0 {
 		return

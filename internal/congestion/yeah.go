@@ -34,7 +34,7 @@ func NewYeAH(c *State) *YeAH {
 	return &YeAH{window: newWindow(c), renoCwnd: minWindowPackets * c.MaxDatagramSize}
 }
 
-// OnLoss reduces the window by the estimated queue, or by half if the other flow is greedy (§III-C
+// OnLoss reduces the window by the estimated queue, or by half if a competing flow is greedy (§III-C
 // of the paper).
 func (y *YeAH) OnLoss(_ time.Duration, l *Loss) {
 	if l.Episode {

@@ -12,8 +12,8 @@ import (
 	"holocast/internal/quiccc"
 )
 
-// TestDatagramQueue pushes datagrams named publication, group and number, and checks which are
-// sent, and in which order.
+// TestDatagramQueue pushes datagrams named by publication, group and number, and checks which
+// are sent, and in which order.
 func TestDatagramQueue(t *testing.T) {
 	type push struct {
 		name string // "a1.0": of publication a and group 1

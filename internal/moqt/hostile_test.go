@@ -137,7 +137,7 @@ func message(t *testing.T, m wire.Message) []byte {
 
 func track(name string) TrackName { return TrackName{Namespace: Namespace{"raw"}, Name: name} }
 
-// acceptAll is a server that publishes nothing and accepts everything.
+// acceptAll returns the handler of a server that publishes nothing and accepts everything.
 func acceptAll(subs chan<- *Subscription) Handler {
 	return Handler{
 		Subscribe: func(r *SubscribeRequest) { _, _ = r.Accept(TrackInfo{}) },

@@ -451,7 +451,7 @@ func (a *Assembler) ask(f *frame, over bool, limit int, list []Request) []Reques
 	return list
 }
 
-// Deadline returns the time at which an incomplete group is dropped; zero if it is not held.
+// Deadline returns the time at which an incomplete group is dropped; zero if the group is not held.
 func (a *Assembler) Deadline(group uint64) time.Time {
 	if f := a.frame(group); f != nil {
 		return f.began.Add(a.limits.Timeout)

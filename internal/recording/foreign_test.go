@@ -19,7 +19,7 @@ import (
 	"holocast/internal/recording/recordingtest"
 )
 
-// take is a session of 600 groups of two objects, with catalogs before groups 0, 200 and 599, a
+// take returns a session of 600 groups of two objects, with catalogs before groups 0, 200 and 599, a
 // delta before group 300, and poses before groups 0 and 200.
 func take(t *testing.T) []recording.Object {
 	t.Helper()

@@ -31,7 +31,7 @@ func hasState(t wire.TrackName) bool {
 // stated reports whether o is valid until the next object of its track.
 func stated(o *Object) bool { return hasState(o.Track) && !o.EndOnly && o.Status == 0 }
 
-// stateOf returns an object's metadata record; data is its message's.
+// stateOf returns an object's metadata record; data is the data of its message.
 func stateOf(topic string, arrival int64, properties, data []byte) *mcap.Metadata {
 	return &mcap.Metadata{Name: stateName, Metadata: map[string]string{
 		"topic":      topic,

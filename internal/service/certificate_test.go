@@ -182,7 +182,7 @@ func TestDevelopmentCertificate(t *testing.T) {
 }
 
 // TestCertificateClockStep checks that steps of the wall clock do not affect checks and replacement
-// of files. A certificate that is not valid yet by a slow clock is used once the clock is
+// of files. A certificate that a slow clock takes for not yet valid is used once the clock is
 // corrected.
 func TestCertificateClockStep(t *testing.T) {
 	dir := t.TempDir()

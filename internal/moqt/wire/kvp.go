@@ -123,7 +123,7 @@ func (p Properties) All() iter.Seq[KeyValue] {
 	}
 }
 
-// Int returns the value of the first property of an even type.
+// Int returns the value of the first property of the even type t.
 func (p Properties) Int(t uint64) (v uint64, ok bool) {
 	for kv := range p.All() {
 		if kv.Type == t {

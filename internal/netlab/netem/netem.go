@@ -75,7 +75,7 @@ func Supports(c wire.Conditions) error {
 	return nil
 }
 
-// Start replaces the devices' disciplines with netem and samples them every interval [100 ms].
+// Start replaces the devices' disciplines with netem and samples them every interval; 0 is 100 ms.
 func Start(ports []Port, interval time.Duration) (*Emulation, error) {
 	if interval <= 0 {
 		interval = 100 * time.Millisecond
