@@ -55,7 +55,7 @@ type Manager struct {
 	done      chan struct{}
 	wanted    chan struct{} // wakes run when there is something to forward
 
-	ringMu sync.RWMutex // guards the ring; locked after mu and before conn.mu, shared to check whether it is empty
+	ringMu sync.RWMutex // guards the ring; locked after mu and before conn.mu; a read lock suffices to test for records
 	closed bool         // written with mu and ringMu held
 
 	mu       sync.Mutex
@@ -97,7 +97,7 @@ type subscriber struct {
 	pub *moqt.Publication
 }
 
-// Possible returns why the fast path cannot run here, or nil.
+// Possible returns an error if the fast path cannot run here.
 func Possible() error {
 	if !quicext.Supported() {
 		return quicext.ErrUnsupported
@@ -539,7 +539,7 @@ func (m *Manager) Stats() Stats {
 }
 
 // slots allocates indices of a table in shared memory. A freed index is reused only after a while,
-// for programs still running.
+// since programs may still be using it.
 type slots struct {
 	n       int
 	fresh   int

@@ -14,7 +14,7 @@ import (
 	"holocast/internal/origin"
 )
 
-// clocked has limits with a clock that the test controls.
+// clocked is a Limits with a clock that the test controls.
 type clocked struct {
 	*Limits
 	t  *testing.T
@@ -295,7 +295,7 @@ func TestRatesOfReconnectingSessions(t *testing.T) {
 		bounds Bounds
 		stay   time.Duration // lifetime of each session; 200 start per second
 		apart  bool          // each has its own address
-		waits  bool          // so does the other session, whose share is less than a request per window
+		waits  bool          // the other session waits too: its share is less than a request per window
 	}{
 		"leave at once":              {Bounds{Session: 200, Address: limit, All: 4000}, step, false, false},
 		"leave after a second":       {Bounds{Session: 200, Address: limit, All: 4000}, time.Second, false, false},

@@ -9,7 +9,7 @@ import (
 // window is the measurement interval of rates.
 const window = 250 * time.Millisecond
 
-// burst is how far a peer may run ahead of its rate.
+// burst returns the maximum lead of a peer over its rate.
 func (k Kind) burst() time.Duration {
 	if k == Handshakes || k == Requests {
 		return time.Second // many viewers may arrive at once
@@ -19,7 +19,7 @@ func (k Kind) burst() time.Duration {
 
 // rate is a node's spending of one kind.
 type rate struct {
-	due   time.Time // when the spending so far is within the limit or share
+	due   time.Time // time at which the spending so far is within the limit or share
 	began time.Time // start of the window
 	spent float64   // in this window
 	last  float64   // in the previous window

@@ -712,8 +712,8 @@ func (r *Router) Stats() (tracks []TrackStats, gone origin.Stats) {
 	return tracks, gone
 }
 
-// monotonicNow returns the time since a past moment's wall clock, unaffected by later steps of the
-// wall clock. A step would make frames in flight appear late.
+// monotonicNow returns the wall clock's time at began plus the time elapsed since. A step of the
+// wall clock, which would make frames in flight appear late, does not affect it.
 func monotonicNow(began time.Time) time.Time { return began.Add(time.Since(began)) }
 
 // RunClock publishes the relay's clock track until ctx ends.

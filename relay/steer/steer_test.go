@@ -95,7 +95,7 @@ func receiver(t *testing.T, groups ...*Group) string {
 	return ""
 }
 
-// loopback returns a local address for a socket's address.
+// loopback returns the loopback address of from's family.
 func loopback(from string) net.IP {
 	if net.ParseIP(from).To4() == nil {
 		return net.IPv6loopback
@@ -356,7 +356,7 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// Two programs cannot use one address, unless the first hands it over.
+// TestAddressInUse: two programs cannot use one address, unless the first hands it over.
 func TestAddressInUse(t *testing.T) {
 	g := listen(t, "127.0.0.1:0", 2)
 	addr := g.Sockets()[0].Conn.LocalAddr().String()
@@ -376,7 +376,7 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-// There are slots for one more process, but not for arbitrarily many.
+// TestSlotsRunOut: there are slots for one more process, but not for arbitrarily many.
 func TestSlotsRunOut(t *testing.T) {
 	g := listen(t, "127.0.0.1:0", MaxSockets+1)
 	if n := len(g.Sockets()); n != MaxSockets {

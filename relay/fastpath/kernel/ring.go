@@ -41,7 +41,7 @@ func mapRing(m *ebpf.Map) (*ring, error) {
 	return &ring{consumer, producer, producer[page:], uint64(size - 1)}, nil
 }
 
-// drain passes all complete records in order.
+// drain passes all complete records to take, in order.
 func (r *ring) drain(take func([]byte)) {
 	consumed := (*uint64)(unsafe.Pointer(&r.consumer[0]))
 	produced := (*uint64)(unsafe.Pointer(&r.producer[0]))

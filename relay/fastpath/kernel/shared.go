@@ -40,7 +40,7 @@ func pages(n int) int {
 
 func (t *table[T]) at(i int) *T {
 	if uint(i) >= uint(t.n) {
-		panic(fmt.Sprintf("element %d of %d", i, t.n))
+		panic(fmt.Sprintf("element %d is outside a table of %d", i, t.n))
 	}
 	return (*T)(unsafe.Add(unsafe.Pointer(&t.memory[0]), i*int(unsafe.Sizeof(*new(T)))))
 }
@@ -131,14 +131,14 @@ type ViewerOptions struct {
 	HeaderKey []byte // 32 bytes
 	Prefix    []byte // as in SourceOptions
 	MaxSize   int    // UDP payload, bytes
-	MaxFrame  int    // DATAGRAM frame with its type, bytes
+	MaxFrame  int    // maximum size of a DATAGRAM frame in bytes, including its type
 	ECN       uint8  // ECN field of the IP header
 }
 
 // blockNone is the value of Block.next without a block.
 const blockNone = 1 << 62
 
-// Start configures and enables a viewer. To be sent packets it also needs a block of packet
+// Start configures and enables a viewer. Packets are sent to it once it also has a block of packet
 // numbers, keys and an allowance.
 func (v *Viewer) Start(o ViewerOptions) {
 	s := &v.shared
