@@ -118,7 +118,7 @@ func checkSync(names []string, specs []sourceSpec, log *slog.Logger) {
 	for i, a := range specs {
 		for j, b := range specs[:i] {
 			if inChain(a) && inChain(b) && (at(a)-at(b)).Abs() < depthSpacing {
-				log.Warn("depth exposures overlap, cameras that see the same surface interfere; set depth-delay",
+				log.Warn("depth exposures overlap: cameras that see the same surface interfere; set depth-delay",
 					"sources", names[j]+" "+names[i], "apart", (at(a) - at(b)).Abs(), "want", depthSpacing)
 			}
 		}

@@ -104,7 +104,7 @@ func openSphere(ctx context.Context, p *publish.Publisher, cfg *Config, spec sou
 	if err != nil {
 		return nil, err
 	}
-	p.Log().Info("360° video", "input", spec.arg, "shows", src.Name(), "sound", src.AudioFormat() != nil)
+	p.Log().Info("360° video opened", "input", spec.arg, "shows", src.Name(), "sound", src.AudioFormat() != nil)
 	columns, rows, _ := parsePair(t.Grid) // validated
 	return video360.New(p, video360.Config{
 		Columns: columns, Rows: rows, Qualities: t.Qualities, Quantisers: t.Quantisers, Preset: t.Preset,

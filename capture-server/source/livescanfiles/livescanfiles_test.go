@@ -572,7 +572,7 @@ func testDamaged(t *testing.T, dir string, n int, keep bool) {
 	}
 }
 
-// TestForeignFiles checks that files of other programs do not refuse a take.
+// TestForeignFiles checks that a take with files of other programs is played.
 func TestForeignFiles(t *testing.T) {
 	const bom = "\xef\xbb\xbf"
 	for name, tt := range map[string]struct {
