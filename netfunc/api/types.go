@@ -299,7 +299,7 @@ type Status struct {
 	Sequence uint64    `json:"sequence"`  // of the last decision
 	Trigger  Trigger   `json:"trigger"`   // in force
 	Mode     Mode      `json:"mode"`      // of flows without an operator's setting
-	StateErr string    `json:"state_err"` // why the last write of the state file failed; "" = it succeeded
+	StateErr string    `json:"state_err"` // error of the last write of the state file; "" = it succeeded
 }
 
 // Trigger defines when duplication starts.

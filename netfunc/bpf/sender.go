@@ -155,7 +155,7 @@ func senderTargets(attach []Attach) ([]target, error) {
 	var targets []target
 	for _, a := range attach {
 		if a.Direction > Monitor {
-			return nil, fmt.Errorf("interface %s: no such %s", a.Interface, a.Direction)
+			return nil, fmt.Errorf("interface %s: unknown %s", a.Interface, a.Direction)
 		}
 		i, err := net.InterfaceByName(a.Interface)
 		if err != nil {
@@ -224,10 +224,10 @@ func (s *Sender) open(programs map[string]*ebpf.Program, targets []target, o Sen
 	}
 	var err error
 	if s.uplinks, err = openRing(s.maps[senderMapUplinks]); err != nil {
-		return fmt.Errorf("uplink ring: %w", err)
+		return fmt.Errorf("open the uplink ring: %w", err)
 	}
 	if s.signals, err = openRing(s.maps[senderMapSignals]); err != nil {
-		return fmt.Errorf("signal ring: %w", err)
+		return fmt.Errorf("open the signal ring: %w", err)
 	}
 	keep := make(map[string]bool)
 	var clsact []target
@@ -368,14 +368,14 @@ func pathEntry(i int, turn uint8) uint32 { return uint32(2*i) + uint32(turn>>i&1
 func (s *Sender) pathState() (senderPathState, error) {
 	var state senderPathState
 	if err := s.maps[senderMapPathStates].Lookup(uint32(0), &state); err != nil {
-		return state, fmt.Errorf("path states: %w", err)
+		return state, fmt.Errorf("read the path states: %w", err)
 	}
 	return state, nil
 }
 
 func (s *Sender) setPathState(state senderPathState) error {
 	if err := s.maps[senderMapPathStates].Put(uint32(0), state); err != nil {
-		return fmt.Errorf("path states: %w", err)
+		return fmt.Errorf("set the path states: %w", err)
 	}
 	return nil
 }

@@ -187,7 +187,7 @@ type edge struct {
 	process *programtest.Process
 }
 
-// edge writes a configuration: the paths and places, and text.
+// edge writes a configuration with the site's paths, its own pin directory and socket, and text.
 func (s *site) edge(n *namespace.Namespace, name, text string) *edge {
 	s.t.Helper()
 	dir := s.t.TempDir()
@@ -245,7 +245,7 @@ func startIn(t *testing.T, ns *namespace.Namespace, c *exec.Cmd) *programtest.Pr
 	return programtest.StartBy(t, c, func(c *exec.Cmd) error { return ns.Do(c.Start) })
 }
 
-// status asks "edge status --json".
+// status returns the output of "edge status --json".
 func (e *edge) status() *Status {
 	e.t.Helper()
 	out, err := e.command("status", "--json")

@@ -46,8 +46,8 @@ type Config struct {
 
 	// LatentPeriod is the interval of tests for latent errors; 0 = never.
 	LatentPeriod time.Duration
-	// LatentLoss is the fraction of replicas, 0 to 1, whose loss in one period makes a path
-	// latently failed.
+	// LatentLoss is the fraction of a path's replicas, 0 to 1, whose loss in one period is a latent
+	// error.
 	LatentLoss float64
 }
 

@@ -279,7 +279,7 @@ func (p *Plane) send(now time.Time, signals []policy.Signal) {
 			p.counts.SignalsFailed++
 			if now.Sub(p.sendErr[s.Edge]) >= quietFailure {
 				p.sendErr[s.Edge] = now
-				p.conf.Log.Warn("signalling", "edge", s.Edge, "err", err)
+				p.conf.Log.Warn("signalling packet not sent", "edge", s.Edge, "err", err)
 			}
 			continue
 		}
@@ -381,7 +381,7 @@ func (p *Plane) Report(edge string, r api.Report) (err error) {
 		if p.engine.Known(edge) {
 			// An earlier run with a faster clock may have used higher nonces.
 			if e := p.signals.Exceed(edge, highest); e != nil {
-				p.conf.Log.Error("signalling", "edge", edge, "err", e)
+				p.conf.Log.Error("cannot exceed the nonces accepted by the edge", "edge", edge, "err", e)
 			}
 		}
 		err = p.engine.Report(now, edge, r)

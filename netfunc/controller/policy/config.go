@@ -57,7 +57,7 @@ type Rule string
 
 // The rules. A flow over paths without probes falls back to Paper.
 const (
-	Lateness Rule = "lateness" // packets come late while the flow's path is above its floor or loses probes
+	Lateness Rule = "lateness" // packets come late while the flow's path is slower than its minimum or loses probes
 	Paper    Rule = "paper"    // long intervals in a row (Qian et al., section III.A, steps 1 and 2)
 )
 
@@ -66,8 +66,8 @@ type Trigger struct {
 	Rule Rule
 	// Lateness: packets are late by more than the frame interval divided by Sensitivity.
 	Sensitivity float64
-	Interval    time.Duration // Paper: between two uplink packets of a viewer; longer ones count
-	Count       int           // Paper: that many in a row
+	Interval    time.Duration // Paper: longest normal interval between two uplink packets of a viewer
+	Count       int           // Paper: number of longer intervals in a row
 	// Silence of a live flow that fires the trigger by itself; 0 = never.
 	Silence time.Duration
 	// Packets that follow another within Merge count as one: delayed frames are acknowledged in

@@ -18,7 +18,7 @@ type stream struct {
 	floor   time.Duration                                 // one-way delay
 	noise   time.Duration                                 // mean of further delay, per packet
 	varies  [2]time.Duration                              // range of further delay, held for 50 to 200 ms
-	step    time.Duration                                 // added permanently, from then on
+	step    time.Duration                                 // delay added permanently, from begins on
 	dead    bool                                          // once it varies
 	decode  func(*rand.Rand, time.Duration) time.Duration // time to show a frame
 	conf    func(*Config)
@@ -229,7 +229,7 @@ func TestLatenessRests(t *testing.T) {
 	}
 }
 
-// The path in use decides, and of several the best.
+// TestStrain: the strain of the path in use counts; with several paths, that of the best.
 func TestStrain(t *testing.T) {
 	w := pair(t, nil)
 	w.live(time.Second, 33*time.Millisecond)
@@ -264,7 +264,8 @@ func TestStrain(t *testing.T) {
 	}
 }
 
-// The silence of a viewer counts only while its path is silent too, whichever comes first.
+// TestLatenessSilence: the silence of a viewer counts only while its path is silent too, whichever
+// falls silent first.
 func TestLatenessSilence(t *testing.T) {
 	w := pair(t, nil)
 	w.plain["a"] = api.Route{Path: 1}

@@ -340,7 +340,7 @@ func read(r *http.Request, out any, strict bool) error {
 	case errors.Is(err, io.EOF):
 		err = errors.New("empty body")
 	}
-	return &api.Problem{Status: http.StatusBadRequest, Detail: "the request's JSON: " + err.Error()}
+	return &api.Problem{Status: http.StatusBadRequest, Detail: "invalid request body: " + err.Error()}
 }
 
 func write(w http.ResponseWriter, v any) error {

@@ -46,7 +46,7 @@ type State struct {
 	Source    net.HardwareAddr // of the device
 	NextHop   net.HardwareAddr // of the next hop; nil until resolved
 	Up        bool             // packets can be sent
-	Problem   string           // why not, in one sentence
+	Problem   string           // reason why not, in one sentence
 	Resolving bool             // the problem is an unresolved next hop
 }
 
@@ -106,7 +106,7 @@ func (t *Table) follow(ctx context.Context) error {
 	}
 	defer func() {
 		close(done)
-		for range links { // drained, the subscriptions can end
+		for range links { // discard, to let the subscriptions end
 		}
 		for range neighbours {
 		}
@@ -139,13 +139,13 @@ func (t *Table) follow(ctx context.Context) error {
 			t.refresh(func(Hop) bool { return true })
 		case u, ok := <-links:
 			if !ok {
-				return errors.New("links: closed")
+				return errors.New("links: netlink subscription closed")
 			}
 			name, index := u.Attrs().Name, u.Attrs().Index
 			t.refresh(func(h Hop) bool { return h.Interface == name || t.states[h.Path].Interface == index })
 		case u, ok := <-neighbours:
 			if !ok {
-				return errors.New("neighbours: closed")
+				return errors.New("neighbours: netlink subscription closed")
 			}
 			address, _ := netip.AddrFromSlice(u.IP)
 			address = address.Unmap()
