@@ -285,7 +285,7 @@ func (o *opener) kinect(spec sourceSpec) ([]points.Camera, error) {
 		Sync:   spec.sync, SubordinateDelay: spec.subordinateDelay, DepthDelay: spec.depthDelay, Log: o.log,
 	}
 	if float64(opts.FPS) != o.cfg.FPS {
-		return nil, fmt.Errorf("fps is %g, but an Azure Kinect has 5, 15 or 30", o.cfg.FPS)
+		return nil, fmt.Errorf("fps is %g, but an Azure Kinect supports 5, 15 or 30", o.cfg.FPS)
 	}
 	if i, err := strconv.Atoi(spec.arg); err == nil && i >= 0 && i <= maxIndex {
 		opts.Serial, opts.Index = "", i

@@ -596,7 +596,7 @@ func TestKeyRotation(t *testing.T) {
 		}
 	}
 	for i, w := range olds {
-		if lost := w.lost(t, 0); lost > 2 { // its session was closed between frames
+		if lost := w.lost(t, 0); lost > 2 { // the relay may close the session between frames
 			t.Errorf("viewer %d of the old key lost %d frames before its session ended", i, lost)
 		}
 	}

@@ -386,7 +386,7 @@ func BenchmarkLatency(b *testing.B) {
 					int64(binary.NativeEndian.Uint64(control[0].Data)),
 					int64(binary.NativeEndian.Uint64(control[0].Data[8:])),
 				)
-				if i >= 5 { // the first of a block run with cold caches
+				if i >= 5 { // caches are cold for the first packets of a block
 					times[mode] = append(times[mode], float64(at.UnixNano()-start.UnixNano()))
 				}
 			}

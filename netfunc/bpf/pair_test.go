@@ -48,7 +48,7 @@ type pair struct {
 	source, a, b, viewer *host
 	pin                  string
 	key                  []byte // signalling key; nil = testKey
-	clsact, egress       bool   // how the sender attaches
+	clsact, egress       bool   // the sender's kind of attachment
 	sender               *Sender
 	receiver             *Receiver
 }

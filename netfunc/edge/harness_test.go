@@ -39,7 +39,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	// The tests mostly wait, in separate namespaces.
+	// The tests mostly wait, in separate namespaces, so more of them can run in parallel.
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
 		_ = f.Value.Set(strconv.Itoa(min(6, 2+runtime.GOMAXPROCS(0)))) // the verifier needs CPU time
@@ -265,7 +265,7 @@ func (e *edge) until(what string, ok func(*Status) bool) *Status {
 	e.t.Helper()
 	for limit := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		s, err := (&Config{Socket: e.socket}).ask(e.t.Context())
-		if err != nil { // it is not running
+		if err != nil { // the edge is not running
 			s = e.status()
 		}
 		if ok(s) {

@@ -125,7 +125,7 @@ func (c *Config) look(ctx context.Context) (*Status, error) {
 	if errors.Is(err, fs.ErrPermission) {
 		return nil, fmt.Errorf("status: %w: use root or the group of %s", err, c.Socket)
 	}
-	if errors.Is(err, context.DeadlineExceeded) { // it has not stopped
+	if errors.Is(err, context.DeadlineExceeded) { // the edge has not stopped
 		return nil, fmt.Errorf("status: edge %s is running but does not answer at %s: try again", c.Name, c.Socket)
 	}
 	s, failed := c.left()

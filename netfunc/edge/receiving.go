@@ -26,8 +26,8 @@ const (
 	advance = 20 * time.Millisecond
 	// behind is the maximum age of unread arrivals.
 	behind = 50 * time.Millisecond
-	// forget is how long an unwanted flow must be quiet before it is removed from the kernel, where
-	// its replicas would then pass several times.
+	// forget is the quiet time after which an unwanted flow is removed from the kernel. Replicas
+	// arriving later would pass several times.
 	forget = time.Minute
 )
 
@@ -53,7 +53,7 @@ type flow struct {
 
 	set     bool        // installed in the kernel
 	inside  pathset.Set // as installed in the kernel
-	shrink  time.Time   // when to drop paths from the kernel; zero = none to drop
+	shrink  time.Time   // time to drop paths from the kernel; zero = none to drop
 	problem string      // reason for the kernel's rejection
 
 	algorithm *elimination.Flow

@@ -45,7 +45,7 @@ type conn struct {
 	receiving      bool           // the publisher is sending datagrams
 	unneeded       bool           // every viewer is served by user space
 	sourceKeys     uint64         // key phase of the source's keys in the kernel, + 1; 0 = none
-	viewerKeys     uint64         // the same for the viewer's keys
+	viewerKeys     uint64         // key phase of the viewer's keys in the kernel, + 1; 0 = none
 	cipher         *kernel.Cipher // of the viewer's keys
 	precomputed    int64          // key streams exist for packet numbers below this one
 	length         int            // plaintext size covered by key streams, from recent packets
@@ -58,7 +58,7 @@ type conn struct {
 	block       *block
 	old         []*block // taken back, but some numbers have no record yet
 	wanted      time.Duration
-	suspended   time.Duration // when the kernel suspended the viewer; 0 = it did not
+	suspended   time.Duration // time at which the kernel suspended the viewer; 0 = it did not
 	held        bool          // key updates are on hold
 
 	handover

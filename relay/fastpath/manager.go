@@ -38,7 +38,7 @@ const connIDLen = steer.IDLength
 const (
 	lease       = time.Second            // after which the programs stop by themselves
 	idle        = 200 * time.Millisecond // between ticks while nothing is forwarded
-	busy        = 5 * time.Millisecond   // between ticks otherwise: bounds how long packets stay unregistered
+	busy        = 5 * time.Millisecond   // between ticks otherwise; bounds the time that packets stay unregistered
 	rescan      = 2 * time.Second        // to find new and deleted interfaces
 	retire      = time.Second            // before a slot is reused, for programs still running
 	forgetAfter = 5 * time.Second        // for a forwarded object that never reaches user space

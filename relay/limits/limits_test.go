@@ -230,13 +230,14 @@ func TestUnusedAddressesRemoved(t *testing.T) {
 	}
 }
 
-// demand is what a peer would spend, in bytes per second.
+// demand is a peer's demand in bytes per second.
 type demand struct {
 	*Peer
 	rate float64
 }
 
-// run lets peers spend up to their demand for some seconds and returns what each spent per second.
+// run lets peers spend up to their demand for the time wait and returns the bytes spent per second,
+// by peer.
 func (k *clocked) run(demands []demand, wait time.Duration) []float64 {
 	const step = 5 * time.Millisecond
 	random := rand.New(rand.NewPCG(1, 2)) // the order at each step

@@ -36,9 +36,9 @@ const (
 // Config configures a router. Zero limits and times take the defaults.
 type Config struct {
 	Limits origin.Limits
-	// Grace is how long subscriptions survive their publisher.
+	// Grace is the time that subscriptions survive their publisher.
 	Grace time.Duration
-	// Linger is how long a track without viewers stays subscribed upstream.
+	// Linger is the time that a track without viewers stays subscribed upstream.
 	Linger time.Duration
 	// MaxRendezvous bounds a SUBSCRIBE's wait for a publisher.
 	MaxRendezvous time.Duration

@@ -88,5 +88,5 @@ func (g *Group) Pass(own map[netip.Prefix]float64, rest float64) error {
 	return nil
 }
 
-// Off returns why packets are not steered; nil if they are.
+// Off returns the reason why packets are not steered; nil if they are.
 func (g *Group) Off() error { return g.off }

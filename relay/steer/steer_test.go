@@ -207,13 +207,13 @@ func TestSteering(t *testing.T) {
 			if got := receiver(t, third, next); got[0] != '0' {
 				t.Errorf("a packet of an ended connection arrived at %s, want a socket that accepts connections", got)
 			}
-			if err := next.Accept(); err != nil { // the third one is about to end
+			if err := next.Accept(); err != nil { // new connections go to next, since third is about to end
 				t.Fatal(err)
 			}
 			third.Close()
 			taken(0, next)
 
-			again := join(t, next, 3) // in the slots free by now
+			again := join(t, next, 3) // the slots of third are free
 			if err := again.Accept(); err != nil {
 				t.Fatal(err)
 			}

@@ -520,7 +520,7 @@ func TestTakeDamaged(t *testing.T) {
 	} {
 		for n := range 3 {
 			if n == 0 && name == "depth of another mode" {
-				continue // it would set the mode
+				continue // the first image sets the mode
 			}
 			for _, keep := range []bool{true, false} {
 				t.Run(fmt.Sprintf("%s %d keep %v", name, n, keep), func(t *testing.T) {

@@ -65,7 +65,7 @@ func (x *client) run() (err error) {
 	}
 }
 
-// poseTimeout is how long after the settings a client may take to report its pose.
+// poseTimeout bounds the time from the settings to a client's report of its pose.
 const poseTimeout = time.Second
 
 func later(a, b time.Time) time.Time {

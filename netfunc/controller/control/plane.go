@@ -45,9 +45,9 @@ type Plane struct {
 	planned  time.Time // next tick of Run
 	counts   Counts
 	saveErr  error
-	sendErr  map[string]time.Time // when a failure to reach an edge was last logged
+	sendErr  map[string]time.Time // time of the last logged failure, by edge
 
-	fullLogged time.Time // when a full flow table was last logged
+	fullLogged time.Time // time of the last log of a full flow table
 }
 
 // Counts holds a Plane's counters since its start.

@@ -21,7 +21,7 @@ type Config struct {
 	ReportInterval time.Duration    // an edge that misses three is lost
 	Rearm          time.Duration    // from start or single path to the next trigger
 	End            time.Duration    // a flow without uplink for this long has ended
-	Forget         time.Duration    // and after this long it is forgotten
+	Forget         time.Duration    // a flow without uplink for this long is forgotten
 	Grants         map[string]Grant // by edge name; nil = unrestricted
 	MaxFlows       int
 	MaxEdges       int
@@ -61,7 +61,7 @@ const (
 	Paper    Rule = "paper"    // long intervals in a row (Qian et al., section III.A, steps 1 and 2)
 )
 
-// Trigger defines when a flow is in trouble.
+// Trigger defines the conditions of a flow in trouble.
 type Trigger struct {
 	Rule Rule
 	// Lateness: packets are late by more than the frame interval divided by Sensitivity.
@@ -77,7 +77,7 @@ type Trigger struct {
 	Live int
 }
 
-// Redirect defines when a flow moves to the path with the least RTT.
+// Redirect holds the conditions for moving a flow to the path with the least RTT.
 type Redirect struct {
 	Margin float64       // minimum gain as a fraction of the current RTT
 	Gain   time.Duration // minimum absolute gain

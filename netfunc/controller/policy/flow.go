@@ -29,7 +29,7 @@ type flow struct {
 	// re-arm time has passed.
 	before pathset.Set
 	// The trimmed set to which the last start added paths, until elimination has judged them, and
-	// how many times in a row it removed them all again, up to maxIdle.
+	// the number of times in a row that it removed them all again, up to maxIdle.
 	tried pathset.Set
 	vain  int
 	// Times at which each path was last removed for not carrying the flow.

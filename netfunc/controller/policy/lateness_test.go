@@ -24,7 +24,7 @@ type stream struct {
 	conf    func(*Config)
 }
 
-// begins is when a stream's path begins to vary.
+// begins is the time at which a stream's path begins to vary.
 const begins = 10 * time.Second
 
 // delays returns the further delay of a direction over time.
@@ -42,7 +42,8 @@ func (s stream) delays(r *rand.Rand) func(time.Duration) time.Duration {
 	}
 }
 
-// starts plays a stream through an engine and returns when duplication starts, 0 = never.
+// starts plays a stream through an engine and returns the time at which duplication starts, 0 =
+// never, and the reason.
 func (s stream) starts(t *testing.T, seed uint64, length time.Duration) (time.Duration, string) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 1))

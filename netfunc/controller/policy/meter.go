@@ -30,7 +30,7 @@ type meter struct {
 	counted  int                   // intervals since the start
 	late     uint64                // bit mask of late intervals, newest in bit 0
 	silent   bool                  // the current silence has passed its limit
-	fired    bool                  // and has fired
+	fired    bool                  // the current silence has fired
 }
 
 // strain is the state of the paths that carry a flow, relative to their own minimum round-trip

@@ -53,7 +53,7 @@ func (e *Engine) move(now time.Time, f *flow, state api.State, paths pathset.Set
 	}
 }
 
-// resignal signals the flow's path set to the sender until it reports it in force.
+// resignal repeats signals of the flow's path set until the sender reports it in force.
 func (e *Engine) resignal(now time.Time, f *flow) {
 	f.Applied, f.reported = false, false
 	f.signalled, f.resent, f.nonce = time.Time{}, time.Time{}, 0

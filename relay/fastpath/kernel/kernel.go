@@ -160,7 +160,7 @@ func (k *Forwarder) KeyStreams(i int) *KeyStreams {
 	return k.precomputed.at(i)
 }
 
-// Renew lets the programs run until a time of CLOCK_MONOTONIC.
+// Renew lets the programs run until the given time of CLOCK_MONOTONIC.
 func (k *Forwarder) Renew(until time.Duration) {
 	storeRelease(&k.leases.at(0).Until, uint64(until))
 }
