@@ -13,7 +13,7 @@ import (
 	"holocast/internal/spherical"
 )
 
-// tilesConfig is the section tiles: 360° video.
+// tilesConfig is the configuration section tiles, for 360° video.
 type tilesConfig struct {
 	Stereo     string        `yaml:"stereo"`
 	Size       string        `yaml:"size"`

@@ -106,7 +106,7 @@ func (r *receiving) adopt() error {
 	return r.kernel.withReceiver(func(k *bpf.Receiver) error {
 		flows, err := k.Flows()
 		if err != nil {
-			return fmt.Errorf("flows: %w", err)
+			return err
 		}
 		for destination, left := range flows {
 			f, err := r.flow(destination)

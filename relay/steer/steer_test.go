@@ -343,7 +343,7 @@ func TestPass(t *testing.T) {
 					}
 				}
 			}
-			// The maximum number of shares, of both address families.
+			// Set the maximum number of shares, for both address families.
 			many := map[netip.Prefix]float64{}
 			for i := range 16 {
 				many[netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 32)] = 0.1

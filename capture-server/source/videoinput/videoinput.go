@@ -1,5 +1,5 @@
 // Package videoinput plays 360° video: files at their own rate, and live cameras, encoders and
-// streams. It reopens an input without an end that ends, fails or stops delivering pictures.
+// streams. It reopens a live input that ends, fails or stops delivering pictures.
 package videoinput
 
 import (

@@ -722,7 +722,8 @@ func (e *Engine) covered(dst netip.Addr) bool {
 	return false
 }
 
-// unwatch drops an edge's uplink observations: its silence is not a viewer's.
+// unwatch drops an edge's uplink observations, so that the edge's silence does not count as its
+// viewers'.
 func (e *Engine) unwatch(name string) {
 	for _, f := range e.flows {
 		maps.DeleteFunc(f.meters, func(s source, _ *meter) bool { return s.edge == name })

@@ -20,7 +20,7 @@ const maxSources = 64
 // flow is the traffic to one destination.
 type flow struct {
 	api.Flow
-	set    bool // by an operator: never forgotten
+	set    bool // set by an operator, and thus never forgotten
 	meters map[source]*meter
 	seen   time.Time // the last uplink packet, or the creation
 	began  time.Time // start of State

@@ -75,7 +75,7 @@ func (t *Table) Run(ctx context.Context) error {
 		t.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE)
 	}
 	if err != nil {
-		return fmt.Errorf("netlink: %w", err)
+		return fmt.Errorf("open a netlink socket: %w", err)
 	}
 	defer t.handle.Close()
 	t.states = make(map[int]State)
@@ -117,14 +117,14 @@ func (t *Table) follow(ctx context.Context) error {
 	}); err != nil {
 		close(links)
 		close(neighbours)
-		return fmt.Errorf("links: %w", err)
+		return fmt.Errorf("subscribe to links: %w", err)
 	}
 	if err := netlink.NeighSubscribeWithOptions(neighbours, done, netlink.NeighSubscribeOptions{
 		Namespace:     t.Namespace,
 		ErrorCallback: report,
 	}); err != nil {
 		close(neighbours)
-		return fmt.Errorf("neighbours: %w", err)
+		return fmt.Errorf("subscribe to neighbours: %w", err)
 	}
 	tick := time.NewTicker(refreshEvery)
 	defer tick.Stop()
