@@ -229,8 +229,8 @@ func (d *daemon) tend(ctx context.Context) {
 	}
 }
 
-// leave ends the edge as onExit says. The sender stops before its receiver leaves: by itself if the
-// sender is this edge, by the controller otherwise.
+// leave ends the edge according to onExit. The sender stops before its receiver leaves: by itself
+// if the sender is this edge, by the controller otherwise.
 func (d *daemon) leave() error {
 	if d.cfg.OnExit == exitKeep {
 		d.log.Info("stopping; the kernel programs keep running")

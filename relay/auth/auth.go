@@ -477,9 +477,9 @@ type Grant struct {
 	renew   func(now time.Time) error // verifies the credential again; a.mu is held
 }
 
-// time returns the time by which to judge the grant: the wall clock, or if that was set back, the
-// time it would show otherwise. Setting the clock back thus neither extends a grant nor makes it
-// invalid because it starts in the future.
+// time returns the time for judging the grant: the wall clock's or, if the clock was set back, the
+// time without that step. Setting the clock back thus neither extends a grant nor makes it invalid
+// because it starts in the future.
 func (g *Grant) time(now time.Time) time.Time {
 	if unstepped := g.given.Add(now.Sub(g.given)); now.Round(0).Before(unstepped.Round(0)) {
 		return unstepped

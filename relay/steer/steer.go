@@ -61,8 +61,9 @@ func alone(addr string, tags tagger, why error) (*Group, error) {
 // Sockets returns the group's sockets.
 func (g *Group) Sockets() []moqt.Socket { return g.sockets }
 
-// OnInitials sets a callback for first packets of connections: an address and their number, called
-// by the goroutines that read the sockets. Call it before they start.
+// OnInitials sets a callback for first packets of connections. The goroutines that read the sockets
+// call it with an address and the number of such packets from it. Call OnInitials before they
+// start.
 func (g *Group) OnInitials(count func(from netip.Addr, n int)) {
 	for i := range g.sockets {
 		g.sockets[i].Tap = func(from *net.UDPAddr, message []byte, datagrams int) {

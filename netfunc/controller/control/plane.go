@@ -120,8 +120,8 @@ func (p *Plane) restore() (err error) {
 // SetKey changes the signing key of later signalling packets.
 func (p *Plane) SetKey(key []byte) error { return p.signals.SetKey(key) }
 
-// SetPolicy applies other settings, as [policy.Engine.Reconfigure] does. An edge removed by them
-// learns so at its next report.
+// SetPolicy applies other settings, as [policy.Engine.Reconfigure] does. The next report of an edge
+// removed by them returns policy.ErrUnknownEdge.
 func (p *Plane) SetPolicy(c policy.Config) {
 	p.event(func(now time.Time) {
 		for _, edge := range p.engine.Reconfigure(now, c) {

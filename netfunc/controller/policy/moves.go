@@ -155,7 +155,7 @@ func (e *Engine) start(now time.Time, f *flow, why string) {
 		return
 	case running && now.Sub(f.moved) < f.rest(e.conf) && f.Paths&all != 0,
 		f.State == api.Single && now.Sub(f.moved) < f.rearm(e.conf) && f.Paths&all != 0:
-		return // give the new set time
+		return // let the new set take effect first
 	case receiver == nil:
 		// No receiver would remove duplicates or eliminate paths.
 		e.steer(now, f, why+", and no receiver removes duplicates")
