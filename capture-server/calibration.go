@@ -117,7 +117,7 @@ func placeStored(dir string, cameras []points.Camera, log *slog.Logger) bool {
 	poses, err := livescanfiles.Poses(dir, sources)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			log.Warn("stored camera poses not used, looking for markers", "studio", dir, "err", err)
+			log.Warn("stored camera poses not used: looking for markers", "studio", dir, "err", err)
 		}
 		return false
 	}
@@ -165,7 +165,7 @@ func (s unplacedStudio) place(ctx context.Context, m *points.Medium, log *slog.L
 		return
 	}
 	if err != nil {
-		log.Warn("camera poses not solved, all cameras stay at the origin; set markerBox, or calibration to a file of "+
+		log.Warn("camera poses not solved: all cameras stay at the origin; set markerBox, or calibration to a file of "+
 			"poses", "studio", s.dir, "err", err)
 		return
 	}

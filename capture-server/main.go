@@ -144,7 +144,7 @@ func run(ctx context.Context, cfg Config) error {
 	web.Start()
 	for i, c := range cameras {
 		cal := c.Source.Calibration()
-		log.Info("camera", "number", i, "name", c.Source.Name(),
+		log.Info("camera opened", "number", i, "name", c.Source.Name(),
 			"depth", fmt.Sprintf("%d×%d", cal.Depth.Width, cal.Depth.Height),
 			"color", fmt.Sprintf("%d×%d", cal.Color.Width, cal.Color.Height), "fps", c.Source.FPS())
 	}
@@ -181,7 +181,7 @@ func replace(m *points.Medium, names []string, before, setting string) error {
 	return m.Place(poses)
 }
 
-// cameraNames returns the cameras' names in a calibration file, by camera number.
+// cameraNames returns the names that calibration files use for the cameras, in camera order.
 func cameraNames(cameras []points.Camera) (names []string) {
 	for _, c := range cameras {
 		names = append(names, c.Source.Name())
@@ -222,7 +222,7 @@ func addClouds(p *publish.Publisher, cfg *Config, take *pace.Take, first int) er
 		}
 		for _, c := range opened {
 			p.Log().
-				Info("clouds", "number", first+len(sources), "name", c.Name(), "fps", c.FPS(), "most_points",
+				Info("point cloud source opened", "number", first+len(sources), "name", c.Name(), "fps", c.FPS(), "most_points",
 					c.MaxPoints())
 			sources = append(sources, c)
 		}

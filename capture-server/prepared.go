@@ -48,7 +48,7 @@ func newPreparedMedium(session *publish.Publisher, dir string, loop bool) (*prep
 		return nil, err
 	}
 	session.Log().
-		Info("prepared 360° video", "folder", dir, "length", r.Info.Duration().Round(time.Millisecond), "loop", loop)
+		Info("prepared 360° video opened", "folder", dir, "length", r.Info.Duration().Round(time.Millisecond), "loop", loop)
 	return m, nil
 }
 
@@ -116,7 +116,7 @@ func replayPrepared(
 		return nil
 	}))
 	web.Start()
-	log.Info("prepared 360° video", "folder", dir, "length", r.Info.Duration().Round(time.Millisecond))
+	log.Info("prepared 360° video opened", "folder", dir, "length", r.Info.Duration().Round(time.Millisecond))
 	service.Ready(ctx, func() { connected.Load() })
 	link, unlink := context.WithCancel(ctx)
 	defer unlink()

@@ -70,12 +70,12 @@ delays both after the master's.`,
 	},
 	{
 		Key: "cameras",
-		Help: "Number of cameras: of a livescan directory to play (0: all), maximum of livescan-tcp, or of the " +
+		Help: "Number of cameras: played from a livescan directory (0: all), accepted by livescan-tcp, or in the " +
 			"synthetic studio, 1 to 8 (0: one).",
 	},
 	{
 		Key:  "fps",
-		Help: "Frames per second of synthetic and k4a, of livescan without timestamps, and maximum of livescan-tcp.",
+		Help: "Frames per second of synthetic, k4a and livescan without timestamps; maximum for livescan-tcp.",
 		More: "Recordings have their own rate.",
 	},
 	{
@@ -101,7 +101,7 @@ z forward) to studio space:
 	{
 		Key:  "markerBox",
 		Help: "Box of markers for calibration auto: LiveScan3D's file of marker poses, or a width in millimetres.",
-		More: "A width is that of a box of four sides. The default is the .txt file of marker poses in the livescan\n" +
+		More: "A width selects a box of four sides. The default is the .txt file of marker poses in the livescan\n" +
 			"directory, else 210, for markers printed on A4.",
 	},
 	{Key: "k4a.library", Help: "Path of libk4a or its directory (default $" + k4a.LibraryEnv + ", else the system's)."},

@@ -118,7 +118,7 @@ func checkSync(names []string, specs []sourceSpec, log *slog.Logger) {
 	for i, a := range specs {
 		for j, b := range specs[:i] {
 			if inChain(a) && inChain(b) && (at(a)-at(b)).Abs() < depthSpacing {
-				log.Warn("depth exposures overlap, cameras that see the same surface interfere; set depth-delay",
+				log.Warn("depth exposures overlap: cameras that see the same surface interfere; set depth-delay",
 					"sources", names[j]+" "+names[i], "apart", (at(a) - at(b)).Abs(), "want", depthSpacing)
 			}
 		}
@@ -285,7 +285,7 @@ func (o *opener) kinect(spec sourceSpec) ([]points.Camera, error) {
 		Sync:   spec.sync, SubordinateDelay: spec.subordinateDelay, DepthDelay: spec.depthDelay, Log: o.log,
 	}
 	if float64(opts.FPS) != o.cfg.FPS {
-		return nil, fmt.Errorf("fps is %g, but an Azure Kinect has 5, 15 or 30", o.cfg.FPS)
+		return nil, fmt.Errorf("fps is %g, but an Azure Kinect supports 5, 15 or 30", o.cfg.FPS)
 	}
 	if i, err := strconv.Atoi(spec.arg); err == nil && i >= 0 && i <= maxIndex {
 		opts.Serial, opts.Index = "", i

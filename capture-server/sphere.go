@@ -13,7 +13,7 @@ import (
 	"holocast/internal/spherical"
 )
 
-// tilesConfig is the section tiles: 360° video.
+// tilesConfig is the configuration section tiles, for 360° video.
 type tilesConfig struct {
 	Stereo     string        `yaml:"stereo"`
 	Size       string        `yaml:"size"`
@@ -104,7 +104,7 @@ func openSphere(ctx context.Context, p *publish.Publisher, cfg *Config, spec sou
 	if err != nil {
 		return nil, err
 	}
-	p.Log().Info("360° video", "input", spec.arg, "shows", src.Name(), "sound", src.AudioFormat() != nil)
+	p.Log().Info("360° video opened", "input", spec.arg, "shows", src.Name(), "sound", src.AudioFormat() != nil)
 	columns, rows, _ := parsePair(t.Grid) // validated
 	return video360.New(p, video360.Config{
 		Columns: columns, Rows: rows, Qualities: t.Qualities, Quantisers: t.Quantisers, Preset: t.Preset,

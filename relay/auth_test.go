@@ -80,7 +80,7 @@ func (x *issuer) mint(c auth.Claims) string {
 	return raw
 }
 
-// publisher and viewer return tokens for the tests' session.
+// publisher and viewer return tokens that allow publishing and subscribing in points.Namespace.
 func (x *issuer) publisher() string {
 	return x.mint(auth.Claims{Publish: auth.Prefixes{points.Namespace}})
 }
@@ -103,7 +103,7 @@ func (p *process) with(h moqt.Handler, tokens ...string) *moqt.Session {
 	return s
 }
 
-// attempt is with for sessions that the relay may refuse.
+// attempt opens a session like with, but returns an error if the relay refuses it.
 func (p *process) attempt(h moqt.Handler, tokens ...string) (*moqt.Session, error) {
 	p.t.Helper()
 	cfg := quiet
@@ -117,7 +117,7 @@ func (p *process) attempt(h moqt.Handler, tokens ...string) (*moqt.Session, erro
 	return s, err
 }
 
-// publishing publishes tracks in a session.
+// publishing opens a session that publishes tracks.
 func publishing(t *testing.T, p *process, token string, tracks ...*origin.Track) *moqt.Session {
 	t.Helper()
 	var set origin.Set
@@ -381,8 +381,8 @@ func TestTokenAlias(t *testing.T) {
 	}
 }
 
-// TestTokenEnds: when a token expires, is revoked or loses its key, its holder's running requests
-// end, publishing and subscribing. Others continue.
+// TestTokenEnds: when a token expires, is revoked or loses its key, the subscriptions and
+// publications that it allows end. Others continue.
 func TestTokenEnds(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -553,7 +553,7 @@ func TestKeyRotation(t *testing.T) {
 		logFrames(t, p.with(moqt.Handler{}, young.viewer())),
 	}
 	flows(t, append(olds, news...)...)
-	for range 3 { // more keys, fewer keys, in any order
+	for range 3 { // add and remove keys repeatedly
 		third, err := auth.NewKey("ES256")
 		if err != nil {
 			t.Fatal(err)
@@ -596,13 +596,14 @@ func TestKeyRotation(t *testing.T) {
 		}
 	}
 	for i, w := range olds {
-		if lost := w.lost(t, 0); lost > 2 { // its session was closed between frames
+		if lost := w.lost(t, 0); lost > 2 { // the relay may close the session between frames
 			t.Errorf("viewer %d of the old key lost %d frames before its session ended", i, lost)
 		}
 	}
 }
 
-// TestAnonymous: anonymous rights need no token. Without any, a session without a token is closed.
+// TestAnonymous: anonymous rights need no token. If there are none, a session without a token is
+// closed.
 func TestAnonymous(t *testing.T) {
 	t.Parallel()
 	x := newIssuer(t, "EdDSA")
@@ -776,8 +777,8 @@ func TestMetricsAccess(t *testing.T) {
 	_ = resp.Body.Close()
 }
 
-// TestForeignOrigins: a page of another host can neither read what the relay serves on this machine
-// nor open a session. Unknown host names are refused (DNS rebinding).
+// TestForeignOrigins: a page from another host can neither read the relay's HTTP responses nor open
+// a session. Unknown host names are refused (DNS rebinding).
 func TestForeignOrigins(t *testing.T) {
 	p := start(t, "--origins", "https://viewer.example")
 	for _, c := range []struct {
@@ -913,7 +914,7 @@ func TestTokenCommand(t *testing.T) {
 	}
 }
 
-// TestKeyOnFullDisk: a key that does not fit on its disk leaves no file, so the next try succeeds.
+// TestKeyOnFullDisk: if the disk is full, no partial key file remains, so the next try succeeds.
 func TestKeyOnFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=4k"); err != nil {

@@ -97,7 +97,7 @@ func TestFramesInDatagrams(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// except one lost on the second hop that nobody fetched
+			// One part may be missing: it was lost on the second hop and never fetched.
 			if got := fetchParts(t, sub2); len(got) < parts.Count(size)-1 {
 				t.Errorf("a late viewer has %d parts of %d", len(got), parts.Count(size))
 			}

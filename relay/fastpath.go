@@ -10,8 +10,8 @@ import (
 	"holocast/relay/fastpath"
 )
 
-// startFastPath starts the kernel fast path as configured, and logs why it is off if the mode
-// allows it. A nil Manager is off.
+// startFastPath starts the kernel fast path as configured. If the fast path is off, or is
+// unavailable in mode auto, it returns nil; it logs why it is unavailable.
 func startFastPath(cfg Config, log *slog.Logger) (*fastpath.Manager, error) {
 	if cfg.FastPath == fastpath.Off {
 		return nil, nil
@@ -26,7 +26,7 @@ func startFastPath(cfg Config, log *slog.Logger) (*fastpath.Manager, error) {
 		log.Info("kernel fast path is on: datagrams of connections with ChaCha20-Poly1305 are forwarded in the kernel")
 		return fast, nil
 	case cfg.FastPath == fastpath.Auto:
-		log.Info("kernel fast path is off: all goes through user space", "reason", err)
+		log.Info("kernel fast path is off: all datagrams go through user space", "reason", err)
 		return nil, nil
 	}
 	return nil, fmt.Errorf("fastpath: %w", err)

@@ -55,7 +55,7 @@ func TestLimits(t *testing.T) {
 			_, err := s.SubscribeNamespace(within(t), moqt.Namespace{fmt.Sprint(i)})
 			return err
 		}},
-		"fetches": {"fetches.session", func(s *moqt.Session, i int) error { // whose response is not read
+		"fetches": {"fetches.session", func(s *moqt.Session, i int) error { // the response is not read
 			_, err := s.Fetch(within(t), points, moqt.Location{}, moqt.Location{}, moqt.FetchOptions{})
 			return err
 		}},

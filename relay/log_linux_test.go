@@ -15,8 +15,8 @@ import (
 	"holocast/internal/programtest"
 )
 
-// startPiped runs a relay that logs everything to a small pipe. It returns the pipe, from which the
-// lines up to the first record after the start are read.
+// startPiped runs a relay that logs everything to a small pipe. It reads the lines up to the first
+// record after the start and returns the pipe.
 func startPiped(t *testing.T) (*process, *os.File) {
 	t.Helper()
 	log, w, err := os.Pipe()
@@ -64,7 +64,7 @@ func (p *process) fill(pipe *os.File) {
 	}
 }
 
-// works checks that a relay serves a publisher, whose end it notices, and a viewer.
+// works checks that a relay serves a publisher and a viewer, and notices the publisher's end.
 func (p *process) works() {
 	p.t.Helper()
 	tr := origin.NewTrack(points, nil, origin.Limits{})

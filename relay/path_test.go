@@ -158,7 +158,7 @@ func ended(p *programtest.Process) bool {
 	}
 }
 
-// picture waits until a viewer shows a frame captured after a time, and returns how long that took.
+// picture waits until a viewer shows a frame captured after since, and returns the time it waited.
 func (l *pathLab) picture(viewer *programtest.Process, since time.Time) time.Duration {
 	l.t.Helper()
 	shown := func() bool {

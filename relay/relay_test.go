@@ -338,7 +338,7 @@ func flows(t testing.TB, all ...*frameLog) {
 	}
 }
 
-// lost waits for frame last and stragglers, ends the session and returns how many frames are
+// lost waits for frame last and stragglers, ends the session and returns the number of frames
 // missing between the first and the last received one.
 func (w *frameLog) lost(t testing.TB, last uint64) uint64 {
 	t.Helper()

@@ -116,8 +116,8 @@ func signingKey(ctx context.Context, sources []string) (auth.Key, error) {
 	return auth.Key{}, fmt.Errorf("%s: only public keys, which cannot sign", strings.Join(sources, ", "))
 }
 
-// writeKey writes a new key's file and closes it. On error it removes the file, which would keep the
-// next key from its name.
+// writeKey writes a new key's file and closes it. On error it removes the file, to free its name
+// for the next key.
 func writeKey(f *os.File, key []byte) error {
 	_, err := f.Write(key)
 	if err == nil {

@@ -41,7 +41,7 @@ func upgradable(t *testing.T, args ...string) (p *process, program string) {
 	return p, program
 }
 
-// upgrade upgrades the relay and returns the new process, which the test's end stops.
+// upgrade upgrades the relay and returns the new process, which ends with the test.
 func (p *process) upgrade() *os.Process {
 	p.t.Helper()
 	pid, err := upgrade.Ask(p.udp, time.Minute)

@@ -167,7 +167,7 @@ func cutName(line string) (word, rest string) {
 	return strings.ToLower(line), ""
 }
 
-// triple reads three numbers, which "|", or a name and a colon each, separate.
+// triple reads three numbers, separated by "|" or each preceded by a name and a colon.
 func triple(s string) (v [3]float64, ok bool) {
 	fields := strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(" \t\r|:XYZ", r) })
 	if len(fields) != 3 {
@@ -183,8 +183,8 @@ func triple(s string) (v [3]float64, ok bool) {
 	return v, true
 }
 
-// inverted reports whether more markers face away from the middle of the box with their rotations
-// inverted.
+// inverted reports whether the rotations are inverse: whether more markers face away from the
+// middle of the box after inverting them.
 func inverted(entries []markerEntry) bool {
 	balance := 0
 	for _, e := range entries {

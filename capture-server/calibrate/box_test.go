@@ -12,8 +12,8 @@ import (
 	"holocast/internal/camera"
 )
 
-// published returns LiveScan3D's file of a box, in the form that it writes: half the width across,
-// half the depth, and the height of marker 4 on top, 0 = none, in metres.
+// published returns a LiveScan3D file for a box, in the form that LiveScan3D writes. x is half the
+// width, z half the depth and top the height of marker 4 on top ("0" for none), in metres.
 func published(x, z, top string) string {
 	marker := func(id int, at, angles [3]string) string {
 		return fmt.Sprintf("Marker ID %d\nTranslation\tX: %s\tY: %s\tZ: %s\nRotation\tX: %s\tY: %s\tZ: %s\n\n", id,
@@ -160,8 +160,8 @@ func TestFindBox(t *testing.T) {
 	}
 }
 
-// LiveScan3D's published boxes are solved with their files. Without one, the box of A4 is recognized,
-// and others are refused.
+// TestPublishedBoxes solves LiveScan3D's published boxes with their files. Without a file, the A4
+// box is recognized and others are refused.
 func TestPublishedBoxes(t *testing.T) {
 	read := func(text string) Placement {
 		at, _, err := ReadBox(strings.NewReader(text))
@@ -217,7 +217,8 @@ func TestPublishedBoxes(t *testing.T) {
 	}
 }
 
-// A camera that sees markers together which the box has elsewhere is named.
+// TestImpossibleAdjacency checks that the error names a camera that sees two markers together which
+// are apart on the box.
 func TestImpossibleAdjacency(t *testing.T) {
 	const size = 84
 	pose := lookAt([3]float64{1000, 300, 1000})
@@ -243,7 +244,7 @@ func TestImpossibleAdjacency(t *testing.T) {
 		"one marker":           {see(PublishedBox(297), 0), Box(210), ""},
 		"opposite sides":       {see(PublishedBox(210), 0, 1), Box(210), "camera right: wrong marker box: it sees markers 0 1"},
 		"the wrong way around": {see(PublishedBox(210), 0, 3), Box(210), "sees markers 0 3 together"},
-		"a larger box":         {see(PublishedBox(297), 0, 3), PublishedBox(210), "mm from where the box has them"},
+		"a larger box":         {see(PublishedBox(297), 0, 3), PublishedBox(210), "mm from their places on the box"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := check(views, [][]sighting{nil, c.seen}, c.at, size)

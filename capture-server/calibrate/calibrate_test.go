@@ -100,7 +100,7 @@ func TestNoMarkerInNoise(t *testing.T) {
 // room is a scene for ray casting: the box with its markers, a floor and walls.
 type room struct {
 	at   Placement  // of the markers, on the box
-	half [3]float64 // of the box above the middle, millimetres; below it is 220 high
+	half [3]float64 // of the box above its middle, millimetres; the part below is 220 high
 	size float64    // half of a marker's square
 }
 
@@ -108,8 +108,8 @@ func square(width, size float64) room {
 	return room{at: Box(width), half: [3]float64{width / 2, 120, width / 2}, size: size}
 }
 
-// cast returns the distance of the scene along dir from eye, its brightness, and whether it is the
-// box.
+// cast returns the distance of the scene along dir from eye, its brightness, and whether the ray
+// hits the box.
 func (r room) cast(eye, dir [3]float64) (t float64, gray uint8, box bool) {
 	t, gray = math.Inf(1), 150
 	walls := [3][2]float64{{-2300, 2500}, {-1200, 1500}, {-2600, 2400}}

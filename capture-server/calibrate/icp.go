@@ -25,8 +25,9 @@ type Residual struct {
 	Markers float64
 	// Size is half the side of the markers' squares as measured, millimetres.
 	Size float64
-	// Through is the largest fraction of the readings of one camera, within the view of a second,
-	// that the second looks through by 80 mm. Worst names the second and the first.
+	// Through is the largest fraction of one camera's readings in view of a second camera that the
+	// second looks through, measuring a surface at least 80 mm behind them. Worst names the second
+	// and the first.
 	Through float64
 	Worst   [2]string
 }
@@ -38,8 +39,8 @@ const (
 	finalGate  = 50  // millimetres
 	seeThrough = 80  // millimetres
 	minShared  = 500 // readings of a camera in view of another, for a verdict
-	//
-	// maxThrough bounds Residual.Through for a known box, maxGuess for one of several. A real studio
+
+	// maxThrough bounds Residual.Through for a known box, maxGuess for a guessed one. A real studio
 	// has 0.007; in an empty square room, cameras at the wrong sides of the box have 0.027.
 	maxThrough, maxGuess = 0.15, 0.02
 )
@@ -108,7 +109,8 @@ func Solve(ctx context.Context, views []View, at Placement) ([]camera.Transform,
 	return poses, r, r.refuse(maxThrough)
 }
 
-// refuse returns an error that names the cameras that disagree most, if they do by more than most.
+// refuse returns an error that names the two cameras that disagree most, if they disagree by more
+// than most.
 func (r Residual) refuse(most float64) error {
 	if r.Through <= most {
 		return nil
@@ -117,8 +119,9 @@ func (r Residual) refuse(most float64) error {
 		"second; set markerBox", r.Worst[0], r.Worst[1], ErrDisagree, 100*r.Through)
 }
 
-// through returns the fraction of a view's readings that another, to which move leads, looks
-// through, among those before or on its own surfaces; and their number.
+// through compares from's readings with to's surfaces; move maps from's space to to's. n counts the
+// readings in view of to that nothing hides from it, and share is the fraction of them that to
+// looks through.
 func through(from, to *surface, move camera.Transform) (share float64, n int) {
 	behind := 0
 	for _, s := range from.sample {
@@ -407,8 +410,9 @@ func residual(surfaces []*surface, poses []camera.Transform, markers float64) Re
 	return r
 }
 
-// solveAny solves the poses with the placement that the views contradict least. LiveScan3D's markers
-// fill four fifths of the side of a box: if the width is a guess, others contradict it.
+// solveAny solves the poses with the placement that the views contradict least. LiveScan3D's
+// markers fill four fifths of the side of a box, so their measured size can contradict a guessed
+// width.
 func solveAny(ctx context.Context, views []View, box choice) (
 	best []camera.Transform, least Residual, err error,
 ) {

@@ -259,7 +259,8 @@ func (h *projective) apply(x, y float64) [2]float64 {
 	return [2]float64{(h[0]*x + h[1]*y + h[2]) / w, (h[3]*x + h[4]*y + h[5]) / w}
 }
 
-// homography fits the plane homography that maps from to to, by least squares.
+// homography fits, by least squares, the plane homography that maps the points from onto the points
+// to.
 func homography(from, to [][2]float64) (h projective, ok bool) {
 	a, b := mat.NewDense(2*len(from), 8, nil), mat.NewVecDense(2*len(from), nil)
 	for i, p := range from {

@@ -67,9 +67,9 @@ func draw(
 	}
 }
 
-// TestPictures draws the real studio's merged cloud from above, the front and the
-// side:
-// go test -run Pictures -artifacts -outputdir DIR.
+// TestPictures draws the real studio's merged cloud from above, the front and the side:
+//
+//	go test -run Pictures -artifacts -outputdir DIR
 func TestPictures(t *testing.T) {
 	dir := t.ArtifactDir()
 	views, err := firstViews(t.Context(), studio(t))

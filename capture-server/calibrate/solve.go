@@ -91,11 +91,10 @@ func sight(
 const sizeTolerance = 0.03
 
 // markerTolerance bounds the root mean square distance of markers' corners from their places,
-// millimetres. Real studios reach 3.5; a box of the neighbouring paper size misses by twenty or more.
+// millimetres. Real studios reach 3.5; a box for the next paper size is off by twenty or more.
 const markerTolerance = 8
 
-// check returns an error that names a camera which sees markers together as the box cannot have
-// them.
+// check returns an error that names a camera that sees markers in positions impossible on the box.
 func check(views []View, sightings [][]sighting, at Placement, size float64) error {
 	for i, v := range views {
 		if len(sightings[i]) < 2 {
@@ -111,7 +110,7 @@ func check(views []View, sightings [][]sighting, at Placement, size float64) err
 		for _, s := range sightings[i] {
 			ids = append(ids, s.id)
 		}
-		return fmt.Errorf("calibrate: camera %s: %w: it sees markers %s together, %.0f mm from where the box has them; "+
+		return fmt.Errorf("calibrate: camera %s: %w: it sees markers %s together, %.0f mm from their places on the box; "+
 			"set markerBox", v.Name, ErrDisagree, strings.Trim(fmt.Sprint(ids), "[]"), off)
 	}
 	return nil
@@ -261,7 +260,7 @@ func plane(points [][3]float64) (normal [3]float64, offset float64, ok bool) {
 	return normal, offset, true
 }
 
-// rigid returns the rigid motion that best maps from to to (Kabsch 1976).
+// rigid returns the rigid motion that best maps the points from onto the points to (Kabsch 1976).
 func rigid(from, to [][3]float64) camera.Transform {
 	cf, ct := centroid(from), centroid(to)
 	h := mat.NewDense(3, 3, nil)

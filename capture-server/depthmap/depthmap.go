@@ -85,7 +85,7 @@ const (
 	defaultBand = 30
 	maxRadius   = 8
 	maxWindow   = 3
-	maxBand     = 250 // no depth camera reads less, so a hole never counts as a neighbour
+	maxBand     = 250 // below any depth reading, so a hole never counts as a neighbour
 
 	// Occlusion test (struct cover): millimetres, and depth pixels.
 	slack     = 30

@@ -590,7 +590,7 @@ func TestColorOfHalf(t *testing.T) {
 				}
 				clear(f.Color) // released
 				want := color.RGBA{R: 200}
-				if k == 1 || k == 5 { // before the first that is kept, and long after the last
+				if k == 1 || k == 5 { // no earlier image is kept, or it is too old
 					want = color.RGBA{R: 128, G: 128, B: 128}
 				}
 				middle := g.Height/2*g.Width + g.Width/2

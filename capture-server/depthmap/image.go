@@ -101,7 +101,7 @@ func (c *colorImage) fromJPEG() {
 	}
 }
 
-// rgb converts f's entire image into dst. Its errors are load's.
+// rgb converts f's entire image into dst. It returns the same errors as load.
 func (c *colorImage) rgb(d *mjpeg.Decoder, f *source.Frame, in camera.Intrinsics, dst []byte) error {
 	if f.Format == camera.MJPG && len(f.Color) > 0 {
 		hdr, err := d.Header(f.Color)
@@ -161,7 +161,7 @@ func (l *lastColor) keep(f *source.Frame) {
 // maxIR is the infrared brightness shown as white, as in Azure Kinect's viewer.
 const maxIR = 1000
 
-// gray colours g by f's infrared image if g has its pixels, otherwise in medium grey.
+// gray colours g by f's infrared image if it has g's pixels, otherwise in medium grey.
 func (m *Mapper) gray(f *source.Frame, g *pointcloud.Grid) {
 	if len(f.IR) != len(g.Depth) || m.cfg.Geometry != DepthGeometry {
 		for i := range g.Color {

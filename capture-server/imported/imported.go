@@ -78,7 +78,7 @@ type stream struct {
 func New(session *publish.Publisher, cfg Config, sources []source.Clouds) (*Medium, error) {
 	m := &Medium{cfg: cfg, session: session, frames: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "holocast_capture_clouds_total",
-		Help: "Clouds of other systems by result: published, idle (no viewers), failed.",
+		Help: "Point clouds received from other systems, by result: published, idle (no viewers), failed.",
 	}, []string{"source", "result"})}
 	for i, src := range sources {
 		e, err := pointcloud.NewEncoder(pointcloud.EncoderOptions{})

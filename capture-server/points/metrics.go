@@ -73,7 +73,7 @@ func (m *metrics) collectors(of *Medium) []prometheus.Collector {
 		m.thinned.WithLabelValues(l.label()) // export 0 from the start
 		all = append(all, prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name:        "holocast_capture_source_dropped_total",
-			Help:        "Captures lost at the source: no depth, or missed during the previous one.",
+			Help:        "Captures lost at the source: without depth, or overdue.",
 			ConstLabels: prometheus.Labels{"camera": l.label()},
 		}, func() float64 { return float64(l.src.Dropped()) }))
 	}

@@ -53,7 +53,7 @@ type pipeline struct {
 type capture struct {
 	source.Frame
 	sequence uint32
-	taken    time.Time // when the source delivered it
+	taken    time.Time // time at which the source delivered it
 }
 
 func newPipeline(of *Medium, number int, c Camera) (*pipeline, error) {

@@ -17,9 +17,9 @@ func newMetrics(p *Publisher) *service.Metrics {
 		minRTT      = m.Gauge("relay_min_rtt_seconds", "Minimum round-trip time to the relay.")
 		bandwidth   = m.Gauge("relay_bandwidth_bytes_per_second",
 			"Bandwidth of the path to the relay, estimated by congestion control.", "controller")
-		lost   = m.Counter("relay_lost_packets_total", "Packets to the relay lost in this connection.")
+		lost   = m.Counter("relay_lost_packets_total", "Packets lost on the current connection to the relay.")
 		unsent = m.Counter("relay_unsent_datagrams_total",
-			"Datagrams to the relay dropped in this connection: delivery timeout missed, or queue full.")
+			"Datagrams dropped on the current connection to the relay: delivery timeout missed, or queue full.")
 		viewers   = m.Gauge("viewers", "Subscriptions per track; a relay counts as one.", "track")
 		cached    = m.Gauge("cached_bytes", "Bytes cached for late joiners.", "track")
 		published = m.Counter("published_bytes_total", "Bytes of objects published.", "track")

@@ -17,8 +17,8 @@ type Track struct {
 	Priority uint8 // publisher priority; lower is sent first
 	// DeliveryTimeout is the age at which the rest of an object is dropped; 0 is never.
 	DeliveryTimeout time.Duration
-	// CacheAge is how long groups are cached for late joiners; 0 is a second. The newest group is
-	// always kept.
+	// CacheAge is the time that groups are cached for late joiners; 0 is a second. The newest group
+	// is always kept.
 	CacheAge   time.Duration
 	Properties []wire.KeyValue // additional track properties
 }

@@ -168,7 +168,7 @@ func (m *Medium) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for _, note := range m.src.Notes {
-		m.session.Log().Warn("360° video", "input", m.src.Input.String(), "note", note)
+		m.session.Log().Warn("360° video opened; see note", "input", m.src.Input.String(), "note", note)
 	}
 	played := make(chan error, 1)
 	go func() { played <- m.src.Run(ctx) }()

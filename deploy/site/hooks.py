@@ -75,7 +75,7 @@ def on_page_markdown(markdown, page, config, files):
             if real.is_dir():
                 return ""
             if not real.is_file():
-                raise SystemExit(f"{folder}: {target} is not there")
+                raise SystemExit(f"{folder}: {target} does not exist")
             in_site = "source/" + there + ("" if real.suffix in (".png", ".svg", ".json") else ".txt")
             if files.get_file_from_path(in_site) is None:
                 files.append(File.generated(config, in_site, abs_src_path=str(real)))

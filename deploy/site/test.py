@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tests the site: every link within it leads somewhere, nothing is loaded from elsewhere, and the
-shell blocks that follow a line <!-- run --> do what they say. <!-- run: COMMANDS --> has those
+"""Tests the site: every internal link has a target, nothing is loaded from other sites, and the
+shell blocks that follow a line <!-- run --> succeed. <!-- run: COMMANDS --> has those
 commands run before the block.
 
     deploy/site/test.py [PAGE.md…]     pages whose blocks are run; all of docs/ without
@@ -65,7 +65,7 @@ def dead_links() -> list[str]:
             if to.is_dir():
                 to /= "index.html"
             if not to.is_file():
-                bad.append(f"{path.relative_to(SITE)}: {link} is not there")
+                bad.append(f"{path.relative_to(SITE)}: {link} has no target")
             elif (
                 url.fragment
                 and to in pages

@@ -238,7 +238,7 @@ type Flow struct {
 	Paths pathset.Set `json:"paths"`
 	// Generation grows whenever a path is added. Within a generation paths are only removed.
 	Generation uint64    `json:"generation"`
-	Since      time.Time `json:"since"` // when State began
+	Since      time.Time `json:"since"` // start of State
 	Sender     string    `json:"sender,omitempty"`
 	Receiver   string    `json:"receiver,omitempty"`
 	// Applied means that the sender reported Paths in force.
@@ -299,10 +299,10 @@ type Status struct {
 	Sequence uint64    `json:"sequence"`  // of the last decision
 	Trigger  Trigger   `json:"trigger"`   // in force
 	Mode     Mode      `json:"mode"`      // of flows without an operator's setting
-	StateErr string    `json:"state_err"` // why the last write of the state file failed; "" = it succeeded
+	StateErr string    `json:"state_err"` // error of the last write of the state file; "" = it succeeded
 }
 
-// Trigger defines when duplication starts.
+// Trigger holds the conditions that start duplication.
 type Trigger struct {
 	Rule        string  `json:"rule"`        // lateness or paper
 	Sensitivity float64 `json:"sensitivity"` // lateness: the frame interval divided by the tolerated lateness

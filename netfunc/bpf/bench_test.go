@@ -126,8 +126,8 @@ func BenchmarkEliminate(b *testing.B) {
 	})
 }
 
-// drain empties a ring as fast as its producer fills it by moving the consumer position. This
-// reader costs the producer's CPU nothing.
+// drain empties a ring by moving the consumer position as fast as its producer fills it. Such a
+// reader takes no CPU time from the producer.
 func drain(b *testing.B, m *ebpf.Map) (stop func()) {
 	b.Helper()
 	page := unix.Getpagesize()
@@ -386,7 +386,7 @@ func BenchmarkLatency(b *testing.B) {
 					int64(binary.NativeEndian.Uint64(control[0].Data)),
 					int64(binary.NativeEndian.Uint64(control[0].Data[8:])),
 				)
-				if i >= 5 { // the first of a block run with cold caches
+				if i >= 5 { // caches are cold for the first packets of a block
 					times[mode] = append(times[mode], float64(at.UnixNano()-start.UnixNano()))
 				}
 			}

@@ -34,10 +34,10 @@ func (r *Receiver) SetFlow(dst netip.Addr, f Flow) error {
 	switch {
 	case errors.Is(err, ebpf.ErrKeyNotExist):
 		if value.Id, err = r.newFlow(); err != nil {
-			return fmt.Errorf("flow to %s: %w", dst, err)
+			return fmt.Errorf("set flow to %s: %w", dst, err)
 		}
 	case err != nil:
-		return fmt.Errorf("flow to %s: %w", dst, err)
+		return fmt.Errorf("set flow to %s: %w", dst, err)
 	}
 	counts, err := r.flowCounts(value.Id)
 	if err != nil {
@@ -71,7 +71,7 @@ func (r *Receiver) RemoveFlow(dst netip.Addr) error {
 		err = r.maps[receiverMapFlows].Delete(addressKey(dst))
 	}
 	if err != nil {
-		return fmt.Errorf("flow to %s: %w", dst, err)
+		return fmt.Errorf("remove flow to %s: %w", dst, err)
 	}
 	r.names.Delete(value.Id)
 	counts, err := r.flowCounts(value.Id)
@@ -110,7 +110,7 @@ func (r *Receiver) flows() (map[netip.Addr]receiverFlow, error) {
 		flows[addressOf(key)] = value
 	}
 	if err := entries.Err(); err != nil {
-		return nil, fmt.Errorf("flows: %w", err)
+		return nil, fmt.Errorf("read the flows: %w", err)
 	}
 	return flows, nil
 }
@@ -159,14 +159,14 @@ func (r *Receiver) newFlow() (uint32, error) {
 func (r *Receiver) ledger() (receiverLedger, error) {
 	var l receiverLedger
 	if err := r.maps[receiverMapLedgers].Lookup(uint32(0), &l); err != nil {
-		return l, fmt.Errorf("ledger: %w", err)
+		return l, fmt.Errorf("read the ledger: %w", err)
 	}
 	return l, nil
 }
 
 func (r *Receiver) setLedger(l receiverLedger) error {
 	if err := r.maps[receiverMapLedgers].Put(uint32(0), l); err != nil {
-		return fmt.Errorf("ledger: %w", err)
+		return fmt.Errorf("set the ledger: %w", err)
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ var (
 	rate = flag.Int("rate", 0, "packets per second of the tests of a pair, at most; 0 = 20 000, or 100 000 with -long")
 )
 
-// load is the traffic of a pair test.
+// pairLoad returns the traffic of a pair test: packets per second and duration.
 func pairLoad() (perSecond int, duration time.Duration) {
 	perSecond, duration = 20_000, 500*time.Millisecond
 	if *long {
@@ -48,7 +48,7 @@ type pair struct {
 	source, a, b, viewer *host
 	pin                  string
 	key                  []byte // signalling key; nil = testKey
-	clsact, egress       bool   // how the sender attaches
+	clsact, egress       bool   // the sender's kind of attachment
 	sender               *Sender
 	receiver             *Receiver
 }

@@ -151,12 +151,12 @@ func (r *Receiver) setAddresses(addresses map[uint32]receiverInterface) error {
 	}
 	for _, index := range gone {
 		if err := m.Delete(index); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fmt.Errorf("interface addresses: %w", err)
+			return fmt.Errorf("remove the address of a former interface: %w", err)
 		}
 	}
 	for index, address := range addresses {
 		if err := m.Put(index, address); err != nil {
-			return fmt.Errorf("interface addresses, room for %d: %w", m.MaxEntries(), err)
+			return fmt.Errorf("store the addresses of at most %d interfaces: %w", m.MaxEntries(), err)
 		}
 	}
 	return nil
@@ -238,7 +238,7 @@ func (r *Receiver) open(
 		return err
 	}
 	if r.arrivals, err = ringbuf.NewReader(r.maps[receiverMapArrivals]); err != nil {
-		return fmt.Errorf("arrival ring: %w", err)
+		return fmt.Errorf("open the arrival ring: %w", err)
 	}
 	r.arrivals.SetDeadline(time.Now()) // never block: the program does not wake the reader
 	if err := r.setAddresses(addresses); err != nil {

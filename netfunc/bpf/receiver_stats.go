@@ -38,7 +38,7 @@ func (r *Receiver) Stats() (ReceiverStats, error) {
 	stats := ReceiverStats{Flows: make(map[netip.Addr][MaxPaths]ReceiverPath)}
 	var cpus []receiverReceiverCounters
 	if err := r.maps[receiverMapReceived].Lookup(uint32(0), &cpus); err != nil {
-		return stats, fmt.Errorf("counters: %w", err)
+		return stats, fmt.Errorf("read the counters: %w", err)
 	}
 	for _, c := range cpus {
 		stats.Unknown += c.Unknown
@@ -128,8 +128,8 @@ func (c flowCounts) paths(flow receiverFlow) (paths [MaxPaths]ReceiverPath) {
 	all := c.passed()
 	for i, p := range c.Path {
 		paths[i] = ReceiverPath{First: p.Passed, Late: p.Dropped, Rogue: p.Outside + p.Twice, Bytes: p.Bytes}
-		// The counters of several CPUs are not read at the same instant: the difference may be
-		// smaller than before.
+		// The counters of several CPUs are not read at the same instant, so the difference may be
+		// too small.
 		if behind := flow.Behind[i] + c.delivered(i); flow.Paths>>i&1 != 0 && all > behind {
 			paths[i].Missing = all - behind
 		}

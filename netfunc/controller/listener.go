@@ -36,7 +36,7 @@ type sharedConn struct {
 
 	caller rest.Caller
 	busy   int       // admitted requests in progress
-	idle   time.Time // since when, if busy is 0
+	idle   time.Time // start of the idle time, if busy is 0
 }
 
 // listener accepts connections subject to all's limits.

@@ -27,7 +27,7 @@ func command(cfg *Config) *cobra.Command {
   controller run --config controller.yaml
   controller status                           # edges, paths, flows, the last decisions
   controller status --json --url https://controller.example:4793 --token operator.token
-  controller set 10.9.0.7 --mode redirect     # until it is given back:
+  controller set 10.9.0.7 --mode redirect     # until reset by:
   controller set 10.9.0.7 --default`,
 		Version:       service.Version("api 1"),
 		SilenceUsage:  true,

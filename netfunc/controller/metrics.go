@@ -55,7 +55,7 @@ func newPlaneMetrics(plane *control.Plane) *service.Metrics {
 		live          = m.Gauge("flow_live", "1 while the viewer sends uplink packets.", "destination")
 		signals       = m.Counter("signals_total", "Signalling packets sent.")
 		signalsFailed = m.Counter("signals_failed_total", "Signalling packets that could not be sent.")
-		decisions     = m.Counter("decisions_total", "Decisions.", "kind")
+		decisions     = m.Counter("decisions_total", "Controller decisions about edges, paths and flows, by kind.", "kind")
 		observations  = m.Counter("uplink_observations_total", "Uplink observations reported by edges.", "edge")
 		ignored       = m.Counter("uplink_ignored_total", "Uplink observations that matched no flow.")
 		saves         = m.Counter("state_saves_total", "Writes of the state file.")

@@ -36,7 +36,7 @@ func attached(pin string) ([]Attached, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("attachments: %w", err)
+		return nil, fmt.Errorf("read the attachments: %w", err)
 	}
 	all = append(all, filters(pin)...)
 	slices.SortFunc(all, func(a, b Attached) int {

@@ -347,7 +347,7 @@ func TestRoutes(t *testing.T) {
 	if err := s.near.Handle.LinkSetDown(s.link(s.near, "lan0")); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.near.Handle.LinkSetUp(s.link(s.near, "lan0")); err != nil { // its routes are gone
+	if err := s.near.Handle.LinkSetUp(s.link(s.near, "lan0")); err != nil { // the interface's routes are gone
 		t.Fatal(err)
 	}
 	routes(api.Route{Destination: viewerAddr, Unreachable: true})

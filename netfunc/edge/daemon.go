@@ -29,7 +29,7 @@ import (
 	"holocast/netfunc/signal"
 )
 
-// leaving bounds the deregistration at the controller.
+// leaving bounds the deregistration from the controller.
 const leaving = 2 * time.Second
 
 // daemon is a running edge.
@@ -229,8 +229,8 @@ func (d *daemon) tend(ctx context.Context) {
 	}
 }
 
-// leave ends the edge as onExit says. The sender stops before its receiver leaves: by itself if the
-// sender is this edge, by the controller otherwise.
+// leave ends the edge according to onExit. The sender stops before its receiver leaves: by itself
+// if the sender is this edge, by the controller otherwise.
 func (d *daemon) leave() error {
 	if d.cfg.OnExit == exitKeep {
 		d.log.Info("stopping; the kernel programs keep running")
@@ -242,7 +242,7 @@ func (d *daemon) leave() error {
 		err := d.reporter.Leave(ctx)
 		unconfirmed = errors.Is(err, api.ErrUnconfirmed)
 		if err != nil && !unconfirmed {
-			d.log.Warn("cannot deregister at the controller", "err", err)
+			d.log.Warn("cannot deregister from the controller", "err", err)
 		}
 		stop()
 	}

@@ -39,7 +39,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	// The tests mostly wait, in separate namespaces.
+	// The tests mostly wait, in separate namespaces, so more of them can run in parallel.
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
 		_ = f.Value.Set(strconv.Itoa(min(6, 2+runtime.GOMAXPROCS(0)))) // the verifier needs CPU time
@@ -187,7 +187,7 @@ type edge struct {
 	process *programtest.Process
 }
 
-// edge writes a configuration: the paths and places, and text.
+// edge writes a configuration with the site's paths, its own pin directory and socket, and text.
 func (s *site) edge(n *namespace.Namespace, name, text string) *edge {
 	s.t.Helper()
 	dir := s.t.TempDir()
@@ -245,7 +245,7 @@ func startIn(t *testing.T, ns *namespace.Namespace, c *exec.Cmd) *programtest.Pr
 	return programtest.StartBy(t, c, func(c *exec.Cmd) error { return ns.Do(c.Start) })
 }
 
-// status asks "edge status --json".
+// status returns the output of "edge status --json".
 func (e *edge) status() *Status {
 	e.t.Helper()
 	out, err := e.command("status", "--json")
@@ -265,7 +265,7 @@ func (e *edge) until(what string, ok func(*Status) bool) *Status {
 	e.t.Helper()
 	for limit := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		s, err := (&Config{Socket: e.socket}).ask(e.t.Context())
-		if err != nil { // it is not running
+		if err != nil { // the edge is not running
 			s = e.status()
 		}
 		if ok(s) {

@@ -125,7 +125,7 @@ func (c *Config) look(ctx context.Context) (*Status, error) {
 	if errors.Is(err, fs.ErrPermission) {
 		return nil, fmt.Errorf("status: %w: use root or the group of %s", err, c.Socket)
 	}
-	if errors.Is(err, context.DeadlineExceeded) { // it has not stopped
+	if errors.Is(err, context.DeadlineExceeded) { // the edge has not stopped
 		return nil, fmt.Errorf("status: edge %s is running but does not answer at %s: try again", c.Name, c.Socket)
 	}
 	s, failed := c.left()
@@ -256,7 +256,7 @@ func detachCommand(cfg *Config) *cobra.Command {
 		Short: "Remove a stopped edge's programs from the kernel",
 		Long: `Remove a stopped edge's programs from the kernel, as after SIGKILL or with
 onExit: keep. A running edge detaches on SIGTERM.`,
-		Example: `  edge detach --config edge.yaml    # deregisters at the controller first
+		Example: `  edge detach --config edge.yaml    # deregisters from the controller first
   edge detach --name london`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -300,11 +300,11 @@ func (c *Config) detach(ctx context.Context) error {
 		return fmt.Errorf("edge %s has nothing to detach: nothing is pinned in %s", c.Name, c.Pin)
 	}
 	if client, err := c.client(); err != nil {
-		log.Warn("cannot deregister at the controller", "err", err)
+		log.Warn("cannot deregister from the controller", "err", err)
 	} else if client != nil {
 		ctx, stop := context.WithTimeout(ctx, leaving)
 		if err := client.Leave(ctx, c.Name); err != nil {
-			log.Warn("cannot deregister at the controller", "err", err)
+			log.Warn("cannot deregister from the controller", "err", err)
 		}
 		stop()
 		client.Close()

@@ -274,10 +274,10 @@ func (k *kernel) watch(ctx context.Context, opened func()) {
 		}
 		k.close()
 		if err := k.open(); err != nil {
-			k.log.Warn("cannot attach to the added interface, trying again", "err", err)
+			k.log.Warn("cannot attach to an added interface: trying again", "err", err)
 			continue
 		}
-		k.log.Info("attached again: interface added")
+		k.log.Info("programs attached to an added interface")
 		opened()
 	}
 }

@@ -25,7 +25,7 @@ func command(cfg *Config) *cobra.Command {
 		Example: `  edge run --config edge.yaml                 # attach and watch the paths
   edge status                                 # the edges of this machine
   edge status --config edge.yaml --json       # one of them, for programs
-  edge detach --config edge.yaml              # remove what a killed edge left in the kernel
+  edge detach --config edge.yaml              # remove a killed edge's programs from the kernel
   curl http://localhost:4792/metrics`,
 		Version:       service.Version(),
 		SilenceUsage:  true,

@@ -81,7 +81,7 @@ func senderMetrics(m *service.Metrics, paths service.Metric) putStatus {
 		duplicated = m.Counter("duplicated_packets_total", "Packets sent over the paths of their policy.")
 		passed     = m.Counter("passed_packets_total", "Packets passed unchanged despite a policy or flow.",
 			"reason")
-		signals = m.Counter("signalling_packets_total", "Signalling packets.", "result")
+		signals = m.Counter("signalling_packets_total", "Signalling packets received, by result.", "result")
 		uplink  = m.Counter("uplink_packets_total", "Viewer packets matched by the uplink monitor.")
 		dropped = m.Counter("events_dropped_total",
 			"Signals and uplink packets lost because the program read too slowly.")

@@ -26,7 +26,7 @@ type pathMonitor struct {
 	set       func(bpf.Path)
 	changed   func()    // a path went up or down
 	appeared  func()    // a path has a new device
-	answering time.Time // since when the peer answers on any path; used by listen
+	answering time.Time // time since which the peer answers on some path; used by listen
 
 	mu  sync.Mutex
 	all []*monitoredPath // by index
@@ -98,7 +98,7 @@ func (w *pathMonitor) run(ctx context.Context, every time.Duration) error {
 	return table.Run(ctx)
 }
 
-// up reports whether the path can carry packets, and if not why.
+// up reports whether the path can carry packets, and if not the reason.
 func (one *monitoredPath) up() (bool, string) {
 	switch {
 	case !one.hop.Up:
@@ -259,7 +259,8 @@ func excess(s probe.Stats) time.Duration {
 	return s.RecentRTT - s.MinRTT
 }
 
-// urgent reports whether a path is worse than the controller knows. Its trigger then reacts at once.
+// urgent reports whether a path is worse than the controller knows. A report lets the controller's
+// trigger react at once.
 func (one *monitoredPath) urgent(s probe.Stats) bool {
 	return one.mute(s) && !one.toldMute || excess(s) > one.told+worse
 }

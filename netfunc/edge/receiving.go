@@ -26,8 +26,8 @@ const (
 	advance = 20 * time.Millisecond
 	// behind is the maximum age of unread arrivals.
 	behind = 50 * time.Millisecond
-	// forget is how long an unwanted flow must be quiet before it is removed from the kernel, where
-	// its replicas would then pass several times.
+	// forget is the quiet time after which an unwanted flow is removed from the kernel. Replicas
+	// arriving later would pass several times.
 	forget = time.Minute
 )
 
@@ -53,11 +53,11 @@ type flow struct {
 
 	set     bool        // installed in the kernel
 	inside  pathset.Set // as installed in the kernel
-	shrink  time.Time   // when to drop paths from the kernel; zero = none to drop
-	problem string      // why the kernel rejected it
+	shrink  time.Time   // time to drop paths from the kernel; zero = none to drop
+	problem string      // reason for the kernel's rejection
 
 	algorithm *elimination.Flow
-	quiet     time.Time // since when no packet has arrived or left
+	quiet     time.Time // time since which no packet has arrived or left
 	latent    pathset.Set
 	alarms    uint64 // latent errors found
 	decisions uint64
@@ -106,7 +106,7 @@ func (r *receiving) adopt() error {
 	return r.kernel.withReceiver(func(k *bpf.Receiver) error {
 		flows, err := k.Flows()
 		if err != nil {
-			return fmt.Errorf("flows: %w", err)
+			return err
 		}
 		for destination, left := range flows {
 			f, err := r.flow(destination)
@@ -114,7 +114,7 @@ func (r *receiving) adopt() error {
 				return err
 			}
 			f.paths, f.inside, f.set = pathset.Set(left.Paths), pathset.Set(left.Paths), true
-			f.wanted = r.reporter != nil // until it says otherwise
+			f.wanted = r.reporter != nil // until the controller says otherwise
 		}
 		return nil
 	})
@@ -270,8 +270,8 @@ func (r *receiving) follow(in api.Flow, snapshot bool) error {
 		return nil
 	}
 	if f.paths != in.Paths || f.state != in.State {
-		r.log.Info("flow", "destination", in.Destination, "state", in.State, "paths", in.Paths, "generation",
-			in.Generation)
+		r.log.Info("flow updated by the controller", "destination", in.Destination, "state", in.State, "paths", in.Paths,
+			"generation", in.Generation)
 	}
 	f.wanted, f.paths, f.generation, f.state = true, in.Paths, in.Generation, in.State
 	f.algorithm.SetPaths(in.Generation, in.Paths, bpf.Now())
@@ -343,7 +343,7 @@ func (r *receiving) decided(f *flow, d elimination.Decision) {
 		f.algorithm.SetPaths(f.generation, f.paths, bpf.Now())
 		return
 	}
-	r.log.Info("elimination", "destination", f.destination, "removed", e.Removed, "remaining", e.Remaining, "reason",
+	r.log.Info("paths eliminated", "destination", f.destination, "removed", e.Removed, "remaining", e.Remaining, "reason",
 		e.Reason)
 	r.reporter.Eliminate(e)
 }
@@ -363,7 +363,7 @@ func reason(d elimination.Decision) string {
 	return fmt.Sprintf("%s in a window of %d packets", strings.Join(parts, " and "), d.Window)
 }
 
-// tend does the work due: removes paths from the kernel, forgets flows, raises alarms.
+// tend does due work: it removes paths from the kernel, forgets flows and raises alarms.
 func (r *receiving) tend(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

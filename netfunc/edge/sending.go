@@ -97,7 +97,7 @@ func (s *sending) settle() error {
 		}
 		policies, err := k.Policies()
 		if err != nil {
-			return fmt.Errorf("policies: %w", err)
+			return err
 		}
 		signalled := map[netip.Addr]bool{}
 		for _, p := range policies {
@@ -134,7 +134,7 @@ func (s *sending) static(destination netip.Addr) bool {
 func (s *sending) retire(k *bpf.Sender) error {
 	paths, err := k.Paths()
 	if err != nil {
-		return fmt.Errorf("paths: %w", err)
+		return err
 	}
 	for _, p := range paths {
 		if p.Up && !slices.ContainsFunc(s.cfg.Paths, func(c Path) bool { return c.Index == p.Index }) {
@@ -151,7 +151,7 @@ func (s *sending) stop() error {
 	return s.kernel.withSender(func(k *bpf.Sender) error {
 		policies, err := k.Policies()
 		if err != nil {
-			return fmt.Errorf("policies: %w", err)
+			return err
 		}
 		for _, p := range policies {
 			if err := k.SetPolicy(p.Destination, 0); err != nil {

@@ -37,7 +37,7 @@ type PathStatus struct {
 	Up        bool   `json:"up"`
 	// state unknown: the edge is not running, and the kernel program does not use the path
 	Unknown  bool    `json:"unknown,omitempty"`
-	Problem  string  `json:"problem,omitempty"` // why it is not up
+	Problem  string  `json:"problem,omitempty"` // reason why it is not up
 	NextHop  string  `json:"next_hop,omitempty"`
 	Ethernet string  `json:"ethernet,omitempty"` // of the next hop
 	RTT      float64 `json:"rtt_ms,omitempty"`   // of the last two seconds' probes

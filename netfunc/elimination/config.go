@@ -33,8 +33,8 @@ type Config struct {
 	// missing, at least Alpha. A longer Timeout allows for arrivals out of order; it delays
 	// decisions but does not change them.
 	Timeout time.Duration
-	// Memory is how long a packet is remembered after its first replica. It must exceed the delay
-	// difference between any two paths.
+	// Memory is the time that a packet is remembered after its first replica. It must exceed the
+	// delay difference between any two paths.
 	Memory time.Duration
 	// Capacity is the maximum number of packets remembered: rate × Memory, rounded up to a power of
 	// two. Each packet takes 72 bytes, allocated on demand.
@@ -46,8 +46,8 @@ type Config struct {
 
 	// LatentPeriod is the interval of tests for latent errors; 0 = never.
 	LatentPeriod time.Duration
-	// LatentLoss is the fraction of replicas, 0 to 1, whose loss in one period makes a path
-	// latently failed.
+	// LatentLoss is the fraction of a path's replicas, 0 to 1, whose loss in one period is a latent
+	// error.
 	LatentLoss float64
 }
 

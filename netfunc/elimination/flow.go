@@ -40,8 +40,9 @@ type Decision struct {
 	Removed, Remaining pathset.Set
 	// Silent is the subset of Removed without any arrival during the window.
 	Silent pathset.Set
-	// Lossy is the subset of Removed that lost at least LatentLoss of their replicas, as far as
-	// known: these paths do not carry the flow.
+	// Lossy is the subset of Removed whose paths lost at least the fraction LatentLoss of their
+	// replicas in the last test period, or so far in the current one. Such paths are bottlenecks or
+	// broken.
 	Lossy pathset.Set
 	// Single reports that one path is left: the algorithm has stopped until SetPaths sets a new
 	// generation.

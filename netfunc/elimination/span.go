@@ -21,7 +21,7 @@ type spanWindow struct {
 	empty       bool
 	short, long sum
 	// mid covers LastSpan, the window for removing the last path but one. After a careful reset it
-	// covers as much as long.
+	// has as many slots as long.
 	mid      sum
 	midSlots int64
 }

@@ -34,9 +34,9 @@ const (
 	queue    = 1000 // packets that wait on a path
 )
 
-// variation is how long a drawn delay persists. With 0, each packet has its own delay and may
-// overtake others. Otherwise packets keep their order: those behind a longer delay follow at 1.5
-// times the path's rate, as in the network lab.
+// variation is the range of times that a drawn delay persists. With 0, each packet has its own
+// delay and may overtake others. Otherwise packets keep their order: those behind a longer delay
+// follow at 1.5 times the path's rate, as in the network lab.
 type variation struct{ min, max time.Duration }
 
 var (
@@ -80,7 +80,7 @@ func (p *sending) send(sent time.Duration) (time.Duration, bool) {
 // outcome is the result for the paths in a run.
 type outcome struct {
 	removed [pathset.Max]time.Duration // time after the start; 0 = kept
-	kept    pathset.Set                // when the background traffic ended
+	kept    pathset.Set                // paths kept at the end of the background traffic
 	stopped time.Duration              // time after the background traffic ended; 0 = not removed
 	left    pathset.Set                // at the end
 }

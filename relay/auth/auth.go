@@ -131,7 +131,7 @@ type Authority struct {
 	mu        sync.Mutex
 	cfg       Config
 	now       state
-	failed    string // the last error of reading files, "" after success
+	failed    string // error of the last read of the files, "" if it succeeded
 	servers   map[string]*keyServer
 	live      map[*Grant]struct{}
 	anonymous *Grant // rights of everybody
@@ -150,7 +150,7 @@ type state struct {
 // keyServer is the server of a key set. Authority.mu guards it.
 type keyServer struct {
 	keys     []Key
-	err      error     // of the last answer; the previous keys stay valid
+	err      error     // of the last fetch; an error leaves the previous keys valid
 	asked    time.Time // start of the last fetch; zero if one is due
 	fetching bool
 }
@@ -158,9 +158,9 @@ type keyServer struct {
 // startWait bounds the wait for key servers at the start.
 const startWait = time.Second
 
-// New reads keys and certificates; Run keeps them current. An unreachable key server is not an
-// error: New waits for all of them for a second, Run retries, and until it responds its keys are
-// unknown.
+// New reads keys and certificates; Run keeps them current. New waits at most a second for key
+// servers. An unreachable one is not an error: its keys are unknown until it answers one of Run's
+// retries.
 func New(ctx context.Context, cfg Config, log *slog.Logger) (*Authority, error) {
 	return newAuthority(ctx, cfg, log, ReadKeys)
 }
@@ -225,8 +225,8 @@ func (a *Authority) Replace(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// readFiles reads the files of a configuration. With before, a file that cannot be read leaves that
-// part of before in place, so an unreadable key does not delay a revocation.
+// readFiles reads the files of a configuration. If before is set, parts whose files cannot be read
+// are taken from it, so an unreadable key file does not delay a revocation.
 func readFiles(ctx context.Context, cfg Config, before *state) (next state, err error) {
 	next = state{keys: map[string][]Key{}, clients: map[string]rights{}, files: map[string]filestate.State{}}
 	for _, source := range cfg.Keys {
@@ -294,7 +294,7 @@ func (a *Authority) fetchKeys(ctx context.Context, url string, s *keyServer) err
 		a.log.Error("key server unreachable: keeping its previous keys",
 			"url", url, "keys", kept, "retry", retryInterval, "err", err)
 	default:
-		a.log.Error("key server unreachable: refusing tokens of its keys until it responds",
+		a.log.Error("key server unreachable: refusing tokens signed with its keys until it responds",
 			"url", url, "retry", retryInterval, "err", err)
 	}
 	return err
@@ -401,8 +401,8 @@ func (a *Authority) Run(ctx context.Context) {
 	}
 }
 
-// refresh rereads all files. After an error Run repeats it, though the files may not change again:
-// the cause may be a lack of descriptors.
+// refresh rereads all files. After an error Run calls it again even if no file changes, since the
+// cause may be temporary, such as a lack of descriptors.
 func (a *Authority) refresh(ctx context.Context, changed bool) {
 	a.reading.Lock()
 	defer a.reading.Unlock()
@@ -418,7 +418,7 @@ func (a *Authority) refresh(ctx context.Context, changed bool) {
 		text = err.Error()
 	}
 	a.mu.Lock()
-	if changed || err == nil { // otherwise spare the grants a useless check
+	if changed || err == nil { // otherwise the grants need no check
 		a.apply(next)
 	}
 	a.failed = text
@@ -427,7 +427,7 @@ func (a *Authority) refresh(ctx context.Context, changed bool) {
 	case err == nil:
 		a.log.Info("keys replaced")
 	case text != failed:
-		a.log.Error("keeping the old keys", "err", err)
+		a.log.Error("cannot reread keys and revocations: keeping the previous ones", "err", err)
 	}
 }
 
@@ -440,8 +440,8 @@ func (s *state) changed() bool {
 	return false
 }
 
-// sweep ends expired grants and, if renew is set, those that current keys and lists no longer
-// support. a.mu is held.
+// sweep ends expired grants. If renew is set, it also ends grants that the current keys, clients
+// and revocations no longer allow. a.mu is held.
 func (a *Authority) sweep(now time.Time, renew bool) {
 	for g := range a.live {
 		now := g.time(now)
@@ -463,7 +463,8 @@ func (a *Authority) end(g *Grant, why error) {
 	g.cancel(why)
 }
 
-// Grant is what a token or certificate allows. Its context ends with it; the cause is the reason.
+// Grant holds the rights of a token or certificate. Its context ends with the grant, with the
+// reason as cause.
 type Grant struct {
 	// Subject is the authenticated identity; "" for the anonymous grant.
 	Subject string
@@ -476,9 +477,9 @@ type Grant struct {
 	renew   func(now time.Time) error // verifies the credential again; a.mu is held
 }
 
-// time returns the time by which to judge the grant: the wall clock, or if that was set back, the
-// time it would show otherwise. Setting the clock back thus neither extends a grant nor makes it
-// invalid because it starts in the future.
+// time returns the time for judging the grant: the wall clock's or, if the clock was set back, the
+// time without that step. Setting the clock back thus neither extends a grant nor makes it invalid
+// because it starts in the future.
 func (g *Grant) time(now time.Time) time.Time {
 	if unstepped := g.given.Add(now.Sub(g.given)); now.Round(0).Before(unstepped.Round(0)) {
 		return unstepped

@@ -53,7 +53,7 @@ func mint(t testing.TB, k Key, c Claims) string {
 	return raw
 }
 
-// TestVerify: a token is valid for the key that signed it, with each algorithm, and for no other.
+// TestVerify: for each algorithm, a token verifies with the key that signed it and with no other.
 func TestVerify(t *testing.T) {
 	now := time.Now()
 	claims := Claims{Publish: Prefixes{studio}, Subscribe: Prefixes{studio, {}}}
@@ -312,8 +312,8 @@ func TestKeySetURL(t *testing.T) {
 	}
 }
 
-// TestKeySetURLAwayAtStart: an unreachable key server does not prevent the start. Other keys are
-// valid, and its own once it responds.
+// TestKeySetURLAwayAtStart: an unreachable key server does not prevent the start. Tokens of other
+// keys are valid at once, tokens of its keys as soon as it responds.
 func TestKeySetURLAwayAtStart(t *testing.T) {
 	here, there := newTestKey(t, "ES256"), newTestKey(t, "EdDSA")
 	b, err := MarshalKey(here)
@@ -579,7 +579,7 @@ func TestSilentKeyServers(t *testing.T) {
 	})
 }
 
-// TestUnreadableFiles: files that cannot be read leave the previous state, are read again though
+// TestUnreadableFiles: files that cannot be read leave the previous state, are read again even if
 // they do not change, and do not delay the others.
 func TestUnreadableFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -624,7 +624,7 @@ func TestUnreadableFiles(t *testing.T) {
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 			t.Fatal(err)
 		}
-		if early != nil || strings.Count(log.String(), "keeping the old keys") != 1 {
+		if early != nil || strings.Count(log.String(), "cannot reread keys and revocations") != 1 {
 			t.Errorf("alice's grant: %v; logged %s", early, log.String())
 		}
 		<-alice.Context().Done()

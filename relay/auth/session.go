@@ -160,7 +160,7 @@ func (x *Session) Renewed() bool {
 }
 
 // Allow returns the grant that allows an action on a track, or on a namespace if the track's name
-// is empty. tokens are the request's. Its error is a *moqt.RequestError.
+// is empty. tokens are those in the request. Its error is a *moqt.RequestError.
 //
 // Publish rights include subscribing to the same namespaces, and subscribe rights include
 // publishing receipts there.
@@ -201,10 +201,10 @@ func (x *Session) Allow(action Action, track moqt.TrackName, tokens []wire.Token
 	case action == Publish:
 		return nil, &moqt.RequestError{
 			Code:   wire.RequestUnauthorized,
-			Reason: "the token does not allow publishing there",
+			Reason: "the token does not allow publishing in this namespace",
 		}
 	}
-	return nil, &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: "the token does not allow subscribing there"}
+	return nil, &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: "the token does not allow subscribing in this namespace"}
 }
 
 func (r rights) allow(action Action, track moqt.TrackName) bool {

@@ -42,7 +42,7 @@ func (p Prefixes) cover(ns moqt.Namespace) bool {
 // ParsePrefix parses a prefix written with slashes.
 func ParsePrefix(s string) (moqt.Namespace, error) {
 	if s == "" {
-		return nil, errors.New(`an empty prefix; "/" is that of every namespace`)
+		return nil, errors.New(`empty prefix; use "/" for all namespaces`)
 	}
 	s = strings.Trim(s, "/")
 	if s == "" {

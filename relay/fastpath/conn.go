@@ -45,10 +45,10 @@ type conn struct {
 	receiving      bool           // the publisher is sending datagrams
 	unneeded       bool           // every viewer is served by user space
 	sourceKeys     uint64         // key phase of the source's keys in the kernel, + 1; 0 = none
-	viewerKeys     uint64         // the same for the viewer's keys
+	viewerKeys     uint64         // key phase of the viewer's keys in the kernel, + 1; 0 = none
 	cipher         *kernel.Cipher // of the viewer's keys
-	precomputed    int64          // key streams exist for packet numbers below
-	length         int            // text length for key streams: that of recent packets
+	precomputed    int64          // key streams exist for packet numbers below this one
+	length         int            // plaintext size covered by key streams, from recent packets
 
 	pending     []quicext.Packet // sent by the kernel, not yet registered
 	sentAt      []time.Duration  // times of pending
@@ -58,7 +58,7 @@ type conn struct {
 	block       *block
 	old         []*block // taken back, but some numbers have no record yet
 	wanted      time.Duration
-	suspended   time.Duration // when the kernel suspended the viewer; 0 = it did not
+	suspended   time.Duration // time at which the kernel suspended the viewer; 0 = it did not
 	held        bool          // key updates are on hold
 
 	handover
@@ -382,8 +382,9 @@ func (c *conn) precompute() {
 }
 
 // changeBlock takes back packet numbers that are of no use, and gives the kernel new ones when
-// there is something to send and user space has caught up. Until then, user space's packets would
-// overtake the block, and the kernel would overtake what user space has queued. c.mu is held.
+// there is something to send and user space has caught up. Earlier, packets from user space would
+// overtake the block, and the kernel would overtake the datagrams queued in user space. c.mu is
+// held.
 func (c *conn) changeBlock(p quicext.Port, now time.Duration) {
 	v := c.m.forwarder.Viewer(c.viewer)
 	want := now-c.wanted < linger && !c.state.KeyUpdateDue

@@ -17,7 +17,7 @@ const (
 	never = math.MaxUint64
 )
 
-// handover tracks how far user space is with one viewer's fallbacks, and hands the viewer over to
+// handover tracks user space's progress with one viewer's fallbacks, and hands the viewer over to
 // user space for a while if that takes too long.
 //
 // The kernel continues once user space has sent everything queued; groups of one object never wait.
@@ -26,7 +26,7 @@ const (
 // sending cost more than one.
 type handover struct {
 	passed      uint64        // fallbacks passed on by user space
-	behindSince time.Duration // when user space started to have something to send; 0 = nothing queued
+	behindSince time.Duration // time since which user space has datagrams to send; 0 = none
 	handed      bool
 	until       time.Duration // end of the handover
 	duration    time.Duration // duration of the last handover

@@ -38,7 +38,7 @@ const connIDLen = steer.IDLength
 const (
 	lease       = time.Second            // after which the programs stop by themselves
 	idle        = 200 * time.Millisecond // between ticks while nothing is forwarded
-	busy        = 5 * time.Millisecond   // between ticks otherwise: bounds how long packets stay unregistered
+	busy        = 5 * time.Millisecond   // between ticks otherwise; bounds the time that packets stay unregistered
 	rescan      = 2 * time.Second        // to find new and deleted interfaces
 	retire      = time.Second            // before a slot is reused, for programs still running
 	forgetAfter = 5 * time.Second        // for a forwarded object that never reaches user space
@@ -55,7 +55,7 @@ type Manager struct {
 	done      chan struct{}
 	wanted    chan struct{} // wakes run when there is something to forward
 
-	ringMu sync.RWMutex // guards the ring; locked after mu and before conn.mu, shared to check whether it is empty
+	ringMu sync.RWMutex // guards the ring; locked after mu and before conn.mu; a read lock suffices to test for records
 	closed bool         // written with mu and ringMu held
 
 	mu       sync.Mutex
@@ -97,7 +97,7 @@ type subscriber struct {
 	pub *moqt.Publication
 }
 
-// Possible returns why the fast path cannot run here, or nil.
+// Possible returns an error if the fast path cannot run here.
 func Possible() error {
 	if !quicext.Supported() {
 		return quicext.ErrUnsupported
@@ -539,7 +539,7 @@ func (m *Manager) Stats() Stats {
 }
 
 // slots allocates indices of a table in shared memory. A freed index is reused only after a while,
-// for programs still running.
+// since programs may still be using it.
 type slots struct {
 	n       int
 	fresh   int

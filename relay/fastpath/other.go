@@ -20,10 +20,10 @@ type Config struct {
 // Manager is the fast path, which is always off on this platform.
 type Manager struct{}
 
-// Possible returns why the fast path cannot run here.
+// Possible returns an error, since the fast path cannot run here.
 func Possible() error { return errors.New("it needs Linux on x86-64 or arm64") }
 
-// Try returns the same error.
+// Try returns the same error as Possible.
 func Try() error { return Possible() }
 
 // Start fails.

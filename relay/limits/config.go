@@ -20,7 +20,7 @@ const (
 	Namespaces // published
 	Tracks     // received from a publisher
 	Properties // bytes of the tracks' properties
-	Cached     // bytes; beyond the limit the cache evicts
+	Cached     // bytes; the cache evicts beyond the limit
 	// The following limit rates per second.
 	Handshakes
 	Requests // including updates

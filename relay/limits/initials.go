@@ -38,8 +38,9 @@ func (s shares) of(p netip.Prefix) float64 {
 func (s shares) all() bool { return len(s.own) == 0 && s.rest == 1 }
 
 // initials limits Initial packets of new connections (RFC 9000 §17.2.2). Answering a flood of them
-// is expensive, and they look like those of genuine clients. Beyond a limit, for longer than a
-// second, the kernel drops a fraction of them. Rates are estimated from the packets that pass.
+// is expensive, and they resemble genuine clients' packets. If their rate exceeds a limit for
+// longer than a second, the kernel drops a fraction of them. Rates are estimated from the packets
+// that pass.
 type initials struct {
 	began chan struct{} // signalled by the first packet after an idle time
 

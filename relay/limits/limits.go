@@ -1,7 +1,7 @@
-// Package limits bounds what peers may use of a relay, per session, per address and in total. Only
-// the peer that exceeds a limit is refused or slowed down: the last quarter of an amount is shared
-// out equally among sessions or addresses, and rates are shared by max-min fairness, so peers with
-// small demands are not affected by others.
+// Package limits bounds a relay's resources that peers may use, per session, per address and in
+// total. Only the peer that exceeds a limit is refused or slowed down: the last quarter of an
+// amount is shared out equally among sessions or addresses, and rates are shared by max-min
+// fairness, so peers with small demands are not affected by others.
 package limits
 
 import (
@@ -51,7 +51,7 @@ func New(c Config, memory *origin.Memory) *Limits {
 	return l
 }
 
-// Replace changes the limits. Peers keep what they use beyond the new ones.
+// Replace changes the limits. Peers over a new limit keep their resources.
 func (l *Limits) Replace(c Config) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,7 +87,7 @@ func (e *Refused) Error() string {
 	return fmt.Sprintf("limit %s.%s reached: %d%s %s", e.Kind, e.Scope, e.Limit, per, whose)
 }
 
-// retryAfter is how long a refused peer waits before it retries.
+// retryAfter is the time that a refused peer waits before it retries.
 const retryAfter = time.Second
 
 // Unwrap returns the refusal of a request.
@@ -99,7 +99,7 @@ func (e *Refused) Unwrap() error {
 	}
 }
 
-// Peer is the use of one connection and its session. A nil Peer has no limits.
+// Peer holds the resources used by one connection and its session. A nil Peer has no limits.
 type Peer struct {
 	l      *Limits
 	node   node
@@ -204,7 +204,7 @@ func (l *Limits) sweep(now time.Time) {
 	}
 }
 
-// Close releases what the peer holds. Its cached bytes are released with their tracks.
+// Close releases the peer's resources. Its cached bytes are released with their tracks.
 func (p *Peer) Close() {
 	p.l.mu.Lock()
 	defer p.l.mu.Unlock()
@@ -323,7 +323,7 @@ func (p *Peer) Opened(request bool) (wait time.Duration) {
 // GrowWindow implements moqt.Admission.
 func (p *Peer) GrowWindow(bytes uint64) bool { return p.Acquire(Window, int64(bytes)) == nil }
 
-// Usage is the use of one limit.
+// Usage is the current usage of one limit.
 type Usage struct {
 	Kind    Kind
 	Scope   Scope
@@ -332,7 +332,7 @@ type Usage struct {
 	Limited uint64 // refusals and delays
 }
 
-// Usage returns the use of all limits.
+// Usage returns the current usage of all limits.
 func (l *Limits) Usage() (list []Usage) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"holocast/internal/origin"
 )
 
-// clocked has limits with a clock that the test controls.
+// clocked is a Limits with a clock that the test controls.
 type clocked struct {
 	*Limits
 	t  *testing.T
@@ -230,13 +230,14 @@ func TestUnusedAddressesRemoved(t *testing.T) {
 	}
 }
 
-// demand is what a peer would spend, in bytes per second.
+// demand is a peer's demand in bytes per second.
 type demand struct {
 	*Peer
 	rate float64
 }
 
-// run lets peers spend up to their demand for some seconds and returns what each spent per second.
+// run lets peers spend up to their demand for the time wait and returns the bytes spent per second,
+// by peer.
 func (k *clocked) run(demands []demand, wait time.Duration) []float64 {
 	const step = 5 * time.Millisecond
 	random := rand.New(rand.NewPCG(1, 2)) // the order at each step
@@ -295,7 +296,7 @@ func TestRatesOfReconnectingSessions(t *testing.T) {
 		bounds Bounds
 		stay   time.Duration // lifetime of each session; 200 start per second
 		apart  bool          // each has its own address
-		waits  bool          // so does the other session, whose share is less than a request per window
+		waits  bool          // the other session waits too: its share is less than a request per window
 	}{
 		"leave at once":              {Bounds{Session: 200, Address: limit, All: 4000}, step, false, false},
 		"leave after a second":       {Bounds{Session: 200, Address: limit, All: 4000}, time.Second, false, false},

@@ -9,7 +9,7 @@ import (
 // window is the measurement interval of rates.
 const window = 250 * time.Millisecond
 
-// burst is how far a peer may run ahead of its rate.
+// burst returns the maximum lead of a peer over its rate.
 func (k Kind) burst() time.Duration {
 	if k == Handshakes || k == Requests {
 		return time.Second // many viewers may arrive at once
@@ -19,7 +19,7 @@ func (k Kind) burst() time.Duration {
 
 // rate is a node's spending of one kind.
 type rate struct {
-	due   time.Time // when the spending so far is within the limit or share
+	due   time.Time // time at which the spending so far is within the limit or share
 	began time.Time // start of the window
 	spent float64   // in this window
 	last  float64   // in the previous window
@@ -70,9 +70,8 @@ func share(limit float64, wanted []float64) float64 {
 	return limit
 }
 
-// pay charges amount to a node and its parents. It returns how long to wait before the next charge
-// and the limit responsible. If always is false and the wait is not 0, it charges nothing. l.mu is
-// held.
+// pay charges amount to a node and its parents. It returns the wait before the next charge and the
+// limit responsible. If always is false and the wait is not 0, it charges nothing. l.mu is held.
 func (l *Limits) pay(n *node, k Kind, amount float64, always bool) (wait time.Duration, why *Refused) {
 	now, i := l.now(), k-firstRate
 	var path []*node // from n to the relay
@@ -167,7 +166,7 @@ func (p *Peer) Take(k Kind, n int64) error {
 	return nil
 }
 
-// Spend charges n to a rate and returns how long to wait before the next charge.
+// Spend charges n to a rate and returns the wait before the next charge.
 func (p *Peer) Spend(k Kind, n int64) (wait time.Duration) {
 	if p == nil || n == 0 {
 		return 0

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// exchange sends data over a connection whose ends folder records.
+// exchange sends data over a connection and records both of its ends in folder.
 func exchange(t *testing.T, folder *Folder) {
 	t.Helper()
 	cert, err := devcert.Generate(time.Now(), "localhost")

@@ -101,7 +101,7 @@ func TestPartiallyCachedFetch(t *testing.T) {
 	ms := func(n int) *time.Duration { d := time.Duration(n) * time.Millisecond; return &d }
 	for name, tt := range map[string]struct {
 		answer  func(*moqt.FetchRequest)
-		cut     bool // continues the answer once the viewer has its first object
+		cut     bool // the publisher resets its answer once the viewer has the first object
 		fill    *time.Duration
 		order   moqt.GroupOrder
 		want    []string
@@ -760,7 +760,7 @@ func TestTracksUnderAPrefix(t *testing.T) {
 	r.expect(sub, 2, "wanted")
 }
 
-// lines forwards log lines until nobody reads them.
+// lines forwards log lines to a channel. It drops lines without a waiting reader.
 type lines chan string
 
 func (w lines) Write(b []byte) (int, error) {

@@ -244,8 +244,8 @@ func (t *track) otherPublisher(up Upstream) Upstream {
 	return nil
 }
 
-// takeOwnership calls take once find returns no other owner. It closes the connection of an owner
-// that does not respond and releases what it owned.
+// takeOwnership calls take if find returns no other owner. It returns errTaken if the owner
+// responds; otherwise it closes the owner's connection, withdraws its namespaces and tries again.
 func (r *Router) takeOwnership(ctx context.Context, find func() Upstream, take func()) error {
 	for {
 		r.mu.Lock()

@@ -36,9 +36,9 @@ const (
 // Config configures a router. Zero limits and times take the defaults.
 type Config struct {
 	Limits origin.Limits
-	// Grace is how long subscriptions survive their publisher.
+	// Grace is the time that subscriptions survive their publisher.
 	Grace time.Duration
-	// Linger is how long a track without viewers stays subscribed upstream.
+	// Linger is the time that a track without viewers stays subscribed upstream.
 	Linger time.Duration
 	// MaxRendezvous bounds a SUBSCRIBE's wait for a publisher.
 	MaxRendezvous time.Duration
@@ -712,8 +712,8 @@ func (r *Router) Stats() (tracks []TrackStats, gone origin.Stats) {
 	return tracks, gone
 }
 
-// monotonicNow returns the time since a past moment's wall clock, unaffected by later steps of the
-// wall clock. A step would make frames in flight appear late.
+// monotonicNow returns the wall clock's time at began plus the time elapsed since. A step of the
+// wall clock, which would make frames in flight appear late, does not affect it.
 func monotonicNow(began time.Time) time.Time { return began.Add(time.Since(began)) }
 
 // RunClock publishes the relay's clock track until ctx ends.

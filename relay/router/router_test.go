@@ -260,8 +260,8 @@ func TestPublisherIsReplaced(t *testing.T) {
 func TestReplacementStartsNewGroup(t *testing.T) {
 	for _, c := range []struct {
 		name         string
-		gone         bool   // of the first publisher
-		group, again uint64 // of the second publisher
+		gone         bool   // the first publisher disconnects before the second publishes
+		group, again uint64 // the second publisher's group, and the one requested from it
 	}{
 		{"after the first is gone", true, 7, 8},
 		{"after the first left, with new group IDs", true, 0, 1},

@@ -27,7 +27,7 @@ type track struct {
 	pubs      map[Upstream]bool   // upstreams that sent PUBLISH
 	refs      int                 // viewers and requests
 	subject   string              // identity of the last upstream
-	lostAt    time.Time           // when the last upstream was lost; zero while there is one
+	lostAt    time.Time           // time at which the last upstream was lost; zero while there is one
 	removed   bool
 	timer     *time.Timer   // for Linger or Grace
 	changed   chan struct{} // closed and replaced when upstreams or removed change, or a join fails
@@ -118,7 +118,7 @@ func (t *track) await(ctx context.Context, mayWait bool, deadline <-chan time.Ti
 
 		t.mu.Lock()
 		ready, removed, changed, refused := len(t.upstreams) > 0, t.removed, t.changed, t.lastErr
-		asking := len(t.joining) > 0 || len(t.pubs) > 0 // or a PUBLISH is being accepted
+		asking := len(t.joining) > 0 || len(t.pubs) > 0 // a SUBSCRIBE or PUBLISH is in progress
 		t.mu.Unlock()
 		switch {
 		case removed:

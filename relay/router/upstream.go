@@ -128,10 +128,11 @@ func unreachable(name moqt.TrackName) error {
 	}
 }
 
-// adopt makes sub the track's subscription at up and starts receiving. refused is a reason not to;
-// release refunds the charge for the subscription. If up has another identity or other track
-// properties than the previous publisher, the track ends for its viewers and a new one takes its
-// place. adopt returns the track that now has sub; nil, after cancelling sub, if none has.
+// adopt makes sub the track's subscription at up and starts receiving, unless refused, the reason
+// for a refusal, is set. release refunds the charge for the subscription. If up has another
+// identity or other track properties than the previous publisher, the track ends for its viewers
+// and a new one takes its place. adopt returns the track that now has sub; nil, after cancelling
+// sub, if none has.
 func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool, release func(), refused error) *track {
 	t.r.mu.Lock()
 	t.mu.Lock()
@@ -385,8 +386,7 @@ func (t *track) receiveSubgroup(
 	}
 }
 
-// comparedBytes bounds the part of a duplicate's first object that is compared, about its first
-// packets.
+// comparedBytes bounds the compared part of a duplicate's first object, about three packets.
 const comparedBytes = 4 << 10
 
 // compare compares the start of a duplicate subgroup with the original, then refuses it.

@@ -8,9 +8,9 @@
 //
 // The last byte of a connection ID is a keyed tag of the other bytes. Each socket has a classic BPF
 // filter, which needs no privileges. It drops datagrams before they are queued unless they have a
-// correctly tagged ID or the form of a connection's first packet, so junk wakes nobody. Datagrams
-// merged by GRO are judged by the first. Stateless resets from clients (RFC 9000 §10.3) resemble
-// junk and are dropped too; those sessions end by timeout.
+// correctly tagged ID or the form of a connection's first packet, so junk wakes no process.
+// Datagrams merged by GRO are judged by the first. Stateless resets from clients (RFC 9000 §10.3)
+// resemble junk and are dropped too; those sessions end by timeout.
 //
 // When more first packets arrive than can be answered, the filter passes a share of them
 // (Group.Pass): all of a connection's or none, selected by the client's connection ID and a salt

@@ -57,7 +57,8 @@ type shares struct {
 	salt uint32
 }
 
-// filter returns instructions that apply the shares to long-header packets. They always return.
+// filter returns instructions that apply the shares to long-header packets and always end in a
+// verdict.
 func (s shares) filter() (list []bpf.Instruction) {
 	const network = 0xfff00000 // SKF_NET_OFF: start of the IP header
 	const hash = 0             // scratch memory slot

@@ -158,8 +158,8 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// TestShares: a share of the connections' first packets passes, all of a connection's or none, and
-// others with another salt. All other packets are unaffected.
+// TestShares: a share of the connections' first packets passes: all of a connection's packets or
+// none. Another salt selects other connections. All other packets are unaffected.
 func TestShares(t *testing.T) {
 	tags := newTagger(&key)
 	wanted, junk := packets(t, tags)

@@ -53,7 +53,7 @@ func alone(addr string, tags tagger, why error) (*Group, error) {
 	}
 	if err := attach(c, tags.filter(shares{rest: 1})); err != nil {
 		_ = c.Close()
-		return nil, fmt.Errorf("filter of the UDP socket: %w", err)
+		return nil, fmt.Errorf("set the UDP socket's filter: %w", err)
 	}
 	return &Group{sockets: []moqt.Socket{{Conn: c, IDs: ids{tagger: tags}}}, off: why, tags: tags}, nil
 }
@@ -61,8 +61,9 @@ func alone(addr string, tags tagger, why error) (*Group, error) {
 // Sockets returns the group's sockets.
 func (g *Group) Sockets() []moqt.Socket { return g.sockets }
 
-// OnInitials sets a callback for first packets of connections: an address and their number, called
-// by the goroutines that read the sockets. Call it before they start.
+// OnInitials sets a callback for first packets of connections. The goroutines that read the sockets
+// call it with an address and the number of such packets from it. Call OnInitials before they
+// start.
 func (g *Group) OnInitials(count func(from netip.Addr, n int)) {
 	for i := range g.sockets {
 		g.sockets[i].Tap = func(from *net.UDPAddr, message []byte, datagrams int) {
@@ -82,11 +83,11 @@ func (g *Group) Pass(own map[netip.Prefix]float64, rest float64) error {
 	filter := g.tags.filter(shares{own, rest, binary.BigEndian.Uint32(salt[:])})
 	for _, s := range g.sockets {
 		if err := attach(s.Conn, filter); err != nil {
-			return fmt.Errorf("filter of the UDP socket: %w", err)
+			return fmt.Errorf("set the UDP socket's filter: %w", err)
 		}
 	}
 	return nil
 }
 
-// Off returns why packets are not steered; nil if they are.
+// Off returns the reason why packets are not steered; nil if they are.
 func (g *Group) Off() error { return g.off }

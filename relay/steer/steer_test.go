@@ -95,7 +95,7 @@ func receiver(t *testing.T, groups ...*Group) string {
 	return ""
 }
 
-// loopback returns a local address for a socket's address.
+// loopback returns the loopback address of from's family.
 func loopback(from string) net.IP {
 	if net.ParseIP(from).To4() == nil {
 		return net.IPv6loopback
@@ -207,13 +207,13 @@ func TestSteering(t *testing.T) {
 			if got := receiver(t, third, next); got[0] != '0' {
 				t.Errorf("a packet of an ended connection arrived at %s, want a socket that accepts connections", got)
 			}
-			if err := next.Accept(); err != nil { // the third one is about to end
+			if err := next.Accept(); err != nil { // new connections go to next, since third is about to end
 				t.Fatal(err)
 			}
 			third.Close()
 			taken(0, next)
 
-			again := join(t, next, 3) // in the slots free by now
+			again := join(t, next, 3) // the slots of third are free
 			if err := again.Accept(); err != nil {
 				t.Fatal(err)
 			}
@@ -343,7 +343,7 @@ func TestPass(t *testing.T) {
 					}
 				}
 			}
-			// The maximum number of shares, of both address families.
+			// Set the maximum number of shares, for both address families.
 			many := map[netip.Prefix]float64{}
 			for i := range 16 {
 				many[netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 32)] = 0.1
@@ -356,7 +356,7 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// Two programs cannot use one address, unless the first hands it over.
+// TestAddressInUse: two programs cannot use one address, unless the first hands it over.
 func TestAddressInUse(t *testing.T) {
 	g := listen(t, "127.0.0.1:0", 2)
 	addr := g.Sockets()[0].Conn.LocalAddr().String()
@@ -376,7 +376,7 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-// There are slots for one more process, but not for arbitrarily many.
+// TestSlotsRunOut: there are slots for one more process, but not for arbitrarily many.
 func TestSlotsRunOut(t *testing.T) {
 	g := listen(t, "127.0.0.1:0", MaxSockets+1)
 	if n := len(g.Sockets()); n != MaxSockets {

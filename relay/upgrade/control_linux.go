@@ -118,7 +118,7 @@ func Ask(addr string, limit time.Duration) (pid int, err error) {
 	in := bufio.NewScanner(conn)
 	if !in.Scan() {
 		return 0, fmt.Errorf("the relay at %s does not answer: %w", addr,
-			errors.Join(in.Err(), errors.New("its log may say why")))
+			errors.Join(in.Err(), errors.New("see its log")))
 	}
 	if reason, failed := strings.CutPrefix(in.Text(), "error "); failed {
 		return 0, errors.New(reason)

@@ -19,7 +19,7 @@ type File struct {
 // Signal is nil: no signal requests an upgrade.
 var Signal os.Signal
 
-var errSystem = errors.New("upgrades are for Linux")
+var errSystem = errors.New("upgrades need Linux")
 
 // Successor is the new process, as seen by the old one.
 type Successor struct{ PID int }

@@ -128,7 +128,7 @@ func Start(ctx context.Context, state any, files []File) (*Successor, error) {
 		m, err = s.next()
 	}
 	if err == nil && m != ready {
-		err = fmt.Errorf("it says %q", m)
+		err = fmt.Errorf("it reported %q, want %q", m, ready)
 	}
 	if !stop() && err == nil {
 		err = ctx.Err()

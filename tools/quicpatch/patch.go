@@ -275,7 +275,7 @@ func patchConnection(src []byte) ([]byte, error) {
 	})
 	if constructed != 2 || loops != 1 {
 		return nil, fmt.Errorf(
-			"found %d constructions of the sent packet handler and %d calls of triggerSending in the run loop, not 2 and 1",
+			"found %d constructions of the sent packet handler and %d calls of triggerSending in the run loop; want 2 and 1",
 			constructed,
 			loops,
 		)
@@ -325,7 +325,7 @@ func patchFrameSorter(src []byte) ([]byte, error) {
 	})
 	if structs != 1 || limits != 1 || searches != 1 {
 		return nil, fmt.Errorf(
-			"found %d types frameSorter, %d comparisons with the limit of gaps and %d searches of a gap, not 1 of each",
+			"found %d frameSorter types, %d gap limit comparisons and %d gap searches; want 1 of each",
 			structs,
 			limits,
 			searches,
@@ -411,7 +411,7 @@ func patchFramer(src []byte) ([]byte, error) {
 	})
 	if imports != 1 || queues != 2 || pushes != 4 || repairs != 2 || loops != 2 || updates != 1 {
 		return nil, fmt.Errorf(
-			"found %d imports of minheap, %d fields of queues, %d calls that add to them, %d parts of the loop that retransmits, %d loops over new data and %d functions UpdateStreamPriority, not 1, 2, 4, 2, 2 and 1",
+			"found %d imports of minheap, %d queue fields, %d calls that add to queues, %d parts of the retransmission loop, %d loops over new data and %d UpdateStreamPriority functions; want 1, 2, 4, 2, 2 and 1",
 			imports,
 			queues,
 			pushes,
@@ -439,7 +439,7 @@ func setConstant(name, value string) func(src []byte) ([]byte, error) {
 			return true
 		})
 		if len(edits) != 1 {
-			return nil, fmt.Errorf("found %d declarations of %s, not 1", len(edits), name)
+			return nil, fmt.Errorf("found %d declarations of %s; want 1", len(edits), name)
 		}
 		return apply(src, edits)
 	}
@@ -467,7 +467,7 @@ func patchSendConn(src []byte) ([]byte, error) {
 		return true
 	})
 	if structs != 1 || writes != 1 {
-		return nil, fmt.Errorf("found %d types sconn and %d methods Write of it, not 1 of each", structs, writes)
+		return nil, fmt.Errorf("found %d sconn types and %d Write methods; want 1 of each", structs, writes)
 	}
 	return apply(src, edits)
 }
@@ -570,7 +570,7 @@ func patchSendStream(src []byte) ([]byte, error) {
 	})
 	if structs != 1 || reserves != 1 || releases != 1 || fins != 1 || sizes != 1 {
 		return nil, fmt.Errorf(
-			"found %d types SendStream, %d and %d places where CancelWrite and popStreamFrame unlock, %d where OnLost queues a frame, and %d final sizes in handleStopSendingFrame, not 1 of each",
+			"found %d SendStream types, %d and %d places where CancelWrite and popStreamFrame unlock, %d where OnLost queues a frame, and %d final sizes in handleStopSendingFrame; want 1 of each",
 			structs,
 			reserves,
 			releases,

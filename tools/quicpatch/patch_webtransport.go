@@ -67,7 +67,7 @@ func patchWebTransportSession(src []byte) ([]byte, error) {
 	)
 }
 
-// patchCapsules returns nil for capsules of unknown types.
+// patchCapsules makes the capsule parser return nil for unknown types.
 func patchCapsules(src []byte) ([]byte, error) {
 	return patchExternal(
 		"capsule.go",

@@ -23,7 +23,7 @@ type deviceClock struct {
 }
 
 const (
-	// maxOffset is the change of the offset at which the device's clock was set.
+	// maxOffset is the change of the offset that counts as a jump of the device's clock.
 	maxOffset = time.Second
 	// maxDrift is the growth of the smallest offset in a window, far beyond any quartz.
 	maxDrift = 100 * time.Millisecond
@@ -51,7 +51,7 @@ func (c *deviceClock) at(device, arrival time.Duration) time.Duration {
 			c.log.Warn("the camera's clock is unusable; frames are timed by their arrival", "from", c.last, "to", device)
 			return arrival
 		}
-		c.log.Warn("the camera's clock jumps; it is set again by arrival", "from", c.last, "to", device)
+		c.log.Warn("the camera's clock jumped; mapping it anew from frame arrivals", "from", c.last, "to", device)
 		c.restart(offset, arrival)
 		c.jumped = arrival
 	case over:

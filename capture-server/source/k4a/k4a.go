@@ -63,7 +63,7 @@ type Options struct {
 type Info struct {
 	Index  int
 	Serial string
-	Err    error // why Serial is unknown
+	Err    error // the reason why Serial is unknown
 }
 
 // List returns the attached cameras. path is Options.Library.
@@ -184,9 +184,9 @@ func (o *Options) config() (C.struct_k4a_config, error) {
 	case sync < 0:
 		return c, fmt.Errorf("sync mode %q: want standalone, master or subordinate", string(o.Sync))
 	case o.FPS == 30 && o.Depth == camera.WFOVUnbinned:
-		return c, errors.New("frame rate 30: depth mode WFOV_UNBINNED does at most 15")
+		return c, errors.New("frame rate 30: depth mode WFOV_UNBINNED supports at most 15")
 	case o.FPS == 30 && o.Color == camera.Color3072P:
-		return c, errors.New("frame rate 30: colour mode 3072P does at most 15")
+		return c, errors.New("frame rate 30: colour mode 3072P supports at most 15")
 	case (o.Format == camera.NV12 || o.Format == camera.YUY2) && o.Color != camera.ColorOff &&
 		o.Color != camera.Color720P:
 		return c, fmt.Errorf("colour format %s: the camera has it at 720P only, not at %s", o.Format, o.Color)

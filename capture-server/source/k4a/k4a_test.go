@@ -233,9 +233,9 @@ func TestOpenErrors(t *testing.T) {
 		"sync mode":       {options: Options{Sync: "slave"}, want: `k4a: sync mode "slave": want`},
 		"WFOV at 30": {
 			options: Options{Depth: camera.WFOVUnbinned},
-			want:    "depth mode WFOV_UNBINNED does at most 15",
+			want:    "depth mode WFOV_UNBINNED supports at most 15",
 		},
-		"3072P at 30": {options: Options{Color: camera.Color3072P}, want: "colour mode 3072P does at most 15"},
+		"3072P at 30": {options: Options{Color: camera.Color3072P}, want: "colour mode 3072P supports at most 15"},
 		"NV12 at 1080P": {
 			options: Options{Color: camera.Color1080P, Format: camera.NV12},
 			want:    "colour format NV12: the camera has it at 720P only, not at 1080P",
@@ -299,12 +299,12 @@ func TestMicrosoftsLibrary(t *testing.T) {
 	}
 }
 
-// TestDeviceClock checks the times of captures with a delay of 20 to 32 ms, by a clock that steps
-// or fails after the hundredth.
+// TestDeviceClock checks the times of captures that arrive after 20 to 32 ms, by a device clock
+// that steps or fails after the hundredth capture.
 func TestDeviceClock(t *testing.T) {
 	const (
 		frame, shortest, longest = 33 * time.Millisecond, 20 * time.Millisecond, 32 * time.Millisecond
-		jumps, unusable          = "the camera's clock jumps", "the camera's clock is unusable"
+		jumps, unusable          = "the camera's clock jumped", "the camera's clock is unusable"
 	)
 	for _, tt := range []struct {
 		name   string

@@ -120,7 +120,7 @@ func messages() []string {
 	return strings.Split(strings.TrimSpace(C.GoStringN(&text[0], C.int(n))), "\n")
 }
 
-// failure explains a failed call by the lines that libk4a has logged.
+// failure explains a failed call with the lines that libk4a has logged.
 func failure(what string) error {
 	lines := messages()
 	for _, line := range lines {

@@ -45,7 +45,7 @@ type Bin struct {
 	frames []binFrame
 	times  []time.Duration
 	next   int   // index of the next frame
-	damage error // why the recording is truncated; nil once reported
+	damage error // reason for the truncation; nil once reported
 	part   *pace.Part
 	fps    float64
 	buf    []byte

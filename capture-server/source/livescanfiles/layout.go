@@ -19,7 +19,7 @@ import (
 	"holocast/internal/camera"
 )
 
-// errForeign reports a directory that is no camera's.
+// errForeign reports a directory that does not belong to a camera.
 var errForeign = errors.New("no Intrinsics.json")
 
 // ErrMode reports that a studio has no directory for the requested modes.
@@ -100,7 +100,7 @@ func intrinsics(dir string, entries []fs.DirEntry) (path string, take bool) {
 	return path, take
 }
 
-// isImages reports whether a camera's directory has such a file or directory.
+// isImages reports whether an entry of a camera's directory is a depth image or holds depth images.
 func isImages(e fs.DirEntry) bool {
 	name := strings.ToLower(strings.TrimPrefix(e.Name(), "synced_"))
 	return strings.HasPrefix(name, "depth_") || name == "depthimages"

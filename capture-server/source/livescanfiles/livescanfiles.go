@@ -59,8 +59,7 @@ const (
 
 // Open opens the studio in dir, or a single camera's directory. Cameras are sorted by and named
 // after their directories. Errors name the directory or file; if the requested modes are missing
-// they wrap
-// [ErrMode].
+// they wrap [ErrMode].
 func Open(dir string, opts Options) ([]source.Source, error) {
 	opts.Depth = cmp.Or(opts.Depth, camera.NFOVUnbinned)
 	opts.Color = cmp.Or(opts.Color, camera.Color720P)

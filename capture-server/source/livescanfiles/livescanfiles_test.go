@@ -520,7 +520,7 @@ func TestTakeDamaged(t *testing.T) {
 	} {
 		for n := range 3 {
 			if n == 0 && name == "depth of another mode" {
-				continue // it would set the mode
+				continue // the first image sets the mode
 			}
 			for _, keep := range []bool{true, false} {
 				t.Run(fmt.Sprintf("%s %d keep %v", name, n, keep), func(t *testing.T) {
@@ -572,7 +572,7 @@ func testDamaged(t *testing.T, dir string, n int, keep bool) {
 	}
 }
 
-// TestForeignFiles checks that files of other programs do not refuse a take.
+// TestForeignFiles checks that a take with files of other programs is played.
 func TestForeignFiles(t *testing.T) {
 	const bom = "\xef\xbb\xbf"
 	for name, tt := range map[string]struct {

@@ -11,7 +11,7 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// client is a connection to a client.
+// client is a connection to a LiveScan3D client.
 type client struct {
 	o    *Options
 	c    *Camera
@@ -35,7 +35,7 @@ func (x *client) run() (err error) {
 		return err
 	}
 	version := x.messages.Version()
-	x.log.Info("LiveScan3D client", "version", version)
+	x.log.Info("LiveScan3D client identified", "version", version)
 	settings := livescan.Settings{Min: x.o.Min, Max: x.o.Max, Markers: []int32{0, 1, 2, 3, 4, 5}, Compression: 2}
 	if err := x.send(livescan.AppendSettings(nil, version, settings)); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (x *client) run() (err error) {
 	}
 }
 
-// poseTimeout is how long after the settings a client may take to report its pose.
+// poseTimeout bounds the time from the settings to a client's report of its pose.
 const poseTimeout = time.Second
 
 func later(a, b time.Time) time.Time {
@@ -127,7 +127,7 @@ func (x *client) next() (livescan.Message, error) {
 		return m, err
 	}
 	if c := m.Configuration; c != nil {
-		x.log.Info("LiveScan3D camera", "serial", c.Serial, "name", c.Name)
+		x.log.Info("LiveScan3D camera identified", "serial", c.Serial, "name", c.Name)
 	}
 	if c := m.Calibration; c != nil && c.Known() {
 		x.posed = true
@@ -135,18 +135,18 @@ func (x *client) next() (livescan.Message, error) {
 		for i, v := range c.Pose.T {
 			at[i] = int(math.Round(v))
 		}
-		x.log.Info("LiveScan3D pose", "marker", c.Marker, "at_mm", at)
+		x.log.Info("LiveScan3D pose received", "marker", c.Marker, "at_mm", at)
 	}
 	return m, nil
 }
 
 func (x *client) unplaced() {
 	if x.o.Calibrate {
-		x.log.Warn("LiveScan3D client has no pose, asking it to find a marker, 0 to 5; until then its camera is at " +
+		x.log.Warn("LiveScan3D client has no pose: asking it to find a marker, 0 to 5; until then its camera is at " +
 			"the origin")
 		return
 	}
-	x.log.Warn("LiveScan3D client has no pose, its camera is at the origin")
+	x.log.Warn("LiveScan3D client has no pose: its camera is at the origin")
 }
 
 // frame reads messages up to a frame and delivers it with its request time as capture time.

@@ -34,9 +34,9 @@ type Options struct {
 	// Calibrate asks clients without a pose to find a LiveScan3D marker, 0 to 5. Its middle becomes
 	// the studio's origin.
 	Calibrate bool
-	// Probe is how long an Azure Kinect client may take to identify itself; default 5 s.
+	// Probe bounds the time in which an Azure Kinect client identifies itself; default 5 s.
 	Probe time.Duration
-	// Timeout is how long a client may leave a request unanswered; default 15 s.
+	// Timeout bounds a client's response time; default 15 s.
 	Timeout time.Duration
 	Log     *slog.Logger // nil = slog.Default
 }

@@ -294,7 +294,7 @@ func TestBadClients(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			// Short time limits only where they are the subject: a test may stall for longer.
+			// Use short time limits only in tests about them: any test may stall for longer.
 			o := Options{FPS: 120, Probe: hang, Timeout: hang}
 			if c.log == "does not answer" {
 				o.Timeout = 200 * time.Millisecond

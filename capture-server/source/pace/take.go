@@ -100,7 +100,7 @@ func (t *Take) Join(name string, start, step time.Duration) *Part {
 	return p
 }
 
-// Moment is when a frame plays.
+// Moment is the time at which a frame plays.
 type Moment struct {
 	Due time.Time
 	// Device is the time by the recording's clock, as if it had neither jumped nor ended.

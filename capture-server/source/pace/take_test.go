@@ -19,7 +19,7 @@ const (
 	step = 100 * ms
 )
 
-// played is a frame of a recording, by its index there, and when it played.
+// played is a frame, by its index in the recording, and the time at which it played.
 type played struct {
 	frame  int
 	at     time.Duration // since the test began

@@ -191,7 +191,7 @@ func floorColor(x, z float32) rgb {
 	return c.scale(1 + 0.07*noise(x*9, 0, z*9) + 0.06*noise(x*60, 5, z*60))
 }
 
-// encode converts linear light to 8-bit sRGB.
+// gamma tabulates the conversion of linear light to 8-bit sRGB.
 var gamma = func() (t [4097]uint8) {
 	for i := range t {
 		x := float64(i) / 4096

@@ -1,5 +1,5 @@
 // Package videoinput plays 360° video: files at their own rate, and live cameras, encoders and
-// streams. It reopens an input without an end that ends, fails or stops delivering pictures.
+// streams. It reopens a live input that ends, fails or stops delivering pictures.
 package videoinput
 
 import (
@@ -140,7 +140,7 @@ func (s *Player) play(ctx context.Context) (n int64, err error) {
 			return 0, cmp.Or(context.Cause(ctx), err)
 		}
 		for _, note := range notes {
-			s.opts.Log.Warn("360° video", "input", s.Input.String(), "note", note)
+			s.opts.Log.Warn("360° video changed after reopening", "input", s.Input.String(), "change", note)
 		}
 	}
 	s.opened = true
@@ -181,7 +181,7 @@ const (
 	soundExcess = 100 * time.Millisecond
 )
 
-// following returns the lap after one of a number of pictures.
+// following returns the lap that follows l; played is the number of pictures of l.
 func (l *lap) following(ctx context.Context, played int64) (lap, error) {
 	audible := l.first + int64((l.heard-soundExcess).Seconds()*float64(l.FPSNum)/float64(l.FPSDen))
 	next := lap{Player: l.Player, line: l.line, loop: l.loop, first: max(l.first+played, audible), r: l.next}
@@ -193,7 +193,7 @@ func (l *lap) following(ctx context.Context, played int64) (lap, error) {
 	return next, err
 }
 
-// play returns the number of pictures.
+// play plays the lap and returns the number of pictures.
 func (l *lap) play(ctx context.Context, watchdog *time.Timer) (n int64, err error) {
 	audible, cancel := context.WithCancel(ctx)
 	var sound sync.WaitGroup
@@ -208,7 +208,7 @@ func (l *lap) play(ctx context.Context, watchdog *time.Timer) (n int64, err erro
 	if l.r.HasAudio() {
 		sound.Go(func() {
 			if err := l.playSound(audible); err != nil && audible.Err() == nil {
-				l.opts.Log.Warn("sound ends", "input", l.Input.String(), "err", err)
+				l.opts.Log.Warn("sound ended early", "input", l.Input.String(), "err", err)
 			}
 		})
 	}

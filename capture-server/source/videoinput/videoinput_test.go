@@ -183,7 +183,7 @@ func server(t *testing.T, stream []byte, silent bool) (url string) {
 	return serve(t, func(int) []byte { return stream }, silent)
 }
 
-// serve serves the stream of each connection.
+// serve is like server, but stream returns the data of each connection by its number.
 func serve(t *testing.T, stream func(connection int) []byte, silent bool) (url string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -297,7 +297,7 @@ func TestLiveInputChanges(t *testing.T) {
 	}
 }
 
-// TestPlaylistPauses checks that a live HLS input that fails for some time plays on.
+// TestPlaylistPauses checks that a live HLS input resumes after failing for some time.
 func TestPlaylistPauses(t *testing.T) {
 	dir := filepath.Dir(film(t, "all.m3u8", 6, "-map", "0:v", "-c:v", "libx264", "-g", "20", "-bf", "0", "-f", "hls",
 		"-hls_time", "1", "-hls_list_size", "0"))

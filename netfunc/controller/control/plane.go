@@ -45,9 +45,9 @@ type Plane struct {
 	planned  time.Time // next tick of Run
 	counts   Counts
 	saveErr  error
-	sendErr  map[string]time.Time // when a failure to reach an edge was last logged
+	sendErr  map[string]time.Time // time of the last logged failure, by edge
 
-	fullLogged time.Time // when a full flow table was last logged
+	fullLogged time.Time // time of the last log of a full flow table
 }
 
 // Counts holds a Plane's counters since its start.
@@ -120,8 +120,8 @@ func (p *Plane) restore() (err error) {
 // SetKey changes the signing key of later signalling packets.
 func (p *Plane) SetKey(key []byte) error { return p.signals.SetKey(key) }
 
-// SetPolicy applies other settings, as [policy.Engine.Reconfigure] does. An edge removed by them
-// learns so at its next report.
+// SetPolicy applies other settings, as [policy.Engine.Reconfigure] does. The next report of an edge
+// removed by them returns policy.ErrUnknownEdge.
 func (p *Plane) SetPolicy(c policy.Config) {
 	p.event(func(now time.Time) {
 		for _, edge := range p.engine.Reconfigure(now, c) {
@@ -279,7 +279,7 @@ func (p *Plane) send(now time.Time, signals []policy.Signal) {
 			p.counts.SignalsFailed++
 			if now.Sub(p.sendErr[s.Edge]) >= quietFailure {
 				p.sendErr[s.Edge] = now
-				p.conf.Log.Warn("signalling", "edge", s.Edge, "err", err)
+				p.conf.Log.Warn("signalling packet not sent", "edge", s.Edge, "err", err)
 			}
 			continue
 		}
@@ -381,7 +381,7 @@ func (p *Plane) Report(edge string, r api.Report) (err error) {
 		if p.engine.Known(edge) {
 			// An earlier run with a faster clock may have used higher nonces.
 			if e := p.signals.Exceed(edge, highest); e != nil {
-				p.conf.Log.Error("signalling", "edge", edge, "err", e)
+				p.conf.Log.Error("cannot exceed the nonces accepted by the edge", "edge", edge, "err", e)
 			}
 		}
 		err = p.engine.Report(now, edge, r)

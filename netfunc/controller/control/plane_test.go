@@ -204,7 +204,7 @@ func TestUnreachable(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "failures are counted", func() bool { return p.Counts().SignalsFailed > 3 })
-	if n := strings.Count(l.String(), "msg=signalling"); n != 1 {
+	if n := strings.Count(l.String(), `msg="signalling packet not sent"`); n != 1 {
 		t.Errorf("%d lines about it", n)
 	}
 }

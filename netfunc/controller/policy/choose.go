@@ -62,7 +62,8 @@ func (e *Engine) stranded(now time.Time, f *flow) string {
 // minLost is the number of the newest 128 probes whose loss strains a path.
 const minLost = 3
 
-// strain returns the state of the paths that carry f, by its sender's probes. The best path counts.
+// strain returns the state of the paths that carry f, as measured by its sender's probes. Of
+// several paths, the best one counts.
 func (e *Engine) strain(f *flow) (best strain) {
 	s := e.edges[f.Sender]
 	if s == nil || s.Lost {

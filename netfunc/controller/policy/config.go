@@ -21,7 +21,7 @@ type Config struct {
 	ReportInterval time.Duration    // an edge that misses three is lost
 	Rearm          time.Duration    // from start or single path to the next trigger
 	End            time.Duration    // a flow without uplink for this long has ended
-	Forget         time.Duration    // and after this long it is forgotten
+	Forget         time.Duration    // a flow without uplink for this long is forgotten
 	Grants         map[string]Grant // by edge name; nil = unrestricted
 	MaxFlows       int
 	MaxEdges       int
@@ -57,17 +57,17 @@ type Rule string
 
 // The rules. A flow over paths without probes falls back to Paper.
 const (
-	Lateness Rule = "lateness" // packets come late while the flow's path is above its floor or loses probes
+	Lateness Rule = "lateness" // packets come late while the flow's path is slower than its minimum or loses probes
 	Paper    Rule = "paper"    // long intervals in a row (Qian et al., section III.A, steps 1 and 2)
 )
 
-// Trigger defines when a flow is in trouble.
+// Trigger defines the conditions of a flow in trouble.
 type Trigger struct {
 	Rule Rule
 	// Lateness: packets are late by more than the frame interval divided by Sensitivity.
 	Sensitivity float64
-	Interval    time.Duration // Paper: between two uplink packets of a viewer; longer ones count
-	Count       int           // Paper: that many in a row
+	Interval    time.Duration // Paper: longest normal interval between two uplink packets of a viewer
+	Count       int           // Paper: number of longer intervals in a row
 	// Silence of a live flow that fires the trigger by itself; 0 = never.
 	Silence time.Duration
 	// Packets that follow another within Merge count as one: delayed frames are acknowledged in
@@ -77,7 +77,7 @@ type Trigger struct {
 	Live int
 }
 
-// Redirect defines when a flow moves to the path with the least RTT.
+// Redirect holds the conditions for moving a flow to the path with the least RTT.
 type Redirect struct {
 	Margin float64       // minimum gain as a fraction of the current RTT
 	Gain   time.Duration // minimum absolute gain

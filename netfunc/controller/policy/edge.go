@@ -25,7 +25,7 @@ type edge struct {
 	hello    time.Time
 	settled  bool // a report interval after the hello, when its path states are complete
 	streams  int  // open watch streams
-	watched  bool // had one since the hello
+	watched  bool // had a watch stream since the hello
 }
 
 // reachable reports whether decisions seem to reach the edge at once: it has a watch stream, or

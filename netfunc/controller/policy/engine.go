@@ -409,13 +409,13 @@ func (e *Engine) Eliminate(now time.Time, name string, o api.Elimination) (api.F
 			e.decide(now, api.Decision{
 				Kind: "stale", Destination: f.Destination, Edge: name, From: f.Paths, To: f.Paths,
 				Generation: o.Generation, State: f.State,
-				Reason: fmt.Sprintf("elimination of path %s refused: it refers to generation %d, in force is %d",
+				Reason: fmt.Sprintf("elimination of path %s refused: it refers to generation %d, but %d is in force",
 					o.Removed, o.Generation, f.Generation),
 			})
 		}
-		return f.viewing(), fmt.Errorf("%w: it is %d", ErrStale, f.Generation)
+		return f.viewing(), fmt.Errorf("%w: the current one is %d", ErrStale, f.Generation)
 	case f.Mode != api.Auto:
-		return f.viewing(), fmt.Errorf("%w: it is %q", ErrPinned, f.Mode)
+		return f.viewing(), fmt.Errorf("%w: the mode is %q", ErrPinned, f.Mode)
 	case len(o.Rewards) > pathset.Max:
 		return f.viewing(), fmt.Errorf("%w: %d rewards for at most %d paths", ErrInvalid, len(o.Rewards), pathset.Max)
 	}
@@ -525,7 +525,7 @@ func (e *Engine) Unset(now time.Time, dst netip.Addr) error {
 		return ErrUnknownFlow
 	}
 	f.set, f.seen = false, later(f.seen, now)
-	e.arrange(now, f, api.Setting{Mode: e.conf.Mode}, fmt.Sprintf("an operator returned it to mode %s", e.conf.Mode))
+	e.arrange(now, f, api.Setting{Mode: e.conf.Mode}, fmt.Sprintf("an operator returned the flow to mode %s", e.conf.Mode))
 	e.at(now.Add(e.conf.End))
 	return nil
 }
@@ -722,7 +722,8 @@ func (e *Engine) covered(dst netip.Addr) bool {
 	return false
 }
 
-// unwatch drops an edge's uplink observations: its silence is not a viewer's.
+// unwatch drops an edge's uplink observations, so that the edge's silence does not count as its
+// viewers'.
 func (e *Engine) unwatch(name string) {
 	for _, f := range e.flows {
 		maps.DeleteFunc(f.meters, func(s source, _ *meter) bool { return s.edge == name })

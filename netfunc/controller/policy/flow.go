@@ -20,7 +20,7 @@ const maxSources = 64
 // flow is the traffic to one destination.
 type flow struct {
 	api.Flow
-	set    bool // by an operator: never forgotten
+	set    bool // set by an operator, and thus never forgotten
 	meters map[source]*meter
 	seen   time.Time // the last uplink packet, or the creation
 	began  time.Time // start of State
@@ -29,10 +29,10 @@ type flow struct {
 	// re-arm time has passed.
 	before pathset.Set
 	// The trimmed set to which the last start added paths, until elimination has judged them, and
-	// how many times in a row it removed them all again, up to maxIdle.
+	// the number of times in a row that it removed them all again, up to maxIdle.
 	tried pathset.Set
 	vain  int
-	// When each path was last removed for not carrying the flow.
+	// Times at which each path was last removed for not carrying the flow.
 	lossy [pathset.Max]time.Time
 	// Whether the last start helped: Trigger.Live good intervals in a row were seen, or the trigger
 	// fired although all paths were in use.
@@ -68,8 +68,8 @@ const maxIdle = 6
 // then lies elsewhere.
 func (f *flow) rearm(c Config) time.Duration { return c.Rearm << f.idle }
 
-// rest is how long a trimmed set is kept before paths are added again. It grows while added paths
-// are removed again, since they cost bandwidth and CPU time for nothing.
+// rest returns the minimum age of a trimmed set before paths are added again. It grows while added
+// paths are removed again, since they waste bandwidth and CPU time.
 func (f *flow) rest(c Config) time.Duration { return c.Rearm << f.vain }
 
 // restLossy multiplies the rest of paths that do not carry the flow.

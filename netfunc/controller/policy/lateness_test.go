@@ -18,13 +18,13 @@ type stream struct {
 	floor   time.Duration                                 // one-way delay
 	noise   time.Duration                                 // mean of further delay, per packet
 	varies  [2]time.Duration                              // range of further delay, held for 50 to 200 ms
-	step    time.Duration                                 // added permanently, from then on
+	step    time.Duration                                 // delay added permanently, from begins on
 	dead    bool                                          // once it varies
 	decode  func(*rand.Rand, time.Duration) time.Duration // time to show a frame
 	conf    func(*Config)
 }
 
-// begins is when a stream's path begins to vary.
+// begins is the time at which a stream's path begins to vary.
 const begins = 10 * time.Second
 
 // delays returns the further delay of a direction over time.
@@ -42,7 +42,8 @@ func (s stream) delays(r *rand.Rand) func(time.Duration) time.Duration {
 	}
 }
 
-// starts plays a stream through an engine and returns when duplication starts, 0 = never.
+// starts plays a stream through an engine and returns the time at which duplication starts, 0 =
+// never, and the reason.
 func (s stream) starts(t *testing.T, seed uint64, length time.Duration) (time.Duration, string) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -229,7 +230,7 @@ func TestLatenessRests(t *testing.T) {
 	}
 }
 
-// The path in use decides, and of several the best.
+// TestStrain: the strain of the path in use counts; with several paths, that of the best.
 func TestStrain(t *testing.T) {
 	w := pair(t, nil)
 	w.live(time.Second, 33*time.Millisecond)
@@ -264,7 +265,8 @@ func TestStrain(t *testing.T) {
 	}
 }
 
-// The silence of a viewer counts only while its path is silent too, whichever comes first.
+// TestLatenessSilence: the silence of a viewer counts only while its path is silent too, whichever
+// falls silent first.
 func TestLatenessSilence(t *testing.T) {
 	w := pair(t, nil)
 	w.plain["a"] = api.Route{Path: 1}

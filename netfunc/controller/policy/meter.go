@@ -28,15 +28,15 @@ type meter struct {
 	interval time.Duration
 	gaps     [rhythm]time.Duration // the newest intervals, a ring
 	counted  int                   // intervals since the start
-	late     uint64                // which of the newest intervals were late; the lowest bit is the newest
+	late     uint64                // bit mask of late intervals, newest in bit 0
 	silent   bool                  // the current silence has passed its limit
-	fired    bool                  // and has fired
+	fired    bool                  // the current silence has fired
 }
 
-// strain is the state of the paths that carry a flow, relative to their own floor. The paths
-// between the edges are known to strain a flow only by their probes.
+// strain is the state of the paths that carry a flow, relative to their own minimum round-trip
+// time, as measured by the edges' probes.
 type strain struct {
-	known  bool          // the path and its probes
+	known  bool          // the path and its probes are known
 	excess time.Duration // mean round trip of the last two seconds above the minimum of the last 128
 	lossy  bool          // probes are lost
 	mute   bool          // no probe is answered
@@ -55,12 +55,12 @@ func (m *meter) frame() time.Duration {
 	return sorted[n/2]
 }
 
-// tolerance returns how late a packet may be.
+// tolerance returns the tolerated lateness of a packet.
 func (t Trigger) tolerance(frame time.Duration) time.Duration {
 	return max(time.Duration(float64(frame)/t.Sensitivity), t.Merge, time.Millisecond)
 }
 
-// observe adds a packet and returns why the trigger fires, "" if it does not. A gap of at least end
+// observe adds a packet and returns the reason if the trigger fires, else "". A gap of at least end
 // starts over: the viewer was away.
 func (m *meter) observe(t Trigger, p strain, end time.Duration, at int64, now time.Time) string {
 	m.seen, m.silent, m.fired = now, false, false
@@ -89,7 +89,7 @@ func (m *meter) observe(t Trigger, p strain, end time.Duration, at int64, now ti
 		ordinal(t.Count))
 }
 
-// count notes whether an interval is long, and returns it.
+// count records whether an interval is long, and returns long.
 func (m *meter) count(long bool, t Trigger) bool {
 	if long {
 		m.run, m.good = m.run+1, 0
@@ -117,12 +117,12 @@ func (m *meter) lateness(t Trigger, p strain, gap, frame time.Duration) string {
 		return ""
 	}
 	m.late = 0
-	return fmt.Sprintf("%d of %d uplink packets more than %s late, of one every %s, and %s", n, rhythm, ms(tolerance),
-		ms(frame), p.path)
+	return fmt.Sprintf("%d of %d uplink packets, one every %s, are more than %s late, and %s", n, rhythm, ms(frame),
+		ms(tolerance), p.path)
 }
 
-// silence returns why the trigger fires at now for lack of packets, "" if it does not. With the
-// rule Lateness, the silence of a viewer whose path answers is its own.
+// silence returns the reason if the trigger fires at now for lack of packets, else "". With the
+// rule Lateness, a viewer's silence does not count while its path answers probes.
 func (m *meter) silence(t Trigger, p strain, now time.Time) string {
 	if m.fired || t.Silence == 0 || m.packets < t.Live || now.Before(m.seen.Add(m.patience(t))) {
 		return ""
@@ -135,7 +135,7 @@ func (m *meter) silence(t Trigger, p strain, now time.Time) string {
 	return fmt.Sprintf("no uplink packet of a live flow for %s", ms(now.Sub(m.seen)))
 }
 
-// patience is the limit of a silence.
+// patience returns the length of a silence that counts.
 func (m *meter) patience(t Trigger) time.Duration {
 	if t.Rule == Lateness {
 		return max(t.Silence, silentIntervals*m.frame())
@@ -143,7 +143,7 @@ func (m *meter) patience(t Trigger) time.Duration {
 	return t.Silence
 }
 
-// silentAt returns when silence is due to be judged; zero = never.
+// silentAt returns the time at which the current silence counts; zero = never.
 func (m *meter) silentAt(t Trigger) time.Time {
 	if t.Silence == 0 || m.silent || m.packets < t.Live {
 		return time.Time{}

@@ -53,7 +53,7 @@ func (e *Engine) move(now time.Time, f *flow, state api.State, paths pathset.Set
 	}
 }
 
-// resignal signals the flow's path set to the sender until it reports it in force.
+// resignal repeats signals of the flow's path set until the sender reports it in force.
 func (e *Engine) resignal(now time.Time, f *flow) {
 	f.Applied, f.reported = false, false
 	f.signalled, f.resent, f.nonce = time.Time{}, time.Time{}, 0
@@ -155,7 +155,7 @@ func (e *Engine) start(now time.Time, f *flow, why string) {
 		return
 	case running && now.Sub(f.moved) < f.rest(e.conf) && f.Paths&all != 0,
 		f.State == api.Single && now.Sub(f.moved) < f.rearm(e.conf) && f.Paths&all != 0:
-		return // give the new set time
+		return // let the new set take effect first
 	case receiver == nil:
 		// No receiver would remove duplicates or eliminate paths.
 		e.steer(now, f, why+", and no receiver removes duplicates")

@@ -52,11 +52,11 @@ func (e *Engine) Restore(now time.Time, s State) error {
 		dst := k.Destination.Unmap()
 		switch {
 		case !dst.IsValid() || dst.Zone() != "":
-			return fmt.Errorf("flow %q: not a destination", k.Destination)
+			return fmt.Errorf("flow %q: the destination is invalid", k.Destination)
 		case !knownMode(k.Mode):
-			return fmt.Errorf("flow %s: mode %.20q", dst, k.Mode)
+			return fmt.Errorf("flow %s: unknown mode %.20q", dst, k.Mode)
 		case !possible(k.State, k.Paths):
-			return fmt.Errorf("flow %s: state %.20q with paths %s", dst, k.State, k.Paths)
+			return fmt.Errorf("flow %s: state %.20q is impossible with paths %s", dst, k.State, k.Paths)
 		}
 		f := &flow{Flow: k.Flow, set: k.Set, meters: map[source]*meter{}, seen: now, began: now, moved: now}
 		f.Destination, f.Live, f.Interval = dst, false, 0
@@ -65,7 +65,7 @@ func (e *Engine) Restore(now time.Time, s State) error {
 	previous := uint64(0)
 	for _, d := range s.Decisions {
 		if d.Sequence <= previous || d.Sequence > s.Sequence {
-			return fmt.Errorf("decision %d after %d of %d", d.Sequence, previous, s.Sequence)
+			return fmt.Errorf("decision %d follows %d, and the last one is %d", d.Sequence, previous, s.Sequence)
 		}
 		previous = d.Sequence
 	}

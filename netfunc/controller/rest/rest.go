@@ -340,7 +340,7 @@ func read(r *http.Request, out any, strict bool) error {
 	case errors.Is(err, io.EOF):
 		err = errors.New("empty body")
 	}
-	return &api.Problem{Status: http.StatusBadRequest, Detail: "the request's JSON: " + err.Error()}
+	return &api.Problem{Status: http.StatusBadRequest, Detail: "invalid JSON in the request: " + err.Error()}
 }
 
 func write(w http.ResponseWriter, v any) error {
@@ -444,7 +444,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer watcher.Close()
 	rc := http.NewResponseController(w)
-	if err := rc.SetReadDeadline(time.Time{}); err != nil { // it would end the stream
+	if err := rc.SetReadDeadline(time.Time{}); err != nil { // a deadline would end the stream
 		return err
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")

@@ -46,7 +46,7 @@ type State struct {
 	Source    net.HardwareAddr // of the device
 	NextHop   net.HardwareAddr // of the next hop; nil until resolved
 	Up        bool             // packets can be sent
-	Problem   string           // why not, in one sentence
+	Problem   string           // reason why not, in one sentence
 	Resolving bool             // the problem is an unresolved next hop
 }
 
@@ -75,7 +75,7 @@ func (t *Table) Run(ctx context.Context) error {
 		t.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE)
 	}
 	if err != nil {
-		return fmt.Errorf("netlink: %w", err)
+		return fmt.Errorf("open a netlink socket: %w", err)
 	}
 	defer t.handle.Close()
 	t.states = make(map[int]State)
@@ -106,7 +106,7 @@ func (t *Table) follow(ctx context.Context) error {
 	}
 	defer func() {
 		close(done)
-		for range links { // drained, the subscriptions can end
+		for range links { // discard, to let the subscriptions end
 		}
 		for range neighbours {
 		}
@@ -117,14 +117,14 @@ func (t *Table) follow(ctx context.Context) error {
 	}); err != nil {
 		close(links)
 		close(neighbours)
-		return fmt.Errorf("links: %w", err)
+		return fmt.Errorf("subscribe to links: %w", err)
 	}
 	if err := netlink.NeighSubscribeWithOptions(neighbours, done, netlink.NeighSubscribeOptions{
 		Namespace:     t.Namespace,
 		ErrorCallback: report,
 	}); err != nil {
 		close(neighbours)
-		return fmt.Errorf("neighbours: %w", err)
+		return fmt.Errorf("subscribe to neighbours: %w", err)
 	}
 	tick := time.NewTicker(refreshEvery)
 	defer tick.Stop()
@@ -139,13 +139,13 @@ func (t *Table) follow(ctx context.Context) error {
 			t.refresh(func(Hop) bool { return true })
 		case u, ok := <-links:
 			if !ok {
-				return errors.New("links: closed")
+				return errors.New("links: netlink subscription closed")
 			}
 			name, index := u.Attrs().Name, u.Attrs().Index
 			t.refresh(func(h Hop) bool { return h.Interface == name || t.states[h.Path].Interface == index })
 		case u, ok := <-neighbours:
 			if !ok {
-				return errors.New("neighbours: closed")
+				return errors.New("neighbours: netlink subscription closed")
 			}
 			address, _ := netip.AddrFromSlice(u.IP)
 			address = address.Unmap()

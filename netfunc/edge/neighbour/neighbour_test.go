@@ -190,7 +190,7 @@ func TestGateway(t *testing.T) {
 		w.address(w.nearEnd, "10.1.0.1/24")
 		w.address(w.farEnd, "10.1.0.254/24")
 	})
-	// Without a route the kernel assumes the peer on the link.
+	// Without a route the kernel assumes that the peer is on the link.
 	w.until("no route", problem("10.9.0.2 is not resolved yet on interface wan1"))
 	route := &netlink.Route{
 		LinkIndex: w.link(w.nearEnd).Attrs().Index, Gw: net.IPv4(10, 1, 0, 254),

@@ -52,7 +52,7 @@ func (p *Prober) Run(ctx context.Context) {
 		}
 		taken := errors.Is(err, unix.EADDRINUSE)
 		if taken && !warned {
-			log.Warn("path not probed, its failure would go unnoticed: the UDP port is in use; free it, or set "+
+			log.Warn("path not probed, so its failure would go unnoticed: the UDP port is in use; free it, or set "+
 				"another probe.port at both edges",
 				"port", p.Peer.Port())
 		} else {

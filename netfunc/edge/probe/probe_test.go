@@ -69,7 +69,7 @@ func (p *pair) run(end namespace.End, peer string, key []byte) (prober *Prober, 
 	ctx, cancel := context.WithCancel(p.t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		runtime.LockOSThread() // for good: the thread ends with its namespace
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and its namespace with it
 		if err := netns.Set(netns.NsHandle(end.Namespace.FD())); err != nil {
 			p.t.Error(err)
 			return

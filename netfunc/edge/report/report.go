@@ -268,8 +268,8 @@ func (r *Reporter) flows(ctx context.Context) error {
 	}, func(err error) { r.Log.Debug("watch interrupted", "err", err) })
 }
 
-// connected begins a session. A restarted controller does not know recently silent viewers: the
-// newest observations of each are sent again.
+// connected begins a session. A restarted controller does not know viewers that fell silent
+// recently, so the newest observations of each are sent again.
 func (r *Reporter) connected() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -50,7 +50,7 @@ func newController(t *testing.T) *controller {
 	return c
 }
 
-// start listens, on the same port after stop, and forgets the edges.
+// start listens, after stop on the same port, and forgets the edges.
 func (c *controller) start() {
 	c.t.Helper()
 	ln, err := net.Listen("tcp", c.address)

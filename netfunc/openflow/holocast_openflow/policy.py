@@ -66,7 +66,7 @@ class Flow:
     receiver: str | None = None
     moved: float = float("-inf")
     seen: float = 0.0
-    orphaned: float = 0.0  # since when it has had no receiver
+    orphaned: float = 0.0  # time since which it has had no receiver
     futile: int = -1  # last generation with a recorded trigger without effect
     meters: dict[tuple[str, int], Meter] = field(default_factory=dict)
 

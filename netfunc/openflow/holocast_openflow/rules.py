@@ -1,10 +1,10 @@
 """The OpenFlow 1.3 messages that make a switch an end of the paths.
 
-Table 0 tells by the port where a packet comes from, and sends uplink packets of viewers
+Table 0 classifies packets by the port they enter, and sends uplink packets of viewers
 through table 1, which picks those in the size window. Packets to a flow's destination
 go to the flow's group: one bucket per path, type ALL, so that each bucket works on its
 own copy. Packets from hosts only ever go to paths and the other way round, so parallel
-paths make no loop; what belongs to no flow takes the default path.
+paths form no loop; packets of no flow take the default path.
 """
 
 import struct

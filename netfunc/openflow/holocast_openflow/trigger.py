@@ -17,7 +17,7 @@ class Meter:
     silent: bool = False  # the current silence has fired
 
     def observe(self, t: Trigger, end: float, at: float, now: float) -> str | None:
-        """Take in a packet; the reason why the trigger fires, if it does.
+        """Take in a packet; return the reason if the trigger fires.
 
         A gap of end or more begins anew: the viewer was away.
         """
@@ -37,7 +37,7 @@ class Meter:
         return f"{_ms(gap)} between uplink packets, above {_ms(t.interval)} {t.count} times in a row"
 
     def silence(self, t: Trigger, now: float) -> str | None:
-        """Return why the trigger fires for lack of packets, if it does."""
+        """Return the reason if the trigger fires for lack of packets."""
         if t.silence == 0 or self.silent or self.packets < t.live or now - self.seen < t.silence:
             return None
         self.silent, self.run = True, 0

@@ -11,7 +11,7 @@ _IPV4, _IPV6, _VLANS = 0x0800, 0x86DD, (0x8100, 0x88A8)
 def read(frame: bytes) -> tuple[Address, int, int] | None:
     """Return source address, source port and IP length of a frame that may be cut short.
 
-    The port is 0 where there is none. None if it is no IP packet.
+    The port is 0 if there is none. Return None for other frames than IP packets.
     """
     try:
         offset = 12

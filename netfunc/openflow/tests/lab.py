@@ -39,7 +39,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def missing() -> str | None:
-    """Return why the lab is unavailable, None if it is not."""
+    """Return the reason why the lab is unavailable, None if it is available."""
     if os.geteuid() != 0:
         return "needs root, to make network namespaces"
     tools = [t for t in TOOLS if not shutil.which(t)]

@@ -65,8 +65,8 @@ func (k *Forwarder) Attach(ifindex int, clsact bool) (_ *Attachment, err error) 
 // birthplace is the network namespace in which this process started.
 var birthplace, _ = os.Readlink("/proc/thread-self/ns/net")
 
-// checkLaboratory rejects an interface by which unprotected packets could leave the machine: one
-// other than loopback in the initial network namespace, or, if that is not accessible, in the
+// checkLaboratory rejects an interface through which unprotected packets could leave the machine:
+// any but loopback in the initial network namespace or, if that namespace is not accessible, in the
 // process's first one.
 func checkLaboratory(ifindex int) error {
 	i, err := net.InterfaceByIndex(ifindex)

@@ -2,7 +2,7 @@
 
 package kernel
 
-// Reasons, as label values of the metrics.
+// Counters by reason; the reasons are label values of the metrics.
 var (
 	userReasons = map[string]fastpathCount{
 		"gso":             fastpathCountCOUNT_USER_GSO,

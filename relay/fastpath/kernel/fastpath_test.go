@@ -331,7 +331,7 @@ func TestKeyStreams(t *testing.T) {
 			b.k.Viewer(0).TakeBack()
 			b.k.Viewer(0).Give(number, number+32, 0)
 		}
-		payload := random(16 + rand.IntN(1134)) // half of it in 8-byte words is shorter than the packet
+		payload := random(16 + rand.IntN(1134)) // half of it, in 8-byte words, is too short for the packet
 		before, err := b.k.Counts()
 		must(t, err)
 		fits := false

@@ -5,7 +5,7 @@ source "$(dirname "$0")/../../../internal/bpfload/generate.sh"
 
 package=kernel
 warnings=-Wno-unused-parameter
-# All map types but work, whose struct iphdr bpf2go cannot translate.
+# All map types except work: bpf2go cannot translate its struct iphdr.
 types="address connection connection_id count counters endpoint key_streams lease packet_key route"
 types+=" sent_record source subscription track track_key viewer"
 programs() { # directory

@@ -390,8 +390,8 @@ func TestManyViewers(t *testing.T) {
 	}
 }
 
-// TestSearch makes the kernel join a running connection. It finds the packet number, also after it
-// was off for long.
+// TestSearch makes the kernel join a running connection. It finds the packet number, even if it was
+// off for a long time.
 func TestSearch(t *testing.T) {
 	b := newBench(t, setting{alias: 7, viewAlias: 7})
 	b.introduce(t)

@@ -50,7 +50,7 @@ type Forwarder struct {
 	unprotected bool
 }
 
-// Check returns why the programs cannot run on this kernel, or nil if it knows of no reason.
+// Check returns an error if the programs are known not to run on this kernel.
 func Check() error {
 	if b, err := os.ReadFile("/sys/kernel/realtime"); err == nil && strings.TrimSpace(string(b)) == "1" {
 		return errors.New(
@@ -79,7 +79,7 @@ func requirements() []bpfload.Requirement {
 		},
 		{Name: "bounded loops in eBPF", Since: "5.3", Have: features.HaveBoundedLoops},
 		{Name: "eBPF ring buffers", Since: "5.8", Have: func() error { return features.HaveMapType(ebpf.RingBuf) }},
-		// Detected by a helper of the same version.
+		// Detected by a helper that the same kernel version introduced.
 		{
 			Name:  "atomic compare-and-exchange in eBPF",
 			Since: "5.12",
@@ -160,7 +160,7 @@ func (k *Forwarder) KeyStreams(i int) *KeyStreams {
 	return k.precomputed.at(i)
 }
 
-// Renew lets the programs run until a time of CLOCK_MONOTONIC.
+// Renew lets the programs run until the given time of CLOCK_MONOTONIC.
 func (k *Forwarder) Renew(until time.Duration) {
 	storeRelease(&k.leases.at(0).Until, uint64(until))
 }
@@ -232,7 +232,7 @@ func (k *Forwarder) AddRoute(remote netip.AddrPort) error {
 	return err
 }
 
-// RemoveRoute removes an address.
+// RemoveRoute removes the route to an address.
 func (k *Forwarder) RemoveRoute(remote netip.AddrPort) error {
 	return ignoreMissing(k.maps[fastpathMapRoutes].Delete(endpoint(remote)))
 }
@@ -278,7 +278,7 @@ type Record struct {
 // Drained reports whether the ring is empty.
 func (k *Forwarder) Drained() bool { return k.ring.drained() }
 
-// Drain passes the records since the last call to pass. It must not be called concurrently.
+// Drain passes the records since the last call to take. It must not be called concurrently.
 func (k *Forwarder) Drain(take func(Record)) {
 	k.ring.drain(func(b []byte) {
 		var r fastpathSentRecord

@@ -12,8 +12,9 @@ import (
 	"golang.org/x/crypto/chacha20poly1305"
 )
 
-// precomputes: the layout that KeyStreams needs is implemented only on x86-64, and only there is
-// ChaCha20 much faster in user space than in the programs.
+// precomputes is set where key streams are precomputed: the layout that KeyStreams needs is
+// implemented only on x86-64, and only there is ChaCha20 much faster in user space than in the
+// programs.
 const precomputes = runtime.GOARCH == "amd64"
 
 // PrecomputedPackets is the number of key streams per viewer.

@@ -23,7 +23,7 @@ type table[T any] struct {
 func mapTable[T any](m *ebpf.Map) (*table[T], error) {
 	size := int(unsafe.Sizeof(*new(T)))
 	if stride := int(m.ValueSize()+7) &^ 7; stride != size {
-		return nil, fmt.Errorf("map %v: elements of %d bytes, not %d", m, stride, size)
+		return nil, fmt.Errorf("map %v has elements of %d bytes, want %d", m, stride, size)
 	}
 	n := int(m.MaxEntries())
 	memory, err := unix.Mmap(m.FD(), 0, pages(n*size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
@@ -40,7 +40,7 @@ func pages(n int) int {
 
 func (t *table[T]) at(i int) *T {
 	if uint(i) >= uint(t.n) {
-		panic(fmt.Sprintf("element %d of %d", i, t.n))
+		panic(fmt.Sprintf("element %d is outside a table of %d", i, t.n))
 	}
 	return (*T)(unsafe.Add(unsafe.Pointer(&t.memory[0]), i*int(unsafe.Sizeof(*new(T)))))
 }
@@ -106,7 +106,7 @@ func (s *Source) Start(o SourceOptions) {
 // On reports whether a source is enabled.
 func (s *Source) On() bool { return atomic.LoadUint32(&s.shared.On) != 0 }
 
-// SetKeys sets the keys of a key phase bit.
+// SetKeys sets the keys for the lowest bit of a key phase.
 func (s *Source) SetKeys(phase uint64, k Keys) { k.set(&s.shared.Keys[phase&1]) }
 
 // Stop disables a source.
@@ -131,14 +131,14 @@ type ViewerOptions struct {
 	HeaderKey []byte // 32 bytes
 	Prefix    []byte // as in SourceOptions
 	MaxSize   int    // UDP payload, bytes
-	MaxFrame  int    // DATAGRAM frame with its type, bytes
+	MaxFrame  int    // maximum size of a DATAGRAM frame in bytes, including its type
 	ECN       uint8  // ECN field of the IP header
 }
 
 // blockNone is the value of Block.next without a block.
 const blockNone = 1 << 62
 
-// Start configures and enables a viewer. To be sent packets it also needs a block of packet
+// Start configures and enables a viewer. Packets are sent to it once it also has a block of packet
 // numbers, keys and an allowance.
 func (v *Viewer) Start(o ViewerOptions) {
 	s := &v.shared
@@ -163,7 +163,7 @@ func (v *Viewer) Clear() {
 	v.shared.Block.Next = blockNone
 }
 
-// SetKeys sets the keys of a key phase bit. No block may be using it.
+// SetKeys sets the keys for the lowest bit of a key phase. No block may be using it.
 func (v *Viewer) SetKeys(phase uint64, k Keys) { k.set(&v.shared.Keys[phase&1]) }
 
 // Give hands out the packet numbers from first to before end. An earlier block must have been taken

@@ -44,7 +44,7 @@ function plain(field) {
   }
 }
 
-/** The namespace and the name of a track, as holocast/studio and points/0/full. */
+/** The namespace and the name of a track, such as holocast/studio and points/0/full. */
 function parts(name) {
   const [namespace, ...track] = name.split("--");
   return [namespace.split("-").map(plain).join("/"), plain(track.join("--"))];

@@ -1,4 +1,4 @@
-// A libk4a that needs no camera, for tests. The environment says what it does:
+// A libk4a that needs no camera, for tests. Environment variables configure it:
 //
 //   FAKE_K4A_DEVICES      cameras attached, serial numbers FAKE0, FAKE1, …
 //   FAKE_K4A_CALIBRATION  file with their factory document
@@ -7,12 +7,12 @@
 //   FAKE_K4A_FRAMES       captures until the camera is unplugged
 //   FAKE_K4A_PAD          bytes that follow each row of depth
 //   FAKE_K4A_WRONG_SIZE   depth is two pixels high
-//   FAKE_K4A_STARTS       file that gets a line for each camera started: its index and what
-//                         it was started with
+//   FAKE_K4A_STARTS       file that gets a line for each camera started: its index and
+//                         configuration
 //
 // Capture n has depth n+1 everywhere, colour of n+1 bytes of value n, a device time of 200 ms·n;
 // every fourth has no depth, every third no colour. A device that is closed while a capture or
-// an image of its is held aborts.
+// one of its images is held aborts the program.
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <stdbool.h>

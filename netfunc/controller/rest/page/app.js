@@ -19,7 +19,7 @@ let heard = 0; // time of the last response, performance.now()
 let drawnUpTo = -1;
 const rtts = new Map(); // "edge path" → samples
 
-/** An element with attributes, properties of text, and children. */
+/** Creates an element with attributes and children. */
 function el(name, attributes = {}, ...children) {
   const e = document.createElement(name);
   for (const [k, v] of Object.entries(attributes)) e.setAttribute(k, v);
@@ -197,7 +197,7 @@ function drawSummary() {
   if ($('alarm').textContent !== alarms.join(' ')) $('alarm').textContent = alarms.join(' ');
 }
 
-/** Periods with constant path set of a flow, from its decisions. */
+/** Splits a flow's decisions into periods of constant path set. */
 function stretches(flow, from, to) {
   const about = decisions.filter((d) => concerns(d, flow.destination) && d.state);
   const out = [];
