@@ -116,7 +116,6 @@ func module(m *debug.Module) component {
 		c.Properties = append(c.Properties, property{"holocast:go.sum", m.Sum})
 	}
 	if m.Replace != nil {
-		//
 		// The path of a patched copy is meaningless elsewhere.
 		c.Properties = append(c.Properties, property{"holocast:replaced", "patched at build time"})
 	}
