@@ -215,7 +215,7 @@ func receiveSession(ctx context.Context, t connect.Target, p *player.Player) err
 type sentList struct {
 	mu   sync.Mutex
 	file *os.File
-	w    *bufio.Writer // keeps its first error for close
+	w    *bufio.Writer // keeps its first error, which close returns
 }
 
 func newSentList(path string) (*sentList, error) {
