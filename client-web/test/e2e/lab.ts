@@ -223,7 +223,7 @@ export class Lab {
       ...args,
       `127.0.0.1:${port}`,
     );
-    await p.says(/sending away/);
+    await p.says(/sending GOAWAY/);
     return p;
   }
 
