@@ -248,7 +248,7 @@ impl<A: App + 'static> Conn<A> {
         }
     }
 
-    /// Closes the connection. The session knows already.
+    /// Closes the connection after the session has closed.
     fn close(&self, code: u64, reason: &str) {
         let code = VarInt::from_u64(code).unwrap_or(VarInt::from_u32(1));
         // Truncate to fit a packet.
