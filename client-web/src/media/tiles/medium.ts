@@ -637,9 +637,7 @@ export class Tiles implements Medium {
     planner.latency = this.host.rtt / 1000 + 0.1;
   }
 
-  /**
-   * Subscribes to a tile from a group on. atOnce: also fetch the objects already published of it.
-   */
+  /** Subscribes to a tile from a group on. atOnce: also fetch the group's objects already published. */
   #begin(tile: number, quality: number, priority: number, from: bigint, atOnce = false): void {
     const session = this.#session;
     const sphere = this.#sphere!;
