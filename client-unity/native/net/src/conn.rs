@@ -44,7 +44,7 @@ pub(crate) struct Dialled {
 
 fn transport(observed: Arc<Observed>) -> Result<TransportConfig, NetError> {
     let mut t = TransportConfig::default();
-    let idle = Duration::from_secs(5).try_into().map_err(|_| NetError::new(Failure::System, "idle timeout"))?;
+    let idle = Duration::from_secs(5).try_into().map_err(|_| NetError::new(Failure::System, "invalid idle timeout"))?;
     t.max_idle_timeout(Some(idle))
         .keep_alive_interval(Some(Duration::from_millis(1500)))
         // Viewers serve no requests, but receive many subgroups at a time.
