@@ -63,7 +63,7 @@ the session. The default is loopback.`,
 	}
 	f := c.Flags()
 	o.target.AddFlags(f)
-	f.StringVar(&o.listen, "listen", o.listen, "TCP address for viewers; :48002 is all of this machine's")
+	f.StringVar(&o.listen, "listen", o.listen, "TCP address for viewers; :48002 listens on all of this machine's addresses")
 	f.IntVar(
 		&o.points, "points", o.points,
 		"most points of a frame, all cameras together: the others are left out evenly; 9 bytes each",

@@ -37,7 +37,7 @@ func main() {
 
 func run(ctx context.Context) error {
 	work := flag.String("work", "build/kernels", "directory for packages, images and logs")
-	limit := flag.Duration("limit", 40*time.Minute, "how long one kernel may take")
+	limit := flag.Duration("limit", 40*time.Minute, "time limit per kernel")
 	flag.Usage = func() {
 		fmt.Fprintln(
 			flag.CommandLine.Output(),

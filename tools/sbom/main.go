@@ -23,7 +23,7 @@ import (
 )
 
 func main() {
-	version := flag.String("version", "development", "of Holocast")
+	version := flag.String("version", "development", "version of Holocast")
 	flag.Parse()
 	if err := run(os.Stdout, *version, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "sbom:", err)

@@ -21,7 +21,7 @@ type Result struct {
 
 	Seconds float64 `json:"seconds"` // per run
 	From    float64 `json:"from_s"`  // start of the time that FPS, delays and throughput cover
-	To      float64 `json:"to_s"`    // its end; delays vary in between
+	To      float64 `json:"to_s"`    // end of that time; delays vary in its middle
 	Source  string  `json:"source"`  // of the frames
 	Trigger string  `json:"trigger"` // settings of the pair
 	// Processors of the machine.
