@@ -189,7 +189,7 @@ func TestRGBD(t *testing.T) {
 			t.Fatalf("Open3D reads %+v", got)
 		}
 		for i, c := range got.Frames {
-			// Undistorted images have other numbers of pixels.
+			// Removing the distortion changes the number of pixels.
 			c.check(t, want[n][i], 0.2, 0.01)
 		}
 	}

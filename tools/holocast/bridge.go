@@ -63,7 +63,7 @@ the session. The default is loopback.`,
 	}
 	f := c.Flags()
 	o.target.AddFlags(f)
-	f.StringVar(&o.listen, "listen", o.listen, "TCP address for viewers; :48002 is all of this machine's")
+	f.StringVar(&o.listen, "listen", o.listen, "TCP address for viewers; :48002 listens on all of this machine's addresses")
 	f.IntVar(
 		&o.points, "points", o.points,
 		"most points of a frame, all cameras together: the others are left out evenly; 9 bytes each",
@@ -215,7 +215,7 @@ func receiveSession(ctx context.Context, t connect.Target, p *player.Player) err
 type sentList struct {
 	mu   sync.Mutex
 	file *os.File
-	w    *bufio.Writer // keeps its first error for close
+	w    *bufio.Writer // keeps its first error, which close returns
 }
 
 func newSentList(path string) (*sentList, error) {

@@ -35,7 +35,7 @@ func findProgram(name string) (string, error) {
 	return path, nil
 }
 
-// startChild starts a program with its output going to dir/name.log.
+// startChild starts a program and writes its output to dir/name.log.
 func startChild(dir, name string, args ...string) (*child, error) {
 	path, err := findProgram(name)
 	if err != nil {

@@ -169,7 +169,7 @@ func exportRecording(ctx context.Context, o exportOptions, path string, stdout i
 	return nil
 }
 
-// unused returns an error if an output exists, before any is written.
+// unused returns an error if any of the outputs already exists. Call it before writing one.
 func (o exportOptions) unused(path string) error {
 	for _, out := range []string{o.mp4, o.foxglove} {
 		if out != "" {

@@ -14,7 +14,7 @@ import (
 type frameList struct {
 	mu   sync.Mutex
 	file *os.File
-	w    *bufio.Writer // keeps its first error for close
+	w    *bufio.Writer // keeps its first error, which close returns
 }
 
 func newFrameList(path string) (*frameList, error) {

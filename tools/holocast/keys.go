@@ -56,7 +56,7 @@ var escapes = map[string]key{
 	"OA": keyFarForward, "OB": keyFarBack, "OC": keyForward, "OD": keyBack, "OH": keyBeginning,
 }
 
-// nextKey reads a key. Errors are the input's.
+// nextKey reads a key. It returns the input's errors.
 func nextKey(r *bufio.Reader) (key, error) {
 	b, err := r.ReadByte()
 	if err != nil {

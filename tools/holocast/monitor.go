@@ -103,7 +103,7 @@ type viewer struct {
 func newViewers(ns moqt.Namespace) *viewers {
 	return &viewers{namespace: ns, all: map[string]*viewer{}, delays: prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "holocast_viewer_frame_delay_seconds",
-		Help:    "Frame delay of all viewers' frames: from capture to decoded, on the relay's clock.",
+		Help:    "Frame delay over all viewers, from capture to the end of decoding, on the relay's clock.",
 		Buckets: []float64{.02, .03, .04, .05, .06, .08, .1, .125, .15, .2, .25, .3, .4, .5, .75, 1, 2, 5},
 	})}
 }
@@ -184,7 +184,7 @@ func (v *viewers) metrics() *service.Metrics {
 		jitter = m.Gauge("jitter_seconds", "Jitter of a viewer's frame delay (RFC 3550, section 6.4.1).", "viewer")
 		frames = m.Counter("frames_total", "Distinct frames displayed by a viewer.", "viewer")
 		lost   = m.Gauge(
-			"lost_frames", "Gaps in the sequence numbers of displayed frames, minus those filled later.", "viewer",
+			"lost_frames", "Frames missing from a viewer's sequence of displayed frames, minus those displayed late.", "viewer",
 		)
 	)
 	m.Read(func(put service.Put) {

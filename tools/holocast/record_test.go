@@ -352,7 +352,7 @@ func TestReplayLive(t *testing.T) {
 	r := p.interrupt()
 	rep.Signal(syscall.SIGINT)
 	rep.mustSucceed()
-	// Interrupted, the player leaves frames undecoded that later ones have overtaken.
+	// An interrupted player leaves overtaken frames undecoded.
 	if r.DelayFrom != "capture" || r.FramesDuplicate != 0 || r.PublisherRestarts != 0 || r.FramesLost > r.Frames/3 {
 		t.Errorf("%+v", r)
 	}
@@ -466,7 +466,7 @@ func TestRecordRefused(t *testing.T) {
 		},
 		{"not a recording", []string{"replay", exists, sessionURL(port, "x")}, "not an MCAP file"},
 		{"no file", []string{"replay", none, sessionURL(port, "x")}, "no such file or directory"},
-		{"speed", []string{"replay", exists, sessionURL(port, "x"), "--speed", "-1"}, "--speed -1 is not above 0"},
+		{"speed", []string{"replay", exists, sessionURL(port, "x"), "--speed", "-1"}, "--speed -1: want more than 0"},
 		{"export without a recording", []string{"export", none, "--ply", dir}, "no such file or directory"},
 		{"export without an output", []string{"export", none}, "at least one of the flags"},
 		{"colour", []string{"export", none, "--k4a", dir, "--color", "cmyk"}, `--color "cmyk": want mjpg or bgra`},

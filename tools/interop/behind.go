@@ -15,7 +15,7 @@ import (
 	"holocast/relay/router"
 )
 
-// behind is our relay with a namespace from an upstream relay.
+// behind is our relay, which serves a namespace from an upstream relay.
 type behind struct {
 	target connect.Target // the session's
 	stop   func()

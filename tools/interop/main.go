@@ -102,7 +102,7 @@ func run(ctx context.Context, o options) (string, error) {
 	if o.behind {
 		near, err := startBehind(ctx, o.target, ns)
 		if err != nil {
-			return "", fmt.Errorf("relay behind it: %w", err)
+			return "", fmt.Errorf("start our relay downstream: %w", err)
 		}
 		defer near.stop()
 		o.player = near.target
@@ -216,7 +216,7 @@ func receive(ctx context.Context, sub *moqt.Subscription, got chan<- arrival) er
 					buf, err = r.ReadPayload(buf, 64<<20)
 				}
 				if err != nil {
-					slog.Error("subgroup", "group", r.Group, "subgroup", r.Subgroup, "err", err)
+					slog.Error("subgroup not read", "group", r.Group, "subgroup", r.Subgroup, "err", err)
 					return
 				}
 				got <- arrival{key{r.Group, o.ID}, sha256.Sum256(buf)}

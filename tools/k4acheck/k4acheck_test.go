@@ -48,7 +48,7 @@ func sdkCommand(t *testing.T, args ...string) *exec.Cmd {
 	libs := filepath.Join("..", "..", "build", "k4a", "pyk4a_bundle.libs")
 	cmd := exec.CommandContext(t.Context(), "python3", append([]string{"sdk.py", libs}, args...)...)
 	cmd.Stderr = os.Stderr
-	cmd.Env = append(os.Environ(), "K4A_ENABLE_LOG_TO_STDOUT=0") // it reports Rational6KT for every pixel
+	cmd.Env = append(os.Environ(), "K4A_ENABLE_LOG_TO_STDOUT=0") // without logs, which report Rational6KT for every pixel
 	return cmd
 }
 
@@ -317,7 +317,8 @@ func greyCRC(image []uint16) uint32 {
 	return crc32.ChecksumIEEE(b)
 }
 
-// compareCapture compares capture i as libk4arecord reads it with ours.
+// compareCapture compares capture i as read by libk4arecord with the same capture as read by our
+// reader.
 func compareCapture(t *testing.T, i int, got struct{ Color, Depth, IR *sdkImage }, want *k4amkv.Capture) {
 	t.Helper()
 	for _, image := range []struct {
@@ -455,7 +456,8 @@ func TestCutOffRecordingOpens(t *testing.T) {
 	}
 }
 
-// TestKilledRecorder reads what libk4arecord leaves when it is killed, which its own reader refuses.
+// TestKilledRecorder checks that we read the file left by a killed libk4arecord, which its own
+// reader refuses.
 func TestKilledRecorder(t *testing.T) {
 	dir := t.TempDir()
 	calibration := []byte(`{"CalibrationInformation":{}}`)

@@ -37,7 +37,7 @@ func main() {
 
 func run(ctx context.Context) error {
 	work := flag.String("work", "build/kernels", "directory for packages, images and logs")
-	limit := flag.Duration("limit", 40*time.Minute, "how long one kernel may take")
+	limit := flag.Duration("limit", 40*time.Minute, "time limit per kernel")
 	flag.Usage = func() {
 		fmt.Fprintln(
 			flag.CommandLine.Output(),
@@ -64,7 +64,7 @@ func run(ctx context.Context) error {
 	var rows []row
 	var failed []error
 	for _, k := range chosen {
-		fmt.Fprintf(os.Stderr, "kernels: Linux %s of %s\n", k.version, k.distro)
+		fmt.Fprintf(os.Stderr, "kernels: testing Linux %s of %s\n", k.version, k.distro)
 		start := time.Now()
 		lines, log, err := k.run(ctx, dir, programs, *limit)
 		if err != nil {
@@ -75,7 +75,7 @@ func run(ctx context.Context) error {
 		for _, p := range problems {
 			failed = append(failed, fmt.Errorf("kernel %s of %s: %s (%s)", k.version, k.distro, p, log))
 		}
-		fmt.Fprintf(os.Stderr, "kernels: Linux %s took %s\n", k.version, time.Since(start).Round(time.Second))
+		fmt.Fprintf(os.Stderr, "kernels: testing Linux %s took %s\n", k.version, time.Since(start).Round(time.Second))
 	}
 	fmt.Print(table(rows))
 	return errors.Join(failed...)
@@ -118,7 +118,7 @@ func (k kernel) run(
 	}
 	vmlinuz, err := filepath.Glob(filepath.Join(dir, "boot/vmlinuz-*"))
 	if err != nil || len(vmlinuz) != 1 {
-		return nil, "", errors.Join(err, fmt.Errorf("%d kernels in %s/boot, not one", len(vmlinuz), dir))
+		return nil, "", errors.Join(err, fmt.Errorf("found %d kernels in %s/boot; want 1", len(vmlinuz), dir))
 	}
 	initramfs, out := filepath.Join(work, k.version+".cpio.gz"), filepath.Join(work, k.version+".jsonl")
 	if err := image(initramfs, programs, found); err != nil {

@@ -26,8 +26,8 @@ const debian = "http://deb.debian.org/debian"
 // kernels lists the tested kernels, oldest first.
 var kernels = []kernel{
 	{"5.10", "Debian 11", "linux-image-cloud-amd64", suites("bullseye"), false, ""},
-	// This kernel's test runs pass GSO packets without a type, so segments are not measured.
-	// TestPairExactlyOnce sends real GSO packets.
+	// BPF_PROG_TEST_RUN of this kernel passes GSO packets without a GSO type, so the MTU check
+	// cannot measure segments. TestPairExactlyOnce sends real GSO packets.
 	{
 		"5.15",
 		"Ubuntu 22.04",

@@ -36,7 +36,7 @@ type benchOptions struct {
 	relay relay.Options
 	app   string // of duplication
 	quick bool
-	flags string    // flags of bench relay alone, as given
+	flags string    // flags of bench relay as given; other benchmarks have none
 	log   io.Writer // progress
 }
 
@@ -123,7 +123,7 @@ func benchmarks() []benchmark {
 	}
 }
 
-// describe returns about as a sentence of the listing and of result pages.
+// describe returns the benchmark's description for the listing and for result pages.
 func (b benchmark) describe() string {
 	if b.root {
 		return b.about + " (needs root)"
@@ -195,7 +195,7 @@ func benchCommand() *cobra.Command {
 	return c
 }
 
-// benchRelayCommand returns bench relay, which has flags of its own.
+// benchRelayCommand returns the command bench relay, which has additional flags.
 func benchRelayCommand(o *benchOptions, w *benchWriter, list []benchmark) *cobra.Command {
 	var target connect.Target
 	var transport string
@@ -355,7 +355,7 @@ func writeResult(dir string, b benchmark, o benchOptions, r result) (err error) 
 		command += " --quick"
 	}
 	made := []string{command}
-	if m, ok := r.(interface{ Measured() []string }); ok && len(o.parts) > 0 { // other parts may be of earlier runs
+	if m, ok := r.(interface{ Measured() []string }); ok && len(o.parts) > 0 { // other parts may come from earlier runs
 		made = nil
 		for _, part := range m.Measured() {
 			made = append(made, "holocast-lab bench "+b.name+" --parts "+part)
@@ -393,8 +393,8 @@ func quoted(arg string) string {
 	return arg
 }
 
-// withParts completes a result of some parts with the others of an earlier result file, if the
-// benchmark supports it.
+// withParts adds to r the parts that an earlier result file of the benchmark has and r lacks, if
+// the benchmark supports it.
 func withParts(name string, o benchOptions, r result) (result, error) {
 	m, ok := r.(interface {
 		With(earlier []byte) (interface{ Markdown() string }, error)

@@ -37,7 +37,7 @@ func checkSubjects() ([]string, error) {
 	return faults, nil
 }
 
-// subjectFault says why a subject is refused, or "".
+// subjectFault returns the reason for refusing a subject, or "".
 func subjectFault(text string) string {
 	_, rest, _ := strings.Cut(text, ": ")
 	verb, _, _ := strings.Cut(rest, " ")

@@ -23,7 +23,7 @@ import (
 )
 
 func main() {
-	version := flag.String("version", "development", "of Holocast")
+	version := flag.String("version", "development", "version of Holocast")
 	flag.Parse()
 	if err := run(os.Stdout, *version, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "sbom:", err)
@@ -116,7 +116,6 @@ func module(m *debug.Module) component {
 		c.Properties = append(c.Properties, property{"holocast:go.sum", m.Sum})
 	}
 	if m.Replace != nil {
-		//
 		// The path of a patched copy is meaningless elsewhere.
 		c.Properties = append(c.Properties, property{"holocast:replaced", "patched at build time"})
 	}

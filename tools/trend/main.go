@@ -183,7 +183,7 @@ func lines(runs []Run) (out []Line) {
 			if middle != 0 {
 				l.Change = 100 * (l.Newest - middle) / math.Abs(middle)
 			}
-			//
+
 			// Runners differ from night to night: a change below three times the median deviation
 			// means nothing.
 			distances := make([]float64, len(before))

@@ -91,9 +91,7 @@ export async function connect(url: string, pinned: string | undefined, o: Connec
 
 const FIRST_RETRY = 200;
 const LAST_RETRY = 5000;
-/**
- * How long the old session stays open after a migration, ms, while the new one starts to receive.
- */
+/** Time that the old session stays open after a migration, while the new one starts to receive; ms. */
 const OVERLAP = 1000;
 
 export interface KeepOptions extends ConnectOptions {

@@ -98,7 +98,7 @@ export interface SubscribeOptions {
   readonly priority?: number;
   /** Milliseconds after which the publisher may drop an undelivered subgroup. */
   readonly subgroupDeliveryTimeout?: number;
-  /** How long the relay may wait for a publisher to appear, ms. */
+  /** Rendezvous timeout: maximum wait of the relay for a publisher, ms. */
   readonly rendezvousTimeout?: number;
   readonly groupOrder?: "ascending" | "descending";
 }

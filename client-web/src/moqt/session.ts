@@ -45,11 +45,14 @@ export const PROTOCOLS: readonly string[] = versions.map(protocolOf);
 
 const SETUP_TIMEOUT = 10_000;
 const REQUEST_TIMEOUT = 10_000;
-/** How long a subgroup waits for the SUBSCRIBE_OK that defines its track alias, ms. */
+/** Maximum wait of a subgroup for the SUBSCRIBE_OK that defines its track alias, ms. */
 const ALIAS_TIMEOUT = 2_000;
 const MAX_EARLY = 256;
 const MAX_NAMESPACES = 4096;
-/** Receive queue for datagrams: a frame may be hundreds at once; browsers default to one. */
+/**
+ * Length of the receive queue for datagrams. A frame may arrive as hundreds at once; browsers
+ * default to one.
+ */
 const DATAGRAM_QUEUE = 2048;
 
 /** A complete object. */

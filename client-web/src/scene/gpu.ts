@@ -7,7 +7,7 @@ const TOGETHER = 3;
 const THINNER = 4;
 /** Share of the drawing time that a step must save; some cost is fixed. */
 const WORTH = 0.25;
-/** Rounds before a change that brought nothing is retried; doubles every time. */
+/** Rounds before a change without effect is retried; doubles every time. */
 const RETRY_AFTER = 4;
 const MAX_RETRY_AFTER = 64;
 /** Maximum stride. */
@@ -18,8 +18,9 @@ interface Picture {
 }
 
 /**
- * Tracks pictures submitted to the GPU. Otherwise pictures queue up in a slow driver, and each
- * frame is seen only after all earlier ones. Times are local milliseconds.
+ * Tracks the pictures submitted to the GPU, and limits those in flight. Without a limit, pictures
+ * queue up in a slow driver, and each frame is seen only after all earlier ones. Times are local
+ * milliseconds.
  */
 export class GpuQueue {
   /** Draw every stride-th point, to keep the drawing time bounded. */

@@ -2,8 +2,8 @@ import { Euler, Quaternion, Vector3 } from "three";
 import type { Walk } from "./walk.ts";
 
 /**
- * Converts from the frame of deviceorientation, whose z axis points up, to the scene's. The phone
- * looks through its back.
+ * Converts from the frame of deviceorientation, whose z axis points up, to the scene's. The view
+ * direction points out of the phone's back.
  */
 const OUT_OF_THE_BACK = new Quaternion(-Math.SQRT1_2, 0, 0, Math.SQRT1_2);
 const FORWARD = new Vector3(0, 0, -1);

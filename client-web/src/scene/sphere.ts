@@ -122,7 +122,10 @@ export class VideoSphere {
     this.object.visible = true;
   }
 
-  /** Uploads a tile's picture to the atlas. False if shown tiles fill that, or the picture has the wrong size. */
+  /**
+   * Uploads a tile's picture to the atlas. False if shown tiles fill the atlas, or the picture has
+   * the wrong size.
+   */
   uploadTile(tile: number, frame: VideoFrame): boolean {
     const { width, height } = this.#grid.rect(tile);
     if (frame.displayWidth !== width || frame.displayHeight !== height * this.#eyes) return false;

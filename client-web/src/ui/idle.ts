@@ -2,8 +2,8 @@
 const QUIET = 3000;
 
 /**
- * Hides controls over a picture while the user does nothing and `may` returns true. Returns a function that shows them
- * like input.
+ * Hides controls over a picture while the user does nothing and `may` returns true. Returns a function that
+ * shows them again, like input.
  */
 export function hideWhenIdle(controls: HTMLElement, may: () => boolean): () => void {
   let resting: ReturnType<typeof setTimeout> | undefined;

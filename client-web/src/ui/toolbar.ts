@@ -189,7 +189,7 @@ export class QualityMenu {
 }
 
 async function copy(text: string): Promise<void> {
-  if (!navigator.clipboard) throw new Error("Not copied: the browser allows that on https pages only.");
+  if (!navigator.clipboard) throw new Error("Not copied: browsers allow copying only on https pages.");
   await navigator.clipboard.writeText(text);
 }
 

@@ -27,7 +27,7 @@ export interface Coding {
   readonly full?: boolean;
 }
 
-/** A film of one still image, and the pixels of that. */
+/** A film of one still image, and the image's pixels. */
 export interface VideoPlayback {
   readonly file: string;
   readonly picture: Picture;

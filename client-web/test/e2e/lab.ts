@@ -45,7 +45,7 @@ export async function freePort(): Promise<number> {
   }
 }
 
-/** Polls a condition until it returns a value, and returns that. */
+/** Polls a condition until it returns a value, and returns the value. */
 export async function until<T>(what: string, check: () => Promise<T | undefined | false>): Promise<T> {
   const end = Date.now() + HANG;
   for (;;) {
@@ -223,7 +223,7 @@ export class Lab {
       ...args,
       `127.0.0.1:${port}`,
     );
-    await p.says(/sending away/);
+    await p.says(/sending GOAWAY/);
     return p;
   }
 

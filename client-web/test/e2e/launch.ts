@@ -1,4 +1,4 @@
-/** How to start Chromium. */
+/** Options for starting Chromium. */
 import type { LaunchOptions } from "playwright-core";
 
 /** Guards against hangs: far longer than anything takes on a busy machine. */

@@ -49,7 +49,7 @@ it.runIf(root)("drops frames with a fifth of a core, holds few, and recovers", a
     const dropped = s.frames_skipped + s.frames_declined - before.frames_skipped - before.frames_declined;
     return s.frames >= before.frames + 8 && dropped > 30;
   });
-  // Most of the frames published meanwhile were not drawn.
+  // Most of the frames published in the meantime were not drawn.
   expect(last.per_camera[0]!.sequence - before.per_camera[0]!.sequence).toBeGreaterThan(last.frames - before.frames);
   cage!.limit(Infinity);
   const after = await shows(page, last.frames + 20);

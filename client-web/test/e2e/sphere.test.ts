@@ -129,7 +129,7 @@ describe("rendering of 360° video", () => {
     await page.screenshot({ path: `${images}/web-360.png` });
   });
 
-  // Each has a size for which players assume the other standard.
+  // Each film has a size for which players assume the other standard.
   it.each<[string, number, Coding]>([
     ["BT.601", 1280, { matrix: "smpte170m" }],
     ["BT.709", 640, { matrix: "bt709" }],

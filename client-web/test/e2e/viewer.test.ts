@@ -162,7 +162,7 @@ describe("a live session", () => {
       await drawSlowly(page);
       await refusing.says(/refused an update/);
       const before = await stats(page);
-      // It subscribes again, to all frames, and skips the ones it cannot draw.
+      // The viewer subscribes again, to all frames, and skips the ones it cannot draw.
       const after = await until("drawn and skipped frames", async () => {
         const now = await stats(page);
         return now.frames >= before.frames + 12 && now.frames_skipped >= before.frames_skipped + 12 ? now : undefined;

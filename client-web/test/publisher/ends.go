@@ -67,8 +67,8 @@ func printReceipts(ctx context.Context, w io.Writer, url string) error {
 }
 
 // sendAway runs a relay at addr (UDP and TCP) that sends its peers GOAWAY with uri, a session.
-// It does so as soon as they connect and rejects all requests; or, with onSignal, it forwards
-// the session and sends GOAWAY on SIGUSR1.
+// Without onSignal it rejects all requests and sends GOAWAY as soon as a peer connects; with
+// onSignal it forwards the session and sends GOAWAY on SIGUSR1.
 func sendAway(ctx context.Context, addr, uri string, onSignal bool) error {
 	cert, err := serveCertificate(ctx, addr)
 	if err != nil {
@@ -99,7 +99,7 @@ func sendAway(ctx context.Context, addr, uri string, onSignal bool) error {
 		defer relay.Offer(ns, elsewhere)()
 		serve = func(s *moqt.Session) { go relay.Serve(s, func() {}) }
 	}
-	slog.Info("sending away", "to", uri)
+	slog.Info("sending GOAWAY", "to", uri)
 	for {
 		s, err := ln.Accept(ctx)
 		if err != nil {

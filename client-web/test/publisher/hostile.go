@@ -59,7 +59,7 @@ func (p *publisher) attack(n int, good []byte) error {
 	return p.write(p.points, p.group, 0, bad)
 }
 
-// announce starts an object of the given length, sends a little of it and resets the stream.
+// announce starts an object of the given length, sends a few of its bytes and resets the stream.
 func (p *publisher) announce(length uint64) error {
 	f, err := p.points.OpenSubgroup(wire.SubgroupHeader{Group: p.group, Mode: wire.SubgroupIDExplicit, Priority: 128})
 	if err != nil {

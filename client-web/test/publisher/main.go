@@ -189,7 +189,7 @@ func publish(ctx context.Context, o options, url string) error {
 	}
 	go func() {
 		if err := p.produce(ctx); err != nil && ctx.Err() == nil {
-			slog.Error("frames", "err", err)
+			slog.Error("cannot publish frames", "err", err)
 			os.Exit(1)
 		}
 	}()

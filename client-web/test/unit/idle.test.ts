@@ -46,7 +46,7 @@ describe("controls over a picture", () => {
     expect(p.after(60_000)).toBe(false);
     Object.assign(p.used, { focus: false, pointer: true });
     expect(p.after(60_000)).toBe(false);
-    p.used.mouse = false; // a finger does not hover, but browsers say so
+    p.used.mouse = false; // a finger does not hover, but browsers report that it does
     expect(p.after(3100)).toBe(true);
   });
 });

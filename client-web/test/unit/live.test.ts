@@ -296,7 +296,7 @@ describe("pace", () => {
   const INTERVAL = 1000 / 30;
   /** Refresh interval of the display. */
   const DISPLAY = 1000 / 60;
-  /** How long before drawing a page needs a frame. */
+  /** Time before drawing at which a page needs a frame. */
   const AHEAD = 40;
   const DECODE = 5;
   /**

@@ -144,7 +144,7 @@ describe("a recorded sphere", () => {
 
   it("fetches the best tiles in view while paused", async () => {
     const lab = new Lab();
-    lab.choice = []; // a young estimate of the capacity
+    lab.choice = []; // no tile fits an early, low estimate of the capacity
     lab.film.seek(1700);
     lab.film.refill(1700, false);
     await settle();

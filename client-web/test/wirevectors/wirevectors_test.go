@@ -17,8 +17,8 @@ var update = flag.Bool("update", false, "rewrite ../unit/wire.json")
 
 const file = "../unit/wire.json"
 
-// TestVectors compares the vectors with the output of the wire package; run go test -update
-// after changes of that.
+// TestVectors compares the vectors with the output of the wire package. After changes to that
+// package, run go test -update.
 func TestVectors(t *testing.T) {
 	got, err := json.MarshalIndent(vectors(t), "", "  ")
 	if err != nil {

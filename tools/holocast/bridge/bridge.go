@@ -70,7 +70,7 @@ type Statistics struct {
 	Viewers int    `json:"viewers"` // connected in total
 	Most    int    `json:"most_viewers"`
 	Refused int    `json:"refused"` // over a limit
-	Dropped int    `json:"dropped"` // too slow, silent, or with another protocol
+	Dropped int    `json:"dropped"` // too slow, silent, or using another protocol
 	Frames  uint64 `json:"frames"`  // sent to viewers
 	Again   uint64 `json:"frames_again"`
 	Points  uint64 `json:"points"`
@@ -88,17 +88,17 @@ func NewServer(frames *Frames, cfg Config) *Server {
 	return &Server{
 		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), frames: frames, viewers: map[net.Conn]netip.Addr{},
 		connected: prometheus.NewGauge(
-			prometheus.GaugeOpts{Name: "holocast_bridge_viewers", Help: "Viewers of LiveScan3D that are connected."},
+			prometheus.GaugeOpts{Name: "holocast_bridge_viewers", Help: "Connected LiveScan3D viewers."},
 		),
 		sent: prometheus.NewCounter(
-			prometheus.CounterOpts{Name: "holocast_bridge_sent_frames_total", Help: "Frames sent to viewers."},
+			prometheus.CounterOpts{Name: "holocast_bridge_sent_frames_total", Help: "Merged frames sent, over all viewers."},
 		),
 		sentBytes: prometheus.NewCounter(
-			prometheus.CounterOpts{Name: "holocast_bridge_sent_bytes_total", Help: "Bytes sent to viewers."},
+			prometheus.CounterOpts{Name: "holocast_bridge_sent_bytes_total", Help: "Bytes of frames sent, over all viewers."},
 		),
 		gone: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "holocast_bridge_connections_ended_total",
-			Help: "Connections of viewers by why they ended: closed, slow, silent, protocol, refused.",
+			Help: "Ended viewer connections, by reason: closed, slow, silent, protocol, refused.",
 		}, []string{"reason"}),
 	}
 }

@@ -145,7 +145,7 @@ func TestAnswersWithTheNewest(t *testing.T) {
 	if p := v.read(); len(p.XYZ) != 3*7 || p.RGB[0] != 1 || p.RGB[3*3] != 2 || p.XYZ[3*4] != 1 {
 		t.Errorf("points %v, colours %v", p.XYZ, p.RGB)
 	}
-	v.ask() // no newer frame: the same again
+	v.ask() // no newer frame exists, so the bridge sends this one again
 	if p := v.read(); len(p.XYZ) != 3*7 {
 		t.Errorf("%d points", len(p.XYZ)/3)
 	}
@@ -245,7 +245,7 @@ func TestWholeFrames(t *testing.T) {
 			f.Shown(c, at(n), at(n))
 		}
 	}
-	show(-1, 0, 1, 2) // the set of cameras is unknown before
+	show(-1, 0, 1, 2) // establishes the set of cameras
 	show(0, 0, 1, 2)
 	first := number()
 	for n := 1; n <= 10; n++ {
@@ -269,7 +269,7 @@ func TestWholeFrames(t *testing.T) {
 	if got := number(); got < before+9 {
 		t.Errorf("%d frames of 10 while a camera lags", got-before)
 	}
-	show(60, 0, 1) // it is missing for over a second
+	show(60, 0, 1) // camera 2 has been missing for over a second
 	show(61, 0, 1)
 	before = number()
 	show(62, 0, 1)

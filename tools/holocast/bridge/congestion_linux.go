@@ -26,7 +26,7 @@ func SetCongestion(ln net.Listener, name string) error {
 	}
 	if set != nil {
 		return fmt.Errorf(
-			"TCP congestion control %q: %w; sysctl net.ipv4.tcp_available_congestion_control lists the available ones, which root may use",
+			"TCP congestion control %q: %w; root may use any in sysctl net.ipv4.tcp_available_congestion_control",
 			name, set,
 		)
 	}

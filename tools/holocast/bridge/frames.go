@@ -139,7 +139,8 @@ func (f *Frames) encode(number uint64, captured time.Time) *encoded {
 	}
 }
 
-// thin appends c to p, reduced evenly by budget/total.
+// thin appends c to p. If total exceeds budget, it keeps only the share budget/total of the points,
+// evenly spaced.
 func thin(p, c *pointcloud.Points, total, budget int) {
 	if total <= budget {
 		p.XYZ, p.RGB = append(p.XYZ, c.XYZ...), append(p.RGB, c.RGB...)

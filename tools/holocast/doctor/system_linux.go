@@ -90,7 +90,8 @@ func (m *machine) kernel(context.Context) Finding {
 	return ok("%s", release)
 }
 
-// Capabilities that eBPF networking needs (include/uapi/linux/capability.h).
+// capabilities reports the effective capabilities that eBPF networking needs
+// (include/uapi/linux/capability.h).
 func (m *machine) capabilities() (bpf, netAdmin bool) {
 	f, err := os.Open(m.path("/proc/self/status"))
 	if err != nil {

@@ -21,8 +21,9 @@ func newCanvas(s *catalog.Sphere) *canvas {
 	return c
 }
 
-// planes calls do for each plane of the canvas and of another picture, per eye, with the offsets of
-// the eye's first sample and the sample's width and height in pixels.
+// planes calls do for each plane and eye, with the offsets of the eye's first sample in the canvas
+// and in another picture of width×height, the strides of both, and the pixels per sample in each
+// direction.
 func (c *canvas) planes(width, height int, do func(to, from, toStride, fromStride, scale int)) {
 	s := c.sphere
 	eyes := s.Eyes()
@@ -76,8 +77,8 @@ func (c *canvas) whole(d *decoder) {
 	c.enlarge(image.Rect(0, 0, c.sphere.Width, c.sphere.Height), d)
 }
 
-// between locates the center of sample i of full among n samples: between a and b, f/256 of the
-// way.
+// between maps sample i of a line of full samples to a line of n samples: its center lies between
+// samples a and b, at f/256 of the way.
 func between(i, full, n int) (a, b, f int) {
 	at := (2*i+1)*n*128/full - 128 // in units of 1/256 sample
 	a = at >> 8

@@ -14,8 +14,8 @@ import (
 )
 
 // TestDiskFull simulates a full disk by a file size limit. The limit applies to a process, so the
-// test runs itself in a child process. A full disk is one error of one line, and leaves no partial
-// file except recordings, which play up to there.
+// test runs itself in a child process. A full disk must cause one error of one line and leave no
+// partial file, except recordings, which play up to the cut.
 func TestDiskFull(t *testing.T) {
 	const kind, recording = "EXPORT_KIND", "EXPORT_RECORDING"
 	if os.Getenv(kind) != "" {

@@ -188,7 +188,7 @@ func (x *reader) findPoses(r *recording.Reader, t catalog.Track) error {
 	}
 }
 
-// pose returns the camera's pose at a time, UNIX µs, from the last event that covers it.
+// pose returns the camera's pose at the given time, UNIX µs, from the last event that covers it.
 func (s *stream) pose(at uint64) camera.Transform {
 	for _, e := range slices.Backward(s.moves) {
 		if e.T <= int64(at/1000) {
@@ -217,7 +217,7 @@ func (x *reader) frames(ctx context.Context, use func(*stream, *frame) error) er
 			break
 		}
 		if err != nil {
-			x.log.Warn("not exported", "err", err)
+			x.log.Warn("damaged record not exported", "err", err)
 			continue
 		}
 		if n++; x.cfg.Progress != nil {
@@ -230,7 +230,7 @@ func (x *reader) frames(ctx context.Context, use func(*stream, *frame) error) er
 		h, err := pointcloud.ParseHeader(o.Payload)
 		if err != nil {
 			x.result.Damaged++
-			x.log.Warn("not exported", "camera", s.number, "group", o.Group, "err", err)
+			x.log.Warn("frame not exported", "camera", s.number, "group", o.Group, "err", err)
 			continue
 		}
 		if s.current != nil && o.Group > s.current.group {
@@ -316,7 +316,7 @@ func (x *reader) single(ctx context.Context, dir string) error {
 
 func (x *reader) damaged(s *stream, f *frame, err error) {
 	x.result.Damaged++
-	x.log.Warn("not exported", "camera", s.number, "group", f.group, "err", err)
+	x.log.Warn("frame not exported", "camera", s.number, "group", f.group, "err", err)
 }
 
 // merged writes frames led by the first camera. While it is silent, before its first frame or after

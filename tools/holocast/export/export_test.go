@@ -61,8 +61,8 @@ func grid(n, camera int) pointcloud.Grid {
 	return g
 }
 
-// record makes a recording of cameras in a layout; each camera's frame drop lacks a description.
-// moves are objects of the pose track, at the end.
+// record makes a recording of cameras in a layout. Each camera's frame number drop lacks a
+// description. moves are appended as objects of the pose track.
 func record(t *testing.T, cameras, descriptions int, layout string, drop int, moves ...[]catalog.PoseEvent) string {
 	t.Helper()
 	return take{
@@ -473,7 +473,8 @@ func TestUsedFolder(t *testing.T) {
 	})
 }
 
-// TestRGBD checks the images against the frames: each pixel shows the ray of the pinhole camera.
+// TestRGBD checks the images against the frames: each pixel shows the point on the pinhole camera's
+// ray.
 func TestRGBD(t *testing.T) {
 	dir := t.TempDir()
 	r, err := RGBD(t.Context(), record(t, 2, 1, "A", -1), dir, quiet)

@@ -25,8 +25,8 @@ func foxgloveFrame(number int) string { return fmt.Sprintf("camera-%d", number) 
 
 // Foxglove writes an MCAP file with two kinds of channels, in Protocol Buffers: /camera-0/points
 // and so on are foxglove.PointCloud, in the camera's coordinates in metres; /tf is
-// foxglove.FrameTransforms with the cameras' poses, first and whenever they change. The times are
-// the captures', on the relay's clock.
+// foxglove.FrameTransforms with the cameras' poses, first and whenever they change. Timestamps are
+// capture times on the relay's clock.
 func Foxglove(ctx context.Context, path, out string, cfg Config) (result Result, err error) {
 	if err := UnusedFile(path, out, cfg.Force); err != nil {
 		return Result{}, err

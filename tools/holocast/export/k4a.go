@@ -64,9 +64,9 @@ func (s *stream) decodeGrid(f *frame) (pointcloud.Header, error) {
 	switch {
 	case err != nil:
 	case h.Layout != s.layout:
-		err = fmt.Errorf("layout %s, the track has %s", h.Layout, s.layout)
+		err = fmt.Errorf("frame has layout %s, but its track %s", h.Layout, s.layout)
 	case grid.Width != s.track.Width || grid.Height != s.track.Height:
-		err = fmt.Errorf("%d×%d pixels, the track has %d×%d", grid.Width, grid.Height, s.track.Width, s.track.Height)
+		err = fmt.Errorf("frame has %d×%d pixels, but its track %d×%d", grid.Width, grid.Height, s.track.Width, s.track.Height)
 	}
 	return h, err
 }
@@ -78,7 +78,7 @@ type kinect struct {
 	encoder  *mjpeg.Encoder // nil for BGRA
 	width    int            // of the color image
 	height   int
-	left     int // column of the depth image in it
+	left     int // column of the depth image in the color image
 	top      int
 	rgb      []byte
 	color    []byte
@@ -147,7 +147,7 @@ func newKinect(s *stream, dir string, format camera.ColorFormat) (*kinect, error
 	return k, nil
 }
 
-// kinectRate returns the closest frame rate of an Azure Kinect.
+// kinectRate returns the frame rate of an Azure Kinect that is closest to fps.
 func kinectRate(fps float64) int {
 	switch {
 	case fps == 0 || fps > 22:

@@ -45,7 +45,7 @@ type film struct {
 type filmTrack struct {
 	catalog.Track
 	config []byte
-	groups map[uint64]int // objects from the first on, of complete groups
+	groups map[uint64]int // complete groups: number of consecutive objects from the first
 	open   map[uint64]int
 }
 

@@ -94,7 +94,7 @@ func UnusedFile(recording, out string, force bool) error {
 	return nil
 }
 
-// first returns the first of joined errors: on a full disk, others only repeat it.
+// first returns the first of joined errors: on a full disk, the others only repeat it.
 func first(err error) error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return first(joined.Unwrap()[0])

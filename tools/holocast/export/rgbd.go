@@ -26,8 +26,8 @@ import (
 //	associations.txt      the TUM RGB-D benchmark's pairs of images with times, UNIX seconds
 //	groundtruth.txt       its camera poses, metres
 //
-// The images are a pinhole camera's: the lens's distortion is removed, with the nearest pixel's
-// values. Parts of the image that the pinhole camera of the same focal length does not see are cut.
+// The images are undistorted to a pinhole camera of the same focal length, by nearest-pixel lookup.
+// Parts outside that camera's view are cut.
 func RGBD(ctx context.Context, path, dir string, cfg Config) (Result, error) {
 	x, err := open(path, cfg)
 	if err != nil {
@@ -103,7 +103,7 @@ func newImageSet(dir string, lens camera.Intrinsics) *imageSet {
 	return s
 }
 
-// add writes the images of a frame captured at a time, UNIX µs, and returns their paths.
+// add writes the images of a frame captured at the given time, UNIX µs, and returns their paths.
 func (s *imageSet) add(g *pointcloud.Grid, at uint64, pose camera.Transform) ([]string, error) {
 	clear(s.depth.Pix)
 	clear(s.color.Pix)
@@ -143,7 +143,7 @@ func columns(m camera.Transform) []float64 {
 	return c
 }
 
-// finish writes the files about all images and returns their paths.
+// finish writes the files that describe all images, and returns their paths.
 func (s *imageSet) finish() ([]string, error) {
 	type object = map[string]any
 	intrinsic := object{

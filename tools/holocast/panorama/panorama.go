@@ -63,7 +63,7 @@ const floor = 1.6
 
 var sun = vec{0.4, 0.5, 0.75}.unit()
 
-// center returns a ball's position at a time from 0 to 1 of the loop.
+// center returns a ball's position at time t of the loop, from 0 to 1.
 func (b *ball) center(t float64) vec {
 	a := 2 * math.Pi * (b.turns*t + b.phase)
 	return vec{

@@ -136,7 +136,7 @@ func (p *Player) measure(f shown) {
 	})
 	p.trace(f, delay)
 	if f.own {
-		return // receipts steer the publisher's rate and duplication, which do not apply
+		return // receipts steer the publisher's rate and duplication, which recordings do not have
 	}
 	p.receipts.send(qoe.Receipt{Camera: f.header.Camera, Sequence: f.header.Sequence, Delay: delay}, p.log)
 }

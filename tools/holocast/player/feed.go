@@ -257,7 +257,8 @@ func (f *feed) read(r *moqt.SubgroupReader, limit int, replayed bool, received f
 			f.mu.Lock()
 			f.counters.damaged++
 			f.mu.Unlock()
-			f.p.log.Debug("object", "camera", f.camera, "group", r.Group, "bytes", o.PayloadLength, "limit", limit)
+			f.p.log.Debug("object ignored: too long", "camera", f.camera, "group", r.Group, "bytes", o.PayloadLength,
+				"limit", limit)
 			return
 		}
 		var payload []byte
@@ -298,7 +299,7 @@ func (f *feed) add(group uint64, payload []byte, began, at time.Time, replayed, 
 	}
 	if err != nil {
 		f.counters.damaged++
-		f.p.log.Debug("object", "camera", f.camera, "group", group, "err", err)
+		f.p.log.Debug("object ignored", "camera", f.camera, "group", group, "err", err)
 		return
 	}
 	if received, shown := f.past[group]; shown {
@@ -347,7 +348,7 @@ func (fr *frame) take(h pointcloud.Header, payload []byte) bool {
 	return true
 }
 
-// subgroupReset records that a subgroup of a frame was reset and no more of it will arrive.
+// subgroupReset records that a subgroup of a frame was reset, so the rest of it will not arrive.
 func (f *feed) subgroupReset(group uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -488,7 +489,7 @@ func (f *feed) decode(dec *pointcloud.Decoder) {
 				track: name, group: fr.group, began: fr.began, completed: fr.completed, decodeStart: decodeStart,
 			})
 		} else {
-			f.p.log.Debug("frame", "camera", f.camera, "group", fr.group, "err", err)
+			f.p.log.Debug("frame not decoded", "camera", f.camera, "group", fr.group, "err", err)
 		}
 		for _, o := range fr.objects {
 			select {

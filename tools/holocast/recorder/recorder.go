@@ -161,9 +161,9 @@ func (r *Recorder) release(t *track) {
 	t.busy = false
 }
 
-// Record records over one connection until ctx or the connection ends, and returns that error, or
-// until the publisher ends the session, and returns nil. It also ends if writing the file fails;
-// see Err. Errors that reconnecting cannot fix are marked with connect.Final.
+// Record records over one connection. It returns nil once the publisher ends the session, otherwise
+// the error of ctx or of the connection. It also ends if writing the file fails; see Err. Errors
+// that reconnecting cannot fix are marked with connect.Final.
 func (r *Recorder) Record(ctx context.Context, s *moqt.Session) error {
 	ctx, stop := context.WithCancel(ctx)
 	x := &run{Recorder: r, ctx: ctx, s: s}

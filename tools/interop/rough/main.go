@@ -136,7 +136,7 @@ func (p *path) forth() {
 	}
 }
 
-// flow returns the client's flow, creating it if needed; nil without a socket.
+// flow returns the client's flow, creating it if needed. It returns nil if it cannot open a socket.
 func (p *path) flow(client *net.UDPAddr) *flow {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -151,7 +151,7 @@ func (p *path) flow(client *net.UDPAddr) *flow {
 	return f
 }
 
-// place gives a flow a new socket towards the server.
+// place gives a flow a new socket connected to the server.
 func (p *path) place(f *flow) error {
 	c, err := net.DialUDP("udp", nil, p.server)
 	if err != nil {

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package network is the command line of emulated networks.
+// Package network implements the commands of holocast-lab lab, which run emulated networks.
 package network
 
 import (
@@ -100,12 +100,12 @@ func runCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run TOPOLOGY",
 		Short: "Run commands in a lab and report on its paths",
-		Long: `Run commands in a lab and report what its paths did.
+		Long: `Run commands in a lab and report the behaviour of its paths.
 
-Commands are the topology's and those of --exec and --background, each run by the shell in
-its host. The addresses of all nodes are in the environment: $ADDR_B and $ADDR6_B for b.
-The run ends with the last command of --exec, or after the duration. It fails if such a
-command failed, or if the emulation was late or lost packets that it should not have.`,
+The topology's commands and those of --exec and --background each run in a shell in their
+host. The addresses of all nodes are in the environment: $ADDR_B and $ADDR6_B for b. The
+run ends with the last foreground command, or after the duration. It fails if a foreground
+command fails, or if the emulation was late or lost packets by mistake.`,
 		Example: `  holocast-lab lab run table1 --exec a='ping -c 10 $ADDR_B'
   holocast-lab lab run path1-varying --background b='iperf3 -s' \
     --exec a='iperf3 -c $ADDR_B -t 60 -J' --json --plot run.svg`,
@@ -188,9 +188,10 @@ func shellCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "shell TOPOLOGY HOST [COMMAND [ARG...]]",
 		Short: "Open a shell in a host of a new lab",
-		Long: `Open a shell in a host of a lab that lasts as long as it. Other terminals reach the lab's
-nodes with nsenter and the names that are printed; ip netns exec would hide /sys/fs/bpf,
-where edges pin their programs. Schedules begin with the shell. SIGTERM ends both.`,
+		Long: `Start a lab and open a shell in one of its hosts. The lab ends with the shell. Other
+terminals reach the lab's nodes with nsenter and the printed names; ip netns exec would
+hide /sys/fs/bpf, where edges pin their programs. Schedules begin with the shell.
+SIGTERM ends shell and lab.`,
 		Example: `  holocast-lab lab shell table1 a
   holocast-lab lab shell path1 a ping -c 3 10.77.2.2`,
 		Args: cobra.MinimumNArgs(2),
@@ -283,9 +284,9 @@ func checkCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check [TOPOLOGY]",
 		Short: "Measure how accurately a lab emulates its topology on this machine",
-		Long: `Measure how well a lab keeps to its topology on this machine, with UDP packets over every
-path (table1 if none is named) in the forward direction and the conditions of the
-beginning: first few packets, for the delay, then more than every path can carry.`,
+		Long: `Measure how accurately a lab emulates its topology (default table1) on this machine. UDP
+packets are sent over every path in the forward direction, under the path's initial
+conditions: first a few packets, to measure delay, then more than the path can carry.`,
 		Example: `  holocast-lab lab check
   holocast-lab lab check path1 --size 1400 --json`,
 		Args: service.Arguments,
@@ -313,9 +314,9 @@ beginning: first few packets, for the delay, then more than every path can carry
 	}
 	emulatorFlag(c, &options.Emulator)
 	f := c.Flags()
-	f.DurationVar(&full.Duration, "duration", full.Duration, "of each phase")
+	f.DurationVar(&full.Duration, "duration", full.Duration, "duration of each phase")
 	f.IntVar(&full.Size, "size", full.Size, "bytes of UDP payload")
-	f.Float64Var(&full.Fill, "fill", full.Fill, "of the paths' rates, in the second phase")
+	f.Float64Var(&full.Fill, "fill", full.Fill, "offered load in the second phase, as a multiple of the path's rate")
 	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
 	return c
 }

@@ -1,6 +1,6 @@
 //go:build !linux
 
-// Package network is the command line of emulated networks.
+// Package network implements the commands of holocast-lab lab, which run emulated networks.
 package network
 
 import (

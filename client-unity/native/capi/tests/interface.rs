@@ -227,7 +227,7 @@ fn invalid_urls_and_hashes() {
 }
 
 #[test]
-#[allow(clippy::undocumented_unsafe_blocks)] // every call is one that the interface must survive
+#[allow(clippy::undocumented_unsafe_blocks)] // the interface must survive all of these calls
 fn invalid_calls() {
     let mut c = null_mut();
     let mut config = HcConfig {

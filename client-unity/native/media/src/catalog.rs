@@ -195,7 +195,7 @@ impl<'a> Fields<'a, '_> {
         let list = array(self.get(field), &path, N)?;
         let mut out = [0.0; N];
         if list.len() != N {
-            return wrong(&path, format!("{} numbers, wants {N}", list.len()));
+            return wrong(&path, format!("{} numbers, want {N}", list.len()));
         }
         for (o, v) in out.iter_mut().zip(list) {
             match v.as_f64() {
@@ -252,7 +252,7 @@ fn timeline(v: Option<&Value>, path: &str) -> Parsed<Option<Timeline>> {
     };
     let first = |v: Option<&Value>| number(v.and_then(|v| v.get(0)));
     if list.len() != 6 {
-        return wrong(path, format!("{} values, wants 6", list.len()));
+        return wrong(path, format!("{} values, want 6", list.len()));
     }
     let t = Timeline {
         media: number(list.first())?,
@@ -459,7 +459,7 @@ fn apply_one(tracks: &mut Vec<Value>, op: &str, t: &Map<String, Value>, path: &s
             let copy = changed(at);
             tracks.push(copy);
         }
-        _ => return wrong(path, format!("operation {op:.20?} is none of add, remove, clone, update")),
+        _ => return wrong(path, format!("unknown operation {op:.20?}; want add, remove, clone or update")),
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ pub const TRACK: (&str, &str) = (".relay", "clock");
 
 const SECOND: Nanos = 1_000_000_000;
 const WINDOW: Nanos = 10 * SECOND;
-/// Maximum drift between two clocks: 50 ppm is a poor quartz.
+/// Maximum drift between two clocks: a poor quartz drifts by 50 ppm.
 const MAX_DRIFT: f64 = 50e-6;
 /// A timestamp off by this much more than the known queueing delay suggests a clock step.
 const STEP_MARGIN: Nanos = 20_000_000;

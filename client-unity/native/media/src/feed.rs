@@ -186,7 +186,7 @@ pub(crate) struct Feed {
     pub damaged: u64,
     /// Assembler of frames in datagrams.
     pub parts: Assembler,
-    /// When to check for missing parts.
+    /// Time of the next check for missing parts.
     pub check_at: Option<Nanos>,
 }
 

@@ -241,8 +241,8 @@ impl Mosaic {
     }
 }
 
-/// Interpolation position of sample i: two source samples, and the weight of the second out of 256.
-/// around: the line wraps.
+/// Source position of sample i of n when a line of `of` samples is resized: the two neighbouring
+/// source samples, and the second one's weight in 1/256. If `around` is set, the line wraps.
 fn between(i: usize, n: usize, of: usize, around: bool) -> (usize, usize, u32) {
     let at = ((2 * i + 1) * of) as f64 / (2 * n) as f64 - 0.5;
     let (floor, f) = (at.floor(), ((at - at.floor()) * 256.0) as u32);
@@ -388,7 +388,7 @@ mod tests {
         Chunk { group, id, timestamp, config: None, payload: vec![0; 10], arrived: 0, replayed: false }
     }
 
-    /// Decodes everything decodable at a time.
+    /// Decodes everything decodable at the given timestamp.
     fn decode(m: &mut Mosaic, at: Nanos) -> Vec<(usize, u64, u64)> {
         let mut list = Vec::new();
         while let NextTile::Decode(job) = m.next(Due { shift: 0, still: None }, at, 1) {

@@ -138,7 +138,7 @@ pub(crate) struct Assembler {
     frames: VecDeque<Frame>,
     /// Finished groups, oldest first.
     past: VecDeque<u64>,
-    /// When the newest group began.
+    /// Time at which the newest group began.
     begun: Nanos,
     bytes: usize,
     counts: Counts,
@@ -352,7 +352,7 @@ impl Assembler {
         list
     }
 
-    /// When to call `due` if no part arrives before; None if nothing is pending.
+    /// Time of the next call of `due` if no part arrives before; None if nothing is pending.
     pub fn next(&self, rtt: Nanos) -> Option<Nanos> {
         let mut at = self.frames.front()?.began + self.timeout;
         for f in &self.frames {
@@ -490,7 +490,7 @@ impl Frame {
         self.end.max(self.starts.last().map_or(0, |s| s.last + 1))
     }
 
-    /// When to request a missing end if no other group has begun.
+    /// Time at which to request a missing end if no other group has begun.
     fn end_due(&self, rtt: Nanos) -> Nanos {
         let times = if self.expected() > self.next + NEARBY { LONGER } else { 1 };
         self.newest + times * quiet_time(rtt)
@@ -528,7 +528,7 @@ impl Frame {
     }
 }
 
-/// How long a group must be quiet before its missing parts are requested.
+/// Quiet time of a group before its missing parts are requested.
 fn quiet_time(rtt: Nanos) -> Nanos {
     QUIET.max(rtt / 4)
 }

@@ -12,7 +12,7 @@ use crate::catalog::Timeline;
 const FIRST: f64 = 250.0;
 const WINDOW: f64 = 1000.0;
 const AHEAD: f64 = 1500.0;
-/// How far before a seek position the frame to show may begin.
+/// A seek shows a frame that begins up to this long before its position.
 const BEFORE: f64 = 100.0;
 const RETRY: Nanos = 500_000_000;
 /// Maximum bytes buffered per camera.
@@ -82,7 +82,7 @@ struct Waiting {
 #[derive(Debug)]
 struct PartBuffer {
     timeline: Timeline,
-    /// How far before a position the group that it needs may begin, ms.
+    /// A position needs a group that begins up to this long before it, ms.
     before: f64,
     /// Frames are passed on at once instead of buffered here.
     streamed: bool,

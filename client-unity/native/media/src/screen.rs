@@ -11,11 +11,11 @@ use crate::catalog::Sphere;
 use crate::mosaic::{Mosaic, NextTile, Part, TileJob};
 
 const MS: Nanos = 1_000_000;
-/// How long before it is due a picture is decoded.
+/// A picture is decoded this long before it is due.
 pub(crate) const AHEAD: Nanos = 150 * MS;
-/// How long before it is due a picture is composed from the base and the decoded tiles.
+/// A picture is composed from the base and the decoded tiles this long before it is due.
 const COMPOSE: Nanos = 50 * MS;
-/// How long before it is due a frame is skipped if an earlier frame of its group is missing; until
+/// A frame with a missing predecessor in its group is skipped this long before it is due; until
 /// then the gap may close.
 pub(crate) const CLOSING: Nanos = 30 * MS;
 /// Maximum pictures waiting until due.
@@ -484,7 +484,7 @@ mod tests {
         s
     }
 
-    /// Takes a frame as if decoded at a time.
+    /// Takes a frame as if decoded at the given local time.
     fn take(s: &mut Screen, c: &Chunk, sphere: &Sphere, now: Nanos) {
         let info = PictureInfo {
             width: sphere.width,
@@ -503,7 +503,7 @@ mod tests {
         s.ready(run, info, buffer);
     }
 
-    /// Decodes everything decodable at a time; returns the frames.
+    /// Decodes everything decodable at the given local time; returns the frames.
     fn decode(s: &mut Screen, now: Nanos) -> Vec<(u64, u64)> {
         let mut list = Vec::new();
         while let Next::Decode(c, sphere) = s.next(now) {
@@ -597,7 +597,8 @@ mod tests {
         s
     }
 
-    /// Decodes and composes everything possible at a time; returns the pictures' frames and tiles.
+    /// Decodes and composes everything possible at the given local time; returns the pictures'
+    /// frames and tiles.
     fn make(s: &mut Screen, now: Nanos) -> Vec<(Nanos, Vec<usize>)> {
         let mut list = Vec::new();
         loop {

@@ -278,7 +278,7 @@ impl Measures {
         self.sphere.meter.received(n, now);
     }
 
-    /// Counts a decoded picture. framerate: of its track.
+    /// Counts a decoded picture. framerate: the track's.
     fn count_picture(&mut self, info: &PictureInfo, framerate: f64) {
         let delay = self.since_picture(info, info.decoded);
         let m = &mut self.sphere;

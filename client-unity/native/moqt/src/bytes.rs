@@ -2,7 +2,7 @@
 
 use crate::code::{violation, WireError};
 
-/// Why a field cannot be read.
+/// Reason that a field cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// The buffer ends inside a field. On a stream, wait for more bytes.

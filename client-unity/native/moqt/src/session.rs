@@ -86,7 +86,7 @@ impl Object {
     }
 }
 
-/// Why the publisher ended a subscription (§10.11).
+/// The publisher's reason for ending a subscription (§10.11).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}{reason}", code::done_name(*code), if reason.is_empty() { "" } else { ": " })]
 pub struct Ended {
@@ -97,7 +97,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// True if the track itself ended, as opposed to its publisher disconnecting.
+    /// True if the track or the requested range ended normally. False for errors and disconnects.
     pub fn over(&self) -> bool {
         matches!(self.code, code::done::TRACK_ENDED | code::done::SUBSCRIPTION_ENDED)
     }

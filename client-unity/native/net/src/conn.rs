@@ -44,7 +44,7 @@ pub(crate) struct Dialled {
 
 fn transport(observed: Arc<Observed>) -> Result<TransportConfig, NetError> {
     let mut t = TransportConfig::default();
-    let idle = Duration::from_secs(5).try_into().map_err(|_| NetError::new(Failure::System, "idle timeout"))?;
+    let idle = Duration::from_secs(5).try_into().map_err(|_| NetError::new(Failure::System, "invalid idle timeout"))?;
     t.max_idle_timeout(Some(idle))
         .keep_alive_interval(Some(Duration::from_millis(1500)))
         // Viewers serve no requests, but receive many subgroups at a time.
@@ -248,7 +248,7 @@ impl<A: App + 'static> Conn<A> {
         }
     }
 
-    /// Closes the connection. The session knows already.
+    /// Closes the connection after the session has closed.
     fn close(&self, code: u64, reason: &str) {
         let code = VarInt::from_u64(code).unwrap_or(VarInt::from_u32(1));
         // Truncate to fit a packet.

@@ -11,7 +11,7 @@ use tokio::time::{sleep_until, Instant};
 
 use crate::error::{Failure, NetError};
 
-/// Connection Attempt Delay (§5): an address that has not answered for so long gets a rival.
+/// Connection Attempt Delay (§5): time after which the next address is tried too.
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// Resolution Delay (§3): how long IPv4 addresses wait for IPv6 ones.
 const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
@@ -80,7 +80,8 @@ where
     }
     let mut untried = [VecDeque::new(), VecDeque::new()];
     let mut attempts = JoinSet::new();
-    // Nothing reports a refusal on the loopback device, where programs often serve IPv4 alone.
+    // QUIC gets no refusal from a closed UDP port, so the first address costs time if it is wrong:
+    // programs on loopback often serve IPv4 alone.
     let mut next = if host == "localhost" { Family::V4 } else { Family::V6 };
     let mut pause = None; // ends when the next attempt may start
     let mut failures = Vec::new();
@@ -122,7 +123,8 @@ where
     }
 }
 
-/// The failure of the address that came closest to a session: one that answered, or else the last.
+/// The failure of the address that came closest to a session: one that answered, if any, otherwise
+/// the last.
 fn failure(mut failures: Vec<NetError>, host: &str, unknown: Option<io::Error>) -> NetError {
     let answered = |e: &NetError| !matches!(e.failure, Failure::Unreachable | Failure::System);
     if let Some(i) = failures.iter().position(answered) {

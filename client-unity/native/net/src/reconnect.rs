@@ -101,7 +101,7 @@ pub(crate) struct Driver<A> {
     options: Options,
     events: mpsc::UnboundedSender<ConnEvent>,
     current: Cell<Option<u64>>,
-    /// When the reconnect loop wakes next, and a channel to wake it earlier.
+    /// Time at which the reconnect loop wakes next, and a channel to wake it earlier.
     wakes: Cell<Nanos>,
     sooner: Notify,
 }
@@ -158,7 +158,7 @@ impl<A: App + 'static> Driver<A> {
     }
 }
 
-/// Keeps a session open until `handle` says stop.
+/// Keeps a session open until [`Handle::stop`] is called.
 pub async fn run<A: App + 'static>(options: Options, app: A, handle: Arc<Handle>) {
     LocalSet::new().run_until(reconnect_loop(options, app, handle)).await;
 }

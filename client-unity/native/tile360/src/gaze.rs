@@ -4,7 +4,7 @@ use crate::sphere::{Look, Vec3, FORWARD};
 use std::collections::VecDeque;
 use std::f64::consts::{FRAC_PI_2, PI};
 
-/// A gaze direction at a time, in seconds on the media timeline.
+/// A gaze direction. t: media time, seconds.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs)]
 pub struct Sample {
@@ -82,7 +82,7 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// The viewers' directions at a time, weighted by how close their gaze was to `now`.
+    /// The viewers' directions at media time `t`, weighted by how close their gaze was to `now`.
     fn weighted<'a>(&'a self, now: &'a Sample, t: f64) -> impl Iterator<Item = Look> + 'a {
         let index = |t: f64| (t * self.rate + 0.5).floor();
         let (then, later) = (index(now.t), index(t));

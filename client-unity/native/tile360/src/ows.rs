@@ -44,8 +44,8 @@ pub const REFINE: usize = 8192;
 /// Maximum number of tiles for an exhaustive search.
 const REFINE_TILES: usize = 128;
 
-/// A vertex of the lower convex hull of a tile's loss over size. The first vertex of each tile is
-/// not to send it.
+/// A vertex of the lower convex hull of a tile's loss over size. At the first vertex of each tile,
+/// the tile is not sent.
 #[derive(Debug, Clone, Copy)]
 struct Corner {
     bytes: f64,
@@ -89,7 +89,7 @@ impl Problem {
     }
 }
 
-/// Indexes by descending value, rounded to single precision, then ascending.
+/// Sorts indexes by descending value, rounded to single precision. Equal values keep their order.
 fn descending<T>(mut keys: Vec<(f64, T)>) -> Vec<T> {
     keys.sort_by(|a, b| (b.0 as f32 + 0.0).total_cmp(&(a.0 as f32 + 0.0)));
     keys.into_iter().map(|k| k.1).collect()

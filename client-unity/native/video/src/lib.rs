@@ -8,7 +8,7 @@ mod openh264;
 pub use avc::{Config, Matrix};
 pub use openh264::OpenH264;
 
-/// Why a stream cannot be decoded: a sentence without full stop.
+/// Reason that a stream cannot be decoded: a sentence without full stop.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct VideoError(pub String);

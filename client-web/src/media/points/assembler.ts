@@ -32,7 +32,7 @@ export class Assembler {
 
   /** False if the frame of this group was already delivered or overtaken. */
   wants(group: bigint): boolean {
-    // A restarted publisher may use lower group IDs: far below is not late.
+    // A group far below the newest is not late: a restarted publisher may use lower group IDs.
     return group > this.#last || group + 1000n < this.#last;
   }
 

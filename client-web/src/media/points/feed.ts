@@ -44,8 +44,8 @@ export interface SessionState {
 }
 
 /**
- * Passes on the newest frame at the time the page asks for. Frames in between are declined (the
- * relay does not send them) or, if they arrive anyway, skipped.
+ * Passes the newest frame to the decoder when the page can use one. Frames in between are declined
+ * (the relay does not send them) or, if they arrive anyway, skipped.
  */
 export class Feed {
   assembler!: Assembler;
@@ -169,7 +169,7 @@ export class Feed {
     this.skipped++;
   }
 
-  /** Accepts a frame to show now. group: set for a subscription's frame. */
+  /** Accepts a frame to show now. group: the frame's group, unless it comes from a recording. */
   show(objects: Objects, group?: bigint): void {
     const now = (this.arrived = localTime());
     this.#count(objects, group === undefined || !this.#declines ? 0 : this.#pace.arrived(group, now));
@@ -213,7 +213,7 @@ export class Feed {
     return this.assembler.wants(group) && this.#pace.wants(group);
   }
 
-  /** The page asks for a frame from local time `at`, and returns a buffer. */
+  /** The page requests a frame for local time `at` or later. It may return a buffer with the request. */
   wanted(at: number, words?: ArrayBuffer): void {
     if (words) this.give(words);
     this.#wanted = at;

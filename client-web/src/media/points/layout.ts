@@ -23,8 +23,8 @@ export interface Kernel {
 }
 
 /**
- * How the words of a decoded frame encode positions: "pixels" of the camera's grid plus depth, to
- * be multiplied with a ray table, or "coordinates" in millimetres.
+ * The encoding of positions in the words of a decoded frame: "pixels" of the camera's grid plus
+ * depth, to be multiplied with a ray table, or "coordinates" in millimetres.
  */
 export type Form = "pixels" | "coordinates";
 

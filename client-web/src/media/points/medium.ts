@@ -19,7 +19,7 @@ import {
   type Transform,
 } from "./track.ts";
 
-/** How long the relay may wait for a publisher, ms. */
+/** Rendezvous timeout: maximum wait of the relay for a publisher, ms. */
 const RENDEZVOUS = 10_000;
 const RETRY = 500;
 /**
@@ -200,7 +200,7 @@ export class Points implements Medium {
         if (d.status === "normal" && feed.wants(d.group)) parts.add(partOf(d), false);
       },
       cut: (group, subgroup) => {
-        // A later subscription would deliver it again.
+        // If the subscription has been replaced, the new one delivers the frame again.
         if (feed.run === run) assembler.lost(group, subgroup === undefined ? 0 : Number(subgroup));
       },
       received: (bytes) => this.host.received(bytes),

@@ -43,7 +43,7 @@ export class Pace {
   #wanted: number | undefined;
   /** Mean interval between the times of requests. */
   #cycle = 0;
-  /** When the page was last given a frame. */
+  /** Time at which the page was last given a frame. */
   #given = 0;
   /** First group that the relay is to send. */
   #start = 0n;
@@ -144,7 +144,7 @@ export class Pace {
 
   /**
    * The newest frame arrived `late` ms late, behind others in a queue. Returns a new start that
-   * declines the frames until twice that time has passed.
+   * declines frames until twice that time has passed.
    */
   drain(late: number): bigint | undefined {
     if (!this.#newest || this.#interval === 0) return undefined;

@@ -36,7 +36,7 @@ export class QualityChooser {
     this.#goodSince = undefined;
   }
 
-  /** Adds the counts at a time and returns the level to use, at most `worst`. */
+  /** Adds the counts at local time `now` and returns the level to use, at most `worst`. */
   update(now: number, counts: Counts, worst: number): number {
     this.level = Math.min(this.level, worst);
     const since = (this.#since ??= { at: now, counts: { ...counts } });

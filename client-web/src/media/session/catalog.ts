@@ -148,7 +148,7 @@ function applyTo(tracks: unknown[], op: unknown, track: Json, path: string): unk
       checkTrack(changed, path);
       return [...tracks, changed];
     default:
-      throw new CatalogError(path, `operation “${String(op)}” is none of add, remove, clone, update`);
+      throw new CatalogError(path, `unknown operation “${String(op)}”; want add, remove, clone or update`);
   }
 }
 
@@ -315,7 +315,7 @@ function readTrack(o: Json, path: string): Track {
 /** Parses a template of six values; undefined unless it maps groups to media time. */
 function timeline(v: unknown, path: string): Timeline | undefined {
   const list = array(v, path, 6);
-  if (list.length !== 6) throw new CatalogError(path, `${list.length} values, wants 6`);
+  if (list.length !== 6) throw new CatalogError(path, `${list.length} values, want 6`);
   const pair = (i: number): [number, number] => {
     const p = array(list[i], `${path}[${i}]`, 2);
     const at = (k: number) => integer(p[k] ?? 0, `${path}[${i}][${k}]`, 0, Number.MAX_SAFE_INTEGER);

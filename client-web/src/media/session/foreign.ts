@@ -5,7 +5,7 @@ import { DOCUMENT_PRIORITY } from "./subscribe.ts";
 
 /** Catalog tracks of other programs: moq-pub's and hang's. */
 const TRACKS = [".catalog", "catalog.json"] as const;
-/** How long to wait for a catalog, ms. */
+/** Timeout for a catalog, ms. */
 const WAIT = 2000;
 /** Maximum number of tracks to list, and of characters per value. */
 const MAX_LISTED = 4;
@@ -47,7 +47,7 @@ function parsed(payload: Uint8Array | undefined): unknown {
   }
 }
 
-/** Lists the tracks of a catalog; "" without any, or if it is not understood. */
+/** Lists the tracks of a catalog; "" if it has none or its format is unknown. */
 export function listTracks(catalog: unknown): string {
   const { tracks, commonTrackFields } = fields(catalog);
   if (!Array.isArray(tracks)) return "";

@@ -46,7 +46,7 @@ export function integer(v: unknown, path: string, min: number, max: number): num
 
 export function numbers(v: unknown, path: string, count: number): number[] {
   const list = array(v, path, count);
-  if (list.length !== count) throw new CatalogError(path, `${list.length} numbers, wants ${count}`);
+  if (list.length !== count) throw new CatalogError(path, `${list.length} numbers, want ${count}`);
   return list.map((x, i) => number(x, `${path}[${i}]`, -Number.MAX_VALUE, Number.MAX_VALUE));
 }
 

@@ -23,7 +23,7 @@ export interface Host {
   shown(camera: number, sequence: number, delay: number): void;
   /** Reports that the set of received tracks changed. */
   changed(): void;
-  /** Reports that a medium turned out to be playable or not. */
+  /** Reports that a medium was found to be playable, or not. */
   settle(): void;
 }
 
@@ -58,7 +58,7 @@ export interface RecordingSource {
 export interface Medium {
   /** True if the catalog lists tracks of this medium. */
   readonly present: boolean;
-  /** Why this browser cannot play this medium's tracks, as a sentence; undefined if it can. */
+  /** Reason that this browser cannot play this medium's tracks, as a sentence; undefined if it can. */
   readonly unplayable?: string | undefined;
   /** Capture time of the current frame, UNIX ms on the relay's clock; 0 = unknown. */
   readonly captured: number;

@@ -8,7 +8,7 @@ import type { Timeline } from "./catalog.ts";
 const FIRST = 250;
 /** Length of later fetches. */
 const WINDOW = 1000;
-/** How far to fetch ahead of the position. */
+/** Media time to fetch ahead of the position. */
 const AHEAD = 1500;
 /** A seek shows the frame at or before its position, which may start this much earlier. */
 const BEFORE = 100;

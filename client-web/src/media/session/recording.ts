@@ -52,7 +52,7 @@ export class Recording {
     while (!session.ended) {
       try {
         const sub = await subscribeCatalog(session.session, this.#track("catalog"), {}, (c) => {
-          // Without a readable catalog the recording cannot be sought.
+          // An unreadable catalog is ignored: the recording is then not seekable.
           if (!(c instanceof Error) && !session.ended) this.offer(c);
         });
         await Promise.race([sub.done, session.done]);
@@ -173,7 +173,7 @@ export class Recording {
     signal: AbortSignal,
   ): Promise<void> {
     const track = this.#recordedTracks.get(name);
-    if (!track) throw new Error("not played");
+    if (!track) throw new Error(`track ${name} is not being played`);
     const sink: TrackSink = {
       maxObject: track.maxObject,
       object: (o) => {
@@ -193,7 +193,7 @@ export class Recording {
     signal: AbortSignal,
   ): Promise<void> {
     const { session } = this.host;
-    if (!session || session.over) throw new Error("not connected");
+    if (!session || session.over) throw new Error("not connected to the relay");
     try {
       await session.fetch(this.#track(name), first, last, sink, {
         priority,

@@ -18,7 +18,7 @@ import { subscribeCatalog } from "./subscribe.ts";
 const ROOT = "holocast";
 /** Property type that marks the tracks of a replay (docs/spec/replay.md). */
 const REPLAYED_PROPERTY = 0x68637270;
-/** How long the relay may wait for a publisher, ms. */
+/** Rendezvous timeout: maximum wait of the relay for a publisher, ms. */
 export const RENDEZVOUS = 10_000;
 const REPORT_INTERVAL = 250;
 /** Time without a catalog, ms, after which the page reports that nothing is published. */
@@ -192,7 +192,7 @@ export class Viewer implements Host {
     while (this.#current(s)) {
       let sub: Subscription | undefined;
       const timer = setTimeout(() => {
-        // A catalog that was refused keeps its error message.
+        // If the catalog was refused, keep that error message.
         const said = this.#phase === "refused" || this.#phase === "foreign";
         if (this.#current(s) && !this.#hadCatalog && !said) this.#enter("waiting", "");
       }, CATALOG_WAIT);
@@ -230,7 +230,7 @@ export class Viewer implements Host {
     }
   }
 
-  /** There is no catalog: looks for another program's. */
+  /** Looks for another program's catalog, since ours is missing. */
   async #lookFurther(s: Session): Promise<void> {
     const foreign = await findForeign(s, (name) => this.track(name));
     if (this.#current(s)) this.#enter(foreign === undefined ? "waiting" : "foreign", foreign ?? "");

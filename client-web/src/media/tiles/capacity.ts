@@ -67,7 +67,7 @@ export class Capacity {
   }
 }
 
-/** Shorter trains, in bytes and ms, are not measured. */
+/** Minimum size, bytes, and duration, ms, of a packet train to measure. */
 const MIN_TRAIN = 3000;
 const MIN_TRAIN_TIME = 5;
 
@@ -84,10 +84,7 @@ export class Train {
   #from = 0;
   #to = 0;
 
-  /**
-   * Adds an object of any track that arrived at a time, ms. begins: it is the first of a tile's
-   * GoP.
-   */
+  /** Adds an object of any track. at: its arrival, ms. begins: it is the first of a tile's GoP. */
   add(at: number, bytes: number, group: bigint, begins: boolean): void {
     this.#bytes += bytes;
     if (!begins || group < this.#group) return;

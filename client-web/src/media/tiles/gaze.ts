@@ -1,7 +1,7 @@
 /** Predicts where a viewer will look, like internal/tile360 (gaze.go, crowd.go, model_data.go). */
 import { dot, FORWARD, moved, offset, unit, type PossibleGaze, type Vec } from "./sphere.ts";
 
-/** A gaze direction at a time in seconds of media time. */
+/** A gaze direction. t: media time, seconds. */
 export interface Sample {
   readonly t: number;
   readonly gaze: Vec;
@@ -114,8 +114,8 @@ export class Crowd {
   ) {}
 
   /**
-   * The viewers' directions at a time, each weighted by how near it was to the viewer's own gaze at
-   * `now`.
+   * The viewers' directions at media time `t`, each weighted by how near it was to the viewer's own
+   * gaze at `now`.
    */
   #weighted(now: Sample, t: number): { readonly v: Vec; readonly w: number }[] {
     const found = [];

@@ -15,7 +15,7 @@ import { parseRates, readSphere, type Coding, type Rates, type Sphere, type Tile
 /** Frame properties (draft-ietf-moq-loc-03): capture time in UNIX µs, and avcC. */
 const TIMESTAMP = 0x0a;
 const VIDEO_CONFIG = 0x0d;
-/** How long the relay may wait for a publisher, ms. */
+/** Rendezvous timeout: maximum wait of the relay for a publisher, ms. */
 const RENDEZVOUS = 10_000;
 const RETRY = 500;
 const SILENCE = 3000;
@@ -80,7 +80,10 @@ export class Tiles implements Medium {
   /** Codec of the catalog's video, and whether the browser is known to decode it. */
   #codec: string | undefined;
   #playable = false;
-  /** Numbers of tiles that the GPU can show, 0 until the page reports it, and the browser can decode at a time. */
+  /**
+   * Limits of the tiles shown at the same time: by the GPU, 0 until the page reports it, and by the
+   * browser's decoders.
+   */
   #fit = 0;
   #decoders = Infinity;
   #view = VIEW;
@@ -175,7 +178,7 @@ export class Tiles implements Medium {
     };
   }
 
-  /** Nothing is fetched until the browser is known to decode the video. */
+  /** Checks whether the browser can decode the video. Nothing is fetched before that is known. */
   async #check(video: Coding, catalog: Catalog): Promise<void> {
     const why = await whyUnplayable(video);
     if (this.#codec !== video.codec) return; // the catalog changed
@@ -261,7 +264,7 @@ export class Tiles implements Medium {
     this.#stamp = 0;
   }
 
-  /** None: the set of tracks changes with every GoP. */
+  /** Returns no tracks: the set of tracks changes with every GoP. */
   recordedTracks(): ReadonlyMap<string, RecordedTrack> {
     return new Map();
   }
@@ -409,7 +412,7 @@ export class Tiles implements Medium {
     }
   }
 
-  /** Follows the sound while it is on. */
+  /** Receives the sound track while sound is turned on. */
   async #followSound(s: Session, sphere: Sphere): Promise<void> {
     const run = this.#run;
     const sink: TrackSink = {
@@ -634,9 +637,7 @@ export class Tiles implements Medium {
     planner.latency = this.host.rtt / 1000 + 0.1;
   }
 
-  /**
-   * Subscribes to a tile from a group on. atOnce: also fetch the objects already published of it.
-   */
+  /** Subscribes to a tile from a group on. atOnce: also fetch the group's objects already published. */
   #begin(tile: number, quality: number, priority: number, from: bigint, atOnce = false): void {
     const session = this.#session;
     const sphere = this.#sphere!;
@@ -680,7 +681,7 @@ export class Tiles implements Medium {
   }
 }
 
-/** Why the browser cannot decode a video, as a sentence; undefined if it can. */
+/** Reason that the browser cannot decode a video, as a sentence; undefined if it can. */
 async function whyUnplayable({ codec, width, height }: Coding): Promise<string | undefined> {
   if (typeof VideoDecoder === "undefined") return "This browser has no WebCodecs (VideoDecoder), which 360° video needs.";
   const config = { codec, codedWidth: width, codedHeight: height };

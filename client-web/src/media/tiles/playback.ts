@@ -9,9 +9,7 @@ import { groupAt, type Part } from "../session/playback.ts";
 import { SOUND, BASE } from "./messages.ts";
 import { parseRates, type Rates, type Sphere } from "./track.ts";
 
-/**
- * How far ahead to fetch, and the lead below which the base sphere takes precedence over tiles; ms.
- */
+/** Media time to fetch ahead, and the lead below which the base sphere takes precedence over tiles; ms. */
 const AHEAD = 1500;
 const SHORT = 400;
 const RETRY = 500;
@@ -109,7 +107,7 @@ export class VideoPlayback implements Part {
     this.#position = position;
     this.#playing = playing;
     if (this.#fetches) {
-      // The base sphere must not run dry: stop fetching tiles.
+      // Stop fetching tiles before the base sphere runs out of data.
       if (this.primed && this.#moving && !this.ended && this.until - position < SHORT) this.#tiles?.abort();
       return;
     }

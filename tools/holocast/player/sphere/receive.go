@@ -322,7 +322,7 @@ func (v *Viewer) followRates(ctx context.Context, s *moqt.Session, name moqt.Tra
 		r, err := catalog.ParseRates(payload, v.video.Sphere)
 		if err != nil {
 			v.counters.Damaged++
-			v.log.Debug("rates", "group", id, "err", err)
+			v.log.Debug("rates ignored", "group", id, "err", err)
 			return
 		}
 		v.counters.Bytes += uint64(len(payload))

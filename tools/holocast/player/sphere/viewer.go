@@ -311,8 +311,8 @@ func (v *Viewer) due(stamp time.Time) time.Time {
 	return v.local(stamp).Add(v.latency)
 }
 
-// playhead returns the media time, in seconds since the first picture, on display at a time. The
-// caller holds v.mu.
+// playhead returns the media time on display at local time now, in seconds since the first picture.
+// The caller holds v.mu.
 func (v *Viewer) playhead(now time.Time) float64 { return now.Sub(v.due(v.first)).Seconds() }
 
 // media converts a timestamp to seconds since the first picture.

@@ -177,7 +177,7 @@ func TestViewerAmpleBandwidth(t *testing.T) {
 	if r.TileHits == 0 || r.PSNRMean < tile360.PSNR(300) || r.Decisions == 0 {
 		t.Errorf("no tiles displayed: %+v", r)
 	}
-	if r.Damaged != 0 || r.Refused > 1 { // a fetch may come just before its group
+	if r.Damaged != 0 || r.Refused > 1 { // a FETCH may arrive just before its group exists
 		t.Errorf("%d objects damaged, %d requests refused", r.Damaged, r.Refused)
 	}
 	if r.Frames < 120 || r.FramesMissed > 30 || r.FPS < 20 || r.FPS > 30.1 || r.LatencyMS != 1000 {

@@ -31,7 +31,7 @@ const OBJECTS: u64 = 4;
 const STORED: u64 = 5;
 /// The group sent to subscribers.
 const LIVE: u64 = 9;
-/// REQUEST_ERROR code for a FETCH of nothing (§10.6).
+/// REQUEST_ERROR code for a FETCH without objects (§10.6).
 const INVALID_RANGE: u64 = 0x11;
 /// Subgroup header type (§11.4.2): subgroup 0, with priority, last in its group.
 const SUBGROUP: u8 = 0x18;
@@ -116,7 +116,7 @@ async fn serve(conn: &mut Connection, mut live: mpsc::Receiver<()>) -> Result<us
                     let group = start_group.into_inner();
                     send_stored(conn, &mut stream, fetch.request_id, group).await?;
                 }
-                // The group before the live edge, which SUBSCRIBE_OK denied.
+                // SUBSCRIBE_OK reported no largest object, so there are no earlier groups to join.
                 _ => {
                     let refusal = RequestError {
                         error_code: int(INVALID_RANGE),

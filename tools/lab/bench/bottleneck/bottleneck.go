@@ -23,9 +23,9 @@ import (
 
 // The camera's stream.
 const (
-	FrameBytes = 150_000 // of payload per frame: 36 Mbit/s
+	FrameBytes = 150_000 // payload per frame: 36 Mbit/s
 	FramesPerS = 30
-	//
+
 	// Timeout is the track's delivery timeout, the capture server's default.
 	Timeout = 500 * time.Millisecond
 )
@@ -35,14 +35,13 @@ const lateFrame = time.Second
 
 // The contenders.
 const (
-	//
 	// Holocast is internal/origin, as relay and capture server use it.
 	Holocast = "holocast"
-	//
+
 	// DeliveryTimeout is the draft's delivery timeout alone: late frames are reset, the following
 	// ones wait.
 	DeliveryTimeout = "timeout"
-	//
+
 	// Queue sends every frame in full, in order.
 	Queue = "queue"
 )
@@ -128,8 +127,8 @@ func (p Path) conditions() string {
 		100*p.Loss)
 }
 
-// payloadShare is the payload's share of the path's rate, with full packets over QUIC, as BBR
-// reaches it at 400 Mbit/s (docs/results/congestion.md). The rest is headers from Ethernet to QUIC.
+// payloadShare is the payload's share of a path's rate over QUIC with full packets. BBR reaches it
+// at 400 Mbit/s (docs/results/congestion.md). Headers from Ethernet to QUIC take the rest.
 const payloadShare = 381.0 / 400
 
 // fits returns the frame rate that the path can carry, up to the camera's.
@@ -140,11 +139,11 @@ func (p Path) fits() float64 {
 // Figures are one viewer's results.
 type Figures struct {
 	FPS float64 `json:"fps"` // captured during the measurement and complete within lateFrame
-	//
+
 	// From capture to last byte, of frames completed during the measurement; 0 = none.
 	DelayP50Ms float64 `json:"frame_delay_ms_p50"`
 	DelayP95Ms float64 `json:"frame_delay_ms_p95"`
-	//
+
 	// Wasted is the percentage of received QUIC packet bytes that are not payload of complete
 	// frames.
 	Wasted     float64 `json:"wasted_percent"`
@@ -167,7 +166,7 @@ type Summary struct {
 	Path
 	Fits float64            `json:"fits_fps"` // frame rate that the path can carry
 	Of   map[string]Figures `json:"of"`       // by contender
-	//
+
 	// Late lists contenders for which the emulator stayed late in every attempt of a measurement.
 	Late []string `json:"emulator_late"`
 }
@@ -271,8 +270,8 @@ func (r Result) cameraMarkdown() string {
 	return b.String()
 }
 
-// SavePlots draws frame rate and delay over the path's rate into dir, for paths with the first
-// one's loss.
+// SavePlots plots frame rate and delay against path rate into dir, for paths with the same loss as
+// the first one.
 func (r Result) SavePlots(dir string) error {
 	if len(r.Paths) == 0 {
 		return nil

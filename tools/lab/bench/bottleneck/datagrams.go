@@ -27,20 +27,20 @@ type DatagramRun struct {
 	Transport string  `json:"transport"`
 	Delivery  string  `json:"delivery"`
 	Seconds   float64 `json:"seconds"`
-	//
+
 	// FPS counts frames sent during the measurement and complete within Timeout.
 	FPS      float64 `json:"fps"`
 	DelayP50 float64 `json:"delay_p50_ms"` // from sending to completion
 	DelayP95 float64 `json:"delay_p95_ms"`
 	DelayP99 float64 `json:"delay_p99_ms"`
-	//
+
 	// Overhead is the UDP payload received in excess of the frames' payload, as a share of the
 	// latter.
 	Overhead float64     `json:"overhead"`
 	Parts    parts.Stats `json:"parts"`            // of datagram delivery
 	Unsent   uint64      `json:"datagrams_unsent"` // dropped by the publisher's session
 	CPU      float64     `json:"relay_cpu_s_per_gbit"`
-	//
+
 	// Failures report a late emulator.
 	Failures []string `json:"failures,omitempty"`
 }

@@ -184,7 +184,7 @@ func sender(t *origin.Track, delivery string) func(context.Context, uint64, []by
 	}
 }
 
-// figures fills in the figures of frames sent between from and to.
+// figures computes the figures of frames sent between from and to.
 func (r *DatagramRun) figures(v *viewer, from, to time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

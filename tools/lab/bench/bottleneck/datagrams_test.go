@@ -51,7 +51,7 @@ func TestDatagrams(t *testing.T) {
 	if md := r.Markdown(); strings.Count(md, "| QUIC |") != 6 || strings.Contains(md, "base complete") {
 		t.Errorf("the table:\n%s", md)
 	}
-	//
+
 	// A later run of another part keeps this part's result.
 	b, err := json.Marshal(r)
 	if err != nil {

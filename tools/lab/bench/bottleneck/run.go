@@ -36,7 +36,7 @@ func paths(quick bool) []Path {
 	}
 }
 
-// Run measures. It needs permission to create network namespaces.
+// Run runs the benchmark. It needs permission to create network namespaces.
 func Run(ctx context.Context, o Options) (Result, error) {
 	if err := errors.Join(o.check(), netlab.Supported()); err != nil {
 		return Result{}, err
@@ -53,7 +53,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		repeat, duration = 1, 2*time.Second
 	}
 	r := Result{FrameBytes: FrameBytes, FramesPerS: FramesPerS, TimeoutMs: Timeout.Milliseconds(), Began: time.Now()}
-	//
+
 	// Contenders alternate, so a busy machine slows all alike.
 	turns := func(paths []Path, measure func(Path, string) (failures []string, accept func(), err error)) error {
 		for _, path := range paths {
@@ -175,7 +175,7 @@ func measure(ctx context.Context, path Path, contender string, warmup, duration 
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer v.session.Close(wire.NoError, "")
-	defer cancel() // first, so the session's end is no failure
+	defer cancel() // runs before the session's close, which then counts as no failure
 	sub, err := v.session.Subscribe(ctx, trackName, moqt.SubscribeOptions{})
 	if err != nil {
 		return r, err
@@ -241,7 +241,7 @@ func sendFrames(ctx context.Context, began time.Time, n int, send func(ctx conte
 	}
 }
 
-// viewer records the complete frames of one track. Times are since began.
+// viewer records the complete frames of one track. Times are relative to began.
 type viewer struct {
 	session    *moqt.Session
 	began      time.Time
@@ -287,7 +287,7 @@ func (v *viewer) read(sg *moqt.SubgroupReader) {
 		}
 	}
 	v.add(payload, measured)
-	_, _ = sg.NextObject() // reading to the stream's end returns its credit
+	_, _ = sg.NextObject() // reading the stream's end releases the stream
 }
 
 func (v *viewer) add(payload []byte, measured int) {

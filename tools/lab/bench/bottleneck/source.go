@@ -14,11 +14,11 @@ import (
 
 var trackName = moqt.TrackName{Namespace: moqt.Namespace{"holocast", "bench"}, Name: "points/0/full"}
 
-// source sends frames to one viewer as a contender does.
+// source is one contender's way to send frames to one viewer.
 type source struct {
 	handler moqt.Handler
-	//
-	// send does not wait for the previous frame. It owns frame until that is sent.
+
+	// send does not wait for the previous frame. It owns frame until the frame is sent.
 	send func(ctx context.Context, group uint64, frame []byte) error
 	wait func() // waits for writers, after the session has ended
 }
@@ -92,8 +92,7 @@ func fromPublication(timeout time.Duration) source {
 				w.SetDeadline(time.Now().Add(timeout))
 			}
 			writing.Go(func() {
-				//
-				// Fails if the frame was late or the session ended.
+				// WriteObject fails if the frame was late or the session ended.
 				if w.WriteObject(moqt.Object{}, frame) == nil {
 					_ = w.Close()
 				}

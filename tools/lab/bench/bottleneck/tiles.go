@@ -39,14 +39,14 @@ func objectBytes(track int) int {
 // TileFigures are one viewer's results for the tiled stream.
 type TileFigures struct {
 	Base float64 `json:"base_complete_percent"` // complete groups of the base track
-	//
+
 	// Complete counts complete tile groups per second.
 	Complete float64 `json:"tiles_complete"`
-	//
+
 	// Inverted is the percentage of complete tile groups in a second in which a higher-priority
 	// group is incomplete.
 	Inverted float64 `json:"inverted_percent"`
-	//
+
 	// DelayP95Ms is from capture to the last byte, of objects in complete groups.
 	DelayP95Ms float64 `json:"object_delay_ms_p95"`
 	Wasted     float64 `json:"wasted_percent"` // bytes that are not payload of complete groups
@@ -58,7 +58,7 @@ type TileMeasurement struct {
 	Contender string  `json:"contender"`
 	Seconds   float64 `json:"seconds"`
 	TileFigures
-	//
+
 	// CompleteOf is the percentage of complete groups by track: the base, then tiles by priority.
 	CompleteOf []float64 `json:"complete_percent"`
 	Failures   []string  `json:"emulator_failures,omitempty"`

@@ -50,7 +50,7 @@ func tileHeader(track int, group uint64) wire.SubgroupHeader {
 	}
 }
 
-// tileSource sends the tracks as a contender does. send does not wait.
+// tileSource is one contender's way to send the tracks. send does not wait.
 type tileSource struct {
 	handler moqt.Handler
 	send    func(track int, group, object uint64, payload []byte) error
@@ -127,8 +127,7 @@ func tilesFromPublications(timeout time.Duration) tileSource {
 				writing.Go(func() {
 					var id uint64
 					for payload := range objects {
-						//
-						// Fails if the group was late or the session ended.
+						// WriteObject fails if the group was late or the session ended.
 						if w.WriteObject(moqt.Object{ID: id}, payload) != nil {
 							return
 						}
@@ -177,7 +176,7 @@ func measureTiles(ctx context.Context, path Path, contender string, warmup, dura
 	ctx, cancel := context.WithCancel(ctx)
 	defer running.Wait()
 	defer v.session.Close(wire.NoError, "")
-	defer cancel() // first, so the session's end is no failure
+	defer cancel() // runs before the session's close, which then counts as no failure
 	failed := make(chan error, 2+Tiles)
 	for i := range 1 + Tiles {
 		sub, err := v.session.Subscribe(ctx, tileName(i), moqt.SubscribeOptions{})
@@ -210,8 +209,8 @@ func measureTiles(ctx context.Context, path Path, contender string, warmup, dura
 	}
 	v.measure(false)
 	bytes = v.session.Stats().BytesReceived - bytes
-	//
-	// The last group ends now and then has its timeout.
+
+	// Wait for the last group, which has just ended, until it would be late.
 	if err := pause(began.Add(warmup + duration + lateFrame)); err != nil {
 		return r, err
 	}

@@ -22,7 +22,6 @@ const liveScanLevel = 2
 
 // Options configure Run.
 type Options struct {
-	//
 	// DataDir is the folder (HOLOCAST_DATA) that contains livescan_testdata. Without it Run
 	// measures a synthetic scene and the result says so.
 	DataDir string
@@ -59,7 +58,7 @@ type Layout struct {
 	ZstdLevel     int     `json:"zstd_level"` // 0: entropy coding only
 }
 
-// Run measures. It fails if a decoded frame differs from its input.
+// Run runs the benchmark. It fails if a decoded frame differs from its input.
 func Run(ctx context.Context, o Options) (Result, error) {
 	if o.Log == nil {
 		o.Log = io.Discard

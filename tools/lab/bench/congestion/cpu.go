@@ -48,7 +48,7 @@ func processorTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// cpu compares our default controller with quic-go's own, alternately.
+// cpu measures our default controller and quic-go's own in alternation.
 func cpu(ctx context.Context, turns int, d time.Duration) (*CPU, error) {
 	seconds := map[string][]float64{}
 	for range turns {

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// goodput estimates the application data that has arrived, in any order. Data read by the
-// application is no measure: behind a gap it reads nothing, and once the gap closes it reads
-// everything since, which within a few seconds can exceed the path's rate. So goodput counts
-// arrivals by packet and scales them by the share of new application data, taken as the maximum of
-// read/arrived, which is reached when no gap is open.
+// goodput estimates the application data that has arrived, in any order. The bytes that the
+// application reads do not measure it: during a gap it reads nothing, and then the whole backlog at
+// once, which within a few seconds can exceed the path's rate. goodput therefore scales arrivals,
+// counted by packet, by the share of new application data: the maximum of read/arrived, reached
+// when no gap is open.
 type goodput struct{ share float64 }
 
 // lookEvery is the interval between looks for a moment without a gap. Over path 1 a gap begins

@@ -126,7 +126,7 @@ func (s series) throughput(name string) chart.Series {
 	return line
 }
 
-// rtt is empty if the flow reports no round-trip time.
+// rtt returns the round-trip time over time, without points if the flow does not report it.
 func (s series) rtt(name string) chart.Series {
 	line := chart.Series{Name: name}
 	for _, p := range s {

@@ -26,10 +26,9 @@ func Parts() []string { return []string{"path1", "matrix", "frames", "fairness",
 
 // Transports other than our controllers.
 const (
-	//
 	// stock is quic-go's published NewReno.
 	stock = "stock"
-	//
+
 	// tcpPrefix and a name select the kernel's TCP with that congestion control.
 	tcpPrefix = "tcp-"
 )

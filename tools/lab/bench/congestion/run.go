@@ -56,7 +56,7 @@ const (
 // attempts limits the repetitions of a measurement with a late emulator.
 const attempts = 3
 
-// Run measures. It needs permission to create network namespaces.
+// Run runs the benchmark. It needs permission to create network namespaces.
 func Run(ctx context.Context, o Options) (Result, error) {
 	for _, part := range o.Parts {
 		if !slices.Contains(Parts(), part) {
@@ -166,7 +166,7 @@ func plansFor(o Options) ([]plan, error) {
 			bulk.duration, frames.duration, repeat, transports = 2500*time.Millisecond, 2500*time.Millisecond, 1,
 				transports[:3]
 		}
-		//
+
 		// Transports alternate, so a busy machine slows all alike.
 		for range repeat {
 			for _, name := range []string{"path1", "path1-varying"} {

@@ -9,7 +9,7 @@ import (
 // sampleEvery is the time between the points of a series.
 const sampleEvery = 100 * time.Millisecond
 
-// series is a flow over time.
+// series holds samples of a flow over time.
 type series []point
 
 type point struct {

@@ -38,7 +38,7 @@ type flow struct {
 	estimates func() (congestion.Estimates, bool)
 
 	received atomic.Int64 // bytes read by the application
-	//
+
 	// arrived returns the amount that has reached the receiving host, in any order and including
 	// duplicates: bytes of QUIC packets, or segments of TCP.
 	arrived func() int64
@@ -73,7 +73,7 @@ func (l *frameLog) captured(from, to time.Time) []time.Duration {
 	return d
 }
 
-// lines returns the frames' delays in ms over their arrival in seconds after from.
+// lines returns a plot of the frames: arrival in seconds after from, and delay in ms.
 func (l *frameLog) lines(from time.Time) (t, y []float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,7 +86,7 @@ func (l *frameLog) lines(from time.Time) (t, y []float64) {
 // place runs a function in a network namespace.
 type place func(func() error) error
 
-// here runs it in the current namespace.
+// here runs do in the current namespace.
 func here(do func() error) error { return do() }
 
 // open connects host a to host b of a lab.
@@ -162,7 +162,7 @@ func segments(c *net.TCPConn) (func() int64, error) {
 	}, nil
 }
 
-// count reads until the end of r.
+// count reads r to its end and counts the bytes.
 func (f *flow) count(r io.Reader) {
 	buf := make([]byte, 256<<10)
 	for {

@@ -18,16 +18,16 @@ import (
 type Options struct {
 	Data  string // folder with recordings of real cameras; "" = the synthetic performer
 	Quick bool   // runs of 20 s instead of 60 s
-	//
+
 	// App carries the frames; default Push.
 	App App
-	//
-	// Parts selects levels, modes and, for LiveScan, congestion controls. A kind without a part is
-	// measured in full.
+
+	// Parts selects levels, modes and, for LiveScan, congestion controls. Of each kind that Parts
+	// does not mention, all are measured.
 	Parts []string
 	Log   io.Writer // progress lines; nil discards them
-	//
-	// Keep is a folder for the programs' logs and frame lists; "" deletes them.
+
+	// Keep is the folder for the programs' logs and frame lists; "" = delete them after each run.
 	Keep string
 }
 
@@ -54,7 +54,7 @@ func (a App) Suffix() string {
 // Congestion is a congestion control of the kernel's TCP.
 type Congestion string
 
-// LiveScan's congestion controls. The paper's Section IV-A says BBR.
+// LiveScan's congestion controls. The paper used BBR (Section IV-A).
 const (
 	Cubic Congestion = "cubic" // Linux's default
 	BBR   Congestion = "bbr"
@@ -63,7 +63,7 @@ const (
 // Congestions lists the congestion controls.
 var Congestions = []Congestion{Cubic, BBR}
 
-// Mode is the use of the paths.
+// Mode is a way to use the paths.
 type Mode string
 
 // The modes that the paper compares.
@@ -77,8 +77,8 @@ const (
 // Modes lists the modes.
 var Modes = []Mode{Reference, Single, Redirect, Duplicate}
 
-// policy returns the controller's mode, "" without a pair. On the uplink an operator chooses the
-// paths, since packets to a publisher do not reveal its problems.
+// policy returns the controller's mode; "" = no pair. With Uplink, duplication is set by hand
+// instead: the controller cannot infer delays or losses from packets to a publisher.
 func (m Mode) policy(a App) api.Mode {
 	if a == Uplink && m == Duplicate {
 		return api.Off
@@ -90,13 +90,13 @@ func (m Mode) policy(a App) api.Mode {
 type level struct {
 	name, about     string
 	geometry, color string // of the capture server
-	//
-	// live levels are encoded during the run. Two processors cannot encode, relay, decode and
-	// emulate the others at once, so those are encoded beforehand.
+
+	// live levels are encoded during the run. The others are encoded beforehand, because two
+	// processors cannot encode, relay, decode and emulate them in real time.
 	live bool
-	//
-	// points is the number of points in a LiveScan frame, 9 bytes each, which yields the level's
-	// bit rate in our session.
+
+	// points is the number of points in a LiveScan frame. At 9 bytes each they match the bit rate
+	// of this level in our session.
 	points int
 }
 
@@ -119,14 +119,15 @@ var (
 
 const (
 	fps = 30
-	//
+
 	// warmup follows the first frame shown, while congestion control finds its rate.
 	warmup = 3 * time.Second
-	//
-	// warmupPair is the warm-up with a pair, which the session's start may trigger.
+
+	// warmupPair is the warm-up with a pair. It is longer, because the session's start may trigger
+	// duplication.
 	warmupPair = 6 * time.Second
-	//
-	// maxRepeats limits the repeated runs, in total, because of a busy machine.
+
+	// maxRepeats limits the runs repeated because the machine was busy, over the whole benchmark.
 	maxRepeats = 4
 )
 
@@ -157,7 +158,8 @@ func (a App) parts() (names []string) {
 	return names
 }
 
-// congestions returns the congestion controls of Options.Parts. Push has its own.
+// congestions returns the TCP congestion controls of Options.Parts; none unless the application is
+// LiveScan.
 func (o Options) congestions() (list []Congestion) {
 	if o.App != LiveScan {
 		return []Congestion{""}
@@ -176,11 +178,11 @@ func (o Options) congestions() (list []Congestion) {
 // choose returns the levels and modes of Options.Parts.
 func (o Options) choose() (ls []level, ms []Mode, err error) {
 	if o.App != "" && !slices.Contains(apps, o.App) {
-		return nil, nil, fmt.Errorf("app %q is none of %s, %s, %s", o.App, Push, LiveScan, Uplink)
+		return nil, nil, fmt.Errorf("no application %q; want %s, %s or %s", o.App, Push, LiveScan, Uplink)
 	}
 	for _, p := range o.Parts {
 		if names := o.App.parts(); !slices.Contains(names, p) {
-			return nil, nil, fmt.Errorf("part %q is none of %s", p, strings.Join(names, ", "))
+			return nil, nil, fmt.Errorf("no part %q; want one of %s", p, strings.Join(names, ", "))
 		}
 	}
 	for _, l := range levels {

@@ -19,7 +19,7 @@ func TestChoose(t *testing.T) {
 		{"a level", "hd", "hd", "[reference single redirect duplicate]", ""},
 		{"a mode", "single", "nfov hd fhd", "[single]", ""},
 		{"both, in the paper's order", "duplicate fhd reference nfov", "nfov fhd", "[reference duplicate]", ""},
-		{"neither", "4k", "", "", `part "4k" is none of nfov, hd, fhd, reference, single, redirect, duplicate`},
+		{"neither", "4k", "", "", `no part "4k"; want one of nfov, hd, fhd, reference, single, redirect, duplicate`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ls, ms, err := Options{Parts: strings.Fields(c.parts)}.choose()
@@ -40,8 +40,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// regularFrames returns a player's frame list: 30 frames a second for ten seconds, shown delay
-// after capture, without every tenth.
+// regularFrames returns a player's frame list: 30 frames a second for ten seconds, each shown delay
+// after capture. Every tenth frame is missing.
 func regularFrames(begun time.Time, delay time.Duration) string {
 	var b strings.Builder
 	b.WriteString("camera,sequence,captured_us,arrived_us,shown_us,points,bytes\n")
@@ -249,10 +249,10 @@ func TestChooseApp(t *testing.T) {
 		{Push, "", "[]", ""},
 		{LiveScan, "", "[cubic bbr]", ""},
 		{LiveScan, "nfov bbr", "[bbr]", ""},
-		{Push, "bbr", "", `part "bbr" is none of nfov, hd, fhd, reference, single, redirect, duplicate`},
+		{Push, "bbr", "", `no part "bbr"; want one of nfov, hd, fhd, reference, single, redirect, duplicate`},
 		{Uplink, "nfov single", "[]", ""},
-		{Uplink, "redirect", "", `part "redirect" is none of nfov, hd, fhd, reference, single, duplicate`},
-		{"web", "", "", `app "web" is none of push, livescan, uplink`},
+		{Uplink, "redirect", "", `no part "redirect"; want one of nfov, hd, fhd, reference, single, duplicate`},
+		{"web", "", "", `no application "web"; want push, livescan or uplink`},
 	} {
 		o := Options{App: c.app, Parts: strings.Fields(c.parts)}
 		_, _, err := o.choose()

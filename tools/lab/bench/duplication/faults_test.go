@@ -130,11 +130,11 @@ func newFaults(t *testing.T, mode api.Mode) *faults {
 			t.Error(err)
 		}
 	})
-	// A busy machine delays receipts too, so only the silence of a dead path triggers.
+	// The interval exceeds the delay of receipts on a busy machine, so only a dead path triggers.
 	if err := f.startPair(ctx, mode, watched{controller: "trigger: {rule: paper, interval: 400ms, count: 1}\nrearm: 5s\n"}); err != nil {
 		t.Fatal(err)
 	}
-	// Acknowledgements survive the loss of one path.
+	// Duplicate acknowledgements too: they must survive the loss of one path.
 	if err := f.pair.back(ctx, pathset.Of(1, 2)); err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,8 @@ const mostOthers = 0.3
 // streamRate is a path's packet rate above which it carries more than probes.
 const streamRate = 200
 
-// judge adds the lab's report on a run: path delays and accuracy. It considers only the paths'
-// direction to the viewer, and packets dropped by the kernel.
+// judge copies the lab's failures and worst lateness into m and, for level nfov, the delays of the
+// paths towards the viewer. It adds a failure if other programs used too much CPU time.
 func (m *Measurement) judge(r *netlab.Report, length time.Duration) {
 	m.Failures = r.Failures
 	for i, p := range r.Paths {

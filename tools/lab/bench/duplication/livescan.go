@@ -94,7 +94,7 @@ func (s *session) openLiveScan(ctx context.Context, address string) (*livescanVi
 func (v *livescanViewer) run() {
 	defer close(v.done)
 	ask := func(n int) error {
-		for range n { // one segment each, as segments are counted
+		for range n { // one segment each, because the edge recognizes requests by their size
 			if _, err := v.conn.Write([]byte{livescan.RequestFrame}); err != nil {
 				return err
 			}
@@ -143,8 +143,8 @@ func (v *livescanViewer) stop() []arrival {
 	return v.arrivals
 }
 
-// readSent reads the bridge's list of frames sent to one viewer, whose k-th entry is the viewer's
-// k-th arrival. It skips frames sent repeatedly.
+// readSent reads the bridge's list of frames sent to one viewer, whose k-th entry is the k-th of
+// arrivals. It skips frames sent repeatedly.
 func readSent(r io.Reader, arrivals []arrival, begun time.Time) ([]frame, error) {
 	lines := bufio.NewScanner(r)
 	if !lines.Scan() {

@@ -210,8 +210,8 @@ func (r *Result) levelOf(m *Measurement) *Level {
 	return map[string]*Level{"nfov": r.NFOV, "hd": r.HD, "fhd": r.FHD}[m.Level]
 }
 
-// kept returns the reduced path set that duplication used longest while delays varied; "" if
-// elimination removed no path.
+// kept returns the reduced path set that duplication used longest while delays varied. ok is false
+// if elimination removed no path.
 func (m *Measurement) kept(from, to float64) (kept string, ok bool) {
 	length := map[string]float64{}
 	for i, d := range m.Decisions {
@@ -274,7 +274,8 @@ func (r *Result) processors(b *strings.Builder) {
 	}
 }
 
-// exactness writes how reliable the runs are.
+// exactness writes the emulation's lateness, the load by other programs, the repetitions and the
+// failures.
 func (r *Result) exactness(b *strings.Builder) {
 	late, busy, again := 0.0, 0.0, 0
 	for _, m := range r.Runs {

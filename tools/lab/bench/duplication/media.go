@@ -184,8 +184,8 @@ func retime(from, to string, points int) (err error) {
 	return nil
 }
 
-// thin reduces each frame to points evenly chosen points in layout B, which the decoder need not
-// search for in the grid. It reads the ray table from the catalog in others.
+// thin reduces each frame to the given number of points, evenly chosen, in layout B, which spares
+// the decoder the search for points in the grid. It reads the ray table from the catalog in others.
 func thin(frames, others []recording.Object, points int) error {
 	var rays camera.RayTable
 	for i, o := range others {
@@ -229,7 +229,7 @@ func thin(frames, others []recording.Object, points int) error {
 			return err
 		}
 		if len(rays.X) != len(f.Grid.Depth) {
-			return fmt.Errorf("frame has %d pixels, the catalog says %d", len(f.Grid.Depth), len(rays.X))
+			return fmt.Errorf("frame has %d pixels, but the catalog announces %d", len(f.Grid.Depth), len(rays.X))
 		}
 		rest := 0
 		for k, d := range f.Grid.Depth {

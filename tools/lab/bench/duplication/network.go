@@ -12,7 +12,7 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// Nodes: those of Table I, and the controller on a separate network.
+// Nodes: the nodes of Table I, and the controller's host on a separate network.
 const (
 	source     = "a" // capture server and relay
 	viewer     = "b"
@@ -27,7 +27,7 @@ const uplinkPaths pathset.Set = 0b11
 func pathName(index int) string { return fmt.Sprintf("path%d", index) }
 
 // network returns Table I and a host for the controller, connected to both edges by links that are
-// no paths. Delays vary from s.from to s.to if varies is set.
+// not paths. Delays vary from s.from to s.to if varies is set.
 func network(s schedule, varies bool) (*topology.Topology, error) {
 	t, err := topology.Builtin("table1-varying")
 	if err != nil {

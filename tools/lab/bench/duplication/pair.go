@@ -44,15 +44,15 @@ type pair struct {
 
 const controllerPort = 4780
 
-// watched holds settings for the viewer's packets that the controller observes; "" are the defaults,
-// made for our session's receipts.
+// watched configures the packets from the viewer that the controller evaluates. The defaults ("")
+// suit our session's receipts.
 type watched struct {
 	controller string // lines of YAML
-	lengths    string // of the packets, added to the edge's uplink
+	lengths    string // packet lengths, as YAML added to the edge's setting uplink
 }
 
-// watched returns the packets to observe. LiveScan3D's viewers send requests: one-byte segments, one
-// byte longer than an acknowledgement, to which the paper's rule applies.
+// watched returns the packets to evaluate. LiveScan3D's viewers send requests, to which the paper's
+// rule applies: segments of one byte, distinguished by size from acknowledgements.
 func (m *media) watched() watched {
 	if m.app == LiveScan {
 		const request = 20 + 32 + 1 // IPv4, TCP with time stamps
@@ -312,7 +312,7 @@ func (p *pair) await(ctx context.Context) error {
 	}
 }
 
-// sample notes the rewards of the paths.
+// sample records the rewards of the paths.
 func (p *pair) sample(ctx context.Context, at time.Duration) {
 	s, err := p.status(ctx, far)
 	if err != nil || s.Receiver == nil {
@@ -331,7 +331,7 @@ func (p *pair) sample(ctx context.Context, at time.Duration) {
 	}
 }
 
-// history is what the controller decided about the flow to the viewer.
+// history returns the controller's decisions about the flow to the viewer, and its rewards.
 func (p *pair) history(ctx context.Context, begun time.Time) ([]Decision, []Rewards, error) {
 	var list api.DecisionList
 	if err := p.ask(ctx, http.MethodGet, "/v1/decisions?since=0", nil, &list); err != nil {
@@ -350,7 +350,7 @@ func (p *pair) history(ctx context.Context, begun time.Time) ([]Decision, []Rewa
 	return out, p.rewards, nil
 }
 
-// clean removes what edges that were killed left in the kernel.
+// clean removes the pinned BPF objects of killed edges.
 func (p *pair) clean() error {
 	return errors.Join(os.RemoveAll(p.pin(near)), os.RemoveAll(p.pin(far)))
 }

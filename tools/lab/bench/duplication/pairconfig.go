@@ -18,7 +18,7 @@ http: ""
 controller: {url: "http://%s", token: %s}
 signal: {key: %s}
 `
-	//
+
 	// bothWays is for an edge whose LAN interface carries both the duplicated traffic and its
 	// destination.
 	bothWays = `
@@ -27,7 +27,6 @@ sender: {attach: [{interface: %s, direction: ingress}], towards: [%s/32]}
 receiver: {behind: [%s/32]}
 `
 
-	//
 	// monitor is for the interface that receives the observed packets.
 	monitor = "uplink: {interfaces: [%s]%s}\n"
 )

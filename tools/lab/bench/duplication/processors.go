@@ -55,12 +55,11 @@ func (s *session) processors() map[string]time.Duration {
 	return used
 }
 
-// share returns the processors used during a time, by user.
+// share returns the number of processors used between two readings, by user.
 func share(before, after map[string]time.Duration, elapsed time.Duration) map[string]float64 {
 	s := map[string]float64{}
 	for who, t := range after {
-		//
-		// Ended programs take their CPU time along, so a difference may be negative.
+		// The total loses the CPU time of programs that end, so a difference may be negative.
 		s[who] = max(0, round((t-before[who]).Seconds()/elapsed.Seconds(), 2))
 	}
 	return s

@@ -99,7 +99,6 @@ func (p *programs) start(node *netlab.Node, dir, name string, args ...string) (*
 	cmd.Stdout, cmd.Stderr = &x.stdout, log
 	cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Setsid = false, true
 	err = node.Namespace.Do(func() error {
-		//
 		// Niceness belongs to the thread, and children inherit it.
 		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, niceness); err != nil {
 			return fmt.Errorf("niceness %d: %w", niceness, err)
@@ -111,7 +110,7 @@ func (p *programs) start(node *netlab.Node, dir, name string, args ...string) (*
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	//
+
 	// With autogroup scheduling, niceness only counts within a session.
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", cmd.Process.Pid), []byte(fmt.Sprint(niceness)), 0)
 	go func() {
@@ -134,8 +133,8 @@ func (x *process) kill() {
 	<-x.done
 }
 
-// stop terminates the process, killing it if necessary. The error reports one that had already
-// ended.
+// stop terminates the process, killing it if necessary. It returns an error if the process had
+// already ended.
 func (x *process) stop() error {
 	select {
 	case <-x.done:
@@ -175,7 +174,7 @@ func (x *process) awaitOutput(ctx context.Context, text string, limit time.Durat
 		case <-x.done:
 			return "", x.failure()
 		case <-deadline:
-			return "", fmt.Errorf("%s did not say %q within %v: %w", x.name, text, limit, x.failure())
+			return "", fmt.Errorf("%s did not print %q within %v: %w", x.name, text, limit, x.failure())
 		case <-ctx.Done():
 			return "", ctx.Err()
 		}

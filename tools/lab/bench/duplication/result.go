@@ -10,10 +10,9 @@ import (
 
 // Result holds the measurements of one application.
 type Result struct {
-	//
-	// App carried the frames; "" = Push, in older results.
+	// App is the application that carried the frames; older results omit it for Push.
 	App App `json:"app"`
-	//
+
 	// Congestion is LiveScan's TCP congestion control.
 	Congestion Congestion `json:"congestion,omitempty"`
 	NFOV       *Level     `json:"nfov,omitempty"`
@@ -22,14 +21,13 @@ type Result struct {
 
 	Seconds float64 `json:"seconds"` // per run
 	From    float64 `json:"from_s"`  // start of the time that FPS, delays and throughput cover
-	To      float64 `json:"to_s"`    // its end; delays vary in between
+	To      float64 `json:"to_s"`    // end of that time; delays vary in its middle
 	Source  string  `json:"source"`  // of the frames
 	Trigger string  `json:"trigger"` // settings of the pair
 	// Processors of the machine.
 	Processors int            `json:"processors"`
 	Runs       []*Measurement `json:"runs"`
 
-	//
 	// BBR holds the same measurements over TCP with BBR.
 	BBR *Result `json:"bbr,omitempty"`
 }
@@ -41,12 +39,12 @@ type Level struct {
 	DelayP95   map[Mode]float64 `json:"frame_delay_ms_p95"`
 	DelayP99   map[Mode]float64 `json:"frame_delay_ms_p99"`
 	Throughput map[Mode]float64 `json:"throughput_mbps"`
-	//
+
 	// Cost is duplication's bytes over all paths per byte over one path, during the whole run.
 	// CostVarying covers the time with varying delays.
 	Cost        float64 `json:"cost"`
 	CostVarying float64 `json:"cost_varying"`
-	//
+
 	// Gain is the throughput of redirection and duplication relative to the single path.
 	Gain   map[Mode]float64 `json:"gain"`
 	Points float64          `json:"points_per_frame"`
@@ -73,7 +71,7 @@ type Measurement struct {
 	LateUs   float64    `json:"departure_error_us_p99"` // of the emulation, worst path
 	Failures []string   `json:"failures,omitempty"`     // reasons for inaccurate emulation
 	Attempts int        `json:"attempts"`
-	//
+
 	// Processors is the number of processors used, by program.
 	Processors map[string]float64 `json:"processors"`
 
@@ -189,7 +187,7 @@ func (r *Result) add(l level, m *Measurement) {
 	}
 }
 
-// draws reports whether enough was measured for a plot.
+// draws reports whether the measurements suffice for a plot.
 func (r *Result) draws(plot string) bool {
 	switch plot {
 	case "paths":
@@ -223,7 +221,7 @@ func (r *Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 			"parts, or choose another folder", old.Seconds, old.Source, r.Seconds, r.Source)
 	}
 	if old.App = cmp.Or(old.App, Push); old.App != r.App {
-		return nil, fmt.Errorf("the earlier result is of %s, not of %s: choose another folder", old.App, r.App)
+		return nil, fmt.Errorf("the earlier result is for application %s, not %s: choose another folder", old.App, r.App)
 	}
 	var all *Result
 	for _, c := range append([]Congestion{""}, Congestions...) {

@@ -24,7 +24,7 @@ type bench struct {
 	repeats  int // remaining repetitions
 }
 
-// Run measures. It needs permission to create network namespaces and load BPF programs.
+// Run runs the benchmark. It needs permission to create network namespaces and load BPF programs.
 func Run(ctx context.Context, o Options) (r *Result, err error) {
 	if err := netlab.Supported(); err != nil {
 		return nil, err
@@ -271,7 +271,7 @@ func (s *session) endMedia(begun time.Time) ([]frame, error) {
 	return read(f, begun)
 }
 
-// watch reads the interfaces' counters for length.
+// watch reads the interfaces' counters repeatedly for the given length.
 func (s *session) watch(ctx context.Context, begun time.Time, length time.Duration) (counted []traffic, err error) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()

@@ -43,7 +43,7 @@ func (t traffic) mbps() float64 {
 	return float64(t.delivered) * 8e-6 / t.at.Seconds()
 }
 
-// cost returns the bytes on all paths per byte to carry.
+// cost returns the bytes sent over all paths per byte that entered the edges.
 func (t traffic) cost() float64 {
 	if t.entered == 0 {
 		return 0

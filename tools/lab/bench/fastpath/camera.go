@@ -9,11 +9,11 @@ import (
 // The camera part: frames in datagrams to near and far viewers.
 const (
 	cameraFPS = 30
-	//
+
 	// CameraTimeout is the track's delivery timeout. Later data is useless.
 	CameraTimeout = 500 * time.Millisecond
 	nearViewers   = 3 // over links without emulated delay
-	//
+
 	// FarPath leads to the far viewer: path 1 of Table I of Qian et al., without its variation.
 	FarPath = "rate: 400Mbit, delay: 20ms, loss: 0.05%"
 )
@@ -27,20 +27,20 @@ type CameraRun struct {
 	Near    Shown   `json:"near"` // the near viewer with the lowest frame rate
 	Far     Shown   `json:"far"`
 	TCPMbps float64 `json:"tcp_mbit_per_s,omitempty"` // of the TCP flow
-	//
-	// Forwarded counts packets sent by the kernel, Fallback those left to user space by reason, and
-	// Lost the forwarded packets that were lost.
+
+	// Forwarded counts packets sent by the kernel; Lost counts the forwarded packets that were lost;
+	// Fallback counts packets left to user space, by reason.
 	Forwarded float64            `json:"forwarded"`
 	Fallback  map[string]float64 `json:"fallback,omitempty"`
 	Lost      float64            `json:"lost"`
-	//
+
 	// UnregisteredMax is the maximum, over Samples, of the bytes that the kernel had sent to all
-	// viewers and that congestion control did not know of yet. UnregisteredEnd is the value after
-	// the camera stopped.
+	// viewers and congestion control had not registered yet. UnregisteredEnd is the value after the
+	// camera stopped.
 	UnregisteredMax float64 `json:"unregistered_max_bytes"`
 	UnregisteredEnd float64 `json:"unregistered_end_bytes"`
 	Samples         int     `json:"samples"`
-	//
+
 	// Failures report a late emulator.
 	Failures []string `json:"failures,omitempty"`
 }

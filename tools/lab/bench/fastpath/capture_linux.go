@@ -75,7 +75,7 @@ func (c *capture) run(closing <-chan struct{}) {
 		if !ok || (ll.Pkttype == unix.PACKET_OUTGOING) != c.out {
 			continue
 		}
-		//
+
 		// Only IPv4 without options, carrying UDP.
 		if n < 28 || b[0] != 0x45 || b[9] != unix.IPPROTO_UDP {
 			continue

@@ -1,8 +1,8 @@
 // Package fastpath measures the delay of packets through the relay in user space and in the kernel,
-// as Figures 4.2 to 4.5 of Pfeifer, "eBPF-Assisted Relays for Multimedia Streaming". Publisher,
+// like Figures 4.2 to 4.5 of Pfeifer, "eBPF-Assisted Relays for Multimedia Streaming". Publisher,
 // relay and viewers are in network namespaces; packet sockets on the relay's two interfaces
-// time-stamp each packet on arrival and departure. This process holds the keys of publisher and
-// viewers, by which it matches the packets.
+// time-stamp each packet on arrival and departure. To match the packets, this process uses the keys
+// of publisher and viewers.
 package fastpath
 
 import (
@@ -64,17 +64,17 @@ type Cell struct {
 	P50      float64 `json:"p50_us"`
 	P99      float64 `json:"p99_us"`
 	JitterUs float64 `json:"jitter_us"` // mean difference between successive delays (RFC 3550 without smoothing)
-	//
+
 	// CPU is the CPU time of the relay's process and eBPF programs per data sent to viewers; nil if
 	// it cannot be separated from the rest of the machine.
 	CPU *float64 `json:"cpu_s_per_gbit"`
-	//
+
 	// Syscalls counts system calls of the relay's process; nil without a relay.
 	Syscalls  *float64 `json:"syscalls_per_s"`
 	Packets   int      `json:"packets"`     // over all viewers
-	Lost      int      `json:"lost"`        // arrived but not forwarded within the run
+	Lost      int      `json:"lost"`        // arrived at the relay but not forwarded within the run
 	Forwarded float64  `json:"kernel_part"` // share of packets forwarded by the kernel
-	//
+
 	// Fallback counts packets that the fast path left to user space, by reason.
 	Fallback map[string]float64 `json:"fallback,omitempty"`
 }
@@ -89,7 +89,7 @@ type Result struct {
 	Processors int     `json:"processors"`
 	Seconds    float64 `json:"seconds"` // per cell
 	Turns      int     `json:"turns"`
-	//
+
 	// LoadAverage is the kernel's one-minute load average before the first cell.
 	LoadAverage float64 `json:"load_average"`
 

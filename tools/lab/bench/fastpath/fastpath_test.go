@@ -48,8 +48,8 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// TestCamera sends frames to near and far viewers. The kernel forwards, and in the end congestion
-// control knows of every byte sent.
+// TestCamera sends frames to near and far viewers. It checks that the kernel forwards packets and
+// that congestion control finally accounts for every byte sent.
 func TestCamera(t *testing.T) {
 	if err := netlab.Supported(); err != nil {
 		t.Skip(err)

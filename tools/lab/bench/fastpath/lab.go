@@ -16,7 +16,7 @@ import (
 // Addresses.
 const (
 	relayPort   = 4443
-	viewerPort  = 6000 // the first viewer's, for ways with chosen ports
+	viewerPort  = 6000 // port of the first viewer, for ways whose ports the benchmark chooses
 	publisherIP = "10.76.1.1"
 	relayUpIP   = "10.76.1.2"
 	relayDownIP = "10.76.2.2"

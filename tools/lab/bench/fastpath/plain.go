@@ -56,7 +56,8 @@ func (f *forwarding) send(sequence uint64) {
 	}
 }
 
-// in considers only the packet of the first viewer, as every viewer has its own incoming packet.
+// in accepts only packets to the first viewer. Each viewer has a separate incoming packet, and one
+// is enough for matching.
 func (f *forwarding) in(p captured) (uint64, bool) {
 	if p.to != viewerPort {
 		return 0, false

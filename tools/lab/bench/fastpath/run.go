@@ -232,12 +232,12 @@ func measure(ctx context.Context, relay, way, load string, viewers int, length t
 // session is one way of forwarding from publisher to viewers.
 type session interface {
 	send(sequence uint64)
-	//
+
 	// in and out identify a captured packet: its sequence number, and its viewer.
 	in(p captured) (sequence uint64, ok bool)
 	out(p captured) (sequence uint64, viewer int, ok bool)
 	usage() (usage, error)
-	//
+
 	// check validates the packets sent.
 	check() error
 	close()
@@ -252,7 +252,8 @@ type usage struct {
 	fallback map[string]float64 // packets left to user space, by reason
 }
 
-// generate sends packets at a fixed pace. A busy machine's backlog follows in bursts of up to 20.
+// generate sends packets at a fixed pace. After a stall of the machine it catches up in bursts of
+// up to 20.
 func generate(w session, next *uint64, length time.Duration) {
 	const every = time.Second / packetsPerS
 	begin := time.Now()

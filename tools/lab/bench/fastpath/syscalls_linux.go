@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// syscalls counts a process's system calls with a program at the kernel's sys_enter tracepoint. It
-// adds a few nanoseconds to those of other processes.
+// syscalls counts a process's system calls with a program at the kernel's sys_enter tracepoint. The
+// program adds a few nanoseconds to every system call of other processes.
 type syscalls struct {
 	count   *ebpf.Map
 	program *ebpf.Program

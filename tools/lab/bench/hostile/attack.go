@@ -36,7 +36,8 @@ type attack struct {
 	run         func(ctx context.Context, t *Target) error
 }
 
-// forged names an attack that may keep out new viewers, whose first packets look like the attacker's.
+// forged names the attack that may keep out new viewers, because their first packets look like the
+// attacker's.
 const forged = "forged addresses"
 
 // attacks lists the attacks.
@@ -81,7 +82,7 @@ func attacks() []attack {
 func Attack(ctx context.Context, name string, t *Target, out io.Writer) error {
 	host, _, err := net.SplitHostPort(t.Addr)
 	if ip := net.ParseIP(host); err != nil || !ip.IsLoopback() {
-		return fmt.Errorf("%s is no loopback address: only local relays can be attacked", t.Addr)
+		return fmt.Errorf("%s is not a loopback address: only local relays can be attacked", t.Addr)
 	}
 	for _, a := range attacks() {
 		if a.name == name {
@@ -94,7 +95,6 @@ func Attack(ctx context.Context, name string, t *Target, out io.Writer) error {
 	return fmt.Errorf("no attack %q; want one of %s", name, strings.Join(Names(), ", "))
 }
 
-//
 // The attacker's sessions.
 
 func (t *Target) dial(ctx context.Context) (*moqt.Session, error) {
@@ -148,7 +148,8 @@ func (r *raw) request(ctx context.Context, build func(id uint64) wire.Message) (
 	return s, err
 }
 
-// repeat calls f until ctx ends, after a short pause on errors, since the relay closes sessions.
+// repeat calls f until ctx ends. It pauses briefly after errors, because the relay closes attacking
+// sessions.
 func repeat(ctx context.Context, f func() error) {
 	for ctx.Err() == nil {
 		if f() != nil {
@@ -157,7 +158,7 @@ func repeat(ctx context.Context, f func() error) {
 	}
 }
 
-// each runs n concurrent copies of f, each repeatedly.
+// each calls f repeatedly in n goroutines, with the goroutine's index.
 func each(ctx context.Context, n int, f func(i int) error) error {
 	var wg sync.WaitGroup
 	for i := range n {
@@ -189,12 +190,12 @@ func (t *Target) inRaw(ctx context.Context, f func(*raw) error) error {
 	return f(r)
 }
 
-// own returns a track name of the attacker's.
+// own returns the name of a track in a new namespace of the attacker.
 func own(name string) moqt.TrackName {
 	return moqt.TrackName{Namespace: moqt.Namespace{"attack", rand.Text()}, Name: name}
 }
 
-// publishing runs f with a publication of the attacker's.
+// publishing publishes a track in a new session and runs f with the publication.
 func (t *Target) publishing(ctx context.Context, track moqt.TrackName, info moqt.TrackInfo,
 	f func(*moqt.Publication) error,
 ) error {
@@ -281,7 +282,7 @@ func subscribeTo(name string) func(id uint64) wire.Message {
 	}
 }
 
-// missing requests missing tracks and passes each request's stream to then.
+// missing requests nonexistent tracks and passes each request's stream to then.
 func missing(ctx context.Context, t *Target, then func(*quic.Stream)) error {
 	return each(ctx, 4, func(int) error {
 		return t.inRaw(ctx, func(r *raw) error {
@@ -606,7 +607,7 @@ func halfOpen(ctx context.Context, t *Target) error {
 				_, _ = u.Write([]byte{0x10})
 			}
 			_ = pause.For(ctx, time.Second)
-			return errors.New("once more")
+			return errors.New("repeat with a new session")
 		})
 	})
 }
@@ -621,8 +622,8 @@ func unreadWindows(ctx context.Context, t *Target) error {
 					return err
 				}
 				_ = s.SetWriteDeadline(time.Now().Add(time.Second))
-				//
-				// A message that is announced and never completed.
+
+				// Announce a message, fill the window with its body and never complete it.
 				_, _ = s.Write(append([]byte{byte(wire.TypeRequestUpdate), 0xff, 0xff}, junk...))
 			}
 			_ = pause.For(ctx, 5*time.Second)
@@ -722,7 +723,7 @@ func connections(ctx context.Context, t *Target) error {
 	})
 }
 
-// hello returns a client's first datagram, of a connection that it abandons.
+// hello returns the first datagram of a client's connection, and abandons the connection.
 func (t *Target) hello(ctx context.Context) ([]byte, error) {
 	in, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -777,8 +778,8 @@ func datagramFlood(ctx context.Context, t *Target) error {
 	})
 }
 
-// firstPackets sends Initial packets (RFC 9000, Section 17.2.2) from a number of addresses. Without
-// the keys their lack of content cannot be detected.
+// firstPackets sends Initial packets (RFC 9000, Section 17.2.2) from a number of addresses. Only a
+// receiver that derives the Initial keys can tell that they do not decrypt.
 func firstPackets(addresses int) func(ctx context.Context, t *Target) error {
 	return func(ctx context.Context, t *Target) error {
 		hello, err := t.hello(ctx)

@@ -102,7 +102,7 @@ func (v *viewer) see(ctx context.Context, relay *load.Relay) error {
 		}
 		v.wg.Go(func() {
 			v.take(r)
-			_, _ = r.NextObject() // reading to the stream's end returns its credit
+			_, _ = r.NextObject() // reading the stream's end releases the stream
 		})
 	}
 }
@@ -172,7 +172,7 @@ func newViewer(ctx context.Context, relay *load.Relay, limit time.Duration) time
 	return time.Since(began)
 }
 
-// firstFrame returns when a new session has a complete frame, cached or live.
+// firstFrame returns once a new session has received a complete frame, cached or live.
 func firstFrame(ctx context.Context, relay *load.Relay) error {
 	s, err := relay.View(ctx)
 	if err != nil {

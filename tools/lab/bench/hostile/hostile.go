@@ -28,7 +28,7 @@ const (
 	FramesPerS = 30
 )
 
-// The relay's configuration, and the minimum for its viewer.
+// The relay's configuration, and limits for its viewers.
 const (
 	cacheBytes = 128 << 20
 	limitBytes = cacheBytes + cacheBytes/2 + 512<<20 // the relay's own default for this cache
@@ -47,10 +47,10 @@ type Options struct {
 	Quick bool
 	Time  time.Duration // per attack; 0 = 10 s, or 5 s with Quick
 	Log   io.Writer     // progress lines; nil discards them
-	//
+
 	// Relay is the relay's binary; "" selects the one next to this program, or builds one.
 	Relay string
-	//
+
 	// Attacker is a command that passes its additional arguments to Attack.
 	Attacker []string
 
@@ -63,7 +63,7 @@ type Result struct {
 	LimitMB  float64 `json:"limit_mb"` // the relay's configured memory limit
 	Baseline Figures `json:"baseline"` // without an attack
 	Attacks  []Under `json:"attacks"`
-	//
+
 	// Kept reports that in all attacks the viewer kept 29 frames a second and at most three times
 	// the baseline's delay, and the relay its memory limit.
 	Kept bool `json:"kept"`
@@ -74,7 +74,7 @@ type Figures struct {
 	FPS   float64 `json:"fps"`
 	P95Ms float64 `json:"p95_ms"` // delay of complete frames
 	GapMs float64 `json:"gap_ms"` // longest time without a complete frame
-	//
+
 	// NewViewerMs is the median time from a new viewer's first packet to its first complete frame.
 	NewViewerMs float64 `json:"new_viewer_first_frame_ms"`
 	PeakMB      float64 `json:"relay_peak_mb"`
@@ -151,7 +151,7 @@ func (f Figures) String() string {
 		"processors", f.FPS, f.P95Ms, f.GapMs, f.NewViewerMs, f.PeakMB, f.Goroutines, f.CPU)
 }
 
-// one measures an attack, or the baseline without a name, on a new relay.
+// one measures an attack on a new relay, or the baseline if a has no name.
 func (o Options) one(ctx context.Context, binary string, a attack) (u Under, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	relay, err := load.StartAt(binary, "127.0.0.1", (*exec.Cmd).Start, "--http", "127.0.0.1:0", "--cache-total-bytes",
@@ -215,8 +215,8 @@ func (o Options) one(ctx context.Context, binary string, a attack) (u Under, err
 	return u, err
 }
 
-// attack starts the attacker and waits until it is active. 39 is the lowest priority, whatever
-// ours.
+// attack starts the attacker and waits until it is active. Raising niceness by 39 gives it the
+// lowest priority from any initial niceness.
 func (o Options) attack(ctx context.Context, relay *load.Relay, name string) (stop func() error, err error) {
 	addr, hash := relay.Addr(), relay.Hash()
 	args := append(append([]string{"-n", "39"}, o.Attacker...), name, addr, relay.HTTP(), hex.EncodeToString(hash[:]))

@@ -11,7 +11,7 @@ import (
 	"holocast/internal/devcert"
 )
 
-// envAttack makes the test binary the attacker.
+// envAttack, if set in the environment, makes the test binary run the attacker.
 const envAttack = "HOLOCAST_TEST_ATTACK"
 
 func TestMain(m *testing.M) {
@@ -32,7 +32,8 @@ func TestMain(m *testing.M) {
 }
 
 // During each attack the relay survives within its memory limit, and its viewer and a new viewer
-// receive frames. Forged first packets may exclude new viewers, as they are indistinguishable.
+// receive frames. Forged first packets may exclude new viewers, because the relay cannot tell them
+// apart.
 func TestAttacks(t *testing.T) {
 	t.Setenv(envAttack, "1")
 	var all sync.WaitGroup

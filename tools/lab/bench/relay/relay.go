@@ -61,14 +61,14 @@ type Options struct {
 	Parts []string // some of Parts; nil: all that can run here, or load alone with At or Peer
 	Quick bool
 	Log   io.Writer // progress lines; nil discards them
-	//
+
 	// Relay is the relay's binary; "" selects the one next to this program, or builds one.
 	Relay string
-	//
+
 	// At, if set, is a remote relay to measure instead, with its certificate and token. Its CPU
 	// time and memory are unknown.
 	At *connect.Target
-	//
+
 	// Peer is another relay implementation to alternate with: a moq-relay-ietf binary, "auto" to
 	// look for it in PATH and build/peers/bin, or a command for load.StartPeer; "" = none.
 	Peer string
@@ -81,7 +81,7 @@ type Options struct {
 	Loss         float64       // share of packets dropped between relay and viewers, in each direction
 	WebTransport bool          // instead of raw QUIC, on all sessions with the relays
 	Time         time.Duration // of a run at the offered rate; default 8 s, 3 s if Quick
-	//
+
 	// Sessions is the number of idle sessions whose memory is measured; default 2,000, 200 if
 	// Quick.
 	Sessions int
@@ -225,11 +225,12 @@ type Load struct {
 	Peer         *Contender      `json:"peer,omitempty"`
 	Requested    float64         `json:"requested_frames_per_s"` // per publisher
 	Rate         map[int]float64 `json:"frames_per_s"`           // offered per publisher, by number of viewers
-	//
-	// Straight is the delay to that many viewers minus the delay to one, both without a relay. It
-	// is mostly the viewers' own work, which every relay's added delay includes.
+
+	// Straight is the delay without a relay that the number of viewers adds: the delay to all of
+	// them minus the delay to one. It is mainly the viewers' own work, which every relay's added
+	// delay includes.
 	Straight map[int]load.Quantiles `json:"straight_ms"`
-	//
+
 	// ThroughputPerCoreRatio is ours divided by the peer's, the minimum over all fan-outs.
 	// P99DelayRatio is the same for the added delay, the maximum. Both are 0 without a peer.
 	ThroughputPerCoreRatio float64 `json:"throughput_per_core_ratio,omitempty"`
@@ -240,7 +241,7 @@ type Load struct {
 type Contender struct {
 	Name   string         `json:"name"`
 	Fanout map[int]Fanout `json:"fanout"` // by number of viewers
-	//
+
 	// FirstObjectMs is the time from a viewer's first packet to its first object, on a track with
 	// other viewers, in milliseconds.
 	FirstObjectMs float64 `json:"first_object_ms"`
@@ -255,7 +256,7 @@ type Fanout struct {
 	GbitPerS     float64        `json:"gbit_per_core_s,omitempty"` // throughput of a fully used core
 	Delay        load.Quantiles `json:"delay_ms"`                  // of complete frames
 	AddedDelay   load.Quantiles `json:"added_delay_ms"`            // minus the delay without a relay
-	CapacityMbit float64        `json:"capacity_mbit_per_s"`       // if each frame is sent once all viewers have the last
+	CapacityMbit float64        `json:"capacity_mbit_per_s"`       // each frame sent once all have the previous one
 	Lost         int            `json:"frames_lost"`               // over all turns
 	Saturated    Saturated      `json:"saturated"`
 }
@@ -336,7 +337,7 @@ func underLoad(ctx context.Context, o Options) (r Load, err error) {
 	}
 	for _, n := range o.Viewers {
 		offered := load.Frames{Publishers: o.Publishers, Viewers: n, Bytes: o.FrameBytes, Time: warm}
-		//
+
 		// The rate that all relays sustain without queueing: the requested one, or two thirds of
 		// the lowest capacity.
 		rate := o.Rate
@@ -396,7 +397,7 @@ func underLoad(ctx context.Context, o Options) (r Load, err error) {
 			return r, err
 		}
 	}
-	//
+
 	// Saturation comes last, as its aftereffects would distort other figures.
 	for _, n := range o.Viewers {
 		for i, relay := range relays {
@@ -648,7 +649,7 @@ func (r *Load) markdown() string {
 			"fan-out.\n\n",
 			r.ThroughputPerCoreRatio, r.P99DelayRatio)
 	}
-	known := func(format string, v float64) string { // dash for a remote relay's process
+	known := func(format string, v float64) string { // the process figures of a remote relay are unknown
 		if !local {
 			return "–"
 		}

@@ -19,7 +19,8 @@ import (
 	"holocast/tools/lab/bench/internal/realframes"
 )
 
-// The upgrade part sends up to FramesPerS frames a second, each after all viewers have the last one.
+// The upgrade part sends up to FramesPerS frames a second, each after all viewers have the previous
+// one.
 const (
 	upgradeViewers = 20
 	lateJoiners    = 2 // after each upgrade
@@ -253,7 +254,7 @@ func (r *upgradeRun) receive(v *upgradeViewer, g *moqt.SubgroupReader) {
 	case r.arrived <- struct{}{}:
 	default:
 	}
-	_, _ = g.NextObject() // reading to the stream's end returns its credit
+	_, _ = g.NextObject() // reading the stream's end releases the stream
 }
 
 func (r *upgradeRun) frame(group uint64) []byte { return r.frames[group%uint64(len(r.frames))] }
@@ -289,7 +290,7 @@ func (r *upgradeRun) send(ctx context.Context, t *origin.Track) error {
 	}
 }
 
-// complete reports whether all viewers have the last frame.
+// complete reports whether all viewers have the newest frame.
 func (r *upgradeRun) complete() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -23,7 +23,7 @@ const (
 	fps           = 30 // also frames per GoP of one second
 	slotsPerS     = 10 // evaluations of a viewport per second, as in the head traces
 	framesPerSlot = fps / slotsPerS
-	//
+
 	// Squared errors are stored per cell of the picture.
 	cellColumns, cellRows = 120, 60
 	cells                 = cellColumns * cellRows
@@ -37,12 +37,12 @@ type clip struct {
 	qualities int
 	gops      []tile360.GoP // without Start and Have
 	video     []float64     // bytes of the low-resolution sphere per GoP
-	//
+
 	// errors is the mean squared error of luma by quality, slot and cell. After the tiles'
 	// qualities follow the low-resolution sphere and a black picture.
 	errors [][][]float32
 	black  [][]float64 // by GoP and tile: distortion of a black picture
-	//
+
 	// encoded holds the streams: by tile and quality, and the low-resolution sphere.
 	encoded    [][]stream
 	encodedLow stream
@@ -50,7 +50,7 @@ type clip struct {
 	lowHeight  int
 }
 
-// Indexes into clip.errors for what replaces a missing tile.
+// Indexes into clip.errors of the pictures that replace missing tiles.
 func (c *clip) low() int   { return c.qualities }
 func (c *clip) blank() int { return c.qualities + 1 }
 
@@ -164,7 +164,6 @@ func measure(ctx context.Context, s source, crfs []int, videoCRF, seconds int) (
 	}
 
 	for q, crf := range crfs {
-		//
 		// One process cuts the picture and encodes all tiles; another decodes and joins them.
 		var cut strings.Builder
 		fmt.Fprintf(&cut, "[0:v]%sformat=yuv420p,split=%d", s.crop, c.grid.Tiles())
@@ -333,7 +332,7 @@ func (c *clip) compare(ctx context.Context, original, seen []string, distortion 
 	}()
 	w, h := c.grid.Width, c.grid.Height
 	frames := [2][]byte{make([]byte, w*h*3/2), make([]byte, w*h*3/2)}
-	//
+
 	// The cell and tile of each pixel, and the number of pixels per cell.
 	cellOf, tileOf := make([]int32, w*h), make([]int32, w*h)
 	pixels := make([]float32, cells)

@@ -28,7 +28,7 @@ var recordings = flag.String("recordings", "",
 // inFakeTime runs a session without delays by the machine: viewer, publisher and QUIC run
 // unmodified in a synctest bubble over a simulated path.
 //
-// The network's first second starts after the viewer does, by the given time.
+// The path's rate follows net from the time after, counted from the viewer's start.
 func inFakeTime(t *testing.T, after time.Duration, film spheretest.Film, tr trace, net network, scheme string,
 	percentile float64, gops int,
 ) (report sphere.Report) {
@@ -112,8 +112,8 @@ func streams(c *clip) {
 	}
 }
 
-// Over paths below the whole sphere's rate our scheme does not stall, and its picture is better
-// than by other schemes.
+// Over paths below the whole sphere's rate, our scheme does not stall, and its picture is better
+// than with other schemes.
 func TestViewingsInFakeTime(t *testing.T) {
 	if !quiccc.Patched() {
 		t.Skip("needs quic-go as patched by tools/quicpatch (make build)")
@@ -131,8 +131,8 @@ func TestViewingsInFakeTime(t *testing.T) {
 		t.Run(net.name, func(t *testing.T) {
 			ours := inFakeTime(t, 0, c.film(), tr, net, Ours, 0, gops)
 			t.Logf("%s: %v", Ours, ours)
-			//
-			// Goroutine order varies, and so does the number of late frames after a fall.
+
+			// The number of late frames after a fall varies with the order of goroutines.
 			if ours.GOPs < gops || ours.StallRatio > 0.02 {
 				t.Errorf("%d GoPs, %.1f %% stalls", ours.GOPs, 100*ours.StallRatio)
 			}
@@ -177,8 +177,9 @@ func (f fall) network(rate float64) network {
 		leastMbit*1e6/8))...), seconds(20, rate)...)}
 }
 
-// A viewer requests tiles within a rate that then falls. The low-resolution sphere still arrives in
-// time, before retransmitted tiles.
+// The path's rate falls after the viewer has requested tiles for the higher rate. The
+// low-resolution sphere must still arrive in time, ahead of retransmitted tiles, and the viewport's
+// PSNR must beat that of the whole sphere.
 func TestFallsInFakeTime(t *testing.T) {
 	if !quiccc.Patched() {
 		t.Skip("needs quic-go as patched by tools/quicpatch (make build)")
@@ -198,8 +199,8 @@ func TestFallsInFakeTime(t *testing.T) {
 					psnr[i] += r.PSNRMean / 2
 				}
 			}
-			//
-			// Goroutine order varies, and so does the number of late frames.
+
+			// The number of late frames varies with the order of goroutines.
 			if most := stall[1] + 0.05; f.part == 0 && stall[0] > most || f.part > 0 && stall[0] > 0.04 {
 				t.Errorf("%.1f %% stalls, %.1f %% where the whole sphere is sent", 100*stall[0], 100*stall[1])
 			}
@@ -270,7 +271,8 @@ func TestRecordingsInFakeTime(t *testing.T) {
 	}
 }
 
-// writeFalls writes what viewers see over paths whose rate, in bytes per second, falls.
+// writeFalls writes a table of results over paths whose rate, in bytes per second, falls and
+// recovers.
 func writeFalls(t *testing.T, b *strings.Builder, film spheretest.Film, traces []trace, rate float64) {
 	t.Helper()
 	fmt.Fprintf(b, "\n## Falls of the rate\n\n%d head movements × 14 s. The path carries %.2f Mbit/s, falls after "+

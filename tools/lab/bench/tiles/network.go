@@ -9,13 +9,13 @@ import (
 	"strconv"
 )
 
-// network is a path's capacity in bytes for each second, scaled.
+// network is a path's capacity over time: bytes per second, one value for each second.
 type network struct {
 	name string
 	rate []float64
 }
 
-// at returns the rate at a time. The trace repeats.
+// at returns the rate at time t in seconds. The trace repeats.
 func (n network) at(t float64) float64 {
 	return n.rate[int(max(0, t))%len(n.rate)]
 }

@@ -19,7 +19,7 @@ type PaperStep struct {
 type condition struct {
 	name        string
 	fbdt, mptcp float64
-	//
+
 	// variation is the exponent applied to the walking trace's ratio of successive seconds. The
 	// paper gives no series.
 	variation float64

@@ -6,11 +6,11 @@ import (
 	"holocast/internal/tile360"
 )
 
-// scheme is a way to select tiles.
+// scheme is a method of selecting tiles.
 type scheme struct {
 	name string
-	//
-	// again: it decides several times per GoP and may request tiles of the GoP being shown. The
+
+	// again selects several decisions per GoP, which may request tiles of the GoP being shown. The
 	// following fields apply to schemes that decide once, a second before a GoP is shown.
 	again      bool
 	percentile float64 // the budget: this percentile of the predicted capacity, or mean
@@ -111,7 +111,7 @@ func steps() []scheme {
 	}
 }
 
-// gazes are our rates and order within the budget, with decreasing knowledge of the gaze.
+// gazes returns variants of our scheme within the budget, with decreasing knowledge of the gaze.
 func gazes() []scheme {
 	const p = tile360.BudgetPercentile
 	return []scheme{

@@ -72,7 +72,7 @@ type viewer struct {
 	hits     float64   // sum over slots of the viewport's share covered by tiles
 
 	center int     // tile at the viewport's center
-	since  float64 // when the viewport's center reached it; −1 = sharp since
+	since  float64 // time at which the viewport's center reached the tile; −1 = the tile has been sharp
 	turns  []float64
 }
 
@@ -115,7 +115,7 @@ func (v *viewer) run() {
 	v.enter(-1)
 	nextPlan, nextSlot := replan, 0
 	carried, measured := 0.0, 0.0
-	//
+
 	// Time is counted in steps, so sums are exact.
 	for steps, played := 0, 0; v.head < float64(v.seconds)-step/2; steps++ {
 		v.now = float64(steps) * step
@@ -125,7 +125,7 @@ func (v *viewer) run() {
 			v.planner.Capacity.Add(carried / measured)
 			carried, measured = 0, 0
 		}
-		//
+
 		// The playhead stops where the low-resolution sphere is missing.
 		gop := int(math.Floor(float64(played+1)*step - 1 + 1e-9))
 		if boundary := (played+1)%int(1/step) == 0; boundary && gop < v.seconds && !v.video[gop] {
@@ -201,7 +201,6 @@ func (v *viewer) enter(g int) {
 
 // decide requests tiles of the GoP after g, or of both.
 func (v *viewer) decide(g int) {
-	//
 	// The head is sampled at display time.
 	for t := max(0, v.planner.Gaze.Last().T+0.05); t <= max(0, v.head)+1e-9; t += 0.05 {
 		v.planner.Gaze.Add(tile360.Sample{T: t, Gaze: v.trace.head.At(t)})
@@ -267,7 +266,7 @@ func (v *viewer) show(slot int) {
 	}
 	v.psnr = append(v.psnr, tile360.PSNR(sum))
 	v.hits += hits
-	//
+
 	// The time until a tile is sharp after the viewport's center reaches it.
 	center := v.clip.grid.Tile(v.trace.head.At((float64(slot) + 0.5) / slotsPerS))
 	if center != v.center {

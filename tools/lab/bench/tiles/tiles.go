@@ -134,7 +134,7 @@ type SessionFigures struct {
 	Mbps      float64 `json:"mbps"`
 	QualityMs float64 `json:"motion_to_quality_ms"`
 	Messages  float64 `json:"messages_per_gop"`
-	//
+
 	// Percentile of the predicted capacity used in planning.
 	Percentile float64 `json:"budget_percentile"`
 }
@@ -189,7 +189,6 @@ type setup struct {
 	budgets  []float64 // percentiles that baselines may plan with; each uses its best
 	rates    []float64 // mean network rates, as shares of the middle quality's whole sphere
 
-	//
 	// Real sessions: each scheme has a viewing for every pair of these.
 	sessionHeads, sessionNetworks, sessionGOPs int
 }
@@ -201,8 +200,8 @@ func setupOf(quick bool) setup {
 	return setup{[]int{42, 37, 32, 27, 22}, 34, 8, 2, 8, 3, 40, []float64{10, 50}, []float64{0.5, 1, 2}, 8, 3, 12}
 }
 
-// trainedViewers is the number of viewers of each video in the gaze model. They are the crowd; the
-// head movements are of others.
+// trainedViewers is the number of viewers of each video in the gaze model. They form the crowd; the
+// evaluated head movements are from other viewers.
 const trainedViewers = 15
 
 // Run measures.
@@ -369,9 +368,8 @@ func (r *Result) compare(ctx context.Context, o Options, set setup, clips []*cli
 	r.Ours = figures(ours)
 	r.Ours.Percentile = tile360.BudgetPercentile
 	for name, f := range map[string]*Figures{Whole: &r.Whole, Viewport: &r.Viewport, Fixed: &r.Fixed, Paper: &r.Paper} {
-		//
-		// A baseline plans with the percentile of the best mean that stalls no more than the most
-		// cautious percentile.
+		// A baseline plans with the percentile that yields the highest mean PSNR without more
+		// stalls than the most cautious percentile.
 		careful := figures(of(key(name, set.budgets[0])))
 		*f, f.Percentile = careful, set.budgets[0]
 		for _, p := range set.budgets {
@@ -726,8 +724,8 @@ func (r Result) SavePlots(dir string) error {
 	rates := chart.Panel{Title: "Mean viewport PSNR, dB", X: "Mbit/s of the network"}
 	for _, name := range Schemes() {
 		s := chart.Series{Name: name}
-		//
-		// Per second: ten points a second would obscure each other.
+
+		// Plot one point per second: ten would obscure each other.
 		psnr := r.sample[name]
 		for i := 0; i+slotsPerS <= len(psnr); i += slotsPerS {
 			sum := 0.0

@@ -81,7 +81,7 @@ func TestSimulatedSchemes(t *testing.T) {
 			t.Errorf("%s received %.0f bytes of %.0f", name, o.received, most)
 		}
 	}
-	//
+
 	// A network above every rate shows the best quality everywhere.
 	wide := network{"wide", []float64{1e7}}
 	for _, name := range []string{Ours, Whole} {
@@ -90,7 +90,7 @@ func TestSimulatedSchemes(t *testing.T) {
 			t.Errorf("%s over a wide network: %+v", name, f)
 		}
 	}
-	//
+
 	// A network that stops causes a stall.
 	gap := network{"gap", append(seconds(5, 100_000), seconds(3, 0)...)}
 	if f := figures([]outcome{simulate(c, gap, tr, compared(Ours, 10), 20, nil, false)}); f.Stall == 0 {

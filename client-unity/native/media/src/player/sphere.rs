@@ -10,7 +10,7 @@ use crate::catalog::Sphere;
 use crate::screen::{Chunk, Due};
 use crate::shared::ClockSource;
 
-/// Subscriber priority of the base (§7): before frames.
+/// Subscriber priority of the base (§7): ahead of point-cloud frames.
 const PRIORITY: u8 = 64;
 /// Maximum size of a frame, bytes.
 pub(super) const MAX_FRAME: usize = 8 << 20;
@@ -267,7 +267,7 @@ impl Player {
         }
     }
 
-    /// True if no frame of the base arrived for long; None if it is not received.
+    /// True if no frame of the base has arrived for SILENCE; None if the base is not received.
     pub(super) fn sphere_silent(&self, now: Nanos) -> Option<bool> {
         self.sphere_feed.as_ref().map(|f| now - f.arrived >= SILENCE)
     }

@@ -14,9 +14,9 @@ use crate::screen::Chunk;
 /// Subscriber priority (§7) of the most important tile; the others follow.
 const PRIORITY: u8 = 130;
 const LAST_PRIORITY: u8 = 250;
-/// How long before a GoP begins its tiles are chosen, plus a round trip.
+/// A GoP's tiles are chosen this long before it begins, plus a round trip.
 const AHEAD: Nanos = 80 * MS;
-/// How long after a GoP's end frames of a tile may still arrive.
+/// Time after a GoP's end in which frames of its tiles may still arrive.
 const TAIL: Nanos = 150 * MS;
 /// Viewport sampling points per edge.
 const SAMPLES: usize = 12;
@@ -143,7 +143,7 @@ impl Tiles {
         }
     }
 
-    /// When `tick_tiles` must run next.
+    /// Time at which `tick_tiles` must run next.
     pub fn deadline(&self) -> Option<Nanos> {
         self.leaving.iter().map(|l| l.0).chain(self.decide).min()
     }

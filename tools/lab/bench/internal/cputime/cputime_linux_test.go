@@ -57,7 +57,7 @@ func TestOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	//
+
 	// The child's thread ends now or has ended.
 	before, err := Of(child.Process.Pid)
 	if err != nil {

@@ -20,10 +20,9 @@ import (
 
 // Server accepts viewers: a relay, or the publisher itself.
 type Server interface {
-	//
 	// Namespace returns the namespace of a publisher's tracks; publishers count from 0.
 	Namespace(publisher int) moqt.Namespace
-	//
+
 	// Publish publishes a track until stop is called.
 	Publish(ctx context.Context, t *origin.Track) (stop func(), err error)
 	// View opens a viewer's session.
@@ -123,7 +122,7 @@ func Audience(ctx context.Context, s Server, tracks []*origin.Track, n int,
 					}
 					wg.Go(func() {
 						each(track, r)
-						_, _ = r.NextObject() // reading to the stream's end returns its credit
+						_, _ = r.NextObject() // reading the stream's end releases the stream
 					})
 				}
 			})
@@ -152,7 +151,7 @@ type Frames struct {
 	Publishers int // each has a session and a track, which every viewer subscribes to; 0 = 1
 	Viewers    int
 	Bytes      int           // per frame
-	Rate       float64       // frames per second and publisher; 0 sends each frame once all viewers have the last
+	Rate       float64       // frames per second and publisher; 0 sends each frame once all viewers have the previous one
 	Time       time.Duration // duration
 }
 
@@ -200,7 +199,7 @@ func Quantile(d []time.Duration, q float64) float64 {
 }
 
 // Feed writes frames of n bytes to t at rate per second until ctx ends. It calls before with each
-// group.
+// frame's group, before writing the frame.
 func Feed(ctx context.Context, t *origin.Track, n int, rate float64, before func(group uint64)) error {
 	payload := make([]byte, n)
 	tick := time.NewTicker(time.Duration(float64(time.Second) / rate))
@@ -284,7 +283,7 @@ func Transfer(ctx context.Context, s Server, f Frames) (Sample, error) {
 		return nil
 	}
 	all := f.Publishers * f.Viewers
-	//
+
 	// The first frames open the congestion windows.
 	for group := range uint64(3) {
 		if err := send(group); err != nil {

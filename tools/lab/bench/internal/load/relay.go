@@ -30,8 +30,7 @@ import (
 
 // Relay is a relay under test: a child process of Start or StartPeer, or a remote relay.
 type Relay struct {
-	//
-	// Set these fields before opening sessions.
+	// Set WebTransport and Loss before opening sessions.
 	WebTransport bool    // instead of raw QUIC
 	Loss         float64 // share of packets dropped, in each direction
 
@@ -50,7 +49,7 @@ type Relay struct {
 // maxOutput limits the output kept, in bytes.
 const maxOutput = 16 << 10
 
-// At returns the remote relay of a session's URL. Publishers use namespaces below the session's.
+// At returns the remote relay at a session's URL. Publishers use namespaces below the session's.
 // CPU time and memory are unknown.
 func At(t connect.Target) (*Relay, error) {
 	if _, err := t.Namespace(); err != nil {
