@@ -6,9 +6,11 @@ using System.IO;
 using System.Linq;
 using System.Text.Json;
 using Holocast.Native;
+using MixedReality.Toolkit.SpatialManipulation;
 using UnityEngine;
 using UnityEngine.Stub;
 using UnityEngine.XR;
+using UnityEngine.XR.Interaction.Toolkit;
 
 namespace Holocast.Verify
 {
@@ -30,6 +32,7 @@ namespace Holocast.Verify
             ("session list", Browsing),
             ("hand placement", Hands),
             ("headset menu", Menu),
+            ("MRTK3 manipulation", Manipulation),
             ("hostile publisher", Hostile),
             ("no growth", NoGrowth),
             ("wrong address", WrongAddress),
@@ -365,6 +368,18 @@ namespace Holocast.Verify
             {
                 Array.Clear(InputDevices.Stub, 0, InputDevices.Stub.Length);
             }
+        }
+
+        static void Manipulation(Lab lab)
+        {
+            int port = Lab.FreePort();
+            lab.Relay(port);
+            Publisher(lab, port, "manipulation");
+            var stage = new Stage(Url(port, "manipulation"), "",
+                s => s.Hologram.AddComponent<HolocastManipulation>());
+            stage.Until("the manipulator", () => stage.Hologram.GetComponent<ObjectManipulator>() != null);
+            Check.That(stage.Hologram.GetComponent<ObjectManipulator>().selectMode == InteractableSelectMode.Multiple,
+                "MRTK3 lets one hand alone hold the hologram");
         }
 
         static void Menu(Lab lab)

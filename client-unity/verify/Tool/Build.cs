@@ -79,12 +79,13 @@ namespace Holocast.Verify
             List<Asmdef> asmdefs = Asmdef.Find(folders.Package);
             foreach (var (platform, defines) in Platforms)
             {
-                // With and without MRTK3 and Microsoft's OpenXR plugin in the project.
+                // With and without MRTK3 and Microsoft's OpenXR plugin in the project. Tests of their
+                // components run on Linux.
                 foreach (string versions in platform == "uwp"
                     ? new[] { "", "HOLOCAST_MRTK3", "HOLOCAST_OPENXR", "HOLOCAST_MRTK3 HOLOCAST_OPENXR" }
-                    : new[] { "" })
+                    : new[] { platform == "linux" ? "HOLOCAST_MRTK3 HOLOCAST_OPENXR" : "" })
                 {
-                    string variant = versions.Length == 0 ? platform : platform + "-"
+                    string variant = versions.Length == 0 || platform == "linux" ? platform : platform + "-"
                         + versions.Replace("HOLOCAST_", "").Replace(' ', '-').ToLowerInvariant();
                     CompileAll(variant, asmdefs.Where(a => a.IsFor(platform)),
                         Common.Concat(defines).Concat(versions.Split(' ', StringSplitOptions.RemoveEmptyEntries))
