@@ -244,7 +244,7 @@ namespace Holocast
             if (notice.Length > 0)
             {
                 notice = "";
-                session.SetNotice("");
+                session.SetNotice(this, "");
             }
         }
 
@@ -467,7 +467,7 @@ namespace Holocast
                 if (notice.Length > 0)
                 {
                     notice = "";
-                    session.SetNotice("");
+                    session.SetNotice(this, "");
                 }
                 return;
             }
@@ -477,7 +477,7 @@ namespace Holocast
                 notice = "Camera " + thinned.Camera + " sends " + thinned.PointsOfFrame + " points and MaxPoints is "
                     + maxPoints
                     + ": one in " + step + " is drawn.";
-                session.SetNotice(notice);
+                session.SetNotice(this, notice);
             }
         }
     }
