@@ -8,6 +8,7 @@ using Unity.XR.CoreUtils;
 using UnityEngine;
 using UnityEngine.Stub;
 using UnityEngine.TestTools;
+using UnityEngine.XR;
 using UnityEngine.XR.ARFoundation;
 using UnityEngine.XR.ARSubsystems;
 using Object = UnityEngine.Object;
@@ -35,6 +36,60 @@ namespace Holocast.Verify
             hologram.SetActive(false);
             session = hologram.AddComponent<HolocastSession>();
             session.Url = "ftp://relay/demo";
+        }
+
+        [TearDown]
+        public void TearDown()
+        {
+            Array.Clear(InputDevices.Stub, 0, InputDevices.Stub.Length);
+            XRDisplaySubsystem.Stub = 0;
+        }
+
+        // Unity's Hand Interaction Profile, which has axes and no buttons.
+        [TestCase("PinchValue")]
+        [TestCase("GraspValue")]
+        [TestCase("PointerActivateValue")]
+        public void HandInteractionProfile(string axis)
+        {
+            var hand = InputDevices.Stub[(int)XRNode.LeftHand] = new StubDevice();
+            foreach ((float value, bool pressed) in new[] { (0.2f, false), (0.6f, false), (0.8f, true), (0.6f, true),
+                (0.3f, false), (0.6f, false) })
+            {
+                hand.Axes[axis] = value;
+                Assert.AreEqual(pressed, HandInput.Pressed(XRNode.LeftHand), axis + " " + value);
+            }
+            Assert.IsFalse(HandInput.Pressed(XRNode.RightHand));
+        }
+
+        // Devices report in tracking space, which the rig moves and turns.
+        [Test]
+        public void HandPosesAreInTheWorld()
+        {
+            Transform rig = eyes.transform.parent;
+            rig.rotation = Quaternion.AngleAxis(90, Vector3.up);
+            InputDevices.Stub[(int)XRNode.RightHand] = new StubDevice
+            {
+                Position = new Vector3(0, 1, 1), Aim = new Ray(new Vector3(0, 1, 0), Vector3.forward),
+            };
+            Assert.IsTrue(HandInput.TryGet(XRNode.RightHand, eyes.transform, out Hand hand));
+            Near(new Vector3(6, 1, 7), hand.Position);
+            Near(Vector3.right, hand.Rotation * Vector3.forward);
+            Near(new Vector3(5, 1, 7), hand.Pointer.origin);
+            Near(Vector3.right, hand.Pointer.direction);
+            Assert.IsFalse(HandInput.TryGet(XRNode.LeftHand, eyes.transform, out hand));
+        }
+
+        static void Near(Vector3 wanted, Vector3 got)
+        {
+            Assert.IsTrue((got - wanted).magnitude < 1e-4f, got.x + ", " + got.y + ", " + got.z);
+        }
+
+        [TestCase(72f)]
+        [TestCase(90f)]
+        public void HeadsetsRefreshRate(float rate)
+        {
+            XRDisplaySubsystem.Stub = rate;
+            Assert.AreEqual(rate, DisplayRate.Current(), 1e-3);
         }
 
         static ARMarker Marker(ulong id, string text, float lastSeen)

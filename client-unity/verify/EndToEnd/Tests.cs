@@ -332,6 +332,19 @@ namespace Holocast.Verify
                 Near("the hologram's distance", 1.5, Ahead(stage));
                 Vector3 before = stage.Hologram.transform.position;
 
+                // A pinch elsewhere, for example on another app's window behind the user.
+                var aside = right.Position;
+                right.Position = new Vector3(1, 1.6f, -1);
+                right.Pressed = true;
+                stage.Tick();
+                right.Position += Vector3.up;
+                stage.Tick();
+                right.Pressed = false;
+                stage.Tick();
+                right.Position = aside;
+                Check.That((stage.Hologram.transform.position - before).magnitude < 1e-5f, "a pinch elsewhere moved it");
+                Check.That(PlayerPrefs.GetString("Holocast.Place", "") == "", "a pinch elsewhere stored its place");
+
                 right.Pressed = true;
                 stage.Tick();
                 right.Position += new Vector3(0.1f, 0, 0.2f);

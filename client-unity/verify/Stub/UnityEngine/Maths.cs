@@ -314,4 +314,16 @@ namespace UnityEngine
             this.height = height;
         }
     }
+
+    public struct Ray
+    {
+        public Ray(Vector3 origin, Vector3 direction)
+        {
+            this.origin = origin;
+            this.direction = direction.normalized;
+        }
+
+        public Vector3 origin { get; set; }
+        public Vector3 direction { get; set; }
+    }
 }

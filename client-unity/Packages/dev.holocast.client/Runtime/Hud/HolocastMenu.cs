@@ -178,8 +178,7 @@ namespace Holocast
                 Write();
             }
             PointedAt = line >= 0;
-            bool pressed = HandInput.Pressed(XRNode.LeftHand, out _, out _)
-                | HandInput.Pressed(XRNode.RightHand, out _, out _);
+            bool pressed = HandInput.Pressed(XRNode.LeftHand) | HandInput.Pressed(XRNode.RightHand);
             if (pressed && !held && line >= 0)
             {
                 items[line].Choose();
