@@ -2,7 +2,6 @@ using System;
 using System.Collections.Generic;
 using Holocast.Native;
 using UnityEngine;
-using UnityEngine.XR;
 
 namespace Holocast
 {
@@ -276,7 +275,8 @@ namespace Holocast
             if (keepDisplayRate && session.State == HolocastState.Live)
             {
                 int before = budget.Level;
-                if (budget.Update(Time.unscaledTimeAsDouble, pictures.PerSecond, DisplayRate(), WorstLevel()) != before)
+                double rate = DisplayRate.Current();
+                if (budget.Update(Time.unscaledTimeAsDouble, pictures.PerSecond, rate, WorstLevel()) != before)
                 {
                     ApplyCatalog(client);
                 }
@@ -428,18 +428,6 @@ namespace Holocast
                 worst = Mathf.Max(worst, levels - 1);
             }
             return worst;
-        }
-
-        static double DisplayRate()
-        {
-            float xr = XRDevice.refreshRate;
-            if (XRSettings.isDeviceActive && xr > 1)
-            {
-                return xr;
-            }
-            // Without a headset: the application's target, or 60.
-            int target = Application.targetFrameRate;
-            return target > 0 ? target : 60;
         }
 
         void ApplyPointSize()
