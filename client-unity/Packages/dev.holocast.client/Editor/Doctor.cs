@@ -68,7 +68,8 @@ namespace Holocast.Editor
             }
             findings.AddRange(OfScene(
                 Object.FindObjectsByType<HolocastSession>(FindObjectsSortMode.None),
-                    Object.FindObjectsByType<HolocastPoints>(FindObjectsSortMode.None), Camera.main));
+                    Object.FindObjectsByType<HolocastPoints>(FindObjectsSortMode.None),
+                    Object.FindObjectsByType<HolocastSphere>(FindObjectsSortMode.None), Camera.main));
             return findings;
         }
 
@@ -133,7 +134,8 @@ namespace Holocast.Editor
                     + " does not run on UWP: choose Holocast › HoloLens 2 › Set Up Project.");
         }
 
-        public static List<Finding> OfScene(HolocastSession[] sessions, HolocastPoints[] points, Camera camera)
+        public static List<Finding> OfScene(HolocastSession[] sessions, HolocastPoints[] points,
+            HolocastSphere[] spheres, Camera camera)
         {
             var findings = new List<Finding>();
             if (sessions.Length == 0)
@@ -143,7 +145,12 @@ namespace Holocast.Editor
             }
             foreach (HolocastSession session in sessions)
             {
-                if (!HolocastAddress.TryParse(session.Url, out _))
+                if (session.Url.Length == 0)
+                {
+                    findings.Add(new Finding(Verdict.Good, session.name,
+                        "No address: the user joins by menu or QR code."));
+                }
+                else if (!HolocastAddress.TryParse(session.Url, out _))
                 {
                     findings.Add(new Finding(Verdict.Bad, session.name, "“" + session.Url
                         + "” is not a session address."));
@@ -158,10 +165,10 @@ namespace Holocast.Editor
                     findings.Add(new Finding(Verdict.Good, session.name, session.Url
                         + (Application.isPlaying ? ", " + session.State : "")));
                 }
-                if (session.GetComponentInChildren<HolocastPoints>() == null && points.Length == 0)
+                if (points.Length == 0 && spheres.Length == 0)
                 {
                     findings.Add(new Finding(Verdict.Bad, session.name,
-                        "Nothing displays its frames: add a HolocastPoints to it."));
+                        "Nothing displays its frames: add a HolocastPoints, or a HolocastSphere for 360° video."));
                 }
             }
             if (camera == null)
