@@ -87,7 +87,13 @@ namespace UnityEditor
 
     public sealed class EditorUtility
     {
-        public static bool DisplayDialog(string title, string message, string ok) => true;
+        public static string Stub { get; set; }
+        public static bool DisplayDialog(string title, string message, string ok)
+        {
+            Stub = message;
+            return true;
+        }
+
         public static void RevealInFinder(string path)
         {
         }
@@ -223,6 +229,8 @@ namespace UnityEditor
 
     public class BuildPipeline
     {
+        public static bool Stub { get; set; } = true;
+        public static bool IsBuildTargetSupported(BuildTargetGroup buildTargetGroup, BuildTarget target) => Stub;
         public static Build.Reporting.BuildReport BuildPlayer(BuildPlayerOptions buildPlayerOptions) =>
             new Build.Reporting.BuildReport();
     }
