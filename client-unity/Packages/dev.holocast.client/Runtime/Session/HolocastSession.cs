@@ -16,7 +16,7 @@ namespace Holocast
     [DisallowMultipleComponent]
     public sealed class HolocastSession : MonoBehaviour
     {
-        [SerializeField, Tooltip("moqt://host:port/session, or a web viewer link")]
+        [SerializeField, Tooltip("moqt://host:port/session, or a web viewer link. Empty: joined later by menu or QR code")]
         string url = "moqt://localhost:4443/demo";
 
         [SerializeField,
@@ -49,7 +49,8 @@ namespace Holocast
         string detail = "";
 
         /// <summary>
-        /// moqt://host:port/session, host:port/session or a web viewer link. Takes effect with Connect.
+        /// moqt://host:port/session, host:port/session or a web viewer link; empty if the session is joined
+        /// later. Takes effect with Connect.
         /// </summary>
         public string Url
         {
@@ -210,7 +211,7 @@ namespace Holocast
 
         void OnEnable()
         {
-            if (connectOnEnable)
+            if (connectOnEnable && url.Length > 0)
             {
                 Connect();
             }
