@@ -270,6 +270,7 @@ namespace UnityEngine
         public static float Tan(float v) => (float)Math.Tan(v);
         public static float Atan(float v) => (float)Math.Atan(v);
         public static float Abs(float v) => MathF.Abs(v);
+        public static float Cos(float f) => MathF.Cos(f);
         public static float Atan2(float y, float x) => MathF.Atan2(y, x);
     }
 

@@ -42,11 +42,23 @@ namespace Holocast.Tests
                 session.Message);
         }
 
+        // The first start of an app whose user joins by menu or QR code.
+        [UnityTest]
+        public IEnumerator NoAddressIsNoError()
+        {
+            var session = hologram.GetComponent<HolocastSession>();
+            session.Url = "";
+            hologram.SetActive(true);
+            yield return null;
+            Assert.AreEqual(HolocastState.Disconnected, session.State);
+            Assert.AreEqual("", session.Message);
+        }
+
         [UnityTest]
         public IEnumerator StateChangedEvent()
         {
             var session = hologram.GetComponent<HolocastSession>();
-            session.Url = "";
+            session.Url = "two words";
             int told = 0;
             session.StateChanged.AddListener(_ => told++);
             hologram.SetActive(true);
@@ -76,6 +88,38 @@ namespace Holocast.Tests
             Assert.AreEqual(0.5, hologram.transform.localScale.x, 1e-5);
             anchor.Clear();
             Assert.IsFalse(anchor.Restore(hologram.transform));
+        }
+
+        // The menu is open while no session is live, and stays before the user.
+        [UnityTest]
+        public IEnumerator MenuFollowsTheUser()
+        {
+            hologram.GetComponent<HolocastSession>().Url = "";
+            hologram.AddComponent<HolocastBrowser>();
+            hologram.SetActive(true);
+            var menu = new GameObject("Menu").AddComponent<HolocastMenu>();
+            yield return null;
+            yield return null;
+            StringAssert.Contains("Type an address", string.Join(", ", menu.Labels));
+            Vector3 placed = menu.transform.position;
+            eyes.transform.rotation = Quaternion.AngleAxis(40, Vector3.up);
+            yield return null;
+            Assert.IsTrue((menu.transform.position - placed).magnitude < 1e-4f, "it moved while in view");
+            eyes.transform.rotation = Quaternion.AngleAxis(170, Vector3.up);
+            yield return null;
+            yield return null;
+            Assert.IsTrue(InFront(menu), "behind a user who turned");
+            eyes.transform.position = new Vector3(0, 0, 4);
+            yield return null;
+            yield return null;
+            Assert.IsTrue(InFront(menu), "behind a user who walked");
+            Object.DestroyImmediate(menu.gameObject);
+        }
+
+        bool InFront(HolocastMenu menu)
+        {
+            Vector3 there = menu.transform.position - eyes.transform.position;
+            return there.magnitude < 2 && Vector3.Dot(there.normalized, eyes.transform.forward) > 0.8f;
         }
 
         [UnityTest]
