@@ -31,7 +31,7 @@ namespace Holocast
         float pointSize = 1.4f;
 
         [SerializeField, Min(1),
-            Tooltip("Maximum points per camera. Larger frames are thinned: every second, third… point is drawn")]
+            Tooltip("Maximum points over all cameras. More are thinned: every second, third… point is drawn")]
         int maxPoints = 300000;
 
         [SerializeField, Tooltip("Request fewer points while the display misses its frame rate")]
@@ -106,7 +106,7 @@ namespace Holocast
         }
 
         /// <summary>
-        /// Maximum points per camera. Larger frames are thinned: every second, third… point is drawn.
+        /// Maximum points over all cameras. More are thinned: every second, third… point of each is drawn.
         /// </summary>
         public int MaxPoints
         {
@@ -286,10 +286,21 @@ namespace Holocast
                 HolocastCamera camera = session.Catalog.Camera(views[i].Camera);
                 if (camera != null)
                 {
-                    views[i].Show(client, camera, maxPoints, pointSize);
+                    views[i].Show(client, camera, maxPoints, PointsBesides(i), pointSize);
                 }
             }
             UpdateNotice();
+        }
+
+        // Points of the other cameras' frames, before thinning.
+        int PointsBesides(int view)
+        {
+            int n = 0;
+            for (int i = 0; i < views.Count; i++)
+            {
+                n += i == view ? 0 : views[i].PointsOfFrame;
+            }
+            return n;
         }
 
         // Matches the views to the catalog and updates the subscriptions.
@@ -462,9 +473,9 @@ namespace Holocast
             if (notice.Length == 0)
             {
                 int step = (thinned.PointsOfFrame + thinned.Points - 1) / thinned.Points;
-                notice = "Camera " + thinned.Camera + " sends " + thinned.PointsOfFrame + " points and MaxPoints is "
-                    + maxPoints
-                    + ": one in " + step + " is drawn.";
+                int all = thinned.PointsOfFrame + PointsBesides(views.IndexOf(thinned));
+                notice = (views.Count == 1 ? "Camera " + thinned.Camera + " sends " : views.Count + " cameras send ")
+                    + all + " points and MaxPoints is " + maxPoints + ": one in " + step + " is drawn.";
                 session.SetNotice(this, notice);
             }
         }

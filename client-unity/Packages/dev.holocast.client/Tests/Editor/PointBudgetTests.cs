@@ -50,6 +50,19 @@ namespace Holocast.Tests
             Assert.AreEqual(rate, DisplayRate.Of(refresh, vSyncs, target, mobile), 1e-9);
         }
 
+        // Points of a camera, of the other cameras, MaxPoints, and one in how many is drawn.
+        [TestCase(100000u, 0, 100000, 1u)]
+        [TestCase(100001u, 0, 100000, 2u)]
+        [TestCase(25000u, 75000, 100000, 1u)]
+        [TestCase(100000u, 300000, 100000, 4u)]
+        [TestCase(1000u, 399000, 100000, 4u)]
+        [TestCase(0u, 0, 1, 1u)]
+        [TestCase(16000000u, 2000000000, 1, 2016000000u)]
+        public void CamerasShareMaxPoints(uint points, int others, int maxPoints, uint step)
+        {
+            Assert.AreEqual(step, CameraPoints.Step(points, others, maxPoints));
+        }
+
         [Test]
         public void RaisesTheLevelWhileTheRateIsMissed()
         {
