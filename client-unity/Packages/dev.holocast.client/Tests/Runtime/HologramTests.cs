@@ -90,6 +90,37 @@ namespace Holocast.Tests
             Assert.IsFalse(anchor.Restore(hologram.transform));
         }
 
+        // Tokens authorize: they are not stored in clear.
+        [UnityTest]
+        public IEnumerator TokensAreNotInPlayerPrefs()
+        {
+            const string key = "Holocast.Addresses";
+            string before = PlayerPrefs.GetString(key, "");
+            PlayerPrefs.SetString(key, "moqt://relay.example:4443/old?token=secret1");
+            try
+            {
+                hologram.GetComponent<HolocastSession>().Url = "";
+                var browser = hologram.AddComponent<HolocastBrowser>();
+                browser.Session = null;
+                hologram.SetActive(true);
+                yield return null;
+                Assert.AreEqual("moqt://relay.example:4443/old", PlayerPrefs.GetString(key, ""), "stored earlier");
+                hologram.SetActive(false);
+                browser.Session = null;
+                HolocastAddress.TryParse("moqt://relay.example:4443/demo?token=secret2", out HolocastAddress a);
+                browser.Join(a);
+                Assert.AreEqual("moqt://relay.example:4443/demo?token=secret2", browser.Addresses[0].Url, "in this run");
+                Assert.IsFalse(PlayerPrefs.GetString(key, "").Contains("secret"), PlayerPrefs.GetString(key, ""));
+                browser.Join(a.WithToken("?token=secret3"));
+                Assert.AreEqual(2, browser.Addresses.Count, "one entry whatever the token");
+                Assert.AreEqual("moqt://relay.example:4443/demo?token=secret3", browser.Addresses[0].Url);
+            }
+            finally
+            {
+                PlayerPrefs.SetString(key, before);
+            }
+        }
+
         // The menu is open while no session is live, and stays before the user.
         [UnityTest]
         public IEnumerator MenuFollowsTheUser()
