@@ -228,7 +228,7 @@ namespace Holocast.Verify
             "Microsoft.MixedReality.OpenXR", "MixedReality.Toolkit.Core", "MixedReality.Toolkit.SpatialManipulation",
                 "Unity.XR.ARFoundation",
             "Unity.XR.ARSubsystems", "Unity.XR.CoreUtils", "Unity.XR.Interaction.Toolkit", "UnityEngine.TestRunner",
-                "UnityEditor.TestRunner",
+                "UnityEditor.TestRunner", "Unity.InputSystem",
         };
 
         void Assemblies()

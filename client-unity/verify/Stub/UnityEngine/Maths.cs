@@ -6,6 +6,8 @@ namespace UnityEngine
     {
         public float x, y;
 
+        public static implicit operator Vector3(Vector2 v) => new Vector3(v.x, v.y, 0);
+
         public Vector2(float x, float y)
         {
             this.x = x;
