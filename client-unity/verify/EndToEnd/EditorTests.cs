@@ -6,7 +6,7 @@ using UnityEngine.Stub;
 
 namespace Holocast.Verify
 {
-    // Editor menus, with an editor that lacks what a test takes away.
+    // Editor menus, in an editor with and without a module.
     public sealed class EditorTests
     {
         [TestCase(true)]

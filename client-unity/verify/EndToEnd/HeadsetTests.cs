@@ -15,7 +15,7 @@ using Object = UnityEngine.Object;
 
 namespace Holocast.Verify
 {
-    // Components that need a headset's packages, with managers that report what a test sets.
+    // Components that need a headset's packages, with simulated managers.
     public sealed class HeadsetTests
     {
         GameObject hologram;

@@ -342,7 +342,8 @@ namespace Holocast.Verify
                 right.Pressed = false;
                 stage.Tick();
                 right.Position = aside;
-                Check.That((stage.Hologram.transform.position - before).magnitude < 1e-5f, "a pinch elsewhere moved it");
+                Check.That((stage.Hologram.transform.position - before).magnitude < 1e-5f,
+                    "a pinch elsewhere moved it");
                 Check.That(PlayerPrefs.GetString("Holocast.Place", "") == "", "a pinch elsewhere stored its place");
 
                 right.Pressed = true;

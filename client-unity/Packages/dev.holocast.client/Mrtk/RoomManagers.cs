@@ -5,8 +5,8 @@ using UnityEngine.XR.ARFoundation;
 
 namespace Holocast
 {
-    // Finds AR Foundation's managers, and adds those that the scene lacks: without them, anchors and QR
-    // codes do nothing.
+    // Finds AR Foundation's managers and adds missing ones: without them, anchors and QR codes do
+    // nothing.
     static class RoomManagers
     {
         // Time until a manager's subsystem must run, seconds. A headset starts it within a few frames.
@@ -31,7 +31,7 @@ namespace Holocast
         static XROrigin NewOrigin()
         {
             var o = new GameObject("XR Origin");
-            o.SetActive(false); // its Awake reads what is set below
+            o.SetActive(false); // its Awake reads the properties below
             var floor = new GameObject("Floor");
             floor.transform.SetParent(o.transform, false);
             Camera camera = Camera.main;

@@ -1,5 +1,5 @@
 // Stub of the Unity.XR.ARFoundation, Unity.XR.ARSubsystems 5.x and Unity.XR.CoreUtils 2.x members that
-// the Mrtk assembly uses. Tests set what a headset would report.
+// the Mrtk assembly uses. Tests set a headset's reports.
 using System;
 using System.Collections.Generic;
 

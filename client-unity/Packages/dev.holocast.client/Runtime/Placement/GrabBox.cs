@@ -2,7 +2,7 @@ using UnityEngine;
 
 namespace Holocast
 {
-    // The box around the subject in which a pinch holds the hologram.
+    // The box around the subject. A pinch inside it, or a pointer that meets it, holds the hologram.
     static class GrabBox
     {
         // How far outside the box a hand still holds it, metres.
@@ -25,8 +25,7 @@ namespace Holocast
             return Mathf.Abs(at.x) <= half.x && Mathf.Abs(at.y) <= half.y && Mathf.Abs(at.z) <= half.z;
         }
 
-        // True if a ray meets the box around the origin: the stretches in which it lies between each pair
-        // of opposite faces overlap.
+        // True if a ray meets the box around the origin: its stretches between opposite faces overlap.
         static bool Meets(Vector3 half, Vector3 from, Vector3 along)
         {
             float enters = 0, leaves = float.PositiveInfinity;

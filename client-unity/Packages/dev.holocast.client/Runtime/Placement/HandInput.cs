@@ -53,8 +53,8 @@ namespace Holocast
             return pressed;
         }
 
-        // Returns a hand's state, and false if its pose is unknown. head: the main camera, whose parent is
-        // the tracking space in which devices report.
+        // Returns a hand's state, and false if its pose is unknown. head: the main camera; its parent is the
+        // devices' tracking space.
         public static bool TryGet(XRNode node, Transform head, out Hand hand)
         {
             hand = new Hand { Pressed = Pressed(node) };

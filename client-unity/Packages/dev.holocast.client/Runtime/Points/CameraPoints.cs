@@ -157,8 +157,8 @@ namespace Holocast
             return true;
         }
 
-        // One in how many points to draw so that those of all cameras fit. The same for each camera: it
-        // shows more where there is more.
+        // Points per drawn point that make the points of all cameras fit. All cameras use the same value,
+        // and each keeps its share of the points.
         internal static uint Step(uint points, int others, int maxPoints)
         {
             long all = points + (long)others;

@@ -136,7 +136,7 @@ namespace Holocast
             }
         }
 
-        /// <summary>The viewer's token with its key, ?token=…; empty if there is none.</summary>
+        /// <summary>The viewer's token with its key, ?token=…, or an empty string.</summary>
         internal string Token
         {
             get

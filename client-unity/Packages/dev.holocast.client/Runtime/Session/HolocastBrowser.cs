@@ -173,7 +173,7 @@ namespace Holocast
             Save();
         }
 
-        // Removes an address, whatever its token.
+        // Removes an address with any token.
         void RemoveAddress(HolocastAddress old)
         {
             old = old.WithoutToken();

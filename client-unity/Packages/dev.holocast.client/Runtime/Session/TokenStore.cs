@@ -22,7 +22,7 @@ namespace Holocast
             }
         }
 
-        // Returns an empty string if there is none.
+        // Returns an empty string for an unknown address.
         public static string Load(HolocastAddress address)
         {
             return Find(address)?.Password ?? "";

@@ -39,7 +39,8 @@ namespace Holocast.Tests
         [Test]
         public void EmptyScene()
         {
-            List<Finding> f = Doctor.OfScene(new HolocastSession[0], new HolocastPoints[0], new HolocastSphere[0], null);
+            List<Finding> f = Doctor.OfScene(new HolocastSession[0], new HolocastPoints[0], new HolocastSphere[0],
+                null);
             Assert.AreEqual(2, f.Count(x => x.Verdict == Verdict.Bad));
         }
 

@@ -12,7 +12,7 @@ namespace Holocast.Tests
             }
         }
 
-        // A display that shows every picture it asks for keeps all points, whatever its rate.
+        // A display of any rate that shows all its pictures keeps all points.
         [TestCase(30, 1, -1, false)]
         [TestCase(50, 1, -1, false)]
         [TestCase(60, 2, -1, false)]

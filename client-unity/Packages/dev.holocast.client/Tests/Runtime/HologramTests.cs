@@ -112,7 +112,7 @@ namespace Holocast.Tests
                 Assert.AreEqual("moqt://relay.example:4443/demo?token=secret2", browser.Addresses[0].Url, "in this run");
                 Assert.IsFalse(PlayerPrefs.GetString(key, "").Contains("secret"), PlayerPrefs.GetString(key, ""));
                 browser.Join(a.WithToken("?token=secret3"));
-                Assert.AreEqual(2, browser.Addresses.Count, "one entry whatever the token");
+                Assert.AreEqual(2, browser.Addresses.Count, "one entry for both tokens");
                 Assert.AreEqual("moqt://relay.example:4443/demo?token=secret3", browser.Addresses[0].Url);
             }
             finally
