@@ -246,7 +246,8 @@ fn kind(k: Kind) -> vk::DescriptorType {
 
 fn pipeline(gpu: &Gpu, shaders: &Path, shader: &str, keywords: &[String], views: u32) -> Result<Pipeline> {
     let name = std::iter::once(shader.to_string()).chain(keywords.iter().cloned()).collect::<Vec<_>>().join(".");
-    let vertex = code(shaders, &format!("{name}.vert.spv"))?;
+    let mut vertex = code(shaders, &format!("{name}.vert.spv"))?;
+    spirv::multiview(&mut vertex);
     let fragment = code(shaders, &format!("{name}.frag.spv"))?;
     // The fragment shader's binding numbers are shifted, so they do not collide with the vertex shader's.
     let resources: Vec<_> = spirv::resources(&vertex).into_iter().chain(spirv::resources(&fragment)).collect();
