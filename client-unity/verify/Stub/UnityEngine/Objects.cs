@@ -465,6 +465,7 @@ namespace UnityEngine
         public static bool isPlaying { get; internal set; } = true;
         public static int targetFrameRate { get; set; } = -1;
         public static bool isMobilePlatform => false;
+        public static string unityVersion => "2022.3.62f1";
         public static bool runInBackground { get; set; }
         public static event Events.UnityAction onBeforeRender;
 

@@ -90,6 +90,39 @@ namespace Holocast.Tests
             Assert.IsFalse(anchor.Restore(hologram.transform));
         }
 
+        [UnityTest]
+        public IEnumerator SelfTestShowsTheDevice()
+        {
+            var session = hologram.GetComponent<HolocastSession>();
+            session.Url = "";
+            hologram.SetActive(true);
+            var hud = new GameObject("Hud").AddComponent<HolocastHud>();
+            var test = hud.gameObject.AddComponent<HolocastSelfTest>();
+            for (int i = 0; i < 40; i++)
+            {
+                yield return null;
+            }
+            StringAssert.Contains("Library: ", hud.Text);
+            StringAssert.Contains("Unity " + Application.unityVersion, hud.Text);
+            StringAssert.Contains("Session: Disconnected, UDP: not tried", hud.Text);
+            test.enabled = false;
+            for (int i = 0; i < 40; i++)
+            {
+                yield return null;
+            }
+            Assert.IsFalse(hud.Text.Contains("Library"), hud.Text);
+            Object.DestroyImmediate(hud.gameObject);
+        }
+
+        [TestCase(HolocastState.Connecting, "waiting for an answer")]
+        [TestCase(HolocastState.Unreachable, "no answer")]
+        [TestCase(HolocastState.CertificateRefused, "answered")]
+        [TestCase(HolocastState.Live, "answered")]
+        public void SelfTestTellsUdp(HolocastState state, string udp)
+        {
+            Assert.AreEqual(udp, HolocastSelfTest.Udp(state));
+        }
+
         // Tokens authorize: they are not stored in clear.
         [UnityTest]
         public IEnumerator TokensAreNotInPlayerPrefs()
