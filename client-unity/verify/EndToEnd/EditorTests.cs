@@ -1,3 +1,4 @@
+using System;
 using System.Linq;
 using Holocast.Editor;
 using NUnit.Framework;
@@ -13,11 +14,18 @@ namespace Holocast.Verify
         [TestCase(false)]
         public void SetUpNeedsTheModule(bool installed)
         {
+            SetUp(HololensBuild.SetUp, "Universal Windows Platform", installed);
+            Loop.Log.Clear();
+            SetUp(AndroidSetup.SetUp, "Android Build Support", installed);
+        }
+
+        static void SetUp(Action menu, string module, bool installed)
+        {
             BuildPipeline.Stub = installed;
             EditorUtility.Stub = null;
             try
             {
-                HololensBuild.SetUp();
+                menu();
             }
             finally
             {
@@ -27,7 +35,7 @@ namespace Holocast.Verify
             Assert.AreEqual(installed, EditorUtility.Stub == null);
             if (!installed)
             {
-                StringAssert.Contains("Universal Windows Platform", EditorUtility.Stub);
+                StringAssert.Contains(module, EditorUtility.Stub);
             }
         }
     }

@@ -66,6 +66,12 @@ namespace Holocast.Editor
                 findings.Add(OfCapabilities());
                 findings.Add(OfBackend(PlayerSettings.GetScriptingBackend(NamedBuildTarget.WindowsStoreApps)));
             }
+            if (EditorUserBuildSettings.activeBuildTarget == BuildTarget.Android)
+            {
+                findings.Add(OfAndroid(PlayerSettings.GetScriptingBackend(NamedBuildTarget.Android),
+                    PlayerSettings.Android.targetArchitectures, PlayerSettings.GetGraphicsAPIs(BuildTarget.Android),
+                    PlayerSettings.Android.forceInternetPermission));
+            }
             findings.AddRange(OfScene(
                 Object.FindObjectsByType<HolocastSession>(FindObjectsSortMode.None),
                     Object.FindObjectsByType<HolocastPoints>(FindObjectsSortMode.None),
@@ -132,6 +138,32 @@ namespace Holocast.Editor
                 ? new Finding(Verdict.Good, "Scripting backend", "IL2CPP.")
                 : new Finding(Verdict.Bad, "Scripting backend", backend
                     + " does not run on UWP: choose Holocast › HoloLens 2 › Set Up Project.");
+        }
+
+        public static Finding OfAndroid(ScriptingImplementation backend, AndroidArchitecture architectures,
+            GraphicsDeviceType[] graphics, bool internet)
+        {
+            var wrong = new List<string>();
+            if (backend != ScriptingImplementation.IL2CPP)
+            {
+                wrong.Add("the scripting backend is " + backend + " instead of IL2CPP");
+            }
+            if (architectures != AndroidArchitecture.ARM64)
+            {
+                wrong.Add("the architecture is " + architectures + " instead of ARM64");
+            }
+            if (graphics.Length == 0 || graphics[0] != GraphicsDeviceType.Vulkan)
+            {
+                wrong.Add("the first graphics API is not Vulkan");
+            }
+            if (!internet)
+            {
+                wrong.Add("the app may lack the permission INTERNET");
+            }
+            return wrong.Count == 0
+                ? new Finding(Verdict.Good, "Android", "IL2CPP, ARM64, Vulkan and INTERNET.")
+                : new Finding(Verdict.Bad, "Android", Messages.Sentence(string.Join("; ", wrong)
+                    + ": choose Holocast › Android XR › Set Up Project"));
         }
 
         public static List<Finding> OfScene(HolocastSession[] sessions, HolocastPoints[] points,

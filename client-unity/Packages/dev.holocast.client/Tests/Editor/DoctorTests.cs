@@ -36,6 +36,21 @@ namespace Holocast.Tests
             Assert.AreEqual(Verdict.Bad, Doctor.OfBackend(ScriptingImplementation.Mono2x).Verdict);
         }
 
+        [TestCase(ScriptingImplementation.IL2CPP, AndroidArchitecture.ARM64, GraphicsDeviceType.Vulkan, true, "")]
+        [TestCase(ScriptingImplementation.Mono2x, AndroidArchitecture.ARM64, GraphicsDeviceType.Vulkan, true, "IL2CPP")]
+        [TestCase(ScriptingImplementation.IL2CPP, AndroidArchitecture.ARMv7, GraphicsDeviceType.Vulkan, true, "ARM64")]
+        [TestCase(ScriptingImplementation.IL2CPP, AndroidArchitecture.ARM64, GraphicsDeviceType.Direct3D11, true,
+            "Vulkan")]
+        [TestCase(ScriptingImplementation.IL2CPP, AndroidArchitecture.ARM64, GraphicsDeviceType.Vulkan, false,
+            "INTERNET")]
+        public void AndroidNeeds(ScriptingImplementation backend, AndroidArchitecture architecture,
+            GraphicsDeviceType graphics, bool internet, string named)
+        {
+            Finding f = Doctor.OfAndroid(backend, architecture, new[] { graphics }, internet);
+            Assert.AreEqual(named.Length == 0 ? Verdict.Good : Verdict.Bad, f.Verdict);
+            StringAssert.Contains(named, f.Sentence);
+        }
+
         [Test]
         public void EmptyScene()
         {
