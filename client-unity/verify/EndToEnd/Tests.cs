@@ -6,9 +6,11 @@ using System.IO;
 using System.Linq;
 using System.Text.Json;
 using Holocast.Native;
+using MixedReality.Toolkit.SpatialManipulation;
 using UnityEngine;
 using UnityEngine.Stub;
 using UnityEngine.XR;
+using UnityEngine.XR.Interaction.Toolkit;
 
 namespace Holocast.Verify
 {
@@ -30,6 +32,7 @@ namespace Holocast.Verify
             ("session list", Browsing),
             ("hand placement", Hands),
             ("headset menu", Menu),
+            ("MRTK3 manipulation", Manipulation),
             ("hostile publisher", Hostile),
             ("no growth", NoGrowth),
             ("wrong address", WrongAddress),
@@ -329,6 +332,20 @@ namespace Holocast.Verify
                 Near("the hologram's distance", 1.5, Ahead(stage));
                 Vector3 before = stage.Hologram.transform.position;
 
+                // A pinch elsewhere, for example on another app's window behind the user.
+                var aside = right.Position;
+                right.Position = new Vector3(1, 1.6f, -1);
+                right.Pressed = true;
+                stage.Tick();
+                right.Position += Vector3.up;
+                stage.Tick();
+                right.Pressed = false;
+                stage.Tick();
+                right.Position = aside;
+                Check.That((stage.Hologram.transform.position - before).magnitude < 1e-5f,
+                    "a pinch elsewhere moved it");
+                Check.That(PlayerPrefs.GetString("Holocast.Place", "") == "", "a pinch elsewhere stored its place");
+
                 right.Pressed = true;
                 stage.Tick();
                 right.Position += new Vector3(0.1f, 0, 0.2f);
@@ -365,6 +382,18 @@ namespace Holocast.Verify
             {
                 Array.Clear(InputDevices.Stub, 0, InputDevices.Stub.Length);
             }
+        }
+
+        static void Manipulation(Lab lab)
+        {
+            int port = Lab.FreePort();
+            lab.Relay(port);
+            Publisher(lab, port, "manipulation");
+            var stage = new Stage(Url(port, "manipulation"), "",
+                s => s.Hologram.AddComponent<HolocastManipulation>());
+            stage.Until("the manipulator", () => stage.Hologram.GetComponent<ObjectManipulator>() != null);
+            Check.That(stage.Hologram.GetComponent<ObjectManipulator>().selectMode == InteractableSelectMode.Multiple,
+                "MRTK3 lets one hand alone hold the hologram");
         }
 
         static void Menu(Lab lab)

@@ -10,16 +10,18 @@ using UnityEngine.TestTools;
 
 namespace Holocast.Verify
 {
-    // Runs the package's unit tests, which Unity's test runner would run in the editor.
+    // Runs the package's unit tests, which Unity's test runner would run in the editor, and this program's tests of
+    // components that need a headset's packages.
     static class UnitTests
     {
         public static int Run(string filter)
         {
             int failed = 0, passed = 0;
             string folder = Path.GetDirectoryName(typeof(UnitTests).Assembly.Location);
-            foreach (string name in new[] { "Holocast.Client.Editor.Tests", "Holocast.Client.Tests" })
+            foreach (Assembly assembly in new[] { "Holocast.Client.Editor.Tests", "Holocast.Client.Tests" }
+                .Select(name => Assembly.LoadFrom(Path.Combine(folder, name + ".dll")))
+                .Append(typeof(UnitTests).Assembly))
             {
-                Assembly assembly = Assembly.LoadFrom(Path.Combine(folder, name + ".dll"));
                 foreach (Type type in assembly.GetTypes().OrderBy(t => t.Name, StringComparer.Ordinal))
                 {
                     foreach (MethodInfo m in type.GetMethods(BindingFlags.Instance | BindingFlags.Public

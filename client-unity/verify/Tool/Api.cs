@@ -17,7 +17,8 @@ namespace Holocast.Verify
     {
         static readonly string[] Own =
             { "Holocast.Client", "Holocast.Client.Mrtk", "Holocast.Client.Editor", "Holocast.Client.Tests",
-            "Holocast.Client.Editor.Tests", "Holocast.Samples.Viewer", "Holocast.Samples.Recorded" };
+            "Holocast.Client.Editor.Tests", "Holocast.Samples.Viewer", "Holocast.Samples.Recorded",
+            "Holocast.Samples.Panorama" };
 
         readonly Folders folders;
         readonly Dictionary<string, DeclaredType> types = new Dictionary<string, DeclaredType>();
@@ -264,6 +265,11 @@ namespace Holocast.Verify
         void Look(string type, string member, string path)
         {
             string written = type + "::" + member;
+            if (type == "UnityEngine.Input" && path.Contains("/uwp"))
+            {
+                missing.Add(Path.GetFileNameWithoutExtension(path) + " calls " + written
+                    + ", which throws where only the Input System is on");
+            }
             for (string t = type; t != null && types.TryGetValue(t, out DeclaredType declared); t = declared.Base)
             {
                 if (declared.Members.Contains(member) || member == ".ctor()")

@@ -18,7 +18,10 @@ namespace Holocast.Verify
             ("editor",
                 new[] { "UNITY_EDITOR", "UNITY_EDITOR_WIN", "UNITY_STANDALONE", "UNITY_STANDALONE_WIN",
                 "ENABLE_LEGACY_INPUT_MANAGER" }),
-            ("uwp", new[] { "UNITY_WSA", "ENABLE_IL2CPP", "ENABLE_WINMD_SUPPORT" }),
+            // MRTK's template has the Input System alone.
+            ("uwp",
+                new[] { "UNITY_WSA", "ENABLE_IL2CPP", "ENABLE_WINMD_SUPPORT", "ENABLE_INPUT_SYSTEM",
+                "HOLOCAST_INPUT_SYSTEM" }),
             ("android", new[] { "UNITY_ANDROID", "ENABLE_IL2CPP", "ENABLE_LEGACY_INPUT_MANAGER" }),
         };
 
@@ -31,6 +34,8 @@ namespace Holocast.Verify
             ["UnityEngine"] = new string[0],
             ["UnityEditor"] = new[] { "UnityEngine" },
             ["nunit.framework"] = new[] { "UnityEngine" },
+            ["Windows"] = new string[0],
+            ["Unity.InputSystem"] = new[] { "UnityEngine" },
             ["Unity.XR.ARFoundation"] = new[] { "UnityEngine" },
             ["Unity.XR.Interaction.Toolkit"] = new[] { "UnityEngine" },
             ["Microsoft.MixedReality.OpenXR"] = new[] { "UnityEngine", "Unity.XR.ARFoundation" },
@@ -52,6 +57,8 @@ namespace Holocast.Verify
             ["UnityEngine"] = new[] { "UnityEngine" },
             ["UnityEditor"] = new[] { "UnityEditor" },
             ["nunit.framework"] = new[] { "NUnit" },
+            ["Windows"] = new[] { "Uwp" },
+            ["Unity.InputSystem"] = new[] { "Xr/InputSystem.cs" },
             ["Unity.XR.ARFoundation"] = new[] { "Xr/ArFoundation.cs" },
             ["Unity.XR.Interaction.Toolkit"] = new[] { "Xr/Interaction.cs" },
             ["Microsoft.MixedReality.OpenXR"] = new[] { "Xr/OpenXr.cs" },
@@ -79,12 +86,13 @@ namespace Holocast.Verify
             List<Asmdef> asmdefs = Asmdef.Find(folders.Package);
             foreach (var (platform, defines) in Platforms)
             {
-                // With and without MRTK3 and Microsoft's OpenXR plugin in the project.
+                // With and without MRTK3 and Microsoft's OpenXR plugin in the project. Tests of their
+                // components run on Linux.
                 foreach (string versions in platform == "uwp"
                     ? new[] { "", "HOLOCAST_MRTK3", "HOLOCAST_OPENXR", "HOLOCAST_MRTK3 HOLOCAST_OPENXR" }
-                    : new[] { "" })
+                    : new[] { platform == "linux" ? "HOLOCAST_MRTK3 HOLOCAST_OPENXR" : "" })
                 {
-                    string variant = versions.Length == 0 ? platform : platform + "-"
+                    string variant = versions.Length == 0 || platform == "linux" ? platform : platform + "-"
                         + versions.Replace("HOLOCAST_", "").Replace(' ', '-').ToLowerInvariant();
                     CompileAll(variant, asmdefs.Where(a => a.IsFor(platform)),
                         Common.Concat(defines).Concat(versions.Split(' ', StringSplitOptions.RemoveEmptyEntries))
@@ -129,6 +137,10 @@ namespace Holocast.Verify
                 }
                 left.Remove(next);
                 var references = new List<string> { Stub("UnityEngine") };
+                if (defines.Contains("ENABLE_WINMD_SUPPORT"))
+                {
+                    references.Add(Stub("Windows"));
+                }
                 if (next.IsEditor)
                 {
                     references.Add(Stub("UnityEditor"));
@@ -144,7 +156,7 @@ namespace Holocast.Verify
                         }
                         references.Add(own);
                     }
-                    else if (IsPresent(r, versions))
+                    else if (IsPresent(r, versions, defines))
                     {
                         references.Add(Stub(StubOf.TryGetValue(r, out string s) ? s : r));
                     }
@@ -155,8 +167,12 @@ namespace Holocast.Verify
         }
 
         // True if a project with these packages includes the assembly.
-        static bool IsPresent(string assembly, string versions)
+        static bool IsPresent(string assembly, string versions, string[] defines)
         {
+            if (assembly == "Unity.InputSystem")
+            {
+                return defines.Contains("HOLOCAST_INPUT_SYSTEM");
+            }
             if (assembly.StartsWith("MixedReality") || assembly == "Unity.XR.Interaction.Toolkit")
             {
                 return versions.Contains("MRTK3");

@@ -34,6 +34,7 @@ namespace Holocast.Verify
             Manifest();
             Assemblies();
             int scenes = Scenes(folders.Package) + Scenes(Path.Combine(folders.Client, "Assets"));
+            Headset();
             Settings();
             if (problems.Count > 0)
             {
@@ -228,7 +229,7 @@ namespace Holocast.Verify
             "Microsoft.MixedReality.OpenXR", "MixedReality.Toolkit.Core", "MixedReality.Toolkit.SpatialManipulation",
                 "Unity.XR.ARFoundation",
             "Unity.XR.ARSubsystems", "Unity.XR.CoreUtils", "Unity.XR.Interaction.Toolkit", "UnityEngine.TestRunner",
-                "UnityEditor.TestRunner",
+                "UnityEditor.TestRunner", "Unity.InputSystem",
         };
 
         void Assemblies()
@@ -344,6 +345,26 @@ namespace Holocast.Verify
                         problems.Add(Name(path) + ": " + Path.GetFileName(source) + " has no field " + name);
                     }
                 }
+            }
+        }
+
+        // Checks that the HoloLens sample has the README's features and starts without an address, as its
+        // app cannot reach localhost.
+        void Headset()
+        {
+            string path = Path.Combine(folders.Package, "Samples~/HoloLens/HoloLens.unity");
+            string text = File.ReadAllText(path);
+            foreach (string component in new[] { "HolocastPoints", "HolocastSphere", "HolocastWorldAnchor",
+                "HolocastManipulation", "HolocastPairing", "HolocastMenu" })
+            {
+                if (!text.Contains(guids.First(g => g.Value.EndsWith("/" + component + ".cs")).Key))
+                {
+                    problems.Add(Name(path) + " has no " + component);
+                }
+            }
+            if (!Regex.IsMatch(text, @"^  url: *$", RegexOptions.Multiline))
+            {
+                problems.Add(Name(path) + ": the session has an address");
             }
         }
 

@@ -44,8 +44,8 @@ namespace Holocast.Verify
             {
                 throw new Failure(name + " has " + programs.Count + " programs; this check knows of one");
             }
-            // Features that lose an eye on devices.
-            foreach (string bad in new[] { "#pragma geometry", "multi_compile_fog" })
+            // What loses an eye on devices: among others, code for only one of Unity's stereo modes.
+            foreach (string bad in new[] { "#pragma geometry", "multi_compile_fog", "STEREO_INSTANCING_ON" })
             {
                 if (text.Contains(bad))
                 {
@@ -67,7 +67,7 @@ namespace Holocast.Verify
             string program = programs[0].Groups[1].Value;
             string flat = Path.Combine(output, name + ".hlsl");
             var source = new StringBuilder();
-            var axes = new List<string[]> { new[] { "", "STEREO_INSTANCING_ON" },
+            var axes = new List<string[]> { new[] { "", "STEREO_INSTANCING_ON", "STEREO_MULTIVIEW_ON" },
                 new[] { "", "UNITY_COLORSPACE_GAMMA" } };
             string vertex = "", fragment = "";
             foreach (string line in program.Split('\n'))

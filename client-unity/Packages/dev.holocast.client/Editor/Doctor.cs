@@ -66,9 +66,16 @@ namespace Holocast.Editor
                 findings.Add(OfCapabilities());
                 findings.Add(OfBackend(PlayerSettings.GetScriptingBackend(NamedBuildTarget.WindowsStoreApps)));
             }
+            if (EditorUserBuildSettings.activeBuildTarget == BuildTarget.Android)
+            {
+                findings.Add(OfAndroid(PlayerSettings.GetScriptingBackend(NamedBuildTarget.Android),
+                    PlayerSettings.Android.targetArchitectures, PlayerSettings.GetGraphicsAPIs(BuildTarget.Android),
+                    PlayerSettings.Android.forceInternetPermission));
+            }
             findings.AddRange(OfScene(
                 Object.FindObjectsByType<HolocastSession>(FindObjectsSortMode.None),
-                    Object.FindObjectsByType<HolocastPoints>(FindObjectsSortMode.None), Camera.main));
+                    Object.FindObjectsByType<HolocastPoints>(FindObjectsSortMode.None),
+                    Object.FindObjectsByType<HolocastSphere>(FindObjectsSortMode.None), Camera.main));
             return findings;
         }
 
@@ -133,7 +140,34 @@ namespace Holocast.Editor
                     + " does not run on UWP: choose Holocast › HoloLens 2 › Set Up Project.");
         }
 
-        public static List<Finding> OfScene(HolocastSession[] sessions, HolocastPoints[] points, Camera camera)
+        public static Finding OfAndroid(ScriptingImplementation backend, AndroidArchitecture architectures,
+            GraphicsDeviceType[] graphics, bool internet)
+        {
+            var wrong = new List<string>();
+            if (backend != ScriptingImplementation.IL2CPP)
+            {
+                wrong.Add("the scripting backend is " + backend + " instead of IL2CPP");
+            }
+            if (architectures != AndroidArchitecture.ARM64)
+            {
+                wrong.Add("the architecture is " + architectures + " instead of ARM64");
+            }
+            if (graphics.Length == 0 || graphics[0] != GraphicsDeviceType.Vulkan)
+            {
+                wrong.Add("the first graphics API is not Vulkan");
+            }
+            if (!internet)
+            {
+                wrong.Add("the app may lack the permission INTERNET");
+            }
+            return wrong.Count == 0
+                ? new Finding(Verdict.Good, "Android", "IL2CPP, ARM64, Vulkan and INTERNET.")
+                : new Finding(Verdict.Bad, "Android", Messages.Sentence(string.Join("; ", wrong)
+                    + ": choose Holocast › Android XR › Set Up Project"));
+        }
+
+        public static List<Finding> OfScene(HolocastSession[] sessions, HolocastPoints[] points,
+            HolocastSphere[] spheres, Camera camera)
         {
             var findings = new List<Finding>();
             if (sessions.Length == 0)
@@ -143,7 +177,12 @@ namespace Holocast.Editor
             }
             foreach (HolocastSession session in sessions)
             {
-                if (!HolocastAddress.TryParse(session.Url, out _))
+                if (session.Url.Length == 0)
+                {
+                    findings.Add(new Finding(Verdict.Good, session.name,
+                        "No address: the user joins by menu or QR code."));
+                }
+                else if (!HolocastAddress.TryParse(session.Url, out _))
                 {
                     findings.Add(new Finding(Verdict.Bad, session.name, "“" + session.Url
                         + "” is not a session address."));
@@ -158,10 +197,10 @@ namespace Holocast.Editor
                     findings.Add(new Finding(Verdict.Good, session.name, session.Url
                         + (Application.isPlaying ? ", " + session.State : "")));
                 }
-                if (session.GetComponentInChildren<HolocastPoints>() == null && points.Length == 0)
+                if (points.Length == 0 && spheres.Length == 0)
                 {
                     findings.Add(new Finding(Verdict.Bad, session.name,
-                        "Nothing displays its frames: add a HolocastPoints to it."));
+                        "Nothing displays its frames: add a HolocastPoints, or a HolocastSphere for 360° video."));
                 }
             }
             if (camera == null)

@@ -28,7 +28,13 @@ namespace Holocast.Editor
         [MenuItem("Holocast/HoloLens 2/Set Up Project", priority = 20)]
         public static void SetUp()
         {
-            EditorUserBuildSettings.SwitchActiveBuildTarget(BuildTargetGroup.WSA, BuildTarget.WSAPlayer);
+            if (!BuildPipeline.IsBuildTargetSupported(BuildTargetGroup.WSA, BuildTarget.WSAPlayer)
+                || !EditorUserBuildSettings.SwitchActiveBuildTarget(BuildTargetGroup.WSA, BuildTarget.WSAPlayer))
+            {
+                EditorUtility.DisplayDialog("Holocast", "This Unity lacks the module Universal Windows Platform Build "
+                    + "Support: add it in Unity Hub › Installs › Add modules, then set up the project again.", "OK");
+                return;
+            }
             EditorUserBuildSettings.wsaUWPBuildType = WSAUWPBuildType.D3D;
             EditorUserBuildSettings.wsaArchitecture = "ARM64";
             PlayerSettings.SetScriptingBackend(NamedBuildTarget.WindowsStoreApps, ScriptingImplementation.IL2CPP);

@@ -15,7 +15,12 @@ namespace Holocast.Editor
         {
             DrawDefaultInspector();
             var session = (HolocastSession)target;
-            if (!HolocastAddress.TryParse(session.Url, out HolocastAddress address))
+            if (session.Url.Length == 0)
+            {
+                EditorGUILayout.HelpBox("No address: the session is joined later, by menu or QR code.",
+                    MessageType.Info);
+            }
+            else if (!HolocastAddress.TryParse(session.Url, out HolocastAddress address))
             {
                 EditorGUILayout.HelpBox("Invalid session address: use the form moqt://host:4443/demo.",
                     MessageType.Error);

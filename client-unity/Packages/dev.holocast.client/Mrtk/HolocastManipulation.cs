@@ -3,6 +3,9 @@ using UnityEngine;
 using MixedReality.Toolkit;
 using MixedReality.Toolkit.SpatialManipulation;
 using UnityEngine.XR.Interaction.Toolkit;
+#if HOLOCAST_XRI3
+using UnityEngine.XR.Interaction.Toolkit.Interactables;
+#endif
 #endif
 
 namespace Holocast
@@ -60,6 +63,8 @@ namespace Holocast
             box.center = transform.InverseTransformPoint(middle);
             box.size = size;
             manipulator = gameObject.AddComponent<ObjectManipulator>();
+            // MRTK3 sets this in Reset(), which runs in the editor only.
+            manipulator.selectMode = InteractableSelectMode.Multiple;
             manipulator.AllowedManipulations = TransformFlags.Move | TransformFlags.Rotate | TransformFlags.Scale;
             manipulator.lastSelectExited.AddListener(LetGo);
         }

@@ -1,54 +1,92 @@
+using System.Collections.Generic;
 using UnityEngine;
 #if HOLOCAST_OPENXR
 using Microsoft.MixedReality.OpenXR;
+using UnityEngine.XR.ARSubsystems;
 #endif
 
 namespace Holocast
 {
     /// <summary>
     /// Joins the session whose address (moqt://… or a web viewer link) is in a QR code that comes into view.
-    /// Requires an ARMarkerManager on the XR origin and the WebCam capability. Does nothing if the project
-    /// lacks Microsoft's OpenXR plugin.
+    /// Requires the WebCam capability; adds an ARMarkerManager if the scene has none. Does nothing if the
+    /// project lacks Microsoft's OpenXR plugin.
     /// </summary>
     [AddComponentMenu("Holocast/Holocast Pairing (QR code, OpenXR)")]
     [RequireComponent(typeof(HolocastBrowser))]
     public sealed class HolocastPairing : MonoBehaviour
     {
 #if HOLOCAST_OPENXR
+        // Time out of view after which a code counts again, seconds.
+        const float OutOfView = 5;
+
+        readonly Dictionary<TrackableId, float> seen = new Dictionary<TrackableId, float>();
         HolocastBrowser browser;
         ARMarkerManager markers;
+        float since;
 
         void OnEnable()
         {
             browser = GetComponent<HolocastBrowser>();
-            markers = FindAnyObjectByType<ARMarkerManager>();
-            if (markers != null)
-            {
-                markers.markersChanged += OnMarkersChanged;
-            }
+            markers = RoomManagers.Require<ARMarkerManager>();
+            markers.markersChanged += OnMarkersChanged;
+            since = Time.realtimeSinceStartup;
+            seen.Clear();
         }
 
         void OnDisable()
         {
-            if (markers != null)
+            markers.markersChanged -= OnMarkersChanged;
+            Tell("");
+        }
+
+        void Update()
+        {
+            bool running = markers.subsystem != null && markers.subsystem.running;
+            Tell(running || Time.realtimeSinceStartup - since < RoomManagers.Patience ? ""
+                : "QR codes are not read: enable the Microsoft HoloLens feature group under OpenXR.");
+        }
+
+        void Tell(string sentence)
+        {
+            if (browser.Session != null)
             {
-                markers.markersChanged -= OnMarkersChanged;
+                browser.Session.SetNotice(this, sentence);
             }
         }
 
-        // Only newly seen codes count: a code that stays in view must not override a session chosen
-        // later.
+        // The headset remembers codes until it restarts, and reports them first as added, later as
+        // updated when it sees them. A code counts when it comes into view: one that stays there must
+        // not override a session chosen later.
         void OnMarkersChanged(ARMarkersChangedEventArgs changed)
         {
-            foreach (ARMarker marker in changed.added)
+            if (!Join(changed.added))
             {
-                if (HolocastAddress.TryParse(markers.GetDecodedString(marker.trackableId), out HolocastAddress address)
+                Join(changed.updated);
+            }
+        }
+
+        bool Join(IReadOnlyList<ARMarker> changed)
+        {
+            foreach (ARMarker marker in changed)
+            {
+                if (marker.lastSeenTime >= since && IsNew(marker)
+                    && HolocastAddress.TryParse(markers.GetDecodedString(marker.trackableId),
+                        out HolocastAddress address)
                     && address.Session.Length > 0)
                 {
                     browser.Join(address);
-                    return;
+                    return true;
                 }
             }
+            return false;
+        }
+
+        bool IsNew(ARMarker marker)
+        {
+            bool known = seen.TryGetValue(marker.trackableId, out float before);
+            seen[marker.trackableId] = marker.lastSeenTime;
+            return !known || marker.lastSeenTime - before > OutOfView;
         }
 #endif
     }

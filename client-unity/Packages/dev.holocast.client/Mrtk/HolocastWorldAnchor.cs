@@ -9,9 +9,9 @@ using UnityEngine.XR.ARSubsystems;
 namespace Holocast
 {
     /// <summary>
-    /// Anchors a hologram to the room, so that HoloLens restores its place in later runs wherever they start.
-    /// Requires an ARAnchorManager on the XR origin. Without Microsoft's OpenXR plugin it behaves like
-    /// HolocastAnchor.
+    /// Anchors a hologram to the room: it stays in place as the headset corrects its map, and HoloLens
+    /// restores its place in later runs wherever they start. Adds an ARAnchorManager if the scene has none.
+    /// Without Microsoft's OpenXR plugin it behaves like HolocastAnchor.
     /// </summary>
     [AddComponentMenu("Holocast/Holocast World Anchor (OpenXR)")]
     public sealed class HolocastWorldAnchor : HolocastAnchor
@@ -22,7 +22,11 @@ namespace Holocast
         ARAnchor anchor;
         TrackableId wanted = TrackableId.invalidId;
         Transform hologram;
-        bool restoring, saving, loading;
+        HolocastSession session;
+        Vector3 position;
+        Quaternion rotation;
+        float since, retryAt;
+        bool restoring, saving, loading, following;
 
         public override void Save(Transform placed)
         {
@@ -50,45 +54,68 @@ namespace Holocast
             Drop();
         }
 
+        void OnEnable()
+        {
+            session = GetComponentInParent<HolocastSession>();
+            manager = RoomManagers.Require<ARAnchorManager>();
+            since = Time.realtimeSinceStartup;
+        }
+
         void OnDisable()
         {
             Drop();
+            Tell("");
             // Anchors belong to one OpenXR session; the next load may open another.
             store = null;
         }
 
         void LateUpdate()
         {
-            if (hologram == null || !(saving || restoring))
+            if (manager.subsystem == null || !manager.subsystem.running)
+            {
+                if (Time.realtimeSinceStartup - since > RoomManagers.Patience)
+                {
+                    Tell("The hologram is not anchored to the room: enable the Microsoft HoloLens feature group under "
+                        + "OpenXR.");
+                }
+                return;
+            }
+            Tell("");
+            if (hologram == null)
             {
                 return;
             }
             if (store == null)
             {
                 Load();
-                return;
             }
             if (saving)
             {
                 TrySave();
             }
-            else
+            else if (restoring && store != null)
             {
                 TryRestore();
+            }
+            Follow();
+        }
+
+        void Tell(string sentence)
+        {
+            if (session != null)
+            {
+                session.SetNotice(this, sentence);
             }
         }
 
         async void Load()
         {
-            if (manager == null)
-            {
-                manager = FindAnyObjectByType<ARAnchorManager>();
-            }
-            if (loading || manager == null || manager.subsystem == null || !manager.subsystem.running)
+            if (loading || Time.realtimeSinceStartup < retryAt)
             {
                 return;
             }
             loading = true;
+            retryAt = Time.realtimeSinceStartup + RoomManagers.Patience;
             try
             {
                 store = await manager.LoadAnchorStoreAsync();
@@ -107,9 +134,10 @@ namespace Holocast
                 var place = new GameObject("Holocast place");
                 place.transform.SetPositionAndRotation(hologram.position, hologram.rotation);
                 anchor = place.AddComponent<ARAnchor>();
+                Applied();
                 return;
             }
-            if (anchor.trackingState != TrackingState.Tracking)
+            if (store == null || anchor.trackingState != TrackingState.Tracking)
             {
                 return;
             }
@@ -138,7 +166,36 @@ namespace Holocast
             }
             anchor = found;
             hologram.SetPositionAndRotation(found.transform.position, found.transform.rotation);
+            Applied();
             restoring = false;
+        }
+
+        // The headset moves a tracked anchor as its map improves. Stops when something else moves the
+        // hologram, until the next Save.
+        void Follow()
+        {
+            if (!following || anchor == null)
+            {
+                return;
+            }
+            if ((hologram.position - position).sqrMagnitude > 1e-6f
+                || Quaternion.Angle(hologram.rotation, rotation) > 0.1f)
+            {
+                following = false;
+                return;
+            }
+            if (anchor.trackingState == TrackingState.Tracking)
+            {
+                hologram.SetPositionAndRotation(anchor.transform.position, anchor.transform.rotation);
+                Applied();
+            }
+        }
+
+        void Applied()
+        {
+            position = hologram.position;
+            rotation = hologram.rotation;
+            following = true;
         }
 
         void Drop()
@@ -148,6 +205,7 @@ namespace Holocast
                 Destroy(anchor.gameObject);
                 anchor = null;
             }
+            following = false;
             wanted = TrackableId.invalidId;
         }
 #endif

@@ -87,7 +87,13 @@ namespace UnityEditor
 
     public sealed class EditorUtility
     {
-        public static bool DisplayDialog(string title, string message, string ok) => true;
+        public static string Stub { get; set; }
+        public static bool DisplayDialog(string title, string message, string ok)
+        {
+            Stub = message;
+            return true;
+        }
+
         public static void RevealInFinder(string path)
         {
         }
@@ -119,12 +125,14 @@ namespace UnityEditor
 
     public enum BuildTarget
     {
+        Android = 13,
         WSAPlayer = 21,
         StandaloneWindows64 = 19,
     }
 
     public enum BuildTargetGroup
     {
+        Android = 7,
         Standalone = 1,
         WSA = 14,
     }
@@ -161,8 +169,28 @@ namespace UnityEditor
         public static EditorBuildSettingsScene[] scenes { get; set; } = Array.Empty<EditorBuildSettingsScene>();
     }
 
+    [Flags]
+    public enum AndroidArchitecture : uint
+    {
+        ARMv7 = 1,
+        ARM64 = 2,
+    }
+
+    public enum AndroidSdkVersions
+    {
+        AndroidApiLevel29 = 29,
+    }
+
     public sealed class PlayerSettings
     {
+        public sealed class Android
+        {
+            public static AndroidArchitecture targetArchitectures { get; set; }
+            public static AndroidSdkVersions minSdkVersion { get; set; }
+            public static bool forceInternetPermission { get; set; }
+        }
+
+        public static GraphicsDeviceType[] GetGraphicsAPIs(BuildTarget platform) => new GraphicsDeviceType[0];
         public enum WSACapability
         {
             EnterpriseAuthentication = 0,
@@ -223,6 +251,8 @@ namespace UnityEditor
 
     public class BuildPipeline
     {
+        public static bool Stub { get; set; } = true;
+        public static bool IsBuildTargetSupported(BuildTargetGroup buildTargetGroup, BuildTarget target) => Stub;
         public static Build.Reporting.BuildReport BuildPlayer(BuildPlayerOptions buildPlayerOptions) =>
             new Build.Reporting.BuildReport();
     }
@@ -233,6 +263,7 @@ namespace UnityEditor.Build
     public readonly struct NamedBuildTarget
     {
         public static readonly NamedBuildTarget WindowsStoreApps;
+        public static readonly NamedBuildTarget Android;
     }
 }
 

@@ -310,6 +310,8 @@ namespace UnityEngine
     {
         public static GraphicsDeviceType graphicsDeviceType => GraphicsDeviceType.Direct3D11;
         public static bool supportsComputeShaders => true;
+        public static string deviceModel => "stub";
+        public static string operatingSystem => "stub";
     }
 
     // A font whose glyphs are all half as wide as high.

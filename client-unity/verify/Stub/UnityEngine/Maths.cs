@@ -6,6 +6,8 @@ namespace UnityEngine
     {
         public float x, y;
 
+        public static implicit operator Vector3(Vector2 v) => new Vector3(v.x, v.y, 0);
+
         public Vector2(float x, float y)
         {
             this.x = x;
@@ -270,6 +272,7 @@ namespace UnityEngine
         public static float Tan(float v) => (float)Math.Tan(v);
         public static float Atan(float v) => (float)Math.Atan(v);
         public static float Abs(float v) => MathF.Abs(v);
+        public static float Cos(float f) => MathF.Cos(f);
         public static float Atan2(float y, float x) => MathF.Atan2(y, x);
     }
 
@@ -313,5 +316,17 @@ namespace UnityEngine
             this.width = width;
             this.height = height;
         }
+    }
+
+    public struct Ray
+    {
+        public Ray(Vector3 origin, Vector3 direction)
+        {
+            this.origin = origin;
+            this.direction = direction.normalized;
+        }
+
+        public Vector3 origin { get; set; }
+        public Vector3 direction { get; set; }
     }
 }

@@ -251,7 +251,7 @@ namespace UnityEngine
     {
         internal Action update, lateUpdate, onGui;
         internal int order;
-        bool running, started;
+        bool awake, running, started;
 
         Action Message(string message)
         {
@@ -273,12 +273,16 @@ namespace UnityEngine
             lateUpdate = Message("LateUpdate");
             onGui = Message("OnGUI");
             order = GetType().GetCustomAttribute<DefaultExecutionOrder>()?.order ?? 0;
-            Message("Awake")?.Invoke();
             Refresh();
         }
 
         internal void Refresh()
         {
+            if (!awake && gameObject.activeInHierarchy)
+            {
+                awake = true;
+                Message("Awake")?.Invoke();
+            }
             bool should = isActiveAndEnabled;
             if (should == running)
             {
@@ -453,20 +457,39 @@ namespace UnityEngine
         public static double unscaledTimeAsDouble { get; internal set; }
         public static float unscaledDeltaTime { get; internal set; }
         public static float deltaTime => unscaledDeltaTime;
+        public static float realtimeSinceStartup => (float)unscaledTimeAsDouble;
     }
 
     public static class Application
     {
         public static bool isPlaying { get; internal set; } = true;
         public static int targetFrameRate { get; set; } = -1;
+        public static bool isMobilePlatform => false;
+        public static string unityVersion => "2022.3.62f1";
         public static bool runInBackground { get; set; }
         public static event Events.UnityAction onBeforeRender;
 
         internal static void BeforeRender() => onBeforeRender?.Invoke();
     }
 
+    public struct RefreshRate
+    {
+        public double value => 60;
+    }
+
+    public struct Resolution
+    {
+        public RefreshRate refreshRateRatio => default;
+    }
+
+    public static class QualitySettings
+    {
+        public static int vSyncCount => 1;
+    }
+
     public static class Screen
     {
+        public static Resolution currentResolution => default;
         public static int width => 1280;
         public static int height => 720;
     }

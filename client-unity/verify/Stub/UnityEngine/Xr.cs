@@ -15,22 +15,25 @@ namespace UnityEngine.XR
 
     public struct InputFeatureUsage<T>
     {
-        internal readonly int id;
+        internal readonly string name;
 
-        internal InputFeatureUsage(int id)
+        public InputFeatureUsage(string usageName)
         {
-            this.id = id;
+            name = usageName;
         }
     }
 
     public static class CommonUsages
     {
-        public static InputFeatureUsage<bool> primaryButton = new InputFeatureUsage<bool>(1);
-        public static InputFeatureUsage<bool> triggerButton = new InputFeatureUsage<bool>(2);
-        public static InputFeatureUsage<Vector3> devicePosition = new InputFeatureUsage<Vector3>(3);
-        public static InputFeatureUsage<Vector3> centerEyePosition = new InputFeatureUsage<Vector3>(4);
-        public static InputFeatureUsage<Quaternion> deviceRotation = new InputFeatureUsage<Quaternion>(5);
-        public static InputFeatureUsage<Quaternion> centerEyeRotation = new InputFeatureUsage<Quaternion>(6);
+        public static InputFeatureUsage<bool> primaryButton = new InputFeatureUsage<bool>("PrimaryButton");
+        public static InputFeatureUsage<bool> triggerButton = new InputFeatureUsage<bool>("TriggerButton");
+        public static InputFeatureUsage<Vector3> devicePosition = new InputFeatureUsage<Vector3>("DevicePosition");
+        public static InputFeatureUsage<Vector3> centerEyePosition =
+            new InputFeatureUsage<Vector3>("CenterEyePosition");
+        public static InputFeatureUsage<Quaternion> deviceRotation =
+            new InputFeatureUsage<Quaternion>("DeviceRotation");
+        public static InputFeatureUsage<Quaternion> centerEyeRotation =
+            new InputFeatureUsage<Quaternion>("CenterEyeRotation");
     }
 
     // State of a hand or head, set by tests.
@@ -39,6 +42,12 @@ namespace UnityEngine.XR
         public Vector3 Position;
         public Quaternion Rotation = Quaternion.identity;
         public bool Pressed;
+
+        // Axes by usage. A device that has any has no buttons.
+        public readonly Dictionary<string, float> Axes = new Dictionary<string, float>();
+
+        // Null: the device has no aim.
+        public Ray? Aim;
     }
 
     public struct InputDevice
@@ -50,19 +59,28 @@ namespace UnityEngine.XR
         public bool TryGetFeatureValue(InputFeatureUsage<bool> usage, out bool value)
         {
             value = stub.Pressed;
-            return usage.id == CommonUsages.triggerButton.id;
+            return usage.name == "TriggerButton" && stub.Axes.Count == 0;
+        }
+
+        public bool TryGetFeatureValue(InputFeatureUsage<float> usage, out float value)
+        {
+            return stub.Axes.TryGetValue(usage.name, out value);
         }
 
         public bool TryGetFeatureValue(InputFeatureUsage<Vector3> usage, out Vector3 value)
         {
-            value = stub.Position;
-            return true;
+            bool aim = usage.name == "PointerPosition";
+            value = aim ? stub.Aim.GetValueOrDefault().origin : stub.Position;
+            return !aim || stub.Aim.HasValue;
         }
 
         public bool TryGetFeatureValue(InputFeatureUsage<Quaternion> usage, out Quaternion value)
         {
-            value = stub.Rotation;
-            return true;
+            bool aim = usage.name == "PointerRotation";
+            value = !aim ? stub.Rotation
+                : stub.Aim.HasValue ? Quaternion.LookRotation(stub.Aim.Value.direction, Vector3.up)
+                : Quaternion.identity;
+            return !aim || stub.Aim.HasValue;
         }
     }
 
@@ -71,15 +89,48 @@ namespace UnityEngine.XR
         public static readonly StubDevice[] Stub = new StubDevice[6];
 
         public static InputDevice GetDeviceAtXRNode(XRNode node) => new InputDevice { stub = Stub[(int)node] };
+
+        public static void GetDevicesAtXRNode(XRNode node, List<InputDevice> inputDevices)
+        {
+            inputDevices.Clear();
+            if (Stub[(int)node] != null)
+            {
+                inputDevices.Add(new InputDevice { stub = Stub[(int)node] });
+            }
+        }
     }
 
-    public static class XRDevice
+    public class XRDisplaySubsystem : IntegratedSubsystem
     {
-        public static float refreshRate => 0;
+        // Refresh rate of the headset, Hz; 0 for none.
+        public static float Stub;
+
+        public bool TryGetDisplayRefreshRate(out float displayRefreshRate)
+        {
+            displayRefreshRate = Stub;
+            return Stub > 0;
+        }
+    }
+}
+
+namespace UnityEngine
+{
+    public class IntegratedSubsystem
+    {
+        public bool running => true;
     }
 
-    public static class XRSettings
+    public static class SubsystemManager
     {
-        public static bool isDeviceActive => false;
+        static readonly XR.XRDisplaySubsystem Display = new XR.XRDisplaySubsystem();
+
+        public static void GetSubsystems<T>(List<T> subsystems)
+        {
+            subsystems.Clear();
+            if (XR.XRDisplaySubsystem.Stub > 0 && Display is T display)
+            {
+                subsystems.Add(display);
+            }
+        }
     }
 }

@@ -11,8 +11,16 @@ namespace UnityEngine.XR.Interaction.Toolkit
     {
     }
 
+    public enum InteractableSelectMode
+    {
+        Single = 0,
+        Multiple = 1,
+    }
+
     public abstract class XRBaseInteractable : MonoBehaviour
     {
+        // MRTK3 sets Multiple in Reset(), which runs in the editor only.
+        public InteractableSelectMode selectMode { get; set; }
         public SelectExitEvent lastSelectExited { get; } = new SelectExitEvent();
     }
 }

@@ -14,7 +14,7 @@ namespace Holocast
     {
         const string ShaderName = "HolocastText";
         const int FontSize = 48;
-        const int Glyphs = 640;
+        const int Glyphs = 1024;
         const double Period = 0.25; // seconds between text updates
 
         [SerializeField, Tooltip("Empty: the session on this object or its parents, else the only one in the scene")]
@@ -86,6 +86,9 @@ namespace Holocast
             set => followHead = value;
         }
 
+        // Lines above the message.
+        internal string Header { get; set; } = "";
+
         /// <summary>Text on display.</summary>
         public string Text => written.ToString();
 
@@ -144,12 +147,13 @@ namespace Holocast
         void Write()
         {
             string message = session != null ? session.Message : "No HolocastSession in the scene.";
-            if (message != asked)
+            string asks = Header.Length > 0 ? Header + message : message;
+            if (asks != asked)
             {
-                asked = message;
-                builder.Request(message + (session != null ? session.Address.Session + session.Address.Host : ""));
+                asked = asks;
+                builder.Request(asks + (session != null ? session.Address.Session + session.Address.Host : ""));
             }
-            Compose(text, session, points, figures, pictures.PerSecond, message);
+            Compose(text, session, points, figures, pictures.PerSecond, asks);
             if (!builder.Stale && Same(text, written))
             {
                 return;

@@ -24,6 +24,11 @@ namespace Holocast
         const float OpenAngle = 35;
         const float CloseAngle = 20;
 
+        // An open menu moves in front of the user again when it is farther away, metres, or more degrees
+        // aside.
+        const float Farthest = 2.5f;
+        const float Aside = 60;
+
         [SerializeField]
         HolocastSession session;
 
@@ -178,8 +183,7 @@ namespace Holocast
                 Write();
             }
             PointedAt = line >= 0;
-            bool pressed = HandInput.Pressed(XRNode.LeftHand, out _, out _)
-                | HandInput.Pressed(XRNode.RightHand, out _, out _);
+            bool pressed = HandInput.Pressed(XRNode.LeftHand) | HandInput.Pressed(XRNode.RightHand);
             if (pressed && !held && line >= 0)
             {
                 items[line].Choose();
@@ -195,6 +199,10 @@ namespace Holocast
             bool wanted = nothing || down > (open ? CloseAngle : OpenAngle);
             if (wanted == open)
             {
+                if (open && OutOfReach())
+                {
+                    Place(nothing);
+                }
                 return;
             }
             open = wanted;
@@ -204,14 +212,30 @@ namespace Holocast
                 PointedAt = false;
                 return;
             }
-            // In front of the user, within view without turning the head.
+            Place(nothing);
+            line = -1;
+            stale = true;
+        }
+
+        // True if the user has walked or turned away from the menu.
+        bool OutOfReach()
+        {
+            Vector3 there = transform.position - head.position;
+            Vector3 ahead = head.forward;
+            there.y = ahead.y = 0;
+            return there.magnitude > Farthest
+                || ahead.sqrMagnitude > 1e-4f
+                && Vector3.Dot(there.normalized, ahead.normalized) < Mathf.Cos(Aside * Mathf.Deg2Rad);
+        }
+
+        // In front of the user, within view without turning the head.
+        void Place(bool atEyeLevel)
+        {
             Vector3 ahead = head.forward;
             ahead.y = 0;
             ahead = ahead.sqrMagnitude > 1e-4f ? ahead.normalized : Vector3.forward;
-            Vector3 place = head.position + ahead * 1.2f + Vector3.down * (nothing ? 0 : 0.7f);
+            Vector3 place = head.position + ahead * 1.2f + Vector3.down * (atEyeLevel ? 0 : 0.7f);
             transform.SetPositionAndRotation(place, Quaternion.LookRotation(place - head.position, Vector3.up));
-            line = -1;
-            stale = true;
         }
 
         // Index of the item that the gaze hits; -1 if none.
@@ -259,7 +283,7 @@ namespace Holocast
                     HolocastAddress address = browser.Addresses[i];
                     Add("Join " + address.Session + " at " + address.Host, () => browser.Join(address));
                 }
-                Add("HandleTypedAddress an address", AskForAddress);
+                Add("Type an address", AskForAddress);
             }
             if (hud != null)
             {

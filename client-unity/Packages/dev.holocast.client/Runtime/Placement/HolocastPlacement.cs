@@ -25,10 +25,21 @@ namespace Holocast
         [SerializeField, Tooltip("Let the headset's hands or controllers grab it. Turn off if MRTK handles input")]
         bool hands = true;
 
+        [SerializeField, Tooltip("Size of the grabbable box around the subject, metres")]
+        Vector3 size = new Vector3(1, 1.8f, 1);
+
         Transform head;
         HolocastAnchor anchor;
         TwoHands grip;
-        bool placed, carried, leftHeld, rightHeld, tapped, busy;
+        Pinch left, right;
+        bool placed, carried, leftHeld, rightHeld;
+
+        struct Pinch
+        {
+            public bool Pressed; // in the previous frame
+            public bool Began;
+            public bool Holds; // began on the hologram
+        }
 
         /// <summary>Initial distance from the user, metres.</summary>
         public float Distance
@@ -44,8 +55,15 @@ namespace Holocast
             set
             {
                 hands = value;
-                leftHeld = rightHeld = false;
+                left.Holds = right.Holds = leftHeld = rightHeld = false;
             }
+        }
+
+        /// <summary>Size of the grabbable box around the subject, metres.</summary>
+        public Vector3 Size
+        {
+            get => size;
+            set => size = value;
         }
 
         /// <summary>True while the hologram follows the user's view, until the next tap.</summary>
@@ -103,24 +121,25 @@ namespace Holocast
             {
                 placed |= TryBringHere();
             }
-            if (hands)
+            Hold();
+        }
+
+        Transform Head()
+        {
+            if (head == null && Camera.main is Camera main)
             {
-                Hold();
+                head = main.transform;
             }
+            return head;
         }
 
         // Moves and turns the hologram so that the user sees the subject from the first camera's
         // viewpoint.
         bool TryBringHere()
         {
-            if (head == null)
+            if (Head() == null)
             {
-                Camera main = Camera.main;
-                if (main == null)
-                {
-                    return false;
-                }
-                head = main.transform;
+                return false;
             }
             if (points == null || !points.TryGetSubject(out Vector3 middle, out Vector3 seenAlong))
             {
@@ -147,32 +166,15 @@ namespace Holocast
 
         void Hold()
         {
-            bool l = HandInput.Pressed(XRNode.LeftHand, out Vector3 leftAt, out Quaternion leftRotation);
-            bool r = HandInput.Pressed(XRNode.RightHand, out Vector3 rightAt, out Quaternion rightRotation);
-            if (busy)
+            Read(XRNode.LeftHand, ref left, out Hand leftHand);
+            Read(XRNode.RightHand, ref right, out Hand rightHand);
+            if (carried && (left.Began || right.Began))
             {
-                // Pinches on the menu are ignored until released.
-                busy = l || r || HolocastMenu.PointedAt;
-                leftHeld = rightHeld = false;
-                return;
+                PutDown();
             }
-            busy = HolocastMenu.PointedAt && !leftHeld && !rightHeld;
-            if (carried)
-            {
-                // The press that put the hologram down must not grab it too.
-                if ((l || r) && !tapped)
-                {
-                    PutDown();
-                }
-                tapped = l || r;
-                leftHeld = rightHeld = false;
-                return;
-            }
-            if (tapped)
-            {
-                tapped = l || r;
-                return;
-            }
+            bool l = left.Holds && !carried, r = right.Holds && !carried;
+            Vector3 leftAt = leftHand.Position, rightAt = rightHand.Position;
+            Quaternion leftRotation = leftHand.Rotation, rightRotation = rightHand.Rotation;
             if (l != leftHeld || r != rightHeld)
             {
                 bool letGo = (leftHeld || rightHeld) && !l && !r;
@@ -214,6 +216,23 @@ namespace Holocast
             }
             transform.SetPositionAndRotation(p, q);
             transform.localScale = Vector3.one * s;
+        }
+
+        // A pinch holds the hologram if it begins on it; one on the menu belongs to the menu. The one
+        // that puts the hologram down does not hold it.
+        void Read(XRNode node, ref Pinch pinch, out Hand hand)
+        {
+            bool found = HandInput.TryGet(node, Head(), out hand);
+            pinch.Began = hand.Pressed && !pinch.Pressed && !HolocastMenu.PointedAt;
+            pinch.Pressed = hand.Pressed;
+            pinch.Holds = found && hand.Pressed
+                && (pinch.Holds || pinch.Began && hands && !carried && OnHologram(hand));
+        }
+
+        bool OnHologram(in Hand hand)
+        {
+            return points != null && points.TryGetSubject(out Vector3 middle, out _)
+                && GrabBox.Holds(transform, middle, size, hand);
         }
     }
 }

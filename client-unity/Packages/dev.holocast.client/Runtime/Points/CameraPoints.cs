@@ -81,8 +81,9 @@ namespace Holocast
             material.SetFloat(Edge, spread * spacing);
         }
 
-        // Shows the newest frame, if there is a new one.
-        public void Show(Client client, HolocastCamera camera, int maxPoints, float spread)
+        // Shows the newest frame, if there is a new one. others: points of the other cameras' frames, with
+        // which it shares maxPoints.
+        public void Show(Client client, HolocastCamera camera, int maxPoints, int others, float spread)
         {
             if (client.Acquire((uint)Camera, out HcFrame frame))
             {
@@ -102,7 +103,8 @@ namespace Holocast
                 return; // keep showing the previous frame; the next may be seconds away
             }
             heldBy = null;
-            client.Release(held, TryShow(client, track, held, grid, maxPoints, spread) ? Abi.ShownNow : Abi.NotShown);
+            bool shown = TryShow(client, track, held, grid, maxPoints, others, spread);
+            client.Release(held, shown ? Abi.ShownNow : Abi.NotShown);
         }
 
         // Releases the held frame, if any.
@@ -115,14 +117,11 @@ namespace Holocast
             heldBy = null;
         }
 
-        bool TryShow(Client client, HolocastTrack track, in HcFrame frame, bool grid, int maxPoints, float spread)
+        bool TryShow(Client client, HolocastTrack track, in HcFrame frame, bool grid, int maxPoints, int others,
+            float spread)
         {
             Reserve(Math.Max(1, Math.Min(maxPoints, track.MaxPoints)), (int)frame.wordsPerPoint);
-            uint step = 1;
-            if (frame.points > buffers.Capacity)
-            {
-                step = (uint)((frame.points + buffers.Capacity - 1) / buffers.Capacity);
-            }
+            uint step = Step(frame.points, others, maxPoints);
             int points = buffers.Write(client, frame, step);
             if (points < 0)
             {
@@ -156,6 +155,14 @@ namespace Holocast
                 SetSubject(frame);
             }
             return true;
+        }
+
+        // Points per drawn point that make the points of all cameras fit. All cameras use the same value,
+        // and each keeps its share of the points.
+        internal static uint Step(uint points, int others, int maxPoints)
+        {
+            long all = points + (long)others;
+            return (uint)Math.Max(1, (all + maxPoints - 1) / maxPoints);
         }
 
         unsafe void SetSubject(in HcFrame frame)

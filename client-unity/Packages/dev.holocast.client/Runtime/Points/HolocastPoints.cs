@@ -2,7 +2,6 @@ using System;
 using System.Collections.Generic;
 using Holocast.Native;
 using UnityEngine;
-using UnityEngine.XR;
 
 namespace Holocast
 {
@@ -32,7 +31,7 @@ namespace Holocast
         float pointSize = 1.4f;
 
         [SerializeField, Min(1),
-            Tooltip("Maximum points per camera. Larger frames are thinned: every second, third… point is drawn")]
+            Tooltip("Maximum points over all cameras. More are thinned: every second, third… point is drawn")]
         int maxPoints = 300000;
 
         [SerializeField, Tooltip("Request fewer points while the display misses its frame rate")]
@@ -107,7 +106,7 @@ namespace Holocast
         }
 
         /// <summary>
-        /// Maximum points per camera. Larger frames are thinned: every second, third… point is drawn.
+        /// Maximum points over all cameras. More are thinned: every second, third… point of each is drawn.
         /// </summary>
         public int MaxPoints
         {
@@ -244,7 +243,7 @@ namespace Holocast
             if (notice.Length > 0)
             {
                 notice = "";
-                session.SetNotice("");
+                session.SetNotice(this, "");
             }
         }
 
@@ -276,7 +275,8 @@ namespace Holocast
             if (keepDisplayRate && session.State == HolocastState.Live)
             {
                 int before = budget.Level;
-                if (budget.Update(Time.unscaledTimeAsDouble, pictures.PerSecond, DisplayRate(), WorstLevel()) != before)
+                double rate = DisplayRate.Current();
+                if (budget.Update(Time.unscaledTimeAsDouble, pictures.PerSecond, rate, WorstLevel()) != before)
                 {
                     ApplyCatalog(client);
                 }
@@ -286,10 +286,21 @@ namespace Holocast
                 HolocastCamera camera = session.Catalog.Camera(views[i].Camera);
                 if (camera != null)
                 {
-                    views[i].Show(client, camera, maxPoints, pointSize);
+                    views[i].Show(client, camera, maxPoints, PointsBesides(i), pointSize);
                 }
             }
             UpdateNotice();
+        }
+
+        // Points of the other cameras' frames, before thinning.
+        int PointsBesides(int view)
+        {
+            int n = 0;
+            for (int i = 0; i < views.Count; i++)
+            {
+                n += i == view ? 0 : views[i].PointsOfFrame;
+            }
+            return n;
         }
 
         // Matches the views to the catalog and updates the subscriptions.
@@ -430,18 +441,6 @@ namespace Holocast
             return worst;
         }
 
-        static double DisplayRate()
-        {
-            float xr = XRDevice.refreshRate;
-            if (XRSettings.isDeviceActive && xr > 1)
-            {
-                return xr;
-            }
-            // Without a headset: the application's target, or 60.
-            int target = Application.targetFrameRate;
-            return target > 0 ? target : 60;
-        }
-
         void ApplyPointSize()
         {
             for (int i = 0; i < views.Count; i++)
@@ -467,17 +466,17 @@ namespace Holocast
                 if (notice.Length > 0)
                 {
                     notice = "";
-                    session.SetNotice("");
+                    session.SetNotice(this, "");
                 }
                 return;
             }
             if (notice.Length == 0)
             {
                 int step = (thinned.PointsOfFrame + thinned.Points - 1) / thinned.Points;
-                notice = "Camera " + thinned.Camera + " sends " + thinned.PointsOfFrame + " points and MaxPoints is "
-                    + maxPoints
-                    + ": one in " + step + " is drawn.";
-                session.SetNotice(notice);
+                int all = thinned.PointsOfFrame + PointsBesides(views.IndexOf(thinned));
+                notice = (views.Count == 1 ? "Camera " + thinned.Camera + " sends " : views.Count + " cameras send ")
+                    + all + " points and MaxPoints is " + maxPoints + ": one in " + step + " is drawn.";
+                session.SetNotice(this, notice);
             }
         }
     }

@@ -136,7 +136,8 @@ namespace Holocast
             }
         }
 
-        string Query
+        /// <summary>The viewer's token with its key, ?token=…, or an empty string.</summary>
+        internal string Token
         {
             get
             {
@@ -145,12 +146,24 @@ namespace Holocast
             }
         }
 
+        /// <summary>The same address without its token, for storage in clear.</summary>
+        internal HolocastAddress WithoutToken()
+        {
+            return WithToken("");
+        }
+
+        /// <summary>The same address with a token as in Token.</summary>
+        internal HolocastAddress WithToken(string token)
+        {
+            return new HolocastAddress((Url ?? "").Split('?')[0] + token, CertificateHash);
+        }
+
         /// <summary>
         /// The address of another session at the same relay; null or empty gives the relay's address.
         /// </summary>
         public HolocastAddress WithSession(string session)
         {
-            return new HolocastAddress("moqt://" + Host + (string.IsNullOrEmpty(session) ? "" : "/" + session) + Query,
+            return new HolocastAddress("moqt://" + Host + (string.IsNullOrEmpty(session) ? "" : "/" + session) + Token,
                 CertificateHash);
         }
 

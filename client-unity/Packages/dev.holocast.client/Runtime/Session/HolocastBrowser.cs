@@ -1,11 +1,15 @@
 using System;
 using System.Collections.Generic;
+using System.Linq;
 using Holocast.Native;
 using UnityEngine;
 
 namespace Holocast
 {
-    /// <summary>Lists a relay's sessions and remembers joined addresses. Join connects a HolocastSession.</summary>
+    /// <summary>
+    /// Lists a relay's sessions and remembers joined addresses; their tokens only while the app runs, or on
+    /// HoloLens in the Windows Credential Locker. Join connects a HolocastSession.
+    /// </summary>
     [AddComponentMenu("Holocast/Holocast Browser")]
     [DefaultExecutionOrder(-95)]
     public sealed class HolocastBrowser : MonoBehaviour
@@ -94,7 +98,7 @@ namespace Holocast
         /// <summary>Removes a remembered address.</summary>
         public void Forget(HolocastAddress old)
         {
-            addresses.Remove(old);
+            RemoveAddress(old);
             Save();
         }
 
@@ -114,6 +118,10 @@ namespace Holocast
                 session = GetComponentInParent<HolocastSession>();
             }
             Load();
+            if (addresses.Count > 0)
+            {
+                Save();
+            }
             if (relay.Length > 0)
             {
                 Browse(relay);
@@ -155,13 +163,22 @@ namespace Holocast
 
         void Remember(HolocastAddress used)
         {
-            addresses.Remove(used);
+            RemoveAddress(used);
             addresses.Insert(0, used);
-            if (addresses.Count > MostRemembered)
+            TokenStore.Save(used.WithoutToken(), used.Token);
+            while (addresses.Count > MostRemembered)
             {
-                addresses.RemoveRange(MostRemembered, addresses.Count - MostRemembered);
+                RemoveAddress(addresses[MostRemembered]);
             }
             Save();
+        }
+
+        // Removes an address with any token.
+        void RemoveAddress(HolocastAddress old)
+        {
+            old = old.WithoutToken();
+            TokenStore.Delete(old);
+            addresses.RemoveAll(a => a.WithoutToken().Equals(old));
         }
 
         void Load()
@@ -171,14 +188,15 @@ namespace Holocast
             {
                 if (HolocastAddress.TryParse(line, out HolocastAddress a) && addresses.Count < MostRemembered)
                 {
-                    addresses.Add(a);
+                    // Earlier versions stored tokens here.
+                    addresses.Add(a.Token.Length > 0 ? a : a.WithToken(TokenStore.Load(a)));
                 }
             }
         }
 
         void Save()
         {
-            PlayerPrefs.SetString(Remembered, string.Join("\n", addresses));
+            PlayerPrefs.SetString(Remembered, string.Join("\n", addresses.Select(a => a.WithoutToken())));
             PlayerPrefs.Save();
             Changed?.Invoke();
         }

@@ -16,7 +16,7 @@ namespace Holocast
     [DisallowMultipleComponent]
     public sealed class HolocastSession : MonoBehaviour
     {
-        [SerializeField, Tooltip("moqt://host:port/session, or a web viewer link")]
+        [SerializeField, Tooltip("moqt://host:port/session, or a web viewer link. Empty: joined later by menu or QR code")]
         string url = "moqt://localhost:4443/demo";
 
         [SerializeField,
@@ -45,11 +45,12 @@ namespace Holocast
         Client client;
         HolocastAddress address;
         HcState native;
+        readonly Dictionary<object, string> notices = new Dictionary<object, string>();
         string detail = "";
-        string notice = "";
 
         /// <summary>
-        /// moqt://host:port/session, host:port/session or a web viewer link. Takes effect with Connect.
+        /// moqt://host:port/session, host:port/session or a web viewer link; empty if the session is joined
+        /// later. Takes effect with Connect.
         /// </summary>
         public string Url
         {
@@ -189,20 +190,28 @@ namespace Holocast
             return true;
         }
 
-        // Sets a message that is not an error, such as an oversized frame; empty clears it.
-        internal void SetNotice(string sentence)
+        // Sets a component's message that is not an error, such as an oversized frame; empty clears it.
+        internal void SetNotice(object from, string sentence)
         {
-            if (notice == sentence)
+            notices.TryGetValue(from, out string before);
+            if ((before ?? "") == sentence)
             {
                 return;
             }
-            notice = sentence;
+            if (sentence.Length > 0)
+            {
+                notices[from] = sentence;
+            }
+            else
+            {
+                notices.Remove(from);
+            }
             Tell();
         }
 
         void OnEnable()
         {
-            if (connectOnEnable)
+            if (connectOnEnable && url.Length > 0)
             {
                 Connect();
             }
@@ -270,7 +279,6 @@ namespace Holocast
             client = null;
             native = default;
             detail = "";
-            notice = "";
             Generation++;
             if (catalog.Cameras.Count > 0)
             {
@@ -303,8 +311,11 @@ namespace Holocast
 
         void Tell()
         {
-            string message = Messages.For(State, address, detail, native.flags);
-            Message = message.Length > 0 ? message : notice;
+            Message = Messages.For(State, address, detail, native.flags);
+            if (Message.Length == 0 && notices.Count > 0)
+            {
+                Message = string.Join(" ", notices.Values);
+            }
         }
     }
 }

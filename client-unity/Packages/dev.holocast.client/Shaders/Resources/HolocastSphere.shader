@@ -68,10 +68,7 @@ Shader "Holocast/Sphere"
             half4 Fragment(Varyings input) : SV_Target
             {
                 UNITY_SETUP_STEREO_EYE_INDEX_POST_VERTEX(input);
-                float eye = 0.0;
-                #if defined(STEREO_INSTANCING_ON)
-                eye = min(float(unity_StereoEyeIndex), _HolocastEyes - 1.0);
-                #endif
+                float eye = min(float(unity_StereoEyeIndex), _HolocastEyes - 1.0);
                 uint width, lumaRows, colorRows;
                 _HolocastLuma.GetDimensions(width, lumaRows);
                 _HolocastCb.GetDimensions(width, colorRows);

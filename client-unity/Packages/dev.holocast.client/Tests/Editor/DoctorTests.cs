@@ -36,11 +36,33 @@ namespace Holocast.Tests
             Assert.AreEqual(Verdict.Bad, Doctor.OfBackend(ScriptingImplementation.Mono2x).Verdict);
         }
 
+        [TestCase(ScriptingImplementation.IL2CPP, AndroidArchitecture.ARM64, GraphicsDeviceType.Vulkan, true, "")]
+        [TestCase(ScriptingImplementation.Mono2x, AndroidArchitecture.ARM64, GraphicsDeviceType.Vulkan, true, "IL2CPP")]
+        [TestCase(ScriptingImplementation.IL2CPP, AndroidArchitecture.ARMv7, GraphicsDeviceType.Vulkan, true, "ARM64")]
+        [TestCase(ScriptingImplementation.IL2CPP, AndroidArchitecture.ARM64, GraphicsDeviceType.Direct3D11, true,
+            "Vulkan")]
+        [TestCase(ScriptingImplementation.IL2CPP, AndroidArchitecture.ARM64, GraphicsDeviceType.Vulkan, false,
+            "INTERNET")]
+        public void AndroidNeeds(ScriptingImplementation backend, AndroidArchitecture architecture,
+            GraphicsDeviceType graphics, bool internet, string named)
+        {
+            Finding f = Doctor.OfAndroid(backend, architecture, new[] { graphics }, internet);
+            Assert.AreEqual(named.Length == 0 ? Verdict.Good : Verdict.Bad, f.Verdict);
+            StringAssert.Contains(named, f.Sentence);
+        }
+
         [Test]
         public void EmptyScene()
         {
-            List<Finding> f = Doctor.OfScene(new HolocastSession[0], new HolocastPoints[0], null);
+            List<Finding> f = Doctor.OfScene(new HolocastSession[0], new HolocastPoints[0], new HolocastSphere[0],
+                null);
             Assert.AreEqual(2, f.Count(x => x.Verdict == Verdict.Bad));
+        }
+
+        static void Good(List<Finding> findings)
+        {
+            Assert.IsFalse(findings.Any(f => f.Verdict == Verdict.Bad),
+                string.Join("; ", findings.Select(f => f.Sentence)));
         }
 
         [Test]
@@ -52,14 +74,18 @@ namespace Holocast.Tests
             try
             {
                 var session = o.AddComponent<HolocastSession>();
-                List<Finding> without = Doctor.OfScene(new[] { session }, new HolocastPoints[0], eyes);
+                var noPoints = new HolocastPoints[0];
+                var noSpheres = new HolocastSphere[0];
+                List<Finding> without = Doctor.OfScene(new[] { session }, noPoints, noSpheres, eyes);
                 Assert.IsTrue(without.Any(f => f.Verdict == Verdict.Bad && f.Sentence.Contains("HolocastPoints")));
                 var points = o.AddComponent<HolocastPoints>();
-                List<Finding> with = Doctor.OfScene(new[] { session }, new[] { points }, eyes);
-                Assert.IsFalse(with.Any(f => f.Verdict == Verdict.Bad),
-                    string.Join("; ", with.Select(f => f.Sentence)));
+                Good(Doctor.OfScene(new[] { session }, new[] { points }, noSpheres, eyes));
+                var sphere = o.AddComponent<HolocastSphere>();
+                Good(Doctor.OfScene(new[] { session }, noPoints, new[] { sphere }, eyes)); // 360° video alone
+                session.Url = ""; // joined by menu or QR code
+                Good(Doctor.OfScene(new[] { session }, new[] { points }, noSpheres, eyes));
                 session.Url = "two words";
-                Assert.IsTrue(Doctor.OfScene(new[] { session }, new[] { points }, eyes)
+                Assert.IsTrue(Doctor.OfScene(new[] { session }, new[] { points }, noSpheres, eyes)
                     .Any(f => f.Verdict == Verdict.Bad));
             }
             finally

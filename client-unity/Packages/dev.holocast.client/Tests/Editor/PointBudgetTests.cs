@@ -12,6 +12,57 @@ namespace Holocast.Tests
             }
         }
 
+        // A display of any rate that shows all its pictures keeps all points.
+        [TestCase(30, 1, -1, false)]
+        [TestCase(50, 1, -1, false)]
+        [TestCase(60, 2, -1, false)]
+        [TestCase(60, 0, 30, false)]
+        [TestCase(60, 0, -1, true)] // 30 on a phone
+        [TestCase(72, 1, -1, false)]
+        [TestCase(90, 1, -1, false)]
+        [TestCase(120, 1, -1, false)]
+        public void KeepsAllPointsAtTheRateOfTheDisplay(int refresh, int vSyncs, int target, bool mobile)
+        {
+            double rate = DisplayRate.Of(refresh, vSyncs, target, mobile);
+            double shown = mobile ? 30 : vSyncs > 0 ? refresh / vSyncs : target;
+            var budget = new PointBudget();
+            for (double now = 0; now < 20; now += 0.1)
+            {
+                budget.Update(now, shown, rate, 3);
+            }
+            Assert.AreEqual(0, budget.Level);
+            for (double now = 20; now < 30; now += 0.1)
+            {
+                budget.Update(now, 0.7 * shown, rate, 3);
+            }
+            Assert.AreEqual(3, budget.Level, "while the rate is missed");
+        }
+
+        [TestCase(0.0, 1, -1, false, 0.0)]
+        [TestCase(double.NaN, 1, -1, false, 0.0)]
+        [TestCase(double.NaN, 0, 50, false, 50.0)]
+        [TestCase(60.0, 0, 90, false, 60.0)]
+        [TestCase(60.0, 1, 90, false, 60.0)]
+        [TestCase(60.0, 1, -1, true, 30.0)]
+        [TestCase(120.0, 1, 72, true, 72.0)]
+        public void DisplayRateOf(double refresh, int vSyncs, int target, bool mobile, double rate)
+        {
+            Assert.AreEqual(rate, DisplayRate.Of(refresh, vSyncs, target, mobile), 1e-9);
+        }
+
+        // Points of a camera, of the other cameras, MaxPoints, and one in how many is drawn.
+        [TestCase(100000u, 0, 100000, 1u)]
+        [TestCase(100001u, 0, 100000, 2u)]
+        [TestCase(25000u, 75000, 100000, 1u)]
+        [TestCase(100000u, 300000, 100000, 4u)]
+        [TestCase(1000u, 399000, 100000, 4u)]
+        [TestCase(0u, 0, 1, 1u)]
+        [TestCase(16000000u, 2000000000, 1, 2016000000u)]
+        public void CamerasShareMaxPoints(uint points, int others, int maxPoints, uint step)
+        {
+            Assert.AreEqual(step, CameraPoints.Step(points, others, maxPoints));
+        }
+
         [Test]
         public void RaisesTheLevelWhileTheRateIsMissed()
         {

@@ -2,8 +2,8 @@
 //!
 //! Draws a scene's mesh renderers with the package's shaders, compiled to SPIR-V, on any Vulkan
 //! device (the tests use Mesa's software renderer lavapipe). Writes OUT.0.ppm and, for two eyes,
-//! OUT.1.ppm. Two eyes are drawn as on a headset: one draw call of two instances into the two
-//! layers of one target.
+//! OUT.1.ppm. Two eyes are drawn as on a headset: one draw call of two instances, or of two views,
+//! into the two layers of one target.
 
 mod scene;
 mod spirv;
@@ -54,11 +54,15 @@ impl Gpu {
                 .ok_or("no Vulkan device: install mesa-vulkan-drivers")?;
             let properties = instance.get_physical_device_properties(physical);
             eprintln!("draw: {}", properties.device_name_as_c_str()?.to_string_lossy());
+            let mut v11 = vk::PhysicalDeviceVulkan11Features::default().multiview(true);
             let mut v12 = vk::PhysicalDeviceVulkan12Features::default().shader_output_layer(true);
             let mut v13 = vk::PhysicalDeviceVulkan13Features::default().dynamic_rendering(true);
             let queues = [vk::DeviceQueueCreateInfo::default().queue_family_index(0).queue_priorities(&[1.0])];
-            let info =
-                vk::DeviceCreateInfo::default().queue_create_infos(&queues).push_next(&mut v12).push_next(&mut v13);
+            let info = vk::DeviceCreateInfo::default()
+                .queue_create_infos(&queues)
+                .push_next(&mut v11)
+                .push_next(&mut v12)
+                .push_next(&mut v13);
             let device = instance.create_device(physical, &info, None)?;
             let queue = device.get_device_queue(0, 0);
             let pool = device.create_command_pool(&vk::CommandPoolCreateInfo::default(), None)?;
@@ -212,6 +216,7 @@ fn fill(members: &[(String, usize)], object: &Object, camera: &Camera) -> Result
                     bytes[at + 4 * i..at + 4 * i + 4].copy_from_slice(&v.to_le_bytes());
                 }
             }
+            "unity_StereoEyeIndex" => bytes[*at..at + 4].copy_from_slice(&camera.pass.to_le_bytes()),
             // Unused by the shaders.
             "unity_MatrixVP" | "unity_StereoMatrixVP" => {}
             other => match object.floats.iter().find(|(n, _)| n == other) {
@@ -239,9 +244,10 @@ fn kind(k: Kind) -> vk::DescriptorType {
     }
 }
 
-fn pipeline(gpu: &Gpu, shaders: &Path, shader: &str, keywords: &[String]) -> Result<Pipeline> {
+fn pipeline(gpu: &Gpu, shaders: &Path, shader: &str, keywords: &[String], views: u32) -> Result<Pipeline> {
     let name = std::iter::once(shader.to_string()).chain(keywords.iter().cloned()).collect::<Vec<_>>().join(".");
-    let vertex = code(shaders, &format!("{name}.vert.spv"))?;
+    let mut vertex = code(shaders, &format!("{name}.vert.spv"))?;
+    spirv::multiview(&mut vertex);
     let fragment = code(shaders, &format!("{name}.frag.spv"))?;
     // The fragment shader's binding numbers are shifted, so they do not collide with the vertex shader's.
     let resources: Vec<_> = spirv::resources(&vertex).into_iter().chain(spirv::resources(&fragment)).collect();
@@ -294,6 +300,7 @@ fn pipeline(gpu: &Gpu, shaders: &Path, shader: &str, keywords: &[String]) -> Res
         let dynamic = vk::PipelineDynamicStateCreateInfo::default()
             .dynamic_states(&[vk::DynamicState::VIEWPORT, vk::DynamicState::SCISSOR]);
         let mut rendering = vk::PipelineRenderingCreateInfo::default()
+            .view_mask(views)
             .color_attachment_formats(&[COLOR])
             .depth_attachment_format(DEPTH);
         let info = vk::GraphicsPipelineCreateInfo::default()
@@ -403,6 +410,7 @@ fn prepare(gpu: &Gpu, pipeline: &Pipeline, object: &Object, camera: &Camera) -> 
 fn draw(shaders: &Path, objects: &[Object], camera: &Camera) -> Result<Vec<Vec<u8>>> {
     let gpu = Gpu::open()?;
     let eyes = camera.eyes.len() as u32;
+    let (views, instances) = if camera.multiview { (0b11, 1) } else { (0, eyes) };
     let (width, height) = (camera.width, camera.height);
     let (color, color_view) = gpu.image(
         COLOR,
@@ -417,9 +425,10 @@ fn draw(shaders: &Path, objects: &[Object], camera: &Camera) -> Result<Vec<Vec<u
     for object in objects {
         let key = (object.shader.clone(), object.keywords.clone());
         if !pipelines.contains_key(&key) {
-            let stereo = (eyes == 2).then(|| "STEREO_INSTANCING_ON".to_string());
+            let mode = if camera.multiview { "STEREO_MULTIVIEW_ON" } else { "STEREO_INSTANCING_ON" };
+            let stereo = (eyes == 2).then(|| mode.to_string());
             let keywords: Vec<_> = stereo.into_iter().chain(object.keywords.iter().cloned()).collect();
-            pipelines.insert(key.clone(), pipeline(&gpu, shaders, &object.shader, &keywords)?);
+            pipelines.insert(key.clone(), pipeline(&gpu, shaders, &object.shader, &keywords, views)?);
         }
         draws.push(prepare(&gpu, &pipelines[&key], object, camera)?);
     }
@@ -442,6 +451,7 @@ fn draw(shaders: &Path, objects: &[Object], camera: &Camera) -> Result<Vec<Vec<u
     let rendering = vk::RenderingInfo::default()
         .render_area(area)
         .layer_count(eyes)
+        .view_mask(views)
         .color_attachments(&colors)
         .depth_attachment(&depths);
     gpu.run(|c| {
@@ -470,7 +480,7 @@ fn draw(shaders: &Path, objects: &[Object], camera: &Camera) -> Result<Vec<Vec<u
                 d.cmd_bind_pipeline(c, vk::PipelineBindPoint::GRAPHICS, p.pipeline);
                 d.cmd_bind_descriptor_sets(c, vk::PipelineBindPoint::GRAPHICS, p.layout, 0, &[draw.set], &[]);
                 d.cmd_bind_index_buffer(c, draw.indices, 0, vk::IndexType::UINT32);
-                d.cmd_draw_indexed(c, draw.count, eyes, 0, 0, 0);
+                d.cmd_draw_indexed(c, draw.count, instances, 0, 0, 0);
             }
             d.cmd_end_rendering(c);
         }

@@ -36,8 +36,12 @@ pub struct Camera {
     pub height: u32,
     /// Background color, 0 to 1.
     pub background: [f32; 3],
-    /// One eye, or two for single-pass instanced rendering.
+    /// One eye, or two for rendering in a single pass.
     pub eyes: Vec<Eye>,
+    /// Index of the eye that a headset renders in this pass, with one eye per pass.
+    pub pass: u32,
+    /// Renders two eyes by multiview instead of instances.
+    pub multiview: bool,
 }
 
 fn numbers<const N: usize>(words: &mut std::str::SplitWhitespace) -> Result<[f32; N], String> {
@@ -99,10 +103,11 @@ pub fn objects(path: &Path) -> Result<Vec<Object>, String> {
     Ok(found)
 }
 
-/// `size W H`, `background R G B`, and for each eye `eye VIEW PROJECTION`.
+/// `size W H`, `background R G B`, for each eye `eye VIEW PROJECTION`, and optionally `pass N` or
+/// `multiview`.
 pub fn camera(path: &Path) -> Result<Camera, String> {
     let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
-    let mut camera = Camera { width: 0, height: 0, background: [0.0; 3], eyes: Vec::new() };
+    let mut camera = Camera { width: 0, height: 0, background: [0.0; 3], eyes: Vec::new(), pass: 0, multiview: false };
     for line in text.lines() {
         let mut words = line.split_whitespace();
         match words.next() {
@@ -114,6 +119,8 @@ pub fn camera(path: &Path) -> Result<Camera, String> {
             Some("eye") => {
                 camera.eyes.push(Eye { view: numbers::<16>(&mut words)?, projection: numbers::<16>(&mut words)? })
             }
+            Some("pass") => camera.pass = numbers::<1>(&mut words)?[0] as u32,
+            Some("multiview") => camera.multiview = true,
             _ => {}
         }
     }

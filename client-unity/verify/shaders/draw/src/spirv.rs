@@ -24,6 +24,34 @@ fn text(words: &[u32]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// Makes the vertex input `viewID` the view's index. glslang has no HLSL semantic for it, and takes
+/// it for a vertex attribute.
+pub fn multiview(code: &mut Vec<u32>) {
+    const MULTIVIEW: u32 = 4439; // capability of SPV_KHR_multiview
+    const VIEW_INDEX: u32 = 4440; // its built-in
+    let mut view = None;
+    let mut capabilities = 5;
+    let mut at = 5;
+    while at < code.len() {
+        let (length, op) = ((code[at] >> 16) as usize, code[at] & 0xffff);
+        match op {
+            17 => capabilities = at + length,
+            5 if text(&code[at + 2..at + length]) == "input.viewID" => view = Some(code[at + 1]),
+            71 if Some(code[at + 1]) == view && code[at + 2] == 30 => {
+                (code[at + 2], code[at + 3]) = (11, VIEW_INDEX); // Location to BuiltIn
+            }
+            _ => {}
+        }
+        at += length;
+    }
+    if view.is_some() {
+        let name: Vec<u32> =
+            b"SPV_KHR_multiview\0\0\0".chunks_exact(4).map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect();
+        let extension = std::iter::once((name.len() as u32 + 1) << 16 | 10).chain(name);
+        code.splice(capabilities..capabilities, [2 << 16 | 17, MULTIVIEW].into_iter().chain(extension));
+    }
+}
+
 /// The resources of a module with their names and bindings.
 pub fn resources(code: &[u32]) -> Vec<Resource> {
     let mut names: HashMap<u32, String> = HashMap::new();

@@ -1,4 +1,7 @@
 using UnityEngine;
+#if HOLOCAST_INPUT_SYSTEM && !ENABLE_LEGACY_INPUT_MANAGER
+using UnityEngine.InputSystem;
+#endif
 
 namespace Holocast.Samples
 {
@@ -14,14 +17,32 @@ namespace Holocast.Samples
 
         void Update()
         {
-            Vector3 moved = Input.mousePosition - mouse;
-            mouse = Input.mousePosition;
-            if (Input.GetMouseButton(1))
+            ReadMouse(out Vector3 at, out bool held);
+            Vector3 moved = at - mouse;
+            mouse = at;
+            if (held)
             {
                 yaw -= moved.x * 0.15f;
                 pitch = Mathf.Clamp(pitch + moved.y * 0.15f, -90, 90);
                 transform.rotation = Quaternion.AngleAxis(yaw, Vector3.up) * Quaternion.AngleAxis(pitch, Vector3.right);
             }
+        }
+
+        // Position in pixels and right button, by whichever input the project uses.
+        static void ReadMouse(out Vector3 at, out bool held)
+        {
+            at = Vector3.zero;
+            held = false;
+#if ENABLE_LEGACY_INPUT_MANAGER
+            at = Input.mousePosition;
+            held = Input.GetMouseButton(1);
+#elif HOLOCAST_INPUT_SYSTEM
+            if (Mouse.current != null)
+            {
+                at = Mouse.current.position.ReadValue();
+                held = Mouse.current.rightButton.isPressed;
+            }
+#endif
         }
     }
 }

@@ -1,0 +1,50 @@
+#if HOLOCAST_OPENXR
+using Unity.XR.CoreUtils;
+using UnityEngine;
+using UnityEngine.XR.ARFoundation;
+
+namespace Holocast
+{
+    // Finds AR Foundation's managers and adds missing ones: without them, anchors and QR codes do
+    // nothing.
+    static class RoomManagers
+    {
+        // Time until a manager's subsystem must run, seconds. A headset starts it within a few frames.
+        public const float Patience = 10;
+
+        public static T Require<T>() where T : Component
+        {
+            var manager = Object.FindAnyObjectByType<T>();
+            if (manager != null)
+            {
+                return manager;
+            }
+            if (Object.FindAnyObjectByType<ARSession>() == null)
+            {
+                new GameObject("AR Session").AddComponent<ARSession>();
+            }
+            XROrigin origin = Object.FindAnyObjectByType<XROrigin>();
+            return (origin != null ? origin : NewOrigin()).gameObject.AddComponent<T>();
+        }
+
+        // An origin where the camera's tracking space is. It leaves the camera alone.
+        static XROrigin NewOrigin()
+        {
+            var o = new GameObject("XR Origin");
+            o.SetActive(false); // its Awake reads the properties below
+            var floor = new GameObject("Floor");
+            floor.transform.SetParent(o.transform, false);
+            Camera camera = Camera.main;
+            if (camera != null)
+            {
+                o.transform.SetParent(camera.transform.parent, false);
+            }
+            var origin = o.AddComponent<XROrigin>();
+            origin.Camera = camera;
+            origin.CameraFloorOffsetObject = floor;
+            o.SetActive(true);
+            return origin;
+        }
+    }
+}
+#endif
