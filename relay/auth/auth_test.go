@@ -608,6 +608,7 @@ func TestUnreadableFiles(t *testing.T) {
 			return g
 		}
 		alice, bob := token("alice"), token("bob")
+		synctest.Wait() // Run is between checks
 
 		// No descriptors: the change is read later.
 		var limit unix.Rlimit

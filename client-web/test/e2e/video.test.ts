@@ -397,7 +397,7 @@ describe("360° video", () => {
       expect(Math.abs(median(delay)), "delay of the sound").toBeLessThan(100);
       // Live, the capture server stamps pictures and sound. In the film, brightness and tone change together.
       if (own) expect(Math.abs(median(skew)), "tone after brightness").toBeLessThan(100);
-      await button.click();
+      await button.dispatchEvent("click"); // click() waits for frames, which a busy processor may lack
       await until("silence", async () => (await video(page))!.sound!.level < 0.01 || !(await video(page))!.sound!.on);
     });
   });
