@@ -170,7 +170,7 @@ func TestMessages(t *testing.T) {
 		{
 			"fps of a Kinect",
 			[]string{"--source", "k4a", "--fps", "29.97"},
-			"fps is 29.97, but an Azure Kinect has 5, 15 or 30",
+			"fps is 29.97, but an Azure Kinect supports 5, 15 or 30",
 		},
 
 		{

@@ -516,6 +516,9 @@ func (l *fastLab) programs(each func(link.ID) error) {
 		for _, i := range links {
 			for _, at := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
 				q, err := link.QueryPrograms(link.QueryOptions{Target: i.Index, Attach: at})
+				for errors.Is(err, syscall.ENOSPC) { // the relay attached a program after the query's count
+					q, err = link.QueryPrograms(link.QueryOptions{Target: i.Index, Attach: at})
+				}
 				if err != nil {
 					return err
 				}

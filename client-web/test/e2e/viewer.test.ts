@@ -317,7 +317,7 @@ describe("a live session", () => {
       const other = await fixture.view(`${lab.link(locked, "locked")}#token=${await mint("--subscribe", "lobby")}`);
       await message(
         other,
-        /does not serve this[\s\S]*does not allow subscribing there[\s\S]*Ask for a link with a token/,
+        /does not serve this[\s\S]*does not allow subscribing in this namespace[\s\S]*Ask for a link with a token/,
       );
       const none = await fixture.view(lab.link(locked, "locked"));
       await message(none, /a token is needed/);

@@ -230,7 +230,7 @@ func TestWith(t *testing.T) {
 		t.Error("merging lost earlier or new runs")
 	}
 	if _, err := newResult(Options{App: LiveScan}, schedule{length: 10 * time.Second}).With(earlier); err == nil ||
-		!strings.Contains(err.Error(), "is of push, not of livescan") {
+		!strings.Contains(err.Error(), "is for application push, not livescan") {
 		t.Errorf("error %v", err)
 	}
 	if _, err := newResult(Options{}, full).With(earlier); err == nil || !strings.Contains(err.Error(),
