@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// The vector is also in client-unity/native/net/src/pair.rs.
+// A vector for other clients.
 const (
 	vectorKey     = "AAECAwQFBgcICQoLDA0ODw"
 	vectorAddress = "moqt://192.168.1.7:4443/demo?token=abc#0011"
