@@ -32,8 +32,8 @@ WEB_SOURCES  := $(shell find client-web/src client-web/index.html client-web/pac
 	client-web/*.ts ! -name '*.wasm' 2>/dev/null)
 
 .PHONY: help setup setup-test quic-go build web demo packages test test-deploy test-packages test-images arm64 \
-	test-arm64 sbom site test-site test-go test-race test-quic-go test-openflow test-web test-unity fuzz lint \
-	generate check-generate fmt bench bench-web interop clean $(PROGRAMS) $(LAB)
+	test-arm64 sbom site test-site test-go test-race test-quic-go test-openflow test-web test-unity \
+	unity-package fuzz lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS) $(LAB)
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -116,6 +116,13 @@ test-unity: setup-test build ## Test the Unity client without Unity (needs cargo
 	$(MAKE) -C client-unity/native --no-print-directory test
 	cd client-unity/native && $(BACKGROUND) cargo build --quiet --locked --profile verify -p capi
 	client-unity/verify/verify.sh
+
+# Where the workflow unity-native collects the libraries.
+LIBRARIES    ?= client-unity/native/plugins
+
+unity-package: ## Pack the Unity package with the LIBRARIES of all platforms into build/packages (needs npm)
+	@client-unity/plugins/package.sh $(LIBRARIES) build/packages/unity $(UNITY_VERSION)
+	@mv build/packages/unity/*.tgz build/packages/
 
 fuzz: quic-go ## Fuzz every target for FUZZ_TIME (3s), from the committed corpora
 	@$(BACKGROUND) tools/fuzz.sh $(FUZZ_TIME)

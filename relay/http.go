@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"holocast/internal/pairing"
 	"holocast/internal/service"
 	"holocast/relay/live"
 	"holocast/relay/upgrade"
@@ -14,7 +15,7 @@ import (
 // errDraining makes a stopping relay unhealthy.
 var errDraining = errors.New("draining")
 
-// serveHTTP serves health, certificate hash and web viewer at webAddr, and metrics and the live
+// serveHTTP serves health, certificate hash, pairing codes and web viewer at webAddr, and metrics and the live
 // page at adminAddr. It reuses the predecessor's listeners. The relay is healthy until ctx ends.
 func (s *server) serveHTTP(ctx context.Context, predecessor *upgrade.Predecessor, webAddr, adminAddr string) error {
 	web, err := listenHTTP(predecessor, fileHTTP, s.inherited.HTTP, webAddr, s.log.Logger)
@@ -46,6 +47,19 @@ func (s *server) serveHTTP(ctx context.Context, predecessor *upgrade.Predecessor
 	case webAddr != "":
 		s.log.Info("metrics are not served: http is not a loopback address and admin is not set")
 	}
+	if s.codes == nil {
+		s.codes = pairing.NewCodes()
+	}
+	create := s.guard.host(http.HandlerFunc(s.createCode))
+	admin.Handle("POST "+pairing.Path+"{$}", create)
+	web.Handle("POST "+pairing.Path+"{$}", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !pairing.FromThisMachine(r) {
+			http.Error(w, "create codes on the relay's machine or at its admin address", http.StatusForbidden)
+			return
+		}
+		create.ServeHTTP(w, r)
+	}))
+	web.Handle("GET "+pairing.Path+"{code}", s.guard.host(http.HandlerFunc(s.codes.Serve)))
 	web.Handle("GET /healthz", health)
 	web.Handle("GET /certificate.sha256", s.guard.host(http.HandlerFunc(s.serveHash)))
 	if s.cfg.Web != "" {
@@ -65,6 +79,15 @@ func (s *server) serveHash(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Vary", "Origin")
 	w.Header().Set("Cache-Control", "no-store")
 	fmt.Fprintln(w, s.cert.Hash())
+}
+
+// createCode refuses pages of foreign origins.
+func (s *server) createCode(w http.ResponseWriter, r *http.Request) {
+	if !s.guard.allows(r) {
+		http.Error(w, "the page's origin may not create codes", http.StatusForbidden)
+		return
+	}
+	s.codes.Create(w, r)
 }
 
 // contentSecurityPolicy lets the web viewer load only its own files and connect to any relay.

@@ -17,6 +17,7 @@ import (
 	"holocast/internal/config"
 	"holocast/internal/moqt"
 	"holocast/internal/origin"
+	"holocast/internal/pairing"
 	"holocast/internal/service"
 	"holocast/internal/trace"
 	"holocast/relay/auth"
@@ -49,6 +50,7 @@ type server struct {
 	reset     *[32]byte       // stateless reset key
 	authority *auth.Authority // nil without authentication
 	guard     guard
+	codes     *pairing.Codes
 
 	fast   *fastpath.Manager // nil if off
 	tracer *trace.Tracer

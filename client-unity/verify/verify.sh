@@ -2,12 +2,18 @@
 # Verifies the Unity client without Unity. See README.md; `make test-unity` runs it.
 #
 #   verify.sh [STEP…]      build api package unit layout plugins shaders pictures end-to-end; default: all
+#   verify.sh released FOLDER
+#                          checks a released package
 set -euo pipefail
+from=$PWD
 cd "$(dirname "$0")/../.."
 root=$PWD
 tools=$root/build/unity
 here=$root/client-unity/verify
-"$here/setup.sh"
+case " $* " in
+"  " | *" shaders "* | *" pictures "*) "$here/setup.sh" ;;
+*) "$here/setup.sh" dotnet ;;
+esac
 
 export DOTNET_SYSTEM_GLOBALIZATION_INVARIANT=1 DOTNET_CLI_TELEMETRY_OPTOUT=1
 export LD_LIBRARY_PATH=$tools/openssl/mysql/vendor
@@ -16,14 +22,15 @@ out=$tools/out
 mkdir -p "$out"
 
 tool=$out/tool/verify.dll
-if [[ ! -f $tool || -n $(find "$here/Tool" -newer "$tool" -name '*.cs') ]]; then
+sources=("$here"/Tool/*.cs "$root/client-unity/Packages/dev.holocast.client/Editor/NativeLibrary.cs")
+if [[ ! -f $tool || -n $(find "${sources[@]}" -newer "$tool") ]]; then
 	mkdir -p "$out/tool"
 	references=()
 	framework=$tools/dotnet/packs/Microsoft.NETCore.App.Ref/3.1.0/ref/netcoreapp3.1
 	for r in "$framework"/*.dll; do references+=("-r:$r"); done
 	"$dotnet" "$tools/dotnet/sdk/3.1.102/Roslyn/bincore/csc.dll" -nologo -nostdlib -langversion:8 \
 		-warnaserror -optimize \
-		-out:"$tool" "${references[@]}" "$here"/Tool/*.cs
+		-out:"$tool" "${references[@]}" "${sources[@]}"
 	echo '{"runtimeOptions":{"framework":{"name":"Microsoft.NETCore.App","version":"3.1.0"}}}' \
 		>"${tool%.dll}.runtimeconfig.json"
 fi
@@ -31,6 +38,10 @@ verify() { "$dotnet" "$tool" "$root" "$@"; }
 run() { "$dotnet" "$out/linux/Holocast.Verify.dll" "$@"; }
 publisher() { go build -o bin/publisher ./client-web/test/publisher; }
 
+if [[ ${1:-} == released ]]; then
+	verify released "$(cd "$from" && realpath "$2")"
+	exit
+fi
 steps=("$@")
 ((${#steps[@]})) || steps=(build api package unit layout plugins shaders pictures end-to-end)
 for step in "${steps[@]}"; do
@@ -51,6 +62,10 @@ for step in "${steps[@]}"; do
 		wait $! || failed=1
 		cat "$out/no-growth.log"
 		[[ -z $failed ]]
+		;;
+	package)
+		verify package
+		"$here/package.sh" "$dotnet" "$tool" "$root"
 		;;
 	unit | layout | plugins) run "$step" "$root" ;;
 	*) verify "$step" ;;

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -186,6 +187,35 @@ func (t Target) Namespace() (moqt.Namespace, error) {
 	return moqt.Namespace{Root, s}, nil
 }
 
+// ViewerAddress returns the address that headsets parse: moqt://host/session?token=…#hash, with host
+// instead of the URL's if it is not empty.
+func (t Target) ViewerAddress(host string) (string, error) {
+	session, err := t.Session()
+	if err != nil {
+		return "", err
+	}
+	token, err := t.token()
+	if err != nil {
+		return "", err
+	}
+	u, err := url.Parse(t.Address())
+	if err != nil {
+		return "", fmt.Errorf("URL %w", URLError(t.URL, err))
+	}
+	u = &url.URL{Scheme: "moqt", Host: cmp.Or(host, u.Host), Path: "/" + session}
+	if token != "" {
+		u.RawQuery = url.Values{tokenParameter: {token}}.Encode()
+	}
+	if t.CertificateHash != "" {
+		hash, err := devcert.ParseHash(t.CertificateHash)
+		if err != nil {
+			return "", err
+		}
+		u.Fragment = hex.EncodeToString(hash[:])
+	}
+	return u.String(), nil
+}
+
 // Dial connects once.
 func (t Target) Dial(ctx context.Context, h moqt.Handler, cfg moqt.Config) (*moqt.Session, error) {
 	conf, err := t.tls(ctx)
@@ -237,7 +267,7 @@ func (t Target) trust(ctx context.Context) (*tls.Config, error) {
 	if !local && !t.Insecure {
 		return &tls.Config{MinVersion: tls.VersionTLS13}, nil
 	}
-	hash, err := askHash(ctx, u)
+	hash, err := AskHash(ctx, u)
 	switch {
 	case err == nil:
 		return devcert.Pinned(hash), nil
@@ -252,9 +282,9 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// askHash reads /certificate.sha256 from the relay's HTTP server, whose TCP port has the same
+// AskHash reads /certificate.sha256 from the relay's HTTP server, whose TCP port has the same
 // number as the UDP port.
-func askHash(ctx context.Context, u *url.URL) (hash [32]byte, err error) {
+func AskHash(ctx context.Context, u *url.URL) (hash [32]byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	host := u.Host

@@ -38,7 +38,8 @@ func command() *cobra.Command {
 	service.LogLevel(c)
 	c.AddCommand(
 		playCommand(), bridgeCommand(), monitorCommand(), recordCommand(), replayCommand(), prepareCommand(),
-		exportCommand(), demoCommand(), doctorCommand(), traceCommand(), movedCommand("bench"), movedCommand("lab"),
+		exportCommand(), pairCommand(), demoCommand(), doctorCommand(), traceCommand(),
+		movedCommand("bench"), movedCommand("lab"),
 	)
 	return c
 }

@@ -80,25 +80,34 @@ class Library:
         return {self.text(struct.unpack_from("<I", self.b, self.offset(names + 4 * i))[0]) for i in range(count)}
 
 
-def allowed(name):
-    lines = (HERE / f"allowed-{name}.txt").read_text().splitlines()
-    return [line.split("#")[0].split() for line in lines if line.split("#")[0].strip()]
+def rules(name):
+    """Lines of a list: patterns of a library and its functions."""
+    lines = (HERE / f"{name}.txt").read_text().splitlines()
+    return [line.split() for line in lines if line and not line.startswith("#")]
+
+
+def beyond(imports, rules):
+    """The imports that no rule names."""
+
+    def named(library, function):
+        # Microsoft's linker imports kernel32 functions through API sets, which are aliases.
+        names = {library, "kernel32.dll"} if library.startswith("api-ms-win-core-") else {library}
+        return any(fnmatch.filter(names, l) and any(fnmatch.fnmatchcase(function, f) for f in fs) for l, *fs in rules)
+
+    return [(library, function) for library, function in sorted(imports) if not named(library, function)]
 
 
 def check(kind, path):
     lib, wrong = Library(path), []
-    machine = "arm64" if kind == "uwp-arm64" else "x64"
+    uwp = kind == "uwp-arm64"
+    machine = "arm64" if uwp else "x64"
     if lib.machine != machine:
         wrong.append(f"is for {lib.machine}, not {machine}")
-    if kind == "uwp-arm64" and not lib.appcontainer:
+    if uwp and not lib.appcontainer:
         wrong.append("lacks the flag APPCONTAINER: store apps refuse to load it")
-    rules = allowed("uwp" if kind == "uwp-arm64" else "x64")
-    imports = sorted(lib.imports())
-    for library, function in imports:
-        # Microsoft's linker imports kernel32 functions through API sets, which are aliases.
-        names = {library, "kernel32.dll"} if library.startswith("api-ms-win-core-") else {library}
-        if not any(fnmatch.filter(names, l) and any(fnmatch.fnmatchcase(function, f) for f in fs) for l, *fs in rules):
-            wrong.append(f"imports {function} from {library}, which is not in the list of allowed functions")
+    imports = lib.imports()
+    for library, function in beyond(imports, rules("allowed-uwp" if uwp else "allowed-x64")):
+        wrong.append(f"imports {function} from {library}, which is not in the list of allowed functions")
     header = (HERE / "../include/holocast.h").read_text()
     missing = [w for w in set(header.replace("(", " ").split()) if w.startswith("hc_") and w not in lib.exports()]
     declared = [m for m in missing if f" {m}(" in header]
@@ -108,12 +117,16 @@ def check(kind, path):
     libraries = sorted({library for library, _ in imports})
     print(f"{path}: {lib.machine}, {len(lib.b)} bytes, {len(imports)} imports of {', '.join(libraries)}"
           + (", APPCONTAINER" if lib.appcontainer else ""))
+    if uwp:
+        new = [f"{library}!{function}" for library, function in beyond(imports, rules("ran-on-hololens"))]
+        print(f"{path}: imports not yet seen running on a HoloLens ({len(new)}): {', '.join(new)}")
     sys.exit(1 if wrong else 0)
 
 
-if len(sys.argv) != 3:
-    sys.exit(__doc__)
-if sys.argv[1] == "set-appcontainer":
-    Library(sys.argv[2]).set_appcontainer()
-else:
-    check(sys.argv[1], sys.argv[2])
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    if sys.argv[1] == "set-appcontainer":
+        Library(sys.argv[2]).set_appcontainer()
+    else:
+        check(sys.argv[1], sys.argv[2])

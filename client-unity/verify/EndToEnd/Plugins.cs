@@ -25,7 +25,7 @@ namespace Holocast.Verify
             {
                 (Path.Combine(folder, "missing.so"),
                     "The native library Plugins/x86_64/libholocast.so for Linux (x86_64) is missing or failed to "
-                    + "load: install it as described in the package's README, then restart."),
+                    + "load: install a release of the package, or choose Holocast › Install Library…, then restart."),
                 (other,
                     "The native library Plugins/x86_64/libholocast.so has interface version 99, but this package needs "
                     + Abi.Version + ": install the library from the same release as the package."),

@@ -250,7 +250,8 @@ namespace Holocast.Verify
         static bool IsForeign(string assembly)
         {
             return assembly != null && !assembly.StartsWith("System") && !assembly.StartsWith("Holocast")
-                && assembly != "netstandard" && assembly != "mscorlib" && assembly != "nunit.framework";
+                && assembly != "netstandard" && assembly != "mscorlib" && assembly != "nunit.framework"
+                && assembly != "Newtonsoft.Json";
         }
 
         void LookType(string type)

@@ -110,10 +110,14 @@ namespace Holocast.Verify
             {
                 File.Copy(Stub(stub), Path.Combine(linux, stub + ".dll"), true);
             }
+            File.Copy(Newtonsoft, Path.Combine(linux, "Newtonsoft.Json.dll"), true);
             File.WriteAllText(Path.Combine(linux, "Holocast.Verify.runtimeconfig.json"),
                 "{\"runtimeOptions\":{\"framework\":{\"name\":\"Microsoft.NETCore.App\",\"version\":\"3.1.0\"},"
                 + "\"configProperties\":{\"System.Globalization.Invariant\":true,\"System.GC.Concurrent\":false}}}");
         }
+
+        // Unity has it as the package com.unity.nuget.newtonsoft-json.
+        string Newtonsoft => Path.Combine(folders.Tools, "dotnet/sdk/3.1.102/Newtonsoft.Json.dll");
 
         string Stub(string name)
         {
@@ -144,6 +148,10 @@ namespace Holocast.Verify
                 if (next.IsEditor)
                 {
                     references.Add(Stub("UnityEditor"));
+                    if (next.Precompiled.Length == 0)
+                    {
+                        references.Add(Newtonsoft);
+                    }
                 }
                 foreach (string r in next.References.Concat(next.Precompiled.Select(Path.GetFileNameWithoutExtension)))
                 {
@@ -155,6 +163,10 @@ namespace Holocast.Verify
                             throw new Failure(next.Name + " refers to " + r + ", which is not compiled for " + variant);
                         }
                         references.Add(own);
+                    }
+                    else if (r == "Newtonsoft.Json")
+                    {
+                        references.Add(Newtonsoft);
                     }
                     else if (IsPresent(r, versions, defines))
                     {
@@ -204,8 +216,8 @@ namespace Holocast.Verify
             {
                 "-nologo", "-nostdlib", "-langversion:8", "-warn:4", "-warnaserror", "-deterministic",
                     "-debug:portable", "-optimize",
-                // Fields that only Unity assigns.
-                "-nowarn:0649",
+                // Fields that only Unity assigns; libraries for an older .NET Standard, as in Unity.
+                "-nowarn:0649,1701",
                 "-target:" + (program ? "exe" : "library"),
                 "-out:\"" + file + "\"",
             };

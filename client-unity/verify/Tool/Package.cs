@@ -6,6 +6,7 @@ using System.Security.Cryptography;
 using System.Text;
 using System.Text.Json;
 using System.Text.RegularExpressions;
+using Holocast.Editor;
 
 namespace Holocast.Verify
 {
@@ -20,28 +21,102 @@ namespace Holocast.Verify
             new HashSet<string> { "0000000000000000e000000000000000", "0000000000000000f000000000000000" };
 
         readonly Folders folders;
+        readonly string package;
         readonly List<string> problems = new List<string>();
         readonly Dictionary<string, string> guids = new Dictionary<string, string>(); // GUID to path
 
-        public Package(Folders folders)
+        public Package(Folders folders) : this(folders, folders.Package)
+        {
+        }
+
+        // Receives the package's folder.
+        public Package(Folders folders, string package)
         {
             this.folders = folders;
+            this.package = Path.GetFullPath(package);
         }
 
         public void Check()
         {
-            int assets = Metas(folders.Package) + Metas(Path.Combine(folders.Client, "Assets"));
+            int assets = Metas(package) + Metas(Path.Combine(folders.Client, "Assets"));
             Manifest();
             Assemblies();
-            int scenes = Scenes(folders.Package) + Scenes(Path.Combine(folders.Client, "Assets"));
+            int scenes = Scenes(package) + Scenes(Path.Combine(folders.Client, "Assets"));
             Headset();
             Settings();
+            Report();
+            Console.WriteLine(assets + " assets have their own .meta, " + guids.Count + " GUIDs are unique, " + scenes
+                + " scenes and prefabs resolve");
+        }
+
+        // Checks a package as users get it: complete on its own, with the library of each platform.
+        public void CheckReleased()
+        {
+            Metas(package);
+            Manifest();
+            Assemblies();
+            Scenes(package);
+            Libraries();
+            Report();
+            Console.WriteLine("the package is complete, with " + NativeLibrary.All.Length + " libraries");
+        }
+
+        void Report()
+        {
             if (problems.Count > 0)
             {
                 throw new Failure(string.Join("\n", problems));
             }
-            Console.WriteLine(assets + " assets have their own .meta, " + guids.Count + " GUIDs are unique, " + scenes
-                + " scenes and prefabs resolve");
+        }
+
+        void Libraries()
+        {
+            foreach (NativeLibrary library in NativeLibrary.All)
+            {
+                string path = Path.Combine(package, "Plugins", library.Path);
+                if (!File.Exists(path))
+                {
+                    problems.Add("Plugins/" + library.Path + " is missing");
+                    continue;
+                }
+                NativeLibrary found = NativeLibrary.Recognize(File.ReadAllBytes(path), out string problem);
+                if (found != library)
+                {
+                    problems.Add("Plugins/" + library.Path + " " + (problem ?? "is for " + found.Platform));
+                }
+                Import(library, path + ".meta");
+            }
+        }
+
+        // Enabled platforms of a library's import settings, each with its processor.
+        static readonly Dictionary<NativeLibrary, string[]> Enabled = new Dictionary<NativeLibrary, string[]>
+        {
+            [NativeLibrary.Windows] = new[] { "Editor: Editor x86_64 Windows", "Standalone: Win64 x86_64" },
+            [NativeLibrary.Linux] = new[] { "Editor: Editor x86_64 Linux", "Standalone: Linux64 x86_64" },
+            [NativeLibrary.MacOs] = new[] { "Editor: Editor AnyCPU OSX", "Standalone: OSXUniversal AnyCPU" },
+            [NativeLibrary.HoloLens] = new[] { "Windows Store Apps: WindowsStoreApps ARM64 UWP" },
+            [NativeLibrary.Android] = new[] { "Android: Android ARM64" },
+        };
+
+        void Import(NativeLibrary library, string meta)
+        {
+            if (!File.Exists(meta))
+            {
+                return; // Metas reports it
+            }
+            var enabled = new List<string>();
+            // A platform's name is indented by six columns, its settings by eight.
+            var names = new Regex(@"^      (\w[\w ]*: \w+)|^        (?:CPU|OS|SDK): (\w+)", RegexOptions.Multiline);
+            foreach (string block in File.ReadAllText(meta).Split("  - first:\n").Skip(1)
+                .Where(b => b.Contains("enabled: 1")))
+            {
+                enabled.Add(string.Join(" ", names.Matches(block).Where(m => !m.Value.Contains("enabled"))
+                    .Select(m => m.Groups[1].Value + m.Groups[2].Value)));
+            }
+            if (!enabled.SequenceEqual(Enabled[library]))
+            {
+                problems.Add("Plugins/" + library.Path + ".meta enables " + string.Join(", ", enabled));
+            }
         }
 
         // Creates missing .meta files, with a GUID derived from the path.
@@ -174,7 +249,7 @@ namespace Holocast.Verify
 
         void Manifest()
         {
-            string path = Path.Combine(folders.Package, "package.json");
+            string path = Path.Combine(package, "package.json");
             JsonElement p = Json.Read(path);
             foreach (string key in new[] { "name", "version", "displayName", "description", "unity", "license" })
             {
@@ -183,7 +258,7 @@ namespace Holocast.Verify
                     problems.Add("package.json has no " + key);
                 }
             }
-            if (p.Text("name") != Path.GetFileName(folders.Package))
+            if (p.Text("name") != Folders.Name)
             {
                 problems.Add("package.json: name is " + p.Text("name"));
             }
@@ -204,7 +279,7 @@ namespace Holocast.Verify
                     problems.Add("package.json: sample " + s.Text("path") + " has no name or description");
                 }
             }
-            var there = Directory.GetDirectories(Path.Combine(folders.Package, "Samples~"))
+            var there = Directory.GetDirectories(Path.Combine(package, "Samples~"))
                 .Select(d => "Samples~/" + Path.GetFileName(d));
             foreach (string s in listed.Except(there))
             {
@@ -216,7 +291,7 @@ namespace Holocast.Verify
             }
             foreach (string file in new[] { "README.md", "CHANGELOG.md", "LICENSE.md", "Documentation~/index.md" })
             {
-                if (!File.Exists(Path.Combine(folders.Package, file)))
+                if (!File.Exists(Path.Combine(package, file)))
                 {
                     problems.Add("the package has no " + file);
                 }
@@ -234,7 +309,7 @@ namespace Holocast.Verify
 
         void Assemblies()
         {
-            List<Asmdef> all = Asmdef.Find(folders.Package);
+            List<Asmdef> all = Asmdef.Find(package);
             foreach (Asmdef a in all)
             {
                 if (Path.GetFileNameWithoutExtension(a.Path) != a.Name)
@@ -258,7 +333,7 @@ namespace Holocast.Verify
                     }
                 }
             }
-            foreach (string source in Directory.GetFiles(folders.Package, "*.cs", SearchOption.AllDirectories))
+            foreach (string source in Directory.GetFiles(package, "*.cs", SearchOption.AllDirectories))
             {
                 if (!all.Any(a => a.Sources.Contains(source)))
                 {
@@ -394,7 +469,7 @@ namespace Holocast.Verify
                 }
             }
             string link = File.ReadAllText(Path.Combine(folders.Client, "Assets/link.xml"));
-            foreach (Asmdef a in Asmdef.Find(Path.Combine(folders.Package))
+            foreach (Asmdef a in Asmdef.Find(package)
                 .Where(a => a.Include.Length == 0 && !a.IsTest && !a.Path.Contains("Samples~")))
             {
                 if (!link.Contains("\"" + a.Name + "\""))
@@ -406,7 +481,7 @@ namespace Holocast.Verify
 
         string Name(string path)
         {
-            return Path.GetRelativePath(folders.Client, path);
+            return Path.GetRelativePath(package.StartsWith(folders.Client) ? folders.Client : package, path);
         }
     }
 }

@@ -18,10 +18,12 @@ namespace Holocast.Verify
             Root = Path.GetFullPath(root);
         }
 
+        public const string Name = "dev.holocast.client";
+
         public string Root { get; }
         public string Client => Path.Combine(Root, "client-unity");
         public string Verify => Path.Combine(Client, "verify");
-        public string Package => Path.Combine(Client, "Packages/dev.holocast.client");
+        public string Package => Path.Combine(Client, "Packages/" + Name);
         public string Tools => Path.Combine(Root, "build/unity");
         public string Output => Path.Combine(Root, "build/unity/out");
     }
@@ -42,6 +44,7 @@ namespace Holocast.Verify
                         case "api": new Api(folders).Check(); break;
                         case "package": new Package(folders).Check(); break;
                         case "metas": new Package(folders).Complete(); break;
+                        case "released": new Package(folders, args[++i]).CheckReleased(); break;
                         default: throw new Failure("unknown step " + args[i]);
                     }
                 }

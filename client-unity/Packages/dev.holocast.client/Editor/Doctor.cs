@@ -1,5 +1,4 @@
 using System.Collections.Generic;
-using System.IO;
 using Holocast.Native;
 using UnityEditor;
 using UnityEditor.Build;
@@ -40,16 +39,6 @@ namespace Holocast.Editor
     // in the order they depend on each other.
     static class Doctor
     {
-        const string Package = "Packages/dev.holocast.client";
-
-        static readonly string[] Libraries =
-        {
-            "Plugins/x86_64/holocast.dll",
-            "Plugins/x86_64/libholocast.so",
-            "Plugins/WSA/ARM64/holocast.dll",
-            "Plugins/Android/arm64-v8a/libholocast.so",
-        };
-
         public static List<Finding> Examine()
         {
             var findings = new List<Finding>();
@@ -57,7 +46,7 @@ namespace Holocast.Editor
             bool hololens = EditorUserBuildSettings.activeBuildTarget == BuildTarget.WSAPlayer;
             if (hololens)
             {
-                findings.Add(OfDeviceLibrary(File.Exists(Path.Combine(Path.GetFullPath(Package), Libraries[2]))));
+                findings.Add(OfDeviceLibrary(InstallLibrary.Installed(NativeLibrary.HoloLens)));
             }
             findings.Add(OfGraphics(SystemInfo.graphicsDeviceType, SystemInfo.supportsComputeShaders));
             findings.Add(OfPipeline(GraphicsSettings.currentRenderPipeline));
@@ -87,12 +76,21 @@ namespace Holocast.Editor
                 : new Finding(Verdict.Bad, "Native library", problem);
         }
 
-        public static Finding OfDeviceLibrary(bool exists)
+        // Receives the libraries that Unity would add to the app.
+        public static Finding OfDeviceLibrary(List<string> installed)
         {
-            return exists
-                ? new Finding(Verdict.Good, "HoloLens library", Libraries[2] + " is installed.")
-                : new Finding(Verdict.Bad, "HoloLens library", Libraries[2]
-                    + " is missing from the package: the app would build, then fail on the device.");
+            const string subject = "HoloLens library";
+            switch (installed.Count)
+            {
+                case 0:
+                    return new Finding(Verdict.Bad, subject, "The library for " + NativeLibrary.HoloLens.Platform
+                        + " is missing: the app would build, then fail on the device. Install a release of the"
+                        + " package, or choose Holocast › Install Library….");
+                case 1: return new Finding(Verdict.Good, subject, installed[0] + " is installed.");
+                default:
+                    return new Finding(Verdict.Bad, subject, string.Join(" and ", installed)
+                        + " collide in a build: remove all but one.");
+            }
         }
 
         public static Finding OfGraphics(GraphicsDeviceType device, bool compute)

@@ -93,6 +93,7 @@ namespace UnityEditor
             Stub = message;
             return true;
         }
+        public static string OpenFilePanel(string title, string directory, string extension) => "";
 
         public static void RevealInFinder(string path)
         {
@@ -123,11 +124,53 @@ namespace UnityEditor
         public static EditorWindow OpenProjectSettings(string settingsPath = null) => null;
     }
 
+    public class AssetImporter : UnityEngine.Object
+    {
+        public string assetPath { get; set; }
+        public static AssetImporter GetAtPath(string path) => new PluginImporter { assetPath = path };
+        public void SaveAndReimport()
+        {
+        }
+    }
+
+    public sealed class PluginImporter : AssetImporter
+    {
+        public static PluginImporter[] GetImporters(BuildTarget platform) => Array.Empty<PluginImporter>();
+        public void SetCompatibleWithAnyPlatform(bool enable)
+        {
+        }
+
+        public void SetCompatibleWithEditor(bool enable)
+        {
+        }
+
+        public void SetCompatibleWithPlatform(BuildTarget platform, bool enable)
+        {
+        }
+
+        public void SetEditorData(string key, string value)
+        {
+        }
+
+        public void SetPlatformData(BuildTarget platform, string key, string value)
+        {
+        }
+    }
+
+    public sealed class AssetDatabase
+    {
+        public static void ImportAsset(string path)
+        {
+        }
+    }
+
     public enum BuildTarget
     {
+        StandaloneOSX = 2,
         Android = 13,
-        WSAPlayer = 21,
         StandaloneWindows64 = 19,
+        WSAPlayer = 21,
+        StandaloneLinux64 = 24,
     }
 
     public enum BuildTargetGroup
@@ -284,5 +327,32 @@ namespace UnityEditor.Build.Reporting
     public sealed class BuildReport : UnityEngine.Object
     {
         public BuildSummary summary => default;
+    }
+}
+
+namespace UnityEditor.PackageManager
+{
+    public enum PackageSource
+    {
+        Unknown = 0,
+        Registry = 1,
+        BuiltIn = 2,
+        Embedded = 3,
+        Local = 4,
+        Git = 5,
+        LocalTarball = 6,
+    }
+
+    public class PackageInfo
+    {
+        public PackageSource source => PackageSource.Embedded;
+        public static PackageInfo FindForAssetPath(string assetPath) => new PackageInfo();
+    }
+
+    public sealed class Client
+    {
+        public static void Resolve()
+        {
+        }
     }
 }

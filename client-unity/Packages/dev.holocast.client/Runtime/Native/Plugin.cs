@@ -44,7 +44,8 @@ namespace Holocast.Native
             catch (DllNotFoundException)
             {
                 return "The native library " + File + " for " + Platform
-                    + " is missing or failed to load: install it as described in the package's README, then restart.";
+                    + " is missing or failed to load: install a release of the package, or choose Holocast › "
+                    + "Install Library…, then restart.";
             }
             catch (BadImageFormatException)
             {

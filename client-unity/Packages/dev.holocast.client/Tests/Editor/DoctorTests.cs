@@ -18,7 +18,19 @@ namespace Holocast.Tests
             Finding f = Doctor.OfLibrary("The library is missing.");
             Assert.AreEqual(Verdict.Bad, f.Verdict);
             Assert.AreEqual("The library is missing.", f.Sentence);
-            Assert.AreEqual(Verdict.Bad, Doctor.OfDeviceLibrary(false).Verdict);
+        }
+
+        // Wherever Unity finds it: in the package or in Assets.
+        [TestCase(0, Verdict.Bad)]
+        [TestCase(1, Verdict.Good)]
+        [TestCase(2, Verdict.Bad)]
+        public void DeviceLibrary(int count, Verdict verdict)
+        {
+            List<string> installed = new[] { "Assets/Plugins/Holocast/WSA/ARM64/holocast.dll",
+                "Packages/dev.holocast.client/Plugins/WSA/ARM64/holocast.dll" }.Take(count).ToList();
+            Finding f = Doctor.OfDeviceLibrary(installed);
+            Assert.AreEqual(verdict, f.Verdict, f.Sentence);
+            Assert.IsTrue(installed.All(f.Sentence.Contains));
         }
 
         [TestCase(GraphicsDeviceType.Direct3D11, true, Verdict.Good)]
