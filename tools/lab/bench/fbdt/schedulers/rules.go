@@ -67,8 +67,8 @@ func (blest) takes(s *inOrder, p *path, now time.Duration) bool {
 	return sends <= s.sendWindow()-float64(p.underway+packet)
 }
 
-// sendWindow returns what the kernel's receive buffer grows to, in bytes: twice what all paths carry in the longest
-// round trip, up to the limit of unacknowledged bytes.
+// sendWindow returns the size that the kernel's receive buffer grows to, in bytes: twice the throughput of all paths in
+// the longest round trip, up to the limit of unacknowledged bytes.
 func (s *inOrder) sendWindow() float64 {
 	rate, longest := 0.0, time.Duration(0)
 	for _, p := range s.each() {

@@ -1,7 +1,6 @@
-// Package schedulers holds the schedulers that FBDT is compared with: those of multipath TCP, on a bundle of QUIC
-// connections. Each sends the bytes in order and decides only which path takes the next ones. In the kernel a
-// scheduler chooses among the paths with room in their congestion windows; here a path with room asks, so a path that
-// waits for an answer is one with room.
+// Package schedulers holds FBDT's competitors, the schedulers of multipath TCP, on a bundle of QUIC connections. Each
+// sends the bytes in order and decides only which path takes the next ones. In the kernel a scheduler chooses among the
+// paths with room in their congestion windows; here a path with room asks, and a path waiting for an answer has room.
 package schedulers
 
 import (
@@ -74,7 +73,7 @@ type stream struct {
 	priority  fbdt.Priority
 	next, end int64 // unassigned bytes
 	unacked   int64
-	last      bool // no more bytes come
+	last      bool // complete
 }
 
 // piece is a byte range under way.
@@ -243,7 +242,7 @@ func (s *inOrder) RemovePath(index int) {
 	}
 }
 
-// resend queues what is under way over a path only, oldest first, and forgets its segments if the path is gone.
+// resend queues pieces under way over this path alone, oldest first. It forgets the segments of a path that is gone.
 func (s *inOrder) resend(p *path, gone bool) {
 	var numbers []uint64
 	for n, c := range s.sent {
@@ -306,7 +305,7 @@ func (s *inOrder) Next(index int, now time.Duration) (fbdt.Segment, bool) {
 	return segment, true
 }
 
-// segmentTime is how long a path sends a segment.
+// segmentTime is a path's time to send a segment.
 const segmentTime = 4 * time.Millisecond
 
 // cut takes the next unassigned bytes for a path.

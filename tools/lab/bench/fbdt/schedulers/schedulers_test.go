@@ -213,7 +213,7 @@ func TestPriorities(t *testing.T) {
 	}
 }
 
-// Whatever happens to the paths, every scheduler delivers all bytes and ends empty.
+// Every scheduler delivers all bytes and ends empty over any paths.
 func TestDeliversEverything(t *testing.T) {
 	for _, name := range Names() {
 		t.Run(name, func(t *testing.T) {
