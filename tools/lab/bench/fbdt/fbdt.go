@@ -110,7 +110,7 @@ type contender struct {
 	control string // congestion control of TCP
 }
 
-// congestionControls are those of TCP and multipath TCP.
+// congestionControls run TCP and multipath TCP.
 var congestionControls = []string{"bbr", "cubic"}
 
 // contenders returns the contenders of a measurement.

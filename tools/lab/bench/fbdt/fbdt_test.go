@@ -74,7 +74,7 @@ func TestScenarios(t *testing.T) {
 		t.Errorf("without data: %d scenarios, %v", len(without), err)
 	}
 	if _, err := scenarios(t.TempDir()); err == nil {
-		t.Error("a folder without traces is no error")
+		t.Error("accepts a folder without traces")
 	}
 }
 

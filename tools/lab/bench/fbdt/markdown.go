@@ -24,8 +24,8 @@ var published = []struct {
 func (r Result) Markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "A client with two or three radios receives from one server. `quic` and `tcp` use one path alone; "+
-		"`mptcp` is the kernel's with its default scheduler; `minrtt`, `roundrobin`, `blest`, `ecf` and `musher` are "+
-		"schedulers like those of multipath TCP on our bundle of QUIC connections; `%s` is FBDT as printed, `%s` "+
+		"`mptcp` is the kernel's with its default scheduler; `minrtt`, `roundrobin`, `blest`, `ecf` and `musher` follow "+
+		"the schedulers of multipath TCP on our bundle of QUIC connections; `%s` is FBDT as printed, `%s` "+
 		"Holocast's. QUIC uses BBR. Bulk data are windows of 1 MiB as fast as possible; `of the sum` compares with QUIC "+
 		"over each path alone. Windows are %d kB each %d ms, %.0f Mbit/s; their time ends with in-order delivery to the "+
 		"application.\n\n",

@@ -18,7 +18,7 @@ type meter struct {
 	of    map[uint64]*metered
 	under map[uint64]fbdt.Segment
 	//
-	// delivered counts acknowledged bytes, each once, repeated those that were sent again.
+	// delivered counts acknowledged bytes, each once; repeated counts bytes sent again.
 	delivered, repeated int64
 	buffered            int64 // delivered bytes behind a gap: the peer's buffer for in-order delivery
 	peak                int64
@@ -116,7 +116,7 @@ func (m *meter) deliver(g fbdt.Segment) {
 	m.peak = max(m.peak, m.buffered)
 }
 
-// advance goes on to the next stream once the oldest one is complete.
+// advance moves to the next stream after a complete one.
 func (m *meter) advance() {
 	for len(m.order) > 1 && m.order[0].end >= 0 && m.order[0].prefix >= m.order[0].end {
 		m.order = m.order[1:]
@@ -127,7 +127,7 @@ func (m *meter) advance() {
 // figures are a meter's counts.
 type figures struct{ delivered, repeated, peak int64 }
 
-// mark returns the counts and starts the peak anew.
+// mark returns the counts and resets the peak.
 func (m *meter) mark() figures {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -38,7 +38,7 @@ func (r Result) SavePlots(dir string) error {
 	return nil
 }
 
-// plotted reports whether the run has what a plot shows.
+// plotted reports whether the run has data for a plot.
 func (r Result) plotted(name string) bool { return len(r.panels()[name]) > 0 }
 
 func (r Result) panels() map[string][]chart.Panel {

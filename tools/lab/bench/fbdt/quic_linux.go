@@ -20,7 +20,7 @@ import (
 	"holocast/internal/quiccc"
 )
 
-// bundle sends each window on a stream of its own, in order, over one QUIC connection or several.
+// bundle sends each window on its own stream, in order, over one or several QUIC connections.
 type bundle struct {
 	stream  func(order uint64) (io.WriteCloser, error) // at the server; lower orders go first
 	accept  func(context.Context) (io.Reader, error)   // at the client

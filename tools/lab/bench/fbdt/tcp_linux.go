@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tcp sends windows one after the other over one connection, of one path or of multipath TCP.
+// tcp sends windows in turn over one connection, plain or multipath.
 type tcp struct {
 	listener       net.Listener
 	server, client net.Conn

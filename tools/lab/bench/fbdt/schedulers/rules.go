@@ -115,15 +115,15 @@ func (e *ecf) takes(s *inOrder, p *path, now time.Duration) bool {
 
 // ratio splits the bytes in a fixed proportion and looks for the one with the highest throughput, like MuSher (Saha
 // et al., "MuSher: an agile multipath-TCP scheduler for dual-band 802.11ad/ac wireless LANs", MobiCom 2019): it starts
-// from the paths' rates, then moves one path's share by a step each interval, on in the same direction while the throughput
-// rises, and the other way when it falls.
+// from the paths' rates, then moves one path's share by a step each interval. It keeps the direction while the
+// throughput rises and reverses when it falls.
 type ratio struct {
 	share map[int]float64 // sums to 1
 	given map[int]float64 // bytes since the last change
 	//
-	// began is when the interval began, delivered its acknowledged bytes.
+	// The current interval.
 	began     time.Duration
-	delivered int64
+	delivered int64 // acknowledged bytes
 	best      float64 // bytes/s of the interval before
 	direction float64
 	moved     int // path whose share changes
