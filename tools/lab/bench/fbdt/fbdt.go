@@ -37,10 +37,11 @@ func (o Options) repeat() int {
 const (
 	throughputPart = "throughput"
 	windowsPart    = "windows"
+	sessionsPart   = "sessions"
 )
 
-// Parts lists the parts: bulk data, and windows at a steady rate.
-func Parts() []string { return []string{throughputPart, windowsPart} }
+// Parts lists the parts: bulk data, windows at a steady rate, and real sessions.
+func Parts() []string { return []string{throughputPart, windowsPart, sessionsPart} }
 
 // load is the traffic of one part.
 type load struct {
@@ -158,6 +159,7 @@ type Result struct {
 	Repeated  int           `json:"repeated"` // measurements repeated because the emulator was late
 	Scenarios []Scenario    `json:"scenarios"`
 	Runs      []Measurement `json:"runs"`
+	Sessions  []Session     `json:"sessions"`
 }
 
 // Measurement is one contender's traffic in one scenario.

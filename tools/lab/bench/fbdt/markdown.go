@@ -42,6 +42,7 @@ func (r Result) Markdown() string {
 	for _, s := range r.Scenarios {
 		r.scenario(&b, s)
 	}
+	r.sessions(&b)
 	return strings.TrimRight(b.String(), "\n") + "\n"
 }
 
@@ -135,7 +136,7 @@ func (r Result) scenario(b *strings.Builder, s Scenario) {
 		}
 		if c.kind == kindBundle {
 			var twice, peak []string
-			for _, part := range Parts() {
+			for _, part := range []string{throughputPart, windowsPart} {
 				if w, ok := r.median(part, s.Name, c.name, func(m *Measurement) float64 { return 100 * m.Waste }); ok {
 					v, _ := r.median(part, s.Name, c.name, func(m *Measurement) float64 { return float64(m.ReorderPeak) })
 					twice, peak = append(twice, fmt.Sprintf("%.1f", w)), append(peak, fmt.Sprintf("%.2f", v*1e-6))

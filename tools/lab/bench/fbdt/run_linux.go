@@ -96,6 +96,11 @@ func Run(ctx context.Context, o Options) (Result, error) {
 			}
 		}
 	}
+	if o.has(sessionsPart) {
+		if r.Sessions, err = realSessions(ctx, o); err != nil {
+			return Result{}, err
+		}
+	}
 	r.Seconds = time.Since(r.Began).Seconds()
 	r.summarize()
 	return r, nil

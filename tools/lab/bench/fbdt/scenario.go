@@ -84,7 +84,7 @@ func scenarios(data string) ([]Scenario, error) {
 		}},
 	}
 	if data != "" {
-		driving, err := recorded(filepath.Join(data, "network_traces"))
+		driving, err := recorded(filepath.Join(data, "network_traces"), 2, tracesMbps)
 		if err != nil {
 			return nil, err
 		}
@@ -108,21 +108,31 @@ func sight(mbps float64) (steps []step) {
 
 // Scaling of the recorded rates.
 const (
-	tracesMbps = 130 // mean of both radios together
+	tracesMbps = 130 // mean of both modems together
 	leastMbps  = 0.5 // an outage; 0 would be unlimited
 )
 
 // driveFile holds the throughput of each second.
 const driveFile = "All-Carriers_03-User-Mobility_car-driving-trace-2.csv"
 
-// recorded returns two operators' 5G throughput on one drive (5Gophers), scaled by one factor.
-func recorded(dir string) (Scenario, error) {
-	s := Scenario{Name: traces, About: "a drive with two 5G modems (5Gophers), scaled"}
+// modems are the operators of the recorded drive.
+var modems = []struct {
+	radio, column string
+	delayMs       float64
+}{
+	{"tmobile", "TMobile_throughput_mbps", 15},
+	{"verizon", "Verizon_throughput_mbps", 10},
+	{"sprint", "Sprint_throughput_mbps", 25},
+}
+
+// recorded returns the throughput of n operators on one drive (5Gophers), scaled to their mean together.
+func recorded(dir string, n int, mbps float64) (Scenario, error) {
+	s := Scenario{Name: traces, About: fmt.Sprintf("a drive with %d 5G modems (5Gophers), scaled", n)}
+	if n != 2 {
+		s.Name += fmt.Sprintf(" of %d", n)
+	}
 	sum := 0.0
-	for _, c := range []struct {
-		radio, column string
-		delayMs       float64
-	}{{"tmobile", "TMobile_throughput_mbps", 15}, {"verizon", "Verizon_throughput_mbps", 10}} {
+	for _, c := range modems[:n] {
 		column, err := csvtrace.Column(filepath.Join(dir, driveFile), c.column)
 		if err != nil {
 			return s, err
@@ -137,7 +147,7 @@ func recorded(dir string) (Scenario, error) {
 	for i := range s.Radios {
 		r := &s.Radios[i]
 		for k := range r.steps {
-			r.steps[k].mbps = max(r.steps[k].mbps*tracesMbps/sum, leastMbps)
+			r.steps[k].mbps = max(r.steps[k].mbps*mbps/sum, leastMbps)
 		}
 		r.Mbps = mean(r.steps)
 	}
