@@ -1,4 +1,29 @@
-// Package fbdt decides which bytes each of several paths sends next.
+// Package fbdt decides which bytes each of several paths sends next: forward and backward data transmission, after
+// "FBDT" §3 (the paper in docs/adr/0010-several-paths.md). It does no I/O and reads no clock.
+//
+// The bytes to send have an order: by priority, then by stream and offset. Two paths work on a window of them from
+// both ends, forward and backward, and meet wherever their rates bring them. No prediction of rates is needed to split
+// the window, and a path that slows down leaves more of it to the other (§3.1). Each path has its own connection and
+// congestion control and repeats its lost packets; the peer acknowledges segments over any path.
+//
+// NewPaper is the printed protocol (§3.2). One window of 1 MB is under way. The path with the least RTT is the forward
+// one. When the pointers have met, the path whose segments are acknowledged first waits one RTT of the other, sends
+// the other's unacknowledged segments again, and loads the next window without waiting for them.
+//
+// New keeps the pointers but never stops at the end of a window:
+//
+//   - A path predicts the arrival of its next segment: half its RTT, its queue, the segment's transmission time, and
+//     the mean error of earlier predictions. Within that time the other paths deliver x bytes.
+//   - The path with the earliest arrival sends the first ready bytes.
+//   - Any other path places a backward pointer one window behind byte x and sends what precedes the pointer until it
+//     meets byte x. The next window follows. Thus a path with a long delay works many windows ahead. If fewer than x
+//     bytes are ready, it would only delay them and stays idle.
+//   - A segment whose acknowledgement is overdue, or that another path would deliver sooner, is sent again there.
+//     Useless copies take at most 1 % of the bytes. The first arrival makes the other one stale.
+//   - Segments of a silent path (Estimate.Down) are ready again for the other paths.
+//   - A path with an unknown rate explores it with small segments from the end.
+//
+// A path is idle only if its segment would complete nothing sooner.
 package fbdt
 
 import "time"
@@ -47,7 +72,7 @@ type Scheduler interface {
 	// Sent reports that the network took the last byte of a segment. Optional: it sharpens predictions.
 	Sent(segment uint64, now time.Duration)
 	// Acked reports that the peer has a segment. It returns segments under way that serve nothing any more.
-	// Unknown numbers, such as those of stale segments, are ignored.
+	// It ignores unknown numbers, such as a stale segment's.
 	Acked(segment uint64, now time.Duration) (stale []uint64)
 	// Lost returns a segment that its path gave up; its bytes are sent again.
 	Lost(segment uint64)

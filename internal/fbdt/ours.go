@@ -1,0 +1,301 @@
+package fbdt
+
+import (
+	"math"
+	"time"
+)
+
+const (
+	defaultRate = 125e3 // bytes/s of a path with an unknown rate: cautious
+	defaultRTT  = 100 * time.Millisecond
+	waste       = 0.01      // useless copies, as a share of the acknowledged bytes
+	spareAtOnce = 256 << 10 // bytes of copies whose outcome is open
+)
+
+// ours predicts when each path delivers and lets paths work from both ends of windows.
+type ours struct {
+	book
+	windows uint64
+	spare   float64 // bytes that copies may still take
+}
+
+// New returns Holocast's scheduler; the package comment describes it.
+func New(o Options) Scheduler {
+	s := &ours{book: newBook(o), spare: spareAtOnce}
+	s.over = s.learn
+	return s
+}
+
+// learn compares the end of a flight with its prediction.
+func (o *ours) learn(f *flight, overtaken bool) {
+	t := f.path
+	miss := (o.now - f.due).Seconds()
+	switch {
+	case !overtaken:
+		o.spare += waste * float64(f.length)
+	case miss < 0: // it might have been punctual
+		o.spare += float64(f.length)
+		return
+	default:
+		o.spare += float64(f.length)
+	}
+	o.spare = min(o.spare, spareAtOnce)
+	t.dev += (math.Abs(miss-t.bias) - t.dev) / 4
+	t.bias += (miss - t.bias) / 8
+}
+
+func (t *path) rate() float64 {
+	if t.Rate > 0 {
+		return t.Rate
+	}
+	return defaultRate
+}
+
+func (t *path) rtt() float64 {
+	if t.RTT > 0 {
+		return t.RTT.Seconds()
+	}
+	return defaultRTT.Seconds()
+}
+
+// tolerance is the delay, in seconds, after which a segment counts as overdue.
+func (t *path) tolerance() float64 {
+	return 0.001 + t.rtt()/4 + 2*t.Var.Seconds() + 4*t.dev
+}
+
+// overdue returns the seconds since a flight should have been acknowledged; 0 within the tolerance.
+func (t *path) overdue(f *flight, now time.Duration) float64 {
+	if f == nil {
+		return 0
+	}
+	if late := (now - f.due).Seconds(); late > t.tolerance() {
+		return late
+	}
+	return 0
+}
+
+// queue returns the seconds until a path could begin to transmit more: a model of its bottleneck within the limits
+// that acknowledgements and Sent show. A path whose next acknowledgement is overdue is slower by that.
+func (o *ours) queue(t *path, now time.Duration) float64 {
+	under := float64(t.underway) / t.rate()
+	q := max(min(t.backlog/t.rate()-(now-t.since).Seconds(), under), under-t.rtt(), 0)
+	if o.sees {
+		q = max(q, float64(t.unsent)/t.rate())
+	}
+	return q + t.overdue(t.fresh, now)
+}
+
+// delay returns the seconds until the first of more bytes over a path would arrive.
+func (o *ours) delay(t *path, now time.Duration) float64 {
+	return max(0, t.rtt()/2+t.bias) + o.queue(t, now)
+}
+
+func (o *ours) window() float64 {
+	if o.Window > 0 {
+		return float64(o.Window)
+	}
+	var w, least float64
+	for _, t := range o.paths {
+		if !t.Down {
+			w += t.rate() * 0.025
+			least += 2 * float64(o.size(t))
+		}
+	}
+	return min(max(w, least), 1<<20)
+}
+
+func (o *ours) Next(id int, now time.Duration) (Segment, bool) {
+	t := o.path(id)
+	if t == nil || t.Down {
+		return Segment{}, false
+	}
+	size := o.size(t)
+	delay := o.delay(t, now)
+	arrival := delay + float64(size)/t.rate()
+
+	// others is the number of bytes that the other paths deliver before this one's segment would arrive.
+	others, first := 0.0, true
+	for _, u := range o.paths {
+		if u == t || u.Down {
+			continue
+		}
+		d := o.delay(u, now)
+		others += u.rate() * max(0, arrival+t.dev-d)
+		first = first && arrival <= d+float64(o.size(u))/u.rate()
+	}
+
+	if p := o.overdueCopy(t, delay, now); p != nil {
+		return o.send(t, o.fly(t, p), delay, now), true
+	}
+	if total := o.ready.bytes(); total > 0 && o.out < o.Unacked {
+		switch {
+		case t.Rate <= 0 && len(o.paths) > 1:
+			if t.underway < 2*o.MinSegment {
+				return o.send(t, o.backward(t, size, math.Min(others, float64(total-1))), delay, now), true
+			}
+			return Segment{}, false
+		case first || others < 1:
+			return o.send(t, o.forward(t, size), delay, now), true
+		case others < float64(total):
+			return o.send(t, o.backward(t, size, others), delay, now), true
+		}
+	}
+	if p := o.lateCopy(t, delay, now); p != nil {
+		return o.send(t, o.fly(t, p), delay, now), true
+	}
+	return Segment{}, false
+}
+
+// send predicts the acknowledgement of a flight.
+func (o *ours) send(t *path, f *flight, delay float64, now time.Duration) Segment {
+	if f.copy {
+		o.spare -= float64(f.length)
+	}
+	t.backlog = max(0, t.backlog-t.rate()*(now-t.since).Seconds()) + float64(f.length)
+	t.since = now
+	f.window = t.window
+	f.due = now + seconds(delay+float64(f.length)/t.rate()+t.rtt()/2)
+	return f.segment()
+}
+
+func seconds(s float64) time.Duration {
+	return time.Duration(min(s, 1e6) * float64(time.Second))
+}
+
+// forward takes the first ready bytes.
+func (o *ours) forward(t *path, size int64) *flight {
+	p, _ := o.ready.at(0)
+	return o.take(t, p, p.start, p.start+o.whole(size, p.length()))
+}
+
+// whole avoids a small rest: it returns size, or the available bytes if they are little more.
+func (o *ours) whole(size, available int64) int64 {
+	if available <= min(size+size/4, o.MaxSegment) {
+		return available
+	}
+	return min(size, available)
+}
+
+// backward takes the bytes before the path's pointer. The other paths deliver the first others bytes before this path
+// could. Once the pointer has come down to those, it moves to the end of the next window.
+func (o *ours) backward(t *path, size int64, others float64) *flight {
+	x, w := int64(others), max(int64(o.window()), 1)
+	pos := int64(0)
+	if t.pointer.s != nil {
+		pos = o.ready.rank(t.pointer)
+	}
+	if pos <= x || pos > x+2*w {
+		pos = min(x+w, o.ready.bytes())
+		o.windows++
+		t.window = o.windows
+	}
+	p, before := o.ready.at(pos - 1)
+	end := p.start + pos - before
+	if p.end-end < o.MinSegment {
+		end = p.end
+	}
+	start := end - o.whole(size, end-p.start)
+	t.pointer = place{p.s, start}
+	return o.take(t, p, start, end)
+}
+
+// overdueCopy returns bytes that come before all ready ones and whose acknowledgement over another path is overdue
+// by more than this path would take.
+func (o *ours) overdueCopy(t *path, delay float64, now time.Duration) *piece {
+	front, _ := o.ready.at(0)
+	for _, u := range o.paths {
+		if u == t || u.Down {
+			continue
+		}
+		for u.uncopied != nil && u.uncopied.copied {
+			u.uncopied = u.uncopied.next
+		}
+		f := u.uncopied
+		if late := u.overdue(f, now); late > 0 {
+			if p := o.copyable(t, f, delay, late); p != nil &&
+				(front == nil || p.place().compare(front.place()) < 0) {
+				return o.mark(f, p)
+			}
+		}
+	}
+	return nil
+}
+
+// lateCopy returns bytes that another path will deliver later than this one could.
+func (o *ours) lateCopy(t *path, delay float64, now time.Duration) *piece {
+	var best *piece
+	var from *flight
+	var gain float64
+	for _, u := range o.paths {
+		if u == t || u.Down {
+			continue
+		}
+		f := u.tail
+		for range 8 { // the newest arrive last
+			if f == nil {
+				break
+			}
+			left := max((f.due-now).Seconds()-u.rtt()/2+u.overdue(u.fresh, now), u.overdue(f, now))
+			if p := o.copyable(t, f, delay, left); p != nil && left > gain {
+				best, from, gain = p, f, left
+			}
+			f = f.prev
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	return o.mark(from, best)
+}
+
+// copyable returns bytes of a flight to be sent again if that is clearly sooner than the seconds left.
+func (o *ours) copyable(t *path, f *flight, delay, left float64) *piece {
+	if f.copied {
+		return nil
+	}
+	for _, p := range f.pieces {
+		n := float64(p.length())
+		if len(p.flights) == 1 && p.in == nil && n <= o.spare && (delay+n/t.rate())*1.1+0.001 < left {
+			return p
+		}
+	}
+	return nil
+}
+
+// mark notes the copy of p, a piece of flight f.
+func (o *ours) mark(f *flight, p *piece) *piece {
+	f.copied = true
+	for _, q := range f.pieces {
+		if q != p && len(q.flights) == 1 {
+			f.copied = false
+		}
+	}
+	return p
+}
+
+func (o *ours) Wake(id int, now time.Duration) (time.Duration, bool) {
+	t := o.path(id)
+	if t == nil || t.Down {
+		return 0, false
+	}
+	var at time.Duration
+	found := false
+	for _, u := range o.paths {
+		if u == t || u.Down {
+			continue
+		}
+		for _, f := range []*flight{u.fresh, u.uncopied} {
+			if f == nil {
+				continue
+			}
+			when := f.due + seconds(u.tolerance()) + 1
+			if when <= now { // overdue: the longer, the better a copy
+				when = now + max(time.Millisecond, (now-f.due)/4)
+			}
+			if !found || when < at {
+				at, found = when, true
+			}
+		}
+	}
+	return at, found
+}
