@@ -40,7 +40,7 @@ type flight struct {
 	window     uint64
 	due        time.Duration // predicted acknowledgement
 	sent       bool
-	copied     bool // considered for copies no more
+	copied     bool // all its pieces have copies
 	copy       bool
 	prev, next *flight // of the path, by number
 }
@@ -52,7 +52,7 @@ type path struct {
 	underway, unsent  int64
 	fresh             *flight // oldest flight after the last acknowledged one
 	uncopied          *flight // no flight before it needs a copy
-	bias, dev         float64 // seconds by which acknowledgements miss their prediction: mean, mean deviation
+	bias, dev         float64 // seconds after the prediction: mean, mean deviation
 	backlog           float64 // bytes queued at its bottleneck at the time since
 	since             time.Duration
 	pointer           place // next byte backward, exclusive
@@ -358,8 +358,8 @@ func (b *book) RemovePath(id int) {
 	b.settle()
 }
 
-// settle makes what is under way over paths that are down ready again, if another path can send it, and takes it
-// back when such a path returns: then QUIC repeats what was lost.
+// settle makes the segments of paths that are down ready again if another path is up. When a path returns, QUIC
+// repeats its lost packets, so its segments are under way again.
 func (b *book) settle() {
 	up := slices.ContainsFunc(b.paths, func(t *path) bool { return !t.Down })
 	for _, t := range b.paths {

@@ -16,10 +16,10 @@
 //     the mean error of earlier predictions. Within that time the other paths deliver x bytes.
 //   - The path with the earliest arrival sends the first ready bytes.
 //   - Any other path places a backward pointer one window behind byte x and sends what precedes the pointer until it
-//     meets byte x, and then places the pointer anew. Thus a path with a long delay works many windows ahead. If fewer
-//     than x bytes are ready, it would delay them and stays idle.
+//     meets byte x. The next window follows. Thus a path with a long delay works many windows ahead. If fewer than x
+//     bytes are ready, it would only delay them and stays idle.
 //   - A segment whose acknowledgement is overdue, or that another path would deliver sooner, is sent again there.
-//     Copies made in vain are limited to 1 % of the bytes. What arrives first makes the other copy stale.
+//     Useless copies take at most 1 % of the bytes. The first arrival makes the other one stale.
 //   - Segments of a silent path (Estimate.Down) are ready again for the other paths.
 //   - A path with an unknown rate explores it with small segments from the end.
 //
@@ -72,7 +72,7 @@ type Scheduler interface {
 	// Sent reports that the network took the last byte of a segment. Optional: it sharpens predictions.
 	Sent(segment uint64, now time.Duration)
 	// Acked reports that the peer has a segment. It returns segments under way that serve nothing any more.
-	// Unknown numbers, such as those of stale segments, are ignored.
+	// It ignores unknown numbers, such as a stale segment's.
 	Acked(segment uint64, now time.Duration) (stale []uint64)
 	// Lost returns a segment that its path gave up; its bytes are sent again.
 	Lost(segment uint64)

@@ -8,7 +8,7 @@ import (
 const (
 	defaultRate = 125e3 // bytes/s of a path with an unknown rate: cautious
 	defaultRTT  = 100 * time.Millisecond
-	waste       = 0.01      // share of acknowledged bytes that copies may add in vain
+	waste       = 0.01      // useless copies, as a share of the acknowledged bytes
 	spareAtOnce = 256 << 10 // bytes of copies whose outcome is open
 )
 
@@ -176,8 +176,8 @@ func (o *ours) whole(size, available int64) int64 {
 	return min(size, available)
 }
 
-// backward takes the bytes before the path's pointer. The other paths deliver the first others bytes before this
-// path could deliver any, so the pointer is placed anew when it has come down to those: a window behind them.
+// backward takes the bytes before the path's pointer. The other paths deliver the first others bytes before this path
+// could. Once the pointer has come down to those, it moves to the end of the next window.
 func (o *ours) backward(t *path, size int64, others float64) *flight {
 	x, w := int64(others), max(int64(o.window()), 1)
 	pos := int64(0)
@@ -231,7 +231,7 @@ func (o *ours) lateCopy(t *path, delay float64, now time.Duration) *piece {
 			continue
 		}
 		f := u.tail
-		for range 8 { // what a path got last arrives last
+		for range 8 { // the newest arrive last
 			if f == nil {
 				break
 			}

@@ -155,7 +155,7 @@ func (o *paper) part(n int64) *tree {
 	return r
 }
 
-// fromWindow takes the path's next segment. A path that is done with its part goes on at the end of the fullest.
+// fromWindow takes the path's next segment. After its own part, a path continues at the end of the fullest one.
 func (o *paper) fromWindow(t *path) (Segment, bool) {
 	var r *tree
 	backward := t.backward

@@ -14,7 +14,7 @@ const (
 	ms   = time.Millisecond
 )
 
-// link models a path in one direction: a bottleneck, a delay, and what the transport knows of it.
+// link models one direction of a path: a bottleneck, a delay, and the transport's estimates.
 type link struct {
 	rate  func(now time.Duration) float64 // bytes/s
 	delay time.Duration                   // one way
@@ -51,7 +51,7 @@ type sim struct {
 	t         testing.TB
 	s         Scheduler
 	links     []*link
-	order     []int // in which links ask
+	order     []int // the turns of the links
 	now       time.Duration
 	arrivals  []*packet
 	acks      []*packet
@@ -156,7 +156,7 @@ func (m *sim) step() {
 	}
 }
 
-// observe updates what the transport knows of a link.
+// observe updates the transport's estimates of a link.
 func (m *sim) observe(i int, l *link) {
 	rate := l.rate(m.now)
 	lag := cmp.Or(l.lag, 100*ms)
@@ -214,7 +214,7 @@ func (m *sim) transmit(i int, l *link) {
 	}
 }
 
-// ask gives a link what it can send: two segments, or as much as its congestion window takes.
+// ask fills a link: with two segments, or to its congestion window.
 func (m *sim) ask(i int) {
 	l := m.links[i]
 	for !l.gone && (l.eager || len(l.queue) < 2) {

@@ -1,0 +1,338 @@
+package fbdt
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestAnyPaths checks that every byte arrives over paths of any behaviour.
+func TestAnyPaths(t *testing.T) {
+	for seed := range uint64(40) {
+		for name, s := range map[string]Scheduler{"ours": New(Options{}), "paper": NewPaper(Options{Window: 100e3})} {
+			r := rand.New(rand.NewPCG(seed, 3))
+			var links []*link
+			for range 1 + r.IntN(4) {
+				links = append(links, randomLink(r))
+			}
+			m := newSim(t, s, links...)
+			m.rand = r
+			limits := map[uint64]int64{}
+			for m.now < 8*time.Second {
+				m.step()
+				if r.IntN(200) == 0 {
+					m.disturb(limits)
+				}
+				if m.now%(100*ms) == 0 {
+					check(t, bookOf(s))
+				}
+			}
+			good := &link{rate: steady(50 * mbit), delay: 10 * ms}
+			m.links = append(m.links, good)
+			m.order = append(m.order, len(m.links)-1)
+			m.update(len(m.links) - 1)
+			for i, l := range m.links[:len(m.links)-1] {
+				if l.rate(m.now) < 1000 { // a transport would give these up
+					m.remove(i)
+				}
+			}
+			m.event()
+			m.until(120*time.Second, func() bool {
+				for id, limit := range limits {
+					if m.prefix(id) < limit {
+						return false
+					}
+				}
+				return true
+			})
+			if t.Failed() {
+				t.Fatalf("seed %d, %s", seed, name)
+			}
+		}
+	}
+}
+
+func randomLink(r *rand.Rand) *link {
+	l := &link{delay: time.Duration(1+r.IntN(100)) * ms, eager: r.IntN(2) == 0, deaf: r.IntN(3) == 0}
+	high, low := (1+r.Float64()*99)*mbit, (0.1+r.Float64())*mbit
+	from := time.Duration(r.Int64N(int64(6 * time.Second)))
+	switch r.IntN(5) {
+	case 0:
+		l.rate = steady(high)
+	case 1:
+		l.rate = alternate(high, low, r.Uint64())
+	case 2:
+		l.rate = alternate(high, 0, r.Uint64())
+	case 3:
+		l.rate = steady(1)
+	case 4: // dies
+		l.rate = func(now time.Duration) float64 {
+			if now < from {
+				return high
+			}
+			return 0
+		}
+	}
+	if r.IntN(2) == 0 {
+		l.extra = func(r *rand.Rand) time.Duration { return time.Duration(r.Int64N(int64(100 * ms))) }
+	}
+	return l
+}
+
+// disturb does something that an application or a transport may do.
+func (m *sim) disturb(limits map[uint64]int64) {
+	r := m.rand
+	id := uint64(r.IntN(12))
+	p := Priority{Urgency: int8(r.IntN(3)), Order: uint64(r.IntN(3))}
+	switch r.IntN(8) {
+	case 0:
+		m.s.Reprioritize(id, p)
+	case 1:
+		if limit, ok := limits[id]; ok && r.IntN(4) == 0 {
+			limits[id] = r.Int64N(limit + 1)
+			m.reset(m.s.Truncate(id, limits[id]))
+			m.ended[id] = true
+		}
+	case 2:
+		for n, packet := range m.sent { // the peer refuses a segment, and its path gives it up
+			m.reset([]uint64{n})
+			m.s.Lost(packet.Number)
+			break
+		}
+	case 3:
+		m.s.Acked(bookOf(m.s).numbers+uint64(r.IntN(3)), m.now)
+	default:
+		if !m.ended[id] {
+			n := 1 + r.Int64N(200e3)
+			m.add(id, p, n)
+			limits[id] += n
+		}
+	}
+}
+
+// remove closes a path.
+func (m *sim) remove(i int) {
+	for n, p := range m.sent {
+		if p.path == i {
+			m.reset([]uint64{n})
+		}
+	}
+	m.s.RemovePath(i)
+	m.links[i].gone = true
+}
+
+// bulk returns the goodput as a share of the paths' rates, the share of bytes sent again, and the most bytes that
+// waited for earlier ones at the receiver.
+func bulk(t testing.TB, s Scheduler, links ...*link) (ratio, waste float64, reorder int64) {
+	m := newSim(t, s, links...)
+	m.add(1, Priority{}, 1<<40)
+	const warm = 2 * time.Second
+	var capacity float64
+	var delivered, copied int64
+	for m.now < warm+6*time.Second {
+		m.step()
+		if m.now == warm {
+			delivered, copied = m.delivered, m.copied
+			for _, l := range links {
+				l.idle = 0
+			}
+		}
+		if m.now > warm {
+			for _, l := range links {
+				capacity += l.rate(m.now) * tick.Seconds()
+			}
+		}
+		reorder = max(reorder, m.delivered-m.prefix(1))
+	}
+	delivered, copied = m.delivered-delivered, m.copied-copied
+	return float64(delivered) / capacity, float64(copied) / float64(delivered), reorder
+}
+
+func TestBulk(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		least float64 // share of the sum of rates
+		links []*link
+	}{
+		{"static", 0.98, []*link{{rate: steady(100 * mbit), delay: 10 * ms}, {rate: steady(40 * mbit), delay: 15 * ms}}},
+		{"equal", 0.98, []*link{{rate: steady(50 * mbit), delay: 10 * ms}, {rate: steady(50 * mbit), delay: 10 * ms}}},
+		{"lossy", 0.98, []*link{
+			{rate: steady(100 * mbit), delay: 10 * ms, extra: loss}, {rate: steady(40 * mbit), delay: 15 * ms},
+		}},
+		{"delayed", 0.98, []*link{{rate: steady(100 * mbit), delay: 510 * ms}, {rate: steady(40 * mbit), delay: 15 * ms}}},
+		{"mobile", 0.95, []*link{
+			{rate: alternate(100*mbit, 10*mbit, 1), delay: 10 * ms}, {rate: steady(40 * mbit), delay: 15 * ms},
+		}},
+		{"three", 0.95, []*link{
+			{rate: alternate(100*mbit, 10*mbit, 1), delay: 5 * ms},
+			{rate: steady(40 * mbit), delay: 15 * ms},
+			{rate: alternate(60*mbit, 10*mbit, 9), delay: 40 * ms},
+		}},
+	} {
+		ratio, waste, reorder := bulk(t, New(Options{}), c.links...)
+		t.Logf("%s: %.3f of the sum, %.3f sent twice, %d kB reordered", c.name, ratio, waste, reorder/1000)
+		if ratio < c.least || waste > 0.02 {
+			t.Errorf("%s: %.3f of the sum of rates, want %.2f; %.3f sent twice", c.name, ratio, c.least, waste)
+		}
+		for i, l := range c.links {
+			if l.idle > 10*ms {
+				t.Errorf("%s: path %d was idle for %v", c.name, i, l.idle)
+			}
+		}
+		ratio, waste, reorder = bulk(t, NewPaper(Options{}), fresh(c.links)...)
+		t.Logf("%s as printed: %.3f of the sum, %.3f sent twice, %d kB reordered", c.name, ratio, waste, reorder/1000)
+	}
+}
+
+// fresh returns unused copies of links.
+func fresh(links []*link) (l []*link) {
+	for _, old := range links {
+		l = append(l, &link{rate: old.rate, delay: old.delay, extra: old.extra, eager: old.eager})
+	}
+	return l
+}
+
+// loss delays a segment of 20 packets as loss of 5 % does: by a retransmission, or two.
+func loss(r *rand.Rand) (d time.Duration) {
+	for range 20 {
+		if r.IntN(20) == 0 {
+			d = max(d, 25*ms)
+			if r.IntN(20) == 0 {
+				d = 60 * ms
+			}
+		}
+	}
+	return d
+}
+
+// alternate switches between two rates every one to three seconds.
+func alternate(a, b float64, seed uint64) func(time.Duration) float64 {
+	r := rand.New(rand.NewPCG(seed, 1))
+	var ends []time.Duration
+	for at := time.Duration(0); at < 200*time.Second; {
+		at += time.Second + time.Duration(r.Int64N(int64(2*time.Second)))
+		ends = append(ends, at)
+	}
+	return func(now time.Duration) float64 {
+		if i, _ := slices.BinarySearch(ends, now); i%2 == 0 {
+			return a
+		}
+		return b
+	}
+}
+
+// paced offers windows at an interval, each a stream. It returns their delivery times after the first second, sorted,
+// and the share of bytes sent again.
+func paced(t testing.TB, s Scheduler, n int64, every, total time.Duration, links ...*link) ([]time.Duration, float64) {
+	m := newSim(t, s, links...)
+	windows := 20 + int(total/every)
+	begin := make([]time.Duration, windows)
+	took := make([]time.Duration, windows)
+	next, open := 0, 0
+	m.until(total+120*time.Second, func() bool {
+		for next < windows && m.now >= time.Duration(next)*every {
+			begin[next] = m.now
+			m.add(uint64(next), Priority{Order: uint64(next)}, n)
+			m.s.Truncate(uint64(next), n)
+			next++
+		}
+		for i := open; i < next; i++ {
+			if took[i] == 0 && m.prefix(uint64(i)) == n {
+				took[i] = m.now - begin[i]
+			}
+			if i == open && took[i] > 0 {
+				open++
+			}
+		}
+		return open == windows
+	})
+	took = took[int(time.Second/every):]
+	slices.Sort(took)
+	return took, float64(m.copied) / float64(m.delivered)
+}
+
+// TestNoSlowerThanOnePath checks that a window takes at most one segment longer than over the best path alone.
+func TestNoSlowerThanOnePath(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for range 60 {
+		var links []*link
+		eager := r.IntN(2) == 0
+		for range 2 + r.IntN(2) {
+			l := &link{rate: steady((1 + r.Float64()*200) * mbit), delay: time.Duration(1+r.IntN(80)) * ms, eager: eager}
+			if r.IntN(3) == 0 {
+				l.rate = steady((0.5 + r.Float64()*5) * mbit)
+			}
+			links = append(links, l)
+		}
+		best := 0.0
+		for _, l := range links {
+			best = max(best, l.rate(0))
+		}
+		n := int64(10e3 + r.Float64()*1e6)
+		every := max(5*ms, time.Duration(float64(n)/best/(0.3+r.Float64()*0.6)*1e9))
+		alone := time.Duration(1 << 62)
+		for _, l := range links {
+			if rate := l.rate(0); float64(n)/every.Seconds() < 0.95*rate {
+				took, _ := paced(t, New(Options{}), n, every, 2*time.Second, fresh([]*link{l})...)
+				segment := time.Duration(max(4096, rate*0.004) / rate * 1e9)
+				alone = min(alone, took[len(took)-1]+segment)
+			}
+		}
+		took, waste := paced(t, New(Options{}), n, every, 2*time.Second, links...)
+		if longest := took[len(took)-1]; longest > alone || waste > 0.02 {
+			for _, l := range links {
+				t.Logf("path: %.1f Mbit/s, %v", l.rate(0)/mbit, l.delay)
+			}
+			t.Errorf("%d bytes every %v take up to %v, alone %v; %.3f sent twice", n, every, longest, alone, waste)
+		}
+	}
+}
+
+// TestAgainstMinRTT compares the 95th percentile of delivery times where minRTT commits bytes to a path too early.
+func TestAgainstMinRTT(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		n     int64
+		every time.Duration
+		gain  float64
+		links []*link
+	}{
+		{"RTT", 100e3, 33 * ms, 2, []*link{
+			{rate: steady(50 * mbit), delay: 10 * ms}, {rate: steady(50 * mbit), delay: 50 * ms},
+		}},
+		{"RTT and rate", 250e3, 33 * ms, 2, []*link{
+			{rate: steady(100 * mbit), delay: 10 * ms}, {rate: steady(20 * mbit), delay: 50 * ms},
+		}},
+		{"RTT and rate, full congestion windows", 1e6, 100 * ms, 2, []*link{
+			{rate: steady(100 * mbit), delay: 10 * ms, eager: true}, {rate: steady(20 * mbit), delay: 50 * ms, eager: true},
+		}},
+		{"rate", 1e6, 100 * ms, 0.98, []*link{ // here minRTT is close to the optimum
+			{rate: steady(100 * mbit), delay: 20 * ms}, {rate: steady(20 * mbit), delay: 20 * ms},
+		}},
+	} {
+		a, _ := paced(t, New(Options{}), c.n, c.every, 2*time.Second, c.links...)
+		b, _ := paced(t, newMinRTT(), c.n, c.every, 2*time.Second, fresh(c.links)...)
+		ours, theirs := a[len(a)*95/100], b[len(b)*95/100]
+		t.Logf("%s: %v, minRTT %v", c.name, ours, theirs)
+		if gain := float64(theirs) / float64(ours); gain < c.gain {
+			t.Errorf("%s: %v, minRTT %v: %.2f times better, want %.2f", c.name, ours, theirs, gain, c.gain)
+		}
+	}
+}
+
+// TestCuts cuts one of two paths ten times in a minute.
+func TestCuts(t *testing.T) {
+	cut := func(now time.Duration) float64 {
+		if now%(6*time.Second) > 4*time.Second {
+			return 0
+		}
+		return 50 * mbit
+	}
+	took, waste := paced(t, New(Options{}), 250e3, 50*ms, time.Minute,
+		&link{rate: cut, delay: 10 * ms}, &link{rate: steady(60 * mbit), delay: 20 * ms})
+	// Down is noticed after 100 ms; the other path then needs about 40 ms for a window, and catches up.
+	if longest := took[len(took)-1]; longest > 250*ms || waste > 0.05 {
+		t.Errorf("windows take up to %v, %.3f sent twice", longest, waste)
+	}
+}
