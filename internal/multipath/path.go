@@ -12,6 +12,7 @@ import (
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/quicvarint"
 
+	"holocast/internal/congestion"
 	"holocast/internal/fbdt"
 	"holocast/internal/quiccc"
 )
@@ -496,12 +497,21 @@ func (c *Conn) look() time.Duration {
 	return idleTick
 }
 
+// rate returns the rate that a path could carry, in bytes/s. Until data has filled a path, its congestion window tells
+// more than its bandwidth: the first samples are those of the handshake, which would keep the path unused.
+func rate(cc congestion.Estimates, rtt time.Duration) float64 {
+	if cc.Phase != "startup" || rtt <= 0 {
+		return cc.Bandwidth
+	}
+	return max(cc.Bandwidth, float64(cc.Window)/rtt.Seconds())
+}
+
 // measure tells the scheduler what is known of the path.
 func (p *path) measure() {
 	st := p.qc.ConnectionStats()
 	e := fbdt.Estimate{RTT: st.SmoothedRTT, Var: st.MeanDeviation, Down: p.down}
 	if cc, ok := quiccc.Estimates(p.qc); ok && cc.Bandwidth > 0 {
-		e.Rate = cc.Bandwidth
+		e.Rate = rate(cc, st.SmoothedRTT)
 	} else if !ok && st.SmoothedRTT > 0 {
 		e.Rate = float64(st.CongestionWindow) / st.SmoothedRTT.Seconds()
 	}
