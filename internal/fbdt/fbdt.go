@@ -1,5 +1,5 @@
-// Package fbdt decides which bytes each of several paths sends next: forward and backward data transmission, after
-// "FBDT" §3 (the paper in docs/adr/0010-several-paths.md). It does no I/O and reads no clock.
+// Package fbdt decides which bytes each of several paths sends next: forward and backward data transmission (FBDT,
+// §3; see docs/adr/0010-several-paths.md). It does no I/O and reads no clock.
 //
 // The bytes to send have an order: by priority, then by stream and offset. Two paths work on a window of them from
 // both ends, forward and backward, and meet wherever their rates bring them. No prediction of rates is needed to split

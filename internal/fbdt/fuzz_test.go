@@ -2,6 +2,7 @@ package fbdt
 
 import (
 	"cmp"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -9,7 +10,14 @@ import (
 
 // FuzzScheduler drives both schedulers with arbitrary events and checks that no byte is lost.
 func FuzzScheduler(f *testing.F) {
-	f.Add([]byte("\x00\x01\x10\x06\x00\x06\x01\x08\x00\x08\x01"))
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 30 {
+		data := make([]byte, 300)
+		for i := range data {
+			data[i] = byte(r.Uint32())
+		}
+		f.Add(data)
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if len(data) > 400 {
 			return

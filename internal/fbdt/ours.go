@@ -21,7 +21,7 @@ type ours struct {
 
 // New returns Holocast's scheduler; the package comment describes it.
 func New(o Options) Scheduler {
-	s := &ours{book: newBook(o), spare: spareAtOnce}
+	s := &ours{book: newBook(o), spare: spareAtOnce / 4}
 	s.over = s.learn
 	return s
 }
@@ -29,17 +29,17 @@ func New(o Options) Scheduler {
 // learn compares the end of a flight with its prediction.
 func (o *ours) learn(f *flight, overtaken bool) {
 	t := f.path
-	miss := (o.now - f.due).Seconds()
+	late := t.overdue(f, o.now) > 0
 	switch {
 	case !overtaken:
 		o.spare += waste * float64(f.length)
-	case miss < 0: // it might have been punctual
+	case late: // the copy was worth it
 		o.spare += float64(f.length)
-		return
 	default:
-		o.spare += float64(f.length)
+		return // it might have been punctual
 	}
 	o.spare = min(o.spare, spareAtOnce)
+	miss := (o.now - f.due).Seconds()
 	t.dev += (math.Abs(miss-t.bias) - t.dev) / 4
 	t.bias += (miss - t.bias) / 8
 }
@@ -109,25 +109,18 @@ func (o *ours) Next(id int, now time.Duration) (Segment, bool) {
 	if t == nil || t.Down {
 		return Segment{}, false
 	}
-	size := o.size(t)
+	total := o.ready.bytes()
 	delay := o.delay(t, now)
-	arrival := delay + float64(size)/t.rate()
-
-	// others is the number of bytes that the other paths deliver before this one's segment would arrive.
-	others, first := 0.0, true
-	for _, u := range o.paths {
-		if u == t || u.Down {
-			continue
-		}
-		d := o.delay(u, now)
-		others += u.rate() * max(0, arrival+t.dev-d)
-		first = first && arrival <= d+float64(o.size(u))/u.rate()
+	size := o.size(t)
+	others, first := o.others(t, delay+float64(size)/t.rate(), now)
+	if float64(total-size) < others {
+		size = o.share(t, size, delay, now)
+		others, first = o.others(t, delay+float64(size)/t.rate(), now)
 	}
-
 	if p := o.overdueCopy(t, delay, now); p != nil {
 		return o.send(t, o.fly(t, p), delay, now), true
 	}
-	if total := o.ready.bytes(); total > 0 && o.out < o.Unacked {
+	if total > 0 && o.out < o.Unacked {
 		switch {
 		case t.Rate <= 0 && len(o.paths) > 1:
 			if t.underway < 2*o.MinSegment {
@@ -144,6 +137,35 @@ func (o *ours) Next(id int, now time.Duration) (Segment, bool) {
 		return o.send(t, o.fly(t, p), delay, now), true
 	}
 	return Segment{}, false
+}
+
+// others returns the bytes that the other paths deliver within a number of seconds, and whether none of them would
+// deliver its next segment earlier.
+func (o *ours) others(t *path, arrival float64, now time.Duration) (n float64, first bool) {
+	first = true
+	for _, u := range o.paths {
+		if u == t || u.Down {
+			continue
+		}
+		d := o.delay(u, now)
+		n += u.rate() * max(0, arrival+t.dev-d)
+		first = first && arrival <= d+float64(o.size(u))/u.rate()
+	}
+	return n, first
+}
+
+// share returns a path's part of the last ready bytes, at most size: the others deliver the rest in the same time.
+func (o *ours) share(t *path, size int64, delay float64, now time.Duration) int64 {
+	least, most := o.MinSegment, size
+	for most-least > o.MinSegment/4 {
+		n := (least + most) / 2
+		if x, _ := o.others(t, delay+float64(n)/t.rate(), now); x+float64(n) < float64(o.ready.bytes()) {
+			least = n
+		} else {
+			most = n
+		}
+	}
+	return least
 }
 
 // send predicts the acknowledgement of a flight.
