@@ -85,7 +85,8 @@ func (r Result) sessions(b *strings.Builder) {
 		row   func(Session) []string
 	}{
 		{
-			video, []string{"viewport PSNR mean / p5, dB", "stalled", "of the viewport in tiles", "Mbit/s"},
+			video,
+			[]string{"viewport PSNR mean / p5, dB", "stalled", "of the viewport in tiles", "Mbit/s"},
 			func(s Session) []string {
 				return []string{
 					fmt.Sprintf("%.1f / %.1f", s.PSNR, s.PSNRP5), fmt.Sprintf("%.1f %%", 100*s.Stalled),
@@ -94,11 +95,12 @@ func (r Result) sessions(b *strings.Builder) {
 			},
 		},
 		{
-			hologram, []string{"frames/s", "lost", "frame delay p50 / p95, ms", "Mbit/s"},
+			hologram,
+			[]string{"frames/s", "lost", "frame delay p50 / p95, ms", "Mbit/s"},
 			func(s Session) []string {
 				return []string{
-					fmt.Sprintf("%.1f", s.FPS), fmt.Sprint(s.Lost), fmt.Sprintf("%.0f / %.0f", s.DelayP50Ms, s.DelayP95Ms),
-					fmt.Sprintf("%.1f", s.Mbps),
+					fmt.Sprintf("%.1f", s.FPS), fmt.Sprint(s.Lost),
+					fmt.Sprintf("%.0f / %.0f", s.DelayP50Ms, s.DelayP95Ms), fmt.Sprintf("%.1f", s.Mbps),
 				}
 			},
 		},
@@ -117,8 +119,8 @@ func (r Result) sessions(b *strings.Builder) {
 		if rows == nil {
 			continue
 		}
-		fmt.Fprintf(b, "### Real sessions: %s\n\n`holocast play` behind a relay, over recorded 5G: each modem alone, and "+
-			"all together with `--path`.\n\n", m.media)
+		fmt.Fprintf(b, "### Real sessions: %s\n\n`holocast play` behind a relay, over recorded 5G: each modem alone, "+
+			"and all together with `--path`.\n\n", m.media)
 		table(b, append([]string{""}, m.head...), rows)
 	}
 }

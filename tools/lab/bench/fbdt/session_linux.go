@@ -96,7 +96,7 @@ func (p *programs) holocast(ctx context.Context) (string, error) {
 
 // Of the session media. The mean rates of all radios together are just above what the best quality needs.
 const (
-	videoMbps    = 24
+	videoMbps    = 5
 	hologramMbps = 110
 )
 

@@ -123,7 +123,7 @@ type ratio struct {
 	//
 	// The current interval.
 	began     time.Duration
-	delivered int64 // acknowledged bytes
+	delivered int64   // acknowledged bytes
 	best      float64 // bytes/s of the interval before
 	direction float64
 	moved     int // path whose share changes
