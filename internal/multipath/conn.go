@@ -23,12 +23,15 @@ import (
 const (
 	maxWindow       = 64 << 20 // unread bytes
 	maxStreamWindow = 16 << 20 // unread bytes of a stream
-	firstWindow     = 2 << 20  // of a bundle whose windows grow by permission
+	usualWindow     = 48 << 20 // at first
+	usualStream     = 2 << 20
+	firstWindow     = 2 << 20 // of a bundle whose window grows by permission
 	firstStream     = 512 << 10
+	uncounted       = 256     // bytes of a stream that always fit, so that headers arrive
 	maxOpenStreams  = 1 << 10 // of each kind, opened by the peer
 	maxPaths        = 8
 	maxUnacked      = 1 << 20 // bytes of control messages
-	maxQueue        = 128     // unread datagrams
+	maxQueue        = 2048    // unread datagrams, of several frames
 	maxRanges       = 4096    // of received segments
 )
 
@@ -48,14 +51,14 @@ func (c Config) window() uint64 {
 	if c.Grow != nil {
 		return firstWindow
 	}
-	return maxWindow
+	return usualWindow
 }
 
 func (c Config) streamWindow() uint64 {
 	if c.Grow != nil {
 		return firstStream
 	}
-	return maxStreamWindow
+	return usualStream
 }
 
 func (c Config) grants() grants {
@@ -417,6 +420,9 @@ func (c *Conn) release(id uint64) {
 		c.control(maxStreams, kind, next)
 	}
 }
+
+// counted returns how many of a stream's first n bytes count towards the common limit.
+func counted(n uint64) uint64 { return n - min(n, uncounted) }
 
 // consumed returns credit for n bytes that were read or dropped.
 func (c *Conn) consumed(n uint64) {

@@ -330,10 +330,7 @@ func (c *Conn) datagram(p *path, b []byte) error {
 	}
 	switch b[0] {
 	case datagramData:
-		select {
-		case c.datagrams <- b[1:]:
-		default:
-		}
+		c.deliver(b[1:])
 	case datagramAck:
 		numbers, err := parseAck(b[1:])
 		if err != nil {
@@ -353,9 +350,17 @@ func (c *Conn) datagram(p *path, b []byte) error {
 		replace(p.replies, appendAck(nil, c.numbers))
 		c.mu.Unlock()
 	default:
-		return violation("datagram of type %d", b[0])
+		c.deliver(b)
 	}
 	return nil
+}
+
+// deliver queues a datagram of the application, or drops it.
+func (c *Conn) deliver(b []byte) {
+	select {
+	case c.datagrams <- b:
+	default:
+	}
 }
 
 // replace puts b into a channel of one element, in place of an older one.
@@ -373,7 +378,11 @@ func replace(to chan []byte, b []byte) {
 // SendDatagram sends a datagram over the path with the least RTT. It may wait while the path's queue
 // is full. If b does not fit, the error is a *quic.DatagramTooLargeError.
 func (c *Conn) SendDatagram(b []byte) error {
-	d := outgoing{append([]byte{datagramData}, b...), make(chan error, 1)}
+	escape := 0
+	if len(b) == 0 || b[0] >= datagramData {
+		b, escape = append([]byte{datagramData}, b...), 1
+	}
+	d := outgoing{b, make(chan error, 1)}
 	for {
 		p, fell := c.fastest()
 		if p == nil {
@@ -391,7 +400,7 @@ func (c *Conn) SendDatagram(b []byte) error {
 		case err := <-d.done:
 			var large *quic.DatagramTooLargeError
 			if errors.As(err, &large) {
-				return &quic.DatagramTooLargeError{MaxDatagramPayloadSize: large.MaxDatagramPayloadSize - 1}
+				return &quic.DatagramTooLargeError{MaxDatagramPayloadSize: large.MaxDatagramPayloadSize - int64(escape)}
 			}
 			return nil // the end of the path loses it
 		case <-fell:

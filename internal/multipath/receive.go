@@ -90,7 +90,7 @@ func (s *ReceiveStream) take(p []byte) (n int) {
 	if n == 0 {
 		return 0
 	}
-	s.c.consumed(uint64(n))
+	s.c.consumed(counted(s.offset) - counted(s.offset-uint64(n)))
 	if left := s.limit - s.offset; s.final == unknownSize && left < s.window/2 {
 		s.window = min(2*s.window, maxStreamWindow)
 		s.limit = s.offset + s.window
@@ -132,7 +132,7 @@ func (s *ReceiveStream) discard() {
 	if s.reset != nil {
 		end = s.reliable // the rest was dropped at the reset
 	}
-	s.c.consumed(end - s.offset)
+	s.c.consumed(counted(end) - counted(s.offset))
 	s.offset, s.pieces = end, nil
 }
 
@@ -187,7 +187,7 @@ func (s *ReceiveStream) raise(end uint64) error {
 	if end <= s.highest {
 		return nil
 	}
-	n := end - s.highest
+	n := counted(end) - counted(s.highest)
 	s.highest = end
 	if s.id == controlStream {
 		return nil
@@ -230,7 +230,7 @@ func (s *ReceiveStream) abort(code, final, reliable uint64) error {
 	}
 	s.reset = &quic.StreamError{StreamID: quic.StreamID(s.id), ErrorCode: quic.StreamErrorCode(code), Remote: true}
 	s.reliable = max(reliable, s.offset)
-	s.c.consumed(final - s.reliable)
+	s.c.consumed(counted(final) - counted(s.reliable))
 	for len(s.pieces) > 0 {
 		last := &s.pieces[len(s.pieces)-1]
 		if last.offset < s.reliable {

@@ -123,7 +123,7 @@ func (s *SendStream) room(n uint64) uint64 {
 	if own := s.end - s.known; own < minReady {
 		ready = max(ready, minReady-own)
 	}
-	return min(n, s.limit-s.end, c.sendLimit-c.written, ready)
+	return min(n, s.limit-s.end, c.sendLimit-c.written+uncounted-min(s.end, uncounted), ready)
 }
 
 // append adds data, which it keeps, to the stream.
@@ -140,7 +140,7 @@ func (s *SendStream) append(data []byte) {
 	n := uint64(len(data))
 	s.end += n
 	if s.id != controlStream {
-		s.c.written += n
+		s.c.written += counted(s.end) - counted(s.end-n)
 		s.c.ready += int64(n)
 	}
 	s.c.sched.Add(s.id, s.priority, int64(n))

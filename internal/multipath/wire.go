@@ -245,9 +245,10 @@ func parseControl(b []byte) (m control, size int, err error) {
 	return m, len(b) - len(p.b), nil
 }
 
-// First bytes of datagrams.
+// First bytes of datagrams. Others are the application's, which thus need no more room than without
+// paths.
 const (
-	datagramData = iota // of the application
+	datagramData = 0xfd + iota // a datagram of the application follows that begins with such a byte
 	datagramAck
 	datagramPing // asks for an acknowledgement; the least number whose acknowledgement is awaited
 )
