@@ -99,7 +99,7 @@ func (r Result) againstPaper(b *strings.Builder) {
 		return
 	}
 	b.WriteString("Throughput as a share of the sum of single paths, in the paper and here. With +500 ms the paper gives " +
-		"WiFi alone, of which its MPTCP reaches a twentieth. In mobility it gives no rates: FBDT gets slightly less than " +
+		"WiFi alone, and its MPTCP reaches a twentieth of it. In mobility it gives no rates: FBDT gets slightly less than " +
 		"the sum, 2.5 times as much as MuSher, and 1.41 times as much as MPTCP in its published logs.\n\n")
 	table(b, []string{"", "paper: MPTCP", "MuSher", "FBDT", "here: MPTCP", "MuSher", "FBDT as printed", "ours"}, rows)
 }

@@ -94,7 +94,7 @@ func (p *programs) holocast(ctx context.Context) (string, error) {
 	return p.path(ctx, "holocast", "holocast/tools/holocast")
 }
 
-// Of the session media. The mean rates of all radios together are just above what the best quality needs.
+// Mean rates of all radios together, just above the best quality's.
 const (
 	videoMbps    = 5
 	hologramMbps = 110
