@@ -44,6 +44,8 @@ type Target struct {
 	Token string
 	// Client is a client certificate that authorizes the session instead.
 	Client ClientCertificate
+	// Paths are the network paths to the relay, as ParsePath takes them; several share one session.
+	Paths []string
 	// Renew, if set, returns the Token, Client, CertificateHash and Insecure for the next attempt
 	// of Keep.
 	Renew func() Target
@@ -94,6 +96,7 @@ func (t *Target) AddFlags(f *pflag.FlagSet) {
 	)
 	f.StringVar(&t.Congestion, "congestion", "", CongestionUsage)
 	f.StringVar(&t.Token, "token", "", TokenUsage)
+	f.StringArrayVar(&t.Paths, "path", nil, PathUsage)
 	t.Client.AddFlags(f)
 }
 
@@ -230,6 +233,13 @@ func (t Target) Dial(ctx context.Context, h moqt.Handler, cfg moqt.Config) (*moq
 		cfg.Tokens = append(slices.Clone(cfg.Tokens), wire.Token{AliasType: wire.TokenUseValue, Value: []byte(token)})
 	}
 	cfg.Congestion = t.Congestion
+	for _, text := range t.Paths {
+		p, err := ParsePath(text)
+		if err != nil {
+			return nil, Final(err)
+		}
+		cfg.Paths = append(cfg.Paths, p)
+	}
 	s, err := moqt.Dial(ctx, t.Address(), conf, h, cfg)
 	if err != nil {
 		return nil, t.explain(err)

@@ -31,8 +31,10 @@ type admissionKey struct{}
 
 // admission returns a connection's Admission, nil if it has none.
 func admission(qc *quic.Conn) Admission {
-	a, _ := qc.Context().Value(admissionKey{}).(Admission)
-	return a
+	if a, _ := qc.Context().Value(admissionKey{}).(*admitted); a != nil {
+		return a.Admission
+	}
+	return nil
 }
 
 // admit calls c.Admit for each connection before its handshake.
@@ -47,8 +49,9 @@ func (c ListenConfig) admit(
 		if err != nil {
 			return nil, err
 		}
-		context.AfterFunc(ctx, a.Close)
-		return next(context.WithValue(ctx, admissionKey{}, a), info)
+		held := &admitted{Admission: a, users: 1}
+		context.AfterFunc(ctx, held.release)
+		return next(context.WithValue(ctx, admissionKey{}, held), info)
 	}
 }
 
@@ -96,7 +99,7 @@ const (
 )
 
 // Admission returns the limits of the session's connection; nil without ListenConfig.Admit.
-func (s *Session) Admission() Admission { return admission(s.conn.quic()) }
+func (s *Session) Admission() Admission { return s.conn.admission() }
 
 // takeStream charges a stream opened by the peer. done releases the charge and may be called
 // repeatedly.

@@ -26,17 +26,16 @@ func (s *Session) Alive(ctx context.Context, limit time.Duration) bool {
 		}
 		return false
 	}
-	q := s.conn.quic()
-	if !sleep(min(q.ConnectionStats().SmoothedRTT, limit/4) + receiveDelay) {
+	if !sleep(min(s.RTT(), limit/4) + receiveDelay) {
 		return false
 	}
-	before := q.ConnectionStats().BytesReceived
+	before := s.received()
 	if str, err := s.conn.openUni(); err == nil { // otherwise rely on the peer's keep-alive
 		_ = str.SetWriteDeadline(time.Now().Add(limit))
 		_, _ = str.Write(wire.Padding{}.Append(nil))
 		_ = str.Close()
 	}
-	for q.ConnectionStats().BytesReceived == before {
+	for s.received() == before {
 		if !sleep(receiveDelay / 2) {
 			return false
 		}

@@ -1,10 +1,12 @@
 package moqt
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"net/url"
@@ -18,6 +20,7 @@ import (
 
 	"holocast/internal/eyeballs"
 	"holocast/internal/moqt/wire"
+	"holocast/internal/multipath"
 	"holocast/internal/quiccc"
 	"holocast/internal/udpio"
 )
@@ -90,6 +93,13 @@ func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, 
 		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS13}
 	}
 	tlsConfig = tlsConfig.Clone()
+	several := len(cfg.Paths) > 1
+	if several && u.Scheme != "moqt" {
+		return nil, fmt.Errorf("URL %q: several paths need raw QUIC, moqt://", rawURL)
+	}
+	if several {
+		protocols = append(pathProtocols(cfg.versions()), protocols...)
+	}
 	tlsConfig.NextProtos = protocols
 	if tlsConfig.ServerName == "" {
 		tlsConfig.ServerName = u.Hostname()
@@ -103,20 +113,44 @@ func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, 
 	if err != nil {
 		return nil, err
 	}
-	qc, err := dialQUIC(controlled, addr, tlsConfig, cfg.quic(), cfg.Packets)
+	dial := func(ctx context.Context, p Path) (*quic.Conn, error) {
+		return dialQUIC(ctx, addr, tlsConfig, cfg.quic(), p)
+	}
+	var b *multipath.Conn
+	var qc *quic.Conn
+	switch len(cfg.Paths) {
+	case 0:
+		qc, err = dial(controlled, Path{Packets: cfg.Packets})
+	case 1:
+		qc, err = dial(controlled, cfg.Paths[0])
+	default:
+		b, qc, err = cfg.dialPaths(controlled, dial)
+	}
 	if err != nil {
 		return nil, dialError(rawURL, err)
 	}
-	local := &wire.Setup{Implementation: implementation}
 	var c conn
-	version, raw := wire.VersionOf(qc.ConnectionState().TLS.NegotiatedProtocol)
+	if b != nil {
+		qc, c = b.QUIC(), bundleConn{b: b}
+	} else {
+		c = quicConn{qc}
+		if several {
+			cmp.Or(cfg.Log, slog.Default()).Info("the relay does not support several paths; using one",
+				"local", qc.LocalAddr().String())
+		}
+	}
+	local := &wire.Setup{Implementation: implementation}
+	protocol := qc.ConnectionState().TLS.NegotiatedProtocol
+	version, raw := wire.VersionOf(protocol)
+	if v, path := pathVersion(protocol); path {
+		version, raw = v, true
+	}
 	if raw {
 		local.Path, local.HasPath = u.EscapedPath(), true
 		if u.RawQuery != "" {
 			local.Path += "?" + u.RawQuery
 		}
 		local.Authority, local.HasAuthority = u.Host, true
-		c = quicConn{qc}
 	} else if c, version, err = dialWebTransport(ctx, qc, u, cfg.versions()); err != nil {
 		_ = qc.CloseWithError(0, "")
 		if e := (*webtransport.RequirementsNotMetError)(nil); errors.As(err, &e) {
@@ -126,7 +160,7 @@ func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, 
 	}
 	s, err := newSession(ctx, c, version, true, local, cfg)
 	if err != nil {
-		_ = qc.CloseWithError(0, "")
+		c.close(wire.NoError, "")
 		return nil, fmt.Errorf("connect to %s: %w", rawURL, err)
 	}
 	s.Serve(h)
@@ -235,18 +269,18 @@ func isTimeout(err error) bool {
 		errors.Is(err, context.DeadlineExceeded)
 }
 
-// dialQUIC dials the addresses of a host over packets if set, otherwise over a UDP socket with
-// batched I/O.
+// dialQUIC dials the addresses of a host over the path's packets if set, otherwise over a UDP socket
+// with batched I/O.
 func dialQUIC(
 	ctx context.Context,
 	addr string,
 	tlsConfig *tls.Config,
 	config *quic.Config,
-	packets net.PacketConn,
+	path Path,
 ) (*quic.Conn, error) {
-	closing := func() {}
+	packets, closing := path.Packets, func() {}
 	if packets == nil {
-		socket, err := net.ListenUDP("udp", nil)
+		socket, err := path.listen()
 		if err != nil {
 			return nil, err
 		}

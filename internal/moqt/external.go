@@ -13,13 +13,16 @@ import (
 // The methods below serve senders outside this process that build the same datagrams as
 // SendDatagram.
 
-// Conn returns the QUIC connection that carries the session.
+// Conn returns the QUIC connection that carries the session, or its first live path.
 func (s *Session) Conn() *quic.Conn { return s.conn.quic() }
 
 // DatagramPrefix returns the bytes before an object in a DATAGRAM frame of the session: none over
 // raw QUIC, the quarter stream ID over WebTransport (RFC 9297 section 2.1). It returns false if the
-// stream ID is unknown.
+// stream ID is unknown or the session has several paths.
 func (s *Session) DatagramPrefix() ([]byte, bool) {
+	if s.bundle() != nil {
+		return nil, false
+	}
 	w, ok := s.conn.(wtConn)
 	if !ok {
 		return nil, true

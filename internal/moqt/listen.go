@@ -20,6 +20,7 @@ import (
 	"github.com/quic-go/webtransport-go"
 
 	"holocast/internal/moqt/wire"
+	"holocast/internal/multipath"
 	"holocast/internal/quiccc"
 	"holocast/internal/udpio"
 )
@@ -54,6 +55,8 @@ type ListenConfig struct {
 	// TokenKey is the key of Retry and address validation tokens (RFC 9000 §8.1), shared by servers
 	// of one address; nil = a random key.
 	TokenKey *[32]byte
+	// SinglePath refuses sessions over several paths; such clients then use one.
+	SinglePath bool
 }
 
 // Socket is a socket that shares its address with others.
@@ -71,6 +74,7 @@ type Listener struct {
 	log       *slog.Logger
 	endpoints []endpoint
 	wt        *webtransport.Server
+	paths     *multipath.Server
 
 	sessions chan *Session
 	mu       sync.Mutex
@@ -120,10 +124,13 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 	}
 	tlsConfig := cfg.TLS.Clone()
 	tlsConfig.NextProtos = append(wire.ALPNs(cfg.versions()), http3.NextProtoH3)
+	if !cfg.SinglePath {
+		tlsConfig.NextProtos = append(pathProtocols(cfg.versions()), tlsConfig.NextProtos...)
+	}
 	tlsConfig.MinVersion = tls.VersionTLS13
 	l := &Listener{
 		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()),
-		sessions: make(chan *Session), conns: map[*quic.Conn]struct{}{},
+		sessions: make(chan *Session), conns: map[*quic.Conn]struct{}{}, paths: multipath.NewServer(),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	for _, key := range []**[32]byte{&cfg.TokenKey, &cfg.ResetKey} {
@@ -243,8 +250,13 @@ func (l *Listener) run(ln *quic.Listener) {
 			return
 		}
 		l.wg.Go(func() {
-			if v, raw := wire.VersionOf(qc.ConnectionState().TLS.NegotiatedProtocol); raw {
+			protocol := qc.ConnectionState().TLS.NegotiatedProtocol
+			if v, raw := wire.VersionOf(protocol); raw {
 				l.start(quicConn{qc}, v, "")
+				return
+			}
+			if v, path := pathVersion(protocol); path {
+				l.servePath(qc, v)
 				return
 			}
 			if err := l.serveHTTP3(qc); err != nil && !errors.Is(err, http.ErrServerClosed) {

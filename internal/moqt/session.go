@@ -76,6 +76,10 @@ type Config struct {
 	// Packets, if set, replaces the UDP socket, for example by an emulated network. The session
 	// does not close it. Only one client or server may use it at a time.
 	Packets net.PacketConn
+	// Paths, if there are several, are the client's paths to the server, over raw QUIC. The session
+	// lasts as long as one of them works. With a server that does not support this, it uses the
+	// first path that connects. A single one only selects the socket.
+	Paths []Path
 
 	// Versions are the supported drafts in order of preference; nil means wire.Versions. The
 	// server's preference decides over raw QUIC, the client's over WebTransport.
@@ -329,7 +333,7 @@ func (s *Session) Publishing() int {
 func (s *Session) Stats() Stats {
 	q := s.conn.quic().ConnectionStats()
 	path, _ := quiccc.Estimates(s.conn.quic())
-	return Stats{
+	st := Stats{
 		Path:             path,
 		SubgroupsUnknown: s.count.subgroupsUnknown.Load(),
 		SubgroupsRefused: s.count.subgroupsRefused.Load(),
@@ -342,6 +346,10 @@ func (s *Session) Stats() Stats {
 		BytesSent: q.BytesSent, BytesReceived: q.BytesReceived,
 		PacketsLost: q.PacketsLost, CongestionWindow: q.CongestionWindow,
 	}
+	if b := s.bundle(); b != nil {
+		st.addPaths(b)
+	}
+	return st
 }
 
 // Close ends the session. Blocked calls return its error.

@@ -68,6 +68,27 @@ func connectVersions(t testing.TB, scheme string, client, server Handler, cv, sv
 // connectConfigs connects ends with these configurations.
 func connectConfigs(t testing.TB, scheme string, client, server Handler, cc, sc Config) (*pair, error) {
 	t.Helper()
+	return connectListener(t, scheme, client, server, cc, ListenConfig{Config: sc})
+}
+
+// connectPaths connects a client with two paths, to a server that may not support them.
+func connectPaths(t testing.TB, server Handler, single bool) *pair {
+	t.Helper()
+	cc := Config{waits: patient(), Paths: []Path{{Name: "one"}, {Name: "two"}}}
+	p, err := connectListener(
+		t, "moqt", Handler{}, server, cc, ListenConfig{Config: Config{waits: patient()}, SinglePath: single},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// connectListener connects a client with this configuration to a server with that one.
+func connectListener(
+	t testing.TB, scheme string, client, server Handler, cc Config, sc ListenConfig,
+) (*pair, error) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
 	cert, err := devcert.Generate(time.Now(), "localhost", "127.0.0.1")
@@ -75,7 +96,8 @@ func connectConfigs(t testing.TB, scheme string, client, server Handler, cc, sc 
 		t.Fatal(err)
 	}
 	cc.Log, sc.Log = slog.New(slog.DiscardHandler), slog.New(slog.DiscardHandler)
-	ln, err := Listen("127.0.0.1:0", ListenConfig{Config: sc, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+	sc.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+	ln, err := Listen("127.0.0.1:0", sc)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// conn is a session's transport: raw QUIC or WebTransport.
+// conn is a session's transport: raw QUIC, WebTransport or a bundle of QUIC connections.
 type conn interface {
 	openStream(ctx context.Context) (stream, error)
 	acceptStream(ctx context.Context) (stream, error)
@@ -28,8 +28,9 @@ type conn interface {
 	notifier() notifier
 	close(code wire.SessionCode, reason string)
 	context() context.Context
-	ended() error // the cause, once context has ended
-	quic() *quic.Conn
+	ended() error     // the cause, once context has ended
+	quic() *quic.Conn // of a bundle, its first live path
+	admission() Admission
 	webTransport() bool
 }
 
@@ -128,6 +129,7 @@ func (q quicConn) close(code wire.SessionCode, reason string) {
 func (q quicConn) context() context.Context { return q.c.Context() }
 func (q quicConn) ended() error             { return sessionError(context.Cause(q.c.Context())) }
 func (q quicConn) quic() *quic.Conn         { return q.c }
+func (q quicConn) admission() Admission     { return admission(q.c) }
 func (q quicConn) webTransport() bool       { return false }
 
 type quicSend struct{ *quic.SendStream }
@@ -262,6 +264,7 @@ func (w wtConn) ended() error {
 
 func (w wtConn) context() context.Context { return w.s.Context() }
 func (w wtConn) quic() *quic.Conn         { return w.c }
+func (w wtConn) admission() Admission     { return admission(w.c) }
 func (w wtConn) webTransport() bool       { return true }
 
 type wtSend struct{ *webtransport.SendStream }

@@ -24,6 +24,7 @@ import (
 	"holocast/tools/lab/bench/congestion"
 	"holocast/tools/lab/bench/duplication"
 	"holocast/tools/lab/bench/fastpath"
+	"holocast/tools/lab/bench/fbdt"
 	"holocast/tools/lab/bench/hostile"
 	"holocast/tools/lab/bench/relay"
 	"holocast/tools/lab/bench/tiles"
@@ -108,6 +109,13 @@ func benchmarks() []benchmark {
 			parts: fastpath.Parts, root: true,
 			run: func(ctx context.Context, o benchOptions) (result, error) {
 				return fastpath.Run(ctx, fastpath.Options{Data: o.data, Parts: o.parts, Quick: o.quick, Log: o.log})
+			},
+		},
+		{
+			name: "fbdt", about: "several radios at once: single paths, multipath TCP, schedulers, FBDT",
+			parts: fbdt.Parts, root: true,
+			run: func(ctx context.Context, o benchOptions) (result, error) {
+				return fbdt.Run(ctx, fbdt.Options{Data: o.data, Parts: o.parts, Quick: o.quick, Log: o.log})
 			},
 		},
 		{

@@ -1,12 +1,9 @@
 package tiles
 
 import (
-	"encoding/csv"
-	"errors"
-	"fmt"
-	"os"
 	"path/filepath"
-	"strconv"
+
+	"holocast/tools/lab/bench/internal/csvtrace"
 )
 
 // network is a path's capacity over time: bytes per second, one value for each second.
@@ -42,46 +39,11 @@ func networks(dir string) ([]network, error) {
 		{"driving, T-Mobile", "All-Carriers_03-User-Mobility_car-driving-trace-1.csv", "TMobile_throughput_mbps"},
 		{"driving, Verizon", "All-Carriers_03-User-Mobility_car-driving-trace-1.csv", "Verizon_throughput_mbps"},
 	} {
-		rate, err := readColumn(filepath.Join(dir, c.file), c.column)
+		rate, err := csvtrace.Column(filepath.Join(dir, c.file), c.column)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, network{c.name, rate})
 	}
 	return all, nil
-}
-
-func readColumn(file, column string) (v []float64, err error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	rows, err := csv.NewReader(f).ReadAll()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	if len(rows) < 2 {
-		return nil, fmt.Errorf("%s: no measurements", file)
-	}
-	at := -1
-	for i, name := range rows[0] {
-		if name == column {
-			at = i
-		}
-	}
-	if at < 0 {
-		return nil, fmt.Errorf("%s: no column %s", file, column)
-	}
-	for i, row := range rows[1:] {
-		if row[at] == "" || row[at] == "NA" {
-			continue
-		}
-		mbps, err := strconv.ParseFloat(row[at], 64)
-		if err != nil || !(mbps >= 0) {
-			return nil, errors.Join(fmt.Errorf("%s: line %d: %q is not a throughput", file, i+2, row[at]), err)
-		}
-		v = append(v, mbps*1e6/8)
-	}
-	return v, nil
 }

@@ -1,0 +1,32 @@
+package connect
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"holocast/internal/moqt"
+)
+
+// PathUsage is the help text of path flags.
+const PathUsage = "network path to the relay, [NAME=]ADDRESS or [NAME=]INTERFACE of this machine; " +
+	"repeat it to use several at once (moqt:// only)"
+
+// maxPathName is the largest size of a path's name in bytes.
+const maxPathName = 32
+
+// ParsePath parses a path: [NAME=]ADDRESS or [NAME=]INTERFACE. The name defaults to the rest.
+func ParsePath(text string) (p moqt.Path, err error) {
+	name, where, named := strings.Cut(text, "=")
+	if !named {
+		where = name
+	}
+	if name == "" || where == "" || len(name) > maxPathName {
+		return p, fmt.Errorf("path %q: want NAME=ADDRESS or NAME=INTERFACE, the name of at most %d bytes", text, maxPathName)
+	}
+	p.Name = name
+	if p.Local, err = netip.ParseAddr(where); err != nil {
+		p.Device = where
+	}
+	return p, nil
+}

@@ -1,0 +1,712 @@
+// Package multipath carries streams and datagrams like a QUIC connection's over a bundle of QUIC
+// connections, each over its own network path (docs/spec/multipath.md). Paths join and leave while data
+// flows. Package fbdt decides which bytes each path sends.
+package multipath
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/quicvarint"
+
+	"holocast/internal/fbdt"
+)
+
+// Limits of a bundle.
+const (
+	maxWindow       = 64 << 20 // unread bytes
+	maxStreamWindow = 16 << 20 // unread bytes of a stream
+	usualWindow     = 48 << 20 // at first
+	usualStream     = 2 << 20
+	firstWindow     = 2 << 20 // of a bundle whose window grows by permission
+	firstStream     = 512 << 10
+	uncounted       = 256     // bytes of a stream that always fit, so that headers arrive
+	maxOpenStreams  = 1 << 10 // of each kind, opened by the peer
+	maxPaths        = 8
+	maxUnacked      = 1 << 20 // bytes of control messages
+	maxQueue        = 2048    // unread datagrams, of several frames
+	maxRanges       = 4096    // of received segments
+)
+
+// Config holds the settings of a bundle.
+type Config struct {
+	// Streams limits the open streams of each kind that the peer opens; 0 = 1024.
+	Streams uint64
+	// Grow, if set, is asked before the window for unread data grows, from 2 MiB up to 64 MiB.
+	Grow func(bytes uint64) bool
+	// Log receives the events of paths; nil = slog.Default.
+	Log *slog.Logger
+	// Scheduler returns the scheduler; nil = fbdt.New.
+	Scheduler func() fbdt.Scheduler
+}
+
+func (c Config) window() uint64 {
+	if c.Grow != nil {
+		return firstWindow
+	}
+	return usualWindow
+}
+
+func (c Config) streamWindow() uint64 {
+	if c.Grow != nil {
+		return firstStream
+	}
+	return usualStream
+}
+
+func (c Config) grants() grants {
+	return grants{c.window(), c.streamWindow(), cmp.Or(c.Streams, maxOpenStreams)}
+}
+
+var (
+	errClosed = errors.New("multipath: write on a closed stream")
+	errNoPath = errors.New("multipath: no path is left")
+)
+
+// violationError is a violation of the protocol by the peer.
+type violationError string
+
+func (e violationError) Error() string { return "multipath: " + string(e) }
+
+func violation(format string, args ...any) error {
+	return violationError(fmt.Sprintf(format, args...))
+}
+
+// Conn is a bundle. Its methods are safe for concurrent use.
+type Conn struct {
+	cfg    Config
+	client bool
+	log    *slog.Logger
+	began  time.Time
+	ctx    context.Context // ends with the bundle; its cause is the error
+	cancel context.CancelCauseFunc
+	server *Server // nil at the client
+
+	datagrams chan []byte
+	ackDue    chan struct{}
+	accepted  [2]chan struct{} // a stream of the kind waits, or the bundle ended
+	joined    chan struct{}    // a token arrived
+
+	mu         sync.Mutex
+	sched      fbdt.Scheduler
+	paths      []*path // live ones
+	lastPath   *path   // that was removed
+	gone       Totals  // of paths that have left
+	nextPath   int
+	linger     *time.Timer
+	streams    map[uint64]streamSides
+	incoming   [2][]streamSides // streams to accept, by kind
+	opened     [2]uint64        // streams that we opened, by kind
+	openLimit  [2]uint64        // of the peer
+	theirs     [2]uint64        // streams that the peer opened
+	theirLimit [2]uint64        // granted to the peer
+	closed     [2]uint64        // of theirs
+	mayOpen    chan struct{}    // closed and replaced when openLimit grows
+	outbox     *SendStream      // of control messages
+	inbox      *ReceiveStream   // of control messages
+	peer       grants
+	written    uint64 // bytes of all streams
+	sendLimit  uint64
+	ready      int64 // bytes that wait for a path
+	blocked    map[*SendStream]struct{}
+	received   uint64 // bytes of all streams
+	read       uint64 // of them read or dropped
+	recvLimit  uint64
+	window     uint64
+	segments   []*segment      // under way, by number
+	highest    uint64          // one above the largest number of a segment
+	numbers    spans           // of received segments
+	floor      uint64          // numbers below are of no interest to the peer
+	unacked    int             // segments received since the last acknowledgement
+	active     time.Time       // a segment was sent or received
+	tokens     []receivedToken // for further paths
+	seen       map[token]bool  // tokens that arrived over some path
+	refreshed  time.Time       // when the client was given a fresh token
+	issued     []token         // that the client may use; guarded by server.mu
+	replays    uint64          // segments received twice
+}
+
+// streamSides are the sides of a stream; one of them is nil in unidirectional streams.
+type streamSides struct {
+	send *SendStream
+	recv *ReceiveStream
+}
+
+// Stream is a bidirectional stream.
+type Stream struct {
+	*SendStream
+	*ReceiveStream
+}
+
+// StreamID returns the stream's ID, as in QUIC.
+func (s *Stream) StreamID() quic.StreamID { return s.SendStream.StreamID() }
+
+// Kinds of streams, bit 1 of their IDs.
+const (
+	bidirectional = iota
+	unidirectional
+)
+
+func newConn(client bool, cfg Config) *Conn {
+	c := &Conn{
+		cfg: cfg, client: client, log: cmp.Or(cfg.Log, slog.Default()), began: time.Now(),
+		datagrams: make(chan []byte, maxQueue), ackDue: make(chan struct{}, 1),
+		accepted: [2]chan struct{}{make(chan struct{}, 1), make(chan struct{}, 1)},
+		joined:   make(chan struct{}, 1), mayOpen: make(chan struct{}),
+		streams: map[uint64]streamSides{}, blocked: map[*SendStream]struct{}{}, seen: map[token]bool{}, refreshed: time.Now(),
+		recvLimit: cfg.window(), window: cfg.window(),
+	}
+	n := cmp.Or(cfg.Streams, maxOpenStreams)
+	c.theirLimit = [2]uint64{n, n}
+	c.ctx, c.cancel = context.WithCancelCause(context.Background())
+	if cfg.Scheduler != nil {
+		c.sched = cfg.Scheduler()
+	} else {
+		c.sched = fbdt.New(fbdt.Options{})
+	}
+	c.outbox = newSendStream(c, controlStream, maxOffset)
+	c.outbox.priority = fbdt.Priority{Urgency: -1}
+	c.inbox = newReceiveStream(c, controlStream)
+	c.inbox.limit = maxUnacked
+	go c.sendAcks()
+	go c.watch()
+	return c
+}
+
+// begin applies the peer's initial limits.
+func (c *Conn) begin(g grants) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.peer = g
+	c.sendLimit = min(g.data, maxOffset)
+	c.openLimit = [2]uint64{min(g.streams, maxOffset), min(g.streams, maxOffset)}
+}
+
+// Context ends with the bundle; its cause is the bundle's error.
+func (c *Conn) Context() context.Context { return c.ctx }
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// await waits with c.mu released until wake, the deadline or the end of the bundle.
+func (c *Conn) await(wake chan struct{}, deadline time.Time) {
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	var late <-chan time.Time
+	if !deadline.IsZero() {
+		t := time.NewTimer(time.Until(deadline))
+		defer t.Stop()
+		late = t.C
+	}
+	select {
+	case <-wake:
+	case <-late:
+	case <-c.ctx.Done():
+	}
+}
+
+// kick makes the paths ask the scheduler again.
+func (c *Conn) kick() {
+	for _, p := range c.paths {
+		signal(p.kick)
+	}
+}
+
+// unblock wakes the writers that wait for room.
+func (c *Conn) unblock() {
+	if c.ready < maxReady {
+		for s := range c.blocked {
+			signal(s.wake)
+		}
+	}
+}
+
+// CloseWithError ends the bundle; the peer learns the code and the reason.
+func (c *Conn) CloseWithError(code quic.ApplicationErrorCode, reason string) error {
+	c.close(&quic.ApplicationError{ErrorCode: code, ErrorMessage: reason}, code, reason)
+	return nil
+}
+
+// fail ends the bundle because of the peer.
+func (c *Conn) fail(err error) {
+	c.close(err, codeViolation, err.Error())
+}
+
+func (c *Conn) close(err error, code quic.ApplicationErrorCode, reason string) {
+	c.mu.Lock()
+	if c.ctx.Err() != nil {
+		c.mu.Unlock()
+		return
+	}
+	c.cancel(err)
+	paths := c.paths
+	if c.linger != nil {
+		c.linger.Stop()
+	}
+	c.mu.Unlock()
+	for _, p := range paths {
+		_ = p.qc.CloseWithError(code, reason)
+	}
+}
+
+// Streams.
+
+func (c *Conn) id(kind int, n uint64, ours bool) uint64 {
+	id := n<<2 | uint64(kind)<<1
+	if ours != c.client {
+		id |= 1
+	}
+	return id
+}
+
+func (c *Conn) ours(id uint64) bool { return id&1 == 0 == c.client }
+
+// open opens a stream; false at the peer's limit.
+func (c *Conn) open(kind int) (sides streamSides, ok bool, changed <-chan struct{}, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ctx.Err() != nil {
+		return sides, false, nil, context.Cause(c.ctx)
+	}
+	if c.opened[kind] >= c.openLimit[kind] {
+		return sides, false, c.mayOpen, nil
+	}
+	id := c.id(kind, c.opened[kind], true)
+	c.opened[kind]++
+	sides.send = newSendStream(c, id, c.peer.streamData)
+	if kind == bidirectional {
+		sides.recv = newReceiveStream(c, id)
+	}
+	c.streams[id] = sides
+	return sides, true, nil, nil
+}
+
+func (c *Conn) openSync(ctx context.Context, kind int) (streamSides, error) {
+	for {
+		sides, ok, changed, err := c.open(kind)
+		if ok || err != nil {
+			return sides, err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return sides, ctx.Err()
+		case <-c.ctx.Done():
+			return sides, context.Cause(c.ctx)
+		}
+	}
+}
+
+// OpenStreamSync opens a bidirectional stream. At the peer's limit it waits.
+func (c *Conn) OpenStreamSync(ctx context.Context) (*Stream, error) {
+	s, err := c.openSync(ctx, bidirectional)
+	if err != nil {
+		return nil, err
+	}
+	return &Stream{s.send, s.recv}, nil
+}
+
+// OpenUniStreamSync opens a unidirectional stream. At the peer's limit it waits.
+func (c *Conn) OpenUniStreamSync(ctx context.Context) (*SendStream, error) {
+	s, err := c.openSync(ctx, unidirectional)
+	return s.send, err
+}
+
+// OpenUniStream opens a unidirectional stream. At the peer's limit the error is a
+// *quic.StreamLimitReachedError.
+func (c *Conn) OpenUniStream() (*SendStream, error) {
+	s, ok, _, err := c.open(unidirectional)
+	if err == nil && !ok {
+		err = &quic.StreamLimitReachedError{}
+	}
+	return s.send, err
+}
+
+// AcceptStream returns the next bidirectional stream of the peer.
+func (c *Conn) AcceptStream(ctx context.Context) (*Stream, error) {
+	s, err := c.accept(ctx, bidirectional)
+	if err != nil {
+		return nil, err
+	}
+	return &Stream{s.send, s.recv}, nil
+}
+
+// AcceptUniStream returns the next unidirectional stream of the peer.
+func (c *Conn) AcceptUniStream(ctx context.Context) (*ReceiveStream, error) {
+	s, err := c.accept(ctx, unidirectional)
+	return s.recv, err
+}
+
+func (c *Conn) accept(ctx context.Context, kind int) (sides streamSides, err error) {
+	for {
+		c.mu.Lock()
+		if list := c.incoming[kind]; len(list) > 0 && c.ctx.Err() == nil {
+			sides, c.incoming[kind] = list[0], list[1:]
+			if len(list) > 1 {
+				signal(c.accepted[kind])
+			}
+			c.mu.Unlock()
+			return sides, nil
+		}
+		c.mu.Unlock()
+		select {
+		case <-c.accepted[kind]:
+		case <-ctx.Done():
+			return sides, ctx.Err()
+		case <-c.ctx.Done():
+			return sides, context.Cause(c.ctx)
+		}
+	}
+}
+
+// lookup returns the receiving side of a stream for arriving data or a reset, and opens it if it is
+// new; nil if it has ended.
+func (c *Conn) lookup(id uint64) (streamSides, error) {
+	if id == controlStream {
+		return streamSides{recv: c.inbox}, nil
+	}
+	if sides, ok := c.streams[id]; ok {
+		return sides, nil
+	}
+	kind, n := int(id>>1&1), id>>2
+	if c.ours(id) {
+		if n >= c.opened[kind] {
+			return streamSides{}, violation("stream %d was not opened", id)
+		}
+		return streamSides{}, nil
+	}
+	if n >= c.theirLimit[kind] {
+		return streamSides{}, violation("too many streams")
+	}
+	for ; c.theirs[kind] <= n; c.theirs[kind]++ {
+		id := c.id(kind, c.theirs[kind], false)
+		sides := streamSides{recv: newReceiveStream(c, id)}
+		if kind == bidirectional {
+			sides.send = newSendStream(c, id, c.peer.streamData)
+		}
+		c.streams[id] = sides
+		c.incoming[kind] = append(c.incoming[kind], sides)
+		signal(c.accepted[kind])
+	}
+	return c.streams[id], nil
+}
+
+// release forgets a stream if both sides are done.
+func (c *Conn) release(id uint64) {
+	sides, ok := c.streams[id]
+	if !ok || sides.send != nil && !sides.send.done || sides.recv != nil && !sides.recv.done {
+		return
+	}
+	delete(c.streams, id)
+	if c.ours(id) {
+		return
+	}
+	kind := id >> 1 & 1
+	c.closed[kind]++
+	most := cmp.Or(c.cfg.Streams, maxOpenStreams)
+	if next := c.closed[kind] + most; next-c.theirLimit[kind] >= max(1, most/8) {
+		c.theirLimit[kind] = next
+		c.control(maxStreams, kind, next)
+	}
+}
+
+// counted returns how many of a stream's first n bytes count towards the common limit.
+func counted(n uint64) uint64 { return n - min(n, uncounted) }
+
+// consumed returns credit for n bytes that were read or dropped.
+func (c *Conn) consumed(n uint64) {
+	c.read += n
+	if n == 0 || c.recvLimit-c.read >= c.window/2 {
+		return
+	}
+	if c.window < maxWindow && c.cfg.Grow != nil && c.cfg.Grow(c.window) {
+		c.window = min(2*c.window, maxWindow)
+	}
+	c.recvLimit = c.read + c.window
+	c.control(maxData, c.recvLimit)
+}
+
+// Control messages.
+
+// control sends a control message.
+func (c *Conn) control(kind int, fields ...uint64) {
+	if c.ctx.Err() != nil {
+		return
+	}
+	if c.outbox.end-c.outbox.acked.prefix() > maxUnacked-maxControl {
+		go c.fail(violation("the peer does not acknowledge control messages"))
+		return
+	}
+	c.outbox.append(appendNumbers(quicvarint.Append(nil, uint64(kind)), fields...))
+}
+
+// readControl handles the control messages that are there.
+func (c *Conn) readControl() error {
+	s := c.inbox
+	var b []byte
+	for len(s.pieces) > 0 && s.pieces[0].offset == s.offset+uint64(len(b)) {
+		b = append(b, s.pieces[0].data...)
+		s.pieces = s.pieces[1:]
+	}
+	for len(b) > 0 {
+		m, n, err := parseControl(b)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			break
+		}
+		if err := c.handle(m); err != nil {
+			return err
+		}
+		b = b[n:]
+		s.offset += uint64(n)
+	}
+	if len(b) > 0 {
+		s.pieces = slices.Insert(s.pieces, 0, chunk{s.offset, b})
+	}
+	s.limit = s.offset + maxUnacked
+	return nil
+}
+
+func (c *Conn) handle(m control) error {
+	f := m.fields
+	switch m.kind {
+	case resetStream:
+		sides, err := c.lookup(f[0])
+		if err != nil || f[0] == controlStream || sides.recv == nil {
+			return err
+		}
+		return sides.recv.abort(f[1], f[2], f[3])
+	case stopSending:
+		sides, err := c.lookup(f[0])
+		if err != nil || f[0] == controlStream || sides.send == nil {
+			return err
+		}
+		sides.send.reset(quic.StreamErrorCode(f[1]), true)
+	case maxData:
+		c.sendLimit = max(c.sendLimit, min(f[0], maxOffset))
+		c.unblock()
+	case maxStreamData:
+		sides, err := c.lookup(f[0])
+		if err != nil || f[0] == controlStream || sides.send == nil {
+			return err
+		}
+		sides.send.limit = max(sides.send.limit, min(f[1], maxOffset))
+		signal(sides.send.wake)
+	case maxStreams:
+		if f[0] > unidirectional {
+			return violation("kind %d of streams", f[0])
+		}
+		if n := min(f[1], maxOffset); n > c.openLimit[f[0]] {
+			c.openLimit[f[0]] = n
+			close(c.mayOpen)
+			c.mayOpen = make(chan struct{})
+		}
+	}
+	return nil
+}
+
+// Segments.
+
+// segment is a segment under way.
+type segment struct {
+	fbdt.Segment
+	path    *path
+	urgency int8
+	stream  *quic.SendStream // nil until it is opened
+	data    [][]byte
+	last    bool
+	stale   bool
+}
+
+// next returns the next segment for a path, or the time to ask again; zero means after a change.
+func (c *Conn) next(p *path) (seg *segment, again time.Duration, wait bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p.removed || c.ctx.Err() != nil {
+		return nil, 0, false
+	}
+	now := time.Since(c.began)
+	for {
+		s, ok := c.sched.Next(p.number, now)
+		if !ok {
+			break
+		}
+		if seg := c.fill(p, s); seg != nil {
+			return seg, 0, false
+		}
+	}
+	if at, ok := c.sched.Wake(p.number, now); ok {
+		return nil, max(at-now, time.Millisecond), true
+	}
+	return nil, 0, true
+}
+
+// fill returns a segment of the scheduler with its data, nil if it serves nothing.
+func (c *Conn) fill(p *path, s fbdt.Segment) *segment {
+	send := c.outbox
+	if s.Stream != controlStream {
+		send = c.streams[s.Stream].send
+	}
+	from, to := uint64(s.Offset), uint64(s.Offset+s.Length)
+	c.highest = max(c.highest, s.Number+1)
+	if send == nil || send.done {
+		c.sched.Acked(s.Number, time.Since(c.began))
+		return nil
+	}
+	seg := &segment{Segment: s, path: p, urgency: send.priority.Urgency, last: send.fin && to > send.end}
+	if from < min(to, send.end) {
+		if seg.data = send.slice(from, min(to, send.end)-from); seg.data == nil {
+			c.sched.Acked(s.Number, time.Since(c.began)) // acknowledged in the meantime
+			return nil
+		}
+	}
+	send.assign(from, to)
+	c.segments = append(c.segments, seg)
+	c.active = time.Now()
+	p.underWay++
+	if s.Copy {
+		p.copied += uint64(s.Length)
+	}
+	return seg
+}
+
+// least returns the least number whose acknowledgement we await.
+func (c *Conn) least() uint64 {
+	if len(c.segments) > 0 {
+		return c.segments[0].Number
+	}
+	return c.highest
+}
+
+// stale ends segments that serve nothing any more.
+func (c *Conn) stale(numbers []uint64) {
+	for _, n := range numbers {
+		i, ok := c.segment(n)
+		if !ok {
+			continue
+		}
+		s := c.segments[i]
+		c.segments = slices.Delete(c.segments, i, i+1)
+		s.path.underWay--
+		s.stale = true
+		if s.stream != nil {
+			s.stream.CancelWrite(0)
+		}
+	}
+}
+
+func (c *Conn) segment(number uint64) (int, bool) {
+	return slices.BinarySearchFunc(c.segments, number, func(s *segment, n uint64) int { return cmp.Compare(s.Number, n) })
+}
+
+// acked handles an acknowledgement.
+func (c *Conn) acked(numbers spans) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ctx.Err() != nil || len(numbers) == 0 {
+		return nil
+	}
+	if numbers[len(numbers)-1].to > c.highest {
+		return violation("acknowledgement of segment %d, which was never sent", numbers[len(numbers)-1].to-1)
+	}
+	var arrived []*segment
+	left := c.segments[:0]
+	for _, s := range c.segments {
+		for len(numbers) > 0 && numbers[0].to <= s.Number {
+			numbers = numbers[1:]
+		}
+		if len(numbers) > 0 && numbers[0].from <= s.Number {
+			arrived = append(arrived, s)
+		} else {
+			left = append(left, s)
+		}
+	}
+	clear(c.segments[len(left):])
+	c.segments = left
+	now := time.Since(c.began)
+	for _, s := range arrived {
+		s.path.underWay--
+		s.path.acked += uint64(s.Length)
+		c.stale(c.sched.Acked(s.Number, now))
+		send := c.outbox
+		if s.Stream != controlStream {
+			send = c.streams[s.Stream].send
+		}
+		if send != nil {
+			send.ack(uint64(s.Offset), uint64(s.Offset+s.Length))
+		}
+	}
+	if len(arrived) > 0 {
+		c.kick()
+	}
+	return nil
+}
+
+// receive handles bytes of a segment, which begin at an offset in the stream.
+func (c *Conn) receive(h header, offset uint64, b []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.active = time.Now()
+	sides, err := c.lookup(h.stream)
+	if err != nil || len(b) == 0 {
+		return err
+	}
+	if sides.recv == nil || sides.recv.done {
+		if sides.send != nil && sides.recv == nil {
+			return violation("data on stream %d, which only we send on", h.stream)
+		}
+		return nil
+	}
+	if err := sides.recv.insert(offset, b); err != nil {
+		return err
+	}
+	if h.stream == controlStream {
+		return c.readControl()
+	}
+	return nil
+}
+
+// arrived handles the end of a segment.
+func (c *Conn) arrived(h header, end uint64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h.last {
+		sides, err := c.lookup(h.stream)
+		switch {
+		case err != nil:
+			return err
+		case h.stream == controlStream:
+			return violation("the control stream ended")
+		case sides.recv != nil && !sides.recv.done:
+			if err := sides.recv.end(end); err != nil {
+				return err
+			}
+		}
+	}
+	if h.floor > c.floor {
+		c.floor = h.floor
+		c.numbers.cut(h.floor)
+	}
+	if h.number >= c.floor && c.numbers.add(h.number, h.number+1) == 0 {
+		c.replays++
+	}
+	if len(c.numbers) > maxRanges {
+		c.numbers = slices.Delete(c.numbers, 0, 1)
+	}
+	c.unacked++
+	signal(c.ackDue)
+	return nil
+}

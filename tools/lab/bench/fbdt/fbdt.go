@@ -1,0 +1,279 @@
+// Package fbdt compares ways to use several radios at once, in one run over the same emulated paths: either path alone,
+// the kernel's multipath TCP, and a bundle of QUIC connections with the schedulers of multipath TCP, with FBDT as
+// printed and with ours.
+package fbdt
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"holocast/tools/lab/bench/fbdt/schedulers"
+	"holocast/tools/lab/bench/internal/quantile"
+)
+
+// Options configure Run.
+type Options struct {
+	Data  string    // folder with network_traces; "" skips scenarios that need it
+	Parts []string  // some of Parts; nil = all
+	Quick bool      // shorter and fewer measurements
+	Log   io.Writer // progress lines; nil discards them
+}
+
+func (o Options) has(part string) bool { return len(o.Parts) == 0 || slices.Contains(o.Parts, part) }
+
+// repeat returns how often each measurement is made.
+func (o Options) repeat() int {
+	if o.Quick {
+		return 1
+	}
+	return 2
+}
+
+// Parts of the benchmark.
+const (
+	throughputPart = "throughput"
+	windowsPart    = "windows"
+	sessionsPart   = "sessions"
+)
+
+// Parts lists the parts: bulk data, windows at a steady rate, and real sessions.
+func Parts() []string { return []string{throughputPart, windowsPart, sessionsPart} }
+
+// load is the traffic of one part.
+type load struct {
+	part             string
+	window           int           // bytes
+	every            time.Duration // between windows; 0 = as fast as possible
+	warmup, duration time.Duration
+	scenarios        []string // nil = all
+}
+
+// Windows of the traffic. The bulk ones have the paper's size (section 3.2).
+const (
+	bulkWindow  = 1 << 20
+	pacedWindow = 250_000
+	pacedEvery  = 50 * time.Millisecond
+)
+
+// tail is the time to wait for windows in flight.
+const tail = 2 * time.Second
+
+// sampleEvery is the time between two points of a throughput's course.
+const sampleEvery = 250 * time.Millisecond
+
+func loads(o Options) []load {
+	bulk := load{part: throughputPart, window: bulkWindow, warmup: 3 * time.Second, duration: 8 * time.Second}
+	paced := load{
+		part: windowsPart, window: pacedWindow, every: pacedEvery, warmup: 2 * time.Second,
+		duration: 10 * time.Second,
+	}
+	if o.Quick {
+		bulk.warmup, bulk.duration, bulk.scenarios = 2*time.Second, 4*time.Second, []string{static, loss, delay, mobile}
+		paced.duration, paced.scenarios = 4*time.Second, []string{rates, rtts}
+	}
+	return []load{bulk, paced}
+}
+
+func (l load) of(s Scenario) bool { return l.scenarios == nil || slices.Contains(l.scenarios, s.Name) }
+
+// under returns how many windows may be written at once.
+func (l load) under() int {
+	if l.every > 0 {
+		return 1 << 10
+	}
+	return 64
+}
+
+// Contenders.
+const (
+	ours  = "ours"
+	paper = "paper"
+)
+
+type kind int
+
+const (
+	kindTCP    kind = iota // over one path
+	kindQUIC               // over one path
+	kindMPTCP              // of the kernel
+	kindBundle             // of QUIC connections
+)
+
+// contender is one way to use the radios.
+type contender struct {
+	name    string
+	kind    kind
+	radio   int    // of one path
+	control string // congestion control of TCP
+}
+
+// congestionControls run TCP and multipath TCP.
+var congestionControls = []string{"bbr", "cubic"}
+
+// contenders returns the contenders of a measurement.
+func contenders(s Scenario, l load, quick bool) (list []contender) {
+	for i, r := range s.Radios {
+		list = append(list, contender{name: quicOver(r), kind: kindQUIC, radio: i})
+	}
+	for _, control := range congestionControls {
+		for i, r := range s.Radios {
+			if l.part == throughputPart && !quick {
+				list = append(list, contender{"tcp " + control + " " + r.Name, kindTCP, i, control})
+			}
+		}
+	}
+	for _, control := range congestionControls {
+		list = append(list, contender{name: "mptcp " + control, kind: kindMPTCP, control: control})
+	}
+	for _, name := range schedulers.Names() {
+		if !quick || name == "minrtt" {
+			list = append(list, contender{name: name, kind: kindBundle})
+		}
+	}
+	return append(list, contender{name: paper, kind: kindBundle}, contender{name: ours, kind: kindBundle})
+}
+
+// quicOver names QUIC over one radio.
+func quicOver(r Radio) string { return "quic " + r.Name }
+
+// Result holds the measurements.
+type Result struct {
+	//
+	// SumRatio is our throughput as a share of the sum of QUIC's over each path alone, by the paper's cases. The mobile
+	// one is the lower of LoS/nLoS alternation and the recorded drive.
+	SumRatio map[string]float64 `json:"sum_ratio"`
+	//
+	// WindowP95Ms is the delivery time of windows where paths differ fivefold: the higher of those by rate and by
+	// round-trip time. mptcp is the better congestion control, single the better path.
+	WindowP95Ms map[string]float64 `json:"window_p95_ms"`
+	//
+	// Waste is the share of bytes that ours sends twice, the highest of the paper's cases.
+	Waste float64 `json:"waste"`
+
+	Began     time.Time     `json:"began"`
+	Seconds   float64       `json:"seconds"`
+	Repeated  int           `json:"repeated"` // measurements repeated because the emulator was late
+	Scenarios []Scenario    `json:"scenarios"`
+	Runs      []Measurement `json:"runs"`
+	Sessions  []Session     `json:"sessions"`
+}
+
+// Measurement is one contender's traffic in one scenario.
+type Measurement struct {
+	Part        string    `json:"part"`
+	Scenario    string    `json:"scenario"`
+	Contender   string    `json:"contender"`
+	Seconds     float64   `json:"seconds"`
+	Mbps        float64   `json:"mbps"` // of the windows' bytes
+	Delivery    *Delivery `json:"delivery,omitempty"`
+	Waste       float64   `json:"waste"`              // share of bytes sent twice; of a bundle
+	ReorderPeak int64     `json:"reorder_peak_bytes"` // delivered behind a gap, at most; of a bundle
+	Paths       []float64 `json:"paths_mbps"`         // of frames on each path, over the whole run
+	//
+	// DepartureP99Us is the emulator's departure error.
+	DepartureP99Us float64  `json:"departure_error_p99_us"`
+	Failures       []string `json:"emulator_failures,omitempty"`
+	Warnings       []string `json:"emulator_warnings,omitempty"`
+
+	at    []float64 // seconds of the measurement
+	total []int64   // bytes until then
+}
+
+// String returns a line of progress.
+func (m *Measurement) String() string {
+	line := fmt.Sprintf("%s, %s%s: %.1f Mbit/s", m.Scenario, m.Contender, m.mark(), m.Mbps)
+	if d := m.Delivery; d != nil {
+		line += fmt.Sprintf(", windows p50 / p95 / p99 %.0f / %.0f / %.0f ms, %d missing", d.P50Ms, d.P95Ms, d.P99Ms,
+			d.Missing)
+	}
+	if m.ReorderPeak > 0 {
+		line += fmt.Sprintf(", %.1f %% twice, reorder buffer %.2f MB", 100*m.Waste, float64(m.ReorderPeak)*1e-6)
+	}
+	return line
+}
+
+func (m *Measurement) mark() string {
+	if len(m.Failures) > 0 {
+		return "*"
+	}
+	return ""
+}
+
+// median returns a figure's median over the repetitions, and whether there are any.
+func (r Result) median(part, scenario, contender string, of func(*Measurement) float64) (float64, bool) {
+	var v []float64
+	for i := range r.Runs {
+		if m := &r.Runs[i]; m.Part == part && m.Scenario == scenario && m.Contender == contender {
+			v = append(v, of(m))
+		}
+	}
+	return quantile.Of(v, 0.5), len(v) > 0
+}
+
+func mbps(m *Measurement) float64 { return m.Mbps }
+func p95(m *Measurement) float64  { return m.Delivery.P95Ms }
+
+// sum returns the throughput of QUIC over all paths of a scenario, each alone.
+func (r Result) sum(s Scenario) (sum float64) {
+	for _, radio := range s.Radios {
+		v, _ := r.median(throughputPart, s.Name, quicOver(radio), mbps)
+		sum += v
+	}
+	return sum
+}
+
+// summarize computes the summary of the runs.
+func (r *Result) summarize() {
+	r.SumRatio, r.WindowP95Ms, r.Waste = map[string]float64{}, map[string]float64{}, 0
+	for _, s := range r.Scenarios {
+		if v, ok := r.median(throughputPart, s.Name, ours, mbps); ok {
+			name := cmp.Or(map[string]string{traces: mobile}[s.Name], s.Name)
+			if slices.Contains([]string{static, loss, delay, mobile}, name) {
+				ratio := v / max(r.sum(s), 1e-9)
+				if before, ok := r.SumRatio[name]; ok {
+					ratio = min(ratio, before)
+				}
+				r.SumRatio[name] = ratio
+				twice, _ := r.median(throughputPart, s.Name, ours, func(m *Measurement) float64 { return m.Waste })
+				r.Waste = max(r.Waste, twice)
+			}
+		}
+		if s.Name != rates && s.Name != rtts {
+			continue
+		}
+		best := map[string]float64{}
+		for _, c := range contenders(s, load{part: windowsPart}, false) {
+			v, ok := r.median(windowsPart, s.Name, c.name, p95)
+			if !ok {
+				continue
+			}
+			key := c.name
+			switch c.kind {
+			case kindQUIC:
+				key = "single"
+			case kindMPTCP:
+				key = "mptcp"
+			}
+			if before, ok := best[key]; ok {
+				v = min(v, before)
+			}
+			best[key] = v
+		}
+		for key, v := range best {
+			r.WindowP95Ms[key] = max(r.WindowP95Ms[key], v)
+		}
+	}
+}
+
+// table writes a Markdown table.
+func table(b *strings.Builder, head []string, rows [][]string) {
+	fmt.Fprintf(b, "| %s |\n| --- |%s\n", strings.Join(head, " | "), strings.Repeat(" ---: |", len(head)-1))
+	for _, row := range rows {
+		fmt.Fprintf(b, "| %s |\n", strings.Join(row, " | "))
+	}
+	b.WriteByte('\n')
+}
