@@ -184,7 +184,7 @@ func (v *viewers) metrics() *service.Metrics {
 		jitter = m.Gauge("jitter_seconds", "Jitter of a viewer's frame delay (RFC 3550, section 6.4.1).", "viewer")
 		frames = m.Counter("frames_total", "Distinct frames displayed by a viewer.", "viewer")
 		lost   = m.Gauge(
-			"lost_frames", "Frames missing from a viewer's sequence of displayed frames, minus those displayed late.", "viewer",
+			"lost_frames", "Frames missing in a viewer's sequence, minus those displayed late.", "viewer",
 		)
 	)
 	m.Read(func(put service.Put) {
