@@ -21,11 +21,12 @@ import (
 // Config is the capture server's configuration; capture-server.example.yaml is its
 // reference.
 type Config struct {
-	Relay           string `yaml:"relay"`
-	CertificateHash string `yaml:"certificateHash"`
-	Insecure        bool   `yaml:"insecure"`
-	Token           string `yaml:"token"`
-	Congestion      string `yaml:"congestion"`
+	Relay           string   `yaml:"relay"`
+	CertificateHash string   `yaml:"certificateHash"`
+	Insecure        bool     `yaml:"insecure"`
+	Token           string   `yaml:"token"`
+	Congestion      string   `yaml:"congestion"`
+	Paths           []string `yaml:"paths"`
 
 	Client connect.ClientCertificate `yaml:"client"`
 
@@ -120,6 +121,14 @@ func (c *Config) Validate() error {
 	if err := quiccc.Check(c.Congestion); err != nil {
 		return fmt.Errorf("congestion: %w", err)
 	}
+	for _, path := range c.Paths {
+		if _, err := connect.ParsePath(path); err != nil {
+			return fmt.Errorf("paths: %w", err)
+		}
+	}
+	if len(c.Paths) > 0 && u.Scheme != "moqt" {
+		return fmt.Errorf("paths: relay %q must begin with moqt:// (raw QUIC)", c.Relay)
+	}
 	if _, err := camera.ParseDepthMode(c.DepthMode); err != nil {
 		return fmt.Errorf("depthMode: %w", err)
 	}
@@ -184,7 +193,7 @@ func (c *Config) colorFormat() (camera.ColorFormat, error) {
 func (c *Config) target() connect.Target {
 	return connect.Target{
 		URL: c.Relay, CertificateHash: c.CertificateHash, Insecure: c.Insecure, Congestion: c.Congestion,
-		Token: c.Token, Client: c.Client,
+		Token: c.Token, Client: c.Client, Paths: c.Paths,
 	}
 }
 

@@ -39,6 +39,11 @@ var settings = append(append(config.Table{
 		Help: "Congestion controller for data to the relay: bbr (the default), cubic, newreno, vegas or yeah.",
 		More: "A build with the published quic-go has only newreno.",
 	},
+	{
+		Key: "paths", Flag: "path",
+		Help: "Networks to use at once, each [NAME=]ADDRESS or [NAME=]INTERFACE of this machine (moqt:// only).",
+		More: "Without paths the routing table chooses one.",
+	},
 	{Key: "client", Help: "Client certificate that authorizes the session, PEM files.", Reload: true},
 	{Key: "client.certificate", Help: "PEM certificate that authorizes the session, if the relay requires one."},
 	{Key: "client.key", Help: "PEM key of the client certificate."},
