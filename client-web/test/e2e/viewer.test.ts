@@ -332,7 +332,7 @@ describe("a live session", () => {
   });
 
   it("frames the view again after a correction of the camera's pose, without losing frames", async () => {
-    const p = await fixture.publisher("corrected", ...small, "--correct", ...reliable);
+    const p = await fixture.publisher("corrected", ...small, "--correct", ...reliable, "--fps", "5");
     const [page, moved] = [
       await fixture.view(lab.link(fixture.port, "corrected")),
       await fixture.view(lab.link(fixture.port, "corrected")),
