@@ -177,7 +177,7 @@ func joined(t *testing.T, c *multipath.Conn, n int) {
 	t.Fatalf("%d paths, want %d", len(c.Paths()), n)
 }
 
-// pattern is a stream of bytes of which each says where it is.
+// pattern is a stream whose bytes depend on their offset.
 type pattern struct{ seed, at, size int }
 
 func (p *pattern) Read(b []byte) (int, error) {

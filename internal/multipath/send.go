@@ -287,7 +287,11 @@ func (s *SendStream) ack(from, to uint64) {
 // finish notes that nothing is left to send.
 func (s *SendStream) finish() {
 	have := s.acked.prefix()
-	if s.done || !(s.err == nil && s.fin && have > s.end || s.err != nil && have >= s.boundary) {
+	all := s.fin && have > s.end
+	if s.err != nil {
+		all = have >= s.boundary
+	}
+	if s.done || !all {
 		return
 	}
 	s.done, s.chunks = true, nil

@@ -49,12 +49,6 @@ func (s *spans) cut(n uint64) {
 	}
 }
 
-// has reports whether n is in a range.
-func (s spans) has(n uint64) bool {
-	i := s.find(n + 1)
-	return i < len(s) && s[i].from <= n
-}
-
 // prefix returns the end of the range that begins at 0.
 func (s spans) prefix() uint64 {
 	if len(s) == 0 || s[0].from > 0 {

@@ -103,19 +103,26 @@ func readMessage(r *bufio.Reader) ([]byte, error) {
 	return b, err
 }
 
-// parser reads the fields of a message. The first error stays.
+// parser reads the fields of a message. It fails for good at the first incomplete or too large one.
 type parser struct {
-	b   []byte
-	err error
+	b      []byte
+	failed bool
+}
+
+func (p *parser) error() error {
+	if p.failed {
+		return errMalformed
+	}
+	return nil
 }
 
 func (p *parser) number() uint64 {
-	if p.err != nil {
+	if p.failed {
 		return 0
 	}
 	v, n, err := quicvarint.Parse(p.b)
 	if err != nil {
-		p.err = errMalformed
+		p.failed = true
 		return 0
 	}
 	p.b = p.b[n:]
@@ -124,8 +131,8 @@ func (p *parser) number() uint64 {
 
 func (p *parser) bytes(most uint64) []byte {
 	n := p.number()
-	if p.err != nil || n > most || n > uint64(len(p.b)) {
-		p.err = errMalformed
+	if p.failed || n > most || n > uint64(len(p.b)) {
+		p.failed = true
 		return nil
 	}
 	b := p.b[:n]
@@ -140,7 +147,7 @@ func (p *parser) grants() grants {
 // parseHello parses a HELLO. Fields after the known ones are for later versions.
 func parseHello(b []byte) (h hello, err error) {
 	p := parser{b: b}
-	if v := p.number(); p.err == nil && v != version {
+	if v := p.number(); !p.failed && v != version {
 		return h, fmt.Errorf("multipath: version %d is not supported", v)
 	}
 	switch t := p.bytes(tokenSize); len(t) {
@@ -152,17 +159,17 @@ func parseHello(b []byte) (h hello, err error) {
 	}
 	h.name = string(p.bytes(maxName))
 	h.grants = p.grants()
-	if p.err == nil && !utf8.ValidString(h.name) {
+	if !p.failed && !utf8.ValidString(h.name) {
 		return h, errMalformed
 	}
-	return h, p.err
+	return h, p.error()
 }
 
 func parseWelcome(b []byte) (w welcome, err error) {
 	p := parser{b: b}
 	w.path = p.number()
 	w.grants = p.grants()
-	return w, p.err
+	return w, p.error()
 }
 
 // header begins a segment.
@@ -192,7 +199,7 @@ func parseHeader(b []byte) (h header, size int, err error) {
 	below := p.number()
 	h.stream, h.offset = p.number(), p.number()
 	flags := p.number()
-	if p.err != nil {
+	if p.failed {
 		return h, 0, nil
 	}
 	if below > h.number || flags > 1 || h.stream > controlStream || h.offset > maxOffset {
@@ -233,13 +240,13 @@ const maxControl = 1 + 4*8
 func parseControl(b []byte) (m control, size int, err error) {
 	p := parser{b: b}
 	m.kind = p.number()
-	if p.err == nil && m.kind >= uint64(len(controlFields)) {
+	if !p.failed && m.kind >= uint64(len(controlFields)) {
 		return m, 0, fmt.Errorf("%w: control message of type %d", errMalformed, m.kind)
 	}
 	for i := range controlFields[m.kind] {
 		m.fields[i] = p.number()
 	}
-	if p.err != nil {
+	if p.failed {
 		return m, 0, nil
 	}
 	return m, len(b) - len(p.b), nil
@@ -284,7 +291,7 @@ func parseAck(b []byte) (numbers spans, err error) {
 			}
 			largest = next - 1 - gap
 		}
-		if p.err != nil || more > largest {
+		if p.failed || more > largest {
 			return nil, errMalformed
 		}
 		next = largest - more
