@@ -172,7 +172,7 @@ func (c *Conn) join(ctx context.Context, qc *quic.Conn, name string, t *token) e
 	if err != nil {
 		return err
 	}
-	if _, err := str.Write(hello{t, name, c.cfg.grants()}.append(nil)); err != nil {
+	if _, err := str.Write(hello{t, name, c.cfg.grants()}.message()); err != nil {
 		return err
 	}
 	if d, ok := ctx.Deadline(); ok {

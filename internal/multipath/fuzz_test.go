@@ -10,24 +10,24 @@ import (
 func FuzzMessages(f *testing.F) {
 	g := grants{data: 48 << 20, streamData: 2 << 20, streams: 1 << 10}
 	for _, b := range [][]byte{
-		hello{&token{1, 2}, "wifi", g}.append(nil)[1:],
-		hello{nil, "", g}.append(nil)[1:],
-		welcome{3, g}.append(nil)[1:],
+		hello{&token{1, 2}, "wifi", g}.message()[1:],
+		hello{nil, "", g}.message()[1:],
+		welcome{3, g}.message()[1:],
 		header{number: 300, floor: 7, stream: 4, offset: 1 << 20, last: true}.append(nil),
 		appendNumbers(nil, resetStream, 4, 1, 2000, 1000),
-		appendAck(nil, spans{{0, 3}, {5, 70}, {1 << 20, 1<<20 + 1}})[1:],
+		acknowledgement(spans{{0, 3}, {5, 70}, {1 << 20, 1<<20 + 1}})[1:],
 	} {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if h, err := parseHello(b); err == nil {
-			again, err := parseHello(withoutLength(t, h.append(nil)))
+			again, err := parseHello(withoutLength(t, h.message()))
 			if err != nil || !reflect.DeepEqual(again, h) {
 				t.Errorf("HELLO %+v becomes %+v, %v", h, again, err)
 			}
 		}
 		if w, err := parseWelcome(b); err == nil {
-			if again, err := parseWelcome(withoutLength(t, w.append(nil))); err != nil || again != w {
+			if again, err := parseWelcome(withoutLength(t, w.message())); err != nil || again != w {
 				t.Errorf("answer %+v becomes %+v, %v", w, again, err)
 			}
 		}
@@ -39,8 +39,8 @@ func FuzzMessages(f *testing.F) {
 		if _, n, err := parseControl(b); err == nil && (n > len(b) || n > maxControl) {
 			t.Errorf("control message of %d bytes", n)
 		}
-		if numbers, err := parseAck(b); err == nil && len(appendAck(nil, numbers)) < maxAck-16 {
-			if again, err := parseAck(appendAck(nil, numbers)[1:]); err != nil || !reflect.DeepEqual(again, numbers) {
+		if numbers, err := parseAck(b); err == nil && len(acknowledgement(numbers)) < maxAck-16 {
+			if again, err := parseAck(acknowledgement(numbers)[1:]); err != nil || !reflect.DeepEqual(again, numbers) {
 				t.Errorf("acknowledgement %v becomes %v, %v", numbers, again, err)
 			}
 		}

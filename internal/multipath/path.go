@@ -347,7 +347,7 @@ func (c *Conn) datagram(p *path, b []byte) error {
 			c.floor = floor
 			c.numbers.cut(floor)
 		}
-		replace(p.replies, appendAck(nil, c.numbers))
+		replace(p.replies, acknowledgement(c.numbers))
 		c.mu.Unlock()
 	default:
 		c.deliver(b)
@@ -462,7 +462,7 @@ func (c *Conn) sendAcks() {
 		}
 		c.mu.Lock()
 		c.unacked = 0
-		b := appendAck(nil, c.numbers)
+		b := acknowledgement(c.numbers)
 		for _, p := range c.paths {
 			replace(p.replies, b)
 		}

@@ -127,7 +127,7 @@ func (s *Server) accept(ctx context.Context, qc *quic.Conn, cfg Config) (*Conn, 
 	if err != nil {
 		return nil, err
 	}
-	if _, err := str.Write(welcome{uint64(p.number), c.cfg.grants()}.append(nil)); err != nil {
+	if _, err := str.Write(welcome{uint64(p.number), c.cfg.grants()}.message()); err != nil {
 		p.start() // notices the end of the connection
 		return nil, err
 	}

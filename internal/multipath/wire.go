@@ -65,7 +65,7 @@ type welcome struct {
 
 func (g grants) append(b []byte) []byte { return appendNumbers(b, g.data, g.streamData, g.streams) }
 
-func (h hello) append(b []byte) []byte {
+func (h hello) message() []byte {
 	m := quicvarint.Append(nil, version)
 	if h.token == nil {
 		m = append(m, 0)
@@ -73,11 +73,11 @@ func (h hello) append(b []byte) []byte {
 		m = append(append(m, tokenSize), h.token[:]...)
 	}
 	m = append(append(m, byte(len(h.name))), h.name...)
-	return appendMessage(b, h.grants.append(m))
+	return appendMessage(nil, h.grants.append(m))
 }
 
-func (w welcome) append(b []byte) []byte {
-	return appendMessage(b, w.grants.append(quicvarint.Append(nil, w.path)))
+func (w welcome) message() []byte {
+	return appendMessage(nil, w.grants.append(quicvarint.Append(nil, w.path)))
 }
 
 func appendMessage(b, m []byte) []byte { return append(quicvarint.Append(b, uint64(len(m))), m...) }
@@ -263,10 +263,10 @@ const (
 // maxAck is the size of the largest acknowledgement in bytes, which fits every path.
 const maxAck = 1000
 
-// appendAck appends an acknowledgement of numbers: the largest, then in turn how many numbers below it
+// acknowledgement encodes an acknowledgement of numbers: the largest, then in turn how many numbers below it
 // are received too, and how many are missing, minus 1. Ranges that do not fit are left out.
-func appendAck(b []byte, numbers spans) []byte {
-	b = append(b, datagramAck)
+func acknowledgement(numbers spans) []byte {
+	b := []byte{datagramAck}
 	for i := len(numbers) - 1; i >= 0 && len(b) < maxAck-16; i-- {
 		s := numbers[i]
 		if i == len(numbers)-1 {
