@@ -28,7 +28,8 @@ func transfer(t *testing.T, from, to *multipath.Conn, n, most int) {
 			if _, err := s.Write(head); err != nil {
 				t.Error("write:", err)
 			}
-			if _, err := io.CopyBuffer(struct{ io.Writer }{s}, &pattern{seed: size, size: size}, make([]byte, 100<<10)); err != nil {
+			content := &pattern{seed: size, size: size}
+			if _, err := io.CopyBuffer(struct{ io.Writer }{s}, content, make([]byte, 100<<10)); err != nil {
 				t.Error("write:", err)
 			}
 			if err := s.Close(); err != nil {
@@ -57,11 +58,13 @@ func transfer(t *testing.T, from, to *multipath.Conn, n, most int) {
 // TestTransfer sends streams in both directions over paths of all kinds.
 func TestTransfer(t *testing.T) {
 	for name, links := range map[string][]link{
-		"one path":           {{rate: 4e6, delay: 10 * time.Millisecond}},
-		"two equal paths":    {{rate: 4e6, delay: 10 * time.Millisecond}, {rate: 4e6, delay: 10 * time.Millisecond}},
-		"different rates":    {{rate: 8e6, delay: 10 * time.Millisecond}, {rate: 1e6, delay: 10 * time.Millisecond}},
-		"different delays":   {{rate: 4e6, delay: 5 * time.Millisecond}, {rate: 4e6, delay: 250 * time.Millisecond}},
-		"three paths":        {{rate: 4e6, delay: 5 * time.Millisecond}, {rate: 2e6, delay: 50 * time.Millisecond}, {rate: 1e6}},
+		"one path":         {{rate: 4e6, delay: 10 * time.Millisecond}},
+		"two equal paths":  {{rate: 4e6, delay: 10 * time.Millisecond}, {rate: 4e6, delay: 10 * time.Millisecond}},
+		"different rates":  {{rate: 8e6, delay: 10 * time.Millisecond}, {rate: 1e6, delay: 10 * time.Millisecond}},
+		"different delays": {{rate: 4e6, delay: 5 * time.Millisecond}, {rate: 4e6, delay: 250 * time.Millisecond}},
+		"three paths": {
+			{rate: 4e6, delay: 5 * time.Millisecond}, {rate: 2e6, delay: 50 * time.Millisecond}, {rate: 1e6},
+		},
 		"reorder, duplicate": {{rate: 4e6, delay: 10 * time.Millisecond, reorder: 5}, {rate: 4e6, duplicate: 3}},
 		"1 byte a second":    {{rate: 4e6, delay: 10 * time.Millisecond}, {rate: 1}},
 	} {
