@@ -25,6 +25,7 @@ const (
 	silence    = 200 * time.Millisecond // of an unused path before a PING, while data flows
 	probeEvery = 100 * time.Millisecond // PINGs on a path that is down
 	leastDown  = 100 * time.Millisecond // silence that makes a path count as down
+	renewAfter = time.Second            // of a path that is down; QUIC's probes become rare
 	ackDelay   = 5 * time.Millisecond   // of a single segment's acknowledgement
 	lingerTime = 5 * time.Second        // of a bundle without a path
 )
@@ -48,18 +49,19 @@ type path struct {
 	grants  chan token // to send to the client
 
 	// Guarded by c.mu.
-	removed  bool
-	down     bool
-	fell     chan struct{} // closed when the path goes down or is removed
-	heard    time.Time
-	asked    time.Time // when we began to wait for a sign of life; zero = we do not
-	pinged   time.Time
-	count    uint64 // packets received
-	underWay int    // segments
-	sent     uint64 // bytes of segments
-	acked    uint64
-	copied   uint64
-	estimate fbdt.Estimate
+	removed   bool
+	down      bool
+	downSince time.Time
+	fell      chan struct{} // closed when the path goes down or is removed
+	heard     time.Time
+	asked     time.Time // when we began to wait for a sign of life; zero = we do not
+	pinged    time.Time
+	count     uint64 // packets received
+	underWay  int    // segments
+	sent      uint64 // bytes of segments
+	acked     uint64
+	copied    uint64
+	estimate  fbdt.Estimate
 }
 
 // outgoing is a datagram of the application.
@@ -88,6 +90,11 @@ func (c *Conn) add(qc *quic.Conn, name string) (*path, error) {
 	defer c.mu.Unlock()
 	if c.ctx.Err() != nil {
 		return nil, context.Cause(c.ctx)
+	}
+	for _, old := range c.paths {
+		if old.down && old.name == name {
+			go old.qc.CloseWithError(codeLeft, "replaced")
+		}
 	}
 	if len(c.paths) >= maxPaths {
 		return nil, errTooMany
@@ -545,7 +552,7 @@ func (p *path) look(now time.Time, flowing bool) {
 	rose := p.down && p.asked.IsZero()
 	switch {
 	case fell:
-		p.down = true
+		p.down, p.downSince = true, now
 		close(p.fell)
 		p.c.log.Info("path is down", "path", p.name, "peer", p.qc.RemoteAddr().String())
 	case rose:
@@ -556,6 +563,10 @@ func (p *path) look(now time.Time, flowing bool) {
 	p.measure()
 	if fell || rose {
 		p.c.kick()
+	}
+	if p.c.client && p.down && now.Sub(p.downSince) > max(renewAfter, 4*st.SmoothedRTT) {
+		go p.qc.CloseWithError(codeLeft, "silent") // keep dials it again
+		return
 	}
 	every := silence
 	switch {
