@@ -284,6 +284,7 @@ func TestUpgradeFails(t *testing.T) {
 	p.publish(tr)
 	camera := newCamera(t, tr, 1000) // fits the initial congestion window
 	before := watch(t, p, points)
+	camera.wait(before)
 	replace := func(content string) {
 		t.Helper()
 		if err := errors.Join(os.Remove(program), os.WriteFile(program, []byte(content), 0o700)); err != nil {
