@@ -6,14 +6,12 @@ import (
 	"strings"
 
 	"holocast/internal/moqt"
+	"holocast/internal/multipath"
 )
 
 // PathUsage is the help text of path flags.
 const PathUsage = "network path to the relay, [NAME=]ADDRESS or [NAME=]INTERFACE of this machine; " +
 	"repeat it to use several at once (moqt:// only)"
-
-// maxPathName is the largest size of a path's name in bytes.
-const maxPathName = 32
 
 // ParsePath parses a path: [NAME=]ADDRESS or [NAME=]INTERFACE. The name defaults to the rest.
 func ParsePath(text string) (p moqt.Path, err error) {
@@ -21,8 +19,9 @@ func ParsePath(text string) (p moqt.Path, err error) {
 	if !named {
 		where = name
 	}
-	if name == "" || where == "" || len(name) > maxPathName {
-		return p, fmt.Errorf("path %q: want NAME=ADDRESS or NAME=INTERFACE, the name of at most %d bytes", text, maxPathName)
+	if name == "" || where == "" || len(name) > multipath.MaxName {
+		return p, fmt.Errorf("path %q: want NAME=ADDRESS or NAME=INTERFACE, the name of at most %d bytes", text,
+			multipath.MaxName)
 	}
 	p.Name = name
 	if p.Local, err = netip.ParseAddr(where); err != nil {

@@ -16,7 +16,7 @@ import (
 
 // Path is a way of a client to its server.
 type Path struct {
-	Name    string         // for logs and statistics, at most 32 bytes
+	Name    string         // for logs and statistics, at most multipath.MaxName bytes
 	Local   netip.Addr     // source address, if valid
 	Device  string         // network interface, if not ""
 	Packets net.PacketConn // replaces the UDP socket, as in Config

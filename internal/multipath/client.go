@@ -10,6 +10,7 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"holocast/internal/eyeballs"
+	"holocast/internal/pause"
 )
 
 const (
@@ -19,7 +20,7 @@ const (
 
 // Path is a way to the server.
 type Path struct {
-	Name string // at most 32 bytes
+	Name string // at most MaxName bytes
 	// Dial opens a connection. It is called again when the connection has ended.
 	Dial func(context.Context) (*quic.Conn, error)
 }
@@ -125,24 +126,13 @@ func (c *Conn) keep(ctx context.Context, p Path, first dialed) {
 			attempt, cancel := context.WithTimeout(ctx, wait)
 			qc, _ = p.Dial(attempt)
 			cancel()
-			if !sleep(c.ctx, time.Until(next)) {
+			if pause.For(c.ctx, time.Until(next)) != nil {
 				if qc != nil {
 					_ = qc.CloseWithError(codeLeft, "")
 				}
 				return
 			}
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

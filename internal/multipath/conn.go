@@ -130,7 +130,6 @@ type Conn struct {
 	seen       map[token]bool  // tokens that arrived over some path
 	refreshed  time.Time       // when the client was given a fresh token
 	issued     []token         // that the client may use; guarded by server.mu
-	replays    uint64          // segments received twice
 }
 
 // streamSides are the sides of a stream; one of them is nil in unidirectional streams.
@@ -700,8 +699,8 @@ func (c *Conn) arrived(h header, end uint64) error {
 		c.floor = h.floor
 		c.numbers.cut(h.floor)
 	}
-	if h.number >= c.floor && c.numbers.add(h.number, h.number+1) == 0 {
-		c.replays++
+	if h.number >= c.floor {
+		c.numbers.add(h.number, h.number+1)
 	}
 	if len(c.numbers) > maxRanges {
 		c.numbers = slices.Delete(c.numbers, 0, 1)

@@ -2,6 +2,7 @@ package multipath
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"os"
 	"slices"
@@ -150,13 +151,7 @@ func (s *SendStream) append(data []byte) {
 // slice returns n bytes from offset on.
 func (s *SendStream) slice(offset, n uint64) [][]byte {
 	i, found := slices.BinarySearchFunc(s.chunks, offset, func(c chunk, at uint64) int {
-		switch {
-		case c.offset < at:
-			return -1
-		case c.offset > at:
-			return 1
-		}
-		return 0
+		return cmp.Compare(c.offset, at)
 	})
 	if !found {
 		i--

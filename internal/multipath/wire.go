@@ -31,10 +31,12 @@ const (
 // ofPath reports whether a code closes a path alone.
 func ofPath(code quic.ApplicationErrorCode) bool { return code >= codeLeft && code <= codeHello }
 
+// MaxName is the largest size of a path's name in bytes.
+const MaxName = 32
+
 const (
 	version    = 1
 	tokenSize  = 16
-	maxName    = 32  // bytes of a path's name
 	maxMessage = 256 // bytes of a message on a path stream
 )
 
@@ -157,7 +159,7 @@ func parseHello(b []byte) (h hello, err error) {
 	default:
 		return h, errMalformed
 	}
-	h.name = string(p.bytes(maxName))
+	h.name = string(p.bytes(MaxName))
 	h.grants = p.grants()
 	if !p.failed && !utf8.ValidString(h.name) {
 		return h, errMalformed
