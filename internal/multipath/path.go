@@ -93,7 +93,7 @@ func (c *Conn) add(qc *quic.Conn, name string) (*path, error) {
 	}
 	for _, old := range c.paths {
 		if old.down && old.name == name {
-			go old.qc.CloseWithError(codeLeft, "replaced")
+			go old.leave("replaced")
 		}
 	}
 	if len(c.paths) >= maxPaths {
@@ -126,6 +126,9 @@ func (p *path) start() {
 	p.c.kick()
 	p.c.mu.Unlock()
 }
+
+// leave closes the path's connection alone.
+func (p *path) leave(why string) { _ = p.qc.CloseWithError(codeLeft, why) }
 
 // ended removes the path after the end of its connection.
 func (p *path) ended() {
@@ -565,7 +568,7 @@ func (p *path) look(now time.Time, flowing bool) {
 		p.c.kick()
 	}
 	if p.c.client && p.down && now.Sub(p.downSince) > max(renewAfter, 4*st.SmoothedRTT) {
-		go p.qc.CloseWithError(codeLeft, "silent") // keep dials it again
+		go p.leave("silent") // keep dials it again
 		return
 	}
 	every := silence

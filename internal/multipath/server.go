@@ -48,7 +48,7 @@ type Server struct {
 
 // grant is the right to join a bundle.
 type grant struct {
-	c       *Conn
+	c       *Conn // nil once the bundle has ended or the token is of no use
 	at      time.Time
 	used    bool
 	expired bool // before its time, by fresher ones
@@ -119,6 +119,7 @@ func (s *Server) accept(ctx context.Context, qc *quic.Conn, cfg Config) (*Conn, 
 	if h.token == nil {
 		c = newConn(false, cfg)
 		c.server = s
+		context.AfterFunc(c.ctx, func() { s.forget(c) })
 		c.begin(h.grants)
 	} else if c, err = s.redeem(*h.token, qc, time.Now()); err != nil {
 		return nil, err
@@ -158,15 +159,27 @@ func (s *Server) redeem(t token, qc *quic.Conn, now time.Time) (*Conn, error) {
 	case g.expired || now.Sub(g.at) > tokenLife:
 		return nil, refusal{codeToken, expiredToken}
 	}
-	g.used = true
-	g.c.issued = slices.DeleteFunc(g.c.issued, func(o token) bool { return o == t })
-	switch {
-	case g.c.ctx.Err() != nil:
+	c := g.c
+	g.used, g.c = true, nil
+	if c == nil || c.ctx.Err() != nil {
 		return nil, refusal{codeGone, endedBundle}
-	case !bytes.Equal(certificate(qc), certificate(g.c.QUIC())):
+	}
+	c.issued = slices.DeleteFunc(c.issued, func(o token) bool { return o == t })
+	if !bytes.Equal(certificate(qc), certificate(c.QUIC())) {
 		return nil, refusal{codeCertificate, otherCertificate}
 	}
-	return g.c, nil
+	return c, nil
+}
+
+// forget releases the memory of a bundle that has ended. Its tokens remain, to tell why they are refused.
+func (s *Server) forget(c *Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range c.issued {
+		if g := s.tokens[t]; g != nil {
+			g.c = nil
+		}
+	}
 }
 
 // certificate returns a client's certificate, nil if it has none.
@@ -184,6 +197,10 @@ func (s *Server) issue(c *Conn, n int, now time.Time) {
 	c.mu.Unlock()
 	for range n {
 		s.mu.Lock()
+		if c.ctx.Err() != nil {
+			s.mu.Unlock()
+			return
+		}
 		t := s.fresh(c, now)
 		s.mu.Unlock()
 		for _, p := range paths {
@@ -205,7 +222,9 @@ func (s *Server) fresh(c *Conn, now time.Time) (t token) {
 		s.order = s.order[1:]
 	}
 	if c.issued = append(c.issued, t); len(c.issued) > maxTokens {
-		s.tokens[c.issued[0]].expired = true
+		if oldest := s.tokens[c.issued[0]]; oldest != nil { // not forgotten after a long pause
+			oldest.expired, oldest.c = true, nil
+		}
 		c.issued = c.issued[1:]
 	}
 	return t
