@@ -82,20 +82,12 @@ func Deposit(ctx context.Context, base, address string) (path string, err error)
 	if err != nil {
 		return "", err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	const maxResponse = 256 // bytes
+	code, err := do(req, maxResponse, http.StatusCreated, "the relay made no pairing code")
 	if err != nil {
 		return "", err
 	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 256))
-	if err != nil {
-		return "", err
-	}
-	text := string(bytes.TrimSpace(body))
-	if resp.StatusCode != http.StatusCreated {
-		return "", fmt.Errorf("the relay made no pairing code (%s): %s", resp.Status, text)
-	}
-	return Path + text + "#" + key, nil
+	return Path + string(bytes.TrimSpace(code)) + "#" + key, nil
 }
 
 // Resolve returns the address behind a link.
@@ -105,17 +97,24 @@ func Resolve(ctx context.Context, link string) (address string, err error) {
 	if err != nil {
 		return "", err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	sealed, err := do(req, MaxBytes, http.StatusOK, "the relay refuses the pairing code")
 	if err != nil {
 		return "", err
-	}
-	defer resp.Body.Close()
-	sealed, err := io.ReadAll(io.LimitReader(resp.Body, MaxBytes))
-	if err != nil {
-		return "", err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("the relay refuses the pairing code (%s): %s", resp.Status, bytes.TrimSpace(sealed))
 	}
 	return Open(key, sealed)
+}
+
+// do sends a request and returns up to limit bytes of the response. An unwanted status is the error
+// refusal.
+func do(req *http.Request, limit int64, want int, refusal string) ([]byte, error) {
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, limit))
+	if err == nil && resp.StatusCode != want {
+		err = fmt.Errorf("%s (%s): %s", refusal, resp.Status, bytes.TrimSpace(body))
+	}
+	return body, err
 }
