@@ -142,15 +142,12 @@ func quicOver(r Radio) string { return "quic " + r.Name }
 
 // Result holds the measurements.
 type Result struct {
-	//
 	// SumRatio is our throughput as a share of the sum of QUIC's over each path alone, by the paper's cases. The mobile
 	// one is the lower of LoS/nLoS alternation and the recorded drive.
 	SumRatio map[string]float64 `json:"sum_ratio"`
-	//
 	// WindowP95Ms is the delivery time of windows where paths differ fivefold: the higher of those by rate and by
 	// round-trip time. mptcp is the better congestion control, single the better path.
 	WindowP95Ms map[string]float64 `json:"window_p95_ms"`
-	//
 	// Waste is the share of bytes that ours sends twice, the highest of the paper's cases.
 	Waste float64 `json:"waste"`
 
@@ -173,7 +170,6 @@ type Measurement struct {
 	Waste       float64   `json:"waste"`              // share of bytes sent twice; of a bundle
 	ReorderPeak int64     `json:"reorder_peak_bytes"` // delivered behind a gap, at most; of a bundle
 	Paths       []float64 `json:"paths_mbps"`         // of frames on each path, over the whole run
-	//
 	// DepartureP99Us is the emulator's departure error.
 	DepartureP99Us float64  `json:"departure_error_p99_us"`
 	Failures       []string `json:"emulator_failures,omitempty"`

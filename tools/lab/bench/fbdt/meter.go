@@ -17,7 +17,6 @@ type meter struct {
 	order []*metered // streams from the oldest unfinished one on
 	of    map[uint64]*metered
 	under map[uint64]fbdt.Segment
-	//
 	// delivered counts acknowledged bytes, each once; repeated counts bytes sent again.
 	delivered, repeated int64
 	buffered            int64 // delivered bytes behind a gap: the peer's buffer for in-order delivery

@@ -17,7 +17,6 @@ type Scenario struct {
 	Name   string  `json:"name"`
 	About  string  `json:"about"`
 	Radios []Radio `json:"radios"`
-	//
 	// warmup is what every transport needs to reach its rate.
 	warmup time.Duration
 }
@@ -28,7 +27,6 @@ type Radio struct {
 	Mbps    float64 `json:"mbps"` // of a varying rate the mean
 	DelayMs float64 `json:"delay_ms"`
 	Loss    float64 `json:"loss,omitempty"` // share, from server to client
-	//
 	// steps is the varying rate; nil = constant. It repeats.
 	steps []step
 }

@@ -11,13 +11,11 @@ type Session struct {
 	Scenario string `json:"scenario"`
 	Media    string `json:"media"`
 	Over     string `json:"over"` // a radio, or together
-	//
 	// Of 360° video.
 	PSNR      float64 `json:"viewport_psnr_mean,omitempty"` // dB
 	PSNRP5    float64 `json:"viewport_psnr_p5,omitempty"`   // exceeded by 95 % of the time
 	Stalled   float64 `json:"stall_ratio"`                  // share of time
 	TileShare float64 `json:"tile_hits,omitempty"`          // of the viewport
-	//
 	// Of a hologram.
 	FPS        float64 `json:"fps,omitempty"`
 	Lost       uint64  `json:"frames_lost,omitempty"`

@@ -120,7 +120,6 @@ func (e *ecf) takes(s *inOrder, p *path, now time.Duration) bool {
 type ratio struct {
 	share map[int]float64 // sums to 1
 	given map[int]float64 // bytes since the last change
-	//
 	// The current interval.
 	began     time.Duration
 	delivered int64   // acknowledged bytes

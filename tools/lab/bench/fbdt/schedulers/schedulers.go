@@ -42,13 +42,10 @@ func New(name string, o fbdt.Options) fbdt.Scheduler {
 
 // A rule decides whether a path takes the next bytes.
 type rule interface {
-	//
 	// takes is asked while bytes are ready and the path has room.
 	takes(s *inOrder, p *path, now time.Duration) bool
-	//
 	// took reports n bytes given to the path.
 	took(s *inOrder, p *path, n int64)
-	//
 	// acked reports n bytes newly acknowledged over the path.
 	acked(s *inOrder, p *path, n int64, now time.Duration)
 }

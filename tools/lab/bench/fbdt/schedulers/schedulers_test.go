@@ -129,7 +129,6 @@ func TestRatio(t *testing.T) {
 		t.Errorf("bytes are in proportion %.2f, want 3", got)
 	}
 	r := s.rule.(*ratio)
-	//
 	// The throughput rises, rises, falls: the share goes up, up, down.
 	var shares []int
 	for k, rate := range []int64{10e6, 12e6, 8e6} {
