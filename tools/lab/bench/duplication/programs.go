@@ -19,16 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"holocast/internal/netlab"
+	"holocast/tools/lab/bench/internal/program"
 )
-
-// packages maps programs to their packages.
-var packages = map[string]string{
-	"capture-server": "holocast/capture-server",
-	"relay":          "holocast/relay",
-	"holocast":       "holocast/tools/holocast",
-	"edge":           "holocast/netfunc/edge",
-	"controller":     "holocast/netfunc/controller",
-}
 
 // programs are executables by name.
 type programs struct {
@@ -39,27 +31,18 @@ type programs struct {
 // findPrograms finds the programs next to this one and builds missing ones.
 func findPrograms(ctx context.Context, names ...string) (*programs, error) {
 	p := &programs{path: map[string]string{}}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
+	folder := func() (_ string, err error) {
+		if p.temp == "" {
+			p.temp, err = os.MkdirTemp("", "holocast-bench-*")
+		}
+		return p.temp, err
 	}
 	for _, name := range names {
-		sibling := filepath.Join(filepath.Dir(self), name)
-		if info, err := os.Stat(sibling); err == nil && info.Mode().IsRegular() {
-			p.path[name] = sibling
-			continue
+		path, err := program.Path(ctx, name, folder)
+		if err != nil {
+			return nil, errors.Join(err, p.remove())
 		}
-		if p.temp == "" {
-			if p.temp, err = os.MkdirTemp("", "holocast-bench-*"); err != nil {
-				return nil, err
-			}
-		}
-		p.path[name] = filepath.Join(p.temp, name)
-		if out, err := exec.CommandContext(ctx, "go", "build", "-o", p.path[name],
-			packages[name]).CombinedOutput(); err != nil {
-			return nil, errors.Join(fmt.Errorf("no %s next to this program, and building it failed: %w\n%s", name, err,
-				out), p.remove())
-		}
+		p.path[name] = path
 	}
 	return p, nil
 }

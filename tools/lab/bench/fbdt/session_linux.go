@@ -16,6 +16,7 @@ import (
 
 	"holocast/internal/netlab"
 	relayload "holocast/tools/lab/bench/internal/load"
+	"holocast/tools/lab/bench/internal/program"
 )
 
 // media is a session's content.
@@ -70,28 +71,11 @@ func realSessions(ctx context.Context, o Options) (list []Session, err error) {
 	return list, nil
 }
 
-// programs finds Holocast's programs next to this one, or builds them.
+// programs are Holocast's programs.
 type programs struct{ temp string }
 
-func (p *programs) path(ctx context.Context, name, pkg string) (string, error) {
-	if self, err := os.Executable(); err == nil {
-		sibling := filepath.Join(filepath.Dir(self), name)
-		if info, err := os.Stat(sibling); err == nil && info.Mode().IsRegular() {
-			return sibling, nil
-		}
-	}
-	path := filepath.Join(p.temp, name)
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", path, pkg).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("no %s next to this program, and building it failed: %w\n%s", name, err, out)
-	}
-	return path, nil
-}
-
-func (p *programs) holocast(ctx context.Context) (string, error) {
-	return p.path(ctx, "holocast", "holocast/tools/holocast")
+func (p *programs) path(ctx context.Context, name string) (string, error) {
+	return program.Path(ctx, name, func() (string, error) { return p.temp, nil })
 }
 
 // Mean rates of all radios together, just above the best quality's.
@@ -102,7 +86,7 @@ const (
 
 // media prepares the video and records the hologram.
 func (p *programs) media(ctx context.Context, o Options) ([]media, error) {
-	holocast, err := p.holocast(ctx)
+	holocast, err := p.path(ctx, "holocast")
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +119,7 @@ func (p *programs) record(ctx context.Context, o Options, holocast, to string) e
 		return err
 	}
 	defer relay.Stop()
-	capture, err := p.path(ctx, "capture-server", "holocast/capture-server")
+	capture, err := p.path(ctx, "capture-server")
 	if err != nil {
 		return err
 	}
@@ -190,11 +174,11 @@ func (p *programs) session(ctx context.Context, s Scenario, m media, over []int,
 	if len(over) == 1 {
 		session.Over = s.Radios[over[0]].Name
 	}
-	holocast, err := p.holocast(ctx)
+	holocast, err := p.path(ctx, "holocast")
 	if err != nil {
 		return session, err
 	}
-	relayPath, err := p.path(ctx, "relay", "holocast/relay")
+	relayPath, err := p.path(ctx, "relay")
 	if err != nil {
 		return session, err
 	}

@@ -26,6 +26,7 @@ import (
 	"holocast/internal/origin"
 	"holocast/tools/lab/bench/internal/cputime"
 	"holocast/tools/lab/bench/internal/direct"
+	"holocast/tools/lab/bench/internal/program"
 )
 
 // Relay is a relay under test: a child process of Start or StartPeer, or a remote relay.
@@ -255,25 +256,18 @@ func (p *Relay) run(cmd *exec.Cmd, start func(*exec.Cmd) error, ready func(line 
 // Binary returns path if set, otherwise the relay next to this program, otherwise one that it
 // builds. remove deletes a built binary.
 func Binary(ctx context.Context, path string) (_ string, remove func(), err error) {
-	remove = func() {}
 	if path != "" {
-		return path, remove, nil
+		return path, func() {}, nil
 	}
-	if self, err := os.Executable(); err == nil {
-		sibling := filepath.Join(filepath.Dir(self), "relay")
-		if _, err := os.Stat(sibling); err == nil {
-			return sibling, remove, nil
-		}
-	}
-	temp, err := os.MkdirTemp("", "holocast-bench")
+	temp := ""
+	remove = func() { _ = os.RemoveAll(temp) } // nothing without a folder
+	path, err = program.Path(ctx, "relay", func() (_ string, err error) {
+		temp, err = os.MkdirTemp("", "holocast-bench")
+		return temp, err
+	})
 	if err != nil {
-		return "", nil, err
-	}
-	remove = func() { _ = os.RemoveAll(temp) }
-	path = filepath.Join(temp, "relay")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", path, "holocast/relay").CombinedOutput(); err != nil {
 		remove()
-		return "", nil, fmt.Errorf("no relay next to this program, and building one failed: %w\n%s", err, out)
+		return "", nil, err
 	}
 	return path, remove, nil
 }
