@@ -150,7 +150,7 @@ func (s *Session) received() uint64 {
 	return s.conn.quic().ConnectionStats().BytesReceived
 }
 
-// addPaths replaces the statistics of a connection by those of all paths.
+// addPaths replaces the statistics of the connection by sums over all paths.
 func (st *Stats) addPaths(b *multipath.Conn) {
 	t := b.Totals()
 	st.BytesSent, st.BytesReceived, st.PacketsLost = t.BytesSent, t.BytesReceived, t.PacketsLost

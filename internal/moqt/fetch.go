@@ -335,7 +335,7 @@ func (w *FetchWriter) run() {
 // resolveJoining computes the range of a joining fetch (§10.12.2.1).
 func (s *Session) resolveJoining(r *FetchRequest, m *wire.Fetch) error {
 	// The SUBSCRIBE may still arrive. Waiting is pointless for an ID that was already seen and is
-	// not joinable, or for a PUBLISH of ours that was never sent.
+	// not joinable, or for our PUBLISH that was never sent.
 	var p *Publication
 	known := false
 	find := func() bool {

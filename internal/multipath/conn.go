@@ -27,7 +27,7 @@ const (
 	usualStream     = 2 << 20
 	firstWindow     = 2 << 20 // of a bundle whose window grows by permission
 	firstStream     = 512 << 10
-	uncounted       = 256     // bytes of a stream that always fit, so that headers arrive
+	uncounted       = 256     // bytes of each stream that need no credit, for headers
 	maxOpenStreams  = 1 << 10 // of each kind, opened by the peer
 	maxPaths        = 8
 	maxUnacked      = 1 << 20 // bytes of control messages
@@ -106,8 +106,8 @@ type Conn struct {
 	opened     [2]uint64        // streams that we opened, by kind
 	openLimit  [2]uint64        // of the peer
 	theirs     [2]uint64        // streams that the peer opened
-	theirLimit [2]uint64        // granted to the peer
-	closed     [2]uint64        // of theirs
+	theirLimit [2]uint64        // on theirs
+	closed     [2]uint64        // streams of the peer that are done
 	mayOpen    chan struct{}    // closed and replaced when openLimit grows
 	outbox     *SendStream      // of control messages
 	inbox      *ReceiveStream   // of control messages

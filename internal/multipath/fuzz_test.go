@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// FuzzMessages parses bytes as each kind of message. What is accepted survives another encoding.
+// FuzzMessages parses bytes as each kind of message. Accepted messages survive another encoding.
 func FuzzMessages(f *testing.F) {
 	g := grants{data: 48 << 20, streamData: 2 << 20, streams: 1 << 10}
 	for _, b := range [][]byte{

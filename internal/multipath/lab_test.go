@@ -30,7 +30,7 @@ const protocol = multipath.ProtocolPrefix + "test"
 type faults struct {
 	net.PacketConn
 	cut       *atomic.Bool
-	duplicate int // every so many packets; 0 = never
+	duplicate int // interval in packets; 0 = never
 	reorder   int
 	mu        sync.Mutex
 	count     int

@@ -30,7 +30,7 @@ const (
 	lingerTime = 5 * time.Second        // of a bundle without a path
 )
 
-// workers is how many segments a path sends at a time, so that one is queued behind the other.
+// workers is the number of segments that a path sends at a time: one is queued behind the other.
 const workers = 2
 
 // path is a connection of a bundle.
@@ -482,7 +482,7 @@ func (c *Conn) sendAcks() {
 
 // The watch over paths.
 
-// watch updates what is known of the paths until the bundle ends.
+// watch updates the estimates of the paths until the bundle ends.
 func (c *Conn) watch() {
 	t := time.NewTimer(idleTick)
 	defer t.Stop()
@@ -517,7 +517,7 @@ func (c *Conn) look() time.Duration {
 }
 
 // rate returns the rate that a path could carry, in bytes/s. Until data has filled a path, its congestion window tells
-// more than its bandwidth: the first samples are those of the handshake, which would keep the path unused.
+// more than its bandwidth: samples from the handshake are so low that the path would stay unused.
 func rate(cc congestion.Estimates, rtt time.Duration) float64 {
 	if cc.Phase != "startup" || rtt <= 0 {
 		return cc.Bandwidth
@@ -525,7 +525,7 @@ func rate(cc congestion.Estimates, rtt time.Duration) float64 {
 	return max(cc.Bandwidth, float64(cc.Window)/rtt.Seconds())
 }
 
-// measure tells the scheduler what is known of the path.
+// measure updates the scheduler's estimate of the path.
 func (p *path) measure() {
 	st := p.qc.ConnectionStats()
 	e := fbdt.Estimate{RTT: st.SmoothedRTT, Var: st.MeanDeviation, Down: p.down}
@@ -602,7 +602,7 @@ func (c *Conn) Paths() []PathStats {
 	return list
 }
 
-// Totals are the sums over all paths, also those that have left.
+// Totals are the sums over all paths, including former ones.
 type Totals struct {
 	BytesSent, BytesReceived, PacketsLost uint64  // as in quic.ConnectionStats
 	CongestionWindow                      uint64  // bytes, of live paths

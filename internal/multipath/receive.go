@@ -31,7 +31,7 @@ type ReceiveStream struct {
 	limit    uint64  // granted to the peer
 	window   uint64
 	reset    *quic.StreamError // by the peer
-	reliable uint64            // bytes that arrive all the same
+	reliable uint64            // bytes that arrive despite the reset
 	stopped  *quic.StreamError // by CancelRead
 	deadline time.Time
 	done     bool

@@ -61,7 +61,7 @@ func newSendStream(c *Conn, id, limit uint64) *SendStream {
 // StreamID returns the stream's ID, as in QUIC.
 func (s *SendStream) StreamID() quic.StreamID { return quic.StreamID(s.id) }
 
-// Context ends when the stream is closed or reset, or the peer reads no more.
+// Context ends when the stream is closed or reset, or the peer stops reading.
 func (s *SendStream) Context() context.Context { return s.ctx }
 
 // SetPriority sets the stream's place among the others: lower urgency first, then lower order.

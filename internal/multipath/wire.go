@@ -254,8 +254,8 @@ func parseControl(b []byte) (m control, size int, err error) {
 	return m, len(b) - len(p.b), nil
 }
 
-// First bytes of datagrams. Others are the application's, which thus need no more room than without
-// paths.
+// First bytes of datagrams. Other first bytes belong to the application, whose datagrams thus need no
+// extra room.
 const (
 	datagramData = 0xfd + iota // a datagram of the application follows that begins with such a byte
 	datagramAck

@@ -95,7 +95,7 @@ func (t *track) uncovered(group uint64, spans []origin.Span) (rest []origin.Span
 	return rest, wait
 }
 
-// repairTimeout returns the time for which fetched objects remain useful to viewers.
+// repairTimeout returns how long fetched objects remain useful to viewers.
 func (t *track) repairTimeout() time.Duration {
 	ms, ok := t.Properties().Int(wire.PropertyObjectDeliveryTimeout)
 	if ok && ms > 0 && ms < uint64(repairTimeout.Milliseconds()) {

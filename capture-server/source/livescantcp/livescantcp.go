@@ -34,7 +34,7 @@ type Options struct {
 	// Calibrate asks clients without a pose to find a LiveScan3D marker, 0 to 5. Its middle becomes
 	// the studio's origin.
 	Calibrate bool
-	// Probe bounds the time in which an Azure Kinect client identifies itself; default 5 s.
+	// Probe is the time limit for an Azure Kinect client to identify itself; default 5 s.
 	Probe time.Duration
 	// Timeout bounds a client's response time; default 15 s.
 	Timeout time.Duration

@@ -116,7 +116,7 @@ func TestLinkChangesOfRate(t *testing.T) {
 		within(t, "departure in s", p.Due.Seconds(), want[i], 1e-6)
 	}
 
-	// Half of the packet has been sent when the rate changes.
+	// The rate changes after half of the packet is sent.
 	l = newLink(t,
 		Change{Conditions: Conditions{Rate: 1000}},
 		Change{At: time.Second, Conditions: Conditions{Rate: 4000}})

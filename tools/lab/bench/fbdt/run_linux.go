@@ -19,7 +19,7 @@ import (
 // transport carries windows from the server to the client.
 type transport interface {
 	receive(r *receiver, size int)
-	// open returns where to write a window, concurrently with others; the receiver gets them in the order of open.
+	// open returns a window's writer. Windows are written concurrently and arrive in the order of open.
 	open(number uint64) (io.WriteCloser, error)
 	mark() figures
 	close()

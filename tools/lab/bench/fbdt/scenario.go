@@ -17,7 +17,7 @@ type Scenario struct {
 	Name   string  `json:"name"`
 	About  string  `json:"about"`
 	Radios []Radio `json:"radios"`
-	// warmup is what every transport needs to reach its rate.
+	// warmup is the time that every transport needs to reach its rate.
 	warmup time.Duration
 }
 
