@@ -35,6 +35,8 @@ type Config struct {
 	} `yaml:"qlog"`
 	// Congestion names the congestion controller of all sessions (quiccc.Controllers).
 	Congestion string `yaml:"congestion"`
+	// Multipath accepts sessions over several paths.
+	Multipath bool `yaml:"multipath"`
 	// FastPath configures forwarding of datagrams in the kernel.
 	FastPath fastpath.Mode `yaml:"fastpath"`
 	TLS      struct {
@@ -71,7 +73,7 @@ type Config struct {
 func defaultConfig() Config {
 	var c Config
 	c.Listen, c.HTTP = "127.0.0.1:4443", "127.0.0.1:4443"
-	c.FastPath = fastpath.Off
+	c.FastPath, c.Multipath = fastpath.Off, true
 	c.TLS.Hosts = []string{"localhost", "127.0.0.1", "::1"}
 	c.Cache.MaxBytes, c.Cache.TotalBytes, c.Cache.MaxAge = origin.DefaultMaxBytes, 1<<30, origin.DefaultMaxAge
 	c.MaxSessions, c.MaxConnects = router.DefaultMaxSessions, 100

@@ -54,6 +54,11 @@ var settings = slices.Concat(
 				"a build.",
 		},
 		{
+			Key:  "multipath",
+			Help: "Accept sessions over several networks of a client.",
+			More: "If false, such a client has an ordinary session over one of them.",
+		},
+		{
 			Key:  "fastpath",
 			Help: "Forward datagrams in the kernel (eBPF): off, auto or chacha20.",
 			More: "\n" +
