@@ -34,7 +34,8 @@ func (s *server) serveHTTP(ctx context.Context, predecessor *upgrade.Predecessor
 		s.router.Stats() // takes the router's locks
 		return nil
 	}))
-	registry := service.NewRegistry(newMetrics(s.router), newLimitMetrics(s.limits), newFastPathMetrics(s.fast))
+	registry := service.NewRegistry(newMetrics(s.router, s.ln), newLimitMetrics(s.limits),
+		newFastPathMetrics(s.fast))
 	metrics, page := s.guard.host(service.MetricsHandler(registry)), s.guard.host(live.Handler(s.router))
 	admin.Handle("GET /metrics", metrics)
 	admin.Handle("GET /live/", page)

@@ -3,13 +3,14 @@ package main
 import (
 	"strconv"
 
+	"holocast/internal/moqt"
 	"holocast/internal/service"
 	"holocast/relay/limits"
 	"holocast/relay/router"
 )
 
-// newMetrics returns the router's metrics.
-func newMetrics(r *router.Router) *service.Metrics {
+// newMetrics returns the metrics of the router and its listener.
+func newMetrics(r *router.Router, ln *moqt.Listener) *service.Metrics {
 	m := service.NewMetrics("holocast_relay_")
 	var (
 		sessions   = m.Gauge("sessions", "Open sessions.", "transport")
@@ -45,9 +46,12 @@ func newMetrics(r *router.Router) *service.Metrics {
 		refused    = m.Counter("refused_requests_total", "Requests refused, by REQUEST_ERROR code.", "reason")
 		appLimited = m.Gauge("session_app_limited",
 			"1 while the relay sends a peer less than the path's estimated bandwidth.", "session", "peer", "controller")
+		multipath = m.Gauge("multipath_sessions", "Open sessions over several paths.")
+		paths     = m.Gauge("paths", "Paths of these sessions, by state.", "state")
+		notJoined = m.Counter("refused_paths_total", "Connections refused as paths, by reason.", "reason")
 	)
 	m.Read(func(put service.Put) {
-		var quic, wt float64
+		var quic, wt, several, up, down float64
 		for number, s := range r.Sessions() {
 			if s.WebTransport() {
 				wt++
@@ -67,6 +71,23 @@ func newMetrics(r *router.Router) *service.Metrics {
 				put(inFlight, float64(path.InFlight), id, peer, path.Controller)
 				put(appLimited, service.Bool(path.AppLimited), id, peer, path.Controller)
 			}
+			list := s.Paths()
+			if list != nil {
+				several++
+			}
+			for _, p := range list {
+				if p.Down {
+					down++
+				} else {
+					up++
+				}
+			}
+		}
+		put(multipath, several)
+		put(paths, up, "up")
+		put(paths, down, "down")
+		for reason, n := range ln.RefusedPaths() {
+			put(notJoined, float64(n), reason)
 		}
 		for code, n := range r.RefusedRequests() {
 			put(refused, float64(n), code.String())

@@ -147,7 +147,7 @@ func (p *process) metric(series string) float64 {
 func metricIn(t testing.TB, body, series string) float64 {
 	t.Helper()
 	for line := range strings.Lines(body) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok && name == series {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), series+" "); ok {
 			v, err := strconv.ParseFloat(value, 64)
 			if err != nil {
 				t.Fatal(err)

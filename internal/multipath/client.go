@@ -59,6 +59,9 @@ func Dial(ctx context.Context, paths []Path, cfg Config) (*Conn, *quic.Conn, err
 		}
 		c := newConn(true, cfg)
 		c.lastPath = &path{qc: r.qc}
+		for _, p := range paths {
+			c.remember(PathStats{Name: p.Name, Down: true})
+		}
 		if err := c.join(ctx, r.qc, paths[r.path].Name, nil); err != nil {
 			_ = r.qc.CloseWithError(codeLeft, "")
 			c.fail(err)
@@ -150,10 +153,17 @@ func (c *Conn) rejoin(qc *quic.Conn, name string) bool {
 	_ = qc.CloseWithError(codeLeft, "")
 	c.log.Debug("path cannot join", "path", name, "reason", err)
 	var refused *quic.ApplicationError
-	if errors.As(err, &refused) && refused.Remote && len(c.Paths()) == 0 {
+	if errors.As(err, &refused) && refused.Remote && c.alone() {
 		c.fail(err) // nothing can bring the bundle back
 	}
 	return false
+}
+
+// alone reports whether the bundle has no connection.
+func (c *Conn) alone() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.paths) == 0
 }
 
 // join says HELLO and adds the connection to the paths.

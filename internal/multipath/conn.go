@@ -96,9 +96,10 @@ type Conn struct {
 
 	mu         sync.Mutex
 	sched      fbdt.Scheduler
-	paths      []*path // live ones
-	lastPath   *path   // that was removed
-	gone       Totals  // of paths that have left
+	paths      []*path              // live ones
+	lastPath   *path                // that was removed
+	gone       Totals               // of paths that have left
+	former     map[string]PathStats // of names without a connection, and the earlier connections of others
 	nextPath   int
 	linger     *time.Timer
 	streams    map[uint64]streamSides
@@ -160,6 +161,7 @@ func newConn(client bool, cfg Config) *Conn {
 		accepted: [2]chan struct{}{make(chan struct{}, 1), make(chan struct{}, 1)},
 		joined:   make(chan struct{}, 1), mayOpen: make(chan struct{}),
 		streams: map[uint64]streamSides{}, blocked: map[*SendStream]struct{}{}, seen: map[token]bool{}, refreshed: time.Now(),
+		former:    map[string]PathStats{},
 		recvLimit: cfg.window(), window: cfg.window(),
 	}
 	n := cmp.Or(cfg.Streams, maxOpenStreams)
@@ -654,28 +656,26 @@ func (c *Conn) acked(numbers spans) error {
 	return nil
 }
 
-// receive handles bytes of a segment, which begin at an offset in the stream.
-func (c *Conn) receive(h header, offset uint64, b []byte) error {
+// receive handles bytes of a segment, which begin at an offset in the stream, and returns how many were of no use.
+func (c *Conn) receive(h header, offset uint64, b []byte) (repeated uint64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.active = time.Now()
 	sides, err := c.lookup(h.stream)
 	if err != nil || len(b) == 0 {
-		return err
+		return 0, err
 	}
 	if sides.recv == nil || sides.recv.done {
 		if sides.send != nil && sides.recv == nil {
-			return violation("data on stream %d, which only we send on", h.stream)
+			return 0, violation("data on stream %d, which only we send on", h.stream)
 		}
-		return nil
+		return uint64(len(b)), nil
 	}
-	if err := sides.recv.insert(offset, b); err != nil {
-		return err
+	repeated, err = sides.recv.insert(offset, b)
+	if err == nil && h.stream == controlStream {
+		err = c.readControl()
 	}
-	if h.stream == controlStream {
-		return c.readControl()
-	}
-	return nil
+	return repeated, err
 }
 
 // arrived handles the end of a segment.

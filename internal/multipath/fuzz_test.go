@@ -55,7 +55,7 @@ func FuzzSegment(f *testing.F) {
 		c := newConn(true, Config{})
 		defer c.fail(errNoPath)
 		c.begin(c.cfg.grants())
-		_ = c.readSegment(bytes.NewReader(b))
+		_, _ = c.readSegment(bytes.NewReader(b))
 	})
 }
 

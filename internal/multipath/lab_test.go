@@ -169,12 +169,22 @@ func (l *lab) connect() (client, server *multipath.Conn) {
 func joined(t *testing.T, c *multipath.Conn, n int) {
 	t.Helper()
 	for range 1000 {
-		if len(c.Paths()) == n {
+		if up(c) == n {
 			return
 		}
 		time.Sleep(10 * time.Millisecond) // of the bubble
 	}
-	t.Fatalf("%d paths, want %d", len(c.Paths()), n)
+	t.Fatalf("%d paths are up, want %d: %+v", up(c), n, c.Paths())
+}
+
+// up returns how many paths of a bundle are up.
+func up(c *multipath.Conn) (n int) {
+	for _, p := range c.Paths() {
+		if !p.Down {
+			n++
+		}
+	}
+	return n
 }
 
 // pattern is a stream whose bytes depend on their offset.

@@ -108,17 +108,48 @@ func TestCuts(t *testing.T) {
 			time.Sleep(time.Duration(500+rand.IntN(6500)) * time.Millisecond)
 			cut.Store(false)
 			time.Sleep(time.Second)
-			up := 0
-			for _, p := range server.Paths() {
-				if !p.Down {
-					up++
-				}
-			}
-			if up < 2 {
-				t.Errorf("cut %d: %d paths are up a second after its end: %+v", i, up, server.Paths())
+			if n := up(server); n < 2 {
+				t.Errorf("cut %d: %d paths are up a second after its end: %+v", i, n, server.Paths())
 			}
 		}
 		over.Store(true)
 		<-done
+	})
+}
+
+// TestPaths cuts a path until its connection is closed. It stays in the statistics, and its counters continue.
+func TestPaths(t *testing.T) {
+	fakepath.Test(t, func(t *testing.T) {
+		l := newLab(t, []string{protocol},
+			link{rate: 3e5, delay: 10 * time.Millisecond}, link{rate: 3e5, delay: 20 * time.Millisecond})
+		client, server := l.connect()
+		joined(t, client, 2)
+		transfer(t, server, client, 10, 100<<10)
+		before := server.Paths()
+		l.cuts[1].Store(true)
+		transfer(t, server, client, 10, 100<<10)
+		time.Sleep(2 * time.Second) // the client closes the connection
+		for _, c := range []*multipath.Conn{client, server} {
+			list := c.Paths()
+			if len(list) != 2 || list[0].Name != "p0" || list[0].Down || list[1].Name != "p1" || !list[1].Down {
+				t.Fatalf("%+v", list)
+			}
+			if sum := list[0].Share + list[1].Share; sum < 0.999 || sum > 1.001 {
+				t.Errorf("shares %g and %g", list[0].Share, list[1].Share)
+			}
+		}
+		l.cuts[1].Store(false)
+		joined(t, server, 2)
+		for i, p := range server.Paths() {
+			if p.Since == before[i].Since != (i == 0) || p.Sent < before[i].Sent || p.Received < before[i].Received {
+				t.Errorf("%+v, before the cut %+v", p, before[i])
+			}
+		}
+		for _, p := range client.Paths() {
+			if p.Repeated > p.Received {
+				t.Errorf("%+v", p)
+			}
+			t.Logf("%+v", p)
+		}
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"slices"
 	"sync"
 	"time"
@@ -61,6 +60,7 @@ type path struct {
 	sent      uint64 // bytes of segments
 	acked     uint64
 	copied    uint64
+	repeated  uint64
 	estimate  fbdt.Estimate
 }
 
@@ -68,20 +68,6 @@ type path struct {
 type outgoing struct {
 	b    []byte
 	done chan error
-}
-
-// PathStats describes a path of a bundle.
-type PathStats struct {
-	Name          string
-	Local, Remote net.Addr
-	RTT           time.Duration
-	Rate          float64 // bytes/s that the path carries, estimated; 0 = unknown
-	Sent          uint64  // bytes of segments, with copies
-	Acked         uint64  // of them acknowledged
-	Copies        uint64  // of them sent by another path too
-	Received      uint64  // bytes of its packets
-	Down          bool    // silent although data is under way, or not connected
-	Since         time.Time
 }
 
 // add makes a connection a path of the bundle.
@@ -142,6 +128,9 @@ func (p *path) ended() {
 	p.removed = true
 	c.paths = slices.DeleteFunc(slices.Clone(c.paths), func(q *path) bool { return q == p })
 	c.lastPath = p
+	former := c.former[p.name].with(p)
+	former.Rate, former.Down = 0, true
+	c.remember(former)
 	c.gone.add(p.qc.ConnectionStats())
 	c.segments = slices.DeleteFunc(c.segments, func(s *segment) bool { return s.path == p })
 	if !p.down {
@@ -252,9 +241,13 @@ func (p *path) receive() {
 			return
 		}
 		reading.Go(func() {
-			if err := p.c.readSegment(str); err != nil {
+			repeated, err := p.c.readSegment(str)
+			if err != nil {
 				p.c.fail(err)
 			}
+			p.c.mu.Lock()
+			p.repeated += repeated
+			p.c.mu.Unlock()
 		})
 	}
 }
@@ -262,8 +255,8 @@ func (p *path) receive() {
 // buffers are for reading segments.
 var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
-// readSegment reads a segment. An error is the peer's fault.
-func (c *Conn) readSegment(r io.Reader) error {
+// readSegment reads a segment and returns how many of its bytes were of no use. An error is the peer's fault.
+func (c *Conn) readSegment(r io.Reader) (repeated uint64, err error) {
 	buffer := buffers.Get().(*[32 << 10]byte)
 	defer buffers.Put(buffer)
 	var h header
@@ -277,7 +270,7 @@ func (c *Conn) readSegment(r io.Reader) error {
 			var size int
 			var bad error
 			if h, size, bad = parseHeader(b); bad != nil {
-				return violation("malformed segment")
+				return repeated, violation("malformed segment")
 			}
 			begun = size > 0
 			if held = len(b); begun {
@@ -286,18 +279,20 @@ func (c *Conn) readSegment(r io.Reader) error {
 			b = b[size:]
 		}
 		if begun {
-			if bad := c.receive(h, end, b); bad != nil {
-				return bad
+			known, bad := c.receive(h, end, b)
+			if bad != nil {
+				return repeated, bad
 			}
+			repeated += known
 			end += uint64(len(b))
 		}
 		switch {
 		case err == io.EOF && begun:
-			return c.arrived(h, end)
+			return repeated, c.arrived(h, end)
 		case err == io.EOF || !begun && held > maxHeader:
-			return violation("malformed segment")
+			return repeated, violation("malformed segment")
 		case err != nil:
-			return nil // reset, because another copy arrived
+			return repeated, nil // reset, because another copy arrived
 		}
 	}
 }
@@ -584,22 +579,6 @@ func (p *path) look(now time.Time, flowing bool) {
 		p.pinged = now
 		replace(p.pings, quicvarint.Append([]byte{datagramPing}, p.c.least()))
 	}
-}
-
-// Paths describes the live paths.
-func (c *Conn) Paths() []PathStats {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var list []PathStats
-	for _, p := range c.paths {
-		st := p.qc.ConnectionStats()
-		list = append(list, PathStats{
-			Name: p.name, Local: p.qc.LocalAddr(), Remote: p.qc.RemoteAddr(), RTT: st.SmoothedRTT,
-			Rate: p.estimate.Rate, Sent: p.sent, Acked: p.acked, Copies: p.copied, Received: st.BytesReceived,
-			Down: p.down, Since: p.since,
-		})
-	}
-	return list
 }
 
 // Totals are the sums over all paths, including former ones.

@@ -136,24 +136,24 @@ func (s *ReceiveStream) discard() {
 	s.offset, s.pieces = end, nil
 }
 
-// insert adds bytes at an offset, which it copies.
-func (s *ReceiveStream) insert(offset uint64, b []byte) error {
+// insert adds bytes at an offset, which it copies, and returns how many it had already.
+func (s *ReceiveStream) insert(offset uint64, b []byte) (known uint64, err error) {
 	end := offset + uint64(len(b))
 	if end > s.limit || s.final != unknownSize && end > s.final {
-		return violation("stream %d exceeds its limit", s.id)
+		return 0, violation("stream %d exceeds its limit", s.id)
 	}
 	if err := s.raise(end); err != nil || s.stopped != nil {
-		return err
+		return 0, err
 	}
 	if s.reset != nil && end > s.reliable {
 		if offset >= s.reliable {
-			return nil
+			return 0, nil
 		}
 		b = b[:s.reliable-offset]
 	}
 	if offset < s.offset {
-		b = b[min(s.offset-offset, uint64(len(b))):]
-		offset = s.offset
+		known = min(s.offset-offset, uint64(len(b)))
+		b, offset = b[known:], s.offset
 	}
 	i, _ := slices.BinarySearchFunc(s.pieces, offset, func(c chunk, at uint64) int {
 		if c.offset+uint64(len(c.data)) <= at {
@@ -168,6 +168,7 @@ func (s *ReceiveStream) insert(offset uint64, b []byte) error {
 			if next.offset <= offset { // known already
 				skip := min(next.offset+uint64(len(next.data))-offset, n)
 				b, offset, i = b[skip:], offset+skip, i+1
+				known += skip
 				continue
 			}
 			n = min(n, next.offset-offset)
@@ -176,10 +177,10 @@ func (s *ReceiveStream) insert(offset uint64, b []byte) error {
 		b, offset, i = b[n:], offset+n, i+1
 	}
 	if len(s.pieces) > maxPieces && s.pieces[0].offset > s.offset {
-		return violation("stream %d arrives in too many pieces", s.id)
+		return 0, violation("stream %d arrives in too many pieces", s.id)
 	}
 	signal(s.wake)
-	return nil
+	return known, nil
 }
 
 // raise notes that the stream has at least this many bytes.

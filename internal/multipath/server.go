@@ -3,6 +3,7 @@ package multipath
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -124,7 +125,7 @@ func (s *Server) accept(ctx context.Context, qc *quic.Conn, cfg Config) (*Conn, 
 	} else if c, err = s.redeem(*h.token, qc, time.Now()); err != nil {
 		return nil, err
 	}
-	p, err := c.add(qc, h.name)
+	p, err := c.add(qc, cmp.Or(h.name, qc.RemoteAddr().String()))
 	if err != nil {
 		return nil, err
 	}

@@ -37,7 +37,7 @@ type session struct {
 	AppLimited    bool    `json:"app_limited"` // the path could carry more
 	InFlight      uint64  `json:"in_flight_bytes"`
 	Window        uint64  `json:"congestion_window_bytes"`
-	SentBytes     uint64  `json:"sent_bytes"` // whole connection
+	SentBytes     uint64  `json:"sent_bytes"` // of all connections
 	ReceivedBytes uint64  `json:"received_bytes"`
 
 	// Losses of the session, by reason.
@@ -46,6 +46,20 @@ type session struct {
 	Blocked          uint64 `json:"blocked_subgroups"` // no stream credit
 	UnsentDatagrams  uint64 `json:"unsent_datagrams"`  // the connection was congested
 	RefusedSubgroups uint64 `json:"refused_subgroups"` // from the peer: not accepted in time
+
+	Paths []path `json:"paths"` // of a session over several
+}
+
+type path struct {
+	Name          string  `json:"name"`
+	Peer          string  `json:"peer"`
+	Down          bool    `json:"down"`
+	RTT           float64 `json:"rtt_ms"`
+	Bandwidth     float64 `json:"bandwidth_bytes_per_second"` // estimated; 0 if unknown
+	SentBytes     uint64  `json:"sent_bytes"`                 // of data
+	CopiedBytes   uint64  `json:"copied_bytes"`               // of them sent over another path too
+	ReceivedBytes uint64  `json:"received_bytes"`
+	Share         float64 `json:"share"` // of the bytes sent and received over all paths
 }
 
 type track struct {
@@ -99,7 +113,7 @@ func read(v router.View, now time.Time) report {
 		st := s.Session.Stats()
 		one := session{
 			Number: s.Number, Peer: s.Session.RemoteAddr().String(), Transport: "quic",
-			Implementation: s.Session.Implementation(), Subject: s.Subject, Offers: []string{},
+			Implementation: s.Session.Implementation(), Subject: s.Subject, Offers: []string{}, Paths: []path{},
 			RTT: milliseconds(st.RTT), MinRTT: milliseconds(st.MinRTT), Bandwidth: st.Path.Bandwidth,
 			Controller: st.Path.Controller,
 			AppLimited: st.Path.AppLimited, InFlight: uint64(max(st.Path.InFlight, 0)), Window: st.CongestionWindow,
@@ -109,6 +123,12 @@ func read(v router.View, now time.Time) report {
 		}
 		if s.Session.WebTransport() {
 			one.Transport = "webtransport"
+		}
+		for _, p := range s.Session.Paths() {
+			one.Paths = append(one.Paths, path{
+				Name: p.Name, Peer: p.Remote.String(), Down: p.Down, RTT: milliseconds(p.RTT), Bandwidth: p.Rate,
+				SentBytes: p.Sent, CopiedBytes: p.Copies, ReceivedBytes: p.Received, Share: p.Share,
+			})
 		}
 		for _, ns := range s.Offers {
 			one.Offers = append(one.Offers, ns.String())

@@ -103,7 +103,7 @@ function show(report) {
   }
   document.querySelector("#tracks").replaceChildren(...rows);
 
-  document.querySelector("#sessions").replaceChildren(...report.sessions.map((s) => {
+  document.querySelector("#sessions").replaceChildren(...report.sessions.flatMap((s) => {
     const before = sessionsBefore.get(s.number);
     const bandwidth = s.bandwidth_bytes_per_second
       ? `${s.app_limited ? "≥ " : ""}${bits(s.bandwidth_bytes_per_second)}`
@@ -116,12 +116,23 @@ function show(report) {
     const subject = s.subject ? ` (${s.subject})` : "";
     const peer = [s.peer + subject, s.transport, s.implementation].filter(Boolean).join(" · ");
     const subscriptions = [...watched].map(([namespace, names]) => `${namespace}: ${names.join(", ")}`);
-    return row([
+    const paths = s.paths.map((p) => {
+      const was = before?.paths.find((q) => q.name === p.name);
+      const copied = p.copied_bytes > 0 ? `${si(p.copied_bytes, "B")} sent twice` : "";
+      return row([
+        "", [`${p.name} · ${p.peer}`, "wrap dim"], [p.down ? "down" : "", "lost"],
+        [`${(100 * p.share).toFixed(0)} % of all bytes`, "dim"],
+        [bits(rate(p, was, "received_bytes")), "n"], [bits(rate(p, was, "sent_bytes")), "n"],
+        [p.bandwidth_bytes_per_second ? bits(p.bandwidth_bytes_per_second) : "", "n"],
+        [`${p.rtt_ms.toFixed(1)} ms`, "n"], [copied, "wrap dim"],
+      ]);
+    });
+    return [row([
       [`#${s.number}`, "n"], [peer, "wrap"],
       [s.offers.map((o) => parts(o)[0]).join(", "), "wrap"], [subscriptions.join("; "), "wrap"],
       [bits(rate(s, before, "received_bytes")), "n"], [bits(rate(s, before, "sent_bytes")), "n"], [bandwidth, "n"],
       [`${s.rtt_ms.toFixed(1)} (${s.min_rtt_ms.toFixed(1)}) ms`, "n"], [losses(s, before, ofSessions), "wrap lost"],
-    ]);
+    ]), ...paths];
   }));
   document.querySelector("#no-tracks").hidden = report.tracks.length > 0;
   document.querySelector("#no-sessions").hidden = report.sessions.length > 0;
