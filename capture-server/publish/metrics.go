@@ -20,6 +20,11 @@ func newMetrics(p *Publisher) *service.Metrics {
 		lost   = m.Counter("relay_lost_packets_total", "Packets lost on the current connection to the relay.")
 		unsent = m.Counter("relay_unsent_datagrams_total",
 			"Datagrams dropped on the current connection to the relay: delivery timeout missed, or queue full.")
+		pathUp    = m.Gauge("path_up", "1 while a path to the relay, of several, answers.", "path")
+		pathRTT   = m.Gauge("path_rtt_seconds", "Smoothed round-trip time of a path.", "path")
+		pathRate  = m.Gauge("path_bandwidth_bytes_per_second", "Estimated bandwidth of a path.", "path")
+		pathSent  = m.Counter("path_sent_bytes_total", "Bytes sent over a path of the current session.", "path")
+		pathCopy  = m.Counter("path_copied_bytes_total", "Bytes sent over a path after another had sent them.", "path")
 		viewers   = m.Gauge("viewers", "Subscriptions per track; a relay counts as one.", "track")
 		cached    = m.Gauge("cached_bytes", "Bytes cached for late joiners.", "track")
 		published = m.Counter("published_bytes_total", "Bytes of objects published.", "track")
@@ -40,6 +45,13 @@ func newMetrics(p *Publisher) *service.Metrics {
 			put(unsent, float64(st.DatagramsUnsent))
 			if st.Path.Controller != "" {
 				put(bandwidth, st.Path.Bandwidth, st.Path.Controller)
+			}
+			for _, path := range session.Paths() {
+				put(pathUp, service.Bool(!path.Down), path.Name)
+				put(pathRTT, path.RTT.Seconds(), path.Name)
+				put(pathRate, path.Rate, path.Name)
+				put(pathSent, float64(path.Sent), path.Name)
+				put(pathCopy, float64(path.Copies), path.Name)
 			}
 		}
 		if e := p.relayTime.Estimate(time.Now()); e.Samples > 0 {

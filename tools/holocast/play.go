@@ -188,10 +188,16 @@ func play(ctx context.Context, o playOptions, stdout io.Writer, stderr *os.File)
 		return err
 	}
 	if !o.json {
-		fmt.Fprintln(stdout, report)
+		fmt.Fprintln(stdout, report.String()+report.Paths.String())
 		return nil
 	}
 	return json.NewEncoder(stdout).Encode(report)
+}
+
+// played is the final report.
+type played struct {
+	player.Report
+	Paths pathReports `json:"paths,omitempty"` // of the last session, if it had several
 }
 
 // playFirstFrameTimeout bounds the time to the first frame if playing has a time limit.
@@ -201,12 +207,13 @@ const playFirstFrameTimeout = 20 * time.Second
 const decodeTimeout = 30 * time.Second
 
 // watch plays and shows the live line. The end of ctx is not an error once frames have arrived.
-func watch(ctx context.Context, o playOptions, p *player.Player, stderr *os.File) (player.Report, error) {
+func watch(ctx context.Context, o playOptions, p *player.Player, stderr *os.File) (played, error) {
 	playing, stop := context.WithCancel(ctx)
 	defer stop()
+	var paths pathMeter
 	ended := make(chan error, 1)
 	go func() {
-		ended <- keep(playing, o.target, moqt.Handler{}, o.wait, true, p.Play)
+		ended <- keep(playing, o.target, moqt.Handler{}, o.wait, true, paths.measured(p.Play))
 	}()
 	line := newLiveLine(stderr)
 	keys, restore := readKeys(os.Stdin)
@@ -241,7 +248,7 @@ func watch(ctx context.Context, o playOptions, p *player.Player, stderr *os.File
 			}
 		case now := <-tick.C:
 			if showing == nil {
-				line.show(p.Live(now).String())
+				line.show(p.Live(now).String() + paths.live(now).String())
 			} else if line.terminal {
 				line.show("waiting for the first frame")
 			}
@@ -253,7 +260,7 @@ func watch(ctx context.Context, o playOptions, p *player.Player, stderr *os.File
 		v.Finish(finish)
 		cancel()
 	}
-	report := p.Snapshot(time.Now())
+	report := played{p.Snapshot(time.Now()), paths.total(time.Now())}
 	if err != nil && playing.Err() == nil {
 		return report, err
 	}

@@ -58,6 +58,8 @@ type recorded struct {
 	Records uint64  `json:"records"` // messages: objects, and subgroup ends that arrived separately
 	Bytes   uint64  `json:"bytes"`   // payload bytes
 	Seconds float64 `json:"seconds"`
+
+	Paths pathReports `json:"paths,omitempty"` // of the last session, if it had several
 }
 
 func record(ctx context.Context, o recordOptions, path string, stdout io.Writer) (err error) {
@@ -81,9 +83,10 @@ func record(ctx context.Context, o recordOptions, path string, stdout io.Writer)
 
 	running, stop := context.WithCancel(ctx)
 	defer stop()
+	var paths pathMeter
 	ended := make(chan error, 1)
 	go func() {
-		ended <- keep(running, o.target, r.Handler(), o.wait, false, r.Record)
+		ended <- keep(running, o.target, r.Handler(), o.wait, false, paths.measured(r.Record))
 	}()
 
 	bar := newBytesBar("recording")
@@ -134,12 +137,14 @@ func record(ctx context.Context, o recordOptions, path string, stdout io.Writer)
 		Records: records,
 		Bytes:   bytes,
 		Seconds: time.Since(began).Round(time.Millisecond).Seconds(),
+		Paths:   paths.total(time.Now()),
 	}
 	if o.json {
 		return json.NewEncoder(stdout).Encode(sum)
 	}
 	fmt.Fprintf(
-		stdout, "%s: %d objects in %d records, %.1f MB, %.1f s\n", path, n, records, float64(bytes)/1e6, sum.Seconds,
+		stdout, "%s: %d objects in %d records, %.1f MB, %.1f s%s\n", path, n, records, float64(bytes)/1e6, sum.Seconds,
+		sum.Paths,
 	)
 	return nil
 }
