@@ -64,6 +64,7 @@ type link struct {
 	rate               float64 // bytes/s; 0 = unlimited
 	delay              time.Duration
 	duplicate, reorder int
+	slow               *atomic.Bool // while true, a byte a second
 }
 
 // lab is a server and a client with several paths between them.
@@ -98,7 +99,12 @@ func newLab(t *testing.T, protocols []string, links ...link) *lab {
 	for i, k := range links {
 		d := fakepath.Direction{Delay: k.delay, Queue: 200 * time.Millisecond}
 		if k.rate > 0 {
-			d.Rate = func(int) float64 { return k.rate }
+			d.Rate = func(int) float64 {
+				if k.slow != nil && k.slow.Load() {
+					return 1
+				}
+				return k.rate
+			}
 		}
 		path := fakepath.New(d, d)
 		t.Cleanup(path.Close)
