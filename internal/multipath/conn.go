@@ -224,10 +224,11 @@ func (c *Conn) kick() {
 	}
 }
 
-// unblock wakes the writers that wait for room.
+// unblock wakes the writers that wait for credit or room.
 func (c *Conn) unblock() {
 	if c.ready < maxReady {
 		for s := range c.blocked {
+			s.flush()
 			signal(s.wake)
 		}
 	}
@@ -505,6 +506,7 @@ func (c *Conn) handle(m control) error {
 			return err
 		}
 		sides.send.limit = max(sides.send.limit, min(f[1], maxOffset))
+		sides.send.flush()
 		signal(sides.send.wake)
 	case maxStreams:
 		if f[0] > unidirectional {

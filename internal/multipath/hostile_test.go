@@ -277,3 +277,46 @@ func TestPriorities(t *testing.T) {
 		}
 	})
 }
+
+// TestLastBytesWithoutCredit writes all that the peer takes, and a little more. Close and CancelWrite need no credit
+// for that.
+func TestLastBytesWithoutCredit(t *testing.T) {
+	const window, more = 2 << 20, 1000
+	for name, c := range map[string]struct {
+		end  func(*multipath.SendStream)
+		size int // that arrives at least
+		err  error
+	}{
+		"close": {func(s *multipath.SendStream) { _ = s.Close() }, window + more, nil},
+		"reset": {func(s *multipath.SendStream) { s.CancelWrite(7) }, 0, &quic.StreamError{}},
+		"reset after a reliable boundary": {
+			func(s *multipath.SendStream) { s.SetReliableBoundary(); s.CancelWrite(7) }, window + more, &quic.StreamError{},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fakepath.Test(t, func(t *testing.T) {
+				k := link{rate: 4e6, delay: 10 * time.Millisecond}
+				l := newLab(t, []string{protocol}, k, k)
+				client, server := l.connect()
+				content := &pattern{size: window + more}
+				all, _ := io.ReadAll(content)
+				s, r := stream(t, client, server, string(all[:window]))
+				_ = s.SetWriteDeadline(time.Now().Add(time.Second))
+				if n, err := s.Write(all[window:]); n != more || err != nil {
+					t.Fatalf("wrote %d bytes, %v", n, err)
+				}
+				if _, err := s.Write(make([]byte, 4*more)); !errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Fatal("a large write without credit:", err)
+				}
+				c.end(s)
+				b, err := io.ReadAll(r)
+				if len(b) < c.size || string(b) != string(all[:len(b)]) {
+					t.Errorf("%d bytes", len(b))
+				}
+				if c.err == nil && err != nil || c.err != nil && !errors.As(err, new(*quic.StreamError)) {
+					t.Error("read:", err)
+				}
+			})
+		})
+	}
+}

@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// smallWrite is how many bytes of a stream may wait for a path after Write has returned.
+	// smallWrite is how many bytes of a stream may wait for a path, or for credit, after Write has returned. Like
+	// quic-go's buffer of a packet, they let Close and CancelWrite follow without waiting.
 	smallWrite = 1200
 	// maxReady is how many bytes of all streams wait for a path; further writes block first.
 	maxReady = 8 << 20
@@ -34,14 +35,17 @@ type SendStream struct {
 	// Guarded by c.mu.
 	priority fbdt.Priority
 	chunks   []chunk // bytes that a segment may need
-	end      uint64  // bytes written
+	end      uint64  // bytes written, without tail
+	tail     []byte  // bytes written that wait for credit or room, at most smallWrite
 	limit    uint64  // of the peer
 	assigned spans   // to a segment, once at least
 	known    uint64  // size of assigned
 	acked    spans
-	fin      bool // takes one byte at end in the scheduler
+	closed   bool // by Close
+	fin      bool // closed without a tail: takes one byte at end in the scheduler
 	boundary uint64
-	err      error // of Write, after a reset
+	err      error                // of Write, after a reset
+	code     quic.StreamErrorCode // of the reset
 	deadline time.Time
 	done     bool // nothing more to send
 }
@@ -74,8 +78,8 @@ func (s *SendStream) SetPriority(urgency int8, order uint64) {
 	}
 }
 
-// Write writes p. It returns when almost all of it is assigned to paths. After the write deadline the
-// error is os.ErrDeadlineExceeded; the stream is then of no use but to be reset.
+// Write writes p. It returns when all but smallWrite bytes are assigned to paths; these need no credit yet. After the
+// write deadline the error is os.ErrDeadlineExceeded; the stream is then of no use but to be reset.
 func (s *SendStream) Write(p []byte) (n int, err error) {
 	data := bytes.Clone(p)
 	s.c.mu.Lock()
@@ -84,19 +88,43 @@ func (s *SendStream) Write(p []byte) (n int, err error) {
 		if err := s.failure(); err != nil {
 			return n, err
 		}
-		if k := s.room(uint64(len(data))); k > 0 {
+		if k := s.room(uint64(len(data))); k > 0 && len(s.tail) == 0 {
 			s.append(data[:k])
 			data = data[k:]
 			n += int(k)
 		}
-		if len(data) == 0 && s.end-s.known <= smallWrite {
-			return n, nil
-		}
 		if len(data) > 0 {
 			s.c.blocked[s] = struct{}{}
 		}
+		if s.end-s.known+uint64(len(s.tail)+len(data)) <= smallWrite {
+			s.tail = append(s.tail, data...)
+			return n + len(data), nil
+		}
 		s.c.await(s.wake, s.deadline)
-		delete(s.c.blocked, s)
+		if len(s.tail) == 0 {
+			delete(s.c.blocked, s)
+		}
+	}
+}
+
+// flush appends the tail to the stream if there is credit and room, and ends a stream that was closed or reset.
+func (s *SendStream) flush() {
+	if len(s.tail) == 0 {
+		return
+	}
+	if n := s.room(uint64(len(s.tail))); n > 0 {
+		s.append(s.tail[:n])
+		s.tail = s.tail[n:]
+	}
+	if len(s.tail) > 0 {
+		return
+	}
+	s.tail = nil
+	delete(s.c.blocked, s)
+	if s.err != nil {
+		s.sendReset()
+	} else if s.closed {
+		s.sendFin()
 	}
 }
 
@@ -107,7 +135,7 @@ func (s *SendStream) failure() error {
 		return s.err
 	case s.c.ctx.Err() != nil:
 		return context.Cause(s.c.ctx)
-	case s.fin:
+	case s.closed:
 		return errClosed
 	case expired(s.deadline):
 		return os.ErrDeadlineExceeded
@@ -142,6 +170,10 @@ func (s *SendStream) append(data []byte) {
 	s.end += n
 	if s.id != controlStream {
 		s.c.written += counted(s.end) - counted(s.end-n)
+	}
+	if s.err != nil {
+		s.known = s.end
+	} else if s.id != controlStream {
 		s.c.ready += int64(n)
 	}
 	s.c.sched.Add(s.id, s.priority, int64(n))
@@ -179,18 +211,25 @@ func (s *SendStream) Close() error {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	switch {
-	case s.fin || s.done:
+	case s.closed || s.done:
 		return nil
 	case s.err != nil:
 		return s.err
 	}
-	s.fin = true
+	s.closed = true
 	s.cancel(nil)
+	if len(s.tail) == 0 {
+		s.sendFin()
+	}
+	return nil
+}
+
+func (s *SendStream) sendFin() {
+	s.fin = true
 	if s.c.ctx.Err() == nil {
 		s.c.sched.Add(s.id, s.priority, 1)
 		s.c.kick()
 	}
-	return nil
 }
 
 // SetWriteDeadline sets the time after which Write fails; zero means never.
@@ -207,7 +246,7 @@ func (s *SendStream) SetReliableBoundary() {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	if s.err == nil {
-		s.boundary = s.end
+		s.boundary = s.end + uint64(len(s.tail))
 	}
 }
 
@@ -244,10 +283,18 @@ func (s *SendStream) reset(code quic.StreamErrorCode, remote bool) {
 			break
 		}
 	}
-	s.c.control(resetStream, s.id, uint64(code), s.end, s.boundary)
-	s.finish()
+	s.code = code
+	if s.tail = s.tail[:min(uint64(len(s.tail)), s.boundary-min(s.boundary, s.end))]; len(s.tail) == 0 {
+		delete(s.c.blocked, s)
+		s.sendReset()
+	}
 	signal(s.wake)
 	s.c.kick()
+}
+
+func (s *SendStream) sendReset() {
+	s.c.control(resetStream, s.id, uint64(s.code), s.end, s.boundary)
+	s.finish()
 }
 
 // assign notes that bytes were given to a path.
@@ -259,6 +306,7 @@ func (s *SendStream) assign(from, to uint64) {
 	s.known += n
 	s.c.ready -= int64(n)
 	if n > 0 {
+		s.flush()
 		signal(s.wake)
 		s.c.unblock()
 	}
