@@ -6,7 +6,7 @@ using Microsoft.MixedReality.OpenXR;
 namespace Holocast
 {
     /// <summary>
-    /// Joins the session whose address (moqt://… or a web viewer link) is in a QR code that comes into view.
+    /// Joins the session whose address (moqt://…, a web viewer link or a pairing link) is in a QR code that comes into view.
     /// Requires an ARMarkerManager on the XR origin and the WebCam capability. Does nothing if the project
     /// lacks Microsoft's OpenXR plugin.
     /// </summary>
@@ -42,10 +42,8 @@ namespace Holocast
         {
             foreach (ARMarker marker in changed.added)
             {
-                if (HolocastAddress.TryParse(markers.GetDecodedString(marker.trackableId), out HolocastAddress address)
-                    && address.Session.Length > 0)
+                if (browser.JoinText(markers.GetDecodedString(marker.trackableId)))
                 {
-                    browser.Join(address);
                     return;
                 }
             }

@@ -1,5 +1,6 @@
 using System;
 using System.Collections.Generic;
+using System.Threading.Tasks;
 using Holocast.Native;
 using UnityEngine;
 
@@ -21,6 +22,7 @@ namespace Holocast
 
         readonly List<string> sessions = new List<string>();
         readonly List<HolocastAddress> addresses = new List<HolocastAddress>();
+        Task<string> pairing;
         Client client;
         HcState native;
         HolocastAddress address;
@@ -91,6 +93,46 @@ namespace Holocast
             }
         }
 
+        /// <summary>
+        /// Joins the session of an address or, once the relay has answered, of a pairing link. Returns false
+        /// if the text is neither.
+        /// </summary>
+        public bool JoinText(string text)
+        {
+            if (HolocastAddress.IsPairingLink(text))
+            {
+                Tell("Asking the relay for the session of the pairing code.");
+                pairing = Task.Run(() => Client.Pair(text));
+                return true;
+            }
+            if (!HolocastAddress.TryParse(text, out HolocastAddress to) || to.Session.Length == 0)
+            {
+                return false;
+            }
+            pairing = null;
+            Join(to);
+            return true;
+        }
+
+        void FinishPairing()
+        {
+            Task<string> finished = pairing;
+            pairing = null;
+            if (finished.IsFaulted)
+            {
+                Tell(Messages.Sentence(finished.Exception.GetBaseException().Message));
+            }
+            else if (HolocastAddress.TryParse(finished.Result, out HolocastAddress to) && to.Session.Length > 0)
+            {
+                Tell("");
+                Join(to);
+            }
+            else
+            {
+                Tell("The pairing code is not of a session.");
+            }
+        }
+
         /// <summary>Removes a remembered address.</summary>
         public void Forget(HolocastAddress old)
         {
@@ -127,6 +169,10 @@ namespace Holocast
 
         void Update()
         {
+            if (pairing != null && pairing.IsCompleted)
+            {
+                FinishPairing();
+            }
             if (client == null || !client.Poll(out HcState now))
             {
                 return;
