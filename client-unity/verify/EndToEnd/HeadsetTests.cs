@@ -164,6 +164,21 @@ namespace Holocast.Verify
             yield return null;
         }
 
+        // The answer is part of the end-to-end tests.
+        [UnityTest]
+        public IEnumerator PairingCodeAsksTheRelay()
+        {
+            ARMarkerManager manager = Pair();
+            manager.Report(new[] { Marker(6, "http://127.0.0.1:9/pair/ABCD2345#AAECAwQFBgcICQoLDA0ODw",
+                Time.realtimeSinceStartup) }, None);
+            StringAssert.Contains("Asking the relay", session.Message);
+            Assert.AreEqual(0, Joined().Length);
+            hologram.GetComponent<HolocastBrowser>().JoinText("moqt://127.0.0.1:9/other");
+            session.Disconnect();
+            Assert.AreEqual("", session.Message);
+            yield return null;
+        }
+
         [UnityTest]
         public IEnumerator SceneGetsTheManagersItLacks()
         {
