@@ -49,7 +49,8 @@ namespace Holocast.Editor
                 findings.Add(OfDeviceLibrary(InstallLibrary.Installed(NativeLibrary.HoloLens)));
             }
             findings.Add(OfGraphics(SystemInfo.graphicsDeviceType, SystemInfo.supportsComputeShaders));
-            findings.Add(OfPipeline(GraphicsSettings.currentRenderPipeline));
+            findings.Add(OfPipeline(GraphicsSettings.currentRenderPipeline == null
+                ? "" : GraphicsSettings.currentRenderPipeline.GetType().Name));
             if (hololens)
             {
                 findings.Add(OfCapabilities());
@@ -106,12 +107,18 @@ namespace Holocast.Editor
                     + ": the shaders are tested on Direct3D 11 and Vulkan only.");
         }
 
-        public static Finding OfPipeline(RenderPipelineAsset pipeline)
+        // Receives the type of the pipeline's asset; empty for the built-in pipeline.
+        public static Finding OfPipeline(string asset)
         {
-            return pipeline == null
-                ? new Finding(Verdict.Good, "Render pipeline", "Built-in.")
-                : new Finding(Verdict.Unsure, "Render pipeline",
-                    "The shaders target the built-in pipeline and are untested with " + pipeline.name + ".");
+            const string subject = "Render pipeline";
+            switch (asset)
+            {
+                case "": return new Finding(Verdict.Good, subject, "Built-in.");
+                case "UniversalRenderPipelineAsset": return new Finding(Verdict.Good, subject, "Universal.");
+                default:
+                    return new Finding(Verdict.Unsure, subject,
+                        "The shaders are for the built-in pipeline and URP, and untested with " + asset + ".");
+            }
         }
 
         static Finding OfCapabilities()

@@ -41,6 +41,14 @@ namespace Holocast.Tests
             Assert.AreEqual(verdict, Doctor.OfGraphics(device, compute).Verdict);
         }
 
+        [TestCase("", Verdict.Good)]
+        [TestCase("UniversalRenderPipelineAsset", Verdict.Good)]
+        [TestCase("HDRenderPipelineAsset", Verdict.Unsure)]
+        public void Pipelines(string asset, Verdict verdict)
+        {
+            Assert.AreEqual(verdict, Doctor.OfPipeline(asset).Verdict);
+        }
+
         [Test]
         public void HoloLensNeedsIl2cpp()
         {
