@@ -57,6 +57,11 @@ namespace Holocast.Verify
                 {
                     throw new Failure(name + ": its SubShader for URP breaks projects without URP");
                 }
+                if (subShader.Contains("\"RenderType\" = \"Background\"")
+                    && !subShader.Contains("\"Queue\" = \"Transparent-499\""))
+                {
+                    throw new Failure(name + " is drawn before the skybox, which covers it");
+                }
                 if (!subShader.Contains("ZWrite On"))
                 {
                     throw new Failure(name + " has no ZWrite On");

@@ -1,6 +1,7 @@
 // 360° video around the eye: an infinitely distant box without vertex data (corners by
 // SV_VertexID). Each pixel samples the picture by its direction. Being at the far plane, it needs
-// no depth passes.
+// no depth passes, and is drawn after the skybox, which would cover it: Unity draws that between
+// the queues 2500 and 2501.
 Shader "Holocast/Sphere"
 {
     SubShader
@@ -10,7 +11,7 @@ Shader "Holocast/Sphere"
         {
             "RenderPipeline" = "UniversalPipeline"
             "RenderType" = "Background"
-            "Queue" = "Background"
+            "Queue" = "Transparent-499"
             "DisableBatching" = "True"
             "IgnoreProjector" = "True"
         }
@@ -39,7 +40,7 @@ Shader "Holocast/Sphere"
         Tags
         {
             "RenderType" = "Background"
-            "Queue" = "Background"
+            "Queue" = "Transparent-499"
             "DisableBatching" = "True"
             "IgnoreProjector" = "True"
         }
