@@ -28,3 +28,6 @@ for package in core universal; do
 	fetch "needle-mirror/com.unity.render-pipelines.$package" 13.0.0/Unity-2022.1.0a12 \
 		"urp/Packages/com.unity.render-pipelines.$package" ShaderLibrary package.json
 done
+for version in 2022.3.76f1 6000.5.2f1; do
+	fetch Unity-Technologies/UnityCsReference "$version" "reference/$version" Runtime Editor Modules artifacts
+done
