@@ -198,6 +198,25 @@ namespace Holocast.Verify
         }
 
         [UnityTest]
+        public IEnumerator PassthroughClearsTheCamera()
+        {
+            eyes.clearFlags = CameraClearFlags.Skybox;
+            eyes.backgroundColor = Color.white;
+            var passthrough = eyes.gameObject.AddComponent<HolocastPassthrough>();
+            yield return null;
+            var manager = eyes.GetComponent<ARCameraManager>();
+            Assert.IsTrue(manager != null && manager.enabled, "AR Foundation's camera");
+            Assert.AreEqual(1, Object.FindObjectsByType<ARSession>(FindObjectsSortMode.None).Length);
+            Assert.AreEqual(CameraClearFlags.SolidColor, eyes.clearFlags);
+            Assert.AreEqual(0f, eyes.backgroundColor.a);
+            passthrough.enabled = false;
+            yield return null;
+            Assert.IsFalse(manager.enabled);
+            Assert.AreEqual(CameraClearFlags.Skybox, eyes.clearFlags);
+            Assert.AreEqual(Color.white, eyes.backgroundColor);
+        }
+
+        [UnityTest]
         public IEnumerator RigKeepsItsOrigin()
         {
             var rig = new GameObject("MRTK XR Rig");

@@ -48,7 +48,7 @@ namespace Holocast.Verify
                     reviewed.Add(entry);
                 }
             }
-            foreach (string variant in new[] { "linux", "editor", "uwp-mrtk3-openxr", "android" })
+            foreach (string variant in new[] { "linux", "editor", "uwp-mrtk3-openxr", "android-arfoundation" })
             {
                 foreach (string assembly in Own)
                 {
