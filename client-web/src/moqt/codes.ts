@@ -78,7 +78,7 @@ export function codeName(registry: Readonly<Record<string, number>>, code: numbe
   return `code 0x${code.toString(16)}`;
 }
 
-/** The session ended: closed by either side, or its connection failed. */
+/** The session ended because either side closed it or its connection failed. */
 export class SessionError extends Error {
   constructor(
     readonly code: number,
@@ -108,7 +108,7 @@ export function violation(message: string): WireError {
 }
 
 /**
- * The publisher broke the rules for a track (§2.4.2): the subscription ends, the session continues.
+ * The publisher broke the rules for a track (§2.4.2). The subscription ends; the session continues.
  */
 export class MalformedTrackError extends Error {
   constructor(message: string) {

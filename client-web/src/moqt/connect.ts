@@ -1,4 +1,4 @@
-/** Connects to a relay: certificates, connection errors, retries. */
+/** Connects to a relay and handles certificates, connection errors and retries. */
 import { Session, type ConnectOptions } from "./session.ts";
 
 export type ConnectFailure =
@@ -41,8 +41,8 @@ async function askHash(relay: URL): Promise<{ answered: boolean; hash: Uint8Arra
 }
 
 /**
- * Opens a session. `pinned` is a certificate hash from the link, in hex; no other certificate is
- * trusted then. Otherwise a page served over plain HTTP trusts the hash that the relay reports (a
+ * Opens a session. `pinned` is a certificate hash from the link, in hex; if set, no other certificate
+ * is trusted. Otherwise a page served over plain HTTP trusts the hash that the relay reports (a
  * development certificate), and all pages trust certificates issued by an authority the browser
  * knows.
  */
@@ -91,7 +91,7 @@ export async function connect(url: string, pinned: string | undefined, o: Connec
 
 const FIRST_RETRY = 200;
 const LAST_RETRY = 5000;
-/** Time that the old session stays open after a migration, while the new one starts to receive; ms. */
+/** Time, in ms, that the old session stays open after a migration while the new one starts to receive. */
 const OVERLAP = 1000;
 
 export interface KeepOptions extends ConnectOptions {
@@ -99,7 +99,7 @@ export interface KeepOptions extends ConnectOptions {
   readonly pinned?: string;
   /**
    * Called when a session opens and replaces the previous one. After a GOAWAY the previous session
-   * stays open for OVERLAP, to receive without a gap.
+   * stays open for OVERLAP so that reception has no gap.
    */
   readonly use: (session: Session) => void;
   /**

@@ -16,7 +16,7 @@ export function protocolOf(v: Version): string {
   return `moqt-${v}`;
 }
 
-/** Draft of an ALPN identifier; undefined if unsupported. */
+/** Returns the draft of an ALPN identifier; undefined if unsupported. */
 export function versionOf(protocol: string): Version | undefined {
   return versions.find((v) => protocolOf(v) === protocol);
 }
@@ -98,7 +98,7 @@ export interface SubscribeOptions {
   readonly priority?: number;
   /** Milliseconds after which the publisher may drop an undelivered subgroup. */
   readonly subgroupDeliveryTimeout?: number;
-  /** Rendezvous timeout: maximum wait of the relay for a publisher, ms. */
+  /** Rendezvous timeout: how long the relay waits for a publisher, ms. */
   readonly rendezvousTimeout?: number;
   readonly groupOrder?: "ascending" | "descending";
 }
@@ -408,7 +408,7 @@ const IMMUTABLE = 0x0b;
 const PUBLISHER_PRIORITY = 0x0e;
 const GROUP_ORDER = 0x22;
 const DYNAMIC_GROUPS = 0x30;
-/** Properties of higher types are ignored. */
+/** Highest property type that is read; higher ones are ignored. */
 const MAX_TYPE = BigInt(Number.MAX_SAFE_INTEGER);
 /** An unknown mandatory track property (§2.5.1) makes the subscription unusable. */
 export class UnknownMandatoryError extends Error {}

@@ -40,7 +40,7 @@ export interface SharedUniforms {
   readonly height: { value: number };
   /** Edge of a point, in units of the distance between neighbouring points. */
   readonly spread: { value: number };
-  /** Draw every stride-th point; a power of two. */
+  /** Every stride-th point is drawn; a power of two. */
   readonly stride: { value: number };
 }
 

@@ -15,7 +15,7 @@ export interface Stats extends MeterSnapshot {
   /** Quality received from each camera, and the requested quality or "auto". */
   readonly qualities: readonly string[];
   readonly quality: string;
-  /** Start of the frame delay: "arrival" in a replay, whose frames were captured long ago. */
+  /** The event from which the frame delay counts; "arrival" in a replay, whose frames were captured long ago. */
   readonly delay_from: "capture" | "arrival";
   /** Position in a seekable recording; null without one. */
   readonly playback: {

@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { freePort, Lab, metric, shows, stats, until } from "./lab.ts";
 
 const lab = new Lab();
-/** Minimum duration, to run longer by hand. */
+/** Minimum duration; set it for a longer run by hand. */
 const seconds = Number(process.env["FASTPATH_SECONDS"] ?? 0);
 
 beforeAll(() => lab.open());

@@ -21,7 +21,7 @@ export interface Header {
   readonly sequence: number;
   /** The sensor's own clock, µs. */
   readonly deviceTime: bigint;
-  /** Middle of the exposure, UNIX time in µs on the relay's clock. */
+  /** Middle of the exposure on the relay's clock, UNIX µs. */
   readonly captureTime: bigint;
   readonly camera: number;
   readonly description: number;

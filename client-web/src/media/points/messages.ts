@@ -10,12 +10,9 @@ export interface Released {
   readonly camera: number;
   readonly track: string;
   readonly words: ArrayBuffer;
-  /**
-   * Local time from which the page can use the camera's next frame, ms; undefined if already
-   * requested.
-   */
+  /** Local time, in ms, from which the page can use the camera's next frame; undefined if already requested. */
   readonly next: number | undefined;
-  /** Set if the frame was drawn: its sequence number and delay in ms. */
+  /** Sequence number and delay, in ms, of the frame; undefined if it was not drawn. */
   readonly shown: { readonly sequence: number; readonly delay: number } | undefined;
 }
 

@@ -1,7 +1,6 @@
 /**
- * Computes the ray of every pixel of a lens, bit by bit like Intrinsics.Unproject in
- * internal/camera: the same operations in IEEE 754 binary64. JavaScript never fuses multiply and
- * add.
+ * Computes the ray of every pixel of a lens. Results are bit-identical to Intrinsics.Unproject in
+ * internal/camera, with the same IEEE 754 binary64 operations; JavaScript never fuses multiply and add.
  */
 
 /** A lens at one image size: Brown–Conrady with six radial and two tangential coefficients. */

@@ -16,8 +16,8 @@ export class Sequence {
   }
 
   /**
-   * Adds a frame's number, a u32 that wraps. loops: a lower number starts a new round and is not
-   * late. declined: number of preceding frames that the relay may have left out.
+   * Adds a frame's number, a u32 that wraps. If `loops` is true, a lower number starts a new round
+   * and is not late. `declined` is the number of preceding frames that the relay may have omitted.
    */
   add(n: number, loops = false, declined = 0): void {
     this.received++;

@@ -159,7 +159,7 @@ function transform(v: unknown, path: string): Transform {
   return { r, t };
 }
 
-/** True if two tracks differ in their pose at most. */
+/** True if two tracks differ at most in their pose. */
 export function sameTrack(a: CameraTrack, b: CameraTrack): boolean {
   return JSON.stringify({ ...a, pose: undefined }) === JSON.stringify({ ...b, pose: undefined });
 }

@@ -124,7 +124,7 @@ function applyDelta(doc: Json, delta: Json): Json {
   return { ...doc, ...ended, generatedAt: delta["generatedAt"], tracks };
 }
 
-/** MSF's text puts an update's target in parentName, its example in name. Accept both. */
+/** MSF's text puts an update's target in parentName, but its example uses name. Accept both. */
 function applyTo(tracks: unknown[], op: unknown, track: Json, path: string): unknown[] {
   const { parentName, parentNamespace, ...rest } = track;
   if (op === "add") return [...tracks, track];
@@ -152,10 +152,7 @@ function applyTo(tracks: unknown[], op: unknown, track: Json, path: string): unk
   }
 }
 
-/**
- * A group this far below the newest comes from a restarted publisher; a smaller gap means it is
- * late.
- */
+/** A group this far below the newest comes from a restarted publisher; with a smaller gap it is late. */
 const RESTART_GAP = 1000n;
 /** Maximum number of delta updates held back until earlier ones arrive. */
 const MAX_WAITING = 64;

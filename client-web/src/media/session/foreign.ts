@@ -11,7 +11,7 @@ const WAIT = 2000;
 const MAX_LISTED = 4;
 const MAX_VALUE = 40;
 
-/** Looks for the catalog of another program, and describes it; undefined if there is none. */
+/** Looks for another program's catalog and returns its description; undefined if there is none. */
 export async function findForeign(s: Session, track: (name: string) => TrackName): Promise<string | undefined> {
   for (const name of TRACKS) {
     let received: (payload: Uint8Array | undefined) => void = () => {};

@@ -10,7 +10,7 @@ const FIRST = 250;
 const WINDOW = 1000;
 /** Media time to fetch ahead of the position. */
 const AHEAD = 1500;
-/** A seek shows the frame at or before its position, which may start this much earlier. */
+/** A seek shows the frame at or before its position. That frame may start this much earlier. */
 const BEFORE = 100;
 const RETRY = 500;
 
@@ -52,9 +52,9 @@ export interface Part {
   readonly until: number;
   seek(media: number): void;
   stop(): void;
-  /** Fetches the data after a position unless already fetched. playing: false while paused. */
+  /** Fetches the data after a position unless already fetched. `playing` is false while paused. */
   refill(position: number, playing: boolean): void;
-  /** Shows the frames that are due. moving: playback continues from the position. */
+  /** Shows the frames that are due. `moving` means that playback continues from the position. */
   show(position: number, moving: boolean): void;
 }
 
@@ -126,7 +126,7 @@ class TrackBuffer implements Part {
       (e: unknown) => {
         if (this.#request !== request) return;
         this.#request = undefined;
-        // Keep the received objects; request the rest again unless the recording ends before it.
+        // Keep the received objects, and request the others again unless the recording ends before them.
         finish();
         if (group >= 0n) this.until = mediaAt(this.timeline, group + 1n);
         if ((e as { invalidRange?: boolean } | undefined)?.invalidRange) this.until = this.duration + 1;

@@ -52,7 +52,7 @@ export class Recording {
     while (!session.ended) {
       try {
         const sub = await subscribeCatalog(session.session, this.#track("catalog"), {}, (c) => {
-          // An unreadable catalog is ignored: the recording is then not seekable.
+          // Ignore an unreadable catalog. The recording is then not seekable.
           if (!(c instanceof Error) && !session.ended) this.offer(c);
         });
         await Promise.race([sub.done, session.done]);
@@ -104,7 +104,7 @@ export class Recording {
     } else {
       const position = typeof action === "object" ? action.seek : this.#position();
       if (!this.#playback) {
-        // A seek continues playback; only pause stops it.
+        // A seek resumes playback; only pause stops it.
         this.#watch(position);
         if (action !== "pause") this.#playback!.play();
       } else if (action === "play") {

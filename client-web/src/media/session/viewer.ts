@@ -18,7 +18,7 @@ import { subscribeCatalog } from "./subscribe.ts";
 const ROOT = "holocast";
 /** Property type that marks the tracks of a replay (docs/spec/replay.md). */
 const REPLAYED_PROPERTY = 0x68637270;
-/** Rendezvous timeout: maximum wait of the relay for a publisher, ms. */
+/** Rendezvous timeout: how long the relay waits for a publisher, ms. */
 export const RENDEZVOUS = 10_000;
 const REPORT_INTERVAL = 250;
 /** Time without a catalog, ms, after which the page reports that nothing is published. */
@@ -38,7 +38,7 @@ export class Viewer implements Host {
   #phase: Phase | undefined;
   #detail = "";
   #hadCatalog = false;
-  /** Names of the catalog's tracks, for the case that no medium plays them. */
+  /** Names of the catalog's tracks, to report if no medium plays them. */
   #others = "";
   #seen = true;
   #bytes = 0;
@@ -122,7 +122,7 @@ export class Viewer implements Host {
   }
 
   /**
-   * A new session opened and replaces the previous one, whose media are received until it closes.
+   * A new session opened and replaces the previous one, whose media are still received until it closes.
    */
   #use(s: Session): void {
     const before = this.session;
@@ -174,7 +174,7 @@ export class Viewer implements Host {
     try {
       await s.subscribe(CLOCK_TRACK, sink, { priority: CLOCK_PRIORITY });
     } catch {
-      // Without the relay's clock, frame delays use the local clock and their error is unknown.
+      // Without the relay's clock, frame delays are measured with the local clock and their error is unknown.
     }
   }
 

@@ -2,13 +2,13 @@
 import type { Sphere } from "./track.ts";
 import type { Vec } from "./sphere.ts";
 
-/** Pseudo tile numbers of the base sphere and of sound. */
+/** Pseudo tile numbers of the base sphere and sound. */
 export const BASE = -1;
 export const SOUND = -2;
 
 /** From the page to the network worker. */
 export type ToTiles =
-  /** Gaze in sphere coordinates, and field of view: angles between opposite edges, radians. */
+  /** Gaze in sphere coordinates, and field of view as the angles between opposite edges, radians. */
   | { readonly type: "gaze"; readonly gaze: Vec; readonly width: number; readonly height: number }
   /** Turns sound on or off. */
   | { readonly type: "sound"; readonly on: boolean }
@@ -56,7 +56,7 @@ export type FromTiles =
 
 /** From the network worker to the video decode worker. */
 export type ToVideo =
-  /** same: the sphere is unchanged except for its list of tracks. */
+  /** `same` is true if only the sphere's list of tracks changed. */
   | { readonly type: "sphere"; readonly sphere: Sphere | undefined; readonly same: boolean }
   | Due
   | Drop
@@ -67,7 +67,7 @@ export type ToVideo =
       readonly timestamp: number;
       readonly data: Uint8Array<ArrayBuffer>;
     }
-  /** A tile out of view gives its decoder to another one. */
+  /** Releases the decoder of a tile that is out of view. */
   | { readonly type: "release"; readonly tile: number }
   | Chunk;
 

@@ -10,7 +10,7 @@ export interface Problem {
   readonly seen: ArrayLike<number>;
   /** Distortion where a tile does not arrive, per tile. */
   readonly miss: ArrayLike<number>;
-  /** Size of quality q of tile t at [t·qualities + q], bytes; 0 or less = not available. */
+  /** Size in bytes of quality q of tile t at [t·qualities + q]; 0 or less = not available. */
   readonly bytes: ArrayLike<number>;
   readonly distortion: ArrayLike<number>;
   readonly budget: number;
@@ -28,7 +28,7 @@ export interface Plan {
   readonly order: number[];
   readonly bytes: number;
   readonly loss: number;
-  /** Lower bound of the loss of any choice within the budget. */
+  /** Lower bound on the loss of any choice within the budget. */
   readonly bound: number;
   readonly expected: number;
 }
@@ -67,7 +67,7 @@ interface Choice {
 const offered = (p: Problem, i: number): boolean =>
   p.bytes[i]! > 0 && p.bytes[i]! <= Number.MAX_VALUE && Math.abs(p.distortion[i]!) <= Number.MAX_VALUE;
 
-/** Computes a plan. refine: maximum number of search states; 0 = greedy only. */
+/** Computes a plan. `refine` is the maximum number of search states; 0 means a greedy choice only. */
 export function ows(p: Problem, refine = DEFAULT_REFINE): Plan {
   const tiles = p.seen.length;
   const hulls = Array.from({ length: tiles }, (_, t) => hull(p, t));
@@ -97,7 +97,7 @@ export function ows(p: Problem, refine = DEFAULT_REFINE): Plan {
   return { quality: choice.quality, order, bytes, loss, bound, expected };
 }
 
-/** Probability that data ending after this many bytes of the GoP miss the deadline. */
+/** Probability that data that end this many bytes into the GoP miss the deadline. */
 function late(p: Problem, bytes: number): number {
   const n = p.capacity.length;
   if (n === 0) return 0;
@@ -158,7 +158,7 @@ function greedy(p: Problem, hulls: readonly Corner[][]): { choice: Choice; slope
   }
   const quality = level.map((n, t) => hulls[t]![n]!.quality);
   if (slope === undefined) return { choice: { quality, loss, bound: loss }, slope: 0 };
-  // Lagrangian dual at this price per byte: the optimum if tiles could be split between qualities.
+  // Lagrangian dual at this price per byte, which is the optimum if tiles could be split between qualities.
   let bound = -slope * p.budget;
   for (const corners of hulls) {
     let least = Infinity;

@@ -57,7 +57,7 @@ export interface Sphere {
   /** Group interval, and latency from capture to display; ms. */
   readonly gop: number;
   readonly latency: number;
-  /** Name of the track with rates and distortions. */
+  /** Name of the track that carries rates and distortions. */
   readonly rates: string | undefined;
   /** Tracks of each tile, worst quality first. */
   readonly tiles: readonly (readonly TileTrack[])[];

@@ -4,7 +4,7 @@
  * no static data, and the caller passes all addresses; see ../frame.ts.
  */
 
-// The remaining escapes, and a flag set when one is missing or out of range.
+// Start and end of the remaining escapes, and a flag set when one is missing or out of range.
 let escapes: usize = 0;
 let escapesEnd: usize = 0;
 let broken: bool = false;
@@ -177,7 +177,7 @@ function unzigzag(n: i32, max: i32): i32 {
   return (z >>> 1) ^ -(z & 1);
 }
 
-/** Layout C: converts LiveScan3D's records of 9 bytes to the words of layout B. */
+/** Layout C: converts LiveScan3D's 9-byte records to the words of layout B. */
 export function records(raw: usize, points: i32, out: usize): void {
   for (let k = 0; k < points; k++) {
     point(
