@@ -58,7 +58,7 @@ func attachClsact(dir string, t target, program *ebpf.Program) error {
 	if err != nil {
 		return err
 	}
-	if added { // records that we created it, for Detach; a bpf file system can hold only directories
+	if added { // tells Detach that we created the qdisc; on a bpf file system only directories can serve as markers
 		if err := os.Mkdir(clsactMark(dir, t.Interface), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
@@ -70,8 +70,8 @@ func clsactMark(dir string, ifindex int) string {
 	return filepath.Join(dir, fmt.Sprintf("clsact-%d", ifindex))
 }
 
-// detachClsact removes our filters except at the targets in keep, and the qdiscs we created that
-// have no filter left.
+// detachClsact removes our filters except at the targets in keep. It also removes the qdiscs that we
+// created and that have no filter left.
 func detachClsact(dir string, keep []target) error {
 	links, err := netlink.LinkList()
 	if err != nil {

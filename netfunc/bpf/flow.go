@@ -14,7 +14,7 @@ const MaxFlows = 1024
 // Flow is the traffic to one destination.
 type Flow struct {
 	DSCP  uint8 // DSCP restored in packets, 0 to 63
-	Paths uint8 // bit i = path i+1: replicas are expected there
+	Paths uint8 // bit i = replicas are expected on path i+1
 }
 
 // SetFlow enables or updates the elimination of replicas to dst. Replicas on paths outside f.Paths
@@ -58,7 +58,7 @@ func (r *Receiver) SetFlow(dst netip.Addr, f Flow) error {
 	return nil
 }
 
-// RemoveFlow stops elimination for dst, which may be unknown.
+// RemoveFlow stops elimination for dst. It has no effect if there is no such flow.
 func (r *Receiver) RemoveFlow(dst netip.Addr) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -153,7 +153,7 @@ func (r *Receiver) newFlow() (uint32, error) {
 		}
 		return uint32(ledger.Flows)*MaxFlows + uint32(i), nil
 	}
-	return 0, fmt.Errorf("%w: it holds %d", ErrMapFull, MaxFlows)
+	return 0, fmt.Errorf("%w: it holds at most %d flows", ErrMapFull, MaxFlows)
 }
 
 func (r *Receiver) ledger() (receiverLedger, error) {
