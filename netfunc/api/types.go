@@ -61,8 +61,8 @@ type Path struct {
 	// Silent means that three probes in a row have had no answer although it was due.
 	Silent bool `json:"silent,omitempty"`
 	// Sent and SentBytes count packets and bytes sent on the path since the edge attached. Of the
-	// packets received, First counts first replicas, Late later replicas and Rogue packets outside
-	// their flow's path set.
+	// packets received, First counts first replicas and Late later ones; Rogue counts those of both
+	// that were outside their flow's path set or repeated on the same path.
 	Sent      uint64 `json:"sent,omitempty"`
 	SentBytes uint64 `json:"sent_bytes,omitempty"`
 	First     uint64 `json:"first,omitempty"`

@@ -404,8 +404,8 @@ func TestPairExactlyOnce(t *testing.T) {
 			p.open(t)
 			p.warm(t)
 			for i, kind := range kinds {
-				// Other attachments run the same programs, so one of them covers all kinds of traffic and
-				// the long run.
+				// Other attachments run the same programs, so only TCX ingress gets all kinds and the long
+				// run.
 				if (how.clsact || how.egress) && i%3 != 0 && !*long {
 					continue
 				}
