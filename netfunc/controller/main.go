@@ -18,7 +18,7 @@ import (
 
 func main() { service.Main("controller", defaultConfig, command) }
 
-// command returns the controller's command line; cfg holds the defaults and receives the values.
+// command returns the controller's command line. cfg holds the defaults and receives the values.
 func command(cfg *Config) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "controller",

@@ -13,7 +13,7 @@ type Rate struct {
 	Burst     int     // maximum burst
 }
 
-// failures limits an address's calls with a wrong token.
+// failures limits the calls with a wrong token per address.
 var failures = Rate{PerSecond: 2, Burst: 20}
 
 // bucketKey identifies the owner of a token bucket.
@@ -42,7 +42,7 @@ type bucket struct {
 	at   time.Time
 }
 
-// maxBuckets bounds memory. Beyond it full buckets are dropped, which has no effect on their
+// maxBuckets bounds memory. When it is exceeded, full buckets are dropped, which does not affect their
 // owners, or all buckets if none is full.
 const maxBuckets = 8192
 
