@@ -17,7 +17,7 @@ func newMetrics(d *daemon) *service.Metrics {
 	var (
 		failed = m.Gauge("status_failed", "1 if the kernel's counters could not be read.")
 		paths  = m.Gauge("flow_paths", "Paths in the destination's path set, by side (sender or receiver).",
-		"destination", "side")
+			"destination", "side")
 	)
 	all := []putStatus{pathMetrics(m), senderMetrics(m, paths), receiverMetrics(m, paths), controllerMetrics(m)}
 	m.Read(func(put service.Put) {
@@ -81,7 +81,7 @@ func senderMetrics(m *service.Metrics, paths service.Metric) putStatus {
 	var (
 		duplicated = m.Counter("duplicated_packets_total", "Packets sent over the paths of their policy.")
 		passed     = m.Counter("passed_packets_total",
-		"Packets passed unchanged although a policy or flow matched, by reason.", "reason")
+			"Packets passed unchanged although a policy or flow matched, by reason.", "reason")
 		signals = m.Counter("signalling_packets_total", "Signalling packets received, by result.", "result")
 		uplink  = m.Counter("uplink_packets_total", "Viewer packets matched by the uplink monitor.")
 		dropped = m.Counter("events_dropped_total",

@@ -53,7 +53,7 @@ func (p *Prober) Run(ctx context.Context) {
 		taken := errors.Is(err, unix.EADDRINUSE)
 		if taken && !warned {
 			log.Warn("path is not probed because the UDP port is in use, so its failure would go unnoticed; free the "+
-			"port, or set another probe.port at both edges",
+				"port, or set another probe.port at both edges",
 				"port", p.Peer.Port())
 		} else {
 			log.Debug("probes interrupted", "err", err)
