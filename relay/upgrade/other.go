@@ -16,7 +16,7 @@ type File struct {
 	*os.File
 }
 
-// Signal is nil: no signal requests an upgrade.
+// Signal is nil, since no signal requests an upgrade on this system.
 var Signal os.Signal
 
 var errSystem = errors.New("upgrades need Linux")
