@@ -19,9 +19,9 @@ type guard struct {
 // allow replaces the additional origins.
 func (g *guard) allow(origins []string) { g.origins.Store(&origins) }
 
-// allows reports whether the requesting page may use the relay: the page must come from the relay's
+// allows reports whether the requesting page may use the relay. The page must come from the relay's
 // own host, the browser's machine or a configured origin. Requests without an Origin header do not
-// come from pages and are allowed.
+// come from pages and are allowed. The requested host must be known.
 func (g *guard) allows(r *http.Request) bool {
 	if !g.knows(r.Host) {
 		return false
