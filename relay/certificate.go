@@ -22,7 +22,7 @@ func resetKey(cfg Config, cert *service.Certificate, own *[32]byte) (*[32]byte, 
 	}
 	key, err := hkdf.Key(sha256.New, secret, nil, "holocast relay stateless reset", 32)
 	if err != nil {
-		return nil, fmt.Errorf("derive the stateless reset key: %w", err)
+		return nil, fmt.Errorf("derive stateless reset key: %w", err)
 	}
 	return (*[32]byte)(key), nil
 }

@@ -10,8 +10,8 @@ func fitMemory(total int64) (cache, collector int64) {
 	return cache, service.LimitMemory(cache + cache/2 + 512<<20)
 }
 
-// cacheSize bounds the cache by 40 % of the memory limit; 0 means no limit. Sessions, buffers and
-// garbage use the rest.
+// cacheSize limits the cache to 40 % of the memory limit, or not at all if limit is 0. Sessions,
+// buffers and garbage use the rest.
 func cacheSize(total, limit int64) int64 {
 	if limit <= 0 {
 		return total

@@ -96,7 +96,8 @@ func newMetrics(r *router.Router) *service.Metrics {
 	return m
 }
 
-// newLimitMetrics returns the metrics of limits: their values, use and how often each was reached.
+// newLimitMetrics returns the metrics of limits: their values, their use and how often each was
+// reached.
 func newLimitMetrics(l *limits.Limits) *service.Metrics {
 	m := service.NewMetrics("holocast_relay_")
 	var (

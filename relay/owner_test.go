@@ -222,8 +222,8 @@ func TestPublisherStateRemoved(t *testing.T) {
 				t.Fatal(err)
 			}
 			viewer := p.dial(moqt.Handler{})
-			// Like a player, subscribe from the largest object on, and again when the subscription
-			// ends.
+			// Subscribe from the largest object on, and again when the subscription ends, as a player
+			// does.
 			frames := make(chan frame, 100)
 			ctx, cancel := context.WithCancel(t.Context())
 			watched := make(chan struct{})

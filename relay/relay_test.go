@@ -264,8 +264,8 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	t.Fatalf("did not happen: %s", what)
 }
 
-// writeFrames writes 30 frames of 20 kB a second, one per group, until stopped. stop returns the
-// last group.
+// writeFrames writes 20 kB frames, 30 a second and one per group, until stopped. stop returns the last
+// group.
 func writeFrames(t testing.TB, tr *origin.Track) (stop func() (last uint64)) {
 	return writeFramesOf(t, tr, func() []byte { return make([]byte, 20_000) })
 }

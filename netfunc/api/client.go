@@ -140,8 +140,8 @@ func (c *Client) Eliminate(ctx context.Context, edge string, e ...Elimination) (
 	return l.Outcomes, err
 }
 
-// Leave removes an edge; its flows continue without duplication. It returns once the senders
-// feeding the edge have stopped, or with ErrUnconfirmed if one has not confirmed that.
+// Leave removes an edge, whose flows continue without duplication. It returns once the senders that
+// feed the edge have stopped, or ErrUnconfirmed if one has not confirmed that.
 func (c *Client) Leave(ctx context.Context, edge string) error {
 	return c.call(ctx, http.MethodDelete, edgePath(edge), nil, nil)
 }

@@ -32,7 +32,7 @@ type Edge struct {
 	Peer string `json:"peer,omitempty"`
 	// Signal is the IPv4 address and UDP port for signalling packets. Senders require it.
 	Signal netip.AddrPort `json:"signal,omitzero"`
-	// SignalVersion is the signalling version that a sender accepts; 0 = 1.
+	// SignalVersion is the signalling version that a sender accepts. 0 means 1.
 	SignalVersion int    `json:"signal_version,omitempty"`
 	Paths         []Path `json:"paths"`
 	// Towards lists the destinations to which a sender may duplicate packets.
@@ -46,8 +46,8 @@ type Edge struct {
 type Path struct {
 	Index     int    `json:"index"` // 1 to pathset.Max
 	Interface string `json:"interface"`
-	// Up is false if the path cannot carry packets: no carrier, administratively down, or no
-	// neighbour.
+	// Up is false if the path cannot carry packets because it has no carrier, is administratively
+	// down or has no neighbour.
 	Up bool `json:"up"`
 	// RTT is the mean round-trip time, in milliseconds, of the probes of the last two seconds
 	// between the edges, MinRTT the minimum of the newest 128 probes; 0 if none was answered.
@@ -126,8 +126,8 @@ type Uplink struct {
 	Observations []Observation `json:"observations"`
 }
 
-// Observation is a packet from a viewer whose length is in the configured range: a frame request or
-// a receipt.
+// Observation is a packet from a viewer whose length is in the configured range, which makes it a
+// frame request or a receipt.
 type Observation struct {
 	// Time on the edge's monotonic clock in nanoseconds. Only differences between observations of
 	// one edge are meaningful.
@@ -145,7 +145,8 @@ type Elimination struct {
 	// Removed lists the paths to trim, Remaining the paths to keep.
 	Removed   pathset.Set `json:"removed"`
 	Remaining pathset.Set `json:"remaining"`
-	// Lossy is the subset of Removed that did not deliver the flow: bottlenecks or broken paths.
+	// Lossy is the subset of Removed that did not deliver the flow. These paths are bottlenecks or
+	// broken.
 	Lossy pathset.Set `json:"lossy,omitempty"`
 	// Single means that one path alone delivered a whole window in time.
 	Single bool `json:"single,omitempty"`
@@ -222,7 +223,7 @@ const (
 	Duplicating State = "duplicating"
 	// Trimmed sends replicas over the remaining paths.
 	Trimmed State = "trimmed"
-	// Single sends over the one remaining path; the trigger is re-armed after a while.
+	// Single sends over the one remaining path. The trigger is re-armed after a while.
 	Single State = "single"
 	// Redirected sends over the path with the least RTT.
 	Redirected State = "redirected"

@@ -110,7 +110,7 @@ func (r *Receiver) flows() (map[netip.Addr]receiverFlow, error) {
 		flows[addressOf(key)] = value
 	}
 	if err := entries.Err(); err != nil {
-		return nil, fmt.Errorf("read the flows: %w", err)
+		return nil, fmt.Errorf("read flows: %w", err)
 	}
 	return flows, nil
 }
@@ -124,8 +124,8 @@ func (r *Receiver) nameFlows() error {
 	return err
 }
 
-// newFlow returns an ID for a new flow: a free index, plus an upper part never used before. It
-// clears the index's counters.
+// newFlow returns an ID for a new flow, which combines a free index with an upper part never used
+// before. It clears the index's counters.
 func (r *Receiver) newFlow() (uint32, error) {
 	flows, err := r.flows()
 	if err != nil {
@@ -159,14 +159,14 @@ func (r *Receiver) newFlow() (uint32, error) {
 func (r *Receiver) ledger() (receiverLedger, error) {
 	var l receiverLedger
 	if err := r.maps[receiverMapLedgers].Lookup(uint32(0), &l); err != nil {
-		return l, fmt.Errorf("read the ledger: %w", err)
+		return l, fmt.Errorf("read ledger: %w", err)
 	}
 	return l, nil
 }
 
 func (r *Receiver) setLedger(l receiverLedger) error {
 	if err := r.maps[receiverMapLedgers].Put(uint32(0), l); err != nil {
-		return fmt.Errorf("set the ledger: %w", err)
+		return fmt.Errorf("set ledger: %w", err)
 	}
 	return nil
 }

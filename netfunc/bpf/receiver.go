@@ -75,7 +75,7 @@ const (
 func receiverDir(pin string) string { return filepath.Join(pin, "receiver") }
 
 // OpenReceiver loads and attaches the program, or takes over the state pinned in o.Pin without
-// losing or doubling a packet. The error is one sentence; errors.Is matches ErrPrivilege, ErrKernel
+// losing or duplicating a packet. The error is one sentence; errors.Is matches ErrPrivilege, ErrKernel
 // and ErrNoNativeXDP.
 func OpenReceiver(o ReceiverOptions) (*Receiver, error) {
 	targets, addresses, err := receiverTargets(o.Interfaces)
@@ -152,12 +152,12 @@ func (r *Receiver) setAddresses(addresses map[uint32]receiverInterface) error {
 	}
 	for _, index := range gone {
 		if err := m.Delete(index); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fmt.Errorf("remove the address of a former interface: %w", err)
+			return fmt.Errorf("remove address of a former interface: %w", err)
 		}
 	}
 	for index, address := range addresses {
 		if err := m.Put(index, address); err != nil {
-			return fmt.Errorf("store the addresses of at most %d interfaces: %w", m.MaxEntries(), err)
+			return fmt.Errorf("store addresses of at most %d interfaces: %w", m.MaxEntries(), err)
 		}
 	}
 	return nil
@@ -239,9 +239,9 @@ func (r *Receiver) open(
 		return err
 	}
 	if r.arrivals, err = ringbuf.NewReader(r.maps[receiverMapArrivals]); err != nil {
-		return fmt.Errorf("open the arrival ring: %w", err)
+		return fmt.Errorf("open arrival ring: %w", err)
 	}
-	r.arrivals.SetDeadline(time.Now()) // never block: the program does not wake the reader
+	r.arrivals.SetDeadline(time.Now()) // never block, since the program does not wake the reader
 	if err := r.setAddresses(addresses); err != nil {
 		return err
 	}
@@ -361,7 +361,7 @@ func (r *Receiver) readArrivals(buf []Arrival) (n int, err error) {
 	return n, nil
 }
 
-// Flags of an arrival record: enum arrival_flags in structs.h.
+// Flags of an arrival record, as in enum arrival_flags in structs.h.
 const (
 	arrivalPassed  = 1
 	arrivalOutside = 2

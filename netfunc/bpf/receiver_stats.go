@@ -38,7 +38,7 @@ func (r *Receiver) Stats() (ReceiverStats, error) {
 	stats := ReceiverStats{Flows: make(map[netip.Addr][MaxPaths]ReceiverPath)}
 	var cpus []receiverReceiverCounters
 	if err := r.maps[receiverMapReceived].Lookup(uint32(0), &cpus); err != nil {
-		return stats, fmt.Errorf("read the counters: %w", err)
+		return stats, fmt.Errorf("read counters: %w", err)
 	}
 	for _, c := range cpus {
 		stats.Unknown += c.Unknown

@@ -22,7 +22,7 @@ struct job {
 	__u64 bytes; /* IP bytes of all segments */
 	bool v6;
 	bool routed; /* decrement the TTL */
-	bool steered; /* policy with one path: rerouted, neither duplicated nor marked */
+	bool steered; /* policy with one path; the packet is rerouted, neither duplicated nor marked */
 };
 
 /* Index of the highest bit set; byte must not be 0. */
@@ -213,7 +213,7 @@ __noinline int send_replica(struct __sk_buff *skb, __u32 i, __u32 turn, __u32 ho
 }
 
 /*
- * Sends a packet on each path of the job: the packet itself on path last, clones on the others.
+ * Sends a packet on each path of the job, the packet itself on path last and clones on the others.
  * Returns the packet's verdict.
  */
 static __always_inline int replicate(struct __sk_buff *skb, const struct job *job, __u32 last, bool here)

@@ -225,10 +225,10 @@ func (s *Sender) open(programs map[string]*ebpf.Program, targets []target, o Sen
 	}
 	var err error
 	if s.uplinks, err = openRing(s.maps[senderMapUplinks]); err != nil {
-		return fmt.Errorf("open the uplink ring: %w", err)
+		return fmt.Errorf("open uplink ring: %w", err)
 	}
 	if s.signals, err = openRing(s.maps[senderMapSignals]); err != nil {
-		return fmt.Errorf("open the signal ring: %w", err)
+		return fmt.Errorf("open signal ring: %w", err)
 	}
 	keep := make(map[string]bool)
 	var clsact []target
@@ -263,7 +263,7 @@ func (s *Sender) rekey(key []byte) error {
 	sum := sha256.Sum256(append([]byte("nonces "), key...))
 	is, was := binary.BigEndian.Uint64(sum[:]), uint64(0)
 	if err := s.maps[senderMapNonces].Lookup(uint32(1), &was); err != nil {
-		return fmt.Errorf("read the key of the nonce: %w", err)
+		return fmt.Errorf("read nonce key: %w", err)
 	}
 	if is == was {
 		return nil
@@ -279,16 +279,16 @@ func (s *Sender) rekey(key []byte) error {
 				Nonce: min(p.Nonce, 1),
 			} // still marked as set by signalling, with the lowest nonce
 			if err := s.maps[senderMapPolicies].Update(addressKey(p.Destination), value, ebpf.UpdateLock); err != nil {
-				return fmt.Errorf("reset the nonce of the policy of %s: %w", p.Destination, err)
+				return fmt.Errorf("reset nonce in policy of %s: %w", p.Destination, err)
 			}
 		}
 		if err := s.maps[senderMapNonces].Put(uint32(0),
 			uint64(time.Now().Add(-clockAllowance).UnixNano())); err != nil {
-			return fmt.Errorf("set the nonce: %w", err)
+			return fmt.Errorf("set nonce: %w", err)
 		}
 	}
 	if err := s.maps[senderMapNonces].Put(uint32(1), is); err != nil {
-		return fmt.Errorf("set the key of the nonce: %w", err)
+		return fmt.Errorf("set nonce key: %w", err)
 	}
 	return nil
 }
@@ -306,7 +306,7 @@ func (s *Sender) raiseNonce(floor uint64) error {
 		return nil
 	}
 	if err := s.maps[senderMapNonces].Put(uint32(0), floor); err != nil {
-		return fmt.Errorf("set the nonce: %w", err)
+		return fmt.Errorf("set nonce: %w", err)
 	}
 	return nil
 }
@@ -369,14 +369,14 @@ func pathEntry(i int, turn uint8) uint32 { return uint32(2*i) + uint32(turn>>i&1
 func (s *Sender) pathState() (senderPathState, error) {
 	var state senderPathState
 	if err := s.maps[senderMapPathStates].Lookup(uint32(0), &state); err != nil {
-		return state, fmt.Errorf("read the path states: %w", err)
+		return state, fmt.Errorf("read path states: %w", err)
 	}
 	return state, nil
 }
 
 func (s *Sender) setPathState(state senderPathState) error {
 	if err := s.maps[senderMapPathStates].Put(uint32(0), state); err != nil {
-		return fmt.Errorf("set the path states: %w", err)
+		return fmt.Errorf("set path states: %w", err)
 	}
 	return nil
 }
@@ -432,7 +432,7 @@ func (s *Sender) SetPolicy(dst netip.Addr, bits uint8) error {
 func (s *Sender) RemovePolicy(dst netip.Addr) error {
 	err := s.maps[senderMapPolicies].Delete(addressKey(dst))
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return fmt.Errorf("remove the policy of %s: %w", dst, err)
+		return fmt.Errorf("remove policy of %s: %w", dst, err)
 	}
 	return nil
 }
@@ -471,12 +471,12 @@ func (s *Sender) Policies() ([]Policy, error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read the policies: %w", err)
+			return nil, fmt.Errorf("read policies: %w", err)
 		}
 		policies = append(policies, Policy{addressOf(key), value.Bits, value.Nonce})
 	}
 	if err := entries.Err(); err != nil {
-		return nil, fmt.Errorf("read the policies: %w", err)
+		return nil, fmt.Errorf("read policies: %w", err)
 	}
 	slices.SortFunc(policies, func(a, b Policy) int { return a.Destination.Compare(b.Destination) })
 	return policies, nil
@@ -486,7 +486,7 @@ func (s *Sender) Policies() ([]Policy, error) {
 func (s *Sender) Nonce() (uint64, error) {
 	var last uint64
 	if err := s.maps[senderMapNonces].Lookup(uint32(0), &last); err != nil {
-		return 0, fmt.Errorf("read the nonce: %w", err)
+		return 0, fmt.Errorf("read nonce: %w", err)
 	}
 	return last, nil
 }
@@ -586,7 +586,7 @@ func (s *Sender) Stats() (SenderStats, error) {
 		cpus  []senderSenderCounters
 	)
 	if err := s.maps[senderMapSent].Lookup(uint32(0), &cpus); err != nil {
-		return stats, fmt.Errorf("read the counters: %w", err)
+		return stats, fmt.Errorf("read counters: %w", err)
 	}
 	for _, c := range cpus {
 		for i, p := range c.Path {

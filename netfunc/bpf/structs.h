@@ -97,7 +97,7 @@ struct flow {
 	__u8 dscp;
 	__u8 paths; /* bit i = replicas are expected on path i+1 */
 	__u8 reserved[2];
-	__u64 behind[MAX_PATHS]; /* for user space: packets the path had not delivered when it joined */
+	__u64 behind[MAX_PATHS]; /* for user space; number of packets the path had not delivered when it joined */
 };
 
 struct path_arrived {

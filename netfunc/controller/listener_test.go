@@ -97,7 +97,7 @@ func watchEdge(t *testing.T, p *process, edge, token string, from byte) (status 
 }
 
 // An edge that opens connections from many addresses is held to one edge's quota. Other edges are
-// served, even from the same address, and its own oldest idle connections are closed first.
+// served, even at the same address. The edge's own oldest idle connections are closed first.
 func TestConnectionsOfOneEdge(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)

@@ -505,7 +505,7 @@ func (e *edge) hup(says string, parts ...string) {
 	eventually(e.t, says+" in the log", func() bool { return strings.Count(e.process.Stderr.String(), says) > before })
 }
 
-// rewrite replaces parts of the configuration: pairs of old and new text.
+// rewrite replaces parts of the configuration, given as pairs of old and new text.
 func (e *edge) rewrite(parts ...string) {
 	e.t.Helper()
 	b, err := os.ReadFile(e.config)

@@ -18,7 +18,7 @@ type Status struct {
 	Name       string            `json:"name"`
 	Role       api.Role          `json:"role,omitempty"`
 	Version    string            `json:"version,omitempty"`
-	Running    bool              `json:"running"` // false: only the kernel programs are left
+	Running    bool              `json:"running"` // false if only the kernel programs are left
 	PID        int               `json:"pid,omitempty"`
 	Started    time.Time         `json:"started,omitzero"`
 	Pin        string            `json:"pin"`

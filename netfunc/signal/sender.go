@@ -37,7 +37,7 @@ func NewSender(key []byte, local netip.Addr) (*Sender, error) {
 	}
 	conn, err := net.ListenUDP("udp4", from)
 	if err != nil {
-		return nil, fmt.Errorf("open the signalling socket: %w", err)
+		return nil, fmt.Errorf("open signalling socket: %w", err)
 	}
 	if err := ipv4.NewConn(conn).SetTOS(ToS); err != nil {
 		_ = conn.Close()

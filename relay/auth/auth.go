@@ -260,7 +260,7 @@ func readFiles(ctx context.Context, cfg Config, before *state) (next state, err 
 	return next, err
 }
 
-// apply uses next from now on. a.mu is held.
+// apply makes next the current state. a.mu is held.
 func (a *Authority) apply(next state) {
 	a.now = next
 	a.sweep(a.clock(), true)

@@ -153,7 +153,7 @@ func (c *Claims) check(issuer, audience string, now time.Time) error {
 	return nil
 }
 
-// subject returns the authenticated identity: the sub claim, or a hash of the token.
+// subject returns the authenticated identity, which is the sub claim or a hash of the token.
 func (c *Claims) subject(raw string) string {
 	switch {
 	case c.Subject != "" && c.Issuer != "":

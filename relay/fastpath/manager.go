@@ -218,7 +218,7 @@ func (m *Manager) tick() (active bool) {
 	return active
 }
 
-// chooseSources makes the kernel open the packets of exactly those publishers with a viewer served
+// chooseSources makes the kernel open the packets of exactly the publishers that have a viewer served
 // by the kernel. m.mu is held.
 func (m *Manager) chooseSources() {
 	needed := map[*conn]bool{}

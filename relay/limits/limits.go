@@ -17,7 +17,7 @@ import (
 	"holocast/internal/origin"
 )
 
-// Limits enforces the limits of a relay. Its methods and those of Peer are safe for concurrent use.
+// Limits enforces the limits of a relay. Its methods and Peer's are safe for concurrent use.
 type Limits struct {
 	memory   *origin.Memory
 	now      func() time.Time

@@ -46,14 +46,14 @@ type Config struct {
 	MaxSessions int
 	// MaxOpen limits the subgroups in flight per session. The default is origin.DefaultMaxOpen.
 	MaxOpen int
-	// Auth authorizes requests; nil allows all.
+	// Auth authorizes requests. If nil, all are allowed.
 	Auth *auth.Authority
 	// Backups allows several publishers per namespace; viewers receive each track once. Otherwise
 	// only the first publisher is accepted.
 	Backups bool
-	// FastPath forwards datagrams in the kernel; nil disables it.
+	// FastPath forwards datagrams in the kernel unless it is nil.
 	FastPath *fastpath.Manager
-	// Tracer reports traced frames; nil disables tracing.
+	// Tracer reports traced frames unless it is nil.
 	Tracer *trace.Tracer
 	Log    *slog.Logger
 }

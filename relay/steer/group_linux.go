@@ -218,7 +218,7 @@ func load() (program *ebpf.Program, all, acceptors *ebpf.Map, err error) {
 		return nil, nil, nil, err
 	}
 	if err := rlimit.RemoveMemlock(); err != nil { // needed before Linux 5.11
-		return nil, nil, nil, fmt.Errorf("raise the locked memory limit: %w", err)
+		return nil, nil, nil, fmt.Errorf("raise locked memory limit: %w", err)
 	}
 	var o steerObjects
 	if err := loadSteerObjects(&o, nil); err != nil {

@@ -53,7 +53,7 @@ func alone(addr string, tags tagger, why error) (*Group, error) {
 	}
 	if err := attach(c, tags.filter(shares{rest: 1})); err != nil {
 		_ = c.Close()
-		return nil, fmt.Errorf("set the UDP socket's filter: %w", err)
+		return nil, fmt.Errorf("set filter of UDP socket: %w", err)
 	}
 	return &Group{sockets: []moqt.Socket{{Conn: c, IDs: ids{tagger: tags}}}, off: why, tags: tags}, nil
 }
@@ -82,7 +82,7 @@ func (g *Group) Pass(own map[netip.Prefix]float64, rest float64) error {
 	filter := g.tags.filter(shares{own, rest, binary.BigEndian.Uint32(salt[:])})
 	for _, s := range g.sockets {
 		if err := attach(s.Conn, filter); err != nil {
-			return fmt.Errorf("set the UDP socket's filter: %w", err)
+			return fmt.Errorf("set filter of UDP socket: %w", err)
 		}
 	}
 	return nil

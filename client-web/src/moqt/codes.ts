@@ -72,7 +72,7 @@ export const StreamCode = {
   MALFORMED_TRACK: 0x12,
 } as const;
 
-/** Looks up a code's name. Unknown codes are valid: later drafts may add some (§14). */
+/** Looks up a code's name. Unknown codes are valid, since later drafts may add some (§14). */
 export function codeName(registry: Readonly<Record<string, number>>, code: number): string {
   for (const name in registry) if (registry[name] === code) return name;
   return `code 0x${code.toString(16)}`;

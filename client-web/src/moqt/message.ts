@@ -1,6 +1,6 @@
 /**
- * Control messages of draft-ietf-moq-transport-18 and -19 §10. Encodes the ones a viewer sends and
- * parses the ones it may receive.
+ * Control messages of draft-ietf-moq-transport-18 and -19 §10. Encodes the messages that a viewer
+ * sends and parses the messages that it may receive.
  */
 import { Reader, ShortError, Writer } from "./bytes.ts";
 import { violation, WireError, SessionCode } from "./codes.ts";
@@ -21,7 +21,7 @@ export function versionOf(protocol: string): Version | undefined {
   return versions.find((v) => protocolOf(v) === protocol);
 }
 
-/** A track namespace: 0 to 32 non-empty fields (§2.4.1). */
+/** A track namespace, which has 0 to 32 non-empty fields (§2.4.1). */
 export type Namespace = readonly string[];
 
 /** A full track name. */
@@ -85,8 +85,8 @@ const param = {
 } as const;
 
 /**
- * Subscription filters (§5.1.2): "none" delivers all objects from now on, the others start after
- * the largest object or at the next group.
+ * Subscription filters (§5.1.2). "none" delivers all objects from now on; the others start after the
+ * largest object or at the next group.
  */
 export type Filter = "none" | "nextGroup" | "largestObject";
 
@@ -94,7 +94,7 @@ export interface SubscribeOptions {
   readonly filter?: Filter;
   /** First group to deliver (AbsoluteStart); replaces the filter. */
   readonly start?: bigint;
-  /** 0 is the most important, 255 the least; default 128 (§7). */
+  /** From 0, the most important, to 255; 128 by default (§7). */
   readonly priority?: number;
   /** Milliseconds after which the publisher may drop an undelivered subgroup. */
   readonly subgroupDeliveryTimeout?: number;
@@ -131,7 +131,7 @@ export type Message =
 export interface Properties {
   /** Default publisher priority of a track (§12.4). */
   priority?: number;
-  /** Properties not defined by MOQT, by type: numbers for even types, bytes for odd ones. */
+  /** Properties not defined by MOQT, by type. Even types have numbers, odd types have bytes. */
   other?: Map<number, bigint | Uint8Array>;
 }
 

@@ -352,13 +352,13 @@ export interface SessionCounters {
 }
 
 export interface ConnectOptions {
-  /** SHA-256 hashes of certificates to trust in addition to those of known authorities. */
+  /** SHA-256 hashes of certificates to trust in addition to certificates from known authorities. */
   readonly certificateHashes?: readonly Uint8Array<ArrayBuffer>[];
   /** Implementation name sent in SETUP. */
   readonly implementation?: string;
   /** Token that authorizes the session. */
   readonly token?: string;
-  /** Subset of PROTOCOLS to offer; default all. */
+  /** Subset of PROTOCOLS to offer; all by default. */
   readonly protocols?: readonly string[];
 }
 
@@ -602,7 +602,7 @@ export class Session {
   }
 
   async #readControl(reader: ReadableStreamDefaultReader<Uint8Array>, first: Uint8Array): Promise<void> {
-    // The stream header consumed the first message's type: restore it.
+    // The stream header consumed the first message's type, so restore it.
     let buf = new Uint8Array(first.length + 2);
     buf.set([0xaf, 0x00]); // SETUP's type 0x2f00 as a varint
     buf.set(first, 2);
@@ -798,8 +798,8 @@ export class Session {
   }
 
   /**
-   * Subscribes to a track. With `join`, also fetches the newest group (§10.12.2) in the same
-   * flight: a late joiner receives its first object within one round trip.
+   * Subscribes to a track. With `join`, also fetches the newest group (§10.12.2) without waiting for
+   * the answer, so that a late joiner receives its first object within one round trip.
    */
   async subscribe(
     track: TrackName,
@@ -842,7 +842,7 @@ export class Session {
     this.#early.delete(sub.alias);
     for (const settle of waiting ?? []) settle(sub);
     void this.#follow(sub);
-    // The relay may refuse to join a subscription it has not answered yet: try again.
+    // The relay may refuse to join a subscription that it has not answered yet, so try again.
     if (sub.largest !== undefined)
       void joined?.then((done) => (done || sub.ended ? undefined : this.#join(sub, o.priority))).catch(() => {});
     return sub;

@@ -1,4 +1,4 @@
-/** Drawing times above which fewer points are drawn, and below which more are, ms. */
+/** Drawing times, in ms, above which fewer points are drawn and below which more are drawn. */
 const SLOW = 250;
 const QUICK = 100;
 /** Number of drawing times whose median is judged, since a single stall need not be the GPU's fault. */

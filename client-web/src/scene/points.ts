@@ -10,7 +10,7 @@ import { allocate, fill } from "./textures.ts";
 /** Points per texture row. */
 const ROW = 4096;
 
-/** The index buffer shared by all cameras: two triangles for every four vertices. */
+/** The index buffer shared by all cameras, with two triangles for every four vertices. */
 export class Quads {
   #attribute = new BufferAttribute(new Uint32Array(0), 1);
 

@@ -26,7 +26,7 @@ export class Slots {
     return Math.min(this.grid.tiles, this.columns * this.rows);
   }
 
-  /** A tile's slot; −1 without one. */
+  /** Returns a tile's slot, or −1 if it has none. */
   of(tile: number): number {
     return this.#slots.get(tile) ?? -1;
   }

@@ -85,7 +85,7 @@ export class Studio {
     this.controls.inside = inside;
   }
 
-  /** Field of view: angles between opposite edges, radians. */
+  /** Field of view as the angles between opposite edges, radians. */
   get fieldOfView(): readonly [width: number, height: number] {
     if (this.renderer.xr.isPresenting) {
       const { elements } = this.renderer.xr.getCamera().projectionMatrix; // covers both eyes

@@ -64,7 +64,7 @@ export class Walk {
     return this.#orbit.target;
   }
 
-  /** True at the centre of 360° video: keys turn the view instead of walking. */
+  /** True at the centre of 360° video, where keys turn the view instead of walking. */
   get inside(): boolean {
     return this.#inside;
   }

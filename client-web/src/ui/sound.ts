@@ -44,7 +44,7 @@ export class Sound {
   #offset: number | null = null;
   #ticking: ReturnType<typeof setInterval> | undefined;
 
-  /** Must be called from a click: browsers require that to start sound. */
+  /** Must be called from a click, which browsers require to start sound. */
   turn(on: boolean): void {
     this.on = on;
     clearInterval(this.#ticking);

@@ -3,7 +3,7 @@ import type { PartsCounts } from "../media/points/parts.ts";
 import type { Phase } from "../media/session/messages.ts";
 import type { VideoStats } from "./video.ts";
 
-/** The session's statistics: displayed, copied as JSON, read by tests. */
+/** The session's statistics, which are displayed, copied as JSON and read by tests. */
 export interface Stats extends MeterSnapshot {
   readonly session: string | undefined;
   readonly relay: string;
@@ -50,6 +50,6 @@ export interface Stats extends MeterSnapshot {
   readonly draw_ms: number;
   /** Share of points drawn; below 1 on a GPU too slow for all. */
   readonly drawn_share: number;
-  /** From opening the page until the first frame is drawn, ms. */
+  /** Time from opening the page until the first frame is drawn, ms. */
   readonly first_frame_ms: number | null;
 }

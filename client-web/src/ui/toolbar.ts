@@ -6,7 +6,7 @@ import { enterXR, supportedXR, type XRMode } from "../scene/xr.ts";
 const NOTICE_TIME = 5000;
 /** Local storage key: "off" disables single-letter shortcuts. */
 const LETTERS = "holocast.letters";
-/** Session storage key: the user's choice for the details, "on" or "off". */
+/** Session storage key for the user's choice for the details, "on" or "off". */
 const DETAILS = "holocast.details";
 
 function toggle(id: string, get: () => boolean, set: (on: boolean) => void): () => void {
@@ -192,7 +192,7 @@ export class QualityMenu {
 }
 
 async function copy(text: string): Promise<void> {
-  if (!navigator.clipboard) throw new Error("Not copied: browsers allow copying only on https pages.");
+  if (!navigator.clipboard) throw new Error("Not copied, as browsers allow copying only on https pages.");
   await navigator.clipboard.writeText(text);
 }
 

@@ -1,4 +1,4 @@
-/** Tiled 360° video for tests: generated films, published by the capture server, and pages that show them. */
+/** Tiled 360° video for tests, with generated films that the capture server publishes, and pages that show them. */
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,6 +1,6 @@
 /**
- * Sessions through the relay's kernel fast path: the browser must accept packets that the relay's
- * QUIC library did not create.
+ * Sessions through the relay's kernel fast path, where the browser must accept packets that the
+ * relay's QUIC library did not create.
  */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { freePort, Lab, metric, shows, stats, until } from "./lab.ts";

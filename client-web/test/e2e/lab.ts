@@ -1,4 +1,4 @@
-/** Test environment with real programs: relay, publishers, the built page, Chromium. */
+/** Test environment with real programs: relay, publishers, the built page and Chromium. */
 import { execFileSync, spawn, type ChildProcess } from "node:child_process";
 import { createSocket } from "node:dgram";
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
@@ -298,14 +298,14 @@ export class Lab {
   }
 }
 
-/** For `evaluate`: blocks the thread until Lab.unblock. */
+/** Blocks the thread until Lab.unblock. For use with `evaluate`. */
 export const block = (): void => {
   const request = new XMLHttpRequest();
   request.open("GET", `${location.origin}/block`, false);
   request.send();
 };
 
-/** Init script that enables `hide`: a headless browser treats all tabs as visible. */
+/** Init script that enables `hide`, since a headless browser treats all tabs as visible. */
 export const hideable = `{
   let hidden = false;
   Object.defineProperty(document, "hidden", { get: () => hidden });

@@ -138,7 +138,7 @@ describe("a live session", () => {
     expect(s.frames).toBeGreaterThan(5);
     expect(s.frames_declined).toBeGreaterThan(frames / 4);
     expect(s.frames_lost).toBeLessThan(frames / 10);
-    // Every frame up to the last one received counts once: as received, declined or lost.
+    // Every frame up to the last one received counts once, as received, declined or lost.
     const accounted = s.frames_received + s.frames_declined + s.frames_lost;
     expect(accounted).toBeGreaterThan(s.per_camera[0]!.sequence);
     expect(accounted).toBeLessThanOrEqual(frames);
@@ -347,7 +347,7 @@ describe("a live session", () => {
     await Promise.all([shows(page), shows(moved)]);
     const first = await of(page);
     expect(Math.hypot(...first.eye)).toBeCloseTo(0, 6); // default position of a camera
-    await moved.locator("canvas#view").hover({ position: { x: 500, y: 100 } }); // beside the statistics
+    await moved.locator("canvas#view").hover({ position: { x: 500, y: 100 } }); // next to the statistics
     await moved.mouse.wheel(0, 200);
     await until("a step back", async () => Math.hypot(...(await of(moved)).eye) > 0.01);
     // The view keeps moving for a moment.

@@ -128,7 +128,7 @@ func main() {
 	}
 }
 
-// scene returns the published frame: a ball in front of a wall.
+// scene returns the published frame, which shows a ball in front of a wall.
 func (o *options) scene() frametest.Cloud { return frametest.SyntheticCloud(o.width, o.height, 1) }
 
 // lens returns the intrinsics of scene.

@@ -228,7 +228,7 @@ describe("the decode worker", () => {
       expect(before.pose).toEqual(origin);
       expect((await decode()).subject).toBeUndefined(); // not located in every frame
       tell({ type: "pose", camera, pose: { r: origin.r, t: [0, 500, 0] } });
-      const after = (await decode()).subject!; // located at once
+      const after = (await decode()).subject!; // located immediately
       expect(after.middle).toEqual(before.middle);
       expect(after.floor - before.floor).toBeCloseTo(500, 2);
       tell({ type: "pose", camera, pose: after.pose });

@@ -266,7 +266,7 @@ func (p *Plane) event(do func(now time.Time)) {
 	if full {
 		p.conf.Log.Warn("flow table is full, ignoring new viewers; raise maxFlows", "maxFlows", maxFlows)
 	}
-	for _, d := range fx.Decisions { // without the lock: the log may be slow
+	for _, d := range fx.Decisions { // without the lock, since the log may be slow
 		p.write(d)
 	}
 }

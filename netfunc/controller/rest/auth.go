@@ -35,7 +35,7 @@ type Auth struct {
 // minToken is the minimum length of a token in bytes.
 const minToken = 16
 
-// ReadToken reads a token file: one word of at least 16 bytes.
+// ReadToken reads a token file, which holds one word of at least 16 bytes.
 func ReadToken(path string) (string, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -48,7 +48,7 @@ const maxBuckets = 8192
 
 func newLimiter(r Rate) *limiter { return &limiter{rate: r, buckets: map[bucketKey]*bucket{}} }
 
-// allow takes a token from bucket a, and reports whether it held one.
+// allow takes a token from bucket a and reports whether there was one.
 func (l *limiter) allow(a bucketKey, now time.Time) bool {
 	if l.rate.PerSecond <= 0 {
 		return true

@@ -169,8 +169,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 // Edges serves only the edges' calls and the health check.
 func (s *Server) Edges() http.Handler { return s.edges }
 
-// throttled rejects callers above their rate. An edge with its own credential is counted by name,
-// all others by address, with strangers, edges and operators counted separately.
+// throttled rejects callers above their rate. Edges with their own credential are counted by name, and
+// all other callers by address, separately for strangers, edges and operators.
 func (s *Server) throttled(who access, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.limiter.Load().allow(keyOf(s.auth.Load().caller(who, r), r), time.Now()) {

@@ -44,7 +44,7 @@ func (w *wire) address(e namespace.End, prefix string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	a.Flags = 0x02 // IFA_F_NODAD: usable at once
+	a.Flags = 0x02 // IFA_F_NODAD: usable immediately
 	if err := e.Namespace.Handle.AddrAdd(w.link(e), a); err != nil {
 		w.t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ type Prober struct {
 	session uint64
 }
 
-// Run probes until ctx ends.
+// Run probes until ctx is done.
 func (p *Prober) Run(ctx context.Context) {
 	p.mu.Lock()
 	p.window.timeout, p.session = p.Timeout, rand.Uint64()

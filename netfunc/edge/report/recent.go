@@ -60,7 +60,7 @@ func (r *recent) forget() {
 	delete(*r, oldest)
 }
 
-// since returns the observations of viewers seen after a time, oldest first, and forgets the other
+// since returns the observations of viewers seen after a time, oldest first, and forgets all other
 // viewers.
 func (r *recent) since(after time.Time) (out []api.Observation) {
 	for source, v := range *r {

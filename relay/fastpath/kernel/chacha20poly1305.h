@@ -174,7 +174,7 @@ static __always_inline void poly1305_block(struct poly1305 *p, __u64 low, __u64 
 	p->h4 = d4 & LIMB;
 }
 
-/* Computes the tag: reduces modulo 2^130 - 5 and adds the second half of the key. */
+/* Computes the tag by reducing modulo 2^130 - 5 and adding the second half of the key. */
 static __always_inline void poly1305_end(const struct poly1305 *p, const __u64 *key, __u64 *tag)
 {
 	__u64 h0 = p->h0, h1 = p->h1, h2 = p->h2, h3 = p->h3, h4 = p->h4;

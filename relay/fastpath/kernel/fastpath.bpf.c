@@ -146,7 +146,7 @@ __noinline int open_packet(struct __sk_buff *skb, __u32 index, __u32 at, __u32 p
 	set_nonce(&w->opened.cipher, key, number);
 	if (!unprotected && !aead_open(&w->opened, tag[0], tag[1]))
 		return search_on(s) ? COUNT_USER_SEARCH : COUNT_USER_FORGED;
-	if (data.bytes[0] & 0x18) /* reserved bits set: user space closes the connection */
+	if (data.bytes[0] & 0x18) /* reserved bits are set, so user space closes the connection */
 		return COUNT_USER_FRAMES;
 	return first_arrival(s, number) ? 0 : COUNT_USER_REPLAYED;
 }

@@ -28,7 +28,7 @@ static __always_inline __u32 number_length(__u32 cid)
 	return cid & 1 ? NUMBER_LENGTH : NUMBER_LENGTH - 1;
 }
 
-/* Sets the nonce: the packet number, big-endian, XOR the IV. */
+/* Sets the nonce to the packet number, big-endian, XOR the IV. */
 static __always_inline void set_nonce(struct chacha20 *cipher, const struct packet_key *key, __u64 number)
 {
 	cipher->nonce[0] = key->iv[0];

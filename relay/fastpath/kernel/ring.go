@@ -31,12 +31,12 @@ func mapRing(m *ebpf.Map) (*ring, error) {
 	page, size := os.Getpagesize(), int(m.MaxEntries())
 	consumer, err := unix.Mmap(m.FD(), 0, page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		return nil, fmt.Errorf("map the ring: %w", err)
+		return nil, fmt.Errorf("map ring: %w", err)
 	}
 	producer, err := unix.Mmap(m.FD(), int64(page), page+2*size, unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
 		_ = unix.Munmap(consumer)
-		return nil, fmt.Errorf("map the ring: %w", err)
+		return nil, fmt.Errorf("map ring: %w", err)
 	}
 	return &ring{consumer, producer, producer[page:], uint64(size - 1)}, nil
 }

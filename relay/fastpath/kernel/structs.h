@@ -224,7 +224,7 @@ enum count {
 	COUNT_FALLBACK_NUMBERS, /* out of packet numbers */
 	COUNT_FALLBACK_BUDGET, /* congestion window full */
 	COUNT_FALLBACK_ORDER, /* must not overtake an earlier fallback */
-	COUNT_FALLBACK_RING, /* ring full: user space is too slow */
+	COUNT_FALLBACK_RING, /* the ring is full, as user space is too slow */
 	COUNT_FAILED, /* registered but not sent */
 	COUNT_MIGRATED, /* viewers suspended after an address change */
 	COUNTS,

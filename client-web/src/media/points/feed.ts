@@ -32,7 +32,7 @@ const BUFFERS = 2;
 
 /** The part of the session's state that a feed uses. */
 export interface SessionState {
-  /** True for a looping replay: lower sequence numbers then start a new round. */
+  /** True for a looping replay, where lower sequence numbers start a new round. */
   readonly loops: boolean;
   /** Round-trip time, ms. */
   readonly rtt: number;
@@ -168,7 +168,7 @@ export class Feed {
     if (group !== undefined) {
       const late = this.#lateness(now);
       if (late > LATE) {
-        // All queued frames are equally old. Drain the queue: decline the groups behind it.
+        // All queued frames are equally old. Drain the queue by declining the groups behind it.
         this.#start(this.#pace.drain(late + this.#pause));
         this.#pause = Math.min(2 * this.#pause, MAX_PAUSE);
         if (now - this.#given < STARVED) {

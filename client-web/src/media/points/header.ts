@@ -26,7 +26,7 @@ export interface Header {
   readonly camera: number;
   readonly description: number;
   readonly descriptions: number;
-  /** Size of the complete grid, pixels; 0 if points are not grid pixels. */
+  /** Size of the complete grid in pixels, or 0 if points are not grid pixels. */
   readonly width: number;
   readonly height: number;
   readonly points: number;

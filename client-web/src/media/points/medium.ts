@@ -1,4 +1,4 @@
-/** A session's point clouds: chooses tracks and qualities, and subscribes to them. */
+/** A session's point clouds. Chooses tracks and qualities, and subscribes to them. */
 import type { Session, TrackSink } from "../../moqt/index.ts";
 import { MAX_CATALOG, type Catalog } from "../session/catalog.ts";
 import { localTime } from "../session/clock.ts";
@@ -27,7 +27,7 @@ const SILENCE = 3000;
 const SILENT_FRAMES = 5;
 /** Subscriber priority (§7). */
 const PRIORITY = 128;
-/** Priority of repair fetches: ahead of newer frames. */
+/** Priority of repair fetches, which go ahead of newer frames. */
 const REPAIR_PRIORITY = 64;
 /** Maximum size of a fetched part, bytes. A QUIC DATAGRAM cannot be larger. */
 const MAX_PART = 65536;
@@ -112,7 +112,7 @@ export class Points implements Medium {
     return [...new Set(this.#cameras?.qualities.flatMap((list) => list.map((t) => t.quality)))];
   }
 
-  /** True if the viewer chooses the quality: none was requested, or an unknown one. */
+  /** True if the viewer chooses the quality because none, or an unknown one, was requested. */
   get #automatic(): boolean {
     return !this.#names.includes(this.quality);
   }

@@ -72,13 +72,13 @@ export type ToDecoder =
       readonly words: ArrayBuffer | undefined;
     };
 
-/** From a decode worker to the network worker: a frame could not be decoded. */
+/** From a decode worker to the network worker when a frame could not be decoded. */
 export interface Undecoded {
   readonly camera: number;
   readonly words: ArrayBuffer | undefined;
 }
 
-/** From the page to a decode worker: the port its frames arrive on. */
+/** From the page to a decode worker, with the port on which its frames arrive. */
 export interface PageToDecoder {
   readonly network: MessagePort;
 }

@@ -290,7 +290,7 @@ export class PartsAssembler {
     this.bytes += bytes;
   }
 
-  /** Registers a part as the first of a payload; false if that contradicts other parts. */
+  /** Registers a part as the first of a payload. Returns false if that contradicts other parts. */
   #begin(f: Frame, id: number, size: number, announced: bigint): boolean {
     if (announced > BigInt(this.maxPayload)) return false;
     const length = Number(announced);
@@ -388,7 +388,7 @@ function endDue(f: Frame, rtt: number): number {
   return f.newest + (expected(f) > f.next + NEARBY ? LONGER : 1) * quietTime(rtt);
 }
 
-/** Removes an ID from the gaps; false for a duplicate. */
+/** Removes an ID from the gaps. Returns false for a duplicate. */
 function fill(f: Frame, id: number): boolean {
   if (id >= f.next) {
     expectUpTo(f, id);

@@ -1,6 +1,6 @@
 /** Chooses a camera's quality by the share of frames that are not drawn. Times are in milliseconds. */
 
-/** Minimum observation before a change: time and frames. */
+/** Minimum time and number of frames to observe before a change. */
 const WATCH = 4000;
 const ENOUGH = 20;
 /** Share of frames not drawn because decoding or drawing was busy, and share lost in transit. */

@@ -1,6 +1,6 @@
 /**
- * Zstandard decoder (RFC 8878): the wasm binary of zstddec (kernel/zstd.mjs). Accepts exactly one
- * frame.
+ * Zstandard decoder (RFC 8878), based on the wasm binary of zstddec (kernel/zstd.mjs). Accepts
+ * exactly one frame.
  */
 import { FrameError } from "./header.ts";
 

@@ -3,7 +3,7 @@ import type { Session, TrackName } from "../../moqt/index.ts";
 import { MAX_CATALOG } from "./catalog.ts";
 import { DOCUMENT_PRIORITY } from "./subscribe.ts";
 
-/** Catalog tracks of other programs: moq-pub's and hang's. */
+/** Catalog tracks of other programs (moq-pub and hang). */
 const TRACKS = [".catalog", "catalog.json"] as const;
 /** Timeout for a catalog, ms. */
 const WAIT = 2000;

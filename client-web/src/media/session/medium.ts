@@ -7,7 +7,7 @@ import type { Part } from "./playback.ts";
 export interface Host {
   /** The open session; undefined while disconnected. */
   readonly session: Session | undefined;
-  /** True if live tracks should be received: the page is visible and not playing the recording. */
+  /** True if live tracks should be received because the page is visible and not playing the recording. */
   readonly live: boolean;
   /** True for a replay, which may loop. */
   readonly loops: boolean;
@@ -71,7 +71,7 @@ export interface Medium {
   follow(): void;
   /** Cancels all subscriptions until `follow` is called. */
   leave(): void;
-  /** The session or its catalog ended: discards the catalog. */
+  /** Discards the catalog, because it or the session ended. */
   clear(): void;
   /** Called after a seek: the following frames are not contiguous with the previous ones. */
   jump(): void;

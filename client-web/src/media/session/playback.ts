@@ -1,6 +1,6 @@
 /**
- * Plays a recording at the viewer's own pace: fetches one second at a time ahead of the position
- * and shows frames when due (docs/spec/replay.md). Media times are in milliseconds.
+ * Plays a recording at the viewer's own pace. Fetches one second at a time ahead of the position and
+ * shows frames when they are due (docs/spec/replay.md). Media times are in milliseconds.
  */
 import type { Timeline } from "./catalog.ts";
 
@@ -42,7 +42,7 @@ export function mediaAt(t: Timeline, group: bigint): number {
   return t.media + ((Number(group) - t.group) / t.groupStep) * t.mediaStep;
 }
 
-/** Part of a recording that is played as a unit: one track, or several dependent ones. */
+/** Part of a recording that is played as a unit, consisting of one track or several dependent tracks. */
 export interface Part {
   /** True once something was shown after the last seek. */
   readonly primed: boolean;

@@ -83,7 +83,7 @@ export class Recording {
     return Math.max(0, ...catalog.tracks.map((t) => (t.timeline ? t.duration : 0)));
   }
 
-  /** The media switched tracks: discards prefetched objects. */
+  /** Discards prefetched objects, because the media switched tracks. */
   tracksChanged(): void {
     if (!this.#playback || !this.#catalog) return;
     const before = new Set(this.#recordedTracks.keys());

@@ -1,6 +1,6 @@
 /**
- * A viewer's side of a session: connection, clock, catalog and recording. Each medium receives its
- * own tracks.
+ * A viewer's side of a session, with connection, clock, catalog and recording. Each medium receives
+ * its own tracks.
  */
 import {
   ConnectError, DoneCode, DoneError, keep, RequestCode, RequestError, SessionCode, SessionError,
@@ -23,7 +23,7 @@ export const RENDEZVOUS = 10_000;
 const REPORT_INTERVAL = 250;
 /** Time without a catalog, ms, after which the page reports that nothing is published. */
 const CATALOG_WAIT = 1500;
-/** Subscriber priority (§7): clock stamps come first. */
+/** Subscriber priority (§7) with which clock stamps come first. */
 const CLOCK_PRIORITY = 0;
 
 export class Viewer implements Host {
@@ -183,7 +183,7 @@ export class Viewer implements Host {
       const receipts = await s.publishDatagrams(this.track(`receipts/web-${crypto.randomUUID().slice(0, 8)}`));
       if (this.#current(s)) this.#receipts = receipts;
     } catch {
-      // Receipts are optional: the relay may refuse them.
+      // Receipts are optional, as the relay may refuse them.
     }
   }
 
@@ -208,7 +208,7 @@ export class Viewer implements Host {
         if (absent && !this.#hadCatalog) await this.#lookFurther(s);
         else if (absent) this.#enter("ended", "");
         else this.#enter("refused", reason(e));
-        // Final: authorization cannot change within a session.
+        // This is final, since authorization cannot change within a session.
         if (e instanceof RequestError && e.code === RequestCode.UNAUTHORIZED) return;
         await new Promise((resolve) => setTimeout(resolve, 1000));
         continue;

@@ -6,7 +6,7 @@ import type { Sphere } from "./track.ts";
 const AHEAD = 200;
 /** Maximum number of chunks queued in a decoder. */
 const MAX_QUEUED = 8;
-/** Maximum number of chunks waiting per tile: several GoPs. */
+/** Maximum number of chunks waiting per tile, which is several GoPs. */
 const MAX_WAITING = 600;
 /** A tile releases its decoder after this many ms plus this many frames without a chunk. */
 const IDLE = 500;
@@ -16,7 +16,7 @@ const IDLE_FRAMES = 4;
  * tile.
  */
 const FAILURES = 2;
-/** Time after which another decoder is tried in addition to those known to exist, ms. */
+/** Time in ms after which one more decoder is tried than are known to exist. */
 const RETRY = 30_000;
 
 export interface DecoderPorts {
@@ -70,7 +70,7 @@ export class Decoders {
     return [...this.#tiles.values()].filter((t) => t.open).length;
   }
 
-  /** Makes room for a tile's decoder, closing one without data since `timestamp`, ms. False if all are in use. */
+  /** Makes room for a decoder by closing one without data since `timestamp`, ms. Returns false if all are in use. */
   admit(tile: number, timestamp: number): boolean {
     if (this.open < this.#most) return true;
     const others = [...this.#tiles.values()]

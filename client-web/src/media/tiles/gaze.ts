@@ -27,8 +27,8 @@ const blends = [
   [0.168, 0, 0.217, 0.085, 0.157, -0.003],
 ] as const;
 /**
- * Prediction errors without and with a crowd, by speed class and horizon: horizontal, vertical, the
- * crowd's share.
+ * Prediction errors without and with a crowd, by speed class and horizon. Each entry holds the
+ * horizontal and vertical errors and the crowd's share.
  */
 const spreads = [
   [
@@ -145,7 +145,7 @@ export class Gaze {
 
   constructor(readonly crowd?: Crowd) {}
 
-  /** Adds a gaze sample. A time that goes back, as after a seek, restarts the history. */
+  /** Adds a gaze sample. If the time has gone back, as after a seek, the history restarts. */
   add(t: number, gaze: Vec): void {
     const s = { t, gaze: unit(gaze) };
     const last = this.#samples.at(-1);

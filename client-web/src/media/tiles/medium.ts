@@ -1,4 +1,4 @@
-/** A session's 360° video: chooses tiles and qualities, and subscribes to them. */
+/** A session's 360° video. Chooses tiles and qualities, and subscribes to them. */
 import type { ObjectHeader, ReceivedObject, Session, Subscription, TrackSink } from "../../moqt/index.ts";
 import { MAX_CATALOG, type Catalog } from "../session/catalog.ts";
 import { localTime } from "../session/clock.ts";
@@ -90,7 +90,7 @@ export class Tiles implements Medium {
   readonly #following = new Map<number, Following>();
   /** Subscriptions that end with the current group. */
   #leaving: Following[] = [];
-  /** Newest group of the base sphere: its ID and first timestamp, ms. */
+  /** ID and first timestamp, in ms, of the base sphere's newest group. */
   #newest: { readonly group: bigint; readonly start: number } | undefined;
   #deciding: ReturnType<typeof setTimeout> | undefined;
   /** Minimum of local time minus timestamp, ms, which defines the clock of a replay. */
@@ -98,7 +98,7 @@ export class Tiles implements Medium {
   #due: Due | undefined;
   #stamp = 0;
   #arrived = 0;
-  /** Tile bytes received of the current GoP, and the delay of its last object, ms. */
+  /** Tile bytes received for the current GoP, and the delay of its last object in ms. */
   #came = 0;
   #late = 0;
   #train = new Train();
@@ -263,7 +263,7 @@ export class Tiles implements Medium {
     this.#stamp = 0;
   }
 
-  /** Returns no tracks: the set of tracks changes with every GoP. */
+  /** Returns no tracks, since the set of tracks changes with every GoP. */
   recordedTracks(): ReadonlyMap<string, RecordedTrack> {
     return new Map();
   }
@@ -469,7 +469,7 @@ export class Tiles implements Medium {
 
   /**
    * Receives a track's frames. Drops duplicates of a tile that is both fetched and subscribed to.
-   * joined: the group in progress.
+   * `joined` is the group in progress.
    */
   #sink(
     tile: number,
@@ -518,7 +518,7 @@ export class Tiles implements Medium {
     );
   }
 
-  /** Updates the playout time from a frame with a timestamp, ms. */
+  /** Updates the playout time from a frame with timestamp `timestamp`, ms. */
   #timed(tile: number, timestamp: number, now: number): void {
     if (tile === BASE && this.host.loops) {
       if (timestamp < this.#stamp - LOOP_GAP) {
@@ -543,8 +543,8 @@ export class Tiles implements Medium {
   }
 
   /**
-   * A group of the base sphere starts: measures the previous GoP and schedules the choice for the
-   * next.
+   * Called when a group of the base sphere starts. Measures the previous GoP and schedules the choice
+   * for the next.
    */
   #begins(group: bigint, start: number): void {
     if (this.#newest && group <= this.#newest.group && group + 1000n > this.#newest.group) return;

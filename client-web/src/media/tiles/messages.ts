@@ -24,10 +24,10 @@ export interface Due {
   readonly still: number | undefined;
 }
 
-/** The timestamp due at a local time, ms. */
+/** Returns the timestamp that is due at a local time, ms. */
 export const mediaTime = ({ shift, still }: Due, now: number): number => still ?? now - shift;
 
-/** A seek: frames of earlier runs must not be shown. */
+/** After a seek, frames of earlier runs must not be shown. */
 export interface Drop {
   readonly type: "drop";
   readonly run: number;
@@ -111,8 +111,8 @@ export interface Samples {
 }
 
 /**
- * From the page to the video decode worker: the port its chunks arrive on, and on which it reports how many tiles it
- * can decode at a time.
+ * From the page to the video decode worker, with the port on which its chunks arrive and on which it reports how many
+ * tiles it can decode at a time.
  */
 export interface PageToVideo {
   readonly network: MessagePort;

@@ -15,8 +15,8 @@ export interface Problem {
   readonly distortion: ArrayLike<number>;
   readonly budget: number;
   /**
-   * Bytes the network may carry until the deadline: equally probable values, ascending; empty =
-   * unlimited.
+   * Bytes that the network may carry until the deadline, as equally probable values in ascending order.
+   * Empty means unlimited.
    */
   readonly capacity: readonly number[];
 }
@@ -35,12 +35,12 @@ export interface Plan {
 
 /** Maximum number of tiles for which to search for the optimum. */
 const REFINE_TILES = 128;
-/** Default number of search states: enough to prove the optimum of most choices among 32 tiles. */
+/** Default number of search states, enough to prove the optimum of most choices among 32 tiles. */
 export const DEFAULT_REFINE = 8192;
 
 /**
- * A vertex of the lower convex hull of a tile's loss over bytes. The first one means that the tile
- * is not sent.
+ * A vertex of the lower convex hull of a tile's loss over bytes. At the first vertex the tile is not
+ * sent.
  */
 interface Corner {
   readonly bytes: number;
@@ -49,7 +49,7 @@ interface Corner {
   readonly tile: number;
 }
 
-/** A partial choice: the tiles decided so far. */
+/** A partial choice, with the tiles decided so far. */
 interface State {
   readonly bytes: number;
   readonly excess: number;
@@ -168,7 +168,7 @@ function greedy(p: Problem, hulls: readonly Corner[][]): { choice: Choice; slope
   return { choice: { quality, loss, bound: Math.min(loss, bound) }, slope };
 }
 
-/** Branch and bound: improves on the greedy choice if possible, and raises the lower bound. */
+/** Improves on the greedy choice by branch and bound if possible, and raises the lower bound. */
 function search(p: Problem, choice: Choice, slope: number, refine: number): void {
   const slack = choice.loss - choice.bound;
   const before = [...choice.quality];

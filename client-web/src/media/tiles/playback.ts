@@ -1,6 +1,6 @@
 /**
- * Plays the video of a recording at the viewer's own pace: fetches GoP by GoP, slightly ahead of
- * the position (docs/spec/tiles.md).
+ * Plays the video of a recording at the viewer's own pace. Fetches GoP by GoP, slightly ahead of the
+ * position (docs/spec/tiles.md).
  */
 import type { ReceivedObject, TrackSink } from "../../moqt/index.ts";
 import { MAX_CATALOG, type Timeline } from "../session/catalog.ts";

@@ -51,7 +51,7 @@ export interface Sphere {
   readonly yaw: number;
   readonly pitch: number;
   readonly roll: number;
-  /** undefined: as signalled in the streams. */
+  /** undefined if it is signalled in the streams. */
   readonly color: Color | undefined;
   readonly framerate: number;
   /** Group interval, and latency from capture to display; ms. */

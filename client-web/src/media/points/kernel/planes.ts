@@ -1,7 +1,7 @@
 /**
  * Decodes the planes of a point-cloud frame (docs/spec/point-cloud-frame.md) into words for the GPU. AssemblyScript,
- * compiled to planes.wasm by `npm run wasm`. Works in the zstd decoder's memory, where the planes already are: it has
- * no static data, and the caller passes all addresses; see ../frame.ts.
+ * compiled to planes.wasm by `npm run wasm`. Works in the zstd decoder's memory, where the planes already are. It
+  * therefore has no static data, and the caller passes all addresses; see ../frame.ts.
  */
 
 // Start and end of the remaining escapes, and a flag set when one is missing or out of range.
@@ -9,7 +9,7 @@ let escapes: usize = 0;
 let escapesEnd: usize = 0;
 let broken: bool = false;
 
-/** Reads the zigzag value of an escaped residual: 15 plus a varint of at most three bytes. */
+/** Reads the zigzag value of an escaped residual, which is 15 plus a varint of at most three bytes. */
 function escaped(max: i32): i32 {
   let rest = 0;
   for (let shift = 0; shift < 21; shift += 7) {
