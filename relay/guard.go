@@ -12,7 +12,7 @@ import (
 
 // guard protects a relay from web pages of foreign origins in its visitors' browsers.
 type guard struct {
-	origins atomic.Pointer[[]string] // allowed in addition to the relay's own; "*" allows all
+	origins atomic.Pointer[[]string] // origins allowed in addition to the relay's own; "*" allows all
 	cert    *service.Certificate
 }
 

@@ -13,7 +13,7 @@ import (
 	"holocast/internal/origin"
 )
 
-// newCgroup creates a cgroup with a memory limit in bytes, of either version.
+// newCgroup creates a cgroup, of version 1 or 2, with a memory limit in bytes.
 func newCgroup(t *testing.T, limit int64) (procs string) {
 	t.Helper()
 	for parent, file := range map[string]string{

@@ -22,7 +22,7 @@ func TestPairing(t *testing.T) {
 		if got, err := pairing.Resolve(t.Context(), web+path); got != "moqt://relay/demo" || err != nil {
 			t.Errorf("%s: %q %v", base, got, err)
 		}
-		// The admin address only creates codes.
+		// At the admin address codes can only be created.
 		if _, err := pairing.Resolve(t.Context(), "http://"+p.admin+path); err == nil {
 			t.Error("the admin address serves codes")
 		}

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// loadEvery is the interval of load measurements.
+	// loadEvery is the interval between load measurements.
 	loadEvery = 100 * time.Millisecond
 	// looks is the number of measurements averaged before using fewer processors.
 	looks = 20

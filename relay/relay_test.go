@@ -252,7 +252,7 @@ func expect(t testing.TB, sub *moqt.Subscription, group uint64, payload []byte) 
 	}
 }
 
-// eventually waits for a condition that other processes fulfill.
+// eventually waits for a condition that other processes fulfil.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for range 2000 {
@@ -421,7 +421,7 @@ func newGate(t *testing.T, addr string) *gate {
 	return g
 }
 
-// flush sends the held packets unless they are to be held. g.mu is held.
+// flush sends the held packets unless they must still be held. g.mu is held.
 func (g *gate) flush() {
 	if g.hold {
 		return

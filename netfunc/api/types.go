@@ -132,7 +132,7 @@ type Observation struct {
 	// Time on the edge's monotonic clock in nanoseconds. Only differences between observations of
 	// one edge are meaningful.
 	Time        int64          `json:"time_ns"`
-	Source      netip.AddrPort `json:"source"` // the viewer: the destination of its flow
+	Source      netip.AddrPort `json:"source"` // the viewer, which is the destination of its flow
 	Destination netip.AddrPort `json:"destination"`
 	Length      int            `json:"length"` // of the IP packet, bytes
 }
@@ -252,8 +252,8 @@ type Flow struct {
 	Interval float64 `json:"interval_ms,omitempty"`
 }
 
-// Update is a line of the watch stream. The first is a snapshot of all flows that involve the edge,
-// later ones are changes. An empty line is a keep-alive.
+// Update is a line of the watch stream. The first is a snapshot of all flows that involve the edge;
+// the following lines are changes. An empty line is a keep-alive.
 type Update struct {
 	Snapshot bool         `json:"snapshot,omitempty"`
 	Flows    []Flow       `json:"flows,omitempty"`
@@ -275,8 +275,8 @@ type EdgeStatus struct {
 type Decision struct {
 	Sequence uint64    `json:"sequence"` // from 1, without gaps
 	Time     time.Time `json:"time"`
-	// Kind: trigger, start, trim, single, rearm, redirect, stop, path, edge,
-	// operator, stale, signal, adopt, restart.
+	// Kind is trigger, start, trim, single, rearm, redirect, stop, path, edge, operator, stale,
+	// signal, adopt or restart.
 	Kind        string     `json:"kind"`
 	Destination netip.Addr `json:"destination,omitzero"`
 	// Others are further destinations of the same decision, for example when a path of many flows

@@ -18,8 +18,8 @@ type Flow struct {
 }
 
 // SetFlow enables or updates the elimination of replicas to dst. Replicas on paths outside f.Paths
-// are also eliminated, but counted as rogue. The error is ErrMapFull if there are already MaxFlows
-// flows.
+// are also eliminated, but counted as rogue. The error matches ErrMapFull if there are already
+// MaxFlows flows.
 func (r *Receiver) SetFlow(dst netip.Addr, f Flow) error {
 	if !dst.IsValid() || dst.IsUnspecified() || dst.Zone() != "" {
 		return fmt.Errorf("flow to %q: not an address without zone", dst)

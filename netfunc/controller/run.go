@@ -27,7 +27,7 @@ const (
 	// idleTimeout is the time after which idle connections are closed. It exceeds the usual report
 	// interval, so edges keep their connections.
 	idleTimeout = 5 * time.Second
-	// stopLimit bounds requests in progress at shutdown.
+	// stopLimit is how long requests in progress may take at shutdown.
 	stopLimit = 5 * time.Second
 )
 

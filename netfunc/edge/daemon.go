@@ -145,7 +145,7 @@ func runWith(ctx context.Context, cfg Config, log *slog.Logger, reloaded <-chan 
 	if err := d.attach(); err != nil {
 		return nil, false, err
 	}
-	// From here on the kernel keeps its state even if the program fails.
+	// From here on the kernel keeps its state even if this process fails.
 	defer d.kernel.close()
 	for _, a := range d.cfg.advice() {
 		log.Warn(a)

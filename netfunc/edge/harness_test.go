@@ -187,7 +187,7 @@ type edge struct {
 	process *programtest.Process
 }
 
-// edge writes a configuration with the site's paths, its own pin directory and socket, and text.
+// edge writes a configuration that consists of the site's paths, a pin directory, a socket and text.
 func (s *site) edge(n *namespace.Namespace, name, text string) *edge {
 	s.t.Helper()
 	dir := s.t.TempDir()
@@ -219,7 +219,7 @@ func (s *site) edge(n *namespace.Namespace, name, text string) *edge {
 	return e
 }
 
-// command runs an edge command to its end.
+// command runs an edge command and waits until it exits.
 func (e *edge) command(args ...string) (string, error) {
 	var out bytes.Buffer
 	err := e.ns.Do(func() error {

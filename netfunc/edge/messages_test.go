@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// ended runs an edge that must end by itself, and returns its output.
+// ended runs an edge that must exit by itself, and returns its output.
 func (e *edge) ended(args ...string) string {
 	e.t.Helper()
 	out, err := e.command(append([]string{"run"}, args...)...)

@@ -495,8 +495,8 @@ func TestBothDirections(t *testing.T) {
 	}
 }
 
-// hup replaces parts of the configuration (pairs of old and new text), sends SIGHUP, and waits for
-// another log line that contains says.
+// hup replaces parts of the configuration (pairs of old and new text), sends SIGHUP, and waits for a
+// new log line that contains the text in says.
 func (e *edge) hup(says string, parts ...string) {
 	e.t.Helper()
 	e.rewrite(parts...)

@@ -156,7 +156,7 @@ type keyServer struct {
 	fetching bool
 }
 
-// startWait bounds the wait for key servers at the start.
+// startWait limits the wait for key servers at startup.
 const startWait = time.Second
 
 // New reads keys and certificates; Run keeps them current. New waits at most a second for key

@@ -122,7 +122,7 @@ func (c *conn) becomeViewer() bool {
 	return true
 }
 
-// enter updates the kernel's maps to the connection's state. c.mu is held.
+// enter brings the kernel's maps up to date with the connection's state. c.mu is held.
 func (c *conn) enter() {
 	s := &c.state
 	if s.Generation == 0 || c.gone {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// window is the measurement interval of rates.
+// window is the interval over which rates are measured.
 const window = 250 * time.Millisecond
 
 // burst returns how far a peer may be ahead of its rate.

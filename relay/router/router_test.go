@@ -515,7 +515,7 @@ func TestNewGroupRequest(t *testing.T) {
 		}
 	}
 	one, other := r.subscribe(r.dial(moqt.Handler{})), r.subscribe(r.dial(moqt.Handler{}))
-	ask(one, 3, 5, 5) // 3 is cached, the second 5 is pending
+	ask(one, 3, 5, 5) // 3 is cached; the second 5 is pending
 	for g := range uint64(20) {
 		ask(other, 6+g, 1<<40+g)
 	}

@@ -28,7 +28,7 @@ async function askHash(relay: URL): Promise<{ answered: boolean; hash: Uint8Arra
   const http = new URL("/certificate.sha256", relay);
   http.protocol = "http:";
   const loopback = ["localhost", "127.0.0.1", "[::1]"].includes(relay.hostname);
-  // Mixed content: an https page may fetch over http from loopback only.
+  // Because of mixed-content rules, an https page may fetch over http only from loopback.
   if (globalThis.location?.protocol === "https:" && !loopback) return { answered: false, hash: undefined };
   try {
     const r = await fetch(http, { cache: "no-store", signal: AbortSignal.timeout(3000) });
@@ -68,7 +68,7 @@ export async function connect(url: string, pinned: string | undefined, o: Connec
     return await Session.connect(relay.href, trusted ? { ...o, certificateHashes: [trusted] } : o);
   } catch (e) {
     if (hash && !pin) {
-      // Try an authority-issued certificate: WebTransport does not combine these with hashes.
+      // Try an authority-issued certificate without the hash, as WebTransport does not combine the two.
       try {
         return await Session.connect(relay.href, o);
       } catch {

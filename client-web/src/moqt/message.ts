@@ -5,7 +5,7 @@
 import { Reader, ShortError, Writer } from "./bytes.ts";
 import { violation, WireError, SessionCode } from "./codes.ts";
 
-/** Protocol draft. Selects between the drafts' differences, here and in the session. */
+/** Protocol draft, by which this file and the session handle differences between drafts. */
 export type Version = 18 | 19;
 
 /** Supported drafts, preferred first. */
@@ -58,7 +58,7 @@ export const MessageType = {
   SETUP: 0x2f00,
 } as const;
 
-/** Request types a peer may open, which this library refuses with NOT_SUPPORTED. */
+/** Request types that a peer may open and this library refuses with NOT_SUPPORTED. */
 const peerRequests = new Set<number>([0x3, 0x6, 0xd, 0x16, 0x1d, 0x50, 0x51]);
 
 const MAX_NAMESPACE_FIELDS = 32;
@@ -414,7 +414,7 @@ const MAX_TYPE = BigInt(Number.MAX_SAFE_INTEGER);
 export class UnknownMandatoryError extends Error {}
 
 /**
- * Reads key-value pairs (§1.4.3) to the end of r, including those nested in Immutable Properties
+ * Reads key-value pairs (§1.4.3) to the end of r, including pairs nested in Immutable Properties
  * (§12.7).
  */
 export function readProperties(r: Reader, ofTrack: boolean, into: Properties = {}, nested = false): Properties {

@@ -281,7 +281,7 @@ export class Subscription {
   update(u: SubscriptionUpdate): void {
     if (this.ended || this.session.refusesChanges) return;
     this.#unanswered++;
-    // An error shows when the stream is read.
+    // Reading the stream reports the error.
     this.request.send(encodeUpdate(this.session.takeId(), u)).catch(() => {});
   }
 
@@ -718,7 +718,7 @@ export class Session {
     return true;
   }
 
-  /** Looks up a subscription by alias; waits if its SUBSCRIBE_OK may still be in transit. */
+  /** Looks up a subscription by alias. Waits if its SUBSCRIBE_OK may still be in transit. */
   #byAlias(alias: bigint): Promise<Subscription | undefined> | Subscription | undefined {
     const sub = this.#subscriptions.get(alias);
     if (sub || this.#tracks.size === 0) return sub;
@@ -997,7 +997,7 @@ export class Session {
   }
 }
 
-/** Browsers differ in the datagram API. */
+/** Returns a writer for datagrams, whose API differs between browsers. */
 function datagramWriter(transport: WebTransport): WritableStreamDefaultWriter<Uint8Array> {
   const datagrams = transport.datagrams as WebTransportDatagramDuplexStream & {
     writable?: WritableStream<Uint8Array>;

@@ -23,7 +23,7 @@ interface Picture {
   * in milliseconds.
  */
 export class GpuQueue {
-  /** Draw every stride-th point, to keep the drawing time bounded. */
+  /** Every stride-th point is drawn, to keep the drawing time bounded. */
   stride = 1;
   /** Duration of the last picture, from submission to completion. */
   took = 0;

@@ -18,10 +18,10 @@ export class Studio {
   readonly scene = new Scene();
   readonly camera = new PerspectiveCamera(66, 1, 0.05, 200);
   readonly controls: Walk;
-  /** All captured content; in WebXR it is moved in front of the user. */
+  /** All captured content. In WebXR it is moved in front of the user. */
   readonly stage = new Group();
   readonly #points = new Map<number, CameraPoints>();
-  /** Cameras' previous tracks, shown until the first frame of the new ones. */
+  /** Cameras' previous tracks, which are shown until the new tracks' first frames. */
   readonly #leaving = new Map<number, CameraPoints>();
   /** Centres of the cameras' subjects in camera coordinates, mm. */
   readonly #subjects = new Map<number, Vector3>();

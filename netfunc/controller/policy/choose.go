@@ -140,7 +140,7 @@ func (e *Engine) due(f *flow) time.Time {
 	return time.Time{} // until the receiver reports
 }
 
-// holdAgain divides the rate of stop signals while a flow is held.
+// holdAgain is the interval of stop signals while a flow is held, in multiples of Resend.First.
 const holdAgain = 5
 
 // replicates reports whether the flow's sender last reported several paths in force.
@@ -191,8 +191,8 @@ func (e *Engine) better(f *flow, from, to int) (string, bool) {
 		b < a*(1-e.conf.Redirect.Margin) && b <= a-gain
 }
 
-// pair assigns edges to a flow. It keeps the current ones unless an edge has left, is lost and can
-// be replaced, or another has a longer prefix.
+// pair assigns edges to a flow. It keeps a current edge unless the edge has left, is lost and can be
+// replaced, or another edge has a longer prefix.
 func (e *Engine) pair(f *flow) (changed bool) {
 	was := [2]string{f.Sender, f.Receiver}
 	f.Sender = e.candidate(f.Sender, func(c *edge) int {

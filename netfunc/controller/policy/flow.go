@@ -40,7 +40,7 @@ type flow struct {
 	idle            int // consecutive starts that did not help, up to maxIdle
 
 	noop  uint64 // one above the last generation for which a trigger without effect was logged
-	stale uint64 // last generation with a logged refused elimination
+	stale uint64 // last generation for which a refused elimination was logged
 
 	// State of signalling to the sender.
 	signalled time.Time // the first signalling packet with Paths

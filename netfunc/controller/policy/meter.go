@@ -38,7 +38,7 @@ type meter struct {
 // time, as measured by the edges' probes.
 type strain struct {
 	known  bool          // the path and its probes are known
-	excess time.Duration // mean round trip of the last two seconds above the minimum of the last 128
+	excess time.Duration // mean RTT of the last two seconds minus the minimum of the newest 128 probes
 	lossy  bool          // probes are lost
 	mute   bool          // no probe is answered
 	path   string        // description

@@ -30,7 +30,7 @@ export class Assembler {
     private readonly ready: (frame: Assembled) => void,
   ) {}
 
-  /** False if the frame of this group was already delivered or overtaken. */
+  /** False if the frame of this group was already delivered, or a later one was. */
   wants(group: bigint): boolean {
     // A group far below the newest is not late, since a restarted publisher may use lower group IDs.
     return group > this.#last || group + 1000n < this.#last;

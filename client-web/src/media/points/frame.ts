@@ -3,11 +3,11 @@ import { FrameError, parseHeader, sameFrame, share, type Header } from "./header
 import { formOf, layouts, wordsPerPoint, type Form, type Kernel } from "./layout.ts";
 import { HeapBuffer, type Zstd } from "./zstd.ts";
 
-/** Limits of one track, tighter than the format's. */
+/** Limits of one track, which are tighter than the format's limits. */
 export interface Limits {
   /** Maximum number of points in a frame, over all descriptions. */
   readonly maxPoints: number;
-  /** Grid size that frames in pixel form must have; undefined = any. */
+  /** Grid size that frames in pixel form must have; undefined allows any. */
   readonly width?: number;
   readonly height?: number;
 }

@@ -43,9 +43,9 @@ export interface FrameCounts {
   readonly received: number;
   readonly lost: number;
   readonly late: number;
-  /** Frames the relay was asked not to send because the page could not draw them. */
+  /** Frames that the relay was asked not to send because the page could not draw them. */
   readonly declined: number;
-  /** Frames that arrived before the page could use one, and were never decoded. */
+  /** Frames that arrived before the page could use one and were never decoded. */
   readonly skipped: number;
   /** Counters of frames sent in datagrams. */
   readonly parts: PartsCounts;
@@ -96,7 +96,7 @@ export interface DecodedFrame {
   readonly bytes: number;
   /** Decoding time, ms. */
   readonly decode: number;
-  /** Local times of the last byte's arrival and of the end of decoding. */
+  /** Local times at which the last byte arrived and decoding ended. */
   readonly arrived: number;
   readonly decoded: number;
   /** Located every few frames; undefined otherwise, or without points. */

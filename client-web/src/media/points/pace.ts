@@ -21,7 +21,7 @@ const MIN_IDLE = 500;
 const MAX_DECLINE = 1000;
 /** A frame that is later than this may never arrive, as the group IDs may have changed. */
 const OVERDUE = 500;
-/** A group this far from the newest comes from a restarted publisher. */
+/** A group at this distance from the newest comes from a restarted publisher. */
 const RESTART_GAP = 1000n;
 
 interface Arrival {
@@ -45,7 +45,7 @@ export class Pace {
   #cycle = 0;
   /** Time at which the page last received a frame. */
   #given = 0;
-  /** First group that the relay is to send. */
+  /** First group that the relay should send. */
   #start = 0n;
   /** Largest #start so far. */
   #maxStart = 0n;
@@ -168,7 +168,7 @@ export class Pace {
     return this.#move(0n);
   }
 
-  /** True while declined groups are still ahead of the newest arrival. */
+  /** True while the groups after the newest arrival are declined. */
   get #waiting(): boolean {
     return this.#newest !== undefined && this.#start > this.#newest.group + 1n;
   }

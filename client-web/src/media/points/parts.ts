@@ -23,7 +23,7 @@ const HISTORY = 64;
 const PART_COST = 128;
 /** Memory limit in bytes, raised if two payloads need more. */
 const ROOM = 32 << 20;
-/** A part counts as lost once this many later ones of its group have arrived (RFC 9002 §6.1.1). */
+/** A part counts as lost once this many later parts of its group have arrived (RFC 9002 §6.1.1). */
 const REORDERING = 3;
 /**
  * A group's missing end is requested after this many ms without a new part, or after a quarter of the
@@ -32,7 +32,7 @@ const REORDERING = 3;
  */
 const QUIET = 8;
 const LONGER = 10;
-/** Missing parts closer together than this share a request. */
+/** Missing parts that are at most this far apart share a request. */
 const NEARBY = 8;
 /** Above this many requests for a group, the next one covers all of its missing parts. */
 const MAX_REQUESTS = 16;
@@ -44,7 +44,7 @@ export interface Part {
   readonly group: bigint;
   readonly object: bigint;
   readonly endOfGroup: boolean;
-  /** Set on a payload's first part. */
+  /** Length of the payload in bytes, set on its first part. */
   readonly length: bigint | undefined;
   readonly payload: Uint8Array;
 }

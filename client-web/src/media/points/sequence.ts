@@ -1,4 +1,4 @@
-/** A larger jump of the sequence number means that the publisher restarted. */
+/** A larger jump in the sequence number means that the publisher restarted. */
 const JUMP = 1024;
 
 /** Counts one camera's lost and late frames by sequence number. */
@@ -10,7 +10,7 @@ export class Sequence {
   /** Gaps caused by frames that the relay was asked not to send. */
   declined = 0;
 
-  /** Accepts any number for the next frame. */
+  /** Forgets the last number, so that the next frame may have any. */
   restart(): void {
     this.#highest = undefined;
   }

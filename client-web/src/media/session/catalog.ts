@@ -20,7 +20,7 @@ export interface Track {
   readonly isLive: boolean;
   readonly initRef: string;
   readonly codec: string;
-  /** Pixels; 0 = unknown, here and in the fields below. */
+  /** In pixels. Here and in the fields below, 0 means unknown. */
   readonly width: number;
   readonly height: number;
   readonly framerate: number;

@@ -11,7 +11,7 @@ const WINDOW = 10_000;
 const MAX_SAMPLES = 1024;
 /** Maximum drift between two clocks. A poor quartz drifts by 50 ppm. */
 const MAX_DRIFT = 50e-6;
-/** A stamp further off than this plus the known queueing delay suggests that a clock was set. */
+/** A stamp that is off by more than this plus the known queueing delay suggests that a clock was set. */
 const STEP_MARGIN = 20;
 /**
  * Consecutive stamps needed to accept a step. The network cannot make a stamp early, but a busy

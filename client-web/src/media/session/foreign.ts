@@ -1,4 +1,4 @@
-/** Recognizes what other programs publish, to tell the user. */
+/** Recognizes catalogs that other programs publish, to inform the user. */
 import type { Session, TrackName } from "../../moqt/index.ts";
 import { MAX_CATALOG } from "./catalog.ts";
 import { DOCUMENT_PRIORITY } from "./subscribe.ts";
@@ -34,7 +34,7 @@ export async function findForeign(s: Session, track: (name: string) => TrackName
   return undefined;
 }
 
-/** A sentence about a catalog, with its tracks. */
+/** Returns a sentence about a catalog that lists its tracks. */
 export const describe = (catalog: string, tracks: string): string =>
   `It has the catalog “${catalog}” of another program${tracks && `, with ${tracks}`}. ` +
   "This viewer shows the point clouds and 360° video of Holocast.";

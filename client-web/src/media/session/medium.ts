@@ -3,7 +3,7 @@ import type { Session, TrackName, TrackSink } from "../../moqt/index.ts";
 import type { Catalog, Timeline } from "./catalog.ts";
 import type { Part } from "./playback.ts";
 
-/** The session as a medium sees it. */
+/** The part of a session that a medium uses. */
 export interface Host {
   /** The open session; undefined while disconnected. */
   readonly session: Session | undefined;
@@ -19,11 +19,11 @@ export interface Host {
   track(name: string): TrackName;
   /** Reports received payload. */
   received(bytes: number): void;
-  /** Reports a displayed frame; delay in ms. */
+  /** Reports a displayed frame and its delay in ms. */
   shown(camera: number, sequence: number, delay: number): void;
   /** Reports that the set of received tracks changed. */
   changed(): void;
-  /** Reports that a medium was found to be playable, or not. */
+  /** Reports whether a medium is playable. */
   settle(): void;
 }
 

@@ -12,7 +12,7 @@ export type Phase =
   | "waiting" // connected, but nothing is published yet
   | "unplayable" // published, but this browser cannot play it
   | "foreign" // published, but by a program whose media the viewer does not know
-  | "graphics" // the browser took the graphics processor from the page
+  | "graphics" // the browser has taken the GPU away from the page
   | "live"
   | "silent" // published, but no media arrive
   | "ended";
@@ -30,7 +30,7 @@ export interface WatchOptions {
   readonly receipts: boolean;
   /** Quality name, or "auto". */
   readonly quality: string;
-  /** Maximum rate of video tiles, bits per second; Infinity = limited by the network only. */
+  /** Maximum rate of video tiles in bits per second. If Infinity, only the network limits it. */
   readonly rate: number;
 }
 

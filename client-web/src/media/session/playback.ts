@@ -135,7 +135,7 @@ class TrackBuffer implements Part {
     );
   }
 
-  /** Shows the frame that is due; after a seek, the nearest one. */
+  /** Shows the frame that is due or, after a seek, the nearest frame. */
   show(position: number): void {
     let due = 0;
     while (due < this.frames.length && this.frames[due]!.at <= position) due++;

@@ -81,7 +81,7 @@ export class Viewer implements Host {
     this.#recording.control(action);
   }
 
-  /** A hidden page receives nothing; when shown again it starts with the newest frame. */
+  /** A hidden page receives nothing. When shown again, it starts with the newest frame. */
   setSeen(seen: boolean): void {
     if (seen === this.#seen) return;
     this.#seen = seen;
@@ -192,7 +192,7 @@ export class Viewer implements Host {
     while (this.#current(s)) {
       let sub: Subscription | undefined;
       const timer = setTimeout(() => {
-        // If the catalog was refused, keep that error message.
+        // If the catalog was refused, keep the error message for that.
         const said = this.#phase === "refused" || this.#phase === "foreign";
         if (this.#current(s) && !this.#hadCatalog && !said) this.#enter("waiting", "");
       }, CATALOG_WAIT);

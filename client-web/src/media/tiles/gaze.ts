@@ -114,8 +114,8 @@ export class Crowd {
   ) {}
 
   /**
-   * The viewers' directions at media time `t`, each weighted by how near it was to the viewer's own
-   * gaze at `now`.
+   * The recorded directions at media time `t`, each weighted by how near that viewer's gaze was to this
+   * viewer's gaze at `now`.
    */
   #weighted(now: Sample, t: number): { readonly v: Vec; readonly w: number }[] {
     const found = [];

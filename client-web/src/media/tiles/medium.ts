@@ -199,7 +199,7 @@ export class Tiles implements Medium {
     return Math.min(this.#fit, this.#decoders);
   }
 
-  /** The first tiles of a plan, as many as can be decoded and shown. */
+  /** Returns the first tiles of a plan, as many as can be decoded and shown. */
   #best(plan: readonly Request[]): Map<number, { readonly quality: number; readonly priority: number }> {
     const best = new Map<number, { readonly quality: number; readonly priority: number }>();
     for (const [rank, { tile, quality }] of plan.entries()) {
@@ -241,7 +241,7 @@ export class Tiles implements Medium {
     }
     this.#video = this.#sound = this.#ratesTrack = this.#playback = undefined;
     for (const f of [...this.#following.values(), ...this.#leaving]) {
-      f.ended = true; // also if its SUBSCRIBE is unanswered
+      f.ended = true; // even if its SUBSCRIBE is unanswered
       f.subscription?.cancel();
     }
     this.#following.clear();
@@ -627,7 +627,7 @@ export class Tiles implements Medium {
     }
   }
 
-  /** Updates the planner's viewport from the page's. */
+  /** Sets the planner's viewport to the page's. */
   #updateView(planner: Planner): void {
     const { width, height } = this.#view;
     if (Math.abs(planner.view.width - width) + Math.abs(planner.view.height - height) > 0.02) {

@@ -41,7 +41,7 @@ export interface TileState {
   readonly messages: number;
   /** Tile GoPs received in full. */
   readonly complete: number;
-  /** Tile GoPs that were cut off. */
+  /** Tile GoPs that ended early. */
   readonly cut: number;
   /** Predicted capacity used for planning, bytes per second. */
   readonly capacity: number;

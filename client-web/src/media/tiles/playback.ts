@@ -13,7 +13,7 @@ import { parseRates, type Rates, type Sphere } from "./track.ts";
 const AHEAD = 1500;
 const SHORT = 400;
 const RETRY = 500;
-/** Subscriber priorities (§7); tiles are ranked from TILE_PRIORITY on. */
+/** Subscriber priorities (§7). Ranks of tiles start at TILE_PRIORITY. */
 const RATES_PRIORITY = 16;
 const SOUND_PRIORITY = 48;
 const BASE_PRIORITY = 64;

@@ -21,7 +21,7 @@ export function angles([x, y, z]: Vec): [yaw: number, pitch: number] {
 
 export const dot = (v: Vec, w: Vec): number => v[0] * w[0] + v[1] * w[1] + v[2] * w[2];
 
-/** Angle between two directions, accurate for small angles too. */
+/** Angle between two directions. It is accurate even for small angles. */
 export function angle(v: Vec, w: Vec): number {
   const x = v[1] * w[2] - v[2] * w[1];
   const y = v[2] * w[0] - v[0] * w[2];
@@ -139,7 +139,7 @@ export interface PossibleGaze {
   readonly p: number;
 }
 
-/** Determines the tiles visible in a viewport from samples×samples points of it. */
+/** Determines the tiles that are visible in a viewport from samples×samples points in it. */
 export class View {
   readonly #rays: { readonly x: number; readonly y: number; readonly weight: number }[] = [];
   readonly #one: Float64Array;

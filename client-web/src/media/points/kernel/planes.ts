@@ -48,10 +48,10 @@ function maskEnd(at: usize, end: usize, pixels: i32): usize {
 }
 
 /**
- * Layout A. raw: `length` bytes of planes. `w`×`h`: this description's grid, whose pixel (i, j) is
- * pixel (step·i + dx, step·j + dy) of the frame. row: 20·w bytes of scratch. out: 8 bytes per
- * point: X | Y << 12 | R << 24 of the pixel, depth | G << 16 | B << 24. False if raw is
- * inconsistent with the number of points.
+ * Layout A. `raw` holds `length` bytes of planes. Pixel (i, j) of this description's `w`×`h` grid is
+ * pixel (step·i + dx, step·j + dy) of the frame. `row` has 20·w bytes of scratch. `out` receives 8
+ * bytes per point: X | Y << 12 | R << 24 with the pixel's X and Y, and depth | G << 16 | B << 24.
+ * Returns false if `raw` is inconsistent with the number of points.
  */
 export function grid(
   raw: usize, length: usize, points: i32, w: i32, h: i32, step: i32, dx: i32, dy: i32, row: usize, out: usize,
@@ -141,8 +141,8 @@ export function grid(
 }
 
 /**
- * Layout B. out: 12 bytes per point: X | Y << 16, Z | R << 16 | G << 24, B. False if raw is
- * inconsistent with the number of points.
+ * Layout B. `out` receives 12 bytes per point: X | Y << 16, Z | R << 16 | G << 24, and B. Returns
+ * false if `raw` is inconsistent with the number of points.
  */
 export function cloud(raw: usize, length: usize, points: i32, out: usize): bool {
   const packed: usize = (points + 1) >>> 1;
