@@ -54,7 +54,7 @@ type Config struct {
 	Publisher struct {
 		Grace  time.Duration `yaml:"grace"`
 		Linger time.Duration `yaml:"linger"`
-		// Backups allows several publishers per namespace, so that others can take over.
+		// Backups allows several publishers per namespace, which can replace each other.
 		Backups bool `yaml:"backups"`
 	} `yaml:"publisher"`
 	Auth        auth.Config   `yaml:"auth"`

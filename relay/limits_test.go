@@ -22,7 +22,7 @@ import (
 	"holocast/internal/origin"
 )
 
-// excess returns the limit because of which a request was refused, or "".
+// excess returns the limit that a refused request would have exceeded, or "".
 func excess(err error) string {
 	var refused *moqt.RequestError
 	if !errors.As(err, &refused) || refused.Code != wire.RequestExcessiveLoad || refused.RetryInterval == 0 {

@@ -90,7 +90,7 @@ func TestSharedSubject(t *testing.T) {
 }
 
 // TestOtherIdentityTakesOver checks that when another identity replaces a publisher that left, viewers'
-// subscriptions end so that they subscribe again and then receive its frames.
+// subscriptions end. After subscribing again, they receive its frames.
 func TestOtherIdentityTakesOver(t *testing.T) {
 	x := newIssuer(t, "EdDSA")
 	p := start(t, "--auth-keys", x.file)

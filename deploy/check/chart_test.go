@@ -48,7 +48,7 @@ func values(t *testing.T, file string) map[string]any {
 	return v
 }
 
-// template renders the chart as "helm template live" does and decodes every object strictly, so that
+// template renders the chart as "helm template live" does and decodes every object strictly, so
 // fields unknown to Kubernetes are errors.
 func template(t *testing.T, v map[string]any) (rendered, error) {
 	t.Helper()

@@ -61,8 +61,8 @@ type Path struct {
 	// Silent means that three probes in a row have had no answer although it was due.
 	Silent bool `json:"silent,omitempty"`
 	// Sent and SentBytes count packets and bytes sent on the path since the edge attached. Of the
-	// packets received, First counts first replicas and Late later ones; Rogue counts those of both
-	// that were outside their flow's path set or repeated on the same path.
+	// packets received, First counts first replicas and Late later ones. Both include Rogue
+	// replicas, which were outside their flow's path set or repeated on the same path.
 	Sent      uint64 `json:"sent,omitempty"`
 	SentBytes uint64 `json:"sent_bytes,omitempty"`
 	First     uint64 `json:"first,omitempty"`
@@ -105,8 +105,8 @@ type Policy struct {
 	Nonce uint64 `json:"nonce,string"`
 }
 
-// MaxPolicies limits the policies in a report so that, with the flows of a receiver, they fit into
-// the controller's default limit of 1 MiB.
+// MaxPolicies limits the policies in a report. With the flows of a receiver, they fit into the
+// controller's default limit of 1 MiB.
 const MaxPolicies = 6144
 
 // MaxFlows is the capacity of a receiver's kernel program, in destinations.

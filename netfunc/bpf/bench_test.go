@@ -68,7 +68,7 @@ const repeats = 20_000
 // BenchmarkEliminate measures the receiver's cost per packet, including arrival reports and their
 // reader.
 func BenchmarkEliminate(b *testing.B) {
-	const always = 1<<32 - 64 // packets are immediately stale, so that each is a first replica
+	const always = 1<<32 - 64 // packets are immediately stale, so each is a first replica
 	full := media6(1)         // with all of its payload hashed
 	full.body = udp(4443, 50000, make([]byte, 1200))
 	for _, v := range []struct {

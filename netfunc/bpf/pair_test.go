@@ -207,7 +207,7 @@ func control(t testing.TB, conn syscall.Conn, f func(fd int) error) {
 	}
 }
 
-// roomy enlarges a socket's buffer so that its overflow does not count as path loss.
+// roomy enlarges a socket's buffer, whose overflow would count as path loss.
 func roomy(t testing.TB, conn *net.UDPConn) {
 	t.Helper()
 	control(
@@ -310,7 +310,7 @@ func send(t testing.TB, out *net.UDPConn, to netip.AddrPort, kind traffic, perSe
 // machine.
 const patience = 15 * time.Second
 
-// receive counts datagrams until all have arrived and no more follow, or until none has arrived for
+// receive counts datagrams until all have arrived and nothing follows, or until none has arrived for
 // the time patience.
 func receive(in *net.UDPConn, sent *atomic.Int64) count {
 	var c count

@@ -15,7 +15,7 @@ type Path struct {
 	Source    net.HardwareAddr // of the outgoing interface
 	NextHop   net.HardwareAddr // of the next router, or of the receiver
 	// Up is false if the path cannot carry packets because it has no carrier, is administratively
-	// down or has no neighbour. It then carries no replicas, whatever the policy.
+	// down or has no neighbour. It then carries no replicas, even if a policy includes it.
 	Up bool
 }
 

@@ -24,7 +24,7 @@ type ReceiverOptions struct {
 	// Pin has the same meaning as in SenderOptions. Both may use the same directory.
 	Pin string
 	// Interfaces lists the interfaces that receive replicas. Their drivers must have native XDP,
-	// since the kernel skips generic XDP for redirected packets, so that replicas would leak. VLAN
+	// since the kernel skips generic XDP for redirected packets, so replicas would leak. VLAN
 	// interfaces have no native XDP; name the parent interface.
 	Interfaces []string
 	// Stale is the age from which an equal packet counts as a new one, 10 ms to 30 s in steps of

@@ -16,7 +16,7 @@ enum claim {
 
 /*
  * Claims a packet for the replica on a path and returns an enum claim; now is in time units, not
- * wrapped. A slot stores the low bits of the time. The high bits are XORed into its tag, so that a
+ * wrapped. A slot stores the low bits of the time. The high bits are XORed into its tag, so a
  * slot from before a wrap does not match. As a global function it is verified only once, rather
  * than for every state that parsing can end in.
  */

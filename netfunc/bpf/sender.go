@@ -69,7 +69,7 @@ type SenderOptions struct {
 	SignalPort uint16
 	// SignalNonce is the nonce of an earlier run that signalling packets must exceed. A higher
 	// pinned nonce takes precedence. If it is 0 and nothing is pinned, they must exceed the UNIX
-	// time in nanoseconds of five seconds ago, so that packets recorded earlier cannot be replayed
+	// time in nanoseconds of five seconds ago, so packets recorded earlier cannot be replayed
 	// after a reboot.
 	SignalNonce uint64
 	// UplinkMin and UplinkMax are the window of the uplink monitor, an inclusive range of IP packet
@@ -437,9 +437,9 @@ func (s *Sender) RemovePolicy(dst netip.Addr) error {
 	return nil
 }
 
-// RemoveOff makes room for other policies by removing those that are off, unless keep returns true.
-// It may also remove a policy that a signalling packet turns on at that moment, so signallers must
-// check the policies in force.
+// RemoveOff makes room for other policies by removing policies that are off, unless keep returns true
+// for them. It may also remove a policy that a signalling packet turns on at that moment, so signallers
+// must check the policies in force.
 func (s *Sender) RemoveOff(keep func(netip.Addr) bool) error {
 	policies, err := s.Policies()
 	if err != nil {

@@ -135,7 +135,7 @@ func (b *bench) plain6(payload string) packet {
 	return p
 }
 
-// tagged adds a VLAN tag, so that test runs accept truncated packets.
+// tagged adds a VLAN tag, so test runs accept truncated packets.
 func tagged(p packet) packet {
 	p.tags = []vlan{{unix.ETH_P_8021Q, 5}}
 	return p

@@ -44,7 +44,7 @@ func flood(t *testing.T, p *process, from net.IP, n int, header string) <-chan e
 	return ended
 }
 
-// Idle connections lock nobody out, even at the same address, and are eventually closed.
+// Idle connections do not lock anyone out, even at the same address, and are eventually closed.
 func TestIdleConnections(t *testing.T) {
 	t.Parallel()
 	for name, from := range map[string]func(int) net.IP{

@@ -287,7 +287,7 @@ func TestController(t *testing.T) {
 		return len(st.Receiver.Flows) == 1 && st.Receiver.Flows[0].Elimination.Generation == 1 &&
 			st.Receiver.Flows[0].Elimination.Packets > 100
 	})
-	// All three paths deliver in time, so that in the end one suffices.
+	// All three paths deliver in time, so one suffices in the end.
 	c.until("elimination", func() bool { return len(c.eliminations) > 0 })
 	c.mu.Lock()
 	el := c.eliminations[0]

@@ -39,7 +39,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	// The tests run in separate namespaces and mostly wait, so more of them can run in parallel.
+	// The tests run in separate namespaces and use little CPU time, so more can run in parallel.
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
 		_ = f.Value.Set(strconv.Itoa(min(6, 2+runtime.GOMAXPROCS(0)))) // the verifier needs CPU time
@@ -408,8 +408,8 @@ func (f *traffic) end() {
 	}
 	close(f.stopping)
 	f.sending.Wait()
-	// Wait until no more packets arrive, longer if some are missing. Counting iterations instead
-	// of time waits longer on a stalled machine.
+	// Wait until packets have stopped arriving, longer if some are missing. Counting iterations
+	// instead of time waits longer on a stalled machine.
 	for looks, before := 0, int64(0); looks < 20 || before < int64(f.sent.Load()) && looks < 100; looks++ {
 		time.Sleep(5 * time.Millisecond)
 		if came := f.came.Load(); came != before {

@@ -124,7 +124,7 @@ func (s *sending) settle() error {
 }
 
 // static reports whether the configuration has a path set for a destination. If the controller turned
-// it off, the entry stays in the map so that the next start does not turn it on.
+// it off, the entry stays in the map. Without it the next start would turn the path set on.
 func (s *sending) static(destination netip.Addr) bool {
 	return slices.ContainsFunc(s.cfg.Flows, func(f Flow) bool {
 		return f.Destination == destination && len(f.Paths) > 0 && s.cfg.outbound(destination)

@@ -131,7 +131,7 @@ func TestSystem(t *testing.T) {
 	far.until("connected again", func(st *Status) bool { return allUp(st) && st.Controller.Connected })
 	// If the controller lost an edge for a while, it may have ended duplication, so start it again.
 	trouble()
-	// All paths are good, so that eventually one carries the flow.
+	// All paths are good, so eventually one carries the flow.
 	near.until("single path", func(st *Status) bool { return policy(st).Len() == 1 })
 	far.until("armed", func(st *Status) bool { return st.Receiver.Flows[0].Elimination.State == api.Armed })
 	trouble()

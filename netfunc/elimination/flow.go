@@ -76,7 +76,7 @@ func New(c Config) (*Flow, error) {
 //   - A newer generation restarts with the given set. If it adds no path to those in use, it
 //     is treated like the same generation.
 //
-// SetPaths reports whether P changed. After a restart, earlier packets and those that arrive within
+// SetPaths reports whether P changed. After a restart, earlier packets and packets that arrive within
 // Guard are remembered but do not count. Arrivals may still be on their way to Observe.
 func (f *Flow) SetPaths(generation uint64, paths pathset.Set, now time.Duration) bool {
 	if generation < f.generation {

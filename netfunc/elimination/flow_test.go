@@ -271,7 +271,7 @@ func TestPathsInFlight(t *testing.T) {
 	})
 }
 
-// TestRestart starts a receiver mid-stream, so that it sees late replicas first.
+// TestRestart starts a receiver mid-stream, where it sees late replicas first.
 func TestRestart(t *testing.T) {
 	var arrivals []arrival
 	for key := range uint64(400) {

@@ -183,8 +183,8 @@ func compare(t *testing.T, c Config, P pathset.Set, arrivals []arrival) {
 	}
 }
 
-// TestModel compares Flow with the literal algorithm on random paths, some of which are dead, lossy,
-// slow or only temporarily good.
+// TestModel compares Flow with the literal algorithm on random paths. Some are dead, lossy, slow or only
+// temporarily good.
 func TestModel(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))

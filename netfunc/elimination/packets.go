@@ -8,7 +8,7 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// packet is a packet of which at least one replica has arrived.
+// packet is a packet with at least one replica that has arrived.
 type packet struct {
 	key     uint64
 	base    int64              // arrival of the first replica, ns

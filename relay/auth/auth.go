@@ -227,7 +227,7 @@ func (a *Authority) Replace(ctx context.Context, cfg Config) error {
 }
 
 // readFiles reads the files of a configuration. If before is not nil, parts whose files cannot be read
-// are taken from it, so that an unreadable key file does not delay a revocation.
+// are taken from it. An unreadable key file thus does not delay a revocation.
 func readFiles(ctx context.Context, cfg Config, before *state) (next state, err error) {
 	next = state{keys: map[string][]Key{}, clients: map[string]rights{}, files: map[string]filestate.State{}}
 	for _, source := range cfg.Keys {

@@ -1,6 +1,5 @@
 // Package steer lets several sockets share one UDP address and steers each packet to the socket that
-// owns its connection. There is one socket per CPU and, during an upgrade, there are those of two
-// processes.
+// owns its connection. There is one socket per CPU; during an upgrade two processes share the address.
 //
 // The first byte of the relay's connection IDs is a slot, which identifies a socket. An eBPF
 // program (SO_ATTACH_REUSEPORT_EBPF) selects the socket by that byte. Packets without a known

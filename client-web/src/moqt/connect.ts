@@ -99,7 +99,7 @@ export interface KeepOptions extends ConnectOptions {
   readonly pinned?: string;
   /**
    * Called when a session opens and replaces the previous one. After a GOAWAY the previous session
-   * stays open for OVERLAP so that reception has no gap.
+   * stays open for OVERLAP, to receive without a gap.
    */
   readonly use: (session: Session) => void;
   /**

@@ -5,7 +5,7 @@
 import { Reader, ShortError, Writer } from "./bytes.ts";
 import { violation, WireError, SessionCode } from "./codes.ts";
 
-/** Protocol draft, by which this file and the session handle differences between drafts. */
+/** Protocol draft. This file and the session depend on it where drafts differ. */
 export type Version = 18 | 19;
 
 /** Supported drafts, preferred first. */

@@ -799,7 +799,7 @@ export class Session {
 
   /**
    * Subscribes to a track. With `join`, also fetches the newest group (§10.12.2) without waiting for
-   * the answer, so that a late joiner receives its first object within one round trip.
+   * the answer, so a late joiner receives its first object within one round trip.
    */
   async subscribe(
     track: TrackName,

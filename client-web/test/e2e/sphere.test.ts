@@ -129,7 +129,7 @@ describe("rendering of 360° video", () => {
     await page.screenshot({ path: `${images}/web-360.png` });
   });
 
-  // Each film has a size for which players would assume the other colour standard.
+  // Judging by each film's size, players would assume the other colour standard.
   it.each<[string, number, Coding]>([
     ["BT.601", 1280, { matrix: "smpte170m" }],
     ["BT.709", 640, { matrix: "bt709" }],

@@ -217,7 +217,7 @@ describe("a catalog's objects", () => {
 });
 
 describe("automatic quality", () => {
-  /** Simulates some seconds in which the given shares of frames are skipped and lost. Returns the levels. */
+  /** Simulates some seconds with the given shares of skipped and lost frames. Returns the levels. */
   const run = (
     c: QualityChooser,
     from: { at: number; frames: number; undrawn: number; lost: number },

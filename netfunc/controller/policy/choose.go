@@ -20,7 +20,7 @@ func (e *Engine) usable(f *flow) pathset.Set {
 	return e.alive(f, ^pathset.Set(0))
 }
 
-// alive is like usable, but for the paths in among instead of those that the operator allows.
+// alive is like usable, but for the paths in among instead of the paths that the operator allows.
 func (e *Engine) alive(f *flow, among pathset.Set) pathset.Set {
 	s := e.edges[f.Sender]
 	if s == nil {
@@ -149,7 +149,7 @@ func (e *Engine) replicates(f *flow) bool {
 	return s != nil && s.policies[f.Destination].Paths.Len() > 1
 }
 
-// settling reports whether an edge of f has just registered, so that paths which it does not report
+// settling reports whether an edge of f has just registered, so paths which it does not report
 // up yet do not count as lost.
 func (e *Engine) settling(f *flow) bool {
 	s, r := e.edges[f.Sender], e.receiver(f)

@@ -101,7 +101,7 @@ func (e *Engine) Take() Effects {
 	return out
 }
 
-// Next returns the time by which Tick must be called, or the zero time if it need not be.
+// Next returns the time by which Tick must be called, or the zero time if no call is needed.
 func (e *Engine) Next() time.Time { return e.next }
 
 // at schedules a Tick at t, unless t is zero.

@@ -39,8 +39,8 @@ type flow struct {
 	helped, useless bool
 	idle            int // consecutive starts that did not help, up to maxIdle
 
-	noop  uint64 // one above the last generation for which a trigger without effect was logged
-	stale uint64 // last generation for which a refused elimination was logged
+	noop  uint64 // generation + 1 of the last logged trigger without effect
+	stale uint64 // generation of the last logged refusal of an elimination
 
 	// State of signalling to the sender.
 	signalled time.Time // the first signalling packet with Paths
@@ -72,7 +72,7 @@ func (f *flow) rearm(c Config) time.Duration { return c.Rearm << f.idle }
 // added paths are removed again, since they waste bandwidth and CPU time.
 func (f *flow) rest(c Config) time.Duration { return c.Rearm << f.vain }
 
-// restLossy is the number of re-arm times for which paths that did not carry the flow are not used.
+// restLossy is how long paths that did not carry the flow are not used, in re-arm times.
 const restLossy = 16
 
 // unfit returns the paths that recently did not carry the flow.

@@ -42,7 +42,7 @@ func TestReceiverConfirmsFirst(t *testing.T) {
 	}
 }
 
-// A receiver that withdraws its confirmation receives no more replicas.
+// Replicas to a receiver stop when it withdraws its confirmation.
 func TestReceiverNoLongerReady(t *testing.T) {
 	w := pair(t, nil)
 	w.mode(api.Duplicate, 1, 2)

@@ -10,7 +10,7 @@ import (
 )
 
 // TestStranded lets the path on which plain routing carries a flow die just before the controller
-// restarts, so that the controller sees no uplink packet of the flow.
+// restarts, so the controller sees no uplink packet of the flow.
 func TestStranded(t *testing.T) {
 	byPath1 := func(w *world) { w.plain["a"] = api.Route{Path: 1} }
 	down := func(w *world) { w.set("a", 1, func(p *api.Path) { p.Up = false }) }

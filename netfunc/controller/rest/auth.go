@@ -168,8 +168,8 @@ func (a Auth) caller(who access, r *http.Request) (out Caller) {
 	return out
 }
 
-// tokens returns the credentials that a token stands for. It compares with every token so that the
-// time does not reveal which one matched.
+// tokens returns the credentials that a token stands for. It compares with every token, so the time
+// does not reveal which one matched.
 func (a Auth) tokens(token string) (out []credential) {
 	if a.Token != "" && equal(token, a.Token) {
 		out = append(out, credential{what: "the operators' token", operator: true})

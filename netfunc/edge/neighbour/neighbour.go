@@ -28,7 +28,7 @@ import (
 // resolved.
 const refreshEvery = 200 * time.Millisecond
 
-// valid combines the neighbour states in which the address is usable (the kernel's NUD_VALID).
+// valid combines the neighbour states that have a usable address (the kernel's NUD_VALID).
 const valid = netlink.NUD_PERMANENT | netlink.NUD_NOARP | netlink.NUD_REACHABLE |
 	netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE
 
@@ -107,7 +107,7 @@ func (t *Table) follow(ctx context.Context) error {
 	}
 	defer func() {
 		close(done)
-		for range links { // discard updates so that the subscriptions can end
+		for range links { // discard updates, to let the subscriptions end
 		}
 		for range neighbours {
 		}

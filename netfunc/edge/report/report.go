@@ -249,7 +249,7 @@ func (r *Reporter) eliminated(e api.Elimination, err error) error {
 		problem.Status == http.StatusUnauthorized:
 		return err
 	default:
-		// Refused for good, because the flow no longer exists or an operator changed its mode.
+		// Refused permanently, because the flow no longer exists or an operator changed its mode.
 		r.Log.Warn("elimination refused", "destination", e.Destination, "removed", e.Removed, "err", err)
 	}
 	if now := r.eliminations[e.Destination]; now.Generation == e.Generation && now.Removed == e.Removed {

@@ -111,7 +111,7 @@ func (c *controller) stop() {
 	c.mu.Unlock()
 }
 
-// told decodes a request into v and calls take, unless the request is to be refused.
+// told decodes a request into v and calls take, unless it must refuse the request.
 func (c *controller) told(w http.ResponseWriter, r *http.Request, call string, v any, take func(any)) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -212,7 +212,7 @@ export class PartsAssembler {
     return payloads;
   }
 
-  /** Reports that objects up to `last` of a group are being fetched already, so that they are not requested. */
+  /** Reports that objects up to `last` of a group are being fetched already, so they are not requested. */
   expect(group: bigint, last: bigint, now: number): void {
     if (last >= BigInt(MAX_OBJECTS) || this.#frame(group) || this.#past.includes(group)) return;
     const f = this.#open(group, now);

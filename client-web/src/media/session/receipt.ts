@@ -1,7 +1,7 @@
 /** Receipts, which report displayed frames to the publisher. internal/qoe defines the layout. */
 
 /**
- * Size in bytes. With its header, the datagram has 200 to 240 bytes, so that the packet's size
+ * Size in bytes. With its header, the datagram has 200 to 240 bytes, so the packet's size
  * distinguishes it from an acknowledgement.
  */
 export const RECEIPT_SIZE = 200;

@@ -72,7 +72,7 @@ export class Recording {
     this.report();
   }
 
-  /** Duration in ms, or 0 if there is no recording that any medium can play. */
+  /** Duration in ms, or 0 without a recording that any medium can play. */
   get #duration(): number {
     const catalog = this.#catalog;
     if (

@@ -338,7 +338,7 @@ export class Tiles implements Medium {
   }
 
   /**
-   * Returns the tiles in view for which `has` is false and which fill more than the share `least` of it, largest first.
+   * Returns the tiles in view without `has`, largest first. Each fills more than the share `least` of the view.
    * Drops tiles out of view if the total exceeds the number of decoders or slots.
    */
   #missing(

@@ -79,7 +79,7 @@ export class Planner {
     );
     this.chosen = plan;
     ask(plan);
-    // Additional tiles come last, so that only they are late if the network cannot carry them.
+    // Additional tiles come last, so only they are late if the network cannot carry them.
     for (const i of plan.order) bytes.fill(0, i * this.qualities, (i + 1) * this.qualities);
     ask(
       ows(
