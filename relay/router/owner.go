@@ -191,8 +191,8 @@ func (r *Router) subject(up Upstream) string {
 	return p.c.subject
 }
 
-// otherOwner returns an upstream with another identity than up that owns the namespace, a prefix of it
-// or a namespace below it, or nil if there is none. r.mu is held.
+// otherOwner returns an upstream that owns the namespace, a prefix of it or a namespace below it and
+// whose identity differs from up's, or nil if there is none. r.mu is held.
 func (r *Router) otherOwner(ns moqt.Namespace, up Upstream) Upstream {
 	if r.cfg().Backups {
 		return nil
@@ -214,8 +214,8 @@ func (r *Router) otherOwner(ns moqt.Namespace, up Upstream) Upstream {
 	return nil
 }
 
-// otherTrackOwner returns an upstream with another identity than up that owns the track, or nil if
-// there is none. r.mu is held.
+// otherTrackOwner returns an upstream that owns the track and whose identity differs from up's, or nil
+// if there is none. r.mu is held.
 func (r *Router) otherTrackOwner(name moqt.TrackName, up Upstream) Upstream {
 	if r.cfg().Backups {
 		return nil
@@ -233,7 +233,7 @@ func (r *Router) otherTrackOwner(name moqt.TrackName, up Upstream) Upstream {
 	return nil
 }
 
-// otherPublisher returns a publisher of the track with another identity than up. r.mu is held.
+// otherPublisher returns a publisher of the track whose identity differs from up's. r.mu is held.
 func (t *track) otherPublisher(up Upstream) Upstream {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -130,8 +130,8 @@ func unreachable(name moqt.TrackName) error {
 
 // adopt makes sub the track's subscription at up and starts receiving. If refused is not nil, or the
 // track was removed, it cancels sub and returns nil. release refunds the charge for the subscription.
-// If up has another identity or other track properties than the previous publisher, the track ends for
-// its viewers and a new one takes its place. adopt returns the track that now has sub.
+// If up's identity or track properties differ from the previous publisher's, the track ends for its
+// viewers and a new one takes its place. adopt returns the track that now has sub.
 func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool, release func(), refused error) *track {
 	t.r.mu.Lock()
 	t.mu.Lock()

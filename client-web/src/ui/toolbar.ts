@@ -121,7 +121,7 @@ export function revealDetails(stats: HTMLElement, sphere: boolean): void {
   document.querySelector("button#figures")!.setAttribute("aria-pressed", String(!stats.hidden));
 }
 
-/** Hides buttons that have no effect in this session, such as walking inside 360° video. */
+/** Hides buttons that have no effect in this session, as there is nowhere to walk inside 360° video. */
 export function fitToolbar(studio: Studio, audible: boolean): void {
   const { inside } = studio.controls;
   applyTheme(studio);

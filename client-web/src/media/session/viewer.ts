@@ -192,7 +192,7 @@ export class Viewer implements Host {
     while (this.#current(s)) {
       let sub: Subscription | undefined;
       const timer = setTimeout(() => {
-        // If the catalog was refused, keep the error message for that.
+        // If the catalog was refused, keep its error message.
         const said = this.#phase === "refused" || this.#phase === "foreign";
         if (this.#current(s) && !this.#hadCatalog && !said) this.#enter("waiting", "");
       }, CATALOG_WAIT);
