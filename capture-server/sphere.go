@@ -50,7 +50,7 @@ func (c *tilesConfig) validate() error {
 	case c.Qualities < 1 || c.Qualities > catalog.MaxQualities:
 		return fmt.Errorf("tiles.qualities is %d, want 1 to %d", c.Qualities, catalog.MaxQualities)
 	case len(c.Quantisers) != 0 && len(c.Quantisers) != c.Qualities:
-		return fmt.Errorf("tiles.quantisers has %d numbers, want one for each of %d qualities", len(c.Quantisers),
+		return fmt.Errorf("tiles.quantisers has %d values, want one for each of %d qualities", len(c.Quantisers),
 			c.Qualities)
 	case c.MaxBitrate < 0:
 		return fmt.Errorf("tiles.maxBitrate is %d, want bits per second, or 0", c.MaxBitrate)

@@ -29,7 +29,8 @@ func published(x, z, top string) string {
 	return s + marker(4, [3]string{"0", "0", "0"}, [3]string{"0", "0", "0"})
 }
 
-// testSet is the file of LiveScan3D's test set, with its mistake: marker 3 is where marker 0 is.
+// testSet is the file of LiveScan3D's test set, including its mistake: marker 3 is where marker 0
+// is.
 const testSet = `Marker Settings for Testdata-Set
 
 Marker ID 0
@@ -160,8 +161,8 @@ func TestFindBox(t *testing.T) {
 	}
 }
 
-// TestPublishedBoxes solves LiveScan3D's published boxes with their files. Without a file, the A4
-// box is recognized and others are refused.
+// TestPublishedBoxes solves LiveScan3D's published boxes with their files. Without a file, it
+// checks that the A4 box is recognized and others are refused.
 func TestPublishedBoxes(t *testing.T) {
 	read := func(text string) Placement {
 		at, _, err := ReadBox(strings.NewReader(text))
@@ -175,7 +176,7 @@ func TestPublishedBoxes(t *testing.T) {
 		name      string
 		text      string
 		x, z, top float64 // half the box, millimetres
-		unaided   string  // outcome without the file; "" is not tried
+		unaided   string  // outcome without the file; "" = not tested
 	}{
 		{"4S_A4", published("0.105", "0.105", "0"), 105, 105, 120, "solved"},
 		{"4S_A3", published("0.1485", "0.1485", "0"), 148.5, 148.5, 160, "refused"},
@@ -217,7 +218,7 @@ func TestPublishedBoxes(t *testing.T) {
 	}
 }
 
-// TestImpossibleAdjacency checks that the error names a camera that sees two markers together which
+// TestImpossibleAdjacency checks that the error names a camera that sees two markers together that
 // are apart on the box.
 func TestImpossibleAdjacency(t *testing.T) {
 	const size = 84

@@ -11,9 +11,8 @@ import (
 
 // A LiveScan3D marker is a black square of side 2 on white, extended downwards to 5/3 below its
 // middle with a notch that reaches up to the square's lower edge. The square contains 3×3 cells of
-// side 0.4, black or white. Row by row, the first four are the bits of the identity, highest first;
-// the next four are their complements; the last is white if the identity has an even number of
-// ones.
+// side 0.4, black or white. Row by row, the first four are the bits of the ID, highest first; the
+// next four are their complements; the last is white if the ID has an even number of ones.
 //
 // outline lists the corners from the notch on, clockwise seen from the front, x right, y down, in
 // half sides of the square.

@@ -117,7 +117,7 @@ func TestCaptureUntilUnplugged(t *testing.T) {
 				if since := time.Since(f.CaptureTime); since < 0 || since > time.Minute {
 					t.Errorf("capture %d was taken %v ago", n, since)
 				}
-				// A frame stays valid after the next one.
+				// A frame stays valid after the next one is read.
 				if last.Depth != nil &&
 					(last.Depth[0] == f.Depth[0] || last.Depth[0] != last.Depth[len(last.Depth)-1]) {
 					t.Errorf("capture %d changed the previous frame: depth %d to %d", n, last.Depth[0],
@@ -299,8 +299,8 @@ func TestMicrosoftsLibrary(t *testing.T) {
 	}
 }
 
-// TestDeviceClock checks the times of captures that arrive after 20 to 32 ms, by a device clock
-// that steps or fails after the hundredth capture.
+// TestDeviceClock checks the times of captures that arrive 20 to 32 ms after exposure, with a
+// device clock that jumps or fails after the hundredth capture.
 func TestDeviceClock(t *testing.T) {
 	const (
 		frame, shortest, longest = 33 * time.Millisecond, 20 * time.Millisecond, 32 * time.Millisecond
@@ -309,7 +309,7 @@ func TestDeviceClock(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		device func(n int, exposed time.Duration) time.Duration
-		amiss  time.Duration // bound on the distance from exposure plus the shortest delay
+		amiss  time.Duration // maximum distance from exposure plus the shortest delay
 		from   int           // first capture that counts
 		log    string
 	}{

@@ -68,7 +68,7 @@ func depthTIFF(t testing.TB, w, h int, value uint16) []byte {
 	return buf.Bytes()
 }
 
-// jpegs caches colorJPEG's results; encoding is slow under the race detector.
+// jpegs caches colorJPEG's results, since encoding is slow under the race detector.
 var jpegs = map[image.Point][]byte{}
 
 func colorJPEG(t testing.TB, w, h int) []byte {
@@ -203,7 +203,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"hostile size", func(t *testing.T, dir string) {
 			removeSecond(t, dir)
 			b := depthTIFF(t, 320, 288, 1)
-			// The TIFF entry of the width: tag 256, type 3 or 4, count 1, value.
+			// The width's TIFF entry: tag 256, type 3 or 4, count 1, value.
 			at := bytes.Index(b, []byte{0x00, 0x01, 0x03, 0x00, 0x01, 0x00, 0x00, 0x00, 0x40, 0x01})
 			if at < 0 {
 				at = bytes.Index(b, []byte{0x00, 0x01, 0x04, 0x00, 0x01, 0x00, 0x00, 0x00, 0x40, 0x01})
@@ -308,7 +308,7 @@ func rename(t *testing.T, dir, from, to string) {
 }
 
 // writeTake creates a take in LiveScan3D's layout. numbers[c] maps client c's frame numbers to
-// capture times, µs. Depth is the frame number plus 1000·c.
+// capture times in µs. Depth is the frame number plus 1000·c.
 func writeTake(t *testing.T, numbers ...map[int]uint64) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -419,7 +419,7 @@ func TestTake(t *testing.T) {
 			if tt.change != nil {
 				tt.change(t, dir)
 			}
-			synctest.Test(t, func(t *testing.T) { // in fake time reading takes no time
+			synctest.Test(t, func(t *testing.T) { // in the fake clock's time, reading takes no time
 				cameras, err := Open(dir, Options{FPS: 100})
 				if err != nil {
 					t.Fatal(err)
@@ -504,7 +504,7 @@ func TestTakeRefused(t *testing.T) {
 	}
 }
 
-// TestTakeDamaged checks that an unreadable frame, reported once, loses only that frame.
+// TestTakeDamaged checks that an unreadable frame is reported once and that no other frame is lost.
 func TestTakeDamaged(t *testing.T) {
 	for name, damage := range map[string]struct {
 		file string // of frame N
@@ -520,7 +520,7 @@ func TestTakeDamaged(t *testing.T) {
 	} {
 		for n := range 3 {
 			if n == 0 && name == "depth of another mode" {
-				continue // the first image sets the mode
+				continue // the first image determines the mode
 			}
 			for _, keep := range []bool{true, false} {
 				t.Run(fmt.Sprintf("%s %d keep %v", name, n, keep), func(t *testing.T) {
@@ -533,7 +533,7 @@ func TestTakeDamaged(t *testing.T) {
 	}
 }
 
-// testDamaged plays three loops of a take whose frame n of 3 is damaged.
+// testDamaged plays three passes of a take whose frame n of 3 is damaged.
 func testDamaged(t *testing.T, dir string, n int, keep bool) {
 	cameras, err := Open(dir, Options{})
 	if err != nil {
@@ -572,7 +572,7 @@ func testDamaged(t *testing.T, dir string, n int, keep bool) {
 	}
 }
 
-// TestForeignFiles checks that a take with files of other programs is played.
+// TestForeignFiles checks that a take plays despite files of other programs.
 func TestForeignFiles(t *testing.T) {
 	const bom = "\xef\xbb\xbf"
 	for name, tt := range map[string]struct {

@@ -241,8 +241,8 @@ func TestMaxPointsGrows(t *testing.T) {
 	}
 }
 
-// TestPlaces checks that each client gets a camera, one too many is refused, a camera is free after
-// its client disconnects, and a returning client gets the same one.
+// TestPlaces checks that each client gets a camera, a client too many is refused, a camera is free
+// after its client disconnects, and a returning client gets the same camera.
 func TestPlaces(t *testing.T) {
 	p := listen(t, Options{Cameras: 2, FPS: 120})
 	client := func() *livescantest.Client {
@@ -294,7 +294,7 @@ func TestBadClients(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			// Use short time limits only in tests about them: any test may stall for longer.
+			// Use short time limits only in tests about them, since any test may stall for longer.
 			o := Options{FPS: 120, Probe: hang, Timeout: hang}
 			if c.log == "does not answer" {
 				o.Timeout = 200 * time.Millisecond
@@ -307,7 +307,7 @@ func TestBadClients(t *testing.T) {
 			c.do(conn)
 			p.until(c.log)
 			p.free()
-			// The next client may miss the short time limits, too, and connects again then.
+			// The next client may miss the short time limits, too; it then connects again.
 			ctx, cancel := context.WithCancel(t.Context())
 			var wg sync.WaitGroup
 			wg.Go(func() {

@@ -58,7 +58,8 @@ func film(t *testing.T, name string, seconds int, args ...string) string {
 	return path
 }
 
-// play runs the source until its end or some number of pictures, and returns all capture times.
+// play runs the source until it ends or has delivered a number of frames. It returns all capture
+// times.
 func play(t *testing.T, s *Player, pictures int) (frames, packets []time.Time, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -111,7 +112,8 @@ func TestFileEnds(t *testing.T) {
 	}
 }
 
-// TestLoopRepeatsTheFilm checks that all pictures repeat with shorter and longer sound.
+// TestLoopRepeatsTheFilm checks that all frames repeat, with sound shorter or longer than the
+// video.
 func TestLoopRepeatsTheFilm(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -177,7 +179,7 @@ func TestFileLoops(t *testing.T) {
 	}
 }
 
-// server serves a stream to each connection, then stays silent or closes it.
+// server serves a stream to each connection, then stays silent or closes the connection.
 func server(t *testing.T, stream []byte, silent bool) (url string) {
 	t.Helper()
 	return serve(t, func(int) []byte { return stream }, silent)
@@ -245,7 +247,8 @@ func TestLiveInputReopens(t *testing.T) {
 	}
 }
 
-// TestLiveInputChanges checks that an encoder may return with another size, other colours and without sound.
+// TestLiveInputChanges checks that an encoder may return with another size and other colours, and
+// without sound.
 func TestLiveInputChanges(t *testing.T) {
 	read := func(path string) []byte {
 		b, err := os.ReadFile(path)
