@@ -93,8 +93,8 @@ func Solve(ctx context.Context, views []View, at Placement) ([]camera.Transform,
 	for i, v := range views {
 		own := sightings[i : i+1]
 		if off := distance(cornersOf(own, poses[i:i+1]), placesOf(own, at, size)); off > markerTolerance {
-			return nil, Residual{}, fmt.Errorf("calibrate: camera %s: %w: its markers are %.0f mm from their places on the "+
-				"the box; set markerBox", v.Name, ErrDisagree, off)
+			return nil, Residual{}, fmt.Errorf("calibrate: camera %s: %w: its markers are %.0f mm off their positions "+
+				"on the box; set markerBox", v.Name, ErrDisagree, off)
 		}
 	}
 	r := residual(surfaces, poses, distance(cornersOf(sightings, poses), placesOf(sightings, at, size)))

@@ -411,7 +411,8 @@ func newMetrics() *metrics {
 	buckets := []float64{.002, .004, .006, .008, .010, .012, .015, .020, .025, .030, .040, .050, .1, .2, .5, 1, 2}
 	return &metrics{
 		frames: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "holocast_tiles_frames_total", Help: "Pictures by result: published, dropped (machine too slow).",
+			Name: "holocast_tiles_frames_total",
+			Help: "Frames by result: published, or dropped because the machine was too slow.",
 		}, []string{"result"}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "holocast_tiles_quality_drops_total",

@@ -112,7 +112,7 @@ func indexBin(r io.ReaderAt, size int64) (frames []binFrame, stamps []int32, err
 		}
 		at += int64(n - len(text) + length)
 		if at+int64(points)*binPoint > size {
-			return frames, stamps, fmt.Errorf("byte %d, frame %d: cut off: %d points need %d bytes, %d are left", at,
+			return frames, stamps, fmt.Errorf("byte %d, frame %d: truncated: %d points need %d bytes, %d are left", at,
 				len(frames), points, int64(points)*binPoint, size-at)
 		}
 		frames, stamps = append(frames, binFrame{at, points}), append(stamps, stamp)

@@ -182,8 +182,8 @@ func (l *listener) accept() {
 		}
 		c := l.place(conn)
 		if c == nil {
-			l.log.Warn("LiveScan3D client refused, all cameras are taken; raise --cameras", "client", conn.RemoteAddr(),
-				"cameras", l.o.Cameras)
+			l.log.Warn("refused a LiveScan3D client, as all cameras are taken; raise --cameras", "client",
+				conn.RemoteAddr(), "cameras", l.o.Cameras)
 			_ = conn.Close()
 			continue
 		}

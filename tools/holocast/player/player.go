@@ -1,4 +1,4 @@
-// Package player receives a session as a viewer does: it follows the catalog, subscribes to the
+// Package player receives a session as a viewer does. It follows the catalog, subscribes to the
 // cameras' point-cloud tracks, assembles and decodes frames, and measures quality of experience. It
 // draws nothing; Clouds returns the newest point clouds.
 //
@@ -31,9 +31,9 @@ import (
 // Config configures a Player.
 type Config struct {
 	Namespace moqt.Namespace // of the session
-	Cameras   []int          // camera numbers in the catalog; nil = all
-	Quality   string         // quality of the points tracks; "" = highest bit rate
-	// DeliveryTimeout is the age at which senders drop an object; 0 = the catalog's value.
+	Cameras   []int          // camera numbers in the catalog; nil means all
+	Quality   string         // quality of the points tracks; "" means the highest bit rate
+	// DeliveryTimeout is the age at which senders drop an object; 0 means the catalog's value.
 	DeliveryTimeout time.Duration
 	// Viewer names the receipt track, receipts/<viewer>. The player sends one receipt per displayed
 	// frame. "" disables receipts.
