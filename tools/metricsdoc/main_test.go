@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The page must be up to date, and every metric needs a prefix, a help text and, for counters, the
-// suffix _total.
+// The page must be up to date. Every metric needs a prefix, a help text and, if it is a counter,
+// the suffix _total.
 func TestPageIsCurrent(t *testing.T) {
 	all, err := find("../..")
 	if err != nil {

@@ -89,13 +89,13 @@ func NewServer(frames *Frames, cfg Config) *Server {
 	return &Server{
 		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), frames: frames, viewers: map[net.Conn]netip.Addr{},
 		connected: prometheus.NewGauge(
-		prometheus.GaugeOpts{Name: "holocast_bridge_viewers", Help: "Connected LiveScan3D viewers."},
+			prometheus.GaugeOpts{Name: "holocast_bridge_viewers", Help: "Connected LiveScan3D viewers."},
 		),
 		sent: prometheus.NewCounter(
-		prometheus.CounterOpts{Name: "holocast_bridge_sent_frames_total", Help: "Merged frames sent to viewers."},
+			prometheus.CounterOpts{Name: "holocast_bridge_sent_frames_total", Help: "Merged frames sent to viewers."},
 		),
 		sentBytes: prometheus.NewCounter(
-		prometheus.CounterOpts{Name: "holocast_bridge_sent_bytes_total", Help: "Bytes of frames sent to viewers."},
+			prometheus.CounterOpts{Name: "holocast_bridge_sent_bytes_total", Help: "Bytes of frames sent to viewers."},
 		),
 		gone: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "holocast_bridge_connections_ended_total",

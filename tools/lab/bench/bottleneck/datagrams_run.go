@@ -65,8 +65,8 @@ func measureDatagrams(ctx context.Context, o Options) (runs []DatagramRun, err e
 	return runs, nil
 }
 
-// measure runs a publisher on host a and a viewer on host b. The relay's host decides which hop is
-// emulated.
+// measure runs a publisher on host a and a viewer on host b. The relay's host determines which hop
+// is emulated.
 func (r *DatagramRun) measure(ctx context.Context, binary, transport string, warm, duration time.Duration) (err error) {
 	t, err := topology.OnePath("datagrams", fmt.Sprintf("rate: %dMbit, delay: %dms, queue: 30ms, loss: %g%%",
 		datagramRate, datagramDelay, 100*r.Loss))
