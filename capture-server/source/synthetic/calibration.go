@@ -12,7 +12,7 @@ import (
 // factoryDocument is an invented factory calibration with the structure and magnitudes of an Azure
 // Kinect's. %SERIAL% stands for the serial number.
 //
-// go:embed calibration.json
+//go:embed calibration.json
 var factoryDocument string
 
 // Calibration returns the calibration of camera index of a studio, for one depth and one colour
