@@ -83,8 +83,7 @@ func newestPoses(t *testing.T, p *publish.Publisher) map[int]camera.Transform {
 	return poses
 }
 
-// TestStoredPoses checks that with auto the poses stored with a take take precedence over the
-// markers.
+// TestStoredPoses checks that the setting auto prefers poses stored with a take over markers.
 func TestStoredPoses(t *testing.T) {
 	dir := studio(t, 1280, 720)
 	serial := camerasOf(t, dir, calibrationNone, nil)[0].Source.Calibration().Serial

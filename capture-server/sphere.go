@@ -53,7 +53,8 @@ func (c *tilesConfig) validate() error {
 		return fmt.Errorf("tiles.quantisers has %d values, want one for each of %d qualities", len(c.Quantisers),
 			c.Qualities)
 	case c.MaxBitrate < 0:
-		return fmt.Errorf("tiles.maxBitrate is %d, want bits per second, or 0", c.MaxBitrate)
+		return fmt.Errorf("tiles.maxBitrate is %d, want at least 0 bits per second; 0 derives it from the size",
+			c.MaxBitrate)
 	case c.Latency < 100*time.Millisecond || c.Latency > maxTimeout:
 		return fmt.Errorf("tiles.latency is %s, want 100ms to %s", c.Latency, maxTimeout)
 	}

@@ -292,7 +292,7 @@ func anchors(sightings [][]sighting, at Placement, size float64) (list []anchor)
 // readings of floors and corners share a bias.
 const anchorShare = 1
 
-// minPairs is the minimum overlap for an adjustment.
+// minPairs is the minimum number of pairs for an adjustment.
 const minPairs = 200
 
 // system holds the normal equations of a Gauss–Newton step. Each view has six unknowns: a rotation

@@ -37,7 +37,7 @@ type Placement map[int]camera.Transform
 // ErrNoMarker is wrapped by errors for a view that sees no placed marker.
 var ErrNoMarker = errors.New("no marker")
 
-// ErrDisagree is wrapped by errors for cameras whose pictures contradict the box or each other.
+// ErrDisagree is wrapped by errors for cameras whose images contradict the box or each other.
 var ErrDisagree = errors.New("wrong marker box")
 
 // sighting is a measured marker; its corners are in depth camera space, millimetres.

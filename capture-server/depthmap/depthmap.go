@@ -126,7 +126,7 @@ type Mapper struct {
 	cover                     C.struct_cover
 	coverHeight               C.int32_t
 	nearest                   []uint16
-	every                     int // one in every rows of depth is mapped
+	every                     int // one row of depth in this many is mapped
 	vertexU, vertexV, vertexZ []float32
 	warped                    []uint32
 
@@ -318,8 +318,8 @@ func (m *Mapper) SetPose(pose camera.Transform) {
 // colour yields no error. After other errors g is undefined.
 func (m *Mapper) Map(f *source.Frame, g *pointcloud.Grid) error { return m.MapRows(f, g, 1) }
 
-// MapRows is like Map, but maps only one row in every and leaves the others empty. The cost falls
-// in proportion, except for decoding colour.
+// MapRows is like Map, but maps only every n-th row, where n is every, and leaves the others empty.
+// The cost falls in proportion, except for decoding colour.
 func (m *Mapper) MapRows(f *source.Frame, g *pointcloud.Grid, every int) error {
 	d := m.cal.Depth
 	if len(f.Depth) != d.Width*d.Height {
@@ -351,7 +351,7 @@ func (m *Mapper) MapRows(f *source.Frame, g *pointcloud.Grid, every int) error {
 	return nil
 }
 
-// cut copies one row of depth in every to g and clips it.
+// cut copies every n-th row of depth to g, where n is every, and clips them.
 func (m *Mapper) cut(clean []uint16, g *pointcloud.Grid, every int) {
 	m.every = every
 	if every > 1 {
@@ -361,8 +361,8 @@ func (m *Mapper) cut(clean []uint16, g *pointcloud.Grid, every int) {
 	m.clip(g.Depth)
 }
 
-// filter removes noise from depth, on a copy if it changes anything. Clipping comes later, as
-// clipped readings still occlude others.
+// filter removes noise from depth. It works on a copy if a filter is enabled. Clipping comes later,
+// as clipped readings still occlude others.
 func (m *Mapper) filter(depth []uint16) []uint16 {
 	w, h := C.int32_t(m.cal.Depth.Width), C.int32_t(m.cal.Depth.Height)
 	iso, ero := m.cfg.Isolated, m.cfg.Erode
@@ -407,7 +407,7 @@ func (m *Mapper) mapDepth(f *source.Frame, clean []uint16, g *pointcloud.Grid, e
 	return err
 }
 
-// aim prepares the occlusion test if one row of depth in every is mapped.
+// aim prepares the occlusion test for mapping every n-th row, where n is every.
 func (m *Mapper) aim(every int) {
 	if m.every == every {
 		return

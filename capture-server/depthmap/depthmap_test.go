@@ -111,7 +111,7 @@ func TestProjectAgreesWithCameraOnRealCalibration(t *testing.T) {
 	}
 }
 
-// paint sets f's colour image to img, in the given format.
+// paint sets f's colour image, in the given format, to the colours that at returns.
 func paint(t testing.TB, f *source.Frame, format camera.ColorFormat, w, h int, at func(x, y int) color.RGBA) {
 	t.Helper()
 	f.Format, f.Color = format, nil

@@ -130,7 +130,7 @@ func (c *colorImage) rgb(d *mjpeg.Decoder, f *source.Frame, in camera.Intrinsics
 // Kinect captures colour at half the rate of depth.
 const maxReuse = 250 * time.Millisecond
 
-// lastColor is the last colour image of a camera that drops some.
+// lastColor holds the last colour image of a camera that drops some of its colour images.
 type lastColor struct {
 	image    []byte
 	format   camera.ColorFormat
@@ -138,7 +138,8 @@ type lastColor struct {
 	drops    bool // the camera has dropped an image
 }
 
-// complete returns f, with the last image if f fails with ErrNoColor.
+// complete returns f if it has a colour image. Otherwise it returns ErrNoColor and a copy of f with
+// the last image, if that is recent.
 func (l *lastColor) complete(f *source.Frame) (*source.Frame, error) {
 	if len(f.Color) > 0 {
 		return f, nil
@@ -161,8 +162,8 @@ func (l *lastColor) keep(f *source.Frame) {
 // maxIR is the infrared brightness shown as white, as in the Azure Kinect viewer.
 const maxIR = 1000
 
-// gray colours g with f's infrared image if that has the same pixels as g, otherwise in medium
-// grey.
+// gray colours g with f's infrared image if g has the depth camera's pixels and f has such an
+// image, otherwise in medium grey.
 func (m *Mapper) gray(f *source.Frame, g *pointcloud.Grid) {
 	if len(f.IR) != len(g.Depth) || m.cfg.Geometry != DepthGeometry {
 		for i := range g.Color {

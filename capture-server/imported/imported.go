@@ -99,7 +99,7 @@ func New(session *publish.Publisher, cfg Config, sources []source.Clouds) (*Medi
 // Name implements publish.Medium.
 func (m *Medium) Name() string { return "clouds" }
 
-// Close implements publish.Medium: it frees the encoders and closes the sources.
+// Close implements publish.Medium. It frees the encoders and closes the sources.
 func (m *Medium) Close() {
 	m.release()
 	for _, s := range m.streams {

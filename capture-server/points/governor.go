@@ -15,7 +15,7 @@ import (
 // the wait for the next.
 type governor struct {
 	log   *slog.Logger
-	every atomic.Int32 // frames keep one row in every
+	every atomic.Int32 // frames keep one row in this many
 
 	mu      sync.Mutex
 	cameras []load

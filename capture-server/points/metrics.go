@@ -45,7 +45,7 @@ func newMetrics() *metrics {
 		}, []string{"camera"}),
 		stages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "holocast_capture_stage_seconds",
-			Help: "Time per frame spent waiting for a processor, mapping to points and encoding.", Buckets: buckets,
+			Help: "Time per frame and stage: waiting for a processor, mapping to points, encoding.", Buckets: buckets,
 		}, []string{"camera", "stage"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "holocast_capture_to_published_seconds", Help: "Time from the middle of the exposure to publication.",

@@ -110,7 +110,7 @@ func New(session *publish.Publisher, cfg Config, cameras []Camera) (*Medium, err
 	return m, nil
 }
 
-// every returns the thinning factor n: frames keep one row in n.
+// every returns the thinning factor n, where frames keep one row in n.
 func (m *Medium) every() int {
 	if m.governor == nil {
 		return 1
@@ -121,7 +121,7 @@ func (m *Medium) every() int {
 // Name implements publish.Medium.
 func (m *Medium) Name() string { return "points" }
 
-// Close implements publish.Medium: it frees the encoders and closes the cameras.
+// Close implements publish.Medium. It frees the encoders and closes the cameras.
 func (m *Medium) Close() {
 	m.release()
 	for _, l := range m.pipelines {

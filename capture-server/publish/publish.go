@@ -241,8 +241,8 @@ func (p *Publisher) runMedia(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// Time limits of shutdown: the first for subscribers to receive pending objects, the second for the
-// last messages to be sent.
+// On shutdown, subscribers have drainLimit to receive pending objects, checked every drainPoll. The
+// last messages then have drainFlush to be sent.
 const (
 	drainLimit = time.Second
 	drainPoll  = 10 * time.Millisecond

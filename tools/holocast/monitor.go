@@ -175,7 +175,9 @@ func (v *viewers) metrics() *service.Metrics {
 		connected = m.Gauge("monitor_connected", "1 while the monitor is connected to the relay.")
 		sessions  = m.Gauge("sessions", "Viewers that sent a receipt in the last 5 s.")
 		rate      = m.Gauge(
-			"frames_per_second", "Distinct frames displayed in the last second, mean over its cameras.", "viewer",
+			"frames_per_second",
+			"Distinct frames that a viewer displayed in the last second, averaged over its cameras.",
+			"viewer",
 		)
 		delay = m.Gauge(
 			"frame_delay_quantile_seconds", "Quantiles of a viewer's frame delay over the last 5 s.", "viewer",

@@ -84,7 +84,7 @@ func pair(ctx context.Context, stdout io.Writer, t connect.Target, relay string)
 	if got, err := pairing.Resolve(ctx, link); err != nil {
 		return fmt.Errorf("headsets cannot use the link (is the relay running with --http :%s?): %w", port, err)
 	} else if got != address {
-		return errors.New("another relay answers at " + host)
+		return errors.New("another relay answered at " + host)
 	}
 	code, err := qr.Encode(link, qr.M)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// The calls to the hooks for external packets in quic-go's files (tree/external.go.txt,
+// Calls of the hooks for external packets in quic-go's files (tree/external.go.txt,
 // docs/adr/0005-quic-go-hooks.md).
 
 // change replaces a statement or an expression with text, in which "$" stands for the old code.

@@ -1,8 +1,8 @@
 package main
 
-// Changes that reduce the memory of idle connections (docs/adr/0009-send-path.md). They add the
-// calls to tree/internal_handshake_finished.go.txt, tree/idle.go.txt, tree/rest.go.txt and
-// tree/http3_rest.go.txt to quic-go's files.
+// Changes that reduce the memory of idle connections (docs/adr/0009-send-path.md). They insert
+// calls of the functions in tree/internal_handshake_finished.go.txt, tree/idle.go.txt,
+// tree/rest.go.txt and tree/http3_rest.go.txt into quic-go's files.
 
 // patchCryptoSetup frees a server's TLS connection.
 func patchCryptoSetup(src []byte) ([]byte, error) {

@@ -1,8 +1,8 @@
 package main
 
-// Changes that make receiving cheaper (docs/adr/0009-send-path.md). They add the calls to
-// tree/receive_piece.go.txt, tree/sys_conn_piece.go.txt and tree/receive_direct.go.txt to quic-go's
-// files.
+// Changes that make receiving cheaper (docs/adr/0009-send-path.md). They insert calls of the
+// functions in tree/receive_piece.go.txt, tree/sys_conn_piece.go.txt and tree/receive_direct.go.txt
+// into quic-go's files.
 
 // patchConnectionPieces lets a connection receive several datagrams in one call.
 func patchConnectionPieces(src []byte) ([]byte, error) {

@@ -1,8 +1,8 @@
 package main
 
-// Changes that make sending cheaper (docs/adr/0009-send-path.md). They add the calls to
-// tree/send_direct.go.txt, tree/stream_shared.go.txt, tree/stream_run.go.txt and
-// tree/stream_source.go.txt to quic-go's files.
+// Changes that make sending cheaper (docs/adr/0009-send-path.md). They insert calls of the
+// functions in tree/send_direct.go.txt, tree/stream_shared.go.txt, tree/stream_run.go.txt and
+// tree/stream_source.go.txt into quic-go's files.
 
 // sendBuffer is the maximum size of one sendmsg call in bytes. quic-go's 20 kB hold 14 packets; the
 // kernel segments up to 64 kB.

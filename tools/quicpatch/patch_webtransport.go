@@ -1,7 +1,7 @@
 package main
 
 // Changes that reduce the memory of idle WebTransport sessions (docs/adr/0009-send-path.md). They
-// add the calls to tree/webtransport_rest.go.txt to webtransport-go's files.
+// insert calls of the functions in tree/webtransport_rest.go.txt into webtransport-go's files.
 
 var webTransport = module{
 	path: "github.com/quic-go/webtransport-go", version: "v0.13.0", tree: "build/webtransport-go",

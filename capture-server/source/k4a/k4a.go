@@ -276,7 +276,7 @@ func (d *Device) calibration() ([]byte, error) {
 	return doc[:n], nil
 }
 
-// Name implements source.Source: the camera's serial number.
+// Name implements source.Source. It returns the camera's serial number.
 func (d *Device) Name() string {
 	return cmp.Or(d.serial, "kinect-"+strconv.Itoa(d.options.Index))
 }

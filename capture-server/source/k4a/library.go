@@ -20,7 +20,7 @@ import (
 // LibraryEnv is the environment variable with the path of libk4a, used if Options.Library is "".
 const LibraryEnv = "HOLOCAST_LIBK4A"
 
-// Errors of Open and List, for errors.Is.
+// Errors returned by Open and List, for use with errors.Is.
 var (
 	ErrNoLibrary = errors.New(
 		"no libk4a found. Install the Azure Kinect Sensor SDK (package libk4a1.4 of packages.microsoft.com) or " +

@@ -145,7 +145,7 @@ type player struct {
 	damaged map[int]bool // frames reported as unreadable
 
 	kept  []picture    // all pictures, or nil
-	ahead chan picture // receives the picture being read, if kept is nil
+	ahead chan picture // receives the picture being read if kept is nil
 }
 
 // picture holds one capture's images.

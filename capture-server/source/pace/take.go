@@ -107,7 +107,7 @@ type Moment struct {
 	Due time.Time
 	// Device is the time by the recording's clock, as if it neither jumped nor ended.
 	Device time.Duration
-	// Late reports that the frame is more than an interval overdue.
+	// Late reports whether the frame is more than an interval overdue.
 	Late bool
 }
 
@@ -253,6 +253,6 @@ func (t *Take) turn() {
 			p.state = busy
 		}
 	}
-	// Delay the pass for recordings that read too slowly and are late by now.
+	// Delay the next pass if recordings that read too slowly are late by now.
 	t.move(max(0, time.Since(t.start.Add(t.begin))))
 }

@@ -164,7 +164,7 @@ func (s *Player) play(ctx context.Context) (n int64, err error) {
 }
 
 // lap plays a file from its start to its end. It replaces FFmpeg's own loop (-stream_loop), which
-// repeats after the length of the sound, and that may be shorter than the video's.
+// repeats after the length of the sound, even if that is shorter than the video.
 type lap struct {
 	*Player
 	line  *timeline

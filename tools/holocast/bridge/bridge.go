@@ -146,7 +146,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 			return err
 		}
 		if why := s.admit(conn); why != "" {
-			s.log.Warn("viewer refused", "viewer", conn.RemoteAddr(), "reason", why)
+			s.log.Warn("refused a viewer", "viewer", conn.RemoteAddr(), "reason", why)
 			s.gone.WithLabelValues("refused").Inc()
 			_ = conn.Close()
 			continue

@@ -176,7 +176,7 @@ func (x *reader) findPoses(r *recording.Reader, t catalog.Track) error {
 		}
 		events, err := catalog.ParsePoses(o.Payload)
 		if err != nil {
-			x.log.Warn("poses not read", "group", o.Group, "err", err)
+			x.log.Warn("skipped invalid poses", "group", o.Group, "err", err)
 			continue
 		}
 		for _, e := range events {

@@ -118,7 +118,7 @@ func (p *Player) objects(
 			o, err := r.NextObject()
 			var payload []byte
 			if err == nil && o.PayloadLength > uint64(limit) {
-				p.log.Warn("object ignored: too long", "track", sub.Track().String(), "bytes", o.PayloadLength, "limit", limit)
+				p.log.Warn("ignored large object", "track", sub.Track().String(), "bytes", o.PayloadLength, "limit", limit)
 				r.Cancel(wire.StreamCancelled)
 				break
 			}

@@ -257,7 +257,7 @@ func (f *feed) read(r *moqt.SubgroupReader, limit int, replayed bool, received f
 			f.mu.Lock()
 			f.counters.damaged++
 			f.mu.Unlock()
-			f.p.log.Debug("ignored a large object", "camera", f.camera, "group", r.Group, "bytes", o.PayloadLength,
+			f.p.log.Debug("ignored large object", "camera", f.camera, "group", r.Group, "bytes", o.PayloadLength,
 				"limit", limit)
 			return
 		}

@@ -132,7 +132,7 @@ func (d *decoder) run() {
 		if d.reference != "" && ref == nil && d.failed == nil {
 			var err error
 			if ref, err = openReference(d.ctx, d.reference, &j.sphere); err != nil && d.ctx.Err() == nil {
-				d.log.Error("cannot read the reference to compare with", "reference", d.reference, "err", err)
+				d.log.Error("could not read the reference video", "reference", d.reference, "err", err)
 				d.fail(err)
 			}
 		}

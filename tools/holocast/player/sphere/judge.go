@@ -185,7 +185,7 @@ func (v *Viewer) judgeGroup(g *group) {
 func (r *received) ended(frame int) bool { return r != nil && r.complete && frame >= len(r.frames) }
 
 // turned measures the time from the viewport's center moving to another tile until that tile is
-// displayed.
+// displayed or the center moves on.
 func (v *Viewer) turned(gaze tile360.Vec, media time.Duration, quality map[int]int) {
 	j := &v.judge
 	centre := v.grid.Tile(gaze)
@@ -243,7 +243,7 @@ type Report struct {
 	MbitPerS        float64 `json:"mbit_per_s"`  // payload
 	WastedRatio     float64 `json:"wasted_ratio"`
 	// MotionToQualityMS is the mean time from the viewport's center moving to another tile until
-	// that tile is displayed, over Turns movements.
+	// that tile is displayed or the center moves on, over Turns movements.
 	Turns                int     `json:"turns"`
 	MotionToQualityMS    float64 `json:"motion_to_quality_ms"`
 	MotionToQualityP95MS float64 `json:"motion_to_quality_p95_ms"`

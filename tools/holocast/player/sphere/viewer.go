@@ -175,7 +175,7 @@ func New(cfg Config) (*Viewer, error) {
 		if v.decoder, err = newDecoder(cfg, v.log); err != nil && cfg.Reference != "" {
 			return nil, err
 		} else if err != nil {
-			v.log.Warn("not decoding the video", "err", err)
+			v.log.Warn("cannot decode the video", "err", err)
 		}
 	}
 	return v, nil
@@ -237,8 +237,8 @@ func (v *Viewer) Configure(c *catalog.Catalog, name func(catalog.Track) moqt.Tra
 	v.name = func(track string) moqt.TrackName { return namespaced[track] }
 }
 
-// Play plays over one connection. It returns nil if the publisher ends the video, and otherwise
-// returns when ctx is done.
+// Play plays over one connection. It returns nil if the publisher ends the video, otherwise
+// ctx.Err() or the error that ended the video's subscription.
 func (v *Viewer) Play(ctx context.Context, s *moqt.Session) error {
 	ctx, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup

@@ -1,6 +1,6 @@
 //! A publisher and a viewer built on moqtap-client, for any MOQT relay. They announce and withdraw
-//! namespaces, subscribe, and fetch both cached and uncached groups. Prints one line, or the step
-//! that failed.
+//! namespaces, subscribe, and fetch both cached and uncached groups. The program prints one line,
+//! or the step that failed.
 
 use std::env;
 use std::error::Error;

@@ -196,7 +196,8 @@ func (f *faults) during(name string, do, undo func() error) {
 	}
 }
 
-// check stops the player. It must have shown frames captured during each fault before the fault ended.
+// check stops the player. The player must have displayed frames captured during each fault before
+// the fault ended.
 func (f *faults) check() {
 	f.t.Helper()
 	frames, err := f.endMedia(f.begun)

@@ -184,9 +184,9 @@ func retime(from, to string, points int) (err error) {
 	return nil
 }
 
-// thin reduces each frame to the given number of evenly chosen points. It encodes them in layout B,
-// which spares the decoder the search for points in the grid. For the other layouts it reads the
-// ray table from the catalog.
+// thin reduces each frame to the given number of evenly chosen points and encodes it in layout B,
+// which spares the decoder the search for points in the grid. It takes the ray table from the
+// catalogs in others and changes their layout.
 func thin(frames, others []recording.Object, points int) error {
 	var rays camera.RayTable
 	for i, o := range others {

@@ -61,7 +61,7 @@ func counters(lab *netlab.Lab) (t traffic, err error) {
 		}
 		link, e := lab.Node(node).Namespace.Handle.LinkByName(device)
 		if e != nil {
-			err = fmt.Errorf("counters of %s in %s: %w", device, node, e)
+			err = fmt.Errorf("read counters of %s in %s: %w", device, node, e)
 			return 0
 		}
 		s := link.Attrs().Statistics

@@ -36,8 +36,8 @@ const (
 // PeerName is the program that Options.Peer "auto" selects.
 const PeerName = "moq-relay-ietf"
 
-// Limits of saturation. The offered rate starts at the relay's capacity and grows until fewer than
-// the fraction carried of the frames arrive or half of them arrive late.
+// Limits of saturation. The offered rate starts at the relay's capacity and grows until the
+// fraction of frames that arrive is below carried or half of them arrive late.
 const (
 	overload  = 1.5 // factor per step
 	steps     = 8   // maximum
@@ -257,7 +257,7 @@ type Fanout struct {
 	GbitPerS     float64        `json:"gbit_per_core_s,omitempty"` // throughput of a fully used core
 	Delay        load.Quantiles `json:"delay_ms"`                  // of complete frames
 	AddedDelay   load.Quantiles `json:"added_delay_ms"`            // minus the delay without a relay
-	CapacityMbit float64        `json:"capacity_mbit_per_s"`       // if viewers get frames one at a time
+	CapacityMbit float64        `json:"capacity_mbit_per_s"`       // with one frame in flight at a time
 	Lost         int            `json:"frames_lost"`               // over all turns
 	Saturated    Saturated      `json:"saturated"`
 }

@@ -24,7 +24,7 @@ const (
 	slotsPerS     = 10 // viewports evaluated per second, as many as in the head traces
 	framesPerSlot = fps / slotsPerS
 
-	// Squared errors are stored per cell of the picture.
+	// Squared errors are stored per cell of the image.
 	cellColumns, cellRows = 120, 60
 	cells                 = cellColumns * cellRows
 )

@@ -200,7 +200,7 @@ func (v *viewer) enter(g int) {
 	v.decide(g)
 }
 
-// decide requests tiles of the GoP after g, or of both.
+// decide requests tiles of the GoP after g, or of both GoPs if the scheme decides repeatedly.
 func (v *viewer) decide(g int) {
 	// The head is sampled at display time.
 	for t := max(0, v.planner.Gaze.Last().T+0.05); t <= max(0, v.head)+1e-9; t += 0.05 {
