@@ -116,7 +116,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	if (c.Client.Certificate == "") != (c.Client.Key == "") {
-		return errors.New("set both client.certificate and client.key, or neither")
+		return errors.New("client.certificate and client.key must be given together")
 	}
 	if err := quiccc.Check(c.Congestion); err != nil {
 		return fmt.Errorf("congestion: %w", err)

@@ -150,7 +150,7 @@ func TestFindBox(t *testing.T) {
 	check("the take's file", "", 1, 52)
 	check("a file, before the take's", named, 1, 74)
 	for setting, want := range map[string]string{
-		"3":                              "marker box of 3 mm: want 20 to 2000",
+		"3":                              "marker box is 3 mm wide, want 20 to 2000",
 		"NaN":                            "want 20 to 2000",
 		named + "x":                      "no such file",
 		filepath.Join(take, "notes.txt"): "no marker has a position",
@@ -245,7 +245,7 @@ func TestImpossibleAdjacency(t *testing.T) {
 		"one marker":           {see(PublishedBox(297), 0), Box(210), ""},
 		"opposite sides":       {see(PublishedBox(210), 0, 1), Box(210), "camera right: wrong marker box: it sees markers 0 1"},
 		"the wrong way around": {see(PublishedBox(210), 0, 3), Box(210), "sees markers 0 3 together"},
-		"a larger box":         {see(PublishedBox(297), 0, 3), PublishedBox(210), "mm from their places on the box"},
+		"a larger box":         {see(PublishedBox(297), 0, 3), PublishedBox(210), "mm off their positions"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := check(views, [][]sighting{nil, c.seen}, c.at, size)

@@ -250,7 +250,7 @@ func TestSolveRefuses(t *testing.T) {
 		view View
 		want string
 	}{
-		{"no marker", blank, "calibrate: camera left: no marker of the 4 placed ones can be read"},
+		{"no marker", blank, "calibrate: camera left: no marker of the 4 placed markers can be read"},
 		{"depth of another mode", short, "camera left: depth image has 100 pixels, calibration has 320×288"},
 		{"colour of another mode", small, "camera left: colour image is 640×480, calibration has 1280×720"},
 	} {

@@ -466,10 +466,10 @@ func TestRecordRefused(t *testing.T) {
 		},
 		{"not a recording", []string{"replay", exists, sessionURL(port, "x")}, "not an MCAP file"},
 		{"no file", []string{"replay", none, sessionURL(port, "x")}, "no such file or directory"},
-		{"speed", []string{"replay", exists, sessionURL(port, "x"), "--speed", "-1"}, "--speed -1: want more than 0"},
+		{"speed", []string{"replay", exists, sessionURL(port, "x"), "--speed", "-1"}, "--speed is -1, want more than 0"},
 		{"export without a recording", []string{"export", none, "--ply", dir}, "no such file or directory"},
 		{"export without an output", []string{"export", none}, "at least one of the flags"},
-		{"colour", []string{"export", none, "--k4a", dir, "--color", "cmyk"}, `--color "cmyk": want mjpg or bgra`},
+		{"colour", []string{"export", none, "--k4a", dir, "--color", "cmyk"}, `--color is "cmyk", want mjpg or bgra`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if said := start(t, "holocast", tt.args...).mustFail(); !strings.Contains(said, tt.want) {

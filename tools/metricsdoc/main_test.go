@@ -20,7 +20,7 @@ func TestPageIsCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(write(all)) != string(page) {
-		t.Error("docs/metrics.md is out of date: run go run ./tools/metricsdoc")
+		t.Error("docs/metrics.md is out of date; run go run ./tools/metricsdoc")
 	}
 	for _, m := range all {
 		known := slices.ContainsFunc(

@@ -238,12 +238,12 @@ func TestOpenErrors(t *testing.T) {
 		"3072P at 30": {options: Options{Color: camera.Color3072P}, want: "colour mode 3072P supports at most 15"},
 		"NV12 at 1080P": {
 			options: Options{Color: camera.Color1080P, Format: camera.NV12},
-			want:    "colour format NV12: the camera has it at 720P only, not at 1080P",
+			want:    "colour format NV12: cameras support it at 720P only, not at 1080P",
 		},
 		"blind master": {options: Options{Sync: Master}, want: "sync mode master: the camera must capture colour"},
 		"depth delay": {
 			options: Options{DepthDelay: -40 * time.Millisecond},
-			want:    "depth delay -40ms: must be less than a frame of 33.333333ms either way",
+			want:    "depth delay -40ms: must be less than a frame (33.333333ms) either way",
 		},
 		"long delay": {
 			options: Options{Sync: Subordinate, SubordinateDelay: time.Second},
@@ -270,7 +270,7 @@ func TestWrongImage(t *testing.T) {
 	err := d.Next(t.Context(), &source.Frame{})
 	if err == nil ||
 		!strings.Contains(err.Error(),
-			"k4a: camera FAKE0: depth image of 640×2, 2560 bytes, rows of 1280; want 640×576") {
+			"k4a: camera FAKE0: depth image is 640×2, 2560 bytes, rows of 1280; want 640×576") {
 		t.Errorf("error %v", err)
 	}
 }

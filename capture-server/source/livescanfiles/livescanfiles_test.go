@@ -179,7 +179,7 @@ func TestOpenRefuses(t *testing.T) {
 			if err := os.Rename(old, filepath.Join(dir, "kinectA/color_720p/Color_3.jpg")); err != nil {
 				t.Fatal(err)
 			}
-		}, binned, "has no image that belongs to "},
+		}, binned, "has no image for "},
 		{"no images", func(t *testing.T, dir string) {
 			for _, f := range []string{
 				"depth_NFOV_2X2BINNED/Depth_1.tiff", "depth_NFOV_2X2BINNED/Depth_2.tiff",
@@ -199,7 +199,7 @@ func TestOpenRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			write(t, filepath.Join(dir, "kinectA/depth_NFOV_2X2BINNED/Depth_1.tiff"), buf.Bytes())
-		}, binned, "Depth_1.tiff: depth image is *image.Gray, want 16 bits of grey"},
+		}, binned, "Depth_1.tiff: depth image is *image.Gray, want 16-bit grey"},
 		{"hostile size", func(t *testing.T, dir string) {
 			removeSecond(t, dir)
 			b := depthTIFF(t, 320, 288, 1)
@@ -475,7 +475,7 @@ func TestTakeRefused(t *testing.T) {
 		{
 			"no colour",
 			func(t *testing.T, dir string) { remove(t, dir, "client_0/Color_0.jpg") },
-			"client_0 has no Color_*.jpg that belongs to a Depth_*.tiff",
+			"client_0 has no Color_*.jpg with the number of a Depth_*.tiff",
 		},
 		{"no mode of that size", func(t *testing.T, dir string) {
 			write(t, filepath.Join(dir, "client_0/Depth_0.tiff"), depthTIFF(t, 100, 100, 0))
@@ -488,7 +488,7 @@ func TestTakeRefused(t *testing.T) {
 		}, "Depth_0.tiff: "},
 		{"time stamps of another kind", func(t *testing.T, dir string) {
 			write(t, filepath.Join(dir, "client_0/Timestamps_Client0.txt"), []byte("0\t12\n1\tlate\n"))
-		}, `Timestamps_Client0.txt: line 2: time "late", want microseconds`},
+		}, `Timestamps_Client0.txt: line 2: "late" is not a time in microseconds`},
 		{"too many columns", func(t *testing.T, dir string) {
 			write(t, filepath.Join(dir, "client_0/Timestamps_Client0.txt"), []byte("0\t12\t13\n"))
 		}, "line 1: 3 fields"},

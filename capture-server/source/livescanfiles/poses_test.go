@@ -94,11 +94,11 @@ func TestPosesRefused(t *testing.T) {
 		t.Errorf("without a file: error %v, want %v", err, fs.ErrNotExist)
 	}
 	for name, tt := range map[string]struct{ log, want string }{
-		"empty":         {"", "the file ends before a pose does"},
-		"cut off":       {poseOfClient0[:40], "the file ends before a pose does"},
-		"header only":   {poseOfClient0 + "0\tx\t1\n", "the file ends before a pose does"},
+		"empty":         {"", "the file ends within a pose"},
+		"cut off":       {poseOfClient0[:40], "the file ends within a pose"},
+		"header only":   {poseOfClient0 + "0\tx\t1\n", "the file ends within a pose"},
 		"no header":     {"1 0 0 0\n", "line 1: want 0, serial number and client number"},
-		"text":          {"0\tx\t0\n1 0 zero\n", "line 2: want 16 numbers of a matrix"},
+		"text":          {"0\tx\t0\n1 0 zero\n", "line 2: want the 16 numbers of a matrix"},
 		"no rotation":   {"0\tx\t0\n" + strings.Repeat("0 ", 16), "line 2: rotation rows 0 and 0"},
 		"not a number":  {"0\tx\t0\n" + strings.Repeat("NaN ", 16), "line 2: transform is not finite"},
 		"a camera less": {poseOfClient0, "no pose of camera client_1"},

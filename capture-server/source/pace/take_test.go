@@ -82,7 +82,7 @@ func TestTakeInStep(t *testing.T) {
 				}
 			}
 		}
-		if !strings.Contains(log, "recordings play in step by their clock") {
+		if !strings.Contains(log, "playing recordings in step by their clock") {
 			t.Errorf("log %s", log)
 		}
 	})
@@ -108,7 +108,7 @@ func TestTakeOfTwoClocks(t *testing.T) {
 
 // TestTakeClocks checks that clock jumps and long pauses cost no frames and little time.
 func TestTakeClocks(t *testing.T) {
-	const jump, cut = "the recording's clock jumps", "a pause in the recording is cut"
+	const jump, cut = "the recording's clock jumped", "cut a pause in the recording"
 	joined := func(a, b []time.Duration) []time.Duration { return append(slices.Clone(a), b...) }
 	for _, tt := range []struct {
 		name     string

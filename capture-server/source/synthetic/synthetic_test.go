@@ -230,7 +230,7 @@ func TestOpenRefuses(t *testing.T) {
 		opts Options
 		want string
 	}{
-		{"cameras", Options{Cameras: 9}, "9 cameras, want 1 to 8"},
+		{"cameras", Options{Cameras: 9}, "cameras is 9, want 1 to 8"},
 		{"frames", Options{Frames: 1000}, "loop of 1000 frames, want 1 to 900"},
 		{"rate", Options{FPS: -1}, "frame rate is -1"},
 		{"depth mode", Options{Depth: "NFOV"}, `"NFOV"`},

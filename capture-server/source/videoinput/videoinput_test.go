@@ -240,7 +240,7 @@ func TestLiveInputReopens(t *testing.T) {
 			if !errors.Is(err, context.Canceled) || len(frames) < 150 {
 				t.Errorf("%d pictures, %v", len(frames), err)
 			}
-			if !log.Has("input stopped, reopening it") || !log.Has(tt.says) {
+			if !log.Has("input stopped; reopening it") || !log.Has(tt.says) {
 				t.Errorf("the log is %s", log.String())
 			}
 		})
@@ -334,7 +334,7 @@ func TestPlaylistPauses(t *testing.T) {
 	if frames, _, err := play(t, s, 80); !errors.Is(err, context.Canceled) || len(frames) < 80 {
 		t.Errorf("%d pictures, %v", len(frames), err)
 	}
-	if !log.Has("input stopped, reopening it") {
+	if !log.Has("input stopped; reopening it") {
 		t.Errorf("the log is %s", log.String())
 	}
 }

@@ -314,12 +314,12 @@ func TestBadViewers(t *testing.T) {
 		log    string
 		reason string
 	}{
-		{"silent", Config{Idle: 20 * time.Millisecond}, func(*viewer) {}, "requests no frames", "silent"},
+		{"silent", Config{Idle: 20 * time.Millisecond}, func(*viewer) {}, "requested no frames", "silent"},
 		{
 			"a web browser",
 			Config{},
 			func(v *viewer) { _, _ = v.Write([]byte("GET / HTTP/1.1\r\n\r\n")) },
-			"not LiveScan3D's protocol", "protocol",
+			"does not speak LiveScan3D's protocol", "protocol",
 		},
 		{"slow", Config{Stall: 50 * time.Millisecond}, func(v *viewer) {
 			for range 4 { // without reading any
