@@ -17,10 +17,10 @@ func newMetrics(p *Publisher) *service.Metrics {
 		minRTT      = m.Gauge("relay_min_rtt_seconds", "Minimum round-trip time to the relay.")
 		bandwidth   = m.Gauge("relay_bandwidth_bytes_per_second",
 			"Bandwidth of the path to the relay, estimated by congestion control.", "controller")
-		lost   = m.Counter("relay_lost_packets_total", "Packets sent on the current connection to the relay and lost.")
+		lost   = m.Counter("relay_lost_packets_total", "Packets lost on the current connection to the relay.")
 		unsent = m.Counter("relay_unsent_datagrams_total",
 			"Datagrams dropped on the current connection to the relay: delivery timeout expired, or queue full.")
-		viewers   = m.Gauge("viewers", "Subscriptions of each track; a relay counts as one.", "track")
+		viewers   = m.Gauge("viewers", "Subscriptions per track; a relay counts as one.", "track")
 		cached    = m.Gauge("cached_bytes", "Bytes cached for late joiners.", "track")
 		published = m.Counter("published_bytes_total", "Bytes of objects published.", "track")
 		sent      = m.Counter("sent_bytes_total", "Bytes of objects sent.", "track")
