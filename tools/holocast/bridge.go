@@ -197,7 +197,7 @@ func receiveSession(ctx context.Context, t connect.Target, p *player.Player) err
 	for {
 		err := keep(ctx, t, moqt.Handler{}, true, true, p.Play)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // ctx ended
+			return nil //nolint:nilerr // ctx is done
 		}
 		if err != nil {
 			return err

@@ -130,7 +130,7 @@ func (r *DatagramRun) measure(ctx context.Context, binary, transport string, war
 				v.add(p.Bytes, 0)
 			}
 		})
-	running.Go(func() { _ = receiver.Run() }) // until ctx ends
+	running.Go(func() { _ = receiver.Run() }) // until ctx is done
 	running.Go(func() { _ = v.receive(ctx, sub) })
 	running.Go(func() { _ = sendFrames(ctx, v.began, datagramFrameBytes, sender(track, r.Delivery)) })
 	if err := pause.For(ctx, warm); err != nil {

@@ -149,7 +149,7 @@ paths: [{name: path1, between: [far, relay], ` + FarPath + `}]}`))
 		}
 		v := &cameraViewer{complete: map[uint64]time.Time{}}
 		v.receiver = parts.NewReceiver(ctx, sub, parts.Limits{MaxPayload: most, Timeout: CameraTimeout}, v.take)
-		running.Go(func() { _ = v.receiver.Run() }) // until ctx ends
+		running.Go(func() { _ = v.receiver.Run() }) // until ctx is done
 		viewers = append(viewers, v)
 	}
 	if err := lab.Begin(); err != nil {
