@@ -153,7 +153,8 @@ func distance(a, b [][3]float64) float64 {
 	return math.Sqrt(sum / float64(len(a)))
 }
 
-// surface holds the points and normals of a view's depth image, in depth camera space, millimetres.
+// surface holds the points and normals of a view's depth image, in depth camera space and in
+// millimetres.
 type surface struct {
 	lens    camera.Intrinsics
 	points  [][3]float64 // z is 0 for no reading

@@ -40,7 +40,7 @@ var ErrNoMarker = errors.New("no marker")
 // ErrDisagree is wrapped by errors for cameras whose images contradict the box or each other.
 var ErrDisagree = errors.New("wrong marker box")
 
-// sighting is a measured marker; its corners are in depth camera space, millimetres.
+// sighting is a measured marker. Its corners are in depth camera space, in millimetres.
 type sighting struct {
 	id      int
 	corners [5][3]float64

@@ -269,7 +269,7 @@ func check(
 				return "", fmt.Errorf("group %d object %d arrived twice or was never sent", a.group, a.object)
 			}
 			if a.hash != want {
-				return "", fmt.Errorf("group %d object %d differs from what was sent", a.group, a.object)
+				return "", fmt.Errorf("group %d object %d differs from the published object", a.group, a.object)
 			}
 			delete(sent, a.key)
 		case <-ctx.Done():

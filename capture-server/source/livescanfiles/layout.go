@@ -241,7 +241,7 @@ func (r *recorded) findSizes(dir string) error {
 	case damage != nil:
 		return damage
 	case r.depth == "":
-		return fmt.Errorf("%s has no Depth_*.tiff with a picture", dir)
+		return fmt.Errorf("%s has no Depth_*.tiff with an image", dir)
 	}
 	return fmt.Errorf("%s has no Color_*.jpg with the number of a Depth_*.tiff", dir)
 }

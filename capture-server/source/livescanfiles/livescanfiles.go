@@ -223,7 +223,8 @@ func (p *player) read(i int) picture {
 	return got
 }
 
-// picture returns capture i. Unless all pictures are in memory, it also prefetches the next one.
+// picture returns the images of capture i. Unless all images are in memory, it also prefetches
+// those of the next capture.
 func (p *player) picture(i int) picture {
 	if p.kept != nil {
 		return p.kept[i]

@@ -467,11 +467,11 @@ func TestTakeRefused(t *testing.T) {
 		{
 			"no image",
 			func(t *testing.T, dir string) { remove(t, dir, "client_0/Depth_0.tiff") },
-			"client_0 has no Depth_*.tiff with a picture",
+			"client_0 has no Depth_*.tiff with an image",
 		},
 		{"placeholders only", func(t *testing.T, dir string) {
 			write(t, filepath.Join(dir, "client_0/Depth_0.tiff"), depthTIFF(t, 1, 1, 0))
-		}, "client_0 has no Depth_*.tiff with a picture"},
+		}, "client_0 has no Depth_*.tiff with an image"},
 		{
 			"no colour",
 			func(t *testing.T, dir string) { remove(t, dir, "client_0/Color_0.jpg") },

@@ -103,7 +103,7 @@ func (s *Player) Run(ctx context.Context) error {
 		n, err := s.play(ctx)
 		if ctx.Err() != nil || !s.Endless() {
 			if ctx.Err() == nil && err == nil && n == 0 {
-				err = fmt.Errorf("%s: no pictures", s.Input)
+				err = fmt.Errorf("%s: no frames", s.Input)
 			}
 			return err
 		}
@@ -123,7 +123,7 @@ func (s *Player) Run(ctx context.Context) error {
 
 var (
 	errEnded  = errors.New("the sender ended the stream")
-	errSilent = errors.New("no picture within the time limit")
+	errSilent = errors.New("no frame within the time limit")
 )
 
 // play plays the input once, or a looping file forever. It returns the number of frames.

@@ -223,7 +223,7 @@ func TestLiveInputReopens(t *testing.T) {
 		says   string
 	}{
 		{"it ends", false, "the sender ended the stream"},
-		{"it falls silent", true, "no picture within the time limit"},
+		{"it falls silent", true, "no frame within the time limit"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var log testlog.Buffer

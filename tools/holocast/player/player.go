@@ -1,4 +1,4 @@
-// Package player receives a session as a viewer does. It follows the catalog, subscribes to the
+// Package player receives a session like a viewer. It follows the catalog, subscribes to the
 // cameras' point-cloud tracks, assembles and decodes frames, and measures quality of experience. It
 // draws nothing; Clouds returns the newest point clouds.
 //

@@ -34,7 +34,7 @@ func testPicture(n int) *image.YCbCr {
 	return p
 }
 
-// encoded encodes a GoP of tiles as a publisher does. It writes the source to a file.
+// encoded encodes a GoP of tiles like a publisher. It writes the source to a file.
 func encoded(t *testing.T, sphere catalog.Sphere) (tracks map[key]*received, file string) {
 	t.Helper()
 	enc, err := tileencoder.New(tileencoder.Config{Sphere: sphere, FPSNum: 30, FPSDen: 1})

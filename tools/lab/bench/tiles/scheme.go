@@ -162,7 +162,7 @@ func (v *viewer) planAgain(g int) {
 	}
 }
 
-// planOnce decides on a GoP as the scheme does.
+// planOnce decides on a GoP using the scheme's settings.
 func (v *viewer) planOnce(g int) {
 	gop, s := v.gop(g), v.scheme
 	v.planner.View.Expect(v.looks(g), v.share, v.seen)
