@@ -46,7 +46,7 @@ func (c *tilesConfig) validate() error {
 		return fmt.Errorf("tiles.grid is %q, want COLUMNSxROWS, such as 8x4", c.Grid)
 	case columns < 1 || rows < 1 || columns > catalog.MaxTiles || rows > catalog.MaxTiles ||
 		columns*rows > catalog.MaxTiles:
-		return fmt.Errorf("tiles.grid is %s, want 1 to %d tiles in all", c.Grid, catalog.MaxTiles)
+		return fmt.Errorf("tiles.grid is %s, want 1 to %d tiles in total", c.Grid, catalog.MaxTiles)
 	case c.Qualities < 1 || c.Qualities > catalog.MaxQualities:
 		return fmt.Errorf("tiles.qualities is %d, want 1 to %d", c.Qualities, catalog.MaxQualities)
 	case len(c.Quantisers) != 0 && len(c.Quantisers) != c.Qualities:

@@ -183,8 +183,8 @@ func triple(s string) (v [3]float64, ok bool) {
 	return v, true
 }
 
-// inverted reports whether the rotations are inverse: after inverting them, more markers face away
-// from the middle of the box.
+// inverted reports whether the rotations are inverse, that is, whether inverting them makes more
+// markers face away from the middle of the box.
 func inverted(entries []markerEntry) bool {
 	balance := 0
 	for _, e := range entries {

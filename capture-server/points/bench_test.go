@@ -32,7 +32,7 @@ func realCamera(b *testing.B) source.Source {
 	return sources[0]
 }
 
-// BenchmarkPublish measures how long mapping and encoding one frame of a real camera take.
+// BenchmarkPublish measures the mapping and encoding of one frame of a real camera.
 func BenchmarkPublish(b *testing.B) {
 	tests := []struct {
 		name string

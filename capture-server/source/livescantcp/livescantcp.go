@@ -80,7 +80,7 @@ const maxCameras = 64
 // pixels.
 const firstPoints = 1 << 18
 
-// Listen accepts clients at a TCP address until all cameras are closed.
+// Listen accepts clients on a TCP address until all cameras are closed.
 func Listen(address string, o Options) ([]*Camera, error) {
 	o.Cameras, o.FPS = cmp.Or(o.Cameras, 1), cmp.Or(o.FPS, 30)
 	o.Probe, o.Timeout = cmp.Or(o.Probe, 5*time.Second), cmp.Or(o.Timeout, 15*time.Second)

@@ -78,7 +78,7 @@ func (c *canvas) whole(d *decoder) {
 }
 
 // between maps sample i of a line of full samples to a line of n samples. The center of sample i
-// lies between samples a and b, f/256 of the way.
+// lies between samples a and b, f/256 of the way from a to b.
 func between(i, full, n int) (a, b, f int) {
 	at := (2*i+1)*n*128/full - 128 // in units of 1/256 sample
 	a = at >> 8

@@ -16,14 +16,14 @@ type Report struct {
 	// DelayFrom is the start of the measured frame delays: "capture" for live sessions, "arrival"
 	// for a replay, and "due" for a recording that this player plays at its own pace.
 	DelayFrom string `json:"delay_from"`
-	// Clock is the clock of the delays: "relay", or "local" if the relay sends no stamps.
+	// Clock names the clock of the delays: "relay", or "local" if the relay sends no stamps.
 	Clock string `json:"clock"`
 	// ClockErrorMS bounds the error of the relay clock estimate.
 	ClockErrorMS float64 `json:"clock_error_ms"`
 	RTTMS        float64 `json:"rtt_ms"` // smoothed RTT to the relay; 0 until the first stamp
 	MinRTTMS     float64 `json:"min_rtt_ms"`
 	FirstFrameMS float64 `json:"first_frame_ms"` // from New to the first displayed frame
-	// Density is the fraction of descriptions received, over displayed frames.
+	// Density is the fraction of descriptions received, over all displayed frames.
 	Density          float64 `json:"density"`
 	FramesPartial    uint64  `json:"frames_partial"`    // displayed without all their descriptions
 	FramesSkipped    uint64  `json:"frames_skipped"`    // lost because the decoder fell behind

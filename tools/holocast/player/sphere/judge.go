@@ -302,7 +302,8 @@ func (v *Viewer) Report() Report {
 	if n := j.slots + j.stalled; n > 0 {
 		r.StallRatio = float64(j.stalled) / float64(n)
 		r.MbitPerS = 8e-6 * float64(c.Bytes) / (float64(n) / slotsPerS)
-		// GoPs without any received data are not judged, so wall time bounds the rate.
+		// FPS is also limited by the wall time, since GoPs without any received data are not
+		// judged.
 		r.FPS = math.Round(100*float64(j.frames)/max(float64(n)/slotsPerS, j.to.Sub(j.from).Seconds())) / 100
 	}
 	r.TileHits = j.hits / float64(max(1, j.slots))
