@@ -95,7 +95,7 @@ func TestStoredPoses(t *testing.T) {
 	}{
 		"auto":          {calibrationAuto, "0\t" + serial + "\t7\n" + matrix, true, "camera poses read from the take"},
 		"none":          {calibrationNone, "0\t" + serial + "\t7\n" + matrix, false, ""},
-		"another take":  {calibrationAuto, "0\tother\t7\n" + matrix, false, "no pose of camera kinect"},
+		"another take":  {calibrationAuto, "0\tother\t7\n" + matrix, false, "no pose for camera kinect"},
 		"damaged":       {calibrationAuto, "0\t" + serial, false, "ignored the stored camera poses"},
 		"without poses": {calibrationAuto, "", false, ""},
 	} {

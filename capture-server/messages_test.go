@@ -130,7 +130,7 @@ func TestMessages(t *testing.T) {
 			"color_1080p: no such file or directory (depthMode is NFOV_UNBINNED and colorMode 1080P; the directory " +
 				"may have other modes)",
 		},
-		{"fewer cameras", append([]string{"--cameras", "2"}, livescan...), "cameras is 2, but " + good + " has 1"},
+		{"fewer cameras", append([]string{"--cameras", "2"}, livescan...), "cameras is 2, but " + good + " has only 1"},
 		{
 			"colour of another size",
 			[]string{"--source", "livescan:" + studio(t, 640, 480)},

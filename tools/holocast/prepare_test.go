@@ -207,7 +207,7 @@ func TestPrepareRefuses(t *testing.T) {
 	}{
 		{"no film", []string{"/nonexistent.mp4"}, "no such file"},
 		{"absurd grid", []string{film, "--grid", "100x100"}, "a grid of 100×100 tiles"},
-		{"invalid grid", []string{film, "--grid", "many"}, `--grid "many"`},
+		{"invalid grid", []string{film, "--grid", "many"}, `--grid is "many"`},
 		{"too many qualities", []string{film, "--qualities", "9"}, "qualities: 9"},
 		{"live", []string{"rtmp://127.0.0.1:1/x"}, "rtmp://127.0.0.1:1/x"},
 	} {

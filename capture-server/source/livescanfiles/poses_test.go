@@ -101,7 +101,7 @@ func TestPosesRefused(t *testing.T) {
 		"text":          {"0\tx\t0\n1 0 zero\n", "line 2: want the 16 numbers of a matrix"},
 		"no rotation":   {"0\tx\t0\n" + strings.Repeat("0 ", 16), "line 2: rotation rows 0 and 0"},
 		"not a number":  {"0\tx\t0\n" + strings.Repeat("NaN ", 16), "line 2: transform is not finite"},
-		"a camera less": {poseOfClient0, "no pose of camera client_1"},
+		"a camera less": {poseOfClient0, "no pose for camera client_1"},
 		"uncalibrated":  {identityOfClient0 + poseOfClient1, "camera client_0 was not calibrated"},
 		"too many":      {strings.Repeat(poseOfClient1, 257), "line 1281: want 0"},
 	} {

@@ -231,7 +231,7 @@ func TestOpenRefuses(t *testing.T) {
 		want string
 	}{
 		{"cameras", Options{Cameras: 9}, "cameras is 9, want 1 to 8"},
-		{"frames", Options{Frames: 1000}, "loop of 1000 frames, want 1 to 900"},
+		{"frames", Options{Frames: 1000}, "loop has 1000 frames, want 1 to 900"},
 		{"rate", Options{FPS: -1}, "frame rate is -1"},
 		{"depth mode", Options{Depth: "NFOV"}, `"NFOV"`},
 		{"no colour", Options{Color: "OFF"}, `colour mode "OFF"`},
