@@ -225,7 +225,7 @@ func (s source) embed(edits *[]edit, t *ast.TypeSpec, name, field string) int {
 	return 0
 }
 
-// edit replaces the bytes from offset from up to, but not including, offset to.
+// edit replaces the bytes [from, to) of a file with text.
 type edit struct {
 	from, to int
 	text     string

@@ -321,8 +321,7 @@ func (v *tileViewer) complete(track int, group uint64) bool {
 	return g != nil && g.objects == ObjectsPerS && g.delays[len(g.delays)-1] < lateFrame
 }
 
-// figures computes the figures of the groups with IDs from up to, but not including, to, given the
-// bytes received in that time.
+// figures computes the figures of the groups [from, to), given the bytes received in that time.
 func (v *tileViewer) figures(from, to uint64, bytes uint64) (f TileFigures, complete []float64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -25,7 +25,7 @@ import (
 var recordings = flag.String("recordings", "",
 	"page to write on viewings of the recordings in HOLOCAST_DATA, in fake time")
 
-// inFakeTime runs a session without delays by the machine: viewer, publisher and QUIC run
+// inFakeTime runs a session without delays caused by the machine: viewer, publisher and QUIC run
 // unmodified in a synctest bubble over a simulated path.
 //
 // The path's rate follows net from the time after, counted from the viewer's start.
