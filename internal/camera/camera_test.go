@@ -41,7 +41,7 @@ func TestParseReadsEveryField(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// As constants, the products would not be rounded as at run time.
+	// Use variables: constant products would not be rounded like products at run time.
 	depthFx, colorFx, colorFy := 0.4925, 0.478, 0.637
 	wantDepth := Intrinsics{
 		Width: 640, Height: 576,
@@ -131,7 +131,7 @@ func TestParseRational6KT(t *testing.T) {
 		cx, cy, fx, fy float64 // of the document, pixels
 		k              [6]float64
 		centre, p      [2]float64
-		radius         float64 // of the image's corners or of the lens
+		radius         float64 // maxRadius of the image's corners or of the lens
 	}{
 		"depth": {
 			cal.Depth, 0.5102*1024 - 0.5, 0.5003*1024 - 0.5, 0.4935 * 1024, 0.4937 * 1024,
@@ -191,8 +191,8 @@ func TestParseModes(t *testing.T) {
 					t.Errorf("sizes %d×%d and %d×%d, want %d×%d and %d×%d",
 						cal.Depth.Width, cal.Depth.Height, cal.Color.Width, cal.Color.Height, dw, dh, cw, ch)
 				}
-				// Binning and cropping move pixels, not directions: the sensor's middle has the
-				// same ray in every mode.
+				// Binning and cropping move pixels but not directions, so the sensor's middle has
+				// the same ray in every mode.
 				full := parseDocument(t, WFOVUnbinned, Color3072P)
 				checkSameRay(t, depth.crop, &cal.Depth, &full.Depth, 512, 512, 1024)
 				if color != ColorOff {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// maxDocument bounds a factory document; real ones have 4 to 10 kB.
+// maxDocument bounds a factory document in bytes; real documents have 4 to 10 kB.
 const maxDocument = 1 << 20
 
 // defaultMaxRadius is the Azure Kinect Sensor SDK's default for an unknown MetricRadius (0), about

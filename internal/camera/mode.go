@@ -80,13 +80,13 @@ func (m ColorMode) crop() (crop, bool) {
 	return crop{}, false
 }
 
-// Size returns the mode's image size in pixels, 0×0 for an unknown mode.
+// Size returns the mode's image size in pixels, or 0×0 for an unknown mode.
 func (m DepthMode) Size() (width, height int) {
 	c, _ := m.crop()
 	return int(c.out[0]), int(c.out[1])
 }
 
-// Size returns the mode's image size in pixels, 0×0 for ColorOff and unknown modes.
+// Size returns the mode's image size in pixels, or 0×0 for ColorOff and unknown modes.
 func (m ColorMode) Size() (width, height int) {
 	c, _ := m.crop()
 	return int(c.out[0]), int(c.out[1])
@@ -112,7 +112,7 @@ func ParseColorFormat(s string) (ColorFormat, error) {
 	return "", fmt.Errorf("unknown colour format %q: want MJPG, NV12, YUY2 or BGRA", s)
 }
 
-// ParseColorMode parses a colour mode's name, ignoring case; "off" and "" are ColorOff.
+// ParseColorMode parses a colour mode's name, ignoring case. "off" and "" mean ColorOff.
 func ParseColorMode(s string) (ColorMode, error) {
 	if s == "" || strings.EqualFold(s, "off") {
 		return ColorOff, nil

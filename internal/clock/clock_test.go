@@ -128,7 +128,7 @@ func TestRelayClockIsSet(t *testing.T) {
 	}
 }
 
-// Setting the endpoint's wall clock must not matter: the estimate uses its monotonic clock.
+// Setting the endpoint's wall clock must not matter, because the estimate uses its monotonic clock.
 func TestLocalClockIsSet(t *testing.T) {
 	for _, step := range []time.Duration{time.Hour, -time.Hour} {
 		began := time.Now()
