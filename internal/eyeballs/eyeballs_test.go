@@ -19,7 +19,7 @@ type name struct {
 	after     time.Duration // the answer arrives; negative = never
 }
 
-// peer is an address that answers after the given time; negative = never.
+// peer is an address that answers after the given time, or never if that is negative.
 type peer struct {
 	after time.Duration
 	err   error
