@@ -167,7 +167,8 @@ func topLevel(id uint32) bool {
 	return false
 }
 
-// element is an element of the file: its header begins at start, its content spans data to end.
+// element is an element of the file. Its header begins at start, and its content extends from data
+// to end.
 type element struct {
 	id               uint32
 	start, data, end int64
