@@ -18,7 +18,7 @@ import (
 	"holocast/internal/spherical"
 )
 
-// film creates a second of video, 10 pictures, using FFmpeg with additional arguments.
+// film creates one second of video with 10 pictures, using FFmpeg with additional arguments.
 func film(t *testing.T, name, size string, args ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
@@ -213,7 +213,7 @@ func TestMatroska(t *testing.T) {
 	}
 }
 
-// TestMatroskaTag reads V1 as the RFC stores it in Matroska.
+// TestMatroskaTag reads Spherical Video V1 metadata from the Matroska tag that the RFC specifies.
 func TestMatroskaTag(t *testing.T) {
 	v, err := Open(t.Context(), film(t, "a.mkv", "128x96", "-metadata:s:v:0", "SPHERICAL-VIDEO=<rdf:SphericalVideo>"+
 		"<GSpherical:Spherical>true</GSpherical:Spherical><GSpherical:StereoMode>top-bottom</GSpherical:StereoMode>"+
