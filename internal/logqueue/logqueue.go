@@ -23,7 +23,7 @@ type Queue struct {
 
 	mu       sync.Mutex
 	records  [][]byte
-	bytes    int           // of records and of the one being written
+	bytes    int           // bytes of records, including the one being written
 	done     chan struct{} // closed when all is written; nil if nothing is queued
 	dropped  uint64
 	reported uint64 // part of dropped already logged
@@ -80,7 +80,7 @@ func (q *Queue) drain() {
 	}
 }
 
-// Flush waits until all records are written, at most for limit.
+// Flush waits until all records are written, but at most for limit.
 func (q *Queue) Flush(limit time.Duration) {
 	q.mu.Lock()
 	done := q.done

@@ -75,7 +75,7 @@ type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
-// TestFailingWriter checks that records are dropped and counted when their reader has gone.
+// TestFailingWriter checks that records are dropped and counted when their reader is gone.
 func TestFailingWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(failing{})
