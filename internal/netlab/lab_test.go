@@ -120,8 +120,8 @@ func flow(t *testing.T, l *Lab, from, to string, source, destination string, f p
 	return r
 }
 
-// atLeast checks a delay in ms: no packet may be early, and on a machine with time to spare the
-// fastest is at most 5 ms late.
+// atLeast checks a delay in ms. No packet may be early, and unless the machine is busy, the fastest
+// is at most 5 ms late.
 func atLeast(t *testing.T, what string, want float64, measure func() probe.Result) {
 	t.Helper()
 	var r probe.Result
@@ -237,7 +237,7 @@ func TestTCPArrivesWhole(t *testing.T) {
 	}
 }
 
-// TestUDPSegmentation sends with UDP_SEGMENT, as QUIC does: the kernel must split the packets.
+// TestUDPSegmentation sends with UDP_SEGMENT, as QUIC does. The kernel must split the packets.
 func TestUDPSegmentation(t *testing.T) {
 	l := start(t, twoPaths)
 	var conn *net.UDPConn

@@ -257,7 +257,7 @@ func TestParseMounts(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		lines   string
-		id      string // of the mount that holds the visible folder
+		id      string // ID of the mount that holds the visible folder
 		covered bool
 		visible []string
 	}{

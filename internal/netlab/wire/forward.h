@@ -1,7 +1,7 @@
 // The real-time thread that carries packets over emulated links between packet sockets.
 //
-// It is C because a due packet must leave at once: a goroutine is preempted every 10 ms and resumed
-// by a thread without real-time priority.
+// It is written in C because a due packet must leave immediately: a goroutine is preempted every 10
+// ms and resumed by a thread without real-time priority.
 #ifndef HOLOCAST_NETLAB_FORWARD_H
 #define HOLOCAST_NETLAB_FORWARD_H
 
@@ -39,7 +39,7 @@ struct forward_row {
 	struct forward_counts links[FORWARD_LINKS];
 };
 
-// Packets dropped for other reasons than the conditions.
+// Packets dropped for reasons other than the conditions.
 struct forward_faults {
 	uint64_t ring;     // arrived faster than the thread read them
 	uint64_t memory;   // no free slot
@@ -85,7 +85,7 @@ void forward_free(struct forwarder *);
 // forward_run forwards until stop is set. It returns with error 0 or an errno.
 void forward_run(struct forwarder *);
 
-// These may be called from another thread while it runs, each from one thread at a time.
+// These may be called from another thread while forward_run runs, each from one thread at a time.
 
 bool forward_running(const struct forwarder *);
 void forward_stop(struct forwarder *);

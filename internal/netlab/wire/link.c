@@ -14,8 +14,8 @@ static const int64_t second = 1000000000;
 static const int64_t closest = 10000;
 
 struct link {
-	// packets[head, sent) are in the delay line, packets[sent, tail) in the queue; the first of the
-	// latter is being sent. Indices only grow and are masked.
+	// packets[head, sent) are in the delay line and packets[sent, tail) in the queue. packets[sent]
+	// is being sent. Indices only grow and are masked.
 	struct link_packet *packets;
 	uint32_t room, head, sent, tail;
 

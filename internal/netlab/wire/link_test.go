@@ -139,7 +139,7 @@ func TestLinkQueue(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		conditions Conditions
-		want       int // packets of 1000 bytes accepted from a burst
+		want       int // 1000-byte packets accepted from a burst
 	}{
 		{"bytes", Conditions{Rate: 1e6, QueueBytes: 10500}, 10},
 		{"packets", Conditions{Rate: 1e6, QueuePackets: 7}, 7},
@@ -301,7 +301,7 @@ func TestLinkVariation(t *testing.T) {
 	}
 }
 
-// TestLinkCatchesUp lets the delay of a full path fall from 70 to 20 ms: the packets of those 50 ms
+// TestLinkCatchesUp lets the delay of a full path fall from 70 to 20 ms. The packets of those 50 ms
 // follow at 1.5 times the rate and have caught up 100 ms later.
 func TestLinkCatchesUp(t *testing.T) {
 	ms := time.Millisecond
