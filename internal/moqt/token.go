@@ -45,8 +45,8 @@ func (c *tokenCache) register(t wire.Token) error {
 	return nil
 }
 
-// resolve registers, deletes and looks up tokens as a message asks, and returns the values that
-// authorize it. A *wire.Error ends the session, a *RequestError the request.
+// resolve registers, deletes and looks up the tokens of a message, and returns the values that
+// authorize it. A *wire.Error ends the session, a *RequestError only the request.
 func (c *tokenCache) resolve(tokens []wire.Token) ([]wire.Token, error) {
 	var out []wire.Token
 	for _, t := range tokens {
