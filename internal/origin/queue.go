@@ -48,7 +48,7 @@ type Delivery struct {
 	Track           *Track
 	Group, Subgroup uint64
 	Arrived         time.Time // first byte of the first object due
-	Ended           time.Time // when the transport took the last byte, or the drop
+	Ended           time.Time // time when the transport took the last byte, or of the drop
 	Bytes           int64     // sent, object headers included
 	Dropped         string    // late, behind, blocked, reset or ended; "" if sent in full
 }

@@ -62,7 +62,7 @@ type subgroup struct {
 	gone       bool         // evicted; guarded by t.mu
 
 	mu         sync.Mutex
-	id         uint64   // subgroup ID, known from the first object at the latest
+	id         uint64   // subgroup ID, known once the first object has arrived
 	chunks     [][]byte // all full except the last
 	starts     []int64  // offset of each chunk
 	size       int64
@@ -134,7 +134,7 @@ func (s *subgroup) wait() <-chan struct{} {
 	return s.changed
 }
 
-// first returns the properties of the subgroup's first object, nil if it is not cached.
+// first returns the properties of the subgroup's first object, or nil if it is not cached.
 func (s *subgroup) first() moqt.Properties {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +145,7 @@ func (s *subgroup) first() moqt.Properties {
 }
 
 // object returns object i, or a channel to wait on if it has not arrived yet. over is set if it
-// never will arrive. If objects from i on were evicted, it returns the first one left and its
+// will never arrive. If objects from i on were evicted, it returns the first one left and its
 // index.
 func (s *subgroup) object(i int) (o object, at int, changed <-chan struct{}, over bool) {
 	s.mu.Lock()
@@ -234,7 +234,7 @@ func (s *subgroup) bytes(at, limit int64) (b []byte, changed <-chan struct{}, st
 	return s.from(at, limit), nil, s.state
 }
 
-// unsent returns the arrival time of the object at offset at, false if nothing from there on has
+// unsent returns the arrival time of the object at offset at, or false if nothing from there on has
 // arrived.
 func (s *subgroup) unsent(at int64) (arrived time.Time, ok bool) {
 	s.mu.Lock()
