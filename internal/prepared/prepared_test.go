@@ -24,7 +24,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// film creates 2.5 seconds of video at 10 pictures a second, with sound.
+// film creates 2.5 seconds of video at 10 pictures per second, with sound.
 func film(t *testing.T) string {
 	t.Helper()
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
@@ -73,7 +73,7 @@ func objects(t *testing.T, dir string) ([]recording.Object, *Reader) {
 }
 
 // TestReadsLikeARecording checks that the folder reads like the recording of a session: complete,
-// in time order, with aligned groups, and the rates of each GoP one GoP ahead.
+// in time order, with aligned groups, and with the rates of each GoP one GoP ahead.
 func TestReadsLikeARecording(t *testing.T) {
 	dir := prepare(t)
 	list, r := objects(t, dir)

@@ -62,7 +62,7 @@ type Object struct {
 	Arrival time.Time
 }
 
-// MaxObject bounds the sum of one object's properties and payload, bytes.
+// MaxObject bounds the sum of one object's properties and payload, in bytes.
 const MaxObject = 32 << 20
 
 const (
@@ -133,7 +133,7 @@ func (o *Object) appendTo(b []byte) ([]byte, error) {
 	return append(b, o.Payload...), nil
 }
 
-// parseObject parses a message's data; the object's slices alias b.
+// parseObject parses a message's data. The object's slices alias b.
 func parseObject(b []byte) (Object, error) {
 	if len(b) < headerSize {
 		return Object{}, fmt.Errorf("object header has %d bytes, needs %d", len(b), headerSize)

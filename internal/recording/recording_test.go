@@ -499,7 +499,7 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
-// BenchmarkWrite records frames of 400 kB, as one camera sends them.
+// BenchmarkWrite records 400 kB frames, as one camera sends them.
 func BenchmarkWrite(b *testing.B) {
 	payload := make([]byte, 400e3)
 	rng := rand.New(rand.NewPCG(1, 2))

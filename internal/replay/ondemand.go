@@ -113,7 +113,7 @@ func (o *onDemand) find(name moqt.TrackName) *pastTrack {
 	}
 	o.opened.Do(func() {
 		if err := o.index(); err != nil && o.ctx.Err() == nil {
-			o.r.log.Warn("no seeking: the recording cannot be offered on demand", "err", err)
+			o.r.log.Warn("the recording cannot be offered on demand; viewers cannot seek", "err", err)
 		}
 	})
 	return o.tracks[name.String()]

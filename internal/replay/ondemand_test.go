@@ -60,7 +60,7 @@ func onDemandSession(t *testing.T, cfg Config) *moqt.Session {
 
 var pastData = moqt.TrackName{Namespace: moqt.Namespace{"a", "b", OnDemandField}, Name: "data"}
 
-// fetchAll lists the objects of a FETCH as "group/subgroup/object payload".
+// fetchAll reads a FETCH to its end and returns its objects without properties and payloads.
 func fetchAll(t *testing.T, f *moqt.FetchReader) []wire.FetchObject {
 	t.Helper()
 	defer f.Cancel()
