@@ -94,7 +94,7 @@ func TestCertificateOutsideValidity(t *testing.T) {
 }
 
 // TestCertificateWithoutDescriptors checks that a certificate that cannot be read for lack of
-// descriptors is read once there are some, though its files have not changed again.
+// descriptors is read once descriptors are free, even if its files have not changed again.
 func TestCertificateWithoutDescriptors(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
