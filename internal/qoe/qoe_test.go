@@ -121,7 +121,7 @@ func TestRates(t *testing.T) {
 	if s.JitterMS != 0 {
 		t.Errorf("jitter %v of a constant delay", s.JitterMS)
 	}
-	// A stall lowers the live rates at once, and the run's slowly.
+	// A stall lowers the live rates immediately, and the run's rates slowly.
 	live := m.Live(end.Add(1500 * time.Millisecond))
 	if live.FPS != 0 || live.MbitPerS != 0 || live.FrameDelayMS.P50 != 12 || live.Frames != 452 {
 		t.Errorf("live during a stall %+v", live)

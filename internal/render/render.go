@@ -24,9 +24,9 @@ type Options struct {
 	Elevation     float64 // degrees the camera is raised
 	YUp           bool    // y points up, as in Unity; otherwise down, as in a camera
 
-	// Sensors are the positions from which each cloud was captured, millimetres; may be nil. Points
-	// facing away from the viewer are skipped, so a room shows its inside, not the back of its
-	// walls.
+	// Sensors are the positions from which each cloud was captured, in millimetres. It may be nil.
+	// Points facing away from the viewer are skipped, so a room shows its inside, not the back of
+	// its walls.
 	Sensors [][3]float64
 }
 
@@ -115,7 +115,7 @@ func background(y, height int) color.RGBA {
 // scene is the data for framing the clouds.
 type scene struct {
 	sample  [][3]float64 // about 50 000 points at most, millimetres
-	centre  [3]float64   // center of nearly all of them
+	centre  [3]float64   // center of nearly all points
 	spacing float64      // between neighboring points, millimetres
 	flipY   float64      // −1 if y points up
 }
@@ -224,7 +224,7 @@ func (v *view) aim(s scene, azimuth, elevation float64) {
 	left, right := most(slices.Clone(xs))
 	top, bottom := most(slices.Clone(ys))
 	v.shift[0], v.shift[1] = -(left+right)/2, -(top+bottom)/2
-	// The distance at which each point fits; the result suits nearly all.
+	// Compute the distance at which each point fits, then choose one that suits nearly all points.
 	tanY := tanHalfView * margin
 	tanX := tanY * float64(v.width) / float64(v.height)
 	for i := range zs {

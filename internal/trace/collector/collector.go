@@ -35,7 +35,7 @@ type Frame struct {
 	heard time.Time // arrival of the last span
 }
 
-// Memory bounds: other programs may send here too.
+// Memory limits, since any program can send spans to the collector.
 const (
 	maxBody   = 4 << 20
 	maxTraces = 1000
@@ -174,7 +174,7 @@ func (f *Frame) Root() (Span, bool) {
 	return f.Spans[i], true
 }
 
-// sort orders the spans by start time, longer ones first.
+// sort orders the spans by start time. If times are equal, longer spans come first.
 func (f *Frame) sort() {
 	slices.SortStableFunc(f.Spans, func(a, b Span) int {
 		return cmp.Or(a.Begin.Compare(b.Begin), b.End.Compare(a.End))
