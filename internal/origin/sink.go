@@ -20,9 +20,9 @@ type Sink interface {
 	Changed() <-chan struct{}
 	// Passes reports whether the filter and forward state currently let an object through.
 	Passes(moqt.Location) bool
-	// Forwarding is false while the subscription is paused.
+	// Ended reports whether the filter ends before group.
 	Ended(group uint64) bool
-	// Forwarding reports whether the subscription is not paused.
+	// Forwarding is false while the subscriber has paused the subscription.
 	Forwarding() bool
 	// Priority returns the subscriber's priority; lower values go first.
 	Priority() uint8

@@ -177,7 +177,7 @@ static struct hcpf_result compress(struct hcpf_encoder *e, const struct planes *
 		if (p->end[i] > p->start[i])
 			last = i;
 	}
-	// Each additional block costs a few bytes more than the bound.
+	// The bound excludes a few bytes for each additional block.
 	if (!reserve(&e->out, ZSTD_compressBound(total) + 16 * PLANES))
 		return fail(HCPF_NO_MEMORY);
 	set_level(e, records);

@@ -19,7 +19,7 @@ import (
 // of the cloud.
 type Options struct {
 	Width, Height int     // of the whole picture, pixels; 0 = 1280, 720
-	Views         int     // more than 1: views around the cloud in one row
+	Views         int     // views around the cloud, drawn in one row; 0 means 1
 	Azimuth       float64 // degrees that the first camera moves right around the cloud
 	Elevation     float64 // degrees the camera is raised
 	YUp           bool    // y points up, as in Unity; otherwise down, as in a camera

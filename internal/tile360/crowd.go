@@ -14,7 +14,7 @@ type Crowd struct {
 // Check returns an error if the traces are invalid.
 func (c *Crowd) Check() error {
 	if !(c.Rate > 0) || c.Rate > 1000 {
-		return errors.New("a crowd's traces need between 0 and 1000 samples per second")
+		return errors.New("a crowd's traces need more than 0 and at most 1000 samples per second")
 	}
 	return nil
 }

@@ -82,7 +82,7 @@ struct forwarder {
 struct forwarder *forward_new(void);
 void forward_free(struct forwarder *);
 
-// forward_run forwards until stop is set. It returns with error 0 or an errno.
+// forward_run forwards until stop is set or an error occurs. It sets error to 0 or an errno.
 void forward_run(struct forwarder *);
 
 // These may be called from another thread while forward_run runs, each from one thread at a time.

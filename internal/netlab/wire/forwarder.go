@@ -221,7 +221,7 @@ func (f *Forwarder) Now() time.Duration {
 	return time.Duration(t.Nano()) - f.started
 }
 
-// Mark restarts the distributions of delays, waits and queues, to exclude what precedes a
+// Mark restarts the distributions of delays, waits and queues, to exclude packets from before a
 // measurement.
 func (f *Forwarder) Mark() { C.forward_mark(f.f) }
 
