@@ -37,7 +37,7 @@ type ColorFormat string
 // Colour formats of an Azure Kinect. NV12 and YUY2 exist at 720P only.
 const (
 	MJPG ColorFormat = "MJPG" // JPEG
-	NV12 ColorFormat = "NV12" // 4:2:0, a plane of Y, a plane of interleaved U and V
+	NV12 ColorFormat = "NV12" // 4:2:0: a Y plane, then a plane of interleaved U and V
 	YUY2 ColorFormat = "YUY2" // 4:2:2, packed
 	BGRA ColorFormat = "BGRA" // 4 bytes a pixel
 )

@@ -69,7 +69,7 @@ type Catalog struct {
 
 // Track describes one track (MSF §5.2). Zero values are omitted from the document.
 type Track struct {
-	Namespace      string   `json:"namespace,omitempty"` // tuple fields joined by "/"; "" inherits the catalog's
+	Namespace      string   `json:"namespace,omitempty"` // tuple fields joined by "/"; "" = the catalog's
 	Name           string   `json:"name"`
 	Packaging      string   `json:"packaging"`
 	EventType      string   `json:"eventType,omitempty"` // only with PackagingEventTimeline

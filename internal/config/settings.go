@@ -74,7 +74,8 @@ func (s Setting) flagName() string {
 	return s.Flag
 }
 
-// kebab converts a key to a flag name: cache.maxAge becomes cache-max-age, clientCA client-ca.
+// kebab converts a key to a flag name: cache.maxAge becomes cache-max-age, and clientCA becomes
+// client-ca.
 func kebab(key string) string {
 	var b strings.Builder
 	lower := false // the last rune was a lowercase letter

@@ -167,7 +167,7 @@ func TestPacer(t *testing.T) {
 	}
 }
 
-// exchange drives a flow through rounds of 100 packets; lost selects the lost ones.
+// exchange drives a flow through rounds of 100 packets. lost selects the packets that are lost.
 type exchange struct {
 	f    *Flow
 	now  time.Duration
@@ -247,7 +247,7 @@ func TestPersistentCongestion(t *testing.T) {
 			x.round(nil)
 		}
 		before := x.f.Window()
-		// For one second no packet arrives: one is lost every 50 ms.
+		// For one second, a packet is sent every 50 ms and lost.
 		first := x.next
 		for range 20 {
 			x.f.Sent(x.now, x.next, 1200, 1200)

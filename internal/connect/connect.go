@@ -42,7 +42,7 @@ type Target struct {
 	// attempt. "" uses the environment variable HOLOCAST_TOKEN. A token in the URL (#token=…) takes
 	// precedence. It cannot name a file, because links come from third parties.
 	Token string
-	// Client is a client certificate that authorizes the session instead.
+	// Client is a client certificate that authorizes the session instead of a token.
 	Client ClientCertificate
 	// Paths are the network paths to the relay, in the form that ParsePath accepts. Several paths
 	// share one session.

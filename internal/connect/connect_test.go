@@ -122,7 +122,7 @@ func TestTrust(t *testing.T) {
 	}
 }
 
-// TestKeep checks that Keep reconnects after a loss, and not after a final error.
+// TestKeep checks that Keep reconnects after a loss but not after a final error.
 func TestKeep(t *testing.T) {
 	addr, hash := relay(t, false)
 	target := Target{URL: "moqt://" + addr + "/x", CertificateHash: hash}

@@ -16,7 +16,8 @@ const (
 	// attemptDelay is the Connection Attempt Delay (RFC 8305 §5): how long to wait for an address
 	// before also trying the next.
 	attemptDelay = 250 * time.Millisecond
-	// resolutionDelay is the Resolution Delay (§3): how long IPv4 addresses wait for IPv6 ones.
+	// resolutionDelay is the Resolution Delay (§3): how long IPv4 addresses wait for IPv6
+	// addresses.
 	resolutionDelay = 50 * time.Millisecond
 )
 

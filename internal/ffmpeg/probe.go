@@ -321,7 +321,7 @@ func (v *Video) apply(d *sideData) {
 	}
 }
 
-// known returns "" for FFmpeg's names of unknown values.
+// known returns s, or "" if s is FFmpeg's name for an unknown value.
 func known(s string) string {
 	if s == "unknown" || s == "unspecified" || s == "reserved" {
 		return ""

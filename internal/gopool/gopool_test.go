@@ -82,7 +82,7 @@ func TestIdleReleasesMemory(t *testing.T) {
 	}
 }
 
-// deep needs a stack of some kilobytes.
+// deep needs a stack of several kilobytes.
 func deep(n int) (sum byte) {
 	var b [512]byte
 	if n > 0 {

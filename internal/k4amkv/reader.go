@@ -163,7 +163,7 @@ func (r *Reader) SeekTo(t time.Duration) error {
 	return nil
 }
 
-// scan builds the index from cluster headers, up to the first damaged one.
+// scan builds the index from cluster headers, up to the first damaged header.
 func (r *Reader) scan() {
 	const gap = int64(500 * time.Millisecond)
 	r.scanned, r.header.index = true, nil

@@ -23,7 +23,7 @@ const (
 	// clusterLength bounds the time between a cluster's blocks, whose times are int16 ticks
 	// relative to the cluster's.
 	clusterLength = 32 * time.Millisecond
-	// hold limits the buffering of blocks, which are sorted with blocks of other tracks.
+	// hold limits how long blocks are buffered to be sorted with blocks of other tracks.
 	hold = 500 * time.Millisecond
 	// cueGap is the minimum time between index entries.
 	cueGap = time.Second

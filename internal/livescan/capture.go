@@ -137,7 +137,7 @@ type Calibration struct {
 	Pose   camera.Transform
 }
 
-// Known reports whether the client has a pose. Without one it reports the identity.
+// Known reports whether the client has a pose. A client without a pose reports the identity.
 func (c *Calibration) Known() bool { return c.Pose != camera.Identity }
 
 // Configuration describes an Azure Kinect client.

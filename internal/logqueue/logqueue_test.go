@@ -23,7 +23,7 @@ func (s *stalled) Write(b []byte) (int, error) {
 }
 
 // TestStalledReader checks that writes to an unread log return, and that dropped records are
-// counted, and reported once the log has a reader again.
+// counted and, once the log has a reader again, reported.
 func TestStalledReader(t *testing.T) {
 	for name, c := range map[string]struct {
 		records, size, dropped int

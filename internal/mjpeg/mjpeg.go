@@ -14,8 +14,8 @@ import (
 	"unsafe"
 )
 
-// MaxPixels is the largest image accepted: a third more pixels than the largest image of an Azure
-// Kinect (4096×3072). Larger headers are rejected before any allocation.
+// MaxPixels is the maximum number of pixels in an image, a third more than in the largest image of
+// an Azure Kinect (4096×3072). Larger images are rejected before any allocation.
 const MaxPixels = 1 << 24
 
 // Slack is each plane's spare capacity in bytes, for vector loads at the last sample.

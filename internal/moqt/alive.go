@@ -40,5 +40,5 @@ func (s *Session) Alive(ctx context.Context, limit time.Duration) bool {
 			return false
 		}
 	}
-	return sleep(receiveDelay) // the data was not the peer's CONNECTION_CLOSE
+	return sleep(receiveDelay) // true unless the data was the peer's CONNECTION_CLOSE
 }

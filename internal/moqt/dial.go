@@ -167,7 +167,8 @@ func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, 
 	return s, nil
 }
 
-// dialWebTransport opens a session with one of the versions, the first if the server names none.
+// dialWebTransport opens a session with one of the versions. If the server names none, it uses the
+// first.
 func dialWebTransport(
 	ctx context.Context,
 	qc *quic.Conn,

@@ -276,7 +276,7 @@ type FetchRequest struct {
 	Track      TrackName
 	Start, End Location // End is exclusive; object 0 = whole group
 	Order      GroupOrder
-	// Joining is the largest location of the joined subscription; nil for a standalone fetch.
+	// Joining is the largest location of the joined subscription. It is nil for a standalone fetch.
 	Joining *Location
 }
 

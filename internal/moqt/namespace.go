@@ -341,7 +341,7 @@ func (s *Session) SubscribeNamespace(
 
 // Namespaces is a SUBSCRIBE_NAMESPACE with a changeable prefix.
 type Namespaces struct {
-	// Events reports namespaces that appear and disappear. It is closed at the end.
+	// Events reports namespaces that appear and disappear. It is closed when the subscription ends.
 	Events <-chan NamespaceEvent
 
 	s      *Session

@@ -164,7 +164,7 @@ type Session struct {
 
 	sendq    *datagramQueue
 	sendOnce sync.Once     // starts sendDatagrams
-	nextSlot atomic.Uint64 // in the order of object streams
+	nextSlot atomic.Uint64 // next position in the order of object streams
 
 	controlMu  sync.Mutex
 	control    sendStream
@@ -541,7 +541,7 @@ func (s *Session) handleUni(str receiveStream) {
 }
 
 // badStream closes the session if a stream violates the wire format. A stream that was reset or cut
-// off ends alone.
+// off does not affect the session.
 func (s *Session) badStream(err error) {
 	var w *wire.Error
 	if errors.As(err, &w) {
@@ -766,7 +766,7 @@ func (s *Session) acquireRoleLocked(in map[string]*role, track TrackName) *role 
 }
 
 // acquirePublisherRole takes the publisher role for an incoming SUBSCRIBE. From draft-19 on, the
-// peer may have several subscriptions to a track (§5.1); sole reports that this is the only one.
+// peer may have several subscriptions to a track (§5.1); sole reports whether this is the only one.
 func (s *Session) acquirePublisherRole(track TrackName) (r *role, sole bool) {
 	if s.version < wire.Draft19 {
 		return s.waitForRole(s.sending, track), true
@@ -847,7 +847,7 @@ func (s *Session) releaseRole(in map[string]*role, r *role) {
 
 // Aliases of received tracks.
 
-// register adds sub under its alias and delivers the datagrams that arrived before.
+// register adds sub under its alias and delivers the datagrams that arrived earlier.
 func (s *Session) register(sub *Subscription) error {
 	s.mu.Lock()
 	if old, ok := s.subscriptions[sub.alias]; ok && !old.track.Equal(sub.track) {

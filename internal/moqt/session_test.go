@@ -72,7 +72,7 @@ func connectConfigs(t testing.TB, scheme string, client, server Handler, cc, sc 
 	return connectListener(t, scheme, client, server, cc, ListenConfig{Config: sc})
 }
 
-// connectPaths connects a client with two paths, to a server that may not support them.
+// connectPaths connects a client with two paths to a server that may not support them.
 func connectPaths(t testing.TB, server Handler, single bool) *pair {
 	t.Helper()
 	cc := Config{waits: patient(), Paths: []Path{{Name: "one"}, {Name: "two"}}}

@@ -8,7 +8,7 @@ type tokenCache struct {
 	byAlias     map[uint64]wire.Token
 }
 
-// tokenOverhead is added to the value length of a registered token (§10.3.1.3).
+// tokenOverhead is added to the length of a registered token's value (§10.3.1.3).
 const tokenOverhead = 16
 
 // registerSetup registers the tokens of SETUP. A token that does not fit counts as passed by value

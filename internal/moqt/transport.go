@@ -366,7 +366,7 @@ func whenReadable(s io.Reader, f func()) bool {
 	return ok
 }
 
-// prioritized is a QUIC stream that sends, *quic.SendStream or *quic.Stream.
+// prioritized is a QUIC stream that can send: *quic.SendStream or *quic.Stream.
 type prioritized interface {
 	SetPriority(urgency int8, incremental bool)
 }

@@ -20,7 +20,7 @@ import (
 // name.
 const wireNode = "_wire"
 
-// hasIPv6 reports whether this kernel has IPv6 turned on.
+// hasIPv6 reports whether IPv6 is enabled in this kernel.
 func hasIPv6() bool {
 	_, err := os.Stat("/proc/sys/net/ipv6")
 	return err == nil

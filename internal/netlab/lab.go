@@ -43,8 +43,8 @@ type Options struct {
 // An Emulator selects the implementation of paths.
 type Emulator int
 
-// The emulators. The forwarder is the default even where netem exists: results are then comparable
-// across machines, and netem cannot report departure errors.
+// The forwarder is the default even where netem exists, so that results are comparable across
+// machines, and because netem cannot report departure errors.
 const (
 	Forwarder Emulator = iota
 	Netem

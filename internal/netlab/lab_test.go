@@ -472,7 +472,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// beVictim builds a lab that runs a process which ignores signals, prints "ready" and waits.
+// beVictim builds a lab that runs a process that ignores signals, prints "ready" and waits.
 func beVictim() {
 	parsed, err := topology.Parse([]byte(twoPaths))
 	if err != nil {
@@ -550,7 +550,7 @@ func childrenOf(t *testing.T, pid int) (children []int) {
 	return children
 }
 
-// gone waits until a lab's namespaces are removed.
+// gone waits until a lab's namespaces are removed. It returns false if that takes too long.
 func gone(t *testing.T, pid int) bool {
 	t.Helper()
 	for range 1000 {

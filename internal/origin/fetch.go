@@ -62,7 +62,7 @@ func (t *Track) ServeFetch(r *moqt.FetchRequest, source Source) error {
 	}
 	a := &answer{t: t, plan: p, source: source, fill: fill}
 	if source != nil && p.nothingCached() {
-		// Nothing is cached: return upstream's answer.
+		// Nothing is cached, so return upstream's answer.
 		a.first, err = a.open(r.Context(), p.pieces[0])
 		if late := errors.Is(err, errTooSlow) && (p.known || fill.total); err != nil && !late {
 			return errors.Join(err, r.RejectWith(err))
@@ -688,7 +688,7 @@ func (g *group) confirmed(first, last uint64) bool {
 	return true
 }
 
-// noteAbsent records that of the groups from first to last only those in seen exist.
+// noteAbsent records that no groups from first to last exist except those in seen.
 func (t *Track) noteAbsent(first, last uint64, seen []uint64) {
 	slices.Sort(seen)
 	t.mu.Lock()

@@ -117,8 +117,8 @@ func (m *Memory) makeRoom() {
 	}
 }
 
-// victims chooses what to evict next. It holds the exhausted candidates: tracks down to their
-// newest group, and parts with nothing to evict.
+// victims chooses the next track to evict from. It holds the exhausted candidates: tracks down to
+// their newest group, and parts with nothing to evict.
 type victims map[any]bool
 
 // next returns the largest track of the largest part, recursively, or nil if nothing is left to

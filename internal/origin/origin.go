@@ -69,7 +69,7 @@ type Stats struct {
 	Late              uint64 // subgroups reset at their deadline
 	Behind            uint64 // subgroups dropped for viewers that fell behind
 	UnsentDatagrams   uint64
-	RepairedDatagrams uint64 // backfilled after no subscription delivered them
+	RepairedDatagrams uint64 // backfilled because no subscription delivered them
 }
 
 // Add adds o's counters, but not its gauges.
@@ -416,7 +416,7 @@ func (t *Track) evictOldest() {
 }
 
 // reduce frees a group's oldest parts until it uses at most limit bytes: first datagrams, then
-// complete subgroups, then the start of an open one. t.mu is held.
+// complete subgroups, then the start of an open subgroup. t.mu is held.
 func (g *group) reduce(limit int64) {
 	if n := len(g.datagrams); n > 1 && g.bytes > limit {
 		for _, d := range g.datagrams[:n/2] {
@@ -557,7 +557,7 @@ func hash(dg *moqt.Datagram) uint64 {
 	return maphash.Bytes(hashSeed, dg.Payload) ^ uint64(dg.Priority)<<8 ^ uint64(dg.Status)
 }
 
-// checkSame checks a duplicate datagram's content against the first one (§9.1). t.mu is held.
+// checkSame checks a duplicate datagram's content against that of the first (§9.1). t.mu is held.
 func (t *Track) checkSame(dg moqt.Datagram) error {
 	i, ok := t.find(dg.Group)
 	if !ok {
@@ -674,7 +674,8 @@ func (t *Track) End(code wire.DoneCode, reason string) {
 	}
 }
 
-// maxGroupGap exceeds any real number of groups: at 30 per second it takes four years.
+// maxGroupGap exceeds any real number of groups. At 30 groups per second it takes more than four
+// years to reach.
 const maxGroupGap = 1 << 32
 
 // Restart clears the cache when the publisher returned or was replaced and may restart its group

@@ -587,7 +587,7 @@ func TestAttach(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := uint64(0)
-	write := func() { // an object in the open subgroup, one in its own and a datagram
+	write := func() { // an object in the open subgroup, an object in its own subgroup and a datagram
 		if err := f.WriteObject(moqt.Object{ID: next}, []byte{byte(next)}); err != nil {
 			t.Error(err)
 		}

@@ -178,7 +178,7 @@ func (q *Queue) congested(now time.Time) (first class, ok bool) {
 	return first, ok
 }
 
-// stale returns the deliveries of a line to drop. missed reports that one was just late.
+// stale returns the deliveries of a line to drop. missed reports whether one was just late.
 func stale(deliveries []*delivery, missed bool, now time.Time) []*delivery {
 	oldest, newest := uint64(math.MaxUint64), uint64(0)
 	for _, d := range deliveries {

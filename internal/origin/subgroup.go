@@ -128,7 +128,7 @@ func (s *subgroup) wake() {
 	}
 }
 
-// wait returns a channel that closes at the next change. s.mu is held.
+// wait returns a channel that is closed at the next change. s.mu is held.
 func (s *subgroup) wait() <-chan struct{} {
 	s.waiting = true
 	return s.changed
@@ -519,9 +519,9 @@ func (s *subgroup) grow(n int64, added []object, list *[]*delivery) bool {
 	return true
 }
 
-// CheckDuplicate compares an object with the one of the same ID in a cached subgroup: a publisher
-// may repeat an object, but not change it (§9.1). payload is a prefix of the payload; only that
-// much is compared. An error wraps wire.ErrMalformedTrack.
+// CheckDuplicate compares an object with the object of the same ID in a cached subgroup, because a
+// publisher may repeat an object but not change it (§9.1). payload is a prefix of the payload; only
+// that much is compared. An error wraps wire.ErrMalformedTrack.
 func (t *Track) CheckDuplicate(group, id uint64, o wire.Object, payload []byte) error {
 	t.mu.Lock()
 	i, ok := t.find(group)

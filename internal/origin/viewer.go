@@ -74,7 +74,7 @@ func (d *delivery) stream() SubgroupSink {
 	return d.w
 }
 
-// more tells the stream that more bytes have arrived.
+// more notifies the stream that more bytes have arrived.
 func (d *delivery) more() {
 	if w := d.stream(); w != nil {
 		w.More()
@@ -161,9 +161,9 @@ func (v *Viewer) Largest() (l moqt.Location, ok bool) {
 	return l, ok
 }
 
-// Serve sends the objects that arrive after Attach to the accepted subscription until it or the
-// track ends. It returns the subscription's cause, or the *moqt.DoneError that ended the track,
-// after all its goroutines have ended. Call it at most once.
+// Serve sends the objects that arrive after Attach to the accepted subscription until the
+// subscription or the track ends. It returns the subscription's cause, or the *moqt.DoneError that
+// ended the track, after all its goroutines have ended. Call it at most once.
 func (v *Viewer) Serve(sink Sink) error {
 	t, q := v.t, v.q
 	v.start(sink)
@@ -273,7 +273,7 @@ func (v *Viewer) offer(sg *subgroup) {
 	v.signal()
 }
 
-// endOnRestart ends the subscription: the groups it waits for will not be published.
+// endOnRestart ends the subscription because the groups it waits for will not be published.
 func (v *Viewer) endOnRestart() {
 	v.mu.Lock()
 	v.restarted = true

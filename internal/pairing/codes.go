@@ -56,7 +56,7 @@ func (c *Codes) Create(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, code+"\n")
 }
 
-// Serve serves the encrypted address of the code in the path value "code".
+// Serve sends the encrypted address of the code in the path value "code".
 func (c *Codes) Serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	sealed, ok := c.get(r.PathValue("code"), prefix(r.RemoteAddr))

@@ -77,7 +77,7 @@ func (s *Stats) Add(o Stats) {
 	s.Refused += o.Refused
 }
 
-// Since returns the difference to earlier counters.
+// Since returns the difference from earlier counters.
 func (s Stats) Since(earlier Stats) Stats {
 	return Stats{
 		Frames:    s.Frames - earlier.Frames,

@@ -262,7 +262,7 @@ func (h header) readBinary(in *bufio.Reader) (Cloud, error) {
 	if size == 0 && h.points > 0 {
 		return Cloud{}, errors.New("ply: the vertices lack x, y or z")
 	}
-	// Allocate by the data read, not by the header.
+	// Allocate for the data read, not for the size in the header.
 	var data bytes.Buffer
 	if _, err := io.Copy(&data, io.LimitReader(in, int64(h.points)*int64(size))); err != nil {
 		return Cloud{}, fmt.Errorf("ply: %w", err)

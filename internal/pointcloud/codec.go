@@ -199,7 +199,7 @@ func (h *Header) sameFrame(o *Header) bool {
 	return a == b
 }
 
-// Errors in a body, equal in both engines.
+// Errors in a body are the same in both engines.
 func zstdError(detail string) error { return formatError("zstd", HeaderLen, "%s", detail) }
 
 func rawLengthError(h *Header) error {

@@ -14,8 +14,8 @@ var start = time.Unix(1790000000, 0)
 
 const period = time.Second / 30
 
-// show displays the given sequence numbers of camera 0, captured at times given by their number and
-// shown in order, at least 10 ms later.
+// show displays frames of camera 0 with the given sequence numbers, in this order. A frame's number
+// gives its capture time; it is shown at least 10 ms later.
 func show(m *Meter, sequences ...uint32) time.Time {
 	shown := start
 	for _, s := range sequences {

@@ -8,8 +8,8 @@ import (
 )
 
 // ReceiptSize is the length of a receipt in bytes. With its MOQT object datagram header a receipt
-// has 200 to 240 B, which lets the duplication pair's controller tell it from a bare acknowledgment
-// by size.
+// has 200 to 240 B, so the duplication pair's controller can distinguish it from a bare
+// acknowledgment by size.
 const ReceiptSize = 200
 
 const receiptVersion = 1

@@ -125,7 +125,7 @@ type State = struct {
 	Remote     netip.AddrPort
 
 	MaxPacketSize    int   // verified UDP payload size of the path, bytes
-	MaxDatagramFrame int   // the peer's limit of a DATAGRAM frame including type and length, bytes; 0 = unsupported
+	MaxDatagramFrame int   // peer's limit on a DATAGRAM frame including type and length, in bytes; 0 = unsupported
 	ECN              uint8 // ECN field of the IP header, as in Packet
 	SpinBit          bool  // always false: quic-go has no spin bit
 

@@ -21,7 +21,8 @@ import (
 
 var epoch = time.Unix(1790000000, 123456789)
 
-// session returns n frames of two cameras, with every field of an object in use, by arrival.
+// session returns n frames of two cameras in order of arrival, with every field of an object in
+// use.
 func session(n int) []Object {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var objects []Object
@@ -434,7 +435,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// foreign returns a file of another tool, with one object and its state.
+// foreign returns a file written by another tool, with one object and its state.
 func foreign(t testing.TB, opts mcap.WriterOptions) []byte {
 	t.Helper()
 	var b bytes.Buffer

@@ -154,8 +154,8 @@ func measure(clouds []pointcloud.Points, yUp bool) scene {
 		s.centre[k] = (low + high) / 2
 		size = max(size, high-low)
 	}
-	// In sensor order, neighbors follow each other; otherwise assume points cover a surface of the
-	// scene's size.
+	// In sensor order, neighbors follow each other. Otherwise assume that the points cover a
+	// surface of the scene's size.
 	s.spacing = 1.5 * size / math.Sqrt(float64(total))
 	if len(gaps) > 0 {
 		slices.Sort(gaps)

@@ -222,7 +222,7 @@ func captureTime(o *recording.Object) (time.Time, bool) {
 }
 
 // align gives corresponding groups of several tracks one time, the first arrival of their media,
-// and thus one ID.
+// and therefore one ID.
 func (x *indexer) align() {
 	if x.catalog == nil {
 		return

@@ -17,7 +17,8 @@ import (
 	"holocast/internal/sessiontest"
 )
 
-// onDemandSession replays a recording of six objects, 4 ms apart from the second on, to a session.
+// onDemandSession replays a recording of six objects to a session. From the second object on, they
+// are 4 ms apart.
 func onDemandSession(t *testing.T, cfg Config) *moqt.Session {
 	t.Helper()
 	data := wire.TrackName{Namespace: session, Name: "data"}

@@ -39,7 +39,7 @@ type Certificate struct {
 	current *tls.Certificate
 	read    [2]filestate.State // files at the last read
 	checked time.Time
-	failed  string // the last error logged, "" after success
+	failed  string // last error logged, or "" after success
 }
 
 // NewCertificate loads or generates the certificate. It accepts a certificate outside its validity,

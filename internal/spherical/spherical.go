@@ -20,7 +20,7 @@ import (
 const (
 	Mono       = "mono"
 	TopBottom  = "top-bottom"   // the left eye above
-	SideBySide = "side-by-side" // the left eye on the left
+	SideBySide = "side-by-side" // left eye on the left
 	Custom     = "custom"       // described elsewhere
 )
 
@@ -41,7 +41,7 @@ type Metadata struct {
 	Yaw, Pitch, Roll float64
 	// Part reports that the picture shows only part of the sphere.
 	Part bool
-	// Ambisonics describes the first sound track, unless its channels are loudspeakers'.
+	// Ambisonics describes the first sound track, unless its channels are for loudspeakers.
 	Ambisonics Ambisonics
 }
 

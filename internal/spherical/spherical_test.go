@@ -37,7 +37,7 @@ func vexu(projection string) []byte {
 		[]byte(projection))))
 }
 
-// TestWritten checks that both versions keep a rotation.
+// TestWritten checks that both versions preserve a rotation.
 func TestWritten(t *testing.T) {
 	for _, want := range []Metadata{
 		{Yaw: 30},

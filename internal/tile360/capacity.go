@@ -6,8 +6,8 @@ import "slices"
 // not safe for concurrent use.
 //
 // The prediction is the harmonic mean of the last samples times a ratio. Its distribution is that
-// of past ratios between a sample and the mean predicted for it. Until there are enough, ratios
-// from measurements of 5G networks on foot and in a car are used.
+// of past ratios between a sample and the mean predicted for it. Until there are enough ratios, it
+// uses those measured in 5G networks on foot and in a car.
 type Capacity struct {
 	recent []float64 // bytes per second, at most meanOf
 	ratios []float64 // sample / previous mean, newest last; at most ratiosKept
@@ -118,8 +118,8 @@ const (
 	leastTrainTime = 0.005 // s
 )
 
-// Add adds a completely received object of any track, as all of them use the network. at is in
-// seconds. begins marks the first object of a tile's GoP, group.
+// Add adds a completely received object of any track, since all tracks use the network. at is in
+// seconds. begins marks the first object of a tile's GoP, which is group.
 func (t *Train) Add(at float64, bytes int, group uint64, begins bool) {
 	t.bytes += float64(bytes)
 	switch {

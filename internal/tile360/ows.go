@@ -12,8 +12,8 @@ type Problem struct {
 	// Seen is each tile's expected share of the viewport: the probability that a point of the
 	// viewport lies in it. The loss is then the viewport's expected mean squared error.
 	Seen []float64
-	// Miss is the distortion of what each missing tile is replaced by: the low-resolution sphere,
-	// or a quality already received.
+	// Miss is the distortion of each missing tile's replacement: the low-resolution sphere, or a
+	// quality already received.
 	Miss []float64
 	// Bytes and Distortion of quality q of tile t are at [t*Qualities+q]. Distortion is WS-weighted
 	// mean squared error. A quality whose Bytes are not positive and finite, or whose Distortion is

@@ -324,7 +324,7 @@ func (r *read) dropStrays() {
 	r.rest = r.rest[:kept]
 }
 
-// stray reports whether packet belongs to another socket than the first packet of its message.
+// stray reports whether packet belongs to a different socket from the first packet of its message.
 func stray(first, packet []byte) bool {
 	const long = 0x80
 	return len(first) > 1 && len(packet) > 1 && (first[0]|packet[0])&long == 0 && first[1] != packet[1]

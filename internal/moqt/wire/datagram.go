@@ -16,7 +16,7 @@ type Datagram struct {
 	DefaultPriority bool
 	EndOfGroup      bool // no object after this one exists in the group
 	Properties      Properties
-	Status          ObjectStatus // other values than StatusNormal have no payload
+	Status          ObjectStatus // values other than StatusNormal have no payload
 	Payload         []byte
 }
 

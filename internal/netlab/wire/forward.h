@@ -18,7 +18,7 @@ enum {
 	FORWARD_RING_FRAMES = 4096,
 };
 
-// A link between two packet sockets bound to devices, receiving on in and sending on out.
+// A link between two packet sockets bound to devices. It receives on in and sends on out.
 struct forward_port {
 	int in, out;
 	struct link *link;
@@ -58,7 +58,7 @@ struct forwarder {
 	int processor;    // CPU to run on; 0 = any
 	size_t slots;     // maximum packets held
 
-	// Read and written while it runs.
+	// Read and written while forward_run runs.
 	atomic_int running; // set once packets are forwarded
 	atomic_int stop;
 	atomic_int mark; // set to restart the distributions of delays, waits and queues

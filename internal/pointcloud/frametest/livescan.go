@@ -135,7 +135,7 @@ func toColor(rays *camera.RayTable, i int, depth uint16, cal *camera.Calibration
 	return u, v, p[2], ok
 }
 
-// mapColor keeps the depth pixels inside the colour image.
+// mapColor returns the depth pixels that lie inside the colour image, with their colours.
 func mapColor(depth *image.Gray16, rays *camera.RayTable, cal *camera.Calibration, color *image.RGBA) Cloud {
 	w, h := rays.Width, rays.Height
 	c := newCloud(w, h)

@@ -42,7 +42,7 @@ const (
 	maxSpans  = 1000 // per frame
 )
 
-// settleAfter is the time without new spans after which a frame counts as complete: programs export
+// settleAfter is the time without new spans after which a frame counts as complete. Programs export
 // once a second.
 const settleAfter = 3 * time.Second
 
