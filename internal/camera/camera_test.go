@@ -74,7 +74,8 @@ func TestParseReadsEveryField(t *testing.T) {
 	}
 }
 
-// TestParseVariants parses unusual documents that the Azure Kinect Sensor SDK also accepts.
+// TestParseVariants checks that Parse accepts unusual documents, as the Azure Kinect Sensor SDK
+// does.
 func TestParseVariants(t *testing.T) {
 	want := parseDocument(t, NFOVUnbinned, Color720P)
 	fifteen := strings.ReplaceAll(document, ":14,", ":15,")

@@ -197,8 +197,7 @@ func TestNoStampYet(t *testing.T) {
 	}
 }
 
-// Setting the local clock changes neither the estimate nor the relay's time, because differences
-// use monotonic readings.
+// The relay's time advances with the monotonic readings of local times.
 func TestMonotonic(t *testing.T) {
 	var e Estimator
 	now := time.Now()

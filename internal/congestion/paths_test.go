@@ -313,7 +313,7 @@ func TestRateChanges(t *testing.T) {
 	}
 }
 
-// TestBlackout drops all packets for two seconds.
+// TestBlackout drops all packets for two seconds. The rate must recover afterwards.
 func TestBlackout(t *testing.T) {
 	for _, name := range Names() {
 		t.Run(name, func(t *testing.T) {

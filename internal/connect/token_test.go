@@ -83,8 +83,8 @@ func TestRefusedForGood(t *testing.T) {
 	}
 }
 
-// TestRenewed checks that the attempt after a denied access uses only the token that Renew then
-// returns.
+// TestRenewed checks that denied access is final if Renew still returns the refused token, and not if
+// it returns another.
 func TestRenewed(t *testing.T) {
 	t.Setenv(TokenVariable, "")
 	expired := &moqt.SessionError{Code: wire.ExpiredAuthToken, Remote: true}

@@ -30,7 +30,7 @@ var (
 	errUnreachable = errors.New("unreachable")
 )
 
-// TestDial races addresses in fake time.
+// TestDial checks, in fake time, which addresses Dial tries and when.
 func TestDial(t *testing.T) {
 	const never = -1
 	const ms = time.Millisecond

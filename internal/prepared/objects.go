@@ -119,7 +119,7 @@ func (r *Reader) Chunks(do func(offset int64, objects []recording.Object) error)
 	return nil
 }
 
-// ReadChunk returns the objects of a GoP.
+// ReadChunk returns the objects of the GoP that Chunks passed with this offset.
 func (r *Reader) ReadChunk(offset int64) ([]recording.Object, error) {
 	return r.s.gop(int(offset), true)
 }

@@ -383,7 +383,7 @@ func TestBadPreparations(t *testing.T) {
 	}
 }
 
-// TestManifest opens the manifest and every file with FFmpeg.
+// TestManifest checks that FFmpeg reads the manifest and every file.
 func TestManifest(t *testing.T) {
 	dir := prepare(t)
 	out, err := exec.CommandContext(t.Context(), "ffprobe", "-v", "error", "-show_entries",

@@ -519,7 +519,7 @@ func (r *Reader) readSummary() (Info, error) {
 	return info, nil
 }
 
-// scan reads a recording without an index.
+// scan reads a whole recording without an index and fills in Info.
 func (r *Reader) scan() {
 	r.offset, r.end = int64(len(mcap.Magic)), r.size
 	reason := "no index"
