@@ -253,8 +253,8 @@ func TestParseRefuses(t *testing.T) {
 	}{
 		"empty":      {doc: "", want: "not a factory document: EOF"},
 		"not JSON":   {doc: "{", want: "not a factory document: unexpected EOF"},
-		"other JSON": {doc: `{"a":1}`, want: "no CalibrationInformation"},
-		"null":       {doc: `null`, want: "no CalibrationInformation"},
+		"other JSON": {doc: `{"a":1}`, want: "CalibrationInformation is missing"},
+		"null":       {doc: `null`, want: "CalibrationInformation is missing"},
 		"too large": {
 			doc:  strings.Repeat(" ", maxDocument+1),
 			want: "document has 1048577 bytes, more than the limit of 1048576",
@@ -285,8 +285,8 @@ func TestParseRefuses(t *testing.T) {
 			want: "CALIBRATION_CameraLocationD0: lens model Rational6KT deviates by 0.0",
 		},
 		"few parameters": {doc: replace("0.51,", ""), want: "ModelParameterCount is 14 for 13 ModelParameters"},
-		"no intrinsics":  {doc: replace(`"Intrinsics"`, `"Extrinsics"`), want: "no field Intrinsics"},
-		"no Rt":          {doc: replace(`"Rt"`, `"Tr"`), want: "no field Rt"},
+		"no intrinsics":  {doc: replace(`"Intrinsics"`, `"Extrinsics"`), want: "field Intrinsics is missing"},
+		"no Rt":          {doc: replace(`"Rt"`, `"Tr"`), want: "field Rt is missing"},
 		"short rotation": {
 			doc:  replace("[1,0,0,0,1,0,0,0,1]", "[1]"),
 			want: "Rt has 1 rotation and 3 translation values",

@@ -131,7 +131,7 @@ func DepthModeOf(width, height int) (DepthMode, error) {
 			return m, nil
 		}
 	}
-	return "", fmt.Errorf("depth image is %d×%d, which no mode of an Azure Kinect has", width, height)
+	return "", fmt.Errorf("depth image is %d×%d, which is not the size of any Azure Kinect mode", width, height)
 }
 
 // ColorModeOf returns the colour mode with the given image size in pixels.
@@ -141,5 +141,5 @@ func ColorModeOf(width, height int) (ColorMode, error) {
 			return m, nil
 		}
 	}
-	return ColorOff, fmt.Errorf("colour image is %d×%d, which no mode of an Azure Kinect has", width, height)
+	return ColorOff, fmt.Errorf("colour image is %d×%d, which is not the size of any Azure Kinect mode", width, height)
 }

@@ -233,7 +233,7 @@ func Parse(b []byte) (*Catalog, error) {
 func (c *Catalog) Validate() error {
 	// MSF §5.1.1: a subscriber must not read a version it does not understand.
 	if c.Version != Version && c.Version != "1" {
-		return fmt.Errorf("catalog: $.version: %.40q is not supported, only %q", c.Version, Version)
+		return fmt.Errorf("catalog: $.version: %.40q is not supported; only %q is", c.Version, Version)
 	}
 	if len(c.Tracks) > maxTracks {
 		return fmt.Errorf("catalog: $.tracks: %d tracks, more than %d", len(c.Tracks), maxTracks)

@@ -129,7 +129,7 @@ func (s *Sphere) Validate() error {
 	case s.Columns < 1 || s.Rows < 1 || s.Columns > MaxTiles || s.Rows > MaxTiles || s.Tiles() > MaxTiles:
 		return fmt.Errorf("columns: a grid of %d×%d tiles; want 1 to %d tiles in total", s.Columns, s.Rows, MaxTiles)
 	case s.Width/s.Columns < minTile || s.Height/s.Rows < minTile:
-		return fmt.Errorf("columns: %d×%d tiles of %d×%d pixels are smaller than %d×%d", s.Columns, s.Rows, s.Width,
+		return fmt.Errorf("columns: %d×%d tiles in %d×%d pixels are smaller than %d×%d", s.Columns, s.Rows, s.Width,
 			s.Height, minTile, minTile)
 	case s.Qualities < 1 || s.Qualities > MaxQualities:
 		return fmt.Errorf("qualities: %d is not in 1…%d", s.Qualities, MaxQualities)
@@ -194,7 +194,7 @@ func (c *Catalog) validateSphere() error {
 		case t.Quality >= sphere.Qualities:
 			return fmt.Errorf("%s.quality: %d is not in 0…%d", path, t.Quality, sphere.Qualities-1)
 		case t.Rect() != sphere.Rect(t.Tile):
-			return fmt.Errorf("%s.x: rectangle %v, but that of tile %d is %v", path, t.Rect(), t.Tile, sphere.Rect(t.Tile))
+			return fmt.Errorf("%s.x: rectangle %v, but tile %d is at %v", path, t.Rect(), t.Tile, sphere.Rect(t.Tile))
 		case c.Tracks[i].Width != t.Width || c.Tracks[i].Height != t.Height*sphere.Eyes():
 			return fmt.Errorf("%s.width: pictures are %d×%d, want %d×%d", path, c.Tracks[i].Width,
 				c.Tracks[i].Height, t.Width, t.Height*sphere.Eyes())

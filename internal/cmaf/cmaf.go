@@ -188,7 +188,7 @@ func find(b []byte, path ...string) ([]byte, error) {
 		}
 		b = rest
 	}
-	return nil, fmt.Errorf("%w: no box %s", ErrDamaged, path[0])
+	return nil, fmt.Errorf("%w: no %s box", ErrDamaged, path[0])
 }
 
 // ParseIndex parses the sidx box after the init segment at the start of a file. It returns the
@@ -201,7 +201,7 @@ func ParseIndex(b []byte) (entries []Entry, first int64, err error) {
 		}
 		n, kind := int64(binary.BigEndian.Uint32(b[at:])), string(b[at+4:at+8])
 		if n < 8 {
-			return nil, 0, fmt.Errorf("%w: box %q of %d bytes", ErrDamaged, kind, n)
+			return nil, 0, fmt.Errorf("%w: box %q has invalid size %d", ErrDamaged, kind, n)
 		}
 		if kind == "moof" || kind == "mdat" {
 			return nil, 0, fmt.Errorf("%w: media before the index", ErrDamaged)

@@ -112,7 +112,7 @@ func ParameterSets(avcC []byte) (sets [][]byte, err error) {
 // AVCCodec returns the codec string of avcC (RFC 6381), such as avc1.42c01e.
 func AVCCodec(avcC []byte) (string, error) {
 	if len(avcC) < 4 || avcC[0] != 1 {
-		return "", errors.New("loc: avcC is truncated or not of version 1")
+		return "", errors.New("loc: avcC is truncated or not version 1")
 	}
 	return fmt.Sprintf("avc1.%02x%02x%02x", avcC[1], avcC[2], avcC[3]), nil
 }

@@ -95,7 +95,7 @@ func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, 
 	tlsConfig = tlsConfig.Clone()
 	several := len(cfg.Paths) > 1
 	if several && u.Scheme != "moqt" {
-		return nil, fmt.Errorf("URL %q: several paths need raw QUIC, moqt://", rawURL)
+		return nil, fmt.Errorf("URL %q: several paths need raw QUIC (moqt://)", rawURL)
 	}
 	if several {
 		protocols = append(pathProtocols(cfg.versions()), protocols...)

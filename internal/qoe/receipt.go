@@ -40,7 +40,7 @@ func ParseReceipt(b []byte) (Receipt, error) {
 		return Receipt{}, fmt.Errorf("receipt: %d bytes, needs %d", len(b), ReceiptSize)
 	}
 	if b[0] != receiptVersion {
-		return Receipt{}, fmt.Errorf("receipt: version %d, only %d is known", b[0], receiptVersion)
+		return Receipt{}, fmt.Errorf("receipt: version %d; only %d is known", b[0], receiptVersion)
 	}
 	return Receipt{
 		Camera:   binary.LittleEndian.Uint16(b[2:]),

@@ -139,7 +139,7 @@ func parseObject(b []byte) (Object, error) {
 		return Object{}, fmt.Errorf("object header has %d bytes, needs %d", len(b), headerSize)
 	}
 	if b[0] != headerVersion {
-		return Object{}, fmt.Errorf("object header version %d, only %d is known", b[0], headerVersion)
+		return Object{}, fmt.Errorf("object header version %d; only %d is known", b[0], headerVersion)
 	}
 	flags := b[1]
 	if flags&^flagsKnown != 0 || flags&flagFIN != 0 && flags&flagReset != 0 {

@@ -77,7 +77,7 @@ func (g Grid) Check() error {
 	case g.Columns < 1 || g.Rows < 1:
 		return fmt.Errorf("a grid of %d×%d tiles is empty", g.Columns, g.Rows)
 	case g.Columns > MaxTiles || g.Rows > MaxTiles || g.Columns*g.Rows > MaxTiles:
-		return fmt.Errorf("a grid of %d×%d tiles has more than %d", g.Columns, g.Rows, MaxTiles)
+		return fmt.Errorf("a grid of %d×%d tiles exceeds the limit of %d tiles", g.Columns, g.Rows, MaxTiles)
 	case g.Width > 1<<16 || g.Height > 1<<16 || g.Width < 2*g.Columns || g.Height < 2*g.Rows:
 		return fmt.Errorf("a picture of %d×%d pixels cannot be cut into %d×%d tiles", g.Width, g.Height, g.Columns,
 			g.Rows)

@@ -68,7 +68,7 @@ func New(cfg Config) (*Encoder, error) {
 	switch {
 	case cfg.Width < 2 || cfg.Height < 2 || cfg.Width > MaxSize || cfg.Height > MaxSize || cfg.Width%2 != 0 ||
 		cfg.Height%2 != 0:
-		return nil, fmt.Errorf("x264: pictures of %d×%d, want even sizes of 2 to %d", cfg.Width, cfg.Height, MaxSize)
+		return nil, fmt.Errorf("x264: pictures of %d×%d, want even sizes from 2 to %d", cfg.Width, cfg.Height, MaxSize)
 	case cfg.QP < 1 || cfg.QP > MaxQP:
 		return nil, fmt.Errorf("x264: quantiser %d, want 1 to %d", cfg.QP, MaxQP)
 	case cfg.FPSNum < 1 || cfg.FPSDen < 1:

@@ -38,7 +38,7 @@ func (d *Datagram) Append(b []byte) ([]byte, error) {
 	if d.Status != StatusNormal {
 		t |= 0x20
 		if d.EndOfGroup || len(d.Payload) > 0 {
-			return nil, errors.New("moqt: a status datagram has no payload or end-of-group bit")
+			return nil, errors.New("moqt: a status datagram must not have a payload or the end-of-group bit")
 		}
 	}
 	if err := d.Status.validate(d.Properties); err != nil {
