@@ -55,7 +55,7 @@ func Decompress(payload []byte, compression uint64) ([]byte, error) {
 		return payload, nil
 	case 1:
 	default:
-		return nil, fmt.Errorf("catalog: $: MSF_COMPRESSION is %d, want 0 (none) or 1 (gzip)", compression)
+		return nil, fmt.Errorf("catalog: $: MSF_COMPRESSION %d: want 0 (none) or 1 (gzip)", compression)
 	}
 	z, err := gzip.NewReader(bytes.NewReader(payload))
 	if err != nil {
