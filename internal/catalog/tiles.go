@@ -123,7 +123,7 @@ func (s *Sphere) Validate() error {
 	case s.Height < 2 || s.Height > MaxSphereSize || s.Height%2 != 0:
 		return fmt.Errorf("height: %d is not an even number in 2…%d", s.Height, MaxSphereSize)
 	case !finite(s.Yaw) || !finite(s.Pitch) || !finite(s.Roll):
-		return fmt.Errorf("yaw: %v, pitch %v, roll %v: want finite numbers of degrees", s.Yaw, s.Pitch, s.Roll)
+		return fmt.Errorf("yaw: %v, pitch %v, roll %v: want -360 to 360 degrees", s.Yaw, s.Pitch, s.Roll)
 	case s.Columns == 0 && s.Rows == 0 && s.Qualities == 0:
 		return nil
 	case s.Columns < 1 || s.Rows < 1 || s.Columns > MaxTiles || s.Rows > MaxTiles || s.Tiles() > MaxTiles:

@@ -251,8 +251,8 @@ func (t Target) follow(
 	}
 }
 
-// connectBeside opens a session while old is in use. It returns the session once it has settled or
-// old has ended, or nil if it fails.
+// connectBeside opens a session while old is in use. It returns the session once it has settled, old
+// has ended or moveLimit has passed, or nil if it fails.
 func (t Target) connectBeside(
 	ctx context.Context,
 	old *link,

@@ -149,8 +149,8 @@ func (q *datagramQueue) late(g *datagramGroup, now time.Time) (dropped int) {
 	return dropped
 }
 
-// dropped reports whether a group of a track was dropped and other groups of the track are queued.
-// A FETCH of the missing objects would then compete with them.
+// dropped reports whether a group of a track was dropped and more than minDropBytes of the track are
+// queued. A FETCH of the missing objects would then compete with them.
 func (q *datagramQueue) dropped(track TrackName, group uint64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -576,7 +576,7 @@ func (g *group) complete(t *Track, first, last uint64, now time.Time) bool {
 }
 
 // list returns the cached objects of normal status from first to last of a group, in ascending
-// order.
+// order, and the group's coverage. gone reports that the group was evicted.
 func (t *Track) list(g *group, first, last uint64) (list []fetched, k coverage, gone bool) {
 	now := time.Now()
 	t.mu.Lock()

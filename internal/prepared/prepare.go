@@ -377,7 +377,8 @@ func (p *preparation) writePart(gop int64, g *gopBuffer) error {
 	return writeFile(p.part(gop, "json"), mustMarshal(h))
 }
 
-// have reports whether a GoP is complete. The last GoP may be short and is encoded again.
+// have reports whether a GoP with the given number of frames is complete. The last GoP may be short
+// and is encoded again.
 func (p *preparation) have(gop, frames int64) bool {
 	h, err := p.readHeader(gop)
 	return err == nil && int64(h.Frames) == frames
