@@ -294,7 +294,7 @@ static void send_batch(struct run *r, int i, int n)
 		r->free_slots[r->free_count++] = r->batch.packets[k].slot;
 }
 
-// depart sends the packets due on link i, at most one batch, so that links take turns.
+// depart sends the packets due on link i, at most one batch because the links take turns.
 static void depart(struct run *r, int i)
 {
 	struct batch *b = &r->batch;
