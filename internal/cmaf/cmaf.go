@@ -218,7 +218,7 @@ func ParseIndex(b []byte) (entries []Entry, first int64, err error) {
 }
 
 // ErrShort is returned if more of the file is needed.
-var ErrShort = errors.New("cmaf: more of the file is needed")
+var ErrShort = errors.New("cmaf: truncated index or fragment")
 
 func parseIndex(b []byte) ([]Entry, error) {
 	if len(b) < 32 || b[0] != 1 {

@@ -316,7 +316,7 @@ func TestBadFolders(t *testing.T) {
 		{
 			"a tile without an index",
 			func(dir string) error { return os.Truncate(filepath.Join(dir, "tiles", "0", "1.mp4"), 100) },
-			"truncated before the end of the index",
+			"truncated index or fragment",
 		},
 		{"a tile of another film", func(dir string) error {
 			b, err := os.ReadFile(filepath.Join(dir, "audio.mp4"))

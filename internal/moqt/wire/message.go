@@ -85,7 +85,7 @@ func (v Version) AppendMessage(b []byte, m Message) ([]byte, error) {
 	b = m.append(append(b, 0, 0))
 	n := len(b) - at - 2
 	if n > MaxMessageLength {
-		return nil, fmt.Errorf("moqt: %s of %d bytes exceeds the limit of %d", m.Type(), n, MaxMessageLength)
+		return nil, fmt.Errorf("moqt: %s of %d bytes exceeds %d", m.Type(), n, MaxMessageLength)
 	}
 	b[at], b[at+1] = byte(n>>8), byte(n)
 	if _, err := v.ParseMessage(m.Type(), b[at+2:]); err != nil {
