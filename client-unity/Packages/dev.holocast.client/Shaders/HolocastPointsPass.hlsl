@@ -1,5 +1,5 @@
-// Programs of the points' passes. They use only what the built-in pipeline and URP both define:
-// include UnityCG.cginc or URP's Core.hlsl first.
+// Programs of the points' passes, for the built-in pipeline and URP: limited to their common macros
+// and variables. Include UnityCG.cginc or URP's Core.hlsl first.
 #ifndef HOLOCAST_POINTS_PASS_INCLUDED
 #define HOLOCAST_POINTS_PASS_INCLUDED
 

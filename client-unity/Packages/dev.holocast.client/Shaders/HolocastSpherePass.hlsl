@@ -1,5 +1,5 @@
-// Programs of the 360° video's pass. They use only what the built-in pipeline and URP both define:
-// include UnityCG.cginc or URP's Core.hlsl first.
+// Program of the 360° video's pass, for the built-in pipeline and URP: limited to their common macros
+// and variables. Include UnityCG.cginc or URP's Core.hlsl first.
 #ifndef HOLOCAST_SPHERE_PASS_INCLUDED
 #define HOLOCAST_SPHERE_PASS_INCLUDED
 

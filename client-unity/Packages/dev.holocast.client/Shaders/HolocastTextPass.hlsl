@@ -1,5 +1,5 @@
-// Programs of the text's pass. They use only what the built-in pipeline and URP both define:
-// include UnityCG.cginc or URP's Core.hlsl first.
+// Program of the text's pass, for the built-in pipeline and URP: limited to their common macros
+// and variables. Include UnityCG.cginc or URP's Core.hlsl first.
 #ifndef HOLOCAST_TEXT_PASS_INCLUDED
 #define HOLOCAST_TEXT_PASS_INCLUDED
 
