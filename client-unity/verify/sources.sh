@@ -7,15 +7,16 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 base=${1:-https://github.com}
 tools=$PWD/build/unity
+clone=
+trap 'rm -rf "$clone"' EXIT
 
 fetch() { # REPOSITORY TAG FOLDER PATH…
-	local repository=$1 tag=$2 folder=$tools/$3 clone
+	local repository=$1 tag=$2 folder=$tools/$3
 	shift 3
 	if [[ -d $folder ]]; then return; fi
 	echo "sources: $repository $tag"
 	mkdir -p "$tools"
 	clone=$(mktemp -d "$tools/.get-XXXXXX")
-	trap 'rm -rf "$clone"' RETURN
 	git -c advice.detachedHead=false clone --quiet --depth 1 --filter=blob:none --no-checkout --branch "$tag" \
 		"$base/$repository" "$clone"
 	git -C "$clone" checkout --quiet HEAD -- "$@"
