@@ -24,8 +24,8 @@ namespace Holocast.Verify
             output = Path.Combine(folders.Output, "shaders");
         }
 
-        // URP and its core, if they have been fetched.
-        string Universal => Path.Combine(folders.Tools, "urp/Packages");
+        // URP, next to its core, if they have been fetched.
+        string Universal => Path.Combine(folders.Tools, "urp/Packages/com.unity.render-pipelines.universal");
 
         public void Run()
         {
@@ -41,8 +41,8 @@ namespace Holocast.Verify
 
         string Version()
         {
-            string package = Path.Combine(Universal, "com.unity.render-pipelines.universal/package.json");
-            return Regex.Match(File.ReadAllText(package), "\"version\": *\"([^\"]+)").Groups[1].Value;
+            string package = File.ReadAllText(Path.Combine(Universal, "package.json"));
+            return Regex.Match(package, "\"version\": *\"([^\"]+)").Groups[1].Value;
         }
 
         void Shader(string path)
@@ -98,7 +98,7 @@ namespace Holocast.Verify
             var axes = new List<string[]> { new[] { "", "STEREO_INSTANCING_ON", "STEREO_MULTIVIEW_ON" },
                 new[] { "", "UNITY_COLORSPACE_GAMMA" } };
             bool real = universal && Directory.Exists(Universal);
-            string flat = Path.Combine(real ? Path.GetDirectoryName(Universal) : output, name + ".hlsl");
+            string flat = Path.Combine(real ? Path.Combine(folders.Tools, "urp") : output, name + ".hlsl");
             var source = new StringBuilder();
             string vertex = "", fragment = "";
             foreach (string line in program.Split('\n'))
