@@ -190,7 +190,8 @@ func (o *ours) forward(t *path, size int64) *flight {
 	return o.take(t, p, p.start, p.start+o.whole(size, p.length()))
 }
 
-// whole avoids a small rest: it returns size, or the available bytes if they are little more.
+// whole returns size, or all available bytes if they are fewer, or at most a quarter more and within MaxSegment. The
+// latter avoids leaving a small remainder.
 func (o *ours) whole(size, available int64) int64 {
 	if available <= min(size+size/4, o.MaxSegment) {
 		return available

@@ -105,7 +105,8 @@ func place(width, height int) (camera.DepthMode, camera.ColorMode, error) {
 func newKinect(s *stream, dir string, format camera.ColorFormat) (*kinect, error) {
 	if !s.layout.OnGrid() {
 		return nil, fmt.Errorf(
-			"camera %d has layout %s: only layout A is a sensor image; export --ply accepts all", s.number, s.layout,
+			"camera %d has layout %s: only layout A holds sensor images; export --ply accepts all layouts", s.number,
+			s.layout,
 		)
 	}
 	depth, color, err := place(s.track.Width, s.track.Height)
