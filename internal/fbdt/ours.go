@@ -176,8 +176,19 @@ func (o *ours) send(t *path, f *flight, delay float64, now time.Duration) Segmen
 	t.backlog = max(0, t.backlog-t.rate()*(now-t.since).Seconds()) + float64(f.length)
 	t.since = now
 	f.window = t.window
-	f.due = now + seconds(delay+float64(f.length)/t.rate()+t.rtt()/2)
+	f.due = now + seconds(delay+float64(f.length)/t.rate()+o.back())
 	return f.segment()
+}
+
+// back returns the seconds that an acknowledgement takes: the peer sends it over all paths.
+func (o *ours) back() float64 {
+	least := math.Inf(1)
+	for _, t := range o.paths {
+		if !t.Down {
+			least = min(least, t.rtt()/2)
+		}
+	}
+	return least
 }
 
 func seconds(s float64) time.Duration {
@@ -257,7 +268,7 @@ func (o *ours) lateCopy(t *path, delay float64, now time.Duration) *piece {
 			if f == nil {
 				break
 			}
-			left := max((f.due-now).Seconds()-u.rtt()/2+u.overdue(u.fresh, now), u.overdue(f, now))
+			left := max((f.due-now).Seconds()-o.back()+u.overdue(u.fresh, now), u.overdue(f, now))
 			if p := o.copyable(t, f, delay, left); p != nil && left > gain {
 				best, from, gain = p, f, left
 			}

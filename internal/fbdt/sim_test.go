@@ -16,13 +16,13 @@ const (
 
 // link models one direction of a path: a bottleneck, a delay, and the transport's estimates.
 type link struct {
-	rate  func(now time.Duration) float64 // bytes/s
-	delay time.Duration                   // one way
-	extra func(*rand.Rand) time.Duration  // of one segment, such as a retransmission
-	lag   time.Duration                   // time constant of the rate estimate; 0 = 100 ms
-	eager bool                            // fills its congestion window, not just a queue of two segments
-	deaf  bool                            // the transport does not notice that it is down
-	gone  bool                            // closed
+	rate  func(now time.Duration) float64       // bytes/s
+	delay time.Duration                         // one way
+	extra func(*rand.Rand) time.Duration        // of one segment, such as a retransmission
+	lag   time.Duration                         // time constant of the rate estimate; 0 = 100 ms
+	eager bool                                  // fills its congestion window, not just a queue of two segments
+	deaf  bool                                  // the transport does not notice that it is down
+	gone  bool                                  // closed
 
 	queue    []*packet
 	credit   float64
@@ -129,7 +129,7 @@ func (m *sim) step() {
 			m.got[p.Stream] = g
 		}
 		m.delivered += g.add(p.Offset, p.Offset+p.Length)
-		p.at = m.now + m.links[p.path].delay
+		p.at = m.now + m.back()
 		m.acks = append(m.acks, p)
 	})
 	m.acks = due(m.acks, m.now, func(p *packet) {
@@ -154,6 +154,17 @@ func (m *sim) step() {
 	for _, i := range m.order {
 		m.ask(i)
 	}
+}
+
+// back returns the delay of an acknowledgement, which the receiver sends over all paths.
+func (m *sim) back() time.Duration {
+	least := time.Minute
+	for _, l := range m.links {
+		if !l.gone && l.rate(m.now) >= 1000 {
+			least = min(least, l.delay)
+		}
+	}
+	return least
 }
 
 // observe updates the transport's estimates of a link.
