@@ -39,6 +39,7 @@ type flight struct {
 	length     int64
 	window     uint64
 	due        time.Duration // predicted acknowledgement
+	plain      time.Duration // due without the correction by earlier errors
 	sent       bool
 	copied     bool // all its pieces have copies
 	copy       bool
@@ -50,10 +51,11 @@ type path struct {
 	id                int
 	head, tail        *flight
 	underway, unsent  int64
-	fresh             *flight // oldest flight after the last acknowledged one
-	uncopied          *flight // no flight before it needs a copy
-	bias, dev         float64 // seconds after the prediction: mean, mean deviation
-	backlog           float64 // bytes queued at its bottleneck at the time since
+	fresh             *flight       // oldest flight after the last acknowledged one
+	uncopied          *flight       // no flight before it needs a copy
+	bias, dev         float64       // seconds after the prediction: mean, mean deviation
+	learned           time.Duration // when they changed
+	backlog           float64       // bytes queued at its bottleneck at the time since
 	since             time.Duration
 	pointer           place // next byte backward, exclusive
 	window            uint64

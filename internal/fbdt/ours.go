@@ -10,6 +10,7 @@ const (
 	defaultRTT  = 100 * time.Millisecond
 	waste       = 0.01      // useless copies, as a share of the acknowledged bytes
 	spareAtOnce = 256 << 10 // bytes of copies whose outcome is open
+	plenty      = 4 << 20   // ready bytes that more are likely to follow: a transport accepts a limited number
 )
 
 // ours predicts when each path delivers and lets paths work from both ends of windows.
@@ -39,9 +40,19 @@ func (o *ours) learn(f *flight, overtaken bool) {
 		return // it might have been punctual
 	}
 	o.spare = min(o.spare, spareAtOnce)
-	miss := (o.now - f.due).Seconds()
+	miss := (o.now - f.plain).Seconds()
+	t.learned = o.now
 	t.dev += (math.Abs(miss-t.bias) - t.dev) / 4
 	t.bias += (miss - t.bias) / 8
+}
+
+// forget halves the learned errors of paths that show no others: one that stays unused because of them never would.
+func (o *ours) forget(now time.Duration) {
+	for _, t := range o.paths {
+		if now-t.learned > time.Second+2*t.RTT {
+			t.bias, t.dev, t.learned = t.bias/2, t.dev/2, now
+		}
+	}
 }
 
 func (t *path) rate() float64 {
@@ -75,19 +86,25 @@ func (t *path) overdue(f *flight, now time.Duration) float64 {
 }
 
 // queue returns the seconds until a path could begin to transmit more: a model of its bottleneck within the limits
-// that acknowledgements and Sent show. A path whose next acknowledgement is overdue is slower by that.
+// that acknowledgements and Sent show.
 func (o *ours) queue(t *path, now time.Duration) float64 {
 	under := float64(t.underway) / t.rate()
 	q := max(min(t.backlog/t.rate()-(now-t.since).Seconds(), under), under-t.rtt(), 0)
 	if o.sees {
 		q = max(q, float64(t.unsent)/t.rate())
 	}
-	return q + t.overdue(t.fresh, now)
+	return q
 }
 
 // delay returns the seconds until the first of more bytes over a path would arrive.
 func (o *ours) delay(t *path, now time.Duration) float64 {
-	return max(0, t.rtt()/2+t.bias) + o.queue(t, now)
+	return t.rtt()/2 + o.queue(t, now) + t.correction(now)
+}
+
+// correction returns the seconds that experience adds to delay: the mean error of earlier predictions, and the time by
+// which the next acknowledgement is overdue.
+func (t *path) correction(now time.Duration) float64 {
+	return max(t.bias, -t.rtt()/2) + t.overdue(t.fresh, now)
 }
 
 func (o *ours) window() float64 {
@@ -109,6 +126,7 @@ func (o *ours) Next(id int, now time.Duration) (Segment, bool) {
 	if t == nil || t.Down {
 		return Segment{}, false
 	}
+	o.forget(now)
 	total := o.ready.bytes()
 	delay := o.delay(t, now)
 	size := o.size(t)
@@ -124,12 +142,12 @@ func (o *ours) Next(id int, now time.Duration) (Segment, bool) {
 		switch {
 		case t.Rate <= 0 && len(o.paths) > 1:
 			if t.underway < 2*o.MinSegment {
-				return o.send(t, o.backward(t, size, math.Min(others, float64(total-1))), delay, now), true
+				return o.send(t, o.backward(t, size, others), delay, now), true
 			}
 			return Segment{}, false
 		case first || others < 1:
 			return o.send(t, o.forward(t, size), delay, now), true
-		case others < float64(total):
+		case others < float64(total) || total >= plenty && others < float64(o.Unacked):
 			return o.send(t, o.backward(t, size, others), delay, now), true
 		}
 	}
@@ -177,6 +195,7 @@ func (o *ours) send(t *path, f *flight, delay float64, now time.Duration) Segmen
 	t.since = now
 	f.window = t.window
 	f.due = now + seconds(delay+float64(f.length)/t.rate()+o.back())
+	f.plain = f.due - seconds(t.correction(now))
 	return f.segment()
 }
 
@@ -212,7 +231,7 @@ func (o *ours) whole(size, available int64) int64 {
 // backward takes the bytes before the path's pointer. The other paths deliver the first others bytes before this path
 // could. Once the pointer has come down to those, it moves to the end of the next window.
 func (o *ours) backward(t *path, size int64, others float64) *flight {
-	x, w := int64(others), max(int64(o.window()), 1)
+	x, w := int64(math.Min(others, float64(o.ready.bytes()-1))), max(int64(o.window()), 1)
 	pos := int64(0)
 	if t.pointer.s != nil {
 		pos = o.ready.rank(t.pointer)

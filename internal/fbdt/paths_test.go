@@ -164,6 +164,15 @@ func TestBulk(t *testing.T) {
 		{"delayed", 0.98, 3e6, []*link{ // the other path carries 2.5 MB within the difference of delays
 			{rate: steady(100 * mbit), delay: 510 * ms}, {rate: steady(40 * mbit), delay: 15 * ms},
 		}},
+		{"delayed, after lost packets", 0.98, 0, []*link{
+			{rate: steady(100 * mbit), delay: 510 * ms, late: func(now time.Duration) time.Duration {
+				if now < 1500*ms {
+					return 2000 * ms
+				}
+				return 0
+			}},
+			{rate: steady(40 * mbit), delay: 15 * ms},
+		}},
 		{"mobile", 0.95, 0, []*link{
 			{rate: alternate(100*mbit, 10*mbit, 1), delay: 10 * ms}, {rate: steady(40 * mbit), delay: 15 * ms},
 		}},
@@ -194,7 +203,7 @@ func TestBulk(t *testing.T) {
 // fresh returns unused copies of links.
 func fresh(links []*link) (l []*link) {
 	for _, old := range links {
-		l = append(l, &link{rate: old.rate, delay: old.delay, extra: old.extra, eager: old.eager})
+		l = append(l, &link{rate: old.rate, delay: old.delay, extra: old.extra, late: old.late, eager: old.eager})
 	}
 	return l
 }

@@ -19,6 +19,7 @@ type link struct {
 	rate  func(now time.Duration) float64       // bytes/s
 	delay time.Duration                         // one way
 	extra func(*rand.Rand) time.Duration        // of one segment, such as a retransmission
+	late  func(now time.Duration) time.Duration // of all segments at a time
 	lag   time.Duration                         // time constant of the rate estimate; 0 = 100 ms
 	eager bool                                  // fills its congestion window, not just a queue of two segments
 	deaf  bool                                  // the transport does not notice that it is down
@@ -219,6 +220,9 @@ func (m *sim) transmit(i int, l *link) {
 		p.at = m.now + l.delay
 		if l.extra != nil {
 			p.at += l.extra(m.rand)
+		}
+		if l.late != nil {
+			p.at += l.late(m.now)
 		}
 		m.arrivals = append(m.arrivals, p)
 		m.ask(i)
