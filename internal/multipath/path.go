@@ -516,10 +516,12 @@ func (c *Conn) look() time.Duration {
 	return idleTick
 }
 
-// rate returns the rate that a path could carry, in bytes/s. Until data has filled a path, its congestion window tells
-// more than its bandwidth: samples from the handshake are so low that the path would stay unused.
+// rate returns the rate that a path could carry, in bytes/s. A new path's congestion window tells more than its
+// bandwidth: samples from the handshake are so low that the path would stay unused, and the window, which grows by every
+// byte delivered, is ahead by a round trip. Once it stops growing, at twice the volume of the path, the bandwidth counts.
 func rate(cc congestion.Estimates, rtt time.Duration) float64 {
-	if cc.Phase != "startup" || rtt <= 0 {
+	grown := cc.Delivered > cc.Window+cc.Window/4 && float64(cc.Window) < 3*cc.Bandwidth*cc.MinRTT.Seconds()
+	if cc.Phase != "startup" || rtt <= 0 || grown {
 		return cc.Bandwidth
 	}
 	return max(cc.Bandwidth, float64(cc.Window)/rtt.Seconds())
