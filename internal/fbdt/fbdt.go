@@ -37,9 +37,12 @@ type Priority struct {
 // Estimate is the current knowledge of a path.
 type Estimate struct {
 	Rate float64       // bytes/s; 0 = unknown: small segments explore it. Report 0 again once an estimate is stale
-	RTT  time.Duration // smoothed round trip; 0 = unknown
+	RTT  time.Duration // round trip without queues; 0 = unknown
 	Var  time.Duration // mean deviation of RTT
-	Down bool          // silent despite outstanding data: the path gets no segment, and its segments go to other paths
+	// Limited means that Rate is a lower bound, because the data sent so far did not fill the path; Guess, that nothing
+	// has measured it.
+	Limited, Guess bool
+	Down           bool // silent despite outstanding data: the path gets no segment, and its segments go to other paths
 }
 
 // Segment is a byte range of one stream to be sent over one path.

@@ -9,6 +9,7 @@ const (
 	defaultRate = 125e3 // bytes/s of a path with an unknown rate: cautious
 	defaultRTT  = 100 * time.Millisecond
 	waste       = 0.01      // useless copies, as a share of the acknowledged bytes
+	leastTrain  = 0.005     // seconds that a train takes
 	spareAtOnce = 256 << 10 // bytes of copies whose outcome is open
 	plenty      = 4 << 20   // ready bytes that more are likely to follow: a transport accepts a limited number
 )
@@ -30,6 +31,9 @@ func New(o Options) Scheduler {
 // learn compares the end of a flight with its prediction.
 func (o *ours) learn(f *flight, overtaken bool) {
 	t := f.path
+	if !overtaken {
+		t.measure(f, o.now)
+	}
 	late := t.overdue(f, o.now) > 0
 	switch {
 	case !overtaken:
@@ -46,20 +50,73 @@ func (o *ours) learn(f *flight, overtaken bool) {
 	t.bias += (miss - t.bias) / 8
 }
 
-// forget halves the learned errors of paths that show no others: one that stays unused because of them never would.
+// forget halves the learned errors of paths that show no others, and doubts old rates: a path that stays unused because
+// of them would never show better ones.
 func (o *ours) forget(now time.Duration) {
 	for _, t := range o.paths {
+		t.filled = t.filled && now-t.measured < 2*time.Second
 		if now-t.learned > time.Second+2*t.RTT {
 			t.bias, t.dev, t.learned = t.bias/2, t.dev/2, now
 		}
 	}
 }
 
-func (t *path) rate() float64 {
-	if t.Rate > 0 {
-		return t.Rate
+// train is a run of segments that left a path without a pause.
+type train struct {
+	left, acked         time.Duration // of the segment before
+	lastLeft, lastAcked time.Duration
+	bytes               int64
+}
+
+// measure learns the rate of a path from an acknowledgement. What arrives more slowly than it left has filled the path;
+// otherwise the path might carry more.
+func (t *path) measure(f *flight, now time.Duration) {
+	g := &t.train
+	switch {
+	case f.first:
+		t.learnRate(leastTrain / 2)
+		*g = train{left: f.left, acked: now}
+	case now == g.acked && g.bytes == 0: // one acknowledgement of several segments
+		g.left = f.left
+	default:
+		g.bytes += f.length
+		g.lastLeft, g.lastAcked = f.left, now
+		if t.learnRate(leastTrain) {
+			*g = train{left: f.left, acked: now}
+		}
 	}
-	return defaultRate
+}
+
+// learnRate learns from the path's train if it is long enough.
+func (t *path) learnRate(least float64) bool {
+	g := &t.train
+	left, acked := (g.lastLeft - g.left).Seconds(), (g.lastAcked - g.acked).Seconds()
+	if g.bytes == 0 || max(left, acked) < least {
+		return false
+	}
+	rate := float64(g.bytes) / max(left, acked)
+	switch {
+	case acked > 1.1*left && t.filled:
+		t.carried += (rate - t.carried) / 4
+	case acked > 1.1*left:
+		t.carried, t.filled = rate, true
+	case rate > t.carried:
+		t.carried, t.filled = rate, t.filled && rate < 1.5*t.carried
+	}
+	t.measured = g.lastAcked
+	return true
+}
+
+func (t *path) rate() float64 {
+	switch {
+	case t.Rate <= 0:
+		return defaultRate
+	case t.Guess && t.filled:
+		return t.carried
+	case t.Guess || t.Limited:
+		return max(t.Rate, t.carried)
+	}
+	return t.Rate
 }
 
 func (t *path) rtt() float64 {
@@ -102,9 +159,9 @@ func (o *ours) delay(t *path, now time.Duration) float64 {
 }
 
 // correction returns the seconds that experience adds to delay: the mean error of earlier predictions, and the time by
-// which the next acknowledgement is overdue.
+// which the next acknowledgement is overdue. Segments that were early show an underestimated rate, not a short delay.
 func (t *path) correction(now time.Duration) float64 {
-	return max(t.bias, -t.rtt()/2) + t.overdue(t.fresh, now)
+	return max(t.bias, 0) + t.overdue(t.fresh, now)
 }
 
 func (o *ours) window() float64 {
@@ -115,7 +172,7 @@ func (o *ours) window() float64 {
 	for _, t := range o.paths {
 		if !t.Down {
 			w += t.rate() * 0.025
-			least += 2 * float64(o.size(t))
+			least += 2 * float64(o.size(t.rate()))
 		}
 	}
 	return min(max(w, least), 1<<20)
@@ -129,7 +186,7 @@ func (o *ours) Next(id int, now time.Duration) (Segment, bool) {
 	o.forget(now)
 	total := o.ready.bytes()
 	delay := o.delay(t, now)
-	size := o.size(t)
+	size := o.size(t.rate())
 	others, first := o.others(t, delay+float64(size)/t.rate(), now)
 	if float64(total-size) < others {
 		size = o.share(t, size, delay, now)
@@ -167,7 +224,7 @@ func (o *ours) others(t *path, arrival float64, now time.Duration) (n float64, f
 		}
 		d := o.delay(u, now)
 		n += u.rate() * max(0, arrival+t.dev-d)
-		first = first && arrival <= d+float64(o.size(u))/u.rate()
+		first = first && arrival <= d+float64(o.size(u.rate()))/u.rate()
 	}
 	return n, first
 }
@@ -193,7 +250,7 @@ func (o *ours) send(t *path, f *flight, delay float64, now time.Duration) Segmen
 	}
 	t.backlog = max(0, t.backlog-t.rate()*(now-t.since).Seconds()) + float64(f.length)
 	t.since = now
-	f.window = t.window
+	f.window, f.left = t.window, now
 	f.due = now + seconds(delay+float64(f.length)/t.rate()+o.back())
 	f.plain = f.due - seconds(t.correction(now))
 	return f.segment()

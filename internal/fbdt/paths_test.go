@@ -304,6 +304,21 @@ func TestNoSlowerThanOnePath(t *testing.T) {
 	}
 }
 
+// TestUncertainRates checks that windows are not late because the transport reports wrong rates as uncertain.
+func TestUncertainRates(t *testing.T) {
+	alone, _ := paced(t, New(Options{}), 250e3, 50*ms, 2*time.Second, &link{rate: steady(120 * mbit), delay: 10 * ms})
+	for _, wrong := range [][2]float64{{0.5, 1}, {0.4, 1}, {0.4, 0.4}, {2, 0.5}} {
+		took, _ := paced(t, New(Options{}), 250e3, 50*ms, 2*time.Second,
+			&link{rate: steady(120 * mbit), delay: 10 * ms, wrong: wrong[0]},
+			&link{rate: steady(24 * mbit), delay: 10 * ms, wrong: wrong[1]})
+		p95 := took[len(took)*95/100]
+		t.Logf("%v: %v, alone %v", wrong, p95, alone[0])
+		if p95 > alone[0] {
+			t.Errorf("rates are %v of the true ones: windows take %v, over the faster path alone %v", wrong, p95, alone[0])
+		}
+	}
+}
+
 // TestAgainstMinRTT compares the 95th percentile of delivery times where minRTT commits bytes to a path too early.
 func TestAgainstMinRTT(t *testing.T) {
 	for _, c := range []struct {

@@ -22,6 +22,7 @@ type link struct {
 	late  func(now time.Duration) time.Duration // of all segments at a time
 	lag   time.Duration                         // time constant of the rate estimate; 0 = 100 ms
 	eager bool                                  // fills its congestion window, not just a queue of two segments
+	wrong float64                               // factor of the reported rate, until the path is full; 0 = 1
 	deaf  bool                                  // the transport does not notice that it is down
 	gone  bool                                  // closed
 
@@ -80,7 +81,9 @@ func newSim(t testing.TB, s Scheduler, links ...*link) *sim {
 
 func (m *sim) update(i int) {
 	l := m.links[i]
-	m.s.SetPath(i, Estimate{Rate: l.estimate, RTT: 2 * l.delay, Var: l.delay / 20, Down: l.down})
+	m.s.SetPath(i, Estimate{
+		Rate: l.estimate * cmp.Or(l.wrong, 1), RTT: 2 * l.delay, Var: l.delay / 20, Guess: l.wrong > 1, Limited: l.wrong > 0, Down: l.down,
+	})
 }
 
 // event makes every link ask again.
@@ -335,7 +338,7 @@ func (s *minRTT) Next(id int, _ time.Duration) (Segment, bool) {
 		return Segment{}, false
 	}
 	p, _ := s.ready.at(0)
-	return s.take(t, p, p.start, min(p.end, p.start+s.size(t))).segment(), true
+	return s.take(t, p, p.start, min(p.end, p.start+s.size(t.Rate))).segment(), true
 }
 
 func (s *minRTT) Wake(int, time.Duration) (time.Duration, bool) { return 0, false }

@@ -28,7 +28,7 @@ func TestRate(t *testing.T) {
 		}, time.Second, 40e3},
 		{"filled", congestion.Estimates{Phase: "probe_bw_cruise", Bandwidth: 1e6, Window: 9e6}, time.Second, 1e6},
 	} {
-		if got := rate(c.cc, c.rtt); got != c.want {
+		if got, _ := rate(c.cc, c.rtt); got != c.want {
 			t.Errorf("%s: %g bytes/s, want %g", c.name, got, c.want)
 		}
 	}
