@@ -75,16 +75,17 @@ func (t *path) measure(f *flight, now time.Duration) {
 	switch {
 	case f.first:
 		t.learnRate(leastTrain / 2)
-		*g = train{left: f.left, acked: now}
-	case now == g.acked && g.bytes == 0: // one acknowledgement of several segments
-		g.left = f.left
-	default:
-		g.bytes += f.length
-		g.lastLeft, g.lastAcked = f.left, now
-		if t.learnRate(leastTrain) {
-			*g = train{left: f.left, acked: now}
-		}
+		*g = train{f.left, now, f.left, now, 0}
+		return
+	case now > g.lastAcked && t.learnRate(leastTrain):
+		*g = train{g.lastLeft, g.lastAcked, g.lastLeft, g.lastAcked, 0}
 	}
+	if now == g.acked { // one acknowledgement of several segments
+		g.left = f.left
+	} else {
+		g.bytes += f.length
+	}
+	g.lastLeft, g.lastAcked = f.left, now
 }
 
 // learnRate learns from the path's train if it is long enough.

@@ -319,6 +319,20 @@ func TestUncertainRates(t *testing.T) {
 	}
 }
 
+// TestLateAcknowledgements checks that acknowledgements in batches do not make a path seem slow.
+func TestLateAcknowledgements(t *testing.T) {
+	s := New(Options{}).(*ours)
+	m := newSim(t, s, &link{rate: steady(60 * mbit), delay: 10 * ms, wrong: 0.1})
+	m.batch = 8 * ms
+	for i := range uint64(40) {
+		m.add(i, Priority{Order: i}, 250e3)
+		m.until(time.Minute, func() bool { return m.now > time.Duration(i+1)*50*ms })
+	}
+	if got := s.path(0).rate() / (60 * mbit); got < 0.85 || got > 1.15 {
+		t.Errorf("the measured rate is %.2f of the true one", got)
+	}
+}
+
 // TestAgainstMinRTT compares the 95th percentile of delivery times where minRTT commits bytes to a path too early.
 func TestAgainstMinRTT(t *testing.T) {
 	for _, c := range []struct {

@@ -60,6 +60,7 @@ type sim struct {
 	sent      map[uint64]*packet
 	got       map[uint64]*intervals
 	rand      *rand.Rand
+	batch     time.Duration // acknowledgements are handled at its multiples, as by a busy machine; 0 = at once
 	offered   map[uint64]int64
 	ended     map[uint64]bool
 	delivered int64 // bytes, once
@@ -134,6 +135,9 @@ func (m *sim) step() {
 		}
 		m.delivered += g.add(p.Offset, p.Offset+p.Length)
 		p.at = m.now + m.back()
+		if m.batch > 0 {
+			p.at = (p.at + m.batch - 1).Truncate(m.batch)
+		}
 		m.acks = append(m.acks, p)
 	})
 	m.acks = due(m.acks, m.now, func(p *packet) {
