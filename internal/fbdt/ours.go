@@ -80,12 +80,14 @@ func (t *path) measure(f *flight, now time.Duration) {
 	case now > g.lastAcked && t.learnRate(leastTrain):
 		*g = train{g.lastLeft, g.lastAcked, g.lastLeft, g.lastAcked, 0}
 	}
-	if now == g.acked { // one acknowledgement of several segments
+	switch {
+	case f.left < g.left: // repeated after a loss
+	case now == g.acked: // one acknowledgement of several segments
 		g.left = f.left
-	} else {
+	default:
 		g.bytes += f.length
 	}
-	g.lastLeft, g.lastAcked = f.left, now
+	g.lastLeft, g.lastAcked = max(g.lastLeft, f.left), now
 }
 
 // learnRate learns from the path's train if it is long enough.
@@ -96,14 +98,14 @@ func (t *path) learnRate(least float64) bool {
 		return false
 	}
 	rate := float64(g.bytes) / max(left, acked)
+	full := acked > 1.1*left
 	switch {
-	case acked > 1.1*left && t.filled:
+	case t.carried == 0 || full && !t.filled:
+		t.carried = rate
+	case full || rate > t.carried:
 		t.carried += (rate - t.carried) / 4
-	case acked > 1.1*left:
-		t.carried, t.filled = rate, true
-	case rate > t.carried:
-		t.carried, t.filled = rate, t.filled && rate < 1.5*t.carried
 	}
+	t.filled = t.filled && rate < 1.5*t.carried || full
 	t.measured = g.lastAcked
 	return true
 }
