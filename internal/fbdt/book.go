@@ -42,7 +42,7 @@ type flight struct {
 	plain      time.Duration // due without the correction by earlier errors
 	sent       bool
 	left       time.Duration // when its last byte left, or it was assigned
-	first      bool          // after a pause of its path
+	first      bool          // with nothing else under way on its path
 	copied     bool          // all its pieces have copies
 	copy       bool
 	prev, next *flight // of the path, by number
@@ -287,7 +287,7 @@ func (b *book) fly(t *path, p *piece) *flight {
 	}
 	*f = flight{
 		number: b.numbers, path: t, pieces: append(f.pieces[:0], p), length: p.length(), prev: t.tail,
-		first: t.unsent == 0,
+		first: t.head == nil,
 	}
 	b.numbers++
 	f.copy = len(p.flights) > 0

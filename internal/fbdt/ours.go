@@ -10,6 +10,7 @@ const (
 	defaultRTT  = 100 * time.Millisecond
 	waste       = 0.01      // useless copies, as a share of the acknowledged bytes
 	leastTrain  = 0.005     // seconds that a train takes
+	leastBytes  = 2 << 10   // of a train
 	spareAtOnce = 256 << 10 // bytes of copies whose outcome is open
 	plenty      = 4 << 20   // ready bytes that more are likely to follow: a transport accepts a limited number
 )
@@ -94,7 +95,7 @@ func (t *path) measure(f *flight, now time.Duration) {
 func (t *path) learnRate(least float64) bool {
 	g := &t.train
 	left, acked := (g.lastLeft - g.left).Seconds(), (g.lastAcked - g.acked).Seconds()
-	if g.bytes == 0 || max(left, acked) < least {
+	if g.bytes < leastBytes || max(left, acked) < least {
 		return false
 	}
 	rate := float64(g.bytes) / max(left, acked)
@@ -114,7 +115,7 @@ func (t *path) rate() float64 {
 	switch {
 	case t.Rate <= 0:
 		return defaultRate
-	case t.Guess && t.filled:
+	case t.Guess && t.carried > 0:
 		return t.carried
 	case t.Guess || t.Limited:
 		return max(t.Rate, t.carried)

@@ -203,7 +203,7 @@ func TestBulk(t *testing.T) {
 // fresh returns unused copies of links.
 func fresh(links []*link) (l []*link) {
 	for _, old := range links {
-		l = append(l, &link{rate: old.rate, delay: old.delay, extra: old.extra, late: old.late, eager: old.eager})
+		l = append(l, &link{rate: old.rate, delay: old.delay, extra: old.extra, late: old.late, wrong: old.wrong, eager: old.eager})
 	}
 	return l
 }
@@ -316,6 +316,41 @@ func TestUncertainRates(t *testing.T) {
 		if p95 > alone[0] {
 			t.Errorf("rates are %v of the true ones: windows take %v, over the faster path alone %v", wrong, p95, alone[0])
 		}
+	}
+}
+
+// TestGuessedRates checks that slow paths share small objects although their congestion windows, which nothing fills,
+// let them seem fast.
+func TestGuessedRates(t *testing.T) {
+	burst := func(links ...*link) (last time.Duration) {
+		m := newSim(t, New(Options{}), links...)
+		id := uint64(0)
+		for round := range 10 {
+			m.until(time.Minute, func() bool { return m.now > time.Duration(round)*500*ms })
+			begin, first := m.now, id
+			for range 30 {
+				m.add(id, Priority{Order: id}, 400)
+				m.s.Truncate(id, 400)
+				id++
+			}
+			m.until(time.Minute, func() bool {
+				for i := first; i < id; i++ {
+					if m.prefix(i) < 400 {
+						return false
+					}
+				}
+				return true
+			})
+			last = m.now - begin
+		}
+		return last
+	}
+	a := &link{rate: steady(80e3), delay: 10 * ms, eager: true, wrong: 25}
+	b := &link{rate: steady(80e3), delay: 15 * ms, eager: true, wrong: 25}
+	alone, both := burst(fresh([]*link{a})...), burst(a, b)
+	t.Logf("%v, over one path %v", both, alone)
+	if both > alone*2/3 {
+		t.Errorf("30 objects take %v, over one path %v", both, alone)
 	}
 }
 
