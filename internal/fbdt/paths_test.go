@@ -203,7 +203,9 @@ func TestBulk(t *testing.T) {
 // fresh returns unused copies of links.
 func fresh(links []*link) (l []*link) {
 	for _, old := range links {
-		l = append(l, &link{rate: old.rate, delay: old.delay, extra: old.extra, late: old.late, wrong: old.wrong, eager: old.eager})
+		l = append(l, &link{
+			rate: old.rate, delay: old.delay, extra: old.extra, late: old.late, wrong: old.wrong, eager: old.eager,
+		})
 	}
 	return l
 }

@@ -83,7 +83,8 @@ func newSim(t testing.TB, s Scheduler, links ...*link) *sim {
 func (m *sim) update(i int) {
 	l := m.links[i]
 	m.s.SetPath(i, Estimate{
-		Rate: l.estimate * cmp.Or(l.wrong, 1), RTT: 2 * l.delay, Var: l.delay / 20, Guess: l.wrong > 1, Limited: l.wrong > 0, Down: l.down,
+		Rate: l.estimate * cmp.Or(l.wrong, 1), RTT: 2 * l.delay, Var: l.delay / 20,
+		Guess: l.wrong > 1, Limited: l.wrong > 0, Down: l.down,
 	})
 }
 
