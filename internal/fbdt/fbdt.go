@@ -17,7 +17,7 @@
 //   - The path with the earliest arrival sends the first ready bytes.
 //   - Any other path places a backward pointer one window behind byte x and sends what precedes the pointer until it
 //     meets byte x. The next window follows. Thus a path with a long delay works many windows ahead. If fewer than x
-//     bytes are ready, it would only delay them and stays idle. From 4 MiB on, it expects more bytes and takes the last.
+//     bytes are ready, it would only delay them and stays idle. From 4 MiB on, it expects more and takes the last.
 //   - A segment whose acknowledgement is overdue, or that another path would deliver sooner, is sent again there.
 //     Useless copies take at most 1 % of the bytes. The first arrival makes the other one stale.
 //   - Segments of a silent path (Estimate.Down) are ready again for the other paths.

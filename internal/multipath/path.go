@@ -522,8 +522,8 @@ const startup = "startup"
 
 // rate returns the rate that a path could carry, in bytes/s, and whether it is a guess. A new path's congestion window
 // tells more than its bandwidth: samples from the handshake are so low that the path would stay unused, and the window,
-// which grows by every byte delivered, is ahead by a round trip. Once it stops growing, at twice the volume of the path,
-// the bandwidth counts.
+// which grows by every byte delivered, is ahead by a round trip. Once it stops growing, at twice the path's volume, the
+// bandwidth counts.
 func rate(cc congestion.Estimates, rtt time.Duration) (rate float64, guess bool) {
 	grown := cc.Delivered > cc.Window+cc.Window/4 && float64(cc.Window) < 3*cc.Bandwidth*cc.MinRTT.Seconds()
 	if cc.Phase != startup || rtt <= 0 || grown {

@@ -11,8 +11,8 @@ import (
 	"holocast/internal/sessiontest/fakepath"
 )
 
-// windows sends n bytes from the server at an interval, each time on a stream of its own, and returns the times to their
-// delivery in order, sorted.
+// windows sends n bytes from the server at an interval, each time on a stream of its own, and returns the times to
+// their delivery in order, sorted.
 func windows(t *testing.T, n int, every, warmup, duration time.Duration, links ...link) (took []time.Duration) {
 	t.Helper()
 	fakepath.Test(t, func(t *testing.T) {

@@ -15,7 +15,8 @@ func TestWrap(t *testing.T) {
 	}
 	for i, want := range []string{
 		"# Title", "", strings.TrimSpace(strings.Repeat("word ", 24)), strings.Repeat("word ", 16) + "end", "",
-		"| " + long + " |", "![" + long + "](x.svg)", "```sh", long, "```", strings.Repeat("x", 116) + " -", "is no list item",
+		"| " + long + " |", "![" + long + "](x.svg)", "```sh", long, "```",
+		strings.Repeat("x", 116) + " -", "is no list item",
 	} {
 		if line := strings.Split(got, "\n")[i]; line != want {
 			t.Errorf("line %d: %q, want %q", i+1, line, want)
