@@ -479,10 +479,10 @@ func TestTakeRefused(t *testing.T) {
 		},
 		{"no mode of that size", func(t *testing.T, dir string) {
 			write(t, filepath.Join(dir, "client_0/Depth_0.tiff"), depthTIFF(t, 100, 100, 0))
-		}, "Depth_0.tiff: depth image is 100×100, which no mode of an Azure Kinect has"},
+		}, "Depth_0.tiff: depth image is 100×100, which is not the size of any Azure Kinect mode"},
 		{"no colour mode of that size", func(t *testing.T, dir string) {
 			write(t, filepath.Join(dir, "client_0/Color_0.jpg"), colorJPEG(t, 64, 64))
-		}, "Color_0.jpg: colour image is 64×64, which no mode of an Azure Kinect has"},
+		}, "Color_0.jpg: colour image is 64×64, which is not the size of any Azure Kinect mode"},
 		{"cut off depth", func(t *testing.T, dir string) {
 			write(t, filepath.Join(dir, "client_0/Depth_0.tiff"), depthTIFF(t, 320, 288, 1)[:60])
 		}, "Depth_0.tiff: "},
