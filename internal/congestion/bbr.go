@@ -28,8 +28,8 @@ const (
 	bbrProbeRTTDuration  = 200 * time.Millisecond
 	bbrMaxCoexistRounds  = 63
 	bbrDrainRounds       = 3
-	bbrSimilarRTT        = 0.125 // above min_rtt, still a sign of an empty queue
-	bbrQueueRounds       = 6     // after which a queue counts as standing
+	bbrSimilarRTT        = 0.125 // RTT above min_rtt that still indicates an empty queue, relative to min_rtt
+	bbrQueueRounds       = 6     // rounds after which a queue counts as standing
 )
 
 // never is earlier than any timestamp; unlimited is larger than any byte count.
@@ -83,7 +83,7 @@ const (
 //     flight and the rates of single rounds vary. extra_acked is therefore added to
 //     the bounds inflight_longterm and inflight_shortterm (§5.6.4.7), as it is to
 //     max_inflight, because aggregated data was not in flight when they were measured.
-//     The short-term model falls to the better of the latest two rounds, not of one
+//     The short-term model falls to the better of the latest two rounds, not to the latest
 //     (§5.5.10.3). ProbeBW_DOWN ends after three rounds if the volume in flight does
 //     not fall earlier, as Drain does (§5.3.2). The first probe immediately follows
 //     Startup, because rounds stretched by delay look like a full pipe. An RTT within
@@ -95,6 +95,9 @@ const (
 //   - A flow limited by the application rather than by its window does not enter
 //     ProbeRTT. It leaves the queue empty between its frames, so its samples refresh
 //     min_rtt as an idle period does (§5.3.4.2).
+//   - An idle period ends the interval of extra_acked with its count; the draft resets only the interval's start
+//     (§5.4.1). The count would grow with every frame of a stream that leaves the path idle in between, and the window
+//     with it: to 20 MB within ten seconds for 100 kB every 50 ms.
 //   - Startup ends after two consecutive rounds that lose more than they deliver
 //     (§5.3.1.3). A stream of frames below the path's rate stays in Startup, paced
 //     faster than the path's rate. Once that rate falls below the stream's, the end of
@@ -267,7 +270,7 @@ func (b *BBR) OnSend(now time.Duration) {
 	}
 	b.now = now
 	b.idleRestart = true
-	b.extraAckedStart = now
+	b.extraAckedStart, b.extraAckedDelivered = now, 0
 	if b.inProbeBW() {
 		b.setPacingRateWithGain(1)
 	} else if b.state == bbrProbeRTT {

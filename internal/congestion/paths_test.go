@@ -104,9 +104,9 @@ func TestThroughput(t *testing.T) {
 	}
 }
 
-// TestFrames sends a camera stream: a frame of 375 kB every 33 ms, 90 Mbit/s. Each frame must be
-// sent within its interval, the estimate must not fall to the camera's rate, and a frame must not
-// be sent as one burst.
+// TestFrames sends a camera stream: a 375 kB frame every 33 ms, 90 Mbit/s. Each frame must be sent
+// within its interval, the estimate must not fall to the camera's rate, and a frame must not be
+// sent as one burst.
 func TestFrames(t *testing.T) {
 	const interval, size = 33333 * time.Microsecond, 375_000
 	with := func(change func(*simPath)) simPath {
@@ -117,7 +117,7 @@ func TestFrames(t *testing.T) {
 	tests := []struct {
 		name      string
 		path      simPath
-		delay     time.Duration // maximum of the 99th percentile of frames
+		delay     time.Duration // maximum of the frame delays' 99th percentile
 		bandwidth float64       // minimum of the estimate, Mbit/s
 	}{
 		{"path 1", path1(), 80 * time.Millisecond, 150},
@@ -155,6 +155,22 @@ func TestFrames(t *testing.T) {
 				t.Errorf("the estimate fell to %.0f Mbit/s, want at least %.0f", lowest/mbit, tt.bandwidth)
 			}
 		})
+	}
+}
+
+// TestWindowOfFrames sends frames that leave the path idle in between. The window must not grow with their number: the
+// acknowledgements of earlier frames are no burst.
+func TestWindowOfFrames(t *testing.T) {
+	const product = int64(120 * mbit * 0.02)
+	for _, size := range []int{50_000, 100_000, 150_000, 250_000} {
+		s := newSim(simPath{rate: 120 * mbit, delay: 10 * time.Millisecond, queue: 1_500_000}, 1)
+		f := s.newSender(t, "bbr")
+		f.startFrames(0, 50*time.Millisecond, size)
+		s.run(10 * time.Second)
+		if w := f.flow.Estimates().Window; w > 3*product+int64(size) {
+			t.Errorf("frames of %d bytes: the window is %d bytes, want at most three bandwidth-delay products and a frame",
+				size, w)
+		}
 	}
 }
 
@@ -313,7 +329,7 @@ func TestRateChanges(t *testing.T) {
 	}
 }
 
-// TestBlackout drops all packets for two seconds.
+// TestBlackout drops all packets for two seconds. The rate must recover afterwards.
 func TestBlackout(t *testing.T) {
 	for _, name := range Names() {
 		t.Run(name, func(t *testing.T) {
@@ -404,7 +420,7 @@ func TestBBRPhases(t *testing.T) {
 		if _, order := f.phases(5 * time.Second); !slices.Equal(order, []string{"startup"}) {
 			t.Fatalf("phases %v of a stream below the path's rate", order)
 		}
-		f.startFrames(5*time.Second, time.Second, 28000) // the first of a group of pictures
+		f.startFrames(5*time.Second, time.Second, 28000) // the first frame of a GoP
 		if seen, order := f.phases(8 * time.Second); !seen["drain"] {
 			t.Errorf("phases %v", order)
 		}
@@ -427,7 +443,7 @@ func TestBBRPhases(t *testing.T) {
 			}
 			last = phase
 		}
-		// Round trips take 40 to 140 ms plus queueing.
+		// Round trips take 40 to 140 ms plus the queueing delay.
 		if longest > 1200*time.Millisecond {
 			t.Errorf("ProbeBW_DOWN lasted %v", longest)
 		}

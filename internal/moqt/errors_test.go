@@ -189,7 +189,7 @@ func TestDialErrors(t *testing.T) {
 			ctx,
 			"https://" + goodAddr,
 			pinned,
-			"connect to https://%: the server answered 400 Bad Request to WebTransport",
+			"connect to https://%: the server answered the WebTransport request with 400 Bad Request",
 		},
 	}
 	for _, tt := range tests {
@@ -294,7 +294,7 @@ func TestPathOverWebTransport(t *testing.T) {
 	}
 }
 
-// TestMostTelling selects the reason among the errors of a host's addresses.
+// TestMostTelling checks which of the errors of a host's addresses is reported.
 func TestMostTelling(t *testing.T) {
 	unreachable := error(&quic.TransportError{ErrorCode: quic.InternalError, ErrorMessage: "network is unreachable"})
 	refused := error(&quic.TransportError{ErrorCode: quic.ConnectionRefused, Remote: true})

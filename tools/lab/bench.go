@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -46,7 +47,7 @@ type result interface{ Markdown() string }
 
 type benchmark struct {
 	name, about string
-	parts       func() []string // nil: the benchmark has one part
+	parts       func() []string // nil if the benchmark has only one part
 	root        bool            // needs network namespaces
 	run         func(context.Context, benchOptions) (result, error)
 }
@@ -131,7 +132,7 @@ func benchmarks() []benchmark {
 	}
 }
 
-// describe returns the benchmark's description for the listing and for result pages.
+// describe returns the benchmark's description for the list of benchmarks and for result pages.
 func (b benchmark) describe() string {
 	if b.root {
 		return b.about + " (needs root)"
@@ -237,10 +238,10 @@ own limits apply; publishers use the namespaces session/0, session/1, …`,
 			case "webtransport":
 				r.WebTransport = true
 			default:
-				return fmt.Errorf("--transport %q: want quic or webtransport", transport)
+				return fmt.Errorf("--transport is %q, want quic or webtransport", transport)
 			}
 			if loss < 0 || loss >= 100 {
-				return fmt.Errorf("--loss %g: want percent, from 0 to less than 100", loss)
+				return fmt.Errorf("--loss is %g, want 0 to less than 100 percent", loss)
 			}
 			r.Loss = loss / 100
 			for _, name := range []string{"publishers", "viewers", "rate", "size", "loss", "transport", "time"} {
@@ -274,7 +275,7 @@ type benchWriter struct {
 	out  string // folder; "" stores nothing
 }
 
-// run runs the benchmarks of list: all of them, or one.
+// run runs all benchmarks of list, or only one of them.
 func (w *benchWriter) run(cmd *cobra.Command, o benchOptions, list []benchmark, all bool) error {
 	o.log = cmd.ErrOrStderr()
 	if dir, err := sampledata.Find(); err == nil {
@@ -369,9 +370,9 @@ func writeResult(dir string, b benchmark, o benchOptions, r result) (err error) 
 			made = append(made, "holocast-lab bench "+b.name+" --parts "+part)
 		}
 	}
-	md := fmt.Sprintf("# %s\n\n%s. Measured by `%s` on %s.\n\n%s\n", name,
+	md := wrap(fmt.Sprintf("# %s\n\n%s. Measured by `%s` on %s.\n\n%s\n", name,
 		strings.ToUpper(b.about[:1])+b.describe()[1:], strings.Join(made, "`, `"),
-		time.Now().UTC().Format(time.DateOnly), strings.TrimSpace(r.Markdown()))
+		time.Now().UTC().Format(time.DateOnly), strings.TrimSpace(r.Markdown())))
 	figures, err := json.MarshalIndent(map[string]any{"command": command, "result": r}, "", "  ")
 	if err != nil {
 		return err
@@ -393,6 +394,40 @@ func writeResult(dir string, b benchmark, o benchOptions, r result) (err error) 
 	return nil
 }
 
+// columns is the length of lines in documents.
+const columns = 120
+
+// wrap breaks the long lines of a document's text, not of tables, images and code blocks.
+func wrap(md string) string {
+	var out strings.Builder
+	code := false
+	for line := range strings.Lines(md) {
+		if strings.HasPrefix(line, "```") {
+			code = !code
+		}
+		if code || strings.HasPrefix(line, "|") || strings.HasPrefix(line, "!") {
+			out.WriteString(line)
+			continue
+		}
+		width := 0
+		for i, word := range strings.Split(line, " ") {
+			n := utf8.RuneCountInString(strings.TrimSuffix(word, "\n"))
+			switch {
+			case i == 0:
+			case width+1+n > columns && !strings.Contains("-+*", word): // no list
+				out.WriteByte('\n')
+				width = 0
+			default:
+				out.WriteByte(' ')
+				width++
+			}
+			out.WriteString(word)
+			width += n
+		}
+	}
+	return out.String()
+}
+
 // quoted quotes an argument for the shell.
 func quoted(arg string) string {
 	if strings.ContainsAny(arg, " {}") {
@@ -401,8 +436,8 @@ func quoted(arg string) string {
 	return arg
 }
 
-// withParts adds to r the parts that an earlier result file of the benchmark has and r lacks, if
-// the benchmark supports it.
+// withParts adds to r the parts of an earlier result file that r lacks, if the benchmark supports
+// it.
 func withParts(name string, o benchOptions, r result) (result, error) {
 	m, ok := r.(interface {
 		With(earlier []byte) (interface{ Markdown() string }, error)

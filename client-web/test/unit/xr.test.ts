@@ -1,4 +1,4 @@
-/** A WebXR session that the renderer refuses. */
+/** Entering and leaving WebXR, including a session that the renderer refuses. */
 import { afterEach, expect, it, vi } from "vitest";
 import { enterXR } from "../../src/scene/xr.ts";
 import type { Studio } from "../../src/scene/studio.ts";
@@ -14,7 +14,7 @@ class Session extends EventTarget {
   }
 }
 
-/** A studio whose renderer calls setSession, and the modes it was in. */
+/** A studio whose renderer uses setSession, and the modes it has entered. */
 function studio(setSession: () => Promise<void>): { studio: Studio; modes: (string | undefined)[] } {
   const modes: (string | undefined)[] = [];
   return {

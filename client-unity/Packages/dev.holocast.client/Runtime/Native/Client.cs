@@ -38,16 +38,33 @@ namespace Holocast.Native
                     flags = flags,
                 };
                 IntPtr client;
-                int result = NativeMethods.hc_open(&config, &client);
-                if (result != Abi.Ok)
-                {
-                    string sentence =
-                        Text((byte* b, UIntPtr n, UIntPtr* needed) =>
-                        NativeMethods.hc_error(IntPtr.Zero, b, n, needed));
-                    throw new HolocastException(sentence.Length > 0 ? sentence : "The native library failed with code "
-                        + result + ".");
-                }
+                Check(NativeMethods.hc_open(&config, &client));
                 return new Client(new ClientHandle(client));
+            }
+        }
+
+        // Returns the address behind a pairing link. Waits up to three seconds for the relay.
+        public static string Pair(string link)
+        {
+            Plugin.Require();
+            var buffer = new byte[4096];
+            UIntPtr needed;
+            fixed (byte* l = Utf8(link), b = buffer)
+            {
+                Check(NativeMethods.hc_pair(l, b, (UIntPtr)(uint)buffer.Length, &needed));
+            }
+            return Encoding.UTF8.GetString(buffer, 0, (int)needed - 1);
+        }
+
+        // Throws the message of a failed call without a client.
+        static void Check(int result)
+        {
+            if (result != Abi.Ok)
+            {
+                string sentence = Text((byte* b, UIntPtr n, UIntPtr* needed) =>
+                    NativeMethods.hc_error(IntPtr.Zero, b, n, needed));
+                throw new HolocastException(sentence.Length > 0 ? sentence : "The native library failed with code "
+                    + result + ".");
             }
         }
 

@@ -75,6 +75,9 @@ namespace Holocast.Native
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         public static extern int hc_playback(ClientHandle client, uint action, double positionMs, HcPlayback* playback);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_pair(byte* link, byte* buffer, UIntPtr capacity, UIntPtr* needed);
     }
 
     // Owns a native client. Calls in progress keep it open.
