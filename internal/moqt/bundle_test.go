@@ -2,9 +2,12 @@ package moqt
 
 import (
 	"bytes"
+	"log/slog"
+	"strings"
 	"testing"
 
 	"holocast/internal/moqt/wire"
+	"holocast/internal/testlog"
 )
 
 // TestPaths sends a subgroup over a session with two paths, and over one connection to a server
@@ -14,7 +17,13 @@ func TestPaths(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			payload := bytes.Repeat([]byte("0123456789"), 50_000)
 			pubs := make(chan *Publication, 1)
-			p := connectPaths(t, source(pubs, TrackInfo{}), single)
+			log := new(testlog.Buffer)
+			p, err := connectListener(t, overPaths, Handler{}, source(pubs, TrackInfo{}),
+				Config{waits: patient(), Log: slog.New(slog.NewTextHandler(log, nil))},
+				ListenConfig{Config: Config{waits: patient()}, SinglePath: single})
+			if err != nil {
+				t.Fatal(err)
+			}
 			sub, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -46,6 +55,10 @@ func TestPaths(t *testing.T) {
 			}
 			if n := len(p.client.Paths()); (n == 0) != single {
 				t.Errorf("%d paths", n)
+			}
+			said := strings.Count(log.String(), `level=INFO msg="the relay does not support several paths; using one"`)
+			if said > 1 || (said == 1) != single {
+				t.Errorf("log:\n%s", log)
 			}
 		})
 	}

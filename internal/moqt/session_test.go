@@ -2,6 +2,7 @@ package moqt
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -25,7 +26,10 @@ type pair struct {
 	ln             *Listener
 }
 
-var transports = []string{"moqt", "https"}
+// overPaths is the transport of sessions over two QUIC paths.
+const overPaths = "paths"
+
+var transports = []string{"moqt", "https", overPaths}
 
 func forTransports(t *testing.T, f func(t *testing.T, connect func(client, server Handler) *pair)) {
 	for _, scheme := range transports {
@@ -72,31 +76,22 @@ func connectConfigs(t testing.TB, scheme string, client, server Handler, cc, sc 
 	return connectListener(t, scheme, client, server, cc, ListenConfig{Config: sc})
 }
 
-// connectPaths connects a client with two paths to a server that may not support them.
-func connectPaths(t testing.TB, server Handler, single bool) *pair {
-	t.Helper()
-	cc := Config{waits: patient(), Paths: []Path{{Name: "one"}, {Name: "two"}}}
-	p, err := connectListener(
-		t, "moqt", Handler{}, server, cc, ListenConfig{Config: Config{waits: patient()}, SinglePath: single},
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
 // connectListener connects a client with the first configuration to a server with the second.
 func connectListener(
 	t testing.TB, scheme string, client, server Handler, cc Config, sc ListenConfig,
 ) (*pair, error) {
 	t.Helper()
+	if scheme == overPaths {
+		scheme, cc.Paths = "moqt", []Path{{Name: "one"}, {Name: "two"}}
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
 	cert, err := devcert.Generate(time.Now(), "localhost", "127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cc.Log, sc.Log = slog.New(slog.DiscardHandler), slog.New(slog.DiscardHandler)
+	sc.Log = slog.New(slog.DiscardHandler)
+	cc.Log = cmp.Or(cc.Log, sc.Log)
 	sc.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
 	ln, err := Listen("127.0.0.1:0", sc)
 	if err != nil {
