@@ -67,9 +67,9 @@ type Comparison struct {
 	QueueDelayP99Ms float64 `json:"queue_delay_ms_p99"`
 }
 
-// Live holds one camera's frames of 375 kB, 30 per second.
+// Live holds the figures of one camera with 375 kB frames at 30 frames per second.
 type Live struct {
-	BBRFPS          float64 `json:"bbr_fps"` // of frames that arrive within one second
+	BBRFPS          float64 `json:"bbr_fps"` // frames that arrive within one second
 	NewRenoFPS      float64 `json:"newreno_fps"`
 	BBRDelayP50Ms   float64 `json:"bbr_frame_delay_ms_p50"`
 	BBRDelayP99Ms   float64 `json:"bbr_frame_delay_ms_p99"`

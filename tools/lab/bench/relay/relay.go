@@ -36,7 +36,7 @@ const (
 // PeerName is the program that Options.Peer "auto" selects.
 const PeerName = "moq-relay-ietf"
 
-// Limits of saturation. The offered rate starts at the relay's capacity and grows until the
+// Limits of saturation. The offered rate grows step by step from the relay's capacity until the
 // fraction of frames that arrive is below carried or half of them arrive late.
 const (
 	overload  = 1.5 // factor per step
@@ -262,7 +262,8 @@ type Fanout struct {
 	Saturated    Saturated      `json:"saturated"`
 }
 
-// Saturated holds the figures at the first rate above the relay's capacity.
+// Saturated holds the figures at the first offered rate that the relay did not sustain, or at the
+// highest rate offered.
 type Saturated struct {
 	OfferedMbit float64        `json:"offered_mbit_per_s"` // over all viewers
 	MbitPerS    float64        `json:"mbit_per_s"`         // of complete frames
