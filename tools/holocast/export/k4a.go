@@ -66,7 +66,8 @@ func (s *stream) decodeGrid(f *frame) (pointcloud.Header, error) {
 	case h.Layout != s.layout:
 		err = fmt.Errorf("frame has layout %s, but its track has %s", h.Layout, s.layout)
 	case grid.Width != s.track.Width || grid.Height != s.track.Height:
-		err = fmt.Errorf("frame has %d×%d pixels, but its track %d×%d", grid.Width, grid.Height, s.track.Width, s.track.Height)
+		err = fmt.Errorf("frame has %d×%d pixels, but its track has %d×%d", grid.Width, grid.Height, s.track.Width,
+			s.track.Height)
 	}
 	return h, err
 }
@@ -111,7 +112,7 @@ func newKinect(s *stream, dir string, format camera.ColorFormat) (*kinect, error
 	}
 	depth, color, err := place(s.track.Width, s.track.Height)
 	if err != nil {
-		return nil, fmt.Errorf("camera %d: %w; export --ply accepts all", s.number, err)
+		return nil, fmt.Errorf("camera %d: %w; export --ply accepts all sizes", s.number, err)
 	}
 	k := &kinect{path: filepath.Join(dir, fmt.Sprintf("camera-%d.mkv", s.number))}
 	k.width, k.height = color.Size()
