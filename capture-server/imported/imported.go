@@ -54,8 +54,8 @@ const (
 	idleInterval = time.Second
 )
 
-// nominal stands in for the unknown cameras' lens, from which viewers derive point sizes. Its values
-// are those of an Azure Kinect in NFOV unbinned mode.
+// nominal stands in for the unknown lens of the cameras, from which viewers derive point sizes. It is
+// an Azure Kinect's lens in NFOV unbinned mode.
 var nominal = camera.Intrinsics{Width: 640, Height: 576, Fx: 504, Fy: 504, Cx: 320, Cy: 288}
 
 // stream is one source and its track. Only its own goroutine writes frames.

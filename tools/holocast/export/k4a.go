@@ -77,7 +77,7 @@ type kinect struct {
 	path     string
 	w        *k4amkv.Writer
 	encoder  *mjpeg.Encoder // nil for BGRA
-	width    int            // of the color image
+	width    int            // width of the color image
 	height   int
 	left     int // column of the depth image in the color image
 	top      int
@@ -149,7 +149,8 @@ func newKinect(s *stream, dir string, format camera.ColorFormat) (*kinect, error
 	return k, nil
 }
 
-// kinectRate returns the frame rate of an Azure Kinect that is closest to fps.
+// kinectRate returns the frame rate of an Azure Kinect that is closest to fps, or 30 if fps is 0
+// (unknown).
 func kinectRate(fps float64) int {
 	switch {
 	case fps == 0 || fps > 22:
@@ -171,7 +172,7 @@ func (k *kinect) close() error {
 }
 
 // write writes one frame at its device time. If that has not increased, because the source
-// restarted, the frame follows the last one by one frame interval.
+// restarted, the frame follows the last one by 1/30 s.
 func (k *kinect) write(g *pointcloud.Grid, h pointcloud.Header) error {
 	at := time.Duration(min(h.DeviceTime, math.MaxInt64/2000)) * time.Microsecond
 	if k.captures > 0 && at <= k.last {

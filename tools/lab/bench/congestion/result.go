@@ -63,7 +63,7 @@ type Comparison struct {
 	NewRenoMbps     float64 `json:"newreno_mbps"`
 	TCPBBRMbps      float64 `json:"tcp_bbr_mbps"`
 	TCPCubicMbps    float64 `json:"tcp_cubic_mbps,omitempty"`
-	QueueDelayP50Ms float64 `json:"queue_delay_ms_p50"` // of BBR
+	QueueDelayP50Ms float64 `json:"queue_delay_ms_p50"` // with BBR
 	QueueDelayP99Ms float64 `json:"queue_delay_ms_p99"`
 }
 

@@ -253,7 +253,7 @@ type Contender struct {
 // Fanout holds the figures for one number of viewers.
 type Fanout struct {
 	MbitPerS     float64        `json:"mbit_per_s"`                // received by all viewers at the offered rate
-	CPUSPerGbit  float64        `json:"cpu_s_per_gbit,omitempty"`  // of the relay's process
+	CPUSPerGbit  float64        `json:"cpu_s_per_gbit,omitempty"`  // CPU time of the relay's process
 	GbitPerS     float64        `json:"gbit_per_core_s,omitempty"` // throughput of a fully used core
 	Delay        load.Quantiles `json:"delay_ms"`                  // of complete frames
 	AddedDelay   load.Quantiles `json:"added_delay_ms"`            // minus the delay without a relay

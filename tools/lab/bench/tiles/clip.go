@@ -302,9 +302,9 @@ func readStream(file string) (s stream, err error) {
 	return s, err
 }
 
-// compare runs two FFmpeg commands that write the original frames and those that the viewer sees. It
-// returns the mean squared error by slot and cell. It passes each tile's mean squared error per GoP,
-// weighted by solid angle, to distortion.
+// compare runs two FFmpeg commands that write the original frames and the frames seen by the viewer.
+// It returns the mean squared error by slot and cell, and passes each tile's mean squared error per
+// GoP, weighted by solid angle, to distortion.
 func (c *clip) compare(ctx context.Context, original, seen []string, distortion func(gop, tile int,
 	mse float64),
 ) (slots [][]float32, err error) {

@@ -147,7 +147,7 @@ type Clip struct {
 	CRF     []int     `json:"crf"`
 	Mbps    []float64 `json:"mbps"` // rate of the whole sphere at each quality
 	PSNR    []float64 `json:"ws_psnr"`
-	LowMbps float64   `json:"low_mbps"` // of the low-resolution sphere
+	LowMbps float64   `json:"low_mbps"` // rate of the low-resolution sphere
 	LowPSNR float64   `json:"low_ws_psnr"`
 }
 
