@@ -245,7 +245,8 @@ func (r *Rates) Validate(s *Sphere) error {
 	bad := func(v float64) bool { return v < 0 || math.IsNaN(v) || math.IsInf(v, 0) }
 	d := &r.Data
 	if n := s.Tiles(); len(d.Bytes) != n || len(d.MSE) != n || len(d.Missing) != n {
-		return fmt.Errorf("catalog: rates list %d, %d and %d tiles, want %d", len(d.Bytes), len(d.MSE), len(d.Missing), n)
+		return fmt.Errorf("catalog: bytes, mse and missing of rates cover %d, %d and %d tiles, want %d",
+			len(d.Bytes), len(d.MSE), len(d.Missing), n)
 	}
 	for i := range d.Bytes {
 		if len(d.Bytes[i]) != s.Qualities || len(d.MSE[i]) != s.Qualities {
