@@ -49,7 +49,8 @@ func newPathLab(t *testing.T) *pathLab {
 		if *ns, err = g.Add(name); err != nil {
 			t.Fatal(err)
 		}
-		// A router solicits no neighbour until its link-local address has passed DAD, which takes up to 2 s.
+		// A router sends no neighbour solicitation until its link-local address has passed DAD, which takes
+		// up to 2 s.
 		l.must((*ns).Set("net/ipv6/conf/default/accept_dad", "0"))
 	}
 	l.ends = [4]namespace.End{

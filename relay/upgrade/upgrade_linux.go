@@ -160,8 +160,8 @@ func (s *Successor) next() (m message, err error) {
 	return m, json.Unmarshal(s.in.Bytes(), &m)
 }
 
-// Wait returns when the new process ends. asked reports whether it was asked to stop. The error is not
-// nil if it ended unexpectedly. If it was itself replaced, Wait returns false and nil.
+// Wait returns when the new process ends or is asked to stop, in which case asked is true. The error is
+// not nil if it ended unexpectedly. If it was itself replaced, Wait returns false and nil.
 func (s *Successor) Wait() (asked bool, err error) {
 	defer func() { _ = s.line.Close() }()
 	over := false
@@ -210,7 +210,7 @@ func Inherit() (*Predecessor, error) {
 	}
 	if err != nil {
 		_ = line.Close()
-		return nil, fmt.Errorf("the process to replace: %w", err)
+		return nil, fmt.Errorf("read from the process to replace: %w", err)
 	}
 	p := &Predecessor{line: line, state: h.State}
 	for i, name := range h.Files {

@@ -82,8 +82,8 @@ struct location {
 };
 
 /*
- * A viewer's connection, in shared memory. The program writes sent, next, fallbacks and
- * last_fallback; user space writes the rest.
+ * A viewer's connection, in shared memory. The programs write sent, next, fallbacks and
+ * last_fallback, and clear on to suspend the viewer; user space writes the rest.
  *
  * After an object falls back to user space for lack of room, packet numbers or window, later
  * objects must not overtake it, or the viewer would consider it lost and request it again. So the
