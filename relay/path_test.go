@@ -177,7 +177,7 @@ func (l *pathLab) picture(viewer *programtest.Process, since time.Time) time.Dur
 	return time.Since(since).Round(time.Millisecond)
 }
 
-// TestSmallPaths connects publishers and viewers over paths of 1280 bytes.
+// TestSmallPaths connects publishers and viewers over paths with an MTU of 1280 bytes.
 func TestSmallPaths(t *testing.T) {
 	for name, narrow := range map[string]func(*pathLab){
 		"both directions": func(l *pathLab) { l.deviceMTU(2, 1280) },

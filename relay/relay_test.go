@@ -421,7 +421,7 @@ func newGate(t *testing.T, addr string) *gate {
 	return g
 }
 
-// flush sends the held packets unless they must still be held. g.mu is held.
+// flush sends the held packets to the client unless g.hold is set. The caller holds g.mu.
 func (g *gate) flush() {
 	if g.hold {
 		return

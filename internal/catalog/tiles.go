@@ -250,8 +250,8 @@ func (r *Rates) Validate(s *Sphere) error {
 	}
 	for i := range d.Bytes {
 		if len(d.Bytes[i]) != s.Qualities || len(d.MSE[i]) != s.Qualities {
-			return fmt.Errorf("catalog: rates of tile %d list %d and %d qualities, want %d", i, len(d.Bytes[i]),
-				len(d.MSE[i]), s.Qualities)
+			return fmt.Errorf("catalog: bytes and mse of tile %d cover %d and %d qualities, want %d",
+				i, len(d.Bytes[i]), len(d.MSE[i]), s.Qualities)
 		}
 		for q := range d.Bytes[i] {
 			b, m := d.Bytes[i][q], d.MSE[i][q]
