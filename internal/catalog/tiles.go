@@ -232,7 +232,8 @@ type Rates struct {
 	Data RatesData `json:"data"`
 }
 
-// RatesData is indexed by tile, then by quality; nil marks a quality that was not encoded.
+// RatesData holds Bytes and MSE by tile, then by quality; nil marks a quality that was not encoded.
+// Missing, by tile, is the distortion of the upscaled [VideoTrack] shown in place of a missing tile.
 // Distortions are WS-MSE of luma (docs/spec/tiles.md).
 type RatesData struct {
 	Bytes   [][]*int64   `json:"bytes"`
