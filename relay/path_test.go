@@ -28,7 +28,7 @@ import (
 type pathLab struct {
 	t                    *testing.T
 	host, router, server *namespace.Namespace
-	ends                 [4]namespace.End // of the host's cable and the server's
+	ends                 [4]namespace.End // two of the host's cable, then two of the server's
 	relay                *process
 }
 

@@ -47,7 +47,7 @@ type state struct {
 	Address             string // UDP address
 	Keys                keys
 	Bridge              bridge
-	Namespaces          []moqt.Namespace // published at its start
+	Namespaces          []moqt.Namespace // published when the new process starts
 }
 
 // keys are secrets shared by both processes, so that clients can resume sessions with either.

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Errors for errors.Is. Returned errors wrap one of them and name the failed operation.
+// Causes of failure, for errors.Is. Explain and Missing wrap one of them if it is the likely cause.
 var (
 	// ErrPrivilege means that the process lacks the privileges for eBPF.
 	ErrPrivilege = errors.New("needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")

@@ -24,7 +24,7 @@ import (
 
 // Config configures authentication. The zero value accepts no credentials.
 type Config struct {
-	// Keys are files with keys that sign tokens, and URLs of key sets.
+	// Keys are the sources of keys that verify tokens: files, and URLs of key sets.
 	Keys []string `yaml:"keys"`
 	// Refresh is the interval between reads of the URLs.
 	Refresh time.Duration `yaml:"refresh"`

@@ -11,8 +11,8 @@ import (
 	"holocast/internal/origin"
 )
 
-// When a viewer fetches datagrams that were lost on the way to this relay, the relay fetches them
-// upstream, once for all viewers.
+// Limits of repairs. When a viewer fetches datagrams that were lost on the way to this relay, the relay
+// fetches them upstream, once for all viewers.
 const (
 	maxRepairs    = 256 // per track
 	repairTimeout = 2 * time.Second

@@ -106,7 +106,7 @@ func Start(ctx context.Context, state any, files []File) (*Successor, error) {
 		}
 	}
 	err = cmd.Start()
-	_, _ = stderr.Close(), theirs.Close() // or we would not notice when the new process closes its copies
+	_, _ = stderr.Close(), theirs.Close() // otherwise we would not notice that the new process closes its copies
 	for _, f := range files {             // Fd has also made our copies blocking
 		_ = unix.SetNonblock(int(f.Fd()), true)
 	}

@@ -205,7 +205,7 @@ static __always_inline __u32 take_route(struct work *w, const struct endpoint *r
 	return ifindex;
 }
 
-/* Sums up to AEAD_TEXT bytes, which are zero-padded to a multiple of 4. */
+/* Returns the unfolded checksum of at most AEAD_TEXT bytes, zero-padded to a multiple of 4. */
 static __always_inline __u64 sum_of(void *bytes, __u32 length)
 {
 	__u64 sum = 0;
@@ -360,7 +360,7 @@ static __always_inline bool build_packet(struct work *w, struct viewer *v, __u64
 		w->sealed.tag[0] = w->sealed.tag[1] = 0;
 	}
 	OPAQUE(frame);
-	if (frame > AEAD_TEXT) /* must be here, as the verifier loses the bound before Linux 6.18 */
+	if (frame > AEAD_TEXT) /* checked again here, as the verifier loses the bound before Linux 6.18 */
 		return false;
 	__u8 *end = (__u8 *)w->sealed.text + frame;
 	*(__u64 *)end = w->sealed.tag[0];

@@ -13,7 +13,7 @@
 #define MAX_SOURCES 256 /* publisher connections */
 #define MAX_VIEWERS 1024 /* viewer connections */
 #define MAX_TRACKS 4096
-#define MAX_TRACK_VIEWERS 64 /* per track; user space serves further ones */
+#define MAX_TRACK_VIEWERS 64 /* per track; user space serves the rest */
 #define MAX_CID 20 /* bytes in a connection ID (RFC 9000 section 17.2) */
 #define SEEN_PACKETS 1024 /* size of the replay window, in packet numbers */
 #define RECORD_RING (1 << 20)
