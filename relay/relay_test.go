@@ -711,8 +711,8 @@ func TestKilledPeers(t *testing.T) {
 	from(sub, again)
 }
 
-// TestDrain checks that on SIGTERM sessions receive GOAWAY, the relay exits with status 0 and its port
-// is free.
+// TestDrain checks that on SIGTERM sessions receive GOAWAY, and that the relay exits with status 0 and
+// frees its port.
 func TestDrain(t *testing.T) {
 	p := start(t, "--drain", "10s")
 	told := make(chan time.Duration, 1)

@@ -30,7 +30,7 @@ func Load(args []string, into any) (file string, err error) {
 	fs.SetOutput(io.Discard)
 	fs.Usage = func() {}
 	path := fs.String(Flag, "", "")
-	fs.BoolP("help", "h", false, "") // otherwise pflag handles it here
+	fs.BoolP("help", "h", false, "") // otherwise pflag would handle it here
 	_ = fs.Parse(args)               // the program's own flag set reports errors
 	if *path == "" {
 		return "", nil

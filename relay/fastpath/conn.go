@@ -38,7 +38,7 @@ type conn struct {
 	source, viewer int           // slots; -1 = not in that role; written under mu and m.mu
 	state          quicext.State // Generation is 0 until the first Changed
 	on             bool          // in the kernel's maps
-	unsupported    bool          // wrong cipher
+	unsupported    bool          // the kernel does not implement the cipher
 	gone           bool          // the connection or the manager ended
 	ids            map[string]bool
 	route          routeKey       // route added; zero = none

@@ -66,7 +66,7 @@ type Successor struct {
 
 // Start runs the program again with the same arguments, passes it files and state (encoded as JSON),
 // and waits until it is ready. If it fails or ctx is done first, Start kills it. If it failed, the
-// error is the last line that it wrote. Start closes the files.
+// error holds the last line that it wrote, if any. Start closes the files.
 func Start(ctx context.Context, state any, files []File) (*Successor, error) {
 	defer func() {
 		for _, f := range files {
