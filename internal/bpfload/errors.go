@@ -42,8 +42,8 @@ func Missing(needs []Requirement) error {
 	return nil
 }
 
-// Explain wraps err with its likely cause: missing privileges, or the first of needs that the
-// kernel lacks. what names the failed operation.
+// Explain returns the likely cause of err: missing privileges, or the first of needs that the kernel
+// lacks. If it finds none, it wraps err. what names the failed operation.
 func Explain(what string, err error, needs []Requirement) error {
 	var refused *ebpf.VerifierError // the verifier returns EACCES, too
 	if errors.Is(err, unix.EPERM) || errors.Is(err, fs.ErrPermission) && !errors.As(err, &refused) {

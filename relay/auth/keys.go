@@ -185,8 +185,8 @@ func parseKeys(b []byte) ([]Key, error) {
 	return keys, nil
 }
 
-// parseSet parses the keys of a set. It skips keys of unsupported types (RFC 7517 §5) unless the
-// set has no others.
+// parseSet parses the keys of a set. It skips unusable keys (RFC 7517 §5) and fails if no other key
+// remains.
 func parseSet(all []json.RawMessage) (keys []Key, err error) {
 	err = errors.New("holds no key")
 	for _, one := range all {
