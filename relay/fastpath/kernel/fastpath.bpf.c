@@ -360,7 +360,7 @@ static __always_inline bool build_packet(struct work *w, struct viewer *v, __u64
 		w->sealed.tag[0] = w->sealed.tag[1] = 0;
 	}
 	OPAQUE(frame);
-	if (frame > AEAD_TEXT) /* checked again here, as the verifier loses the bound before Linux 6.18 */
+	if (frame > AEAD_TEXT) /* must be here, as the verifier loses the bound before Linux 6.18 */
 		return false;
 	__u8 *end = (__u8 *)w->sealed.text + frame;
 	*(__u64 *)end = w->sealed.tag[0];
