@@ -67,7 +67,7 @@ type datagramGroup struct {
 	seq     uint64 // arrival order
 	index   int    // in the heap
 	began   time.Time
-	started bool // a datagram of it was sent
+	started bool // one of its datagrams was sent
 	list    []outgoingDatagram
 	bytes   int
 }
@@ -136,9 +136,9 @@ func (q *datagramQueue) push(
 	return dropped, true
 }
 
-// late handles a datagram of a group that missed its deadline. If more is queued than a congested
-// path delivers in time, it drops the rest of the group, which is now incomplete. It returns the
-// number of dropped datagrams.
+// late records that a datagram of g missed its deadline, so that the path counts as congested. If
+// more than minDropBytes of the publication are queued, it drops the rest of g, which is now
+// incomplete. It returns the number of datagrams dropped.
 func (q *datagramQueue) late(g *datagramGroup, now time.Time) (dropped int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -413,7 +413,7 @@ func (n *Namespaces) end() {
 	defer n.mu.Unlock()
 	n.over = true
 	for _, m := range n.moves {
-		m.done <- errors.New("moqt: the subscription of namespaces has ended")
+		m.done <- errors.New("moqt: the namespace subscription has ended")
 	}
 	n.moves = nil
 }

@@ -108,7 +108,7 @@ func TestSend(t *testing.T) {
 	})
 }
 
-// TestSendFails checks that Send returns the reason for an incomplete source, and that the
+// TestSendFails checks that Send returns the error that ended its source early, and that the
 // subscriber can identify the subgroup.
 func TestSendFails(t *testing.T) {
 	gone := errors.New("no longer kept")

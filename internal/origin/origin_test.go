@@ -318,7 +318,7 @@ func TestDuplicates(t *testing.T) {
 	}
 }
 
-// TestMissing checks that Missing lists gaps of groups sent as datagrams, and nothing of other
+// TestMissing checks that Missing lists the gaps in groups sent as datagrams, and nothing for other
 // groups.
 func TestMissing(t *testing.T) {
 	tr := NewTrack(testName, nil, Limits{})

@@ -9,7 +9,7 @@ import (
 )
 
 // Sink receives a track's objects for one subscription. Publication sends them over the
-// subscription's session. A wrapper may take some of them another way, for example datagrams that
+// subscription's session. A wrapper may handle some of them differently, for example datagrams that
 // the kernel already forwarded.
 type Sink interface {
 	// Context returns a context that is cancelled when the subscription ends. Its cause is the

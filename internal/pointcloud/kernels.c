@@ -73,7 +73,7 @@ static struct hcpf_result fail_zstd(size_t code)
 	return (struct hcpf_result){.error = HCPF_BAD_ZSTD, .zstd = ZSTD_getErrorName(code)};
 }
 
-// Output planes with room for the worst case: kernels need no bounds checks. Nibble planes hold one
+// Output planes with room for the worst case, so kernels need no bounds checks. Nibble planes hold one
 // nibble per byte until pack.
 enum { MASK, COORD_X, COORD_Y, COORD_Z, GREEN, CHROMA, ESCAPES, PLANES };
 

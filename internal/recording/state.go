@@ -13,10 +13,10 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// The objects of the catalog and pose tracks are valid until the next one. Tools that trim an MCAP
-// file drop earlier messages but keep metadata, so the writer stores each of these objects in a
-// metadata record too. From a trimmed recording, the reader returns the objects valid at its start
-// first, and the other tracks from their first complete group on.
+// Each object of the catalog and pose tracks is valid until the track's next one. Tools that trim an
+// MCAP file drop earlier messages but keep metadata, so the writer stores these objects in metadata
+// records too. For a trimmed recording, the reader first returns the objects valid at its start, then
+// the other tracks from their first complete group on.
 
 const (
 	stateName = "moqt.State" // of the metadata records
