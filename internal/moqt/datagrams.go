@@ -81,8 +81,8 @@ func newDatagramQueue() *datagramQueue {
 	return &datagramQueue{tracks: map[trackQueueKey]*trackQueue{}, ready: make(chan struct{}, 1)}
 }
 
-// push queues a datagram of a group. It returns how many datagrams were dropped to make room, and
-// whether this one was queued.
+// push queues a datagram of a group. It returns how many others were dropped, to make room or as
+// stale, and whether this one was queued.
 func (q *datagramQueue) push(
 	p *Publication,
 	group uint64,
@@ -137,8 +137,8 @@ func (q *datagramQueue) push(
 }
 
 // late records that a datagram of g missed its deadline, so that the path counts as congested. If
-// more than minDropBytes of the publication are queued, it drops the rest of g, which is now
-// incomplete. It returns the number of datagrams dropped.
+// more than minDropBytes of the publication are queued at g's priority, it drops the rest of g, which
+// is now incomplete. It returns the number of datagrams dropped.
 func (q *datagramQueue) late(g *datagramGroup, now time.Time) (dropped int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

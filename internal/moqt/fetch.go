@@ -72,7 +72,7 @@ func (s *Session) FetchJoining(
 	)
 }
 
-// fetch allows extraWait in addition to the usual response timeout.
+// fetch allows extraWait, or o.FillTimeout if set, in addition to the usual response timeout.
 func (s *Session) fetch(
 	ctx context.Context,
 	m wire.Fetch,

@@ -16,7 +16,8 @@ type NamespaceRequest struct {
 	Namespace Namespace
 }
 
-// Accept accepts the namespace and returns when the publisher withdraws it or the session ends.
+// Accept calls accepted, if set, and accepts the namespace. It returns when the publisher withdraws
+// the namespace or the session ends.
 func (r *NamespaceRequest) Accept(accepted func()) error {
 	if err := r.startResponse(); err != nil {
 		return err

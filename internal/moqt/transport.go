@@ -238,8 +238,8 @@ func (w wtConn) closeError() error {
 	return err
 }
 
-// ended prefers the session's own error. If the connection failed, that error is only text, so it
-// returns the connection's error.
+// ended returns the session's error or, if the connection failed, the connection's error, because
+// the session's is then only text.
 func (w wtConn) ended() error {
 	err := w.closeError()
 	if e := (*webtransport.SessionError)(nil); errors.As(err, &e) {

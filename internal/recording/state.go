@@ -111,7 +111,8 @@ func (r *Reader) restore() {
 	r.states = nil
 }
 
-// complete reports whether o belongs to a group whose start is in a trimmed recording.
+// complete reports whether o is a state object or belongs to its track's first complete group or a
+// later one.
 func (r *Reader) complete(o *Object) bool {
 	if hasState(o.Track) {
 		return true

@@ -48,7 +48,7 @@ type Config struct {
 	// Endpoint is the URL of an OTLP collector over HTTP. "" means OTEL_EXPORTER_OTLP_ENDPOINT.
 	// Without either, tracing is off.
 	Endpoint string `yaml:"endpoint"`
-	// Every is the number of frames of which one is traced.
+	// Every is the interval between traced frames, in frames.
 	Every uint64 `yaml:"every"`
 }
 
