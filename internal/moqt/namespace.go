@@ -32,9 +32,9 @@ func (r *NamespaceRequest) Accept(accepted func()) error {
 	return r.untilWithdrawn(nil)
 }
 
-// untilWithdrawn answers updates of an accepted request until the peer withdraws it: by ending its
-// direction of the stream (draft-18 only) or by stopping ours. apply, if set, applies and answers
-// an update; its error ends the request (§10.9).
+// untilWithdrawn answers updates of an accepted request until the peer withdraws it by ending its
+// direction of the stream (draft-18 only) or stopping ours. apply, if set, applies and answers an
+// update; its error ends the request (§10.9).
 func (r *Request) untilWithdrawn(apply func(Parameters) error) error {
 	defer r.stream.end()
 	stop := context.AfterFunc(r.Context(), func() { r.stream.str.stop(wire.StreamCancelled) })

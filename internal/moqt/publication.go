@@ -247,8 +247,8 @@ func (p *Publication) Ended(group uint64) bool {
 	return p.last != nil && group > *p.last
 }
 
-// DeliveryTimeouts returns the effective timeouts (§8): of an object, from its first byte, and of a
-// subgroup, from its end. 0 means none.
+// DeliveryTimeouts returns the effective timeouts (§8) of an object, counted from its first byte, and
+// of a subgroup, counted from its end. 0 means none.
 func (p *Publication) DeliveryTimeouts() (object, subgroup time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

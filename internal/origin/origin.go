@@ -136,8 +136,8 @@ type group struct {
 	requested    []Span // object ranges that upstream was asked to fill
 }
 
-// subgroupKey distinguishes streams of one subgroup: with and without its beginning, live and
-// fetched.
+// subgroupKey distinguishes streams of one subgroup by whether they start at its first object and
+// whether they were fetched.
 type subgroupKey struct {
 	id                uint64
 	first, backfilled bool

@@ -26,9 +26,9 @@ type Sink interface {
 	Forwarding() bool
 	// Priority returns the subscriber's priority; lower values go first.
 	Priority() uint8
-	// DeliveryTimeouts returns the timeout of an object, from its first byte, and of a subgroup,
-	// from its end; 0 means none. first holds the properties of the subgroup's first object, which
-	// may set their own timeouts from draft-19 on.
+	// DeliveryTimeouts returns the timeouts of an object, counted from its first byte, and of a
+	// subgroup, counted from its end; 0 means none. first holds the properties of the subgroup's
+	// first object, which may override the track's timeouts from draft-19 on.
 	DeliveryTimeouts(first moqt.Properties) (object, subgroup time.Duration)
 
 	// SendDatagram sends an object as a datagram, without blocking.

@@ -69,7 +69,7 @@ func TestGrid(t *testing.T) {
 	}{
 		{Grid{0, 4, 1920, 960}, "empty"},
 		{Grid{-1, -1, 1920, 960}, "empty"},
-		{Grid{1 << 40, 1 << 40, 1920, 960}, "more than"},
+		{Grid{1 << 40, 1 << 40, 1920, 960}, "exceeds the limit"},
 		{Grid{8, 4, 15, 960}, "cannot be cut"},
 		{Grid{8, 4, 1 << 20, 960}, "cannot be cut"},
 	} {

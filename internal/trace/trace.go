@@ -165,7 +165,7 @@ type Span struct {
 	Attributes []attribute.KeyValue
 }
 
-// Frame reports the root span of a traced frame: from its capture until it was published.
+// Frame reports the root span of a traced frame, from capture to publication.
 func (t *Tracer) Frame(track moqt.TrackName, group uint64, s Span) {
 	trace, root := IDs(track, group)
 	t.emit(context.WithValue(context.Background(), idsKey{}, rootIDs{trace, root}), track, group, s)
