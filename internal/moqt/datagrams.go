@@ -136,9 +136,9 @@ func (q *datagramQueue) push(
 	return dropped, true
 }
 
-// late records that a datagram of g missed its deadline, so that the path counts as congested. If
-// more than minDropBytes of the publication are queued at g's priority, it drops the rest of g, which
-// is now incomplete. It returns the number of datagrams dropped.
+// late marks the path as congested because a datagram of g missed its deadline. If more than
+// minDropBytes of the publication are queued at g's priority, it drops the rest of g, which is now
+// incomplete. It returns the number of datagrams dropped.
 func (q *datagramQueue) late(g *datagramGroup, now time.Time) (dropped int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 )
 
 // TestStatelessReset checks that a server without a configured key answers packets of an unknown
-// connection, such as those of a peer that has not noticed the end of its session.
+// connection. A peer may send them before it notices the end of its session.
 func TestStatelessReset(t *testing.T) {
 	cert, err := devcert.Generate(time.Now(), "127.0.0.1")
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// bits is a source that returns its bytes one by one.
+// bits is a source that returns the pieces of list one by one.
 type bits struct {
 	mu   sync.Mutex
 	list [][]byte
-	err  error // returned after the bytes
+	err  error // returned after the pieces
 	by   time.Time
 }
 

@@ -25,7 +25,7 @@ func (q *Queue) testViewer(priority uint8) *Viewer {
 }
 
 // testDeliveries adds a delivery for each group. Its oldest unsent object arrived waits before now;
-// if waits is 0, everything that has arrived was sent.
+// if waits is 0, nothing is unsent.
 func (v *Viewer) testDeliveries(publisher uint8, waits time.Duration, groups ...uint64) {
 	for _, group := range groups {
 		h := header(group, 0)

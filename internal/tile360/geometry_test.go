@@ -297,7 +297,7 @@ func TestTrain(t *testing.T) {
 	}
 }
 
-// TestPlannerDoesNotAllocate checks that a planner does not allocate memory in each plan.
+// TestPlannerDoesNotAllocate checks that repeated plans allocate no memory.
 func TestPlannerDoesNotAllocate(t *testing.T) {
 	p := &Planner{
 		View:      NewView(Grid{8, 4, 1920, 960}, Degrees(90, 90), 8),

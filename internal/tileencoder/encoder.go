@@ -57,7 +57,7 @@ func DefaultBitrate(s *catalog.Sphere, fps float64) int64 {
 	return int64(bitsPerPixel * fps * float64(s.Width*s.Height*s.Eyes()))
 }
 
-// GOP returns the default number of frames in a GoP: those of one second, rounded.
+// GOP returns the default number of frames in a GoP, which is the rounded frame rate.
 func GOP(fpsNum, fpsDen int) int { return max(1, (2*fpsNum+fpsDen)/(2*fpsDen)) }
 
 // videoQP is the quantiser of the low-resolution sphere.
