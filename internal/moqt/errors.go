@@ -73,9 +73,9 @@ func (e *StreamError) Error() string {
 // Errors that callers branch on.
 var (
 	// ErrStreamsBlocked is returned while the peer allows no further stream.
-	ErrStreamsBlocked = errors.New("moqt: the peer's limit of open streams is reached")
+	ErrStreamsBlocked = errors.New("moqt: the peer's limit on open streams is reached")
 	// ErrRequestsBlocked is returned if the peer allows no further request in time.
-	ErrRequestsBlocked = errors.New("moqt: the peer's limit of open requests is reached")
+	ErrRequestsBlocked = errors.New("moqt: the peer's limit on open requests is reached")
 	// ErrNotForwarding is returned while the subscription's forward state is 0.
 	ErrNotForwarding = errors.New("moqt: the subscriber has paused the subscription")
 	// ErrDeliveryTimeout is returned for an object that missed its deadline (§8).

@@ -16,7 +16,8 @@ type NamespaceRequest struct {
 	Namespace Namespace
 }
 
-// Accept accepts the namespace and returns when the publisher withdraws it or the session ends.
+// Accept calls accepted, if set, and accepts the namespace. It returns when the publisher withdraws
+// the namespace or the session ends.
 func (r *NamespaceRequest) Accept(accepted func()) error {
 	if err := r.startResponse(); err != nil {
 		return err
@@ -31,9 +32,9 @@ func (r *NamespaceRequest) Accept(accepted func()) error {
 	return r.untilWithdrawn(nil)
 }
 
-// untilWithdrawn answers updates of an accepted request until the peer withdraws it: by ending its
-// direction of the stream (draft-18 only) or by stopping ours. apply, if set, applies and answers
-// an update; its error ends the request (§10.9).
+// untilWithdrawn answers updates of an accepted request until the peer withdraws it by ending its
+// direction of the stream (draft-18 only) or stopping ours. apply, if set, applies and answers an
+// update; its error ends the request (§10.9).
 func (r *Request) untilWithdrawn(apply func(Parameters) error) error {
 	defer r.stream.end()
 	stop := context.AfterFunc(r.Context(), func() { r.stream.str.stop(wire.StreamCancelled) })
@@ -413,7 +414,7 @@ func (n *Namespaces) end() {
 	defer n.mu.Unlock()
 	n.over = true
 	for _, m := range n.moves {
-		m.done <- errors.New("moqt: the subscription of namespaces has ended")
+		m.done <- errors.New("moqt: the namespace subscription has ended")
 	}
 	n.moves = nil
 }

@@ -120,7 +120,7 @@ func lastOf(end moqt.Location) moqt.Location {
 // budget is the time an answer may still wait for its source.
 type budget struct {
 	left  time.Duration
-	total bool // left covers all waits together instead of each wait
+	total bool // left is shared by all waits instead of granted to each
 }
 
 func newBudget(milliseconds *uint64) budget {

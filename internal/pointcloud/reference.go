@@ -7,9 +7,9 @@ import "encoding/binary"
 
 const (
 	escape    = 15     // nibble of a residual stored as an escape
-	maxCoord  = 0xffff // largest zigzag residuals: of depth and coordinates
+	maxCoord  = 0xffff // largest zigzag residual of a depth or coordinate
 	maxGreen  = 0xff   // of G
-	maxChroma = 1020   // of R−G and B−G, differences of differences of bytes
+	maxChroma = 1020   // of R−G and B−G, as residuals of differences of bytes
 )
 
 // planes holds a frame's planes during encoding or decoding. Nibble planes hold one nibble per byte

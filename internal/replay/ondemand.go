@@ -25,7 +25,7 @@ import (
 // of each other.
 const OnDemandField = "recording"
 
-// cachedChunks is the number of cached chunks; viewers of the same second share them.
+// cachedChunks is the number of cached chunks. Viewers at the same position share them.
 const cachedChunks = 4
 
 // onDemand answers FETCHes from a recording, which it opens on the first request.

@@ -11,7 +11,7 @@ import (
 
 // LimitMemory sets the garbage collector's limit from the memory limit of the process's cgroup, but
 // to no more than most bytes unless most is 0. GOMEMLIMIT overrides it. LimitMemory returns the
-// limit set.
+// limit in force, or 0 if it found none.
 func LimitMemory(most int64) int64 {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return debug.SetMemoryLimit(-1)

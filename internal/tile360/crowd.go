@@ -19,8 +19,8 @@ func (c *Crowd) Check() error {
 	return nil
 }
 
-// crowdFocus is the concentration of a viewer's weight by the angle between that viewer's gaze and
-// ours: exp(crowdFocus·(cos angle − 1)).
+// crowdFocus sets how fast a viewer's weight, exp(crowdFocus·(cos a − 1)), falls with the angle a
+// between that viewer's gaze and ours.
 const crowdFocus = 4
 
 // at returns a viewer's gaze at a time, or false if it is unknown.
