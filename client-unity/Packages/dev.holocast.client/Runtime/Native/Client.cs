@@ -41,14 +41,48 @@ namespace Holocast.Native
                 int result = NativeMethods.hc_open(&config, &client);
                 if (result != Abi.Ok)
                 {
-                    string sentence =
-                        Text((byte* b, UIntPtr n, UIntPtr* needed) =>
-                        NativeMethods.hc_error(IntPtr.Zero, b, n, needed));
-                    throw new HolocastException(sentence.Length > 0 ? sentence : "The native library failed with code "
-                        + result + ".");
+                    throw new HolocastException(LastError(result));
                 }
                 return new Client(new ClientHandle(client));
             }
+        }
+
+        // Decodes a frame of one object, on this thread and without a session. words: grows as needed.
+        public static HcFrame Decode(byte[] frame, ref uint[] words)
+        {
+            Plugin.Require();
+            fixed (byte* bytes = frame)
+            {
+                var length = (UIntPtr)frame.Length;
+                byte* data = bytes;
+                while (true)
+                {
+                    var info = new HcFrame { size = (uint)sizeof(HcFrame) };
+                    int result;
+                    fixed (uint* w = words)
+                    {
+                        result = NativeMethods.hc_decode(&data, &length, 1, 0, w, (UIntPtr)words.Length, &info);
+                    }
+                    if (result == Abi.Ok)
+                    {
+                        return info;
+                    }
+                    uint need = info.points * info.wordsPerPoint;
+                    if (result != Abi.ErrorBuffer || need <= words.Length)
+                    {
+                        throw new HolocastException(LastError(result));
+                    }
+                    words = new uint[need];
+                }
+            }
+        }
+
+        // The calling thread's last error, of a function without a client.
+        static string LastError(int result)
+        {
+            string sentence = Text((byte* b, UIntPtr n, UIntPtr* needed) =>
+                NativeMethods.hc_error(IntPtr.Zero, b, n, needed));
+            return sentence.Length > 0 ? sentence : "The native library failed with code " + result + ".";
         }
 
         public void Dispose()

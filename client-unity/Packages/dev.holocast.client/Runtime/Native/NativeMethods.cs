@@ -75,6 +75,10 @@ namespace Holocast.Native
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         public static extern int hc_playback(ClientHandle client, uint action, double positionMs, HcPlayback* playback);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_decode(byte** objects, UIntPtr* lengths, uint count, uint maxPoints, uint* words,
+            UIntPtr capacity, HcFrame* frame);
     }
 
     // Owns a native client. Calls in progress keep it open.
