@@ -18,9 +18,8 @@ variable=${target//-/_}
 export "CC_$variable=$PWD/windows/cc" "CXX_$variable=$PWD/windows/cxx" "AR_$variable=$PWD/windows/ar" \
 	"CARGO_TARGET_${variable^^}_LINKER=$PWD/windows/cc"
 neon=$(windows/neon.sh "$built/neon" windows/cc)
-export "CARGO_TARGET_${variable^^}_RUSTFLAGS=-Cdlltool=$PWD/windows/dlltool $neon"
-# Compile OpenH264 for store apps with the flags of its own Makefile, with the UTF-16 variants
-# of text functions, and with NEON.
+export "CARGO_TARGET_${variable^^}_RUSTFLAGS=-Cdlltool=$PWD/windows/dlltool $neon --cfg=windows_slim_errors"
+# OpenH264: the flags of its Makefile for store apps, UTF-16 variants of text functions, and NEON.
 export "CXXFLAGS_$variable=-DWINAPI_FAMILY=WINAPI_FAMILY_APP -DUNICODE -DHAVE_NEON_AARCH64"
 RUSTUP_TOOLCHAIN=${HOLOCAST_NIGHTLY:-nightly} \
 	cargo build --locked --release -p capi --lib --target "windows/uwp/$target.json" \
